@@ -10,7 +10,8 @@ import (
 )
 
 func TestLockIsHeldOnce(t *testing.T) {
-	for name, claim := range map[string]func(string) (*lock, error){"by itself": lockDir, "by a file": lockIn} {
+	for name, claim := range map[string]func(string) (*lock, error){
+		"by itself": lockDir, "by a file": lockIn} {
 		dir := t.TempDir()
 		first, err := claim(dir)
 		if err != nil {

@@ -75,7 +75,8 @@ func (p *peers) problems() (all []api.Problem) {
 	}
 	if p.leak != nil {
 		all = append(all,
-			api.Problem{What: "packets for peers may leave in the clear while there is no tunnel: " +
+			api.Problem{What: "packets for peers may leave in the clear while there is " +
+				"no tunnel: " +
 				p.leak.Error(), Advice: "it is tried again"})
 	}
 	if p.fault != nil {

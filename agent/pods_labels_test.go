@@ -76,7 +76,8 @@ func labelled(key, addr string, labels ...string) pod.Pod {
 // TestLabelsAreSets: a pod that comes twice and goes once is gone, and one that has another's
 // address keeps it in the table.
 func TestLabelsAreSets(t *testing.T) {
-	s := &shelf{tables: map[string]map[netip.Prefix]bool{"a=x": {netip.MustParsePrefix("10.88.0.9/32"): true}}}
+	s := &shelf{tables: map[string]map[netip.Prefix]bool{
+		"a=x": {netip.MustParsePrefix("10.88.0.9/32"): true}}}
 	l := newPodLabels(s)
 	if err := errors.Join(l.begin(), l.came(labelled("p", "10.88.0.2", "a")),
 		l.came(labelled("p", "10.88.0.2", "a"))); err != nil {

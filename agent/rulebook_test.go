@@ -131,7 +131,9 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 		if passes(e, 80) {
 			t.Errorf("%s: the engine has other verdicts", what)
 		}
-		if now := string(b.store.format(b.rules)); now != string(b.store.format(ruleState{set: b.rules.set, source: "none"})) || !strings.Contains(now, "table(bad)") {
+		want := string(b.store.format(ruleState{set: b.rules.set, source: "none"}))
+		now := string(b.store.format(b.rules))
+		if now != want || !strings.Contains(now, "table(bad)") {
 			t.Errorf("%s: the rules are\n%s", what, now)
 		}
 		if now := savedText(t, b); now != before {

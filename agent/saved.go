@@ -19,7 +19,7 @@ import (
 
 // The saved rules are a rule file like any other, with a line in front and one at the end:
 //
-//	# weir saved rules 2: default deny, rule file 7d865e959b2466918c9863afca942d0f..., from "/etc/weir/rules"
+//	# weir saved rules 2: default deny, rule file 7d865e959b246691..., from "/etc/weir/rules"
 //	...
 //	# end of 17 lines, sha256 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
 //

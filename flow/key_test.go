@@ -131,7 +131,7 @@ func TestQueriesAndAnswers(t *testing.T) {
 	}
 }
 
-// TestLinks: flows with link-local ends are told apart by their link, and others are not.
+// TestLinks: flows with link-local ends differ by their link, and others are not.
 func TestLinks(t *testing.T) {
 	for _, c := range []struct {
 		from, to string

@@ -57,7 +57,7 @@ func (s *State) stepTCP(seg *Segment, from int, now int64) Result {
 	if p.Flags&Seen == 0 {
 		return BadAck
 	}
-	if f&flagSYN != 0 && s.answersAnew(seg, from) {
+	if f&flagSYN != 0 && s.answersAgain(seg, from) {
 		d.Flags &^= Acked | Fin | Scaled
 		d.Scale = 0
 		d.begin(seg, now)
@@ -141,10 +141,10 @@ func (d *Side) pickUp(seg *Segment, now int64) {
 	d.touch(seg, now)
 }
 
-// answersAnew reports a SYN and ACK that takes the place of the one before, of which the side that
+// answersAgain reports a SYN and ACK that takes the place of the one before, of which the side that
 // began has acknowledged nothing: that was lost, and its sender has begun again or made another SYN
 // cookie.
-func (s *State) answersAnew(seg *Segment, from int) bool {
+func (s *State) answersAgain(seg *Segment, from int) bool {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	return from == 1 && p.Flags&(Acked|Proved) == 0 && seg.Seq != d.Start &&
 		before(p.Start, seg.Ack) && !before(p.End, seg.Ack)

@@ -3,6 +3,7 @@ package rule_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/weirnet/weir/rule"
 )
@@ -87,9 +88,10 @@ func ExampleLint() {
 		return
 	}
 	for _, f := range findings {
-		fmt.Println(f)
+		fmt.Println(strings.ReplaceAll(f.String(), ", ", ",\n"))
 	}
 	// Output:
-	// rule 20 is never reached: rule 10 takes every packet that it would match, and does the opposite
+	// rule 20 is never reached: rule 10 takes every packet that it would match,
+	// and does the opposite
 	// rule 30 never matches: its conditions exclude each other
 }

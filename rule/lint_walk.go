@@ -58,8 +58,8 @@ func (w *walk) plan() {
 // maxSteps bounds the work for one rule: boxes compared.
 const maxSteps = 1 << 20
 
-// run follows the packets, one box at a time, so that one that gets through is found soon. It says
-// whether any reached the rule, and false if it gave up.
+// run follows the packets, one box at a time, so that one that gets through is found soon. It
+// reports whether any reached the rule, and false if it gave up.
 func (w *walk) run() (reached, ok bool) {
 	steps := 0
 	for len(w.todo) > 0 {

@@ -175,7 +175,7 @@ func (p *parser) body(r *Rule) error {
 	if r.Action.Op == OpCheck {
 		if !p.done() {
 			return p.fail(p.peek(),
-				"a check-state rule looks up every packet; conditions go on the rule with "+
+				"a check-state rule looks up every packet; conditions belong to the rule with "+
 					"keep-state", "check-state takes no conditions")
 		}
 		return nil

@@ -17,7 +17,7 @@
 //	GET  /v1/top           Top        ?n=ROWS
 //	GET  /v1/packets       JSON lines of Captured; ?filter=EXPR
 //	GET  /metrics          text for Prometheus
-//	POST /v1/do            Do       -> Done       one command: add, delete, set, table, flush, zero
+//	POST /v1/do            Do       -> Done       a command: add, delete, set, table, flush, zero
 //	POST /v1/load          Load     -> Done       the whole rule set
 //	POST /v1/confirm                -> Done       keep what was loaded on trial
 //	POST /v1/why           Why      -> Explanation

@@ -17,7 +17,7 @@ import (
 // hosts are the second and the third act: two hosts with containers.
 //
 //	web      10.88.1.2 fd00:88:1::2 ===
-//	client   10.88.1.3 fd00:88:1::3 === left  eth0 ------ eth0  right === shop 10.88.2.2 fd00:88:2::2
+//	client   10.88.1.3 fd00:88:1::3 === left  eth0 --- eth0  right === shop 10.88.2.2 fd00:88:2::2
 //	stranger 10.88.1.4 fd00:88:1::4 ===    10.78.0.1    10.78.0.2
 type hosts struct {
 	left, right                 *nstest.Node

@@ -154,12 +154,14 @@ func (c *chromium) eval(script string) string {
 func (c *chromium) until(script, want string) {
 	c.t.Helper()
 	got := ""
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(30 * time.Millisecond) {
+	end := time.Now().Add(60 * time.Second)
+	for ; time.Now().Before(end); time.Sleep(30 * time.Millisecond) {
 		if got = c.eval(script); got == want {
 			return
 		}
 	}
-	c.t.Fatalf("%s is %q, want %q; the page says %s; the console: %s", script, got, want, c.eval("document.body.innerText"), strings.Join(c.errors, "\n"))
+	c.t.Fatalf("%s is %q, want %q; the page says %s; the console: %s", script, got, want,
+		c.eval("document.body.innerText"), strings.Join(c.errors, "\n"))
 }
 
 func (c *chromium) open(url string) {
@@ -173,7 +175,8 @@ func (c *chromium) press(keys string) {
 	for _, k := range keys {
 		key := map[string]any{"type": "keyDown", "key": string(k), "text": string(k)}
 		if k == '\n' {
-			key = map[string]any{"type": "keyDown", "key": "Enter", "text": "\r", "windowsVirtualKeyCode": 13}
+			key = map[string]any{"type": "keyDown", "key": "Enter", "text": "\r",
+				"windowsVirtualKeyCode": 13}
 		}
 		c.call("Input.dispatchKeyEvent", key, nil)
 		key["type"] = "keyUp"
@@ -191,7 +194,8 @@ func (c *chromium) click(id string) {
 		c.t.Fatal(err)
 	}
 	for _, kind := range []string{"mousePressed", "mouseReleased"} {
-		c.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at[0], "y": at[1], "button": "left", "clickCount": 1}, nil)
+		c.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at[0], "y": at[1],
+			"button": "left", "clickCount": 1}, nil)
 	}
 }
 

@@ -218,9 +218,10 @@ func TestConstants(t *testing.T) {
 		"RES_BAD_RST": int64(flow.BadRst), "RES_BAD_ACK": int64(flow.BadAck),
 		"RES_BAD_WINDOW": int64(flow.BadWindow),
 		"RES_BAD_TAG":    int64(flow.BadTag), "RES_BAD_ICMP": int64(flow.BadICMP),
-		"PHASE_OPENING": int64(flow.PhaseOpening), "PHASE_ESTABLISHED": int64(flow.PhaseEstablished),
-		"PHASE_CLOSING": int64(flow.PhaseClosing),
-		"PHASE_CLOSED":  int64(flow.PhaseClosed), "PHASE_RESET": int64(flow.PhaseReset),
+		"PHASE_OPENING":     int64(flow.PhaseOpening),
+		"PHASE_ESTABLISHED": int64(flow.PhaseEstablished),
+		"PHASE_CLOSING":     int64(flow.PhaseClosing),
+		"PHASE_CLOSED":      int64(flow.PhaseClosed), "PHASE_RESET": int64(flow.PhaseReset),
 		"PHASE_ANSWERED": int64(flow.PhaseAnswered),
 
 		"LAYOUT": layout, "ROW": rowSize, "FIRST_CODES": firstCodes, "WAYS": ways,

@@ -212,7 +212,7 @@ func (e *Engine) migrateCountersLocked() error {
 		// A negative base is added.
 		base := weirCounter{Packets: -n.Packets, Bytes: -n.Bytes}
 		if err := e.objects.Bases.Put(id&0xffff, base); err != nil {
-			return fmt.Errorf("go on with the counters of a previous Weir: %w", err)
+			return fmt.Errorf("take over the counters of a previous Weir: %w", err)
 		}
 	}
 	return nil

@@ -211,8 +211,8 @@ func (m *natMatch) ends() enginetest.Ends {
 	outside := func() netip.AddrPort { return end(outsideAddr, pick(r, 53, 80, 666, 4000, 4001)) }
 	inside := func() netip.AddrPort { return end(pick(r, podA, podB), pick(r, 53, 80, 5000, 5001)) }
 	if len(m.model.Live) > 0 && r.IntN(3) > 0 { // along a flow that is there
-		// As it goes over the wire, or as the pod sends; what the host itself would send is
-		// no packet that comes in.
+		// As it goes over the wire, or as the pod sends; what the host itself would send does
+		// not come in.
 		o := m.model.Live[r.IntN(len(m.model.Live))]
 		for _, k := range r.Perm(4) {
 			e := [...]enginetest.Ends{o.Wire, o.Wire.Turned(), o.Inner, o.Inner.Turned()}[k]

@@ -133,7 +133,7 @@ func (e *Engine) reusePrograms() (err error) {
 	return nil
 }
 
-// usesOurMaps says whether a program works on the maps that were taken over: each uses the
+// usesOurMaps reports whether a program works on the maps that were taken over: each uses the
 // settings, its own or those of the fast path.
 func (e *Engine) usesOurMaps(p *ebpf.Program) (bool, error) {
 	info, err := p.Info()

@@ -461,7 +461,8 @@ func TestLimitIsExact(t *testing.T) {
 		if n.live != limit {
 			t.Fatalf("round %d: %d states, the limit is %d", round, n.live, limit)
 		}
-		if _, err := e.DeleteStates(func(firewall.State) bool { return rand.IntN(3) > 0 }); err != nil {
+		two := func(firewall.State) bool { return rand.IntN(3) > 0 }
+		if _, err := e.DeleteStates(two); err != nil {
 			t.Fatal(err)
 		}
 	}

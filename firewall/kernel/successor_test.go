@@ -46,7 +46,7 @@ func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, 
 		Name: name, Linkage: btf.StaticFunc,
 		Type: &btf.FuncProto{Return: number,
 			Params: []btf.FuncParam{{Name: "map", Type: number}, {Name: "key", Type: number}}},
-	}).WithSymbol(name).WithSource(p.Instructions[0].Source()) // the kernel wants a line of source for each
+	}).WithSymbol(name).WithSource(p.Instructions[0].Source()) // the kernel wants a source line
 	p.Instructions = append(p.Instructions,
 		first,
 		asm.Mov.Reg(asm.R7, asm.R2),

@@ -53,7 +53,7 @@ func (e *entry) towards(i int) firewall.Direction {
 	return firewall.In
 }
 
-// resetRoom is how many resets a shard keeps for Tick, resetsPerTick how many one Tick sends.
+// maxResets is how many resets a shard keeps for Tick, resetsPerTick how many one Tick sends.
 const (
 	maxResets     = 4096
 	resetsPerTick = 64

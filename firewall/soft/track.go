@@ -101,8 +101,8 @@ func (j *job) track(slot int, code *rule.Code) (*cachedTrack, firewall.Reason) {
 	return c, firewall.ReasonRule
 }
 
-// cached returns the track of a key, which is in the shard's cache from now on, or nil if there is
-// no space for another.
+// cached returns the track of a key, which is in the shard's cache from now on, or nil when all
+// tracks are in use.
 func (s *shard) cached(k trackKey) *cachedTrack {
 	ts := s.engine.tracks
 	c := &s.cache[k.slot()]

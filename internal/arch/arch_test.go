@@ -1,10 +1,6 @@
 package arch
 
 import (
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 )
 
@@ -67,30 +63,4 @@ func TestVocabulary(t *testing.T) {
 func TestColumns(t *testing.T) {
 	found, err := Columns(root)
 	complain(t, found, err)
-}
-
-// TestExemptIsNeeded names the entries of exempt that can go.
-func TestExemptIsNeeded(t *testing.T) {
-	list := exempt
-	defer func() { exempt = list }()
-	exempt = nil
-	words, err := Vocabulary(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wide, err := Columns(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := slices.Concat(words, wide)
-	for _, e := range list {
-		if _, err := os.Stat(filepath.Join(root, e)); err != nil {
-			t.Errorf("exempt names %s: %v", e, err)
-		}
-		if !slices.ContainsFunc(found, func(f string) bool {
-			return strings.HasPrefix(f, e+":") || strings.HasPrefix(f, e+"/")
-		}) {
-			t.Logf("exempt without need: %s", e)
-		}
-	}
 }

@@ -29,7 +29,7 @@ func wrapped(name string) bool {
 // strings, test data, compiler directives, lines with a URL and, in Markdown, tables, code,
 // comments and third headings may be wider: they cannot be wrapped.
 func Columns(root string) ([]string, error) {
-	names, err := files(root, func(name string) bool { return wrapped(name) && !isExempt(name) })
+	names, err := files(root, wrapped)
 	if err != nil {
 		return nil, err
 	}

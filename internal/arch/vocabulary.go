@@ -64,25 +64,10 @@ var homonyms = []homonym{
 	{"internal/arch/vocabulary.go", "*", "the list itself"},
 	{"internal/arch/vocabulary_test.go", "*", "what the list has to find"},
 	{"overlay/pmtu_probe.go", "sounding", "part of the key derivation on the wire"},
+	{"bpf/lib/kernel.h", "room", "a helper of the kernel, bpf_skb_adjust_room"},
+	{"bpf/lib/reply.h", "room", "the same"},
 	{"test/boot_test.go", "nobody", "a user of the system"},
 	{"test/boot_faults_test.go", "nobody", "a user of the system"},
-}
-
-// exempt are files and directories whose words and columns are not checked yet. The list only
-// shrinks: the test names entries that nothing needs any more.
-var exempt = []string{
-	"agent", "bpf", "firewall", "flow", "internal/nl", "peers/filter", "peers/firewall", "rule",
-	"scripts/kernels",
-	// Tables and page names that programs above print.
-	"docs/benchmarks.d", "docs/design/0007-hot-path.md",
-	// It quotes a message of agent.
-	"test/testdata/node.txtar",
-}
-
-func isExempt(name string) bool {
-	return slices.ContainsFunc(exempt, func(e string) bool {
-		return name == e || strings.HasPrefix(name, e+"/")
-	})
 }
 
 // prose reports whether the words of a file are checked.
@@ -92,7 +77,7 @@ func prose(name string) bool {
 
 // Vocabulary lists the forbidden words below root, in the text and in the names of files.
 func Vocabulary(root string) ([]string, error) {
-	names, err := files(root, func(name string) bool { return prose(name) && !isExempt(name) })
+	names, err := files(root, prose)
 	if err != nil {
 		return nil, err
 	}

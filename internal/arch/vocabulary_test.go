@@ -33,13 +33,3 @@ func TestColumnsFindsWideLines(t *testing.T) {
 		"code.go:12: ", "code_test.go:5: 101 columns", "code.h:1: 106 columns",
 		"script.sh:1: 101 columns", "page.md:2: 101 columns", "page.md:7: 101 columns")
 }
-
-func TestExemptFilesAreNotChecked(t *testing.T) {
-	defer func(before []string) { exempt = before }(exempt)
-	exempt = []string{"twin", "page.md", "lib.h"}
-	found, err := Vocabulary("testdata/words")
-	expect(t, found, err, `script.sh:2: "treaty"`, `script.sh:2: "sounding"`)
-	exempt = []string{"code.go", "code_test.go", "code.h", "page.md"}
-	found, err = Columns("testdata/wide")
-	expect(t, found, err, "script.sh:1: 101 columns")
-}

@@ -181,8 +181,8 @@ func (c *Conn) SetLinkMTU(index, mtu int) error {
 		func() error { return c.h.LinkSetMTU(byIndex(index), mtu) })
 }
 
-// OnlyOwnAddrs keeps the kernel from giving a link IPv6 addresses of its own making. Where there is
-// no IPv6 there is nothing to do.
+// OnlyOwnAddrs keeps the kernel from giving a link IPv6 addresses of its own making. Without
+// IPv6 there is nothing to do.
 func (c *Conn) OnlyOwnAddrs(index int) error {
 	const none = 1 // IN6_ADDR_GEN_MODE_NONE
 	return change(fmt.Sprintf("keep the kernel from giving link %d addresses", index),

@@ -60,7 +60,7 @@ func (ns *NS) ID() (string, error) {
 
 // Do runs f inside the namespace and waits for it. f runs on an OS thread of its own; sockets and
 // processes that it makes belong to the namespace and stay there, but goroutines that it starts do
-// not run inside. A panic of f and an end by runtime.Goexit (t.Fatal) go on in the caller.
+// not run inside. A panic of f and an end by runtime.Goexit (t.Fatal) continue in the caller.
 func (ns *NS) Do(f func() error) error {
 	var (
 		err      error

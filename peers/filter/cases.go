@@ -56,7 +56,7 @@ var benchCases = []struct {
 // tenCases is the peer's own benchmark: one packet over and over.
 func tenCases(rounds int, slice time.Duration) error {
 	fmt.Print("### Filter, the ten cases of the peer's benchmark, decode included\n\n" +
-		"| case | weir ns, batches of 64 | weir ns, one by one, shard held | one by one | peer ns " +
+		"| case | weir ns, batches of 64 | weir ns, one by one, held | one by one | peer ns " +
 		"| ratio | ratio, held | allocs weir / peer |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	return cases(rounds, slice, 1, func(name string, r []result, peer result) float64 {

@@ -42,8 +42,8 @@ type lane struct {
 	_      [128]byte // two lanes share no cache line
 }
 
-// round is a stretch of work that lanes begin at the same moment: waking their threads is no part
-// of it.
+// round is a stretch of work that lanes begin at the same moment. The time that their
+// threads take to wake does not count.
 type round struct {
 	packets int // for each lane
 	missing atomic.Int32

@@ -166,7 +166,8 @@ func (v *crowdClient) come(now time.Time, poll, i int, server unix.Sockaddr) err
 		return fmt.Errorf("connect: %w", err)
 	}
 	return unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, fd,
-		&unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff, Fd: int32(i)})
+		&unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP |
+			unix.EPOLLET&0xffffffff, Fd: int32(i)})
 }
 
 // proceed sends or reads what the socket allows, and reports whether the request is over.

@@ -198,7 +198,8 @@ func (b *bench) request() error {
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(5 * time.Second))
-	if _, err := c.Write([]byte("GET /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")); err != nil {
+	request := "GET /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+	if _, err := c.Write([]byte(request)); err != nil {
 		return err
 	}
 	all, err := io.ReadAll(c)

@@ -96,8 +96,8 @@ func (b *bench) udpFlows(n int) error {
 func (b *bench) udpRules(n int) error {
 	fmt.Print("### UDP, one flow, behind many rules that do not match, CPU ns per packet over no " +
 		"firewall\n\n" +
-		"| rules ahead | weir | nft, linear | nft, a set | weir / linear | bar | weir / set | bar " +
-		"|\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+		"| rules ahead | weir | nft, linear | nft, a set | weir / linear | bar | weir / set " +
+		"| bar |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, row := range []struct {
 		rules int
 		bar   float64
