@@ -150,8 +150,8 @@ func (e *engines) DeleteStates(drop func(firewall.State) bool) (int, error) {
 	return cut, err
 }
 
-// Listen sets which events the kernel engine reports. The tunnel's engine reports all or none.
-func (e *engines) Listen(kinds ...firewall.EventKind) error {
+// Subscribe sets which events the kernel engine reports. The tunnel's engine reports all or none.
+func (e *engines) Subscribe(kinds ...firewall.EventKind) error {
 	e.subscribed.Store(len(kinds) > 0)
-	return e.kernel.Listen(kinds...)
+	return e.kernel.Subscribe(kinds...)
 }

@@ -33,8 +33,8 @@ func (e *engines) TakenOver() bool { return e.kernel.TakenOver() }
 // ours does.
 func (e *engines) Replaces() bool { return e.kernel.Replaces() }
 
-// Carried returns how many states came from an earlier layout.
-func (e *engines) Carried() int { return e.kernel.Carried() }
+// Migrated returns how many states came from an earlier layout.
+func (e *engines) Migrated() int { return e.kernel.Migrated() }
 
 // LabelsLeft returns the tables of labels of an earlier engine that hold an address.
 func (e *engines) LabelsLeft(a netip.Addr) ([]string, error) { return e.kernel.LabelsLeft(a) }

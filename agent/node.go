@@ -270,8 +270,8 @@ func (n *Node) readyLine() string {
 	if s.TakenOver {
 		line += fmt.Sprintf(", took over %d states", s.States)
 	}
-	if carried := n.engine.Carried(); carried > 0 {
-		line += fmt.Sprintf(", carried %d states over", carried)
+	if migrated := n.engine.Migrated(); migrated > 0 {
+		line += fmt.Sprintf(", migrated %d states", migrated)
 	}
 	if s.Adopted > 0 {
 		line += fmt.Sprintf(", adopted %d open connections", s.Adopted)

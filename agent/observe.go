@@ -94,7 +94,7 @@ func (n *Node) observe(ctx context.Context) (stop func() error) {
 		if on {
 			kinds = eventKinds[:]
 		}
-		if err := n.engine.Listen(kinds...); err != nil {
+		if err := n.engine.Subscribe(kinds...); err != nil {
 			n.log.Error("cannot listen to events", "err", err)
 		}
 	}

@@ -66,9 +66,9 @@ func (e *Engine) Watch(ctx context.Context, f func(firewall.Event)) error {
 	}
 }
 
-// Listen sets which kinds of events Watch reports from now on; at first none. Events of other
+// Subscribe sets which kinds of events Watch reports from now on; at first none. Events of other
 // kinds, and all while there is no Watch, cost nothing.
-func (e *Engine) Listen(kinds ...firewall.EventKind) error {
+func (e *Engine) Subscribe(kinds ...firewall.EventKind) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.kinds = 0

@@ -162,9 +162,9 @@ func (e *Engine) migrateAllLocked() error {
 	return e.migrateCountersLocked()
 }
 
-// Carried returns how many states of an engine with another layout, or other sizes, were taken
+// Migrated returns how many states of an engine with another layout, or other sizes, were taken
 // over.
-func (e *Engine) Carried() int {
+func (e *Engine) Migrated() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.migrated

@@ -233,7 +233,7 @@ func TestStatesOfPreviousLayout(t *testing.T) {
 	if err := g.engine.Load(compile(t, webRules)); err != nil {
 		t.Fatal(err)
 	}
-	if n := g.engine.Carried(); n != 2 {
+	if n := g.engine.Migrated(); n != 2 {
 		t.Errorf("migrated %d states, there are 2", n)
 	}
 	busy.flows(t, "while the states are copied", 20<<20) // numbers grow far beyond what was copied

@@ -13,7 +13,7 @@ import (
 
 // watch collects events of a guarded server until the returned function is called.
 func (g *pairLab) watch(t *testing.T, kinds ...firewall.EventKind) (stop func() []firewall.Event) {
-	if err := g.engine.Listen(kinds...); err != nil {
+	if err := g.engine.Subscribe(kinds...); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -257,7 +257,7 @@ func (w *Worker) fastCreate(in *firewall.Input, p *packet.Packet, pkt []byte,
 	j.hash, j.isErr, j.hasSeg, j.use = s.hash, false, false, firewall.StateNone
 	j.key, j.dir, j.hasKey = flow.KeyOf(p, pkt, in.Hook.Link())
 	*v = *keep
-	if r := j.make(slot, &c.rules[slot]); r != firewall.ReasonRule {
+	if r := j.createState(slot, &c.rules[slot]); r != firewall.ReasonRule {
 		*v = j.drop(slot, r)
 		if s.engine.onEvent != nil {
 			j.dropped(*v)

@@ -151,7 +151,7 @@ func (j *job) requireState(slot int, code *rule.Code) (int, firewall.Reason) {
 		}
 		return slot, firewall.ReasonRule
 	}
-	if r := j.make(slot, code); r != firewall.ReasonRule {
+	if r := j.createState(slot, code); r != firewall.ReasonRule {
 		return slot, r
 	}
 	j.haveState(id, firewall.StateNew)
@@ -169,7 +169,7 @@ func (j *job) answers() bool {
 }
 
 // createState implements section 5 of the specification.
-func (j *job) make(slot int, code *rule.Code) firewall.Reason {
+func (j *job) createState(slot int, code *rule.Code) firewall.Reason {
 	if !j.hasKey || j.isErr {
 		return firewall.ReasonNoKey
 	}
