@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -79,6 +80,7 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 	n := newTrier()
 	n.peers, n.book, n.engine, n.pulse = &peers{}, &rulebook{}, &engines{kernel: &kernel.Engine{}},
 		make(chan struct{})
+	var asking sync.WaitGroup // as in a node, one question at a time
 	well := func(turns bool) bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -91,7 +93,7 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 			}()
 		}
 		answer := make(chan bool, 1)
-		go func() { answer <- n.isWell(ctx) }()
+		asking.Go(func() { answer <- n.isWell(ctx) })
 		select {
 		case ok := <-answer:
 			return ok
@@ -114,6 +116,7 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 			t.Errorf("well although a goroutine keeps the lock of the %s", name)
 		}
 		lock.Unlock()
+		asking.Wait()
 	}
 	// Work on the peers may take long; then only a lock that is unavailable for minutes counts.
 	n.peers.mu.Lock()
