@@ -12,6 +12,9 @@ import (
 // flows between two interfaces never meet two engines.
 func TestHooksOfPreviousAreTakenAtOnce(t *testing.T) {
 	v := newCluster(t, openRules)
+	if v.engine.noTCX {
+		t.Skip("without tcx there are filters, which each Attach replaces for itself")
+	}
 	before := len(v.engine.Attached())
 	if before < 3 {
 		t.Fatalf("%d interfaces are guarded", before)
