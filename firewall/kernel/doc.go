@@ -27,7 +27,8 @@
 // reads it through shared memory, and asks the kernel to change it: user space never writes where
 // packets are counted.
 //
-// An engine of another layout, or with tables of other sizes, is replaced interface by interface.
+// An engine of another layout, or with tables of other sizes, is replaced at the first Attach, at
+// all its interfaces; without tcx interface by interface.
 // Its states and counters are migrated under traffic (migrate.go), if its layout is one that we
 // know; pins of any other are never read.
 //

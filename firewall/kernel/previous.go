@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// The programs of another layout guard their interfaces until ours do, interface by interface, so
+// The programs of another layout guard their interfaces until ours do: at all interfaces from the
+// first Attach on (previous_hooks.go), without tcx interface by interface, so
 // that none is ever unguarded. The states of known layouts are migrated (migrate.go); pins of
 // others are never read, since their bytes may mean anything: their states are lost, and the agent
 // adopts connections that are open, as on a machine where Weir starts for the first time.

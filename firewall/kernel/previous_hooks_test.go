@@ -7,9 +7,9 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// TestHooksOfPreviousAreTakenAtOnce: until an engine with tables of another size knows the pods, the
-// engine before it guards all interfaces. The first Attach then gives all of them the new programs:
-// flows between two interfaces never meet two engines.
+// TestHooksOfPreviousAreTakenAtOnce: until an engine with tables of another size knows the pods,
+// the engine before it guards all interfaces. The first Attach then gives all of them the new
+// programs: flows between two interfaces never meet two engines.
 func TestHooksOfPreviousAreTakenAtOnce(t *testing.T) {
 	v := newCluster(t, openRules)
 	if v.engine.noTCX {
@@ -58,7 +58,8 @@ func TestHooksOfPreviousAreTakenAtOnce(t *testing.T) {
 			}
 		}
 	}
-	if dirs, _ := filepath.Glob(filepath.Join(filepath.Dir(v.dir), "weir*", "layout-*")); len(dirs) != 1 {
+	layouts := filepath.Join(filepath.Dir(v.dir), "weir*", "layout-*")
+	if dirs, _ := filepath.Glob(layouts); len(dirs) != 1 {
 		t.Errorf("pins in %v", dirs)
 	}
 }
