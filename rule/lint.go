@@ -230,16 +230,12 @@ func (l *linter) examine(slot int) (*Finding, bool) {
 	if len(all) == 0 {
 		return f, true
 	}
-	w := walk{linter: l, to: slot, took: make(map[int]bool)}
-	w.plan()
-	for _, b := range all {
-		w.todo = append(w.todo, packets{b, 0})
-	}
+	w := l.walkTo(slot, all)
 	reached, ok := w.run()
 	if reached || !ok {
 		return nil, ok
 	}
-	l.explain(f, &w, all)
+	l.explain(f, w, all)
 	return f, true
 }
 

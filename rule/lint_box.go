@@ -184,6 +184,16 @@ func (b *box) and(o *box) (box, bool) {
 	return out, true
 }
 
+// size is how much memory the box takes, in spans: what it holds, and about as much as 16 of them
+// for itself.
+func (b *box) size() int {
+	n := 16
+	for _, s := range b {
+		n += len(s)
+	}
+	return n
+}
+
 // meets reports whether two boxes have a packet in common.
 func (b *box) meets(o *box) bool {
 	for dim := range b {

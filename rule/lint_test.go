@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -358,5 +359,26 @@ func TestLintLarge(t *testing.T) {
 	if len(findings) == 0 || findings[len(findings)-1].Rule.Number != 65001 ||
 		findings[len(findings)-1].Kind != Shadowed {
 		t.Errorf("%v", findings)
+	}
+}
+
+// TestLintMemoryIsBounded: rules each of which leaves packets in many dimensions, and of which each
+// adds to a set that grows, are given up before the boxes that wait fill the memory.
+func TestLintMemoryIsBounded(t *testing.T) {
+	const rules = 3000
+	var text strings.Builder
+	for i := range rules {
+		fmt.Fprintf(&text, "%d deny tcp from not 10.0.%d.%d to not 10.1.%d.%d tcpack %d\n",
+			i+1, i>>8, i&0xff, i>>8, i&0xff, 2*i+1)
+	}
+	text.WriteString("60000 deny ip from any to any\n65000 allow ip from any to any\n")
+	l, err := newLinter(ruleset(t, text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcp := l.kinds[1:2]
+	w := l.walkTo(rules+1, tcp)
+	if _, ok := w.run(); ok || w.size > maxSpans+10*rules {
+		t.Errorf("followed to the end: %v; %d spans wait, at most %d may", ok, w.size, maxSpans)
 	}
 }

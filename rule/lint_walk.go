@@ -4,8 +4,9 @@ import "slices"
 
 // packets are the packets of a box that come to a slot.
 type packets struct {
-	box box
-	at  int
+	box  box
+	at   int
+	size int // of box
 }
 
 // walk is the way of one rule's packets to it.
@@ -14,6 +15,7 @@ type walk struct {
 	to     int
 	stops  []stop // the rules on the way that may take or redirect some of them
 	todo   []packets
+	size   int          // of the boxes in todo
 	took   map[int]bool // slots of rules that took packets
 	jumped bool
 }
@@ -22,6 +24,16 @@ type walk struct {
 type stop struct {
 	slot int
 	sure bool // it takes every packet in its box
+}
+
+// walkTo prepares the walk of packets to a rule.
+func (l *linter) walkTo(slot int, all []box) *walk {
+	w := &walk{linter: l, to: slot, took: make(map[int]bool)}
+	w.plan()
+	for _, b := range all {
+		w.push(b, 0)
+	}
+	return w
 }
 
 // plan finds the rules that matter. Where states may send any packet, no rule before has taken any
@@ -55,8 +67,12 @@ func (w *walk) plan() {
 	}
 }
 
-// maxSteps bounds the work for one rule: boxes compared.
-const maxSteps = 1 << 20
+// Bounds of the work for one rule. A rule file can make any number of boxes: each rule on the way
+// may leave as many as a box has dimensions.
+const (
+	maxSteps = 1 << 20 // boxes compared
+	maxSpans = 1 << 22 // in the boxes that wait: 128 MB at most, less where boxes share sets
+)
 
 // run follows the packets, one box at a time, so that one that gets through is found soon. It
 // reports whether any reached the rule, and false if it gave up.
@@ -65,6 +81,7 @@ func (w *walk) run() (reached, ok bool) {
 	for len(w.todo) > 0 {
 		p := w.todo[len(w.todo)-1]
 		w.todo = w.todo[:len(w.todo)-1]
+		w.size -= p.size
 		i, _ := slices.BinarySearchFunc(w.stops, p.at, func(s stop, at int) int {
 			return s.slot - at
 		})
@@ -79,30 +96,40 @@ func (w *walk) run() (reached, ok bool) {
 		if i == len(w.stops) || !w.meet(w.stops[i], p.box) {
 			return true, true
 		}
+		if w.size > maxSpans {
+			return false, false
+		}
 	}
 	return false, true
+}
+
+// push adds packets to follow.
+func (w *walk) push(b box, at int) {
+	size := b.size()
+	w.todo = append(w.todo, packets{b, at, size})
+	w.size += size
 }
 
 // meet sends packets through a rule some of whose box they are in. It returns false if they may
 // reach the end by a call.
 func (w *walk) meet(s stop, b box) bool {
 	r, target := w.rules[s.slot], int(w.codes[s.slot].Arg)
-	inside, _ := b.and(&w.boxes[s.slot])
 	switch {
 	case r.Action.Op == OpCall: // they come back, or not, or land anywhere
 		return false
 	case r.Action.Op == OpSkipTo && target <= w.to:
-		w.todo = append(w.todo, packets{inside, target})
+		inside, _ := b.and(&w.boxes[s.slot])
+		w.push(inside, target)
 		w.jumped = true
 	case s.sure:
 		w.took[s.slot] = true
 	}
 	if !s.sure {
-		w.todo = append(w.todo, packets{b, s.slot + 1})
+		w.push(b, s.slot+1)
 		return true
 	}
 	for _, rest := range b.minus(&w.boxes[s.slot], nil) {
-		w.todo = append(w.todo, packets{rest, s.slot + 1})
+		w.push(rest, s.slot+1)
 	}
 	return true
 }
