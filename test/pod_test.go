@@ -261,10 +261,17 @@ func TestPlugin(t *testing.T) {
 		pods[1].Name != "by-hand" {
 		t.Errorf("GC of the other network left %+v", pods)
 	}
-	local := config("1.0.0", fmt.Sprintf(`,"ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.99.7.0/24"}]]}`, filepath.Join(h.root, "ipam")))
+	resolv := filepath.Join(h.root, "resolv.conf")
+	if err := os.WriteFile(resolv, []byte("nameserver 10.99.7.53\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	local := config("1.0.0", fmt.Sprintf(`,"ipam":{"type":"host-local","dataDir":%q,`+
+		`"resolvConf":%q,"ranges":[[{"subnet":"10.99.7.0/24"}]]}`,
+		filepath.Join(h.root, "ipam"), resolv))
 	extern := h.lab.Node("extern")
 	if out, _ := h.cni("ADD", "extern", extern.Path(), local); out["ips"] == nil ||
-		out["ips"].([]any)[0].(map[string]any)["address"] != "10.99.7.2/32" {
+		out["ips"].([]any)[0].(map[string]any)["address"] != "10.99.7.2/32" ||
+		fmt.Sprint(out["dns"]) != "map[nameservers:[10.99.7.53]]" {
 		t.Errorf("ADD with host-local: %v", out)
 	}
 	if out, _ := h.cni("DEL", "extern", "", local); out != nil {
