@@ -5,6 +5,9 @@
 #include "nat_create.h"
 
 enum { NAT_TRIES = 32, NODE_QUERY = 139 };
+// A CPU that loses a race tries again: those that won it have got what they needed, so nobody loses
+// many.
+enum { NAT_RACES = 8, NAT_LOST = 1 << 16 };
 
 // taken: the wire tuple p->goal with a source port is not free. A translation has it, which is then
 // weighed for eviction, or a published port or a socket of the host does.
@@ -96,6 +99,31 @@ __noinline int choose_port(struct __sk_buff *skb)
 	return REASON_NAT_PORTS;
 }
 
+// hide_once gives the packet a port and makes its translation. It returns 0, a reason, or NAT_LOST
+// if another CPU took the port or evicted the same translation a moment before.
+__noinline int hide_once(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return REASON_NAT_PORTS;
+	struct pkt *p = &c->p;
+	struct tuple *t = &p->was;
+
+	if (choose_port(skb)) {
+		__u32 port = p->nat_port;
+		if (p->nat_rank == ~0ULL)
+			return REASON_NAT_PORTS;
+		if (!nat_evict_found(p) || taken(skb, port))
+			return NAT_LOST;
+	}
+	int why = nat_create(skb, META_SOURCE);
+	if (why != REASON_NAT_PORTS)
+		return why;
+	// The other CPU may have a packet of the same flow.
+	canonical(p, t->src_hi, t->src_lo, t->dst_hi, t->dst_lo, t->ports, p->proto);
+	return nat_follow(0) ? 0 : NAT_LOST;
+}
+
 // masquerade hides the source of the packet behind p->goal.src. Ids of ICMP queries may have any
 // value, but the id of a node information query is the query itself. What has no ports keeps what
 // it has, and so does SCTP, whose checksum covers the ports. p->was and p->goal are set but for the
@@ -114,15 +142,16 @@ __noinline int masquerade(struct __sk_buff *skb)
 
 	if (unlikely(c->dry == end && p->now < c->dry_until))
 		return REASON_NAT_PORTS;
-	if (choose_port(skb)) {
-		__u32 port = p->nat_port;
-		if (!nat_evict_found(p) || taken(skb, port)) {
-			c->dry = end;
-			c->dry_until = p->now + NAT_DRY;
-			return REASON_NAT_PORTS;
-		}
+	int why = NAT_LOST;
+	for (__u32 i = 0; i < NAT_RACES && why == NAT_LOST; i++)
+		why = hide_once(skb);
+	if (why == NAT_LOST)
+		return REASON_NAT_PORTS;
+	if (why == REASON_NAT_PORTS) {
+		c->dry = end;
+		c->dry_until = p->now + NAT_DRY;
 	}
-	return nat_create(skb, META_SOURCE);
+	return why;
 }
 
 // own_address: the packet goes to an address of the host.
