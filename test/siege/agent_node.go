@@ -75,6 +75,18 @@ func (g *agentNode) start() error {
 	}
 }
 
+// killInStart starts the agent and kills it after a time, ready or not.
+func (g *agentNode) killInStart(after time.Duration) error {
+	cmd := g.node.Command(g.weir, "up", "--root", g.root, "--bpffs", g.bpffs)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	time.Sleep(after)
+	err := cmd.Process.Kill()
+	cmd.Wait()
+	return err
+}
+
 // follow keeps what the agent prints and closes ready at its ready line.
 func (g *agentNode) follow(r io.Reader, ready chan struct{}) {
 	for lines := bufio.NewScanner(r); lines.Scan(); {

@@ -60,14 +60,10 @@ func killedInStart(x *chaos, r *rand.Rand) error {
 		return err
 	}
 	for range 1 + r.IntN(3) {
-		cmd := x.host.Command(x.agentNode.weir, "up", "--root", x.agentNode.root, "--bpffs",
-			x.agentNode.bpffs)
-		if err := cmd.Start(); err != nil {
+		if err := x.agentNode.killInStart(time.Duration(r.IntN(1500)) *
+			time.Millisecond); err != nil {
 			return err
 		}
-		time.Sleep(time.Duration(r.IntN(1500)) * time.Millisecond)
-		cmd.Process.Kill()
-		cmd.Wait()
 	}
 	return x.agentNode.start()
 }

@@ -26,6 +26,7 @@ type row struct {
 	lost, kept          int     // of the connections that stay
 	reached             float64
 	cost                time.Duration
+	done                int64  // what was tried during the attack
 	why                 string // what Weir reports as refused
 }
 
@@ -60,12 +61,16 @@ func (c config) runFlood(s *scenario, by contender, rate int) (r row, err error)
 			return r, err
 		}
 	}
+	lasts := c.floodFor
+	if by.name != "weir" {
+		lasts = c.beside
+	}
 	r.before = sum(together(w, jobs, time.Now().Add(c.calm), nil), nil)
 	refusedBefore := w.refused()
-	end := time.Now().Add(c.floodFor)
+	end := time.Now().Add(lasts)
 	flooded := make(chan error, 1)
 	go func() { flooded <- r.strike(w, s, kept, rate, end) }()
-	time.Sleep(c.floodFor / 8) // tables fill
+	time.Sleep(lasts / 8) // tables fill
 	r.during = sum(together(w, jobs, end, nil), &r)
 	if err := <-flooded; err != nil {
 		return r, err
@@ -101,6 +106,7 @@ func sum(all []*tally, r *row) (rate float64) {
 		if r != nil {
 			r.failed += t.failed.Load()
 			r.slow += t.slow.Load()
+			r.done += t.ok.Load() + t.failed.Load()
 		}
 	}
 	return rate

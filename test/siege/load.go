@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -11,6 +14,7 @@ type load struct {
 	name string
 	work work
 	rate int
+	back time.Duration // how long the table may take to be at its level again
 }
 
 // loadRow is a line of the table of loads.
@@ -23,16 +27,23 @@ type loadRow struct {
 	why             string
 }
 
-// settle is how long the table may take to be at its level again: what was answered over UDP stays
-// for 30 s after its last packet, and is swept within some seconds. level is how many more states
-// count as that.
+// How long the table may take. A connection that was closed is gone within seconds. A question that
+// was answered cannot be told from one that goes on: by default ([timeouts] udp) its state stays
+// for 30 s after the last packet, then the sweep comes by within a few seconds.
 const (
-	settle = 40 * time.Second
-	level  = 10
+	tcpBack = 30 * time.Second
+	udpBack = 30*time.Second + 10*time.Second
 )
+
+// level is how many more states count as the level before.
+const level = 10
 
 func (c config) runLoad(l load, by contender) (r loadRow, err error) {
 	r = loadRow{load: l.name, contender: by.name}
+	lasts := c.loadFor
+	if by.name != "weir" {
+		lasts = c.beside
+	}
 	w, err := newWorld()
 	if err != nil {
 		return r, err
@@ -48,7 +59,7 @@ func (c config) runLoad(l load, by contender) (r loadRow, err error) {
 		return r, err
 	}
 	refused := w.refused()
-	t := l.work.run(w, 32, l.rate, time.Now().Add(c.loadFor), nil)
+	t := l.work.run(w, 32, l.rate, time.Now().Add(lasts), nil)
 	r.rate, r.failed, r.slow = t.rate(), t.failed.Load(), t.slow.Load()
 	r.why = difference(refused, w.refused())
 	ended := time.Now()
@@ -57,17 +68,24 @@ func (c config) runLoad(l load, by contender) (r loadRow, err error) {
 			return r, err
 		}
 		r.back = time.Since(ended)
-		if r.after <= r.before+level || r.back > c.settle {
+		if r.after <= r.before+level || r.back > l.back || by.name != "weir" {
 			return r, nil
 		}
 		time.Sleep(500 * time.Millisecond)
 	}
 }
 
-// states counts what the table holds. Without Weir it is 0.
-func (w *world) states() (int, error) {
+// states counts what the table holds, Weir's or that of conntrack.
+func (w *world) states() (n int, err error) {
 	if w.agentNode == nil {
-		return 0, nil
+		err = w.host.Do(func() error {
+			b, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
+			if err == nil {
+				n, err = strconv.Atoi(strings.TrimSpace(string(b)))
+			}
+			return err
+		})
+		return n, err
 	}
 	s, err := w.agentNode.status()
 	return s.Table.States, err

@@ -37,20 +37,36 @@ add 210 allow udp from me to any keep-state
 
 // restart is a way in which an agent ends and the next one starts.
 type restart struct {
-	name string
-	end  syscall.Signal
-	// settings of the n-th start; they size tables.
-	settings func(n int) string
+	name  string
+	end   syscall.Signal
+	hasty bool // a start in between is killed
+	// Each time either the sizes of the tables or their layout are others.
+	upgrade bool
 }
 
-func sameSettings(int) string { return "" }
-
-func otherSize(n int) string { return fmt.Sprintf("[states]\nmax = %d\n", 262144-n%2*131072) }
+func (k restart) title() string { return "restart, " + k.name }
 
 var restarts = []restart{
-	{"kill -9", syscall.SIGKILL, sameSettings},
-	{"SIGTERM", syscall.SIGTERM, sameSettings},
-	{"another table size", syscall.SIGTERM, otherSize},
+	{name: "kill -9", end: syscall.SIGKILL},
+	{name: "SIGTERM", end: syscall.SIGTERM},
+	{name: "killed again in its start", end: syscall.SIGKILL, hasty: true},
+	{name: "upgrade with another layout or table size", end: syscall.SIGTERM, upgrade: true},
+}
+
+// settings are those of the n-th start.
+func (k restart) settings(n int) string {
+	if !k.upgrade {
+		return ""
+	}
+	return fmt.Sprintf("[states]\nmax = %d\n", 262144-(n+1)/2%2*131072)
+}
+
+// binary is that of the n-th start.
+func (k restart) binary(c config, n int) string {
+	if !k.upgrade {
+		return c.weir
+	}
+	return c.weirs[n/2%2]
 }
 
 // restartRow is a line of the table of restarts.
@@ -63,6 +79,7 @@ type restartRow struct {
 	failed, slow   int64
 	lost, kept     int
 	why            string
+	took           time.Duration
 }
 
 // probe is a stream of SYNs to ports that are refused.
@@ -93,6 +110,7 @@ func (c config) runRestart(k restart) (r restartRow, err error) {
 			return r, err
 		}
 	}
+	c.weir = k.binary(c, 0)
 	if err := c.raiseWeir(w, &scenario{rules: restartRules, settings: k.settings(0)}); err != nil {
 		return r, err
 	}
@@ -108,7 +126,7 @@ func (c config) runRestart(k restart) (r restartRow, err error) {
 	if err != nil {
 		return r, err
 	}
-	if err := w.restartUnder(k, c.restarts, probes, jobs, &r); err != nil {
+	if err := c.restartUnder(w, k, probes, jobs, &r); err != nil {
 		return r, err
 	}
 	r.lost, r.kept = lost(kept), len(kept)
@@ -166,9 +184,10 @@ func gatewayMAC(pod *nstest.Node) (net.HardwareAddr, error) {
 }
 
 // restartUnder is the loop of restarts, with all that runs meanwhile.
-func (w *world) restartUnder(k restart, times int, probes []probe, jobs []work,
+func (c config) restartUnder(w *world, k restart, probes []probe, jobs []work,
 	r *restartRow) error {
-	far := time.Now().Add(time.Hour)
+	began := time.Now()
+	far := began.Add(24 * time.Hour)
 	over := make(chan struct{})
 	var sentProbes atomic.Int64
 	var passed passes
@@ -181,8 +200,8 @@ func (w *world) restartUnder(k restart, times int, probes []probe, jobs []work,
 	refused := w.refused()
 	var took []time.Duration
 	var failure error
-	for n := 1; n <= times && failure == nil; n++ {
-		failure = w.restartOnce(k, n, &took)
+	for n := 1; n <= c.restarts && failure == nil; n++ {
+		failure = c.restartOnce(w, k, n, &took)
 	}
 	r.why = difference(refused, w.refused())
 	close(over)
@@ -195,20 +214,29 @@ func (w *world) restartUnder(k restart, times int, probes []probe, jobs []work,
 		r.slow += t.slow.Load()
 		if failed, slow := t.failed.Load(), t.slow.Load(); failed+slow > 0 {
 			r.why += fmt.Sprintf(" %s: failed %d, late %d", jobs[i].name, failed, slow)
+			if why := t.why.Load(); why != nil {
+				r.why += fmt.Sprintf(", %v", why)
+			}
 		}
 	}
 	r.times, r.probes, r.passed = len(took), sentProbes.Load(), passed.count()
 	r.why += passed.String()
-	r.median = medianOf(took)
+	r.median, r.took = medianOf(took), time.Since(began)
 	return failure
 }
 
-func (w *world) restartOnce(k restart, n int, took *[]time.Duration) error {
+func (c config) restartOnce(w *world, k restart, n int, took *[]time.Duration) error {
 	if err := w.agentNode.signal(k.end); err != nil {
 		return err
 	}
 	if err := w.agentNode.write("etc/weir/weir.toml", weirSettings+k.settings(n)); err != nil {
 		return err
+	}
+	w.agentNode.weir = k.binary(c, n)
+	if k.hasty {
+		if err := w.agentNode.killInStart(time.Duration(n%20) * 20 * time.Millisecond); err != nil {
+			return err
+		}
 	}
 	began := time.Now()
 	if err := w.agentNode.start(); err != nil {

@@ -51,8 +51,9 @@ var blinds = []scenario{
 
 // loads are legitimate, and much.
 var loads = []load{
-	{name: "DNS from one pod to one resolver", work: masqDNS, rate: 3000},
-	{name: "DNS to a published port", work: pubDNS, rate: 3000},
-	{name: "short TCP connections out of a pod to one port", work: masqTCP, rate: 4000},
-	{name: "short TCP connections to a published port", work: published, rate: 4000},
+	{name: "DNS from one pod to one resolver", work: masqDNS, rate: 3000, back: udpBack},
+	{name: "DNS to a published port", work: pubDNS, rate: 3000, back: udpBack},
+	{name: "short TCP connections out of a pod to one port", work: masqTCP, rate: 4000,
+		back: tcpBack},
+	{name: "short TCP connections to a published port", work: published, rate: 4000, back: tcpBack},
 }

@@ -58,8 +58,8 @@ func TestSiege(t *testing.T) {
 			t.Errorf("%s: %d of %d connections broke: %v", s.name, r.lost, r.kept, err)
 		}
 	}
-	c.settle = 0 // how soon entries go is a matter of timeouts
 	for _, l := range loads[:1] {
+		l.back = 0 // how soon entries go is a matter of timeouts
 		r, err := c.runLoad(l, weir)
 		t.Logf("%+v, %v", r, err)
 		if err != nil || r.rate == 0 || r.why != "" {

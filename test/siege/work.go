@@ -56,6 +56,7 @@ var (
 type tally struct {
 	ok, failed, slow atomic.Int64
 	took             time.Duration
+	why              atomic.Value // the last error's text and time
 }
 
 func (t *tally) rate() float64 { return float64(t.ok.Load()) / t.took.Seconds() }
@@ -104,8 +105,8 @@ func (k work) run(w *world, workers, rate int, until time.Time, over <-chan stru
 				for {
 					n := time.Duration(turn.Add(1) - 1)
 					due := began.Add(n * time.Second / time.Duration(rate))
-					if !due.Before(until) {
-						return nil
+					if !due.Before(until) || !time.Now().Before(until) {
+						return nil // also one that cannot keep up with its rate
 					}
 					select {
 					case <-over:
@@ -130,6 +131,7 @@ func (t *tally) count(do func() error) {
 	switch err := do(); {
 	case err != nil:
 		t.failed.Add(1)
+		t.why.Store(time.Now().Format("15:04:05.000 ") + err.Error())
 	default:
 		t.ok.Add(1)
 		if time.Since(began) > late {
