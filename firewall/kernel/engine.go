@@ -169,13 +169,13 @@ func (e *Engine) open() error {
 	if err := e.call.open(e.objects.Calls, e.objects.WeirCall, e.objects.WeirTick); err != nil {
 		return err
 	}
+	if e.previous, err = e.findPrevious(); err != nil {
+		return err
+	}
 	if err := e.configure(); err != nil {
 		return err
 	}
 	if err := e.setClock(); err != nil {
-		return err
-	}
-	if e.previous, err = e.findPrevious(); err != nil {
 		return err
 	}
 	if err := e.readForwarding(); err != nil || !e.takenOver {
@@ -254,7 +254,9 @@ func (e *Engine) configure() error {
 	}
 	c, o := &e.config, &e.options
 	if !e.takenOver {
-		if err := randomize(c.Seed[:]); err != nil {
+		if e.previous != nil && e.previous.pins.seed != nil {
+			c.Seed = *e.previous.pins.seed
+		} else if err := randomize(c.Seed[:]); err != nil {
 			return err
 		}
 		mark := [1]uint64{}

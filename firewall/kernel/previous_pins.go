@@ -22,7 +22,7 @@ var errNotRead = errors.New("a layout that this version does not know")
 // never change here; a layout that changes one of them gets a reader of its own:
 //
 //	config  begins with layout, current (its lowest byte is the slot of the image in force),
-//	        32 bits each
+//	        32 bits each; from 13 on seed lies where it is now
 //	images  by slot; rows of 2048 bytes: the first begins with the number of rules, from the
 //	        second on lie codes of 64 bytes, beginning with key (64 bits) and id (32 bits)
 //	labels  {kind, id} to 64 bytes of name; kind 2 is a flow; from 13 on name_ids
@@ -41,6 +41,7 @@ const (
 	firstLinks     = 13
 	firstPhase     = 13 // the inner entry of a translation holds the phase of its flow
 	firstNameIDs   = 13 // the names of flows lie in name_ids, before in labels
+	firstSeed      = 13
 )
 
 // previousPins are the pinned maps of another engine.
@@ -54,6 +55,9 @@ type previousPins struct {
 	ids    map[uint64]uint32 // rule.Code.Key to id
 	keys   map[uint32]uint64 // and back
 	flows  map[uint8]string
+	// The port of a masqueraded flow follows from the seed, or nil: with the same one, a flow that
+	// began too late to be copied keeps its port.
+	seed *[32]uint64
 }
 
 // openPins opens what is pinned in a directory, or returns errNotRead, or fs.ErrNotExist if it is
@@ -81,6 +85,11 @@ func openPins(dir string) (_ *previousPins, err error) {
 	current := *(*uint32)(unsafe.Pointer(&b[4])) & currentSlot
 	if p.layout < firstRead || p.layout > layout {
 		return nil, errNotRead
+	}
+	if at := unsafe.Offsetof(weirConfig{}.Seed); p.layout >= firstSeed &&
+		len(b) >= int(at+unsafe.Sizeof(weirConfig{}.Seed)) {
+		p.seed = new([32]uint64)
+		copy(bytesOf(p.seed[:]), b[at:])
 	}
 	tags, err := p.open(dir, "tags")
 	if err != nil {
