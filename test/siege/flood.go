@@ -62,6 +62,9 @@ func (c config) runFlood(s *scenario, by contender, rate int) (r row, err error)
 		}
 	}
 	lasts := c.floodFor
+	if s.brief {
+		lasts /= 3
+	}
 	if by.name != "weir" {
 		lasts = c.beside
 	}

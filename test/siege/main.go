@@ -30,11 +30,11 @@ func main() {
 	flag.StringVar(&c.weir, "weir", "bin/weir", "the `binary` under siege")
 	flag.StringVar(&c.only, "only", "",
 		"run scenarios with `text` in their names; several are separated by commas")
-	flag.DurationVar(&c.calm, "calm", 3*time.Second,
+	flag.DurationVar(&c.calm, "calm", 2*time.Second,
 		"how long the work before an attack is measured")
 	flag.DurationVar(&c.floodFor, "flood", time.Minute, "how long each flood lasts")
 	flag.DurationVar(&c.loadFor, "load", 2*time.Minute, "how long each load lasts")
-	flag.DurationVar(&c.beside, "beside", 15*time.Second,
+	flag.DurationVar(&c.beside, "beside", 8*time.Second,
 		"how long each flood and load lasts without Weir")
 	flag.IntVar(&c.restarts, "restarts", 200, "restarts of each kind")
 	flag.IntVar(&c.pods, "pods", 12, "pods while the agent is restarted")

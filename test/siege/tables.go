@@ -120,6 +120,9 @@ func (c config) floodTable() (all []line, err error) {
 		for _, rate := range rates {
 			var none row
 			for _, by := range c.contenders() {
+				if by.name != "weir" && rate != slices.Max(rates) {
+					continue // at the highest rate they show all that they can
+				}
 				r, err := c.runFlood(&s, by, rate)
 				if err != nil {
 					return all, fmt.Errorf("%s, %s: %w", s.name, by.name, err)
