@@ -86,7 +86,7 @@ func (c config) run() (missed int, err error) {
 		return 0, err
 	}
 	var all []line
-	for _, part := range []func() ([]line, error){c.restartTable, c.floodTable, c.loadTable} {
+	for _, part := range []func() ([]line, error){c.floodTable, c.loadTable, c.restartTable} {
 		lines, err := part()
 		all = append(all, lines...)
 		if err != nil {

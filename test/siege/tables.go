@@ -77,7 +77,7 @@ func (c config) restartTable() (all []line, err error) {
 			return all, errors.New("nothing was probed, or no work was done")
 		}
 		if i == 0 {
-			fmt.Fprint(c.out, "### Restarts of the agent under probes of refused ports\n\n"+
+			fmt.Fprint(c.out, "\n### Restarts of the agent under probes of refused ports\n\n"+
 				"| restart | times | to ready, median | probes | answered (bar 0) | new "+
 				"connections | failed (bar 0) | later than 0.9 s (bar 0) | lost of kept (bar 0) "+
 				"| what |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
@@ -131,7 +131,7 @@ func (c config) floodTable() (all []line, err error) {
 					none = r
 				}
 				if len(all) == 0 {
-					fmt.Fprint(c.out, "\n### Floods and guesses\n\n| attack | packets/s | reached "+
+					fmt.Fprint(c.out, "### Floods and guesses\n\n| attack | packets/s | reached "+
 						"| | work/s before | during | refused (bar: the share that none loses) | "+
 						"later than 0.9 s | lost of kept (bar 0) | ns a packet | lack of space |\n"+
 						"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
