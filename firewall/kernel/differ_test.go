@@ -126,7 +126,7 @@ func trial(t *testing.T) (firewall.Options, func(firewall.Options) (enginetest.S
 	shortenTimers(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = 4096, 4096, 4096
-	e, err := Open(Config{Options: o})
+	e, err := openShared(t, Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

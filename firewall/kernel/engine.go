@@ -105,7 +105,11 @@ func layoutDir(dir string) string { return filepath.Join(dir, fmt.Sprintf("layou
 // Open loads the programs and makes or takes over the maps. It changes nothing: what an earlier
 // engine has pinned stays in force until the first Load, which takes over all of it at once or,
 // when it fails, nothing. Interfaces and tables that are set before come into force with that Load.
-func Open(c Config) (*Engine, error) {
+func Open(c Config) (*Engine, error) { return openWith(c, (*Engine).loadPrograms) }
+
+// openWith is Open with the function that makes the maps and loads the programs: tests have one
+// that verifies them once for many engines.
+func openWith(c Config, load loader) (*Engine, error) {
 	if err := checkOptions(&c.Options); err != nil {
 		return nil, err
 	}
@@ -117,7 +121,7 @@ func Open(c Config) (*Engine, error) {
 	if c.Dir != "" {
 		e.dir = layoutDir(c.Dir)
 	}
-	if err := e.open(); err != nil {
+	if err := e.open(load); err != nil {
 		return nil, errors.Join(err, e.release())
 	}
 	return e, nil
@@ -141,7 +145,7 @@ func checkOptions(o *firewall.Options) error {
 }
 
 // open fills a new Engine. What was acquired is given back by release when it fails.
-func (e *Engine) open() error {
+func (e *Engine) open(load loader) error {
 	spec, err := loadWeir()
 	if err != nil {
 		return fmt.Errorf("read the eBPF programs: %w", err)
@@ -159,7 +163,7 @@ func (e *Engine) open() error {
 	}
 	defer old.close()
 	e.takenOver = len(old) > 0
-	if err := e.loadPrograms(spec, old); err != nil {
+	if err := load(e, spec, old); err != nil {
 		return loadError(err)
 	}
 	e.nameIDs, err = readNameIDs(e.objects.NameIds)

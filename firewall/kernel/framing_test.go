@@ -193,7 +193,7 @@ func infinibandFrame(neighbour []byte, ip []byte) []byte {
 // their neighbour's address looks like.
 func TestInfinibandFrames(t *testing.T) {
 	nstest.Root(t)
-	e, err := Open(Config{Options: firewall.DefaultOptions()})
+	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

@@ -95,7 +95,7 @@ func newPairLabWith(t *testing.T, rules string, o firewall.Options) *pairLab {
 func (g *pairLab) open(t *testing.T) {
 	t.Helper()
 	err := g.server.Do(func() (err error) {
-		g.engine, err = Open(Config{Dir: g.dir, Options: g.options})
+		g.engine, err = openShared(t, Config{Dir: g.dir, Options: g.options})
 		return err
 	})
 	if err != nil {

@@ -46,7 +46,7 @@ func TestManyRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := Open(Config{Options: firewall.DefaultOptions()})
+	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

@@ -377,7 +377,7 @@ func (e *Engine) agreeTracks(t *testing.T) (n int) {
 func TestUnknownLayoutsAreNotRead(t *testing.T) {
 	nstest.Root(t)
 	dir := filepath.Join(nstest.Bpffs(t), "weir")
-	e, err := Open(Config{Dir: dir, Options: firewall.DefaultOptions()})
+	e, err := openShared(t, Config{Dir: dir, Options: firewall.DefaultOptions()})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

@@ -84,7 +84,7 @@ func (v *cluster) must(err error) {
 func (v *cluster) open() {
 	v.t.Helper()
 	v.must(v.host.Do(func() (err error) {
-		v.engine, err = Open(Config{Dir: v.dir, Options: firewall.DefaultOptions()})
+		v.engine, err = openShared(v.t, Config{Dir: v.dir, Options: firewall.DefaultOptions()})
 		return err
 	}))
 }

@@ -23,7 +23,7 @@ func TestHooksOfPreviousAreTakenAtOnce(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxStates /= 2
 	v.must(v.host.Do(func() (err error) {
-		v.engine, err = Open(Config{Dir: v.dir, Options: o})
+		v.engine, err = openShared(t, Config{Dir: v.dir, Options: o})
 		return err
 	}))
 	v.must(v.engine.SetInterfaces(v.ifs))

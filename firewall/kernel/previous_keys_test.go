@@ -24,7 +24,7 @@ func TestKeysOfPreviousLayouts(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.Timeouts.UDPReply, o.Timeouts.Short = time.Hour, time.Hour
 	open := func() *Engine {
-		e, err := Open(Config{Dir: dir, Options: o})
+		e, err := openShared(t, Config{Dir: dir, Options: o})
 		if err != nil {
 			t.Fatalf("%+v", err)
 		}

@@ -46,6 +46,9 @@ func (e *Engine) programPath(name string) string {
 	return filepath.Join(e.dir, "prog-"+build()+"-"+name)
 }
 
+// loader fills the objects of an engine, see loadPrograms.
+type loader func(*Engine, *ebpf.CollectionSpec, replacements) error
+
 // loadPrograms makes the maps, or takes those of old, and loads the programs, or takes those that
 // are pinned for the same maps.
 func (e *Engine) loadPrograms(spec *ebpf.CollectionSpec, old replacements) error {

@@ -26,7 +26,7 @@ func newBench(t *testing.T, rules string, change func(*firewall.Options)) *bench
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	change(&o)
-	e, err := Open(Config{Options: o})
+	e, err := openShared(t, Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

@@ -46,7 +46,7 @@ func endings() [][]segment {
 // Three hundred are under way at any time.
 func TestPortReuseAtFullRate(t *testing.T) {
 	nstest.Root(t)
-	e, err := Open(Config{Options: firewall.DefaultOptions()})
+	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

@@ -46,7 +46,7 @@ func shortConnection(t testing.TB) (frames [][]byte) {
 // leaves two seconds after its end.
 func TestShortConnectionsAtFullRate(t *testing.T) {
 	nstest.Root(t)
-	e, err := Open(Config{Options: firewall.DefaultOptions()})
+	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -124,7 +124,7 @@ func TestStatelessRulesPassInAFullTable(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 1000, 1000
-	e, err := Open(Config{Options: o})
+	e, err := openShared(t, Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

@@ -37,7 +37,7 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 5000, 100
-	e, err := Open(Config{Options: o})
+	e, err := openShared(t, Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

@@ -126,7 +126,7 @@ func TestTwoCPUs(t *testing.T) {
 func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 20000
-	e, err := Open(Config{Options: o})
+	e, err := openShared(t, Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -225,7 +225,7 @@ func TestFloodOfNewFlows(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 5000
-	e, err := Open(Config{Options: o})
+	e, err := openShared(t, Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -284,7 +284,7 @@ func TestTableFillsUp(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 30000
-	e, err := Open(Config{Options: o})
+	e, err := openShared(t, Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -324,7 +324,7 @@ func TestTwoCPUsInAFullTable(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 2000, 700, 0
-	e, err := Open(Config{Options: o})
+	e, err := openShared(t, Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -430,7 +430,7 @@ func TestLimitIsExact(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 20000
-	e, err := Open(Config{Options: o})
+	e, err := openShared(t, Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

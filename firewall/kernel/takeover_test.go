@@ -334,7 +334,7 @@ func TestFewDescriptors(t *testing.T) {
 			if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
 				return err
 			}
-			e, err = Open(Config{Dir: g.dir, Options: g.options})
+			e, err = openShared(t, Config{Dir: g.dir, Options: g.options})
 			if err == nil {
 				err = e.Load(compile(t, webRules))
 			}

@@ -18,7 +18,7 @@ func TestSequenceNumberBounds(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = 4096, 4096, 64
-	e, err := Open(Config{Options: o})
+	e, err := openShared(t, Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

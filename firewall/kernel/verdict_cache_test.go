@@ -42,7 +42,7 @@ func newEngine(t *testing.T) *Engine {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates = 1000
-	e, err := Open(Config{Options: o})
+	e, err := openShared(t, Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
