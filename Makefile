@@ -26,16 +26,24 @@ demo: deps build
 	@./$(BIN) demo
 
 # All tests. Without root, those that need it skip; WEIR_CI=1 turns such a skip into a failure.
+# Most tests wait more than they compute: several run side by side on each processor.
 test: deps
 	@[ "$$(id -u)" = 0 ] || \
 		echo "test: NOT ROOT: everything that needs the kernel will be skipped" >&2
-	@GO="$(GO)" TESTFLAGS="-timeout 45m" scripts/test ./...
+	@$(GO) test -timeout 45m -p 4 -parallel 8 ./...
 
 # The same under the race detector, which needs a C compiler. Without the packages whose tests run
 # programs or the kernel rather than our goroutines.
 race: deps
-	@CGO_ENABLED=1 GO="$(GO)" TESTFLAGS="-race -timeout 45m" scripts/test \
+	@CGO_ENABLED=1 $(GO) test -race -timeout 45m \
 		$$($(GO) list ./... | grep -v -e /test$$ -e /firewall/kernel$$)
+
+# Tests that make an agent's life hard, in their long form: a hundred kills, fifty restarts of each
+# kind. `make test` has some of each.
+.PHONY: test-long
+test-long: deps
+	WEIR_LONG=1 $(GO) test -count=1 -timeout 60m -v \
+		-run 'TestAHundredKills|OpenNothing' ./test
 
 # Everything that a reviewer should not have to check by hand.
 CHECKS := check-format check-vet check-static check-shell check-tidy check-cross check-generated \

@@ -45,6 +45,7 @@ func webRules(t *testing.T) string {
 // TestWebServer: a real nginx behind examples/web.rules serves port 80 over both families, nothing
 // answers on port 81, and what is opened from inside gets its answers.
 func TestWebServer(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl", "wrk", "tcpdump")
 	p := newPair(t)
 	nginx(t, p.server, 80, 81)
@@ -151,6 +152,7 @@ func addresses(t *testing.T, n *nstest.Node) []string {
 // TestAgentDies: killing the agent during a download changes nothing for traffic, and the next one
 // takes over.
 func TestAgentDies(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 80, 81)

@@ -32,6 +32,7 @@ func stateFiles(t *testing.T, state string) map[string][]byte {
 // after the other, and with a peer whose name cannot be resolved: it starts, and what the rules
 // deny and allow, by names of pods and labels too, is denied and allowed at every moment.
 func TestEveryFileDamaged(t *testing.T) {
+	t.Parallel()
 	r := newRestarts(t, 6)
 	state, rules := filepath.Join(r.root, "var/lib/weir"), filepath.Join(r.root, "etc/weir/rules")
 	r.weir("peer", "add", "far", "--key", strings.Repeat("B", 43)+"=", "--endpoint",

@@ -13,6 +13,7 @@ import (
 // TestPackage: the Debian package installs in a clean root, runs, is upgraded under a running node,
 // and goes without a trace.
 func TestPackage(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	need(t, "dpkg-deb", "unshare", "man")
 	old, next := packages(t)

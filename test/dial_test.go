@@ -53,6 +53,7 @@ func startProxy(t *testing.T, args ...string) (address string, stop func() strin
 }
 
 func TestProxyVerb(t *testing.T) {
+	t.Parallel()
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "hello")
 	}))
@@ -111,6 +112,7 @@ func TestProxyVerb(t *testing.T) {
 }
 
 func TestDialVerb(t *testing.T) {
+	t.Parallel()
 	origin := httptest.NewTLSServer(nil)
 	defer origin.Close()
 	_, port, _ := net.SplitHostPort(origin.Listener.Addr().String())

@@ -74,6 +74,7 @@ func problems(t *testing.T, g *agentNode) string {
 // TestFullDisk: a node without space for its state enforces its rules all the same, refuses changes
 // whole, reports the fault for as long as it lasts, and starts.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	p := newPair(t)
 	d := newSmallDisk(t, p.root)

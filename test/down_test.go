@@ -38,6 +38,7 @@ func below(dir string) (all []string) {
 // itself mounted the bpf file system, after crashes and with damaged records; afterwards everything
 // is as before the start: files, mounts, links, the kernel's settings.
 func TestDownLeavesWhatWasThere(t *testing.T) {
+	t.Parallel()
 	h := newPodHost(t, "add allow ip from any to any")
 	h.weir("down")
 	h.wait()
@@ -131,6 +132,7 @@ func TestDownLeavesWhatWasThere(t *testing.T) {
 
 // TestDownWhileAnotherNodeHasThePins: what another agent enforces is not taken from under it.
 func TestDownWhileAnotherNodeHasThePins(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	p.start("--iface", "eth0")
 	out, err := p.server.Command(weir, "down", "--root", t.TempDir(), "--bpffs",

@@ -52,6 +52,7 @@ func synFlood(t *testing.T, p *pair, port uint16) *nstest.Frames {
 // stay few, since SYN cookies come into use, and go out of use when the flood has ended; status,
 // states and show report it.
 func TestSYNFlood(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 80)

@@ -23,6 +23,7 @@ import (
 // rule and verdict, other programs can read it, and a replay of it has the events that the node
 // had.
 func TestCaptureSaysWhy(t *testing.T) {
+	t.Parallel()
 	need(t, "curl", "tcpdump")
 	p := newPair(t)
 	rules := p.file("watched", watchedRules)

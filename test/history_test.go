@@ -18,6 +18,7 @@ import (
 // TestEventsNamePods: an event of a refused packet has the pod's name, and a filter can use the
 // tables of labels.
 func TestEventsNamePods(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	h := newPodHost(t,
 		"add check-state\nadd allow tcp from me to table(app=web) 80 setup keep-state\n")
@@ -61,6 +62,7 @@ func TestEventsNamePods(t *testing.T) {
 // TestEventsNameTablesServicesAndHosts: the node names tables and services; names of DNS are there
 // only on request.
 func TestEventsNameTablesServicesAndHosts(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	p.start("--iface", "eth0", "--rules",
 		p.file("named", "table friends add 10.66.0.2\n"+watchedRules))
@@ -91,32 +93,42 @@ func TestEventsNameTablesServicesAndHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	var seen []string
-	eventually(t, "the names are found", func() error {
-		c.Write([]byte("datagram"))
-		for {
-			select {
-			case line := <-named:
-				seen = append(seen, line)
-			default:
-				if n := len(seen); n == 0 ||
-					!strings.Contains(seen[n-1], "udp visitor.example(10.66.0.2:") ||
-					!strings.Contains(seen[n-1], "guarded.example(10.66.0.1:5353/mdns) in") {
-					return fmt.Errorf("%q", seen)
+	// Each watcher begins at a moment of its own, and names come when they have been looked up.
+	wantLine := func(lines <-chan string, words ...string) {
+		t.Helper()
+		var seen []string
+		eventually(t, fmt.Sprintf("a line has %q", words), func() error {
+			c.Write([]byte("datagram"))
+			for {
+				select {
+				case line := <-lines:
+					seen = append(seen, line)
+				default:
+					if n := len(seen); n == 0 || !containsAll(seen[n-1], words) {
+						return fmt.Errorf("%q", seen)
+					}
+					return nil
 				}
-				return nil
 			}
-		}
-	})
-	if line := <-plain; !strings.Contains(line, "udp table:friends(10.66.0.2:") ||
-		!strings.Contains(line, "-> 10.66.0.1:5353/mdns in") {
-		t.Errorf("without --names: %q", line)
+		})
 	}
+	wantLine(named, "udp visitor.example(10.66.0.2:", "guarded.example(10.66.0.1:5353/mdns) in")
+	wantLine(plain, "udp table:friends(10.66.0.2:", "-> 10.66.0.1:5353/mdns in")
+}
+
+func containsAll(text string, words []string) bool {
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			return false
+		}
+	}
+	return true
 }
 
 // TestHistoryOutlivesTheAgent: the next agent still has the events from before the kill, and those
 // from while there was none.
 func TestHistoryOutlivesTheAgent(t *testing.T) {
+	t.Parallel()
 	need(t, "curl")
 	p := newPair(t)
 	rules := p.file("watched", watchedRules)

@@ -104,10 +104,11 @@ func (b *beat) run() error {
 	}
 }
 
-// TestAHundredKills kills the agent at any moment of its start and its work, a hundred times where
-// nothing may be left out and twenty times elsewhere, under load: new connections all the time, old
+// TestAHundredKills kills the agent at any moment of its start and its work, twenty times, and a
+// hundred times in `make test-long`, under load: new connections all the time, old
 // ones that continue, and one that lasts all the time. Not one request may fail.
 func TestAHundredKills(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "wrk", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 80, 82)
@@ -121,7 +122,7 @@ func TestAHundredKills(t *testing.T) {
 	b := p.beat(t, 81)
 	p.kill()
 	kills, ready := 20, 0
-	if os.Getenv("WEIR_CI") == "1" {
+	if os.Getenv("WEIR_LONG") == "1" {
 		kills = 100
 	}
 	for i := range kills {
@@ -186,6 +187,7 @@ func noDrops(t *testing.T, status api.Status) {
 // would come again after 0.94 s; here, through real stacks, it does so sooner, and firewall/kernel
 // has the rate itself.
 func TestPortsAreUsedAgain(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "wrk")
 	p := newPair(t)
 	nginx(t, p.server, 80)

@@ -21,6 +21,7 @@ import (
 // the page in a real browser, the metrics and the counters of the rules show the same numbers; the
 // list reports how many events it missed.
 func TestViewsAgreeUnderLoad(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "wrk", "curl", "chromium")
 	p := newPair(t)
 	p.start("--iface", "eth0", "--rules", p.file("watched", watchedRules))

@@ -14,6 +14,7 @@ import (
 // TestLoadsOpenNothing loads two rule files in turn. Both refuse datagrams to port 9 and take those
 // to port 10; the rules of the one with the tables of the other would do the opposite.
 func TestLoadsOpenNothing(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	for port, answer := range map[int]bool{9: false, 10: true} {
 		c, err := p.server.ListenPacket("udp", fmt.Sprintf(":%d", port))

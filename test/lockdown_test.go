@@ -27,6 +27,7 @@ func (p *pair) ports(t *testing.T, ports ...string) (open string) {
 // where the readable lines let it in; without the word of a boot it is refused, where no rules were
 // ever given everything passes, and what an earlier agent has left goes before.
 func TestLockDown(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 22, 80)
@@ -81,6 +82,7 @@ func TestLockDown(t *testing.T) {
 // TestLastResort: a host whose agent cannot start at all is closed except for answers and ssh,
 // until one starts. A host with rules in force, and one that never had rules, stay as they are.
 func TestLastResort(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 22, 80)

@@ -37,6 +37,7 @@ func documented(t *testing.T, page string) map[string][2]string {
 // TestMetricsAreAsDocumented: what a node serves is what docs/metrics.md lists, and follows the
 // conventions.
 func TestMetricsAreAsDocumented(t *testing.T) {
+	t.Parallel()
 	need(t, "curl")
 	p := newPair(t)
 	config := p.file("m.toml", "[observe]\nmetrics = \"127.0.0.1:9642\"\n")
@@ -66,6 +67,7 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 
 // TestProxyMetrics: the proxy reports how its dials raced, as in docs/proxy.md.
 func TestProxyMetrics(t *testing.T) {
+	t.Parallel()
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "hello")
 	}))
@@ -166,6 +168,7 @@ func checkMetrics(t *testing.T, text string, want map[string][2]string) {
 // TestDashboardAndAlertsMatch: every metric that the dashboard and the alerts ask for is one that a
 // node serves, with labels that it has.
 func TestDashboardAndAlertsMatch(t *testing.T) {
+	t.Parallel()
 	want := documented(t, "metrics.md")
 	maps.Copy(want, documented(t, "proxy.md"))
 	dashboard, err := os.ReadFile("../dist/monitoring/grafana.json")

@@ -44,6 +44,7 @@ func (p *pair) remake(t *testing.T) {
 // again, also when the agent gets both events at once, and the next start names one that came while
 // no agent ran.
 func TestNICRecreated(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 80, 81)

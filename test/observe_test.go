@@ -33,6 +33,7 @@ add 170 allow tcp from any to me 90 setup limit src-addr 2
 // counters of the rules tell the same numbers. A view that misses events would say so; here none
 // may.
 func TestViewsAgree(t *testing.T) {
+	t.Parallel()
 	need(t, "curl")
 	p := newPair(t)
 	short := p.file("short.toml", "[timeouts]\nudp = 2\nudp_reply = 2\n")

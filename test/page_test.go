@@ -17,6 +17,7 @@ import (
 // TestPageServes: `weir page` forwards what the node sends to clients with the token, at once,
 // and ends with its signal.
 func TestPageServes(t *testing.T) {
+	t.Parallel()
 	need(t, "curl")
 	p := newPair(t)
 	p.start("--iface", "eth0", "--rules", p.file("watched", watchedRules))
@@ -100,6 +101,7 @@ func TestPageServes(t *testing.T) {
 // TestRatesAndBundle: fw show -r shows rates and rules that were never hit, and a bundle has what a
 // bug report needs, without secrets and addresses.
 func TestRatesAndBundle(t *testing.T) {
+	t.Parallel()
 	need(t, "curl")
 	p := newPair(t)
 	p.start("--iface", "eth0", "--rules", p.file("etc/weir/rules", watchedRules))

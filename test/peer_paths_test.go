@@ -47,6 +47,7 @@ func fetchSlow(t *testing.T, from *nstest.Node, url string, third func()) (longe
 // one gets an error: the download pauses for a second at most, continues over the other path, and
 // is whole. Then the first one comes back and the other one dies.
 func TestPathOfPeerDies(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "nft")
 	rules := "add allow udp from any to any 51820 via eth*\nadd check-state\n" +
 		"add allow tcp from any to any setup keep-state\n"

@@ -13,6 +13,7 @@ import (
 // knows, those that refuse it as well as those that let it pass, and gets no others; where the
 // kernel knows none any more, the status says that they are lost.
 func TestDamagedRecordKeepsLabels(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	h := newPodHost(t, "add check-state\nadd deny tcp from table(role=suspect) to any\n"+
 		"add allow tcp from table(role=client) to table(app=web) 80 setup keep-state\n"+

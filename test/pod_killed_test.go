@@ -44,6 +44,7 @@ func (h *podHost) traces() string {
 // once the runtime has called DEL, as it does after every failure: all that the host has is what it
 // had before, and as many pods find an address. Other pods lose no packet meanwhile.
 func TestKilledAddsLeaveNothing(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	h := newPodHostWith(t, killedAddSettings, "add allow ip from any to any\n")
 	config := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q}`, h.root)
@@ -100,6 +101,7 @@ func TestKilledAddsLeaveNothing(t *testing.T) {
 // TestKilledAgentMidAttach: an agent that is killed while it attaches leaves nothing that the next
 // one does not remove, and a repeated ADD works. Other pods lose no packet meanwhile.
 func TestKilledAgentMidAttach(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	config := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q}`, h.root)

@@ -20,6 +20,7 @@ func (h *podHost) members(table string) string {
 // asks for them; and a label's table has the pod as soon as the plugin has answered, and no longer
 // than that.
 func TestPluginRuntimeOptions(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	h := newPodHost(t,
 		"add check-state\nadd allow tcp from any to table(app=web) 80 setup keep-state\n")
@@ -81,6 +82,7 @@ func TestPluginRuntimeOptions(t *testing.T) {
 
 // TestIPv6Alone: a node whose pods have no IPv4 at all.
 func TestIPv6Alone(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	h := newPodHostWith(t, "interfaces = [\"eth0\"]\n[pods]\nranges = [\"fd00:88::/120\"]\n",
 		"add check-state\nadd allow tcp from any to any 80 setup keep-state\n")

@@ -14,6 +14,7 @@ import (
 // becomes another's while there are pods is a problem; these pods keep working, and no other is
 // added.
 func TestForeignPodRange(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	h := newPodHostWith(t, "[pods]\nranges = [\"10.66.0.0/24\", \"fd66::/64\"]\n",
 		"add allow ip from any to any\n")

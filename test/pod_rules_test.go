@@ -52,6 +52,7 @@ func sender(t *testing.T, node *nstest.Node, stop chan struct{}, all *sync.WaitG
 // TestNothingLeavesBeforeTheRules: what a process in a namespace sends while the namespace becomes
 // a pod meets the rules from the first packet on, and so does its source.
 func TestNothingLeavesBeforeTheRules(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	for _, c := range []struct {
 		rules  string
@@ -127,6 +128,7 @@ add allow tcp from table(role=client) to table(app=web) 80 setup keep-state
 // TestLabelsGoWithTheirPod: who gets an address after another pod never gets its labels, however
 // that one ended.
 func TestLabelsGoWithTheirPod(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	h := newPodHost(t, clientRules)
 	web, webPod := h.attach("web", "--label", "app=web")
@@ -207,6 +209,7 @@ func TestLabelsGoWithTheirPod(t *testing.T) {
 // TestNodesOwnNamespace: the node does not make itself a pod, whatever name its namespace is given
 // by.
 func TestNodesOwnNamespace(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	for _, ranges := range []string{`"10.88.0.0/24"`, `"10.88.0.0/24", "fd00:88::/120"`} {
 		h := newPodHostWith(t, "[pods]\nranges = ["+ranges+"]\n", "add allow ip from any to any\n")
@@ -236,6 +239,7 @@ func TestNodesOwnNamespace(t *testing.T) {
 // TestClientDisconnects: a client that repeats an attach and does not wait for the answer takes
 // nothing away.
 func TestClientDisconnects(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	node, p := h.attach("one")
@@ -257,6 +261,7 @@ func TestClientDisconnects(t *testing.T) {
 // TestContainersThatStopTogether: containers whose namespaces die while they are detached leave no
 // name, port or address behind.
 func TestContainersThatStopTogether(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	config := func(i int) string {
@@ -308,6 +313,7 @@ func TestContainersThatStopTogether(t *testing.T) {
 // TestLongestName: a pod may have the longest name that Kubernetes can make of a namespace and a
 // pod; rules name it by its beginning.
 func TestLongestName(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	long := strings.Repeat("n", 63) + "." + strings.Repeat("p", 253)
 	h := newPodHost(t, "add allow icmp from any to any via pod:nnnnnnnn* keep-state\n")
@@ -325,6 +331,7 @@ func TestLongestName(t *testing.T) {
 // TestNoCommandChangesALabel: the table of a label has the pods with that label, whatever the
 // commands and the rule files say.
 func TestNoCommandChangesALabel(t *testing.T) {
+	t.Parallel()
 	h := newPodHost(t, clientRules)
 	_, client := h.attach("client", "--label", "role=client")
 	before := h.members("role=client")

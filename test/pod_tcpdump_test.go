@@ -57,6 +57,7 @@ func chat(n *nstest.Node, to netip.Addr, times int) error {
 // TestTcpdumpInside: a capture inside a pod has every packet although the fast path leaves the
 // pod's interface out on the host, and `weir pod list` counts every packet once.
 func TestTcpdumpInside(t *testing.T) {
+	t.Parallel()
 	need(t, "tcpdump")
 	h := newPodHost(t, "add allow ip from any to any keep-state\n")
 	web, p := h.attach("web")
@@ -92,6 +93,7 @@ func TestTcpdumpInside(t *testing.T) {
 // TestFiftyPluginsSideBySide: fifty containers that start at once, each with its own plugin
 // process, all get a network, and all give it back.
 func TestFiftyPluginsSideBySide(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	config := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q}`, h.root)

@@ -82,6 +82,7 @@ func (h *podHost) pod(name string) api.Pod {
 // TestPodsMeetTheRules: pods are reached exactly where the rules say, from outside, from each other
 // and from the host, and a label's table follows pods as they come and go.
 func TestPodsMeetTheRules(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	h := newPodHost(t, `
 add check-state
@@ -122,6 +123,7 @@ add allow tcp from me to table(app=web) 81 setup keep-state
 // TestPodsOutliveTheAgent: a killed agent changes nothing for pods, the next one finds them, and
 // down leaves no trace of them.
 func TestPodsOutliveTheAgent(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	h := newPodHost(t,
 		"add allow tcp from any to table(app=web) 80 keep-state\n"+
@@ -183,6 +185,7 @@ func (h *podHost) cni(verb, container, netns, config string) (out map[string]any
 
 // TestPlugin: every verb of CNI through the plugin binary, in every version.
 func TestPlugin(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	config := func(version, more string) string {

@@ -14,6 +14,7 @@ import (
 // change with an error that says why, and is reached by its group alone; others reach neither
 // socket and cannot open the directory. The verbs take whichever socket is theirs.
 func TestReadersChangeNothing(t *testing.T) {
+	t.Parallel()
 	need(t, "curl", "setpriv")
 	p := newPair(t)
 	dir, err := os.MkdirTemp("", "weir-readers-") // where others may go
@@ -134,6 +135,7 @@ func TestReadersChangeNothing(t *testing.T) {
 // TestStoppedAgent: a client of an agent that does not answer ends when it said that it
 // would.
 func TestStoppedAgent(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	p.start("--iface", "eth0")
 	p.agent.Process.Signal(syscall.SIGSTOP)

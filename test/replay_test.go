@@ -102,6 +102,7 @@ func records(t *testing.T, link packet.Link) []pcap.Record {
 
 // TestReplay evaluates the same packets from captures of every kind.
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	rules := filepath.Join(dir, "my.rules")
 	if err := os.WriteFile(rules, []byte(replayRules), 0o644); err != nil {
@@ -129,6 +130,7 @@ func TestReplay(t *testing.T) {
 
 // TestReplayOfBadCapture: a file that is not a capture leaves nothing behind.
 func TestReplayOfBadCapture(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	rules, junk := filepath.Join(dir, "my.rules"), filepath.Join(dir, "junk")
 	whole := filepath.Join(dir, "whole.pcap")
@@ -230,6 +232,7 @@ func readCapture(t *testing.T, file string) (frames [][]byte) {
 // TestReplayOfManyInterfaces: the engine gets each interface separately, so their number is
 // limited.
 func TestReplayOfManyInterfaces(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	rules, capture := filepath.Join(dir, "my.rules"), filepath.Join(dir, "many.pcapng")
 	replay := func(interfaces int) (string, error) {

@@ -208,9 +208,9 @@ func (r *restarts) table() {
 	}
 }
 
-// rounds is how often each kind of restart is made: few by default, many in a complete run.
+// rounds is how often each kind of restart is made: few by default, many in `make test-long`.
 func rounds(few, many int) int {
-	if os.Getenv("WEIR_CI") == "1" {
+	if os.Getenv("WEIR_LONG") == "1" {
 		return many
 	}
 	return few
@@ -220,6 +220,7 @@ func rounds(few, many int) int {
 // labels and tables, while denied ports are tried as fast as can be: none is open for a moment, and
 // no packet is refused that the rules allow; between tables of different sizes no connection fails.
 func TestRestartsOpenNothing(t *testing.T) {
+	t.Parallel()
 	r := newRestarts(t, 12)
 	rules := filepath.Join(r.root, "etc/weir/rules")
 	for range rounds(4, 50) {

@@ -68,6 +68,7 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 // TestRestartIsQuick measures from the start of `weir up` to its ready line, with twelve pods,
 // states and rules in force.
 func TestRestartIsQuick(t *testing.T) {
+	t.Parallel()
 	many := "add 1 check-state\n"
 	for i := range 29 {
 		many += fmt.Sprintf("add %d allow tcp from 10.%d.0.0/16 to any %d recv eth* setup "+

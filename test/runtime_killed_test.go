@@ -12,6 +12,7 @@ import (
 // daemon behind it. What it began is gone when the daemon that comes after it has removed the
 // container and collects its garbage, as CNI specifies; other pods lose no packet meanwhile.
 func TestKilledRuntime(t *testing.T) {
+	t.Parallel()
 	need(t, "containerd", "ctr", "busybox")
 	h, _ := newContainerHost(t)
 	h.weir("fw", "load", h.file("steady.rules", containerRules+

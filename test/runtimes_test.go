@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -238,6 +239,7 @@ func (h *podHost) isEmpty(t *testing.T) {
 }
 
 func TestPodman(t *testing.T) {
+	t.Parallel()
 	need(t, "podman", "runc", "jq", "nginx", "curl", "busybox")
 	h, plugins := newContainerHost(t)
 	runtime := h.file("runtime", withoutLimits)
@@ -274,6 +276,7 @@ func TestPodman(t *testing.T) {
 }
 
 func TestContainerd(t *testing.T) {
+	t.Parallel()
 	need(t, "containerd", "ctr", "nginx", "curl", "busybox")
 	h, _ := newContainerHost(t)
 	c := newContainerd(t, h)
@@ -314,8 +317,13 @@ type containerd struct {
 	config  string
 }
 
+// placesOfCtr is held by the test that uses them.
+var placesOfCtr sync.Mutex
+
 func newContainerd(t *testing.T, h *podHost) *containerd {
 	t.Helper()
+	placesOfCtr.Lock()
+	t.Cleanup(placesOfCtr.Unlock)
 	// ctr knows no other places than these.
 	for name, target := range map[string]string{
 		"/etc/cni/net.d/05-weir-test.conflist": filepath.Join(h.conflist("1.0.0"),
@@ -370,6 +378,7 @@ func directory(t *testing.T, name string) {
 }
 
 func TestDocker(t *testing.T) {
+	t.Parallel()
 	need(t, "dockerd", "docker", "nginx", "curl", "busybox", "tar")
 	h, _ := newContainerHost(t)
 	// dockerd finds drivers that do not run below / by a specification.

@@ -14,6 +14,7 @@ import (
 // starts, its rules are in force at every moment, what is wrong is in the status, and goes from
 // there when it is over.
 func TestRulesComeFirst(t *testing.T) {
+	t.Parallel()
 	r := newRestarts(t, 6)
 	state := filepath.Join(r.root, "var/lib/weir")
 	rules := filepath.Join(r.root, "etc/weir/rules")

@@ -32,6 +32,7 @@ add 400 allow log udp from any to me 7
 // the sweep is, and which events found the ring full. The table is small, a client drives it into
 // every refusal, and the agent stands still for the last.
 func TestStateTableViews(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	p.start("--config", p.file("weir.toml", tableSettings), "--rules", p.file("rules", tableRules),
 		"--iface", "eth0")

@@ -10,6 +10,7 @@ import (
 // TestTopOnATerminal runs `weir flow top` on a terminal of 80 columns that script(1) makes: it
 // draws, obeys a key, and leaves the terminal as it was.
 func TestTopOnATerminal(t *testing.T) {
+	t.Parallel()
 	need(t, "script", "stty")
 	p := newPair(t)
 	p.start("--iface", "eth0", "--rules", p.file("watched", watchedRules))
