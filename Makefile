@@ -94,7 +94,7 @@ test-kernels:
 	scripts/kernels/run
 
 # Attacks on a protected host and the losses of its legitimate users; exit status 1 when a bar is
-# missed. Takes about 55 minutes; as root, with nft. A whole run is kept for `make bench-docs`, also
+# missed. Takes about an hour; as root, with nft. A whole run is kept for `make bench-docs`, also
 # with bars missed.
 .PHONY: siege
 siege: deps build

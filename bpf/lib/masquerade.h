@@ -5,7 +5,7 @@
 #include "nat_create.h"
 
 enum { NAT_TRIES = 32, NODE_QUERY = 139 };
-// A CPU that loses a race tries again: those that won it have got what they needed, so nobody loses
+// A CPU that loses a race tries again: those that won it have got what they needed, so no CPU loses
 // many.
 enum { NAT_RACES = 8, NAT_LOST = 1 << 16 };
 

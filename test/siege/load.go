@@ -28,8 +28,8 @@ type loadRow struct {
 }
 
 // How long the table may take. A connection that was closed is gone within seconds. A question that
-// was answered cannot be told from one that goes on: by default ([timeouts] udp) its state stays
-// for 30 s after the last packet, then the sweep comes by within a few seconds.
+// was answered may be the first of many: by default ([timeouts] udp_reply) its state stays for 30 s
+// after the last packet, then the sweep comes by within a few seconds.
 const (
 	tcpBack = 30 * time.Second
 	udpBack = 30*time.Second + 10*time.Second
