@@ -86,7 +86,7 @@ func (m *machine) faultyBoots(client *nstest.Node, closed *prober) {
 		m.run("sh", "-ec", day.spoil)
 		m.try("systemctl", "start", "weir")
 		if day.dead {
-			within(t, 60*time.Second, day.what+": the host is closed", func() error {
+			eventually(t, day.what+": the host is closed", func() error {
 				closed.arrived.Store(0)
 				time.Sleep(50 * time.Millisecond)
 				if n := closed.arrived.Load(); n > 0 {

@@ -43,7 +43,7 @@ func boot(t *testing.T, node *nstest.Node, files ...string) *machine {
 		}
 		select {
 		case <-m.done:
-		case <-time.After(90 * time.Second):
+		case <-time.After(patience):
 			t.Errorf("the machine does not end: %s", m.output.String())
 			if pid, err := strconv.Atoi(m.init); err == nil {
 				syscall.Kill(pid, syscall.SIGKILL) // everything inside goes with it
@@ -57,7 +57,7 @@ func boot(t *testing.T, node *nstest.Node, files ...string) *machine {
 // running waits until the machine has booted, with another init than before.
 func (m *machine) running(before string) {
 	m.t.Helper()
-	within(m.t, 240*time.Second, "the machine runs", func() error {
+	eventually(m.t, "the machine runs", func() error {
 		if m.init = m.findInit(m.nsp); m.init == "" || m.init == before {
 			return fmt.Errorf("no init: %s", m.output.String())
 		}
@@ -172,7 +172,7 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	defer conn.Close()
 	flows := func(when string) {
 		t.Helper()
-		conn.SetDeadline(time.Now().Add(60 * time.Second))
+		conn.SetDeadline(time.Now().Add(patience))
 		fmt.Fprint(conn, "hello")
 		if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
 			t.Errorf("%s: %v", when, err)
@@ -183,7 +183,7 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	first := m.property("weir", "MainPID")
 	m.run("systemctl", "kill", "--signal=STOP", "--kill-whom=main", "weir")
 	flows("while the agent hangs")
-	within(t, 120*time.Second, "systemd restarts a hung agent", func() error {
+	eventually(t, "systemd restarts a hung agent", func() error {
 		if again := m.property("weir", "MainPID"); again == first ||
 			m.property("weir", "NRestarts") == "0" || m.property("weir", "SubState") != "running" {
 			return fmt.Errorf("%s is %s", again, m.property("weir", "SubState"))
@@ -194,7 +194,7 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	second := m.property("weir", "MainPID")
 	m.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", "weir")
 	flows("after a crash")
-	within(t, 120*time.Second, "systemd restarts a crashed agent", func() error {
+	eventually(t, "systemd restarts a crashed agent", func() error {
 		if again, s := m.property("weir", "MainPID"),
 			m.property("weir", "SubState"); again == second || s != "running" {
 			return fmt.Errorf("%s is %s", again, s)
@@ -293,7 +293,7 @@ systemd-run -q --unit=web ip netns exec web nginx -c /srv/nginx.conf
 systemd-run -q --unit=proxy weir proxy --listen 127.0.0.1:1080`)
 	answers := func(what string, query func() (string, error)) {
 		t.Helper()
-		within(t, 60*time.Second, what, func() error {
+		eventually(t, what, func() error {
 			out, err := query()
 			if err == nil && !strings.Contains(out, "from the container") {
 				err = fmt.Errorf("%q", out)
@@ -349,7 +349,7 @@ func (m *machine) failedStarts(closed *prober) {
 		"systemctl stop weir; weir down; cp /srv/rules /etc/weir/rules; echo nonsense=1 "+
 			">/etc/weir/weir.toml")
 	m.try("systemctl", "start", "weir")
-	within(m.t, 120*time.Second, "the unit has failed more often than systemd's own limit",
+	eventually(m.t, "the unit has failed more often than systemd's own limit",
 		func() error {
 			if n, _ := strconv.Atoi(m.property("weir", "NRestarts")); n < 7 {
 				return fmt.Errorf("%d times", n)
@@ -359,7 +359,7 @@ func (m *machine) failedStarts(closed *prober) {
 	closed.arrived.Store(0)
 	closed.quiet(m.t, "with settings that cannot be used")
 	m.run("rm", "/etc/weir/weir.toml")
-	within(m.t, 120*time.Second, "the unit runs again", func() error {
+	eventually(m.t, "the unit runs again", func() error {
 		if s := m.property("weir", "SubState"); s != "running" {
 			return fmt.Errorf("it is %s", s)
 		}
@@ -409,7 +409,7 @@ func newProber(t *testing.T, server, client *nstest.Node) *prober {
 // wait waits until so many more have arrived.
 func (k *prober) wait(n uint64) error {
 	want := k.arrived.Load() + n
-	for end := time.Now().Add(60 * time.Second); k.arrived.Load() < want; {
+	for end := time.Now().Add(patience); k.arrived.Load() < want; {
 		time.Sleep(10 * time.Millisecond)
 		if time.Now().After(end) {
 			return fmt.Errorf("of %d sent none arrives", k.sent.Load())
@@ -422,7 +422,7 @@ func (k *prober) wait(n uint64) error {
 func (k *prober) quiet(t *testing.T, when string) {
 	t.Helper()
 	sent := k.sent.Load()
-	for end := time.Now().Add(60 * time.Second); k.sent.Load() < sent+20; {
+	for end := time.Now().Add(patience); k.sent.Load() < sent+20; {
 		time.Sleep(5 * time.Millisecond)
 		if time.Now().After(end) {
 			t.Errorf("%s: nothing is sent", when)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -122,7 +123,7 @@ func listenTo(t *testing.T, pid int, name, dir string) *demoHost {
 	// A short pause: a longer one could miss the first packets.
 	poll := func(what string, try func() bool) {
 		t.Helper()
-		waitFor(t, 20*time.Second, 2*time.Millisecond, what, func() error {
+		waitFor(t, patience, 2*time.Millisecond, what, func() error {
 			if !try() {
 				return errors.New("it does not")
 			}
@@ -137,8 +138,10 @@ func listenTo(t *testing.T, pid int, name, dir string) *demoHost {
 		return netns != ""
 	})
 	// As a namespace appears in the directory before it is mounted there, entering it may fail at
-	// first.
+	// first. The demo stands still meanwhile, so that tcpdump sees its first packet.
 	poll("tcpdump listens to "+name, func() bool {
+		syscall.Kill(pid, syscall.SIGSTOP)
+		defer syscall.Kill(pid, syscall.SIGCONT)
 		h.dump = exec.Command("nsenter", "--net="+netns, "tcpdump", "-l", "--immediate-mode", "-nn",
 			"-i", "any", "tcp")
 		h.dump.Stdout = &h.output

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -98,7 +97,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("the problems are %s", reported)
 	}
 	d.free()
-	within(t, 30*time.Second, "the rules are saved when there is space", func() error {
+	eventually(t, "the rules are saved when there is space", func() error {
 		if reported := problems(t, p.agentNode); strings.Contains(reported, "cannot be saved") {
 			return fmt.Errorf("the problems are %s", reported)
 		}
@@ -130,7 +129,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("the rules were\n%s and are\n%s", before, now)
 	}
 	checkVerdicts("changes that were refused")
-	within(t, 30*time.Second, "events that cannot be kept are reported", func() error {
+	eventually(t, "events that cannot be kept are reported", func() error {
 		refuse(t, p.client, "http://10.66.0.1:81/")
 		if reported := problems(t, p.agentNode); !strings.Contains(reported,
 			"events are not kept") {
@@ -142,7 +141,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("the log has it %d times", n)
 	}
 	d.free()
-	within(t, 30*time.Second, "events are kept again", func() error {
+	eventually(t, "events are kept again", func() error {
 		refuse(t, p.client, "http://10.66.0.1:81/")
 		if reported := problems(t, p.agentNode); reported != "[]" {
 			return fmt.Errorf("the problems are %s", reported)

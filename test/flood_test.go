@@ -74,10 +74,10 @@ func TestSYNFlood(t *testing.T) {
 	}
 	wait := func(what string, ok func(api.StateTable) bool) {
 		t.Helper()
-		for stop := time.Now().Add(60 * time.Second); !ok(status().Table); {
+		for stop := time.Now().Add(patience); !ok(status().Table); {
 			time.Sleep(50 * time.Millisecond)
 			if time.Now().After(stop) {
-				t.Fatalf("not within a minute: %s: %+v", what, status().Table)
+				t.Fatalf("not in time: %s: %+v", what, status().Table)
 			}
 		}
 	}

@@ -53,7 +53,7 @@ func TestViewsAgreeUnderLoad(t *testing.T) {
 	}
 	probe(t, p, 81)
 	t.Logf("%s; the flood took %v", regexp.MustCompile(`\d+ requests in`).Find(out), <-flooded)
-	within(t, 90*time.Second, "all states end", func() error {
+	eventually(t, "all states end", func() error {
 		if m := p.scrape(); m[`weir_states_pool{pool="all"}`] > 0 {
 			return fmt.Errorf("%v are left", m[`weir_states_pool{pool="all"}`])
 		}

@@ -102,7 +102,7 @@ func requestAlways(t *testing.T, from *nstest.Node, end *atomic.Bool) (n int) {
 	b := make([]byte, 100)
 	for ; !end.Load(); n++ {
 		c.Write([]byte("ask"))
-		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		c.SetReadDeadline(time.Now().Add(patience))
 		if _, err := c.Read(b); err != nil {
 			t.Errorf("datagram %d, which both files allow: %v", n, err)
 			return n

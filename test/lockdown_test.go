@@ -1,26 +1,39 @@
 package test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirnet/weir/agent/api"
 )
 
-// ports returns the ports of the server that answer the client.
-func (p *pair) ports(t *testing.T, ports ...string) (open string) {
+// wantPorts makes sure that the server's ports of one list answer and those of the other do not.
+func (p *pair) wantPorts(t *testing.T, when, open, closed string) {
 	t.Helper()
-	for _, port := range ports {
-		if out, err := p.client.Command("curl", "-sS", "--max-time", "0.7", "http://10.66.0.1:"+
-			port+"/").CombinedOutput(); err == nil {
-			open += port + " "
-		} else if strings.Contains(string(out), "refused") {
-			t.Errorf("port %s: %s", port, out)
+	for _, port := range strings.Fields(open) {
+		if _, err := p.getPort(port, patience); err != nil {
+			t.Errorf("%s: port %s does not answer: %v", when, port, err)
 		}
 	}
-	return strings.TrimSpace(open)
+	for _, port := range strings.Fields(closed) {
+		out, err := p.getPort(port, 700*time.Millisecond)
+		if err == nil {
+			t.Errorf("%s: port %s answers", when, port)
+		} else if strings.Contains(out, "refused") {
+			t.Errorf("%s: port %s: %s", when, port, out)
+		}
+	}
+}
+
+// getPort asks a port of the server for its page.
+func (p *pair) getPort(port string, most time.Duration) (string, error) {
+	out, err := p.client.Command("curl", "-sS", "--max-time", fmt.Sprint(most.Seconds()),
+		"http://10.66.0.1:"+port+"/").CombinedOutput()
+	return string(out), err
 }
 
 // TestLockDown: a boot whose rules cannot be used allows what answers the host, and ssh from
@@ -36,13 +49,9 @@ func TestLockDown(t *testing.T) {
 		"add check-state\nadd allow tcp from 10.66.0.2 to me 22,80 setup keep-state\n"+
 			"add allow tcp frm any to me 80\n")
 	p.refused("--iface", "eth0", "--rules", broken)
-	if got := p.ports(t, "22", "80"); got != "22 80" {
-		t.Fatalf("after a start that was refused on a fresh host, ports %q answer", got)
-	}
+	p.wantPorts(t, "after a start that was refused on a fresh host", "22 80", "")
 	p.start("--iface", "eth0", "--rules", broken, "--boot")
-	if got := p.ports(t, "22", "80"); got != "22" {
-		t.Errorf("locked down, ports %q answer", got)
-	}
+	p.wantPorts(t, "locked down", "22", "80")
 	reach(t, p.server, "http://10.66.0.2/")
 	reach(t, p.server, "http://[fd66::2]/")
 	var status api.Status
@@ -57,9 +66,7 @@ func TestLockDown(t *testing.T) {
 	}
 	good := p.file("rules", "add check-state\nadd allow tcp from any to me 80 setup keep-state\n")
 	p.weir("fw", "load", good)
-	if got := p.ports(t, "22", "80"); got != "80" {
-		t.Errorf("with rules, ports %q answer", got)
-	}
+	p.wantPorts(t, "with rules", "80", "22")
 	if p.json(&status, "status"); !status.Healthy {
 		t.Errorf("status: %+v", status.Problems)
 	}
@@ -69,14 +76,10 @@ func TestLockDown(t *testing.T) {
 	}
 	p.file("rules", "add nonsense\n")
 	p.refused("--iface", "eth0", "--rules", broken, "--boot")
-	if got := p.ports(t, "22", "80"); got != "80" {
-		t.Errorf("what was in force is in force no more: ports %q answer", got)
-	}
+	p.wantPorts(t, "what was in force is in force no more:", "80", "22")
 	p.weir("down")
 	p.start("--iface", "eth0", "--boot")
-	if got := p.ports(t, "22", "80"); got != "22 80" {
-		t.Errorf("where no rules were ever given, ports %q answer", got)
-	}
+	p.wantPorts(t, "where no rules were ever given", "22 80", "")
 }
 
 // TestLastResort: a host whose agent cannot start at all is closed except for answers and ssh,
@@ -88,9 +91,7 @@ func TestLastResort(t *testing.T) {
 	nginx(t, p.server, 22, 80)
 	nginx(t, p.client, 80)
 	p.weir("up", "--last-resort")
-	if got := p.ports(t, "22", "80"); got != "22 80" {
-		t.Fatalf("without any rules, ports %q answer", got)
-	}
+	p.wantPorts(t, "without any rules", "22 80", "")
 	p.file("etc/weir/rules",
 		"add check-state\nadd allow tcp from any to me 80 setup keep-state\n"+
 			"add allow tcp from me to any setup keep-state\n")
@@ -102,9 +103,7 @@ func TestLastResort(t *testing.T) {
 			t.Fatalf("%v\n%s", err, stderr)
 		}
 	}
-	if got := p.ports(t, "22", "80"); got != "22" {
-		t.Errorf("closed, ports %q answer", got)
-	}
+	p.wantPorts(t, "closed", "22", "80")
 	reach(t, p.server, "http://10.66.0.2/")
 	reach(t, p.server, "http://[fd66::2]/")
 	if out, err := p.client.Command("curl", "-sS", "--max-time", "0.7",
@@ -127,9 +126,7 @@ func TestLastResort(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.start("--iface", "eth0")
-	if got := p.ports(t, "22", "80"); got != "80" {
-		t.Errorf("with an agent, ports %q answer", got)
-	}
+	p.wantPorts(t, "with an agent", "80", "22")
 	if out, err := p.server.Command("tc", "filter", "show", "dev", "eth0",
 		"ingress").CombinedOutput(); err != nil || strings.Contains(string(out), "weir_last") {
 		t.Errorf("the last resort is left: %v\n%s", err, out)

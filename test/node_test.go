@@ -54,8 +54,8 @@ func (g *agentNode) start(args ...string) {
 	case <-ready:
 	case err := <-g.done:
 		g.t.Fatalf("weir up ended: %v\n%s", err, g.stderr)
-	case <-time.After(90 * time.Second):
-		g.t.Fatalf("weir up is not ready after 90 s\n%s", g.stderr)
+	case <-time.After(patience):
+		g.t.Fatalf("weir up is not ready after a long time\n%s", g.stderr)
 	}
 }
 
@@ -130,7 +130,7 @@ func (g *agentNode) wait() error {
 	case err := <-g.done:
 		g.agent = nil
 		return err
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 		g.t.Errorf("the agent does not end")
 		return nil
 	}

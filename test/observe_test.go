@@ -168,7 +168,7 @@ func traffic(t *testing.T, p *pair) {
 	for _, c := range held {
 		c.Close()
 	}
-	within(t, 60*time.Second, "all states end", func() error {
+	eventually(t, "all states end", func() error {
 		var s api.States
 		if p.json(&s, "fw", "states"); len(s.States) > 0 {
 			return fmt.Errorf("%d are left", len(s.States))
@@ -219,7 +219,7 @@ func (g *agentNode) watch(args ...string) (stop func() []observe.Event) {
 		g.t.Fatal(err)
 	}
 	return func() []observe.Event {
-		within(g.t, 90*time.Second, "the events end", func() error {
+		eventually(g.t, "the events end", func() error {
 			before := out.size()
 			time.Sleep(time.Second)
 			if now := out.size(); now > before {

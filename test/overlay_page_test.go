@@ -57,7 +57,7 @@ func (s *shell) run(commands string) string {
 	const end = "these commands ended"
 	fmt.Fprintf(s.in, "%secho; echo %s\n", commands, end)
 	var b strings.Builder
-	for timeout := time.After(60 * time.Second); ; {
+	for timeout := time.After(patience); ; {
 		select {
 		case line, ok := <-s.lines:
 			if line == end {

@@ -262,7 +262,7 @@ func TestRemovedPeersConnectionsEnd(t *testing.T) {
 	h.never(t, "connections of a removed peer", func() {
 		h.left.weir("peer", "remove", "--release", "right")
 		for i, c := range ends {
-			c.SetDeadline(time.Now().Add(10 * time.Second))
+			c.SetDeadline(time.Now().Add(patience))
 			if _, err := c.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 				t.Errorf("end %d of a connection continues: %v", i, err)
 			}
@@ -403,7 +403,7 @@ func TestKilledInAFlood(t *testing.T) {
 			if random.IntN(2) == 0 {
 				select {
 				case <-ready:
-				case <-time.After(60 * time.Second):
+				case <-time.After(patience):
 					t.Fatalf("not ready\n%s", h.left.stderr)
 				}
 				pause /= 20

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirnet/weir/internal/nstest"
 )
@@ -57,7 +56,7 @@ func TestForeignPodRange(t *testing.T) {
 	}
 	gateway("add", "10.88.0.200/25", "dev", "eth0")
 	const what = "pod range 10.88.0.0/24 overlaps 10.88.0.128/25"
-	within(t, 30*time.Second, "the range is reported as another's", func() error {
+	eventually(t, "the range is reported as another's", func() error {
 		if reported := problems(t, h.agentNode); !strings.Contains(reported, what) {
 			return fmt.Errorf("the problems are %s", reported)
 		}
@@ -73,7 +72,7 @@ func TestForeignPodRange(t *testing.T) {
 		t.Errorf("the container that was there: %v", err)
 	}
 	gateway("del", "10.88.0.200/25", "dev", "eth0")
-	within(t, 30*time.Second, "the range is free", func() error {
+	eventually(t, "the range is free", func() error {
 		if reported := problems(t, h.agentNode); reported != "[]" {
 			return fmt.Errorf("the problems are %s", reported)
 		}

@@ -100,17 +100,13 @@ func background(t *testing.T, cmd *nstest.Cmd) (done chan error) {
 	return done
 }
 
-// eventually tries until it works, for at most half a minute: other tests may keep the machine
-// busy.
+// patience is how long tests wait for what has to come: others may keep the machine busy.
+const patience = 3 * time.Minute
+
+// eventually tries until it works.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
-	within(t, 30*time.Second, what, try)
-}
-
-// within tries until it works, for some time.
-func within(t *testing.T, most time.Duration, what string, try func() error) {
-	t.Helper()
-	waitFor(t, most, 20*time.Millisecond, what, try)
+	waitFor(t, patience, 20*time.Millisecond, what, try)
 }
 
 // waitFor tries until it works, for some time, with a pause after each failure.
@@ -157,7 +153,7 @@ func (w *programOutput) await(t *testing.T, what string) {
 // ping sends one and waits for its answer.
 func ping(from *nstest.Node, args ...string) error {
 	if out, err := from.Command("ping",
-		append([]string{"-c1", "-W10"}, args...)...).CombinedOutput(); err != nil {
+		append([]string{"-c1", "-W60"}, args...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ping: %w\n%s", err, out)
 	}
 	return nil
@@ -181,7 +177,7 @@ func curl(node *nstest.Node, args ...string) (string, error) {
 // reach makes sure that a URL answers, refuse that nothing answers.
 func reach(t *testing.T, node *nstest.Node, url string) {
 	t.Helper()
-	if out, err := curl(node, "--connect-timeout", "20", url); err != nil ||
+	if out, err := curl(node, "--connect-timeout", fmt.Sprint(patience.Seconds()), url); err != nil ||
 		out != "hello from nginx\n" {
 		t.Errorf("from %s: %q, %v", node, out, err)
 	}

@@ -141,14 +141,14 @@ func (r *restarts) tryAllowed(ctx context.Context, a *tries) {
 }
 
 func (r *restarts) one(ctx context.Context, to string) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	c, err := r.outside.DialContext(ctx, "tcp", to)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(patience))
 	if _, err := c.Write([]byte("hello")); err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func (r *restarts) check(when string) {
 	r.t.Helper()
 	for _, w := range append(append([]*tries(nil), r.denied...), r.allowed...) {
 		from := w.made.Load()
-		within(r.t, 60*time.Second, w.what+" is tried", func() error {
+		eventually(r.t, w.what+" is tried", func() error {
 			if n := w.made.Load() - from; n < 5 {
 				return fmt.Errorf("%d times", n)
 			}
@@ -281,7 +281,7 @@ func (g *agentNode) refused(args ...string) {
 		if err == nil {
 			g.t.Errorf("weir up %s ends without an error", strings.Join(args, " "))
 		}
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 		g.t.Fatalf("weir up %s neither starts nor ends\n%s", strings.Join(args, " "), g.stderr)
 	}
 }

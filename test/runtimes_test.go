@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/weirnet/weir/internal/nstest"
 )
@@ -391,7 +390,7 @@ func TestDocker(t *testing.T) {
 	docker := func(args ...string) *nstest.Cmd {
 		return h.host.Command("docker", append([]string{"-H", socket}, args...)...)
 	}
-	within(t, 180*time.Second, "dockerd answers", func() error { return docker("info").Run() })
+	eventually(t, "dockerd answers", func() error { return docker("info").Run() })
 	for name, root := range map[string]string{"server": serverRoot(t), "client": clientRoot(t)} {
 		mustRun(t, h.host.Command("sh", "-c", fmt.Sprintf(
 			"tar -C %s -c . | docker -H %s import - %s", root, socket, name)))

@@ -63,18 +63,18 @@ func TestStateTableViews(t *testing.T) {
 		return err
 	}
 	for range 12 {
-		if err := open("tcp", "10.66.0.1:8080", 20*time.Second); err != nil {
+		if err := open("tcp", "10.66.0.1:8080", patience); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 3 { // one above the limit
-		if err := open("udp", "10.66.0.1:1000", 20*time.Second); err != nil {
+		if err := open("udp", "10.66.0.1:1000", patience); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// two and six are as many as one source may have half-open: then the oldest give way
 	for range 20 {
-		if err := open("udp", "10.66.0.1:9", 20*time.Second); err != nil {
+		if err := open("udp", "10.66.0.1:9", patience); err != nil {
 			t.Fatal(err)
 		}
 	}

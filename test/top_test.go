@@ -36,7 +36,7 @@ func TestTopOnATerminal(t *testing.T) {
 		if err != nil {
 			t.Errorf("%v: %q", err, out.String())
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("q does not end it: %q", out.String())
 	}
 	text := out.String()

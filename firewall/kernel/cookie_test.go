@@ -166,7 +166,7 @@ func TestSYNCookies(t *testing.T) {
 		t.Fatalf("before the flood: %+v", s.Cookies)
 	}
 	f := g.synFlood(t, 8080)
-	until(t, "cookies are on", 30*time.Second, func() bool { return g.stats(t).Cookies.On })
+	until(t, "cookies are on", patience, func() bool { return g.stats(t).Cookies.On })
 	for n := range 40 {
 		if err := g.echoes(to[n%2], 1<<20); err != nil {
 			t.Errorf("in the flood: %s: %v", to[n%2], err)
@@ -197,7 +197,7 @@ func TestSYNCookies(t *testing.T) {
 			t.Errorf("%d packets dropped: %v", reasons[r], r)
 		}
 	}
-	until(t, "cookies are off", 30*time.Second, func() bool { return !g.stats(t).Cookies.On })
+	until(t, "cookies are off", patience, func() bool { return !g.stats(t).Cookies.On })
 	for _, a := range to {
 		if err := g.echoes(a, 1<<20); err != nil {
 			t.Errorf("after the flood: %s: %v", a, err)
@@ -224,7 +224,7 @@ func TestCookieRefusedByTheStack(t *testing.T) {
 		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
 	}
 	f := g.synFlood(t, 8080)
-	until(t, "cookies are on", 30*time.Second, func() bool { return g.stats(t).Cookies.On })
+	until(t, "cookies are on", patience, func() bool { return g.stats(t).Cookies.On })
 	g.server.Sysctl("net.ipv4.tcp_window_scaling", "0")
 	for _, to := range []string{"10.0.0.1:8080", "[fd00::1]:8080"} {
 		if err := g.echoesFor(to, 1, 5*time.Second); err == nil {

@@ -156,7 +156,7 @@ func newStream(t *testing.T, g *pairLab, to string) *stream {
 func (s *stream) flows(t *testing.T, what string, more int64) {
 	t.Helper()
 	want := s.bytes.Load() + more
-	stop := time.Now().Add(60 * time.Second)
+	stop := time.Now().Add(patience)
 	for ; s.bytes.Load() < want; time.Sleep(time.Millisecond) {
 		if err := s.err.Load(); err != nil {
 			t.Fatalf("%s: the stream ended: %v", what, *err)

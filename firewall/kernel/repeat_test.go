@@ -49,7 +49,7 @@ func repeatSYN(t *testing.T, rules string, publish bool) {
 		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
 	}
 	f := g.synFlood(t, 8080)
-	until(t, "cookies are on", 30*time.Second, func() bool { return g.stats(t).Cookies.On })
+	until(t, "cookies are on", patience, func() bool { return g.stats(t).Cookies.On })
 	stopFlood(t, f)
 	before := g.stats(t).Cookies.Sent
 	syn := func(ip packet.Layer, seq uint32) []byte {

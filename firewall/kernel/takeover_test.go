@@ -32,15 +32,22 @@ func entries(prefixes ...string) (all []firewall.TableEntry) {
 	return all
 }
 
-// answers says which of the two ports answer.
-func (g *pairLab) answers() (open []string) {
+// answers makes sure that these of the ports 80 and 81 answer, and no other.
+func (g *pairLab) answers(t *testing.T, when string, ports ...string) {
+	t.Helper()
 	for _, port := range []string{"80", "81"} {
-		if c, err := g.connect("10.0.0.1:" + port); err == nil {
+		dial := g.connect
+		if slices.Contains(ports, port) {
+			dial = g.dial
+		}
+		c, err := dial("10.0.0.1:" + port)
+		if err == nil {
 			c.Close()
-			open = append(open, port)
+		}
+		if answers := err == nil; answers != slices.Contains(ports, port) {
+			t.Errorf("%s: port %s answers: %v", when, port, answers)
 		}
 	}
-	return open
 }
 
 // reopen is an agent that dies, and the next one up to its first Load.
@@ -72,9 +79,7 @@ func TestStartChangesNothingBeforeItsRules(t *testing.T) {
 	}
 	want := func(when, ports string) {
 		t.Helper()
-		if got := strings.Join(g.answers(), " "); got != ports {
-			t.Errorf("%s: ports %q answer, want %q", when, got, ports)
-		}
+		g.answers(t, when, ports)
 	}
 	want("before", "80")
 	g.reopen(t)
@@ -132,16 +137,12 @@ func TestTablesEndWithTheirOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := g.answers(); len(got) != 1 {
-		t.Fatalf("ports %v answer", got)
-	}
+	g.answers(t, "before", "80")
 	g.reopen(t)
 	if err := g.engine.Load(compile(t, namesRules)); err != nil {
 		t.Fatal(err)
 	}
-	if got := g.answers(); len(got) != 0 {
-		t.Errorf("ports %v answer those who were in a table of an engine that is gone", got)
-	}
+	g.answers(t, "to those who were in a table of an engine that is gone")
 	if n := len(g.engine.nameIDs.used[nameTable]); n != 2 ||
 		g.engine.nameIDs.ids[nameTable]["unnamed"] != 0 && n > 2 {
 		t.Errorf("%d tables have ids: %v", n, g.engine.nameIDs.used[nameTable])
@@ -260,9 +261,7 @@ func TestProgramsAreTakenOver(t *testing.T) {
 			"prog-*")); len(pins) != len(g.engine.programs()) {
 			t.Errorf("pins of programs: %v", pins)
 		}
-		if got := g.answers(); len(got) != 1 || got[0] != "80" {
-			t.Errorf("ports %v answer", got)
-		}
+		g.answers(t, "loaded", "80")
 	}
 	load(true)
 	if id() != first {
@@ -388,19 +387,14 @@ func TestReusedInterfaceIndex(t *testing.T) {
 		ip(n, "addr add "+addr+" dev "+name)
 		ip(n, "link set "+name+" up")
 	}
-	until(t, "the denied port answers, or this test could not fail", patience, func() bool {
-		return slices.Contains(g.answers(), "81")
-	})
+	g.answers(t, "without the engine, or this test could not fail", "80", "81")
 	if err := g.server.Do(func() error {
 		_, err := g.engine.Attach(g.index)
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "port 80 answers", patience, func() bool { return slices.Contains(g.answers(), "80") })
-	if got := g.answers(); slices.Contains(got, "81") {
-		t.Errorf("ports %v answer", got)
-	}
+	g.answers(t, "attached again", "80")
 }
 
 // TestInterfacesComeWithTheFirstRules: what rules and the fast path know of the host, its addresses

@@ -229,7 +229,7 @@ type caller struct {
 // call dials peer from the port that it dials.
 func (c *caller) call(peer netip.Addr, port uint16) {
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.own, port)),
-		Timeout: 30 * time.Second}
+		Timeout: patience}
 	c.done <- c.node.Do(func() (err error) {
 		c.conn, err = d.Dial("tcp", netip.AddrPortFrom(peer, port).String())
 		return err
@@ -300,9 +300,5 @@ func TestSimultaneousOpen(t *testing.T) {
 // eventually waits at most half a minute for something.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within half a minute: %s", what)
-		}
-	}
+	until(t, what, patience, ok)
 }
