@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/clock"
+	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/rule"
@@ -77,7 +79,7 @@ func (n *Node) followRoutes() (err error) {
 }
 
 func (n *Node) setRouteMTUs() error {
-	conn, err := openRoutes()
+	conn, err := routes.Open()
 	if err != nil {
 		return err
 	}
@@ -99,7 +101,7 @@ func (n *Node) setRoutes(p *rule.Program) error {
 	if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) == 0 {
 		return nil
 	}
-	routes, err := hostRoutes()
+	routes, err := routes.List()
 	if err != nil {
 		return err
 	}
@@ -208,7 +210,7 @@ func (n *Node) interfaces() (guarded []api.Interface, problems []api.Problem) {
 			Advice: fmt.Sprintf("none matches %q; see weir up --iface",
 				n.config.Settings.Interfaces)})
 	}
-	return guarded, append(problems, n.problems.list()...)
+	return guarded, append(problems, n.problems.All()...)
 }
 
 // status returns the state of the node.
@@ -229,7 +231,7 @@ func (n *Node) status() (api.Status, error) {
 		}
 	})
 	if name, left, on := n.book.trialLeft(); on {
-		s.Trial = &api.Trial{Name: name, LeftSeconds: toSeconds(left.Nanoseconds())}
+		s.Trial = &api.Trial{Name: name, LeftSeconds: clock.Seconds(left.Nanoseconds())}
 	}
 	for _, err := range n.engine.States() {
 		if err != nil {

@@ -120,20 +120,20 @@ func (c *captures) takeMissed(s *captureSub) uint64 {
 func (n *Node) servePackets(w http.ResponseWriter, r *http.Request) {
 	filter, err := observe.ParseFilter(r.URL.Query().Get("filter"), n.book.names)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err)
+		api.Refuse(w, http.StatusBadRequest, err)
 		return
 	}
 	rate := captureRate
 	if text := r.URL.Query().Get("rate"); text != "" {
 		if rate, err = strconv.Atoi(text); err != nil || rate < 1 || rate > captureRate {
-			refuse(w, http.StatusBadRequest,
+			api.Refuse(w, http.StatusBadRequest,
 				fmt.Errorf("rate is %q, not a number from 1 to %d", text, captureRate))
 			return
 		}
 	}
 	sub, err := n.captures.open()
 	if err != nil {
-		refuse(w, http.StatusUnprocessableEntity, err)
+		api.Refuse(w, http.StatusUnprocessableEntity, err)
 		return
 	}
 	defer n.captures.close(sub)

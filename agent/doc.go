@@ -32,5 +32,5 @@
 //	Node.following    one pass over the interfaces at a time
 //	Node.mu           hooks
 //	links.mu          interfaces and addresses
-//	problems.mu, pods.mu, captures.mu, injector.mu
+//	problem.List.mu, pods.mu, captures.mu, injector.mu
 package agent

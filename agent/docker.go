@@ -92,7 +92,7 @@ func (n *Node) serveDocker() (stop func() error, err error) {
 		IdleTimeout: idleTime}
 	go func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			n.problem("dockerd is not answered any more: "+err.Error(), "restart the node")
+			n.problems.Add("dockerd is not answered any more: "+err.Error(), "restart the node")
 		}
 	}()
 	return func() error {

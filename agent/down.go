@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/weirnet/weir/agent/claim"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/pod"
@@ -32,13 +33,13 @@ func (n *Node) removeRun() error { return removeRun(n.config.Paths) }
 // the files in the state directory that the next start begins with stay. It returns an error when
 // an agent is at work; ask that one.
 func Down(p Paths, keep bool) error {
-	var held claims
-	defer func() { held.release() }()
+	var held claim.Claims
+	defer func() { held.Release() }()
 	for _, one := range []struct {
-		dir   string
-		claim func(string) (*lock, error)
-	}{{p.Run(), lockIn}, {p.Pins(), lockDir}} {
-		l, err := one.claim(one.dir)
+		dir string
+		by  func(string) (*claim.Lock, error)
+	}{{p.Run(), claim.ByFile}, {p.Pins(), claim.Dir}} {
+		l, err := one.by(one.dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -47,7 +48,7 @@ func Down(p Paths, keep bool) error {
 		}
 		held = append(held, l)
 	}
-	return errors.Join(removeTraces(p, keep, func() { held.releaseOne(p.Pins()) }), removeRun(p))
+	return errors.Join(removeTraces(p, keep, func() { held.ReleaseOne(p.Pins()) }), removeRun(p))
 }
 
 // removeTraces detaches everything, unpins everything and deletes the saved rules. What is not
@@ -87,7 +88,7 @@ func sweepState(p Paths) error { return atomicfile.Sweep(p.State()) }
 
 func removeRun(p Paths) error {
 	return errors.Join(removeFile(p.Socket()), removeFile(p.ReadSocket()),
-		removeFile(filepath.Join(p.Run(), lockName)), p.removeEmpty(p.Run()))
+		removeFile(filepath.Join(p.Run(), claim.FileName)), p.removeEmpty(p.Run()))
 }
 
 func removeFile(path string) error {

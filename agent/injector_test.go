@@ -5,10 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/overlay"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
 )
 
 // TestInjectorBypassesTheFilter: one of our packets bypasses the filter once, outbound, and in
@@ -92,7 +94,7 @@ func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := &injector{expected: map[string]time.Time{}, queue: make(chan soft.Probe, injectQueue)}
-	clock := func() time.Duration { return time.Duration(monotonic()) }
+	clock := func() time.Duration { return time.Duration(clock.Now()) }
 	filter := own.bypass(overlay.FilterBy(tunnelWorker{engine.Worker(0), &captures{}}, clock,
 		own.refused))
 	batch, pass := make([][]byte, 64), make([]bool, 64)
@@ -132,4 +134,18 @@ func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 	if own.expects() {
 		t.Error("a packet that was lost is expected for ever")
 	}
+}
+
+// program compiles rules.
+func program(t *testing.T, text string) *rule.Program {
+	t.Helper()
+	set, err := rule.ParseFile("test", text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := rule.Compile(set, rule.CompileOptions{Default: rule.OpDeny})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

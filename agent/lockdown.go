@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/rule"
 )
@@ -61,9 +62,9 @@ func (n *Node) lockDown(saved *savedRules, file string, why error) (firstRules, 
 			}
 		}
 	}
-	n.problemAbout(aboutLockDown, "the host is locked down, since its rules cannot be used: "+
+	n.problems.Set(aboutLockDown, "the host is locked down, since its rules cannot be used: "+
 		why.Error(),
-		hintOf(why, "put them right, weir fw check "+file+", and load them: weir fw load "+file))
+		problem.Hint(why, "put them right, weir fw check "+file+", and load them: weir fw load "+file))
 	return firstRules{ruleState: ruleState{set: set, strict: true, source: "lock-down"},
 		unsaved: true}, nil
 }

@@ -4,14 +4,16 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
 
 // TestLockOrderIsComplete: the lock order of the package documentation lists every mutex of the
-// package and no other.
+// package and those below it, and no other.
 func TestLockOrderIsComplete(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {
@@ -30,24 +32,25 @@ func TestLockOrderIsComplete(t *testing.T) {
 	have := mutexes(t)
 	slices.Sort(listed)
 	if !slices.Equal(listed, have) {
-		t.Errorf("the lock order lists\n%v, the package has\n%v", listed, have)
+		t.Errorf("the lock order lists\n%v, the packages have\n%v", listed, have)
 	}
 }
 
-// mutexes returns the fields of package agent that are locks, as TYPE.FIELD, in order.
+// mutexes returns the fields of package agent and of the packages below it that are locks, as
+// TYPE.FIELD or PACKAGE.TYPE.FIELD, in order.
 func mutexes(t *testing.T) (all []string) {
 	t.Helper()
-	files, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
-			continue
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), f.Name(), nil, 0)
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 		if err != nil {
-			t.Fatal(err)
+			return err
+		}
+		in := ""
+		if dir := filepath.Dir(path); dir != "." {
+			in = dir + "."
 		}
 		for n := range ast.Preorder(file) {
 			spec, ok := n.(*ast.TypeSpec)
@@ -55,9 +58,13 @@ func mutexes(t *testing.T) (all []string) {
 				continue
 			}
 			if s, ok := spec.Type.(*ast.StructType); ok {
-				all = append(all, locksOf(spec.Name.Name, s)...)
+				all = append(all, locksOf(in+spec.Name.Name, s)...)
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	slices.Sort(all)
 	return all

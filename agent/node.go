@@ -10,8 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirnet/weir/agent/adopt"
+	"github.com/weirnet/weir/agent/claim"
+	"github.com/weirnet/weir/agent/engines"
+	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -31,7 +36,7 @@ type Config struct {
 type Node struct {
 	config  Config
 	log     *slog.Logger
-	engine  *engines
+	engine  *engines.Pair
 	book    *rulebook
 	links   *links
 	pods    atomic.Pointer[pods] // nil: this node has no pods, or not yet
@@ -41,9 +46,9 @@ type Node struct {
 	reroute chan struct{} // has an element when routes changed since the engine got them
 	// remeasure: routes with an MTU of their own may have changed since the engine got them.
 	remeasure     atomic.Bool
-	downRequested chan struct{}  // closed by a request to take everything down
-	downResult    chan error     // the result of that
-	trying        sync.WaitGroup // counts what is retried until it succeeds
+	downRequested chan struct{} // closed by a request to take everything down
+	downResult    chan error    // the result of that
+	retry         problem.Retrier
 	// endTrying ends the retries and waits for them.
 	endTrying func()
 	// unlockPins releases the claim on the pins' directory.
@@ -59,7 +64,7 @@ type Node struct {
 
 	observer *observer
 	captures captures
-	problems problems
+	problems problem.List
 
 	following sync.Mutex // its place in the lock order: doc.go
 	held      bool       // guarded by following; the hooks wait
@@ -85,23 +90,24 @@ func Run(ctx context.Context, c Config) (err error) {
 		reroute:       make(chan struct{}, 1), pulse: make(chan struct{}),
 		attached: map[uint32]string{}, refused: map[uint32]error{},
 	}
+	n.problems.Log, n.retry.Problems = n.log, &n.problems
 	claims, err := n.claim()
-	defer claims.release()
+	defer claims.Release()
 	if err != nil {
 		return err
 	}
 	// close the ranges of peers to the default route before anything can fail
 	n.peers = newPeers(n)
-	n.unlockPins = func() { claims.releaseOne(c.Paths.Pins()) }
+	n.unlockPins = func() { claims.ReleaseOne(c.Paths.Pins()) }
 	guard, err := kernel.Open(kernel.Config{Dir: c.Paths.Pins(), Options: c.Settings.Engine})
 	if err != nil {
 		return err
 	}
-	n.engine = &engines{kernel: guard}
+	n.engine = engines.New(guard)
 	defer func() { err = errors.Join(err, n.engine.Close()) }()
 
 	ctx, cancel := context.WithCancel(ctx)
-	n.endTrying = func() { cancel(); n.trying.Wait() }
+	n.endTrying = func() { cancel(); n.retry.Wait() }
 	defer n.endTrying()
 	if err := n.watchLinks(ctx); err != nil {
 		return err
@@ -119,13 +125,13 @@ func Run(ctx context.Context, c Config) (err error) {
 
 // claim makes the node's directories and claims them: the socket's, so that two agents never share
 // a root, and that of the pins, so that they never share these.
-func (n *Node) claim() (claims, error) {
+func (n *Node) claim() (claim.Claims, error) {
 	p := n.config.Paths
-	var held claims
+	var held claim.Claims
 	if err := os.MkdirAll(p.Run(), 0o755); err != nil {
 		return nil, err
 	}
-	l, err := lockIn(p.Run())
+	l, err := claim.ByFile(p.Run())
 	if err != nil {
 		return nil, err
 	}
@@ -134,11 +140,11 @@ func (n *Node) claim() (claims, error) {
 	if err != nil {
 		return held, err
 	}
-	if l, err = lockDir(p.Pins()); err != nil {
+	if l, err = claim.Dir(p.Pins()); err != nil {
 		return held, err
 	}
 	if fleeting {
-		n.problem("this process has mounts of its own, so that enforcement ends with it",
+		n.problems.Add("this process has mounts of its own, so that enforcement ends with it",
 			"mount a bpf file system for all processes and name a directory of it with --bpffs")
 	}
 	return append(held, l), nil
@@ -154,12 +160,14 @@ func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
 	if old == nil && n.denied { // what is open and has no state was refused
 		return
 	}
-	count, err := n.adopt(new, set)
+	count, err := adopt.Connections(new, func() (*soft.Engine, error) {
+		return n.questions(new, set, n.links.interfaces())
+	}, n.engine.Adopt)
 	if t := n.peers.tunnel.Load(); t != nil {
 		err = errors.Join(err, t.adopt(new))
 	}
 	if err != nil {
-		n.problem("connections that were open before may be cut off: "+err.Error(), "weir doctor")
+		n.problems.Add("connections that were open before may be cut off: "+err.Error(), "weir doctor")
 	}
 	n.mu.Lock()
 	n.adopted += count
@@ -170,10 +178,10 @@ func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
 func (n *Node) serve(ctx context.Context) (err error) {
 	s := newServer(n)
 	served := make(chan error, 2)
-	n.keepTrying(ctx, "the sockets of the API", "weir doctor",
+	n.retry.Until(ctx, "the sockets of the API", "weir doctor",
 		func() error { return s.begin(n.config.Paths, served) })
-	n.attend(ctx, "dockerd", "weir doctor", n.serveDocker)
-	n.attend(ctx, "the address of the metrics", "see observe.metrics in the settings",
+	n.retry.Attend(ctx, "dockerd", "weir doctor", n.serveDocker)
+	n.retry.Attend(ctx, "the address of the metrics", "see observe.metrics in the settings",
 		n.serveScrapes)
 	notify("READY=1")
 	n.config.Ready(n.readyLine())
@@ -238,10 +246,10 @@ func (n *Node) followNow() {
 	err := n.follow()
 	n.behind = err != nil
 	if err != nil {
-		n.problemAbout(about, "cannot follow the interfaces: "+err.Error(), "weir doctor")
+		n.problems.Set(about, "cannot follow the interfaces: "+err.Error(), "weir doctor")
 		return
 	}
-	n.solved(about)
+	n.problems.Solved(about)
 }
 
 // unguarded reports whether an interface is not guarded although it should be.

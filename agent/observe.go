@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/observe"
 )
@@ -59,9 +60,9 @@ type wallClock struct{ offset atomic.Int64 }
 func (c *wallClock) set() {
 	shortest, offset := int64(math.MaxInt64), int64(0)
 	for range 3 {
-		before := monotonic()
+		before := clock.Now()
 		wall := time.Now().UnixNano()
-		if took := monotonic() - before; took < shortest {
+		if took := clock.Now() - before; took < shortest {
 			shortest, offset = took, wall-before-took/2
 		}
 	}
@@ -107,7 +108,7 @@ func (n *Node) observe(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watched sync.WaitGroup
 	watched.Go(func() {
-		n.keepRunning(ctx, "events are not read and idle connections are not probed", "weir doctor",
+		n.retry.Run(ctx, "events are not read and idle connections are not probed", "weir doctor",
 			func(ctx context.Context) error {
 				return n.engine.Watch(ctx, func(e firewall.Event) { o.hub.Publish(&e) })
 			})
@@ -229,11 +230,11 @@ func (o *observer) keep(e *observe.Event) {
 // eventsKept updates the problem that the history is not kept.
 func (n *Node) eventsKept(err error) {
 	if err != nil {
-		n.problemAbout("the history of events", "events are not kept: "+err.Error(),
+		n.problems.Set("the history of events", "events are not kept: "+err.Error(),
 			"free space on the disk; it is tried again")
 		return
 	}
-	n.solved("the history of events")
+	n.problems.Solved("the history of events")
 }
 
 // listen subscribes a reader. With a since that is not zero it gets the events from then on first,

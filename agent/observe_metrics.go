@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/rule"
@@ -87,7 +88,7 @@ func (n *Node) stateMetrics() ([]observe.Metric, error) {
 		return nil, err
 	}
 	ages := map[ageKey][]int{}
-	now := monotonic()
+	now := clock.Now()
 	for state, err := range n.engine.States() {
 		if err != nil {
 			return nil, err
@@ -173,7 +174,7 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 	count := 0
 	n.book.view(func(r ruleState, _ *rule.Program) { count = len(r.set.Rules) })
 	n.mu.Lock()
-	guarded, adopted, problems := len(n.attached), n.adopted, len(n.problems.list())+len(n.refused)
+	guarded, adopted, problems := len(n.attached), n.adopted, len(n.problems.All())+len(n.refused)
 	n.mu.Unlock()
 	all := []observe.Metric{
 		gauge("weir_rules", "Rules, without the default rule.", float64(count)),
@@ -260,7 +261,7 @@ func (n *Node) serveScrapes() (stop func() error, err error) {
 	}
 	go func() {
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			n.problem("metrics are not served any more: "+err.Error(), "restart the node")
+			n.problems.Add("metrics are not served any more: "+err.Error(), "restart the node")
 		}
 	}()
 	return s.Close, nil

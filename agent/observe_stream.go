@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/observe"
 )
 
@@ -16,17 +17,17 @@ func (n *Node) serveEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	filter, err := observe.ParseFilter(q.Get("filter"), n.book.names)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err)
+		api.Refuse(w, http.StatusBadRequest, err)
 		return
 	}
 	since, err := parseSince(q.Get("since"), time.Now())
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err)
+		api.Refuse(w, http.StatusBadRequest, err)
 		return
 	}
 	past, sub, err := n.observer.listen(since)
 	if err != nil {
-		refuse(w, http.StatusUnprocessableEntity, err)
+		api.Refuse(w, http.StatusUnprocessableEntity, err)
 		return
 	}
 	defer sub.Close()

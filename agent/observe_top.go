@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/packet"
@@ -22,13 +23,13 @@ func (n *Node) serveTop(w http.ResponseWriter, r *http.Request) {
 	if text := r.URL.Query().Get("n"); text != "" {
 		v, err := strconv.Atoi(text)
 		if err != nil || v < 1 || v > topPairs {
-			refuse(w, http.StatusBadRequest,
+			api.Refuse(w, http.StatusBadRequest,
 				fmt.Errorf("n is %q, not a number from 1 to %d", text, topPairs))
 			return
 		}
 		rows = v
 	}
-	reply(w, func() (api.Top, error) { return n.top(rows) })
+	api.Reply(w, func() (api.Top, error) { return n.top(rows) })
 }
 
 // ageKey identifies a group of states.
@@ -41,7 +42,7 @@ func (n *Node) top(rows int) (api.Top, error) {
 		return api.Top{}, err
 	}
 	o := n.observer
-	now, engineNow := time.Now(), monotonic()
+	now, engineNow := time.Now(), clock.Now()
 	ages := map[ageKey][]int{}
 	var walk error
 	states := func(yield func(firewall.State) bool) {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/overlay"
 )
 
@@ -21,7 +22,7 @@ func (n *Node) advice(p overlay.Peer) string {
 	if p.Unencrypted {
 		return ""
 	}
-	conn, err := openRoutes()
+	conn, err := routes.Open()
 	if err != nil {
 		return ""
 	}

@@ -244,8 +244,8 @@ func (p *peers) cutLocked(had []netip.Prefix) {
 		})
 	}
 	var errs []error
-	if t := p.node.engine.tunnel.Load(); t != nil {
-		n, err := t.DeleteStates(concerns)
+	if t := p.tunnel.Load(); t != nil {
+		n, err := t.engine.DeleteStates(concerns)
 		if errs = append(errs, err); n > 0 {
 			time.Sleep(resetTime)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/internal/nl"
 )
 
@@ -50,7 +51,7 @@ func withRoutes(ranges []netip.Prefix, do func(*nl.Conn, netip.Prefix) error) er
 	if len(ranges) == 0 {
 		return nil
 	}
-	conn, err := openRoutes()
+	conn, err := routes.Open()
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func withRoutes(ranges []netip.Prefix, do func(*nl.Conn, netip.Prefix) error) er
 // deleteBlackholesOf deletes every blackhole route whose range satisfies gone, whichever agent made
 // it: an agent that died in the middle of a change has left routes that no record knows.
 func deleteBlackholesOf(gone func(netip.Prefix) bool) error {
-	conn, err := openRoutes()
+	conn, err := routes.Open()
 	if err != nil {
 		return err
 	}
@@ -91,7 +92,7 @@ func deleteRoute(conn *nl.Conn, r nl.Route) error {
 // keepPlain sets the routes to pods without encryption once more, with a metric that is worse:
 // those of the device go with the agent, and these connections need no agent.
 func keepPlain(pods []netip.Prefix) error {
-	conn, err := openRoutes()
+	conn, err := routes.Open()
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func removePlain(pods []netip.Prefix) error {
 	if len(pods) == 0 {
 		return nil
 	}
-	conn, err := openRoutes()
+	conn, err := routes.Open()
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/pod"
 )
@@ -62,7 +63,7 @@ func (l *links) checkRoutes(s *Settings) error {
 	if len(s.Pods.Ranges) == 0 {
 		return nil
 	}
-	conn, err := openRoutes()
+	conn, err := routes.Open()
 	if err != nil {
 		return err
 	}

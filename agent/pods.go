@@ -54,7 +54,7 @@ func (n *Node) beginPods() error {
 			return err
 		}
 		if err := recordSysctls(n.config.Paths); err != nil {
-			n.problem("the kernel's settings before Weir are not recorded: "+err.Error(),
+			n.problems.Add("the kernel's settings before Weir are not recorded: "+err.Error(),
 				"weir down will leave net.ipv4.ip_forward as it is then")
 		}
 		p := &pods{node: n, labels: newPodLabels(n.engine), failed: make(chan error, 1),

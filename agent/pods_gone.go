@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/problem"
 )
 
 // sweepPause is how long a pod that could not be taken away rests until the next try.
@@ -23,7 +24,7 @@ func (p *pods) detachFailed(err error) {
 
 // recordFailed shows what is wrong with the records.
 func (p *pods) recordFailed(err error) {
-	p.node.problem(err.Error(), hintOf(err, "free space on the disk"))
+	p.node.problems.Add(err.Error(), problem.Hint(err, "free space on the disk"))
 }
 
 func (p *pods) setTrouble(err error) {
@@ -91,7 +92,7 @@ func (p *pods) problems() (all []api.Problem) {
 	}
 	if err := p.node.links.checkRanges(&p.node.config.Settings); err != nil {
 		all = append(all, api.Problem{What: err.Error() + "; no container is added",
-			Advice: hintOf(err, "")})
+			Advice: problem.Hint(err, "")})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -56,7 +56,7 @@ func (n *Node) load(r api.Load) (api.Done, error) {
 	if err := n.book.load(ruleState{set: set, strict: true, source: r.Name}, try); err != nil {
 		return api.Done{}, err
 	}
-	n.solved(aboutLockDown)
+	n.problems.Solved(aboutLockDown)
 	n.log.Info("loaded", "file", r.Name, "rules", len(set.Rules), "trial", try)
 	if try == 0 {
 		return n.done(""), nil
@@ -93,7 +93,7 @@ func (n *Node) reload() error {
 		version(text)); err != nil {
 		return err
 	}
-	n.solved(aboutLockDown)
+	n.problems.Solved(aboutLockDown)
 	n.log.Info("loaded", "file", file, "rules", len(set.Rules))
 	return nil
 }
@@ -101,7 +101,7 @@ func (n *Node) reload() error {
 // serveDown asks the node to stop and to remove every trace, and waits until that is done. With
 // ?keep=1 its files stay.
 func (n *Node) serveDown(w http.ResponseWriter, r *http.Request) {
-	reply(w, func() (api.Done, error) { return n.down(r.URL.Query().Get("keep") == "1") })
+	api.Reply(w, func() (api.Done, error) { return n.down(r.URL.Query().Get("keep") == "1") })
 }
 
 func (n *Node) down(keep bool) (api.Done, error) {

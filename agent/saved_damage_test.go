@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/atomicfile/powercut"
 	"github.com/weirnet/weir/rule"
@@ -107,15 +109,15 @@ func TestDamagedSavedRules(t *testing.T) {
 		} else if kept, err := os.ReadFile(aside[0]); err != nil || !bytes.Equal(kept, damaged) {
 			t.Errorf("%s: kept is %q, %v", name, kept, err)
 		}
-		var shown problems
-		shown.setUntilGone(*got.damage)
-		if len(shown.list()) != 1 {
-			t.Errorf("%s: shown are %v", name, shown.list())
+		shown := problem.List{Log: slog.New(slog.DiscardHandler)}
+		shown.Put(*got.damage)
+		if len(shown.All()) != 1 {
+			t.Errorf("%s: shown are %v", name, shown.All())
 		}
 		if err := os.Remove(aside[0]); err != nil {
 			t.Fatal(err)
 		}
-		if left := shown.list(); len(left) != 0 && !torn {
+		if left := shown.All(); len(left) != 0 && !torn {
 			t.Errorf("%s: the file that was set aside is gone, and shown is still %v", name, left)
 		}
 		if again, err := s.first(rules, false); err != nil || again.damage != nil {

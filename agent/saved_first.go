@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/rule"
@@ -15,11 +16,11 @@ import (
 // firstRules are the rules that a node starts with.
 type firstRules struct {
 	ruleState
-	denied  bool     // the saved rules, which the last agent enforced, denied by default
-	aside   bool     // saved rules are set aside: the rule file was edited since
-	unsaved bool     // they are not to be saved
-	problem error    // the rule file cannot be used; the saved rules are in force instead
-	damage  *problem // the saved rules cannot be used; the rule file is in force instead
+	denied  bool             // the saved rules, which the last agent enforced, denied by default
+	aside   bool             // saved rules are set aside: the rule file was edited since
+	unsaved bool             // they are not to be saved
+	problem error            // the rule file cannot be used; the saved rules are in force instead
+	damage  *problem.Problem // the saved rules cannot be used; the rule file is in force instead
 }
 
 // first finds the rules to start with. The rule file is the owner's; changes made since by commands
@@ -92,23 +93,23 @@ func (e errUnusable) Hint() string {
 
 // keepAside keeps saved rules that cannot be used under another name, at once or, if that fails,
 // before they are overwritten.
-func (s *savedRules) keepAside(why error, rules string) *problem {
+func (s *savedRules) keepAside(why error, rules string) *problem.Problem {
 	keep := func() error {
 		_, err := atomicfile.KeepAside(s.path, asideFor(why))
 		return err
 	}
 	s.retireBy(keep)
 	what := fmt.Sprintf("changes since %s was edited are lost: %v", rules, why)
-	p := &problem{about: what, Problem: api.Problem{What: what}}
+	p := &problem.Problem{About: what, Problem: api.Problem{What: what}}
 	if aside, err := atomicfile.KeepAside(s.path, asideFor(why)); err == nil {
-		p.file = aside
+		p.File = aside
 		p.Advice = "what can be read of them is in " + aside + "; remove it when you have seen it"
 	}
 	return p
 }
 
 // tornAside keeps a copy of saved rules with a cut line behind their end, and returns the problem.
-func (s *savedRules) tornAside() *problem {
+func (s *savedRules) tornAside() *problem.Problem {
 	s.mu.Lock()
 	torn := s.tail != nil && s.tail.torn
 	s.mu.Unlock()
@@ -120,7 +121,7 @@ func (s *savedRules) tornAside() *problem {
 		return err
 	})
 	what := s.path + ": the last line was cut: a change of a table, not yet answered, is lost"
-	return &problem{about: what,
+	return &problem.Problem{About: what,
 		Problem: api.Problem{What: what, Advice: "weir fw table list, and make the change again"}}
 }
 

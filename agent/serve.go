@@ -2,10 +2,8 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -20,9 +18,6 @@ import (
 	"github.com/weirnet/weir/internal/unixsocket"
 	"github.com/weirnet/weir/observe"
 )
-
-// maxRequest bounds the body of a request: a rule file of a million table entries fits.
-const maxRequest = 64 << 20
 
 // server answers the local API on two sockets: root's, and a read-only one.
 type server struct {
@@ -52,7 +47,7 @@ func (s *server) begin(p Paths, served chan<- error) error {
 	if err != nil {
 		return err
 	}
-	r, err := listenForReaders(p.ReadSocket(), func(err error) { s.node.problem(err.Error(), "") })
+	r, err := listenForReaders(p.ReadSocket(), func(err error) { s.node.problems.Add(err.Error(), "") })
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -94,7 +89,7 @@ func readOnly(all http.Handler) http.Handler {
 	}
 	page.Files(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, http.StatusForbidden, errReadOnly{r.Method + " " + r.URL.Path})
+		api.Refuse(w, http.StatusForbidden, errReadOnly{r.Method + " " + r.URL.Path})
 	})
 	return http.MaxBytesHandler(mux, 64<<10)
 }
@@ -113,28 +108,28 @@ func (errReadOnly) Hint() string { return "run as root" }
 func newServer(n *Node) *server {
 	s := &server{node: n}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", answer(n.status))
-	mux.HandleFunc("GET /v1/rules", answer(n.rules))
-	mux.HandleFunc("GET /v1/tables", answer(n.tables))
-	mux.HandleFunc("GET /v1/sets", answer(n.sets))
-	mux.HandleFunc("GET /v1/states", answer(n.states))
+	mux.HandleFunc("GET /v1/status", api.Answer(n.status))
+	mux.HandleFunc("GET /v1/rules", api.Answer(n.rules))
+	mux.HandleFunc("GET /v1/tables", api.Answer(n.tables))
+	mux.HandleFunc("GET /v1/sets", api.Answer(n.sets))
+	mux.HandleFunc("GET /v1/states", api.Answer(n.states))
 	mux.HandleFunc("GET /v1/events", n.serveEvents)
 	mux.HandleFunc("GET /v1/top", n.serveTop)
 	mux.HandleFunc("GET /v1/packets", n.servePackets)
 	mux.Handle("GET /metrics", observe.MetricsHandler(n.metrics))
-	mux.HandleFunc("POST /v1/do", change(n.do))
-	mux.HandleFunc("POST /v1/load", change(n.load))
-	mux.HandleFunc("POST /v1/confirm", answer(n.confirm))
-	mux.HandleFunc("POST /v1/why", change(n.why))
-	mux.HandleFunc("GET /v1/pods", answer(n.listPods))
-	mux.HandleFunc("POST /v1/pods", changeFor(n.attachPod))
-	mux.HandleFunc("POST /v1/pods/detach", changeFor(n.detachPod))
-	mux.HandleFunc("POST /v1/pods/check", change(n.checkPod))
-	mux.HandleFunc("POST /v1/pods/gc", changeFor(n.gcPods))
-	mux.HandleFunc("GET /v1/peers", answer(n.peers.list))
-	mux.HandleFunc("POST /v1/peers", change(n.peers.add))
-	mux.HandleFunc("POST /v1/peers/remove", change(n.peers.remove))
-	mux.HandleFunc("POST /v1/peers/key", answer(n.peers.key))
+	mux.HandleFunc("POST /v1/do", api.Change(n.do))
+	mux.HandleFunc("POST /v1/load", api.Change(n.load))
+	mux.HandleFunc("POST /v1/confirm", api.Answer(n.confirm))
+	mux.HandleFunc("POST /v1/why", api.Change(n.why))
+	mux.HandleFunc("GET /v1/pods", api.Answer(n.listPods))
+	mux.HandleFunc("POST /v1/pods", api.ChangeFor(n.attachPod))
+	mux.HandleFunc("POST /v1/pods/detach", api.ChangeFor(n.detachPod))
+	mux.HandleFunc("POST /v1/pods/check", api.Change(n.checkPod))
+	mux.HandleFunc("POST /v1/pods/gc", api.ChangeFor(n.gcPods))
+	mux.HandleFunc("GET /v1/peers", api.Answer(n.peers.list))
+	mux.HandleFunc("POST /v1/peers", api.Change(n.peers.add))
+	mux.HandleFunc("POST /v1/peers/remove", api.Change(n.peers.remove))
+	mux.HandleFunc("POST /v1/peers/key", api.Answer(n.peers.key))
 	mux.HandleFunc("POST /v1/down", n.serveDown)
 	page.Files(mux)
 	s.http.Handler, s.reading.Handler = page.Guard(mux), page.Guard(readOnly(mux))
@@ -153,60 +148,4 @@ func (s *server) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return errors.Join(s.http.Shutdown(ctx), s.reading.Shutdown(ctx))
-}
-
-// answer serves a request without a body.
-func answer[A any](ask func() (A, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, ask)
-	}
-}
-
-// change serves a request with a body.
-func change[R, A any](ask func(R) (A, error)) http.HandlerFunc {
-	return changeFor(func(_ context.Context, r R) (A, error) { return ask(r) })
-}
-
-// changeFor is change with the context of the request, which ends when the client disconnects.
-func changeFor[R, A any](ask func(context.Context, R) (A, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		var request R
-		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&request); err != nil {
-			refuse(w, http.StatusBadRequest, fmt.Errorf("read the request: %w", err))
-			return
-		}
-		if _, err := d.Token(); !errors.Is(err, io.EOF) {
-			refuse(w, http.StatusBadRequest, errors.New("read the request: more than one value"))
-			return
-		}
-		reply(w, func() (A, error) { return ask(r.Context(), request) })
-	}
-}
-
-func reply[A any](w http.ResponseWriter, ask func() (A, error)) {
-	a, err := ask()
-	if err != nil {
-		refuse(w, http.StatusUnprocessableEntity, err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(a)
-}
-
-// refuse answers with what went wrong, and with a report of each mistake if it was in rule text.
-func refuse(w http.ResponseWriter, status int, err error) {
-	e := api.Error{Version: api.Version, Message: err.Error()}
-	var hint interface{ Hint() string }
-	if errors.As(err, &hint) {
-		e.Advice = hint.Hint()
-	}
-	var report interface{ Report() string }
-	if errors.As(err, &report) {
-		e.Details = report.Report()
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(e)
 }

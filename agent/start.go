@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
@@ -22,7 +23,7 @@ import (
 // hooks are attached.
 func (n *Node) begin(ctx context.Context) error {
 	if err := sweepState(n.config.Paths); err != nil {
-		n.problem("files left by a crash cannot be removed: "+err.Error(), "")
+		n.problems.Add("files left by a crash cannot be removed: "+err.Error(), "")
 	}
 	names := rulefile.SystemNames()
 	saved := &savedRules{path: n.config.Paths.Saved(), names: names}
@@ -33,8 +34,8 @@ func (n *Node) begin(ctx context.Context) error {
 	n.book = &rulebook{engine: n.engine, store: saved, names: names, prepare: n.setRoutes,
 		loaded: n.loaded,
 		failed: func(err error) {
-			n.problem(err.Error(), "")
-		}, saved: func() { n.solved(aboutSaving) }}
+			n.problems.Add(err.Error(), "")
+		}, saved: func() { n.problems.Solved(aboutSaving) }}
 	n.left = leftLabels{engine: n.engine}
 	labels := n.nameRecordedPods()
 	for table, members := range labels {
@@ -53,7 +54,7 @@ func (n *Node) begin(ctx context.Context) error {
 	n.unsaved(unsaved)
 
 	pods := func() {
-		n.keepTrying(ctx, "the pods cannot be taken over", "weir doctor",
+		n.retry.Until(ctx, "the pods cannot be taken over", "weir doctor",
 			func() error { return n.takePods(ctx, labels) })
 	}
 	early := n.engine.Replaces()
@@ -64,11 +65,11 @@ func (n *Node) begin(ctx context.Context) error {
 	}
 	before := n.engine.Attached()
 	n.followNow()
-	n.keepTrying(ctx, "interfaces that are not to be guarded still are", "weir doctor",
+	n.retry.Until(ctx, "interfaces that are not to be guarded still are", "weir doctor",
 		n.detachOthers)
 	n.logNewInterfaces(before)
 	if len(before) == 0 {
-		n.keepTrying(ctx, "the last resort is still in force", "weir doctor", kernel.OpenAll)
+		n.retry.Until(ctx, "the last resort is still in force", "weir doctor", kernel.OpenAll)
 	}
 	if !early {
 		pods()
@@ -87,7 +88,7 @@ func (n *Node) firstRules(saved *savedRules) (firstRules, error) {
 		return n.lockDown(saved, file, err)
 	}
 	if first.problem != nil {
-		n.problem("the rule file has mistakes; the rules of the last change are in force: "+
+		n.problems.Add("the rule file has mistakes; the rules of the last change are in force: "+
 			first.problem.Error(), "weir fw check "+file)
 	}
 	if first.aside {
@@ -95,9 +96,7 @@ func (n *Node) firstRules(saved *savedRules) (firstRules, error) {
 			"aside", saved.path+".old")
 	}
 	if first.damage != nil {
-		if n.problems.setUntilGone(*first.damage) {
-			n.log.Warn(first.damage.What)
-		}
+		n.problems.Put(*first.damage)
 	}
 	return first, nil
 }
@@ -172,4 +171,19 @@ func (n *Node) logNewInterfaces(before []uint32) {
 				"packets", "interface", i.Name)
 		}
 	}
+}
+
+// aboutSaving is the subject of the problem that the rules in force are not the saved ones.
+const aboutSaving = "saving the rules"
+
+// unsaved records that the first rules could not be saved, and retries for as long as the node
+// runs.
+func (n *Node) unsaved(err error) {
+	if err == nil {
+		n.problems.Solved(aboutSaving)
+		return
+	}
+	n.problems.Set(aboutSaving, "the rules in force cannot be saved: "+err.Error(),
+		"free space on the disk; it is tried again")
+	time.AfterFunc(retryEvery, func() { n.unsaved(n.book.saveAgain()) })
 }

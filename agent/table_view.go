@@ -2,6 +2,7 @@ package agent
 
 import (
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
 )
@@ -18,7 +19,7 @@ func (n *Node) stateTable() (api.StateTable, error) {
 	if err != nil {
 		return api.StateTable{}, err
 	}
-	decisions, err := n.engine.kernel.Decisions() // the tunnel's engine has a table of its own
+	decisions, err := n.engine.KernelDecisions() // the tunnel's engine has a table of its own
 	if err != nil {
 		return api.StateTable{}, err
 	}
@@ -28,7 +29,7 @@ func (n *Node) stateTable() (api.StateTable, error) {
 		Established: max(0, s.States-2*s.Translations.Now-s.HalfOpen), HalfOpen: s.HalfOpen,
 		HalfOpenMax: s.MaxHalfOpen,
 		PerSource:   s.MaxPerSource, Refused: map[string]uint64{}, Evicted: s.Removed["reclaimed"] +
-			s.Removed["source"], SweepLag: toSeconds(int64(s.Sweep.Lag)),
+			s.Removed["source"], SweepLag: clock.Seconds(int64(s.Sweep.Lag)),
 		EventsLost: s.Lost,
 		Translations: api.Translations{Now: s.Translations.Now, Max: s.Translations.Max,
 			PerPod: s.Translations.MaxPerPod, Made: s.Translations.Made,

@@ -8,6 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirnet/weir/agent/adopt"
+	"github.com/weirnet/weir/agent/clock"
+	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
@@ -53,7 +56,7 @@ func (n *Node) openTunnel() (*tunnel, error) {
 // nameFree reports whether no interface has a name. An interface that has it is another program's,
 // and guarded like any other.
 func nameFree(name string) error {
-	conn, err := openRoutes()
+	conn, err := routes.Open()
 	if err != nil {
 		return err
 	}
@@ -77,7 +80,7 @@ func (t *tunnel) open(key overlay.Key) (err error) {
 	if t.own, err = newInjector(n); err != nil {
 		return err
 	}
-	clock := func() time.Duration { return time.Duration(monotonic()) }
+	clock := func() time.Duration { return time.Duration(clock.Now()) }
 	c := overlay.Config{Name: s.Name, Key: key, Port: s.Port, MTU: s.MTU, Log: n.log,
 		Filter: t.own.bypass(overlay.FilterBy(tunnelWorker{t.engine.Worker(0), &n.captures}, clock,
 			t.own.refused))}
@@ -100,7 +103,7 @@ func (t *tunnel) open(key overlay.Key) (err error) {
 // setUp gives the interface its addresses and makes it known to the rules. The kernel's own
 // notification may come later.
 func (t *tunnel) setUp(s OverlaySettings) error {
-	conn, err := openRoutes()
+	conn, err := routes.Open()
 	if err != nil {
 		return err
 	}
@@ -147,11 +150,11 @@ func (n *Node) joinEngine(e *soft.Engine) (err error) {
 		defer n.following.Unlock()
 		err = errors.Join(err, e.SetInterfaces(n.links.interfaces()))
 		if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) != 0 {
-			routes, bad := hostRoutes()
+			routes, bad := routes.List()
 			err = errors.Join(err, bad, e.SetRoutes(routes))
 		}
 		if err = errors.Join(err, e.Load(p)); err == nil {
-			n.engine.tunnel.Store(e)
+			n.engine.SetTunnel(e)
 		}
 	})
 	return err
@@ -160,7 +163,7 @@ func (n *Node) joinEngine(e *soft.Engine) (err error) {
 // tunnelEvent publishes an event of the tunnel's engine. It is called on the packet path and never
 // blocks.
 func (n *Node) tunnelEvent(e *firewall.Event) {
-	if n.engine.subscribed.Load() {
+	if n.engine.Subscribed() {
 		n.observer.hub.Publish(e)
 	}
 }
@@ -175,7 +178,7 @@ func (t *tunnel) tick() {
 		case <-t.stop:
 			return
 		case <-tick.C:
-			w.Tick(time.Duration(monotonic()), t.own.probe)
+			w.Tick(time.Duration(clock.Now()), t.own.probe)
 		}
 	}
 }
@@ -193,7 +196,7 @@ func (t *tunnel) close() error {
 		t.own.close()
 	}
 	if t.engine != nil {
-		t.node.engine.tunnel.CompareAndSwap(t.engine, nil)
+		t.node.engine.DropTunnel(t.engine)
 	}
 	t.node.peers.ownsName.Store(false)
 	return err
@@ -205,7 +208,7 @@ func (t *tunnel) close() error {
 func (t *tunnel) adopt(p *rule.Program) error {
 	var states []firewall.State
 	weir := uint32(t.device.Index())
-	for s, err := range t.node.engine.kernel.States() {
+	for s, err := range t.node.engine.KernelStates() {
 		if err != nil {
 			return err
 		}
@@ -226,7 +229,7 @@ func (t *tunnel) adopt(p *rule.Program) error {
 	if err != nil {
 		return err
 	}
-	_, err = t.engine.Adopt(append(states, local...), monotonic())
+	_, err = t.engine.Adopt(append(states, local...), clock.Now())
 	return err
 }
 
@@ -237,17 +240,17 @@ func (t *tunnel) sockets(p *rule.Program, weir uint32) ([]firewall.State, error)
 		return nil, err
 	}
 	var states []firewall.State
-	for _, candidates := range openings(open) {
+	for _, candidates := range adopt.Openings(open) {
 		for _, o := range candidates {
-			hook, remote := firewall.Hook{Dir: firewall.Out, Xmit: weir}, o.to
-			if o.in {
-				hook, remote = firewall.Hook{Dir: firewall.In, Recv: weir}, o.from
+			hook, remote := firewall.Hook{Dir: firewall.Out, Xmit: weir}, o.To
+			if o.In {
+				hook, remote = firewall.Hook{Dir: firewall.In, Recv: weir}, o.From
 			}
 			if !t.node.peers.has(remote.Addr()) {
 				continue
 			}
 			if one, ok := t.adoptable(p, hook,
-				firewall.State{Proto: 6, From: o.from, To: o.to}); ok {
+				firewall.State{Proto: 6, From: o.From, To: o.To}); ok {
 				states = append(states, one)
 				break
 			}
@@ -259,14 +262,10 @@ func (t *tunnel) sockets(p *rule.Program, weir uint32) ([]firewall.State, error)
 // adoptable returns the state that the rules would have created for a flow.
 func (t *tunnel) adoptable(p *rule.Program, hook firewall.Hook, s firewall.State) (firewall.State,
 	bool) {
-	e := t.engine.Check(&firewall.Input{Hook: hook, Now: time.Duration(monotonic())}, s.Proto,
+	e := t.engine.Check(&firewall.Input{Hook: hook, Now: time.Duration(clock.Now())}, s.Proto,
 		s.From, s.To)
-	index, ok := stateRule(p, e)
-	if !e.Verdict.Pass || !ok {
+	if !e.Verdict.Pass {
 		return s, false
 	}
-	return firewall.State{Proto: s.Proto, From: s.From, To: s.To, Link: hook.Link(),
-			Key: p.Rules[index].Key, Rule: p.Rules[index].Number,
-			FlowName: p.Flows[p.Rules[index].Flow]},
-		true
+	return adopt.State(p, e, hook, s)
 }

@@ -6,20 +6,12 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
-
-// monotonic is the engines' clock: nanoseconds of CLOCK_MONOTONIC.
-func monotonic() int64 {
-	var t unix.Timespec
-	unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail for this clock
-	return t.Nano()
-}
 
 // rules lists the rules in order of evaluation with their counters, disabled ones without, the
 // default rule last.
@@ -72,7 +64,7 @@ func count(v *api.Rule, counters []firewall.RuleCounter, index int) {
 	c := counters[index]
 	v.Packets, v.Bytes = c.Packets, c.Bytes
 	if c.Last != 0 {
-		at := time.Now().Add(time.Duration(c.Last - monotonic())).Round(time.Millisecond)
+		at := time.Now().Add(time.Duration(c.Last - clock.Now())).Round(time.Millisecond)
 		v.Last = &at
 	}
 }
@@ -142,7 +134,7 @@ func (n *Node) states() (api.States, error) {
 		engine string
 	}
 	var all []state
-	for i, from := range n.engine.readers() {
+	for i, from := range n.engine.Readers() {
 		for s, err := range from.States() {
 			if err != nil {
 				return a, err
@@ -151,7 +143,7 @@ func (n *Node) states() (api.States, error) {
 		}
 	}
 	slices.SortFunc(all, func(a, b state) int { return int(a.Created - b.Created) })
-	now := monotonic()
+	now := clock.Now()
 	for _, s := range all {
 		v := stateView(s.State, now)
 		v.Engine = s.engine
@@ -178,7 +170,7 @@ func stateView(s firewall.State, now int64) api.State {
 		Proto: packet.Proto(s.Proto).String(), From: s.From.String(), To: s.To.String(),
 		ICMPType: s.Query,
 		Flow:     s.FlowName, Phase: s.Phase.String(), Rule: s.Rule,
-		AgeSeconds: toSeconds(now - s.Created), LeftSeconds: max(0, toSeconds(s.Deadline-now)),
+		AgeSeconds: clock.Seconds(now - s.Created), LeftSeconds: max(0, clock.Seconds(s.Deadline-now)),
 		Packets: s.Packets, Bytes: s.Bytes,
 	}
 	if s.WireFrom.IsValid() {
@@ -186,6 +178,3 @@ func stateView(s firewall.State, now int64) api.State {
 	}
 	return v
 }
-
-// toSeconds turns nanoseconds into seconds with three digits.
-func toSeconds(ns int64) float64 { return float64(ns/1e6) / 1e3 }

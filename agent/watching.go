@@ -10,23 +10,6 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// slowest is how long a request to the kernel may take that is made under a lock that the watchdog
-// looks at.
-const slowest = 10 * time.Second
-
-// openRoutes connects to rtnetlink, for requests that end within slowest.
-func openRoutes() (*nl.Conn, error) {
-	conn, err := nl.Open(nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := conn.Within(slowest); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return conn, nil
-}
-
 // watchLinks follows interfaces, addresses and routes until ctx ends. It returns when everything
 // was listed once; then nothing ends it any more.
 func (n *Node) watchLinks(ctx context.Context) error {
@@ -43,8 +26,8 @@ func (n *Node) watchLinks(ctx context.Context) error {
 		}
 		return err
 	}
-	go n.keepRunning(ctx, "the interfaces are not followed", "weir doctor", watch)
-	go n.keepRunning(ctx, "the routes are not followed", "weir doctor",
+	go n.retry.Run(ctx, "the interfaces are not followed", "weir doctor", watch)
+	go n.retry.Run(ctx, "the routes are not followed", "weir doctor",
 		func(ctx context.Context) error {
 			return nl.WatchRoutes(ctx, nil, n.routesChanged)
 		})
@@ -58,7 +41,7 @@ func (n *Node) watchLinks(ctx context.Context) error {
 
 // watchdog signals the service manager, as often as it wants, that the node is alive: that its loop
 // turns and that its locks can be had. It ends with ctx. Requests to the kernel that are made under
-// these locks, or by the loop, end within slowest.
+// these locks, or by the loop, end in time (package routes).
 func (n *Node) watchdog(ctx context.Context) {
 	every := watchdog()
 	if every <= 0 {

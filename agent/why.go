@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/packet"
@@ -31,7 +33,7 @@ func (n *Node) why(r api.Why) (a api.Explanation, err error) {
 			return
 		}
 		defer e.Close()
-		if a, err = offline.Explain(e, p, q, ifs, time.Duration(monotonic())); err == nil &&
+		if a, err = offline.Explain(e, p, q, ifs, time.Duration(clock.Now())); err == nil &&
 			state != nil {
 			followState(&a, p, *state)
 		}
@@ -42,7 +44,7 @@ func (n *Node) why(r api.Why) (a api.Explanation, err error) {
 // questions makes a user-space engine that knows what the node knows, to ask it about rules.
 func (n *Node) questions(p *rule.Program, set *rule.Ruleset,
 	ifs []firewall.Interface) (*soft.Engine, error) {
-	routes, err := hostRoutes()
+	routes, err := routes.List()
 	if err != nil {
 		return nil, err
 	}
@@ -61,25 +63,6 @@ func (p *pods) setLabelTables(e *soft.Engine) error {
 		}
 	}
 	return nil
-}
-
-// hostRoutes lists the host's routes as engines take them.
-func hostRoutes() ([]firewall.Route, error) {
-	conn, err := openRoutes()
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	routes, err := conn.Routes(0)
-	if err != nil {
-		return nil, err
-	}
-	var all []firewall.Route
-	for _, r := range routes {
-		all = append(all, firewall.Route{Dst: r.Dst, Interface: uint32(r.Link),
-			Blackhole: r.Blackhole()})
-	}
-	return all, nil
 }
 
 // stateOf finds the live state that a packet belongs to; nil if there is none.

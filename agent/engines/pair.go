@@ -1,4 +1,5 @@
-package agent
+// Package engines runs the engines of a node as one.
+package engines
 
 import (
 	"iter"
@@ -11,24 +12,36 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// engines runs the kernel engine, which guards interfaces, and, while there is a tunnel, the
+// Pair runs the kernel engine, which guards interfaces, and, while there is a tunnel, the
 // user-space engine, which guards the tunnel. Both run the same rules: what one refuses, neither
 // gets. Counters are the sum of both.
-type engines struct {
+type Pair struct {
 	kernel     *kernel.Engine
 	tunnel     atomic.Pointer[soft.Engine] // nil without a tunnel
 	subscribed atomic.Bool                 // there is a subscriber to events
 }
 
-var _ firewall.Engine = (*engines)(nil)
+var _ firewall.Engine = (*Pair)(nil)
+
+// New returns the engines of a node without a tunnel.
+func New(k *kernel.Engine) *Pair { return &Pair{kernel: k} }
+
+// SetTunnel adds the engine of the tunnel, which has what the kernel engine has got so far.
+func (e *Pair) SetTunnel(t *soft.Engine) { e.tunnel.Store(t) }
+
+// DropTunnel takes the engine of the tunnel out, if it is this one.
+func (e *Pair) DropTunnel(t *soft.Engine) { e.tunnel.CompareAndSwap(t, nil) }
+
+// Subscribed reports whether there is a subscriber to events.
+func (e *Pair) Subscribed() bool { return e.subscribed.Load() }
 
 // Load replaces the Program of both, or of none.
-func (e *engines) Load(p *rule.Program) error { return e.Replace(p, nil) }
+func (e *Pair) Load(p *rule.Program) error { return e.Replace(p, nil) }
 
 // Replace replaces the Program and tables of both. The tunnel's engine checks the Program first: to
 // undo a Program costs the states of rules that come back with it. After an error the caller
 // restores the tables; it knows what they held.
-func (e *engines) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
+func (e *Pair) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
 	t := e.tunnel.Load()
 	if t != nil {
 		if err := soft.Accepts(p); err != nil {
@@ -42,7 +55,7 @@ func (e *engines) Replace(p *rule.Program, tables map[string][]firewall.TableEnt
 }
 
 // each calls do for both engines, the kernel's first.
-func (e *engines) each(ask func(firewall.Engine) error) error {
+func (e *Pair) each(ask func(firewall.Engine) error) error {
 	if err := ask(e.kernel); err != nil {
 		return err
 	}
@@ -53,33 +66,33 @@ func (e *engines) each(ask func(firewall.Engine) error) error {
 }
 
 // SetTable implements firewall.Engine.
-func (e *engines) SetTable(name string, entries []firewall.TableEntry) error {
+func (e *Pair) SetTable(name string, entries []firewall.TableEntry) error {
 	return e.each(func(x firewall.Engine) error { return x.SetTable(name, entries) })
 }
 
 // AddTable implements firewall.Engine.
-func (e *engines) AddTable(name string, m firewall.TableEntry) error {
+func (e *Pair) AddTable(name string, m firewall.TableEntry) error {
 	return e.each(func(x firewall.Engine) error { return x.AddTable(name, m) })
 }
 
 // DeleteTable implements firewall.Engine.
-func (e *engines) DeleteTable(name string, p netip.Prefix) error {
+func (e *Pair) DeleteTable(name string, p netip.Prefix) error {
 	return e.each(func(x firewall.Engine) error { return x.DeleteTable(name, p) })
 }
 
 // SetInterfaces implements firewall.Engine.
-func (e *engines) SetInterfaces(ifs []firewall.Interface) error {
+func (e *Pair) SetInterfaces(ifs []firewall.Interface) error {
 	return e.each(func(x firewall.Engine) error { return x.SetInterfaces(ifs) })
 }
 
 // SetRoutes implements firewall.Engine.
-func (e *engines) SetRoutes(routes []firewall.Route) error {
+func (e *Pair) SetRoutes(routes []firewall.Route) error {
 	return e.each(func(x firewall.Engine) error { return x.SetRoutes(routes) })
 }
 
 // Rules returns the counters by rule index. While a Program is being replaced the two may run
 // different ones; then the kernel's count alone.
-func (e *engines) Rules() ([]firewall.RuleCounter, error) {
+func (e *Pair) Rules() ([]firewall.RuleCounter, error) {
 	all, err := e.kernel.Rules()
 	t := e.tunnel.Load()
 	if err != nil || t == nil {
@@ -100,12 +113,12 @@ func (e *engines) Rules() ([]firewall.RuleCounter, error) {
 }
 
 // Zero implements firewall.Engine.
-func (e *engines) Zero(number uint16) error {
+func (e *Pair) Zero(number uint16) error {
 	return e.each(func(x firewall.Engine) error { return x.Zero(number) })
 }
 
 // Decisions implements firewall.Engine.
-func (e *engines) Decisions() (map[firewall.Decision]firewall.Count, error) {
+func (e *Pair) Decisions() (map[firewall.Decision]firewall.Count, error) {
 	sums := map[firewall.Decision]firewall.Count{}
 	err := e.each(func(x firewall.Engine) error {
 		some, err := x.Decisions()
@@ -119,9 +132,9 @@ func (e *engines) Decisions() (map[firewall.Decision]firewall.Count, error) {
 }
 
 // States yields the states of the kernel's engine and then those of the tunnel.
-func (e *engines) States() iter.Seq2[firewall.State, error] {
+func (e *Pair) States() iter.Seq2[firewall.State, error] {
 	return func(yield func(firewall.State, error) bool) {
-		for _, from := range e.readers() {
+		for _, from := range e.Readers() {
 			for s, err := range from.States() {
 				if !yield(s, err) {
 					return
@@ -131,8 +144,8 @@ func (e *engines) States() iter.Seq2[firewall.State, error] {
 	}
 }
 
-// readers are the engines that have states.
-func (e *engines) readers() []firewall.Engine {
+// Readers are the engines that have states.
+func (e *Pair) Readers() []firewall.Engine {
 	if t := e.tunnel.Load(); t != nil {
 		return []firewall.Engine{e.kernel, t}
 	}
@@ -140,7 +153,7 @@ func (e *engines) readers() []firewall.Engine {
 }
 
 // DeleteStates implements firewall.Engine.
-func (e *engines) DeleteStates(drop func(firewall.State) bool) (int, error) {
+func (e *Pair) DeleteStates(drop func(firewall.State) bool) (int, error) {
 	cut := 0
 	err := e.each(func(x firewall.Engine) error {
 		n, err := x.DeleteStates(drop)
@@ -151,7 +164,7 @@ func (e *engines) DeleteStates(drop func(firewall.State) bool) (int, error) {
 }
 
 // Subscribe sets which events the kernel engine reports. The tunnel's engine reports all or none.
-func (e *engines) Subscribe(kinds ...firewall.EventKind) error {
+func (e *Pair) Subscribe(kinds ...firewall.EventKind) error {
 	e.subscribed.Store(len(kinds) > 0)
 	return e.kernel.Subscribe(kinds...)
 }

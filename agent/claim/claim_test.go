@@ -1,4 +1,4 @@
-package agent
+package claim
 
 import (
 	"errors"
@@ -10,22 +10,22 @@ import (
 )
 
 func TestLockIsHeldOnce(t *testing.T) {
-	for name, claim := range map[string]func(string) (*lock, error){
-		"by itself": lockDir, "by a file": lockIn} {
+	for name, claim := range map[string]func(string) (*Lock, error){
+		"by itself": Dir, "by a file": ByFile} {
 		dir := t.TempDir()
 		first, err := claim(dir)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if _, err := claim(dir); !errors.Is(err, errLocked) {
-			t.Errorf("%s: second claim: got %v, want %v", name, err, errLocked)
+		if _, err := claim(dir); !errors.Is(err, ErrTaken) {
+			t.Errorf("%s: second claim: got %v, want %v", name, err, ErrTaken)
 		}
-		first.release()
+		first.Release()
 		again, err := claim(dir)
 		if err != nil {
 			t.Fatalf("%s: after release: %v", name, err)
 		}
-		again.release()
+		again.Release()
 	}
 }
 
@@ -44,15 +44,15 @@ func TestOnlyTheOwnerHoldsTheLock(t *testing.T) {
 	if err := unix.Flock(int(hostile.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(dir, lockName)
+	file := filepath.Join(dir, FileName)
 	if err := os.WriteFile(file, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	l, err := lockIn(dir)
+	l, err := ByFile(dir)
 	if err != nil {
 		t.Fatalf("with the directory locked: %v", err)
 	}
-	defer l.release()
+	defer l.Release()
 	if i, err := os.Stat(file); err != nil || i.Mode().Perm() != 0o600 {
 		t.Errorf("the lock: %v, %v", i.Mode(), err)
 	}
@@ -60,11 +60,11 @@ func TestOnlyTheOwnerHoldsTheLock(t *testing.T) {
 	if err := os.Chmod(open, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	pins, err := lockDir(open)
+	pins, err := Dir(open)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pins.release()
+	defer pins.Release()
 	if i, err := os.Stat(open); err != nil || i.Mode().Perm() != 0o700 {
 		t.Errorf("the directory: %v, %v", i.Mode(), err)
 	}
@@ -75,22 +75,8 @@ func TestOnlyTheOwnerHoldsTheLock(t *testing.T) {
 	if err := os.Chown(theirs, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
-	if l, err := lockDir(theirs); err == nil {
-		l.release()
+	if l, err := Dir(theirs); err == nil {
+		l.Release()
 		t.Error("a directory of another user is claimed")
-	}
-}
-
-// TestDownClaimsThePins: what an agent has pinned is not taken from under it by a down with another
-// root.
-func TestDownClaimsThePins(t *testing.T) {
-	p := Paths{Root: t.TempDir(), Bpffs: t.TempDir()}
-	l, err := lockDir(p.Pins())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.release()
-	if err := Down(p, false); !errors.Is(err, errLocked) {
-		t.Errorf("got %v, want %v", err, errLocked)
 	}
 }

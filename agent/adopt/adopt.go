@@ -1,8 +1,10 @@
-package agent
+// Package adopt makes states of connections that were open before the rules.
+package adopt
 
 import (
 	"net/netip"
 
+	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/nl"
@@ -10,54 +12,66 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// adopt makes states of the TCP connections that are open and that the rules would have let begin,
-// and returns how many.
-func (n *Node) adopt(p *rule.Program, set *rule.Ruleset) (int, error) {
+// Connections makes states of the TCP connections that are open and that the rules would have let
+// begin, and returns how many. ask makes an engine that runs these rules.
+func Connections(p *rule.Program, ask func() (*soft.Engine, error),
+	adopt func([]firewall.State) (int, error)) (int, error) {
 	sockets, err := nl.TCPSockets(nil)
 	if err != nil {
 		return 0, err
 	}
-	conn, err := openRoutes()
+	conn, err := routes.Open()
 	if err != nil {
 		return 0, err
 	}
 	defer conn.Close()
-	ask, err := n.questions(p, set, n.links.interfaces())
+	engine, err := ask()
 	if err != nil {
 		return 0, err
 	}
-	defer ask.Close()
+	defer engine.Close()
 	var states []firewall.State
-	for _, candidates := range openings(sockets) {
+	for _, candidates := range Openings(sockets) {
 		for _, o := range candidates {
 			hook, ok := hookOf(conn, o)
 			if !ok {
 				continue
 			}
-			e := ask.Check(&firewall.Input{Hook: hook}, packet.ProtoTCP, o.from, o.to)
+			e := engine.Check(&firewall.Input{Hook: hook}, packet.ProtoTCP, o.From, o.To)
 			if !e.Verdict.Pass {
 				continue
 			}
-			if index, ok := stateRule(p, e); ok {
-				states = append(states, firewall.State{Proto: packet.ProtoTCP, From: o.from,
-					To:   o.to,
-					Link: hook.Link(), Key: p.Rules[index].Key,
-					Rule: p.Rules[index].Number, FlowName: p.Flows[p.Rules[index].Flow]})
+			if s, ok := State(p, e, hook, firewall.State{Proto: packet.ProtoTCP, From: o.From,
+				To: o.To}); ok {
+				states = append(states, s)
 			}
 			break
 		}
 	}
-	return n.engine.Adopt(states)
+	return adopt(states)
+}
+
+// State returns the state that the rules would have made for the first packet of a flow, which they
+// let pass; false if none would have been made, and the rules need none.
+func State(p *rule.Program, e soft.Explanation, hook firewall.Hook, flow firewall.State) (
+	firewall.State, bool) {
+	index, ok := stateRule(p, e)
+	if !ok {
+		return flow, false
+	}
+	r := &p.Rules[index]
+	return firewall.State{Proto: flow.Proto, From: flow.From, To: flow.To, Link: hook.Link(),
+		Key: r.Key, Rule: r.Number, FlowName: p.Flows[r.Flow]}, true
 }
 
 // hookOf returns the hook at which the rules would have evaluated the first packet of a connection:
 // at the interface towards the remote end.
-func hookOf(conn *nl.Conn, o opening) (firewall.Hook, bool) {
-	remote := o.to
-	if o.in {
-		remote = o.from
+func hookOf(conn *nl.Conn, o Opening) (firewall.Hook, bool) {
+	remote := o.To
+	if o.In {
+		remote = o.From
 	}
-	link := o.link
+	link := o.Link
 	if link == 0 {
 		route, err := conn.RouteTo(remote.Addr())
 		if err != nil {
@@ -65,14 +79,14 @@ func hookOf(conn *nl.Conn, o opening) (firewall.Hook, bool) {
 		}
 		link = route.Link
 	}
-	if o.in {
+	if o.In {
 		return firewall.Hook{Dir: firewall.In, Recv: uint32(link)}, true
 	}
 	return firewall.Hook{Dir: firewall.Out, Xmit: uint32(link)}, true
 }
 
-// maker returns the index of the rule that would make a state for a packet that passes; false if
-// none would, and the rules need none.
+// stateRule returns the index of the rule that would make a state for a packet that passes; false if
+// none would.
 func stateRule(p *rule.Program, e soft.Explanation) (index uint16, ok bool) {
 	for _, t := range e.Tries {
 		if t.Outcome != soft.Matched && t.Outcome != soft.MatchedDefer {
@@ -86,42 +100,42 @@ func stateRule(p *rule.Program, e soft.Explanation) (index uint16, ok bool) {
 	return 0, false
 }
 
-// opening is how a connection that is open now may have begun: the first packet that the rules
+// Opening is how a connection that is open now may have begun: the first packet that the rules
 // would have seen.
-type opening struct {
-	in       bool // from outside
-	from, to netip.AddrPort
-	link     int // index of the interface that the socket is bound to, or 0
+type Opening struct {
+	In       bool // from outside
+	From, To netip.AddrPort
+	Link     int // index of the interface that the socket is bound to, or 0
 }
 
-// openings lists the connections of a host that carry or may still carry data, each with the
+// Openings lists the connections of a host that carry or may still carry data, each with the
 // directions in which it may have begun, the likely one first. A connection to a port with a
 // listener came from outside. Without a listener it was most likely opened from here, but a program
 // may also have closed its listener since.
-func openings(sockets []nl.TCPSocket) [][]opening {
+func Openings(sockets []nl.TCPSocket) [][]Opening {
 	listeners := map[netip.AddrPort]bool{}
 	for _, s := range sockets {
 		if s.State == nl.TCPListen {
 			listeners[s.Local] = true
 		}
 	}
-	var all [][]opening
+	var all [][]Opening
 	for _, s := range sockets {
 		switch s.State {
 		case nl.TCPEstablished, nl.TCPFinWait1, nl.TCPFinWait2, nl.TCPCloseWait, nl.TCPLastAck,
 			nl.TCPClosing:
-		default: // no data can come any more, or the opening will be repeated
+		default: // no data can come any more, or the Opening will be repeated
 			continue
 		}
 		if s.Remote.Addr().IsLoopback() {
 			continue
 		}
-		in := opening{in: true, from: s.Remote, to: s.Local, link: s.Link}
-		out := opening{from: s.Local, to: s.Remote, link: s.Link}
+		in := Opening{In: true, From: s.Remote, To: s.Local, Link: s.Link}
+		out := Opening{From: s.Local, To: s.Remote, Link: s.Link}
 		if listensFor(listeners, s.Local) {
-			all = append(all, []opening{in})
+			all = append(all, []Opening{in})
 		} else {
-			all = append(all, []opening{out, in})
+			all = append(all, []Opening{out, in})
 		}
 	}
 	return all

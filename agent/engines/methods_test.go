@@ -1,4 +1,4 @@
-package agent
+package engines
 
 import (
 	"reflect"
@@ -11,17 +11,17 @@ import (
 // the kernel engine does not silently skip the tunnel, and every method that a node may need has an
 // explicit answer here.
 func TestEnginesListEveryMethod(t *testing.T) {
-	both, one := reflect.TypeFor[*engines](), reflect.TypeFor[*kernel.Engine]()
+	both, one := reflect.TypeFor[*Pair](), reflect.TypeFor[*kernel.Engine]()
 	for i := range both.Elem().NumField() {
 		if f := both.Elem().Field(i); f.Anonymous {
-			t.Errorf("engines embeds %s: its methods reach one engine alone", f.Name)
+			t.Errorf("Pair embeds %s: its methods reach one engine alone", f.Name)
 		}
 	}
 	unused := map[string]bool{"Evaluate": true} // for tests of the kernel engine
 	for i := range one.NumMethod() {
 		name := one.Method(i).Name
 		if _, listed := both.MethodByName(name); listed == unused[name] {
-			t.Errorf("engines lists %s: %t; decide which engines it concerns", name, listed)
+			t.Errorf("Pair lists %s: %t; decide which engines it concerns", name, listed)
 		}
 	}
 }

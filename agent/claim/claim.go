@@ -1,4 +1,5 @@
-package agent
+// Package claim makes sure that one process alone works on a directory.
+package claim
 
 import (
 	"errors"
@@ -9,20 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock is a claim on a directory. The kernel drops it when the process ends, however that happens.
+// Lock is a claim on a directory. The kernel drops it when the process ends, however that happens.
 // A process that can open the locked file can hold the lock, so only the owner may open it.
-type lock struct{ held *os.File }
+type Lock struct{ held *os.File }
 
-// errLocked means that another process holds the claim.
-var errLocked = errors.New("another agent is at work on it")
+// ErrTaken means that another process holds the claim.
+var ErrTaken = errors.New("another agent is at work on it")
 
-// lockName is the file in a directory that others may read by which the directory is claimed.
-const lockName = "lock"
+// FileName is the file in a directory that others may read by which the directory is claimed.
+const FileName = "lock"
 
-// lockIn claims a directory for this process by a file in it that only its owner can open.
-func lockIn(dir string) (*lock, error) {
+// ByFile claims a directory for this process by a file in it that only its owner can open.
+func ByFile(dir string) (*Lock, error) {
 	for {
-		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW,
+		f, err := os.OpenFile(filepath.Join(dir, FileName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW,
 			0o600)
 		if err != nil {
 			return nil, err
@@ -36,20 +37,20 @@ func lockIn(dir string) (*lock, error) {
 		}
 		mine, err := f.Stat()
 		if err != nil {
-			l.release()
+			l.Release()
 			return nil, err
 		}
 		// A `weir down` may have removed the file before we had its lock.
 		if now, err := os.Lstat(f.Name()); err == nil && os.SameFile(now, mine) {
 			return l, nil
 		}
-		l.release()
+		l.Release()
 	}
 }
 
-// lockDir claims a directory for this process by itself: there can be no files on a bpf file
+// Dir claims a directory for this process by itself: there can be no files on a bpf file
 // system. It has to be ours alone.
-func lockDir(path string) (*lock, error) {
+func Dir(path string) (*Lock, error) {
 	d, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -68,33 +69,35 @@ func lockDir(path string) (*lock, error) {
 	return claimFile(path, d)
 }
 
-func claimFile(path string, f *os.File) (*lock, error) {
+func claimFile(path string, f *os.File) (*Lock, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = errLocked
+			err = ErrTaken
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &lock{f}, nil
+	return &Lock{f}, nil
 }
 
-func (l *lock) release() { l.held.Close() }
+// Release ends the claim.
+func (l *Lock) Release() { l.held.Close() }
 
-// claims are the directories that this process alone works on.
-type claims []*lock
+// Claims are the directories that this process alone works on.
+type Claims []*Lock
 
-func (c claims) release() {
+// Release ends all of them.
+func (c Claims) Release() {
 	for _, l := range c {
-		l.release()
+		l.Release()
 	}
 }
 
-// releaseOne releases one directory, whether or not it is claimed.
-func (c claims) releaseOne(dir string) {
+// ReleaseOne releases one directory, whether or not it is claimed.
+func (c Claims) ReleaseOne(dir string) {
 	for _, l := range c {
 		if l.held.Name() == dir {
-			l.release()
+			l.Release()
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package adopt
 
 import (
 	"net/netip"
@@ -10,7 +10,7 @@ import (
 
 func TestOpenings(t *testing.T) {
 	ap := netip.MustParseAddrPort
-	got := openings([]nl.TCPSocket{
+	got := Openings([]nl.TCPSocket{
 		{Local: ap("[::]:22"), State: nl.TCPListen},
 		{Local: ap("10.0.0.1:80"), State: nl.TCPListen},
 		{Local: ap("127.0.0.1:81"), State: nl.TCPListen},
@@ -22,7 +22,7 @@ func TestOpenings(t *testing.T) {
 		{Local: ap("10.0.0.1:5002"), Remote: ap("10.0.0.9:443"), State: nl.TCPSynSent},
 		{Local: ap("127.0.0.1:81"), Remote: ap("127.0.0.1:5003"), State: nl.TCPEstablished},
 	})
-	want := [][]opening{
+	want := [][]Opening{
 		{{true, ap("10.0.0.9:4000"), ap("10.0.0.1:22"), 0}},
 		{{true, ap("[fd00::9]:4001"), ap("[fd00::1]:22"), 0}},
 		{{false, ap("[fd00::1]:80"), ap("[fd00::9]:4002"), 0},

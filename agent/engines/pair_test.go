@@ -1,10 +1,11 @@
-package agent
+package engines
 
 import (
 	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/firewall/soft"
@@ -15,7 +16,11 @@ import (
 // program compiles rules.
 func program(t *testing.T, text string) *rule.Program {
 	t.Helper()
-	p, err := rule.Compile(ruleset(t, text), rule.CompileOptions{Default: rule.OpDeny})
+	set, err := rule.ParseFile("test", text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := rule.Compile(set, rule.CompileOptions{Default: rule.OpDeny})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,8 +40,8 @@ func TestEnginesRunTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &engines{kernel: guard}
-	e.tunnel.Store(tunnel)
+	e := New(guard)
+	e.SetTunnel(tunnel)
 	first := program(t,
 		"add 10 allow tcp from any to any keep-state\nadd 20 deny udp from any to any")
 	if err := e.Load(first); err != nil {
@@ -48,7 +53,7 @@ func TestEnginesRunTheSame(t *testing.T) {
 	if n, err := guard.Adopt([]firewall.State{state}); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	if n, err := tunnel.Adopt([]firewall.State{state}, monotonic()); n != 1 || err != nil {
+	if n, err := tunnel.Adopt([]firewall.State{state}, clock.Now()); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	same := func(what string) {

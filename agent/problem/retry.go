@@ -1,8 +1,9 @@
-package agent
+package problem
 
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -14,39 +15,48 @@ const (
 	settled = 5 * time.Second
 )
 
-// keepTrying calls do at once, and after a failure again until it succeeds or the node ends.
+// Retrier tries again what failed, and notes in Problems what fails.
+type Retrier struct {
+	Problems *List
+	running  sync.WaitGroup // counts what is retried until it succeeds, and what Attend ends
+}
+
+// Wait waits until nothing is retried any more; the contexts of the retries have ended.
+func (r *Retrier) Wait() { r.running.Wait() }
+
+// Until calls do at once, and after a failure again until it succeeds or the node ends.
 // Meanwhile the status shows a problem with the hint of the error. do is never called twice at a
 // time.
-func (n *Node) keepTrying(ctx context.Context, about, advice string, do func() error) {
+func (r *Retrier) Until(ctx context.Context, about, advice string, do func() error) {
 	try := func() bool {
 		err := do()
 		if err == nil {
-			n.solved(about)
+			r.Problems.Solved(about)
 			return true
 		}
-		n.problemAbout(about, fmt.Sprintf("%s: %v; it is tried again", about, err),
-			hintOf(err, advice))
+		r.Problems.Set(about, fmt.Sprintf("%s: %v; it is tried again", about, err),
+			Hint(err, advice))
 		return false
 	}
 	if try() {
 		return
 	}
-	n.trying.Go(func() {
+	r.running.Go(func() {
 		for pause := firstPause; rest(ctx, pause) && !try(); pause = min(2*pause, lastPause) {
 		}
 	})
 }
 
-// attend keeps trying to begin something that ends with the node.
-func (n *Node) attend(ctx context.Context, about, advice string,
+// Attend keeps trying to begin something that ends with the node.
+func (r *Retrier) Attend(ctx context.Context, about, advice string,
 	begin func() (stop func() error, err error)) {
-	n.keepTrying(ctx, about, advice, func() error {
+	r.Until(ctx, about, advice, func() error {
 		stop, err := begin()
 		if err == nil && stop != nil {
-			n.trying.Go(func() {
+			r.running.Go(func() {
 				<-ctx.Done()
 				if err := stop(); err != nil {
-					n.log.Warn("cannot end", "what", about, "err", err)
+					r.Problems.Log.Warn("cannot end", "what", about, "err", err)
 				}
 			})
 		}
@@ -54,20 +64,20 @@ func (n *Node) attend(ctx context.Context, about, advice string,
 	})
 }
 
-// keepRunning runs something that should only end with the node, again when it ends before. The
+// Run runs something that should only end with the node, again when it ends before. The
 // problem is over when it has run for a while.
-func (n *Node) keepRunning(ctx context.Context, about, advice string,
+func (r *Retrier) Run(ctx context.Context, about, advice string,
 	run func(context.Context) error) {
 	pause := firstPause
 	for {
 		began := time.Now()
-		well := time.AfterFunc(settled, func() { n.solved(about) })
+		well := time.AfterFunc(settled, func() { r.Problems.Solved(about) })
 		err := run(ctx)
 		well.Stop()
 		if ctx.Err() != nil {
 			return
 		}
-		n.problemAbout(about, fmt.Sprintf("%s: %v; it is tried again", about, err), advice)
+		r.Problems.Set(about, fmt.Sprintf("%s: %v; it is tried again", about, err), advice)
 		if time.Since(began) > lastPause {
 			pause = firstPause
 		}

@@ -2,20 +2,17 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/agent/engines"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/pod"
 )
 
-func newTrier() *Node { return &Node{log: slog.New(slog.DiscardHandler)} }
-
-// within waits for something that takes a moment.
+// soon waits for something that takes a moment.
 func soon(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -25,60 +22,11 @@ func soon(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestWhatFailsIsTriedAgain: until something succeeds it is one problem, and then none; the end of
-// the node ends the trying.
-func TestWhatFailsIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	n := newTrier()
-	ctx, cancel := context.WithCancel(t.Context())
-	var tried atomic.Int64
-	n.keepTrying(ctx, "the thing", "wait", func() error {
-		if tried.Add(1) < 2 {
-			return errors.New("no space")
-		}
-		return nil
-	})
-	if p := n.problems.list(); len(p) != 1 ||
-		p[0].What != "the thing: no space; it is tried again" {
-		t.Errorf("problems: %+v", p)
-	}
-	soon(t, "it succeeds", func() bool { return tried.Load() == 2 && len(n.problems.list()) == 0 })
-	n.keepTrying(ctx, "another", "wait", func() error { return errors.New("never") })
-	cancel()
-	n.trying.Wait()
-}
-
-// TestWatchersBeginAgain: a watcher that ends is begun again, and its problem ends when it has run
-// for a while.
-func TestWatchersBeginAgain(t *testing.T) {
-	t.Parallel()
-	n := newTrier()
-	ctx, cancel := context.WithCancel(t.Context())
-	var begun atomic.Int64
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		n.keepRunning(ctx, "events", "weir doctor", func(ctx context.Context) error {
-			if begun.Add(1) == 1 {
-				return errors.New("the ring is gone")
-			}
-			<-ctx.Done()
-			return ctx.Err()
-		})
-	}()
-	soon(t, "it is a problem", func() bool { return len(n.problems.list()) == 1 })
-	soon(t, "it is begun again, and no problem any more", func() bool {
-		return begun.Load() == 2 && len(n.problems.list()) == 0
-	})
-	cancel()
-	<-done
-}
-
 // TestWatchdogSeesHeldLocks: the node is not well while a goroutine keeps a lock, or while its loop
 // does not turn.
 func TestWatchdogSeesHeldLocks(t *testing.T) {
-	n := newTrier()
-	n.peers, n.book, n.engine, n.pulse = &peers{}, &rulebook{}, &engines{kernel: &kernel.Engine{}},
+	n := &Node{log: slog.New(slog.DiscardHandler)}
+	n.peers, n.book, n.engine, n.pulse = &peers{}, &rulebook{}, engines.New(&kernel.Engine{}),
 		make(chan struct{})
 	var asking sync.WaitGroup // as in a node, one question at a time
 	well := func(turns bool) bool {

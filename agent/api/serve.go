@@ -1,0 +1,70 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// maxRequest bounds the body of a request: a rule file of a million table entries fits.
+const maxRequest = 64 << 20
+
+// Answer returns the handler of a request without a body.
+func Answer[A any](ask func() (A, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		Reply(w, ask)
+	}
+}
+
+// Change returns the handler of a request with a body.
+func Change[R, A any](ask func(R) (A, error)) http.HandlerFunc {
+	return ChangeFor(func(_ context.Context, r R) (A, error) { return ask(r) })
+}
+
+// ChangeFor is Change with the context of the request, which ends when the client disconnects.
+func ChangeFor[R, A any](ask func(context.Context, R) (A, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var request R
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&request); err != nil {
+			Refuse(w, http.StatusBadRequest, fmt.Errorf("read the request: %w", err))
+			return
+		}
+		if _, err := d.Token(); !errors.Is(err, io.EOF) {
+			Refuse(w, http.StatusBadRequest, errors.New("read the request: more than one value"))
+			return
+		}
+		Reply(w, func() (A, error) { return ask(r.Context(), request) })
+	}
+}
+
+// Reply answers with what ask returns.
+func Reply[A any](w http.ResponseWriter, ask func() (A, error)) {
+	a, err := ask()
+	if err != nil {
+		Refuse(w, http.StatusUnprocessableEntity, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(a)
+}
+
+// Refuse answers with what went wrong, and with a report of each mistake if it was in rule text.
+func Refuse(w http.ResponseWriter, status int, err error) {
+	e := Error{Version: Version, Message: err.Error()}
+	var hint interface{ Hint() string }
+	if errors.As(err, &hint) {
+		e.Advice = hint.Hint()
+	}
+	var report interface{ Report() string }
+	if errors.As(err, &report) {
+		e.Details = report.Report()
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(e)
+}

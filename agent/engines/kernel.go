@@ -1,0 +1,88 @@
+package engines
+
+import (
+	"context"
+	"iter"
+	"net/netip"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/kernel"
+)
+
+// What concerns the kernel engine alone: hooks, pins, the fast path of pods, and the events and
+// figures of its tables. Each method is listed, so that a new method of the kernel engine is not
+// used for both engines by accident.
+
+var _ firewall.Forwarder = (*Pair)(nil)
+
+// Attach puts the hooks on an interface.
+func (e *Pair) Attach(index uint32) (hook string, err error) { return e.kernel.Attach(index) }
+
+// Detach takes the hooks off an interface.
+func (e *Pair) Detach(index uint32) error { return e.kernel.Detach(index) }
+
+// Attached returns the interfaces with hooks.
+func (e *Pair) Attached() []uint32 { return e.kernel.Attached() }
+
+// Guarded reports whether the engine that was taken over had evaluated packets of an interface.
+func (e *Pair) Guarded() bool { return e.kernel.Guarded() }
+
+// TakenOver reports whether the engine continues an earlier one's enforcement.
+func (e *Pair) TakenOver() bool { return e.kernel.TakenOver() }
+
+// Replaces reports whether an engine of another layout, or of other sizes, guards interfaces until
+// ours does.
+func (e *Pair) Replaces() bool { return e.kernel.Replaces() }
+
+// Migrated returns how many states came from an earlier layout.
+func (e *Pair) Migrated() int { return e.kernel.Migrated() }
+
+// LabelsLeft returns the tables of labels of an earlier engine that hold an address.
+func (e *Pair) LabelsLeft(a netip.Addr) ([]string, error) { return e.kernel.LabelsLeft(a) }
+
+// Adopt makes states of connections that are open already; package peers does so for the tunnel.
+func (e *Pair) Adopt(states []firewall.State) (int, error) { return e.kernel.Adopt(states) }
+
+// SetRouteMTUs sets the routes that have an MTU of their own.
+func (e *Pair) SetRouteMTUs(routes []kernel.RouteMTU) error {
+	return e.kernel.SetRouteMTUs(routes)
+}
+
+// SetEndpoint implements firewall.Forwarder.
+func (e *Pair) SetEndpoint(p firewall.Endpoint) error { return e.kernel.SetEndpoint(p) }
+
+// DeleteEndpoint implements firewall.Forwarder.
+func (e *Pair) DeleteEndpoint(index uint32) error { return e.kernel.DeleteEndpoint(index) }
+
+// Endpoints implements firewall.Forwarder.
+func (e *Pair) Endpoints() ([]firewall.EndpointCounters, error) { return e.kernel.Endpoints() }
+
+// SetPublished implements firewall.Forwarder.
+func (e *Pair) SetPublished(ports []firewall.Published) error {
+	return e.kernel.SetPublished(ports)
+}
+
+// SetMasquerade implements firewall.Forwarder.
+func (e *Pair) SetMasquerade(m firewall.Masquerade) error { return e.kernel.SetMasquerade(m) }
+
+// Watch calls f for the kernel engine's events until ctx ends; the tunnel's engine has a callback.
+func (e *Pair) Watch(ctx context.Context, f func(firewall.Event)) error {
+	return e.kernel.Watch(ctx, f)
+}
+
+// Capture calls f with the kernel engine's frames; watch.Captures.Worker adds the tunnel's. nil ends it.
+func (e *Pair) Capture(f func(*firewall.Captured)) error { return e.kernel.Capture(f) }
+
+// KernelDecisions are those of the kernel engine alone.
+func (e *Pair) KernelDecisions() (map[firewall.Decision]firewall.Count, error) {
+	return e.kernel.Decisions()
+}
+
+// KernelStates are those of the kernel engine alone.
+func (e *Pair) KernelStates() iter.Seq2[firewall.State, error] { return e.kernel.States() }
+
+// Stats returns the figures of the kernel engine's state table.
+func (e *Pair) Stats() (kernel.Stats, error) { return e.kernel.Stats() }
+
+// Close closes the kernel engine; what it pinned keeps enforcing. The tunnel closes its own.
+func (e *Pair) Close() error { return e.kernel.Close() }

@@ -1,0 +1,71 @@
+package problem
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// soon waits for something that takes a moment.
+func soon(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so after 30 s: %s", what)
+		}
+	}
+}
+
+// TestWhatFailsIsTriedAgain: until something succeeds it is one problem, and then none; the end of
+// the node ends the trying.
+func TestWhatFailsIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	l := &List{Log: slog.New(slog.DiscardHandler)}
+	r := &Retrier{Problems: l}
+	ctx, cancel := context.WithCancel(t.Context())
+	var tried atomic.Int64
+	r.Until(ctx, "the thing", "wait", func() error {
+		if tried.Add(1) < 2 {
+			return errors.New("no space")
+		}
+		return nil
+	})
+	if p := l.All(); len(p) != 1 ||
+		p[0].What != "the thing: no space; it is tried again" {
+		t.Errorf("problems: %+v", p)
+	}
+	soon(t, "it succeeds", func() bool { return tried.Load() == 2 && len(l.All()) == 0 })
+	r.Until(ctx, "another", "wait", func() error { return errors.New("never") })
+	cancel()
+	r.Wait()
+}
+
+// TestWatchersBeginAgain: a watcher that ends is begun again, and its problem ends when it has run
+// for a while.
+func TestWatchersBeginAgain(t *testing.T) {
+	t.Parallel()
+	l := &List{Log: slog.New(slog.DiscardHandler)}
+	r := &Retrier{Problems: l}
+	ctx, cancel := context.WithCancel(t.Context())
+	var begun atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Run(ctx, "events", "weir doctor", func(ctx context.Context) error {
+			if begun.Add(1) == 1 {
+				return errors.New("the ring is gone")
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	soon(t, "it is a problem", func() bool { return len(l.All()) == 1 })
+	soon(t, "it is begun again, and no problem any more", func() bool {
+		return begun.Load() == 2 && len(l.All()) == 0
+	})
+	cancel()
+	<-done
+}

@@ -1,0 +1,45 @@
+// Package routes asks the kernel for routes, with requests that end: some are made under locks that
+// the watchdog looks at.
+package routes
+
+import (
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// slowest is how long a request to the kernel may take.
+const slowest = 10 * time.Second
+
+// Open connects to rtnetlink, for requests that end within 10 seconds.
+func Open() (*nl.Conn, error) {
+	conn, err := nl.Open(nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.Within(slowest); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// List returns the host's routes as engines take them.
+func List() ([]firewall.Route, error) {
+	conn, err := Open()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	routes, err := conn.Routes(0)
+	if err != nil {
+		return nil, err
+	}
+	var all []firewall.Route
+	for _, r := range routes {
+		all = append(all, firewall.Route{Dst: r.Dst, Interface: uint32(r.Link),
+			Blackhole: r.Blackhole()})
+	}
+	return all, nil
+}
