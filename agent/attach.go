@@ -26,7 +26,7 @@ func (n *Node) follow() error {
 	if n.held {
 		return nil
 	}
-	now := n.links.interfaces()
+	now := n.links.Interfaces()
 	changed, gone := firewall.Changes(n.followed, now)
 	remade := n.links.takeRemade()
 	if len(changed)+len(gone) > 0 {
@@ -158,7 +158,7 @@ func (n *Node) detachLocked(i firewall.Interface) error {
 // guard. Pods have theirs from their own making.
 func (n *Node) detachOthers() error {
 	var errs []error
-	for _, i := range n.links.interfaces() {
+	for _, i := range n.links.Interfaces() {
 		if !n.config.Settings.guards(i.Name) && !strings.HasPrefix(i.Name, "pod:") {
 			errs = append(errs, n.engine.Detach(i.Index))
 		}
@@ -193,7 +193,7 @@ func (n *Node) interfaces() (guarded []api.Interface, problems []api.Problem) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	guarded = []api.Interface{}
-	for _, i := range n.links.interfaces() {
+	for _, i := range n.links.Interfaces() {
 		if hook, on := n.attached[i.Index]; on {
 			guarded = append(guarded, api.Interface{Name: i.Name, Index: i.Index, Hook: hook})
 		}
@@ -248,7 +248,7 @@ func (n *Node) status() (api.Status, error) {
 			s.Reasons[reason.String()] = packets
 		}
 	}
-	if s.Table, err = n.stateTable(); err != nil {
+	if s.Table, err = n.observer.Table(); err != nil {
 		return s, err
 	}
 	n.mu.Lock()

@@ -24,13 +24,13 @@
 // engines, the hub, the journal and the device are taken last.
 //
 //	peers.mu          changes of peers; held while the tunnel is made and peers are resolved
-//	observer.mu       the journal and top; names are looked up under it
-//	addressNames.mu   names of addresses of this second
+//	watch.Observer.mu       the journal and top; names are looked up under it
+//	watch.addressNames.mu  names of addresses of this second
 //	rulebook.mu       changes of the rules, and views of them
 //	savedRules.mu     the file of the saved rules
 //	podLabels.mu      tables of labels
 //	Node.following    one pass over the interfaces at a time
 //	Node.mu           hooks
 //	links.mu          interfaces and addresses
-//	problem.List.mu, pods.mu, captures.mu, injector.mu
+//	problem.List.mu, pods.mu, watch.Captures.mu, injector.mu
 package agent

@@ -100,9 +100,9 @@ func (i *injector) probe(p soft.Probe) {
 	}
 	reset := q.Proto == packet.ProtoTCP && q.TCPFlags&packet.FlagRST != 0
 	switch {
-	case i.node.links.isMine(q.Dst()), reset && i.node.isPods(q.Dst()):
+	case i.node.links.IsMine(q.Dst()), reset && i.node.isPods(q.Dst()):
 		p.To = firewall.In
-	case i.node.links.isMine(q.Src()), reset && i.node.isPods(q.Src()):
+	case i.node.links.IsMine(q.Src()), reset && i.node.isPods(q.Src()):
 		p.To = firewall.Out
 	default:
 		return

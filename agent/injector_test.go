@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/clock"
+	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/overlay"
@@ -95,7 +96,7 @@ func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 	}
 	own := &injector{expected: map[string]time.Time{}, queue: make(chan soft.Probe, injectQueue)}
 	clock := func() time.Duration { return time.Duration(clock.Now()) }
-	filter := own.bypass(overlay.FilterBy(tunnelWorker{engine.Worker(0), &captures{}}, clock,
+	filter := own.bypass(overlay.FilterBy(new(watch.Captures).Worker(engine.Worker(0)), clock,
 		own.refused))
 	batch, pass := make([][]byte, 64), make([]bool, 64)
 	for i := range batch {

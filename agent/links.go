@@ -162,9 +162,9 @@ func (l *links) noteLocked(index int) {
 	}
 }
 
-// interfaces returns every interface of the host in order of index, those of pods also before the
+// Interfaces returns every interface of the host in order of index, those of pods also before the
 // kernel reports them. The list is never changed in place.
-func (l *links) interfaces() []firewall.Interface {
+func (l *links) Interfaces() []firewall.Interface {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.all
@@ -216,4 +216,45 @@ func (l *links) losePod(index uint32) {
 		l.pods[int(index)] = p
 		l.noteLocked(int(index))
 	}
+}
+
+// Name returns the name of an interface, "" if it is not known.
+func (l *links) Name(index uint32) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p, ok := l.pods[int(index)]; ok {
+		return p.name
+	}
+	return l.byID[int(index)].Name
+}
+
+// IsMine reports whether an address is one of the host's.
+func (l *links) IsMine(a netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, all := range l.addrs {
+		for _, p := range all {
+			if p.Addr() == a {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Has reports whether an interface has an address.
+func (l *links) Has(name string, a netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for index, link := range l.byID {
+		if link.Name != name {
+			continue
+		}
+		for _, p := range l.addrs[index] {
+			if p.Addr() == a {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -48,7 +48,7 @@ func TestLinksFollow(t *testing.T) {
 		same := func(a, b firewall.Interface) bool {
 			return a.Index == b.Index && a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs)
 		}
-		if got := l.interfaces(); !slices.EqualFunc(got, want, same) {
+		if got := l.Interfaces(); !slices.EqualFunc(got, want, same) {
 			t.Fatalf("after event %d: %v, want %v", n, got, want)
 		}
 	}
@@ -83,7 +83,7 @@ func TestLinksListedAgain(t *testing.T) {
 	set(1, "lo", "")
 	set(2, "eth0", "")
 	l.report(nl.Event{Kind: nl.Synced})
-	if all := l.interfaces(); len(all) != 2 {
+	if all := l.Interfaces(); len(all) != 2 {
 		t.Errorf("listed: %v", all)
 	}
 	if all := l.takeRemade(); !all[2] || !all[3] {

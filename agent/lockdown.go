@@ -64,7 +64,8 @@ func (n *Node) lockDown(saved *savedRules, file string, why error) (firstRules, 
 	}
 	n.problems.Set(aboutLockDown, "the host is locked down, since its rules cannot be used: "+
 		why.Error(),
-		problem.Hint(why, "put them right, weir fw check "+file+", and load them: weir fw load "+file))
+		problem.Hint(why, "put them right, weir fw check "+file+", and load them: weir fw load "+
+			file))
 	return firstRules{ruleState: ruleState{set: set, strict: true, source: "lock-down"},
 		unsaved: true}, nil
 }

@@ -5,18 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirnet/weir/agent/adopt"
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/claim"
 	"github.com/weirnet/weir/agent/engines"
 	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -54,7 +58,6 @@ type Node struct {
 	// unlockPins releases the claim on the pins' directory.
 	unlockPins func()
 	loads      atomic.Uint64             // rule sets put in force
-	cookies    atomic.Bool               // SYN cookies are on, as far as the log knows
 	zeroed     atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
 	// read by the loop: a send that succeeds proves that it turns
 	pulse  chan struct{}
@@ -62,8 +65,7 @@ type Node struct {
 	// rules that deny by default were in force when this agent took over
 	denied bool
 
-	observer *observer
-	captures captures
+	observer *watch.Observer
 	problems problem.List
 
 	following sync.Mutex // its place in the lock order: doc.go
@@ -106,6 +108,11 @@ func Run(ctx context.Context, c Config) (err error) {
 	n.engine = engines.New(guard)
 	defer func() { err = errors.Join(err, n.engine.Close()) }()
 
+	n.observer = watch.New(watch.Config{Settings: c.Settings.Watch, Dir: c.Paths.eventsDir(),
+		Log: n.log, Problems: &n.problems, Retry: &n.retry, Engine: n.engine, Links: n.links,
+		Rules: rulesView{n}, Pods: podsView{n},
+		Metrics: []func() ([]observe.Metric, error){n.peers.metrics, n.nodeMetrics}})
+
 	ctx, cancel := context.WithCancel(ctx)
 	n.endTrying = func() { cancel(); n.retry.Wait() }
 	defer n.endTrying()
@@ -116,7 +123,7 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.book.close()) }()
-	stop := n.observe(ctx)
+	stop := n.observer.Begin(ctx)
 	defer func() { err = errors.Join(err, stop()) }()
 	n.peers.begin()
 	defer func() { err = errors.Join(err, n.peers.close()) }()
@@ -161,13 +168,14 @@ func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
 		return
 	}
 	count, err := adopt.Connections(new, func() (*soft.Engine, error) {
-		return n.questions(new, set, n.links.interfaces())
+		return n.questions(new, set, n.links.Interfaces())
 	}, n.engine.Adopt)
 	if t := n.peers.tunnel.Load(); t != nil {
 		err = errors.Join(err, t.adopt(new))
 	}
 	if err != nil {
-		n.problems.Add("connections that were open before may be cut off: "+err.Error(), "weir doctor")
+		n.problems.Add("connections that were open before may be cut off: "+err.Error(),
+			"weir doctor")
 	}
 	n.mu.Lock()
 	n.adopted += count
@@ -182,11 +190,11 @@ func (n *Node) serve(ctx context.Context) (err error) {
 		func() error { return s.begin(n.config.Paths, served) })
 	n.retry.Attend(ctx, "dockerd", "weir doctor", n.serveDocker)
 	n.retry.Attend(ctx, "the address of the metrics", "see observe.metrics in the settings",
-		n.serveScrapes)
-	notify("READY=1")
+		n.observer.ServeScrapes)
+	watch.Notify("READY=1")
 	n.config.Ready(n.readyLine())
 	err = n.loop(ctx, served)
-	notify("STOPPING=1")
+	watch.Notify("STOPPING=1")
 	n.endTrying()
 	if p := n.pods.Load(); p != nil {
 		p.stop() // or it would take pods that go down for dead
@@ -206,7 +214,11 @@ func (n *Node) serve(ctx context.Context) (err error) {
 }
 
 func (n *Node) loop(ctx context.Context, served <-chan error) error {
-	n.watchdog(ctx)
+	dog := watch.Watchdog{Pulse: n.pulse,
+		Locks: []func(){n.book.Lock, n.lock, func() { n.engine.Attached() }},
+		Slow: []*watch.Slow{{Lock: n.peers.Lock, Progress: n.peers.set.Load},
+			{Lock: n.lockPods}}}
+	dog.Begin(ctx)
 	refused := time.NewTicker(retryEvery)
 	defer refused.Stop()
 	reread := time.NewTicker(rereadEvery)
@@ -285,4 +297,34 @@ func (n *Node) readyLine() string {
 		line += fmt.Sprintf(", adopted %d open connections", s.Adopted)
 	}
 	return line
+}
+
+// rulesView is what the observer knows of the rules.
+type rulesView struct{ *Node }
+
+func (v rulesView) Names() *rule.Names { return v.book.Names() }
+
+func (v rulesView) Member(table string, a netip.Addr) (uint32, bool) {
+	return v.book.Member(table, a)
+}
+
+func (v rulesView) TableOf(a netip.Addr) string { return v.book.TableOf(a) }
+
+func (v rulesView) Text(index int, number uint16) string { return v.book.Text(index, number) }
+
+func (v rulesView) List() (api.Rules, error) { return v.rules() }
+
+// podsView is what the observer knows of the pods.
+type podsView struct{ *Node }
+
+func (v podsView) HasLabel(table string, a netip.Addr) bool {
+	p := v.pods.Load()
+	return p != nil && p.labels.has(table, a)
+}
+
+func (v podsView) ByAddress() map[netip.Addr]string {
+	if p := v.pods.Load(); p != nil {
+		return p.byAddress()
+	}
+	return map[netip.Addr]string{}
 }

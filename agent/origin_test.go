@@ -57,7 +57,7 @@ func TestSourceSettingsAreReadAgain(t *testing.T) {
 	if len(l.wake) != 1 {
 		t.Error("not woken")
 	}
-	all := l.interfaces()
+	all := l.Interfaces()
 	if all[0].ReversePath != firewall.ReverseStrict || all[1].ReversePath != firewall.ReverseNone {
 		t.Errorf("%+v", all)
 	}

@@ -73,3 +73,6 @@ func (p Paths) removeEmpty(dir string) error {
 	}
 	return nil
 }
+
+// eventsDir is where the journal lies.
+func (p Paths) eventsDir() string { return filepath.Join(p.State(), "events") }

@@ -37,7 +37,7 @@ func (n *Node) advice(p overlay.Peer) string {
 			continue
 		}
 		from := netip.AddrPortFrom(route.Src, n.config.Settings.Overlay.Port)
-		via := n.links.name(uint32(route.Link))
+		via := n.links.Name(uint32(route.Link))
 		if !n.config.Settings.guards(via) {
 			continue
 		}

@@ -54,11 +54,12 @@ func (p *peers) metrics() ([]observe.Metric, error) {
 	races.Add(float64(stats.Answered-stats.AnsweredByOther), "winner", "first")
 	races.Add(float64(stats.AnsweredByOther), "winner", "other")
 	return []observe.Metric{all, handshakes, races,
-		counter("weir_peer_moves_total", "Changes of the endpoint in use for a peer.",
+		observe.One(observe.Counter, "weir_peer_moves_total",
+			"Changes of the endpoint in use for a peer.",
 			float64(stats.Moves)),
-		counter("weir_tunnel_send_errors_total",
+		observe.One(observe.Counter, "weir_tunnel_send_errors_total",
 			"Batches of encrypted packets that no endpoint accepted.", float64(stats.SendErrors)),
-		counter("weir_tunnel_dropped_datagrams_total",
+		observe.One(observe.Counter, "weir_tunnel_dropped_datagrams_total",
 			"Encrypted packets that came faster than they were read.", float64(stats.SocketDrops)),
 	}, nil
 }

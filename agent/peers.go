@@ -25,7 +25,6 @@ type peers struct {
 	// the interface of the tunnel's name is ours, and the tunnel's engine evaluates its packets
 	ownsName atomic.Bool
 	set      atomic.Uint64 // peers that were put into the device, or refused by it
-	watched  patience      // the watchdog's
 
 	mu       sync.Mutex       // its place in the lock order: doc.go
 	recorded                  // guarded by mu; as recorded

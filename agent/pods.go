@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -24,7 +25,6 @@ type pods struct {
 	labels  podLabels
 	failed  chan error // what could not be taken away; has space for one
 	stop    func()     // of begin
-	watched patience   // the watchdog's
 
 	mu      sync.Mutex // its place in the lock order: doc.go
 	trouble error      // guarded by mu; why a pod that is gone has not been taken away yet
@@ -251,4 +251,15 @@ func podView(p pod.Pod) api.Pod {
 				HostPort: pub.HostPort, Port: pub.Port})
 	}
 	return v
+}
+
+// byAddress returns the names of all pods.
+func (p *pods) byAddress() map[netip.Addr]string {
+	names := map[netip.Addr]string{}
+	for _, one := range p.manager.List() {
+		for _, a := range one.Addrs {
+			names[a] = "pod:" + one.Name
+		}
+	}
+	return names
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/rulefile"
+	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -79,8 +80,8 @@ func (n *Node) reload() error {
 	if file == "" {
 		file = n.config.Paths.Rules()
 	}
-	notify("RELOADING=1")
-	defer notify("READY=1")
+	watch.Notify("RELOADING=1")
+	defer watch.Notify("READY=1")
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err

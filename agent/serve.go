@@ -47,7 +47,9 @@ func (s *server) begin(p Paths, served chan<- error) error {
 	if err != nil {
 		return err
 	}
-	r, err := listenForReaders(p.ReadSocket(), func(err error) { s.node.problems.Add(err.Error(), "") })
+	r, err := listenForReaders(p.ReadSocket(), func(err error) {
+		s.node.problems.Add(err.Error(), "")
+	})
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -112,11 +114,11 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("GET /v1/rules", api.Answer(n.rules))
 	mux.HandleFunc("GET /v1/tables", api.Answer(n.tables))
 	mux.HandleFunc("GET /v1/sets", api.Answer(n.sets))
-	mux.HandleFunc("GET /v1/states", api.Answer(n.states))
-	mux.HandleFunc("GET /v1/events", n.serveEvents)
-	mux.HandleFunc("GET /v1/top", n.serveTop)
-	mux.HandleFunc("GET /v1/packets", n.servePackets)
-	mux.Handle("GET /metrics", observe.MetricsHandler(n.metrics))
+	mux.HandleFunc("GET /v1/states", api.Answer(n.observer.States))
+	mux.HandleFunc("GET /v1/events", n.observer.ServeEvents)
+	mux.HandleFunc("GET /v1/top", n.observer.ServeTop)
+	mux.HandleFunc("GET /v1/packets", n.observer.ServePackets)
+	mux.Handle("GET /metrics", observe.MetricsHandler(n.observer.Metrics))
 	mux.HandleFunc("POST /v1/do", api.Change(n.do))
 	mux.HandleFunc("POST /v1/load", api.Change(n.load))
 	mux.HandleFunc("POST /v1/confirm", api.Answer(n.confirm))

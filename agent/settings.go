@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
+	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
 )
 
@@ -21,10 +21,8 @@ type Settings struct {
 	Interfaces []string
 	// Engine are the sizes, lifetimes and strictness of the engine.
 	Engine firewall.Options
-	// History is how far back the events of the past are kept; 0 keeps none.
-	History time.Duration
-	// Metrics is the address on which metrics are served beside the socket, "" for none.
-	Metrics string
+	// Watch configures how the node is watched.
+	Watch watch.Settings
 	// LogJSON makes the agent's own log JSON lines.
 	LogJSON bool
 	// SSH reports whether ssh is let in while the host is locked down for want of rules.
@@ -38,7 +36,7 @@ type Settings struct {
 // DefaultSettings guard every interface but the loopback.
 func DefaultSettings() Settings {
 	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions(),
-		History: 5 * time.Minute, SSH: SSHAsRules,
+		Watch: watch.DefaultSettings(), SSH: SSHAsRules,
 		Pods: PodSettings{MTU: 1500, Masquerade: true}, Overlay: defaultOverlay()}
 }
 
@@ -50,11 +48,8 @@ type settingsFile struct {
 	LockDown   struct {
 		SSH string `toml:"ssh"`
 	} `toml:"lock_down"`
-	Observe struct {
-		History *string `toml:"history"`
-		Metrics string  `toml:"metrics"`
-	} `toml:"observe"`
-	States struct {
+	Observe watch.File `toml:"observe"`
+	States  struct {
 		Max             *int  `toml:"max"`
 		HalfOpen        *int  `toml:"half_open"`
 		PerSource       *int  `toml:"per_source"`
@@ -193,7 +188,7 @@ func (f settingsFile) settings() (Settings, error) {
 	default:
 		return s, fmt.Errorf(`lock_down.ssh: %q is none of "rules", "always" and "never"`, ssh)
 	}
-	if err := f.observe(&s); err != nil {
+	if err := f.Observe.Apply(&s.Watch); err != nil {
 		return s, err
 	}
 	if f.Essential != nil {
@@ -259,30 +254,9 @@ func (f settingsFile) settings() (Settings, error) {
 	return s, nil
 }
 
-// maxHistory bounds how long events are kept. Their number is bounded, too. leastPerSource is the
-// least number of half-open states of one source that makes sense: with fewer, other sources are
-// mistaken for it too often (bpf/lib/source.h).
+// leastPerSource is the least number of half-open states of one source that makes sense: with
+// fewer, other sources are mistaken for it too often (bpf/lib/source.h).
 const leastPerSource = 4
-
-const maxHistory = 24 * time.Hour
-
-// observe reads how the node is watched.
-func (f settingsFile) observe(s *Settings) error {
-	if text := f.Observe.History; text != nil {
-		d, err := time.ParseDuration(*text)
-		if err != nil || d < 0 || d > maxHistory {
-			return fmt.Errorf(`observe.history: %q is not a duration from "0s" to "24h"`, *text)
-		}
-		s.History = d
-	}
-	if s.Metrics = f.Observe.Metrics; s.Metrics != "" {
-		if _, err := netip.ParseAddrPort(s.Metrics); err != nil {
-			return fmt.Errorf(`observe.metrics: %q is not an address with a port like "127.0.0.1:9642"`,
-				s.Metrics)
-		}
-	}
-	return nil
-}
 
 // CheckInterfaces refuses what can match no interface name.
 func CheckInterfaces(globs []string) error {

@@ -43,7 +43,7 @@ func (n *Node) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := n.engine.SetInterfaces(n.links.interfaces()); err != nil {
+	if err := n.engine.SetInterfaces(n.links.Interfaces()); err != nil {
 		return fmt.Errorf("set the interfaces: %w", err)
 	}
 	n.denied = n.engine.TakenOver() && first.denied
@@ -164,7 +164,7 @@ func (n *Node) logNewInterfaces(before []uint32) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, i := range n.links.interfaces() {
+	for _, i := range n.links.Interfaces() {
 		if _, on := n.attached[i.Index]; on && !slices.Contains(before, i.Index) {
 			n.log.Warn("came or was made again while no agent ran: until now no rules applied to "+
 				"its "+

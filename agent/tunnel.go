@@ -70,7 +70,7 @@ func nameFree(name string) error {
 func (t *tunnel) open(key overlay.Key) (err error) {
 	n, s := t.node, t.node.config.Settings.Overlay
 	t.engine, err = soft.New(soft.Options{Options: n.config.Settings.Engine,
-		OnEvent: n.tunnelEvent})
+		OnEvent: n.observer.TunnelEvent})
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (t *tunnel) open(key overlay.Key) (err error) {
 	}
 	clock := func() time.Duration { return time.Duration(clock.Now()) }
 	c := overlay.Config{Name: s.Name, Key: key, Port: s.Port, MTU: s.MTU, Log: n.log,
-		Filter: t.own.bypass(overlay.FilterBy(tunnelWorker{t.engine.Worker(0), &n.captures}, clock,
+		Filter: t.own.bypass(overlay.FilterBy(n.observer.Captures.Worker(t.engine.Worker(0)), clock,
 			t.own.refused))}
 	if !s.NoWG {
 		c.UAPI = n.config.Paths.WG()
@@ -148,7 +148,7 @@ func (n *Node) joinEngine(e *soft.Engine) (err error) {
 		}
 		n.following.Lock()
 		defer n.following.Unlock()
-		err = errors.Join(err, e.SetInterfaces(n.links.interfaces()))
+		err = errors.Join(err, e.SetInterfaces(n.links.Interfaces()))
 		if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) != 0 {
 			routes, bad := routes.List()
 			err = errors.Join(err, bad, e.SetRoutes(routes))
@@ -158,14 +158,6 @@ func (n *Node) joinEngine(e *soft.Engine) (err error) {
 		}
 	})
 	return err
-}
-
-// tunnelEvent publishes an event of the tunnel's engine. It is called on the packet path and never
-// blocks.
-func (n *Node) tunnelEvent(e *firewall.Event) {
-	if n.engine.Subscribed() {
-		n.observer.hub.Publish(e)
-	}
 }
 
 // tick gives the memory of expired states back and probes idle connections.

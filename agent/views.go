@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -17,7 +15,7 @@ import (
 // default rule last.
 func (n *Node) rules() (api.Rules, error) {
 	a := api.Rules{Version: api.Version, Since: n.began}
-	table, err := n.stateTable()
+	table, err := n.observer.Table()
 	if err != nil {
 		return a, err
 	}
@@ -119,62 +117,4 @@ func (n *Node) sets() (api.Sets, error) {
 		}
 	})
 	return a, nil
-}
-
-// states lists the live states, the youngest last.
-func (n *Node) states() (api.States, error) {
-	a := api.States{Version: api.Version, States: []api.State{}}
-	table, err := n.stateTable()
-	if err != nil {
-		return a, err
-	}
-	a.Table = table
-	type state struct {
-		firewall.State
-		engine string
-	}
-	var all []state
-	for i, from := range n.engine.Readers() {
-		for s, err := range from.States() {
-			if err != nil {
-				return a, err
-			}
-			all = append(all, state{s, [...]string{"", "tunnel"}[i]})
-		}
-	}
-	slices.SortFunc(all, func(a, b state) int { return int(a.Created - b.Created) })
-	now := clock.Now()
-	for _, s := range all {
-		v := stateView(s.State, now)
-		v.Engine = s.engine
-		if s.Link != 0 {
-			v.Interface = n.interfaceName(s.Link)
-		}
-		a.States = append(a.States, v)
-	}
-	return a, nil
-}
-
-// interfaceName returns the name of an interface, or its index if it is gone.
-func (n *Node) interfaceName(index uint32) string {
-	for _, i := range n.links.interfaces() {
-		if i.Index == index {
-			return i.Name
-		}
-	}
-	return fmt.Sprint(index)
-}
-
-func stateView(s firewall.State, now int64) api.State {
-	v := api.State{
-		Proto: packet.Proto(s.Proto).String(), From: s.From.String(), To: s.To.String(),
-		ICMPType: s.Query,
-		Flow:     s.FlowName, Phase: s.Phase.String(), Rule: s.Rule,
-		AgeSeconds: clock.Seconds(now - s.Created), LeftSeconds: max(0, clock.Seconds(s.Deadline-now)),
-		Packets: s.Packets, Bytes: s.Bytes,
-	}
-	if s.WireFrom.IsValid() {
-		v.WireFrom, v.WireTo = s.WireFrom.String(), s.WireTo.String()
-	}
-	return v
 }

@@ -26,7 +26,7 @@ func (n *Node) why(r api.Why) (a api.Explanation, err error) {
 	if err != nil {
 		return a, err
 	}
-	ifs := n.links.interfaces()
+	ifs := n.links.Interfaces()
 	n.book.view(func(r ruleState, p *rule.Program) {
 		var e *soft.Engine
 		if e, err = n.questions(p, r.set, ifs); err != nil {

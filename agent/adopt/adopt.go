@@ -85,8 +85,8 @@ func hookOf(conn *nl.Conn, o Opening) (firewall.Hook, bool) {
 	return firewall.Hook{Dir: firewall.Out, Xmit: uint32(link)}, true
 }
 
-// stateRule returns the index of the rule that would make a state for a packet that passes; false if
-// none would.
+// stateRule returns the index of the rule that would make a state for a packet that passes; false
+// if none would.
 func stateRule(p *rule.Program, e soft.Explanation) (index uint16, ok bool) {
 	for _, t := range e.Tries {
 		if t.Outcome != soft.Matched && t.Outcome != soft.MatchedDefer {

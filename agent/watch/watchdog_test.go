@@ -1,15 +1,11 @@
-package agent
+package watch
 
 import (
 	"context"
-	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/weirnet/weir/agent/engines"
-	"github.com/weirnet/weir/firewall/kernel"
-	"github.com/weirnet/weir/pod"
 )
 
 // soon waits for something that takes a moment.
@@ -22,12 +18,23 @@ func soon(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// locker returns a function that takes a lock, as a part of a node does.
+func locker(mu *sync.Mutex) func() {
+	return func() {
+		mu.Lock()
+		mu.Unlock() //lint:ignore SA2001 that it can be had is all that matters
+	}
+}
+
 // TestWatchdogSeesHeldLocks: the node is not well while a goroutine keeps a lock, or while its loop
 // does not turn.
 func TestWatchdogSeesHeldLocks(t *testing.T) {
-	n := &Node{log: slog.New(slog.DiscardHandler)}
-	n.peers, n.book, n.engine, n.pulse = &peers{}, &rulebook{}, engines.New(&kernel.Engine{}),
-		make(chan struct{})
+	var rules, hooks, peers sync.Mutex
+	var set atomic.Uint64
+	pulse := make(chan struct{})
+	slow := &Slow{Lock: locker(&peers), Progress: set.Load}
+	w := Watchdog{Locks: []func(){locker(&rules), locker(&hooks)}, Slow: []*Slow{slow},
+		Pulse: pulse}
 	var asking sync.WaitGroup // as in a node, one question at a time
 	well := func(turns bool) bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -35,13 +42,13 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 		if turns {
 			go func() {
 				select {
-				case <-n.pulse:
+				case <-pulse:
 				case <-ctx.Done():
 				}
 			}()
 		}
 		answer := make(chan bool, 1)
-		asking.Go(func() { answer <- n.isWell(ctx) })
+		asking.Go(func() { answer <- w.isWell(ctx) })
 		select {
 		case ok := <-answer:
 			return ok
@@ -55,10 +62,7 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 	if well(false) {
 		t.Error("well although the loop does not turn")
 	}
-	for name, lock := range map[string]interface {
-		Lock()
-		Unlock()
-	}{"rules": &n.book.mu, "interfaces": &n.following, "hooks": &n.mu} {
+	for name, lock := range map[string]*sync.Mutex{"rules": &rules, "hooks": &hooks} {
 		lock.Lock()
 		if well(true) {
 			t.Errorf("well although a goroutine keeps the lock of the %s", name)
@@ -67,37 +71,35 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 		asking.Wait()
 	}
 	// Work on the peers may take long; then only a lock that is unavailable for minutes counts.
-	n.peers.mu.Lock()
+	peers.Lock()
 	if !well(true) {
 		t.Error("not well although work on the peers has just begun")
 	}
-	n.peers.watched.asked = time.Now().Add(-lockPatience)
+	slow.asked = time.Now().Add(-lockPatience)
 	if well(true) {
 		t.Error("well although a goroutine keeps the lock of the peers")
 	}
-	n.peers.set.Add(1)
+	set.Add(1)
 	if !well(true) {
 		t.Error("not well although the work on the peers gets on")
 	}
-	n.peers.watched.asked = time.Now().Add(-lockPatience)
-	n.peers.mu.Unlock()
+	slow.asked = time.Now().Add(-lockPatience)
+	peers.Unlock()
 	soon(t, "the peers can be had again", func() bool { return well(true) })
 }
 
-// TestWatchdogSeesHeldPodLocks: a goroutine that keeps the locks of the pods is noticed.
-func TestWatchdogSeesHeldPodLocks(t *testing.T) {
-	p := &pods{manager: &pod.Manager{}, labels: newPodLabels(nil)}
-	if (*pods)(nil).stuck(time.Now()) {
-		t.Error("stuck without pods")
-	}
-	p.labels.mu.Lock()
+// TestSlowIsPatient: a goroutine that keeps the lock of a slow part is noticed, in time.
+func TestSlowIsPatient(t *testing.T) {
+	var mu sync.Mutex
+	s := &Slow{Lock: locker(&mu)}
+	mu.Lock()
 	began := time.Now()
-	if p.stuck(began) || p.stuck(began.Add(lockPatience-time.Second)) {
+	if s.stuck(began) || s.stuck(began.Add(lockPatience-time.Second)) {
 		t.Error("stuck although there was hardly time")
 	}
-	if !p.stuck(began.Add(lockPatience)) {
-		t.Error("not stuck although a goroutine keeps the lock of the labels")
+	if !s.stuck(began.Add(lockPatience)) {
+		t.Error("not stuck although a goroutine keeps the lock")
 	}
-	p.labels.mu.Unlock()
-	soon(t, "the pods can be had again", func() bool { return !p.stuck(began.Add(lockPatience)) })
+	mu.Unlock()
+	soon(t, "it can be had again", func() bool { return !s.stuck(began.Add(lockPatience)) })
 }

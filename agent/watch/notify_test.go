@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"os"
@@ -18,7 +18,7 @@ func TestWatchdog(t *testing.T) {
 	} {
 		t.Setenv("WATCHDOG_USEC", c.usec)
 		t.Setenv("WATCHDOG_PID", c.pid)
-		if got := watchdog(); got != c.want {
+		if got := interval(); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}

@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"bufio"
@@ -10,12 +10,12 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-// serveEvents streams events as JSON lines: those since a time first, if asked for, then live ones
+// ServeEvents streams events as JSON lines: those since a time first, if asked for, then live ones
 // until the client disconnects, unless it asks with follow=0 for the past alone. Events that the
 // filter does not pick never leave the node.
-func (n *Node) serveEvents(w http.ResponseWriter, r *http.Request) {
+func (o *Observer) ServeEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	filter, err := observe.ParseFilter(q.Get("filter"), n.book.names)
+	filter, err := observe.ParseFilter(q.Get("filter"), o.config.Rules.Names())
 	if err != nil {
 		api.Refuse(w, http.StatusBadRequest, err)
 		return
@@ -25,13 +25,13 @@ func (n *Node) serveEvents(w http.ResponseWriter, r *http.Request) {
 		api.Refuse(w, http.StatusBadRequest, err)
 		return
 	}
-	past, sub, err := n.observer.listen(since)
+	past, sub, err := o.listen(since)
 	if err != nil {
 		api.Refuse(w, http.StatusUnprocessableEntity, err)
 		return
 	}
 	defer sub.Close()
-	s := stream{out: bufio.NewWriterSize(w, 64<<10), filter: filter, names: &n.observer.names}
+	s := stream{out: bufio.NewWriterSize(w, 64<<10), filter: filter, names: &o.names}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
 	flush := http.NewResponseController(w)

@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"github.com/weirnet/weir/agent/api"
@@ -13,13 +13,14 @@ var refusals = [...]firewall.Reason{
 	firewall.ReasonHalfOpenSource, firewall.ReasonTracksFull, firewall.ReasonNoKey,
 }
 
-// stateTable returns how full the state table of the kernel's engine is.
-func (n *Node) stateTable() (api.StateTable, error) {
-	s, err := n.engine.Stats()
+// Table returns how full the state table of the kernel's engine is.
+func (o *Observer) Table() (api.StateTable, error) {
+	s, err := o.config.Engine.Stats()
 	if err != nil {
 		return api.StateTable{}, err
 	}
-	decisions, err := n.engine.KernelDecisions() // the tunnel's engine has a table of its own
+	// the tunnel's engine has a table of its own
+	decisions, err := o.config.Engine.KernelDecisions()
 	if err != nil {
 		return api.StateTable{}, err
 	}
@@ -47,15 +48,17 @@ func (n *Node) stateTable() (api.StateTable, error) {
 }
 
 // watchCookies writes a line into the log when SYN cookies begin or end.
-func (n *Node) watchCookies(s *kernel.Stats) {
+func (o *Observer) watchCookies(s *kernel.Stats) {
 	now := s.Cookies.On
-	if was := n.cookies.Swap(now); was == now {
+	if was := o.cookies.Swap(now); was == now {
 		return
 	}
 	if now {
-		n.log.Warn("SYN cookies are on: half-open states use too much of their pool", "half_open",
+		o.config.Log.Warn("SYN cookies are on: half-open states use too much of their pool",
+			"half_open",
 			s.HalfOpen, "max", s.MaxHalfOpen)
 	} else {
-		n.log.Info("SYN cookies are off again", "sent", s.Cookies.Sent, "redeemed", s.Cookies.Kept)
+		o.config.Log.Info("SYN cookies are off again", "sent", s.Cookies.Sent, "redeemed",
+			s.Cookies.Kept)
 	}
 }

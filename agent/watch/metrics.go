@@ -1,43 +1,38 @@
-package agent
+package watch
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
-	"os"
-	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/observe"
-	"github.com/weirnet/weir/rule"
 )
 
 // hooks are the words for directions.
 var hooks = [...]string{firewall.In: "in", firewall.Out: "out"}
 
-// metrics reads everything that is counted. The counters are the engine's own: they are exact
+// Metrics reads everything that is counted. The counters are the engine's own: they are exact
 // whether or not events are lost.
-func (n *Node) metrics() ([]observe.Metric, error) {
+func (o *Observer) Metrics() ([]observe.Metric, error) {
 	var all []observe.Metric
-	for _, read := range []func() ([]observe.Metric, error){n.packetMetrics, n.stateMetrics,
-		n.peers.metrics, n.nodeMetrics} {
+	own := []func() ([]observe.Metric, error){o.packetMetrics, o.stateMetrics}
+	for _, read := range slices.Concat(own, o.config.Metrics) {
 		some, err := read()
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, some...)
 	}
-	return append(all, n.observer.metrics()...), nil
+	return append(all, o.eventMetrics()...), nil
 }
 
 // packetMetrics are what the rules and the reasons count.
-func (n *Node) packetMetrics() ([]observe.Metric, error) {
-	decisions, err := n.engine.Decisions()
+func (o *Observer) packetMetrics() ([]observe.Metric, error) {
+	decisions, err := o.config.Engine.Decisions()
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +54,7 @@ func (n *Node) packetMetrics() ([]observe.Metric, error) {
 		evaluated.Add(float64(c.Packets), labels...)
 		evaluatedBytes.Add(float64(c.Bytes), labels...)
 	}
-	rules, err := n.rules()
+	rules, err := o.config.Rules.List()
 	if err != nil {
 		return nil, err
 	}
@@ -82,14 +77,14 @@ func (n *Node) packetMetrics() ([]observe.Metric, error) {
 }
 
 // stateMetrics are about the state table. The states are counted by a walk over them.
-func (n *Node) stateMetrics() ([]observe.Metric, error) {
-	s, err := n.engine.Stats()
+func (o *Observer) stateMetrics() ([]observe.Metric, error) {
+	s, err := o.config.Engine.Stats()
 	if err != nil {
 		return nil, err
 	}
 	ages := map[ageKey][]int{}
 	now := clock.Now()
-	for state, err := range n.engine.States() {
+	for state, err := range o.config.Engine.States() {
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +115,7 @@ func (n *Node) stateMetrics() ([]observe.Metric, error) {
 	for _, why := range slices.Sorted(maps.Keys(s.Removed)) {
 		removed.Add(float64(s.Removed[why]), "why", why)
 	}
-	decisions, err := n.engine.Decisions()
+	decisions, err := o.config.Engine.Decisions()
 	if err != nil {
 		return nil, err
 	}
@@ -169,40 +164,8 @@ func (n *Node) stateMetrics() ([]observe.Metric, error) {
 	}, nil
 }
 
-// nodeMetrics are about the agent and its rules.
-func (n *Node) nodeMetrics() ([]observe.Metric, error) {
-	count := 0
-	n.book.view(func(r ruleState, _ *rule.Program) { count = len(r.set.Rules) })
-	n.mu.Lock()
-	guarded, adopted, problems := len(n.attached), n.adopted, len(n.problems.All())+len(n.refused)
-	n.mu.Unlock()
-	all := []observe.Metric{
-		gauge("weir_rules", "Rules, without the default rule.", float64(count)),
-		counter("weir_ruleset_loads_total", "Rule sets put in force by this agent.",
-			float64(n.loads.Load())),
-		gauge("weir_interfaces_guarded", "Interfaces with hooks.", float64(guarded)),
-		gauge("weir_problems", "Problems that weir status shows.", float64(problems)),
-		counter("weir_connections_adopted_total",
-			"Connections that were open before the rules and became states.", float64(adopted)),
-		gauge("process_start_time_seconds", "When the agent started, since the epoch.",
-			float64(n.began.UnixMilli())/1e3),
-		gauge("go_goroutines", "Goroutines of the agent.", float64(runtime.NumGoroutine())),
-	}
-	pods := 0
-	if n.pods.Load() != nil {
-		pods = len(n.pods.Load().manager.List())
-	}
-	all = append(all, gauge("weir_pods", "Containers that this node gives a network.",
-		float64(pods)))
-	if rss, err := residentBytes(); err == nil {
-		all = append(all, gauge("process_resident_memory_bytes",
-			"Memory of the agent, without what it shares with the kernel.", float64(rss)))
-	}
-	return all, nil
-}
-
-// metrics are about the stream of events.
-func (o *observer) metrics() []observe.Metric {
+// eventMetrics are about the stream of events.
+func (o *Observer) eventMetrics() []observe.Metric {
 	events := observe.Metric{Name: "weir_events_total", Type: observe.Counter,
 		Help: "Events from the engine, by kind and hook."}
 	for _, k := range eventKinds {
@@ -233,35 +196,20 @@ func gauge(name, help string, v float64) observe.Metric {
 	return observe.One(observe.Gauge, name, help, v)
 }
 
-// residentBytes returns the memory of this process that is its own (RssAnon of proc_pid_status(5)).
-func residentBytes() (uint64, error) {
-	text, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "RssAnon:"); ok {
-			kb, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"),
-				10, 64)
-			return kb << 10, err
-		}
-	}
-	return 0, fmt.Errorf("/proc/self/status has no RssAnon")
-}
-
-// serveScrapes answers scrapes, and nothing else, on the address of the settings, if there is one.
-func (n *Node) serveScrapes() (stop func() error, err error) {
-	if n.config.Settings.Metrics == "" {
+// ServeScrapes answers scrapes, and nothing else, on the address of the settings, if there is one.
+func (o *Observer) ServeScrapes() (stop func() error, err error) {
+	if o.config.Settings.Metrics == "" {
 		return nil, nil
 	}
 	served := make(chan error, 1)
-	s, err := observe.ServeMetrics(n.config.Settings.Metrics, n.metrics, served)
+	s, err := observe.ServeMetrics(o.config.Settings.Metrics, o.Metrics, served)
 	if err != nil {
 		return nil, err
 	}
 	go func() {
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-			n.problems.Add("metrics are not served any more: "+err.Error(), "restart the node")
+			o.config.Problems.Add("metrics are not served any more: "+err.Error(),
+				"restart the node")
 		}
 	}()
 	return s.Close, nil

@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"net/netip"

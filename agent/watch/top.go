@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"cmp"
@@ -16,9 +16,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// serveTop answers who talks and who is refused. Rates are since the last request, at least half a
+// ServeTop answers who talks and who is refused. Rates are since the last request, at least half a
 // second ago.
-func (n *Node) serveTop(w http.ResponseWriter, r *http.Request) {
+func (o *Observer) ServeTop(w http.ResponseWriter, r *http.Request) {
 	rows := 20
 	if text := r.URL.Query().Get("n"); text != "" {
 		v, err := strconv.Atoi(text)
@@ -29,24 +29,23 @@ func (n *Node) serveTop(w http.ResponseWriter, r *http.Request) {
 		}
 		rows = v
 	}
-	api.Reply(w, func() (api.Top, error) { return n.top(rows) })
+	api.Reply(w, func() (api.Top, error) { return o.topView(rows) })
 }
 
 // ageKey identifies a group of states.
 type ageKey struct{ proto, phase string }
 
-// top looks at all states once.
-func (n *Node) top(rows int) (api.Top, error) {
-	stats, err := n.engine.Stats()
+// topView looks at all states once.
+func (o *Observer) topView(rows int) (api.Top, error) {
+	stats, err := o.config.Engine.Stats()
 	if err != nil {
 		return api.Top{}, err
 	}
-	o := n.observer
 	now, engineNow := time.Now(), clock.Now()
 	ages := map[ageKey][]int{}
 	var walk error
 	states := func(yield func(firewall.State) bool) {
-		for s, err := range n.engine.States() {
+		for s, err := range o.config.Engine.States() {
 			if err != nil {
 				walk = err
 				return
@@ -112,7 +111,7 @@ func addAge(ages map[ageKey][]int, s *firewall.State, now int64) {
 var eventKinds = [...]firewall.EventKind{firewall.EventStart, firewall.EventEnd, firewall.EventDrop,
 	firewall.EventLog, firewall.EventRefuse}
 
-func (o *observer) eventCounts() map[string]uint64 {
+func (o *Observer) eventCounts() map[string]uint64 {
 	counts := map[string]uint64{}
 	for _, k := range eventKinds {
 		counts[observe.KindName(k)] = o.hub.Count(k)
@@ -121,7 +120,7 @@ func (o *observer) eventCounts() map[string]uint64 {
 }
 
 // podName is the name of a pod. Tables do not count here: a row is about one address.
-func (o *observer) podName(a netip.Addr) string { return o.addresses.Load().pods[a] }
+func (o *Observer) podName(a netip.Addr) string { return o.addresses.Load().pods[a] }
 
 // addrText is "" for no address: a packet that was refused before its addresses were read.
 func addrText(a netip.Addr) string {

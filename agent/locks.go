@@ -1,0 +1,29 @@
+package agent
+
+// lock takes every lock that is held for moments, for the watchdog.
+func (n *Node) lock() {
+	n.following.Lock()
+	n.following.Unlock() //lint:ignore SA2001 that it can be had is all that matters
+	n.mu.Lock()
+	n.mu.Unlock() //lint:ignore SA2001 as above
+}
+
+// Lock takes the lock of the rules, for the watchdog.
+func (b *rulebook) Lock() {
+	b.mu.Lock()
+	b.mu.Unlock() //lint:ignore SA2001 that it can be had is all that matters
+}
+
+// Lock takes the lock of the peers, for the watchdog.
+func (p *peers) Lock() {
+	p.mu.Lock()
+	p.mu.Unlock() //lint:ignore SA2001 that it can be had is all that matters
+}
+
+// lockPods takes the locks of the pods, if there are any, for the watchdog.
+func (n *Node) lockPods() {
+	if p := n.pods.Load(); p != nil {
+		p.manager.List()
+		p.labels.all()
+	}
+}

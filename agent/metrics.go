@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/weirnet/weir/observe"
+	"github.com/weirnet/weir/rule"
+)
+
+// nodeMetrics are about the agent and its rules.
+func (n *Node) nodeMetrics() ([]observe.Metric, error) {
+	count := 0
+	n.book.view(func(r ruleState, _ *rule.Program) { count = len(r.set.Rules) })
+	n.mu.Lock()
+	guarded, adopted, problems := len(n.attached), n.adopted, len(n.problems.All())+len(n.refused)
+	n.mu.Unlock()
+	all := []observe.Metric{
+		observe.One(observe.Gauge, "weir_rules", "Rules, without the default rule.",
+			float64(count)),
+		observe.One(observe.Counter, "weir_ruleset_loads_total",
+			"Rule sets put in force by this agent.",
+			float64(n.loads.Load())),
+		observe.One(observe.Gauge, "weir_interfaces_guarded", "Interfaces with hooks.",
+			float64(guarded)),
+		observe.One(observe.Gauge, "weir_problems", "Problems that weir status shows.",
+			float64(problems)),
+		observe.One(observe.Counter, "weir_connections_adopted_total",
+			"Connections that were open before the rules and became states.", float64(adopted)),
+		observe.One(observe.Gauge, "process_start_time_seconds",
+			"When the agent started, since the epoch.",
+			float64(n.began.UnixMilli())/1e3),
+		observe.One(observe.Gauge, "go_goroutines", "Goroutines of the agent.",
+			float64(runtime.NumGoroutine())),
+	}
+	pods := 0
+	if n.pods.Load() != nil {
+		pods = len(n.pods.Load().manager.List())
+	}
+	all = append(all, observe.One(observe.Gauge, "weir_pods",
+		"Containers that this node gives a network.",
+		float64(pods)))
+	if rss, err := residentBytes(); err == nil {
+		all = append(all, observe.One(observe.Gauge, "process_resident_memory_bytes",
+			"Memory of the agent, without what it shares with the kernel.", float64(rss)))
+	}
+	return all, nil
+}
+
+// residentBytes returns the memory of this process that is its own (RssAnon of proc_pid_status(5)).
+func residentBytes() (uint64, error) {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			kb, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"),
+				10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, fmt.Errorf("/proc/self/status has no RssAnon")
+}

@@ -1,0 +1,333 @@
+// Package watch shows what happens at a node: events and their history, top, metrics, captures and
+// states. It also reports to the service manager that the node is alive.
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"math"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/clock"
+	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/observe"
+	"github.com/weirnet/weir/rule"
+)
+
+const (
+	// readerQueue is how many events wait for a reader before it misses some: 150 bytes each, used
+	// only while they wait.
+	readerQueue = 1 << 15
+	// journalRate is how many events in a second are kept on disk. More are recorded as a gap.
+	journalRate = 2000
+	// journalBytes bounds the journal: about 100,000 events.
+	journalBytes = 32 << 20
+	// topPairs is how many pairs of endpoints are counted separately.
+	topPairs = 4096
+)
+
+// Engine is what the part needs of the engines.
+type Engine interface {
+	Subscribe(kinds ...firewall.EventKind) error
+	Watch(context.Context, func(firewall.Event)) error
+	Capture(func(*firewall.Captured)) error
+	Stats() (kernel.Stats, error)
+	States() iter.Seq2[firewall.State, error]
+	Decisions() (map[firewall.Decision]firewall.Count, error)
+	// KernelDecisions are those of the kernel engine alone.
+	KernelDecisions() (map[firewall.Decision]firewall.Count, error)
+	// Readers are the engines that have states, the kernel's first.
+	Readers() []firewall.Engine
+	// Subscribed reports whether there is a subscriber to events.
+	Subscribed() bool
+}
+
+// Links knows the host's interfaces and addresses.
+type Links interface {
+	// Name returns the name of an interface, "" if it is not known.
+	Name(index uint32) string
+	// IsMine reports whether an address is one of the host's.
+	IsMine(netip.Addr) bool
+	// Has reports whether an interface has an address.
+	Has(name string, a netip.Addr) bool
+	Interfaces() []firewall.Interface
+}
+
+// Rules knows the rules in force.
+type Rules interface {
+	// Names are the host's names for users and groups and ports in rules.
+	Names() *rule.Names
+	// Member returns the value of an address in a table.
+	Member(table string, a netip.Addr) (value uint32, found bool)
+	// TableOf returns the first table, by name, that has an address; "" if none has.
+	TableOf(netip.Addr) string
+	// Text returns the text of the rule at an index, if it has that number.
+	Text(index int, number uint16) string
+	// List returns the rules with their counters.
+	List() (api.Rules, error)
+}
+
+// Pods knows the containers of the node.
+type Pods interface {
+	// HasLabel reports whether a pod with an address is in the table of a label.
+	HasLabel(table string, a netip.Addr) bool
+	// ByAddress returns the names of all pods, as "pod:NAME".
+	ByAddress() map[netip.Addr]string
+}
+
+// Config is what an Observer needs.
+type Config struct {
+	Settings Settings
+	Dir      string // of the journal
+	Log      *slog.Logger
+	Problems *problem.List
+	Retry    *problem.Retrier
+
+	Engine Engine
+	Links  Links
+	Rules  Rules
+	Pods   Pods
+	// Metrics are those of the other parts.
+	Metrics []func() ([]observe.Metric, error)
+}
+
+// Observer turns the engine's events into views. It is the only permanent subscriber, unless the
+// settings want no history.
+type Observer struct {
+	Captures Captures
+
+	config    Config
+	cookies   atomic.Bool // SYN cookies are on, as far as the log knows
+	hub       observe.Hub
+	names     observe.Names
+	clock     wallClock
+	began     time.Time
+	addresses atomic.Pointer[addressNames]
+	// journal is nil without history; then nothing is recorded, and top knows of no refusals.
+	journal *observe.Journal
+
+	mu      sync.Mutex   // its place in the lock order: doc.go
+	sub     *observe.Sub // guarded by mu; what the journal and top are fed by
+	top     *observe.Top // guarded by mu
+	budget  int          // guarded by mu; events that may still be written in this second
+	skipped uint64       // guarded by mu; events that were not written since the last one
+	lost    uint64       // guarded by mu; what the engine has lost so far
+}
+
+// wallClock turns times of the engine's clock into wall time.
+type wallClock struct{ offset atomic.Int64 }
+
+// set compares the clocks. Of three times the shortest counts: a thread that loses the processor in
+// between compares nothing.
+func (c *wallClock) set() {
+	shortest, offset := int64(math.MaxInt64), int64(0)
+	for range 3 {
+		before := clock.Now()
+		wall := time.Now().UnixNano()
+		if took := clock.Now() - before; took < shortest {
+			shortest, offset = took, wall-before-took/2
+		}
+	}
+	c.offset.Store(offset)
+}
+
+func (c *wallClock) wall(ns int64) time.Time { return time.Unix(0, ns+c.offset.Load()) }
+
+// New returns an Observer that does not observe yet.
+func New(c Config) *Observer {
+	o := &Observer{config: c, top: observe.NewTop(topPairs), began: time.Now(),
+		budget: journalRate}
+	o.Captures.capture = c.Engine.Capture
+	o.clock.set()
+	o.names.Wall = o.clock.wall
+	o.nameThings()
+	return o
+}
+
+// Begin continues the journal and starts everything that subscribes to the engine. stop ends it.
+// Without space for the journal there is no history; the rest works.
+func (o *Observer) Begin(ctx context.Context) (stop func() error) {
+	if history := o.config.Settings.History; history > 0 {
+		// Flush reports a failure and retries
+		o.journal, _ = observe.OpenJournal(o.config.Dir, history, journalBytes)
+	}
+	o.hub.Subscribed = func(on bool) {
+		var kinds []firewall.EventKind
+		if on {
+			kinds = eventKinds[:]
+		}
+		if err := o.config.Engine.Subscribe(kinds...); err != nil {
+			o.config.Log.Error("cannot listen to events", "err", err)
+		}
+	}
+	// before the first event, which may be waiting in the kernel since there was no agent
+	if o.journal != nil {
+		o.sub = o.hub.Subscribe(readerQueue)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var watched sync.WaitGroup
+	watched.Go(func() {
+		o.config.Retry.Run(ctx, "events are not read and idle connections are not probed",
+			"weir doctor", func(ctx context.Context) error {
+				return o.config.Engine.Watch(ctx, func(e firewall.Event) { o.hub.Publish(&e) })
+			})
+	})
+	recorded := make(chan error, 1)
+	go func() { recorded <- o.record(ctx) }()
+	return func() error {
+		cancel()
+		watched.Wait()
+		return <-recorded
+	}
+}
+
+// TunnelEvent publishes an event of the tunnel's engine. It is called on the packet path and never
+// blocks.
+func (o *Observer) TunnelEvent(e *firewall.Event) {
+	if o.config.Engine.Subscribed() {
+		o.hub.Publish(e)
+	}
+}
+
+// engineLost returns how many events the engine has lost in all.
+func (o *Observer) engineLost() (uint64, error) {
+	s, err := o.config.Engine.Stats()
+	if err == nil {
+		o.watchCookies(&s)
+	}
+	return s.Lost, err
+}
+
+// record feeds the journal and top until ctx ends.
+func (o *Observer) record(ctx context.Context) error {
+	if o.journal == nil {
+		o.tick(ctx)
+		return nil
+	}
+	o.mu.Lock()
+	sub := o.sub
+	o.mu.Unlock()
+	defer sub.Close()
+	var ticks sync.WaitGroup
+	ticks.Go(func() { o.tick(ctx) })
+	for {
+		events, lost, err := sub.Next(ctx)
+		if err != nil {
+			break
+		}
+		o.mu.Lock()
+		o.takeLocked(events, lost)
+		o.mu.Unlock()
+	}
+	ticks.Wait()
+	if err := o.journal.Close(); err != nil {
+		o.config.Log.Error("the last events are not kept", "err", err)
+	}
+	return nil
+}
+
+// tick does what is due every second.
+func (o *Observer) tick(ctx context.Context) {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		o.clock.set()
+		o.refreshNames()
+		if now, err := o.engineLost(); err == nil {
+			o.mu.Lock()
+			more := now - o.lost
+			if now < o.lost {
+				more = now
+			}
+			o.lost = now
+			o.mu.Unlock()
+			o.hub.Lose(more)
+		}
+		o.mu.Lock()
+		o.budget = journalRate
+		o.mu.Unlock()
+		if o.journal != nil {
+			o.kept(o.journal.Flush())
+		}
+	}
+}
+
+// takeLocked puts events into top and the journal.
+func (o *Observer) takeLocked(events []firewall.Event, lost uint64) {
+	for i := range events {
+		at := o.clock.wall(events[i].Time)
+		o.top.Add(&events[i], at)
+		if o.journal == nil {
+			continue
+		}
+		if o.budget == 0 {
+			o.skipped++
+			continue
+		}
+		o.budget--
+		o.skipped += o.journal.TakeLost()
+		e := o.names.Event(&events[i])
+		e.Lost, o.skipped = o.skipped, 0
+		o.keep(&e)
+	}
+	o.skipped += lost
+	if lost > 0 && o.journal != nil && o.budget > 0 {
+		o.budget--
+		e := observe.Event{At: time.Now(), Lost: o.skipped}
+		o.skipped = 0
+		o.keep(&e)
+	}
+}
+
+// keep writes an event. The journal counts a failure and reports it at the next tick.
+func (o *Observer) keep(e *observe.Event) {
+	if o.journal.Append(e) != nil {
+		o.skipped += e.Lost // the gap that it would have recorded
+	}
+}
+
+// kept updates the problem that the history is not kept.
+func (o *Observer) kept(err error) {
+	if err != nil {
+		o.config.Problems.Set("the history of events", "events are not kept: "+err.Error(),
+			"free space on the disk; it is tried again")
+		return
+	}
+	o.config.Problems.Solved("the history of events")
+}
+
+// listen subscribes a reader. With a since that is not zero it gets the events from then on first,
+// each exactly once.
+func (o *Observer) listen(since time.Time) (past func(func(observe.Event) bool), sub *observe.Sub,
+	err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case since.IsZero():
+		return nil, o.hub.Subscribe(readerQueue), nil
+	case o.journal == nil:
+		return nil, nil, errors.New("this node keeps no history (settings: [observe] history)")
+	}
+	waiting, lost, sub := o.hub.Split(o.sub, readerQueue)
+	o.takeLocked(waiting, lost)
+	seq, err := o.journal.Since(since)
+	if err != nil {
+		sub.Close()
+		return nil, nil, fmt.Errorf("read the events of the past: %w", err)
+	}
+	return seq, sub, nil
+}
