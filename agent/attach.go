@@ -12,6 +12,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/agent/routes"
+	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/rule"
@@ -67,7 +68,7 @@ func (n *Node) routesChanged(mtu bool) {
 // followRoutes gives the engine the host's routes, if the rules in force ask about them, and the
 // routes with an MTU of their own, if there may be pods.
 func (n *Node) followRoutes() (err error) {
-	n.book.view(func(_ ruleState, p *rule.Program) { err = n.setRoutes(p) })
+	n.rules.View(func(_ rules.Version, p *rule.Program) { err = n.setRoutes(p) })
 	if n.pods.Load() != nil && n.remeasure.Swap(false) {
 		mtus := n.setRouteMTUs()
 		if mtus != nil {
@@ -224,13 +225,13 @@ func (n *Node) status() (api.Status, error) {
 	if n.pods.Load() != nil {
 		s.Problems = append(s.Problems, n.pods.Load().problems()...)
 	}
-	n.book.view(func(r ruleState, _ *rule.Program) {
-		s.Rules, s.Source = len(r.set.Rules), r.source
-		if r.strict {
+	n.rules.View(func(r rules.Version, _ *rule.Program) {
+		s.Rules, s.Source = len(r.Set.Rules), r.Source
+		if r.Strict {
 			s.Default = "deny"
 		}
 	})
-	if name, left, on := n.book.trialLeft(); on {
+	if name, left, on := n.rules.TrialLeft(); on {
 		s.Trial = &api.Trial{Name: name, LeftSeconds: clock.Seconds(left.Nanoseconds())}
 	}
 	for _, err := range n.engine.States() {

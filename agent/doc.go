@@ -20,14 +20,14 @@
 // # Lock order
 //
 // A goroutine that holds one of these locks takes only locks of lines below it. It never holds two
-// of one line. pod.Manager's lock comes between rulebook.mu and podLabels.mu; the locks inside the
-// engines, the hub, the journal and the device are taken last.
+// of one line. pod.Manager's lock comes between rules.Book.mu and podLabels.mu; the locks inside
+// the engines, the hub, the journal and the device are taken last.
 //
 //	peers.mu          changes of peers; held while the tunnel is made and peers are resolved
 //	watch.Observer.mu       the journal and top; names are looked up under it
 //	watch.addressNames.mu  names of addresses of this second
-//	rulebook.mu       changes of the rules, and views of them
-//	savedRules.mu     the file of the saved rules
+//	rules.Book.mu     changes of the rules, and views of them
+//	rules.savedRules.mu  the file of the saved rules
 //	podLabels.mu      tables of labels
 //	Node.following    one pass over the interfaces at a time
 //	Node.mu           hooks

@@ -22,7 +22,7 @@ func (n *Node) remove() error {
 	n.mu.Lock()
 	keep := n.keeping
 	n.mu.Unlock()
-	return errors.Join(n.peers.close(), n.book.close(),
+	return errors.Join(n.peers.close(), n.rules.Close(),
 		removeTraces(n.config.Paths, keep, n.unlockPins))
 }
 

@@ -8,12 +8,6 @@ func (n *Node) lock() {
 	n.mu.Unlock() //lint:ignore SA2001 as above
 }
 
-// Lock takes the lock of the rules, for the watchdog.
-func (b *rulebook) Lock() {
-	b.mu.Lock()
-	b.mu.Unlock() //lint:ignore SA2001 that it can be had is all that matters
-}
-
 // Lock takes the lock of the peers, for the watchdog.
 func (p *peers) Lock() {
 	p.mu.Lock()

@@ -8,22 +8,19 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/observe"
-	"github.com/weirnet/weir/rule"
 )
 
 // nodeMetrics are about the agent and its rules.
 func (n *Node) nodeMetrics() ([]observe.Metric, error) {
-	count := 0
-	n.book.view(func(r ruleState, _ *rule.Program) { count = len(r.set.Rules) })
 	n.mu.Lock()
 	guarded, adopted, problems := len(n.attached), n.adopted, len(n.problems.All())+len(n.refused)
 	n.mu.Unlock()
 	all := []observe.Metric{
 		observe.One(observe.Gauge, "weir_rules", "Rules, without the default rule.",
-			float64(count)),
+			float64(n.rules.Count())),
 		observe.One(observe.Counter, "weir_ruleset_loads_total",
 			"Rule sets put in force by this agent.",
-			float64(n.loads.Load())),
+			float64(n.rules.Loads())),
 		observe.One(observe.Gauge, "weir_interfaces_guarded", "Interfaces with hooks.",
 			float64(guarded)),
 		observe.One(observe.Gauge, "weir_problems", "Problems that weir status shows.",

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/adopt"
-	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/claim"
 	"github.com/weirnet/weir/agent/engines"
 	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
@@ -41,7 +41,8 @@ type Node struct {
 	config  Config
 	log     *slog.Logger
 	engine  *engines.Pair
-	book    *rulebook
+	rules   *rules.Book
+	explain rules.Explainer
 	links   *links
 	pods    atomic.Pointer[pods] // nil: this node has no pods, or not yet
 	peers   *peers
@@ -57,8 +58,6 @@ type Node struct {
 	endTrying func()
 	// unlockPins releases the claim on the pins' directory.
 	unlockPins func()
-	loads      atomic.Uint64             // rule sets put in force
-	zeroed     atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
 	// read by the loop: a send that succeeds proves that it turns
 	pulse  chan struct{}
 	behind bool // the last follow failed; used by the loop alone
@@ -108,9 +107,16 @@ func Run(ctx context.Context, c Config) (err error) {
 	n.engine = engines.New(guard)
 	defer func() { err = errors.Join(err, n.engine.Close()) }()
 
+	n.rules = rules.New(rules.Config{Settings: c.Settings.Rules, File: c.Rules,
+		Default: c.Paths.Rules(), Saved: c.Paths.Saved(),
+		// what an earlier agent left in force guards better than any lock-down
+		LockDown: c.Boot && !kernel.Guards(c.Paths.Pins()), Engine: n.engine,
+		Prepare: n.setRoutes, Loaded: n.loaded, Log: n.log, Problems: &n.problems})
+	n.explain = rules.Explainer{Book: n.rules, Options: c.Settings.Engine,
+		Interfaces: n.links.Interfaces, Labels: n.labels, States: n.engine.States}
 	n.observer = watch.New(watch.Config{Settings: c.Settings.Watch, Dir: c.Paths.eventsDir(),
 		Log: n.log, Problems: &n.problems, Retry: &n.retry, Engine: n.engine, Links: n.links,
-		Rules: rulesView{n}, Pods: podsView{n},
+		Rules: n.rules, Pods: podsView{n},
 		Metrics: []func() ([]observe.Metric, error){n.peers.metrics, n.nodeMetrics}})
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -122,7 +128,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err := n.begin(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, n.book.close()) }()
+	defer func() { err = errors.Join(err, n.rules.Close()) }()
 	stop := n.observer.Begin(ctx)
 	defer func() { err = errors.Join(err, stop()) }()
 	n.peers.begin()
@@ -160,7 +166,6 @@ func (n *Node) claim() (claim.Claims, error) {
 // loaded runs after each change of the rules in force. Rules that deny by default after none that
 // did would cut off what is open.
 func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
-	n.loads.Add(1)
 	if !new.Strict || old != nil && old.Strict {
 		return
 	}
@@ -168,7 +173,7 @@ func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
 		return
 	}
 	count, err := adopt.Connections(new, func() (*soft.Engine, error) {
-		return n.questions(new, set, n.links.Interfaces())
+		return n.explain.Engine(new, set)
 	}, n.engine.Adopt)
 	if t := n.peers.tunnel.Load(); t != nil {
 		err = errors.Join(err, t.adopt(new))
@@ -215,7 +220,7 @@ func (n *Node) serve(ctx context.Context) (err error) {
 
 func (n *Node) loop(ctx context.Context, served <-chan error) error {
 	dog := watch.Watchdog{Pulse: n.pulse,
-		Locks: []func(){n.book.Lock, n.lock, func() { n.engine.Attached() }},
+		Locks: []func(){n.rules.Ping, n.lock, func() { n.engine.Attached() }},
 		Slow: []*watch.Slow{{Lock: n.peers.Lock, Progress: n.peers.set.Load},
 			{Lock: n.lockPods}}}
 	dog.Begin(ctx)
@@ -298,21 +303,6 @@ func (n *Node) readyLine() string {
 	}
 	return line
 }
-
-// rulesView is what the observer knows of the rules.
-type rulesView struct{ *Node }
-
-func (v rulesView) Names() *rule.Names { return v.book.Names() }
-
-func (v rulesView) Member(table string, a netip.Addr) (uint32, bool) {
-	return v.book.Member(table, a)
-}
-
-func (v rulesView) TableOf(a netip.Addr) string { return v.book.TableOf(a) }
-
-func (v rulesView) Text(index int, number uint16) string { return v.book.Text(index, number) }
-
-func (v rulesView) List() (api.Rules, error) { return v.rules() }
 
 // podsView is what the observer knows of the pods.
 type podsView struct{ *Node }

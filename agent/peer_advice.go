@@ -44,7 +44,7 @@ func (n *Node) advice(p overlay.Peer) string {
 		out := fmt.Sprintf("out via %s udp %s -> %s", via, from, to)
 		in := fmt.Sprintf("in via %s udp %s -> %s", via, to, from)
 		for _, packet := range []string{out, in} {
-			if a, err := n.why(api.Why{Packet: packet}); err == nil && !a.Passed {
+			if a, err := n.explain.Why(api.Why{Packet: packet}); err == nil && !a.Passed {
 				return fmt.Sprintf("rule %d refuses the encrypted packets (%s); let them pass:\n"+
 					"  weir fw add allow udp from me %d to %s %d out\n"+
 					"  weir fw add allow udp from %s %d to me %d in", a.Rule, packet, from.Port(),

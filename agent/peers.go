@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/overlay"
 	"github.com/weirnet/weir/rule"
@@ -289,7 +290,7 @@ func (p *peers) openLocked() error {
 	if err != nil {
 		return err
 	}
-	p.node.book.view(func(_ ruleState, program *rule.Program) { err = t.adopt(program) })
+	p.node.rules.View(func(_ rules.Version, program *rule.Program) { err = t.adopt(program) })
 	if err == nil && p.unread == nil {
 		err = p.saveLocked(p.recorded) // down needs the name of the interface
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -262,4 +263,17 @@ func (p *pods) byAddress() map[netip.Addr]string {
 		}
 	}
 	return names
+}
+
+// tables lists the tables of labels.
+func (p *pods) tables() (all []api.Table) {
+	tables := p.labels.all()
+	for _, name := range slices.Sorted(maps.Keys(tables)) {
+		t := api.Table{Name: name, Label: true, Entries: []api.TableEntry{}}
+		for _, e := range tables[name] {
+			t.Entries = append(t.Entries, api.TableEntry{Prefix: e.Prefix.String()})
+		}
+		all = append(all, t)
+	}
+	return all
 }

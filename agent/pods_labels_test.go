@@ -60,7 +60,7 @@ func (s *shelf) DeleteTable(name string, p netip.Prefix) error {
 }
 
 func (s *shelf) members(table string) string {
-	return fmt.Sprint(slices.SortedFunc(maps.Keys(s.tables[table]), comparePrefixes))
+	return fmt.Sprint(slices.SortedFunc(maps.Keys(s.tables[table]), netip.Prefix.Compare))
 }
 
 func labelled(key, addr string, labels ...string) pod.Pod {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
+	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
 )
@@ -25,8 +26,8 @@ type Settings struct {
 	Watch watch.Settings
 	// LogJSON makes the agent's own log JSON lines.
 	LogJSON bool
-	// SSH reports whether ssh is let in while the host is locked down for want of rules.
-	SSH SSH
+	// Rules configures what the rules are when none can be used.
+	Rules rules.Settings
 	// Pods configures the network of containers.
 	Pods PodSettings
 	// Overlay is the tunnel to other nodes.
@@ -36,20 +37,18 @@ type Settings struct {
 // DefaultSettings guard every interface but the loopback.
 func DefaultSettings() Settings {
 	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions(),
-		Watch: watch.DefaultSettings(), SSH: SSHAsRules,
+		Watch: watch.DefaultSettings(), Rules: rules.DefaultSettings(),
 		Pods: PodSettings{MTU: 1500, Masquerade: true}, Overlay: defaultOverlay()}
 }
 
 // settingsFile is weir.toml as it is written. Pointers are nil for what was not set.
 type settingsFile struct {
-	Interfaces []string `toml:"interfaces"`
-	Essential  *bool    `toml:"essential"`
-	Log        string   `toml:"log"`
-	LockDown   struct {
-		SSH string `toml:"ssh"`
-	} `toml:"lock_down"`
-	Observe watch.File `toml:"observe"`
-	States  struct {
+	Interfaces []string   `toml:"interfaces"`
+	Essential  *bool      `toml:"essential"`
+	Log        string     `toml:"log"`
+	LockDown   rules.File `toml:"lock_down"`
+	Observe    watch.File `toml:"observe"`
+	States     struct {
 		Max             *int  `toml:"max"`
 		HalfOpen        *int  `toml:"half_open"`
 		PerSource       *int  `toml:"per_source"`
@@ -181,12 +180,8 @@ func (f settingsFile) settings() (Settings, error) {
 	default:
 		return s, fmt.Errorf(`log: %q is neither "text" nor "json"`, f.Log)
 	}
-	switch ssh := SSH(f.LockDown.SSH); ssh {
-	case "":
-	case SSHAsRules, SSHAlways, SSHNever:
-		s.SSH = ssh
-	default:
-		return s, fmt.Errorf(`lock_down.ssh: %q is none of "rules", "always" and "never"`, ssh)
+	if err := f.LockDown.Apply(&s.Rules); err != nil {
+		return s, err
 	}
 	if err := f.Observe.Apply(&s.Watch); err != nil {
 		return s, err

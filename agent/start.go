@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
-	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/pod"
@@ -25,17 +23,10 @@ func (n *Node) begin(ctx context.Context) error {
 	if err := sweepState(n.config.Paths); err != nil {
 		n.problems.Add("files left by a crash cannot be removed: "+err.Error(), "")
 	}
-	names := rulefile.SystemNames()
-	saved := &savedRules{path: n.config.Paths.Saved(), names: names}
-	first, err := n.firstRules(saved)
+	first, err := n.rules.First()
 	if err != nil {
 		return err
 	}
-	n.book = &rulebook{engine: n.engine, store: saved, names: names, prepare: n.setRoutes,
-		loaded: n.loaded,
-		failed: func(err error) {
-			n.problems.Add(err.Error(), "")
-		}, saved: func() { n.problems.Solved(aboutSaving) }}
 	n.left = leftLabels{engine: n.engine}
 	labels := n.nameRecordedPods()
 	for table, members := range labels {
@@ -46,12 +37,10 @@ func (n *Node) begin(ctx context.Context) error {
 	if err := n.engine.SetInterfaces(n.links.Interfaces()); err != nil {
 		return fmt.Errorf("set the interfaces: %w", err)
 	}
-	n.denied = n.engine.TakenOver() && first.denied
-	unsaved, err := n.book.begin(first.ruleState, !first.unsaved)
-	if err != nil {
-		return fmt.Errorf("enforce %s: %w", first.source, err)
+	n.denied = n.engine.TakenOver() && first.Denied
+	if err := n.rules.Begin(first); err != nil {
+		return err
 	}
-	n.unsaved(unsaved)
 
 	pods := func() {
 		n.retry.Until(ctx, "the pods cannot be taken over", "weir doctor",
@@ -75,30 +64,6 @@ func (n *Node) begin(ctx context.Context) error {
 		pods()
 	}
 	return nil
-}
-
-// firstRules chooses the rules to start with.
-func (n *Node) firstRules(saved *savedRules) (firstRules, error) {
-	file, needed := n.config.Rules, true
-	if file == "" {
-		file, needed = n.config.Paths.Rules(), false
-	}
-	first, err := saved.first(file, needed)
-	if err != nil {
-		return n.lockDown(saved, file, err)
-	}
-	if first.problem != nil {
-		n.problems.Add("the rule file has mistakes; the rules of the last change are in force: "+
-			first.problem.Error(), "weir fw check "+file)
-	}
-	if first.aside {
-		n.log.Info("the rule file was edited: it is in force, the saved rules were set aside",
-			"aside", saved.path+".old")
-	}
-	if first.damage != nil {
-		n.problems.Put(*first.damage)
-	}
-	return first, nil
 }
 
 // nameRecordedPods gives the interfaces of pods of an earlier run the names that rules know them
@@ -171,19 +136,4 @@ func (n *Node) logNewInterfaces(before []uint32) {
 				"packets", "interface", i.Name)
 		}
 	}
-}
-
-// aboutSaving is the subject of the problem that the rules in force are not the saved ones.
-const aboutSaving = "saving the rules"
-
-// unsaved records that the first rules could not be saved, and retries for as long as the node
-// runs.
-func (n *Node) unsaved(err error) {
-	if err == nil {
-		n.problems.Solved(aboutSaving)
-		return
-	}
-	n.problems.Set(aboutSaving, "the rules in force cannot be saved: "+err.Error(),
-		"free space on the disk; it is tried again")
-	time.AfterFunc(retryEvery, func() { n.unsaved(n.book.saveAgain()) })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/agent/rulefile"
+	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/nl"
@@ -135,9 +136,9 @@ func (n *Node) tunnelKey() (overlay.Key, error) {
 
 // joinEngine gives a new engine all that the other one got, and registers it for all later changes.
 func (n *Node) joinEngine(e *soft.Engine) (err error) {
-	n.book.view(func(r ruleState, p *rule.Program) {
-		for name := range r.set.Tables {
-			err = errors.Join(err, e.SetTable(name, rulefile.Entries(r.set.Tables[name])))
+	n.rules.View(func(r rules.Version, p *rule.Program) {
+		for name := range r.Set.Tables {
+			err = errors.Join(err, e.SetTable(name, rulefile.Entries(r.Set.Tables[name])))
 		}
 		if n.pods.Load() != nil {
 			n.pods.Load().labels.mu.Lock() // a pod that comes now reaches both engines

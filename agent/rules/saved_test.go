@@ -1,4 +1,4 @@
-package agent
+package rules
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ func ruleset(t *testing.T, text string) *rule.Ruleset {
 
 func TestSavedRulesComeBack(t *testing.T) {
 	s := &savedRules{path: filepath.Join(t.TempDir(), "deep", "rules.saved"), file: "0123"}
-	r := ruleState{strict: true, source: "/etc/\"odd\"\nname", set: ruleset(t, `
+	r := Version{Strict: true, Source: "/etc/\"odd\"\nname", Set: ruleset(t, `
 table web add 10.0.0.0/8 7 fd00::/64
 table empty create
 add 100 set 3 allow tcp from table(web,7) to me 80 setup keep-state :web // the "site"
@@ -36,18 +36,18 @@ set disable 3
 	if err != nil {
 		t.Fatal(err)
 	}
-	if file != "0123" || got.strict != r.strict || got.source != r.source {
-		t.Errorf("got file %q strict %v source %q", file, got.strict, got.source)
+	if file != "0123" || got.Strict != r.Strict || got.Source != r.Source {
+		t.Errorf("got file %q strict %v source %q", file, got.Strict, got.Source)
 	}
 	if a, b := string(s.format(got)), string(s.format(r)); a != b {
 		t.Errorf("got\n%s\nwant\n%s", a, b)
 	}
-	r.strict = false
+	r.Strict = false
 	if err := s.save(r); err != nil {
 		t.Fatal(err)
 	}
-	if got, _, err := s.read(); err != nil || got.strict {
-		t.Errorf("strict %v, %v", got.strict, err)
+	if got, _, err := s.read(); err != nil || got.Strict {
+		t.Errorf("strict %v, %v", got.Strict, err)
 	}
 	left, err := os.ReadDir(filepath.Dir(s.path))
 	if err != nil || len(left) != 1 {
@@ -86,12 +86,13 @@ func TestFirstRules(t *testing.T) {
 		{name: "nothing"},
 		{name: "file alone", file: file, number: 1, strict: true},
 		{name: "saved alone", saved: noFile, number: 9},
-		{name: "unchanged file", file: file, saved: version([]byte(file)), number: 9},
-		{name: "edited file", file: edited, saved: version([]byte(file)), number: 2, strict: true,
-			aside: true},
+		{name: "unchanged file", file: file, saved: fileVersion([]byte(file)), number: 9},
+		{name: "edited file", file: edited, saved: fileVersion([]byte(file)), number: 2,
+			strict: true,
+			aside:  true},
 		{name: "file is new", file: file, saved: noFile, number: 1, strict: true, aside: true},
-		{name: "file removed", saved: version([]byte(file)), number: 9},
-		{name: "broken file, saved", file: broken, saved: version([]byte(file)), number: 9,
+		{name: "file removed", saved: fileVersion([]byte(file)), number: 9},
+		{name: "broken file, saved", file: broken, saved: fileVersion([]byte(file)), number: 9,
 			problem: true},
 		{name: "broken file alone", file: broken, err: true},
 	} {
@@ -105,7 +106,7 @@ func TestFirstRules(t *testing.T) {
 		}
 		if c.saved != "" {
 			s.file = c.saved
-			if err := s.save(ruleState{set: ruleset(t, changed), source: "saved"}); err != nil {
+			if err := s.save(Version{Set: ruleset(t, changed), Source: "saved"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -118,12 +119,12 @@ func TestFirstRules(t *testing.T) {
 			continue
 		}
 		var number uint16
-		if len(got.set.Rules) > 0 {
-			number = got.set.Rules[0].Number
+		if len(got.Set.Rules) > 0 {
+			number = got.Set.Rules[0].Number
 		}
-		if number != c.number || got.strict != c.strict || got.aside != c.aside ||
+		if number != c.number || got.Strict != c.strict || got.aside != c.aside ||
 			(got.problem != nil) != c.problem {
-			t.Errorf("%s: rule %d, strict %v, aside %v, problem %v", c.name, number, got.strict,
+			t.Errorf("%s: rule %d, strict %v, aside %v, problem %v", c.name, number, got.Strict,
 				got.aside, got.problem)
 		}
 		if _, err := os.Stat(s.path + ".old"); (err == nil) != c.aside {
@@ -133,7 +134,7 @@ func TestFirstRules(t *testing.T) {
 			continue
 		}
 		// What is saved from now on descends from the file as it is.
-		if err := s.save(got.ruleState); err != nil {
+		if err := s.save(got.Version); err != nil {
 			t.Fatal(err)
 		}
 		if again, err := s.first(rules, false); err != nil || again.aside || again.problem != nil {

@@ -1,7 +1,8 @@
-package agent
+package rules
 
 import (
 	"errors"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/packet"
@@ -34,7 +36,7 @@ func (e *stubborn) AddTable(name string, m firewall.TableEntry) error {
 func TestRulebookAddsMembersAllOrNone(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from table(bad) to any", "table bad add 192.0.2.9 7")
-	b.engine = &stubborn{e, netip.MustParsePrefix("10.0.0.9/32")}
+	b.config.Engine = &stubborn{e, netip.MustParsePrefix("10.0.0.9/32")}
 	for _, line := range []string{"table bad add 192.0.2.1 192.0.2.9 8 10.0.0.9",
 		"table other add 192.0.2.1 10.0.0.9"} {
 		if _, err := b.do(line); err == nil || !strings.Contains(err.Error(), "no memory") {
@@ -44,9 +46,9 @@ func TestRulebookAddsMembersAllOrNone(t *testing.T) {
 	if !passes(e, 80) {
 		t.Error("the engine has a member of a command that failed")
 	}
-	if _, there := b.rules.set.Tables["other"]; there || len(b.rules.set.Tables["bad"]) != 1 ||
-		b.rules.set.Tables["bad"][netip.MustParsePrefix("192.0.2.9/32")] != 7 {
-		t.Errorf("the rules have %v", b.rules.set.Tables)
+	if _, there := b.rules.Set.Tables["other"]; there || len(b.rules.Set.Tables["bad"]) != 1 ||
+		b.rules.Set.Tables["bad"][netip.MustParsePrefix("192.0.2.9/32")] != 7 {
+		t.Errorf("the rules have %v", b.rules.Set.Tables)
 	}
 	must(t, b, "table bad add 192.0.2.1")
 	if passes(e, 80) {
@@ -55,21 +57,25 @@ func TestRulebookAddsMembersAllOrNone(t *testing.T) {
 }
 
 // newBook returns a rulebook over a user-space engine that starts without rules.
-func newBook(t *testing.T) (*rulebook, *soft.Engine) {
+func newBook(t *testing.T) (*Book, *soft.Engine) {
 	t.Helper()
 	e, err := soft.New(soft.Options{Options: firewall.DefaultOptions()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &rulebook{engine: e, store: &savedRules{path: filepath.Join(t.TempDir(), "state",
-		"rules.saved"), file: noFile},
-		prepare: func(*rule.Program) error { return nil }, failed: func(err error) { t.Error(err) }}
-	if unsaved, err := b.begin(ruleState{set: new(rule.Ruleset), source: "none"},
+	b := &Book{store: &savedRules{path: filepath.Join(t.TempDir(), "state", "rules.saved"),
+		file: noFile}, config: Config{Engine: e,
+		Prepare: func(*rule.Program) error { return nil }, Log: slog.New(slog.DiscardHandler),
+		Problems: &problem.List{Log: slog.New(slog.DiscardHandler)}}}
+	if unsaved, err := b.begin(Version{Set: new(rule.Ruleset), Source: "none"},
 		true); err != nil || unsaved != nil {
 		t.Fatal(err, unsaved)
 	}
 	t.Cleanup(func() {
-		if err := b.close(); err != nil {
+		if p := b.config.Problems.All(); len(p) > 0 {
+			t.Errorf("problems: %+v", p)
+		}
+		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -83,7 +89,7 @@ func passes(e *soft.Engine, port uint16) bool {
 		netip.AddrPortFrom(netip.MustParseAddr("192.0.2.2"), port)).Verdict.Pass
 }
 
-func must(t *testing.T, b *rulebook, lines ...string) {
+func must(t *testing.T, b *Book, lines ...string) {
 	t.Helper()
 	for _, l := range lines {
 		if _, err := b.do(l); err != nil {
@@ -92,7 +98,7 @@ func must(t *testing.T, b *rulebook, lines ...string) {
 	}
 }
 
-func savedText(t *testing.T, b *rulebook) string {
+func savedText(t *testing.T, b *Book) string {
 	t.Helper()
 	text, err := os.ReadFile(b.store.path)
 	if err != nil {
@@ -131,7 +137,7 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 		if passes(e, 80) {
 			t.Errorf("%s: the engine has other verdicts", what)
 		}
-		want := string(b.store.format(ruleState{set: b.rules.set, source: "none"}))
+		want := string(b.store.format(Version{Set: b.rules.Set, Source: "none"}))
 		now := string(b.store.format(b.rules))
 		if now != want || !strings.Contains(now, "table(bad)") {
 			t.Errorf("%s: the rules are\n%s", what, now)
@@ -163,8 +169,8 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 		!strings.Contains(err.Error(), "nothing was changed") {
 		t.Errorf("a change that cannot be saved: %v", err)
 	}
-	if err := b.load(ruleState{set: ruleset(t,
-		"table bad add 10.0.0.1\nadd 5 allow ip from any to any"), strict: true, source: "x"},
+	if err := b.load(Version{Set: ruleset(t,
+		"table bad add 10.0.0.1\nadd 5 allow ip from any to any"), Strict: true, Source: "x"},
 		0); err == nil {
 		t.Error("a load that cannot be saved is not an error")
 	}
@@ -176,11 +182,11 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 	}
 	unchanged("a file that cannot be written")
 	// The preparation of the engine fails.
-	b.prepare = func(*rule.Program) error { return errors.New("no routes") }
+	b.config.Prepare = func(*rule.Program) error { return errors.New("no routes") }
 	if _, err := b.do("delete 10"); err == nil {
 		t.Error("a change whose preparation fails is not an error")
 	}
-	b.prepare = func(*rule.Program) error { return nil }
+	b.config.Prepare = func(*rule.Program) error { return nil }
 	unchanged("a preparation that fails")
 }
 
@@ -188,8 +194,8 @@ func TestRulebookTrial(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from any to any 81", "table x add 192.0.2.0/24")
 	before := savedText(t, b)
-	trial := ruleState{set: ruleset(t,
-		"table x add 10.0.0.1\nadd 5 allow tcp from any to any 81\n"), strict: true, source: "new"}
+	trial := Version{Set: ruleset(t,
+		"table x add 10.0.0.1\nadd 5 allow tcp from any to any 81\n"), Strict: true, Source: "new"}
 	if err := b.load(trial, 3*time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +209,7 @@ func TestRulebookTrial(t *testing.T) {
 			t.Errorf("a change during the trial: %v", err)
 		}
 	}
-	if name, left, on := b.trialLeft(); name != "new" || left <= 0 || !on {
+	if name, left, on := b.TrialLeft(); name != "new" || left <= 0 || !on {
 		t.Errorf("trial %q, %v, %v", name, left, on)
 	}
 	if now := savedText(t, b); now != before {
@@ -219,7 +225,7 @@ func TestRulebookTrial(t *testing.T) {
 	if err := b.confirm(); !errors.Is(err, errNoTrial) {
 		t.Errorf("confirm afterwards: %v", err)
 	}
-	if members := b.rules.set.Tables["x"]; len(members) != 1 {
+	if members := b.rules.Set.Tables["x"]; len(members) != 1 {
 		t.Errorf("the table before did not come back: %v", members)
 	}
 
@@ -234,11 +240,11 @@ func TestRulebookTrial(t *testing.T) {
 	}
 
 	// The agent stops in the middle of a trial.
-	if err := b.load(ruleState{set: ruleset(t, "add 6 deny ip from any to any"), strict: true},
+	if err := b.load(Version{Set: ruleset(t, "add 6 deny ip from any to any"), Strict: true},
 		time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.close(); err != nil {
+	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if !passes(e, 81) {
@@ -266,7 +272,7 @@ func TestRulebookSerializesChanges(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := len(b.rules.set.Rules); n != 80 {
+	if n := len(b.rules.Set.Rules); n != 80 {
 		t.Errorf("%d rules", n)
 	}
 	if n := strings.Count(savedText(t, b), "\nadd "); n != 80 {
@@ -293,11 +299,11 @@ func (e *late) Replace(p *rule.Program, tables map[string][]firewall.TableEntry)
 func TestRulebookTakesRulesAndTablesBack(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from table(bad) to any 80", "table bad add 192.0.2.1")
-	b.engine = &late{e, 1}
+	b.config.Engine = &late{e, 1}
 	if _, err := b.do("table bad flush"); err == nil || passes(e, 80) {
 		t.Errorf("%v; passes: %v", err, passes(e, 80))
 	}
-	if n := len(b.rules.set.Tables["bad"]); n != 1 {
+	if n := len(b.rules.Set.Tables["bad"]); n != 1 {
 		t.Errorf("the book has %d members", n)
 	}
 	if _, err := b.do("table bad flush"); err != nil || !passes(e, 80) {

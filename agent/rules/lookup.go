@@ -1,4 +1,4 @@
-package agent
+package rules
 
 import (
 	"net/netip"
@@ -8,20 +8,20 @@ import (
 )
 
 // Names are the host's names that rules may have.
-func (b *rulebook) Names() *rule.Names { return b.names }
+func (b *Book) Names() *rule.Names { return b.names }
 
 // Member returns the value of an address in a table.
-func (b *rulebook) Member(table string, a netip.Addr) (value uint32, found bool) {
-	b.view(func(r ruleState, _ *rule.Program) {
-		value, found = rulefile.Member(r.set.Tables[table], a)
+func (b *Book) Member(table string, a netip.Addr) (value uint32, found bool) {
+	b.View(func(r Version, _ *rule.Program) {
+		value, found = rulefile.Member(r.Set.Tables[table], a)
 	})
 	return value, found
 }
 
 // TableOf returns the first table, by name, that has an address; "" if none has.
-func (b *rulebook) TableOf(a netip.Addr) (name string) {
-	b.view(func(r ruleState, _ *rule.Program) {
-		for table, members := range r.set.Tables {
+func (b *Book) TableOf(a netip.Addr) (name string) {
+	b.View(func(r Version, _ *rule.Program) {
+		for table, members := range r.Set.Tables {
 			if _, found := rulefile.Member(members, a); found && (name == "" || table < name) {
 				name = table
 			}
@@ -31,8 +31,8 @@ func (b *rulebook) TableOf(a netip.Addr) (name string) {
 }
 
 // Text returns the text of the rule at an index, if it has that number.
-func (b *rulebook) Text(index int, number uint16) (text string) {
-	b.view(func(_ ruleState, p *rule.Program) {
+func (b *Book) Text(index int, number uint16) (text string) {
+	b.View(func(_ Version, p *rule.Program) {
 		if number != 0 && index < len(p.Rules) && p.Rules[index].Number == number {
 			text = p.Texts[index]
 		}

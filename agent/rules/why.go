@@ -1,7 +1,8 @@
-package agent
+package rules
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"time"
 
@@ -15,21 +16,30 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// why explains what the node would do with a packet: with its rules, tables, interfaces, routes and
+// Explainer explains verdicts of the rules in force.
+type Explainer struct {
+	Book       *Book
+	Options    firewall.Options // of the engines
+	Interfaces func() []firewall.Interface
+	Labels     func() map[string][]firewall.TableEntry // the tables of labels
+	States     func() iter.Seq2[firewall.State, error]
+}
+
+// Why explains what the node would do with a packet: with its rules, tables, interfaces, routes and
 // states.
-func (n *Node) why(r api.Why) (a api.Explanation, err error) {
+func (x *Explainer) Why(r api.Why) (a api.Explanation, err error) {
 	q, err := offline.ParseQuestion(r.Packet)
 	if err != nil {
 		return a, err
 	}
-	state, err := n.stateOf(q.Packet)
+	state, err := x.stateOf(q.Packet)
 	if err != nil {
 		return a, err
 	}
-	ifs := n.links.Interfaces()
-	n.book.view(func(r ruleState, p *rule.Program) {
+	ifs := x.Interfaces()
+	x.Book.View(func(r Version, p *rule.Program) {
 		var e *soft.Engine
-		if e, err = n.questions(p, r.set, ifs); err != nil {
+		if e, err = x.engine(p, r.Set, ifs); err != nil {
 			return
 		}
 		defer e.Close()
@@ -41,32 +51,32 @@ func (n *Node) why(r api.Why) (a api.Explanation, err error) {
 	return a, err
 }
 
-// questions makes a user-space engine that knows what the node knows, to ask it about rules.
-func (n *Node) questions(p *rule.Program, set *rule.Ruleset,
-	ifs []firewall.Interface) (*soft.Engine, error) {
+// Engine makes a user-space engine that runs these rules and knows what the node knows, to ask it
+// about them.
+func (x *Explainer) Engine(p *rule.Program, set *rule.Ruleset) (*soft.Engine, error) {
+	return x.engine(p, set, x.Interfaces())
+}
+
+func (x *Explainer) engine(p *rule.Program, set *rule.Ruleset, ifs []firewall.Interface) (
+	*soft.Engine, error) {
 	routes, err := routes.List()
 	if err != nil {
 		return nil, err
 	}
-	e, err := offline.Engine(offline.Small(n.config.Settings.Engine), p, set, ifs, routes)
-	if err != nil || n.pods.Load() == nil {
+	e, err := offline.Engine(offline.Small(x.Options), p, set, ifs, routes)
+	if err != nil {
 		return e, err
 	}
-	return e, n.pods.Load().setLabelTables(e)
-}
-
-// setLabelTables passes the tables of labels to an engine.
-func (p *pods) setLabelTables(e *soft.Engine) error {
-	for table, members := range p.labels.all() {
+	for table, members := range x.Labels() {
 		if err := e.SetTable(table, members); err != nil {
-			return err
+			return e, err
 		}
 	}
-	return nil
+	return e, nil
 }
 
 // stateOf finds the live state that a packet belongs to; nil if there is none.
-func (n *Node) stateOf(p packet.Packet) (*firewall.State, error) {
+func (x *Explainer) stateOf(p packet.Packet) (*firewall.State, error) {
 	src, dst := netip.AddrPortFrom(p.Src(), p.SrcPort()), netip.AddrPortFrom(p.Dst(), p.DstPort())
 	query, answer := p.ICMPQueryType()
 	if query != 0 {
@@ -75,7 +85,7 @@ func (n *Node) stateOf(p packet.Packet) (*firewall.State, error) {
 	if answer { // the sender of the query created the state
 		src, dst = dst, src
 	}
-	for s, err := range n.engine.States() {
+	for s, err := range x.States() {
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package agent
+package rules
 
 import (
 	"errors"
@@ -13,10 +13,10 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// firstRules are the rules that a node starts with.
-type firstRules struct {
-	ruleState
-	denied  bool             // the saved rules, which the last agent enforced, denied by default
+// First are the rules that a node starts with.
+type First struct {
+	Version
+	Denied  bool             // the saved rules, which the last agent enforced, denied by default
 	aside   bool             // saved rules are set aside: the rule file was edited since
 	unsaved bool             // they are not to be saved
 	problem error            // the rule file cannot be used; the saved rules are in force instead
@@ -31,41 +31,41 @@ type firstRules struct {
 //
 // Saved rules that are damaged, or of a later version, are never overwritten: they are kept under
 // another name. Without a rule file to take instead, errUnusable is returned.
-func (s *savedRules) first(rules string, needed bool) (firstRules, error) {
+func (s *savedRules) first(rules string, needed bool) (First, error) {
 	text, err := os.ReadFile(rules)
 	given := err == nil
 	if err != nil && (needed || !errors.Is(err, fs.ErrNotExist)) {
-		return firstRules{}, err
+		return First{}, err
 	}
 	now := noFile
 	if given {
-		now = version(text)
+		now = fileVersion(text)
 	}
 	s.setBase(now)
 	saved, base, err := s.read()
 	kept := err == nil
-	var r firstRules
+	var r First
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		if r.damage = s.keepAside(err, rules); !given {
-			return firstRules{}, errUnusable{err, s.path, rules}
+			return First{}, errUnusable{err, s.path, rules}
 		}
 	}
 	if kept && (!given || base == now) {
-		return firstRules{ruleState: saved, denied: saved.strict, damage: s.tornAside()}, nil
+		return First{Version: saved, Denied: saved.Strict, damage: s.tornAside()}, nil
 	}
 	if !given {
-		return firstRules{ruleState: ruleState{set: new(rule.Ruleset), source: "none"}}, nil
+		return First{Version: Version{Set: new(rule.Ruleset), Source: "none"}}, nil
 	}
 	set, _, err := rulefile.Parse(rules, string(text), s.names)
 	if err != nil && kept {
 		s.setBase(base)
-		return firstRules{ruleState: saved, denied: saved.strict, problem: err}, nil
+		return First{Version: saved, Denied: saved.Strict, problem: err}, nil
 	}
 	if err != nil {
-		return firstRules{}, err
+		return First{}, err
 	}
-	r.ruleState = ruleState{set: set, strict: true, source: rules}
-	r.denied, r.aside = saved.strict, kept
+	r.Version = Version{Set: set, Strict: true, Source: rules}
+	r.Denied, r.aside = saved.Strict, kept
 	if kept {
 		s.retireBy(s.keepOld)
 	}
@@ -133,7 +133,7 @@ func (s *savedRules) keepOld() error {
 			return nil
 		}
 	}
-	if err := removeFile(old); err != nil {
+	if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return os.Link(s.path, old)

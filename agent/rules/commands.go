@@ -1,4 +1,4 @@
-package agent
+package rules
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 
 // do executes one command in ipfw's grammar. The message is for people: the rule that was added,
 // with its number.
-func (b *rulebook) do(line string) (message string, err error) {
+func (b *Book) do(line string) (message string, err error) {
 	c, err := rule.ParseLine(line, b.names)
 	if err != nil {
 		return "", err
@@ -57,13 +57,13 @@ func listing(r *rule.Rule) string { return fmt.Sprintf("%05d %s", r.Number, r.Te
 
 // zero sets counters to 0: of all rules, or of those whose numbers follow. The parser has checked
 // the numbers.
-func (b *rulebook) zero(line string) error {
+func (b *Book) zero(line string) error {
 	words := strings.Fields(line)
 	if len(words) == 0 || words[0] != "zero" {
 		return errors.New("nothing to do")
 	}
 	if len(words) == 1 {
-		return b.engine.Zero(0)
+		return b.config.Engine.Zero(0)
 	}
 	var numbers []uint16
 	for _, w := range words[1:] {
@@ -76,12 +76,12 @@ func (b *rulebook) zero(line string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, n := range numbers {
-		if n != rule.DefaultNumber && !hasRule(b.rules.set, n) {
+		if n != rule.DefaultNumber && !hasRule(b.rules.Set, n) {
 			return fmt.Errorf("there is no rule %d", n)
 		}
 	}
 	for _, n := range numbers {
-		if err := b.engine.Zero(n); err != nil {
+		if err := b.config.Engine.Zero(n); err != nil {
 			return err
 		}
 	}

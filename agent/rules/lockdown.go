@@ -1,14 +1,11 @@
-package agent
+package rules
 
 import (
 	"errors"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/weirnet/weir/agent/problem"
-	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -40,33 +37,34 @@ const (
 // lockDown returns the lock-down rules when there are rules but none that can be used. What an
 // earlier agent left in force guards better than any lock-down; then the start is refused, as it is
 // when the agent was not started for a boot.
-func (n *Node) lockDown(saved *savedRules, file string, why error) (firstRules, error) {
-	if !n.config.Boot || kernel.Guards(n.config.Paths.Pins()) {
-		return firstRules{}, why
+func (b *Book) lockDown(file string, why error) (First, error) {
+	if !b.config.LockDown {
+		return First{}, why
 	}
-	set, err := rule.ParseFile("lock-down", lockDownRules, saved.names)
+	set, err := rule.ParseFile("lock-down", lockDownRules, b.names)
 	if err != nil {
-		return firstRules{}, errors.Join(why, err)
+		return First{}, errors.Join(why, err)
 	}
-	switch n.config.Settings.SSH {
+	switch b.config.Settings.SSH {
 	case SSHAlways:
 		c, err := rule.ParseLine("add 100 allow tcp from any to me 22 in setup keep-state",
-			saved.names)
+			b.names)
 		if err := errors.Join(err, c.Apply(set)); err != nil {
-			return firstRules{}, errors.Join(why, err)
+			return First{}, errors.Join(why, err)
 		}
 	case SSHAsRules:
-		for _, path := range []string{saved.path, saved.path + ".old", file} {
-			if keepSSH(set, path, saved.names) {
+		for _, path := range []string{b.store.path, b.store.path + ".old", file} {
+			if keepSSH(set, path, b.names) {
 				break
 			}
 		}
 	}
-	n.problems.Set(aboutLockDown, "the host is locked down, since its rules cannot be used: "+
-		why.Error(),
+	b.config.Problems.Set(aboutLockDown,
+		"the host is locked down, since its rules cannot be used: "+
+			why.Error(),
 		problem.Hint(why, "put them right, weir fw check "+file+", and load them: weir fw load "+
 			file))
-	return firstRules{ruleState: ruleState{set: set, strict: true, source: "lock-down"},
+	return First{Version: Version{Set: set, Strict: true, Source: "lock-down"},
 		unsaved: true}, nil
 }
 
@@ -121,23 +119,4 @@ func forSSH(r *rule.Rule) (*rule.Rule, bool) {
 		}
 	}
 	return nil, false
-}
-
-// LastResort closes the host when an agent cannot start at all and nothing that an earlier one left
-// guards it: a stateless program lets in only answers to the host, and ssh. It ends when the hooks
-// of an agent are in place. Where no rules were ever given it does nothing.
-func LastResort(p Paths, rules string, s Settings) (closed []string, err error) {
-	if kernel.Guards(p.Pins()) || rules == "" && !given(p) {
-		return nil, nil
-	}
-	return kernel.CloseAll(s.guards, s.SSH != SSHNever)
-}
-
-// given reports whether there are, or were, rules.
-func given(p Paths) bool {
-	if _, err := os.Lstat(p.Rules()); !errors.Is(err, fs.ErrNotExist) {
-		return true
-	}
-	saved, err := filepath.Glob(p.Saved() + "*") // also those that were set aside
-	return err != nil || len(saved) > 0
 }

@@ -1,4 +1,4 @@
-package agent
+package rules
 
 import (
 	"cmp"
@@ -14,14 +14,14 @@ import (
 
 // changeMembers adds members to a table or deletes some, at once and without compiling anything.
 // The change is saved before it is in force.
-func (b *rulebook) changeMembers(c *rule.Command) error {
+func (b *Book) changeMembers(c *rule.Command) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.onTrialLocked(); err != nil {
 		return err
 	}
 	undo := b.undoMembersLocked(c)
-	if err := c.Apply(b.rules.set); err != nil {
+	if err := c.Apply(b.rules.Set); err != nil {
 		return errors.Join(err, undo(0))
 	}
 	saved, err := b.store.prepareMembers(c, b.rules)
@@ -31,9 +31,10 @@ func (b *rulebook) changeMembers(c *rule.Command) error {
 	for i, e := range c.Entries {
 		var err error
 		if c.Verb == rule.VerbTableAdd {
-			err = b.engine.AddTable(c.Table, firewall.TableEntry{Prefix: e.Prefix, Value: e.Value})
+			err = b.config.Engine.AddTable(c.Table,
+				firewall.TableEntry{Prefix: e.Prefix, Value: e.Value})
 		} else {
-			err = b.engine.DeleteTable(c.Table, e.Prefix)
+			err = b.config.Engine.DeleteTable(c.Table, e.Prefix)
 		}
 		if err != nil {
 			saved.Discard()
@@ -49,8 +50,8 @@ func (b *rulebook) changeMembers(c *rule.Command) error {
 
 // undoMembersLocked remembers the members that a command is about to change, only those: tables are
 // large. The function puts them back, in the engine those of the first applied entries.
-func (b *rulebook) undoMembersLocked(c *rule.Command) func(applied int) error {
-	table, there := b.rules.set.Tables[c.Table]
+func (b *Book) undoMembersLocked(c *rule.Command) func(applied int) error {
+	table, there := b.rules.Set.Tables[c.Table]
 	before := rule.Table{}
 	for _, e := range c.Entries {
 		if value, member := table[e.Prefix]; member {
@@ -58,8 +59,8 @@ func (b *rulebook) undoMembersLocked(c *rule.Command) func(applied int) error {
 		}
 	}
 	return func(applied int) (err error) {
-		if now := b.rules.set.Tables[c.Table]; !there {
-			delete(b.rules.set.Tables, c.Table)
+		if now := b.rules.Set.Tables[c.Table]; !there {
+			delete(b.rules.Set.Tables, c.Table)
 		} else {
 			for _, e := range c.Entries {
 				delete(now, e.Prefix)
@@ -68,11 +69,11 @@ func (b *rulebook) undoMembersLocked(c *rule.Command) func(applied int) error {
 		}
 		for _, e := range c.Entries[:applied] {
 			if value, member := before[e.Prefix]; member {
-				err = errors.Join(err, b.engine.AddTable(c.Table,
+				err = errors.Join(err, b.config.Engine.AddTable(c.Table,
 					firewall.TableEntry{Prefix: e.Prefix, Value: value}))
 			} else {
 				// the one that was refused may not be there
-				_ = b.engine.DeleteTable(c.Table, e.Prefix)
+				_ = b.config.Engine.DeleteTable(c.Table, e.Prefix)
 			}
 		}
 		return err

@@ -1,4 +1,4 @@
-package agent
+package rules
 
 import (
 	"bytes"
@@ -83,13 +83,13 @@ func (s *savedRules) version() string {
 }
 
 // version names the content of a rule file.
-func version(text []byte) string {
+func fileVersion(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
 // save writes the rules; the file is always whole.
-func (s *savedRules) save(r ruleState) error {
+func (s *savedRules) save(r Version) error {
 	p, err := s.prepare(r)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (s *savedRules) save(r ruleState) error {
 
 // prepare writes the rules beside the file: what may fail for want of space is done when it
 // returns.
-func (s *savedRules) prepare(r ruleState) (pending, error) {
+func (s *savedRules) prepare(r Version) (pending, error) {
 	text := s.format(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,26 +139,26 @@ func (w *savedWhole) Commit() error {
 	return nil
 }
 
-func (s *savedRules) format(r ruleState) []byte {
+func (s *savedRules) format(r Version) []byte {
 	var b bytes.Buffer
 	action := "allow"
-	if r.strict {
+	if r.Strict {
 		action = "deny"
 	}
 	fmt.Fprintf(&b, "%s %d: default %s, rule file %s, from %s\n", savedIntro, savedVersion, action,
-		s.version(), strconv.Quote(r.source))
-	for _, name := range slices.Sorted(maps.Keys(r.set.Tables)) {
+		s.version(), strconv.Quote(r.Source))
+	for _, name := range slices.Sorted(maps.Keys(r.Set.Tables)) {
 		fmt.Fprintf(&b, "table %s create\n", name)
-		members := r.set.Tables[name]
+		members := r.Set.Tables[name]
 		for _, p := range slices.SortedFunc(maps.Keys(members), comparePrefixes) {
 			fmt.Fprintf(&b, "table %s add %s %d\n", name, p, members[p])
 		}
 	}
-	for _, one := range r.set.Rules {
+	for _, one := range r.Set.Rules {
 		fmt.Fprintf(&b, "add %s\n", one)
 	}
 	for set := range 32 {
-		if r.set.Disabled>>set&1 == 1 {
+		if r.Set.Disabled>>set&1 == 1 {
 			fmt.Fprintf(&b, "set disable %d\n", set)
 		}
 	}
@@ -169,7 +169,7 @@ func (s *savedRules) format(r ruleState) []byte {
 
 // read returns the saved rules and the version of the rule file that they are based on;
 // fs.ErrNotExist when none were saved.
-func (s *savedRules) read() (r ruleState, file string, err error) {
+func (s *savedRules) read() (r Version, file string, err error) {
 	text, err := os.ReadFile(s.path)
 	if err != nil {
 		return r, "", err
@@ -187,8 +187,8 @@ func (s *savedRules) read() (r ruleState, file string, err error) {
 	if !ok || err != nil || !strings.HasPrefix(line, savedIntro) || len(fields) != 3 {
 		return r, "", fmt.Errorf("%s: the first line is not that of saved rules", s.path)
 	}
-	r.strict = fields[0] == "default deny"
-	r.source, err = strconv.Unquote(strings.TrimPrefix(fields[2], "from "))
+	r.Strict = fields[0] == "default deny"
+	r.Source, err = strconv.Unquote(strings.TrimPrefix(fields[2], "from "))
 	if err != nil {
 		return r, "", fmt.Errorf("%s: the first line is not that of saved rules", s.path)
 	}
@@ -198,7 +198,7 @@ func (s *savedRules) read() (r ruleState, file string, err error) {
 			return r, "", fmt.Errorf("%s: %w", s.path, err)
 		}
 	}
-	if r.set, err = rule.ParseFile(s.path, string(whole), s.names); err != nil {
+	if r.Set, err = rule.ParseFile(s.path, string(whole), s.names); err != nil {
 		return r, "", err
 	}
 	if format > 1 {
@@ -209,9 +209,9 @@ func (s *savedRules) read() (r ruleState, file string, err error) {
 
 // readTail makes the changes that stand behind the whole part, and remembers where the next one
 // goes.
-func (s *savedRules) readTail(r *ruleState, whole, rest []byte) error {
+func (s *savedRules) readTail(r *Version, whole, rest []byte) error {
 	tail := newTail(s.path, whole)
-	if err := tail.read(rest, r.set, s.names); err != nil {
+	if err := tail.read(rest, r.Set, s.names); err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
 	s.mu.Lock()

@@ -1,4 +1,4 @@
-package agent
+package rules
 
 import (
 	"bytes"
@@ -138,7 +138,7 @@ func (l *savedLine) Discard() {
 }
 
 // prepareMembers saves a change of members, the last that was made in r.
-func (s *savedRules) prepareMembers(c *rule.Command, r ruleState) (pending, error) {
+func (s *savedRules) prepareMembers(c *rule.Command, r Version) (pending, error) {
 	s.mu.Lock()
 	whole := s.tail == nil || s.tail.full()
 	s.mu.Unlock()
@@ -149,7 +149,7 @@ func (s *savedRules) prepareMembers(c *rule.Command, r ruleState) (pending, erro
 }
 
 // tidy writes the changes behind the end into the whole part, if there are any.
-func (s *savedRules) tidy(r ruleState) error {
+func (s *savedRules) tidy(r Version) error {
 	s.mu.Lock()
 	tail := s.tail
 	s.mu.Unlock()

@@ -1,4 +1,4 @@
-package agent
+package rules
 
 import (
 	"bytes"
@@ -22,8 +22,8 @@ import (
 func savedSample(t *testing.T, of string) (whole, text []byte) {
 	t.Helper()
 	s := &savedRules{path: filepath.Join(t.TempDir(), "rules.saved"), file: of}
-	r := ruleState{strict: true, source: "x",
-		set: ruleset(t,
+	r := Version{Strict: true, Source: "x",
+		Set: ruleset(t,
 			"table a add 10.0.0.0/8 7\nadd 10 allow tcp from table(a) to me 22\n"+
 				"add 20 deny ip from any to any")}
 	if err := s.save(r); err != nil {
@@ -52,7 +52,7 @@ func savedSample(t *testing.T, of string) (whole, text []byte) {
 // does not begin with none.
 func TestDamagedSavedRules(t *testing.T) {
 	const file = "add 5 deny tcp from any to any 81"
-	whole, text := savedSample(t, version([]byte(file)))
+	whole, text := savedSample(t, fileVersion([]byte(file)))
 	damages := map[string][]byte{"empty": {}, "garbage": []byte("\x00\x01\xffgarbage\n"),
 		"zeros": make([]byte, len(text)),
 		"newer": bytes.Replace(text, []byte("rules 2:"), []byte("rules 3:"), 1)}
@@ -95,11 +95,11 @@ func TestDamagedSavedRules(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got.damage, err)
 			continue
 		}
-		if want := map[bool]uint16{false: 5, true: 10}[torn]; got.set.Rules[0].Number != want ||
-			!got.strict {
-			t.Errorf("%s: in force is %v", name, got.set.Rules[0])
+		if want := map[bool]uint16{false: 5, true: 10}[torn]; got.Set.Rules[0].Number != want ||
+			!got.Strict {
+			t.Errorf("%s: in force is %v", name, got.Set.Rules[0])
 		}
-		if err := s.save(got.ruleState); err != nil {
+		if err := s.save(got.Version); err != nil {
 			t.Fatal(err)
 		}
 		word := map[bool]string{false: "damaged", true: "newer"}[name == "newer"]
@@ -135,7 +135,7 @@ func TestSavedRulesOfTheFirstVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := s.first(filepath.Join(t.TempDir(), "none"), false)
-	if err != nil || r.damage != nil || len(r.set.Rules) != 1 || !r.strict || r.source != "x" {
+	if err != nil || r.damage != nil || len(r.Set.Rules) != 1 || !r.Strict || r.Source != "x" {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -181,7 +181,7 @@ func TestChangeThatCannotBeSavedIsNeverInForce(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from table(bad) to any", "table bad add 192.0.2.7")
 	calls := &loads{Engine: e}
-	b.engine = calls
+	b.config.Engine = calls
 	unblock := block(t, filepath.Dir(b.store.path))
 	for _, line := range []string{"delete 10", "add 5 allow ip from any to any", "set disable 0",
 		"-f flush", "table bad add 192.0.2.1", "table bad flush"} {
@@ -190,7 +190,7 @@ func TestChangeThatCannotBeSavedIsNeverInForce(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
-	if err := b.loadFile(ruleState{set: ruleset(t, "add 5 allow ip from any to any"), strict: true},
+	if err := b.loadFile(Version{Set: ruleset(t, "add 5 allow ip from any to any"), Strict: true},
 		"v"); err == nil || b.store.version() != noFile {
 		t.Errorf("load: %v, the rules descend from %s", err, b.store.version())
 	}
@@ -202,8 +202,8 @@ func TestChangeThatCannotBeSavedIsNeverInForce(t *testing.T) {
 	if passes(e, 80) {
 		t.Error("afterwards nothing can be changed")
 	}
-	if r, _, err := b.store.read(); err != nil || len(r.set.Tables["bad"]) != 2 {
-		t.Errorf("saved are %v, %v", r.set, err)
+	if r, _, err := b.store.read(); err != nil || len(r.Set.Tables["bad"]) != 2 {
+		t.Errorf("saved are %v, %v", r.Set, err)
 	}
 }
 
@@ -211,15 +211,15 @@ func TestChangeThatCannotBeSavedIsNeverInForce(t *testing.T) {
 func TestTrialThatCannotBeSavedContinues(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
-	if err := b.load(ruleState{set: ruleset(t, "add 5 allow tcp from any to any 81"), strict: true,
-		source: "new"}, time.Hour); err != nil {
+	if err := b.load(Version{Set: ruleset(t, "add 5 allow tcp from any to any 81"), Strict: true,
+		Source: "new"}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	unblock := block(t, filepath.Dir(b.store.path))
 	if err := b.confirm(); !errors.As(err, &errTrial{}) {
 		t.Errorf("confirm: %v", err)
 	}
-	if _, _, on := b.trialLeft(); !on || !passes(e, 81) {
+	if _, _, on := b.TrialLeft(); !on || !passes(e, 81) {
 		t.Error("the trial ended")
 	}
 	unblock()
@@ -234,8 +234,8 @@ func TestStartThatCannotSave(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
 	unblock := block(t, filepath.Dir(b.store.path))
-	unsaved, err := b.begin(ruleState{set: ruleset(t, "add 10 deny tcp from any to any 82"),
-		source: "x"}, true)
+	unsaved, err := b.begin(Version{Set: ruleset(t, "add 10 deny tcp from any to any 82"),
+		Source: "x"}, true)
 	if err != nil || unsaved == nil {
 		t.Errorf("%v, unsaved %v", err, unsaved)
 	}
@@ -249,7 +249,7 @@ func TestStartThatCannotSave(t *testing.T) {
 	if err := b.saveAgain(); err != nil || !strings.Contains(savedText(t, b), "any to any 82") {
 		t.Errorf("saved again: %v\n%s", err, savedText(t, b))
 	}
-	if err := b.close(); err != nil {
+	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := os.Remove(b.store.path); err != nil {
@@ -280,7 +280,7 @@ func TestAnsweredChangesSurviveAPowerCut(t *testing.T) {
 		}
 		want := string(b.store.format(b.rules))
 		s.file = b.store.file
-		if got := string(s.format(r.ruleState)); got != want {
+		if got := string(s.format(r.Version)); got != want {
 			t.Errorf("%s: after a power cut\n%swant\n%s", when, got, want)
 		}
 	}
@@ -291,9 +291,9 @@ func TestAnsweredChangesSurviveAPowerCut(t *testing.T) {
 		must(t, b, line)
 		check(line)
 	}
-	if err := b.load(ruleState{set: ruleset(t,
-		"table new add 10.1.0.0/16\nadd 5 allow tcp from table(new) to any"), strict: true,
-		source: "new"}, time.Hour); err != nil {
+	if err := b.load(Version{Set: ruleset(t,
+		"table new add 10.1.0.0/16\nadd 5 allow tcp from table(new) to any"), Strict: true,
+		Source: "new"}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.confirm(); err != nil {
@@ -349,7 +349,7 @@ func TestManyMembersDoNotRewriteTheFile(t *testing.T) {
 func TestCloseWritesTheTailIntoTheWhole(t *testing.T) {
 	b, _ := newBook(t)
 	must(t, b, "table x add 10.0.0.1")
-	if err := b.close(); err != nil {
+	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if text := savedText(t, b); strings.Contains(text, tailMark+"\n") ||
@@ -364,7 +364,7 @@ func TestCloseWritesTheTailIntoTheWhole(t *testing.T) {
 	if err := os.WriteFile(other2.store.path, []byte(other), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := other2.close(); err != nil || savedText(t, other2) != other {
+	if err := other2.Close(); err != nil || savedText(t, other2) != other {
 		t.Errorf("the file is now %q, %v", savedText(t, other2), err)
 	}
 }

@@ -1,0 +1,30 @@
+package agent
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/weirnet/weir/agent/rules"
+	"github.com/weirnet/weir/firewall/kernel"
+)
+
+// LastResort closes the host when an agent cannot start at all and nothing that an earlier one left
+// guards it: a stateless program lets in only answers to the host, and ssh. It ends when the hooks
+// of an agent are in place. Where no rules were ever given it does nothing.
+func LastResort(p Paths, file string, s Settings) (closed []string, err error) {
+	if kernel.Guards(p.Pins()) || file == "" && !given(p) {
+		return nil, nil
+	}
+	return kernel.CloseAll(s.guards, s.Rules.SSH != rules.SSHNever)
+}
+
+// given reports whether there are, or were, rules.
+func given(p Paths) bool {
+	if _, err := os.Lstat(p.Rules()); !errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	saved, err := filepath.Glob(p.Saved() + "*") // also those that were set aside
+	return err != nil || len(saved) > 0
+}

@@ -1,0 +1,255 @@
+// Package rules holds the rules of a node: those in force, the trial of new ones, the saved ones,
+// and the commands that change them.
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/agent/rulefile"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
+)
+
+// Config is what a Book needs.
+type Config struct {
+	Settings Settings
+	// File is the rule file that has to exist, "" for Default, which may be missing.
+	File, Default string
+	Saved         string // the file of the saved rules
+	// LockDown means that a host whose rules cannot be used is locked down.
+	LockDown bool
+	Engine   firewall.Engine
+	// Prepare is called with every Program before it is put in force.
+	Prepare func(*rule.Program) error
+	// Loaded is called with every Program that was put in force, the one before it (nil at first)
+	// and the rules.
+	Loaded   func(old, new *rule.Program, set *rule.Ruleset)
+	Log      *slog.Logger
+	Problems *problem.List
+}
+
+// Book holds the rules in force. Only it changes them: one change at a time, each compiled before
+// anything is touched, and each either wholly in force and saved or not made at all.
+type Book struct {
+	config Config
+	store  *savedRules
+	names  *rule.Names
+	began  time.Time
+	loads  atomic.Uint64             // rule sets put in force
+	zeroed atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
+
+	mu      sync.Mutex    // its place in the lock order: doc.go
+	rules   Version       // guarded by mu
+	program *rule.Program // guarded by mu; what the engine runs
+	trial   *trial        // guarded by mu; nil when the rules are confirmed
+	closed  bool          // guarded by mu
+}
+
+// New returns a Book without rules.
+func New(c Config) *Book {
+	names := rulefile.SystemNames()
+	return &Book{config: c, names: names, began: time.Now(),
+		store: &savedRules{path: c.Saved, names: names}}
+}
+
+// Version is a version of the rules. Once it is in force, only members of its tables change,
+// under the rulebook's lock.
+type Version struct {
+	Set    *rule.Ruleset
+	Strict bool   // rule 65535 denies
+	Source string // where the rules come from, for people
+}
+
+// compile makes the Program of the rules.
+func (r Version) compile() (*rule.Program, error) {
+	o := rule.CompileOptions{Default: rule.OpAllow}
+	if r.Strict {
+		o = rule.CompileOptions{Default: rule.OpDeny, Strict: true}
+	}
+	return rule.Compile(r.Set, o)
+}
+
+// members returns the members of a table as engines take them.
+func (r Version) members(table string) []firewall.TableEntry {
+	if r.Set == nil {
+		return nil
+	}
+	return rulefile.Entries(r.Set.Tables[table])
+}
+
+// Ping takes the lock, for the watchdog.
+func (b *Book) Ping() {
+	b.mu.Lock()
+	b.mu.Unlock() //lint:ignore SA2001 that it can be had is all that matters
+}
+
+// View shows the rules in force and their Program to f, which must not keep them.
+func (b *Book) View(f func(Version, *rule.Program)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f(b.rules, b.program)
+}
+
+// change edits a copy of the rules and puts it in force.
+func (b *Book) change(edit func(*rule.Ruleset) error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.onTrialLocked(); err != nil {
+		return err
+	}
+	next := b.rules
+	next.Set = b.rules.Set.Clone()
+	if err := edit(next.Set); err != nil {
+		return err
+	}
+	return b.enforceSavedLocked(next)
+}
+
+// begin puts the first rules in force. They come from a file and may not fit on the disk: unsaved
+// is the error because of which a restart would begin with other ones. Without save a restart does
+// not begin with them.
+func (b *Book) begin(first Version, save bool) (unsaved, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.enforceLocked(first); err != nil {
+		return nil, err
+	}
+	if !save {
+		return nil, nil
+	}
+	return b.store.save(first), nil
+}
+
+// saveAgain saves the rules in force, after that has failed at the start. Once the rulebook is
+// closed it does nothing.
+func (b *Book) saveAgain() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return nil
+	case b.trial != nil:
+		return b.store.save(b.trial.before)
+	}
+	return b.store.save(b.rules)
+}
+
+// load replaces the rules. With a trial longer than 0 the rules before come back when it ends
+// unconfirmed, whether or not the client is still there.
+func (b *Book) load(next Version, try time.Duration) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.onTrialLocked(); err != nil {
+		return err
+	}
+	if try <= 0 {
+		return b.enforceSavedLocked(next)
+	}
+	before := b.rules
+	if err := b.enforceLocked(next); err != nil {
+		return err
+	}
+	t := &trial{name: next.Source, before: before, ends: time.Now().Add(try)}
+	t.timer = time.AfterFunc(try, func() {
+		if err := b.revert(t); err != nil {
+			err = fmt.Errorf("go back to the rules before %s: %w", t.name, err)
+			b.config.Problems.Add(err.Error(), "")
+		}
+	})
+	b.trial = t
+	return nil
+}
+
+// loadFile is load for a new version of the owner's rule file: the rules saved from now on have it
+// as their base.
+func (b *Book) loadFile(next Version, version string) error {
+	before := b.store.setBase(version)
+	err := b.load(next, 0)
+	if err != nil {
+		b.store.setBase(before)
+	}
+	return err
+}
+
+// Close ends a trial by going back to the rules before it.
+func (b *Book) Close() error {
+	b.mu.Lock()
+	t := b.trial
+	b.mu.Unlock()
+	var err error
+	if t != nil {
+		t.timer.Stop()
+		err = b.revert(t)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed && b.rules.Set != nil {
+		_ = b.store.tidy(b.rules) // the file is as good without
+	}
+	b.closed = true
+	return err
+}
+
+// enforceSavedLocked puts rules in force and saves them, or neither. What may fail for want of
+// space comes first: rules that were in force for a moment have cut what they did not let pass.
+func (b *Book) enforceSavedLocked(next Version) error {
+	p, err := next.compile()
+	if err != nil {
+		return err
+	}
+	saved, err := b.store.prepare(next)
+	if err != nil {
+		return fmt.Errorf("nothing was changed: save the rules: %w", err)
+	}
+	before := b.rules
+	if err := b.putLocked(next, p); err != nil {
+		saved.Discard()
+		return err
+	}
+	if err := saved.Commit(); err != nil {
+		return errors.Join(fmt.Errorf("nothing was changed: save the rules: %w", err),
+			b.enforceLocked(before))
+	}
+	b.config.Problems.Solved(aboutSaving)
+	return nil
+}
+
+// enforceLocked compiles rules and hands them to the engine. An error leaves everything as it was.
+func (b *Book) enforceLocked(next Version) error {
+	p, err := next.compile()
+	if err != nil {
+		return err
+	}
+	return b.putLocked(next, p)
+}
+
+// putLocked hands compiled rules to the engine. An error leaves everything as it was.
+func (b *Book) putLocked(next Version, p *rule.Program) error {
+	if err := b.config.Prepare(p); err != nil {
+		return err
+	}
+	tables := changedTables(b.rules.Set, next.Set)
+	if err := b.config.Engine.Replace(p, tables); err != nil {
+		if b.program == nil {
+			return err
+		}
+		for name := range tables {
+			tables[name] = b.rules.members(name)
+		}
+		// The error may come from after the switch.
+		return errors.Join(err, b.config.Engine.Replace(b.program, tables))
+	}
+	old := b.program
+	b.rules, b.program = next, p
+	b.loads.Add(1)
+	if b.config.Loaded != nil {
+		b.config.Loaded(old, p, next.Set)
+	}
+	return nil
+}

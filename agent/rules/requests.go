@@ -1,0 +1,103 @@
+package rules
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/rulefile"
+	"github.com/weirnet/weir/rule"
+)
+
+// The longest and shortest trial of a rule set.
+const (
+	minTrial = time.Second
+	maxTrial = time.Hour
+)
+
+// done is the answer to a change.
+func (b *Book) done(message string) api.Done {
+	a := api.Done{Version: api.Version, Message: message}
+	b.View(func(r Version, _ *rule.Program) { a.Rules = len(r.Set.Rules) })
+	return a
+}
+
+// Do makes the change of one command.
+func (b *Book) Do(r api.Do) (api.Done, error) {
+	message, err := b.do(r.Line)
+	if err != nil {
+		return api.Done{}, err
+	}
+	if strings.HasPrefix(strings.TrimSpace(r.Line), "zero") {
+		now := time.Now()
+		b.zeroed.Store(&now)
+	}
+	b.config.Log.Info("changed", "command", r.Line)
+	return b.done(message), nil
+}
+
+// Load replaces the rules, on trial if that is asked for.
+func (b *Book) Load(r api.Load) (api.Done, error) {
+	var try time.Duration
+	if r.Confirm != "" {
+		var err error
+		if try, err = time.ParseDuration(r.Confirm); err != nil || try < minTrial ||
+			try > maxTrial {
+			return api.Done{}, fmt.Errorf("a trial takes between %v and %v, not %q", minTrial,
+				maxTrial, r.Confirm)
+		}
+	}
+	set, _, err := rulefile.Parse(r.Name, r.Text, b.names)
+	if err != nil {
+		return api.Done{}, err
+	}
+	if err := b.load(Version{Set: set, Strict: true, Source: r.Name}, try); err != nil {
+		return api.Done{}, err
+	}
+	b.config.Problems.Solved(aboutLockDown)
+	b.config.Log.Info("loaded", "file", r.Name, "rules", len(set.Rules), "trial", try)
+	if try == 0 {
+		return b.done(""), nil
+	}
+	return b.done(fmt.Sprintf("on trial for %v; keep it: weir fw confirm", try)), nil
+}
+
+// Confirm keeps the rules that are on trial.
+func (b *Book) Confirm() (api.Done, error) {
+	if err := b.confirm(); err != nil {
+		return api.Done{}, err
+	}
+	b.config.Log.Info("confirmed")
+	return b.done(""), nil
+}
+
+// Reload reads the rule file again, as at the start but for the saved rules: the owner asks for the
+// file.
+func (b *Book) Reload() error {
+	file, _ := b.file()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	set, _, err := rulefile.Parse(file, string(text), b.names)
+	if err != nil {
+		return err
+	}
+	if err := b.loadFile(Version{Set: set, Strict: true, Source: file},
+		fileVersion(text)); err != nil {
+		return err
+	}
+	b.config.Problems.Solved(aboutLockDown)
+	b.config.Log.Info("loaded", "file", file, "rules", len(set.Rules))
+	return nil
+}
+
+// file returns the rule file, and whether it has to exist.
+func (b *Book) file() (file string, needed bool) {
+	if b.config.File != "" {
+		return b.config.File, true
+	}
+	return b.config.Default, false
+}

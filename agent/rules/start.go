@@ -1,0 +1,58 @@
+package rules
+
+import (
+	"fmt"
+	"time"
+)
+
+// First chooses the rules to start with.
+func (b *Book) First() (First, error) {
+	file, needed := b.file()
+	first, err := b.store.first(file, needed)
+	if err != nil {
+		return b.lockDown(file, err)
+	}
+	if first.problem != nil {
+		b.config.Problems.Add("the rule file has mistakes; the rules of the last change are in "+
+			"force: "+
+			first.problem.Error(), "weir fw check "+file)
+	}
+	if first.aside {
+		b.config.Log.Info("the rule file was edited: it is in force, the saved rules were set "+
+			"aside",
+			"aside", b.store.path+".old")
+	}
+	if first.damage != nil {
+		b.config.Problems.Put(*first.damage)
+	}
+	return first, nil
+}
+
+// Begin puts the first rules in force, and saves them, or retries that for as long as the node
+// runs.
+func (b *Book) Begin(first First) error {
+	unsaved, err := b.begin(first.Version, !first.unsaved)
+	if err != nil {
+		return fmt.Errorf("enforce %s: %w", first.Source, err)
+	}
+	b.unsaved(unsaved)
+	return nil
+}
+
+// saveEvery is how often saving the first rules is tried again.
+const saveEvery = 5 * time.Second
+
+// aboutSaving is the subject of the problem that the rules in force are not the saved ones.
+const aboutSaving = "saving the rules"
+
+// unsaved records that the first rules could not be saved, and retries for as long as the node
+// runs.
+func (b *Book) unsaved(err error) {
+	if err == nil {
+		b.config.Problems.Solved(aboutSaving)
+		return
+	}
+	b.config.Problems.Set(aboutSaving, "the rules in force cannot be saved: "+err.Error(),
+		"free space on the disk; it is tried again")
+	time.AfterFunc(saveEvery, func() { b.unsaved(b.saveAgain()) })
+}

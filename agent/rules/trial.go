@@ -1,0 +1,73 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// trial is a rule set that is rolled back unless it is confirmed.
+type trial struct {
+	name   string
+	before Version
+	ends   time.Time
+	timer  *time.Timer
+}
+
+// errTrial refuses changes while a rule set is on trial: it would not be clear what to go back to.
+type errTrial struct{ left time.Duration }
+
+func (e errTrial) Error() string {
+	return fmt.Sprintf("a rule set is on trial for another %d s", int(e.left.Seconds()+0.999))
+}
+
+// Hint returns how to end the trial.
+func (e errTrial) Hint() string {
+	return "keep it: weir fw confirm, or wait until the rules before are back"
+}
+
+var errNoTrial = errors.New("no rule set is on trial; nothing to confirm")
+
+// TrialLeft returns the name of the rule set on trial and how long it has left; false when there is
+// none.
+func (b *Book) TrialLeft() (name string, left time.Duration, on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.trial == nil {
+		return "", 0, false
+	}
+	return b.trial.name, time.Until(b.trial.ends), true
+}
+
+// confirm keeps the rules that are on trial. If they cannot be saved, the trial continues.
+func (b *Book) confirm() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.trial == nil {
+		return errNoTrial
+	}
+	if err := b.store.save(b.rules); err != nil {
+		return fmt.Errorf("%w; save the rules: %w", errTrial{time.Until(b.trial.ends)}, err)
+	}
+	b.trial.timer.Stop()
+	b.trial = nil
+	return nil
+}
+
+// revert ends a trial that was not confirmed.
+func (b *Book) revert(t *trial) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.trial != t {
+		return nil
+	}
+	b.trial = nil
+	return b.enforceLocked(t.before)
+}
+
+func (b *Book) onTrialLocked() error {
+	if b.trial == nil {
+		return nil
+	}
+	return errTrial{time.Until(b.trial.ends)}
+}

@@ -1,0 +1,109 @@
+package rules
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/clock"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
+)
+
+// List returns the rules in order of evaluation with their counters, disabled ones without, the
+// default rule last.
+func (b *Book) List() (api.Rules, error) {
+	a := api.Rules{Version: api.Version, Since: b.began}
+	if at := b.zeroed.Load(); at != nil {
+		a.Since = *at
+	}
+	var counters []firewall.RuleCounter
+	var err error
+	b.View(func(r Version, p *rule.Program) {
+		if counters, err = b.config.Engine.Rules(); err != nil {
+			return
+		}
+		index := 0
+		for _, one := range r.Set.Rules {
+			v := api.Rule{Number: one.Number, Set: one.Set, Text: one.Text()}
+			if r.Set.Disabled>>one.Set&1 == 1 {
+				v.Disabled = true
+			} else {
+				count(&v, counters, index)
+				index++
+			}
+			a.Rules = append(a.Rules, v)
+		}
+		last := api.Rule{Number: rule.DefaultNumber, Set: rule.Reserved,
+			Text: defaultText(r.Strict)}
+		count(&last, counters, index)
+		a.Rules = append(a.Rules, last)
+	})
+	return a, err
+}
+
+func defaultText(strict bool) string {
+	if strict {
+		return "deny ip from any to any"
+	}
+	return "allow ip from any to any"
+}
+
+// count fills in the counters of the rule at an index.
+func count(v *api.Rule, counters []firewall.RuleCounter, index int) {
+	if index >= len(counters) {
+		return
+	}
+	c := counters[index]
+	v.Packets, v.Bytes = c.Packets, c.Bytes
+	if c.Last != 0 {
+		at := time.Now().Add(time.Duration(c.Last - clock.Now())).Round(time.Millisecond)
+		v.Last = &at
+	}
+}
+
+// Tables returns the tables and their members.
+func (b *Book) Tables() api.Tables {
+	a := api.Tables{Version: api.Version, Tables: []api.Table{}}
+	b.View(func(r Version, _ *rule.Program) {
+		for _, name := range slices.Sorted(maps.Keys(r.Set.Tables)) {
+			t := api.Table{Name: name, Entries: []api.TableEntry{}}
+			members := r.Set.Tables[name]
+			for _, p := range slices.SortedFunc(maps.Keys(members), comparePrefixes) {
+				t.Entries = append(t.Entries, api.TableEntry{Prefix: p.String(), Value: members[p]})
+			}
+			a.Tables = append(a.Tables, t)
+		}
+	})
+	return a
+}
+
+// Count returns the number of rules, without the default rule.
+func (b *Book) Count() (n int) {
+	b.View(func(r Version, _ *rule.Program) { n = len(r.Set.Rules) })
+	return n
+}
+
+// Loads returns how many rule sets were put in force.
+func (b *Book) Loads() uint64 { return b.loads.Load() }
+
+// Sets returns which sets are disabled and which have rules.
+func (b *Book) Sets() (api.Sets, error) {
+	a := api.Sets{Version: api.Version, Disabled: []int{}, Used: []api.Used{}}
+	b.View(func(r Version, _ *rule.Program) {
+		var rules [32]int
+		for _, one := range r.Set.Rules {
+			rules[one.Set]++
+		}
+		for set, used := range rules {
+			if r.Set.Disabled>>set&1 == 1 {
+				a.Disabled = append(a.Disabled, set)
+			}
+			if used > 0 {
+				a.Used = append(a.Used, api.Used{Set: set, Rules: used})
+			}
+		}
+	})
+	return a, nil
+}
