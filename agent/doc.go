@@ -29,8 +29,8 @@
 //	rules.Book.mu     changes of the rules, and views of them
 //	rules.savedRules.mu  the file of the saved rules
 //	podLabels.mu      tables of labels
-//	Node.following    one pass over the interfaces at a time
-//	Node.mu           hooks
-//	links.mu          interfaces and addresses
-//	problem.List.mu, pods.mu, watch.Captures.mu, injector.mu
+//	host.Hooks.following  one pass over the interfaces at a time
+//	host.Hooks.mu  hooks
+//	host.Links.mu  interfaces and addresses
+//	Node.mu, problem.List.mu, pods.mu, watch.Captures.mu, injector.mu
 package agent

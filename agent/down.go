@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/weirnet/weir/agent/claim"
+	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/pod"
@@ -55,7 +56,7 @@ func Down(p Paths, keep bool) error {
 // there is fine. unlockPins releases the claim on the pins' directory, which would keep their file
 // system busy.
 func removeTraces(p Paths, keep bool, unlockPins func()) error {
-	errs := []error{pod.Remove(p.Pods()), removePeers(p, keep), restoreSysctls(p)}
+	errs := []error{pod.Remove(p.Pods()), removePeers(p, keep), host.RestoreSysctls(p.Sysctls())}
 	if err := kernel.Remove(p.Pins()); err != nil {
 		errs = append(errs, fmt.Errorf("remove the pinned objects: %w", err))
 	}
@@ -96,4 +97,13 @@ func removeFile(path string) error {
 		return err
 	}
 	return nil
+}
+
+// removePins takes the directory of the pins away, and what only their mount needed.
+func removePins(p Paths) error {
+	unmounted, err := host.RemovePins(p.Pins(), p.mountPoint())
+	if err != nil || !unmounted || p.Root == "" && p.Bpffs == "" {
+		return err // the mount point is the system's
+	}
+	return p.removeEmpty(p.mountPoint())
 }

@@ -17,7 +17,7 @@ func LastResort(p Paths, file string, s Settings) (closed []string, err error) {
 	if kernel.Guards(p.Pins()) || file == "" && !given(p) {
 		return nil, nil
 	}
-	return kernel.CloseAll(s.guards, s.Rules.SSH != rules.SSHNever)
+	return kernel.CloseAll(s.Host.Guards, s.Rules.SSH != rules.SSHNever)
 }
 
 // given reports whether there are, or were, rules.

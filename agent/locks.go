@@ -1,13 +1,5 @@
 package agent
 
-// lock takes every lock that is held for moments, for the watchdog.
-func (n *Node) lock() {
-	n.following.Lock()
-	n.following.Unlock() //lint:ignore SA2001 that it can be had is all that matters
-	n.mu.Lock()
-	n.mu.Unlock() //lint:ignore SA2001 as above
-}
-
 // Lock takes the lock of the peers, for the watchdog.
 func (p *peers) Lock() {
 	p.mu.Lock()

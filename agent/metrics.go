@@ -13,8 +13,10 @@ import (
 // nodeMetrics are about the agent and its rules.
 func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 	n.mu.Lock()
-	guarded, adopted, problems := len(n.attached), n.adopted, len(n.problems.All())+len(n.refused)
+	adopted := n.adopted
 	n.mu.Unlock()
+	guarded, refused := n.hooks.Counts()
+	problems := len(n.problems.All()) + refused
 	all := []observe.Metric{
 		observe.One(observe.Gauge, "weir_rules", "Rules, without the default rule.",
 			float64(n.rules.Count())),

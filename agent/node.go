@@ -14,10 +14,10 @@ import (
 	"github.com/weirnet/weir/agent/adopt"
 	"github.com/weirnet/weir/agent/claim"
 	"github.com/weirnet/weir/agent/engines"
+	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/agent/watch"
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/observe"
@@ -43,12 +43,13 @@ type Node struct {
 	engine  *engines.Pair
 	rules   *rules.Book
 	explain rules.Explainer
-	links   *links
+	links   *host.Links
+	hooks   *host.Hooks
+	routes  *host.Routes
 	pods    atomic.Pointer[pods] // nil: this node has no pods, or not yet
 	peers   *peers
 	left    leftLabels // of pods of an earlier run
 	began   time.Time
-	reroute chan struct{} // has an element when routes changed since the engine got them
 	// remeasure: routes with an MTU of their own may have changed since the engine got them.
 	remeasure     atomic.Bool
 	downRequested chan struct{} // closed by a request to take everything down
@@ -59,37 +60,27 @@ type Node struct {
 	// unlockPins releases the claim on the pins' directory.
 	unlockPins func()
 	// read by the loop: a send that succeeds proves that it turns
-	pulse  chan struct{}
-	behind bool // the last follow failed; used by the loop alone
+	pulse chan struct{}
 	// rules that deny by default were in force when this agent took over
 	denied bool
 
 	observer *watch.Observer
 	problems problem.List
 
-	following sync.Mutex // its place in the lock order: doc.go
-	held      bool       // guarded by following; the hooks wait
-	// guarded by following; the interfaces that the engine got last; those to be guarded have hooks
-	followed []firewall.Interface
-
-	mu       sync.Mutex        // its place in the lock order: doc.go
-	attached map[uint32]string // guarded by mu; hook by interface index
-	// guarded by mu; why an interface is not guarded although it should be
-	refused map[uint32]error
-	adopted int  // guarded by mu
-	leaving bool // guarded by mu
-	keeping bool // guarded by mu; the files stay when the node goes down
+	mu      sync.Mutex // its place in the lock order: doc.go
+	adopted int        // guarded by mu
+	leaving bool       // guarded by mu
+	keeping bool       // guarded by mu; the files stay when the node goes down
 }
 
 // Run runs a node until ctx ends, or until it is asked through the API to take itself down. When
 // ctx ends, the kernel keeps enforcing without the agent; the next agent takes over.
 func Run(ctx context.Context, c Config) (err error) {
 	n := &Node{
-		config: c, log: c.Log, links: newLinks(), began: time.Now(),
+		config: c, log: c.Log, links: host.NewLinks(), began: time.Now(),
 		downRequested: make(chan struct{}),
 		downResult:    make(chan error, 1),
-		reroute:       make(chan struct{}, 1), pulse: make(chan struct{}),
-		attached: map[uint32]string{}, refused: map[uint32]error{},
+		pulse:         make(chan struct{}),
 	}
 	n.problems.Log, n.retry.Problems = n.log, &n.problems
 	claims, err := n.claim()
@@ -107,11 +98,14 @@ func Run(ctx context.Context, c Config) (err error) {
 	n.engine = engines.New(guard)
 	defer func() { err = errors.Join(err, n.engine.Close()) }()
 
+	n.hooks = host.NewHooks(host.Config{Settings: c.Settings.Host, Engine: n.engine,
+		Links: n.links, Tunnel: n.peers, Log: n.log, Problems: &n.problems})
+	n.routes = host.NewRoutes(n.engine)
 	n.rules = rules.New(rules.Config{Settings: c.Settings.Rules, File: c.Rules,
 		Default: c.Paths.Rules(), Saved: c.Paths.Saved(),
 		// what an earlier agent left in force guards better than any lock-down
 		LockDown: c.Boot && !kernel.Guards(c.Paths.Pins()), Engine: n.engine,
-		Prepare: n.setRoutes, Loaded: n.loaded, Log: n.log, Problems: &n.problems})
+		Prepare: n.routes.Set, Loaded: n.loaded, Log: n.log, Problems: &n.problems})
 	n.explain = rules.Explainer{Book: n.rules, Options: c.Settings.Engine,
 		Interfaces: n.links.Interfaces, Labels: n.labels, States: n.engine.States}
 	n.observer = watch.New(watch.Config{Settings: c.Settings.Watch, Dir: c.Paths.eventsDir(),
@@ -122,7 +116,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	n.endTrying = func() { cancel(); n.retry.Wait() }
 	defer n.endTrying()
-	if err := n.watchLinks(ctx); err != nil {
+	if err := host.Watch(ctx, &n.retry, n.links, n.routes); err != nil {
 		return err
 	}
 	if err := n.begin(ctx); err != nil {
@@ -149,7 +143,7 @@ func (n *Node) claim() (claim.Claims, error) {
 		return nil, err
 	}
 	held = append(held, l)
-	fleeting, err := preparePins(p)
+	fleeting, err := host.PreparePins(p.Pins(), p.mountPoint())
 	if err != nil {
 		return held, err
 	}
@@ -220,18 +214,18 @@ func (n *Node) serve(ctx context.Context) (err error) {
 
 func (n *Node) loop(ctx context.Context, served <-chan error) error {
 	dog := watch.Watchdog{Pulse: n.pulse,
-		Locks: []func(){n.rules.Ping, n.lock, func() { n.engine.Attached() }},
+		Locks: []func(){n.rules.Ping, n.hooks.Ping, func() { n.engine.Attached() }},
 		Slow: []*watch.Slow{{Lock: n.peers.Lock, Progress: n.peers.set.Load},
 			{Lock: n.lockPods}}}
 	dog.Begin(ctx)
 	refused := time.NewTicker(retryEvery)
 	defer refused.Stop()
-	reread := time.NewTicker(rereadEvery)
+	reread := time.NewTicker(host.RereadEvery)
 	defer reread.Stop()
 	for {
 		select {
 		case <-reread.C:
-			n.links.reread()
+			n.links.Reread()
 		case <-n.pulse:
 		case <-ctx.Done():
 			return nil
@@ -239,13 +233,13 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 			return nil
 		case err := <-served:
 			return fmt.Errorf("serve the API: %w", err)
-		case <-n.links.wake:
-			n.followNow()
+		case <-n.links.Wake():
+			n.hooks.Follow()
 		case <-refused.C:
-			if n.unguarded() {
-				n.followNow()
+			if n.hooks.Behind() {
+				n.hooks.Follow()
 			}
-		case <-n.reroute:
+		case <-n.routes.Wake():
 			if err := n.followRoutes(); err != nil {
 				n.log.Error("cannot follow the routes", "err", err)
 			}
@@ -257,23 +251,14 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 	}
 }
 
-// followNow follows the interfaces. A failure is shown in the status and retried.
-func (n *Node) followNow() {
-	const about = "following the interfaces"
-	err := n.follow()
-	n.behind = err != nil
-	if err != nil {
-		n.problems.Set(about, "cannot follow the interfaces: "+err.Error(), "weir doctor")
-		return
+// followRoutes gives the engine the host's routes, if the rules in force ask about them, and the
+// routes with an MTU of their own, if there may be pods.
+func (n *Node) followRoutes() (err error) {
+	n.rules.View(func(_ rules.Version, p *rule.Program) { err = n.routes.Set(p) })
+	if n.pods.Load() != nil {
+		err = errors.Join(err, n.routes.SetMTUs())
 	}
-	n.problems.Solved(about)
-}
-
-// unguarded reports whether an interface is not guarded although it should be.
-func (n *Node) unguarded() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.behind || len(n.refused) > 0
+	return err
 }
 
 // readyLine describes in one line what is in force.

@@ -76,3 +76,14 @@ func (p Paths) removeEmpty(dir string) error {
 
 // eventsDir is where the journal lies.
 func (p Paths) eventsDir() string { return filepath.Join(p.State(), "events") }
+
+// Sysctls is the record of the kernel's settings before Weir.
+func (p Paths) Sysctls() string { return filepath.Join(p.State(), "sysctls.json") }
+
+// mountPoint is where a bpf file system has to be mounted when the pins' directory is not on one.
+func (p Paths) mountPoint() string {
+	if p.Bpffs != "" {
+		return filepath.Clean(p.Bpffs)
+	}
+	return filepath.Dir(p.Pins())
+}

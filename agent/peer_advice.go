@@ -9,10 +9,18 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// isTunnel reports whether the interface of a name is the tunnel's, whose packets the tunnel's own
+// Owns reports whether the interface of a name is the tunnel's, whose packets the tunnel's own
 // engine evaluates.
-func (n *Node) isTunnel(name string) bool {
-	return n.peers.ownsName.Load() && name == n.config.Settings.Overlay.Name
+func (p *peers) Owns(name string) bool {
+	return p.ownsName.Load() && name == p.node.config.Settings.Overlay.Name
+}
+
+// Index returns the index of the tunnel's interface, 0 if there is none.
+func (p *peers) Index() uint32 {
+	if t := p.tunnel.Load(); t != nil {
+		return uint32(t.device.Index())
+	}
+	return 0
 }
 
 // advice explains what the rules would do to the encrypted packets themselves, which are packets
@@ -38,7 +46,7 @@ func (n *Node) advice(p overlay.Peer) string {
 		}
 		from := netip.AddrPortFrom(route.Src, n.config.Settings.Overlay.Port)
 		via := n.links.Name(uint32(route.Link))
-		if !n.config.Settings.guards(via) {
+		if !n.config.Settings.Host.Guards(via) {
 			continue
 		}
 		out := fmt.Sprintf("out via %s udp %s -> %s", via, from, to)

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"fmt"
-
 	"github.com/weirnet/weir/firewall"
 )
 
@@ -12,22 +10,14 @@ import (
 type podPath struct{ node *Node }
 
 func (p *podPath) SetEndpoint(e firewall.Endpoint) error {
-	n := p.node
-	n.links.addPod(e.Index, e.Name)
-	if err := n.follow(); err != nil {
+	if err := p.node.hooks.AddPod(e.Index, e.Name); err != nil {
 		return err
 	}
-	n.mu.Lock()
-	err := n.refused[e.Index]
-	n.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("guard %s: %w", e.Name, err)
-	}
-	return n.engine.SetEndpoint(e)
+	return p.node.engine.SetEndpoint(e)
 }
 
 func (p *podPath) DeleteEndpoint(index uint32) error {
-	p.node.links.losePod(index)
+	p.node.links.LosePod(index)
 	return p.node.engine.DeleteEndpoint(index)
 }
 

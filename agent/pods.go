@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/cni"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
@@ -51,10 +52,10 @@ func (n *Node) beginPods() error {
 		return nil
 	}
 	if n.pods.Load() == nil {
-		if err := n.rangesFree(); err != nil {
+		if err := n.links.RangesFree(s.Ranges, n.config.Settings.Overlay.Name); err != nil {
 			return err
 		}
-		if err := recordSysctls(n.config.Paths); err != nil {
+		if err := host.RecordSysctls(n.config.Paths.Sysctls()); err != nil {
 			n.problems.Add("the kernel's settings before Weir are not recorded: "+err.Error(),
 				"weir down will leave net.ipv4.ip_forward as it is then")
 		}
@@ -102,7 +103,8 @@ func (n *Node) attachPod(ctx context.Context, r api.Attach) (api.Pod, error) {
 	if err != nil {
 		return api.Pod{}, err
 	}
-	if err := n.links.checkRanges(&n.config.Settings); err != nil && !spec.ExternalIPAM {
+	if err := n.links.CheckRanges(n.config.Settings.Pods.Ranges,
+		n.config.Settings.Overlay.Name); err != nil && !spec.ExternalIPAM {
 		return api.Pod{}, fmt.Errorf("pod %s: %w", r.Name, err)
 	}
 	pods := n.pods.Load()

@@ -55,7 +55,7 @@ func (p *pods) watch(ctx context.Context) {
 		case <-p.failed:
 			again = time.After(sweepPause)
 			continue
-		case <-p.node.links.lost:
+		case <-p.node.links.Lost():
 			if len(p.dead()) == 0 { // those of detached pods are lost, too
 				continue
 			}
@@ -77,7 +77,7 @@ func (p *pods) watch(ctx context.Context) {
 // dead names the pods of the list whose interface is gone.
 func (p *pods) dead() (names []string) {
 	for _, one := range p.manager.List() {
-		if p.node.links.isLost(one.Index) {
+		if p.node.links.IsLost(one.Index) {
 			names = append(names, one.Name)
 		}
 	}
@@ -90,7 +90,8 @@ func (p *pods) problems() (all []api.Problem) {
 		all = append(all, api.Problem{What: fmt.Sprintf("pod %s: its interface is gone", name),
 			Advice: "it is being taken away; ask again in a moment"})
 	}
-	if err := p.node.links.checkRanges(&p.node.config.Settings); err != nil {
+	if err := p.node.links.CheckRanges(p.node.config.Settings.Pods.Ranges,
+		p.node.config.Settings.Overlay.Name); err != nil {
 		all = append(all, api.Problem{What: err.Error() + "; no container is added",
 			Advice: problem.Hint(err, "")})
 	}

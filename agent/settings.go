@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"strings"
 	"time"
 
 	"github.com/BurntSushi/toml"
 
+	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
@@ -17,9 +17,8 @@ import (
 
 // Settings is the content of weir.toml. Every one has a default, so that the file may be missing.
 type Settings struct {
-	// Interfaces are the globs of the interfaces to guard. The loopback is guarded only when it is
-	// named itself.
-	Interfaces []string
+	// Host configures which interfaces are guarded.
+	Host host.Settings
 	// Engine are the sizes, lifetimes and strictness of the engine.
 	Engine firewall.Options
 	// Watch configures how the node is watched.
@@ -36,7 +35,7 @@ type Settings struct {
 
 // DefaultSettings guard every interface but the loopback.
 func DefaultSettings() Settings {
-	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions(),
+	return Settings{Host: host.DefaultSettings(), Engine: firewall.DefaultOptions(),
 		Watch: watch.DefaultSettings(), Rules: rules.DefaultSettings(),
 		Pods: PodSettings{MTU: 1500, Masquerade: true}, Overlay: defaultOverlay()}
 }
@@ -168,9 +167,9 @@ func lineOf(text string, key toml.Key) int {
 func (f settingsFile) settings() (Settings, error) {
 	s := DefaultSettings()
 	if f.Interfaces != nil {
-		s.Interfaces = f.Interfaces
+		s.Host.Interfaces = f.Interfaces
 	}
-	if err := CheckInterfaces(s.Interfaces); err != nil {
+	if err := host.CheckInterfaces(s.Host.Interfaces); err != nil {
 		return s, err
 	}
 	switch f.Log {
@@ -252,29 +251,3 @@ func (f settingsFile) settings() (Settings, error) {
 // leastPerSource is the least number of half-open states of one source that makes sense: with
 // fewer, other sources are mistaken for it too often (bpf/lib/source.h).
 const leastPerSource = 4
-
-// CheckInterfaces refuses what can match no interface name.
-func CheckInterfaces(globs []string) error {
-	for _, g := range globs {
-		if _, err := path.Match(g, ""); err != nil || g == "" || strings.ContainsAny(g, "/ \t\n") {
-			return fmt.Errorf(`interfaces: %q is not a name or glob of interfaces, like "eth*"`, g)
-		}
-	}
-	return nil
-}
-
-// guards reports whether an interface is one of those to guard. Pods always are.
-func (s Settings) guards(name string) bool {
-	if strings.HasPrefix(name, "pod:") {
-		return true
-	}
-	for _, g := range s.Interfaces {
-		if g == name {
-			return true
-		}
-		if ok, _ := path.Match(g, name); ok && name != "lo" {
-			return true
-		}
-	}
-	return false
-}

@@ -51,7 +51,7 @@ short = "700ms"
 		t.Fatal(err)
 	}
 	want := DefaultSettings()
-	want.Interfaces = []string{"eth0", "wan*"}
+	want.Host.Interfaces = []string{"eth0", "wan*"}
 	want.LogJSON = true
 	e := &want.Engine
 	e.NoEssential, e.MaxStates, e.MaxHalfOpen, e.MaxTracks, e.Liberal = true, 1000, 100, 10, true
@@ -95,16 +95,5 @@ func TestSettingsRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q\n got  %v\n want %s", c.text, err, c.want)
 		}
-	}
-}
-
-func TestSettingsGuards(t *testing.T) {
-	s := DefaultSettings()
-	if !s.guards("eth0") || s.guards("lo") {
-		t.Error("the default guards everything but the loopback")
-	}
-	s.Interfaces = []string{"eth*", "lo"}
-	if !s.guards("eth7") || !s.guards("lo") || s.guards("wlan0") {
-		t.Error("globs and names")
 	}
 }

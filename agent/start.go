@@ -48,15 +48,15 @@ func (n *Node) begin(ctx context.Context) error {
 	}
 	early := n.engine.Replaces()
 	if early { // the engine in force knows the pods; ours must know them before it replaces that
-		n.holdHooks(true)
+		n.hooks.Hold(true)
 		pods()
-		n.holdHooks(false)
+		n.hooks.Hold(false)
 	}
 	before := n.engine.Attached()
-	n.followNow()
+	n.hooks.Follow()
 	n.retry.Until(ctx, "interfaces that are not to be guarded still are", "weir doctor",
-		n.detachOthers)
-	n.logNewInterfaces(before)
+		n.hooks.DetachOthers)
+	n.hooks.LogNew(before)
 	if len(before) == 0 {
 		n.retry.Until(ctx, "the last resort is still in force", "weir doctor", kernel.OpenAll)
 	}
@@ -74,12 +74,12 @@ func (n *Node) nameRecordedPods() map[string][]firewall.TableEntry {
 	if len(n.config.Settings.Pods.Ranges) == 0 {
 		return labels
 	}
-	pods, err := pod.Recorded(n.config.Paths.Pods(), n.links.byAlias, n.left.of)
+	pods, err := pod.Recorded(n.config.Paths.Pods(), n.links.ByAlias, n.left.of)
 	if err != nil {
 		n.log.Warn("cannot read all records of pods", "err", err)
 	}
 	for _, p := range pods {
-		n.links.addPod(p.Index, p.Endpoint().Name)
+		n.links.AddPod(p.Index, p.Endpoint().Name)
 		for key, value := range p.Labels {
 			table := key + "=" + value
 			for _, a := range p.Addrs {
@@ -110,30 +110,6 @@ func (n *Node) takePods(ctx context.Context, labels map[string][]firewall.TableE
 		}
 	}
 	n.pods.Load().begin(ctx)
-	n.routesChanged(true) // those with an MTU of their own matter now
+	n.routes.Changed(true) // those with an MTU of their own matter now
 	return nil
-}
-
-// holdHooks sets whether the hooks wait until the engine knows the pods.
-func (n *Node) holdHooks(on bool) {
-	n.following.Lock()
-	defer n.following.Unlock()
-	n.held = on
-}
-
-// logNewInterfaces logs interfaces that came while no agent ran: no rules were applied to their
-// packets.
-func (n *Node) logNewInterfaces(before []uint32) {
-	if !n.engine.Guarded() {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, i := range n.links.Interfaces() {
-		if _, on := n.attached[i.Index]; on && !slices.Contains(before, i.Index) {
-			n.log.Warn("came or was made again while no agent ran: until now no rules applied to "+
-				"its "+
-				"packets", "interface", i.Name)
-		}
-	}
 }

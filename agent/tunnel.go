@@ -118,8 +118,7 @@ func (t *tunnel) setUp(s OverlaySettings) error {
 	if err != nil {
 		return err
 	}
-	t.node.links.report(nl.Event{Kind: nl.LinkSet, Link: link})
-	return t.node.follow()
+	return t.node.hooks.AddTunnel(link)
 }
 
 // tunnelKey reads the node's private key, and makes one the first time.
@@ -147,16 +146,16 @@ func (n *Node) joinEngine(e *soft.Engine) (err error) {
 				err = errors.Join(err, e.SetTable(name, labelEntries(members)))
 			}
 		}
-		n.following.Lock()
-		defer n.following.Unlock()
-		err = errors.Join(err, e.SetInterfaces(n.links.Interfaces()))
-		if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) != 0 {
-			routes, bad := routes.List()
-			err = errors.Join(err, bad, e.SetRoutes(routes))
-		}
-		if err = errors.Join(err, e.Load(p)); err == nil {
-			n.engine.SetTunnel(e)
-		}
+		n.hooks.View(func(ifs []firewall.Interface) {
+			err = errors.Join(err, e.SetInterfaces(ifs))
+			if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) != 0 {
+				routes, bad := routes.List()
+				err = errors.Join(err, bad, e.SetRoutes(routes))
+			}
+			if err = errors.Join(err, e.Load(p)); err == nil {
+				n.engine.SetTunnel(e)
+			}
+		})
 	})
 	return err
 }

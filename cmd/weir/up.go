@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/weirnet/weir/agent"
+	"github.com/weirnet/weir/agent/host"
 )
 
 // list collects a flag that may be given several times.
@@ -87,9 +88,9 @@ func (c *call) nodeConfig(file string, ifaces []string) (agent.Config, error) {
 		return n, err
 	}
 	if len(ifaces) > 0 {
-		n.Settings.Interfaces = ifaces
+		n.Settings.Host.Interfaces = ifaces
 	}
-	return n, agent.CheckInterfaces(n.Settings.Interfaces)
+	return n, host.CheckInterfaces(n.Settings.Host.Interfaces)
 }
 
 // hangups turns SIGHUP into requests to read the rule file again.

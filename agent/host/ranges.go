@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"fmt"
@@ -32,9 +32,9 @@ func (errRange) Hint() string {
 // pods and their gateways have these aliases.
 func isPodEnd(l nl.Link) bool { return strings.HasPrefix(l.Alias, pod.AliasPrefix) }
 
-// checkRanges compares the ranges of pods with the networks that interfaces have addresses in. Of
+// CheckRanges compares the ranges of pods with the networks that interfaces have addresses in. Of
 // addresses that have no network, those of the tunnel and of the loopback may be in a range.
-func (l *links) checkRanges(s *Settings) error {
+func (l *Links) CheckRanges(ranges []netip.Prefix, tunnel string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, index := range slices.Sorted(maps.Keys(l.addrs)) {
@@ -42,12 +42,12 @@ func (l *links) checkRanges(s *Settings) error {
 		if _, of := l.pods[index]; of || isPodEnd(link) {
 			continue
 		}
-		own := link.Loopback || link.Name == s.Overlay.Name
+		own := link.Loopback || link.Name == tunnel
 		for _, a := range l.addrs[index] {
 			if a.IsSingleIP() && own {
 				continue
 			}
-			for _, r := range s.Pods.Ranges {
+			for _, r := range ranges {
 				if r.Overlaps(a) {
 					return errRange{r, a.Masked(), link.Name}
 				}
@@ -59,8 +59,8 @@ func (l *links) checkRanges(s *Settings) error {
 
 // checkRoutes compares the ranges of pods with the routes to them or into them that others have
 // made. A wider route, like the default route, loses against the pods' routes.
-func (l *links) checkRoutes(s *Settings) error {
-	if len(s.Pods.Ranges) == 0 {
+func (l *Links) checkRoutes(ranges []netip.Prefix, tunnel string) error {
+	if len(ranges) == 0 {
 		return nil
 	}
 	conn, err := routes.Open()
@@ -68,7 +68,7 @@ func (l *links) checkRoutes(s *Settings) error {
 		return err
 	}
 	defer conn.Close()
-	routes, err := conn.RoutesInto(s.Pods.Ranges)
+	routes, err := conn.RoutesInto(ranges)
 	if err != nil {
 		return err
 	}
@@ -76,18 +76,18 @@ func (l *links) checkRoutes(s *Settings) error {
 	defer l.mu.Unlock()
 	for _, route := range routes {
 		link := l.byID[route.Link]
-		if route.Blackhole() || link.Loopback || link.Name == s.Overlay.Name || isPodEnd(link) {
+		if route.Blackhole() || link.Loopback || link.Name == tunnel || isPodEnd(link) {
 			continue
 		}
-		i := slices.IndexFunc(s.Pods.Ranges, route.Dst.Overlaps)
-		return errRange{s.Pods.Ranges[i], route.Dst, link.Name}
+		i := slices.IndexFunc(ranges, route.Dst.Overlaps)
+		return errRange{ranges[i], route.Dst, link.Name}
 	}
 	return nil
 }
 
 // hasGateways reports whether the host has the first address of every range of pods, as an agent
 // before this one has left it.
-func (l *links) hasGateways(ranges []netip.Prefix) bool {
+func (l *Links) hasGateways(ranges []netip.Prefix) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range ranges {
@@ -103,15 +103,14 @@ func (l *links) hasGateways(ranges []netip.Prefix) bool {
 	return true
 }
 
-// rangesFree refuses to begin with pods whose ranges belong to others. Pods that already exist
-// stay: the status then shows a problem, and no pod is added.
-func (n *Node) rangesFree() error {
-	s := &n.config.Settings
-	if n.links.hasGateways(s.Pods.Ranges) {
+// RangesFree refuses ranges of pods that belong to others. Those of an agent before this one are
+// the node's own.
+func (l *Links) RangesFree(ranges []netip.Prefix, tunnel string) error {
+	if l.hasGateways(ranges) {
 		return nil
 	}
-	if err := n.links.checkRanges(s); err != nil {
+	if err := l.CheckRanges(ranges, tunnel); err != nil {
 		return err
 	}
-	return n.links.checkRoutes(s)
+	return l.checkRoutes(ranges, tunnel)
 }

@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"errors"
@@ -16,16 +16,16 @@ import (
 func TestDamagedRecordOfSysctls(t *testing.T) {
 	host := nstest.New(t).Node("host")
 	for _, damaged := range []string{"", "{", "null", "garbage", `{"version": 0}`} {
-		p := Paths{Root: t.TempDir()}
-		if err := os.MkdirAll(p.State(), 0o700); err != nil {
+		record := filepath.Join(t.TempDir(), "state", "sysctls.json")
+		if err := os.MkdirAll(filepath.Dir(record), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(p.Sysctls(), []byte(damaged), 0o600); err != nil {
+		if err := os.WriteFile(record, []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		record := func() error { return host.Do(func() error { return recordSysctls(p) }) }
+		start := func() error { return host.Do(func() error { return RecordSysctls(record) }) }
 		var damage errNotAsBefore
-		if err := record(); !errors.As(err, &damage) {
+		if err := start(); !errors.As(err, &damage) {
 			t.Errorf("%q: damage is %v", damaged, err)
 			continue
 		}
@@ -33,10 +33,10 @@ func TestDamagedRecordOfSysctls(t *testing.T) {
 			!strings.Contains(damage.aside, ".damaged-") {
 			t.Errorf("%q: kept as %s is %q, %v", damaged, damage.aside, kept, err)
 		}
-		if err := record(); err != nil {
+		if err := start(); err != nil {
 			t.Errorf("%q: the next start: %v", damaged, err)
 		}
-		if err := host.Do(func() error { return restoreSysctls(p) }); err != nil {
+		if err := host.Do(func() error { return RestoreSysctls(record) }); err != nil {
 			t.Errorf("%q: the end: %v", damaged, err)
 		}
 	}
@@ -46,7 +46,7 @@ func TestDamagedRecordOfSysctls(t *testing.T) {
 // damaged one is reported, and the advice works.
 func TestSysctlsAreRecordedOnce(t *testing.T) {
 	host := nstest.New(t).Node("host")
-	p := Paths{Root: t.TempDir()}
+	record := filepath.Join(t.TempDir(), "state", "sysctls.json")
 	value := func() string {
 		t.Helper()
 		out, err := host.Command("cat", "/proc/sys/net/ipv4/ip_forward").Output()
@@ -55,27 +55,27 @@ func TestSysctlsAreRecordedOnce(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	do := func(f func(Paths) error) error { return host.Do(func() error { return f(p) }) }
+	do := func(f func(string) error) error { return host.Do(func() error { return f(record) }) }
 	host.Sysctl("net.ipv4.ip_forward", "0")
-	if err := do(recordSysctls); err != nil {
+	if err := do(RecordSysctls); err != nil {
 		t.Fatal(err)
 	}
 	host.Sysctl("net.ipv4.ip_forward", "1")
-	if err := do(recordSysctls); err != nil { // the next start
+	if err := do(RecordSysctls); err != nil { // the next start
 		t.Fatal(err)
 	}
-	if err := do(restoreSysctls); err != nil || value() != "0" {
+	if err := do(RestoreSysctls); err != nil || value() != "0" {
 		t.Errorf("ip_forward is %s, %v", value(), err)
 	}
-	if _, err := os.Stat(p.Sysctls()); err == nil {
+	if _, err := os.Stat(record); err == nil {
 		t.Error("the record is left")
 	}
 
 	// One of another boot says nothing about this one.
-	if err := do(recordSysctls); err != nil {
+	if err := do(RecordSysctls); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(p.Sysctls())
+	text, err := os.ReadFile(record)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,28 +84,28 @@ func TestSysctlsAreRecordedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := strings.Replace(string(text), strings.TrimSpace(string(boot)), "another", 1)
-	if err := os.WriteFile(p.Sysctls(), []byte(other), 0o600); err != nil {
+	if err := os.WriteFile(record, []byte(other), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	host.Sysctl("net.ipv4.ip_forward", "1")
-	if err := do(restoreSysctls); err != nil || value() != "1" {
+	if err := do(RestoreSysctls); err != nil || value() != "1" {
 		t.Errorf("of another boot: ip_forward is %s, %v", value(), err)
 	}
 
-	if err := os.WriteFile(p.Sysctls(), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(record, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err = do(restoreSysctls)
+	err = do(RestoreSysctls)
 	if err == nil || !strings.Contains(err.Error(), "remove the file") {
 		t.Errorf("damaged: %v", err)
 	}
-	if out, err := exec.Command("rm", p.Sysctls()).CombinedOutput(); err != nil { // as it advises
+	if out, err := exec.Command("rm", record).CombinedOutput(); err != nil { // as it advises
 		t.Fatalf("%v %s", err, out)
 	}
-	if err := do(restoreSysctls); err != nil {
+	if err := do(RestoreSysctls); err != nil {
 		t.Errorf("after the advice: %v", err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(p.State(), "*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(record), "*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"os"
@@ -12,23 +12,23 @@ import (
 
 func TestPinsAreMountedAndRemoved(t *testing.T) {
 	nstest.Root(t)
-	root := t.TempDir()
-	p := Paths{Root: root}
-	t.Cleanup(func() { unix.Unmount(p.mountPoint(), 0) })
-	if _, err := preparePins(p); err != nil {
+	at := filepath.Join(t.TempDir(), "bpf")
+	pins := filepath.Join(at, "weir")
+	t.Cleanup(func() { unix.Unmount(at, 0) })
+	if _, err := PreparePins(pins, at); err != nil {
 		t.Fatal(err)
 	}
-	if on, err := onBpffs(p.Pins()); err != nil || !on {
+	if on, err := onBpffs(pins); err != nil || !on {
 		t.Fatalf("on a bpf file system: %v, %v", on, err)
 	}
-	if _, err := preparePins(p); err != nil {
+	if _, err := PreparePins(pins, at); err != nil {
 		t.Errorf("a second time: %v", err)
 	}
-	guest := filepath.Join(p.mountPoint(), "guest")
+	guest := filepath.Join(at, "guest")
 	if err := os.Mkdir(guest, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := removePins(p); err != nil {
+	if _, err := RemovePins(pins, at); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(guest); err != nil {
@@ -37,24 +37,24 @@ func TestPinsAreMountedAndRemoved(t *testing.T) {
 	if err := os.Remove(guest); err != nil {
 		t.Fatal(err)
 	}
-	if err := removePins(p); err != nil {
+	if _, err := RemovePins(pins, at); err != nil {
 		t.Fatal(err)
 	}
-	if ours, err := isOurMount(p.mountPoint()); err != nil || ours {
+	if ours, err := isOurMount(at); err != nil || ours {
 		t.Errorf("the mount stays: %v, %v", ours, err)
 	}
 }
 
 func TestPinsOnAForeignMountLeaveIt(t *testing.T) {
 	dir := nstest.Bpffs(t)
-	p := Paths{Root: t.TempDir(), Bpffs: filepath.Join(dir, "weir")}
-	if _, err := preparePins(p); err != nil {
+	pins := filepath.Join(dir, "weir")
+	if _, err := PreparePins(pins, pins); err != nil {
 		t.Fatal(err)
 	}
-	if err := removePins(p); err != nil {
+	if _, err := RemovePins(pins, pins); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(p.Pins()); !os.IsNotExist(err) {
+	if _, err := os.Stat(pins); !os.IsNotExist(err) {
 		t.Errorf("the directory stays: %v", err)
 	}
 	if on, err := onBpffs(dir); err != nil || !on {

@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"fmt"
@@ -14,23 +14,23 @@ import (
 // TestLinksFollow compares the list that links keeps with one that is made from all that is known,
 // after each of many events in any order.
 func TestLinksFollow(t *testing.T) {
-	l := newLinks()
+	l := NewLinks()
 	for n := range 5000 {
 		index := 1 + rand.IntN(12)
 		switch rand.IntN(6) {
 		case 0:
-			l.report(nl.Event{Kind: nl.LinkSet,
+			l.Report(nl.Event{Kind: nl.LinkSet,
 				Link: nl.Link{Index: index, Name: fmt.Sprint("if", rand.IntN(3)), Up: true}})
 		case 1:
-			l.report(nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: index}})
+			l.Report(nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: index}})
 		case 2, 3:
 			kind := []nl.EventKind{nl.AddrSet, nl.AddrGone}[rand.IntN(2)]
 			prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(rand.IntN(3))}), 24)
-			l.report(nl.Event{Kind: kind, Addr: nl.Addr{Link: index, Prefix: prefix}})
+			l.Report(nl.Event{Kind: kind, Addr: nl.Addr{Link: index, Prefix: prefix}})
 		case 4:
-			l.addPod(uint32(index), fmt.Sprint("pod:", index))
+			l.AddPod(uint32(index), fmt.Sprint("pod:", index))
 		case 5:
-			l.losePod(uint32(index))
+			l.LosePod(uint32(index))
 		}
 		var want []firewall.Interface
 		for i := range 13 {
@@ -57,24 +57,24 @@ func TestLinksFollow(t *testing.T) {
 // TestLinksListedAgain: what a listing does not report is gone, and what may be another interface
 // is to be looked at again.
 func TestLinksListedAgain(t *testing.T) {
-	l := newLinks()
+	l := NewLinks()
 	set := func(index int, name, alias string) {
-		l.report(nl.Event{Kind: nl.LinkSet,
+		l.Report(nl.Event{Kind: nl.LinkSet,
 			Link: nl.Link{Index: index, Name: name, Alias: alias, Up: true}})
 	}
 	set(1, "lo", "")
 	set(2, "eth0", "")
 	set(3, "weir12345678", "weir:a/eth0")
-	l.report(nl.Event{Kind: nl.Synced})
+	l.Report(nl.Event{Kind: nl.Synced})
 	if all := l.takeRemade(); len(all) != 0 {
 		t.Errorf("at first: %v", all)
 	}
 	alias := func(want string) func(string) bool { return func(a string) bool { return a == want } }
-	if l.byAlias("weir12345678", alias("weir:a/eth0")) != 3 ||
-		l.byAlias("weir12345678", alias("weir:b/eth0")) != 0 {
+	if l.ByAlias("weir12345678", alias("weir:a/eth0")) != 3 ||
+		l.ByAlias("weir12345678", alias("weir:b/eth0")) != 0 {
 		t.Error("the interface of a pod is not found by its alias")
 	}
-	l.report(nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: 2}})
+	l.Report(nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: 2}})
 	set(2, "eth0", "")
 	if all := l.takeRemade(); len(all) != 1 || !all[2] {
 		t.Errorf("after eth0 was made again: %v", all)
@@ -82,7 +82,7 @@ func TestLinksListedAgain(t *testing.T) {
 	l.listAgain()
 	set(1, "lo", "")
 	set(2, "eth0", "")
-	l.report(nl.Event{Kind: nl.Synced})
+	l.Report(nl.Event{Kind: nl.Synced})
 	if all := l.Interfaces(); len(all) != 2 {
 		t.Errorf("listed: %v", all)
 	}

@@ -1,4 +1,6 @@
-package agent
+// Package host follows the host that a node is on: its interfaces, addresses and routes, the
+// settings of its kernel, and the mount of the pins. It puts the hooks on interfaces.
+package host
 
 import (
 	"maps"
@@ -10,8 +12,8 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// links holds the host's interfaces and addresses. nl.Watch feeds it; the node applies it.
-type links struct {
+// Links holds the host's interfaces and addresses. nl.Watch feeds it; Hooks applies it.
+type Links struct {
 	mu    sync.Mutex             // its place in the lock order: doc.go
 	byID  map[int]nl.Link        // guarded by mu
 	addrs map[int][]netip.Prefix // guarded by mu; usable addresses by interface
@@ -21,7 +23,7 @@ type links struct {
 	all    []firewall.Interface
 	synced bool          // guarded by mu; everything was listed once
 	lost   chan struct{} // has an element when the interface of a pod is gone
-	gone   map[int]bool  // guarded by mu; interfaces of pods that are gone, until losePod
+	gone   map[int]bool  // guarded by mu; interfaces of pods that are gone, until LosePod
 	// guarded by mu; interfaces reported since listAgain, nil after the listing
 	listed map[int]bool
 	// guarded by mu; interfaces that were gone, or may have been, since the last look
@@ -30,15 +32,22 @@ type links struct {
 	sources func(name string) (local bool, reverse firewall.ReversePath) // sourceSettings
 }
 
-func newLinks() *links {
-	return &links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{}, pods: map[int]podLink{},
+// NewLinks returns an empty list of interfaces.
+func NewLinks() *Links {
+	return &Links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{}, pods: map[int]podLink{},
 		wake: make(chan struct{}, 1),
 		lost: make(chan struct{},
 			1), gone: map[int]bool{}, remade: map[int]bool{}, sources: sourceSettings}
 }
 
+// Wake has an element when something changed since it was last read.
+func (l *Links) Wake() <-chan struct{} { return l.wake }
+
+// Lost has an element when the interface of a pod is gone.
+func (l *Links) Lost() <-chan struct{} { return l.lost }
+
 // listAgain announces a full listing: an interface that is not reported until Synced is gone.
-func (l *links) listAgain() {
+func (l *Links) listAgain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.listed = map[int]bool{}
@@ -46,7 +55,7 @@ func (l *links) listAgain() {
 
 // takeRemade returns which interfaces were gone since it was last called, or may have been: another
 // one may have the index by now.
-func (l *links) takeRemade() map[int]bool {
+func (l *Links) takeRemade() map[int]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := l.remade
@@ -55,15 +64,15 @@ func (l *links) takeRemade() map[int]bool {
 }
 
 // keepRemade puts back what takeRemade returned and was not processed.
-func (l *links) keepRemade(all map[int]bool) {
+func (l *Links) keepRemade(all map[int]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.Copy(l.remade, all)
 }
 
-// byAlias returns the index of the interface with a name and an alias for which is returns true, 0
+// ByAlias returns the index of the interface with a name and an alias for which is returns true, 0
 // if there is none.
-func (l *links) byAlias(name string, is func(alias string) bool) uint32 {
+func (l *Links) ByAlias(name string, is func(alias string) bool) uint32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for index, one := range l.byID {
@@ -74,8 +83,8 @@ func (l *links) byAlias(name string, is func(alias string) bool) uint32 {
 	return 0
 }
 
-// report takes one event of nl.Watch.
-func (l *links) report(e nl.Event) {
+// Report takes one event of nl.Watch.
+func (l *Links) Report(e nl.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch e.Kind {
@@ -105,7 +114,7 @@ func (l *links) report(e nl.Event) {
 }
 
 // dropLocked forgets an interface.
-func (l *links) dropLocked(index int) {
+func (l *Links) dropLocked(index int) {
 	l.remade[index] = true
 	l.noteLostLocked(index)
 	delete(l.byID, index)
@@ -115,7 +124,7 @@ func (l *links) dropLocked(index int) {
 }
 
 // syncLocked ends a listing. After lost notifications each interface may be another one.
-func (l *links) syncLocked() {
+func (l *Links) syncLocked() {
 	for index := range l.byID {
 		if l.listed != nil && !l.listed[index] {
 			l.dropLocked(index)
@@ -126,7 +135,7 @@ func (l *links) syncLocked() {
 	l.synced, l.listed = true, nil
 }
 
-func (l *links) setAddrLocked(a nl.Addr, there bool) {
+func (l *Links) setAddrLocked(a nl.Addr, there bool) {
 	have := slices.DeleteFunc(slices.Clone(l.addrs[a.Link]), func(p netip.Prefix) bool {
 		return p == a.Prefix
 	})
@@ -139,7 +148,7 @@ func (l *links) setAddrLocked(a nl.Addr, there bool) {
 
 // noteLocked brings one interface in `all` up to date. A pod that leaves before the kernel reported
 // it is removed at once.
-func (l *links) noteLocked(index int) {
+func (l *Links) noteLocked(index int) {
 	kernel, there := l.byID[index]
 	now := firewall.Interface{Index: uint32(index), Name: kernel.Name, Addrs: l.addrs[index]}
 	if p, isPod := l.pods[index]; isPod && (there || !p.leaving) {
@@ -164,14 +173,14 @@ func (l *links) noteLocked(index int) {
 
 // Interfaces returns every interface of the host in order of index, those of pods also before the
 // kernel reports them. The list is never changed in place.
-func (l *links) Interfaces() []firewall.Interface {
+func (l *Links) Interfaces() []firewall.Interface {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.all
 }
 
 // noteLostLocked records that the interface of a pod vanished without a detach.
-func (l *links) noteLostLocked(index int) {
+func (l *Links) noteLostLocked(index int) {
 	if p, isPod := l.pods[index]; !isPod || p.leaving {
 		return
 	}
@@ -182,8 +191,8 @@ func (l *links) noteLostLocked(index int) {
 	}
 }
 
-// isLost reports whether the interface of a pod is gone.
-func (l *links) isLost(index uint32) bool {
+// IsLost reports whether the interface of a pod is gone.
+func (l *Links) IsLost(index uint32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.gone[int(index)]
@@ -197,8 +206,8 @@ type podLink struct {
 	leaving bool
 }
 
-// addPod registers the host end of a pod, maybe before the kernel reports the interface.
-func (l *links) addPod(index uint32, name string) {
+// AddPod registers the host end of a pod, maybe before the kernel reports the interface.
+func (l *Links) AddPod(index uint32, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.gone, int(index))
@@ -206,8 +215,8 @@ func (l *links) addPod(index uint32, name string) {
 	l.noteLocked(int(index))
 }
 
-// losePod announces that the host end of a pod is about to be removed.
-func (l *links) losePod(index uint32) {
+// LosePod announces that the host end of a pod is about to be removed.
+func (l *Links) LosePod(index uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.gone, int(index))
@@ -219,7 +228,7 @@ func (l *links) losePod(index uint32) {
 }
 
 // Name returns the name of an interface, "" if it is not known.
-func (l *links) Name(index uint32) string {
+func (l *Links) Name(index uint32) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p, ok := l.pods[int(index)]; ok {
@@ -229,7 +238,7 @@ func (l *links) Name(index uint32) string {
 }
 
 // IsMine reports whether an address is one of the host's.
-func (l *links) IsMine(a netip.Addr) bool {
+func (l *Links) IsMine(a netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, all := range l.addrs {
@@ -243,7 +252,7 @@ func (l *links) IsMine(a netip.Addr) bool {
 }
 
 // Has reports whether an interface has an address.
-func (l *links) Has(name string, a netip.Addr) bool {
+func (l *Links) Has(name string, a netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for index, link := range l.byID {

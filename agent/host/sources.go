@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"os"
@@ -10,9 +10,9 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// rereadEvery is how soon a changed accept_local or rp_filter is noticed: the kernel sends no
+// RereadEvery is how soon a changed accept_local or rp_filter is noticed: the kernel sends no
 // notification of either.
-const rereadEvery = 10 * time.Second
+const RereadEvery = 10 * time.Second
 
 // sourceSettings reads what the host's settings say of sources at an interface, as the kernel
 // combines them (Documentation/networking/ip-sysctl.rst): accept_local of the interface or of all,
@@ -37,8 +37,8 @@ func sourceSettings(name string) (local bool, reverse firewall.ReversePath) {
 	return local, reverse
 }
 
-// reread looks at the settings of every interface again.
-func (l *links) reread() {
+// Reread looks at the settings of every interface again.
+func (l *Links) Reread() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before := l.all

@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"net/netip"
@@ -32,16 +32,14 @@ func TestRangesOfOthers(t *testing.T) {
 		{nl.Link{Name: "weir0"}, "10.88.0.1/24", true},
 		{nl.Link{Name: "weir01234567", Alias: pod.AliasPrefix + "c/eth0"}, "fd00:88::1/128", false},
 	} {
-		l := newLinks()
+		l := NewLinks()
 		one.link.Index = 3
-		l.report(nl.Event{Kind: nl.LinkSet, Link: one.link})
-		l.report(nl.Event{Kind: nl.AddrSet,
+		l.Report(nl.Event{Kind: nl.LinkSet, Link: one.link})
+		l.Report(nl.Event{Kind: nl.AddrSet,
 			Addr: nl.Addr{Link: 3, Prefix: netip.MustParsePrefix(one.addr)}})
-		s := Settings{}
-		s.Overlay.Name = "weir0"
-		s.Pods.Ranges = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"),
+		ranges := []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"),
 			netip.MustParsePrefix("fd00:88::/120")}
-		if err := l.checkRanges(&s); (err != nil) != one.clash {
+		if err := l.CheckRanges(ranges, "weir0"); (err != nil) != one.clash {
 			t.Errorf("%s %s: %v", one.link.Name, one.addr, err)
 		}
 	}
@@ -52,16 +50,15 @@ func TestRoutesOfOthers(t *testing.T) {
 	lab := nstest.New(t)
 	node, other := lab.Node("node"), lab.Node("other")
 	lab.Join(node, "wire", "10.98.0.1/24 fd98::1/64", other, "wire", "10.98.0.2/24 fd98::2/64")
-	l := newLinks()
+	l := NewLinks()
 	all, err := node.Netlink().Links()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, link := range all {
-		l.report(nl.Event{Kind: nl.LinkSet, Link: link})
+		l.Report(nl.Event{Kind: nl.LinkSet, Link: link})
 	}
-	s := Settings{}
-	s.Pods.Ranges = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"),
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"),
 		netip.MustParsePrefix("fd00:88::/120")}
 	for _, one := range []struct {
 		args  []string
@@ -83,7 +80,7 @@ func TestRoutesOfOthers(t *testing.T) {
 				append([]string{"route", do}, one.args...)...).CombinedOutput(); err != nil {
 				t.Fatalf("%v: %v %s", one.args, err, out)
 			}
-			err := node.Do(func() error { return l.checkRoutes(&s) })
+			err := node.Do(func() error { return l.checkRoutes(ranges, "") })
 			if clash := one.clash && do == "add"; (err != nil) != clash {
 				t.Errorf("%v, %s: %v", one.args, do, err)
 			}

@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"bufio"
@@ -15,28 +15,20 @@ import (
 // them.
 const mountSource = "weir"
 
-// mountPoint is where a bpf file system has to be mounted when the pins' directory is not on one.
-func (p Paths) mountPoint() string {
-	if p.Bpffs != "" {
-		return filepath.Clean(p.Bpffs)
-	}
-	return filepath.Dir(p.Pins())
-}
-
-// preparePins makes the directory of the pins, on a bpf file system that is mounted for it if need
+// PreparePins makes the directory of the pins, on a bpf file system that is mounted for it if need
 // be. fleeting means that the mount ends with this process.
-func preparePins(p Paths) (fleeting bool, err error) {
-	on, err := onBpffs(p.Pins())
+func PreparePins(pins, mountPoint string) (fleeting bool, err error) {
+	on, err := onBpffs(pins)
 	if err != nil {
 		return false, err
 	}
 	if !on {
-		if err := mountBpffs(p.mountPoint()); err != nil {
+		if err := mountBpffs(mountPoint); err != nil {
 			return false, err
 		}
 		fleeting = ownMounts()
 	}
-	return fleeting, os.MkdirAll(p.Pins(), 0o700)
+	return fleeting, os.MkdirAll(pins, 0o700)
 }
 
 func mountBpffs(at string) error {
@@ -65,28 +57,24 @@ func onBpffs(dir string) (bool, error) {
 	}
 }
 
-// removePins takes the directory of the pins away, and the mount if it is ours and holds nothing
+// RemovePins takes the directory of the pins away, and the mount if it is ours and holds nothing
 // else.
-func removePins(p Paths) error {
-	if err := os.Remove(p.Pins()); err != nil && !errors.Is(err, os.ErrNotExist) &&
+func RemovePins(pins, mountPoint string) (unmounted bool, err error) {
+	if err := os.Remove(pins); err != nil && !errors.Is(err, os.ErrNotExist) &&
 		!errors.Is(err, unix.EBUSY) {
-		return err
+		return false, err
 	}
-	at := p.mountPoint()
-	ours, err := isOurMount(at)
+	ours, err := isOurMount(mountPoint)
 	if err != nil || !ours {
-		return err
+		return false, err
 	}
-	if used, err := isUsed(at); err != nil || used {
-		return err
+	if used, err := isUsed(mountPoint); err != nil || used {
+		return false, err
 	}
-	if err := unix.Unmount(at, 0); err != nil {
-		return fmt.Errorf("unmount %s: %w", at, err)
+	if err := unix.Unmount(mountPoint, 0); err != nil {
+		return false, fmt.Errorf("unmount %s: %w", mountPoint, err)
 	}
-	if p.Root == "" && p.Bpffs == "" {
-		return nil // the mount point is the system's
-	}
-	return p.removeEmpty(at)
+	return true, nil
 }
 
 // isUsed reports whether a bpf file system holds anything besides the two files that kernels with

@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"encoding/json"
@@ -39,26 +39,23 @@ type sysctlRecord struct {
 
 const sysctlDir = "/proc/sys/net"
 
-// Sysctls is the record of the kernel's settings before Weir.
-func (p Paths) Sysctls() string { return filepath.Join(p.State(), "sysctls.json") }
-
-// recordSysctls records the kernel's settings, once for each boot, before anything is changed. A
+// RecordSysctls records the kernel's settings, once for each boot, before anything is changed. A
 // record that is damaged is set aside, and errNotAsBefore returned: the settings before are not
 // known.
-func recordSysctls(p Paths) error {
+func RecordSysctls(record string) error {
 	now, err := thisBoot()
 	if err != nil {
 		return err
 	}
 	var damage error
-	if text, err := os.ReadFile(p.Sysctls()); err == nil {
+	if text, err := os.ReadFile(record); err == nil {
 		var r sysctlRecord
 		err := json.Unmarshal(text, &r)
 		if err == nil && r.Version >= 1 && r.is(now) {
 			return nil
 		}
 		if err != nil || r.Version < 1 {
-			aside, err := atomicfile.SetAside(p.Sysctls(), "damaged")
+			aside, err := atomicfile.SetAside(record, "damaged")
 			if damage = (errNotAsBefore{aside}); err != nil {
 				return err
 			}
@@ -71,7 +68,7 @@ func recordSysctls(p Paths) error {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(p.Sysctls(), append(text, '\n')); err != nil {
+	if err := atomicfile.Write(record, append(text, '\n')); err != nil {
 		return err
 	}
 	return damage
@@ -121,10 +118,10 @@ func readSysctls() (map[string]string, error) {
 	return all, nil
 }
 
-// restoreSysctls puts back what the record says and removes it. A setting that is not as Weir
+// RestoreSysctls puts back what the record says and removes it. A setting that is not as Weir
 // leaves it was changed by another program since, and stays.
-func restoreSysctls(p Paths) error {
-	text, err := os.ReadFile(p.Sysctls())
+func RestoreSysctls(record string) error {
+	text, err := os.ReadFile(record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -135,7 +132,7 @@ func restoreSysctls(p Paths) error {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return fmt.Errorf("the kernel's settings before Weir are not known: %s: %w; "+
 			"set net.ipv4.ip_forward and net.ipv6.conf.all.forwarding as you want them, remove "+
-			"the file and try again", p.Sysctls(), err)
+			"the file and try again", record, err)
 	}
 	now, err := thisBoot()
 	if err != nil {
@@ -150,7 +147,7 @@ func restoreSysctls(p Paths) error {
 			return err
 		}
 	}
-	return atomicfile.Remove(p.Sysctls())
+	return atomicfile.Remove(record)
 }
 
 // putBack sets what Weir has set to 1 as it was before, and then what the kernel changed with it.

@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"testing"
@@ -40,20 +40,20 @@ func TestSourceSettings(t *testing.T) {
 // TestSourceSettingsAreReadAgain: a change without a notification wakes the node, and nothing else
 // does.
 func TestSourceSettingsAreReadAgain(t *testing.T) {
-	l := newLinks()
+	l := NewLinks()
 	mode := firewall.ReverseNone
 	l.sources = func(string) (bool, firewall.ReversePath) { return false, mode }
-	l.report(nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: 2, Name: "eth0", Up: true}})
-	l.addPod(3, "pod:a")
-	l.report(nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: 3, Name: "poda", Up: true}})
-	l.report(nl.Event{Kind: nl.Synced})
+	l.Report(nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: 2, Name: "eth0", Up: true}})
+	l.AddPod(3, "pod:a")
+	l.Report(nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: 3, Name: "poda", Up: true}})
+	l.Report(nl.Event{Kind: nl.Synced})
 	<-l.wake
-	l.reread()
+	l.Reread()
 	if len(l.wake) != 0 {
 		t.Error("woken for nothing")
 	}
 	mode = firewall.ReverseStrict
-	l.reread()
+	l.Reread()
 	if len(l.wake) != 1 {
 		t.Error("not woken")
 	}

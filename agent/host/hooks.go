@@ -1,0 +1,301 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// Engine is what Hooks and Routes need of the engines.
+type Engine interface {
+	SetInterfaces([]firewall.Interface) error
+	SetRoutes([]firewall.Route) error
+	SetRouteMTUs([]kernel.RouteMTU) error
+	Attach(index uint32) (hook string, err error)
+	Detach(index uint32) error
+	// Guarded reports whether the engine that was taken over had evaluated packets of an interface.
+	Guarded() bool
+}
+
+// Tunnel is the encrypted tunnel to other nodes, whose own engine evaluates its packets.
+type Tunnel interface {
+	// Owns reports whether the interface of a name is the tunnel's.
+	Owns(name string) bool
+	// Index returns the index of the tunnel's interface, 0 if there is none.
+	Index() uint32
+}
+
+// Config is what Hooks needs.
+type Config struct {
+	Settings Settings
+	Engine   Engine
+	Links    *Links
+	Tunnel   Tunnel
+	Log      *slog.Logger
+	Problems *problem.List
+}
+
+// Hooks puts the engine's hooks on the interfaces that are to be guarded, and takes them off
+// others.
+type Hooks struct {
+	config Config
+	behind bool // the last pass failed; used by the loop alone
+
+	following sync.Mutex // its place in the lock order: agent/doc.go
+	held      bool       // guarded by following; the hooks wait
+	// guarded by following; the interfaces that the engine got last; those to be guarded have hooks
+	followed []firewall.Interface
+
+	mu       sync.Mutex        // its place in the lock order: agent/doc.go
+	attached map[uint32]string // guarded by mu; hook by interface index
+	// guarded by mu; why an interface is not guarded although it should be
+	refused map[uint32]error
+}
+
+// NewHooks returns the hooks of a node that has put none yet.
+func NewHooks(c Config) *Hooks {
+	return &Hooks{config: c, attached: map[uint32]string{}, refused: map[uint32]error{}}
+}
+
+// Ping takes the locks, for the watchdog.
+func (h *Hooks) Ping() {
+	h.following.Lock()
+	h.following.Unlock() //lint:ignore SA2001 that it can be had is all that matters
+	h.mu.Lock()
+	h.mu.Unlock() //lint:ignore SA2001 as above
+}
+
+// Follow follows the interfaces. A failure is shown in the status, and Behind retries it.
+func (h *Hooks) Follow() {
+	const about = "following the interfaces"
+	err := h.follow()
+	h.behind = err != nil
+	if err != nil {
+		h.config.Problems.Set(about, "cannot follow the interfaces: "+err.Error(), "weir doctor")
+		return
+	}
+	h.config.Problems.Solved(about)
+}
+
+// Behind reports whether an interface is not guarded although it should be.
+func (h *Hooks) Behind() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.behind || len(h.refused) > 0
+}
+
+// Counts returns how many interfaces are guarded, and how many are not although they should be.
+func (h *Hooks) Counts() (guarded, refused int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.attached), len(h.refused)
+}
+
+// AddPod makes the host end of a pod known, and returns when it is guarded.
+func (h *Hooks) AddPod(index uint32, name string) error {
+	h.config.Links.AddPod(index, name)
+	h.following.Lock()
+	defer h.following.Unlock()
+	if err := h.followLocked(); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.refused[index]; err != nil {
+		return fmt.Errorf("guard %s: %w", name, err)
+	}
+	return nil
+}
+
+// AddTunnel makes the interface of the tunnel known; the kernel's own notification may come later.
+func (h *Hooks) AddTunnel(link nl.Link) error {
+	h.config.Links.Report(nl.Event{Kind: nl.LinkSet, Link: link})
+	return h.follow()
+}
+
+// View shows the interfaces as the engine has them to f, and keeps them from changing meanwhile.
+func (h *Hooks) View(f func([]firewall.Interface)) {
+	h.following.Lock()
+	defer h.following.Unlock()
+	f(h.config.Links.Interfaces())
+}
+
+// follow passes the host's interfaces and addresses to the engine and attaches the hooks. It runs a
+// few times for each pod that comes or goes, and there may be thousands, so it looks only at what
+// has changed.
+func (h *Hooks) follow() error {
+	h.following.Lock() // an older list must not replace a newer one
+	defer h.following.Unlock()
+	return h.followLocked()
+}
+
+func (h *Hooks) followLocked() error {
+	if h.held {
+		return nil
+	}
+	now := h.config.Links.Interfaces()
+	changed, gone := firewall.Changes(h.followed, now)
+	remade := h.config.Links.takeRemade()
+	if len(changed)+len(gone) > 0 {
+		if err := h.config.Engine.SetInterfaces(now); err != nil {
+			h.config.Links.keepRemade(remade)
+			return err
+		}
+		h.followed = now
+	}
+	h.reattach(remade)
+	return h.attach(changed, gone)
+}
+
+// reattach attaches the hooks again on interfaces that may have been replaced by others with the
+// same index.
+func (h *Hooks) reattach(remade map[int]bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, i := range h.followed {
+		if _, on := h.attached[i.Index]; on && remade[int(i.Index)] {
+			h.attachLocked(i)
+		}
+	}
+}
+
+// attach puts the hooks on those of the changed interfaces that are to be guarded, tries again
+// those that failed, and takes the hooks off the others. An interface that cannot be guarded is a
+// problem in the status. One that vanished in the meantime is not: its removal will be reported.
+// When the kernel does not answer for one in time, the others wait for the next pass.
+func (h *Hooks) attach(changed, gone []firewall.Interface) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var errs []error
+	var late error
+	for _, i := range gone {
+		errs = append(errs, h.detachLocked(i))
+	}
+	for _, i := range changed {
+		if !h.config.Settings.Guards(i.Name) || h.config.Tunnel.Owns(i.Name) {
+			errs = append(errs, h.detachLocked(i))
+		} else if _, on := h.attached[i.Index]; !on && late == nil {
+			late = h.attachLocked(i)
+		} else if !on {
+			h.refused[i.Index] = late
+		}
+	}
+	for index := range h.refused {
+		at, there := slices.BinarySearchFunc(h.followed, firewall.Interface{Index: index},
+			firewall.ByIndex)
+		if there && late == nil && !slices.ContainsFunc(changed, func(i firewall.Interface) bool {
+			return i.Index == index
+		}) {
+			late = h.attachLocked(h.followed[at])
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// detachLocked takes the hooks off an interface, if they are on it.
+func (h *Hooks) detachLocked(i firewall.Interface) error {
+	delete(h.refused, i.Index)
+	if _, on := h.attached[i.Index]; !on {
+		return nil
+	}
+	delete(h.attached, i.Index)
+	if err := h.config.Engine.Detach(i.Index); err != nil {
+		return fmt.Errorf("interface %s: %w", i.Name, err)
+	}
+	return nil
+}
+
+// DetachOthers takes the hooks off interfaces that an earlier agent guarded and this one is not to
+// guard. Pods have theirs from their own making.
+func (h *Hooks) DetachOthers() error {
+	var errs []error
+	for _, i := range h.config.Links.Interfaces() {
+		if !h.config.Settings.Guards(i.Name) && !strings.HasPrefix(i.Name, "pod:") {
+			errs = append(errs, h.config.Engine.Detach(i.Index))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// attachLocked puts the hooks on an interface. late is set when the kernel did not answer in time.
+func (h *Hooks) attachLocked(i firewall.Interface) (late error) {
+	hook, err := h.config.Engine.Attach(i.Index)
+	if err == nil {
+		if h.attached[i.Index] != hook {
+			h.config.Log.Info("guarding", "interface", i.Name, "hook", hook)
+		}
+		h.attached[i.Index] = hook
+		delete(h.refused, i.Index)
+		return nil
+	}
+	delete(h.attached, i.Index)
+	if h.refused[i.Index] == nil {
+		h.config.Log.Error("cannot guard", "interface", i.Name, "err", err)
+	}
+	h.refused[i.Index] = err
+	if errors.Is(err, unix.EAGAIN) {
+		return err
+	}
+	return nil
+}
+
+// Interfaces returns what is guarded, and as problems what is not although it should be.
+func (h *Hooks) Interfaces() (guarded []api.Interface, problems []api.Problem) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	guarded = []api.Interface{}
+	for _, i := range h.config.Links.Interfaces() {
+		if hook, on := h.attached[i.Index]; on {
+			guarded = append(guarded, api.Interface{Name: i.Name, Index: i.Index, Hook: hook})
+		}
+		if i.Index == h.config.Tunnel.Index() {
+			guarded = append(guarded, api.Interface{Name: i.Name, Index: i.Index, Hook: "tunnel"})
+		}
+		if err := h.refused[i.Index]; err != nil {
+			problems = append(problems, api.Problem{What: fmt.Sprintf("%s is not guarded: %v",
+				i.Name, err), Advice: "weir doctor"})
+		}
+	}
+	if len(guarded) == 0 {
+		problems = append(problems, api.Problem{What: "no interface is guarded",
+			Advice: fmt.Sprintf("none matches %q; see weir up --iface",
+				h.config.Settings.Interfaces)})
+	}
+	return guarded, problems
+}
+
+// Hold sets whether the hooks wait until the engine knows the pods.
+func (h *Hooks) Hold(on bool) {
+	h.following.Lock()
+	defer h.following.Unlock()
+	h.held = on
+}
+
+// LogNew logs interfaces that came while no agent ran: no rules were applied to their
+// packets.
+func (h *Hooks) LogNew(before []uint32) {
+	if !h.config.Engine.Guarded() {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, i := range h.config.Links.Interfaces() {
+		if _, on := h.attached[i.Index]; on && !slices.Contains(before, i.Index) {
+			h.config.Log.Warn("came or was made again while no agent ran: until now no rules "+
+				"applied to "+
+				"its "+
+				"packets", "interface", i.Name)
+		}
+	}
+}

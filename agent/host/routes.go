@@ -1,0 +1,77 @@
+package host
+
+import (
+	"sync/atomic"
+
+	"github.com/weirnet/weir/agent/routes"
+	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/rule"
+)
+
+// Routes passes the host's routes to the engine.
+type Routes struct {
+	engine Engine
+	wake   chan struct{} // has an element when routes changed since the engine got them
+	// remeasure: routes with an MTU of their own may have changed since the engine got them.
+	remeasure atomic.Bool
+}
+
+// NewRoutes returns the routes of a node whose engine has none yet.
+func NewRoutes(e Engine) *Routes { return &Routes{engine: e, wake: make(chan struct{}, 1)} }
+
+// Wake has an element when routes changed since the engine got them.
+func (r *Routes) Wake() <-chan struct{} { return r.wake }
+
+// Changed asks for the routes to be read again. mtu means that routes with an MTU of their
+// own may have changed.
+func (r *Routes) Changed(mtu bool) {
+	if mtu {
+		r.remeasure.Store(true)
+	}
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// SetMTUs gives the engine the routes with an MTU of their own, if they may have changed.
+func (r *Routes) SetMTUs() error {
+	if !r.remeasure.Swap(false) {
+		return nil
+	}
+	err := r.setMTUs()
+	if err != nil {
+		r.remeasure.Store(true)
+	}
+	return err
+}
+
+func (r *Routes) setMTUs() error {
+	conn, err := routes.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	routes, err := conn.RoutesWithMTU()
+	if err != nil {
+		return err
+	}
+	var all []kernel.RouteMTU
+	for _, one := range routes {
+		all = append(all, kernel.RouteMTU{Dst: one.Dst, MTU: uint32(one.MTU)})
+	}
+	return r.engine.SetRouteMTUs(all)
+}
+
+// Set gives the engine the host's routes, if the rules ask about them: there can be a
+// million.
+func (r *Routes) Set(p *rule.Program) error {
+	if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) == 0 {
+		return nil
+	}
+	routes, err := routes.List()
+	if err != nil {
+		return err
+	}
+	return r.engine.SetRoutes(routes)
+}

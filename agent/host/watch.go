@@ -1,0 +1,39 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// Watch follows interfaces, addresses and routes until ctx ends. It returns when everything
+// was listed once; then nothing ends it any more.
+func Watch(ctx context.Context, retry *problem.Retrier, l *Links, r *Routes) error {
+	first := make(chan error, 1)
+	watch := func(ctx context.Context) error {
+		l.listAgain()
+		err := nl.Watch(ctx, nil, l.Report)
+		if err == nil {
+			err = errors.New("it ended")
+		}
+		select {
+		case first <- err:
+		default:
+		}
+		return err
+	}
+	go retry.Run(ctx, "the interfaces are not followed", "weir doctor", watch)
+	go retry.Run(ctx, "the routes are not followed", "weir doctor",
+		func(ctx context.Context) error {
+			return nl.WatchRoutes(ctx, nil, r.Changed)
+		})
+	select {
+	case <-l.wake:
+		return nil
+	case err := <-first:
+		return fmt.Errorf("watch the interfaces: %w", err)
+	}
+}

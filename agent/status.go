@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"os"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/clock"
+	"github.com/weirnet/weir/agent/rules"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
+)
+
+// status returns the state of the node.
+func (n *Node) status() (api.Status, error) {
+	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began,
+		TakenOver: n.engine.TakenOver(), Pods: len(n.config.Settings.Pods.Ranges) > 0,
+		StatesMax: n.config.Settings.Engine.MaxStates, Reasons: map[string]uint64{},
+		Default: "allow"}
+	s.Interfaces, s.Problems = n.hooks.Interfaces()
+	s.Problems = append(s.Problems, n.problems.All()...)
+	s.Problems = append(s.Problems, n.peers.problems()...)
+	if n.pods.Load() != nil {
+		s.Problems = append(s.Problems, n.pods.Load().problems()...)
+	}
+	n.rules.View(func(r rules.Version, _ *rule.Program) {
+		s.Rules, s.Source = len(r.Set.Rules), r.Source
+		if r.Strict {
+			s.Default = "deny"
+		}
+	})
+	if name, left, on := n.rules.TrialLeft(); on {
+		s.Trial = &api.Trial{Name: name, LeftSeconds: clock.Seconds(left.Nanoseconds())}
+	}
+	for _, err := range n.engine.States() {
+		if err != nil {
+			return s, err
+		}
+		s.States++
+	}
+	decisions, err := n.engine.Decisions()
+	if err != nil {
+		return s, err
+	}
+	for reason, packets := range firewall.ByReason(decisions) {
+		if packets > 0 && reason != firewall.ReasonRule {
+			s.Reasons[reason.String()] = packets
+		}
+	}
+	if s.Table, err = n.observer.Table(); err != nil {
+		return s, err
+	}
+	n.mu.Lock()
+	s.Adopted = n.adopted
+	n.mu.Unlock()
+	s.Healthy = len(s.Problems) == 0
+	return s, nil
+}
