@@ -20,7 +20,7 @@
 // # Lock order
 //
 // A goroutine that holds one of these locks takes only locks of lines below it. It never holds two
-// of one line. pod.Manager's lock comes between rules.Book.mu and podLabels.mu; the locks inside
+// of one line. pod.Manager's lock comes between rules.Book.mu and pods.labels.mu; the locks inside
 // the engines, the hub, the journal and the device are taken last.
 //
 //	peers.mu          changes of peers; held while the tunnel is made and peers are resolved
@@ -28,9 +28,9 @@
 //	watch.addressNames.mu  names of addresses of this second
 //	rules.Book.mu     changes of the rules, and views of them
 //	rules.savedRules.mu  the file of the saved rules
-//	podLabels.mu      tables of labels
+//	pods.labels.mu  tables of labels
 //	host.Hooks.following  one pass over the interfaces at a time
 //	host.Hooks.mu  hooks
 //	host.Links.mu  interfaces and addresses
-//	Node.mu, problem.List.mu, pods.mu, watch.Captures.mu, injector.mu
+//	Node.mu, problem.List.mu, pods.Service.mu, watch.Captures.mu, injector.mu
 package agent

@@ -17,9 +17,7 @@ import (
 // remove ends enforcement and takes away what the node keeps, but for the socket, on which a client
 // waits for the answer.
 func (n *Node) remove() error {
-	if n.pods.Load() != nil {
-		n.pods.Load().manager.Wait()
-	}
+	n.pods.Wait()
 	n.mu.Lock()
 	keep := n.keeping
 	n.mu.Unlock()

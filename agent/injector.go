@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,22 +99,15 @@ func (i *injector) probe(p soft.Probe) {
 	}
 	reset := q.Proto == packet.ProtoTCP && q.TCPFlags&packet.FlagRST != 0
 	switch {
-	case i.node.links.IsMine(q.Dst()), reset && i.node.isPods(q.Dst()):
+	case i.node.links.IsMine(q.Dst()), reset && i.node.pods.Has(q.Dst()):
 		p.To = firewall.In
-	case i.node.links.IsMine(q.Src()), reset && i.node.isPods(q.Src()):
+	case i.node.links.IsMine(q.Src()), reset && i.node.pods.Has(q.Src()):
 		p.To = firewall.Out
 	default:
 		return
 	}
 	p.Packet = append([]byte(nil), p.Packet...)
 	i.put(p)
-}
-
-// isPods reports whether an address is in a pod range of this node.
-func (n *Node) isPods(a netip.Addr) bool {
-	return slices.ContainsFunc(n.config.Settings.Pods.Ranges, func(r netip.Prefix) bool {
-		return r.Contains(a)
-	})
 }
 
 func (i *injector) put(p soft.Probe) {

@@ -35,13 +35,9 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 		observe.One(observe.Gauge, "go_goroutines", "Goroutines of the agent.",
 			float64(runtime.NumGoroutine())),
 	}
-	pods := 0
-	if n.pods.Load() != nil {
-		pods = len(n.pods.Load().manager.List())
-	}
 	all = append(all, observe.One(observe.Gauge, "weir_pods",
 		"Containers that this node gives a network.",
-		float64(pods)))
+		float64(n.pods.Count())))
 	if rss, err := residentBytes(); err == nil {
 		all = append(all, observe.One(observe.Gauge, "process_resident_memory_bytes",
 			"Memory of the agent, without what it shares with the kernel.", float64(rss)))

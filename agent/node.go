@@ -15,6 +15,7 @@ import (
 	"github.com/weirnet/weir/agent/claim"
 	"github.com/weirnet/weir/agent/engines"
 	"github.com/weirnet/weir/agent/host"
+	"github.com/weirnet/weir/agent/pods"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/agent/watch"
@@ -46,9 +47,8 @@ type Node struct {
 	links   *host.Links
 	hooks   *host.Hooks
 	routes  *host.Routes
-	pods    atomic.Pointer[pods] // nil: this node has no pods, or not yet
+	pods    *pods.Service
 	peers   *peers
-	left    leftLabels // of pods of an earlier run
 	began   time.Time
 	// remeasure: routes with an MTU of their own may have changed since the engine got them.
 	remeasure     atomic.Bool
@@ -101,16 +101,22 @@ func Run(ctx context.Context, c Config) (err error) {
 	n.hooks = host.NewHooks(host.Config{Settings: c.Settings.Host, Engine: n.engine,
 		Links: n.links, Tunnel: n.peers, Log: n.log, Problems: &n.problems})
 	n.routes = host.NewRoutes(n.engine)
+	n.pods = pods.New(pods.Config{Settings: c.Settings.Pods, Dir: c.Paths.Pods(),
+		Socket: c.Paths.Docker(), Log: n.log, Problems: &n.problems, Engine: n.engine,
+		Hooks: n.hooks, Links: n.links,
+		RecordSysctls: func() error { return host.RecordSysctls(c.Paths.Sysctls()) },
+		PeerRanges:    func() []netip.Prefix { return *n.peers.ranges.Load() },
+		Tunnel:        c.Settings.Overlay.Name, TunnelPort: n.peers.port})
 	n.rules = rules.New(rules.Config{Settings: c.Settings.Rules, File: c.Rules,
 		Default: c.Paths.Rules(), Saved: c.Paths.Saved(),
 		// what an earlier agent left in force guards better than any lock-down
 		LockDown: c.Boot && !kernel.Guards(c.Paths.Pins()), Engine: n.engine,
 		Prepare: n.routes.Set, Loaded: n.loaded, Log: n.log, Problems: &n.problems})
 	n.explain = rules.Explainer{Book: n.rules, Options: c.Settings.Engine,
-		Interfaces: n.links.Interfaces, Labels: n.labels, States: n.engine.States}
+		Interfaces: n.links.Interfaces, Labels: n.pods.Labels, States: n.engine.States}
 	n.observer = watch.New(watch.Config{Settings: c.Settings.Watch, Dir: c.Paths.eventsDir(),
 		Log: n.log, Problems: &n.problems, Retry: &n.retry, Engine: n.engine, Links: n.links,
-		Rules: n.rules, Pods: podsView{n},
+		Rules: n.rules, Pods: n.pods,
 		Metrics: []func() ([]observe.Metric, error){n.peers.metrics, n.nodeMetrics}})
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -187,7 +193,7 @@ func (n *Node) serve(ctx context.Context) (err error) {
 	served := make(chan error, 2)
 	n.retry.Until(ctx, "the sockets of the API", "weir doctor",
 		func() error { return s.begin(n.config.Paths, served) })
-	n.retry.Attend(ctx, "dockerd", "weir doctor", n.serveDocker)
+	n.retry.Attend(ctx, "dockerd", "weir doctor", n.pods.ServeDocker)
 	n.retry.Attend(ctx, "the address of the metrics", "see observe.metrics in the settings",
 		n.observer.ServeScrapes)
 	watch.Notify("READY=1")
@@ -195,17 +201,13 @@ func (n *Node) serve(ctx context.Context) (err error) {
 	err = n.loop(ctx, served)
 	watch.Notify("STOPPING=1")
 	n.endTrying()
-	if p := n.pods.Load(); p != nil {
-		p.stop() // or it would take pods that go down for dead
-	}
+	n.pods.Stop() // or it would take pods that go down for dead
 	down := n.isLeaving()
 	if down {
 		n.downResult <- n.remove()
 	}
 	err = errors.Join(err, s.close())
-	if p := n.pods.Load(); p != nil {
-		p.manager.Close()
-	}
+	n.pods.Close()
 	if down {
 		err = errors.Join(err, n.removeRun())
 	}
@@ -216,7 +218,7 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 	dog := watch.Watchdog{Pulse: n.pulse,
 		Locks: []func(){n.rules.Ping, n.hooks.Ping, func() { n.engine.Attached() }},
 		Slow: []*watch.Slow{{Lock: n.peers.Lock, Progress: n.peers.set.Load},
-			{Lock: n.lockPods}}}
+			{Lock: n.pods.Ping}}}
 	dog.Begin(ctx)
 	refused := time.NewTicker(retryEvery)
 	defer refused.Stop()
@@ -255,7 +257,7 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 // routes with an MTU of their own, if there may be pods.
 func (n *Node) followRoutes() (err error) {
 	n.rules.View(func(_ rules.Version, p *rule.Program) { err = n.routes.Set(p) })
-	if n.pods.Load() != nil {
+	if n.pods.Begun() {
 		err = errors.Join(err, n.routes.SetMTUs())
 	}
 	return err
@@ -287,19 +289,4 @@ func (n *Node) readyLine() string {
 		line += fmt.Sprintf(", adopted %d open connections", s.Adopted)
 	}
 	return line
-}
-
-// podsView is what the observer knows of the pods.
-type podsView struct{ *Node }
-
-func (v podsView) HasLabel(table string, a netip.Addr) bool {
-	p := v.pods.Load()
-	return p != nil && p.labels.has(table, a)
-}
-
-func (v podsView) ByAddress() map[netip.Addr]string {
-	if p := v.pods.Load(); p != nil {
-		return p.byAddress()
-	}
-	return map[netip.Addr]string{}
 }

@@ -62,3 +62,12 @@ func (n *Node) advice(p overlay.Peer) string {
 	}
 	return ""
 }
+
+// port returns the port of the tunnel, 0 when there is none and none is wanted.
+func (p *peers) port() uint16 {
+	s := p.node.config.Settings.Overlay
+	if s.On || p.tunnel.Load() != nil {
+		return s.Port
+	}
+	return 0
+}

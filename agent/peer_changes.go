@@ -187,7 +187,7 @@ func (p *peers) removeLocked(next recorded, old overlay.Peer) error {
 func (p *peers) goBackLocked(before recorded) error {
 	p.recorded = before
 	p.rangesLocked()
-	return p.node.peerRangesChanged()
+	return p.node.pods.SetMasquerade()
 }
 
 // openLeftLocked deletes the routes that no peer wants after a change; gone is the peer with the
@@ -206,7 +206,7 @@ func (p *peers) openLeftLocked(before recorded, gone overlay.Peer) {
 func (p *peers) takeLocked(next recorded, pending *atomicfile.Pending) error {
 	p.recorded = next
 	p.rangesLocked()
-	if err := p.node.peerRangesChanged(); err != nil {
+	if err := p.node.pods.SetMasquerade(); err != nil {
 		return err
 	}
 	return pending.Commit()
@@ -254,14 +254,6 @@ func (p *peers) cutLocked(had []netip.Prefix) {
 	if err = errors.Join(append(errs, err)...); err != nil {
 		p.node.log.Error("connections to a removed peer may keep their states", "err", err)
 	}
-}
-
-// peerRangesChanged passes the pod ranges of the peers to the engine.
-func (n *Node) peerRangesChanged() error {
-	if n.pods.Load() == nil {
-		return nil
-	}
-	return n.setMasquerade()
 }
 
 // checkLocked refuses what would collide with this node or other peers.

@@ -10,6 +10,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"github.com/weirnet/weir/agent/host"
+	"github.com/weirnet/weir/agent/pods"
 	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
@@ -28,7 +29,7 @@ type Settings struct {
 	// Rules configures what the rules are when none can be used.
 	Rules rules.Settings
 	// Pods configures the network of containers.
-	Pods PodSettings
+	Pods pods.Settings
 	// Overlay is the tunnel to other nodes.
 	Overlay OverlaySettings
 }
@@ -37,7 +38,7 @@ type Settings struct {
 func DefaultSettings() Settings {
 	return Settings{Host: host.DefaultSettings(), Engine: firewall.DefaultOptions(),
 		Watch: watch.DefaultSettings(), Rules: rules.DefaultSettings(),
-		Pods: PodSettings{MTU: 1500, Masquerade: true}, Overlay: defaultOverlay()}
+		Pods: pods.DefaultSettings(), Overlay: defaultOverlay()}
 }
 
 // settingsFile is weir.toml as it is written. Pointers are nil for what was not set.
@@ -57,13 +58,7 @@ type settingsFile struct {
 		Liberal         *bool `toml:"liberal"`
 		Cookies         *bool `toml:"syn_cookies"`
 	} `toml:"states"`
-	Pods struct {
-		Ranges          []string `toml:"ranges"`
-		MTU             *int     `toml:"mtu"`
-		Masquerade      *bool    `toml:"masquerade"`
-		MasqueradePorts string   `toml:"masquerade_ports"`
-		Docker          *bool    `toml:"docker"`
-	} `toml:"pods"`
+	Pods     pods.File    `toml:"pods"`
 	Overlay  *overlayFile `toml:"overlay"`
 	Timeouts struct {
 		Syn         *seconds `toml:"syn"`
@@ -226,7 +221,7 @@ func (f settingsFile) settings() (Settings, error) {
 	if err := checkTranslations(&s.Engine); err != nil {
 		return s, err
 	}
-	if err := f.pods(&s.Pods); err != nil {
+	if err := f.Pods.Apply(&s.Pods); err != nil {
 		return s, err
 	}
 	if err := f.Overlay.settings(&s.Overlay); err != nil {
@@ -251,3 +246,19 @@ func (f settingsFile) settings() (Settings, error) {
 // leastPerSource is the least number of half-open states of one source that makes sense: with
 // fewer, other sources are mistaken for it too often (bpf/lib/source.h).
 const leastPerSource = 4
+
+// checkTranslations refuses numbers of translations for which the state table has no space, or that
+// could not be guaranteed: the translation to evict is looked for in a part of the table, where a
+// pod must have some.
+func checkTranslations(o *firewall.Options) error {
+	if o.MaxTranslations > o.MaxStates/3 {
+		return fmt.Errorf("states.translations: %d are too many for states.max = %d: a translated "+
+			"flow takes three entries", o.MaxTranslations, o.MaxStates)
+	}
+	all, one := o.Translations()
+	if least := max(64, o.MaxStates/4096); o.MaxPodTranslations > 0 && one < least {
+		return fmt.Errorf("states.pod_translations: %d of %d are too few; at least %d",
+			o.MaxPodTranslations, all, least)
+	}
+	return nil
+}

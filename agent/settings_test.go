@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirnet/weir/firewall"
 )
 
 func readText(t *testing.T, text string) (Settings, error) {
@@ -94,6 +96,25 @@ func TestSettingsRefused(t *testing.T) {
 		_, err := readText(t, c.text)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q\n got  %v\n want %s", c.text, err, c.want)
+		}
+	}
+}
+
+// TestTranslations: numbers for which there is no space, or that cannot be guaranteed, are refused.
+func TestTranslations(t *testing.T) {
+	for _, o := range []firewall.Options{
+		{MaxStates: 300, MaxTranslations: 101}, {MaxStates: 1 << 20, MaxPodTranslations: 255},
+		{MaxStates: 1 << 18, MaxPodTranslations: 63},
+	} {
+		if err := checkTranslations(&o); err == nil {
+			t.Errorf("%+v is taken", o)
+		}
+	}
+	for _, o := range []firewall.Options{{MaxStates: 64},
+		{MaxStates: 1 << 18, MaxTranslations: 1 << 16, MaxPodTranslations: 64},
+		firewall.DefaultOptions()} {
+		if err := checkTranslations(&o); err != nil {
+			t.Error(err)
 		}
 	}
 }

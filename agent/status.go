@@ -19,9 +19,7 @@ func (n *Node) status() (api.Status, error) {
 	s.Interfaces, s.Problems = n.hooks.Interfaces()
 	s.Problems = append(s.Problems, n.problems.All()...)
 	s.Problems = append(s.Problems, n.peers.problems()...)
-	if n.pods.Load() != nil {
-		s.Problems = append(s.Problems, n.pods.Load().problems()...)
-	}
+	s.Problems = append(s.Problems, n.pods.Problems()...)
 	n.rules.View(func(r rules.Version, _ *rule.Program) {
 		s.Rules, s.Source = len(r.Set.Rules), r.Source
 		if r.Strict {

@@ -37,7 +37,7 @@ const tunnelTick = 10 * time.Millisecond
 // openTunnel makes the device without peers. From then on its engine gets what the kernel engine
 // gets.
 func (n *Node) openTunnel() (*tunnel, error) {
-	if err := n.checkTunnelPort(n.config.Settings.Overlay.Port); err != nil {
+	if err := n.pods.CheckTunnelPort(n.config.Settings.Overlay.Port); err != nil {
 		return nil, err
 	}
 	if err := nameFree(n.config.Settings.Overlay.Name); err != nil {
@@ -139,22 +139,21 @@ func (n *Node) joinEngine(e *soft.Engine) (err error) {
 		for name := range r.Set.Tables {
 			err = errors.Join(err, e.SetTable(name, rulefile.Entries(r.Set.Tables[name])))
 		}
-		if n.pods.Load() != nil {
-			n.pods.Load().labels.mu.Lock() // a pod that comes now reaches both engines
-			defer n.pods.Load().labels.mu.Unlock()
-			for name, members := range n.pods.Load().labels.tables {
-				err = errors.Join(err, e.SetTable(name, labelEntries(members)))
+		// a pod that comes now reaches both engines
+		n.pods.ViewLabels(func(tables map[string][]firewall.TableEntry) {
+			for name, members := range tables {
+				err = errors.Join(err, e.SetTable(name, members))
 			}
-		}
-		n.hooks.View(func(ifs []firewall.Interface) {
-			err = errors.Join(err, e.SetInterfaces(ifs))
-			if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) != 0 {
-				routes, bad := routes.List()
-				err = errors.Join(err, bad, e.SetRoutes(routes))
-			}
-			if err = errors.Join(err, e.Load(p)); err == nil {
-				n.engine.SetTunnel(e)
-			}
+			n.hooks.View(func(ifs []firewall.Interface) {
+				err = errors.Join(err, e.SetInterfaces(ifs))
+				if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) != 0 {
+					routes, bad := routes.List()
+					err = errors.Join(err, bad, e.SetRoutes(routes))
+				}
+				if err = errors.Join(err, e.Load(p)); err == nil {
+					n.engine.SetTunnel(e)
+				}
+			})
 		})
 	})
 	return err

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/firewall"
 )
 
 // listRules returns the rules with their counters, and how full the state table is.
@@ -19,16 +18,6 @@ func (n *Node) listRules() (api.Rules, error) {
 // listTables returns the tables of the rules and those of labels.
 func (n *Node) listTables() (api.Tables, error) {
 	a := n.rules.Tables()
-	if p := n.pods.Load(); p != nil {
-		a.Tables = append(a.Tables, p.tables()...)
-	}
+	a.Tables = append(a.Tables, n.pods.Tables()...)
 	return a, nil
-}
-
-// labels returns the tables of labels.
-func (n *Node) labels() map[string][]firewall.TableEntry {
-	if p := n.pods.Load(); p != nil {
-		return p.labels.all()
-	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirnet/weir/agent"
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/pods"
 	"github.com/weirnet/weir/cni"
 )
 
@@ -25,7 +26,7 @@ func runPlugin(ctx context.Context, in io.Reader, out io.Writer) int {
 	ctx, cancel := context.WithTimeout(ctx, cniTimeout)
 	defer cancel()
 	return cni.Run(ctx, cni.ReadEnv(os.Getenv), in, out, func(root string) (cni.Agent, error) {
-		return agent.NewRemote(api.NewClient(agent.Paths{Root: root}.Socket())), nil
+		return pods.NewRemote(api.NewClient(agent.Paths{Root: root}.Socket())), nil
 	})
 }
 

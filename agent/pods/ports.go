@@ -1,4 +1,4 @@
-package agent
+package pods
 
 import (
 	"fmt"
@@ -21,15 +21,14 @@ const keepsPorts = "conmon"
 
 // checkPublished refuses a port that the node itself uses: packets to a published port go to the
 // pod, so the host's own service would get none.
-func (p *pods) checkPublished(spec *pod.Spec) error {
-	wanted := p.newlyPublished(spec)
+func (s *Service) checkPublished(spec *pod.Spec) error {
+	wanted := s.newlyPublished(spec)
 	if len(wanted) == 0 {
 		return nil
 	}
-	tunnel := p.node.config.Settings.Overlay
-	if p.node.peers != nil && (tunnel.On || p.node.peers.tunnel.Load() != nil) {
+	if port := s.config.TunnelPort(); port != 0 {
 		for _, pub := range wanted {
-			if pub.Proto == packet.ProtoUDP && pub.HostPort == tunnel.Port {
+			if pub.Proto == packet.ProtoUDP && pub.HostPort == port {
 				return fmt.Errorf("pod %s: udp port %d is that of the tunnel to other nodes; "+
 					"publish another one, or set overlay.port", spec.Name, pub.HostPort)
 			}
@@ -58,11 +57,12 @@ func (p *pods) checkPublished(spec *pod.Spec) error {
 }
 
 // newlyPublished are the ports that a pod does not have yet: an attach may be repeated.
-func (p *pods) newlyPublished(spec *pod.Spec) []pod.Publish {
-	if p.manager == nil {
+func (s *Service) newlyPublished(spec *pod.Spec) []pod.Publish {
+	manager := s.manager.Load()
+	if manager == nil {
 		return spec.Publish
 	}
-	has, err := p.manager.Find(spec.Container, spec.IfName)
+	has, err := manager.Find(spec.Container, spec.IfName)
 	if err != nil { // there is no such pod
 		return spec.Publish
 	}
@@ -71,14 +71,10 @@ func (p *pods) newlyPublished(spec *pod.Spec) []pod.Publish {
 	})
 }
 
-// checkTunnelPort refuses a tunnel at a port that a pod has: the pod would get what other nodes
+// CheckTunnelPort refuses a tunnel at a port that a pod has: the pod would get what other nodes
 // send.
-func (n *Node) checkTunnelPort(port uint16) error {
-	pods := n.pods.Load()
-	if pods == nil || pods.manager == nil {
-		return nil
-	}
-	for _, p := range pods.manager.List() {
+func (s *Service) CheckTunnelPort(port uint16) error {
+	for _, p := range s.list() {
 		for _, pub := range p.Publish {
 			if pub.Proto == packet.ProtoUDP && pub.HostPort == port {
 				return fmt.Errorf("udp port %d is published for pod %s; detach it, or set "+
@@ -133,7 +129,7 @@ const fewestPorts = 4096
 // masqueradePorts are the ports that hidden pods get: as the settings say, or those from 1024 on
 // that the host does not take for its own connections. Where it takes nearly all, they are shared:
 // a port with a socket is never chosen.
-func masqueradePorts(s *PodSettings, ephemeral string) []firewall.PortRange {
+func masqueradePorts(s *Settings, ephemeral string) []firewall.PortRange {
 	if len(s.MasqueradePorts) > 0 {
 		return s.MasqueradePorts
 	}
@@ -161,22 +157,6 @@ func masqueradePorts(s *PodSettings, ephemeral string) []firewall.PortRange {
 		return []firewall.PortRange{all}
 	}
 	return left
-}
-
-// checkTranslations refuses numbers of translations for which the state table has no space, or that
-// could not be guaranteed: the translation to evict is looked for in a part of the table, where a
-// pod must have some.
-func checkTranslations(o *firewall.Options) error {
-	if o.MaxTranslations > o.MaxStates/3 {
-		return fmt.Errorf("states.translations: %d are too many for states.max = %d: a translated "+
-			"flow takes three entries", o.MaxTranslations, o.MaxStates)
-	}
-	all, one := o.Translations()
-	if least := max(64, o.MaxStates/4096); o.MaxPodTranslations > 0 && one < least {
-		return fmt.Errorf("states.pod_translations: %d of %d are too few; at least %d",
-			o.MaxPodTranslations, all, least)
-	}
-	return nil
 }
 
 // parsePorts reads ranges of ports: "1024-32767,61000-65535".

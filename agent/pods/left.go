@@ -1,4 +1,4 @@
-package agent
+package pods
 
 import (
 	"fmt"
@@ -7,15 +7,18 @@ import (
 	"strings"
 )
 
+// leftEngine knows what an earlier agent has left.
+type leftEngine interface {
+	TakenOver() bool
+	LabelsLeft(netip.Addr) ([]string, error)
+}
+
 // leftLabels finds the labels that the pods of an earlier run had, from its tables of labels in the
 // kernel. It is used before the first rules replace these tables, for pods whose records cannot be
 // used; the answers are kept.
 type leftLabels struct {
-	engine interface {
-		TakenOver() bool
-		LabelsLeft(netip.Addr) ([]string, error)
-	}
-	known map[string]map[string]string // by the addresses of a pod
+	engine leftEngine
+	known  map[string]map[string]string // by the addresses of a pod
 }
 
 // of returns the labels that a pod with these addresses had, nil when that is not clear. Each is

@@ -1,4 +1,4 @@
-package agent
+package pods
 
 import (
 	"errors"
@@ -78,7 +78,7 @@ func labelled(key, addr string, labels ...string) pod.Pod {
 func TestLabelsAreSets(t *testing.T) {
 	s := &shelf{tables: map[string]map[netip.Prefix]bool{
 		"a=x": {netip.MustParsePrefix("10.88.0.9/32"): true}}}
-	l := newPodLabels(s)
+	l := newLabels(s)
 	if err := errors.Join(l.begin(), l.came(labelled("p", "10.88.0.2", "a")),
 		l.came(labelled("p", "10.88.0.2", "a"))); err != nil {
 		t.Fatal(err)
@@ -108,7 +108,7 @@ func TestLabelsAreSets(t *testing.T) {
 func TestLabelsThatFail(t *testing.T) {
 	for n := 1; ; n++ {
 		s := &shelf{tables: map[string]map[netip.Prefix]bool{}, refuses: n}
-		l := newPodLabels(s)
+		l := newLabels(s)
 		if err := l.begin(); err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestLabelsBegin(t *testing.T) {
 	old := map[netip.Prefix]bool{netip.MustParsePrefix("10.88.0.9/32"): true}
 	s := &shelf{tables: map[string]map[netip.Prefix]bool{"a=x": maps.Clone(old),
 		"b=x": maps.Clone(old)}}
-	l := newPodLabels(s)
+	l := newLabels(s)
 	err := errors.Join(l.came(labelled("p", "10.88.0.2", "a")),
 		l.came(labelled("q", "10.88.0.3", "a")), l.went(labelled("dead", "10.88.0.9", "b")))
 	if err != nil || s.calls != 0 {

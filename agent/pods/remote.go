@@ -1,4 +1,4 @@
-package agent
+package pods
 
 import (
 	"context"
@@ -73,7 +73,7 @@ func (r Remote) Status(ctx context.Context) error {
 		return tryAgain(err)
 	}
 	if !s.Pods {
-		return errNoPods
+		return errNone
 	}
 	return nil
 }

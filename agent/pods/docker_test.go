@@ -1,4 +1,4 @@
-package agent
+package pods
 
 import (
 	"errors"
@@ -9,8 +9,8 @@ import (
 
 // TestDockerCallsTheNode: the driver needs no socket of the API, and its errors keep their types.
 func TestDockerCallsTheNode(t *testing.T) {
-	d := dockerNode{node: &Node{}}
-	if _, err := d.Attach(t.Context(), cni.Request{}); !errors.Is(err, errNoPods) {
-		t.Errorf("attach without pods: %v, want %v", err, errNoPods)
+	d := dockerNode{New(Config{})}
+	if _, err := d.Attach(t.Context(), cni.Request{}); !errors.Is(err, errNone) {
+		t.Errorf("attach without pods: %v, want %v", err, errNone)
 	}
 }

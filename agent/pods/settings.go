@@ -1,4 +1,4 @@
-package agent
+package pods
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// PodSettings are the section [pods].
-type PodSettings struct {
+// Settings are the section [pods].
+type Settings struct {
 	Ranges     []netip.Prefix // at most one of each family; none: this node has no pods
 	MTU        int
 	Masquerade bool // packets of pods to other networks leave with the host's address
@@ -19,9 +19,21 @@ type PodSettings struct {
 	MasqueradePorts []firewall.PortRange
 }
 
-// pods lays the section [pods] over its defaults.
-func (f settingsFile) pods(s *PodSettings) error {
-	for _, r := range f.Pods.Ranges {
+// DefaultSettings is the section when nothing is set.
+func DefaultSettings() Settings { return Settings{MTU: 1500, Masquerade: true} }
+
+// File is the section as it is written. Pointers are nil for what was not set.
+type File struct {
+	Ranges          []string `toml:"ranges"`
+	MTU             *int     `toml:"mtu"`
+	Masquerade      *bool    `toml:"masquerade"`
+	MasqueradePorts string   `toml:"masquerade_ports"`
+	Docker          *bool    `toml:"docker"`
+}
+
+// Apply lays the section over its defaults.
+func (f *File) Apply(s *Settings) error {
+	for _, r := range f.Ranges {
 		p, err := netip.ParsePrefix(r)
 		if err != nil {
 			return fmt.Errorf(`pods.ranges: %q is not a range; write "10.88.0.0/24"`, r)
@@ -31,23 +43,23 @@ func (f settingsFile) pods(s *PodSettings) error {
 		}
 		s.Ranges = append(s.Ranges, p)
 	}
-	if f.Pods.MTU != nil {
-		if s.MTU = *f.Pods.MTU; s.MTU < 576 || s.MTU > 65535 {
+	if f.MTU != nil {
+		if s.MTU = *f.MTU; s.MTU < 576 || s.MTU > 65535 {
 			return fmt.Errorf("pods.mtu: %d is not between 576 and 65535", s.MTU)
 		}
 	}
-	if f.Pods.Masquerade != nil {
-		s.Masquerade = *f.Pods.Masquerade
+	if f.Masquerade != nil {
+		s.Masquerade = *f.Masquerade
 	}
-	if f.Pods.MasqueradePorts != "" {
-		ports, err := parsePorts(f.Pods.MasqueradePorts)
+	if f.MasqueradePorts != "" {
+		ports, err := parsePorts(f.MasqueradePorts)
 		if err != nil {
 			return fmt.Errorf("pods.masquerade_ports: %w", err)
 		}
 		s.MasqueradePorts = ports
 	}
-	if f.Pods.Docker != nil {
-		s.Docker = *f.Pods.Docker
+	if f.Docker != nil {
+		s.Docker = *f.Docker
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package agent
+package pods
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ func TestMasqueradePorts(t *testing.T) {
 		{"5000-6000, 2000", "32768\t60999\n", "2000-2000,5000-6000"},
 	} {
 		c.want = strings.ReplaceAll(c.want, "60999-", "61000-")
-		var s PodSettings
+		var s Settings
 		if c.setting != "" {
 			var err error
 			if s.MasqueradePorts, err = parsePorts(c.setting); err != nil {
@@ -45,21 +45,6 @@ func TestMasqueradePorts(t *testing.T) {
 		"1,2,3,4,5,6,7,8,9"} {
 		if got, err := parsePorts(bad); err == nil {
 			t.Errorf("%q gave %v", bad, got)
-		}
-	}
-	for _, o := range []firewall.Options{
-		{MaxStates: 300, MaxTranslations: 101}, {MaxStates: 1 << 20, MaxPodTranslations: 255},
-		{MaxStates: 1 << 18, MaxPodTranslations: 63},
-	} {
-		if err := checkTranslations(&o); err == nil {
-			t.Errorf("%+v is taken", o)
-		}
-	}
-	for _, o := range []firewall.Options{{MaxStates: 64},
-		{MaxStates: 1 << 18, MaxTranslations: 1 << 16, MaxPodTranslations: 64},
-		firewall.DefaultOptions()} {
-		if err := checkTranslations(&o); err != nil {
-			t.Error(err)
 		}
 	}
 	if got, err := parsePorts("65535"); err != nil ||
@@ -90,16 +75,14 @@ func TestPublishedPortsOfTheHost(t *testing.T) {
 	for slices.ContainsFunc(all, func(l nl.Listener) bool { return l.Local.Port() == free }) {
 		free++
 	}
-	p := &pods{node: &Node{}}
-	p.node.config.Settings.Overlay = OverlaySettings{On: true, Port: 51820}
-	p.node.peers = &peers{}
+	p := New(Config{TunnelPort: func() uint16 { return 51820 }})
 	other, loopback := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("127.0.0.1")
 	for _, c := range []struct {
 		pub  pod.Publish
 		want string // part of the refusal, "" for none
 	}{
 		{pod.Publish{Proto: packet.ProtoTCP, HostPort: busy, Port: 80},
-			"is used by the host itself, at 127.0.0.1 (agent.test, process"},
+			"is used by the host itself, at 127.0.0.1 (pods.test, process"},
 		{pod.Publish{Proto: packet.ProtoTCP, Host: loopback, HostPort: busy, Port: 80},
 			"is used by the host itself"},
 		{pod.Publish{Proto: packet.ProtoTCP, Host: netip.IPv4Unspecified(), HostPort: busy,

@@ -1,4 +1,4 @@
-package agent
+package pods
 
 import (
 	"context"
@@ -17,21 +17,23 @@ import (
 	"github.com/weirnet/weir/internal/unixsocket"
 )
 
+const (
+	headerTime = 10 * time.Second // for dockerd to send a header
+	idleTime   = 60 * time.Second // for a connection between two requests
+)
+
 // dockerTime is how long requests of dockerd may take to end with the node.
 const dockerTime = 5 * time.Second
 
 // dockerNode is the node as Docker's driver sees it: the same requests as those of the API, without
 // its socket. Errors keep their types.
-type dockerNode struct {
-	node *Node
-	pods *pods
-}
+type dockerNode struct{ pods *Service }
 
 var _ docker.Node = dockerNode{}
 
 // Attach implements cni.Agent.
 func (d dockerNode) Attach(ctx context.Context, q cni.Request) (cni.Reply, error) {
-	p, err := d.node.attachPod(ctx, attachOf(q))
+	p, err := d.pods.Attach(ctx, attachOf(q))
 	if err != nil {
 		return cni.Reply{}, err
 	}
@@ -45,12 +47,12 @@ func (d dockerNode) Detach(ctx context.Context, container, ifName string) error 
 
 // Check implements cni.Agent.
 func (d dockerNode) Check(_ context.Context, container, ifName string, addrs []netip.Addr) error {
-	return d.pods.manager.Check(container, ifName, addrs)
+	return d.pods.manager.Load().Check(container, ifName, addrs)
 }
 
 // GC implements cni.Agent.
 func (d dockerNode) GC(ctx context.Context, network string, attachments []string) error {
-	_, err := d.node.gcPods(ctx, api.GC{Network: network, Attachments: attachments})
+	_, err := d.pods.GC(ctx, api.GC{Network: network, Attachments: attachments})
 	return err
 }
 
@@ -58,26 +60,28 @@ func (d dockerNode) GC(ctx context.Context, network string, attachments []string
 func (d dockerNode) Status(context.Context) error { return nil }
 
 // Reserve implements docker.Node.
-func (d dockerNode) Reserve(a netip.Addr) (netip.Addr, error) { return d.pods.manager.Reserve(a) }
+func (d dockerNode) Reserve(a netip.Addr) (netip.Addr, error) {
+	return d.pods.manager.Load().Reserve(a)
+}
 
 // Unreserve implements docker.Node.
-func (d dockerNode) Unreserve(a netip.Addr) { d.pods.manager.Unreserve(a) }
+func (d dockerNode) Unreserve(a netip.Addr) { d.pods.manager.Load().Unreserve(a) }
 
 func (d dockerNode) Ranges() []docker.Range {
 	var list []docker.Range
-	for _, r := range d.pods.manager.Ranges() {
+	for _, r := range d.pods.manager.Load().Ranges() {
 		list = append(list, docker.Range{Prefix: r.Prefix, Gateway: r.Gateway})
 	}
 	return list
 }
 
-// serveDocker answers dockerd where it looks for a plugin named weir. stop ends it and removes the
+// ServeDocker answers dockerd where it looks for a plugin named weir. stop ends it and removes the
 // socket.
-func (n *Node) serveDocker() (stop func() error, err error) {
-	if n.pods.Load() == nil || !n.config.Settings.Pods.Docker {
+func (s *Service) ServeDocker() (stop func() error, err error) {
+	if s.manager.Load() == nil || !s.config.Settings.Docker {
 		return func() error { return nil }, nil
 	}
-	socket := n.config.Paths.Docker()
+	socket := s.config.Socket
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		return nil, fmt.Errorf("listen for dockerd: %w", err)
 	}
@@ -85,22 +89,23 @@ func (n *Node) serveDocker() (stop func() error, err error) {
 	if l, err = unixsocket.Listen(socket); err != nil {
 		return nil, fmt.Errorf("listen for dockerd: %w", err)
 	}
-	node := dockerNode{n, n.pods.Load()}
+	node := dockerNode{s}
 	requests, cancel := context.WithCancel(context.Background())
-	s := http.Server{BaseContext: func(net.Listener) context.Context { return requests },
+	server := http.Server{BaseContext: func(net.Listener) context.Context { return requests },
 		Handler: docker.New(node).Handler(), ReadHeaderTimeout: headerTime,
 		IdleTimeout: idleTime}
 	go func() {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			n.problems.Add("dockerd is not answered any more: "+err.Error(), "restart the node")
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.config.Problems.Add("dockerd is not answered any more: "+err.Error(),
+				"restart the node")
 		}
 	}()
 	return func() error {
 		cancel() // an attach under way is rolled back, and waited for
 		ctx, done := context.WithTimeout(context.Background(), dockerTime)
 		defer done()
-		if s.Shutdown(ctx) != nil {
-			return s.Close()
+		if server.Shutdown(ctx) != nil {
+			return server.Close()
 		}
 		return nil
 	}, nil

@@ -1,4 +1,4 @@
-package agent
+package pods
 
 import (
 	"fmt"
@@ -18,9 +18,9 @@ type labelEngine interface {
 	DeleteTable(name string, p netip.Prefix) error
 }
 
-// podLabels are the tables of labels, KEY=VALUE each: the addresses of all pods with that label.
+// labels are the tables of labels, KEY=VALUE each: the addresses of all pods with that label.
 // They follow from the pods that came and have not gone, however often either is reported.
-type podLabels struct {
+type labels struct {
 	engine labelEngine
 
 	mu sync.Mutex // its place in the lock order: doc.go
@@ -30,12 +30,12 @@ type podLabels struct {
 	tables map[string]map[netip.Addr]map[string]bool
 }
 
-func newPodLabels(e labelEngine) podLabels {
-	return podLabels{engine: e, tables: map[string]map[netip.Addr]map[string]bool{}}
+func newLabels(e labelEngine) labels {
+	return labels{engine: e, tables: map[string]map[netip.Addr]map[string]bool{}}
 }
 
 // came enters a pod's addresses in the tables of its labels. When one cannot be, went is to follow.
-func (l *podLabels) came(p pod.Pod) error {
+func (l *labels) came(p pod.Pod) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, value := range p.Labels {
@@ -56,7 +56,7 @@ func (l *podLabels) came(p pod.Pod) error {
 	return nil
 }
 
-func (l *podLabels) addLocked(table string, a netip.Addr, key string) error {
+func (l *labels) addLocked(table string, a netip.Addr, key string) error {
 	members := l.tables[table]
 	if members[a] == nil {
 		members[a] = map[string]bool{}
@@ -76,7 +76,7 @@ func (l *podLabels) addLocked(table string, a netip.Addr, key string) error {
 // to be called again. One that went before this run began may still be in the engine's tables:
 // these are handed over with the others. (A pod's record outlives its labels, so that each is heard
 // of.)
-func (l *podLabels) went(p pod.Pod) error {
+func (l *labels) went(p pod.Pod) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, value := range p.Labels {
@@ -93,7 +93,7 @@ func (l *podLabels) went(p pod.Pod) error {
 	return nil
 }
 
-func (l *podLabels) removeLocked(table string, a netip.Addr, key string) error {
+func (l *labels) removeLocked(table string, a netip.Addr, key string) error {
 	pods, there := l.tables[table][a]
 	if !there {
 		return nil
@@ -114,7 +114,7 @@ func (l *podLabels) removeLocked(table string, a netip.Addr, key string) error {
 }
 
 // setLocked hands a whole table to the engine.
-func (l *podLabels) setLocked(table string) error {
+func (l *labels) setLocked(table string) error {
 	if !l.began {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (l *podLabels) setLocked(table string) error {
 }
 
 // begin hands all tables to the engine, each once and whole, and from now on each change.
-func (l *podLabels) begin() error {
+func (l *labels) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.began = true
@@ -139,9 +139,13 @@ func (l *podLabels) begin() error {
 
 // all returns the tables of labels, each whole: of living pods, and empty ones of pods that went in
 // this run or before it began.
-func (l *podLabels) all() map[string][]firewall.TableEntry {
+func (l *labels) all() map[string][]firewall.TableEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.allLocked()
+}
+
+func (l *labels) allLocked() map[string][]firewall.TableEntry {
 	tables := map[string][]firewall.TableEntry{}
 	for name, members := range l.tables {
 		tables[name] = labelEntries(members)
@@ -150,10 +154,23 @@ func (l *podLabels) all() map[string][]firewall.TableEntry {
 }
 
 // has reports whether a pod with an address is in the table of a label.
-func (l *podLabels) has(table string, a netip.Addr) bool {
+func (l *labels) has(table string, a netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.tables[table][a]) > 0
+}
+
+// HasLabel reports whether a pod with an address is in the table of a label.
+func (s *Service) HasLabel(table string, a netip.Addr) bool { return s.labels.has(table, a) }
+
+// Labels returns the tables of labels.
+func (s *Service) Labels() map[string][]firewall.TableEntry { return s.labels.all() }
+
+// ViewLabels shows the tables of labels to f; a pod that comes meanwhile waits.
+func (s *Service) ViewLabels(f func(map[string][]firewall.TableEntry)) {
+	s.labels.mu.Lock()
+	defer s.labels.mu.Unlock()
+	f(s.labels.allLocked())
 }
 
 // labelEntries are the addresses that have pods, in order, as engines take them.

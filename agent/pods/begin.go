@@ -1,0 +1,108 @@
+package pods
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/pod"
+)
+
+// NameRecorded gives the interfaces of pods of an earlier run the names that rules know them by,
+// and the engine the tables of their labels. It changes nothing else: whether a pod is complete is
+// checked by Begin.
+func (s *Service) NameRecorded() error {
+	s.recorded = map[string][]firewall.TableEntry{}
+	if len(s.config.Settings.Ranges) == 0 {
+		return nil
+	}
+	pods, err := pod.Recorded(s.config.Dir, s.config.Links.ByAlias, s.left.of)
+	if err != nil {
+		s.config.Log.Warn("cannot read all records of pods", "err", err)
+	}
+	for _, p := range pods {
+		s.config.Links.AddPod(p.Index, p.Endpoint().Name)
+		for key, value := range p.Labels {
+			table := key + "=" + value
+			for _, a := range p.Addrs {
+				s.recorded[table] = append(s.recorded[table],
+					firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
+			}
+		}
+	}
+	for table, members := range s.recorded {
+		if err := s.config.Engine.SetTable(table, members); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Begin takes the pods of an earlier run over, and from then on takes away those that are gone.
+// Labels of pods that turn out to be gone are removed. After an error it may be called again.
+func (s *Service) Begin(ctx context.Context) error {
+	if err := s.takeOver(); err != nil || s.manager.Load() == nil {
+		return err
+	}
+	living := s.labels.all()
+	for table, members := range s.recorded {
+		for _, m := range members {
+			if slices.Contains(living[table], m) {
+				continue
+			}
+			if err := s.config.Engine.SetTable(table, living[table]); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	s.watchInBackground(ctx)
+	return nil
+}
+
+// takeOver takes over the pods of an earlier run and registers them with the engine.
+func (s *Service) takeOver() error {
+	set := s.config.Settings
+	if len(set.Ranges) == 0 {
+		return nil
+	}
+	if s.manager.Load() == nil {
+		if err := s.config.Links.RangesFree(set.Ranges, s.config.Tunnel); err != nil {
+			return err
+		}
+		if err := s.config.RecordSysctls(); err != nil {
+			s.config.Problems.Add("the kernel's settings before Weir are not recorded: "+
+				err.Error(), "weir down will leave net.ipv4.ip_forward as it is then")
+		}
+		m, err := pod.New(pod.Config{Dir: s.config.Dir, Ranges: set.Ranges, MTU: set.MTU,
+			OnError: s.detachFailed, OnRecordError: s.recordFailed, Labels: s.left.of,
+			OnAttach: s.labels.came, OnDetach: s.labels.went}, path{s})
+		if err != nil {
+			return fmt.Errorf("containers: %w", err)
+		}
+		s.manager.Store(m)
+	}
+	if err := s.labels.begin(); err != nil {
+		return err
+	}
+	return s.SetMasquerade()
+}
+
+// Stop ends taking away pods that are gone, and waits for what is under way.
+func (s *Service) Stop() { s.stop() }
+
+// Wait waits until the pods that are being taken away are gone.
+func (s *Service) Wait() {
+	if m := s.manager.Load(); m != nil {
+		m.Wait()
+	}
+}
+
+// Close releases what the pods need of the host. They keep their network.
+func (s *Service) Close() {
+	if m := s.manager.Load(); m != nil {
+		m.Close()
+	}
+}

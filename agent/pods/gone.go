@@ -1,0 +1,108 @@
+package pods
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/problem"
+)
+
+// sweepPause is how long a pod that could not be taken away rests until the next try.
+const sweepPause = 5 * time.Second
+
+// detachFailed records that a pod could not be taken away.
+func (s *Service) detachFailed(err error) {
+	s.config.Log.Warn(err.Error())
+	s.setTrouble(err)
+	select {
+	case s.failed <- err:
+	default: // a sweep is due anyway
+	}
+}
+
+// recordFailed shows what is wrong with the records.
+func (s *Service) recordFailed(err error) {
+	s.config.Problems.Add(err.Error(), problem.Hint(err, "free space on the disk"))
+}
+
+func (s *Service) setTrouble(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trouble = err
+}
+
+// watchInBackground starts to take away pods that are gone; stop ends that, and waits for what is
+// under way.
+func (s *Service) watchInBackground(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.watch(ctx)
+	}()
+	s.stop = func() { cancel(); <-done }
+}
+
+// watch takes away, until ctx ends, pods whose interface is gone: their namespace ended, or the
+// interface was deleted. The first sweep is for those that went while the node began.
+func (s *Service) watch(ctx context.Context) {
+	again := time.After(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.failed:
+			again = time.After(sweepPause)
+			continue
+		case <-s.config.Links.Lost():
+			if len(s.dead()) == 0 { // those of detached pods are lost, too
+				continue
+			}
+		case <-again:
+		}
+		before := s.dead()
+		err := s.manager.Load().Sweep(ctx)
+		s.setTrouble(err)
+		if err != nil {
+			s.config.Log.Warn("cannot take pods away", "err", err)
+			again = time.After(sweepPause)
+		}
+		for _, name := range before {
+			s.config.Log.Info("pod is gone: its interface is", "pod", name)
+		}
+	}
+}
+
+// dead names the pods of the list whose interface is gone.
+func (s *Service) dead() (names []string) {
+	for _, one := range s.list() {
+		if s.config.Links.IsLost(one.Index) {
+			names = append(names, one.Name)
+		}
+	}
+	return names
+}
+
+// Problems lists pods that are gone and still hold resources.
+func (s *Service) Problems() (all []api.Problem) {
+	if s.manager.Load() == nil {
+		return nil
+	}
+	for _, name := range s.dead() {
+		all = append(all, api.Problem{What: fmt.Sprintf("pod %s: its interface is gone", name),
+			Advice: "it is being taken away; ask again in a moment"})
+	}
+	if err := s.config.Links.CheckRanges(s.config.Settings.Ranges, s.config.Tunnel); err != nil {
+		all = append(all, api.Problem{What: err.Error() + "; no container is added",
+			Advice: problem.Hint(err, "")})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.trouble != nil {
+		all = append(all, api.Problem{What: s.trouble.Error(),
+			Advice: fmt.Sprintf("it is tried again every %v", sweepPause)})
+	}
+	return all
+}

@@ -1,0 +1,34 @@
+package pods
+
+import (
+	"github.com/weirnet/weir/firewall"
+)
+
+// path adapts the engine to firewall.Forwarder. A pod's host end is an interface like any other,
+// guarded from its first packet on, and named "pod:NAME" to the rules; the kernel engine also gets
+// the pod itself, for its fast path.
+type path struct{ *Service }
+
+func (p path) SetEndpoint(e firewall.Endpoint) error {
+	if err := p.config.Hooks.AddPod(e.Index, e.Name); err != nil {
+		return err
+	}
+	return p.config.Engine.SetEndpoint(e)
+}
+
+func (p path) DeleteEndpoint(index uint32) error {
+	p.config.Links.LosePod(index)
+	return p.config.Engine.DeleteEndpoint(index)
+}
+
+func (p path) Endpoints() ([]firewall.EndpointCounters, error) {
+	return p.config.Engine.Endpoints()
+}
+
+func (p path) SetPublished(ports []firewall.Published) error {
+	return p.config.Engine.SetPublished(ports)
+}
+
+func (p path) SetMasquerade(m firewall.Masquerade) error {
+	return p.config.Engine.SetMasquerade(m)
+}

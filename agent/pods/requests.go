@@ -1,0 +1,136 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/pod"
+)
+
+// Attach gives a container its network. If the client disconnected in the meantime, a new
+// attachment is rolled back.
+func (s *Service) Attach(ctx context.Context, r api.Attach) (api.Pod, error) {
+	manager, err := s.pods()
+	if err != nil {
+		return api.Pod{}, err
+	}
+	spec, err := specOf(r)
+	if err != nil {
+		return api.Pod{}, err
+	}
+	if err := s.config.Links.CheckRanges(s.config.Settings.Ranges, s.config.Tunnel); err != nil &&
+		!spec.ExternalIPAM {
+		return api.Pod{}, fmt.Errorf("pod %s: %w", r.Name, err)
+	}
+	if err := s.checkPublished(&spec); err != nil {
+		return api.Pod{}, err
+	}
+	p, made, err := manager.Attach(ctx, spec)
+	if err != nil {
+		return api.Pod{}, err
+	}
+	if made {
+		s.config.Log.Info("attached", "pod", p.Name, "addresses", p.Addrs)
+	}
+	if err := ctx.Err(); made && err != nil {
+		return api.Pod{}, errors.Join(err,
+			s.detach(context.WithoutCancel(ctx), p.Container, p.IfName, false))
+	}
+	view := podView(p)
+	view.Version = api.Version
+	return view, nil
+}
+
+// Detach takes the network of a container away.
+func (s *Service) Detach(ctx context.Context, r api.Detach) (api.Done, error) {
+	if _, err := s.pods(); err != nil {
+		return api.Done{}, err
+	}
+	return api.Done{Version: api.Version}, s.detach(ctx, r.Container, r.IfName, r.NoWait)
+}
+
+// detach takes a pod away, by the id or the name of its container. It is idempotent: an unknown pod
+// is not an error.
+func (s *Service) detach(ctx context.Context, name, ifName string, noWait bool) error {
+	manager, err := s.pods()
+	if err != nil {
+		return err
+	}
+	found, err := manager.Find(name, ifName)
+	if errors.Is(err, pod.ErrNotFound) {
+		return manager.Detach(ctx, name, ifName) // it may be under way; then this waits for it
+	}
+	if err != nil {
+		return err
+	}
+	away := manager.Detach
+	if noWait {
+		away = manager.DetachAsync
+	}
+	if err := away(ctx, found.Container, found.IfName); err != nil {
+		return err
+	}
+	s.config.Log.Info("detached", "pod", found.Name)
+	return nil
+}
+
+// Check compares the network of a container with what Attach made.
+func (s *Service) Check(r api.Check) (api.Done, error) {
+	manager, err := s.pods()
+	if err != nil {
+		return api.Done{}, err
+	}
+	return api.Done{Version: api.Version},
+		manager.Check(r.Container, r.IfName, r.Addrs)
+}
+
+// GC is the garbage collection of a runtime. It does not touch other networks, Docker's, and
+// what was attached by hand.
+func (s *Service) GC(ctx context.Context, r api.GC) (api.Done, error) {
+	manager, err := s.pods()
+	if err != nil {
+		return api.Done{}, err
+	}
+	if r.Network == "" {
+		return api.Done{}, errors.New("which network's pods are to be collected? Name it as it " +
+			"was " +
+			"named when they were attached")
+	}
+	var errs []error
+	for _, p := range manager.List() {
+		if p.Network == r.Network && !slices.Contains(r.Attachments, p.Key) {
+			errs = append(errs, s.detach(ctx, p.Container, p.IfName, false))
+		}
+	}
+	return api.Done{Version: api.Version},
+		errors.Join(append(errs, manager.Sweep(ctx))...)
+}
+
+// List returns the pods, oldest first.
+func (s *Service) List() (api.Pods, error) {
+	list := api.Pods{Version: api.Version, Pods: []api.Pod{}}
+	manager := s.manager.Load()
+	if manager == nil {
+		return list, nil
+	}
+	counters, err := s.config.Engine.Endpoints()
+	if err != nil {
+		return list, err
+	}
+	byIndex := map[uint32]firewall.EndpointCounters{}
+	for _, c := range counters {
+		byIndex[c.Index] = c
+	}
+	for _, p := range manager.List() {
+		view, c := podView(p), byIndex[p.Index]
+		view.Packets = [2]uint64{c.PacketsIn, c.PacketsOut}
+		view.Bytes = [2]uint64{c.BytesIn, c.BytesOut}
+		view.Drops = [2]uint64{c.DropsIn, c.DropsOut}
+		list.Pods = append(list.Pods, view)
+	}
+	return list, nil
+}

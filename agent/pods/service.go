@@ -1,0 +1,154 @@
+// Package pods gives containers their network: attach and detach, published ports, labels as
+// tables, and the drivers for container runtimes.
+package pods
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/pod"
+)
+
+// Engine is what the part needs of the engines.
+type Engine interface {
+	firewall.Forwarder
+	labelEngine
+	leftEngine
+}
+
+// Hooks guards interfaces.
+type Hooks interface {
+	// AddPod makes the host end of a pod known, and returns when it is guarded.
+	AddPod(index uint32, name string) error
+}
+
+// Links knows the host's interfaces.
+type Links interface {
+	// AddPod makes the host end of a pod known; it is guarded later.
+	AddPod(index uint32, name string)
+	// LosePod announces that the host end of a pod is about to be removed.
+	LosePod(index uint32)
+	// Lost has an element when the interface of a pod is gone, and IsLost reports whether one is.
+	Lost() <-chan struct{}
+	IsLost(index uint32) bool
+	// ByAlias returns the index of the interface with a name and an alias for which is returns
+	// true.
+	ByAlias(name string, is func(alias string) bool) uint32
+	// RangesFree refuses ranges that belong to others; CheckRanges looks at interfaces alone.
+	RangesFree(ranges []netip.Prefix, tunnel string) error
+	CheckRanges(ranges []netip.Prefix, tunnel string) error
+}
+
+// Config is what a Service needs.
+type Config struct {
+	Settings Settings
+	Dir      string // of the records
+	Socket   string // where dockerd looks for a plugin
+	Log      *slog.Logger
+	Problems *problem.List
+
+	Engine Engine
+	Hooks  Hooks
+	Links  Links
+	// RecordSysctls records the kernel's settings before they are changed.
+	RecordSysctls func() error
+	// PeerRanges are the ranges of the pods of other nodes.
+	PeerRanges func() []netip.Prefix
+	// Tunnel is the name of the tunnel's interface, and TunnelPort its UDP port, 0 without a
+	// tunnel.
+	Tunnel     string
+	TunnelPort func() uint16
+}
+
+// Service gives containers their network. Without ranges in the settings there are no pods.
+type Service struct {
+	config  Config
+	manager atomic.Pointer[pod.Manager] // nil: this node has no pods, or not yet
+	labels  labels
+	left    leftLabels // of pods of an earlier run
+	// tables of the labels that recorded pods had, until Begin
+	recorded map[string][]firewall.TableEntry
+	failed   chan error // what could not be taken away; has space for one
+	stop     func()     // ends the goroutine of Begin
+
+	mu      sync.Mutex // its place in the lock order: agent/doc.go
+	trouble error      // guarded by mu; why a pod that is gone has not been taken away yet
+}
+
+// New returns a Service without pods; Begin takes those of an earlier run over.
+func New(c Config) *Service {
+	return &Service{config: c, labels: newLabels(c.Engine), left: leftLabels{engine: c.Engine},
+		failed: make(chan error, 1), stop: func() {}}
+}
+
+var errNone = errors.New("this node gives no networks to containers; set [pods] ranges in " +
+	"weir.toml")
+
+var errLater = errors.New("the pods of an earlier run are not taken over yet; see weir status")
+
+// pods returns the manager, or the error for requests while there is none.
+func (s *Service) pods() (*pod.Manager, error) {
+	if m := s.manager.Load(); m != nil {
+		return m, nil
+	}
+	if len(s.config.Settings.Ranges) > 0 {
+		return nil, errLater
+	}
+	return nil, errNone
+}
+
+// list returns the pods that there are, oldest first.
+func (s *Service) list() []pod.Pod {
+	if m := s.manager.Load(); m != nil {
+		return m.List()
+	}
+	return nil
+}
+
+// SetMasquerade sets which packets leave with the host's address: those of pods to anything but
+// pods, here and on other nodes. Without pods it does nothing.
+func (s *Service) SetMasquerade() error {
+	if s.manager.Load() == nil {
+		return nil
+	}
+	set, to := s.config.Settings, s.config.Engine
+	if !set.Masquerade {
+		return to.SetMasquerade(firewall.Masquerade{})
+	}
+	except := slices.Concat(set.Ranges, s.config.PeerRanges())
+	ephemeral, err := os.ReadFile(ephemeralFile)
+	if err != nil {
+		return fmt.Errorf("read the ports that the host takes for its own connections: %w", err)
+	}
+	ports := masqueradePorts(&set, string(ephemeral))
+	return to.SetMasquerade(firewall.Masquerade{Sources: set.Ranges, Except: except, Ports: ports})
+}
+
+// Begun reports whether there are pods, or may be.
+func (s *Service) Begun() bool { return s.manager.Load() != nil }
+
+// Count returns the number of pods.
+func (s *Service) Count() int { return len(s.list()) }
+
+// Has reports whether an address is in a pod range of this node.
+func (s *Service) Has(a netip.Addr) bool {
+	return slices.ContainsFunc(s.config.Settings.Ranges, func(r netip.Prefix) bool {
+		return r.Contains(a)
+	})
+}
+
+// Ping takes the locks, for the watchdog.
+func (s *Service) Ping() {
+	if s.manager.Load() != nil {
+		s.list()
+		s.labels.all()
+	}
+}
