@@ -1,16 +1,23 @@
 // Package agent wires the other packages into a node, and is the only package that imports all of
-// them. A Node brings rules, tables, interfaces and open connections together in the engines,
-// follows what changes on the host, and answers the local API.
+// them. A Node makes its parts, connects them, and orders how they start and stop; the rest is in
+// the parts.
 //
-// # Who owns what
+// # The parts
 //
-// The kernel engine enforces, and what it enforces is pinned, so that it keeps enforcing without
-// the agent. engines passes to it, and to the engine of the tunnel while there is one, what both
-// have to know. The rulebook owns the rules: every change goes through it, one at a time, is
-// compiled first, and is either wholly in force and saved or not made. links holds the host's
-// interfaces and addresses; the Node attaches hooks as interfaces come and go. pods gives
-// containers their network through pod.Manager. peers owns the tunnel and the record of the other
-// nodes. The observer turns events into views.
+//	agent/rules  the rules in force, trials, the saved rules, commands, why
+//	agent/host   interfaces, hooks, routes, kernel settings, the mount of the pins
+//	agent/pods   the network of containers: attach, labels, published ports, drivers of runtimes
+//	agent/peers  the other nodes: their record, the tunnel to them, routes
+//	agent/watch  events and their history, captures, metrics, states, the watchdog
+//
+// No part imports another one. What a part needs of others is in its Config, as an interface or a
+// function, and newNode (wire.go) fills it in. Each part has its settings and its locks.
+//
+// Below the parts are agent/engines, which passes to the kernel engine, and to the engine of the
+// tunnel while there is one, what both have to know; agent/problem, what the status shows as wrong
+// and tries again; agent/adopt, open connections without states; agent/routes, agent/claim and
+// agent/clock, small helpers; and agent/api, the protocol. What the kernel engine enforces is
+// pinned, so that it keeps enforcing without the agent.
 //
 // # Without a node
 //
@@ -23,14 +30,14 @@
 // of one line. pod.Manager's lock comes between rules.Book.mu and pods.labels.mu; the locks inside
 // the engines, the hub, the journal and the device are taken last.
 //
-//	peers.mu          changes of peers; held while the tunnel is made and peers are resolved
-//	watch.Observer.mu       the journal and top; names are looked up under it
+//	peers.Service.mu       changes of peers; held while the tunnel is made and peers are resolved
+//	watch.Observer.mu      the journal and top; names are looked up under it
 //	watch.addressNames.mu  names of addresses of this second
-//	rules.Book.mu     changes of the rules, and views of them
-//	rules.savedRules.mu  the file of the saved rules
-//	pods.labels.mu  tables of labels
-//	host.Hooks.following  one pass over the interfaces at a time
-//	host.Hooks.mu  hooks
-//	host.Links.mu  interfaces and addresses
-//	Node.mu, problem.List.mu, pods.Service.mu, watch.Captures.mu, injector.mu
+//	rules.Book.mu          changes of the rules, and views of them
+//	rules.savedRules.mu    the file of the saved rules
+//	pods.labels.mu         tables of labels
+//	host.Hooks.following   one pass over the interfaces at a time
+//	host.Hooks.mu          hooks
+//	host.Links.mu          interfaces and addresses
+//	Node.mu, problem.List.mu, pods.Service.mu, watch.Captures.mu, peers.injector.mu
 package agent

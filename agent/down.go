@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirnet/weir/agent/claim"
 	"github.com/weirnet/weir/agent/host"
+	"github.com/weirnet/weir/agent/peers"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/pod"
@@ -21,7 +22,7 @@ func (n *Node) remove() error {
 	n.mu.Lock()
 	keep := n.keeping
 	n.mu.Unlock()
-	return errors.Join(n.peers.close(), n.rules.Close(),
+	return errors.Join(n.peers.Close(), n.rules.Close(),
 		removeTraces(n.config.Paths, keep, n.unlockPins))
 }
 
@@ -54,7 +55,8 @@ func Down(p Paths, keep bool) error {
 // there is fine. unlockPins releases the claim on the pins' directory, which would keep their file
 // system busy.
 func removeTraces(p Paths, keep bool, unlockPins func()) error {
-	errs := []error{pod.Remove(p.Pods()), removePeers(p, keep), host.RestoreSysctls(p.Sysctls())}
+	errs := []error{pod.Remove(p.Pods()), peers.Remove(p.peerFiles(), keep, p.removeEmpty),
+		host.RestoreSysctls(p.Sysctls())}
 	if err := kernel.Remove(p.Pins()); err != nil {
 		errs = append(errs, fmt.Errorf("remove the pinned objects: %w", err))
 	}

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/agent/peers"
 )
 
 func TestOverlaySettings(t *testing.T) {
@@ -23,7 +25,7 @@ key = "/etc/weir/key"
 mtu = 1300
 wg = false
 `)
-	want.Overlay = OverlaySettings{On: true, Name: "mesh0", Port: 1234, KeyFile: "/etc/weir/key",
+	want.Overlay = peers.Settings{On: true, Name: "mesh0", Port: 1234, KeyFile: "/etc/weir/key",
 		MTU: 1300, NoWG: true,
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.99.0.1/32"),
 			netip.MustParsePrefix("fd99::1/128")}}

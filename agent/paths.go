@@ -5,6 +5,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/weirnet/weir/agent/peers"
+	"github.com/weirnet/weir/overlay"
 )
 
 // Paths are where a node keeps its things. Several nodes live on one machine, each with a root and
@@ -86,4 +89,17 @@ func (p Paths) mountPoint() string {
 		return filepath.Clean(p.Bpffs)
 	}
 	return filepath.Dir(p.Pins())
+}
+
+// Key is the private key of this node for the tunnel.
+func (p Paths) Key() string { return filepath.Join(p.State(), "key") }
+
+// Peers is the record of the other nodes.
+func (p Paths) Peers() string { return filepath.Join(p.State(), "peers.json") }
+
+// WG is the directory in which wg(8) looks for sockets of interfaces.
+func (p Paths) WG() string { return p.at(overlay.DefaultUAPI) }
+
+func (p Paths) peerFiles() peers.Files {
+	return peers.Files{Record: p.Peers(), Key: p.Key(), UAPI: p.WG()}
 }

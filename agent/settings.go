@@ -10,6 +10,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"github.com/weirnet/weir/agent/host"
+	"github.com/weirnet/weir/agent/peers"
 	"github.com/weirnet/weir/agent/pods"
 	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/agent/watch"
@@ -31,14 +32,14 @@ type Settings struct {
 	// Pods configures the network of containers.
 	Pods pods.Settings
 	// Overlay is the tunnel to other nodes.
-	Overlay OverlaySettings
+	Overlay peers.Settings
 }
 
 // DefaultSettings guard every interface but the loopback.
 func DefaultSettings() Settings {
 	return Settings{Host: host.DefaultSettings(), Engine: firewall.DefaultOptions(),
 		Watch: watch.DefaultSettings(), Rules: rules.DefaultSettings(),
-		Pods: pods.DefaultSettings(), Overlay: defaultOverlay()}
+		Pods: pods.DefaultSettings(), Overlay: peers.DefaultSettings()}
 }
 
 // settingsFile is weir.toml as it is written. Pointers are nil for what was not set.
@@ -58,8 +59,8 @@ type settingsFile struct {
 		Liberal         *bool `toml:"liberal"`
 		Cookies         *bool `toml:"syn_cookies"`
 	} `toml:"states"`
-	Pods     pods.File    `toml:"pods"`
-	Overlay  *overlayFile `toml:"overlay"`
+	Pods     pods.File   `toml:"pods"`
+	Overlay  *peers.File `toml:"overlay"`
 	Timeouts struct {
 		Syn         *seconds `toml:"syn"`
 		Established *seconds `toml:"established"`
@@ -224,7 +225,7 @@ func (f settingsFile) settings() (Settings, error) {
 	if err := f.Pods.Apply(&s.Pods); err != nil {
 		return s, err
 	}
-	if err := f.Overlay.settings(&s.Overlay); err != nil {
+	if err := f.Overlay.Apply(&s.Overlay); err != nil {
 		return s, err
 	}
 	t := &s.Engine.Timeouts

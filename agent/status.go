@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/weirnet/weir/agent/api"
@@ -18,7 +19,7 @@ func (n *Node) status() (api.Status, error) {
 		Default: "allow"}
 	s.Interfaces, s.Problems = n.hooks.Interfaces()
 	s.Problems = append(s.Problems, n.problems.All()...)
-	s.Problems = append(s.Problems, n.peers.problems()...)
+	s.Problems = append(s.Problems, n.peers.Problems()...)
 	s.Problems = append(s.Problems, n.pods.Problems()...)
 	n.rules.View(func(r rules.Version, _ *rule.Program) {
 		s.Rules, s.Source = len(r.Set.Rules), r.Source
@@ -52,4 +53,32 @@ func (n *Node) status() (api.Status, error) {
 	n.mu.Unlock()
 	s.Healthy = len(s.Problems) == 0
 	return s, nil
+}
+
+// readyLine describes in one line what is in force.
+func (n *Node) readyLine() string {
+	s, err := n.status()
+	if err != nil {
+		return "ready, but: " + err.Error()
+	}
+	names := "no interface yet"
+	for i, f := range s.Interfaces {
+		if i == 0 {
+			names = f.Name
+			continue
+		}
+		names += " " + f.Name
+	}
+	line := fmt.Sprintf("ready: guards %s, %d rules from %s, default %s", names, s.Rules, s.Source,
+		s.Default)
+	if s.TakenOver {
+		line += fmt.Sprintf(", took over %d states", s.States)
+	}
+	if migrated := n.engine.Migrated(); migrated > 0 {
+		line += fmt.Sprintf(", migrated %d states", migrated)
+	}
+	if s.Adopted > 0 {
+		line += fmt.Sprintf(", adopted %d open connections", s.Adopted)
+	}
+	return line
 }

@@ -26,6 +26,12 @@ var _ firewall.Engine = (*Pair)(nil)
 // New returns the engines of a node without a tunnel.
 func New(k *kernel.Engine) *Pair { return &Pair{kernel: k} }
 
+// Open opens the kernel engine of a Pair that has none yet.
+func (e *Pair) Open(c kernel.Config) (err error) {
+	e.kernel, err = kernel.Open(c)
+	return err
+}
+
 // SetTunnel adds the engine of the tunnel, which has what the kernel engine has got so far.
 func (e *Pair) SetTunnel(t *soft.Engine) { e.tunnel.Store(t) }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +17,9 @@ import (
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/internal/nl"
 )
+
+// RetryEvery is how often an interface is tried again that cannot be guarded.
+const RetryEvery = 5 * time.Second
 
 // Engine is what Hooks and Routes need of the engines.
 type Engine interface {

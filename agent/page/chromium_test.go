@@ -189,7 +189,9 @@ func (c *chromium) press(keys string) {
 func (c *chromium) click(id string) {
 	c.t.Helper()
 	var at [2]float64
-	text := c.eval(fmt.Sprintf("(() => { const e = document.getElementById(%q); e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return JSON.stringify([r.x + r.width/2, r.y + r.height/2]) })()", id))
+	text := c.eval(fmt.Sprintf("(() => { const e = document.getElementById(%q); "+
+		"e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return "+
+		"JSON.stringify([r.x + r.width/2, r.y + r.height/2]) })()", id))
 	if err := json.Unmarshal([]byte(text), &at); err != nil {
 		c.t.Fatal(err)
 	}

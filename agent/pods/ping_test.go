@@ -7,8 +7,8 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// TestPingWaitsForTheLocks: the watchdog sees a goroutine that keeps the lock of the labels; without
-// pods there is nothing to wait for.
+// TestPingWaitsForTheLocks: the watchdog sees a goroutine that keeps the lock of the labels;
+// without pods there is nothing to wait for.
 func TestPingWaitsForTheLocks(t *testing.T) {
 	s := New(Config{})
 	s.labels.mu.Lock()

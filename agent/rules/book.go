@@ -22,8 +22,8 @@ type Config struct {
 	// File is the rule file that has to exist, "" for Default, which may be missing.
 	File, Default string
 	Saved         string // the file of the saved rules
-	// LockDown means that a host whose rules cannot be used is locked down.
-	LockDown bool
+	// LockDown reports whether a host whose rules cannot be used is locked down.
+	LockDown func() bool
 	Engine   firewall.Engine
 	// Prepare is called with every Program before it is put in force.
 	Prepare func(*rule.Program) error

@@ -38,7 +38,7 @@ const (
 // earlier agent left in force guards better than any lock-down; then the start is refused, as it is
 // when the agent was not started for a boot.
 func (b *Book) lockDown(file string, why error) (First, error) {
-	if !b.config.LockDown {
+	if !b.config.LockDown() {
 		return First{}, why
 	}
 	set, err := rule.ParseFile("lock-down", lockDownRules, b.names)

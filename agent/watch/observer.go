@@ -149,13 +149,13 @@ func New(c Config) *Observer {
 	o.Captures.capture = c.Engine.Capture
 	o.clock.set()
 	o.names.Wall = o.clock.wall
-	o.nameThings()
 	return o
 }
 
 // Begin continues the journal and starts everything that subscribes to the engine. stop ends it.
 // Without space for the journal there is no history; the rest works.
 func (o *Observer) Begin(ctx context.Context) (stop func() error) {
+	o.nameThings()
 	if history := o.config.Settings.History; history > 0 {
 		// Flush reports a failure and retries
 		o.journal, _ = observe.OpenJournal(o.config.Dir, history, journalBytes)

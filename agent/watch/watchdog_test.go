@@ -48,7 +48,7 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 			}()
 		}
 		answer := make(chan bool, 1)
-		asking.Go(func() { answer <- w.isWell(ctx) })
+		asking.Go(func() { answer <- w.Well(ctx) })
 		select {
 		case ok := <-answer:
 			return ok

@@ -45,6 +45,8 @@ func TestImportsFindsEveryBreach(t *testing.T) {
 		"firewall/soft imports firewall/kernel: its rank is not lower",
 		"pod imports github.com/vishvananda/netlink: use internal/nl",
 		"pod imports github.com/prometheus/common: use observe",
+		"agent/rules imports agent/host: its rank is not lower",
+		"a test of agent/host imports agent/watch: parts know nothing of each other",
 		"agent imports internal/nstest: only [cmd/weir agent/demo test] may",
 		"shed: a package without a rank",
 		"prints: a package without a rank",

@@ -27,11 +27,20 @@ var ranks = map[string]int{
 	"firewall/soft": 4, "firewall/kernel": 4, "firewall/enginetest": 4, // workers
 	"pod": 4, "overlay": 4, "proxy": 4, "cni": 4,
 	"internal/nstest": 4, "internal/rebuilt": 4,
-	"agent": 5, "agent/demo": 6,
-	"cmd/weir": 7,
-	"test":     8, "internal/arch": 8,
-	"examples/tunfilter": 8, // an example of a program that imports the library
+	"agent/api": 5, "agent/rulefile": 5, "agent/clock": 5, "agent/claim": 5, "agent/routes": 5,
+	"agent/engines": 5, "agent/page": 5,
+	"agent/problem": 6, "agent/adopt": 6, "agent/offline": 6, "agent/doctor": 6,
+	// the parts of a node, none of which imports another one
+	"agent/rules": 7, "agent/host": 7, "agent/pods": 7, "agent/peers": 7, "agent/watch": 7,
+	"agent": 8, "agent/demo": 9, // what connects the parts
+	"cmd/weir": 10,
+	"test":     11, "internal/arch": 11,
+	"examples/tunfilter": 11, // an example of a program that imports the library
 }
+
+// agentParts are the packages that a node is made of. Their tests do not import another part
+// either: what a part needs of others is in its Config.
+var agentParts = []string{"agent/rules", "agent/host", "agent/pods", "agent/peers", "agent/watch"}
 
 // testPackages exist for tests: the tests of any package may import them.
 var testPackages = []string{"internal/nstest", "internal/rebuilt", "firewall/enginetest"}
@@ -40,7 +49,8 @@ var testPackages = []string{"internal/nstest", "internal/rebuilt", "firewall/eng
 var mayImport = map[string][]string{
 	"internal/nstest": {"cmd/weir", "agent/demo", "test"},
 	"internal/tty":    {"cmd/weir", "observe"},
-	"internal/nl": {"pod", "overlay", "cni", "agent", "firewall/kernel", "internal/nstest",
+	"internal/nl": {"pod", "overlay", "cni", "agent", "agent/adopt", "agent/doctor", "agent/host",
+		"agent/peers", "agent/pods", "agent/routes", "firewall/kernel", "internal/nstest",
 		"cmd/weir"},
 	"internal/poller":     {"udp", "overlay"},
 	"internal/rebuilt":    {},
@@ -152,9 +162,16 @@ func checkOrder(name string, p pkg) (found []string) {
 	for _, imp := range slices.Concat(p.TestImports, p.XTestImports) {
 		other, ours := strings.CutPrefix(imp, module+"/")
 		to := rankedPackage(other)
-		if ours && to != owner && ranks[to] > ranks[owner] && !slices.Contains(testPackages, to) {
+		if !ours || to == owner {
+			continue
+		}
+		if ranks[to] > ranks[owner] && !slices.Contains(testPackages, to) {
 			found = append(found, fmt.Sprintf("a test of %s imports %s: its rank is higher",
 				name, other))
+		}
+		if slices.Contains(agentParts, owner) && slices.Contains(agentParts, to) {
+			found = append(found, fmt.Sprintf("a test of %s imports %s: parts know nothing of "+
+				"each other", name, other))
 		}
 	}
 	return found

@@ -1,4 +1,4 @@
-package agent
+package peers
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ import (
 // peers, and a broken one is reported.
 func TestPeersRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state", "peers.json")
-	if r, err := readPeers(file); err != nil || len(r.Peers) != 0 {
+	if r, err := readRecord(file); err != nil || len(r.Peers) != 0 {
 		t.Errorf("without a record: %+v, %v", r, err)
 	}
 	want := []overlay.Peer{
@@ -29,7 +29,7 @@ func TestPeersRecord(t *testing.T) {
 		{Name: "b", Key: overlay.Key{3}, Pods: []netip.Prefix{netip.MustParsePrefix("fd00::/64")},
 			Unencrypted: true},
 	}
-	r := peersRecord{Interface: "weir0"}
+	r := recordFile{Interface: "weir0"}
 	for _, p := range want {
 		r.Peers = append(r.Peers, recordOf(p))
 	}
@@ -39,7 +39,7 @@ func TestPeersRecord(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the record has pre-shared keys; %v, %v", info.Mode(), err)
 	}
-	back, err := readPeers(file)
+	back, err := readRecord(file)
 	if err != nil || back.Interface != "weir0" || len(back.Peers) != len(want) {
 		t.Fatalf("%+v, %v", back, err)
 	}
@@ -51,7 +51,7 @@ func TestPeersRecord(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readPeers(file); !errors.Is(err, errDamaged) {
+	if _, err := readRecord(file); !errors.Is(err, errDamaged) {
 		t.Errorf("a broken record: %v", err)
 	}
 }
@@ -60,7 +60,7 @@ func TestPeersRecord(t *testing.T) {
 // be found are held. One of a later version is not damaged.
 func TestDamagedRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "peers.json")
-	r := peersRecord{Interface: "weir0", Peers: []peerRecord{
+	r := recordFile{Interface: "weir0", Peers: []peerRecord{
 		recordOf(overlay.Peer{Name: "a", Key: overlay.Key{1},
 			Endpoints: []string{"[2001:db8::1]:51820"},
 			Pods:      []netip.Prefix{netip.MustParsePrefix("10.88.2.0/24")}}),
@@ -79,7 +79,7 @@ func TestDamagedRecord(t *testing.T) {
 		if err := os.WriteFile(file, whole[:n], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := readPeers(file)
+		got, err := readRecord(file)
 		if !errors.Is(err, errDamaged) || len(got.Peers) > 0 || len(got.Held) != 1 ||
 			len(got.Held[0].Pods) < last {
 			t.Fatalf("cut at %d: %+v, %v", n, got, err)
@@ -98,7 +98,7 @@ func TestDamagedRecord(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := readPeers(file); err == nil || errors.Is(err, errDamaged) != damaged ||
+		if got, err := readRecord(file); err == nil || errors.Is(err, errDamaged) != damaged ||
 			len(got.Held) != 1 || len(got.Held[0].Pods) < 2 {
 			t.Errorf("%s\n%+v, %v", text, got, err)
 		}
@@ -113,7 +113,7 @@ func TestHeldRanges(t *testing.T) {
 		}
 		return all
 	}
-	p := &peers{recorded: recorded{byName: map[string]overlay.Peer{},
+	p := &Service{recorded: recorded{byName: map[string]overlay.Peer{},
 		held: map[string][]netip.Prefix{}}}
 	step := func(what string, next recorded, held map[string][]netip.Prefix, closed ...string) {
 		t.Helper()

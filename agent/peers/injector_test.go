@@ -1,4 +1,4 @@
-package agent
+package peers
 
 import (
 	"net/netip"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/clock"
-	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/overlay"
@@ -96,7 +95,7 @@ func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 	}
 	own := &injector{expected: map[string]time.Time{}, queue: make(chan soft.Probe, injectQueue)}
 	clock := func() time.Duration { return time.Duration(clock.Now()) }
-	filter := own.bypass(overlay.FilterBy(new(watch.Captures).Worker(engine.Worker(0)), clock,
+	filter := own.bypass(overlay.FilterBy(engine.Worker(0), clock,
 		own.refused))
 	batch, pass := make([][]byte, 64), make([]bool, 64)
 	for i := range batch {

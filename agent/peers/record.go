@@ -1,4 +1,4 @@
-package agent
+package peers
 
 import (
 	"encoding/json"
@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"time"
@@ -16,12 +15,12 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// peersVersion is that of the record's layout. A record of a later one is not touched.
-const peersVersion = 1
+// recordVersion is that of the record's layout. A record of a later one is not touched.
+const recordVersion = 1
 
-// peersRecord is peers.json: what a new agent brings back, and what down has to remove. It has
+// recordFile is peers.json: what a new agent brings back, and what down has to remove. It has
 // pre-shared keys and is for its owner alone.
-type peersRecord struct {
+type recordFile struct {
 	Version   int          `json:"version"`
 	Interface string       `json:"interface"`
 	Peers     []peerRecord `json:"peers"`
@@ -66,9 +65,9 @@ func (r peerRecord) peer() overlay.Peer {
 // later version.
 var errDamaged = errors.New("damaged")
 
-// readPeers reads the record; there may be none. After an error the ranges that can be found in the
-// file are returned as held.
-func readPeers(file string) (r peersRecord, err error) {
+// readRecord reads the record; there may be none. After an error the ranges that can be found in
+// the file are returned as held.
+func readRecord(file string) (r recordFile, err error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
@@ -78,20 +77,20 @@ func readPeers(file string) (r peersRecord, err error) {
 	}
 	if err = json.Unmarshal(text, &r); err != nil {
 		err = fmt.Errorf("%s is not a record of peers: %w: %w", file, errDamaged, err)
-	} else if r.Version > peersVersion {
+	} else if r.Version > recordVersion {
 		err = fmt.Errorf("%s is of version %d, which this Weir does not know: use the one that "+
 			"wrote it", file, r.Version)
 	} else if bad := r.check(); bad != nil {
 		err = fmt.Errorf("%s is not a record of peers: %w: %w", file, errDamaged, bad)
 	}
 	if err != nil {
-		return peersRecord{Held: []heldRecord{{Name: lostName, Pods: rangesIn(text)}}}, err
+		return recordFile{Held: []heldRecord{{Name: lostName, Pods: rangesIn(text)}}}, err
 	}
 	return r, nil
 }
 
 // check refuses what no Weir has written.
-func (r peersRecord) check() error {
+func (r recordFile) check() error {
 	names := map[string]bool{}
 	for _, p := range r.Peers {
 		if p.Name == "" || names[p.Name] || p.Key.IsZero() ||
@@ -129,8 +128,8 @@ func rangesIn(text []byte) (all []netip.Prefix) {
 
 // prepare writes the record beside its file. All that can fail for want of space is done when it
 // returns.
-func (r peersRecord) prepare(file string) (*atomicfile.Pending, error) {
-	r.Version = peersVersion
+func (r recordFile) prepare(file string) (*atomicfile.Pending, error) {
+	r.Version = recordVersion
 	text, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
 		return nil, err
@@ -138,47 +137,10 @@ func (r peersRecord) prepare(file string) (*atomicfile.Pending, error) {
 	return atomicfile.Prepare(file, append(text, '\n'))
 }
 
-func (r peersRecord) write(file string) error {
+func (r recordFile) write(file string) error {
 	pending, err := r.prepare(file)
 	if err != nil {
 		return err
 	}
 	return pending.Commit()
-}
-
-// removePeers takes away what peers have left: routes, the socket for wg(8), the record, and the
-// key unless the settings name another file. The interface went with the agent. With keep, record
-// and key stay.
-func removePeers(p Paths, keep bool) error {
-	_, err := os.Stat(p.Peers())
-	if errors.Is(err, fs.ErrNotExist) { // routes are of another node, if there are any
-		if keep {
-			return nil
-		}
-		return removeFile(p.Key())
-	}
-	r, err := readPeers(p.Peers())
-	if err != nil && !errors.Is(err, errDamaged) {
-		return err
-	}
-	var errs []error
-	for _, one := range r.Peers {
-		if one.Plain {
-			errs = append(errs, removePlain(one.Pods))
-		}
-	}
-	errs = append(errs, deleteBlackholesOf(func(netip.Prefix) bool { return true }))
-	if r.Interface != "" {
-		errs = append(errs, removeFile(filepath.Join(p.WG(), r.Interface+".sock")),
-			p.removeEmpty(p.WG()))
-	}
-	if keep {
-		return errors.Join(errs...)
-	}
-	aside, err := filepath.Glob(p.Peers() + ".*")
-	errs = append(errs, err)
-	for _, file := range append(aside, p.Peers(), p.Key()) {
-		errs = append(errs, removeFile(file))
-	}
-	return errors.Join(errs...)
 }

@@ -1,4 +1,4 @@
-package agent
+package peers
 
 import (
 	"fmt"
@@ -9,24 +9,24 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// OverlaySettings are the section [overlay]: the encrypted tunnel to other nodes.
-type OverlaySettings struct {
+// Settings are the section [overlay]: the encrypted tunnel to other nodes.
+type Settings struct {
 	On      bool           // the section is there; without it the tunnel is made for the first peer
 	Name    string         // of the interface, for rules
 	Port    uint16         // of the encrypted packets, UDP
 	Addrs   []netip.Prefix // of the interface; pods need none
-	KeyFile string         // "" for Paths.Key()
+	KeyFile string         // "" for Files.Key
 	MTU     int            // 0 chooses
 	NoWG    bool           // no socket for wg(8)
 }
 
-// defaultOverlay is the section when nothing is set.
-func defaultOverlay() OverlaySettings {
-	return OverlaySettings{Name: "weir0", Port: 51820}
+// DefaultSettings is the section when nothing is set.
+func DefaultSettings() Settings {
+	return Settings{Name: "weir0", Port: 51820}
 }
 
-// overlayFile is the section as it is written.
-type overlayFile struct {
+// File is the section as it is written.
+type File struct {
 	Name  *string  `toml:"name"`
 	Port  *int     `toml:"port"`
 	Addrs []string `toml:"addresses"`
@@ -35,8 +35,8 @@ type overlayFile struct {
 	WG    *bool    `toml:"wg"`
 }
 
-// settings lays the section over its defaults.
-func (f *overlayFile) settings(s *OverlaySettings) error {
+// Apply lays the section over its defaults.
+func (f *File) Apply(s *Settings) error {
 	if f == nil {
 		return nil
 	}
@@ -76,12 +76,3 @@ func (f *overlayFile) settings(s *OverlaySettings) error {
 	s.NoWG = f.WG != nil && !*f.WG
 	return nil
 }
-
-// Key is the private key of this node for the tunnel.
-func (p Paths) Key() string { return filepath.Join(p.State(), "key") }
-
-// Peers is the record of the other nodes.
-func (p Paths) Peers() string { return filepath.Join(p.State(), "peers.json") }
-
-// WG is the directory in which wg(8) looks for sockets of interfaces.
-func (p Paths) WG() string { return p.at(overlay.DefaultUAPI) }

@@ -1,4 +1,4 @@
-package agent
+package peers
 
 import (
 	"errors"
@@ -19,8 +19,8 @@ import (
 // reached in the clear are closed, the change is made, and the record takes its place. What fails
 // before that is undone. Only then are ranges opened that no peer names any more.
 
-// add adds a peer or changes the one of that name.
-func (p *peers) add(r api.AddPeer) (api.Done, error) {
+// Add adds a peer or changes the one of that name.
+func (p *Service) Add(r api.AddPeer) (api.Done, error) {
 	peer, err := peerOf(r)
 	if err != nil {
 		return api.Done{}, err
@@ -45,9 +45,9 @@ func (p *peers) add(r api.AddPeer) (api.Done, error) {
 	if err := p.changeLocked(next, goes, peer); err != nil {
 		return api.Done{}, err
 	}
-	p.node.log.Info("peer", "name", peer.Name, "endpoints", peer.Endpoints, "pods", peer.Pods,
+	p.config.Log.Info("peer", "name", peer.Name, "endpoints", peer.Endpoints, "pods", peer.Pods,
 		"encrypted", !peer.Unencrypted)
-	notes := []string{p.node.advice(peer)}
+	notes := []string{p.advice(peer)}
 	if changed {
 		notes = append(notes, p.heldAdvice(peer.Name, without(old.Pods, peer.Pods)))
 	}
@@ -56,12 +56,12 @@ func (p *peers) add(r api.AddPeer) (api.Done, error) {
 }
 
 // wantLocked makes the tunnel now if there is none.
-func (p *peers) wantLocked() error {
+func (p *Service) wantLocked() error {
 	if p.tunnel.Load() != nil {
 		return nil
 	}
 	err := p.openLocked()
-	if len(p.byName) > 0 || p.node.config.Settings.Overlay.On {
+	if len(p.byName) > 0 || p.config.Settings.On {
 		p.fault = err
 	}
 	if err != nil {
@@ -84,7 +84,7 @@ func hintLine(hint string) string {
 
 // plus returns the record after a peer is added or changed. Ranges that it had, and has no longer,
 // are held; held ones that it has now are its own.
-func (p *peers) plus(peer overlay.Peer) recorded {
+func (p *Service) plus(peer overlay.Peer) recorded {
 	next := recorded{byName: maps.Clone(p.byName), held: map[string][]netip.Prefix{}}
 	if old, ok := p.byName[peer.Name]; ok {
 		next = p.minus(old, false)
@@ -107,7 +107,7 @@ func (p *peers) plus(peer overlay.Peer) recorded {
 
 // minus returns the record after a peer is removed. Its ranges are held if they were encrypted,
 // unless they are released.
-func (p *peers) minus(old overlay.Peer, release bool) recorded {
+func (p *Service) minus(old overlay.Peer, release bool) recorded {
 	next := recorded{byName: maps.Clone(p.byName), held: maps.Clone(p.held)}
 	delete(next.byName, old.Name)
 	switch {
@@ -122,9 +122,9 @@ func (p *peers) minus(old overlay.Peer, release bool) recorded {
 
 // changeLocked puts a peer in the place of an old one, which is nil for a new peer. After an error
 // everything is as it was.
-func (p *peers) changeLocked(next recorded, old *overlay.Peer, with overlay.Peer) error {
+func (p *Service) changeLocked(next recorded, old *overlay.Peer, with overlay.Peer) error {
 	before := p.recorded
-	pending, err := p.record(next).prepare(p.node.config.Paths.Peers())
+	pending, err := p.record(next).prepare(p.config.Files.Record)
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
@@ -160,9 +160,9 @@ func (p *peers) changeLocked(next recorded, old *overlay.Peer, with overlay.Peer
 
 // removeLocked removes a peer, or what is held of one. It is recorded first: what the device then
 // fails to remove goes with the device.
-func (p *peers) removeLocked(next recorded, old overlay.Peer) error {
+func (p *Service) removeLocked(next recorded, old overlay.Peer) error {
 	before := p.recorded
-	pending, err := p.record(next).prepare(p.node.config.Paths.Peers())
+	pending, err := p.record(next).prepare(p.config.Files.Record)
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
@@ -174,7 +174,7 @@ func (p *peers) removeLocked(next recorded, old overlay.Peer) error {
 	p.cutLocked(old.Pods) // while both ends can still be reached
 	if err := p.swapLocked(&old, nil); err != nil {
 		t := p.tunnel.Swap(nil)
-		p.node.log.Error("the tunnel is made again without the peer", "peer", old.Name, "err",
+		p.config.Log.Error("the tunnel is made again without the peer", "peer", old.Name, "err",
 			errors.Join(err, t.close()))
 		p.restoreLocked()
 	}
@@ -184,36 +184,36 @@ func (p *peers) removeLocked(next recorded, old overlay.Peer) error {
 }
 
 // goBackLocked restores the record as it was before a change.
-func (p *peers) goBackLocked(before recorded) error {
+func (p *Service) goBackLocked(before recorded) error {
 	p.recorded = before
 	p.rangesLocked()
-	return p.node.pods.SetMasquerade()
+	return p.config.RangesChanged()
 }
 
 // openLeftLocked deletes the routes that no peer wants after a change; gone is the peer with the
 // ranges that it lost.
-func (p *peers) openLeftLocked(before recorded, gone overlay.Peer) {
+func (p *Service) openLeftLocked(before recorded, gone overlay.Peer) {
 	err := deleteBlackholes(without(before.closedRanges(), p.closedRanges()))
 	if gone.Unencrypted {
 		err = errors.Join(err, removePlain(gone.Pods))
 	}
 	if err != nil {
-		p.node.log.Error("routes of a peer stay", "peer", gone.Name, "err", err)
+		p.config.Log.Error("routes of a peer stay", "peer", gone.Name, "err", err)
 	}
 }
 
 // takeLocked makes a change effective: in the ranges that others read, in the engine, and on disk.
-func (p *peers) takeLocked(next recorded, pending *atomicfile.Pending) error {
+func (p *Service) takeLocked(next recorded, pending *atomicfile.Pending) error {
 	p.recorded = next
 	p.rangesLocked()
-	if err := p.node.pods.SetMasquerade(); err != nil {
+	if err := p.config.RangesChanged(); err != nil {
 		return err
 	}
 	return pending.Commit()
 }
 
 // swapLocked replaces a peer of the device by another one.
-func (p *peers) swapLocked(old, with *overlay.Peer) error {
+func (p *Service) swapLocked(old, with *overlay.Peer) error {
 	t := p.tunnel.Load()
 	switch {
 	case t == nil:
@@ -234,7 +234,7 @@ const resetTime = 5 * tunnelTick
 
 // cutLocked ends the connections to ranges that a peer had. Ends that can be reached get a reset,
 // so that they do not wait for packets that never come.
-func (p *peers) cutLocked(had []netip.Prefix) {
+func (p *Service) cutLocked(had []netip.Prefix) {
 	if len(had) == 0 {
 		return
 	}
@@ -250,15 +250,15 @@ func (p *peers) cutLocked(had []netip.Prefix) {
 			time.Sleep(resetTime)
 		}
 	}
-	_, err := p.node.engine.DeleteStates(concerns)
+	_, err := p.config.Engine.DeleteStates(concerns)
 	if err = errors.Join(append(errs, err)...); err != nil {
-		p.node.log.Error("connections to a removed peer may keep their states", "err", err)
+		p.config.Log.Error("connections to a removed peer may keep their states", "err", err)
 	}
 }
 
 // checkLocked refuses what would collide with this node or other peers.
-func (p *peers) checkLocked(peer overlay.Peer) error {
-	for _, own := range p.node.config.Settings.Pods.Ranges {
+func (p *Service) checkLocked(peer overlay.Peer) error {
+	for _, own := range p.config.Ranges {
 		if slices.ContainsFunc(peer.Pods, own.Overlaps) {
 			return fmt.Errorf("peer %s: its pods overlap %s, the range of this node's own",
 				peer.Name, own)
@@ -272,9 +272,9 @@ func (p *peers) checkLocked(peer overlay.Peer) error {
 	return nil
 }
 
-// remove removes a peer. Its ranges stay unreachable if they were encrypted, until they are
+// Remove removes a peer. Its ranges stay unreachable if they were encrypted, until they are
 // released.
-func (p *peers) remove(r api.RemovePeer) (api.Done, error) {
+func (p *Service) Remove(r api.RemovePeer) (api.Done, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.unread != nil {
@@ -296,12 +296,12 @@ func (p *peers) remove(r api.RemovePeer) (api.Done, error) {
 	default:
 		return api.Done{}, fmt.Errorf("no such peer: %s", r.Name)
 	}
-	p.node.log.Info("peer removed", "name", r.Name, "released", r.Release)
+	p.config.Log.Info("peer removed", "name", r.Name, "released", r.Release)
 	return api.Done{Version: api.Version, Message: p.heldAdvice(r.Name, old.Pods)}, nil
 }
 
 // heldAdvice explains what happens to packets for those of some ranges that are held.
-func (p *peers) heldAdvice(name string, ranges []netip.Prefix) string {
+func (p *Service) heldAdvice(name string, ranges []netip.Prefix) string {
 	var held []string
 	for _, r := range ranges {
 		if slices.Contains(p.held[name], r) {

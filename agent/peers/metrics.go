@@ -1,4 +1,4 @@
-package agent
+package peers
 
 import (
 	"time"
@@ -10,9 +10,9 @@ import (
 // sessionLife is how long the keys of a handshake serve (REJECT_AFTER_TIME of WireGuard).
 const sessionLife = 180 * time.Second
 
-// metrics are about the other nodes and the tunnel to them. Counters begin again with a tunnel that
+// Metrics are about the other nodes and the tunnel to them. Counters begin again with a tunnel that
 // is made again.
-func (p *peers) metrics() ([]observe.Metric, error) {
+func (p *Service) Metrics() ([]observe.Metric, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []overlay.PeerStatus

@@ -1,4 +1,4 @@
-package agent
+package peers
 
 import (
 	"net/netip"

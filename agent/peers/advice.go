@@ -1,4 +1,4 @@
-package agent
+package peers
 
 import (
 	"fmt"
@@ -11,12 +11,12 @@ import (
 
 // Owns reports whether the interface of a name is the tunnel's, whose packets the tunnel's own
 // engine evaluates.
-func (p *peers) Owns(name string) bool {
-	return p.ownsName.Load() && name == p.node.config.Settings.Overlay.Name
+func (p *Service) Owns(name string) bool {
+	return p.ownsName.Load() && name == p.config.Settings.Name
 }
 
 // Index returns the index of the tunnel's interface, 0 if there is none.
-func (p *peers) Index() uint32 {
+func (p *Service) Index() uint32 {
 	if t := p.tunnel.Load(); t != nil {
 		return uint32(t.device.Index())
 	}
@@ -26,8 +26,8 @@ func (p *peers) Index() uint32 {
 // advice explains what the rules would do to the encrypted packets themselves, which are packets
 // like any other where they leave the host: a tunnel that its own node's rules cut is hard to
 // understand.
-func (n *Node) advice(p overlay.Peer) string {
-	if p.Unencrypted {
+func (p *Service) advice(peer overlay.Peer) string {
+	if peer.Unencrypted {
 		return ""
 	}
 	conn, err := routes.Open()
@@ -35,7 +35,7 @@ func (n *Node) advice(p overlay.Peer) string {
 		return ""
 	}
 	defer conn.Close()
-	for _, e := range p.Endpoints {
+	for _, e := range peer.Endpoints {
 		to, err := netip.ParseAddrPort(e)
 		if err != nil {
 			continue
@@ -44,15 +44,15 @@ func (n *Node) advice(p overlay.Peer) string {
 		if err != nil || !route.Src.IsValid() {
 			continue
 		}
-		from := netip.AddrPortFrom(route.Src, n.config.Settings.Overlay.Port)
-		via := n.links.Name(uint32(route.Link))
-		if !n.config.Settings.Host.Guards(via) {
+		from := netip.AddrPortFrom(route.Src, p.config.Settings.Port)
+		via := p.config.Links.Name(uint32(route.Link))
+		if !p.config.Guards(via) {
 			continue
 		}
 		out := fmt.Sprintf("out via %s udp %s -> %s", via, from, to)
 		in := fmt.Sprintf("in via %s udp %s -> %s", via, to, from)
 		for _, packet := range []string{out, in} {
-			if a, err := n.explain.Why(api.Why{Packet: packet}); err == nil && !a.Passed {
+			if a, err := p.config.Why(api.Why{Packet: packet}); err == nil && !a.Passed {
 				return fmt.Sprintf("rule %d refuses the encrypted packets (%s); let them pass:\n"+
 					"  weir fw add allow udp from me %d to %s %d out\n"+
 					"  weir fw add allow udp from %s %d to me %d in", a.Rule, packet, from.Port(),
@@ -63,9 +63,9 @@ func (n *Node) advice(p overlay.Peer) string {
 	return ""
 }
 
-// port returns the port of the tunnel, 0 when there is none and none is wanted.
-func (p *peers) port() uint16 {
-	s := p.node.config.Settings.Overlay
+// Port returns the port of the tunnel, 0 when there is none and none is wanted.
+func (p *Service) Port() uint16 {
+	s := p.config.Settings
 	if s.On || p.tunnel.Load() != nil {
 		return s.Port
 	}

@@ -1,4 +1,4 @@
-package agent
+package peers
 
 import (
 	"errors"
@@ -28,10 +28,10 @@ const (
 // connections. Those to this host and its pods go out of the tunnel, as if the other end had sent
 // them; those to the other end enter by a raw socket and bypass the filter.
 type injector struct {
-	node      *Node
-	four, six int // raw sockets
-	queue     chan soft.Probe
-	newest    atomic.Int64 // when a packet was put into expected last, ns; 0 while it is empty
+	isMine, isPod func(netip.Addr) bool // an address is the host's; that of a pod
+	four, six     int                   // raw sockets
+	queue         chan soft.Probe
+	newest        atomic.Int64 // when a packet was put into expected last, ns; 0 while it is empty
 
 	mu sync.Mutex // its place in the lock order: doc.go
 	// guarded by mu; our packets on their way to the tunnel, without what the kernel fills in
@@ -40,8 +40,9 @@ type injector struct {
 	budget   int       // guarded by mu
 }
 
-func newInjector(n *Node) (i *injector, err error) {
-	i = &injector{node: n, four: -1, six: -1, queue: make(chan soft.Probe, injectQueue),
+func newInjector(isMine, isPod func(netip.Addr) bool) (i *injector, err error) {
+	i = &injector{isMine: isMine, isPod: isPod, four: -1, six: -1,
+		queue:    make(chan soft.Probe, injectQueue),
 		expected: map[string]time.Time{}}
 	if i.four, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		unix.IPPROTO_RAW); err == nil {
@@ -99,9 +100,9 @@ func (i *injector) probe(p soft.Probe) {
 	}
 	reset := q.Proto == packet.ProtoTCP && q.TCPFlags&packet.FlagRST != 0
 	switch {
-	case i.node.links.IsMine(q.Dst()), reset && i.node.pods.Has(q.Dst()):
+	case i.isMine(q.Dst()), reset && i.isPod(q.Dst()):
 		p.To = firewall.In
-	case i.node.links.IsMine(q.Src()), reset && i.node.pods.Has(q.Src()):
+	case i.isMine(q.Src()), reset && i.isPod(q.Src()):
 		p.To = firewall.Out
 	default:
 		return

@@ -1,4 +1,4 @@
-package agent
+package peers
 
 import (
 	"errors"
@@ -15,11 +15,11 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// list returns the peers and their state.
-func (p *peers) list() (api.Peers, error) {
+// List returns the peers and their state.
+func (p *Service) List() (api.Peers, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := api.Peers{Version: api.Version, Interface: p.node.config.Settings.Overlay.Name,
+	a := api.Peers{Version: api.Version, Interface: p.config.Settings.Name,
 		Peers: []api.Peer{}}
 	how := map[overlay.Key]overlay.PeerStatus{}
 	if t := p.tunnel.Load(); t != nil {
@@ -49,19 +49,19 @@ func (p *peers) list() (api.Peers, error) {
 	return a, nil
 }
 
-// key returns the node's public key; it makes a key the first time.
-func (p *peers) key() (api.PeerKey, error) {
-	k, err := p.node.tunnelKey()
+// Key returns the node's public key; it makes a key the first time.
+func (p *Service) Key() (api.PeerKey, error) {
+	k, err := p.config.key()
 	if err != nil {
 		return api.PeerKey{}, err
 	}
 	return api.PeerKey{Version: api.Version, Key: k.Public().String(),
-		Port: p.node.config.Settings.Overlay.Port,
-		Pods: slices.Concat([]netip.Prefix{}, p.node.config.Settings.Pods.Ranges)}, nil
+		Port: p.config.Settings.Port,
+		Pods: slices.Concat([]netip.Prefix{}, p.config.Ranges)}, nil
 }
 
-// problems returns what the status has to show.
-func (p *peers) problems() (all []api.Problem) {
+// Problems returns what the status has to show.
+func (p *Service) Problems() (all []api.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.unread != nil {
@@ -87,7 +87,7 @@ func (p *peers) problems() (all []api.Problem) {
 		all = append(all,
 			api.Problem{What: "another program deleted routes to peers, and they cannot be set " +
 				"again: " +
-				p.astray.Error(), Advice: "ip link show " + p.node.config.Settings.Overlay.Name +
+				p.astray.Error(), Advice: "ip link show " + p.config.Settings.Name +
 				"; it is tried again"})
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.waits)) {
@@ -100,8 +100,8 @@ func (p *peers) problems() (all []api.Problem) {
 }
 
 // asideFiles are the damaged records that were set aside and not removed yet.
-func (p *peers) asideFiles() []string {
-	all, err := filepath.Glob(p.node.config.Paths.Peers() + ".damaged*")
+func (p *Service) asideFiles() []string {
+	all, err := filepath.Glob(p.config.Files.Record + ".damaged*")
 	if err != nil {
 		return nil // only for a pattern that makes no sense
 	}
@@ -109,8 +109,8 @@ func (p *peers) asideFiles() []string {
 }
 
 // openHint advises what to do about a tunnel that cannot be made.
-func (p *peers) openHint(err error) string {
-	s := p.node.config.Settings.Overlay
+func (p *Service) openHint(err error) string {
+	s := p.config.Settings
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Sprintf("another program has UDP port %d (ss -ulpn 'sport = %d'): end it, or "+

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"errors"
+
+	"github.com/weirnet/weir/agent/adopt"
+	"github.com/weirnet/weir/agent/routes"
+	"github.com/weirnet/weir/agent/rulefile"
+	"github.com/weirnet/weir/agent/rules"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/rule"
+)
+
+// joinTunnel gives a new engine of the tunnel all that the kernel engine got, and registers it for
+// all later changes.
+func (n *Node) joinTunnel(e *soft.Engine) (err error) {
+	n.rules.View(func(r rules.Version, p *rule.Program) {
+		for name := range r.Set.Tables {
+			err = errors.Join(err, e.SetTable(name, rulefile.Entries(r.Set.Tables[name])))
+		}
+		// a pod that comes now reaches both engines
+		n.pods.ViewLabels(func(tables map[string][]firewall.TableEntry) {
+			for name, members := range tables {
+				err = errors.Join(err, e.SetTable(name, members))
+			}
+			n.hooks.View(func(ifs []firewall.Interface) {
+				err = errors.Join(err, e.SetInterfaces(ifs))
+				if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) != 0 {
+					routes, bad := routes.List()
+					err = errors.Join(err, bad, e.SetRoutes(routes))
+				}
+				if err = errors.Join(err, e.Load(p)); err == nil {
+					n.engine.SetTunnel(e)
+				}
+			})
+		})
+	})
+	return err
+}
+
+// loaded runs after each change of the rules in force. Rules that deny by default after none that
+// did would cut off what is open.
+func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
+	if !new.Strict || old != nil && old.Strict {
+		return
+	}
+	if old == nil && n.denied { // what is open and has no state was refused
+		return
+	}
+	count, err := adopt.Connections(new, func() (*soft.Engine, error) {
+		return n.explain.Engine(new, set)
+	}, n.engine.Adopt)
+	err = errors.Join(err, n.peers.Adopt(new))
+	if err != nil {
+		n.problems.Add("connections that were open before may be cut off: "+err.Error(),
+			"weir doctor")
+	}
+	n.mu.Lock()
+	n.adopted += count
+	n.mu.Unlock()
+}
+
+// followRoutes gives the engine the host's routes, if the rules in force ask about them, and the
+// routes with an MTU of their own, if there may be pods.
+func (n *Node) followRoutes() (err error) {
+	n.rules.View(func(_ rules.Version, p *rule.Program) { err = n.routes.Set(p) })
+	if n.pods.Begun() {
+		err = errors.Join(err, n.routes.SetMTUs())
+	}
+	return err
+}

@@ -1,0 +1,30 @@
+package peers
+
+import (
+	"testing"
+	"time"
+)
+
+// TestPingWaitsForTheLock: the watchdog sees a goroutine that keeps the lock, and that work under
+// it gets on.
+func TestPingWaitsForTheLock(t *testing.T) {
+	p := New(Config{})
+	p.mu.Lock()
+	free := make(chan struct{})
+	go func() {
+		p.Ping()
+		close(free)
+	}()
+	select {
+	case <-free:
+		t.Error("the lock is held, and can be had")
+	case <-time.After(50 * time.Millisecond):
+	}
+	before := p.Progress()
+	p.set.Add(1)
+	if p.Progress() == before {
+		t.Error("no progress is seen while the lock is held")
+	}
+	p.mu.Unlock()
+	<-free
+}

@@ -1,0 +1,53 @@
+package peers
+
+import (
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+)
+
+// Remove takes away what peers have left: routes, the socket for wg(8), the record, and the
+// key unless the settings name another file. The interface went with the agent. With keep, record
+// and key stay. removeEmpty removes a directory in which nothing is left.
+func Remove(f Files, keep bool, removeEmpty func(dir string) error) error {
+	_, err := os.Stat(f.Record)
+	if errors.Is(err, fs.ErrNotExist) { // routes are of another node, if there are any
+		if keep {
+			return nil
+		}
+		return removeFile(f.Key)
+	}
+	r, err := readRecord(f.Record)
+	if err != nil && !errors.Is(err, errDamaged) {
+		return err
+	}
+	var errs []error
+	for _, one := range r.Peers {
+		if one.Plain {
+			errs = append(errs, removePlain(one.Pods))
+		}
+	}
+	errs = append(errs, deleteBlackholesOf(func(netip.Prefix) bool { return true }))
+	if r.Interface != "" {
+		errs = append(errs, removeFile(filepath.Join(f.UAPI, r.Interface+".sock")),
+			removeEmpty(f.UAPI))
+	}
+	if keep {
+		return errors.Join(errs...)
+	}
+	aside, err := filepath.Glob(f.Record + ".*")
+	errs = append(errs, err)
+	for _, file := range append(aside, f.Record, f.Key) {
+		errs = append(errs, removeFile(file))
+	}
+	return errors.Join(errs...)
+}
+
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/rule"
+
+	"github.com/weirnet/weir/agent/rules"
+)
+
+// TestWatchdogAsksEveryPart: the node is not well while a goroutine keeps a lock of a part, or
+// while its loop does not turn.
+func TestWatchdogAsksEveryPart(t *testing.T) {
+	nstest.Root(t)
+	n := newNode(Config{Paths: Paths{Root: t.TempDir()}, Settings: DefaultSettings(),
+		Log: slog.New(slog.DiscardHandler)})
+	if err := n.engine.Open(kernel.Config{Options: firewall.DefaultOptions()}); err != nil {
+		t.Fatal(err)
+	}
+	defer n.engine.Close()
+	dog := n.newWatchdog()
+	well := func(turns bool) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if turns {
+			go func() {
+				select {
+				case <-n.pulse:
+				case <-ctx.Done():
+				}
+			}()
+		} else {
+			cancel()
+		}
+		return dog.Well(ctx)
+	}
+	if !well(true) {
+		t.Error("not well although nothing is wrong")
+	}
+	if well(false) {
+		t.Error("well although the loop does not turn")
+	}
+	for name, hold := range map[string]func(func()){
+		"rules": func(f func()) { n.rules.View(func(rules.Version, *rule.Program) { f() }) },
+		"hooks": func(f func()) { n.hooks.View(func([]firewall.Interface) { f() }) },
+	} {
+		answer := make(chan bool, 1)
+		hold(func() {
+			go func() { answer <- well(true) }()
+			select {
+			case <-answer:
+				t.Errorf("an answer although a goroutine keeps a lock of the %s", name)
+			case <-time.After(100 * time.Millisecond):
+			}
+		})
+		<-answer // well or not, after that time
+	}
+	if slow := len(dog.Slow); slow != 2 {
+		t.Errorf("%d parts may be slow: the peers and the pods are", slow)
+	}
+}

@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/engines"
+	"github.com/weirnet/weir/agent/host"
+	"github.com/weirnet/weir/agent/peers"
+	"github.com/weirnet/weir/agent/pods"
+	"github.com/weirnet/weir/agent/rules"
+	"github.com/weirnet/weir/agent/watch"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/observe"
+	"github.com/weirnet/weir/overlay"
+	"github.com/weirnet/weir/rule"
+)
+
+// newNode connects the parts of a node. It changes nothing on the host. What a part needs of one
+// that is made later is a function.
+func newNode(c Config) *Node {
+	n := &Node{config: c, log: c.Log, began: time.Now(), pulse: make(chan struct{}),
+		downRequested: make(chan struct{}), downResult: make(chan error, 1)}
+	n.problems.Log, n.retry.Problems = n.log, &n.problems
+	n.engine = new(engines.Pair)
+	n.links = host.NewLinks()
+	n.peers = peers.New(n.peersConfig())
+	n.hooks = host.NewHooks(host.Config{Settings: c.Settings.Host, Engine: n.engine,
+		Links: n.links, Tunnel: n.peers, Log: n.log, Problems: &n.problems})
+	n.routes = host.NewRoutes(n.engine)
+	n.pods = pods.New(pods.Config{Settings: c.Settings.Pods, Dir: c.Paths.Pods(),
+		Socket: c.Paths.Docker(), Log: n.log, Problems: &n.problems, Engine: n.engine,
+		Hooks: n.hooks, Links: n.links,
+		RecordSysctls: func() error { return host.RecordSysctls(c.Paths.Sysctls()) },
+		PeerRanges:    n.peers.Ranges,
+		Tunnel:        c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
+	n.rules = rules.New(rules.Config{Settings: c.Settings.Rules, File: c.Rules,
+		Default: c.Paths.Rules(), Saved: c.Paths.Saved(),
+		// what an earlier agent left in force guards better than any lock-down
+		LockDown: func() bool { return c.Boot && !kernel.Guards(c.Paths.Pins()) },
+		Engine:   n.engine, Prepare: n.routes.Set, Loaded: n.loaded, Log: n.log,
+		Problems: &n.problems})
+	n.explain = rules.Explainer{Book: n.rules, Options: c.Settings.Engine,
+		Interfaces: n.links.Interfaces, Labels: n.pods.Labels, States: n.engine.States}
+	n.observer = watch.New(watch.Config{Settings: c.Settings.Watch, Dir: c.Paths.eventsDir(),
+		Log: n.log, Problems: &n.problems, Retry: &n.retry, Engine: n.engine, Links: n.links,
+		Rules: n.rules, Pods: n.pods,
+		Metrics: []func() ([]observe.Metric, error){n.peers.Metrics, n.nodeMetrics}})
+	return n
+}
+
+// peersConfig is what the peers need; the other parts but the links are made after them.
+func (n *Node) peersConfig() peers.Config {
+	s := n.config.Settings
+	return peers.Config{Settings: s.Overlay, Options: s.Engine, Ranges: s.Pods.Ranges,
+		Files: n.config.Paths.peerFiles(), Log: n.log, Engine: n.engine, Links: n.links,
+		Guards: s.Host.Guards, Join: n.joinTunnel,
+		AddTunnel: func(l nl.Link) error { return n.hooks.AddTunnel(l) },
+		Worker: func(w overlay.Worker) overlay.Worker {
+			return n.observer.Captures.Worker(w)
+		},
+		OnEvent: func(e *firewall.Event) { n.observer.TunnelEvent(e) },
+		Program: func(f func(*rule.Program)) {
+			n.rules.View(func(_ rules.Version, p *rule.Program) { f(p) })
+		},
+		Why:           func(q api.Why) (api.Explanation, error) { return n.explain.Why(q) },
+		RangesChanged: func() error { return n.pods.SetMasquerade() },
+		CheckPort:     func(port uint16) error { return n.pods.CheckTunnelPort(port) },
+		IsPod:         func(a netip.Addr) bool { return n.pods.Has(a) },
+	}
+}
+
+// newWatchdog returns the watchdog of all locks that matter. The peers and the pods may need long.
+func (n *Node) newWatchdog() *watch.Watchdog {
+	return &watch.Watchdog{Pulse: n.pulse,
+		Locks: []func(){n.rules.Ping, n.hooks.Ping, func() { n.engine.Attached() }},
+		Slow: []*watch.Slow{{Lock: n.peers.Ping, Progress: n.peers.Progress},
+			{Lock: n.pods.Ping}}}
+}

@@ -1,0 +1,2 @@
+// Package host is a part of a node.
+package host

@@ -1,0 +1,5 @@
+package host
+
+import (
+	_ "github.com/weirnet/weir/agent/watch" // another part, in a test
+)

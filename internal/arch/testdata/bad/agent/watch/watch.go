@@ -1,0 +1,2 @@
+// Package watch is a part of a node.
+package watch
