@@ -177,8 +177,9 @@ func curl(node *nstest.Node, args ...string) (string, error) {
 // reach makes sure that a URL answers, refuse that nothing answers.
 func reach(t *testing.T, node *nstest.Node, url string) {
 	t.Helper()
-	if out, err := curl(node, "--connect-timeout", fmt.Sprint(patience.Seconds()), url); err != nil ||
-		out != "hello from nginx\n" {
+	wait := fmt.Sprint(patience.Seconds())
+	out, err := curl(node, "--connect-timeout", wait, url)
+	if err != nil || out != "hello from nginx\n" {
 		t.Errorf("from %s: %q, %v", node, out, err)
 	}
 }
