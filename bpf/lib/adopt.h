@@ -104,8 +104,7 @@ __noinline int merge(__u32 place)
 		return 0;
 	c->p.proved = 0;
 	new_phase(&c->p, s, place, in->key.proto);
-	if (c->p.proved)
-		keep_track(place);
+	keep_proved(&c->p);
 	clear_hint(place);
 	return behind ? ADOPT_BEHIND : 0;
 }

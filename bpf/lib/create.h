@@ -412,6 +412,7 @@ __noinline int create_state(__u32 slot)
 	if (!c || !cf)
 		return REASON_STATES_FULL;
 	struct pkt *p = &c->p;
+	keep_proved(p);
 	struct code *r = code_of(p, slot);
 	if (!r)
 		return REASON_STATES_FULL;

@@ -193,8 +193,8 @@ __always_inline void evaluate(struct __sk_buff *skb)
 	if (before_rules(skb))
 		by_rules(0);
 	struct cpu *c = this_cpu();
-	if (c && unlikely(c->p.proved))
-		keep_track(c->p.proved - 1);
+	if (c)
+		keep_proved(&c->p);
 }
 
 __always_inline void report_drop(struct pkt *p, struct config *cf)

@@ -71,7 +71,7 @@ struct pkt {
 	__u32 no_track;	      // there was no free track
 	__u64 source;	      // hash of the source of the state to be made
 	__u32 turn;	      // of that source
-	__u32 proved;	      // 1 + place of a tracked state that this packet has proved, or 0
+	__u32 proved;	      // 1 + place of the state that keep_proved has to keep, or 0
 
 	// The walk.
 	__u32 pc;

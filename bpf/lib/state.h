@@ -95,6 +95,31 @@ __always_inline void take_track(struct pkt *p, struct side *low, struct side *hi
 	high->created = p->track_era;
 }
 
+// mask_at sets p->masked for the state at a place, and returns the limit of its rule, 0 if that is
+// gone.
+__noinline __u32 mask_at(__u32 place)
+{
+	struct cpu *c = this_cpu();
+	struct set *s = set_at(place / WAYS);
+	struct tag_line *t = tags_at(place / WAYS);
+	__u32 way = place % WAYS;
+	if (!c || !s || !t)
+		return 0;
+	struct pkt *p = &c->p;
+	void *image = image_of(p);
+	struct side *low = low_side(s, way);
+	__u32 slot = p->slot; // the walk is at this rule
+	struct code *r = image ? owner_of(p, image, low->rule) : NULL;
+	__u64 tag = READ_ONCE(t->tag[way]);
+	p->slot = slot;
+	if (!r)
+		return 0;
+	mask_state(p, r, (struct address *)&s->addr[way].low_hi,
+		   (struct address *)&s->addr[way].high_hi, tag >> 32, tag_proto(tag),
+		   low->flags & META_MADE);
+	return r->limit;
+}
+
 // keep_track counts a state that has proved itself as proved in its track, which from now on is not
 // evicted. If the track was given to another tuple, the state enters its own again; if there is no
 // free track, or the limit is reached, the state is removed, as half-open states are.
@@ -111,15 +136,10 @@ __noinline int keep_track(__u32 place)
 	if (!(READ_ONCE(low->flags) & META_TRACKED))
 		return 0;
 	if (!add_track(track_at(low->track - 1), high->created, TRACK_ONE_PROVED)) {
-		void *image = image_of(p);
-		struct code *r = image ? owner_of(p, image, low->rule) : NULL;
 		__u64 tag = READ_ONCE(t->tag[way]);
-		if (!r)
+		__u32 limit = mask_at(place), at = limit ? enter_limit(limit) : 0;
+		if (!limit)
 			return 0;
-		mask_state(p, r, (struct address *)&s->addr[way].low_hi,
-			   (struct address *)&s->addr[way].high_hi, tag >> 32, tag_proto(tag),
-			   low->flags & META_MADE);
-		__u32 at = enter_limit(r->limit);
 		if (!at) {
 			__sync_fetch_and_and(&low->flags, ~META_TRACKED);
 			return remove_state(place, tag, GONE_RECLAIMED);
@@ -135,24 +155,34 @@ __noinline int keep_track(__u32 place)
 }
 
 // new_phase follows a change of a state: one that has proved itself is no longer half-open, and one
-// that is closed counts in no track. If p->proved is set, keep_track has to follow at the end of
-// the evaluation, where stacks are low.
+// that is closed counts in no track. It sets p->proved if keep_track has to follow: stacks are too
+// deep here.
 __always_inline void new_phase(struct pkt *p, struct set *s, __u32 place, __u8 proto)
 {
 	struct side *low = low_side(s, place), *high = high_side(s, place);
 	int phase = phase_of(low, high, proto);
+	int over = phase == PHASE_CLOSED || phase == PHASE_RESET;
 
 	if (low->flags & META_HALF_OPEN && phase != PHASE_OPENING) {
 		if (phase == PHASE_ANSWERED)
 			mark_answered(place);
-		else if (!(low->flags & META_TRACKED))
-			promote(place);
-		// a second one of the same packet waits for the next packet
-		else if (!p->proved && promote(place))
+		else if (promote(place) && low->flags & META_TRACKED && !over)
 			p->proved = place + 1;
 	}
-	if (phase == PHASE_CLOSED || phase == PHASE_RESET)
+	if (over)
 		leave_track(s, place);
+}
+
+// keep_proved completes what new_phase has begun, before the packet looks another state up, or makes
+// one, and at its end.
+__always_inline void keep_proved(struct pkt *p)
+{
+	__u32 place = p->proved;
+
+	if (likely(!place))
+		return;
+	p->proved = 0;
+	keep_track(place - 1);
 }
 
 // step_rare is step for SCTP and for ICMP errors.
@@ -264,6 +294,7 @@ __noinline int look_up(__u32 flow)
 	if (!c || !cf)
 		return LOOK_MISS;
 	struct pkt *p = &c->p;
+	keep_proved(p);
 	void *image = image_of(p);
 	if (!image || p->keyed != KEY_SET)
 		return LOOK_MISS;

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"iter"
 	"os"
 	"testing"
@@ -52,6 +53,36 @@ func (s *subject) States() iter.Seq2[firewall.State, error] {
 		defer func() { s.at = at }()
 		s.Engine.States()(yield)
 	}
+}
+
+// Tracks returns those that count something. A track that is given to another tuple gets another
+// era.
+func (s *subject) Tracks() (map[enginetest.Track]uint64, error) {
+	keys := map[uint32]uint64{}
+	for key, id := range s.ids.byKey {
+		keys[id] = key
+	}
+	all := map[enginetest.Track]uint64{}
+	var set weirTrackSet
+	for n := range s.config.TrackSets {
+		if err := s.objects.Tracks.Lookup(n, &set); err != nil {
+			return nil, err
+		}
+		for way := range set.Track {
+			t := &set.Track[way]
+			if set.Tag[way]&tagMask != tagLive || trackCount(t.Held) == 0 {
+				continue
+			}
+			by := enginetest.Track{Rule: keys[t.By.Rule], Proto: uint8(t.By.Proto),
+				Ports: t.By.Ports}
+			binary.BigEndian.PutUint64(by.Src[:8], t.By.SrcHi)
+			binary.BigEndian.PutUint64(by.Src[8:], t.By.SrcLo)
+			binary.BigEndian.PutUint64(by.Dst[:8], t.By.DstHi)
+			binary.BigEndian.PutUint64(by.Dst[8:], t.By.DstLo)
+			all[by] = uint64(n*ways+uint32(way)+1)<<32 | uint64(t.Era)
+		}
+	}
+	return all, nil
 }
 
 func (s *subject) Close() error { return s.empty() }
@@ -136,6 +167,7 @@ func trial(t *testing.T) (firewall.Options, func(firewall.Options) (enginetest.S
 	return o, func(o firewall.Options) (enginetest.Subject, error) {
 		e.config.limitSources(o.MaxPerSource)
 		e.config.Liberal, e.config.MaxHalfOpen = bit(o.Liberal), uint32(o.MaxHalfOpen)
+		e.config.TrackSets = uint32(o.MaxTracks) / ways
 		return s, e.putConfigLocked()
 	}
 }

@@ -85,6 +85,30 @@ func TestTracksAreEvicted(t *testing.T) {
 	}
 }
 
+// TestOnePacketProvesTwoTrackedStates: neither waits for the next packet, and both keep their tracks
+// from then on.
+func TestOnePacketProvesTwoTrackedStates(t *testing.T) {
+	b := newBench(t, "add 1 count tcp from any to me 80 limit src-addr 2 :seen\n"+
+		"add 2 allow tcp from any to me 80 limit src-addr 2 :open\n",
+		func(o *firewall.Options) { o.MaxTracks = 16 })
+	if !b.connect(outsider(1), 1) {
+		t.Fatal("the connection does not open")
+	}
+	if s := b.stats(); s.States != 2 || s.HalfOpen != 0 {
+		t.Errorf("%d states, %d of them half-open, after a handshake", s.States, s.HalfOpen)
+	}
+	for i := range 1000 {
+		b.segment(true, outsider(10+i), 5, packet.FlagSYN, 1, 0, 0)
+	}
+	if !b.connect(outsider(1), 2) {
+		t.Error("a second connection does not open")
+	}
+	if v := b.segment(true, outsider(1), 3, packet.FlagSYN, 1, 0,
+		0); v.Reason != firewall.ReasonLimit {
+		t.Errorf("a third one: %+v", v)
+	}
+}
+
 // TestMovingStateIsFound: look-ups find a state at every step of its move to its other set, so no
 // `reset` rule meets its packets.
 func TestMovingStateIsFound(t *testing.T) {
