@@ -74,3 +74,16 @@ func TestFiltersLeaveOthersAlone(t *testing.T) {
 		t.Errorf("filters: %s", out)
 	}
 }
+
+// byFilters attaches the engine again, by filters.
+func (v *cluster) byFilters() {
+	v.t.Helper()
+	all := v.engine.Attached()
+	for _, index := range all {
+		v.must(v.host.Do(func() error { return v.engine.Detach(index) }))
+	}
+	v.engine.noTCX = true
+	for _, index := range all {
+		v.must(v.host.Do(func() error { _, err := v.engine.Attach(index); return err }))
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/weirnet/weir/internal/nl"
 )
 
@@ -33,20 +35,29 @@ func (e *Engine) filterLocked(a *attachment, direction int) error {
 		return err
 	}
 	a.filters[direction] = true
-	if e.dir != "" {
-		// a pin belongs to an object, and this one may be pinned for many interfaces
-		clone, err := program.Clone()
-		if err != nil {
-			return err
-		}
-		defer clone.Close()
-		path := e.filterPath(a.index, direction)
-		if err := errors.Join(removeIfThere(path), clone.Pin(path)); err != nil {
-			return err
-		}
+	if err := e.pinFilterLocked(a, direction, program); err != nil {
+		return err
 	}
-	return c.SetFilter(int(a.index), direction == 1, program.FD(), "weir_"+
-		directions[direction].name)
+	return setFilter(c, a.index, direction, program)
+}
+
+// pinFilterLocked records that a filter is ours.
+func (e *Engine) pinFilterLocked(a *attachment, direction int, program *ebpf.Program) error {
+	if e.dir == "" {
+		return nil
+	}
+	// a pin belongs to an object, and this one may be pinned for many interfaces
+	clone, err := program.Clone()
+	if err != nil {
+		return err
+	}
+	defer clone.Close()
+	path := e.filterPath(a.index, direction)
+	return errors.Join(removeIfThere(path), clone.Pin(path))
+}
+
+func setFilter(c *nl.Conn, index uint32, direction int, program *ebpf.Program) error {
+	return c.SetFilter(int(index), direction == 1, program.FD(), "weir_"+directions[direction].name)
 }
 
 // unfilter takes the filters of an attachment away.

@@ -15,6 +15,18 @@ import (
 // one through a published port continue.
 func TestTranslationsOfPreviousLayout(t *testing.T) {
 	v := newCluster(t, natRules)
+	migratesTranslations(t, v)
+}
+
+// TestTranslationsOfPreviousLayoutWithoutTCX does as on kernels before 6.6.
+func TestTranslationsOfPreviousLayoutWithoutTCX(t *testing.T) {
+	v := newCluster(t, natRules)
+	v.byFilters()
+	migratesTranslations(t, v)
+}
+
+func migratesTranslations(t *testing.T, v *cluster) {
+	noTCX := v.engine.noTCX
 	v.masquerade(2000, 3000)
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
@@ -35,6 +47,7 @@ func TestTranslationsOfPreviousLayout(t *testing.T) {
 		return errors.Join(asLabels(layoutDir(v.dir)), os.Rename(layoutDir(v.dir), previous))
 	}))
 	v.open()
+	v.engine.noTCX = noTCX
 	v.must(v.engine.SetInterfaces(v.ifs))
 	v.masquerade(2000, 3000)
 	v.must(v.engine.Load(compile(t, natRules)))

@@ -3,7 +3,9 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -11,7 +13,7 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// previousHook is an interface that another engine guards, with both of its links.
+// previousHook is an interface that another engine guards, with both of its links or filters.
 type previousHook struct {
 	attachment
 	programs [2]*ebpf.Program // ours
@@ -25,20 +27,29 @@ func (e *Engine) takesHooks() bool {
 }
 
 func (e *Engine) takesHooksLocked() bool {
-	return e.previous != nil && e.previous.copied && !e.previous.taken && !e.noTCX
+	return e.previous != nil && e.previous.copied && !e.previous.taken
 }
 
-// takeHooksLocked gives our programs the links of another engine, one right after the other. A
-// packet that is forwarded meets the hooks of two interfaces, and each engine knows the flows of
-// its own table only: where the two guard different interfaces for long, answers meet an engine
-// that has not seen the query. An interface whose links cannot be read is left for Attach.
+// takeHooksLocked gives our programs the links and the filters of another engine, one right after
+// the other. A packet that is forwarded meets the hooks of two interfaces, and each engine knows
+// the flows of its own table only: where the two guard different interfaces for long, answers meet
+// an engine that has not seen the query. An interface whose links cannot be read is left for
+// Attach.
 func (e *Engine) takeHooksLocked() error {
 	o := e.previous
 	if !e.takesHooksLocked() {
 		return nil
 	}
 	o.taken = true
-	hooks, err := e.previousHooks(o.dir)
+	c, err := nl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.Within(requestTimeout); err != nil {
+		return err
+	}
+	hooks, err := e.previousHooks(c, o.dir)
 	if err != nil || len(hooks) == 0 {
 		return err
 	}
@@ -49,8 +60,8 @@ func (e *Engine) takeHooksLocked() error {
 		return e.leaveHooksLocked(hooks, err)
 	}
 	for _, h := range hooks {
-		for d, l := range h.links {
-			if err := l.Update(h.programs[d]); err != nil && !gone(err) {
+		for d := range directions {
+			if err := h.take(c, d); err != nil && !gone(err) {
 				// Both engines run side by side until Attach.
 				return e.leaveHooksLocked(hooks, fmt.Errorf("update the program of interface "+
 					"%d %s: %w", h.index, directions[d].name, err))
@@ -69,6 +80,14 @@ func (e *Engine) takeHooksLocked() error {
 		errs = append(errs, e.movePinsLocked(h))
 	}
 	return errors.Join(append(errs, e.endPreviousLocked())...)
+}
+
+// take puts our program in the place of the other engine's.
+func (h *previousHook) take(c *nl.Conn, direction int) error {
+	if h.filters[direction] {
+		return setFilter(c, h.index, direction, h.programs[direction])
+	}
+	return h.links[direction].Update(h.programs[direction])
 }
 
 // enterHooksLocked records the interfaces as guarded: what packets look up about an uplink, its
@@ -92,19 +111,25 @@ func (e *Engine) leaveHooksLocked(hooks []*previousHook, err error) error {
 	return err
 }
 
-// previousHooks opens the links that another engine has pinned in dir.
-func (e *Engine) previousHooks(dir string) (hooks []*previousHook, err error) {
-	found, err := pinned(dir, "link")
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	c, err := nl.Open(nil)
+// previousHooks opens the links that another engine has pinned in dir, and finds its filters.
+func (e *Engine) previousHooks(c *nl.Conn, dir string) (hooks []*previousHook, err error) {
+	links, err := pinned(dir, "link")
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
-	for index := range found {
+	filters, err := pinned(dir, "filter")
+	if err != nil {
+		return nil, err
+	}
+	found := slices.Collect(maps.Keys(filters))
+	for index := range links {
+		if !filters[index] {
+			found = append(found, index)
+		}
+	}
+	for _, index := range found {
 		h := &previousHook{attachment: attachment{index: index}}
+		h.filters = [2]bool{filters[index], filters[index]}
 		if e.links[index] == nil && e.openHook(c, dir, h) == nil {
 			hooks = append(hooks, h)
 		} else if err := h.close(false); err != nil {
@@ -126,6 +151,9 @@ func (e *Engine) openHook(c *nl.Conn, dir string, h *previousHook) error {
 		if h.programs[d], err = e.program(h.framing, d); err != nil {
 			return err
 		}
+		if h.filters[d] {
+			continue
+		}
 		path := filepath.Join(dir, filepath.Base(e.linkPath(h.index, d)))
 		if h.links[d], err = link.LoadPinnedLink(path, nil); err != nil {
 			return err
@@ -137,6 +165,15 @@ func (e *Engine) openHook(c *nl.Conn, dir string, h *previousHook) error {
 // movePinsLocked moves the pins of a hook to ours: it is never without one.
 func (e *Engine) movePinsLocked(h *previousHook) error {
 	for d, l := range h.links {
+		if h.filters[d] {
+			old := filepath.Join(e.previous.dir, filepath.Base(e.filterPath(h.index, d)))
+			err := e.pinFilterLocked(&h.attachment, d, h.programs[d])
+			if err = errors.Join(err, removeIfThere(old)); err != nil {
+				return fmt.Errorf("pin the filter of interface %d %s: %w", h.index,
+					directions[d].name, err)
+			}
+			continue
+		}
 		path := e.linkPath(h.index, d)
 		if err := removeIfThere(path); err != nil { // of an interface that had this index before
 			return err

@@ -1,7 +1,9 @@
 package kernel
 
 import (
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/firewall"
@@ -12,9 +14,51 @@ import (
 // programs: flows between two interfaces never meet two engines.
 func TestHooksOfPreviousAreTakenAtOnce(t *testing.T) {
 	v := newCluster(t, openRules)
-	if v.engine.noTCX {
-		t.Skip("without tcx there are filters, which each Attach replaces for itself")
+	takesHooksAtOnce(t, v)
+	for index, a := range v.engine.links {
+		for d, l := range a.links {
+			if l == nil { // the kernel has filters
+				continue
+			}
+			info, err := l.Info()
+			v.must(err)
+			p, err := v.engine.program(a.framing, d)
+			v.must(err)
+			want, err := p.Info()
+			v.must(err)
+			if id, ok := want.ID(); !ok || info.Program != id {
+				t.Errorf("interface %d %s: program %d, not %d", index, directions[d].name,
+					info.Program, id)
+			}
+		}
 	}
+}
+
+// TestFiltersOfPreviousAreTakenAtOnce does as on kernels before 6.6.
+func TestFiltersOfPreviousAreTakenAtOnce(t *testing.T) {
+	v := newCluster(t, openRules)
+	v.byFilters()
+	takesHooksAtOnce(t, v)
+	for index, a := range v.engine.links {
+		for d := range directions {
+			p, err := v.engine.program(a.framing, d)
+			v.must(err)
+			info, err := p.Info()
+			v.must(err)
+			id, _ := info.ID()
+			out, err := v.host.Command("tc", "filter", "show", "dev", v.linkName(index),
+				[]string{"ingress", "egress"}[d]).CombinedOutput()
+			v.must(err)
+			if want := fmt.Sprintf(" id %d ", id); strings.Count(string(out), "handle") != 1 ||
+				!strings.Contains(string(out), want) {
+				t.Errorf("interface %d %s: not program%sbut %s", index, directions[d].name, want, out)
+			}
+		}
+	}
+}
+
+func takesHooksAtOnce(t *testing.T, v *cluster) {
+	noTCX := v.engine.noTCX
 	before := len(v.engine.Attached())
 	if before < 3 {
 		t.Fatalf("%d interfaces are guarded", before)
@@ -26,6 +70,7 @@ func TestHooksOfPreviousAreTakenAtOnce(t *testing.T) {
 		v.engine, err = openShared(t, Config{Dir: v.dir, Options: o})
 		return err
 	}))
+	v.engine.noTCX = noTCX
 	v.must(v.engine.SetInterfaces(v.ifs))
 	v.must(v.host.Do(func() error { return v.engine.Load(compile(t, openRules)) }))
 	for _, r := range []*podNode{v.a, v.b} {
@@ -44,22 +89,15 @@ func TestHooksOfPreviousAreTakenAtOnce(t *testing.T) {
 	if now := v.engine.Attached(); len(now) != before {
 		t.Errorf("interfaces %v are guarded after one Attach, %d were before", now, before)
 	}
-	for index, a := range v.engine.links {
-		for d, l := range a.links {
-			info, err := l.Info()
-			v.must(err)
-			p, err := v.engine.program(a.framing, d)
-			v.must(err)
-			want, err := p.Info()
-			v.must(err)
-			if id, ok := want.ID(); !ok || info.Program != id {
-				t.Errorf("interface %d %s: program %d, not %d", index, directions[d].name,
-					info.Program, id)
-			}
-		}
-	}
 	layouts := filepath.Join(filepath.Dir(v.dir), "weir*", "layout-*")
 	if dirs, _ := filepath.Glob(layouts); len(dirs) != 1 {
 		t.Errorf("pins in %v", dirs)
 	}
+}
+
+func (v *cluster) linkName(index uint32) string {
+	v.t.Helper()
+	l, err := v.host.Netlink().LinkByIndex(int(index))
+	v.must(err)
+	return l.Name
 }
