@@ -5,10 +5,6 @@
 #include "nat_create.h"
 
 enum { NAT_TRIES = 32, NODE_QUERY = 139 };
-// A CPU that loses a race tries again: those that won it have got what they needed, so no CPU loses
-// many.
-enum { NAT_RACES = 8, NAT_LOST = 1 << 16 };
-
 // taken: the wire tuple p->goal with a source port is not free. A translation has it, which is then
 // weighed for eviction, or a published port or a socket of the host does.
 __noinline int taken(struct __sk_buff *skb, __u32 port)

@@ -37,16 +37,24 @@ __noinline int nat_conflict(__u32 dead)
 // After no translation could be evicted, no packet searches again for so long.
 #define NAT_DRY 10000000LL
 
+// A CPU that loses a race tries again: those that won it have got what they needed, so no CPU loses
+// many.
+enum { NAT_RACES = 8, NAT_LOST = 1 << 16 };
+
 // nat_evict_for evicts a translation of a pod, with 0 of any pod.
 __always_inline int nat_evict_for(struct cpu *c, __u32 pod)
 {
 	if (unlikely(c->dry_pod == pod + 1 && c->p.now < c->dry_pod_until))
 		return 0;
-	// Another CPU may have found the same one.
-	if (nat_evict(pod) || (c->p.nat_rank != ~0ULL && nat_evict(pod)))
-		return 1;
-	c->dry_pod = pod + 1;
-	c->dry_pod_until = c->p.now + NAT_DRY;
+	for (__u32 i = 0; i < NAT_RACES; i++) {
+		if (nat_evict(pod))
+			return 1;
+		if (c->p.nat_rank != ~0ULL) // another CPU has found the same one
+			continue;
+		c->dry_pod = pod + 1;
+		c->dry_pod_until = c->p.now + NAT_DRY;
+		return 0;
+	}
 	return 0;
 }
 

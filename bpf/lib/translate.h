@@ -218,12 +218,14 @@ __always_inline int inward(struct __sk_buff *skb, struct pkt *p, struct forwardi
 	__u32 place = p->first_place;
 
 	if (p->make) {
-		if (!may_publish(p) || nat_create(skb, how))
+		if (!may_publish(p))
 			return REASON_NAT_PORTS;
+		// Also without room for the translation: the state stays, and the same packet, sent
+		// again, has to find that it may have one.
 		struct set *s = p->first_flow ? set_at(place / WAYS) : NULL;
 		if (s)
 			set_flags(low_side(s, place), META_PUBLISHED);
-		return 0;
+		return nat_create(skb, how) ? REASON_NAT_PORTS : 0;
 	}
 	if (p->translated)
 		nat_touch(skb, p);

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"net/netip"
 	"sync"
 	"testing"
 
@@ -13,20 +14,41 @@ import (
 func TestPortsForTwoCPUs(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 2031)
-	const questions = 20000
+	f.race(func(n int) (from, to netip.AddrPort) {
+		return end([]netip.Addr{podA, podB}[n%2], 10000+n/2), end(outsideAddr, 53)
+	})
+}
+
+// TestTranslationsForTwoCPUs: as many translations as there may be are there, and several CPUs need
+// one more.
+func TestTranslationsForTwoCPUs(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	f.setConfig(func(c *weirConfig) { c.MaxNats = 2000 })
+	f.race(func(n int) (from, to netip.AddrPort) {
+		return end(outsideAddr, 10000+n), end(hostAddr, 8080)
+	})
+}
+
+// race sends questions on two threads. None may be refused.
+func (f *frames) race(question func(n int) (from, to netip.AddrPort)) {
+	f.t.Helper()
+	const each = 20000
 	var wg sync.WaitGroup
-	for _, pod := range []*podNode{f.a, f.b} {
+	for k := range 2 {
 		wg.Go(func() {
-			for i := range questions {
-				from := end(pod.endpoint.Addrs[0], 10000+i)
-				f.send(from, end(outsideAddr, 53), packet.UDP{})
+			for i := range each {
+				from, to := question(2*i + k)
+				f.send(from, to, packet.UDP{})
 			}
 		})
 	}
 	wg.Wait()
-	d := f.decisions(t)
-	if n := d[firewall.ReasonNATPorts]; n != 0 {
-		t.Errorf("%d of %d questions were refused for want of a port", n, 2*questions)
-		t.Log(d)
+	all, err := f.engine.Decisions()
+	f.must(err)
+	for d, c := range all {
+		if d.Reason == firewall.ReasonNATPorts {
+			f.t.Errorf("%d of %d questions were refused: nat-ports", c.Packets, 2*each)
+		}
 	}
 }
