@@ -136,7 +136,7 @@ func (r *restarts) tryAllowed(ctx context.Context, a *tries) {
 			a.failed.Add(1)
 			a.last.Store(&err)
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 
