@@ -27,7 +27,8 @@ type wrk struct {
 func (p *pair) load(t *testing.T, args ...string) *wrk {
 	t.Helper()
 	w := &wrk{}
-	cmd := p.client.Command("nice", append(append([]string{"-n", "10", "wrk"}, args...), "--timeout", "30s", "http://10.66.0.1/")...)
+	args = append([]string{"-n", "10", "wrk", "--timeout", "600s"}, args...)
+	cmd := p.client.Command("nice", append(args, "http://10.66.0.1/")...)
 	cmd.Stdout, cmd.Stderr = &w.out, &w.out
 	w.done = background(t, cmd)
 	w.kill = func() { cmd.Process.Signal(os.Interrupt) } // it sums up then
