@@ -173,8 +173,8 @@ __always_inline void new_phase(struct pkt *p, struct set *s, __u32 place, __u8 p
 		leave_track(s, place);
 }
 
-// keep_proved completes what new_phase has begun, before the packet looks another state up, or makes
-// one, and at its end.
+// keep_proved completes what new_phase has begun, before the packet looks another state up, or
+// makes one, and at its end.
 __always_inline void keep_proved(struct pkt *p)
 {
 	__u32 place = p->proved;

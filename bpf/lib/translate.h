@@ -220,8 +220,8 @@ __always_inline int inward(struct __sk_buff *skb, struct pkt *p, struct forwardi
 	if (p->make) {
 		if (!may_publish(p))
 			return REASON_NAT_PORTS;
-		// Also without room for the translation: the state stays, and the same packet, sent
-		// again, has to find that it may have one.
+		// Also when the translation cannot be made: the state stays, and the same packet,
+		// sent again, has to find that it may have one.
 		struct set *s = p->first_flow ? set_at(place / WAYS) : NULL;
 		if (s)
 			set_flags(low_side(s, place), META_PUBLISHED);

@@ -51,7 +51,8 @@ func TestFiltersOfPreviousAreTakenAtOnce(t *testing.T) {
 			v.must(err)
 			if want := fmt.Sprintf(" id %d ", id); strings.Count(string(out), "handle") != 1 ||
 				!strings.Contains(string(out), want) {
-				t.Errorf("interface %d %s: not program%sbut %s", index, directions[d].name, want, out)
+				t.Errorf("interface %d %s: not program%sbut %s", index, directions[d].name,
+					want, out)
 			}
 		}
 	}

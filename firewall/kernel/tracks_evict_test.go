@@ -85,8 +85,8 @@ func TestTracksAreEvicted(t *testing.T) {
 	}
 }
 
-// TestOnePacketProvesTwoTrackedStates: neither waits for the next packet, and both keep their tracks
-// from then on.
+// TestOnePacketProvesTwoTrackedStates: neither waits for the next packet, and both keep their
+// tracks from then on.
 func TestOnePacketProvesTwoTrackedStates(t *testing.T) {
 	b := newBench(t, "add 1 count tcp from any to me 80 limit src-addr 2 :seen\n"+
 		"add 2 allow tcp from any to me 80 limit src-addr 2 :open\n",

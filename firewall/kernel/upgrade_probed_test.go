@@ -19,7 +19,7 @@ const upgradeRules = "add 1 check-state\nadd 2 deny ip from any to any 666\n" +
 	"add allow ip from any to any 80 keep-state\nadd allow ip from any to any 7 keep-state\n" +
 	"add allow icmp from any to any keep-state\nadd deny ip from any to any\n"
 
-// under is what goes on while an engine is replaced.
+// under is what runs while an engine is replaced.
 type under struct {
 	v          *cluster
 	over       atomic.Bool
