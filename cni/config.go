@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/pod"
 )
 
 // config is the network configuration that the runtime sends.
@@ -144,8 +145,8 @@ func (c *config) ipamType() (string, error) {
 
 // request combines the runtime's request from all places; a capability (runtimeConfig) overrides
 // args.
-func (c *config) request(e Env) (Request, *types.Error) {
-	r := Request{Network: c.Name, Container: e.Container, Netns: e.Netns, IfName: e.IfName,
+func (c *config) request(e Env) (pod.Spec, *types.Error) {
+	r := pod.Spec{Network: c.Name, Container: e.Container, Netns: e.Netns, IfName: e.IfName,
 		MTU: c.MTU}
 	requested := map[string]string{}
 	for _, l := range c.Args.CNI.Labels {
@@ -182,9 +183,8 @@ func (c *config) request(e Env) (Request, *types.Error) {
 		}
 		r.Addrs = append(r.Addrs, a)
 	}
-	r.MAC = first(c.Runtime.MAC, c.Args.CNI.MAC, args.mac)
-	if r.MAC != "" {
-		if _, err := net.ParseMAC(r.MAC); err != nil {
+	if mac := first(c.Runtime.MAC, c.Args.CNI.MAC, args.mac); mac != "" {
+		if err := r.MAC.UnmarshalText([]byte(mac)); err != nil {
 			return r, fail(types.ErrInvalidNetworkConfig,
 				"write six pairs of hex digits, 02:00:00:00:00:01", "requested MAC address: %v",
 				err)
@@ -202,8 +202,8 @@ func (c *config) request(e Env) (Request, *types.Error) {
 		}
 	}
 	if b := c.Runtime.Bandwidth; b != nil {
-		r.RateIn, r.RateOut, r.BurstIn, r.BurstOut = b.IngressRate, b.EgressRate, b.IngressBurst/8,
-			b.EgressBurst/8
+		r.Rates = firewall.Rates{In: b.IngressRate, Out: b.EgressRate, InBurst: b.IngressBurst / 8,
+			OutBurst: b.EgressBurst / 8}
 	}
 	return r, nil
 }
@@ -224,30 +224,25 @@ func parseIP(s string) (netip.Addr, error) {
 	return netip.ParseAddr(s)
 }
 
-// Publishable reports whether ports of a protocol can be published: TCP, UDP and SCTP.
-func Publishable(p packet.Proto) bool {
-	return p == packet.ProtoTCP || p == packet.ProtoUDP || p == packet.ProtoSCTP
-}
-
 // publish reads a port mapping. TCP is the default protocol.
-func (p portMapping) publish() (Publish, error) {
+func (p portMapping) publish() (pod.Publish, error) {
 	name := strings.ToLower(p.Protocol)
 	if name == "" {
 		name = "tcp"
 	}
 	proto, ok := packet.ProtoNumber(name)
-	if !ok || !Publishable(proto) {
-		return Publish{}, fmt.Errorf("protocol %q cannot be published", p.Protocol)
+	if !ok || !pod.Publishable(proto) {
+		return pod.Publish{}, fmt.Errorf("protocol %q cannot be published", p.Protocol)
 	}
 	if p.HostPort < 0 || p.HostPort > 65535 || p.ContainerPort < 1 || p.ContainerPort > 65535 {
-		return Publish{}, fmt.Errorf("%d to %d: ports are from 1 to 65535", p.HostPort,
+		return pod.Publish{}, fmt.Errorf("%d to %d: ports are from 1 to 65535", p.HostPort,
 			p.ContainerPort)
 	}
-	pub := Publish{Proto: uint8(proto), HostPort: uint16(p.HostPort), Port: uint16(p.ContainerPort)}
+	pub := pod.Publish{Proto: proto, HostPort: uint16(p.HostPort), Port: uint16(p.ContainerPort)}
 	if p.HostIP != "" {
 		a, err := netip.ParseAddr(p.HostIP)
 		if err != nil {
-			return Publish{}, fmt.Errorf("hostIP: %w", err)
+			return pod.Publish{}, fmt.Errorf("hostIP: %w", err)
 		}
 		if !a.IsUnspecified() {
 			pub.Host = a.Unmap()

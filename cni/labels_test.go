@@ -51,7 +51,8 @@ func TestAuthorsLabels(t *testing.T) {
 			refused: "bank.app"},
 		{name: "no namespace", more: annotation(".app", "x") + `,"podLabels":["{namespace}.*"]`,
 			refused: ".app"},
-		{name: "bad pattern", more: `,"podLabels":["a*b"]`, refused: "'*' may stand only at the end"},
+		{name: "bad pattern", more: `,"podLabels":["a*b"]`,
+			refused: "'*' may stand only at the end"},
 	} {
 		n := &node{}
 		env := addEnv()

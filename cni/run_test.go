@@ -9,12 +9,15 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/pod"
 )
 
 // node is an agent that records its requests. The real one is tested through the plugin
 // binary in test/.
 type node struct {
-	request Request
+	request pod.Spec
 	gone    []string
 	kept    []string
 	refuse  error
@@ -23,7 +26,7 @@ type node struct {
 	expected []netip.Addr // of Check
 }
 
-func (n *node) Attach(_ context.Context, r Request) (Reply, error) {
+func (n *node) Attach(_ context.Context, r pod.Spec) (Reply, error) {
 	n.request = r
 	if n.refuse != nil {
 		return Reply{}, n.refuse
@@ -116,15 +119,15 @@ func TestAddPassesTheWholeRequest(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("exit %d, %v", code, out)
 	}
-	want := Request{
+	want := pod.Spec{
 		Network: "net", Container: "c1", Name: "shop.web-1", Netns: "/run/netns/c1", IfName: "eth0",
-		MTU: 1400, MAC: "02:00:00:00:00:09",
+		MTU: 1400, MAC: pod.MAC{2, 0, 0, 0, 0, 9},
 		Addrs:  []netip.Addr{netip.MustParseAddr("10.88.0.9")},
 		Labels: map[string]string{"app": "web", "tier": "1", "team": "a", "shop.zone": "x"},
-		Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80},
+		Publish: []pod.Publish{{Proto: 6, HostPort: 8080, Port: 80},
 			{Proto: 17, Host: netip.MustParseAddr("192.0.2.1"), HostPort: 53, Port: 53},
 			{Proto: 6, Host: netip.IPv4Unspecified(), HostPort: 81, Port: 81}},
-		RateIn: 1000000, BurstIn: 10000, RateOut: 2000000, BurstOut: 20000,
+		Rates: firewall.Rates{In: 1000000, InBurst: 10000, Out: 2000000, OutBurst: 20000},
 	}
 	if !reflect.DeepEqual(n.request, want) {
 		t.Errorf("the agent got\n%+v, want\n%+v", n.request, want)

@@ -34,8 +34,10 @@ type Endpoint struct {
 
 // Rates are limits in bits per second with bursts in bytes, seen from the pod.
 type Rates struct {
-	In, Out           uint64
-	InBurst, OutBurst uint64
+	In       uint64 `json:"in,omitempty"`
+	Out      uint64 `json:"out,omitempty"`
+	InBurst  uint64 `json:"in_burst,omitempty"`
+	OutBurst uint64 `json:"out_burst,omitempty"`
 }
 
 // EndpointCounters count the packets to and from a pod.

@@ -88,6 +88,15 @@ func ParseProto(s string) (Proto, error) {
 	return Proto(n), nil
 }
 
+// MarshalText implements encoding.TextMarshaler: it returns what String does.
+func (p Proto) MarshalText() ([]byte, error) { return p.appendTo(nil), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler: it reads what ParseProto does.
+func (p *Proto) UnmarshalText(text []byte) (err error) {
+	*p, err = ParseProto(string(text))
+	return err
+}
+
 // ProtoNumber returns the protocol of a name. One protocol can have several: ICMPv6 is ipv6-icmp,
 // icmp6 and icmpv6.
 func ProtoNumber(name string) (Proto, bool) {

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -117,7 +118,7 @@ func TestAddressesInside(t *testing.T) {
 			}
 		}
 		if len(addrs) != 3 || len(local) != 1 || local[0].Tentative ||
-			local[0].Prefix.Addr() != linkLocal(p.MAC) {
+			local[0].Prefix.Addr() != linkLocal(net.HardwareAddr(p.MAC)) {
 			t.Errorf("IPv6 off %s: addresses %+v", off, addrs)
 		}
 		for _, a := range p.Addrs {

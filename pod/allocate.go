@@ -18,7 +18,7 @@ func (m *Manager) allocate(key string, spec Spec, id string) (*Pod, error) {
 	mac, hostMAC := macs(key)
 	p.HostMAC = hostMAC
 	if p.MAC == nil {
-		p.MAC = mac
+		p.MAC = MAC(mac)
 	}
 	if p.MTU == 0 {
 		p.MTU = m.config.MTU

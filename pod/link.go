@@ -88,7 +88,7 @@ func (in *inside) close() {
 // makeLink makes the pod's interfaces, both down.
 func makeLink(conn *nl.Conn, in *inside, p *Pod) error {
 	veth := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasOf(p),
-		PeerName: p.InnerIf(), PeerHardwareAddr: p.MAC, MTU: p.MTU}
+		PeerName: p.InnerIf(), PeerHardwareAddr: net.HardwareAddr(p.MAC), MTU: p.MTU}
 	if in != nil {
 		if _, err := in.conn.LinkByName(p.IfName); err == nil {
 			return fmt.Errorf("there is an interface %s already, which Weir did not make", p.IfName)
@@ -214,7 +214,7 @@ func addInside(ns *nl.NS, inner *nl.Conn, link int, p *Pod, a netip.Addr) error 
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", p.Name, err)
 	}
-	return inner.AddAddr(link, netip.PrefixFrom(linkLocal(p.MAC), 64))
+	return inner.AddAddr(link, netip.PrefixFrom(linkLocal(net.HardwareAddr(p.MAC)), 64))
 }
 
 // linkLocal is the address that follows from a MAC address, RFC 4291 appendix A.
@@ -251,7 +251,7 @@ func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod) error {
 	}
 	for _, a := range p.Addrs {
 		if err := conn.SetNeigh(nl.Neigh{Link: int(p.Index), Addr: a,
-			HardwareAddr: p.MAC}); err != nil {
+			HardwareAddr: net.HardwareAddr(p.MAC)}); err != nil {
 			return err
 		}
 		r := nl.Route{Dst: host(a), Link: int(p.Index), Scope: nl.ScopeLink}

@@ -8,39 +8,64 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
 )
 
-// Spec describes the network that is wanted for a container.
+// Spec is the request for the network of a container, by whichever way it comes. What is left out
+// is chosen.
 type Spec struct {
-	Network   string // the runtime's name of the network; empty if there is none
-	Container string // the runtime's id of the container
+	// the runtime's name of the network, which its garbage collection is about; empty if there is
+	// none
+	Network   string `json:"network,omitempty"`
+	Container string `json:"container"` // the runtime's id of the container
 	// what rules call it, "pod:NAME"; unique on the node; Container if empty
-	Name   string
-	Netns  string // path of the network namespace
-	IfName string // interface inside; "eth0" if empty
+	Name   string `json:"name,omitempty"`
+	Netns  string `json:"netns"`            // path of the network namespace
+	IfName string `json:"ifname,omitempty"` // interface inside; "eth0" if empty
 	// wanted addresses, at most one of each family; others are picked from the ranges
-	Addrs   []netip.Addr
-	MAC     net.HardwareAddr  // of the inner interface; chosen if nil
-	MTU     int               // 0: the Manager's
-	Labels  map[string]string // become tables: table(app=web)
-	Publish []Publish
-	Rates   firewall.Rates
+	Addrs []netip.Addr `json:"addrs,omitempty"`
+	// The addresses come from another IPAM: they need not lie in the ranges, and none are picked.
+	ExternalIPAM bool `json:"extern,omitempty"`
 	// The runtime itself moves the inner end, left in the host's namespace as InnerIf, and
 	// configures it; Netns serves to identify the container only.
-	RuntimeMovesInterface bool `json:"Moved"` // the name in records of version 1
-	// The addresses come from another IPAM: they need not lie in the ranges, and none are picked.
-	ExternalIPAM bool `json:"Extern"` // the name in records of version 1
+	RuntimeMovesInterface bool `json:"moved,omitempty"`
+	MAC                   MAC  `json:"mac,omitempty"` // of the inner interface
+	MTU                   int  `json:"mtu,omitempty"` // 0: the Manager's
+	// become tables: table(app=web)
+	Labels  map[string]string `json:"labels,omitempty"`
+	Publish []Publish         `json:"publish,omitempty"`
+	Rates   firewall.Rates    `json:"rates"`
 }
 
 // Publish gives a port of the host to the pod.
 type Publish struct {
-	Proto    uint8
-	Host     netip.Addr // zero: every address of the host
-	HostPort uint16
-	Port     uint16
+	Proto    packet.Proto `json:"proto"`         // TCP, UDP or SCTP
+	Host     netip.Addr   `json:"host,omitzero"` // zero: every address of the host
+	HostPort uint16       `json:"host_port"`
+	Port     uint16       `json:"port"`
 }
 
-// Pod is the network of a container.
+// Publishable reports whether ports of a protocol can be published: TCP, UDP and SCTP.
+func Publishable(p packet.Proto) bool {
+	return p == packet.ProtoTCP || p == packet.ProtoUDP || p == packet.ProtoSCTP
+}
+
+// MAC is the address of an Ethernet interface. Its text is as net.ParseMAC reads it.
+type MAC net.HardwareAddr
+
+func (m MAC) String() string { return net.HardwareAddr(m).String() }
+
+// MarshalText implements encoding.TextMarshaler.
+func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *MAC) UnmarshalText(text []byte) error {
+	a, err := net.ParseMAC(string(text))
+	*m = MAC(a)
+	return err
+}
+
+// Pod is the network of a container. Its record is in store.go.
 type Pod struct {
 	Spec
 	Key     string // "CONTAINER/IFNAME", what identifies it
@@ -54,7 +79,7 @@ type Pod struct {
 	NetnsID string
 	// routing table inside the container for packets from its addresses; 0: the main one, of the
 	// first interface
-	Table int `json:",omitempty"`
+	Table int
 	// guarded by Manager.mu: the pod is being removed; its name and ports are free, its addresses
 	// are not yet
 	ending bool
@@ -89,7 +114,7 @@ func (p *Pod) Published() []firewall.Published {
 				continue
 			}
 			list = append(list, firewall.Published{
-				Proto: pub.Proto,
+				Proto: uint8(pub.Proto),
 				Host:  netip.AddrPortFrom(host, pub.HostPort),
 				Pod:   netip.AddrPortFrom(a, pub.Port),
 			})
@@ -174,6 +199,10 @@ func (s *Spec) check() error {
 		}
 	}
 	for _, p := range s.Publish {
+		if !Publishable(p.Proto) {
+			return fmt.Errorf("pod %s: protocol %q cannot be published; tcp, udp and sctp can",
+				s.Name, p.Proto)
+		}
 		if p.HostPort == 0 || p.Port == 0 {
 			return fmt.Errorf("pod %s: cannot publish port %d on %d: ports go from 1 to 65535",
 				s.Name, p.Port, p.HostPort)

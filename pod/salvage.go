@@ -116,7 +116,7 @@ func salvage(conn *nl.Conn, hostEnd string, labels func([]netip.Addr) map[string
 		name = container
 	}
 	mac, hostMAC := macs(key)
-	spec := Spec{Container: container, Name: name, IfName: ifName, MAC: mac, MTU: l.MTU}
+	spec := Spec{Container: container, Name: name, IfName: ifName, MAC: MAC(mac), MTU: l.MTU}
 	p = &Pod{Spec: spec, Key: key, HostIf: hostEnd, HostMAC: hostMAC}
 	neighs, err := conn.Neighs(l.Index)
 	if err != nil {
@@ -125,7 +125,7 @@ func salvage(conn *nl.Conn, hostEnd string, labels func([]netip.Addr) map[string
 	for _, n := range neighs {
 		ours := n.State&unix.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(mac)
 		if ours && !n.Addr.IsLinkLocalUnicast() && !n.Addr.IsMulticast() {
-			p.Addrs, p.MAC = append(p.Addrs, n.Addr), n.HardwareAddr
+			p.Addrs, p.MAC = append(p.Addrs, n.Addr), MAC(n.HardwareAddr)
 		}
 	}
 	if p.Ready = len(p.Addrs) > 0; p.Ready { // else the attach was interrupted

@@ -20,12 +20,6 @@ type store struct{ dir string }
 // overwritten.
 const recordVersion = 1
 
-// record is the content of a pod's file.
-type record struct {
-	Version int
-	*Pod
-}
-
 func openStore(dir string) (store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return store{}, fmt.Errorf("pod records: %w", err)
@@ -39,7 +33,7 @@ func (s store) path(key string) string { return filepath.Join(s.dir, hostIf(key)
 const recordEnding = ".json"
 
 func (s store) save(p *Pod) error {
-	if err := write(s.path(p.Key), record{recordVersion, p}); err != nil {
+	if err := write(s.path(p.Key), recordOf(p)); err != nil {
 		return fmt.Errorf("pod record of %s: %w", p.Name, err)
 	}
 	return nil
@@ -143,7 +137,7 @@ func readRecord(file string) (p *Pod, version int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	r := record{Pod: new(Pod)}
+	var r record
 	if err = json.Unmarshal(data, &r); err != nil {
 		// The version may be readable where a later form of the rest is not.
 		var head struct{ Version int }
@@ -156,10 +150,10 @@ func readRecord(file string) (p *Pod, version int, err error) {
 		return nil, r.Version, fmt.Errorf("its version is %d, this Weir knows %d", r.Version,
 			recordVersion)
 	}
-	if r.Pod == nil || r.Key == "" {
+	if r.Key == "" {
 		return nil, r.Version, errors.New("it is not a record of a pod")
 	}
-	return r.Pod, r.Version, nil
+	return r.pod(), r.Version, nil
 }
 
 // sweep removes temporary files that crashes have left, of earlier versions too.

@@ -12,6 +12,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/examples"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/pod"
 )
 
 // hosts are the second and the third act: two hosts with containers.
@@ -78,7 +79,7 @@ func startHost(ctx context.Context, where *nstest.Node, weir, root, pins string,
 // attach gives a container its network, as `weir pod attach` does, and a web server.
 func (h *hosts) attach(ctx context.Context, at *node, who *nstest.Node, label, value string,
 	ports ...int) error {
-	a := api.Attach{Container: who.Name(), Name: who.String(), Netns: who.Path(),
+	a := pod.Spec{Container: who.Name(), Name: who.String(), Netns: who.Path(),
 		Labels: map[string]string{}}
 	if label != "" {
 		a.Labels[label] = value

@@ -15,6 +15,7 @@ import (
 	"github.com/weirnet/weir/cni"
 	"github.com/weirnet/weir/cni/docker"
 	"github.com/weirnet/weir/internal/unixsocket"
+	"github.com/weirnet/weir/pod"
 )
 
 const (
@@ -32,8 +33,8 @@ type dockerNode struct{ pods *Service }
 var _ docker.Node = dockerNode{}
 
 // Attach implements cni.Agent.
-func (d dockerNode) Attach(ctx context.Context, q cni.Request) (cni.Reply, error) {
-	p, err := d.pods.Attach(ctx, attachOf(q))
+func (d dockerNode) Attach(ctx context.Context, spec pod.Spec) (cni.Reply, error) {
+	p, err := d.pods.Attach(ctx, spec)
 	if err != nil {
 		return cni.Reply{}, err
 	}

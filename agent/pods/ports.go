@@ -40,7 +40,7 @@ func (s *Service) checkPublished(spec *pod.Spec) error {
 	}
 	for _, pub := range wanted {
 		for _, l := range listeners {
-			if l.Proto != pub.Proto || l.Local.Port() != pub.HostPort ||
+			if packet.Proto(l.Proto) != pub.Proto || l.Local.Port() != pub.HostPort ||
 				!meets(pub.Host, l.Local.Addr()) {
 				continue
 			}
@@ -50,7 +50,7 @@ func (s *Service) checkPublished(spec *pod.Spec) error {
 			}
 			return fmt.Errorf("pod %s: %s port %d is used by the host itself, at %s (%s); publish "+
 				"another port, or another address of the host",
-				spec.Name, packet.Proto(pub.Proto), pub.HostPort, l.Local.Addr(), who)
+				spec.Name, pub.Proto, pub.HostPort, l.Local.Addr(), who)
 		}
 	}
 	return nil

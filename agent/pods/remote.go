@@ -7,7 +7,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/cni"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/pod"
 )
 
 // Remote is a node as plugins of container runtimes see it, through its API.
@@ -17,28 +17,12 @@ type Remote struct{ client *api.Client }
 func NewRemote(c *api.Client) Remote { return Remote{c} }
 
 // Attach gives a container its network.
-func (r Remote) Attach(ctx context.Context, q cni.Request) (cni.Reply, error) {
+func (r Remote) Attach(ctx context.Context, spec pod.Spec) (cni.Reply, error) {
 	var p api.Pod
-	if err := r.post(ctx, "/v1/pods", attachOf(q), &p); err != nil {
+	if err := r.post(ctx, "/v1/pods", spec, &p); err != nil {
 		return cni.Reply{}, err
 	}
 	return replyOf(p), nil
-}
-
-// attachOf turns a runtime's request into the API's.
-func attachOf(q cni.Request) api.Attach {
-	a := api.Attach{
-		Network: q.Network, Container: q.Container, Name: q.Name, Netns: q.Netns, IfName: q.IfName,
-		Addrs: q.Addrs, ExternalIPAM: q.ExternalIPAM, Moved: q.RuntimeMovesInterface,
-		MAC: q.MAC, MTU: q.MTU, Labels: q.Labels,
-		Rates: api.Rates{In: q.RateIn, Out: q.RateOut, InBurst: q.BurstIn, OutBurst: q.BurstOut},
-	}
-	for _, p := range q.Publish {
-		a.Publish = append(a.Publish,
-			api.Publish{Proto: packet.Proto(p.Proto).String(), Host: p.Host,
-				HostPort: p.HostPort, Port: p.Port})
-	}
-	return a
 }
 
 // replyOf turns the API's answer into a runtime's.

@@ -13,18 +13,14 @@ import (
 
 // Attach gives a container its network. If the client disconnected in the meantime, a new
 // attachment is rolled back.
-func (s *Service) Attach(ctx context.Context, r api.Attach) (api.Pod, error) {
+func (s *Service) Attach(ctx context.Context, spec pod.Spec) (api.Pod, error) {
 	manager, err := s.pods()
-	if err != nil {
-		return api.Pod{}, err
-	}
-	spec, err := specOf(r)
 	if err != nil {
 		return api.Pod{}, err
 	}
 	if err := s.config.Links.CheckRanges(s.config.Settings.Ranges, s.config.Tunnel); err != nil &&
 		!spec.ExternalIPAM {
-		return api.Pod{}, fmt.Errorf("pod %s: %w", r.Name, err)
+		return api.Pod{}, fmt.Errorf("pod %s: %w", spec.Name, err)
 	}
 	if err := s.checkPublished(&spec); err != nil {
 		return api.Pod{}, err

@@ -59,7 +59,7 @@ func New(c Config) *Book {
 }
 
 // Version is a version of the rules. Once it is in force, only members of its tables change,
-// under the rulebook's lock.
+// under the Book's lock.
 type Version struct {
 	Set    *rule.Ruleset
 	Strict bool   // rule 65535 denies
@@ -126,7 +126,7 @@ func (b *Book) begin(first Version, save bool) (unsaved, err error) {
 	return b.store.save(first), nil
 }
 
-// saveAgain saves the rules in force, after that has failed at the start. Once the rulebook is
+// saveAgain saves the rules in force, after that has failed at the start. Once the Book is
 // closed it does nothing.
 func (b *Book) saveAgain() error {
 	b.mu.Lock()

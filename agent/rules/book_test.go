@@ -56,7 +56,7 @@ func TestRulebookAddsMembersAllOrNone(t *testing.T) {
 	}
 }
 
-// newBook returns a rulebook over a user-space engine that starts without rules.
+// newBook returns a Book over a user-space engine that starts without rules.
 func newBook(t *testing.T) (*Book, *soft.Engine) {
 	t.Helper()
 	e, err := soft.New(soft.Options{Options: firewall.DefaultOptions()})

@@ -345,7 +345,7 @@ func TestManyMembersDoNotRewriteTheFile(t *testing.T) {
 }
 
 // TestCloseWritesTheTailIntoTheWhole: after a clean end the file has no tail. What the file holds
-// that is not this rulebook's is left alone.
+// that is not this Book's is left alone.
 func TestCloseWritesTheTailIntoTheWhole(t *testing.T) {
 	b, _ := newBook(t)
 	must(t, b, "table x add 10.0.0.1")

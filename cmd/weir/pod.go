@@ -11,6 +11,8 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/tty"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/pod"
 )
 
 func runPodAttach(c *call) error {
@@ -31,7 +33,7 @@ func runPodAttach(c *call) error {
 	if err != nil {
 		return c.failed(err)
 	}
-	a := api.Attach{Container: filepath.Base(c.Arg(0)), Name: *name, Netns: netns, MTU: *mtu,
+	a := pod.Spec{Container: filepath.Base(c.Arg(0)), Name: *name, Netns: netns, MTU: *mtu,
 		Labels: map[string]string{}}
 	if pid, ok := strings.CutPrefix(c.Arg(0), "pid:"); ok {
 		a.Container = "pid" + pid
@@ -85,12 +87,16 @@ func netnsPath(word string) (string, error) {
 
 // parsePublish reads [ADDRESS:]HOSTPORT:PORT[/PROTO] as container tools write it, an IPv6 address
 // in brackets.
-func parsePublish(s string) (api.Publish, error) {
-	p := api.Publish{Proto: "tcp"}
+func parsePublish(s string) (pod.Publish, error) {
+	p := pod.Publish{Proto: packet.ProtoTCP}
 	bad := fmt.Errorf("cannot publish %q: write HOSTPORT:PORT, ADDRESS:HOSTPORT:PORT, and append "+
 		"/udp or /sctp for these", s)
-	rest, proto, ok := strings.Cut(s, "/")
+	rest, name, ok := strings.Cut(s, "/")
 	if ok {
+		proto, err := packet.ParseProto(name)
+		if err != nil {
+			return p, bad
+		}
 		p.Proto = proto
 	}
 	i := strings.LastIndexByte(rest, ':')
@@ -184,7 +190,7 @@ func labelText(labels map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
-func publishText(list []api.Publish) string {
+func publishText(list []pod.Publish) string {
 	var parts []string
 	for _, p := range list {
 		host := fmt.Sprint(p.HostPort)

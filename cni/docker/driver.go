@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"github.com/weirnet/weir/cni"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/pod"
 )
 
 // Node is the part of the node's agent that the driver uses.
@@ -44,7 +46,7 @@ type Driver struct {
 type endpoint struct {
 	addrs   []netip.Addr
 	mac     string
-	publish []cni.Publish
+	publish []pod.Publish
 	labels  map[string]string
 	name    string
 }
@@ -168,7 +170,7 @@ func (d *Driver) createEndpoint(_ context.Context, r createEndpointRequest) (any
 			return nil, fmt.Errorf("published ports: %w", err)
 		}
 		for _, b := range bindings {
-			p := cni.Publish{Proto: b.Proto, HostPort: b.HostPort, Port: b.Port}
+			p := pod.Publish{Proto: packet.Proto(b.Proto), HostPort: b.HostPort, Port: b.Port}
 			if b.HostPort == 0 || b.HostPortEnd > b.HostPort {
 				return nil, fmt.Errorf("port %d is published without one host port; give it, as "+
 					"in -p 8080:%d", b.Port, b.Port)
@@ -240,10 +242,15 @@ func (d *Driver) join(ctx context.Context, r joinRequest) (any, error) {
 		return nil, fmt.Errorf("unknown endpoint %s; disconnect the container and connect it "+
 			"again", r.EndpointID)
 	}
-	request := cni.Request{
+	request := pod.Spec{
 		Container: r.EndpointID, Name: e.name, Netns: r.SandboxKey, IfName: ifName,
-		Addrs: e.addrs, MAC: e.mac, Labels: e.labels, Publish: e.publish,
+		Addrs: e.addrs, Labels: e.labels, Publish: e.publish,
 		RuntimeMovesInterface: true,
+	}
+	if e.mac != "" {
+		if err := request.MAC.UnmarshalText([]byte(e.mac)); err != nil {
+			return nil, fmt.Errorf("pod %s: %w", e.name, err)
+		}
 	}
 	reply, err := d.node.Attach(ctx, request)
 	if err != nil {

@@ -12,11 +12,12 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/cni"
+	"github.com/weirnet/weir/pod"
 )
 
 // node is an agent that records its requests. The real one is tested with a real dockerd in test/.
 type node struct {
-	request  cni.Request
+	request  pod.Spec
 	gone     []string
 	reserved map[netip.Addr]bool
 	refuse   error
@@ -27,7 +28,7 @@ var (
 	range6 = Range{netip.MustParsePrefix("fd00:88::/120"), netip.MustParseAddr("fd00:88::1")}
 )
 
-func (n *node) Attach(_ context.Context, r cni.Request) (cni.Reply, error) {
+func (n *node) Attach(_ context.Context, r pod.Spec) (cni.Reply, error) {
 	n.request = r
 	return cni.Reply{InnerIf: "weir0a1b2c3dp",
 		Gateways: []netip.Addr{range4.Gateway, range6.Gateway}}, n.refuse
@@ -104,12 +105,12 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s %s\n got %s\nwant %s", step.method, step.body, got, step.want)
 		}
 	}
-	want := cni.Request{
+	want := pod.Spec{
 		Container: "0123456789abcdef", Name: "0123456789ab", Netns: "/var/run/docker/netns/x",
 		IfName: "eth0", RuntimeMovesInterface: true,
 		Addrs:   []netip.Addr{netip.MustParseAddr("10.88.0.9")},
 		Labels:  map[string]string{"app": "web"},
-		Publish: []cni.Publish{{Proto: 6, HostPort: 8080, Port: 80}},
+		Publish: []pod.Publish{{Proto: 6, HostPort: 8080, Port: 80}},
 	}
 	if !reflect.DeepEqual(n.request, want) {
 		t.Errorf("the agent got\n%+v, want\n%+v", n.request, want)

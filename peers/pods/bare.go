@@ -27,7 +27,7 @@ func (h *host) bare(neighbour *host, helper asm.BuiltinFunc) error {
 		return errors.Join(
 			h.redirect(int(pod.Index), card.Index, other.HardwareAddr, card.HardwareAddr,
 				asm.FnRedirect),
-			h.redirect(card.Index, int(pod.Index), pod.MAC, pod.HostMAC, helper),
+			h.redirect(card.Index, int(pod.Index), net.HardwareAddr(pod.MAC), pod.HostMAC, helper),
 		)
 	})
 }
