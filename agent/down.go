@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/claim"
 	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/agent/peers"
@@ -14,6 +16,30 @@ import (
 	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/pod"
 )
+
+// serveDown asks the node to stop and to remove every trace, and waits until that is done. With
+// ?keep=1 its files stay.
+func (n *Node) serveDown(w http.ResponseWriter, r *http.Request) {
+	api.Reply(w, func() (api.Done, error) { return n.down(r.URL.Query().Get("keep") == "1") })
+}
+
+func (n *Node) down(keep bool) (api.Done, error) {
+	n.mu.Lock()
+	again := n.leaving
+	n.leaving, n.keeping = true, keep || again && n.keeping
+	n.mu.Unlock()
+	if again {
+		return api.Done{}, errors.New("the node is going down already")
+	}
+	close(n.downRequested)
+	return api.Done{Version: api.Version}, <-n.downResult
+}
+
+func (n *Node) isLeaving() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.leaving
+}
 
 // remove ends enforcement and takes away what the node keeps, but for the socket, on which a client
 // waits for the answer.

@@ -7,6 +7,7 @@ import (
 	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/agent/rules"
+	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/rule"
@@ -69,4 +70,11 @@ func (n *Node) followRoutes() (err error) {
 		err = errors.Join(err, n.routes.SetMTUs())
 	}
 	return err
+}
+
+// reload reads the rule file again.
+func (n *Node) reload() error {
+	watch.Notify("RELOADING=1")
+	defer watch.Notify("READY=1")
+	return n.rules.Reload()
 }
