@@ -68,8 +68,7 @@ func nameFree(name string) error {
 
 func (t *tunnel) open(key overlay.Key) (err error) {
 	c, s := t.config, t.config.Settings
-	t.engine, err = soft.New(soft.Options{Options: c.Options,
-		OnEvent: c.OnEvent})
+	t.engine, err = soft.New(soft.Options{Options: c.Options, OnEvent: c.OnEvent})
 	if err != nil {
 		return err
 	}
@@ -79,9 +78,9 @@ func (t *tunnel) open(key overlay.Key) (err error) {
 	if t.own, err = newInjector(c.Links.IsMine, c.IsPod); err != nil {
 		return err
 	}
-	clock := func() time.Duration { return time.Duration(clock.Now()) }
+	now := func() time.Duration { return time.Duration(clock.Now()) }
 	d := overlay.Config{Name: s.Name, Key: key, Port: s.Port, MTU: s.MTU, Log: c.Log,
-		Filter: t.own.bypass(overlay.FilterBy(c.Worker(t.engine.Worker(0)), clock,
+		Filter: t.own.bypass(overlay.FilterBy(c.Worker(t.engine.Worker(0)), now,
 			t.own.refused))}
 	if !s.NoWG {
 		d.UAPI = c.Files.UAPI

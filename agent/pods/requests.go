@@ -80,8 +80,7 @@ func (s *Service) Check(r api.Check) (api.Done, error) {
 	if err != nil {
 		return api.Done{}, err
 	}
-	return api.Done{Version: api.Version},
-		manager.Check(r.Container, r.IfName, r.Addrs)
+	return api.Done{Version: api.Version}, manager.Check(r.Container, r.IfName, r.Addrs)
 }
 
 // GC is the garbage collection of a runtime. It does not touch other networks, Docker's, and
@@ -93,8 +92,7 @@ func (s *Service) GC(ctx context.Context, r api.GC) (api.Done, error) {
 	}
 	if r.Network == "" {
 		return api.Done{}, errors.New("which network's pods are to be collected? Name it as it " +
-			"was " +
-			"named when they were attached")
+			"was named when they were attached")
 	}
 	var errs []error
 	for _, p := range manager.List() {

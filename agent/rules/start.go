@@ -14,13 +14,11 @@ func (b *Book) First() (First, error) {
 	}
 	if first.problem != nil {
 		b.config.Problems.Add("the rule file has mistakes; the rules of the last change are in "+
-			"force: "+
-			first.problem.Error(), "weir fw check "+file)
+			"force: "+first.problem.Error(), "weir fw check "+file)
 	}
 	if first.aside {
 		b.config.Log.Info("the rule file was edited: it is in force, the saved rules were set "+
-			"aside",
-			"aside", b.store.path+".old")
+			"aside", "aside", b.store.path+".old")
 	}
 	if first.damage != nil {
 		b.config.Problems.Put(*first.damage)
