@@ -297,9 +297,7 @@ func (h *Hooks) LogNew(before []uint32) {
 	for _, i := range h.config.Links.Interfaces() {
 		if _, on := h.attached[i.Index]; on && !slices.Contains(before, i.Index) {
 			h.config.Log.Warn("came or was made again while no agent ran: until now no rules "+
-				"applied to "+
-				"its "+
-				"packets", "interface", i.Name)
+				"applied to its packets", "interface", i.Name)
 		}
 	}
 }
