@@ -81,7 +81,7 @@ func Down(p Paths, keep bool) error {
 // there is fine. unlockPins releases the claim on the pins' directory, which would keep their file
 // system busy.
 func removeTraces(p Paths, keep bool, unlockPins func()) error {
-	errs := []error{pod.Remove(p.Pods()), peers.Remove(p.peerFiles(), keep, p.removeEmpty),
+	errs := []error{pod.Remove(p.Pods()), peers.RemoveTraces(p.peerFiles(), keep, p.removeEmpty),
 		host.RestoreSysctls(p.Sysctls())}
 	if err := kernel.Remove(p.Pins()); err != nil {
 		errs = append(errs, fmt.Errorf("remove the pinned objects: %w", err))

@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 )
 
-// Remove takes away what peers have left: routes, the socket for wg(8), the record, and the
+// RemoveTraces takes away what peers have left: routes, the socket for wg(8), the record, and the
 // key unless the settings name another file. The interface went with the agent. With keep, record
 // and key stay. removeEmpty removes a directory in which nothing is left.
-func Remove(f Files, keep bool, removeEmpty func(dir string) error) error {
+func RemoveTraces(f Files, keep bool, removeEmpty func(dir string) error) error {
 	_, err := os.Stat(f.Record)
 	if errors.Is(err, fs.ErrNotExist) { // routes are of another node, if there are any
 		if keep {
