@@ -14,7 +14,7 @@ import (
 
 // Links holds the host's interfaces and addresses. nl.Watch feeds it; Hooks applies it.
 type Links struct {
-	mu    sync.Mutex             // its place in the lock order: doc.go
+	mu    sync.Mutex             // its place in the lock order: agent/doc.go
 	byID  map[int]nl.Link        // guarded by mu
 	addrs map[int][]netip.Prefix // guarded by mu; usable addresses by interface
 	wake  chan struct{}          // has an element when something changed since it was last read

@@ -33,7 +33,7 @@ type injector struct {
 	queue         chan soft.Probe
 	newest        atomic.Int64 // when a packet was put into expected last, ns; 0 while it is empty
 
-	mu sync.Mutex // its place in the lock order: doc.go
+	mu sync.Mutex // its place in the lock order: agent/doc.go
 	// guarded by mu; our packets on their way to the tunnel, without what the kernel fills in
 	expected map[string]time.Time
 	second   time.Time // guarded by mu; when budget was filled last

@@ -87,7 +87,7 @@ type Service struct {
 	ownsName atomic.Bool
 	set      atomic.Uint64 // peers that were put into the device, or refused by it
 
-	mu       sync.Mutex       // its place in the lock order: doc.go
+	mu       sync.Mutex       // its place in the lock order: agent/doc.go
 	recorded                  // guarded by mu; as recorded
 	unread   error            // guarded by mu; why the record is not known
 	leak     error            // guarded by mu; why packets for peers may leave in the clear

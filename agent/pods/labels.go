@@ -23,7 +23,7 @@ type labelEngine interface {
 type labels struct {
 	engine labelEngine
 
-	mu sync.Mutex // its place in the lock order: doc.go
+	mu sync.Mutex // its place in the lock order: agent/doc.go
 	// guarded by mu; the engine has the tables as they are here
 	began bool
 	// guarded by mu; table -> address -> keys of its pods

@@ -44,7 +44,7 @@ type Book struct {
 	loads  atomic.Uint64             // rule sets put in force
 	zeroed atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
 
-	mu      sync.Mutex    // its place in the lock order: doc.go
+	mu      sync.Mutex    // its place in the lock order: agent/doc.go
 	rules   Version       // guarded by mu
 	program *rule.Program // guarded by mu; what the engine runs
 	trial   *trial        // guarded by mu; nil when the rules are confirmed

@@ -59,7 +59,7 @@ type savedRules struct {
 	path  string
 	names *rule.Names
 
-	mu   sync.Mutex // its place in the lock order: doc.go
+	mu   sync.Mutex // its place in the lock order: agent/doc.go
 	file string     // guarded by mu; version of the owner's rule file
 	// retire keeps aside what is in the file and must not be overwritten without that; nil: nothing
 	// is.

@@ -26,7 +26,7 @@ type Captures struct {
 	capture func(func(*firewall.Captured)) error // the kernel engine's
 	on      atomic.Bool                          // at least one client captures
 
-	mu   sync.Mutex           // its place in the lock order: doc.go
+	mu   sync.Mutex           // its place in the lock order: agent/doc.go
 	subs map[*captureSub]bool // guarded by mu
 }
 

@@ -48,7 +48,7 @@ func (o *Observer) tableOf(a netip.Addr) string {
 type addressNames struct {
 	pods map[netip.Addr]string
 
-	mu    sync.Mutex            // its place in the lock order: doc.go
+	mu    sync.Mutex            // its place in the lock order: agent/doc.go
 	found map[netip.Addr]string // guarded by mu; tables by address, "" for none
 }
 

@@ -113,7 +113,7 @@ type Observer struct {
 	// journal is nil without history; then nothing is recorded, and top knows of no refusals.
 	journal *observe.Journal
 
-	mu      sync.Mutex   // its place in the lock order: doc.go
+	mu      sync.Mutex   // its place in the lock order: agent/doc.go
 	sub     *observe.Sub // guarded by mu; what the journal and top are fed by
 	top     *observe.Top // guarded by mu
 	budget  int          // guarded by mu; events that may still be written in this second
