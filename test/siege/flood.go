@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirnet/weir/internal/nstest"
@@ -15,6 +16,8 @@ const (
 	workers  = 4
 	workRate = 25
 	keptEach = 10
+	// of each address of a crowd
+	crowdWorkers = 40
 )
 
 // row is a line of the table of floods.
@@ -90,8 +93,9 @@ func (c config) runFlood(s *scenario, by contender, rate int) (r row, err error)
 // strike sends the attack.
 func (r *row) strike(w *world, s *scenario, kept []*keptConn, rate int, end time.Time) error {
 	if s.crowd != nil {
-		n, err := s.crowd(w, end)
-		r.reached = float64(n)
+		began := time.Now()
+		n, err := s.crowd(w, rate, end)
+		r.reached = float64(n) / time.Since(began).Seconds()
 		return err
 	}
 	sent, err := flood(w.outside, "eth0", w.hostMAC, rate, s.attack(w, kept), end)
@@ -115,9 +119,15 @@ func sum(all []*tally, r *row) (rate float64) {
 	return rate
 }
 
-// fallSilent opens connections from three real addresses as fast as they come, and says nothing on
-// them: to the host and to the published port in turn.
-func fallSilent(w *world, end time.Time) (int, error) {
+// fallSilent opens connections from three real addresses at a rate, and says nothing on them: to
+// the host and to the published port in turn.
+func fallSilent(w *world, rate int, end time.Time) (int, error) {
+	most, err := mayCrowd()
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	var turn atomic.Int64
 	var mu sync.Mutex
 	var conns []net.Conn
 	defer func() {
@@ -139,12 +149,18 @@ func fallSilent(w *world, end time.Time) (int, error) {
 		if err := w.outside.Netlink().AddAddr(link.Index, p); err != nil {
 			return 0, err
 		}
-		for range 4 {
+		for range crowdWorkers {
 			wg.Go(func() {
 				w.outside.Do(func() error {
 					d := net.Dialer{Timeout: time.Second,
 						LocalAddr: &net.TCPAddr{IP: p.Addr().AsSlice()}}
-					for n := 0; time.Now().Before(end); n++ {
+					for time.Now().Before(end) {
+						n := int(turn.Add(1))
+						time.Sleep(time.Until(began.Add(time.Duration(n) * time.Second /
+							time.Duration(rate))))
+						if n > most {
+							continue
+						}
 						c, err := d.Dial("tcp4", net.JoinHostPort(hostAddr,
 							fmt.Sprint([]int{echoPort, publishedPort}[n%2])))
 						if err != nil {

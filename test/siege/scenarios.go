@@ -8,7 +8,7 @@ type scenario struct {
 	rates  []int // packets a second of the attack
 	attack func(*world, []*keptConn) generator
 	// an attack of real connections, in place of packets
-	crowd    func(*world, time.Time) (int, error)
+	crowd    func(w *world, rate int, until time.Time) (int, error)
 	work     []work
 	brief    bool // fills no table: a third of the time
 	adopted  bool // the connections that stay are open before the firewall is

@@ -157,12 +157,25 @@ func (s *services) close() {
 	}
 }
 
-// raiseFiles raises the limit of open files as far as it goes.
+// openFiles is how many files a siege may need: both ends of the connections of a crowd.
+const openFiles = 1 << 19
+
+// raiseFiles raises the limit of open files, as far as it goes without the right to go further.
 func raiseFiles() error {
+	if unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: openFiles, Max: openFiles}) == nil {
+		return nil
+	}
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
 		return err
 	}
 	r.Cur = r.Max
 	return unix.Setrlimit(unix.RLIMIT_NOFILE, &r)
+}
+
+// mayCrowd is how many connections a crowd may hold: the work has to find files, too.
+func mayCrowd() (int, error) {
+	var r unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r)
+	return int(min(r.Cur, openFiles)/2 - min(r.Cur, openFiles)/8), err
 }
