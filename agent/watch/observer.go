@@ -142,10 +142,8 @@ func (c *wallClock) wall(ns int64) time.Time { return time.Unix(0, ns+c.offset.L
 
 // New returns an Observer that does not observe yet.
 func New(c Config) *Observer {
-	o := &Observer{config: c, top: observe.NewTop(topPairs), began: time.Now(),
-		budget: journalRate}
+	o := &Observer{config: c, top: observe.NewTop(topPairs), budget: journalRate}
 	o.Captures.capture = c.Engine.Capture
-	o.clock.set()
 	o.names.Wall = o.clock.wall
 	return o
 }
@@ -153,6 +151,8 @@ func New(c Config) *Observer {
 // Begin continues the journal and starts everything that subscribes to the engine. stop ends it.
 // Without space for the journal there is no history; the rest works.
 func (o *Observer) Begin(ctx context.Context) (stop func() error) {
+	o.began = time.Now()
+	o.clock.set()
 	o.nameThings()
 	if history := o.config.Settings.History; history > 0 {
 		// Flush reports a failure and retries
