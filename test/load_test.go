@@ -31,15 +31,18 @@ func TestViewsAgreeUnderLoad(t *testing.T) {
 	p.start("--iface", "eth0", "--rules", p.file("watched", watchedRules))
 	nginx(t, p.server, 80)
 	before := p.scrape()
-	live := p.watch()
+	var v views
+	var drops uint64
+	live := p.watchUntil(func(events []observe.Event) error {
+		return v.addUp(events, drops)
+	})
 	loadAndFlood(t, p)
 
-	var v views
 	p.json(&v.rules, "fw", "show")
 	v.metrics, v.page = p.scrape(), p.dumpPage()
 	v.created = v.metrics["weir_states_created_total"] - before["weir_states_created_total"]
 	v.checkCounters(t)
-	drops := v.checkDecisions(t)
+	drops = v.checkDecisions(t)
 	// What the ring has lost is asked for every second.
 	eventually(t, "top knows of every drop, or that it missed it", func() error {
 		p.json(&v.top, "flow", "top")
@@ -156,18 +159,33 @@ func (v *views) checkDecisions(t *testing.T) uint64 {
 	return uint64(drops)
 }
 
+// addUp reports whether the events received and those lost are as many as there were.
+func (v *views) addUp(events []observe.Event, drops uint64) error {
+	var came, lost uint64
+	for _, e := range events {
+		lost += e.Lost
+		if e.Kind != 0 {
+			came++
+		}
+	}
+	if want := drops + 2*uint64(v.created); came+lost != want {
+		return fmt.Errorf("%d events came and %d were lost, but %v drops and %v states make %d",
+			came, lost, drops, v.created, want)
+	}
+	return nil
+}
+
 // checkEvents adds up the events received and those lost.
 func (v *views) checkEvents(t *testing.T, events []observe.Event, drops uint64) {
 	t.Helper()
 	counted := v.counted()
-	var all, lost, refused uint64
+	var lost, refused uint64
 	byRule, forward := map[uint16]uint64{}, map[uint16]uint64{}
 	for _, e := range events {
 		lost += e.Lost
 		if e.Kind == 0 {
 			continue
 		}
-		all++
 		if e.Kind == firewall.EventDrop || e.Kind == firewall.EventRefuse {
 			refused++
 		}
@@ -178,10 +196,9 @@ func (v *views) checkEvents(t *testing.T, events []observe.Event, drops uint64) 
 			forward[e.Verdict.Rule] += e.Packets[0] + e.Packets[1]
 		}
 	}
-	t.Logf("%d events, %d lost; %v states", all, lost, v.created)
-	if want := drops + 2*uint64(v.created); all+lost != want {
-		t.Errorf("%d events came and %d were lost, but %v drops and %v states make %d", all, lost,
-			drops, v.created, want)
+	t.Logf("%d entries, %d events lost; %v states", len(events), lost, v.created)
+	if err := v.addUp(events, drops); err != nil {
+		t.Error(err)
 	}
 	if refused > drops || refused+lost < drops {
 		t.Errorf("%v packets were dropped, %d have events and %d events were lost", drops, refused,

@@ -209,6 +209,13 @@ func serveEcho(l net.Listener) {
 // waits until nothing has come for a second: what is still on its way is neither received nor lost.
 func (g *agentNode) watch(args ...string) (stop func() []observe.Event) {
 	g.t.Helper()
+	return g.watchUntil(nil, args...)
+}
+
+// watchUntil is watch that first waits until enough has come.
+func (g *agentNode) watchUntil(enough func([]observe.Event) error,
+	args ...string) (stop func() []observe.Event) {
+	g.t.Helper()
 	begin := time.Now().Add(-100 * time.Millisecond).Format(time.RFC3339Nano) // two clocks
 	cmd := g.node.Command(weir, append([]string{"--root", g.root, "flow", "watch", "-j", "--since",
 		begin}, args...)...)
@@ -219,6 +226,12 @@ func (g *agentNode) watch(args ...string) (stop func() []observe.Event) {
 		g.t.Fatal(err)
 	}
 	return func() []observe.Event {
+		if enough != nil {
+			eventually(g.t, "enough events come", func() error {
+				text := out.String()
+				return enough(parse(g.t, text[:strings.LastIndexByte(text, '\n')+1]))
+			})
+		}
 		eventually(g.t, "the events end", func() error {
 			before := out.size()
 			time.Sleep(time.Second)

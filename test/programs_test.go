@@ -101,7 +101,7 @@ func background(t *testing.T, cmd *nstest.Cmd) (done chan error) {
 }
 
 // patience is how long tests wait for what has to come: others may keep the machine busy.
-const patience = 3 * time.Minute
+const patience = 5 * time.Minute
 
 // eventually tries until it works.
 func eventually(t *testing.T, what string, try func() error) {

@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long the node may take to start or to go.
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 // node is a `weir up` in a namespace.
 type node struct {

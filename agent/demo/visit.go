@@ -20,7 +20,7 @@ import (
 const silence = 700 * time.Millisecond
 
 // answerTime is how long an answer may take that has to come.
-const answerTime = 15 * time.Second
+const answerTime = time.Minute
 
 // site is an HTTP server in a namespace.
 type site struct {
