@@ -183,25 +183,30 @@ func noDrops(t *testing.T, status api.Status) {
 	}
 }
 
-// TestPortsAreUsedAgain opens connections to one port as fast as this machine can, from 50 ports,
+// TestPortsAreUsedAgain opens connections to one port as fast as this machine can, from 500 ports,
 // so that each port is used again within moments of its last use: as a state that is closed gives
 // way to the next. At 30,000 connections a second from all ports that a client has by default each
 // would come again after 0.94 s; here, through real stacks, it does so sooner, and firewall/kernel
-// has the rate itself.
+// has the rate itself. A busy machine gets more than one turn to be that fast; no turn may have a
+// refusal.
 func TestPortsAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "wrk")
 	p := newPair(t)
 	nginx(t, p.server, 80)
-	p.client.Sysctl("net.ipv4.ip_local_port_range", "20000 20049")
+	p.client.Sysctl("net.ipv4.ip_local_port_range", "20000 20499")
 	p.start("--iface", "eth0", "--rules", webRules(t))
-	const ports, seconds = 50, 8
-	n := p.load(t, "-t1", "-c10", fmt.Sprintf("-d%ds", seconds), "-H",
-		"Connection: close").requests(t)
-	t.Logf("%d connections, %d per second, from %d ports", n, n/seconds, ports)
-	if again := float64(seconds) * ports / float64(n); again > 28232./30000 {
-		t.Errorf("%d connections are too few: a port comes again after %.2f s", n, again)
-	}
+	const ports, seconds = 500, 8
+	eventually(t, "ports are used again soon enough", func() error {
+		n := p.load(t, "-t1", "-c50", fmt.Sprintf("-d%ds", seconds), "-H",
+			"Connection: close").requests(t)
+		t.Logf("%d connections, %d per second, from %d ports", n, n/seconds, ports)
+		if again := float64(seconds) * ports / float64(n); again > 28232./30000 {
+			return fmt.Errorf("%d connections are too few: a port comes again after %.2f s", n,
+				again)
+		}
+		return nil
+	})
 	var status api.Status
 	p.json(&status, "status")
 	noDrops(t, status)
