@@ -132,7 +132,7 @@ func (c config) runRestart(k restart) (r restartRow, err error) {
 	r.lost, r.kept = lost(kept), len(kept)
 	for _, k := range kept {
 		if k.broken.Load() {
-			r.why += " lost: " + k.work.name
+			r.why += fmt.Sprintf(" lost: %s, %v", k.work.name, k.why.Load())
 		}
 	}
 	return r, nil

@@ -75,10 +75,7 @@ func (s *stream) run(w *world, over <-chan struct{}) {
 func (s *stream) once(w *world, over <-chan struct{}) error {
 	var c net.Conn
 	err := s.work.from(w).Do(func() (err error) {
-		d := net.Dialer{Timeout: keptPatience}
-		if s.work.local != "" {
-			d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(s.work.local)}
-		}
+		d := s.work.dialer(keptPatience)
 		c, err = d.Dial("tcp", s.work.addr)
 		return err
 	})

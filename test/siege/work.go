@@ -2,12 +2,16 @@ package main
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/internal/nstest"
 )
@@ -61,15 +65,31 @@ type tally struct {
 
 func (t *tally) rate() float64 { return float64(t.ok.Load()) / t.took.Seconds() }
 
+// dialer is one that talks from the work's address. Its port is chosen by connect, which takes one
+// again that a closed connection to the same server has had. bind would not, and there would be
+// none left after a minute.
+func (k work) dialer(patience time.Duration) net.Dialer {
+	d := net.Dialer{Timeout: patience}
+	if k.local == "" {
+		return d
+	}
+	if k.network == "udp" {
+		d.LocalAddr = &net.UDPAddr{IP: net.ParseIP(k.local)}
+		return d
+	}
+	d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(k.local)}
+	d.Control = func(_, _ string, c syscall.RawConn) (err error) {
+		controlled := c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		})
+		return errors.Join(controlled, err)
+	}
+	return d
+}
+
 // do is one operation. Each has a socket of its own.
 func (k work) do() error {
-	d := net.Dialer{Timeout: tcpPatience}
-	if k.local != "" {
-		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(k.local)}
-		if k.network == "udp" {
-			d.LocalAddr = &net.UDPAddr{IP: net.ParseIP(k.local)}
-		}
-	}
+	d := k.dialer(tcpPatience)
 	c, err := d.Dial(k.network, k.addr)
 	if err != nil {
 		return err
@@ -158,6 +178,7 @@ type keptConn struct {
 	conn   net.Conn
 	local  net.Addr
 	broken atomic.Bool
+	why    atomic.Value // how and when it broke
 }
 
 // keep opens n connections of each kind of TCP work and keeps them busy until stop is closed.
@@ -170,10 +191,7 @@ func keep(w *world, all []work, n int, stop <-chan struct{}) ([]*keptConn, error
 		for range n {
 			c := &keptConn{work: k, id: uint64(len(list) + 1)}
 			err := k.from(w).Do(func() (err error) {
-				d := net.Dialer{Timeout: tcpPatience}
-				if k.local != "" {
-					d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(k.local)}
-				}
+				d := k.dialer(tcpPatience)
 				c.conn, err = d.Dial("tcp", k.addr)
 				return err
 			})
@@ -213,6 +231,7 @@ func (c *keptConn) run(stop <-chan struct{}) {
 		case <-time.After(50 * time.Millisecond):
 		}
 		if err := c.beat(b); err != nil {
+			c.why.Store(time.Now().Format("15:04:05.000 ") + err.Error())
 			c.broken.Store(true)
 			return
 		}
