@@ -211,6 +211,20 @@ __always_inline int may_publish(struct pkt *p)
 	       (new_state(p) || low_side(s, place)->flags & META_PUBLISHED);
 }
 
+// mark_published marks the new state of a packet that follows a translation of a published port:
+// the state that the flow had was evicted, and the translation was not.
+__noinline int mark_published(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return unused;
+	__u32 inner = c->p.nat_inner - 1, place = c->p.first_place;
+	struct set *s = set_at(place / WAYS), *i = c->p.nat_inner ? set_at(inner / WAYS) : NULL;
+	if (s && i && !(low_side(i, inner)->flags & META_SOURCE))
+		set_flags(low_side(s, place), META_PUBLISHED);
+	return 0;
+}
+
 // inward does what remains for a packet to a pod that has passed: it keeps its translation alive,
 // or makes it (`how` as for nat_create). It returns 0 or a reason.
 __always_inline int inward(struct __sk_buff *skb, struct pkt *p, struct forwarding *f, __u32 how)
@@ -227,11 +241,14 @@ __always_inline int inward(struct __sk_buff *skb, struct pkt *p, struct forwardi
 			set_flags(low_side(s, place), META_PUBLISHED);
 		return nat_create(skb, how) ? REASON_NAT_PORTS : 0;
 	}
-	if (p->translated)
+	if (p->translated) {
+		if (unlikely(new_state(p)))
+			mark_published(0);
 		nat_touch(skb, p);
-	else if (f->published && new_state(p))
+	} else if (f->published && new_state(p)) {
 		// a client that called a published port by this tuple before now calls the pod
 		// itself
 		nat_forget(0);
+	}
 	return 0;
 }

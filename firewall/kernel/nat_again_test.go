@@ -25,3 +25,21 @@ func TestPublishedSYNAgain(t *testing.T) {
 		t.Errorf("with a translation: %d to %s", code, to)
 	}
 }
+
+// TestPublishedFlowAgain: a flow through a published port loses first its state, then its
+// translation. It gets both again.
+func TestPublishedFlowAgain(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	for _, gone := range []func(*entry) bool{
+		func(x *entry) bool { return !x.translation() },
+		(*entry).translation,
+		func(*entry) bool { return false },
+	} {
+		code, _, to := f.send(end(outsideAddr, 4000), end(hostAddr, 8080), packet.UDP{})
+		if code != redirected || to != end(podA, 80) {
+			t.Errorf("%d to %s", code, to)
+		}
+		f.must(f.engine.endWhere(gone))
+	}
+}
