@@ -56,6 +56,7 @@ func (g *agentNode) start() error {
 		return err
 	}
 	if err := g.agent.Start(); err != nil {
+		g.agent = nil
 		return err
 	}
 	ready, ended := make(chan struct{}), make(chan error, 1)

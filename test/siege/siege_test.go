@@ -35,6 +35,10 @@ func TestSiege(t *testing.T) {
 	if err := raiseFiles(); err != nil {
 		t.Fatal(err)
 	}
+	var err error
+	if c.weirs, err = c.twoLayouts(restarts); err != nil {
+		t.Fatal(err)
+	}
 	for _, k := range restarts {
 		r, err := c.runRestart(k)
 		t.Logf("%+v, %v", r, err)
