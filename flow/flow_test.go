@@ -50,10 +50,12 @@ func TestKeyFor(t *testing.T) {
 }
 
 func TestKeyNeedsAFlow(t *testing.T) {
+	var bare packet.Packet // an ICMP error without a quote
+	bare.Decode([]byte{0x45, 3: 28, 8: 64, 9: packet.ProtoICMP, 20: 3, 27: 0})
 	for name, p := range map[string]packet.Packet{
 		"malformed":      {Version: 4, Proto: packet.ProtoTCP, Reason: packet.ReasonTransport},
 		"later fragment": {Version: 4, Proto: packet.ProtoUDP, Frag: packet.FragLater},
-		"empty error":    {Version: 4, Proto: packet.ProtoICMP, Aux: 3 << 8},
+		"empty error":    bare,
 	} {
 		if k, _, ok := KeyOf(&p, nil, 0); ok {
 			t.Errorf("%s has key %+v", name, k)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // message builds an ICMP or ICMPv6 message and decodes it.
@@ -12,18 +13,18 @@ func message(t *testing.T, from, to string, typ uint8, id uint16, quote []byte) 
 	[]byte) {
 	t.Helper()
 	src, dst := netip.MustParseAddr(from), netip.MustParseAddr(to)
-	layers := []packet.Layer{packet.IPv4{Src: src, Dst: dst},
-		packet.ICMP{Type: typ, Rest: uint32(id) << 16}, packet.Data(quote)}
+	layers := []build.Layer{build.IPv4{Src: src, Dst: dst},
+		build.ICMP{Type: typ, Rest: uint32(id) << 16}, build.Data(quote)}
 	if src.Is6() {
-		layers = []packet.Layer{packet.IPv6{Src: src, Dst: dst},
-			packet.ICMPv6{Type: typ, Rest: uint32(id) << 16}, packet.Data(quote)}
+		layers = []build.Layer{build.IPv6{Src: src, Dst: dst},
+			build.ICMPv6{Type: typ, Rest: uint32(id) << 16}, build.Data(quote)}
 	}
 	return decoded(t, layers...)
 }
 
-func decoded(t *testing.T, layers ...packet.Layer) (p packet.Packet, b []byte) {
+func decoded(t *testing.T, layers ...build.Layer) (p packet.Packet, b []byte) {
 	t.Helper()
-	b, err := packet.Build(layers...)
+	b, err := build.Packet(layers...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,21 +44,21 @@ func TestErrorsGoToWhomTheyQuote(t *testing.T) {
 	} {
 		us, peer := netip.MustParseAddr(e.us), netip.MustParseAddr(e.peer)
 		kinds, echo, icmp := []uint8{3, 4, 5, 11, 12},
-			packet.Layer(packet.ICMP{Type: 8, Rest: 7 << 16}), packet.ProtoICMP
-		var ip packet.Layer = packet.IPv4{Src: us, Dst: peer}
+			build.Layer(build.ICMP{Type: 8, Rest: 7 << 16}), packet.ProtoICMP
+		var ip build.Layer = build.IPv4{Src: us, Dst: peer}
 		if us.Is6() {
-			kinds, echo, icmp = []uint8{1, 2, 3, 4}, packet.ICMPv6{Type: 128, Rest: 7 << 16},
+			kinds, echo, icmp = []uint8{1, 2, 3, 4}, build.ICMPv6{Type: 128, Rest: 7 << 16},
 				packet.ProtoICMPv6
-			ip = packet.IPv6{Src: us, Dst: peer}
+			ip = build.IPv6{Src: us, Dst: peer}
 		}
-		for proto, l := range map[uint8]packet.Layer{
-			packet.ProtoTCP: packet.TCP{SrcPort: 1000, DstPort: 80},
-			packet.ProtoUDP: packet.UDP{SrcPort: 1000, DstPort: 80}, uint8(icmp): echo,
-			packet.ProtoSCTP:    packet.SCTP{SrcPort: 1000, DstPort: 80},
-			packet.ProtoUDPLite: packet.UDPLite{SrcPort: 1000, DstPort: 80},
-			packet.ProtoGRE:     packet.GRE{Type: 0x800},
+		for proto, l := range map[uint8]build.Layer{
+			packet.ProtoTCP: build.TCP{SrcPort: 1000, DstPort: 80},
+			packet.ProtoUDP: build.UDP{SrcPort: 1000, DstPort: 80}, uint8(icmp): echo,
+			packet.ProtoSCTP:    build.SCTP{SrcPort: 1000, DstPort: 80},
+			packet.ProtoUDPLite: build.UDPLite{SrcPort: 1000, DstPort: 80},
+			packet.ProtoGRE:     build.GRE{Type: 0x800},
 		} {
-			about, quote := decoded(t, ip, l, packet.Data("12345678"))
+			about, quote := decoded(t, ip, l, build.Data("12345678"))
 			want, dir, ok := KeyOf(&about, quote, 3)
 			if !ok {
 				t.Fatalf("protocol %d has no key", proto)
@@ -147,15 +148,15 @@ func TestLinks(t *testing.T) {
 		src, dst := netip.MustParseAddr(c.from), netip.MustParseAddr(c.to)
 		var there, back packet.Packet
 		if src.Is4() {
-			there, _ = decoded(t, packet.IPv4{Src: src, Dst: dst},
-				packet.UDP{SrcPort: 1000, DstPort: 53})
-			back, _ = decoded(t, packet.IPv4{Src: dst, Dst: src},
-				packet.UDP{SrcPort: 53, DstPort: 1000})
+			there, _ = decoded(t, build.IPv4{Src: src, Dst: dst},
+				build.UDP{SrcPort: 1000, DstPort: 53})
+			back, _ = decoded(t, build.IPv4{Src: dst, Dst: src},
+				build.UDP{SrcPort: 53, DstPort: 1000})
 		} else {
-			there, _ = decoded(t, packet.IPv6{Src: src, Dst: dst},
-				packet.UDP{SrcPort: 1000, DstPort: 53})
-			back, _ = decoded(t, packet.IPv6{Src: dst, Dst: src},
-				packet.UDP{SrcPort: 53, DstPort: 1000})
+			there, _ = decoded(t, build.IPv6{Src: src, Dst: dst},
+				build.UDP{SrcPort: 1000, DstPort: 53})
+			back, _ = decoded(t, build.IPv6{Src: dst, Dst: src},
+				build.UDP{SrcPort: 53, DstPort: 1000})
 		}
 		keys := map[Key]bool{}
 		for _, link := range []uint32{0, 1, 2, 3, 1 << 16, 1<<32 - 1} {
@@ -182,8 +183,8 @@ func TestLinks(t *testing.T) {
 	}
 	// the 54 bits behind the prefix are not 0
 	for _, to := range []string{"fe80:0:1::2", "fe81::2", "febf::1", "fe80:0:0:1::2"} {
-		p, b := decoded(t, packet.IPv6{Src: netip.MustParseAddr("fe80::1"),
-			Dst: netip.MustParseAddr(to)}, packet.UDP{SrcPort: 1, DstPort: 2})
+		p, b := decoded(t, build.IPv6{Src: netip.MustParseAddr("fe80::1"),
+			Dst: netip.MustParseAddr(to)}, build.UDP{SrcPort: 1, DstPort: 2})
 		if k, _, ok := KeyOf(&p, b, 3); ok {
 			t.Errorf("to %s: %+v", to, k)
 		}

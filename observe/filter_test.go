@@ -9,6 +9,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -132,21 +133,21 @@ func (g random) packetEvent() Event {
 
 // bytes makes the packet of an event, and sets the event's length.
 func (g random) bytes(t *testing.T, e *Event) []byte {
-	var ip packet.Layer = packet.IPv4{Src: e.Src.Addr(), Dst: e.Dst.Addr(), TTL: 64}
+	var ip build.Layer = build.IPv4{Src: e.Src.Addr(), Dst: e.Dst.Addr(), TTL: 64}
 	if e.Src.Addr().Is6() {
-		ip = packet.IPv6{Src: e.Src.Addr(), Dst: e.Dst.Addr(), HopLimit: 64}
+		ip = build.IPv6{Src: e.Src.Addr(), Dst: e.Dst.Addr(), HopLimit: 64}
 	}
-	var l4 packet.Layer = packet.TCP{SrcPort: e.Src.Port(), DstPort: e.Dst.Port(),
+	var l4 build.Layer = build.TCP{SrcPort: e.Src.Port(), DstPort: e.Dst.Port(),
 		Flags: e.TCPFlags}
 	switch e.Proto {
 	case packet.ProtoUDP:
-		l4 = packet.UDP{SrcPort: e.Src.Port(), DstPort: e.Dst.Port()}
+		l4 = build.UDP{SrcPort: e.Src.Port(), DstPort: e.Dst.Port()}
 	case packet.ProtoSCTP:
-		l4 = packet.SCTP{SrcPort: e.Src.Port(), DstPort: e.Dst.Port()}
+		l4 = build.SCTP{SrcPort: e.Src.Port(), DstPort: e.Dst.Port()}
 	case packet.ProtoICMP:
-		l4 = packet.ICMP{Type: 8, Rest: uint32(e.Src.Port()) << 16}
+		l4 = build.ICMP{Type: 8, Rest: uint32(e.Src.Port()) << 16}
 	}
-	b, err := packet.Build(ip, l4, packet.Data(make([]byte, g.IntN(1000))))
+	b, err := build.Packet(ip, l4, build.Data(make([]byte, g.IntN(1000))))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func (p *Packet) Decode(b []byte) Reason {
 		le.PutUint64(p.DstIP[8:16], dst|mapped)
 		q := uint32(h>>32) - (0x45-4)<<24 - 20
 		y := uint32(b[6]) | uint32(b[7])<<8 | uint32(b[8])<<16 | uint32(b[9])<<24
-		p.Rest, p.TOS, p.Version = uint16(q), uint8(q>>16), uint8(q>>24)
+		p.rest, p.TOS, p.Version = uint16(q), uint8(q>>16), uint8(q>>24)
 		r := uint64(y)<<32 | uint64(uint32(h)>>16)
 		p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(r), uint8(r>>32), uint8(r>>40),
 			uint8(r>>48), uint8(r>>56)
@@ -75,7 +75,7 @@ func (p *Packet) Decode(b []byte) Reason {
 				w := bits.RotateLeft64(uint64(v), 32)
 				p.Ack = 0
 				p.Seq = uint32(u)
-				p.Ports, p.Aux, p.TCPFlags, p.Offset = uint32(w), uint16(w>>32), uint8(w>>48),
+				p.Ports, p.aux, p.TCPFlags, p.offset = uint32(w), uint16(w>>32), uint8(w>>48),
 					uint8(w>>56)
 				return ReasonNone
 			}
@@ -89,7 +89,7 @@ func (p *Packet) Decode(b []byte) Reason {
 			}
 			u = bits.RotateLeft64(u>>32, 32)
 			p.Seq, p.Ports = uint32(u), uint32(u>>32)
-			p.Aux, p.TCPFlags, p.Offset, p.Ack = 0, 0, 2<<4, 0
+			p.aux, p.TCPFlags, p.offset, p.Ack = 0, 0, 2<<4, 0
 			return ReasonNone
 		}
 		if total < 40 {
@@ -100,7 +100,7 @@ func (p *Packet) Decode(b []byte) Reason {
 		v := uint64(b[28])<<56 | uint64(b[29])<<48 | uint64(b[30])<<40 | uint64(b[31])<<32 |
 			uint64(b[32])<<24 | uint64(b[33])<<16 | uint64(b[34])<<8 | uint64(b[35])
 		p.Seq, p.Ports = uint32(u), uint32(u>>32)
-		p.Aux, p.TCPFlags, p.Offset, p.Ack = uint16(v), uint8(v>>16), uint8(v>>24), uint32(v>>32)
+		p.aux, p.TCPFlags, p.offset, p.Ack = uint16(v), uint8(v>>16), uint8(v>>24), uint32(v>>32)
 		// the header's length, plus 0 to 3 by reserved bits
 		if n := int(uint32(v) >> 26); n < 20 || n > total-20 {
 			break
@@ -126,10 +126,10 @@ func (p *Packet) Decode(b []byte) Reason {
 		q := uint32(h>>32) - (0x46-4)<<24 - 24
 		y := uint32(b[6]) | uint32(b[7])<<8 | uint32(b[8])<<16 | uint32(b[9])<<24
 		y += uint32(OptRouterAlert) << 8
-		p.Rest, p.TOS, p.Version = uint16(q), uint8(q>>16), uint8(q>>24)
+		p.rest, p.TOS, p.Version = uint16(q), uint8(q>>16), uint8(q>>24)
 		p.Frag, p.IPOptions, p.TTL, p.Proto = uint8(y), uint8(y>>8), uint8(y>>16), uint8(y>>24)
 		p.IPID = uint32(h) >> 16
-		p.Seq, p.Ports, p.Aux, p.TCPFlags, p.Offset, p.Ack = 0, 0, 0, 0, 0, 0
+		p.Seq, p.Ports, p.aux, p.TCPFlags, p.offset, p.Ack = 0, 0, 0, 0, 0, 0
 		return ReasonNone
 	case b[0]>>4 == 6:
 		p.L4, p.ExtHdrs, p.Reason = 40, 0, 0
@@ -146,7 +146,7 @@ func (p *Packet) Decode(b []byte) Reason {
 		p.DstIP = [16]byte(b[24:40])
 		q := uint32(h>>52)<<16 | uint32(rest)
 		r := bits.RotateLeft64(uint64(uint16(h)), 48)
-		p.Rest, p.TOS, p.Version = uint16(q), uint8(q>>16), uint8(q>>24)
+		p.rest, p.TOS, p.Version = uint16(q), uint8(q>>16), uint8(q>>24)
 		p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(r), uint8(r>>32), uint8(r>>40),
 			uint8(r>>48), uint8(r>>56)
 		if b[6] != ProtoTCP {
@@ -160,7 +160,7 @@ func (p *Packet) Decode(b []byte) Reason {
 				w := bits.RotateLeft64(uint64(v), 32)
 				p.Ack = 0
 				p.Seq = uint32(u)
-				p.Ports, p.Aux, p.TCPFlags, p.Offset = uint32(w), uint16(w>>32), uint8(w>>48),
+				p.Ports, p.aux, p.TCPFlags, p.offset = uint32(w), uint16(w>>32), uint8(w>>48),
 					uint8(w>>56)
 				return ReasonNone
 			}
@@ -174,7 +174,7 @@ func (p *Packet) Decode(b []byte) Reason {
 			}
 			u = bits.RotateLeft64(u>>32, 32)
 			p.Seq, p.Ports = uint32(u), uint32(u>>32)
-			p.Aux, p.TCPFlags, p.Offset, p.Ack = 0, 0, 2<<4, 0
+			p.aux, p.TCPFlags, p.offset, p.Ack = 0, 0, 2<<4, 0
 			return ReasonNone
 		}
 		if total < 60 {
@@ -185,7 +185,7 @@ func (p *Packet) Decode(b []byte) Reason {
 		v := uint64(b[48])<<56 | uint64(b[49])<<48 | uint64(b[50])<<40 | uint64(b[51])<<32 |
 			uint64(b[52])<<24 | uint64(b[53])<<16 | uint64(b[54])<<8 | uint64(b[55])
 		p.Seq, p.Ports = uint32(u), uint32(u>>32)
-		p.Aux, p.TCPFlags, p.Offset, p.Ack = uint16(v), uint8(v>>16), uint8(v>>24), uint32(v>>32)
+		p.aux, p.TCPFlags, p.offset, p.Ack = uint16(v), uint8(v>>16), uint8(v>>24), uint32(v>>32)
 		// the header's length, plus 0 to 3 by reserved bits
 		if n := int(uint32(v) >> 26); n < 20 || n > total-40 {
 			break

@@ -1,9 +1,13 @@
-package packet
+package packet_test
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 	"unsafe"
+
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // syn4 is a TCP SYN+ACK 1.2.3.4:123 -> 5.6.7.8:567 with 15 bytes of payload.
@@ -15,15 +19,15 @@ var syn4 = []byte{
 }
 
 func TestDecodeTCP4(t *testing.T) {
-	var p Packet
-	if r := p.Decode(append(syn4, "trailer"...)); r != ReasonNone {
+	var p packet.Packet
+	if r := p.Decode(append(syn4, "trailer"...)); r != packet.ReasonNone {
 		t.Fatalf("reason %v", r)
 	}
-	want := Packet{
+	want := packet.Packet{
 		SrcIP: p4("1.2.3.4").As16(), DstIP: p4("5.6.7.8").As16(),
-		Ports: 123<<16 | 567, Seq: 0x1234, Aux: 0x1122, TCPFlags: FlagSYN | FlagACK, Offset: 0x50,
-		IPID: 0xdead, L4: 20, Rest: 35, Version: 4, Proto: ProtoTCP, TTL: 64,
-	}
+		Ports: 123<<16 | 567, Seq: 0x1234, TCPFlags: packet.FlagSYN | packet.FlagACK,
+		IPID: 0xdead, L4: 20, Version: 4, Proto: packet.ProtoTCP, TTL: 64,
+	}.With(0x1122, 0x50, 35)
 	if p != want {
 		t.Errorf("got  %+v\nwant %+v", p, want)
 	}
@@ -41,34 +45,35 @@ func TestDecodeTCP4(t *testing.T) {
 
 func TestDecodeShort(t *testing.T) {
 	for n := range syn4 {
-		p := Packet{Ports: 1, SrcIP: [16]byte{1}, Rest: 3}
-		want := ReasonShort
+		p := packet.Packet{Ports: 1, SrcIP: [16]byte{1}}.With(0, 0, 3)
+		want := packet.ReasonShort
 		if n >= 20 {
-			want = ReasonLength
+			want = packet.ReasonLength
 		}
-		if r := p.Decode(syn4[:n]); r != want || p != (Packet{Reason: want}) {
+		if r := p.Decode(syn4[:n]); r != want || p != (packet.Packet{Reason: want}) {
 			t.Fatalf("%d bytes: %v, %+v", n, r, p)
 		}
 	}
 }
 
 func TestSize(t *testing.T) {
-	if s := unsafe.Sizeof(Packet{}); s != 64 {
+	if s := unsafe.Sizeof(packet.Packet{}); s != 64 {
 		t.Errorf("Packet has %d bytes, want 64: a cache line", s)
 	}
 }
 
 func TestNoAllocations(t *testing.T) {
-	var p Packet
-	quote := build(t, IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")}, ICMP{Type: 11}, Data(syn4))
-	long := build(t, IPv6{Src: p4("2001:db8::1"), Dst: p4("2001:db8::2")},
-		HopByHop{Options: RouterAlert}, Fragment{More: true}, TCP{}, make(Data, 4))
+	var p packet.Packet
+	quote := mustBuild(t, build.IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")},
+		build.ICMP{Type: 11}, build.Data(syn4))
+	long := mustBuild(t, build.IPv6{Src: p4("2001:db8::1"), Dst: p4("2001:db8::2")},
+		build.HopByHop{Options: build.RouterAlert()}, build.Fragment{More: true}, build.TCP{}, make(build.Data, 4))
 	text := make([]byte, 0, 200)
 	for name, f := range map[string]func(){
 		"Decode":      func() { p.Decode(syn4) },
 		"Decode long": func() { p.Decode(long) },
 		"Decode bad":  func() { p.Decode(syn4[:30]) },
-		"DecodeFrame": func() { p.DecodeFrame(LinkRaw, syn4) },
+		"DecodeFrame": func() { p.DecodeFrame(packet.LinkRaw, syn4) },
 		"Inner":       func() { p.Decode(quote); p.Inner(quote) },
 		"AppendText":  func() { text, _ = p.AppendText(text[:0]) },
 	} {
@@ -110,7 +115,7 @@ func TestEssential(t *testing.T) {
 }
 
 func TestWindowScale(t *testing.T) {
-	ip := IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")}
+	ip := build.IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")}
 	for name, tc := range map[string]struct {
 		options []byte
 		shift   uint8
@@ -126,8 +131,8 @@ func TestWindowScale(t *testing.T) {
 		"wrong size": {[]byte{3, 4, 7, 7}, 0, false},
 		"cut":        {[]byte{1, 1, 1, 3}, 0, false},
 	} {
-		b := build(t, ip, TCP{Flags: FlagSYN, Options: tc.options})
-		var p Packet
+		b := mustBuild(t, ip, build.TCP{Flags: packet.FlagSYN, Options: tc.options})
+		var p packet.Packet
 		p.Decode(b)
 		if shift, ok := p.WindowScale(b); shift != tc.shift || ok != tc.ok {
 			t.Errorf("%s: %d %v", name, shift, ok)
@@ -160,5 +165,30 @@ func TestICMPKinds(t *testing.T) {
 		if q, r := p.ICMPQuery(); q != tc.query || r != tc.reply || p.ICMPError() != tc.failed {
 			t.Errorf("%s: query %v, reply %v, error %v", tc.text, q, r, p.ICMPError())
 		}
+	}
+}
+
+func TestPayload(t *testing.T) {
+	b := append(mustBuild(t, build.IPv4{Src: p4("192.0.2.1"), Dst: p4("192.0.2.2")},
+		build.TCP{Options: make([]byte, 4)}, build.Data("text")), "trailer"...)
+	var p packet.Packet
+	p.Decode(b)
+	if got := p.Payload(b); string(got) != "text" || cap(got) != 4 {
+		t.Errorf("payload %q of capacity %d, want the four bytes of the segment", got, cap(got))
+	}
+	if p.Decode(b[:30]); p.Payload(b[:30]) != nil {
+		t.Error("a malformed packet has a payload")
+	}
+}
+
+func TestReasonErr(t *testing.T) {
+	if err := packet.ReasonNone.Err(); err != nil {
+		t.Errorf("ReasonNone is the error %v", err)
+	}
+	err := error(packet.ReasonIHL.Err())
+	if !errors.Is(err, packet.DecodeError{Reason: packet.ReasonIHL}) ||
+		errors.Is(err, packet.DecodeError{Reason: packet.ReasonJumbo}) ||
+		err.Error() != "malformed packet: bad-ihl" {
+		t.Errorf("ReasonIHL is the error %v", err)
 	}
 }

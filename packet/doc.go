@@ -1,11 +1,11 @@
-// Package packet reads and builds IP packets.
+// Package packet reads IP packets.
 //
 // Decode turns the bytes of one IPv4 or IPv6 packet into a Packet: a small struct
 // without pointers that the caller owns.
 //
 //	var p packet.Packet
-//	if r := p.Decode(b); r != packet.ReasonNone {
-//		return fmt.Errorf("malformed packet: %v", r)
+//	if err := p.Decode(b).Err(); err != nil {
+//		return err
 //	}
 //	fmt.Println(p.Src(), p.Dst(), p.DstPort(), p.TCPFlags&packet.FlagSYN != 0)
 //
@@ -23,6 +23,6 @@
 // The order of checks and the meaning of every field in every case are fixed in
 // docs/design/0002-decoder.md. The kernel engine's decoder follows the same page.
 //
-// Build makes packets from layers, for replies and tests. ParseText reads a packet from a line
-// of text, and String and AppendText write it.
+// String and AppendText write a packet as a line of text. Package packet/build makes packets: from
+// layers, from such a line, and as answers.
 package packet

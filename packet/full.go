@@ -37,7 +37,7 @@ func (p *Packet) full4(b []byte) Reason {
 	}
 	b = b[:total]
 	*p = Packet{}
-	p.L4, p.Rest = uint16(ihl), uint16(total-ihl)
+	p.L4, p.rest = uint16(ihl), uint16(total-ihl)
 	p.Version, p.TOS, p.TTL, p.Proto = 4, b[1], b[8], b[9]
 	p.IPID, p.Frag = uint32(be.Uint16(b[4:6])), b[6]&(FragMF|FragDF|FragRF)
 	put4(&p.SrcIP, b[12:16])
@@ -71,7 +71,7 @@ func (p *Packet) full6(b []byte) Reason {
 		return p.refuse(ReasonMapped)
 	}
 	*p = Packet{}
-	p.L4, p.Rest = 40, uint16(plen)
+	p.L4, p.rest = 40, uint16(plen)
 	p.Version, p.TOS, p.TTL, p.Proto = 6, b[0]<<4|b[1]>>4, b[7], b[6]
 	p.SrcIP = [16]byte(b[8:24])
 	p.DstIP = [16]byte(b[24:40])
@@ -101,7 +101,7 @@ func (p *Packet) transport(b []byte) Reason {
 			return p.stop(ReasonTCPOffset)
 		}
 		p.Ports, p.Seq, p.Ack = be.Uint32(t[0:4]), be.Uint32(t[4:8]), be.Uint32(t[8:12])
-		p.Aux, p.TCPFlags, p.Offset = be.Uint16(t[14:16]), t[13], t[12]
+		p.aux, p.TCPFlags, p.offset = be.Uint16(t[14:16]), t[13], t[12]
 	case ProtoUDP:
 		if len(t) < 8 {
 			return p.shortTransport()
@@ -110,7 +110,7 @@ func (p *Packet) transport(b []byte) Reason {
 			return p.stop(ReasonUDPLength)
 		}
 		p.Ports = be.Uint32(t[0:4])
-		p.Offset = 8 / 4 << 4
+		p.offset = 8 / 4 << 4
 	case ProtoUDPLite:
 		if len(t) < 8 {
 			return p.shortTransport()
@@ -119,13 +119,13 @@ func (p *Packet) transport(b []byte) Reason {
 			return p.stop(ReasonUDPLiteCover)
 		}
 		p.Ports = be.Uint32(t[0:4])
-		p.Offset = 8 / 4 << 4
+		p.offset = 8 / 4 << 4
 	case ProtoSCTP:
 		if len(t) < 12 {
 			return p.shortTransport()
 		}
 		p.Ports, p.Seq = be.Uint32(t[0:4]), be.Uint32(t[4:8])
-		p.Offset = 12 / 4 << 4
+		p.offset = 12 / 4 << 4
 	case ProtoICMP, ProtoICMPv6:
 		if (p.Proto == ProtoICMP) != (p.Version == 4) {
 			break
@@ -133,9 +133,9 @@ func (p *Packet) transport(b []byte) Reason {
 		if len(t) < 8 {
 			return p.shortTransport()
 		}
-		p.Aux = be.Uint16(t[0:2])
+		p.aux = be.Uint16(t[0:2])
 		p.Seq = be.Uint32(t[4:8])
-		p.Offset = 8 / 4 << 4
+		p.offset = 8 / 4 << 4
 	}
 	return ReasonNone
 }

@@ -41,7 +41,7 @@ func (p *Packet) quote4(q []byte) bool {
 	put4(&p.SrcIP, q[12:16])
 	put4(&p.DstIP, q[16:20])
 	p.Version, p.TOS, p.TTL, p.Proto = 4, q[1], q[8], q[9]
-	p.Rest = uint16(max(int(be.Uint16(q[2:4]))-ihl, 0))
+	p.rest = uint16(max(int(be.Uint16(q[2:4]))-ihl, 0))
 	p.IPID = uint32(be.Uint16(q[4:6]))
 	p.L4 = uint16(ihl)
 	frag := be.Uint16(q[6:8])
@@ -87,7 +87,7 @@ func (p *Packet) quote6(q []byte) bool {
 		}
 		p.step(h, size)
 	}
-	p.Rest = uint16(max(40+int(be.Uint16(q[4:6]))-int(p.L4), 0))
+	p.rest = uint16(max(40+int(be.Uint16(q[4:6]))-int(p.L4), 0))
 	return !isExtension(p.Proto)
 }
 
@@ -103,7 +103,7 @@ func (p *Packet) quoteTransport(q []byte) bool {
 		if p.Proto == ProtoTCP || p.Proto == ProtoSCTP {
 			p.Seq = be.Uint32(t[4:8])
 		}
-		p.Offset = 8 / 4 << 4
+		p.offset = 8 / 4 << 4
 	case ProtoICMP, ProtoICMPv6:
 		if (p.Proto == ProtoICMP) != (p.Version == 4) {
 			break
@@ -111,9 +111,9 @@ func (p *Packet) quoteTransport(q []byte) bool {
 		if len(t) < 8 {
 			return false
 		}
-		p.Aux = be.Uint16(t[0:2])
+		p.aux = be.Uint16(t[0:2])
 		p.Seq = be.Uint32(t[4:8])
-		p.Offset = 8 / 4 << 4
+		p.offset = 8 / 4 << 4
 	}
 	return true
 }

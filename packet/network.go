@@ -49,7 +49,7 @@ func (p *Packet) fragment(off uint16, more bool, data, front int) (done bool) {
 		p.Frag |= FragFirst
 	} else {
 		p.Frag |= FragLater
-		p.Aux = off
+		p.aux = off
 	}
 	switch {
 	case data == 0, more && data%8 != 0:
@@ -133,7 +133,7 @@ func (p *Packet) step(h []byte, size int) {
 	}
 	p.Proto = h[0]
 	p.L4 += uint16(size)
-	p.Rest -= uint16(size)
+	p.rest -= uint16(size)
 }
 
 // extensionSize returns the length in bytes of the extension header that h

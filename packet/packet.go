@@ -9,7 +9,12 @@ import "net/netip"
 // something in which case is fixed in docs/design/0002-decoder.md; a field
 // that does not apply is zero.
 //
-// The fields are ordered so that a decoder can write neighbours with one store.
+// The exported fields are what the headers say, each with one meaning in every packet, in the form
+// that filters compare and tables store. The methods return what takes more than one field, and the
+// addresses as netip.Addr.
+//
+// Methods and functions that take the packet's bytes besides need the bytes that it was decoded
+// from, unchanged. With others the result is meaningless, and the call may panic.
 type Packet struct {
 	// SrcIP and DstIP are the addresses in network order. An IPv4 address
 	// a.b.c.d is ::ffff:a.b.c.d; since the decoder refuses such
@@ -22,15 +27,17 @@ type Packet struct {
 	// Ports is source<<16 | destination for TCP, UDP, UDP-Lite and SCTP.
 	Ports uint32
 
-	// Aux depends on the kind of packet: the window of TCP as sent, not scaled; type<<8 | code of
+	// The fields are ordered so that a decoder can write neighbours with one store.
+	//
+	// aux depends on the kind of packet: the window of TCP as sent, not scaled; type<<8 | code of
 	// ICMP and ICMPv6; the offset in bytes of a later fragment. See Window, ICMPType, ICMPCode and
 	// FragOff.
-	Aux uint16
+	aux uint16
 	// TCPFlags is the flag byte of TCP: FlagFIN to FlagCWR.
 	TCPFlags uint8
-	// Offset has the length of the transport header in words in the high half: byte 12 of TCP as it
+	// offset has the length of the transport header in words in the high half: byte 12 of TCP as it
 	// is, with the reserved bits in the low half; 2 for UDP, UDP-Lite and ICMP, 3 for SCTP; else 0.
-	Offset uint8
+	offset uint8
 	// Ack is the TCP acknowledgement field, also when the ACK flag is clear.
 	Ack uint32
 
@@ -41,8 +48,8 @@ type Packet struct {
 	ExtHdrs uint8
 	// Reason is why the packet is malformed; ReasonNone means that it is well-formed.
 	Reason Reason
-	// Rest is the number of bytes from L4 to the end of the IP packet; see Len.
-	Rest uint16
+	// rest is the number of bytes from L4 to the end of the IP packet; see Len.
+	rest uint16
 	// TOS is the type of service or the traffic class: DSCP<<2 | ECN.
 	TOS uint8
 	// Version is 4 or 6, and 0 when the IP header itself was refused.
@@ -167,31 +174,41 @@ func (p *Packet) IsICMP() bool {
 
 // Len returns the length in bytes of the IP packet according to its header,
 // headers included. Bytes of the buffer beyond it are never read.
-func (p *Packet) Len() uint32 { return uint32(p.L4) + uint32(p.Rest) }
+func (p *Packet) Len() uint32 { return uint32(p.L4) + uint32(p.rest) }
 
 // PayloadOffset returns the offset in bytes, from the start of the IP header, of what follows the
 // transport header of TCP, UDP, UDP-Lite, SCTP (12 bytes) and ICMP (8 bytes); else L4.
-func (p *Packet) PayloadOffset() uint16 { return p.L4 + uint16(p.Offset>>4<<2) }
+func (p *Packet) PayloadOffset() uint16 { return p.L4 + uint16(p.offset>>4<<2) }
 
 // PayloadLen returns the number of bytes from PayloadOffset to the end of the IP
 // packet. For TCP it is the length of the segment without SYN and FIN.
-func (p *Packet) PayloadLen() int { return int(p.Rest) - int(p.Offset>>4<<2) }
+func (p *Packet) PayloadLen() int { return int(p.rest) - int(p.offset>>4<<2) }
+
+// Payload returns the bytes that follow the transport header, up to the end of the IP packet: a
+// part of b, the bytes that p was decoded from. It is nil when p is malformed. For a later fragment
+// it is the fragment's data.
+func (p *Packet) Payload(b []byte) []byte {
+	if p.Reason != ReasonNone {
+		return nil
+	}
+	return b[p.PayloadOffset():p.Len():p.Len()]
+}
 
 // Window returns the window of a TCP segment as sent, not scaled.
-func (p *Packet) Window() uint16 { return p.Aux }
+func (p *Packet) Window() uint16 { return p.aux }
 
 // ICMPType returns the type of an ICMP or ICMPv6 message; see IsICMP.
-func (p *Packet) ICMPType() uint8 { return uint8(p.Aux >> 8) }
+func (p *Packet) ICMPType() uint8 { return uint8(p.aux >> 8) }
 
 // ICMPCode returns the code of an ICMP or ICMPv6 message; see IsICMP.
-func (p *Packet) ICMPCode() uint8 { return uint8(p.Aux) }
+func (p *Packet) ICMPCode() uint8 { return uint8(p.aux) }
 
 // FragOff returns the offset in bytes of a fragment, 0 for a packet that is whole.
 func (p *Packet) FragOff() uint16 {
 	if p.Frag&FragLater == 0 {
 		return 0
 	}
-	return p.Aux
+	return p.aux
 }
 
 // ICMPID returns bytes 4 and 5 of an ICMP message: the identifier of echo,

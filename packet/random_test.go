@@ -1,9 +1,12 @@
-package packet
+package packet_test
 
 import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // randomPacket builds a packet of random layers. Most are well-formed.
@@ -15,10 +18,11 @@ func randomPacket(t testing.TB, r *rand.Rand) []byte {
 		data[i] = byte(r.Uint32())
 	}
 	v4 := pick(2)
-	var layers []Layer
+	var layers []build.Layer
 	if v4 {
-		ip := IPv4{Src: addr4(r), Dst: addr4(r), TOS: uint8(r.Uint32()), TTL: uint8(r.Uint32()),
-			ID: uint16(r.Uint32())}
+		ip := build.IPv4{Src: addr4(r), Dst: addr4(r), TOS: uint8(r.Uint32()),
+			TTL: uint8(r.Uint32()),
+			ID:  uint16(r.Uint32())}
 		if pick(3) {
 			ip.Flags = uint8(r.Uint32()) & 0xe0
 		}
@@ -39,51 +43,51 @@ func randomPacket(t testing.TB, r *rand.Rand) []byte {
 		}
 		layers = append(layers, ip)
 	} else {
-		layers = append(layers, IPv6{Src: addr6(r), Dst: addr6(r), Class: uint8(r.Uint32()),
+		layers = append(layers, build.IPv6{Src: addr6(r), Dst: addr6(r), Class: uint8(r.Uint32()),
 			Label: r.Uint32(), HopLimit: uint8(r.Uint32())})
 		if pick(4) {
-			o := [][]byte{nil, RouterAlert, {0, 0, 0, 0, 0, 0}, {0xc2, 4, 0, 0, 0, 0},
+			o := [][]byte{nil, build.RouterAlert(), {0, 0, 0, 0, 0, 0}, {0xc2, 4, 0, 0, 0, 0},
 				make([]byte, 14), make([]byte, 22)}
-			layers = append(layers, HopByHop{Options: o[r.IntN(len(o))]})
+			layers = append(layers, build.HopByHop{Options: o[r.IntN(len(o))]})
 		}
 		for pick(3) && len(layers) < 12 {
 			layers = append(layers, randomExtension(r))
 		}
 		if pick(40) {
 			for range r.IntN(10) {
-				layers = append(layers, Destination{})
+				layers = append(layers, build.Destination{})
 			}
 		}
 	}
-	if ip, ok := layers[0].(IPv4); ok && pick(8) { // as IGMP packets look, but perhaps a fragment
-		ip.Options, ip.Proto = optionBytes(OptRouterAlert), ProtoIGMP
+	if ip, ok := layers[0].(build.IPv4); ok && pick(8) { // as IGMP packets look, but perhaps a fragment
+		ip.Options, ip.Proto = optionBytes(packet.OptRouterAlert), packet.ProtoIGMP
 		layers[0] = ip
 	}
 	sport, dport := uint16(r.Uint32()), uint16(r.Uint32())
 	switch r.IntN(10) {
 	case 0, 1, 2:
-		layers = append(layers, TCP{
+		layers = append(layers, build.TCP{
 			SrcPort: sport, DstPort: dport, Seq: r.Uint32(), Ack: r.Uint32(),
 			Flags:  uint8(r.Uint32()),
 			Window: uint16(r.Uint32()), Options: make([]byte, r.IntN(11)*4),
 		})
 	case 3, 4:
-		layers = append(layers, UDP{SrcPort: sport, DstPort: dport})
+		layers = append(layers, build.UDP{SrcPort: sport, DstPort: dport})
 	case 5:
-		layers = append(layers, UDPLite{SrcPort: sport, DstPort: dport,
+		layers = append(layers, build.UDPLite{SrcPort: sport, DstPort: dport,
 			Coverage: uint16(r.IntN(12))})
 	case 6:
-		layers = append(layers, SCTP{SrcPort: sport, DstPort: dport, VTag: r.Uint32()})
+		layers = append(layers, build.SCTP{SrcPort: sport, DstPort: dport, VTag: r.Uint32()})
 	case 7:
-		layers = append(layers, ICMP{Type: uint8(r.IntN(20)), Code: uint8(r.IntN(16)),
+		layers = append(layers, build.ICMP{Type: uint8(r.IntN(20)), Code: uint8(r.IntN(16)),
 			Rest: r.Uint32()})
 	case 8:
-		layers = append(layers, ICMPv6{Type: uint8(r.Uint32()), Code: uint8(r.IntN(8)),
+		layers = append(layers, build.ICMPv6{Type: uint8(r.Uint32()), Code: uint8(r.IntN(8)),
 			Rest: r.Uint32()})
 	case 9:
-		layers = append(layers, announce(r.Uint32()))
+		layers = append(layers, build.Upper(r.Uint32()))
 	}
-	b, err := Build(append(layers, Data(data))...)
+	b, err := build.Packet(append(layers, build.Data(data))...)
 	if err != nil {
 		t.Fatalf("%+v: %v", layers, err)
 	}
@@ -109,16 +113,16 @@ func cut(r *rand.Rand, b []byte) []byte {
 }
 
 // randomExtension returns an IPv6 extension header.
-func randomExtension(r *rand.Rand) Layer {
+func randomExtension(r *rand.Rand) build.Layer {
 	switch r.IntN(6) {
 	case 0:
-		return Routing{Type: uint8(r.IntN(3)), Data: make([]byte, r.IntN(24))}
+		return build.Routing{Type: uint8(r.IntN(3)), Data: make([]byte, r.IntN(24))}
 	case 1:
-		return Destination{Options: make([]byte, r.IntN(24))}
+		return build.Destination{Options: make([]byte, r.IntN(24))}
 	case 2:
-		return AH{SPI: r.Uint32(), ICV: make([]byte, r.IntN(24))}
+		return build.AH{SPI: r.Uint32(), ICV: make([]byte, r.IntN(24))}
 	case 3:
-		return HopByHop{}
+		return build.HopByHop{}
 	}
 	off := 0
 	if r.IntN(2) == 0 {
@@ -127,7 +131,7 @@ func randomExtension(r *rand.Rand) Layer {
 	if r.IntN(4) == 0 {
 		off = []int{8, 16, 24, 65528}[r.IntN(4)]
 	}
-	return Fragment{ID: r.Uint32(), Off: uint16(off), More: r.IntN(2) == 0}
+	return build.Fragment{ID: r.Uint32(), Off: uint16(off), More: r.IntN(2) == 0}
 }
 
 func addr4(r *rand.Rand) netip.Addr {
@@ -177,20 +181,16 @@ func mutate(r *rand.Rand, b []byte) []byte {
 }
 
 // compare fails the test when Decode, full and the reference decoder do not agree.
-func compare(t testing.TB, b []byte) Packet {
+func compare(t testing.TB, b []byte) packet.Packet {
 	t.Helper()
-	p := Packet{SrcIP: [16]byte{1, 15: 2}, DstIP: [16]byte{3, 15: 4}, Seq: 5, Ports: 6, Aux: 7,
-		TCPFlags: 8, Offset: 9, Ack: 10,
-		L4: 11, ExtHdrs: 12, Reason: 13, Rest: 14, Version: 15, TOS: 16, IPID: 17, Frag: 18,
-		IPOptions: 19, TTL: 20,
-		Proto: 21}
+	p := packet.Filled()
 	full := p
-	want := reference(b)
+	want := packet.Reference(b)
 	if r := p.Decode(b); p != want || r != want.Reason {
 		t.Fatalf("% x\nDecode %+v\nwant   %+v", b, p, want)
 	}
 	if len(b) >= 20 {
-		if full.full(b); full != want {
+		if packet.Full(&full, b); full != want {
 			t.Fatalf("% x\nfull %+v\nwant %+v", b, full, want)
 		}
 	}
@@ -204,12 +204,12 @@ func TestDecodeAgreesWithReference(t *testing.T) {
 	}
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 2))
-	var seen [NumReasons]int
+	var seen [packet.NumReasons]int
 	fine := map[uint8]int{}
 	for range n {
 		p := compare(t, mutate(r, randomPacket(t, r)))
 		seen[p.Reason]++
-		if p.Reason == ReasonNone {
+		if p.Reason == packet.ReasonNone {
 			fine[p.Proto]++
 		}
 		if t.Failed() {
@@ -217,12 +217,13 @@ func TestDecodeAgreesWithReference(t *testing.T) {
 		}
 	}
 	for reason, count := range seen {
-		if count == 0 && Reason(reason) < ReasonLink {
-			t.Errorf("the generator makes no packet that is refused as %v", Reason(reason))
+		if count == 0 && packet.Reason(reason) < packet.ReasonLink {
+			t.Errorf("the generator makes no packet that is refused as %v", packet.Reason(reason))
 		}
 	}
-	for _, proto := range []uint8{ProtoTCP, ProtoUDP, ProtoSCTP, ProtoUDPLite, ProtoICMP,
-		ProtoICMPv6} {
+	for _, proto := range []uint8{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoSCTP,
+		packet.ProtoUDPLite, packet.ProtoICMP,
+		packet.ProtoICMPv6} {
 		if fine[proto] < n/200 {
 			t.Errorf("only %d good packets of protocol %d", fine[proto], proto)
 		}
@@ -237,13 +238,13 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p := compare(t, b)
 		if inner, ok := p.Inner(b); ok &&
-			(inner.Version != p.Version || inner.Reason != ReasonNone) {
+			(inner.Version != p.Version || inner.Reason != packet.ReasonNone) {
 			t.Fatalf("inner packet %+v of %+v", inner, p)
 		}
 		p.WindowScale(b)
 		_ = p.String()
-		for l := LinkRaw; l <= LinkLoop+1; l++ {
-			var q Packet
+		for l := packet.LinkRaw; l <= packet.LinkLoop+1; l++ {
+			var q packet.Packet
 			q.DecodeFrame(l, b)
 		}
 	})

@@ -70,3 +70,19 @@ func (r Reason) String() string {
 	}
 	return "unknown"
 }
+
+// Err returns nil for ReasonNone, and else a DecodeError.
+func (r Reason) Err() error {
+	if r == ReasonNone {
+		return nil
+	}
+	return DecodeError{Reason: r}
+}
+
+// DecodeError is a Reason as an error. Compare with errors.Is:
+//
+//	errors.Is(err, packet.DecodeError{Reason: packet.ReasonJumbo})
+type DecodeError struct{ Reason Reason }
+
+// Error returns "malformed packet: " and the name of the reason.
+func (e DecodeError) Error() string { return "malformed packet: " + e.Reason.String() }

@@ -17,7 +17,7 @@ type referenceDecoder struct {
 // end sets the fields that follow from others.
 func (t *referenceDecoder) end() {
 	if t.p.Version != 0 {
-		t.p.Rest = uint16(len(t.b) - int(t.p.L4))
+		t.p.rest = uint16(len(t.b) - int(t.p.L4))
 	}
 }
 
@@ -29,7 +29,7 @@ func (t *referenceDecoder) u64(i int) uint64 { return uint64(t.u32(i))<<32 + uin
 func (t *referenceDecoder) refuse(r Reason) { t.p = Packet{Reason: r} }
 
 func (t *referenceDecoder) stop(r Reason) {
-	t.p.Ports, t.p.Seq, t.p.Ack, t.p.TCPFlags, t.p.Offset = 0, 0, 0, 0, 0
+	t.p.Ports, t.p.Seq, t.p.Ack, t.p.TCPFlags, t.p.offset = 0, 0, 0, 0, 0
 	t.p.Reason = r
 }
 
@@ -241,7 +241,7 @@ func (t *referenceDecoder) fragment(off int, more bool, front int) bool {
 		p.Frag |= FragFirst
 	} else {
 		p.Frag |= FragLater
-		p.Aux = uint16(off)
+		p.aux = uint16(off)
 	}
 	if data == 0 || more && data%8 != 0 {
 		t.stop(ReasonFragLength)
@@ -298,7 +298,7 @@ func (t *referenceDecoder) transport() {
 			return
 		}
 		p.Seq, p.Ack = t.u32(at+4), t.u32(at+8)
-		p.Offset, p.TCPFlags, p.Aux = t.b[at+12], t.b[at+13], t.u16(at+14)
+		p.offset, p.TCPFlags, p.aux = t.b[at+12], t.b[at+13], t.u16(at+14)
 	case 17:
 		if l := int(t.u16(at + 4)); l < 8 || l > n && !first {
 			t.stop(ReasonUDPLength)
@@ -312,12 +312,12 @@ func (t *referenceDecoder) transport() {
 	case 132:
 		p.Seq = t.u32(at + 4)
 	default:
-		p.Aux, p.Seq = uint16(t.b[at])*256+uint16(t.b[at+1]), t.u32(at+4)
+		p.aux, p.Seq = uint16(t.b[at])*256+uint16(t.b[at+1]), t.u32(at+4)
 	}
 	if p.Proto != 1 && p.Proto != 58 {
 		p.Ports = t.u32(at)
 	}
 	if p.Proto != 6 {
-		p.Offset = uint8(need / 4 * 16)
+		p.offset = uint8(need / 4 * 16)
 	}
 }

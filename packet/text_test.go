@@ -1,9 +1,12 @@
-package packet
+package packet_test
 
 import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 func TestParseText(t *testing.T) {
@@ -34,7 +37,7 @@ func TestParseText(t *testing.T) {
 		{"tcp 1.2.3.4:1 -> 5.6.7.8:2 opt ssrr,lsrr,rr,ts,ra df",
 			"tcp 1.2.3.4:1 -> 5.6.7.8:2 flags S"},
 	} {
-		p, b, err := ParseText(tc.in)
+		p, b, err := build.ParseText(tc.in)
 		if err != nil {
 			t.Errorf("%s: %v", tc.in, err)
 			continue
@@ -42,7 +45,7 @@ func TestParseText(t *testing.T) {
 		if got := p.String(); got != tc.short {
 			t.Errorf("%s: printed as %s, want %s", tc.in, got, tc.short)
 		}
-		var q Packet
+		var q packet.Packet
 		if q.Decode(b); q != p {
 			t.Errorf("%s: the bytes are another packet: %v", tc.in, q.String())
 		}
@@ -50,23 +53,26 @@ func TestParseText(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		if q, _, err = ParseText(string(full)); err != nil || q != p {
+		if q, _, err = build.ParseText(string(full)); err != nil || q != p {
 			t.Errorf("%s: read back from %s: %v\n%+v\n%+v", tc.in, full, err, p, q)
 		}
 	}
 }
 
 func TestParseTextFields(t *testing.T) {
-	p, _, err := ParseText("tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags SAEC seq 1 ack 2 win 3 ttl 4 " +
+	p, _, err := build.ParseText("tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags SAEC seq 1 ack 2 win 3 " +
+		"ttl 4 " +
 		"tos 5 ipid 6 df len 100 opt rr")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Packet{SrcIP: p4("10.0.0.5").As16(), DstIP: p4("10.0.1.9").As16(), Ports: 4000<<16 | 80,
-		Seq: 1, Ack: 2, Aux: 3,
-		TCPFlags: FlagSYN | FlagACK | FlagECE | FlagCWR, Offset: 0x50, TTL: 4, TOS: 5, IPID: 6,
-		Frag:      FragDF,
-		IPOptions: OptRR, L4: 28, Rest: 72, Version: 4, Proto: ProtoTCP}
+	want := packet.Packet{SrcIP: p4("10.0.0.5").As16(), DstIP: p4("10.0.1.9").As16(),
+		Ports: 4000<<16 | 80,
+		Seq:   1, Ack: 2,
+		TCPFlags: packet.FlagSYN | packet.FlagACK | packet.FlagECE | packet.FlagCWR,
+		TTL:      4, TOS: 5, IPID: 6,
+		Frag:      packet.FragDF,
+		IPOptions: packet.OptRR, L4: 28, Version: 4, Proto: packet.ProtoTCP}.With(3, 0x50, 72)
 	if p != want {
 		t.Errorf("got  %+v\nwant %+v", p, want)
 	}
@@ -98,7 +104,7 @@ func TestParseTextErrors(t *testing.T) {
 		{"udp 1.2.3.4 -> 5.6.7.8 frag 65528", "frag-past-end"},
 		{"tcp [::1]:1 -> [::2]:2 df", "IPv6 has no such flags"},
 	} {
-		_, _, err := ParseText(tc.in)
+		_, _, err := build.ParseText(tc.in)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%q: error %v, want one with %q", tc.in, err, tc.want)
 		}
@@ -106,13 +112,13 @@ func TestParseTextErrors(t *testing.T) {
 }
 
 func TestStringOfMalformed(t *testing.T) {
-	var p Packet
+	var p packet.Packet
 	p.Decode([]byte{1, 2, 3})
 	if got := p.String(); got != "malformed short" {
 		t.Errorf("got %q", got)
 	}
-	b, err := Build(IPv4{Src: addr4(rand.New(rand.NewPCG(1, 1))), Dst: p4("1.2.3.4"),
-		Proto: ProtoTCP}, Data("short"))
+	b, err := build.Packet(build.IPv4{Src: addr4(rand.New(rand.NewPCG(1, 1))), Dst: p4("1.2.3.4"),
+		Proto: packet.ProtoTCP}, build.Data("short"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +135,7 @@ func FuzzParseText(f *testing.F) {
 	f.Add("udp 2001:db8::1 -> 2001:db8::2 frag 1232 mf ipid 70000 ext hop,dst")
 	f.Add("89 1.2.3.4 -> 224.0.0.5 opt rr,ts rf df tos 0x10")
 	f.Fuzz(func(t *testing.T, s string) {
-		p, b, err := ParseText(s)
+		p, b, err := build.ParseText(s)
 		if err != nil {
 			return
 		}
@@ -140,7 +146,7 @@ func FuzzParseText(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if q, _, err := ParseText(string(full)); err != nil || q != p {
+		if q, _, err := build.ParseText(string(full)); err != nil || q != p {
 			t.Fatalf("%q: read back from %q: %v\n%+v\n%+v", s, full, err, p, q)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // synFlood begins to send SYNs from random sources to a port of the server of a pair.
@@ -39,9 +40,9 @@ func synFlood(t *testing.T, p *pair, port uint16) *nstest.Frames {
 		}
 		var src [4]byte
 		binary.BigEndian.PutUint32(src[:], 11<<24|rand.Uint32N(1<<24))
-		b, err := packet.Build(packet.IPv4{Src: netip.AddrFrom4(src),
+		b, err := build.Packet(build.IPv4{Src: netip.AddrFrom4(src),
 			Dst: netip.MustParseAddr("10.66.0.1")},
-			packet.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port, Seq: rand.Uint32(),
+			build.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port, Seq: rand.Uint32(),
 				Flags: packet.FlagSYN, Window: 64240})
 		if err != nil {
 			t.Error(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirnet/weir/internal/pcap"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // replayRules are for the packets of scene.
@@ -72,7 +73,7 @@ func records(t *testing.T, link packet.Link) []pcap.Record {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, b, err := packet.ParseText(strings.Join(fields[2:], " "))
+		p, b, err := build.ParseText(strings.Join(fields[2:], " "))
 		if err != nil {
 			t.Fatal(err)
 		}

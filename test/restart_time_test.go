@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // flows sends datagrams of so many flows to the host, some thousand at a time.
@@ -27,8 +27,8 @@ func (h *podHost) flows(count int) {
 		defer unix.Close(fd)
 		from, to := netip.MustParseAddr("10.66.0.2"), netip.MustParseAddr("10.66.0.1")
 		for i := range count {
-			b, err := packet.Build(packet.IPv4{Src: from, Dst: to},
-				packet.UDP{SrcPort: uint16(1024 + i%60000), DstPort: uint16(5000 + i/60000)})
+			b, err := build.Packet(build.IPv4{Src: from, Dst: to},
+				build.UDP{SrcPort: uint16(1024 + i%60000), DstPort: uint16(5000 + i/60000)})
 			if err != nil {
 				return err
 			}

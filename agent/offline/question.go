@@ -7,13 +7,14 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // Question is a packet at a hook, in text form:
 //
 //	[in|out] [via IFACE | recv IFACE | xmit IFACE]... PACKET
 //
-// PACKET is packet.ParseText's form. Without a direction it comes in. via is recv on the way in and
+// PACKET is build.ParseText's form. Without a direction it comes in. via is recv on the way in and
 // xmit on the way out.
 type Question struct {
 	dir        firewall.Direction
@@ -52,7 +53,7 @@ func ParseQuestion(text string) (q Question, err error) {
 	if q.dir == firewall.In && q.xmit != "" {
 		return q, errors.New("a packet that comes in has no transmit interface yet")
 	}
-	q.Packet, q.bytes, err = packet.ParseText(strings.Join(words, " "))
+	q.Packet, q.bytes, err = build.ParseText(strings.Join(words, " "))
 	return q, err
 }
 

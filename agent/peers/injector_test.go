@@ -10,6 +10,7 @@ import (
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/overlay"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -23,9 +24,9 @@ func TestInjectorBypassesTheFilter(t *testing.T) {
 		clear(pass)
 	})
 	build := func(port uint16) []byte {
-		b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.88.1.2"),
+		b, err := build.Packet(build.IPv4{Src: netip.MustParseAddr("10.88.1.2"),
 			Dst: netip.MustParseAddr("10.88.2.2")},
-			packet.TCP{SrcPort: port, DstPort: 80, Flags: packet.FlagRST})
+			build.TCP{SrcPort: port, DstPort: 80, Flags: packet.FlagRST})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,9 +104,9 @@ func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 		if i%8 == 7 {
 			port = 81
 		}
-		if batch[i], err = packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.88.1.2"),
+		if batch[i], err = build.Packet(build.IPv4{Src: netip.MustParseAddr("10.88.1.2"),
 			Dst: netip.MustParseAddr("10.88.2.2")},
-			packet.TCP{SrcPort: 1000, DstPort: port, Flags: packet.FlagSYN}); err != nil {
+			build.TCP{SrcPort: 1000, DstPort: port, Flags: packet.FlagSYN}); err != nil {
 			t.Fatal(err)
 		}
 	}

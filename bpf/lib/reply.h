@@ -3,8 +3,8 @@
 // came from.
 //
 // The answer has the mark config.local_mark, by which the programs recognise it and let it pass.
-// Sources: RFC 9293 3.10.7.1 for resets, RFC 1812 4.3.2 and RFC 4443 2.4 for errors. packet.Reset
-// and packet.Unreachable make the same packets in Go.
+// Sources: RFC 9293 3.10.7.1 for resets, RFC 1812 4.3.2 and RFC 4443 2.4 for errors. build.Reset
+// and build.Unreachable make the same packets in Go.
 #pragma once
 
 #include "evaluate.h"

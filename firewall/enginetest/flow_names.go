@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -30,8 +30,8 @@ func RunFlowNames(t *testing.T, e Subject) {
 	src, dst := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")
 	in := &firewall.Input{Now: time.Second, Hook: firewall.Hook{Recv: 1}}
 	for i := range rule.MaxFlows {
-		b, err := packet.Build(packet.IPv4{Src: src, Dst: dst},
-			packet.UDP{SrcPort: 4000, DstPort: uint16(1000 + i)})
+		b, err := build.Packet(build.IPv4{Src: src, Dst: dst},
+			build.UDP{SrcPort: 4000, DstPort: uint16(1000 + i)})
 		if err != nil {
 			t.Fatal(err)
 		}

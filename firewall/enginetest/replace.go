@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -42,9 +42,9 @@ add 30 allow udp from any to any 9,10
 	defer all.Wait()
 	defer end.Store(true)
 	probe := func(port uint16, pass bool, wrong *atomic.Int64) {
-		p, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.0.0.2"),
+		p, err := build.Packet(build.IPv4{Src: netip.MustParseAddr("10.0.0.2"),
 			Dst: netip.MustParseAddr("10.0.0.1")},
-			packet.UDP{SrcPort: 4000, DstPort: port})
+			build.UDP{SrcPort: 4000, DstPort: port})
 		if err != nil {
 			t.Error(err)
 		}

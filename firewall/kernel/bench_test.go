@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // BenchmarkEvaluate measures the whole evaluation of one packet by BPF_PROG_TEST_RUN, everything in
@@ -21,23 +22,23 @@ func BenchmarkEvaluate(b *testing.B) {
 	nstest.Root(b)
 	from, to := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")
 	from6, to6 := netip.MustParseAddr("fd00::2"), netip.MustParseAddr("fd00::1")
-	syn, err := packet.Build(packet.IPv4{Src: from, Dst: to},
-		packet.TCP{SrcPort: 4000, DstPort: 80, Flags: packet.FlagSYN, Window: 1000})
+	syn, err := build.Packet(build.IPv4{Src: from, Dst: to},
+		build.TCP{SrcPort: 4000, DstPort: 80, Flags: packet.FlagSYN, Window: 1000})
 	if err != nil {
 		b.Fatal(err)
 	}
-	synack, _ := packet.Build(packet.IPv4{Src: to, Dst: from},
-		packet.TCP{SrcPort: 80, DstPort: 4000, Seq: 9, Ack: 1,
+	synack, _ := build.Packet(build.IPv4{Src: to, Dst: from},
+		build.TCP{SrcPort: 80, DstPort: 4000, Seq: 9, Ack: 1,
 			Flags: packet.FlagSYN | packet.FlagACK, Window: 1000})
-	ack, _ := packet.Build(packet.IPv4{Src: from, Dst: to},
-		packet.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Ack: 10, Flags: packet.FlagACK,
+	ack, _ := build.Packet(build.IPv4{Src: from, Dst: to},
+		build.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Ack: 10, Flags: packet.FlagACK,
 			Window: 1000})
-	data, _ := packet.Build(packet.IPv4{Src: from, Dst: to}, packet.UDP{SrcPort: 4000, DstPort: 53},
-		packet.Data(make([]byte, 18)))
-	data6, _ := packet.Build(packet.IPv6{Src: from6, Dst: to6},
-		packet.UDP{SrcPort: 4000, DstPort: 53}, packet.Data(make([]byte, 18)))
-	other, _ := packet.Build(packet.IPv4{Src: from, Dst: to}, packet.UDP{SrcPort: 4000, DstPort: 9},
-		packet.Data(make([]byte, 18)))
+	data, _ := build.Packet(build.IPv4{Src: from, Dst: to}, build.UDP{SrcPort: 4000, DstPort: 53},
+		build.Data(make([]byte, 18)))
+	data6, _ := build.Packet(build.IPv6{Src: from6, Dst: to6},
+		build.UDP{SrcPort: 4000, DstPort: 53}, build.Data(make([]byte, 18)))
+	other, _ := build.Packet(build.IPv4{Src: from, Dst: to}, build.UDP{SrcPort: 4000, DstPort: 9},
+		build.Data(make([]byte, 18)))
 	var many strings.Builder
 	for i := range 1000 {
 		fmt.Fprintf(&many, "add %d deny udp from 10.%d.%d.0/24 to any %d\n", i+1, 1+i/250, i%250,

@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // forger sends segments as if one end of a connection had sent them.
@@ -42,18 +43,18 @@ func newForger(t *testing.T, n *nstest.Node, from, to net.Addr) *forger {
 
 func (f *forger) send(t *testing.T, flags uint8, seq, ack uint32, data string) {
 	t.Helper()
-	s := packet.TCP{SrcPort: f.from.Port(), DstPort: f.to.Port(), Seq: seq, Ack: ack, Flags: flags,
+	s := build.TCP{SrcPort: f.from.Port(), DstPort: f.to.Port(), Seq: seq, Ack: ack, Flags: flags,
 		Window: 500}
 	var b []byte
 	var to unix.Sockaddr
 	var err error
 	if f.from.Addr().Is4() {
-		b, err = packet.Build(packet.IPv4{Src: f.from.Addr(), Dst: f.to.Addr()}, s,
-			packet.Data(data))
+		b, err = build.Packet(build.IPv4{Src: f.from.Addr(), Dst: f.to.Addr()}, s,
+			build.Data(data))
 		to = &unix.SockaddrInet4{Addr: f.to.Addr().As4()}
 	} else {
-		b, err = packet.Build(packet.IPv6{Src: f.from.Addr(), Dst: f.to.Addr()}, s,
-			packet.Data(data))
+		b, err = build.Packet(build.IPv6{Src: f.from.Addr(), Dst: f.to.Addr()}, s,
+			build.Data(data))
 		to = &unix.SockaddrInet6{Addr: f.to.Addr().As16()}
 	}
 	if err == nil {

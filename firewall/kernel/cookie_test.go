@@ -14,19 +14,20 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // synFlood begins to send SYNs to a port of g from random addresses and ports, of both families in
 // turn.
 func (g *pairLab) synFlood(t *testing.T, port uint16) *nstest.Frames {
-	return g.flood(t, func() packet.TCP {
-		return packet.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port,
+	return g.flood(t, func() build.TCP {
+		return build.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port,
 			Seq: rand.Uint32(), Flags: packet.FlagSYN, Window: 64240}
 	})
 }
 
 // flood begins to send segments to g from random addresses, of both families in turn.
-func (g *pairLab) flood(t *testing.T, segment func() packet.TCP) *nstest.Frames {
+func (g *pairLab) flood(t *testing.T, segment func() build.TCP) *nstest.Frames {
 	t.Helper()
 	f, err := nstest.OpenFrames(g.client, "eth0")
 	if err != nil {
@@ -43,7 +44,7 @@ func (g *pairLab) flood(t *testing.T, segment func() packet.TCP) *nstest.Frames 
 		t.Fatal(err)
 	}
 	f.Flood(func(n int) []byte {
-		var ip packet.Layer = packet.IPv4{Src: netip.AddrFrom4([4]byte{11, byte(rand.IntN(256)),
+		var ip build.Layer = build.IPv4{Src: netip.AddrFrom4([4]byte{11, byte(rand.IntN(256)),
 			byte(rand.IntN(256)), byte(1 + rand.IntN(250))}),
 			Dst: netip.MustParseAddr("10.0.0.1")}
 		kind := []byte{0x08, 0}
@@ -52,10 +53,10 @@ func (g *pairLab) flood(t *testing.T, segment func() packet.TCP) *nstest.Frames 
 			for i := 2; i < 16; i++ {
 				src[i] = byte(rand.IntN(256))
 			}
-			ip = packet.IPv6{Src: netip.AddrFrom16(src), Dst: netip.MustParseAddr("fd00::1")}
+			ip = build.IPv6{Src: netip.AddrFrom16(src), Dst: netip.MustParseAddr("fd00::1")}
 			kind = []byte{0x86, 0xdd}
 		}
-		b, err := packet.Build(ip, segment())
+		b, err := build.Packet(ip, segment())
 		if err != nil {
 			t.Error(err)
 		}
@@ -279,8 +280,8 @@ func (g *pairLab) outsiders(t *testing.T) {
 	}
 	// Acknowledgements of forged cookies open nothing.
 	before := g.stats(t)
-	acks := g.flood(t, func() packet.TCP {
-		return packet.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: 8080,
+	acks := g.flood(t, func() build.TCP {
+		return build.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: 8080,
 			Seq: rand.Uint32(), Ack: rand.Uint32(), Flags: packet.FlagACK, Window: 1000}
 	})
 	time.Sleep(200 * time.Millisecond)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // inject sends frames from a node's eth0 as they are.
@@ -50,8 +50,8 @@ func asks(mac [6]byte, from netip.Addr) []byte {
 func solicits(t *testing.T, mac [6]byte, from netip.Addr) []byte {
 	t.Helper()
 	body := append(append(gateways[1].AsSlice(), 1, 1), mac[:]...)
-	b, err := packet.Build(packet.IPv6{Src: from, Dst: gateways[1], HopLimit: 255},
-		packet.ICMPv6{Type: 135}, packet.Data(body))
+	b, err := build.Packet(build.IPv6{Src: from, Dst: gateways[1], HopLimit: 255},
+		build.ICMPv6{Type: 135}, build.Data(body))
 	if err != nil {
 		t.Fatal(err)
 	}

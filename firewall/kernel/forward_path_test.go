@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // BenchmarkPassage measures what the programs take for one packet of an established TCP connection
@@ -40,10 +41,10 @@ func BenchmarkPassage(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			v.t = b
 			port := uint16(5000 + i)
-			syn := packet.TCP{SrcPort: port, DstPort: 7, Flags: packet.FlagSYN, Window: 1000}
-			synAck := packet.TCP{SrcPort: 7, DstPort: port, Seq: 9, Ack: 1,
+			syn := build.TCP{SrcPort: port, DstPort: 7, Flags: packet.FlagSYN, Window: 1000}
+			synAck := build.TCP{SrcPort: 7, DstPort: port, Seq: 9, Ack: 1,
 				Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}
-			ack := packet.TCP{SrcPort: port, DstPort: 7, Seq: 1, Ack: 10, Flags: packet.FlagACK,
+			ack := build.TCP{SrcPort: port, DstPort: 7, Seq: 1, Ack: 10, Flags: packet.FlagACK,
 				Window: 1000}
 			v.pass(c.there, c.from, c.to, syn, 1)
 			v.pass(c.back, c.to, c.from, synAck, 1)
@@ -75,15 +76,15 @@ type crossing struct {
 
 // pass has a segment come in a number of times and returns how long that took. Its hop limit, which
 // goes down every time, is 255 at first.
-func (v *cluster) pass(at crossing, from, to netip.Addr, segment packet.TCP,
+func (v *cluster) pass(at crossing, from, to netip.Addr, segment build.TCP,
 	times uint32) (took time.Duration) {
 	v.t.Helper()
-	var header packet.Layer = packet.IPv4{Src: from, Dst: to, TTL: 255}
+	var header build.Layer = build.IPv4{Src: from, Dst: to, TTL: 255}
 	etherType := uint16(0x0800)
 	if from.Is6() {
-		header, etherType = packet.IPv6{Src: from, Dst: to, HopLimit: 255}, 0x86dd
+		header, etherType = build.IPv6{Src: from, Dst: to, HopLimit: 255}, 0x86dd
 	}
-	ip, err := packet.Build(header, segment)
+	ip, err := build.Packet(header, segment)
 	v.must(err)
 	frame := append(append([]byte(nil), at.mac[:]...), 2, 0, 0, 0, 0, 9)
 	frame = append(binary.BigEndian.AppendUint16(frame, etherType), ip...)

@@ -17,6 +17,7 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // TestFramings: how packets come to the hooks follows from the type of the interface, and a type
@@ -135,8 +136,8 @@ func TestTypesOfInterfaces(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer s.Close()
-				b, err := packet.Build(packet.IPv4{Src: far, Dst: own},
-					packet.UDP{SrcPort: 1000, DstPort: port}, packet.Data("in"))
+				b, err := build.Packet(build.IPv4{Src: far, Dst: own},
+					build.UDP{SrcPort: 1000, DstPort: port}, build.Data("in"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -214,12 +215,12 @@ func TestInfinibandFrames(t *testing.T) {
 	}
 	build := func(from, to string, sp, dp uint16) []byte {
 		src, dst := netip.MustParseAddr(from), netip.MustParseAddr(to)
-		var header packet.Layer = packet.IPv4{Src: src, Dst: dst}
+		var header build.Layer = build.IPv4{Src: src, Dst: dst}
 		if src.Is6() {
-			header = packet.IPv6{Src: src, Dst: dst}
+			header = build.IPv6{Src: src, Dst: dst}
 		}
-		b, err := packet.Build(header, packet.UDP{SrcPort: sp, DstPort: dp},
-			packet.Data("question"))
+		b, err := build.Packet(header, build.UDP{SrcPort: sp, DstPort: dp},
+			build.Data("question"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 func TestDeniedOnEveryPath(t *testing.T) {
@@ -174,8 +174,8 @@ func TestMartians(t *testing.T) {
 	}
 	var frames [][]byte
 	for _, to := range []string{"::1", "::"} {
-		ip, err := packet.Build(packet.IPv6{Src: v.a.endpoint.Addrs[1],
-			Dst: netip.MustParseAddr(to), HopLimit: 64}, packet.UDP{SrcPort: 1, DstPort: 7})
+		ip, err := build.Packet(build.IPv6{Src: v.a.endpoint.Addrs[1],
+			Dst: netip.MustParseAddr(to), HopLimit: 64}, build.UDP{SrcPort: 1, DstPort: 7})
 		v.must(err)
 		frames = append(frames, slices.Concat(v.a.endpoint.HostMAC[:], v.a.endpoint.MAC[:],
 			[]byte{0x86, 0xdd}, ip))

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -28,8 +28,8 @@ func TestLongestWalk(t *testing.T) {
 	if err := errors.Join(e.SetInterfaces(ifs), e.Load(compile(t, text))); err != nil {
 		t.Fatal(err)
 	}
-	b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.0.0.2"),
-		Dst: netip.MustParseAddr("10.0.0.1")}, packet.UDP{SrcPort: 1, DstPort: 9})
+	b, err := build.Packet(build.IPv4{Src: netip.MustParseAddr("10.0.0.2"),
+		Dst: netip.MustParseAddr("10.0.0.1")}, build.UDP{SrcPort: 1, DstPort: 9})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -59,8 +59,8 @@ func TestManyRules(t *testing.T) {
 	late := 0
 	for i := range 4000 {
 		from := netip.AddrFrom4([4]byte{10, 0, byte(g.IntN(60)), byte(g.IntN(4))})
-		b, err := packet.Build(packet.IPv4{Src: from, Dst: netip.MustParseAddr("10.9.0.1")},
-			packet.UDP{SrcPort: uint16(g.IntN(4)), DstPort: uint16(1000 + g.IntN(60))})
+		b, err := build.Packet(build.IPv4{Src: from, Dst: netip.MustParseAddr("10.9.0.1")},
+			build.UDP{SrcPort: uint16(g.IntN(4)), DstPort: uint16(1000 + g.IntN(60))})
 		if err != nil {
 			t.Fatal(err)
 		}

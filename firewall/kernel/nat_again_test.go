@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // TestPublishedSYNAgain: no translation may be made for a SYN to a published port, and it is
@@ -12,7 +13,7 @@ import (
 func TestPublishedSYNAgain(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
-	syn := packet.TCP{Seq: 100, Flags: packet.FlagSYN, Window: 1000}
+	syn := build.TCP{Seq: 100, Flags: packet.FlagSYN, Window: 1000}
 	var most uint32
 	f.setConfig(func(c *weirConfig) { most, c.MaxNats = c.MaxNats, 0 })
 	if code, _, _ := f.send(end(outsideAddr, 4000), end(hostAddr, 8080), syn); code != wasShot {

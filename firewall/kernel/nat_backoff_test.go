@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // perCPU returns what each CPU knows of itself.
@@ -31,7 +32,7 @@ func (f *frames) editCPUs(edit func(*weirCpu)) {
 func (f *frames) syn(fromPort, toPort int) int32 {
 	f.t.Helper()
 	code, _, _ := f.send(end(podA, fromPort), end(outsideAddr, toPort),
-		packet.TCP{Seq: 99, Flags: packet.FlagSYN, Window: 1000})
+		build.TCP{Seq: 99, Flags: packet.FlagSYN, Window: 1000})
 	return code
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // setConfig changes the programs' settings.
@@ -36,10 +37,10 @@ func TestHostKeepsCapacity(t *testing.T) {
 	})
 	for i := range 2000 {
 		client := end(outsideAddr, 10000+i)
-		if code, _, _ := f.send(client, end(hostAddr, 8080), packet.UDP{}); code != redirected {
+		if code, _, _ := f.send(client, end(hostAddr, 8080), build.UDP{}); code != redirected {
 			t.Fatalf("question %d through the port: %d", i, code)
 		}
-		if code, src, _ := f.send(end(podA, 80), client, packet.UDP{}); code != redirected ||
+		if code, src, _ := f.send(end(podA, 80), client, build.UDP{}); code != redirected ||
 			src != end(hostAddr, 8080) {
 			t.Fatalf("answer %d: %d from %s", i, code, src)
 		}
@@ -64,7 +65,7 @@ func TestMissingHalfOfATranslation(t *testing.T) {
 	f.publish(8080, 80)
 	for _, half := range []uint32{0, metaWire} {
 		client := end(outsideAddr, 4000)
-		f.send(client, end(hostAddr, 8080), packet.UDP{})
+		f.send(client, end(hostAddr, 8080), build.UDP{})
 		states, err := f.engine.objects.States.Memory()
 		f.must(err)
 		tags, err := f.engine.objects.Tags.Memory()
@@ -100,7 +101,7 @@ func TestMissingHalfOfATranslation(t *testing.T) {
 		}
 		for i := range 15 {
 			if code, _, to := f.send(client, end(hostAddr, 8080),
-				packet.UDP{}); code != redirected ||
+				build.UDP{}); code != redirected ||
 				to != end(podA, 80) {
 				t.Errorf("half %x, datagram %d: %d to %s", half, i, code, to)
 			}
@@ -126,7 +127,7 @@ func TestPortsRevealNothingOfTheTable(t *testing.T) {
 				}
 			})
 		}
-		_, src, _ := f.send(end(podA, 1000), end(outsideAddr, 9), packet.UDP{})
+		_, src, _ := f.send(end(podA, 1000), end(outsideAddr, 9), build.UDP{})
 		return src.Port()
 	}
 	const table, nat = 0, 12 // SEED_TABLE, SEED_NAT
@@ -153,7 +154,7 @@ func TestPortsOfTheHost(t *testing.T) {
 	}))
 	for i := range 20 {
 		code, src, _ := f.send(end(podA, 3000+i), end(outsideAddr, 9),
-			packet.TCP{Seq: uint32(i), Flags: packet.FlagSYN, Window: 1000})
+			build.TCP{Seq: uint32(i), Flags: packet.FlagSYN, Window: 1000})
 		if code != redirected || src.Port() != 3002 && src.Port() != 3003 {
 			t.Errorf("connection %d: %d from %s", i, code, src)
 		}
@@ -178,8 +179,8 @@ func TestCookiesRevealNothingOfTheTable(t *testing.T) {
 		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
 	}
 	src := netip.MustParseAddr("12.0.0.1")
-	syn, err := packet.Build(packet.IPv4{Src: src, Dst: netip.MustParseAddr("10.0.0.1")},
-		packet.TCP{SrcPort: 5000, DstPort: 8080, Seq: 7, Flags: packet.FlagSYN, Window: 64240,
+	syn, err := build.Packet(build.IPv4{Src: src, Dst: netip.MustParseAddr("10.0.0.1")},
+		build.TCP{SrcPort: 5000, DstPort: 8080, Seq: 7, Flags: packet.FlagSYN, Window: 64240,
 			Options: []byte{8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1}})
 	if err != nil {
 		t.Fatal(err)

@@ -9,27 +9,28 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // piece is a fragment of a datagram with identification 77, and where it comes in.
 type piece struct {
 	at       crossing
 	src, dst netip.Addr
-	layer    packet.Layer // of a first fragment
-	proto    uint8        // of a later one
+	layer    build.Layer // of a first fragment
+	proto    uint8       // of a later one
 	id       uint16
 }
 
 // put has a fragment come in, and returns what became of it and between whom it then goes.
 func (f *frames) put(c piece) (code int32, src, dst netip.Addr) {
 	f.t.Helper()
-	ip := packet.IPv4{Src: c.src, Dst: c.dst, TTL: 64, ID: c.id, Flags: packet.FragMF}
-	layers := []packet.Layer{ip, c.layer, packet.Data(make([]byte, 24))}
+	ip := build.IPv4{Src: c.src, Dst: c.dst, TTL: 64, ID: c.id, Flags: packet.FragMF}
+	layers := []build.Layer{ip, c.layer, build.Data(make([]byte, 24))}
 	if c.layer == nil {
 		ip.Flags, ip.FragOff, ip.Proto = 0, 32, c.proto
-		layers = []packet.Layer{ip, packet.Data(make([]byte, 24))}
+		layers = []build.Layer{ip, build.Data(make([]byte, 24))}
 	}
-	b, err := packet.Build(layers...)
+	b, err := build.Packet(layers...)
 	f.must(err)
 	frame := slices.Concat(c.at.mac[:], []byte{2, 0, 0, 0, 0, 9, 8, 0}, b)
 	context := make([]byte, 192) // struct __sk_buff
@@ -55,8 +56,8 @@ func TestFragmentsOfOtherHosts(t *testing.T) {
 	a, b := f.podLinks[podA], f.podLinks[podB]
 	other := crossing{index: loopback}
 	outsider := netip.MustParseAddr("192.0.2.9")
-	udp := packet.UDP{SrcPort: 4000, DstPort: 53, Len: 56}
-	in := packet.UDP{SrcPort: 4000, DstPort: 8080, Len: 56}
+	udp := build.UDP{SrcPort: 4000, DstPort: 53, Len: 56}
+	in := build.UDP{SrcPort: 4000, DstPort: 8080, Len: 56}
 	const id, tcp, datagram = 77, packet.ProtoTCP, packet.ProtoUDP
 
 	// Out, behind the host's address.

@@ -6,6 +6,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // TestSamePortReachesThePod: a client of a published port calls the pod itself from the same port,
@@ -16,22 +17,22 @@ func TestSamePortReachesThePod(t *testing.T) {
 	client := end(outsideAddr, 4000)
 	f.shake(client, end(hostAddr, 8080))
 	f.send(client, end(hostAddr, 8080),
-		packet.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagRST | packet.FlagACK})
+		build.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagRST | packet.FlagACK})
 	if x := f.only(); x.phase() != flow.PhaseReset {
 		t.Fatalf("%s", x.phase())
 	}
-	f.send(client, end(podA, 80), packet.TCP{Seq: 7000, Flags: packet.FlagSYN, Window: 1000})
+	f.send(client, end(podA, 80), build.TCP{Seq: 7000, Flags: packet.FlagSYN, Window: 1000})
 	code, src, _ := f.send(end(podA, 80), client,
-		packet.TCP{Seq: 1, Ack: 7001, Flags: packet.FlagSYN | packet.FlagACK, Window: 1000})
+		build.TCP{Seq: 1, Ack: 7001, Flags: packet.FlagSYN | packet.FlagACK, Window: 1000})
 	if code != redirected || src != end(podA, 80) {
 		t.Errorf("the pod's answer: %d, from %s", code, src)
 	}
 	// The connection to the pod itself is live: a forged packet to the port does not turn its
 	// answers.
 	f.send(client, end(podA, 80),
-		packet.TCP{Seq: 7001, Ack: 2, Flags: packet.FlagACK, Window: 1000})
+		build.TCP{Seq: 7001, Ack: 2, Flags: packet.FlagACK, Window: 1000})
 	if code, _, _ := f.send(client, end(hostAddr, 8080),
-		packet.TCP{Seq: 8000, Flags: packet.FlagSYN, Window: 1000}); code != wasShot {
+		build.TCP{Seq: 8000, Flags: packet.FlagSYN, Window: 1000}); code != wasShot {
 		t.Errorf("a SYN to the port, with the ports of a live connection to the pod: %d", code)
 	}
 	if all := f.pairs(); len(all) != 0 {
@@ -47,36 +48,36 @@ func TestPortsForManyQueries(t *testing.T) {
 	kept, _ := f.shake(end(podA, 4000), end(outsideAddr, 53))
 	for i := range 3000 {
 		from, to := end(podA, 10000+i), end(outsideAddr, 53)
-		code, src, dst := f.send(from, to, packet.UDP{})
+		code, src, dst := f.send(from, to, build.UDP{})
 		if code != redirected || src.Addr() != hostAddr || src.Port() < 2000 || src.Port() > 2099 {
 			t.Fatalf("question %d: %d from %s", i, code, src)
 		}
-		if code, _, to := f.send(dst, src, packet.UDP{}); code != redirected || to != from {
+		if code, _, to := f.send(dst, src, build.UDP{}); code != redirected || to != from {
 			t.Fatalf("answer %d: %d to %s", i, code, to)
 		}
 	}
 	if code, _, to := f.send(end(outsideAddr, 53), kept,
-		packet.TCP{Seq: 1000, Ack: 100, Flags: packet.FlagACK, Window: 1000}); code != redirected ||
+		build.TCP{Seq: 1000, Ack: 100, Flags: packet.FlagACK, Window: 1000}); code != redirected ||
 		to != end(podA, 4000) {
 		t.Errorf("the connection that was there before: %d to %s", code, to)
 	}
 	// Connections have the same ports, and no more.
 	for i := range 100 {
 		f.send(end(podA, 20000+i), end(outsideAddr, 80),
-			packet.TCP{Flags: packet.FlagSYN, Window: 1000})
+			build.TCP{Flags: packet.FlagSYN, Window: 1000})
 	}
 	f.must(f.engine.endWhere(func(*entry) bool { return true }))
 	made := 0
 	for i := range 200 {
 		from := end(podA, 20000+i)
 		code, src, dst := f.send(from, end(outsideAddr, 80),
-			packet.TCP{Seq: 99, Flags: packet.FlagSYN, Window: 1000})
+			build.TCP{Seq: 99, Flags: packet.FlagSYN, Window: 1000})
 		if code != redirected {
 			break
 		}
-		f.send(dst, src, packet.TCP{Seq: 999, Ack: 100, Flags: packet.FlagSYN | packet.FlagACK,
+		f.send(dst, src, build.TCP{Seq: 999, Ack: 100, Flags: packet.FlagSYN | packet.FlagACK,
 			Window: 1000})
-		f.send(from, dst, packet.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagACK, Window: 1000})
+		f.send(from, dst, build.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagACK, Window: 1000})
 		made++
 	}
 	established := 0
@@ -89,7 +90,7 @@ func TestPortsForManyQueries(t *testing.T) {
 		t.Errorf("%d connections were made by 100 ports, %d are there", made, established)
 	}
 	if code, _, _ := f.send(end(podB, 1), end(outsideAddr, 81),
-		packet.TCP{Flags: packet.FlagSYN, Window: 1000}); code != redirected {
+		build.TCP{Flags: packet.FlagSYN, Window: 1000}); code != redirected {
 		t.Errorf("towards another end the same ports are free: %d", code)
 	}
 	if d := f.decisions(t); d[firewall.ReasonNATPorts] == 0 {
@@ -123,7 +124,7 @@ func TestCapsOnTranslations(t *testing.T) {
 	most := 0
 	for i := range 1000 {
 		if code, _, _ := f.send(end(podA, 10000+i), end(outsideAddr, 1+i%50),
-			packet.UDP{}); code != redirected {
+			build.UDP{}); code != redirected {
 			t.Fatalf("question %d: %d", i, code)
 		}
 		if i%100 == 0 {
@@ -135,11 +136,11 @@ func TestCapsOnTranslations(t *testing.T) {
 	}
 	for i := range 1000 {
 		if code, _, _ := f.send(end(outsideAddr, 10000+i), end(hostAddr, 8080),
-			packet.UDP{}); code != redirected {
+			build.UDP{}); code != redirected {
 			t.Fatalf("question %d through the port: %d", i, code)
 		}
 		if code, _, _ := f.send(end(podB, 10000+i), end(outsideAddr, 53),
-			packet.UDP{}); code != redirected {
+			build.UDP{}); code != redirected {
 			t.Fatalf("question %d of the other: %d", i, code)
 		}
 	}
@@ -147,7 +148,7 @@ func TestCapsOnTranslations(t *testing.T) {
 		t.Errorf("%d translations, not 300", n)
 	}
 	if code, _, to := f.send(end(outsideAddr, 53), kept,
-		packet.TCP{Seq: 1000, Ack: 100, Flags: packet.FlagACK, Window: 1000}); code != redirected ||
+		build.TCP{Seq: 1000, Ack: 100, Flags: packet.FlagACK, Window: 1000}); code != redirected ||
 		to != end(podB, 4000) {
 		t.Errorf("the connection that was there before: %d to %s", code, to)
 	}

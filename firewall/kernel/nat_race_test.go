@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // TestPortsForTwoCPUs: all ports towards one end are in use, and several CPUs need one at the same
@@ -39,7 +39,7 @@ func (f *frames) race(question func(n int) (from, to netip.AddrPort)) {
 		wg.Go(func() {
 			for i := range each {
 				from, to := question(2*i + k)
-				f.send(from, to, packet.UDP{})
+				f.send(from, to, build.UDP{})
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -253,20 +254,20 @@ func (m *natMatch) segment() step {
 			0}, step{packet.FlagFIN | packet.FlagACK, 5 << 28, 77})
 }
 
-func (m *natMatch) layer(proto uint8, s step) packet.Layer {
+func (m *natMatch) layer(proto uint8, s step) build.Layer {
 	if proto == packet.ProtoUDP {
-		return packet.UDP{}
+		return build.UDP{}
 	}
-	return packet.TCP{Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 1000}
+	return build.TCP{Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 1000}
 }
 
 func (m *natMatch) build(e enginetest.Ends, s step) []byte {
-	var l packet.Layer = packet.UDP{SrcPort: e.From.Port(), DstPort: e.To.Port()}
+	var l build.Layer = build.UDP{SrcPort: e.From.Port(), DstPort: e.To.Port()}
 	if e.Proto == packet.ProtoTCP {
-		l = packet.TCP{SrcPort: e.From.Port(), DstPort: e.To.Port(), Seq: s.seq, Ack: s.ack,
+		l = build.TCP{SrcPort: e.From.Port(), DstPort: e.To.Port(), Seq: s.seq, Ack: s.ack,
 			Flags: s.flags, Window: 1000}
 	}
-	b, err := packet.Build(packet.IPv4{Src: e.From.Addr(), Dst: e.To.Addr(), TTL: 64}, l)
+	b, err := build.Packet(build.IPv4{Src: e.From.Addr(), Dst: e.To.Addr(), TTL: 64}, l)
 	m.must(err)
 	return b
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // Translations by single frames, which are put into the programs where they would come in.
@@ -56,7 +57,7 @@ func framesOf(v *cluster) *frames {
 
 // send injects a packet: at a pod's host end if it comes from a pod, else at the NIC. It returns
 // what became of it and between whom it then goes.
-func (f *frames) send(from, to netip.AddrPort, l packet.Layer) (code int32, src,
+func (f *frames) send(from, to netip.AddrPort, l build.Layer) (code int32, src,
 	dst netip.AddrPort) {
 	f.t.Helper()
 	at, ok := f.podLinks[from.Addr()]
@@ -64,14 +65,14 @@ func (f *frames) send(from, to netip.AddrPort, l packet.Layer) (code int32, src,
 		at = f.nic
 	}
 	switch s := l.(type) {
-	case packet.TCP:
+	case build.TCP:
 		s.SrcPort, s.DstPort = from.Port(), to.Port()
 		l = s
-	case packet.UDP:
+	case build.UDP:
 		s.SrcPort, s.DstPort = from.Port(), to.Port()
 		l = s
 	}
-	ip, err := packet.Build(packet.IPv4{Src: from.Addr(), Dst: to.Addr(), TTL: 64}, l)
+	ip, err := build.Packet(build.IPv4{Src: from.Addr(), Dst: to.Addr(), TTL: 64}, l)
 	f.must(err)
 	frame := append(append([]byte(nil), at.mac[:]...), 2, 0, 0, 0, 0, 9, 8, 0)
 	frame = append(frame, ip...)
@@ -158,17 +159,17 @@ const natRules = "add 1 check-state\nadd 2 deny tcp from any to any 666\n" +
 // shake makes a connection: it returns the client's end on the wire at the server.
 func (f *frames) shake(from, to netip.AddrPort) (wire netip.AddrPort, server netip.AddrPort) {
 	f.t.Helper()
-	code, src, dst := f.send(from, to, packet.TCP{Seq: 99, Flags: packet.FlagSYN, Window: 1000})
+	code, src, dst := f.send(from, to, build.TCP{Seq: 99, Flags: packet.FlagSYN, Window: 1000})
 	if code != redirected {
 		f.t.Fatalf("SYN %s>%s: %d", from, to, code)
 	}
 	if code, _, _ := f.send(dst, src,
-		packet.TCP{Seq: 999, Ack: 100, Flags: packet.FlagSYN | packet.FlagACK,
+		build.TCP{Seq: 999, Ack: 100, Flags: packet.FlagSYN | packet.FlagACK,
 			Window: 1000}); code != redirected {
 		f.t.Fatalf("SYN and ACK %s>%s: %d", dst, src, code)
 	}
 	if code, _, _ := f.send(from, to,
-		packet.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagACK, Window: 1000}); code != redirected {
+		build.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagACK, Window: 1000}); code != redirected {
 		f.t.Fatalf("ACK %s>%s: %d", from, to, code)
 	}
 	return src, dst
@@ -203,7 +204,7 @@ func TestRefusedPacketsMoveNoTranslation(t *testing.T) {
 		}
 		f.age(t, 100*time.Second)
 		aged := f.only().sides[0].Last
-		for what, s := range map[string]packet.TCP{
+		for what, s := range map[string]build.TCP{
 			"RST":  {Seq: 12345 << 16, Flags: packet.FlagRST},
 			"FIN":  {Seq: 12345 << 16, Ack: 77, Flags: packet.FlagFIN | packet.FlagACK},
 			"data": {Seq: 12345 << 16, Ack: 1, Flags: packet.FlagACK},
@@ -226,13 +227,13 @@ func TestRefusedPacketsMoveNoTranslation(t *testing.T) {
 		f.must(f.engine.endWhere(func(*entry) bool { return true }))
 	}
 	// What the rules refuse on its way in, or on its way out, makes none.
-	f.send(end(podA, 4000), end(outsideAddr, 666), packet.UDP{})
+	f.send(end(podA, 4000), end(outsideAddr, 666), build.UDP{})
 	f.publish(8080, 666)
-	f.send(end(outsideAddr, 4000), end(hostAddr, 8080), packet.UDP{})
+	f.send(end(outsideAddr, 4000), end(hostAddr, 8080), build.UDP{})
 	f.must(f.engine.Load(compile(t,
 		"add 2 deny ip from any to any out\nadd allow ip from any to any\n")))
-	f.send(end(podA, 4000), end(outsideAddr, 7), packet.UDP{})
-	f.send(end(outsideAddr, 4000), end(hostAddr, 8080), packet.UDP{})
+	f.send(end(podA, 4000), end(outsideAddr, 7), build.UDP{})
+	f.send(end(outsideAddr, 4000), end(hostAddr, 8080), build.UDP{})
 	if all := f.pairs(); len(all) != 0 {
 		t.Errorf("refused packets made %v", all)
 	}
@@ -273,16 +274,16 @@ func TestTranslationsLiveAsLongAsTheirState(t *testing.T) {
 	if shown != 1 {
 		t.Errorf("shown %d times", shown)
 	}
-	f.send(from, to, packet.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagFIN | packet.FlagACK,
+	f.send(from, to, build.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagFIN | packet.FlagACK,
 		Window: 1000})
 	agree("half closed", flow.PhaseEstablished)
-	f.send(server, wire, packet.TCP{Seq: 1000, Ack: 101, Flags: packet.FlagFIN | packet.FlagACK,
+	f.send(server, wire, build.TCP{Seq: 1000, Ack: 101, Flags: packet.FlagFIN | packet.FlagACK,
 		Window: 1000})
 	agree("both closed", flow.PhaseClosing)
-	f.send(from, to, packet.TCP{Seq: 101, Ack: 1001, Flags: packet.FlagACK, Window: 1000})
+	f.send(from, to, build.TCP{Seq: 101, Ack: 1001, Flags: packet.FlagACK, Window: 1000})
 	agree("acknowledged", flow.PhaseClosed)
 	if code, src, _ := f.send(from, to,
-		packet.TCP{Seq: 5000, Flags: packet.FlagSYN, Window: 1000}); code != redirected ||
+		build.TCP{Seq: 5000, Flags: packet.FlagSYN, Window: 1000}); code != redirected ||
 		src != wire {
 		t.Errorf("the next SYN: %d from %s, not %s", code, src, wire)
 	}
@@ -291,8 +292,8 @@ func TestTranslationsLiveAsLongAsTheirState(t *testing.T) {
 	eventually(t, "the translation ends with its state", func() bool { return len(f.pairs()) == 0 })
 	// One question through each kind, and nothing is left of it when its state has gone.
 	f.publish(8080, 80)
-	f.send(from, to, packet.UDP{})
-	f.send(end(outsideAddr, 5), end(hostAddr, 8080), packet.UDP{})
+	f.send(from, to, build.UDP{})
+	f.send(end(outsideAddr, 5), end(hostAddr, 8080), build.UDP{})
 	if n := len(f.pairs()); n != 2 {
 		t.Fatalf("%d translations", n)
 	}
@@ -323,10 +324,10 @@ func TestStatelessTranslations(t *testing.T) {
 			t.Errorf("shown as %+v", s)
 		}
 	}
-	f.send(server, wire, packet.TCP{Seq: 7 << 20, Flags: packet.FlagRST})
+	f.send(server, wire, build.TCP{Seq: 7 << 20, Flags: packet.FlagRST})
 	is("a blind RST", flow.PhaseEstablished)
-	f.send(server, wire, packet.TCP{Seq: 1000, Ack: 100, Flags: packet.FlagRST | packet.FlagACK})
+	f.send(server, wire, build.TCP{Seq: 1000, Ack: 100, Flags: packet.FlagRST | packet.FlagACK})
 	is("an RST", flow.PhaseReset)
-	f.send(from, to, packet.TCP{Seq: 5 << 20, Flags: packet.FlagSYN, Window: 1000})
+	f.send(from, to, build.TCP{Seq: 5 << 20, Flags: packet.FlagSYN, Window: 1000})
 	is("a SYN", flow.PhaseOpening)
 }

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // advertises is a neighbour advertisement with a text behind it, in a frame.
 func advertises(t *testing.T, to, by net.HardwareAddr, src, dst netip.Addr, text string) []byte {
 	t.Helper()
-	ip, err := packet.Build(packet.IPv6{Src: src, Dst: dst, HopLimit: 255},
-		packet.ICMPv6{Type: 136}, packet.Data(append(src.AsSlice(), text...)))
+	ip, err := build.Packet(build.IPv6{Src: src, Dst: dst, HopLimit: 255},
+		build.ICMPv6{Type: 136}, build.Data(append(src.AsSlice(), text...)))
 	if err != nil {
 		t.Fatal(err)
 	}

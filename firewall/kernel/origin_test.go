@@ -11,18 +11,19 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // frameTo is a UDP datagram to port 9 in an Ethernet frame.
 func frameTo(t testing.TB, mac net.HardwareAddr, from, to netip.Addr, text string) []byte {
 	t.Helper()
-	var header packet.Layer = packet.IPv4{Src: from, Dst: to, TTL: 64}
+	var header build.Layer = build.IPv4{Src: from, Dst: to, TTL: 64}
 	etherType := []byte{8, 0}
 	if from.Is6() {
-		header, etherType = packet.IPv6{Src: from, Dst: to, HopLimit: 64}, []byte{0x86, 0xdd}
+		header, etherType = build.IPv6{Src: from, Dst: to, HopLimit: 64}, []byte{0x86, 0xdd}
 	}
-	ip, err := packet.Build(header, packet.UDP{SrcPort: 9999, DstPort: 9},
-		packet.Data([]byte(text)))
+	ip, err := build.Packet(header, build.UDP{SrcPort: 9999, DstPort: 9},
+		build.Data([]byte(text)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // TestPortAfterResize: a flow that began after the states were copied to an engine with tables of
@@ -13,7 +13,7 @@ func TestPortAfterResize(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 2999)
 	from, to := end(podA, 40000), end(outsideAddr, 53)
-	code, before, _ := f.send(from, to, packet.UDP{})
+	code, before, _ := f.send(from, to, build.UDP{})
 	if code != redirected || before.Addr() != hostAddr {
 		t.Fatalf("%d from %s", code, before)
 	}
@@ -32,7 +32,7 @@ func TestPortAfterResize(t *testing.T) {
 		f.must(f.host.Do(func() error { return f.engine.SetEndpoint(r.endpoint) }))
 	}
 	f.must(f.host.Do(func() error { _, err := f.engine.Attach(f.ifs[1].Index); return err }))
-	code, after, _ := f.send(from, to, packet.UDP{})
+	code, after, _ := f.send(from, to, build.UDP{})
 	if code != redirected || after != before {
 		t.Errorf("%d from %s, before it was %s", code, after, before)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // prober sends keepalive probes: bare ACKs as if from the other end, one before what was
@@ -62,15 +63,15 @@ func (p *prober) probe(w *weirEvent) {
 }
 
 func (p *prober) send(from, to netip.AddrPort, link, seq, ack uint32) {
-	t := packet.TCP{SrcPort: from.Port(), DstPort: to.Port(), Seq: seq, Ack: ack,
+	t := build.TCP{SrcPort: from.Port(), DstPort: to.Port(), Seq: seq, Ack: ack,
 		Flags: packet.FlagACK}
 	if to.Addr().Is4() {
-		if b, err := packet.Build(packet.IPv4{Src: from.Addr(), Dst: to.Addr()}, t); err == nil {
+		if b, err := build.Packet(build.IPv4{Src: from.Addr(), Dst: to.Addr()}, t); err == nil {
 			unix.Sendto(p.four, b, 0, &unix.SockaddrInet4{Addr: to.Addr().As4()})
 		}
 		return
 	}
-	if b, err := packet.Build(packet.IPv6{Src: from.Addr(), Dst: to.Addr()}, t); err == nil {
+	if b, err := build.Packet(build.IPv6{Src: from.Addr(), Dst: to.Addr()}, t); err == nil {
 		unix.Sendto(p.six, b, 0, &unix.SockaddrInet6{Addr: to.Addr().As16(), ZoneId: link})
 	}
 }

@@ -24,7 +24,7 @@ import (
 const edits = "call_cpus"
 
 // build names the object file that the programs come from.
-func build() string {
+func buildID() string {
 	sum := sha256.Sum256(append([]byte(edits), _WeirBytes...))
 	return hex.EncodeToString(sum[:8])
 }
@@ -43,7 +43,7 @@ func (e *Engine) programs() map[string]**ebpf.Program {
 var ofInfiniband = []string{"weir_in_ib", "weir_out_ib"}
 
 func (e *Engine) programPath(name string) string {
-	return filepath.Join(e.dir, "prog-"+build()+"-"+name)
+	return filepath.Join(e.dir, "prog-"+buildID()+"-"+name)
 }
 
 // loader fills the objects of an engine, see loadPrograms.
@@ -161,7 +161,7 @@ func (e *Engine) pinPrograms() error {
 	if e.reused {
 		return nil
 	}
-	ours := "prog-" + build() + "-"
+	ours := "prog-" + buildID() + "-"
 	entries, err := os.ReadDir(e.dir)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // bench evaluates packets by an engine of its own, at times of its own.
@@ -45,9 +46,9 @@ func newBench(t *testing.T, rules string, change func(*firewall.Options)) *bench
 }
 
 func (b *bench) evaluate(dir firewall.Direction, from, to netip.Addr,
-	layers ...packet.Layer) firewall.Verdict {
+	layers ...build.Layer) firewall.Verdict {
 	b.t.Helper()
-	raw, err := packet.Build(append([]packet.Layer{packet.IPv4{Src: from, Dst: to}}, layers...)...)
+	raw, err := build.Packet(append([]build.Layer{build.IPv4{Src: from, Dst: to}}, layers...)...)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -74,23 +75,23 @@ func outsider(n int) netip.Addr {
 // ask sends a datagram to the host, answer one back.
 func (b *bench) ask(from netip.Addr, port uint16) firewall.Verdict {
 	b.t.Helper()
-	return b.evaluate(firewall.In, from, benchHost, packet.UDP{SrcPort: port, DstPort: 53})
+	return b.evaluate(firewall.In, from, benchHost, build.UDP{SrcPort: port, DstPort: 53})
 }
 
 func (b *bench) answer(to netip.Addr, port uint16) firewall.Verdict {
 	b.t.Helper()
-	return b.evaluate(firewall.Out, benchHost, to, packet.UDP{SrcPort: 53, DstPort: port})
+	return b.evaluate(firewall.Out, benchHost, to, build.UDP{SrcPort: 53, DstPort: port})
 }
 
 func (b *bench) segment(in bool, peer netip.Addr, port uint16, flags uint8, seq, ack uint32,
 	data int) firewall.Verdict {
 	b.t.Helper()
-	t := packet.TCP{SrcPort: port, DstPort: 80, Flags: flags, Seq: seq, Ack: ack, Window: 1000}
+	t := build.TCP{SrcPort: port, DstPort: 80, Flags: flags, Seq: seq, Ack: ack, Window: 1000}
 	if in {
-		return b.evaluate(firewall.In, peer, benchHost, t, packet.Data(make([]byte, data)))
+		return b.evaluate(firewall.In, peer, benchHost, t, build.Data(make([]byte, data)))
 	}
 	t.SrcPort, t.DstPort = 80, port
-	return b.evaluate(firewall.Out, benchHost, peer, t, packet.Data(make([]byte, data)))
+	return b.evaluate(firewall.Out, benchHost, peer, t, build.Data(make([]byte, data)))
 }
 
 // connect opens a connection to port 80 of the host.
@@ -175,7 +176,7 @@ func TestSpoofedQueriesAreEvicted(t *testing.T) {
 			t.Errorf("connection %d does not come in", i)
 		}
 		if v := b.evaluate(firewall.Out, benchHost, outsider(1<<21+i),
-			packet.TCP{SrcPort: 3000, DstPort: 443, Flags: packet.FlagSYN}); !v.Pass {
+			build.TCP{SrcPort: 3000, DstPort: 443, Flags: packet.FlagSYN}); !v.Pass {
 			t.Errorf("connection %d does not go out: %+v", i, v)
 		}
 		if !b.works(outsider(1<<20+i), 1000) {
@@ -219,8 +220,8 @@ func TestSpoofedINITs(t *testing.T) {
 			binary.BigEndian.PutUint16(body[2:], 5000)
 			from, to = to, from
 		}
-		raw, err := packet.Build(packet.IPv4{Src: from, Dst: to, Proto: packet.ProtoSCTP},
-			packet.Data(body))
+		raw, err := build.Packet(build.IPv4{Src: from, Dst: to, Proto: packet.ProtoSCTP},
+			build.Data(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +280,7 @@ func TestForgedSourceLocksNoClientOut(t *testing.T) {
 	}
 	for i := range 45 {
 		v := b.evaluate(firewall.Out, benchHost, outsider(i),
-			packet.TCP{SrcPort: 3000, DstPort: 443, Flags: packet.FlagSYN})
+			build.TCP{SrcPort: 3000, DstPort: 443, Flags: packet.FlagSYN})
 		if !v.Pass {
 			t.Errorf("the host's own connection %d: %+v", i, v)
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // related sends ICMP errors of every kind from the outside about a datagram as it was on the wire.
@@ -19,10 +19,10 @@ func (v *cluster) related(router, to, quoted netip.Addr, quotedTo netip.AddrPort
 	v.must(err)
 	mine, err := v.outside.Netlink().LinkByName("eth0")
 	v.must(err)
-	udp := packet.UDP{SrcPort: port, DstPort: quotedTo.Port()}
+	udp := build.UDP{SrcPort: port, DstPort: quotedTo.Port()}
 	var frames [][]byte
-	add := func(layers ...packet.Layer) {
-		b, err := packet.Build(layers...)
+	add := func(layers ...build.Layer) {
+		b, err := build.Packet(layers...)
 		v.must(err)
 		kind := []byte{8, 0}
 		if to.Is6() {
@@ -31,19 +31,19 @@ func (v *cluster) related(router, to, quoted netip.Addr, quotedTo netip.AddrPort
 		frames = append(frames, slices.Concat(nic.HardwareAddr, mine.HardwareAddr, kind, b))
 	}
 	if to.Is4() {
-		quote, err := packet.Build(packet.IPv4{Src: quoted, Dst: quotedTo.Addr()}, udp,
-			packet.Data("word"))
+		quote, err := build.Packet(build.IPv4{Src: quoted, Dst: quotedTo.Addr()}, udp,
+			build.Data("word"))
 		v.must(err)
 		for _, typ := range []uint8{3, 4, 5, 11, 12} {
-			add(packet.IPv4{Src: router, Dst: to}, packet.ICMP{Type: typ, Code: 1},
-				packet.Data(quote))
+			add(build.IPv4{Src: router, Dst: to}, build.ICMP{Type: typ, Code: 1},
+				build.Data(quote))
 		}
 	} else {
-		quote, err := packet.Build(packet.IPv6{Src: quoted, Dst: quotedTo.Addr()}, udp,
-			packet.Data("word"))
+		quote, err := build.Packet(build.IPv6{Src: quoted, Dst: quotedTo.Addr()}, udp,
+			build.Data("word"))
 		v.must(err)
 		for _, typ := range []uint8{1, 2, 3, 4} {
-			add(packet.IPv6{Src: router, Dst: to}, packet.ICMPv6{Type: typ}, packet.Data(quote))
+			add(build.IPv6{Src: router, Dst: to}, build.ICMPv6{Type: typ}, build.Data(quote))
 		}
 	}
 	v.must(inject(v.outside, frames))

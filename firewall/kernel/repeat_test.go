@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // TestRepeatedSYN sends SYNs several times while cookies are on: each is answered once, and again
@@ -52,16 +53,16 @@ func repeatSYN(t *testing.T, rules string, publish bool) {
 	until(t, "cookies are on", patience, func() bool { return g.stats(t).Cookies.On })
 	stopFlood(t, f)
 	before := g.stats(t).Cookies.Sent
-	syn := func(ip packet.Layer, seq uint32) []byte {
-		b, err := packet.Build(ip, packet.TCP{SrcPort: 5000, DstPort: 8080, Seq: seq,
+	syn := func(ip build.Layer, seq uint32) []byte {
+		b, err := build.Packet(ip, build.TCP{SrcPort: 5000, DstPort: 8080, Seq: seq,
 			Flags: packet.FlagSYN, Window: 64240})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return append(frameFor(b), b...)
 	}
-	ip4 := packet.IPv4{Src: netip.MustParseAddr("12.0.0.1"), Dst: netip.MustParseAddr("10.0.0.1")}
-	ip6 := packet.IPv6{Src: netip.MustParseAddr("fd12::1"), Dst: netip.MustParseAddr("fd00::1")}
+	ip4 := build.IPv4{Src: netip.MustParseAddr("12.0.0.1"), Dst: netip.MustParseAddr("10.0.0.1")}
+	ip6 := build.IPv6{Src: netip.MustParseAddr("fd12::1"), Dst: netip.MustParseAddr("fd00::1")}
 	const answered, dropped = 7, 2       // TC_ACT_REDIRECT, TC_ACT_SHOT
 	if err := g.server.Do(func() error { // on one CPU: each knows what it has answered itself
 		var old, one unix.CPUSet

@@ -10,6 +10,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // segment is one of a connection, its numbers relative to the initial ones of both ends.
@@ -70,9 +71,9 @@ func TestPortReuseAtFullRate(t *testing.T) {
 			if s.back {
 				from, sp, dp = 1, 80, 0
 			}
-			b, err := packet.Build(packet.IPv4{Src: ends[from], Dst: ends[1-from]},
-				packet.TCP{SrcPort: sp, DstPort: dp, Flags: s.flags,
-					Window: 60000}, packet.Data(make([]byte, s.data)))
+			b, err := build.Packet(build.IPv4{Src: ends[from], Dst: ends[1-from]},
+				build.TCP{SrcPort: sp, DstPort: dp, Flags: s.flags,
+					Window: 60000}, build.Data(make([]byte, s.data)))
 			if err != nil {
 				t.Fatal(err)
 			}

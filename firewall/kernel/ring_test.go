@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // TestProbesHaveRingSpace: unread refused packets fill their half of the ring, other events most of
@@ -24,8 +25,8 @@ func TestProbesHaveRingSpace(t *testing.T) {
 		e.Load(compile(t, webRules+"add 50 allow log udp from any to any 9\n"))); err != nil {
 		t.Fatal(err)
 	}
-	build := func(from, to string, layer packet.Layer) []byte {
-		b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr(from),
+	mustBuild := func(from, to string, layer build.Layer) []byte {
+		b, err := build.Packet(build.IPv4{Src: netip.MustParseAddr(from),
 			Dst: netip.MustParseAddr(to)}, layer)
 		if err != nil {
 			t.Fatal(err)
@@ -35,10 +36,11 @@ func TestProbesHaveRingSpace(t *testing.T) {
 	const me, you = "10.0.0.1", "10.0.0.2"
 	now := time.Duration(monotonic())
 	for _, b := range [][]byte{
-		build(you, me, packet.TCP{SrcPort: 4000, DstPort: 80, Flags: packet.FlagSYN, Window: 1000}),
-		build(me, you, packet.TCP{SrcPort: 80, DstPort: 4000, Seq: 9, Ack: 1,
+		mustBuild(you, me, build.TCP{SrcPort: 4000, DstPort: 80, Flags: packet.FlagSYN,
+			Window: 1000}),
+		mustBuild(me, you, build.TCP{SrcPort: 80, DstPort: 4000, Seq: 9, Ack: 1,
 			Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}),
-		build(you, me, packet.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Ack: 10,
+		mustBuild(you, me, build.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Ack: 10,
 			Flags: packet.FlagACK, Window: 1000}),
 	} {
 		if v, err := e.Evaluate(&firewall.Input{Now: now, Hook: firewall.Hook{Recv: 1}},
@@ -51,7 +53,7 @@ func TestProbesHaveRingSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	flood := func(port uint16) {
-		b := build(you, me, packet.UDP{SrcPort: 5000, DstPort: port})
+		b := mustBuild(you, me, build.UDP{SrcPort: 5000, DstPort: port})
 		if _, _, err := e.objects.WeirIn.Benchmark(append(frameFor(b), b...), 20000,
 			nil); err != nil {
 			t.Fatal(err)
@@ -117,9 +119,9 @@ func TestEveryEventIsDeliveredOrCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	packets := func(from, to uint16, n int) {
-		b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.0.0.2"),
+		b, err := build.Packet(build.IPv4{Src: netip.MustParseAddr("10.0.0.2"),
 			Dst: netip.MustParseAddr("10.0.0.1")},
-			packet.UDP{SrcPort: from, DstPort: to})
+			build.UDP{SrcPort: from, DstPort: to})
 		if err != nil {
 			t.Fatal(err)
 		}

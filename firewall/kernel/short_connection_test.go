@@ -9,6 +9,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // shortConnection is a whole short TCP connection: opened, one request, one answer, closed by both.
@@ -29,10 +30,10 @@ func shortConnection(t testing.TB) (frames [][]byte) {
 		{1, packet.FlagACK, 6002, 1102, 0},
 	} {
 		ports := [2]uint16{0, 80}
-		b, err := packet.Build(packet.IPv4{Src: ends[s.from], Dst: ends[1-s.from]},
-			packet.TCP{SrcPort: ports[s.from], DstPort: ports[1-s.from],
+		b, err := build.Packet(build.IPv4{Src: ends[s.from], Dst: ends[1-s.from]},
+			build.TCP{SrcPort: ports[s.from], DstPort: ports[1-s.from],
 				Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 60000},
-			packet.Data(make([]byte, s.data)))
+			build.Data(make([]byte, s.data)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,9 +151,9 @@ add 50 allow tcp from any to any setup keep-state
 		evaluate(udpFrame(t, n, true)[14:])
 		evaluate(udpFrame(t, n, false)[14:]) // and sent again: proved
 	}
-	ssh := func(from, to string, s packet.TCP) firewall.Verdict {
+	ssh := func(from, to string, s build.TCP) firewall.Verdict {
 		t.Helper()
-		b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr(from),
+		b, err := build.Packet(build.IPv4{Src: netip.MustParseAddr(from),
 			Dst: netip.MustParseAddr(to)}, s)
 		if err != nil {
 			t.Fatal(err)
@@ -164,18 +165,18 @@ add 50 allow tcp from any to any setup keep-state
 		t.Errorf("a new flow in a full table: %+v", v)
 	}
 	if v := ssh("10.8.8.8", "10.0.0.1",
-		packet.TCP{SrcPort: 1, DstPort: 22, Flags: packet.FlagSYN}); v.Pass ||
+		build.TCP{SrcPort: 1, DstPort: 22, Flags: packet.FlagSYN}); v.Pass ||
 		v.Reason != firewall.ReasonStatesFull {
 		t.Errorf("a new connection in a full table: %+v", v)
 	}
 	for _, flags := range []uint8{packet.FlagSYN, packet.FlagACK, packet.FlagACK | packet.FlagPSH,
 		packet.FlagACK | packet.FlagFIN} {
 		if v := ssh("10.9.9.9", "10.0.0.1",
-			packet.TCP{SrcPort: 1, DstPort: 22, Flags: flags}); !v.Pass || v.Rule != 10 {
+			build.TCP{SrcPort: 1, DstPort: 22, Flags: flags}); !v.Pass || v.Rule != 10 {
 			t.Errorf("without a state in: %+v", v)
 		}
 		if v := ssh("10.0.0.1", "10.9.9.9",
-			packet.TCP{SrcPort: 22, DstPort: 1, Flags: flags | packet.FlagACK}); !v.Pass ||
+			build.TCP{SrcPort: 22, DstPort: 1, Flags: flags | packet.FlagACK}); !v.Pass ||
 			v.Rule != 20 {
 			t.Errorf("without a state out: %+v", v)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/nstest"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // sourcesInUse adds up the cells of the counters of sources: two for each half-open state.
@@ -53,15 +53,15 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 		if src.Is6() {
 			dst = netip.MustParseAddr("2001:db8:9::1")
 		}
-		u := packet.UDP{SrcPort: uint16(port), DstPort: 53}
+		u := build.UDP{SrcPort: uint16(port), DstPort: 53}
 		if back {
 			src, dst, u.SrcPort, u.DstPort = dst, src, u.DstPort, u.SrcPort
 		}
-		var ip packet.Layer = packet.IPv4{Src: src, Dst: dst}
+		var ip build.Layer = build.IPv4{Src: src, Dst: dst}
 		if src.Is6() {
-			ip = packet.IPv6{Src: src, Dst: dst}
+			ip = build.IPv6{Src: src, Dst: dst}
 		}
-		b, err := packet.Build(ip, u, packet.Data(make([]byte, 20)))
+		b, err := build.Packet(ip, u, build.Data(make([]byte, 20)))
 		if err != nil {
 			t.Fatal(err)
 		}

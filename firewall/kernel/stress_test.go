@@ -13,7 +13,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // udpFrame returns a frame of flow n, there or back. The client's address follows from its port, so
@@ -21,13 +21,13 @@ import (
 func udpFrame(t testing.TB, n int, back bool, options ...byte) []byte {
 	from, to := netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}),
 		netip.MustParseAddr("10.0.0.1")
-	u := packet.UDP{SrcPort: uint16(1000 + n), DstPort: 53}
+	u := build.UDP{SrcPort: uint16(1000 + n), DstPort: 53}
 	if back {
 		from, to = to, from
 		u.SrcPort, u.DstPort = u.DstPort, u.SrcPort
 	}
-	b, err := packet.Build(packet.IPv4{Src: from, Dst: to, Options: options}, u,
-		packet.Data(make([]byte, 20)))
+	b, err := build.Packet(build.IPv4{Src: from, Dst: to, Options: options}, u,
+		build.Data(make([]byte, 20)))
 	if err != nil {
 		t.Fatal(err)
 	}

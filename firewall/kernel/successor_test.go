@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // meanwhile has a program lose the processor at one point, the nth look-up in a map by a function,
@@ -74,12 +75,12 @@ func TestSuccessorOfAnEntry(t *testing.T) {
 	const text = "some text of the minimal length" // of a packet that is as long as a TCP header
 	const n = uint32(len(text))
 	ends := [2]netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}
-	build := func(back bool, options []byte, l packet.Layer) []byte {
-		ip := packet.IPv4{Src: ends[0], Dst: ends[1], Options: options}
+	mustBuild := func(back bool, options []byte, l build.Layer) []byte {
+		ip := build.IPv4{Src: ends[0], Dst: ends[1], Options: options}
 		if back {
 			ip.Src, ip.Dst = ends[1], ends[0]
 		}
-		b, err := packet.Build(ip, l, packet.Data(text))
+		b, err := build.Packet(ip, l, build.Data(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,10 +88,10 @@ func TestSuccessorOfAnEntry(t *testing.T) {
 	}
 	none := []byte{1, 1, 1, 1} // no operation
 	udp := func(back bool, options []byte) []byte {
-		return build(back, options, packet.UDP{SrcPort: 7, DstPort: 7})
+		return mustBuild(back, options, build.UDP{SrcPort: 7, DstPort: 7})
 	}
 	tcp := func(back bool, options []byte, flags uint8, seq, ack uint32) []byte {
-		return build(back, options, packet.TCP{SrcPort: 7, DstPort: 7, Flags: flags, Seq: seq,
+		return mustBuild(back, options, build.TCP{SrcPort: 7, DstPort: 7, Flags: flags, Seq: seq,
 			Ack: ack, Window: 1000})
 	}
 	const syn, ack = packet.FlagSYN, packet.FlagACK

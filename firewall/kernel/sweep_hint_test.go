@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // hintedSets counts the sets that the sweep skips at a time.
@@ -50,12 +51,12 @@ func TestSweepHints(t *testing.T) {
 	}
 	sendWord := func(back bool, flags uint8, seq, ack uint32) {
 		t.Helper()
-		ip, tcp := a.ip, packet.TCP{SrcPort: 4000, DstPort: 80, Flags: flags, Seq: seq, Ack: ack,
+		ip, tcp := a.ip, build.TCP{SrcPort: 4000, DstPort: 80, Flags: flags, Seq: seq, Ack: ack,
 			Window: 60000}
 		if back {
 			ip.Src, ip.Dst, tcp.SrcPort, tcp.DstPort = ip.Dst, ip.Src, tcp.DstPort, tcp.SrcPort
 		}
-		b, err := packet.Build(ip, tcp)
+		b, err := build.Packet(ip, tcp)
 		a.must(err)
 		v, err := e.Evaluate(&firewall.Input{Now: now, Hook: a.Hook}, b)
 		a.must(err)
@@ -78,7 +79,7 @@ func TestSweepHints(t *testing.T) {
 	// A state that is added to a set with a hint expires in time.
 	for n := range 40 {
 		a.udp.SrcPort = uint16(6000 + n)
-		b, err := packet.Build(a.ip, a.udp, packet.Data("x"))
+		b, err := build.Packet(a.ip, a.udp, build.Data("x"))
 		a.must(err)
 		_, err = e.Evaluate(&firewall.Input{Now: now, Hook: a.Hook}, b)
 		a.must(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // TestSequenceNumberBounds plays TCP connections whose numbers lie at, just before and just behind
@@ -64,10 +65,10 @@ func (c *bounds) pick(values ...uint32) uint32 {
 }
 
 // segment draws a segment of one side.
-func (c *bounds) segment(from int) (s packet.TCP, length int) {
+func (c *bounds) segment(from int) (s build.TCP, length int) {
 	flags := []uint8{0x10, 0x10, 0x10, 0x10, 0x18, 0x02, 0x12, 0x12, 0x11, 0x04, 0x14, 0x01, 0x00,
 		0x03, 0x06}
-	s = packet.TCP{SrcPort: c.port, DstPort: 80, Flags: flags[c.r.IntN(len(flags))],
+	s = build.TCP{SrcPort: c.port, DstPort: 80, Flags: flags[c.r.IntN(len(flags))],
 		Window: uint16(c.pick(1, 1, 100, 65535))}
 	if s.Flags == 0x02 || s.Flags == 0x12 {
 		if c.r.IntN(2) == 0 {
@@ -101,8 +102,8 @@ func (c *bounds) step(t *testing.T) {
 	}
 	s, length := c.segment(from)
 	ends := [2]netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")}
-	b, err := packet.Build(packet.IPv4{Src: ends[from], Dst: ends[1-from]}, s,
-		packet.Data(make([]byte, length)))
+	b, err := build.Packet(build.IPv4{Src: ends[from], Dst: ends[1-from]}, s,
+		build.Data(make([]byte, length)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // BenchmarkTranslation measures one run of the program for a packet of an established connection
@@ -42,14 +43,14 @@ func BenchmarkTranslation(b *testing.B) {
 			if c.name != "hidden" {
 				answersTo = outside
 			}
-			v.pass(c.at, c.from, c.to, packet.TCP{SrcPort: c.sport, DstPort: c.dport,
+			v.pass(c.at, c.from, c.to, build.TCP{SrcPort: c.sport, DstPort: c.dport,
 				Flags: packet.FlagSYN, Window: 1000}, 1)
 			v.pass(c.back, c.answers, answersTo,
-				packet.TCP{SrcPort: c.aport, DstPort: c.toPort, Seq: 9, Ack: 1,
+				build.TCP{SrcPort: c.aport, DstPort: c.toPort, Seq: 9, Ack: 1,
 					Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}, 1)
-			ack := packet.TCP{SrcPort: c.sport, DstPort: c.dport, Seq: 1, Ack: 10,
+			ack := build.TCP{SrcPort: c.sport, DstPort: c.dport, Seq: 1, Ack: 10,
 				Flags: packet.FlagACK, Window: 1000}
-			back := packet.TCP{SrcPort: c.aport, DstPort: c.toPort, Seq: 10, Ack: 1,
+			back := build.TCP{SrcPort: c.aport, DstPort: c.toPort, Seq: 10, Ack: 1,
 				Flags: packet.FlagACK, Window: 1000}
 			there, again := time.Hour, time.Hour
 			for range 20000 {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // TestUDPLiteChecksumIsNeverZero: a translated UDP-Lite datagram whose checksum comes to 0 bears
@@ -21,25 +21,25 @@ func TestUDPLiteChecksumIsNeverZero(t *testing.T) {
 		hidden := netip.MustParseAddr([]string{"192.0.2.1", "2001:db8::1"}[i])
 		there := netip.MustParseAddr([]string{"192.0.2.2", "2001:db8::2"}[i])
 		v.must(ping(v.a.Node, there.String())) // the neighbour is known
-		build := func(from netip.Addr, text uint16) (ip, checksum []byte) {
-			var header packet.Layer = packet.IPv4{Src: from, Dst: there, TTL: 64}
+		mustBuild := func(from netip.Addr, text uint16) (ip, checksum []byte) {
+			var header build.Layer = build.IPv4{Src: from, Dst: there, TTL: 64}
 			at := 20
 			if from.Is6() {
-				header, at = packet.IPv6{Src: from, Dst: there, HopLimit: 64}, 40
+				header, at = build.IPv6{Src: from, Dst: there, HopLimit: 64}, 40
 			}
-			b, err := packet.Build(header,
-				packet.UDPLite{SrcPort: 61500, DstPort: 9, Coverage: 8 + 2},
-				packet.Data(binary.BigEndian.AppendUint16(nil, text)))
+			b, err := build.Packet(header,
+				build.UDPLite{SrcPort: 61500, DstPort: 9, Coverage: 8 + 2},
+				build.Data(binary.BigEndian.AppendUint16(nil, text)))
 			v.must(err)
 			return b, b[at+6 : at+8]
 		}
 		var frame []byte
 		for text := range 1 << 16 {
-			if _, sum := build(hidden, uint16(text)); binary.BigEndian.Uint16(sum) != 0xffff &&
+			if _, sum := mustBuild(hidden, uint16(text)); binary.BigEndian.Uint16(sum) != 0xffff &&
 				binary.BigEndian.Uint16(sum) != 0 {
 				continue
 			}
-			ip, _ := build(a.Addrs[i], uint16(text))
+			ip, _ := mustBuild(a.Addrs[i], uint16(text))
 			frame = slices.Concat(a.HostMAC[:], a.MAC[:],
 				[]byte{[]byte{8, 0x86}[i], []byte{0, 0xdd}[i]}, ip)
 			break

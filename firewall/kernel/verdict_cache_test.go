@@ -8,6 +8,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // cachedVerdicts counts the valid entries of the verdict caches of all CPUs.
@@ -32,8 +33,8 @@ type asker struct {
 	t *testing.T
 	e *Engine
 	firewall.Input
-	ip  packet.IPv4
-	udp packet.UDP
+	ip  build.IPv4
+	udp build.UDP
 }
 
 // newEngine opens an engine with small tables, whose clock stands still.
@@ -54,9 +55,9 @@ func newEngine(t *testing.T) *Engine {
 func newAsker(t *testing.T, e *Engine, rules string) *asker {
 	t.Helper()
 	a := &asker{t: t, e: e, Input: firewall.Input{Now: time.Second, Hook: firewall.Hook{Recv: 7}}}
-	a.ip = packet.IPv4{Src: netip.MustParseAddr("10.0.0.2"), Dst: netip.MustParseAddr("10.0.0.1"),
+	a.ip = build.IPv4{Src: netip.MustParseAddr("10.0.0.2"), Dst: netip.MustParseAddr("10.0.0.1"),
 		TTL: 64}
-	a.udp = packet.UDP{SrcPort: 5000, DstPort: 9}
+	a.udp = build.UDP{SrcPort: 5000, DstPort: 9}
 	a.must(e.Load(compile(t, rules)))
 	return a
 }
@@ -73,7 +74,7 @@ func (a *asker) must(err error) {
 func (a *asker) is(number uint16) {
 	a.t.Helper()
 	for n := range 3 {
-		b, err := packet.Build(a.ip, a.udp, packet.Data("hello"))
+		b, err := build.Packet(a.ip, a.udp, build.Data("hello"))
 		a.must(err)
 		v, err := a.e.Evaluate(&a.Input, b)
 		a.must(err)
@@ -205,7 +206,7 @@ func TestVerdictCacheSkipsProbability(t *testing.T) {
 	seen := map[uint16]int{}
 	for n := range uint32(200) {
 		a.Random = n * 0x9e3779b9
-		b, err := packet.Build(a.ip, a.udp, packet.Data("hello"))
+		b, err := build.Packet(a.ip, a.udp, build.Data("hello"))
 		a.must(err)
 		v, err := a.e.Evaluate(&a.Input, b)
 		a.must(err)
@@ -256,7 +257,7 @@ func TestVerdictCacheMakesStates(t *testing.T) {
 		t.Errorf("5 flows have %d states", states)
 	}
 	a.udp.SrcPort = 1005
-	b, err := packet.Build(a.ip, a.udp, packet.Data("hello"))
+	b, err := build.Packet(a.ip, a.udp, build.Data("hello"))
 	a.must(err)
 	if v, err := a.e.Evaluate(&a.Input, b); err != nil || v.Pass ||
 		v.Reason != firewall.ReasonLimit {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // Answer builds the packet that a verdict asks for: a TCP reset or an ICMP error, to be sent to the
@@ -20,7 +21,7 @@ func Answer(v firewall.Verdict, pkt []byte, src netip.Addr) (answer []byte, ok b
 		return nil, false
 	}
 	if v.Answer == firewall.AnswerReset {
-		return packet.Reset(&p)
+		return build.Reset(&p)
 	}
-	return packet.Unreachable(&p, pkt, v.Code, src)
+	return build.Unreachable(&p, pkt, v.Code, src)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -345,8 +346,8 @@ func TestNoAllocations(t *testing.T) {
 		tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK, 101, 501),
 		udp(t, "9.9.9.9:53", "10.0.0.1:53"), fresh,
 		tcp(t, "1.2.3.4:1001", "10.0.0.1:81", packet.FlagSYN, 101, 501), fresh[:10],
-		build(t, packet.IPv4{Src: netip.MustParseAddr("1.2.3.4"),
-			Dst: netip.MustParseAddr("10.0.0.1")}, packet.ICMP{Type: 3}, packet.Data(fresh)),
+		mustBuild(t, build.IPv4{Src: netip.MustParseAddr("1.2.3.4"),
+			Dst: netip.MustParseAddr("10.0.0.1")}, build.ICMP{Type: 3}, build.Data(fresh)),
 	}
 	verdicts := make([]firewall.Verdict, len(pkts))
 	input, goes := in(1), out(1)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -201,23 +202,39 @@ func (e *Engine) Explain(in *firewall.Input, pkt []byte) Explanation {
 // new flow from one end to the other get? For TCP that is a SYN; for ICMP and ICMPv6 an echo
 // request with the source port as identifier. States are not looked up, and nothing changes.
 func (e *Engine) Check(in *firewall.Input, proto uint8, from, to netip.AddrPort) Explanation {
-	p := packet.Packet{Version: 4, Proto: proto, TTL: 64, L4: 20, Rest: 20,
-		SrcIP: from.Addr().As16(), DstIP: to.Addr().As16()}
-	if from.Addr().Unmap().Is6() {
-		p.Version, p.L4 = 6, 40
+	b, err := firstPacket(proto, from, to)
+	if err != nil { // ends of different families
+		return Explanation{Verdict: firewall.Verdict{
+			Reason: firewall.ReasonDecode + firewall.Reason(packet.ReasonVersion)}}
 	}
-	switch proto {
-	case packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite, packet.ProtoSCTP:
-		p.Ports = uint32(from.Port())<<16 | uint32(to.Port())
-		if proto == packet.ProtoTCP {
-			p.TCPFlags, p.Offset = packet.FlagSYN, 20/4<<4
-		}
-	case packet.ProtoICMP:
-		p.Aux, p.Seq = 8<<8, uint32(from.Port())<<16
-	case packet.ProtoICMPv6:
-		p.Aux, p.Seq = 128<<8, uint32(from.Port())<<16
-	}
+	var p packet.Packet
+	p.Decode(b)
 	return e.dry(in, &p, nil, false)
+}
+
+// firstPacket makes the packet that Check asks about, with 20 bytes behind the IP header.
+func firstPacket(proto uint8, from, to netip.AddrPort) ([]byte, error) {
+	src, dst := from.Addr().Unmap(), to.Addr().Unmap()
+	var ip build.Layer = build.IPv4{Src: src, Dst: dst}
+	if src.Is6() {
+		ip = build.IPv6{Src: src, Dst: dst}
+	}
+	layer, rest := build.Layer(build.Upper(proto)), 20
+	switch proto {
+	case packet.ProtoTCP:
+		layer, rest = build.TCP{SrcPort: from.Port(), DstPort: to.Port(), Flags: packet.FlagSYN}, 0
+	case packet.ProtoUDP:
+		layer, rest = build.UDP{SrcPort: from.Port(), DstPort: to.Port()}, 12
+	case packet.ProtoUDPLite:
+		layer, rest = build.UDPLite{SrcPort: from.Port(), DstPort: to.Port()}, 12
+	case packet.ProtoSCTP:
+		layer, rest = build.SCTP{SrcPort: from.Port(), DstPort: to.Port()}, 8
+	case packet.ProtoICMP:
+		layer, rest = build.ICMP{Type: 8, Rest: uint32(from.Port()) << 16}, 12
+	case packet.ProtoICMPv6:
+		layer, rest = build.ICMPv6{Type: 128, Rest: uint32(from.Port()) << 16}, 12
+	}
+	return build.Packet(ip, layer, make(build.Data, rest))
 }
 
 // dry evaluates a packet in a dry run.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -98,7 +99,7 @@ add 90 count ip from not 10.0.0.0/8 to any
 	if err := e.SetInterfaces([]firewall.Interface{{Index: 1, Name: "eth0"}}); err != nil {
 		t.Fatal(err)
 	}
-	_, b, err := packet.ParseText("tcp 10.0.0.5:4000 -> 10.0.0.1:80")
+	_, b, err := build.ParseText("tcp 10.0.0.5:4000 -> 10.0.0.1:80")
 	if err != nil {
 		t.Fatal(err)
 	}

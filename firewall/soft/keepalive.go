@@ -6,6 +6,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // keepaliveLast is how much of its life a state has left when its ends get keepalive probes, as in
@@ -102,11 +103,11 @@ func probe(key *flow.Key, s *flow.State, i int, from flow.Dir, flags uint8) []by
 	if i == 0 {
 		src, dst = dst, src
 	}
-	var ip packet.Layer = packet.IPv4{Src: src.Addr(), Dst: dst.Addr()}
+	var ip build.Layer = build.IPv4{Src: src.Addr(), Dst: dst.Addr()}
 	if src.Addr().Is6() {
-		ip = packet.IPv6{Src: src.Addr(), Dst: dst.Addr()}
+		ip = build.IPv6{Src: src.Addr(), Dst: dst.Addr()}
 	}
-	b, err := packet.Build(ip, packet.TCP{SrcPort: src.Port(), DstPort: dst.Port(), Seq: seq,
+	b, err := build.Packet(ip, build.TCP{SrcPort: src.Port(), DstPort: dst.Port(), Seq: seq,
 		Ack: peer.Ack, Flags: flags})
 	if err != nil {
 		return nil // an end that is not the address of a host

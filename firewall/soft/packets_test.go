@@ -7,12 +7,13 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // build returns a packet.
-func build(t testing.TB, layers ...packet.Layer) []byte {
+func mustBuild(t testing.TB, layers ...build.Layer) []byte {
 	t.Helper()
-	b, err := packet.Build(layers...)
+	b, err := build.Packet(layers...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,23 +24,23 @@ func build(t testing.TB, layers ...packet.Layer) []byte {
 func udp(t testing.TB, from, to string) []byte {
 	t.Helper()
 	a, z := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)
-	return build(t, ip(a, z), packet.UDP{SrcPort: a.Port(), DstPort: z.Port()},
-		packet.Data("hello"))
+	return mustBuild(t, ip(a, z), build.UDP{SrcPort: a.Port(), DstPort: z.Port()},
+		build.Data("hello"))
 }
 
 // tcp returns a TCP segment between two ends.
 func tcp(t testing.TB, from, to string, flags uint8, seq, ack uint32) []byte {
 	t.Helper()
 	a, z := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)
-	return build(t, ip(a, z), packet.TCP{SrcPort: a.Port(), DstPort: z.Port(), Flags: flags,
+	return mustBuild(t, ip(a, z), build.TCP{SrcPort: a.Port(), DstPort: z.Port(), Flags: flags,
 		Seq: seq, Ack: ack, Window: 1000})
 }
 
-func ip(a, z netip.AddrPort) packet.Layer {
+func ip(a, z netip.AddrPort) build.Layer {
 	if a.Addr().Is4() {
-		return packet.IPv4{Src: a.Addr(), Dst: z.Addr()}
+		return build.IPv4{Src: a.Addr(), Dst: z.Addr()}
 	}
-	return packet.IPv6{Src: a.Addr(), Dst: z.Addr()}
+	return build.IPv6{Src: a.Addr(), Dst: z.Addr()}
 }
 
 // in and out are hooks at a time in seconds.

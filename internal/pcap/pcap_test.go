@@ -12,14 +12,15 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // udp is a small UDP packet, without link-layer header.
 func udp(t testing.TB, port uint16) []byte {
 	t.Helper()
-	b, err := packet.Build(
-		packet.IPv4{Src: netip.MustParseAddr("192.0.2.1"), Dst: netip.MustParseAddr("192.0.2.2")},
-		packet.UDP{SrcPort: port, DstPort: 53}, packet.Data("hello"),
+	b, err := build.Packet(
+		build.IPv4{Src: netip.MustParseAddr("192.0.2.1"), Dst: netip.MustParseAddr("192.0.2.2")},
+		build.UDP{SrcPort: port, DstPort: 53}, build.Data("hello"),
 	)
 	if err != nil {
 		t.Fatal(err)

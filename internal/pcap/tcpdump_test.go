@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // tcpdump runs tcpdump on a file given on standard input.
@@ -38,28 +39,28 @@ func tcpdump(t *testing.T, file []byte, args ...string) []byte {
 func zoo(t *testing.T) []Record {
 	t.Helper()
 	src, dst := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
-	v4 := packet.IPv4{Src: src, Dst: dst, ID: 7}
-	v6 := packet.IPv6{Src: netip.MustParseAddr("2001:db8::1"),
+	v4 := build.IPv4{Src: src, Dst: dst, ID: 7}
+	v6 := build.IPv6{Src: netip.MustParseAddr("2001:db8::1"),
 		Dst: netip.MustParseAddr("2001:db8::2"), Class: 3, Label: 5}
-	tcp := packet.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Flags: packet.FlagSYN, Window: 9000,
+	tcp := build.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Flags: packet.FlagSYN, Window: 9000,
 		Options: []byte{2, 4, 5, 180, 1, 3, 3, 7}}
-	udp := packet.UDP{SrcPort: 4000, DstPort: 9}
-	data := packet.Data("some data")
+	udp := build.UDP{SrcPort: 4000, DstPort: 9}
+	data := build.Data("some data")
 	var recs []Record
-	for _, layers := range [][]packet.Layer{
-		{v4, tcp, data}, {v4, udp, data}, {v4, packet.UDPLite{SrcPort: 1, DstPort: 2}, data},
-		{v4, packet.SCTP{SrcPort: 1, DstPort: 2, VTag: 3}},
-		{v4, packet.ICMP{Type: 8, Rest: 5<<16 | 1}, data},
-		{v4, packet.IGMP{Type: 0x16, Group: netip.MustParseAddr("224.0.0.9")}},
-		{v4, packet.GRE{}, v4, udp, data}, {v4, packet.ESP{SPI: 1, Seq: 2}, data},
-		{packet.VLAN{TCI: 5}, v4, udp, data},
-		{v6, tcp, data}, {v6, udp, data}, {v6, packet.ICMPv6{Type: 128, Rest: 5<<16 | 1}, data},
-		{v6, packet.HopByHop{Options: packet.RouterAlert}, packet.Destination{}, udp, data},
-		{v6, packet.Fragment{ID: 9}, tcp},
-		{v6, packet.AH{SPI: 1, Seq: 2, ICV: make([]byte, 12)}, udp},
-		{packet.VLAN{TPID: packet.EtherQinQ, TCI: 5}, packet.VLAN{TCI: 6}, v6, udp, data},
+	for _, layers := range [][]build.Layer{
+		{v4, tcp, data}, {v4, udp, data}, {v4, build.UDPLite{SrcPort: 1, DstPort: 2}, data},
+		{v4, build.SCTP{SrcPort: 1, DstPort: 2, VTag: 3}},
+		{v4, build.ICMP{Type: 8, Rest: 5<<16 | 1}, data},
+		{v4, build.IGMP{Type: 0x16, Group: netip.MustParseAddr("224.0.0.9")}},
+		{v4, build.GRE{}, v4, udp, data}, {v4, build.ESP{SPI: 1, Seq: 2}, data},
+		{build.VLAN{TCI: 5}, v4, udp, data},
+		{v6, tcp, data}, {v6, udp, data}, {v6, build.ICMPv6{Type: 128, Rest: 5<<16 | 1}, data},
+		{v6, build.HopByHop{Options: build.RouterAlert()}, build.Destination{}, udp, data},
+		{v6, build.Fragment{ID: 9}, tcp},
+		{v6, build.AH{SPI: 1, Seq: 2, ICV: make([]byte, 12)}, udp},
+		{build.VLAN{TPID: packet.EtherQinQ, TCI: 5}, build.VLAN{TCI: 6}, v6, udp, data},
 	} {
-		b, err := packet.Build(append([]packet.Layer{packet.Ethernet{Dst: [6]byte{2, 0, 0, 0, 0, 1},
+		b, err := build.Packet(append([]build.Layer{build.Ethernet{Dst: [6]byte{2, 0, 0, 0, 0, 1},
 			Src: [6]byte{2, 0, 0, 0, 0, 2}}}, layers...)...)
 		if err != nil {
 			t.Fatal(err)

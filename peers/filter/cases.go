@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // benchPacket returns a packet of the peer's benchmark: 40 bytes of IPv4 or 60 of IPv6, 20 of them
@@ -18,20 +19,20 @@ func benchPacket(proto uint8, six bool) ([]byte, error) {
 	if six {
 		src, dst = netip.MustParseAddr("::1"), netip.MustParseAddr("2001::1")
 	}
-	var ip packet.Layer = packet.IPv4{Src: src, Dst: dst}
+	var ip build.Layer = build.IPv4{Src: src, Dst: dst}
 	if six {
-		ip = packet.IPv6{Src: src, Dst: dst}
+		ip = build.IPv6{Src: src, Dst: dst}
 	}
 	switch proto {
 	case packet.ProtoTCP:
-		return packet.Build(ip, packet.TCP{SrcPort: 999, DstPort: 22, Flags: packet.FlagSYN})
+		return build.Packet(ip, build.TCP{SrcPort: 999, DstPort: 22, Flags: packet.FlagSYN})
 	case packet.ProtoUDP:
-		return packet.Build(ip, packet.UDP{SrcPort: 999, DstPort: 22},
-			packet.Data(make([]byte, 12)))
+		return build.Packet(ip, build.UDP{SrcPort: 999, DstPort: 22},
+			build.Data(make([]byte, 12)))
 	case packet.ProtoICMP:
-		return packet.Build(ip, packet.ICMP{Type: 0}, packet.Data(make([]byte, 12)))
+		return build.Packet(ip, build.ICMP{Type: 0}, build.Data(make([]byte, 12)))
 	}
-	return packet.Build(ip, packet.ICMPv6{Type: 0}, packet.Data(make([]byte, 12)))
+	return build.Packet(ip, build.ICMPv6{Type: 0}, build.Data(make([]byte, 12)))
 }
 
 // benchCases are the peer's own: a protocol, a family, a direction.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // batch is the number of frames of one system call.
@@ -52,9 +52,9 @@ func newSender(from, to net.HardwareAddr) (*sender, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.99.0.1"),
+	b, err := build.Packet(build.IPv4{Src: netip.MustParseAddr("10.99.0.1"),
 		Dst: netip.MustParseAddr(serverAddr)},
-		packet.UDP{SrcPort: 1024, DstPort: 9, NoChecksum: true}, packet.Data(make([]byte, 18)))
+		build.UDP{SrcPort: 1024, DstPort: 9, NoChecksum: true}, build.Data(make([]byte, 18)))
 	if err != nil {
 		unix.Close(fd)
 		return nil, err

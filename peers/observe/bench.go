@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/internal/nstest"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // bench is a client and a server with a node.
@@ -242,9 +242,9 @@ func (b *bench) sender() (*sender, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	ip, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.99.0.1"),
+	ip, err := build.Packet(build.IPv4{Src: netip.MustParseAddr("10.99.0.1"),
 		Dst: netip.MustParseAddr("10.99.255.1")},
-		packet.UDP{SrcPort: 1, DstPort: 1, NoChecksum: true}, packet.Data(make([]byte, 18)))
+		build.UDP{SrcPort: 1, DstPort: 1, NoChecksum: true}, build.Data(make([]byte, 18)))
 	if err != nil {
 		unix.Close(fd)
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 var host = netip.MustParseAddr(hostAddr)
@@ -19,9 +20,9 @@ func spoofed(r *rand.Rand) netip.Addr {
 
 func port(r *rand.Rand) uint16 { return uint16(1024 + r.IntN(60000)) }
 
-// build is packet.Build of layers that are right by construction.
-func build(layers ...packet.Layer) []byte {
-	b, err := packet.Build(layers...)
+// mustBuild is build.Packet of layers that are right by construction.
+func mustBuild(layers ...build.Layer) []byte {
+	b, err := build.Packet(layers...)
 	if err != nil {
 		panic(err)
 	}
@@ -32,9 +33,9 @@ func build(layers ...packet.Layer) []byte {
 func udpTo(dst uint16, source func(*rand.Rand) netip.Addr) func(*world, []*keptConn) generator {
 	return func(*world, []*keptConn) generator {
 		return func(r *rand.Rand) []byte {
-			return build(packet.IPv4{Src: source(r), Dst: host},
-				packet.UDP{SrcPort: port(r), DstPort: dst},
-				packet.Data("question"))
+			return mustBuild(build.IPv4{Src: source(r), Dst: host},
+				build.UDP{SrcPort: port(r), DstPort: dst},
+				build.Data("question"))
 		}
 	}
 }
@@ -42,8 +43,8 @@ func udpTo(dst uint16, source func(*rand.Rand) netip.Addr) func(*world, []*keptC
 func synTo(dst uint16, source func(*rand.Rand) netip.Addr) func(*world, []*keptConn) generator {
 	return func(*world, []*keptConn) generator {
 		return func(r *rand.Rand) []byte {
-			return build(packet.IPv4{Src: source(r), Dst: host},
-				packet.TCP{SrcPort: port(r), DstPort: dst, Seq: r.Uint32(), Flags: packet.FlagSYN,
+			return mustBuild(build.IPv4{Src: source(r), Dst: host},
+				build.TCP{SrcPort: port(r), DstPort: dst, Seq: r.Uint32(), Flags: packet.FlagSYN,
 					Window: 64240})
 		}
 	}
@@ -61,8 +62,8 @@ func sctpInit(*world, []*keptConn) generator {
 		binary.BigEndian.PutUint32(chunk[4:], 1+r.Uint32N(1<<31))
 		binary.BigEndian.PutUint32(chunk[8:], 65536)
 		chunk[13], chunk[15] = 10, 10
-		return build(packet.IPv4{Src: spoofed(r), Dst: host},
-			packet.SCTP{SrcPort: port(r), DstPort: 9}, packet.Data(chunk))
+		return mustBuild(build.IPv4{Src: spoofed(r), Dst: host},
+			build.SCTP{SrcPort: port(r), DstPort: 9}, build.Data(chunk))
 	}
 }
 
@@ -70,7 +71,7 @@ func sctpInit(*world, []*keptConn) generator {
 // a segment of a connection that is open, with a number of chance.
 func icmpErrors(w *world, kept []*keptConn) generator {
 	tuples := wireTuples(w, kept)
-	kinds := []packet.ICMP{{Type: 3, Code: 0}, {Type: 3, Code: 1}, {Type: 3, Code: 2},
+	kinds := []build.ICMP{{Type: 3, Code: 0}, {Type: 3, Code: 1}, {Type: 3, Code: 2},
 		{Type: 3, Code: 3},
 		{Type: 3, Code: 4, Rest: 68}, {Type: 3, Code: 13}, {Type: 4},
 		{Type: 5, Code: 1, Rest: 0x0a420002},
@@ -81,11 +82,11 @@ func icmpErrors(w *world, kept []*keptConn) generator {
 			t = tuples[r.IntN(len(tuples))]
 			t.src, t.dst, t.srcPort, t.dstPort = t.dst, t.src, t.dstPort, t.srcPort
 		}
-		quote := build(packet.IPv4{Src: t.src, Dst: t.dst},
-			packet.TCP{SrcPort: t.srcPort, DstPort: t.dstPort, Seq: r.Uint32(),
+		quote := mustBuild(build.IPv4{Src: t.src, Dst: t.dst},
+			build.TCP{SrcPort: t.srcPort, DstPort: t.dstPort, Seq: r.Uint32(),
 				Flags: packet.FlagACK, Window: 1000})
-		return build(packet.IPv4{Src: spoofed(r), Dst: host}, kinds[r.IntN(len(kinds))],
-			packet.Data(quote[:28]))
+		return mustBuild(build.IPv4{Src: spoofed(r), Dst: host}, kinds[r.IntN(len(kinds))],
+			build.Data(quote[:28]))
 	}
 }
 
@@ -125,12 +126,12 @@ func blind(w *world, kept []*keptConn) generator {
 	return func(r *rand.Rand) []byte {
 		t := tuples[r.IntN(len(tuples))]
 		f := flags[r.IntN(len(flags))]
-		layers := []packet.Layer{packet.IPv4{Src: t.src, Dst: t.dst},
-			packet.TCP{SrcPort: t.srcPort, DstPort: t.dstPort, Seq: r.Uint32(), Ack: r.Uint32(),
+		layers := []build.Layer{build.IPv4{Src: t.src, Dst: t.dst},
+			build.TCP{SrcPort: t.srcPort, DstPort: t.dstPort, Seq: r.Uint32(), Ack: r.Uint32(),
 				Flags: f, Window: 64240}}
 		if f&packet.FlagPSH != 0 {
-			layers = append(layers, packet.Data("a guess"))
+			layers = append(layers, build.Data("a guess"))
 		}
-		return build(layers...)
+		return mustBuild(layers...)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // restartRules name interfaces, globs, pods and labels. The last rule but one would pass what the
@@ -274,8 +275,8 @@ func (p probe) run(over <-chan struct{}, sent *atomic.Int64, passed *passes) err
 			case <-time.After(time.Millisecond):
 			}
 			for range 8 {
-				syn := build(packet.IPv4{Src: src, Dst: p.to},
-					packet.TCP{SrcPort: uint16(1024 + random.IntN(18000)),
+				syn := mustBuild(build.IPv4{Src: src, Dst: p.to},
+					build.TCP{SrcPort: uint16(1024 + random.IntN(18000)),
 						DstPort: p.ports[random.IntN(len(p.ports))], Seq: random.Uint32(),
 						Flags: packet.FlagSYN, Window: 64240})
 				if _, err := unix.Write(fd, frameOf(addresses, syn)); err != nil &&

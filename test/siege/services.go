@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/internal/nstest"
-	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // services are the servers of a world.
@@ -139,10 +139,10 @@ func (s *services) sctp(n *nstest.Node) error {
 			if err != nil || k < 32 || b[12] != 1 {
 				continue
 			}
-			answer, err := packet.Build(packet.IPv4{Src: netip.IPv4Unspecified(),
+			answer, err := build.Packet(build.IPv4{Src: netip.IPv4Unspecified(),
 				Dst: netip.IPv4Unspecified()},
-				packet.SCTP{SrcPort: be16(b[2:]), DstPort: be16(b), VTag: be32(b[16:])},
-				packet.Data(append([]byte{2, 0, 0, 20}, b[16:32]...)))
+				build.SCTP{SrcPort: be16(b[2:]), DstPort: be16(b), VTag: be32(b[16:])},
+				build.Data(append([]byte{2, 0, 0, 20}, b[16:32]...)))
 			if err == nil {
 				c.WriteTo(answer[20:], from)
 			}

@@ -1,4 +1,4 @@
-package packet
+package build
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/weirnet/weir/packet"
 )
 
 // ParseText reads the text form of a packet and returns the packet, with bytes that
@@ -34,25 +36,38 @@ import (
 //
 //	tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags S
 //	ipv6-icmp fe80::1 -> ff02::1 type 134 ttl 255
-func ParseText(s string) (Packet, []byte, error) {
-	d := description{ttl: 64, flags: FlagSYN}
+func ParseText(s string) (packet.Packet, []byte, error) {
+	d := description{ttl: 64, flags: packet.FlagSYN}
 	if err := d.parse(s); err != nil {
-		return Packet{}, nil, fmt.Errorf("packet %q: %w", s, err)
+		return packet.Packet{}, nil, fmt.Errorf("packet %q: %w", s, err)
 	}
 	b, err := d.build()
 	if err != nil {
-		return Packet{}, nil, fmt.Errorf("packet %q: %w", s, err)
+		return packet.Packet{}, nil, fmt.Errorf("packet %q: %w", s, err)
 	}
-	var p Packet
-	if r := p.Decode(b); r != ReasonNone {
-		return Packet{}, nil, fmt.Errorf("packet %q: it would be malformed: %v", s, r)
+	var p packet.Packet
+	if r := p.Decode(b); r != packet.ReasonNone {
+		return packet.Packet{}, nil, fmt.Errorf("packet %q: it would be malformed: %v", s, r)
 	}
 	return p, b, nil
 }
 
+// flagLetters, optionNames and extNames are the words that packet.Packet.AppendText writes.
+const flagLetters = "FSRPAUEC"
+
+var optionNames = map[string]uint8{
+	"ssrr": packet.OptSSRR, "lsrr": packet.OptLSRR, "rr": packet.OptRR, "ts": packet.OptTS,
+	"ra": packet.OptRouterAlert,
+}
+
+var extNames = map[string]uint8{
+	"hop": packet.ExtHopByHop, "dst": packet.ExtDestination, "rt": packet.ExtRouting,
+	"rt0": packet.ExtRouting0, "ah": packet.ExtAH,
+}
+
 // description is the text form taken apart.
 type description struct {
-	proto              Proto
+	proto              packet.Proto
 	src, dst           netip.AddrPort
 	flags              uint8
 	seq, ack, rest     uint32
@@ -76,7 +91,7 @@ func (d *description) parse(s string) error {
 		return errors.New("want PROTO SRC -> DST")
 	}
 	var err error
-	if d.proto, err = ParseProto(fields[0]); err != nil {
+	if d.proto, err = packet.ParseProto(fields[0]); err != nil {
 		return err
 	}
 	rest := fields[4:]
@@ -121,13 +136,13 @@ func parseEnd(s string, ports bool) (netip.AddrPort, error) {
 func (d *description) word(w []string) (int, error) {
 	switch w[0] {
 	case "df":
-		d.headFlags |= FragDF
+		d.headFlags |= packet.FragDF
 		return 1, nil
 	case "rf":
-		d.headFlags |= FragRF
+		d.headFlags |= packet.FragRF
 		return 1, nil
 	case "mf":
-		d.headFlags |= FragMF
+		d.headFlags |= packet.FragMF
 		d.fragment = true
 		return 1, nil
 	}
@@ -207,18 +222,13 @@ func parseFlags(s string) (flags uint8, err error) {
 }
 
 // parseBits reads a comma list of names.
-func parseBits(s string, names []bitName) (set uint8, err error) {
+func parseBits(s string, names map[string]uint8) (set uint8, err error) {
 	for item := range strings.SplitSeq(s, ",") {
-		known := false
-		for _, n := range names {
-			if n.name == item {
-				set |= n.bit
-				known = true
-			}
-		}
-		if !known {
+		bit, ok := names[item]
+		if !ok {
 			return 0, fmt.Errorf("unknown option or header %q", item)
 		}
+		set |= bit
 	}
 	return set, nil
 }

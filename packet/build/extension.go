@@ -1,6 +1,10 @@
-package packet
+package build
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/weirnet/weir/packet"
+)
 
 // HopByHop is an IPv6 hop-by-hop options header; Options are padded with PadN.
 type HopByHop struct{ Options []byte }
@@ -29,14 +33,14 @@ type AH struct {
 	ICV      []byte
 }
 
-// RouterAlert is the hop-by-hop option of RFC 2711 that every MLD packet has.
-var RouterAlert = []byte{5, 2, 0, 0}
+// RouterAlert returns the hop-by-hop option of RFC 2711 that every MLD packet has.
+func RouterAlert() []byte { return []byte{5, 2, 0, 0} }
 
-func (HopByHop) number() int    { return int(ProtoHopByHop) }
-func (Destination) number() int { return int(ProtoDestination) }
-func (Routing) number() int     { return int(ProtoRouting) }
-func (Fragment) number() int    { return int(ProtoFragment) }
-func (AH) number() int          { return int(ProtoAH) }
+func (HopByHop) number() int    { return int(packet.ProtoHopByHop) }
+func (Destination) number() int { return int(packet.ProtoDestination) }
+func (Routing) number() int     { return int(packet.ProtoRouting) }
+func (Fragment) number() int    { return int(packet.ProtoFragment) }
+func (AH) number() int          { return int(packet.ProtoAH) }
 
 func (l HopByHop) wrap(rest []byte, c context) ([]byte, error) {
 	return options(l.Options, rest, c)

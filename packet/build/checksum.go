@@ -1,4 +1,4 @@
-package packet
+package build
 
 // sum adds the bytes of b, as big-endian 16-bit words, to the Internet checksum
 // accumulator s (RFC 1071). An odd last byte is the high half of a word. b has at most 128 KiB.

@@ -1,12 +1,14 @@
-package packet
+package build
 
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/weirnet/weir/packet"
 )
 
 // mustParse returns the packet of a text form, and its bytes.
-func mustParse(t testing.TB, s string) (Packet, []byte) {
+func mustParse(t testing.TB, s string) (packet.Packet, []byte) {
 	t.Helper()
 	p, b, err := ParseText(s)
 	if err != nil {
@@ -45,8 +47,8 @@ func TestReset(t *testing.T) {
 		if !ok {
 			continue
 		}
-		var r Packet
-		if reason := r.Decode(reply); reason != ReasonNone {
+		var r packet.Packet
+		if reason := r.Decode(reply); reason != packet.ReasonNone {
 			t.Errorf("%s: the reset is malformed: %v", tc.in, reason)
 		}
 		if got, _ := r.AppendText(nil); string(got) != tc.want {
@@ -101,8 +103,8 @@ func TestUnreachable(t *testing.T) {
 		if !ok {
 			continue
 		}
-		var r Packet
-		if reason := r.Decode(reply); reason != ReasonNone {
+		var r packet.Packet
+		if reason := r.Decode(reply); reason != packet.ReasonNone {
 			t.Errorf("%s: the error is malformed: %v", tc.in, reason)
 		}
 		if got, _ := r.AppendText(nil); string(got) != tc.want {
@@ -117,8 +119,9 @@ func TestUnreachable(t *testing.T) {
 }
 
 func TestUnreachableOfMalformed(t *testing.T) {
-	b := build(t, IPv4{Src: p4("192.0.2.1"), Dst: p4("192.0.2.2"), Proto: ProtoTCP}, Data("short"))
-	var p Packet
+	b := mustBuild(t, IPv4{Src: p4("192.0.2.1"), Dst: p4("192.0.2.2"), Proto: packet.ProtoTCP},
+		Data("short"))
+	var p packet.Packet
 	p.Decode(b)
 	if _, ok := Unreachable(&p, b, 13, netip.Addr{}); ok {
 		t.Error("a malformed packet was answered")

@@ -1,16 +1,18 @@
-package packet
+package build
 
 import (
 	"bytes"
 	"net/netip"
 	"testing"
+
+	"github.com/weirnet/weir/packet"
 )
 
 func p4(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-func build(t testing.TB, layers ...Layer) []byte {
+func mustBuild(t testing.TB, layers ...Layer) []byte {
 	t.Helper()
-	b, err := Build(layers...)
+	b, err := Packet(layers...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,15 +39,16 @@ func TestChecksums(t *testing.T) {
 	src6, dst6 := p4("2001:db8::1"), p4("2001:db8::2")
 	for _, data := range []Data{nil, Data("x"), Data("odd length data"),
 		bytes.Repeat([]byte{0xff}, 3000)} {
-		for _, ip := range []Layer{IPv4{Src: src, Dst: dst, Options: RouterAlert},
+		for _, ip := range []Layer{IPv4{Src: src, Dst: dst, Options: RouterAlert()},
 			IPv6{Src: src6, Dst: dst6}} {
 			for _, l := range []Layer{
-				TCP{SrcPort: 1, DstPort: 2, Seq: 3, Flags: FlagACK, Options: []byte{1, 1, 1, 0}},
+				TCP{SrcPort: 1, DstPort: 2, Seq: 3, Flags: packet.FlagACK,
+					Options: []byte{1, 1, 1, 0}},
 				UDP{SrcPort: 1, DstPort: 2},
 				UDPLite{SrcPort: 1, DstPort: 2}, ICMPv6{Type: 128}, ICMP{Type: 8},
 				IGMP{Type: 0x16, Group: p4("224.0.0.9")},
 			} {
-				b := build(t, ip, l, data)
+				b := mustBuild(t, ip, l, data)
 				head := 40
 				pseudo := append(src6.AsSlice(), dst6.AsSlice()...)
 				if _, ok := ip.(IPv4); ok {
@@ -71,8 +74,8 @@ func TestChecksums(t *testing.T) {
 
 func TestPartialChecksum(t *testing.T) {
 	ip := IPv4{Src: p4("192.0.2.1"), Dst: p4("198.51.100.7")}
-	whole := build(t, ip, TCP{SrcPort: 5, DstPort: 6, Flags: FlagSYN}, Data("payload"))
-	part := build(t, ip, TCP{SrcPort: 5, DstPort: 6, Flags: FlagSYN, Partial: true},
+	whole := mustBuild(t, ip, TCP{SrcPort: 5, DstPort: 6, Flags: packet.FlagSYN}, Data("payload"))
+	part := mustBuild(t, ip, TCP{SrcPort: 5, DstPort: 6, Flags: packet.FlagSYN, Partial: true},
 		Data("payload"))
 	// A network card sums everything from the transport header on, checksum field included.
 	be.PutUint16(part[36:], ^fold(sum(0, part[20:])))
@@ -83,7 +86,7 @@ func TestPartialChecksum(t *testing.T) {
 
 // TestSCTPChecksum uses a check value of CRC32c and the byte order of RFC 4960 appendix B.
 func TestSCTPChecksum(t *testing.T) {
-	b := build(t, SCTP{SrcPort: 1, DstPort: 2, VTag: 3}, Data("chunk"))
+	b := mustBuild(t, SCTP{SrcPort: 1, DstPort: 2, VTag: 3}, Data("chunk"))
 	got := le.Uint32(b[8:])
 	clear(b[8:12])
 	crc := ^uint32(0)
@@ -110,7 +113,7 @@ func TestBuildErrors(t *testing.T) {
 		{IGMP{Group: v6}}, {HopByHop{Options: make([]byte, 2050)}},
 		{Routing{Data: make([]byte, 2050)}}, {AH{ICV: make([]byte, 1030)}},
 	} {
-		if b, err := Build(layers...); err == nil {
+		if b, err := Packet(layers...); err == nil {
 			t.Errorf("%+v was built: %d bytes", layers[0], len(b))
 		}
 	}

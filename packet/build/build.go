@@ -1,14 +1,32 @@
-package packet
+// Package build makes packets: from layers, from a line of text, and as answers to other packets.
+// It is for replies, tests and tools, and allocates.
+//
+//	b, err := build.Packet(
+//		build.IPv4{Src: src, Dst: dst},
+//		build.TCP{SrcPort: 4000, DstPort: 80, Flags: packet.FlagSYN},
+//	)
+//
+// Reset and Unreachable make the answers that refuse a packet. ParseText reads the text form that
+// packet.Packet.AppendText writes.
+package build
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"github.com/weirnet/weir/packet"
+)
+
+var (
+	be = binary.BigEndian
+	le = binary.LittleEndian
 )
 
 // A Layer is one header, or the data at the end, of a packet to build: Ethernet,
 // VLAN, IPv4, IPv6, HopByHop, Routing, Destination, Fragment, AH, TCP, UDP, UDPLite,
-// SCTP, ICMP, ICMPv6, IGMP, GRE, ESP, or Data.
+// SCTP, ICMP, ICMPv6, IGMP, GRE, ESP, Upper, or Data.
 type Layer interface {
 	// number is the IP protocol number of the layer, or -1 when it has none.
 	number() int
@@ -23,16 +41,10 @@ type context struct {
 	src, dst netip.Addr // of the nearest IP header below
 }
 
-// Build makes a packet or frame of layers, the outermost first. Lengths, header
-// checksums, next-protocol numbers and EtherTypes that are zero in a layer are filled in;
-// others are written as given, so that tests can build wrong ones. Build is for
-// tests and replies: it allocates.
-//
-//	b, err := packet.Build(
-//		packet.IPv4{Src: src, Dst: dst},
-//		packet.TCP{SrcPort: 4000, DstPort: 80, Flags: packet.FlagSYN},
-//	)
-func Build(layers ...Layer) ([]byte, error) {
+// Packet makes a packet or frame of layers, the outermost first. Lengths, header checksums,
+// next-protocol numbers and EtherTypes that are zero in a layer are filled in; others are written
+// as given, so that tests can build wrong ones. The error names the layer that cannot be written.
+func Packet(layers ...Layer) ([]byte, error) {
 	var b []byte
 	for i := len(layers) - 1; i >= 0; i-- {
 		c := context{next: -1}
@@ -60,14 +72,14 @@ func Build(layers ...Layer) ([]byte, error) {
 func etherType(l Layer) uint16 {
 	switch l := l.(type) {
 	case IPv4:
-		return EtherIPv4
+		return packet.EtherIPv4
 	case IPv6:
-		return EtherIPv6
+		return packet.EtherIPv6
 	case VLAN:
 		if l.TPID != 0 {
 			return l.TPID
 		}
-		return EtherVLAN
+		return packet.EtherVLAN
 	}
 	return 0
 }
@@ -166,7 +178,7 @@ func (l IPv4) wrap(rest []byte, c context) ([]byte, error) {
 // upper returns the protocol number for a header whose upper layer is n.
 func upper(n int) uint8 {
 	if n < 0 {
-		return ProtoNoNext
+		return packet.ProtoNoNext
 	}
 	return uint8(n)
 }

@@ -1,37 +1,42 @@
-package packet
+package build
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/weirnet/weir/packet"
+)
 
 // Reset returns the TCP segment that refuses the segment p (RFC 9293 section 3.10.7.1,
 // the CLOSED state): RST, with the sequence number that the other end expects. ok is
 // false when no answer may be sent: p is not a whole TCP packet, is itself a RST, or
 // comes from or goes to an address that is not a single host's.
-func Reset(p *Packet) (reply []byte, ok bool) {
-	if p.Proto != ProtoTCP || p.Reason != ReasonNone || p.IsFragment() || p.TCPFlags&FlagRST != 0 ||
+func Reset(p *packet.Packet) (reply []byte, ok bool) {
+	if p.Proto != packet.ProtoTCP || p.Reason != packet.ReasonNone || p.IsFragment() ||
+		p.TCPFlags&packet.FlagRST != 0 ||
 		!answerable(p.Src()) || !answerable(p.Dst()) {
 		return nil, false
 	}
-	t := TCP{SrcPort: p.DstPort(), DstPort: p.SrcPort(), Flags: FlagRST}
-	if p.TCPFlags&FlagACK != 0 {
+	t := TCP{SrcPort: p.DstPort(), DstPort: p.SrcPort(), Flags: packet.FlagRST}
+	if p.TCPFlags&packet.FlagACK != 0 {
 		t.Seq = p.Ack
 	} else {
-		t.Flags |= FlagACK
+		t.Flags |= packet.FlagACK
 		t.Ack = p.Seq + uint32(p.PayloadLen())
-		if p.TCPFlags&FlagSYN != 0 {
+		if p.TCPFlags&packet.FlagSYN != 0 {
 			t.Ack++
 		}
-		if p.TCPFlags&FlagFIN != 0 {
+		if p.TCPFlags&packet.FlagFIN != 0 {
 			t.Ack++
 		}
 	}
-	reply, err := Build(ipTo(p, p.Dst()), t)
+	reply, err := Packet(ipTo(p, p.Dst()), t)
 	return reply, err == nil
 }
 
 // ipTo returns the IP header of an answer from src to the sender of p.
-func ipTo(p *Packet, src netip.Addr) Layer {
+func ipTo(p *packet.Packet, src netip.Addr) Layer {
 	if p.Version == 4 {
-		return IPv4{Src: src, Dst: p.Src(), Flags: FragDF}
+		return IPv4{Src: src, Dst: p.Src(), Flags: packet.FragDF}
 	}
 	return IPv6{Src: src, Dst: p.Src()}
 }
@@ -51,15 +56,16 @@ const (
 // or redirect, an ICMPv6 message of the error range, a fragment other than the first, or its
 // source or destination is not a single host's address. The caller makes sure that p
 // did not arrive as a link-layer broadcast, and limits the rate.
-func Unreachable(p *Packet, b []byte, code uint8, src netip.Addr) (reply []byte, ok bool) {
-	if p.Reason != ReasonNone || p.Version == 0 || p.Frag&FragLater != 0 || int(p.Len()) > len(b) {
+func Unreachable(p *packet.Packet, b []byte, code uint8, src netip.Addr) (reply []byte, ok bool) {
+	if p.Reason != packet.ReasonNone || p.Version == 0 || p.Frag&packet.FragLater != 0 ||
+		int(p.Len()) > len(b) {
 		return nil, false
 	}
 	if p.ICMPError() || p.IsICMP() && p.Version == 6 &&
 		(p.ICMPType() < 128 || p.ICMPType() == 137) {
 		return nil, false
 	}
-	if p.Proto == ProtoIGMP || !answerable(p.Src()) || !answerable(p.Dst()) {
+	if p.Proto == packet.ProtoIGMP || !answerable(p.Src()) || !answerable(p.Dst()) {
 		return nil, false
 	}
 	if !src.IsValid() {
@@ -70,10 +76,10 @@ func Unreachable(p *Packet, b []byte, code uint8, src netip.Addr) (reply []byte,
 	if p.Version == 4 {
 		quote := b[:min(len(b), longestError4-28)]
 		ip := IPv4{Src: src, Dst: p.Src(), TOS: 0xc0} // internetwork control (RFC 1812 4.3.2.5)
-		reply, err = Build(ip, ICMP{Type: icmpUnreachable, Code: code}, Data(quote))
+		reply, err = Packet(ip, ICMP{Type: icmpUnreachable, Code: code}, Data(quote))
 	} else {
 		quote := b[:min(len(b), longestError6-48)]
-		reply, err = Build(IPv6{Src: src, Dst: p.Src()},
+		reply, err = Packet(IPv6{Src: src, Dst: p.Src()},
 			ICMPv6{Type: icmpv6Unreachable, Code: code}, Data(quote))
 	}
 	return reply, err == nil

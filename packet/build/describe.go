@@ -1,8 +1,10 @@
-package packet
+package build
 
 import (
 	"errors"
 	"fmt"
+
+	"github.com/weirnet/weir/packet"
 )
 
 // build makes the bytes of the described packet.
@@ -17,15 +19,15 @@ func (d *description) build() ([]byte, error) {
 			layers = append(layers, t)
 		}
 	}
-	b, err := Build(layers...)
+	b, err := Packet(layers...)
 	if err != nil {
 		return nil, err
 	}
 	want := d.length
 	if want == 0 {
 		want = len(b)
-		if d.fragOff > 0 || d.headFlags&FragMF != 0 { // data, in units of 8 bytes
-			bare, err := Build(headers...)
+		if d.fragOff > 0 || d.headFlags&packet.FragMF != 0 { // data, in units of 8 bytes
+			bare, err := Packet(headers...)
 			if err != nil {
 				return nil, err
 			}
@@ -37,7 +39,7 @@ func (d *description) build() ([]byte, error) {
 		return nil, fmt.Errorf("len %d: the headers alone have %d bytes", want, len(b))
 	}
 	if pad := want - len(b); pad > 0 {
-		return Build(append(layers, Data(make([]byte, pad)))...)
+		return Packet(append(layers, Data(make([]byte, pad)))...)
 	}
 	return b, nil
 }
@@ -57,65 +59,67 @@ func (d *description) headers() ([]Layer, error) {
 		return []Layer{IPv4{
 			Src: src, Dst: dst, TOS: d.tos, TTL: d.ttl, ID: uint16(d.ipid),
 			Flags: d.headFlags, FragOff: d.fragOff, Options: optionBytes(d.options),
-		}, announce(d.proto)}, nil
+		}, Upper(d.proto)}, nil
 	}
 	switch {
-	case d.headFlags&(FragDF|FragRF) != 0:
+	case d.headFlags&(packet.FragDF|packet.FragRF) != 0:
 		return nil, errors.New("df, rf: IPv6 has no such flags")
-	case d.options&^OptRouterAlert != 0:
+	case d.options&^packet.OptRouterAlert != 0:
 		return nil, errors.New("opt: IPv6 has ra only")
 	case d.ttl == 0:
 		return nil, errors.New("ttl 0 never leaves a host")
 	}
 	layers := []Layer{IPv6{Src: src, Dst: dst, Class: d.tos, HopLimit: d.ttl}}
-	if d.extension&ExtHopByHop != 0 || d.options != 0 {
+	if d.extension&packet.ExtHopByHop != 0 || d.options != 0 {
 		var o []byte
 		if d.options != 0 {
-			o = RouterAlert
+			o = RouterAlert()
 		}
 		layers = append(layers, HopByHop{Options: o})
 	}
-	if d.extension&ExtRouting0 != 0 {
+	if d.extension&packet.ExtRouting0 != 0 {
 		layers = append(layers, Routing{Type: 0})
-	} else if d.extension&ExtRouting != 0 {
+	} else if d.extension&packet.ExtRouting != 0 {
 		layers = append(layers, Routing{Type: 4})
 	}
 	if d.fragment || d.hasID {
-		layers = append(layers, Fragment{ID: d.ipid, Off: d.fragOff, More: d.headFlags&FragMF != 0})
+		layers = append(layers, Fragment{ID: d.ipid, Off: d.fragOff,
+			More: d.headFlags&packet.FragMF != 0})
 	}
-	if d.extension&ExtAH != 0 {
+	if d.extension&packet.ExtAH != 0 {
 		layers = append(layers, AH{})
 	}
-	if d.extension&ExtDestination != 0 {
+	if d.extension&packet.ExtDestination != 0 {
 		layers = append(layers, Destination{})
 	}
-	return append(layers, announce(d.proto)), nil
+	return append(layers, Upper(d.proto)), nil
 }
 
-// announce is an empty layer: it only gives its protocol number to the header below.
-type announce uint8
+// Upper stands for an upper layer of that protocol number that is not built: the header below
+// announces it, and the bytes of the next layer follow.
+type Upper uint8
 
-func (l announce) number() int { return int(l) }
+func (l Upper) number() int { return int(l) }
 
-func (l announce) wrap(rest []byte, _ context) ([]byte, error) { return rest, nil }
+func (l Upper) wrap(rest []byte, _ context) ([]byte, error) { return rest, nil }
 
 // transport returns the transport header, nil for a protocol without one.
 func (d *description) transport() Layer {
 	v4 := d.src.Addr().Is4()
 	sport, dport := d.src.Port(), d.dst.Port()
 	switch {
-	case d.proto == ProtoTCP:
+	case d.proto == packet.ProtoTCP:
 		return TCP{SrcPort: sport, DstPort: dport, Seq: d.seq, Ack: d.ack, Flags: d.flags,
 			Window: d.win}
-	case d.proto == ProtoUDP:
+	case d.proto == packet.ProtoUDP:
 		return UDP{SrcPort: sport, DstPort: dport}
-	case d.proto == ProtoUDPLite:
+	case d.proto == packet.ProtoUDPLite:
 		return UDPLite{SrcPort: sport, DstPort: dport}
-	case d.proto == ProtoSCTP:
+	case d.proto == packet.ProtoSCTP:
 		return SCTP{SrcPort: sport, DstPort: dport, VTag: d.rest}
-	case d.proto == ProtoICMP && v4:
+	case d.proto == packet.ProtoICMP && v4:
 		return ICMP{Type: d.icmpType(8), Code: d.code, Rest: d.rest}
-	case d.proto == ProtoICMPv6 && !v4:
+	case d.proto == packet.ProtoICMPv6 && !v4:
 		return ICMPv6{Type: d.icmpType(128), Code: d.code, Rest: d.rest}
 	}
 	return nil
@@ -132,19 +136,19 @@ func (d *description) icmpType(ifAbsent uint8) uint8 {
 // optionBytes returns IPv4 options, with space for one address or timestamp each.
 func optionBytes(set uint8) []byte {
 	var o []byte
-	if set&OptSSRR != 0 {
+	if set&packet.OptSSRR != 0 {
 		o = append(o, 137, 7, 4, 0, 0, 0, 0)
 	}
-	if set&OptLSRR != 0 {
+	if set&packet.OptLSRR != 0 {
 		o = append(o, 131, 7, 4, 0, 0, 0, 0)
 	}
-	if set&OptRR != 0 {
+	if set&packet.OptRR != 0 {
 		o = append(o, 7, 7, 4, 0, 0, 0, 0)
 	}
-	if set&OptTS != 0 {
+	if set&packet.OptTS != 0 {
 		o = append(o, 68, 8, 5, 0, 0, 0, 0, 0)
 	}
-	if set&OptRouterAlert != 0 {
+	if set&packet.OptRouterAlert != 0 {
 		o = append(o, 148, 4, 0, 0)
 	}
 	return o

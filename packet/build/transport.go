@@ -1,9 +1,11 @@
-package packet
+package build
 
 import (
 	"fmt"
 	"hash/crc32"
 	"net/netip"
+
+	"github.com/weirnet/weir/packet"
 )
 
 // TCP is a TCP header. Options are padded to a multiple of 4 bytes with zeros.
@@ -60,15 +62,15 @@ type GRE struct{ Type uint16 }
 // ESP is the start of an encrypted payload.
 type ESP struct{ SPI, Seq uint32 }
 
-func (TCP) number() int     { return int(ProtoTCP) }
-func (UDP) number() int     { return int(ProtoUDP) }
-func (UDPLite) number() int { return int(ProtoUDPLite) }
-func (SCTP) number() int    { return int(ProtoSCTP) }
-func (ICMP) number() int    { return int(ProtoICMP) }
-func (ICMPv6) number() int  { return int(ProtoICMPv6) }
-func (IGMP) number() int    { return int(ProtoIGMP) }
-func (GRE) number() int     { return int(ProtoGRE) }
-func (ESP) number() int     { return int(ProtoESP) }
+func (TCP) number() int     { return int(packet.ProtoTCP) }
+func (UDP) number() int     { return int(packet.ProtoUDP) }
+func (UDPLite) number() int { return int(packet.ProtoUDPLite) }
+func (SCTP) number() int    { return int(packet.ProtoSCTP) }
+func (ICMP) number() int    { return int(packet.ProtoICMP) }
+func (ICMPv6) number() int  { return int(packet.ProtoICMPv6) }
+func (IGMP) number() int    { return int(packet.ProtoIGMP) }
+func (GRE) number() int     { return int(packet.ProtoGRE) }
+func (ESP) number() int     { return int(packet.ProtoESP) }
 
 func (l TCP) wrap(rest []byte, c context) ([]byte, error) {
 	if len(l.Options) > 40 {
@@ -85,7 +87,7 @@ func (l TCP) wrap(rest []byte, c context) ([]byte, error) {
 	be.PutUint16(h[18:], l.Urgent)
 	copy(h[20:], l.Options)
 	h = append(h, rest...)
-	pseudo := pseudoSum(c, ProtoTCP, len(h))
+	pseudo := pseudoSum(c, packet.ProtoTCP, len(h))
 	if l.Partial {
 		be.PutUint16(h[16:], fold(pseudo))
 	} else {
@@ -105,7 +107,7 @@ func portHeader(src, dst, field uint16, rest []byte) []byte {
 
 func (l UDP) wrap(rest []byte, c context) ([]byte, error) {
 	h := portHeader(l.SrcPort, l.DstPort, or(l.Len, uint16(8+len(rest))), rest)
-	pseudo := pseudoSum(c, ProtoUDP, len(h))
+	pseudo := pseudoSum(c, packet.ProtoUDP, len(h))
 	switch {
 	case l.NoChecksum:
 	case l.Partial:
@@ -122,7 +124,7 @@ func (l UDPLite) wrap(rest []byte, c context) ([]byte, error) {
 	if int(l.Coverage) >= 8 && int(l.Coverage) < len(h) {
 		covered = h[:l.Coverage]
 	}
-	be.PutUint16(h[6:], or(^fold(sum(pseudoSum(c, ProtoUDPLite, len(h)), covered)), 0xffff))
+	be.PutUint16(h[6:], or(^fold(sum(pseudoSum(c, packet.ProtoUDPLite, len(h)), covered)), 0xffff))
 	return h, nil
 }
 
@@ -156,7 +158,7 @@ func (l ICMP) wrap(rest []byte, _ context) ([]byte, error) {
 
 func (l ICMPv6) wrap(rest []byte, c context) ([]byte, error) {
 	h := icmpHeader(l.Type, l.Code, l.Rest, rest)
-	be.PutUint16(h[2:], ^fold(sum(pseudoSum(c, ProtoICMPv6, len(h)), h)))
+	be.PutUint16(h[2:], ^fold(sum(pseudoSum(c, packet.ProtoICMPv6, len(h)), h)))
 	return h, nil
 }
 
@@ -164,7 +166,7 @@ func (l IGMP) wrap(rest []byte, _ context) ([]byte, error) {
 	if l.Group.IsValid() && !l.Group.Is4() {
 		return nil, fmt.Errorf("IGMP group %v: want an IPv4 address", l.Group)
 	}
-	_, group := AddrWords(l.Group)
+	_, group := packet.AddrWords(l.Group)
 	h := icmpHeader(l.Type, l.MaxResp, uint32(group), rest)
 	be.PutUint16(h[2:], ^fold(sum(0, h)))
 	return h, nil
