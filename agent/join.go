@@ -10,13 +10,14 @@ import (
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
 
 // joinTunnel gives a new engine of the tunnel all that the kernel engine got, and registers it for
 // all later changes.
 func (n *Node) joinTunnel(e *soft.Engine) (err error) {
-	n.rules.View(func(r rules.Version, p *rule.Program) {
+	n.rules.View(func(r rules.Version, p *program.Program) {
 		for name := range r.Set.Tables {
 			err = errors.Join(err, e.SetTable(name, rulefile.Entries(r.Set.Tables[name])))
 		}
@@ -27,7 +28,7 @@ func (n *Node) joinTunnel(e *soft.Engine) (err error) {
 			}
 			n.hooks.View(func(ifs []firewall.Interface) {
 				err = errors.Join(err, e.SetInterfaces(ifs))
-				if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) != 0 {
+				if p.Features&(program.HasVerRevPath|program.HasVerSrcReach) != 0 {
 					routes, bad := routes.List()
 					err = errors.Join(err, bad, e.SetRoutes(routes))
 				}
@@ -42,7 +43,7 @@ func (n *Node) joinTunnel(e *soft.Engine) (err error) {
 
 // loaded runs after each change of the rules in force. Rules that deny by default after none that
 // did would cut off what is open.
-func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
+func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 	if !new.Strict || old != nil && old.Strict {
 		return
 	}
@@ -65,7 +66,7 @@ func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
 // followRoutes gives the engine the host's routes, if the rules in force ask about them, and the
 // routes with an MTU of their own, if there may be pods.
 func (n *Node) followRoutes() (err error) {
-	n.rules.View(func(_ rules.Version, p *rule.Program) { err = n.routes.Set(p) })
+	n.rules.View(func(_ rules.Version, p *program.Program) { err = n.routes.Set(p) })
 	if n.pods.Begun() {
 		err = errors.Join(err, n.routes.SetMTUs())
 	}

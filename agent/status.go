@@ -8,7 +8,7 @@ import (
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // status returns the state of the node.
@@ -21,7 +21,7 @@ func (n *Node) status() (api.Status, error) {
 	s.Problems = append(s.Problems, n.problems.All()...)
 	s.Problems = append(s.Problems, n.peers.Problems()...)
 	s.Problems = append(s.Problems, n.pods.Problems()...)
-	n.rules.View(func(r rules.Version, _ *rule.Program) {
+	n.rules.View(func(r rules.Version, _ *program.Program) {
 		s.Rules, s.Source = len(r.Set.Rules), r.Source
 		if r.Strict {
 			s.Default = "deny"

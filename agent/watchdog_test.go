@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/internal/nstest"
-	"github.com/weirnet/weir/rule"
-
-	"github.com/weirnet/weir/agent/rules"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // TestWatchdogAsksEveryPart: the node is not well while a goroutine keeps a lock of a part, or
@@ -47,7 +46,7 @@ func TestWatchdogAsksEveryPart(t *testing.T) {
 		t.Error("well although the loop does not turn")
 	}
 	for name, hold := range map[string]func(func()){
-		"rules": func(f func()) { n.rules.View(func(rules.Version, *rule.Program) { f() }) },
+		"rules": func(f func()) { n.rules.View(func(rules.Version, *program.Program) { f() }) },
 		"hooks": func(f func()) { n.hooks.View(func([]firewall.Interface) { f() }) },
 	} {
 		answer := make(chan bool, 1)

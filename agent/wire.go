@@ -14,9 +14,9 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/overlay"
-	"github.com/weirnet/weir/rule"
 )
 
 // newNode connects the parts of a node. It changes nothing on the host. What a part needs of one
@@ -63,8 +63,8 @@ func (n *Node) peersConfig() peers.Config {
 			return n.observer.Captures.Worker(w)
 		},
 		OnEvent: func(e *firewall.Event) { n.observer.TunnelEvent(e) },
-		Program: func(f func(*rule.Program)) {
-			n.rules.View(func(_ rules.Version, p *rule.Program) { f(p) })
+		Program: func(f func(*program.Program)) {
+			n.rules.View(func(_ rules.Version, p *program.Program) { f(p) })
 		},
 		Why:           func(q api.Why) (api.Explanation, error) { return n.explain.Why(q) },
 		RangesChanged: func() error { return n.pods.SetMasquerade() },

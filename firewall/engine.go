@@ -12,8 +12,8 @@ import (
 // atomic for packets: each packet is evaluated wholly by the old or wholly by the new
 // configuration.
 type Engine interface {
-	// Load replaces the Program. States whose rule (Code.Key) is still there live on, counters of
-	// these rules too; other states end. An error changes nothing.
+	// Load replaces the Program. States and counters of a rule that is in both Programs, with the
+	// same number and text, stay; other states end. An error changes nothing.
 	Load(p *rule.Program) error
 	// Replace is Load, and replaces the members of these tables in the same step: no packet is
 	// evaluated by the old rules with the new tables, or by the new rules with the old tables. An
@@ -77,7 +77,7 @@ const (
 
 // RuleCounter counts the packets that a rule matched.
 type RuleCounter struct {
-	Key     uint64 // rule.Code.Key
+	Key     uint64 // identity of the rule: the same number and text have the same in every Program
 	Number  uint16
 	Packets uint64
 	Bytes   uint64
@@ -96,7 +96,7 @@ type State struct {
 	WireFrom, WireTo netip.AddrPort
 	FlowName         string
 	Rule             uint16
-	Key              uint64 // rule.Code.Key
+	Key              uint64 // identity of the rule, as in RuleCounter
 	Phase            flow.Phase
 	Created          int64 // ns of the engine's clock
 	Last             int64

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // Filter picks events. The zero Filter picks all. It is immutable.
@@ -149,7 +150,7 @@ func insert(tokens []string, at int, more ...string) []string {
 
 // check refuses conditions that events cannot answer.
 func (f *Filter) check(r *rule.Rule) error {
-	if r.State.Op != rule.StateNone || r.Prob != 0 || r.Log || r.Tag != 0 {
+	if r.State.Op != op.StateNone || r.Prob != 0 || r.Log || r.Tag != 0 {
 		return errors.New("filter: it only picks events and makes no state, tag or log")
 	}
 	for _, c := range f.clauses {
@@ -167,7 +168,7 @@ func (f *Filter) Tables() []string {
 	var names []string
 	for _, c := range f.clauses {
 		for i := range c {
-			if c[i].Op == rule.OpSrcTable || c[i].Op == rule.OpDstTable {
+			if c[i].Op == op.CondSrcTable || c[i].Op == op.CondDstTable {
 				names = append(names, c[i].Name)
 			}
 		}

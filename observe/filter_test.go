@@ -11,6 +11,7 @@ import (
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // TestFilterIsTheRuleLanguage: a filter picks a packet's event exactly when the reference model
@@ -28,13 +29,13 @@ func TestFilterIsTheRuleLanguage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set.Rules[0].Action.Op = rule.OpDeny
-		p, err := rule.Compile(set, rule.CompileOptions{Default: rule.OpAllow})
+		set.Rules[0].Action.Op = op.ActionDeny
+		p, err := rule.Compile(set, rule.CompileOptions{Default: op.ActionAllow})
 		if err != nil {
 			t.Fatal(err)
 		}
 		model := enginetest.NewModel(firewall.DefaultOptions())
-		model.Load(set, rule.CompileOptions{Default: rule.OpAllow}, enginetest.Keys(p))
+		model.Load(set, rule.CompileOptions{Default: op.ActionAllow}, enginetest.Keys(p))
 		model.SetTable("web", []firewall.TableEntry{{Prefix: netip.MustParsePrefix("10.0.0.0/31"),
 			Value: 5}, {Prefix: netip.MustParsePrefix("fd00::2/128")}})
 		ifs := []firewall.Interface{{Index: 1, Name: "eth0",

@@ -7,6 +7,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // Match reports whether the filter picks an event. Tables and the host's addresses come from n.
@@ -52,16 +53,16 @@ func within(all []rule.Range, v uint32) bool {
 }
 
 // answerable reports whether events have the fields that a condition needs.
-func answerable(op rule.CondOp) bool {
-	switch op {
-	case rule.OpFalse, rule.OpTrue, rule.OpVersion, rule.OpProto, rule.OpSrcIn, rule.OpDstIn,
-		rule.OpSrcMe, rule.OpDstMe, rule.OpSrcTable, rule.OpDstTable,
-		rule.OpSrcPort, rule.OpDstPort, rule.OpIn, rule.OpOut,
-		rule.OpRecv, rule.OpXmit, rule.OpVia,
-		rule.OpRecvGlob, rule.OpXmitGlob, rule.OpViaGlob,
-		rule.OpRecvAny, rule.OpXmitAny, rule.OpViaAny,
-		rule.OpRecvAddr, rule.OpXmitAddr, rule.OpViaAddr,
-		rule.OpFlags, rule.OpEstab, rule.OpLen:
+func answerable(cond op.Cond) bool {
+	switch cond {
+	case op.CondFalse, op.CondTrue, op.CondVersion, op.CondProto, op.CondSrcIn, op.CondDstIn,
+		op.CondSrcMe, op.CondDstMe, op.CondSrcTable, op.CondDstTable,
+		op.CondSrcPort, op.CondDstPort, op.CondIn, op.CondOut,
+		op.CondRecv, op.CondXmit, op.CondVia,
+		op.CondRecvGlob, op.CondXmitGlob, op.CondViaGlob,
+		op.CondRecvAny, op.CondXmitAny, op.CondViaAny,
+		op.CondRecvAddr, op.CondXmitAddr, op.CondViaAddr,
+		op.CondFlags, op.CondEstab, op.CondLen:
 		return true
 	}
 	return false
@@ -72,37 +73,37 @@ func answerable(op rule.CondOp) bool {
 func test(t *rule.Test, e *Event, n *Names) bool {
 	src, dst := e.Src.Addr(), e.Dst.Addr()
 	switch t.Op {
-	case rule.OpTrue:
+	case op.CondTrue:
 		return true
-	case rule.OpVersion:
+	case op.CondVersion:
 		return src.Is4() && t.A == 4 || src.Is6() && t.A == 6
-	case rule.OpProto:
+	case op.CondProto:
 		return uint32(e.Proto) == t.A
-	case rule.OpSrcIn:
+	case op.CondSrcIn:
 		return contains(t.Prefixes, src)
-	case rule.OpDstIn:
+	case op.CondDstIn:
 		return contains(t.Prefixes, dst)
-	case rule.OpSrcMe:
+	case op.CondSrcMe:
 		return me(t, src, n)
-	case rule.OpDstMe:
+	case op.CondDstMe:
 		return me(t, dst, n)
-	case rule.OpSrcTable:
+	case op.CondSrcTable:
 		return inTable(t, src, n)
-	case rule.OpDstTable:
+	case op.CondDstTable:
 		return inTable(t, dst, n)
-	case rule.OpSrcPort:
+	case op.CondSrcPort:
 		return packet.Proto(e.Proto).HasPorts() && within(t.Ranges, uint32(e.Src.Port()))
-	case rule.OpDstPort:
+	case op.CondDstPort:
 		return packet.Proto(e.Proto).HasPorts() && within(t.Ranges, uint32(e.Dst.Port()))
-	case rule.OpIn:
+	case op.CondIn:
 		return e.Hook.Dir == firewall.In
-	case rule.OpOut:
+	case op.CondOut:
 		return e.Hook.Dir == firewall.Out
-	case rule.OpFlags:
+	case op.CondFlags:
 		return e.Proto == packet.ProtoTCP && uint32(e.TCPFlags)&t.B == t.A
-	case rule.OpEstab:
+	case op.CondEstab:
 		return e.Proto == packet.ProtoTCP && e.TCPFlags&(packet.FlagRST|packet.FlagACK) != 0
-	case rule.OpLen:
+	case op.CondLen:
 		return within(t.Ranges, e.Length)
 	}
 	return testInterface(t, e, n)
@@ -114,22 +115,22 @@ func testInterface(t *rule.Test, e *Event, n *Names) bool {
 		via = e.Xmit
 	}
 	switch t.Op {
-	case rule.OpRecv, rule.OpRecvGlob, rule.OpRecvAny, rule.OpRecvAddr:
+	case op.CondRecv, op.CondRecvGlob, op.CondRecvAny, op.CondRecvAddr:
 		via = e.Recv
-	case rule.OpXmit, rule.OpXmitGlob, rule.OpXmitAny, rule.OpXmitAddr:
+	case op.CondXmit, op.CondXmitGlob, op.CondXmitAny, op.CondXmitAddr:
 		via = e.Xmit
 	}
 	if via == "" {
 		return false
 	}
 	switch t.Op {
-	case rule.OpRecv, rule.OpXmit, rule.OpVia:
+	case op.CondRecv, op.CondXmit, op.CondVia:
 		return via == t.Name
-	case rule.OpRecvGlob, rule.OpXmitGlob, rule.OpViaGlob:
+	case op.CondRecvGlob, op.CondXmitGlob, op.CondViaGlob:
 		return rule.Glob(t.Name, via)
-	case rule.OpRecvAny, rule.OpXmitAny, rule.OpViaAny:
+	case op.CondRecvAny, op.CondXmitAny, op.CondViaAny:
 		return true
-	case rule.OpRecvAddr, rule.OpXmitAddr, rule.OpViaAddr:
+	case op.CondRecvAddr, op.CondXmitAddr, op.CondViaAddr:
 		return n.InterfaceHas != nil && len(t.Prefixes) == 1 &&
 			n.InterfaceHas(via, t.Prefixes[0].Addr())
 	}

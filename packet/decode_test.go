@@ -67,7 +67,8 @@ func TestNoAllocations(t *testing.T) {
 	quote := mustBuild(t, build.IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")},
 		build.ICMP{Type: 11}, build.Data(syn4))
 	long := mustBuild(t, build.IPv6{Src: p4("2001:db8::1"), Dst: p4("2001:db8::2")},
-		build.HopByHop{Options: build.RouterAlert()}, build.Fragment{More: true}, build.TCP{}, make(build.Data, 4))
+		build.HopByHop{Options: build.RouterAlert()}, build.Fragment{More: true}, build.TCP{},
+		make(build.Data, 4))
 	text := make([]byte, 0, 200)
 	for name, f := range map[string]func(){
 		"Decode":      func() { p.Decode(syn4) },

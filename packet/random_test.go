@@ -59,7 +59,8 @@ func randomPacket(t testing.TB, r *rand.Rand) []byte {
 			}
 		}
 	}
-	if ip, ok := layers[0].(build.IPv4); ok && pick(8) { // as IGMP packets look, but perhaps a fragment
+	if ip, ok := layers[0].(build.IPv4); ok && pick(8) {
+		// as IGMP packets look, but perhaps a fragment
 		ip.Options, ip.Proto = optionBytes(packet.OptRouterAlert), packet.ProtoIGMP
 		layers[0] = ip
 	}

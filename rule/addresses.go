@@ -3,16 +3,18 @@ package rule
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/weirnet/weir/internal/program"
 )
 
-// build fills the lookup tables of an address dimension. named are the IPv6 prefixes that the
-// baked conditions of the dimension name: their borders are the only borders of IPv6 classes.
-func (a *Addresses) build(c *classes, named []netip.Prefix) {
+// fillAddresses fills the lookup tables of an address dimension. named are the IPv6 prefixes that
+// the baked conditions of the dimension name: their borders are the only borders of IPv6 classes.
+func fillAddresses(a *program.Addresses, c *classes, named []netip.Prefix) {
 	d := dirBuilder{regions: c.regions}
 	a.Root = make([]uint32, 1<<16)
 	d.level(func() []uint32 { return a.Root }, 0, 16)
 	a.Blocks = d.blocks
-	a.build6(c, named)
+	fillPrefixes(a, c, named)
 }
 
 // dirBuilder makes the three-level table of IPv4. Addresses are passed in rising order, so at
@@ -57,15 +59,15 @@ func (d *dirBuilder) level(table func() []uint32, base uint64, bits int) {
 		number := len(d.blocks) / 256
 		d.blocks = double(d.blocks, 256)[:len(d.blocks)+256]
 		d.level(func() []uint32 { return d.blocks[number*256:][:256] }, first, bits-8)
-		table()[i] = DirBlock | uint32(number)
+		table()[i] = program.DirBlock | uint32(number)
 		i++
 	}
 }
 
-// build6 makes the longest-prefix table. A prefix has the class of those of its addresses that no
-// longer prefix covers; it is left out if there are none, or if the prefix around it has the same
-// class.
-func (a *Addresses) build6(c *classes, named []netip.Prefix) {
+// fillPrefixes makes the longest-prefix table. A prefix has the class of those of its addresses
+// that no longer prefix covers; it is left out if there are none, or if the prefix around it has
+// the same class.
+func fillPrefixes(a *program.Addresses, c *classes, named []netip.Prefix) {
 	slices.SortFunc(named, func(x, y netip.Prefix) int {
 		if o := x.Addr().Compare(y.Addr()); o != 0 {
 			return o
@@ -96,7 +98,7 @@ func (a *Addresses) build6(c *classes, named []netip.Prefix) {
 		}
 		class := c.at(own)
 		if class != outer {
-			a.V6 = append(a.V6, PrefixClass{p, class})
+			a.V6 = append(a.V6, program.PrefixClass{Prefix: p, Class: class})
 		}
 		around = append(around, open{all[i].hi, class})
 	}

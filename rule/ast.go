@@ -1,6 +1,10 @@
 package rule
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/weirnet/weir/rule/op"
+)
 
 // Rule is one parsed rule. Lists in it are shared freely; a Rule is not changed after it was made.
 // A Rule made by hand must look like the parser's: ranges in order, values within their
@@ -39,32 +43,34 @@ type Pos struct {
 
 // Action is what a rule does with a packet.
 type Action struct {
-	Op  ActionOp
-	Arg uint32 // OpSkipTo, OpCall: rule number; OpUnreach, OpUnreach6: ICMP code; else 0
+	Op op.Action
+	// ActionSkipTo, ActionCall: rule number; ActionUnreach, ActionUnreach6: ICMP code; else 0
+	Arg uint32
 }
 
 // State is what a rule does with states. A check-state rule has StateCheck.
 type State struct {
-	Op    StateOp
-	Flow  string    // "": the flow named "default"; check-state: "any" for all
-	Mask  LimitMask // StateLimit, StateSetLimit
-	Limit uint32    // StateLimit, StateSetLimit: at least 1
+	Op    op.State
+	Flow  string       // "": the flow named "default"; check-state: "any" for all
+	Mask  op.LimitMask // StateLimit, StateSetLimit
+	Limit uint32       // StateLimit, StateSetLimit: at least 1
 }
 
 // Clause is an or-list: true when at least one of its tests is. The empty Clause is true.
 type Clause []Test
 
 // Test is one possibly negated condition. Op says what is compared; the fields that it uses are
-// those of Cond with the pools in place: Prefixes for OpSrcIn, OpDstIn (any length) and OpRecvAddr,
-// OpXmitAddr, OpViaAddr (one full-length prefix); Ranges for ports, types and number lists; Name
-// for table, interface and glob; Value for tables; A and B for the rest.
+// those that op.Cond names, with the pools in place: Prefixes for CondSrcIn, CondDstIn (any length)
+// and CondRecvAddr, CondXmitAddr, CondViaAddr (one full-length prefix); Ranges for ports, types and
+// number lists; Name for table, interface and glob; Value for tables; A and B for the rest.
 type Test struct {
 	Not      bool
-	Op       CondOp
+	Op       op.Cond
 	Prefixes []netip.Prefix
 	Ranges   []Range
-	Name     string // table (OpSrcTable, OpDstTable), interface (OpRecv...) or glob (OpRecvGlob...)
-	HasValue bool   // the table entry must have Value
+	// table (CondSrcTable, CondDstTable), interface (CondRecv...) or glob (CondRecvGlob...)
+	Name     string
+	HasValue bool // the table entry must have Value
 	Value    uint32
 	A, B     uint32
 }
@@ -85,3 +91,6 @@ func (r *Rule) Clauses() []Clause {
 	}
 	return all
 }
+
+// Range is an inclusive range of numbers.
+type Range struct{ Lo, Hi uint32 }

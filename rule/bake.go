@@ -1,53 +1,58 @@
 package rule
 
+import (
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule/op"
+)
+
 // A clause whose tests all lie in one dimension is baked: it becomes the set of that dimension's
 // keys for which it is true. The set is equivalent to the clause, also for packets without a value
 // in the dimension (they have a key of their own), so nothing of the clause remains to be tested.
 
 // noDim is the dimension of tests that the classifier cannot decide.
-const noDim = NumDims
+const noDim = program.NumDims
 
 // dimRange is the whole of each dimension.
-var dimRange = [NumDims]span{
-	DimSrc:     allAddresses,
-	DimDst:     allAddresses,
-	DimSrcPort: indexSpan(0, PortIndexes-1),
-	DimDstPort: indexSpan(0, PortIndexes-1),
-	DimProto:   indexSpan(0, ProtoIndexes-1),
-	DimFlags:   indexSpan(0, FlagIndexes-1),
-	DimICMP:    indexSpan(0, ICMPIndexes-1),
-	DimHook:    indexSpan(0, HookIndexes-1),
+var dimRange = [program.NumDims]span{
+	program.DimSrc:     allAddresses,
+	program.DimDst:     allAddresses,
+	program.DimSrcPort: indexSpan(0, program.PortIndexes-1),
+	program.DimDstPort: indexSpan(0, program.PortIndexes-1),
+	program.DimProto:   indexSpan(0, program.ProtoIndexes-1),
+	program.DimFlags:   indexSpan(0, program.FlagIndexes-1),
+	program.DimICMP:    indexSpan(0, program.ICMPIndexes-1),
+	program.DimHook:    indexSpan(0, program.HookIndexes-1),
 }
 
 // dim returns the dimension that decides the test alone, or noDim.
-func (t *Test) dim() Dim {
+func (t *Test) dim() program.Dim {
 	switch t.Op {
-	case OpSrcIn:
-		return DimSrc
-	case OpDstIn:
-		return DimDst
-	case OpSrcPort:
-		return DimSrcPort
-	case OpDstPort:
-		return DimDstPort
-	case OpVersion, OpProto:
-		return DimProto
-	case OpFlags, OpEstab:
-		return DimFlags
-	case OpICMPType, OpICMP6Type:
-		return DimICMP
-	case OpIn, OpOut:
-		return DimHook
-	case OpFrag:
-		if t.A == FragOffset && t.B == FragOffset {
-			return DimHook
+	case op.CondSrcIn:
+		return program.DimSrc
+	case op.CondDstIn:
+		return program.DimDst
+	case op.CondSrcPort:
+		return program.DimSrcPort
+	case op.CondDstPort:
+		return program.DimDstPort
+	case op.CondVersion, op.CondProto:
+		return program.DimProto
+	case op.CondFlags, op.CondEstab:
+		return program.DimFlags
+	case op.CondICMPType, op.CondICMP6Type:
+		return program.DimICMP
+	case op.CondIn, op.CondOut:
+		return program.DimHook
+	case op.CondFrag:
+		if t.A == op.FragOffset && t.B == op.FragOffset {
+			return program.DimHook
 		}
 	}
 	return noDim
 }
 
 // dim returns the dimension that decides the clause alone, or noDim.
-func (c Clause) dim() Dim {
+func (c Clause) dim() program.Dim {
 	dim := c[0].dim()
 	for i := range c[1:] {
 		if c[i+1].dim() != dim {
@@ -58,7 +63,7 @@ func (c Clause) dim() Dim {
 }
 
 // spans returns the keys of dim for which the clause is true.
-func (c Clause) spans(dim Dim) spans {
+func (c Clause) spans(dim program.Dim) spans {
 	if len(c) == 1 {
 		return c[0].spans(dim)
 	}
@@ -70,7 +75,7 @@ func (c Clause) spans(dim Dim) spans {
 }
 
 // spans returns the keys of dim for which the test is true, negation included.
-func (t *Test) spans(dim Dim) spans {
+func (t *Test) spans(dim program.Dim) spans {
 	s := t.positive()
 	if t.Not {
 		return complement(s, dimRange[dim])
@@ -80,28 +85,28 @@ func (t *Test) spans(dim Dim) spans {
 
 func (t *Test) positive() spans {
 	switch t.Op {
-	case OpSrcIn, OpDstIn:
+	case op.CondSrcIn, op.CondDstIn:
 		return prefixes(t.Prefixes)
-	case OpSrcPort, OpDstPort, OpICMPType:
+	case op.CondSrcPort, op.CondDstPort, op.CondICMPType:
 		return rangeSpans(t.Ranges, 0)
-	case OpICMP6Type:
+	case op.CondICMP6Type:
 		return rangeSpans(t.Ranges, 256)
-	case OpVersion:
+	case op.CondVersion:
 		if t.A == 6 {
 			return spans{indexSpan(256, 511)}
 		}
 		return spans{indexSpan(0, 255)}
-	case OpProto:
+	case op.CondProto:
 		return spans{indexSpan(t.A, t.A), indexSpan(256+t.A, 256+t.A)}
-	case OpIn:
+	case op.CondIn:
 		return spans{indexSpan(0, 0), indexSpan(2, 2)}
-	case OpOut:
+	case op.CondOut:
 		return spans{indexSpan(1, 1), indexSpan(3, 3)}
-	case OpFrag:
+	case op.CondFrag:
 		return spans{indexSpan(2, 3)}
-	case OpFlags:
+	case op.CondFlags:
 		return flagSpans(func(f uint32) bool { return f&t.B == t.A })
-	case OpEstab:
+	case op.CondEstab:
 		return flagSpans(func(f uint32) bool { return f&(tcpRST|tcpACK) != 0 })
 	}
 	return nil

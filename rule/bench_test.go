@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/internal/program"
 )
 
 // mixedRules is a rule file of n rules like those of a large site: hosts, networks, services,
@@ -71,7 +73,7 @@ func BenchmarkCompile(b *testing.B) {
 		s := ruleset(b, mixedRules(n))
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			b.ReportAllocs()
-			var p *Program
+			var p *program.Program
 			for b.Loop() {
 				p = mustCompile(b, s)
 			}

@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/internal/program"
 )
 
 // TestCheck damages a Program in each way that Check knows.
 func TestCheck(t *testing.T) {
 	const text = "add 1 skipto 3 udp from 10.0.0.0/8 to any iplen 40\n" +
 		"add 2 count ip from any to any keep-state :x\nadd 3 call 2 ip from any to any"
-	compiled := func() *Program {
+	compiled := func() *program.Program {
 		s, err := ParseFile("rules", text, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -26,21 +28,27 @@ func TestCheck(t *testing.T) {
 		}
 		return all
 	}
-	for want, damage := range map[string]func(p *Program){
-		"without a default rule": func(p *Program) { p.Rules = nil },
-		"at most 16384": func(p *Program) {
-			p.Rules = append(make([]Code, MaxRules), p.Rules...)
+	for want, damage := range map[string]func(p *program.Program){
+		"without a default rule": func(p *program.Program) { p.Rules = nil },
+		"at most 16384": func(p *program.Program) {
+			p.Rules = append(make([]program.Rule, program.MaxRules), p.Rules...)
 		},
-		"vectors of 2 words":          func(p *Program) { p.Classes.Words++ },
-		"without the flow name":       func(p *Program) { p.Flows = nil },
-		"255 flow names: at most 254": func(p *Program) { p.Flows = names(MaxFlows + 2) },
-		"257 tables: at most 256":     func(p *Program) { p.Tables = names(MaxTables + 1) },
-		"65 interface patterns":       func(p *Program) { p.Globs = names(MaxGlobs + 1) },
-		"rule 1 with index 0":         func(p *Program) { p.Rules[0].Arg = 0 },
-		"rule 2 with index 1":         func(p *Program) { p.Rules[1].Flow = 2 },
-		"rule 3 with index 2":         func(p *Program) { p.Rules[2].Arg = 4 },
-		"rule 65535 with index 3":     func(p *Program) { p.Rules[3].CondEnd = 99 },
-		"the last rule must":          func(p *Program) { p.Rules[3].Prob = 1 },
+		"vectors of 2 words":    func(p *program.Program) { p.Classes.Words++ },
+		"without the flow name": func(p *program.Program) { p.Flows = nil },
+		"255 flow names: at most 254": func(p *program.Program) {
+			p.Flows = names(program.MaxFlows + 2)
+		},
+		"257 tables: at most 256": func(p *program.Program) {
+			p.Tables = names(program.MaxTables + 1)
+		},
+		"65 interface patterns": func(p *program.Program) {
+			p.Globs = names(program.MaxGlobs + 1)
+		},
+		"rule 1 with index 0":     func(p *program.Program) { p.Rules[0].Arg = 0 },
+		"rule 2 with index 1":     func(p *program.Program) { p.Rules[1].Flow = 2 },
+		"rule 3 with index 2":     func(p *program.Program) { p.Rules[2].Arg = 4 },
+		"rule 65535 with index 3": func(p *program.Program) { p.Rules[3].CondEnd = 99 },
+		"the last rule must":      func(p *program.Program) { p.Rules[3].Prob = 1 },
 	} {
 		p := compiled()
 		damage(p)
@@ -49,7 +57,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	p := compiled()
-	if p.Flows = names(MaxFlows + 1); p.Check() != nil {
+	if p.Flows = names(program.MaxFlows + 1); p.Check() != nil {
 		t.Error("254 flow names beside the default are refused")
 	}
 }

@@ -3,6 +3,8 @@ package rule
 import (
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/internal/program"
 )
 
 // TestVectorsAreBounded: a rule file that tells too many sets of addresses apart is refused before
@@ -20,11 +22,11 @@ func TestVectorsAreBounded(t *testing.T) {
 		}
 		limits[slot] = limited{slot: slot, spans: s}
 	}
-	if _, err := classify(limits, len(limits), dimRange[DimSrc]); err == nil ||
+	if _, err := classify(limits, len(limits), dimRange[program.DimSrc]); err == nil ||
 		!strings.Contains(err.Error(), "put addresses into tables") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := classify(limits[:2000], 2000, dimRange[DimSrc]); err != nil {
+	if _, err := classify(limits[:2000], 2000, dimRange[program.DimSrc]); err != nil {
 		t.Error(err)
 	}
 }

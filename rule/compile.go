@@ -8,12 +8,19 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule/op"
 )
+
+// Program is a compiled rule set, which the engines of package firewall load. It is immutable. Its
+// fields and methods are for engines and may change.
+type Program = program.Program
 
 // CompileOptions are what a Program depends on beside the rules.
 type CompileOptions struct {
-	Default ActionOp // of the default rule: OpAllow or OpDeny; 0 is OpDeny
-	Strict  bool     // Program.Strict
+	Default op.Action // of the default rule: ActionAllow or ActionDeny; 0 is ActionDeny
+	Strict  bool      // Program.Strict
 }
 
 // Compile makes the Program of the enabled sets of s. Tables are not part of it: a Program names
@@ -27,22 +34,23 @@ func compileFull(s *Ruleset, o CompileOptions) (*Program, error) { return compil
 
 // compiler holds a Program in the making.
 type compiler struct {
-	Program
+	program.Program
 	bake    bool
 	flows   map[string]int
 	tables  map[string]int
 	names   map[string]int
 	globs   map[string]int
-	seen    map[string]int     // how often a rule's identity came before
-	limits  [NumDims][]limited // baked conditions
-	named6  [2][]netip.Prefix  // IPv6 prefixes of the baked conditions: source, destination
-	numbers []uint16           // by slot
+	seen    map[string]int             // how often a rule's identity came before
+	limits  [program.NumDims][]limited // baked conditions
+	named6  [2][]netip.Prefix          // IPv6 prefixes of the baked conditions: source, destination
+	numbers []uint16                   // by slot
 }
 
 func compile(s *Ruleset, o CompileOptions, bake bool) (*Program, error) {
 	rules := s.Active()
-	if len(rules) >= MaxRules {
-		return nil, fmt.Errorf("%d rules: a program holds at most %d", len(rules), MaxRules-1)
+	if len(rules) >= program.MaxRules {
+		return nil, fmt.Errorf("%d rules: a program holds at most %d", len(rules),
+			program.MaxRules-1)
 	}
 	c := &compiler{
 		bake: bake, flows: map[string]int{}, tables: map[string]int{}, names: map[string]int{},
@@ -51,16 +59,16 @@ func compile(s *Ruleset, o CompileOptions, bake bool) (*Program, error) {
 	}
 	c.Flows, c.flows[""], c.flows["default"] = []string{"default"}, 0, 0
 	c.Strict = o.Strict
-	last := &Rule{Number: DefaultNumber, Set: Reserved, Action: Action{Op: OpDeny}}
+	last := &Rule{Number: program.DefaultNumber, Set: Reserved, Action: Action{Op: op.ActionDeny}}
 	switch o.Default {
-	case 0, OpDeny:
-	case OpAllow:
-		last.Action.Op = OpAllow
+	case 0, op.ActionDeny:
+	case op.ActionAllow:
+		last.Action.Op = op.ActionAllow
 	default:
 		return nil, fmt.Errorf("the default rule cannot be %q: allow or deny", o.Default)
 	}
 	rules = append(rules, last)
-	c.Rules = make([]Code, len(rules))
+	c.Rules = make([]program.Rule, len(rules))
 	c.Texts = make([]string, len(rules))
 	c.numbers = make([]uint16, len(rules))
 	for slot, r := range rules {
@@ -72,7 +80,7 @@ func compile(s *Ruleset, o CompileOptions, bake bool) (*Program, error) {
 			return nil, r.fail(err)
 		}
 	}
-	if err := c.checkWalk(); err != nil {
+	if err := c.CheckWalk(); err != nil {
 		return nil, err
 	}
 	if err := c.classify(); err != nil {
@@ -93,7 +101,7 @@ func (r *Rule) fail(err error) error {
 func (c *compiler) rule(slot int, r *Rule) error {
 	code := &c.Rules[slot]
 	text := r.core()
-	*code = Code{
+	*code = program.Rule{
 		Key: c.key(r.Number, text), Number: r.Number, Set: r.Set, Action: r.Action.Op, Tag: r.Tag,
 		Prob:  threshold(r.Prob),
 		State: r.State.Op, Defer: r.Defer, Mask: r.State.Mask, Limit: r.State.Limit, Log: r.Log,
@@ -103,11 +111,11 @@ func (c *compiler) rule(slot int, r *Rule) error {
 		c.Texts[slot] = text + " // " + r.Comment
 	}
 	switch r.Action.Op {
-	case OpUnreach, OpUnreach6:
+	case op.ActionUnreach, op.ActionUnreach6:
 		code.Arg = r.Action.Arg
-	case OpSkipTo: // never backwards: the rules after those of this number at the earliest
+	case op.ActionSkipTo: // never backwards: the rules after those of this number at the earliest
 		code.Arg = c.target(max(r.Action.Arg, uint32(r.Number)+1))
-	case OpCall:
+	case op.ActionCall:
 		code.Arg = c.target(r.Action.Arg)
 	}
 	if r.State.Op.LooksUp() {
@@ -121,16 +129,16 @@ func (c *compiler) rule(slot int, r *Rule) error {
 		return err
 	}
 	code.CondEnd = uint32(len(c.Conds))
-	c.Features |= c.needs(slot)
+	c.Features |= c.Needs(slot)
 	return nil
 }
 
-func (c *compiler) flow(code *Code, r *Rule) error {
-	if r.State.Op == StateCheck && r.State.Flow == "any" {
-		code.Flow = AnyFlow
+func (c *compiler) flow(code *program.Rule, r *Rule) error {
+	if r.State.Op == op.StateCheck && r.State.Flow == "any" {
+		code.Flow = program.AnyFlow
 		return nil
 	}
-	id, err := intern(c.flows, &c.Flows, r.State.Flow, MaxFlows+1, "flow names")
+	id, err := intern(c.flows, &c.Flows, r.State.Flow, program.MaxFlows+1, "flow names")
 	code.Flow = uint8(id)
 	return err
 }
@@ -183,12 +191,12 @@ func intern(ids map[string]int, list *[]string, name string, most int, what stri
 
 // clauses bakes what one dimension decides and appends the rest to Conds.
 func (c *compiler) clauses(slot int, r *Rule) error {
-	var baked [NumDims]spans
-	var is [NumDims]bool
+	var baked [program.NumDims]spans
+	var is [program.NumDims]bool
 	for _, clause := range r.Clauses() {
 		for i := range clause {
 			t := &clause[i]
-			c.Rules[slot].Frag = c.Rules[slot].Frag || t.Op == OpFrag && !t.Not
+			c.Rules[slot].Frag = c.Rules[slot].Frag || t.Op == op.CondFrag && !t.Not
 		}
 		if clause.always() {
 			continue
@@ -205,11 +213,11 @@ func (c *compiler) clauses(slot int, r *Rule) error {
 			s = intersect(baked[dim], s)
 		}
 		is[dim], baked[dim] = true, s
-		if dim == DimSrc || dim == DimDst {
+		if dim == program.DimSrc || dim == program.DimDst {
 			c.note6(dim, clause)
 		}
 	}
-	for dim := range NumDims {
+	for dim := range program.NumDims {
 		if is[dim] {
 			c.limits[dim] = append(c.limits[dim], limited{slot, baked[dim]})
 		}
@@ -219,10 +227,10 @@ func (c *compiler) clauses(slot int, r *Rule) error {
 
 // always reports whether the clause is true for every packet.
 func (c Clause) always() bool {
-	return slices.ContainsFunc(c, func(t Test) bool { return t.Op == OpTrue && !t.Not })
+	return slices.ContainsFunc(c, func(t Test) bool { return t.Op == op.CondTrue && !t.Not })
 }
 
-func (c *compiler) note6(dim Dim, clause Clause) {
+func (c *compiler) note6(dim program.Dim, clause Clause) {
 	for i := range clause {
 		for _, p := range clause[i].Prefixes {
 			if p.Addr().Is6() {
@@ -239,7 +247,7 @@ func (c *compiler) classify() error {
 	slots := len(c.Rules)
 	k := &c.Classes
 	k.Words = (slots + 63) / 64
-	for dim := range NumDims {
+	for dim := range program.NumDims {
 		cl, err := classify(c.limits[dim], slots, dimRange[dim])
 		if err != nil {
 			return err
@@ -248,21 +256,21 @@ func (c *compiler) classify() error {
 		k.Used[dim] = len(c.limits[dim]) > 0
 		ok := true
 		switch dim {
-		case DimSrc:
-			k.Src.build(&cl, c.named6[DimSrc])
-		case DimDst:
-			k.Dst.build(&cl, c.named6[DimDst])
-		case DimSrcPort, DimDstPort:
-			ports := make([]uint16, PortIndexes)
+		case program.DimSrc:
+			fillAddresses(&k.Src, &cl, c.named6[program.DimSrc])
+		case program.DimDst:
+			fillAddresses(&k.Dst, &cl, c.named6[program.DimDst])
+		case program.DimSrcPort, program.DimDstPort:
+			ports := make([]uint16, program.PortIndexes)
 			ok = cl.index(ports)
-			k.Ports[dim-DimSrcPort] = ports
-		case DimProto:
+			k.Ports[dim-program.DimSrcPort] = ports
+		case program.DimProto:
 			ok = cl.index(k.Proto[:])
-		case DimFlags:
+		case program.DimFlags:
 			ok = cl.index(k.Flags[:])
-		case DimICMP:
+		case program.DimICMP:
 			ok = cl.index(k.ICMP[:])
-		case DimHook:
+		case program.DimHook:
 			ok = cl.index(k.Hook[:])
 		}
 		if !ok {

@@ -7,9 +7,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule/op"
 )
 
-func mustCompile(t testing.TB, s *Ruleset) *Program {
+func mustCompile(t testing.TB, s *Ruleset) *program.Program {
 	t.Helper()
 	p, err := Compile(s, CompileOptions{})
 	if err != nil {
@@ -33,10 +36,10 @@ func TestCompileMeaning(t *testing.T) {
 		}
 		residual += len(fast.Conds)
 		baked += len(full.Conds) - len(fast.Conds)
-		rules := append(s.Active(), &Rule{Number: DefaultNumber})
+		rules := append(s.Active(), &Rule{Number: program.DefaultNumber})
 		for range 200 {
 			p := g.tuple()
-			vector, ones := fast.Classes.candidates(p), full.Classes.candidates(p)
+			vector, ones := candidates(&fast.Classes, p), candidates(&full.Classes, p)
 			for slot, r := range rules {
 				want := p.match(r)
 				got := vector[slot/64]>>(slot%64)&1 == 1 && p.residue(fast, slot)
@@ -92,7 +95,7 @@ func TestCompileSame(t *testing.T) {
 	if fast.First != full.First || !slices.Equal(fast.Texts, full.Texts) {
 		t.Error("First or Texts differ")
 	}
-	for dim := range NumDims {
+	for dim := range program.NumDims {
 		if full.Classes.Used[dim] || len(full.Classes.Vectors[dim]) != full.Classes.Words {
 			t.Errorf("the full program uses dimension %d", dim)
 		}
@@ -112,7 +115,7 @@ func TestCompiledGolden(t *testing.T) {
 
 // dumpProgram shows what is the same whenever the rules mean the same: Codes, conditions, and the
 // vectors by rule.
-func dumpProgram(p *Program) string {
+func dumpProgram(p *program.Program) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "first %d features %#x flows %v tables %v names %v globs %v\n",
 		p.First, uint64(p.Features), p.Flows, p.Tables, p.Names, p.Globs)
@@ -124,11 +127,11 @@ func dumpProgram(p *Program) string {
 			c.State, c.Flow, c.Mask, c.Limit, c.Defer, c.Log, c.LogMax, c.Liberal, c.Frag)
 		for _, cond := range p.Conds[c.Cond:c.CondEnd] {
 			fmt.Fprintf(&b, "  %s#%d flags=%d n=%d a=%#x b=%#x %v\n", cond.Op.Word(), cond.Op,
-				cond.Flags, cond.N, cond.A, cond.B, p.test(cond))
+				cond.Flags, cond.N, cond.A, cond.B, testOf(p, cond))
 		}
 	}
 	fmt.Fprintf(&b, "classes")
-	for dim := range NumDims {
+	for dim := range program.NumDims {
 		fmt.Fprintf(&b, " %d", len(p.Classes.Vectors[dim])/p.Classes.Words)
 	}
 	fmt.Fprintf(&b, " blocks %d %d\nsrc6 %v default %d\ndst6 %v default %d\n",
@@ -198,14 +201,15 @@ func TestCompileSets(t *testing.T) {
 	s := ruleset(t,
 		"add 1 set 1 allow ip from any to any\nadd 2 set 2 allow tcp from any to any\n"+
 			"set disable 1\n")
-	p, err := Compile(s, CompileOptions{Default: OpAllow, Strict: true})
+	p, err := Compile(s, CompileOptions{Default: op.ActionAllow, Strict: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(p.Rules) != 2 || p.Rules[0].Number != 2 || p.Rules[1].Action != OpAllow || !p.Strict {
+	if len(p.Rules) != 2 || p.Rules[0].Number != 2 || p.Rules[1].Action != op.ActionAllow ||
+		!p.Strict {
 		t.Errorf("%+v", p.Rules)
 	}
-	if _, err := Compile(s, CompileOptions{Default: OpCount}); err == nil {
+	if _, err := Compile(s, CompileOptions{Default: op.ActionCount}); err == nil {
 		t.Error("count as default rule was taken")
 	}
 }
@@ -218,16 +222,16 @@ func TestLimits(t *testing.T) {
 		option func(i int) string
 		want   string
 	}{
-		{"flow names", MaxFlows, func(i int) string {
+		{"flow names", program.MaxFlows, func(i int) string {
 			return fmt.Sprintf("keep-state :f%d", i)
 		}, "255: \"f254\" is one of more than 255 different flow names"},
-		{"tables", MaxTables, func(i int) string {
+		{"tables", program.MaxTables, func(i int) string {
 			return fmt.Sprintf("src-ip table(t%d)", i)
 		}, "tables"},
-		{"globs", MaxGlobs, func(i int) string {
+		{"globs", program.MaxGlobs, func(i int) string {
 			return fmt.Sprintf("via e%d*", i)
 		}, "interface patterns"},
-		{"names", MaxNames, func(i int) string {
+		{"names", program.MaxNames, func(i int) string {
 			return fmt.Sprintf("via e%d", i)
 		}, "interface names"},
 	} {
@@ -251,16 +255,16 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%d %s: %v", c.n+1, c.what, err)
 		}
 	}
-	many := &Ruleset{Rules: make([]*Rule, MaxRules)}
+	many := &Ruleset{Rules: make([]*Rule, program.MaxRules)}
 	for i := range many.Rules {
-		many.Rules[i] = &Rule{Number: 1, Action: Action{Op: OpCount}}
+		many.Rules[i] = &Rule{Number: 1, Action: Action{Op: op.ActionCount}}
 	}
 	if _, err := Compile(many, CompileOptions{}); err == nil ||
 		!strings.Contains(err.Error(), "16384 rules") {
 		t.Errorf("too many rules: %v", err)
 	}
 	many.Rules = many.Rules[1:]
-	if p, err := Compile(many, CompileOptions{}); err != nil || len(p.Rules) != MaxRules {
+	if p, err := Compile(many, CompileOptions{}); err != nil || len(p.Rules) != program.MaxRules {
 		t.Errorf("the most rules: %v", err)
 	}
 }
@@ -277,15 +281,16 @@ func TestClasses6(t *testing.T) {
 		s := new(Ruleset)
 		var baked []limited
 		for i := range 1 + g.IntN(6) {
-			test := Test{Op: OpSrcIn, Not: g.chance(20)}
+			test := Test{Op: op.CondSrcIn, Not: g.chance(20)}
 			for range 1 + g.IntN(2) {
 				test.Prefixes = append(test.Prefixes,
 					netip.MustParsePrefix(pool[g.IntN(len(pool))]))
 			}
-			s.Add(&Rule{Number: uint16(i + 1), Action: Action{Op: OpCount}, Src: Clause{test}})
-			baked = append(baked, limited{slot: i, spans: test.spans(DimSrc)})
+			s.Add(&Rule{Number: uint16(i + 1), Action: Action{Op: op.ActionCount},
+				Src: Clause{test}})
+			baked = append(baked, limited{slot: i, spans: test.spans(program.DimSrc)})
 		}
-		borders, err := classify(baked, len(baked)+1, dimRange[DimSrc])
+		borders, err := classify(baked, len(baked)+1, dimRange[program.DimSrc])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -335,9 +340,9 @@ func TestThreshold(t *testing.T) {
 // mean nothing.
 func TestHandMade(t *testing.T) {
 	r := &Rule{
-		Number: 1, Action: Action{Op: OpAllow}, Proto: Clause{},
-		Options: []Clause{{}, {{Op: OpIn}}}, DstPort: Clause{},
-		Src: Clause{{Op: OpSrcIn, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8"),
+		Number: 1, Action: Action{Op: op.ActionAllow}, Proto: Clause{},
+		Options: []Clause{{}, {{Op: op.CondIn}}}, DstPort: Clause{},
+		Src: Clause{{Op: op.CondSrcIn, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8"),
 			netip.MustParsePrefix("2001:db8::1/32")}}},
 	}
 	s := new(Ruleset)
@@ -346,7 +351,7 @@ func TestHandMade(t *testing.T) {
 	for text, want := range map[string]uint64{"10.0.0.1": 1, "11.0.0.1": 0, "2001:db8::": 1,
 		"2001:db7::": 0} {
 		a := netip.MustParseAddr(text)
-		vector := p.Classes.candidates(&tuple{src: a, dst: a, proto: 6})
+		vector := candidates(&p.Classes, &tuple{src: a, dst: a, proto: 6})
 		if vector[0]&1 != want {
 			t.Errorf("%s: candidates %b", text, vector[0])
 		}

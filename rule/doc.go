@@ -14,8 +14,7 @@
 //		fmt.Fprint(os.Stderr, errs.Report())
 //	}
 //
-// [Compile] turns the enabled rules into a [Program] for an engine: flat arrays without pointers to
-// syntax. A rule's index in it is its slot.
+// [Compile] turns the enabled rules into a [Program], which the engines of package firewall load.
 //
 // # Rules
 //
@@ -24,17 +23,6 @@
 // made of the same tests. Rules may be made by hand as well as parsed; [Rule.String] prints the
 // canonical form, and parsing that gives the same rule.
 //
-// # The classifier
-//
-// [Classifier] holds bit vectors over equivalence classes. Each dimension (source, destination,
-// ports, protocol, TCP flags, ICMP type, hook) maps a packet's value to a class and the class to a
-// vector with one bit per slot. The AND of a packet's vectors has a bit for every rule whose baked
-// conditions are true. A clause is baked if one dimension decides it alone: negation and or-blocks
-// are set operations when the Program is made, and cost nothing when it runs. What is left of a
-// rule is tested by [Cond] after its bit was found.
-//
-// The price of a packet is bounded for every rule set: one lookup per used dimension and
-// ceil(rules/64) words per vector.
-//
-// compileFull makes a Program without baking, for Lint and for the tests.
+// The operations that rules are made of, such as op.ActionAllow and op.CondSrcIn, are in package
+// rule/op.
 package rule

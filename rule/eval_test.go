@@ -3,6 +3,9 @@ package rule
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // tuple is what the conditions of a rule look at, as plain values.
@@ -31,8 +34,9 @@ func (g random) tuple() *tuple {
 		proto: []uint32{1, 6, 6, 6, 17, 17, 58, 132, 136, 47}[g.IntN(10)], later: g.chance(10),
 		sport: g.Uint32N(65536), dport: g.Uint32N(65536), flags: g.Uint32N(256),
 		icmp: g.Uint32N(256),
-		seq:  g.Uint32(), ack: g.Uint32(), win: g.Uint32N(65536), frag: g.Uint32N(16) &^ FragOffset,
-		ttl: g.Uint32N(256), len: g.Uint32N(65536), id: g.Uint32N(65536), options: g.Uint32N(16),
+		seq:  g.Uint32(), ack: g.Uint32(), win: g.Uint32N(65536),
+		frag: g.Uint32N(16) &^ op.FragOffset,
+		ttl:  g.Uint32N(256), len: g.Uint32N(65536), id: g.Uint32N(65536), options: g.Uint32N(16),
 		tos: g.Uint32N(256),
 		out: g.chance(50), recv: g.one("", "eth0", "eth1", "pod:a"), truth: g.Uint32(),
 	}
@@ -43,10 +47,10 @@ func (g random) tuple() *tuple {
 		p.dport = 80
 	}
 	if p.src.Is6() {
-		p.frag &= FragMF
+		p.frag &= op.FragMF
 	}
 	if p.later {
-		p.frag |= FragOffset
+		p.frag |= op.FragOffset
 	}
 	if p.out {
 		p.xmit = g.one("eth0", "eth1", "tun1", "pod:a")
@@ -75,7 +79,7 @@ func within(list []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-func (p *tuple) fact(op CondOp) bool { return p.truth>>(op%32)&1 == 1 }
+func (p *tuple) fact(op op.Cond) bool { return p.truth>>(op%32)&1 == 1 }
 
 func (p *tuple) test(t *Test) bool {
 	v4 := p.src.Is4()
@@ -86,91 +90,93 @@ func (p *tuple) test(t *Test) bool {
 		via = p.xmit
 	}
 	switch t.Op {
-	case OpTrue:
+	case op.CondTrue:
 		return true
-	case OpVersion:
+	case op.CondVersion:
 		return v4 == (t.A == 4)
-	case OpProto:
+	case op.CondProto:
 		return p.proto == t.A
-	case OpSrcIn:
+	case op.CondSrcIn:
 		return within(t.Prefixes, p.src)
-	case OpDstIn:
+	case op.CondDstIn:
 		return within(t.Prefixes, p.dst)
-	case OpSrcMe, OpDstMe:
+	case op.CondSrcMe, op.CondDstMe:
 		return p.fact(t.Op) && (t.A == 0 || !v4)
-	case OpSrcTable, OpDstTable: // every address has the value of its last bit
+	case op.CondSrcTable, op.CondDstTable: // every address has the value of its last bit
 		a := p.src
-		if t.Op == OpDstTable {
+		if t.Op == op.CondDstTable {
 			a = p.dst
 		}
 		return p.fact(t.Op) && (!t.HasValue || t.Value == uint32(a.As16()[15]&1))
-	case OpSrcPort:
+	case op.CondSrcPort:
 		return ports && in(t.Ranges, p.sport)
-	case OpDstPort:
+	case op.CondDstPort:
 		return ports && in(t.Ranges, p.dport)
-	case OpIn:
+	case op.CondIn:
 		return !p.out
-	case OpOut:
+	case op.CondOut:
 		return p.out
-	case OpRecv:
+	case op.CondRecv:
 		return p.recv == t.Name
-	case OpXmit:
+	case op.CondXmit:
 		return p.xmit == t.Name
-	case OpVia:
+	case op.CondVia:
 		return via == t.Name
-	case OpRecvGlob:
+	case op.CondRecvGlob:
 		return p.recv != "" && Glob(t.Name, p.recv)
-	case OpXmitGlob:
+	case op.CondXmitGlob:
 		return p.xmit != "" && Glob(t.Name, p.xmit)
-	case OpViaGlob:
+	case op.CondViaGlob:
 		return via != "" && Glob(t.Name, via)
-	case OpRecvAny:
+	case op.CondRecvAny:
 		return p.recv != ""
-	case OpXmitAny:
+	case op.CondXmitAny:
 		return p.xmit != ""
-	case OpViaAny:
+	case op.CondViaAny:
 		return via != ""
-	case OpRecvAddr, OpXmitAddr, OpViaAddr, OpVerRevPath, OpVerSrcReach, OpAntiSpoof:
+	case op.CondRecvAddr, op.CondXmitAddr, op.CondViaAddr, op.CondVerRevPath, op.CondVerSrcReach,
+		op.CondAntiSpoof:
 		return p.fact(t.Op)
-	case OpFlags:
+	case op.CondFlags:
 		return tcp && p.flags&t.B == t.A
-	case OpEstab:
+	case op.CondEstab:
 		return tcp && p.flags&0x14 != 0
-	case OpSeq:
+	case op.CondSeq:
 		return tcp && p.seq == t.A
-	case OpAck:
+	case op.CondAck:
 		return tcp && p.ack == t.A
-	case OpWin:
+	case op.CondWin:
 		return tcp && in(t.Ranges, p.win)
-	case OpFrag:
+	case op.CondFrag:
 		return p.frag&t.B == t.A
-	case OpICMPType:
+	case op.CondICMPType:
 		return v4 && p.proto == 1 && !p.later && in(t.Ranges, p.icmp)
-	case OpICMP6Type:
+	case op.CondICMP6Type:
 		return !v4 && p.proto == 58 && !p.later && in(t.Ranges, p.icmp)
-	case OpTTL:
+	case op.CondTTL:
 		return in(t.Ranges, p.ttl)
-	case OpLen:
+	case op.CondLen:
 		return in(t.Ranges, p.len)
-	case OpID:
+	case op.CondID:
 		return v4 && in(t.Ranges, p.id)
-	case OpIPOptions:
+	case op.CondIPOptions:
 		return v4 && p.options&t.B == t.A
-	case OpTOS:
+	case op.CondTOS:
 		return v4 && p.tos&t.B == t.A
-	case OpDSCP:
+	case op.CondDSCP:
 		return (uint64(t.A)|uint64(t.B)<<32)>>(p.tos>>2)&1 == 1
-	case OpPrecedence:
+	case op.CondPrecedence:
 		return v4 && p.tos>>5 == t.A
-	case OpTagged:
+	case op.CondTagged:
 		return slices.ContainsFunc(p.tags, func(tag uint32) bool { return in(t.Ranges, tag) })
 	}
 	panic(t.Op.Word())
 }
 
 // candidates returns the AND of the packet's vectors, looked up as an engine does.
-func (c *Classifier) candidates(p *tuple) []uint64 {
-	sport, dport, flags, icmp := uint32(NoPort), uint32(NoPort), uint32(NoFlags), uint32(NoICMP)
+func candidates(c *program.Classifier, p *tuple) []uint64 {
+	sport, dport, flags, icmp := uint32(program.NoPort), uint32(program.NoPort),
+		uint32(program.NoFlags), uint32(program.NoICMP)
 	proto, hook := p.proto, uint32(0)
 	if !p.later {
 		switch p.proto {
@@ -195,15 +201,18 @@ func (c *Classifier) candidates(p *tuple) []uint64 {
 	if p.later {
 		hook += 2
 	}
-	vector := func(dim Dim, class uint32) []uint64 {
+	vector := func(dim program.Dim, class uint32) []uint64 {
 		return c.Vectors[dim][int(class)*c.Words:][:c.Words]
 	}
-	vectors := [NumDims][]uint64{
-		vector(DimSrc, addressClass(&c.Src, p.src)), vector(DimDst, addressClass(&c.Dst, p.dst)),
-		vector(DimSrcPort, uint32(c.Ports[0][sport])),
-		vector(DimDstPort, uint32(c.Ports[1][dport])),
-		vector(DimProto, uint32(c.Proto[proto])), vector(DimFlags, uint32(c.Flags[flags])),
-		vector(DimICMP, uint32(c.ICMP[icmp])), vector(DimHook, uint32(c.Hook[hook])),
+	vectors := [program.NumDims][]uint64{
+		vector(program.DimSrc, addressClass(&c.Src, p.src)),
+		vector(program.DimDst, addressClass(&c.Dst, p.dst)),
+		vector(program.DimSrcPort, uint32(c.Ports[0][sport])),
+		vector(program.DimDstPort, uint32(c.Ports[1][dport])),
+		vector(program.DimProto, uint32(c.Proto[proto])),
+		vector(program.DimFlags, uint32(c.Flags[flags])),
+		vector(program.DimICMP, uint32(c.ICMP[icmp])),
+		vector(program.DimHook, uint32(c.Hook[hook])),
 	}
 	all := slices.Clone(vectors[0])
 	for _, v := range vectors[1:] {
@@ -215,13 +224,13 @@ func (c *Classifier) candidates(p *tuple) []uint64 {
 }
 
 // residue reports whether the residual conditions of a slot are true.
-func (p *tuple) residue(prog *Program, slot int) bool {
+func (p *tuple) residue(prog *program.Program, slot int) bool {
 	code := prog.Rules[slot]
 	clause := false
 	for _, cond := range prog.Conds[code.Cond:code.CondEnd] {
-		t := prog.test(cond)
+		t := testOf(prog, cond)
 		clause = clause || p.test(&t) != t.Not
-		if cond.Flags&FlagOr != 0 {
+		if cond.Flags&program.FlagOr != 0 {
 			continue
 		}
 		if !clause {
@@ -232,19 +241,22 @@ func (p *tuple) residue(prog *Program, slot int) bool {
 	return true
 }
 
-// test turns a condition back into a test.
-func (prog *Program) test(c Cond) Test {
-	t := Test{Op: c.Op, Not: c.Flags&FlagNot != 0, A: c.A, B: c.B}
+// testOf turns a condition back into a test.
+func testOf(prog *program.Program, c program.Cond) Test {
+	t := Test{Op: c.Op, Not: c.Flags&program.FlagNot != 0, A: c.A, B: c.B}
 	switch c.Op {
-	case OpSrcIn, OpDstIn, OpRecvAddr, OpXmitAddr, OpViaAddr:
+	case op.CondSrcIn, op.CondDstIn, op.CondRecvAddr, op.CondXmitAddr, op.CondViaAddr:
 		t.Prefixes = prog.Prefixes[c.A : c.A+uint32(c.N)]
-	case OpSrcPort, OpDstPort, OpWin, OpICMPType, OpICMP6Type, OpTTL, OpLen, OpID, OpTagged:
-		t.Ranges = prog.Ranges[c.A : c.A+uint32(c.N)]
-	case OpSrcTable, OpDstTable:
+	case op.CondSrcPort, op.CondDstPort, op.CondWin, op.CondICMPType, op.CondICMP6Type, op.CondTTL,
+		op.CondLen, op.CondID, op.CondTagged:
+		for _, r := range prog.Ranges[c.A : c.A+uint32(c.N)] {
+			t.Ranges = append(t.Ranges, Range(r))
+		}
+	case op.CondSrcTable, op.CondDstTable:
 		t.Name, t.HasValue, t.Value = prog.Tables[c.A], c.N == 1, c.B
-	case OpRecv, OpXmit, OpVia:
+	case op.CondRecv, op.CondXmit, op.CondVia:
 		t.Name = prog.Names[c.A]
-	case OpRecvGlob, OpXmitGlob, OpViaGlob:
+	case op.CondRecvGlob, op.CondXmitGlob, op.CondViaGlob:
 		t.Name = prog.Globs[c.A]
 	}
 	return t
@@ -252,13 +264,13 @@ func (prog *Program) test(c Cond) Test {
 
 // addressClass looks an address up the slow way: in the three levels of IPv4, or for the longest
 // IPv6 prefix.
-func addressClass(a *Addresses, addr netip.Addr) uint32 {
+func addressClass(a *program.Addresses, addr netip.Addr) uint32 {
 	if ip := addr.Unmap(); ip.Is4() {
 		b := ip.As4()
 		e := a.Root[uint32(b[0])<<8|uint32(b[1])]
 		for _, low := range b[2:] {
-			if e&DirBlock != 0 {
-				e = a.Blocks[e&^DirBlock<<8|uint32(low)]
+			if e&program.DirBlock != 0 {
+				e = a.Blocks[e&^program.DirBlock<<8|uint32(low)]
 			}
 		}
 		return e

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 const text = `
@@ -23,7 +24,7 @@ func Example() {
 	for _, r := range set.Rules {
 		fmt.Println(r)
 	}
-	program, err := rule.Compile(set, rule.CompileOptions{Default: rule.OpDeny, Strict: true})
+	program, err := rule.Compile(set, rule.CompileOptions{Default: op.ActionDeny, Strict: true})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -5,6 +5,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // FindingKind is what is wrong with a rule.
@@ -60,7 +63,7 @@ func Lint(s *Ruleset) (findings []Finding, undecided []*Rule, err error) {
 		return nil, nil, err
 	}
 	for slot, r := range l.rules {
-		if r.Action.Op == OpCheck {
+		if r.Action.Op == op.ActionCheckState {
 			continue
 		}
 		f, ok := l.examine(slot)
@@ -77,7 +80,7 @@ func Lint(s *Ruleset) (findings []Finding, undecided []*Rule, err error) {
 // linter holds the rules in the form that Lint follows.
 type linter struct {
 	rules  []*Rule
-	codes  []Code
+	codes  []program.Rule
 	boxes  []box
 	opaque [][]Clause // conditions that no box expresses
 	empty  []bool     // no packet at all
@@ -102,20 +105,20 @@ func newLinter(s *Ruleset) (*linter, error) {
 	for slot, r := range rules {
 		l.tags = l.tags || r.Tag != 0
 		l.prepare(slot, r)
-		if r.Action.Op == OpCall {
+		if r.Action.Op == op.ActionCall {
 			l.calls = append(l.calls, slot)
 		}
-		if r.State.Op == StateNone || r.State.Op == StateCheck || l.final(slot) {
+		if r.State.Op == op.StateNone || r.State.Op == op.StateCheck || l.final(slot) {
 			continue
 		}
 		switch r.Action.Op {
-		case OpSkipTo:
+		case op.ActionSkipTo:
 			l.behind[int(p.Rules[slot].Arg)] = true
-		case OpCall, OpReturn:
+		case op.ActionCall, op.ActionReturn:
 			for at := range rules {
 				l.behind[at] = true
 			}
-		case OpCount:
+		case op.ActionCount:
 			l.behind[slot+1] = true
 		}
 	}
@@ -125,11 +128,11 @@ func newLinter(s *Ruleset) (*linter, error) {
 // final reports whether the action of a rule ends the walk.
 func (l *linter) final(slot int) bool { return l.rules[slot].passes() || l.rules[slot].drops() }
 
-func (r *Rule) passes() bool { return r.Action.Op == OpAllow }
+func (r *Rule) passes() bool { return r.Action.Op == op.ActionAllow }
 
 func (r *Rule) drops() bool {
 	switch r.Action.Op {
-	case OpDeny, OpReject, OpReset, OpUnreach, OpUnreach6:
+	case op.ActionDeny, op.ActionReject, op.ActionReset, op.ActionUnreach, op.ActionUnreach6:
 		return true
 	}
 	return false
@@ -138,7 +141,7 @@ func (r *Rule) drops() bool {
 // prepare makes the box of a rule. Later fragments meet only rules with a frag condition.
 func (l *linter) prepare(slot int, r *Rule) {
 	b := &l.boxes[slot]
-	limit := func(dim Dim, s spans) {
+	limit := func(dim program.Dim, s spans) {
 		if b[dim] != nil {
 			s = intersect(b[dim], s)
 		}
@@ -146,7 +149,7 @@ func (l *linter) prepare(slot int, r *Rule) {
 		l.empty[slot] = l.empty[slot] || len(s) == 0
 	}
 	if !l.codes[slot].Frag {
-		limit(DimHook, spans{indexSpan(0, 1)})
+		limit(program.DimHook, spans{indexSpan(0, 1)})
 	}
 	for _, c := range r.Clauses() {
 		if c.always() {
@@ -202,7 +205,7 @@ func (l *linter) implied(slot, by int) bool {
 // within reports whether every test of a is one of b.
 func (l *linter) within(a, b Clause) bool {
 	for i := range a {
-		if l.tags && a[i].Op == OpTagged {
+		if l.tags && a[i].Op == op.CondTagged {
 			return false
 		}
 		if !slices.ContainsFunc(b, func(t Test) bool {

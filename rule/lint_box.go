@@ -1,18 +1,23 @@
 package rule
 
+import (
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule/op"
+)
+
 // Lint reasons about sets of packets as boxes: products of one set per dimension. It has more
 // dimensions than the classifier: every field of a packet that is one number and that only this
 // packet decides.
 const (
-	lintTTL   = NumDims + iota // TTL or hop limit
-	lintLen                    // IP length
-	lintID                     // identification, or 65536 for IPv6
-	lintTOS                    // type of service, or traffic class + 256 for IPv6
-	lintIPOpt                  // bits of IPv4 options, or 16 for IPv6
-	lintFrag                   // FragBits
-	lintWin                    // TCP window, or 65536
-	lintSeq                    // TCP sequence number, or 2^32
-	lintAck                    // TCP acknowledgement, or 2^32
+	lintTTL   = program.NumDims + iota // TTL or hop limit
+	lintLen                            // IP length
+	lintID                             // identification, or 65536 for IPv6
+	lintTOS                            // type of service, or traffic class + 256 for IPv6
+	lintIPOpt                          // bits of IPv4 options, or 16 for IPv6
+	lintFrag                           // FragBits
+	lintWin                            // TCP window, or 65536
+	lintSeq                            // TCP sequence number, or 2^32
+	lintAck                            // TCP acknowledgement, or 2^32
 	lintDims
 )
 
@@ -22,62 +27,64 @@ type box [lintDims]spans
 
 // lintRange is the whole of each dimension.
 var lintRange = [lintDims]span{
-	DimSrc: dimRange[DimSrc], DimDst: dimRange[DimDst], DimSrcPort: dimRange[DimSrcPort],
-	DimDstPort: dimRange[DimDstPort],
-	DimProto:   dimRange[DimProto], DimFlags: dimRange[DimFlags], DimICMP: dimRange[DimICMP],
-	DimHook: dimRange[DimHook],
-	lintTTL: indexSpan(0, 255), lintLen: indexSpan(0, 65535), lintID: indexSpan(0, 65536),
+	program.DimSrc: dimRange[program.DimSrc], program.DimDst: dimRange[program.DimDst],
+	program.DimSrcPort: dimRange[program.DimSrcPort],
+	program.DimDstPort: dimRange[program.DimDstPort],
+	program.DimProto:   dimRange[program.DimProto], program.DimFlags: dimRange[program.DimFlags],
+	program.DimICMP: dimRange[program.DimICMP],
+	program.DimHook: dimRange[program.DimHook],
+	lintTTL:         indexSpan(0, 255), lintLen: indexSpan(0, 65535), lintID: indexSpan(0, 65536),
 	lintTOS:   indexSpan(0, 511),
 	lintIPOpt: indexSpan(0, 16), lintFrag: indexSpan(0, 15), lintWin: indexSpan(0, 65536),
 	lintSeq: {key{}, key{0, 1 << 32}}, lintAck: {key{}, key{0, 1 << 32}},
 }
 
 // lintDim returns the dimension that decides the test, or lintDims.
-func (t *Test) lintDim() Dim {
+func (t *Test) lintDim() program.Dim {
 	if dim := t.dim(); dim != noDim {
 		return dim
 	}
 	switch t.Op {
-	case OpTTL:
+	case op.CondTTL:
 		return lintTTL
-	case OpLen:
+	case op.CondLen:
 		return lintLen
-	case OpID:
+	case op.CondID:
 		return lintID
-	case OpTOS, OpDSCP, OpPrecedence:
+	case op.CondTOS, op.CondDSCP, op.CondPrecedence:
 		return lintTOS
-	case OpIPOptions:
+	case op.CondIPOptions:
 		return lintIPOpt
-	case OpFrag:
+	case op.CondFrag:
 		return lintFrag
-	case OpWin:
+	case op.CondWin:
 		return lintWin
-	case OpSeq:
+	case op.CondSeq:
 		return lintSeq
-	case OpAck:
+	case op.CondAck:
 		return lintAck
 	}
 	return lintDims
 }
 
 // lintSpans returns the values of dim for which the test is true.
-func (t *Test) lintSpans(dim Dim) spans {
-	if dim < NumDims {
+func (t *Test) lintSpans(dim program.Dim) spans {
+	if dim < program.NumDims {
 		return t.spans(dim)
 	}
 	var s spans
 	switch t.Op {
-	case OpTTL, OpLen, OpID, OpWin:
+	case op.CondTTL, op.CondLen, op.CondID, op.CondWin:
 		s = rangeSpans(t.Ranges, 0)
-	case OpSeq, OpAck:
+	case op.CondSeq, op.CondAck:
 		s = spans{indexSpan(t.A, t.A)}
-	case OpIPOptions, OpFrag:
+	case op.CondIPOptions, op.CondFrag:
 		s = valueSpans(16, func(v uint32) bool { return v&t.B == t.A })
-	case OpTOS:
+	case op.CondTOS:
 		s = valueSpans(256, func(v uint32) bool { return v&t.B == t.A })
-	case OpPrecedence:
+	case op.CondPrecedence:
 		s = valueSpans(256, func(v uint32) bool { return v>>5 == t.A })
-	case OpDSCP:
+	case op.CondDSCP:
 		mask := uint64(t.A) | uint64(t.B)<<32
 		s = valueSpans(512, func(v uint32) bool { return mask>>(v&0xff>>2)&1 == 1 })
 	}
@@ -123,45 +130,51 @@ func packetKinds() []box {
 			spans{mapped}, 0, 0, 1, spans{indexSpan(0, 65535)}, spans{indexSpan(0, 255)},
 			spans{indexSpan(0, 15)},
 			valueSpans(16, func(v uint32) bool {
-				return v&FragOffset == 0
-			}), valueSpans(16, func(v uint32) bool { return v&FragOffset != 0 }),
+				return v&op.FragOffset == 0
+			}), valueSpans(16, func(v uint32) bool { return v&op.FragOffset != 0 }),
 		},
 		{
 			complement(spans{mapped}, allAddresses), 256, 256, 256 + 58, only(65536),
 			spans{indexSpan(256, 511)}, only(16),
-			only(0, FragMF), only(FragOffset, FragOffset|FragMF),
+			only(0, op.FragMF), only(op.FragOffset, op.FragOffset|op.FragMF),
 		},
 	} {
 		base := box{
-			DimSrc: family.addrs, DimDst: family.addrs, lintID: family.id, lintTOS: family.tos,
-			lintIPOpt:  family.options,
-			DimSrcPort: only(NoPort), DimDstPort: only(NoPort), DimFlags: only(NoFlags),
-			DimICMP: only(NoICMP),
-			lintWin: only(65536), lintSeq: none, lintAck: none,
+			program.DimSrc: family.addrs, program.DimDst: family.addrs, lintID: family.id,
+			lintTOS:            family.tos,
+			lintIPOpt:          family.options,
+			program.DimSrcPort: only(program.NoPort), program.DimDstPort: only(program.NoPort),
+			program.DimFlags: only(program.NoFlags),
+			program.DimICMP:  only(program.NoICMP),
+			lintWin:          only(65536), lintSeq: none, lintAck: none,
 		}
 		all := spans{indexSpan(family.proto, family.proto+255)}
 
 		later := base
-		later[DimProto], later[DimHook], later[lintFrag] = all, only(2, 3), family.later
-		base[DimHook], base[lintFrag] = only(0, 1), family.first
+		later[program.DimProto], later[program.DimHook], later[lintFrag] = all, only(2, 3),
+			family.later
+		base[program.DimHook], base[lintFrag] = only(0, 1), family.first
 
 		tcp := base
-		tcp[DimProto], tcp[DimSrcPort], tcp[DimDstPort] = only(family.proto+6), ports, ports
-		tcp[DimFlags], tcp[lintWin] = spans{indexSpan(0, 255)}, spans{indexSpan(0, 65535)}
+		tcp[program.DimProto], tcp[program.DimSrcPort], tcp[program.DimDstPort] = only(family.proto+
+			6), ports, ports
+		tcp[program.DimFlags], tcp[lintWin] = spans{indexSpan(0, 255)}, spans{indexSpan(0, 65535)}
 		tcp[lintSeq], tcp[lintAck] = spans{indexSpan(0, 1<<32-1)}, spans{indexSpan(0, 1<<32-1)}
 
 		udp := base
-		udp[DimProto], udp[DimSrcPort], udp[DimDstPort] = only(family.proto+17, family.proto+132,
+		udp[program.DimProto], udp[program.DimSrcPort], udp[program.DimDstPort] = only(family.proto+
+			17, family.proto+132,
 			family.proto+136), ports, ports
 
 		icmp := base
-		icmp[DimProto], icmp[DimICMP] = only(family.icmpProto),
+		icmp[program.DimProto], icmp[program.DimICMP] = only(family.icmpProto),
 			spans{indexSpan(family.icmp, family.icmp+255)}
 
 		other := base
-		named := union(append(append(append(spans{}, tcp[DimProto]...), udp[DimProto]...),
-			icmp[DimProto]...))
-		other[DimProto] = intersect(all, complement(named, dimRange[DimProto]))
+		named := union(append(append(append(spans{}, tcp[program.DimProto]...),
+			udp[program.DimProto]...),
+			icmp[program.DimProto]...))
+		other[program.DimProto] = intersect(all, complement(named, dimRange[program.DimProto]))
 		kinds = append(kinds, later, tcp, udp, icmp, other)
 	}
 	return kinds
@@ -221,7 +234,7 @@ func overlap(a, b spans) bool {
 // minus appends to out the boxes that hold what b has and o has not. They have no packet in common.
 func (b *box) minus(o *box, out []box) []box {
 	rest := *b
-	for dim := range Dim(lintDims) {
+	for dim := range program.Dim(lintDims) {
 		if o[dim] == nil {
 			continue
 		}

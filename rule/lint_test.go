@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule/op"
 )
 
 func TestLint(t *testing.T) {
@@ -136,25 +139,27 @@ func (g random) run(rules []*Rule, p *tuple, states bool, matched []bool) {
 	jumps := 0
 	tags := p.tags
 	defer func() { p.tags = tags }()
-	for pc := 0; pc < len(rules) && jumps < MaxJumps; {
+	for pc := 0; pc < len(rules) && jumps < program.MaxJumps; {
 		r := rules[pc]
 		frag := slices.ContainsFunc(r.Clauses(), func(c Clause) bool {
-			return slices.ContainsFunc(c, func(t Test) bool { return t.Op == OpFrag && !t.Not })
+			return slices.ContainsFunc(c, func(t Test) bool {
+				return t.Op == op.CondFrag && !t.Not
+			})
 		})
 		if p.later && !frag || r.Prob != 0 && g.chance(50) {
 			pc++
 			continue
 		}
 		hit := false
-		if op := r.State.Op; states && (op == StateCheck || op == StateKeep || op == StateLimit) &&
+		if states && r.State.Op.LooksUp() &&
 			g.chance(30) {
-			if i := g.IntN(len(rules)); rules[i].State.Op > StateCheck {
+			if i := g.IntN(len(rules)); rules[i].State.Op > op.StateCheck {
 				pc, hit = i, true
 				r = rules[pc]
 			}
 		}
 		if !hit {
-			if r.Action.Op == OpCheck || !p.match(r) {
+			if r.Action.Op == op.ActionCheckState || !p.match(r) {
 				pc++
 				continue
 			}
@@ -169,21 +174,21 @@ func (g random) run(rules []*Rule, p *tuple, states bool, matched []bool) {
 		}
 		jumps++
 		switch r.Action.Op {
-		case OpSkipTo:
+		case op.ActionSkipTo:
 			pc = later(pc, max(r.Action.Arg, uint32(r.Number)+1))
-		case OpCall:
-			if len(stack) == MaxCalls {
+		case op.ActionCall:
+			if len(stack) == program.MaxCalls {
 				pc++
 				break
 			}
 			stack = append(stack, pc+1)
 			pc = later(0, r.Action.Arg)
-		case OpReturn:
+		case op.ActionReturn:
 			pc++
 			if n := len(stack); n > 0 {
 				pc, stack = stack[n-1], stack[:n-1]
 			}
-		case OpCount:
+		case op.ActionCount:
 			jumps--
 			pc++
 		default:
@@ -316,12 +321,12 @@ func everyTuple(srcs []string) []*tuple {
 			for _, ttl := range []uint32{0, 1, 64, 200} {
 				base := tuple{src: src, dst: src, out: bits&1 != 0, ttl: ttl}
 				if bits&2 != 0 {
-					base.frag |= FragMF
+					base.frag |= op.FragMF
 				}
 				for _, proto := range []uint32{1, 6, 17, 47, 58, 132} {
 					base.proto = proto
 					later := base
-					later.later, later.frag = true, base.frag|FragOffset
+					later.later, later.frag = true, base.frag|op.FragOffset
 					all = append(all, &later)
 					for _, dport := range []uint32{0, 80, 443, 1000, 5000, 9000} {
 						for variant := range uint32(16) {

@@ -1,6 +1,10 @@
 package rule
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/weirnet/weir/rule/op"
+)
 
 // packets are the packets of a box that come to a slot.
 type packets struct {
@@ -54,7 +58,7 @@ func (w *walk) plan() {
 			}
 		}
 		r := w.rules[at]
-		jump := r.Action.Op == OpSkipTo || r.Action.Op == OpCall
+		jump := r.Action.Op == op.ActionSkipTo || r.Action.Op == op.ActionCall
 		if at == w.to || !jump && !w.final(at) || r.Defer || w.empty[at] ||
 			!w.boxes[at].meets(&w.boxes[w.to]) ||
 			excludes(w.opaque[at], w.opaque[w.to]) {
@@ -115,9 +119,9 @@ func (w *walk) push(b box, at int) {
 func (w *walk) meet(s stop, b box) bool {
 	r, target := w.rules[s.slot], int(w.codes[s.slot].Arg)
 	switch {
-	case r.Action.Op == OpCall: // they come back, or not, or land anywhere
+	case r.Action.Op == op.ActionCall: // they come back, or not, or land anywhere
 		return false
-	case r.Action.Op == OpSkipTo && target <= w.to:
+	case r.Action.Op == op.ActionSkipTo && target <= w.to:
 		inside, _ := b.and(&w.boxes[s.slot])
 		w.push(inside, target)
 		w.jumped = true

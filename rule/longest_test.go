@@ -5,9 +5,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirnet/weir/internal/program"
 )
 
-func compileText(t testing.TB, text string) (*Program, error) {
+func compileText(t testing.TB, text string) (*program.Program, error) {
 	t.Helper()
 	set, err := ParseFile("rules", text, nil)
 	if err != nil {
@@ -79,8 +81,8 @@ func TestLongestWalk(t *testing.T) {
 					t.Errorf("%v: it does not say %q", err, s)
 				}
 			}
-			if err == nil && c.want > 0 && p.longest() != c.want {
-				t.Errorf("%d steps, not %d", p.longest(), c.want)
+			if err == nil && c.want > 0 && p.Longest() != c.want {
+				t.Errorf("%d steps, not %d", p.Longest(), c.want)
 			}
 			if err != nil && c.want > 0 && !strings.Contains(err.Error(), fmt.Sprint(c.want)) {
 				t.Errorf("%v: not %d steps", err, c.want)
@@ -93,7 +95,8 @@ func TestLongestWalk(t *testing.T) {
 // calls, is well below the bound.
 func TestTheMostRulesAreNotTooMany(t *testing.T) {
 	text := "add 1 check-state\n" +
-		strings.Repeat("add 100 count tcp from any to any iplen 40-100 ipttl 1-9\n", MaxRules-3)
+		strings.Repeat("add 100 count tcp from any to any iplen 40-100 ipttl 1-9\n",
+			program.MaxRules-3)
 	if _, err := compileText(t, text); err != nil {
 		t.Fatal(err)
 	}

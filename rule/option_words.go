@@ -4,6 +4,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/weirnet/weir/rule/op"
 )
 
 // form is what follows an option word.
@@ -11,10 +13,10 @@ type form uint8
 
 const (
 	formNone      form = iota // nothing; op with a and b is the condition
-	formAddress               // address; op is OpSrcIn or OpDstIn
+	formAddress               // address; op is CondSrcIn or CondDstIn
 	formPorts                 // port list
 	formProtocol              // protocol
-	formInterface             // name, glob, any or address; op is OpRecv, OpXmit or OpVia
+	formInterface             // name, glob, any or address; op is CondRecv, CondXmit or CondVia
 	formFlags                 // flag list, names in flags
 	formFrag                  // flag list, or nothing for plain frag
 	formNumber                // one number up to hi
@@ -29,58 +31,58 @@ const (
 // option is an option word.
 type option struct {
 	form  form
-	op    CondOp
+	op    op.Cond
 	a, b  uint32
 	flags []bitName
 	hi    uint32
 }
 
 var options = map[string]option{
-	"in":          {op: OpIn},
-	"out":         {op: OpOut},
-	"established": {op: OpEstab},
-	"setup":       {op: OpFlags, a: tcpSYN, b: tcpSYN | tcpACK},
-	"ip4":         {op: OpVersion, a: 4},
-	"ipv4":        {op: OpVersion, a: 4},
-	"ip6":         {op: OpVersion, a: 6},
-	"ipv6":        {op: OpVersion, a: 6},
-	"verrevpath":  {op: OpVerRevPath},
-	"versrcreach": {op: OpVerSrcReach},
-	"antispoof":   {op: OpAntiSpoof},
+	"in":          {op: op.CondIn},
+	"out":         {op: op.CondOut},
+	"established": {op: op.CondEstab},
+	"setup":       {op: op.CondFlags, a: tcpSYN, b: tcpSYN | tcpACK},
+	"ip4":         {op: op.CondVersion, a: 4},
+	"ipv4":        {op: op.CondVersion, a: 4},
+	"ip6":         {op: op.CondVersion, a: 6},
+	"ipv6":        {op: op.CondVersion, a: 6},
+	"verrevpath":  {op: op.CondVerRevPath},
+	"versrcreach": {op: op.CondVerSrcReach},
+	"antispoof":   {op: op.CondAntiSpoof},
 
-	"src-ip":   {form: formAddress, op: OpSrcIn},
-	"src-ip6":  {form: formAddress, op: OpSrcIn},
-	"dst-ip":   {form: formAddress, op: OpDstIn},
-	"dst-ip6":  {form: formAddress, op: OpDstIn},
-	"src-port": {form: formPorts, op: OpSrcPort},
-	"dst-port": {form: formPorts, op: OpDstPort},
+	"src-ip":   {form: formAddress, op: op.CondSrcIn},
+	"src-ip6":  {form: formAddress, op: op.CondSrcIn},
+	"dst-ip":   {form: formAddress, op: op.CondDstIn},
+	"dst-ip6":  {form: formAddress, op: op.CondDstIn},
+	"src-port": {form: formPorts, op: op.CondSrcPort},
+	"dst-port": {form: formPorts, op: op.CondDstPort},
 	"proto":    {form: formProtocol},
 
-	"recv": {form: formInterface, op: OpRecv},
-	"xmit": {form: formInterface, op: OpXmit},
-	"via":  {form: formInterface, op: OpVia},
+	"recv": {form: formInterface, op: op.CondRecv},
+	"xmit": {form: formInterface, op: op.CondXmit},
+	"via":  {form: formInterface, op: op.CondVia},
 
-	"tcpflags":  {form: formFlags, op: OpFlags, flags: tcpFlags},
-	"ipoptions": {form: formFlags, op: OpIPOptions, flags: ipOptions},
-	"iptos":     {form: formFlags, op: OpTOS, flags: tosFlags},
-	"frag":      {form: formFrag, op: OpFrag, flags: fragFlags},
+	"tcpflags":  {form: formFlags, op: op.CondFlags, flags: tcpFlags},
+	"ipoptions": {form: formFlags, op: op.CondIPOptions, flags: ipOptions},
+	"iptos":     {form: formFlags, op: op.CondTOS, flags: tosFlags},
+	"frag":      {form: formFrag, op: op.CondFrag, flags: fragFlags},
 
-	"tcpseq":       {form: formNumber, op: OpSeq, hi: math.MaxUint32},
-	"tcpack":       {form: formNumber, op: OpAck, hi: math.MaxUint32},
-	"ipprecedence": {form: formNumber, op: OpPrecedence, hi: 7},
+	"tcpseq":       {form: formNumber, op: op.CondSeq, hi: math.MaxUint32},
+	"tcpack":       {form: formNumber, op: op.CondAck, hi: math.MaxUint32},
+	"ipprecedence": {form: formNumber, op: op.CondPrecedence, hi: 7},
 
-	"tcpwin":     {form: formNumbers, op: OpWin, hi: math.MaxUint16},
-	"icmptypes":  {form: formNumbers, op: OpICMPType, hi: 255},
-	"icmptype":   {form: formNumbers, op: OpICMPType, hi: 255},
-	"icmp6types": {form: formNumbers, op: OpICMP6Type, hi: 255},
-	"icmp6type":  {form: formNumbers, op: OpICMP6Type, hi: 255},
-	"ipttl":      {form: formNumbers, op: OpTTL, hi: 255},
-	"iplen":      {form: formNumbers, op: OpLen, hi: math.MaxUint16},
-	"ipid":       {form: formNumbers, op: OpID, hi: math.MaxUint16},
-	"tagged":     {form: formNumbers, op: OpTagged, hi: math.MaxUint16 - 1},
-	"dscp":       {form: formDSCP, op: OpDSCP},
-	"ipversion":  {form: formVersion, op: OpVersion},
-	"ipver":      {form: formVersion, op: OpVersion},
+	"tcpwin":     {form: formNumbers, op: op.CondWin, hi: math.MaxUint16},
+	"icmptypes":  {form: formNumbers, op: op.CondICMPType, hi: 255},
+	"icmptype":   {form: formNumbers, op: op.CondICMPType, hi: 255},
+	"icmp6types": {form: formNumbers, op: op.CondICMP6Type, hi: 255},
+	"icmp6type":  {form: formNumbers, op: op.CondICMP6Type, hi: 255},
+	"ipttl":      {form: formNumbers, op: op.CondTTL, hi: 255},
+	"iplen":      {form: formNumbers, op: op.CondLen, hi: math.MaxUint16},
+	"ipid":       {form: formNumbers, op: op.CondID, hi: math.MaxUint16},
+	"tagged":     {form: formNumbers, op: op.CondTagged, hi: math.MaxUint16 - 1},
+	"dscp":       {form: formDSCP, op: op.CondDSCP},
+	"ipversion":  {form: formVersion, op: op.CondVersion},
+	"ipver":      {form: formVersion, op: op.CondVersion},
 
 	"keep-state":             {form: formState},
 	"limit":                  {form: formState},
@@ -92,22 +94,9 @@ var options = map[string]option{
 	"liberal":                {form: formMark},
 }
 
-var stateWords = map[string]StateOp{
-	"keep-state": StateKeep, "limit": StateLimit, "record-state": StateRecord,
-	"set-limit": StateSetLimit,
-}
-
-var stateNames = [...]string{
-	StateCheck: "check-state", StateKeep: "keep-state", StateLimit: "limit",
-	StateRecord: "record-state", StateSetLimit: "set-limit",
-}
-
-// Word returns the word of the state operation, "unknown" for none.
-func (op StateOp) Word() string {
-	if int(op) < len(stateNames) && stateNames[op] != "" {
-		return stateNames[op]
-	}
-	return "unknown"
+var stateWords = map[string]op.State{
+	"keep-state": op.StateKeep, "limit": op.StateLimit, "record-state": op.StateRecord,
+	"set-limit": op.StateSetLimit,
 }
 
 // Words returns the words that actions and options begin with, aliases included, in order.

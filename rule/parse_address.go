@@ -3,36 +3,38 @@ package rule
 import (
 	"net/netip"
 	"strings"
+
+	"github.com/weirnet/weir/rule/op"
 )
 
 // Each place of an address has its three conditions.
 var (
-	meOf    = map[CondOp]CondOp{OpSrcIn: OpSrcMe, OpDstIn: OpDstMe}
-	tableOf = map[CondOp]CondOp{OpSrcIn: OpSrcTable, OpDstIn: OpDstTable}
+	meOf    = map[op.Cond]op.Cond{op.CondSrcIn: op.CondSrcMe, op.CondDstIn: op.CondDstMe}
+	tableOf = map[op.Cond]op.Cond{op.CondSrcIn: op.CondSrcTable, op.CondDstIn: op.CondDstTable}
 )
 
 const addressHint = "any, me, me6, table(NAME), 10.0.0.0/8, 2001:db8::/32 or a comma list of " +
 	"prefixes"
 
 // address reads any, me, me6, table(...) or a list of prefixes.
-func (p *parser) address(op CondOp) (Test, error) {
+func (p *parser) address(what op.Cond) (Test, error) {
 	t, err := p.need("address", addressHint)
 	if err != nil {
 		return Test{}, err
 	}
 	switch {
 	case t.text == "any":
-		return Test{Op: OpTrue}, nil
+		return Test{Op: op.CondTrue}, nil
 	case t.text == "me":
-		return Test{Op: meOf[op]}, nil
+		return Test{Op: meOf[what]}, nil
 	case t.text == "me6":
-		return Test{Op: meOf[op], A: 6}, nil
+		return Test{Op: meOf[what], A: 6}, nil
 	case t.text == "to" || t.text == "from" || t.text == "}":
 		return Test{}, p.fail(t, addressHint, "address is missing before %s", quote(t.text))
 	case strings.HasPrefix(t.text, "table("):
-		return p.table(t, tableOf[op])
+		return p.table(t, tableOf[what])
 	}
-	test := Test{Op: op}
+	test := Test{Op: what}
 	for _, item := range p.items(t) {
 		prefixes, err := p.prefixes(item)
 		if err != nil {
@@ -210,13 +212,13 @@ func allIn(in []bool) bool {
 }
 
 // table reads table(NAME[,VALUE]).
-func (p *parser) table(t token, op CondOp) (Test, error) {
+func (p *parser) table(t token, what op.Cond) (Test, error) {
 	if t.text[len(t.text)-1] != ')' {
 		return Test{}, p.fail(t, "table(NAME) or table(NAME,VALUE)",
 			"the parenthesis is not closed")
 	}
 	parts := t.sub(len("table("), len(t.text)-1).split(',')
-	test := Test{Op: op, Name: parts[0].text}
+	test := Test{Op: what, Name: parts[0].text}
 	if err := p.tableName(parts[0]); err != nil {
 		return Test{}, err
 	}

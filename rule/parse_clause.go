@@ -1,6 +1,10 @@
 package rule
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/weirnet/weir/rule/op"
+)
 
 // clause reads one possibly negated test, or an or-block of them. A clause that is always true
 // comes back as nil.
@@ -10,7 +14,7 @@ func (p *parser) clause(test func() (Test, error)) (Clause, error) {
 		if err != nil {
 			return nil, err
 		}
-		if t.Op == OpTrue && !t.Not {
+		if t.Op == op.CondTrue && !t.Not {
 			return nil, nil
 		}
 		return Clause{t}, nil
@@ -29,7 +33,7 @@ func (p *parser) clause(test func() (Test, error)) (Clause, error) {
 		c = append(c, t)
 		switch next := p.peek(); {
 		case p.accept(shut):
-			if len(c) == 1 && t.Op == OpTrue && !t.Not {
+			if len(c) == 1 && t.Op == op.CondTrue && !t.Not {
 				return nil, nil
 			}
 			return c, nil

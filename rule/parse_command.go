@@ -1,6 +1,10 @@
 package rule
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/weirnet/weir/internal/program"
+)
 
 // commands are the verbs of a line.
 var commands = map[string]bool{
@@ -33,7 +37,7 @@ func (p *parser) command() (c *Command, err error) {
 		err = p.set(c)
 	case p.accept("zero"), p.accept("resetlog"):
 		for err == nil && !p.done() {
-			_, err = p.needNum("rule number", 1, DefaultNumber)
+			_, err = p.needNum("rule number", 1, program.DefaultNumber)
 		}
 	case p.accept("add"), p.isRule():
 		c.Verb = VerbAdd
@@ -93,7 +97,7 @@ func (p *parser) delete(c *Command) error {
 		return p.sets(&c.Sets, Reserved)
 	}
 	for !p.done() {
-		r, err := p.numRange(p.next(), "rule number", 1, DefaultNumber-1)
+		r, err := p.numRange(p.next(), "rule number", 1, program.DefaultNumber-1)
 		if err != nil {
 			return err
 		}
@@ -169,7 +173,7 @@ func (p *parser) move(c *Command) error {
 	what, most := "set number", uint32(Reserved)
 	isRule := p.accept("rule")
 	if isRule {
-		what, most = "rule number", DefaultNumber-1
+		what, most = "rule number", program.DefaultNumber-1
 	}
 	from, err := p.needNum(what, 0, most)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // protocol reads ip, ip4, ip6, a name or a number.
@@ -15,21 +16,21 @@ func (p *parser) protocol() (Test, error) {
 	}
 	switch t.text {
 	case "ip", "all":
-		return Test{Op: OpTrue}, nil
+		return Test{Op: op.CondTrue}, nil
 	case "ip4", "ipv4":
-		return Test{Op: OpVersion, A: 4}, nil
+		return Test{Op: op.CondVersion, A: 4}, nil
 	case "ip6", "ipv6":
-		return Test{Op: OpVersion, A: 6}, nil
+		return Test{Op: op.CondVersion, A: 6}, nil
 	case "from", "to":
 		return Test{}, p.fail(t, "tcp, udp, icmp, ip, ...", "protocol is missing before %s",
 			quote(t.text))
 	}
 	if n, ok := p.names.protocol(t.text); ok {
-		return Test{Op: OpProto, A: uint32(n)}, nil
+		return Test{Op: op.CondProto, A: uint32(n)}, nil
 	}
 	if _, ok := decimal(t.text); ok {
 		n, err := p.num(t, "protocol", 0, 255)
-		return Test{Op: OpProto, A: n}, err
+		return Test{Op: op.CondProto, A: n}, err
 	}
 	if refusedOptions[t.text] != "" || t.text == "set" || t.text == "prob" {
 		return Test{}, p.unknownOption(t)
@@ -42,15 +43,15 @@ func (p *parser) protocol() (Test, error) {
 }
 
 // ports reads any or a list of ports, ranges and service names.
-func (p *parser) ports(op CondOp) (Test, error) {
+func (p *parser) ports(what op.Cond) (Test, error) {
 	t, err := p.need("port", "80, 1024-65535, ssh or a comma list")
 	if err != nil {
 		return Test{}, err
 	}
 	if t.text == "any" {
-		return Test{Op: OpTrue}, nil
+		return Test{Op: op.CondTrue}, nil
 	}
-	test := Test{Op: op}
+	test := Test{Op: what}
 	for _, item := range t.split(',') {
 		r, err := p.portRange(item)
 		if err != nil {
@@ -97,12 +98,12 @@ func (p *parser) port(t token) (uint32, error) {
 func unescape(s string) string { return strings.ReplaceAll(s, `\-`, "-") }
 
 // numbers reads a comma list of numbers and ranges.
-func (p *parser) numbers(op CondOp, what string, lo, hi uint32) (Test, error) {
+func (p *parser) numbers(cond op.Cond, what string, lo, hi uint32) (Test, error) {
 	t, err := p.need(what, "a number, FIRST-LAST or a comma list")
 	if err != nil {
 		return Test{}, err
 	}
-	test := Test{Op: op}
+	test := Test{Op: cond}
 	for _, item := range t.split(',') {
 		r, err := p.numRange(item, what, lo, hi)
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"math"
 	"net/netip"
 	"strings"
+
+	"github.com/weirnet/weir/rule/op"
 )
 
 // options reads the options up to the end of the rule.
@@ -36,7 +38,7 @@ func (p *parser) options(r *Rule) error {
 			return err
 		}
 	}
-	if (r.Defer || r.Liberal) && r.State.Op == StateNone {
+	if (r.Defer || r.Liberal) && r.State.Op == op.StateNone {
 		return p.fail(mark, "add keep-state, limit, record-state or set-limit",
 			"%q is about states, but the rule makes none", mark.text)
 	}
@@ -66,7 +68,7 @@ func (p *parser) option() (Test, error) {
 		return p.flags(t.text, o)
 	case formFrag:
 		if f := p.peek().text; !listsFlags(f, o.flags) {
-			return Test{Op: OpFrag, A: FragOffset, B: FragOffset}, nil
+			return Test{Op: op.CondFrag, A: op.FragOffset, B: op.FragOffset}, nil
 		}
 		return p.flags(t.text, o)
 	case formNumber:
@@ -74,7 +76,7 @@ func (p *parser) option() (Test, error) {
 		return Test{Op: o.op, A: n}, err
 	case formNumbers:
 		lo := uint32(0)
-		if o.op == OpTagged {
+		if o.op == op.CondTagged {
 			lo = 1
 		}
 		return p.numbers(o.op, t.text, lo, o.hi)
@@ -89,7 +91,7 @@ func (p *parser) option() (Test, error) {
 		if err != nil {
 			return Test{}, err
 		}
-		return Test{Op: OpVersion, A: uint32(v.text[0] - '0')}, nil
+		return Test{Op: op.CondVersion, A: uint32(v.text[0] - '0')}, nil
 	case formState, formMark:
 		return Test{}, p.fail(t, "write it on its own, outside of { }",
 			"%q is not a condition: it cannot be negated or stand in an or-block", t.text)
@@ -115,22 +117,22 @@ func (p *parser) unknownOption(t token) error {
 
 // The four conditions of each interface word lie in blocks of three.
 const (
-	opGlob = OpRecvGlob - OpRecv
-	opAny  = OpRecvAny - OpRecv
-	opAddr = OpRecvAddr - OpRecv
+	opGlob = op.CondRecvGlob - op.CondRecv
+	opAny  = op.CondRecvAny - op.CondRecv
+	opAddr = op.CondRecvAddr - op.CondRecv
 )
 
 // maxInterface is IFNAMSIZ without the NUL.
 const maxInterface = 15
 
 // iface reads an interface: any, an address, a name or a glob.
-func (p *parser) iface(word string, op CondOp) (Test, error) {
+func (p *parser) iface(word string, what op.Cond) (Test, error) {
 	t, err := p.need("interface", word+" eth0, "+word+" eth*, "+word+" pod:NAME, "+word+" any")
 	if err != nil {
 		return Test{}, err
 	}
 	if t.text == "any" {
-		return Test{Op: op + opAny}, nil
+		return Test{Op: what + opAny}, nil
 	}
 	if strings.HasPrefix(t.text, "table(") {
 		return Test{}, p.fail(t, "tables hold addresses; use a glob or an or-block",
@@ -141,7 +143,7 @@ func (p *parser) iface(word string, op CondOp) (Test, error) {
 		if err != nil {
 			return Test{}, err
 		}
-		return Test{Op: op + opAddr,
+		return Test{Op: what + opAddr,
 			Prefixes: []netip.Prefix{netip.PrefixFrom(addr, addr.BitLen())}}, nil
 	}
 	if err := p.name(t, "interface name", ":/@+*?"); err != nil {
@@ -155,9 +157,9 @@ func (p *parser) iface(word string, op CondOp) (Test, error) {
 		return Test{}, p.fail(t, "", "interface name is longer than %d bytes", maxInterface)
 	}
 	if strings.ContainsAny(t.text, "*?") {
-		op += opGlob
+		what += opGlob
 	}
-	return Test{Op: op, Name: t.text}, nil
+	return Test{Op: what, Name: t.text}, nil
 }
 
 // flags reads a list like syn,!ack: these flags set, those not, the others ignored.
@@ -220,7 +222,7 @@ func (p *parser) dscp() (Test, error) {
 		}
 		mask |= 1 << n
 	}
-	return Test{Op: OpDSCP, A: uint32(mask), B: uint32(mask >> 32)}, nil
+	return Test{Op: op.CondDSCP, A: uint32(mask), B: uint32(mask >> 32)}, nil
 }
 
 func (p *parser) dscpValue(t token) (uint32, error) {
@@ -242,11 +244,11 @@ func (p *parser) dscpValue(t token) (uint32, error) {
 // state reads keep-state, limit, record-state or set-limit with their arguments.
 func (p *parser) state(r *Rule) error {
 	t := p.next()
-	if r.State.Op != StateNone {
+	if r.State.Op != op.StateNone {
 		return p.fail(t, "", "a rule has one of keep-state, limit, record-state and set-limit")
 	}
 	s := State{Op: stateWords[t.text]}
-	if s.Op == StateLimit || s.Op == StateSetLimit {
+	if s.Op == op.StateLimit || s.Op == op.StateSetLimit {
 		for more := true; more; {
 			more = false
 			for _, w := range limitWords {

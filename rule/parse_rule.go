@@ -6,6 +6,9 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // maxComment is the longest comment of a rule, in bytes.
@@ -29,11 +32,11 @@ func (p *parser) rule() (*Rule, error) {
 func (p *parser) head(r *Rule) error {
 	if t := p.peek(); t.text != "" && t.text[0] >= '0' && t.text[0] <= '9' {
 		p.next()
-		if n, _ := decimal(t.text); n == DefaultNumber {
+		if n, _ := decimal(t.text); n == program.DefaultNumber {
 			return p.fail(t, "the default rule is a setting; the highest number of a rule is 65534",
 				"rule 65535 is the default rule")
 		}
-		n, err := p.num(t, "rule number", 0, DefaultNumber-1)
+		n, err := p.num(t, "rule number", 0, program.DefaultNumber-1)
 		if err != nil {
 			return err
 		}
@@ -70,34 +73,34 @@ func (p *parser) head(r *Rule) error {
 // action reads the action with its argument.
 func (p *parser) action(r *Rule) error {
 	if p.done() && p.comment != nil { // ipfw: a number and a comment alone count
-		r.Action.Op = OpCount
+		r.Action.Op = op.ActionCount
 		return nil
 	}
 	t, err := p.need("action", "allow, deny, count, ...")
 	if err != nil {
 		return err
 	}
-	op, ok := actions[t.text]
+	action, ok := actions[t.text]
 	if !ok {
 		if why, known := refusedActions[t.text]; known {
 			return p.fail(t, why, "%s is a word of ipfw that Weir does not have", quote(t.text))
 		}
 		return p.fail(t, suggest(t.text, keys(actions)...), "unknown action %s", quote(t.text))
 	}
-	r.Action.Op = op
-	switch op {
-	case OpUnreach:
+	r.Action.Op = action
+	switch action {
+	case op.ActionUnreach:
 		r.Action.Arg, err = p.code("unreach", codes4)
-	case OpUnreach6:
+	case op.ActionUnreach6:
 		r.Action.Arg, err = p.code("unreach6", codes6)
-	case OpSkipTo, OpCall:
+	case op.ActionSkipTo, op.ActionCall:
 		if t := p.peek(); t.text == "tablearg" {
 			return p.fail(t, refusedOptions["tablearg"],
 				"%q is a word of ipfw that Weir does not have", t.text)
 		}
-		r.Action.Arg, err = p.needNum("rule number", 1, DefaultNumber)
-	case OpCheck:
-		r.State.Op = StateCheck
+		r.Action.Arg, err = p.needNum("rule number", 1, program.DefaultNumber)
+	case op.ActionCheckState:
+		r.State.Op = op.StateCheck
 		r.State.Flow, err = p.flow(true)
 	}
 	return err
@@ -127,7 +130,7 @@ func (p *parser) code(word string, codes []code) (uint32, error) {
 
 // marks reads log and tag, in any order.
 func (p *parser) marks(r *Rule) error {
-	if r.Action.Op == OpCheck {
+	if r.Action.Op == op.ActionCheckState {
 		return nil
 	}
 	for {
@@ -172,7 +175,7 @@ func (p *parser) refuse(t token) error {
 
 // body reads PROTO from SRC to DST and the options. Options alone are a body too.
 func (p *parser) body(r *Rule) error {
-	if r.Action.Op == OpCheck {
+	if r.Action.Op == op.ActionCheckState {
 		if !p.done() {
 			return p.fail(p.peek(),
 				"a check-state rule looks up every packet; conditions belong to the rule with "+
@@ -181,7 +184,7 @@ func (p *parser) body(r *Rule) error {
 		return nil
 	}
 	if p.done() {
-		if p.comment != nil && r.Action.Op == OpCount || r.Action.Op == OpReturn {
+		if p.comment != nil && r.Action.Op == op.ActionCount || r.Action.Op == op.ActionReturn {
 			return nil
 		}
 		return p.fail(p.peek(), "every packet is \"ip from any to any\"",
@@ -217,15 +220,15 @@ func (p *parser) header(r *Rule) (err error) {
 	if r.Proto, err = p.clause(p.protocol); err != nil {
 		return err
 	}
-	if r.Src, r.SrcPort, err = p.side("from", OpSrcIn, OpSrcPort); err != nil {
+	if r.Src, r.SrcPort, err = p.side("from", op.CondSrcIn, op.CondSrcPort); err != nil {
 		return err
 	}
-	r.Dst, r.DstPort, err = p.side("to", OpDstIn, OpDstPort)
+	r.Dst, r.DstPort, err = p.side("to", op.CondDstIn, op.CondDstPort)
 	return err
 }
 
 // side reads one end of the packet: word ADDRESS [PORTS].
-func (p *parser) side(word string, addr, port CondOp) (where, ports Clause, err error) {
+func (p *parser) side(word string, addr, port op.Cond) (where, ports Clause, err error) {
 	if t := p.peek(); !p.accept(word) {
 		return nil, nil, p.fail(t, "PROTO from ADDRESS [PORT] to ADDRESS [PORT]",
 			"expected %q, found %s", word, p.found(t))

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/internal/program"
 )
 
 func TestNames(t *testing.T) {
@@ -216,18 +218,20 @@ func TestLacks(t *testing.T) {
 	p := mustCompile(t, ruleset(t,
 		"add 10 allow tcp from 10.0.0.0/8 to any 80 setup keep-state\n"+
 			"add 20 allow log ip from any to any verrevpath\n"))
-	if err := p.Lacks(AllFeatures); err != nil {
+	if err := p.Lacks(program.AllFeatures); err != nil {
 		t.Error(err)
 	}
-	if err := p.Lacks(AllFeatures &^ HasVerRevPath); errText(err) != "rule 20: this engine does "+
-		"not have verrevpath" {
+	if err := p.Lacks(program.AllFeatures &^ program.HasVerRevPath); errText(err) !=
+		"rule 20: this engine does "+
+			"not have verrevpath" {
 		t.Error(err)
 	}
-	if err := p.Lacks(AllFeatures &^ (HasKeepState | HasLog)); errText(err) != "rule 10: this "+
-		"engine does not have check-state or keep-state" {
+	if err := p.Lacks(program.AllFeatures &^ (program.HasKeepState | program.HasLog)); errText(err) !=
+		"rule 10: this "+
+			"engine does not have check-state or keep-state" {
 		t.Error(err)
 	}
-	if p.Features != HasKeepState|HasVerRevPath|HasLog {
+	if p.Features != program.HasKeepState|program.HasVerRevPath|program.HasLog {
 		t.Errorf("features %#x", p.Features)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // String returns the range as it is written in lists.
@@ -51,7 +52,7 @@ func (r *Rule) core() string {
 		b = append(b, ' ')
 	}
 	b = r.appendAction(b)
-	if r.Action.Op == OpCheck {
+	if r.Action.Op == op.ActionCheckState {
 		return string(b)
 	}
 	if r.Log {
@@ -90,24 +91,24 @@ func (r *Rule) core() string {
 func (r *Rule) appendAction(b []byte) []byte {
 	b = append(b, r.Action.Op.String()...)
 	switch r.Action.Op {
-	case OpSkipTo, OpCall:
+	case op.ActionSkipTo, op.ActionCall:
 		b = appendNumber(append(b, ' '), r.Action.Arg)
-	case OpUnreach:
+	case op.ActionUnreach:
 		b = appendCode(append(b, ' '), r.Action.Arg, codes4)
-	case OpUnreach6:
+	case op.ActionUnreach6:
 		b = appendCode(append(b, ' '), r.Action.Arg, codes6)
-	case OpCheck:
+	case op.ActionCheckState:
 		b = appendFlow(b, r.State.Flow)
 	}
 	return b
 }
 
 func (r *Rule) appendState(b []byte) []byte {
-	if r.State.Op == StateNone || r.State.Op == StateCheck {
+	if r.State.Op == op.StateNone || r.State.Op == op.StateCheck {
 		return b
 	}
-	b = append(append(b, ' '), stateNames[r.State.Op]...)
-	if r.State.Op == StateLimit || r.State.Op == StateSetLimit {
+	b = append(append(b, ' '), r.State.Op.Word()...)
+	if r.State.Op == op.StateLimit || r.State.Op == op.StateSetLimit {
 		for _, w := range limitWords {
 			if r.State.Mask&w.mask != 0 {
 				b = append(append(b, ' '), w.name...)
@@ -162,9 +163,9 @@ func appendClause(b []byte, c Clause, always string, test func([]byte, *Test) []
 
 func appendProtocol(b []byte, t *Test) []byte {
 	switch t.Op {
-	case OpTrue:
+	case op.CondTrue:
 		return append(b, "ip"...)
-	case OpVersion:
+	case op.CondVersion:
 		return appendNumber(append(b, "ip"...), t.A)
 	}
 	return append(b, packet.Proto(t.A).String()...)
@@ -172,14 +173,14 @@ func appendProtocol(b []byte, t *Test) []byte {
 
 func appendAddress(b []byte, t *Test) []byte {
 	switch t.Op {
-	case OpTrue:
+	case op.CondTrue:
 		return append(b, "any"...)
-	case OpSrcMe, OpDstMe:
+	case op.CondSrcMe, op.CondDstMe:
 		if t.A == 6 {
 			return append(b, "me6"...)
 		}
 		return append(b, "me"...)
-	case OpSrcTable, OpDstTable:
+	case op.CondSrcTable, op.CondDstTable:
 		b = append(append(b, "table("...), t.Name...)
 		if t.HasValue {
 			b = appendNumber(append(b, ','), t.Value)
@@ -203,7 +204,7 @@ func appendPrefix(b []byte, p netip.Prefix) []byte {
 }
 
 func appendPorts(b []byte, t *Test) []byte {
-	if t.Op == OpTrue {
+	if t.Op == op.CondTrue {
 		return append(b, "any"...)
 	}
 	return appendRanges(b, t.Ranges)

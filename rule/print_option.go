@@ -1,61 +1,39 @@
 package rule
 
-// words are the canonical words of conditions in option position.
-var words = [...]string{
-	OpTrue: "src-ip any", OpVersion: "ipversion", OpProto: "proto",
-	OpSrcIn: "src-ip", OpSrcMe: "src-ip", OpSrcTable: "src-ip", OpDstIn: "dst-ip",
-	OpDstMe: "dst-ip", OpDstTable: "dst-ip",
-	OpSrcPort: "src-port", OpDstPort: "dst-port", OpIn: "in", OpOut: "out",
-	OpRecv: "recv", OpRecvGlob: "recv", OpRecvAny: "recv any", OpRecvAddr: "recv",
-	OpXmit: "xmit", OpXmitGlob: "xmit", OpXmitAny: "xmit any", OpXmitAddr: "xmit",
-	OpVia: "via", OpViaGlob: "via", OpViaAny: "via any", OpViaAddr: "via",
-	OpFlags: "tcpflags", OpEstab: "established", OpSeq: "tcpseq", OpAck: "tcpack", OpWin: "tcpwin",
-	OpFrag:     "frag",
-	OpICMPType: "icmptypes", OpICMP6Type: "icmp6types", OpTTL: "ipttl", OpLen: "iplen",
-	OpID:        "ipid",
-	OpIPOptions: "ipoptions", OpTOS: "iptos", OpDSCP: "dscp", OpPrecedence: "ipprecedence",
-	OpTagged:     "tagged",
-	OpVerRevPath: "verrevpath", OpVerSrcReach: "versrcreach", OpAntiSpoof: "antispoof",
-}
-
-// Word returns the option that stands for the condition in rule text.
-func (op CondOp) Word() string {
-	if int(op) < len(words) && words[op] != "" {
-		return words[op]
-	}
-	return "unknown"
-}
+import "github.com/weirnet/weir/rule/op"
 
 // appendOption prints a condition in option position.
 func appendOption(b []byte, t *Test) []byte {
 	switch {
-	case t.Op == OpFlags && t.A == tcpSYN && t.B == tcpSYN|tcpACK:
+	case t.Op == op.CondFlags && t.A == tcpSYN && t.B == tcpSYN|tcpACK:
 		return append(b, "setup"...)
-	case t.Op == OpFrag && t.A == FragOffset && t.B == FragOffset:
+	case t.Op == op.CondFrag && t.A == op.FragOffset && t.B == op.FragOffset:
 		return append(b, "frag"...)
 	}
 	b = append(b, t.Op.Word()...)
 	switch t.Op {
-	case OpProto:
+	case op.CondProto:
 		return appendProtocol(append(b, ' '), t)
-	case OpSrcIn, OpSrcMe, OpSrcTable, OpDstIn, OpDstMe, OpDstTable, OpRecvAddr, OpXmitAddr,
-		OpViaAddr:
+	case op.CondSrcIn, op.CondSrcMe, op.CondSrcTable, op.CondDstIn, op.CondDstMe, op.CondDstTable,
+		op.CondRecvAddr, op.CondXmitAddr,
+		op.CondViaAddr:
 		return appendAddress(append(b, ' '), t)
-	case OpSrcPort, OpDstPort, OpWin, OpICMPType, OpICMP6Type, OpTTL, OpLen, OpID, OpTagged:
+	case op.CondSrcPort, op.CondDstPort, op.CondWin, op.CondICMPType, op.CondICMP6Type, op.CondTTL,
+		op.CondLen, op.CondID, op.CondTagged:
 		return appendRanges(append(b, ' '), t.Ranges)
-	case OpRecv, OpXmit, OpVia, OpRecvGlob, OpXmitGlob, OpViaGlob:
+	case op.CondRecv, op.CondXmit, op.CondVia, op.CondRecvGlob, op.CondXmitGlob, op.CondViaGlob:
 		return append(append(b, ' '), t.Name...)
-	case OpVersion, OpSeq, OpAck, OpPrecedence:
+	case op.CondVersion, op.CondSeq, op.CondAck, op.CondPrecedence:
 		return appendNumber(append(b, ' '), t.A)
-	case OpFlags:
+	case op.CondFlags:
 		return appendFlags(append(b, ' '), t, tcpFlags)
-	case OpFrag:
+	case op.CondFrag:
 		return appendFlags(append(b, ' '), t, fragFlags)
-	case OpIPOptions:
+	case op.CondIPOptions:
 		return appendFlags(append(b, ' '), t, ipOptions)
-	case OpTOS:
+	case op.CondTOS:
 		return appendFlags(append(b, ' '), t, tosFlags)
-	case OpDSCP:
+	case op.CondDSCP:
 		return appendDSCP(append(b, ' '), uint64(t.A)|uint64(t.B)<<32)
 	}
 	return b

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // TestPrintParse prints random rules and parses them: the same rule must come back.
@@ -48,9 +49,9 @@ func TestOptionWords(t *testing.T) {
 			t.Errorf("%q is both kept and refused", w)
 		}
 	}
-	for op := OpTrue; op <= OpAntiSpoof; op++ {
-		if op.Word() == "unknown" {
-			t.Errorf("condition %d has no word", op)
+	for cond := op.CondTrue; cond <= op.CondAntiSpoof; cond++ {
+		if cond.Word() == "unknown" {
+			t.Errorf("condition %d has no word", cond)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"strings"
+
+	"github.com/weirnet/weir/rule/op"
 )
 
 // random makes rules as the parser makes them: canonical, so that printing and parsing gives the
@@ -67,14 +69,14 @@ func (g random) flags(flags []bitName) (a, b uint32) {
 func (g random) proto() Test {
 	switch g.IntN(6) {
 	case 0:
-		return Test{Op: OpVersion, A: 4 + 2*g.Uint32N(2)}
+		return Test{Op: op.CondVersion, A: 4 + 2*g.Uint32N(2)}
 	case 1:
-		return Test{Op: OpProto, A: g.Uint32N(256)}
+		return Test{Op: op.CondProto, A: g.Uint32N(256)}
 	}
-	return Test{Op: OpProto, A: []uint32{1, 6, 6, 17, 58, 132, 136}[g.IntN(7)]}
+	return Test{Op: op.CondProto, A: []uint32{1, 6, 6, 17, 58, 132, 136}[g.IntN(7)]}
 }
 
-func (g random) address(op CondOp) Test {
+func (g random) address(op op.Cond) Test {
 	switch g.IntN(8) {
 	case 0:
 		return Test{Op: meOf[op], A: 6 * g.Uint32N(2)}
@@ -92,7 +94,7 @@ func (g random) address(op CondOp) Test {
 	return t
 }
 
-func (g random) ports(op CondOp) Test {
+func (g random) ports(op op.Cond) Test {
 	if g.chance(50) {
 		return Test{Op: op, Ranges: []Range{{80, 80}}}
 	}
@@ -100,7 +102,7 @@ func (g random) ports(op CondOp) Test {
 }
 
 func (g random) iface() Test {
-	op := []CondOp{OpRecv, OpXmit, OpVia}[g.IntN(3)]
+	op := []op.Cond{op.CondRecv, op.CondXmit, op.CondVia}[g.IntN(3)]
 	switch g.IntN(5) {
 	case 0:
 		return Test{Op: op + opAny}
@@ -114,21 +116,22 @@ func (g random) iface() Test {
 }
 
 func (g random) option() Test {
-	plain := []CondOp{OpIn, OpOut, OpEstab, OpVerRevPath, OpVerSrcReach, OpAntiSpoof}
+	plain := []op.Cond{op.CondIn, op.CondOut, op.CondEstab, op.CondVerRevPath, op.CondVerSrcReach,
+		op.CondAntiSpoof}
 	numbers := []Test{
-		{Op: OpICMPType, B: 255}, {Op: OpICMP6Type, B: 255}, {Op: OpTTL, B: 255},
-		{Op: OpLen, B: 65535}, {Op: OpID, B: 65535},
-		{Op: OpWin, B: 65535}, {Op: OpTagged, A: 1, B: 65534},
+		{Op: op.CondICMPType, B: 255}, {Op: op.CondICMP6Type, B: 255}, {Op: op.CondTTL, B: 255},
+		{Op: op.CondLen, B: 65535}, {Op: op.CondID, B: 65535},
+		{Op: op.CondWin, B: 65535}, {Op: op.CondTagged, A: 1, B: 65534},
 	}
 	switch g.IntN(12) {
 	case 0:
-		return g.address(OpSrcIn)
+		return g.address(op.CondSrcIn)
 	case 1:
-		return g.address(OpDstIn)
+		return g.address(op.CondDstIn)
 	case 2:
-		return g.ports(OpSrcPort)
+		return g.ports(op.CondSrcPort)
 	case 3:
-		return g.ports(OpDstPort)
+		return g.ports(op.CondDstPort)
 	case 4:
 		return g.proto()
 	case 5:
@@ -138,25 +141,26 @@ func (g random) option() Test {
 		return Test{Op: t.Op, Ranges: g.ranges(t.A, t.B)}
 	case 7:
 		lists := []struct {
-			op    CondOp
+			op    op.Cond
 			flags []bitName
-		}{{OpFlags, tcpFlags}, {OpFlags, tcpFlags}, {OpIPOptions, ipOptions}, {OpTOS, tosFlags},
-			{OpFrag, fragFlags}}
+		}{{op.CondFlags, tcpFlags}, {op.CondFlags, tcpFlags}, {op.CondIPOptions, ipOptions},
+			{op.CondTOS, tosFlags},
+			{op.CondFrag, fragFlags}}
 		l := lists[g.IntN(len(lists))]
 		a, b := g.flags(l.flags)
 		return Test{Op: l.op, A: a, B: b}
 	case 8:
-		return Test{Op: OpFrag, A: FragOffset, B: FragOffset}
+		return Test{Op: op.CondFrag, A: op.FragOffset, B: op.FragOffset}
 	case 9:
 		switch g.IntN(4) {
 		case 0:
-			return Test{Op: OpSeq, A: g.Uint32()}
+			return Test{Op: op.CondSeq, A: g.Uint32()}
 		case 1:
-			return Test{Op: OpAck, A: g.Uint32()}
+			return Test{Op: op.CondAck, A: g.Uint32()}
 		case 2:
-			return Test{Op: OpPrecedence, A: g.Uint32N(8)}
+			return Test{Op: op.CondPrecedence, A: g.Uint32N(8)}
 		}
-		return Test{Op: OpDSCP, A: 1 << g.IntN(32), B: g.Uint32()}
+		return Test{Op: op.CondDSCP, A: 1 << g.IntN(32), B: g.Uint32()}
 	}
 	return Test{Op: plain[g.IntN(len(plain))]}
 }
@@ -170,9 +174,9 @@ func (g random) clause(test func() Test) Clause {
 	for range n {
 		t := test()
 		if n > 1 && g.chance(5) {
-			t = Test{Op: OpTrue}
+			t = Test{Op: op.CondTrue}
 		}
-		t.Not = g.chance(20) || n == 1 && t.Op == OpTrue
+		t.Not = g.chance(20) || n == 1 && t.Op == op.CondTrue
 		c = append(c, t)
 	}
 	return c
@@ -186,17 +190,17 @@ func (g random) rule() *Rule {
 	if g.chance(10) {
 		r.Prob = []float64{0.5, 1e-10, 0.123456789, 1 - 1e-9}[g.IntN(4)]
 	}
-	r.Action.Op = ActionOp(1 + g.IntN(int(OpCheck)))
+	r.Action.Op = op.Action(1 + g.IntN(int(op.ActionCheckState)))
 	if g.chance(50) {
-		r.Action.Op = []ActionOp{OpAllow, OpDeny, OpCount}[g.IntN(3)]
+		r.Action.Op = []op.Action{op.ActionAllow, op.ActionDeny, op.ActionCount}[g.IntN(3)]
 	}
 	switch r.Action.Op {
-	case OpUnreach, OpUnreach6:
+	case op.ActionUnreach, op.ActionUnreach6:
 		r.Action.Arg = g.Uint32N(20)
-	case OpSkipTo, OpCall:
+	case op.ActionSkipTo, op.ActionCall:
 		r.Action.Arg = 1 + g.Uint32N(4000)
-	case OpCheck:
-		r.State = State{Op: StateCheck, Flow: g.one("", "", "any", "web")}
+	case op.ActionCheckState:
+		r.State = State{Op: op.StateCheck, Flow: g.one("", "", "any", "web")}
 		return r
 	}
 	if g.chance(20) {
@@ -216,16 +220,16 @@ func (g random) body(r *Rule) {
 		r.Proto = g.clause(g.proto)
 	}
 	if g.chance(50) {
-		r.Src = g.clause(func() Test { return g.address(OpSrcIn) })
+		r.Src = g.clause(func() Test { return g.address(op.CondSrcIn) })
 	}
 	if g.chance(30) {
-		r.SrcPort = g.clause(func() Test { return g.ports(OpSrcPort) })
+		r.SrcPort = g.clause(func() Test { return g.ports(op.CondSrcPort) })
 	}
 	if g.chance(50) {
-		r.Dst = g.clause(func() Test { return g.address(OpDstIn) })
+		r.Dst = g.clause(func() Test { return g.address(op.CondDstIn) })
 	}
 	if g.chance(40) {
-		r.DstPort = g.clause(func() Test { return g.ports(OpDstPort) })
+		r.DstPort = g.clause(func() Test { return g.ports(op.CondDstPort) })
 	}
 	for g.chance(50) {
 		r.Options = append(r.Options, g.clause(g.option))
@@ -236,10 +240,10 @@ func (g random) state(r *Rule) {
 	if !g.chance(30) {
 		return
 	}
-	r.State = State{Op: StateKeep + StateOp(g.IntN(4)),
+	r.State = State{Op: op.StateKeep + op.State(g.IntN(4)),
 		Flow: g.one("", "", "web", strings.Repeat("x", maxName))}
-	if r.State.Op == StateLimit || r.State.Op == StateSetLimit {
-		r.State.Mask = LimitMask(1 + g.IntN(15))
+	if r.State.Op == op.StateLimit || r.State.Op == op.StateSetLimit {
+		r.State.Mask = op.LimitMask(1 + g.IntN(15))
 		r.State.Limit = 1 + g.Uint32N(1000)
 	}
 	r.Defer, r.Liberal = g.chance(20), g.chance(20)

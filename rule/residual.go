@@ -3,6 +3,9 @@ package rule
 import (
 	"fmt"
 	"math"
+
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // residual appends a clause to Conds.
@@ -13,7 +16,7 @@ func (c *compiler) residual(clause Clause) error {
 			return err
 		}
 		if i+1 < len(clause) {
-			cond.Flags |= FlagOr
+			cond.Flags |= program.FlagOr
 		}
 		c.Conds = append(c.Conds, cond)
 	}
@@ -21,36 +24,39 @@ func (c *compiler) residual(clause Clause) error {
 }
 
 // cond turns a test into a condition, its lists and names into pool entries and ids.
-func (c *compiler) cond(t *Test) (Cond, error) {
-	cond := Cond{Op: t.Op, A: t.A, B: t.B}
+func (c *compiler) cond(t *Test) (program.Cond, error) {
+	cond := program.Cond{Op: t.Op, A: t.A, B: t.B}
 	if t.Not {
-		cond.Flags = FlagNot
+		cond.Flags = program.FlagNot
 	}
 	id, err := 0, error(nil)
 	switch t.Op {
-	case OpSrcIn, OpDstIn, OpRecvAddr, OpXmitAddr, OpViaAddr:
+	case op.CondSrcIn, op.CondDstIn, op.CondRecvAddr, op.CondXmitAddr, op.CondViaAddr:
 		if len(t.Prefixes) > math.MaxUint16 {
 			return cond, fmt.Errorf("%d prefixes in one list: use a table", len(t.Prefixes))
 		}
 		cond.A, cond.N = uint32(len(c.Prefixes)), uint16(len(t.Prefixes))
 		c.Prefixes = append(c.Prefixes, t.Prefixes...)
 		return cond, nil
-	case OpSrcPort, OpDstPort, OpWin, OpICMPType, OpICMP6Type, OpTTL, OpLen, OpID, OpTagged:
+	case op.CondSrcPort, op.CondDstPort, op.CondWin, op.CondICMPType, op.CondICMP6Type, op.CondTTL,
+		op.CondLen, op.CondID, op.CondTagged:
 		if len(t.Ranges) > math.MaxUint16 {
 			return cond, fmt.Errorf("%d entries in the list of %s", len(t.Ranges), t.Op.Word())
 		}
 		cond.A, cond.N = uint32(len(c.Ranges)), uint16(len(t.Ranges))
-		c.Ranges = append(c.Ranges, t.Ranges...)
+		for _, r := range t.Ranges {
+			c.Ranges = append(c.Ranges, program.Range(r))
+		}
 		return cond, nil
-	case OpSrcTable, OpDstTable:
-		id, err = intern(c.tables, &c.Tables, t.Name, MaxTables, "tables")
+	case op.CondSrcTable, op.CondDstTable:
+		id, err = intern(c.tables, &c.Tables, t.Name, program.MaxTables, "tables")
 		if t.HasValue {
 			cond.N, cond.B = 1, t.Value
 		}
-	case OpRecv, OpXmit, OpVia:
-		id, err = intern(c.names, &c.Names, t.Name, MaxNames, "interface names")
-	case OpRecvGlob, OpXmitGlob, OpViaGlob:
-		id, err = intern(c.globs, &c.Globs, t.Name, MaxGlobs, "interface patterns")
+	case op.CondRecv, op.CondXmit, op.CondVia:
+		id, err = intern(c.names, &c.Names, t.Name, program.MaxNames, "interface names")
+	case op.CondRecvGlob, op.CondXmitGlob, op.CondViaGlob:
+		id, err = intern(c.globs, &c.Globs, t.Name, program.MaxGlobs, "interface patterns")
 	default:
 		return cond, nil
 	}

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/weirnet/weir/internal/program"
 )
 
 // Step is the distance between rules that number themselves, as in ipfw.
@@ -65,7 +67,7 @@ func (s *Ruleset) next() uint16 {
 	if n := len(s.Rules); n > 0 {
 		last = s.Rules[n-1].Number
 	}
-	if last < DefaultNumber-Step {
+	if last < program.DefaultNumber-Step {
 		last += Step
 	}
 	return last

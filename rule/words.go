@@ -1,29 +1,19 @@
 package rule
 
+import "github.com/weirnet/weir/rule/op"
+
 // The words of the language. What ipfw has and Weir has not is listed with the reason, so that it
 // is refused by name.
 
-var actions = map[string]ActionOp{
-	"allow": OpAllow, "accept": OpAllow, "pass": OpAllow, "permit": OpAllow, "deny": OpDeny,
-	"drop":   OpDeny,
-	"reject": OpReject, "reset": OpReset, "unreach": OpUnreach, "unreach6": OpUnreach6,
-	"count":  OpCount,
-	"skipto": OpSkipTo, "call": OpCall, "return": OpReturn, "check-state": OpCheck,
-}
-
-var actionNames = [...]string{
-	OpAllow: "allow", OpDeny: "deny", OpReject: "reject", OpReset: "reset", OpUnreach: "unreach",
-	OpUnreach6: "unreach6",
-	OpCount:    "count", OpSkipTo: "skipto", OpCall: "call", OpReturn: "return",
-	OpCheck: "check-state",
-}
-
-// String returns the action's word.
-func (op ActionOp) String() string {
-	if int(op) < len(actionNames) && actionNames[op] != "" {
-		return actionNames[op]
-	}
-	return "unknown"
+var actions = map[string]op.Action{
+	"allow": op.ActionAllow, "accept": op.ActionAllow, "pass": op.ActionAllow,
+	"permit": op.ActionAllow, "deny": op.ActionDeny,
+	"drop":   op.ActionDeny,
+	"reject": op.ActionReject, "reset": op.ActionReset, "unreach": op.ActionUnreach,
+	"unreach6": op.ActionUnreach6,
+	"count":    op.ActionCount,
+	"skipto":   op.ActionSkipTo, "call": op.ActionCall, "return": op.ActionReturn,
+	"check-state": op.ActionCheckState,
 }
 
 // refused is why a word of ipfw is not taken; the value is a hint.
@@ -141,8 +131,10 @@ const (
 var (
 	tcpFlags = []bitName{{"fin", tcpFIN}, {"syn", tcpSYN}, {"rst", tcpRST}, {"psh", tcpPSH},
 		{"ack", tcpACK}, {"urg", tcpURG}}
-	fragFlags = []bitName{{"df", FragDF}, {"mf", FragMF}, {"rf", FragRF}, {"offset", FragOffset}}
-	ipOptions = []bitName{{"ssrr", OptSSRR}, {"lsrr", OptLSRR}, {"rr", OptRR}, {"ts", OptTS}}
+	fragFlags = []bitName{{"df", op.FragDF}, {"mf", op.FragMF}, {"rf", op.FragRF},
+		{"offset", op.FragOffset}}
+	ipOptions = []bitName{{"ssrr", op.OptSSRR}, {"lsrr", op.OptLSRR}, {"rr", op.OptRR},
+		{"ts", op.OptTS}}
 	// congestion is RFC 3168's CE, both bits; it comes first so that it is printed as such.
 	tosFlags = []bitName{{"congestion", 0x03}, {"lowdelay", 0x10}, {"throughput", 0x08},
 		{"reliability", 0x04}, {"mincost", 0x02}}
@@ -157,6 +149,6 @@ var dscpNames = [64]string{
 
 var limitWords = []struct {
 	name string
-	mask LimitMask
-}{{"src-addr", LimitSrcAddr}, {"src-port", LimitSrcPort}, {"dst-addr", LimitDstAddr},
-	{"dst-port", LimitDstPort}}
+	mask op.LimitMask
+}{{"src-addr", op.LimitSrcAddr}, {"src-port", op.LimitSrcPort}, {"dst-addr", op.LimitDstAddr},
+	{"dst-port", op.LimitDstPort}}

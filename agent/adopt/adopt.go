@@ -8,13 +8,14 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // Connections makes states of the TCP connections that are open and that the rules would have let
 // begin, and returns how many. ask makes an engine that runs these rules.
-func Connections(p *rule.Program, ask func() (*soft.Engine, error),
+func Connections(p *program.Program, ask func() (*soft.Engine, error),
 	adopt func([]firewall.State) (int, error)) (int, error) {
 	sockets, err := nl.TCPSockets(nil)
 	if err != nil {
@@ -53,7 +54,7 @@ func Connections(p *rule.Program, ask func() (*soft.Engine, error),
 
 // State returns the state that the rules would have made for the first packet of a flow, which they
 // let pass; false if none would have been made, and the rules need none.
-func State(p *rule.Program, e soft.Explanation, hook firewall.Hook, flow firewall.State) (
+func State(p *program.Program, e soft.Explanation, hook firewall.Hook, flow firewall.State) (
 	firewall.State, bool) {
 	index, ok := stateRule(p, e)
 	if !ok {
@@ -87,13 +88,13 @@ func hookOf(conn *nl.Conn, o Opening) (firewall.Hook, bool) {
 
 // stateRule returns the index of the rule that would make a state for a packet that passes; false
 // if none would.
-func stateRule(p *rule.Program, e soft.Explanation) (index uint16, ok bool) {
+func stateRule(p *program.Program, e soft.Explanation) (index uint16, ok bool) {
 	for _, t := range e.Tries {
 		if t.Outcome != soft.Matched && t.Outcome != soft.MatchedDefer {
 			continue
 		}
 		switch p.Rules[t.Slot].State {
-		case rule.StateKeep, rule.StateLimit, rule.StateRecord, rule.StateSetLimit:
+		case op.StateKeep, op.StateLimit, op.StateRecord, op.StateSetLimit:
 			return t.Slot, true
 		}
 	}

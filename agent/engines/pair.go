@@ -9,7 +9,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/firewall/soft"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // Pair runs the kernel engine, which guards interfaces, and, while there is a tunnel, the
@@ -42,12 +42,12 @@ func (e *Pair) DropTunnel(t *soft.Engine) { e.tunnel.CompareAndSwap(t, nil) }
 func (e *Pair) Subscribed() bool { return e.subscribed.Load() }
 
 // Load replaces the Program of both, or of none.
-func (e *Pair) Load(p *rule.Program) error { return e.Replace(p, nil) }
+func (e *Pair) Load(p *program.Program) error { return e.Replace(p, nil) }
 
 // Replace replaces the Program and tables of both. The tunnel's engine checks the Program first: to
 // undo a Program costs the states of rules that come back with it. After an error the caller
 // restores the tables; it knows what they held.
-func (e *Pair) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
+func (e *Pair) Replace(p *program.Program, tables map[string][]firewall.TableEntry) error {
 	t := e.tunnel.Load()
 	if t != nil {
 		if err := soft.Accepts(p); err != nil {

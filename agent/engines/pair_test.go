@@ -10,17 +10,19 @@ import (
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
-// program compiles rules.
-func program(t *testing.T, text string) *rule.Program {
+// compiled compiles rules.
+func compiled(t *testing.T, text string) *program.Program {
 	t.Helper()
 	set, err := rule.ParseFile("test", text, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := rule.Compile(set, rule.CompileOptions{Default: rule.OpDeny})
+	p, err := rule.Compile(set, rule.CompileOptions{Default: op.ActionDeny})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +44,7 @@ func TestEnginesRunTheSame(t *testing.T) {
 	}
 	e := New(guard)
 	e.SetTunnel(tunnel)
-	first := program(t,
+	first := compiled(t,
 		"add 10 allow tcp from any to any keep-state\nadd 20 deny udp from any to any")
 	if err := e.Load(first); err != nil {
 		t.Fatal(err)
@@ -77,7 +79,7 @@ func TestEnginesRunTheSame(t *testing.T) {
 	}
 	same("at first")
 
-	second := func() *rule.Program { return program(t, "add 30 deny ip from 192.0.2.0/24 to any") }
+	second := func() *program.Program { return compiled(t, "add 30 deny ip from 192.0.2.0/24 to any") }
 	both := second() // refused by both engines: the last rule is not for everything
 	both.Rules[len(both.Rules)-1].Prob = 1
 	if err := soft.Accepts(both); err == nil {

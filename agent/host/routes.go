@@ -5,7 +5,7 @@ import (
 
 	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/firewall/kernel"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // Routes passes the host's routes to the engine.
@@ -65,8 +65,8 @@ func (r *Routes) setMTUs() error {
 
 // Set gives the engine the host's routes, if the rules ask about them: there can be a
 // million.
-func (r *Routes) Set(p *rule.Program) error {
-	if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) == 0 {
+func (r *Routes) Set(p *program.Program) error {
+	if p.Features&(program.HasVerRevPath|program.HasVerSrcReach) == 0 {
 		return nil
 	}
 	routes, err := routes.List()

@@ -7,16 +7,17 @@ import (
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
 
 // Engine makes a user-space engine with the rules and tables of a rule set, to ask it questions.
-func Engine(o firewall.Options, p *rule.Program, set *rule.Ruleset, ifs []firewall.Interface,
+func Engine(o firewall.Options, p *program.Program, set *rule.Ruleset, ifs []firewall.Interface,
 	routes []firewall.Route) (*soft.Engine, error) {
 	return newEngine(soft.Options{Options: o}, p, set, ifs, routes)
 }
 
-func newEngine(o soft.Options, p *rule.Program, set *rule.Ruleset, ifs []firewall.Interface,
+func newEngine(o soft.Options, p *program.Program, set *rule.Ruleset, ifs []firewall.Interface,
 	routes []firewall.Route) (*soft.Engine, error) {
 	e, err := soft.New(o)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // Why explains what a rule file would do with a packet, without a node. me are the addresses of the
@@ -49,7 +49,7 @@ func imagined(me []netip.Prefix, names ...string) []firewall.Interface {
 }
 
 // Explain asks an engine about a packet at a time.
-func Explain(e *soft.Engine, p *rule.Program, q Question, ifs []firewall.Interface,
+func Explain(e *soft.Engine, p *program.Program, q Question, ifs []firewall.Interface,
 	now time.Duration) (api.Explanation, error) {
 	hook, err := q.hook(ifs)
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nl"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // Adopt makes states of open connections that go through the tunnel, if there is one, whose engine
 // runs the Program.
-func (p *Service) Adopt(program *rule.Program) error {
+func (p *Service) Adopt(program *program.Program) error {
 	if t := p.tunnel.Load(); t != nil {
 		return t.adopt(program)
 	}
@@ -22,7 +22,7 @@ func (p *Service) Adopt(program *rule.Program) error {
 // adopt makes states of the flows that the kernel's engine or a socket of this host has and that go
 // through the tunnel: the states of an agent that died are gone, the connections are not. p is what
 // the engine runs.
-func (t *tunnel) adopt(p *rule.Program) error {
+func (t *tunnel) adopt(p *program.Program) error {
 	var states []firewall.State
 	weir := uint32(t.device.Index())
 	for s, err := range t.config.Engine.KernelStates() {
@@ -51,7 +51,7 @@ func (t *tunnel) adopt(p *rule.Program) error {
 }
 
 // sockets finds the host's own connections that go through the tunnel.
-func (t *tunnel) sockets(p *rule.Program, weir uint32) ([]firewall.State, error) {
+func (t *tunnel) sockets(p *program.Program, weir uint32) ([]firewall.State, error) {
 	open, err := nl.TCPSockets(nil)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (t *tunnel) sockets(p *rule.Program, weir uint32) ([]firewall.State, error)
 }
 
 // adoptable returns the state that the rules would have created for a flow.
-func (t *tunnel) adoptable(p *rule.Program, hook firewall.Hook, s firewall.State) (firewall.State,
+func (t *tunnel) adoptable(p *program.Program, hook firewall.Hook, s firewall.State) (firewall.State,
 	bool) {
 	e := t.engine.Check(&firewall.Input{Hook: hook, Now: time.Duration(clock.Now())}, s.Proto,
 		s.From, s.To)

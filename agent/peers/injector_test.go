@@ -8,10 +8,12 @@ import (
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/overlay"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // TestInjectorBypassesTheFilter: one of our packets bypasses the filter once, outbound, and in
@@ -89,7 +91,7 @@ func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.Load(program(t,
+	if err := engine.Load(compiled(t,
 		"add deny tcp from any to any 81\nadd check-state\n"+
 			"add allow tcp from any to any keep-state")); err != nil {
 		t.Fatal(err)
@@ -137,14 +139,14 @@ func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 	}
 }
 
-// program compiles rules.
-func program(t *testing.T, text string) *rule.Program {
+// compiled compiles rules.
+func compiled(t *testing.T, text string) *program.Program {
 	t.Helper()
 	set, err := rule.ParseFile("test", text, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := rule.Compile(set, rule.CompileOptions{Default: rule.OpDeny})
+	p, err := rule.Compile(set, rule.CompileOptions{Default: op.ActionDeny})
 	if err != nil {
 		t.Fatal(err)
 	}

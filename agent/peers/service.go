@@ -18,8 +18,8 @@ import (
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/overlay"
-	"github.com/weirnet/weir/rule"
 )
 
 // Engine is what the part needs of the engines.
@@ -66,7 +66,7 @@ type Config struct {
 	Worker  func(overlay.Worker) overlay.Worker
 	OnEvent func(*firewall.Event)
 	// Program shows the Program in force.
-	Program func(func(*rule.Program))
+	Program func(func(*program.Program))
 	// Why explains what happens to a packet.
 	Why func(api.Why) (api.Explanation, error)
 	// RangesChanged passes the pod ranges of the peers to the engine.
@@ -219,7 +219,7 @@ func (p *Service) openLocked() error {
 	if err != nil {
 		return err
 	}
-	p.config.Program(func(program *rule.Program) { err = t.adopt(program) })
+	p.config.Program(func(program *program.Program) { err = t.adopt(program) })
 	if err == nil && p.unread == nil {
 		err = p.saveLocked(p.recorded) // down needs the name of the interface
 	}

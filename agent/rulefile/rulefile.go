@@ -6,7 +6,9 @@ package rulefile
 import (
 	"os"
 
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // SystemNames are the names of services and protocols of this machine, beside those that Weir knows
@@ -32,12 +34,12 @@ func SystemNames() *rule.Names {
 
 // Parse reads a rule file and compiles it, so that it can be enforced. What no rule matches is
 // denied.
-func Parse(name, text string, names *rule.Names) (*rule.Ruleset, *rule.Program, error) {
+func Parse(name, text string, names *rule.Names) (*rule.Ruleset, *program.Program, error) {
 	set, err := rule.ParseFile(name, text, names)
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := rule.Compile(set, rule.CompileOptions{Default: rule.OpDeny, Strict: true})
+	p, err := rule.Compile(set, rule.CompileOptions{Default: op.ActionDeny, Strict: true})
 	return set, p, err
 }
 

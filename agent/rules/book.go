@@ -13,7 +13,9 @@ import (
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // Config is what a Book needs.
@@ -26,10 +28,10 @@ type Config struct {
 	LockDown func() bool
 	Engine   firewall.Engine
 	// Prepare is called with every Program before it is put in force.
-	Prepare func(*rule.Program) error
+	Prepare func(*program.Program) error
 	// Loaded is called with every Program that was put in force, the one before it (nil at first)
 	// and the rules.
-	Loaded   func(old, new *rule.Program, set *rule.Ruleset)
+	Loaded   func(old, new *program.Program, set *rule.Ruleset)
 	Log      *slog.Logger
 	Problems *problem.List
 }
@@ -44,11 +46,11 @@ type Book struct {
 	loads  atomic.Uint64             // rule sets put in force
 	zeroed atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
 
-	mu      sync.Mutex    // its place in the lock order: agent/doc.go
-	rules   Version       // guarded by mu
-	program *rule.Program // guarded by mu; what the engine runs
-	trial   *trial        // guarded by mu; nil when the rules are confirmed
-	closed  bool          // guarded by mu
+	mu      sync.Mutex       // its place in the lock order: agent/doc.go
+	rules   Version          // guarded by mu
+	program *program.Program // guarded by mu; what the engine runs
+	trial   *trial           // guarded by mu; nil when the rules are confirmed
+	closed  bool             // guarded by mu
 }
 
 // New returns a Book without rules.
@@ -67,10 +69,10 @@ type Version struct {
 }
 
 // compile makes the Program of the rules.
-func (r Version) compile() (*rule.Program, error) {
-	o := rule.CompileOptions{Default: rule.OpAllow}
+func (r Version) compile() (*program.Program, error) {
+	o := rule.CompileOptions{Default: op.ActionAllow}
 	if r.Strict {
-		o = rule.CompileOptions{Default: rule.OpDeny, Strict: true}
+		o = rule.CompileOptions{Default: op.ActionDeny, Strict: true}
 	}
 	return rule.Compile(r.Set, o)
 }
@@ -90,7 +92,7 @@ func (b *Book) Ping() {
 }
 
 // View shows the rules in force and their Program to f, which must not keep them.
-func (b *Book) View(f func(Version, *rule.Program)) {
+func (b *Book) View(f func(Version, *program.Program)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f(b.rules, b.program)
@@ -230,7 +232,7 @@ func (b *Book) enforceLocked(next Version) error {
 }
 
 // putLocked hands compiled rules to the engine. An error leaves everything as it was.
-func (b *Book) putLocked(next Version, p *rule.Program) error {
+func (b *Book) putLocked(next Version, p *program.Program) error {
 	if err := b.config.Prepare(p); err != nil {
 		return err
 	}

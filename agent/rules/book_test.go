@@ -14,6 +14,7 @@ import (
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
@@ -65,7 +66,7 @@ func newBook(t *testing.T) (*Book, *soft.Engine) {
 	}
 	b := &Book{store: &savedRules{path: filepath.Join(t.TempDir(), "state", "rules.saved"),
 		file: noFile}, config: Config{Engine: e,
-		Prepare: func(*rule.Program) error { return nil }, Log: slog.New(slog.DiscardHandler),
+		Prepare: func(*program.Program) error { return nil }, Log: slog.New(slog.DiscardHandler),
 		Problems: &problem.List{Log: slog.New(slog.DiscardHandler)}}}
 	if unsaved, err := b.begin(Version{Set: new(rule.Ruleset), Source: "none"},
 		true); err != nil || unsaved != nil {
@@ -182,11 +183,11 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 	}
 	unchanged("a file that cannot be written")
 	// The preparation of the engine fails.
-	b.config.Prepare = func(*rule.Program) error { return errors.New("no routes") }
+	b.config.Prepare = func(*program.Program) error { return errors.New("no routes") }
 	if _, err := b.do("delete 10"); err == nil {
 		t.Error("a change whose preparation fails is not an error")
 	}
-	b.config.Prepare = func(*rule.Program) error { return nil }
+	b.config.Prepare = func(*program.Program) error { return nil }
 	unchanged("a preparation that fails")
 }
 
@@ -286,7 +287,7 @@ type late struct {
 	fails int
 }
 
-func (e *late) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
+func (e *late) Replace(p *program.Program, tables map[string][]firewall.TableEntry) error {
 	err := e.Engine.Replace(p, tables)
 	if e.fails--; err == nil && e.fails == 0 {
 		return errors.New("states of old rules may be there")

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -76,7 +77,7 @@ func (b *Book) zero(line string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, n := range numbers {
-		if n != rule.DefaultNumber && !hasRule(b.rules.Set, n) {
+		if n != program.DefaultNumber && !hasRule(b.rules.Set, n) {
 			return fmt.Errorf("there is no rule %d", n)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // A boot with rules of which none can be used must not leave the host open. The node then enforces
@@ -100,19 +101,19 @@ func keepSSH(set *rule.Ruleset, path string, names *rule.Names) (read bool) {
 func forSSH(r *rule.Rule) (*rule.Rule, bool) {
 	kept := *r
 	kept.Number = 0 // behind what the host needs
-	if r.Action.Op == rule.OpDeny {
+	if r.Action.Op == op.ActionDeny {
 		return &kept, true
 	}
-	if r.Action.Op != rule.OpAllow {
+	if r.Action.Op != op.ActionAllow {
 		return nil, false
 	}
 	for _, t := range r.DstPort {
 		for _, ports := range t.Ranges {
-			if !t.Not && t.Op == rule.OpDstPort && ports.Lo <= sshPort && sshPort <= ports.Hi {
+			if !t.Not && t.Op == op.CondDstPort && ports.Lo <= sshPort && sshPort <= ports.Hi {
 				t.Ranges = []rule.Range{{Lo: sshPort, Hi: sshPort}}
 				kept.DstPort = rule.Clause{t}
-				if kept.State.Op == rule.StateNone {
-					kept.State.Op = rule.StateKeep
+				if kept.State.Op == op.StateNone {
+					kept.State.Op = op.StateKeep
 				}
 				return &kept, true
 			}

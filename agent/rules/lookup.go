@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir/agent/rulefile"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -12,7 +13,7 @@ func (b *Book) Names() *rule.Names { return b.names }
 
 // Member returns the value of an address in a table.
 func (b *Book) Member(table string, a netip.Addr) (value uint32, found bool) {
-	b.View(func(r Version, _ *rule.Program) {
+	b.View(func(r Version, _ *program.Program) {
 		value, found = rulefile.Member(r.Set.Tables[table], a)
 	})
 	return value, found
@@ -20,7 +21,7 @@ func (b *Book) Member(table string, a netip.Addr) (value uint32, found bool) {
 
 // TableOf returns the first table, by name, that has an address; "" if none has.
 func (b *Book) TableOf(a netip.Addr) (name string) {
-	b.View(func(r Version, _ *rule.Program) {
+	b.View(func(r Version, _ *program.Program) {
 		for table, members := range r.Set.Tables {
 			if _, found := rulefile.Member(members, a); found && (name == "" || table < name) {
 				name = table
@@ -32,7 +33,7 @@ func (b *Book) TableOf(a netip.Addr) (name string) {
 
 // Text returns the text of the rule at an index, if it has that number.
 func (b *Book) Text(index int, number uint16) (text string) {
-	b.View(func(_ Version, p *rule.Program) {
+	b.View(func(_ Version, p *program.Program) {
 		if number != 0 && index < len(p.Rules) && p.Rules[index].Number == number {
 			text = p.Texts[index]
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/rulefile"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // The longest and shortest trial of a rule set.
@@ -20,7 +20,7 @@ const (
 // done is the answer to a change.
 func (b *Book) done(message string) api.Done {
 	a := api.Done{Version: api.Version, Message: message}
-	b.View(func(r Version, _ *rule.Program) { a.Rules = len(r.Set.Rules) })
+	b.View(func(r Version, _ *program.Program) { a.Rules = len(r.Set.Rules) })
 	return a
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/atomicfile/powercut"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -146,7 +147,7 @@ type loads struct {
 	n int
 }
 
-func (e *loads) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
+func (e *loads) Replace(p *program.Program, tables map[string][]firewall.TableEntry) error {
 	e.n++
 	return e.Engine.Replace(p, tables)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // changeMembers adds members to a table or deletes some, at once and without compiling anything.
@@ -85,7 +86,7 @@ func errInUse(set *rule.Ruleset, table string) error {
 	for _, r := range set.Rules {
 		for _, clause := range r.Clauses() {
 			for _, t := range clause {
-				if (t.Op == rule.OpSrcTable || t.Op == rule.OpDstTable) &&
+				if (t.Op == op.CondSrcTable || t.Op == op.CondDstTable) &&
 					(t.Name == table || table == "") {
 					return fmt.Errorf("table %s is in use by rule %d", t.Name, r.Number)
 				}

@@ -8,6 +8,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -20,7 +21,7 @@ func (b *Book) List() (api.Rules, error) {
 	}
 	var counters []firewall.RuleCounter
 	var err error
-	b.View(func(r Version, p *rule.Program) {
+	b.View(func(r Version, p *program.Program) {
 		if counters, err = b.config.Engine.Rules(); err != nil {
 			return
 		}
@@ -35,7 +36,7 @@ func (b *Book) List() (api.Rules, error) {
 			}
 			a.Rules = append(a.Rules, v)
 		}
-		last := api.Rule{Number: rule.DefaultNumber, Set: rule.Reserved,
+		last := api.Rule{Number: program.DefaultNumber, Set: rule.Reserved,
 			Text: defaultText(r.Strict)}
 		count(&last, counters, index)
 		a.Rules = append(a.Rules, last)
@@ -66,7 +67,7 @@ func count(v *api.Rule, counters []firewall.RuleCounter, index int) {
 // Tables returns the tables and their members.
 func (b *Book) Tables() api.Tables {
 	a := api.Tables{Version: api.Version, Tables: []api.Table{}}
-	b.View(func(r Version, _ *rule.Program) {
+	b.View(func(r Version, _ *program.Program) {
 		for _, name := range slices.Sorted(maps.Keys(r.Set.Tables)) {
 			t := api.Table{Name: name, Entries: []api.TableEntry{}}
 			members := r.Set.Tables[name]
@@ -81,7 +82,7 @@ func (b *Book) Tables() api.Tables {
 
 // Count returns the number of rules, without the default rule.
 func (b *Book) Count() (n int) {
-	b.View(func(r Version, _ *rule.Program) { n = len(r.Set.Rules) })
+	b.View(func(r Version, _ *program.Program) { n = len(r.Set.Rules) })
 	return n
 }
 
@@ -91,7 +92,7 @@ func (b *Book) Loads() uint64 { return b.loads.Load() }
 // Sets returns which sets are disabled and which have rules.
 func (b *Book) Sets() (api.Sets, error) {
 	a := api.Sets{Version: api.Version, Disabled: []int{}, Used: []api.Used{}}
-	b.View(func(r Version, _ *rule.Program) {
+	b.View(func(r Version, _ *program.Program) {
 		var rules [32]int
 		for _, one := range r.Set.Rules {
 			rules[one.Set]++

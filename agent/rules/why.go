@@ -12,8 +12,10 @@ import (
 	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // Explainer explains verdicts of the rules in force.
@@ -37,7 +39,7 @@ func (x *Explainer) Why(r api.Why) (a api.Explanation, err error) {
 		return a, err
 	}
 	ifs := x.Interfaces()
-	x.Book.View(func(r Version, p *rule.Program) {
+	x.Book.View(func(r Version, p *program.Program) {
 		var e *soft.Engine
 		if e, err = x.engine(p, r.Set, ifs); err != nil {
 			return
@@ -53,11 +55,11 @@ func (x *Explainer) Why(r api.Why) (a api.Explanation, err error) {
 
 // Engine makes a user-space engine that runs these rules and knows what the node knows, to ask it
 // about them.
-func (x *Explainer) Engine(p *rule.Program, set *rule.Ruleset) (*soft.Engine, error) {
+func (x *Explainer) Engine(p *program.Program, set *rule.Ruleset) (*soft.Engine, error) {
 	return x.engine(p, set, x.Interfaces())
 }
 
-func (x *Explainer) engine(p *rule.Program, set *rule.Ruleset, ifs []firewall.Interface) (
+func (x *Explainer) engine(p *program.Program, set *rule.Ruleset, ifs []firewall.Interface) (
 	*soft.Engine, error) {
 	routes, err := routes.List()
 	if err != nil {
@@ -102,7 +104,7 @@ func (x *Explainer) stateOf(p packet.Packet) (*firewall.State, error) {
 // followState corrects an explanation that was made without states: the first rule tried that looks
 // up states of this flow name finds this one, and the state's rule acts. Sequence numbers are not
 // compared: a question does not carry the right ones.
-func followState(a *api.Explanation, p *rule.Program, s firewall.State) {
+func followState(a *api.Explanation, p *program.Program, s firewall.State) {
 	index := -1
 	for i := range p.Rules {
 		if p.Rules[i].Key == s.Key {
@@ -114,15 +116,15 @@ func followState(a *api.Explanation, p *rule.Program, s firewall.State) {
 	}
 	var pass bool
 	switch p.Rules[index].Action {
-	case rule.OpAllow:
+	case op.ActionAllow:
 		pass = true
-	case rule.OpDeny, rule.OpReject, rule.OpReset, rule.OpUnreach, rule.OpUnreach6:
+	case op.ActionDeny, op.ActionReject, op.ActionReset, op.ActionUnreach, op.ActionUnreach6:
 	default:
 		return // evaluation continues after it; the explanation without the state shows how
 	}
 	for i, t := range a.Tries {
 		code := &p.Rules[t.Index]
-		if !code.State.LooksUp() || code.Flow != rule.AnyFlow && p.Flows[code.Flow] != s.FlowName {
+		if !code.State.LooksUp() || code.Flow != program.AnyFlow && p.Flows[code.Flow] != s.FlowName {
 			continue
 		}
 		a.Tries = append(a.Tries[:i:i],

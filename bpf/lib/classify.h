@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The classifier: rule.Classifier in the image. Each dimension gives a class, each class a vector
-// with one bit per slot; the AND of the vectors holds the rules whose baked conditions are true.
+// The classifier: program.Classifier in the image. A dimension gives a class, a class a vector with
+// one bit per slot; the AND of the vectors holds the rules whose baked conditions are true.
 #pragma once
 
 #include "parse.h"

@@ -108,7 +108,7 @@ enum event_kind {
 	EVENT_PROBE = 31
 };
 
-// rule.ActionOp, StateOp, LimitMask.
+// op.Action, State, LimitMask.
 enum action {
 	ACT_ALLOW = 1,
 	ACT_DENY,
@@ -125,7 +125,7 @@ enum action {
 enum state_op { STATE_NONE, STATE_CHECK, STATE_KEEP, STATE_LIMIT, STATE_RECORD, STATE_SET_LIMIT };
 enum limit_mask { LIMIT_SRC_ADDR = 1, LIMIT_SRC_PORT = 2, LIMIT_DST_ADDR = 4, LIMIT_DST_PORT = 8 };
 
-// rule.CondOp, CondFlags, FragBits.
+// op.Cond, program.CondFlags, op.FragBits.
 enum cond_op {
 	COND_FALSE,
 	COND_TRUE,

@@ -79,7 +79,7 @@ enum { DIR_BLOCK = 1 << 31 };
 
 enum code_flag { CODE_DEFER = 1, CODE_LOG = 2, CODE_LIBERAL = 4, CODE_FRAG = 8, CODE_PROB = 16 };
 
-// rule.Code
+// program.Rule
 struct code {
 	__u64 key;
 	__u32 id; // incarnation << 16 | index: stable name of the rule, for counters and states
@@ -99,7 +99,7 @@ struct code {
 	__u8 pad[19];
 };
 
-// rule.Cond
+// program.Cond
 struct cond {
 	__u8 op;
 	__u8 flags;

@@ -9,7 +9,7 @@
 
 enum { MAX_STEPS = 1 << 23 };
 
-// mix is rule.Mix.
+// mix is program.Mix.
 __always_inline __u32 mix(__u32 random, __u32 slot)
 {
 	__u32 x = random ^ slot * 0x9e3779b9;

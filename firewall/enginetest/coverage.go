@@ -9,8 +9,10 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // aspect is a part of the language or of a verdict that the random cases must cover.
@@ -34,14 +36,14 @@ func (c coverage) note(kind string, n int, how string) {
 const (
 	ofWord      = "word"      // a word of a rule that was loaded
 	ofStep      = "step"      // StepKind
-	ofCondition = "condition" // rule.CondOp, evaluated
-	// a bit that a condition wanted and found so: rule.CondOp << 8 | bit
+	ofCondition = "condition" // op.Cond, evaluated
+	// a bit that a condition wanted and found so: op.Cond << 8 | bit
 	ofFlag     = "flag"
-	ofAction   = "action"          // rule.ActionOp, done
+	ofAction   = "action"          // op.Action, done
 	ofTrack    = "track"           // what came of it when all were in use
 	ofMark     = "mark"            // of a rule: its state, log, tag, prob
-	ofState    = "state"           // rule.StateOp of the rule that made it or looked it up
-	ofLimit    = "limit by"        // rule.LimitMask, one bit
+	ofState    = "state"           // op.State of the rule that made it or looked it up
+	ofLimit    = "limit by"        // op.LimitMask, one bit
 	ofPhase    = "phase"           // flow.Phase of a state that was compared
 	ofReason   = "reason"          // firewall.Reason
 	ofUse      = "state use"       // firewall.StateUse
@@ -54,13 +56,13 @@ const (
 )
 
 // flagConds are the conditions on flags and their bits.
-var flagConds = map[rule.CondOp][]uint32{
-	rule.OpFlags: {uint32(packet.FlagFIN), uint32(packet.FlagSYN), uint32(packet.FlagRST),
+var flagConds = map[op.Cond][]uint32{
+	op.CondFlags: {uint32(packet.FlagFIN), uint32(packet.FlagSYN), uint32(packet.FlagRST),
 		uint32(packet.FlagPSH), uint32(packet.FlagACK),
 		uint32(packet.FlagURG)},
-	rule.OpFrag:      {rule.FragOffset, rule.FragMF, rule.FragDF, rule.FragRF},
-	rule.OpIPOptions: {rule.OptSSRR, rule.OptLSRR, rule.OptRR, rule.OptTS},
-	rule.OpTOS:       {1, 2, 4, 8, 16},
+	op.CondFrag:      {op.FragOffset, op.FragMF, op.FragDF, op.FragRF},
+	op.CondIPOptions: {op.OptSSRR, op.OptLSRR, op.OptRR, op.OptTS},
+	op.CondTOS:       {1, 2, 4, 8, 16},
 }
 
 // stateProtocols are the protocols whose states are counted separately.
@@ -102,10 +104,10 @@ func (c coverage) state(r *rule.Rule, how string) {
 		return
 	}
 	c.note(ofState, int(r.State.Op), how)
-	if r.State.Op != rule.StateCheck && r.State.Flow != "" {
+	if r.State.Op != op.StateCheck && r.State.Flow != "" {
 		c.note(ofMark, 0, "named flow "+how)
 	}
-	if r.State.Op == rule.StateCheck && r.State.Flow == "any" {
+	if r.State.Op == op.StateCheck && r.State.Flow == "any" {
 		c.note(ofMark, 0, "any flow "+how)
 	}
 	if r.Defer {
@@ -114,7 +116,7 @@ func (c coverage) state(r *rule.Rule, how string) {
 	if r.Liberal {
 		c.note(ofMark, 0, "liberal "+how)
 	}
-	for bit := rule.LimitMask(1); bit <= rule.LimitDstPort; bit <<= 1 {
+	for bit := op.LimitMask(1); bit <= op.LimitDstPort; bit <<= 1 {
 		if how == "made" && r.State.Mask&bit != 0 {
 			c.note(ofLimit, int(bit), "counted")
 		}
@@ -172,33 +174,33 @@ func expected() []aspect {
 	for k := StepPacket; k <= StepZero; k++ {
 		add(ofStep, int(k), "taken")
 	}
-	// OpTrue is any, which no rule needs to ask
-	for op := rule.OpTrue + 1; op.Word() != "unknown"; op++ {
-		add(ofCondition, int(op), "true", "false", "not true", "not false")
+	// CondTrue is any, which no rule needs to ask
+	for o := op.CondTrue + 1; o.Word() != "unknown"; o++ {
+		add(ofCondition, int(o), "true", "false", "not true", "not false")
 	}
-	for op, bits := range flagConds {
+	for o, bits := range flagConds {
 		for _, bit := range bits {
-			add(ofFlag, int(op)<<8|int(bit), "set", "clear")
+			add(ofFlag, int(o)<<8|int(bit), "set", "clear")
 		}
 	}
-	for op := rule.OpAllow; op.String() != "unknown"; op++ {
-		if op != rule.OpCheck { // which never acts by itself
-			add(ofAction, int(op), "done")
+	for o := op.ActionAllow; o.String() != "unknown"; o++ {
+		if o != op.ActionCheckState { // which never acts by itself
+			add(ofAction, int(o), "done")
 		}
 	}
-	for op := rule.StateNone + 1; op.Word() != "unknown"; op++ {
-		if op != rule.StateCheck {
-			add(ofState, int(op), "made")
+	for o := op.StateNone + 1; o.Word() != "unknown"; o++ {
+		if o != op.StateCheck {
+			add(ofState, int(o), "made")
 		}
-		if op.LooksUp() {
-			add(ofState, int(op), "found")
+		if o.LooksUp() {
+			add(ofState, int(o), "found")
 		}
 	}
 	add(ofMark, 0, "log", "tag", "prob taken", "prob not taken", "named flow made",
 		"named flow found", "any flow found",
 		"defer-action made", "liberal made")
 	add(ofTrack, 0, "given away", "no space for one", "no space when proved")
-	for bit := rule.LimitMask(1); bit <= rule.LimitDstPort; bit <<= 1 {
+	for bit := op.LimitMask(1); bit <= op.LimitDstPort; bit <<= 1 {
 		add(ofLimit, int(bit), "counted")
 	}
 	for p := flow.PhaseOpening; p <= flow.PhaseAnswered; p++ {
@@ -260,13 +262,13 @@ func (a aspect) String() string {
 	case ofWord, ofMark:
 		return a.kind + " " + a.how
 	case ofCondition:
-		name += " (" + rule.CondOp(a.n).Word() + ")"
+		name += " (" + op.Cond(a.n).Word() + ")"
 	case ofFlag:
-		name = fmt.Sprintf("%#x of %s", a.n&0xff, rule.CondOp(a.n>>8).Word())
+		name = fmt.Sprintf("%#x of %s", a.n&0xff, op.Cond(a.n>>8).Word())
 	case ofAction:
-		name = rule.ActionOp(a.n).String()
+		name = op.Action(a.n).String()
 	case ofState:
-		name = rule.StateOp(a.n).Word()
+		name = op.State(a.n).Word()
 	case ofPhase:
 		name = flow.Phase(a.n).String()
 	case ofReason:
@@ -286,7 +288,7 @@ func RunCoverage(t *testing.T, options firewall.Options,
 	t.Helper()
 	seen := coverage{}
 	for seed := range uint64(coverageCases) {
-		c := RandomCase(seed, rule.AllFeatures, options, stepsPerCase)
+		c := RandomCase(seed, program.AllFeatures, options, stepsPerCase)
 		d, err := c.run(options, newSubject, seen)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)

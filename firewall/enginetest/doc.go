@@ -7,7 +7,7 @@
 //
 // An engine's own test calls Run with its Features:
 //
-//	enginetest.Run(t, options, rule.AllFeatures,
+//	enginetest.Run(t, options, program.AllFeatures,
 //		func(o firewall.Options) (enginetest.Subject, error) { ... })
 //
 // It prints the seeds that it plays. A difference is made smaller by leaving out steps and rules as

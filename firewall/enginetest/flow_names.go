@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet/build"
-	"github.com/weirnet/weir/rule"
 )
 
 // RunFlowNames loads a rule file with as many flow names as a Program can have. Each name is that
@@ -17,7 +17,7 @@ import (
 func RunFlowNames(t *testing.T, e Subject) {
 	t.Helper()
 	var text strings.Builder
-	for i := range rule.MaxFlows {
+	for i := range program.MaxFlows {
 		fmt.Fprintf(&text, "add %d allow udp from any to any %d keep-state :f%d\n", i+1, 1000+i, i)
 	}
 	p := replaceProgram(t, text.String())
@@ -29,7 +29,7 @@ func RunFlowNames(t *testing.T, e Subject) {
 	}
 	src, dst := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")
 	in := &firewall.Input{Now: time.Second, Hook: firewall.Hook{Recv: 1}}
-	for i := range rule.MaxFlows {
+	for i := range program.MaxFlows {
 		b, err := build.Packet(build.IPv4{Src: src, Dst: dst},
 			build.UDP{SrcPort: 4000, DstPort: uint16(1000 + i)})
 		if err != nil {
@@ -51,7 +51,7 @@ func RunFlowNames(t *testing.T, e Subject) {
 		}
 		states++
 	}
-	if states != rule.MaxFlows {
-		t.Errorf("%d states, want %d", states, rule.MaxFlows)
+	if states != program.MaxFlows {
+		t.Errorf("%d states, want %d", states, program.MaxFlows)
 	}
 }

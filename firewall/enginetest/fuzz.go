@@ -5,12 +5,12 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // Fuzz is the body of an engine's fuzz target: a random case into which packets are put that the
 // fuzzer makes, read as length and bytes in turn.
-func Fuzz(f *testing.F, options firewall.Options, have rule.Features,
+func Fuzz(f *testing.F, options firewall.Options, have program.Features,
 	newSubject func(firewall.Options) (Subject, error)) {
 	f.Fuzz(func(t *testing.T, seed uint64, b []byte) {
 		c := RandomCase(seed, have, options, 60)

@@ -6,8 +6,10 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // Model is the reference model: it interprets parsed rules one after the other and searches
@@ -16,7 +18,7 @@ import (
 type Model struct {
 	Options   firewall.Options
 	rules     []*rule.Rule // enabled rules in order of evaluation, the default rule last
-	keys      []uint64     // by slot: rule.Code.Key
+	keys      []uint64     // by slot: program.Rule.Key
 	counts    []firewall.RuleCounter
 	strict    bool
 	flows     []string // names of flows in the order of their ids
@@ -45,7 +47,7 @@ type modelState struct {
 	rule       uint64
 	tracked    bool // by the rule's limit
 	reassigned bool // its track was given to another tuple
-	mask       rule.LimitMask
+	mask       op.LimitMask
 	created    int64
 }
 
@@ -65,16 +67,16 @@ type modelFrag struct {
 func NewModel(o firewall.Options) *Model {
 	t := &Model{Options: o, tables: map[string][]firewall.TableEntry{},
 		decisions: map[firewall.Decision]firewall.Count{}}
-	t.Load(&rule.Ruleset{}, rule.CompileOptions{Default: rule.OpAllow}, []uint64{1})
+	t.Load(&rule.Ruleset{}, rule.CompileOptions{Default: op.ActionAllow}, []uint64{1})
 	return t
 }
 
-// Load replaces the rules. keys are the identities of the rules by slot (rule.Code.Key), so that
+// Load replaces the rules. keys are the identities of the rules by slot (program.Rule.Key), so that
 // the model and the engines mean the same rule by "the same".
 func (t *Model) Load(s *rule.Ruleset, o rule.CompileOptions, keys []uint64) {
-	last := &rule.Rule{Number: rule.DefaultNumber, Action: rule.Action{Op: rule.OpDeny}}
-	if o.Default == rule.OpAllow {
-		last.Action.Op = rule.OpAllow
+	last := &rule.Rule{Number: program.DefaultNumber, Action: rule.Action{Op: op.ActionDeny}}
+	if o.Default == op.ActionAllow {
+		last.Action.Op = op.ActionAllow
 	}
 	t.rules = append(s.Active(), last)
 	t.keys, t.strict = keys, o.Strict
@@ -88,8 +90,8 @@ func (t *Model) Load(s *rule.Ruleset, o rule.CompileOptions, keys []uint64) {
 			}
 		}
 		t.counts[i].Key, t.counts[i].Number = keys[i], r.Number
-		if name := flowName(r); r.State.Op != rule.StateNone &&
-			!(r.State.Op == rule.StateCheck && name == "any") && t.flowID(name) < 0 {
+		if name := flowName(r); r.State.Op != op.StateNone &&
+			!(r.State.Op == op.StateCheck && name == "any") && t.flowID(name) < 0 {
 			t.flows = append(t.flows, name)
 		}
 	}
@@ -226,7 +228,7 @@ func (j *job) walk() firewall.Verdict {
 		r := j.rules[slot]
 		pc = slot + 1
 		if r.Prob != 0 {
-			if float64(rule.Mix(j.in.Random, uint32(slot))) >= r.Prob*(1<<32) {
+			if float64(program.Mix(j.in.Random, uint32(slot))) >= r.Prob*(1<<32) {
 				j.seen.note(ofMark, 0, "prob not taken")
 				continue
 			}
@@ -236,9 +238,9 @@ func (j *job) walk() firewall.Verdict {
 			continue
 		}
 		hit := false
-		op := r.State.Op
-		if op.LooksUp() {
-			owner, result, reason := j.lookUp(flowName(r), op == rule.StateCheck &&
+		state := r.State.Op
+		if state.LooksUp() {
+			owner, result, reason := j.lookUp(flowName(r), state == op.StateCheck &&
 				r.State.Flow == "any")
 			switch result {
 			case lookDrop:
@@ -250,10 +252,10 @@ func (j *job) walk() firewall.Verdict {
 			}
 		}
 		if !hit {
-			if op == rule.StateCheck || !j.matches(r) {
+			if state == op.StateCheck || !j.matches(r) {
 				continue
 			}
-			if op != rule.StateNone {
+			if state != op.StateNone {
 				if by, reason := j.requireState(slot, r); reason != firewall.ReasonRule {
 					return j.drop(by, reason)
 				}
@@ -269,24 +271,24 @@ func (j *job) walk() firewall.Verdict {
 		if r.Tag != 0 {
 			j.tag(r.Tag)
 		}
-		if j.later() && slot == last && (j.strict || r.Action.Op == rule.OpDeny) {
+		if j.later() && slot == last && (j.strict || r.Action.Op == op.ActionDeny) {
 			return j.drop(slot, firewall.ReasonFragUnknown)
 		}
 		pc = slot + 1
 		switch r.Action.Op {
-		case rule.OpAllow:
+		case op.ActionAllow:
 			return firewall.Verdict{Pass: true, Rule: r.Number, Slot: uint16(slot), State: j.use}
-		case rule.OpCount:
-		case rule.OpSkipTo:
+		case op.ActionCount:
+		case op.ActionSkipTo:
 			jumps++
 			pc = j.target(max(r.Action.Arg, uint32(r.Number)+1))
-		case rule.OpCall:
-			if len(calls) < rule.MaxCalls {
+		case op.ActionCall:
+			if len(calls) < program.MaxCalls {
 				jumps++
 				calls = append(calls, slot+1)
 				pc = j.target(r.Action.Arg)
 			}
-		case rule.OpReturn:
+		case op.ActionReturn:
 			if n := len(calls); n > 0 {
 				jumps++
 				pc = calls[n-1]
@@ -297,7 +299,7 @@ func (j *job) walk() firewall.Verdict {
 			j.answer(r, &v)
 			return v
 		}
-		if jumps > rule.MaxJumps {
+		if jumps > program.MaxJumps {
 			return j.drop(slot, firewall.ReasonLoop)
 		}
 	}
@@ -344,21 +346,21 @@ func (j *job) answer(r *rule.Rule, v *firewall.Verdict) {
 		return
 	}
 	switch r.Action.Op {
-	case rule.OpReset:
+	case op.ActionReset:
 		if tcp {
 			v.Answer = firewall.AnswerReset
 		}
-	case rule.OpReject:
+	case op.ActionReject:
 		if src.Is4() {
 			v.Answer, v.Code = firewall.AnswerUnreach, 1
 		} else {
 			v.Answer, v.Code = firewall.AnswerUnreach6, 3
 		}
-	case rule.OpUnreach:
+	case op.ActionUnreach:
 		if src.Is4() {
 			v.Answer, v.Code = firewall.AnswerUnreach, uint8(r.Action.Arg)
 		}
-	case rule.OpUnreach6:
+	case op.ActionUnreach6:
 		if src.Is6() {
 			v.Answer, v.Code = firewall.AnswerUnreach6, uint8(r.Action.Arg)
 		}

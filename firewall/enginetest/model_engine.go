@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // clone returns a copy that may evaluate a packet and leaves t as it is. It evicts nothing: it has
@@ -96,7 +96,7 @@ func (t *Model) show(s *modelState) firewall.State {
 }
 
 // Keys returns the identities of a Program's rules by slot.
-func Keys(p *rule.Program) []uint64 {
+func Keys(p *program.Program) []uint64 {
 	keys := make([]uint64, len(p.Rules))
 	for i := range p.Rules {
 		keys[i] = p.Rules[i].Key

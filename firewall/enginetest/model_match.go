@@ -6,6 +6,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // matches reports whether every clause of the rule is true. A clause is true when one of its tests
@@ -32,73 +33,73 @@ func (j *job) test(t *rule.Test) bool {
 	p := &j.p
 	tcp := p.Proto == packet.ProtoTCP && p.HasPorts()
 	switch t.Op {
-	case rule.OpTrue:
+	case op.CondTrue:
 		return true
-	case rule.OpVersion:
+	case op.CondVersion:
 		return uint32(p.Version) == t.A
-	case rule.OpProto:
+	case op.CondProto:
 		return uint32(p.Proto) == t.A
-	case rule.OpSrcIn:
+	case op.CondSrcIn:
 		return inPrefixes(t.Prefixes, p.Src())
-	case rule.OpDstIn:
+	case op.CondDstIn:
 		return inPrefixes(t.Prefixes, p.Dst())
-	case rule.OpSrcMe:
+	case op.CondSrcMe:
 		return j.me(t, p.Src())
-	case rule.OpDstMe:
+	case op.CondDstMe:
 		return j.me(t, p.Dst())
-	case rule.OpSrcTable:
+	case op.CondSrcTable:
 		return j.member(t, p.Src())
-	case rule.OpDstTable:
+	case op.CondDstTable:
 		return j.member(t, p.Dst())
-	case rule.OpSrcPort:
+	case op.CondSrcPort:
 		return p.HasPorts() && inRanges(t.Ranges, uint32(p.SrcPort()))
-	case rule.OpDstPort:
+	case op.CondDstPort:
 		return p.HasPorts() && inRanges(t.Ranges, uint32(p.DstPort()))
-	case rule.OpIn:
+	case op.CondIn:
 		return j.in.Hook.Dir == firewall.In
-	case rule.OpOut:
+	case op.CondOut:
 		return j.in.Hook.Dir == firewall.Out
-	case rule.OpFlags:
+	case op.CondFlags:
 		return tcp && uint32(p.TCPFlags)&t.B == t.A
-	case rule.OpEstab:
+	case op.CondEstab:
 		return tcp && p.TCPFlags&(packet.FlagRST|packet.FlagACK) != 0
-	case rule.OpSeq:
+	case op.CondSeq:
 		return tcp && p.Seq == t.A
-	case rule.OpAck:
+	case op.CondAck:
 		return tcp && p.Ack == t.A
-	case rule.OpWin:
+	case op.CondWin:
 		return tcp && inRanges(t.Ranges, uint32(p.Window()))
-	case rule.OpFrag:
+	case op.CondFrag:
 		bits := uint32(0)
 		for _, f := range []struct {
 			in  uint8
 			out uint32
-		}{{packet.FragLater, rule.FragOffset}, {packet.FragMF, rule.FragMF},
-			{packet.FragDF, rule.FragDF}, {packet.FragRF, rule.FragRF}} {
+		}{{packet.FragLater, op.FragOffset}, {packet.FragMF, op.FragMF},
+			{packet.FragDF, op.FragDF}, {packet.FragRF, op.FragRF}} {
 			if p.Frag&f.in != 0 {
 				bits |= f.out
 			}
 		}
 		return bits&t.B == t.A
-	case rule.OpICMPType:
+	case op.CondICMPType:
 		return p.Version == 4 && p.IsICMP() && inRanges(t.Ranges, uint32(p.ICMPType()))
-	case rule.OpICMP6Type:
+	case op.CondICMP6Type:
 		return p.Version == 6 && p.IsICMP() && inRanges(t.Ranges, uint32(p.ICMPType()))
-	case rule.OpTTL:
+	case op.CondTTL:
 		return inRanges(t.Ranges, uint32(p.TTL))
-	case rule.OpLen:
+	case op.CondLen:
 		return inRanges(t.Ranges, p.Len())
-	case rule.OpID:
+	case op.CondID:
 		return p.Version == 4 && inRanges(t.Ranges, p.IPID)
-	case rule.OpIPOptions:
+	case op.CondIPOptions:
 		return p.Version == 4 && uint32(p.IPOptions)&t.B == t.A
-	case rule.OpTOS:
+	case op.CondTOS:
 		return p.Version == 4 && uint32(p.TOS)&t.B == t.A
-	case rule.OpDSCP:
+	case op.CondDSCP:
 		return (uint64(t.A)|uint64(t.B)<<32)>>(p.TOS>>2)&1 != 0
-	case rule.OpPrecedence:
+	case op.CondPrecedence:
 		return p.Version == 4 && uint32(p.TOS>>5) == t.A
-	case rule.OpTagged:
+	case op.CondTagged:
 		for _, tag := range j.tags {
 			if inRanges(t.Ranges, uint32(tag)) {
 				return true
@@ -123,19 +124,19 @@ func (j *job) testInterface(t *rule.Test) bool {
 	src := j.p.Src()
 	outgoing := h.Dir == firewall.Out || h.Recv == 0
 	switch t.Op {
-	case rule.OpRecv, rule.OpRecvGlob, rule.OpRecvAny, rule.OpRecvAddr:
-		return j.iface(t, rule.OpRecv, h.Recv)
-	case rule.OpXmit, rule.OpXmitGlob, rule.OpXmitAny, rule.OpXmitAddr:
-		return j.iface(t, rule.OpXmit, xmit)
-	case rule.OpVia, rule.OpViaGlob, rule.OpViaAny, rule.OpViaAddr:
-		return j.iface(t, rule.OpVia, via)
-	case rule.OpVerRevPath:
+	case op.CondRecv, op.CondRecvGlob, op.CondRecvAny, op.CondRecvAddr:
+		return j.iface(t, op.CondRecv, h.Recv)
+	case op.CondXmit, op.CondXmitGlob, op.CondXmitAny, op.CondXmitAddr:
+		return j.iface(t, op.CondXmit, xmit)
+	case op.CondVia, op.CondViaGlob, op.CondViaAny, op.CondViaAddr:
+		return j.iface(t, op.CondVia, via)
+	case op.CondVerRevPath:
 		r, ok := j.route(src)
 		return outgoing || ok && !r.Blackhole && r.Interface == h.Recv
-	case rule.OpVerSrcReach:
+	case op.CondVerSrcReach:
 		r, ok := j.route(src)
 		return outgoing || ok && !r.Blackhole && r.Dst.Bits() > 0
-	case rule.OpAntiSpoof:
+	case op.CondAntiSpoof:
 		return outgoing || !j.spoofed(src)
 	}
 	return false
@@ -186,8 +187,8 @@ func (j *job) member(t *rule.Test, a netip.Addr) bool {
 }
 
 // iface compares an interface; exact is the exact form of the test's word.
-func (j *job) iface(t *rule.Test, exact rule.CondOp, index uint32) bool {
-	if t.Op-exact == rule.OpRecvAny-rule.OpRecv {
+func (j *job) iface(t *rule.Test, exact op.Cond, index uint32) bool {
+	if t.Op-exact == op.CondRecvAny-op.CondRecv {
 		return index != 0
 	}
 	for _, i := range j.ifs {
@@ -197,7 +198,7 @@ func (j *job) iface(t *rule.Test, exact rule.CondOp, index uint32) bool {
 		switch t.Op - exact {
 		case 0:
 			return i.Name == t.Name
-		case rule.OpRecvGlob - rule.OpRecv:
+		case op.CondRecvGlob - op.CondRecv:
 			return rule.Glob(t.Name, i.Name)
 		}
 		for _, p := range i.Addrs {

@@ -7,6 +7,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // lookResult is the result of a lookup.
@@ -257,16 +258,16 @@ func masked(s *modelState) (m struct{ from, to netip.AddrPort }) {
 	from, to := s.key.Ends(s.from)
 	none := netip.Addr{}
 	m.from, m.to = netip.AddrPortFrom(none, 0), netip.AddrPortFrom(none, 0)
-	if s.mask&rule.LimitSrcAddr != 0 {
+	if s.mask&op.LimitSrcAddr != 0 {
 		m.from = netip.AddrPortFrom(from.Addr(), 0)
 	}
-	if s.mask&rule.LimitSrcPort != 0 {
+	if s.mask&op.LimitSrcPort != 0 {
 		m.from = netip.AddrPortFrom(m.from.Addr(), from.Port())
 	}
-	if s.mask&rule.LimitDstAddr != 0 {
+	if s.mask&op.LimitDstAddr != 0 {
 		m.to = netip.AddrPortFrom(to.Addr(), 0)
 	}
-	if s.mask&rule.LimitDstPort != 0 {
+	if s.mask&op.LimitDstPort != 0 {
 		m.to = netip.AddrPortFrom(m.to.Addr(), to.Port())
 	}
 	return m
@@ -330,7 +331,7 @@ func (j *job) laterFragment() firewall.Verdict {
 func asksFragments(r *rule.Rule) bool {
 	for _, c := range r.Clauses() {
 		for _, t := range c {
-			if t.Op == rule.OpFrag && !t.Not {
+			if t.Op == op.CondFrag && !t.Not {
 				return true
 			}
 		}

@@ -6,8 +6,9 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // Case is a rule set, or several that are loaded one after the other, and everything that happens
@@ -15,7 +16,7 @@ import (
 type Case struct {
 	Seed    uint64
 	Rules   [][]string // lines of the rule files
-	Default rule.ActionOp
+	Default op.Action
 	Strict  bool
 	// PerSource: a source may have few half-open states only.
 	PerSource bool
@@ -61,11 +62,11 @@ type Step struct {
 }
 
 // RandomCase draws a case of n steps.
-func RandomCase(seed uint64, have rule.Features, options firewall.Options, n int) *Case {
+func RandomCase(seed uint64, have program.Features, options firewall.Options, n int) *Case {
 	g := newRandom(seed)
-	c := &Case{Seed: seed, Default: rule.OpDeny, Strict: g.chance(80)}
+	c := &Case{Seed: seed, Default: op.ActionDeny, Strict: g.chance(80)}
 	if g.chance(30) {
-		c.Default = rule.OpAllow
+		c.Default = op.ActionAllow
 	}
 	first := g.rules(have)
 	c.Rules = append(c.Rules, first)

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // rules draws a rule set of the language that an engine has, as lines of a rule file.
-func (g random) rules(have rule.Features) []string {
+func (g random) rules(have program.Features) []string {
 	lines := make([]string, 2+g.IntN(24))
-	if have&rule.HasKeepState != 0 && g.chance(50) {
+	if have&program.HasKeepState != 0 && g.chance(50) {
 		lines[0] = "add 1 check-state"
 	}
 	for i := range lines {
@@ -18,7 +18,7 @@ func (g random) rules(have rule.Features) []string {
 			lines[i] = g.rule(have, 100*(1+g.IntN(12)))
 		}
 	}
-	if have&rule.HasCall != 0 && g.chance(4) {
+	if have&program.HasCall != 0 && g.chance(4) {
 		lines = append(lines, ladder()...)
 	}
 	return lines
@@ -36,26 +36,26 @@ func ladder() []string {
 }
 
 // rule draws one rule. Jumps aim at numbers that exist.
-func (g random) rule(have rule.Features, number int) string {
-	has := func(f rule.Features) bool { return have&f != 0 }
+func (g random) rule(have program.Features, number int) string {
+	has := func(f program.Features) bool { return have&f != 0 }
 	var b strings.Builder
 	fmt.Fprintf(&b, "add %d ", number)
-	if has(rule.HasProb) && g.chance(5) {
+	if has(program.HasProb) && g.chance(5) {
 		fmt.Fprintf(&b, "prob %s ", g.one("0.5", "0.01", "0.99"))
 	}
 	action, keeps := g.action(has, number)
 	if action == "check-state" {
 		b.WriteString(action)
-		if has(rule.HasFlows) && g.chance(40) {
+		if has(program.HasFlows) && g.chance(40) {
 			b.WriteString(" :" + g.one("any", "web", "x"))
 		}
 		return b.String()
 	}
 	b.WriteString(action)
-	if has(rule.HasLog) && g.chance(5) {
+	if has(program.HasLog) && g.chance(5) {
 		b.WriteString(" log logamount 2")
 	}
-	if has(rule.HasTagged) && g.chance(8) {
+	if has(program.HasTagged) && g.chance(8) {
 		fmt.Fprintf(&b, " tag %d", 1+g.IntN(12))
 	}
 	if g.chance(25) { // nothing but options decides
@@ -66,14 +66,14 @@ func (g random) rule(have rule.Features, number int) string {
 	for g.chance(45) {
 		b.WriteString(" " + g.option(has))
 	}
-	if keeps && has(rule.HasKeepState) && g.chance(55) {
+	if keeps && has(program.HasKeepState) && g.chance(55) {
 		b.WriteString(" " + g.state(has))
 	}
 	return b.String()
 }
 
 // action draws an action. keeps says that the rule may well keep state.
-func (g random) action(has func(rule.Features) bool, number int) (action string, keeps bool) {
+func (g random) action(has func(program.Features) bool, number int) (action string, keeps bool) {
 	switch n := g.IntN(20); {
 	case n < 9:
 		return g.one("allow", "allow", "accept", "pass", "permit"), true
@@ -81,18 +81,18 @@ func (g random) action(has func(rule.Features) bool, number int) (action string,
 		return g.one("deny", "deny", "drop"), g.chance(10)
 	case n < 14:
 		return "count", g.chance(50)
-	case n == 14 && has(rule.HasSkipTo):
+	case n == 14 && has(program.HasSkipTo):
 		return fmt.Sprintf("skipto %d", number+100*g.IntN(5)), g.chance(30)
-	case n == 15 && has(rule.HasCall):
+	case n == 15 && has(program.HasCall):
 		if g.chance(50) {
 			return "return", false
 		}
 		return fmt.Sprintf("call %d", 100*(1+g.IntN(12))), g.chance(20)
-	case n == 16 && has(rule.HasReject):
+	case n == 16 && has(program.HasReject):
 		return g.one("reject", "unreach port", "unreach6 admin-prohib", "unreach 13"), false
-	case n == 17 && has(rule.HasReset):
+	case n == 17 && has(program.HasReset):
 		return "reset", false
-	case n == 18 && has(rule.HasKeepState):
+	case n == 18 && has(program.HasKeepState):
 		return "check-state", false
 	}
 	return "allow", true
@@ -104,7 +104,7 @@ func (g random) proto() string {
 }
 
 // end draws an address with or without ports.
-func (g random) end(has func(rule.Features) bool) string {
+func (g random) end(has func(program.Features) bool) string {
 	s := g.address(has)
 	if g.chance(20) {
 		s += " " + g.port()
@@ -119,7 +119,7 @@ func (g random) port() string {
 	return g.numbers(22, 53, 80, 443, 1024, 4000, 40000, 65535)
 }
 
-func (g random) address(has func(rule.Features) bool) string {
+func (g random) address(has func(program.Features) bool) string {
 	not := ""
 	if g.chance(10) {
 		not = "not "
@@ -127,17 +127,17 @@ func (g random) address(has func(rule.Features) bool) string {
 	switch n := g.IntN(10); {
 	case n < 4:
 		return "any"
-	case n == 4 && has(rule.HasMe):
+	case n == 4 && has(program.HasMe):
 		return not + g.one("me", "me", "me6")
-	case n == 5 && has(rule.HasTable):
+	case n == 5 && has(program.HasTable):
 		value := ""
 		if g.chance(40) {
 			value = fmt.Sprintf(",%d", g.IntN(3))
 		}
 		return fmt.Sprintf("%stable(%s%s)", not, g.one(tables...), value)
-	case n == 6 && has(rule.HasMixed):
+	case n == 6 && has(program.HasMixed):
 		other := g.one(nets6...)
-		if has(rule.HasMe) && g.chance(50) {
+		if has(program.HasMe) && g.chance(50) {
 			other = "me"
 		}
 		return fmt.Sprintf("{ %s or not %s }", g.one(nets4...), other)
@@ -163,9 +163,9 @@ func (g random) flags(of ...string) string {
 }
 
 // option draws an option of those that the engine has.
-func (g random) option(has func(rule.Features) bool) string {
+func (g random) option(has func(program.Features) bool) string {
 	type choice struct {
-		needs rule.Features
+		needs program.Features
 		draw  func() string
 	}
 	word := func(words ...string) func() string { return func() string { return g.one(words...) } }
@@ -190,28 +190,28 @@ func (g random) option(has func(rule.Features) bool) string {
 			return g.one("src-ip ", "dst-ip ", "src-ip6 ", "dst-ip6 ") +
 				g.one("any", nets4[0], nets4[3], nets6[1], addrs6[0])
 		}},
-		{rule.HasInterface, func() string {
+		{program.HasInterface, func() string {
 			return g.one("via ", "recv ", "xmit ") + g.one(names...)
 		}},
-		{rule.HasGlob, func() string {
+		{program.HasGlob, func() string {
 			return g.one("via ", "recv ", "xmit ") + g.one("eth*", "pod:*", "?th1", "*")
 		}},
-		{rule.HasAnyIface, func() string { return g.one("via ", "recv ", "xmit ") + "any" }},
-		{rule.HasIfaceAddr, func() string {
+		{program.HasAnyIface, func() string { return g.one("via ", "recv ", "xmit ") + "any" }},
+		{program.HasIfaceAddr, func() string {
 			return g.one("via ", "recv ", "xmit ") + g.one("10.0.0.1", "10.0.1.1", "2001:db8::1")
 		}},
-		{rule.HasFragBits, flags("frag", "df", "mf", "offset", "rf")},
-		{rule.HasIPFields, list("ipttl", 1, 2, 64, 255)},
-		{rule.HasIPFields, list("iplen", 40, 60, 100, 1500)},
-		{rule.HasIPFields, list("ipid", 0, 7, 100, 65535)},
-		{rule.HasIPOptions, flags("ipoptions", "ssrr", "lsrr", "rr", "ts")},
-		{rule.HasTOS, flags("iptos", "lowdelay", "throughput", "reliability", "mincost")},
-		{rule.HasTOS, word("iptos congestion", "iptos !congestion")},
-		{rule.HasTOS, word("dscp ef,cs1", "dscp be", "ipprecedence 5", "ipprecedence 0")},
-		{rule.HasSeq, word("tcpseq 1000", "tcpack 0", "tcpwin 0-2000")},
-		{rule.HasTagged, list("tagged", 1, 2, 3, 9, 12)},
-		{rule.HasVerRevPath, word("verrevpath")}, {rule.HasVerSrcReach, word("versrcreach")},
-		{rule.HasAntiSpoof, word("antispoof")},
+		{program.HasFragBits, flags("frag", "df", "mf", "offset", "rf")},
+		{program.HasIPFields, list("ipttl", 1, 2, 64, 255)},
+		{program.HasIPFields, list("iplen", 40, 60, 100, 1500)},
+		{program.HasIPFields, list("ipid", 0, 7, 100, 65535)},
+		{program.HasIPOptions, flags("ipoptions", "ssrr", "lsrr", "rr", "ts")},
+		{program.HasTOS, flags("iptos", "lowdelay", "throughput", "reliability", "mincost")},
+		{program.HasTOS, word("iptos congestion", "iptos !congestion")},
+		{program.HasTOS, word("dscp ef,cs1", "dscp be", "ipprecedence 5", "ipprecedence 0")},
+		{program.HasSeq, word("tcpseq 1000", "tcpack 0", "tcpwin 0-2000")},
+		{program.HasTagged, list("tagged", 1, 2, 3, 9, 12)},
+		{program.HasVerRevPath, word("verrevpath")}, {program.HasVerSrcReach, word("versrcreach")},
+		{program.HasAntiSpoof, word("antispoof")},
 	}
 	draw := func() string {
 		for {
@@ -226,15 +226,15 @@ func (g random) option(has func(rule.Features) bool) string {
 			}
 		}
 	}
-	if has(rule.HasMixed) && g.chance(10) {
+	if has(program.HasMixed) && g.chance(10) {
 		return "{ " + draw() + " or " + draw() + " }"
 	}
 	return draw()
 }
 
-func (g random) state(has func(rule.Features) bool) string {
+func (g random) state(has func(program.Features) bool) string {
 	name := ""
-	if has(rule.HasFlows) && g.chance(30) {
+	if has(program.HasFlows) && g.chance(30) {
 		name = " :" + g.one("web", "x")
 	}
 	limit := fmt.Sprintf("%s %d",
@@ -242,18 +242,18 @@ func (g random) state(has func(rule.Features) bool) string {
 			"src-addr src-port dst-addr dst-port"), 1+g.IntN(3))
 	s := "keep-state"
 	switch n := g.IntN(10); {
-	case n < 2 && has(rule.HasLimit):
+	case n < 2 && has(program.HasLimit):
 		s = "limit " + limit
-	case n == 2 && has(rule.HasRecordState):
+	case n == 2 && has(program.HasRecordState):
 		s = "record-state"
-	case n == 3 && has(rule.HasSetLimit):
+	case n == 3 && has(program.HasSetLimit):
 		s = "set-limit " + limit
 	}
 	s += name
-	if has(rule.HasDefer) && g.chance(10) {
+	if has(program.HasDefer) && g.chance(10) {
 		s += g.one(" defer-action", " defer-action", " defer-immediate-action")
 	}
-	if has(rule.HasLiberal) && g.chance(10) {
+	if has(program.HasLiberal) && g.chance(10) {
 		s += " liberal"
 	}
 	return s

@@ -9,13 +9,15 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // version is a rule set and the tables that came with it.
 type version struct {
-	program *rule.Program
+	program *program.Program
 	tables  map[string][]firewall.TableEntry
 }
 
@@ -89,13 +91,13 @@ add 30 allow udp from any to any 9,10
 	}
 }
 
-func replaceProgram(t *testing.T, text string) *rule.Program {
+func replaceProgram(t *testing.T, text string) *program.Program {
 	t.Helper()
 	set, err := rule.ParseFile("rules", text, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := rule.Compile(set, rule.CompileOptions{Strict: true, Default: rule.OpDeny})
+	p, err := rule.Compile(set, rule.CompileOptions{Strict: true, Default: op.ActionDeny})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // setting reads a setting of the differ from the environment. WEIR_SEED is the one case to play.
@@ -36,7 +36,7 @@ var found = []uint64{1427646790, 1486070663}
 // packets. fresh returns an empty engine made with the options that it is given: these, with fewer
 // half-open states of a source now and then, or liberal. The first difference is made small and
 // fails the test.
-func Run(t *testing.T, options firewall.Options, have rule.Features,
+func Run(t *testing.T, options firewall.Options, have program.Features,
 	newSubject func(firewall.Options) (Subject, error)) {
 	t.Helper()
 	seeds, err := seeds()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // Whole is a packet with headers of some kind, every one of which is complete.
@@ -166,7 +166,7 @@ func RunTruncated(t *testing.T, options firewall.Options,
 	total := 0
 	for _, strict := range []bool{true, false} {
 		for _, w := range Wholes() {
-			c := &Case{Rules: [][]string{truncatedRules}, Default: rule.OpDeny, Strict: strict}
+			c := &Case{Rules: [][]string{truncatedRules}, Default: op.ActionDeny, Strict: strict}
 			now := time.Minute
 			for _, b := range Truncations(w.Bytes) {
 				now += 10 * time.Millisecond

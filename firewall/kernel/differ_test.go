@@ -12,7 +12,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // subject is an engine as the conformance suite needs it. It is emptied instead of closed, since
@@ -174,7 +174,7 @@ func trial(t *testing.T) (firewall.Options, func(firewall.Options) (enginetest.S
 
 func TestDiffer(t *testing.T) {
 	o, fresh := trial(t)
-	enginetest.Run(t, o, rule.AllFeatures, fresh)
+	enginetest.Run(t, o, program.AllFeatures, fresh)
 }
 
 func TestTruncated(t *testing.T) {

@@ -19,7 +19,7 @@
 // single word says which image is in force. A packet reads that word once, so it is evaluated by
 // one Program, wholly.
 //
-// Rules have lasting ids, by their Code.Key: counters and states are kept by id, so a rule that is
+// Rules have lasting ids, by their Rule.Key: counters and states are kept by id, so a rule that is
 // still there after a Load keeps both. The states of rules that are gone are gone with the same
 // word.
 //

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // Config is what an engine needs to begin.
@@ -46,11 +46,11 @@ type Engine struct {
 	noCookies string // why there are no SYN cookies, "" if there are
 
 	mu      sync.Mutex
-	config  weirConfig    // guarded by mu; what the kernel's map says
-	ids     *ids          // guarded by mu
-	nameIDs *nameIDs      // guarded by mu
-	prog    *rule.Program // guarded by mu; nil until Load
-	rules   []weirCode    // guarded by mu; of the image in force, by slot
+	config  weirConfig       // guarded by mu; what the kernel's map says
+	ids     *ids             // guarded by mu
+	nameIDs *nameIDs         // guarded by mu
+	prog    *program.Program // guarded by mu; nil until Load
+	rules   []weirCode       // guarded by mu; of the image in force, by slot
 	// guarded by mu; slots of rules by id, of the rules that begin at slotsOf
 	slotByID map[uint32]int
 	slotsOf  *weirCode // guarded by mu

@@ -5,7 +5,7 @@ import (
 	"maps"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // The first Load. Until its switch nothing of what packets see has changed: whatever fails before
@@ -13,7 +13,8 @@ import (
 
 // replaceFirst is Replace if nothing of this engine is in force yet; else it does nothing and
 // returns false.
-func (e *Engine) replaceFirst(p *rule.Program, tables map[string][]firewall.TableEntry) (done bool,
+func (e *Engine) replaceFirst(p *program.Program,
+	tables map[string][]firewall.TableEntry) (done bool,
 	err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

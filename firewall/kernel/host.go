@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
@@ -111,7 +112,7 @@ func (e *Engine) putHostLocked(changed, gone []firewall.Interface, addresses boo
 
 // putInterfacesLocked writes the names of interfaces in the numbers of a Program: into the half of
 // its parity, and keeps the other half, which packets may be reading, unless both are asked for.
-func (e *Engine) putInterfacesLocked(ifs []firewall.Interface, p *rule.Program, parity,
+func (e *Engine) putInterfacesLocked(ifs []firewall.Interface, p *program.Program, parity,
 	halves uint32) error {
 	names := map[string]uint32{}
 	var globs []string

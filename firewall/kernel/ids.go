@@ -3,14 +3,14 @@ package kernel
 import (
 	"fmt"
 
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
-// maxIDs is the number of rule indexes: twice rule.MaxRules, so that a Program can replace another
-// one with no rule in common.
-const maxIDs = 2 * rule.MaxRules
+// maxIDs is the number of rule indexes: twice program.MaxRules, so that a Program can replace
+// another one with no rule in common.
+const maxIDs = 2 * program.MaxRules
 
-// ids gives rules stable ids by their Code.Key: index | incarnation<<16. The index is the place of
+// ids gives rules stable ids by their Rule.Key: index | incarnation<<16. The index is the place of
 // the rule's counters. The incarnation separates the states of an earlier owner of the index from
 // those of the current one.
 type ids struct {
@@ -34,7 +34,7 @@ func (s *ids) adopt(key uint64, id uint32) {
 }
 
 // assign returns the ids of a Program's rules, and those that are new. take puts them into use.
-func (s *ids) assign(rules []rule.Code) (all, fresh []uint32, err error) {
+func (s *ids) assign(rules []program.Rule) (all, fresh []uint32, err error) {
 	all = make([]uint32, len(rules))
 	index := s.next
 	for slot := range rules {
@@ -61,7 +61,7 @@ func (s *ids) assign(rules []rule.Code) (all, fresh []uint32, err error) {
 }
 
 // take makes the ids of a Program the ones in use, and frees all others.
-func (s *ids) take(rules []rule.Code, all []uint32) {
+func (s *ids) take(rules []program.Rule, all []uint32) {
 	s.byKey = make(map[uint64]uint32, len(rules))
 	clear(s.used[:])
 	for slot := range rules {

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // firstCodes is FIRST_CODES of bpf/lib/image.h.
@@ -24,7 +25,7 @@ type image struct {
 
 // imageInput is what an image depends on beside the Program.
 type imageInput struct {
-	prog   *rule.Program
+	prog   *program.Program
 	ids    []uint32 // by slot
 	flows  []uint8  // lasting flow ids by the Program's
 	tables []uint32 // lasting table ids by the Program's
@@ -46,7 +47,7 @@ func newImage(in imageInput) (*image, error) {
 	if row := section(im, codes(in)); row != firstCodes {
 		return nil, fmt.Errorf("the rules lie at row %d of the image", row)
 	}
-	if h.FastFlow = fastFlow(in); h.FastFlow != 0 && p.Rules[0].State == rule.StateCheck {
+	if h.FastFlow = fastFlow(in); h.FastFlow != 0 && p.Rules[0].State == op.StateCheck {
 		h.After = 1
 	}
 	h.Slots = section(im, slots(in.ids))
@@ -72,21 +73,21 @@ const (
 
 // reads returns what the vectors ask about, and above it what they or any condition do: record_read
 // of bpf/lib/cond.h.
-func reads(dims uint32, conds []rule.Cond) uint32 {
+func reads(dims uint32, conds []program.Cond) uint32 {
 	var narrow uint32
-	if dims&(1<<rule.DimSrc) != 0 {
+	if dims&(1<<program.DimSrc) != 0 {
 		narrow |= readSrc
 	}
-	if dims&(1<<rule.DimSrcPort) != 0 {
+	if dims&(1<<program.DimSrcPort) != 0 {
 		narrow |= readSport
 	}
 	wide := narrow
 	for i := range conds {
 		switch conds[i].Op {
-		case rule.OpSrcIn, rule.OpSrcMe, rule.OpSrcTable, rule.OpVerRevPath, rule.OpVerSrcReach,
-			rule.OpAntiSpoof:
+		case op.CondSrcIn, op.CondSrcMe, op.CondSrcTable, op.CondVerRevPath, op.CondVerSrcReach,
+			op.CondAntiSpoof:
 			wide |= readSrc
-		case rule.OpSrcPort:
+		case op.CondSrcPort:
 			wide |= readSport
 		}
 	}
@@ -131,24 +132,24 @@ const (
 
 // needs returns what a Program asks of the programs, and how many different flow names its rules
 // have to do with.
-func needs(p *rule.Program) (need, lookups uint32) {
+func needs(p *program.Program) (need, lookups uint32) {
 	if p.Strict {
 		need |= needStrict
 	}
 	flows := map[uint8]bool{}
 	for i := range p.Rules {
-		if c := &p.Rules[i]; c.State != rule.StateNone {
+		if c := &p.Rules[i]; c.State != op.StateNone {
 			need |= needStates
 			flows[c.Flow] = true
 		}
 	}
 	lookups = uint32(len(flows))
-	if flows[rule.AnyFlow] {
+	if flows[program.AnyFlow] {
 		lookups = uint32(len(p.Flows))
 	}
 	for i := range p.Conds {
 		switch p.Conds[i].Op {
-		case rule.OpRecv, rule.OpXmit, rule.OpVia, rule.OpRecvGlob, rule.OpXmitGlob, rule.OpViaGlob:
+		case op.CondRecv, op.CondXmit, op.CondVia, op.CondRecvGlob, op.CondXmitGlob, op.CondViaGlob:
 			need |= needNames
 		}
 	}
@@ -165,7 +166,7 @@ func codes(in imageInput) []weirCode {
 			Number: c.Number, Tag: c.Tag, Action: uint8(c.Action), State: uint8(c.State),
 			Flow: c.Flow, Mask: uint8(c.Mask),
 		}
-		if c.Flow != rule.AnyFlow {
+		if c.Flow != program.AnyFlow {
 			w.Flow = in.flows[c.Flow]
 		}
 		for _, f := range [...]struct {
@@ -185,7 +186,7 @@ func codes(in imageInput) []weirCode {
 // fastFlow returns 1 + the flow that the first rule looks up for every packet, 0 if there is none.
 func fastFlow(in imageInput) uint32 {
 	c := &in.prog.Rules[0]
-	if c.State.LooksUp() && c.Prob == 0 && c.Flow != rule.AnyFlow {
+	if c.State.LooksUp() && c.Prob == 0 && c.Flow != program.AnyFlow {
 		return 1 + uint32(in.flows[c.Flow])
 	}
 	return 0
@@ -205,7 +206,7 @@ func conds(in imageInput) []weirCond {
 	for i := range out {
 		c := &in.prog.Conds[i]
 		out[i] = weirCond{Op: uint8(c.Op), Flags: uint8(c.Flags), N: c.N, A: c.A, B: c.B}
-		if c.Op == rule.OpSrcTable || c.Op == rule.OpDstTable {
+		if c.Op == op.CondSrcTable || c.Op == op.CondDstTable {
 			out[i].A = in.tables[c.A]
 		}
 	}
@@ -241,7 +242,7 @@ func prefixBounds(p netip.Prefix) (lo, hi [2]uint64) {
 }
 
 // looks returns a bit for every slot that looks states up, padded to a row.
-func looks(p *rule.Program) []uint64 {
+func looks(p *program.Program) []uint64 {
 	out := make([]uint64, rowSize/8)
 	for slot := range p.Rules {
 		if p.Rules[slot].State.LooksUp() {
@@ -252,7 +253,7 @@ func looks(p *rule.Program) []uint64 {
 }
 
 // classifier appends the classifier's tables.
-func (im *image) classifier(c *rule.Classifier) error {
+func (im *image) classifier(c *program.Classifier) error {
 	h := &im.header
 	if c.Words > rowSize/8 {
 		return fmt.Errorf("vectors of %d words: at most %d", c.Words, rowSize/8)
@@ -270,7 +271,7 @@ func (im *image) classifier(c *rule.Classifier) error {
 	}
 	for h.Shift = 0; per<<(h.Shift+1) <= rowSize/8; h.Shift++ {
 	}
-	var sizes, weight [rule.NumDims]int
+	var sizes, weight [program.NumDims]int
 	for d := range c.Vectors {
 		sizes[d] = len(c.Vectors[d]) / c.Words
 		padded := make([]uint64, sizes[d]*per)
@@ -293,7 +294,7 @@ func (im *image) classifier(c *rule.Classifier) error {
 		}
 	}
 	slices.SortStableFunc(h.Order[:], func(a, b uint8) int { return weight[b] - weight[a] })
-	for side, a := range []*rule.Addresses{&c.Src, &c.Dst} {
+	for side, a := range []*program.Addresses{&c.Src, &c.Dst} {
 		if sizes[side] <= 1 { // classes are not asked for
 			continue
 		}
@@ -306,7 +307,7 @@ func (im *image) classifier(c *rule.Classifier) error {
 		h.Spans[side], h.Nspans[side] = section(im, spans), uint32(len(spans))
 	}
 	for side := range c.Ports {
-		if sizes[int(rule.DimSrcPort)+side] > 1 {
+		if sizes[int(program.DimSrcPort)+side] > 1 {
 			h.Ports[side] = section(im, c.Ports[side])
 		}
 	}
@@ -350,7 +351,7 @@ const maxSpans = 1<<15 - 1
 
 // spans6 turns the nested prefixes of IPv6 into spans without gaps, each lasting until the next
 // begins: a binary search finds an address.
-func spans6(a *rule.Addresses) ([]weirSpan, error) {
+func spans6(a *program.Addresses) ([]weirSpan, error) {
 	type open struct {
 		end   [2]uint64
 		class uint32

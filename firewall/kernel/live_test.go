@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -22,7 +23,7 @@ const webRules = `add 1 check-state
 add allow tcp from any to me 80 setup keep-state
 `
 
-func compile(t testing.TB, text string) *rule.Program {
+func compile(t testing.TB, text string) *program.Program {
 	t.Helper()
 	set, err := rule.ParseFile("rules", text, nil)
 	if err != nil {

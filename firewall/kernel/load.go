@@ -8,11 +8,11 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // features is what this engine has of the language: all of it.
-const features = rule.AllFeatures
+const features = program.AllFeatures
 
 // innerMap is BPF_F_INNER_MAP: images differ in size.
 const innerMap = 1 << 12
@@ -22,12 +22,12 @@ const innerMap = 1 << 12
 const graceSlot = 2
 
 // Load replaces the Program, see firewall.Engine.
-func (e *Engine) Load(p *rule.Program) error { return e.Replace(p, nil) }
+func (e *Engine) Load(p *program.Program) error { return e.Replace(p, nil) }
 
 // Replace replaces the Program and some tables, see firewall.Engine. Packets are evaluated by the
 // old ones until a single word changes. The first Load takes over what an earlier engine has left:
 // an error leaves that in force, whole.
-func (e *Engine) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
+func (e *Engine) Replace(p *program.Program, tables map[string][]firewall.TableEntry) error {
 	if err := p.Check(); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (e *Engine) Replace(p *rule.Program, tables map[string][]firewall.TableEntr
 
 // switchLocked puts a Program in force with the tables that come with it; the first one with all
 // that an earlier engine has left.
-func (e *Engine) switchLocked(p *rule.Program, t *nextTables) error {
+func (e *Engine) switchLocked(p *program.Program, t *nextTables) error {
 	in, fresh, err := e.prepareLocked(p, t)
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (e *Engine) switchLocked(p *rule.Program, t *nextTables) error {
 
 // prepareLocked gives the Program's names their lasting ids. fresh are the ids of rules that were
 // not there before.
-func (e *Engine) prepareLocked(p *rule.Program, t *nextTables) (in imageInput, fresh []uint32,
+func (e *Engine) prepareLocked(p *program.Program, t *nextTables) (in imageInput, fresh []uint32,
 	err error) {
 	in = imageInput{prog: p, serial: e.serial + 1, parity: e.slot() ^ 1}
 	if in.ids, fresh, err = e.ids.assign(p.Rules); err != nil {
@@ -154,7 +154,7 @@ func imageMap(im *image) (*ebpf.Map, error) {
 }
 
 // publishLocked makes an image the one in force.
-func (e *Engine) publishLocked(m *ebpf.Map, im *image, in imageInput, p *rule.Program) error {
+func (e *Engine) publishLocked(m *ebpf.Map, im *image, in imageInput, p *program.Program) error {
 	slot := in.parity
 	if err := e.objects.Images.Put(slot, m); err != nil {
 		return fmt.Errorf("put the rules in place: %w", err)
@@ -177,7 +177,7 @@ func (e *Engine) publishLocked(m *ebpf.Map, im *image, in imageInput, p *rule.Pr
 	return e.putConfigLocked()
 }
 
-func hasProb(p *rule.Program) bool {
+func hasProb(p *program.Program) bool {
 	for i := range p.Rules {
 		if p.Rules[i].Prob != 0 {
 			return true
@@ -201,7 +201,7 @@ func fill(m *ebpf.Map, im *image) error {
 }
 
 // forgetNamesLocked frees the flow names that no rule uses any more; their states were removed.
-func (e *Engine) forgetNamesLocked(p *rule.Program) error {
+func (e *Engine) forgetNamesLocked(p *program.Program) error {
 	used := map[string]bool{"default": true}
 	for _, name := range p.Flows {
 		used[name] = true

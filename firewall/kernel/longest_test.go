@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet/build"
-	"github.com/weirnet/weir/rule"
 )
 
 // TestLongestWalk: rules that come close to the bound of the compiler do not take a packet
@@ -41,7 +41,7 @@ func TestLongestWalk(t *testing.T) {
 		}
 		least = min(least, took)
 	}
-	t.Logf("%v for 113,400 steps of at most %d", least, rule.MaxWalk)
+	t.Logf("%v for 113,400 steps of at most %d", least, program.MaxWalk)
 	if least > 30*time.Millisecond {
 		t.Errorf("a packet took %v", least)
 	}

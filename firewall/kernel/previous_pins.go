@@ -52,7 +52,7 @@ type previousPins struct {
 	sets   *ebpf.Memory
 	count  *ebpf.Map
 	bases  *ebpf.Map
-	ids    map[uint64]uint32 // rule.Code.Key to id
+	ids    map[uint64]uint32 // program.Rule.Key to id
 	keys   map[uint32]uint64 // and back
 	flows  map[uint8]string
 	// The port of a masqueraded flow follows from the seed, or nil: with the same one, a flow that

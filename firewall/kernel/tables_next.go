@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // nextTables are the tables that come with a Load: complete, but under ids that no packet asks
@@ -72,7 +72,7 @@ func last(entries []firewall.TableEntry) []firewall.TableEntry {
 }
 
 // firstTablesLocked makes the tables of a Program and those that were set before it.
-func (e *Engine) firstTablesLocked(p *rule.Program) (*nextTables, error) {
+func (e *Engine) firstTablesLocked(p *program.Program) (*nextTables, error) {
 	t := &nextTables{first: true}
 	kinds := map[bool]int{}
 	for name, members := range e.staged {
@@ -95,7 +95,8 @@ func (e *Engine) firstTablesLocked(p *rule.Program) (*nextTables, error) {
 }
 
 // laterTables makes those tables that a later Load changes and that are needed after it.
-func laterTables(p *rule.Program, members map[string][]firewall.TableEntry) (*nextTables, error) {
+func laterTables(p *program.Program, members map[string][]firewall.TableEntry) (*nextTables,
+	error) {
 	t := &nextTables{}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if len(members[name]) > 0 || slices.Contains(p.Tables, name) {
@@ -107,7 +108,7 @@ func laterTables(p *rule.Program, members map[string][]firewall.TableEntry) (*ne
 
 // enterLocked adds the tables that the rules of a later Load are the first to name, gives all of
 // them ids, and records which end with it.
-func (e *Engine) enterLocked(t *nextTables, p *rule.Program,
+func (e *Engine) enterLocked(t *nextTables, p *program.Program,
 	members map[string][]firewall.TableEntry) error {
 	for _, name := range p.Tables {
 		if e.tables[name] != nil || slices.Contains(t.names, name) {
@@ -131,7 +132,7 @@ func (e *Engine) enterLocked(t *nextTables, p *rule.Program,
 }
 
 // checkSpaceLocked refuses tables too many that the rules to come do not name.
-func (e *Engine) checkSpaceLocked(t *nextTables, p *rule.Program) error {
+func (e *Engine) checkSpaceLocked(t *nextTables, p *program.Program) error {
 	for _, name := range t.names {
 		if e.tables[name] != nil || slices.Contains(p.Tables, name) {
 			continue

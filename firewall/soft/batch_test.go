@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -15,7 +16,7 @@ import (
 // without looking ahead, and to another one by one: verdicts and states must be the same.
 func TestBatchesEvaluateAsSingles(t *testing.T) {
 	for seed := range uint64(60) {
-		c := enginetest.RandomCase(seed, rule.AllFeatures, testOptions(), 300)
+		c := enginetest.RandomCase(seed, program.AllFeatures, testOptions(), 300)
 		rs, err := rule.ParseFile("random", strings.Join(c.Rules[0], "\n"), nil)
 		if err != nil {
 			t.Fatal(err)

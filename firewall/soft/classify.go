@@ -4,24 +4,24 @@ import (
 	"math/bits"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
-	"github.com/weirnet/weir/rule"
 )
 
 // classes is the classifier of a Program with the additions of this engine: tries over the IPv6
 // prefixes, and rows that join several dimensions ahead of time.
 type classes struct {
-	rule.Classifier
+	program.Classifier
 	src, dst prefixes // IPv6 only
 	ones     []uint64 // a row that excludes no rule
 
 	// base names, by DimHook index << 9 | DimProto index, a row of bases: protocol, direction, and
 	// for protocols without ports, TCP flags or ICMP types the vectors of packets that have none.
-	base  [rule.HookIndexes << 9]uint16
+	base  [program.HookIndexes << 9]uint16
 	bases []uint64
 }
 
-func newClasses(c *rule.Classifier) *classes {
+func newClasses(c *program.Classifier) *classes {
 	k := &classes{Classifier: *c, ones: make([]uint64, c.Words)}
 	for i := range k.ones {
 		k.ones[i] = ^uint64(0)
@@ -37,8 +37,8 @@ func newClasses(c *rule.Classifier) *classes {
 		kind        kind
 	}
 	rows := map[parts]uint16{}
-	for hook := range rule.HookIndexes {
-		for proto := range rule.ProtoIndexes {
+	for hook := range program.HookIndexes {
+		for proto := range program.ProtoIndexes {
 			p := parts{c.Hook[hook], c.Proto[proto], kindOf(proto, hook >= 2)}
 			row, ok := rows[p]
 			if !ok {
@@ -82,28 +82,28 @@ func kindOf(proto int, later bool) kind {
 
 // join returns the row of a hook, a protocol, and everything that packets of the kind do not have.
 func (k *classes) join(hook, proto uint16, kd kind) []uint64 {
-	row := append([]uint64(nil), k.vector(rule.DimHook, uint32(hook))...)
+	row := append([]uint64(nil), k.vector(program.DimHook, uint32(hook))...)
 	and := func(v []uint64) {
 		for i := range row {
 			row[i] &= v[i]
 		}
 	}
-	and(k.vector(rule.DimProto, uint32(proto)))
+	and(k.vector(program.DimProto, uint32(proto)))
 	if kd != kindTCP && kd != kindPorts {
-		and(k.vector(rule.DimSrcPort, uint32(k.Ports[0][rule.NoPort])))
-		and(k.vector(rule.DimDstPort, uint32(k.Ports[1][rule.NoPort])))
+		and(k.vector(program.DimSrcPort, uint32(k.Ports[0][program.NoPort])))
+		and(k.vector(program.DimDstPort, uint32(k.Ports[1][program.NoPort])))
 	}
 	if kd != kindTCP {
-		and(k.vector(rule.DimFlags, uint32(k.Flags[rule.NoFlags])))
+		and(k.vector(program.DimFlags, uint32(k.Flags[program.NoFlags])))
 	}
 	if kd != kindICMP && kd != kindICMP6 {
-		and(k.vector(rule.DimICMP, uint32(k.ICMP[rule.NoICMP])))
+		and(k.vector(program.DimICMP, uint32(k.ICMP[program.NoICMP])))
 	}
 	return row
 }
 
 // vector returns the vector of a class.
-func (k *classes) vector(d rule.Dim, class uint32) []uint64 {
+func (k *classes) vector(d program.Dim, class uint32) []uint64 {
 	at := int(class) * k.Words
 	return k.Vectors[d][at : at+k.Words : at+k.Words]
 }
@@ -140,27 +140,27 @@ func (k *classes) classify(p *packet.Packet, dir firewall.Direction, r *rows) {
 	r[rowBase] = k.bases[at : at+w]
 	r[rowSrc], r[rowDst], r[rowSrcPort], r[rowDstPort], r[rowFlags] = k.ones, k.ones, k.ones,
 		k.ones, k.ones
-	if k.Used[rule.DimSrc] {
-		r[rowSrc] = k.vector(rule.DimSrc, address(&k.Src, &k.src, &p.SrcIP, v4))
+	if k.Used[program.DimSrc] {
+		r[rowSrc] = k.vector(program.DimSrc, address(&k.Src, &k.src, &p.SrcIP, v4))
 	}
-	if k.Used[rule.DimDst] {
-		r[rowDst] = k.vector(rule.DimDst, address(&k.Dst, &k.dst, &p.DstIP, v4))
+	if k.Used[program.DimDst] {
+		r[rowDst] = k.vector(program.DimDst, address(&k.Dst, &k.dst, &p.DstIP, v4))
 	}
 	switch kd := kindOf(proto, later); kd {
 	case kindTCP, kindPorts:
-		if k.Used[rule.DimSrcPort] {
-			r[rowSrcPort] = k.vector(rule.DimSrcPort, uint32(k.Ports[0][p.Ports>>16]))
+		if k.Used[program.DimSrcPort] {
+			r[rowSrcPort] = k.vector(program.DimSrcPort, uint32(k.Ports[0][p.Ports>>16]))
 		}
-		if k.Used[rule.DimDstPort] {
-			r[rowDstPort] = k.vector(rule.DimDstPort, uint32(k.Ports[1][p.Ports&0xffff]))
+		if k.Used[program.DimDstPort] {
+			r[rowDstPort] = k.vector(program.DimDstPort, uint32(k.Ports[1][p.Ports&0xffff]))
 		}
 		if kd == kindTCP {
-			r[rowFlags] = k.vector(rule.DimFlags, uint32(k.Flags[p.TCPFlags]))
+			r[rowFlags] = k.vector(program.DimFlags, uint32(k.Flags[p.TCPFlags]))
 		}
 	case kindICMP:
-		r[rowFlags] = k.vector(rule.DimICMP, uint32(k.ICMP[p.ICMPType()]))
+		r[rowFlags] = k.vector(program.DimICMP, uint32(k.ICMP[p.ICMPType()]))
 	case kindICMP6:
-		r[rowFlags] = k.vector(rule.DimICMP, uint32(k.ICMP[256+int(p.ICMPType())]))
+		r[rowFlags] = k.vector(program.DimICMP, uint32(k.ICMP[256+int(p.ICMPType())]))
 	}
 }
 
@@ -178,33 +178,33 @@ func (k *classes) first(p *packet.Packet, dir firewall.Direction, from, end int)
 		proto += 256
 	}
 	x := k.bases[k.base[int(dir&1)<<9|proto]]
-	if k.Used[rule.DimSrc] {
-		x &= k.Vectors[rule.DimSrc][address(&k.Src, &k.src, &p.SrcIP, v4)]
+	if k.Used[program.DimSrc] {
+		x &= k.Vectors[program.DimSrc][address(&k.Src, &k.src, &p.SrcIP, v4)]
 	}
-	if k.Used[rule.DimDst] {
-		x &= k.Vectors[rule.DimDst][address(&k.Dst, &k.dst, &p.DstIP, v4)]
+	if k.Used[program.DimDst] {
+		x &= k.Vectors[program.DimDst][address(&k.Dst, &k.dst, &p.DstIP, v4)]
 	}
 	switch kd := kinds[proto]; kd {
 	case kindTCP, kindPorts:
-		if k.Used[rule.DimSrcPort] {
-			x &= k.Vectors[rule.DimSrcPort][k.Ports[0][p.Ports>>16]]
+		if k.Used[program.DimSrcPort] {
+			x &= k.Vectors[program.DimSrcPort][k.Ports[0][p.Ports>>16]]
 		}
-		if k.Used[rule.DimDstPort] {
-			x &= k.Vectors[rule.DimDstPort][k.Ports[1][p.Ports&0xffff]]
+		if k.Used[program.DimDstPort] {
+			x &= k.Vectors[program.DimDstPort][k.Ports[1][p.Ports&0xffff]]
 		}
 		if kd == kindTCP {
-			x &= k.Vectors[rule.DimFlags][k.Flags[p.TCPFlags]]
+			x &= k.Vectors[program.DimFlags][k.Flags[p.TCPFlags]]
 		}
 	case kindICMP:
-		x &= k.Vectors[rule.DimICMP][k.ICMP[p.ICMPType()]]
+		x &= k.Vectors[program.DimICMP][k.ICMP[p.ICMPType()]]
 	case kindICMP6:
-		x &= k.Vectors[rule.DimICMP][k.ICMP[256+int(p.ICMPType())]]
+		x &= k.Vectors[program.DimICMP][k.ICMP[256+int(p.ICMPType())]]
 	}
 	return min(bits.TrailingZeros64(x&(^uint64(0)<<(from&63))), end)
 }
 
 // kinds is kindOf for whole packets.
-var kinds = func() (all [rule.ProtoIndexes]kind) {
+var kinds = func() (all [program.ProtoIndexes]kind) {
 	for i := range all {
 		all[i] = kindOf(i, false)
 	}
@@ -212,7 +212,7 @@ var kinds = func() (all [rule.ProtoIndexes]kind) {
 }()
 
 // address returns the class of an address.
-func address(a *rule.Addresses, v6 *prefixes, ip *[16]byte, v4 bool) uint32 {
+func address(a *program.Addresses, v6 *prefixes, ip *[16]byte, v4 bool) uint32 {
 	if !v4 {
 		hi, lo := addrWords(ip)
 		if class, ok := v6.find(hi, lo, false); ok {
@@ -221,10 +221,10 @@ func address(a *rule.Addresses, v6 *prefixes, ip *[16]byte, v4 bool) uint32 {
 		return a.Default6
 	}
 	v := a.Root[uint32(ip[12])<<8|uint32(ip[13])]
-	if v&rule.DirBlock != 0 {
-		v = a.Blocks[v&^rule.DirBlock<<8|uint32(ip[14])]
-		if v&rule.DirBlock != 0 {
-			v = a.Blocks[v&^rule.DirBlock<<8|uint32(ip[15])]
+	if v&program.DirBlock != 0 {
+		v = a.Blocks[v&^program.DirBlock<<8|uint32(ip[14])]
+		if v&program.DirBlock != 0 {
+			v = a.Blocks[v&^program.DirBlock<<8|uint32(ip[15])]
 		}
 	}
 	return v

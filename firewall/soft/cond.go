@@ -2,22 +2,23 @@ package soft
 
 import (
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // holds evaluates the conditions that the bit vectors do not decide: every clause, a run joined by
 // FlagOr, must be true.
-func (j *job) holds(code *rule.Code) bool {
+func (j *job) holds(code *program.Rule) bool {
 	for i := code.Cond; i < code.CondEnd; {
 		clause := false
 		for {
 			c := &j.cfg.prog.Conds[i]
 			i++
 			if !clause {
-				clause = j.cond(c) != (c.Flags&rule.FlagNot != 0)
+				clause = j.cond(c) != (c.Flags&program.FlagNot != 0)
 			}
-			if c.Flags&rule.FlagOr == 0 || i == code.CondEnd {
+			if c.Flags&program.FlagOr == 0 || i == code.CondEnd {
 				break
 			}
 		}
@@ -29,90 +30,90 @@ func (j *job) holds(code *rule.Code) bool {
 }
 
 // cond evaluates one condition without its not.
-func (j *job) cond(c *rule.Cond) bool {
+func (j *job) cond(c *program.Cond) bool {
 	p := j.p
 	switch c.Op {
-	case rule.OpTrue:
+	case op.CondTrue:
 		return true
-	case rule.OpVersion:
+	case op.CondVersion:
 		return uint32(p.Version) == c.A
-	case rule.OpProto:
+	case op.CondProto:
 		return uint32(p.Proto) == c.A
-	case rule.OpSrcIn:
+	case op.CondSrcIn:
 		return j.within(c, &p.SrcIP)
-	case rule.OpDstIn:
+	case op.CondDstIn:
 		return j.within(c, &p.DstIP)
-	case rule.OpSrcMe:
+	case op.CondSrcMe:
 		return (c.A != 6 || p.Version == 6) && j.cfg.host.isMe(p.SrcWords())
-	case rule.OpDstMe:
+	case op.CondDstMe:
 		return (c.A != 6 || p.Version == 6) && j.cfg.host.isMe(p.DstWords())
-	case rule.OpSrcTable:
+	case op.CondSrcTable:
 		return j.member(c, &p.SrcIP)
-	case rule.OpDstTable:
+	case op.CondDstTable:
 		return j.member(c, &p.DstIP)
-	case rule.OpSrcPort:
+	case op.CondSrcPort:
 		return p.HasPorts() && j.inRanges(c, p.Ports>>16)
-	case rule.OpDstPort:
+	case op.CondDstPort:
 		return p.HasPorts() && j.inRanges(c, p.Ports&0xffff)
-	case rule.OpIn:
+	case op.CondIn:
 		return j.in.Hook.Dir == firewall.In
-	case rule.OpOut:
+	case op.CondOut:
 		return j.in.Hook.Dir == firewall.Out
-	case rule.OpRecv, rule.OpRecvGlob, rule.OpRecvAny, rule.OpRecvAddr:
-		return j.onInterface(c, c.Op-rule.OpRecv, j.in.Hook.Recv)
-	case rule.OpXmit, rule.OpXmitGlob, rule.OpXmitAny, rule.OpXmitAddr:
-		return j.onInterface(c, c.Op-rule.OpXmit, j.xmit())
-	case rule.OpVia, rule.OpViaGlob, rule.OpViaAny, rule.OpViaAddr:
+	case op.CondRecv, op.CondRecvGlob, op.CondRecvAny, op.CondRecvAddr:
+		return j.onInterface(c, c.Op-op.CondRecv, j.in.Hook.Recv)
+	case op.CondXmit, op.CondXmitGlob, op.CondXmitAny, op.CondXmitAddr:
+		return j.onInterface(c, c.Op-op.CondXmit, j.xmit())
+	case op.CondVia, op.CondViaGlob, op.CondViaAny, op.CondViaAddr:
 		if j.in.Hook.Dir == firewall.In {
-			return j.onInterface(c, c.Op-rule.OpVia, j.in.Hook.Recv)
+			return j.onInterface(c, c.Op-op.CondVia, j.in.Hook.Recv)
 		}
-		return j.onInterface(c, c.Op-rule.OpVia, j.xmit())
-	case rule.OpTagged:
+		return j.onInterface(c, c.Op-op.CondVia, j.xmit())
+	case op.CondTagged:
 		return j.tagged(c)
-	case rule.OpVerRevPath, rule.OpVerSrcReach, rule.OpAntiSpoof:
+	case op.CondVerRevPath, op.CondVerSrcReach, op.CondAntiSpoof:
 		return j.path(c.Op)
 	}
 	return j.header(c)
 }
 
 // header evaluates the conditions about fields of the headers.
-func (j *job) header(c *rule.Cond) bool {
+func (j *job) header(c *program.Cond) bool {
 	p := j.p
 	tcp := p.Proto == packet.ProtoTCP && p.HasPorts()
 	switch c.Op {
-	case rule.OpFlags:
+	case op.CondFlags:
 		return tcp && uint32(p.TCPFlags)&c.B == c.A
-	case rule.OpEstab:
+	case op.CondEstab:
 		return tcp && p.TCPFlags&(packet.FlagRST|packet.FlagACK) != 0
-	case rule.OpSeq:
+	case op.CondSeq:
 		return tcp && p.Seq == c.A
-	case rule.OpAck:
+	case op.CondAck:
 		return tcp && p.Ack == c.A
-	case rule.OpWin:
+	case op.CondWin:
 		return tcp && j.inRanges(c, uint32(p.Window()))
-	case rule.OpFrag:
+	case op.CondFrag:
 		return fragBits(p)&c.B == c.A
-	case rule.OpICMPType:
+	case op.CondICMPType:
 		return p.Version == 4 && p.IsICMP() && j.inRanges(c, uint32(p.ICMPType()))
-	case rule.OpICMP6Type:
+	case op.CondICMP6Type:
 		return p.Version == 6 && p.IsICMP() && j.inRanges(c, uint32(p.ICMPType()))
-	case rule.OpTTL:
+	case op.CondTTL:
 		return j.inRanges(c, uint32(p.TTL))
-	case rule.OpLen:
+	case op.CondLen:
 		return j.inRanges(c, p.Len())
-	case rule.OpID:
+	case op.CondID:
 		return p.Version == 4 && j.inRanges(c, p.IPID)
-	case rule.OpIPOptions:
+	case op.CondIPOptions:
 		return p.Version == 4 && uint32(p.IPOptions)&c.B == c.A
-	case rule.OpTOS:
+	case op.CondTOS:
 		return p.Version == 4 && uint32(p.TOS)&c.B == c.A
-	case rule.OpDSCP:
+	case op.CondDSCP:
 		d := p.TOS >> 2
 		if d < 32 {
 			return c.A>>d&1 != 0
 		}
 		return c.B>>(d-32)&1 != 0
-	case rule.OpPrecedence:
+	case op.CondPrecedence:
 		return p.Version == 4 && uint32(p.TOS>>5) == c.A
 	}
 	return false
@@ -122,21 +123,21 @@ func (j *job) header(c *rule.Cond) bool {
 func fragBits(p *packet.Packet) uint32 {
 	var b uint32
 	if p.Frag&packet.FragLater != 0 {
-		b |= rule.FragOffset
+		b |= op.FragOffset
 	}
 	if p.Frag&packet.FragMF != 0 {
-		b |= rule.FragMF
+		b |= op.FragMF
 	}
 	if p.Frag&packet.FragDF != 0 {
-		b |= rule.FragDF
+		b |= op.FragDF
 	}
 	if p.Frag&packet.FragRF != 0 {
-		b |= rule.FragRF
+		b |= op.FragRF
 	}
 	return b
 }
 
-func (j *job) inRanges(c *rule.Cond, v uint32) bool {
+func (j *job) inRanges(c *program.Cond, v uint32) bool {
 	for _, r := range j.cfg.prog.Ranges[c.A : c.A+uint32(c.N)] {
 		if r.Lo <= v && v <= r.Hi {
 			return true
@@ -145,7 +146,7 @@ func (j *job) inRanges(c *rule.Cond, v uint32) bool {
 	return false
 }
 
-func (j *job) within(c *rule.Cond, ip *[16]byte) bool {
+func (j *job) within(c *program.Cond, ip *[16]byte) bool {
 	hi, lo := addrWords(ip)
 	for _, p := range j.cfg.prog.Prefixes[c.A : c.A+uint32(c.N)] {
 		phi, plo, length, v4 := words(p)
@@ -157,7 +158,7 @@ func (j *job) within(c *rule.Cond, ip *[16]byte) bool {
 }
 
 // member looks an address up in a table.
-func (j *job) member(c *rule.Cond, ip *[16]byte) bool {
+func (j *job) member(c *program.Cond, ip *[16]byte) bool {
 	hi, lo := addrWords(ip)
 	value, ok := j.cfg.tables[c.A].set.Load().find(hi, lo, j.p.Version == 4)
 	return ok && (c.N != 1 || value == c.B)
@@ -171,10 +172,10 @@ func (j *job) xmit() uint32 {
 	return j.in.Hook.Xmit
 }
 
-// onInterface compares an interface; kind is the distance from OpRecv, OpXmit or OpVia: exact,
-// glob, any, address.
-func (j *job) onInterface(c *rule.Cond, kind rule.CondOp, index uint32) bool {
-	if kind == rule.OpRecvAny-rule.OpRecv {
+// onInterface compares an interface; kind is the distance from CondRecv, CondXmit or CondVia:
+// exact, glob, any, address.
+func (j *job) onInterface(c *program.Cond, kind op.Cond, index uint32) bool {
+	if kind == op.CondRecvAny-op.CondRecv {
 		return index != 0
 	}
 	f := j.cfg.host.iface(index)
@@ -184,7 +185,7 @@ func (j *job) onInterface(c *rule.Cond, kind rule.CondOp, index uint32) bool {
 	switch kind {
 	case 0:
 		return f.name == int32(c.A)
-	case rule.OpRecvGlob - rule.OpRecv:
+	case op.CondRecvGlob - op.CondRecv:
 		return f.globs>>c.A&1 != 0
 	}
 	for _, a := range f.addrs {
@@ -195,7 +196,7 @@ func (j *job) onInterface(c *rule.Cond, kind rule.CondOp, index uint32) bool {
 	return false
 }
 
-func (j *job) tagged(c *rule.Cond) bool {
+func (j *job) tagged(c *program.Cond) bool {
 	for _, t := range j.tags[:j.ntags] {
 		if j.inRanges(c, uint32(t)) {
 			return true
@@ -206,17 +207,17 @@ func (j *job) tagged(c *rule.Cond) bool {
 
 // path evaluates the conditions about routes. They are true for outgoing packets and, as in ipfw,
 // for packets without an incoming interface.
-func (j *job) path(op rule.CondOp) bool {
+func (j *job) path(cond op.Cond) bool {
 	p, h, recv := j.p, j.cfg.host, j.in.Hook.Recv
 	if j.in.Hook.Dir == firewall.Out || recv == 0 {
 		return true
 	}
 	v4 := p.Version == 4
 	hi, lo := p.SrcWords()
-	switch op {
-	case rule.OpVerRevPath:
+	switch cond {
+	case op.CondVerRevPath:
 		return h.reverse(hi, lo, v4, recv)
-	case rule.OpVerSrcReach:
+	case op.CondVerSrcReach:
 		return h.reachable(hi, lo, v4)
 	}
 	return !h.spoofed(hi, lo, v4, recv)

@@ -4,15 +4,15 @@ import (
 	"fmt"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // config is everything that an evaluation reads and never writes: the Program in the engine's own
 // ids, the tables, and what is known of the host. A change makes a new config, which every shard
 // takes over between two packets.
 type config struct {
-	prog    *rule.Program
-	rules   []rule.Code
+	prog    *program.Program
+	rules   []program.Rule
 	ids     []uint32 // by slot: the engine's number of the rule, which outlives the Program
 	slots   []int32  // by id: slot, -1 when the rule is gone
 	flows   []uint8  // by the Program's flow id: the engine's
@@ -55,7 +55,7 @@ func (c *config) gone(id uint32) bool { return int(id) < len(c.slots) && c.slots
 func (c *config) liberal(slot int) bool { return c.opts.Liberal || c.rules[slot].Liberal }
 
 // Accepts returns the error that Load would return, and does nothing else.
-func Accepts(p *rule.Program) error {
+func Accepts(p *program.Program) error {
 	if err := p.Check(); err != nil {
 		return fmt.Errorf("soft: load: %w", err)
 	}

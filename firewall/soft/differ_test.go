@@ -7,7 +7,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // subject is the engine as the conformance suite wants it.
@@ -92,7 +92,7 @@ func TestDiffer(t *testing.T) {
 	}
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			enginetest.Run(t, testOptions(), rule.AllFeatures,
+			enginetest.Run(t, testOptions(), program.AllFeatures,
 				func(o firewall.Options) (enginetest.Subject, error) {
 					e, err := New(Options{Options: o, Workers: way.workers})
 					return subject{e, way.evaluate}, err
@@ -118,7 +118,7 @@ func (s explained) Explain(in *firewall.Input, pkt []byte) (firewall.Verdict, er
 // with a model in which nothing gives way, which is what page 0003 promises. Then the packet is
 // evaluated.
 func TestExplainDiffer(t *testing.T) {
-	enginetest.Run(t, testOptions(), rule.AllFeatures,
+	enginetest.Run(t, testOptions(), program.AllFeatures,
 		func(o firewall.Options) (enginetest.Subject, error) {
 			e, err := New(Options{Options: o, Workers: 2})
 			return explained{subject{e, func(e *Engine, in *firewall.Input,

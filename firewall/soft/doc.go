@@ -1,4 +1,4 @@
-// Package soft is the user-space engine: it runs a rule.Program over packets, keeps states, and
+// Package soft is the user-space engine: it runs a program.Program over packets, keeps states, and
 // needs no kernel. It filters the tunnel, evaluates captures, and explains why a packet got its
 // verdict. Other programs can import it: examples/tunfilter filters a TUN device in under 60 lines.
 //

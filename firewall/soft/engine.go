@@ -11,6 +11,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // Options are the settings of an engine.
@@ -79,7 +80,7 @@ func New(o Options) (*Engine, error) {
 	if o.Workers > 1 {
 		e.batch = o.MaxStates / 20 / o.Workers
 	}
-	p, err := rule.Compile(&rule.Ruleset{}, rule.CompileOptions{Default: rule.OpAllow})
+	p, err := rule.Compile(&rule.Ruleset{}, rule.CompileOptions{Default: op.ActionAllow})
 	if err != nil {
 		return nil, fmt.Errorf("soft: empty program: %w", err)
 	}

@@ -8,9 +8,11 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 const webRules = "add 1 check-state\nadd 10 allow tcp from any to me 80 setup keep-state\n" +
@@ -30,7 +32,7 @@ func loadMe(t testing.TB, o Options, rules string) *Engine {
 	return e
 }
 
-func compiled(t testing.TB, rules string) *rule.Program {
+func compiled(t testing.TB, rules string) *program.Program {
 	t.Helper()
 	rs, err := rule.ParseFile("test.rules", rules, nil)
 	if err != nil {
@@ -84,18 +86,18 @@ func TestLoadKeepsWhatRemains(t *testing.T) {
 
 func TestLoadRefusesWhatReachesOutside(t *testing.T) {
 	e := load(t, Options{}, "add 1 deny ip from any to any\n")
-	for name, change := range map[string]func(p *rule.Program){
-		"no rules": func(p *rule.Program) { p.Rules = nil },
-		"jump outside": func(p *rule.Program) {
-			p.Rules[0].Action, p.Rules[0].Arg = rule.OpSkipTo, 99
+	for name, change := range map[string]func(p *program.Program){
+		"no rules": func(p *program.Program) { p.Rules = nil },
+		"jump outside": func(p *program.Program) {
+			p.Rules[0].Action, p.Rules[0].Arg = op.ActionSkipTo, 99
 		},
-		"jump backwards": func(p *rule.Program) {
-			p.Rules[0].Action, p.Rules[0].Arg = rule.OpSkipTo, 0
+		"jump backwards": func(p *program.Program) {
+			p.Rules[0].Action, p.Rules[0].Arg = op.ActionSkipTo, 0
 		},
-		"conditions": func(p *rule.Program) { p.Rules[0].CondEnd = 99 },
-		"flow":       func(p *rule.Program) { p.Rules[0].Flow = 7 },
-		"vectors":    func(p *rule.Program) { p.Classes.Words = 0 },
-		"last rule":  func(p *rule.Program) { p.Rules[1].Action = rule.OpCount },
+		"conditions": func(p *program.Program) { p.Rules[0].CondEnd = 99 },
+		"flow":       func(p *program.Program) { p.Rules[0].Flow = 7 },
+		"vectors":    func(p *program.Program) { p.Classes.Words = 0 },
+		"last rule":  func(p *program.Program) { p.Rules[1].Action = op.ActionCount },
 	} {
 		p := compiled(t, "add 1 allow ip from any to any\n")
 		change(p)

@@ -5,9 +5,10 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // Outcome is the result of trying a rule.
@@ -86,7 +87,7 @@ func (d *dryRun) skipped(j *job, from, to int, later bool) {
 		o := FailedFragment
 		if !later || j.cfg.rules[slot].Frag {
 			o = FailedState
-			if j.cfg.rules[slot].State != rule.StateCheck {
+			if j.cfg.rules[slot].State != op.StateCheck {
 				o = j.failed(slot)
 			}
 		}
@@ -107,9 +108,9 @@ func (j *job) failed(slot int) Outcome {
 		hook += 2
 	}
 	switch {
-	case lacks(k.vector(rule.DimHook, uint32(k.Hook[hook]))):
+	case lacks(k.vector(program.DimHook, uint32(k.Hook[hook]))):
 		return FailedHook
-	case lacks(k.vector(rule.DimProto, uint32(k.Proto[proto]))):
+	case lacks(k.vector(program.DimProto, uint32(k.Proto[proto]))):
 		return FailedProto
 	case lacks(j.rows[rowSrc]):
 		return FailedSrc
@@ -134,35 +135,35 @@ func (j *job) failed(slot int) Outcome {
 }
 
 // opOutcomes maps each condition to the outcome of a rule that fails by it.
-var opOutcomes = map[rule.CondOp]Outcome{
-	rule.OpSrcIn: FailedSrc, rule.OpSrcMe: FailedSrc, rule.OpSrcTable: FailedSrc,
-	rule.OpDstIn: FailedDst, rule.OpDstMe: FailedDst, rule.OpDstTable: FailedDst,
-	rule.OpSrcPort: FailedSrcPort, rule.OpDstPort: FailedDstPort, rule.OpProto: FailedProto,
-	rule.OpVersion: FailedProto,
-	rule.OpIn:      FailedHook, rule.OpOut: FailedHook, rule.OpFrag: FailedHook,
-	rule.OpRecv: FailedIface, rule.OpXmit: FailedIface, rule.OpVia: FailedIface,
-	rule.OpRecvGlob: FailedIface, rule.OpXmitGlob: FailedIface, rule.OpViaGlob: FailedIface,
-	rule.OpRecvAny: FailedIface, rule.OpXmitAny: FailedIface, rule.OpViaAny: FailedIface,
-	rule.OpRecvAddr: FailedIface, rule.OpXmitAddr: FailedIface, rule.OpViaAddr: FailedIface,
-	rule.OpFlags: FailedFlags, rule.OpEstab: FailedFlags, rule.OpICMPType: FailedICMP,
-	rule.OpICMP6Type: FailedICMP,
-	rule.OpSeq:       FailedHeader, rule.OpAck: FailedHeader, rule.OpWin: FailedHeader,
-	rule.OpTTL: FailedHeader, rule.OpLen: FailedHeader,
-	rule.OpID: FailedHeader, rule.OpIPOptions: FailedHeader, rule.OpTOS: FailedHeader,
-	rule.OpDSCP: FailedHeader, rule.OpPrecedence: FailedHeader,
-	rule.OpTagged: FailedTag, rule.OpVerRevPath: FailedRoute, rule.OpVerSrcReach: FailedRoute,
-	rule.OpAntiSpoof: FailedRoute,
+var opOutcomes = map[op.Cond]Outcome{
+	op.CondSrcIn: FailedSrc, op.CondSrcMe: FailedSrc, op.CondSrcTable: FailedSrc,
+	op.CondDstIn: FailedDst, op.CondDstMe: FailedDst, op.CondDstTable: FailedDst,
+	op.CondSrcPort: FailedSrcPort, op.CondDstPort: FailedDstPort, op.CondProto: FailedProto,
+	op.CondVersion: FailedProto,
+	op.CondIn:      FailedHook, op.CondOut: FailedHook, op.CondFrag: FailedHook,
+	op.CondRecv: FailedIface, op.CondXmit: FailedIface, op.CondVia: FailedIface,
+	op.CondRecvGlob: FailedIface, op.CondXmitGlob: FailedIface, op.CondViaGlob: FailedIface,
+	op.CondRecvAny: FailedIface, op.CondXmitAny: FailedIface, op.CondViaAny: FailedIface,
+	op.CondRecvAddr: FailedIface, op.CondXmitAddr: FailedIface, op.CondViaAddr: FailedIface,
+	op.CondFlags: FailedFlags, op.CondEstab: FailedFlags, op.CondICMPType: FailedICMP,
+	op.CondICMP6Type: FailedICMP,
+	op.CondSeq:       FailedHeader, op.CondAck: FailedHeader, op.CondWin: FailedHeader,
+	op.CondTTL: FailedHeader, op.CondLen: FailedHeader,
+	op.CondID: FailedHeader, op.CondIPOptions: FailedHeader, op.CondTOS: FailedHeader,
+	op.CondDSCP: FailedHeader, op.CondPrecedence: FailedHeader,
+	op.CondTagged: FailedTag, op.CondVerRevPath: FailedRoute, op.CondVerSrcReach: FailedRoute,
+	op.CondAntiSpoof: FailedRoute,
 }
 
 // failedCondition says what the first clause of a rule is about that is false; an or-block is about
 // its first condition.
-func (j *job) failedCondition(code *rule.Code) Outcome {
+func (j *job) failedCondition(code *program.Rule) Outcome {
 	for i := code.Cond; i < code.CondEnd; i++ {
 		first, holds := j.cfg.prog.Conds[i].Op, false
 		for {
 			c := &j.cfg.prog.Conds[i]
-			holds = holds || j.cond(c) != (c.Flags&rule.FlagNot != 0)
-			if c.Flags&rule.FlagOr == 0 || i+1 == code.CondEnd {
+			holds = holds || j.cond(c) != (c.Flags&program.FlagNot != 0)
+			if c.Flags&program.FlagOr == 0 || i+1 == code.CondEnd {
 				break
 			}
 			i++
@@ -175,7 +176,7 @@ func (j *job) failedCondition(code *rule.Code) Outcome {
 }
 
 // wouldCreate reports whether a state could be made, as far as that is known without making it.
-func (j *job) wouldCreate(slot int, code *rule.Code) firewall.Reason {
+func (j *job) wouldCreate(slot int, code *program.Rule) firewall.Reason {
 	switch {
 	case code.Mask != 0 && j.reached(slot, code):
 		return firewall.ReasonLimit

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
@@ -45,7 +46,7 @@ func TestNewEnginePassesEverything(t *testing.T) {
 	syn, _ := hex.DecodeString("4500002800000000400600000102030405060708" +
 		"0400005000000001000000005002faf000000000")
 	v := e.Worker(0).Evaluate(&firewall.Input{}, syn)
-	if !v.Pass || v.Rule != rule.DefaultNumber {
+	if !v.Pass || v.Rule != program.DefaultNumber {
 		t.Errorf("%+v", v)
 	}
 }
@@ -63,13 +64,13 @@ func TestCheckAndExplain(t *testing.T) {
 		t.Errorf("tcp 80: %+v", v)
 	}
 	if v := ask(packet.ProtoTCP, "1.2.3.4:5", "10.0.0.1:81"); v.Pass ||
-		v.Rule != rule.DefaultNumber {
+		v.Rule != program.DefaultNumber {
 		t.Errorf("tcp 81: %+v", v)
 	}
 	ex := e.Check(&firewall.Input{Now: time.Second}, packet.ProtoUDP,
 		netip.MustParseAddrPort("1.1.1.1:9"), netip.MustParseAddrPort("2.2.2.2:53"))
 	want := []Try{{0, 1, FailedState}, {1, 10, FailedProto}, {2, 20, FailedSrc},
-		{3, rule.DefaultNumber, Matched}}
+		{3, program.DefaultNumber, Matched}}
 	if len(ex.Tries) != len(want) {
 		t.Fatalf("%+v", ex)
 	}

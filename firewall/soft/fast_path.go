@@ -5,8 +5,9 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // The fast path evaluates the packets that are most of the traffic: those of a TCP or UDP flow
@@ -19,27 +20,27 @@ import (
 func (c *config) prepareFastPath() {
 	c.udp = [2]int64{int64(c.opts.Timeouts.UDP), int64(c.opts.Timeouts.UDPReply)}
 	first := &c.rules[0]
-	c.firstLooksUp = first.State.LooksUp() && first.Prob == 0 && first.Flow != rule.AnyFlow
+	c.firstLooksUp = first.State.LooksUp() && first.Prob == 0 && first.Flow != program.AnyFlow
 	c.stateless = len(c.lookups) == 0 || c.firstLooksUp && len(c.flows) == 1
 	c.short = make([]firewall.Verdict, len(c.slots))
 	c.simple = make([]firewall.Verdict, len(c.rules))
 	c.keepState = make([]firewall.Verdict, len(c.rules))
 	if c.firstLooksUp {
 		c.firstFlow = c.flows[first.Flow]
-		if first.State == rule.StateCheck {
+		if first.State == op.StateCheck {
 			c.after = 1
 		}
 	}
 	for slot, id := range c.ids {
 		r := &c.rules[slot]
-		if r.Log || r.Tag != 0 || r.Action != rule.OpAllow && r.Action != rule.OpDeny {
+		if r.Log || r.Tag != 0 || r.Action != op.ActionAllow && r.Action != op.ActionDeny {
 			continue
 		}
-		v := firewall.Verdict{Pass: r.Action == rule.OpAllow, Rule: r.Number, Slot: uint16(slot)}
-		if r.State == rule.StateNone && r.Prob == 0 && r.Cond == r.CondEnd {
+		v := firewall.Verdict{Pass: r.Action == op.ActionAllow, Rule: r.Number, Slot: uint16(slot)}
+		if r.State == op.StateNone && r.Prob == 0 && r.Cond == r.CondEnd {
 			c.simple[slot] = v
 		}
-		if r.State == rule.StateKeep && r.Prob == 0 && r.Cond == r.CondEnd && !r.Defer && v.Pass {
+		if r.State == op.StateKeep && r.Prob == 0 && r.Cond == r.CondEnd && !r.Defer && v.Pass {
 			v.State = firewall.StateNew
 			c.keepState[slot] = v
 		}

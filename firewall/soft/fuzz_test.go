@@ -5,7 +5,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // FuzzEvaluate compares the engine with the model on packets that the fuzzer makes, among those of
@@ -16,7 +16,7 @@ func FuzzEvaluate(f *testing.F) {
 		two := append([]byte{80}, tcp(f, "[2001:db8::1]:80", "[2001:db8::2]:4000", 2, 1, 0)...)
 		f.Add(seed, append(one, two...))
 	}
-	enginetest.Fuzz(f, testOptions(), rule.AllFeatures,
+	enginetest.Fuzz(f, testOptions(), program.AllFeatures,
 		func(o firewall.Options) (enginetest.Subject, error) {
 			e, err := New(Options{Options: o})
 			return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,

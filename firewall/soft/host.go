@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
@@ -28,7 +29,7 @@ type iface struct {
 }
 
 // newHost prepares the answers for a Program.
-func newHost(p *rule.Program, ifs []firewall.Interface, routes []firewall.Route) *host {
+func newHost(p *program.Program, ifs []firewall.Interface, routes []firewall.Route) *host {
 	h := &host{ifs: make(map[uint32]*iface, len(ifs)), me: map[[2]uint64]struct{}{}}
 	names := make(map[string]int32, len(p.Names))
 	for i, n := range p.Names {

@@ -5,8 +5,8 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
-	"github.com/weirnet/weir/rule"
 )
 
 // Results of a lookup besides a firewall.Reason to drop: every reason is lower.
@@ -17,7 +17,7 @@ const (
 
 // wasLookedUp reports whether this packet has looked the flow name up already.
 func (j *job) wasLookedUp(id uint8) bool {
-	if id != rule.AnyFlow {
+	if id != program.AnyFlow {
 		return j.lookedUp[id>>6]>>(id&63)&1 != 0
 	}
 	n := 0
@@ -30,7 +30,7 @@ func (j *job) wasLookedUp(id uint8) bool {
 // lookup looks the packet's state up under a flow name of the Program and returns the slot of the
 // rule that made it. The result is found, missed or a reason to drop.
 func (j *job) lookup(id uint8) (slot, res int) {
-	if id != rule.AnyFlow {
+	if id != program.AnyFlow {
 		return j.lookupFlow(id)
 	}
 	for i := range j.cfg.flows {
@@ -135,7 +135,7 @@ func reasonOf(r flow.Result) int {
 
 // requireState makes sure that there is a state for a rule that wants one: step 4 of section 3. On
 // a drop it returns the reason, and the slot of the rule that drops in place of the given one.
-func (j *job) requireState(slot int, code *rule.Code) (int, firewall.Reason) {
+func (j *job) requireState(slot int, code *program.Rule) (int, firewall.Reason) {
 	id := code.Flow
 	if !j.wasLookedUp(id) {
 		if owner, res := j.lookupFlow(id); res != found && res != missed {
@@ -169,7 +169,7 @@ func (j *job) answers() bool {
 }
 
 // createState implements section 5 of the specification.
-func (j *job) createState(slot int, code *rule.Code) firewall.Reason {
+func (j *job) createState(slot int, code *program.Rule) firewall.Reason {
 	if !j.hasKey || j.isErr {
 		return firewall.ReasonNoKey
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // at is the step of a packet.
@@ -48,7 +48,7 @@ func TestTheSourceOfZeros(t *testing.T) {
 	}
 	agree(t, &enginetest.Case{
 		Rules:   [][]string{{"add 1000 allow ip from any to any keep-state"}},
-		Default: rule.OpDeny, Strict: true, PerSource: true, // two half-open states
+		Default: op.ActionDeny, Strict: true, PerSource: true, // two half-open states
 		Steps: []enginetest.Step{
 			// ::2:0 and ::3:0
 			at(t, 100*time.Second, udp("20000")), at(t, 101*time.Second, udp("30000")),
@@ -66,7 +66,7 @@ func TestSourcesOfRulesThatAreGone(t *testing.T) {
 				"add 1000 allow ip from any to any keep-state"},
 			{"add 1000 allow ip from any to any keep-state"},
 		},
-		Default: rule.OpDeny, Strict: true, PerSource: true, // two half-open states
+		Default: op.ActionDeny, Strict: true, PerSource: true, // two half-open states
 		Steps: []enginetest.Step{
 			// GRE to 10.0.0.129: rule 100
 			at(t, 100*time.Second, "4500001800000000402f00000a0001090a00008100000000"),

@@ -6,7 +6,8 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // Tracks count the live states of limit rules, one count per rule and masked tuple. There are two
@@ -88,7 +89,7 @@ func newTracks(n int) *tracks {
 // track finds the track of the packet's tuple for a rule, in the shard's cache from now on. It
 // returns nil and the reason when the limit is reached, or when there is no space for another
 // track.
-func (j *job) track(slot int, code *rule.Code) (*cachedTrack, firewall.Reason) {
+func (j *job) track(slot int, code *program.Rule) (*cachedTrack, firewall.Reason) {
 	k := j.trackKey(code)
 	k.rule = j.cfg.ids[slot]
 	c := j.sh.cached(k)
@@ -118,7 +119,7 @@ func (s *shard) cached(k trackKey) *cachedTrack {
 
 // acquire counts one more state of the tuple whose track is c, or reports that the limit is
 // reached.
-func (j *job) acquire(c *cachedTrack, slot int, code *rule.Code) bool {
+func (j *job) acquire(c *cachedTrack, slot int, code *program.Rule) bool {
 	for {
 		switch j.sh.engine.tracks.add(c.track, c.era, code.Limit, 1) {
 		case trackCounted:
@@ -195,7 +196,7 @@ func (j *job) wouldLeaveTrack(t *table, r ref) {
 }
 
 // reached reports in a dry run whether the packet's track is at its limit.
-func (j *job) reached(slot int, code *rule.Code) bool {
+func (j *job) reached(slot int, code *program.Rule) bool {
 	k := j.trackKey(code)
 	k.rule = j.cfg.ids[slot]
 	ts := j.sh.engine.tracks
@@ -215,7 +216,7 @@ func (j *job) reached(slot int, code *rule.Code) bool {
 }
 
 // trackKey returns the parts of the packet's tuple that the rule counts by.
-func (j *job) trackKey(code *rule.Code) trackKey {
+func (j *job) trackKey(code *program.Rule) trackKey {
 	src, dst := j.key.Ports>>16, j.key.Ports&0xffff
 	if j.dir == flow.FromHigh {
 		src, dst = dst, src
@@ -224,7 +225,7 @@ func (j *job) trackKey(code *rule.Code) trackKey {
 }
 
 // trackKey returns what the rule that made an entry counts it by.
-func (e *entry) trackKey(code *rule.Code) trackKey {
+func (e *entry) trackKey(code *program.Rule) trackKey {
 	k := e.key()
 	src, dst := k.Ports>>16, k.Ports&0xffff
 	if e.id&infoHigh != 0 {
@@ -235,18 +236,18 @@ func (e *entry) trackKey(code *rule.Code) trackKey {
 	return maskedKey(code, k.Proto, &srcIP, &dstIP, src, dst)
 }
 
-func maskedKey(code *rule.Code, proto uint8, srcIP, dstIP *[16]byte, src, dst uint32) trackKey {
+func maskedKey(code *program.Rule, proto uint8, srcIP, dstIP *[16]byte, src, dst uint32) trackKey {
 	k := trackKey{proto: proto}
-	if code.Mask&rule.LimitSrcAddr != 0 {
+	if code.Mask&op.LimitSrcAddr != 0 {
 		k.src = *srcIP
 	}
-	if code.Mask&rule.LimitDstAddr != 0 {
+	if code.Mask&op.LimitDstAddr != 0 {
 		k.dst = *dstIP
 	}
-	if code.Mask&rule.LimitSrcPort != 0 {
+	if code.Mask&op.LimitSrcPort != 0 {
 		k.ports |= src << 16
 	}
-	if code.Mask&rule.LimitDstPort != 0 {
+	if code.Mask&op.LimitDstPort != 0 {
 		k.ports |= dst
 	}
 	return k

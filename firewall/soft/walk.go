@@ -3,8 +3,9 @@ package soft
 import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
-	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // maxTags is the number of tags that a packet carries at most.
@@ -69,7 +70,7 @@ func (j *job) walk() firewall.Verdict {
 	for _, t := range j.in.Tags {
 		j.tag(t)
 	}
-	var calls [rule.MaxCalls]uint16
+	var calls [program.MaxCalls]uint16
 	depth, jumps := 0, 0
 	later := j.p.Frag&packet.FragLater != 0
 	rules := j.cfg.rules
@@ -81,7 +82,7 @@ func (j *job) walk() firewall.Verdict {
 			j.dry.skipped(j, pc, slot, later)
 		}
 		pc = slot + 1
-		if code.Prob != 0 && rule.Mix(j.in.Random, uint32(slot)) >= code.Prob {
+		if code.Prob != 0 && program.Mix(j.in.Random, uint32(slot)) >= code.Prob {
 			j.record(slot, FailedProb)
 			continue
 		}
@@ -102,14 +103,14 @@ func (j *job) walk() firewall.Verdict {
 				return j.drop(owner, firewall.Reason(res))
 			}
 		}
-		if code.State == rule.StateCheck {
+		if code.State == op.StateCheck {
 			j.record(slot, FailedState)
 			continue
 		}
 		if !j.matches(slot, code) {
 			continue
 		}
-		if code.State > rule.StateCheck {
+		if code.State > op.StateCheck {
 			if by, r := j.requireState(slot, code); r != firewall.ReasonRule {
 				return j.drop(by, r)
 			}
@@ -131,17 +132,17 @@ func (j *job) walk() firewall.Verdict {
 		}
 		pc = slot + 1
 		switch code.Action {
-		case rule.OpAllow:
+		case op.ActionAllow:
 			if later && slot == last && j.cfg.prog.Strict {
 				return j.drop(slot, firewall.ReasonFragUnknown)
 			}
 			return firewall.Verdict{Pass: true, Rule: code.Number, Slot: uint16(slot), State: j.use}
-		case rule.OpCount:
+		case op.ActionCount:
 			continue
-		case rule.OpSkipTo:
+		case op.ActionSkipTo:
 			jumps++
 			pc = int(code.Arg)
-		case rule.OpCall:
+		case op.ActionCall:
 			if depth == len(calls) {
 				continue
 			}
@@ -149,7 +150,7 @@ func (j *job) walk() firewall.Verdict {
 			calls[depth] = uint16(slot + 1)
 			depth++
 			pc = int(code.Arg)
-		case rule.OpReturn:
+		case op.ActionReturn:
 			if depth == 0 {
 				continue
 			}
@@ -164,7 +165,7 @@ func (j *job) walk() firewall.Verdict {
 			j.answer(code, &v)
 			return v
 		}
-		if jumps > rule.MaxJumps {
+		if jumps > program.MaxJumps {
 			return j.drop(slot, firewall.ReasonLoop)
 		}
 	}
@@ -205,7 +206,7 @@ func (j *job) nextLookup(pc int) int {
 }
 
 // matches evaluates all conditions of a rule.
-func (j *job) matches(slot int, code *rule.Code) bool {
+func (j *job) matches(slot int, code *program.Rule) bool {
 	if slot != j.matched {
 		if !j.classified {
 			j.cfg.class.classify(j.p, j.in.Hook.Dir, &j.rows)
@@ -247,26 +248,26 @@ func (j *job) tag(t uint16) {
 }
 
 // answer sets the answer that a rule asks for in its verdict.
-func (j *job) answer(code *rule.Code, v *firewall.Verdict) {
-	if code.Action == rule.OpDeny || !answerable(j.p) {
+func (j *job) answer(code *program.Rule, v *firewall.Verdict) {
+	if code.Action == op.ActionDeny || !answerable(j.p) {
 		return
 	}
 	v4 := j.p.Version == 4
 	switch code.Action {
-	case rule.OpReset:
+	case op.ActionReset:
 		if j.p.Proto == packet.ProtoTCP {
 			v.Answer = firewall.AnswerReset
 		}
-	case rule.OpReject:
+	case op.ActionReject:
 		v.Answer, v.Code = firewall.AnswerUnreach6, 3 // address unreachable
 		if v4 {
 			v.Answer, v.Code = firewall.AnswerUnreach, 1 // host unreachable
 		}
-	case rule.OpUnreach:
+	case op.ActionUnreach:
 		if v4 {
 			v.Answer, v.Code = firewall.AnswerUnreach, uint8(code.Arg)
 		}
-	case rule.OpUnreach6:
+	case op.ActionUnreach6:
 		if !v4 {
 			v.Answer, v.Code = firewall.AnswerUnreach6, uint8(code.Arg)
 		}

@@ -18,7 +18,8 @@ const module = "github.com/weirnet/weir"
 // listed directory belongs to that one unless it is listed itself. A new package needs a line here,
 // and docs/design/0001 has to agree.
 var ranks = map[string]int{
-	"packet": 0, "examples": 0, // pure
+	"rule/op": -1,
+	"packet":  0, "internal/program": 0, "examples": 0, // pure
 	"flow": 1, "rule": 1,
 	"firewall": 2, // contracts
 	"observe":  3, "eyeballs": 3, "udp": 3,
@@ -59,14 +60,15 @@ var mayImport = map[string][]string{
 
 // light are the packages that other programs import: they depend on nothing in heavy, not even
 // indirectly.
-var light = []string{"packet", "flow", "rule", "firewall", "eyeballs", "udp"}
+var light = []string{"packet", "flow", "rule/op", "rule", "firewall", "firewall/soft", "eyeballs",
+	"udp"}
 
 // heavy libraries bring a kernel interface or a server with them.
 var heavy = []string{"github.com/vishvananda/", "github.com/cilium/ebpf",
 	"github.com/prometheus/", "google.golang.org/grpc", module + "/internal/nl"}
 
 // standardOnly are the packages that use nothing but the standard library and each other.
-var standardOnly = []string{"packet", "flow", "rule", "firewall"}
+var standardOnly = []string{"packet", "flow", "rule/op", "internal/program", "rule", "firewall"}
 
 // soleImporters names the one package that imports a library, tests included, and why.
 var soleImporters = []struct{ library, owner, why string }{

@@ -14,8 +14,10 @@ import (
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // bench is a server behind a firewall and a client, joined by a pair of veths.
@@ -25,9 +27,9 @@ type bench struct {
 	index          uint32 // of the server's interface
 	from, to       net.HardwareAddr
 	engine         *kernel.Engine
-	program        *rule.Program // that is in force
-	nginx          int           // the master's process id
-	softirqd       int           // that of the kernel's thread for packets on the server's CPU
+	program        *program.Program // that is in force
+	nginx          int              // the master's process id
+	softirqd       int              // that of the kernel's thread for packets on the server's CPU
 }
 
 const serverAddr = "10.99.255.1"
@@ -130,7 +132,7 @@ func (b *bench) load(rules string) error {
 	return b.engine.Load(p)
 }
 
-func compile(rules string) (*rule.Program, error) {
+func compile(rules string) (*program.Program, error) {
 	set, err := rule.ParseFile("rules", rules, nil)
 	if err != nil {
 		return nil, err
@@ -173,8 +175,8 @@ func (b *bench) weirAdopting() mode {
 		if err != nil {
 			return err
 		}
-		web := b.program.Rules[slices.IndexFunc(b.program.Rules, func(r rule.Code) bool {
-			return r.State == rule.StateKeep
+		web := b.program.Rules[slices.IndexFunc(b.program.Rules, func(r program.Rule) bool {
+			return r.State == op.StateKeep
 		})]
 		var states []firewall.State
 		for _, s := range sockets {

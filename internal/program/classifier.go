@@ -1,4 +1,4 @@
-package rule
+package program
 
 import "net/netip"
 

@@ -1,8 +1,10 @@
-package rule
+package program
 
 import (
 	"fmt"
 	"math/bits"
+
+	"github.com/weirnet/weir/rule/op"
 )
 
 // The parts of the language that an engine may lack. What the classifier decides alone is in no
@@ -70,7 +72,7 @@ func (p *Program) Lacks(have Features) error {
 		return nil
 	}
 	for slot := range p.Rules {
-		if lack := p.needs(slot) &^ have; lack != 0 {
+		if lack := p.Needs(slot) &^ have; lack != 0 {
 			return fmt.Errorf("rule %d: this engine does not have %s", p.Rules[slot].Number, lack)
 		}
 	}
@@ -78,37 +80,45 @@ func (p *Program) Lacks(have Features) error {
 }
 
 var condFeatures = [...]Features{
-	OpVersion: HasMixed, OpProto: HasMixed, OpSrcIn: HasMixed, OpDstIn: HasMixed, OpSrcMe: HasMe,
-	OpDstMe:    HasMe,
-	OpSrcTable: HasTable, OpDstTable: HasTable, OpSrcPort: HasMixed, OpDstPort: HasMixed,
-	OpIn: HasMixed, OpOut: HasMixed,
-	OpRecv: HasInterface, OpXmit: HasInterface, OpVia: HasInterface, OpRecvGlob: HasGlob,
-	OpXmitGlob: HasGlob, OpViaGlob: HasGlob,
-	OpRecvAny: HasAnyIface, OpXmitAny: HasAnyIface, OpViaAny: HasAnyIface,
-	OpRecvAddr: HasIfaceAddr, OpXmitAddr: HasIfaceAddr, OpViaAddr: HasIfaceAddr,
-	OpFlags: HasMixed, OpEstab: HasMixed, OpSeq: HasSeq, OpAck: HasSeq, OpWin: HasSeq,
-	OpFrag:     HasFragBits,
-	OpICMPType: HasMixed, OpICMP6Type: HasMixed, OpTTL: HasIPFields, OpLen: HasIPFields,
-	OpID:        HasIPFields,
-	OpIPOptions: HasIPOptions, OpTOS: HasTOS, OpDSCP: HasTOS, OpPrecedence: HasTOS,
-	OpTagged:     HasTagged,
-	OpVerRevPath: HasVerRevPath, OpVerSrcReach: HasVerSrcReach, OpAntiSpoof: HasAntiSpoof,
+	op.CondVersion: HasMixed, op.CondProto: HasMixed, op.CondSrcIn: HasMixed,
+	op.CondDstIn: HasMixed, op.CondSrcMe: HasMe,
+	op.CondDstMe:    HasMe,
+	op.CondSrcTable: HasTable, op.CondDstTable: HasTable, op.CondSrcPort: HasMixed,
+	op.CondDstPort: HasMixed,
+	op.CondIn:      HasMixed, op.CondOut: HasMixed,
+	op.CondRecv: HasInterface, op.CondXmit: HasInterface, op.CondVia: HasInterface,
+	op.CondRecvGlob: HasGlob,
+	op.CondXmitGlob: HasGlob, op.CondViaGlob: HasGlob,
+	op.CondRecvAny: HasAnyIface, op.CondXmitAny: HasAnyIface, op.CondViaAny: HasAnyIface,
+	op.CondRecvAddr: HasIfaceAddr, op.CondXmitAddr: HasIfaceAddr, op.CondViaAddr: HasIfaceAddr,
+	op.CondFlags: HasMixed, op.CondEstab: HasMixed, op.CondSeq: HasSeq, op.CondAck: HasSeq,
+	op.CondWin:      HasSeq,
+	op.CondFrag:     HasFragBits,
+	op.CondICMPType: HasMixed, op.CondICMP6Type: HasMixed, op.CondTTL: HasIPFields,
+	op.CondLen:       HasIPFields,
+	op.CondID:        HasIPFields,
+	op.CondIPOptions: HasIPOptions, op.CondTOS: HasTOS, op.CondDSCP: HasTOS,
+	op.CondPrecedence: HasTOS,
+	op.CondTagged:     HasTagged,
+	op.CondVerRevPath: HasVerRevPath, op.CondVerSrcReach: HasVerSrcReach,
+	op.CondAntiSpoof: HasAntiSpoof,
 }
 
 var actionFeatures = [...]Features{
-	OpReject: HasReject, OpUnreach: HasReject, OpUnreach6: HasReject, OpReset: HasReset,
-	OpSkipTo: HasSkipTo, OpCall: HasCall, OpReturn: HasCall,
-	OpCheck: HasKeepState,
+	op.ActionReject: HasReject, op.ActionUnreach: HasReject, op.ActionUnreach6: HasReject,
+	op.ActionReset:  HasReset,
+	op.ActionSkipTo: HasSkipTo, op.ActionCall: HasCall, op.ActionReturn: HasCall,
+	op.ActionCheckState: HasKeepState,
 }
 
 var stateFeatures = [...]Features{
-	StateCheck: HasKeepState, StateKeep: HasKeepState, StateLimit: HasKeepState | HasLimit,
-	StateRecord:   HasKeepState | HasRecordState,
-	StateSetLimit: HasKeepState | HasLimit | HasSetLimit,
+	op.StateCheck: HasKeepState, op.StateKeep: HasKeepState, op.StateLimit: HasKeepState | HasLimit,
+	op.StateRecord:   HasKeepState | HasRecordState,
+	op.StateSetLimit: HasKeepState | HasLimit | HasSetLimit,
 }
 
-// needs returns what one rule needs.
-func (p *Program) needs(slot int) Features {
+// Needs returns what one rule needs.
+func (p *Program) Needs(slot int) Features {
 	c := &p.Rules[slot]
 	f := actionFeatures[c.Action] | stateFeatures[c.State]
 	for _, cond := range p.Conds[c.Cond:c.CondEnd] {

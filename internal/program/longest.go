@@ -1,6 +1,10 @@
-package rule
+package program
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/weirnet/weir/rule/op"
+)
 
 // MaxWalk is how many steps a packet may take through the rules of a Program, whatever it looks
 // like: a step is a rule that is visited, or an entry of a list in one of its conditions that the
@@ -16,9 +20,9 @@ type stretch struct{ ends, returns int64 }
 
 const never = -1
 
-// longest bounds the steps of any packet from above. It knows calls from their returns, but not
+// Longest bounds the steps of any packet from above. It knows calls from their returns, but not
 // which conditions exclude each other.
-func (p *Program) longest() int64 {
+func (p *Program) Longest() int64 {
 	all := int64(0)
 	for slot := range p.Rules {
 		all += p.steps(slot)
@@ -26,7 +30,7 @@ func (p *Program) longest() int64 {
 	most := all * (maxJumps + 1) // each jump begins another way downwards
 	calls := false
 	for i := range p.Rules {
-		calls = calls || p.Rules[i].Action == OpCall
+		calls = calls || p.Rules[i].Action == op.ActionCall
 	}
 	depths := 1
 	if calls {
@@ -58,13 +62,13 @@ func (p *Program) walks(inner []stretch, most int64) []stretch {
 	for slot := len(p.Rules) - 1; slot >= 0; slot-- {
 		r, next, steps := &p.Rules[slot], w[slot+1], p.steps(slot)
 		switch r.Action {
-		case OpCount, OpCheck:
+		case op.ActionCount, op.ActionCheckState:
 			w[slot] = next
-		case OpSkipTo:
+		case op.ActionSkipTo:
 			w[slot] = further(next, w[r.Arg])
-		case OpReturn: // an empty stack, or a condition that is false, continues
+		case op.ActionReturn: // an empty stack, or a condition that is false, continues
 			w[slot] = further(next, stretch{never, 0})
-		case OpCall:
+		case op.ActionCall:
 			w[slot] = next
 			if inner == nil {
 				break
@@ -102,7 +106,7 @@ func (p *Program) resumes() (slots []int) {
 	anywhere := never
 	for slot := range p.Rules {
 		r := &p.Rules[slot]
-		if r.State == StateNone {
+		if r.State == op.StateNone {
 			continue
 		}
 		if r.Flow == AnyFlow {
@@ -113,8 +117,8 @@ func (p *Program) resumes() (slots []int) {
 			last[r.Flow] = slot
 		}
 		switch r.Action {
-		case OpCount, OpSkipTo, OpCall, OpReturn:
-			if _, ok := first[r.Flow]; !ok && r.State != StateCheck {
+		case op.ActionCount, op.ActionSkipTo, op.ActionCall, op.ActionReturn:
+			if _, ok := first[r.Flow]; !ok && r.State != op.StateCheck {
 				first[r.Flow] = slot
 			}
 		}
@@ -133,8 +137,9 @@ func (p *Program) steps(slot int) int64 {
 	n := int64(1)
 	for i := r.Cond; i < r.CondEnd; i++ {
 		switch c := &p.Conds[i]; c.Op {
-		case OpSrcIn, OpDstIn, OpSrcPort, OpDstPort, OpWin, OpICMPType, OpICMP6Type, OpTTL, OpLen,
-			OpID, OpTagged:
+		case op.CondSrcIn, op.CondDstIn, op.CondSrcPort, op.CondDstPort, op.CondWin,
+			op.CondICMPType, op.CondICMP6Type, op.CondTTL, op.CondLen,
+			op.CondID, op.CondTagged:
 			n += int64(max(c.N, 1))
 		default:
 			n++
@@ -143,9 +148,9 @@ func (p *Program) steps(slot int) int64 {
 	return n
 }
 
-// checkWalk refuses a Program that a packet may walk through for too long.
-func (p *Program) checkWalk() error {
-	n := p.longest()
+// CheckWalk refuses a Program that a packet may walk through for too long.
+func (p *Program) CheckWalk() error {
+	n := p.Longest()
 	if n <= MaxWalk {
 		return nil
 	}
@@ -164,7 +169,7 @@ func (p *Program) whyLong() string {
 	worst, most := uint32(0), int64(0)
 	longest := 0
 	for slot := range p.Rules {
-		if r := &p.Rules[slot]; r.Action == OpCall {
+		if r := &p.Rules[slot]; r.Action == op.ActionCall {
 			if calls[r.Arg]++; calls[r.Arg] == 1 {
 				first[r.Arg] = slot
 			}

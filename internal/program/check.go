@@ -1,8 +1,10 @@
-package rule
+package program
 
 import (
 	"errors"
 	"fmt"
+
+	"github.com/weirnet/weir/rule/op"
 )
 
 // Check returns an error if an engine could not run p: a bound is exceeded, an index points outside
@@ -33,8 +35,8 @@ func (p *Program) Check() error {
 		}
 	}
 	last := &p.Rules[n-1]
-	if last.Action != OpAllow && last.Action != OpDeny || last.Cond != last.CondEnd ||
-		last.State != StateNone || last.Prob != 0 {
+	if last.Action != op.ActionAllow && last.Action != op.ActionDeny || last.Cond != last.CondEnd ||
+		last.State != op.StateNone || last.Prob != 0 {
 		return errors.New("program: the last rule must allow or deny everything")
 	}
 	return nil
@@ -44,9 +46,9 @@ func (p *Program) Check() error {
 func (p *Program) inside(i int) bool {
 	c := &p.Rules[i]
 	switch {
-	case c.Action == OpSkipTo && (int(c.Arg) <= i || int(c.Arg) >= len(p.Rules)):
+	case c.Action == op.ActionSkipTo && (int(c.Arg) <= i || int(c.Arg) >= len(p.Rules)):
 		return false
-	case c.Action == OpCall && int(c.Arg) >= len(p.Rules):
+	case c.Action == op.ActionCall && int(c.Arg) >= len(p.Rules):
 		return false
 	case c.Flow != AnyFlow && int(c.Flow) >= len(p.Flows):
 		return false

@@ -1,0 +1,121 @@
+// Package program is the compiled form of a rule set: what rule.Compile makes and what engines run,
+// flat arrays without pointers to syntax. It is internal, so that it can change with the engines.
+//
+// # The classifier
+//
+// Classifier holds bit vectors over equivalence classes. Each dimension (source, destination,
+// ports, protocol, TCP flags, ICMP type, hook) maps a packet's value to a class and the class to a
+// vector with one bit per slot. The AND of a packet's vectors has a bit for every rule whose baked
+// conditions are true. A clause is baked if one dimension decides it alone: negation and or-blocks
+// are set operations when the Program is made, and cost nothing when it runs. What is left of a
+// rule is tested by Cond after its bit was found.
+//
+// The price of a packet is bounded for every rule set: one lookup per used dimension and
+// ceil(rules/64) words per vector.
+package program
+
+import (
+	"net/netip"
+
+	"github.com/weirnet/weir/rule/op"
+)
+
+// Limits of a Program. A rule set beyond one of them is refused by Compile, naming the rule.
+const (
+	MaxRules      = 16384 // rules with the default rule
+	MaxFlows      = 254   // flow names beside "default"; id 255 is AnyFlow
+	MaxGlobs      = 64    // distinct interface globs ("eth*", "pod:*")
+	MaxNames      = 4096  // distinct exact interface names
+	MaxTables     = 256   // distinct tables named by rules
+	MaxCalls      = 16    // depth of call
+	MaxJumps      = 256   // skipto, call and return taken for one packet
+	DefaultNumber = 65535 // number of the last rule
+)
+
+// Program is a checked and compiled rule set: flat arrays, no pointer to syntax, the same for every
+// engine. It is immutable once made. The index of a rule in Rules is its slot; slots are in order
+// of evaluation and the last one is the default rule. docs/design/0003-evaluation.md says how a
+// Program is walked.
+type Program struct {
+	Rules    []Rule         // by slot
+	Conds    []Cond         // residual conditions of all rules, Rule.Cond..Rule.CondEnd; see Cond
+	Prefixes []netip.Prefix // pool for CondSrcIn, CondDstIn
+	Ranges   []Range        // pool for the conditions that take number ranges
+	Flows    []string       // flow names by flow id; Flows[0] is "default"
+	Tables   []string       // table names by table id
+	Names    []string       // exact interface names by name id
+	Globs    []string       // interface globs by glob id (a bit number)
+	First    int            // slot of the first rule that looks up states; len(Rules) if none does
+	// a rule file is in force: fragments without a known first fragment are dropped
+	Strict   bool
+	Classes  Classifier // the bit vectors
+	Features Features   // what the rules need of an engine
+	// canonical text by slot, without number and set (Rule.Text), for people
+	Texts []string
+}
+
+// Code is one rule as an engine sees it.
+type Rule struct {
+	// identity across reloads: hash of number, canonical text and occurrence; 0 never
+	Key    uint64
+	Number uint16    // the rule's number
+	Set    uint8     // 0..31
+	Action op.Action // what to do
+	// ActionSkipTo, ActionCall: target slot; ActionUnreach, ActionUnreach6: ICMP code
+	Arg     uint32
+	Tag     uint16       // tag to set, 0 none
+	Prob    uint32       // fails when Mix(random, slot) >= Prob; 0 means no prob option
+	State   op.State     // what the rule does with states
+	Flow    uint8        // flow id of State; AnyFlow for check-state :any
+	Defer   bool         // defer-action
+	Mask    op.LimitMask // limit and set-limit: the parts of the tuple that are counted
+	Limit   uint32       // limit and set-limit: N
+	Log     bool         // log matching packets
+	LogMax  uint32       // logamount, 0 means no bound
+	Liberal bool         // states of this rule skip TCP window checks
+	// has a positive frag condition: may be asked about a later fragment without a first
+	Frag    bool
+	Cond    uint32 // first residual condition in Conds
+	CondEnd uint32 // one past the last
+}
+
+// AnyFlow is Rule.Flow of check-state :any.
+const AnyFlow = 255
+
+// Cond is one condition of a rule. A rule matches when every clause is true; a clause is a run of
+// conditions joined by FlagOr: all but the last of a clause carry it. What the bit vectors decide
+// alone is not repeated here, so Conds holds only the residue.
+type Cond struct {
+	Op    op.Cond
+	Flags CondFlags
+	N     uint16 // number of pool entries, or a small argument
+	A     uint32 // first pool entry, or an argument
+	B     uint32 // a second argument
+}
+
+// CondFlags modify a condition.
+type CondFlags uint8
+
+// FlagNot inverts one condition; FlagOr joins it with the next one.
+const (
+	FlagNot CondFlags = 1 << iota
+	FlagOr
+)
+
+// Range is an inclusive range of numbers.
+type Range struct{ Lo, Hi uint32 }
+
+// Features is a set of parts of the language.
+type Features uint64
+
+// Mix spreads the packet's random word over the rules of a Program, so that several prob rules are
+// independent: engines compare Mix(random, slot) with Rule.Prob. (The finalizer of MurmurHash3.)
+func Mix(random, slot uint32) uint32 {
+	x := random ^ slot*0x9e3779b9
+	x ^= x >> 16
+	x *= 0x85ebca6b
+	x ^= x >> 13
+	x *= 0xc2b2ae35
+	x ^= x >> 16
+	return x
+}
