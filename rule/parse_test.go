@@ -226,7 +226,8 @@ func TestLacks(t *testing.T) {
 			"not have verrevpath" {
 		t.Error(err)
 	}
-	if err := p.Lacks(program.AllFeatures &^ (program.HasKeepState | program.HasLog)); errText(err) !=
+	less := program.AllFeatures &^ (program.HasKeepState | program.HasLog)
+	if err := p.Lacks(less); errText(err) !=
 		"rule 10: this "+
 			"engine does not have check-state or keep-state" {
 		t.Error(err)
