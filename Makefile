@@ -46,8 +46,8 @@ test-long: deps
 		-run 'TestAHundredKills|OpenNothing' ./test
 
 # Everything that a reviewer should not have to check by hand.
-CHECKS := check-format check-vet check-static check-shell check-tidy check-cross check-generated \
-	check-vuln
+CHECKS := check-format check-vet check-static check-shell check-tidy check-cross check-light \
+	check-generated check-vuln
 check: deps $(CHECKS)
 	@echo "check: all passed"
 
@@ -72,11 +72,13 @@ check-tidy:
 	@for module in tools peers; do (cd $$module && $(GO) mod tidy -diff) || exit 1; done
 	@echo "check: go.mod is tidy"
 # Other programs import these, also on systems on which Weir itself does not run.
-PUBLIC = ./packet ./flow ./rule ./firewall ./eyeballs/... ./udp
+PUBLIC = ./packet/... ./flow ./rule/... ./firewall ./firewall/soft ./eyeballs/... ./udp
 check-cross:
 	@for os in darwin windows; do GOOS=$$os $(GO) build $(PUBLIC) || exit 1; done
 	@GOARCH=arm64 $(GO) build ./...
 	@echo "check: builds for arm64; public libraries for darwin and windows"
+check-light:
+	@scripts/verify-light
 check-generated:
 	@scripts/verify-generated
 check-vuln:
