@@ -22,7 +22,7 @@ func (n *Node) joinTunnel(e *soft.Engine) (err error) {
 			err = errors.Join(err, e.SetTable(name, rulefile.Entries(r.Set.Tables[name])))
 		}
 		// a pod that comes now reaches both engines
-		n.pods.ViewLabels(func(tables map[string][]firewall.TableEntry) {
+		n.pods.ViewLabels(func(tables map[string][]rule.TableEntry) {
 			for name, members := range tables {
 				err = errors.Join(err, e.SetTable(name, members))
 			}

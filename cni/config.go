@@ -11,7 +11,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/pod"
 )
@@ -202,7 +202,7 @@ func (c *config) request(e Env) (pod.Spec, *types.Error) {
 		}
 	}
 	if b := c.Runtime.Bandwidth; b != nil {
-		r.Rates = firewall.Rates{In: b.IngressRate, Out: b.EgressRate, InBurst: b.IngressBurst / 8,
+		r.Rates = forward.Rates{In: b.IngressRate, Out: b.EgressRate, InBurst: b.IngressBurst / 8,
 			OutBurst: b.EgressBurst / 8}
 	}
 	return r, nil

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/pod"
 )
 
@@ -127,7 +127,7 @@ func TestAddPassesTheWholeRequest(t *testing.T) {
 		Publish: []pod.Publish{{Proto: 6, HostPort: 8080, Port: 80},
 			{Proto: 17, Host: netip.MustParseAddr("192.0.2.1"), HostPort: 53, Port: 53},
 			{Proto: 6, Host: netip.IPv4Unspecified(), HostPort: 81, Port: 81}},
-		Rates: firewall.Rates{In: 1000000, InBurst: 10000, Out: 2000000, OutBurst: 20000},
+		Rates: forward.Rates{In: 1000000, InBurst: 10000, Out: 2000000, OutBurst: 20000},
 	}
 	if !reflect.DeepEqual(n.request, want) {
 		t.Errorf("the agent got\n%+v, want\n%+v", n.request, want)

@@ -29,8 +29,8 @@ func TestDialPrefersIPv6AndSendsNoOtherSYN(t *testing.T) {
 	retry(t, func() error {
 		f.reset()
 		got, _ := f.dial("tcp", addr("host.test", port))
-		if got != netip.IPv6Loopback() || f.count(Connecting) != 1 {
-			return fmt.Errorf("reached %v after %d attempts", got, f.count(Connecting))
+		if got != netip.IPv6Loopback() || f.count(EventConnecting) != 1 {
+			return fmt.Errorf("reached %v after %d attempts", got, f.count(EventConnecting))
 		}
 		if q := f.queries(); !slices.Equal(q, []string{"AAAA host.test", "A host.test"}) {
 			return fmt.Errorf("queries %q", q)
@@ -78,8 +78,9 @@ func TestDialRefusedContinuesAtOnce(t *testing.T) {
 	retry(t, func() error {
 		f.reset()
 		got, took := f.dial("tcp", addr("host.test", port))
-		if got.String() != "127.0.0.5" || took > 200*time.Millisecond || f.count(Failed) != 4 {
-			return fmt.Errorf("reached %v after %v and %d failures", got, took, f.count(Failed))
+		if got.String() != "127.0.0.5" || took > 200*time.Millisecond || f.count(EventFailed) != 4 {
+			return fmt.Errorf("reached %v after %v and %d failures", got, took,
+				f.count(EventFailed))
 		}
 		return nil
 	})
@@ -372,7 +373,7 @@ func TestLocalAddr(t *testing.T) {
 		{"tcp6", "127.0.0.1:0", 0}, {"tcp4", "[::1]:0", 0}, {"tcp4", "0.0.0.0:0", dns.A},
 	} {
 		d := &Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.local)),
-			Resolver: &dns.Resolver{Dir: t.TempDir()}, History: &History{}}
+			DNS: &dns.Resolver{Dir: t.TempDir()}, History: &History{}}
 		r := newRun(context.Background(), d,
 			target{network: c.network, address: "host.test:1", host: "host.test", port: 1})
 		r.cancel()

@@ -47,8 +47,9 @@ func TestDialTLS(t *testing.T) {
 			state.NegotiatedProtocol != "h2" {
 			t.Errorf("%+v", state)
 		}
-		if took < 250*time.Millisecond || took > 400*time.Millisecond || f.count(Connected) != 2 ||
-			f.count(Cancelled) != 1 {
+		if took < 250*time.Millisecond || took > 400*time.Millisecond ||
+			f.count(EventConnected) != 2 ||
+			f.count(EventCancelled) != 1 {
 			return fmt.Errorf("a stalled handshake cost %v, want one attempt delay; events %+v",
 				took, f.events)
 		}

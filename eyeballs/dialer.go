@@ -39,8 +39,9 @@ type Dialer struct {
 	Control         func(network, address string, c syscall.RawConn) error
 	ControlContext  func(ctx context.Context, network, address string, c syscall.RawConn) error
 
-	// Resolver looks names up; nil means DefaultResolver().
-	Resolver *dns.Resolver
+	// DNS looks names up; nil means DefaultResolver(). It is not named Resolver, because that
+	// field of net.Dialer has another type.
+	DNS *dns.Resolver
 	// History remembers how dials went; nil means one that all such Dialers share.
 	History *History
 
@@ -157,8 +158,8 @@ func earliest(a, b time.Time) time.Time {
 }
 
 func (d *Dialer) resolver() *dns.Resolver {
-	if d.Resolver != nil {
-		return d.Resolver
+	if d.DNS != nil {
+		return d.DNS
 	}
 	return &shared.resolver
 }

@@ -107,7 +107,7 @@ func literalThroughNAT64(t *testing.T, n *eyeballstest.Net, server *eyeballstest
 	n.Set(through.Addr(), eyeballstest.Host{Mode: eyeballstest.Accept, Port: port})
 	var events []Event
 	for _, d := range []*Dialer{
-		{Timeout: 5 * time.Second, Resolver: &dns.Resolver{}},
+		{Timeout: 5 * time.Second, DNS: &dns.Resolver{}},
 		{Timeout: 5 * time.Second, NAT64: eyeballstest.Prefix64, Trace: func(e Event) {
 			events = append(events, e)
 		}},
@@ -121,7 +121,7 @@ func literalThroughNAT64(t *testing.T, n *eyeballstest.Net, server *eyeballstest
 		}
 		c.Close()
 	}
-	if len(events) != 4 || events[3].Kind != Won || events[3].Addr != through {
+	if len(events) != 4 || events[3].Kind != EventWon || events[3].Addr != through {
 		t.Errorf("events %+v", events)
 	}
 	// tcp4 means IPv4.
@@ -135,7 +135,7 @@ func literalThroughNAT64(t *testing.T, n *eyeballstest.Net, server *eyeballstest
 // playFault dials a staged scenario. The dial must take the prescribed time, and the right family
 // must win.
 func playFault(t *testing.T, s *eyeballstest.Scenario, name string) error {
-	d := &Dialer{Timeout: 10 * time.Second, Resolver: &dns.Resolver{}, History: &History{}}
+	d := &Dialer{Timeout: 10 * time.Second, DNS: &dns.Resolver{}, History: &History{}}
 	if s.TLS {
 		d.TLS = &tls.Config{InsecureSkipVerify: true}
 	}

@@ -51,7 +51,7 @@ func newFixture(t *testing.T, hosts string) *fixture {
 		}
 	}
 	f := &fixture{t: t, dns: server}
-	f.Dialer = &Dialer{Timeout: 10 * time.Second, Resolver: &dns.Resolver{Dir: dir},
+	f.Dialer = &Dialer{Timeout: 10 * time.Second, DNS: &dns.Resolver{Dir: dir},
 		History: &History{}}
 	f.Trace = func(e Event) {
 		f.mu.Lock()

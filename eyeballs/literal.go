@@ -45,32 +45,32 @@ func (d *Dialer) dialLiteralTraced(ctx context.Context, plain *net.Dialer, netwo
 		}
 	}
 	target, _ := netip.ParseAddrPort(address)
-	trace(Event{Kind: Connecting, Addr: target})
+	trace(Event{Kind: EventConnecting, Addr: target})
 	conn, err := plain.DialContext(ctx, network, address)
 	if err != nil && noRoute(err) {
 		if through, ok := d.throughNAT64(ctx, network, address); ok {
-			trace(Event{Kind: Failed, Addr: target, Err: err})
+			trace(Event{Kind: EventFailed, Addr: target, Err: err})
 			target, _ = netip.ParseAddrPort(through)
-			trace(Event{Kind: Connecting, Attempt: 1, Addr: target})
+			trace(Event{Kind: EventConnecting, Attempt: 1, Addr: target})
 			conn, err = plain.DialContext(ctx, network, through)
 		}
 	}
 	stage := StageConnect
 	if err == nil && d.TLS != nil {
-		trace(Event{Kind: Connected, Addr: target})
+		trace(Event{Kind: EventConnected, Addr: target})
 		stage = StageHandshake
 		host, _, _ := net.SplitHostPort(address)
 		conn, err = handshake(ctx, conn, d.tlsConfig(host))
 	}
 	if err != nil {
-		trace(Event{Kind: Failed, Addr: target, Err: err})
-		trace(Event{Kind: Lost})
+		trace(Event{Kind: EventFailed, Addr: target, Err: err})
+		trace(Event{Kind: EventLost})
 		lost := &Error{Network: network, Address: address, Elapsed: time.Since(begin),
 			Cause: ctx.Err()}
 		lost.Attempts = []Attempt{{Addr: target, Stage: stage, Duration: lost.Elapsed, Err: err}}
 		return nil, &net.OpError{Op: "dial", Net: network, Err: lost}
 	}
-	trace(Event{Kind: Won, Addr: target})
+	trace(Event{Kind: EventWon, Addr: target})
 	return conn, nil
 }
 

@@ -136,7 +136,7 @@ func (r *run) do(c race.Command) {
 	case race.Cancel:
 		a := &r.attempts[c.ID]
 		a.end = r.now()
-		r.trace(Event{Kind: Cancelled, Attempt: c.ID, Addr: a.addr})
+		r.trace(Event{Kind: EventCancelled, Attempt: c.ID, Addr: a.addr})
 	case race.Wake:
 		wait := max(c.At-r.now(), 0)
 		if r.timer == nil {
@@ -146,17 +146,17 @@ func (r *run) do(c race.Command) {
 		}
 	case race.Win:
 		r.winner, r.over = c.ID, true
-		r.trace(Event{Kind: Won, Attempt: c.ID, Addr: r.attempts[c.ID].addr})
+		r.trace(Event{Kind: EventWon, Attempt: c.ID, Addr: r.attempts[c.ID].addr})
 	case race.Lose:
 		r.over = true
-		r.trace(Event{Kind: Lost})
+		r.trace(Event{Kind: EventLost})
 	}
 }
 
 // query answers at once what the hosts file and the cache know, refuses useless questions, and
 // leaves the rest to a goroutine.
 func (r *run) query(name string, types dns.Type) {
-	r.trace(Event{Kind: Asking, Name: name, Types: types})
+	r.trace(Event{Kind: EventAsking, Name: name, Types: types})
 	if name == r.host {
 		r.queried |= types
 	}
@@ -185,7 +185,8 @@ var errUseless = errors.New("not sent: this host has no address of the family")
 
 // answerEvent records an answer and makes it an event of the machine.
 func (r *run) answerEvent(a dns.Answer) race.Event {
-	r.trace(Event{Kind: Answered, Name: a.Name, Types: a.Type, Addrs: a.Addrs, Services: a.Services,
+	r.trace(Event{Kind: EventAnswered, Name: a.Name, Types: a.Type, Addrs: a.Addrs,
+		Services: a.Services,
 		Prefixes: a.Prefixes, From: a.From, Err: a.Err})
 	if a.Name == r.host {
 		r.answered |= a.Type
@@ -199,7 +200,7 @@ func (r *run) answerEvent(a dns.Answer) race.Event {
 // connect begins an attempt.
 func (r *run) connect(id int, ep race.Endpoint) {
 	r.attempts = append(r.attempts, attempt{addr: ep.Addr, start: r.now()})
-	r.trace(Event{Kind: Connecting, Attempt: id, Addr: ep.Addr})
+	r.trace(Event{Kind: EventConnecting, Attempt: id, Addr: ep.Addr})
 	r.busy++
 	go r.attempt(id, ep.Addr)
 }
@@ -258,7 +259,7 @@ func (r *run) handle(rep report) {
 	case reportConnected:
 		a.stage, a.connected = StageHandshake, rep.at
 		if !r.over {
-			r.trace(Event{Kind: Connected, Attempt: rep.id, Addr: a.addr})
+			r.trace(Event{Kind: EventConnected, Attempt: rep.id, Addr: a.addr})
 			r.step(race.Event{Kind: race.Connected, ID: rep.id})
 		}
 	case reportFinished:
@@ -283,7 +284,7 @@ func (r *run) handle(rep report) {
 			return
 		}
 		a.err, a.ended, a.end = rep.err, true, rep.at
-		r.trace(Event{Kind: Failed, Attempt: rep.id, Addr: a.addr, Err: rep.err})
+		r.trace(Event{Kind: EventFailed, Attempt: rep.id, Addr: a.addr, Err: rep.err})
 		r.step(race.Event{Kind: race.Failed, ID: rep.id})
 	}
 }

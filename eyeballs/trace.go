@@ -13,14 +13,14 @@ type EventKind uint8
 
 // The kinds of events, and the fields that each sets besides At.
 const (
-	Asking     EventKind = iota // Name, Types: questions are sent
-	Answered                    // Name, Types (one), From; Addrs, Services, Prefixes or Err
-	Connecting                  // Attempt, Addr: an attempt begins
-	Connected                   // Attempt, Addr: the connection is up, the handshake begins
-	Failed                      // Attempt, Addr, Err: the attempt failed
-	Cancelled                   // Attempt, Addr: it ends because the race is over
-	Won                         // Attempt, Addr: the dial returns this connection
-	Lost                        // the dial failed
+	EventAsking     EventKind = iota // Name, Types: questions are sent
+	EventAnswered                    // Name, Types (one), From; Addrs, Services, Prefixes or Err
+	EventConnecting                  // Attempt, Addr: an attempt begins
+	EventConnected                   // Attempt, Addr: the connection is up, the handshake begins
+	EventFailed                      // Attempt, Addr, Err: the attempt failed
+	EventCancelled                   // Attempt, Addr: it ends because the race is over
+	EventWon                         // Attempt, Addr: the dial returns this connection
+	EventLost                        // the dial failed
 )
 
 // String names the kind in one word.

@@ -18,12 +18,12 @@ type Engine interface {
 	// Replace is Load, and replaces the members of these tables in the same step: no packet is
 	// evaluated by the old rules with the new tables, or by the new rules with the old tables. An
 	// error changes nothing.
-	Replace(p *rule.Program, tables map[string][]TableEntry) error
+	Replace(p *rule.Program, tables map[string][]rule.TableEntry) error
 	// SetTable replaces the members of a table; tables do not belong to a Program and exist from
 	// their first mention.
-	SetTable(name string, entries []TableEntry) error
+	SetTable(name string, entries []rule.TableEntry) error
 	// AddTable and DeleteTable change single members.
-	AddTable(name string, e TableEntry) error
+	AddTable(name string, e rule.TableEntry) error
 	DeleteTable(name string, p netip.Prefix) error
 	// SetInterfaces replaces the interfaces of the host with their addresses, which recv, xmit, via
 	// and me compare.
@@ -46,12 +46,6 @@ type Engine interface {
 	// Close releases what the engine holds. Whether enforcement continues (pinned programs) depends
 	// on the engine.
 	Close() error
-}
-
-// TableEntry is a member of a table.
-type TableEntry struct {
-	Prefix netip.Prefix
-	Value  uint32
 }
 
 // Interface is an interface of the host, or a pod ("pod:NAME").

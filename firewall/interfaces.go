@@ -7,7 +7,7 @@ import (
 
 // Changes compares two lists of interfaces, each in order of index: changed are those of now that
 // are new or differ from old, gone are those of old that now lacks.
-func Changes(old, now []Interface) (changed, gone []Interface) {
+func DiffInterfaces(old, now []Interface) (changed, gone []Interface) {
 	for len(old) > 0 || len(now) > 0 {
 		switch {
 		case len(now) == 0 || len(old) > 0 && old[0].Index < now[0].Index:
@@ -25,7 +25,7 @@ func Changes(old, now []Interface) (changed, gone []Interface) {
 }
 
 // ByIndex orders interfaces.
-func ByIndex(a, b Interface) int { return cmp.Compare(a.Index, b.Index) }
+func CompareInterfaces(a, b Interface) int { return cmp.Compare(a.Index, b.Index) }
 
 // Equal reports whether i and o are the same interface with the same settings.
 func (i Interface) Equal(o Interface) bool {

@@ -20,7 +20,7 @@ func TestRecordedConnections(t *testing.T) {
 	defer f.Close()
 	type conn struct {
 		State
-		first  Dir
+		first  End
 		phases []string
 	}
 	conns := map[Key]*conn{}
@@ -51,7 +51,7 @@ func TestRecordedConnections(t *testing.T) {
 			}
 			c = &conn{State: s, first: d}
 			conns[k] = c
-		} else if r := c.Step(&seg, int(d^c.first), now, false); r != Hit {
+		} else if r := c.Step(&seg, d.Dir(c.first), now, ModeStrict); r != ResultHit {
 			t.Fatalf("packet %d: %v, state %+v", now, r, c.State)
 		}
 		if n := len(c.phases); n == 0 || c.phases[n-1] != c.Phase().String() {

@@ -1,19 +1,21 @@
 // Package flow is the state machine of a flow: its key, its two sides, and how TCP, UDP, ICMP and
-// SCTP packets change them. Everything here is a pure function; the time is an argument.
+// SCTP packets change them. Everything here is a pure function; the time is an argument,
+// in nanoseconds since any moment.
 //
 // A flow is found by its Key, which is the same for packets of both directions:
 //
-//	key, dir, ok := flow.KeyOf(&p, b, link)
+//	key, from, ok := flow.KeyOf(&p, b, link)
 //
-// Its State has two Sides. The side of the end that sent the first packet is side 0. New makes a
-// state from a first packet, and Step moves it:
+// KeyOf also returns which End of the key sent the packet. A State has two Sides, one for each Dir:
+// DirOriginal is the direction of the first packet. New makes a state from a first packet, and Step
+// moves it:
 //
 //	seg := flow.SegmentOf(&p, b)
 //	s, ok := flow.New(p.Proto, &seg, now)
 //	...
-//	switch r := s.Step(&seg, side, now, false); {
+//	switch r := s.Step(&seg, from.Dir(first), now, flow.ModeStrict); {
 //	case r.Drops(): // the packet does not belong to this flow
-//	case r == flow.Recycle: // a new flow on the same ports
+//	case r == flow.ResultRecycle: // a new flow on the same ports
 //	}
 //
 // A packet from one end changes only that end's Side. What follows from the sides is not stored:

@@ -31,7 +31,7 @@ func TestKeyIsSymmetric(t *testing.T) {
 		if !ok || !ok2 || k != l {
 			t.Fatalf("%+v and %+v: %v %v %+v %+v", p, q, ok, ok2, k, l)
 		}
-		if same := p == q; same != (d == e) || same && d != FromLow {
+		if same := p == q; same != (d == e) || same && d != EndLow {
 			t.Fatalf("%+v: directions %v %v", p, d, e)
 		}
 		if less := k.Low().Compare(k.High()); less > 0 {
@@ -42,9 +42,9 @@ func TestKeyIsSymmetric(t *testing.T) {
 
 func TestKeyFor(t *testing.T) {
 	a, b := netip.MustParseAddrPort("10.0.0.9:80"), netip.MustParseAddrPort("10.0.0.1:4000")
-	k, d := KeyFor(packet.ProtoTCP, a, b, 0)
+	k, d := KeyBetween(packet.ProtoTCP, a, b, 0)
 	from, to := k.Ends(d)
-	if d != FromHigh || from != a || to != b {
+	if d != EndHigh || from != a || to != b {
 		t.Errorf("%v -> %v (%v)", from, to, d)
 	}
 }
@@ -79,20 +79,20 @@ func TestStepProperties(t *testing.T) {
 		for now := range int64(40) {
 			seg, from, liberal := randomSegment(rnd, proto), rnd.IntN(2), rnd.IntN(4) == 0
 			old, strict := s, s
-			r := s.Step(&seg, from, now, liberal)
-			rs := strict.Step(&seg, from, now, false)
+			r := s.Step(&seg, Dir(from), now, modeOf(liberal))
+			rs := strict.Step(&seg, Dir(from), now, ModeStrict)
 			switch {
 			case s.Sides[1-from] != old.Sides[1-from] || s.Proto != old.Proto ||
 				s.Loose != old.Loose:
 				t.Fatalf("round %d: %+v from %d wrote more than its side: %+v -> %+v", round, seg,
 					from, old, s)
-			case r != Hit && s != old:
+			case r != ResultHit && s != old:
 				t.Fatalf("round %d: %v changed the state", round, r)
-			case liberal && (r == BadRst || r == BadAck || r == BadWindow):
+			case liberal && (r == ResultBadRst || r == ResultBadAck || r == ResultBadWindow):
 				t.Fatalf("round %d: liberal, yet %v", round, r)
-			case (r == Hit) != (rs == Hit):
+			case (r == ResultHit) != (rs == ResultHit):
 				t.Fatalf("round %d: liberal %v, strict %v", round, r, rs)
-			case r == Recycle && s.Phase() == PhaseEstablished:
+			case r == ResultRecycle && s.Phase() == PhaseEstablished:
 				t.Fatalf("round %d: %+v recycled an established state %+v", round, seg, s)
 			case old.Phase() == PhaseReset && s.Phase() != PhaseReset:
 				t.Fatalf("round %d: rose from the dead", round)
@@ -132,8 +132,9 @@ func TestSCTP(t *testing.T) {
 		tag         uint32
 		want        Result
 	}
-	shake := []step{{0, init, 0, 0, Hit}, {1, initAck, 0, 70, Hit}, {0, cookie, 0, 80, Hit},
-		{1, data, 0, 70, Hit}}
+	shake := []step{{0, init, 0, 0, ResultHit}, {1, initAck, 0, 70, ResultHit},
+		{0, cookie, 0, 80, ResultHit},
+		{1, data, 0, 70, ResultHit}}
 	for _, c := range []struct {
 		name  string
 		steps []step
@@ -141,17 +142,21 @@ func TestSCTP(t *testing.T) {
 	}{
 		{"opening", shake[:1], PhaseOpening},
 		{"association", shake, PhaseEstablished},
-		{"wrong tags", append(shake[:4:4], step{0, data, 0, 81, BadTag},
-			step{1, abort, 0, 71, BadTag}, step{0, data, 0, 80, Hit}), PhaseEstablished},
-		{"INIT of an open association",
-			append(shake[:4:4], step{0, init, 0, 0, Untouched}, step{1, init, 0, 0, Untouched}),
+		{"wrong tags", append(shake[:4:4], step{0, data, 0, 81, ResultBadTag},
+			step{1, abort, 0, 71, ResultBadTag}, step{0, data, 0, 80, ResultHit}),
 			PhaseEstablished},
-		{"abort", append(shake[:4:4], step{1, abort, 0, 70, Hit}, step{0, data, 0, 80, Untouched},
-			step{0, init, 0, 0, Recycle}), PhaseReset},
-		{"reflected tag", append(shake[:4:4], step{1, abort, 1, 70, BadTag},
-			step{1, abort, 1, 80, Hit}), PhaseReset},
-		{"shut down", append(shake[:4:4], step{0, complete, 0, 80, Hit}), PhaseReset},
-		{"reflected tag, peer unknown", []step{shake[0], {1, abort, 1, 5, BadTag}}, PhaseOpening},
+		{"INIT of an open association",
+			append(shake[:4:4], step{0, init, 0, 0, ResultUntouched},
+				step{1, init, 0, 0, ResultUntouched}),
+			PhaseEstablished},
+		{"abort", append(shake[:4:4], step{1, abort, 0, 70, ResultHit},
+			step{0, data, 0, 80, ResultUntouched},
+			step{0, init, 0, 0, ResultRecycle}), PhaseReset},
+		{"reflected tag", append(shake[:4:4], step{1, abort, 1, 70, ResultBadTag},
+			step{1, abort, 1, 80, ResultHit}), PhaseReset},
+		{"shut down", append(shake[:4:4], step{0, complete, 0, 80, ResultHit}), PhaseReset},
+		{"reflected tag, peer unknown", []step{shake[0], {1, abort, 1, 5, ResultBadTag}},
+			PhaseOpening},
 	} {
 		var s State
 		for i, st := range c.steps {
@@ -160,7 +165,7 @@ func TestSCTP(t *testing.T) {
 				s, _ = New(packet.ProtoSCTP, &seg, 1)
 				continue
 			}
-			if r := s.Step(&seg, st.from, int64(i), false); r != st.want {
+			if r := s.Step(&seg, Dir(st.from), int64(i), ModeStrict); r != st.want {
 				t.Errorf("%s: step %d: %v, want %v", c.name, i, r, st.want)
 			}
 		}
@@ -178,16 +183,18 @@ func TestICMPError(t *testing.T) {
 		liberal bool
 		want    Result
 	}{
-		{1000, 0, false, BadICMP}, {1001, 0, false, Untouched}, {999, 0, false, BadICMP},
-		{1002, 0, false, BadICMP},
-		{5000, 1, false, BadICMP}, {5001, 1, false, Untouched}, {1000, 1, false, BadICMP},
-		{1002, 0, true, Untouched},
+		{1000, 0, false, ResultBadICMP}, {1001, 0, false, ResultUntouched},
+		{999, 0, false, ResultBadICMP},
+		{1002, 0, false, ResultBadICMP},
+		{5000, 1, false, ResultBadICMP}, {5001, 1, false, ResultUntouched},
+		{1000, 1, false, ResultBadICMP},
+		{1002, 0, true, ResultUntouched},
 	} {
 		before := s
-		if r := s.ICMPError(c.seq, c.q, 56, c.liberal); r != c.want {
+		if r := s.ICMPError(c.seq, Dir(c.q), 56, modeOf(c.liberal)); r != c.want {
 			t.Errorf("%+v: %v", c, r)
 		}
-		if c.want == Untouched {
+		if c.want == ResultUntouched {
 			before.Sides[1-c.q].Packets++
 			before.Sides[1-c.q].Bytes += 56
 		}
@@ -196,14 +203,14 @@ func TestICMPError(t *testing.T) {
 		}
 	}
 	syn := play(t, false, "a S 1 0 0 9")
-	if r := syn.ICMPError(0, 1, 56, false); r != BadICMP {
+	if r := syn.ICMPError(0, 1, 56, ModeStrict); r != ResultBadICMP {
 		t.Errorf("an error about a packet that was never sent: %v", r)
 	}
-	if r := syn.ICMPError(1, 0, 56, false); r != Untouched {
+	if r := syn.ICMPError(1, 0, 56, ModeStrict); r != ResultUntouched {
 		t.Errorf("an error about the SYN: %v", r)
 	}
 	loose := play(t, false, "a A 1 1 0 9")
-	if r := loose.ICMPError(999, 0, 56, false); r != Untouched {
+	if r := loose.ICMPError(999, 0, 56, ModeStrict); r != ResultUntouched {
 		t.Errorf("loose: %v", r)
 	}
 }
@@ -213,40 +220,49 @@ func TestLifetimes(t *testing.T) {
 	side := func(f SideFlags, ack, end uint32) Side {
 		return Side{Flags: f, Ack: ack, End: end, Last: 5}
 	}
-	all := Seen | Syn | Acked
+	all := SideSeen | SideSyn | SideAcked
 	for _, c := range []struct {
 		name  string
 		state State
 		want  time.Duration
 	}{
-		{"tcp opening", State{Proto: 6, Sides: [2]Side{side(Seen|Syn, 0, 1)}}, 20 * time.Second},
-		{"tcp established", State{Proto: 6,
-			Sides: [2]Side{side(all|Proved, 1, 1), side(all, 1, 1)}}, 300 * time.Second},
-		{"tcp half closed", State{Proto: 6,
-			Sides: [2]Side{side(all|Proved|Fin, 1, 2), side(all, 2, 1)}}, 300 * time.Second},
-		{"tcp closing", State{Proto: 6, Sides: [2]Side{side(all|Fin, 1, 2), side(all|Fin, 2, 2)}},
+		{"tcp opening", State{Proto: 6, Sides: [2]Side{side(SideSeen|SideSyn, 0, 1)}},
 			20 * time.Second},
-		{"tcp closed", State{Proto: 6, Sides: [2]Side{side(all|Fin, 2, 2), side(all|Fin, 2, 2)}},
+		{"tcp established", State{Proto: 6,
+			Sides: [2]Side{side(all|SideProved, 1, 1), side(all, 1, 1)}}, 300 * time.Second},
+		{"tcp half closed", State{Proto: 6,
+			Sides: [2]Side{side(all|SideProved|SideFin, 1, 2), side(all, 2, 1)}},
+			300 * time.Second},
+		{"tcp closing", State{Proto: 6,
+			Sides: [2]Side{side(all|SideFin, 1, 2), side(all|SideFin, 2, 2)}},
+			20 * time.Second},
+		{"tcp closed", State{Proto: 6,
+			Sides: [2]Side{side(all|SideFin, 2, 2), side(all|SideFin, 2, 2)}},
 			time.Second},
-		{"tcp reset", State{Proto: 6, Sides: [2]Side{side(all, 1, 1), side(all|Rst, 1, 1)}},
+		{"tcp reset", State{Proto: 6, Sides: [2]Side{side(all, 1, 1), side(all|SideRst, 1, 1)}},
 			time.Second},
-		{"udp one way", State{Proto: 17, Sides: [2]Side{side(Seen, 0, 0)}}, 10 * time.Second},
-		{"udp both ways", State{Proto: 17, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}},
+		{"udp one way", State{Proto: 17, Sides: [2]Side{side(SideSeen, 0, 0)}}, 10 * time.Second},
+		{"udp both ways", State{Proto: 17,
+			Sides: [2]Side{side(SideSeen, 0, 0), side(SideSeen, 0, 0)}},
 			30 * time.Second},
-		{"udp proved", State{Proto: 17, Sides: [2]Side{side(Seen|Proved, 0, 0), side(Seen, 0, 0)}},
+		{"udp proved", State{Proto: 17,
+			Sides: [2]Side{side(SideSeen|SideProved, 0, 0), side(SideSeen, 0, 0)}},
 			30 * time.Second},
 		{"udp-lite both ways", State{Proto: 136,
-			Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 30 * time.Second},
-		{"sctp one way", State{Proto: 132, Sides: [2]Side{side(Seen, 0, 0)}}, 20 * time.Second},
-		{"sctp both ways", State{Proto: 132, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}},
+			Sides: [2]Side{side(SideSeen, 0, 0), side(SideSeen, 0, 0)}}, 30 * time.Second},
+		{"sctp one way", State{Proto: 132, Sides: [2]Side{side(SideSeen, 0, 0)}}, 20 * time.Second},
+		{"sctp both ways", State{Proto: 132,
+			Sides: [2]Side{side(SideSeen, 0, 0), side(SideSeen, 0, 0)}},
 			20 * time.Second},
 		{"sctp proved", State{Proto: 132,
-			Sides: [2]Side{side(Seen|Proved, 0, 0), side(Seen, 0, 0)}}, 300 * time.Second},
-		{"sctp aborted", State{Proto: 132, Sides: [2]Side{side(Seen|Rst, 0, 0), side(Seen, 0, 0)}},
+			Sides: [2]Side{side(SideSeen|SideProved, 0, 0), side(SideSeen, 0, 0)}},
+			300 * time.Second},
+		{"sctp aborted", State{Proto: 132,
+			Sides: [2]Side{side(SideSeen|SideRst, 0, 0), side(SideSeen, 0, 0)}},
 			time.Second},
-		{"icmp", State{Proto: 1, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}},
+		{"icmp", State{Proto: 1, Sides: [2]Side{side(SideSeen, 0, 0), side(SideSeen, 0, 0)}},
 			5 * time.Second},
-		{"gre", State{Proto: 47, Sides: [2]Side{side(Seen, 0, 0)}}, 5 * time.Second},
+		{"gre", State{Proto: 47, Sides: [2]Side{side(SideSeen, 0, 0)}}, 5 * time.Second},
 	} {
 		if got := c.state.Lifetime(&to); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -270,17 +286,25 @@ func TestProof(t *testing.T) {
 			}
 		}
 		want("one packet", PhaseOpening)
-		s.Step(&first, 0, 2, false)
+		s.Step(&first, DirOriginal, 2, ModeStrict)
 		want("two packets", PhaseOpening)
 		for range 3 {
-			s.Step(&Segment{Chunk: 2, Seq: 9, Bytes: 40}, 1, 3, false)
+			s.Step(&Segment{Chunk: 2, Seq: 9, Bytes: 40}, DirReply, 3, ModeStrict)
 			want("an answer", PhaseAnswered)
 		}
 		if proto == 132 {
-			s.Step(&first, 0, 4, false)
+			s.Step(&first, DirOriginal, 4, ModeStrict)
 			want("another INIT", PhaseAnswered)
 		}
-		s.Step(&again, 0, 5, false)
+		s.Step(&again, DirOriginal, 5, ModeStrict)
 		want("the side that began again", PhaseEstablished)
 	}
+}
+
+// modeOf returns the mode that a test asks for.
+func modeOf(liberal bool) Mode {
+	if liberal {
+		return ModeLiberal
+	}
+	return ModeStrict
 }

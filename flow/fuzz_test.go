@@ -28,18 +28,18 @@ func FuzzStep(f *testing.F) {
 				continue
 			}
 			old := s
-			r := s.Step(&seg, from, now, b[17]&1 != 0)
+			r := s.Step(&seg, Dir(from), now, modeOf(b[17]&1 != 0))
 			switch {
-			case r != Hit && s != old:
+			case r != ResultHit && s != old:
 				t.Fatalf("%v changed %+v to %+v", r, old, s)
 			case s.Sides[1-from] != old.Sides[1-from]:
 				t.Fatalf("a packet of side %d wrote the other", from)
-			case r == Hit && s.Sides[from].Last != now:
+			case r == ResultHit && s.Sides[from].Last != now:
 				t.Fatalf("a hit that does not count: %+v", s)
-			case b[17]&1 != 0 && (r == BadRst || r == BadAck || r == BadWindow):
+			case b[17]&1 != 0 && (r == ResultBadRst || r == ResultBadAck || r == ResultBadWindow):
 				t.Fatalf("liberal, yet %v", r)
 			}
-			if e := s; e.ICMPError(seg.Seq, from, 1, false) == Untouched &&
+			if e := s; e.ICMPError(seg.Seq, Dir(from), 1, ModeStrict) == ResultUntouched &&
 				e.Sides[from] != s.Sides[from] {
 				t.Fatalf("an error touched the side that it is about")
 			}

@@ -21,17 +21,32 @@ type Key struct {
 	_              uint16
 }
 
-// Dir says which end of a Key sent a packet.
-type Dir uint8
+// End is one of the two ends of a Key, mostly the one that sent a packet.
+type End uint8
 
-// FromLow: the packet went from the low end to the high end. When both ends are the same, every
-// packet is FromLow.
+// The ends. When both are the same, every packet is from the low end.
 const (
-	FromLow Dir = iota
-	FromHigh
+	EndLow End = iota
+	EndHigh
 )
 
-// KeyOf returns the key of the flow that p belongs to, and which end sent p. b are the
+// Dir returns the direction of a packet that e sent in a flow that the end made began.
+func (e End) Dir(made End) Dir { return Dir(e ^ made) }
+
+// Dir is the direction of a packet in its flow. It is the index of the sender's side in
+// State.Sides.
+type Dir uint8
+
+// The directions: that of the first packet, and the other one.
+const (
+	DirOriginal Dir = iota
+	DirReply
+)
+
+// Reverse returns the other direction.
+func (d Dir) Reverse() Dir { return d ^ 1 }
+
+// KeyOf returns the key of the flow that p belongs to, and the end that sent p. b are the
 // bytes that p was decoded from; only ICMP errors are read again. link is the index of the
 // interface at which p is evaluated.
 //
@@ -42,9 +57,9 @@ const (
 // ok is false when p has no flow: malformed, a later fragment, an ICMP message that is
 // neither query nor answer, an error that QuotedKey refuses, or an address that Key.SetLink
 // refuses.
-func KeyOf(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, ok bool) {
+func KeyOf(p *packet.Packet, b []byte, link uint32) (k Key, d End, ok bool) {
 	if p.Reason != packet.ReasonNone || p.Frag&packet.FragLater != 0 {
-		return Key{}, FromLow, false
+		return Key{}, EndLow, false
 	}
 	if p.Proto <= packet.ProtoICMPv6 && p.ICMPError() {
 		k, d, _, ok = QuotedKey(p, b, link)
@@ -58,24 +73,24 @@ func KeyOf(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, ok bool) {
 // error, when the quote names no flow, and when the quoted packet did not come from the destination
 // of p: an error goes to the sender of the packet that it is about (RFC 792, RFC 4443 2.4). One
 // that goes elsewhere would reach a host that the flow's rule protects (CVE-2019-5598).
-func QuotedKey(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, inner packet.Packet,
+func QuotedKey(p *packet.Packet, b []byte, link uint32) (k Key, d End, inner packet.Packet,
 	ok bool) {
 	inner, ok = p.Inner(b)
 	if !ok || inner.ICMPError() || inner.SrcIP != p.DstIP {
-		return Key{}, FromLow, packet.Packet{}, false
+		return Key{}, EndLow, packet.Packet{}, false
 	}
 	if k, d, ok = keyOf(&inner, link); !ok {
-		return Key{}, FromLow, packet.Packet{}, false
+		return Key{}, EndLow, packet.Packet{}, false
 	}
 	return k, d, inner, true
 }
 
 // keyOf returns the key of a packet that is not an ICMP error.
-func keyOf(p *packet.Packet, link uint32) (k Key, d Dir, ok bool) {
+func keyOf(p *packet.Packet, link uint32) (k Key, d End, ok bool) {
 	ports := p.Ports
 	if p.Proto <= packet.ProtoICMPv6 && p.IsICMP() {
 		if ports = icmpPorts(p); ports == 0 {
-			return Key{}, FromLow, false
+			return Key{}, EndLow, false
 		}
 	}
 	srcHi, srcLo := p.SrcWords()
@@ -103,7 +118,7 @@ func icmpPorts(p *packet.Packet) uint32 {
 }
 
 // order swaps the ends of a key, given as source and destination, into canonical order.
-func order(k Key) (Key, Dir) {
+func order(k Key) (Key, End) {
 	swap := k.LowLo > k.HighLo
 	if k.LowHi != k.HighHi {
 		swap = k.LowHi > k.HighHi
@@ -111,16 +126,16 @@ func order(k Key) (Key, Dir) {
 		swap = k.Ports>>16 > k.Ports&0xffff
 	}
 	if !swap {
-		return k, FromLow
+		return k, EndLow
 	}
 	k.LowHi, k.LowLo, k.HighHi, k.HighLo = k.HighHi, k.HighLo, k.LowHi, k.LowLo
 	k.Ports = k.Ports<<16 | k.Ports>>16
-	return k, FromHigh
+	return k, EndHigh
 }
 
-// KeyFor returns the key of a flow between two ends, evaluated at the interface link, and
+// KeyBetween returns the key of a flow between two ends, evaluated at the interface link, and
 // which of them from is. An ICMP flow is an echo: from asks, and its port is the identifier.
-func KeyFor(proto uint8, from, to netip.AddrPort, link uint32) (Key, Dir) {
+func KeyBetween(proto uint8, from, to netip.AddrPort, link uint32) (Key, End) {
 	port := to.Port()
 	switch proto {
 	case packet.ProtoICMP:
@@ -150,7 +165,7 @@ func (k *Key) High() netip.AddrPort {
 
 // Shown returns the ends for people and tools, the one that made the state first. Both ends of an
 // ICMP query have its identifier as port.
-func (k *Key) Shown(made Dir) (from, to netip.AddrPort) {
+func (k *Key) Shown(made End) (from, to netip.AddrPort) {
 	from, to = k.Ends(made)
 	if k.Proto == packet.ProtoICMP || k.Proto == packet.ProtoICMPv6 {
 		to = netip.AddrPortFrom(to.Addr(), from.Port())
@@ -159,7 +174,7 @@ func (k *Key) Shown(made Dir) (from, to netip.AddrPort) {
 }
 
 // Query returns the type of the ICMP query that the end made asks, 0 of another protocol.
-func (k *Key) Query(made Dir) uint8 {
+func (k *Key) Query(made End) uint8 {
 	if k.Proto != packet.ProtoICMP && k.Proto != packet.ProtoICMPv6 {
 		return 0
 	}
@@ -167,9 +182,9 @@ func (k *Key) Query(made Dir) uint8 {
 	return uint8(to.Port() - from.Port())
 }
 
-// Ends returns the end that sends packets of direction d, and the other one.
-func (k *Key) Ends(d Dir) (from, to netip.AddrPort) {
-	if d == FromLow {
+// Ends returns the addresses of the end that sends, and of the other one.
+func (k *Key) Ends(sender End) (from, to netip.AddrPort) {
+	if sender == EndLow {
 		return k.Low(), k.High()
 	}
 	return k.High(), k.Low()

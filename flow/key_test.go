@@ -171,7 +171,7 @@ func TestLinks(t *testing.T) {
 				t.Errorf("%s to %s on link %d: %s to %s on %d", c.from, c.to, link, from, to,
 					k.Link())
 			}
-			if again, _ := KeyFor(packet.ProtoUDP, from, to, link); again != k {
+			if again, _ := KeyBetween(packet.ProtoUDP, from, to, link); again != k {
 				t.Errorf("%s to %s on link %d: %+v and %+v", c.from, c.to, link, again, k)
 			}
 			keys[k] = true

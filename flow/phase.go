@@ -45,26 +45,26 @@ func (s *State) Phase() Phase {
 	either, both := a.Flags|b.Flags, a.Flags&b.Flags
 	if s.Proto != packet.ProtoTCP {
 		switch {
-		case either&Rst != 0:
+		case either&SideRst != 0:
 			return PhaseReset
-		case a.Flags&Proved != 0:
+		case a.Flags&SideProved != 0:
 			return PhaseEstablished
-		case both&Seen != 0:
+		case both&SideSeen != 0:
 			return PhaseAnswered
 		}
 		return PhaseOpening
 	}
 	switch {
-	case either&Rst != 0:
+	case either&SideRst != 0:
 		return PhaseReset
-	case both&Fin != 0:
+	case both&SideFin != 0:
 		if s.closed() {
 			return PhaseClosed
 		}
 		return PhaseClosing
-	case both&Seen == 0:
+	case both&SideSeen == 0:
 		return PhaseOpening
-	case a.Flags&Proved != 0 && (s.Loose || both&Acked != 0):
+	case a.Flags&SideProved != 0 && (s.Loose || both&SideAcked != 0):
 		return PhaseEstablished
 	}
 	return PhaseOpening

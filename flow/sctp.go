@@ -9,30 +9,30 @@ func (s *State) stepSCTP(seg *Segment, from int, now int64) Result {
 	switch {
 	case s.closed():
 		if seg.Chunk == chunkInit {
-			return Recycle
+			return ResultRecycle
 		}
-		return Untouched
+		return ResultUntouched
 	case seg.Chunk == chunkInit:
-		if d.Flags&Syn != 0 {
-			return Untouched
+		if d.Flags&SideSyn != 0 {
+			return ResultUntouched
 		}
 	case ends && seg.Bits&bitT != 0:
-		if p.Flags&Syn == 0 || seg.Seq != p.Start {
-			return BadTag
+		if p.Flags&SideSyn == 0 || seg.Seq != p.Start {
+			return ResultBadTag
 		}
-	case d.Flags&Syn != 0 && seg.Seq != d.Start:
-		return BadTag
+	case d.Flags&SideSyn != 0 && seg.Seq != d.Start:
+		return ResultBadTag
 	default:
 		d.tag(seg)
 	}
 	if ends {
-		d.Flags |= Rst
+		d.Flags |= SideRst
 	}
 	d.touch(seg, now)
 	if seg.Chunk != chunkInit {
 		s.prove(from)
 	}
-	return Hit
+	return ResultHit
 }
 
 // tag notes the tag that a side uses, unless the packet carries none of its own.
@@ -42,5 +42,5 @@ func (d *Side) tag(seg *Segment) {
 		return
 	}
 	d.Start = seg.Seq
-	d.Flags |= Syn
+	d.Flags |= SideSyn
 }

@@ -26,15 +26,15 @@ type SideFlags uint8
 
 // The facts.
 const (
-	Seen   SideFlags = 1 << iota // a packet of this side counted
-	Syn                          // Start is valid
-	Acked                        // Ack and Edge are valid
-	Fin                          // sent a FIN: End is the sequence number after it
-	Rst                          // sent a valid RST (SCTP: ABORT or SHUTDOWN COMPLETE)
-	Scaled                       // its SYN carried the window scale option
+	SideSeen   SideFlags = 1 << iota // a packet of this side counted
+	SideSyn                          // Start is valid
+	SideAcked                        // Ack and Edge are valid
+	SideFin                          // sent a FIN: End is the sequence number after it
+	SideRst                          // sent a valid RST (SCTP: ABORT or SHUTDOWN COMPLETE)
+	SideScaled                       // its SYN carried the window scale option
 	// side 0: it has sent again after an answer; TCP: has acknowledged the other's SYN. Stored,
 	// since sequence numbers wrap around
-	Proved
+	SideProved
 )
 
 // State is a live flow as the state machine sees it. Side 0 is the one that made the state.
@@ -49,16 +49,16 @@ type Result uint8
 
 // The results.
 const (
-	Hit       Result = iota // the packet counted: its side was updated
-	Untouched               // the rule decides, the state is unchanged
+	ResultHit       Result = iota // the packet counted: its side was updated
+	ResultUntouched               // the rule decides, the state is unchanged
 	// the packet begins a new flow on the same ports: remove the state, treat as not found
-	Recycle
-	BadFlags  // drop: reason tcp-flags
-	BadRst    // drop: reason tcp-rst
-	BadAck    // drop: reason tcp-ack
-	BadWindow // drop: reason tcp-window
-	BadTag    // drop: reason sctp-vtag
-	BadICMP   // drop: reason icmp-seq
+	ResultRecycle
+	ResultBadFlags  // drop: reason tcp-flags
+	ResultBadRst    // drop: reason tcp-rst
+	ResultBadAck    // drop: reason tcp-ack
+	ResultBadWindow // drop: reason tcp-window
+	ResultBadTag    // drop: reason sctp-vtag
+	ResultBadICMP   // drop: reason icmp-seq
 )
 
 // String returns the name of the result.
@@ -72,7 +72,7 @@ func (r Result) String() string {
 }
 
 // Drops reports whether the packet has to be dropped.
-func (r Result) Drops() bool { return r >= BadFlags }
+func (r Result) Drops() bool { return r >= ResultBadFlags }
 
 // New returns the state that a packet of protocol proto makes. ok is false when it can make none: a
 // TCP segment with impossible flags (then the result is BadFlags).
@@ -102,64 +102,74 @@ func (s *State) Init(proto uint8, seg *Segment, now int64) (ok bool) {
 	case packet.ProtoSCTP:
 		d.tag(seg)
 		if seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete {
-			d.Flags |= Rst
+			d.Flags |= SideRst
 		}
 	}
 	d.touch(seg, now)
 	return true
 }
 
-// Step updates the state by a packet from side d (0 or 1) and returns what to do with the packet.
-// Only Hit changes the state, and only its side d. With liberal, a packet that would be dropped
-// because of its numbers is Untouched instead.
+// Mode says what becomes of a TCP packet whose sequence numbers do not fit.
+type Mode uint8
+
+// The modes.
+const (
+	ModeStrict  Mode = iota // it is dropped
+	ModeLiberal             // it passes, and the state stays as it is
+)
+
+// Step updates the state by a packet of direction d and returns what to do with the packet. Only
+// ResultHit changes the state, and only the side that sent the packet. In ModeLiberal a packet that
+// would be dropped because of its numbers is ResultUntouched instead.
 //
 // The caller has made sure that the state has not expired.
-func (s *State) Step(seg *Segment, d int, now int64, liberal bool) Result {
+func (s *State) Step(seg *Segment, d Dir, now int64, mode Mode) Result {
 	switch s.Proto {
 	case packet.ProtoTCP:
-		r := s.stepTCP(seg, d&1, now)
-		if liberal && r > BadFlags {
-			return Untouched
+		r := s.stepTCP(seg, int(d&1), now)
+		if mode == ModeLiberal && r > ResultBadFlags {
+			return ResultUntouched
 		}
 		return r
 	case packet.ProtoSCTP:
-		return s.stepSCTP(seg, d&1, now)
+		return s.stepSCTP(seg, int(d&1), now)
 	}
 	s.Sides[d&1].touch(seg, now)
-	s.prove(d & 1)
-	return Hit
+	s.prove(int(d & 1))
+	return ResultHit
 }
 
 // prove records that side d has sent a packet that counts, if that proves the flow.
 func (s *State) prove(d int) {
-	if d == 0 && s.Sides[1].Flags&Seen != 0 {
-		s.Sides[0].Flags |= Proved
+	if d == 0 && s.Sides[1].Flags&SideSeen != 0 {
+		s.Sides[0].Flags |= SideProved
 	}
 }
 
-// ICMPError evaluates an ICMP error that quotes a packet of side q: seq is the quoted sequence
+// ICMPError evaluates an ICMP error that quotes a packet of direction q: seq is the quoted sequence
 // number. An error never changes the state but the counters of the side that the error comes from,
-// 1-q.
-func (s *State) ICMPError(seq uint32, q int, bytes uint32, liberal bool) Result {
-	if s.Proto == packet.ProtoTCP && !s.loose() && !liberal {
+// which is the one that q is sent to.
+func (s *State) ICMPError(seq uint32, q Dir, bytes uint32, mode Mode) Result {
+	if s.Proto == packet.ProtoTCP && !s.loose() && mode != ModeLiberal {
 		side, other := &s.Sides[q&1], &s.Sides[1-q&1]
 		first := side.Start
-		if other.Flags&Acked != 0 { // the start may lie more than half of the sequence space back
+		// the start may lie more than half of the sequence space back
+		if other.Flags&SideAcked != 0 {
 			first = other.Ack
 		}
-		if side.Flags&Seen == 0 || !between(first, seq, side.End) {
-			return BadICMP
+		if side.Flags&SideSeen == 0 || !between(first, seq, side.End) {
+			return ResultBadICMP
 		}
 	}
 	from := &s.Sides[1-q&1]
 	from.Packets++
 	from.Bytes += uint64(bytes)
-	return Untouched
+	return ResultUntouched
 }
 
 // touch counts a packet.
 func (d *Side) touch(seg *Segment, now int64) {
-	d.Flags |= Seen
+	d.Flags |= SideSeen
 	d.Last = now
 	d.Packets++
 	d.Bytes += uint64(seg.Bytes)

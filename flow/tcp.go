@@ -30,13 +30,13 @@ func (s *State) stepTCP(seg *Segment, from int, now int64) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	f := seg.Flags
 	if badFlags(f) { // 1
-		return BadFlags
+		return ResultBadFlags
 	}
 	if s.closed() { // 2
 		if f&(flagSYN|flagACK) == flagSYN {
-			return Recycle
+			return ResultRecycle
 		}
-		return Untouched
+		return ResultUntouched
 	}
 	if f&(flagSYN|flagACK) == flagSYN { // 3
 		return s.synTCP(seg, from, now)
@@ -44,7 +44,7 @@ func (s *State) stepTCP(seg *Segment, from int, now int64) Result {
 	if s.loose() { // 4
 		return s.looseTCP(seg, from, now)
 	}
-	if d.Flags&Seen == 0 { // 5
+	if d.Flags&SideSeen == 0 { // 5
 		return s.firstTCP(seg, from, now)
 	}
 	if f&flagRST != 0 { // 6
@@ -52,42 +52,42 @@ func (s *State) stepTCP(seg *Segment, from int, now int64) Result {
 	}
 	// 7
 	if f&flagACK == 0 {
-		return BadFlags
+		return ResultBadFlags
 	}
-	if p.Flags&Seen == 0 {
-		return BadAck
+	if p.Flags&SideSeen == 0 {
+		return ResultBadAck
 	}
 	if f&flagSYN != 0 && s.answersAgain(seg, from) {
-		d.Flags &^= Acked | Fin | Scaled
+		d.Flags &^= SideAcked | SideFin | SideScaled
 		d.Scale = 0
 		d.begin(seg, now)
-		return Hit
+		return ResultHit
 	}
 	edge := p.Edge
-	if p.Flags&Acked == 0 {
+	if p.Flags&SideAcked == 0 {
 		edge = d.Start + 1 + p.Win
 	}
 	end := seg.Seq + seg.Len
 	if before(edge, seg.Seq) || before(edge+1, end) || before(end, d.End-max(p.Win, Slack)) {
-		return BadWindow
+		return ResultBadWindow
 	}
 	if before(p.End, seg.Ack) || before(seg.Ack, p.End-max(d.Win, Slack)) {
-		return BadAck
+		return ResultBadAck
 	}
 	var scale uint8
-	if d.Flags&p.Flags&Scaled != 0 && f&flagSYN == 0 {
+	if d.Flags&p.Flags&SideScaled != 0 && f&flagSYN == 0 {
 		scale = d.Scale
 	}
 	d.advance(seg, scale, now) // 8
 	// of mid-stream the start is not known
 	if from == 0 && (s.Loose || !before(seg.Ack, p.Start+1)) {
-		d.Flags |= Proved
+		d.Flags |= SideProved
 	}
-	return Hit
+	return ResultHit
 }
 
 // loose reports a state of which the numbers of a side are still unknown.
-func (s *State) loose() bool { return s.Loose && s.Sides[0].Flags&s.Sides[1].Flags&Acked == 0 }
+func (s *State) loose() bool { return s.Loose && s.Sides[0].Flags&s.Sides[1].Flags&SideAcked == 0 }
 
 // near is how far a first segment of one side may lie from what the other side has acknowledged,
 // and its acknowledgement from what that has sent. Who knows neither number meets both once in
@@ -103,24 +103,25 @@ func (s *State) looseTCP(seg *Segment, from int, now int64) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	switch {
 	case seg.Flags&flagRST != 0:
-		if d.Flags&Acked != 0 && seg.Seq == d.End || p.Flags&Acked != 0 && seg.Seq == p.Ack {
-			d.Flags |= Rst
+		if d.Flags&SideAcked != 0 && seg.Seq == d.End || p.Flags&SideAcked != 0 &&
+			seg.Seq == p.Ack {
+			d.Flags |= SideRst
 			d.touch(seg, now)
-			return Hit
+			return ResultHit
 		}
-		return Untouched
-	case p.Flags&Acked == 0: // nothing vouches for what d has said before: the newest counts
+		return ResultUntouched
+	case p.Flags&SideAcked == 0: // nothing vouches for what d has said before: the newest counts
 		d.pickUp(seg, now)
 	case !within(seg.Seq, p.Ack) || !within(seg.Ack, p.End):
-		return Untouched
+		return ResultUntouched
 	default:
 		d.pickUp(seg, now)
 		if seg.Flags&flagFIN != 0 {
-			d.Flags |= Fin
+			d.Flags |= SideFin
 		}
 		s.prove(from)
 	}
-	return Hit
+	return ResultHit
 }
 
 // within reports that two numbers are near.
@@ -130,13 +131,13 @@ func within(a, b uint32) bool { return a-b+near <= 2*near }
 // other side agree.
 func (d *Side) pickUp(seg *Segment, now int64) {
 	d.Start, d.End, d.Win, d.Scale = seg.Seq, seg.Seq+seg.Len, seg.Window<<looseScale, looseScale
-	d.Flags |= Scaled
+	d.Flags |= SideScaled
 	if seg.Flags&flagACK != 0 {
 		d.Ack, d.Edge = seg.Ack, seg.Ack+d.Win
-		d.Flags |= Acked
+		d.Flags |= SideAcked
 	}
 	if seg.Flags&flagRST != 0 {
-		d.Flags |= Rst
+		d.Flags |= SideRst
 	}
 	d.touch(seg, now)
 }
@@ -146,7 +147,7 @@ func (d *Side) pickUp(seg *Segment, now int64) {
 // cookie.
 func (s *State) answersAgain(seg *Segment, from int) bool {
 	d, p := &s.Sides[from], &s.Sides[1-from]
-	return from == 1 && p.Flags&(Acked|Proved) == 0 && seg.Seq != d.Start &&
+	return from == 1 && p.Flags&(SideAcked|SideProved) == 0 && seg.Seq != d.Start &&
 		before(p.Start, seg.Ack) && !before(p.End, seg.Ack)
 }
 
@@ -154,17 +155,17 @@ func (s *State) answersAgain(seg *Segment, from int) bool {
 func (s *State) synTCP(seg *Segment, from int, now int64) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	switch {
-	case d.Flags&Syn != 0 && p.Flags&Seen == 0:
+	case d.Flags&SideSyn != 0 && p.Flags&SideSeen == 0:
 		if seg.Seq != d.Start {
-			return Recycle
+			return ResultRecycle
 		}
 		d.touch(seg, now)
-		return Hit
-	case d.Flags&Seen == 0 && !s.Loose:
+		return ResultHit
+	case d.Flags&SideSeen == 0 && !s.Loose:
 		d.begin(seg, now)
-		return Hit
+		return ResultHit
 	}
-	return Untouched
+	return ResultUntouched
 }
 
 // firstTCP evaluates the first segment of a side, which is not a bare SYN.
@@ -174,54 +175,54 @@ func (s *State) firstTCP(seg *Segment, from int, now int64) Result {
 	switch {
 	case f&flagRST != 0:
 		if f&flagACK == 0 || seg.Ack != p.End {
-			return BadRst
+			return ResultBadRst
 		}
 	case f&(flagSYN|flagACK) == flagSYN|flagACK:
 		if !before(p.Start, seg.Ack) || before(p.End, seg.Ack) {
-			return BadAck
+			return ResultBadAck
 		}
 	case f&flagACK != 0:
-		return Untouched
+		return ResultUntouched
 	default:
-		return BadWindow
+		return ResultBadWindow
 	}
 	d.begin(seg, now)
-	return Hit
+	return ResultHit
 }
 
 // resetTCP evaluates an RST from a side that was seen before.
 func (s *State) resetTCP(seg *Segment, from int, now int64) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	switch {
-	case seg.Seq == d.End, p.Flags&Acked != 0 && seg.Seq == p.Ack:
-		d.Flags |= Rst
+	case seg.Seq == d.End, p.Flags&SideAcked != 0 && seg.Seq == p.Ack:
+		d.Flags |= SideRst
 		d.touch(seg, now)
-		return Hit
-	case p.Flags&Seen == 0, p.Flags&Acked != 0 && between(p.Ack, seg.Seq, p.Edge):
-		return Untouched
+		return ResultHit
+	case p.Flags&SideSeen == 0, p.Flags&SideAcked != 0 && between(p.Ack, seg.Seq, p.Edge):
+		return ResultUntouched
 	}
-	return BadRst
+	return ResultBadRst
 }
 
 // begin initialises a side from its first segment.
 func (d *Side) begin(seg *Segment, now int64) {
 	d.Start, d.End, d.Win = seg.Seq, seg.Seq+seg.Len, seg.Window
 	if seg.Flags&flagSYN != 0 {
-		d.Flags |= Syn
+		d.Flags |= SideSyn
 		if seg.Scale != NoScale {
-			d.Flags |= Scaled
+			d.Flags |= SideScaled
 			d.Scale = seg.Scale
 		}
 	}
 	if seg.Flags&flagACK != 0 {
-		d.Flags |= Acked
+		d.Flags |= SideAcked
 		d.Ack, d.Edge = seg.Ack, seg.Ack+seg.Window
 	}
 	if seg.Flags&flagFIN != 0 {
-		d.Flags |= Fin
+		d.Flags |= SideFin
 	}
 	if seg.Flags&flagRST != 0 {
-		d.Flags |= Rst
+		d.Flags |= SideRst
 	}
 	d.touch(seg, now)
 }
@@ -235,7 +236,7 @@ func (d *Side) advance(seg *Segment, scale uint8, now int64) {
 	d.Win = max(d.Win, win)
 	if seg.Flags&flagACK != 0 {
 		edge := seg.Ack + win
-		if d.Flags&Acked == 0 {
+		if d.Flags&SideAcked == 0 {
 			d.Ack, d.Edge = seg.Ack, edge
 		}
 		if before(d.Ack, seg.Ack) {
@@ -244,10 +245,10 @@ func (d *Side) advance(seg *Segment, scale uint8, now int64) {
 		if before(d.Edge, edge) {
 			d.Edge = edge
 		}
-		d.Flags |= Acked
+		d.Flags |= SideAcked
 	}
 	if seg.Flags&flagFIN != 0 {
-		d.Flags |= Fin
+		d.Flags |= SideFin
 	}
 	d.touch(seg, now)
 }
@@ -256,6 +257,7 @@ func (d *Side) advance(seg *Segment, scale uint8, now int64) {
 func (s *State) closed() bool {
 	a, b := &s.Sides[0], &s.Sides[1]
 	both := a.Flags & b.Flags
-	return (a.Flags|b.Flags)&Rst != 0 ||
-		both&(Fin|Acked) == Fin|Acked && !before(b.Ack, a.End) && !before(a.Ack, b.End)
+	return (a.Flags|b.Flags)&SideRst != 0 ||
+		both&(SideFin|SideAcked) == SideFin|SideAcked && !before(b.Ack, a.End) &&
+			!before(a.Ack, b.End)
 }

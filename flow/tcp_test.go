@@ -61,16 +61,16 @@ func play(t *testing.T, liberal bool, script string) State {
 		}
 		from := int(side[0] - 'a')
 		before := s
-		got := s.Step(&seg, from, now, liberal)
+		got := s.Step(&seg, Dir(from), now, modeOf(liberal))
 		if got.String() != want {
 			t.Fatalf("%q: got %v\nstate before: %+v", line, got, before)
 		}
-		if got == Hit && (s.Sides[from].Last != now ||
+		if got == ResultHit && (s.Sides[from].Last != now ||
 			s.Sides[from].Packets != before.Sides[from].Packets+1 ||
 			s.Sides[from].Bytes != before.Sides[from].Bytes+40) {
 			t.Fatalf("%q: a hit does not count: %+v", line, s)
 		}
-		if got != Hit && s != before {
+		if got != ResultHit && s != before {
 			t.Fatalf("%q: %v changed the state\nfrom %+v\nto   %+v", line, got, before, s)
 		}
 		if s.Sides[1-from] != before.Sides[1-from] {
@@ -314,15 +314,16 @@ func TestALongTransfer(t *testing.T) {
 	seq := uint32(5001)
 	for sent := 0; sent < 5<<30; sent += piece {
 		if r := s.Step(&Segment{Flags: flagACK, Seq: seq, Ack: 1001, Len: piece, Window: 500,
-			Bytes: piece + 40}, 1, 1, false); r != Hit {
+			Bytes: piece + 40}, DirReply, 1, ModeStrict); r != ResultHit {
 			t.Fatalf("data after %d bytes: %v", sent, r)
 		}
-		if r := s.ICMPError(seq, 1, 56, false); r != Untouched {
+		if r := s.ICMPError(seq, DirReply, 56, ModeStrict); r != ResultUntouched {
 			t.Fatalf("an error about the newest segment after %d bytes: %v", sent, r)
 		}
 		seq += piece
-		if r := s.Step(&Segment{Flags: flagACK, Seq: 1001, Ack: seq, Window: 502, Bytes: 40}, 0, 1,
-			false); r != Hit {
+		if r := s.Step(&Segment{Flags: flagACK, Seq: 1001, Ack: seq, Window: 502, Bytes: 40},
+			DirOriginal, 1,
+			ModeStrict); r != ResultHit {
 			t.Fatalf("acknowledgement after %d bytes: %v", sent, r)
 		}
 		if p := s.Phase(); p != PhaseEstablished {

@@ -36,7 +36,7 @@ func TestFilterIsTheRuleLanguage(t *testing.T) {
 		}
 		model := enginetest.NewModel(firewall.DefaultOptions())
 		model.Load(set, rule.CompileOptions{Default: op.ActionAllow}, enginetest.Keys(p))
-		model.SetTable("web", []firewall.TableEntry{{Prefix: netip.MustParsePrefix("10.0.0.0/31"),
+		model.SetTable("web", []rule.TableEntry{{Prefix: netip.MustParsePrefix("10.0.0.0/31"),
 			Value: 5}, {Prefix: netip.MustParsePrefix("fd00::2/128")}})
 		ifs := []firewall.Interface{{Index: 1, Name: "eth0",
 			Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24"),

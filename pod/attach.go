@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nl"
 )
 
@@ -201,7 +201,7 @@ func (m *Manager) publishFor(p *Pod) error {
 func (m *Manager) publish() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var all []firewall.Published
+	var all []forward.Published
 	for _, p := range m.pods {
 		if p.Ready {
 			all = append(all, p.Published()...)

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nl"
 )
 
@@ -71,7 +71,7 @@ func TestFirewallBeforeLinkUp(t *testing.T) {
 		}
 		saw = append(saw, fmt.Sprintf("%s: up %v, running %v", what, host.Up, host.Running))
 	}
-	b.fast.reported = func(e firewall.Endpoint) { look("endpoint", e.Index) }
+	b.fast.reported = func(e forward.Endpoint) { look("endpoint", e.Index) }
 	b.m.config.OnAttach = func(p Pod) error { look("attach", p.Index); return nil }
 	b.m.config.OnDetach = func(p Pod) error { look("detach", p.Index); return nil }
 	b.attach("one", Spec{})

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nstest"
 )
 
@@ -18,13 +18,13 @@ import (
 // is the fast path's fallback.
 type fakeForwarder struct {
 	mu        sync.Mutex
-	endpoints map[uint32]firewall.Endpoint
-	published []firewall.Published
+	endpoints map[uint32]forward.Endpoint
+	published []forward.Published
 	refuse    error
-	reported  func(firewall.Endpoint) // may be nil
+	reported  func(forward.Endpoint) // may be nil
 }
 
-func (l *fakeForwarder) SetEndpoint(e firewall.Endpoint) error {
+func (l *fakeForwarder) SetEndpoint(e forward.Endpoint) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refuse != nil {
@@ -44,23 +44,23 @@ func (l *fakeForwarder) DeleteEndpoint(index uint32) error {
 	return nil
 }
 
-func (l *fakeForwarder) Endpoints() (all []firewall.EndpointCounters, err error) {
+func (l *fakeForwarder) Endpoints() (all []forward.EndpointCounters, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for index := range l.endpoints {
-		all = append(all, firewall.EndpointCounters{Index: index})
+		all = append(all, forward.EndpointCounters{Index: index})
 	}
 	return all, nil
 }
 
-func (l *fakeForwarder) SetPublished(p []firewall.Published) error {
+func (l *fakeForwarder) SetPublished(p []forward.Published) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.published = p
 	return nil
 }
 
-func (l *fakeForwarder) SetMasquerade(firewall.Masquerade) error { return nil }
+func (l *fakeForwarder) SetMasquerade(forward.Masquerade) error { return nil }
 
 // fixture is a host with a Manager.
 type fixture struct {
@@ -80,7 +80,7 @@ func newFixture(t *testing.T) *fixture {
 	nstest.Root(t)
 	lab := nstest.New(t)
 	b := &fixture{t: t, lab: lab, host: lab.Node("host"), dir: t.TempDir(),
-		fast: &fakeForwarder{endpoints: map[uint32]firewall.Endpoint{}}}
+		fast: &fakeForwarder{endpoints: map[uint32]forward.Endpoint{}}}
 	b.start()
 	return b
 }

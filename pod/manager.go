@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nl"
 )
 
@@ -38,7 +38,7 @@ type Manager struct {
 	store   store
 	conn    *nl.Conn
 	sys     sysctls
-	forward firewall.Forwarder
+	forward forward.Forwarder
 	now     func() time.Time
 	home    string // identity of the namespace in which New was called
 	// called before each step of an attach or a detach; tests crash there
@@ -58,7 +58,7 @@ var ErrNotFound = errors.New("no such pod")
 
 // New opens the records, takes the gateway addresses, and brings records, interfaces and fast path
 // into agreement (see Reconcile).
-func New(config Config, forward firewall.Forwarder) (*Manager, error) {
+func New(config Config, forward forward.Forwarder) (*Manager, error) {
 	if config.MTU == 0 {
 		config.MTU = 1500
 	}

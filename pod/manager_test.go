@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
 )
@@ -174,7 +174,7 @@ func TestRestartKeepsPodsAndRemovesStaleOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	b.fast.endpoints = map[uint32]firewall.Endpoint{}
+	b.fast.endpoints = map[uint32]forward.Endpoint{}
 	b.start()
 	if list := b.m.List(); len(list) != 1 || list[0].Name != "kept" {
 		t.Errorf("after the restart: %+v, want only kept", list)

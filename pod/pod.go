@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -34,7 +34,7 @@ type Spec struct {
 	// become tables: table(app=web)
 	Labels  map[string]string `json:"labels,omitempty"`
 	Publish []Publish         `json:"publish,omitempty"`
-	Rates   firewall.Rates    `json:"rates"`
+	Rates   forward.Rates     `json:"rates"`
 }
 
 // Publish gives a port of the host to the pod.
@@ -92,8 +92,8 @@ type Pod struct {
 func (p *Pod) InnerIf() string { return p.HostIf + "p" }
 
 // Endpoint returns the pod as the fast path needs it.
-func (p *Pod) Endpoint() firewall.Endpoint {
-	e := firewall.Endpoint{Index: p.Index, Name: "pod:" + p.Name, Addrs: p.Addrs,
+func (p *Pod) Endpoint() forward.Endpoint {
+	e := forward.Endpoint{Index: p.Index, Name: "pod:" + p.Name, Addrs: p.Addrs,
 		MTU: uint32(p.MTU), Rates: p.Rates}
 	copy(e.MAC[:], p.MAC)
 	copy(e.HostMAC[:], p.HostMAC)
@@ -102,8 +102,8 @@ func (p *Pod) Endpoint() firewall.Endpoint {
 
 // Published returns the pod's published ports as the fast path needs them: one for each family of
 // the pod.
-func (p *Pod) Published() []firewall.Published {
-	var list []firewall.Published
+func (p *Pod) Published() []forward.Published {
+	var list []forward.Published
 	for _, pub := range p.Publish {
 		for _, a := range p.Addrs {
 			host := pub.Host
@@ -113,7 +113,7 @@ func (p *Pod) Published() []firewall.Published {
 			if host.Is4() != a.Is4() {
 				continue
 			}
-			list = append(list, firewall.Published{
+			list = append(list, forward.Published{
 				Proto: uint8(pub.Proto),
 				Host:  netip.AddrPortFrom(host, pub.HostPort),
 				Pod:   netip.AddrPortFrom(a, pub.Port),

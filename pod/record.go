@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -57,7 +57,7 @@ func recordOf(p *Pod) record {
 func (r record) pod() *Pod {
 	p := &Pod{Spec: Spec{Network: r.Network, Container: r.Container, Name: r.Name, Netns: r.Netns,
 		IfName: r.IfName, Addrs: r.Addrs, MAC: MAC(r.MAC), MTU: r.MTU, Labels: r.Labels,
-		Rates: firewall.Rates(r.Rates), RuntimeMovesInterface: r.Moved, ExternalIPAM: r.Extern},
+		Rates: forward.Rates(r.Rates), RuntimeMovesInterface: r.Moved, ExternalIPAM: r.Extern},
 		Key: r.Key, HostIf: r.HostIf, Index: r.Index, HostMAC: r.HostMAC, Gateway: r.Gateway,
 		Created: r.Created, Ready: r.Ready, NetnsID: r.NetnsID, Table: r.Table}
 	for _, pub := range r.Publish {

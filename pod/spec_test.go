@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -20,7 +20,7 @@ func whole() *Pod {
 		Labels: map[string]string{"app": "web"},
 		Publish: []Publish{{Proto: 17, Host: netip.MustParseAddr("192.0.2.1"), HostPort: 53,
 			Port: 5353}, {Proto: 6, HostPort: 80, Port: 8080}},
-		Rates: firewall.Rates{In: 1, Out: 2, InBurst: 3, OutBurst: 4}},
+		Rates: forward.Rates{In: 1, Out: 2, InBurst: 3, OutBurst: 4}},
 		Key: "c1/eth1", HostIf: hostIf("c1/eth1"), Index: 7,
 		HostMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1},
 		Gateway: []netip.Addr{netip.MustParseAddr("10.88.0.1")},

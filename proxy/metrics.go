@@ -21,13 +21,13 @@ type Dials struct {
 // Trace counts an event. It is meant for eyeballs.Dialer.Trace.
 func (d *Dials) Trace(e eyeballs.Event) {
 	switch e.Kind {
-	case eyeballs.Connected:
+	case eyeballs.EventConnected:
 		d.connected.Add(1)
-	case eyeballs.Failed:
+	case eyeballs.EventFailed:
 		d.failed.Add(1)
-	case eyeballs.Cancelled:
+	case eyeballs.EventCancelled:
 		d.cancelled.Add(1)
-	case eyeballs.Won:
+	case eyeballs.EventWon:
 		family, other := 0, 0
 		if e.Addr.Addr().Unmap().Is6() {
 			family = 1
@@ -37,7 +37,7 @@ func (d *Dials) Trace(e eyeballs.Event) {
 		}
 		d.won[family][other].Add(1)
 		d.took.Add(int64(e.At))
-	case eyeballs.Lost:
+	case eyeballs.EventLost:
 		d.lost.Add(1)
 	}
 }

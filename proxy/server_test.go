@@ -42,7 +42,7 @@ func testDialer(t *testing.T, hosts string) func(context.Context, string, string
 			t.Fatal(err)
 		}
 	}
-	d := &eyeballs.Dialer{Resolver: &dns.Resolver{Dir: dir}, History: &eyeballs.History{},
+	d := &eyeballs.Dialer{DNS: &dns.Resolver{Dir: dir}, History: &eyeballs.History{},
 		ControlContext: ControlContext}
 	return d.DialContext
 }

@@ -37,13 +37,13 @@ type Command struct {
 	Number   uint16
 	From, To uint8
 	Table    string
-	Entries  []Entry
+	Entries  []TableEntry
 	IfNew    bool // VerbTableCreate: fine if the table is there ("missing")
 	Empty    bool // VerbTableCreate: empty it if it is there ("or-flush")
 }
 
 // Entry is a member of a table.
-type Entry struct {
+type TableEntry struct {
 	Prefix netip.Prefix
 	Value  uint32
 }

@@ -288,7 +288,7 @@ func (p *parser) entries(c *Command, values bool) error {
 		if err != nil {
 			return err
 		}
-		e := Entry{Prefix: prefix}
+		e := TableEntry{Prefix: prefix}
 		// not the next prefix
 		if v := p.peek(); values && !p.done() && !strings.ContainsAny(v.text, ".:/") {
 			p.next()

@@ -142,12 +142,12 @@ func (s *Ruleset) Clone() *Ruleset {
 }
 
 // Entries returns the members of a table ordered by address, then length.
-func (t Table) Entries() []Entry {
-	entries := make([]Entry, 0, len(t))
+func (t Table) Entries() []TableEntry {
+	entries := make([]TableEntry, 0, len(t))
 	for p, v := range t {
-		entries = append(entries, Entry{p, v})
+		entries = append(entries, TableEntry{p, v})
 	}
-	slices.SortFunc(entries, func(a, b Entry) int {
+	slices.SortFunc(entries, func(a, b TableEntry) int {
 		if c := a.Prefix.Addr().Compare(b.Prefix.Addr()); c != 0 {
 			return c
 		}

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/pod"
 )
 
@@ -55,7 +55,7 @@ type Pod struct {
 	MTU      int               `json:"mtu"`
 	Labels   map[string]string `json:"labels,omitempty"`
 	Publish  []pod.Publish     `json:"publish,omitempty"`
-	Rates    firewall.Rates    `json:"rates"`
+	Rates    forward.Rates     `json:"rates"`
 	Created  time.Time         `json:"created"`
 	// Packets, bytes and drops, into the pod and out of it.
 	Packets [2]uint64 `json:"packets"`

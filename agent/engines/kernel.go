@@ -7,13 +7,14 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/forward"
 )
 
 // What concerns the kernel engine alone: hooks, pins, the fast path of pods, and the events and
 // figures of its tables. Each method is listed, so that a new method of the kernel engine is not
 // used for both engines by accident.
 
-var _ firewall.Forwarder = (*Pair)(nil)
+var _ forward.Forwarder = (*Pair)(nil)
 
 // Attach puts the hooks on an interface.
 func (e *Pair) Attach(index uint32) (hook string, err error) { return e.kernel.Attach(index) }
@@ -48,22 +49,22 @@ func (e *Pair) SetRouteMTUs(routes []kernel.RouteMTU) error {
 	return e.kernel.SetRouteMTUs(routes)
 }
 
-// SetEndpoint implements firewall.Forwarder.
-func (e *Pair) SetEndpoint(p firewall.Endpoint) error { return e.kernel.SetEndpoint(p) }
+// SetEndpoint implements forward.Forwarder.
+func (e *Pair) SetEndpoint(p forward.Endpoint) error { return e.kernel.SetEndpoint(p) }
 
-// DeleteEndpoint implements firewall.Forwarder.
+// DeleteEndpoint implements forward.Forwarder.
 func (e *Pair) DeleteEndpoint(index uint32) error { return e.kernel.DeleteEndpoint(index) }
 
-// Endpoints implements firewall.Forwarder.
-func (e *Pair) Endpoints() ([]firewall.EndpointCounters, error) { return e.kernel.Endpoints() }
+// Endpoints implements forward.Forwarder.
+func (e *Pair) Endpoints() ([]forward.EndpointCounters, error) { return e.kernel.Endpoints() }
 
-// SetPublished implements firewall.Forwarder.
-func (e *Pair) SetPublished(ports []firewall.Published) error {
+// SetPublished implements forward.Forwarder.
+func (e *Pair) SetPublished(ports []forward.Published) error {
 	return e.kernel.SetPublished(ports)
 }
 
-// SetMasquerade implements firewall.Forwarder.
-func (e *Pair) SetMasquerade(m firewall.Masquerade) error { return e.kernel.SetMasquerade(m) }
+// SetMasquerade implements forward.Forwarder.
+func (e *Pair) SetMasquerade(m forward.Masquerade) error { return e.kernel.SetMasquerade(m) }
 
 // Watch calls f for the kernel engine's events until ctx ends; the tunnel's engine has a callback.
 func (e *Pair) Watch(ctx context.Context, f func(firewall.Event)) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule"
 )
 
 // Pair runs the kernel engine, which guards interfaces, and, while there is a tunnel, the
@@ -47,7 +48,7 @@ func (e *Pair) Load(p *program.Program) error { return e.Replace(p, nil) }
 // Replace replaces the Program and tables of both. The tunnel's engine checks the Program first: to
 // undo a Program costs the states of rules that come back with it. After an error the caller
 // restores the tables; it knows what they held.
-func (e *Pair) Replace(p *program.Program, tables map[string][]firewall.TableEntry) error {
+func (e *Pair) Replace(p *program.Program, tables map[string][]rule.TableEntry) error {
 	t := e.tunnel.Load()
 	if t != nil {
 		if err := soft.Accepts(p); err != nil {
@@ -72,12 +73,12 @@ func (e *Pair) each(ask func(firewall.Engine) error) error {
 }
 
 // SetTable implements firewall.Engine.
-func (e *Pair) SetTable(name string, entries []firewall.TableEntry) error {
+func (e *Pair) SetTable(name string, entries []rule.TableEntry) error {
 	return e.each(func(x firewall.Engine) error { return x.SetTable(name, entries) })
 }
 
 // AddTable implements firewall.Engine.
-func (e *Pair) AddTable(name string, m firewall.TableEntry) error {
+func (e *Pair) AddTable(name string, m rule.TableEntry) error {
 	return e.each(func(x firewall.Engine) error { return x.AddTable(name, m) })
 }
 

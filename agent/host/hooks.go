@@ -149,7 +149,7 @@ func (h *Hooks) followLocked() error {
 		return nil
 	}
 	now := h.config.Links.Interfaces()
-	changed, gone := firewall.Changes(h.followed, now)
+	changed, gone := firewall.DiffInterfaces(h.followed, now)
 	remade := h.config.Links.takeRemade()
 	if len(changed)+len(gone) > 0 {
 		if err := h.config.Engine.SetInterfaces(now); err != nil {
@@ -197,7 +197,7 @@ func (h *Hooks) attach(changed, gone []firewall.Interface) error {
 	}
 	for index := range h.refused {
 		at, there := slices.BinarySearchFunc(h.followed, firewall.Interface{Index: index},
-			firewall.ByIndex)
+			firewall.CompareInterfaces)
 		if there && late == nil && !slices.ContainsFunc(changed, func(i firewall.Interface) bool {
 			return i.Index == index
 		}) {

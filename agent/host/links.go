@@ -156,7 +156,7 @@ func (l *Links) noteLocked(index int) {
 	} else if there {
 		now.AcceptLocal, now.ReversePath = l.sources(kernel.Name)
 	}
-	at, known := slices.BinarySearchFunc(l.all, now, firewall.ByIndex)
+	at, known := slices.BinarySearchFunc(l.all, now, firewall.CompareInterfaces)
 	switch {
 	case known && there:
 		if l.all[at].Equal(now) {

@@ -45,7 +45,8 @@ func (l *Links) Reread() {
 	for index := range l.byID {
 		l.noteLocked(index)
 	}
-	if changed, gone := firewall.Changes(before, l.all); !l.synced || len(changed)+len(gone) == 0 {
+	if changed, gone := firewall.DiffInterfaces(before, l.all); !l.synced || len(changed)+
+		len(gone) == 0 {
 		return
 	}
 	select {

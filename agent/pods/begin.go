@@ -6,15 +6,15 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/pod"
+	"github.com/weirnet/weir/rule"
 )
 
 // NameRecorded gives the interfaces of pods of an earlier run the names that rules know them by,
 // and the engine the tables of their labels. It changes nothing else: whether a pod is complete is
 // checked by Begin.
 func (s *Service) NameRecorded() error {
-	s.recorded = map[string][]firewall.TableEntry{}
+	s.recorded = map[string][]rule.TableEntry{}
 	if len(s.config.Settings.Ranges) == 0 {
 		return nil
 	}
@@ -28,7 +28,7 @@ func (s *Service) NameRecorded() error {
 			table := key + "=" + value
 			for _, a := range p.Addrs {
 				s.recorded[table] = append(s.recorded[table],
-					firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
+					rule.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
 			}
 		}
 	}

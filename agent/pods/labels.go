@@ -7,14 +7,14 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/pod"
+	"github.com/weirnet/weir/rule"
 )
 
 // labelEngine is where the tables of labels are.
 type labelEngine interface {
-	SetTable(name string, entries []firewall.TableEntry) error
-	AddTable(name string, e firewall.TableEntry) error
+	SetTable(name string, entries []rule.TableEntry) error
+	AddTable(name string, e rule.TableEntry) error
 	DeleteTable(name string, p netip.Prefix) error
 }
 
@@ -66,7 +66,7 @@ func (l *labels) addLocked(table string, a netip.Addr, key string) error {
 		return nil
 	}
 	if err := l.engine.AddTable(table,
-		firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())}); err != nil {
+		rule.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())}); err != nil {
 		return fmt.Errorf("table %s: %w", table, err)
 	}
 	return nil
@@ -139,14 +139,14 @@ func (l *labels) begin() error {
 
 // all returns the tables of labels, each whole: of living pods, and empty ones of pods that went in
 // this run or before it began.
-func (l *labels) all() map[string][]firewall.TableEntry {
+func (l *labels) all() map[string][]rule.TableEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.allLocked()
 }
 
-func (l *labels) allLocked() map[string][]firewall.TableEntry {
-	tables := map[string][]firewall.TableEntry{}
+func (l *labels) allLocked() map[string][]rule.TableEntry {
+	tables := map[string][]rule.TableEntry{}
 	for name, members := range l.tables {
 		tables[name] = labelEntries(members)
 	}
@@ -164,21 +164,21 @@ func (l *labels) has(table string, a netip.Addr) bool {
 func (s *Service) HasLabel(table string, a netip.Addr) bool { return s.labels.has(table, a) }
 
 // Labels returns the tables of labels.
-func (s *Service) Labels() map[string][]firewall.TableEntry { return s.labels.all() }
+func (s *Service) Labels() map[string][]rule.TableEntry { return s.labels.all() }
 
 // ViewLabels shows the tables of labels to f; a pod that comes meanwhile waits.
-func (s *Service) ViewLabels(f func(map[string][]firewall.TableEntry)) {
+func (s *Service) ViewLabels(f func(map[string][]rule.TableEntry)) {
 	s.labels.mu.Lock()
 	defer s.labels.mu.Unlock()
 	f(s.labels.allLocked())
 }
 
 // labelEntries are the addresses that have pods, in order, as engines take them.
-func labelEntries(members map[netip.Addr]map[string]bool) []firewall.TableEntry {
-	all := make([]firewall.TableEntry, 0, len(members))
+func labelEntries(members map[netip.Addr]map[string]bool) []rule.TableEntry {
+	all := make([]rule.TableEntry, 0, len(members))
 	for _, a := range slices.SortedFunc(maps.Keys(members), netip.Addr.Compare) {
 		if len(members[a]) > 0 {
-			all = append(all, firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
+			all = append(all, rule.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
 		}
 	}
 	return all

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/pod"
+	"github.com/weirnet/weir/rule"
 )
 
 // shelf keeps tables as engines do, and fails on demand.
@@ -29,7 +29,7 @@ func (s *shelf) call() error {
 	return nil
 }
 
-func (s *shelf) SetTable(name string, entries []firewall.TableEntry) error {
+func (s *shelf) SetTable(name string, entries []rule.TableEntry) error {
 	if err := s.call(); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (s *shelf) SetTable(name string, entries []firewall.TableEntry) error {
 	return nil
 }
 
-func (s *shelf) AddTable(name string, e firewall.TableEntry) error {
+func (s *shelf) AddTable(name string, e rule.TableEntry) error {
 	if err := s.call(); err != nil {
 		return err
 	}

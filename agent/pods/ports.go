@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/pod"
@@ -129,39 +129,39 @@ const fewestPorts = 4096
 // masqueradePorts are the ports that hidden pods get: as the settings say, or those from 1024 on
 // that the host does not take for its own connections. Where it takes nearly all, they are shared:
 // a port with a socket is never chosen.
-func masqueradePorts(s *Settings, ephemeral string) []firewall.PortRange {
+func masqueradePorts(s *Settings, ephemeral string) []forward.PortRange {
 	if len(s.MasqueradePorts) > 0 {
 		return s.MasqueradePorts
 	}
-	all := firewall.PortRange{First: 1024, Last: 65535}
+	all := forward.PortRange{First: 1024, Last: 65535}
 	f := strings.Fields(ephemeral)
 	if len(f) != 2 {
-		return []firewall.PortRange{all}
+		return []forward.PortRange{all}
 	}
 	first, err1 := strconv.ParseUint(f[0], 10, 16)
 	last, err2 := strconv.ParseUint(f[1], 10, 16)
 	if err1 != nil || err2 != nil || last < first || last < uint64(all.First) {
-		return []firewall.PortRange{all}
+		return []forward.PortRange{all}
 	}
-	var left []firewall.PortRange
+	var left []forward.PortRange
 	n := 0
 	if first > uint64(all.First) {
-		left = append(left, firewall.PortRange{First: all.First, Last: uint16(first - 1)})
+		left = append(left, forward.PortRange{First: all.First, Last: uint16(first - 1)})
 		n += int(first) - int(all.First)
 	}
 	if last < uint64(all.Last) {
-		left = append(left, firewall.PortRange{First: uint16(last + 1), Last: all.Last})
+		left = append(left, forward.PortRange{First: uint16(last + 1), Last: all.Last})
 		n += int(all.Last) - int(last)
 	}
 	if n < fewestPorts {
-		return []firewall.PortRange{all}
+		return []forward.PortRange{all}
 	}
 	return left
 }
 
 // parsePorts reads ranges of ports: "1024-32767,61000-65535".
-func parsePorts(text string) ([]firewall.PortRange, error) {
-	var all []firewall.PortRange
+func parsePorts(text string) ([]forward.PortRange, error) {
+	var all []forward.PortRange
 	for _, one := range strings.Split(text, ",") {
 		a, b, ok := strings.Cut(strings.TrimSpace(one), "-")
 		if !ok {
@@ -173,17 +173,17 @@ func parsePorts(text string) ([]firewall.PortRange, error) {
 			return nil, fmt.Errorf(`%q is not a range of ports; write "1024-32767,61000-65535"`,
 				one)
 		}
-		all = append(all, firewall.PortRange{First: uint16(first), Last: uint16(last)})
+		all = append(all, forward.PortRange{First: uint16(first), Last: uint16(last)})
 	}
-	slices.SortFunc(all, func(a, b firewall.PortRange) int { return int(a.First) - int(b.First) })
+	slices.SortFunc(all, func(a, b forward.PortRange) int { return int(a.First) - int(b.First) })
 	for i := 1; i < len(all); i++ {
 		if all[i].First <= all[i-1].Last {
 			return nil, fmt.Errorf("port %d lies in two ranges", all[i].First)
 		}
 	}
-	if len(all) > firewall.MaxPortRanges {
+	if len(all) > forward.MaxPortRanges {
 		return nil, fmt.Errorf("%d ranges of ports are too many; at most %d", len(all),
-			firewall.MaxPortRanges)
+			forward.MaxPortRanges)
 	}
 	return all, nil
 }

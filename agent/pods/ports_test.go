@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/pod"
@@ -48,7 +48,7 @@ func TestMasqueradePorts(t *testing.T) {
 		}
 	}
 	if got, err := parsePorts("65535"); err != nil ||
-		!slices.Equal(got, []firewall.PortRange{{First: 65535, Last: 65535}}) {
+		!slices.Equal(got, []forward.PortRange{{First: 65535, Last: 65535}}) {
 		t.Errorf("%v, %v", got, err)
 	}
 }

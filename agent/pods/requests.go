@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/pod"
 )
 
@@ -115,7 +115,7 @@ func (s *Service) List() (api.Pods, error) {
 	if err != nil {
 		return list, err
 	}
-	byIndex := map[uint32]firewall.EndpointCounters{}
+	byIndex := map[uint32]forward.EndpointCounters{}
 	for _, c := range counters {
 		byIndex[c.Index] = c
 	}

@@ -13,13 +13,14 @@ import (
 	"sync/atomic"
 
 	"github.com/weirnet/weir/agent/problem"
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/pod"
+	"github.com/weirnet/weir/rule"
 )
 
 // Engine is what the part needs of the engines.
 type Engine interface {
-	firewall.Forwarder
+	forward.Forwarder
 	labelEngine
 	leftEngine
 }
@@ -75,7 +76,7 @@ type Service struct {
 	labels  labels
 	left    leftLabels // of pods of an earlier run
 	// tables of the labels that recorded pods had, until Begin
-	recorded map[string][]firewall.TableEntry
+	recorded map[string][]rule.TableEntry
 	failed   chan error // what could not be taken away; has space for one
 	stop     func()     // ends the goroutine of Begin
 
@@ -121,7 +122,7 @@ func (s *Service) SetMasquerade() error {
 	}
 	set, to := s.config.Settings, s.config.Engine
 	if !set.Masquerade {
-		return to.SetMasquerade(firewall.Masquerade{})
+		return to.SetMasquerade(forward.Masquerade{})
 	}
 	except := slices.Concat(set.Ranges, s.config.PeerRanges())
 	ephemeral, err := os.ReadFile(ephemeralFile)
@@ -129,7 +130,7 @@ func (s *Service) SetMasquerade() error {
 		return fmt.Errorf("read the ports that the host takes for its own connections: %w", err)
 	}
 	ports := masqueradePorts(&set, string(ephemeral))
-	return to.SetMasquerade(firewall.Masquerade{Sources: set.Ranges, Except: except, Ports: ports})
+	return to.SetMasquerade(forward.Masquerade{Sources: set.Ranges, Except: except, Ports: ports})
 }
 
 // Begun reports whether there are pods, or may be.

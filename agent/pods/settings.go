@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/pod"
 )
 
@@ -16,7 +16,7 @@ type Settings struct {
 	Docker     bool // listen for dockerd
 	// MasqueradePorts are those that the sources of hidden pods get; none: those that the host
 	// leaves.
-	MasqueradePorts []firewall.PortRange
+	MasqueradePorts []forward.PortRange
 }
 
 // DefaultSettings is the section when nothing is set.

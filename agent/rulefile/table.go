@@ -3,15 +3,14 @@ package rulefile
 import (
 	"net/netip"
 
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
 )
 
 // Entries returns the members of a table as engines take them.
-func Entries(t rule.Table) []firewall.TableEntry {
-	all := make([]firewall.TableEntry, 0, len(t))
+func Entries(t rule.Table) []rule.TableEntry {
+	all := make([]rule.TableEntry, 0, len(t))
 	for p, v := range t {
-		all = append(all, firewall.TableEntry{Prefix: p, Value: v})
+		all = append(all, rule.TableEntry{Prefix: p, Value: v})
 	}
 	return all
 }

@@ -78,7 +78,7 @@ func (r Version) compile() (*program.Program, error) {
 }
 
 // members returns the members of a table as engines take them.
-func (r Version) members(table string) []firewall.TableEntry {
+func (r Version) members(table string) []rule.TableEntry {
 	if r.Set == nil {
 		return nil
 	}

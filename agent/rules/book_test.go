@@ -25,7 +25,7 @@ type stubborn struct {
 	not netip.Prefix
 }
 
-func (e *stubborn) AddTable(name string, m firewall.TableEntry) error {
+func (e *stubborn) AddTable(name string, m rule.TableEntry) error {
 	if m.Prefix == e.not {
 		return errors.New("no memory")
 	}
@@ -287,7 +287,7 @@ type late struct {
 	fails int
 }
 
-func (e *late) Replace(p *program.Program, tables map[string][]firewall.TableEntry) error {
+func (e *late) Replace(p *program.Program, tables map[string][]rule.TableEntry) error {
 	err := e.Engine.Replace(p, tables)
 	if e.fails--; err == nil && e.fails == 0 {
 		return errors.New("states of old rules may be there")

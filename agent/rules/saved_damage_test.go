@@ -147,17 +147,17 @@ type loads struct {
 	n int
 }
 
-func (e *loads) Replace(p *program.Program, tables map[string][]firewall.TableEntry) error {
+func (e *loads) Replace(p *program.Program, tables map[string][]rule.TableEntry) error {
 	e.n++
 	return e.Engine.Replace(p, tables)
 }
 
-func (e *loads) SetTable(name string, all []firewall.TableEntry) error {
+func (e *loads) SetTable(name string, all []rule.TableEntry) error {
 	e.n++
 	return e.Engine.SetTable(name, all)
 }
 
-func (e *loads) AddTable(name string, m firewall.TableEntry) error {
+func (e *loads) AddTable(name string, m rule.TableEntry) error {
 	e.n++
 	return e.Engine.AddTable(name, m)
 }

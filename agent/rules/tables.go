@@ -8,7 +8,6 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir/agent/rulefile"
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/rule/op"
 )
@@ -33,7 +32,7 @@ func (b *Book) changeMembers(c *rule.Command) error {
 		var err error
 		if c.Verb == rule.VerbTableAdd {
 			err = b.config.Engine.AddTable(c.Table,
-				firewall.TableEntry{Prefix: e.Prefix, Value: e.Value})
+				rule.TableEntry{Prefix: e.Prefix, Value: e.Value})
 		} else {
 			err = b.config.Engine.DeleteTable(c.Table, e.Prefix)
 		}
@@ -71,7 +70,7 @@ func (b *Book) undoMembersLocked(c *rule.Command) func(applied int) error {
 		for _, e := range c.Entries[:applied] {
 			if value, member := before[e.Prefix]; member {
 				err = errors.Join(err, b.config.Engine.AddTable(c.Table,
-					firewall.TableEntry{Prefix: e.Prefix, Value: value}))
+					rule.TableEntry{Prefix: e.Prefix, Value: value}))
 			} else {
 				// the one that was refused may not be there
 				_ = b.config.Engine.DeleteTable(c.Table, e.Prefix)
@@ -103,8 +102,8 @@ func comparePrefixes(a, b netip.Prefix) int {
 
 // changedTables returns the members of those tables of next that differ from those of now, none for
 // tables that go.
-func changedTables(now, next *rule.Ruleset) map[string][]firewall.TableEntry {
-	changed := map[string][]firewall.TableEntry{}
+func changedTables(now, next *rule.Ruleset) map[string][]rule.TableEntry {
+	changed := map[string][]rule.TableEntry{}
 	for name, members := range next.Tables {
 		if now != nil && now.Tables[name] != nil && sameTable(now.Tables[name], members) {
 			continue

@@ -23,7 +23,7 @@ type Explainer struct {
 	Book       *Book
 	Options    firewall.Options // of the engines
 	Interfaces func() []firewall.Interface
-	Labels     func() map[string][]firewall.TableEntry // the tables of labels
+	Labels     func() map[string][]rule.TableEntry // the tables of labels
 	States     func() iter.Seq2[firewall.State, error]
 }
 

@@ -173,22 +173,22 @@ func (t *timeline) print(e *eyeballs.Event) {
 	word, text := "", ""
 	attempt := fmt.Sprintf("#%d %s", e.Attempt+1, e.Addr)
 	switch e.Kind {
-	case eyeballs.Asking:
+	case eyeballs.EventAsking:
 		word, text = "ask", fmt.Sprintf("%s of %s", strings.ReplaceAll(e.Types.String(), "+", ", "),
 			t.show(e.Name))
-	case eyeballs.Answered:
+	case eyeballs.EventAnswered:
 		word, text = "answer", fmt.Sprintf("%s: %s", e.Types, t.answer(e))
-	case eyeballs.Connecting:
+	case eyeballs.EventConnecting:
 		word, text = "try", attempt
-	case eyeballs.Connected:
+	case eyeballs.EventConnected:
 		word, text = "up", attempt+", handshake begins"
-	case eyeballs.Failed:
+	case eyeballs.EventFailed:
 		word, text = "fail", attempt+": "+t.show(reason(e.Err))
-	case eyeballs.Cancelled:
+	case eyeballs.EventCancelled:
 		word, text = "drop", attempt+", no longer needed"
-	case eyeballs.Won:
+	case eyeballs.EventWon:
 		word, text = "won", attempt
-	case eyeballs.Lost:
+	case eyeballs.EventLost:
 		word, text = "lost", "nothing is left to try"
 	}
 	fmt.Fprintf(t.w, "%9.1f ms  %-6s  %s\n", millis(e.At), word, text)

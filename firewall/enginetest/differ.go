@@ -122,7 +122,7 @@ type runner struct {
 }
 
 // load gives both the rules of a set, and tables with them.
-func (r *runner) load(set int, tables map[string][]firewall.TableEntry) error {
+func (r *runner) load(set int, tables map[string][]rule.TableEntry) error {
 	rs, err := rule.ParseFile("random", strings.Join(r.c.Rules[set], "\n"), nil)
 	if err != nil {
 		return err

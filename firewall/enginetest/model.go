@@ -24,7 +24,7 @@ type Model struct {
 	flows     []string // names of flows in the order of their ids
 	states    []*modelState
 	frags     []modelFrag
-	tables    map[string][]firewall.TableEntry
+	tables    map[string][]rule.TableEntry
 	ifs       []firewall.Interface
 	routes    []firewall.Route
 	decisions map[firewall.Decision]firewall.Count
@@ -43,7 +43,7 @@ type modelState struct {
 	flow.State
 	key        flow.Key
 	name       string // of the flow
-	from       flow.Dir
+	from       flow.End
 	rule       uint64
 	tracked    bool // by the rule's limit
 	reassigned bool // its track was given to another tuple
@@ -65,7 +65,7 @@ type modelFrag struct {
 
 // NewModel returns a model that passes everything until rules are loaded.
 func NewModel(o firewall.Options) *Model {
-	t := &Model{Options: o, tables: map[string][]firewall.TableEntry{},
+	t := &Model{Options: o, tables: map[string][]rule.TableEntry{},
 		decisions: map[firewall.Decision]firewall.Count{}}
 	t.Load(&rule.Ruleset{}, rule.CompileOptions{Default: op.ActionAllow}, []uint64{1})
 	return t
@@ -163,7 +163,7 @@ type job struct {
 
 	hasKey bool
 	key    flow.Key
-	from   flow.Dir
+	from   flow.End
 	isErr  bool
 	inner  packet.Packet // what an ICMP error quotes
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule"
 )
 
 // clone returns a copy that may evaluate a packet and leaves t as it is. It evicts nothing: it has
@@ -25,7 +26,7 @@ func (t *Model) clone() *Model {
 }
 
 // SetTable replaces the members of a table.
-func (t *Model) SetTable(name string, entries []firewall.TableEntry) {
+func (t *Model) SetTable(name string, entries []rule.TableEntry) {
 	t.tables[name] = nil
 	for _, e := range entries {
 		t.AddTable(name, e)
@@ -33,7 +34,7 @@ func (t *Model) SetTable(name string, entries []firewall.TableEntry) {
 }
 
 // AddTable adds a member, or replaces its value.
-func (t *Model) AddTable(name string, e firewall.TableEntry) {
+func (t *Model) AddTable(name string, e rule.TableEntry) {
 	t.DeleteTable(name, e.Prefix)
 	e.Prefix = e.Prefix.Masked()
 	t.tables[name] = append(t.tables[name], e)
@@ -41,7 +42,7 @@ func (t *Model) AddTable(name string, e firewall.TableEntry) {
 
 // DeleteTable removes a member and reports whether it was there.
 func (t *Model) DeleteTable(name string, p netip.Prefix) bool {
-	var left []firewall.TableEntry
+	var left []rule.TableEntry
 	for _, e := range t.tables[name] {
 		if e.Prefix != p.Masked() {
 			left = append(left, e)

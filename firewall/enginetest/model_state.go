@@ -50,43 +50,46 @@ func (j *job) lookUpFlow(name string) (slot int, result lookResult, reason firew
 	}
 	slot = j.slot(s.rule)
 	side := int(j.from ^ s.from)
-	liberal := j.Options.Liberal || j.rules[slot].Liberal
+	mode := flow.ModeStrict
+	if j.Options.Liberal || j.rules[slot].Liberal {
+		mode = flow.ModeLiberal
+	}
 	var r flow.Result
 	if j.isErr {
-		r = s.ICMPError(j.inner.Seq, 1-side, j.p.Len(), liberal)
+		r = s.ICMPError(j.inner.Seq, flow.Dir(1-side), j.p.Len(), mode)
 	} else {
 		seg := flow.SegmentOf(&j.p, j.b)
-		r = s.Step(&seg, side, j.now, liberal)
+		r = s.Step(&seg, flow.Dir(side), j.now, mode)
 	}
 	if p := s.Phase(); p == flow.PhaseClosed || p == flow.PhaseReset {
 		s.tracked, s.reassigned = false, false
 	}
-	if r == flow.Hit && s.reassigned && !s.HalfOpen() && !j.countAgain(s, slot) {
+	if r == flow.ResultHit && s.reassigned && !s.HalfOpen() && !j.countAgain(s, slot) {
 		j.seen.note(ofTrack, 0, "no space when proved")
 		j.remove(s)
 	}
 	switch r {
-	case flow.Hit:
+	case flow.ResultHit:
 		j.use = firewall.StateHit
-	case flow.Untouched:
+	case flow.ResultUntouched:
 		j.use = firewall.StateUntouched
 		if j.isErr {
 			j.seen.note(ofError, int(j.p.Version)<<8|int(j.p.ICMPType()), "of a state")
 		}
-	case flow.Recycle:
+	case flow.ResultRecycle:
 		j.remove(s)
 		return 0, lookMiss, 0
-	case flow.BadFlags:
+	case flow.ResultBadFlags:
 		return slot, lookDrop, firewall.ReasonTCPFlags
-	case flow.BadRst:
+	case flow.ResultBadRst:
 		return slot, lookDrop, firewall.ReasonTCPRst
-	case flow.BadAck:
+	case flow.ResultBadAck:
 		return slot, lookDrop, firewall.ReasonTCPAck
-	case flow.BadWindow:
+	case flow.ResultBadWindow:
 		return slot, lookDrop, firewall.ReasonTCPWindow
-	case flow.BadTag:
+	case flow.ResultBadTag:
 		return slot, lookDrop, firewall.ReasonSCTPTag
-	case flow.BadICMP:
+	case flow.ResultBadICMP:
 		return slot, lookDrop, firewall.ReasonICMPSeq
 	}
 	j.have[name] = true

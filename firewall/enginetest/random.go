@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
 )
 
 // random draws from small worlds, so that rules, tables, interfaces and packets meet.
@@ -84,7 +85,7 @@ func (g random) routes() []firewall.Route {
 }
 
 // entry returns a member of a table.
-func (g random) entry() firewall.TableEntry {
+func (g random) entry() rule.TableEntry {
 	p := g.one(append(append([]string(nil), nets4...), nets6...)...)
 	if g.chance(50) {
 		p = g.addr(g.chance(40)).String()
@@ -94,7 +95,7 @@ func (g random) entry() firewall.TableEntry {
 			p += "/32"
 		}
 	}
-	return firewall.TableEntry{Prefix: netip.MustParsePrefix(p).Masked(), Value: g.Uint32N(3)}
+	return rule.TableEntry{Prefix: netip.MustParsePrefix(p).Masked(), Value: g.Uint32N(3)}
 }
 
 // numbers returns a list of numbers and ranges out of some.

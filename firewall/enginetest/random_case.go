@@ -8,6 +8,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/rule/op"
 )
 
@@ -53,11 +54,11 @@ type Step struct {
 	Input   firewall.Input // StepPacket; Now counts for StepSweep and StepTick too
 	Packet  []byte
 	Name    string // of the table
-	Entries []firewall.TableEntry
+	Entries []rule.TableEntry
 	Ifs     []firewall.Interface
 	Routes  []firewall.Route
 	Set     int
-	Tables  map[string][]firewall.TableEntry
+	Tables  map[string][]rule.TableEntry
 	Number  uint16
 }
 
@@ -162,10 +163,10 @@ func (g random) step(c *Case, now time.Duration, open []*randomFlow) (s Step, be
 		return s, nil
 	case n < 58:
 		return Step{Kind: StepAdd, Name: g.one(tables...),
-			Entries: []firewall.TableEntry{g.entry()}}, nil
+			Entries: []rule.TableEntry{g.entry()}}, nil
 	case n < 64:
 		return Step{Kind: StepDelete, Name: g.one(tables...),
-			Entries: []firewall.TableEntry{g.entry()}}, nil
+			Entries: []rule.TableEntry{g.entry()}}, nil
 	case n < 68:
 		return Step{Kind: StepInterfaces, Ifs: g.interfaces()}, nil
 	case n < 70:
@@ -174,9 +175,9 @@ func (g random) step(c *Case, now time.Duration, open []*randomFlow) (s Step, be
 		s := Step{Kind: StepLoad, Set: g.IntN(len(c.Rules))}
 		for g.chance(40) {
 			if s.Tables == nil {
-				s.Tables = map[string][]firewall.TableEntry{}
+				s.Tables = map[string][]rule.TableEntry{}
 			}
-			var members []firewall.TableEntry
+			var members []rule.TableEntry
 			for g.chance(60) {
 				members = append(members, g.entry())
 			}

@@ -18,7 +18,7 @@ import (
 // version is a rule set and the tables that came with it.
 type version struct {
 	program *program.Program
-	tables  map[string][]firewall.TableEntry
+	tables  map[string][]rule.TableEntry
 }
 
 // RunReplace alternates between two versions of rules and tables while packets are evaluated as
@@ -27,14 +27,14 @@ type version struct {
 // that the packets come fast enough.
 func RunReplace(t *testing.T, e Subject, times int) {
 	t.Helper()
-	one := []firewall.TableEntry{{Prefix: netip.MustParsePrefix("10.0.0.2/32")}}
+	one := []rule.TableEntry{{Prefix: netip.MustParsePrefix("10.0.0.2/32")}}
 	a := version{replaceProgram(t, `add 10 allow udp from table(t) to any 9
 add 20 allow udp from table(u) to any 10
-`), map[string][]firewall.TableEntry{"t": nil, "u": one}}
+`), map[string][]rule.TableEntry{"t": nil, "u": one}}
 	b := version{replaceProgram(t, `add 10 deny udp from table(t) to any 9
 add 20 deny udp from table(u) to any 10
 add 30 allow udp from any to any 9,10
-`), map[string][]firewall.TableEntry{"t": one, "u": nil}}
+`), map[string][]rule.TableEntry{"t": one, "u": nil}}
 	if err := e.Replace(a.program, a.tables); err != nil {
 		t.Fatal(err)
 	}

@@ -287,7 +287,7 @@ func (f *passed) step(t *Translation) {
 	if t.own == nil {
 		t.own = &flow.State{Proto: t.Inner.Proto, Loose: true}
 		t.own.Init(t.Inner.Proto, &seg, f.now)
-	} else if t.own.Step(&seg, side, f.now, false) == flow.Recycle {
+	} else if t.own.Step(&seg, flow.Dir(side), f.now, flow.ModeStrict) == flow.ResultRecycle {
 		t.own.Init(t.Inner.Proto, &seg, f.now)
 	}
 	t.Phase = t.own.Phase()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
@@ -210,16 +211,18 @@ func TestConstants(t *testing.T) {
 		"MAX_RULES": program.MaxRules, "MAX_CALLS": program.MaxCalls, "MAX_JUMPS": program.MaxJumps,
 		"ANY_FLOW": program.AnyFlow, "MAX_TAGS": 8,
 
-		"SIDE_SEEN": int64(flow.Seen), "SIDE_SYN": int64(flow.Syn), "SIDE_ACKED": int64(flow.Acked),
-		"SIDE_FIN": int64(flow.Fin),
-		"SIDE_RST": int64(flow.Rst), "SIDE_SCALED": int64(flow.Scaled),
-		"SIDE_PROVED": int64(flow.Proved), "COOKIE_USE": cookieUse, "COOKIE_STAMPS": cookieStamps,
-		"COOKIES_ON": cookiesOn,
-		"RES_HIT":    int64(flow.Hit), "RES_UNTOUCHED": int64(flow.Untouched),
-		"RES_RECYCLE": int64(flow.Recycle), "RES_BAD_FLAGS": int64(flow.BadFlags),
-		"RES_BAD_RST": int64(flow.BadRst), "RES_BAD_ACK": int64(flow.BadAck),
-		"RES_BAD_WINDOW": int64(flow.BadWindow),
-		"RES_BAD_TAG":    int64(flow.BadTag), "RES_BAD_ICMP": int64(flow.BadICMP),
+		"SIDE_SEEN": int64(flow.SideSeen), "SIDE_SYN": int64(flow.SideSyn),
+		"SIDE_ACKED": int64(flow.SideAcked),
+		"SIDE_FIN":   int64(flow.SideFin),
+		"SIDE_RST":   int64(flow.SideRst), "SIDE_SCALED": int64(flow.SideScaled),
+		"SIDE_PROVED": int64(flow.SideProved), "COOKIE_USE": cookieUse,
+		"COOKIE_STAMPS": cookieStamps,
+		"COOKIES_ON":    cookiesOn,
+		"RES_HIT":       int64(flow.ResultHit), "RES_UNTOUCHED": int64(flow.ResultUntouched),
+		"RES_RECYCLE": int64(flow.ResultRecycle), "RES_BAD_FLAGS": int64(flow.ResultBadFlags),
+		"RES_BAD_RST": int64(flow.ResultBadRst), "RES_BAD_ACK": int64(flow.ResultBadAck),
+		"RES_BAD_WINDOW": int64(flow.ResultBadWindow),
+		"RES_BAD_TAG":    int64(flow.ResultBadTag), "RES_BAD_ICMP": int64(flow.ResultBadICMP),
 		"PHASE_OPENING":     int64(flow.PhaseOpening),
 		"PHASE_ESTABLISHED": int64(flow.PhaseEstablished),
 		"PHASE_CLOSING":     int64(flow.PhaseClosing),
@@ -235,7 +238,7 @@ func TestConstants(t *testing.T) {
 		"META_MADE": metaMade, "META_LOOSE": metaLoose, "META_HALF_OPEN": metaHalfOpen,
 		"META_TRACKED": metaTracked, "META_ADOPTED": metaAdopted,
 		"META_WIRE": metaWire, "META_CROSS": metaCross, "META_FRESH": metaFresh,
-		"NAT_PHASE": natPhase, "MAX_PORT_SPANS": firewall.MaxPortRanges, "META_SOURCE": metaSource,
+		"NAT_PHASE": natPhase, "MAX_PORT_SPANS": forward.MaxPortRanges, "META_SOURCE": metaSource,
 		"MASK_SOURCE": maskSource, "MASK_EXCEPT": maskExcept,
 		"MAX_PODS": maxPods, "MAX_POD_ADDRESSES": maxPodAddresses, "CURRENT_SLOT": currentSlot,
 		"CURRENT_FAST_FLOW": currentFastFlow, "CURRENT_READS": currentReads,

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 )
 
 // Limits of bpf/lib/pod.h.
@@ -23,8 +24,8 @@ const (
 	limitedOut = 1 << firewall.Out
 )
 
-// SetEndpoint adds or changes a pod, see firewall.Forwarder.
-func (e *Engine) SetEndpoint(p firewall.Endpoint) error {
+// SetEndpoint adds or changes a pod, see forward.Forwarder.
+func (e *Engine) SetEndpoint(p forward.Endpoint) error {
 	v, err := endpoint(&p)
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", p.Name, err)
@@ -52,7 +53,7 @@ func (e *Engine) SetEndpoint(p firewall.Endpoint) error {
 }
 
 // endpoint turns a pod into what the kernel knows of it.
-func endpoint(p *firewall.Endpoint) (v weirEndpoint, err error) {
+func endpoint(p *forward.Endpoint) (v weirEndpoint, err error) {
 	switch {
 	case p.Index == 0:
 		return v, errors.New("no host interface")
@@ -82,7 +83,7 @@ func (e *Engine) freePlaceLocked() (uint32, error) {
 	return 0, fmt.Errorf("there are %d pods, which is as many as there can be", maxPods)
 }
 
-func (e *Engine) putEndpointLocked(v, old *weirEndpoint, known bool, r firewall.Rates) error {
+func (e *Engine) putEndpointLocked(v, old *weirEndpoint, known bool, r forward.Rates) error {
 	if !known {
 		cpus, err := ebpf.PossibleCPU()
 		if err != nil {
@@ -147,7 +148,7 @@ func (e *Engine) dropAddressesLocked(old, v *weirEndpoint) error {
 	return errors.Join(errs...)
 }
 
-// DeleteEndpoint forgets a pod, see firewall.Forwarder. Its interface stays guarded for as long as
+// DeleteEndpoint forgets a pod, see forward.Forwarder. Its interface stays guarded for as long as
 // it exists.
 func (e *Engine) DeleteEndpoint(index uint32) error {
 	e.mu.Lock()
@@ -181,17 +182,17 @@ func (e *Engine) dropEndpointLocked(v *weirEndpoint) error {
 	return errors.Join(append(errs, e.putForwardingLocked())...)
 }
 
-// Endpoints returns the pods with their counters, see firewall.Forwarder.
-func (e *Engine) Endpoints() ([]firewall.EndpointCounters, error) {
+// Endpoints returns the pods with their counters, see forward.Forwarder.
+func (e *Engine) Endpoints() ([]forward.EndpointCounters, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	all := make([]firewall.EndpointCounters, 0, len(e.endpoints))
+	all := make([]forward.EndpointCounters, 0, len(e.endpoints))
 	for index, v := range e.endpoints {
 		var each []weirPodCounter
 		if err := e.objects.PodCounters.Lookup(v.Place, &each); err != nil {
 			return nil, fmt.Errorf("read the counters of a pod: %w", err)
 		}
-		c := firewall.EndpointCounters{Index: index}
+		c := forward.EndpointCounters{Index: index}
 		for i := range each {
 			n := &each[i]
 			c.PacketsIn, c.BytesIn, c.DropsIn = c.PacketsIn+n.Packets[0], c.BytesIn+n.Bytes[0],

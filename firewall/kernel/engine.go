@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule"
 )
 
 // Config is what an engine needs to begin.
@@ -69,7 +70,7 @@ type Engine struct {
 	// guarded by mu; tables that may be empty since some were removed last
 	idle int
 	// guarded by mu; tables set before the first Load, nil after it
-	staged  map[string][]firewall.TableEntry
+	staged  map[string][]rule.TableEntry
 	noTCX   bool // guarded by mu; the kernel is older than tcx
 	ticking bool // guarded by mu; the sweep's timer runs
 	// guarded by mu; another engine's pins, until all interfaces have changed hands
@@ -116,7 +117,7 @@ func openWith(c Config, load loader) (*Engine, error) {
 	e := &Engine{
 		options: c.Options, ids: newIDs(), tables: map[string]*ebpf.Map{},
 		links: map[uint32]*attachment{},
-		plain: c.PlainRedirect, staged: map[string][]firewall.TableEntry{},
+		plain: c.PlainRedirect, staged: map[string][]rule.TableEntry{},
 	}
 	if c.Dir != "" {
 		e.dir = layoutDir(c.Dir)

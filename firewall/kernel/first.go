@@ -4,8 +4,8 @@ import (
 	"errors"
 	"maps"
 
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule"
 )
 
 // The first Load. Until its switch nothing of what packets see has changed: whatever fails before
@@ -14,7 +14,7 @@ import (
 // replaceFirst is Replace if nothing of this engine is in force yet; else it does nothing and
 // returns false.
 func (e *Engine) replaceFirst(p *program.Program,
-	tables map[string][]firewall.TableEntry) (done bool,
+	tables map[string][]rule.TableEntry) (done bool,
 	err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -8,10 +8,11 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
 )
 
-var _ firewall.Forwarder = (*Engine)(nil)
+var _ forward.Forwarder = (*Engine)(nil)
 
 // readForwarding reads what is known of pods from the maps, which are empty in a new engine.
 func (e *Engine) readForwarding() error {

@@ -21,7 +21,7 @@ import (
 func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := slices.SortedFunc(slices.Values(ifs), firewall.ByIndex)
+	now := slices.SortedFunc(slices.Values(ifs), firewall.CompareInterfaces)
 	if e.staged != nil { // the first Load writes them
 		e.ifs = now
 		return nil
@@ -30,7 +30,7 @@ func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	if !e.synced { // what an earlier engine has written is unknown
 		old = nil
 	}
-	changed, gone := firewall.Changes(old, now)
+	changed, gone := firewall.DiffInterfaces(old, now)
 	if e.synced && len(changed)+len(gone) == 0 {
 		return nil
 	}
@@ -47,7 +47,8 @@ func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 
 // interfaceOf finds an interface in a list in order of index.
 func interfaceOf(ifs []firewall.Interface, index uint32) (firewall.Interface, bool) {
-	at, found := slices.BinarySearchFunc(ifs, firewall.Interface{Index: index}, firewall.ByIndex)
+	at, found := slices.BinarySearchFunc(ifs, firewall.Interface{Index: index},
+		firewall.CompareInterfaces)
 	if !found {
 		return firewall.Interface{}, false
 	}

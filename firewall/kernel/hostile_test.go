@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet/build"
@@ -423,7 +424,7 @@ func TestRateLimits(t *testing.T) {
 	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	e := v.a.endpoint
-	e.Rates = firewall.Rates{In: 8e6, InBurst: 100_000} // a megabyte per second
+	e.Rates = forward.Rates{In: 8e6, InBurst: 100_000} // a megabyte per second
 	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(e) }))
 	c, err := dialFrom(v.b.Node, "10.88.0.2:80", patience)
 	v.must(err)
@@ -443,14 +444,14 @@ func TestRateLimits(t *testing.T) {
 func TestEndpointsAreChecked(t *testing.T) {
 	v := newCluster(t, openRules)
 	good := v.a.endpoint
-	for what, spoil := range map[string]func(*firewall.Endpoint){
-		"no interface": func(e *firewall.Endpoint) { e.Index = 0 },
-		"no address":   func(e *firewall.Endpoint) { e.Addrs = nil },
-		"a multicast one": func(e *firewall.Endpoint) {
+	for what, spoil := range map[string]func(*forward.Endpoint){
+		"no interface": func(e *forward.Endpoint) { e.Index = 0 },
+		"no address":   func(e *forward.Endpoint) { e.Addrs = nil },
+		"a multicast one": func(e *forward.Endpoint) {
 			e.Addrs = []netip.Addr{netip.MustParseAddr("224.0.0.1")}
 		},
-		"an MTU of 0":      func(e *firewall.Endpoint) { e.MTU = 0 },
-		"no such an index": func(e *firewall.Endpoint) { e.Index = 4711 },
+		"an MTU of 0":      func(e *forward.Endpoint) { e.MTU = 0 },
+		"no such an index": func(e *forward.Endpoint) { e.Index = 4711 },
 	} {
 		e := good
 		spoil(&e)
@@ -458,7 +459,7 @@ func TestEndpointsAreChecked(t *testing.T) {
 			t.Errorf("%s: accepted", what)
 		}
 	}
-	for what, p := range map[string]firewall.Published{
+	for what, p := range map[string]forward.Published{
 		"SCTP under another port": {Proto: 132, Host: netip.MustParseAddrPort("0.0.0.0:1"),
 			Pod: netip.MustParseAddrPort("10.88.0.2:2")},
 		"ICMP": {Proto: 1, Host: netip.MustParseAddrPort("0.0.0.0:1"),
@@ -468,11 +469,11 @@ func TestEndpointsAreChecked(t *testing.T) {
 		"port 0": {Proto: 6, Host: netip.MustParseAddrPort("0.0.0.0:0"),
 			Pod: netip.MustParseAddrPort("10.88.0.2:1")},
 	} {
-		if err := v.engine.SetPublished([]firewall.Published{p}); err == nil {
+		if err := v.engine.SetPublished([]forward.Published{p}); err == nil {
 			t.Errorf("%s: accepted", what)
 		}
 	}
-	if err := v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges}); err == nil {
+	if err := v.engine.SetMasquerade(forward.Masquerade{Sources: podRanges}); err == nil {
 		t.Error("masquerade without ports: accepted")
 	}
 	if err := errors.Join(exchange(v.a.Node, "10.88.0.3:1"), nil); err == nil ||

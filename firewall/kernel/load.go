@@ -7,8 +7,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule"
 )
 
 // features is what this engine has of the language: all of it.
@@ -27,7 +27,7 @@ func (e *Engine) Load(p *program.Program) error { return e.Replace(p, nil) }
 // Replace replaces the Program and some tables, see firewall.Engine. Packets are evaluated by the
 // old ones until a single word changes. The first Load takes over what an earlier engine has left:
 // an error leaves that in force, whole.
-func (e *Engine) Replace(p *program.Program, tables map[string][]firewall.TableEntry) error {
+func (e *Engine) Replace(p *program.Program, tables map[string][]rule.TableEntry) error {
 	if err := p.Check(); err != nil {
 		return err
 	}

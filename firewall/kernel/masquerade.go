@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 )
 
 // Flags of the trie of translated sources, bpf/lib/pod.h.
@@ -13,9 +13,9 @@ const (
 	maskExcept = 2
 )
 
-// SetMasquerade replaces what is translated behind the host's address, see firewall.Forwarder.
+// SetMasquerade replaces what is translated behind the host's address, see forward.Forwarder.
 // Existing translations continue.
-func (e *Engine) SetMasquerade(m firewall.Masquerade) error {
+func (e *Engine) SetMasquerade(m forward.Masquerade) error {
 	if err := checkPorts(m); err != nil {
 		return err
 	}
@@ -48,10 +48,10 @@ func (e *Engine) SetMasquerade(m firewall.Masquerade) error {
 	return e.putForwardingLocked()
 }
 
-func checkPorts(m firewall.Masquerade) error {
-	if len(m.Sources) > 0 && len(m.Ports) == 0 || len(m.Ports) > firewall.MaxPortRanges {
+func checkPorts(m forward.Masquerade) error {
+	if len(m.Sources) > 0 && len(m.Ports) == 0 || len(m.Ports) > forward.MaxPortRanges {
 		return fmt.Errorf("masquerade: %d ranges of ports; from 1 to %d are possible", len(m.Ports),
-			firewall.MaxPortRanges)
+			forward.MaxPortRanges)
 	}
 	for _, r := range m.Ports {
 		if r.First == 0 || r.Last < r.First {

@@ -466,7 +466,7 @@ func TestStateThatFellBehindStaysLiberal(t *testing.T) {
 			c := adoption(&old, e.rules[0].Id, 0, 1)
 			for i := range c.Side {
 				d := &c.Side[i]
-				d.Flags = d.Flags&^metaLoose | uint32(flow.Acked)
+				d.Flags = d.Flags&^metaLoose | uint32(flow.SideAcked)
 				d.End, d.Ack, d.Edge, d.Bytes = numbers, numbers, numbers+1000, uint64(numbers)
 			}
 			c.Count = adoptMerge

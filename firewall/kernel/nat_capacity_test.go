@@ -10,8 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -149,7 +149,7 @@ func TestPortsOfTheHost(t *testing.T) {
 	f.must(err)
 	defer l.Close()
 	f.must(f.host.Do(func() error {
-		return f.engine.SetPublished([]firewall.Published{{Proto: packet.ProtoTCP,
+		return f.engine.SetPublished([]forward.Published{{Proto: packet.ProtoTCP,
 			Host: end(hostAddr, 3001), Pod: end(podB, 80)}})
 	}))
 	for i := range 20 {

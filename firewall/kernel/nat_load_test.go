@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nstest"
 )
 
@@ -30,8 +31,8 @@ func loadTime(t *testing.T) time.Duration {
 // usual are the ports and the cap that a node has by default.
 func (v *cluster) usual() {
 	v.t.Helper()
-	v.must(v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges, Except: podRanges,
-		Ports: []firewall.PortRange{{First: 1024, Last: 32767}, {First: 61000, Last: 65535}}}))
+	v.must(v.engine.SetMasquerade(forward.Masquerade{Sources: podRanges, Except: podRanges,
+		Ports: []forward.PortRange{{First: 1024, Last: 32767}, {First: 61000, Last: 65535}}}))
 }
 
 // quiet waits until the table is as empty as before.

@@ -92,7 +92,7 @@ func (v *cluster) as12() {
 		}
 		for i := range x.sides {
 			d := x.sides[i]
-			d.Flags = d.Flags&(metaMade|metaWire|metaCross|metaSource) | uint32(flow.Seen)
+			d.Flags = d.Flags&(metaMade|metaWire|metaCross|metaSource) | uint32(flow.SideSeen)
 			if i == 1 {
 				d.Track = 0
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
@@ -36,7 +37,7 @@ func TestTranslationsAgainstTheModel(t *testing.T) {
 	f := newFrames(t, mixedRules)
 	f.masquerade(2000, 2999)
 	f.must(f.host.Do(func() error {
-		return f.engine.SetPublished([]firewall.Published{
+		return f.engine.SetPublished([]forward.Published{
 			{Proto: packet.ProtoTCP, Host: end(hostAddr, 8080), Pod: end(podA, 80)},
 			{Proto: packet.ProtoUDP, Host: end(hostAddr, 8080), Pod: end(podA, 80)},
 			{Proto: packet.ProtoUDP, Host: end(hostAddr, 5353), Pod: end(podB, 53)},

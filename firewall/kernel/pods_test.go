@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
 )
@@ -37,7 +38,7 @@ type cluster struct {
 
 type podNode struct {
 	*nstest.Node
-	endpoint firewall.Endpoint
+	endpoint forward.Endpoint
 }
 
 const openRules = "add 1 check-state\nadd allow ip from any to any keep-state\n"
@@ -238,7 +239,7 @@ func ping(n *nstest.Node, args ...string) error {
 	return nil
 }
 
-func (v *cluster) counters(r *podNode) firewall.EndpointCounters {
+func (v *cluster) counters(r *podNode) forward.EndpointCounters {
 	v.t.Helper()
 	all, err := v.engine.Endpoints()
 	v.must(err)
@@ -248,7 +249,7 @@ func (v *cluster) counters(r *podNode) firewall.EndpointCounters {
 		}
 	}
 	v.t.Fatalf("no counters of %s", r.endpoint.Name)
-	return firewall.EndpointCounters{}
+	return forward.EndpointCounters{}
 }
 
 func (v *cluster) drops(r firewall.Reason) uint64 {

@@ -64,7 +64,7 @@ func TestKeysOfPreviousLayouts(t *testing.T) {
 		c.Key.Ports, c.Key.Proto = s.ports, s.proto
 		for i := range c.Side {
 			c.Side[i] = weirSide{Last: made, Created: made, Rule: old.rules[0].Id,
-				Flags: uint32(flow.Seen) | metaLoose}
+				Flags: uint32(flow.SideSeen) | metaLoose}
 		}
 		c.Side[s.originator].Flags |= metaMade
 		must(old.call.ask(&c))

@@ -308,11 +308,11 @@ func (p *previousPins) renewTranslation(wire, inner *entry) {
 	if p.layout < firstPhase {
 		a, b := flow.SideFlags(inner.sides[0].Flags), flow.SideFlags(inner.sides[1].Flags)
 		switch {
-		case (a|b)&flow.Rst != 0:
+		case (a|b)&flow.SideRst != 0:
 			phase = flow.PhaseReset
-		case a&b&flow.Fin != 0:
+		case a&b&flow.SideFin != 0:
 			phase = flow.PhaseClosing
-		case a&b&flow.Seen != 0:
+		case a&b&flow.SideSeen != 0:
 			phase = flow.PhaseEstablished
 		default:
 			phase = flow.PhaseOpening

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
 )
 
-// SetPublished replaces the set of published ports, see firewall.Forwarder. Connections through a
+// SetPublished replaces the set of published ports, see forward.Forwarder. Connections through a
 // port that is no longer there end.
-func (e *Engine) SetPublished(ports []firewall.Published) error {
+func (e *Engine) SetPublished(ports []forward.Published) error {
 	want := map[weirPublishedKey]weirPublished{}
 	for _, p := range ports {
 		k, v, err := publication(p)
@@ -32,7 +32,7 @@ func (e *Engine) SetPublished(ports []firewall.Published) error {
 	return e.endWhere(func(x *entry) bool { return unpublished(x, want) })
 }
 
-func publication(p firewall.Published) (k weirPublishedKey, v weirPublished, err error) {
+func publication(p forward.Published) (k weirPublishedKey, v weirPublished, err error) {
 	host, pod := p.Host.Addr().Unmap(), p.Pod.Addr().Unmap()
 	switch {
 	case p.Proto != packet.ProtoTCP && p.Proto != packet.ProtoUDP && p.Proto != packet.ProtoSCTP:

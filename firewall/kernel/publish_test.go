@@ -12,16 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 )
 
 func (v *cluster) publish(port, podPort uint16) {
 	v.t.Helper()
-	var all []firewall.Published
+	var all []forward.Published
 	for i, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		for _, proto := range []uint8{packet.ProtoTCP, packet.ProtoUDP} {
-			all = append(all, firewall.Published{
+			all = append(all, forward.Published{
 				Proto: proto, Host: netip.AddrPortFrom(any, port),
 				Pod: netip.AddrPortFrom(v.a.endpoint.Addrs[i], podPort),
 			})
@@ -32,8 +33,8 @@ func (v *cluster) publish(port, podPort uint16) {
 
 func (v *cluster) masquerade(lo, hi uint16) {
 	v.t.Helper()
-	v.must(v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges, Except: podRanges,
-		Ports: []firewall.PortRange{{First: lo, Last: hi}}}))
+	v.must(v.engine.SetMasquerade(forward.Masquerade{Sources: podRanges, Except: podRanges,
+		Ports: []forward.PortRange{{First: lo, Last: hi}}}))
 }
 
 func TestPublishedPorts(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -33,7 +34,7 @@ func repeatSYN(t *testing.T, rules string, publish bool) {
 		t.Fatal(err)
 	}
 	if publish {
-		p := firewall.Published{
+		p := forward.Published{
 			Proto: packet.ProtoTCP,
 			Host: netip.MustParseAddrPort(
 				"0.0.0.0:9999",
@@ -41,7 +42,7 @@ func repeatSYN(t *testing.T, rules string, publish bool) {
 			Pod: netip.MustParseAddrPort("10.88.0.2:80"),
 		}
 		if err := g.server.Do(func() error {
-			return g.engine.SetPublished([]firewall.Published{p})
+			return g.engine.SetPublished([]forward.Published{p})
 		}); err != nil {
 			t.Fatal(err)
 		}

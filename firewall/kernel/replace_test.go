@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
+	"github.com/weirnet/weir/rule"
 )
 
 // TestRulesAndTablesSwitchAtOnce: see enginetest.RunReplace.
@@ -27,7 +27,7 @@ func TestReplaceChangesAllOrNothing(t *testing.T) {
 	a.is(65535)
 	one := entries("10.0.0.2/32")
 	if err := e.Replace(compile(t, "add 10 allow udp from table(t) to any\n"),
-		map[string][]firewall.TableEntry{"t": one, "spare": one}); err != nil {
+		map[string][]rule.TableEntry{"t": one, "spare": one}); err != nil {
 		t.Fatal(err)
 	}
 	a.is(10)
@@ -52,7 +52,7 @@ func TestReplaceChangesAllOrNothing(t *testing.T) {
 	}
 	closed.Close()
 	e.objects.Config = closed
-	if err := e.Replace(next, map[string][]firewall.TableEntry{"t": nil, "spare": nil,
+	if err := e.Replace(next, map[string][]rule.TableEntry{"t": nil, "spare": nil,
 		"more": one}); err == nil {
 		t.Fatal("a replacement that cannot switch passes without an error")
 	}
@@ -62,7 +62,7 @@ func TestReplaceChangesAllOrNothing(t *testing.T) {
 		t.Errorf("%d names, %d places, %d tables are left of %d, %d, 2", n, p, len(e.tables), names,
 			places)
 	}
-	if err := e.Replace(next, map[string][]firewall.TableEntry{"t": {{}}}); err == nil {
+	if err := e.Replace(next, map[string][]rule.TableEntry{"t": {{}}}); err == nil {
 		t.Error("a member that is not a prefix is taken")
 	}
 	if err := e.DeleteTable("t", one[0].Prefix); err != nil {
@@ -73,7 +73,7 @@ func TestReplaceChangesAllOrNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.is(10)
-	if err := e.Replace(next, map[string][]firewall.TableEntry{"t": nil, "spare": nil,
+	if err := e.Replace(next, map[string][]rule.TableEntry{"t": nil, "spare": nil,
 		"new": one}); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestReplaceChangesAllOrNothing(t *testing.T) {
 	}
 	if err := e.AddTable(
 		"t",
-		firewall.TableEntry{Prefix: netip.MustParsePrefix("10.0.0.0/8")},
+		rule.TableEntry{Prefix: netip.MustParsePrefix("10.0.0.0/8")},
 	); err != nil {
 		t.Fatal(err)
 	}

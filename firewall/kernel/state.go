@@ -14,7 +14,7 @@ import (
 
 // Bits of side.Flags above those of flow.SideFlags and the scale: enum meta of bpf/lib/types.h.
 const (
-	sideProved   = uint32(flow.Proved)
+	sideProved   = uint32(flow.SideProved)
 	metaMade     = 1 << 16
 	metaLoose    = 1 << 17
 	metaLiberal  = 1 << 18
@@ -168,9 +168,9 @@ func (e *Engine) States() iter.Seq2[firewall.State, error] {
 func (e *Engine) show(x *entry, rule *weirCode, flows map[uint8]string) firewall.State {
 	fs, made := x.state()
 	k := x.key()
-	from, to := k.Shown(flow.Dir(made))
+	from, to := k.Shown(flow.End(made))
 	s := firewall.State{
-		Proto: fs.Proto, From: from, To: to, Query: k.Query(flow.Dir(made)), Link: k.Link(),
+		Proto: fs.Proto, From: from, To: to, Query: k.Query(flow.End(made)), Link: k.Link(),
 		FlowName: flows[uint8(x.tag>>16)], Rule: rule.Number, Key: rule.Key,
 		Phase: fs.Phase(), Created: x.sides[0].Created, Last: fs.Last(),
 		Deadline: fs.Deadline(&e.options.Timeouts),
@@ -254,14 +254,14 @@ func (e *Engine) Adopt(states []firewall.State) (int, error) {
 
 // adoption describes an established, loose state.
 func adoption(s *firewall.State, rule uint32, flowID uint8, now int64) weirCall {
-	k, from := flow.KeyFor(packet.ProtoTCP, s.From, s.To, s.Link)
+	k, from := flow.KeyBetween(packet.ProtoTCP, s.From, s.To, s.Link)
 	c := weirCall{Op: opAdopt}
 	c.Key.LowHi, c.Key.LowLo, c.Key.HighHi, c.Key.HighLo = k.LowHi, k.LowLo, k.HighHi, k.HighLo
 	c.Key.Ports, c.Key.Proto, c.Key.Flow = k.Ports, k.Proto, flowID
 	for i := range c.Side {
 		d := &c.Side[i]
 		d.Last, d.Created, d.Rule = now, now, rule
-		d.Flags = uint32(flow.Seen) | metaLoose | metaAdopted
+		d.Flags = uint32(flow.SideSeen) | metaLoose | metaAdopted
 		if i == int(from) {
 			d.Flags |= metaMade | sideProved
 		}

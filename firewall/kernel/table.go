@@ -9,8 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
 )
 
 // trieKey returns the key of a prefix in a trie: the family first, so that ::/0 holds no IPv4
@@ -78,11 +78,11 @@ func (e *Engine) enterTableLocked(name string, m *ebpf.Map) error {
 
 // SetTable replaces the members of a table at once: the new ones are written beside the old ones,
 // and then take their place.
-func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
+func (e *Engine) SetTable(name string, entries []rule.TableEntry) error {
 	if err := checkMembers(name, entries); err != nil {
 		return err
 	}
-	if e.stageTable(name, func([]firewall.TableEntry) []firewall.TableEntry {
+	if e.stageTable(name, func([]rule.TableEntry) []rule.TableEntry {
 		return slices.Clone(entries)
 	}) {
 		return nil
@@ -113,7 +113,7 @@ func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
 }
 
 // checkMembers refuses what is not a prefix.
-func checkMembers(table string, entries []firewall.TableEntry) error {
+func checkMembers(table string, entries []rule.TableEntry) error {
 	for i := range entries {
 		if !entries[i].Prefix.IsValid() {
 			return fmt.Errorf("table %s: %s is not a prefix", table, entries[i].Prefix)
@@ -125,7 +125,7 @@ func checkMembers(table string, entries []firewall.TableEntry) error {
 // stageTable changes the members of a table that are to come with the first Load. It returns false
 // after that Load.
 func (e *Engine) stageTable(name string,
-	change func([]firewall.TableEntry) []firewall.TableEntry) bool {
+	change func([]rule.TableEntry) []rule.TableEntry) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.staged == nil {
@@ -136,7 +136,7 @@ func (e *Engine) stageTable(name string,
 }
 
 // fillTable writes many members.
-func fillTable(m *ebpf.Map, entries []firewall.TableEntry) error {
+func fillTable(m *ebpf.Map, entries []rule.TableEntry) error {
 	const batch = 1 << 16
 	keys, values := make([]weirTableKey, 0, min(batch, len(entries))),
 		make([]uint32, 0, min(batch, len(entries)))
@@ -158,11 +158,11 @@ func fillTable(m *ebpf.Map, entries []firewall.TableEntry) error {
 }
 
 // AddTable adds a member or changes its value.
-func (e *Engine) AddTable(name string, t firewall.TableEntry) error {
+func (e *Engine) AddTable(name string, t rule.TableEntry) error {
 	if !t.Prefix.IsValid() {
 		return fmt.Errorf("table %s: %s is not a prefix", name, t.Prefix)
 	}
-	if e.stageTable(name, func(all []firewall.TableEntry) []firewall.TableEntry {
+	if e.stageTable(name, func(all []rule.TableEntry) []rule.TableEntry {
 		return append(all, t)
 	}) {
 		return nil
@@ -186,8 +186,8 @@ func (e *Engine) DeleteTable(name string, p netip.Prefix) error {
 	}
 	missing := fmt.Errorf("table %s: delete %s: %w", name, p, ebpf.ErrKeyNotExist)
 	found := false
-	if e.stageTable(name, func(all []firewall.TableEntry) []firewall.TableEntry {
-		return slices.DeleteFunc(all, func(t firewall.TableEntry) bool {
+	if e.stageTable(name, func(all []rule.TableEntry) []rule.TableEntry {
+		return slices.DeleteFunc(all, func(t rule.TableEntry) bool {
 			same := trieKey(t.Prefix) == trieKey(p)
 			found = found || same
 			return same

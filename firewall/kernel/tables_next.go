@@ -8,8 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule"
 )
 
 // nextTables are the tables that come with a Load: complete, but under ids that no packet asks
@@ -34,7 +34,7 @@ func (t *nextTables) id(name string) (uint32, bool) {
 
 // fill makes the tables and writes their members. The engine need not be locked: it takes a second
 // for a million.
-func (t *nextTables) fill(members map[string][]firewall.TableEntry) error {
+func (t *nextTables) fill(members map[string][]rule.TableEntry) error {
 	for _, name := range t.names {
 		m, err := newTable()
 		if err != nil {
@@ -57,7 +57,7 @@ func (t *nextTables) close() error {
 }
 
 // last leaves of several entries of one prefix the last.
-func last(entries []firewall.TableEntry) []firewall.TableEntry {
+func last(entries []rule.TableEntry) []rule.TableEntry {
 	at, out := make(map[weirTableKey]int, len(entries)), entries[:0:0]
 	for _, t := range entries {
 		k := trieKey(t.Prefix)
@@ -95,7 +95,7 @@ func (e *Engine) firstTablesLocked(p *program.Program) (*nextTables, error) {
 }
 
 // laterTables makes those tables that a later Load changes and that are needed after it.
-func laterTables(p *program.Program, members map[string][]firewall.TableEntry) (*nextTables,
+func laterTables(p *program.Program, members map[string][]rule.TableEntry) (*nextTables,
 	error) {
 	t := &nextTables{}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
@@ -109,7 +109,7 @@ func laterTables(p *program.Program, members map[string][]firewall.TableEntry) (
 // enterLocked adds the tables that the rules of a later Load are the first to name, gives all of
 // them ids, and records which end with it.
 func (e *Engine) enterLocked(t *nextTables, p *program.Program,
-	members map[string][]firewall.TableEntry) error {
+	members map[string][]rule.TableEntry) error {
 	for _, name := range p.Tables {
 		if e.tables[name] != nil || slices.Contains(t.names, name) {
 			continue

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/rule"
 )
 
 // namesRules ask about an interface by a glob, and about tables: of the owner, and of a label.
@@ -25,9 +26,9 @@ add 20 allow tcp from table(clients) to me setup keep-state
 add 30 allow tcp from table(app=web) to me 81 setup keep-state
 `
 
-func entries(prefixes ...string) (all []firewall.TableEntry) {
+func entries(prefixes ...string) (all []rule.TableEntry) {
 	for _, p := range prefixes {
-		all = append(all, firewall.TableEntry{Prefix: netip.MustParsePrefix(p)})
+		all = append(all, rule.TableEntry{Prefix: netip.MustParsePrefix(p)})
 	}
 	return all
 }
@@ -159,7 +160,7 @@ func TestTablesEndWithTheirOwner(t *testing.T) {
 // TestLabelsLeft: until the first Load the labels of an address are known as they were.
 func TestLabelsLeft(t *testing.T) {
 	g := newPairLab(t, namesRules)
-	for table, members := range map[string][]firewall.TableEntry{
+	for table, members := range map[string][]rule.TableEntry{
 		"clients": entries("10.0.0.2/32"), "app=web": entries("10.0.0.2/32", "fd00::2/128"),
 		"tier=front": entries("10.0.0.2/32"), "app=db": entries("10.0.0.3/32"),
 	} {

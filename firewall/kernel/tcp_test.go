@@ -42,7 +42,7 @@ func TestSequenceNumberBounds(t *testing.T) {
 		}
 	}
 	t.Logf("results: %v", results)
-	for want := flow.Hit; want <= flow.BadWindow; want++ {
+	for want := flow.ResultHit; want <= flow.ResultBadWindow; want++ {
 		if results[want] < 20 {
 			t.Errorf("%v came only %d times", want, results[want])
 		}
@@ -131,20 +131,20 @@ func (c *bounds) step(t *testing.T) {
 
 // expect moves the state in Go and says what the verdict has to be.
 func (c *bounds) expect(seg *flow.Segment, from int) (firewall.Verdict, flow.Result) {
-	r := flow.Recycle
+	r := flow.ResultRecycle
 	t := flow.DefaultTimeouts()
 	if c.state != nil && c.now <= c.state.Deadline(&t) {
-		r = c.state.Step(seg, from^c.originator, c.now, false)
+		r = c.state.Step(seg, flow.Dir(from^c.originator), c.now, flow.ModeStrict)
 	}
-	reasons := map[flow.Result]firewall.Reason{flow.BadFlags: firewall.ReasonTCPFlags,
-		flow.BadRst: firewall.ReasonTCPRst,
-		flow.BadAck: firewall.ReasonTCPAck, flow.BadWindow: firewall.ReasonTCPWindow}
+	reasons := map[flow.Result]firewall.Reason{flow.ResultBadFlags: firewall.ReasonTCPFlags,
+		flow.ResultBadRst: firewall.ReasonTCPRst,
+		flow.ResultBadAck: firewall.ReasonTCPAck, flow.ResultBadWindow: firewall.ReasonTCPWindow}
 	switch r {
-	case flow.Hit:
+	case flow.ResultHit:
 		return firewall.Verdict{State: firewall.StateHit}, r
-	case flow.Untouched:
+	case flow.ResultUntouched:
 		return firewall.Verdict{State: firewall.StateUntouched}, r
-	case flow.Recycle:
+	case flow.ResultRecycle:
 		s, ok := flow.New(packet.ProtoTCP, seg, c.now)
 		if !ok {
 			c.state = nil

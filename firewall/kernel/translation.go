@@ -29,7 +29,7 @@ func (x *entry) called() (from, to netip.AddrPort) {
 }
 
 // made says which side made the entry.
-func (x *entry) made() flow.Dir {
+func (x *entry) made() flow.End {
 	if x.sides[1].Flags&metaMade != 0 {
 		return 1
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
+	"github.com/weirnet/weir/rule"
 )
 
 // cachedVerdicts counts the valid entries of the verdict caches of all CPUs.
@@ -90,7 +91,7 @@ func TestVerdictCacheFollowsChanges(t *testing.T) {
 	lan := firewall.Interface{Index: 7, Name: "lan0",
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24")}}
 	two, one := netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("10.0.0.1/32")
-	entry := firewall.TableEntry{Prefix: two}
+	entry := rule.TableEntry{Prefix: two}
 	e := newEngine(t)
 	for name, c := range map[string]struct {
 		rule          string
@@ -103,7 +104,7 @@ func TestVerdictCacheFollowsChanges(t *testing.T) {
 		"a whole table": {"from any to table(bad)",
 			func(e *Engine) error {
 				return e.SetTable("bad",
-					[]firewall.TableEntry{{Prefix: one}})
+					[]rule.TableEntry{{Prefix: one}})
 			}, func(e *Engine) error { return e.SetTable("bad", nil) }},
 		"an address": {"from any to me",
 			func(e *Engine) error {
@@ -163,7 +164,7 @@ func TestVerdictCacheFollowsChanges(t *testing.T) {
 // TestVerdictCacheSkipsPerPacketFields: what differs from packet to packet is not cached.
 func TestVerdictCacheSkipsPerPacketFields(t *testing.T) {
 	e := newEngine(t)
-	for rule, change := range map[string]func(*asker){
+	for text, change := range map[string]func(*asker){
 		"from any to any ipttl 5":        func(a *asker) { a.ip.TTL = 5 },
 		"from any to any ipid 77":        func(a *asker) { a.ip.ID = 77 },
 		"from any to any iptos lowdelay": func(a *asker) { a.ip.TOS = 0x10 },
@@ -186,9 +187,9 @@ func TestVerdictCacheSkipsPerPacketFields(t *testing.T) {
 			a.ip.Dst = netip.MustParseAddr("10.0.0.3")
 		},
 	} {
-		t.Run(rule, func(t *testing.T) {
-			a := newAsker(t, e, "add 100 deny udp "+rule+"\nadd 200 allow udp from any to any\n")
-			three := firewall.TableEntry{Prefix: netip.MustParsePrefix("10.0.0.3/32")}
+		t.Run(text, func(t *testing.T) {
+			a := newAsker(t, e, "add 100 deny udp "+text+"\nadd 200 allow udp from any to any\n")
+			three := rule.TableEntry{Prefix: netip.MustParsePrefix("10.0.0.3/32")}
 			for _, table := range []string{"one", "1"} {
 				a.must(a.e.AddTable(table, three))
 			}

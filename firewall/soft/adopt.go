@@ -44,15 +44,15 @@ func (e *Engine) adoptLocked(s *firewall.State, now int64) (made bool, err error
 		return false, fmt.Errorf("soft: adopt %s -> %s: no rule uses the flow name %q", s.From,
 			s.To, s.FlowName)
 	}
-	k, from := flow.KeyFor(s.Proto, s.From, s.To, s.Link)
+	k, from := flow.KeyBetween(s.Proto, s.From, s.To, s.Link)
 	k.Flow = id
 	h := hash(&k, &e.seed)
 	sh := e.shards[e.shardOf(h)]
 	st := flow.State{Proto: s.Proto, Loose: s.Proto == packet.ProtoTCP}
 	for i := range st.Sides {
-		st.Sides[i] = flow.Side{Last: now, Flags: flow.Seen}
+		st.Sides[i] = flow.Side{Last: now, Flags: flow.SideSeen}
 	}
-	st.Sides[0].Flags |= flow.Proved
+	st.Sides[0].Flags |= flow.SideProved
 	sh.hold()
 	defer sh.release()
 	if _, there := sh.find(&k, h); there != noRef {
@@ -68,7 +68,7 @@ func (e *Engine) adoptLocked(s *firewall.State, now int64) (made bool, err error
 	if st.Loose {
 		x.id |= infoLoose
 	}
-	if from == flow.FromHigh {
+	if from == flow.EndHigh {
 		x.id |= infoHigh
 	}
 	x.storeSide(&st.Sides[0], 0)

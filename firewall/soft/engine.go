@@ -104,7 +104,7 @@ func (e *Engine) Load(p *rule.Program) error { return e.Replace(p, nil) }
 
 // Replace is Load with some tables, see firewall.Engine. They are made beside those in force, which
 // the rules before continue asking.
-func (e *Engine) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
+func (e *Engine) Replace(p *rule.Program, tables map[string][]rule.TableEntry) error {
 	if err := Accepts(p); err != nil {
 		return err
 	}

@@ -96,13 +96,13 @@ func (e *entry) is(k *flow.Key) bool {
 }
 
 // side returns which side sends packets of direction d.
-func (e *entry) side(d flow.Dir) int {
+func (e *entry) side(d flow.End) int {
 	return int(uint64(d)^e.id) & 1
 }
 
 // from returns the direction of side 0.
-func (e *entry) from() flow.Dir {
-	return flow.Dir(e.id & infoHigh)
+func (e *entry) from() flow.End {
+	return flow.End(e.id & infoHigh)
 }
 
 // load unpacks the state.

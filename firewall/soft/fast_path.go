@@ -111,15 +111,17 @@ func (s *shard) fastPath(p *packet.Packet, in *firewall.Input, v *firewall.Verdi
 	from := uint64(m.from)
 	d, q := &e.sides[from&1], &e.sides[from&1^1]
 	if p.Proto == packet.ProtoUDP {
-		if now > last+c.udp[d.bytes&q.bytes&uint64(flow.Seen)] || d.bytes&uint64(flow.Seen) == 0 ||
+		if now > last+c.udp[d.bytes&q.bytes&uint64(flow.SideSeen)] ||
+			d.bytes&uint64(flow.SideSeen) == 0 ||
 			!r.Pass ||
 			// this proves the flow
-			from == 0 && q.bytes&uint64(flow.Seen) != 0 && d.bytes&uint64(flow.Proved) == 0 {
+			from == 0 && q.bytes&uint64(flow.SideSeen) != 0 &&
+				d.bytes&uint64(flow.SideProved) == 0 {
 			return undecided
 		}
 	} else if p.TCPFlags&shape == packet.FlagSYN {
 		df, qf := flow.SideFlags(d.bytes), flow.SideFlags(q.bytes)
-		if !r.Pass || df&(flow.Syn|flow.Rst|flow.Fin) != flow.Syn || qf != 0 ||
+		if !r.Pass || df&(flow.SideSyn|flow.SideRst|flow.SideFin) != flow.SideSyn || qf != 0 ||
 			e.id&infoLoose != 0 || p.Seq != uint32(d.numbers>>32) ||
 			now > last+int64(c.opts.Timeouts.Syn) {
 			return undecided
@@ -286,15 +288,15 @@ const shape = packet.FlagSYN | packet.FlagACK | packet.FlagFIN | packet.FlagRST
 // (and PSH, URG, ECE, CWR). For any other segment it returns false and changes nothing.
 func fastTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64) bool {
 	df, qf := flow.SideFlags(d.bytes), flow.SideFlags(q.bytes)
-	if e.id&infoLoose != 0 || (df|qf)&(flow.Rst|flow.Fin) != 0 {
+	if e.id&infoLoose != 0 || (df|qf)&(flow.SideRst|flow.SideFin) != 0 {
 		return false
 	}
-	const both = flow.Seen | flow.Syn | flow.Acked
+	const both = flow.SideSeen | flow.SideSyn | flow.SideAcked
 	if p.TCPFlags&shape != packet.FlagACK || df&qf&both != both || now > last+
 		int64(c.opts.Timeouts.Established) {
 		return false
 	}
-	if flow.SideFlags(e.sides[0].bytes)&flow.Proved == 0 {
+	if flow.SideFlags(e.sides[0].bytes)&flow.SideProved == 0 {
 		return false
 	}
 	dEnd, qEnd, edge := uint32(d.numbers), uint32(q.numbers), uint32(q.acks)
@@ -305,7 +307,7 @@ func fastTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64)
 		return false
 	}
 	win := uint32(p.Window())
-	if df&qf&flow.Scaled != 0 {
+	if df&qf&flow.SideScaled != 0 {
 		win <<= d.packets & 15
 	}
 	if win > d.window() {

@@ -34,7 +34,7 @@ func (k *keeper) alive(e *entry, s *flow.State) {
 		s.Deadline(k.life)-k.now > int64(keepaliveLast) {
 		return
 	}
-	if s.Sides[0].Flags&s.Sides[1].Flags&flow.Acked == 0 {
+	if s.Sides[0].Flags&s.Sides[1].Flags&flow.SideAcked == 0 {
 		return
 	}
 	key := e.key()
@@ -66,7 +66,7 @@ func (s *shard) reset(e *entry) {
 	var st flow.State
 	e.load(&st)
 	if st.Proto != packet.ProtoTCP || st.Phase() != flow.PhaseEstablished ||
-		st.Sides[0].Flags&st.Sides[1].Flags&flow.Acked == 0 {
+		st.Sides[0].Flags&st.Sides[1].Flags&flow.SideAcked == 0 {
 		return
 	}
 	key := e.key()
@@ -93,7 +93,7 @@ func (s *shard) sendResets(send func(Probe)) {
 // sequence number that the side has acknowledged already: it must answer with an ACK of its own
 // (RFC 9293 3.10.7.4). A reset has the one that the side expects next, so that it is believed (RFC
 // 5961 3.2).
-func probe(key *flow.Key, s *flow.State, i int, from flow.Dir, flags uint8) []byte {
+func probe(key *flow.Key, s *flow.State, i int, from flow.End, flags uint8) []byte {
 	to, peer := &s.Sides[i], &s.Sides[1-i]
 	seq := to.Ack
 	if flags&packet.FlagRST == 0 {

@@ -64,9 +64,12 @@ func (j *job) lookupFlow(id uint8) (slot, res int) {
 		return 0, missed
 	}
 	side := e.side(j.dir)
-	liberal := j.cfg.liberal(slot)
+	mode := flow.ModeStrict
+	if j.cfg.liberal(slot) {
+		mode = flow.ModeLiberal
+	}
 	if j.isErr {
-		if res := s.ICMPError(j.quoted, 1-side, j.p.Len(), liberal); res.Drops() {
+		if res := s.ICMPError(j.quoted, flow.Dir(1-side), j.p.Len(), mode); res.Drops() {
 			return slot, reasonOf(res)
 		}
 		if j.dry == nil {
@@ -79,8 +82,8 @@ func (j *job) lookupFlow(id uint8) (slot, res int) {
 		j.seg, j.hasSeg = flow.SegmentOf(j.p, j.b), true
 	}
 	was := s.Phase()
-	switch res := s.Step(&j.seg, side, j.now, liberal); res {
-	case flow.Hit:
+	switch res := s.Step(&j.seg, flow.Dir(side), j.now, mode); res {
+	case flow.ResultHit:
 		is := s.Phase()
 		if j.dry == nil {
 			e.storeSide(&s.Sides[side], side)
@@ -94,9 +97,9 @@ func (j *job) lookupFlow(id uint8) (slot, res int) {
 			}
 		}
 		j.haveState(id, firewall.StateHit)
-	case flow.Untouched:
+	case flow.ResultUntouched:
 		j.haveState(id, firewall.StateUntouched)
-	case flow.Recycle:
+	case flow.ResultRecycle:
 		j.ends(t, r)
 		return 0, missed
 	default:
@@ -125,10 +128,10 @@ func (j *job) haveState(id uint8, use firewall.StateUse) {
 // reasonOf returns the reason of a result that drops.
 func reasonOf(r flow.Result) int {
 	reasons := [...]firewall.Reason{
-		flow.BadFlags: firewall.ReasonTCPFlags, flow.BadRst: firewall.ReasonTCPRst,
-		flow.BadAck:    firewall.ReasonTCPAck,
-		flow.BadWindow: firewall.ReasonTCPWindow, flow.BadTag: firewall.ReasonSCTPTag,
-		flow.BadICMP: firewall.ReasonICMPSeq,
+		flow.ResultBadFlags: firewall.ReasonTCPFlags, flow.ResultBadRst: firewall.ReasonTCPRst,
+		flow.ResultBadAck:    firewall.ReasonTCPAck,
+		flow.ResultBadWindow: firewall.ReasonTCPWindow, flow.ResultBadTag: firewall.ReasonSCTPTag,
+		flow.ResultBadICMP: firewall.ReasonICMPSeq,
 	}
 	return int(reasons[r])
 }
@@ -223,7 +226,7 @@ func (j *job) createState(slot int, code *program.Rule) firewall.Reason {
 	if track != nil {
 		e.track, t.eras[r] = track.track, track.era
 	}
-	if j.dir == flow.FromHigh {
+	if j.dir == flow.EndHigh {
 		e.id |= infoHigh
 	}
 	if j.in.Hook.Dir == firewall.Out {

@@ -36,7 +36,7 @@ func TestPackKeepsSides(t *testing.T) {
 		answer := flow.Segment{Flags: packet.FlagSYN | packet.FlagACK, Seq: rnd.Uint32(),
 			Ack: seg.Seq + 1, Window: rnd.Uint32N(65536), Scale: uint8(rnd.IntN(15)),
 			Len: 1, Bytes: 40}
-		if r := s.Step(&answer, 1, 2, false); r != flow.Hit {
+		if r := s.Step(&answer, flow.DirReply, 2, flow.ModeStrict); r != flow.ResultHit {
 			t.Fatal(r)
 		}
 		for i := range int64(6) {
@@ -44,7 +44,7 @@ func TestPackKeepsSides(t *testing.T) {
 			d, p := &s.Sides[from], &s.Sides[1-from]
 			data := flow.Segment{Flags: packet.FlagACK, Seq: d.End, Ack: p.End,
 				Window: rnd.Uint32N(65536), Bytes: 1500}
-			s.Step(&data, from, 3+i, false)
+			s.Step(&data, flow.Dir(from), 3+i, flow.ModeStrict)
 			var e entry
 			if s.Loose {
 				e.id = infoLoose

@@ -5,10 +5,11 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
 )
 
 // SetTable replaces the members of a table.
-func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
+func (e *Engine) SetTable(name string, entries []rule.TableEntry) error {
 	t, err := newPrefixes(name, entries)
 	if err != nil {
 		return err
@@ -20,7 +21,7 @@ func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
 }
 
 // newPrefixes returns the members of a table.
-func newPrefixes(table string, entries []firewall.TableEntry) (*prefixes, error) {
+func newPrefixes(table string, entries []rule.TableEntry) (*prefixes, error) {
 	t := &prefixes{}
 	for _, m := range entries {
 		if !m.Prefix.IsValid() {
@@ -32,7 +33,7 @@ func newPrefixes(table string, entries []firewall.TableEntry) (*prefixes, error)
 }
 
 // AddTable adds a member, or replaces its value.
-func (e *Engine) AddTable(name string, m firewall.TableEntry) error {
+func (e *Engine) AddTable(name string, m rule.TableEntry) error {
 	if !m.Prefix.IsValid() {
 		return fmt.Errorf("soft: table %s: invalid prefix", name)
 	}

@@ -218,7 +218,7 @@ func (j *job) reached(slot int, code *program.Rule) bool {
 // trackKey returns the parts of the packet's tuple that the rule counts by.
 func (j *job) trackKey(code *program.Rule) trackKey {
 	src, dst := j.key.Ports>>16, j.key.Ports&0xffff
-	if j.dir == flow.FromHigh {
+	if j.dir == flow.EndHigh {
 		src, dst = dst, src
 	}
 	return maskedKey(code, j.key.Proto, &j.p.SrcIP, &j.p.DstIP, src, dst)

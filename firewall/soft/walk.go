@@ -26,7 +26,7 @@ type job struct {
 
 	key    flow.Key
 	hash   uint64
-	dir    flow.Dir // which end of the key the packet comes from
+	dir    flow.End // which end of the key the packet comes from
 	hasKey bool
 	// an ICMP error: key and dir are those of the flow, and it touches nothing
 	isErr  bool

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
 )
 
 // each runs f for every worker of an engine at the same time.
@@ -242,7 +243,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	change(func(k int) error { return e.Load(compiled(t, programs[k%2])) })
 	change(func(k int) error {
 		net := netip.PrefixFrom(netip.AddrFrom4([4]byte{9, 9, byte(k), 0}), 24)
-		return e.AddTable("bad", firewall.TableEntry{Prefix: net})
+		return e.AddTable("bad", rule.TableEntry{Prefix: net})
 	})
 	change(func(k int) error { return e.SetInterfaces(me) })
 	change(func(k int) error {

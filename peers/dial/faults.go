@@ -204,7 +204,7 @@ func dialStd(s *eyeballstest.Scenario, name string) (time.Duration, int) {
 }
 
 func dialWeir(s *eyeballstest.Scenario, name string) (time.Duration, int) {
-	d := &eyeballs.Dialer{Timeout: patience, Resolver: &dns.Resolver{},
+	d := &eyeballs.Dialer{Timeout: patience, DNS: &dns.Resolver{},
 		History: &eyeballs.History{}}
 	if s.TLS {
 		d.TLS = &tls.Config{InsecureSkipVerify: true}

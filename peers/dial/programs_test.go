@@ -46,11 +46,11 @@ func newRacer(t *testing.T) *racer {
 		}
 	}
 	r := &racer{}
-	r.Resolver, r.History = &dns.Resolver{Dir: dir}, &eyeballs.History{}
+	r.DNS, r.History = &dns.Resolver{Dir: dir}, &eyeballs.History{}
 	r.Trace = func(e eyeballs.Event) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if e.Kind == eyeballs.Failed || e.Kind == eyeballs.Won {
+		if e.Kind == eyeballs.EventFailed || e.Kind == eyeballs.EventWon {
 			r.tried = append(r.tried, e.Kind.String()+" "+e.Addr.String())
 		}
 	}

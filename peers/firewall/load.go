@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
 )
 
 // loads measures how long changes take.
@@ -31,10 +31,10 @@ func (b *bench) loads(n int) error {
 	fmt.Printf("| 10,000 rules parsed and compiled | %.0f ms | |\n"+
 		"| loaded and in force | %.0f ms | %s |\n", ms(compiled), ms(took), atMost(ms(took), 300))
 
-	entries := make([]firewall.TableEntry, 1<<20)
+	entries := make([]rule.TableEntry, 1<<20)
 	for i := range entries {
 		a := netip.AddrFrom4([4]byte{byte(11 + i>>20), byte(i >> 12), byte(i >> 4), byte(i << 4)})
-		entries[i] = firewall.TableEntry{Prefix: netip.PrefixFrom(a, 28), Value: uint32(i)}
+		entries[i] = rule.TableEntry{Prefix: netip.PrefixFrom(a, 28), Value: uint32(i)}
 	}
 	began := time.Now()
 	if err := b.engine.SetTable("big", entries); err != nil {
@@ -47,7 +47,7 @@ func (b *bench) loads(n int) error {
 	for i := range 200 {
 		began := time.Now()
 		if err := b.engine.AddTable("big",
-			firewall.TableEntry{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{99, 0, 0,
+			rule.TableEntry{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{99, 0, 0,
 				byte(i)}), 32)}); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/pod"
 	"github.com/weirnet/weir/rule"
@@ -27,11 +28,11 @@ type host struct {
 // routed carries pods by the kernel's routing alone.
 type routed struct{}
 
-func (routed) SetEndpoint(firewall.Endpoint) error             { return nil }
-func (routed) DeleteEndpoint(uint32) error                     { return nil }
-func (routed) Endpoints() ([]firewall.EndpointCounters, error) { return nil, nil }
-func (routed) SetPublished([]firewall.Published) error         { return nil }
-func (routed) SetMasquerade(firewall.Masquerade) error         { return nil }
+func (routed) SetEndpoint(forward.Endpoint) error             { return nil }
+func (routed) DeleteEndpoint(uint32) error                    { return nil }
+func (routed) Endpoints() ([]forward.EndpointCounters, error) { return nil, nil }
+func (routed) SetPublished([]forward.Published) error         { return nil }
+func (routed) SetMasquerade(forward.Masquerade) error         { return nil }
 
 var hosts int
 
@@ -148,7 +149,7 @@ func (h *host) addPod(name string, publish ...pod.Publish) (*nstest.Node, netip.
 	var p pod.Pod
 	err = h.Do(func() (err error) {
 		if h.pods == nil {
-			var f firewall.Forwarder = routed{}
+			var f forward.Forwarder = routed{}
 			if h.engine != nil {
 				f = h.engine
 			}

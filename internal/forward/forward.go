@@ -1,4 +1,6 @@
-package firewall
+// Package forward has what the agent, its pods and the kernel engine say about forwarding:
+// endpoints, published ports, masquerading.
+package forward
 
 import "net/netip"
 
