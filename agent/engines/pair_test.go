@@ -79,7 +79,9 @@ func TestEnginesRunTheSame(t *testing.T) {
 	}
 	same("at first")
 
-	second := func() *program.Program { return compiled(t, "add 30 deny ip from 192.0.2.0/24 to any") }
+	second := func() *program.Program {
+		return compiled(t, "add 30 deny ip from 192.0.2.0/24 to any")
+	}
 	both := second() // refused by both engines: the last rule is not for everything
 	both.Rules[len(both.Rules)-1].Prob = 1
 	if err := soft.Accepts(both); err == nil {

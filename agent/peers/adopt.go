@@ -77,7 +77,8 @@ func (t *tunnel) sockets(p *program.Program, weir uint32) ([]firewall.State, err
 }
 
 // adoptable returns the state that the rules would have created for a flow.
-func (t *tunnel) adoptable(p *program.Program, hook firewall.Hook, s firewall.State) (firewall.State,
+func (t *tunnel) adoptable(p *program.Program, hook firewall.Hook, s firewall.State) (
+	firewall.State,
 	bool) {
 	e := t.engine.Check(&firewall.Input{Hook: hook, Now: time.Duration(clock.Now())}, s.Proto,
 		s.From, s.To)

@@ -124,7 +124,8 @@ func followState(a *api.Explanation, p *program.Program, s firewall.State) {
 	}
 	for i, t := range a.Tries {
 		code := &p.Rules[t.Index]
-		if !code.State.LooksUp() || code.Flow != program.AnyFlow && p.Flows[code.Flow] != s.FlowName {
+		if !code.State.LooksUp() ||
+			code.Flow != program.AnyFlow && p.Flows[code.Flow] != s.FlowName {
 			continue
 		}
 		a.Tries = append(a.Tries[:i:i],
