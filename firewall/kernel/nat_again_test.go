@@ -37,7 +37,7 @@ func TestPublishedFlowAgain(t *testing.T) {
 		(*entry).translation,
 		func(*entry) bool { return false },
 	} {
-		code, _, to := f.send(end(outsideAddr, 4000), end(hostAddr, 8080), packet.UDP{})
+		code, _, to := f.send(end(outsideAddr, 4000), end(hostAddr, 8080), build.UDP{})
 		if code != redirected || to != end(podA, 80) {
 			t.Errorf("%d to %s", code, to)
 		}
