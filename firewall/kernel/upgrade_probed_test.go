@@ -128,7 +128,10 @@ func upgradeUnderProbes(t *testing.T, v *cluster) {
 		v.serve(v.host, port)
 	}
 	v.serve(v.outside, 7)
-	v.publish(8080, 80)
+	// Not port 80: the kernel may choose one port for a connection to the pod and for one to the
+	// published port, and in the pod both would have the same addresses and ports.
+	v.serve(v.a.Node, 7)
+	v.publish(8080, 7)
 	u := &under{v: v}
 	defer func() {
 		u.over.Store(true)
@@ -161,7 +164,7 @@ func upgradeUnderProbes(t *testing.T, v *cluster) {
 		for _, r := range []*podNode{v.a, v.b} {
 			v.must(v.host.Do(func() error { return v.engine.SetEndpoint(r.endpoint) }))
 		}
-		v.publish(8080, 80)
+		v.publish(8080, 7)
 		nic := v.ifs[1].Index
 		v.must(v.host.Do(func() error { _, err := v.engine.Attach(nic); return err }))
 		if _, err := os.Stat(previous); !os.IsNotExist(err) {
