@@ -60,8 +60,8 @@ table u add 192.0.2.1
 	end.Store(true)
 	all.Wait()
 	t.Logf("%d datagrams were denied, %d allowed", denied, allowed)
-	if denied < 1000 || allowed < 1000 {
-		t.Error("too few to tell")
+	if denied == 0 || allowed == 0 {
+		t.Error("nothing was sent meanwhile")
 	}
 }
 

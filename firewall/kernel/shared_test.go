@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -100,7 +101,13 @@ func (s *objectSet) renew() error {
 	if err := s.detach(); err != nil {
 		return err
 	}
-	for name, m := range byName[ebpf.Map](&s.objects.weirMaps) {
+	all := byName[ebpf.Map](&s.objects.weirMaps)
+	// The timer of the sweep first: it writes to others. One that runs takes some microseconds.
+	if err := empty(s.objects.ClockHands); err != nil {
+		return fmt.Errorf("end the sweep: %w", err)
+	}
+	time.Sleep(10 * time.Millisecond)
+	for name, m := range all {
 		if err := empty(*m); err != nil {
 			return fmt.Errorf("empty %s: %w", name, err)
 		}
