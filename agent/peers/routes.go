@@ -63,22 +63,30 @@ func withRoutes(ranges []netip.Prefix, do func(*nl.Conn, netip.Prefix) error) er
 	return errors.Join(errs...)
 }
 
-// deleteBlackholesOf deletes every blackhole route whose range satisfies gone, whichever agent made
-// it: an agent that died in the middle of a change has left routes that no record knows.
-func deleteBlackholesOf(gone func(netip.Prefix) bool) error {
+// eachRoute calls do for each route of the host that wanted selects; an error does not stop the
+// others.
+func eachRoute(wanted func(nl.Route) bool, do func(*nl.Conn, nl.Route) error) error {
 	conn, err := routes.Open()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	routes, err := conn.Routes(0)
+	all, err := conn.Routes(0)
 	errs := []error{err}
-	for _, r := range routes {
-		if r.Type == unix.RTN_UNREACHABLE && r.Metric == blackholeMetric && gone(r.Dst) {
-			errs = append(errs, deleteRoute(conn, blackhole(r.Dst)))
+	for _, r := range all {
+		if wanted(r) {
+			errs = append(errs, do(conn, r))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// deleteBlackholesOf deletes every blackhole route whose range satisfies gone, whichever agent made
+// it: an agent that died in the middle of a change has left routes that no record knows.
+func deleteBlackholesOf(gone func(netip.Prefix) bool) error {
+	return eachRoute(func(r nl.Route) bool {
+		return r.Type == unix.RTN_UNREACHABLE && r.Metric == blackholeMetric && gone(r.Dst)
+	}, func(conn *nl.Conn, r nl.Route) error { return deleteRoute(conn, blackhole(r.Dst)) })
 }
 
 // deleteRoute deletes a route that may not be there.
@@ -92,20 +100,12 @@ func deleteRoute(conn *nl.Conn, r nl.Route) error {
 // keepPlain sets the routes to pods without encryption once more, with a metric that is worse:
 // those of the device go with the agent, and these connections need no agent.
 func keepPlain(pods []netip.Prefix) error {
-	conn, err := routes.Open()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	routes, err := conn.Routes(0)
-	errs := []error{err}
-	for _, r := range routes {
-		if slices.Contains(pods, r.Dst) && r.Via.IsValid() && r.Metric != blackholeMetric {
-			errs = append(errs, conn.ReplaceRoute(nl.Route{Dst: r.Dst, Via: r.Via, Link: r.Link,
-				Metric: blackholeMetric}))
-		}
-	}
-	return errors.Join(errs...)
+	return eachRoute(func(r nl.Route) bool {
+		return slices.Contains(pods, r.Dst) && r.Via.IsValid() && r.Metric != blackholeMetric
+	}, func(conn *nl.Conn, r nl.Route) error {
+		return conn.ReplaceRoute(nl.Route{Dst: r.Dst, Via: r.Via, Link: r.Link,
+			Metric: blackholeMetric})
+	})
 }
 
 // removePlain deletes the routes to pods that are reached without encryption.
@@ -113,17 +113,7 @@ func removePlain(pods []netip.Prefix) error {
 	if len(pods) == 0 {
 		return nil
 	}
-	conn, err := routes.Open()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	routes, err := conn.Routes(0)
-	errs := []error{err}
-	for _, r := range routes {
-		if slices.Contains(pods, r.Dst) && r.Via.IsValid() {
-			errs = append(errs, deleteRoute(conn, r))
-		}
-	}
-	return errors.Join(errs...)
+	return eachRoute(func(r nl.Route) bool {
+		return slices.Contains(pods, r.Dst) && r.Via.IsValid()
+	}, deleteRoute)
 }
