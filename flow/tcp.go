@@ -103,8 +103,8 @@ func (s *State) looseTCP(seg *Segment, from int, now int64) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	switch {
 	case seg.Flags&flagRST != 0:
-		if d.Flags&SideAcked != 0 && seg.Seq == d.End || p.Flags&SideAcked != 0 &&
-			seg.Seq == p.Ack {
+		// what d itself has said, nothing vouches for
+		if p.Flags&SideAcked != 0 && seg.Seq == p.Ack {
 			d.Flags |= SideRst
 			d.touch(seg, now)
 			return ResultHit
@@ -113,6 +113,9 @@ func (s *State) looseTCP(seg *Segment, from int, now int64) Result {
 	case p.Flags&SideAcked == 0: // nothing vouches for what d has said before: the newest counts
 		d.pickUp(seg, now)
 	case !within(seg.Seq, p.Ack) || !within(seg.Ack, p.End):
+		return ResultUntouched
+	// one of the two has sent more than was seen: the next segments would be refused
+	case before(p.End, seg.Ack) || before(seg.Seq+seg.Len, p.Ack):
 		return ResultUntouched
 	default:
 		d.pickUp(seg, now)
@@ -127,13 +130,27 @@ func (s *State) looseTCP(seg *Segment, from int, now int64) Result {
 // within reports that two numbers are near.
 func within(a, b uint32) bool { return a-b+near <= 2*near }
 
+// newest returns what replaces a number that nothing vouches for: the new one, unless its segment
+// comes out of order, which is when it is a little less.
+func newest(old, is uint32) uint32 {
+	if old-is <= Slack {
+		return old
+	}
+	return is
+}
+
 // pickUp initialises a side from a segment in mid-stream. A FIN is believed when the numbers of the
 // other side agree.
 func (d *Side) pickUp(seg *Segment, now int64) {
-	d.Start, d.End, d.Win, d.Scale = seg.Seq, seg.Seq+seg.Len, seg.Window<<looseScale, looseScale
+	end, win := seg.Seq+seg.Len, seg.Window<<looseScale
+	ack, edge := seg.Ack, seg.Ack+win
+	if d.Flags&SideAcked != 0 {
+		end, ack, edge = newest(d.End, end), newest(d.Ack, ack), newest(d.Edge, edge)
+	}
+	d.Start, d.End, d.Win, d.Scale = seg.Seq, end, win, looseScale
 	d.Flags |= SideScaled
 	if seg.Flags&flagACK != 0 {
-		d.Ack, d.Edge = seg.Ack, seg.Ack+d.Win
+		d.Ack, d.Edge = ack, edge
 		d.Flags |= SideAcked
 	}
 	if seg.Flags&flagRST != 0 {

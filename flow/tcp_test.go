@@ -179,8 +179,22 @@ func TestTCP(t *testing.T) {
 			b R 5011 0 0 0 = untouched
 			a S 7 0 0 9 = untouched
 			a A 1100 5010 10 9 = hit`, phase: PhaseEstablished},
-		{name: "4: an exact RST", script: "a A 1000 5000 100 9\n a R 1100 0 0 0 = hit",
+		{name: "4: an exact RST", script: "a A 1000 5000 100 9\n b R 5000 0 0 0 = hit",
 			phase: PhaseReset},
+		{name: "4: an RST after a blind segment that fits it",
+			script: "a A 1000 5000 100 9\n a A 77777 2 100 9 = hit\n a R 77877 0 0 0 = untouched",
+			phase:  PhaseOpening},
+		{name: "4: a segment out of order does not take the numbers back", script: `a A 1000 5000 100 9
+			a A 900 4990 100 9 = hit
+			b A 5000 1100 10 9 = hit
+			a A 1100 5010 0 9 = hit
+			b A 5010 1100 10 9 = hit`, phase: PhaseEstablished},
+		{name: "4: more was sent than was seen", script: `a A 1000 5000 100 9
+			b A 5000 1300 10 9 = untouched
+			b A 4000 1100 10 9 = untouched
+			a A 1100 5000 200 9 = hit
+			b A 5000 1300 10 9 = hit
+			a A 1300 5010 0 9 = hit`, phase: PhaseEstablished},
 		{name: "4: blind numbers are corrected", script: `a A 99 77 0 9
 			a A 1000 5000 100 9 = hit
 			b A 99999999 2 0 9 = untouched

@@ -8,7 +8,9 @@
 // What struct call.count of an adoption says: a state that is there already is brought up to what
 // the call describes.
 // With ADOPT_STALE the other table has not seen the latest packets: its numbers are only compared.
-enum { ADOPT_MERGE = 1, ADOPT_STALE = 2 };
+// With ADOPT_RESYNC no other copy follows: a state that may have missed packets begins again with the
+// numbers of the next ones.
+enum { ADOPT_MERGE = 1, ADOPT_STALE = 2, ADOPT_RESYNC = 4 };
 
 // What an adoption returns: the state was made, or it was there and had missed packets that the
 // call's sides have seen.
@@ -95,7 +97,10 @@ __noinline int merge(__u32 place)
 		     (misses(low, &in->side[0]) || misses(high, &in->side[1]));
 	catch_up(low, &in->side[0], in->count & ADOPT_STALE);
 	catch_up(high, &in->side[1], in->count & ADOPT_STALE);
-	if (!behind && !(in->side[0].flags & META_LIBERAL)) {
+	int strict = !(in->side[0].flags & META_LIBERAL);
+	if (behind && strict && in->count & ADOPT_RESYNC) {
+		resync(low, high);
+	} else if (!behind && strict) {
 		__sync_fetch_and_and(&low->flags, ~META_LIBERAL);
 		__sync_fetch_and_and(&high->flags, ~META_LIBERAL);
 	}
@@ -150,7 +155,9 @@ __noinline int adopt(__u32 unused)
 	s->addr[way].high_lo = p->key.high_lo;
 	*low_side(s, way) = in->side[0];
 	*high_side(s, way) = in->side[1];
-	if (in->count & ADOPT_MERGE) { // it may fall behind
+	if (in->count & ADOPT_RESYNC && p->key.proto == PROTO_TCP && !(flags & META_LIBERAL)) {
+		resync(low_side(s, way), high_side(s, way));
+	} else if (in->count & ADOPT_MERGE) { // it may fall behind
 		low_side(s, way)->flags |= META_LIBERAL;
 		high_side(s, way)->flags |= META_LIBERAL;
 	}

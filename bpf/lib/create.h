@@ -324,7 +324,7 @@ __always_inline void fill(struct pkt *p, struct set *s, __u32 way, __u32 id, __u
 	// Plain stores set what the first packet shows: no other CPU sees the entry yet, and an
 	// atomic operation would wait for its cold line.
 	__u32 first = META_MADE | (proto != PROTO_TCP ? SIDE_SEEN :
-				   meta & META_LOOSE  ? picked_flags(p) :
+				   meta & META_LOOSE  ? picked_flags(p, SCALE_UNKNOWN) :
 							first_flags(p));
 	low->flags = meta | META_HALF_OPEN | (p->from ? 0 : first);
 	high->flags = meta | (p->from ? first : 0);
@@ -336,7 +336,7 @@ __always_inline void fill(struct pkt *p, struct set *s, __u32 way, __u32 id, __u
 	high->created = p->track ? p->track_era : 0;
 	if (proto == PROTO_TCP) {
 		if (meta & META_LOOSE)
-			pick_up(d, p);
+			pick_up(d, p, SCALE_UNKNOWN, 0);
 		else
 			begin(d, p);
 		return;

@@ -19,7 +19,7 @@ struct brief {
 
 enum {
 	FAST_TCP = SIDE_SEEN | SIDE_ACKED,
-	NOT_FAST_TCP = SIDE_FIN | SIDE_RST | META_LOOSE | META_HALF_OPEN
+	NOT_FAST_TCP = SIDE_FIN | SIDE_RST | META_HALF_OPEN
 };
 
 // Both check the tag again, at `at`, just before they write: between the look-up and here, waiting

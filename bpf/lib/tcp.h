@@ -109,29 +109,78 @@ __always_inline int near(__u32 a, __u32 b)
 	return a - b + NEAR <= 2 * NEAR;
 }
 
+// SIDE_SCALE are the bits of a side's flags that hold its scale.
+enum { SIDE_SCALE = 15 << 8 };
+#define SCALE_UNKNOWN (SIDE_SCALED | LOOSE_SCALE << 8)
+
+// loose_scale returns SIDE_SCALED and the scale of a side in mid-stream as in its flags: the
+// largest, unless resync has left what the SYNs said.
+__always_inline __u32 loose_scale(struct side *d, struct side *o)
+{
+	__u32 both = d->flags & o->flags;
+
+	if (!(both & SIDE_SYN))
+		return SCALE_UNKNOWN;
+	return both & SIDE_SCALED ? SIDE_SCALED | (d->flags & SIDE_SCALE) : 0;
+}
+
 // picked_flags are the facts that a side's segment in mid-stream shows. A FIN counts when the
 // numbers of the other side agree.
-__always_inline __u32 picked_flags(struct pkt *p)
+__always_inline __u32 picked_flags(struct pkt *p, __u32 scale)
 {
 	__u8 f = p->tcp_flags;
 
-	return SIDE_SEEN | SIDE_SCALED | LOOSE_SCALE << 8 | (f & TH_ACK ? SIDE_ACKED : 0) |
-	       (f & TH_RST ? SIDE_RST : 0);
+	return SIDE_SEEN | scale | (f & TH_ACK ? SIDE_ACKED : 0) | (f & TH_RST ? SIDE_RST : 0);
 }
 
-// pick_up initialises a side from a segment in mid-stream, but for its flags.
-__always_inline void pick_up(struct side *d, struct pkt *p)
+// newest is what replaces a number that nothing vouches for: the new one, unless its segment comes
+// out of order, which is when it is a little less.
+__always_inline __u32 newest(__u32 old, __u32 is)
 {
-	__u32 win = (__u32)p->window << LOOSE_SCALE;
+	return old - is <= SLACK ? old : is;
+}
+
+// pick_up initialises a side from a segment in mid-stream, but for its flags; `again` if it was
+// picked up before.
+__always_inline void pick_up(struct side *d, struct pkt *p, __u32 scale, int again)
+{
+	__u32 win = (__u32)p->window << (scale >> 8 & 15), end = p->seq + segment_length(p);
 
 	d->start = p->seq;
-	d->end = p->seq + segment_length(p);
+	d->end = again ? newest(d->end, end) : end;
 	d->win = win;
 	if (p->tcp_flags & TH_ACK) {
-		d->ack = p->ack;
-		d->edge = p->ack + win;
+		d->ack = again ? newest(d->ack, p->ack) : p->ack;
+		d->edge = again ? newest(d->edge, p->ack + win) : p->ack + win;
 	}
 	touch(d, p);
+}
+
+// replace_flags exchanges flags at once, unless others change them all the time.
+__always_inline void replace_flags(struct side *s, __u32 gone, __u32 set)
+{
+	for (int i = 0; i < 4; i++) {
+		__u32 old = READ_ONCE(s->flags);
+		if (__sync_val_compare_and_swap(&s->flags, old, (old & ~gone) | set) == old)
+			return;
+	}
+}
+
+// resync makes the numbers of a connection unknown: they are taken from its next segments, as those
+// of an adopted one. It is liberal until it is loose, so nothing is refused in between. Where the
+// SYNs were seen the scales remain known.
+__always_inline void resync(struct side *low, struct side *high)
+{
+	__u32 gone = SIDE_ACKED | META_LIBERAL, set = META_LOOSE;
+
+	if (!(low->flags & high->flags & SIDE_SYN)) {
+		gone |= SIDE_SYN | SIDE_SCALE;
+		set |= SCALE_UNKNOWN;
+	}
+	__sync_fetch_and_or(&low->flags, META_LOOSE);
+	__sync_fetch_and_or(&high->flags, META_LOOSE);
+	replace_flags(low, gone, set);
+	replace_flags(high, gone, set);
 }
 
 // begin initialises a side from its first segment.
@@ -270,23 +319,27 @@ __always_inline int syn_tcp(struct side *d, struct side *o, struct pkt *p)
 __always_inline int loose_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	if (p->tcp_flags & TH_RST) {
-		if (!(d->flags & SIDE_ACKED && p->seq == d->end) &&
-		    !(o->flags & SIDE_ACKED && p->seq == o->ack))
+		// what d itself has said, nothing vouches for
+		if (!(o->flags & SIDE_ACKED && p->seq == o->ack))
 			return RES_UNTOUCHED;
 		set_flags(d, SIDE_RST);
 		touch(d, p);
 		return RES_HIT;
 	}
+	__u32 scale = loose_scale(d, o);
 	// nothing vouches for the earlier numbers of d: the newest count
 	if (!(o->flags & SIDE_ACKED)) {
-		pick_up(d, p);
-		set_flags(d, picked_flags(p));
+		pick_up(d, p, scale, d->flags & SIDE_ACKED);
+		set_flags(d, picked_flags(p, scale));
 		return RES_HIT;
 	}
 	if (!near(p->seq, o->ack) || !near(p->ack, o->end))
 		return RES_UNTOUCHED;
-	pick_up(d, p);
-	set_flags(d, picked_flags(p) | (p->tcp_flags & TH_FIN ? SIDE_FIN : 0) |
+	// one of the two has sent more than was seen: the next segments would be refused
+	if (before(o->end, p->ack) || before(p->seq + segment_length(p), o->ack))
+		return RES_UNTOUCHED;
+	pick_up(d, p, scale, 0);
+	set_flags(d, picked_flags(p, scale) | (p->tcp_flags & TH_FIN ? SIDE_FIN : 0) |
 			     (d->flags & META_MADE ? SIDE_PROVED : 0));
 	return RES_HIT;
 }

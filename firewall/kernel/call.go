@@ -32,6 +32,13 @@ const adoptMerge = 1
 // compared with those here, and the later ones stay.
 const adoptStale = 2
 
+// adoptResync: no other copy follows. A state that may have missed packets takes its numbers from
+// the next ones.
+const adoptResync = 4
+
+// looseScale is LOOSE_SCALE of bpf/lib/tcp.h.
+const looseScale = 14
+
 // Results of an adoption: the state was made, or it was there and had missed packets.
 const (
 	adoptMade   = 1

@@ -70,7 +70,7 @@ func number(t *testing.T, known map[string]int64, s string) int64 {
 
 // TestConstants compares what C and Go call by different names.
 func TestConstants(t *testing.T) {
-	c := enums(t, "consts.h", "image.h", "types.h", "table.h", "sweep.h", "control.h", "adopt.h",
+	c := enums(t, "consts.h", "image.h", "types.h", "table.h", "tcp.h", "sweep.h", "control.h", "adopt.h",
 		"decode.h", "pod.h")
 	same := map[string]int64{
 		"PROTO_HOPBYHOP": int64(packet.ProtoHopByHop), "PROTO_ICMP": int64(packet.ProtoICMP),
@@ -245,7 +245,8 @@ func TestConstants(t *testing.T) {
 		"READ_SRC": readSrc, "READ_SPORT": readSport, "READ_BITS": readBits, "BLOCK": block,
 		"TAG_MASK": tagMask, "TAG_LIVE": tagLive, "TAG_HALF_OPEN": tagHalfOpen,
 		"TAG_ANSWERED": tagAnswered, "META_LIBERAL": metaLiberal, "NAT_FLOW": natFlow,
-		"ADOPT_MERGE": adoptMerge, "ADOPT_STALE": adoptStale, "ADOPT_MADE": adoptMade,
+		"ADOPT_MERGE": adoptMerge, "ADOPT_STALE": adoptStale, "ADOPT_RESYNC": adoptResync,
+		"LOOSE_SCALE": looseScale, "ADOPT_MADE": adoptMade,
 		"ADOPT_BEHIND": adoptBehind,
 		"OP_EVALUATE":  opEvaluate, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt,
 		"OP_PURGE": opPurge, "OP_TICK": opTick, "OP_CLOCK": opClock, "OP_BEGIN_MOVE": opBeginMove,

@@ -9,13 +9,18 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
 )
 
 // The states of an engine with another layout, or with tables of other sizes, are migrated: adopted
 // when the first Program is loaded, and again, while its programs and ours both run, for every
 // interface that passes from one to the other. TCP numbers only grow, so a later adoption brings a
 // state up to date. A state is liberal until the last interface is ours and until it has followed
-// its connection from one copy to the next: a packet that was sent after the copy passes.
+// its connection from one copy to the next: a packet that was sent after the copy passes. One that
+// has not followed when no copy is left becomes loose: the next packets of both sides tell its
+// numbers, as those of an adopted connection.
 
 // previous is what another engine has pinned.
 type previous struct {
@@ -74,13 +79,13 @@ func (e *Engine) migrateLocked(how uint32, last bool) error {
 			continue
 		}
 		id, ok := e.ids.byKey[o.pins.ruleKey(x.sides[0].Rule)]
-		flow, known := e.nameIDs.ids[nameFlow][o.pins.flowName(uint8(x.tag>>16))]
+		name, known := e.nameIDs.ids[nameFlow][o.pins.flowName(uint8(x.tag>>16))]
 		if !ok || !known {
 			continue
 		}
 		for _, link := range e.linksOf(x) {
-			if err := e.migrateState(x, link, id, uint8(flow), how, liberal[id] ||
-				!last); err != nil {
+			if err := e.migrateState(x, link, id, uint8(name), how, liberal[id],
+				last); err != nil {
 				return err
 			}
 		}
@@ -108,19 +113,24 @@ func (e *Engine) linksOf(x *entry) []uint32 {
 }
 
 // A try takes some microseconds. It misses if the stream advances by more than a window meanwhile,
-// which happens only if this thread loses the processor. A state that never keeps up stays liberal.
+// which happens only if this thread loses the processor. A state that never keeps up begins again
+// with the numbers of the next packets.
 const mergeTries = 100
 
 // migrateState copies one state; what does not fit a smaller table is lost. One that has to be
 // strict is copied until it has missed nothing since the copy before.
-func (e *Engine) migrateState(x *entry, link, rule uint32, flow uint8, how uint32,
-	liberal bool) (err error) {
+func (e *Engine) migrateState(x *entry, link, rule uint32, flowID uint8, how uint32,
+	liberalRule, last bool) (err error) {
 	const halfOpen = tagHalfOpen | tagAnswered
-	tag := x.tag | halfOpen
-	// The numbers of a state that was liberal there need not be those of its connection.
-	liberal = liberal || x.sides[0].Flags&metaLiberal != 0
-	for range mergeTries {
-		c := x.call(flow, link)
+	tag, liberal := x.tag|halfOpen, liberalRule || !last
+	for try := range mergeTries {
+		if !liberal && (how&adoptStale != 0 || try == mergeTries-1) {
+			how |= adoptResync
+		}
+		c := x.call(flowID, link)
+		if !liberalRule && x.sides[0].Flags&metaLiberal != 0 {
+			c.forgetNumbers()
+		}
 		for i := range c.Side {
 			d := &c.Side[i]
 			d.Rule, d.Track = rule, 0
@@ -144,6 +154,20 @@ func (e *Engine) migrateState(x *entry, link, rule uint32, flow uint8, how uint3
 		}
 	}
 	return nil
+}
+
+// forgetNumbers makes a state that was liberal loose: its numbers need not be those of its
+// connection, which has gone on without them.
+func (c *weirCall) forgetNumbers() {
+	if c.Key.Proto != packet.ProtoTCP {
+		return
+	}
+	const scale = 15 << 8
+	for i := range c.Side {
+		d := &c.Side[i]
+		d.Flags = d.Flags&^(uint32(flow.Acked|flow.Syn)|scale) | uint32(flow.Scaled) |
+			looseScale<<8 | metaLoose
+	}
 }
 
 // migrateAllLocked makes the first copy, when the rules are in force.

@@ -336,6 +336,7 @@ func TestTablesOfAnotherSize(t *testing.T) {
 			}
 		}
 		limited(when)
+		eventually(t, when+": every connection is strict", g.strict)
 		if n := g.engine.agreeTracks(t); n != 3 {
 			t.Errorf("%s: tracks count %d states", when, n)
 		}

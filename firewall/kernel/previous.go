@@ -92,9 +92,11 @@ func (e *Engine) migrateFor(dir string, index uint32) error {
 	if err != nil {
 		return err
 	}
-	// A filter was replaced already, so its engine has missed the last packets: what it knows is
-	// not exact.
-	return e.migrateLocked(adoptMerge, len(all) == len(mine) && !e.noTCX)
+	how := uint32(adoptMerge)
+	if e.noTCX { // a filter was replaced already, so its engine has missed the last packets
+		how |= adoptStale
+	}
+	return e.migrateLocked(how, len(all) == len(mine))
 }
 
 // migrateRest copies the states that another engine has made since they were copied last, now that
