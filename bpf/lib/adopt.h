@@ -8,8 +8,8 @@
 // What struct call.count of an adoption says: a state that is there already is brought up to what
 // the call describes.
 // With ADOPT_STALE the other table has not seen the latest packets: its numbers are only compared.
-// With ADOPT_RESYNC no other copy follows: a state that may have missed packets begins again with the
-// numbers of the next ones.
+// With ADOPT_RESYNC no other copy follows: a state that may have missed packets begins again with
+// the numbers of the next ones.
 enum { ADOPT_MERGE = 1, ADOPT_STALE = 2, ADOPT_RESYNC = 4 };
 
 // What an adoption returns: the state was made, or it was there and had missed packets that the

@@ -70,8 +70,8 @@ func number(t *testing.T, known map[string]int64, s string) int64 {
 
 // TestConstants compares what C and Go call by different names.
 func TestConstants(t *testing.T) {
-	c := enums(t, "consts.h", "image.h", "types.h", "table.h", "tcp.h", "sweep.h", "control.h", "adopt.h",
-		"decode.h", "pod.h")
+	c := enums(t, "consts.h", "image.h", "types.h", "table.h", "tcp.h", "sweep.h", "control.h",
+		"adopt.h", "decode.h", "pod.h")
 	same := map[string]int64{
 		"PROTO_HOPBYHOP": int64(packet.ProtoHopByHop), "PROTO_ICMP": int64(packet.ProtoICMP),
 		"PROTO_TCP": int64(packet.ProtoTCP),
