@@ -157,7 +157,7 @@ func (e *Engine) migrateState(x *entry, link, rule uint32, flowID uint8, how uin
 }
 
 // forgetNumbers makes a state that was liberal loose: its numbers need not be those of its
-// connection, which has gone on without them.
+// connection, which went on without them.
 func (c *weirCall) forgetNumbers() {
 	if c.Key.Proto != packet.ProtoTCP {
 		return
@@ -165,7 +165,7 @@ func (c *weirCall) forgetNumbers() {
 	const scale = 15 << 8
 	for i := range c.Side {
 		d := &c.Side[i]
-		d.Flags = d.Flags&^(uint32(flow.Acked|flow.Syn)|scale) | uint32(flow.Scaled) |
+		d.Flags = d.Flags&^(uint32(flow.SideAcked|flow.SideSyn)|scale) | uint32(flow.SideScaled) |
 			looseScale<<8 | metaLoose
 	}
 }

@@ -47,7 +47,7 @@ func TestResync(t *testing.T) {
 		}
 		x := only()
 		for _, d := range x.sides {
-			if d.Flags&uint32(flow.Rst) != 0 || d.Flags&metaLiberal != 0 {
+			if d.Flags&uint32(flow.SideRst) != 0 || d.Flags&metaLiberal != 0 {
 				t.Errorf("%s: flags %#x", what, d.Flags)
 			}
 		}
