@@ -62,7 +62,7 @@ func TestResync(t *testing.T) {
 	segment("a blind answer", false, packet.FlagACK, 99999999, 12, 10, ok)
 	segment("the answer", false, packet.FlagACK, z, a+100, 50, ok)
 	for _, d := range only().sides {
-		if d.Flags&uint32(flow.Acked) == 0 {
+		if d.Flags&uint32(flow.SideAcked) == 0 {
 			t.Errorf("after a round trip the numbers of a side are not known: flags %#x", d.Flags)
 		}
 	}
@@ -77,7 +77,7 @@ func TestResync(t *testing.T) {
 // strict reports that every connection is checked by the numbers of both its sides.
 func (g *pairLab) strict() bool {
 	for x, err := range g.engine.entries() {
-		known := x.sides[0].Flags & x.sides[1].Flags & uint32(flow.Acked)
+		known := x.sides[0].Flags & x.sides[1].Flags & uint32(flow.SideAcked)
 		if err != nil || known == 0 || (x.sides[0].Flags|x.sides[1].Flags)&metaLiberal != 0 {
 			return false
 		}
