@@ -182,7 +182,8 @@ func (j *job) createState(slot int, r *rule.Rule, name string) firewall.Reason {
 			return firewall.ReasonHalfOpenSource
 		}
 		if n >= most && j.chosen != nil {
-			j.evict(sourceOf(s), (*modelState).HalfOpen)
+			// an engine that finds none of this source evicts as if its table were full
+			j.evict(sourceOf(s), evictable)
 		}
 	}
 	if j.evictable() >= j.Options.MaxHalfOpen && j.chosen != nil {
