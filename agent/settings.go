@@ -46,6 +46,7 @@ func DefaultSettings() Settings {
 type settingsFile struct {
 	Interfaces []string   `toml:"interfaces"`
 	Essential  *bool      `toml:"essential"`
+	DHCP       *bool      `toml:"dhcp"`
 	Log        string     `toml:"log"`
 	LockDown   rules.File `toml:"lock_down"`
 	Observe    watch.File `toml:"observe"`
@@ -183,6 +184,9 @@ func (f settingsFile) settings() (Settings, error) {
 	}
 	if f.Essential != nil {
 		s.Engine.NoEssential = !*f.Essential
+	}
+	if f.DHCP != nil {
+		s.Engine.NoDHCP = !*f.DHCP
 	}
 	if f.States.Liberal != nil {
 		s.Engine.Liberal = *f.States.Liberal

@@ -32,6 +32,7 @@ func TestSettingsEveryKey(t *testing.T) {
 	got, err := readText(t, `
 interfaces = ["eth0", "wan*"]
 essential = false
+dhcp = false
 log = "json"
 [states]
 max = 1000
@@ -57,7 +58,7 @@ short = "700ms"
 	want.LogJSON = true
 	e := &want.Engine
 	e.NoEssential, e.MaxStates, e.MaxHalfOpen, e.MaxTracks, e.Liberal = true, 1000, 100, 10, true
-	e.MaxPerSource, e.NoCookies = 0, true
+	e.MaxPerSource, e.NoCookies, e.NoDHCP = 0, true, true
 	tt := &e.Timeouts
 	tt.Syn, tt.Established, tt.Fin, tt.Rst = time.Second, 2*time.Hour, 3*time.Second, 4*time.Second
 	tt.UDP, tt.UDPReply, tt.Short = 5*time.Second, 6*time.Second, 700*time.Millisecond

@@ -2,7 +2,9 @@ package firewall
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Changes compares two lists of interfaces, each in order of index: changed are those of now that
@@ -26,6 +28,17 @@ func DiffInterfaces(old, now []Interface) (changed, gone []Interface) {
 
 // ByIndex orders interfaces.
 func CompareInterfaces(a, b Interface) int { return cmp.Compare(a.Index, b.Index) }
+
+// UsesDHCP reports whether the host may have a DHCP client on the interface: it is not a pod's.
+func (i Interface) UsesDHCP() bool { return !strings.HasPrefix(i.Name, "pod:") }
+
+// HasAddress4 reports whether the interface has an IPv4 address apart from link-local ones, which
+// hosts give themselves while they wait for a lease (RFC 3927).
+func (i Interface) HasAddress4() bool {
+	return slices.ContainsFunc(i.Addrs, func(p netip.Prefix) bool {
+		return p.Addr().Is4() && !p.Addr().IsLinkLocalUnicast()
+	})
+}
 
 // Equal reports whether i and o are the same interface with the same settings.
 func (i Interface) Equal(o Interface) bool {

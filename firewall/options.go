@@ -17,6 +17,7 @@ type Options struct {
 	Liberal     bool
 	NoCookies   bool // the kernel engine never answers with SYN cookies
 	NoEssential bool // neighbour discovery and MLD are evaluated by the rules
+	NoDHCP      bool // what the host's DHCP client sends and receives, too
 }
 
 // Translations returns MaxTranslations and MaxPodTranslations with 0 replaced by its meaning.

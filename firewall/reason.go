@@ -9,7 +9,7 @@ type Reason uint8
 const (
 	ReasonRule         Reason = iota // a rule (or the state of a rule) decided
 	ReasonNotIP                      // passed: not an IP packet
-	ReasonEssential                  // passed: neighbour discovery or MLD
+	ReasonEssential                  // passed: neighbour discovery, MLD, or the host's DHCP client
 	ReasonLimit                      // refused: the rule's limit is reached
 	ReasonStatesFull                 // refused: no space for a state
 	ReasonHalfOpenFull               // refused: no space for a half-open state

@@ -115,6 +115,39 @@ func TestEssential(t *testing.T) {
 	}
 }
 
+func TestDHCPClient(t *testing.T) {
+	for _, tc := range []struct {
+		text           string
+		sent, received bool
+	}{
+		{"udp 0.0.0.0:68 -> 255.255.255.255:67", true, false},
+		{"udp 10.0.0.5:68 -> 10.0.0.1:67", true, false}, // renewal
+		{"udp 10.0.0.5:68 -> 224.0.0.1:67", false, false},
+		{"udp 10.0.0.1:67 -> 255.255.255.255:68", false, true},
+		{"udp 10.0.0.1:67 -> 10.0.0.5:68", false, true},
+		{"udp 10.0.0.1:67 -> 239.0.0.1:68", false, false},
+		{"udp 10.0.0.1:67 -> 10.0.0.5:67", false, false}, // of a relay
+		{"udp 10.0.0.1:68 -> 10.0.0.5:68", false, false},
+		{"udp 10.0.0.1:1024 -> 10.0.0.5:68", false, false},
+		{"udp [fe80::1]:546 -> [ff02::1:2]:547", true, false},
+		{"udp [2001:db8::5]:546 -> [2001:db8::1]:547", true, false},
+		{"udp [fe80::1]:546 -> [ff05::1:3]:547", false, false}, // from a relay
+		{"udp [fe80::1]:546 -> [ff02::1]:547", false, false},
+		{"udp [fe80::2]:547 -> [fe80::1]:546", false, true},
+		{"udp [2001:db8::2]:547 -> [fe80::1]:546", false, false},
+		{"udp [fe80::2]:547 -> [2001:db8::1]:546", false, false},
+		{"udp [fe80::2]:547 -> [ff02::1]:546", false, false},
+		{"udp [fe80::2]:67 -> [fe80::1]:68", false, false},
+		{"udp 10.0.0.1:547 -> 10.0.0.5:546", false, false},
+		{"udp [fe80::2]:547 -> [fe80::1]:546 ipid 1", false, false},
+	} {
+		p, _ := mustParse(t, tc.text)
+		if sent, received := p.DHCPClient(); sent != tc.sent || received != tc.received {
+			t.Errorf("%s: sent %v, received %v", tc.text, sent, received)
+		}
+	}
+}
+
 func TestWindowScale(t *testing.T) {
 	ip := build.IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")}
 	for name, tc := range map[string]struct {

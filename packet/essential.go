@@ -22,7 +22,7 @@ func (p *Packet) Essential() bool {
 		return p.TTL == 255 && p.ICMPCode() == 0
 	case 130, 131, 132, 143:
 		return p.TTL == 1 && p.IPOptions&OptRouterAlert != 0 &&
-			(p.SrcIP[0] == 0xfe && p.SrcIP[1]&0xc0 == 0x80 || p.SrcIP == [16]byte{})
+			(linkLocal(&p.SrcIP) || p.SrcIP == [16]byte{})
 	}
 	return false
 }

@@ -68,7 +68,9 @@ func nameFree(name string) error {
 
 func (t *tunnel) open(key overlay.Key) (err error) {
 	c, s := t.config, t.config.Settings
-	t.engine, err = soft.New(soft.Options{Options: c.Options, OnEvent: c.OnEvent})
+	o := c.Options
+	o.NoDHCP = true // no host rents an address through a tunnel
+	t.engine, err = soft.New(soft.Options{Options: o, OnEvent: c.OnEvent})
 	if err != nil {
 		return err
 	}

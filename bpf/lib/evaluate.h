@@ -3,6 +3,7 @@
 // recv, xmit, now, random and the tags.
 #pragma once
 
+#include "dhcp.h"
 #include "extra.h"
 #include "frag.h"
 
@@ -167,6 +168,10 @@ __noinline int before_rules(struct __sk_buff *skb)
 	// Neighbour discovery is essential on one link only: it is not forwarded, where the hop
 	// limit is one less.
 	if (p->proto == PROTO_ICMPV6 && !cf->no_essential && !p->second && essential(p)) {
+		decided_before(p, 1, REASON_ESSENTIAL);
+		return 0;
+	}
+	if (p->proto == PROTO_UDP && dhcp_ports(p->ports) && !cf->no_dhcp && is_dhcp(0)) {
 		decided_before(p, 1, REASON_ESSENTIAL);
 		return 0;
 	}

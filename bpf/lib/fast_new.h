@@ -318,7 +318,7 @@ __noinline int fast_established(struct __sk_buff *skb, __u32 l2)
 	if (e.len > skb->len - (l2 ? 14 : 0) || e.rest > 0xffff)
 		return 0;
 	if (proto == PROTO_UDP) {
-		if (e.rest < 8 || e.seq >> 16 < 8 || e.seq >> 16 > e.rest)
+		if (e.rest < 8 || e.seq >> 16 < 8 || e.seq >> 16 > e.rest || dhcp_ports(e.ports))
 			return 0;
 	} else if (proto != PROTO_TCP || e.rest < 20) {
 		return 0;

@@ -9,6 +9,8 @@
 struct iface {
 	__u64 globs[2];
 	__u32 name[2];
+	__u32 dhcp; // enum dhcp_use
+	__u32 pad;
 };
 
 struct address {
@@ -95,7 +97,7 @@ struct config {
 	__u32 source_mask, ring_mask, source_from, source_turns;
 	__u32 max_nats;	    // translations
 	__u32 max_pod_nats; // of one pod, 0 for any number
-	__u32 pad;
+	__u32 no_dhcp;
 };
 
 // A state's identity, flow.Key.

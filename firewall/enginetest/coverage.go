@@ -49,6 +49,7 @@ const (
 	ofUse      = "state use"       // firewall.StateUse
 	ofAnswer   = "answer"          // firewall.Answer
 	ofHook     = "hook"            // firewall.Direction, in a family
+	ofDHCP     = "dhcp"            // firewall.Direction, of a client's packet that is essential
 	ofProtocol = "state of a"      // protocol
 	ofQuery    = "state of query"  // type of the ICMP query
 	ofLink     = "state of a link" // of IPv4 or IPv6
@@ -220,6 +221,7 @@ func expected() []aspect {
 	}
 	for _, dir := range []firewall.Direction{firewall.In, firewall.Out} {
 		add(ofHook, int(dir), "version 4", "version 6")
+		add(ofDHCP, int(dir), "version 4", "version 6")
 	}
 	for _, query := range []int{8, 13, 15, 17, 128, 139} {
 		add(ofQuery, query, "compared")

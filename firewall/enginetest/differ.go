@@ -87,7 +87,7 @@ func (c *Case) run(options firewall.Options, newSubject func(firewall.Options) (
 	if c.FewTracks {
 		options.MaxTracks = fewTracks
 	}
-	options.Liberal = c.Liberal
+	options.Liberal, options.NoDHCP = c.Liberal, c.NoDHCP
 	subject, err := newSubject(options)
 	if err != nil {
 		return nil, err
@@ -383,8 +383,9 @@ func (d *Difference) String() string {
 	fmt.Fprintf(&b, "seed %d: %s\nafter %s\n", d.Case.Seed, d.What, d.Case.Steps[d.Step].String())
 	fmt.Fprintf(&b,
 		"default %v, strict %v, few half-open states: %v, of a source: %v, tracks: %v, liberal: "+
-			"%v\n", d.Case.Default, d.Case.Strict,
-		d.Case.FewHalfOpen, d.Case.PerSource, d.Case.FewTracks, d.Case.Liberal)
+			"%v, no DHCP: %v\n", d.Case.Default, d.Case.Strict,
+		d.Case.FewHalfOpen, d.Case.PerSource, d.Case.FewTracks, d.Case.Liberal,
+		d.Case.NoDHCP)
 	for i, set := range d.Case.Rules {
 		fmt.Fprintf(&b, "rules %d:\n  %s\n", i, strings.Join(set, "\n  "))
 	}

@@ -204,6 +204,11 @@ func (j *job) evaluate() firewall.Verdict {
 	if j.p.Essential() && !j.Options.NoEssential {
 		return firewall.Verdict{Pass: true, Reason: firewall.ReasonEssential}
 	}
+	if !j.Options.NoDHCP && j.dhcp() {
+		j.seen.note(ofDHCP, int(j.in.Hook.Dir),
+			map[uint8]string{4: "version 4", 6: "version 6"}[j.p.Version])
+		return firewall.Verdict{Pass: true, Reason: firewall.ReasonEssential}
+	}
 	if j.later() {
 		return j.laterFragment()
 	}

@@ -26,6 +26,7 @@ type Case struct {
 	// FewTracks: there is space for few tracks, and the first rule makes many.
 	FewTracks bool
 	Liberal   bool // firewall.Options.Liberal
+	NoDHCP    bool // firewall.Options.NoDHCP
 	Steps     []Step
 }
 
@@ -91,6 +92,7 @@ func RandomCase(seed uint64, have program.Features, options firewall.Options, n 
 	}
 	c.PerSource, c.FewHalfOpen, c.FewTracks, c.Liberal = g.chance(15), g.chance(15), g.chance(15),
 		g.chance(10)
+	c.NoDHCP = g.chance(10)
 	// alone: the order of several evictions for one packet is not observable
 	if c.FewTracks {
 		c.PerSource, c.FewHalfOpen = false, false
@@ -209,6 +211,9 @@ func (g random) step(c *Case, now time.Duration, open []*randomFlow) (s Step, be
 		s.Packet, from = g.essential(), 0
 	case n < 19:
 		s.Packet, from = g.malformed(), 0
+	case n < 22:
+		s.Packet, s.Input.Hook = g.dhcp()
+		return s, begun
 	default:
 		s.Packet, from = t.next(g)
 	}

@@ -70,8 +70,8 @@ func number(t *testing.T, known map[string]int64, s string) int64 {
 
 // TestConstants compares what C and Go call by different names.
 func TestConstants(t *testing.T) {
-	c := enums(t, "consts.h", "image.h", "types.h", "table.h", "tcp.h", "sweep.h", "control.h",
-		"adopt.h", "decode.h", "pod.h")
+	c := enums(t, "consts.h", "dhcp.h", "image.h", "types.h", "table.h", "tcp.h", "sweep.h",
+		"control.h", "adopt.h", "decode.h", "pod.h")
 	same := map[string]int64{
 		"PROTO_HOPBYHOP": int64(packet.ProtoHopByHop), "PROTO_ICMP": int64(packet.ProtoICMP),
 		"PROTO_TCP": int64(packet.ProtoTCP),
@@ -117,6 +117,12 @@ func TestConstants(t *testing.T) {
 
 		"REASON_RULE": int64(firewall.ReasonRule), "REASON_NOT_IP": int64(firewall.ReasonNotIP),
 		"REASON_ESSENTIAL":        int64(firewall.ReasonEssential),
+		"DHCP_SENT":               packet.DHCPSent,
+		"DHCP_RECEIVED":           packet.DHCPReceived,
+		"DHCP6_SENT":              packet.DHCP6Sent,
+		"DHCP6_RECEIVED":          packet.DHCP6Received,
+		"DHCP_CLIENT":             dhcpClient,
+		"DHCP_NO_ADDRESS":         dhcpNoAddress,
 		"REASON_LIMIT":            int64(firewall.ReasonLimit),
 		"REASON_STATES_FULL":      int64(firewall.ReasonStatesFull),
 		"REASON_HALF_OPEN_FULL":   int64(firewall.ReasonHalfOpenFull),

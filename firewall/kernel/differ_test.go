@@ -167,6 +167,7 @@ func trial(t *testing.T) (firewall.Options, func(firewall.Options) (enginetest.S
 	return o, func(o firewall.Options) (enginetest.Subject, error) {
 		e.config.limitSources(o.MaxPerSource)
 		e.config.Liberal, e.config.MaxHalfOpen = bit(o.Liberal), uint32(o.MaxHalfOpen)
+		e.config.NoDhcp = bit(o.NoDHCP)
 		e.config.TrackSets = uint32(o.MaxTracks) / ways
 		return s, e.putConfigLocked()
 	}

@@ -290,7 +290,7 @@ func (e *Engine) configure() error {
 	nats, podNats := o.Translations()
 	c.MaxNats, c.MaxPodNats = uint32(nats), uint32(podNats)
 	c.Batch = uint32(max(1, o.MaxStates/20/cpus))
-	c.Liberal, c.NoEssential = bit(o.Liberal), bit(o.NoEssential)
+	c.Liberal, c.NoEssential, c.NoDhcp = bit(o.Liberal), bit(o.NoEssential), bit(o.NoDHCP)
 	t := o.Timeouts
 	c.LifeSyn, c.LifeEstablished, c.LifeFin, c.LifeRst = int64(t.Syn), int64(t.Established),
 		int64(t.Fin), int64(t.Rst)

@@ -129,6 +129,7 @@ func (e *Engine) putInterfacesLocked(ifs []firewall.Interface, p *program.Progra
 			!errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("read interface %s: %w", i.Name, err)
 		}
+		v.Dhcp = bit(i.UsesDHCP())*dhcpClient | bit(!i.HasAddress4())*dhcpNoAddress
 		for half := range uint32(2) {
 			if halves&(1<<half) == 0 {
 				continue
@@ -151,6 +152,12 @@ func (e *Engine) putInterfacesLocked(ifs []firewall.Interface, p *program.Progra
 	}
 	return nil
 }
+
+// Bits of weirIface.Dhcp.
+const (
+	dhcpClient    = 1
+	dhcpNoAddress = 2
+)
 
 // putAddressesLocked writes the addresses of the interfaces, and those of the host: with index 0.
 func (e *Engine) putAddressesLocked() error {

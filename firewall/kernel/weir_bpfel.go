@@ -176,7 +176,7 @@ type weirConfig struct {
 	SourceTurns     uint32
 	MaxNats         uint32
 	MaxPodNats      uint32
-	Pad             uint32
+	NoDhcp          uint32
 }
 
 type weirConnected struct {
@@ -610,6 +610,8 @@ type weirIface struct {
 	_     structs.HostLayout
 	Globs [2]uint64
 	Name  [2]uint32
+	Dhcp  uint32
+	Pad   uint32
 }
 
 type weirIfaceAddress struct {

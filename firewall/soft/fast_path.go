@@ -93,6 +93,9 @@ func (s *shard) fastPath(p *packet.Packet, in *firewall.Input, v *firewall.Verdi
 			s.fastStateless(p, in.Hook.Dir, int64(in.Now), v),
 			undecided)
 	}
+	if p.Proto == packet.ProtoUDP && dhcpPorts(p.Ports) {
+		return undecided
+	}
 	now := int64(in.Now)
 	m := &s.lastState
 	if m.ports != p.Ports || m.src != p.SrcIP || m.dst != p.DstIP || m.proto != p.Proto ||

@@ -26,6 +26,8 @@ type iface struct {
 	name  int32  // name id, -1 when no rule names it
 	globs uint64 // bit per glob id
 	addrs []netip.Addr
+	// firewall.Interface.UsesDHCP and HasAddress4
+	usesDHCP, has4 bool
 }
 
 // newHost prepares the answers for a Program.
@@ -36,7 +38,7 @@ func newHost(p *program.Program, ifs []firewall.Interface, routes []firewall.Rou
 		names[n] = int32(i)
 	}
 	for _, in := range ifs {
-		f := &iface{name: -1}
+		f := &iface{name: -1, usesDHCP: in.UsesDHCP(), has4: in.HasAddress4()}
 		if id, ok := names[in.Name]; ok {
 			f.name = id
 		}

@@ -53,6 +53,8 @@ func (j *job) evaluate() firewall.Verdict {
 		return firewall.Verdict{Reason: firewall.ReasonDecode + firewall.Reason(p.Reason)}
 	case p.Proto == packet.ProtoICMPv6 && !j.cfg.opts.NoEssential && p.Essential():
 		return firewall.Verdict{Pass: true, Reason: firewall.ReasonEssential}
+	case p.Proto == packet.ProtoUDP && dhcpPorts(p.Ports) && !j.cfg.opts.NoDHCP && j.dhcp():
+		return firewall.Verdict{Pass: true, Reason: firewall.ReasonEssential}
 	case p.Frag&packet.FragLater != 0:
 		return j.laterFragment()
 	case p.Frag&packet.FragFirst != 0:
