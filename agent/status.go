@@ -18,6 +18,7 @@ func (n *Node) status() (api.Status, error) {
 		StatesMax: n.config.Settings.Engine.MaxStates, Reasons: map[string]uint64{},
 		Default: "allow"}
 	s.Interfaces, s.Problems = n.hooks.Interfaces()
+	s.Skipped = n.hooks.Skipped()
 	s.Problems = append(s.Problems, n.problems.All()...)
 	s.Problems = append(s.Problems, n.peers.Problems()...)
 	s.Problems = append(s.Problems, n.pods.Problems()...)

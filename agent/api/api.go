@@ -64,7 +64,9 @@ type Status struct {
 	PID        int         `json:"pid"`
 	Since      time.Time   `json:"since"`
 	Interfaces []Interface `json:"interfaces"`
-	Rules      int         `json:"rules"` // without the default rule
+	// not guarded, since another program made them for its containers
+	Skipped []Skipped `json:"skipped,omitempty"`
+	Rules   int       `json:"rules"` // without the default rule
 	// where the rules come from: a file, "saved", "none"
 	Source    string `json:"source"`
 	Default   string `json:"default"` // what rule 65535 does: allow or deny
@@ -137,6 +139,13 @@ type Interface struct {
 	Name  string `json:"name"`
 	Index uint32 `json:"index"`
 	Hook  string `json:"hook"` // tcx or clsact; tunnel: in user space
+}
+
+// Skipped is an interface that is not guarded although the settings match it.
+type Skipped struct {
+	Name  string `json:"name"`
+	Index uint32 `json:"index"`
+	Maker string `json:"maker"` // the program that makes interfaces of such names
 }
 
 // Trial is a rule set that was loaded and is rolled back unless it is confirmed.

@@ -279,6 +279,17 @@ func (h *Hooks) Interfaces() (guarded []api.Interface, problems []api.Problem) {
 	return guarded, problems
 }
 
+// Skipped returns the interfaces that are not guarded because another program made them for its
+// containers.
+func (h *Hooks) Skipped() (all []api.Skipped) {
+	for _, i := range h.config.Links.Interfaces() {
+		if maker := h.config.Settings.Skips(i.Name); maker != "" {
+			all = append(all, api.Skipped{Name: i.Name, Index: i.Index, Maker: maker})
+		}
+	}
+	return all
+}
+
 // Hold sets whether the hooks wait until the engine knows the pods.
 func (h *Hooks) Hold(on bool) {
 	h.following.Lock()

@@ -9,11 +9,12 @@ import (
 // Settings are what weir.toml sets about interfaces.
 type Settings struct {
 	// Interfaces are the globs of the interfaces to guard. The loopback is guarded only when it is
-	// named itself.
+	// named itself, and those that other programs make for their containers (Foreign) only by a
+	// glob that begins with a part of their name.
 	Interfaces []string
 }
 
-// DefaultSettings guard every interface but the loopback.
+// DefaultSettings guard every interface but the loopback and those of other programs' containers.
 func DefaultSettings() Settings { return Settings{Interfaces: []string{"*"}} }
 
 // CheckInterfaces refuses what can match no interface name.
@@ -31,13 +32,25 @@ func (s Settings) Guards(name string) bool {
 	if strings.HasPrefix(name, "pod:") {
 		return true
 	}
-	for _, g := range s.Interfaces {
-		if g == name {
-			return true
-		}
-		if ok, _ := path.Match(g, name); ok && name != "lo" {
-			return true
-		}
+	matched, named := s.matches(name)
+	return named || matched && name != "lo" && Foreign(name) == ""
+}
+
+// Skips returns who made an interface that the globs match and that is not guarded for its maker's
+// sake, "" for others.
+func (s Settings) Skips(name string) (maker string) {
+	if matched, named := s.matches(name); !matched || named || strings.HasPrefix(name, "pod:") {
+		return ""
 	}
-	return false
+	return Foreign(name)
+}
+
+// matches reports whether a glob matches a name, and whether one does that names it.
+func (s Settings) matches(name string) (matched, named bool) {
+	for _, g := range s.Interfaces {
+		ok, _ := path.Match(g, name)
+		matched = matched || ok
+		named = named || g == name || ok && name != "lo" && names(g)
+	}
+	return matched, named
 }

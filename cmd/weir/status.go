@@ -82,6 +82,9 @@ func printStatus(c *call, s api.Status) {
 		names = []string{"none"}
 	}
 	fmt.Fprintf(c.out, "interfaces: %s\n", strings.Join(names, ", "))
+	if line := skippedLine(c, s.Skipped); line != "" {
+		fmt.Fprintln(c.out, line)
+	}
 	fmt.Fprintf(c.out, "rules: %d from %s, default %s\n", s.Rules, c.show(s.Source), s.Default)
 	if s.Trial != nil {
 		fmt.Fprintf(c.out, "trial: %s, for another %.0f s; keep it: weir fw confirm\n",
@@ -96,4 +99,22 @@ func printStatus(c *call, s api.Status) {
 	for _, r := range slices.Sorted(maps.Keys(s.Reasons)) {
 		fmt.Fprintf(c.out, "decided before or beside the rules: %s %d\n", r, s.Reasons[r])
 	}
+}
+
+// shownSkipped is how many interfaces of other programs the status names; -j names all.
+const shownSkipped = 6
+
+// skippedLine names the interfaces that are not guarded for the sake of their makers.
+func skippedLine(c *call, all []api.Skipped) string {
+	if len(all) == 0 {
+		return ""
+	}
+	var names []string
+	for _, s := range all[:min(len(all), shownSkipped)] {
+		names = append(names, fmt.Sprintf("%s (%s)", c.show(s.Name), s.Maker))
+	}
+	if more := len(all) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return "not guarded, made for containers: " + strings.Join(names, ", ")
 }
