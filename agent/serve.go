@@ -81,7 +81,7 @@ const readersGroup = "weir"
 // readable is what the read-only socket answers. The content of packets is not part of it.
 var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/tables", "GET /v1/sets",
 	"GET /v1/states", "GET /v1/events", "GET /v1/top",
-	"POST /v1/why", "GET /v1/pods", "GET /v1/peers", "GET /metrics"}
+	"POST /v1/why", "POST /v1/doubts", "GET /v1/pods", "GET /v1/peers", "GET /metrics"}
 
 // readOnly passes on what only reads, and refuses the rest.
 func readOnly(all http.Handler) http.Handler {
@@ -120,9 +120,10 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("GET /v1/packets", n.observer.ServePackets)
 	mux.Handle("GET /metrics", observe.MetricsHandler(n.observer.Metrics))
 	mux.HandleFunc("POST /v1/do", api.Change(n.rules.Do))
-	mux.HandleFunc("POST /v1/load", api.Change(n.rules.Load))
+	mux.HandleFunc("POST /v1/load", api.Change(n.explain.Load))
 	mux.HandleFunc("POST /v1/confirm", api.Answer(n.rules.Confirm))
 	mux.HandleFunc("POST /v1/why", api.Change(n.explain.Why))
+	mux.HandleFunc("POST /v1/doubts", api.Change(n.explain.Doubts))
 	mux.HandleFunc("GET /v1/pods", api.Answer(n.pods.List))
 	mux.HandleFunc("POST /v1/pods", api.ChangeFor(n.pods.Attach))
 	mux.HandleFunc("POST /v1/pods/detach", api.ChangeFor(n.pods.Detach))

@@ -44,7 +44,8 @@ func newNode(c Config) *Node {
 		Engine:   n.engine, Prepare: n.routes.Set, Loaded: n.loaded, Log: n.log,
 		Problems: &n.problems})
 	n.explain = rules.Explainer{Book: n.rules, Options: c.Settings.Engine,
-		Interfaces: n.links.Interfaces, Labels: n.pods.Labels, States: n.engine.States}
+		Interfaces: n.links.Interfaces, Labels: n.pods.Labels, States: n.engine.States,
+		Guards: c.Settings.Host.Guards}
 	n.observer = watch.New(watch.Config{Settings: c.Settings.Watch, Dir: c.Paths.eventsDir(),
 		Log: n.log, Problems: &n.problems, Retry: &n.retry, Engine: n.engine, Links: n.links,
 		Rules: n.rules, Pods: n.pods,

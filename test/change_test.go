@@ -185,7 +185,11 @@ func TestVerbs(t *testing.T) {
 	if err := ping(p.client, "10.66.0.1"); err != nil {
 		t.Errorf("a ping is lost although set 2 is disabled: %v", err)
 	}
-	p.weir("fw", "flush")
+	if _, stderr, err := p.try("fw", "flush"); err == nil ||
+		!strings.Contains(stderr, "hint: weir fw flush -f") {
+		t.Errorf("a flush without a terminal and -f: %v, %q", err, stderr)
+	}
+	p.weir("fw", "flush", "-f")
 	if out := p.weir("fw", "list"); out != "65535 allow ip from any to any\n" {
 		t.Errorf("after flush:\n%s", out)
 	}

@@ -33,7 +33,10 @@
 //	POST /v1/peers/key              -> PeerKey    what it needs to know of this one
 package api
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // Version is the version of all answers.
 const Version = 1
@@ -58,9 +61,11 @@ func (e *Error) Hint() string { return e.Advice }
 
 // Status is the state of a node.
 type Status struct {
-	Version    int         `json:"version"`
-	Healthy    bool        `json:"healthy"`
-	Problems   []Problem   `json:"problems,omitempty"`
+	Version  int       `json:"version"`
+	Healthy  bool      `json:"healthy"`
+	Problems []Problem `json:"problems,omitempty"`
+	// what is doubtful about the rules; see Warnings. The node is healthy all the same.
+	Warnings   []string    `json:"warnings,omitempty"`
 	PID        int         `json:"pid"`
 	Since      time.Time   `json:"since"`
 	Interfaces []Interface `json:"interfaces"`
@@ -252,6 +257,25 @@ type Load struct {
 	Text string `json:"text"`
 	// a duration: go back to the rules before unless confirmed in time
 	Confirm string `json:"confirm,omitempty"`
+	// the session that asks, to be warned if these rules would not let it in again
+	Session *Session `json:"session,omitempty"`
+}
+
+// Session is a TCP connection to a service of the host by which its owner works there.
+type Session struct {
+	From netip.AddrPort `json:"from"`
+	To   netip.AddrPort `json:"to"`
+}
+
+// Doubts asks what is doubtful about the rules in force.
+type Doubts struct {
+	Session *Session `json:"session,omitempty"`
+}
+
+// Warnings is what is doubtful about the rules in force: sentences for people.
+type Warnings struct {
+	Version  int      `json:"version"`
+	Warnings []string `json:"warnings"`
 }
 
 // Why asks what would happen to a packet.
@@ -286,4 +310,6 @@ type Done struct {
 	Version int    `json:"version"`
 	Message string `json:"message,omitempty"` // for people; what an "add" prints
 	Rules   int    `json:"rules"`             // after the change, without the default rule
+	// what is doubtful about the rules
+	Warnings []string `json:"warnings,omitempty"`
 }

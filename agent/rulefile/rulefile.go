@@ -43,8 +43,16 @@ func Parse(name, text string, names *rule.Names) (*rule.Ruleset, *program.Progra
 	return set, p, err
 }
 
+// ParseGiven is Parse for a file that the owner gives to be put in force: it holds a rule.
+func ParseGiven(name, text string, names *rule.Names) (*rule.Ruleset, error) {
+	set, _, err := Parse(name, text, names)
+	if err != nil {
+		return nil, err
+	}
+	return set, notEmpty(name, set)
+}
+
 // Check reads a rule file and makes sure that it can be enforced.
 func Check(name, text string) (*rule.Ruleset, error) {
-	set, _, err := Parse(name, text, SystemNames())
-	return set, err
+	return ParseGiven(name, text, SystemNames())
 }

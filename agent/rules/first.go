@@ -56,7 +56,7 @@ func (s *savedRules) first(rules string, needed bool) (First, error) {
 	if !given {
 		return First{Version: Version{Set: new(rule.Ruleset), Source: "none"}}, nil
 	}
-	set, _, err := rulefile.Parse(rules, string(text), s.names)
+	set, err := rulefile.ParseGiven(rules, string(text), s.names)
 	if err != nil && kept {
 		s.setBase(base)
 		return First{Version: saved, Denied: saved.Strict, problem: err}, nil

@@ -49,7 +49,7 @@ func (b *Book) Load(r api.Load) (api.Done, error) {
 				maxTrial, r.Confirm)
 		}
 	}
-	set, _, err := rulefile.Parse(r.Name, r.Text, b.names)
+	set, err := rulefile.ParseGiven(r.Name, r.Text, b.names)
 	if err != nil {
 		return api.Done{}, err
 	}
@@ -81,7 +81,7 @@ func (b *Book) Reload() error {
 	if err != nil {
 		return err
 	}
-	set, _, err := rulefile.Parse(file, string(text), b.names)
+	set, err := rulefile.ParseGiven(file, string(text), b.names)
 	if err != nil {
 		return err
 	}

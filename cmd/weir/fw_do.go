@@ -43,7 +43,10 @@ func runFwFlush(c *call) error {
 	if err := c.onNode(0, 0); err != nil {
 		return err
 	}
-	if !*force && tty.IsTerminal(c.in) {
+	if !*force && !tty.IsTerminal(c.in) {
+		return c.failed(errNotAsked{})
+	}
+	if !*force {
 		fmt.Fprint(c.stderr, "remove all rules? [y/N] ")
 		var answer string
 		fmt.Fscanln(c.in, &answer)
@@ -52,4 +55,17 @@ func runFwFlush(c *call) error {
 		}
 	}
 	return c.do("flush", true)
+}
+
+// errNotAsked refuses a flush in a script that does not say that it means it, as `ssh HOST weir fw
+// flush` and cron would run it.
+type errNotAsked struct{}
+
+func (errNotAsked) Error() string {
+	return "nothing was changed: the input is not a terminal on which to ask"
+}
+
+// Hint returns how to mean it.
+func (errNotAsked) Hint() string {
+	return "weir fw flush -f removes all rules; weir fw load FILE replaces them"
 }

@@ -31,7 +31,7 @@ func runFwLoad(c *call) error {
 	if whole, err := filepath.Abs(name); err == nil && file != "-" {
 		name = whole
 	}
-	request := api.Load{Name: name, Text: text}
+	request := api.Load{Name: name, Text: text, Session: session()}
 	if *confirm != 0 {
 		request.Confirm = (*confirm).Round(time.Millisecond).String()
 	}
@@ -43,6 +43,7 @@ func runFwLoad(c *call) error {
 	if done.Message != "" {
 		fmt.Fprintln(c.out, c.show(done.Message))
 	}
+	c.warn(done.Warnings)
 	return nil
 }
 

@@ -21,6 +21,7 @@ func runStatus(c *call) error {
 	if err != nil {
 		return err
 	}
+	s.Warnings = c.doubts()
 	if *asJSON {
 		if err := printJSON(c.out, s); err != nil {
 			return err
@@ -73,6 +74,9 @@ func printStatus(c *call, s api.Status) {
 		if p.Advice != "" {
 			fmt.Fprintf(c.out, "hint: %s\n", c.show(p.Advice))
 		}
+	}
+	for _, w := range s.Warnings {
+		fmt.Fprintf(c.out, "warning: %s\n", c.show(w))
 	}
 	var names []string
 	for _, i := range s.Interfaces {

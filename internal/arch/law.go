@@ -30,6 +30,7 @@ var ranks = map[string]int{
 	"internal/nstest": 4, "internal/rebuilt": 4,
 	"agent/api": 5, "agent/rulefile": 5, "agent/clock": 5, "agent/claim": 5, "agent/routes": 5,
 	"agent/engines": 5, "agent/page": 5,
+	"agent/survey": 6, "agent/setup": 6,
 	"agent/problem": 6, "agent/adopt": 6, "agent/offline": 6, "agent/doctor": 6,
 	// the parts of a node, none of which imports another one
 	"agent/rules": 7, "agent/host": 7, "agent/pods": 7, "agent/peers": 7, "agent/watch": 7,

@@ -1,0 +1,154 @@
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/packet/build"
+	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
+)
+
+// Warnings returns what is doubtful about the rules in force on this host: names that mean nothing
+// here, tables that are missing or empty, rules of which none is enabled, and no way in for the
+// session that asks.
+func (x *Explainer) Warnings(s *api.Session) (all []string, err error) {
+	ifs, labels := x.Interfaces(), x.Labels()
+	x.Book.View(func(r Version, p *program.Program) {
+		all = doubts(r.Set, r.Strict, ifs, labels)
+		if s == nil {
+			return
+		}
+		hook, ok := x.hookOf(*s, ifs)
+		if !ok {
+			return
+		}
+		var e *soft.Engine
+		if e, err = x.engine(p, r.Set, ifs); err != nil {
+			return
+		}
+		defer e.Close()
+		var refused string
+		if refused, err = refuses(e, p, *s, hook); refused != "" {
+			all = append(all, refused)
+		}
+	})
+	return all, err
+}
+
+// Doubts answers what is doubtful.
+func (x *Explainer) Doubts(q api.Doubts) (api.Warnings, error) {
+	all, err := x.Warnings(q.Session)
+	if all == nil {
+		all = []string{}
+	}
+	return api.Warnings{Version: api.Version, Warnings: all}, err
+}
+
+// Load replaces the rules as Book.Load does, and says what is doubtful about them.
+func (x *Explainer) Load(r api.Load) (api.Done, error) {
+	done, err := x.Book.Load(r)
+	if err != nil {
+		return done, err
+	}
+	if done.Warnings, err = x.Warnings(r.Session); err != nil {
+		// the rules are in force: the answer must not say otherwise
+		done.Warnings = append(done.Warnings, "the rules were not examined: "+err.Error())
+	}
+	return done, nil
+}
+
+// doubts examines rules without evaluating any.
+func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
+	labels map[string][]rule.TableEntry) (all []string) {
+	active := set.Active()
+	if len(active) == 0 && strict {
+		all = append(all, "no rule is enabled: everything is denied")
+	}
+	known := map[string]bool{}
+	for _, i := range ifs {
+		known[i.Name] = true
+	}
+	seen := map[string]bool{}
+	warn := func(r *rule.Rule, about, format string, args ...any) {
+		if !seen[about] { // by the first rule that names it
+			seen[about] = true
+			all = append(all, fmt.Sprintf("rule %d: ", r.Number)+fmt.Sprintf(format, args...))
+		}
+	}
+	for _, r := range active {
+		for _, t := range slices.Concat(r.Clauses()...) {
+			switch t.Op {
+			case op.CondRecv, op.CondXmit, op.CondVia:
+				// pods come and go
+				if !known[t.Name] && !strings.HasPrefix(t.Name, "pod:") {
+					warn(r, "if "+t.Name, "no interface is called %s", t.Name)
+				}
+			case op.CondSrcTable, op.CondDstTable:
+				members, there := set.Tables[t.Name]
+				if _, label := labels[t.Name]; label || strings.Contains(t.Name, "=") {
+					continue
+				}
+				if !there {
+					warn(r, "table "+t.Name, "there is no table %s; weir fw table %s create", t.Name,
+						t.Name)
+				} else if len(members) == 0 {
+					warn(r, "table "+t.Name, "table %s is empty", t.Name)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// hookOf returns where the session comes in: at the interface with the address that it is
+// connected to. Nothing is evaluated at an interface that is not guarded.
+func (x *Explainer) hookOf(s api.Session, ifs []firewall.Interface) (firewall.Hook, bool) {
+	for _, i := range ifs {
+		at := slices.ContainsFunc(i.Addrs, func(p netip.Prefix) bool {
+			return p.Addr() == s.To.Addr().WithZone("")
+		})
+		if zone := s.To.Addr().Zone(); at && (zone == "" || zone == i.Name) {
+			return firewall.Hook{Dir: firewall.In, Recv: i.Index}, x.Guards(i.Name)
+		}
+	}
+	return firewall.Hook{}, false
+}
+
+// refuses evaluates a new connection like the session's, and the answer to it, and returns which
+// rule refuses it, "" if none does.
+func refuses(e *soft.Engine, p *program.Program, s api.Session, in firewall.Hook) (string, error) {
+	from := netip.AddrPortFrom(s.From.Addr().WithZone(""), s.From.Port())
+	to := netip.AddrPortFrom(s.To.Addr().WithZone(""), s.To.Port())
+	w := e.Worker(0)
+	for _, step := range []struct {
+		text, what string
+		hook       firewall.Hook
+	}{
+		{fmt.Sprintf("tcp %s -> %s flags S", from, to), "new connections", in},
+		{fmt.Sprintf("tcp %s -> %s flags SA ack 1", to, from), "the answers to connections",
+			firewall.Hook{Dir: firewall.Out, Xmit: in.Recv}},
+	} {
+		_, b, err := build.ParseText(step.text)
+		if err != nil {
+			return "", err
+		}
+		v := w.Evaluate(&firewall.Input{Hook: step.hook}, b)
+		if v.Pass {
+			continue
+		}
+		by := v.Reason.String()
+		if v.Rule != 0 {
+			by = fmt.Sprintf("rule %d (%s)", v.Rule, p.Texts[v.Slot])
+		}
+		return fmt.Sprintf("this session could not come in again: %s refuses %s from %s to port %d",
+			by, step.what, from.Addr(), to.Port()), nil
+	}
+	return "", nil
+}

@@ -1,0 +1,89 @@
+package rules
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
+)
+
+// TestWarnings: what is doubtful about rules, on a host with eth0 and lo.
+func TestWarnings(t *testing.T) {
+	addr := netip.MustParsePrefix
+	ifs := []firewall.Interface{{Index: 1, Name: "lo", Addrs: []netip.Prefix{addr("127.0.0.1/8")}},
+		{Index: 2, Name: "eth0", Addrs: []netip.Prefix{addr("10.0.0.1/24"), addr("fe80::1/64")}}}
+	ssh := &api.Session{From: netip.MustParseAddrPort("192.0.2.7:40000"),
+		To: netip.MustParseAddrPort("10.0.0.1:22")}
+	local := &api.Session{From: netip.MustParseAddrPort("127.0.0.1:40000"),
+		To: netip.MustParseAddrPort("127.0.0.1:22")}
+	zone := &api.Session{From: netip.MustParseAddrPort("[fe80::2%eth0]:40000"),
+		To: netip.MustParseAddrPort("[fe80::1%eth0]:22")}
+	const cut = "this session could not come in again: "
+	for _, tc := range []struct {
+		name, rules string
+		session     *api.Session
+		want        []string
+	}{
+		{"nothing", "add allow tcp from any to me 22 in keep-state", ssh, nil},
+		{"unknown interface, once",
+			"add 5 deny ip from any to any via eht0\nadd 6 deny ip from any to any xmit eht0\n" +
+				"add 7 allow ip from any to any", nil, []string{"rule 5: no interface is called eht0"}},
+		{"patterns, pods and lo", "add allow ip from any to any via ppp*\n" +
+			"add deny ip from any to any via pod:gone\nadd deny ip from any to any via lo", nil, nil},
+		{"tables", "table admins create\ntable bad add 10.0.0.9\n" +
+			"add 1 allow ip from table(admin) to any\nadd 2 deny ip from any to table(admins)\n" +
+			"add 3 deny ip from table(bad) to any\nadd 4 deny ip from table(app=web) to any", nil,
+			[]string{"rule 1: there is no table admin; weir fw table admin create",
+				"rule 2: table admins is empty"}},
+		{"nothing enabled", "set disable 3\nadd 1 set 3 allow ip from any to any via eht0", nil,
+			[]string{"no rule is enabled: everything is denied"}},
+		{"no way in", "add 10 allow tcp from any to me 80", ssh, []string{cut + "rule 65535 (deny " +
+			"ip from any to any) refuses new connections from 192.0.2.7 to port 22"}},
+		{"no way out", "add 10 allow tcp from any to me 22 in\nadd 20 deny tcp from any 22 to any out",
+			ssh, []string{cut + "rule 20 (deny tcp from any 22 to any out) refuses the answers to " +
+				"connections from 192.0.2.7 to port 22"}},
+		{"an interface that is not guarded", "add deny ip from any to any", local, nil},
+		{"link-local", "add 10 deny tcp from fe80::2 to any\nadd 20 allow ip from any to any", zone,
+			[]string{cut + "rule 10 (deny tcp from fe80::2 to any) refuses new connections from " +
+				"fe80::2 to port 22"}},
+	} {
+		b, _ := newBook(t)
+		x := &Explainer{Book: b, Options: firewall.DefaultOptions(),
+			Interfaces: func() []firewall.Interface { return ifs },
+			Labels:     func() map[string][]rule.TableEntry { return nil },
+			Guards:     func(name string) bool { return name != "lo" },
+			States:     func() iter.Seq2[firewall.State, error] { return nil }}
+		done, err := x.Load(api.Load{Name: "rules", Text: tc.rules + "\n", Session: tc.session})
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		if !slices.Equal(done.Warnings, tc.want) {
+			t.Errorf("%s: got\n%s\nwant\n%s", tc.name, strings.Join(done.Warnings, "\n"),
+				strings.Join(tc.want, "\n"))
+		}
+		if again, err := x.Doubts(api.Doubts{Session: tc.session}); err != nil ||
+			!slices.Equal(again.Warnings, done.Warnings) {
+			t.Errorf("%s: asked again: %v, %v", tc.name, again.Warnings, err)
+		}
+	}
+}
+
+// TestEmptyRuleFileIsRefused: a file that was cut short must not lock its owner out.
+func TestEmptyRuleFileIsRefused(t *testing.T) {
+	b, e := newBook(t)
+	for _, text := range []string{"", "# nothing\n", "flush\n", "table 1 add 10.0.0.1\n"} {
+		if _, err := b.Load(api.Load{Name: "rules", Text: text}); err == nil ||
+			!strings.Contains(err.Error(), "rules holds no rule") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if !passes(e, 22) {
+		t.Error("a refused file is in force")
+	}
+}
