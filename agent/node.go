@@ -26,10 +26,12 @@ type Config struct {
 	Settings Settings
 	Boot     bool // when its rules cannot be used, the host is locked down
 	// rule file that has to exist; "" for Paths.Rules(), which may be missing
-	Rules  string
-	Log    *slog.Logger    // the node's log
-	Ready  func(string)    // called once when everything is in force, with a line for people
-	Reload <-chan struct{} // asks to read the rule file again; may be nil
+	Rules string
+	// a rule file is on trial for so long at first; 0 for no trial
+	Confirm time.Duration
+	Log     *slog.Logger    // the node's log
+	Ready   func(string)    // called once when everything is in force, with a line for people
+	Reload  <-chan struct{} // asks to read the rule file again; may be nil
 }
 
 // Node is a running agent: its parts, and what starts and stops them.

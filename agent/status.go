@@ -78,6 +78,10 @@ func (n *Node) readyLine() string {
 	if migrated := n.engine.Migrated(); migrated > 0 {
 		line += fmt.Sprintf(", migrated %d states", migrated)
 	}
+	if s.Trial != nil {
+		line += fmt.Sprintf(", on trial for %.0f s: weir confirm keeps the rules",
+			s.Trial.LeftSeconds)
+	}
 	if s.Adopted > 0 {
 		line += fmt.Sprintf(", adopted %d open connections", s.Adopted)
 	}

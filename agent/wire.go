@@ -38,7 +38,7 @@ func newNode(c Config) *Node {
 		PeerRanges:    n.peers.Ranges,
 		Tunnel:        c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
 	n.rules = rules.New(rules.Config{Settings: c.Settings.Rules, File: c.Rules,
-		Default: c.Paths.Rules(), Saved: c.Paths.Saved(),
+		Default: c.Paths.Rules(), Saved: c.Paths.Saved(), Confirm: c.Confirm,
 		// what an earlier agent left in force guards better than any lock-down
 		LockDown: func() bool { return c.Boot && !kernel.Guards(c.Paths.Pins()) },
 		Engine:   n.engine, Prepare: n.routes.Set, Loaded: n.loaded, Log: n.log,

@@ -16,7 +16,7 @@ func (e errEmpty) Error() string {
 
 // Hint returns what to write instead.
 func (errEmpty) Hint() string {
-	return "if that is meant, write `add deny ip from any to any`; weir fw flush -f removes the rules"
+	return "if that is meant, write `add deny ip from any to any`; weir fw flush -f removes rules"
 }
 
 // notEmpty refuses a rule set that the owner gives and that holds no rule.

@@ -24,6 +24,8 @@ type Config struct {
 	// File is the rule file that has to exist, "" for Default, which may be missing.
 	File, Default string
 	Saved         string // the file of the saved rules
+	// Confirm puts a rule file at the start on trial for so long; 0 for no trial.
+	Confirm time.Duration
 	// LockDown reports whether a host whose rules cannot be used is locked down.
 	LockDown func() bool
 	Engine   firewall.Engine
@@ -157,14 +159,7 @@ func (b *Book) load(next Version, try time.Duration) error {
 	if err := b.enforceLocked(next); err != nil {
 		return err
 	}
-	t := &trial{name: next.Source, before: before, ends: time.Now().Add(try)}
-	t.timer = time.AfterFunc(try, func() {
-		if err := b.revert(t); err != nil {
-			err = fmt.Errorf("go back to the rules before %s: %w", t.name, err)
-			b.config.Problems.Add(err.Error(), "")
-		}
-	})
-	b.trial = t
+	b.beginTrialLocked(next.Source, before, try)
 	return nil
 }
 

@@ -16,11 +16,13 @@ import (
 // First are the rules that a node starts with.
 type First struct {
 	Version
-	Denied  bool             // the saved rules, which the last agent enforced, denied by default
-	aside   bool             // saved rules are set aside: the rule file was edited since
-	unsaved bool             // they are not to be saved
-	problem error            // the rule file cannot be used; the saved rules are in force instead
-	damage  *problem.Problem // the saved rules cannot be used; the rule file is in force instead
+	Denied  bool  // the saved rules, which the last agent enforced, denied by default
+	aside   bool  // saved rules are set aside: the rule file was edited since
+	unsaved bool  // they are not to be saved
+	problem error // the rule file cannot be used; the saved rules are in force instead
+	// what a trial of them returns to; nil for rules that were in force before
+	before *Version
+	damage *problem.Problem // the saved rules cannot be used; the rule file is in force instead
 }
 
 // first finds the rules to start with. The rule file is the owner's; changes made since by commands
@@ -66,7 +68,9 @@ func (s *savedRules) first(rules string, needed bool) (First, error) {
 	}
 	r.Version = Version{Set: set, Strict: true, Source: rules}
 	r.Denied, r.aside = saved.Strict, kept
+	r.before = &Version{Set: new(rule.Ruleset), Source: "none"}
 	if kept {
+		r.before = &saved
 		s.retireBy(s.keepOld)
 	}
 	return r, nil

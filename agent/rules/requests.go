@@ -11,12 +11,6 @@ import (
 	"github.com/weirnet/weir/internal/program"
 )
 
-// The longest and shortest trial of a rule set.
-const (
-	minTrial = time.Second
-	maxTrial = time.Hour
-)
-
 // done is the answer to a change.
 func (b *Book) done(message string) api.Done {
 	a := api.Done{Version: api.Version, Message: message}
@@ -43,10 +37,11 @@ func (b *Book) Load(r api.Load) (api.Done, error) {
 	var try time.Duration
 	if r.Confirm != "" {
 		var err error
-		if try, err = time.ParseDuration(r.Confirm); err != nil || try < minTrial ||
-			try > maxTrial {
-			return api.Done{}, fmt.Errorf("a trial takes between %v and %v, not %q", minTrial,
-				maxTrial, r.Confirm)
+		if try, err = time.ParseDuration(r.Confirm); err != nil {
+			return api.Done{}, err
+		}
+		if err := checkTrial(try); err != nil {
+			return api.Done{}, err
 		}
 	}
 	set, err := rulefile.ParseGiven(r.Name, r.Text, b.names)

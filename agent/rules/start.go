@@ -27,13 +27,33 @@ func (b *Book) First() (First, error) {
 }
 
 // Begin puts the first rules in force, and saves them, or retries that for as long as the node
-// runs.
+// runs. Rules that the owner wants confirmed are on trial first, unless they were in force before.
 func (b *Book) Begin(first First) error {
+	if try := b.config.Confirm; try > 0 && first.before != nil {
+		if err := b.try(first, try); err != nil {
+			return fmt.Errorf("enforce %s: %w", first.Source, err)
+		}
+		return nil
+	}
 	unsaved, err := b.begin(first.Version, !first.unsaved)
 	if err != nil {
 		return fmt.Errorf("enforce %s: %w", first.Source, err)
 	}
 	b.unsaved(unsaved)
+	return nil
+}
+
+// try puts the first rules in force on trial.
+func (b *Book) try(first First, most time.Duration) error {
+	if err := checkTrial(most); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.enforceLocked(first.Version); err != nil {
+		return err
+	}
+	b.beginTrialLocked(first.Source, *first.before, most)
 	return nil
 }
 

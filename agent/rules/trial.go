@@ -14,6 +14,35 @@ type trial struct {
 	timer  *time.Timer
 }
 
+// The longest and shortest trial of a rule set.
+const (
+	minTrial = time.Second
+	maxTrial = time.Hour
+)
+
+// checkTrial refuses a trial that is too short or too long.
+func checkTrial(t time.Duration) error {
+	if t < minTrial || t > maxTrial {
+		return fmt.Errorf("a trial takes between %v and %v, not %v", minTrial, maxTrial, t)
+	}
+	return nil
+}
+
+// beginTrialLocked has the rules in force go back to those before, unless they are confirmed in
+// time, whether or not the client is still there.
+func (b *Book) beginTrialLocked(name string, before Version, try time.Duration) {
+	t := &trial{name: name, before: before, ends: time.Now().Add(try)}
+	t.timer = time.AfterFunc(try, func() {
+		if err := b.revert(t); err != nil {
+			err = fmt.Errorf("go back to the rules before %s: %w", t.name, err)
+			b.config.Problems.Add(err.Error(), "")
+			return
+		}
+		b.config.Log.Warn("not confirmed: the rules before are in force", "file", t.name)
+	})
+	b.trial = t
+}
+
 // errTrial refuses changes while a rule set is on trial: it would not be clear what to go back to.
 type errTrial struct{ left time.Duration }
 

@@ -96,7 +96,8 @@ func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 					continue
 				}
 				if !there {
-					warn(r, "table "+t.Name, "there is no table %s; weir fw table %s create", t.Name,
+					warn(r, "table "+t.Name, "there is no table %s; weir fw table %s create",
+						t.Name,
 						t.Name)
 				} else if len(members) == 0 {
 					warn(r, "table "+t.Name, "table %s is empty", t.Name)

@@ -32,9 +32,11 @@ func TestWarnings(t *testing.T) {
 		{"nothing", "add allow tcp from any to me 22 in keep-state", ssh, nil},
 		{"unknown interface, once",
 			"add 5 deny ip from any to any via eht0\nadd 6 deny ip from any to any xmit eht0\n" +
-				"add 7 allow ip from any to any", nil, []string{"rule 5: no interface is called eht0"}},
+				"add 7 allow ip from any to any", nil,
+			[]string{"rule 5: no interface is called eht0"}},
 		{"patterns, pods and lo", "add allow ip from any to any via ppp*\n" +
-			"add deny ip from any to any via pod:gone\nadd deny ip from any to any via lo", nil, nil},
+			"add deny ip from any to any via pod:gone\nadd deny ip from any to any via lo", nil,
+			nil},
 		{"tables", "table admins create\ntable bad add 10.0.0.9\n" +
 			"add 1 allow ip from table(admin) to any\nadd 2 deny ip from any to table(admins)\n" +
 			"add 3 deny ip from table(bad) to any\nadd 4 deny ip from table(app=web) to any", nil,
@@ -42,10 +44,13 @@ func TestWarnings(t *testing.T) {
 				"rule 2: table admins is empty"}},
 		{"nothing enabled", "set disable 3\nadd 1 set 3 allow ip from any to any via eht0", nil,
 			[]string{"no rule is enabled: everything is denied"}},
-		{"no way in", "add 10 allow tcp from any to me 80", ssh, []string{cut + "rule 65535 (deny " +
-			"ip from any to any) refuses new connections from 192.0.2.7 to port 22"}},
-		{"no way out", "add 10 allow tcp from any to me 22 in\nadd 20 deny tcp from any 22 to any out",
-			ssh, []string{cut + "rule 20 (deny tcp from any 22 to any out) refuses the answers to " +
+		{"no way in", "add 10 allow tcp from any to me 80", ssh,
+			[]string{cut + "rule 65535 (deny " +
+				"ip from any to any) refuses new connections from 192.0.2.7 to port 22"}},
+		{"no way out",
+			"add 10 allow tcp from any to me 22 in\nadd 20 deny tcp from any 22 to any out",
+			ssh, []string{cut +
+				"rule 20 (deny tcp from any 22 to any out) refuses the answers to " +
 				"connections from 192.0.2.7 to port 22"}},
 		{"an interface that is not guarded", "add deny ip from any to any", local, nil},
 		{"link-local", "add 10 deny tcp from fe80::2 to any\nadd 20 allow ip from any to any", zone,

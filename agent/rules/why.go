@@ -24,7 +24,7 @@ type Explainer struct {
 	Options    firewall.Options // of the engines
 	Interfaces func() []firewall.Interface
 	Labels     func() map[string][]rule.TableEntry // the tables of labels
-	Guards     func(name string) bool // an interface is guarded
+	Guards     func(name string) bool              // an interface is guarded
 	States     func() iter.Seq2[firewall.State, error]
 }
 

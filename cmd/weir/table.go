@@ -3,8 +3,10 @@ package main
 // verbs returns every verb in the order in which help lists them.
 func verbs() []verb {
 	return []verb{
-		{"up", "[--config FILE] [--rules FILE] [--iface GLOB]... [--boot|--last-resort]",
+		{"up", "[--config FILE] [--rules FILE] [--iface GLOB]... " +
+			"[--confirm TIME|--boot|--last-resort]",
 			"Run the node in the foreground until it is stopped", runUp},
+		{"confirm", "", "Keep the rules that are on trial, of up or fw load", runFwConfirm},
 		{"down", "[--keep]", "Stop the node, detach everything and remove every trace", runDown},
 		{"status", "[-j] [--wait TIME]", "Show the state of the node and its problems", runStatus},
 		{"doctor", "[-j] [--bundle FILE [--mask]]",

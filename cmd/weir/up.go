@@ -27,11 +27,16 @@ func runUp(c *call) error {
 		"when the rules cannot be used, lock the host down instead of failing to start")
 	last := c.Bool("last-resort", false,
 		"after a failed start: close the host unless rules are in force, and end")
+	confirm := c.Duration("confirm", 0,
+		"return to the rules before after `TIME` (30s) without `weir confirm`")
 	var ifaces list
 	c.Var(&ifaces, "iface",
 		"guard the interfaces that match `GLOB`; may be given several times (default: all but lo)")
 	if err := c.onNode(0, 0); err != nil {
 		return err
+	}
+	if *confirm != 0 && (*boot || *last) {
+		return c.wrong("--confirm needs an owner who confirms: not with --boot or --last-resort")
 	}
 	n, err := c.nodeConfig(*config, ifaces)
 	if *last {
@@ -40,7 +45,7 @@ func runUp(c *call) error {
 	if err != nil {
 		return fmt.Errorf("up: %w", err)
 	}
-	n.Boot = *boot
+	n.Boot, n.Confirm = *boot, *confirm
 	n.Rules = *rules
 	var handler slog.Handler = slog.NewTextHandler(c.stderr, nil)
 	if n.Settings.LogJSON {

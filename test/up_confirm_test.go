@@ -1,0 +1,65 @@
+package test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+)
+
+// TestUpOnTrial: a rule file that cuts its owner off goes back alone to what was before: nothing on
+// a new host, the saved rules later. Confirmed rules stay, also over a restart.
+func TestUpOnTrial(t *testing.T) {
+	t.Parallel()
+	need(t, "ping")
+	p := newPair(t)
+	deny := p.file("deny.rules", "add 10 deny ip from any to any\n")
+	allow := p.file("allow.rules", "add 10 allow ip from any to any\n")
+	passes := func() error { return p.client.Command("ping", "-c1", "-W1", "10.66.0.1").Run() }
+	status := func() (s api.Status) {
+		t.Helper()
+		p.json(&s, "status")
+		return s
+	}
+	p.start("--iface", "eth0", "--rules", deny, "--confirm", "5s")
+	if !strings.Contains(p.stderr.String(), "on trial for ") {
+		t.Errorf("the ready line does not mention the trial:\n%s", p.stderr)
+	}
+	if s := status(); s.Trial == nil || s.Default != "deny" {
+		t.Errorf("status %+v", s)
+	}
+	if passes() == nil {
+		t.Error("the rules on trial are not in force")
+	}
+	eventually(t, "nothing is denied again", passes)
+	if s := status(); s.Trial != nil || s.Default != "allow" || s.Rules != 0 {
+		t.Errorf("after the trial: %+v", s)
+	}
+	p.stop()
+
+	p.start("--iface", "eth0", "--rules", allow, "--confirm", "10m")
+	if out := p.weir("confirm"); out != "1 rule stay in force\n" {
+		t.Error(out)
+	}
+	p.stop()
+	p.start("--iface", "eth0", "--rules", deny, "--confirm", "3s")
+	eventually(t, "the confirmed rules come back", passes)
+	if s := status(); s.Default != "deny" || s.Rules != 1 || s.Trial != nil {
+		t.Errorf("after the second trial: %+v", s)
+	}
+	p.stop()
+
+	// The rules were in force before: there is nothing to try.
+	p.start("--iface", "eth0", "--rules", allow)
+	p.stop()
+	p.start("--iface", "eth0", "--rules", allow, "--confirm", "1s")
+	time.Sleep(1500 * time.Millisecond)
+	if s := status(); s.Trial != nil || s.Default != "deny" || passes() != nil {
+		t.Errorf("rules that were in force: %+v", s)
+	}
+	if _, stderr, err := p.try("up", "--confirm", "30s", "--boot"); err == nil ||
+		!strings.Contains(stderr, "not with --boot") {
+		t.Errorf("--confirm and --boot: %v, %s", err, stderr)
+	}
+}
