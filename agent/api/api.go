@@ -257,9 +257,18 @@ type Load struct {
 	Text string `json:"text"`
 	// a duration: go back to the rules before unless confirmed in time
 	Confirm string `json:"confirm,omitempty"`
+	// SaveNew or SaveReplace: once confirmed, the text becomes the node's rule file
+	Save string `json:"save,omitempty"`
 	// the session that asks, to be warned if these rules would not let it in again
 	Session *Session `json:"session,omitempty"`
 }
+
+// The values of Load.Save. SaveNew refuses where there is a rule file; SaveReplace keeps it under
+// another name.
+const (
+	SaveNew     = "new"
+	SaveReplace = "replace"
+)
 
 // Session is a TCP connection to a service of the host by which its owner works there.
 type Session struct {

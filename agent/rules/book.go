@@ -145,8 +145,9 @@ func (b *Book) saveAgain() error {
 }
 
 // load replaces the rules. With a trial longer than 0 the rules before come back when it ends
-// unconfirmed, whether or not the client is still there.
-func (b *Book) load(next Version, try time.Duration) error {
+// unconfirmed, whether or not the client is still there. file, if not nil, is written when they are
+// confirmed.
+func (b *Book) load(next Version, try time.Duration, file *newFile) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.onTrialLocked(); err != nil {
@@ -160,6 +161,7 @@ func (b *Book) load(next Version, try time.Duration) error {
 		return err
 	}
 	b.beginTrialLocked(next.Source, before, try)
+	b.trial.file = file
 	return nil
 }
 
@@ -167,7 +169,7 @@ func (b *Book) load(next Version, try time.Duration) error {
 // as their base.
 func (b *Book) loadFile(next Version, version string) error {
 	before := b.store.setBase(version)
-	err := b.load(next, 0)
+	err := b.load(next, 0, nil)
 	if err != nil {
 		b.store.setBase(before)
 	}

@@ -172,7 +172,7 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 	}
 	if err := b.load(Version{Set: ruleset(t,
 		"table bad add 10.0.0.1\nadd 5 allow ip from any to any"), Strict: true, Source: "x"},
-		0); err == nil {
+		0, nil); err == nil {
 		t.Error("a load that cannot be saved is not an error")
 	}
 	if err := os.Remove(dir); err != nil {
@@ -197,7 +197,7 @@ func TestRulebookTrial(t *testing.T) {
 	before := savedText(t, b)
 	trial := Version{Set: ruleset(t,
 		"table x add 10.0.0.1\nadd 5 allow tcp from any to any 81\n"), Strict: true, Source: "new"}
-	if err := b.load(trial, 3*time.Second); err != nil {
+	if err := b.load(trial, 3*time.Second, nil); err != nil {
 		t.Fatal(err)
 	}
 	if !passes(e, 81) || passes(e, 80) {
@@ -205,7 +205,7 @@ func TestRulebookTrial(t *testing.T) {
 	}
 	var busy errTrial
 	for _, err := range []error{second(b.do("add 1 count ip from any to any")),
-		second(b.do("table x add 10.0.0.2")), b.load(trial, 0)} {
+		second(b.do("table x add 10.0.0.2")), b.load(trial, 0, nil)} {
 		if !errors.As(err, &busy) || busy.Hint() == "" {
 			t.Errorf("a change during the trial: %v", err)
 		}
@@ -230,7 +230,7 @@ func TestRulebookTrial(t *testing.T) {
 		t.Errorf("the table before did not come back: %v", members)
 	}
 
-	if err := b.load(trial, time.Hour); err != nil {
+	if err := b.load(trial, time.Hour, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.confirm(); err != nil {
@@ -242,7 +242,7 @@ func TestRulebookTrial(t *testing.T) {
 
 	// The agent stops in the middle of a trial.
 	if err := b.load(Version{Set: ruleset(t, "add 6 deny ip from any to any"), Strict: true},
-		time.Hour); err != nil {
+		time.Hour, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Close(); err != nil {

@@ -44,11 +44,15 @@ func (b *Book) Load(r api.Load) (api.Done, error) {
 			return api.Done{}, err
 		}
 	}
+	file, err := b.newFile(r)
+	if err != nil {
+		return api.Done{}, err
+	}
 	set, err := rulefile.ParseGiven(r.Name, r.Text, b.names)
 	if err != nil {
 		return api.Done{}, err
 	}
-	if err := b.load(Version{Set: set, Strict: true, Source: r.Name}, try); err != nil {
+	if err := b.load(Version{Set: set, Strict: true, Source: r.Name}, try, file); err != nil {
 		return api.Done{}, err
 	}
 	b.config.Problems.Solved(aboutLockDown)

@@ -213,7 +213,7 @@ func TestTrialThatCannotBeSavedContinues(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
 	if err := b.load(Version{Set: ruleset(t, "add 5 allow tcp from any to any 81"), Strict: true,
-		Source: "new"}, time.Hour); err != nil {
+		Source: "new"}, time.Hour, nil); err != nil {
 		t.Fatal(err)
 	}
 	unblock := block(t, filepath.Dir(b.store.path))
@@ -294,7 +294,7 @@ func TestAnsweredChangesSurviveAPowerCut(t *testing.T) {
 	}
 	if err := b.load(Version{Set: ruleset(t,
 		"table new add 10.1.0.0/16\nadd 5 allow tcp from table(new) to any"), Strict: true,
-		Source: "new"}, time.Hour); err != nil {
+		Source: "new"}, time.Hour, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.confirm(); err != nil {

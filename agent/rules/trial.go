@@ -12,6 +12,7 @@ type trial struct {
 	before Version
 	ends   time.Time
 	timer  *time.Timer
+	file   *newFile // to write when it is confirmed; may be nil
 }
 
 // The longest and shortest trial of a rule set.
@@ -74,6 +75,14 @@ func (b *Book) confirm() error {
 	defer b.mu.Unlock()
 	if b.trial == nil {
 		return errNoTrial
+	}
+	if f := b.trial.file; f != nil {
+		if err := f.write(); err != nil {
+			return fmt.Errorf("%w; write the rule file: %w", errTrial{time.Until(b.trial.ends)},
+				err)
+		}
+		b.store.setBase(fileVersion([]byte(f.text)))
+		b.trial.file = nil
 	}
 	if err := b.store.save(b.rules); err != nil {
 		return fmt.Errorf("%w; save the rules: %w", errTrial{time.Until(b.trial.ends)}, err)

@@ -6,6 +6,8 @@ func verbs() []verb {
 		{"up", "[--config FILE] [--rules FILE] [--iface GLOB]... " +
 			"[--confirm TIME|--boot|--last-resort]",
 			"Run the node in the foreground until it is stopped", runUp},
+		{"setup", "[--dry-run|-j] [--force] [--confirm TIME]",
+			"Write first rules from what this host serves now, and load them on trial", runSetup},
 		{"confirm", "", "Keep the rules that are on trial, of up or fw load", runFwConfirm},
 		{"down", "[--keep]", "Stop the node, detach everything and remove every trace", runDown},
 		{"status", "[-j] [--wait TIME]", "Show the state of the node and its problems", runStatus},

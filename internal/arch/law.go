@@ -30,10 +30,10 @@ var ranks = map[string]int{
 	"internal/nstest": 4, "internal/rebuilt": 4,
 	"agent/api": 5, "agent/rulefile": 5, "agent/clock": 5, "agent/claim": 5, "agent/routes": 5,
 	"agent/engines": 5, "agent/page": 5,
-	"agent/survey": 6, "agent/setup": 6,
 	"agent/problem": 6, "agent/adopt": 6, "agent/offline": 6, "agent/doctor": 6,
 	// the parts of a node, none of which imports another one
 	"agent/rules": 7, "agent/host": 7, "agent/pods": 7, "agent/peers": 7, "agent/watch": 7,
+	"agent/setup": 8, "agent/survey": 9, // what setup advises, and what that needs to know
 	"agent": 8, "agent/demo": 9, // what connects the parts
 	"cmd/weir": 10,
 	"test":     11, "internal/arch": 11,
@@ -52,7 +52,8 @@ var mayImport = map[string][]string{
 	"internal/nstest": {"cmd/weir", "agent/demo", "test"},
 	"internal/tty":    {"cmd/weir", "observe"},
 	"internal/nl": {"pod", "overlay", "cni", "agent", "agent/adopt", "agent/doctor", "agent/host",
-		"agent/peers", "agent/pods", "agent/routes", "firewall/kernel", "internal/nstest",
+		"agent/peers", "agent/pods", "agent/routes", "agent/survey", "firewall/kernel",
+		"internal/nstest",
 		"cmd/weir"},
 	"internal/poller":     {"udp", "overlay"},
 	"internal/rebuilt":    {},
