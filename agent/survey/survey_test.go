@@ -12,7 +12,8 @@ import (
 
 // TestListeners reads lines of a real /proc/net.
 func TestListeners(t *testing.T) {
-	const head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid" +
+	const head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   " +
+		"uid" +
 		"  timeout inode\n"
 	const rest = " 00000000:00000000 00:00000000 00000000     0        0 "
 	proc := t.TempDir()
@@ -40,7 +41,8 @@ func TestListeners(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(proc, "7/fd"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for fd, to := range map[string]string{"3": "socket:[11]", "4": "socket:[14]", "0": "/dev/null"} {
+	for fd, to := range map[string]string{"3": "socket:[11]", "4": "socket:[14]",
+		"0": "/dev/null"} {
 		if err := os.Symlink(to, filepath.Join(proc, "7/fd", fd)); err != nil {
 			t.Fatal(err)
 		}
