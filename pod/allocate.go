@@ -121,6 +121,22 @@ func (m *Manager) conflictLocked(key string, spec Spec) error {
 	return nil
 }
 
+// holds reports whether the pod has the name or a published port that is wanted for another one.
+func (p *Pod) holds(s *Spec) bool {
+	if p.Name == s.Name && p.Container != s.Container {
+		return true
+	}
+	for _, want := range s.Publish {
+		for _, have := range p.Publish {
+			if want.Proto == have.Proto && want.HostPort == have.HostPort &&
+				hostsOverlap(want.Host, have.Host) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // hostsOverlap reports whether one packet could match both host addresses.
 func hostsOverlap(a, b netip.Addr) bool {
 	if !a.IsValid() || !b.IsValid() || a == b {

@@ -45,7 +45,8 @@ func (m *Manager) Attach(ctx context.Context, spec Spec) (_ Pod, made bool, err 
 			return Pod{}, false, err
 		}
 	}
-	if err := m.awaitAddrs(ctx, spec.Addrs); err != nil {
+	if err := errors.Join(m.awaitDying(ctx, key, &spec),
+		m.awaitAddrs(ctx, spec.Addrs)); err != nil {
 		return Pod{}, false, err
 	}
 	p, err := m.allocate(key, spec, id)

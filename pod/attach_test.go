@@ -268,6 +268,30 @@ func TestNamesAreFreeAtOnce(t *testing.T) {
 	b.m.Wait()
 }
 
+// TestLivingPodKeepsItsName: a pod that only lost the path to its namespace keeps its name, and the
+// one that wants it is refused.
+func TestLivingPodKeepsItsName(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	path := filepath.Join(t.TempDir(), "ns")
+	if err := os.Symlink(b.lab.Node("one").Path(), path); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.try(Spec{Container: "one", Name: "web", Netns: path}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := b.try(Spec{Container: "two", Name: "web", Netns: b.lab.Node("two").Path()})
+	if err == nil || !strings.Contains(err.Error(), "pod name web is taken by container one") {
+		t.Errorf("the name of a pod that lives: %v", err)
+	}
+	if p, err := b.m.Find("web", ""); err != nil || p.Container != "one" {
+		t.Errorf("web is %+v, %v", p, err)
+	}
+}
+
 // TestTooManyLabels: labels are bounded, and a pod with more is refused alone.
 func TestTooManyLabels(t *testing.T) {
 	b := newFixture(t)

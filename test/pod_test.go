@@ -156,7 +156,7 @@ func TestPodsOutliveTheAgent(t *testing.T) {
 }
 
 // cni calls the plugin as a runtime does.
-func (h *podHost) cni(verb, container, netns, config string) (out map[string]any,
+func (h *podHost) cni(verb, container, netns, config string, args ...string) (out map[string]any,
 	took time.Duration) {
 	h.t.Helper()
 	plugin := filepath.Join(h.root, "weir-cni")
@@ -167,7 +167,7 @@ func (h *podHost) cni(verb, container, netns, config string) (out map[string]any
 	}
 	cmd := h.host.Command(plugin)
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+container, "CNI_NETNS="+
-		netns, "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni")
+		netns, "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni", "CNI_ARGS="+strings.Join(args, ";"))
 	cmd.Stdin = strings.NewReader(config)
 	began := time.Now()
 	text, err := cmd.Output()
