@@ -78,7 +78,18 @@ __always_inline void catch_up(struct side *d, struct side *v, int stale)
 		d->packets = v->packets;
 	if (d->bytes < v->bytes)
 		d->bytes = v->bytes;
-	set_flags(d, v->flags & 0xfff);
+	set_flags(d, v->flags & (0xfff | META_PUBLISHED));
+}
+
+// catch_up_nat brings the inner entry of a translation up to what another table knows of its flow.
+__always_inline void catch_up_nat(struct side *low, struct side *high, struct call *in)
+{
+	__u32 track = READ_ONCE(high->track);
+
+	if (low->flags & META_WIRE || low->last >= in->side[0].last)
+		return;
+	low->last = in->side[0].last;
+	WRITE_ONCE(high->track, (track & ~(__u32)NAT_PHASE) | (in->side[1].track & NAT_PHASE));
 }
 
 // merge brings the state at p->place up to what the call describes. A state that the call wants
@@ -90,9 +101,14 @@ __noinline int merge(__u32 place)
 	__u32 zero = 0;
 	struct call *in = bpf_map_lookup_elem(&calls, &zero);
 	struct set *s = set_at(place / WAYS);
-	if (!in || !s || low_side(s, place)->rule == NAT_RULE)
+	if (!in || !s)
 		return 0;
 	struct side *low = low_side(s, place), *high = high_side(s, place);
+	if (low->rule == NAT_RULE) {
+		catch_up_nat(low, high, in);
+		in->place = place;
+		return 0;
+	}
 	int behind = in->key.proto == PROTO_TCP &&
 		     (misses(low, &in->side[0]) || misses(high, &in->side[1]));
 	catch_up(low, &in->side[0], in->count & ADOPT_STALE);

@@ -259,17 +259,9 @@ func (e *Engine) configure() error {
 	}
 	c, o := &e.config, &e.options
 	if !e.takenOver {
-		if e.previous != nil && e.previous.pins.seed != nil {
-			c.Seed = *e.previous.pins.seed
-		} else if err := randomize(c.Seed[:]); err != nil {
+		if err := e.chooseSecrets(c); err != nil {
 			return err
 		}
-		mark := [1]uint64{}
-		if err := randomize(mark[:]); err != nil {
-			return err
-		}
-		// nonzero also without its lowest bit, which separates its two kinds
-		c.LocalMark = uint32(mark[0]) | 1<<31 | 1
 	}
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -302,6 +294,24 @@ func (e *Engine) configure() error {
 	// the engine before may have died between a change and the new epoch
 	c.Epoch++
 	return e.putConfigLocked()
+}
+
+// chooseSecrets sets the keys of the hashes and the mark of new maps: those of the engine before, if
+// it has them.
+func (e *Engine) chooseSecrets(c *weirConfig) error {
+	if err := randomize(c.Seed[:]); err != nil {
+		return err
+	}
+	mark := [1]uint64{}
+	if err := randomize(mark[:]); err != nil {
+		return err
+	}
+	// nonzero also without its lowest bit, which separates its two kinds
+	c.LocalMark = uint32(mark[0]) | 1<<31 | 1
+	if e.previous != nil && e.previous.pins.seed != nil {
+		c.Seed, c.LocalMark = *e.previous.pins.seed, e.previous.pins.mark|1<<31|1
+	}
+	return nil
 }
 
 // fewDescriptors reports whether this process, or the system, may open no more files.

@@ -26,8 +26,8 @@ import (
 type previous struct {
 	dir    string
 	pins   *previousPins
-	copied bool // for the first time
-	taken  bool // its hooks are ours, those that could be opened
+	copies *copies // what was copied; nil before the first copy
+	taken  bool    // its hooks are ours, those that could be opened
 }
 
 // findPrevious opens what another engine has pinned, nil if there is nothing that can be read: an
@@ -54,43 +54,6 @@ func (e *Engine) findPrevious() (*previous, error) {
 		return &previous{dir: dir, pins: pins}, nil
 	}
 	return nil, nil
-}
-
-// migrateLocked copies the states of another engine whose rules are in force here. With last
-// nothing of the other engine will be left. how is adoptMerge and adoptStale for the states that
-// exist here.
-func (e *Engine) migrateLocked(how uint32, last bool) error {
-	o := e.previous
-	if o == nil {
-		return nil
-	}
-	liberal := map[uint32]bool{}
-	for i := range e.rules {
-		liberal[e.rules[i].Id] = e.rules[i].Flags&codeLiberal != 0
-	}
-	for x, err := range o.pins.states() {
-		if err != nil {
-			return err
-		}
-		if x.translation() {
-			if err := e.migrateTranslation(o.pins, x); err != nil {
-				return err
-			}
-			continue
-		}
-		id, ok := e.ids.byKey[o.pins.ruleKey(x.sides[0].Rule)]
-		name, known := e.nameIDs.ids[nameFlow][o.pins.flowName(uint8(x.tag>>16))]
-		if !ok || !known {
-			continue
-		}
-		for _, link := range e.linksOf(x) {
-			if err := e.migrateState(x, link, id, uint8(name), how, liberal[id],
-				last); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // linksOf returns the links to migrate a state to, 0 for that of its key. A link-local key before
@@ -173,11 +136,11 @@ func (c *weirCall) forgetNumbers() {
 // migrateAllLocked makes the first copy, when the rules are in force.
 func (e *Engine) migrateAllLocked() error {
 	o := e.previous
-	if o == nil || o.copied {
+	if o == nil || o.copies != nil {
 		return nil
 	}
-	o.copied = true
-	if err := e.migrateLocked(0, false); err != nil {
+	o.copies = newCopies(o.pins)
+	if _, err := e.migrateLocked(pass{}); err != nil {
 		return fmt.Errorf("take over the states of a previous Weir: %w", err)
 	}
 	if e.takenOver {
@@ -195,28 +158,32 @@ func (e *Engine) Migrated() int {
 }
 
 // migrateTranslation copies the two entries of a translation, which refer to each other by their
-// places.
-func (e *Engine) migrateTranslation(p *previousPins, wire *entry) error {
-	if wire.sides[0].Flags&metaWire == 0 {
-		return nil // it is migrated with the other entry
+// places, or brings the inner one up to date, and reports whether it could.
+func (e *Engine) migrateTranslation(p *previousPins, inner *entry, how uint32) (bool, error) {
+	if inner.sides[0].Flags&metaWire != 0 {
+		return false, nil // it is migrated with the other entry
 	}
-	inner, err := p.at(wire.sides[0].Track)
-	if err != nil || inner == nil || !inner.translation() || inner.sides[0].Track != wire.place {
-		return err
+	wire, err := p.at(inner.sides[0].Track)
+	if err != nil || wire == nil || !wire.translation() || wire.sides[0].Track != inner.place {
+		return false, err
 	}
 	for _, x := range []*entry{wire, inner} {
 		if k := x.key(); p.layout < firstLinks && k.LinkLocal() {
-			return nil
+			return false, nil
 		}
 	}
 	p.renewTranslation(wire, inner)
 	first := inner.call(natFlow, 0)
-	if err := e.call.ask(&first); err != nil || first.Result != adoptMade {
-		return err
+	first.Count = how
+	if err := e.call.ask(&first); err != nil || first.Result < 0 {
+		return false, err
+	}
+	if first.Result != adoptMade && how&adoptMerge == 0 {
+		return true, nil // it is there already, and stays as it is
 	}
 	second := wire.call(natFlow, 0)
 	second.Place = first.Place + 1
-	return e.call.ask(&second)
+	return true, e.call.ask(&second)
 }
 
 // migrateCountersLocked lets the rules continue to count where they stood.

@@ -81,7 +81,7 @@ func (e *Engine) replaceOthers(index uint32) error {
 // migrateFor brings the states of another engine up to date while both engines evaluate the packets
 // of an interface.
 func (e *Engine) migrateFor(dir string, index uint32) error {
-	if e.previous == nil || e.previous.dir != dir || !e.previous.copied {
+	if e.previous == nil || e.previous.dir != dir || e.previous.copies == nil {
 		return nil
 	}
 	mine, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("[lf]i*-%d-*", index)))
@@ -96,16 +96,18 @@ func (e *Engine) migrateFor(dir string, index uint32) error {
 	if e.noTCX { // a filter was replaced already, so its engine has missed the last packets
 		how |= adoptStale
 	}
-	return e.migrateLocked(how, len(all) == len(mine))
+	_, err = e.migrateLocked(pass{how: how, all: true, last: len(all) == len(mine)})
+	return err
 }
 
 // migrateRest copies the states that another engine has made since they were copied last, now that
 // it evaluates nothing any more.
 func (e *Engine) migrateRest(dir string) error {
-	if e.previous == nil || e.previous.dir != dir || !e.previous.copied {
+	if e.previous == nil || e.previous.dir != dir || e.previous.copies == nil {
 		return nil
 	}
-	return e.migrateLocked(0, true)
+	_, err := e.migrateLocked(pass{last: true})
+	return err
 }
 
 // dropPrevious closes another engine's pins.

@@ -27,7 +27,7 @@ func (e *Engine) takesHooks() bool {
 }
 
 func (e *Engine) takesHooksLocked() bool {
-	return e.previous != nil && e.previous.copied && !e.previous.taken
+	return e.previous != nil && e.previous.copies != nil && !e.previous.taken
 }
 
 // takeHooksLocked gives our programs the links and the filters of another engine, one right after
@@ -56,7 +56,7 @@ func (e *Engine) takeHooksLocked() error {
 	if err := e.enterHooksLocked(hooks); err != nil {
 		return e.leaveHooksLocked(hooks, err)
 	}
-	if err := e.migrateLocked(adoptMerge, false); err != nil { // little is missing afterwards
+	if err := e.followLocked(); err != nil { // little is missing afterwards
 		return e.leaveHooksLocked(hooks, err)
 	}
 	for _, h := range hooks {
@@ -70,7 +70,7 @@ func (e *Engine) takeHooksLocked() error {
 	}
 	left, err := filepath.Glob(filepath.Join(o.dir, "[lf]i*-*-*"))
 	if err == nil {
-		err = e.migrateLocked(adoptMerge|adoptStale, len(left) == 2*len(hooks))
+		err = e.catchUpLocked(len(left) == 2*len(hooks))
 	}
 	if err != nil {
 		return e.leaveHooksLocked(hooks, err)

@@ -22,7 +22,7 @@ var errNotRead = errors.New("a layout that this version does not know")
 // never change here; a layout that changes one of them gets a reader of its own:
 //
 //	config  begins with layout, current (its lowest byte is the slot of the image in force),
-//	        32 bits each; from 13 on seed lies where it is now
+//	        32 bits each; from 13 on local_mark and seed lie where they are now
 //	images  by slot; rows of 2048 bytes: the first begins with the number of rules, from the
 //	        second on lie codes of 64 bytes, beginning with key (64 bits) and id (32 bits)
 //	labels  {kind, id} to 64 bytes of name; kind 2 is a flow; from 13 on name_ids
@@ -58,6 +58,9 @@ type previousPins struct {
 	// The port of a masqueraded flow follows from the seed, or nil: with the same one, a flow that
 	// began too late to be copied keeps its port.
 	seed *[32]uint64
+	// that of packets which were evaluated, or 0: with the same one, a packet may leave by a hook of
+	// the other engine while the hooks change
+	mark uint32
 }
 
 // openPins opens what is pinned in a directory, or returns errNotRead, or fs.ErrNotExist if it is
@@ -90,6 +93,7 @@ func openPins(dir string) (_ *previousPins, err error) {
 		len(b) >= int(at+unsafe.Sizeof(weirConfig{}.Seed)) {
 		p.seed = new([32]uint64)
 		copy(bytesOf(p.seed[:]), b[at:])
+		p.mark = *(*uint32)(unsafe.Pointer(&b[unsafe.Offsetof(weirConfig{}.LocalMark)]))
 	}
 	tags, err := p.open(dir, "tags")
 	if err != nil {
@@ -190,26 +194,29 @@ func (p *previousPins) readFlows(dir string) error {
 func (p *previousPins) ruleKey(id uint32) uint64 { return p.keys[id] }
 func (p *previousPins) flowName(id uint8) string { return p.flows[id] }
 
-// states yields the live entries, each read at the moment when it is asked for.
-func (p *previousPins) states() iter.Seq2[*entry, error] {
-	return func(yield func(*entry, error) bool) {
-		var t weirTagLine
-		for n := range int64(p.tags.Size()) / int64(unsafe.Sizeof(t)) {
-			if err := readAt(p.tags, &t, n); err != nil {
-				yield(nil, err)
+// places returns how many entries the table has.
+func (p *previousPins) places() int {
+	return int(p.tags.Size()) / int(unsafe.Sizeof(uint64(0)))
+}
+
+// tagRun is the tags of some entries that follow one another.
+type tagRun struct {
+	first uint32 // place
+	tags  []uint64
+}
+
+// tagsRead is how many tags are read at once.
+const tagsRead = 4096
+
+// allTags yields all tags of the table.
+func (p *previousPins) allTags() iter.Seq2[tagRun, error] {
+	return func(yield func(tagRun, error) bool) {
+		tags := make([]uint64, tagsRead)
+		for first := 0; first < p.places(); first += tagsRead {
+			tags = tags[:min(tagsRead, p.places()-first)]
+			_, err := p.tags.ReadAt(bytesOf(tags), int64(first)*int64(unsafe.Sizeof(tags[0])))
+			if !yield(tagRun{uint32(first), tags}, err) || err != nil {
 				return
-			}
-			for way := range t.Tag {
-				if t.Tag[way]&tagMask != tagLive {
-					continue
-				}
-				x, err := p.at(uint32(n)*ways + uint32(way))
-				if err == nil && x == nil {
-					continue
-				}
-				if !yield(x, err) || err != nil {
-					return
-				}
 			}
 		}
 	}
@@ -217,22 +224,29 @@ func (p *previousPins) states() iter.Seq2[*entry, error] {
 
 // at returns the live entry at a place, in this layout's terms, or nil.
 func (p *previousPins) at(place uint32) (*entry, error) {
-	n, way := int64(place/ways), place%ways
-	if (n+1)*int64(unsafe.Sizeof(weirTagLine{})) > int64(p.tags.Size()) {
+	if int(place) >= p.places() {
 		return nil, nil
 	}
-	var t, again weirTagLine
-	var s weirSet
-	if err := errors.Join(readAt(p.tags, &t, n), readAt(p.sets, &s, n),
-		readAt(p.tags, &again, n)); err != nil {
+	var tag, again [1]uint64
+	x := &entry{place: place}
+	if err := p.tagAt(&tag, place); err != nil || tag[0]&tagMask != tagLive {
 		return nil, err
 	}
-	if t.Tag[way]&tagMask != tagLive || t.Tag[way] != again.Tag[way] {
-		return nil, nil
+	n, way := int64(place/ways)*int64(unsafe.Sizeof(weirSet{})), int64(place%ways)
+	_, err := p.sets.ReadAt(bytesOf(x.addr[:]),
+		n+way*int64(unsafe.Sizeof(weirSet{}.Addr[0])))
+	if err != nil {
+		return nil, err
 	}
-	x := &entry{place: place, tag: t.Tag[way], sides: [2]weirSide{s.Side[2*way], s.Side[2*way+1]}}
-	a := &s.Addr[way]
-	x.addr = [4]uint64{a.LowHi, a.LowLo, a.HighHi, a.HighLo}
+	_, err = p.sets.ReadAt(bytesOf(x.sides[:]), n+int64(unsafe.Offsetof(weirSet{}.Side))+
+		way*int64(unsafe.Sizeof(x.sides)))
+	if err != nil {
+		return nil, err
+	}
+	if err := p.tagAt(&again, place); err != nil || tag != again {
+		return nil, err
+	}
+	x.tag = tag[0]
 	x.sides[0].Flags &^= metaHalfOpen
 	if x.tag&tagHalfOpen != 0 {
 		x.sides[0].Flags |= metaHalfOpen
@@ -245,6 +259,12 @@ func (p *previousPins) at(place uint32) (*entry, error) {
 		return nil, nil
 	}
 	return x, nil
+}
+
+// tagAt reads the tag of an entry.
+func (p *previousPins) tagAt(tag *[1]uint64, place uint32) error {
+	_, err := p.tags.ReadAt(bytesOf(tag[:]), int64(place)*int64(unsafe.Sizeof(tag[0])))
+	return err
 }
 
 // nameQuery makes an ICMP state of a layout before firstLinks one of an echo request by its

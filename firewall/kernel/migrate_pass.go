@@ -1,0 +1,202 @@
+package kernel
+
+import (
+	"hash/maphash"
+	"math"
+)
+
+// The table of another engine is copied in passes. The first copies everything, and later ones what
+// has changed since. They get shorter and shorter: so little is missing when the hooks change, and
+// what is missing then is there some milliseconds later.
+
+// pass is how the table of another engine is copied.
+type pass struct {
+	how  uint32 // adoptMerge and adoptStale for what is here already
+	all  bool   // also what has not changed since it was copied last
+	last bool   // nothing of the other engine will be left
+	// Only the other engine has seen packets since the pass before: what has ended there ends here.
+	mirror bool
+}
+
+// copies is what is known of the passes over a table.
+type copies struct {
+	seed maphash.Seed
+	// by place, 0 for none
+	prints []uint64 // of an entry as it was copied last
+	names  []uint64 // of the entry here that it became
+}
+
+func newCopies(p *previousPins) *copies {
+	return &copies{seed: maphash.MakeSeed(), prints: make([]uint64, p.places()),
+		names: make([]uint64, p.places())}
+}
+
+// print is different for what has changed.
+func (c *copies) print(x *entry) uint64 {
+	var h maphash.Hash
+	h.SetSeed(c.seed)
+	h.Write(bytesOf(x.sides[:]))
+	h.Write(bytesOf(append(x.addr[:], x.tag)))
+	return h.Sum64() | 1
+}
+
+// name is that of one entry of our table, which has the id of a flow name.
+func (c *copies) name(x *entry, flowID uint8) uint64 {
+	var h maphash.Hash
+	h.SetSeed(c.seed)
+	t := x.tuple()
+	h.Write(bytesOf(append(t.addr[:], uint64(t.ports), uint64(t.proto), uint64(flowID),
+		uint64(x.sides[0].Created))))
+	return h.Sum64() | 1
+}
+
+// migrateLocked copies the states of another engine whose rules are in force here, and returns how
+// many it has copied.
+func (e *Engine) migrateLocked(how pass) (copied int, err error) {
+	o := e.previous
+	if o == nil {
+		return 0, nil
+	}
+	liberal := map[uint32]bool{}
+	for i := range e.rules {
+		liberal[e.rules[i].Id] = e.rules[i].Flags&codeLiberal != 0
+	}
+	ended, came := map[uint64]bool{}, map[uint64]bool{}
+	for tags, err := range o.pins.allTags() {
+		if err != nil {
+			return copied, err
+		}
+		n, err := e.migratePlaces(tags, how, liberal, ended, came)
+		if copied += n; err != nil {
+			return copied, err
+		}
+	}
+	if !how.mirror {
+		return copied, nil
+	}
+	for name := range came { // an entry may move
+		delete(ended, name)
+	}
+	return copied, e.endMigratedLocked(ended)
+}
+
+// migratePlaces copies some entries of the table.
+func (e *Engine) migratePlaces(tags tagRun, how pass, liberal map[uint32]bool,
+	ended, came map[uint64]bool) (copied int, err error) {
+	c := e.previous.copies
+	for i, tag := range tags.tags {
+		place := tags.first + uint32(i)
+		name := c.names[place]
+		if tag&tagMask != tagLive {
+			if name != 0 {
+				c.prints[place], c.names[place] = 0, 0
+				ended[name] = true
+			}
+			continue
+		}
+		x, err := e.previous.pins.at(place)
+		if err != nil {
+			return copied, err
+		}
+		if x == nil { // it changes just now
+			continue
+		}
+		now := c.print(x)
+		if now == c.prints[place] && !how.all {
+			continue
+		}
+		flowID, known := e.flowOf(x)
+		if !known {
+			continue
+		}
+		is := c.name(x, flowID)
+		if done, err := e.migrateEntry(x, flowID, how, liberal); err != nil || !done {
+			if err != nil {
+				return copied, err
+			}
+			continue
+		}
+		copied++
+		if name != is {
+			came[is] = true
+			if name != 0 {
+				ended[name] = true
+			}
+		}
+		c.prints[place], c.names[place] = now, is
+	}
+	return copied, nil
+}
+
+// flowOf returns the id that the flow name of a state has here.
+func (e *Engine) flowOf(x *entry) (id uint8, known bool) {
+	if x.translation() {
+		return natFlow, true
+	}
+	name, known := e.nameIDs.ids[nameFlow][e.previous.pins.flowName(uint8(x.tag>>16))]
+	return uint8(name), known
+}
+
+// migrateEntry copies one entry, and reports whether it could be. That of a translation is the
+// inner one, with which the other goes.
+func (e *Engine) migrateEntry(x *entry, flowID uint8, how pass, liberal map[uint32]bool) (bool,
+	error) {
+	p := e.previous.pins
+	if x.translation() {
+		return e.migrateTranslation(p, x, how.how)
+	}
+	id, known := e.ids.byKey[p.ruleKey(x.sides[0].Rule)]
+	if !known {
+		return false, nil
+	}
+	for _, link := range e.linksOf(x) {
+		if err := e.migrateState(x, link, id, flowID, how.how, liberal[id], how.last); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// endMigratedLocked ends entries of our table by their names.
+func (e *Engine) endMigratedLocked(ended map[uint64]bool) error {
+	if len(ended) == 0 {
+		return nil
+	}
+	return e.endWhere(func(x *entry) bool {
+		if !ended[e.previous.copies.name(x, uint8(x.tag>>16))] {
+			return false
+		}
+		if !x.translation() {
+			e.migrated--
+		}
+		return true
+	})
+}
+
+// mostPasses is how many passes may come before the hooks change.
+const mostPasses = 8
+
+// followLocked copies what has changed, while the other engine alone sees packets, until there is
+// hardly less from pass to pass.
+func (e *Engine) followLocked() error {
+	before := math.MaxInt
+	for range mostPasses {
+		n, err := e.migrateLocked(pass{how: adoptMerge, mirror: true})
+		if err != nil || n > before/2 {
+			return err
+		}
+		before = n
+	}
+	return nil
+}
+
+// catchUpLocked copies what is missing when the hooks have changed, and then makes all states
+// strict, if nothing is left of the other engine: last.
+func (e *Engine) catchUpLocked(last bool) error {
+	const how = adoptMerge | adoptStale
+	if _, err := e.migrateLocked(pass{how: how}); err != nil || !last {
+		return err
+	}
+	_, err := e.migrateLocked(pass{how: how, all: true, last: true})
+	return err
+}

@@ -1,0 +1,152 @@
+package kernel
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
+)
+
+// replaceBegin opens an engine in the place of the one there is, as if that had another layout, up
+// to its first copy: the hooks of the one before, which it returns, are in force still.
+func (v *cluster) replaceBegin(rules string) (before *Engine) {
+	v.t.Helper()
+	before = v.engine
+	v.t.Cleanup(func() { before.Close() })
+	v.must(v.host.Do(func() error {
+		return os.Rename(layoutDir(v.dir), filepath.Join(v.dir, "layout-12"))
+	}))
+	v.open()
+	v.must(v.engine.SetInterfaces(v.ifs))
+	v.must(v.engine.Load(compile(v.t, rules)))
+	for _, r := range []*podNode{v.a, v.b} {
+		v.must(v.host.Do(func() error { return v.engine.SetEndpoint(r.endpoint) }))
+	}
+	return before
+}
+
+// replaceEnd gives it the hooks.
+func (v *cluster) replaceEnd() {
+	v.t.Helper()
+	nic := v.ifs[1].Index
+	v.must(v.host.Do(func() error { _, err := v.engine.Attach(nic); return err }))
+}
+
+// dialBy dials from a port.
+func dialBy(from netip.AddrPort, v *cluster, to string) (*net.TCPConn, error) {
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Timeout: 2 * impatience}
+	var c net.Conn
+	err := v.outside.Do(func() (err error) {
+		c, err = d.DialContext(context.Background(), "tcp", to)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	v.t.Cleanup(func() { c.Close() })
+	return c.(*net.TCPConn), nil
+}
+
+// TestFlowsThatEndDuringAMigration: a connection that was copied and ends before the hooks change
+// leaves nothing in the next table. Its ports can be used again at once; a state that had stayed
+// would refuse the answer to the new SYN for five minutes.
+func TestFlowsThatEndDuringAMigration(t *testing.T) {
+	v := newCluster(t, natRules)
+	v.serve(v.a.Node, 80)
+	v.publish(8080, 80)
+	to := []string{"192.0.2.1:8080", "10.88.0.2:80"}
+	from := []netip.AddrPort{end(outsideAddr, 30001), end(outsideAddr, 30002)}
+	var open []*net.TCPConn
+	for i := range to {
+		c, err := dialBy(from[i], v, to[i])
+		v.must(err)
+		v.must(echoWord(c, "before"))
+		open = append(open, c)
+	}
+	before := v.replaceBegin(natRules)
+	count := func(e *Engine) (n int) {
+		for _, err := range e.entries() {
+			v.must(err)
+			n++
+		}
+		return n
+	}
+	if n := count(v.engine); n != 4 {
+		t.Fatalf("%d entries were copied, not 4", n)
+	}
+	for _, c := range open {
+		v.must(c.SetLinger(0)) // a reset
+		v.must(c.Close())
+	}
+	eventually(t, "the old table is empty", func() bool { return count(before) == 0 })
+	v.publish(8080, 80)
+	v.replaceEnd()
+	if n := count(v.engine); n != 0 {
+		t.Errorf("%d entries are left of connections that have ended", n)
+	}
+	for i := range to {
+		c, err := dialBy(from[i], v, to[i])
+		if err != nil {
+			t.Errorf("again from %s: %v", from[i], err)
+			continue
+		}
+		v.must(echoWord(c, "after"))
+	}
+}
+
+// TestTranslationsFollowDuringAMigration: what becomes of a published connection between two
+// copies, its translation learns with the second.
+func TestTranslationsFollowDuringAMigration(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	from, to, pod := end(outsideAddr, 30001), end(hostAddr, 8080), end(podA, 80)
+	syn := build.TCP{Seq: 100, Flags: packet.FlagSYN, Window: 64000}
+	if code, _, dst := f.send(from, to, syn); code != redirected || dst != pod {
+		t.Fatalf("the SYN: %d to %s", code, dst)
+	}
+	next := f.engine
+	before := f.replaceBegin(natRules)
+	next, f.engine = f.engine, before
+	answer := build.TCP{Seq: 900, Ack: 101, Flags: packet.FlagSYN | packet.FlagACK, Window: 64000}
+	if code, src, _ := f.send(pod, from, answer); code != redirected || src != to {
+		t.Fatalf("the answer: %d from %s", code, src)
+	}
+	ack := build.TCP{Seq: 101, Ack: 901, Flags: packet.FlagACK, Window: 64000}
+	if code, _, dst := f.send(from, to, ack); code != redirected || dst != pod {
+		t.Fatalf("the acknowledgement: %d to %s", code, dst)
+	}
+	f.engine = next
+	f.publish(8080, 80)
+	f.replaceEnd()
+	all := f.pairs()
+	for name, x := range all {
+		if x.phase() != flow.PhaseEstablished {
+			t.Errorf("the translation %s is %s", name, x.phase())
+		}
+	}
+	if len(all) != 1 {
+		t.Errorf("%d translations", len(all))
+	}
+	f.age(t, 30*time.Second) // longer than a connection that is opening may live
+	data := build.TCP{Seq: 901, Ack: 101, Flags: packet.FlagACK, Window: 64000}
+	if code, src, _ := f.send(pod, from, data); code != redirected || src != to {
+		t.Errorf("what the pod sends: %d from %s", code, src)
+	}
+}
+
+// TestMarkOfPrevious: while the hooks change, a packet that one engine has evaluated and sent
+// leaves by a hook of the other, which knows it.
+func TestMarkOfPrevious(t *testing.T) {
+	v := newCluster(t, natRules)
+	before := v.replaceBegin(natRules)
+	if a, b := before.localMark(), v.engine.localMark(); a != b || a == 0 {
+		t.Errorf("marks %#x and %#x", a, b)
+	}
+}
