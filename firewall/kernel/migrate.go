@@ -140,7 +140,7 @@ func (e *Engine) migrateAllLocked() error {
 		return nil
 	}
 	o.copies = newCopies(o.pins)
-	if _, err := e.migrateLocked(pass{}); err != nil {
+	if _, err := e.migrateLocked(pass{which: everything}); err != nil {
 		return fmt.Errorf("take over the states of a previous Weir: %w", err)
 	}
 	if e.takenOver {

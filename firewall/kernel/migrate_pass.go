@@ -11,12 +11,21 @@ import (
 
 // pass is how the table of another engine is copied.
 type pass struct {
-	how  uint32 // adoptMerge and adoptStale for what is here already
-	all  bool   // also what has not changed since it was copied last
-	last bool   // nothing of the other engine will be left
+	how   uint32 // adoptMerge and adoptStale for what is here already
+	which which
+	last  bool // nothing of the other engine will be left
 	// Only the other engine has seen packets since the pass before: what has ended there ends here.
 	mirror bool
 }
+
+// which entries a pass copies: those that have changed since they were copied last, or not.
+type which uint8
+
+const (
+	changed which = 1 << iota
+	unchanged
+	everything = changed | unchanged
+)
 
 // copies is what is known of the passes over a table.
 type copies struct {
@@ -101,15 +110,18 @@ func (e *Engine) migratePlaces(tags tagRun, how pass, liberal map[uint32]bool,
 		if x == nil { // it changes just now
 			continue
 		}
-		now := c.print(x)
-		if now == c.prints[place] && !how.all {
+		now, is := c.print(x), changed
+		if now == c.prints[place] {
+			is = unchanged
+		}
+		if how.which&is == 0 {
 			continue
 		}
 		flowID, known := e.flowOf(x)
 		if !known {
 			continue
 		}
-		is := c.name(x, flowID)
+		named := c.name(x, flowID)
 		if done, err := e.migrateEntry(x, flowID, how, liberal); err != nil || !done {
 			if err != nil {
 				return copied, err
@@ -117,13 +129,13 @@ func (e *Engine) migratePlaces(tags tagRun, how pass, liberal map[uint32]bool,
 			continue
 		}
 		copied++
-		if name != is {
-			came[is] = true
+		if name != named {
+			came[named] = true
 			if name != 0 {
 				ended[name] = true
 			}
 		}
-		c.prints[place], c.names[place] = now, is
+		c.prints[place], c.names[place] = now, named
 	}
 	return copied, nil
 }
@@ -181,7 +193,7 @@ const mostPasses = 8
 func (e *Engine) followLocked() error {
 	before := math.MaxInt
 	for range mostPasses {
-		n, err := e.migrateLocked(pass{how: adoptMerge, mirror: true})
+		n, err := e.migrateLocked(pass{how: adoptMerge, which: changed, mirror: true})
 		if err != nil || n > before/2 {
 			return err
 		}
@@ -190,13 +202,19 @@ func (e *Engine) followLocked() error {
 	return nil
 }
 
-// catchUpLocked copies what is missing when the hooks have changed, and then makes all states
-// strict, if nothing is left of the other engine: last.
+// catchUpLocked copies what is missing when the hooks have changed. If nothing is left of the other
+// engine, all states are strict then. One whose copy there has changed since may have missed
+// packets, both here and there: it takes its numbers from the next ones. A second merge would find
+// that it knows all that the copy does, so until the last pass nothing is merged.
 func (e *Engine) catchUpLocked(last bool) error {
-	const how = adoptMerge | adoptStale
-	if _, err := e.migrateLocked(pass{how: how}); err != nil || !last {
+	if !last {
+		_, err := e.migrateLocked(pass{which: changed})
 		return err
 	}
-	_, err := e.migrateLocked(pass{how: how, all: true, last: true})
+	const how = adoptMerge | adoptStale
+	if _, err := e.migrateLocked(pass{how: how, which: changed, last: true}); err != nil {
+		return err
+	}
+	_, err := e.migrateLocked(pass{how: how, which: unchanged, last: true})
 	return err
 }

@@ -96,7 +96,7 @@ func (e *Engine) migrateFor(dir string, index uint32) error {
 	if e.noTCX { // a filter was replaced already, so its engine has missed the last packets
 		how |= adoptStale
 	}
-	_, err = e.migrateLocked(pass{how: how, all: true, last: len(all) == len(mine)})
+	_, err = e.migrateLocked(pass{how: how, which: everything, last: len(all) == len(mine)})
 	return err
 }
 
@@ -106,7 +106,7 @@ func (e *Engine) migrateRest(dir string) error {
 	if e.previous == nil || e.previous.dir != dir || e.previous.copies == nil {
 		return nil
 	}
-	_, err := e.migrateLocked(pass{last: true})
+	_, err := e.migrateLocked(pass{which: changed, last: true})
 	return err
 }
 
