@@ -31,7 +31,7 @@ const (
 type copies struct {
 	seed maphash.Seed
 	// by place, 0 for none
-	prints []uint64 // of an entry as it was copied last
+	prints []uint64 // of an entry as it was copied last, before the last pass
 	names  []uint64 // of the entry here that it became
 }
 
@@ -42,12 +42,10 @@ func newCopies(p *previousPins) *copies {
 
 // print is different for what has changed.
 func (c *copies) print(x *entry) uint64 {
-	var h maphash.Hash
-	h.SetSeed(c.seed)
-	h.Write(bytesOf(x.sides[:]))
-	h.Write(bytesOf(append(x.addr[:], x.tag)))
-	return h.Sum64() | 1
+	return (maphash.Bytes(c.seed, bytesOf(x.sides[:])) ^ x.tag*printMix) | 1
 }
+
+const printMix = 0x9e3779b97f4a7c15 // the golden ratio
 
 // name is that of one entry of our table, which has the id of a flow name.
 func (c *copies) name(x *entry, flowID uint8) uint64 {
@@ -92,7 +90,8 @@ func (e *Engine) migrateLocked(how pass) (copied int, err error) {
 // migratePlaces copies some entries of the table.
 func (e *Engine) migratePlaces(tags tagRun, how pass, liberal map[uint32]bool,
 	ended, came map[uint64]bool) (copied int, err error) {
-	c := e.previous.copies
+	c, p := e.previous.copies, e.previous.pins
+	var found entry
 	for i, tag := range tags.tags {
 		place := tags.first + uint32(i)
 		name := c.names[place]
@@ -103,29 +102,26 @@ func (e *Engine) migratePlaces(tags tagRun, how pass, liberal map[uint32]bool,
 			}
 			continue
 		}
-		x, err := e.previous.pins.at(place)
+		there, err := p.read(&found, place)
 		if err != nil {
 			return copied, err
 		}
-		if x == nil { // it changes just now
+		if !there { // it changes just now
 			continue
 		}
-		now, is := c.print(x), changed
+		now, is := c.print(&found), changed
 		if now == c.prints[place] {
 			is = unchanged
 		}
 		if how.which&is == 0 {
 			continue
 		}
-		flowID, known := e.flowOf(x)
-		if !known {
-			continue
+		x := found
+		named, err := e.migrateEntry(p.renew(&x), how, liberal)
+		if err != nil {
+			return copied, err
 		}
-		named := c.name(x, flowID)
-		if done, err := e.migrateEntry(x, flowID, how, liberal); err != nil || !done {
-			if err != nil {
-				return copied, err
-			}
+		if named == 0 {
 			continue
 		}
 		copied++
@@ -135,38 +131,40 @@ func (e *Engine) migratePlaces(tags tagRun, how pass, liberal map[uint32]bool,
 				ended[name] = true
 			}
 		}
+		if how.last { // it is done
+			now = 0
+		}
 		c.prints[place], c.names[place] = now, named
 	}
 	return copied, nil
 }
 
-// flowOf returns the id that the flow name of a state has here.
-func (e *Engine) flowOf(x *entry) (id uint8, known bool) {
-	if x.translation() {
-		return natFlow, true
+// migrateEntry copies one entry, and returns the name of what it became, 0 if it could not be
+// copied. That of a translation is the inner one, with which the other goes.
+func (e *Engine) migrateEntry(x *entry, how pass, liberal map[uint32]bool) (uint64, error) {
+	o := e.previous
+	if x == nil {
+		return 0, nil
 	}
-	name, known := e.nameIDs.ids[nameFlow][e.previous.pins.flowName(uint8(x.tag>>16))]
-	return uint8(name), known
-}
-
-// migrateEntry copies one entry, and reports whether it could be. That of a translation is the
-// inner one, with which the other goes.
-func (e *Engine) migrateEntry(x *entry, flowID uint8, how pass, liberal map[uint32]bool) (bool,
-	error) {
-	p := e.previous.pins
 	if x.translation() {
-		return e.migrateTranslation(p, x, how.how)
+		name := o.copies.name(x, natFlow)
+		if done, err := e.migrateTranslation(o.pins, x, how.how); err != nil || !done {
+			return 0, err
+		}
+		return name, nil
 	}
-	id, known := e.ids.byKey[p.ruleKey(x.sides[0].Rule)]
-	if !known {
-		return false, nil
+	id, kept := e.ids.byKey[o.pins.ruleKey(x.sides[0].Rule)]
+	flowID, known := e.nameIDs.ids[nameFlow][o.pins.flowName(uint8(x.tag>>16))]
+	if !kept || !known {
+		return 0, nil
 	}
 	for _, link := range e.linksOf(x) {
-		if err := e.migrateState(x, link, id, flowID, how.how, liberal[id], how.last); err != nil {
-			return false, err
+		if err := e.migrateState(x, link, id, uint8(flowID), how.how, liberal[id],
+			how.last); err != nil {
+			return 0, err
 		}
 	}
-	return true, nil
+	return o.copies.name(x, uint8(flowID)), nil
 }
 
 // endMigratedLocked ends entries of our table by their names.
@@ -204,8 +202,8 @@ func (e *Engine) followLocked() error {
 
 // catchUpLocked copies what is missing when the hooks have changed. If nothing is left of the other
 // engine, all states are strict then. One whose copy there has changed since may have missed
-// packets, both here and there: it takes its numbers from the next ones. A second merge would find
-// that it knows all that the copy does, so until the last pass nothing is merged.
+// packets, both here and there: it takes its numbers from the next ones. Nothing is merged before
+// that: it would hide what is missing.
 func (e *Engine) catchUpLocked(last bool) error {
 	if !last {
 		_, err := e.migrateLocked(pass{which: changed})

@@ -141,6 +141,72 @@ func TestTranslationsFollowDuringAMigration(t *testing.T) {
 	}
 }
 
+// TestConnectionAtTheSwitch: of a connection that talks while the hooks change, each engine sees a
+// part. It goes on, and is strict again after a round trip.
+func TestConnectionAtTheSwitch(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	for i, to := range []netip.AddrPort{end(podA, 80), end(hostAddr, 8080)} {
+		f.connectionAtTheSwitch(t, end(outsideAddr, 30001+i), to)
+	}
+}
+
+func (f *frames) connectionAtTheSwitch(t *testing.T, from, to netip.AddrPort) {
+	pod, seq, ack := end(podA, 80), uint32(100), uint32(900) // what comes next from each
+	passes := func(what string, client bool, flags uint8, n int) {
+		t.Helper()
+		s := build.TCP{Seq: seq, Ack: ack, Flags: flags, Window: 64000}
+		a, b := from, to
+		if !client {
+			s.Seq, s.Ack, a, b = ack, seq, pod, from
+		}
+		code, _, _ := f.sendData(a, b, s, n)
+		if code == wasShot {
+			t.Errorf("%s to %s: %d", what, to, code)
+		}
+		if flags&packet.FlagSYN != 0 {
+			n++
+		}
+		if client {
+			seq += uint32(n)
+		} else {
+			ack += uint32(n)
+		}
+	}
+	const data = packet.FlagACK | packet.FlagPSH
+	passes("the SYN", true, packet.FlagSYN, 0)
+	passes("the answer", false, packet.FlagSYN|packet.FlagACK, 0)
+	passes("its acknowledgement", true, packet.FlagACK, 0)
+	before := f.replaceBegin(natRules)
+	next := f.engine
+	f.publish(8080, 80)
+	locked := func(g func() error) {
+		next.mu.Lock()
+		defer next.mu.Unlock()
+		f.must(g())
+	}
+	locked(next.followLocked)
+	f.engine = before
+	passes("data", true, data, 8)
+	f.engine = next
+	passes("the answer", false, data, 8)
+	passes("its acknowledgement", true, packet.FlagACK, 0)
+	locked(func() error { return next.catchUpLocked(true) })
+	passes("more data", true, data, 8)
+	passes("more answers", false, data, 8)
+	passes("still more data", true, data, 8)
+	passes("still more answers", false, data, 8)
+	known := uint32(flow.SideAcked)
+	for x, err := range next.entries() {
+		f.must(err)
+		if both := x.sides[0].Flags & x.sides[1].Flags; !x.translation() &&
+			x.tuple().proto == packet.ProtoTCP && (both&known == 0 || both&metaLiberal != 0) {
+			t.Errorf("%s is not strict: flags %#x", x.ends(), both)
+		}
+	}
+	f.replaceEnd()
+}
+
 // TestMarkOfPrevious: while the hooks change, a packet that one engine has evaluated and sent
 // leaves by a hook of the other, which knows it.
 func TestMarkOfPrevious(t *testing.T) {

@@ -39,15 +39,8 @@ func (s *snapshot) start(dir string, index uint32) (err error) {
 		return err
 	}
 	config := s.Maps["config"][0][1]
-	sets := uint32(
-		config[8],
-	) | uint32(
-		config[9],
-	)<<8 | uint32(
-		config[10],
-	)<<16 | uint32(
-		config[11],
-	)<<24
+	sets := uint32(config[8]) | uint32(config[9])<<8 | uint32(config[10])<<16 |
+		uint32(config[11])<<24
 	for name, m := range spec.Maps {
 		if name == "states" || name == "tags" {
 			m.MaxEntries = sets

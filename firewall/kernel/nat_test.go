@@ -60,6 +60,13 @@ func framesOf(v *cluster) *frames {
 func (f *frames) send(from, to netip.AddrPort, l build.Layer) (code int32, src,
 	dst netip.AddrPort) {
 	f.t.Helper()
+	return f.sendData(from, to, l, 0)
+}
+
+// sendData is send of a packet with n bytes of data.
+func (f *frames) sendData(from, to netip.AddrPort, l build.Layer, n int) (code int32, src,
+	dst netip.AddrPort) {
+	f.t.Helper()
 	at, ok := f.podLinks[from.Addr()]
 	if !ok {
 		at = f.nic
@@ -72,7 +79,8 @@ func (f *frames) send(from, to netip.AddrPort, l build.Layer) (code int32, src,
 		s.SrcPort, s.DstPort = from.Port(), to.Port()
 		l = s
 	}
-	ip, err := build.Packet(build.IPv4{Src: from.Addr(), Dst: to.Addr(), TTL: 64}, l)
+	ip, err := build.Packet(build.IPv4{Src: from.Addr(), Dst: to.Addr(), TTL: 64}, l,
+		build.Data(make([]byte, n)))
 	f.must(err)
 	frame := append(append([]byte(nil), at.mac[:]...), 2, 0, 0, 0, 0, 9, 8, 0)
 	frame = append(frame, ip...)

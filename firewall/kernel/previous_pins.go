@@ -222,31 +222,40 @@ func (p *previousPins) allTags() iter.Seq2[tagRun, error] {
 	}
 }
 
+// read reads the live entry at a place, as its engine wrote it, and reports whether there is one.
+func (p *previousPins) read(x *entry, place uint32) (bool, error) {
+	n, way := int64(place/ways)*int64(unsafe.Sizeof(weirSet{})), int64(place%ways)
+	before, err := p.tagAt(place)
+	if err != nil || before&tagMask != tagLive {
+		return false, err
+	}
+	x.place, x.tag = place, before
+	if _, err = p.sets.ReadAt(bytesOf(x.addr[:]),
+		n+way*int64(unsafe.Sizeof(x.addr))); err != nil {
+		return false, err
+	}
+	if _, err = p.sets.ReadAt(bytesOf(x.sides[:]), n+int64(unsafe.Offsetof(weirSet{}.Side))+
+		way*int64(unsafe.Sizeof(x.sides))); err != nil {
+		return false, err
+	}
+	after, err := p.tagAt(place)
+	return after == before, err
+}
+
 // at returns the live entry at a place, in this layout's terms, or nil.
 func (p *previousPins) at(place uint32) (*entry, error) {
 	if int(place) >= p.places() {
 		return nil, nil
 	}
-	var tag, again [1]uint64
-	x := &entry{place: place}
-	if err := p.tagAt(&tag, place); err != nil || tag[0]&tagMask != tagLive {
+	x := &entry{}
+	if there, err := p.read(x, place); err != nil || !there {
 		return nil, err
 	}
-	n, way := int64(place/ways)*int64(unsafe.Sizeof(weirSet{})), int64(place%ways)
-	_, err := p.sets.ReadAt(bytesOf(x.addr[:]),
-		n+way*int64(unsafe.Sizeof(weirSet{}.Addr[0])))
-	if err != nil {
-		return nil, err
-	}
-	_, err = p.sets.ReadAt(bytesOf(x.sides[:]), n+int64(unsafe.Offsetof(weirSet{}.Side))+
-		way*int64(unsafe.Sizeof(x.sides)))
-	if err != nil {
-		return nil, err
-	}
-	if err := p.tagAt(&again, place); err != nil || tag != again {
-		return nil, err
-	}
-	x.tag = tag[0]
+	return p.renew(x), nil
+}
+
+// renew turns an entry into this layout's terms. It returns nil for one that has none.
+func (p *previousPins) renew(x *entry) *entry {
 	x.sides[0].Flags &^= metaHalfOpen
 	if x.tag&tagHalfOpen != 0 {
 		x.sides[0].Flags |= metaHalfOpen
@@ -256,15 +265,16 @@ func (p *previousPins) at(place uint32) (*entry, error) {
 		x.originator().Flags |= sideProved
 	}
 	if p.layout < firstLinks && !x.nameQuery() {
-		return nil, nil
+		return nil
 	}
-	return x, nil
+	return x
 }
 
-// tagAt reads the tag of an entry.
-func (p *previousPins) tagAt(tag *[1]uint64, place uint32) error {
+// tagAt returns the tag of an entry.
+func (p *previousPins) tagAt(place uint32) (uint64, error) {
+	var tag [1]uint64
 	_, err := p.tags.ReadAt(bytesOf(tag[:]), int64(place)*int64(unsafe.Sizeof(tag[0])))
-	return err
+	return tag[0], err
 }
 
 // nameQuery makes an ICMP state of a layout before firstLinks one of an echo request by its
