@@ -92,6 +92,13 @@ __always_inline void catch_up_nat(struct side *low, struct side *high, struct ca
 	WRITE_ONCE(high->track, (track & ~(__u32)NAT_PHASE) | (in->side[1].track & NAT_PHASE));
 }
 
+// resyncs: what may have missed packets takes its numbers from the next ones. Where both ends have
+// sent their FIN there are none but the last acknowledgement.
+__always_inline int resyncs(struct call *in)
+{
+	return in->count & ADOPT_RESYNC && !(in->side[0].flags & in->side[1].flags & SIDE_FIN);
+}
+
 // merge brings the state at p->place up to what the call describes. A state that the call wants
 // strict becomes so when it has missed nothing: then its numbers have moved by themselves, or
 // nothing has moved. A strict state whose stream is already ahead of its numbers would never catch
@@ -114,7 +121,7 @@ __noinline int merge(__u32 place)
 	catch_up(low, &in->side[0], in->count & ADOPT_STALE);
 	catch_up(high, &in->side[1], in->count & ADOPT_STALE);
 	int strict = !(in->side[0].flags & META_LIBERAL);
-	if (behind && strict && in->count & ADOPT_RESYNC) {
+	if (behind && strict && resyncs(in)) {
 		resync(low, high);
 	} else if (!behind && strict) {
 		__sync_fetch_and_and(&low->flags, ~META_LIBERAL);
@@ -171,7 +178,7 @@ __noinline int adopt(__u32 unused)
 	s->addr[way].high_lo = p->key.high_lo;
 	*low_side(s, way) = in->side[0];
 	*high_side(s, way) = in->side[1];
-	if (in->count & ADOPT_RESYNC && p->key.proto == PROTO_TCP && !(flags & META_LIBERAL)) {
+	if (resyncs(in) && p->key.proto == PROTO_TCP && !(flags & META_LIBERAL)) {
 		resync(low_side(s, way), high_side(s, way));
 	} else if (in->count & ADOPT_MERGE) { // it may fall behind
 		low_side(s, way)->flags |= META_LIBERAL;

@@ -31,6 +31,27 @@ __noinline __u64 reclaimable(__u32 place)
 	return tag;
 }
 
+__noinline int strays(__u32 place)
+{
+	struct cpu *c = this_cpu();
+	struct set *s = set_at(place / WAYS);
+	if (!c || !s)
+		return 0;
+	struct pkt *p = &c->p;
+	struct side *low = low_side(s, place), *high = high_side(s, place);
+	struct side *d = p->from ? high : low, *o = p->from ? low : high;
+	__u32 mine = d->flags;
+	if (p->dir != DIR_IN || p->second || p->is_error)
+		return 0;
+	if (p->make ? mine & META_PUBLISHED : p->translated || !calls_port(mine))
+		return 0;
+	// It is over, or the SYN begins it again.
+	if (reclaimable(place))
+		return 0;
+	return p->key.proto != PROTO_TCP || !bare_syn(p->tcp_flags) || o->flags & SIDE_SEEN ||
+	       !(mine & SIDE_SYN) || p->seq == d->start;
+}
+
 __always_inline int reclaim_at(__u32 place)
 {
 	__u64 tag = reclaimable(place);

@@ -36,7 +36,7 @@ __always_inline int fast_udp(struct config *cf, struct side *d, __s64 now, __u32
 
 	if (!(flags & META_PEER) && cf->life_udp < life)
 		life = cf->life_udp;
-	if (!(flags & SIDE_SEEN) || unproved(flags) || now > d->last + life ||
+	if (!(flags & SIDE_SEEN) || unproved(flags) || calls_port(flags) || now > d->last + life ||
 	    !same_tag(READ_ONCE(*at), tag))
 		return 0;
 	d->last = now;
@@ -55,7 +55,8 @@ __always_inline int fast_tcp(struct config *cf, struct side *d, struct side *o, 
 	if ((t->bits >> 16 & (TH_SYN | TH_FIN | TH_RST | TH_ACK)) != TH_ACK ||
 	    now > d->last + cf->life_established)
 		return 0;
-	if ((mine & peer & FAST_TCP) != FAST_TCP || any & NOT_FAST_TCP || !(any & SIDE_PROVED))
+	if ((mine & peer & FAST_TCP) != FAST_TCP || any & NOT_FAST_TCP || !(any & SIDE_PROVED) ||
+	    calls_port(mine))
 		return 0;
 	__u32 header = t->bits >> 28 << 2, seq = t->seq, ack = t->ack;
 	if (header < 20 || header > t->rest)

@@ -16,6 +16,7 @@ __always_inline void begin_packet(struct pkt *p, struct config *cf)
 	p->second = 0;
 	p->offer = OFFER_NONE;
 	p->missed = 0;
+	p->make = 0;
 }
 
 // conclude does what follows an evaluation. It reports whether the packet passes.
@@ -223,7 +224,6 @@ __noinline int before_ingress(struct __sk_buff *skb, __u32 l2)
 	read_frame(skb, l2);
 	p->first_flow = 0;
 	p->translated = 0;
-	p->make = 0;
 	p->settled = 0;
 	p->nat_inner = 0;
 	p->endpoint[DIR_IN].known = 0;
@@ -246,7 +246,7 @@ __noinline int before_ingress(struct __sk_buff *skb, __u32 l2)
 	    (from ? f->published && own_address(0) : f->published | f->masquerade)) {
 		int r = translate_in(skb);
 		if (r == NAT_FAILED)
-			return TC_ACT_SHOT;
+			return drop(skb, p, c, cf, REASON_NAT_PORTS);
 		if (r == NAT_DONE && resolve_translated(skb, p))
 			return drop(skb, p, c, cf, REASON_SPOOF);
 	}

@@ -37,7 +37,7 @@ __always_inline int translate_loopback(struct __sk_buff *skb, struct pkt *p, str
 		tuple_of(p, &p->was);
 		if (is_loopback(p->version, p->src_hi, p->src_lo) && !host_source(p, f))
 			return TC_ACT_SHOT;
-		int why = nat_create_loopback(skb, p);
+		int why = choose_source(0) ? nat_create_loopback(skb, p) : REASON_NAT_PORTS;
 		if (why)
 			return drop(skb, p, c, cf, REASON_NAT_PORTS);
 	}

@@ -4,7 +4,7 @@
 
 #include "nat_create.h"
 
-enum { NAT_TRIES = 32, NODE_QUERY = 139 };
+enum { NAT_TRIES = 32, NODE_QUERY = 139, UNPRIVILEGED = 1024 };
 // taken: the wire tuple p->goal with a source port is not free. A translation has it, which is then
 // weighed for eviction, or a published port or a socket of the host does.
 __noinline int taken(struct __sk_buff *skb, __u32 port)

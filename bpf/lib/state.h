@@ -215,6 +215,18 @@ __always_inline int unproved(__u32 flags)
 	return (flags & (META_PEER | META_MADE | SIDE_PROVED)) == (META_PEER | META_MADE);
 }
 
+// calls_port: this side sends to a published port. So what it sends to the pod itself belongs to
+// another flow. The fast path sees only such packets.
+__always_inline int calls_port(__u32 flags)
+{
+	return (flags & META_CALLER) == META_CALLER;
+}
+
+// strays: the packet comes to a published port and the flow of the state at a place does not, or the
+// other way round, although in the pod both have the same addresses and ports; and the state does
+// not give way to the packet. It needs what create.h has.
+__noinline int strays(__u32 place);
+
 // step advances a live state by the packet, and returns LOOK_MISS if the packet does not belong to
 // it.
 __always_inline int step(struct config *cf, struct pkt *p, struct set *s, __u32 way)
@@ -320,6 +332,11 @@ __noinline int look_up(__u32 flow)
 	// another flow has taken the entry meanwhile
 	if (!t || !same_tag(READ_ONCE(t->tag[place % WAYS]), p->tag))
 		return LOOK_MISS;
+	__u32 published = READ_ONCE(d->flags) & META_PUBLISHED;
+	published |= READ_ONCE(p->make);
+	opaque(published); // or what the verifier knows of the flags makes paths
+	if (unlikely(published) && strays(place))
+		return LOOK_DROP + REASON_NAT_PORTS;
 	int look = step(cf, p, s, place);
 	if (look == LOOK_HIT || look == LOOK_UNTOUCHED)
 		record_first(p, flow, look, rule);

@@ -57,6 +57,11 @@ __always_inline int bad_flags(__u8 f)
 	return !(f & (TH_SYN | TH_ACK | TH_RST)) || (f & TH_SYN && f & (TH_FIN | TH_RST));
 }
 
+__always_inline int bare_syn(__u8 f)
+{
+	return (f & (TH_SYN | TH_ACK)) == TH_SYN;
+}
+
 __always_inline __u32 segment_length(struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
@@ -395,13 +400,13 @@ __always_inline int reset_tcp(struct side *d, struct side *o, struct pkt *p)
 __always_inline int step_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
-	int bare_syn = (f & (TH_SYN | TH_ACK)) == TH_SYN;
+	int begins = bare_syn(f);
 
 	if (bad_flags(f)) // 1
 		return RES_BAD_FLAGS;
 	if (closed(d, o)) // 2
-		return bare_syn ? RES_RECYCLE : RES_UNTOUCHED;
-	if (bare_syn) // 3
+		return begins ? RES_RECYCLE : RES_UNTOUCHED;
+	if (begins) // 3
 		return syn_tcp(d, o, p);
 	if (unlikely(loose(d, o))) // 4
 		return loose_tcp(d, o, p);

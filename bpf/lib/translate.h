@@ -2,6 +2,7 @@
 // Which packets are translated, at ingress and at egress.
 #pragma once
 
+#include "clash.h"
 #include "rewrite.h"
 
 // nat_fragment lets later fragments follow the translation of the first, the current packet;
@@ -83,6 +84,8 @@ __noinline int translate_in(struct __sk_buff *skb)
 	} else if (!p->is_error && find_published(0)) {
 		if (p->goal.dst_lo == p->src_lo && p->goal.dst_hi == p->src_hi &&
 		    !host_source(p, f))
+			return NAT_FAILED;
+		if (!choose_source(0))
 			return NAT_FAILED;
 		become(p, &p->goal);
 		p->make = 1;
@@ -211,6 +214,13 @@ __always_inline int may_publish(struct pkt *p)
 	       (new_state(p) || low_side(s, place)->flags & META_PUBLISHED);
 }
 
+// mark_place marks a state, on both sides, as one of a flow through a published port.
+__always_inline void mark_place(struct set *s, __u32 place)
+{
+	set_flags(low_side(s, place), META_PUBLISHED);
+	set_flags(high_side(s, place), META_PUBLISHED);
+}
+
 // mark_published marks the new state of a packet that follows a translation of a published port:
 // the state that the flow had was evicted, and the translation was not.
 __noinline int mark_published(__u32 unused)
@@ -221,7 +231,7 @@ __noinline int mark_published(__u32 unused)
 	__u32 inner = c->p.nat_inner - 1, place = c->p.first_place;
 	struct set *s = set_at(place / WAYS), *i = c->p.nat_inner ? set_at(inner / WAYS) : NULL;
 	if (s && i && !(low_side(i, inner)->flags & META_SOURCE))
-		set_flags(low_side(s, place), META_PUBLISHED);
+		mark_place(s, place);
 	return 0;
 }
 
@@ -238,7 +248,7 @@ __always_inline int inward(struct __sk_buff *skb, struct pkt *p, struct forwardi
 		// sent again, has to find that it may have one.
 		struct set *s = p->first_flow ? set_at(place / WAYS) : NULL;
 		if (s)
-			set_flags(low_side(s, place), META_PUBLISHED);
+			mark_place(s, place);
 		return nat_create(skb, how) ? REASON_NAT_PORTS : 0;
 	}
 	if (p->translated) {

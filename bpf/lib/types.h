@@ -139,7 +139,8 @@ enum meta {
 	// the originator's address is translated, not that of the called end
 	META_SOURCE = 1 << 25,
 	META_FRESH = 1 << 29,	  // no packet that it translated has passed yet
-	META_PUBLISHED = 1 << 30, // of states: the flow goes through a published port
+	META_PUBLISHED = 1 << 30, // of states, both sides: the flow goes through a published port
+	META_CALLER = META_PUBLISHED | META_MADE, // this end called the port
 };
 
 // Translations lie among the states, under a flow id and a rule of their own.

@@ -122,7 +122,8 @@ func (e *Engine) migrateState(x *entry, link, rule uint32, flowID uint8, how uin
 // forgetNumbers makes a state that was liberal loose: its numbers need not be those of its
 // connection, which went on without them.
 func (c *weirCall) forgetNumbers() {
-	if c.Key.Proto != packet.ProtoTCP {
+	over := c.Side[0].Flags&c.Side[1].Flags&uint32(flow.SideFin) != 0
+	if c.Key.Proto != packet.ProtoTCP || over {
 		return
 	}
 	const scale = 15 << 8

@@ -2,12 +2,16 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
@@ -39,9 +43,15 @@ func (v *cluster) replaceEnd() {
 	v.must(v.host.Do(func() error { _, err := v.engine.Attach(nic); return err }))
 }
 
-// dialBy dials from a port.
+// dialBy dials from a port, which other connections may have.
 func dialBy(from netip.AddrPort, v *cluster, to string) (*net.TCPConn, error) {
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Timeout: 2 * impatience}
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Timeout: 2 * impatience,
+		Control: func(_, _ string, c syscall.RawConn) (err error) {
+			controlled := c.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+			})
+			return errors.Join(controlled, err)
+		}}
 	var c net.Conn
 	err := v.outside.Do(func() (err error) {
 		c, err = d.DialContext(context.Background(), "tcp", to)
@@ -203,6 +213,51 @@ func (f *frames) connectionAtTheSwitch(t *testing.T, from, to netip.AddrPort) {
 			x.tuple().proto == packet.ProtoTCP && (both&known == 0 || both&metaLiberal != 0) {
 			t.Errorf("%s is not strict: flags %#x", x.ends(), both)
 		}
+	}
+	f.replaceEnd()
+}
+
+// TestConnectionsThatEndAtTheSwitch: a connection that ends after the last copy before the hooks
+// change, also one that began after it, is closed for the next engine, too: its ports can be used
+// again at once.
+func TestConnectionsThatEndAtTheSwitch(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	pod, to := end(podA, 80), end(hostAddr, 8080)
+	old, young := end(outsideAddr, 30001), end(outsideAddr, 30002)
+	closes := func(from netip.AddrPort) {
+		for i, s := range []build.TCP{
+			{Seq: 100, Ack: 1000, Flags: packet.FlagFIN | packet.FlagACK, Window: 1000},
+			{Seq: 1000, Ack: 101, Flags: packet.FlagFIN | packet.FlagACK, Window: 1000},
+			{Seq: 101, Ack: 1001, Flags: packet.FlagACK, Window: 1000},
+		} {
+			if i == 1 {
+				f.goes("a FIN", pod, from, s, to, from)
+			} else {
+				f.goes("a FIN", from, to, s, from, pod)
+			}
+		}
+	}
+	f.shake(old, to)
+	before := f.replaceBegin(natRules)
+	next := f.engine
+	f.publish(8080, 80)
+	next.mu.Lock()
+	f.must(next.followLocked())
+	f.engine = before
+	f.shake(young, to)
+	closes(old)
+	closes(young)
+	f.engine = next
+	f.must(next.catchUpLocked(true))
+	next.mu.Unlock()
+	for _, from := range []netip.AddrPort{old, young} {
+		s, _ := f.stateOf(from, pod).state()
+		if phase := s.Phase(); phase != flow.PhaseClosed {
+			t.Errorf("the connection from %s is %s", from, phase)
+		}
+		f.goes("a SYN again", from, to,
+			build.TCP{Seq: 99000, Flags: packet.FlagSYN, Window: 1000}, from, pod)
 	}
 	f.replaceEnd()
 }

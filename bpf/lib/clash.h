@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// A client that uses one source port for a published port and for the pod itself, or for two ports
+// that lead to one, has two flows that would be one in the pod. The later one through a published
+// port gets another source port there, as Linux does it (nf_nat_used_tuple).
+#pragma once
+
+#include "masquerade.h"
+
+enum { CLASH_TRIES = 8 };
+
+// clashes: with this source port, p->goal is the tuple of another flow in the pod that is alive.
+__noinline int clashes(__u32 port)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 1;
+	struct pkt *p = &c->p;
+	struct tuple *t = &p->goal;
+	t->ports = port << 16 | (t->ports & 0xffff);
+	canonical(p, t->src_hi, t->src_lo, t->dst_hi, t->dst_lo, t->ports, p->proto);
+	if (nat_find(0) && !reclaimable(p->place))
+		return 1;
+	__u32 flow = current_flow(READ_ONCE(cf->current)); // nearly all states have this name
+	key_hash(p, cf, flow ? flow - 1 : 0);
+	if (!find(p, cf))
+		return 0;
+	__u32 place = p->place;
+	struct set *s = set_at(place / WAYS);
+	if (!s || reclaimable(place))
+		return 0;
+	__u32 flags = low_side(s, place)->flags;
+	// It may be the packet's own flow, whose translation was evicted. But one that was answered
+	// does not begin again.
+	return !(flags & META_PUBLISHED) ||
+	       (p->proto == PROTO_TCP && bare_syn(p->tcp_flags) && !(flags & META_HALF_OPEN));
+}
+
+// choose_source gives p->goal, of a packet to a published port that has no translation, a source
+// port with which it clashes with no other flow. It returns 0 if none of those tried is free, or
+// the protocol's ports cannot be changed.
+__noinline int choose_source(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct forwarding *f = forwarding_settings();
+	if (!c || !cf || !f)
+		return unused;
+	struct pkt *p = &c->p;
+	if (likely(!clashes(p->goal.ports >> 16)))
+		return 1;
+	if (!movable(p))
+		return 0;
+	p->left = hash5(cf->seed + SEED_NAT, p->src_hi, p->src_lo, (__u64)p->proto << 32 | p->ports,
+			p->dst_hi, p->dst_lo);
+	for (__u32 i = 0; i < CLASH_TRIES; i++) {
+		__u32 span = f->ports ? f->ports : 65536 - UNPRIVILEGED;
+		__u32 step = READ_ONCE(p->left) + 0x9e3779b1;
+		WRITE_ONCE(p->left, step);
+		__u32 n = (__u64)step * span >> 32;
+		if (!clashes(f->ports ? port_of(f, n) : UNPRIVILEGED + n))
+			return 1;
+	}
+	return 0;
+}
