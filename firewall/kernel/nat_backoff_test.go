@@ -1,12 +1,15 @@
 package kernel
 
 import (
+	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -77,6 +80,68 @@ func TestMasqueradeBacksOff(t *testing.T) {
 	}
 	f.editCPUs(func(c *weirCpu) { c.DryUntil = 0 })
 	if code := f.syn(20001, 80); code != redirected {
+		t.Errorf("after the pause: %d", code)
+	}
+}
+
+// resetOne resets a connection of a pod, whose translation can be evicted then, and lets the next
+// search find it: one looks at a part of the table only.
+func (f *frames) resetOne(pod netip.Addr, port int) {
+	f.t.Helper()
+	from, to := end(pod, port), end(outsideAddr, 80)
+	f.send(from, to, build.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagRST | packet.FlagACK})
+	x := f.pairs()[fmt.Sprintf("%d %s>%s", packet.ProtoTCP, from, to)]
+	if x == nil || x.phase() != flow.PhaseReset {
+		f.t.Fatalf("no translation of %s that was reset", from)
+	}
+	var g weirGauge
+	f.must(f.engine.objects.Gauges.Lookup(uint32(0), &g))
+	g.NatClockHand = x.place / ways
+	f.must(f.engine.objects.Gauges.Put(uint32(0), g))
+}
+
+// TestPodBacksOff: once none of a pod's translations can be evicted for another, no packet searches
+// for one again for a while. Other pods do meanwhile.
+func TestPodBacksOff(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.masquerade(2000, 60000)
+	f.setConfig(func(c *weirConfig) { c.MaxPodNats = 3 })
+	for _, pod := range []netip.Addr{podA, podB} {
+		for i := range 3 {
+			f.shake(end(pod, 10000+i), end(outsideAddr, 80))
+		}
+	}
+	before := int64(f.engine.now())
+	if code := f.syn(20000, 80); code != wasShot {
+		t.Fatalf("a fourth connection of three: %d", code)
+	}
+	dry := uint64(0)
+	for _, c := range f.perCPU() {
+		if c.DryPod == 0 {
+			continue
+		}
+		dry = c.DryPod
+		if c.DryPodUntil <= before || c.DryPodUntil > int64(f.engine.now())+int64(longestDry) {
+			t.Errorf("searches again %v after the first refusal",
+				time.Duration(c.DryPodUntil-before))
+		}
+	}
+	if dry == 0 {
+		t.Fatal("no CPU knows that the pod has none to spare")
+	}
+	f.resetOne(podA, 10000) // from here on there is one
+	f.editCPUs(func(c *weirCpu) { c.DryPod, c.DryPodUntil = dry, 1<<61 })
+	if code := f.syn(20001, 81); code != wasShot {
+		t.Errorf("a packet has searched for a translation during the pause: %d", code)
+	}
+	f.resetOne(podB, 10000)
+	if code, _, _ := f.send(end(podB, 20000), end(outsideAddr, 80),
+		build.TCP{Seq: 99, Flags: packet.FlagSYN, Window: 1000}); code != redirected {
+		t.Errorf("of another pod, during the pause: %d", code)
+	}
+	f.resetOne(podA, 10001)
+	f.editCPUs(func(c *weirCpu) { c.DryPodUntil = 0 })
+	if code := f.syn(20001, 81); code != redirected {
 		t.Errorf("after the pause: %d", code)
 	}
 }
