@@ -182,8 +182,8 @@ __always_inline void resync(struct side *low, struct side *high)
 		gone |= SIDE_SYN | SIDE_SCALE;
 		set |= SCALE_UNKNOWN;
 	}
-	__sync_fetch_and_or(&low->flags, META_LOOSE);
-	__sync_fetch_and_or(&high->flags, META_LOOSE);
+	or_ordered(&low->flags, META_LOOSE);
+	or_ordered(&high->flags, META_LOOSE);
 	replace_flags(low, gone, set);
 	replace_flags(high, gone, set);
 }

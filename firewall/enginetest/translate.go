@@ -22,6 +22,8 @@ type Translator struct {
 	Hides     bool // pods hide behind the host's address
 
 	Live []*Translation
+	// Chosen is the source port that the engine gives the next packet if it needs another one.
+	Chosen uint16
 
 	through map[throughKey]bool // states of flows through published ports
 }
@@ -88,6 +90,15 @@ func (m *Translator) Carry(e Ends, now int64, build func(Ends) []byte) Carried {
 		xmit = m.Card
 	}
 	pkt := build(seen)
+	if seg := segmentOf(pkt); called {
+		var free bool
+		if seen, free = m.move(seen, now, seg); !free {
+			return Carried{}
+		}
+		pkt = build(seen)
+	} else if toPod && followed == nil && m.strays(seen, now, seg) {
+		return Carried{}
+	}
 	v := m.Rules.Evaluate(&firewall.Input{Now: time.Duration(now),
 		Hook: firewall.Hook{Dir: firewall.In, Recv: recv}}, pkt)
 	if !v.Pass {
@@ -115,6 +126,9 @@ func (m *Translator) Carry(e Ends, now int64, build func(Ends) []byte) Carried {
 			return Carried{}
 		}
 	case followed != nil:
+		if v.State == firewall.StateNew && !followed.Source {
+			f.markThrough()
+		}
 		f.touch(followed)
 	case toPod && f.begins() && v.State == firewall.StateNew:
 		m.forget(seen)
@@ -192,10 +206,12 @@ func (f *passed) begins() bool {
 	return f.state.From == f.ends.From
 }
 
-func (f *passed) segment() flow.Segment {
+func (f *passed) segment() flow.Segment { return segmentOf(f.pkt) }
+
+func segmentOf(b []byte) flow.Segment {
 	var p packet.Packet
-	p.Decode(f.pkt)
-	return flow.SegmentOf(&p, f.pkt)
+	p.Decode(b)
+	return flow.SegmentOf(&p, b)
 }
 
 // publish makes the translation of a call of a published port, nil if it may not be.
@@ -221,12 +237,17 @@ func (f *passed) publish(wire Ends) *Translation {
 	f.forget(f.ends)
 	t := f.add(wire, false)
 	if f.state != nil {
-		if f.through == nil {
-			f.through = map[throughKey]bool{}
-		}
-		f.through[f.key()] = true
+		f.markThrough()
 	}
 	return t
+}
+
+// markThrough records that the flow of the state goes through a published port.
+func (f *passed) markThrough() {
+	if f.through == nil {
+		f.through = map[throughKey]bool{}
+	}
+	f.through[f.key()] = true
 }
 
 func (f *passed) add(wire Ends, source bool) *Translation {

@@ -44,7 +44,7 @@ func TestTranslationsAgainstTheModel(t *testing.T) {
 			{Proto: packet.ProtoUDP, Host: end(hostAddr, 6666), Pod: end(podA, 666)},
 		})
 	}))
-	passed := 0
+	passed, moved := 0, 0
 	for seed := uint64(0); packets > 0; seed++ {
 		n := min(packets, 150)
 		packets -= n
@@ -55,9 +55,12 @@ func TestTranslationsAgainstTheModel(t *testing.T) {
 				t.Fatalf("sequence %d, packet %d", seed, i)
 			}
 		}
-		passed += m.passed
+		passed, moved = passed+m.passed, moved+m.moved
 	}
-	t.Logf("%d packets passed", passed)
+	t.Logf("%d packets passed, %d with another source port", passed, moved)
+	if moved == 0 {
+		t.Error("no two flows have clashed")
+	}
 }
 
 // natMatch is one sequence.
@@ -68,6 +71,7 @@ type natMatch struct {
 	model  *enginetest.Translator
 	skew   time.Duration // by how much time was moved on
 	passed int
+	moved  int // to another source port
 	seed   uint64
 }
 
@@ -105,6 +109,14 @@ func (m *natMatch) one(i int) bool {
 	m.settleClock()
 	build := func(e enginetest.Ends) []byte { return m.build(e, seg) }
 	code, src, dst := m.send(e.From, e.To, m.layer(e.Proto, seg))
+	m.model.Chosen = 1 // of a packet that is refused
+	if code == redirected && src.Addr() == e.From.Addr() && src != e.From {
+		m.model.Chosen = src.Port()
+		if src.Port() < 2000 || src.Port() > 2999 {
+			m.t.Errorf("another source port, %d", src.Port())
+		}
+		m.moved++
+	}
 	want := m.model.Carry(e, m.now(), build)
 	what := func(format string, args ...any) bool {
 		m.t.Errorf("%d %s>%s %+v", e.Proto, e.From, e.To, seg)
