@@ -319,6 +319,15 @@ __always_inline int syn_tcp(struct side *d, struct side *o, struct pkt *p)
 	return RES_UNTOUCHED;
 }
 
+// ends_near: the segment is the FIN of a connection whose numbers were known before resync, and fits
+// them but for what may have been missed. A FIN that was not recorded would leave the state
+// established when the connection is over.
+__always_inline int ends_near(struct side *d, struct side *o, struct pkt *p)
+{
+	return p->tcp_flags & TH_FIN && d->flags & o->flags & SIDE_SYN &&
+	       d->end - p->seq + SLACK <= 2 * SLACK && o->end - p->ack + SLACK <= 2 * SLACK;
+}
+
 // loose_tcp evaluates a segment of a state of which the numbers of a side are unknown, no bare SYN
 // (4).
 __always_inline int loose_tcp(struct side *d, struct side *o, struct pkt *p)
@@ -334,8 +343,9 @@ __always_inline int loose_tcp(struct side *d, struct side *o, struct pkt *p)
 	__u32 scale = loose_scale(d, o);
 	// nothing vouches for the earlier numbers of d: the newest count
 	if (!(o->flags & SIDE_ACKED)) {
+		__u32 fin = ends_near(d, o, p) ? SIDE_FIN : 0;
 		pick_up(d, p, scale, d->flags & SIDE_ACKED);
-		set_flags(d, picked_flags(p, scale));
+		set_flags(d, picked_flags(p, scale) | fin);
 		return RES_HIT;
 	}
 	if (!near(p->seq, o->ack) || !near(p->ack, o->end))

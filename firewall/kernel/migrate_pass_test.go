@@ -219,26 +219,29 @@ func (f *frames) connectionAtTheSwitch(t *testing.T, from, to netip.AddrPort) {
 
 // TestConnectionsThatEndAtTheSwitch: a connection that ends after the last copy before the hooks
 // change, also one that began after it, is closed for the next engine, too: its ports can be used
-// again at once.
+// again at once. So is one that has missed packets and ends with its next ones.
 func TestConnectionsThatEndAtTheSwitch(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
 	pod, to := end(podA, 80), end(hostAddr, 8080)
-	old, young := end(outsideAddr, 30001), end(outsideAddr, 30002)
-	closes := func(from netip.AddrPort) {
+	old, young, busy := end(outsideAddr, 30001), end(outsideAddr, 30002), end(outsideAddr, 30003)
+	closes := func(from netip.AddrPort, sent uint32) {
 		for i, s := range []build.TCP{
-			{Seq: 100, Ack: 1000, Flags: packet.FlagFIN | packet.FlagACK, Window: 1000},
-			{Seq: 1000, Ack: 101, Flags: packet.FlagFIN | packet.FlagACK, Window: 1000},
-			{Seq: 101, Ack: 1001, Flags: packet.FlagACK, Window: 1000},
+			{Seq: sent, Ack: 1000, Flags: packet.FlagFIN | packet.FlagACK, Window: 1000},
+			{Seq: 1000, Ack: sent + 1, Flags: packet.FlagFIN | packet.FlagACK, Window: 1000},
+			{Seq: sent + 1, Ack: 1001, Flags: packet.FlagACK, Window: 1000},
 		} {
+			a, b := from, to
 			if i == 1 {
-				f.goes("a FIN", pod, from, s, to, from)
-			} else {
-				f.goes("a FIN", from, to, s, from, pod)
+				a, b = pod, from
+			}
+			if code, _, _ := f.send(a, b, s); code == wasShot {
+				t.Errorf("%s > %s, %+v: %d", a, b, s, code)
 			}
 		}
 	}
 	f.shake(old, to)
+	f.shake(busy, to)
 	before := f.replaceBegin(natRules)
 	next := f.engine
 	f.publish(8080, 80)
@@ -246,12 +249,14 @@ func TestConnectionsThatEndAtTheSwitch(t *testing.T) {
 	f.must(next.followLocked())
 	f.engine = before
 	f.shake(young, to)
-	closes(old)
-	closes(young)
+	closes(old, 100)
+	closes(young, 100)
+	f.sendData(busy, to, build.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagACK, Window: 1000}, 8)
 	f.engine = next
 	f.must(next.catchUpLocked(true))
 	next.mu.Unlock()
-	for _, from := range []netip.AddrPort{old, young} {
+	closes(busy, 108)
+	for _, from := range []netip.AddrPort{old, young, busy} {
 		s, _ := f.stateOf(from, pod).state()
 		if phase := s.Phase(); phase != flow.PhaseClosed {
 			t.Errorf("the connection from %s is %s", from, phase)
