@@ -222,9 +222,9 @@ __always_inline int calls_port(__u32 flags)
 	return (flags & META_CALLER) == META_CALLER;
 }
 
-// strays: the packet comes to a published port and the flow of the state at a place does not, or the
-// other way round, although in the pod both have the same addresses and ports; and the state does
-// not give way to the packet. It needs what create.h has.
+// strays: the packet comes to a published port and the flow of the state at a place does not, or
+// the other way round, although in the pod both have the same addresses and ports; and the state
+// does not give way to the packet. It needs what create.h has.
 __noinline int strays(__u32 place);
 
 // step advances a live state by the packet, and returns LOOK_MISS if the packet does not belong to

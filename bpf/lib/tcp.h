@@ -319,8 +319,8 @@ __always_inline int syn_tcp(struct side *d, struct side *o, struct pkt *p)
 	return RES_UNTOUCHED;
 }
 
-// ends_near: the segment is the FIN of a connection whose numbers were known before resync, and fits
-// them but for what may have been missed. A FIN that was not recorded would leave the state
+// ends_near: the segment is the FIN of a connection whose numbers were known before resync, and
+// fits them but for what may have been missed. A FIN that was not recorded would leave the state
 // established when the connection is over.
 __always_inline int ends_near(struct side *d, struct side *o, struct pkt *p)
 {

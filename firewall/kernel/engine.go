@@ -296,8 +296,8 @@ func (e *Engine) configure() error {
 	return e.putConfigLocked()
 }
 
-// chooseSecrets sets the keys of the hashes and the mark of new maps: those of the engine before, if
-// it has them.
+// chooseSecrets sets the keys of the hashes and the mark of new maps: those of the engine before,
+// if it has them.
 func (e *Engine) chooseSecrets(c *weirConfig) error {
 	if err := randomize(c.Seed[:]); err != nil {
 		return err

@@ -121,9 +121,9 @@ func TestTranslationsFollowDuringAMigration(t *testing.T) {
 	if code, _, dst := f.send(from, to, syn); code != redirected || dst != pod {
 		t.Fatalf("the SYN: %d to %s", code, dst)
 	}
-	next := f.engine
 	before := f.replaceBegin(natRules)
-	next, f.engine = f.engine, before
+	next := f.engine
+	f.engine = before
 	answer := build.TCP{Seq: 900, Ack: 101, Flags: packet.FlagSYN | packet.FlagACK, Window: 64000}
 	if code, src, _ := f.send(pod, from, answer); code != redirected || src != to {
 		t.Fatalf("the answer: %d from %s", code, src)
@@ -152,7 +152,7 @@ func TestTranslationsFollowDuringAMigration(t *testing.T) {
 }
 
 // TestConnectionAtTheSwitch: of a connection that talks while the hooks change, each engine sees a
-// part. It goes on, and is strict again after a round trip.
+// part. It continues, and is strict again after a round trip.
 func TestConnectionAtTheSwitch(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)

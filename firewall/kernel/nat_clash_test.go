@@ -14,7 +14,7 @@ import (
 // A client that uses one port for a published port and for the pod itself has two flows with the
 // same ends in the pod.
 
-// goes sends a packet and wants it to go on between two ends; an invalid one may be any.
+// goes sends a packet and wants it to continue between two ends; an invalid one may be any.
 func (f *frames) goes(what string, from, to netip.AddrPort, l build.Layer,
 	src, dst netip.AddrPort) (netip.AddrPort, netip.AddrPort) {
 	f.t.Helper()

@@ -58,8 +58,8 @@ type previousPins struct {
 	// The port of a masqueraded flow follows from the seed, or nil: with the same one, a flow that
 	// began too late to be copied keeps its port.
 	seed *[32]uint64
-	// that of packets which were evaluated, or 0: with the same one, a packet may leave by a hook of
-	// the other engine while the hooks change
+	// that of packets which were evaluated, or 0: with the same one, a packet may leave by a hook
+	// of the other engine while the hooks change
 	mark uint32
 }
 
