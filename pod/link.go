@@ -36,7 +36,7 @@ func aliasOf(p *Pod) string {
 func fromAlias(alias string) (key, name string, ours bool) {
 	text, ours := strings.CutPrefix(alias, AliasPrefix)
 	key, name, _ = strings.Cut(text, " ")
-	if !nameForm.MatchString(name) {
+	if !validName(name, "", maxName) {
 		name = ""
 	}
 	return key, name, ours

@@ -345,7 +345,7 @@ func TestBadPeers(t *testing.T) {
 		{"missing --key", []string{"x", "--pods", away}},
 		{"44 characters", []string{"x", "--key", "abc", "--pods", away}},
 		{"the key of this node", []string{"x", "--key", own, "--pods", away}},
-		{"no pod ranges", []string{"x", "--key", key}},
+		{"missing --pods", []string{"x", "--key", key}},
 		{"is not a range", []string{"x", "--key", key, "--pods", "10.88.9.0"}},
 		{"host bits set; write 10.88.9.0/24",
 			[]string{"x", "--key", key, "--pods", "10.88.9.1/24"}},

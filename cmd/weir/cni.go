@@ -30,12 +30,11 @@ func runPlugin(ctx context.Context, in io.Reader, out io.Writer) int {
 	})
 }
 
-func runCNI(c *call) error {
-	if err := c.parse(0, 0); err != nil {
-		return err
+func cniVerb(c *call) action {
+	return func() error {
+		if code := runPlugin(c.ctx, c.in, c.out); code != 0 {
+			return statusError(code) // the error object is on stdout
+		}
+		return nil
 	}
-	if code := runPlugin(c.ctx, c.in, c.out); code != 0 {
-		return statusError(code) // the error object is on stdout
-	}
-	return nil
 }

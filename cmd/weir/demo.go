@@ -9,32 +9,32 @@ import (
 	"github.com/weirnet/weir/internal/tty"
 )
 
-func runDemo(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON")
-	if err := c.parse(0, 0); err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return c.failed(err)
-	}
-	fmt.Fprintln(c.stderr,
-		"weir: making nine namespaces, three nodes, servers and visitors; this takes some seconds")
-	r, err := demo.Run(c.ctx, self)
-	if err != nil {
-		return c.failed(err)
-	}
-	if *asJSON {
-		if err := printJSON(c.out, r); err != nil {
-			return err
+func demoVerb(c *call) action {
+	asJSON := c.json("")
+	return func() error {
+		self, err := os.Executable()
+		if err != nil {
+			return c.failed(err)
 		}
-	} else {
-		printDemo(c, r)
+		fmt.Fprintln(c.stderr,
+			"weir: making nine namespaces, three nodes, servers and visitors; this takes some "+
+				"seconds")
+		r, err := demo.Run(c.ctx, self)
+		if err != nil {
+			return c.failed(err)
+		}
+		if *asJSON {
+			if err := printJSON(c.out, r); err != nil {
+				return err
+			}
+		} else {
+			printDemo(c, r)
+		}
+		if len(r.Wrong) > 0 {
+			return c.failed(fmt.Errorf("not as the rules require: %s", strings.Join(r.Wrong, "; ")))
+		}
+		return nil
 	}
-	if len(r.Wrong) > 0 {
-		return c.failed(fmt.Errorf("not as the rules require: %s", strings.Join(r.Wrong, "; ")))
-	}
-	return nil
 }
 
 func printDemo(c *call, r *demo.Result) {

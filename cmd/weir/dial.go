@@ -40,75 +40,68 @@ type dialEvent struct {
 	Error     string   `json:"error,omitempty"`
 }
 
-func runDial(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON")
+func dialVerb(c *call) action {
+	asJSON := c.json("")
 	withTLS := c.Bool("tls", false, "a connection wins only after its TLS handshake")
-	only4 := c.Bool("4", false, "use IPv4 only")
-	only6 := c.Bool("6", false, "use IPv6 only")
+	only4 := c.BoolP("ipv4", "4", false, "use IPv4 only")
+	only6 := c.BoolP("ipv6", "6", false, "use IPv6 only")
 	timeout := c.Duration("timeout", 10*time.Second, "give up after `TIME`")
-	if err := c.parse(1, -1); err != nil {
+	c.takes(1, 1)
+	return func() error {
+		if *only4 && *only6 {
+			return c.wrong("-4 and -6 exclude each other")
+		}
+		d := &eyeballs.Dialer{Timeout: *timeout}
+		address, secure, web, err := dialTarget(c.Arg(0))
+		if err != nil {
+			return c.wrong("%v", err)
+		}
+		if secure || *withTLS {
+			d.TLS, d.HTTPS = &tls.Config{}, secure
+			if web {
+				d.TLS.NextProtos = []string{"h2", "http/1.1"}
+			}
+		}
+		network := "tcp"
+		if *only4 {
+			network = "tcp4"
+		} else if *only6 {
+			network = "tcp6"
+		}
+		a := dialAnswer{Version: 1, Address: address, Events: []dialEvent{}}
+		line := timeline{w: c.out, show: c.show}
+		d.Trace = func(e eyeballs.Event) {
+			a.Events = append(a.Events, newDialEvent(&e))
+			if !*asJSON {
+				line.print(&e)
+			}
+		}
+		begin := time.Now()
+		conn, err := d.DialContext(c.ctx, network, address)
+		a.Millis = millis(time.Since(begin))
+		if err == nil {
+			a.Won, a.Winner = true, conn.RemoteAddr().String()
+			if t, ok := conn.(*tls.Conn); ok {
+				a.Protocol = t.ConnectionState().NegotiatedProtocol
+			}
+			conn.Close()
+		} else {
+			a.Error = err.Error()
+		}
+		if *asJSON {
+			if err := printJSON(c.out, a); err != nil {
+				return err
+			}
+		} else if a.Won {
+			fmt.Fprintf(c.out, "\n%s: connected to %s after %.1f ms", c.show(address), a.Winner,
+				a.Millis)
+			if a.Protocol != "" {
+				fmt.Fprintf(c.out, ", protocol %s", c.show(a.Protocol))
+			}
+			fmt.Fprintln(c.out)
+		}
 		return err
 	}
-	target := c.Arg(0)
-	if rest := c.Args()[1:]; len(rest) > 0 { // flags may also follow the address
-		c.args = rest
-		if err := c.parse(0, 0); err != nil {
-			return err
-		}
-	}
-	if *only4 && *only6 {
-		return c.wrong("-4 and -6 exclude each other")
-	}
-	d := &eyeballs.Dialer{Timeout: *timeout}
-	address, secure, web, err := dialTarget(target)
-	if err != nil {
-		return c.wrong("%v", err)
-	}
-	if secure || *withTLS {
-		d.TLS, d.HTTPS = &tls.Config{}, secure
-		if web {
-			d.TLS.NextProtos = []string{"h2", "http/1.1"}
-		}
-	}
-	network := "tcp"
-	if *only4 {
-		network = "tcp4"
-	} else if *only6 {
-		network = "tcp6"
-	}
-	a := dialAnswer{Version: 1, Address: address, Events: []dialEvent{}}
-	line := timeline{w: c.out, show: c.show}
-	d.Trace = func(e eyeballs.Event) {
-		a.Events = append(a.Events, newDialEvent(&e))
-		if !*asJSON {
-			line.print(&e)
-		}
-	}
-	begin := time.Now()
-	conn, err := d.DialContext(c.ctx, network, address)
-	a.Millis = millis(time.Since(begin))
-	if err == nil {
-		a.Won, a.Winner = true, conn.RemoteAddr().String()
-		if t, ok := conn.(*tls.Conn); ok {
-			a.Protocol = t.ConnectionState().NegotiatedProtocol
-		}
-		conn.Close()
-	} else {
-		a.Error = err.Error()
-	}
-	if *asJSON {
-		if err := printJSON(c.out, a); err != nil {
-			return err
-		}
-	} else if a.Won {
-		fmt.Fprintf(c.out, "\n%s: connected to %s after %.1f ms", c.show(address), a.Winner,
-			a.Millis)
-		if a.Protocol != "" {
-			fmt.Fprintf(c.out, ", protocol %s", c.show(a.Protocol))
-		}
-		fmt.Fprintln(c.out)
-	}
-	return err
 }
 
 // dialTarget reads HOST:PORT or a URL. secure is set for a URL with TLS, web for HTTP.

@@ -6,28 +6,27 @@ import (
 	"github.com/weirnet/weir/agent/doctor"
 )
 
-func runDoctor(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON")
+func doctorVerb(c *call) action {
+	asJSON := c.json("")
 	bundle := c.String("bundle", "", "write everything that a bug report needs to `FILE`, a tar.gz")
 	mask := c.Bool("mask", false, "with --bundle: replace addresses")
-	if err := c.onNode(0, 0); err != nil {
-		return err
-	}
-	r := doctor.Probe(c.paths().Pins())
-	if *bundle != "" {
-		return c.bundle(*bundle, *mask, r)
-	}
-	if *asJSON {
-		if err := printJSON(c.out, r); err != nil {
-			return err
+	return func() error {
+		r := doctor.Probe(c.paths().Pins())
+		if *bundle != "" {
+			return c.bundle(*bundle, *mask, r)
 		}
-	} else {
-		printReport(c, r)
+		if *asJSON {
+			if err := printJSON(c.out, r); err != nil {
+				return err
+			}
+		} else {
+			printReport(c, r)
+		}
+		if !r.Able {
+			return statusError(1)
+		}
+		return nil
 	}
-	if !r.Able {
-		return statusError(1)
-	}
-	return nil
 }
 
 func printReport(c *call, r doctor.Report) {

@@ -17,71 +17,71 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-func runFlowCapture(c *call) error {
-	name := c.String("w", "", "write to `FILE`, pcapng; - is stdout")
-	snap := c.Int("s", 256, "keep `BYTES` of each frame, at most 256")
-	count := c.Int("c", 0, "end after `N` frames")
+func flowCaptureVerb(c *call) action {
+	name := c.StringP("write", "w", "", "write to `FILE`, pcapng; - is stdout")
+	c.requires("write")
+	snap := c.IntP("snaplen", "s", 256, "keep `BYTES` of each frame, at most 256")
+	count := c.IntP("count", "c", 0, "end after `N` frames")
 	rate := c.Int("rate", 1000, "keep at most `N` frames in a second")
-	if err := c.onNode(0, -1); err != nil {
-		return err
-	}
-	switch {
-	case *name == "":
-		return c.wrong("missing -w FILE")
-	case *snap < 1 || *snap > 256:
-		return c.wrong("-s %d is not from 1 to 256", *snap)
-	case *count < 0 || *rate < 1:
-		return c.wrong("-c and --rate take numbers above 0")
-	}
-	file := io.Writer(c.out)
-	if *name != "-" {
-		// It holds the contents of connections: only the owner may read it.
-		f, err := os.OpenFile(*name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	c.takes(0, -1)
+	return func() error {
+		switch {
+		case *snap < 1 || *snap > 256:
+			return c.wrong("-s %d is not from 1 to 256", *snap)
+		case *count < 0 || *rate < 1:
+			return c.wrong("-c and --rate take numbers above 0")
+		}
+		file := io.Writer(c.out)
+		if *name != "-" {
+			// It holds the contents of connections: only the owner may read it.
+			f, err := os.OpenFile(*name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+			if err != nil {
+				return c.failed(err)
+			}
+			defer f.Close()
+			file = f
+		}
+		out := bufio.NewWriter(file)
+		w, err := pcap.NewNGWriter(out)
+		if err == nil {
+			err = out.Flush()
+		}
 		if err != nil {
 			return c.failed(err)
 		}
-		defer f.Close()
-		file = f
-	}
-	out := bufio.NewWriter(file)
-	w, err := pcap.NewNGWriter(out)
-	if err == nil {
-		err = out.Flush()
-	}
-	if err != nil {
-		return c.failed(err)
-	}
-	kept, missed, began := 0, uint64(0), false
-	q := url.Values{"filter": {strings.Join(c.Args(), " ")}, "rate": {strconv.Itoa(*rate)}}
-	err = c.client().Stream(c.ctx, "/v1/packets?"+q.Encode(), func(line []byte) error {
-		var f api.Captured
-		if err := json.Unmarshal(line, &f); err != nil {
-			return err
-		}
-		if !began {
-			began = true
-			fmt.Fprintln(c.stderr, "capturing")
-		}
-		if missed += f.Missed; f.Verdict == "" { // only a gap
+		kept, missed, began := 0, uint64(0), false
+		q := url.Values{"filter": {strings.Join(c.Args(), " ")}, "rate": {strconv.Itoa(*rate)}}
+		err = c.client().Stream(c.ctx, "/v1/packets?"+q.Encode(), func(line []byte) error {
+			var f api.Captured
+			if err := json.Unmarshal(line, &f); err != nil {
+				return err
+			}
+			if !began {
+				began = true
+				fmt.Fprintln(c.stderr, "capturing")
+			}
+			if missed += f.Missed; f.Verdict == "" { // only a gap
+				return nil
+			}
+			kept++
+			if err := w.Write(record(&f, *snap)); err != nil {
+				return err
+			}
+			if err := out.Flush(); err != nil {
+				return err
+			}
+			if kept == *count {
+				return errEnough
+			}
 			return nil
+		})
+		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errEnough) {
+			return c.failed(err)
 		}
-		kept++
-		if err := w.Write(record(&f, *snap)); err != nil {
-			return err
-		}
-		if err := out.Flush(); err != nil {
-			return err
-		}
-		if kept == *count {
-			return errEnough
-		}
+		fmt.Fprintf(c.stderr, "%s written, %d left out by the rate\n", plural(kept, "frame"),
+			missed)
 		return nil
-	})
-	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errEnough) {
-		return c.failed(err)
 	}
-	fmt.Fprintf(c.stderr, "%s written, %d left out by the rate\n", plural(kept, "frame"), missed)
-	return nil
 }
 
 var errEnough = errors.New("enough")

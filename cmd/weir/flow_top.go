@@ -14,42 +14,43 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-func runFlowTop(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON, once")
-	rows := c.Int("n", 0, "print `ROWS` of each table (default: what fits, or 20)")
+func flowTopVerb(c *call) action {
+	asJSON := c.json(", once")
+	rows := c.IntP("rows", "n", 0, "print `ROWS` of each table (default: what fits, or 20)")
 	sort := c.String("sort", "rate",
 		"order of the top talkers: `KEY` is rate, bytes, packets or states")
 	once := c.Bool("once", false, "print one table and end")
 	every := c.Duration("every", 2*time.Second, "`TIME` between two updates")
 	names := c.Bool("names", false,
 		"look up the DNS names of addresses, and show them as soon as they are found")
-	if err := c.onNode(0, 1); err != nil {
-		return err
-	}
-	v := topView{sort: *sort, word: c.Arg(0)}
-	if *names {
-		v.names = observe.NewResolved(c.ctx, eyeballs.DefaultResolver().NameOf)
-	}
-	switch {
-	case sortKeys[*sort] == nil:
-		return c.wrong("--sort %q is not one of rate, bytes, packets, states", *sort)
-	case *rows < 0 || *rows > 1000:
-		return c.wrong("-n %d is not from 1 to 1000", *rows)
-	case *every < 100*time.Millisecond:
-		return c.wrong("--every %v is shorter than 100ms", *every)
-	}
-	if *asJSON {
-		a, err := c.top()
-		if err != nil {
-			return err
+	c.completeFlag("sort", fixed("rate", "bytes", "packets", "states"))
+	c.takes(0, 1)
+	return func() error {
+		v := topView{sort: *sort, word: c.Arg(0)}
+		if *names {
+			v.names = observe.NewResolved(c.ctx, eyeballs.DefaultResolver().NameOf)
 		}
-		return printJSON(c.out, a)
+		switch {
+		case sortKeys[*sort] == nil:
+			return c.wrong("--sort %q is not one of rate, bytes, packets, states", *sort)
+		case *rows < 0 || *rows > 1000:
+			return c.wrong("-n %d is not from 1 to 1000", *rows)
+		case *every < 100*time.Millisecond:
+			return c.wrong("--every %v is shorter than 100ms", *every)
+		}
+		if *asJSON {
+			a, err := c.top()
+			if err != nil {
+				return err
+			}
+			return printJSON(c.out, a)
+		}
+		screen, ok := c.out.(*os.File)
+		if !ok || !tty.IsTerminal(screen) || *once {
+			return c.topPlain(v, *rows, *every)
+		}
+		return c.topLive(v, screen, *rows, *every)
 	}
-	screen, ok := c.out.(*os.File)
-	if !ok || !tty.IsTerminal(screen) || *once {
-		return c.topPlain(v, *rows, *every)
-	}
-	return c.topLive(v, screen, *rows, *every)
 }
 
 func (c *call) top() (a api.Top, err error) {

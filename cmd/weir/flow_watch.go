@@ -18,77 +18,77 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-func runFlowWatch(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON lines")
+func flowWatchVerb(c *call) action {
+	asJSON := c.json(" lines")
 	from := c.String("from", "",
 		"instead of the node, read `FILE`: a saved stream (- is stdin), or with -f a capture")
-	rules := c.String("f", "", "evaluate the capture with the rule file `FILE`")
+	rules := c.StringP("rules", "f", "", "evaluate the capture with the rule file `FILE`")
 	var me addresses
 	c.Var(&me, "me", "an `ADDRESS` of the host that captured; may be given several times")
 	since := c.String("since", "", "begin with past events: a duration (5m) or a `TIME` (RFC 3339)")
 	names := c.Bool("names", false,
 		"look up the DNS names of addresses, and show them as soon as they are found")
 	past := c.Bool("past", false, "with --since: end after the past events")
-	if err := c.onNode(0, -1); err != nil {
-		return err
-	}
-	text := strings.Join(c.Args(), " ")
-	filter, err := observe.ParseFilter(text, rulefile.SystemNames())
-	if err != nil {
-		return c.failed(err)
-	}
-	out := bufio.NewWriter(c.out)
-	defer out.Flush()
-	var dns *observe.Resolved
-	if *names {
-		dns = observe.NewResolved(c.ctx, eyeballs.DefaultResolver().NameOf)
-	}
-	show := func(e *observe.Event) error {
-		if dns != nil {
-			dns.Put(e)
+	c.takes(0, -1)
+	return func() error {
+		text := strings.Join(c.Args(), " ")
+		filter, err := observe.ParseFilter(text, rulefile.SystemNames())
+		if err != nil {
+			return c.failed(err)
 		}
-		if *asJSON {
-			out.Write(e.AppendJSON(nil))
-		} else {
-			fmt.Fprintln(out, e.Text())
+		out := bufio.NewWriter(c.out)
+		defer out.Flush()
+		var dns *observe.Resolved
+		if *names {
+			dns = observe.NewResolved(c.ctx, eyeballs.DefaultResolver().NameOf)
 		}
-		return out.Flush()
-	}
-	switch {
-	case *from != "" && *since != "":
-		return c.wrong("--since reads from the node, --from from a file")
-	case *past && *since == "":
-		return c.wrong("--past needs --since")
-	case *rules != "" && *from == "":
-		return c.wrong("-f needs --from CAPTURE")
-	case *rules != "":
-		return c.failed(c.watchCapture(*rules, *from, me, filter, show))
-	case *from != "":
-		return c.failed(c.watchFile(*from, filter, show))
-	}
-	q := url.Values{"filter": {text}}
-	if *since != "" {
-		q.Set("since", *since)
-	}
-	if *past {
-		q.Set("follow", "0")
-	}
-	err = c.client().Stream(c.ctx, "/v1/events?"+q.Encode(), func(line []byte) error {
-		if *asJSON && dns == nil {
-			out.Write(line)
-			out.WriteByte('\n')
+		show := func(e *observe.Event) error {
+			if dns != nil {
+				dns.Put(e)
+			}
+			if *asJSON {
+				out.Write(e.AppendJSON(nil))
+			} else {
+				fmt.Fprintln(out, e.Text())
+			}
 			return out.Flush()
 		}
-		e, err := observe.ParseEvent(line)
-		if err != nil {
-			return err
+		switch {
+		case *from != "" && *since != "":
+			return c.wrong("--since reads from the node, --from from a file")
+		case *past && *since == "":
+			return c.wrong("--past needs --since")
+		case *rules != "" && *from == "":
+			return c.wrong("-f needs --from CAPTURE")
+		case *rules != "":
+			return c.failed(c.watchCapture(*rules, *from, me, filter, show))
+		case *from != "":
+			return c.failed(c.watchFile(*from, filter, show))
 		}
-		return show(&e)
-	})
-	if errors.Is(err, context.Canceled) {
-		return nil // interrupted by the user
+		q := url.Values{"filter": {text}}
+		if *since != "" {
+			q.Set("since", *since)
+		}
+		if *past {
+			q.Set("follow", "0")
+		}
+		err = c.client().Stream(c.ctx, "/v1/events?"+q.Encode(), func(line []byte) error {
+			if *asJSON && dns == nil {
+				out.Write(line)
+				out.WriteByte('\n')
+				return out.Flush()
+			}
+			e, err := observe.ParseEvent(line)
+			if err != nil {
+				return err
+			}
+			return show(&e)
+		})
+		if errors.Is(err, context.Canceled) {
+			return nil // interrupted by the user
+		}
+		return c.failed(err)
 	}
-	return c.failed(err)
 }
 
 // watchCapture prints the events that a node with a rule file would have made for a capture.

@@ -27,34 +27,34 @@ type mistake struct {
 	Text    string `json:"text"`
 }
 
-func runFwCheck(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON")
-	if err := c.parse(1, 1); err != nil {
-		return err
-	}
-	name, text, err := c.readFile(c.Arg(0))
-	if err != nil {
-		return fmt.Errorf("fw check: %w", err)
-	}
-	set, err := rulefile.Check(name, text)
-	if !*asJSON {
+func fwCheckVerb(c *call) action {
+	asJSON := c.json("")
+	c.takes(1, 1)
+	return func() error {
+		name, text, err := c.readFile(c.Arg(0))
 		if err != nil {
 			return fmt.Errorf("fw check: %w", err)
 		}
-		fmt.Fprintf(c.out, "%s is fine: %s, %s\n", c.show(name), plural(len(set.Rules), "rule"),
-			plural(len(set.Tables), "table"))
-		return nil
-	}
-	a := checkAnswer{Version: 1, File: name, Fine: err == nil}
-	if err != nil {
-		a.Errors = mistakes(err)
-		if err := printJSON(c.out, a); err != nil {
-			return err
+		set, err := rulefile.Check(name, text)
+		if !*asJSON {
+			if err != nil {
+				return fmt.Errorf("fw check: %w", err)
+			}
+			fmt.Fprintf(c.out, "%s is fine: %s, %s\n", c.show(name), plural(len(set.Rules), "rule"),
+				plural(len(set.Tables), "table"))
+			return nil
 		}
-		return statusError(1)
+		a := checkAnswer{Version: 1, File: name, Fine: err == nil}
+		if err != nil {
+			a.Errors = mistakes(err)
+			if err := printJSON(c.out, a); err != nil {
+				return err
+			}
+			return statusError(1)
+		}
+		a.Rules, a.Tables = len(set.Rules), len(set.Tables)
+		return printJSON(c.out, a)
 	}
-	a.Rules, a.Tables = len(set.Rules), len(set.Tables)
-	return printJSON(c.out, a)
 }
 
 // mistakes lists the errors of a rule file.

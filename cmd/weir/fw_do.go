@@ -8,22 +8,21 @@ import (
 	"github.com/weirnet/weir/internal/tty"
 )
 
-// runFwDo passes a command to the node in ipfw's syntax: "fw add 100 allow ..." is the line "add
+// fwDoVerb passes a command to the node in ipfw's syntax: "fw add 100 allow ..." is the line "add
 // 100 allow ..." of a rule file.
-func runFwDo(c *call) error {
-	quiet := c.Bool("q", false, "print nothing on success")
-	if err := c.onNode(minArgs(c.verb), -1); err != nil {
-		return err
+func fwDoVerb(c *call) action {
+	quiet := c.BoolP("quiet", "q", false, "print nothing on success")
+	least := 1
+	if c.verb.name == "fw zero" {
+		least = 0
 	}
-	return c.do(strings.TrimPrefix(c.verb.name, "fw ")+" "+strings.Join(c.Args(), " "), *quiet)
-}
-
-// minArgs is the number of required arguments, 0 or 1: none if all of the usage text are optional.
-func minArgs(v verb) int {
-	if v.args == "" || strings.HasSuffix(v.args, "[NUMBER]...") {
-		return 0
+	c.takes(least, -1)
+	if c.verb.name != "fw add" {
+		c.complete(c.liveRules)
 	}
-	return 1
+	return func() error {
+		return c.do(strings.TrimPrefix(c.verb.name, "fw ")+" "+strings.Join(c.Args(), " "), *quiet)
+	}
 }
 
 func (c *call) do(line string, quiet bool) error {
@@ -37,24 +36,23 @@ func (c *call) do(line string, quiet bool) error {
 	return nil
 }
 
-// runFwFlush asks for confirmation on a terminal: without rules the default decides everything.
-func runFwFlush(c *call) error {
-	force := c.Bool("f", false, "do not ask")
-	if err := c.onNode(0, 0); err != nil {
-		return err
-	}
-	if !*force && !tty.IsTerminal(c.in) {
-		return c.failed(errNotAsked{})
-	}
-	if !*force {
-		fmt.Fprint(c.stderr, "remove all rules? [y/N] ")
-		var answer string
-		fmt.Fscanln(c.in, &answer)
-		if answer != "y" && answer != "yes" {
-			return c.failed(fmt.Errorf("nothing was changed"))
+// fwFlushVerb asks for confirmation on a terminal: without rules the default decides everything.
+func fwFlushVerb(c *call) action {
+	force := c.BoolP("force", "f", false, "do not ask")
+	return func() error {
+		if !*force && !tty.IsTerminal(c.in) {
+			return c.failed(errNotAsked{})
 		}
+		if !*force {
+			fmt.Fprint(c.stderr, "remove all rules? [y/N] ")
+			var answer string
+			fmt.Fscanln(c.in, &answer)
+			if answer != "y" && answer != "yes" {
+				return c.failed(fmt.Errorf("nothing was changed"))
+			}
+		}
+		return c.do("flush", true)
 	}
-	return c.do("flush", true)
 }
 
 // errNotAsked refuses a flush in a script that does not say that it means it, as `ssh HOST weir fw

@@ -33,44 +33,44 @@ var lintKinds = map[rule.FindingKind]string{
 	rule.Covered: "covered", rule.Unreachable: "unreachable",
 }
 
-func runFwLint(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON")
-	if err := c.parse(1, 1); err != nil {
+func fwLintVerb(c *call) action {
+	asJSON := c.json("")
+	c.takes(1, 1)
+	return func() error {
+		name, text, err := c.readFile(c.Arg(0))
+		if err != nil {
+			return c.failed(err)
+		}
+		set, err := rulefile.Check(name, text)
+		if err != nil {
+			return c.failed(err)
+		}
+		findings, undecided, err := rule.Lint(set)
+		if err != nil {
+			return c.failed(err)
+		}
+		a := lintAnswer{Version: 1, File: name, Rules: len(set.Rules), Findings: []lintFinding{}}
+		for _, f := range findings {
+			one := lintFinding{Kind: lintKinds[f.Kind], Rule: f.Rule.Number, Line: f.Rule.Pos.Line,
+				Text: f.Rule.Text(), Opposite: f.Opposite, Message: f.String()}
+			for _, by := range f.By {
+				one.By = append(one.By, by.Number)
+			}
+			a.Findings = append(a.Findings, one)
+		}
+		for _, r := range undecided {
+			a.Undecided = append(a.Undecided, r.Number)
+		}
+		if *asJSON {
+			err = printJSON(c.out, a)
+		} else {
+			c.printLint(a, findings)
+		}
+		if err == nil && len(findings) > 0 {
+			return statusError(1)
+		}
 		return err
 	}
-	name, text, err := c.readFile(c.Arg(0))
-	if err != nil {
-		return c.failed(err)
-	}
-	set, err := rulefile.Check(name, text)
-	if err != nil {
-		return c.failed(err)
-	}
-	findings, undecided, err := rule.Lint(set)
-	if err != nil {
-		return c.failed(err)
-	}
-	a := lintAnswer{Version: 1, File: name, Rules: len(set.Rules), Findings: []lintFinding{}}
-	for _, f := range findings {
-		one := lintFinding{Kind: lintKinds[f.Kind], Rule: f.Rule.Number, Line: f.Rule.Pos.Line,
-			Text: f.Rule.Text(), Opposite: f.Opposite, Message: f.String()}
-		for _, by := range f.By {
-			one.By = append(one.By, by.Number)
-		}
-		a.Findings = append(a.Findings, one)
-	}
-	for _, r := range undecided {
-		a.Undecided = append(a.Undecided, r.Number)
-	}
-	if *asJSON {
-		err = printJSON(c.out, a)
-	} else {
-		c.printLint(a, findings)
-	}
-	if err == nil && len(findings) > 0 {
-		return statusError(1)
-	}
-	return err
 }
 
 // printLint prints each rule without effect with the rules that match its packets first.

@@ -12,57 +12,55 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-func runFwReplay(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON")
-	file := c.String("f", "", "evaluate with the rule file `FILE`")
-	out := c.String("w", "",
+func fwReplayVerb(c *call) action {
+	asJSON := c.json("")
+	file := c.StringP("rules", "f", "", "evaluate with the rule file `FILE`")
+	c.requires("rules")
+	out := c.StringP("write", "w", "",
 		"write the packets that passed to `OUT`, as pcapng if its name ends so, else as pcap")
 	iface := c.String("iface", "",
 		"`NAME` of the interface (default: that of the capture, or eth0)")
-	quiet := c.Bool("q", false, "print only the rules with their counters")
+	quiet := c.BoolP("quiet", "q", false, "print only the rules with their counters")
 	var me addresses
 	c.Var(&me, "me", "an `ADDRESS` of the host that captured; may be given several times")
-	if err := c.parse(1, 1); err != nil {
-		return err
-	}
-	if *file == "" {
-		return c.wrong("missing -f FILE")
-	}
-	name, text, err := c.readFile(*file)
-	if err != nil {
+	c.takes(1, 1)
+	return func() error {
+		name, text, err := c.readFile(*file)
+		if err != nil {
+			return c.failed(err)
+		}
+		capture, err := os.Open(c.Arg(0))
+		if err != nil {
+			return c.failed(err)
+		}
+		defer capture.Close()
+		passed, err := newPassed(*out)
+		if err != nil {
+			return c.failed(err)
+		}
+		defer passed.abandon()
+		buffered := bufio.NewWriterSize(c.out, 1<<16)
+		var show replayPrinter = &replayText{w: buffered, c: c, quiet: *quiet}
+		if *asJSON {
+			show = &replayJSON{w: buffered, quiet: *quiet}
+		}
+		show.begin()
+		r := offline.Replay{Name: name, Text: text, Me: me, Iface: *iface}
+		s, err := r.Run(c.ctx, capture, func(j *offline.PacketVerdict) error {
+			show.packet(j)
+			return passed.write(j)
+		})
+		if err == nil {
+			err = passed.finish()
+		}
+		if err == nil {
+			show.end(s)
+		}
+		if flushed := buffered.Flush(); err == nil {
+			err = flushed
+		}
 		return c.failed(err)
 	}
-	capture, err := os.Open(c.Arg(0))
-	if err != nil {
-		return c.failed(err)
-	}
-	defer capture.Close()
-	passed, err := newPassed(*out)
-	if err != nil {
-		return c.failed(err)
-	}
-	defer passed.abandon()
-	buffered := bufio.NewWriterSize(c.out, 1<<16)
-	var show replayPrinter = &replayText{w: buffered, c: c, quiet: *quiet}
-	if *asJSON {
-		show = &replayJSON{w: buffered, quiet: *quiet}
-	}
-	show.begin()
-	r := offline.Replay{Name: name, Text: text, Me: me, Iface: *iface}
-	s, err := r.Run(c.ctx, capture, func(j *offline.PacketVerdict) error {
-		show.packet(j)
-		return passed.write(j)
-	})
-	if err == nil {
-		err = passed.finish()
-	}
-	if err == nil {
-		show.end(s)
-	}
-	if flushed := buffered.Flush(); err == nil {
-		err = flushed
-	}
-	return c.failed(err)
 }
 
 // replayPrinter prints each verdict, and a summary at the end.

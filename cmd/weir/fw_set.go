@@ -8,31 +8,32 @@ import (
 )
 
 // runFwSet prints the sets itself and passes every change to the node.
-func runFwSet(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON (show)")
-	if err := c.onNode(1, -1); err != nil {
-		return err
+func fwSetVerb(c *call) action {
+	asJSON := c.json(" (show)")
+	c.takes(1, -1)
+	c.complete(fixed("show", "disable", "enable", "swap", "move"))
+	return func() error {
+		if c.Arg(0) != "show" {
+			return c.do("set "+strings.Join(c.Args(), " "), false)
+		}
+		if c.NArg() > 1 {
+			return c.wrong("unexpected %q", c.Arg(1))
+		}
+		var s api.Sets
+		if err := c.get("/v1/sets", &s); err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(c.out, s)
+		}
+		disabled := strings.Trim(fmt.Sprint(s.Disabled), "[]")
+		if disabled == "" {
+			disabled = "none"
+		}
+		fmt.Fprintf(c.out, "disabled: %s\n", disabled)
+		for _, u := range s.Used {
+			fmt.Fprintf(c.out, "set %d: %s\n", u.Set, plural(u.Rules, "rule"))
+		}
+		return nil
 	}
-	if c.Arg(0) != "show" {
-		return c.do("set "+strings.Join(c.Args(), " "), false)
-	}
-	if c.NArg() > 1 {
-		return c.wrong("unexpected %q", c.Arg(1))
-	}
-	var s api.Sets
-	if err := c.get("/v1/sets", &s); err != nil {
-		return err
-	}
-	if *asJSON {
-		return printJSON(c.out, s)
-	}
-	disabled := strings.Trim(fmt.Sprint(s.Disabled), "[]")
-	if disabled == "" {
-		disabled = "none"
-	}
-	fmt.Fprintf(c.out, "disabled: %s\n", disabled)
-	for _, u := range s.Used {
-		fmt.Fprintf(c.out, "set %d: %s\n", u.Set, plural(u.Rules, "rule"))
-	}
-	return nil
 }

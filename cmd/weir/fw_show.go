@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"strconv"
@@ -17,24 +16,29 @@ type listFlags struct {
 	json, counters, rates, set, times, unix, body, dynamic bool
 }
 
-func runFwShow(c *call) error { return c.listRules(true) }
+func fwShowVerb(c *call) action { return c.listRules(true) }
 
-func runFwList(c *call) error { return c.listRules(false) }
+func fwListVerb(c *call) action { return c.listRules(false) }
 
-func (c *call) listRules(counters bool) error {
+func (c *call) listRules(counters bool) action {
 	var f listFlags
-	c.BoolVar(&f.json, "j", false, "print JSON")
-	c.BoolVar(&f.counters, "a", counters, "show packets and bytes")
-	c.BoolVar(&f.rates, "r", false,
+	c.BoolVarP(&f.json, "json", "j", false, "print JSON")
+	c.BoolVarP(&f.counters, "counters", "a", counters, "show packets and bytes")
+	c.BoolVarP(&f.body, "compact", "c", false,
+		"only what the rules do, without numbers and counters")
+	c.BoolVarP(&f.rates, "rates", "r", false,
 		"read the counters twice, a second apart, and show rates and rules that never matched")
-	c.BoolVar(&f.set, "S", false, "show the set of each rule, and disabled rules")
-	c.BoolVar(&f.times, "t", false, "show when each rule matched last")
-	c.BoolVar(&f.unix, "T", false, "the same, in seconds since 1970")
-	c.BoolVar(&f.body, "c", false, "compact: only what the rules do, without numbers and counters")
-	c.BoolVar(&f.dynamic, "d", false, "list the live states too")
-	if err := c.onNode(0, -1); err != nil {
-		return err
-	}
+	c.BoolVarP(&f.set, "sets", "S", false, "show the set of each rule, and disabled rules")
+	c.BoolVarP(&f.times, "times", "t", false, "show when each rule matched last")
+	c.BoolVarP(&f.unix, "timestamps", "T", false, "the same, in seconds since 1970")
+	c.BoolVarP(&f.dynamic, "states", "d", false, "list the live states too")
+	c.takes(0, -1)
+	c.complete(c.liveRules)
+	return func() error { return c.printRules(&f) }
+}
+
+// printRules lists the rules of the arguments, or all.
+func (c *call) printRules(f *listFlags) error {
 	ranges, err := c.ruleNumbers()
 	if err != nil {
 		return err
@@ -64,12 +68,10 @@ func (c *call) listRules(counters bool) error {
 	if f.rates {
 		fmt.Fprintf(c.out, "never: not since %s\n", all.Since.Local().Format(time.DateTime))
 	}
-	writeRules(c.out, some, f)
-	c.Visit(func(set *flag.Flag) {
-		if set.Name == "a" && f.counters {
-			printTable(c, &all.Table, "# ")
-		}
-	})
+	writeRules(c.out, some, *f)
+	if c.Changed("counters") && f.counters {
+		printTable(c, &all.Table, "# ")
+	}
 	if f.dynamic {
 		fmt.Fprintln(c.out)
 		return c.listStates()

@@ -9,19 +9,18 @@ import (
 	"github.com/weirnet/weir/internal/tty"
 )
 
-func runFwStates(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON")
-	if err := c.onNode(0, 0); err != nil {
-		return err
+func fwStatesVerb(c *call) action {
+	asJSON := c.json("")
+	return func() error {
+		if !*asJSON {
+			return c.listStates()
+		}
+		var s api.States
+		if err := c.get("/v1/states", &s); err != nil {
+			return err
+		}
+		return printJSON(c.out, s)
 	}
-	if !*asJSON {
-		return c.listStates()
-	}
-	var s api.States
-	if err := c.get("/v1/states", &s); err != nil {
-		return err
-	}
-	return printJSON(c.out, s)
 }
 
 // listStates prints the live states as a table.

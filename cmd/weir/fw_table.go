@@ -9,25 +9,26 @@ import (
 )
 
 // runFwTable prints tables itself (list, info, lookup) and passes everything else to the node.
-func runFwTable(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON (list, info)")
-	if err := c.onNode(2, -1); err != nil {
-		return err
-	}
-	name, what := c.Arg(0), c.Arg(1)
-	switch what {
-	case "list", "show", "info", "detail":
-		if c.NArg() > 2 {
-			return c.wrong("unexpected %q", c.Arg(2))
+func fwTableVerb(c *call) action {
+	asJSON := c.json(" (list, info)")
+	c.takes(2, -1)
+	c.complete(c.liveTables)
+	return func() error {
+		name, what := c.Arg(0), c.Arg(1)
+		switch what {
+		case "list", "show", "info", "detail":
+			if c.NArg() > 2 {
+				return c.wrong("unexpected %q", c.Arg(2))
+			}
+			return c.listTables(name, what, *asJSON)
+		case "lookup":
+			if c.NArg() != 3 {
+				return c.wrong("lookup takes one address")
+			}
+			return c.lookup(name, c.Arg(2))
 		}
-		return c.listTables(name, what, *asJSON)
-	case "lookup":
-		if c.NArg() != 3 {
-			return c.wrong("lookup takes one address")
-		}
-		return c.lookup(name, c.Arg(2))
+		return c.do("table "+strings.Join(c.Args(), " "), false)
 	}
-	return c.do("table "+strings.Join(c.Args(), " "), false)
 }
 
 // someTables reads one table, or all, from the node.

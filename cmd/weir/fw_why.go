@@ -13,7 +13,8 @@ import (
 // addresses collects the flag --me.
 type addresses []netip.Prefix
 
-func (a *addresses) String() string { return "" }
+func (a *addresses) String() string { return join(*a) }
+func (a *addresses) Type() string   { return "addresses" }
 
 // Set takes an address, or a prefix for an address with its network.
 func (a *addresses) Set(s string) error {
@@ -29,34 +30,34 @@ func (a *addresses) Set(s string) error {
 	return nil
 }
 
-func runFwWhy(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON")
-	file := c.String("f", "", "use the rule file `FILE`, offline, instead of the node")
+func fwWhyVerb(c *call) action {
+	asJSON := c.json("")
+	file := c.StringP("rules", "f", "", "use the rule file `FILE`, offline, instead of the node")
 	var me addresses
 	c.Var(&me, "me", "with -f: an `ADDRESS` of the host; may be given several times")
-	if err := c.onNode(1, -1); err != nil {
-		return err
-	}
-	about := strings.Join(c.Args(), " ")
-	var a api.Explanation
-	if *file == "" {
-		if err := c.post("/v1/why", api.Why{Packet: about}, &a); err != nil {
-			return err
+	c.takes(1, -1)
+	return func() error {
+		about := strings.Join(c.Args(), " ")
+		var a api.Explanation
+		if *file == "" {
+			if err := c.post("/v1/why", api.Why{Packet: about}, &a); err != nil {
+				return err
+			}
+		} else {
+			name, text, err := c.readFile(*file)
+			if err != nil {
+				return c.failed(err)
+			}
+			if a, err = offline.Why(name, text, me, about); err != nil {
+				return c.failed(err)
+			}
 		}
-	} else {
-		name, text, err := c.readFile(*file)
-		if err != nil {
-			return c.failed(err)
+		if *asJSON {
+			return printJSON(c.out, a)
 		}
-		if a, err = offline.Why(name, text, me, about); err != nil {
-			return c.failed(err)
-		}
+		printWhy(c, a)
+		return nil
 	}
-	if *asJSON {
-		return printJSON(c.out, a)
-	}
-	printWhy(c, a)
-	return nil
 }
 
 func printWhy(c *call, a api.Explanation) {

@@ -34,7 +34,9 @@ func main() {
 
 // run executes a command line and returns the exit status: 0 success, 1 failure, 2 wrong usage.
 func run(ctx context.Context, args []string, in io.Reader, out, stderr io.Writer) int {
-	err := dispatch(ctx, args, in, out, stderr)
+	command := newCommand(ctx, in, out, stderr)
+	command.SetArgs(args)
+	err := command.Execute()
 	var usage usageError
 	var status statusError
 	switch {

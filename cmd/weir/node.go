@@ -50,20 +50,19 @@ func (c *call) failed(err error) error {
 	return fmt.Errorf("%s: %w", c.verb.name, err)
 }
 
-func runDown(c *call) error {
+func downVerb(c *call) action {
 	keep := c.Bool("keep", false,
 		"keep rules, peers and key for the next start; containers lose their network nevertheless")
-	if err := c.onNode(0, 0); err != nil {
-		return err
+	return func() error {
+		var done api.Done
+		path := "/v1/down"
+		if *keep {
+			path += "?keep=1"
+		}
+		err := c.client().Post(c.ctx, path, nil, &done)
+		if errors.Is(err, api.ErrNoNode) { // no agent, but perhaps its pinned objects
+			err = agent.Down(c.paths(), *keep)
+		}
+		return c.failed(err)
 	}
-	var done api.Done
-	path := "/v1/down"
-	if *keep {
-		path += "?keep=1"
-	}
-	err := c.client().Post(c.ctx, path, nil, &done)
-	if errors.Is(err, api.ErrNoNode) { // no agent, but perhaps its pinned objects
-		err = agent.Down(c.paths(), *keep)
-	}
-	return c.failed(err)
 }

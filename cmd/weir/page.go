@@ -17,38 +17,39 @@ import (
 	"github.com/weirnet/weir/eyeballs"
 )
 
-func runPage(c *call) error {
+func pageVerb(c *call) action {
 	address := c.String("listen", "127.0.0.1:0",
 		"serve on this loopback `ADDRESS` and port; port 0 picks one")
-	if err := c.onNode(0, 0); err != nil {
-		return err
+	return func() error {
+		if a, err := netip.ParseAddrPort(*address); err != nil || !a.Addr().IsLoopback() {
+			return c.wrong("--listen %q is not a loopback address with a port, like 127.0.0.1:8080",
+				*address)
+		}
+		var s api.Status
+		if err := c.get("/v1/status", &s); err != nil {
+			return err
+		}
+		var secret [16]byte
+		rand.Read(secret[:])
+		token := hex.EncodeToString(secret[:])
+		l, err := net.Listen("tcp", *address)
+		if err != nil {
+			return c.failed(err)
+		}
+		server := &http.Server{Handler: page.New(c.proxy(), token),
+			ReadHeaderTimeout: 10 * time.Second,
+			BaseContext:       func(net.Listener) context.Context { return c.ctx }}
+		defer server.Close()
+		defer context.AfterFunc(c.ctx, func() { server.Close() })()
+		fmt.Fprintf(c.out, "http://%s/#%s\n", l.Addr(), token)
+		fmt.Fprintln(c.stderr,
+			"Open this address in a browser of this machine; the page is read-only. Ctrl-C ends "+
+				"it.")
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return c.failed(err)
+		}
+		return nil
 	}
-	if a, err := netip.ParseAddrPort(*address); err != nil || !a.Addr().IsLoopback() {
-		return c.wrong("--listen %q is not a loopback address with a port, like 127.0.0.1:8080",
-			*address)
-	}
-	var s api.Status
-	if err := c.get("/v1/status", &s); err != nil {
-		return err
-	}
-	var secret [16]byte
-	rand.Read(secret[:])
-	token := hex.EncodeToString(secret[:])
-	l, err := net.Listen("tcp", *address)
-	if err != nil {
-		return c.failed(err)
-	}
-	server := &http.Server{Handler: page.New(c.proxy(), token), ReadHeaderTimeout: 10 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return c.ctx }}
-	defer server.Close()
-	defer context.AfterFunc(c.ctx, func() { server.Close() })()
-	fmt.Fprintf(c.out, "http://%s/#%s\n", l.Addr(), token)
-	fmt.Fprintln(c.stderr,
-		"Open this address in a browser of this machine; the page is read-only. Ctrl-C ends it.")
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return c.failed(err)
-	}
-	return nil
 }
 
 // proxy passes requests on to the node's socket, without the headers in which the browser

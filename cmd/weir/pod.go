@@ -15,56 +15,55 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-func runPodAttach(c *call) error {
+func podAttachVerb(c *call) action {
 	name := c.String("name", "",
 		"`NAME` of the pod, in rules via pod:NAME (default: the last part of NETNS)")
 	mtu := c.Int("mtu", 0, "MTU of the interface in `BYTES` (default: the node's)")
-	var labels, publish, addrs list
-	c.Var(&labels, "label",
+	labels := c.StringArray("label", nil,
 		"add `KEY=VALUE`, in rules table(KEY=VALUE); may be given several times")
-	c.Var(&publish, "publish",
+	publish := c.StringArray("publish", nil,
 		"publish a port of the pod on the host, `[ADDRESS:]HOST:PORT[/PROTO]`; may be given "+
 			"several times")
-	c.Var(&addrs, "addr", "request `ADDRESS`; one of each family may be given")
-	if err := c.onNode(1, 1); err != nil {
-		return err
-	}
-	netns, err := netnsPath(c.Arg(0))
-	if err != nil {
-		return c.failed(err)
-	}
-	a := pod.Spec{Container: filepath.Base(c.Arg(0)), Name: *name, Netns: netns, MTU: *mtu,
-		Labels: map[string]string{}}
-	if pid, ok := strings.CutPrefix(c.Arg(0), "pid:"); ok {
-		a.Container = "pid" + pid
-	}
-	for _, l := range labels {
-		key, value, ok := strings.Cut(l, "=")
-		if !ok {
-			return c.wrong("label %q has no '='", l)
-		}
-		a.Labels[key] = value
-	}
-	for _, p := range publish {
-		pub, err := parsePublish(p)
+	addrs := c.StringArray("addr", nil, "request `ADDRESS`; one of each family may be given")
+	c.takes(1, 1)
+	return func() error {
+		netns, err := netnsPath(c.Arg(0))
 		if err != nil {
-			return c.wrong("%v", err)
+			return c.failed(err)
 		}
-		a.Publish = append(a.Publish, pub)
-	}
-	for _, s := range addrs {
-		addr, err := netip.ParseAddr(s)
-		if err != nil {
-			return c.wrong("%q is not an address", s)
+		a := pod.Spec{Container: filepath.Base(c.Arg(0)), Name: *name, Netns: netns, MTU: *mtu,
+			Labels: map[string]string{}}
+		if pid, ok := strings.CutPrefix(c.Arg(0), "pid:"); ok {
+			a.Container = "pid" + pid
 		}
-		a.Addrs = append(a.Addrs, addr)
+		for _, l := range *labels {
+			key, value, ok := strings.Cut(l, "=")
+			if !ok {
+				return c.wrong("label %q has no '='", l)
+			}
+			a.Labels[key] = value
+		}
+		for _, p := range *publish {
+			pub, err := parsePublish(p)
+			if err != nil {
+				return c.wrong("%v", err)
+			}
+			a.Publish = append(a.Publish, pub)
+		}
+		for _, s := range *addrs {
+			addr, err := netip.ParseAddr(s)
+			if err != nil {
+				return c.wrong("%q is not an address", s)
+			}
+			a.Addrs = append(a.Addrs, addr)
+		}
+		var p api.Pod
+		if err := c.post("/v1/pods", a, &p); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.out, "%s %s\n", c.show(p.Name), join(p.Addrs))
+		return nil
 	}
-	var p api.Pod
-	if err := c.post("/v1/pods", a, &p); err != nil {
-		return err
-	}
-	fmt.Fprintf(c.out, "%s %s\n", c.show(p.Name), join(p.Addrs))
-	return nil
 }
 
 // netnsPath finds a network namespace: a path, a name of `ip netns`, or pid:N.
@@ -123,23 +122,25 @@ func parsePublish(s string) (pod.Publish, error) {
 	return p, nil
 }
 
-func runPodDetach(c *call) error {
-	if err := c.onNode(1, 1); err != nil {
-		return err
-	}
-	name := c.Arg(0)
-	var pods api.Pods
-	if err := c.get("/v1/pods", &pods); err != nil {
-		return err
-	}
-	netns, _ := netnsPath(name) // it may be gone, or this may be a name
-	for _, p := range pods.Pods {
-		if p.Name == name || p.Container == name || p.Netns == netns {
-			return c.post("/v1/pods/detach", api.Detach{Container: p.Container, IfName: p.IfName},
-				&api.Done{})
+func podDetachVerb(c *call) action {
+	c.takes(1, 1)
+	c.complete(c.livePods)
+	return func() error {
+		name := c.Arg(0)
+		var pods api.Pods
+		if err := c.get("/v1/pods", &pods); err != nil {
+			return err
 		}
+		netns, _ := netnsPath(name) // it may be gone, or this may be a name
+		for _, p := range pods.Pods {
+			if p.Name == name || p.Container == name || p.Netns == netns {
+				return c.post("/v1/pods/detach",
+					api.Detach{Container: p.Container, IfName: p.IfName},
+					&api.Done{})
+			}
+		}
+		return c.failed(notFound{name})
 	}
-	return c.failed(notFound{name})
 }
 
 type notFound struct{ name string }
@@ -149,26 +150,25 @@ func (e notFound) Error() string { return "no such pod: " + e.name }
 // Hint is the verb that lists the names.
 func (notFound) Hint() string { return "weir pod list" }
 
-func runPodList(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON")
-	if err := c.onNode(0, 0); err != nil {
-		return err
+func podListVerb(c *call) action {
+	asJSON := c.json("")
+	return func() error {
+		var pods api.Pods
+		if err := c.get("/v1/pods", &pods); err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(c.out, pods)
+		}
+		t := tty.NewTable(c.out, "name", "addresses", "interface", "labels", "published",
+			">packets in/out", ">bytes in/out", ">drops in/out")
+		for _, p := range pods.Pods {
+			t.Row(p.Name, join(p.Addrs), p.HostIf, labelText(p.Labels), publishText(p.Publish),
+				pair(p.Packets), pair(p.Bytes), pair(p.Drops))
+		}
+		t.Flush()
+		return nil
 	}
-	var pods api.Pods
-	if err := c.get("/v1/pods", &pods); err != nil {
-		return err
-	}
-	if *asJSON {
-		return printJSON(c.out, pods)
-	}
-	t := tty.NewTable(c.out, "name", "addresses", "interface", "labels", "published",
-		">packets in/out", ">bytes in/out", ">drops in/out")
-	for _, p := range pods.Pods {
-		t.Row(p.Name, join(p.Addrs), p.HostIf, labelText(p.Labels), publishText(p.Publish),
-			pair(p.Packets), pair(p.Bytes), pair(p.Drops))
-	}
-	t.Flush()
-	return nil
 }
 
 func join[T fmt.Stringer](list []T) string {

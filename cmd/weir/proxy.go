@@ -22,7 +22,7 @@ import (
 // graceful is how long `weir proxy` lets connections finish after a signal to stop.
 const graceful = 10 * time.Second
 
-func runProxy(c *call) error {
+func proxyVerb(c *call) action {
 	listen := c.String("listen", "127.0.0.1:1080", "accept clients at `ADDRESS`")
 	users := c.String("users", "", "admit only the users in `FILE`, lines of NAME:HASH")
 	hash := c.String("hash", "",
@@ -36,88 +36,90 @@ func runProxy(c *call) error {
 		"close connections that were idle for `TIME`")
 	clients := c.Int("max-clients", proxy.DefaultMaxClients, "serve at most `N` clients at a time")
 	metrics := c.String("metrics", "", "serve metrics for Prometheus at `ADDRESS`")
-	verbose := c.Bool("v", false, "log which connections fail, and why")
-	if err := c.parse(0, 0); err != nil {
-		return err
-	}
-	if *hash != "" {
-		return printHash(c, *hash)
-	}
-	switch {
-	case *connect <= 0 || *idle <= 0:
-		return c.wrong("a timeout must be more than 0")
-	case *clients <= 0:
-		return c.wrong("--max-clients must be more than 0")
-	}
-	level := slog.LevelWarn
-	if *verbose {
-		level = slog.LevelInfo
-	}
-	limit, err := clientLimit(*clients)
-	if err != nil {
-		return err
-	}
-	var dials proxy.Dials
-	d := &eyeballs.Dialer{ControlContext: proxy.ControlContext}
-	if *metrics != "" {
-		d.Trace = dials.Trace
-	}
-	s := &proxy.Server{Dial: d.DialContext, ConnectTimeout: *connect, IdleTimeout: *idle,
-		MaxClients: limit, MaxSessions: sessionsFor(limit),
-		LocalTargets: *local,
-		Log:          slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: level}))}
-	if *users != "" {
-		if s.Users, err = readUsers(*users); err != nil {
-			return err
+	verbose := c.BoolP("verbose", "v", false, "log which connections fail, and why")
+	return func() error {
+		if *hash != "" {
+			return printHash(c, *hash)
 		}
-	}
-	l, err := net.Listen("tcp", *listen)
-	if err != nil {
-		return fmt.Errorf("proxy: %w", err)
-	}
-	if err := s.Check(l.Addr()); err != nil {
-		l.Close()
-		return advice{err, "add --users FILE, or --listen 127.0.0.1:1080"}
-	}
-	served := make(chan error, 2)
-	if *metrics != "" {
-		scrapes, err := observe.ServeMetrics(*metrics, func() ([]observe.Metric, error) {
-			return append(s.Metrics(), dials.Metrics()...), nil
-		}, served)
+		switch {
+		case *connect <= 0 || *idle <= 0:
+			return c.wrong("a timeout must be more than 0")
+		case *clients <= 0:
+			return c.wrong("--max-clients must be more than 0")
+		}
+		level := slog.LevelWarn
+		if *verbose {
+			level = slog.LevelInfo
+		}
+		limit, err := clientLimit(*clients)
 		if err != nil {
-			l.Close()
 			return err
 		}
-		defer scrapes.Close()
-	}
-	fmt.Fprintf(c.stderr, "weir: proxy for SOCKS5 and HTTP at %s\n", l.Addr())
-	if limit < *clients {
-		fmt.Fprintf(c.stderr,
-			"weir: proxy: the limit of open files allows %d clients, not %d; raise it "+
-				"with ulimit -n\n", limit, *clients)
-	}
-	go func() { served <- s.Serve(l) }()
-	select {
-	case err = <-served:
-	case <-c.ctx.Done():
-		ctx, cancel := context.WithTimeout(context.Background(), graceful)
-		defer cancel()
-		if s.Shutdown(ctx) != nil {
-			fmt.Fprintf(c.stderr, "weir: proxy: closed connections still open after %v\n", graceful)
+		var dials proxy.Dials
+		d := &eyeballs.Dialer{ControlContext: proxy.ControlContext}
+		if *metrics != "" {
+			d.Trace = dials.Trace
 		}
-		err = <-served
+		s := &proxy.Server{Dial: d.DialContext, ConnectTimeout: *connect, IdleTimeout: *idle,
+			MaxClients: limit, MaxSessions: sessionsFor(limit),
+			LocalTargets: *local,
+			Log: slog.New(slog.NewTextHandler(c.stderr,
+				&slog.HandlerOptions{Level: level}))}
+		if *users != "" {
+			if s.Users, err = readUsers(*users); err != nil {
+				return err
+			}
+		}
+		l, err := net.Listen("tcp", *listen)
+		if err != nil {
+			return fmt.Errorf("proxy: %w", err)
+		}
+		if err := s.Check(l.Addr()); err != nil {
+			l.Close()
+			return advice{err, "add --users FILE, or --listen 127.0.0.1:1080"}
+		}
+		served := make(chan error, 2)
+		if *metrics != "" {
+			scrapes, err := observe.ServeMetrics(*metrics, func() ([]observe.Metric, error) {
+				return append(s.Metrics(), dials.Metrics()...), nil
+			}, served)
+			if err != nil {
+				l.Close()
+				return err
+			}
+			defer scrapes.Close()
+		}
+		fmt.Fprintf(c.stderr, "weir: proxy for SOCKS5 and HTTP at %s\n", l.Addr())
+		if limit < *clients {
+			fmt.Fprintf(c.stderr,
+				"weir: proxy: the limit of open files allows %d clients, not %d; raise it "+
+					"with ulimit -n\n", limit, *clients)
+		}
+		go func() { served <- s.Serve(l) }()
+		select {
+		case err = <-served:
+		case <-c.ctx.Done():
+			ctx, cancel := context.WithTimeout(context.Background(), graceful)
+			defer cancel()
+			if s.Shutdown(ctx) != nil {
+				fmt.Fprintf(c.stderr, "weir: proxy: closed connections still open after %v\n",
+					graceful)
+			}
+			err = <-served
+		}
+		st := s.Stats()
+		fmt.Fprintf(c.stderr,
+			"weir: proxy stopped: %s, %d connects, %d requests, %d associations, %d bytes; %d "+
+				"failed, "+
+				"%d denied, %d malformed, %d over the limit, %d idle\n",
+			plural(int(st.Accepted), "client"), st.Connects, st.Requests, st.Associations,
+			st.BytesRelayed,
+			st.Failed, st.Denied, st.BadHandshakes, st.TurnedAway, st.IdleClosed)
+		if errors.Is(err, proxy.ErrClosed) {
+			return nil
+		}
+		return err
 	}
-	st := s.Stats()
-	fmt.Fprintf(c.stderr,
-		"weir: proxy stopped: %s, %d connects, %d requests, %d associations, %d bytes; %d failed, "+
-			"%d denied, %d malformed, %d over the limit, %d idle\n",
-		plural(int(st.Accepted), "client"), st.Connects, st.Requests, st.Associations,
-		st.BytesRelayed,
-		st.Failed, st.Denied, st.BadHandshakes, st.TurnedAway, st.IdleClosed)
-	if errors.Is(err, proxy.ErrClosed) {
-		return nil
-	}
-	return err
 }
 
 // printHash prints a line for the file of --users.

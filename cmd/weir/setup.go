@@ -20,48 +20,48 @@ type setupAnswer struct {
 	Rules   string      `json:"rules"`
 }
 
-func runSetup(c *call) error {
+func setupVerb(c *call) action {
 	dry := c.Bool("dry-run", false, "print the rule file, and change nothing")
-	asJSON := c.Bool("j", false, "print what was found and the rule file as JSON, change nothing")
+	asJSON := c.BoolP("json", "j", false,
+		"print what was found and the rule file as JSON, change nothing")
 	force := c.Bool("force", false, "replace a rule file; the old one is kept under another name")
 	confirm := c.Duration("confirm", setupTrial,
 		"return to the previous rules after `TIME` (1m) without `weir confirm`")
-	if err := c.onNode(0, 0); err != nil {
-		return err
+	return func() error {
+		n, err := c.nodeConfig("", nil)
+		if err != nil {
+			return c.failed(err)
+		}
+		facts, err := survey.Look(n.Settings.Host)
+		if err != nil {
+			return c.failed(err)
+		}
+		text := setup.Rules(facts)
+		switch {
+		case *asJSON:
+			return printJSON(c.out, setupAnswer{api.Version, facts, text})
+		case *dry:
+			_, err := fmt.Fprint(c.out, text)
+			return err
+		}
+		for _, other := range facts.Firewalls {
+			fmt.Fprintf(c.stderr, "another firewall is active, %s: a packet has to pass both\n",
+				c.show(other))
+		}
+		request := api.Load{Name: n.Paths.Rules(), Text: text, Session: facts.Session,
+			Confirm: confirm.Round(time.Millisecond).String(), Save: api.SaveNew}
+		if *force {
+			request.Save = api.SaveReplace
+		}
+		var done api.Done
+		if err := c.post("/v1/load", request, &done); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.out, "%s in force for %v, to be seen with: weir fw show\n",
+			plural(done.Rules, "rule"), *confirm)
+		c.warn(done.Warnings)
+		return c.askToKeep(*confirm)
 	}
-	n, err := c.nodeConfig("", nil)
-	if err != nil {
-		return c.failed(err)
-	}
-	facts, err := survey.Look(n.Settings.Host)
-	if err != nil {
-		return c.failed(err)
-	}
-	text := setup.Rules(facts)
-	switch {
-	case *asJSON:
-		return printJSON(c.out, setupAnswer{api.Version, facts, text})
-	case *dry:
-		_, err := fmt.Fprint(c.out, text)
-		return err
-	}
-	for _, other := range facts.Firewalls {
-		fmt.Fprintf(c.stderr, "another firewall is active, %s: a packet has to pass both\n",
-			c.show(other))
-	}
-	request := api.Load{Name: n.Paths.Rules(), Text: text, Session: facts.Session,
-		Confirm: confirm.Round(time.Millisecond).String(), Save: api.SaveNew}
-	if *force {
-		request.Save = api.SaveReplace
-	}
-	var done api.Done
-	if err := c.post("/v1/load", request, &done); err != nil {
-		return err
-	}
-	fmt.Fprintf(c.out, "%s in force for %v, to be seen with: weir fw show\n",
-		plural(done.Rules, "rule"), *confirm)
-	c.warn(done.Warnings)
-	return c.askToKeep(*confirm)
 }
 
 // askToKeep asks on a terminal whether the rules on trial stay, and says elsewhere how to keep

@@ -11,28 +11,27 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-func runStatus(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON")
+func statusVerb(c *call) action {
+	asJSON := c.json("")
 	wait := c.Duration("wait", 0, "wait up to `TIME` (10s) for the node to answer and be healthy")
-	if err := c.onNode(0, 0); err != nil {
-		return err
-	}
-	s, err := c.healthy(*wait)
-	if err != nil {
-		return err
-	}
-	s.Warnings = c.doubts()
-	if *asJSON {
-		if err := printJSON(c.out, s); err != nil {
+	return func() error {
+		s, err := c.healthy(*wait)
+		if err != nil {
 			return err
 		}
-	} else {
-		printStatus(c, s)
+		s.Warnings = c.doubts()
+		if *asJSON {
+			if err := printJSON(c.out, s); err != nil {
+				return err
+			}
+		} else {
+			printStatus(c, s)
+		}
+		if !s.Healthy {
+			return statusError(1)
+		}
+		return nil
 	}
-	if !s.Healthy {
-		return statusError(1)
-	}
-	return nil
 }
 
 // healthy reads the status until the node is healthy or the time is up: a stopped process accepts

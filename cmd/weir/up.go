@@ -14,50 +14,44 @@ import (
 	"github.com/weirnet/weir/agent/host"
 )
 
-// list collects a flag that may be given several times.
-type list []string
-
-func (l *list) String() string     { return strings.Join(*l, " ") }
-func (l *list) Set(s string) error { *l = append(*l, s); return nil }
-
-func runUp(c *call) error {
+func upVerb(c *call) action {
 	config := c.String("config", "", "read settings from `FILE` instead of /etc/weir/weir.toml")
 	rules := c.String("rules", "", "read rules from `FILE` instead of /etc/weir/rules")
+	ifaces := c.StringArray("iface", nil,
+		"guard the interfaces that match `GLOB`; may be given several times (default: all but lo)")
 	boot := c.Bool("boot", false,
 		"when the rules cannot be used, lock the host down instead of failing to start")
 	last := c.Bool("last-resort", false,
 		"after a failed start: close the host unless rules are in force, and end")
 	confirm := c.Duration("confirm", 0,
 		"return to the rules before after `TIME` (30s) without `weir confirm`")
-	var ifaces list
-	c.Var(&ifaces, "iface",
-		"guard the interfaces that match `GLOB`; may be given several times (default: all but lo)")
-	if err := c.onNode(0, 0); err != nil {
-		return err
+	c.completeFlag("iface", interfaces)
+	return func() error {
+		if *confirm != 0 && (*boot || *last) {
+			return c.wrong("--confirm needs an owner who confirms: not with --boot or " +
+				"--last-resort")
+		}
+		n, err := c.nodeConfig(*config, *ifaces)
+		if *last {
+			return c.lastResort(n, *rules)
+		}
+		if err != nil {
+			return fmt.Errorf("up: %w", err)
+		}
+		n.Boot, n.Confirm = *boot, *confirm
+		n.Rules = *rules
+		var handler slog.Handler = slog.NewTextHandler(c.stderr, nil)
+		if n.Settings.LogJSON {
+			handler = slog.NewJSONHandler(c.stderr, nil)
+		}
+		n.Log = slog.New(handler)
+		n.Ready = func(line string) { fmt.Fprintf(c.stderr, "weir: %s\n", c.show(line)) }
+		n.Reload = hangups()
+		if err := agent.Run(c.ctx, n); err != nil {
+			return fmt.Errorf("up: %w", err)
+		}
+		return nil
 	}
-	if *confirm != 0 && (*boot || *last) {
-		return c.wrong("--confirm needs an owner who confirms: not with --boot or --last-resort")
-	}
-	n, err := c.nodeConfig(*config, ifaces)
-	if *last {
-		return c.lastResort(n, *rules)
-	}
-	if err != nil {
-		return fmt.Errorf("up: %w", err)
-	}
-	n.Boot, n.Confirm = *boot, *confirm
-	n.Rules = *rules
-	var handler slog.Handler = slog.NewTextHandler(c.stderr, nil)
-	if n.Settings.LogJSON {
-		handler = slog.NewJSONHandler(c.stderr, nil)
-	}
-	n.Log = slog.New(handler)
-	n.Ready = func(line string) { fmt.Fprintf(c.stderr, "weir: %s\n", c.show(line)) }
-	n.Reload = hangups()
-	if err := agent.Run(c.ctx, n); err != nil {
-		return fmt.Errorf("up: %w", err)
-	}
-	return nil
 }
 
 // lastResort closes the host after a failed start, also when the settings cannot be read. systemd

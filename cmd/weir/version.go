@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 )
@@ -23,20 +24,21 @@ type versionAnswer struct {
 	Platform string `json:"platform"`
 }
 
-func runVersion(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON")
-	if err := c.parse(0, 0); err != nil {
-		return err
-	}
+func versionVerb(c *call) action {
+	asJSON := c.json("")
+	return func() error { return printVersion(c.out, *asJSON) }
+}
+
+func printVersion(out io.Writer, asJSON bool) error {
 	v := version()
-	if *asJSON {
-		return printJSON(c.out, v)
+	if asJSON {
+		return printJSON(out, v)
 	}
-	fmt.Fprintf(c.out, "weir %s", v.Weir)
+	fmt.Fprintf(out, "weir %s", v.Weir)
 	if len(v.Commit) >= 12 {
-		fmt.Fprintf(c.out, " %s", v.Commit[:12])
+		fmt.Fprintf(out, " %s", v.Commit[:12])
 	}
-	fmt.Fprintf(c.out, " (%s, %s)\n", v.Go, v.Platform)
+	fmt.Fprintf(out, " (%s, %s)\n", v.Go, v.Platform)
 	return nil
 }
 

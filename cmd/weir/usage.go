@@ -1,0 +1,192 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// wrong returns an error of usage, exit status 2.
+func (c *call) wrong(format string, args ...any) error {
+	return usageError{what: c.verb.name + ": " + fmt.Sprintf(format, args...),
+		hint: c.cmd.UseLine()}
+}
+
+// missing returns the n-th argument of a usage text that is not optional.
+func missing(args string, n int) string {
+	var required []string
+	for _, a := range strings.Fields(args) {
+		if !strings.HasPrefix(a, "[") && !strings.HasSuffix(a, "]") {
+			required = append(required, a)
+		}
+	}
+	if n < len(required) {
+		return required[n]
+	}
+	return args
+}
+
+// missingFlag returns an error for the first required flag that was not given.
+func (c *call) missingFlag() (err error) {
+	c.VisitAll(func(f *pflag.Flag) {
+		if isRequired(f) && !f.Changed && err == nil {
+			arg, text := pflag.UnquoteUsage(f)
+			err = c.wrong("missing %s %s: %s", spelling(f), arg, text)
+		}
+	})
+	return err
+}
+
+func isRequired(f *pflag.Flag) bool { return f.Annotations[cobra.BashCompOneRequiredFlag] != nil }
+
+// spelling is the shortest form of a flag.
+func spelling(f *pflag.Flag) string {
+	if f.Shorthand != "" {
+		return "-" + f.Shorthand
+	}
+	return "--" + f.Name
+}
+
+// flagUsage is the part of a usage line with the flags: "[-jq] -f FILE [--me ADDRESS]...".
+func flagUsage(flags *pflag.FlagSet) string {
+	letters, rest := "", ""
+	flags.VisitAll(func(f *pflag.Flag) {
+		arg, _ := pflag.UnquoteUsage(f)
+		text := strings.TrimSpace(spelling(f) + " " + arg)
+		switch {
+		case f.Value.Type() == "bool" && f.Shorthand != "":
+			letters += f.Shorthand
+			return
+		case f.Value.Type() == "bool" && f.DefValue == "true":
+			text += "=false"
+		}
+		if !isRequired(f) {
+			text = "[" + text + "]"
+		}
+		if t := f.Value.Type(); t == "stringArray" || t == "addresses" {
+			text += "..."
+		}
+		rest += " " + text
+	})
+	if letters != "" {
+		return "[-" + letters + "]" + rest
+	}
+	return rest
+}
+
+// wrongFlag is an error of the flags, with the flag that may be meant.
+func wrongFlag(cmd *cobra.Command, err error) error {
+	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
+		return unknownVerb(cmd, words)
+	}
+	e := usageError{what: err.Error(), hint: cmd.UseLine()}
+	var unknown *pflag.NotExistError
+	var lacking *pflag.ValueRequiredError
+	var invalid *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown):
+		name := unknown.GetSpecifiedName()
+		if letters := unknown.GetSpecifiedShortnames(); letters != "" {
+			name = letters
+		}
+		e.what = "flag provided but not defined: -" + name
+		e.hint = meant(similarFlags(cmd, name)) + e.hint
+	case errors.As(err, &lacking):
+		e.what = "flag needs an argument: " + spelling(lacking.GetFlag())
+	case errors.As(err, &invalid):
+		e.what = fmt.Sprintf("invalid value %q for flag %s: %v", invalid.GetValue(),
+			spelling(invalid.GetFlag()), invalid.Unwrap())
+	}
+	if !cmd.HasParent() {
+		e.hint = strings.TrimSuffix(e.hint, cmd.UseLine()) + "weir help"
+		return e
+	}
+	e.what = verbName(cmd) + ": " + e.what
+	return e
+}
+
+// similarFlags returns the flags with a name like one that does not exist. Commands can be compared
+// this way, so the names are put into some.
+func similarFlags(cmd *cobra.Command, name string) []string {
+	like := cobra.Command{SuggestionsMinimumDistance: 2}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		like.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+	})
+	all := like.SuggestionsFor(strings.TrimLeft(name, "-"))
+	for i := range all {
+		all[i] = "--" + all[i]
+	}
+	return all
+}
+
+// meant is the beginning of a hint: the words that may be meant, if any.
+func meant(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return "did you mean " + strings.Join(words, " or ") + "? "
+}
+
+// unknownVerb is the error for words of which the first is not a verb of cmd. There may be none.
+func unknownVerb(cmd *cobra.Command, words []string) error {
+	e, prefix := usageError{hint: "weir help"}, ""
+	if cmd.HasParent() {
+		prefix = verbName(cmd) + ": "
+		e.hint = "one of " + strings.Join(verbsBelow(cmd), " ")
+	}
+	if len(words) == 0 {
+		e.what = prefix + "missing verb"
+		return e
+	}
+	e.what = fmt.Sprintf("%sunknown verb %q", prefix, words[0])
+	cmd.SuggestionsMinimumDistance = min(2, len(words[0])/2)
+	similar := cmd.SuggestionsFor(words[0])
+	for _, v := range verbs() {
+		if !cmd.HasParent() && strings.HasSuffix(v.name, " "+words[0]) {
+			similar = append(similar, v.name)
+		}
+	}
+	e.hint = meant(similar) + e.hint
+	return e
+}
+
+// verbName is the name of a command without that of the binary.
+func verbName(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+}
+
+func verbsBelow(cmd *cobra.Command) (names []string) {
+	for _, v := range verbs() {
+		if first, second, two := strings.Cut(v.name, " "); two && first == cmd.Name() {
+			names = append(names, second)
+		}
+	}
+	return names
+}
+
+// help prints the usage of a verb as an answer, or lists verbs.
+func help(cmd *cobra.Command, _ []string) {
+	out := cmd.OutOrStdout()
+	if cmd.HasSubCommands() {
+		listVerbs(out, cmd)
+		return
+	}
+	local := cmd.LocalFlags().FlagUsages()
+	fmt.Fprintf(out, "usage: %s\n\n%s.\n\n%s%s", cmd.UseLine(), cmd.Short, local,
+		cmd.InheritedFlags().FlagUsages())
+}
+
+// listVerbs prints the table of all verbs, or of those of a group.
+func listVerbs(w io.Writer, cmd *cobra.Command) {
+	fmt.Fprintf(w, "usage: %s\n\n", cmd.UseLine())
+	for _, v := range verbs() {
+		if first, _, _ := strings.Cut(v.name, " "); !cmd.HasParent() || first == cmd.Name() {
+			fmt.Fprintf(w, "  %-12s %s\n", v.name, v.brief)
+		}
+	}
+	fmt.Fprintf(w, "\nMore about a verb: weir help VERB\n")
+}
