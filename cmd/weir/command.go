@@ -120,7 +120,7 @@ func (c *call) takes(min, max int) {
 	c.cmd.Args = func(_ *cobra.Command, args []string) error {
 		switch n := len(args); {
 		case n < min:
-			return c.wrong("missing %s", missing(c.verb.args, n))
+			return c.wrong("missing %s", strings.Fields(c.verb.args)[n])
 		case max >= 0 && n > max:
 			return c.wrong("unexpected %q", args[max])
 		}

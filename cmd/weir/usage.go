@@ -16,20 +16,6 @@ func (c *call) wrong(format string, args ...any) error {
 		hint: c.cmd.UseLine()}
 }
 
-// missing returns the n-th argument of a usage text that is not optional.
-func missing(args string, n int) string {
-	var required []string
-	for _, a := range strings.Fields(args) {
-		if !strings.HasPrefix(a, "[") && !strings.HasSuffix(a, "]") {
-			required = append(required, a)
-		}
-	}
-	if n < len(required) {
-		return required[n]
-	}
-	return args
-}
-
 // missingFlag returns an error for the first required flag that was not given.
 func (c *call) missingFlag() (err error) {
 	c.VisitAll(func(f *pflag.Flag) {
@@ -175,9 +161,9 @@ func help(cmd *cobra.Command, _ []string) {
 		listVerbs(out, cmd)
 		return
 	}
-	local := cmd.LocalFlags().FlagUsages()
-	fmt.Fprintf(out, "usage: %s\n\n%s.\n\n%s%s", cmd.UseLine(), cmd.Short, local,
-		cmd.InheritedFlags().FlagUsages())
+	cmd.InheritedFlags() // adds them to Flags
+	fmt.Fprintf(out, "usage: %s\n\n%s.\n\n%s", cmd.UseLine(), cmd.Short,
+		cmd.Flags().FlagUsages())
 }
 
 // listVerbs prints the table of all verbs, or of those of a group.
