@@ -68,12 +68,7 @@ func (d *dirBuilder) level(table func() []uint32, base uint64, bits int) {
 // that no longer prefix covers; it is left out if there are none, or if the prefix around it has
 // the same class.
 func fillPrefixes(a *program.Addresses, c *classes, named []netip.Prefix) {
-	slices.SortFunc(named, func(x, y netip.Prefix) int {
-		if o := x.Addr().Compare(y.Addr()); o != 0 {
-			return o
-		}
-		return x.Bits() - y.Bits()
-	})
+	slices.SortFunc(named, netip.Prefix.Compare)
 	named = slices.Compact(named)
 	all := make([]span, len(named))
 	for i, p := range named {

@@ -148,10 +148,7 @@ func (t Table) Entries() []TableEntry {
 		entries = append(entries, TableEntry{p, v})
 	}
 	slices.SortFunc(entries, func(a, b TableEntry) int {
-		if c := a.Prefix.Addr().Compare(b.Prefix.Addr()); c != 0 {
-			return c
-		}
-		return a.Prefix.Bits() - b.Prefix.Bits()
+		return a.Prefix.Compare(b.Prefix)
 	})
 	return entries
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
@@ -31,18 +32,18 @@ type injector struct {
 	isMine, isPod func(netip.Addr) bool // an address is the host's; that of a pod
 	four, six     int                   // raw sockets
 	queue         chan soft.Probe
+	answers       *rate.Limiter
 	newest        atomic.Int64 // when a packet was put into expected last, ns; 0 while it is empty
 
 	mu sync.Mutex // its place in the lock order: agent/doc.go
 	// guarded by mu; our packets on their way to the tunnel, without what the kernel fills in
 	expected map[string]time.Time
-	second   time.Time // guarded by mu; when budget was filled last
-	budget   int       // guarded by mu
 }
 
 func newInjector(isMine, isPod func(netip.Addr) bool) (i *injector, err error) {
 	i = &injector{isMine: isMine, isPod: isPod, four: -1, six: -1,
 		queue:    make(chan soft.Probe, injectQueue),
+		answers:  rate.NewLimiter(answersPerSecond, answersPerSecond),
 		expected: map[string]time.Time{}}
 	if i.four, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		unix.IPPROTO_RAW); err == nil {
@@ -67,7 +68,7 @@ func (i *injector) close() {
 // refused queues the answer to a refused packet, if its verdict asks for one. It is called on the
 // packet path and never blocks.
 func (i *injector) refused(hook firewall.Hook, v firewall.Verdict, pkt []byte) {
-	if v.Answer == firewall.AnswerNone || !i.may() {
+	if v.Answer == firewall.AnswerNone || !i.answers.Allow() {
 		return
 	}
 	answer, ok := soft.Answer(v, pkt, netip.Addr{})
@@ -79,16 +80,6 @@ func (i *injector) refused(hook firewall.Hook, v firewall.Verdict, pkt []byte) {
 		to = firewall.In
 	}
 	i.put(soft.Probe{To: to, Packet: answer})
-}
-
-func (i *injector) may() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if now := time.Now(); now.Sub(i.second) >= time.Second {
-		i.second, i.budget = now, answersPerSecond
-	}
-	i.budget--
-	return i.budget >= 0
 }
 
 // probe queues a keepalive probe of a connection of the host itself. Those of pods are probed by

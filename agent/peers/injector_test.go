@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
@@ -69,16 +71,21 @@ func TestInjectorBypassesTheFilter(t *testing.T) {
 	}
 }
 
-// TestInjectorBoundsAnswers: in one second no more answers are made than the limit.
+// TestInjectorBoundsAnswers: of many refused packets at once no more are answered than the limit.
 func TestInjectorBoundsAnswers(t *testing.T) {
-	i := &injector{}
-	made := 0
-	for range 10 * answersPerSecond {
-		if i.may() {
-			made++
-		}
+	i := &injector{answers: rate.NewLimiter(answersPerSecond, answersPerSecond),
+		queue: make(chan soft.Probe, 10*answersPerSecond)}
+	syn, err := build.Packet(build.IPv4{Src: netip.MustParseAddr("10.88.1.2"),
+		Dst: netip.MustParseAddr("10.88.2.2")}, build.TCP{SrcPort: 1000, DstPort: 80,
+		Flags: packet.FlagSYN})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if made < answersPerSecond || made > 2*answersPerSecond {
+	for range 10 * answersPerSecond {
+		i.refused(firewall.Hook{Dir: firewall.In}, firewall.Verdict{Answer: firewall.AnswerReset},
+			syn)
+	}
+	if made := len(i.queue); made < answersPerSecond || made > 2*answersPerSecond {
 		t.Errorf("%d answers", made)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -150,7 +151,7 @@ func (s *savedRules) format(r Version) []byte {
 	for _, name := range slices.Sorted(maps.Keys(r.Set.Tables)) {
 		fmt.Fprintf(&b, "table %s create\n", name)
 		members := r.Set.Tables[name]
-		for _, p := range slices.SortedFunc(maps.Keys(members), comparePrefixes) {
+		for _, p := range slices.SortedFunc(maps.Keys(members), netip.Prefix.Compare) {
 			fmt.Fprintf(&b, "table %s add %s %d\n", name, p, members[p])
 		}
 	}

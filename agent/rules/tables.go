@@ -1,11 +1,9 @@
 package rules
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/rule"
@@ -93,11 +91,6 @@ func errInUse(set *rule.Ruleset, table string) error {
 		}
 	}
 	return nil
-}
-
-// comparePrefixes orders addresses first by family and value, then by length.
-func comparePrefixes(a, b netip.Prefix) int {
-	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
 // changedTables returns the members of those tables of next that differ from those of now, none for

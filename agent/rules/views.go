@@ -2,6 +2,7 @@ package rules
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -71,7 +72,7 @@ func (b *Book) Tables() api.Tables {
 		for _, name := range slices.Sorted(maps.Keys(r.Set.Tables)) {
 			t := api.Table{Name: name, Entries: []api.TableEntry{}}
 			members := r.Set.Tables[name]
-			for _, p := range slices.SortedFunc(maps.Keys(members), comparePrefixes) {
+			for _, p := range slices.SortedFunc(maps.Keys(members), netip.Prefix.Compare) {
 				t.Entries = append(t.Entries, api.TableEntry{Prefix: p.String(), Value: members[p]})
 			}
 			a.Tables = append(a.Tables, t)

@@ -61,9 +61,6 @@ func (o *Observer) tick(ctx context.Context) {
 			o.mu.Unlock()
 			o.hub.Lose(more)
 		}
-		o.mu.Lock()
-		o.budget = journalRate
-		o.mu.Unlock()
 		if o.journal != nil {
 			o.kept(o.journal.Flush())
 		}
@@ -72,26 +69,25 @@ func (o *Observer) tick(ctx context.Context) {
 
 // takeLocked puts events into top and the journal.
 func (o *Observer) takeLocked(events []firewall.Event, lost uint64) {
+	now := time.Now()
 	for i := range events {
 		at := o.clock.wall(events[i].Time)
 		o.top.Add(&events[i], at)
 		if o.journal == nil {
 			continue
 		}
-		if o.budget == 0 {
+		if !o.limit.AllowN(now, 1) {
 			o.skipped++
 			continue
 		}
-		o.budget--
 		o.skipped += o.journal.TakeLost()
 		e := o.names.Event(&events[i])
 		e.Lost, o.skipped = o.skipped, 0
 		o.keep(&e)
 	}
 	o.skipped += lost
-	if lost > 0 && o.journal != nil && o.budget > 0 {
-		o.budget--
-		e := observe.Event{At: time.Now(), Lost: o.skipped}
+	if lost > 0 && o.journal != nil && o.limit.AllowN(now, 1) {
+		e := observe.Event{At: now, Lost: o.skipped}
 		o.skipped = 0
 		o.keep(&e)
 	}

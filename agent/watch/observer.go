@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/agent/problem"
@@ -112,11 +114,11 @@ type Observer struct {
 	addresses atomic.Pointer[addressNames]
 	// journal is nil without history; then nothing is recorded, and top knows of no refusals.
 	journal *observe.Journal
+	limit   *rate.Limiter // of events in the journal
 
 	mu      sync.Mutex   // its place in the lock order: agent/doc.go
 	sub     *observe.Sub // guarded by mu; what the journal and top are fed by
 	top     *observe.Top // guarded by mu
-	budget  int          // guarded by mu; events that may still be written in this second
 	skipped uint64       // guarded by mu; events that were not written since the last one
 	lost    uint64       // guarded by mu; what the engine has lost so far
 }
@@ -142,7 +144,8 @@ func (c *wallClock) wall(ns int64) time.Time { return time.Unix(0, ns+c.offset.L
 
 // New returns an Observer that does not observe yet.
 func New(c Config) *Observer {
-	o := &Observer{config: c, top: observe.NewTop(topPairs), budget: journalRate}
+	o := &Observer{config: c, top: observe.NewTop(topPairs),
+		limit: rate.NewLimiter(journalRate, journalRate)}
 	o.Captures.capture = c.Engine.Capture
 	o.names.Wall = o.clock.wall
 	return o

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/observe"
@@ -21,9 +23,10 @@ func (o *Observer) ServePackets(w http.ResponseWriter, r *http.Request) {
 		api.Refuse(w, http.StatusBadRequest, err)
 		return
 	}
-	rate := captureRate
+	perSecond := captureRate
 	if text := r.URL.Query().Get("rate"); text != "" {
-		if rate, err = strconv.Atoi(text); err != nil || rate < 1 || rate > captureRate {
+		if perSecond, err = strconv.Atoi(text); err != nil || perSecond < 1 ||
+			perSecond > captureRate {
 			api.Refuse(w, http.StatusBadRequest,
 				fmt.Errorf("rate is %q, not a number from 1 to %d", text, captureRate))
 			return
@@ -37,7 +40,8 @@ func (o *Observer) ServePackets(w http.ResponseWriter, r *http.Request) {
 	defer o.Captures.close(sub)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	flush := http.NewResponseController(w)
-	k := capturer{observer: o, sub: sub, filter: filter, rate: rate, out: json.NewEncoder(w)}
+	k := capturer{observer: o, sub: sub, filter: filter,
+		limit: rate.NewLimiter(rate.Limit(perSecond), perSecond), out: json.NewEncoder(w)}
 	// An empty record: from now on no frame is missed.
 	if k.out.Encode(api.Captured{Version: api.Version}) != nil {
 		return
@@ -72,12 +76,9 @@ type capturer struct {
 	observer *Observer
 	sub      *captureSub
 	filter   *observe.Filter
-	rate     int
+	limit    *rate.Limiter
 	out      *json.Encoder
-
-	second time.Time // when the budget was filled last
-	budget int
-	missed uint64 // left out since the last one that was written
+	missed   uint64 // left out since the last one that was written
 }
 
 func (k *capturer) take(f *firewall.Captured) error {
@@ -85,10 +86,7 @@ func (k *capturer) take(f *firewall.Captured) error {
 	if !k.filter.Match(&e, &k.observer.names) {
 		return nil
 	}
-	if now := time.Now(); now.Sub(k.second) >= time.Second {
-		k.budget, k.second = k.rate, now
-	}
-	if k.budget--; k.budget < 0 {
+	if !k.limit.Allow() {
 		k.missed++
 		return nil
 	}
