@@ -1,13 +1,14 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"time"
 
-	"github.com/BurntSushi/toml"
+	"github.com/pelletier/go-toml/v2"
 
 	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/agent/peers"
@@ -63,41 +64,35 @@ type settingsFile struct {
 	Pods     pods.File   `toml:"pods"`
 	Overlay  *peers.File `toml:"overlay"`
 	Timeouts struct {
-		Syn         *seconds `toml:"syn"`
-		Established *seconds `toml:"established"`
-		Fin         *seconds `toml:"fin"`
-		Rst         *seconds `toml:"rst"`
-		UDP         *seconds `toml:"udp"`
-		UDPReply    *seconds `toml:"udp_reply"`
-		Short       *seconds `toml:"short"`
+		Syn         any `toml:"syn"`
+		Established any `toml:"established"`
+		Fin         any `toml:"fin"`
+		Rst         any `toml:"rst"`
+		UDP         any `toml:"udp"`
+		UDPReply    any `toml:"udp_reply"`
+		Short       any `toml:"short"`
 	} `toml:"timeouts"`
 }
 
-// seconds is a lifetime: a number of seconds, as ipfw has it, or a duration like "5m".
-type seconds time.Duration
-
-// UnmarshalTOML reads a lifetime.
-func (s *seconds) UnmarshalTOML(v any) error {
-	var d time.Duration
+// lifetime reads a number of seconds, as ipfw has it, or a duration like "5m".
+func lifetime(v any) (d time.Duration, err error) {
 	switch v := v.(type) {
 	case int64:
 		if v > 1<<31 {
-			return fmt.Errorf("%d seconds are too many", v)
+			return 0, fmt.Errorf("%d seconds are too many", v)
 		}
 		d = time.Duration(v) * time.Second
 	case string:
-		var err error
 		if d, err = time.ParseDuration(v); err != nil {
-			return fmt.Errorf(`%q is not a lifetime; write seconds (20) or a duration ("5m")`, v)
+			return 0, fmt.Errorf(`%q is not a lifetime; write seconds (20) or a duration ("5m")`, v)
 		}
 	default:
-		return fmt.Errorf(`a lifetime is a number of seconds (20) or a duration ("5m")`)
+		return 0, fmt.Errorf(`a lifetime is a number of seconds (20) or a duration ("5m")`)
 	}
 	if d < 100*time.Millisecond || d > 30*24*time.Hour {
-		return fmt.Errorf("a lifetime lies between 100ms and 720h, not %v", d)
+		return 0, fmt.Errorf("a lifetime lies between 100ms and 720h, not %v", d)
 	}
-	*s = seconds(d)
-	return nil
+	return d, nil
 }
 
 // ReadSettings reads a settings file. Unknown keys and values out of range are refused, naming the
@@ -108,18 +103,9 @@ func ReadSettings(file string) (Settings, error) {
 		return Settings{}, err
 	}
 	var f settingsFile
-	meta, err := toml.Decode(string(text), &f)
-	var parse toml.ParseError
-	if errors.As(err, &parse) {
-		return Settings{}, fmt.Errorf("%s:%d:%d: %s", file, parse.Position.Line, parse.Position.Col,
-			parse.Message)
-	}
-	if err != nil {
-		return Settings{}, fmt.Errorf("%s: %s", file, plainTOML(err))
-	}
-	if unknown := meta.Undecoded(); len(unknown) > 0 {
-		return Settings{}, fmt.Errorf("%s:%d: unknown setting %q", file,
-			lineOf(string(text), unknown[0]), unknown[0].String())
+	decoder := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
+	if err := decoder.Decode(&f); err != nil {
+		return Settings{}, fmt.Errorf("%s%w", file, placed(err))
 	}
 	s, err := f.settings()
 	if err != nil {
@@ -128,36 +114,29 @@ func ReadSettings(file string) (Settings, error) {
 	return s, nil
 }
 
-// plainTOML returns the decoder's message without the Go type that did not fit.
-func plainTOML(err error) string {
-	msg := strings.TrimPrefix(err.Error(), "toml: ")
-	if i, j := strings.Index(msg, "struct {"), strings.LastIndex(msg, "}: "); i >= 0 && j > i {
-		msg = msg[:i] + "a section: " + msg[j+3:]
+// placed is an error of the decoder behind its place, ":LINE:COLUMN: ".
+func placed(err error) error {
+	var unknown *toml.StrictMissingError
+	if errors.As(err, &unknown) {
+		first := &unknown.Errors[0]
+		line, column := first.Position()
+		return fmt.Errorf(":%d:%d: unknown setting %q", line, column,
+			strings.Join(first.Key(), "."))
 	}
-	return msg
-}
-
-// lineOf finds the line on which a key is set: the last line that begins with its last part, after
-// the line that begins its section. 1 when it is written in some unusual way.
-func lineOf(text string, key toml.Key) int {
-	want, section := key[len(key)-1], strings.Join(key[:len(key)-1], ".")
-	in := section == ""
-	for i, line := range strings.Split(text, "\n") {
-		line = strings.TrimSpace(line)
-		if name, ok := strings.CutPrefix(line, "["); ok {
-			name, _, _ = strings.Cut(name, "]")
-			in = strings.TrimSpace(name) == section
-			if strings.TrimSpace(name) == key.String() {
-				return i + 1
-			}
-			continue
-		}
-		name, _, _ := strings.Cut(line, "=")
-		if in && strings.Trim(strings.TrimSpace(name), `"'`) == want {
-			return i + 1
-		}
+	var wrong *toml.DecodeError
+	if !errors.As(err, &wrong) {
+		return fmt.Errorf(": %w", err)
 	}
-	return 1
+	line, column := wrong.Position()
+	what := strings.TrimPrefix(wrong.Error(), "toml: ")
+	if kind, ok := strings.CutPrefix(what, "cannot decode TOML "); ok {
+		kind, _, _ = strings.Cut(kind, " into ") // a Go type
+		what = fmt.Sprintf("unexpected %s; weir.toml(5) shows what is expected", kind)
+	}
+	if key := strings.Join(wrong.Key(), "."); key != "" {
+		what = key + ": " + what
+	}
+	return fmt.Errorf(":%d:%d: %s", line, column, what)
 }
 
 // settings applies the file to the defaults.
@@ -234,15 +213,21 @@ func (f settingsFile) settings() (Settings, error) {
 	}
 	t := &s.Engine.Timeouts
 	for _, d := range []struct {
-		value *seconds
+		key   string
+		value any
 		to    *time.Duration
 	}{
-		{f.Timeouts.Syn, &t.Syn}, {f.Timeouts.Established, &t.Established},
-		{f.Timeouts.Fin, &t.Fin}, {f.Timeouts.Rst, &t.Rst},
-		{f.Timeouts.UDP, &t.UDP}, {f.Timeouts.UDPReply, &t.UDPReply}, {f.Timeouts.Short, &t.Short},
+		{"syn", f.Timeouts.Syn, &t.Syn}, {"established", f.Timeouts.Established, &t.Established},
+		{"fin", f.Timeouts.Fin, &t.Fin}, {"rst", f.Timeouts.Rst, &t.Rst},
+		{"udp", f.Timeouts.UDP, &t.UDP}, {"udp_reply", f.Timeouts.UDPReply, &t.UDPReply},
+		{"short", f.Timeouts.Short, &t.Short},
 	} {
-		if d.value != nil {
-			*d.to = time.Duration(*d.value)
+		if d.value == nil {
+			continue
+		}
+		var err error
+		if *d.to, err = lifetime(d.value); err != nil {
+			return s, fmt.Errorf("timeouts.%s: %w", d.key, err)
 		}
 	}
 	return s, nil

@@ -76,17 +76,17 @@ func TestSettingsNothingSaid(t *testing.T) {
 
 func TestSettingsRefused(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"interface = [\"eth0\"]", `weir.toml:1: unknown setting "interface"`},
+		{"interface = [\"eth0\"]", `weir.toml:1:1: unknown setting "interface"`},
 		{"log = \"text\"\n[states]\nmax = 5\nmaximum = 6\n",
-			`weir.toml:4: unknown setting "states.maximum"`},
-		{"\n[state]\nmax = 5\n", `weir.toml:2: unknown setting "state"`},
-		{"timeouts = 5",
-			`weir.toml: line 1 (last key "timeouts"): type mismatch for a section: expected table but found int64`},
+			`weir.toml:4:1: unknown setting "states.maximum"`},
+		{"\n[state]\nmax = 5\n", `weir.toml:2:2: unknown setting "state"`},
+		{"timeouts = 5", `weir.toml:1:12: timeouts: unexpected integer`},
+		{"[states]\nmax = \"x\"", `weir.toml:2:7: states.max: unexpected string`},
 		{"interfaces = [\"eth0\"", `weir.toml:1:`},
 		{"log = \"loud\"", `log: "loud" is neither "text" nor "json"`},
 		{"[states]\nmax = 0", `states.max: 0 is not between 1 and 67108864`},
 		{"[states]\ntracks = -1", `states.tracks: -1 is not between`},
-		{"[timeouts]\nsyn = 0", `a lifetime lies between`},
+		{"[timeouts]\nsyn = 0", `weir.toml: timeouts.syn: a lifetime lies between`},
 		{"[timeouts]\nsyn = 9999999999999", `9999999999999 seconds are too many`},
 		{"[timeouts]\nsyn = \"soon\"", `"soon" is not a lifetime`},
 		{"[timeouts]\nsyn = true", `a lifetime is a number of seconds`},
