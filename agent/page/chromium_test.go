@@ -1,28 +1,29 @@
 package page
 
 import (
-	"bufio"
-	"encoding/base64"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
 )
 
-// chromium is a real browser without a window, driven by the DevTools protocol over two pipes.
+// chromium is a real browser without a window.
 type chromium struct {
-	t       *testing.T
-	in      *os.File
-	out     *bufio.Reader
-	id      int
-	session string
-	errors  []string // what the page's console complained about
+	t   *testing.T
+	ctx context.Context
+
+	mu     sync.Mutex
+	errors []string // guarded by mu; what the page's console complained about
 }
 
 // newChromium starts a browser with one empty page. It ends with the test.
@@ -35,119 +36,58 @@ func newChromium(t *testing.T) *chromium {
 		}
 		t.Skip("NOT TESTED: chromium is missing")
 	}
-	theirIn, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, theirOut, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	profile := t.TempDir()
-	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu",
-		"--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync",
-		"--no-proxy-server", "--remote-debugging-pipe",
-		"--user-data-dir="+filepath.Join(profile, "profile"), "about:blank")
-	cmd.Env = append(os.Environ(), "HOME="+profile)
-	cmd.ExtraFiles = []*os.File{theirIn, theirOut}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	theirIn.Close()
-	theirOut.Close()
+	home := t.TempDir()
+	start, stop := chromedp.NewExecAllocator(context.Background(),
+		append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program),
+			chromedp.NoSandbox, chromedp.UserDataDir(home+"/profile"), chromedp.Env("HOME="+home),
+			chromedp.Flag("no-proxy-server", true), chromedp.WSURLReadTimeout(5*time.Minute))...)
+	ctx, _ := chromedp.NewContext(start)
+	c := &chromium{t: t}
+	var cancel context.CancelFunc
+	c.ctx, cancel = context.WithTimeout(ctx, 5*time.Minute)
 	t.Cleanup(func() {
-		// the group that we made: the browser and its helpers
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		cmd.Wait()
-		in.Close()
-		out.Close()
-		// the profile is removed after this, and helpers that are dying still write to it
-		for range 1500 {
-			if errors.Is(syscall.Kill(-cmd.Process.Pid, 0), syscall.ESRCH) {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
+		cancel()
+		chromedp.Cancel(ctx) // waits until the browser has ended
+		stop()
+	})
+	err = chromedp.Listen(c.ctx, func(event any) { // starts it
+		switch event.(type) {
+		case *runtime.EventExceptionThrown, *log.EventEntryAdded:
+			text, err := json.Marshal(event)
+			c.mu.Lock()
+			c.errors = append(c.errors, fmt.Sprint(string(text), err))
+			c.mu.Unlock()
 		}
 	})
-	out.SetReadDeadline(time.Now().Add(5 * time.Minute))
-	c := &chromium{t: t, in: in, out: bufio.NewReaderSize(out, 1<<20)}
-	var target struct{ TargetID string }
-	c.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
-	var session struct{ SessionID string }
-	c.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true},
-		&session)
-	c.session = session.SessionID
-	for _, domain := range []string{"Page", "Runtime", "Log"} {
-		c.call(domain+".enable", nil, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return c
 }
 
-// message is anything that comes from the browser.
-type message struct {
-	ID     int
-	Method string
-	Params json.RawMessage
-	Result json.RawMessage
-	Error  *struct{ Message string }
+// complaints is what the console has said.
+func (c *chromium) complaints() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.errors
 }
 
-// call asks the browser and waits for the answer.
-func (c *chromium) call(method string, params map[string]any, result any) {
+// run does something in the page.
+func (c *chromium) run(actions ...chromedp.Action[chromedp.Void]) {
 	c.t.Helper()
-	c.id++
-	text, err := json.Marshal(map[string]any{"id": c.id, "method": method, "params": params,
-		"sessionId": c.session})
-	if c.session == "" {
-		text, err = json.Marshal(map[string]any{"id": c.id, "method": method, "params": params})
-	}
-	if err != nil {
+	if err := chromedp.Do(c.ctx, actions...); err != nil {
 		c.t.Fatal(err)
-	}
-	if _, err := c.in.Write(append(text, 0)); err != nil {
-		c.t.Fatal(err)
-	}
-	for {
-		text, err := c.out.ReadBytes(0)
-		if err != nil {
-			c.t.Fatalf("%s: the browser is silent: %v", method, err)
-		}
-		var m message
-		if err := json.Unmarshal(text[:len(text)-1], &m); err != nil {
-			c.t.Fatal(err)
-		}
-		switch {
-		case m.Method == "Runtime.exceptionThrown", m.Method == "Log.entryAdded":
-			c.errors = append(c.errors, string(m.Params))
-		case m.ID != c.id:
-		case m.Error != nil:
-			c.t.Fatalf("%s: %s", method, m.Error.Message)
-		default:
-			if result != nil {
-				if err := json.Unmarshal(m.Result, result); err != nil {
-					c.t.Fatal(err)
-				}
-			}
-			return
-		}
 	}
 }
 
 // eval runs a script in the page and returns its value as text.
 func (c *chromium) eval(script string) string {
 	c.t.Helper()
-	var r struct {
-		Result           struct{ Value any }
-		ExceptionDetails *struct{ Exception struct{ Description string } }
+	value, err := chromedp.Run(c.ctx, chromedp.Evaluate[any](script))
+	if err != nil {
+		c.t.Fatalf("%s: %v", script, err)
 	}
-	c.call("Runtime.evaluate", map[string]any{"expression": script, "returnByValue": true,
-		"awaitPromise": true}, &r)
-	if r.ExceptionDetails != nil {
-		c.t.Fatalf("%s: %s", script, r.ExceptionDetails.Exception.Description)
-	}
-	return fmt.Sprint(r.Result.Value)
+	return fmt.Sprint(value)
 }
 
 // until waits until a script gives a text.
@@ -161,52 +101,37 @@ func (c *chromium) until(script, want string) {
 		}
 	}
 	c.t.Fatalf("%s is %q, want %q; the page says %s; the console: %s", script, got, want,
-		c.eval("document.body.innerText"), strings.Join(c.errors, "\n"))
+		c.eval("document.body.innerText"), strings.Join(c.complaints(), "\n"))
 }
 
-func (c *chromium) open(url string) {
-	c.t.Helper()
-	c.call("Page.navigate", map[string]any{"url": url}, nil)
-}
-
-// press sends keys to whatever has the focus.
+// press sends keys to whatever has the focus. One event presses a key and types its character, so
+// that a page can prevent the latter; chromedp.KeyEvent sends two.
 func (c *chromium) press(keys string) {
 	c.t.Helper()
 	for _, k := range keys {
-		key := map[string]any{"type": "keyDown", "key": string(k), "text": string(k)}
-		if k == '\n' {
-			key = map[string]any{"type": "keyDown", "key": "Enter", "text": "\r",
-				"windowsVirtualKeyCode": 13}
+		key := input.DispatchKeyEventParams{Key: string(k), Text: string(k)}
+		if k == '\r' {
+			key.Key, key.WindowsVirtualKeyCode = "Enter", 13
 		}
-		c.call("Input.dispatchKeyEvent", key, nil)
-		key["type"] = "keyUp"
-		delete(key, "text")
-		c.call("Input.dispatchKeyEvent", key, nil)
+		for _, key.Type = range []input.DispatchKeyEventType{"keyDown", "keyUp"} {
+			if _, err := chromedp.Call(c.ctx, input.DispatchKeyEvent, key); err != nil {
+				c.t.Fatal(err)
+			}
+			key.Text = ""
+		}
 	}
 }
 
 // click clicks into the middle of an element, as a person would.
 func (c *chromium) click(id string) {
 	c.t.Helper()
-	var at [2]float64
-	text := c.eval(fmt.Sprintf("(() => { const e = document.getElementById(%q); "+
-		"e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return "+
-		"JSON.stringify([r.x + r.width/2, r.y + r.height/2]) })()", id))
-	if err := json.Unmarshal([]byte(text), &at); err != nil {
-		c.t.Fatal(err)
-	}
-	for _, kind := range []string{"mousePressed", "mouseReleased"} {
-		c.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at[0], "y": at[1],
-			"button": "left", "clickCount": 1}, nil)
-	}
+	c.run(chromedp.Click(chromedp.CSS("#" + id)))
 }
 
 // screenshot returns what the page looks like, as PNG.
 func (c *chromium) screenshot() []byte {
 	c.t.Helper()
-	var r struct{ Data string }
-	c.call("Page.captureScreenshot", map[string]any{"format": "png"}, &r)
-	picture, err := base64.StdEncoding.DecodeString(r.Data)
+	picture, err := chromedp.Run(c.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -67,8 +67,9 @@ func run(weir, docs, out, version string) error {
 	if err != nil {
 		return err
 	}
-	return write(out, "weir.1", version, "firewall and network for containers and hosts\n\n"+
-		"# SYNOPSIS\n\n"+block(string(help))+"\n# DESCRIPTION\n\nRules in ipfw's grammar, enforced "+
+	return write(out, "weir.1", version, "firewall and network for hosts and containers\n\n"+
+		"# SYNOPSIS\n\n"+block(string(help))+
+		"\n# DESCRIPTION\n\nRules in ipfw's grammar, enforced "+
 		"in the kernel, in user space and offline on captures.\n\n# SEE ALSO\n\n"+
 		strings.Join(index, ", ")+"\n")
 }
