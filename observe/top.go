@@ -17,7 +17,6 @@ type Top struct {
 	refused map[pairKey]*Refusals
 	others  Count
 	total   Count // refused packets, all
-	byWhy   map[why]uint64
 	ended   map[pairKey]*ended
 	before  map[pairKey]uint64 // bytes of talkers at the last call of Talkers
 	called  time.Time          // when Talkers was last called
@@ -33,11 +32,6 @@ type pairKey struct {
 	proto    uint8
 	src, dst netip.Addr
 	port     uint16 // of dst
-}
-
-type why struct {
-	rule   uint16
-	reason firewall.Reason
 }
 
 type ended struct{ bytes, packets uint64 }
@@ -67,7 +61,7 @@ type Talker struct {
 
 // NewTop has space for max pairs of each kind.
 func NewTop(max int) *Top {
-	return &Top{max: max, refused: map[pairKey]*Refusals{}, byWhy: map[why]uint64{},
+	return &Top{max: max, refused: map[pairKey]*Refusals{},
 		ended: map[pairKey]*ended{}, before: map[pairKey]uint64{}}
 }
 
@@ -78,9 +72,6 @@ func (t *Top) Add(e *firewall.Event, at time.Time) {
 	case Refused(e):
 		t.total.Packets++
 		t.total.Bytes += uint64(e.Length)
-		if w := (why{e.Verdict.Rule, e.Verdict.Reason}); len(t.byWhy) < t.max || t.byWhy[w] > 0 {
-			t.byWhy[w]++
-		}
 		r := t.refused[k]
 		if r == nil {
 			t.evict()
@@ -128,9 +119,6 @@ func (t *Top) evict() {
 
 // Total returns how much was refused in all, and how much of it belongs to evicted pairs.
 func (t *Top) Total() (all, others Count) { return t.total, t.others }
-
-// Why returns the refused packets of a rule for a reason.
-func (t *Top) Why(rule uint16, r firewall.Reason) uint64 { return t.byWhy[why{rule, r}] }
 
 // Refused returns the n pairs that were refused most.
 func (t *Top) Refused(n int) []Refusals {

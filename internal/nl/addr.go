@@ -24,9 +24,7 @@ type Scope uint8
 // The scopes the kernel itself gives.
 const (
 	ScopeGlobal Scope = unix.RT_SCOPE_UNIVERSE
-	ScopeSite   Scope = unix.RT_SCOPE_SITE
 	ScopeLink   Scope = unix.RT_SCOPE_LINK
-	ScopeHost   Scope = unix.RT_SCOPE_HOST
 )
 
 const unusable = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED

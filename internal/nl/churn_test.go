@@ -16,7 +16,7 @@ func TestListsAreWholeWhileLinksComeAndGo(t *testing.T) {
 	c := n.Netlink()
 	const stay = 60
 	for i := range stay {
-		if err := c.AddBridge(fmt.Sprintf("stay%d", i)); err != nil {
+		if err := addBridge(c, fmt.Sprintf("stay%d", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,7 +66,7 @@ func churn(n *nstest.Node, stop <-chan struct{}) error {
 			return nil
 		default:
 		}
-		if err := c.AddBridge("churn"); err != nil {
+		if err := addBridge(c, "churn"); err != nil {
 			return err
 		}
 		l, err := c.LinkByName("churn")

@@ -1,5 +1,10 @@
 package nl
 
+import "github.com/vishvananda/netlink"
+
+// Library is the library's handle of a connection, for what only tests do to links.
+func Library(c *Conn) *netlink.Handle { return c.h }
+
 // WatchBuffered is Watch with a receive buffer of another size, so that a test can make the kernel
 // lose notifications.
 var WatchBuffered = watch

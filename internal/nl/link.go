@@ -140,16 +140,6 @@ func (c *Conn) AddVeth(v Veth) error {
 	}, unix.EEXIST)
 }
 
-// AddBridge makes a bridge. It is down.
-func (c *Conn) AddBridge(name string) error {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = name
-	l := &netlink.Bridge{LinkAttrs: attrs}
-	return change(fmt.Sprintf("make bridge %q", name), func() error {
-		return c.h.LinkAdd(l)
-	}, unix.EEXIST)
-}
-
 // DeleteLink deletes a link. Deleting one end of a veth pair deletes both. The error wraps
 // ErrNoLink when there is none.
 func (c *Conn) DeleteLink(index int) error {
@@ -222,17 +212,4 @@ func (c *Conn) SetLinkGSOSize(index, bytes int) error {
 func (c *Conn) SetLinkHardwareAddr(index int, mac net.HardwareAddr) error {
 	return change(fmt.Sprintf("set address %s on link %d", mac, index),
 		func() error { return c.h.LinkSetHardwareAddr(byIndex(index), mac) })
-}
-
-// SetLinkMaster makes a link a port of the bridge with index master, or of none when master is 0.
-func (c *Conn) SetLinkMaster(index, master int) error {
-	return change(fmt.Sprintf("put link %d into bridge %d", index, master),
-		func() error { return c.h.LinkSetMasterByIndex(byIndex(index), master) })
-}
-
-// MoveLink puts a link into another namespace. It loses its addresses and goes down, and its index
-// may change.
-func (c *Conn) MoveLink(index int, ns *NS) error {
-	return change(fmt.Sprintf("move link %d to another namespace", index),
-		func() error { return c.h.LinkSetNsFd(byIndex(index), ns.Fd()) }, unix.ENODEV)
 }

@@ -46,12 +46,6 @@ func (c *Conn) SetNeigh(n Neigh) error {
 	})
 }
 
-// DeleteNeigh forgets a neighbour.
-func (c *Conn) DeleteNeigh(n Neigh) error {
-	return change(fmt.Sprintf("delete neighbour %s on link %d", n.Addr, n.Link),
-		func() error { return c.h.NeighDel(n.lib()) }, unix.ENOENT)
-}
-
 func (n Neigh) lib() *netlink.Neigh {
 	state := n.State
 	if state == 0 {

@@ -39,15 +39,6 @@ func (ns *NS) Close() error { return ns.file.Close() }
 // Fd returns the file descriptor, valid until Close.
 func (ns *NS) Fd() int { return ns.fd }
 
-// Inode returns the kernel's number of the namespace, as in the link /proc/PID/ns/net.
-func (ns *NS) Inode() (uint64, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(ns.Fd(), &st); err != nil {
-		return 0, fmt.Errorf("stat network namespace: %w", err)
-	}
-	return st.Ino, nil
-}
-
 // ID returns an identifier that no other existing namespace has. The kernel may reuse it when this
 // one is gone.
 func (ns *NS) ID() (string, error) {

@@ -78,7 +78,7 @@ func TestWatchReportsListingAndChanges(t *testing.T) {
 			return e.Kind == nl.AddrGone && e.Addr.Prefix == p
 		})
 	}
-	if err := c.AddBridge("br0"); err != nil {
+	if err := addBridge(c, "br0"); err != nil {
 		t.Fatal(err)
 	}
 	br, err := c.LinkByName("br0")
@@ -87,7 +87,7 @@ func TestWatchReportsListingAndChanges(t *testing.T) {
 	}
 	// Leaving a bridge sends a DELLINK for the link, which nevertheless stays.
 	for _, master := range []int{br.Index, 0} {
-		if err := c.SetLinkMaster(eth.Index, master); err != nil {
+		if err := setMaster(c, eth.Index, master); err != nil {
 			t.Fatal(err)
 		}
 		await(t, events, fmt.Sprintf("master %d", master), func(e nl.Event) bool {
@@ -117,7 +117,7 @@ func TestWatchReportsListingAndChanges(t *testing.T) {
 func TestWatchLosesNothingForGood(t *testing.T) {
 	n := nstest.New(t).Node("n")
 	c := n.Netlink()
-	if err := c.AddBridge("br0"); err != nil {
+	if err := addBridge(c, "br0"); err != nil {
 		t.Fatal(err)
 	}
 	br, err := c.LinkByName("br0")
