@@ -24,9 +24,6 @@ type Pair struct {
 
 var _ firewall.Engine = (*Pair)(nil)
 
-// New returns the engines of a node without a tunnel.
-func New(k *kernel.Engine) *Pair { return &Pair{kernel: k} }
-
 // Open opens the kernel engine of a Pair that has none yet.
 func (e *Pair) Open(c kernel.Config) (err error) {
 	e.kernel, err = kernel.Open(c)

@@ -42,7 +42,7 @@ func TestEnginesRunTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := New(guard)
+	e := &Pair{kernel: guard}
 	e.SetTunnel(tunnel)
 	first := compiled(t,
 		"add 10 allow tcp from any to any keep-state\nadd 20 deny udp from any to any")
