@@ -29,7 +29,7 @@ func (n *Node) status() (api.Status, error) {
 		}
 	})
 	if name, left, on := n.rules.TrialLeft(); on {
-		s.Trial = &api.Trial{Name: name, LeftSeconds: clock.Seconds(left.Nanoseconds())}
+		s.Trial = &api.Trial{Name: name, LeftSeconds: clock.Seconds(left)}
 	}
 	for _, err := range n.engine.States() {
 		if err != nil {

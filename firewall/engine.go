@@ -3,6 +3,7 @@ package firewall
 import (
 	"iter"
 	"net/netip"
+	"time"
 
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/rule"
@@ -75,7 +76,7 @@ type RuleCounter struct {
 	Number  uint16
 	Packets uint64
 	Bytes   uint64
-	Last    int64 // time of the last match, ns of the engine's clock, 0 never
+	Last    time.Duration // when it matched last, 0 never
 }
 
 // State is a live state for people and tools.
@@ -92,9 +93,9 @@ type State struct {
 	Rule             uint16
 	Key              uint64 // identity of the rule, as in RuleCounter
 	Phase            flow.Phase
-	Created          int64 // ns of the engine's clock
-	Last             int64
-	Deadline         int64
+	Created          time.Duration
+	Last             time.Duration
+	Deadline         time.Duration
 	Packets          [2]uint64 // forward, reverse
 	Bytes            [2]uint64
 }

@@ -1,6 +1,10 @@
 package firewall
 
-import "net/netip"
+import (
+	"time"
+
+	"net/netip"
+)
 
 // EventKind is what happened.
 type EventKind uint8
@@ -17,7 +21,7 @@ const (
 // Event reports one thing that happened; every view of Weir is fed by it.
 type Event struct {
 	Kind     EventKind
-	Time     int64 // ns of the engine's clock
+	Time     time.Duration
 	Hook     Hook
 	Proto    uint8
 	TCPFlags uint8
@@ -25,7 +29,7 @@ type Event struct {
 	Verdict  Verdict
 	Packets  [2]uint64 // EventEnd: forward, reverse
 	Bytes    [2]uint64
-	Duration int64 // EventEnd: ns
+	Duration time.Duration // EventEnd
 	Length   uint32
 }
 

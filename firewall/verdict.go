@@ -1,6 +1,9 @@
 // Package firewall defines what all engines share: the hook at which a packet is evaluated, the
 // verdict, its reason, the counters, the event that reports it, and the Engine that every
 // implementation provides.
+//
+// Times are what the monotonic clock of the engine shows, as a time.Duration since its start. It
+// costs what an int64 costs; views turn it into wall time.
 package firewall
 
 import "time"

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirnet/weir/packet"
 )
@@ -25,7 +26,7 @@ func TestRecordedConnections(t *testing.T) {
 	}
 	conns := map[Key]*conn{}
 	lines := bufio.NewScanner(f)
-	for now := int64(1); lines.Scan(); now++ {
+	for now := time.Duration(1); lines.Scan(); now++ {
 		if strings.HasPrefix(lines.Text(), "#") {
 			continue
 		}

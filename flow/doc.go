@@ -1,6 +1,6 @@
 // Package flow is the state machine of a flow: its key, its two sides, and how TCP, UDP, ICMP and
-// SCTP packets change them. Everything here is a pure function; the time is an argument,
-// in nanoseconds since any moment.
+// SCTP packets change them. Everything here is a pure function. Times are arguments: what one
+// monotonic clock shows, as a time.Duration since its start, which costs what an int64 costs.
 //
 // A flow is found by its Key, which is the same for packets of both directions:
 //

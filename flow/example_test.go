@@ -2,6 +2,7 @@ package flow_test
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet/build"
@@ -28,7 +29,7 @@ func Example() {
 		if !ok {
 			continue // the packet has no flow
 		}
-		now := int64(i) * 1e6
+		now := time.Duration(i) * time.Millisecond
 		seg := flow.SegmentOf(&p, b)
 		if s := table[key]; s == nil {
 			state, _ := flow.New(p.Proto, &seg, now)

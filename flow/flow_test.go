@@ -76,7 +76,7 @@ func TestStepProperties(t *testing.T) {
 		if !ok {
 			continue
 		}
-		for now := range int64(40) {
+		for now := range time.Duration(40) {
 			seg, from, liberal := randomSegment(rnd, proto), rnd.IntN(2), rnd.IntN(4) == 0
 			old, strict := s, s
 			r := s.Step(&seg, Dir(from), now, modeOf(liberal))
@@ -165,7 +165,7 @@ func TestSCTP(t *testing.T) {
 				s, _ = New(packet.ProtoSCTP, &seg, 1)
 				continue
 			}
-			if r := s.Step(&seg, Dir(st.from), int64(i), ModeStrict); r != st.want {
+			if r := s.Step(&seg, Dir(st.from), time.Duration(i), ModeStrict); r != st.want {
 				t.Errorf("%s: step %d: %v, want %v", c.name, i, r, st.want)
 			}
 		}
@@ -267,7 +267,7 @@ func TestLifetimes(t *testing.T) {
 		if got := c.state.Lifetime(&to); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
-		if got := c.state.Deadline(&to); got != 5+int64(c.want) {
+		if got := c.state.Deadline(&to); got != 5+c.want {
 			t.Errorf("%s: deadline %d", c.name, got)
 		}
 	}

@@ -3,6 +3,7 @@ package flow
 import (
 	"encoding/binary"
 	"testing"
+	"time"
 
 	"github.com/weirnet/weir/packet"
 )
@@ -13,7 +14,7 @@ func FuzzStep(f *testing.F) {
 	f.Fuzz(func(t *testing.T, proto uint8, b []byte) {
 		var s State
 		made := false
-		for now := int64(1); len(b) >= 20; now, b = now+1, b[20:] {
+		for now := time.Duration(1); len(b) >= 20; now, b = now+1, b[20:] {
 			seg := Segment{Bytes: uint32(b[19]), Seq: binary.BigEndian.Uint32(b),
 				Ack:    binary.BigEndian.Uint32(b[4:]),
 				Window: uint32(binary.BigEndian.Uint16(b[8:])), Flags: b[10], Scale: b[11] & 15,

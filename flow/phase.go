@@ -107,8 +107,8 @@ func (t *Timeouts) Of(proto uint8, p Phase) time.Duration {
 }
 
 // Last returns the time of the last packet that counted.
-func (s *State) Last() int64 { return max(s.Sides[0].Last, s.Sides[1].Last) }
+func (s *State) Last() time.Duration { return max(s.Sides[0].Last, s.Sides[1].Last) }
 
 // Deadline returns the time after which the state has expired: a packet at a time above it does not
 // find the state.
-func (s *State) Deadline(t *Timeouts) int64 { return s.Last() + int64(s.Lifetime(t)) }
+func (s *State) Deadline(t *Timeouts) time.Duration { return s.Last() + s.Lifetime(t) }

@@ -1,9 +1,11 @@
 package flow
 
+import "time"
+
 // stepSCTP moves an association. Every packet carries the tag that its receiver chose, the same one
 // for the whole association; INIT carries 0. ABORT and SHUTDOWN COMPLETE with the T bit carry the
 // sender's own (RFC 9260 8.5.1).
-func (s *State) stepSCTP(seg *Segment, from int, now int64) Result {
+func (s *State) stepSCTP(seg *Segment, from int, now time.Duration) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	ends := seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete
 	switch {

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/weirnet/weir/packet"
 )
@@ -9,7 +10,7 @@ import (
 // Side is what one end of a flow has shown so far. Packets from one end write only their
 // own Side, so that two CPUs that handle the two directions write to separate cache lines.
 type Side struct {
-	Last    int64 // time of the last packet that counted, ns
+	Last    time.Duration // when the last packet that counted came
 	Packets uint64
 	Bytes   uint64 // IP lengths
 	Start   uint32 // TCP: initial sequence number; SCTP: verification tag used by this side
@@ -78,13 +79,13 @@ func (r Result) Drops() bool { return r >= ResultBadFlags }
 // TCP segment with impossible flags (then the result is BadFlags).
 //
 // A TCP segment that is not a SYN without ACK makes a loose state.
-func New(proto uint8, seg *Segment, now int64) (s State, ok bool) {
+func New(proto uint8, seg *Segment, now time.Duration) (s State, ok bool) {
 	ok = s.Init(proto, seg, now)
 	return s, ok
 }
 
 // Init is New in place.
-func (s *State) Init(proto uint8, seg *Segment, now int64) (ok bool) {
+func (s *State) Init(proto uint8, seg *Segment, now time.Duration) (ok bool) {
 	*s = State{Proto: proto}
 	d := &s.Sides[0]
 	switch proto {
@@ -123,7 +124,7 @@ const (
 // would be dropped because of its numbers is ResultUntouched instead.
 //
 // The caller has made sure that the state has not expired.
-func (s *State) Step(seg *Segment, d Dir, now int64, mode Mode) Result {
+func (s *State) Step(seg *Segment, d Dir, now time.Duration, mode Mode) Result {
 	switch s.Proto {
 	case packet.ProtoTCP:
 		r := s.stepTCP(seg, int(d&1), now)
@@ -168,7 +169,7 @@ func (s *State) ICMPError(seq uint32, q Dir, bytes uint32, mode Mode) Result {
 }
 
 // touch counts a packet.
-func (d *Side) touch(seg *Segment, now int64) {
+func (d *Side) touch(seg *Segment, now time.Duration) {
 	d.Flags |= SideSeen
 	d.Last = now
 	d.Packets++

@@ -1,6 +1,10 @@
 package flow
 
-import "github.com/weirnet/weir/packet"
+import (
+	"time"
+
+	"github.com/weirnet/weir/packet"
+)
 
 // Slack is how far behind the newest data or acknowledgement a segment may lie however small the
 // window is: one unscaled window and a little more, as in pf's and Linux's trackers (Rooij, "Real
@@ -26,7 +30,7 @@ func badFlags(f uint8) bool {
 }
 
 // stepTCP is section 8 of docs/design/0003-evaluation.md; the numbers are those of its list.
-func (s *State) stepTCP(seg *Segment, from int, now int64) Result {
+func (s *State) stepTCP(seg *Segment, from int, now time.Duration) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	f := seg.Flags
 	if badFlags(f) { // 1
@@ -99,7 +103,7 @@ const near = 1 << 24
 const looseScale = 14
 
 // looseTCP evaluates a segment of a state of which the numbers of a side are unknown.
-func (s *State) looseTCP(seg *Segment, from int, now int64) Result {
+func (s *State) looseTCP(seg *Segment, from int, now time.Duration) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	switch {
 	case seg.Flags&flagRST != 0:
@@ -141,7 +145,7 @@ func newest(old, is uint32) uint32 {
 
 // pickUp initialises a side from a segment in mid-stream. A FIN is believed when the numbers of the
 // other side agree.
-func (d *Side) pickUp(seg *Segment, now int64) {
+func (d *Side) pickUp(seg *Segment, now time.Duration) {
 	end, win := seg.Seq+seg.Len, seg.Window<<looseScale
 	ack, edge := seg.Ack, seg.Ack+win
 	if d.Flags&SideAcked != 0 {
@@ -169,7 +173,7 @@ func (s *State) answersAgain(seg *Segment, from int) bool {
 }
 
 // synTCP evaluates a SYN without ACK for an open state.
-func (s *State) synTCP(seg *Segment, from int, now int64) Result {
+func (s *State) synTCP(seg *Segment, from int, now time.Duration) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	switch {
 	case d.Flags&SideSyn != 0 && p.Flags&SideSeen == 0:
@@ -186,7 +190,7 @@ func (s *State) synTCP(seg *Segment, from int, now int64) Result {
 }
 
 // firstTCP evaluates the first segment of a side, which is not a bare SYN.
-func (s *State) firstTCP(seg *Segment, from int, now int64) Result {
+func (s *State) firstTCP(seg *Segment, from int, now time.Duration) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	f := seg.Flags
 	switch {
@@ -208,7 +212,7 @@ func (s *State) firstTCP(seg *Segment, from int, now int64) Result {
 }
 
 // resetTCP evaluates an RST from a side that was seen before.
-func (s *State) resetTCP(seg *Segment, from int, now int64) Result {
+func (s *State) resetTCP(seg *Segment, from int, now time.Duration) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	switch {
 	case seg.Seq == d.End, p.Flags&SideAcked != 0 && seg.Seq == p.Ack:
@@ -222,7 +226,7 @@ func (s *State) resetTCP(seg *Segment, from int, now int64) Result {
 }
 
 // begin initialises a side from its first segment.
-func (d *Side) begin(seg *Segment, now int64) {
+func (d *Side) begin(seg *Segment, now time.Duration) {
 	d.Start, d.End, d.Win = seg.Seq, seg.Seq+seg.Len, seg.Window
 	if seg.Flags&flagSYN != 0 {
 		d.Flags |= SideSyn
@@ -245,7 +249,7 @@ func (d *Side) begin(seg *Segment, now int64) {
 }
 
 // advance moves the numbers of a side by a valid segment.
-func (d *Side) advance(seg *Segment, scale uint8, now int64) {
+func (d *Side) advance(seg *Segment, scale uint8, now time.Duration) {
 	if end := seg.Seq + seg.Len; before(d.End, end) {
 		d.End = end
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirnet/weir/packet"
 )
@@ -18,7 +19,7 @@ func play(t *testing.T, liberal bool, script string) State {
 	t.Helper()
 	var s State
 	made := false
-	now := int64(0)
+	now := time.Duration(0)
 	for _, line := range strings.Split(strings.TrimSpace(script), "\n") {
 		line = strings.TrimSpace(line)
 		var side, flags, option, want string

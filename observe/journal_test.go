@@ -13,7 +13,7 @@ import (
 func at(s int) *Event {
 	e := &Event{At: time.Unix(1700000000+int64(s), 0).UTC()}
 	e.Kind, e.Length = firewall.EventDrop, uint32(s)
-	e.Time = e.At.UnixNano()
+	e.Time = time.Duration(e.At.UnixNano())
 	return e
 }
 

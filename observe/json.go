@@ -160,8 +160,9 @@ func ParseEvent(text []byte) (Event, error) {
 	if kind == 0 {
 		return e, nil
 	}
-	e.Time, e.Length, e.Packets, e.Bytes, e.Duration = l.Time.UnixNano(), l.Length, l.Packets,
-		l.Bytes, int64(math.Round(l.Duration*1e9))
+	e.Time, e.Length = time.Duration(l.Time.UnixNano()), l.Length
+	e.Packets, e.Bytes = l.Packets, l.Bytes
+	e.Duration = time.Duration(math.Round(l.Duration * 1e9))
 	e.Verdict = firewall.Verdict{Pass: l.Verdict == "pass", Rule: l.Rule}
 	if e.Verdict.Reason, ok = reasonOf(l.Reason); !ok {
 		return Event{}, fmt.Errorf("event: unknown reason %q", l.Reason)

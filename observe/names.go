@@ -12,7 +12,7 @@ import (
 type Names struct {
 	// Wall turns a time of the engine's clock into wall time; nil: the Unix epoch begins with the
 	// clock.
-	Wall func(ns int64) time.Time
+	Wall func(time.Duration) time.Time
 	// Interface returns the name of an interface.
 	Interface func(index uint32) string
 	// Address returns the name of the owner of an address: a pod, or a table.
@@ -33,7 +33,7 @@ func (n *Names) Event(ev *firewall.Event) Event {
 	if n.Wall != nil {
 		e.At = n.Wall(ev.Time)
 	} else {
-		e.At = time.Unix(0, ev.Time).UTC()
+		e.At = time.Unix(0, int64(ev.Time)).UTC()
 	}
 	if n.Interface != nil {
 		if ev.Hook.Recv != 0 {

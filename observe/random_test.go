@@ -36,7 +36,7 @@ func (g random) event() Event {
 	v6 := g.IntN(2) == 0
 	e := Event{At: time.Unix(1700000000+g.Int64N(1000), g.Int64N(1e9)).UTC()}
 	e.Event = firewall.Event{
-		Kind: firewall.EventKind(1 + g.IntN(5)), Time: e.At.UnixNano(),
+		Kind: firewall.EventKind(1 + g.IntN(5)), Time: time.Duration(e.At.UnixNano()),
 		Proto: pick[uint8](g, 1, 6, 6, 17, 58, 132, 200),
 		Src:   netip.AddrPortFrom(g.addr(v6), g.port()),
 		Dst:   netip.AddrPortFrom(g.addr(v6), g.port()), Length: 20 + g.Uint32N(1480),
@@ -54,7 +54,7 @@ func (g random) event() Event {
 	}
 	if e.Kind == firewall.EventEnd {
 		e.Packets, e.Bytes = [2]uint64{g.Uint64(), 7}, [2]uint64{g.Uint64N(1 << 50), 0}
-		e.Duration = g.Int64N(1e14)
+		e.Duration = time.Duration(g.Int64N(1e14))
 	}
 	if g.IntN(10) == 0 {
 		e.Lost = g.Uint64N(1 << 40)

@@ -1,14 +1,18 @@
 // Package clock reads the clock of the engines.
 package clock
 
-import "golang.org/x/sys/unix"
+import (
+	"time"
 
-// Now returns nanoseconds of CLOCK_MONOTONIC.
-func Now() int64 {
+	"golang.org/x/sys/unix"
+)
+
+// Now returns the time of CLOCK_MONOTONIC.
+func Now() time.Duration {
 	var t unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail for this clock
-	return t.Nano()
+	return time.Duration(t.Nano())
 }
 
-// Seconds turns nanoseconds into seconds with three digits.
-func Seconds(ns int64) float64 { return float64(ns/1e6) / 1e3 }
+// Seconds returns a time in seconds with three digits.
+func Seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1e3 }

@@ -1,8 +1,6 @@
 package peers
 
 import (
-	"time"
-
 	"github.com/weirnet/weir/agent/adopt"
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
@@ -80,7 +78,7 @@ func (t *tunnel) sockets(p *program.Program, weir uint32) ([]firewall.State, err
 func (t *tunnel) adoptable(p *program.Program, hook firewall.Hook, s firewall.State) (
 	firewall.State,
 	bool) {
-	e := t.engine.Check(&firewall.Input{Hook: hook, Now: time.Duration(clock.Now())}, s.Proto,
+	e := t.engine.Check(&firewall.Input{Hook: hook, Now: clock.Now()}, s.Proto,
 		s.From, s.To)
 	if !e.Verdict.Pass {
 		return s, false

@@ -104,7 +104,7 @@ func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := &injector{expected: map[string]time.Time{}, queue: make(chan soft.Probe, injectQueue)}
-	clock := func() time.Duration { return time.Duration(clock.Now()) }
+	clock := func() time.Duration { return clock.Now() }
 	filter := own.bypass(overlay.FilterBy(engine.Worker(0), clock,
 		own.refused))
 	batch, pass := make([][]byte, 64), make([]bool, 64)

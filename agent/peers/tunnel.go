@@ -80,7 +80,7 @@ func (t *tunnel) open(key overlay.Key) (err error) {
 	if t.own, err = newInjector(c.Links.IsMine, c.IsPod); err != nil {
 		return err
 	}
-	now := func() time.Duration { return time.Duration(clock.Now()) }
+	now := func() time.Duration { return clock.Now() }
 	d := overlay.Config{Name: s.Name, Key: key, Port: s.Port, MTU: s.MTU, Log: c.Log,
 		Filter: t.own.bypass(overlay.FilterBy(c.Worker(t.engine.Worker(0)), now,
 			t.own.refused))}
@@ -142,7 +142,7 @@ func (t *tunnel) tick() {
 		case <-t.stop:
 			return
 		case <-tick.C:
-			w.Tick(time.Duration(clock.Now()), t.own.probe)
+			w.Tick(clock.Now(), t.own.probe)
 		}
 	}
 }

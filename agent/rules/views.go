@@ -60,7 +60,7 @@ func count(v *api.Rule, counters []firewall.RuleCounter, index int) {
 	c := counters[index]
 	v.Packets, v.Bytes = c.Packets, c.Bytes
 	if c.Last != 0 {
-		at := time.Now().Add(time.Duration(c.Last - clock.Now())).Round(time.Millisecond)
+		at := time.Now().Add(c.Last - clock.Now()).Round(time.Millisecond)
 		v.Last = &at
 	}
 }

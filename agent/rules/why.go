@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
-	"time"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/clock"
@@ -46,7 +45,7 @@ func (x *Explainer) Why(r api.Why) (a api.Explanation, err error) {
 			return
 		}
 		defer e.Close()
-		if a, err = offline.Explain(e, p, q, ifs, time.Duration(clock.Now())); err == nil &&
+		if a, err = offline.Explain(e, p, q, ifs, clock.Now()); err == nil &&
 			state != nil {
 			followState(&a, p, *state)
 		}

@@ -95,7 +95,7 @@ func (w tunnelWorker) EvaluateBatch(in *firewall.Input, packets [][]byte, out []
 	}
 	for i, p := range packets {
 		f := firewall.Captured{Data: p[:min(len(p), captureBytes)]}
-		f.Event = firewall.Event{Time: int64(in.Now), Hook: in.Hook, Verdict: out[i],
+		f.Event = firewall.Event{Time: in.Now, Hook: in.Hook, Verdict: out[i],
 			Length: uint32(len(p))}
 		w.captures.pass(&f)
 	}

@@ -129,18 +129,20 @@ type wallClock struct{ offset atomic.Int64 }
 // set compares the clocks. Of three times the shortest counts: a thread that loses the processor in
 // between compares nothing.
 func (c *wallClock) set() {
-	shortest, offset := int64(math.MaxInt64), int64(0)
+	shortest, offset := time.Duration(math.MaxInt64), int64(0)
 	for range 3 {
 		before := clock.Now()
 		wall := time.Now().UnixNano()
 		if took := clock.Now() - before; took < shortest {
-			shortest, offset = took, wall-before-took/2
+			shortest, offset = took, wall-int64(before+took/2)
 		}
 	}
 	c.offset.Store(offset)
 }
 
-func (c *wallClock) wall(ns int64) time.Time { return time.Unix(0, ns+c.offset.Load()) }
+func (c *wallClock) wall(t time.Duration) time.Time {
+	return time.Unix(0, int64(t)+c.offset.Load())
+}
 
 // New returns an Observer that does not observe yet.
 func New(c Config) *Observer {

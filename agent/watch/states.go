@@ -3,6 +3,7 @@ package watch
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/clock"
@@ -54,7 +55,7 @@ func (o *Observer) interfaceName(index uint32) string {
 	return fmt.Sprint(index)
 }
 
-func stateView(s firewall.State, now int64) api.State {
+func stateView(s firewall.State, now time.Duration) api.State {
 	v := api.State{
 		Proto: packet.Proto(s.Proto).String(), From: s.From.String(), To: s.To.String(),
 		ICMPType: s.Query,

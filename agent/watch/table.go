@@ -30,7 +30,7 @@ func (o *Observer) Table() (api.StateTable, error) {
 		Established: max(0, s.States-2*s.Translations.Now-s.HalfOpen), HalfOpen: s.HalfOpen,
 		HalfOpenMax: s.MaxHalfOpen,
 		PerSource:   s.MaxPerSource, Refused: map[string]uint64{}, Evicted: s.Removed["reclaimed"] +
-			s.Removed["source"], SweepLag: clock.Seconds(int64(s.Sweep.Lag)),
+			s.Removed["source"], SweepLag: clock.Seconds(s.Sweep.Lag),
 		EventsLost: s.Lost,
 		Translations: api.Translations{Now: s.Translations.Now, Max: s.Translations.Max,
 			PerPod: s.Translations.MaxPerPod, Made: s.Translations.Made,

@@ -95,13 +95,13 @@ func (o *Observer) topView(rows int) (api.Top, error) {
 	return a, nil
 }
 
-func addAge(ages map[ageKey][]int, s *firewall.State, now int64) {
+func addAge(ages map[ageKey][]int, s *firewall.State, now time.Duration) {
 	k := ageKey{packet.Proto(s.Proto).String(), s.Phase.String()}
 	if ages[k] == nil {
 		ages[k] = make([]int, len(api.AgeBounds)+1)
 	}
 	at := 0
-	for at < len(api.AgeBounds) && (now-s.Created)/1e9 >= int64(api.AgeBounds[at]) {
+	for at < len(api.AgeBounds) && (now-s.Created).Seconds() >= float64(api.AgeBounds[at]) {
 		at++
 	}
 	ages[k][at]++

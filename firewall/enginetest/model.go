@@ -48,7 +48,7 @@ type modelState struct {
 	tracked    bool // by the rule's limit
 	reassigned bool // its track was given to another tuple
 	mask       op.LimitMask
-	created    int64
+	created    time.Duration
 }
 
 // modelFrag is the record of a datagram whose first fragment was evaluated.
@@ -57,7 +57,7 @@ type modelFrag struct {
 	proto    uint8
 	id       uint32
 	hook     firewall.Hook
-	time     int64
+	time     time.Duration
 	end      uint32
 	verdict  firewall.Verdict
 	poisoned bool
@@ -138,17 +138,17 @@ func (t *Model) removeStates(gone func(*modelState) bool) {
 
 // Sweep removes the states that have expired.
 func (t *Model) Sweep(now time.Duration) {
-	t.removeStates(func(s *modelState) bool { return t.expired(s, int64(now)) })
+	t.removeStates(func(s *modelState) bool { return t.expired(s, now) })
 }
 
 // sweepUnless removes the states that have expired except those that keep selects.
 func (t *Model) sweepUnless(now time.Duration, keeps func(firewall.State) bool) {
 	t.removeStates(func(s *modelState) bool {
-		return t.expired(s, int64(now)) && !keeps(t.show(s))
+		return t.expired(s, now) && !keeps(t.show(s))
 	})
 }
 
-func (t *Model) expired(s *modelState, now int64) bool {
+func (t *Model) expired(s *modelState, now time.Duration) bool {
 	return now > s.Deadline(&t.Options.Timeouts)
 }
 
@@ -158,7 +158,7 @@ type job struct {
 	in   firewall.Input
 	b    []byte
 	p    packet.Packet
-	now  int64
+	now  time.Duration
 	tags []uint16
 
 	hasKey bool
@@ -174,7 +174,7 @@ type job struct {
 
 // Evaluate evaluates one IP packet.
 func (t *Model) Evaluate(in *firewall.Input, pkt []byte) firewall.Verdict {
-	j := &job{Model: t, in: *in, b: pkt, now: int64(in.Now), asked: map[string]bool{},
+	j := &job{Model: t, in: *in, b: pkt, now: in.Now, asked: map[string]bool{},
 		have: map[string]bool{}}
 	j.p.Decode(pkt)
 	for _, tag := range in.Tags {

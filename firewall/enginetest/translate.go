@@ -48,13 +48,13 @@ type Translation struct {
 	Wire, Inner Ends
 	Source      bool // a pod hides; else the port is published
 	Phase       flow.Phase
-	Last        int64
+	Last        time.Duration
 	own         *flow.State // where rules keep no state
 }
 
 type throughKey struct {
 	ends    Ends
-	created int64
+	created time.Duration
 }
 
 // Grace is how long a translation outlives its flow, and Exact how exact the time of its last
@@ -65,8 +65,8 @@ const (
 )
 
 // Deadline is when a translation ends if no more packets come.
-func (m *Translator) Deadline(t *Translation) int64 {
-	return t.Last + int64(m.Rules.Options.Timeouts.Of(t.Wire.Proto, t.Phase)) + int64(Grace)
+func (m *Translator) Deadline(t *Translation) time.Duration {
+	return t.Last + m.Rules.Options.Timeouts.Of(t.Wire.Proto, t.Phase) + Grace
 }
 
 // Carried is what becomes of a packet.
@@ -78,7 +78,7 @@ type Carried struct {
 }
 
 // Carry has a packet come in at a time. build makes it, as sent between some ends.
-func (m *Translator) Carry(e Ends, now int64, build func(Ends) []byte) Carried {
+func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) Carried {
 	m.Live = slices.DeleteFunc(m.Live, func(t *Translation) bool { return now > m.Deadline(t) })
 	recv, fromPod := m.Pods[e.From.Addr()]
 	if !fromPod {
@@ -184,7 +184,7 @@ type passed struct {
 	*Translator
 	ends  Ends // as rules see it
 	pkt   []byte
-	now   int64
+	now   time.Duration
 	v     firewall.Verdict
 	state *firewall.State
 }

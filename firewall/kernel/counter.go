@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -60,7 +61,7 @@ func (e *Engine) Rules() ([]firewall.RuleCounter, error) {
 		c := firewall.RuleCounter{Key: r.Key, Number: r.Number, Packets: sum.Packets - base.Packets,
 			Bytes: sum.Bytes - base.Bytes}
 		if c.Packets > 0 {
-			c.Last = sum.Last
+			c.Last = time.Duration(sum.Last)
 		}
 		out[slot] = c
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -133,8 +134,8 @@ func (e *Engine) localMark() uint32 {
 // event turns an event of the kernel into a firewall.Event.
 func (e *Engine) event(w *weirEvent) firewall.Event {
 	ev := firewall.Event{
-		Kind: firewall.EventKind(w.Kind), Time: w.Time, Proto: w.Proto, TCPFlags: w.TcpFlags,
-		Length: w.Length, Duration: w.Duration,
+		Kind: firewall.EventKind(w.Kind), Time: time.Duration(w.Time), Proto: w.Proto,
+		TCPFlags: w.TcpFlags, Length: w.Length, Duration: time.Duration(w.Duration),
 		Hook:    firewall.Hook{Dir: firewall.Direction(w.Dir), Recv: w.Recv, Xmit: w.Xmit},
 		Packets: w.Packets, Bytes: w.Bytes,
 		Verdict: firewall.Verdict{

@@ -95,7 +95,7 @@ func (m *natMatch) begin() {
 	}
 }
 
-func (m *natMatch) now() int64 { return monotonic() + int64(m.skew) }
+func (m *natMatch) now() time.Duration { return time.Duration(monotonic()) + m.skew }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
@@ -204,8 +204,8 @@ func (m *natMatch) settleClock() {
 	for again := true; again; {
 		again = false
 		now := m.now()
-		near := func(deadline int64) bool {
-			return deadline-now < int64(enginetest.Exact)+3e8 && now-deadline < 3e8
+		near := func(deadline time.Duration) bool {
+			return deadline-now < enginetest.Exact+3e8 && now-deadline < 3e8
 		}
 		for _, s := range m.model.Rules.States() {
 			again = again || near(s.Deadline)

@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"iter"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -113,8 +114,8 @@ func (x *entry) state() (s flow.State, made int) {
 	for i := range s.Sides {
 		w := &x.sides[made^i]
 		s.Sides[i] = flow.Side{
-			Last: w.Last, Packets: w.Packets, Bytes: w.Bytes, Start: w.Start, End: w.End,
-			Ack: w.Ack, Edge: w.Edge, Win: w.Win,
+			Last: time.Duration(w.Last), Packets: w.Packets, Bytes: w.Bytes, Start: w.Start,
+			End: w.End, Ack: w.Ack, Edge: w.Edge, Win: w.Win,
 			Flags: flow.SideFlags(w.Flags), Scale: uint8(w.Flags >> 8 & 15),
 		}
 	}
@@ -142,7 +143,7 @@ func (e *Engine) States() iter.Seq2[firewall.State, error] {
 				continue
 			}
 			s := e.show(x, rule, flows)
-			if s.Deadline < now {
+			if s.Deadline < time.Duration(now) {
 				continue
 			}
 			if t := translated[x.tuple()]; t != nil {
@@ -172,7 +173,7 @@ func (e *Engine) show(x *entry, rule *weirCode, flows map[uint8]string) firewall
 	s := firewall.State{
 		Proto: fs.Proto, From: from, To: to, Query: k.Query(flow.End(made)), Link: k.Link(),
 		FlowName: flows[uint8(x.tag>>16)], Rule: rule.Number, Key: rule.Key,
-		Phase: fs.Phase(), Created: x.sides[0].Created, Last: fs.Last(),
+		Phase: fs.Phase(), Created: time.Duration(x.sides[0].Created), Last: fs.Last(),
 		Deadline: fs.Deadline(&e.options.Timeouts),
 	}
 	for i := range fs.Sides {

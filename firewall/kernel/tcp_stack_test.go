@@ -120,7 +120,7 @@ func (g *pairLab) forget(t *testing.T) {
 
 func (g *pairLab) left(t *testing.T) time.Duration {
 	t.Helper()
-	return time.Duration(g.only(t).Deadline - g.engine.now())
+	return g.only(t).Deadline - time.Duration(g.engine.now())
 }
 
 // TestHalfCloseForAnHour: the client is done, the server says a word every four minutes.

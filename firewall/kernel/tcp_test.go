@@ -33,7 +33,7 @@ func TestSequenceNumberBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	results := map[flow.Result]int{}
 	for n := range 2000 {
-		c := &bounds{r: r, e: e, port: uint16(1024 + n), now: int64(n+1) * 1e12, results: results}
+		c := &bounds{r: r, e: e, port: uint16(1024 + n), now: time.Duration(n+1) * 1e12, results: results}
 		for range 25 {
 			c.step(t)
 			if t.Failed() {
@@ -54,7 +54,7 @@ type bounds struct {
 	r          *rand.Rand
 	e          *Engine
 	port       uint16
-	now        int64
+	now        time.Duration
 	state      *flow.State
 	originator int // the end that made the state: it is side 0
 	results    map[flow.Result]int
@@ -110,8 +110,8 @@ func (c *bounds) step(t *testing.T) {
 	var p packet.Packet
 	p.Decode(b)
 	seg := flow.SegmentOf(&p, b)
-	c.now += int64(c.r.IntN(100)) * 1e6
-	got, err := c.e.Evaluate(&firewall.Input{Now: time.Duration(c.now)}, b)
+	c.now += time.Duration(c.r.IntN(100)) * time.Millisecond
+	got, err := c.e.Evaluate(&firewall.Input{Now: c.now}, b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,13 +61,14 @@ func (e *Engine) translations(now int64) (map[tuple]*firewall.State, error) {
 			continue
 		}
 		s := &firewall.State{Proto: uint8(x.tag >> 24), Phase: x.phase(),
-			Created: x.sides[0].Created, Last: max(x.sides[0].Last, x.sides[1].Last)}
+			Created: time.Duration(x.sides[0].Created),
+			Last:    time.Duration(max(x.sides[0].Last, x.sides[1].Last))}
 		k := x.key()
 		s.Query, s.Link = k.Query(x.made()), k.Link()
 		s.From, s.To = x.called()
 		s.WireFrom, s.WireTo = w.called()
-		s.Deadline = s.Last + int64(e.options.Timeouts.Of(s.Proto, s.Phase))
-		if now <= s.Deadline+int64(natGrace) {
+		s.Deadline = s.Last + e.options.Timeouts.Of(s.Proto, s.Phase)
+		if time.Duration(now) <= s.Deadline+natGrace {
 			all[x.tuple()] = s
 		}
 	}

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
@@ -12,7 +13,7 @@ import (
 // To, Link, Key (of a rule in force) and FlowName. The new states count as answered. Those of TCP
 // are loose, since their windows are unknown. now is the engine's time in ns. An existing state
 // stays as it is.
-func (e *Engine) Adopt(states []firewall.State, now int64) (int, error) {
+func (e *Engine) Adopt(states []firewall.State, now time.Duration) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	made := 0
@@ -28,7 +29,7 @@ func (e *Engine) Adopt(states []firewall.State, now int64) (int, error) {
 	return made, nil
 }
 
-func (e *Engine) adoptLocked(s *firewall.State, now int64) (made bool, err error) {
+func (e *Engine) adoptLocked(s *firewall.State, now time.Duration) (made bool, err error) {
 	slot := -1
 	for i := range e.cfg.rules {
 		if e.cfg.rules[i].Key == s.Key {

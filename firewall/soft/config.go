@@ -2,6 +2,7 @@ package soft
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/program"
@@ -33,10 +34,10 @@ type config struct {
 	firstLooksUp bool // the first rule looks a state up for every packet
 	// the first rule whose vectors match decides about a packet without a state
 	stateless bool
-	after     int      // the first slot whose conditions count for it
-	firstFlow uint8    // the engine's id of the flow name that the first rule looks up
-	udp       [2]int64 // lifetimes of UDP: one side seen, both sides seen
-	gen       uint64   // counts Programs: records of fragments do not outlive theirs
+	after     int              // the first slot whose conditions count for it
+	firstFlow uint8            // the engine's id of the flow name that the first rule looks up
+	udp       [2]time.Duration // lifetimes of UDP: one side seen, both sides seen
+	gen       uint64           // counts Programs: records of fragments do not outlive theirs
 }
 
 // slotOf returns the slot of the rule with an id, or -1.

@@ -287,7 +287,7 @@ func TestEvents(t *testing.T) {
 	}
 	for _, ev := range got[8:] {
 		if ev.Proto == packet.ProtoTCP &&
-			(ev.Packets != [2]uint64{3, 1} || ev.Duration != int64(time.Second) ||
+			(ev.Packets != [2]uint64{3, 1} || ev.Duration != time.Second ||
 				ev.Verdict.Rule != 10) {
 			t.Errorf("end of the connection: %+v", ev)
 		}

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/weirnet/weir/flow"
 )
@@ -15,7 +16,7 @@ type entry struct {
 	id    uint64
 	rule  uint32
 	track uint32
-	last  [2]int64
+	last  [2]time.Duration
 	sides [2]side
 }
 

@@ -3,6 +3,7 @@ package soft
 import (
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
@@ -75,7 +76,7 @@ func (s *shard) started(j *job, slot int) {
 }
 
 // ended emits the event of a state's end.
-func (s *shard) ended(t *table, r ref, now int64) {
+func (s *shard) ended(t *table, r ref, now time.Duration) {
 	st, ok := s.show(t, r)
 	if !ok { // its rule is gone, and its number with it
 		st = s.shown(t, r)

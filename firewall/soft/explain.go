@@ -240,7 +240,7 @@ func firstPacket(proto uint8, from, to netip.AddrPort) ([]byte, error) {
 
 // dry evaluates a packet in a dry run.
 func (e *Engine) dry(in *firewall.Input, p *packet.Packet, pkt []byte, stateful bool) Explanation {
-	j := &job{in: in, p: p, b: pkt, now: int64(in.Now), dry: &dryRun{stateful: stateful}}
+	j := &job{in: in, p: p, b: pkt, now: in.Now, dry: &dryRun{stateful: stateful}}
 	j.prepare(e)
 	s := e.shards[0]
 	if j.hasKey {

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"math/bits"
+	"time"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
@@ -18,7 +19,7 @@ import (
 
 // prepareFastPath prepares the fast path of a config.
 func (c *config) prepareFastPath() {
-	c.udp = [2]int64{int64(c.opts.Timeouts.UDP), int64(c.opts.Timeouts.UDPReply)}
+	c.udp = [2]time.Duration{c.opts.Timeouts.UDP, c.opts.Timeouts.UDPReply}
 	first := &c.rules[0]
 	c.firstLooksUp = first.State.LooksUp() && first.Prob == 0 && first.Flow != program.AnyFlow
 	c.stateless = len(c.lookups) == 0 || c.firstLooksUp && len(c.flows) == 1
@@ -90,13 +91,13 @@ func (s *shard) fastPath(p *packet.Packet, in *firewall.Input, v *firewall.Verdi
 	}
 	if p.Proto != packet.ProtoTCP && p.Proto != packet.ProtoUDP {
 		return when(c.stateless && !s.mayMeetState(p) &&
-			s.fastStateless(p, in.Hook.Dir, int64(in.Now), v),
+			s.fastStateless(p, in.Hook.Dir, in.Now, v),
 			undecided)
 	}
 	if p.Proto == packet.ProtoUDP && dhcpPorts(p.Ports) {
 		return undecided
 	}
-	now := int64(in.Now)
+	now := in.Now
 	m := &s.lastState
 	if m.ports != p.Ports || m.src != p.SrcIP || m.dst != p.DstIP || m.proto != p.Proto ||
 		m.moves != s.moves {
@@ -126,7 +127,7 @@ func (s *shard) fastPath(p *packet.Packet, in *firewall.Input, v *firewall.Verdi
 		df, qf := flow.SideFlags(d.bytes), flow.SideFlags(q.bytes)
 		if !r.Pass || df&(flow.SideSyn|flow.SideRst|flow.SideFin) != flow.SideSyn || qf != 0 ||
 			e.id&infoLoose != 0 || p.Seq != uint32(d.numbers>>32) ||
-			now > last+int64(c.opts.Timeouts.Syn) {
+			now > last+c.opts.Timeouts.Syn {
 			return undecided
 		}
 	} else if !r.Pass || !fastTCP(c, e, d, q, p, last, now) {
@@ -224,7 +225,7 @@ type lastRule struct {
 
 // fastStateless evaluates a packet that has no state, if the first rule that matches it is a simple
 // one.
-func (s *shard) fastStateless(p *packet.Packet, dir firewall.Direction, now int64,
+func (s *shard) fastStateless(p *packet.Packet, dir firewall.Direction, now time.Duration,
 	v *firewall.Verdict) bool {
 	c, m := s.cfg, &s.lastRule
 	// The version is in the addresses: IPv4 ones are mapped.
@@ -259,7 +260,7 @@ func (w *Worker) fastCreate(in *firewall.Input, p *packet.Packet, pkt []byte,
 	if keep.Rule == 0 {
 		return false
 	}
-	j.sh, j.cfg, j.in, j.p, j.b, j.now = s, c, in, p, pkt, int64(in.Now)
+	j.sh, j.cfg, j.in, j.p, j.b, j.now = s, c, in, p, pkt, in.Now
 	j.hash, j.isErr, j.hasSeg, j.use = s.hash, false, false, firewall.StateNone
 	j.key, j.dir, j.hasKey = flow.KeyOf(p, pkt, in.Hook.Link())
 	*v = *keep
@@ -289,14 +290,14 @@ const shape = packet.FlagSYN | packet.FlagACK | packet.FlagFIN | packet.FlagRST
 
 // fastTCP advances the numbers of side d by a segment of an established strict state with ACK only
 // (and PSH, URG, ECE, CWR). For any other segment it returns false and changes nothing.
-func fastTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64) bool {
+func fastTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now time.Duration) bool {
 	df, qf := flow.SideFlags(d.bytes), flow.SideFlags(q.bytes)
 	if e.id&infoLoose != 0 || (df|qf)&(flow.SideRst|flow.SideFin) != 0 {
 		return false
 	}
 	const both = flow.SideSeen | flow.SideSyn | flow.SideAcked
 	if p.TCPFlags&shape != packet.FlagACK || df&qf&both != both || now > last+
-		int64(c.opts.Timeouts.Established) {
+		c.opts.Timeouts.Established {
 		return false
 	}
 	if flow.SideFlags(e.sides[0].bytes)&flow.SideProved == 0 {

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"sync"
+	"time"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
@@ -34,7 +35,7 @@ type fragKey struct {
 // fragRecord is the evaluation of a first fragment.
 type fragRecord struct {
 	key      fragKey
-	time     int64 // ns
+	time     time.Duration
 	gen      uint64
 	end      uint32 // where the first fragment ends
 	verdict  firewall.Verdict

@@ -22,7 +22,7 @@ type Probe struct {
 
 // keeper makes the keepalive probes of one tick.
 type keeper struct {
-	now  int64
+	now  time.Duration
 	send func(Probe)
 	life *flow.Timeouts
 }
@@ -31,7 +31,7 @@ type keeper struct {
 // have closed its side already: the other may be silent for long after that.
 func (k *keeper) alive(e *entry, s *flow.State) {
 	if s.Proto != packet.ProtoTCP || s.Phase() != flow.PhaseEstablished ||
-		s.Deadline(k.life)-k.now > int64(keepaliveLast) {
+		s.Deadline(k.life)-k.now > keepaliveLast {
 		return
 	}
 	if s.Sides[0].Flags&s.Sides[1].Flags&flow.SideAcked == 0 {

@@ -3,6 +3,7 @@ package soft
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/weirnet/weir/flow"
@@ -39,7 +40,7 @@ func TestPackKeepsSides(t *testing.T) {
 		if r := s.Step(&answer, flow.DirReply, 2, flow.ModeStrict); r != flow.ResultHit {
 			t.Fatal(r)
 		}
-		for i := range int64(6) {
+		for i := range time.Duration(6) {
 			from := rnd.IntN(2)
 			d, p := &s.Sides[from], &s.Sides[1-from]
 			data := flow.Segment{Flags: packet.FlagACK, Seq: d.End, Ack: p.End,

@@ -3,6 +3,7 @@ package soft
 import (
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
@@ -40,7 +41,7 @@ type shard struct {
 // counter counts the packets of this shard that a rule matched.
 type counter struct {
 	packets, bytes uint64
-	last           int64
+	last           time.Duration
 }
 
 // newCounters returns the counters of n rules. What follows them in memory, perhaps those of the
@@ -63,7 +64,7 @@ func (s *shard) hold() {
 func (s *shard) release() { s.held.Store(0) }
 
 // count counts a match of a rule.
-func (s *shard) count(slot int, bytes uint32, now int64) {
+func (s *shard) count(slot int, bytes uint32, now time.Duration) {
 	c := &s.rules[slot]
 	c.packets++
 	c.bytes += uint64(bytes)
@@ -92,7 +93,7 @@ func (s *shard) find(k *flow.Key, h uint64) (*table, ref) {
 // reserve finds a free entry for a new state, or returns the reason why there is none. Expired and
 // closed states of the two candidate sets are evicted, and a half-open state evicts the oldest
 // half-open one. Established ones stay.
-func (s *shard) reserve(halfOpen bool, h uint64, now int64) (*table, ref, firewall.Reason) {
+func (s *shard) reserve(halfOpen bool, h uint64, now time.Duration) (*table, ref, firewall.Reason) {
 	t := &s.established
 	if halfOpen {
 		t = &s.halfOpen
@@ -124,7 +125,7 @@ func (s *shard) reserve(halfOpen bool, h uint64, now int64) (*table, ref, firewa
 
 // reclaim ends a state of the candidate sets to free its entry: one that has expired or whose rule
 // is gone, else a closed one.
-func (s *shard) reclaim(t *table, h uint64, now int64) ref {
+func (s *shard) reclaim(t *table, h uint64, now time.Duration) ref {
 	a, b, _ := t.places(h)
 	best, closed := noRef, false
 	for _, set := range [2]int{a, b} {
@@ -152,7 +153,7 @@ func (s *shard) reclaim(t *table, h uint64, now int64) ref {
 }
 
 // evict ends the state of the candidate sets that would be the first to expire.
-func (s *shard) evict(t *table, h uint64, now int64) ref {
+func (s *shard) evict(t *table, h uint64, now time.Duration) ref {
 	r := t.soonest(h)
 	if r != noRef {
 		s.end(t, r, now)
@@ -161,23 +162,23 @@ func (s *shard) evict(t *table, h uint64, now int64) ref {
 }
 
 // over reports whether a state has expired or lost its rule.
-func (s *shard) over(e *entry, st *flow.State, now int64) bool {
+func (s *shard) over(e *entry, st *flow.State, now time.Duration) bool {
 	return s.cfg.slotOf(e.rule) < 0 || now > st.Deadline(&s.cfg.opts.Timeouts)
 }
 
 // schedule sets the time at which sweep visits a state next: when it expires, or when its keepalive
 // probes begin. Packets that prolong its life until then need not set it again.
-func (s *shard) schedule(t *table, r ref, st *flow.State, now int64) {
+func (s *shard) schedule(t *table, r ref, st *flow.State, now time.Duration) {
 	at := st.Deadline(&s.cfg.opts.Timeouts)
 	if st.Proto == packet.ProtoTCP && st.Phase() == flow.PhaseEstablished {
-		at = min(at, max(now, at-int64(keepaliveLast)))
+		at = min(at, max(now, at-keepaliveLast))
 	}
 	t.visits[r] = min(uint32(uint64(at)>>visitUnit), never-1)
 }
 
 // phase follows a state into a new phase: one that is established moves to the table of established
 // states, one that is over leaves its track.
-func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now int64) {
+func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now time.Duration) {
 	s.schedule(t, r, st, now)
 	if !is.HalfOpen() {
 		s.promoted(&t.entries[r])
@@ -223,7 +224,7 @@ func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now int64)
 }
 
 // end removes a state.
-func (s *shard) end(t *table, r ref, now int64) {
+func (s *shard) end(t *table, r ref, now time.Duration) {
 	e := &t.entries[r]
 	if s.engine.onEvent != nil {
 		s.ended(t, r, now)
@@ -268,7 +269,7 @@ func (s *shard) counted(n int) {
 
 // sweep ends the states of the next sets of a table that have expired or whose rule is gone. alive,
 // which may be nil, is called for those that may need keepalive probes.
-func (s *shard) sweep(t *table, sets int, now int64, alive func(*entry, *flow.State)) {
+func (s *shard) sweep(t *table, sets int, now time.Duration, alive func(*entry, *flow.State)) {
 	unit := uint32(uint64(now) >> visitUnit)
 	for range min(sets, len(t.tags)) {
 		w := t.tags[t.hand]

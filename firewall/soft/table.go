@@ -2,6 +2,7 @@ package soft
 
 import (
 	"math/bits"
+	"time"
 	"unsafe"
 
 	"github.com/weirnet/weir/flow"
@@ -12,10 +13,10 @@ import (
 // packet is bounded: two words and, but for one in thirty lookups, only the wanted entry. It has
 // one writer at a time, the holder of its shard.
 type table struct {
-	tags    []uint64 // per set, a byte per entry, 0 is free
-	entries []entry  // eight per set
-	created []int64  // when the entry was made, ns
-	eras    []uint16 // of the track that counts the entry
+	tags    []uint64        // per set, a byte per entry, 0 is free
+	entries []entry         // eight per set
+	created []time.Duration // when the entry was made
+	eras    []uint16        // of the track that counts the entry
 	// when sweep visits the entry, in units of visitUnit: it does not expire earlier; never if it
 	// is free
 	visits []uint32
@@ -54,7 +55,7 @@ func newTable(n int, seed [4]uint64) table {
 	huge(bytes[:len(bytes)&^(page-1)])
 	t := table{seed: seed}
 	t.entries, bytes = carve[entry](bytes, n)
-	t.created, bytes = carve[int64](bytes, n)
+	t.created, bytes = carve[time.Duration](bytes, n)
 	t.tags, bytes = carve[uint64](bytes, sets)
 	t.visits, bytes = carve[uint32](bytes, n)
 	t.eras, _ = carve[uint16](bytes, n)
@@ -209,7 +210,7 @@ func (t *table) setTag(r ref, tag uint8) {
 }
 
 // put claims a free entry for the key and returns it zeroed but for the key.
-func (t *table) put(r ref, k *flow.Key, h uint64, now int64) *entry {
+func (t *table) put(r ref, k *flow.Key, h uint64, now time.Duration) *entry {
 	tag := max(uint8(h), 1)
 	e := &t.entries[r]
 	e.setKey(k, tag)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
@@ -34,7 +35,7 @@ func TestTableFills(t *testing.T) {
 			moves++
 		}
 		if r != noRef {
-			tb.put(r, &key, h, int64(k))
+			tb.put(r, &key, h, time.Duration(k))
 			holding = append(holding, key)
 		}
 	}

@@ -28,13 +28,13 @@ func (w *Worker) Tick(now time.Duration, send func(Probe)) {
 	s := w.shard
 	var alive func(*entry, *flow.State)
 	if send != nil {
-		k := keeper{now: int64(now), send: send, life: &s.cfg.opts.Timeouts}
+		k := keeper{now: now, send: send, life: &s.cfg.opts.Timeouts}
 		alive = k.alive
 		s.sendResets(send)
 	}
 
-	s.sweep(&s.established, (len(s.established.tags)+sweepTicks-1)/sweepTicks, int64(now), alive)
-	s.sweep(&s.halfOpen, (len(s.halfOpen.tags)+sweepTicks-1)/sweepTicks, int64(now), nil)
+	s.sweep(&s.established, (len(s.established.tags)+sweepTicks-1)/sweepTicks, now, alive)
+	s.sweep(&s.halfOpen, (len(s.halfOpen.tags)+sweepTicks-1)/sweepTicks, now, nil)
 }
 
 // Sweep ends every expired state of all workers at once. It is for tests and tools: it takes as
@@ -43,7 +43,7 @@ func (e *Engine) Sweep(now time.Duration) {
 	for _, s := range e.shards {
 		s.hold()
 		for _, t := range []*table{&s.established, &s.halfOpen} {
-			s.sweep(t, len(t.tags), int64(now), nil)
+			s.sweep(t, len(t.tags), now, nil)
 		}
 		s.release()
 	}

@@ -1,6 +1,8 @@
 package soft
 
 import (
+	"time"
+
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/program"
@@ -18,7 +20,7 @@ type job struct {
 	in  *firewall.Input
 	p   *packet.Packet
 	b   []byte
-	now int64
+	now time.Duration
 
 	rows       rows
 	classified bool

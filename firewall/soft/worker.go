@@ -172,7 +172,7 @@ const RandomStep = 0x9e3779b9
 func (w *Worker) slowPath(in *firewall.Input, p *packet.Packet, pkt []byte,
 	got fastResult) firewall.Verdict {
 	e, j := w.engine, &w.job
-	j.in, j.p, j.b, j.now = in, p, pkt, int64(in.Now)
+	j.in, j.p, j.b, j.now = in, p, pkt, in.Now
 	if got == noState { // in this shard, and not an ICMP error
 		j.reset()
 		j.key, j.dir, j.hasKey = flow.KeyOf(p, pkt, in.Hook.Link())
