@@ -8,11 +8,11 @@ import (
 // Verb is what a command line does.
 type Verb uint8
 
-// The verbs. Lines that only ask (show, list, ...) or count (zero, resetlog) change no Ruleset: the
-// former are refused, the latter are VerbNone in a rule file, because counters start from nothing
-// there.
+// The verbs. Lines that only ask (show, list, ...) are refused. VerbNone and VerbZero change no
+// Ruleset: the counters of a rule file start at 0.
 const (
-	VerbNone        Verb = iota // an empty line
+	VerbNone        Verb = iota // an empty line, or resetlog: there is no log to reset
+	VerbZero                    // the counters of Numbers, or of all rules if there are none
 	VerbAdd                     // Rule
 	VerbDelete                  // Numbers, or every rule of Sets
 	VerbFlush                   // all rules but those of set 31

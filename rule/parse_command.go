@@ -35,10 +35,11 @@ func (p *parser) command() (c *Command, err error) {
 	case t.text == "set" && !p.isRule():
 		p.next()
 		err = p.set(c)
-	case p.accept("zero"), p.accept("resetlog"):
-		for err == nil && !p.done() {
-			_, err = p.needNum("rule number", 1, program.DefaultNumber)
-		}
+	case p.accept("zero"):
+		c.Verb = VerbZero
+		c.Numbers, err = p.ruleNumbers()
+	case p.accept("resetlog"):
+		_, err = p.ruleNumbers()
 	case p.accept("add"), p.isRule():
 		c.Verb = VerbAdd
 		c.Rule, err = p.rule()
@@ -52,6 +53,18 @@ func (p *parser) command() (c *Command, err error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// ruleNumbers reads the rest of the line.
+func (p *parser) ruleNumbers() (all []Range, err error) {
+	for !p.done() {
+		n, err := p.needNum("rule number", 1, program.DefaultNumber)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Range{n, n})
+	}
+	return all, nil
 }
 
 // prefixWords skips what a shell script has in front: ipfw -q add ...

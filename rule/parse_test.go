@@ -2,6 +2,7 @@ package rule
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -257,5 +258,24 @@ func TestRefused(t *testing.T) {
 	}
 	for word, why := range refusedVerbs {
 		check(word+" 1 config", word, why)
+	}
+}
+
+// TestZero: the verb carries the numbers whose counters it is about; a rule file may have it.
+func TestZero(t *testing.T) {
+	for line, want := range map[string]string{"zero": "[]", "zero 5 65535": "[5 65535]",
+		"ipfw -q zero 7": "[7]"} {
+		c, err := ParseLine(line, nil)
+		if err != nil || c.Verb != VerbZero || fmt.Sprint(c.Numbers) != want {
+			t.Errorf("%s: %+v, %v", line, c, err)
+		}
+	}
+	for _, line := range []string{"", "# text", "resetlog 5"} {
+		if c, err := ParseLine(line, nil); err != nil || c.Verb != VerbNone {
+			t.Errorf("%q: %+v, %v", line, c, err)
+		}
+	}
+	if c, err := ParseLine("zero 5 x", nil); err == nil {
+		t.Errorf("got %+v", c)
 	}
 }

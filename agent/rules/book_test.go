@@ -120,6 +120,7 @@ func TestRulebookReturnsTheAddedRule(t *testing.T) {
 		{"delete 50", ""},
 		{"table x add 10.0.0.1", ""},
 		{"zero 100", ""},
+		{"ipfw -q zero 100 65535", ""},
 	} {
 		message, err := b.do(c.line)
 		if err != nil || message != c.message {

@@ -3,8 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
+	"time"
 
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
@@ -19,7 +18,9 @@ func (b *Book) do(line string) (message string, err error) {
 	}
 	switch c.Verb {
 	case rule.VerbNone:
-		return "", b.zero(line)
+		return "", errors.New("nothing to do")
+	case rule.VerbZero:
+		return "", b.zero(c.Numbers)
 	case rule.VerbTableAdd, rule.VerbTableDelete:
 		return "", b.changeMembers(c)
 	}
@@ -56,36 +57,25 @@ func added(set *rule.Ruleset, r *rule.Rule) *rule.Rule {
 // listing is a rule as ipfw lists it.
 func listing(r *rule.Rule) string { return fmt.Sprintf("%05d %s", r.Number, r.Text()) }
 
-// zero sets counters to 0: of all rules, or of those whose numbers follow. The parser has checked
-// the numbers.
-func (b *Book) zero(line string) error {
-	words := strings.Fields(line)
-	if len(words) == 0 || words[0] != "zero" {
-		return errors.New("nothing to do")
-	}
-	if len(words) == 1 {
-		return b.config.Engine.Zero(0)
-	}
-	var numbers []uint16
-	for _, w := range words[1:] {
-		n, err := strconv.ParseUint(w, 10, 16)
-		if err != nil {
-			return err
-		}
-		numbers = append(numbers, uint16(n))
+// zero sets counters to 0: of all rules, or of those with the numbers.
+func (b *Book) zero(numbers []rule.Range) error {
+	if len(numbers) == 0 {
+		numbers = []rule.Range{{}} // 0 means all
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, n := range numbers {
-		if n != program.DefaultNumber && !hasRule(b.rules.Set, n) {
-			return fmt.Errorf("there is no rule %d", n)
+		if n.Lo != 0 && n.Lo != program.DefaultNumber && !hasRule(b.rules.Set, uint16(n.Lo)) {
+			return fmt.Errorf("there is no rule %d", n.Lo)
 		}
 	}
 	for _, n := range numbers {
-		if err := b.config.Engine.Zero(n); err != nil {
+		if err := b.config.Engine.Zero(uint16(n.Lo)); err != nil {
 			return err
 		}
 	}
+	now := time.Now()
+	b.zeroed.Store(&now)
 	return nil
 }
 

@@ -3,7 +3,6 @@ package rules
 import (
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
@@ -23,10 +22,6 @@ func (b *Book) Do(r api.Do) (api.Done, error) {
 	message, err := b.do(r.Line)
 	if err != nil {
 		return api.Done{}, err
-	}
-	if strings.HasPrefix(strings.TrimSpace(r.Line), "zero") {
-		now := time.Now()
-		b.zeroed.Store(&now)
 	}
 	b.config.Log.Info("changed", "command", r.Line)
 	return b.done(message), nil
