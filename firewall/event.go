@@ -33,10 +33,12 @@ type Event struct {
 	Length   uint32
 }
 
-// Captured is a frame as it came to a hook, with what was made of it. Of its Event, Time, Hook,
-// Verdict and Length (of the frame) count.
+// Captured is a frame as it came to a hook, with its verdict.
 type Captured struct {
-	Event    Event
+	Time     time.Duration
+	Hook     Hook
+	Verdict  Verdict
+	Length   uint32 // of the whole frame
 	Ethernet bool   // Data begins with an Ethernet header, else with an IP header
 	Data     []byte // the first bytes of the frame
 }

@@ -15,6 +15,8 @@ type Options struct {
 	MaxTranslations, MaxPodTranslations int
 	// TCP packets outside the window pass (without touching the state)
 	Liberal     bool
+	// The following switches are off in the zero value, which is the safe one: it answers floods
+	// with SYN cookies, and IPv6 works on the link whatever the rules say.
 	NoCookies   bool // the kernel engine never answers with SYN cookies
 	NoEssential bool // neighbour discovery and MLD are evaluated by the rules
 	NoDHCP      bool // what the host's DHCP client sends and receives, too

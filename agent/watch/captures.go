@@ -94,10 +94,8 @@ func (w tunnelWorker) EvaluateBatch(in *firewall.Input, packets [][]byte, out []
 		return
 	}
 	for i, p := range packets {
-		f := firewall.Captured{Data: p[:min(len(p), captureBytes)]}
-		f.Event = firewall.Event{Time: in.Now, Hook: in.Hook, Verdict: out[i],
-			Length: uint32(len(p))}
-		w.captures.pass(&f)
+		w.captures.pass(&firewall.Captured{Time: in.Now, Hook: in.Hook, Verdict: out[i],
+			Length: uint32(len(p)), Data: p[:min(len(p), captureBytes)]})
 	}
 }
 

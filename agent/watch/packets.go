@@ -107,9 +107,10 @@ func (k *capturer) reportMissed() error {
 // frameEvent makes an event of a frame, for the filter: allow picks what passes, deny what is
 // dropped.
 func (o *Observer) frameEvent(f *firewall.Captured) observe.Event {
-	e := o.names.Event(&f.Event)
+	e := o.names.Event(&firewall.Event{Time: f.Time, Hook: f.Hook, Verdict: f.Verdict,
+		Length: f.Length})
 	e.Kind = firewall.EventDrop
-	if f.Event.Verdict.Pass {
+	if f.Verdict.Pass {
 		e.Kind = firewall.EventStart
 	}
 	link := packet.LinkRaw
@@ -118,7 +119,7 @@ func (o *Observer) frameEvent(f *firewall.Captured) observe.Event {
 	}
 	// What the snap length has cut off is payload; zeros stand for it.
 	whole := f.Data
-	if missing := int(f.Event.Length) - len(whole); missing > 0 && f.Event.Length <= 1<<17 {
+	if missing := int(f.Length) - len(whole); missing > 0 && f.Length <= 1<<17 {
 		whole = append(whole[:len(whole):len(whole)], make([]byte, missing)...)
 	}
 	var p packet.Packet
@@ -133,12 +134,12 @@ func (o *Observer) frameEvent(f *firewall.Captured) observe.Event {
 
 // captured is a frame for people.
 func (o *Observer) captured(f *firewall.Captured, e *observe.Event) api.Captured {
-	v := &f.Event.Verdict
+	v := &f.Verdict
 	a := api.Captured{Version: api.Version, Time: e.At, Hook: "in", Recv: e.Recv, Xmit: e.Xmit,
 		Verdict: "drop", Rule: v.Rule, Reason: v.Reason.String(),
 		State: [...]string{"", "hit", "new",
-			"untouched"}[v.State&3], Length: int(f.Event.Length), Link: "raw", Data: f.Data}
-	if f.Event.Hook.Dir == firewall.Out {
+			"untouched"}[v.State&3], Length: int(f.Length), Link: "raw", Data: f.Data}
+	if f.Hook.Dir == firewall.Out {
 		a.Hook = "out"
 	}
 	if v.Pass {

@@ -122,7 +122,9 @@ func (e *Engine) captured(sample []byte) {
 	if w.L2 == l2Infiniband {
 		data, ethernet = data[min(l2Infiniband, len(data)):], false
 	}
-	f(&firewall.Captured{Event: e.event(&w.Event), Ethernet: ethernet, Data: data})
+	ev := e.event(&w.Event)
+	f(&firewall.Captured{Time: ev.Time, Hook: ev.Hook, Verdict: ev.Verdict, Length: ev.Length,
+		Ethernet: ethernet, Data: data})
 }
 
 func (e *Engine) localMark() uint32 {

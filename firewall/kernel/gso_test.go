@@ -29,7 +29,7 @@ func watchLongest(t *testing.T, n *nstest.Node, e *Engine) *atomic.Int64 {
 	t.Helper()
 	var longest atomic.Int64
 	if err := e.Capture(func(f *firewall.Captured) {
-		longest.Store(max(longest.Load(), int64(f.Event.Length)))
+		longest.Store(max(longest.Load(), int64(f.Length)))
 	}); err != nil {
 		t.Fatal(err)
 	}

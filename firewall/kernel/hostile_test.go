@@ -95,10 +95,10 @@ func TestCaptureHasSpoofedPackets(t *testing.T) {
 	for end := time.After(patience); ; {
 		select {
 		case f := <-frames:
-			if f.Event.Verdict.Reason != firewall.ReasonSpoof {
+			if f.Verdict.Reason != firewall.ReasonSpoof {
 				continue
 			}
-			if f.Event.Verdict.Pass || !f.Ethernet || f.Event.Hook.Dir != firewall.In ||
+			if f.Verdict.Pass || !f.Ethernet || f.Hook.Dir != firewall.In ||
 				!bytes.Contains(f.Data, []byte{10, 88, 0, 9, 10, 88, 0, 3}) {
 				t.Errorf("%+v", f)
 			}

@@ -188,21 +188,21 @@ func TestCapture(t *testing.T) {
 		f := &all[i]
 		var p packet.Packet
 		p.DecodeFrame(packet.LinkEthernet,
-			append(f.Data, make([]byte, int(f.Event.Length)-len(f.Data))...))
-		if !f.Ethernet || len(f.Data) != min(256, int(f.Event.Length)) {
-			t.Errorf("frame of %d bytes with %d of data", f.Event.Length, len(f.Data))
+			append(f.Data, make([]byte, int(f.Length)-len(f.Data))...))
+		if !f.Ethernet || len(f.Data) != min(256, int(f.Length)) {
+			t.Errorf("frame of %d bytes with %d of data", f.Length, len(f.Data))
 		}
-		count[f.Event.Verdict.Rule]++
-		in := f.Event.Hook.Dir == firewall.In
-		switch f.Event.Verdict.Rule {
+		count[f.Verdict.Rule]++
+		in := f.Hook.Dir == firewall.In
+		switch f.Verdict.Rule {
 		case 100:
-			if !f.Event.Verdict.Pass || in && p.DstPort() != 80 || !in && p.SrcPort() != 80 ||
-				in == (f.Event.Hook.Recv == 0) {
-				t.Errorf("rule 100: %+v of %s", f.Event, p.String())
+			if !f.Verdict.Pass || in && p.DstPort() != 80 || !in && p.SrcPort() != 80 ||
+				in == (f.Hook.Recv == 0) {
+				t.Errorf("rule 100: %+v of %s", f.Verdict, p.String())
 			}
 		case 150:
-			if f.Event.Verdict.Pass || p.DstPort() != 81 || p.TCPFlags != packet.FlagSYN || !in {
-				t.Errorf("rule 150: %+v of %s", f.Event, p.String())
+			if f.Verdict.Pass || p.DstPort() != 81 || p.TCPFlags != packet.FlagSYN || !in {
+				t.Errorf("rule 150: %+v of %s", f.Verdict, p.String())
 			}
 		}
 	}
