@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
+	"github.com/weirnet/weir/peers/internal/only"
 )
 
 // role is the variable with the role of this program when it runs again inside a namespace.
@@ -18,19 +18,19 @@ const role = "WEIR_DIAL_ROLE"
 
 func main() {
 	rounds := flag.Int("rounds", 600, "interleaved rounds of every row of the good path")
-	only := flag.String("only", "", "one of good, faults, proxy")
+	chosen := flag.String("only", "", "parts to run, separated by commas: good, faults, proxy")
 	weir := flag.String("weir", "../bin/weir", "the binary")
 	flag.Parse()
-	if err := run(*rounds, *only, *weir); err != nil {
+	if err := run(*rounds, *chosen, *weir); err != nil {
 		fmt.Fprintln(os.Stderr, "dial:", err)
 		os.Exit(1)
 	}
 }
 
-func run(rounds int, only, weir string) error {
-	parts := []string{"good", "faults", "proxy"}
-	if only != "" && !slices.Contains(parts, only) {
-		return fmt.Errorf("-only %q: want one of %s", only, strings.Join(parts, ", "))
+func run(rounds int, chosen, weir string) error {
+	wanted, err := only.Parts(chosen, "good", "faults", "proxy")
+	if err != nil {
+		return err
 	}
 	switch what := os.Getenv(role); what {
 	case "serve":
@@ -52,7 +52,7 @@ func run(rounds int, only, weir string) error {
 	}
 	worst := 1e9
 	part := func(name, title string, roles ...string) error {
-		if only != "" && only != name {
+		if !wanted(name) {
 			return nil
 		}
 		fmt.Print(title)

@@ -6,12 +6,15 @@ import (
 	"os"
 	"runtime/pprof"
 	"time"
+
+	"github.com/weirnet/weir/peers/internal/only"
 )
 
 func main() {
 	rounds := flag.Int("rounds", 60, "interleaved rounds of every row")
 	slice := flag.Duration("slice", 2*time.Millisecond, "length of one contender's part of a round")
-	only := flag.String("only", "", "run one table: cases, mixed, rules, states, workers, new")
+	chosen := flag.String("only", "",
+		"tables to run, separated by commas: cases, mixed, rules, states, workers, new")
 	profile := flag.String("cpuprofile", "", "write a CPU profile")
 	flag.Parse()
 	if *profile != "" {
@@ -26,7 +29,7 @@ func main() {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	if err := run(*only, *rounds, *slice); err != nil {
+	if err := run(*chosen, *rounds, *slice); err != nil {
 		fmt.Fprintln(os.Stderr, "filter:", err)
 		os.Exit(1)
 	}
@@ -37,13 +40,17 @@ var worst = 1e9
 
 func bar(ratio, must float64) { worst = min(worst, ratio/must) }
 
-func run(only string, rounds int, slice time.Duration) error {
+func run(chosen string, rounds int, slice time.Duration) error {
+	wanted, err := only.Parts(chosen, "cases", "mixed", "rules", "states", "workers", "new")
+	if err != nil {
+		return err
+	}
 	for _, t := range []struct {
 		name string
 		run  func(int, time.Duration) error
 	}{{"cases", tenCases}, {"mixed", mixedCases}, {"rules", manyRules}, {"states", manyStates},
 		{"workers", twoWorkers}, {"new", newFlowsTable}} {
-		if only != "" && only != t.name {
+		if !wanted(t.name) {
 			continue
 		}
 		if err := t.run(rounds, slice); err != nil {

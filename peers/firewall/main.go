@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
-	"strings"
+
+	"github.com/weirnet/weir/peers/internal/only"
 )
 
 func main() {
 	cycles := flag.Int("cycles", 25, "interleaved cycles of every row")
-	only := flag.String("only", "",
+	chosen := flag.String("only", "",
 		"only the parts with these names, separated by commas: udp, rules, tcp, http, minute, "+
 			"load, flood, million, cpus")
 	flag.Parse()
 	runtime.GOMAXPROCS(max(4, runtime.NumCPU()))
-	if err := run(*cycles, *only); err != nil {
+	if err := run(*cycles, *chosen); err != nil {
 		fmt.Fprintln(os.Stderr, "firewall:", err)
 		os.Exit(1)
 	}
@@ -38,7 +38,12 @@ func atLeast(got, bar float64) string {
 	return fmt.Sprintf(">= %.3g", bar)
 }
 
-func run(cycles int, only string) error {
+func run(cycles int, chosen string) error {
+	wanted, err := only.Parts(chosen, "udp", "rules", "cpus", "tcp", "http", "minute", "flood",
+		"million", "load")
+	if err != nil {
+		return err
+	}
 	b, err := newBench()
 	if err != nil {
 		return err
@@ -52,7 +57,7 @@ func run(cycles int, only string) error {
 		{"http", b.httpRows}, {"minute", b.sustained},
 		{"flood", b.flood}, {"million", b.million}, {"load", b.loads},
 	} {
-		if only != "" && !slices.Contains(strings.Split(only, ","), part.name) {
+		if !wanted(part.name) {
 			continue
 		}
 		if err := part.run(cycles); err != nil {

@@ -4,10 +4,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/peers/internal/only"
 )
 
 func main() {
@@ -48,11 +48,19 @@ func bench(args []string) error {
 	fs := flag.NewFlagSet("overlay", flag.ContinueOnError)
 	rounds := fs.Int("rounds", 7, "interleaved rounds")
 	seconds := fs.Int("seconds", 2, "length of one run")
-	only := fs.String("only", "",
+	chosen := fs.String("only", "",
 		"tables to run, separated by commas: tcp1, tcp8, nouso, udp200, ping")
 	with := fs.String("with", strings.Join(kinds, ","),
 		"kinds of nodes to run, separated by commas")
 	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	var names []string
+	for _, t := range tables {
+		names = append(names, t.key)
+	}
+	wanted, err := only.Parts(*chosen, names...)
+	if err != nil {
 		return err
 	}
 	lab, err := nstest.Open()
@@ -64,7 +72,7 @@ func bench(args []string) error {
 	for _, uso := range []bool{true, false} {
 		var tunnels []*tunnel
 		for _, t := range tables {
-			if t.uso != uso || *only != "" && !slices.Contains(strings.Split(*only, ","), t.key) {
+			if t.uso != uso || !wanted(t.key) {
 				continue
 			}
 			if tunnels == nil {

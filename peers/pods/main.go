@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/peers/internal/only"
 )
 
 func main() {
 	rounds := flag.Int("rounds", 15, "how often every variant is run")
 	slice := flag.Duration("slice", 150*time.Millisecond, "how long a turn is")
-	only := flag.String("only", "", "only the part of this name: remote, local, published, crowd")
+	chosen := flag.String("only", "",
+		"parts to run, separated by commas: remote, local, published, crowd")
 	weir := flag.String("weir", "../bin/weir", "the binary, for the part crowd")
 	pods := flag.Int("pods", 1000, "how many pods the part crowd has, at least 100")
 	flag.Parse()
@@ -25,7 +27,7 @@ func main() {
 	debug.SetGCPercent(-1)   // a collection would wait for them
 	debug.SetMemoryLimit(-1) // there is little to collect
 	if err := run(&bench{rounds: *rounds, slice: *slice, weir: *weir, pods: *pods},
-		*only); err != nil {
+		*chosen); err != nil {
 		fmt.Fprintln(os.Stderr, "pods:", err)
 		os.Exit(1)
 	}
@@ -34,7 +36,11 @@ func main() {
 // worst is the smallest quotient of a number and its bar.
 var worst = 1e9
 
-func run(b *bench, only string) (err error) {
+func run(b *bench, chosen string) (err error) {
+	wanted, err := only.Parts(chosen, "remote", "local", "published", "crowd")
+	if err != nil {
+		return err
+	}
 	if b.dir, err = os.MkdirTemp("", "weir-pods"); err != nil {
 		return err
 	}
@@ -48,7 +54,7 @@ func run(b *bench, only string) (err error) {
 		run  func(*bench) error
 	}{{"remote", (*bench).remote}, {"local", (*bench).local}, {"published", (*bench).published},
 		{"crowd", (*bench).crowd}} {
-		if only != "" && only != p.name {
+		if !wanted(p.name) {
 			continue
 		}
 		if err := p.run(b); err != nil {
