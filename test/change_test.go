@@ -63,16 +63,16 @@ func TestChangesSurvive(t *testing.T) {
 	rules := p.file("etc/weir/rules", "add 100 allow tcp from any to me 22\n")
 	p.start("--iface", "eth0")
 	if out := p.weir("fw", "add",
-		"allow tcp from table(friends) to me 8080 // for 'friends'"); out != "00200 allow tcp "+
-		"from table(friends) to me 8080 // for 'friends'\n" {
+		"allow tcp from table(offices) to me 8080 // for 'offices'"); out != "00200 allow tcp "+
+		"from table(offices) to me 8080 // for 'offices'\n" {
 		t.Errorf("add says %q", out)
 	}
 	p.weir("fw", "add", "300", "set", "5", "count", "ip", "from", "any", "to", "any")
-	p.weir("fw", "table", "friends", "add", "10.66.0.0/24", "7", "fd66::/64")
+	p.weir("fw", "table", "offices", "add", "10.66.0.0/24", "7", "fd66::/64")
 	p.weir("fw", "set", "disable", "5")
 	p.weir("fw", "delete", "100")
 	list := p.weir("fw", "list", "-S")
-	const want = `00200 set 0 allow tcp from table(friends) to me 8080 // for 'friends'
+	const want = `00200 set 0 allow tcp from table(offices) to me 8080 // for 'offices'
 00300 # DISABLED set 5 count ip from any to any
 65535 set 31 deny ip from any to any
 `
@@ -84,11 +84,11 @@ func TestChangesSurvive(t *testing.T) {
 	if again := p.weir("fw", "list", "-S"); again != list {
 		t.Errorf("after a restart\n%sbefore\n%s", again, list)
 	}
-	if members := p.weir("fw", "table", "friends",
+	if members := p.weir("fw", "table", "offices",
 		"list"); members != "10.66.0.0/24 7\nfd66::/64 0\n" {
 		t.Errorf("after a restart the table holds\n%s", members)
 	}
-	if found := p.weir("fw", "table", "friends", "lookup",
+	if found := p.weir("fw", "table", "offices", "lookup",
 		"10.66.0.9"); found != "10.66.0.0/24 7\n" {
 		t.Errorf("lookup says %q", found)
 	}

@@ -65,7 +65,7 @@ func TestEventsNameTablesServicesAndHosts(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	p.start("--iface", "eth0", "--rules",
-		p.file("named", "table friends add 10.66.0.2\n"+watchedRules))
+		p.file("named", "table offices add 10.66.0.2\n"+watchedRules))
 	hosts := p.file("hosts", "10.66.0.1 guarded.example\n10.66.0.2 visitor.example\n")
 	lines := func(options string) <-chan string {
 		cmd := p.server.Command("unshare", "-m", "sh", "-ec", "mount --bind "+hosts+
@@ -113,7 +113,7 @@ func TestEventsNameTablesServicesAndHosts(t *testing.T) {
 		})
 	}
 	wantLine(named, "udp visitor.example(10.66.0.2:", "guarded.example(10.66.0.1:5353/mdns) in")
-	wantLine(plain, "udp table:friends(10.66.0.2:", "-> 10.66.0.1:5353/mdns in")
+	wantLine(plain, "udp table:offices(10.66.0.2:", "-> 10.66.0.1:5353/mdns in")
 }
 
 func containsAll(text string, words []string) bool {

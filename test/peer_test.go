@@ -101,30 +101,30 @@ table far add fd00:88:2::/120
 `, wireRules+`
 add check-state
 add reset tcp from any to table(app=web) 91 in via weir0
-add allow tcp from table(friends) to table(app=web) 80 in via weir0 setup keep-state
+add allow tcp from table(offices) to table(app=web) 80 in via weir0 setup keep-state
 add allow tcp from any to table(app=web) out via pod:* setup keep-state
 add 60000 deny ip from any to any via weir0
-table friends add 10.88.1.0/31
-table friends add 10.88.1.2
-table friends add fd00:88:1::/127
-table friends add fd00:88:1::2
+table offices add 10.88.1.0/31
+table offices add 10.88.1.2
+table offices add fd00:88:1::/127
+table offices add fd00:88:1::2
 `)
 	h.meet()
 	web, webPod := h.right.attach("web", "--label", "app=web")
 	nginx(t, web, 80, 81, 82)
-	friend, _ := h.left.attach("friend", "--addr", "10.88.1.2", "--addr", "fd00:88:1::2")
+	client, _ := h.left.attach("client", "--addr", "10.88.1.2", "--addr", "fd00:88:1::2")
 	outsider, _ := h.left.attach("outsider")
 	wire := h.onWire(t, func() {
 		for _, a := range webPod.Addrs {
-			reach(t, friend, pageAt(a, 80))
+			reach(t, client, pageAt(a, 80))
 			// from the gateway's address, the first of the range
 			reach(t, h.left.host, pageAt(a, 80))
 			refuse(t, outsider, pageAt(a, 80)) // by the rules of the right host, in its tunnel
-			refuse(t, friend, pageAt(a, 81))   // by those of the left one, in its tunnel
-			refuse(t, friend, pageAt(a, 82))   // by those of the left one, at the pod
+			refuse(t, client, pageAt(a, 81))   // by those of the left one, in its tunnel
+			refuse(t, client, pageAt(a, 82))   // by those of the left one, at the pod
 			// by a reset, of the left host's tunnel and of the right one's
 			for _, port := range []uint16{90, 91} {
-				if out, err := curl(friend, pageAt(a, port)); err == nil ||
+				if out, err := curl(client, pageAt(a, port)); err == nil ||
 					!strings.Contains(err.Error(), "(7)") {
 					t.Errorf("%s is not reset: %q, %v", pageAt(a, port), out, err)
 				}

@@ -93,9 +93,9 @@ func TestIPv6Alone(t *testing.T) {
 		t.Fatalf("addresses: %v", pod.Addrs)
 	}
 	own := "[" + pod.Addrs[0].String() + "]"
-	friend, _ := h.attach("friend")
+	client, _ := h.attach("client")
 	for _, url := range []string{"http://" + own + "/", "http://[fd66::1]:8080/"} {
-		for _, from := range []*nstest.Node{h.outside, friend, h.host} {
+		for _, from := range []*nstest.Node{h.outside, client, h.host} {
 			reach(t, from, url)
 		}
 	}

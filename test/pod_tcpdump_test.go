@@ -61,13 +61,13 @@ func TestTcpdumpInside(t *testing.T) {
 	need(t, "tcpdump")
 	h := newPodHost(t, "add allow ip from any to any keep-state\n")
 	web, p := h.attach("web")
-	friend, _ := h.attach("friend")
+	client, _ := h.attach("client")
 	echoUDP(t, web)
 	stop := capture(t, web, "eth0")
 	before := h.pod("web").Packets
 	const times = 20
 	expected := uint64(0)
-	for _, from := range []*nstest.Node{h.outside, friend, h.host} {
+	for _, from := range []*nstest.Node{h.outside, client, h.host} {
 		for _, a := range p.Addrs {
 			if err := chat(from, a, times); err != nil {
 				t.Fatalf("from %s to %s: %v", from, a, err)

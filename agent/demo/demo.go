@@ -2,7 +2,7 @@
 // namespaces, a real HTTP server in one of them, a real node that guards it, and real requests from
 // the two others.
 //
-//	friend  eth0 ------ eth0  server  eth1 ------ eth0  stranger
+//	client  eth0 ------ eth0  server  eth1 ------ eth0  scanner
 //	10.77.1.2           10.77.1.1     10.77.2.1         10.77.2.2
 //	fd77:1::2           fd77:1::1     fd77:2::1         fd77:2::2
 //
@@ -22,8 +22,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// friendsRule is added while the node runs.
-const friendsRule = "add 150 allow tcp from table(friends) to me 8080 setup keep-state"
+// clientsRule is added while the node runs.
+const clientsRule = "add 150 allow tcp from table(clients) to me 8080 setup keep-state"
 
 // Result is what the demo saw.
 type Result struct {
@@ -53,14 +53,14 @@ type Visit struct {
 
 // stage is everything that has to go away again.
 type stage struct {
-	lab                      *nstest.Lab
-	server, friend, stranger *nstest.Node
-	dir                      string
-	unmount                  func() error
-	pins                     string
-	node                     *node
-	sites                    []*site
-	hosts                    hosts
+	lab                     *nstest.Lab
+	server, client, scanner *nstest.Node
+	dir                     string
+	unmount                 func() error
+	pins                    string
+	node                    *node
+	sites                   []*site
+	hosts                   hosts
 }
 
 // Run runs the demo. weir is the path of the binary that runs the node.
@@ -120,7 +120,7 @@ func (s *stage) build() (err error) {
 	for _, n := range []struct {
 		label string
 		node  **nstest.Node
-	}{{"server", &s.server}, {"friend", &s.friend}, {"stranger", &s.stranger}} {
+	}{{"server", &s.server}, {"client", &s.client}, {"scanner", &s.scanner}} {
 		if *n.node, err = s.lab.AddNode(n.label); err != nil {
 			return err
 		}
@@ -129,8 +129,8 @@ func (s *stage) build() (err error) {
 		node                     *nstest.Node
 		iface, here, there, gate string
 	}{
-		{s.friend, "eth0", "10.77.1.1/24 fd77:1::1/64", "10.77.1.2/24 fd77:1::2/64", "10.77.1.1"},
-		{s.stranger, "eth1", "10.77.2.1/24 fd77:2::1/64", "10.77.2.2/24 fd77:2::2/64", "10.77.2.1"},
+		{s.client, "eth0", "10.77.1.1/24 fd77:1::1/64", "10.77.1.2/24 fd77:1::2/64", "10.77.1.1"},
+		{s.scanner, "eth1", "10.77.2.1/24 fd77:2::1/64", "10.77.2.2/24 fd77:2::2/64", "10.77.2.1"},
 	} {
 		here, err := nstest.Prefixes(w.here)
 		if err != nil {
@@ -149,7 +149,7 @@ func (s *stage) build() (err error) {
 	for _, at := range []struct {
 		node *nstest.Node
 		port int
-	}{{s.server, 80}, {s.server, 81}, {s.server, 8080}, {s.friend, 80}} {
+	}{{s.server, 80}, {s.server, 81}, {s.server, 8080}, {s.client, 80}} {
 		site, err := serve(at.node, at.port)
 		if err != nil {
 			return err
@@ -169,7 +169,7 @@ func (s *stage) startNode(ctx context.Context, weir string) (*node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the node: %w", err)
 	}
-	for _, line := range []string{"table friends add 10.77.1.0/24 fd77:1::/64", friendsRule} {
+	for _, line := range []string{"table clients add 10.77.1.0/24 fd77:1::/64", clientsRule} {
 		if err := n.do(ctx, line); err != nil {
 			return n, err
 		}

@@ -19,12 +19,12 @@ import (
 //
 //	web      10.88.1.2 fd00:88:1::2 ===
 //	client   10.88.1.3 fd00:88:1::3 === left  eth0 --- eth0  right === shop 10.88.2.2 fd00:88:2::2
-//	stranger 10.88.1.4 fd00:88:1::4 ===    10.78.0.1    10.78.0.2
+//	job      10.88.1.4 fd00:88:1::4 ===    10.78.0.1    10.78.0.2
 type hosts struct {
-	left, right                 *nstest.Node
-	web, client, stranger, shop *nstest.Node
-	sites                       []*site
-	leftNode, rightNode         *node
+	left, right            *nstest.Node
+	web, client, job, shop *nstest.Node
+	sites                  []*site
+	leftNode, rightNode    *node
 }
 
 // build makes the namespaces and starts both nodes.
@@ -33,7 +33,7 @@ func (h *hosts) build(ctx context.Context, lab *nstest.Lab, weir, dir, pins stri
 		label string
 		node  **nstest.Node
 	}{{"left", &h.left}, {"right", &h.right}, {"web", &h.web}, {"client", &h.client},
-		{"stranger", &h.stranger}, {"shop", &h.shop}} {
+		{"job", &h.job}, {"shop", &h.shop}} {
 		if *n.node, err = lab.AddNode(n.label); err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ type Containers struct {
 func (h *hosts) playContainers(ctx context.Context) (c *Containers, wrong []string, err error) {
 	err = errors.Join(h.attach(ctx, h.leftNode, h.web, "app", "web", 80, 81),
 		h.attach(ctx, h.leftNode, h.client, "role", "client"),
-		h.attach(ctx, h.leftNode, h.stranger, "", ""))
+		h.attach(ctx, h.leftNode, h.job, "", ""))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,22 +148,22 @@ func (h *hosts) playContainers(ctx context.Context) (c *Containers, wrong []stri
 		{from: h.client, host: "10.88.1.2", port: 80, pass: true},
 		{from: h.client, host: "[fd00:88:1::2]", port: 80, pass: true},
 		{from: h.client, host: "10.88.1.2", port: 81},
-		{from: h.stranger, host: "10.88.1.2", port: 80},
+		{from: h.job, host: "10.88.1.2", port: 80},
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	// The stranger comes again, as a client: the table of that label has it at once.
+	// The pod job comes again, as a client: the table of that label has it at once.
 	var done api.Done
 	if err := h.leftNode.client.Post(ctx, "/v1/pods/detach",
-		api.Detach{Container: h.stranger.Name()}, &done); err != nil {
+		api.Detach{Container: h.job.Name()}, &done); err != nil {
 		return nil, nil, err
 	}
-	if err := h.attach(ctx, h.leftNode, h.stranger, "role", "client"); err != nil {
+	if err := h.attach(ctx, h.leftNode, h.job, "role", "client"); err != nil {
 		return nil, nil, err
 	}
 	again, more, err := h.visits(ctx,
-		[]plan{{from: h.stranger, as: "stranger, now role=client", host: "10.88.1.2", port: 80,
+		[]plan{{from: h.job, as: "job, now role=client", host: "10.88.1.2", port: 80,
 			pass: true}})
 	if err != nil {
 		return nil, nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// A request that the rules refuse gets no answer at all; this is how long the visitor waits for
+// A request that the rules refuse gets no answer at all; this is how long the client waits for
 // one.
 const silence = 700 * time.Millisecond
 
@@ -69,12 +69,12 @@ func (s *stage) plans() []plan {
 		port int
 		pass bool
 	}{
-		{s.friend, "10.77.1.1", 80, true}, {s.friend, "[fd77:1::1]", 80, true},
-		{s.stranger, "10.77.2.1", 80, true}, {s.stranger, "[fd77:2::1]", 80, true},
-		{s.friend, "10.77.1.1", 8080, true}, {s.friend, "[fd77:1::1]", 8080, true},
-		{s.stranger, "10.77.2.1", 8080, false}, {s.stranger, "[fd77:2::1]", 8080, false},
-		{s.friend, "10.77.1.1", 81, false}, {s.friend, "[fd77:1::1]", 81, false},
-		{s.stranger, "10.77.2.1", 81, false}, {s.stranger, "[fd77:2::1]", 81, false},
+		{s.client, "10.77.1.1", 80, true}, {s.client, "[fd77:1::1]", 80, true},
+		{s.scanner, "10.77.2.1", 80, true}, {s.scanner, "[fd77:2::1]", 80, true},
+		{s.client, "10.77.1.1", 8080, true}, {s.client, "[fd77:1::1]", 8080, true},
+		{s.scanner, "10.77.2.1", 8080, false}, {s.scanner, "[fd77:2::1]", 8080, false},
+		{s.client, "10.77.1.1", 81, false}, {s.client, "[fd77:1::1]", 81, false},
+		{s.scanner, "10.77.2.1", 81, false}, {s.scanner, "[fd77:2::1]", 81, false},
 		{s.server, "10.77.1.2", 80, true}, {s.server, "[fd77:1::2]", 80, true},
 	} {
 		plans = append(plans, plan{from: p.from, host: p.host, port: p.port, pass: p.pass})
@@ -85,7 +85,7 @@ func (s *stage) plans() []plan {
 // play makes every visit, one after the other, so that the counter that moved is that of the rule
 // that decided.
 func (s *stage) play(ctx context.Context) (*Result, error) {
-	r := &Result{Version: 1, File: examples.Web, Added: friendsRule}
+	r := &Result{Version: 1, File: examples.Web, Added: clientsRule}
 	before, err := s.node.rules(ctx)
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ func demoVerb(c *call) action {
 			return c.failed(err)
 		}
 		fmt.Fprintln(c.stderr,
-			"weir: making nine namespaces, three nodes, servers and visitors; this takes some "+
+			"weir: making nine namespaces, three nodes, servers and clients; this takes some "+
 				"seconds")
 		r, err := demo.Run(c.ctx, self)
 		if err != nil {
@@ -39,9 +39,9 @@ func demoVerb(c *call) action {
 
 func printDemo(c *call, r *demo.Result) {
 	fmt.Fprintf(c.out, `
-1. A SERVER AND ITS VISITORS
+1. A SERVER AND ITS CLIENTS
 
-  friend  eth0 ------ eth0  server  eth1 ------ eth0  stranger
+  client  eth0 ------ eth0  server  eth1 ------ eth0  scanner
   10.77.1.2           10.77.1.1     10.77.2.1         10.77.2.2
   fd77:1::2           fd77:1::1     fd77:2::1         fd77:2::2
 

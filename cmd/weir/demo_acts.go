@@ -13,7 +13,7 @@ func printContainers(c *call, r *demo.Containers) {
 	fmt.Fprintf(c.out, `
 2. CONTAINERS
 
-  left === web, client, stranger
+  left === web, client, job
 
 A host runs "weir up" with examples/left.rules, and "weir pod attach" has connected three network
 namespaces:
@@ -28,7 +28,7 @@ Containers (weir pod list):
 	}
 	t.Flush()
 	fmt.Fprint(c.out,
-		"\nReal requests. The stranger is attached again with a label, and the table of that "+
+		"\nReal requests. The pod job is attached again with a label, and the table of that "+
 			"label has it at once:\n\n")
 	printVisits(c, r.Visits)
 }
@@ -38,8 +38,8 @@ func printTwoHosts(c *call, r *demo.TwoHosts) {
 	fmt.Fprintf(c.out, `
 3. TWO HOSTS
 
-  web, client, stranger === left  eth0 ------ eth0  right === shop
-                            10.78.0.1         10.78.0.2
+  web, client, job === left  eth0 ------ eth0  right === shop
+                       10.78.0.1         10.78.0.2
 
 The other host runs "weir up" with examples/right.rules; "weir peer add" has connected the two:
 
