@@ -14,7 +14,7 @@ type Options struct {
 	// tuples. MaxPodTranslations is how many of them one pod may have; 0 means half.
 	MaxTranslations, MaxPodTranslations int
 	// TCP packets outside the window pass (without touching the state)
-	Liberal     bool
+	Liberal bool
 	// The following switches are off in the zero value, which is the safe one: it answers floods
 	// with SYN cookies, and IPv6 works on the link whatever the rules say.
 	NoCookies   bool // the kernel engine never answers with SYN cookies

@@ -33,7 +33,8 @@ func TestSequenceNumberBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	results := map[flow.Result]int{}
 	for n := range 2000 {
-		c := &bounds{r: r, e: e, port: uint16(1024 + n), now: time.Duration(n+1) * 1e12, results: results}
+		c := &bounds{r: r, e: e, port: uint16(1024 + n), now: time.Duration(n+1) * 1e12,
+			results: results}
 		for range 25 {
 			c.step(t)
 			if t.Failed() {

@@ -32,6 +32,11 @@ func TestDials(t *testing.T) {
 	complain(t, found, err)
 }
 
+func TestAddresses(t *testing.T) {
+	found, err := Addresses(root)
+	complain(t, found, err)
+}
+
 func TestSizes(t *testing.T) {
 	tooLong, crowded, err := Sizes(root)
 	complain(t, tooLong, err)

@@ -115,6 +115,25 @@ func f() {
 		"agent/a.go:17: http.Client without Transport")
 }
 
+func TestAddressesFindsOldOnes(t *testing.T) {
+	dir := t.TempDir()
+	const bad = `package p
+
+import sys "net"
+
+var a sys.IP
+
+func f(x any) { _, _, _ = sys.ParseCIDR("10.0.0.0/8"); _ = x.(*sys.IPNet); _ = sys.HardwareAddr{} }
+`
+	for _, name := range []string{"agent/a.go", "agent/a_test.go", "internal/nl/a.go",
+		"proxy/reach.go"} {
+		write(t, dir, name, bad)
+	}
+	found, err := Addresses(dir)
+	expect(t, found, err, "agent/a.go:5: sys.IP", "agent/a.go:7: sys.IPNet",
+		"agent/a.go:7: sys.ParseCIDR")
+}
+
 func TestSizesFindsLongFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, lines := range map[string]int{"short.go": 300, "crowded.c": 301, "full.go": 500,

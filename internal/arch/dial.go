@@ -38,15 +38,24 @@ var dialsByDefault = map[string][]string{
 // Dials lists every place in the program's Go files below root that connects to something, or looks
 // a name up, without package eyeballs. Tests, benchmarks, examples and tools may.
 func Dials(root string) ([]string, error) {
+	return program(root, func(name string, file *ast.File, report reportFunc) {
+		if _, may := mayDial[rankedPackage(path.Dir(name))]; !may {
+			checkDials(file, report)
+		}
+	})
+}
+
+// program lists what check reports of the program's Go files below root, without tests, benchmarks,
+// examples and tools.
+func program(root string, check func(name string, file *ast.File, report reportFunc)) (
+	found []string, err error) {
 	names, err := files(root, goFile)
 	if err != nil {
 		return nil, err
 	}
-	var found []string
 	for _, name := range names {
 		top, _, _ := strings.Cut(name, "/")
-		if _, may := mayDial[rankedPackage(path.Dir(name))]; may ||
-			strings.HasSuffix(name, "_test.go") ||
+		if strings.HasSuffix(name, "_test.go") ||
 			slices.Contains([]string{"test", "peers", "examples", "tools"}, top) {
 			continue
 		}
@@ -59,7 +68,7 @@ func Dials(root string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		checkDials(file, reporter(fset, &found))
+		check(name, file, reporter(fset, &found))
 	}
 	slices.Sort(found)
 	return found, nil

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+)
+
+// changing are the verbs that read nothing, or whose answer is a file or a stream of another
+// format. All others take -j.
+const changing = " up down fw add fw delete fw zero fw flush fw load fw confirm flow capture page " +
+	"pod attach pod detach cni peer add peer remove proxy completion "
+
+// TestReadingVerbsTakeJSON: every verb takes -j or changes something.
+func TestReadingVerbsTakeJSON(t *testing.T) {
+	top := newCommand(t.Context(), nil, io.Discard, io.Discard)
+	for _, v := range verbs() {
+		cmd, _, err := top.Find(strings.Fields(v.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		flag := cmd.Flags().ShorthandLookup("j")
+		if changes := strings.Contains(changing, " "+v.name+" "); changes == (flag != nil) {
+			t.Errorf("%s: -j is %v; does it change something: %v", v.name, flag != nil, changes)
+		}
+	}
+}
