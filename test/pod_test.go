@@ -93,11 +93,11 @@ add allow tcp from me to table(app=web) 81 setup keep-state
 `)
 	web, webPod := h.attach("web", "--label", "app=web")
 	nginx(t, web, 80, 81)
-	client, _ := h.attach("client", "--label", "role=client")
+	frontend, _ := h.attach("frontend", "--label", "role=client")
 	outsider, _ := h.attach("outsider")
 	for _, a := range webPod.Addrs {
 		url := "http://" + netip.AddrPortFrom(a, 80).String() + "/"
-		reach(t, client, url)
+		reach(t, frontend, url)
 		refuse(t, outsider, url)
 		reach(t, h.outside, url)
 		refuse(t, h.host, url)
@@ -111,11 +111,11 @@ add allow tcp from me to table(app=web) 81 setup keep-state
 		":81"); !strings.Contains(out, "is dropped by rule 65535") {
 		t.Errorf("weir fw why:\n%s", out)
 	}
-	h.weir("pod", "detach", "client")
+	h.weir("pod", "detach", "frontend")
 	again, _ := h.attach("again", "--label", "role=client")
 	reach(t, again, "http://"+netip.AddrPortFrom(webPod.Addrs[0], 80).String()+"/")
 	if out := h.weir("pod", "list"); !strings.Contains(out, "app=web") ||
-		strings.Contains(out, "client") {
+		strings.Contains(out, "frontend") {
 		t.Errorf("weir pod list:\n%s", out)
 	}
 }
