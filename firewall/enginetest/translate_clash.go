@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
@@ -10,7 +11,7 @@ import (
 // Flows of one client that would be one in a pod.
 
 // stateBetween returns the state of a flow, in whichever direction it began, nil for none.
-func (m *Translator) stateBetween(e Ends, now int64) *modelState {
+func (m *Translator) stateBetween(e Ends, now time.Duration) *modelState {
 	for _, s := range m.Rules.states {
 		from, to := s.key.Shown(s.from)
 		is := Ends{s.Proto, from, to}
@@ -34,7 +35,7 @@ func (m *Translator) isThrough(s *modelState) bool {
 
 // clashes: a packet that begins a flow through a published port would have the ends of another one
 // in the pod.
-func (m *Translator) clashes(e Ends, now int64, seg flow.Segment) bool {
+func (m *Translator) clashes(e Ends, now time.Duration, seg flow.Segment) bool {
 	for _, t := range m.Live {
 		over := t.Phase == flow.PhaseClosed || t.Phase == flow.PhaseReset
 		if (t.Inner == e || t.Inner == e.Turned()) && !over {
@@ -54,7 +55,7 @@ func bareSYN(seg flow.Segment) bool {
 
 // move gives a packet the source port that the engine has chosen, if it clashes. It reports false
 // if that clashes, too.
-func (m *Translator) move(e Ends, now int64, seg flow.Segment) (Ends, bool) {
+func (m *Translator) move(e Ends, now time.Duration, seg flow.Segment) (Ends, bool) {
 	if !m.clashes(e, now, seg) {
 		return e, true
 	}
@@ -63,7 +64,7 @@ func (m *Translator) move(e Ends, now int64, seg flow.Segment) (Ends, bool) {
 }
 
 // strays: a packet to a pod itself has the ends of a flow through a published port.
-func (m *Translator) strays(e Ends, now int64, seg flow.Segment) bool {
+func (m *Translator) strays(e Ends, now time.Duration, seg flow.Segment) bool {
 	s := m.stateBetween(e, now)
 	if s == nil || s.over() || !m.isThrough(s) {
 		return false
