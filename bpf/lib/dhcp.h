@@ -16,12 +16,11 @@ enum {
 // address yet.
 enum dhcp_use { DHCP_CLIENT = 1, DHCP_NO_ADDRESS = 2 };
 
-// dhcp_ports: a UDP packet with these ports may be the client's. Both ends have the same sum.
+// dhcp_ports: a UDP packet with these ports may be the client's. They are neighbours, which one
+// comparison rules out for most packets.
 __always_inline int dhcp_ports(__u32 ports)
 {
-	__u32 sum = (ports >> 16) + (ports & 0xffff);
-
-	return unlikely(sum == 67 + 68 || sum == 546 + 547) &&
+	return unlikely((ports >> 16) - (ports & 0xffff) + 1 < 3) &&
 	       (ports == DHCP_SENT || ports == DHCP_RECEIVED || ports == DHCP6_SENT ||
 		ports == DHCP6_RECEIVED);
 }
