@@ -49,7 +49,7 @@ func enums(t *testing.T, headers ...string) map[string]int64 {
 	return all
 }
 
-// number evaluates a number, a name, or two of them with << or /.
+// number evaluates a number, a name, or two of them with |, << or /.
 func number(t *testing.T, known map[string]int64, s string) int64 {
 	t.Helper()
 	if n, err := strconv.ParseInt(s, 0, 64); err == nil {
@@ -57,6 +57,9 @@ func number(t *testing.T, known map[string]int64, s string) int64 {
 	}
 	if n, ok := known[s]; ok {
 		return n
+	}
+	if a, b, ok := strings.Cut(s, "|"); ok {
+		return number(t, known, strings.TrimSpace(a)) | number(t, known, strings.TrimSpace(b))
 	}
 	if a, b, ok := strings.Cut(s, "<<"); ok {
 		return number(t, known, strings.TrimSpace(a)) << number(t, known, strings.TrimSpace(b))
