@@ -55,7 +55,8 @@ check: deps $(CHECKS)
 GOFILES = $(shell git ls-files --cached --others --exclude-standard '*.go')
 check-format:
 	@bad=$$(gofmt -l $(GOFILES)); [ -z "$$bad" ] || { echo "run gofmt -w on:" $$bad >&2; exit 1; }
-	@echo "check: gofmt"
+	@clang-format-14 --dry-run -Werror bpf/lib/*.h bpf/*.c
+	@echo "check: gofmt, clang-format"
 check-vet:
 	@$(GO) vet ./...
 	@cd peers && $(GO) vet ./...

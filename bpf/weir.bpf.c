@@ -3,11 +3,10 @@
 // over InfiniBand, and without.
 #include "lib/control.h"
 #include "lib/loopback.h"
-#include "lib/fast_new.h"
 
 // hook evaluates a packet at an interface. The test for passing comes last: whatever fails before,
 // the packet is dropped.
-__always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
+static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 {
 	struct config *cf = settings();
 	if (!cf || cf->layout != LAYOUT)
@@ -25,19 +24,21 @@ __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return TC_ACT_SHOT;
-	struct pkt *p = &c->p;
+	struct packet *p = &c->packet;
+	struct verdict *v = &c->verdict;
+	struct cookie *cookie = &c->cookie;
 	p->dir = dir;
 	p->recv = dir == DIR_IN ? skb->ifindex : skb->ingress_ifindex;
 	p->xmit = dir == DIR_IN ? 0 : skb->ifindex;
 	p->now = coarse_now(cf);
-	begin_packet(p, cf);
+	begin_packet(c, cf);
 	if (dir == DIR_IN && l2 == 14 && (f->pods | f->published)) {
 		int r = fast_forward(skb);
 		if (likely(r != FWD_CONTINUE))
 			return r;
 	}
 	if (f->pods | f->published)
-		return dir == DIR_IN ? forward_in(skb, p, l2) : forward_out(skb, l2);
+		return dir == DIR_IN ? forward_in(skb, p, v, cookie, l2) : forward_out(skb, l2);
 	if (l2 != L2_INFINIBAND && likely(!listened(cf, EVENT_PACKET)) && fast_path(skb, cf, l2)) {
 		finish(c, cf);
 		return TC_ACT_UNSPEC;
@@ -50,10 +51,10 @@ __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	}
 	evaluate(skb);
 	if (dir == DIR_IN)
-		after_evaluate(skb, p);
+		after_evaluate(skb, v, cookie);
 	if (conclude(skb, c, cf, l2))
 		return TC_ACT_UNSPEC;
-	return unlikely(p->v.answer) ? reply(skb) : TC_ACT_SHOT;
+	return unlikely(v->answer) ? reply(skb) : TC_ACT_SHOT;
 }
 
 SEC("tc") int weir_in(struct __sk_buff *skb)
@@ -94,9 +95,9 @@ SEC("tc") int weir_local(struct __sk_buff *skb)
 	struct config *cf = settings();
 	if (!c || !cf || cf->layout != LAYOUT)
 		return TC_ACT_UNSPEC;
-	c->p.now = coarse_now(cf);
-	c->p.dir = DIR_IN;
-	c->p.recv = c->p.xmit = skb->ifindex;
+	c->packet.now = coarse_now(cf);
+	c->packet.dir = DIR_IN;
+	c->packet.recv = c->packet.xmit = skb->ifindex;
 	read_frame(skb, 14);
 	return loopback_call(skb);
 }
@@ -111,9 +112,8 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 	struct call *in = bpf_map_lookup_elem(&calls, &zero);
 	if (!c || !cf || !in || cf->layout != LAYOUT)
 		return 1;
-	struct pkt *p = &c->p;
-	p->now = in->now || in->op == OP_EVALUATE ? in->now : bpf_ktime_get_coarse_ns();
-	p->current = cf->current & CURRENT_SLOT;
+	c->packet.now = in->now || in->op == OP_EVALUATE ? in->now : bpf_ktime_get_coarse_ns();
+	c->walk.current = cf->current & CURRENT_SLOT;
 	if (in->op != OP_EVALUATE) {
 		in->result = operate(in->op);
 		return 0;

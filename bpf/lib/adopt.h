@@ -14,37 +14,38 @@ enum { ADOPT_MERGE = 1, ADOPT_STALE = 2, ADOPT_RESYNC = 4 };
 
 // What an adoption returns: the state was made, or it was there and had missed packets that the
 // call's sides have seen.
-// ADOPT_FOUND stays in the program: p->place is that of the state, and merge has to follow. It is
-// not called within adopt, whose stack and that of merge would add up to more than Linux 6.1
+// ADOPT_FOUND stays in the program: look->place is that of the state, and merge has to follow. It
+// is not called within adopt, whose stack and that of merge would add up to more than Linux 6.1
 // allows.
 enum { ADOPT_MADE = 1, ADOPT_BEHIND = 2, ADOPT_FOUND = 3 };
 
 // adopt_track counts an adopted state in the track of its rule, however many states that has
 // already.
-__always_inline void adopt_track(struct pkt *p, struct side *low, struct side *high, int made)
+static __always_inline void adopt_track(struct lookup *look, struct limit *limit, struct walk *walk,
+					struct side *low, struct side *high, int made)
 {
-	void *image = image_of(p);
-	struct code *r = image ? owner_of(p, image, low->rule) : NULL;
+	void *image = image_of(walk);
+	struct code *r = image ? owner_of(walk, image, low->rule) : NULL;
 
-	low->track = 0;
+	low->track = NONE.plus1;
 	low->flags &= ~(META_TRACKED | META_KEEPS);
 	if (!r || (r->state != STATE_LIMIT && r->state != STATE_SET_LIMIT))
 		return;
-	mask_state(p, r, (struct address *)&p->key.low_hi, (struct address *)&p->key.high_hi,
-		   p->key.ports, p->key.proto, made);
-	__u32 place = enter_limit(TRACK_DEAD);
-	if (!place)
+	mask_state(limit, r, (struct address *)&look->key.low_hi,
+		   (struct address *)&look->key.high_hi, look->key.ports, look->key.proto, made);
+	struct maybe track = maybe_from(enter_limit(TRACK_DEAD));
+	if (!exists(track))
 		return;
-	take_track(p, low, high, place);
+	take_track(limit, low, high, track);
 	low->flags |= META_TRACKED;
 	if (!(low->flags & META_HALF_OPEN) &&
-	    add_track(track_at(place - 1), p->track_era, TRACK_ONE_PROVED))
+	    add_track(track_at(track), limit->era, TRACK_ONE_PROVED))
 		low->flags |= META_KEEPS;
 }
 
 // misses reports whether a side has not seen all that another table knows of it. The byte counts
 // show when the sequence numbers have gone half around.
-__always_inline int misses(struct side *d, struct side *v)
+static __always_inline int misses(struct side *d, struct side *v)
 {
 	return d->bytes < v->bytes || before(READ_ONCE(d->end), v->end) ||
 	       (v->flags & SIDE_ACKED &&
@@ -54,7 +55,7 @@ __always_inline int misses(struct side *d, struct side *v)
 // catch_up brings one side up to what another table knows of it. Numbers only move forward. The
 // byte counts show that they moved by more than half of the circle, unless each table has seen
 // packets that the other has not.
-__always_inline void catch_up(struct side *d, struct side *v, int stale)
+static __always_inline void catch_up(struct side *d, struct side *v, int stale)
 {
 	if (!(READ_ONCE(d->flags) & SIDE_SEEN))
 		d->start = v->start;
@@ -82,24 +83,22 @@ __always_inline void catch_up(struct side *d, struct side *v, int stale)
 }
 
 // catch_up_nat brings the inner entry of a translation up to what another table knows of its flow.
-__always_inline void catch_up_nat(struct side *low, struct side *high, struct call *in)
+static __always_inline void catch_up_nat(struct side *low, struct side *high, struct call *in)
 {
-	__u32 track = READ_ONCE(high->track);
-
 	if (low->flags & META_WIRE || low->last >= in->side[0].last)
 		return;
 	low->last = in->side[0].last;
-	WRITE_ONCE(high->track, (track & ~(__u32)NAT_PHASE) | (in->side[1].track & NAT_PHASE));
+	WRITE_ONCE(high->track, nat_word(pod_in(high), phase_in(&in->side[1])));
 }
 
 // resyncs: what may have missed packets takes its numbers from the next ones. Where both ends have
 // sent their FIN there are none but the last acknowledgement.
-__always_inline int resyncs(struct call *in)
+static __always_inline int resyncs(struct call *in)
 {
 	return in->count & ADOPT_RESYNC && !(in->side[0].flags & in->side[1].flags & SIDE_FIN);
 }
 
-// merge brings the state at p->place up to what the call describes. A state that the call wants
+// merge brings the state at look->place up to what the call describes. A state that the call wants
 // strict becomes so when it has missed nothing: then its numbers have moved by themselves, or
 // nothing has moved. A strict state whose stream is already ahead of its numbers would never catch
 // up.
@@ -130,11 +129,17 @@ __noinline int merge(__u32 place)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	c->p.proved = 0;
-	new_phase(&c->p, s, place, in->key.proto);
-	keep_proved(&c->p);
+	c->look.proved = NONE;
+	new_phase(&c->look, s, place, in->key.proto);
+	keep_proved(&c->look);
 	clear_hint(place);
 	return behind ? ADOPT_BEHIND : 0;
+}
+
+// failed is what the agent gets in place of a result.
+static __always_inline int failed(int reason)
+{
+	return -reason;
 }
 
 // adopt makes the state that the call describes, with its sides and its rule as they are given,
@@ -149,57 +154,59 @@ __noinline int adopt(__u32 unused)
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
 	if (!c || !cf || !in || !g)
 		return unused;
-	struct pkt *p = &c->p;
-	p->key = in->key;
-	p->hashed = 0;
-	key_hash(p, cf, p->key.flow);
-	if (find(p, cf))
+	const struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct limit *limit = &c->limit;
+	struct walk *walk = &c->walk;
+	look->key = in->key;
+	look->hashed = 0;
+	key_hash(look, cf, look->key.flow);
+	if (find(look, cf))
 		return in->count & ADOPT_MERGE ? ADOPT_FOUND : 0;
-	__u32 flags = in->side[0].flags, partner = in->place;
+	__u32 flags = in->side[0].flags;
+	struct maybe partner = maybe_from(in->place);
 	int made = (flags & META_MADE) != 0, half_open = (flags & META_HALF_OPEN) != 0,
 	    translation = in->side[0].rule == NAT_RULE;
-	__u64 hi = off_link(made ? p->key.low_hi : p->key.high_hi);
-	__u64 lo = made ? p->key.low_lo : p->key.high_lo;
+	__u64 hi = off_link(made ? look->key.low_hi : look->key.high_hi);
+	__u64 lo = made ? look->key.low_lo : look->key.high_lo;
 	if (half_open && !translation)
 		enter_source(cf, source_hash(cf, hi, lo));
-	if ((g->states + c->pending >= cf->max_states && !reclaim(cf, p)) || !find_place(cf, p)) {
+	if ((g->states + c->pending >= cf->max_states && !reclaim(cf)) ||
+	    !find_place(cf, p, look)) {
 		if (half_open && !translation)
 			leave_source(cf, source_hash(cf, hi, lo));
-		return -REASON_STATES_FULL;
+		return failed(REASON_STATES_FULL);
 	}
-	__u32 place = p->place, way = place % WAYS;
+	__u32 place = look->place, way = place % WAYS;
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
 	if (!s || !t)
 		return 0;
-	s->addr[way].low_hi = p->key.low_hi;
-	s->addr[way].low_lo = p->key.low_lo;
-	s->addr[way].high_hi = p->key.high_hi;
-	s->addr[way].high_lo = p->key.high_lo;
+	write_ends(s, way, &look->key);
 	*low_side(s, way) = in->side[0];
 	*high_side(s, way) = in->side[1];
-	if (resyncs(in) && p->key.proto == PROTO_TCP && !(flags & META_LIBERAL)) {
+	if (resyncs(in) && look->key.proto == PROTO_TCP && !(flags & META_LIBERAL)) {
 		resync(low_side(s, way), high_side(s, way));
 	} else if (in->count & ADOPT_MERGE) { // it may fall behind
 		low_side(s, way)->flags |= META_LIBERAL;
 		high_side(s, way)->flags |= META_LIBERAL;
 	}
 	if (translation) {
-		low_side(s, way)->track = partner - 1;
+		low_side(s, way)->track = number(partner);
 		if (!(flags & META_WIRE))
 			count_nat(high_side(s, way)->track, 1);
 	} else if (flags & META_TRACKED)
-		adopt_track(p, low_side(s, way), high_side(s, way), made);
+		adopt_track(look, limit, walk, low_side(s, way), high_side(s, way), made);
 	count_states(c, cf, 1);
 	if (half_open)
 		count_half_open(1);
-	__sync_lock_test_and_set(&t->tag[way], half_open ? p->tag | TAG_HALF_OPEN : p->tag);
+	__sync_lock_test_and_set(&t->tag[way], half_open ? look->tag | TAG_HALF_OPEN : look->tag);
 	c->created++;
 	in->place = place;
 	if (!settle(place))
 		return 0;
-	struct set *o = translation && partner ? set_at((partner - 1) / WAYS) : NULL;
+	struct set *o = translation && exists(partner) ? set_at(number(partner) / WAYS) : NULL;
 	if (o)
-		low_side(o, partner - 1)->track = place;
+		low_side(o, number(partner))->track = place;
 	return ADOPT_MADE;
 }

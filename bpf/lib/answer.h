@@ -5,7 +5,7 @@
 #include "decode.h"
 
 // answerable: RFC 1122 3.2.2, RFC 4443 2.4.
-__always_inline int single(__u64 hi, __u64 lo, __u8 version)
+static __always_inline int single(__u64 hi, __u64 lo, __u8 version)
 {
 	__u32 a = lo;
 
@@ -14,7 +14,7 @@ __always_inline int single(__u64 hi, __u64 lo, __u8 version)
 	return hi >> 56 != 0xff && (hi | lo) != 0;
 }
 
-__always_inline int answerable(struct pkt *p)
+static __always_inline int answerable(const struct packet *p)
 {
 	if (p->frag & FRAG_LATER || (is_icmp(p) && error_type(p->version, p->icmp_type)))
 		return 0;
@@ -23,7 +23,7 @@ __always_inline int answerable(struct pkt *p)
 	return single(p->src_hi, p->src_lo, p->version) && single(p->dst_hi, p->dst_lo, p->version);
 }
 
-__always_inline void set_answer(struct pkt *p, struct code *r)
+static __always_inline void set_answer(const struct packet *p, struct verdict *v, struct code *r)
 {
 	int four = p->version == 4;
 
@@ -31,15 +31,15 @@ __always_inline void set_answer(struct pkt *p, struct code *r)
 		return;
 	if (r->action == ACT_RESET) {
 		if (p->proto == PROTO_TCP)
-			p->v.answer = ANSWER_RESET;
+			v->answer = ANSWER_RESET;
 	} else if (r->action == ACT_REJECT) {
-		p->v.answer = four ? ANSWER_UNREACH : ANSWER_UNREACH6;
-		p->v.code = four ? 1 : 3;
+		v->answer = four ? ANSWER_UNREACH : ANSWER_UNREACH6;
+		v->code = four ? 1 : 3;
 	} else if (r->action == ACT_UNREACH && four) {
-		p->v.answer = ANSWER_UNREACH;
-		p->v.code = r->arg;
+		v->answer = ANSWER_UNREACH;
+		v->code = r->arg;
 	} else if (r->action == ACT_UNREACH6 && !four) {
-		p->v.answer = ANSWER_UNREACH6;
-		p->v.code = r->arg;
+		v->answer = ANSWER_UNREACH6;
+		v->code = r->arg;
 	}
 }

@@ -8,24 +8,26 @@
 
 enum { CLASH_TRIES = 8 };
 
-// clashes: with this source port, p->goal is the tuple of another flow in the pod that is alive.
+// clashes: with this source port, nat->goal is the tuple of another flow in the pod that is alive.
 __noinline int clashes(__u32 port)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 1;
-	struct pkt *p = &c->p;
-	struct tuple *t = &p->goal;
+	const struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct tuple *t = &c->nat.goal;
 	t->ports = port << 16 | (t->ports & 0xffff);
-	canonical(p, t->src_hi, t->src_lo, t->dst_hi, t->dst_lo, t->ports, p->proto);
-	if (nat_find(0) && !reclaimable(p->place))
+	set_key(p, look, t);
+	if (nat_find(0) && !reclaimable(look->place))
 		return 1;
-	__u32 flow = current_flow(READ_ONCE(cf->current)); // nearly all states have this name
-	key_hash(p, cf, flow ? flow - 1 : 0);
-	if (!find(p, cf))
+	struct maybe flow =
+		current_flow(READ_ONCE(cf->current)); // nearly all states have this name
+	key_hash(look, cf, exists(flow) ? number(flow) : 0);
+	if (!find(look, cf))
 		return 0;
-	__u32 place = p->place;
+	__u32 place = look->place;
 	struct set *s = set_at(place / WAYS);
 	if (!s || reclaimable(place))
 		return 0;
@@ -36,7 +38,7 @@ __noinline int clashes(__u32 port)
 	       (p->proto == PROTO_TCP && bare_syn(p->tcp_flags) && !(flags & META_HALF_OPEN));
 }
 
-// choose_source gives p->goal, of a packet to a published port that has no translation, a source
+// choose_source gives nat->goal, of a packet to a published port that has no translation, a source
 // port with which it clashes with no other flow. It returns 0 if none of those tried is free, or
 // the protocol's ports cannot be changed.
 __noinline int choose_source(__u32 unused)
@@ -46,17 +48,18 @@ __noinline int choose_source(__u32 unused)
 	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
 		return unused;
-	struct pkt *p = &c->p;
-	if (likely(!clashes(p->goal.ports >> 16)))
+	const struct packet *p = &c->packet;
+	struct scratch *scratch = &c->scratch;
+	if (likely(!clashes(c->nat.goal.ports >> 16)))
 		return 1;
 	if (!movable(p))
 		return 0;
-	p->left = hash5(cf->seed + SEED_NAT, p->src_hi, p->src_lo, (__u64)p->proto << 32 | p->ports,
-			p->dst_hi, p->dst_lo);
+	scratch->left = hash5(cf->seed + SEED_NAT, p->src_hi, p->src_lo,
+			      (__u64)p->proto << 32 | p->ports, p->dst_hi, p->dst_lo);
 	for (__u32 i = 0; i < CLASH_TRIES; i++) {
 		__u32 span = f->ports ? f->ports : 65536 - UNPRIVILEGED;
-		__u32 step = READ_ONCE(p->left) + 0x9e3779b1;
-		WRITE_ONCE(p->left, step);
+		__u32 step = READ_ONCE(scratch->left) + 0x9e3779b1;
+		WRITE_ONCE(scratch->left, step);
 		__u32 n = (__u64)step * span >> 32;
 		if (!clashes(f->ports ? port_of(f, n) : UNPRIVILEGED + n))
 			return 1;

@@ -7,11 +7,12 @@
 
 enum { COND_IS_FALSE, COND_IS_TRUE, COND_MORE };
 
-__always_inline int in_range(struct pkt *p, void *image, struct header *h, struct cond *c, __u32 v)
+static __always_inline int in_range(const struct walk *walk, void *image, struct header *h,
+				    struct cond *c, __u32 v)
 {
-	__u32 n = c->a + p->entry;
+	__u32 n = c->a + walk->entry;
 
-	if (p->entry >= c->n)
+	if (walk->entry >= c->n)
 		return COND_IS_FALSE;
 	struct row *r = row_in(image, h->ranges + n / ROW_RANGES);
 	if (!r)
@@ -20,18 +21,18 @@ __always_inline int in_range(struct pkt *p, void *image, struct header *h, struc
 	return v >= g->lo && v <= g->hi ? COND_IS_TRUE : COND_MORE;
 }
 
-__always_inline struct span *prefix_at(void *image, struct header *h, __u32 n)
+static __always_inline struct span *prefix_at(void *image, struct header *h, __u32 n)
 {
 	struct row *r = row_in(image, h->prefixes + n / ROW_SPANS);
 	return r ? &((struct span *)tested(r))[n % ROW_SPANS] : NULL;
 }
 
-__always_inline int in_prefix(struct pkt *p, void *image, struct header *h, struct cond *c,
-			      __u64 hi, __u64 lo)
+static __always_inline int in_prefix(const struct packet *p, const struct walk *walk, void *image,
+				     struct header *h, struct cond *c, __u64 hi, __u64 lo)
 {
-	if (p->entry >= c->n)
+	if (walk->entry >= c->n)
 		return COND_IS_FALSE;
-	struct span *s = prefix_at(image, h, c->a + p->entry);
+	struct span *s = prefix_at(image, h, c->a + walk->entry);
 	if (!s)
 		return COND_IS_FALSE;
 	int low = s->lo_hi < hi || (s->lo_hi == hi && s->lo_lo <= lo);
@@ -41,7 +42,7 @@ __always_inline int in_prefix(struct pkt *p, void *image, struct header *h, stru
 	return low && high && four == (p->version == 4) ? COND_IS_TRUE : COND_MORE;
 }
 
-__always_inline int is_address(__u32 ifindex, __u64 hi, __u64 lo)
+static __always_inline int is_address(__u32 ifindex, __u64 hi, __u64 lo)
 {
 	struct iface_address k = {};
 
@@ -52,27 +53,27 @@ __always_inline int is_address(__u32 ifindex, __u64 hi, __u64 lo)
 }
 
 // own_bit is the number of an address in config.own, from 0 to 255. ownBits in Go does the same.
-__always_inline __u32 own_bit(__u64 hi, __u64 lo)
+static __always_inline __u32 own_bit(__u64 hi, __u64 lo)
 {
-	return (hi * 3 ^ lo) * 0x9e3779b97f4a7c15ULL >> 56;
+	return (hi * 3 ^ lo) * GOLDEN >> 56;
 }
 
 // perhaps_own: the source may be an address of the host. With 0 it certainly is not.
-__always_inline int perhaps_own(struct config *cf, __u64 hi, __u64 lo)
+static __always_inline int perhaps_own(struct config *cf, __u64 hi, __u64 lo)
 {
 	__u32 bit = own_bit(hi, lo);
 
 	return cf->own[bit >> 6 & 3] >> (bit & 63) & 1;
 }
 
-__always_inline void trie_key(struct table_key *k, __u8 version, __u64 hi, __u64 lo)
+static __always_inline void trie_key(struct table_key *k, __u8 version, __u64 hi, __u64 lo)
 {
 	__u32 words[6] = {160, version, be64(hi), be64(hi) >> 32, be64(lo), be64(lo) >> 32};
 
 	__builtin_memcpy(k, words, sizeof(*k));
 }
 
-__always_inline int in_table(struct pkt *p, struct cond *c, __u64 hi, __u64 lo)
+static __always_inline int in_table(const struct packet *p, struct cond *c, __u64 hi, __u64 lo)
 {
 	struct table_key k;
 	__u32 id = c->a;
@@ -85,8 +86,8 @@ __always_inline int in_table(struct pkt *p, struct cond *c, __u64 hi, __u64 lo)
 	return v && (c->n != 1 || *v == c->b);
 }
 
-__always_inline int on_interface(void *image, struct header *h, struct cond *c, __u32 kind,
-				 __u32 ifindex, struct iface *f)
+static __always_inline int on_interface(void *image, struct header *h, struct cond *c, __u32 kind,
+					__u32 ifindex, const struct iface *f)
 {
 	__u32 half = h->parity & 1;
 
@@ -102,14 +103,14 @@ __always_inline int on_interface(void *image, struct header *h, struct cond *c, 
 	return s ? is_address(ifindex, s->lo_hi, s->lo_lo) : 0;
 }
 
-__always_inline __u32 frag_bits(struct pkt *p)
+static __always_inline __u32 frag_bits(const struct packet *p)
 {
 	return (p->frag & FRAG_LATER ? FRAGBIT_OFFSET : 0) | (p->frag & FRAG_MF ? FRAGBIT_MF : 0) |
 	       (p->frag & FRAG_DF ? FRAGBIT_DF : 0) | (p->frag & FRAG_RF ? FRAGBIT_RF : 0);
 }
 
 // path: as in ipfw, true for outgoing packets and for those without an incoming interface.
-__always_inline int path(struct pkt *p, __u32 op)
+static __always_inline int path(const struct packet *p, __u32 op)
 {
 	struct table_key k;
 
@@ -132,18 +133,19 @@ __always_inline int path(struct pkt *p, __u32 op)
 	return op == COND_VER_REV_PATH ? r->ifindex == p->recv : !(r->flags & ROUTE_DEFAULT);
 }
 
-__always_inline int tagged(struct pkt *p, void *image, struct header *h, struct cond *c)
+static __always_inline int tagged(const struct walk *walk, void *image, struct header *h,
+				  struct cond *c)
 {
-	__u32 n = c->a + p->entry;
+	__u32 n = c->a + walk->entry;
 
-	if (p->entry >= c->n)
+	if (walk->entry >= c->n)
 		return COND_IS_FALSE;
 	struct row *r = row_in(image, h->ranges + n / ROW_RANGES);
 	if (!r)
 		return COND_IS_FALSE;
 	struct range *g = &((struct range *)r)[n % ROW_RANGES];
 	for (__u32 i = 0; i < MAX_TAGS; i++) {
-		if (i < p->tags && p->tag_list[i] >= g->lo && p->tag_list[i] <= g->hi)
+		if (i < walk->tags && walk->tag_list[i] >= g->lo && walk->tag_list[i] <= g->hi)
 			return COND_IS_TRUE;
 	}
 	return COND_MORE;
@@ -151,34 +153,22 @@ __always_inline int tagged(struct pkt *p, void *image, struct header *h, struct 
 
 // record_read records what a condition asks about. A condition on anything outside struct traits
 // keeps the packet's verdict out of the cache.
-__always_inline void record_read(struct pkt *p, __u8 op)
+static __always_inline void record_read(struct walk *walk, __u8 op)
 {
 	if ((op >= COND_SEQ && op <= COND_FRAG) || (op >= COND_TTL && op <= COND_TAGGED))
-		p->pure = 0;
+		walk->pure = 0;
 	else if (op == COND_SRC_IN || op == COND_SRC_ME || op == COND_SRC_TABLE ||
 		 op >= COND_VER_REV_PATH)
-		p->reads |= READ_SRC;
+		walk->reads |= READ_SRC;
 	else if (op == COND_SRC_PORT)
-		p->reads |= READ_SPORT;
+		walk->reads |= READ_SPORT;
 }
 
-// test tests condition n, entry p->entry of its pool, without its not.
-__noinline int test(__u32 n)
+// The kinds of conditions, in the order of enum cond_op. First: what the packet is, its addresses
+// and ports.
+static __always_inline int test_ends(const struct packet *p, const struct walk *walk, void *image,
+				     struct header *h, struct cond *c)
 {
-	struct cpu *cpu = this_cpu();
-	if (!cpu)
-		return 0;
-	struct pkt *p = &cpu->p;
-	void *image = image_of(p);
-	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
-	struct row *row = h ? row_in(image, h->conds + n / ROW_CONDS) : NULL;
-	if (!row)
-		return 0;
-	struct cond *c = &((struct cond *)row)[n % ROW_CONDS];
-	int whole = !(p->frag & FRAG_LATER), tcp = p->proto == PROTO_TCP && whole;
-	__u32 xmit = p->dir == DIR_OUT ? p->xmit : 0;
-
-	record_read(p, c->op);
 	switch (c->op) {
 	case COND_TRUE:
 		return 1;
@@ -187,9 +177,9 @@ __noinline int test(__u32 n)
 	case COND_PROTO:
 		return p->proto == c->a;
 	case COND_SRC_IN:
-		return in_prefix(p, image, h, c, p->src_hi, p->src_lo);
+		return in_prefix(p, walk, image, h, c, p->src_hi, p->src_lo);
 	case COND_DST_IN:
-		return in_prefix(p, image, h, c, p->dst_hi, p->dst_lo);
+		return in_prefix(p, walk, image, h, c, p->dst_hi, p->dst_lo);
 	case COND_SRC_ME:
 		return (c->a != 6 || p->version == 6) && is_address(0, p->src_hi, p->src_lo);
 	case COND_DST_ME:
@@ -199,9 +189,20 @@ __noinline int test(__u32 n)
 	case COND_DST_TABLE:
 		return in_table(p, c, p->dst_hi, p->dst_lo);
 	case COND_SRC_PORT:
-		return has_ports(p) ? in_range(p, image, h, c, p->ports >> 16) : 0;
+		return has_ports(p) ? in_range(walk, image, h, c, p->ports >> 16) : 0;
 	case COND_DST_PORT:
-		return has_ports(p) ? in_range(p, image, h, c, p->ports & 0xffff) : 0;
+		return has_ports(p) ? in_range(walk, image, h, c, p->ports & 0xffff) : 0;
+	}
+	return 0;
+}
+
+// test_interface: the direction and the interfaces.
+static __always_inline int test_interface(const struct packet *p, const struct walk *walk,
+					  void *image, struct header *h, struct cond *c)
+{
+	__u32 xmit = p->dir == DIR_OUT ? p->xmit : 0;
+
+	switch (c->op) {
 	case COND_IN:
 		return p->dir == DIR_IN;
 	case COND_OUT:
@@ -210,19 +211,30 @@ __noinline int test(__u32 n)
 	case COND_RECV_GLOB:
 	case COND_RECV_ANY:
 	case COND_RECV_ADDR:
-		return on_interface(image, h, c, c->op - COND_RECV, p->recv, &p->recv_if);
+		return on_interface(image, h, c, c->op - COND_RECV, p->recv, &walk->recv_if);
 	case COND_XMIT:
 	case COND_XMIT_GLOB:
 	case COND_XMIT_ANY:
 	case COND_XMIT_ADDR:
-		return on_interface(image, h, c, c->op - COND_XMIT, xmit, &p->xmit_if);
+		return on_interface(image, h, c, c->op - COND_XMIT, xmit, &walk->xmit_if);
 	case COND_VIA:
 	case COND_VIA_GLOB:
 	case COND_VIA_ANY:
 	case COND_VIA_ADDR:
 		if (p->dir == DIR_IN)
-			return on_interface(image, h, c, c->op - COND_VIA, p->recv, &p->recv_if);
-		return on_interface(image, h, c, c->op - COND_VIA, xmit, &p->xmit_if);
+			return on_interface(image, h, c, c->op - COND_VIA, p->recv, &walk->recv_if);
+		return on_interface(image, h, c, c->op - COND_VIA, xmit, &walk->xmit_if);
+	}
+	return 0;
+}
+
+// test_tcp: fields of a TCP header.
+static __always_inline int test_tcp(const struct packet *p, const struct walk *walk, void *image,
+				    struct header *h, struct cond *c)
+{
+	int tcp = p->proto == PROTO_TCP && !(p->frag & FRAG_LATER);
+
+	switch (c->op) {
 	case COND_FLAGS:
 		return tcp && (p->tcp_flags & c->b) == c->a;
 	case COND_ESTAB:
@@ -232,19 +244,30 @@ __noinline int test(__u32 n)
 	case COND_ACK:
 		return tcp && p->ack == c->a;
 	case COND_WIN:
-		return tcp ? in_range(p, image, h, c, p->window) : 0;
+		return tcp ? in_range(walk, image, h, c, p->window) : 0;
+	}
+	return 0;
+}
+
+// test_rest: other fields, tags and routes.
+static __always_inline int test_rest(const struct packet *p, const struct walk *walk, void *image,
+				     struct header *h, struct cond *c)
+{
+	switch (c->op) {
 	case COND_FRAG:
 		return (frag_bits(p) & c->b) == c->a;
 	case COND_ICMP_TYPE:
-		return p->version == 4 && is_icmp(p) ? in_range(p, image, h, c, p->icmp_type) : 0;
+		return p->version == 4 && is_icmp(p) ? in_range(walk, image, h, c, p->icmp_type) :
+						       0;
 	case COND_ICMP6_TYPE:
-		return p->version == 6 && is_icmp(p) ? in_range(p, image, h, c, p->icmp_type) : 0;
+		return p->version == 6 && is_icmp(p) ? in_range(walk, image, h, c, p->icmp_type) :
+						       0;
 	case COND_TTL:
-		return in_range(p, image, h, c, p->ttl);
+		return in_range(walk, image, h, c, p->ttl);
 	case COND_LEN:
-		return in_range(p, image, h, c, p->len);
+		return in_range(walk, image, h, c, p->len);
 	case COND_ID:
-		return p->version == 4 ? in_range(p, image, h, c, p->ip_id) : 0;
+		return p->version == 4 ? in_range(walk, image, h, c, p->ip_id) : 0;
 	case COND_IP_OPTIONS:
 		return p->version == 4 && (p->ip_options & c->b) == c->a;
 	case COND_TOS:
@@ -254,11 +277,36 @@ __noinline int test(__u32 n)
 	case COND_PRECEDENCE:
 		return p->version == 4 && p->tos >> 5 == c->a;
 	case COND_TAGGED:
-		return tagged(p, image, h, c);
+		return tagged(walk, image, h, c);
 	case COND_VER_REV_PATH:
 	case COND_VER_SRC_REACH:
 	case COND_ANTI_SPOOF:
 		return path(p, c->op);
 	}
 	return 0;
+}
+
+// test tests condition n, entry walk->entry of its pool, without its not.
+__noinline int test(__u32 n)
+{
+	struct cpu *cpu = this_cpu();
+	if (!cpu)
+		return 0;
+	const struct packet *p = &cpu->packet;
+	struct walk *walk = &cpu->walk;
+	void *image = image_of(walk);
+	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
+	struct row *row = h ? row_in(image, h->conds + n / ROW_CONDS) : NULL;
+	if (!row)
+		return 0;
+	struct cond *c = &((struct cond *)row)[n % ROW_CONDS];
+
+	record_read(walk, c->op);
+	if (c->op <= COND_DST_PORT)
+		return test_ends(p, walk, image, h, c);
+	if (c->op <= COND_VIA_ADDR)
+		return test_interface(p, walk, image, h, c);
+	if (c->op <= COND_WIN)
+		return test_tcp(p, walk, image, h, c);
+	return test_rest(p, walk, image, h, c);
 }

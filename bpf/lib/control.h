@@ -36,13 +36,13 @@ __noinline int operate(__u32 op)
 	}
 	if (op == OP_ADOPT) {
 		int r = adopt(0);
-		return r == ADOPT_FOUND ? merge(c->p.place) : r;
+		return r == ADOPT_FOUND ? merge(c->look.place) : r;
 	}
 	if (op == OP_BEGIN_MOVE) // for tests: what packets find while an entry moves
 		return begin_move(in->place);
 	if (op == OP_END_MOVE)
 		return end_move(in->place);
-	c->p.swept = 0;
+	c->swept = 0;
 	struct sweep w = {.next = in->place, .sets = cf->sets, .purge = op == OP_PURGE};
 	bpf_loop(in->count, sweep_one, &w, 0);
 	return w.gone;
@@ -56,18 +56,21 @@ __noinline int take_input(__u32 unused)
 	struct call *in = bpf_map_lookup_elem(&calls, &zero);
 	if (!c || !in)
 		return unused;
-	struct pkt *p = &c->p;
+	struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct walk *walk = &c->walk;
+	struct cookie *cookie = &c->cookie;
 	p->dir = in->dir;
 	p->recv = in->recv;
 	p->xmit = in->xmit;
-	p->random = in->random;
+	walk->random = in->random;
 	p->second = 0;
-	p->offer = OFFER_NONE;
-	p->missed = 0;
-	p->tags = 0;
+	cookie->offer = OFFER_NONE;
+	look->missed = NONE;
+	walk->tags = 0;
 	for (__u32 i = 0; i < MAX_TAGS; i++) {
 		if (i < in->tags)
-			add_tag(p, in->tag[i]);
+			add_tag(walk, in->tag[i]);
 	}
 	return 0;
 }
@@ -83,6 +86,6 @@ __noinline int give_verdict(__u32 unused)
 	if (!c || !cf || !in)
 		return 1;
 	finish(c, cf);
-	in->out = c->p.v;
+	in->out = c->verdict;
 	return unused;
 }

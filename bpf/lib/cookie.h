@@ -34,7 +34,7 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
 				   struct bpf_tcp_req_attrs *attrs, int attrs__sz)
 	__attribute__((section(".ksyms"), weak));
 
-__always_inline struct gauge *gauges_now(void)
+static __always_inline struct gauge *gauges_now(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&gauges, &zero);
@@ -43,24 +43,12 @@ __always_inline struct gauge *gauges_now(void)
 // listener returns the socket that listens where the packet goes, to be released, or NULL: there is
 // none, a connection has these ends already, or it speaks MPTCP, for which the stack takes no
 // cookies of ours.
-__always_inline struct bpf_sock *listener(struct __sk_buff *skb, struct pkt *p)
+static __always_inline struct bpf_sock *listener(struct __sk_buff *skb, const struct packet *p,
+						 struct scratch *scratch)
 {
-	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)p->buf;
-	__u32 size = p->version == 4 ? sizeof(t->four) : sizeof(t->six);
-
-	if (p->version == 4) {
-		t->four.saddr = be32((__u32)p->src_lo);
-		t->four.daddr = be32((__u32)p->dst_lo);
-		t->four.sport = be16(p->ports >> 16);
-		t->four.dport = be16(p->ports & 0xffff);
-	} else {
-		put64(&t->six.saddr[0], p->src_hi);
-		put64(&t->six.saddr[2], p->src_lo);
-		put64(&t->six.daddr[0], p->dst_hi);
-		put64(&t->six.daddr[2], p->dst_lo);
-		t->six.sport = be16(p->ports >> 16);
-		t->six.dport = be16(p->ports & 0xffff);
-	}
+	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)scratch->buf;
+	__u32 size =
+		sock_tuple(t, p->version, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, p->ports);
 	struct bpf_sock *sk = bpf_skc_lookup_tcp(skb, t, size, -1, 0);
 	if (!sk)
 		return NULL;
@@ -72,7 +60,7 @@ __always_inline struct bpf_sock *listener(struct __sk_buff *skb, struct pkt *p)
 }
 
 // plain_segment: a segment to an address of the host, in one piece, sent to us alone.
-__always_inline int plain_segment(struct __sk_buff *skb, struct pkt *p)
+static __always_inline int plain_segment(struct __sk_buff *skb, const struct packet *p)
 {
 	return p->kind == PARSED_IP && !p->reason && !(p->frag & (FRAG_FIRST | FRAG_LATER)) &&
 	       p->l3 <= 14 && skb->pkt_type == HOST && is_address(0, p->dst_hi, p->dst_lo);
@@ -80,70 +68,62 @@ __always_inline int plain_segment(struct __sk_buff *skb, struct pkt *p)
 
 // load_header puts the IP header of the packet into h, which has 40 bytes, without options or
 // extension headers: the syncookie code reads the addresses alone.
-__always_inline long load_header(struct __sk_buff *skb, struct pkt *p, __u8 *h)
+static __always_inline long load_header(struct __sk_buff *skb, const struct packet *p, __u8 *h)
 {
 	return p->version == 4 ? bpf_skb_load_bytes(skb, p->l3, h, 20) :
 				 bpf_skb_load_bytes(skb, p->l3, h, 40);
 }
 
-// read_tcp loads the TCP header into p->buf, and records what its options say: p->offered,
-// p->ts_value, p->ts_echo. It returns the header's length, or 0.
+// read_tcp loads the TCP header into scratch->buf, and records what its options say:
+// cookie->offered, cookie->ts_value, cookie->ts_echo. It returns the header's length, or 0.
 __noinline __u32 read_tcp(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	struct pkt *p = &c->p;
+	const struct packet *p = &c->packet;
+	struct cookie *cookie = &c->cookie;
+	struct scratch *scratch = &c->scratch;
 	__u32 n = p->payload - p->l4;
 
-	p->offered = 0;
+	cookie->offered = 0;
 	opaque(n);
-	if (n < 20 || n > 60 || bpf_skb_load_bytes(skb, p->l3 + p->l4, p->buf, n) < 0)
+	if (n < 20 || n > 60 || bpf_skb_load_bytes(skb, p->l3 + p->l4, scratch->buf, n) < 0)
 		return 0;
-	WRITE_ONCE(p->at, 20);
-	WRITE_ONCE(p->end, p->payload - p->l4);
-	for (int i = 0; i < 40; i++) {
-		__u32 at = READ_ONCE(p->at), end = READ_ONCE(p->end);
-		if (at >= end || at > 58)
+	WRITE_ONCE(scratch->at, 20);
+	WRITE_ONCE(scratch->end, p->payload - p->l4);
+	for (int i = 0; i < MAX_OPTIONS; i++) {
+		struct option o = next_option(scratch);
+		if (o.kind == OPTION_END || o.kind == OPTION_BAD)
 			break;
-		__u8 kind = p->buf[at & 63], len = p->buf[(at + 1) & 63];
-		if (kind == 0)
-			break;
-		if (kind == 1) {
-			WRITE_ONCE(p->at, at + 1);
-			continue;
+		if (o.kind == TCP_SACK && o.len == 2)
+			WRITE_ONCE(cookie->offered, READ_ONCE(cookie->offered) | SEEN_SACK);
+		if (o.kind == TCP_STAMPS && o.len == 10 && o.at <= 50) {
+			WRITE_ONCE(cookie->offered, READ_ONCE(cookie->offered) | SEEN_TS);
+			WRITE_ONCE(cookie->ts_value, get32(scratch->buf + ((o.at + 2) & 63)));
+			WRITE_ONCE(cookie->ts_echo, get32(scratch->buf + ((o.at + 6) & 63)));
 		}
-		if (len < 2 || at + len > end)
-			break;
-		if (kind == 4 && len == 2)
-			WRITE_ONCE(p->offered, READ_ONCE(p->offered) | SEEN_SACK);
-		if (kind == 8 && len == 10 && at <= 50) {
-			WRITE_ONCE(p->offered, READ_ONCE(p->offered) | SEEN_TS);
-			WRITE_ONCE(p->ts_value, get32(p->buf + ((at + 2) & 63)));
-			WRITE_ONCE(p->ts_echo, get32(p->buf + ((at + 6) & 63)));
-		}
-		WRITE_ONCE(p->at, at + len);
 	}
 	return p->payload - p->l4;
 }
 
-// offer_cookie records in p->offer whether a cookie may answer this SYN, or has answered it, in
-// case the SYN needs a state.
+// offer_cookie records in cookie->offer whether a cookie may answer this SYN, or has answered it,
+// in case the SYN needs a state.
 __noinline int offer_cookie(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
-	if (!c || !cf || !plain_segment(skb, &c->p))
+	if (!c || !cf || !plain_segment(skb, &c->packet))
 		return 0;
-	if (repeated(&c->p, cf)) {
-		c->p.offer = OFFER_REPEATED;
+	if (repeated(&c->packet, &c->cookie, cf)) {
+		c->cookie.offer = OFFER_REPEATED;
 		return 0;
 	}
-	struct bpf_sock *sk = listener(skb, &c->p);
+	struct bpf_sock *sk = listener(skb, &c->packet, &c->scratch);
 	if (!sk)
 		return 0;
 	bpf_sk_release(sk);
-	c->p.offer = OFFER_COOKIE;
+	c->cookie.offer = OFFER_COOKIE;
 	return 1;
 }
 
@@ -160,7 +140,7 @@ __noinline __u32 cookie_clock(__u32 unused)
 	struct config *cf = settings();
 	if (!c || !cf)
 		return unused;
-	struct pkt *p = &c->p;
+	const struct packet *p = &c->packet;
 	__u64 own =
 		hash5(cf->seed + SEED_COOKIE, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, p->ports);
 
@@ -168,14 +148,40 @@ __noinline __u32 cookie_clock(__u32 unused)
 }
 
 // cookie_stamp is the time stamp of an answer: that clock, its low bits what the SYN offered.
-__always_inline __u32 cookie_stamp(struct pkt *p)
+static __always_inline __u32 cookie_stamp(const struct packet *p, const struct cookie *cookie)
 {
 	__u32 now = cookie_clock(0), bits = p->scale == NO_SCALE ? TS_NO_SCALE : p->scale & 15;
 
-	if (p->offered & SEEN_SACK)
+	if (cookie->offered & SEEN_SACK)
 		bits |= TS_SACK;
 	__u32 stamp = (now & ~(__u32)TS_BITS) | bits;
 	return before(now, stamp) ? stamp - (TS_BITS + 1) : stamp;
+}
+
+// stamp_options writes the options of an answer with a time stamp: SACK, the stamp, the window
+// scale.
+static __always_inline void stamp_options(__u8 *to, const struct packet *p,
+					  const struct cookie *cookie)
+{
+	__u32 stamp = cookie_stamp(p, cookie), echo = cookie->ts_value;
+	int sack = cookie->offered & SEEN_SACK, scaled = p->scale != NO_SCALE;
+
+	to[0] = sack ? TCP_SACK : OPTION_PAD;
+	to[1] = sack ? 2 : OPTION_PAD;
+	to[2] = TCP_STAMPS;
+	to[3] = 10;
+	to[4] = stamp >> 24;
+	to[5] = stamp >> 16;
+	to[6] = stamp >> 8;
+	to[7] = stamp;
+	to[8] = echo >> 24;
+	to[9] = echo >> 16;
+	to[10] = echo >> 8;
+	to[11] = echo;
+	to[12] = OPTION_PAD;
+	to[13] = scaled ? TCP_SCALE : OPTION_PAD;
+	to[14] = scaled ? 3 : OPTION_PAD;
+	to[15] = scaled ? COOKIE_SCALE : OPTION_PAD;
 }
 
 // make_cookie turns the SYN into the answer.
@@ -186,50 +192,34 @@ __noinline int make_cookie(struct __sk_buff *skb)
 	struct gauge *g = gauges_now();
 	if (!c || !cf || !g)
 		return -1;
-	struct pkt *p = &c->p;
+	const struct packet *p = &c->packet;
+	const struct cookie *cookie = &c->cookie;
+	struct scratch *scratch = &c->scratch;
 	struct answer_header a = {.tcp = {.flags = TH_SYN | TH_ACK, .window = be16(COOKIE_WINDOW)}};
 	__u8 ip[40];
 	__u32 mtu = 0, header = p->version == 4 ? 20 : 40, n = read_tcp(skb);
-	__s64 cookie;
+	__s64 made;
 
 	opaque(n);
 	if (n < 20 || n > 60 || load_header(skb, p, ip) < 0 ||
 	    bpf_check_mtu(skb, 0, &mtu, 0, 0) < 0)
 		return -1;
-	cookie = p->version == 4 ? bpf_tcp_raw_gen_syncookie_ipv4(ip, p->buf, n) :
-				   bpf_tcp_raw_gen_syncookie_ipv6(ip, p->buf, n);
-	if (cookie < 0)
+	made = p->version == 4 ? bpf_tcp_raw_gen_syncookie_ipv4(ip, scratch->buf, n) :
+				 bpf_tcp_raw_gen_syncookie_ipv6(ip, scratch->buf, n);
+	if (made < 0)
 		return -1;
 	mtu -= header + 20;
 	a.tcp.src = be16(p->ports & 0xffff);
 	a.tcp.dst = be16(p->ports >> 16);
-	a.tcp.seq = be32((__u32)cookie);
+	a.tcp.seq = be32((__u32)made);
 	a.tcp.ack = be32(p->seq + 1);
-	a.options[0] = 2;
+	a.options[0] = TCP_MSS;
 	a.options[1] = 4;
 	a.options[2] = mtu >> 8;
 	a.options[3] = mtu;
-	int stamped = cf->cookies & COOKIE_STAMPS && p->offered & SEEN_TS;
-	if (stamped) {
-		__u32 stamp = cookie_stamp(p);
-		int sack = p->offered & SEEN_SACK, scaled = p->scale != NO_SCALE;
-		a.options[4] = sack ? 4 : 1;
-		a.options[5] = sack ? 2 : 1;
-		a.options[6] = 8;
-		a.options[7] = 10;
-		a.options[8] = stamp >> 24;
-		a.options[9] = stamp >> 16;
-		a.options[10] = stamp >> 8;
-		a.options[11] = stamp;
-		a.options[12] = p->ts_value >> 24;
-		a.options[13] = p->ts_value >> 16;
-		a.options[14] = p->ts_value >> 8;
-		a.options[15] = p->ts_value;
-		a.options[16] = 1;
-		a.options[17] = scaled ? 3 : 1;
-		a.options[18] = scaled ? 3 : 1;
-		a.options[19] = scaled ? COOKIE_SCALE : 1;
-	}
+	int stamped = cf->cookies & COOKIE_STAMPS && cookie->offered & SEEN_TS;
+	if (stamped)
+		stamp_options(a.options + 4, p, cookie);
 	__u32 size = stamped ? 40 : 24;
 	a.tcp.offset = size << 2;
 	a.tcp.check = fold(sum((__u32 *)&a, 10) + pseudo_sum(p, PROTO_TCP, size));
@@ -250,11 +240,11 @@ __noinline __u32 cookie_segment(struct __sk_buff *skb)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	struct pkt *p = &c->p;
+	const struct packet *p = &c->packet;
 	struct {
 		struct tcp tcp;
 		__u8 mss[4];
-	} syn = {.tcp = {.offset = 6 << 4, .flags = TH_SYN}, .mss = {2, 4}};
+	} syn = {.tcp = {.offset = 6 << 4, .flags = TH_SYN}, .mss = {TCP_MSS, 4}};
 	__u8 ip[40];
 	__u32 most = 65535;
 
@@ -284,38 +274,44 @@ __noinline __u32 cookie_segment(struct __sk_buff *skb)
 __noinline int redeem_cookie(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
-	if (!c || !plain_segment(skb, &c->p))
+	if (!c || !plain_segment(skb, &c->packet))
 		return 0;
-	struct pkt *p = &c->p;
+	struct packet *p = &c->packet;
+	struct cookie *cookie = &c->cookie;
+	struct scratch *scratch = &c->scratch;
 	__u8 ip[40];
-	struct bpf_sock *sk = listener(skb, p);
+	struct bpf_sock *sk = listener(skb, p, scratch);
 
 	if (!sk)
 		return 0;
 	bpf_sk_release(sk);
-	if (load_header(skb, p, ip) < 0 || bpf_skb_load_bytes(skb, p->l3 + p->l4, p->buf, 20) < 0)
+	if (load_header(skb, p, ip) < 0 ||
+	    bpf_skb_load_bytes(skb, p->l3 + p->l4, scratch->buf, 20) < 0)
 		return 0;
-	if (p->version == 4 ? bpf_tcp_raw_check_syncookie_ipv4(ip, p->buf) < 0 :
-			      bpf_tcp_raw_check_syncookie_ipv6(ip, p->buf) < 0)
+	if (p->version == 4 ? bpf_tcp_raw_check_syncookie_ipv4(ip, scratch->buf) < 0 :
+			      bpf_tcp_raw_check_syncookie_ipv6(ip, scratch->buf) < 0)
 		return 0;
-	p->offer = OFFER_REDEEMED;
-	p->redeemed_flags = p->tcp_flags;
+	cookie->offer = OFFER_REDEEMED;
+	cookie->redeemed_flags = p->tcp_flags;
 	p->tcp_flags = TH_SYN;
 	p->seq--;
 	return 1;
 }
 
 // establish writes what the handshake has shown into the state that the acknowledgement made.
-__always_inline void establish(struct pkt *p)
+static __always_inline void establish(const struct packet *p, const struct lookup *look,
+				      const struct cookie *cookie)
 {
-	__u32 place = p->first_place;
+	__u32 place = look->first_place;
 	struct set *s = set_at(place / WAYS);
 	if (!s)
 		return;
 	struct side *low = low_side(s, place), *high = high_side(s, place);
-	struct side *d = p->from ? high : low, *o = p->from ? low : high;
-	__u32 scaled = p->offered & SEEN_TS && (p->ts_echo & 15) != TS_NO_SCALE ? SIDE_SCALED : 0,
-	      scale = p->ts_echo & 15;
+	struct side *d = look->from ? high : low, *o = look->from ? low : high;
+	__u32 scaled = cookie->offered & SEEN_TS && (cookie->ts_echo & 15) != TS_NO_SCALE ?
+			       SIDE_SCALED :
+			       0,
+	      scale = cookie->ts_echo & 15;
 	__u32 win = (__u32)p->window << (scaled ? scale : 0);
 
 	o->start = p->ack - 1;
@@ -344,27 +340,31 @@ __noinline int seat_cookie(struct __sk_buff *skb)
 	struct gauge *g = gauges_now();
 	if (!c || !cf || !g)
 		return 0;
-	struct pkt *p = &c->p;
-	p->tcp_flags = p->redeemed_flags;
+	struct packet *p = &c->packet;
+	const struct lookup *look = &c->look;
+	const struct verdict *v = &c->verdict;
+	const struct cookie *cookie = &c->cookie;
+	struct scratch *scratch = &c->scratch;
+	p->tcp_flags = cookie->redeemed_flags;
 	p->seq++;
-	if (!p->v.pass)
+	if (!v->pass)
 		return 1;
 	struct bpf_tcp_req_attrs a = {};
 	if (!read_tcp(skb))
 		return 0;
 	a.mss = cookie_segment(skb);
-	if (cf->cookies & COOKIE_STAMPS && p->offered & SEEN_TS) {
+	if (cf->cookies & COOKIE_STAMPS && cookie->offered & SEEN_TS) {
 		a.tstamp_ok = 1;
-		a.rcv_tsval = p->ts_value;
-		a.rcv_tsecr = p->ts_echo;
-		a.sack_ok = (p->ts_echo & TS_SACK) != 0;
-		a.wscale_ok = (p->ts_echo & 15) != TS_NO_SCALE;
-		a.snd_wscale = a.wscale_ok ? p->ts_echo & 15 : 0;
+		a.rcv_tsval = cookie->ts_value;
+		a.rcv_tsecr = cookie->ts_echo;
+		a.sack_ok = (cookie->ts_echo & TS_SACK) != 0;
+		a.wscale_ok = (cookie->ts_echo & 15) != TS_NO_SCALE;
+		a.snd_wscale = a.wscale_ok ? cookie->ts_echo & 15 : 0;
 		a.rcv_wscale = a.wscale_ok ? COOKIE_SCALE : 0;
 	}
-	if (p->v.state == USE_NEW)
-		establish(p);
-	struct bpf_sock *sk = listener(skb, p);
+	if (v->state == USE_NEW)
+		establish(p, look, cookie);
+	struct bpf_sock *sk = listener(skb, p, scratch);
 	if (!sk)
 		return 0;
 	void *tcp = bpf_skc_to_tcp_sock(sk);
@@ -380,7 +380,7 @@ __noinline int seat_cookie(struct __sk_buff *skb)
 
 // before_evaluate handles incoming packets while cookies are in use: a SYN may get one, an
 // acknowledgement may carry one.
-__always_inline void before_evaluate(struct __sk_buff *skb, struct pkt *p)
+static __always_inline void before_evaluate(struct __sk_buff *skb, const struct packet *p)
 {
 	__u8 f = p->tcp_flags & (TH_SYN | TH_ACK | TH_RST);
 
@@ -396,10 +396,11 @@ __always_inline void before_evaluate(struct __sk_buff *skb, struct pkt *p)
 }
 
 // after_evaluate ends what before_evaluate began.
-__always_inline void after_evaluate(struct __sk_buff *skb, struct pkt *p)
+static __always_inline void after_evaluate(struct __sk_buff *skb, struct verdict *v,
+					   const struct cookie *cookie)
 {
-	if (unlikely(p->offer == OFFER_REDEEMED) && !seat_cookie(skb)) {
-		p->v.pass = 0;
-		p->v.reason = REASON_COOKIE_REFUSED;
+	if (unlikely(cookie->offer == OFFER_REDEEMED) && !seat_cookie(skb)) {
+		v->pass = 0;
+		v->reason = REASON_COOKIE_REFUSED;
 	}
 }

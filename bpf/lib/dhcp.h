@@ -4,30 +4,17 @@
 
 #include "walk.h"
 
-// Ports 68 and 67, 546 and 547, as in struct pkt.
-enum {
-	DHCP_SENT = 0x440043,
-	DHCP_RECEIVED = 0x430044,
-	DHCP6_SENT = 0x2220223,
-	DHCP6_RECEIVED = 0x2230222
-};
-
 // In struct iface: the host may have a client there, that is, it is not a pod's; and it has no IPv4
 // address yet.
 enum dhcp_use { DHCP_CLIENT = 1, DHCP_NO_ADDRESS = 2 };
 
 // dhcp_ports: a UDP packet with these ports may be the client's. They are neighbours, which one
 // comparison rules out for most packets.
-__always_inline int dhcp_ports(__u32 ports)
+static __always_inline int dhcp_ports(__u32 ports)
 {
 	return unlikely((ports >> 16) - (ports & 0xffff) + 1 < 3) &&
 	       (ports == DHCP_SENT || ports == DHCP_RECEIVED || ports == DHCP6_SENT ||
 		ports == DHCP6_RECEIVED);
-}
-
-__always_inline int is_fe80(__u64 hi)
-{
-	return hi >> 54 == 0xfe80 >> 6;
 }
 
 // is_dhcp: the packet, which has such ports, belongs to the host's client. It is not forwarded: a
@@ -37,7 +24,7 @@ __noinline int is_dhcp(__u32 unused)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	struct pkt *p = &c->p;
+	const struct packet *p = &c->packet;
 	__u32 ports = p->ports, out = p->dir == DIR_OUT, index = out ? p->xmit : p->recv;
 	struct iface *f = bpf_map_lookup_elem(&ifaces, &index);
 	if (!f || !(f->dhcp & DHCP_CLIENT) || p->frag & (FRAG_FIRST | FRAG_LATER) ||
@@ -54,5 +41,5 @@ __noinline int is_dhcp(__u32 unused)
 		return ports == DHCP6_SENT &&
 		       (p->dst_hi >> 56 != 0xff ||
 			(p->dst_hi == 0xff02ULL << 48 && p->dst_lo == 0x10002));
-	return ports == DHCP6_RECEIVED && is_fe80(p->src_hi) && is_fe80(p->dst_hi);
+	return ports == DHCP6_RECEIVED && is_local6(p->src_hi) && is_local6(p->dst_hi);
 }

@@ -6,10 +6,10 @@
 
 // unsettled: the flow of a packet that goes to a pod through the stack is beginning or ending,
 // which its translation has to record. In between the answers keep the translation alive.
-__always_inline int unsettled(struct pkt *p)
+static __always_inline int unsettled(const struct packet *p, const struct lookup *look)
 {
-	__u32 place = p->first_place;
-	struct set *s = p->first_flow ? set_at(place / WAYS) : NULL;
+	__u32 place = look->first_place;
+	struct set *s = exists(look->first_flow) ? set_at(place / WAYS) : NULL;
 
 	return !s ||
 	       phase_of(low_side(s, place), high_side(s, place), p->proto) != PHASE_ESTABLISHED;
@@ -23,26 +23,29 @@ __noinline int stack_egress(struct __sk_buff *skb, __u32 l2)
 	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
 		return TC_ACT_SHOT;
-	struct pkt *p = &c->p;
+	struct packet *p = &c->packet;
+	const struct lookup *look = &c->look;
+	struct nat *nat = &c->nat;
+	const struct forward *fwd = &c->fwd;
 
 	int r = checkpoint(skb, l2, DIR_IN);
 	if (p->kind != PARSED_IP || p->reason || !(f->published | f->masquerade))
 		return r == FWD_CONTINUE ? FWD_STACK : r;
-	if (p->endpoint[DIR_IN].known) {
+	if (fwd->endpoint[DIR_IN].known) {
 		if (r != FWD_CONTINUE) {
 			nat_forget(1);
 			return r;
 		}
-		if (unsettled(p) && nat_find_inner(0))
-			nat_touch(skb, p);
+		if (unsettled(p, look) && nat_find_inner(0))
+			nat_touch(skb, p, look, nat);
 		return FWD_STACK;
 	}
 	if (r != FWD_CONTINUE)
 		return r;
 	if (!pod_at(p->src_hi, p->src_lo) && !is_icmp(p))
 		return FWD_STACK;
-	if (outward(skb, p, skb->ifindex) == NAT_FAILED)
-		return drop(skb, p, c, cf, REASON_NAT_PORTS);
+	if (outward(skb, p, look, nat, skb->ifindex) == NAT_FAILED)
+		return drop(skb, c, cf, REASON_NAT_PORTS);
 	return rewrite_frame(skb) < 0 ? TC_ACT_SHOT : FWD_STACK;
 }
 
@@ -53,14 +56,14 @@ __noinline int reset_egress(__u32 ifindex)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	c->p.first_flow = 0;
-	c->p.translated = 0;
-	c->p.nat_inner = 0;
-	set_endpoint(&c->p.endpoint[DIR_IN], ifindex);
+	c->look.first_flow = NONE;
+	c->nat.translated = 0;
+	c->nat.inner = NONE;
+	set_endpoint(&c->fwd.endpoint[DIR_IN], ifindex);
 	return 0;
 }
 
-__always_inline int forward_out(struct __sk_buff *skb, __u32 l2)
+static __always_inline int forward_out(struct __sk_buff *skb, __u32 l2)
 {
 	read_frame(skb, l2);
 	reset_egress(skb->ifindex);
@@ -70,19 +73,19 @@ __always_inline int forward_out(struct __sk_buff *skb, __u32 l2)
 
 // deliver_to_pod evaluates what the host sends to a pod and stands at the wrong side of its host
 // end for, see loopback_call, and puts it into the pod.
-__always_inline int deliver_to_pod(struct __sk_buff *skb)
+static __always_inline int deliver_to_pod(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return TC_ACT_SHOT;
-	struct pkt *p = &c->p;
+	struct packet *p = &c->packet;
 
 	p->dir = DIR_OUT;
 	p->recv = 0;
 	p->xmit = skb->ifindex;
 	p->now = coarse_now(cf);
-	begin_packet(p, cf);
+	begin_packet(c, cf);
 	int r = forward_out(skb, 14);
 	if (r != FWD_STACK)
 		return r;
@@ -99,7 +102,9 @@ __noinline int marked(struct __sk_buff *skb, __u32 l2)
 	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
 		return TC_ACT_SHOT;
-	struct pkt *p = &c->p;
+	struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct nat *nat = &c->nat;
 
 	if (likely(!(f->masquerade | f->published)))
 		return FWD_STACK;
@@ -107,11 +112,11 @@ __noinline int marked(struct __sk_buff *skb, __u32 l2)
 	p->dir = DIR_OUT;
 	p->xmit = skb->ifindex;
 	read_frame(skb, l2);
-	p->translated = 0;
+	nat->translated = 0;
 	if (p->kind != PARSED_IP || p->reason || !pod_at(p->src_hi, p->src_lo))
 		return FWD_STACK;
-	make_key(skb, p);
-	if (!p->is_error && nat_follow(0))
-		become(p, &p->goal);
+	make_key(skb, p, look);
+	if (!look->is_error && nat_follow(0))
+		become(p, nat, &nat->goal);
 	return rewrite_frame(skb) < 0 ? TC_ACT_SHOT : FWD_STACK;
 }

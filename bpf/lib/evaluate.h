@@ -7,7 +7,7 @@
 #include "extra.h"
 #include "frag.h"
 
-__always_inline void load_iface(__u32 ifindex, struct iface *to)
+static __always_inline void load_iface(__u32 ifindex, struct iface *to)
 {
 	struct iface *f = ifindex ? bpf_map_lookup_elem(&ifaces, &ifindex) : NULL;
 
@@ -17,24 +17,24 @@ __always_inline void load_iface(__u32 ifindex, struct iface *to)
 		__builtin_memset(to, 0, sizeof(*to));
 }
 
-__always_inline void reset_walk(struct pkt *p)
+static __always_inline void reset_walk(struct walk *walk)
 {
-	p->pc = 0;
-	p->word = ~0U;
-	p->all = 0;
-	p->match = 0;
-	p->classified = 0;
-	p->entry = 0;
-	p->clause = 0;
-	p->mode = MODE_NEXT;
-	p->depth = 0;
-	p->jumps = 0;
-	p->lookups = 0;
-	p->any_asked = 0;
-	p->pure = 0;
+	walk->pc = 0;
+	walk->word = ~0U;
+	walk->all = 0;
+	walk->match = 0;
+	walk->classified = 0;
+	walk->entry = 0;
+	walk->clause = 0;
+	walk->mode = MODE_NEXT;
+	walk->depth = 0;
+	walk->jumps = 0;
+	walk->lookups = 0;
+	walk->any_asked = 0;
+	walk->pure = 0;
 	for (int i = 0; i < 4; i++) {
-		p->looked[i] = 0;
-		p->have[i] = 0;
+		walk->looked[i] = 0;
+		walk->have[i] = 0;
 	}
 }
 
@@ -43,79 +43,86 @@ enum { LOOKUP_WALK, LOOKUP_CONTINUE, LOOKUP_DONE };
 // by_first_lookup decides most packets of the slow path: the first rule looks states up, there is
 // one, and its rule decides (LOOKUP_DONE). Otherwise the walk begins (LOOKUP_WALK) or continues
 // where p stands (LOOKUP_CONTINUE).
-__always_inline int by_first_lookup(struct pkt *p, void *image, struct header *h)
+static __always_inline int by_first_lookup(struct cpu *c, void *image, struct header *h)
 {
-	__u32 flow = h->fast_flow - 1;
-	int look = was_missed(p, flow) ? LOOK_MISS : look_up(flow);
-	struct code *owner = look == LOOK_MISS ? NULL : code_in(image, p->slot);
+	const struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct walk *walk = &c->walk;
+	struct verdict *v = &c->verdict;
+	__u32 flow = number(fast_flow(h));
+	int found = was_missed(look, flow) ? LOOK_MISS : look_up(flow);
+	struct code *owner = found == LOOK_MISS ? NULL : code_in(image, walk->slot);
 
-	if (look == LOOK_HIT && owner && owner->action == ACT_ALLOW && !owner->tag &&
+	if (found == LOOK_HIT && owner && owner->action == ACT_ALLOW && !owner->tag &&
 	    !(owner->flags & CODE_LOG)) {
-		p->v.state = USE_HIT;
+		v->state = USE_HIT;
 		count_rule(p, owner->id);
-		decide(p, owner, 1, REASON_RULE);
-		p->settled = 1;
+		decide(walk, v, owner, 1, REASON_RULE);
+		look->settled = 1;
 		return LOOKUP_DONE;
 	}
-	if (look >= LOOK_DROP && owner) {
-		decide(p, owner, 0, look - LOOK_DROP);
+	if (look_drops(found) && owner) {
+		decide(walk, v, owner, 0, look_reason(found));
 		return LOOKUP_DONE;
 	}
-	reset_walk(p);
-	record_lookup(p, flow);
-	p->lookups = 1;
-	if (look == LOOK_MISS) {
-		p->pc = h->after;
+	reset_walk(walk);
+	record_lookup(walk, flow);
+	walk->lookups = 1;
+	if (found == LOOK_MISS) {
+		walk->pc = h->after;
 		return LOOKUP_WALK;
 	}
-	p->have[flow >> 6 & 3] |= 1ULL << (flow & 63);
-	p->v.state = look == LOOK_HIT ? USE_HIT : USE_UNTOUCHED;
-	p->mode = MODE_ACT;
+	walk->have[flow >> 6 & 3] |= 1ULL << (flow & 63);
+	v->state = found == LOOK_HIT ? USE_HIT : USE_UNTOUCHED;
+	walk->mode = MODE_ACT;
 	return LOOKUP_CONTINUE;
 }
 
 // begin_rules starts the walk at the first rule that matches, if the verdict cache has it.
-__always_inline void begin_rules(struct pkt *p, struct header *h)
+static __always_inline void begin_rules(struct walk *walk, struct header *h)
 {
-	__u32 found = verdict_lookup(h->reads);
+	struct maybe slot = maybe_from(verdict_lookup(h->reads));
 
-	if (!found)
+	if (!exists(slot))
 		return;
-	p->slot = found - 1;
-	p->pc = found;
-	p->mode = MODE_MATCHED;
+	walk->slot = number(slot);
+	walk->pc = walk->slot + 1;
+	walk->mode = MODE_MATCHED;
 }
 
 // evaluate_rules reports whether the rules have to be walked.
-__always_inline int evaluate_rules(struct __sk_buff *skb, struct config *cf, struct pkt *p,
-				   void *image, struct header *h)
+static __always_inline int evaluate_rules(struct __sk_buff *skb, struct config *cf, struct cpu *c,
+					  void *image, struct header *h)
 {
+	const struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct walk *walk = &c->walk;
 	if (h->need & NEED_NAMES) {
-		load_iface(p->recv, &p->recv_if);
-		load_iface(p->xmit, &p->xmit_if);
+		load_iface(p->recv, &walk->recv_if);
+		load_iface(p->xmit, &walk->xmit_if);
 	}
-	p->keyed = KEY_NONE;
+	look->keyed = KEY_NONE;
 	if (h->need & NEED_STATES) {
 		if (p->proto == PROTO_SCTP || (p->proto == PROTO_TCP && p->tcp_flags & TH_SYN))
 			read_extras(skb);
-		make_key(skb, p);
-		if (h->fast_flow && !p->later) {
-			int r = by_first_lookup(p, image, h);
+		make_key(skb, p, look);
+		if (exists(fast_flow(h)) && !walk->later) {
+			int r = by_first_lookup(c, image, h);
 			if (r == LOOKUP_WALK)
-				begin_rules(p, h);
+				begin_rules(walk, h);
 			return r != LOOKUP_DONE;
 		}
 	}
-	reset_walk(p);
-	begin_rules(p, h);
+	reset_walk(walk);
+	begin_rules(walk, h);
 	return 1;
 }
 
 // decided_before sets a verdict without a rule.
-__always_inline void decided_before(struct pkt *p, int pass, __u8 reason)
+static __always_inline void decided_before(struct verdict *v, int pass, __u8 reason)
 {
-	p->v.pass = pass;
-	p->v.reason = reason;
+	v->pass = pass;
+	v->reason = reason;
 }
 
 // read_frame parses the frame of skb. l2 is 14 on an interface with Ethernet headers, L2_INFINIBAND
@@ -126,18 +133,18 @@ __noinline int read_frame(struct __sk_buff *skb, __u32 l2)
 	if (!c)
 		return 0;
 	if (l2 == L2_INFINIBAND)
-		c->p.kind = parse_slow(skb, L2_INFINIBAND);
+		c->packet.kind = parse_slow(skb, L2_INFINIBAND);
 	else
-		c->p.kind = parse(skb, &c->p, l2 ? 14 : 0);
+		c->packet.kind = parse(skb, &c->packet, l2 ? 14 : 0);
 	return 0;
 }
 
 // by_rules walks the rules.
 __noinline int by_rules(__u32 unused)
 {
-	walk();
+	walk_rules();
 	struct cpu *c = this_cpu();
-	if (c && unlikely(c->p.frag & FRAG_FIRST))
+	if (c && unlikely(c->packet.frag & FRAG_FIRST))
 		record_fragment(0);
 	return unused;
 }
@@ -150,41 +157,44 @@ __noinline int before_rules(struct __sk_buff *skb)
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
-	struct pkt *p = &c->p;
+	struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct walk *walk = &c->walk;
+	struct verdict *v = &c->verdict;
 
-	__builtin_memset(&p->v, 0, sizeof(p->v));
-	p->proved = 0;
-	p->v.reason = REASON_LOOP;
-	p->current = cf->current & CURRENT_SLOT;
+	__builtin_memset(v, 0, sizeof(*v));
+	look->proved = NONE;
+	v->reason = REASON_LOOP;
+	walk->current = cf->current & CURRENT_SLOT;
 	if (p->kind != PARSED_IP) {
 		p->len = 0;
-		decided_before(p, 1, REASON_NOT_IP);
+		decided_before(v, 1, REASON_NOT_IP);
 		return 0;
 	}
 	if (p->reason) {
-		decided_before(p, 0, REASON_DECODE + p->reason);
+		decided_before(v, 0, REASON_DECODE + p->reason);
 		return 0;
 	}
 	// Neighbour discovery is essential on one link only: it is not forwarded, where the hop
 	// limit is one less.
 	if (p->proto == PROTO_ICMPV6 && !cf->no_essential && !p->second && essential(p)) {
-		decided_before(p, 1, REASON_ESSENTIAL);
+		decided_before(v, 1, REASON_ESSENTIAL);
 		return 0;
 	}
 	if (p->proto == PROTO_UDP && dhcp_ports(p->ports) && !cf->no_dhcp && is_dhcp(0)) {
-		decided_before(p, 1, REASON_ESSENTIAL);
+		decided_before(v, 1, REASON_ESSENTIAL);
 		return 0;
 	}
-	p->later = (p->frag & FRAG_LATER) != 0;
-	if (unlikely(p->later) && follow_fragment(0))
+	walk->later = (p->frag & FRAG_LATER) != 0;
+	if (unlikely(walk->later) && follow_fragment(0))
 		return 0;
-	void *image = image_of(p);
+	void *image = image_of(walk);
 	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
 	if (!h) { // no Program was ever loaded
-		decided_before(p, 1, REASON_RULE);
+		decided_before(v, 1, REASON_RULE);
 		return 0;
 	}
-	if (evaluate_rules(skb, cf, p, image, h))
+	if (evaluate_rules(skb, cf, c, image, h))
 		return 1;
 	if (unlikely(p->frag & FRAG_FIRST))
 		record_fragment(0);
@@ -193,18 +203,18 @@ __noinline int before_rules(struct __sk_buff *skb)
 
 // evaluate decides about the packet of skb, which has been read. It calls its two parts one after
 // the other: nested, their stacks would be too deep.
-__always_inline void evaluate(struct __sk_buff *skb)
+static __always_inline void evaluate(struct __sk_buff *skb)
 {
 	if (before_rules(skb))
 		by_rules(0);
 	struct cpu *c = this_cpu();
 	if (c)
-		keep_proved(&c->p);
+		keep_proved(&c->look);
 }
 
-__always_inline void report_drop(struct pkt *p, struct config *cf)
+static __always_inline void report_drop(const struct verdict *v, struct config *cf)
 {
-	__u8 r = p->v.reason;
+	__u8 r = v->reason;
 
 	if (r == REASON_COOKIE) // not dropped but answered
 		return;
@@ -218,10 +228,11 @@ __always_inline void report_drop(struct pkt *p, struct config *cf)
 		event_packet(kind);
 }
 
-__always_inline void count_verdict(struct cpu *c)
+static __always_inline void count_verdict(struct cpu *c)
 {
-	struct pkt *p = &c->p;
-	struct count *n = &c->decided[below((p->dir * 2 + p->v.pass) * NUM_REASONS + p->v.reason,
+	const struct packet *p = &c->packet;
+	const struct verdict *v = &c->verdict;
+	struct count *n = &c->decided[below((p->dir * 2 + v->pass) * NUM_REASONS + v->reason,
 					    4 * NUM_REASONS)];
 
 	n->packets++;
@@ -229,13 +240,13 @@ __always_inline void count_verdict(struct cpu *c)
 }
 
 // finish counts the verdict and reports a drop.
-__always_inline void finish(struct cpu *c, struct config *cf)
+static __always_inline void finish(struct cpu *c, struct config *cf)
 {
-	struct pkt *p = &c->p;
+	const struct verdict *v = &c->verdict;
 
 	count_verdict(c);
-	if (unlikely(!p->v.pass))
-		report_drop(p, cf);
-	if (unlikely(p->v.state == USE_NEW) && listened(cf, EVENT_START))
+	if (unlikely(!v->pass))
+		report_drop(v, cf);
+	if (unlikely(v->state == USE_NEW) && listened(cf, EVENT_START))
 		event_packet(EVENT_START);
 }

@@ -3,27 +3,29 @@
 // to it.
 #pragma once
 
+#include "hash.h"
 #include "key.h"
 
-__always_inline int listened(struct config *cf, __u32 kind)
+static __always_inline int listened(struct config *cf, __u32 kind)
 {
 	return cf->listen >> kind & 1;
 }
 
 // describe writes where a packet was evaluated and the verdict.
-__always_inline void describe(struct event *e, struct pkt *p)
+static __always_inline void describe(struct event *e, const struct packet *p,
+				     const struct verdict *v)
 {
 	e->recv = p->recv;
 	e->xmit = p->xmit;
 	e->dir = p->dir;
-	e->rule = p->v.id;
-	e->number = p->v.number;
-	e->slot = p->v.slot;
-	e->pass = p->v.pass;
-	e->reason = p->v.reason;
-	e->answer = p->v.answer;
-	e->code = p->v.code;
-	e->state = p->v.state;
+	e->rule = v->id;
+	e->number = v->number;
+	e->slot = v->slot;
+	e->pass = v->pass;
+	e->reason = v->reason;
+	e->answer = v->answer;
+	e->code = v->code;
+	e->state = v->state;
 }
 
 enum { RING_AVAILABLE = 0 }; // BPF_RB_AVAIL_DATA
@@ -33,7 +35,7 @@ enum { RING_AVAILABLE = 0 }; // BPF_RB_AVAIL_DATA
 enum { RING_UNTRUSTED = EVENT_RING / 2, RING_EVENTS = EVENT_RING / 8 * 7 };
 
 // ring_has_space: an event may take space in the ring.
-__always_inline int ring_has_space(__u64 most)
+static __always_inline int ring_has_space(__u64 most)
 {
 	return bpf_ringbuf_query(&events, RING_AVAILABLE) <= most;
 }
@@ -44,7 +46,8 @@ __noinline int event_packet(__u32 kind)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	struct pkt *p = &c->p;
+	const struct packet *p = &c->packet;
+	const struct verdict *v = &c->verdict;
 	int refused = kind == EVENT_DROP || kind == EVENT_REFUSE;
 	struct event *e = NULL;
 	if (ring_has_space(refused ? RING_UNTRUSTED : RING_EVENTS))
@@ -63,7 +66,7 @@ __noinline int event_packet(__u32 kind)
 	e->length = p->len;
 	e->proto = p->proto;
 	e->tcp_flags = p->tcp_flags;
-	describe(e, p);
+	describe(e, p, v);
 	e->kind = kind;
 	e->version = p->version;
 	bpf_ringbuf_submit(e, 0);
@@ -71,8 +74,8 @@ __noinline int event_packet(__u32 kind)
 }
 
 // event_end reports a state that has ended.
-__always_inline void event_end(struct config *cf, struct cpu *c, struct set *s, __u32 way,
-			       __u64 tag)
+static __always_inline void event_end(struct config *cf, struct cpu *c, struct set *s, __u32 way,
+				      __u64 tag)
 {
 	if (likely(!listened(cf, EVENT_END)))
 		return;
@@ -88,7 +91,7 @@ __always_inline void event_end(struct config *cf, struct cpu *c, struct set *s, 
 	int turned = !(low->flags & META_MADE);
 	__u32 ports = tag >> 32;
 	__builtin_memset(e, 0, sizeof(*e));
-	e->time = c->p.now;
+	e->time = c->packet.now;
 	e->src_hi = turned ? s->addr[way].high_hi : s->addr[way].low_hi;
 	e->src_lo = turned ? s->addr[way].high_lo : s->addr[way].low_lo;
 	e->dst_hi = turned ? s->addr[way].low_hi : s->addr[way].high_hi;
@@ -98,7 +101,7 @@ __always_inline void event_end(struct config *cf, struct cpu *c, struct set *s, 
 	e->packets[1] = turned ? low->packets : high->packets;
 	e->bytes[0] = turned ? high->bytes : low->bytes;
 	e->bytes[1] = turned ? low->bytes : high->bytes;
-	e->duration = c->p.now - low->created;
+	e->duration = c->packet.now - low->created;
 	e->rule = low->rule;
 	e->proto = tag >> 24;
 	e->kind = EVENT_END;
@@ -111,7 +114,8 @@ __noinline int event_frame(struct __sk_buff *skb, __u32 l2)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	struct pkt *p = &c->p;
+	const struct packet *p = &c->packet;
+	const struct verdict *v = &c->verdict;
 	if (!ring_has_space(RING_UNTRUSTED)) {
 		c->lost++;
 		return 0;
@@ -126,7 +130,7 @@ __noinline int event_frame(struct __sk_buff *skb, __u32 l2)
 	e->kind = EVENT_PACKET;
 	e->time = bpf_ktime_get_ns();
 	e->length = skb->len;
-	describe(e, p);
+	describe(e, p, v);
 	f->l2 = l2;
 	__u32 n = skb->len;
 	if (n > SNAP)

@@ -7,7 +7,7 @@
 #include "cond.h"
 
 // half_open_in returns a bit for each half-open state of a set that has these bits in its tag.
-__always_inline __u64 half_open_in(struct tag_line *t, __u64 want)
+static __always_inline __u64 half_open_in(struct tag_line *t, __u64 want)
 {
 	__u64 m = 0;
 
@@ -22,7 +22,7 @@ __always_inline __u64 half_open_in(struct tag_line *t, __u64 want)
 
 // made_at returns when the state at a place was made. It also loads a word of the line of
 // addresses, which the removal will need.
-__always_inline __s64 made_at(__u32 place)
+static __always_inline __s64 made_at(__u32 place)
 {
 	struct set *s = set_at(place / WAYS);
 	if (!s)
@@ -31,15 +31,15 @@ __always_inline __s64 made_at(__u32 place)
 	return low_side(s, place)->created;
 }
 
-// victim returns 1 + the place of the half-open state that would be evicted for p->hash, or 0 if
-// its two sets, a and b, have none: of two picked at random the older one. Answered ones come
+// victim returns the place of the half-open state that would be evicted for look->hash, if its two
+// sets, a and b, have one: of two picked at random the older one. Answered ones come
 // first, since the client already has its answer. Tags show which states are half-open, so a flood
 // costs few cache lines.
-__always_inline __u32 victim(struct pkt *p, struct config *cf, struct tag_line *a,
-			     struct tag_line *b)
+static __always_inline struct maybe victim(const struct lookup *look, struct config *cf,
+					   struct tag_line *a, struct tag_line *b)
 {
-	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets),
-	      chance = p->hash >> 40;
+	__u32 an = first_set(look->hash, cf->sets), bn = second_set(look->hash, cf->sets),
+	      chance = look->hash >> 40;
 	__u64 in_a = half_open_in(a, TAG_LIVE | TAG_HALF_OPEN | TAG_ANSWERED),
 	      in_b = half_open_in(b, TAG_LIVE | TAG_HALF_OPEN | TAG_ANSWERED);
 	if (!(in_a | in_b)) {
@@ -55,12 +55,12 @@ __always_inline __u32 victim(struct pkt *p, struct config *cf, struct tag_line *
 	aw += an * WAYS;
 	bw += bn * WAYS;
 	if (in_a && (!in_b || made_at(aw) <= made_at(bw)))
-		return aw + 1;
-	return in_b ? bw + 1 : 0;
+		return some(aw);
+	return in_b ? some(bw) : NONE;
 }
 
 // evict_at removes the state at a place if it is still half-open.
-__always_inline int evict_at(__u32 place, __u32 why)
+static __always_inline int evict_at(__u32 place, __u32 why)
 {
 	struct tag_line *t = tags_at(place / WAYS);
 	__u64 tag = t ? READ_ONCE(t->tag[place % WAYS]) : 0;
@@ -68,75 +68,79 @@ __always_inline int evict_at(__u32 place, __u32 why)
 	return tag & TAG_HALF_OPEN && remove_state(place, tag, why);
 }
 
-// evict removes a half-open state from the two sets of p->hash.
+// evict removes a half-open state from the two sets of look->hash.
 __noinline int evict(__u32 sets)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
-	struct tag_line *a = tags_at(first_set(c->p.hash, sets)),
-			*b = tags_at(second_set(c->p.hash, sets));
-	__u32 found = a && b ? victim(&c->p, cf, a, b) : 0;
-	return found && evict_at(found - 1, GONE_RECLAIMED);
+	struct tag_line *a = tags_at(first_set(c->look.hash, sets)),
+			*b = tags_at(second_set(c->look.hash, sets));
+	struct maybe found = a && b ? victim(&c->look, cf, a, b) : NONE;
+	return exists(found) && evict_at(number(found), GONE_RECLAIMED);
 }
 
-// own_half_open returns 1 + the place of a half-open state of p->source that one of its turns
-// names, or 0.
-__always_inline __u32 own_half_open(struct pkt *p, struct config *cf, __u32 turn)
+// own_half_open returns the place of a half-open state of limit->source that one of its turns
+// names.
+static __always_inline struct maybe own_half_open(const struct limit *limit, struct config *cf,
+						  __u32 turn)
 {
-	__u32 *slot = ring_slot(cf, p->source, turn), found = slot ? READ_ONCE(*slot) : 0,
-	      place = found - 1;
+	struct maybe *slot = ring_slot(cf, limit->source, turn),
+		     found = slot ? maybe_from(READ_ONCE(slot->plus1)) : NONE;
+	__u32 place = number(found);
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
 
-	if (!found || !s || !t)
-		return 0;
+	if (!exists(found) || !s || !t)
+		return NONE;
 	__u64 tag = READ_ONCE(t->tag[place % WAYS]);
 	if ((tag & (TAG_MASK | TAG_HALF_OPEN)) != (TAG_LIVE | TAG_HALF_OPEN) ||
-	    originator(cf, s, place) != p->source)
-		return 0;
+	    originator(cf, s, place) != limit->source)
+		return NONE;
 	return found;
 }
 
 #define SOURCE_REFUSED (~0U)
 
-// source_victim returns 1 + the place of the state to evict for one more of p->source, which has
-// `had` half-open states. At the limit it is one of the source's own, one of its oldest. If none is
-// found the new state competes as if half-open states were at their limit. 0: none has to be
-// evicted. SOURCE_REFUSED: the packet comes in from an address of the host itself, which any sender
-// may have forged. Such a source may have half as many as others.
+// source_victim returns the place of the state to evict for one more of limit->source, which has
+// `had` half-open states, as a struct maybe: none if none has to be evicted. At the limit it is one
+// of the source's own, one of its oldest. If none is found the new state competes as if half-open
+// states were at their limit. SOURCE_REFUSED: the packet comes in from an address of the host
+// itself, which any sender may have forged. Such a source may have half as many as others.
 __noinline __u32 source_victim(__u32 had)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
-		return 0;
-	struct pkt *p = &c->p;
-	__u32 turn = next_turn(p->source), most = cf->max_source;
-	p->turn = turn;
+		return NONE.plus1;
+	const struct packet *p = &c->packet;
+	const struct lookup *look = &c->look;
+	struct limit *limit = &c->limit;
+	__u32 turn = next_turn(limit->source), most = cf->max_source;
+	limit->turn = turn;
 	if (p->dir == DIR_IN && had >= most / 2 && is_address(0, p->src_hi, p->src_lo))
 		return SOURCE_REFUSED;
 	if (had < most)
-		return 0;
+		return NONE.plus1;
 	for (int i = 0; i < SOURCE_LOOKS; i++) {
-		__u32 found = own_half_open(p, cf, turn + i);
-		if (found)
-			return found;
+		struct maybe found = own_half_open(limit, cf, turn + i);
+		if (exists(found))
+			return found.plus1;
 	}
-	struct tag_line *a = tags_at(first_set(p->hash, cf->sets)),
-			*b = tags_at(second_set(p->hash, cf->sets));
-	return a && b ? victim(p, cf, a, b) : 0;
+	struct tag_line *a = tags_at(first_set(look->hash, cf->sets)),
+			*b = tags_at(second_set(look->hash, cf->sets));
+	return a && b ? victim(look, cf, a, b).plus1 : NONE.plus1;
 }
 
-// record_turn records where the new state of p->source lies.
+// record_turn records where the new state of limit->source lies.
 __noinline int record_turn(__u32 place)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
-	__u32 *slot = c && cf ? ring_slot(cf, c->p.source, c->p.turn) : NULL;
+	struct maybe *slot = c && cf ? ring_slot(cf, c->limit.source, c->limit.turn) : NULL;
 
 	if (slot)
-		WRITE_ONCE(*slot, place + 1);
+		WRITE_ONCE(slot->plus1, some(place).plus1);
 	return 0;
 }

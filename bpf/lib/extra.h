@@ -5,8 +5,12 @@
 
 #include "parse.h"
 
+// Kinds of TCP options.
+enum { TCP_MSS = 2, TCP_SCALE = 3, TCP_SACK = 4, TCP_STAMPS = 8 };
+
 // read_scale finds the window scale of a SYN, as packet.WindowScale does.
-__always_inline void read_scale(struct __sk_buff *skb, struct pkt *p)
+static __always_inline void read_scale(struct __sk_buff *skb, struct packet *p,
+				       struct scratch *scratch)
 {
 	__u32 n = p->payload - p->l4 - 20;
 
@@ -14,29 +18,19 @@ __always_inline void read_scale(struct __sk_buff *skb, struct pkt *p)
 	opaque(n);
 	if (n == 0 || n > 40)
 		return;
-	if (bpf_skb_load_bytes(skb, p->l3 + p->l4 + 20, p->buf, sized(n, 64)) < 0)
+	if (bpf_skb_load_bytes(skb, p->l3 + p->l4 + 20, scratch->buf, sized(n, 64)) < 0)
 		return;
-	p->at = 0;
-	p->end = p->payload - p->l4 - 20;
-	for (int i = 0; i < 40; i++) {
-		__u32 at = READ_ONCE(p->at), left = READ_ONCE(p->end) - at;
-		if (!left || left > 64 || at > 61)
+	scratch->at = 0;
+	scratch->end = p->payload - p->l4 - 20;
+	for (int i = 0; i < MAX_OPTIONS; i++) {
+		struct option o = next_option(scratch);
+		if (o.kind == OPTION_END || o.kind == OPTION_BAD)
 			return;
-		__u8 kind = p->buf[at & 63], len = p->buf[(at + 1) & 63];
-		if (kind == 0)
-			return;
-		if (kind == 1) {
-			WRITE_ONCE(p->at, at + 1);
-			continue;
-		}
-		if (left < 2 || len < 2 || len > left)
-			return;
-		if (kind == 3 && len == 3) {
-			__u8 shift = p->buf[(at + 2) & 63];
+		if (o.kind == TCP_SCALE && o.len == 3) {
+			__u8 shift = scratch->buf[(o.at + 2) & 63];
 			p->scale = shift > 14 ? 14 : shift;
 			return;
 		}
-		WRITE_ONCE(p->at, at + len);
 	}
 }
 
@@ -46,18 +40,19 @@ __noinline int read_extras(struct __sk_buff *skb)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	struct pkt *p = &c->p;
+	struct packet *p = &c->packet;
+	struct scratch *scratch = &c->scratch;
 
 	if (p->proto == PROTO_TCP) {
-		read_scale(skb, p);
+		read_scale(skb, p, scratch);
 		return 0;
 	}
 	p->chunk = NO_CHUNK;
 	p->chunk_bits = 0;
 	if (p->payload + 4 <= p->len &&
-	    bpf_skb_load_bytes(skb, p->l3 + p->payload, p->buf, 2) == 0) {
-		p->chunk = p->buf[0];
-		p->chunk_bits = p->buf[1];
+	    bpf_skb_load_bytes(skb, p->l3 + p->payload, scratch->buf, 2) == 0) {
+		p->chunk = scratch->buf[0];
+		p->chunk_bits = scratch->buf[1];
 	}
 	return 0;
 }

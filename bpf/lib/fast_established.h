@@ -1,91 +1,196 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The fast path of forwarded packets: of a flow that has a state, between addresses that the
-// forwarding cache holds, without translation.
+// The fast path, which takes most packets: those of struct brief, of a flow whose state is
+// established and whose rule lets it pass; or the first packet of a UDP flow whose rule is cached.
+// It decodes only what that needs and keeps it in registers. It leaves everything else, unchanged,
+// to the slow path. For the packets that the fast path takes the slow path decides the same.
 #pragma once
 
+#include "brief.h"
 #include "fast_new.h"
-#include "fwd_cache.h"
 
-// forwardable: by the forwarding entry of its addresses a packet goes to a pod or a NIC unchanged,
-// with no translation and no rate limit.
-__always_inline int forwardable(struct fwd_entry *w, struct forwarding *f, __s64 now, __u8 tos)
+enum { FAST_TCP = SIDE_SEEN | SIDE_ACKED, NOT_FAST_TCP = SIDE_FIN | SIDE_RST | META_HALF_OPEN };
+
+// Both check the tag again, at `at`, just before they write: between the look-up and here, waiting
+// for cold lines, a CPU can lose its time slice, and another flow can take the entry.
+
+// fast_udp counts a packet of a live state. META_PEER shows which lifetime the state has, without a
+// load of the other side. It may be missing although the other end has answered, so without it the
+// shorter lifetime counts.
+static __always_inline int fast_udp(struct config *cf, struct side *d, __s64 now, __u32 len,
+				    __u64 *at, __u64 tag)
 {
-	if (w->to_pod)
-		return !(w->from_pod && (f->published || w->origin.limited)) && !w->target.limited;
-	return w->from_pod && !(f->published | w->hidden | w->origin.limited) &&
-	       route_fresh(w, now, tos);
+	__u32 flags = d->flags;
+	__s64 life = cf->life_udp_reply;
+
+	if (!(flags & META_PEER) && cf->life_udp < life)
+		life = cf->life_udp;
+	if (!(flags & SIDE_SEEN) || unproved(flags) || calls_port(flags) || now > d->last + life ||
+	    !same_tag(READ_ONCE(*at), tag))
+		return 0;
+	count_side(d, now, len);
+	return 1;
 }
 
-// fast_forward forwards what it can. It returns FWD_CONTINUE for everything else, unchanged.
-__noinline int fast_forward(struct __sk_buff *skb)
+// fast_tcp moves an established connection by a segment without SYN, FIN and RST: points 7 and 8
+// of docs/design/0003-evaluation.md section 8.
+static __always_inline int fast_tcp(struct config *cf, struct side *d, struct side *o,
+				    const struct brief *t, __s64 now, __u64 *at, __u64 tag)
+{
+	__u32 mine = READ_ONCE(d->flags), peer = READ_ONCE(o->flags), any = mine | peer;
+
+	if ((brief_tcp_flags(t) & (TH_SYN | TH_FIN | TH_RST | TH_ACK)) != TH_ACK ||
+	    now > d->last + cf->life_established)
+		return 0;
+	if ((mine & peer & FAST_TCP) != FAST_TCP || any & NOT_FAST_TCP || !(any & SIDE_PROVED) ||
+	    calls_port(mine))
+		return 0;
+	__u32 header = brief_tcp_header(t), seq = t->seq, ack = t->ack;
+	if (header < 20 || header > t->rest)
+		return 0;
+	__u32 end = seq + t->rest - header;
+	if (in_window(d, o, READ_ONCE(o->edge), seq, end, ack) != RES_HIT ||
+	    !same_tag(READ_ONCE(*at), tag))
+		return 0;
+	__u32 scale = mine & peer & SIDE_SCALED ? mine >> 8 & 15 : 0;
+	__u32 win = brief_window(t) << scale;
+	raise_sent(d, end, win);
+	raise_acked(d, ack, win);
+	count_side(d, now, t->len);
+	return 1;
+}
+
+// fast_stateless evaluates a packet by the verdict cache, where the rules keep no states.
+static __always_inline int fast_stateless(struct packet *p, struct walk *walk, struct verdict *v,
+					  struct config *cf, const struct brief *e, __u32 current)
+{
+	if (walk->tags)
+		return 0;
+	struct traits k = {.when = when_of(READ_ONCE(cf->epoch), current_slot(current)),
+			   .src_hi = e->src_hi,
+			   .src_lo = e->src_lo,
+			   .dst_hi = e->dst_hi,
+			   .dst_lo = e->dst_lo,
+			   .ports = e->ports,
+			   .recv = p->recv,
+			   .xmit = p->xmit,
+			   .proto = e->proto,
+			   .kind = e->version << 4 | p->dir};
+	if (e->proto == PROTO_TCP) {
+		__u32 header = brief_tcp_header(e);
+		if (header < sizeof(struct tcp) || header > e->rest)
+			return 0;
+		k.tcp_flags = brief_tcp_flags(e);
+	}
+	struct cached_verdict *m = verdict_find(&k, current_reads(current));
+	if (!m || !(m->slot & CACHED_PLAIN))
+		return 0;
+	walk->current = current_slot(current);
+	p->len = e->len;
+	passes(p, v, USE_NONE, m->id, m->number, m->slot & CACHED_SLOT);
+	return 1;
+}
+
+enum { FAST_NOT, FAST_DONE, FAST_NEW };
+
+// fast_missed follows a look-up without success: it hands the packet, of which the high end is the
+// sender if `from` is 1, to the slow path with its hash and tag, or to fast_new.
+static __always_inline int fast_missed(struct packet *p, struct lookup *look, struct walk *walk,
+				       struct config *cf, const struct brief *e,
+				       const struct key *k, int from, __u32 current)
+{
+	look->spare = NONE;
+	look->missed = current_flow(current);
+	if (e->proto == PROTO_TCP)
+		return scout(cf->sets);
+	look->key.low_hi = k->low_hi;
+	look->key.low_lo = k->low_lo;
+	look->key.high_hi = k->high_hi;
+	look->key.high_lo = k->high_lo;
+	look->from = from;
+	p->src_hi = from ? k->high_hi : k->low_hi;
+	p->src_lo = from ? k->high_lo : k->low_lo;
+	p->dst_hi = from ? k->low_hi : k->high_hi;
+	p->dst_lo = from ? k->low_lo : k->high_lo;
+	p->ports = e->ports;
+	p->len = e->len;
+	p->version = e->version;
+	p->proto = PROTO_UDP;
+	p->tcp_flags = 0;
+	walk->current = current_slot(current);
+	return FAST_NEW;
+}
+
+// fast_established evaluates the packet of skb if it is simple enough and belongs to a flow with a
+// state, or the rules look no state up: FAST_DONE, and the packet passes. FAST_NEW: fast_new may be
+// tried.
+__noinline int fast_established(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
-	struct forwarding *f = forwarding_settings();
-	__u8 *b = (__u8 *)(long)skb->data, *end = (__u8 *)(long)skb->data_end;
-	if (!c || !cf || !f || b + 54 > end || listened(cf, EVENT_PACKET) ||
-	    !current_flow(cf->current))
-		return FWD_CONTINUE;
-	struct pkt *p = &c->p;
-	int four = *(__u16 *)(b + 12) == be16(ETH_IP);
-	// head: of IP and, when segments are made of it, of what is above; bits: with the length
-	// of a TCP header
-	__u32 len, head, bits;
-	__u8 tos, proto;
-	if ((!four && (*(__u16 *)(b + 12) != be16(ETH_IPV6) || b + 74 > end)) ||
-	    b[four ? 22 : 21] <= 1 || skb->pkt_type != HOST || skb->vlan_present)
-		return FWD_CONTINUE;
-	if (four) {
-		p->src_hi = p->dst_hi = 0;
-		p->src_lo = (__u64)MAPPED << 32 | get32(b + 26);
-		p->dst_lo = (__u64)MAPPED << 32 | get32(b + 30);
-		len = get16(b + 16);
-		head = 20;
-		tos = b[15];
-		proto = b[23];
-		bits = b[46];
-	} else {
-		p->src_hi = get64(b + 22);
-		p->src_lo = get64(b + 30);
-		p->dst_hi = get64(b + 38);
-		p->dst_lo = get64(b + 46);
-		len = get16(b + 18) + 40;
-		head = 40;
-		tos = b[14] << 4 | b[15] >> 4;
-		proto = b[20];
-		bits = b[66];
+	struct brief e;
+	if (!c || !cf || !read_brief(&e, skb, l2) || (e.proto == PROTO_UDP && dhcp_ports(e.ports)))
+		return FAST_NOT;
+	struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct walk *walk = &c->walk;
+	struct verdict *v = &c->verdict;
+	__u32 current = READ_ONCE(cf->current);
+	struct maybe flow = current_flow(current);
+
+	if (!exists(flow))
+		return fast_stateless(p, walk, v, cf, &e, current);
+	struct key k = {.proto = e.proto, .flow = number(flow)};
+	int from = order_ends(&k, e.src_hi, e.src_lo, e.dst_hi, e.dst_lo, e.ports);
+	__u64 names = names_of(&k), hash = hash_of(cf, &k, names), tag = tag_of(names, hash);
+	__u32 an = first_set(hash, cf->sets), bn = second_set(hash, cf->sets);
+	struct tag_line *a = tags_at(an), *b = tags_at(bn), *line = a;
+	if (!a || !b)
+		return FAST_NOT;
+	if (!look->unknown)
+		prefetch(an, hash);
+	int found = find_in(look, a, an, &k, tag);
+	if (!found) {
+		line = b;
+		found = find_in(look, b, bn, &k, tag);
 	}
-	int known;
-	struct fwd_entry *w = fwd_lookup(p, f->serial, &known);
-	if (!w || !known || !forwardable(w, f, p->now, tos))
-		return FWD_CONTINUE;
-	__u32 segment = skb->gso_size;
-	head += proto == PROTO_TCP ? (bits >> 4) * 4 : 8;
-	if ((segment ? segment + head : len) > w->mtu)
-		return FWD_CONTINUE;
-	if (!fast_path(skb, cf, 14)) {
-		p->missed = 0;
-		return FWD_CONTINUE;
+	if (!found) {
+		look->unknown = 1;
+		if (unlikely(link_local(k.low_hi, k.low_lo, k.high_hi, k.high_lo)))
+			return FAST_NOT; // their keys also hold the link
+		look->hash = hash;
+		look->tag = tag;
+		return fast_missed(p, look, walk, cf, &e, &k, from, current);
 	}
-	finish(c, cf);
-	p->dir = DIR_OUT; // there the same state lets it pass
-	count_verdict(c);
-	count_rule(p, p->v.id);
-	if (w->from_pod)
-		count_pod(w->origin.place, DIR_OUT, skb->len);
-	if (w->to_pod)
-		count_pod(w->target.place, DIR_IN, skb->len);
-	__u8 hops = b[21] - 1;
-	if (!four && bpf_skb_store_bytes(skb, 21, &hops, 1, BPF_F_RECOMPUTE_CSUM) < 0)
-		return TC_ACT_SHOT;
-	b = (__u8 *)(long)skb->data;
-	if (b + 34 > (__u8 *)(long)skb->data_end)
-		return TC_ACT_SHOT;
-	if (four)
-		age4(b + 14);
-	__builtin_memcpy(b, w->macs, 12);
-	if (w->to_pod && likely(!f->plain))
-		return bpf_redirect_peer(w->ifindex, 0);
-	skb->mark = cf->local_mark & ~MARK_KIND;
-	return bpf_redirect(w->ifindex, 0);
+	look->unknown = 0;
+	__u32 place = READ_ONCE(look->place);
+	struct set *s = set_at(place / WAYS);
+	if (!s)
+		return FAST_NOT;
+	struct side *mine = from ? high_side(s, place) : low_side(s, place),
+		    *peer = from ? low_side(s, place) : high_side(s, place);
+	walk->current = current_slot(current);
+	struct owner *r = fast_rule(walk, cf, mine->rule);
+	if (!r)
+		return FAST_NOT;
+	__u64 *at = &line->tag[place & (WAYS - 1)];
+	if (e.proto == PROTO_UDP ? !fast_udp(cf, mine, p->now, e.len, at, tag) :
+				   !fast_tcp(cf, mine, peer, &e, p->now, at, tag))
+		return FAST_NOT;
+	p->len = e.len;
+	passes(p, v, USE_HIT, r->id, r->number, r->slot);
+	return FAST_DONE;
+}
+
+// fast_path evaluates the packet of skb if it can, and reports whether it did. The packet then
+// passes. It calls its two parts one after the other: nested, their stacks would be too deep.
+static __always_inline int fast_path(struct __sk_buff *skb, struct config *cf, __u32 l2)
+{
+	int r = fast_established(skb, l2);
+	struct cpu *c = this_cpu();
+
+	// The slow path checks a source that may be the host's own.
+	if (r == FAST_NEW && c && c->packet.dir == DIR_IN &&
+	    unlikely(perhaps_own(cf, c->packet.src_hi, c->packet.src_lo)))
+		return 0;
+	return r == FAST_NEW ? fast_new(current_reads(READ_ONCE(cf->current))) : r;
 }

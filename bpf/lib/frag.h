@@ -5,7 +5,7 @@
 
 #include "walk.h"
 
-__always_inline void frag_key(struct pkt *p, struct header *h, struct frag_key *k)
+static __always_inline void frag_key(const struct packet *p, struct header *h, struct frag_key *k)
 {
 	__builtin_memset(k, 0, sizeof(*k));
 	k->src.hi = p->src_hi;
@@ -27,8 +27,10 @@ __noinline int record_fragment(__u32 unused)
 	struct config *cf = settings();
 	if (!c || !cf)
 		return unused;
-	struct pkt *p = &c->p;
-	struct header *h = header_of(p);
+	const struct packet *p = &c->packet;
+	const struct walk *walk = &c->walk;
+	const struct verdict *v = &c->verdict;
+	struct header *h = header_of(walk);
 	if (!h)
 		return 0;
 	struct frag_key k;
@@ -36,8 +38,8 @@ __noinline int record_fragment(__u32 unused)
 	frag_key(p, h, &k);
 	f.until = p->now + cf->life_frag;
 	f.end = p->frag_end;
-	f.rule = p->v.number ? p->v.id : 0;
-	f.pass = p->v.pass;
+	f.rule = v->number ? v->id : 0;
+	f.pass = v->pass;
 	bpf_map_update_elem(&frags, &k, &f, BPF_ANY);
 	return 0;
 }
@@ -48,8 +50,10 @@ __noinline int follow_fragment(__u32 unused)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return unused;
-	struct pkt *p = &c->p;
-	struct header *h = header_of(p);
+	const struct packet *p = &c->packet;
+	const struct walk *walk = &c->walk;
+	struct verdict *v = &c->verdict;
+	struct header *h = header_of(walk);
 	if (!h)
 		return 0;
 	struct frag_key k;
@@ -59,20 +63,20 @@ __noinline int follow_fragment(__u32 unused)
 		return 0;
 	if (p->frag_off < f->end)
 		f->poisoned = 1;
-	p->v.pass = 0;
+	v->pass = 0;
 	if (f->poisoned) {
-		p->v.reason = REASON_FRAG_OVERLAP;
+		v->reason = REASON_FRAG_OVERLAP;
 		return 1;
 	}
-	p->v.pass = f->pass;
-	p->v.reason = REASON_FRAG_FIRST;
-	__u32 slot = f->rule ? slot_of(p, h, f->rule) : 0;
-	if (slot) {
-		struct code *r = code_of(p, slot - 1);
+	v->pass = f->pass;
+	v->reason = REASON_FRAG_FIRST;
+	struct maybe slot = f->rule ? slot_of(walk, h, f->rule) : NONE;
+	if (exists(slot)) {
+		struct code *r = code_of(walk, number(slot));
 		if (r) {
-			p->v.number = r->number;
-			p->v.id = r->id;
-			p->v.slot = slot - 1;
+			v->number = r->number;
+			v->id = r->id;
+			v->slot = number(slot);
 			count_rule(p, r->id);
 		}
 	}

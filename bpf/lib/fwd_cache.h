@@ -5,14 +5,15 @@
 
 #include "origin.h"
 
-// What a step of forwarding returns: leave the packet to the stack, continue, or go to egress.
-enum { FWD_STACK = TC_ACT_UNSPEC, FWD_CONTINUE = 100, FWD_EGRESS };
+// What a step of forwarding returns: what the program is to return, of which FWD_STACK leaves the
+// packet to the stack; or what no program returns, that it continues, or goes to egress.
+enum fwd_step { FWD_STACK = TC_ACT_UNSPEC, FWD_CONTINUE = 100, FWD_EGRESS };
 // A packet that was already evaluated at egress has the local mark without its lowest bit, which is
 // always set otherwise.
 enum { MARK_KIND = 1 };
 
 // a route is looked up again every 67 ms: it may change, and the kernel keeps its neighbour alive
-enum { FWD_ENTRIES = 1024, FWD_ROUTE_SHIFT = 26 };
+enum { FWD_ROUTE_SHIFT = 26 };
 
 // An entry: packets from one address to another that come in through one interface. It is valid
 // until pods, NICs or addresses change (serial).
@@ -35,18 +36,18 @@ struct fwd_entry {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, FWD_ENTRIES);
+	__uint(max_entries, CACHE_ENTRIES);
 	__type(key, __u32);
 	__type(value, struct fwd_entry);
 } fwd_cache SEC(".maps");
 
-__always_inline struct fwd_entry *fwd_at(__u32 index)
+static __always_inline struct fwd_entry *fwd_at(__u32 index)
 {
-	index &= FWD_ENTRIES - 1;
+	index &= CACHE_ENTRIES - 1;
 	return bpf_map_lookup_elem(&fwd_cache, &index);
 }
 
-__always_inline int is_own(struct pkt *p, struct endpoint *e)
+static __always_inline int is_own(const struct packet *p, struct endpoint *e)
 {
 	for (__u32 i = 0; i < MAX_POD_ADDRESSES; i++) {
 		if (i < e->count && e->addr[i].lo == p->src_lo && e->addr[i].hi == p->src_hi)
@@ -57,7 +58,7 @@ __always_inline int is_own(struct pkt *p, struct endpoint *e)
 
 // is_link_local: the source is unspecified or the link-local address that follows from the pod's
 // MAC address (RFC 4291, appendix A).
-__always_inline int is_link_local(struct pkt *p, struct endpoint *e)
+static __always_inline int is_link_local(const struct packet *p, struct endpoint *e)
 {
 	__u64 id = (__u64)(e->mac[0] ^ 2) << 56 | (__u64)e->mac[1] << 48 | (__u64)e->mac[2] << 40 |
 		   0xfffeULL << 24 | (__u64)e->mac[3] << 16 | (__u64)e->mac[4] << 8 | e->mac[5];
@@ -67,14 +68,16 @@ __always_inline int is_link_local(struct pkt *p, struct endpoint *e)
 
 // sender_wrong returns the reason to drop a packet for its addresses alone, or 0. A pod may send
 // from its own addresses, and neighbour discovery. Others may not send as a pod or as the host.
-__always_inline __u8 sender_wrong(struct __sk_buff *skb, struct pkt *p, struct endpoint *from)
+static __always_inline __u8 sender_wrong(struct __sk_buff *skb, const struct packet *p,
+					 struct forward *fwd, struct scratch *scratch,
+					 struct endpoint *from)
 {
 	if (from ? !is_own(p, from) && !(essential(p) && is_link_local(p, from)) :
 		   pod_at(p->src_hi, p->src_lo) != NULL)
 		return REASON_SPOOF;
 	if (martian(p))
 		return REASON_MARTIAN;
-	return !from && claims_host(skb, p) ? REASON_SPOOF : 0;
+	return !from && claims_host(skb, p, fwd, scratch) ? REASON_SPOOF : 0;
 }
 
 enum { ARP_SENDER = 14 + 8 };
@@ -89,19 +92,20 @@ __noinline int own_arp(struct __sk_buff *skb)
 		return 0;
 	if (!e)
 		return 1;
-	struct pkt *p = &c->p;
-	if (bpf_skb_load_bytes(skb, ARP_SENDER, p->buf, 10) < 0)
+	struct packet *p = &c->packet;
+	struct scratch *scratch = &c->scratch;
+	if (bpf_skb_load_bytes(skb, ARP_SENDER, scratch->buf, 10) < 0)
 		return 0;
 	for (int i = 0; i < 6; i++) {
-		if (p->buf[i] != e->mac[i])
+		if (scratch->buf[i] != e->mac[i])
 			return 0;
 	}
 	p->src_hi = 0;
-	p->src_lo = (__u64)MAPPED << 32 | get32(p->buf + 6);
+	p->src_lo = mapped(*(__be32 *)(scratch->buf + 6));
 	return !(__u32)p->src_lo || is_own(p, e);
 }
 
-__always_inline void fwd_to_pod(struct fwd_entry *w, struct endpoint *to)
+static __always_inline void fwd_to_pod(struct fwd_entry *w, struct endpoint *to)
 {
 	w->to_pod = 1;
 	w->ifindex = to->ifindex;
@@ -120,8 +124,10 @@ __noinline int fwd_fill(struct __sk_buff *skb, __u32 serial)
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return REASON_SPOOF;
-	struct pkt *p = &c->p;
-	struct fwd_entry *w = fwd_at(p->fwd_index);
+	const struct packet *p = &c->packet;
+	struct forward *fwd = &c->fwd;
+	struct scratch *scratch = &c->scratch;
+	struct fwd_entry *w = fwd_at(fwd->index);
 	if (!w)
 		return REASON_SPOOF;
 	struct endpoint *from = endpoint_at(p->recv);
@@ -134,7 +140,7 @@ __noinline int fwd_fill(struct __sk_buff *skb, __u32 serial)
 		w->origin.place = from->place;
 		w->origin.limited = from->limited;
 	}
-	__u8 wrong = sender_wrong(skb, p, from);
+	__u8 wrong = sender_wrong(skb, p, fwd, scratch, from);
 	if (wrong)
 		return wrong;
 	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
@@ -143,7 +149,7 @@ __noinline int fwd_fill(struct __sk_buff *skb, __u32 serial)
 		__u32 flags = from ? 0 : origin_flags(p->recv);
 		if (flags & (ORIGIN_STRICT | ORIGIN_LOOSE))
 			w->back = p->now >> FWD_ROUTE_SHIFT;
-		if (!from && !path_back(skb, p, flags))
+		if (!from && !path_back(skb, p, fwd, scratch, flags))
 			w->mtu = 0; // no packet fits: the stack decides
 	}
 	w->hidden = from && !to && hides(p, f);
@@ -159,13 +165,11 @@ __noinline int fwd_fill(struct __sk_buff *skb, __u32 serial)
 
 // fwd_lookup returns the entry where the packet's addresses belong, and sets *known to whether it
 // holds them.
-__always_inline struct fwd_entry *fwd_lookup(struct pkt *p, __u32 serial, int *known)
+static __always_inline struct fwd_entry *fwd_lookup(const struct packet *p, struct forward *fwd,
+						    __u32 serial, int *known)
 {
-	__u64 mixed = (p->src_hi ^ p->src_lo * 3 ^ p->dst_hi * 5 ^ p->dst_lo * 7 ^ p->recv) *
-		      0x9e3779b97f4a7c15ULL;
-
-	p->fwd_index = mixed >> 54;
-	struct fwd_entry *w = fwd_at(p->fwd_index);
+	fwd->index = cache_index(p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, p->recv);
+	struct fwd_entry *w = fwd_at(fwd->index);
 	*known = w && w->serial == serial &&
 		 (!w->back || w->back == (__u32)(p->now >> FWD_ROUTE_SHIFT)) &&
 		 w->recv == p->recv && w->dst_lo == p->dst_lo && w->src_lo == p->src_lo &&
@@ -175,18 +179,19 @@ __always_inline struct fwd_entry *fwd_lookup(struct pkt *p, __u32 serial, int *k
 
 // fwd_get returns the entry of the packet's addresses, filled if need be, and sets *wrong to the
 // reason to drop the packet for its addresses, or to 0.
-__always_inline struct fwd_entry *fwd_get(struct __sk_buff *skb, struct pkt *p,
-					  struct forwarding *f, __u8 *wrong)
+static __always_inline struct fwd_entry *fwd_get(struct __sk_buff *skb, const struct packet *p,
+						 struct forward *fwd, struct forwarding *f,
+						 __u8 *wrong)
 {
 	__u32 serial = f->serial;
 	int known;
-	struct fwd_entry *w = fwd_lookup(p, serial, &known);
+	struct fwd_entry *w = fwd_lookup(p, fwd, serial, &known);
 
 	*wrong = known || !w ? 0 : fwd_fill(skb, serial);
 	return w;
 }
 
-__always_inline int fits(struct __sk_buff *skb, struct pkt *p, __u32 mtu)
+static __always_inline int fits(struct __sk_buff *skb, const struct packet *p, __u32 mtu)
 {
 	__u32 segment = skb->gso_size;
 
@@ -194,7 +199,7 @@ __always_inline int fits(struct __sk_buff *skb, struct pkt *p, __u32 mtu)
 }
 
 // route_fresh: a route that was looked up not long ago holds for the packet.
-__always_inline int route_fresh(struct fwd_entry *w, __s64 now, __u8 tos)
+static __always_inline int route_fresh(struct fwd_entry *w, __s64 now, __u8 tos)
 {
 	return w->route == (__u32)(now >> FWD_ROUTE_SHIFT) && w->tos == tos;
 }
@@ -203,7 +208,7 @@ __always_inline int route_fresh(struct fwd_entry *w, __s64 now, __u8 tos)
 // heeds a route's own MTU only if that is locked, or ip_forward_use_pmtu is set; the stack heeds
 // each when it forwards. The agent writes it from the routes that it knows. It may be too small:
 // then the stack decides.
-__always_inline __u32 route_mtu(struct pkt *p, __u32 mtu)
+static __always_inline __u32 route_mtu(const struct packet *p, __u32 mtu)
 {
 	struct forwarding *f = forwarding_settings();
 	if (!f || likely(!f->route_mtus))
@@ -221,26 +226,19 @@ __noinline int ask_route(struct __sk_buff *skb)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	struct pkt *p = &c->p;
-	struct fwd_entry *w = fwd_at(p->fwd_index);
-	struct bpf_fib_lookup *fib = &p->route;
-	__be32 *words = p->new_words;
+	const struct packet *p = &c->packet;
+	struct forward *fwd = &c->fwd;
+	struct scratch *scratch = &c->scratch;
+	struct fwd_entry *w = fwd_at(fwd->index);
+	struct bpf_fib_lookup *fib = &fwd->route;
+	__be32 *words = scratch->new_words;
 	if (!w)
 		return 0;
 	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->ifindex = skb->ifindex;
 	fib->tot_len = 1; // otherwise the MTU that comes back is the NIC's: see route_mtu
 	address_words(p, words, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo);
-	if (p->version == 4) {
-		fib->family = AF_INET;
-		fib->flowinfo = p->tos;
-		fib->src[0] = words[0];
-		fib->dst[0] = words[1];
-	} else {
-		fib->family = AF_INET6;
-		__builtin_memcpy(fib->src, words, 16);
-		__builtin_memcpy(fib->dst, words + 4, 16);
-	}
+	route_ends(fib, p, words);
 	if (bpf_fib_lookup(skb, fib, sizeof(*fib), 0) != FIB_SUCCESS)
 		return 0;
 	__u32 ifindex = fib->ifindex;
@@ -258,16 +256,16 @@ __noinline int ask_route(struct __sk_buff *skb)
 // route finds the NIC that a packet of a pod leaves by. It returns 0 if the stack has to route it.
 // The first packet of each interval goes through the kernel's neighbour table, which keeps the
 // neighbour alive; the others go straight.
-__always_inline int route(struct __sk_buff *skb, struct pkt *p)
+static __always_inline int route(struct __sk_buff *skb, struct packet *p, struct forward *fwd)
 {
-	struct fwd_entry *w = fwd_at(p->fwd_index);
+	struct fwd_entry *w = fwd_at(fwd->index);
 
 	if (!w)
 		return 0;
-	p->straight = route_fresh(w, p->now, p->tos);
-	if (!p->straight && !ask_route(skb))
+	fwd->straight = route_fresh(w, p->now, p->tos);
+	if (!fwd->straight && !ask_route(skb))
 		return 0;
 	p->xmit = w->ifindex;
-	__builtin_memcpy(p->macs, w->macs, sizeof(p->macs));
+	__builtin_memcpy(fwd->macs, w->macs, sizeof(fwd->macs));
 	return fits(skb, p, w->mtu);
 }

@@ -19,6 +19,7 @@ enum {
 };
 
 enum { FIRST_CODES = 1 }; // row of the codes
+enum { MAX_TAGS = 8 };	  // of a packet
 
 struct row {
 	__u8 b[ROW];
@@ -39,7 +40,7 @@ struct header {
 	__u32 dims;  // bit d: dimension d has more than one class
 	__u32 ones;  // a row of set bits, the vector of dimensions with one class
 	__u32 look;  // row: bits of the slots that look up states
-	// 1 + the flow that the first rule looks up, 0 if it does not, or not always
+	// the flow that the first rule looks up, a struct maybe: none if it does not, or not always
 	__u32 fast_flow;
 	__u32 conds; // first rows
 	__u32 ranges;

@@ -12,10 +12,11 @@ typedef int __s32;
 typedef long long __s64;
 typedef __u16 __be16;
 typedef __u32 __be32;
+typedef __u64 __be64;
 
 #define NULL ((void *)0)
 #define SEC(name) __attribute__((section(name), used))
-#define __always_inline static inline __attribute__((always_inline))
+#define __always_inline inline __attribute__((always_inline))
 // A global function: the verifier checks it once, on its own, for any argument.
 #define __noinline __attribute__((noinline))
 #define likely(x) __builtin_expect(!!(x), 1)

@@ -14,22 +14,22 @@ enum keyed { KEY_UNKNOWN, KEY_NONE, KEY_SET };
 #define ON_LINK_FOUR (1ULL << 41)
 #define LOCAL_FOUR 0xffffa9feULL // 169.254.0.0/16, shifted
 
-__always_inline int is_local6(__u64 hi)
+static __always_inline int is_local6(__u64 hi)
 {
 	return hi >> 54 == 0xfe80 >> 6;
 }
 
 // link_local: the key of a flow between these ends holds a link.
-__always_inline int link_local(__u64 sh, __u64 sl, __u64 dh, __u64 dl)
+static __always_inline int link_local(__u64 sh, __u64 sl, __u64 dh, __u64 dl)
 {
 	return is_local6(sh) || is_local6(dh) ||
 	       (!(sh | dh) && sl >> 16 == LOCAL_FOUR && dl >> 16 == LOCAL_FOUR);
 }
 
-// on_link writes the link into p->key. The order of the ends stays.
-__always_inline void on_link(struct pkt *p)
+// on_link writes the link into look->key. The order of the ends stays.
+static __always_inline void on_link(const struct packet *p, struct lookup *look)
 {
-	struct key *k = &p->key;
+	struct key *k = &look->key;
 	__u64 link = p->dir == DIR_IN ? p->recv : p->xmit;
 
 	if (!(k->low_hi | k->high_hi)) {
@@ -39,146 +39,172 @@ __always_inline void on_link(struct pkt *p)
 	// Other addresses of fe80::/10 leave no bits for the link, and are not in use.
 	if (is_local6(k->low_hi)) {
 		if (k->low_hi != LINK_LOCAL)
-			p->keyed = KEY_NONE;
+			look->keyed = KEY_NONE;
 		k->low_hi |= ON_LINK | link;
 	}
 	if (is_local6(k->high_hi)) {
 		if (k->high_hi != LINK_LOCAL)
-			p->keyed = KEY_NONE;
+			look->keyed = KEY_NONE;
 		k->high_hi |= ON_LINK | link;
 	}
 }
 
 // off_link returns the upper half of an address of a key without the link.
-__always_inline __u64 off_link(__u64 hi)
+static __always_inline __u64 off_link(__u64 hi)
 {
 	return hi >> 48 != 0xfe80 ? hi : hi & ON_LINK_FOUR ? 0 : LINK_LOCAL;
 }
 
-// canonical orders the ends and sets which one sent the packet.
-__always_inline void canonical(struct pkt *p, __u64 sh, __u64 sl, __u64 dh, __u64 dl, __u32 ports,
-			       __u8 proto)
+// order_ends sets the ends and the ports of a key, and returns 1 if the high end is the sender.
+static __always_inline int order_ends(struct key *k, __u64 sh, __u64 sl, __u64 dh, __u64 dl,
+				      __u32 ports)
 {
 	int swap = sh != dh ? sh > dh : sl != dl ? sl > dl : ports >> 16 > (ports & 0xffff);
 
-	p->key.low_hi = swap ? dh : sh;
-	p->key.low_lo = swap ? dl : sl;
-	p->key.high_hi = swap ? sh : dh;
-	p->key.high_lo = swap ? sl : dl;
-	p->key.ports = swap ? ports << 16 | ports >> 16 : ports;
-	p->key.proto = proto;
-	p->from = swap;
-	p->keyed = KEY_SET;
-	p->hashed = 0;
-	if (unlikely(link_local(sh, sl, dh, dl)))
-		on_link(p);
+	k->low_hi = swap ? dh : sh;
+	k->low_lo = swap ? dl : sl;
+	k->high_hi = swap ? sh : dh;
+	k->high_lo = swap ? sl : dl;
+	k->ports = swap ? ports << 16 | ports >> 16 : ports;
+	return swap;
 }
 
-// quote_headers steps over the quoted IPv6 extension headers from p->at on; p->quote_proto moves
-// along. 0: there is no flow.
-__always_inline int quote_headers(struct __sk_buff *skb, struct pkt *p)
+// canonical orders the ends and sets which one sent the packet.
+static __always_inline void canonical(const struct packet *p, struct lookup *look, __u64 sh,
+				      __u64 sl, __u64 dh, __u64 dl, __u32 ports, __u8 proto)
+{
+	look->from = order_ends(&look->key, sh, sl, dh, dl, ports);
+	look->key.proto = proto;
+	look->keyed = KEY_SET;
+	look->hashed = 0;
+	if (unlikely(link_local(sh, sl, dh, dl)))
+		on_link(p, look);
+}
+
+// quote_headers steps over the quoted IPv6 extension headers from look->quote_at on;
+// look->quote_proto moves along. 0: there is no flow.
+static __always_inline int quote_headers(struct __sk_buff *skb, const struct packet *p,
+					 struct lookup *look, struct scratch *scratch)
 {
 	for (int i = 0; i < MAX_EXT; i++) {
-		__u8 proto = READ_ONCE(p->quote_proto);
-		__u32 left = READ_ONCE(p->len) - READ_ONCE(p->at);
+		__u8 proto = READ_ONCE(look->quote_proto);
+		__u32 left = READ_ONCE(p->len) - READ_ONCE(look->quote_at);
 		if (!is_extension(proto))
 			return 1;
-		if (left < 8 || bpf_skb_load_bytes(skb, p->l3 + p->at, p->buf, 8) < 0)
+		if (left < 8 ||
+		    bpf_skb_load_bytes(skb, p->l3 + look->quote_at, scratch->buf, 8) < 0)
 			return 0;
-		__u32 size = extension_size(proto, p->buf, left);
-		if (!size || (proto == PROTO_FRAGMENT && get16(p->buf + 2) & 0xfff8))
+		__u32 size = extension_size(proto, scratch->buf, left);
+		if (!size || (proto == PROTO_FRAGMENT && get16(scratch->buf + 2) & 0xfff8))
 			return 0;
-		p->quote_proto = p->buf[0];
-		p->at += size;
+		look->quote_proto = scratch->buf[0];
+		look->quote_at += size;
 	}
-	return !is_extension(p->quote_proto);
+	return !is_extension(look->quote_proto);
+}
+
+// quote_ports reads the quoted transport header: the ports, if the protocol has any, and
+// look->quote_seq. 0: there is no flow.
+static __always_inline int quote_ports(struct __sk_buff *skb, const struct packet *p,
+				       struct lookup *look, struct scratch *scratch, __u32 *ports)
+{
+	__u8 proto = look->quote_proto, icmp = p->version == 4 ? PROTO_ICMP : PROTO_ICMPV6;
+
+	if (proto != PROTO_TCP && proto != PROTO_UDP && proto != PROTO_SCTP &&
+	    proto != PROTO_UDPLITE && proto != icmp)
+		return 1;
+	if (p->len - look->quote_at < 8 ||
+	    bpf_skb_load_bytes(skb, p->l3 + look->quote_at, scratch->buf, 8) < 0)
+		return 0;
+	look->quote_seq = get32(scratch->buf + 4);
+	*ports = get32(scratch->buf);
+	if (proto != icmp)
+		return 1;
+	look->quote_type = scratch->buf[0];
+	*ports = icmp_ports(p->version, look->quote_type, look->quote_seq);
+	return *ports != 0; // or the quoted packet is an error, too
 }
 
 // read_quote sets the key from the packet that an ICMP error quotes, turned round, and
-// p->quote_seq. An error goes to the sender of the packet that it quotes: one that goes elsewhere
-// belongs to no flow (CVE-2019-5598). Both addresses are as in the frame, or both as translation
-// left them.
+// look->quote_seq. An error goes to the sender of the packet that it quotes: one that goes
+// elsewhere belongs to no flow (CVE-2019-5598). Both addresses are as in the frame, or both as
+// translation left them.
 __noinline int read_quote(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	struct pkt *p = &c->p;
+	const struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct scratch *scratch = &c->scratch;
 	__u64 sh, sl, dh, dl;
 
-	p->keyed = KEY_NONE;
-	p->at = p->payload;
+	look->keyed = KEY_NONE;
+	look->quote_at = p->payload;
 	__u32 n = p->len - p->payload;
-	if (n < 20 || bpf_skb_load_bytes(skb, p->l3 + p->at, p->buf, 20) < 0)
+	const struct ip4 *four = (const struct ip4 *)scratch->buf;
+	const struct ip6 *six = (const struct ip6 *)scratch->buf;
+	if (n < sizeof(*four) ||
+	    bpf_skb_load_bytes(skb, p->l3 + look->quote_at, scratch->buf, sizeof(*four)) < 0)
 		return 0;
-	if (p->buf[0] >> 4 != p->version)
+	if (ip_version(four) != p->version)
 		return 0;
 	if (p->version == 4) {
-		__u32 ihl = (p->buf[0] & 15) * 4;
-		if (ihl < 20 || ihl > n || get16(p->buf + 6) & 0x1fff)
+		__u32 ihl = (four->version_ihl & 15) * 4;
+		if (ihl < sizeof(*four) || ihl > n || be16(four->frag) & IP4_OFFSET)
 			return 0;
-		p->quote_proto = p->buf[9];
+		look->quote_proto = four->proto;
 		sh = dh = 0;
-		sl = (__u64)MAPPED << 32 | get32(p->buf + 12);
-		dl = (__u64)MAPPED << 32 | get32(p->buf + 16);
-		p->at += ihl;
+		sl = mapped(four->src);
+		dl = mapped(four->dst);
+		look->quote_at += ihl;
 	} else {
-		if (n < 40 || bpf_skb_load_bytes(skb, p->l3 + p->at, p->buf, 40) < 0)
+		if (n < sizeof(*six) ||
+		    bpf_skb_load_bytes(skb, p->l3 + look->quote_at, scratch->buf, sizeof(*six)) < 0)
 			return 0;
-		sh = get64(p->buf + 8);
-		sl = get64(p->buf + 16);
-		dh = get64(p->buf + 24);
-		dl = get64(p->buf + 32);
+		sh = be64(six->src_hi);
+		sl = be64(six->src_lo);
+		dh = be64(six->dst_hi);
+		dl = be64(six->dst_lo);
 		if (is_mapped(sh, sl) || is_mapped(dh, dl))
 			return 0;
-		p->quote_proto = p->buf[6];
-		p->at += 40;
-		if (!quote_headers(skb, p))
+		look->quote_proto = six->next;
+		look->quote_at += sizeof(*six);
+		if (!quote_headers(skb, p, look, scratch))
 			return 0;
 	}
 	if (sh != p->dst_hi || sl != p->dst_lo)
 		return 0;
-	__u8 proto = p->quote_proto;
-	__u32 ports = 0, icmp = p->version == 4 ? PROTO_ICMP : PROTO_ICMPV6;
-	if (proto == PROTO_TCP || proto == PROTO_UDP || proto == PROTO_SCTP ||
-	    proto == PROTO_UDPLITE || proto == icmp) {
-		if (p->len - p->at < 8 || bpf_skb_load_bytes(skb, p->l3 + p->at, p->buf, 8) < 0)
-			return 0;
-		p->quote_seq = get32(p->buf + 4);
-		ports = get32(p->buf);
-		if (proto == icmp) {
-			p->quote_type = p->buf[0];
-			ports = icmp_ports(p->version, p->quote_type, p->quote_seq);
-			if (!ports) // an error, too
-				return 0;
-		}
-	}
-	canonical(p, sh, sl, dh, dl, ports, proto);
-	p->from ^= 1;
-	return p->keyed == KEY_SET;
+	__u32 ports = 0;
+	if (!quote_ports(skb, p, look, scratch, &ports))
+		return 0;
+	canonical(p, look, sh, sl, dh, dl, ports, look->quote_proto);
+	look->from ^= 1;
+	return look->keyed == KEY_SET;
 }
 
 // make_key sets the key of the packet, once.
-__always_inline void make_key(struct __sk_buff *skb, struct pkt *p)
+static __always_inline void make_key(struct __sk_buff *skb, const struct packet *p,
+				     struct lookup *look)
 {
 	__u32 ports = p->ports;
 
-	p->is_error = 0;
+	look->is_error = 0;
 	if (p->frag & FRAG_LATER) {
-		p->keyed = KEY_NONE;
+		look->keyed = KEY_NONE;
 		return;
 	}
 	if (is_icmp(p)) {
 		if (error_type(p->version, p->icmp_type)) {
-			p->is_error = 1;
+			look->is_error = 1;
 			read_quote(skb);
 			return;
 		}
 		ports = icmp_ports(p->version, p->icmp_type, p->seq);
 		if (!ports) {
-			p->keyed = KEY_NONE;
+			look->keyed = KEY_NONE;
 			return;
 		}
 	}
-	canonical(p, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, ports, p->proto);
+	canonical(p, look, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, ports, p->proto);
 }

@@ -6,13 +6,14 @@
 
 // nat_create_loopback makes the translation for a call of the host to one of its own ports. The
 // source port changes only when it has to.
-__always_inline int nat_create_loopback(struct __sk_buff *skb, struct pkt *p)
+static __always_inline int nat_create_loopback(struct __sk_buff *skb, const struct packet *p,
+					       struct nat *nat)
 {
-	__u32 port = p->goal.ports >> 16, rest = p->goal.ports & 0xffff;
+	__u32 port = nat->goal.ports >> 16, rest = nat->goal.ports & 0xffff;
 	int why = nat_create(skb, META_FRESH);
 
 	for (__u32 i = 1; i < NAT_TRIES && why == REASON_NAT_PORTS && p->proto != PROTO_SCTP; i++) {
-		p->goal.ports = (port * i + 0x9e37 * i) << 16 | rest;
+		nat->goal.ports = (port * i + 0x9e37 * i) << 16 | rest;
 		why = nat_create(skb, META_FRESH);
 	}
 	return why;
@@ -20,28 +21,31 @@ __always_inline int nat_create_loopback(struct __sk_buff *skb, struct pkt *p)
 
 // translate_loopback finds or makes the translation of a call of the host to one of its own ports,
 // and sets the fields of the packet. FWD_CONTINUE: it goes to a pod.
-__always_inline int translate_loopback(struct __sk_buff *skb, struct pkt *p, struct cpu *c,
-				       struct config *cf, struct forwarding *f)
+static __always_inline int translate_loopback(struct __sk_buff *skb, struct cpu *c,
+					      struct config *cf, struct forwarding *f)
 {
+	struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct nat *nat = &c->nat;
 	p->dir = DIR_OUT; // of the record by which later fragments follow the first
 	if (unlikely(p->frag & (FRAG_FIRST | FRAG_LATER)))
-		tuple_of(p, &p->before);
+		tuple_of(p, &nat->before);
 	if (p->frag & FRAG_LATER)
 		return nat_fragment(0) ? FWD_CONTINUE : FWD_STACK;
-	make_key(skb, p);
-	if (p->is_error || p->keyed != KEY_SET)
+	make_key(skb, p, look);
+	if (look->is_error || look->keyed != KEY_SET)
 		return FWD_STACK;
 	if (!nat_follow(META_WIRE)) {
 		if (!find_published(0))
 			return FWD_STACK;
-		tuple_of(p, &p->was);
-		if (is_loopback(p->version, p->src_hi, p->src_lo) && !host_source(p, f))
+		tuple_of(p, &nat->was);
+		if (is_loopback(p->version, p->src_hi, p->src_lo) && !host_source(p, nat, f))
 			return TC_ACT_SHOT;
-		int why = choose_source(0) ? nat_create_loopback(skb, p) : REASON_NAT_PORTS;
+		int why = choose_source(0) ? nat_create_loopback(skb, p, nat) : REASON_NAT_PORTS;
 		if (why)
-			return drop(skb, p, c, cf, REASON_NAT_PORTS);
+			return drop(skb, c, cf, REASON_NAT_PORTS);
 	}
-	become(p, &p->goal);
+	become(p, nat, &nat->goal);
 	if (p->frag & FRAG_FIRST)
 		nat_fragment(1);
 	return FWD_CONTINUE;
@@ -55,22 +59,25 @@ __noinline int loopback_call(struct __sk_buff *skb)
 	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
 		return FWD_STACK;
-	struct pkt *p = &c->p;
+	struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct nat *nat = &c->nat;
+	struct forward *fwd = &c->fwd;
 
-	p->translated = 0;
-	p->first_flow = 0;
+	nat->translated = 0;
+	look->first_flow = NONE;
 	if (p->kind != PARSED_IP || p->reason || !f->published)
 		return FWD_STACK;
-	int r = translate_loopback(skb, p, c, cf, f);
+	int r = translate_loopback(skb, c, cf, f);
 	if (r != FWD_CONTINUE)
 		return r;
 	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
 	if (!to)
 		return TC_ACT_SHOT;
-	__builtin_memcpy(p->macs, to->mac, 6);
-	__builtin_memcpy(p->macs + 6, to->host_mac, 6);
+	__builtin_memcpy(fwd->macs, to->mac, 6);
+	__builtin_memcpy(fwd->macs + 6, to->host_mac, 6);
 	p->xmit = to->ifindex;
-	if (rewrite_frame(skb) < 0 || store_macs(skb, p) < 0)
+	if (rewrite_frame(skb) < 0 || store_macs(skb, fwd) < 0)
 		return TC_ACT_SHOT;
 	if (p->proto == PROTO_TCP || (p->len <= to->mtu && !(p->frag & (FRAG_FIRST | FRAG_LATER))))
 		return bpf_redirect(p->xmit, 0);

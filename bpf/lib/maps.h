@@ -202,13 +202,13 @@ struct {
 	__type(value, struct shapes);
 } shapes SEC(".maps");
 
-__always_inline struct cpu *this_cpu(void)
+static __always_inline struct cpu *this_cpu(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&cpus, &zero);
 }
 
-__always_inline struct config *settings(void)
+static __always_inline struct config *settings(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&config, &zero);
@@ -216,7 +216,7 @@ __always_inline struct config *settings(void)
 
 // coarse_now is CLOCK_MONOTONIC_COARSE, from the count of ticks that moves it: the verifier makes a
 // load of that, while the clock is two calls.
-__always_inline __s64 coarse_now(struct config *cf)
+static __always_inline __s64 coarse_now(struct config *cf)
 {
 	__s64 tick = cf->tick;
 
@@ -225,37 +225,42 @@ __always_inline __s64 coarse_now(struct config *cf)
 }
 
 // image_of returns the image that evaluates the packet.
-__always_inline void *image_of(struct pkt *p)
+static __always_inline void *image_of(const struct walk *walk)
 {
-	__u32 current = p->current;
+	__u32 current = walk->current;
 	return bpf_map_lookup_elem(&images, &current);
 }
 
 // row_in returns row n of an image, row_of of the image that evaluates the packet.
-__always_inline struct row *row_in(void *image, __u32 n)
+static __always_inline struct row *row_in(void *image, __u32 n)
 {
 	return bpf_map_lookup_elem(image, &n);
 }
 
-__always_inline struct row *row_of(struct pkt *p, __u32 n)
+static __always_inline struct row *row_of(const struct walk *walk, __u32 n)
 {
-	void *image = image_of(p);
+	void *image = image_of(walk);
 	return image ? row_in(image, n) : NULL;
 }
 
-__always_inline struct header *header_of(struct pkt *p)
+static __always_inline struct header *header_of(const struct walk *walk)
 {
-	return (struct header *)row_of(p, 0);
+	return (struct header *)row_of(walk, 0);
 }
 
-__always_inline struct code *code_in(void *image, __u32 slot)
+static __always_inline struct maybe fast_flow(const struct header *h)
+{
+	return maybe_from(h->fast_flow);
+}
+
+static __always_inline struct code *code_in(void *image, __u32 slot)
 {
 	struct row *r = row_in(image, FIRST_CODES + slot / ROW_CODES);
 	return r ? &((struct code *)tested(r))[slot % ROW_CODES] : NULL;
 }
 
-__always_inline struct code *code_of(struct pkt *p, __u32 slot)
+static __always_inline struct code *code_of(const struct walk *walk, __u32 slot)
 {
-	void *image = image_of(p);
+	void *image = image_of(walk);
 	return image ? code_in(image, slot) : NULL;
 }

@@ -5,38 +5,41 @@
 #include "nat_create.h"
 
 enum { NAT_TRIES = 32, NODE_QUERY = 139, UNPRIVILEGED = 1024 };
-// taken: the wire tuple p->goal with a source port is not free. A translation has it, which is then
-// weighed for eviction, or a published port or a socket of the host does.
+// taken: the wire tuple nat->goal with a source port is not free. A translation has it, which is
+// then weighed for eviction, or a published port or a socket of the host does.
 __noinline int taken(struct __sk_buff *skb, __u32 port)
 {
 	struct cpu *c = this_cpu();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return 1;
-	struct pkt *p = &c->p;
-	struct tuple *g = &p->goal;
+	const struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct nat *nat = &c->nat;
+	struct scratch *scratch = &c->scratch;
+	struct tuple *g = &nat->goal;
 	if (is_icmp(p))
 		g->ports = icmp_ports(p->version, p->icmp_type, port << 16);
 	else
 		g->ports = port << 16 | (g->ports & 0xffff);
-	canonical(p, g->src_hi, g->src_lo, g->dst_hi, g->dst_lo, g->ports, p->proto);
+	set_key(p, look, g);
 	if (nat_find(0)) {
-		__u64 before = p->nat_rank;
-		__u64 tag = p->tag;
-		__u32 place = p->place;
+		__u64 before = nat->victim.rank;
+		__u64 tag = look->tag;
+		__u32 place = look->place;
 		if (nat_weigh(place, 0) != NAT_OVER) {
-			if (p->nat_rank != before)
-				p->nat_port = port;
+			if (nat->victim.rank != before)
+				nat->victim.port = port;
 			return 1;
 		}
 		remove_state(place, tag, GONE_EXPIRED);
-		nat_reset_victim(p);
+		nat_reset_victim(nat);
 	}
-	return (f->published && is_published(p, port)) || host_uses(skb, p);
+	return (f->published && is_published(p, nat, port)) || host_uses(skb, p, nat, scratch);
 }
 
 // port_of returns the nth of the ports to choose from.
-__always_inline __u32 port_of(struct forwarding *f, __u32 n)
+static __always_inline __u32 port_of(struct forwarding *f, __u32 n)
 {
 	for (int i = 0; i < MAX_PORT_SPANS; i++) {
 		if (n < f->span[i].count)
@@ -46,7 +49,7 @@ __always_inline __u32 port_of(struct forwarding *f, __u32 n)
 	return 0;
 }
 
-__always_inline int in_span(struct forwarding *f, __u32 port)
+static __always_inline int in_span(struct forwarding *f, __u32 port)
 {
 	for (int i = 0; i < MAX_PORT_SPANS; i++) {
 		if (port - f->span[i].first < f->span[i].count)
@@ -56,12 +59,12 @@ __always_inline int in_span(struct forwarding *f, __u32 port)
 }
 
 // movable: the protocol has ports that may change. Ids of ICMP queries are not ports.
-__always_inline int movable(struct pkt *p)
+static __always_inline int movable(const struct packet *p)
 {
 	return p->proto == PROTO_TCP || p->proto == PROTO_UDP || p->proto == PROTO_UDPLITE;
 }
 
-// choose_port finds a free port for p->goal: the pod's own if it lies in the range, else one by a
+// choose_port finds a free port for nat->goal: the pod's own if it lies in the range, else one by a
 // keyed hash of the pod's end and the ports after it. It returns 0, or REASON_NAT_PORTS if none of
 // those tried is free; then nat_place is the translation to evict.
 __noinline int choose_port(struct __sk_buff *skb)
@@ -71,23 +74,25 @@ __noinline int choose_port(struct __sk_buff *skb)
 	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
 		return REASON_NAT_PORTS;
-	struct pkt *p = &c->p;
-	struct tuple *t = &p->was;
+	const struct packet *p = &c->packet;
+	struct nat *nat = &c->nat;
+	struct scratch *scratch = &c->scratch;
+	struct tuple *t = &nat->was;
 	__u32 own = t->ports >> 16, icmp = is_icmp(p) && p->icmp_type != NODE_QUERY;
 
-	nat_reset_victim(p);
-	p->nat_port = own;
+	nat_reset_victim(nat);
+	nat->victim.port = own;
 	if ((!movable(p) || in_span(f, own)) && !taken(skb, own))
 		return 0;
 	if (!movable(p) && !(icmp && own))
 		return REASON_NAT_PORTS;
-	p->left =
+	scratch->left =
 		hash5(cf->seed + SEED_NAT, t->src_hi, t->src_lo, (__u64)p->proto << 32 | own, 0, 0);
 	for (__u32 i = 0; i < NAT_TRIES; i++) {
-		__u32 span = icmp ? 65536 : f->ports, step = READ_ONCE(p->left) + 0x9e3779b1;
+		__u32 span = icmp ? 65536 : f->ports, step = READ_ONCE(scratch->left) + 0x9e3779b1;
 		if (!span)
 			break;
-		WRITE_ONCE(p->left, step);
+		WRITE_ONCE(scratch->left, step);
 		__u32 n = (__u64)step * span >> 32;
 		if (!taken(skb, icmp ? n : port_of(f, n)))
 			return 0;
@@ -102,36 +107,39 @@ __noinline int hide_once(struct __sk_buff *skb)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return REASON_NAT_PORTS;
-	struct pkt *p = &c->p;
-	struct tuple *t = &p->was;
+	const struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct nat *nat = &c->nat;
+	struct tuple *t = &nat->was;
 
 	if (choose_port(skb)) {
-		__u32 port = p->nat_port;
-		if (p->nat_rank == ~0ULL)
+		__u32 port = nat->victim.port;
+		if (nat->victim.rank == ~0ULL)
 			return REASON_NAT_PORTS;
-		if (!nat_evict_found(p) || taken(skb, port))
+		if (!nat_evict_found(nat) || taken(skb, port))
 			return NAT_LOST;
 	}
 	int why = nat_create(skb, META_SOURCE);
 	if (why != REASON_NAT_PORTS)
 		return why;
 	// The other CPU may have a packet of the same flow.
-	canonical(p, t->src_hi, t->src_lo, t->dst_hi, t->dst_lo, t->ports, p->proto);
+	set_key(p, look, t);
 	return nat_follow(0) ? 0 : NAT_LOST;
 }
 
-// masquerade hides the source of the packet behind p->goal.src. Ids of ICMP queries may have any
+// masquerade hides the source of the packet behind nat->goal.src. Ids of ICMP queries may have any
 // value, but the id of a node information query is the query itself. What has no ports keeps what
-// it has, and so does SCTP, whose checksum covers the ports. p->was and p->goal are set but for the
-// goal's port. It returns 0 or a reason.
+// it has, and so does SCTP, whose checksum covers the ports. nat->was and nat->goal are set but for
+// the goal's port. It returns 0 or a reason.
 __noinline int masquerade(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return REASON_NAT_PORTS;
-	struct pkt *p = &c->p;
-	struct tuple *g = &p->goal;
+	const struct packet *p = &c->packet;
+	struct nat *nat = &c->nat;
+	struct tuple *g = &nat->goal;
 	__u64 end = hash5(cf->seed + SEED_NAT, g->dst_hi, g->dst_lo, g->src_hi, g->src_lo,
 			  (__u64)p->proto << 32 | (movable(p) ? g->ports & 0xffff : g->ports)) |
 		    1;
@@ -156,22 +164,23 @@ __noinline int own_address(__u32 unused)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return unused;
-	return is_address(0, c->p.dst_hi, c->p.dst_lo);
+	return is_address(0, c->packet.dst_hi, c->packet.dst_lo);
 }
 
-__always_inline int is_loopback(__u8 version, __u64 hi, __u64 lo)
+static __always_inline int is_loopback(__u8 version, __u64 hi, __u64 lo)
 {
 	return version == 4 ? (__u8)(lo >> 24) == 127 : !hi && lo == 1;
 }
 
-// find_published sets p->goal to what a packet to a published port becomes, and returns 0 if it is
-// none.
+// find_published sets nat->goal to what a packet to a published port becomes, and returns 0 if it
+// is none.
 __noinline int find_published(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
 		return unused;
-	struct pkt *p = &c->p;
+	const struct packet *p = &c->packet;
+	struct nat *nat = &c->nat;
 	struct published_key k;
 	if (p->frag & FRAG_LATER ||
 	    (p->proto != PROTO_TCP && p->proto != PROTO_UDP && p->proto != PROTO_SCTP))
@@ -185,9 +194,9 @@ __noinline int find_published(__u32 unused)
 			    !is_loopback(p->version, p->dst_hi, p->dst_lo)))
 			return 0;
 	}
-	tuple_of(p, &p->goal);
-	p->goal.dst_hi = to->addr.hi;
-	p->goal.dst_lo = to->addr.lo;
-	p->goal.ports = (p->goal.ports & 0xffff0000) | (to->port & 0xffff);
+	tuple_of(p, &nat->goal);
+	nat->goal.dst_hi = to->addr.hi;
+	nat->goal.dst_lo = to->addr.lo;
+	nat->goal.ports = (nat->goal.ports & 0xffff0000) | (to->port & 0xffff);
 	return 1;
 }

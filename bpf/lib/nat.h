@@ -14,14 +14,14 @@
 #define NAT_TOUCH 1000000000LL
 
 // ports_of returns what a translation calls ports: those of struct key.
-__always_inline __u32 ports_of(struct pkt *p)
+static __always_inline __u32 ports_of(const struct packet *p)
 {
 	if (!is_icmp(p))
 		return p->ports;
 	return icmp_ports(p->version, p->icmp_type, p->seq);
 }
 
-__always_inline void tuple_of(struct pkt *p, struct tuple *t)
+static __always_inline void tuple_of(const struct packet *p, struct tuple *t)
 {
 	t->src_hi = p->src_hi;
 	t->src_lo = p->src_lo;
@@ -31,11 +31,11 @@ __always_inline void tuple_of(struct pkt *p, struct tuple *t)
 }
 
 // become turns the fields of the packet, not the frame, into those of a tuple.
-__always_inline void become(struct pkt *p, struct tuple *t)
+static __always_inline void become(struct packet *p, struct nat *nat, struct tuple *t)
 {
-	if (!p->translated)
-		tuple_of(p, &p->was);
-	p->translated = 1;
+	if (!nat->translated)
+		tuple_of(p, &nat->was);
+	nat->translated = 1;
 	p->src_hi = t->src_hi;
 	p->src_lo = t->src_lo;
 	p->dst_hi = t->dst_hi;
@@ -48,20 +48,27 @@ __always_inline void become(struct pkt *p, struct tuple *t)
 		p->seq = icmp_id(p->version, p->icmp_type, t->ports) << 16 | (p->seq & 0xffff);
 }
 
-// nat_find looks for the translation of p->key and sets p->place.
+// set_key sets the key of the packet to that of a tuple.
+static __always_inline void set_key(const struct packet *p, struct lookup *look,
+				    const struct tuple *t)
+{
+	canonical(p, look, t->src_hi, t->src_lo, t->dst_hi, t->dst_lo, t->ports, p->proto);
+}
+
+// nat_find looks for the translation of look->key and sets look->place.
 __noinline int nat_find(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return unused;
-	struct pkt *p = &c->p;
-	key_hash(p, cf, NAT_FLOW);
-	return find(p, cf);
+	struct lookup *look = &c->look;
+	key_hash(look, cf, NAT_FLOW);
+	return find(look, cf);
 }
 
-// nat_follow looks p->key up among the translations keyed by one kind of tuple (META_WIRE or 0),
-// and sets p->goal to the other tuple. It changes nothing: whether the packet passes is not known
+// nat_follow looks look->key up among the translations keyed by one kind of tuple (META_WIRE or 0),
+// and sets nat->goal to the other tuple. It changes nothing: whether the packet passes is not known
 // yet.
 __noinline int nat_follow(__u32 wire)
 {
@@ -69,16 +76,18 @@ __noinline int nat_follow(__u32 wire)
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
-	struct pkt *p = &c->p;
-	p->nat_inner = 0;
-	if (p->keyed != KEY_SET || !nat_find(0))
+	const struct packet *p = &c->packet;
+	const struct lookup *look = &c->look;
+	struct nat *nat = &c->nat;
+	nat->inner = NONE;
+	if (look->keyed != KEY_SET || !nat_find(0))
 		return 0;
-	__u32 place = p->place;
+	__u32 place = look->place;
 	struct set *s = set_at(place / WAYS);
 	if (!s)
 		return 0;
 	struct side *low = low_side(s, place), *high = high_side(s, place);
-	struct side *d = p->from ? high : low;
+	struct side *d = look->from ? high : low;
 	__u32 flags = low->flags;
 	// The caller's packets are translated from the wire for a published port, and to the wire
 	// for a source.
@@ -86,7 +95,7 @@ __noinline int nat_follow(__u32 wire)
 	      is_caller = (d->flags & META_MADE) != 0;
 	if ((flags & META_WIRE) != wire || caller != is_caller)
 		return 0;
-	__u32 partner = low->track, from = p->from ^ (flags & META_CROSS ? 1 : 0),
+	__u32 partner = partner_of(low), from = look->from ^ (flags & META_CROSS ? 1 : 0),
 	      way = partner & (WAYS - 1);
 	struct tag_line *ot = tags_at(partner / WAYS);
 	if (!ot)
@@ -96,35 +105,34 @@ __noinline int nat_follow(__u32 wire)
 	if (!o)
 		return 0;
 	struct side *olow = low_side(o, partner), *ohigh = high_side(o, partner);
-	int answers = (tag & TAG_MASK) == TAG_LIVE && olow->rule == NAT_RULE &&
-		      olow->track == place && olow->created == low->created;
+	int answers = answers_to(tag, olow, low, place);
 	// it is being made, or adopted
 	if (unlikely(!answers && (p->now - low->created < NAT_YOUNG || partner == ~0U)))
 		return 0;
-	if (unlikely(!answers ||
-		     expired(cf, wire ? olow : low, wire ? ohigh : high, p->key.proto, p->now))) {
-		remove_state(place, p->tag, GONE_EXPIRED);
+	if (unlikely(!answers || expired(cf, wire ? olow : low, wire ? ohigh : high,
+					 look->key.proto, p->now))) {
+		remove_state(place, look->tag, GONE_EXPIRED);
 		return 0;
 	}
 	__u32 ports = tag >> 32;
-	struct tuple *t = &p->goal;
+	struct tuple *t = &nat->goal;
 	t->src_hi = from ? o->addr[way].high_hi : o->addr[way].low_hi;
 	t->src_lo = from ? o->addr[way].high_lo : o->addr[way].low_lo;
 	t->dst_hi = from ? o->addr[way].low_hi : o->addr[way].high_hi;
 	t->dst_lo = from ? o->addr[way].low_lo : o->addr[way].high_lo;
 	t->ports = from ? ports << 16 | ports >> 16 : ports;
-	p->partner = partner;
-	p->nat_inner = 1 + (wire ? partner : place);
-	p->nat_from = wire ? from : p->from;
+	nat->partner = partner;
+	nat->inner = some(wire ? partner : place);
+	nat->from = wire ? from : look->from;
 	return 1;
 }
 
 // nat_step advances a flow of which no rule keeps a state, by the same state machine: the inner
 // entry is its state. A segment with wrong sequence numbers ends nothing.
-__always_inline void nat_step(struct __sk_buff *skb, struct pkt *p, struct side *low,
-			      struct side *high)
+static __always_inline void nat_step(struct __sk_buff *skb, const struct packet *p,
+				     const struct nat *nat, struct side *low, struct side *high)
 {
-	struct side *d = p->nat_from ? high : low, *o = p->nat_from ? low : high;
+	struct side *d = nat->from ? high : low, *o = nat->from ? low : high;
 
 	if (p->proto != PROTO_TCP) {
 		int proves = o->flags & SIDE_SEEN && d->flags & META_MADE;
@@ -149,9 +157,12 @@ __noinline int nat_phase(struct __sk_buff *skb)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	struct pkt *p = &c->p;
-	__u32 inner = p->nat_inner - 1, place = p->first_place;
-	struct set *s = set_at(inner / WAYS), *of = p->first_flow ? set_at(place / WAYS) : NULL;
+	const struct packet *p = &c->packet;
+	const struct lookup *look = &c->look;
+	const struct nat *nat = &c->nat;
+	__u32 inner = number(nat->inner), place = look->first_place;
+	struct set *s = set_at(inner / WAYS),
+		   *of = exists(look->first_flow) ? set_at(place / WAYS) : NULL;
 	if (!s)
 		return 0;
 	struct side *low = low_side(s, inner), *high = high_side(s, inner);
@@ -159,10 +170,10 @@ __noinline int nat_phase(struct __sk_buff *skb)
 	if (of) {
 		phase = phase_of(low_side(of, place), high_side(of, place), p->proto);
 	} else {
-		nat_step(skb, p, low, high);
+		nat_step(skb, p, nat, low, high);
 		phase = phase_of(low, high, p->proto);
 	}
-	WRITE_ONCE(high->track, (READ_ONCE(high->track) & ~(__u32)NAT_PHASE) | phase);
+	WRITE_ONCE(high->track, nat_word(pod_in(high), phase));
 	WRITE_ONCE(low->last, p->now);
 	if (unlikely(READ_ONCE(low->flags) & META_FRESH))
 		__sync_fetch_and_and(&low->flags, ~META_FRESH);
@@ -170,24 +181,26 @@ __noinline int nat_phase(struct __sk_buff *skb)
 }
 
 // new_state: the packet made its own state.
-__always_inline int new_state(struct pkt *p)
+static __always_inline int new_state(const struct lookup *look)
 {
-	return p->first_flow && p->first_new;
+	return exists(look->first_flow) && look->first_new;
 }
 
 // nat_touch keeps the translation that the packet follows alive as its flow is. The packet has
 // passed. What left the flow's state untouched leaves the translation untouched.
-__always_inline void nat_touch(struct __sk_buff *skb, struct pkt *p)
+static __always_inline void nat_touch(struct __sk_buff *skb, const struct packet *p,
+				      const struct lookup *look, const struct nat *nat)
 {
-	__u32 inner = p->nat_inner - 1;
-	struct set *s = p->nat_inner ? set_at(inner / WAYS) : NULL;
+	__u32 inner = number(nat->inner);
+	struct set *s = exists(nat->inner) ? set_at(inner / WAYS) : NULL;
 
-	if (!s || p->is_error || (p->first_flow && p->first_look != LOOK_HIT))
+	if (!s || look->is_error || (exists(look->first_flow) && look->first_look != LOOK_HIT))
 		return;
 	struct side *low = low_side(s, inner), *high = high_side(s, inner);
-	__u32 phase = READ_ONCE(high->track) & NAT_PHASE, tcp = p->proto == PROTO_TCP;
-	if (unlikely(phase != PHASE_ESTABLISHED || new_state(p) ||
-		     (tcp && (!p->first_flow || p->tcp_flags & (TH_SYN | TH_FIN | TH_RST)))))
+	__u32 phase = phase_in(high), tcp = p->proto == PROTO_TCP;
+	if (unlikely(phase != PHASE_ESTABLISHED || new_state(look) ||
+		     (tcp &&
+		      (!exists(look->first_flow) || p->tcp_flags & (TH_SYN | TH_FIN | TH_RST)))))
 		nat_phase(skb);
 	else if (p->now - READ_ONCE(low->last) > NAT_TOUCH)
 		WRITE_ONCE(low->last, p->now);
@@ -199,18 +212,20 @@ __noinline int nat_find_inner(__u32 unused)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return unused;
-	struct pkt *p = &c->p;
-	p->nat_inner = 0;
+	const struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct nat *nat = &c->nat;
+	nat->inner = NONE;
 	if (p->frag & FRAG_LATER)
 		return 0;
-	canonical(p, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, ports_of(p), p->proto);
+	canonical(p, look, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, ports_of(p), p->proto);
 	if (!nat_find(0))
 		return 0;
-	__u32 place = p->place;
+	__u32 place = look->place;
 	struct set *s = set_at(place / WAYS);
 	if (!s || low_side(s, place)->flags & META_WIRE)
 		return 0;
-	p->nat_inner = place + 1;
-	p->nat_from = p->from;
+	nat->inner = some(place);
+	nat->from = look->from;
 	return 1;
 }

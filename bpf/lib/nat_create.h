@@ -11,24 +11,24 @@ __noinline int nat_forget(__u32 fresh)
 	struct cpu *c = this_cpu();
 	if (!c || !nat_find_inner(0))
 		return 0;
-	__u32 place = c->p.place;
+	__u32 place = c->look.place;
 	struct set *s = set_at(place / WAYS);
 	if (!s || (fresh && !(low_side(s, place)->flags & META_FRESH)))
 		return 0;
-	return remove_state(place, c->p.tag, GONE_RECYCLED);
+	return remove_state(place, c->look.tag, GONE_RECYCLED);
 }
 
-// nat_conflict: the tuple p->key has a translation already. One that is over, or whose other half
-// is missing, is removed first; with `dead` any other is, because its flow is known to be another
-// one.
+// nat_conflict: the tuple look->key has a translation already. One that is over, or whose other
+// half is missing, is removed first; with `dead` any other is, because its flow is known to be
+// another one.
 __noinline int nat_conflict(__u32 dead)
 {
 	struct cpu *c = this_cpu();
 	if (!c || !nat_find(0))
 		return 0;
-	__u32 place = c->p.place;
-	__u64 tag = c->p.tag;
-	nat_reset_victim(&c->p);
+	__u32 place = c->look.place;
+	__u64 tag = c->look.tag;
+	nat_reset_victim(&c->nat);
 	if (nat_weigh(place, 0) <= NAT_CLOSED || dead)
 		remove_state(place, tag, GONE_RECYCLED);
 	return nat_find(0);
@@ -41,88 +41,75 @@ __noinline int nat_conflict(__u32 dead)
 // many.
 enum { NAT_RACES = 8, NAT_LOST = 1 << 16 };
 
-// nat_evict_for evicts a translation of a pod, with 0 of any pod.
-__always_inline int nat_evict_for(struct cpu *c, __u32 pod)
+// nat_evict_for evicts a translation of the pod at a place, of any pod if there is none.
+static __always_inline int nat_evict_for(struct cpu *c, struct maybe pod)
 {
-	if (unlikely(c->dry_pod == pod + 1 && c->p.now < c->dry_pod_until))
+	if (unlikely(c->dry_pod.plus1 == pod.plus1 && c->packet.now < c->dry_pod_until))
 		return 0;
 	for (__u32 i = 0; i < NAT_RACES; i++) {
-		if (nat_evict(pod))
+		if (nat_evict(pod.plus1))
 			return 1;
-		if (c->p.nat_rank != ~0ULL) // another CPU has found the same one
+		if (c->nat.victim.rank != ~0ULL) // another CPU has found the same one
 			continue;
-		c->dry_pod = pod + 1;
-		c->dry_pod_until = c->p.now + NAT_DRY;
+		c->dry_pod = pod;
+		c->dry_pod_until = c->packet.now + NAT_DRY;
 		return 0;
 	}
 	return 0;
 }
 
-// nat_reserve makes sure that there may be one more translation of a pod, 1 + its place or 0.
-__always_inline int nat_reserve(struct cpu *c, struct config *cf, __u32 pod)
+// nat_reserve makes sure that there may be one more translation, of the pod at a place if there is
+// one.
+static __always_inline int nat_reserve(struct cpu *c, struct config *cf, struct maybe pod)
 {
-	__u32 zero = 0, place = pod - 1;
+	__u32 zero = 0, place = number(pod);
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
-	struct nat_count *of = pod ? bpf_map_lookup_elem(&nat_counts, &place) : NULL;
+	struct nat_count *of = exists(pod) ? bpf_map_lookup_elem(&nat_counts, &place) : NULL;
 
 	if (!g || (of && cf->max_pod_nats && READ_ONCE(of->nats) >= cf->max_pod_nats &&
 		   !nat_evict_for(c, pod)))
 		return 0;
-	if (READ_ONCE(g->nats) >= cf->max_nats && !nat_evict_for(c, 0))
+	if (READ_ONCE(g->nats) >= cf->max_nats && !nat_evict_for(c, NONE))
 		return 0;
 	return READ_ONCE(g->states) + c->pending + 2 <= cf->max_states || reclaim_dead(cf->sets) ||
-	       nat_evict_for(c, 0);
+	       nat_evict_for(c, NONE);
 }
 
-// nat_claim takes an entry for p->key and fills it but for its tag. It sets p->place.
-__always_inline int nat_claim(struct config *cf, struct pkt *p, __u32 meta)
+// nat_claim takes an entry for look->key and fills it but for its tag. It sets look->place.
+static __always_inline int nat_claim(struct config *cf, const struct packet *p, struct lookup *look,
+				     __u32 meta)
 {
-	if (!claim_spare(p, slow_claim(p->tag)) && !claim(0) && !claim(1) &&
+	if (!claim_spare(p, look, slow_claim(look->tag)) && !claim(0) && !claim(1) &&
 	    !(move_one(0) && claim(1)) &&
 	    !((reclaim_dead(cf->sets) || nat_evict_sets(cf->sets)) && claim(1)))
 		return REASON_STATES_FULL;
-	__u32 way = p->place & (WAYS - 1);
-	struct set *s = set_at(p->place / WAYS);
+	__u32 way = look->place & (WAYS - 1);
+	struct set *s = set_at(look->place / WAYS);
 	if (!s)
 		return REASON_STATES_FULL;
-	s->addr[way].low_hi = p->key.low_hi;
-	s->addr[way].low_lo = p->key.low_lo;
-	s->addr[way].high_hi = p->key.high_hi;
-	s->addr[way].high_lo = p->key.high_lo;
+	write_ends(s, way, &look->key);
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	__builtin_memset(low, 0, sizeof(*low));
 	__builtin_memset(high, 0, sizeof(*high));
 	low->flags = meta;
-	(p->from ? high : low)->flags |= META_MADE;
+	(look->from ? high : low)->flags |= META_MADE;
 	low->rule = high->rule = NAT_RULE;
 	low->created = high->created = low->last = high->last = p->now;
 	return 0;
 }
 
 // host_uses reports whether a socket of the host would receive the answers to the goal.
-__always_inline int host_uses(struct __sk_buff *skb, struct pkt *p)
+static __always_inline int host_uses(struct __sk_buff *skb, const struct packet *p, struct nat *nat,
+				     struct scratch *scratch)
 {
-	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)p->buf;
-	struct tuple *g = &p->goal;
-	int four = p->version == 4;
+	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)scratch->buf;
+	struct tuple *g = &nat->goal;
 	void *sock;
 
 	if (p->proto != PROTO_TCP && p->proto != PROTO_UDP)
 		return 0;
-	if (four) {
-		t->four.saddr = be32((__u32)g->dst_lo);
-		t->four.daddr = be32((__u32)g->src_lo);
-		t->four.sport = be16(g->ports & 0xffff);
-		t->four.dport = be16(g->ports >> 16);
-	} else {
-		put64(&t->six.saddr[0], g->dst_hi);
-		put64(&t->six.saddr[2], g->dst_lo);
-		put64(&t->six.daddr[0], g->src_hi);
-		put64(&t->six.daddr[2], g->src_lo);
-		t->six.sport = be16(g->ports & 0xffff);
-		t->six.dport = be16(g->ports >> 16);
-	}
-	__u32 size = four ? sizeof(t->four) : sizeof(t->six);
+	__u32 size = sock_tuple(t, p->version, g->dst_hi, g->dst_lo, g->src_hi, g->src_lo,
+				g->ports << 16 | g->ports >> 16);
 	if (p->proto == PROTO_TCP)
 		sock = bpf_skc_lookup_tcp(skb, t, size, -1, 0);
 	else
@@ -133,8 +120,8 @@ __always_inline int host_uses(struct __sk_buff *skb, struct pkt *p)
 	return 1;
 }
 
-__always_inline void published_key(struct published_key *k, struct pkt *p, __u64 hi, __u64 lo,
-				   __u32 port, int any)
+static __always_inline void published_key(struct published_key *k, const struct packet *p, __u64 hi,
+					  __u64 lo, __u32 port, int any)
 {
 	__builtin_memset(k, 0, sizeof(*k));
 	k->addr.hi = any ? 0 : hi;
@@ -143,54 +130,57 @@ __always_inline void published_key(struct published_key *k, struct pkt *p, __u64
 	k->proto = p->proto;
 }
 
-// is_published: a port of the address that p->goal comes from is published.
-__always_inline int is_published(struct pkt *p, __u32 port)
+// is_published: a port of the address that nat->goal comes from is published.
+static __always_inline int is_published(const struct packet *p, const struct nat *nat, __u32 port)
 {
 	struct published_key k;
 
-	published_key(&k, p, p->goal.src_hi, p->goal.src_lo, port, 0);
+	published_key(&k, p, nat->goal.src_hi, nat->goal.src_lo, port, 0);
 	if (bpf_map_lookup_elem(&published, &k))
 		return 1;
 	published_key(&k, p, 0, 0, port, 1);
 	return bpf_map_lookup_elem(&published, &k) != NULL;
 }
 
-// nat_create makes the translation between p->was, the tuple on the wire, and p->goal, the tuple
-// that rules see, both as the caller sends them; for META_SOURCE they change places. It returns 0,
-// or the reason why not: REASON_NAT_PORTS if one of the tuples has a translation already. It makes
-// both halves or none. It is called after the packet has passed, or with META_FRESH, which marks
-// that the packet may yet be refused. REASON_STATES_FULL: the table is full, whatever the tuples.
+// nat_create makes the translation between nat->was, the tuple on the wire, and nat->goal, the
+// tuple that rules see, both as the caller sends them; for META_SOURCE they change places. It
+// returns 0, or the reason why not: REASON_NAT_PORTS if one of the tuples has a translation
+// already. It makes both halves or none. It is called after the packet has passed, or with
+// META_FRESH, which marks that the packet may yet be refused. REASON_STATES_FULL: the table is
+// full, whatever the tuples.
 __noinline int nat_create(struct __sk_buff *skb, __u32 how)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return REASON_STATES_FULL;
-	struct pkt *p = &c->p;
+	const struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct nat *nat = &c->nat;
 	__u32 source = how & META_SOURCE;
-	struct tuple *w = source ? &p->goal : &p->was, *i = source ? &p->was : &p->goal;
+	struct tuple *w = source ? &nat->goal : &nat->was, *i = source ? &nat->was : &nat->goal;
 	struct endpoint *e = source ? pod_at(i->src_hi, i->src_lo) : pod_at(i->dst_hi, i->dst_lo);
-	__u32 pod = e ? e->place + 1 : 0;
-	canonical(p, w->src_hi, w->src_lo, w->dst_hi, w->dst_lo, w->ports, p->proto);
+	struct maybe pod = e ? some(e->place) : NONE;
+	set_key(p, look, w);
 	if (nat_conflict(0))
 		return REASON_NAT_PORTS;
 	if (!nat_reserve(c, cf, pod))
 		return REASON_STATES_FULL;
-	int why = nat_claim(cf, p, META_WIRE | source);
+	int why = nat_claim(cf, p, look, META_WIRE | source);
 	if (why)
 		return why;
-	__u32 wire = p->place, wire_from = p->from;
-	__u64 wire_tag = p->tag;
-	canonical(p, i->src_hi, i->src_lo, i->dst_hi, i->dst_lo, i->ports, p->proto);
+	__u32 wire = look->place, wire_from = look->from;
+	__u64 wire_tag = look->tag;
+	set_key(p, look, i);
 	// The state is new: what was translated before was another flow.
-	why = nat_conflict(new_state(p)) ? REASON_NAT_PORTS :
-					   nat_claim(cf, p, source | (how & META_FRESH));
+	why = nat_conflict(new_state(look)) ? REASON_NAT_PORTS :
+					      nat_claim(cf, p, look, source | (how & META_FRESH));
 	if (why) {
 		unclaim(p, wire);
 		return why;
 	}
-	__u32 inner = p->place, cross = wire_from != p->from ? META_CROSS : 0;
-	__u64 inner_tag = p->tag;
+	__u32 inner = look->place, cross = wire_from != look->from ? META_CROSS : 0;
+	__u64 inner_tag = look->tag;
 	struct set *ws = set_at(wire / WAYS), *is = set_at(inner / WAYS);
 	struct tag_line *wt = tags_at(wire / WAYS), *it = tags_at(inner / WAYS);
 	if (!ws || !is || !wt || !it)
@@ -199,24 +189,24 @@ __noinline int nat_create(struct __sk_buff *skb, __u32 how)
 	low_side(is, inner)->track = wire;
 	low_side(ws, wire)->flags |= cross;
 	low_side(is, inner)->flags |= cross;
-	high_side(is, inner)->track = pod << NAT_POD_SHIFT | PHASE_OPENING;
+	high_side(is, inner)->track = nat_word(pod, PHASE_OPENING);
 	// it does not have the sequence numbers of a TCP connection
-	if (p->first_flow || (p->tcp_flags & (TH_SYN | TH_ACK)) != TH_SYN) {
+	if (exists(look->first_flow) || (p->tcp_flags & (TH_SYN | TH_ACK)) != TH_SYN) {
 		low_side(is, inner)->flags |= META_LOOSE;
 		high_side(is, inner)->flags |= META_LOOSE;
 	}
-	p->nat_inner = 1 + inner;
-	p->nat_from = p->from;
+	nat->inner = some(inner);
+	nat->from = look->from;
 	if (!(how & META_FRESH))
 		nat_phase(skb);
 	count_states(c, cf, 2);
-	count_nat(pod << NAT_POD_SHIFT, 1);
+	count_nat(nat_word(pod, 0), 1);
 	c->created += 2;
 	store_ordered(&it->tag[inner & (WAYS - 1)], inner_tag);
 	store_ordered(&wt->tag[wire & (WAYS - 1)], wire_tag);
 	if (!settle(inner))
 		return REASON_NAT_PORTS;
-	canonical(p, w->src_hi, w->src_lo, w->dst_hi, w->dst_lo, w->ports, p->proto);
-	key_hash(p, cf, NAT_FLOW);
+	set_key(p, look, w);
+	key_hash(look, cf, NAT_FLOW);
 	return settle(wire) ? 0 : REASON_NAT_PORTS;
 }

@@ -16,29 +16,26 @@ enum { NAT_ROUNDS = 64, NAT_SETS = 32, NAT_SAMPLE = 4 };
 #define NAT_YOUNG 1000000000LL
 enum { NAT_CLASS_SHIFT = 60 };
 
-// inner_of returns 1 + the place of the inner entry of a translation of which one entry lies at a
-// place, or 0 if the other one does not answer to it.
-__always_inline __u32 inner_of(struct set *s, __u32 place)
+// inner_of returns the place of the inner entry of a translation of which one entry lies at a
+// place, none if the other one does not answer to it.
+static __always_inline struct maybe inner_of(struct set *s, __u32 place)
 {
 	struct side *low = low_side(s, place);
-	__u32 partner = low->track;
+	__u32 partner = partner_of(low);
 	struct tag_line *t = tags_at(partner / WAYS);
 	__u64 tag = t ? READ_ONCE(t->tag[partner & (WAYS - 1)]) : 0;
 	struct set *o = set_at(partner / WAYS + depends_on(tag));
 
-	if (!o || (tag & TAG_MASK) != TAG_LIVE)
-		return 0;
-	struct side *other = low_side(o, partner);
-	if (other->rule != NAT_RULE || other->track != place || other->created != low->created)
-		return 0;
-	return 1 + (low->flags & META_WIRE ? partner : place);
+	if (!o || !answers_to(tag, low_side(o, partner), low, place))
+		return NONE;
+	return some(low->flags & META_WIRE ? partner : place);
 }
 
 // nat_class returns how well a translation can be spared, by its inner entry.
-__always_inline int nat_class(struct config *cf, struct side *low, struct side *high, __u8 proto,
-			      __s64 now)
+static __always_inline int nat_class(struct config *cf, struct side *low, struct side *high,
+				     __u8 proto, __s64 now)
 {
-	__u32 phase = READ_ONCE(high->track) & NAT_PHASE;
+	__u32 phase = phase_in(high);
 
 	if (expired(cf, low, high, proto, now))
 		return NAT_OVER;
@@ -60,18 +57,20 @@ __noinline int nat_weigh(__u32 place, __u32 pod)
 	struct set *s = set_at(place / WAYS + depends_on(tag));
 	if (!c || !cf || !s)
 		return NAT_KEPT;
-	struct pkt *p = &c->p;
+	const struct packet *p = &c->packet;
+	struct nat *nat = &c->nat;
 	struct side *low = low_side(s, place);
 	int class = NAT_OVER;
 	if ((tag & TAG_MASK) != TAG_LIVE || low->rule != NAT_RULE)
 		return NAT_KEPT;
-	__u32 inner = inner_of(s, place);
-	if (inner) {
-		struct set *i = set_at((inner - 1) / WAYS);
+	struct maybe found = inner_of(s, place);
+	if (exists(found)) {
+		__u32 inner = number(found);
+		struct set *i = set_at(inner / WAYS);
 		if (!i)
 			return NAT_KEPT;
-		struct side *il = low_side(i, inner - 1), *ih = high_side(i, inner - 1);
-		if (pod && ih->track >> NAT_POD_SHIFT != pod)
+		struct side *il = low_side(i, inner), *ih = high_side(i, inner);
+		if (pod && pod_in(ih).plus1 != pod)
 			return NAT_KEPT;
 		class = nat_class(cf, il, ih, tag_proto(tag), p->now);
 		rank = (__u64) class << NAT_CLASS_SHIFT |
@@ -81,11 +80,11 @@ __noinline int nat_weigh(__u32 place, __u32 pod)
 	}
 	if (class == NAT_KEPT)
 		return NAT_KEPT;
-	WRITE_ONCE(p->nat_found, READ_ONCE(p->nat_found) + 1);
-	if (rank < p->nat_rank) {
-		p->nat_rank = rank;
-		p->nat_place = place;
-		p->nat_tag = tag;
+	WRITE_ONCE(nat->victim.found, READ_ONCE(nat->victim.found) + 1);
+	if (rank < nat->victim.rank) {
+		nat->victim.rank = rank;
+		nat->victim.place = place;
+		nat->victim.tag = tag;
 	}
 	return class;
 }
@@ -107,14 +106,14 @@ __noinline __u32 nat_sample(__u32 first, __u32 sets, __u32 pod)
 			if ((tag & TAG_MASK) == TAG_LIVE && (tag >> 16 & 0xff) == NAT_FLOW)
 				nat_weigh(n * WAYS + j, pod);
 		}
-		if (READ_ONCE(c->p.nat_found) >= NAT_SAMPLE)
+		if (READ_ONCE(c->nat.victim.found) >= NAT_SAMPLE)
 			return i + 1;
 	}
 	return NAT_SETS;
 }
 
 // nat_look weighs the translations of one set.
-__always_inline void nat_look(__u32 n)
+static __always_inline void nat_look(__u32 n)
 {
 	struct tag_line *t = tags_at(n);
 
@@ -124,19 +123,20 @@ __always_inline void nat_look(__u32 n)
 	}
 }
 
-__always_inline void nat_reset_victim(struct pkt *p)
+static __always_inline void nat_reset_victim(struct nat *nat)
 {
-	p->nat_found = 0;
-	p->nat_rank = ~0ULL;
+	nat->victim.found = 0;
+	nat->victim.rank = ~0ULL;
 }
 
 // nat_evict_found removes the translation that was chosen, if there is one.
-__always_inline int nat_evict_found(struct pkt *p)
+static __always_inline int nat_evict_found(const struct nat *nat)
 {
 	__u32 zero = 0;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
 
-	if (p->nat_rank == ~0ULL || !remove_state(p->nat_place, p->nat_tag, GONE_RECLAIMED))
+	if (nat->victim.rank == ~0ULL ||
+	    !remove_state(nat->victim.place, nat->victim.tag, GONE_RECLAIMED))
 		return 0;
 	if (g)
 		__sync_fetch_and_add(&g->nats_evicted, 1);
@@ -153,21 +153,21 @@ __noinline int nat_evict(__u32 pod)
 	if (!c || !cf || !g || !cf->sets)
 		return 0;
 	__u32 start = READ_ONCE(g->nat_clock_hand), seen = 0;
-	nat_reset_victim(&c->p);
-	for (int i = 0; i < NAT_ROUNDS && READ_ONCE(c->p.nat_found) < NAT_SAMPLE; i++)
+	nat_reset_victim(&c->nat);
+	for (int i = 0; i < NAT_ROUNDS && READ_ONCE(c->nat.victim.found) < NAT_SAMPLE; i++)
 		seen += nat_sample(start + seen, cf->sets, pod);
 	WRITE_ONCE(g->nat_clock_hand, (start + seen) % cf->sets);
-	return nat_evict_found(&c->p);
+	return nat_evict_found(&c->nat);
 }
 
-// nat_evict_sets evicts a translation in one of the two sets of p->hash.
+// nat_evict_sets evicts a translation in one of the two sets of look->hash.
 __noinline int nat_evict_sets(__u32 sets)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	nat_reset_victim(&c->p);
-	nat_look(first_set(c->p.hash, sets));
-	nat_look(second_set(c->p.hash, sets));
-	return nat_evict_found(&c->p);
+	nat_reset_victim(&c->nat);
+	nat_look(first_set(c->look.hash, sets));
+	nat_look(second_set(c->look.hash, sets));
+	return nat_evict_found(&c->nat);
 }

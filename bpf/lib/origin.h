@@ -25,7 +25,7 @@ enum { LOOPBACK = 1, PACKET_LOOPBACK = 5 };
 // martian: no packet from outside may have these addresses. RFC 1122 3.2.1.3, RFC 4291 2.5.2, 2.5.3
 // and 2.7. DHCP asks from 0.0.0.0, and IGMP may; neighbour discovery asks from ::. The rest of 0/8
 // is unicast to Linux since 5.3.
-__always_inline int martian(struct pkt *p)
+static __always_inline int martian(const struct packet *p)
 {
 	__u32 s = p->src_lo, d = p->dst_lo;
 
@@ -40,30 +40,38 @@ __always_inline int martian(struct pkt *p)
 	return !(p->src_hi | p->src_lo) && p->dst_hi >> 56 != 0xff;
 }
 
-// source_route asks the kernel for the route from the interface to the packet's source, as its own
-// check of sources does. It returns what bpf_fib_lookup does; p->route has the interface.
-__always_inline long source_route(struct __sk_buff *skb, struct pkt *p)
+// route_ends writes between which ends a route is asked for: words are those of address_words.
+static __always_inline void route_ends(struct bpf_fib_lookup *r, const struct packet *p,
+				       const __be32 *words)
 {
-	struct bpf_fib_lookup *r = &p->route;
-	__be32 *words = p->new_words;
-
-	__builtin_memset(r, 0, sizeof(*r));
-	r->ifindex = p->recv;
-	address_words(p, words, p->dst_hi, p->dst_lo, p->src_hi, p->src_lo);
 	if (p->version == 4) {
 		r->family = AF_INET;
 		r->flowinfo = p->tos;
 		r->src[0] = words[0];
 		r->dst[0] = words[1];
-	} else {
-		r->family = AF_INET6;
-		__builtin_memcpy(r->src, words, 16);
-		__builtin_memcpy(r->dst, words + 4, 16);
+		return;
 	}
+	r->family = AF_INET6;
+	__builtin_memcpy(r->src, words, 16);
+	__builtin_memcpy(r->dst, words + 4, 16);
+}
+
+// source_route asks the kernel for the route from the interface to the packet's source, as its own
+// check of sources does. It returns what bpf_fib_lookup does; fwd->route has the interface.
+static __always_inline long source_route(struct __sk_buff *skb, const struct packet *p,
+					 struct forward *fwd, struct scratch *scratch)
+{
+	struct bpf_fib_lookup *r = &fwd->route;
+	__be32 *words = scratch->new_words;
+
+	__builtin_memset(r, 0, sizeof(*r));
+	r->ifindex = p->recv;
+	address_words(p, words, p->dst_hi, p->dst_lo, p->src_hi, p->src_lo);
+	route_ends(r, p, words);
 	return bpf_fib_lookup(skb, r, sizeof(*r), 0);
 }
 
-__always_inline __u32 origin_flags(__u32 ifindex)
+static __always_inline __u32 origin_flags(__u32 ifindex)
 {
 	__u32 *f = bpf_map_lookup_elem(&origins, &ifindex);
 
@@ -74,7 +82,8 @@ __always_inline __u32 origin_flags(__u32 ifindex)
 // Exceptions: what the stack itself looped (multicast), an interface that accepts local sources, an
 // address that is the host's elsewhere only (another link's link-local one, another VRF's), and
 // neighbour discovery, by which the host learns that another host has its address.
-__always_inline int claims_host(struct __sk_buff *skb, struct pkt *p)
+static __always_inline int claims_host(struct __sk_buff *skb, const struct packet *p,
+				       struct forward *fwd, struct scratch *scratch)
 {
 	int near = p->version == 6 && is_local6(p->src_hi);
 
@@ -86,21 +95,22 @@ __always_inline int claims_host(struct __sk_buff *skb, struct pkt *p)
 		return 0;
 	if (near)
 		return 1;
-	long r = source_route(skb, p);
+	long r = source_route(skb, p, fwd, scratch);
 	return r != FIB_SUCCESS && r != FIB_NO_NEIGH;
 }
 
 // path_back: the stack would take the packet, which goes to a pod, from this interface without a
 // look at more than the route to its source. If not, the stack decides: rp_filter knows all next
 // hops of a route, marks and IPsec. It refuses to forward link-local sources, and answers.
-__always_inline int path_back(struct __sk_buff *skb, struct pkt *p, __u32 flags)
+static __always_inline int path_back(struct __sk_buff *skb, const struct packet *p,
+				     struct forward *fwd, struct scratch *scratch, __u32 flags)
 {
 	if (p->version == 6)
 		return !is_local6(p->src_hi);
 	if (likely(!(flags & (ORIGIN_STRICT | ORIGIN_LOOSE))))
 		return 1;
-	long r = source_route(skb, p);
+	long r = source_route(skb, p, fwd, scratch);
 	if (r != FIB_SUCCESS && r != FIB_NO_NEIGH)
 		return 0;
-	return flags & ORIGIN_LOOSE || p->route.ifindex == p->recv;
+	return flags & ORIGIN_LOOSE || fwd->route.ifindex == p->recv;
 }

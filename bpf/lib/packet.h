@@ -1,28 +1,21 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What a CPU knows of the current packet, and its own counters.
+// What a CPU knows of the current packet, in parts by what they are for, and its own counters. It
+// lies in a map and not on the stack: the verifier does not track what is stored there, which keeps
+// its work small.
+//
+// A function takes the parts that it uses, and those that it only reads as const. One that takes
+// struct cpu uses most of them. A global function takes none: it finds them by itself (this_cpu),
+// as the verifier checks it for any argument.
 #pragma once
 
 #include "types.h"
 
-// The part of a packet that translation changes. ports are those of struct pkt, for ICMP queries
-// those of icmp_ports.
-struct tuple {
-	__u64 src_hi, src_lo, dst_hi, dst_lo;
-	__u32 ports;
-	__u32 pad;
-};
-
-// The pod, if any, that a packet goes to or comes from.
-struct pkt_endpoint {
-	__u32 known;	      // it is a pod
-	__u32 place, limited; // as in struct endpoint
-	__u32 mtu, ifindex;
-};
-
-// Everything about the current packet, one per CPU. It lies in a map and not on the stack: the
-// verifier does not track what is stored there, which keeps its work small. Fields down to "reason"
-// are those of packet.Packet.
-struct pkt {
+// A packet, and where and when it is evaluated. After the decode, or where the fast path has
+// described it, it changes only where it is forwarded (dir, recv, xmit, second), translated
+// (become), or carries a SYN cookie (redeem_cookie). own_arp and resolve_translated ask about other
+// addresses than the packet's, and put them here. Fields down to "reason" are those of
+// packet.Packet.
+struct packet {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 ports, seq, ack;
 	__u32 ip_id, len;
@@ -33,19 +26,21 @@ struct pkt {
 	__u8 ip_options, ext_hdrs, reason;
 	__u8 jumbo; // bytes of the jumbo option that a GSO packet has and its segments have not
 
-	__u8 dir;
-	__u32 recv, xmit;
-	__u32 random;
-	__s64 now;
+	__u8 kind;		// enum parsed
+	__u8 scale;		// of a SYN, NO_SCALE if there is none
+	__u8 chunk, chunk_bits; // SCTP
 	__u32 l3;		// offset of the IP header in the frame
 	__u32 buffer;		// bytes from there on
 	__u32 frag_end;		// where the fragment's data ends in the datagram
-	__u32 current;		// slot of the image that this packet is evaluated by
-	__u8 scale;		// of a SYN, NO_SCALE if there is none
-	__u8 chunk, chunk_bits; // SCTP
-	__u8 vlans;
 
-	// The flow.
+	__u8 dir;
+	__u8 second; // this is the second evaluation, at egress
+	__u32 recv, xmit;
+	__s64 now;
+};
+
+// The flow of the packet, and the state found for it.
+struct lookup {
 	struct key key;
 	__u32 from;    // 0: the low end sent the packet
 	__u8 keyed;    // enum keyed
@@ -54,30 +49,44 @@ struct pkt {
 	__u8 hashed; // hash and tag are those of key
 	__u32 quote_seq;
 	__u32 quote_type; // of a quoted ICMP message
+	__u32 quote_at;	  // where the quoted transport header lies in the IP packet
 	__u32 place;	  // of the state found, set * WAYS + way
 	__u64 tag;
 	__u64 hash;
-	__u32 unknown; // the last packet of the fast path had no state
-	__u32 missed;  // 1 + flow id of which the fast path found no state, 0 if it did not look
-	// 1 + place that a look-up without success found for the key, 0 if there is none
-	__u32 spare;
-	__u32 moved; // 1 + place to which the entry at hand moves
-	// rule that the sweep has found to be in force since it began, 0 if there is none
-	__u32 swept;
-	__u32 track; // 1 + place of the track that counts the state to be made, 0 if none does
-	struct masked masked; // what it counts by
-	__u64 track_tag;      // of the track of that
-	__u32 track_era;      // of the track that was entered
-	__u32 no_track;	      // there was no free track
-	__u64 source;	      // hash of the source of the state to be made
-	__u32 turn;	      // of that source
-	__u32 proved;	      // 1 + place of the state that keep_proved has to keep, or 0
+	__u32 unknown;	     // the last packet of the fast path had no state
+	struct maybe missed; // flow id of which the fast path found no state
+	struct maybe spare;  // place that a look-up without success found for the key
+	struct maybe proved; // place of the state that keep_proved has to keep
 
-	// The walk.
+	// What the first evaluation found or made.
+	struct maybe first_flow; // id of its flow name
+	__u32 first_rule;
+	__u32 first_place;
+	__u8 first_look; // what the look-up said
+	__u8 first_new;	 // this packet made the state
+	// a state alone decided that the packet passes, and will decide the same at egress
+	__u8 settled;
+};
+
+// What counts the state to be made: the track of a rule with limit, and its source.
+struct limit {
+	struct masked masked; // what the track counts by
+	__u64 tag;	      // of the track of that
+	__u32 era;	      // of the track that was entered
+	struct maybe track;   // its place
+	__u32 none;	      // there was no free track
+	__u32 turn;	      // of the source
+	__u64 source;	      // its hash
+};
+
+// The walk through the rules of an image.
+struct walk {
+	__u32 current; // slot of the image
+	__u32 slot;    // rule at hand
+	__u32 random;
 	__u32 pc;
 	__u32 word; // of the candidates below, ~0 if none
 	__u64 all, match;
-	__u32 slot;    // rule at hand
 	__u32 matched; // its vectors all match
 	__u32 cond, cond_end;
 	__u32 entry; // of the condition's pool
@@ -86,81 +95,114 @@ struct pkt {
 	__u8 later; // a later fragment without a first
 	__u8 depth;
 	__u32 jumps;
-	__u32 span; // of a search
 	__u32 class_of[NUM_DIMS];
 	__u32 vector_row[NUM_DIMS]; // of the vectors, in header.order
 	__u32 vector_at[NUM_DIMS];
 	__u32 look_row, words;
 	__u32 blocks, look_blocks; // where a rule may match, where one looks states up: header.sums
 	__u32 classified;
-	__u64 epoch; // config.epoch when the walk began
 	__u32 reads; // enum read: what was asked about so far
+	__u64 epoch; // config.epoch when the walk began
 	// so far only what lies in struct traits was asked about, and no rule has matched
 	__u8 pure;
+	__u8 any_asked;
 	__u64 looked[4]; // flow ids that were looked up
 	__u64 have[4];	 // flow ids of which there is a state
-	__u8 any_asked;
 	__u32 lookups;
 	__u32 call[MAX_CALLS];
 	__u16 tag_list[MAX_TAGS];
 	__u32 tags;
 	struct iface recv_if, xmit_if;
+};
 
-	struct verdict v;
-
-	// SYN cookies, cookie.h.
+// SYN cookies, cookie.h.
+struct cookie {
 	__u8 offer;   // enum offer
 	__u8 offered; // enum seen_option
 	__u8 redeemed_flags;
 	__u32 ts_value, ts_echo;
 	__u64 syn; // repeat.h
+};
 
-	// Forwarding, forward.h.
-	__u8 kind;	 // enum parsed
-	__u8 second;	 // this is the second evaluation, at egress
-	__u8 first_look; // what the look-up of the first evaluation said
-	__u8 translated; // the fields above are no longer those in the frame: these are in was
-	// a state alone decided that it passes, and will decide the same at egress
-	__u8 settled;
-	__u8 make;	  // a translation has to be made once the packet has passed
-	__u8 straight;	  // macs are those of the route to a NIC
-	__u8 first_new;	  // this packet made the state of first_flow
-	__u32 fwd_index;  // of the packet's addresses in the forwarding cache, fwd_cache.h
-	__u32 first_flow; // 1 + flow id of the state that the first evaluation found or made
-	__u32 first_rule;
-	__u32 first_place;
+// The part of a packet that translation changes. ports are those of struct packet, for ICMP queries
+// those of icmp_ports.
+struct tuple {
+	__u64 src_hi, src_lo, dst_hi, dst_lo;
+	__u32 ports;
+	__u32 pad;
+};
+
+// The translation to evict: how many of those weighed could be evicted, and the best of them.
+struct nat_victim {
+	__u32 found;
+	__u32 place;
+	__u64 rank, tag;
+	__u32 port; // that its eviction frees
+};
+
+// Translation, nat.h.
+struct nat {
+	__u8 translated; // the fields of the packet are no longer those in the frame: these are in
+			 // was
+	__u8 make;	 // a translation has to be made once the packet has passed
 	__u32 partner;	 // the other entry of a translation
-	__u32 nat_inner; // 1 + place of the inner entry of the translation that the packet follows
-	__u32 nat_from;	 // 0: the low end of that entry sent the packet
-	// The translation to evict: how many of those weighed could be evicted, and the best.
-	__u32 nat_found, nat_place;
-	__u32 nat_port; // that its eviction frees
-	__u64 nat_rank, nat_tag;
+	struct maybe inner; // place of the inner entry of the translation that the packet follows
+	__u32 from;	    // 0: the low end of that entry sent the packet
+	struct nat_victim victim;
 	struct tuple was, goal;
 	// the translation that fragments follow: a packet between a pod and a published port may
 	// go through two
 	struct tuple before;
+};
+
+// The pod, if any, that a packet goes to or comes from.
+struct pkt_endpoint {
+	__u32 known;	      // it is a pod
+	__u32 place, limited; // as in struct endpoint
+	__u32 mtu, ifindex;
+};
+
+// Forwarding, forward.h.
+struct forward {
 	// by direction as a pod sees it: the receiver, the sender
 	struct pkt_endpoint endpoint[2];
+	__u32 index;   // of the packet's addresses in the forwarding cache, fwd_cache.h
+	__u8 straight; // macs are those of the route to a NIC
 	__u8 macs[12]; // destination, source
 	struct bpf_fib_lookup route;
 	struct bpf_redir_neigh next;
-	__be32 old_words[8], new_words[8];
+};
 
-	// Scratch.
+// Scratch: no function leaves anything in it for another one, except to its callee.
+struct scratch {
 	__u8 buf[64];
 	__u32 at, end, left;
 	__u32 vacant, vacant_b, way;
+	struct maybe spare_way;
+	__u32 span; // of a search
 	__u64 checksum;
+	__be32 old_words[8], new_words[8];
 };
 
 struct count {
 	__u64 packets, bytes;
 };
 
-// struct pkt with what else is per CPU.
+// One per CPU.
 struct cpu {
-	struct pkt p;
+	struct packet packet;
+	struct lookup look;
+	struct limit limit;
+	struct walk walk;
+	struct verdict verdict;
+	struct cookie cookie;
+	struct nat nat;
+	struct forward fwd;
+	struct scratch scratch;
+
+	struct maybe moved; // place to which begin_move has begun to move an entry
+	// rule that the sweep has found to be in force since it began, 0 if there is none
+	__u32 swept;
 	// packets by direction, whether they passed, and enum reason, in this order
 	struct count decided[4 * NUM_REASONS];
 	__u64 removed[8]; // states by why they went, enum removal
@@ -172,7 +214,6 @@ struct cpu {
 	// hash of an end towards which no port was free and none could be made so
 	__u64 dry;
 	__s64 dry_until;
-	// 1 + struct nat_count's place + 1 of a pod, or 1 for all: none could be evicted
-	__u64 dry_pod;
+	struct maybe dry_pod; // place of a pod, none for all: no translation of it could be evicted
 	__s64 dry_pod_until;
 };

@@ -5,94 +5,90 @@
 
 #include "decode.h"
 
-__always_inline int is_extension(__u8 proto)
+static __always_inline int is_extension(__u8 proto)
 {
 	return proto == PROTO_HOPBYHOP || proto == PROTO_ROUTING || proto == PROTO_FRAGMENT ||
 	       proto == PROTO_AH || proto == PROTO_DESTINATION;
 }
 
 // load_transport reads up to 20 bytes at p->l4 and ends the decode.
-__always_inline int load_transport(struct __sk_buff *skb, struct pkt *p)
+static __always_inline int load_transport(struct __sk_buff *skb, struct packet *p,
+					  struct scratch *scratch)
 {
 	__u32 n = p->len - p->l4, want = n < 20 ? n : 20;
 
-	p->left = n;
+	scratch->left = n;
 	opaque(want);
 	if (want > 0 && want <= 20 &&
-	    bpf_skb_load_bytes(skb, p->l3 + p->l4, p->buf, sized(want, 64)) < 0)
+	    bpf_skb_load_bytes(skb, p->l3 + p->l4, scratch->buf, sized(want, 64)) < 0)
 		return refuse(p, DECODE_SHORT);
-	return transport(p, p->buf, p->left);
+	return transport(p, scratch->buf, scratch->left);
 }
 
 // options4 records the IPv4 options, section 4.5.
-__always_inline __u8 options4(struct __sk_buff *skb, struct pkt *p)
+static __always_inline __u8 options4(struct __sk_buff *skb, struct packet *p,
+				     struct scratch *scratch)
 {
 	__u32 n = p->l4 - 20;
 
 	opaque(n);
 	if (n == 0 || n > 40)
 		return 0;
-	if (bpf_skb_load_bytes(skb, p->l3 + 20, p->buf, sized(n, 64)) < 0)
+	if (bpf_skb_load_bytes(skb, p->l3 + 20, scratch->buf, sized(n, 64)) < 0)
 		return DECODE_SHORT;
-	p->at = 0;
-	p->end = p->l4 - 20;
-	for (int i = 0; i < 40; i++) {
-		__u32 at = READ_ONCE(p->at), left = READ_ONCE(p->end) - at;
-		if (!left || left > 64 || at > 62)
+	scratch->at = 0;
+	scratch->end = p->l4 - 20;
+	for (int i = 0; i < MAX_OPTIONS; i++) {
+		struct option o = next_option(scratch);
+		if (o.kind == OPTION_END)
 			return 0;
-		__u8 kind = p->buf[at & 63];
-		if (kind == 0)
-			return 0;
-		if (kind == 1) {
-			WRITE_ONCE(p->at, at + 1);
+		if (o.kind == OPTION_PAD)
 			continue;
-		}
-		__u32 len = p->buf[(at + 1) & 63];
-		if (left < 2 || len < 2 || len > left)
+		if (o.kind == OPTION_BAD)
 			return DECODE_IP_OPTION;
-		p->ip_options |= kind == 137 ? OPT_SSRR :
-				 kind == 131 ? OPT_LSRR :
-				 kind == 7   ? OPT_RR :
-				 kind == 68  ? OPT_TS :
-				 kind == 148 ? OPT_ROUTER_ALERT :
-					       0;
-		WRITE_ONCE(p->at, at + len);
+		p->ip_options |= o.kind == 137 ? OPT_SSRR :
+				 o.kind == 131 ? OPT_LSRR :
+				 o.kind == 7   ? OPT_RR :
+				 o.kind == 68  ? OPT_TS :
+				 o.kind == 148 ? OPT_ROUTER_ALERT :
+						 0;
 	}
 	return 0;
 }
 
-// hop_options records the hop-by-hop options in bytes p->at to p->end of the IP packet, section
-// 5.6.5.
-__always_inline __u8 hop_options(struct __sk_buff *skb, struct pkt *p)
+// hop_options records the hop-by-hop options in bytes scratch->at to scratch->end of the IP packet,
+// section 5.6.5.
+static __always_inline __u8 hop_options(struct __sk_buff *skb, struct packet *p,
+					struct scratch *scratch)
 {
 	for (int i = 0; i < MAX_HOP_OPTIONS; i++) {
-		__u32 at = READ_ONCE(p->at), left = READ_ONCE(p->end) - at;
+		__u32 at = READ_ONCE(scratch->at), left = READ_ONCE(scratch->end) - at;
 		if (!left || left > 4096)
 			return 0;
-		if (bpf_skb_load_bytes(skb, p->l3 + at, p->buf, 1) < 0)
+		if (bpf_skb_load_bytes(skb, p->l3 + at, scratch->buf, 1) < 0)
 			return DECODE_EXT_OPTION;
-		__u8 kind = p->buf[0];
+		__u8 kind = scratch->buf[0];
 		if (kind == 0) {
-			WRITE_ONCE(p->at, at + 1);
+			WRITE_ONCE(scratch->at, at + 1);
 			continue;
 		}
-		if (left < 2 || bpf_skb_load_bytes(skb, p->l3 + at, p->buf, 2) < 0)
+		if (left < 2 || bpf_skb_load_bytes(skb, p->l3 + at, scratch->buf, 2) < 0)
 			return DECODE_EXT_OPTION;
-		__u32 len = (__u32)p->buf[1] + 2;
+		__u32 len = (__u32)scratch->buf[1] + 2;
 		if (len > left)
 			return DECODE_EXT_OPTION;
 		if (kind == 5)
 			p->ip_options |= OPT_ROUTER_ALERT;
 		if (kind == 0xc2)
 			return DECODE_JUMBO;
-		WRITE_ONCE(p->at, at + len);
+		WRITE_ONCE(scratch->at, at + len);
 	}
-	return p->at < p->end ? DECODE_EXT_OPTION : 0;
+	return scratch->at < scratch->end ? DECODE_EXT_OPTION : 0;
 }
 
-// extension_size returns the length of the extension header whose first bytes are in p->buf, 0 when
-// the packet ends inside it.
-__always_inline __u32 extension_size(__u8 proto, const __u8 *b, __u32 left)
+// extension_size returns the length of the extension header whose first bytes are in scratch->buf,
+// 0 when the packet ends inside it.
+static __always_inline __u32 extension_size(__u8 proto, const __u8 *b, __u32 left)
 {
 	__u32 size = 8;
 
@@ -108,18 +104,21 @@ __always_inline __u32 extension_size(__u8 proto, const __u8 *b, __u32 left)
 
 enum { JUMBO_HEADER = 8 };
 
-// is_jumbo_gso: the first header of an IPv6 packet, whose bytes are in p->buf, is the one that
-// holds the length of a GSO packet above 64 KiB (BIG TCP, struct hop_jumbo_hdr). The kernel removes
-// it when it makes segments, so rules do not see it.
-__always_inline int is_jumbo_gso(struct __sk_buff *skb, struct pkt *p)
+// is_jumbo_gso: the first header of an IPv6 packet, whose bytes are in scratch->buf, is the one
+// that holds the length of a GSO packet above 64 KiB (BIG TCP, struct hop_jumbo_hdr). The kernel
+// removes it when it makes segments, so rules do not see it.
+static __always_inline int is_jumbo_gso(struct __sk_buff *skb, const struct packet *p,
+					struct scratch *scratch)
 {
-	return skb->gso_size && p->l4 == 40 && p->len > 40 + 65535 && !p->buf[1] &&
-	       p->buf[2] == 0xc2 && p->buf[3] == 4 && get32(p->buf + 4) == p->len - 40;
+	return skb->gso_size && p->l4 == 40 && p->len > 40 + 65535 && !scratch->buf[1] &&
+	       scratch->buf[2] == 0xc2 && scratch->buf[3] == 4 &&
+	       get32(scratch->buf + 4) == p->len - 40;
 }
 
 // extensions walks the IPv6 extension headers, section 5.6, and reports whether the decode ends
 // here.
-__always_inline int extensions(struct __sk_buff *skb, struct pkt *p)
+static __always_inline int extensions(struct __sk_buff *skb, struct packet *p,
+				      struct scratch *scratch)
 {
 	for (int i = 0; i <= MAX_EXT; i++) {
 		__u8 proto = READ_ONCE(p->proto);
@@ -135,26 +134,26 @@ __always_inline int extensions(struct __sk_buff *skb, struct pkt *p)
 			stop(p, DECODE_EXT_ORDER);
 			return 1;
 		}
-		if (left < 8 || bpf_skb_load_bytes(skb, p->l3 + p->l4, p->buf, 8) < 0) {
+		if (left < 8 || bpf_skb_load_bytes(skb, p->l3 + p->l4, scratch->buf, 8) < 0) {
 			stop_short(p, DECODE_EXT_SHORT);
 			return 1;
 		}
-		__u32 size = extension_size(proto, p->buf, left);
+		__u32 size = extension_size(proto, scratch->buf, left);
 		if (!size) {
 			stop_short(p, DECODE_EXT_SHORT);
 			return 1;
 		}
-		__u8 next = p->buf[0];
-		if (proto == PROTO_HOPBYHOP && is_jumbo_gso(skb, p)) {
+		__u8 next = scratch->buf[0];
+		if (proto == PROTO_HOPBYHOP && is_jumbo_gso(skb, p, scratch)) {
 			p->jumbo = JUMBO_HEADER;
 			p->proto = next;
 			p->l4 += JUMBO_HEADER;
 			continue;
 		}
 		if (proto == PROTO_FRAGMENT) {
-			__u32 word = get16(p->buf + 2), front = p->l4 - 40;
+			__u32 word = get16(scratch->buf + 2), front = p->l4 - 40;
 			p->ext_hdrs |= EXT_FRAGMENT;
-			p->ip_id = get32(p->buf + 4);
+			p->ip_id = get32(scratch->buf + 4);
 			p->proto = next;
 			p->l4 += 8;
 			if ((word & 0xfff8 || word & 1) &&
@@ -165,18 +164,18 @@ __always_inline int extensions(struct __sk_buff *skb, struct pkt *p)
 		p->ext_hdrs |= proto == PROTO_HOPBYHOP	  ? EXT_HOPBYHOP :
 			       proto == PROTO_AH	  ? EXT_AH :
 			       proto == PROTO_DESTINATION ? EXT_DESTINATION :
-			       p->buf[2]		  ? EXT_ROUTING :
+			       scratch->buf[2]		  ? EXT_ROUTING :
 							    EXT_ROUTING | EXT_ROUTING0;
 		if (proto == PROTO_HOPBYHOP) {
-			p->at = p->l4 + 2;
-			p->end = p->l4 + size;
-			p->left = size;
-			__u8 r = hop_options(skb, p);
+			scratch->at = p->l4 + 2;
+			scratch->end = p->l4 + size;
+			scratch->left = size;
+			__u8 r = hop_options(skb, p, scratch);
 			if (r) {
 				stop(p, r);
 				return 1;
 			}
-			size = p->left;
+			size = scratch->left;
 		}
 		p->proto = next;
 		p->l4 += size;
@@ -184,38 +183,41 @@ __always_inline int extensions(struct __sk_buff *skb, struct pkt *p)
 	return 0;
 }
 
-__always_inline int slow4(struct __sk_buff *skb, struct pkt *p)
+static __always_inline int slow4(struct __sk_buff *skb, struct packet *p, struct scratch *scratch)
 {
-	__u32 total = get16(p->buf + 2);
+	const struct ip4 *h = (const struct ip4 *)scratch->buf;
+	__u32 total = be16(h->len);
 	if (!total && skb->gso_size) // a GSO packet above 64 KiB has 0
 		total = p->buffer;
-	__u32 word = get16(p->buf + 6);
-	__u8 r = read_ip4(p, p->buf, total);
+	__u32 word = be16(h->frag);
+	__u8 r = read_ip4(p, h, total);
 	if (r)
 		return refuse(p, r);
-	r = options4(skb, p);
+	r = options4(skb, p, scratch);
 	if (r)
 		return stop(p, r);
-	if (word & 0x3fff && fragment(p, (word & 0x1fff) * 8, word & 0x2000, p->len - p->l4, p->l4))
+	if (word & (IP4_MF | IP4_OFFSET) &&
+	    fragment(p, (word & IP4_OFFSET) * 8, word & IP4_MF, p->len - p->l4, p->l4))
 		return PARSED_IP;
-	return load_transport(skb, p);
+	return load_transport(skb, p, scratch);
 }
 
-__always_inline int slow6(struct __sk_buff *skb, struct pkt *p)
+static __always_inline int slow6(struct __sk_buff *skb, struct packet *p, struct scratch *scratch)
 {
-	if (p->buffer < 40 || bpf_skb_load_bytes(skb, p->l3, p->buf, 40) < 0)
+	const struct ip6 *h = (const struct ip6 *)scratch->buf;
+	if (p->buffer < sizeof(*h) || bpf_skb_load_bytes(skb, p->l3, scratch->buf, sizeof(*h)) < 0)
 		return refuse(p, DECODE_SHORT);
-	__u32 payload = get16(p->buf + 4), total = 40 + payload;
+	__u32 payload = be16(h->len), total = sizeof(*h) + payload;
 	if (!payload && skb->gso_size)
 		total = p->buffer;
-	else if (!payload && p->buf[6] == PROTO_HOPBYHOP)
+	else if (!payload && h->next == PROTO_HOPBYHOP)
 		return refuse(p, DECODE_JUMBO);
-	__u8 r = read_ip6(p, p->buf, total);
+	__u8 r = read_ip6(p, h, total);
 	if (r)
 		return refuse(p, r);
-	if (extensions(skb, p))
+	if (extensions(skb, p, scratch))
 		return PARSED_IP;
-	return load_transport(skb, p);
+	return load_transport(skb, p, scratch);
 }
 
 // parse_slow_ip decodes the IP packet at p->l3 of a frame of this type, 0 if nothing said one. It
@@ -225,18 +227,20 @@ __noinline int parse_slow_ip(struct __sk_buff *skb, __u32 type)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return PARSED_OTHER;
-	struct pkt *p = &c->p;
+	struct packet *p = &c->packet;
+	struct scratch *scratch = &c->scratch;
 
 	p->buffer = skb->len > p->l3 ? skb->len - p->l3 : 0;
 	if (!p->buffer && !type)
 		return refuse(p, DECODE_LINK);
-	if (p->buffer < 20 || bpf_skb_load_bytes(skb, p->l3, p->buf, 20) < 0)
+	if (p->buffer < sizeof(struct ip4) ||
+	    bpf_skb_load_bytes(skb, p->l3, scratch->buf, sizeof(struct ip4)) < 0)
 		return refuse(p, DECODE_SHORT);
-	__u32 version = p->buf[0] >> 4;
+	__u32 version = ip_version(scratch->buf);
 	if ((version != 4 && version != 6) || (type == ETH_IP && version != 4) ||
 	    (type == ETH_IPV6 && version != 6))
 		return refuse(p, DECODE_VERSION);
-	return version == 4 ? slow4(skb, p) : slow6(skb, p);
+	return version == 4 ? slow4(skb, p, scratch) : slow6(skb, p, scratch);
 }
 
 // Between the hooks and IP over InfiniBand the kernel puts the 20 bytes of the neighbour's address,
@@ -252,18 +256,19 @@ __noinline int parse_slow(struct __sk_buff *skb, __u32 l2)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return PARSED_OTHER;
-	struct pkt *p = &c->p;
+	struct packet *p = &c->packet;
+	struct scratch *scratch = &c->scratch;
 	__u32 type = 0, l3 = 0;
 
 	if (l2 == L2_INFINIBAND) {
-		if (bpf_skb_load_bytes(skb, L2_INFINIBAND - 4, p->buf, 4) < 0)
+		if (bpf_skb_load_bytes(skb, L2_INFINIBAND - 4, scratch->buf, 4) < 0)
 			return refuse(p, DECODE_LINK);
-		type = get16(p->buf);
+		type = get16(scratch->buf);
 		l3 = L2_INFINIBAND;
 	} else if (l2) {
-		if (bpf_skb_load_bytes(skb, 0, p->buf, 14) < 0)
+		if (bpf_skb_load_bytes(skb, 0, scratch->buf, 14) < 0)
 			return refuse(p, DECODE_LINK);
-		type = get16(p->buf + 12);
+		type = get16(scratch->buf + 12);
 		l3 = 14;
 		__u32 tags = skb->vlan_present ? 1 : 0;
 		for (int i = 0; i < 3; i++) {
@@ -271,9 +276,9 @@ __noinline int parse_slow(struct __sk_buff *skb, __u32 l2)
 				break;
 			if (tags == 2)
 				return refuse(p, DECODE_VLANS);
-			if (bpf_skb_load_bytes(skb, l3, p->buf, 4) < 0)
+			if (bpf_skb_load_bytes(skb, l3, scratch->buf, 4) < 0)
 				return refuse(p, DECODE_LINK);
-			type = get16(p->buf + 2);
+			type = get16(scratch->buf + 2);
 			l3 += 4;
 			tags++;
 		}
@@ -289,33 +294,34 @@ __noinline int parse_slow(struct __sk_buff *skb, __u32 l2)
 }
 
 // parse decodes the frame. l2 is 14 on an interface with Ethernet headers and 0 on one without.
-__always_inline int parse(struct __sk_buff *skb, struct pkt *p, __u32 l2)
+static __always_inline int parse(struct __sk_buff *skb, struct packet *p, __u32 l2)
 {
-	__u8 *b = (__u8 *)(long)skb->data, *end = (__u8 *)(long)skb->data_end;
+	void *frame = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	const struct ip4 *four = frame + l2;
+	const struct ip6 *six = frame + l2;
 
-	if (b + l2 + 40 <= end) {
-		__u16 type = l2 ? *(__u16 *)(b + 12) : 0;
-		p->l3 = l2;
-		p->buffer = skb->len - l2;
-		if (b[l2] == 0x45 && (!l2 || type == be16(ETH_IP)) &&
-		    !(*(__u16 *)(b + l2 + 6) & be16(0x3fff))) {
-			__u32 total = get16(b + l2 + 2);
-			if (total) {
-				__u8 r = read_ip4(p, b + l2, total);
-				if (r)
-					return refuse(p, r);
-				return transport(p, b + l2 + 20, total - 20);
-			}
+	if (frame + l2 + sizeof(*four) + 20 > end)
+		return parse_slow(skb, l2);
+	__u16 type = l2 ? ((struct ethernet *)frame)->type : 0;
+	p->l3 = l2;
+	p->buffer = skb->len - l2;
+	if (plain4(four) && (!l2 || type == be16(ETH_IP))) {
+		__u32 total = be16(four->len);
+		if (total) {
+			__u8 r = read_ip4(p, four, total);
+			if (r)
+				return refuse(p, r);
+			return transport(p, four + 1, total - sizeof(*four));
 		}
-		if (b + l2 + 60 <= end && b[l2] >> 4 == 6 && (!l2 || type == be16(ETH_IPV6)) &&
-		    !is_extension(b[l2 + 6])) {
-			__u32 payload = get16(b + l2 + 4);
-			if (payload) {
-				__u8 r = read_ip6(p, b + l2, 40 + payload);
-				if (r)
-					return refuse(p, r);
-				return transport(p, b + l2 + 40, payload);
-			}
+	}
+	if (frame + l2 + sizeof(*six) + 20 <= end && ip_version(six) == 6 &&
+	    (!l2 || type == be16(ETH_IPV6)) && !is_extension(six->next)) {
+		__u32 payload = be16(six->len);
+		if (payload) {
+			__u8 r = read_ip6(p, six, sizeof(*six) + payload);
+			if (r)
+				return refuse(p, r);
+			return transport(p, six + 1, payload);
 		}
 	}
 	return parse_slow(skb, l2);

@@ -182,24 +182,24 @@ struct {
 	__type(value, struct nat_frag);
 } nat_frags SEC(".maps");
 
-__always_inline struct forwarding *forwarding_settings(void)
+static __always_inline struct forwarding *forwarding_settings(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&forwarding, &zero);
 }
 
-__always_inline struct endpoint *pod_at(__u64 hi, __u64 lo)
+static __always_inline struct endpoint *pod_at(__u64 hi, __u64 lo)
 {
 	struct address a = {.hi = hi, .lo = lo};
 	return bpf_map_lookup_elem(&pods, &a);
 }
 
-__always_inline struct endpoint *endpoint_at(__u32 ifindex)
+static __always_inline struct endpoint *endpoint_at(__u32 ifindex)
 {
 	return bpf_map_lookup_elem(&endpoints, &ifindex);
 }
 
-__always_inline void count_pod(__u32 place, __u32 dir, __u32 len)
+static __always_inline void count_pod(__u32 place, __u32 dir, __u32 len)
 {
 	struct pod_counter *n = bpf_map_lookup_elem(&pod_counters, &place);
 
@@ -209,7 +209,7 @@ __always_inline void count_pod(__u32 place, __u32 dir, __u32 len)
 	}
 }
 
-__always_inline void count_pod_drop(__u32 place, __u32 dir)
+static __always_inline void count_pod_drop(__u32 place, __u32 dir)
 {
 	struct pod_counter *n = bpf_map_lookup_elem(&pod_counters, &place);
 
@@ -218,7 +218,7 @@ __always_inline void count_pod_drop(__u32 place, __u32 dir)
 }
 
 // over_rate takes a packet out of a bucket, and reports whether the bucket is empty.
-__always_inline int over_rate(__u32 place, __u32 limited, __u32 dir, __u32 len)
+static __always_inline int over_rate(__u32 place, __u32 limited, __u32 dir, __u32 len)
 {
 	if (likely(!(limited >> dir & 1)))
 		return 0;

@@ -4,7 +4,7 @@
 // has lost the answer sends the SYN again after a second (RFC 6298 section 2).
 #pragma once
 
-#include "table.h"
+#include "remove.h"
 
 enum { ANSWERED = 1024 };
 #define REPEAT_TIME 500000000 // ns; as long as the kernel by itself, net.ipv4.tcp_invalid_ratelimit
@@ -22,32 +22,33 @@ struct {
 	__type(value, struct answered);
 } answered SEC(".maps");
 
-__always_inline struct answered *answered_at(__u64 syn)
+static __always_inline struct answered *answered_at(__u64 syn)
 {
 	__u32 index = syn >> 54;
 
 	return bpf_map_lookup_elem(&answered, &index);
 }
 
-// repeated: the current SYN repeats one that was answered. It sets p->syn to a keyed hash of the
-// SYN, so no other SYN can be made to look like it.
-__always_inline int repeated(struct pkt *p, struct config *cf)
+// repeated: the current SYN repeats one that was answered. It sets cookie->syn to a keyed hash of
+// the SYN, so no other SYN can be made to look like it.
+static __always_inline int repeated(const struct packet *p, struct cookie *cookie,
+				    struct config *cf)
 {
 	__u64 rest = (__u64)p->ports << 32 | p->seq;
 
-	p->syn = hash5(cf->seed, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, rest);
-	struct answered *a = answered_at(p->syn);
+	cookie->syn = hash5(cf->seed, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, rest);
+	struct answered *a = answered_at(cookie->syn);
 
-	return a && a->syn == p->syn && p->now < a->until;
+	return a && a->syn == cookie->syn && p->now < a->until;
 }
 
 // record_answered records that the current SYN is answered.
-__always_inline void record_answered(struct pkt *p)
+static __always_inline void record_answered(const struct packet *p, const struct cookie *cookie)
 {
-	struct answered *a = answered_at(p->syn);
+	struct answered *a = answered_at(cookie->syn);
 
 	if (!a)
 		return;
-	a->syn = p->syn;
+	a->syn = cookie->syn;
 	a->until = p->now + REPEAT_TIME;
 }

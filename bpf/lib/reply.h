@@ -12,41 +12,7 @@
 enum { QUOTE4 = 576 - 28, QUOTE6 = 1280 - 48, CHUNK = 64, HOST = 0 };
 enum { ERRORS_PER_SECOND = 1000, ERROR_BURST = 50 }; // of one CPU
 
-struct ethernet {
-	__u8 dst[6], src[6];
-	__be16 type;
-} __attribute__((packed));
-
-struct ip4 {
-	__u8 version_ihl, tos;
-	__be16 len, id, frag;
-	__u8 ttl, proto;
-	__u16 check;
-	__be32 src, dst;
-};
-
-struct ip6 {
-	__be32 version;
-	__be16 len;
-	__u8 next, hops;
-	__u64 src_hi, src_lo, dst_hi, dst_lo;
-} __attribute__((packed, aligned(4)));
-
-struct tcp {
-	__be16 src, dst;
-	__be32 seq, ack;
-	__u8 offset, flags;
-	__be16 window;
-	__u16 check, urgent;
-};
-
-struct icmp {
-	__u8 type, code;
-	__u16 check;
-	__be32 rest;
-};
-
-__always_inline __u16 fold(__u64 sum)
+static __always_inline __u16 fold(__u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
 	sum = (sum & 0xffff) + (sum >> 16);
@@ -56,7 +22,7 @@ __always_inline __u16 fold(__u64 sum)
 }
 
 // sum adds up words of memory as they lie there.
-__always_inline __u64 sum(const __u32 *words, int n)
+static __always_inline __u64 sum(const __u32 *words, int n)
 {
 	__u64 s = 0;
 
@@ -67,7 +33,7 @@ __always_inline __u64 sum(const __u32 *words, int n)
 }
 
 // pseudo_sum is the sum of the pseudo-header of an answer to the packet.
-__always_inline __u64 pseudo_sum(struct pkt *p, __u8 proto, __u32 len)
+static __always_inline __u64 pseudo_sum(const struct packet *p, __u8 proto, __u32 len)
 {
 	__u64 s = (__u64)be32(len) + be32((__u32)proto);
 
@@ -85,7 +51,8 @@ __always_inline __u64 pseudo_sum(struct pkt *p, __u8 proto, __u32 len)
 
 // store_ip writes the IP header of the answer at p->l3: from the packet's destination to its
 // source, with n bytes behind the header.
-__always_inline long store_ip(struct __sk_buff *skb, struct pkt *p, __u8 proto, __u32 n)
+static __always_inline long store_ip(struct __sk_buff *skb, const struct packet *p, __u8 proto,
+				     __u32 n)
 {
 	if (p->version == 4) {
 		struct ip4 h = {.version_ihl = 0x45, .ttl = 64, .proto = proto};
@@ -107,7 +74,7 @@ __always_inline long store_ip(struct __sk_buff *skb, struct pkt *p, __u8 proto, 
 }
 
 // swap_macs sends the frame back to where it came from.
-__always_inline long swap_macs(struct __sk_buff *skb)
+static __always_inline long swap_macs(struct __sk_buff *skb)
 {
 	struct ethernet e;
 	__u8 dst[6];
@@ -120,7 +87,7 @@ __always_inline long swap_macs(struct __sk_buff *skb)
 	return bpf_skb_store_bytes(skb, 0, &e, sizeof(e), 0);
 }
 
-__always_inline int make_reset(struct __sk_buff *skb, struct pkt *p)
+static __always_inline int make_reset(struct __sk_buff *skb, const struct packet *p)
 {
 	struct tcp t = {.offset = 5 << 4, .flags = TH_RST};
 	__u32 header = p->version == 4 ? 20 : 40;
@@ -144,42 +111,45 @@ __always_inline int make_reset(struct __sk_buff *skb, struct pkt *p)
 }
 
 // quote_sum adds up the first n bytes of the packet, which an error quotes.
-__always_inline __u64 quote_sum(struct __sk_buff *skb, struct pkt *p, __u32 n)
+static __always_inline __u64 quote_sum(struct __sk_buff *skb, const struct packet *p,
+				       struct scratch *scratch, __u32 n)
 {
-	WRITE_ONCE(p->at, 0);
-	WRITE_ONCE(p->end, n);
-	p->checksum = 0;
+	WRITE_ONCE(scratch->at, 0);
+	WRITE_ONCE(scratch->end, n);
+	scratch->checksum = 0;
 	for (int i = 0; i < (QUOTE6 + CHUNK - 1) / CHUNK; i++) {
-		__u32 at = READ_ONCE(p->at), left = READ_ONCE(p->end) - at;
+		__u32 at = READ_ONCE(scratch->at), left = READ_ONCE(scratch->end) - at;
 		if (!left || left > QUOTE6)
 			break;
 		if (left < CHUNK) {
-			__builtin_memset(p->buf, 0, CHUNK);
+			__builtin_memset(scratch->buf, 0, CHUNK);
 			opaque(left);
 			if (left == 0 || left >= CHUNK ||
-			    bpf_skb_load_bytes(skb, p->l3 + at, p->buf, sized(left, CHUNK)) < 0)
+			    bpf_skb_load_bytes(skb, p->l3 + at, scratch->buf, sized(left, CHUNK)) <
+				    0)
 				break;
 		} else {
-			if (bpf_skb_load_bytes(skb, p->l3 + at, p->buf, CHUNK) < 0)
+			if (bpf_skb_load_bytes(skb, p->l3 + at, scratch->buf, CHUNK) < 0)
 				break;
 			left = CHUNK;
 		}
-		p->checksum += sum((__u32 *)p->buf, CHUNK / 4);
-		WRITE_ONCE(p->at, at + left);
+		scratch->checksum += sum((__u32 *)scratch->buf, CHUNK / 4);
+		WRITE_ONCE(scratch->at, at + left);
 	}
-	return p->checksum;
+	return scratch->checksum;
 }
 
-__always_inline int make_error(struct __sk_buff *skb, struct pkt *p)
+static __always_inline int make_error(struct __sk_buff *skb, const struct packet *p,
+				      const struct verdict *v, struct scratch *scratch)
 {
 	int four = p->version == 4;
 	__u32 most = four ? QUOTE4 : QUOTE6, n = p->len < most ? p->len : most,
 	      header = four ? 20 : 40;
-	struct icmp e = {.type = four ? 3 : 1, .code = p->v.code};
+	struct icmp e = {.type = four ? 3 : 1, .code = v->code};
 
 	if (bpf_skb_change_tail(skb, p->l3 + n, 0) < 0)
 		return -1;
-	__u64 s = quote_sum(skb, p, n) + sum((__u32 *)&e, 2);
+	__u64 s = quote_sum(skb, p, scratch, n) + sum((__u32 *)&e, 2);
 	if (!four)
 		s += pseudo_sum(p, PROTO_ICMPV6, sizeof(e) + n);
 	e.check = fold(s);
@@ -191,9 +161,9 @@ __always_inline int make_error(struct __sk_buff *skb, struct pkt *p)
 }
 
 // may_answer limits the rate of errors.
-__always_inline int may_answer(struct cpu *c)
+static __always_inline int may_answer(struct cpu *c)
 {
-	__s64 cost = 1000000000 / ERRORS_PER_SECOND, now = c->p.now;
+	__s64 cost = 1000000000 / ERRORS_PER_SECOND, now = c->packet.now;
 
 	if (c->answer_time < now - ERROR_BURST * cost)
 		c->answer_time = now - ERROR_BURST * cost;
@@ -206,28 +176,30 @@ __always_inline int may_answer(struct cpu *c)
 __noinline int make_cookie(struct __sk_buff *skb); // cookie.h
 
 // make_answer turns the packet into the answer, but for its Ethernet header.
-__always_inline int make_answer(struct __sk_buff *skb, struct cpu *c)
+static __always_inline int make_answer(struct __sk_buff *skb, struct cpu *c)
 {
-	struct pkt *p = &c->p;
+	const struct packet *p = &c->packet;
+	const struct verdict *v = &c->verdict;
+	struct scratch *scratch = &c->scratch;
 
-	switch (p->v.answer) {
+	switch (v->answer) {
 	case ANSWER_RESET:
 		return make_reset(skb, p);
 	case ANSWER_COOKIE:
 		return make_cookie(skb);
 	}
-	return may_answer(c) ? make_error(skb, p) : -1;
+	return may_answer(c) ? make_error(skb, p, v, scratch) : -1;
 }
 
-// reply turns the packet into the answer that p->v asks for and returns what the program has to
-// return.
+// reply turns the packet into the answer that the verdict asks for and returns what the program has
+// to return.
 __noinline int reply(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return TC_ACT_SHOT;
-	struct pkt *p = &c->p;
+	const struct packet *p = &c->packet;
 	// VLAN tags inside the frame, and frames that were not unicast to this host, get no answer.
 	if (p->l3 > 14 || (p->dir == DIR_IN && skb->pkt_type != HOST))
 		return TC_ACT_SHOT;

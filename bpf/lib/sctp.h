@@ -6,14 +6,14 @@
 
 enum { CHUNK_INIT = 1, CHUNK_ABORT = 6, CHUNK_SHUTDOWN_COMPLETE = 14, CHUNK_BIT_T = 1 };
 
-__always_inline int chunk_ends(struct pkt *p)
+static __always_inline int chunk_ends(const struct packet *p)
 {
 	return p->chunk == CHUNK_ABORT || p->chunk == CHUNK_SHUTDOWN_COMPLETE;
 }
 
 // set_sctp_tag records the verification tag that a side uses, unless the packet carries none of its
 // own.
-__always_inline void set_sctp_tag(struct side *d, struct pkt *p)
+static __always_inline void set_sctp_tag(struct side *d, const struct packet *p)
 {
 	if (p->chunk == CHUNK_INIT || (p->chunk_bits & CHUNK_BIT_T && chunk_ends(p)))
 		return;
@@ -21,7 +21,7 @@ __always_inline void set_sctp_tag(struct side *d, struct pkt *p)
 	set_flags(d, SIDE_SYN);
 }
 
-__always_inline int step_sctp(struct side *d, struct side *o, struct pkt *p)
+static __always_inline int step_sctp(struct side *d, struct side *o, const struct packet *p)
 {
 	if ((d->flags | o->flags) & SIDE_RST)
 		return p->chunk == CHUNK_INIT ? RES_RECYCLE : RES_UNTOUCHED;

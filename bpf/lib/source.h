@@ -25,12 +25,12 @@ struct {
 	__type(value, struct source_line);
 } sources SEC(".maps");
 
-// 1 + the place of a state. The reader checks that the state is the source's.
+// The place of a state. The reader checks that the state is the source's.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct maybe);
 } source_ring SEC(".maps");
 
 // How many states sources with many have made, by a hash of the source.
@@ -43,19 +43,19 @@ struct {
 
 // source_hash hashes an address: all of IPv4, the first 64 bits of IPv6, of which one host has all
 // that follow.
-__always_inline __u64 source_hash(struct config *cf, __u64 hi, __u64 lo)
+static __always_inline __u64 source_hash(struct config *cf, __u64 hi, __u64 lo)
 {
 	__u64 a = is_mapped(hi, lo) ? lo : hi;
 	__u64 h = (__u64)((__u32)a + (__u32)cf->seed[SEED_SOURCE]) *
 		  ((__u32)(a >> 32) + (__u32)cf->seed[SEED_SOURCE + 1]);
 
 	h ^= h >> 32;
-	h *= 0x9e3779b97f4a7c15ULL;
+	h *= GOLDEN;
 	return (h ^ h >> 29) | 1ULL << 63; // never 0
 }
 
 // source_cell returns one of the two cells of a hash, which are never the same.
-__always_inline __u32 *source_cell(struct config *cf, __u64 hash, __u32 second)
+static __always_inline __u32 *source_cell(struct config *cf, __u64 hash, __u32 second)
 {
 	__u32 n = (__u32)hash & cf->source_mask, apart = hash >> 32 & cf->source_mask;
 
@@ -67,7 +67,7 @@ __always_inline __u32 *source_cell(struct config *cf, __u64 hash, __u32 second)
 }
 
 // enter_source counts one more half-open state of a source and returns how many it had.
-__always_inline __u32 enter_source(struct config *cf, __u64 hash)
+static __always_inline __u32 enter_source(struct config *cf, __u64 hash)
 {
 	__u32 *a = source_cell(cf, hash, 0), *b = source_cell(cf, hash, 1);
 
@@ -77,7 +77,7 @@ __always_inline __u32 enter_source(struct config *cf, __u64 hash)
 	return n < m ? n : m;
 }
 
-__always_inline void leave_source(struct config *cf, __u64 hash)
+static __always_inline void leave_source(struct config *cf, __u64 hash)
 {
 	__u32 *a = source_cell(cf, hash, 0), *b = source_cell(cf, hash, 1);
 
@@ -88,7 +88,7 @@ __always_inline void leave_source(struct config *cf, __u64 hash)
 }
 
 // next_turn counts what a source with many states makes.
-__always_inline __u32 next_turn(__u64 hash)
+static __always_inline __u32 next_turn(__u64 hash)
 {
 	__u32 n = hash >> 20 & (SOURCE_TURNS - 1);
 	__u32 *turn = bpf_map_lookup_elem(&source_turns, &n);
@@ -97,10 +97,10 @@ __always_inline __u32 next_turn(__u64 hash)
 }
 
 // ring_slot returns where a turn of a source is recorded.
-__always_inline __u32 *ring_slot(struct config *cf, __u64 hash, __u32 turn)
+static __always_inline struct maybe *ring_slot(struct config *cf, __u64 hash, __u32 turn)
 {
 	__u32 turns = cf->source_turns;
-	__u64 x = (hash ^ (__u64)(turns ? turn % turns : 0) << 20) * 0x9e3779b97f4a7c15ULL;
+	__u64 x = (hash ^ (__u64)(turns ? turn % turns : 0) << 20) * GOLDEN;
 	__u32 n = (x ^ x >> 29) >> 16 & cf->ring_mask;
 
 	return bpf_map_lookup_elem(&source_ring, &n);

@@ -26,7 +26,7 @@ enum { CLOCK_MONOTONIC = 1 };
 #define COOKIE_LIFE 128000000000LL
 
 // sets_per_tick is how many sets the hand passes in one tick.
-__always_inline __u32 sets_per_tick(struct config *cf)
+static __always_inline __u32 sets_per_tick(struct config *cf)
 {
 	__u32 n = cf->sets / TICKS_PER_PASS + 1;
 
@@ -36,14 +36,14 @@ __always_inline __u32 sets_per_tick(struct config *cf)
 }
 
 // pass_ns is how long the hand takes for the whole table.
-__always_inline __s64 pass_ns(struct config *cf)
+static __always_inline __s64 pass_ns(struct config *cf)
 {
 	return (__s64)(cf->sets / sets_per_tick(cf) + 1) * TICK_MS * 1000000;
 }
 
 // event_probe asks the agent to probe both ends of an idle TCP connection.
-__always_inline void event_probe(struct config *cf, struct cpu *c, struct set *s, __u32 way,
-				 __u64 tag)
+static __always_inline void event_probe(struct config *cf, struct cpu *c, struct set *s, __u32 way,
+					__u64 tag)
 {
 	struct event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
 	if (!e) {
@@ -53,7 +53,7 @@ __always_inline void event_probe(struct config *cf, struct cpu *c, struct set *s
 	way &= WAYS - 1;
 	struct side *low = &s->side[way * 2], *high = &s->side[way * 2 + 1];
 	__builtin_memset(e, 0, sizeof(*e));
-	e->time = c->p.now;
+	e->time = c->packet.now;
 	e->src_hi = s->addr[way].low_hi;
 	e->src_lo = s->addr[way].low_lo;
 	e->dst_hi = s->addr[way].high_hi;
@@ -68,7 +68,8 @@ __always_inline void event_probe(struct config *cf, struct cpu *c, struct set *s
 
 // wants_probe: the state is an established, tracked TCP connection that will expire soon, of which
 // one end may be done. The hand passes every PASS, so one of PROBE_EVERY / PASS passes probes.
-__always_inline int wants_probe(struct config *cf, struct side *low, struct side *high, __s64 now)
+static __always_inline int wants_probe(struct config *cf, struct side *low, struct side *high,
+				       __s64 now)
 {
 	__u32 both = low->flags & high->flags;
 	__s64 last = low->last > high->last ? low->last : high->last;
@@ -85,7 +86,7 @@ __always_inline int wants_probe(struct config *cf, struct side *low, struct side
 
 // young: the state has seen a packet so recently that it has not expired, whatever its other side
 // holds. For TCP and SCTP one side is not enough: either end may have ended the connection.
-__always_inline int young(struct config *cf, struct side *low, __u8 proto, __s64 now)
+static __always_inline int young(struct config *cf, struct side *low, __u8 proto, __s64 now)
 {
 	__s64 first = lifetime(cf, PHASE_OPENING, proto),
 	      later = lifetime(cf, PHASE_ESTABLISHED, proto);
@@ -96,14 +97,14 @@ __always_inline int young(struct config *cf, struct side *low, __u8 proto, __s64
 
 // alone: the wire entry of a translation has lost the inner one. Each is checked once in about
 // sixteen passes: halves are removed together, so only a race causes this.
-__always_inline int alone(struct set *s, __u32 place, __s64 now)
+static __always_inline int alone(struct set *s, __u32 place, __s64 now)
 {
 	struct side *low = low_side(s, place);
 
 	if (!(low->flags & META_WIRE) || ((__u64)now >> HINT_SHIFT & 15) != (place & 15) ||
 	    now - low->created < NAT_YOUNG)
 		return 0;
-	return !inner_of(s, place);
+	return !exists(inner_of(s, place));
 }
 
 // sweep_at looks at one state: it probes it, or removes it if it has expired or its rule is gone.
@@ -116,8 +117,9 @@ __noinline int sweep_at(__u32 place, __u32 purge)
 	__u32 way = place % WAYS;
 	if (!c || !cf || !s || !t)
 		return 0;
-	struct pkt *p = &c->p;
-	void *image = image_of(p);
+	const struct packet *p = &c->packet;
+	struct walk *walk = &c->walk;
+	void *image = image_of(walk);
 	__u64 tag = READ_ONCE(t->tag[way]);
 	if (!image || (tag & TAG_MASK) != TAG_LIVE)
 		return 0;
@@ -126,9 +128,9 @@ __noinline int sweep_at(__u32 place, __u32 purge)
 		return remove_state(place, tag, GONE_EXPIRED);
 	if (low->rule == NAT_RULE)
 		return !purge && alone(s, place, p->now) && remove_state(place, tag, GONE_EXPIRED);
-	if (!owner_of(p, image, low->rule))
+	if (!owner_of(walk, image, low->rule))
 		return remove_state(place, tag, GONE_RULE);
-	p->swept = low->rule;
+	c->swept = low->rule;
 	if (!purge && tag_proto(tag) == PROTO_TCP && listened(cf, EVENT_PROBE) &&
 	    wants_probe(cf, low, high, p->now))
 		event_probe(cf, c, s, way, tag);
@@ -147,7 +149,7 @@ __noinline int make_hint(__u32 n)
 	__u64 *hint = hint_at(n);
 	if (!c || !cf || !s || !t || !hint)
 		return 0;
-	__s64 now = c->p.now;
+	__s64 now = c->packet.now;
 	__u64 fresh = hint_of(t, cf->epoch, 0);
 	if ((__u32)READ_ONCE(*hint) != (__u32)fresh) {
 		WRITE_ONCE(*hint, (__u32)fresh);
@@ -173,7 +175,7 @@ __noinline int make_hint(__u32 n)
 }
 
 // left_alone: the sweep can skip a set.
-__always_inline int left_alone(__u32 n)
+static __always_inline int left_alone(__u32 n)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -181,7 +183,7 @@ __always_inline int left_alone(__u32 n)
 	__u64 *hint = hint_at(n);
 
 	return c && cf && t && hint &&
-	       hint_valid(READ_ONCE(*hint), hint_of(t, cf->epoch, c->p.now));
+	       hint_valid(READ_ONCE(*hint), hint_of(t, cf->epoch, c->packet.now));
 }
 
 // sweep_set looks at the states of a set and returns how many it removed. With `purge` only those
@@ -202,8 +204,8 @@ __noinline int sweep_set(__u32 n, __u32 purge)
 		struct side *low = low_side(s, i);
 		if ((tag & TAG_MASK) != TAG_LIVE)
 			continue;
-		if (READ_ONCE(low->rule) == c->p.swept &&
-		    (purge || young(cf, low, tag_proto(tag), c->p.now)))
+		if (READ_ONCE(low->rule) == c->swept &&
+		    (purge || young(cf, low, tag_proto(tag), c->packet.now)))
 			continue;
 		gone += sweep_at(n * WAYS + i, purge);
 	}
@@ -230,7 +232,7 @@ static long sweep_one(__u32 index, void *ctx)
 }
 
 // end_cookies ends SYN cookies when they are no longer needed.
-__always_inline void end_cookies(struct config *cf, __s64 now)
+static __always_inline void end_cookies(struct config *cf, __s64 now)
 {
 	__u32 zero = 0;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
@@ -263,7 +265,7 @@ __always_inline void end_cookies(struct config *cf, __s64 now)
 // check_clock corrects our own reading of the clock. The count of ticks advances a little before
 // the clock. If this CPU lost its time slice in between, the two differ for as long, and the
 // correction runs twice.
-__always_inline void check_clock(struct config *cf, __s64 now)
+static __always_inline void check_clock(struct config *cf, __s64 now)
 {
 	__s64 ahead = coarse_now(cf) - now, most = 2 * cf->tick;
 
@@ -280,20 +282,20 @@ static int tick(void *map, __u32 *key, struct clock_hand *hand)
 		return 0;
 	__u64 begin = bpf_ktime_get_ns();
 	__u32 count = sets_per_tick(cf);
-	c->p.now = bpf_ktime_get_coarse_ns();
+	c->packet.now = bpf_ktime_get_coarse_ns();
 	struct sweep w = {.next = hand->next, .sets = cf->sets};
-	c->p.current = cf->current & CURRENT_SLOT;
-	c->p.swept = 0;
+	c->walk.current = cf->current & CURRENT_SLOT;
+	c->swept = 0;
 	bpf_loop(count, sweep_one, &w, 0);
 	hand->next += count;
 	if (hand->next >= cf->sets) {
 		hand->next = 0;
 		if (hand->pass_began)
-			hand->pass_took = c->p.now - hand->pass_began;
-		hand->pass_began = c->p.now;
+			hand->pass_took = c->packet.now - hand->pass_began;
+		hand->pass_began = c->packet.now;
 	}
-	end_cookies(cf, c->p.now);
-	check_clock(cf, c->p.now);
+	end_cookies(cf, c->packet.now);
+	check_clock(cf, c->packet.now);
 	hand->gone += w.gone;
 	hand->ticks++;
 	__u64 took = bpf_ktime_get_ns() - begin;
@@ -305,7 +307,7 @@ static int tick(void *map, __u32 *key, struct clock_hand *hand)
 }
 
 // start_ticking starts the timer, or gives a running one the current program.
-__always_inline long start_ticking(void)
+static __always_inline long start_ticking(void)
 {
 	__u32 zero = 0;
 	struct clock_hand *hand = bpf_map_lookup_elem(&clock_hands, &zero);

@@ -6,18 +6,18 @@
 // hint.
 #pragma once
 
-#include "table.h"
+#include "remove.h"
 
 // Its unit of time is about a second. No set is skipped for longer than a day.
 enum { HINT_SHIFT = 30, HINT_MAKING = 1, HINT_MAX = 80000 };
 
-__always_inline __u64 *hint_at(__u32 n)
+static __always_inline __u64 *hint_at(__u32 n)
 {
 	return bpf_map_lookup_elem(&sweep_hints, &n);
 }
 
 // clear_hint makes the sweep look at the set of a place again. It follows the change.
-__always_inline void clear_hint(__u32 place)
+static __always_inline void clear_hint(__u32 place)
 {
 	__u64 *hint = hint_at(place / WAYS);
 
@@ -28,18 +28,18 @@ __always_inline void clear_hint(__u32 place)
 
 // hint_of is the hint for a line of tags: the time in its upper half; in the lower a hash of the
 // tags and of config.epoch, which covers what the agent may change.
-__always_inline __u64 hint_of(struct tag_line *t, __u64 epoch, __s64 until)
+static __always_inline __u64 hint_of(struct tag_line *t, __u64 epoch, __s64 until)
 {
 	__u64 sum = epoch;
 
 #pragma unroll
 	for (int i = 0; i < WAYS; i++)
-		sum = (sum + READ_ONCE(t->tag[i])) * 0x9e3779b97f4a7c15ULL;
+		sum = (sum + READ_ONCE(t->tag[i])) * GOLDEN;
 	return (__u64)(until >> HINT_SHIFT) << 32 | sum >> 32;
 }
 
 // hint_valid: a hint has the tags of a fresh one, and a later time.
-__always_inline int hint_valid(__u64 hint, __u64 fresh)
+static __always_inline int hint_valid(__u64 hint, __u64 fresh)
 {
 	return (__u32)hint == (__u32)fresh && hint >> 32 > fresh >> 32;
 }
@@ -47,8 +47,8 @@ __always_inline int hint_valid(__u64 hint, __u64 fresh)
 // earliest returns when at the earliest the sweep has to do something about a live state, if no tag
 // changes and no connection ends until then. Translations and SCTP change in other ways: for them
 // it returns 0.
-__always_inline __s64 earliest(struct config *cf, struct side *low, struct side *high, __u8 proto,
-			       __s64 before)
+static __always_inline __s64 earliest(struct config *cf, struct side *low, struct side *high,
+				      __u8 proto, __s64 before)
 {
 	__s64 first = lifetime(cf, PHASE_OPENING, proto),
 	      later = lifetime(cf, PHASE_ESTABLISHED, proto), life = first < later ? first : later;

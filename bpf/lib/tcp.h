@@ -15,22 +15,22 @@
 
 enum { SLACK = 66000 };
 
-__always_inline int before(__u32 a, __u32 b)
+static __always_inline int before(__u32 a, __u32 b)
 {
 	return (__s32)(a - b) < 0;
 }
 
-__always_inline int between(__u32 lo, __u32 x, __u32 hi)
+static __always_inline int between(__u32 lo, __u32 x, __u32 hi)
 {
 	return !before(x, lo) && !before(hi, x);
 }
 
-__always_inline __u32 max32(__u32 a, __u32 b)
+static __always_inline __u32 max32(__u32 a, __u32 b)
 {
 	return a > b ? a : b;
 }
 
-__always_inline void set_flags(struct side *s, __u32 flags)
+static __always_inline void set_flags(struct side *s, __u32 flags)
 {
 	if ((READ_ONCE(s->flags) & flags) != flags)
 		or_ordered(&s->flags, flags); // after the numbers that they vouch for
@@ -43,7 +43,7 @@ __always_inline void set_flags(struct side *s, __u32 flags)
 // sent again, for `ack` and `edge` the other side's window opens with the next acknowledgement. TCP
 // repairs both as it does the loss of one segment. A loop without a bound is refused by the
 // verifier, and each round is paid by all of them in instructions to verify.
-__always_inline void raise(__u32 *at, __u32 v)
+static __always_inline void raise(__u32 *at, __u32 v)
 {
 	for (int i = 0; i < 4; i++) {
 		__u32 old = READ_ONCE(*at);
@@ -52,34 +52,41 @@ __always_inline void raise(__u32 *at, __u32 v)
 	}
 }
 
-__always_inline int bad_flags(__u8 f)
+static __always_inline int bad_flags(__u8 f)
 {
 	return !(f & (TH_SYN | TH_ACK | TH_RST)) || (f & TH_SYN && f & (TH_FIN | TH_RST));
 }
 
-__always_inline int bare_syn(__u8 f)
+static __always_inline int bare_syn(__u8 f)
 {
 	return (f & (TH_SYN | TH_ACK)) == TH_SYN;
 }
 
-__always_inline __u32 segment_length(struct pkt *p)
+static __always_inline __u32 segment_length(const struct packet *p)
 {
 	__u8 f = p->tcp_flags;
 	return p->len - p->payload + (f & TH_SYN ? 1 : 0) + (f & TH_FIN ? 1 : 0);
 }
 
-// touch counts a packet for its side. Where two CPUs carry one direction at the same moment, a
-// packet may stay uncounted: atomic sums cost every packet a fifth of the whole evaluation.
-__always_inline void touch(struct side *d, struct pkt *p)
+// count_side counts a packet of `len` bytes for its side. Where two CPUs carry one direction at the
+// same moment, a packet may stay uncounted: atomic sums cost every packet a fifth of the whole
+// evaluation.
+static __always_inline void count_side(struct side *d, __s64 now, __u32 len)
 {
-	d->last = p->now;
+	d->last = now;
 	d->packets++;
-	d->bytes += p->len;
+	d->bytes += len;
+}
+
+// touch counts the packet for its side, which has been seen with it.
+static __always_inline void touch(struct side *d, const struct packet *p)
+{
+	count_side(d, p->now, p->len);
 	set_flags(d, SIDE_SEEN);
 }
 
 // first_flags are the facts that the first segment of a side shows.
-__always_inline __u32 first_flags(struct pkt *p)
+static __always_inline __u32 first_flags(const struct packet *p)
 {
 	__u8 f = p->tcp_flags;
 	__u32 set = SIDE_SEEN;
@@ -99,7 +106,7 @@ __always_inline __u32 first_flags(struct pkt *p)
 }
 
 // loose: the state was made or adopted in mid-stream, and the numbers of a side are still unknown.
-__always_inline int loose(struct side *d, struct side *o)
+static __always_inline int loose(struct side *d, struct side *o)
 {
 	return d->flags & META_LOOSE && !(d->flags & o->flags & SIDE_ACKED);
 }
@@ -109,7 +116,7 @@ __always_inline int loose(struct side *d, struct side *o)
 // acknowledgement from what that has sent.
 enum { LOOSE_SCALE = 14, NEAR = 1 << 24 };
 
-__always_inline int near(__u32 a, __u32 b)
+static __always_inline int near(__u32 a, __u32 b)
 {
 	return a - b + NEAR <= 2 * NEAR;
 }
@@ -120,7 +127,7 @@ enum { SIDE_SCALE = 15 << 8 };
 
 // loose_scale returns SIDE_SCALED and the scale of a side in mid-stream as in its flags: the
 // largest, unless resync has left what the SYNs said.
-__always_inline __u32 loose_scale(struct side *d, struct side *o)
+static __always_inline __u32 loose_scale(struct side *d, struct side *o)
 {
 	__u32 both = d->flags & o->flags;
 
@@ -131,7 +138,7 @@ __always_inline __u32 loose_scale(struct side *d, struct side *o)
 
 // picked_flags are the facts that a side's segment in mid-stream shows. A FIN counts when the
 // numbers of the other side agree.
-__always_inline __u32 picked_flags(struct pkt *p, __u32 scale)
+static __always_inline __u32 picked_flags(const struct packet *p, __u32 scale)
 {
 	__u8 f = p->tcp_flags;
 
@@ -140,14 +147,14 @@ __always_inline __u32 picked_flags(struct pkt *p, __u32 scale)
 
 // newest is what replaces a number that nothing vouches for: the new one, unless its segment comes
 // out of order, which is when it is a little less.
-__always_inline __u32 newest(__u32 old, __u32 is)
+static __always_inline __u32 newest(__u32 old, __u32 is)
 {
 	return old - is <= SLACK ? old : is;
 }
 
 // pick_up initialises a side from a segment in mid-stream, but for its flags; `again` if it was
 // picked up before.
-__always_inline void pick_up(struct side *d, struct pkt *p, __u32 scale, int again)
+static __always_inline void pick_up(struct side *d, const struct packet *p, __u32 scale, int again)
 {
 	__u32 win = (__u32)p->window << (scale >> 8 & 15), end = p->seq + segment_length(p);
 
@@ -162,7 +169,7 @@ __always_inline void pick_up(struct side *d, struct pkt *p, __u32 scale, int aga
 }
 
 // replace_flags exchanges flags at once, unless others change them all the time.
-__always_inline void replace_flags(struct side *s, __u32 gone, __u32 set)
+static __always_inline void replace_flags(struct side *s, __u32 gone, __u32 set)
 {
 	for (int i = 0; i < 4; i++) {
 		__u32 old = READ_ONCE(s->flags);
@@ -174,7 +181,7 @@ __always_inline void replace_flags(struct side *s, __u32 gone, __u32 set)
 // resync makes the numbers of a connection unknown: they are taken from its next segments, as those
 // of an adopted one. It is liberal until it is loose, so nothing is refused in between. Where the
 // SYNs were seen the scales remain known.
-__always_inline void resync(struct side *low, struct side *high)
+static __always_inline void resync(struct side *low, struct side *high)
 {
 	__u32 gone = SIDE_ACKED | META_LIBERAL, set = META_LOOSE;
 
@@ -189,7 +196,7 @@ __always_inline void resync(struct side *low, struct side *high)
 }
 
 // begin initialises a side from its first segment.
-__always_inline void begin(struct side *d, struct pkt *p)
+static __always_inline void begin(struct side *d, const struct packet *p)
 {
 	d->start = p->seq;
 	d->end = p->seq + segment_length(p);
@@ -202,23 +209,50 @@ __always_inline void begin(struct side *d, struct pkt *p)
 	touch(d, p);
 }
 
+// raise_sent and raise_acked move the numbers of a side by a valid segment that ends at `end`, and
+// by its acknowledgement.
+static __always_inline void raise_sent(struct side *d, __u32 end, __u32 win)
+{
+	raise(&d->end, end);
+	if (d->win < win)
+		d->win = win;
+}
+
+static __always_inline void raise_acked(struct side *d, __u32 ack, __u32 win)
+{
+	raise(&d->ack, ack);
+	raise(&d->edge, ack + win);
+}
+
+// in_window evaluates a segment of side d with ACK by the numbers of both sides (7): RES_HIT,
+// RES_BAD_WINDOW or RES_BAD_ACK. It begins at seq and ends at end; `edge` is how far o lets d send.
+static __always_inline int in_window(struct side *d, struct side *o, __u32 edge, __u32 seq,
+				     __u32 end, __u32 ack)
+{
+	__u32 sent = READ_ONCE(o->end);
+
+	if (before(edge, seq) || before(edge + 1, end) ||
+	    before(end, READ_ONCE(d->end) - max32(o->win, SLACK)))
+		return RES_BAD_WINDOW;
+	if (before(sent, ack) || before(ack, sent - max32(d->win, SLACK)))
+		return RES_BAD_ACK;
+	return RES_HIT;
+}
+
 // advance moves the numbers of a side by a valid segment.
-__always_inline void advance(struct side *d, struct pkt *p, __u32 scale)
+static __always_inline void advance(struct side *d, const struct packet *p, __u32 scale)
 {
 	__u8 f = p->tcp_flags;
 	__u32 win = (__u32)p->window << (scale & 15), set = 0;
 
-	raise(&d->end, p->seq + segment_length(p));
-	if (d->win < win)
-		d->win = win;
+	raise_sent(d, p->seq + segment_length(p), win);
 	if (f & TH_ACK) {
 		if (!(READ_ONCE(d->flags) & SIDE_ACKED)) {
 			d->ack = p->ack;
 			d->edge = p->ack + win;
 			set |= SIDE_ACKED;
 		}
-		raise(&d->ack, p->ack);
-		raise(&d->edge, p->ack + win);
+		raise_acked(d, p->ack, win);
 	}
 	if (f & TH_FIN)
 		set |= SIDE_FIN;
@@ -228,7 +262,7 @@ __always_inline void advance(struct side *d, struct pkt *p, __u32 scale)
 	touch(d, p);
 }
 
-__always_inline int closed(struct side *a, struct side *b)
+static __always_inline int closed(struct side *a, struct side *b)
 {
 	__u32 both = a->flags & b->flags;
 
@@ -240,7 +274,7 @@ __always_inline int closed(struct side *a, struct side *b)
 }
 
 // phase_of is flow.State.Phase.
-__always_inline int phase_of(struct side *low, struct side *high, __u8 proto)
+static __always_inline int phase_of(struct side *low, struct side *high, __u8 proto)
 {
 	__u32 lf = low->flags, hf = high->flags;
 
@@ -258,12 +292,12 @@ __always_inline int phase_of(struct side *low, struct side *high, __u8 proto)
 }
 
 // phase_phase_phase_half_open: a flow in this phase has not proved itself.
-__always_inline int phase_half_open(int phase)
+static __always_inline int phase_half_open(int phase)
 {
 	return phase == PHASE_OPENING || phase == PHASE_ANSWERED;
 }
 
-__always_inline __s64 lifetime(struct config *c, int phase, __u8 proto)
+static __always_inline __s64 lifetime(struct config *c, int phase, __u8 proto)
 {
 	if (proto == PROTO_TCP)
 		return phase == PHASE_ESTABLISHED ? c->life_established :
@@ -286,16 +320,16 @@ __always_inline __s64 lifetime(struct config *c, int phase, __u8 proto)
 #define NAT_FOLLOWS (1LL << 62)
 
 // nat_lifetime is that of a translation: its flow's. The wire entry goes when the inner one does.
-__always_inline __s64 nat_lifetime(struct config *c, struct side *low, struct side *high,
-				   __u8 proto)
+static __always_inline __s64 nat_lifetime(struct config *c, struct side *low, struct side *high,
+					  __u8 proto)
 {
 	if (low->flags & META_WIRE)
 		return NAT_FOLLOWS;
 	return lifetime(c, READ_ONCE(high->track) & NAT_PHASE, proto) + NAT_GRACE;
 }
 
-__always_inline int expired(struct config *c, struct side *low, struct side *high, __u8 proto,
-			    __s64 now)
+static __always_inline int expired(struct config *c, struct side *low, struct side *high,
+				   __u8 proto, __s64 now)
 {
 	__s64 life = low->rule == NAT_RULE ? nat_lifetime(c, low, high, proto) :
 					     lifetime(c, phase_of(low, high, proto), proto);
@@ -304,7 +338,7 @@ __always_inline int expired(struct config *c, struct side *low, struct side *hig
 }
 
 // syn_tcp evaluates a SYN without ACK for an open state (3).
-__always_inline int syn_tcp(struct side *d, struct side *o, struct pkt *p)
+static __always_inline int syn_tcp(struct side *d, struct side *o, const struct packet *p)
 {
 	if (d->flags & SIDE_SYN && !(o->flags & SIDE_SEEN)) {
 		if (p->seq != d->start)
@@ -322,7 +356,7 @@ __always_inline int syn_tcp(struct side *d, struct side *o, struct pkt *p)
 // ends_near: the segment is the FIN of a connection whose numbers were known before resync, and
 // fits them but for what may have been missed. A FIN that was not recorded would leave the state
 // established when the connection is over.
-__always_inline int ends_near(struct side *d, struct side *o, struct pkt *p)
+static __always_inline int ends_near(struct side *d, struct side *o, const struct packet *p)
 {
 	return p->tcp_flags & TH_FIN && d->flags & o->flags & SIDE_SYN &&
 	       d->end - p->seq + SLACK <= 2 * SLACK && o->end - p->ack + SLACK <= 2 * SLACK;
@@ -330,7 +364,7 @@ __always_inline int ends_near(struct side *d, struct side *o, struct pkt *p)
 
 // loose_tcp evaluates a segment of a state of which the numbers of a side are unknown, no bare SYN
 // (4).
-__always_inline int loose_tcp(struct side *d, struct side *o, struct pkt *p)
+static __always_inline int loose_tcp(struct side *d, struct side *o, const struct packet *p)
 {
 	if (p->tcp_flags & TH_RST) {
 		// what d itself has said, nothing vouches for
@@ -360,21 +394,21 @@ __always_inline int loose_tcp(struct side *d, struct side *o, struct pkt *p)
 }
 
 // acks_syn: the segment acknowledges the SYN of side o, and nothing that o has not sent.
-__always_inline int acks_syn(struct side *o, struct pkt *p)
+static __always_inline int acks_syn(struct side *o, const struct packet *p)
 {
 	return before(o->start, p->ack) && !before(o->end, p->ack);
 }
 
 // answers_again: a SYN-ACK replaces the one before, of which the side that began has acknowledged
 // nothing: the first was lost, and its sender has started again or made another SYN cookie.
-__always_inline int answers_again(struct side *d, struct side *o, struct pkt *p)
+static __always_inline int answers_again(struct side *d, struct side *o, const struct packet *p)
 {
 	return p->tcp_flags & TH_SYN && o->flags & META_MADE &&
 	       !(o->flags & (SIDE_ACKED | SIDE_PROVED)) && p->seq != d->start && acks_syn(o, p);
 }
 
 // first_tcp evaluates the first segment of a side, no bare SYN (5).
-__always_inline int first_tcp(struct side *d, struct side *o, struct pkt *p)
+static __always_inline int first_tcp(struct side *d, struct side *o, const struct packet *p)
 {
 	__u8 f = p->tcp_flags;
 
@@ -392,7 +426,7 @@ __always_inline int first_tcp(struct side *d, struct side *o, struct pkt *p)
 }
 
 // reset_tcp evaluates an RST from a side that was seen before (6).
-__always_inline int reset_tcp(struct side *d, struct side *o, struct pkt *p)
+static __always_inline int reset_tcp(struct side *d, struct side *o, const struct packet *p)
 {
 	int acked = o->flags & SIDE_ACKED;
 
@@ -407,7 +441,7 @@ __always_inline int reset_tcp(struct side *d, struct side *o, struct pkt *p)
 }
 
 // step_tcp advances a TCP state by a packet of side d; o is the other side.
-__always_inline int step_tcp(struct side *d, struct side *o, struct pkt *p)
+static __always_inline int step_tcp(struct side *d, struct side *o, const struct packet *p)
 {
 	__u8 f = p->tcp_flags;
 	int begins = bare_syn(f);
@@ -434,13 +468,9 @@ __always_inline int step_tcp(struct side *d, struct side *o, struct pkt *p)
 		return RES_HIT;
 	}
 	__u32 edge = o->flags & SIDE_ACKED ? READ_ONCE(o->edge) : d->start + 1 + o->win;
-	__u32 end = p->seq + segment_length(p);
-	if (before(edge, p->seq) || before(edge + 1, end) ||
-	    before(end, READ_ONCE(d->end) - max32(o->win, SLACK)))
-		return RES_BAD_WINDOW;
-	__u32 sent = READ_ONCE(o->end);
-	if (before(sent, p->ack) || before(p->ack, sent - max32(d->win, SLACK)))
-		return RES_BAD_ACK;
+	int fit = in_window(d, o, edge, p->seq, p->seq + segment_length(p), p->ack);
+	if (fit != RES_HIT)
+		return fit;
 	__u32 scale = d->flags & o->flags & SIDE_SCALED && !(f & TH_SYN) ? d->flags >> 8 & 15 : 0;
 	advance(d, p, scale); // 8
 	// of mid-stream the start is not known
@@ -450,12 +480,13 @@ __always_inline int step_tcp(struct side *d, struct side *o, struct pkt *p)
 }
 
 // step_error evaluates an ICMP error about a packet that side o sent.
-__always_inline int step_error(struct side *d, struct side *o, struct pkt *p, int liberal)
+static __always_inline int step_error(struct side *d, struct side *o, const struct packet *p,
+				      const struct lookup *look, int liberal)
 {
-	if (p->key.proto == PROTO_TCP && !loose(d, o) && !liberal) {
+	if (look->key.proto == PROTO_TCP && !loose(d, o) && !liberal) {
 		// the start may lie more than half the circle back
 		__u32 first = d->flags & SIDE_ACKED ? d->ack : o->start;
-		if (!(o->flags & SIDE_SEEN) || !between(first, p->quote_seq, o->end))
+		if (!(o->flags & SIDE_SEEN) || !between(first, look->quote_seq, o->end))
 			return RES_BAD_ICMP;
 	}
 	__sync_fetch_and_add(&d->packets, 1);

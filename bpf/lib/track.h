@@ -5,9 +5,9 @@
 // they prove themselves.
 #pragma once
 
-#include "table.h"
+#include "remove.h"
 
-__always_inline int same_mask(struct masked *a, struct masked *b)
+static __always_inline int same_mask(struct masked *a, struct masked *b)
 {
 	return !((a->src_hi ^ b->src_hi) | (a->src_lo ^ b->src_lo) | (a->dst_hi ^ b->dst_hi) |
 		 (a->dst_lo ^ b->dst_lo) | (a->ports ^ b->ports) | (a->rule ^ b->rule) |
@@ -15,7 +15,7 @@ __always_inline int same_mask(struct masked *a, struct masked *b)
 }
 
 // track_bits returns a bit for each entry of a set with a tag, whatever its two low bits say.
-__always_inline __u64 track_bits(struct track_set *s, __u64 tag)
+static __always_inline __u64 track_bits(struct track_set *s, __u64 tag)
 {
 	__u64 m = 0;
 
@@ -29,37 +29,38 @@ __always_inline __u64 track_bits(struct track_set *s, __u64 tag)
 	return m;
 }
 
-// track_find looks for the masked tuple in a set, and returns 1 + its way or 0.
-__always_inline __u32 track_find(struct track_set *s, struct masked *m, __u64 tag)
+// track_find looks for the masked tuple in a set, and returns its way.
+static __always_inline struct maybe track_find(struct track_set *s, struct masked *m, __u64 tag)
 {
 	__u64 in = track_bits(s, tag);
 	__u32 way = lowest(in | 1 << WAYS) & (WAYS - 1);
 
 	if (!in || READ_ONCE(s->tag[way]) != tag || !same_mask(&s->track[way].by, m) ||
 	    READ_ONCE(s->track[way].held) & TRACK_DEAD)
-		return 0;
-	return way + 1;
+		return NONE;
+	return some(way);
 }
 
-// track_spare returns 1 + the way of an entry of a set that could hold another tuple, or 0: one
-// never used or counting nothing, or one that counts nothing of `kept`.
-__always_inline __u32 track_spare(struct pkt *p, struct track_set *s, __u64 kept)
+// track_spare returns the way of an entry of a set that could hold another tuple: one never used or
+// counting nothing, or one that counts nothing of `kept`.
+static __always_inline struct maybe track_spare(struct scratch *scratch, struct track_set *s,
+						__u64 kept)
 {
-	WRITE_ONCE(p->vacant, 0);
+	WRITE_ONCE(scratch->spare_way.plus1, NONE.plus1);
 	for (int i = 0; i < WAYS; i++) {
 		__u64 t = READ_ONCE(s->tag[i]);
 		if (t == TAG_FREE || ((t & TAG_MASK) == TAG_LIVE &&
 				      !(READ_ONCE(s->track[i].held) & (kept | TRACK_DEAD))))
-			WRITE_ONCE(p->vacant, i + 1);
+			WRITE_ONCE(scratch->spare_way.plus1, some(i).plus1);
 	}
-	return READ_ONCE(p->vacant);
+	return maybe_from(READ_ONCE(scratch->spare_way.plus1));
 }
 
 // track_claim claims the spare place and puts the tuple there, counting nothing yet. Before it
 // publishes the track it checks whether another CPU does the same at this moment: a tuple has one
 // track, or its limit would not be exact. A CPU that sees another claim gives its own up.
-__always_inline int track_claim(struct track_set *a, struct track_set *b, struct track_set *s,
-				__u32 way, struct masked *m, __u64 tag)
+static __always_inline int track_claim(struct track_set *a, struct track_set *b,
+				       struct track_set *s, __u32 way, struct masked *m, __u64 tag)
 {
 	way &= WAYS - 1;
 	struct track *t = &s->track[way];
@@ -79,15 +80,15 @@ __always_inline int track_claim(struct track_set *a, struct track_set *b, struct
 	return alone;
 }
 
-// track_place finds or makes the track of p->masked and returns 1 + its place, or 0 if no track is
+// track_place finds or makes the track of limit->masked and returns its place, none if no track is
 // free, or another CPU makes it at this moment.
-__always_inline __u32 track_place(void)
+static __always_inline struct maybe track_place(void)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
-		return 0;
-	struct masked *m = &c->p.masked;
+		return NONE;
+	struct masked *m = &c->limit.masked;
 	__u64 hash = hash5(cf->seed, m->src_hi ^ (__u64)m->rule << 32, m->src_lo,
 			   m->dst_hi ^ m->proto, m->dst_lo, m->ports);
 	__u64 tag = hash << 2 | TAG_LIVE;
@@ -95,34 +96,37 @@ __always_inline __u32 track_place(void)
 	struct track_set *a = bpf_map_lookup_elem(&tracks, &an),
 			 *b = bpf_map_lookup_elem(&tracks, &bn);
 	if (!a || !b)
-		return 0;
-	c->p.track_tag = tag;
-	__u32 way = track_find(a, m, tag);
-	if (way)
-		return an * WAYS + way;
+		return NONE;
+	c->limit.tag = tag;
+	struct maybe way = track_find(a, m, tag);
+	if (exists(way))
+		return some(an * WAYS + number(way));
 	way = track_find(b, m, tag);
-	if (way)
-		return bn * WAYS + way;
+	if (exists(way))
+		return some(bn * WAYS + number(way));
 	struct track_set *s = a;
-	__u32 spare = track_spare(&c->p, a, TRACK_PROVED | TRACK_COUNT), n = an;
-	if (!spare) {
-		spare = track_spare(&c->p, b, TRACK_PROVED | TRACK_COUNT);
+	struct maybe spare = track_spare(&c->scratch, a, TRACK_PROVED | TRACK_COUNT);
+	__u32 n = an;
+	if (!exists(spare)) {
+		spare = track_spare(&c->scratch, b, TRACK_PROVED | TRACK_COUNT);
 		s = b;
 		n = bn;
 	}
-	if (!spare)
-		spare = track_spare(&c->p, b, TRACK_PROVED);
-	if (!spare) {
-		spare = track_spare(&c->p, a, TRACK_PROVED);
+	if (!exists(spare))
+		spare = track_spare(&c->scratch, b, TRACK_PROVED);
+	if (!exists(spare)) {
+		spare = track_spare(&c->scratch, a, TRACK_PROVED);
 		s = a;
 		n = an;
 	}
-	return spare && track_claim(a, b, s, spare - 1, m, tag) ? n * WAYS + spare : 0;
+	if (!exists(spare) || !track_claim(a, b, s, number(spare), m, tag))
+		return NONE;
+	return some(n * WAYS + number(spare));
 }
 
 // enter_track counts one more state. It returns 0 if the limit is reached, or the track has become
 // that of another tuple since it was found.
-__always_inline int enter_track(struct pkt *p, __u32 place, __u32 limit)
+static __always_inline int enter_track(struct limit *limit, __u32 place, __u32 most)
 {
 	__u32 set = place / WAYS, way = place % WAYS;
 	struct track_set *s = bpf_map_lookup_elem(&tracks, &set);
@@ -131,10 +135,9 @@ __always_inline int enter_track(struct pkt *p, __u32 place, __u32 limit)
 		return 0;
 	struct track *t = &s->track[way];
 	__u64 n = __sync_fetch_and_add(&t->held, 1);
-	p->track_era = READ_ONCE(t->era);
-	if (!(n & TRACK_DEAD) && (n & TRACK_COUNT) < limit &&
-	    READ_ONCE(s->tag[way]) == p->track_tag && same_mask(&t->by, &p->masked) &&
-	    (__u8)(n >> TRACK_ERA) == (__u8)p->track_era)
+	limit->era = READ_ONCE(t->era);
+	if (!(n & TRACK_DEAD) && (n & TRACK_COUNT) < most && READ_ONCE(s->tag[way]) == limit->tag &&
+	    same_mask(&t->by, &limit->masked) && (__u8)(n >> TRACK_ERA) == (__u8)limit->era)
 		return 1;
 	__sync_fetch_and_add(&t->held, -1ULL);
 	return 0;
@@ -142,19 +145,19 @@ __always_inline int enter_track(struct pkt *p, __u32 place, __u32 limit)
 
 enum { TRACK_TRIES = 4 };
 
-// enter_limit counts one more state of p->masked, and returns 1 + the place of its track, or 0 if
-// it has as many as the limit says, or no track is free. It retries a refusal, since another CPU
-// may have been changing the same track.
-__noinline __u32 enter_limit(__u32 limit)
+// enter_limit counts one more state of limit->masked, and returns the place of its track as a
+// struct maybe: none if it has as many as the limit says, or no track is free. It retries a
+// refusal, since another CPU may have been changing the same track.
+__noinline __u32 enter_limit(__u32 most)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
-		return 0;
+		return NONE.plus1;
 	for (int i = 0; i < TRACK_TRIES; i++) {
-		__u32 place = track_place();
-		c->p.no_track = !place;
-		if (place && enter_track(&c->p, place - 1, limit))
-			return place;
+		struct maybe place = track_place();
+		c->limit.none = !exists(place);
+		if (exists(place) && enter_track(&c->limit, number(place), most))
+			return place.plus1;
 	}
-	return 0;
+	return NONE.plus1;
 }

@@ -6,7 +6,7 @@
 #include "rewrite.h"
 
 // nat_fragment lets later fragments follow the translation of the first, the current packet;
-// without `note` it looks up the translation that the current later fragment follows. p->before
+// without `note` it looks up the translation that the current later fragment follows. nat->before
 // says what either was before it.
 __noinline int nat_fragment(__u32 note)
 {
@@ -14,9 +14,10 @@ __noinline int nat_fragment(__u32 note)
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
-	struct pkt *p = &c->p;
+	struct packet *p = &c->packet;
+	struct nat *nat = &c->nat;
 	struct nat_frag_key k = {};
-	struct tuple *t = &p->before;
+	struct tuple *t = &nat->before;
 	k.src.hi = t->src_hi;
 	k.src.lo = t->src_lo;
 	k.dst.hi = t->dst_hi;
@@ -38,12 +39,12 @@ __noinline int nat_fragment(__u32 note)
 	struct nat_frag *v = bpf_map_lookup_elem(&nat_frags, &k);
 	if (!v || p->now > v->until)
 		return 0;
-	p->goal.src_hi = v->src.hi;
-	p->goal.src_lo = v->src.lo;
-	p->goal.dst_hi = v->dst.hi;
-	p->goal.dst_lo = v->dst.lo;
-	p->goal.ports = 0;
-	become(p, &p->goal);
+	nat->goal.src_hi = v->src.hi;
+	nat->goal.src_lo = v->src.lo;
+	nat->goal.dst_hi = v->dst.hi;
+	nat->goal.dst_lo = v->dst.lo;
+	nat->goal.ports = 0;
+	become(p, nat, &nat->goal);
 	return 1;
 }
 
@@ -51,14 +52,15 @@ enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_HIDE };
 
 // host_source gives a call the host's own source: a call of the host to a loopback address, or of a
 // pod to its own published port, which could not be answered otherwise.
-__always_inline int host_source(struct pkt *p, struct forwarding *f)
+static __always_inline int host_source(const struct packet *p, struct nat *nat,
+				       struct forwarding *f)
 {
 	struct address *a = p->version == 4 ? &f->four : &f->six;
 
 	if (!(a->hi | a->lo))
 		return 0;
-	p->goal.src_hi = a->hi;
-	p->goal.src_lo = a->lo;
+	nat->goal.src_hi = a->hi;
+	nat->goal.src_lo = a->lo;
 	return 1;
 }
 
@@ -70,25 +72,27 @@ __noinline int translate_in(struct __sk_buff *skb)
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return NAT_FAILED;
-	struct pkt *p = &c->p;
+	struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct nat *nat = &c->nat;
 
 	if (unlikely(p->frag & (FRAG_FIRST | FRAG_LATER)))
-		tuple_of(p, &p->before);
+		tuple_of(p, &nat->before);
 	if (p->frag & FRAG_LATER)
 		return nat_fragment(0) ? NAT_DONE : NAT_NONE;
-	make_key(skb, p);
+	make_key(skb, p, look);
 	if (nat_follow(META_WIRE)) {
-		if (p->is_error)
+		if (look->is_error)
 			return rewrite_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
-		become(p, &p->goal);
-	} else if (!p->is_error && find_published(0)) {
-		if (p->goal.dst_lo == p->src_lo && p->goal.dst_hi == p->src_hi &&
-		    !host_source(p, f))
+		become(p, nat, &nat->goal);
+	} else if (!look->is_error && find_published(0)) {
+		if (nat->goal.dst_lo == p->src_lo && nat->goal.dst_hi == p->src_hi &&
+		    !host_source(p, nat, f))
 			return NAT_FAILED;
 		if (!choose_source(0))
 			return NAT_FAILED;
-		become(p, &p->goal);
-		p->make = 1;
+		become(p, nat, &nat->goal);
+		nat->make = 1;
 	} else {
 		return NAT_NONE;
 	}
@@ -104,12 +108,14 @@ __noinline int begins(__u32 unused)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return unused;
-	struct pkt *p = &c->p;
+	const struct packet *p = &c->packet;
+	const struct lookup *look = &c->look;
 
-	if (p->first_flow) {
-		__u32 place = p->first_place;
+	if (exists(look->first_flow)) {
+		__u32 place = look->first_place;
 		struct set *s = set_at(place / WAYS);
-		return s && (p->from ? high_side(s, place) : low_side(s, place))->flags & META_MADE;
+		return s &&
+		       (look->from ? high_side(s, place) : low_side(s, place))->flags & META_MADE;
 	}
 	if (p->proto == PROTO_TCP)
 		return (p->tcp_flags & (TH_SYN | TH_ACK)) == TH_SYN;
@@ -117,7 +123,7 @@ __noinline int begins(__u32 unused)
 }
 
 // hides: the packet leaves with the host's address.
-__always_inline int hides(struct pkt *p, struct forwarding *f)
+static __always_inline int hides(const struct packet *p, struct forwarding *f)
 {
 	struct table_key k;
 
@@ -133,19 +139,20 @@ __always_inline int hides(struct pkt *p, struct forwarding *f)
 }
 
 // hide sets the new source of a packet that leaves through a NIC.
-__always_inline int hide(struct pkt *p, __u32 ifindex)
+static __always_inline int hide(const struct packet *p, const struct lookup *look, struct nat *nat,
+				__u32 ifindex)
 {
 	struct nic *nic = bpf_map_lookup_elem(&nics, &ifindex);
 	struct address *a = !nic ? NULL : p->version == 4 ? &nic->four : &nic->six;
 
 	if (!a || !(a->hi | a->lo))
 		return NAT_FAILED;
-	if (p->is_error) // about something that was never translated: as from the host itself
+	if (look->is_error) // about something that was never translated: as from the host itself
 		return NAT_NONE;
-	tuple_of(p, &p->was);
-	p->goal = p->was;
-	p->goal.src_hi = a->hi;
-	p->goal.src_lo = a->lo;
+	tuple_of(p, &nat->was);
+	nat->goal = nat->was;
+	nat->goal.src_hi = a->hi;
+	nat->goal.src_lo = a->lo;
 	return NAT_HIDE;
 }
 
@@ -157,22 +164,25 @@ __noinline int translate_out(struct __sk_buff *skb, __u32 ifindex)
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return NAT_FAILED;
-	struct pkt *p = &c->p;
+	struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct nat *nat = &c->nat;
 
 	if (unlikely(p->frag & (FRAG_FIRST | FRAG_LATER)))
-		tuple_of(p, &p->before);
+		tuple_of(p, &nat->before);
 	if (p->frag & FRAG_LATER) {
 		if (nat_fragment(0))
 			return NAT_DONE;
 		return ifindex && hides(p, f) ? NAT_FAILED : NAT_NONE;
 	}
-	make_key(skb, p);
+	make_key(skb, p, look);
 	if (nat_follow(0)) {
-		if (p->is_error)
+		if (look->is_error)
 			return rewrite_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
-		become(p, &p->goal);
+		become(p, nat, &nat->goal);
 	} else {
-		int r = ifindex && begins(0) && hides(p, f) ? hide(p, ifindex) : NAT_NONE;
+		int r = ifindex && begins(0) && hides(p, f) ? hide(p, look, nat, ifindex) :
+							      NAT_NONE;
 		if (r == NAT_FAILED || r == NAT_HIDE || !(p->frag & FRAG_FIRST))
 			return r;
 	}
@@ -184,18 +194,19 @@ __noinline int translate_out(struct __sk_buff *skb, __u32 ifindex)
 
 // outward translates a packet that has passed and leaves, see translate_out, and keeps its
 // translation alive.
-__always_inline int outward(struct __sk_buff *skb, struct pkt *p, __u32 ifindex)
+static __always_inline int outward(struct __sk_buff *skb, struct packet *p,
+				   const struct lookup *look, struct nat *nat, __u32 ifindex)
 {
 	int r = translate_out(skb, ifindex);
 
 	if (r != NAT_HIDE) {
 		if (r == NAT_DONE)
-			nat_touch(skb, p);
+			nat_touch(skb, p, look, nat);
 		return r;
 	}
 	if (masquerade(skb))
 		return NAT_FAILED;
-	become(p, &p->goal);
+	become(p, nat, &nat->goal);
 	if (p->frag & FRAG_FIRST)
 		nat_fragment(1);
 	return NAT_DONE;
@@ -203,19 +214,19 @@ __always_inline int outward(struct __sk_buff *skb, struct pkt *p, __u32 ifindex)
 
 // may_publish: a translation may be made for this packet to a published port. A flow that reached
 // the pod directly stays so: otherwise a host that guesses its ports could redirect its answers.
-__always_inline int may_publish(struct pkt *p)
+static __always_inline int may_publish(const struct packet *p, const struct lookup *look)
 {
-	__u32 place = p->first_place;
+	__u32 place = look->first_place;
 	struct set *s = set_at(place / WAYS);
 
-	if (!p->first_flow)
+	if (!exists(look->first_flow))
 		return p->proto != PROTO_TCP || !(p->tcp_flags & (TH_RST | TH_FIN));
-	return s && p->first_look == LOOK_HIT &&
-	       (new_state(p) || low_side(s, place)->flags & META_PUBLISHED);
+	return s && look->first_look == LOOK_HIT &&
+	       (new_state(look) || low_side(s, place)->flags & META_PUBLISHED);
 }
 
 // mark_place marks a state, on both sides, as one of a flow through a published port.
-__always_inline void mark_place(struct set *s, __u32 place)
+static __always_inline void mark_place(struct set *s, __u32 place)
 {
 	set_flags(low_side(s, place), META_PUBLISHED);
 	set_flags(high_side(s, place), META_PUBLISHED);
@@ -228,8 +239,9 @@ __noinline int mark_published(__u32 unused)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return unused;
-	__u32 inner = c->p.nat_inner - 1, place = c->p.first_place;
-	struct set *s = set_at(place / WAYS), *i = c->p.nat_inner ? set_at(inner / WAYS) : NULL;
+	__u32 inner = number(c->nat.inner), place = c->look.first_place;
+	struct set *s = set_at(place / WAYS),
+		   *i = exists(c->nat.inner) ? set_at(inner / WAYS) : NULL;
 	if (s && i && !(low_side(i, inner)->flags & META_SOURCE))
 		mark_place(s, place);
 	return 0;
@@ -237,25 +249,27 @@ __noinline int mark_published(__u32 unused)
 
 // inward does what remains for a packet to a pod that has passed: it keeps its translation alive,
 // or makes it (`how` as for nat_create). It returns 0 or a reason.
-__always_inline int inward(struct __sk_buff *skb, struct pkt *p, struct forwarding *f, __u32 how)
+static __always_inline int inward(struct __sk_buff *skb, const struct packet *p,
+				  const struct lookup *look, const struct nat *nat,
+				  struct forwarding *f, __u32 how)
 {
-	__u32 place = p->first_place;
+	__u32 place = look->first_place;
 
-	if (p->make) {
-		if (!may_publish(p))
+	if (nat->make) {
+		if (!may_publish(p, look))
 			return REASON_NAT_PORTS;
 		// Also when the translation cannot be made: the state stays, and the same packet,
 		// sent again, has to find that it may have one.
-		struct set *s = p->first_flow ? set_at(place / WAYS) : NULL;
+		struct set *s = exists(look->first_flow) ? set_at(place / WAYS) : NULL;
 		if (s)
 			mark_place(s, place);
 		return nat_create(skb, how) ? REASON_NAT_PORTS : 0;
 	}
-	if (p->translated) {
-		if (unlikely(new_state(p)))
+	if (nat->translated) {
+		if (unlikely(new_state(look)))
 			mark_published(0);
-		nat_touch(skb, p);
-	} else if (f->published && new_state(p)) {
+		nat_touch(skb, p, look, nat);
+	} else if (f->published && new_state(look)) {
 		// a client that called a published port by this tuple before now calls the pod
 		// itself
 		nat_forget(0);

@@ -3,6 +3,10 @@
 #pragma once
 
 #include "image.h"
+#include "maybe.h"
+
+// The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
+enum { LAYOUT = 13 };
 
 // An interface of the host. Name ids and globs are those of the Program whose image has this
 // parity.
@@ -54,9 +58,38 @@ struct counter {
 // Where the parts of config.current lie.
 enum { CURRENT_SLOT = 0xff, CURRENT_FAST_FLOW = 8, CURRENT_READS = 24 };
 
-__always_inline __u32 current_flow(__u32 current)
+static __always_inline __u32 current_slot(__u32 current)
 {
-	return current >> CURRENT_FAST_FLOW & 0xffff;
+	return current & CURRENT_SLOT;
+}
+
+// current_flow returns the flow that the first rule looks up, struct header.fast_flow.
+static __always_inline struct maybe current_flow(__u32 current)
+{
+	return maybe_from(current >> CURRENT_FAST_FLOW & 0xffff);
+}
+
+static __always_inline __u32 current_reads(__u32 current)
+{
+	return current >> CURRENT_READS;
+}
+
+// when_of is of what rules an answer was: the image in a slot and config.epoch. It is never 0.
+static __always_inline __u64 when_of(__u64 epoch, __u32 slot)
+{
+	return epoch << 8 | slot;
+}
+
+// The two parts of header.reads, each of enum read: what the vectors alone ask about, and what they
+// or any condition do.
+static __always_inline __u32 vectors_read(__u32 reads)
+{
+	return reads & READ_ALL;
+}
+
+static __always_inline __u32 rules_read(__u32 reads)
+{
+	return reads >> READ_BITS & READ_ALL;
 }
 
 // Whose keys lie where in config.seed. A hash that other hosts can observe has keys of its own, so
@@ -140,8 +173,8 @@ enum meta {
 	META_SOURCE = 1 << 25,
 	META_FRESH = 1 << 29,	  // no packet that it translated has passed yet
 	META_PUBLISHED = 1 << 30, // of states, both sides: the flow goes through a published port
-	META_CALLER = META_PUBLISHED | META_MADE, // this end called the port
 };
+#define META_CALLER (META_PUBLISHED | META_MADE) // this end called the port
 
 // Translations lie among the states, under a flow id and a rule of their own.
 enum { NAT_FLOW = 255 };
@@ -151,6 +184,26 @@ enum { NAT_FLOW = 255 };
 // none. Its last packet is that of its low side. The low sides of both entries have the place of
 // the other.
 enum { NAT_PHASE = 7, NAT_POD_SHIFT = 3 };
+
+static __always_inline __u32 nat_word(struct maybe pod, __u32 phase)
+{
+	return pod.plus1 << NAT_POD_SHIFT | phase;
+}
+
+static __always_inline __u32 phase_in(const struct side *high)
+{
+	return READ_ONCE(high->track) & NAT_PHASE;
+}
+
+static __always_inline struct maybe pod_in(const struct side *high)
+{
+	return maybe_from(high->track >> NAT_POD_SHIFT);
+}
+
+static __always_inline __u32 partner_of(const struct side *low)
+{
+	return low->track;
+}
 
 // One set of the state table: a line of tags, and elsewhere the addresses and the sides. The lines
 // of tags lie together, so that they stay in the cache when the entries do not: a look-up costs one
@@ -247,8 +300,8 @@ enum cookies_mode { COOKIES_OFF, COOKIES_ON, COOKIES_GOING };
 enum { COOKIES_FROM = 4, COOKIES_TO = 8 };
 // the stack has time stamps, SACK and window scaling
 enum cookie_use { COOKIE_USE = 1, COOKIE_STAMPS = 2 };
-// What p->offer says of a packet: a SYN that may be answered by a cookie, one that was answered
-// just now, an acknowledgement that is evaluated as its SYN.
+// What cookie->offer says of a packet: a SYN that may be answered by a cookie, one that was
+// answered just now, an acknowledgement that is evaluated as its SYN.
 enum offer { OFFER_NONE, OFFER_COOKIE, OFFER_REPEATED, OFFER_REDEEMED };
 
 // The clock hand over the state table, as in the CLOCK page replacement algorithm.
@@ -281,6 +334,10 @@ struct frag {
 	__u8 poisoned;
 	__u8 pad[6];
 };
+
+// Kinds of events for the agent alone, besides enum event_kind: a captured packet, a request to
+// probe both ends of a connection.
+enum { EVENT_PACKET = 30, EVENT_PROBE = 31 };
 
 // firewall.Event
 struct event {

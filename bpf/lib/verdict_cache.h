@@ -7,14 +7,13 @@
 
 #include "cond.h"
 
-enum { VERDICT_CACHE_SIZE = 1024 };
 // In cached_verdict.slot: the rule only counts a packet and lets it pass, or also keeps a state
 // under the flow name that the first rule looks up.
 enum { CACHED_PLAIN = 1 << 15, CACHED_KEEP = 1 << 14, CACHED_SLOT = MAX_RULES - 1 };
 
 // How packets look to the rules. A source address or port that no rule has asked about is 0.
 struct traits {
-	__u64 when; // config.epoch << 8 | slot of the image; 0 for nothing
+	__u64 when; // when_of; 0 for nothing
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 ports, recv, xmit;
 	__u8 proto, tcp_flags, icmp_type, kind; // kind: version << 4 | direction
@@ -29,23 +28,23 @@ struct cached_verdict {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, VERDICT_CACHE_SIZE);
+	__uint(max_entries, CACHE_ENTRIES);
 	__type(key, __u32);
 	__type(value, struct cached_verdict);
 } verdict_cache SEC(".maps");
 
 // verdict_slot returns the entry where packets with these traits belong.
-__always_inline struct cached_verdict *verdict_slot(struct traits *k)
+static __always_inline struct cached_verdict *verdict_slot(struct traits *k)
 {
 	__u64 rest = (__u64)k->proto << 24 | k->tcp_flags << 16 | k->icmp_type << 8 | k->kind;
-	__u64 mixed = k->src_hi ^ k->src_lo * 3 ^ k->dst_hi * 5 ^ k->dst_lo * 7 ^
-		      ((__u64)k->ports << 32 | k->recv) * 11 ^ (rest << 32 | k->xmit) * 13;
-	__u32 index = mixed * 0x9e3779b97f4a7c15ULL >> 54;
+	__u32 index =
+		cache_index(k->src_hi, k->src_lo, k->dst_hi, k->dst_lo,
+			    ((__u64)k->ports << 32 | k->recv) * 11 ^ (rest << 32 | k->xmit) * 13);
 
 	return bpf_map_lookup_elem(&verdict_cache, &index);
 }
 
-__always_inline int same_traits(struct traits *a, struct traits *b)
+static __always_inline int same_traits(struct traits *a, struct traits *b)
 {
 	return a->when == b->when && a->dst_lo == b->dst_lo && a->src_lo == b->src_lo &&
 	       a->ports == b->ports && a->recv == b->recv && a->dst_hi == b->dst_hi &&
@@ -54,7 +53,7 @@ __always_inline int same_traits(struct traits *a, struct traits *b)
 }
 
 // mask_traits clears in k what rules that ask only about `reads` do not see.
-__always_inline void mask_traits(struct traits *k, __u32 reads)
+static __always_inline void mask_traits(struct traits *k, __u32 reads)
 {
 	if (!(reads & READ_SRC))
 		k->src_hi = k->src_lo = 0;
@@ -64,9 +63,9 @@ __always_inline void mask_traits(struct traits *k, __u32 reads)
 
 // verdict_find returns the entry of packets with traits k: first by what the vectors alone ask
 // about, else by what any condition asks about. It changes k.
-__always_inline struct cached_verdict *verdict_find(struct traits *k, __u32 reads)
+static __always_inline struct cached_verdict *verdict_find(struct traits *k, __u32 reads)
 {
-	__u32 narrow = reads & READ_ALL, wide = reads >> READ_BITS & READ_ALL;
+	__u32 narrow = vectors_read(reads), wide = rules_read(reads);
 	struct traits n = *k;
 	mask_traits(&n, narrow);
 	struct cached_verdict *m = verdict_slot(&n);
@@ -79,10 +78,11 @@ __always_inline struct cached_verdict *verdict_find(struct traits *k, __u32 read
 	return m && same_traits(&m->traits, k) ? m : NULL;
 }
 
-__always_inline void traits_of(struct traits *k, struct pkt *p, __u64 epoch)
+static __always_inline void traits_of(struct traits *k, const struct packet *p,
+				      const struct walk *walk, __u64 epoch)
 {
 	__builtin_memset(k, 0, sizeof(*k));
-	k->when = epoch << 8 | p->current;
+	k->when = when_of(epoch, walk->current);
 	k->src_hi = p->src_hi;
 	k->src_lo = p->src_lo;
 	k->dst_hi = p->dst_hi;
@@ -96,37 +96,39 @@ __always_inline void traits_of(struct traits *k, struct pkt *p, __u64 epoch)
 	k->kind = p->version << 4 | p->dir;
 }
 
-// verdict_lookup returns 1 + the slot of the first rule that matches the packet, which is at the
-// beginning of the rules, or 0 if it is not cached. Then the walk finds it, and p->pure marks that
-// it may be cached.
+// verdict_lookup returns the slot of the first rule that matches the packet, which is at the
+// beginning of the rules, as a struct maybe: none if it is not cached. Then the walk finds it, and
+// walk->pure marks that it may be cached.
 __noinline int verdict_lookup(__u32 reads)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
-	struct pkt *p = &c->p;
-	if (p->tags || p->frag & (FRAG_FIRST | FRAG_LATER | FRAG_MF))
+	const struct packet *p = &c->packet;
+	struct walk *walk = &c->walk;
+	if (walk->tags || p->frag & (FRAG_FIRST | FRAG_LATER | FRAG_MF))
 		return 0;
-	p->epoch = READ_ONCE(cf->epoch); // before any look-up: what changes from now on raises it
+	walk->epoch =
+		READ_ONCE(cf->epoch); // before any look-up: what changes from now on raises it
 	struct traits k;
-	traits_of(&k, p, p->epoch);
+	traits_of(&k, p, walk, walk->epoch);
 	struct cached_verdict *m = verdict_find(&k, reads);
 	if (m)
-		return (m->slot & CACHED_SLOT) + 1;
-	p->pure = 1;
-	p->reads = reads & READ_ALL;
-	return 0;
+		return some(m->slot & CACHED_SLOT).plus1;
+	walk->pure = 1;
+	walk->reads = vectors_read(reads);
+	return NONE.plus1;
 }
 
 // cached_kind returns what struct cached_verdict holds of a rule besides its slot.
-__always_inline __u16 cached_kind(struct header *h, struct code *r)
+static __always_inline __u16 cached_kind(struct header *h, struct code *r)
 {
 	if (r->action != ACT_ALLOW || r->tag || r->flags & (CODE_LOG | CODE_DEFER | CODE_LIBERAL))
 		return 0;
 	if (!r->state)
 		return CACHED_PLAIN;
-	return r->state == STATE_KEEP && r->flow + 1 == h->fast_flow ? CACHED_KEEP : 0;
+	return r->state == STATE_KEEP && holds(fast_flow(h), r->flow) ? CACHED_KEEP : 0;
 }
 
 // verdict_store caches that the rule in a slot is the first that matches packets with the traits of
@@ -136,16 +138,17 @@ __noinline int verdict_store(__u32 slot)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	struct pkt *p = &c->p;
-	struct header *h = header_of(p);
-	struct code *r = code_of(p, slot);
+	const struct packet *p = &c->packet;
+	struct walk *walk = &c->walk;
+	struct header *h = header_of(walk);
+	struct code *r = code_of(walk, slot);
 	if (!h || !r)
 		return 0;
-	p->pure = 0;
+	walk->pure = 0;
 	struct traits k;
-	traits_of(&k, p, p->epoch);
-	__u32 narrow = h->reads & READ_ALL;
-	mask_traits(&k, p->reads == narrow ? narrow : h->reads >> READ_BITS & READ_ALL);
+	traits_of(&k, p, walk, walk->epoch);
+	__u32 narrow = vectors_read(h->reads);
+	mask_traits(&k, walk->reads == narrow ? narrow : rules_read(h->reads));
 	struct cached_verdict *m = verdict_slot(&k);
 	if (!m)
 		return 0;

@@ -45,7 +45,7 @@ const (
 	adoptBehind = 2
 )
 
-// Why states are removed, enum removal of bpf/lib/table.h.
+// Why states are removed, enum removal of bpf/lib/remove.h.
 const goneDeleted = 4
 
 // testRunBuffer is the memory that the program weir_call shares with this process, and the lock for

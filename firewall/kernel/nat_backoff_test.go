@@ -115,9 +115,9 @@ func TestPodBacksOff(t *testing.T) {
 	if code := f.syn(20000, 80); code != wasShot {
 		t.Fatalf("a fourth connection of three: %d", code)
 	}
-	dry := uint64(0)
+	var dry weirMaybe
 	for _, c := range f.perCPU() {
-		if c.DryPod == 0 {
+		if c.DryPodUntil == 0 {
 			continue
 		}
 		dry = c.DryPod
@@ -126,7 +126,7 @@ func TestPodBacksOff(t *testing.T) {
 				time.Duration(c.DryPodUntil-before))
 		}
 	}
-	if dry == 0 {
+	if dry.Plus1 == 0 {
 		t.Fatal("no CPU knows that the pod has none to spare")
 	}
 	f.resetOne(podA, 10000) // from here on there is one

@@ -193,49 +193,51 @@ type weirCounter struct {
 }
 
 type weirCpu struct {
-	_ structs.HostLayout
-	P struct {
+	_      structs.HostLayout
+	Packet struct {
+		_         structs.HostLayout
+		SrcHi     uint64
+		SrcLo     uint64
+		DstHi     uint64
+		DstLo     uint64
+		Ports     uint32
+		Seq       uint32
+		Ack       uint32
+		IpId      uint32
+		Len       uint32
+		Window    uint16
+		FragOff   uint16
+		L4        uint16
+		Payload   uint16
+		TcpFlags  uint8
+		IcmpType  uint8
+		IcmpCode  uint8
+		Frag      uint8
+		Version   uint8
+		Proto     uint8
+		Ttl       uint8
+		Tos       uint8
+		IpOptions uint8
+		ExtHdrs   uint8
+		Reason    uint8
+		Jumbo     uint8
+		Kind      uint8
+		Scale     uint8
+		Chunk     uint8
+		ChunkBits uint8
+		L3        uint32
+		Buffer    uint32
+		FragEnd   uint32
+		Dir       uint8
+		Second    uint8
+		_         [2]byte
+		Recv      uint32
+		Xmit      uint32
+		_         [4]byte
+		Now       int64
+	}
+	Look struct {
 		_          structs.HostLayout
-		SrcHi      uint64
-		SrcLo      uint64
-		DstHi      uint64
-		DstLo      uint64
-		Ports      uint32
-		Seq        uint32
-		Ack        uint32
-		IpId       uint32
-		Len        uint32
-		Window     uint16
-		FragOff    uint16
-		L4         uint16
-		Payload    uint16
-		TcpFlags   uint8
-		IcmpType   uint8
-		IcmpCode   uint8
-		Frag       uint8
-		Version    uint8
-		Proto      uint8
-		Ttl        uint8
-		Tos        uint8
-		IpOptions  uint8
-		ExtHdrs    uint8
-		Reason     uint8
-		Jumbo      uint8
-		Dir        uint8
-		_          [3]byte
-		Recv       uint32
-		Xmit       uint32
-		Random     uint32
-		Now        int64
-		L3         uint32
-		Buffer     uint32
-		FragEnd    uint32
-		Current    uint32
-		Scale      uint8
-		Chunk      uint8
-		ChunkBits  uint8
-		Vlans      uint8
-		_          [4]byte
 		Key        weirKey
 		From       uint32
 		Keyed      uint8
@@ -244,17 +246,25 @@ type weirCpu struct {
 		Hashed     uint8
 		QuoteSeq   uint32
 		QuoteType  uint32
+		QuoteAt    uint32
 		Place      uint32
-		_          [4]byte
 		Tag        uint64
 		Hash       uint64
 		Unknown    uint32
-		Missed     uint32
-		Spare      uint32
-		Moved      uint32
-		Swept      uint32
-		Track      uint32
-		Masked     struct {
+		Missed     weirMaybe
+		Spare      weirMaybe
+		Proved     weirMaybe
+		FirstFlow  weirMaybe
+		FirstRule  uint32
+		FirstPlace uint32
+		FirstLook  uint8
+		FirstNew   uint8
+		Settled    uint8
+		_          [1]byte
+	}
+	Limit struct {
+		_      structs.HostLayout
+		Masked struct {
 			_     structs.HostLayout
 			SrcHi uint64
 			SrcLo uint64
@@ -265,17 +275,23 @@ type weirCpu struct {
 			Proto uint32
 			Pad   uint32
 		}
-		TrackTag   uint64
-		TrackEra   uint32
-		NoTrack    uint32
-		Source     uint64
-		Turn       uint32
-		Proved     uint32
+		Tag    uint64
+		Era    uint32
+		Track  weirMaybe
+		None   uint32
+		Turn   uint32
+		Source uint64
+	}
+	Walk struct {
+		_          structs.HostLayout
+		Current    uint32
+		Slot       uint32
+		Random     uint32
 		Pc         uint32
 		Word       uint32
+		_          [4]byte
 		All        uint64
 		Match      uint64
-		Slot       uint32
 		Matched    uint32
 		Cond       uint32
 		CondEnd    uint32
@@ -285,7 +301,6 @@ type weirCpu struct {
 		Later      uint8
 		Depth      uint8
 		Jumps      uint32
-		Span       uint32
 		ClassOf    [8]uint32
 		VectorRow  [8]uint32
 		VectorAt   [8]uint32
@@ -294,34 +309,34 @@ type weirCpu struct {
 		Blocks     uint32
 		LookBlocks uint32
 		Classified uint32
-		_          [4]byte
-		Epoch      uint64
 		Reads      uint32
+		Epoch      uint64
 		Pure       uint8
-		_          [3]byte
+		AnyAsked   uint8
+		_          [6]byte
 		Looked     [4]uint64
 		Have       [4]uint64
-		AnyAsked   uint8
-		_          [3]byte
 		Lookups    uint32
 		Call       [16]uint32
 		TagList    [8]uint16
 		Tags       uint32
-		_          [4]byte
 		RecvIf     weirIface
 		XmitIf     weirIface
-		V          struct {
-			_      structs.HostLayout
-			Pass   uint8
-			Reason uint8
-			Answer uint8
-			Code   uint8
-			State  uint8
-			Pad    uint8
-			Number uint16
-			Slot   uint32
-			Id     uint32
-		}
+	}
+	Verdict struct {
+		_      structs.HostLayout
+		Pass   uint8
+		Reason uint8
+		Answer uint8
+		Code   uint8
+		State  uint8
+		Pad    uint8
+		Number uint16
+		Slot   uint32
+		Id     uint32
+	}
+	Cookie struct {
+		_             structs.HostLayout
 		Offer         uint8
 		Offered       uint8
 		RedeemedFlags uint8
@@ -330,27 +345,25 @@ type weirCpu struct {
 		TsEcho        uint32
 		_             [4]byte
 		Syn           uint64
-		Kind          uint8
-		Second        uint8
-		FirstLook     uint8
-		Translated    uint8
-		Settled       uint8
-		Make          uint8
-		Straight      uint8
-		FirstNew      uint8
-		FwdIndex      uint32
-		FirstFlow     uint32
-		FirstRule     uint32
-		FirstPlace    uint32
-		Partner       uint32
-		NatInner      uint32
-		NatFrom       uint32
-		NatFound      uint32
-		NatPlace      uint32
-		NatPort       uint32
-		NatRank       uint64
-		NatTag        uint64
-		Was           struct {
+	}
+	Nat struct {
+		_          structs.HostLayout
+		Translated uint8
+		Make       uint8
+		_          [2]byte
+		Partner    uint32
+		Inner      weirMaybe
+		From       uint32
+		Victim     struct {
+			_     structs.HostLayout
+			Found uint32
+			Place uint32
+			Rank  uint64
+			Tag   uint64
+			Port  uint32
+			_     [4]byte
+		}
+		Was struct {
 			_     structs.HostLayout
 			SrcHi uint64
 			SrcLo uint64
@@ -377,6 +390,9 @@ type weirCpu struct {
 			Ports uint32
 			Pad   uint32
 		}
+	}
+	Fwd struct {
+		_        structs.HostLayout
 		Endpoint [2]struct {
 			_       structs.HostLayout
 			Known   uint32
@@ -385,8 +401,11 @@ type weirCpu struct {
 			Mtu     uint32
 			Ifindex uint32
 		}
-		Macs  [12]uint8
-		Route struct {
+		Index    uint32
+		Straight uint8
+		Macs     [12]uint8
+		_        [3]byte
+		Route    struct {
 			_          structs.HostLayout
 			Family     uint8
 			L4Protocol uint8
@@ -406,8 +425,9 @@ type weirCpu struct {
 			NhFamily uint32
 			Nh       [4]uint32
 		}
-		OldWords [8]uint32
-		NewWords [8]uint32
+	}
+	Scratch struct {
+		_        structs.HostLayout
 		Buf      [64]uint8
 		At       uint32
 		End      uint32
@@ -415,8 +435,14 @@ type weirCpu struct {
 		Vacant   uint32
 		VacantB  uint32
 		Way      uint32
+		SpareWay weirMaybe
+		Span     uint32
 		Checksum uint64
+		OldWords [8]uint32
+		NewWords [8]uint32
 	}
+	Moved   weirMaybe
+	Swept   uint32
 	Decided [512]struct {
 		_       structs.HostLayout
 		Packets uint64
@@ -430,7 +456,8 @@ type weirCpu struct {
 	Pending     int64
 	Dry         uint64
 	DryUntil    int64
-	DryPod      uint64
+	DryPod      weirMaybe
+	_           [4]byte
 	DryPodUntil int64
 }
 
@@ -631,6 +658,11 @@ type weirKey struct {
 	Proto  uint8
 	Flow   uint8
 	Pad    uint16
+}
+
+type weirMaybe struct {
+	_     structs.HostLayout
+	Plus1 uint32
 }
 
 type weirNameId struct {

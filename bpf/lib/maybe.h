@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// A number that may be missing: a place, a slot, a flow id. What is zeroed has none. READ_ONCE and
+// WRITE_ONCE take plus1: clang copies volatile structs through the stack.
+#pragma once
+
+#include "kernel.h"
+
+struct maybe {
+	__u32 plus1;
+};
+
+#define NONE ((struct maybe){})
+
+static __always_inline struct maybe some(__u32 n)
+{
+	return (struct maybe){.plus1 = n + 1};
+}
+
+// maybe_from is for global functions, which take and return only plain numbers: plus1.
+static __always_inline struct maybe maybe_from(__u32 plus1)
+{
+	return (struct maybe){.plus1 = plus1};
+}
+
+static __always_inline int exists(struct maybe m)
+{
+	return m.plus1 != 0;
+}
+
+// number returns the number of m, which exists.
+static __always_inline __u32 number(struct maybe m)
+{
+	return m.plus1 - 1;
+}
+
+static __always_inline int holds(struct maybe m, __u32 n)
+{
+	return m.plus1 == n + 1;
+}

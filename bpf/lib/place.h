@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Finding a place for a new entry, docs/design/0003-evaluation.md section 5: vacant, made vacant by
+// a move, or reclaimed; and settling which entry stays if two CPUs insert one key at once.
+#pragma once
+
+#include "evict.h"
+#include "nat_evict.h"
+
+// reclaimable returns the tag of the state at a place if it has expired or its TCP connection is
+// closed, 0 if not. It does not remove the state itself: its stack and that of remove_state would
+// add up.
+__noinline __u64 reclaimable(__u32 place)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct set *s = set_at(place / WAYS);
+	struct tag_line *t = tags_at(place / WAYS);
+	__u32 way = place % WAYS;
+	if (!c || !cf || !s || !t)
+		return 0;
+	__u64 tag = READ_ONCE(t->tag[way]);
+	if ((tag & TAG_MASK) != TAG_LIVE)
+		return 0;
+	struct side *low = low_side(s, way), *high = high_side(s, way);
+	if (low->rule == NAT_RULE)
+		return nat_weigh(place, 0) <= NAT_CLOSED ? tag : 0;
+	int phase = phase_of(low, high, tag_proto(tag));
+	if (phase != PHASE_CLOSED && phase != PHASE_RESET &&
+	    !expired(cf, low, high, tag_proto(tag), c->packet.now))
+		return 0;
+	return tag;
+}
+
+__noinline int strays(__u32 place)
+{
+	struct cpu *c = this_cpu();
+	struct set *s = set_at(place / WAYS);
+	if (!c || !s)
+		return 0;
+	const struct packet *p = &c->packet;
+	const struct lookup *look = &c->look;
+	const struct nat *nat = &c->nat;
+	struct side *low = low_side(s, place), *high = high_side(s, place);
+	struct side *d = look->from ? high : low, *o = look->from ? low : high;
+	__u32 mine = d->flags;
+	if (p->dir != DIR_IN || p->second || look->is_error)
+		return 0;
+	if (nat->make ? mine & META_PUBLISHED : nat->translated || !calls_port(mine))
+		return 0;
+	// It is over, or the SYN begins it again.
+	if (reclaimable(place))
+		return 0;
+	return look->key.proto != PROTO_TCP || !bare_syn(p->tcp_flags) || o->flags & SIDE_SEEN ||
+	       !(mine & SIDE_SYN) || p->seq == d->start;
+}
+
+static __always_inline int reclaim_at(__u32 place)
+{
+	__u64 tag = reclaimable(place);
+
+	return tag && remove_state(place, tag, GONE_RECLAIMED);
+}
+
+// reclaim_dead frees such an entry in one of the two sets of look->hash.
+__noinline int reclaim_dead(__u32 sets)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	__u32 a = first_set(c->look.hash, sets) * WAYS, b = second_set(c->look.hash, sets) * WAYS;
+	for (int i = 0; i < WAYS; i++) {
+		if (reclaim_at(a + i) || reclaim_at(b + i))
+			return 1;
+	}
+	return 0;
+}
+
+// reclaim frees an entry in one of the two sets of look->hash: dead ones first, then half-open
+// ones, then translations.
+static __always_inline int reclaim(struct config *cf)
+{
+	return reclaim_dead(cf->sets) || evict(cf->sets) || nat_evict_sets(cf->sets);
+}
+
+// pick counts the vacant entries of a set in scratch->vacant and puts one of them into
+// scratch->way.
+static __always_inline void pick(struct scratch *scratch, struct tag_line *t, __s64 now)
+{
+	WRITE_ONCE(scratch->vacant, 0);
+	for (int i = 0; i < WAYS; i++) {
+		if (!vacant(READ_ONCE(t->tag[i]), now))
+			continue;
+		WRITE_ONCE(scratch->vacant, READ_ONCE(scratch->vacant) + 1);
+		WRITE_ONCE(scratch->way, i);
+	}
+}
+
+// claim_picked claims the entry that was picked in set n.
+static __always_inline int claim_picked(struct lookup *look, const struct scratch *scratch,
+					struct tag_line *t, __u32 n, __s64 now)
+{
+	__u32 way = READ_ONCE(scratch->way) & (WAYS - 1);
+	__u64 old = READ_ONCE(t->tag[way]);
+
+	if (!vacant(old, now))
+		return 0;
+	if (__sync_val_compare_and_swap(&t->tag[way], old, slow_claim(look->tag)) != old)
+		return 0;
+	look->place = n * WAYS + way;
+	return 1;
+}
+
+// claim_spare takes the entry that the look-up found, by the tag of a claim.
+static __always_inline int claim_spare(const struct packet *p, struct lookup *look, __u64 claim)
+{
+	__u32 place = number(look->spare), way = place % WAYS;
+	struct tag_line *t = exists(look->spare) ? tags_at(place / WAYS) : NULL;
+	if (!t)
+		return 0;
+	__u64 old = READ_ONCE(t->tag[way]);
+	if (!vacant(old, p->now) || __sync_val_compare_and_swap(&t->tag[way], old, claim) != old)
+		return 0;
+	look->place = place;
+	return 1;
+}
+
+// unclaim frees an entry that was claimed and not published.
+static __always_inline void unclaim(const struct packet *p, __u32 place)
+{
+	struct tag_line *t = tags_at(place / WAYS);
+
+	if (t)
+		__sync_lock_test_and_set(&t->tag[place & (WAYS - 1)], free_tag(p->now));
+}
+
+// claim takes an entry for look->key: in the emptier of its two sets, which fills the table evenly.
+// It sets look->place. With no_wait it also takes an entry that ended just now.
+__noinline int claim(__u32 no_wait)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 0;
+	const struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct scratch *scratch = &c->scratch;
+	__u32 an = first_set(look->hash, cf->sets), bn = second_set(look->hash, cf->sets);
+	struct tag_line *a = tags_at(an), *b = tags_at(bn);
+	if (!a || !b)
+		return 0;
+	__s64 now = p->now + (no_wait ? (__s64)REST_TICKS << TICK_SHIFT : 0);
+	for (int i = 0; i < 4; i++) {
+		pick(scratch, b, now);
+		WRITE_ONCE(scratch->vacant_b, READ_ONCE(scratch->vacant));
+		pick(scratch, a, now);
+		if (READ_ONCE(scratch->vacant) >= READ_ONCE(scratch->vacant_b)) {
+			if (!READ_ONCE(scratch->vacant))
+				return 0;
+			if (claim_picked(look, scratch, a, an, now))
+				return 1;
+		} else {
+			pick(scratch, b, now);
+			if (claim_picked(look, scratch, b, bn, now))
+				return 1;
+		}
+	}
+	return 0;
+}
+
+// other_set returns the set in which the entry at a place could lie as well.
+static __always_inline __u32 other_set(struct config *cf, struct set *s, __u64 tag, __u32 n,
+				       __u32 way)
+{
+	__u64 hash = hash5(cf->seed, s->addr[way].low_hi, s->addr[way].low_lo, s->addr[way].high_hi,
+			   s->addr[way].high_lo, tag_names(tag));
+	__u32 a = first_set(hash, cf->sets), b = second_set(hash, cf->sets);
+
+	return a == n ? b : a;
+}
+
+// begin_move claims the place in its other set to which the entry at a place will move, if there is
+// a vacant entry. The tag of the old place decides whether the entry was moved, promoted or
+// removed, and the flag there whether it has left its track: each happens once. At every moment
+// look-ups find the entry in one of its places. A packet that found the old place and writes to it
+// after the copy loses what it wrote, the numbers of one segment. The next segment that counts
+// raises them. It returns the new place as a struct maybe.
+__noinline int begin_move(__u32 place)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	__u32 n = place / WAYS, way = place % WAYS;
+	struct set *s = set_at(n);
+	struct tag_line *from = tags_at(n);
+	if (!c || !cf || !s || !from)
+		return 0;
+	const struct packet *p = &c->packet;
+	struct scratch *scratch = &c->scratch;
+	__u64 tag = READ_ONCE(from->tag[way]);
+	// the halves of a translation refer to each other by place
+	if ((tag & TAG_MASK) != TAG_LIVE || low_side(s, way)->rule == NAT_RULE)
+		return NONE.plus1;
+	__u32 to = other_set(cf, s, tag, n, way);
+	if (to == n)
+		return 0;
+	struct set *o = set_at(to);
+	struct tag_line *t = tags_at(to);
+	if (!o || !t)
+		return 0;
+	pick(scratch, t, p->now);
+	__u32 at = READ_ONCE(scratch->way) & (WAYS - 1);
+	__u64 old = READ_ONCE(t->tag[at]);
+	if (!READ_ONCE(scratch->vacant) || !vacant(old, p->now))
+		return 0;
+	if (__sync_val_compare_and_swap(&t->tag[at], old, fast_claim(tag)) != old)
+		return 0;
+	// From here on this CPU owns the old place. Look-ups find it until they find the new one.
+	// the state ended meanwhile
+	if (__sync_val_compare_and_swap(&from->tag[way], tag, tag ^ TAG_LIVE ^ TAG_MOVING) != tag) {
+		__sync_lock_test_and_set(&t->tag[at], free_tag(p->now));
+		return 0;
+	}
+	c->moved = some(to * WAYS + at);
+	return c->moved.plus1;
+}
+
+// end_move completes what begin_move began at a place.
+__noinline int end_move(__u32 place)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	__u32 moved = number(c->moved), way = place % WAYS, at = moved % WAYS;
+	struct set *s = set_at(place / WAYS), *o = set_at(moved / WAYS);
+	struct tag_line *from = tags_at(place / WAYS), *t = tags_at(moved / WAYS);
+	if (!s || !o || !from || !t)
+		return 0;
+	__u64 tag = READ_ONCE(from->tag[way]) ^ TAG_LIVE ^ TAG_MOVING;
+	__u32 flags = __sync_fetch_and_and(&low_side(s, way)->flags, ~META_TRACKED);
+	o->addr[at] = s->addr[way];
+	*low_side(o, at) = *low_side(s, way);
+	*high_side(o, at) = *high_side(s, way);
+	low_side(o, at)->flags |= flags & META_TRACKED;
+	__sync_lock_test_and_set(&t->tag[at], tag);
+	__sync_lock_test_and_set(&from->tag[way], free_tag(c->packet.now));
+	return 1;
+}
+
+// move takes the entry at a place to its other set, if that has a vacant entry.
+static __always_inline int move(__u32 place)
+{
+	return begin_move(place) && end_move(place);
+}
+
+// move_one moves an entry out of the two sets of look->hash, so that they fill further before
+// anything is evicted.
+__noinline int move_one(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return unused;
+	const struct lookup *look = &c->look;
+	for (int i = 0; i < 2 * WAYS; i++) {
+		__u32 n = i < WAYS ? first_set(look->hash, cf->sets) :
+				     second_set(look->hash, cf->sets);
+		if (move(n * WAYS + i % WAYS))
+			return 1;
+	}
+	return 0;
+}
+
+// find_place finds a place for look->key: a vacant one, one that becomes vacant by moving, or one
+// that is reclaimed.
+static __always_inline int find_place(struct config *cf, const struct packet *p,
+				      struct lookup *look)
+{
+	if (claim_spare(p, look, slow_claim(look->tag)) || claim(0) || claim(1))
+		return 1;
+	if (move_one(0) && claim(1))
+		return 1;
+	return reclaim(cf) && claim(1);
+}
+
+// evict_double resolves a double insertion between the live entry at `place`, which is ours, and
+// one at another place that has the same identity: of two live ones with the same key the one at
+// the lower place stays. Ours also goes for an entry that fast_new is about to fill: fast_new may
+// have looked for duplicates before ours was there, and if not, it makes another one. It returns 0
+// if ours went.
+__noinline int evict_double(__u32 place, __u32 other)
+{
+	struct cpu *c = this_cpu();
+	struct set *s = set_at(other / WAYS);
+	struct tag_line *t = tags_at(other / WAYS);
+	if (!c || !s || !t || other == place)
+		return 1;
+	__u64 tag = READ_ONCE(t->tag[other % WAYS]);
+	if (tag == fast_claim(c->look.tag)) {
+		remove_state(place, c->look.tag, GONE_DOUBLE);
+		return 0;
+	}
+	if (!same_tag(tag, c->look.tag) || !same_ends(s, other % WAYS, &c->look.key))
+		return 1;
+	if (other > place) {
+		remove_state(other, c->look.tag, GONE_DOUBLE);
+		return 1;
+	}
+	remove_state(place, c->look.tag, GONE_DOUBLE);
+	c->look.place = other;
+	return 0;
+}
+
+// settle checks whether two CPUs inserted look->key at once, and reports whether our entry, which
+// is live, stays.
+__noinline int settle(__u32 place)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 1;
+	__u64 tag = c->look.tag;
+	__u32 an = first_set(c->look.hash, cf->sets), bn = second_set(c->look.hash, cf->sets);
+	struct tag_line *a = tags_at(an), *b = tags_at(bn);
+	if (!a || !b)
+		return 1;
+	for (int i = 0; i < WAYS; i++) {
+		if (unlikely(!((READ_ONCE(a->tag[i]) ^ tag) & TAG_IDENTITY) &&
+			     !evict_double(place, an * WAYS + i)))
+			return 0;
+		if (unlikely(!((READ_ONCE(b->tag[i]) ^ tag) & TAG_IDENTITY) &&
+			     !evict_double(place, bn * WAYS + i)))
+			return 0;
+	}
+	return 1;
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Removing entries of the table, and what they count as: half-open, in a track, as a translation.
+#pragma once
+
+#include "event.h"
+#include "table.h"
+
+enum removal {
+	GONE_EXPIRED,
+	GONE_RECYCLED,
+	GONE_RECLAIMED,
+	GONE_RULE,
+	GONE_DELETED,
+	GONE_DOUBLE,
+	GONE_SOURCE
+};
+
+// count_states adds n to the number of states: to this CPU's share first, so that CPUs rarely touch
+// the common gauge.
+static __always_inline void count_states(struct cpu *c, struct config *cf, __s64 n)
+{
+	__u32 zero = 0;
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	__s64 pending = c->pending + n, batch = cf->batch;
+
+	if (g && (pending >= batch || pending <= -batch)) {
+		__sync_fetch_and_add(&g->states, pending);
+		pending = 0;
+	}
+	c->pending = pending;
+}
+
+static __always_inline void count_half_open(__s64 n)
+{
+	__u32 zero = 0;
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+
+	if (g)
+		__sync_fetch_and_add(&g->half_open, n);
+}
+
+// originator returns the hash of the source that a half-open state counts for. Translations do not
+// count as half-open: the states that they belong to do.
+static __always_inline __u64 originator(struct config *cf, struct set *s, __u32 way)
+{
+	struct side *low = low_side(s, way);
+
+	way &= WAYS - 1;
+	int made = (low->flags & META_MADE) != 0;
+	return source_hash(cf, off_link(made ? s->addr[way].low_hi : s->addr[way].high_hi),
+			   made ? s->addr[way].low_lo : s->addr[way].high_lo);
+}
+
+static __always_inline void count_answered(__s64 n)
+{
+	__u32 zero = 0;
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+
+	if (g)
+		__sync_fetch_and_add(&g->answered, n);
+}
+
+// mark_answered sets in the tag of a half-open state that it was answered: such states are evicted
+// first, and SYN cookies do not begin because of them.
+__noinline int mark_answered(__u32 place)
+{
+	struct tag_line *t = tags_at(place / WAYS);
+
+	if (!t)
+		return 0;
+	__u64 tag = READ_ONCE(t->tag[place % WAYS]);
+	if ((tag & (TAG_MASK | TAG_HALF_OPEN | TAG_ANSWERED)) != (TAG_LIVE | TAG_HALF_OPEN))
+		return 0;
+	if (__sync_val_compare_and_swap(&t->tag[place % WAYS], tag, tag | TAG_ANSWERED) == tag)
+		count_answered(1);
+	return 0;
+}
+
+// uncount_half_open counts one half-open state less, of a source and with a tag.
+static __always_inline void uncount_half_open(__u64 source, __u64 tag)
+{
+	count_half_open(-1);
+	if (tag & TAG_ANSWERED)
+		count_answered(-1);
+	if (source) {
+		struct config *cf = settings();
+		if (cf)
+			leave_source(cf, source);
+	}
+}
+
+// promote takes a state out of the half-open ones. The tag decides whether it is one of them, so
+// that promotion, removal and a move exclude each other; the flag is only a hint.
+__noinline int promote(__u32 place)
+{
+	__u32 way = place % WAYS;
+	struct config *cf = settings();
+	struct set *s = set_at(place / WAYS);
+	struct tag_line *t = tags_at(place / WAYS);
+
+	if (!s || !t || !cf)
+		return 0;
+	__u64 tag = READ_ONCE(t->tag[way]);
+	if ((tag & TAG_MASK) != TAG_LIVE)
+		return 0;
+	if (tag & TAG_HALF_OPEN) {
+		__u64 source = originator(cf, s, way);
+		if (__sync_val_compare_and_swap(
+			    &t->tag[way], tag, tag & ~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED)) != tag)
+			return 0;
+		uncount_half_open(source, tag);
+	}
+	__sync_fetch_and_and(&low_side(s, way)->flags, ~META_HALF_OPEN);
+	return 1;
+}
+
+// track_of returns the place of the track that counts a state, by its low side.
+static __always_inline struct maybe track_of(const struct side *low)
+{
+	return maybe_from(READ_ONCE(low->track));
+}
+
+static __always_inline struct track *track_at(struct maybe track)
+{
+	__u32 place = number(track), n = place / WAYS;
+	struct track_set *s = bpf_map_lookup_elem(&tracks, &n);
+	return s ? &tested(s)->track[place % WAYS] : NULL;
+}
+
+// add_track adds to what a track counts if the track is still of an era, and reports whether it is.
+static __always_inline int add_track(struct track *t, __u32 era, __u64 n)
+{
+	if (!t || READ_ONCE(t->era) != era)
+		return 0;
+	__u64 old = __sync_fetch_and_add(&t->held, n);
+	if ((__u8)(old >> TRACK_ERA) == (__u8)era)
+		return 1;
+	__sync_fetch_and_add(&t->held, -n); // another tuple has just taken it
+	return 0;
+}
+
+// leave_track stops counting a state in its track, once.
+static __always_inline void leave_track(struct set *s, __u32 way)
+{
+	struct side *low = low_side(s, way);
+	struct maybe track = track_of(low);
+	__u32 era = high_side(s, way)->created;
+
+	if (!(READ_ONCE(low->flags) & META_TRACKED))
+		return;
+	__u32 flags = __sync_fetch_and_and(&low->flags, ~(META_TRACKED | META_KEEPS));
+	if (flags & META_TRACKED)
+		add_track(track_at(track), era, -(1 + (flags & META_KEEPS ? TRACK_ONE_PROVED : 0)));
+}
+
+// count_nat adds n to the number of translations: of all, and of the pod of a nat_word.
+static __always_inline void count_nat(__u32 word, __s32 n)
+{
+	__u32 zero = 0, pod = word >> NAT_POD_SHIFT;
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+
+	if (g) {
+		__sync_fetch_and_add(&g->nats, n);
+		if (n > 0)
+			__sync_fetch_and_add(&g->nats_made, n);
+	}
+	if (!pod)
+		return;
+	pod--;
+	struct nat_count *of = bpf_map_lookup_elem(&nat_counts, &pod);
+	if (of)
+		__sync_fetch_and_add(&of->nats, n);
+}
+
+// answers_to: `other`, which lies with this tag at the partner of the translation's entry `low` at
+// a place, is its other half.
+static __always_inline int answers_to(__u64 tag, const struct side *other, const struct side *low,
+				      __u32 place)
+{
+	__u64 differs = ((tag & TAG_MASK) ^ TAG_LIVE) | (other->rule ^ NAT_RULE) |
+			(partner_of(other) ^ place) | (other->created ^ low->created);
+
+	return !differs; // one branch
+}
+
+// free_entry frees the place of a translation's entry.
+static __always_inline void free_entry(struct cpu *c, struct config *cf, struct set *s,
+				       struct tag_line *t, __u32 way, __u32 why)
+{
+	way &= WAYS - 1;
+	if (!(low_side(s, way)->flags & META_WIRE))
+		count_nat(high_side(s, way)->track, -1);
+	__sync_lock_test_and_set(&t->tag[way], free_tag(c->packet.now));
+	count_states(c, cf, -1);
+	c->removed[why & 7]++;
+}
+
+// remove_partner ends the other half of a translation together with the one at a place.
+static __always_inline void remove_partner(struct cpu *c, struct config *cf, struct side *low,
+					   __u32 place, __u32 why)
+{
+	__u32 partner = partner_of(low), way = partner & (WAYS - 1);
+	struct tag_line *t = tags_at(partner / WAYS);
+	__u64 tag = t ? READ_ONCE(t->tag[way]) : 0;
+	struct set *o = set_at(partner / WAYS + depends_on(tag));
+
+	if (!o || !t)
+		return;
+	if (!answers_to(tag, low_side(o, way), low, place))
+		return;
+	if (__sync_val_compare_and_swap(&t->tag[way], tag, TAG_CLAIMED) == tag)
+		free_entry(c, cf, o, t, way, why);
+}
+
+// remove_state ends the state at a place if its tag is still the one given, and reports whether it
+// did.
+__noinline int remove_state(__u32 place, __u64 tag, __u32 why)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct set *s = set_at(place / WAYS);
+	struct tag_line *t = tags_at(place / WAYS);
+	__u32 way = place % WAYS;
+
+	if (!c || !cf || !s || !t || (tag & TAG_MASK) != TAG_LIVE)
+		return 0;
+	struct side *low = low_side(s, way);
+	__u64 have = READ_ONCE(t->tag[way]);
+	if ((have & TAG_MASK) != TAG_LIVE || !same_tag(have, tag))
+		return 0;
+	// Until the entry is freed no CPU may claim the place. The state may just have been
+	// answered or promoted, which changes its tag.
+	if (__sync_val_compare_and_swap(&t->tag[way], have, TAG_CLAIMED) != have) {
+		have = READ_ONCE(t->tag[way]);
+		if ((have & TAG_MASK) != TAG_LIVE || !same_tag(have, tag) ||
+		    __sync_val_compare_and_swap(&t->tag[way], have, TAG_CLAIMED) != have)
+			return 0;
+	}
+	if (low->rule == NAT_RULE) { // both halves at once
+		remove_partner(c, cf, low, place, why);
+		free_entry(c, cf, s, t, way, why);
+		return 1;
+	}
+	event_end(cf, c, s, way, tag);
+	if (have & TAG_HALF_OPEN)
+		uncount_half_open(originator(cf, s, way), have);
+	leave_track(s, way);
+	__sync_lock_test_and_set(&t->tag[way], free_tag(c->packet.now));
+	count_states(c, cf, -1);
+	c->removed[why & 7]++;
+	return 1;
+}
