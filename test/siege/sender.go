@@ -35,7 +35,8 @@ type sent struct {
 	cost time.Duration
 }
 
-// flood sends what next makes out of an interface of a node at a rate, until a time. The queueing
+// flood sends what next makes out of an interface of a node at a rate, until a time, and one batch
+// in any case: the machine may be so busy that the time is over before it begins. The queueing
 // discipline is passed by.
 func flood(from *nstest.Node, iface string, to net.HardwareAddr, rate int, next generator,
 	until time.Time) (s sent, err error) {
@@ -76,7 +77,7 @@ func send(fd int, addresses []byte, rate int, next generator, until time.Time) (
 	random := rand.New(rand.NewPCG(1, uint64(rate)))
 	var inKernel time.Duration
 	began := time.Now()
-	for now := began; now.Before(until); now = time.Now() {
+	for now := began; now.Before(until) || s.packets == 0; now = time.Now() {
 		if s.packets+batch > int(now.Sub(began).Seconds()*float64(rate)) {
 			time.Sleep(200 * time.Microsecond)
 			continue
