@@ -44,14 +44,36 @@ func (r *Rule) Text() string {
 }
 
 // core returns what the rule does: its text without number, set and comment.
-func (r *Rule) core() string {
+func (r *Rule) core() string { return r.print(Style{}) }
+
+// Style is how a listing shows a rule; the zero Style is the canonical form.
+type Style struct {
+	Flows   bool // name the flow "default" too
+	Compact bool // leave "ip from any to any" out where options stand behind it or nothing
+	Brief   bool // only what the rule does, and its comment
+}
+
+// Listing returns the rule as a listing shows it behind the counters, without number and set. What
+// a Brief listing leaves out of a rule without comment stands there as " // ...", as in ipfw.
+func (r *Rule) Listing(s Style) string {
+	text := r.print(s)
+	switch {
+	case r.Comment != "":
+		text += " // " + r.Comment
+	case s.Brief:
+		text += " // ..."
+	}
+	return text
+}
+
+func (r *Rule) print(s Style) string {
 	b := make([]byte, 0, 96)
 	if r.Prob != 0 {
 		b = append(b, "prob "...)
 		b = strconv.AppendFloat(b, r.Prob, 'g', -1, 64)
 		b = append(b, ' ')
 	}
-	b = r.appendAction(b)
+	b = r.appendAction(b, s)
 	if r.Action.Op == op.ActionCheckState {
 		return string(b)
 	}
@@ -64,21 +86,18 @@ func (r *Rule) core() string {
 	if r.Tag != 0 {
 		b = appendNumber(append(b, " tag "...), uint32(r.Tag))
 	}
-	b = appendClause(append(b, ' '), r.Proto, "ip", appendProtocol)
-	b = appendClause(append(b, " from "...), r.Src, "any", appendAddress)
-	if len(r.SrcPort) > 0 {
-		b = appendClause(append(b, ' '), r.SrcPort, "", appendPorts)
+	if s.Brief {
+		return string(b)
 	}
-	b = appendClause(append(b, " to "...), r.Dst, "any", appendAddress)
-	if len(r.DstPort) > 0 {
-		b = appendClause(append(b, ' '), r.DstPort, "", appendPorts)
+	if !s.Compact || len(r.Proto)+len(r.Src)+len(r.SrcPort)+len(r.Dst)+len(r.DstPort) > 0 {
+		b = r.appendHeader(b)
 	}
 	for _, c := range r.Options {
 		if len(c) > 0 {
 			b = appendClause(append(b, ' '), c, "", appendOption)
 		}
 	}
-	b = r.appendState(b)
+	b = r.appendState(b, s)
 	if r.Defer {
 		b = append(b, " defer-action"...)
 	}
@@ -88,7 +107,21 @@ func (r *Rule) core() string {
 	return string(b)
 }
 
-func (r *Rule) appendAction(b []byte) []byte {
+// appendHeader prints PROTO from SRC to DST.
+func (r *Rule) appendHeader(b []byte) []byte {
+	b = appendClause(append(b, ' '), r.Proto, "ip", appendProtocol)
+	b = appendClause(append(b, " from "...), r.Src, "any", appendAddress)
+	if len(r.SrcPort) > 0 {
+		b = appendClause(append(b, ' '), r.SrcPort, "", appendPorts)
+	}
+	b = appendClause(append(b, " to "...), r.Dst, "any", appendAddress)
+	if len(r.DstPort) > 0 {
+		b = appendClause(append(b, ' '), r.DstPort, "", appendPorts)
+	}
+	return b
+}
+
+func (r *Rule) appendAction(b []byte, s Style) []byte {
 	b = append(b, r.Action.Op.String()...)
 	switch r.Action.Op {
 	case op.ActionSkipTo, op.ActionCall:
@@ -98,12 +131,12 @@ func (r *Rule) appendAction(b []byte) []byte {
 	case op.ActionUnreach6:
 		b = appendCode(append(b, ' '), r.Action.Arg, codes6)
 	case op.ActionCheckState:
-		b = appendFlow(b, r.State.Flow)
+		b = appendFlow(b, r.State.Flow, s)
 	}
 	return b
 }
 
-func (r *Rule) appendState(b []byte) []byte {
+func (r *Rule) appendState(b []byte, s Style) []byte {
 	if r.State.Op == op.StateNone || r.State.Op == op.StateCheck {
 		return b
 	}
@@ -116,10 +149,13 @@ func (r *Rule) appendState(b []byte) []byte {
 		}
 		b = appendNumber(append(b, ' '), r.State.Limit)
 	}
-	return appendFlow(b, r.State.Flow)
+	return appendFlow(b, r.State.Flow, s)
 }
 
-func appendFlow(b []byte, flow string) []byte {
+func appendFlow(b []byte, flow string, s Style) []byte {
+	if flow == "" && s.Flows {
+		flow = "default"
+	}
 	if flow == "" {
 		return b
 	}

@@ -156,7 +156,7 @@ func TestVerbs(t *testing.T) {
 	p.weir("fw", "table", "bad", "add", "192.0.2.1")
 	refused("in use by rule 150", "fw", "table", "bad", "destroy")
 	if out := p.weir("fw", "table", "all",
-		"list"); out != "--- table(bad), 1 member ---\n192.0.2.1/32 0\n" {
+		"list"); out != "--- table(bad), set(0) ---\n192.0.2.1/32 0\n" {
 		t.Errorf("table all list:\n%s", out)
 	}
 	p.weir("fw", "table", "bad", "flush")

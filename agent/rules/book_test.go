@@ -118,9 +118,16 @@ func TestRulebookReturnsTheAddedRule(t *testing.T) {
 		{"add 65534 count tcp from any to any", "65534 count tcp from any to any"},
 		{"add count udp from any to any", "65534 count udp from any to any"},
 		{"delete 50", ""},
-		{"table x add 10.0.0.1", ""},
-		{"zero 100", ""},
-		{"ipfw -q zero 100 65535", ""},
+		{"add 60 allow tcp from any to me keep-state",
+			"00060 allow tcp from any to me keep-state :default"},
+		{"table x add 10.0.0.1", "added: 10.0.0.1/32 0"},
+		{"table x add 10.0.0.1 7 10.1.0.0/16",
+			"updated: 10.0.0.1/32 7\nadded: 10.1.0.0/16 0"},
+		{"table x delete 10.0.0.1", "deleted: 10.0.0.1/32 7"},
+		{"zero", "Accounting cleared."},
+		{"zero 100", "Entry 100 cleared."},
+		{"ipfw -q zero 100 65535", "Entry 100 cleared.\nEntry 65535 cleared."},
+		{"flush", "Flushed all rules."},
 	} {
 		message, err := b.do(c.line)
 		if err != nil || message != c.message {

@@ -3,14 +3,15 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
 
-// do executes one command in ipfw's grammar. The message is for people: the rule that was added,
-// with its number.
+// do executes one command in ipfw's grammar. The message is what ipfw prints without -q: the rule
+// that was added, with its number, or what was done.
 func (b *Book) do(line string) (message string, err error) {
 	c, err := rule.ParseLine(line, b.names)
 	if err != nil {
@@ -20,9 +21,14 @@ func (b *Book) do(line string) (message string, err error) {
 	case rule.VerbNone:
 		return "", errors.New("nothing to do")
 	case rule.VerbZero:
-		return "", b.zero(c.Numbers)
+		if err := b.zero(c.Numbers); err != nil {
+			return "", err
+		}
+		return cleared(c.Numbers), nil
 	case rule.VerbTableAdd, rule.VerbTableDelete:
-		return "", b.changeMembers(c)
+		return b.changeMembers(c)
+	case rule.VerbFlush:
+		message = "Flushed all rules."
 	}
 	err = b.change(func(set *rule.Ruleset) error {
 		if c.Verb == rule.VerbTableDrop {
@@ -55,7 +61,21 @@ func added(set *rule.Ruleset, r *rule.Rule) *rule.Rule {
 }
 
 // listing is a rule as ipfw lists it.
-func listing(r *rule.Rule) string { return fmt.Sprintf("%05d %s", r.Number, r.Text()) }
+func listing(r *rule.Rule) string {
+	return fmt.Sprintf("%05d %s", r.Number, r.Listing(rule.Style{Flows: true}))
+}
+
+// cleared is the message of zero.
+func cleared(numbers []rule.Range) string {
+	if len(numbers) == 0 {
+		return "Accounting cleared."
+	}
+	lines := make([]string, len(numbers))
+	for i, n := range numbers {
+		lines[i] = fmt.Sprintf("Entry %d cleared.", n.Lo)
+	}
+	return strings.Join(lines, "\n")
+}
 
 // zero sets counters to 0: of all rules, or of those with the numbers.
 func (b *Book) zero(numbers []rule.Range) error {

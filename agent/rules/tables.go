@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/rule"
@@ -11,13 +12,38 @@ import (
 )
 
 // changeMembers adds members to a table or deletes some, at once and without compiling anything.
-// The change is saved before it is in force.
-func (b *Book) changeMembers(c *rule.Command) error {
+// The change is saved before it is in force. The message has a line for each member.
+func (b *Book) changeMembers(c *rule.Command) (message string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.onTrialLocked(); err != nil {
-		return err
+		return "", err
 	}
+	message = changed(c, b.rules.Set.Tables[c.Table])
+	if err := b.changeMembersLocked(c); err != nil {
+		return "", err
+	}
+	return message, nil
+}
+
+// changed says what a command does to the members of a table, in ipfw's words.
+func changed(c *rule.Command, before rule.Table) string {
+	lines := make([]string, len(c.Entries))
+	for i, e := range c.Entries {
+		have, member := before[e.Prefix]
+		switch {
+		case c.Verb == rule.VerbTableDelete:
+			lines[i] = fmt.Sprintf("deleted: %s %d", e.Prefix, have)
+		case member:
+			lines[i] = fmt.Sprintf("updated: %s %d", e.Prefix, e.Value)
+		default:
+			lines[i] = fmt.Sprintf("added: %s %d", e.Prefix, e.Value)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (b *Book) changeMembersLocked(c *rule.Command) error {
 	undo := b.undoMembersLocked(c)
 	if err := c.Apply(b.rules.Set); err != nil {
 		return errors.Join(err, undo(0))

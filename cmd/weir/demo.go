@@ -61,7 +61,7 @@ and, while it ran, "weir fw %s". Real requests, one after the other:
 	}
 	t.Flush()
 	fmt.Fprint(c.out, "\nRules with their counters (weir fw show):\n\n")
-	writeRules(c.out, r.Rules, listFlags{counters: true})
+	writeRules(c.out, r.Rules)
 	fmt.Fprint(c.out, "\nLive states of the server's node (weir fw states):\n\n")
 	printStates(c, r.States)
 	printContainers(c, r.Containers)

@@ -30,8 +30,11 @@ func (c *call) do(line string, quiet bool) error {
 	if err := c.post("/v1/do", api.Do{Line: strings.TrimSpace(line)}, &done); err != nil {
 		return err
 	}
-	if done.Message != "" && !quiet {
-		fmt.Fprintln(c.out, c.show(done.Message))
+	if done.Message == "" || quiet {
+		return nil
+	}
+	for line := range strings.SplitSeq(done.Message, "\n") {
+		fmt.Fprintln(c.out, c.show(line))
 	}
 	return nil
 }
@@ -39,6 +42,7 @@ func (c *call) do(line string, quiet bool) error {
 // fwFlushVerb asks for confirmation on a terminal: without rules the default decides everything.
 func fwFlushVerb(c *call) action {
 	force := c.BoolP("force", "f", false, "do not ask")
+	quiet := c.BoolP("quiet", "q", false, "print nothing on success")
 	return func() error {
 		if !*force && !tty.IsTerminal(c.in) {
 			return c.failed(errNotAsked{})
@@ -51,7 +55,7 @@ func fwFlushVerb(c *call) action {
 				return c.failed(fmt.Errorf("nothing was changed"))
 			}
 		}
-		return c.do("flush", true)
+		return c.do("flush", *quiet)
 	}
 }
 

@@ -2,10 +2,9 @@ package main
 
 import (
 	"fmt"
-	"io"
+	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
@@ -13,7 +12,9 @@ import (
 
 // listFlags are ipfw's flags of show and list. The zero value lists the rules alone.
 type listFlags struct {
-	json, counters, rates, set, times, unix, body, dynamic bool
+	json, counters, rates, set, times, unix, compact, brief bool
+	dynamic, dynamicOnly                                    bool
+	only                                                    *uint8 // rules of this set alone
 }
 
 func fwShowVerb(c *call) action { return c.listRules(true) }
@@ -24,25 +25,34 @@ func (c *call) listRules(counters bool) action {
 	var f listFlags
 	c.BoolVarP(&f.json, "json", "j", false, "print JSON")
 	c.BoolVarP(&f.counters, "counters", "a", counters, "show packets and bytes")
-	c.BoolVarP(&f.body, "compact", "c", false,
-		"only what the rules do, without numbers and counters")
+	c.BoolVarP(&f.compact, "compact", "c", false,
+		"leave \"ip from any to any\" out where it says nothing")
+	c.BoolVarP(&f.brief, "brief", "b", false, "only number, action and comment of each rule")
 	c.BoolVarP(&f.rates, "rates", "r", false,
 		"read the counters twice, a second apart, and show rates and rules that never matched")
 	c.BoolVarP(&f.set, "sets", "S", false, "show the set of each rule, and disabled rules")
 	c.BoolVarP(&f.times, "times", "t", false, "show when each rule matched last")
 	c.BoolVarP(&f.unix, "timestamps", "T", false, "the same, in seconds since 1970")
-	c.BoolVarP(&f.dynamic, "states", "d", false, "list the live states too")
+	c.BoolVarP(&f.dynamic, "states", "d", false, "list the live states too, as ipfw does")
+	c.BoolVarP(&f.dynamicOnly, "only-states", "D", false, "list the live states alone")
 	c.takes(0, -1)
 	c.complete(c.liveRules)
-	return func() error { return c.printRules(&f) }
+	return func() error {
+		ranges, err := c.ruleNumbers(c.Args())
+		if err != nil {
+			return err
+		}
+		return c.printRules(&f, ranges)
+	}
 }
 
-// printRules lists the rules of the arguments, or all.
-func (c *call) printRules(f *listFlags) error {
-	ranges, err := c.ruleNumbers()
-	if err != nil {
-		return err
-	}
+// errNoRules is why a listing of some rules is empty.
+type errNoRules string
+
+func (e errNoRules) Error() string { return "no such rule: " + string(e) }
+
+// printRules lists the rules in the ranges, or all.
+func (c *call) printRules(f *listFlags, ranges numbers) error {
 	var all api.Rules
 	if err := c.get("/v1/rules", &all); err != nil {
 		return err
@@ -52,31 +62,47 @@ func (c *call) printRules(f *listFlags) error {
 			return err
 		}
 	}
-	var some []api.Rule
-	for _, r := range all.Rules {
-		if ranges.has(r.Number) && (!r.Disabled || f.set || f.json) {
-			some = append(some, r)
-		}
-	}
-	if len(ranges) > 0 && len(some) == 0 {
-		return c.failed(fmt.Errorf("no such rule: %s", strings.Join(c.Args(), " ")))
+	all.Rules = slices.DeleteFunc(all.Rules, func(r api.Rule) bool {
+		return !ranges.has(r.Number) || f.only != nil && r.Set != *f.only
+	})
+	shown := slices.DeleteFunc(slices.Clone(all.Rules), func(r api.Rule) bool {
+		return r.Disabled && !f.set && !f.json
+	})
+	if len(ranges) > 0 && len(shown) == 0 {
+		return c.failed(errNoRules(ranges.String()))
 	}
 	if f.json {
-		all.Rules = some
+		all.Rules = shown
 		return printJSON(c.out, all)
+	}
+	var states []api.State
+	if f.dynamic || f.dynamicOnly {
+		var s api.States
+		if err := c.get("/v1/states", &s); err != nil {
+			return err
+		}
+		states = ofRules(s.States, all.Rules, f.only != nil)
 	}
 	if f.rates {
 		fmt.Fprintf(c.out, "never: not since %s\n", all.Since.Local().Format(time.DateTime))
 	}
-	writeRules(c.out, some, *f)
-	if c.Changed("counters") && f.counters {
-		printTable(c, &all.Table, "# ")
+	l := newListing(*f, all.Rules, states)
+	if !f.dynamicOnly {
+		l.rules(c.out, shown)
 	}
-	if f.dynamic {
-		fmt.Fprintln(c.out)
-		return c.listStates()
+	if f.dynamic || f.dynamicOnly {
+		l.states(c.out, states, ranges)
 	}
 	return nil
+}
+
+// ofRules returns the states, or those of the rules if only is set.
+func ofRules(states []api.State, rules []api.Rule, only bool) []api.State {
+	numbers := map[uint16]bool{}
+	for _, r := range rules {
+		numbers[r.Number] = true
+	}
+	return slices.DeleteFunc(states, func(s api.State) bool { return only && !numbers[s.Rule] })
 }
 
 // rates reads the rules again a second later and sets the rates of matched packets.
@@ -111,49 +137,6 @@ func (c *call) rates(all *api.Rules) error {
 	return nil
 }
 
-func writeRules(w io.Writer, rules []api.Rule, f listFlags) {
-	t := tabwriter.NewWriter(w, 0, 8, 1, ' ', tabwriter.AlignRight)
-	for _, r := range rules {
-		fmt.Fprintln(t, ruleLine(r, f))
-	}
-	t.Flush()
-}
-
-// ruleLine is one rule as ipfw lists it; columns that line up end in tabs.
-func ruleLine(r api.Rule, f listFlags) string {
-	if f.body {
-		return r.Text
-	}
-	line := fmt.Sprintf("%05d ", r.Number)
-	if f.counters {
-		line += fmt.Sprintf("\t%d\t%d\t ", r.Packets, r.Bytes)
-	}
-	if f.rates {
-		rate := "never"
-		if r.Packets > 0 && r.Rate != nil {
-			rate = fmt.Sprintf("%.1f/s", *r.Rate)
-		}
-		line += fmt.Sprintf("\t%s\t ", rate)
-	}
-	switch {
-	case f.unix && r.Last != nil:
-		line += fmt.Sprintf("%d ", r.Last.Unix())
-	case f.unix:
-		line += "0 "
-	case f.times && r.Last != nil:
-		line += r.Last.Local().Format("Mon Jan _2 15:04:05 2006") + " "
-	case f.times:
-		line += strings.Repeat(" ", 25)
-	}
-	if r.Disabled {
-		line += "# DISABLED "
-	}
-	if f.set {
-		line += fmt.Sprintf("set %d ", r.Set)
-	}
-	return line + r.Text
-}
-
 // numbers are ranges of rule numbers; none means all.
 type numbers [][2]uint16
 
@@ -166,10 +149,23 @@ func (n numbers) has(number uint16) bool {
 	return len(n) == 0
 }
 
-// ruleNumbers reads the arguments as rule numbers and ranges of them.
-func (c *call) ruleNumbers() (numbers, error) {
+// String returns the ranges as they are written.
+func (n numbers) String() string {
+	var all []string
+	for _, r := range n {
+		one := strconv.Itoa(int(r[0]))
+		if r[0] != r[1] {
+			one += "-" + strconv.Itoa(int(r[1]))
+		}
+		all = append(all, one)
+	}
+	return strings.Join(all, " ")
+}
+
+// ruleNumbers reads arguments as rule numbers and ranges of them.
+func (c *call) ruleNumbers(args []string) (numbers, error) {
 	var all numbers
-	for _, w := range c.Args() {
+	for _, w := range args {
 		from, to, isRange := strings.Cut(w, "-")
 		if !isRange {
 			to = from

@@ -11,6 +11,7 @@ import (
 // runFwTable prints tables itself (list, info, lookup) and passes everything else to the node.
 func fwTableVerb(c *call) action {
 	asJSON := c.json(" (list, info)")
+	quiet := c.BoolP("quiet", "q", false, "print nothing on success")
 	c.takes(2, -1)
 	c.complete(c.liveTables)
 	return func() error {
@@ -27,7 +28,7 @@ func fwTableVerb(c *call) action {
 			}
 			return c.lookup(name, c.Arg(2))
 		}
-		return c.do("table "+strings.Join(c.Args(), " "), false)
+		return c.do("table "+strings.Join(c.Args(), " "), *quiet)
 	}
 }
 
@@ -55,11 +56,11 @@ func (c *call) listTables(name, what string, asJSON bool) error {
 		return printJSON(c.out, some)
 	}
 	for _, t := range some.Tables {
-		if what == "info" || name == "all" {
-			fmt.Fprintf(c.out, "--- table(%s), %s ---\n", c.show(t.Name),
-				plural(len(t.Entries), "member"))
+		if what == "info" || what == "detail" || name == "all" {
+			fmt.Fprintf(c.out, "--- table(%s), set(0) ---\n", c.show(t.Name))
 		}
-		if what == "info" {
+		if what == "info" || what == "detail" {
+			fmt.Fprintf(c.out, " type: addr\n items: %d\n", len(t.Entries))
 			continue
 		}
 		for _, e := range t.Entries {
