@@ -8,13 +8,13 @@ import (
 // Verb is what a command line does.
 type Verb uint8
 
-// The verbs. Lines that only ask (show, list, ...) are refused. VerbNone and VerbZero change no
-// Ruleset: the counters of a rule file start at 0.
+// The verbs. VerbNone and VerbZero change no Ruleset: the counters of a rule file start at 0, and a
+// file that is read shows nothing.
 const (
-	VerbNone        Verb = iota // an empty line, or resetlog: there is no log to reset
+	VerbNone        Verb = iota // a line that changes nothing: empty, resetlog, show
 	VerbZero                    // the counters of Numbers, or of all rules if there are none
 	VerbAdd                     // Rule
-	VerbDelete                  // Numbers, or every rule of Sets
+	VerbDelete                  // Numbers, of Sets if there are any; or every rule of Sets
 	VerbFlush                   // all rules but those of set 31
 	VerbSets                    // disable and enable Sets
 	VerbMove                    // rules of number Number, or of set From if that is 0, to set To
@@ -77,9 +77,16 @@ func (c *Command) Apply(s *Ruleset) error {
 func (c *Command) delete(s *Ruleset) error {
 	var err error
 	for _, n := range c.Numbers {
-		if s.Delete(n) == 0 && err == nil {
+		sets := c.Sets
+		if sets == 0 {
+			sets = 1<<32 - 1
+		}
+		if s.deleteOf(n, sets) == 0 && err == nil {
 			err = absent{fmt.Sprintf("there is no rule %s", n)}
 		}
+	}
+	if len(c.Numbers) > 0 {
+		return err
 	}
 	for set := range uint8(32) {
 		if c.Sets>>set&1 == 1 {

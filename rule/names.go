@@ -89,6 +89,9 @@ func (n *Names) protocol(name string) (uint8, bool) {
 	if proto, ok := packet.ProtoNumber(name); ok {
 		return uint8(proto), true
 	}
+	if proto, ok := protocolAliases[name]; ok {
+		return proto, true
+	}
 	if n == nil {
 		return 0, false
 	}
@@ -102,6 +105,7 @@ var services = map[string]uint16{
 	"echo": 7, "discard": 9, "daytime": 13, "qotd": 17, "chargen": 19, "ftp-data": 20, "ftp": 21,
 	"ssh": 22, "telnet": 23,
 	"smtp": 25, "mail": 25, "time": 37, "whois": 43, "nicname": 43, "tacacs": 49, "domain": 53,
+	"hosts2-ns": 81, "cifs": 3020, "aol": 5190, "msnp": 1863, "pdl-datastream": 9100,
 	"bootps": 67, "bootpc": 68, "tftp": 69,
 	"gopher": 70, "finger": 79, "http": 80, "www": 80, "kerberos": 88, "kerberos-sec": 88,
 	"pop3": 110, "pop-3": 110, "sunrpc": 111, "rpcbind": 111,

@@ -41,6 +41,7 @@ var options = map[string]option{
 	"in":          {op: op.CondIn},
 	"out":         {op: op.CondOut},
 	"established": {op: op.CondEstab},
+	"estab":       {op: op.CondEstab},
 	"setup":       {op: op.CondFlags, a: tcpSYN, b: tcpSYN | tcpACK},
 	"ip4":         {op: op.CondVersion, a: 4},
 	"ipv4":        {op: op.CondVersion, a: 4},
@@ -55,6 +56,8 @@ var options = map[string]option{
 	"dst-ip":   {form: formAddress, op: op.CondDstIn},
 	"dst-ip6":  {form: formAddress, op: op.CondDstIn},
 	"src-port": {form: formPorts, op: op.CondSrcPort},
+	"src-ipv6": {form: formAddress, op: op.CondSrcIn},
+	"dst-ipv6": {form: formAddress, op: op.CondDstIn},
 	"dst-port": {form: formPorts, op: op.CondDstPort},
 	"proto":    {form: formProtocol},
 
@@ -63,9 +66,12 @@ var options = map[string]option{
 	"via":  {form: formInterface, op: op.CondVia},
 
 	"tcpflags":  {form: formFlags, op: op.CondFlags, flags: tcpFlags},
+	"tcpflgs":   {form: formFlags, op: op.CondFlags, flags: tcpFlags},
 	"ipoptions": {form: formFlags, op: op.CondIPOptions, flags: ipOptions},
+	"ipopts":    {form: formFlags, op: op.CondIPOptions, flags: ipOptions},
 	"iptos":     {form: formFlags, op: op.CondTOS, flags: tosFlags},
 	"frag":      {form: formFrag, op: op.CondFrag, flags: fragFlags},
+	"fragment":  {form: formFrag, op: op.CondFrag, flags: fragFlags},
 
 	"tcpseq":       {form: formNumber, op: op.CondSeq, hi: math.MaxUint32},
 	"tcpack":       {form: formNumber, op: op.CondAck, hi: math.MaxUint32},

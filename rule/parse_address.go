@@ -36,13 +36,28 @@ func (p *parser) address(what op.Cond) (Test, error) {
 	}
 	test := Test{Op: what}
 	for _, item := range p.items(t) {
+		if isMapped(item.text) {
+			continue
+		}
 		prefixes, err := p.prefixes(item)
 		if err != nil {
 			return Test{}, err
 		}
 		test.Prefixes = append(test.Prefixes, prefixes...)
 	}
+	if test.Prefixes == nil {
+		return Test{Op: op.CondTrue, Not: true}, nil
+	}
 	return test, nil
+}
+
+// isMapped reports whether an item is a prefix of IPv4-mapped addresses, ::ffff:0:0/96 or inside of
+// it. No packet has one: malformed packets are dropped before the rules.
+func isMapped(item string) bool {
+	text, length, ranged := strings.Cut(item, "/")
+	addr, err := netip.ParseAddr(text)
+	bits, ok := decimal(length)
+	return ranged && ok && err == nil && addr.Is4In6() && bits >= 96 && bits <= 128
 }
 
 // items cuts a comma list, leaving the commas inside braces alone.
@@ -140,6 +155,10 @@ func (p *parser) masked(t token, at int) ([]netip.Prefix, error) {
 	}
 	mt := t.sub(at+1, len(t.text))
 	mask, err := netip.ParseAddr(mt.text)
+	if n, ok := hexadecimal(mt.text); ok && n < 1<<32 {
+		mask = netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+		err = nil
+	}
 	if err != nil || !mask.Is4() {
 		return nil, p.fail(mt, "a.b.c.d:255.255.255.0", "%s is not a mask", quote(mt.text))
 	}

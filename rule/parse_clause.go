@@ -37,7 +37,7 @@ func (p *parser) clause(test func() (Test, error)) (Clause, error) {
 				return nil, nil
 			}
 			return c, nil
-		case p.accept("or"):
+		case p.accept("or"), p.accept("|"):
 		case p.done():
 			return nil, p.fail(open, "close it with "+shut, "the or-block is not closed")
 		default:
@@ -83,6 +83,6 @@ func (p *parser) negatable(test func() (Test, error)) (Test, error) {
 				"both", "\"not\" before an or-block")
 	}
 	t, err := test()
-	t.Not = not
+	t.Not = t.Not != not // one that is never true comes negated
 	return t, err
 }

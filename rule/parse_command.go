@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/weirnet/weir/internal/program"
@@ -9,7 +10,31 @@ import (
 // commands are the verbs of a line.
 var commands = map[string]bool{
 	"add": true, "delete": true, "flush": true, "set": true, "table": true, "zero": true,
-	"resetlog": true,
+	"resetlog": true, "list": true, "show": true, "print": true, "enable": true, "disable": true,
+}
+
+// isAbbreviation reports whether a text is the beginning of a word, as ipfw takes it for the word.
+func isAbbreviation(text, word string) bool { return text != "" && strings.HasPrefix(word, text) }
+
+// expand makes the next word the only verb of ipfw that begins with it.
+func (p *parser) expand() {
+	t, found := p.peek(), ""
+	for verb := range maps.Keys(commands) {
+		if isAbbreviation(t.text, verb) {
+			if found != "" {
+				return
+			}
+			found = verb
+		}
+	}
+	for verb := range refusedVerbs {
+		if isAbbreviation(t.text, verb) {
+			return
+		}
+	}
+	if found != "" {
+		p.words[p.at].text = found
+	}
 }
 
 // command reads a whole line: [ipfw] [-qf] VERB ...; a rule may stand without "add".
@@ -23,6 +48,9 @@ func (p *parser) command() (c *Command, err error) {
 			return c, nil
 		}
 		return nil, p.fail(p.peek(), "add, delete, flush, set or table", "the command is missing")
+	}
+	if t := p.peek().text; !commands[t] && !p.isRule() {
+		p.expand()
 	}
 	switch t := p.peek(); {
 	case p.accept("delete"):
@@ -40,6 +68,10 @@ func (p *parser) command() (c *Command, err error) {
 		c.Numbers, err = p.ruleNumbers()
 	case p.accept("resetlog"):
 		_, err = p.ruleNumbers()
+	case p.accept("list"), p.accept("show"), p.accept("print"):
+		err = p.shown()
+	case p.accept("enable"), p.accept("disable"):
+		err = p.turn(t)
 	case p.accept("add"), p.isRule():
 		c.Verb = VerbAdd
 		c.Rule, err = p.rule()
@@ -53,6 +85,33 @@ func (p *parser) command() (c *Command, err error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// shown reads the numbers and ranges of a line that shows rules.
+func (p *parser) shown() error {
+	for !p.done() {
+		if _, err := p.numRange(p.next(), "rule number", 1, program.DefaultNumber); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// turn reads what ipfw's enable and disable switch.
+func (p *parser) turn(verb token) error {
+	t, err := p.need("what to "+verb.text, "")
+	if err != nil {
+		return err
+	}
+	why, known := switches[t.text]
+	switch {
+	case !known:
+		return p.fail(t, suggest(t.text, keys(switches)...), "%s of %s is unknown", verb.text,
+			quote(t.text))
+	case why != "":
+		return p.fail(t, why, "%s of %s is not a command of a rule file", verb.text, quote(t.text))
+	}
+	return p.end(verb.text + " " + t.text)
 }
 
 // ruleNumbers reads the rest of the line.
@@ -95,7 +154,7 @@ func (p *parser) isRule() bool {
 	}
 	if t == "set" {
 		_, isNumber := decimal(p.ahead(1).text)
-		return isNumber
+		return isNumber && !commands[p.ahead(2).text]
 	}
 	return refusedActions[t] != "" && refusedVerbs[t] == ""
 }
@@ -115,201 +174,6 @@ func (p *parser) delete(c *Command) error {
 			return err
 		}
 		c.Numbers = append(c.Numbers, r)
-	}
-	return nil
-}
-
-// sets reads one or more set numbers up to the next word.
-func (p *parser) sets(into *uint32, most uint32) error {
-	for first := true; first || !p.done() && p.peek().text[0] <= '9'; first = false {
-		t, err := p.need("set number", "")
-		if err != nil {
-			return err
-		}
-		n, err := p.num(t, "set number", 0, most)
-		if err != nil {
-			return err
-		}
-		*into |= 1 << n
-	}
-	return nil
-}
-
-// set reads disable N... enable N..., move [rule] A to B, swap A B.
-func (p *parser) set(c *Command) error {
-	c.Verb = VerbSets
-	if p.done() {
-		return p.fail(p.peek(), "set disable N, set enable N, set move A to B, set swap A B",
-			"what to do with a set is missing")
-	}
-	switch {
-	case p.accept("move"):
-		return p.move(c)
-	case p.accept("swap"):
-		c.Verb = VerbSwap
-		from, err := p.needNum("set number", 0, Reserved-1)
-		if err != nil {
-			return err
-		}
-		to, err := p.needNum("set number", 0, Reserved-1)
-		c.From, c.To = uint8(from), uint8(to)
-		if err != nil {
-			return err
-		}
-		return p.end("set swap")
-	}
-	for !p.done() {
-		var err error
-		switch t := p.next(); t.text {
-		case "disable":
-			err = p.sets(&c.Sets, Reserved-1)
-		case "enable":
-			err = p.sets(&c.Enable, Reserved-1)
-		case "show":
-			err = p.fail(t, refusedVerbs["show"], "%q is not a command of a rule file", "set show")
-		default:
-			err = p.fail(t, "set disable N, set enable N, set move A to B, set swap A B",
-				"unknown word %s after set", quote(t.text))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if both := c.Sets & c.Enable; both != 0 {
-		return p.fail(p.words[0], "", "a set is both disabled and enabled")
-	}
-	return nil
-}
-
-func (p *parser) move(c *Command) error {
-	c.Verb = VerbMove
-	what, most := "set number", uint32(Reserved)
-	isRule := p.accept("rule")
-	if isRule {
-		what, most = "rule number", program.DefaultNumber-1
-	}
-	from, err := p.needNum(what, 0, most)
-	if err != nil {
-		return err
-	}
-	if t := p.peek(); !p.accept("to") {
-		return p.fail(t, "set move [rule] A to B", "expected \"to\", found %s", p.found(t))
-	}
-	to, err := p.needNum("set number", 0, Reserved)
-	if err != nil {
-		return err
-	}
-	if c.To = uint8(to); isRule {
-		c.Number = uint16(from)
-	} else {
-		c.From = uint8(from)
-	}
-	return p.end("set move")
-}
-
-const tableHint = "table NAME create, add PREFIX [VALUE], delete PREFIX, flush or destroy"
-
-// tableCommand reads NAME and what to do with it. ipfw's old order, table N add, is the same.
-func (p *parser) tableCommand(c *Command) error {
-	t, err := p.need("name of the table", tableHint)
-	if err != nil {
-		return err
-	}
-	if err := p.tableName(t); err != nil {
-		return err
-	}
-	if strings.Contains(t.text, "=") {
-		return p.fail(t,
-			"its members are the pods that have the label: weir pod attach --label; choose "+
-				"another name for a table",
-			"%s is the table of a label: no command changes it", quote(t.text))
-	}
-	c.Table = t.text
-	p.accept("atomic") // every line is
-	verb, err := p.need("what to do with the table", tableHint)
-	if err != nil {
-		return err
-	}
-	switch verb.text {
-	case "create":
-		c.Verb = VerbTableCreate
-		return p.createOptions(c)
-	case "add":
-		c.Verb = VerbTableAdd
-		return p.entries(c, true)
-	case "delete":
-		c.Verb = VerbTableDelete
-		return p.entries(c, false)
-	case "flush", "destroy":
-		c.Verb = VerbTableFlush
-		if verb.text == "destroy" {
-			c.Verb = VerbTableDrop
-		}
-		if c.Table == "all" {
-			c.Table = ""
-		}
-		return p.end(verb.text)
-	case "list", "info", "detail", "lookup":
-		return p.fail(verb, refusedVerbs["show"], "%q is not a command of a rule file", "table "+
-			verb.text)
-	case "swap", "lock", "unlock", "modify":
-		return p.fail(verb, "load the file again: it replaces everything at once",
-			"%s of tables is a part of ipfw that Weir does not have", quote(verb.text))
-	}
-	return p.fail(verb, tableHint, "unknown word %s after table", quote(verb.text))
-}
-
-// createOptions reads ipfw's. What concerns only ipfw's data structures is accepted and has no
-// effect.
-func (p *parser) createOptions(c *Command) error {
-	for !p.done() {
-		t := p.next()
-		var err error
-		switch t.text {
-		case "missing":
-			c.IfNew = true
-		case "or-flush":
-			c.Empty = true
-		case "locked":
-			err = p.fail(t, "", "locked tables are a part of ipfw that Weir does not have")
-		case "type":
-			v := p.next()
-			if v.text != "addr" {
-				err = p.fail(v, "ports and interfaces are matched by their own options",
-					"tables hold addresses: type addr, not %s", p.found(v))
-			}
-		case "valtype", "algo", "limit":
-			_, err = p.need("argument of "+t.text, "")
-		default:
-			err = p.fail(t, "type addr, missing, or-flush", "unknown table option %s",
-				quote(t.text))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// entries reads PREFIX [VALUE] PREFIX [VALUE]...
-func (p *parser) entries(c *Command, values bool) error {
-	if p.done() {
-		return p.fail(p.peek(), tableHint, "the prefix is missing")
-	}
-	for !p.done() {
-		prefix, err := p.prefix(p.next())
-		if err != nil {
-			return err
-		}
-		e := TableEntry{Prefix: prefix}
-		// not the next prefix
-		if v := p.peek(); values && !p.done() && !strings.ContainsAny(v.text, ".:/") {
-			p.next()
-			if e.Value, err = p.num(v, "table value", 0, 1<<32-1); err != nil {
-				return err
-			}
-		}
-		c.Entries = append(c.Entries, e)
 	}
 	return nil
 }

@@ -146,20 +146,44 @@ func (p *parser) iface(word string, what op.Cond) (Test, error) {
 		return Test{Op: what + opAddr,
 			Prefixes: []netip.Prefix{netip.PrefixFrom(addr, addr.BitLen())}}, nil
 	}
-	if err := p.name(t, "interface name", ":/@+*?"); err != nil {
+	glob := strings.ContainsAny(t.text, "*?[]")
+	if glob {
+		if err := p.glob(t); err != nil {
+			return Test{}, err
+		}
+	} else if err := p.name(t, "interface name", ":/@+"); err != nil {
 		return Test{}, err
 	}
 	pod, isPod := strings.CutPrefix(t.text, "pod:")
 	if isPod && pod == "" {
 		return Test{}, p.fail(t, "pod:NAME or pod:*", "the name of the pod is missing")
 	}
-	if !isPod && len(t.text) > maxInterface {
+	if !isPod && !strings.Contains(t.text, "[") && len(t.text) > maxInterface {
 		return Test{}, p.fail(t, "", "interface name is longer than %d bytes", maxInterface)
 	}
-	if strings.ContainsAny(t.text, "*?") {
+	if glob {
 		what += opGlob
 	}
 	return Test{Op: what, Name: t.text}, nil
+}
+
+// glob checks a pattern of interface names: its characters, and that its classes are closed.
+func (p *parser) glob(t token) error {
+	if err := p.name(t, "interface name", ":/@+*?[]!^"); err != nil {
+		return err
+	}
+	for i := 0; i < len(t.text); i++ {
+		if t.text[i] != '[' {
+			continue
+		}
+		width, _ := class(t.text[i:], 0)
+		if width == 0 {
+			return p.fail(t.sub(i, len(t.text)), "em[0-9], em[!0], em[13]",
+				"the class of characters is empty, or not closed")
+		}
+		i += width - 1
+	}
+	return nil
 }
 
 // flags reads a list like syn,!ack: these flags set, those not, the others ignored.
@@ -234,7 +258,7 @@ func (p *parser) dscpValue(t token) (uint32, error) {
 	if strings.ToLower(t.text) == "cs0" {
 		return 0, nil
 	}
-	if _, ok := decimal(t.text); !ok {
+	if t.text == "" || t.text[0] < '0' || t.text[0] > '9' {
 		return 0, p.fail(t, "be, cs1-cs7, af11-af43, va, ef or a number from 0 to 63",
 			"unknown dscp %s", quote(t.text))
 	}
@@ -249,6 +273,9 @@ func (p *parser) state(r *Rule) error {
 	}
 	s := State{Op: stateWords[t.text]}
 	if s.Op == op.StateLimit || s.Op == op.StateSetLimit {
+		if p.accept("all") {
+			s.Mask = op.LimitSrcAddr | op.LimitSrcPort | op.LimitDstAddr | op.LimitDstPort
+		}
 		for more := true; more; {
 			more = false
 			for _, w := range limitWords {

@@ -36,6 +36,9 @@ func (p *parser) head(r *Rule) error {
 			return p.fail(t, "the default rule is a setting; the highest number of a rule is 65534",
 				"rule 65535 is the default rule")
 		}
+		if _, hex := hexadecimal(t.text); hex {
+			return p.fail(t, "", "a rule number is decimal")
+		}
 		n, err := p.num(t, "rule number", 0, program.DefaultNumber-1)
 		if err != nil {
 			return err
@@ -90,7 +93,9 @@ func (p *parser) action(r *Rule) error {
 	r.Action.Op = action
 	switch action {
 	case op.ActionUnreach:
-		r.Action.Arg, err = p.code("unreach", codes4)
+		if r.Action.Arg, err = p.code("unreach", codes4); err == nil {
+			err = p.noMTU()
+		}
 	case op.ActionUnreach6:
 		r.Action.Arg, err = p.code("unreach6", codes6)
 	case op.ActionSkipTo, op.ActionCall:
@@ -106,6 +111,17 @@ func (p *parser) action(r *Rule) error {
 	return err
 }
 
+// noMTU refuses the MTU that newer versions of ipfw take behind the code. A number there may also
+// be a protocol.
+func (p *parser) noMTU() error {
+	_, isNumber := decimal(p.peek().text)
+	if !isNumber || isAbbreviation(p.ahead(1).text, "from") {
+		return nil
+	}
+	return p.fail(p.peek(), "leave the number out",
+		"an MTU of its own for unreach is a part of ipfw that Weir does not have")
+}
+
 func (p *parser) code(word string, codes []code) (uint32, error) {
 	t, err := p.need("code of "+word, word+" "+codes[1].name)
 	if err != nil {
@@ -118,7 +134,7 @@ func (p *parser) code(word string, codes []code) (uint32, error) {
 		}
 		names = append(names, c.name)
 	}
-	if _, ok := decimal(t.text); ok {
+	if t.text[0] >= '0' && t.text[0] <= '9' {
 		return p.num(t, "code of "+word, 0, 255)
 	}
 	hint := suggest(t.text, names...)
@@ -176,6 +192,9 @@ func (p *parser) refuse(t token) error {
 // body reads PROTO from SRC to DST and the options. Options alone are a body too.
 func (p *parser) body(r *Rule) error {
 	if r.Action.Op == op.ActionCheckState {
+		if p.everyPacket() {
+			return nil
+		}
 		if !p.done() {
 			return p.fail(p.peek(),
 				"a check-state rule looks up every packet; conditions belong to the rule with "+
@@ -196,6 +215,17 @@ func (p *parser) body(r *Rule) error {
 		}
 	}
 	return p.options(r)
+}
+
+// everyPacket takes "ip from any to any", which says nothing.
+func (p *parser) everyPacket() bool {
+	for i, word := range []string{"ip", "from", "any", "to", "any", ""} {
+		if t := p.ahead(i).text; t != word && (i > 0 || t != "all") {
+			return false
+		}
+	}
+	p.at = len(p.words)
+	return true
 }
 
 // hasHeader reports whether the body begins with PROTO from SRC to DST.
@@ -229,7 +259,9 @@ func (p *parser) header(r *Rule) (err error) {
 
 // side reads one end of the packet: word ADDRESS [PORTS].
 func (p *parser) side(word string, addr, port op.Cond) (where, ports Clause, err error) {
-	if t := p.peek(); !p.accept(word) {
+	if t := p.peek(); isAbbreviation(t.text, word) {
+		p.next()
+	} else {
 		return nil, nil, p.fail(t, "PROTO from ADDRESS [PORT] to ADDRESS [PORT]",
 			"expected %q, found %s", word, p.found(t))
 	}

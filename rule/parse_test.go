@@ -3,6 +3,7 @@ package rule
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -194,10 +195,43 @@ func TestGlob(t *testing.T) {
 		{"*0", "eth0", true}, {"*0", "eth01", false}, {"*0*1", "a0b1", true},
 		{"*0*1", "a0b", false}, {"a*b*c", "aXbbYc", true}, {"a*b*c", "aXcYb", false},
 		{"pod:*", "pod:a", true}, {"pod:*", "pods", false}, {"e??0", "eth0", true}, {"", "", true},
-		{"", "a", false},
+		{"", "a", false}, {"em[0-9]", "em7", true}, {"em[0-9]", "emx", false},
+		{"em[0-9]", "em10", false}, {"em[!0]", "em1", true}, {"em[^0]", "em0", false},
+		{"lan[1-9]??", "lan1ab", true}, {"lan[1-9]??", "lan0ab", false}, {"*[02]", "eth12", true},
+		{"*[02]", "eth1", false}, {"[a-]", "-", true}, {"x[", "x[", false}, {"x[]", "x", false},
+		{"[!]", "a", false},
 	} {
 		if got := Glob(c.pattern, c.name); got != c.want {
 			t.Errorf("Glob(%q, %q) = %v", c.pattern, c.name, got)
+		}
+	}
+}
+
+// TestMappedNeverMatches: a rule about IPv4-mapped addresses loads and matches nothing, whatever is
+// beside it; one about all others matches everything.
+func TestMappedNeverMatches(t *testing.T) {
+	for text, want := range map[string]string{
+		"deny all from ::ffff:0.0.0.0/96 to any":              "deny ip from not any to any",
+		"deny all from ::ffff:10.0.0.0/104,10.0.0.1 to any":   "deny ip from 10.0.0.1 to any",
+		"deny all from not ::ffff:0:0/96 to any":              "deny ip from any to any",
+		"deny ip from any to any not dst-ip ::ffff:0:0/96":    "deny ip from any to any",
+		"deny ip from { ::ffff:0:0/96 or me } to any":         "deny ip from { not any or me } to any",
+		"deny ip from { not ::ffff:0:0/96 or ::1 } to any":    "deny ip from { any or ::1 } to any",
+		"deny ip from any to { ::1 or not ::ffff:a00:0/104 }": "deny ip from any to { ::1 or any }",
+	} {
+		r, err := ParseRule(text, nil)
+		if err != nil || r.Text() != want {
+			t.Errorf("%s: %v, want %s (%v)", text, r, want, err)
+		}
+	}
+	r, err := ParseRule("deny ip from ::ffff:0.0.0.0/96 to any", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := random{rand.New(rand.NewPCG(1, 1))}
+	for range 100 {
+		if p := g.tuple(); p.match(r) {
+			t.Fatalf("%+v matches", p)
 		}
 	}
 }

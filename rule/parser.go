@@ -1,8 +1,10 @@
 package rule
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -72,9 +74,12 @@ func (p *parser) end(after string) error {
 	return p.fail(p.peek(), "", "unexpected %s after %s", quote(p.peek().text), after)
 }
 
-// number reads all of t as a decimal number.
+// num reads all of t as a number, decimal or, as in ipfw, hexadecimal behind 0x.
 func (p *parser) num(t token, what string, lo, hi uint32) (uint32, error) {
 	n, ok := decimal(t.text)
+	if !ok {
+		n, ok = hexadecimal(t.text)
+	}
 	if !ok {
 		return 0, p.fail(t, "", "%s must be a number from %d to %d, not %s", what, lo, hi,
 			quote(t.text))
@@ -107,6 +112,19 @@ func decimal(s string) (uint64, bool) {
 		n = min(n*10+uint64(s[i]-'0'), 1<<32)
 	}
 	return n, true
+}
+
+// hexadecimal reads digits behind 0x, with the same bound.
+func hexadecimal(s string) (uint64, bool) {
+	digits, ok := strings.CutPrefix(strings.ToLower(s), "0x")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 16, 64)
+	if errors.Is(err, strconv.ErrRange) {
+		return 1 << 32, true
+	}
+	return min(n, 1<<32), err == nil
 }
 
 // quote puts a word from outside into a message, cut to a length that fits one.

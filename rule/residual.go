@@ -3,6 +3,7 @@ package rule
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule/op"
@@ -74,8 +75,8 @@ func Glob(pattern, name string) bool {
 		case p < len(pattern) && pattern[p] == '*':
 			star, taken = p, n
 			p++
-		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == name[n]):
-			p++
+		case p < len(pattern) && one(pattern[p:], name[n]) > 0:
+			p += one(pattern[p:], name[n])
 			n++
 		case star >= 0:
 			taken++
@@ -88,4 +89,44 @@ func Glob(pattern, name string) bool {
 		p++
 	}
 	return p == len(pattern)
+}
+
+// one returns how many bytes of the pattern match a character, 0 when they do not.
+func one(pattern string, c byte) int {
+	switch {
+	case pattern[0] == '[':
+		if width, in := class(pattern, c); in {
+			return width
+		}
+		return 0
+	case pattern[0] == '?' || pattern[0] == c:
+		return 1
+	}
+	return 0
+}
+
+// class reads the class of characters, [0-9ab] or [!0-9], that a pattern begins with. width is 0
+// for one that is empty or not closed.
+func class(pattern string, c byte) (width int, in bool) {
+	end := strings.IndexByte(pattern, ']')
+	if end < 0 {
+		return 0, false
+	}
+	list := pattern[1:end]
+	not := list != "" && (list[0] == '!' || list[0] == '^')
+	if not {
+		list = list[1:]
+	}
+	if list == "" {
+		return 0, false
+	}
+	for i := 0; i < len(list); i++ {
+		lo, hi := list[i], list[i]
+		if i+2 < len(list) && list[i+1] == '-' {
+			hi = list[i+2]
+			i += 2
+		}
+		in = in || lo <= c && c <= hi
+	}
+	return end + 1, in != not
 }

@@ -74,9 +74,13 @@ func (s *Ruleset) next() uint16 {
 }
 
 // Delete removes the rules whose numbers lie in a range and returns how many.
-func (s *Ruleset) Delete(numbers Range) int {
+func (s *Ruleset) Delete(numbers Range) int { return s.deleteOf(numbers, 1<<32-1) }
+
+// deleteOf is Delete for the rules of some sets, a bit for each.
+func (s *Ruleset) deleteOf(numbers Range, sets uint32) int {
 	return s.remove(func(r *Rule) bool {
-		return uint32(r.Number) >= numbers.Lo && uint32(r.Number) <= numbers.Hi
+		return uint32(r.Number) >= numbers.Lo && uint32(r.Number) <= numbers.Hi &&
+			sets>>r.Set&1 == 1
 	})
 }
 

@@ -69,6 +69,7 @@ var refusedOptions = refused{
 		"the rules",
 	"ipsec":      "whether a packet came through IPsec is not known at the hook",
 	"tcpoptions": "TCP options are not matched",
+	"tcpopts":    "TCP options are not matched",
 	"tcpmss":     "TCP options are not matched",
 	"tcpdatalen": "the length of the TCP data is not matched; iplen is",
 	"lookup":     "write src-ip table(NAME) or dst-ip table(NAME)",
@@ -86,15 +87,23 @@ var refusedVerbs = refused{
 	"sched":   refusedActions["sched"],
 	"nat":     refusedActions["nat"],
 	"sysctl":  "settings live in the configuration file",
-	"enable":  "\"set enable N\" enables a set; to stop enforcement run weir down",
-	"disable": "\"set disable N\" disables a set; to stop enforcement run weir down",
-	"list":    "it only shows rules; leave the line out",
-	"show":    "it only shows rules; leave the line out",
-	"print":   "it only shows rules; leave the line out",
+	"flowset": refusedActions["queue"],
 	"iplist":  "lists are per table here: table NAME add PREFIX",
 	"nat64":   refusedActions["nat64lsn"],
 	"nptv6":   refusedActions["nptv6"],
 }
+
+// switches are what ipfw's enable and disable turn on and off; the value is why one is refused. The
+// others concern what Weir does not have, so that either position is fine.
+var switches = refused{
+	"firewall": "\"set enable N\" and \"set disable N\" switch a set; to stop enforcement " +
+		"run weir down",
+	"altq":     refusedOptions["altq"],
+	"one_pass": "", "debug": "", "verbose": "", "dyn_keepalive": "",
+}
+
+// protocolAliases are names of protocols that FreeBSD's /etc/protocols has and others have not.
+var protocolAliases = map[string]uint8{"carp": 112, "pfsync": 240}
 
 // code is a named ICMP code of unreach or unreach6.
 type code struct {
@@ -137,7 +146,7 @@ var (
 		{"ts", op.OptTS}}
 	// congestion is RFC 3168's CE, both bits; it comes first so that it is printed as such.
 	tosFlags = []bitName{{"congestion", 0x03}, {"lowdelay", 0x10}, {"throughput", 0x08},
-		{"reliability", 0x04}, {"mincost", 0x02}}
+		{"reliability", 0x04}, {"mincost", 0x02}, {"ecntransport", 0x02}}
 )
 
 var dscpNames = [64]string{

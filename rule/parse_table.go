@@ -1,0 +1,111 @@
+package rule
+
+import "strings"
+
+const tableHint = "table NAME create, add PREFIX [VALUE], delete PREFIX, flush or destroy"
+
+// tableCommand reads NAME and what to do with it. ipfw's old order, table N add, is the same.
+func (p *parser) tableCommand(c *Command) error {
+	t, err := p.need("name of the table", tableHint)
+	if err != nil {
+		return err
+	}
+	if err := p.tableName(t); err != nil {
+		return err
+	}
+	if strings.Contains(t.text, "=") {
+		return p.fail(t,
+			"its members are the pods that have the label: weir pod attach --label; choose "+
+				"another name for a table",
+			"%s is the table of a label: no command changes it", quote(t.text))
+	}
+	c.Table = t.text
+	p.accept("atomic") // every line is
+	verb, err := p.need("what to do with the table", tableHint)
+	if err != nil {
+		return err
+	}
+	switch verb.text {
+	case "create":
+		c.Verb = VerbTableCreate
+		return p.createOptions(c)
+	case "add":
+		c.Verb = VerbTableAdd
+		return p.entries(c, true)
+	case "delete":
+		c.Verb = VerbTableDelete
+		return p.entries(c, false)
+	case "flush", "destroy":
+		c.Verb = VerbTableFlush
+		if verb.text == "destroy" {
+			c.Verb = VerbTableDrop
+		}
+		if c.Table == "all" {
+			c.Table = ""
+		}
+		return p.end(verb.text)
+	case "list", "info", "detail", "lookup":
+		c.Verb = VerbNone
+		p.accept(p.peek().text) // the address of lookup
+		return p.end("table " + verb.text)
+	case "swap", "lock", "unlock", "modify":
+		return p.fail(verb, "load the file again: it replaces everything at once",
+			"%s of tables is a part of ipfw that Weir does not have", quote(verb.text))
+	}
+	return p.fail(verb, tableHint, "unknown word %s after table", quote(verb.text))
+}
+
+// createOptions reads ipfw's. What concerns only ipfw's data structures is accepted and has no
+// effect.
+func (p *parser) createOptions(c *Command) error {
+	for !p.done() {
+		t := p.next()
+		var err error
+		switch t.text {
+		case "missing":
+			c.IfNew = true
+		case "or-flush":
+			c.Empty = true
+		case "locked":
+			err = p.fail(t, "", "locked tables are a part of ipfw that Weir does not have")
+		case "type":
+			v := p.next()
+			if v.text != "addr" {
+				err = p.fail(v, "ports and interfaces are matched by their own options",
+					"tables hold addresses: type addr, not %s", p.found(v))
+			}
+		case "valtype", "algo", "limit":
+			_, err = p.need("argument of "+t.text, "")
+		default:
+			err = p.fail(t, "type addr, missing, or-flush", "unknown table option %s",
+				quote(t.text))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entries reads PREFIX [VALUE] PREFIX [VALUE]...
+func (p *parser) entries(c *Command, values bool) error {
+	if p.done() {
+		return p.fail(p.peek(), tableHint, "the prefix is missing")
+	}
+	for !p.done() {
+		prefix, err := p.prefix(p.next())
+		if err != nil {
+			return err
+		}
+		e := TableEntry{Prefix: prefix}
+		// not the next prefix
+		if v := p.peek(); values && !p.done() && !strings.ContainsAny(v.text, ".:/") {
+			p.next()
+			if e.Value, err = p.num(v, "table value", 0, 1<<32-1); err != nil {
+				return err
+			}
+		}
+		c.Entries = append(c.Entries, e)
+	}
+	return nil
+}
