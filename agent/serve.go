@@ -120,6 +120,7 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("GET /v1/packets", n.observer.ServePackets)
 	mux.Handle("GET /metrics", observe.MetricsHandler(n.observer.Metrics))
 	mux.HandleFunc("POST /v1/do", api.Change(n.rules.Do))
+	mux.HandleFunc("POST /v1/commands", api.Change(n.rules.Run))
 	mux.HandleFunc("POST /v1/load", api.Change(n.explain.Load))
 	mux.HandleFunc("POST /v1/confirm", api.Answer(n.rules.Confirm))
 	mux.HandleFunc("POST /v1/why", api.Change(n.explain.Why))

@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 )
@@ -100,6 +101,12 @@ func (c *Command) delete(s *Ruleset) error {
 type absent struct{ msg string }
 
 func (e absent) Error() string { return e.msg }
+
+// IsAbsent reports whether an error of Apply says that what was to be removed is not there.
+func IsAbsent(err error) bool {
+	var gone absent
+	return errors.As(err, &gone)
+}
 
 func (c *Command) table(s *Ruleset) error {
 	if s.Tables == nil {

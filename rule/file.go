@@ -10,6 +10,27 @@ import (
 // after the other. An error is of type Errors, and there is no Ruleset then.
 func ParseFile(name, text string, names *Names) (*Ruleset, error) {
 	s := new(Ruleset)
+	if err := eachLine(name, text, names, s.obey); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// ParseCommands reads the lines of a rule file without obeying them, so that they can be applied to
+// a Ruleset that has rules. An error is of type Errors.
+func ParseCommands(name, text string, names *Names) (all []*Command, err error) {
+	err = eachLine(name, text, names, func(p *parser) error {
+		c, err := p.command()
+		if err == nil && c.Verb != VerbNone {
+			all = append(all, c)
+		}
+		return err
+	})
+	return all, err
+}
+
+// eachLine calls read with a parser for each line, and returns the mistakes.
+func eachLine(name, text string, names *Names, read func(*parser) error) error {
 	var errs Errors
 	number := 0
 	words := make([]token, 0, 32) // space for every line's words, one after the other
@@ -20,7 +41,7 @@ func ParseFile(name, text string, names *Names) (*Ruleset, error) {
 		}
 		p := &parser{line: scan(name, number, strings.TrimSuffix(l, "\r"), words), names: names}
 		words = p.words
-		err := s.obey(p)
+		err := read(p)
 		if e := (*Error)(nil); errors.As(err, &e) {
 			if errs = append(errs, e); len(errs) == MaxErrors {
 				break
@@ -28,9 +49,9 @@ func ParseFile(name, text string, names *Names) (*Ruleset, error) {
 		}
 	}
 	if len(errs) > 0 {
-		return nil, errs
+		return errs
 	}
-	return s, nil
+	return nil
 }
 
 // obey carries out one line of a file.
@@ -41,7 +62,7 @@ func (s *Ruleset) obey(p *parser) error {
 	}
 	err = c.Apply(s)
 	// Files remove what an earlier load may have left; here every load begins with nothing.
-	if gone := (absent{}); err != nil && !errors.As(err, &gone) {
+	if err != nil && !IsAbsent(err) {
 		last := p.words[len(p.words)-1]
 		return p.fail(token{col: p.words[0].col, end: last.end}, "", "%s", err)
 	}

@@ -173,6 +173,10 @@ func (p *parser) glob(t token) error {
 		return err
 	}
 	for i := 0; i < len(t.text); i++ {
+		if strings.IndexByte("]!^", t.text[i]) >= 0 {
+			return p.fail(t.sub(i, i+1), "em[0-9], em[!0], em[13]",
+				"%s outside of a class of characters", quote(t.text[i:i+1]))
+		}
 		if t.text[i] != '[' {
 			continue
 		}

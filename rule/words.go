@@ -82,15 +82,16 @@ var refusedOptions = refused{
 }
 
 var refusedVerbs = refused{
-	"pipe":    refusedActions["pipe"],
-	"queue":   refusedActions["queue"],
-	"sched":   refusedActions["sched"],
-	"nat":     refusedActions["nat"],
-	"sysctl":  "settings live in the configuration file",
-	"flowset": refusedActions["queue"],
-	"iplist":  "lists are per table here: table NAME add PREFIX",
-	"nat64":   refusedActions["nat64lsn"],
-	"nptv6":   refusedActions["nptv6"],
+	"pipe":     refusedActions["pipe"],
+	"queue":    refusedActions["queue"],
+	"sched":    refusedActions["sched"],
+	"nat":      refusedActions["nat"],
+	"sysctl":   "settings live in the configuration file",
+	"flowset":  refusedActions["queue"],
+	"internal": "it shows FreeBSD's kernel objects",
+	"iplist":   "lists are per table here: table NAME add PREFIX",
+	"nat64":    refusedActions["nat64lsn"],
+	"nptv6":    refusedActions["nptv6"],
 }
 
 // switches are what ipfw's enable and disable turn on and off; the value is why one is refused. The

@@ -18,6 +18,7 @@
 //	GET  /v1/packets       JSON lines of Captured; ?filter=EXPR
 //	GET  /metrics          text for Prometheus
 //	POST /v1/do            Do       -> Done       a command: add, delete, set, table, flush, zero
+//	POST /v1/commands      Commands -> Done       the commands of a file, all or none
 //	POST /v1/load          Load     -> Done       the whole rule set
 //	POST /v1/confirm                -> Done       keep what was loaded on trial
 //	POST /v1/why           Why      -> Explanation
@@ -249,6 +250,15 @@ type State struct {
 // add 10.0.0.0/8".
 type Do struct {
 	Line string `json:"line"`
+	// Lenient: what is to be removed and is not there is no error
+	Lenient bool `json:"lenient,omitempty"`
+}
+
+// Commands are the lines of a file in ipfw's grammar. Unlike Load they change the rules in force.
+// They are done all, or none of them.
+type Commands struct {
+	Name string `json:"name"` // of the file, for messages
+	Text string `json:"text"`
 }
 
 // Load replaces the whole rule set by the content of a rule file.

@@ -102,6 +102,11 @@ func (b *Book) View(f func(Version, *program.Program)) {
 
 // change edits a copy of the rules and puts it in force.
 func (b *Book) change(edit func(*rule.Ruleset) error) error {
+	return b.changeVersion(func(next *Version) error { return edit(next.Set) })
+}
+
+// changeVersion is change with what belongs to the rules.
+func (b *Book) changeVersion(edit func(*Version) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.onTrialLocked(); err != nil {
@@ -109,7 +114,7 @@ func (b *Book) change(edit func(*rule.Ruleset) error) error {
 	}
 	next := b.rules
 	next.Set = b.rules.Set.Clone()
-	if err := edit(next.Set); err != nil {
+	if err := edit(&next); err != nil {
 		return err
 	}
 	return b.enforceSavedLocked(next)

@@ -136,6 +136,56 @@ func TestRulebookReturnsTheAddedRule(t *testing.T) {
 	}
 }
 
+// TestRulebookRunsAFile: the commands of a file change the rules in force, all or none, and a file
+// that flushes them and adds others is a whole rule set.
+func TestRulebookRunsAFile(t *testing.T) {
+	b, e := newBook(t)
+	must(t, b, "add 10 deny tcp from any to any 81", "add 31 set 31 count ip from any to any",
+		"table kept add 192.0.2.1")
+	message, err := b.doAll("/f", "table kept flush\ntable gone flush\ndelete 7\n"+
+		"add 20 deny tcp from any to any 80\nzero 20\nlist\n")
+	if err != nil || message != "00020 deny tcp from any to any 80\nEntry 20 cleared." {
+		t.Errorf("%q, %v", message, err)
+	}
+	if passes(e, 80) || passes(e, 81) || !passes(e, 82) || len(b.rules.Set.Tables["kept"]) != 0 {
+		t.Error("the rules are not those before and that of the file")
+	}
+	for _, text := range []string{"flush\nadd allow tpc from any to any",
+		"flush\ntable kept create\n"} {
+		if _, err := b.doAll("/f", text); err == nil || !strings.Contains(err.Error(), "/f:2:") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if passes(e, 81) {
+		t.Error("a file with a mistake has changed the rules")
+	}
+	if _, err := b.doAll("/f", "-f flush\n"); err != nil || !passes(e, 81) {
+		t.Errorf("a file that only flushes: %v", err)
+	}
+	_, err = b.doAll("/f", "-f flush\nadd 5 allow tcp from any to any 82\n")
+	if err != nil || passes(e, 81) || !passes(e, 82) || len(b.rules.Set.Rules) != 2 {
+		t.Errorf("a whole rule set: %v, %v", err, b.rules.Set.Rules)
+	}
+}
+
+// TestRulebookIsLenient: if that is wanted, what is to be removed and is not there is no error.
+func TestRulebookIsLenient(t *testing.T) {
+	b, _ := newBook(t)
+	must(t, b, "table a add 10.0.0.1")
+	for _, line := range []string{"table a delete 10.0.0.2 10.0.0.1", "table none flush",
+		"table none delete 10.0.0.1"} {
+		if _, err := b.do(line); err == nil {
+			t.Errorf("%s: no error", line)
+		}
+		if _, err := b.doLine(line, true); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if n := len(b.rules.Set.Tables["a"]); n != 0 {
+		t.Errorf("the table has %d members", n)
+	}
+}
+
 // TestRulebookChangesNothingOnError: whatever fails, engine, rules and file stay as they were.
 func TestRulebookChangesNothingOnError(t *testing.T) {
 	b, e := newBook(t)

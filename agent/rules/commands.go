@@ -12,7 +12,10 @@ import (
 
 // do executes one command in ipfw's grammar. The message is what ipfw prints without -q: the rule
 // that was added, with its number, or what was done.
-func (b *Book) do(line string) (message string, err error) {
+func (b *Book) do(line string) (message string, err error) { return b.doLine(line, false) }
+
+// doLine is do. If it is lenient, what is to be removed and is not there is no error.
+func (b *Book) doLine(line string, lenient bool) (message string, err error) {
 	c, err := rule.ParseLine(line, b.names)
 	if err != nil {
 		return "", err
@@ -26,26 +29,74 @@ func (b *Book) do(line string) (message string, err error) {
 		}
 		return cleared(c.Numbers), nil
 	case rule.VerbTableAdd, rule.VerbTableDelete:
-		return b.changeMembers(c)
+		return b.changeMembers(c, lenient)
 	case rule.VerbFlush:
 		message = "Flushed all rules."
 	}
 	err = b.change(func(set *rule.Ruleset) error {
-		if c.Verb == rule.VerbTableDrop {
-			if err := errInUse(set, c.Table); err != nil {
-				return err
-			}
-		}
-		before := len(set.Rules)
-		if err := c.Apply(set); err != nil {
+		if err := apply(c, set); err != nil && (!lenient || !rule.IsAbsent(err)) {
 			return err
 		}
-		if c.Verb == rule.VerbAdd && len(set.Rules) > before {
+		if c.Verb == rule.VerbAdd {
 			message = listing(added(set, c.Rule))
 		}
 		return nil
 	})
-	return message, err
+	if err != nil {
+		return "", err
+	}
+	return message, nil
+}
+
+// apply executes a command on rules that a running node has.
+func apply(c *rule.Command, set *rule.Ruleset) error {
+	if c.Verb == rule.VerbTableDrop {
+		if err := errInUse(set, c.Table); err != nil {
+			return err
+		}
+	}
+	return c.Apply(set)
+}
+
+// doAll executes the commands of a file on the rules in force, all or none. What is to be removed
+// and is not there is no error. A file that flushes the rules and adds others is a whole rule set:
+// what it does not let pass is denied.
+func (b *Book) doAll(name, text string) (message string, err error) {
+	commands, err := rule.ParseCommands(name, text, b.names)
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	err = b.changeVersion(func(next *Version) error {
+		flushed, whole := false, false
+		for _, c := range commands {
+			if err := apply(c, next.Set); err != nil && !rule.IsAbsent(err) {
+				return fmt.Errorf("%s:%d: %w", c.Pos.File, c.Pos.Line, err)
+			}
+			if c.Verb == rule.VerbAdd {
+				lines = append(lines, listing(added(next.Set, c.Rule)))
+				whole = flushed
+			}
+			flushed = flushed || c.Verb == rule.VerbFlush
+		}
+		if whole {
+			next.Strict, next.Source = true, name
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	for _, c := range commands {
+		if c.Verb != rule.VerbZero {
+			continue
+		}
+		if err := b.zero(c.Numbers); err != nil {
+			return "", fmt.Errorf("%s:%d: %w", c.Pos.File, c.Pos.Line, err)
+		}
+		lines = append(lines, cleared(c.Numbers))
+	}
+	return strings.Join(lines, "\n"), nil
 }
 
 // added finds the rule that was just added: behind all rules of its number, or of the highest

@@ -19,11 +19,21 @@ func (b *Book) done(message string) api.Done {
 
 // Do makes the change of one command.
 func (b *Book) Do(r api.Do) (api.Done, error) {
-	message, err := b.do(r.Line)
+	message, err := b.doLine(r.Line, r.Lenient)
 	if err != nil {
 		return api.Done{}, err
 	}
 	b.config.Log.Info("changed", "command", r.Line)
+	return b.done(message), nil
+}
+
+// Run executes the commands of a file on the rules in force, all or none.
+func (b *Book) Run(r api.Commands) (api.Done, error) {
+	message, err := b.doAll(r.Name, r.Text)
+	if err != nil {
+		return api.Done{}, err
+	}
+	b.config.Log.Info("changed", "file", r.Name)
 	return b.done(message), nil
 }
 

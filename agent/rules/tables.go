@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/agent/rulefile"
@@ -13,13 +14,24 @@ import (
 
 // changeMembers adds members to a table or deletes some, at once and without compiling anything.
 // The change is saved before it is in force. The message has a line for each member.
-func (b *Book) changeMembers(c *rule.Command) (message string, err error) {
+// If it is lenient, what is to be deleted and is not a member is no error.
+func (b *Book) changeMembers(c *rule.Command, lenient bool) (message string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.onTrialLocked(); err != nil {
 		return "", err
 	}
-	message = changed(c, b.rules.Set.Tables[c.Table])
+	members := b.rules.Set.Tables[c.Table]
+	if lenient && c.Verb == rule.VerbTableDelete {
+		c.Entries = slices.DeleteFunc(c.Entries, func(e rule.TableEntry) bool {
+			_, member := members[e.Prefix]
+			return !member
+		})
+	}
+	if len(c.Entries) == 0 {
+		return "", nil
+	}
+	message = changed(c, members)
 	if err := b.changeMembersLocked(c); err != nil {
 		return "", err
 	}

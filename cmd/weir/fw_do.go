@@ -25,18 +25,38 @@ func fwDoVerb(c *call) action {
 	}
 }
 
-func (c *call) do(line string, quiet bool) error {
+func (c *call) do(line string, quiet bool) error { return c.doLine(line, quiet, false) }
+
+// doLine has the node do a command. If it is lenient, what is to be removed and is not there is no
+// error.
+func (c *call) doLine(line string, quiet, lenient bool) error {
 	var done api.Done
-	if err := c.post("/v1/do", api.Do{Line: strings.TrimSpace(line)}, &done); err != nil {
+	request := api.Do{Line: strings.TrimSpace(line), Lenient: lenient}
+	if err := c.post("/v1/do", request, &done); err != nil {
 		return err
 	}
+	c.message(done, quiet)
+	return nil
+}
+
+// doFile has the node do the commands of a file, all or none.
+func (c *call) doFile(name, text string, quiet bool) error {
+	var done api.Done
+	if err := c.post("/v1/commands", api.Commands{Name: name, Text: text}, &done); err != nil {
+		return err
+	}
+	c.message(done, quiet)
+	return nil
+}
+
+// message prints what was done.
+func (c *call) message(done api.Done, quiet bool) {
 	if done.Message == "" || quiet {
-		return nil
+		return
 	}
 	for line := range strings.SplitSeq(done.Message, "\n") {
 		fmt.Fprintln(c.out, c.show(line))
 	}
-	return nil
 }
 
 // fwFlushVerb asks for confirmation on a terminal: without rules the default decides everything.

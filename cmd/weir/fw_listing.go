@@ -46,17 +46,25 @@ func (l *listing) measure(packets, bytes uint64) {
 
 // writeRules lists rules with their counters.
 func writeRules(w io.Writer, rules []api.Rule) {
-	newListing(listFlags{counters: true}, rules, nil).rules(w, rules)
+	newListing(listFlags{counters: true}, rules, nil).rules(w, nil, rules)
 }
 
-func (l *listing) rules(w io.Writer, rules []api.Rule) {
+// rules lists those of the rules that are in the ranges, or all, and returns how many.
+func (l *listing) rules(w io.Writer, ranges numbers, rules []api.Rule) (n int) {
+	if l.dynamicOnly {
+		return 0
+	}
 	rate := 0
 	for _, r := range rules {
 		rate = max(rate, len(rateColumn(r)))
 	}
 	for _, r := range rules {
-		fmt.Fprintln(w, l.rule(r, rate))
+		if ranges.has(r.Number) && (!r.Disabled || l.set) {
+			fmt.Fprintln(w, l.rule(r, rate))
+			n++
+		}
 	}
+	return n
 }
 
 // rule is one line of a listing.
@@ -109,17 +117,20 @@ const (
 	dynamicEntry  = 140
 )
 
-// states lists those of the rules in the ranges, or all, below a heading.
-func (l *listing) states(w io.Writer, states []api.State, ranges numbers) {
+// heading begins the list of states, of all rules or of some.
+func (l *listing) heading(w io.Writer, states []api.State, some bool) {
 	switch {
 	case len(states) == 0:
-		return
-	case len(ranges) == 0:
+	case some:
+		fmt.Fprintln(w, "## Dynamic rules:")
+	default:
 		fmt.Fprintf(w, "## Dynamic rules (%d %d):\n", len(states),
 			dynamicHeader+dynamicEntry*len(states))
-	default:
-		fmt.Fprintln(w, "## Dynamic rules:")
 	}
+}
+
+// states lists those of the rules in the ranges, or all.
+func (l *listing) states(w io.Writer, states []api.State, ranges numbers) {
 	for _, s := range states {
 		if ranges.has(s.Rule) {
 			fmt.Fprintln(w, l.state(s))

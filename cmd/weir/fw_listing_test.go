@@ -85,13 +85,8 @@ func TestListing(t *testing.T) {
 	} {
 		var b strings.Builder
 		l := newListing(c.flags, rules, c.states)
-		if !c.flags.dynamicOnly {
-			for _, r := range rules {
-				if !r.Disabled || c.flags.set {
-					l.rules(&b, []api.Rule{r})
-				}
-			}
-		}
+		l.rules(&b, nil, rules)
+		l.heading(&b, c.states, false)
 		l.states(&b, c.states, nil)
 		if b.String() != c.want {
 			t.Errorf("%s:\n%s\nwant\n%s", c.name, b.String(), c.want)

@@ -46,11 +46,6 @@ func (c *call) listRules(counters bool) action {
 	}
 }
 
-// errNoRules is why a listing of some rules is empty.
-type errNoRules string
-
-func (e errNoRules) Error() string { return "no such rule: " + string(e) }
-
 // printRules lists the rules in the ranges, or all.
 func (c *call) printRules(f *listFlags, ranges numbers) error {
 	var all api.Rules
@@ -62,38 +57,53 @@ func (c *call) printRules(f *listFlags, ranges numbers) error {
 			return err
 		}
 	}
-	all.Rules = slices.DeleteFunc(all.Rules, func(r api.Rule) bool {
-		return !ranges.has(r.Number) || f.only != nil && r.Set != *f.only
-	})
-	shown := slices.DeleteFunc(slices.Clone(all.Rules), func(r api.Rule) bool {
+	rules, states, err := c.complement(f, ranges, all)
+	if err != nil {
+		return err
+	}
+	shown := slices.DeleteFunc(slices.Clone(rules), func(r api.Rule) bool {
 		return r.Disabled && !f.set && !f.json
 	})
 	if len(ranges) > 0 && len(shown) == 0 {
-		return c.failed(errNoRules(ranges.String()))
+		return c.failed(fmt.Errorf("no such rule: %s", ranges))
 	}
 	if f.json {
 		all.Rules = shown
 		return printJSON(c.out, all)
 	}
-	var states []api.State
-	if f.dynamic || f.dynamicOnly {
-		var s api.States
-		if err := c.get("/v1/states", &s); err != nil {
-			return err
-		}
-		states = ofRules(s.States, all.Rules, f.only != nil)
-	}
 	if f.rates {
 		fmt.Fprintf(c.out, "never: not since %s\n", all.Since.Local().Format(time.DateTime))
 	}
-	l := newListing(*f, all.Rules, states)
-	if !f.dynamicOnly {
-		l.rules(c.out, shown)
-	}
-	if f.dynamic || f.dynamicOnly {
-		l.states(c.out, states, ranges)
-	}
+	l := newListing(*f, rules, states)
+	l.rules(c.out, ranges, shown)
+	l.heading(c.out, states, len(ranges) > 0)
+	l.states(c.out, states, ranges)
 	return nil
+}
+
+// ofNode reads the rules in the ranges, and the states if they are listed too.
+func (c *call) ofNode(f *listFlags, ranges numbers) ([]api.Rule, []api.State, error) {
+	var all api.Rules
+	if err := c.get("/v1/rules", &all); err != nil {
+		return nil, nil, err
+	}
+	return c.complement(f, ranges, all)
+}
+
+// complement picks the rules in the ranges, and reads the states if they are listed too.
+func (c *call) complement(f *listFlags, ranges numbers, all api.Rules) ([]api.Rule, []api.State,
+	error) {
+	rules := slices.DeleteFunc(slices.Clone(all.Rules), func(r api.Rule) bool {
+		return !ranges.has(r.Number) || f.only != nil && r.Set != *f.only
+	})
+	if !f.dynamic && !f.dynamicOnly {
+		return rules, nil, nil
+	}
+	var s api.States
+	if err := c.get("/v1/states", &s); err != nil {
+		return nil, nil, err
+	}
+	return rules, ofRules(s.States, rules, f.only != nil), nil
 }
 
 // ofRules returns the states, or those of the rules if only is set.

@@ -21,7 +21,7 @@ func fwTableVerb(c *call) action {
 			if c.NArg() > 2 {
 				return c.wrong("unexpected %q", c.Arg(2))
 			}
-			return c.listTables(name, what, *asJSON)
+			return c.listTables(name, what, tableFormat{json: *asJSON})
 		case "lookup":
 			if c.NArg() != 3 {
 				return c.wrong("lookup takes one address")
@@ -47,12 +47,18 @@ func (c *call) someTables(name string) (api.Tables, error) {
 	return all, c.failed(fmt.Errorf("there is no table %s", name))
 }
 
-func (c *call) listTables(name, what string, asJSON bool) error {
+// tableFormat is how tables are listed.
+type tableFormat struct {
+	json      bool
+	addresses bool // values are IPv4 addresses
+}
+
+func (c *call) listTables(name, what string, f tableFormat) error {
 	some, err := c.someTables(name)
 	if err != nil {
 		return err
 	}
-	if asJSON {
+	if f.json {
 		return printJSON(c.out, some)
 	}
 	for _, t := range some.Tables {
@@ -64,7 +70,12 @@ func (c *call) listTables(name, what string, asJSON bool) error {
 			continue
 		}
 		for _, e := range t.Entries {
-			fmt.Fprintf(c.out, "%s %d\n", e.Prefix, e.Value)
+			value := fmt.Sprint(e.Value)
+			if v := e.Value; f.addresses {
+				value = netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8),
+					byte(v)}).String()
+			}
+			fmt.Fprintf(c.out, "%s %s\n", e.Prefix, value)
 		}
 	}
 	return nil

@@ -23,9 +23,12 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var code int
-	if isPlugin(os.Args) {
+	switch {
+	case isPlugin(os.Args):
 		code = runPlugin(ctx, os.Stdin, os.Stdout)
-	} else {
+	case isIPFW(os.Args):
+		code = run(ctx, append([]string{"ipfw"}, os.Args[1:]...), os.Stdin, os.Stdout, os.Stderr)
+	default:
 		code = run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	}
 	stop()
@@ -35,7 +38,7 @@ func main() {
 // run executes a command line and returns the exit status: 0 success, 1 failure, 2 wrong usage.
 func run(ctx context.Context, args []string, in io.Reader, out, stderr io.Writer) int {
 	command := newCommand(ctx, in, out, stderr)
-	command.SetArgs(args)
+	command.SetArgs(protectIPFW(args))
 	err := command.Execute()
 	var usage usageError
 	var status statusError
@@ -51,7 +54,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, stderr io.Writer
 		}
 		return 2
 	}
-	printError(stderr, err)
+	printError(stderr, "weir: ", err)
 	return 1
 }
 
@@ -73,8 +76,8 @@ type (
 )
 
 // printError writes the mistakes, if any, with their places, then `weir: what failed: why` and, if
-// the error has one, a `hint:` line.
-func printError(stderr io.Writer, err error) {
+// the error has one, a `hint:` line. program is "weir: ".
+func printError(stderr io.Writer, program string, err error) {
 	var r reported
 	if errors.As(err, &r) {
 		fmt.Fprint(stderr, r.Report())
@@ -83,7 +86,7 @@ func printError(stderr io.Writer, err error) {
 		if i > 0 {
 			line = "  " + line
 		}
-		fmt.Fprintf(stderr, "%s%s\n", [...]string{"weir: ", ""}[min(i, 1)], tty.Escape(line))
+		fmt.Fprintf(stderr, "%s%s\n", [...]string{program, ""}[min(i, 1)], tty.Escape(line))
 	}
 	var h hinted
 	switch {

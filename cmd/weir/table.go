@@ -36,6 +36,8 @@ func verbs() []verb {
 			fwWhyVerb},
 		{"fw replay", "CAPTURE", "Evaluate every packet of a capture, offline", fwReplayVerb},
 		{"fw states", "", "List the live states", fwStatesVerb},
+		{"ipfw", "[-FLAGS] COMMAND|FILE",
+			"Speak ipfw's command line; also when the binary is called ipfw", ipfwVerb},
 		{"flow watch", "[FILTER]", "Print events: flows that begin and end, drops and their rules",
 			flowWatchVerb},
 		{"flow top", "[WORD]", "Show the top talkers and the most refused pairs, continuously",

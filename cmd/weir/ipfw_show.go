@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weirnet/weir/agent/api"
+)
+
+// ipfwList is list and show.
+func (c *call) ipfwList(l *ipfwLine) error {
+	if l.test {
+		fmt.Fprintln(c.stderr, "Testing only, list disabled")
+		return nil
+	}
+	var failed error
+	var asked []numbers // each argument is listed by itself, in the order in which they are given
+	var whole numbers   // what the node is asked for: columns are as wide as that needs
+	for _, w := range l.words[1:] {
+		one, err := c.ruleNumbers([]string{w})
+		if err != nil {
+			fmt.Fprintf(c.stderr, "ipfw: invalid rule number: %s\n", c.show(w))
+			failed = statusError(exUsage)
+			continue
+		}
+		asked = append(asked, one)
+		if whole == nil {
+			whole = numbers{one[0]}
+		}
+		whole[0] = [2]uint16{min(whole[0][0], one[0][0]), max(whole[0][1], one[0][1])}
+	}
+	if len(l.words) == 1 {
+		asked = []numbers{nil}
+	}
+	rules, states, err := c.ofNode(&l.listFlags, whole)
+	if err != nil {
+		return err
+	}
+	list := newListing(l.listFlags, rules, states)
+	for _, ranges := range asked {
+		if n := list.rules(c.out, ranges, rules); n == 0 && len(ranges) > 0 && !l.dynamicOnly {
+			fmt.Fprintf(c.stderr, "ipfw: rule %s does not exist\n", ranges)
+			if failed == nil {
+				failed = statusError(exUnavailable)
+			}
+		}
+	}
+	list.heading(c.out, states, whole != nil)
+	for _, ranges := range asked {
+		list.states(c.out, states, ranges)
+	}
+	return failed
+}
+
+// ipfwSets is set show.
+func (c *call) ipfwSets(l *ipfwLine) error {
+	if l.test {
+		return nil
+	}
+	var s api.Sets
+	if err := c.get("/v1/sets", &s); err != nil {
+		return err
+	}
+	line, word := "", "disable"
+	for _, set := range s.Disabled {
+		line += fmt.Sprintf("%s %d", word, set)
+		word = ""
+	}
+	if word = "enable"; line != "" {
+		word = " enable"
+	}
+	for set := range 31 {
+		if !slices.Contains(s.Disabled, set) {
+			line += fmt.Sprintf("%s %d", word, set)
+			word = ""
+		}
+	}
+	fmt.Fprintln(c.out, line)
+	return nil
+}
+
+// ipfwTableVerbs are what can be done with a table.
+var ipfwTableVerbs = []string{"add", "delete", "create", "destroy", "flush", "modify", "swap",
+	"info", "detail", "list", "lookup", "atomic", "lock", "unlock"}
+
+// ipfwTable prints tables, and has the node change them. A table that is not there is no error where
+// it is emptied or removed, and with -q neither is a member.
+func (c *call) ipfwTable(l *ipfwLine) error {
+	if len(l.words) < 3 {
+		return usageError{what: "table needs name and command", hint: "ipfw -h"}
+	}
+	name, verb := l.words[1], l.words[2]
+	if !slices.Contains(ipfwTableVerbs, verb) {
+		var meant []string
+		for _, v := range ipfwTableVerbs {
+			if isAbbreviated(verb, v) {
+				meant = append(meant, v)
+			}
+		}
+		if len(meant) != 1 {
+			return usageError{what: "ambiguous or unknown table command " + verb, hint: "ipfw -h"}
+		}
+		verb, l.words[2] = meant[0], meant[0]
+	}
+	switch verb {
+	case "list", "info", "detail":
+		if l.test {
+			return nil
+		}
+		return c.listTables(name, verb, tableFormat{addresses: l.addresses})
+	case "lookup":
+		if len(l.words) != 4 {
+			return usageError{what: "address required"}
+		}
+		return c.lookup(name, l.words[3])
+	}
+	lenient := verb == "flush" || verb == "destroy" || l.quiet
+	return c.ipfwDo(l, l.line(), lenient)
+}
