@@ -211,11 +211,12 @@ func TestGlob(t *testing.T) {
 // beside it; one about all others matches everything.
 func TestMappedNeverMatches(t *testing.T) {
 	for text, want := range map[string]string{
-		"deny all from ::ffff:0.0.0.0/96 to any":              "deny ip from not any to any",
-		"deny all from ::ffff:10.0.0.0/104,10.0.0.1 to any":   "deny ip from 10.0.0.1 to any",
-		"deny all from not ::ffff:0:0/96 to any":              "deny ip from any to any",
-		"deny ip from any to any not dst-ip ::ffff:0:0/96":    "deny ip from any to any",
-		"deny ip from { ::ffff:0:0/96 or me } to any":         "deny ip from { not any or me } to any",
+		"deny all from ::ffff:0.0.0.0/96 to any":            "deny ip from not any to any",
+		"deny all from ::ffff:10.0.0.0/104,10.0.0.1 to any": "deny ip from 10.0.0.1 to any",
+		"deny all from not ::ffff:0:0/96 to any":            "deny ip from any to any",
+		"deny ip from any to any not dst-ip ::ffff:0:0/96":  "deny ip from any to any",
+		"deny ip from { ::ffff:0:0/96 or me } to any": "deny ip from { not any or me } to " +
+			"any",
 		"deny ip from { not ::ffff:0:0/96 or ::1 } to any":    "deny ip from { any or ::1 } to any",
 		"deny ip from any to { ::1 or not ::ffff:a00:0/104 }": "deny ip from any to { ::1 or any }",
 	} {

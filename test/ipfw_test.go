@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestIPFWScript: a shell script that calls ipfw, as FreeBSD's rc.firewall does, sets up a node, and
-// other scripts read what it prints.
+// TestIPFWScript: a shell script that calls ipfw, as FreeBSD's rc.firewall does, sets up a node.
+// Others read what it prints.
 func TestIPFWScript(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

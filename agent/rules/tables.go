@@ -14,7 +14,7 @@ import (
 
 // changeMembers adds members to a table or deletes some, at once and without compiling anything.
 // The change is saved before it is in force. The message has a line for each member.
-// If it is lenient, what is to be deleted and is not a member is no error.
+// If it is lenient, what is to be deleted and is not a member is not an error.
 func (b *Book) changeMembers(c *rule.Command, lenient bool) (message string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -75,8 +75,9 @@ func describe(l *ipfwLine, err error) string {
 
 // TestIPFWAbbreviations: the first command of ipfw's order that begins with a word is meant.
 func TestIPFWAbbreviations(t *testing.T) {
-	for word, want := range map[string]string{"a": "add", "l": "list", "sh": "show", "del": "delete",
-		"z": "zero", "t": "table", "set": "set", "flu": "flush", "fl": "flowset", "s": "sched",
+	for word, want := range map[string]string{"a": "add", "l": "list", "sh": "show",
+		"del": "delete",
+		"z":   "zero", "t": "table", "set": "set", "flu": "flush", "fl": "flowset", "s": "sched",
 		"r": "resetlog", "x": "", "lists": ""} {
 		l := &ipfwLine{words: []string{word}}
 		if got, _ := l.expand(); got != want {
@@ -143,11 +144,13 @@ func TestIPFWRefuses(t *testing.T) {
 		code := run(t.Context(), args, strings.NewReader(""), &out, &out)
 		if code != c.code || !strings.Contains(out.String(), c.text) ||
 			c.text == "" && out.Len() > 0 {
-			t.Errorf("%s: status %d, want %d and %q:\n%s", c.line, code, c.code, c.text, out.String())
+			t.Errorf("%s: status %d, want %d and %q:\n%s", c.line, code, c.code, c.text,
+				out.String())
 		}
 	}
 	err := error(statusError(exUsage))
-	if status := statusError(0); !errors.As(err, &status) || fmt.Sprint(status) != "exit status 64" {
+	if status := statusError(0); !errors.As(err, &status) ||
+		fmt.Sprint(status) != "exit status 64" {
 		t.Errorf("%v", err)
 	}
 }
