@@ -138,8 +138,8 @@ func (c *call) ipfwFile(l *ipfwLine) error {
 	return c.doFile(l.file, string(text), l.quiet)
 }
 
-// ipfwFlush deletes all rules. ipfw asks only on a terminal. Where there is none, -f or -q has to be
-// given here, because a flush cuts everything.
+// ipfwFlush deletes all rules. ipfw asks only on a terminal. Where there is none, -f or -q has to
+// be given here, because a flush cuts everything.
 func (c *call) ipfwFlush(l *ipfwLine) error {
 	switch {
 	case l.only != nil:

@@ -83,8 +83,8 @@ func (c *call) ipfwSets(l *ipfwLine) error {
 var ipfwTableVerbs = []string{"add", "delete", "create", "destroy", "flush", "modify", "swap",
 	"info", "detail", "list", "lookup", "atomic", "lock", "unlock"}
 
-// ipfwTable prints tables, and has the node change them. A missing table may be emptied and removed,
-// and with -q a missing member.
+// ipfwTable prints tables, and has the node change them. A missing table may be emptied and
+// removed, and with -q a missing member.
 func (c *call) ipfwTable(l *ipfwLine) error {
 	if len(l.words) < 3 {
 		return usageError{what: "table needs name and command", hint: "ipfw -h"}
