@@ -107,7 +107,7 @@ func (g random) iface() Test {
 	case 0:
 		return Test{Op: op + opAny}
 	case 1:
-		return Test{Op: op + opGlob, Name: g.one("eth*", "pod:*", "*0", "?un1")}
+		return Test{Op: op + opGlob, Name: g.one("eth*", "pod:*", "*0", "?un1", "eth[01]", "*[!0]")}
 	case 2:
 		a := g.addr()
 		return Test{Op: op + opAddr, Prefixes: []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}}

@@ -144,7 +144,7 @@ func (g random) address(has func(program.Features) bool) string {
 	case n == 7:
 		return not + g.one(nets4...) + "," + g.one(addrs6...)
 	case n == 8:
-		return not + g.one(nets6...)
+		return not + g.one(append([]string{"::ffff:0:0/96"}, nets6...)...) // the first: no packet
 	}
 	return not + g.one(nets4...)
 }
@@ -177,9 +177,9 @@ func (g random) option(has func(program.Features) bool) string {
 	}
 	choices := []choice{
 		{0, word("in", "out", "in", "out")}, {0, word("setup", "established")},
-		{0, word("setup", "established")},
-		{0, flags("tcpflags", "fin", "syn", "rst", "psh", "ack", "urg")},
-		{0, word("frag", "frag")}, {0,
+		{0, word("setup", "estab")},
+		{0, flags(g.one("tcpflags", "tcpflgs"), "fin", "syn", "rst", "psh", "ack", "urg")},
+		{0, word("frag", "fragment")}, {0,
 			word("ip4", "ipv4", "ip6", "ipv6", "ipversion 4", "ipver 6")},
 		{0, list("icmptypes", 0, 3, 8, 11)}, {0, list("icmp6types", 1, 2, 128, 129)},
 		{0, list(g.one("icmptype", "icmp6type"), 0, 3, 8, 128, 129)},
@@ -187,14 +187,15 @@ func (g random) option(has func(program.Features) bool) string {
 		{0, list("dst-port", 22, 53, 80, 443, 40000)},
 		{0, word("proto tcp", "proto udp", "proto 47")},
 		{0, func() string {
-			return g.one("src-ip ", "dst-ip ", "src-ip6 ", "dst-ip6 ") +
+			return g.one("src-ip ", "dst-ip ", "src-ip6 ", "dst-ip6 ", "src-ipv6 ", "dst-ipv6 ") +
 				g.one("any", nets4[0], nets4[3], nets6[1], addrs6[0])
 		}},
 		{program.HasInterface, func() string {
 			return g.one("via ", "recv ", "xmit ") + g.one(names...)
 		}},
 		{program.HasGlob, func() string {
-			return g.one("via ", "recv ", "xmit ") + g.one("eth*", "pod:*", "?th1", "*")
+			return g.one("via ", "recv ", "xmit ") +
+				g.one("eth*", "pod:*", "?th1", "*", "eth[1-9]", "*[!1]")
 		}},
 		{program.HasAnyIface, func() string { return g.one("via ", "recv ", "xmit ") + "any" }},
 		{program.HasIfaceAddr, func() string {
@@ -204,7 +205,7 @@ func (g random) option(has func(program.Features) bool) string {
 		{program.HasIPFields, list("ipttl", 1, 2, 64, 255)},
 		{program.HasIPFields, list("iplen", 40, 60, 100, 1500)},
 		{program.HasIPFields, list("ipid", 0, 7, 100, 65535)},
-		{program.HasIPOptions, flags("ipoptions", "ssrr", "lsrr", "rr", "ts")},
+		{program.HasIPOptions, flags(g.one("ipoptions", "ipopts"), "ssrr", "lsrr", "rr", "ts")},
 		{program.HasTOS, flags("iptos", "lowdelay", "throughput", "reliability", "mincost")},
 		{program.HasTOS, word("iptos congestion", "iptos !congestion")},
 		{program.HasTOS, word("dscp ef,cs1", "dscp be", "ipprecedence 5", "ipprecedence 0")},
