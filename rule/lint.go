@@ -155,6 +155,10 @@ func (l *linter) prepare(slot int, r *Rule) {
 		if c.always() {
 			continue
 		}
+		if c.never() {
+			l.empty[slot] = true
+			continue
+		}
 		dim := c[0].lintDim()
 		same := !slices.ContainsFunc(c, func(t Test) bool { return t.lintDim() != dim })
 		if dim == lintDims || !same {
@@ -168,6 +172,11 @@ func (l *linter) prepare(slot int, r *Rule) {
 		limit(dim, union(s))
 	}
 	l.empty[slot] = l.empty[slot] || excludes(l.opaque[slot], l.opaque[slot])
+}
+
+// never reports whether the clause is false for every packet: "not any".
+func (c Clause) never() bool {
+	return !slices.ContainsFunc(c, func(t Test) bool { return t.Op != op.CondTrue || !t.Not })
 }
 
 // equal reports whether two tests are the same but for their negation.

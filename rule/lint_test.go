@@ -33,6 +33,8 @@ func TestLint(t *testing.T) {
 				"would match, and does the opposite"},
 		{"never in out", "allow ip from any to any in out",
 			"rule 100 never matches: its conditions exclude each other"},
+		{"never mapped", "deny ip from ::ffff:0.0.0.0/96 to any",
+			"rule 100 never matches: its conditions exclude each other"},
 		{"never ports of icmp", "allow icmp from any to any 80",
 			"rule 100 never matches: its conditions exclude each other"},
 		{"never families", "allow ip from 10.0.0.1 to 2001:db8::1",

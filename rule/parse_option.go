@@ -183,7 +183,7 @@ func (p *parser) glob(t token) error {
 		width, _ := class(t.text[i:], 0)
 		if width == 0 {
 			return p.fail(t.sub(i, len(t.text)), "em[0-9], em[!0], em[13]",
-				"the class of characters is empty, or not closed")
+				"the class of characters is empty, not closed or out of order")
 		}
 		i += width - 1
 	}

@@ -106,7 +106,7 @@ func one(pattern string, c byte) int {
 }
 
 // class reads the class of characters, [0-9ab] or [!0-9], that a pattern begins with. width is 0
-// for one that is empty or not closed.
+// for one that is empty, not closed, or has a range that ends before it begins.
 func class(pattern string, c byte) (width int, in bool) {
 	end := strings.IndexByte(pattern, ']')
 	if end < 0 {
@@ -125,6 +125,9 @@ func class(pattern string, c byte) (width int, in bool) {
 		if i+2 < len(list) && list[i+1] == '-' {
 			hi = list[i+2]
 			i += 2
+		}
+		if hi < lo {
+			return 0, false
 		}
 		in = in || lo <= c && c <= hi
 	}
