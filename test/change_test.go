@@ -73,7 +73,7 @@ func TestChangesSurvive(t *testing.T) {
 	p.weir("fw", "delete", "100")
 	list := p.weir("fw", "list", "-S")
 	const want = `00200 set 0 allow tcp from table(offices) to me 8080 // for 'offices'
-00300 # DISABLED set 5 count ip from any to any
+# DISABLED 00300 set 5 count ip from any to any
 65535 set 31 deny ip from any to any
 `
 	if list != want {
