@@ -136,6 +136,10 @@ func (p *parser) addr(t token) (netip.Addr, error) {
 	case strings.ContainsAny(t.text, ":"):
 		return addr, p.fail(t, "2001:db8::1 or 2001:db8::/32", "%s is not an IPv6 address",
 			quote(t.text))
+	case t.text != "" && strings.Trim(t.text, "0123456789.") == "" &&
+		strings.Count(t.text, ".") < 3:
+		return addr, p.fail(t, "four numbers: 10.0.0.0/8; a port stands behind an address: any 80",
+			"%s is a short form of an IPv4 address", quote(t.text))
 	case t.text != "" && strings.Trim(t.text, "0123456789.") == "":
 		return addr, p.fail(t, "four numbers from 0 to 255: 192.0.2.1", "%s is not an IPv4 address",
 			quote(t.text))

@@ -109,6 +109,8 @@ func TestAPIRefusesBadRequests(t *testing.T) {
 		{"POST", "/v1/do", `{"line":`, 400},
 		{"POST", "/v1/do", ``, 400},
 		{"POST", "/v1/load", `{"name":"x","text":"nonsense"}`, 422},
+		{"POST", "/v1/commands", `{"name":"x","text":"flush\nnonsense"}`, 422},
+		{"POST", "/v1/commands", `{"text":"delete 1"} {}`, 400},
 		{"POST", "/v1/load",
 			`{"name":"x","text":"add 1 allow ip from any to any","confirm":"soon"}`, 422},
 		{"POST", "/v1/load", `{"name":"x","text":"add 1 allow ip from any to any","confirm":"-5s"}`,
