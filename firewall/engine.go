@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -81,7 +82,7 @@ type RuleCounter struct {
 
 // State is a live state for people and tools.
 type State struct {
-	Proto uint8
+	Proto packet.Proto
 	// as in the packet that made it; ICMP: the port of From and To is the id
 	From, To netip.AddrPort
 	Query    uint8  // ICMP: type of the query

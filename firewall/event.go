@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"net/netip"
+
+	"github.com/weirnet/weir/packet"
 )
 
 // EventKind is what happened.
@@ -23,7 +25,7 @@ type Event struct {
 	Kind     EventKind
 	Time     time.Duration
 	Hook     Hook
-	Proto    uint8
+	Proto    packet.Proto
 	TCPFlags uint8
 	Src, Dst netip.AddrPort
 	Verdict  Verdict

@@ -71,13 +71,14 @@ func TestStepProperties(t *testing.T) {
 	for round := range 3000 {
 		proto := []uint8{packet.ProtoTCP, packet.ProtoTCP, packet.ProtoSCTP,
 			packet.ProtoUDP}[rnd.IntN(4)]
-		first := randomSegment(rnd, proto)
-		s, ok := New(proto, &first, 1)
+		first := randomSegment(rnd, packet.Proto(proto))
+		s, ok := New(packet.Proto(proto), &first, 1)
 		if !ok {
 			continue
 		}
 		for now := range time.Duration(40) {
-			seg, from, liberal := randomSegment(rnd, proto), rnd.IntN(2), rnd.IntN(4) == 0
+			seg, from, liberal := randomSegment(rnd, packet.Proto(proto)), rnd.IntN(2),
+				rnd.IntN(4) == 0
 			old, strict := s, s
 			r := s.Step(&seg, Dir(from), now, modeOf(liberal))
 			rs := strict.Step(&seg, Dir(from), now, ModeStrict)
@@ -102,7 +103,7 @@ func TestStepProperties(t *testing.T) {
 }
 
 // randomSegment draws from few numbers, so that many segments fit.
-func randomSegment(rnd *rand.Rand, proto uint8) Segment {
+func randomSegment(rnd *rand.Rand, proto packet.Proto) Segment {
 	s := Segment{Bytes: 40, Seq: rnd.Uint32N(6), Ack: rnd.Uint32N(6), Window: rnd.Uint32N(4),
 		Scale: NoScale, Len: rnd.Uint32N(2)}
 	if proto == packet.ProtoSCTP {
@@ -278,7 +279,7 @@ func TestLifetimes(t *testing.T) {
 func TestProof(t *testing.T) {
 	for _, proto := range []uint8{17, 136, 1, 58, 47, 132} {
 		first, again := Segment{Chunk: chunkInit, Bytes: 40}, Segment{Chunk: 10, Seq: 7, Bytes: 40}
-		s, _ := New(proto, &first, 1)
+		s, _ := New(packet.Proto(proto), &first, 1)
 		want := func(what string, phase Phase) {
 			t.Helper()
 			if s.Phase() != phase || s.HalfOpen() != (phase != PhaseEstablished) {

@@ -25,7 +25,7 @@ func FuzzStep(f *testing.F) {
 			}
 			from := int(b[16] & 1)
 			if !made {
-				s, made = New(proto, &seg, now)
+				s, made = New(packet.Proto(proto), &seg, now)
 				continue
 			}
 			old := s

@@ -16,7 +16,7 @@ type Key struct {
 	LowHi, LowLo   uint64 // address of the low end
 	HighHi, HighLo uint64 // address of the high end
 	Ports          uint32 // port of the low end << 16 | port of the high end
-	Proto          uint8
+	Proto          packet.Proto
 	Flow           uint8 // flow id of the Program (0: "default")
 	_              uint16
 }
@@ -135,7 +135,7 @@ func order(k Key) (Key, End) {
 
 // KeyBetween returns the key of a flow between two ends, evaluated at the interface link, and
 // which of them from is. An ICMP flow is an echo: from asks, and its port is the identifier.
-func KeyBetween(proto uint8, from, to netip.AddrPort, link uint32) (Key, End) {
+func KeyBetween(proto packet.Proto, from, to netip.AddrPort, link uint32) (Key, End) {
 	port := to.Port()
 	switch proto {
 	case packet.ProtoICMP:

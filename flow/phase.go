@@ -77,7 +77,7 @@ func (s *State) HalfOpen() bool { return s.Phase().HalfOpen() }
 func (s *State) Lifetime(t *Timeouts) time.Duration { return t.Of(s.Proto, s.Phase()) }
 
 // Of returns the lifetime of states of a protocol in a phase.
-func (t *Timeouts) Of(proto uint8, p Phase) time.Duration {
+func (t *Timeouts) Of(proto packet.Proto, p Phase) time.Duration {
 	switch proto {
 	case packet.ProtoTCP:
 		switch p {

@@ -40,7 +40,7 @@ const (
 
 // State is a live flow as the state machine sees it. Side 0 is the one that made the state.
 type State struct {
-	Proto uint8
+	Proto packet.Proto
 	Loose bool // made in mid-stream: strict once the numbers of both sides are known
 	Sides [2]Side
 }
@@ -79,13 +79,13 @@ func (r Result) Drops() bool { return r >= ResultBadFlags }
 // TCP segment with impossible flags (then the result is BadFlags).
 //
 // A TCP segment that is not a SYN without ACK makes a loose state.
-func New(proto uint8, seg *Segment, now time.Duration) (s State, ok bool) {
+func New(proto packet.Proto, seg *Segment, now time.Duration) (s State, ok bool) {
 	ok = s.Init(proto, seg, now)
 	return s, ok
 }
 
 // Init is New in place.
-func (s *State) Init(proto uint8, seg *Segment, now time.Duration) (ok bool) {
+func (s *State) Init(proto packet.Proto, seg *Segment, now time.Duration) (ok bool) {
 	*s = State{Proto: proto}
 	d := &s.Sides[0]
 	switch proto {

@@ -112,7 +112,8 @@ func (g random) end() string {
 func (g random) packetEvent() Event {
 	e := g.event()
 	e.Kind, e.Lost = firewall.EventDrop, 0
-	e.Proto = pick[uint8](g, packet.ProtoTCP, packet.ProtoTCP, packet.ProtoUDP, packet.ProtoSCTP,
+	e.Proto = pick[packet.Proto](g, packet.ProtoTCP, packet.ProtoTCP, packet.ProtoUDP,
+		packet.ProtoSCTP,
 		packet.ProtoICMP)
 	if e.Src.Addr().Is6() && e.Proto == packet.ProtoICMP {
 		e.Proto = packet.ProtoUDP

@@ -47,7 +47,7 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	b = append(append(append(b, `,"hook":"`...), dir...), '"')
 	b = appendName(b, `,"recv":`, e.Recv)
 	b = appendName(b, `,"xmit":`, e.Xmit)
-	b = append(append(append(b, `,"proto":"`...), packet.Proto(e.Proto).String()...), '"')
+	b = append(append(append(b, `,"proto":"`...), e.Proto.String()...), '"')
 	b = appendEnd(b, "src", e.Src)
 	b = appendEnd(b, "dst", e.Dst)
 	b = appendName(b, `,"src_name":`, e.From)
@@ -174,7 +174,7 @@ func ParseEvent(text []byte) (Event, error) {
 	if err != nil {
 		return Event{}, fmt.Errorf("event: %w", err)
 	}
-	e.Proto = uint8(proto)
+	e.Proto = proto
 	for _, r := range l.Flags {
 		at := strings.IndexRune(flagLetters, r)
 		if at < 0 {

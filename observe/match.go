@@ -92,9 +92,9 @@ func test(t *rule.Test, e *Event, n *Names) bool {
 	case op.CondDstTable:
 		return inTable(t, dst, n)
 	case op.CondSrcPort:
-		return packet.Proto(e.Proto).HasPorts() && within(t.Ranges, uint32(e.Src.Port()))
+		return e.Proto.HasPorts() && within(t.Ranges, uint32(e.Src.Port()))
 	case op.CondDstPort:
-		return packet.Proto(e.Proto).HasPorts() && within(t.Ranges, uint32(e.Dst.Port()))
+		return e.Proto.HasPorts() && within(t.Ranges, uint32(e.Dst.Port()))
 	case op.CondIn:
 		return e.Hook.Dir == firewall.In
 	case op.CondOut:

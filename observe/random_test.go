@@ -37,7 +37,7 @@ func (g random) event() Event {
 	e := Event{At: time.Unix(1700000000+g.Int64N(1000), g.Int64N(1e9)).UTC()}
 	e.Event = firewall.Event{
 		Kind: firewall.EventKind(1 + g.IntN(5)), Time: time.Duration(e.At.UnixNano()),
-		Proto: pick[uint8](g, 1, 6, 6, 17, 58, 132, 200),
+		Proto: packet.Proto(pick[uint8](g, 1, 6, 6, 17, 58, 132, 200)),
 		Src:   netip.AddrPortFrom(g.addr(v6), g.port()),
 		Dst:   netip.AddrPortFrom(g.addr(v6), g.port()), Length: 20 + g.Uint32N(1480),
 	}

@@ -13,7 +13,7 @@ import (
 type Services map[servicePort]string
 
 type servicePort struct {
-	proto uint8
+	proto packet.Proto
 	port  uint16
 }
 
@@ -33,7 +33,7 @@ func ReadServices(r io.Reader) (Services, error) {
 		if err != nil || !known {
 			continue
 		}
-		if k := (servicePort{uint8(proto), uint16(port)}); s[k] == "" {
+		if k := (servicePort{proto, uint16(port)}); s[k] == "" {
 			s[k] = f[0]
 		}
 	}
@@ -41,7 +41,7 @@ func ReadServices(r io.Reader) (Services, error) {
 }
 
 // Name returns the name of a port, "" if it has none.
-func (s Services) Name(proto uint8, port uint16) string {
+func (s Services) Name(proto packet.Proto, port uint16) string {
 	switch proto {
 	case packet.ProtoTCP, packet.ProtoUDP, packet.ProtoSCTP:
 		return s[servicePort{proto, port}]

@@ -3,6 +3,8 @@ package observe
 import (
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/packet"
 )
 
 func TestServices(t *testing.T) {
@@ -12,7 +14,7 @@ func TestServices(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		proto uint8
+		proto packet.Proto
 		port  uint16
 		want  string
 	}{{6, 80, "http"}, {17, 53, "domain"}, {17, 80, ""}, {6, 53, ""}, {6, 1, ""}, {1, 80, ""}} {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/tty"
-	"github.com/weirnet/weir/packet"
 )
 
 // Text returns the event as one line for a person. Names are escaped.
@@ -18,7 +17,7 @@ func (e *Event) Text() string {
 		return fmt.Sprintf("%s lost   %d events: the reader was too slow", at, e.Lost)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %-6s %s %s -> %s", at, KindName(e.Kind), packet.Proto(e.Proto),
+	fmt.Fprintf(&b, "%s %-6s %s %s -> %s", at, KindName(e.Kind), e.Proto,
 		end(e.Src, e.From, ""), end(e.Dst, e.To, e.Service))
 	if e.TCPFlags != 0 && e.Kind != firewall.EventEnd {
 		b.WriteString(" " + flagText(e.TCPFlags))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
 )
 
 // Top sums up events and states: the pairs with the most traffic, and those refused most. Its
@@ -29,7 +30,7 @@ type Count struct {
 }
 
 type pairKey struct {
-	proto    uint8
+	proto    packet.Proto
 	src, dst netip.Addr
 	port     uint16 // of dst
 }
@@ -38,7 +39,7 @@ type ended struct{ bytes, packets uint64 }
 
 // Refusals are the packets from one end to the other that were refused.
 type Refusals struct {
-	Proto   uint8
+	Proto   packet.Proto
 	Src     netip.Addr
 	Dst     netip.AddrPort
 	Rule    uint16 // of the last one
@@ -50,7 +51,7 @@ type Refusals struct {
 
 // Talker is a pair with live states or with states that ended since the last call of Talkers.
 type Talker struct {
-	Proto   uint8
+	Proto   packet.Proto
 	Src     netip.Addr // the originator
 	Dst     netip.AddrPort
 	States  int

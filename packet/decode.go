@@ -63,7 +63,7 @@ func (p *Packet) Decode(b []byte) Reason {
 		p.rest, p.TOS, p.Version = uint16(q), uint8(q>>16), uint8(q>>24)
 		r := uint64(y)<<32 | uint64(uint32(h)>>16)
 		p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(r), uint8(r>>32), uint8(r>>40),
-			uint8(r>>48), uint8(r>>56)
+			uint8(r>>48), Proto(r>>56)
 		if b[9] != ProtoTCP {
 			if b[9] != ProtoUDP {
 				if b[9] != ProtoICMP || total < 28 {
@@ -127,7 +127,7 @@ func (p *Packet) Decode(b []byte) Reason {
 		y := uint32(b[6]) | uint32(b[7])<<8 | uint32(b[8])<<16 | uint32(b[9])<<24
 		y += uint32(OptRouterAlert) << 8
 		p.rest, p.TOS, p.Version = uint16(q), uint8(q>>16), uint8(q>>24)
-		p.Frag, p.IPOptions, p.TTL, p.Proto = uint8(y), uint8(y>>8), uint8(y>>16), uint8(y>>24)
+		p.Frag, p.IPOptions, p.TTL, p.Proto = uint8(y), uint8(y>>8), uint8(y>>16), Proto(y>>24)
 		p.IPID = uint32(h) >> 16
 		p.Seq, p.Ports, p.aux, p.TCPFlags, p.offset, p.Ack = 0, 0, 0, 0, 0, 0
 		return ReasonNone
@@ -148,7 +148,7 @@ func (p *Packet) Decode(b []byte) Reason {
 		r := bits.RotateLeft64(uint64(uint16(h)), 48)
 		p.rest, p.TOS, p.Version = uint16(q), uint8(q>>16), uint8(q>>24)
 		p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(r), uint8(r>>32), uint8(r>>40),
-			uint8(r>>48), uint8(r>>56)
+			uint8(r>>48), Proto(r>>56)
 		if b[6] != ProtoTCP {
 			if b[6] != ProtoUDP {
 				if b[6] != ProtoICMPv6 || total < 48 {

@@ -24,7 +24,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(packet.Proto(p.Proto), p.Src(), p.Dst(), p.DstPort())
+	fmt.Println(p.Proto, p.Src(), p.Dst(), p.DstPort())
 	fmt.Printf("%s\n", p.Payload(b))
 	// Output:
 	// udp 192.0.2.1 192.0.2.2 53

@@ -38,7 +38,7 @@ func (p *Packet) full4(b []byte) Reason {
 	b = b[:total]
 	*p = Packet{}
 	p.L4, p.rest = uint16(ihl), uint16(total-ihl)
-	p.Version, p.TOS, p.TTL, p.Proto = 4, b[1], b[8], b[9]
+	p.Version, p.TOS, p.TTL, p.Proto = 4, b[1], b[8], Proto(b[9])
 	p.IPID, p.Frag = uint32(be.Uint16(b[4:6])), b[6]&(FragMF|FragDF|FragRF)
 	put4(&p.SrcIP, b[12:16])
 	put4(&p.DstIP, b[16:20])
@@ -72,7 +72,7 @@ func (p *Packet) full6(b []byte) Reason {
 	}
 	*p = Packet{}
 	p.L4, p.rest = 40, uint16(plen)
-	p.Version, p.TOS, p.TTL, p.Proto = 6, b[0]<<4|b[1]>>4, b[7], b[6]
+	p.Version, p.TOS, p.TTL, p.Proto = 6, b[0]<<4|b[1]>>4, b[7], Proto(b[6])
 	p.SrcIP = [16]byte(b[8:24])
 	p.DstIP = [16]byte(b[24:40])
 	if p.extensions(b) {

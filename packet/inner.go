@@ -40,7 +40,7 @@ func (p *Packet) quote4(q []byte) bool {
 	}
 	put4(&p.SrcIP, q[12:16])
 	put4(&p.DstIP, q[16:20])
-	p.Version, p.TOS, p.TTL, p.Proto = 4, q[1], q[8], q[9]
+	p.Version, p.TOS, p.TTL, p.Proto = 4, q[1], q[8], Proto(q[9])
 	p.rest = uint16(max(int(be.Uint16(q[2:4]))-ihl, 0))
 	p.IPID = uint32(be.Uint16(q[4:6]))
 	p.L4 = uint16(ihl)
@@ -65,7 +65,7 @@ func (p *Packet) quote6(q []byte) bool {
 		return false
 	}
 	p.SrcIP, p.DstIP = [16]byte(q[8:24]), [16]byte(q[24:40])
-	p.Version, p.TOS, p.TTL, p.Proto = 6, q[0]<<4|q[1]>>4, q[7], q[6]
+	p.Version, p.TOS, p.TTL, p.Proto = 6, q[0]<<4|q[1]>>4, q[7], Proto(q[6])
 	p.L4 = 40
 	for range maxExtHdrs {
 		if !isExtension(p.Proto) {

@@ -68,7 +68,7 @@ func (p *Packet) fragment(off uint16, more bool, data, front int) (done bool) {
 
 // isExtension reports whether an IPv6 next header value is an extension
 // header that the decoder walks. ESP and No Next Header end the chain.
-func isExtension(proto uint8) bool {
+func isExtension(proto Proto) bool {
 	const set = 1<<ProtoHopByHop | 1<<ProtoRouting | 1<<ProtoDestination |
 		1<<ProtoFragment | 1<<ProtoAH
 	return proto < 64 && uint64(set)>>proto&1 != 0
@@ -131,14 +131,14 @@ func (p *Packet) step(h []byte, size int) {
 		p.ExtHdrs |= ExtFragment
 		p.IPID = be.Uint32(h[4:8])
 	}
-	p.Proto = h[0]
+	p.Proto = Proto(h[0])
 	p.L4 += uint16(size)
 	p.rest -= uint16(size)
 }
 
 // extensionSize returns the length in bytes of the extension header that h
 // starts with, or 0 when h ends inside it.
-func extensionSize(proto uint8, h []byte) int {
+func extensionSize(proto Proto, h []byte) int {
 	if len(h) < 8 {
 		return 0
 	}

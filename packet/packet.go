@@ -64,9 +64,9 @@ type Packet struct {
 	IPOptions uint8
 	// TTL is the time to live or the hop limit.
 	TTL uint8
-	// Proto is the upper-layer protocol after all extension headers; Proto(p.Proto) has its
-	// name. For a later fragment it is the next header in the header with the offset.
-	Proto uint8
+	// Proto is the upper-layer protocol after all extension headers. For a later fragment it is
+	// the next header in the header with the offset.
+	Proto Proto
 }
 
 // Bits of Packet.TCPFlags.
@@ -162,7 +162,7 @@ func (p *Packet) HasPorts() bool {
 	if p.Reason != ReasonNone || p.Frag&FragLater != 0 {
 		return false
 	}
-	return Proto(p.Proto).HasPorts()
+	return p.Proto.HasPorts()
 }
 
 // IsICMP reports whether ICMPType, ICMPCode and Seq are those of an ICMP

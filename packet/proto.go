@@ -11,8 +11,8 @@ import (
 // command, event and API of Weir writes by the same name.
 type Proto uint8
 
-// IP protocol numbers that the decoder knows by name. They have no type, so that a Proto and the
-// uint8 of Packet.Proto can both be compared with them.
+// IP protocol numbers that the decoder knows by name. They have no type, so that a Proto and
+// a byte of a header can both be compared with them.
 const (
 	ProtoHopByHop    = 0
 	ProtoICMP        = 1

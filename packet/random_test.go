@@ -211,7 +211,7 @@ func TestDecodeAgreesWithReference(t *testing.T) {
 		p := compare(t, mutate(r, randomPacket(t, r)))
 		seen[p.Reason]++
 		if p.Reason == packet.ReasonNone {
-			fine[p.Proto]++
+			fine[uint8(p.Proto)]++
 		}
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)

@@ -66,7 +66,7 @@ func (t *referenceDecoder) v4() {
 		p.SrcIP[12+i], p.DstIP[12+i] = t.b[12+i], t.b[16+i]
 	}
 	p.IPID, p.L4 = uint32(t.u16(4)), uint16(ihl)
-	p.Version, p.TOS, p.TTL, p.Proto = 4, t.b[1], t.b[8], t.b[9]
+	p.Version, p.TOS, p.TTL, p.Proto = 4, t.b[1], t.b[8], Proto(t.b[9])
 	if t.b[6]&0x80 != 0 {
 		p.Frag |= FragRF
 	}
@@ -135,7 +135,7 @@ func (t *referenceDecoder) v6() {
 		p.SrcIP[i], p.DstIP[i] = t.b[8+i], t.b[24+i]
 	}
 	p.L4 = 40
-	p.Version, p.Proto, p.TTL, p.TOS = 6, t.b[6], t.b[7], uint8(t.u16(0)/16%256)
+	p.Version, p.Proto, p.TTL, p.TOS = 6, Proto(t.b[6]), t.b[7], uint8(t.u16(0)/16%256)
 	for i := 0; ; i++ {
 		switch p.Proto {
 		case 0, 43, 44, 51, 60:
@@ -196,7 +196,7 @@ func (t *referenceDecoder) v6() {
 			p.IPID = t.u32(at + 4)
 		}
 		fragment := p.Proto == 44
-		p.Proto = t.b[at]
+		p.Proto = Proto(t.b[at])
 		p.L4 += uint16(size)
 		if fragment {
 			off, more := int(t.u16(at+2)/8)*8, t.b[at+3]%2 == 1
@@ -268,7 +268,7 @@ func (t *referenceDecoder) transport() {
 	at := int(p.L4)
 	n := len(t.b) - at
 	first := p.Frag&FragFirst != 0
-	need := map[uint8]int{6: 20, 17: 8, 136: 8, 132: 12}[p.Proto]
+	need := map[uint8]int{6: 20, 17: 8, 136: 8, 132: 12}[uint8(p.Proto)]
 	if p.Version == 4 && p.Proto == 1 || p.Version == 6 && p.Proto == 58 {
 		need = 8
 	}

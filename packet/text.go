@@ -37,7 +37,7 @@ func (p *Packet) appendEnds(b []byte) []byte {
 		b = append(b, "malformed "...)
 		return append(b, p.Reason.String()...)
 	}
-	b = Proto(p.Proto).appendTo(b)
+	b = p.Proto.appendTo(b)
 	b = p.appendEnd(append(b, ' '), p.Src(), p.SrcPort())
 	b = p.appendEnd(append(b, " -> "...), p.Dst(), p.DstPort())
 	switch {

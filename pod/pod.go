@@ -114,7 +114,7 @@ func (p *Pod) Published() []forward.Published {
 				continue
 			}
 			list = append(list, forward.Published{
-				Proto: uint8(pub.Proto),
+				Proto: pub.Proto,
 				Host:  netip.AddrPortFrom(host, pub.HostPort),
 				Pod:   netip.AddrPortFrom(a, pub.Port),
 			})

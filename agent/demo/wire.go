@@ -116,5 +116,5 @@ func (w *Wire) see(frame []byte) {
 
 func describe(p *packet.Packet) string {
 	src, dst := netip.AddrPortFrom(p.Src(), p.SrcPort()), netip.AddrPortFrom(p.Dst(), p.DstPort())
-	return fmt.Sprintf("%s > %s: %s, %d bytes", src, dst, packet.Proto(p.Proto), p.Len())
+	return fmt.Sprintf("%s > %s: %s, %d bytes", src, dst, p.Proto, p.Len())
 }

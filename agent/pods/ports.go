@@ -40,7 +40,7 @@ func (s *Service) checkPublished(spec *pod.Spec) error {
 	}
 	for _, pub := range wanted {
 		for _, l := range listeners {
-			if packet.Proto(l.Proto) != pub.Proto || l.Local.Port() != pub.HostPort ||
+			if l.Proto != pub.Proto || l.Local.Port() != pub.HostPort ||
 				!meets(pub.Host, l.Local.Addr()) {
 				continue
 			}

@@ -8,7 +8,6 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/packet"
 )
 
 // States lists the live states, the youngest last.
@@ -57,7 +56,7 @@ func (o *Observer) interfaceName(index uint32) string {
 
 func stateView(s firewall.State, now time.Duration) api.State {
 	v := api.State{
-		Proto: packet.Proto(s.Proto).String(), From: s.From.String(), To: s.To.String(),
+		Proto: s.Proto.String(), From: s.From.String(), To: s.To.String(),
 		ICMPType: s.Query,
 		Flow:     s.FlowName, Phase: s.Phase.String(), Rule: s.Rule,
 		AgeSeconds:  clock.Seconds(now - s.Created),

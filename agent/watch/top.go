@@ -13,7 +13,6 @@ import (
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/observe"
-	"github.com/weirnet/weir/packet"
 )
 
 // ServeTop answers who talks and who is refused. Rates are since the last request, at least half a
@@ -73,7 +72,7 @@ func (o *Observer) topView(rows int) (api.Top, error) {
 	}
 	for _, r := range refused {
 		a.Refusals = append(a.Refusals, api.Refusals{
-			Proto: packet.Proto(r.Proto).String(), Src: addrText(r.Src), SrcName: o.podName(r.Src),
+			Proto: r.Proto.String(), Src: addrText(r.Src), SrcName: o.podName(r.Src),
 			Dst: addrText(r.Dst.Addr()), DstName: o.podName(r.Dst.Addr()),
 			Port: r.Dst.Port(), Rule: r.Rule, Reason: r.Reason.String(), Packets: r.Packets,
 			Bytes: r.Bytes, Last: r.Last,
@@ -81,7 +80,7 @@ func (o *Observer) topView(rows int) (api.Top, error) {
 	}
 	for _, t := range talkers {
 		a.Talkers = append(a.Talkers, api.Talker{
-			Proto: packet.Proto(t.Proto).String(), Src: addrText(t.Src), SrcName: o.podName(t.Src),
+			Proto: t.Proto.String(), Src: addrText(t.Src), SrcName: o.podName(t.Src),
 			Dst: addrText(t.Dst.Addr()), DstName: o.podName(t.Dst.Addr()),
 			Port: t.Dst.Port(), States: t.States, Packets: t.Packets, Bytes: t.Bytes, Rate: t.Rate,
 		})
@@ -96,7 +95,7 @@ func (o *Observer) topView(rows int) (api.Top, error) {
 }
 
 func addAge(ages map[ageKey][]int, s *firewall.State, now time.Duration) {
-	k := ageKey{packet.Proto(s.Proto).String(), s.Phase.String()}
+	k := ageKey{s.Proto.String(), s.Phase.String()}
 	if ages[k] == nil {
 		ages[k] = make([]int, len(api.AgeBounds)+1)
 	}

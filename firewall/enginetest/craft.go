@@ -11,7 +11,7 @@ import (
 // 0: no engine looks at them.
 type craft struct {
 	src, dst netip.Addr
-	proto    uint8
+	proto    packet.Proto
 	ttl, tos uint8
 	id       uint32
 	frag     uint16 // IPv4: flags and offset; IPv6: offset*8 and M of a fragment header if isFrag
@@ -35,7 +35,7 @@ func (c *craft) v4() []byte {
 	binary.BigEndian.PutUint16(b[2:], uint16(ihl+len(c.body)))
 	binary.BigEndian.PutUint16(b[4:], uint16(c.id))
 	binary.BigEndian.PutUint16(b[6:], c.frag)
-	b[8], b[9] = c.ttl, c.proto
+	b[8], b[9] = c.ttl, byte(c.proto)
 	src, dst := c.src.As4(), c.dst.As4()
 	copy(b[12:], src[:])
 	copy(b[16:], dst[:])
@@ -47,26 +47,26 @@ func (c *craft) v6() []byte {
 	ext, next := c.options, c.proto
 	if c.isFrag {
 		f := make([]byte, 8)
-		f[0] = c.proto
+		f[0] = byte(c.proto)
 		binary.BigEndian.PutUint16(f[2:], c.frag)
 		binary.BigEndian.PutUint32(f[4:], c.id)
 		next = packet.ProtoFragment
 		if len(ext) > 0 {
 			ext = append([]byte(nil), ext...)
-			ext[0] = next
+			ext[0] = byte(next)
 		}
 		ext = append(ext, f...)
 	} else if len(ext) > 0 {
 		ext = append([]byte(nil), ext...)
-		ext[0] = c.proto
+		ext[0] = byte(c.proto)
 	}
 	if len(c.options) > 0 {
-		next = c.first
+		next = packet.Proto(c.first)
 	}
 	b := make([]byte, 40, 40+len(ext)+len(c.body))
 	b[0], b[1] = 0x60|c.tos>>4, c.tos<<4
 	binary.BigEndian.PutUint16(b[4:], uint16(len(ext)+len(c.body)))
-	b[6], b[7] = next, c.ttl
+	b[6], b[7] = byte(next), c.ttl
 	src, dst := c.src.As16(), c.dst.As16()
 	copy(b[8:], src[:])
 	copy(b[24:], dst[:])

@@ -58,7 +58,7 @@ const tracksReported = "tracks told"
 // Track is what a limit counts by: a rule, and the parts of the tuple that its mask names.
 type Track struct {
 	Rule     uint64 // program.Rule.Key
-	Proto    uint8
+	Proto    packet.Proto
 	Src, Dst [16]byte
 	Ports    uint32 // source << 16 | destination
 }

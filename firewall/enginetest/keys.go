@@ -98,7 +98,7 @@ func keepStateRules(us, match string) string {
 }
 
 // between returns the IP header of packets from one address to another.
-func between(from, to string, proto uint8) craft {
+func between(from, to string, proto packet.Proto) craft {
 	src, dst := netip.MustParseAddr(from), netip.MustParseAddr(to)
 	return craft{src: src, dst: dst, proto: proto, ttl: 64}
 }
@@ -109,7 +109,7 @@ func (c craft) with(body []byte) []byte {
 }
 
 // icmpOf returns the ICMP of a family, and its errors.
-func icmpOf(v6 bool) (proto uint8, errors []uint8) {
+func icmpOf(v6 bool) (proto packet.Proto, errors []uint8) {
 	if v6 {
 		return packet.ProtoICMPv6, []uint8{1, 2, 3, 4}
 	}
@@ -126,16 +126,16 @@ func errorCases() []keyCase {
 	} {
 		us, peer, router, other := a[0], a[1], a[2], a[3]
 		icmp, kinds := icmpOf(netip.MustParseAddr(us).Is6())
-		echo := map[uint8]uint8{packet.ProtoICMP: 8, packet.ProtoICMPv6: 128}[icmp]
+		echo := map[uint8]uint8{packet.ProtoICMP: 8, packet.ProtoICMPv6: 128}[uint8(icmp)]
 		for proto, body := range map[uint8][]byte{
 			packet.ProtoTCP:     tcpBody(1000, 80, 5000, 0, packet.FlagSYN, 500, 0xff, 0),
 			packet.ProtoUDP:     udpBody(1000, 53, 8),
 			packet.ProtoUDPLite: udpBody(1000, 53, 8),
 			packet.ProtoSCTP:    sctpBody(1000, 80, 0, 1, 0),
 			packet.ProtoGRE:     make([]byte, 8),
-			icmp:                icmpBody(echo, 0, 7, nil),
+			uint8(icmp):         icmpBody(echo, 0, 7, nil),
 		} {
-			first := between(us, peer, proto).with(body)
+			first := between(us, peer, packet.Proto(proto)).with(body)
 			c := keyCase{name: fmt.Sprintf("errors about protocol %d of %s", proto, us),
 				rules: keepStateRules(us, "out keep-state")}
 			c.steps = append(c.steps, passes("the first packet", outBy(2), first,
@@ -256,8 +256,8 @@ func linkCases() []keyCase {
 			packet.ProtoTCP: {tcpBody(1000, 80, 5000, 0, packet.FlagSYN, 500, 0xff, 0),
 				tcpBody(80, 1000, 9000, 5001, packet.FlagSYN|packet.FlagACK, 500, 0xff, 0)},
 		} {
-			there := between(us, peer, proto).with(bodies[0])
-			back := between(peer, us, proto).with(bodies[1])
+			there := between(us, peer, packet.Proto(proto)).with(bodies[0])
+			back := between(peer, us, packet.Proto(proto)).with(bodies[1])
 			about := between(peer, us, icmp).with(icmpBody(kinds[0], 0, 0, there))
 			all = append(all, keyCase{fmt.Sprintf("protocol %d from %s to %s", proto, us, peer),
 				keepStateRules(us, "out keep-state"),

@@ -54,7 +54,7 @@ type modelState struct {
 // modelFrag is the record of a datagram whose first fragment was evaluated.
 type modelFrag struct {
 	src, dst netip.Addr
-	proto    uint8
+	proto    packet.Proto
 	id       uint32
 	hook     firewall.Hook
 	time     time.Duration

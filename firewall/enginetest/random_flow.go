@@ -11,7 +11,7 @@ import (
 // randomFlow is a flow of two ends that mostly keep to their protocol, so that handshakes, data,
 // closes and resets happen, and things that only look like them.
 type randomFlow struct {
-	proto  uint8
+	proto  packet.Proto
 	v6     bool
 	ends   [2]flowEnd
 	ifs    [2]uint32 // the interface behind which each end is
@@ -34,7 +34,7 @@ type flowEnd struct {
 
 func (g random) randomFlow() *randomFlow {
 	t := &randomFlow{v6: g.chance(35), server: g.chance(60), id: uint16(g.IntN(3)), asks: g.IntN(6)}
-	t.proto = []uint8{6, 6, 6, 6, 17, 17, 17, 1, 132, 136, 47}[g.IntN(11)]
+	t.proto = []packet.Proto{6, 6, 6, 6, 17, 17, 17, 1, 132, 136, 47}[g.IntN(11)]
 	if t.proto == packet.ProtoICMP && t.v6 {
 		t.proto = packet.ProtoICMPv6
 	}
@@ -329,7 +329,7 @@ func (t *randomFlow) fragment(g random) ([]byte, int) {
 	binary.BigEndian.PutUint16(body[4:], 200)
 	// a header between the fragment header and the transport header
 	if off == 0 && t.v6 && g.chance(20) {
-		body = append([]byte{t.proto, 0, 1, 4, 0, 0, 0, 0}, body...)
+		body = append([]byte{byte(t.proto), 0, 1, 4, 0, 0, 0, 0}, body...)
 		c.proto = packet.ProtoDestination
 	}
 	c.body = body[:min(len(body), []int{48, 24, 48, 16}[g.IntN(4)])]

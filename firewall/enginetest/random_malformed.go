@@ -65,18 +65,18 @@ func (c craft) broken6(g random) []byte {
 		}
 		c.first, c.options = hop, []byte{0, 0, 0xc2, 4, 0, 1, 0, 0}
 	case 2: // nine headers, or eight
-		c.proto, c.body = to, append(pad(c.proto, 0), c.body...)
+		c.proto, c.body = to, append(pad(uint8(c.proto), 0), c.body...)
 		for range 7 + g.IntN(2) {
 			c.body = append(pad(to, 0), c.body...)
 		}
 	case 3: // hop-by-hop that is not the first
-		c.body = append(pad(hop, 0), append(pad(c.proto, 0), c.body...)...)
+		c.body = append(pad(hop, 0), append(pad(uint8(c.proto), 0), c.body...)...)
 		c.proto = to
 	case 4: // a second fragment header
-		c.isFrag, c.body = true, append([]byte{c.proto, 0, 0, 0, 0, 0, 0, 9}, c.body...)
+		c.isFrag, c.body = true, append([]byte{byte(c.proto), 0, 0, 0, 0, 0, 0, 9}, c.body...)
 		c.proto = frag
 	case 5: // a header beyond the packet, perhaps in a first fragment
-		c.body = pad(c.proto, uint8(3+g.IntN(9)))
+		c.body = pad(uint8(c.proto), uint8(3+g.IntN(9)))
 		c.proto = to
 		if g.chance(30) {
 			c.isFrag, c.frag = true, 1
@@ -122,7 +122,7 @@ func (c craft) broken(g random) []byte {
 		piece(8*uint16(1+g.IntN(2)), true)
 		c.proto, c.body = packet.ProtoTCP, segment[:16]
 	case 4: // a transport header that is not whole
-		c.proto = []uint8{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite,
+		c.proto = []packet.Proto{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite,
 			packet.ProtoSCTP}[g.IntN(4)]
 		c.body = c.body[:g.IntN(8)]
 	case 5: // a TCP data offset below 20 bytes or beyond the packet

@@ -30,13 +30,13 @@ type Translator struct {
 
 // Port is a port of the host that is given to a pod.
 type Port struct {
-	Proto uint8
+	Proto packet.Proto
 	To    netip.AddrPort
 }
 
 // Ends are those of a packet, or of a flow as who began it sends.
 type Ends struct {
-	Proto    uint8
+	Proto    packet.Proto
 	From, To netip.AddrPort
 }
 

@@ -34,7 +34,7 @@ func Wholes() []Whole {
 	long = append(long, make([]byte, 60-len(long)+4)...)
 	bodies := []struct {
 		name  string
-		proto uint8
+		proto packet.Proto
 		body  []byte
 	}{
 		{"TCP", packet.ProtoTCP, tcp}, {"TCP with options", packet.ProtoTCP, long},
@@ -43,7 +43,7 @@ func Wholes() []Whole {
 		{"SCTP", packet.ProtoSCTP, sctpBody(4000, 80, 0, 1, 0)}, {"GRE", 47, make([]byte, 16)},
 	}
 	var all []Whole
-	add := func(name string, c craft, proto uint8, body []byte) {
+	add := func(name string, c craft, proto packet.Proto, body []byte) {
 		c.proto, c.body = proto, body
 		all = append(all, Whole{name, c.bytes()})
 	}

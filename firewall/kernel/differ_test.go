@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/packet"
 )
 
 // subject is an engine as the conformance suite needs it. It is emptied instead of closed, since
@@ -73,7 +74,7 @@ func (s *subject) Tracks() (map[enginetest.Track]uint64, error) {
 			if set.Tag[way]&tagMask != tagLive || trackCount(t.Held) == 0 {
 				continue
 			}
-			by := enginetest.Track{Rule: keys[t.By.Rule], Proto: uint8(t.By.Proto),
+			by := enginetest.Track{Rule: keys[t.By.Rule], Proto: packet.Proto(t.By.Proto),
 				Ports: t.By.Ports}
 			binary.BigEndian.PutUint64(by.Src[:8], t.By.SrcHi)
 			binary.BigEndian.PutUint64(by.Src[8:], t.By.SrcLo)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
 )
 
 // eventProbe asks to probe an idle TCP connection: EVENT_PROBE of bpf/lib/consts.h. Subscribers
@@ -136,7 +137,7 @@ func (e *Engine) localMark() uint32 {
 // event turns an event of the kernel into a firewall.Event.
 func (e *Engine) event(w *weirEvent) firewall.Event {
 	ev := firewall.Event{
-		Kind: firewall.EventKind(w.Kind), Time: time.Duration(w.Time), Proto: w.Proto,
+		Kind: firewall.EventKind(w.Kind), Time: time.Duration(w.Time), Proto: packet.Proto(w.Proto),
 		TCPFlags: w.TcpFlags, Length: w.Length, Duration: time.Duration(w.Duration),
 		Hook:    firewall.Hook{Dir: firewall.Direction(w.Dir), Recv: w.Recv, Xmit: w.Xmit},
 		Packets: w.Packets, Bytes: w.Bytes,
@@ -154,7 +155,7 @@ func (e *Engine) event(w *weirEvent) firewall.Event {
 	// the words are those of the key, turned so that the originator comes first
 	if ev.Kind == firewall.EventEnd {
 		k := flow.Key{LowHi: w.SrcHi, LowLo: w.SrcLo, HighHi: w.DstHi, HighLo: w.DstLo,
-			Ports: w.Ports, Proto: w.Proto}
+			Ports: w.Ports, Proto: packet.Proto(w.Proto)}
 		ev.Src, ev.Dst = k.Shown(flow.EndLow)
 		return ev
 	}

@@ -16,8 +16,8 @@ import (
 type piece struct {
 	at       crossing
 	src, dst netip.Addr
-	layer    build.Layer // of a first fragment
-	proto    uint8       // of a later one
+	layer    build.Layer  // of a first fragment
+	proto    packet.Proto // of a later one
 	id       uint16
 }
 

@@ -237,16 +237,17 @@ func (m *natMatch) ends() enginetest.Ends {
 	}
 	switch r.IntN(5) {
 	case 0:
-		return enginetest.Ends{Proto: proto, From: outside(),
+		return enginetest.Ends{Proto: packet.Proto(proto), From: outside(),
 			To: end(hostAddr, pick(r, 8080, 5353, 6666, 2000+r.IntN(3)))}
 	case 1:
-		return enginetest.Ends{Proto: proto, From: end(outsideAddr, pick(r, 4000, 4001)),
-			To: inside()}
+		return enginetest.Ends{Proto: packet.Proto(proto),
+			From: end(outsideAddr, pick(r, 4000, 4001)),
+			To:   inside()}
 	case 2:
-		return enginetest.Ends{Proto: proto, From: end(podB, pick(r, 5000, 5001)),
+		return enginetest.Ends{Proto: packet.Proto(proto), From: end(podB, pick(r, 5000, 5001)),
 			To: pick(r, end(hostAddr, 8080), end(podA, 80))}
 	}
-	return enginetest.Ends{Proto: proto, From: inside(), To: outside()}
+	return enginetest.Ends{Proto: packet.Proto(proto), From: inside(), To: outside()}
 }
 
 // step is a segment of a handshake, of what follows, or a guess.
@@ -267,7 +268,7 @@ func (m *natMatch) segment() step {
 			0}, step{packet.FlagFIN | packet.FlagACK, 5 << 28, 77})
 }
 
-func (m *natMatch) layer(proto uint8, s step) build.Layer {
+func (m *natMatch) layer(proto packet.Proto, s step) build.Layer {
 	if proto == packet.ProtoUDP {
 		return build.UDP{}
 	}

@@ -41,7 +41,7 @@ func TestKeysOfPreviousLayouts(t *testing.T) {
 	words := func(s string) (hi, lo uint64) { return packet.AddrWords(netip.MustParseAddr(s)) }
 	made := old.now()
 	for _, s := range []struct {
-		proto      uint8
+		proto      packet.Proto
 		low, high  string
 		ports      uint32
 		originator int
@@ -61,7 +61,7 @@ func TestKeysOfPreviousLayouts(t *testing.T) {
 		c := weirCall{Op: opAdopt}
 		c.Key.LowHi, c.Key.LowLo = words(s.low)
 		c.Key.HighHi, c.Key.HighLo = words(s.high)
-		c.Key.Ports, c.Key.Proto = s.ports, s.proto
+		c.Key.Ports, c.Key.Proto = s.ports, uint8(s.proto)
 		for i := range c.Side {
 			c.Side[i] = weirSide{Last: made, Created: made, Rule: old.rules[0].Id,
 				Flags: uint32(flow.SideSeen) | metaLoose}
@@ -96,7 +96,7 @@ func TestKeysOfPreviousLayouts(t *testing.T) {
 	must(e.Load(compile(t, rules)))
 	type state struct {
 		from, to string
-		proto    uint8
+		proto    packet.Proto
 		query    uint8
 		link     uint32
 	}

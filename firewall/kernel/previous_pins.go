@@ -378,7 +378,7 @@ func (x *entry) call(flow uint8, link uint32) weirCall {
 		k.SetLink(link)
 	}
 	c.Key.LowHi, c.Key.LowLo, c.Key.HighHi, c.Key.HighLo = k.LowHi, k.LowLo, k.HighHi, k.HighLo
-	c.Key.Ports, c.Key.Proto, c.Key.Flow = k.Ports, k.Proto, flow
+	c.Key.Ports, c.Key.Proto, c.Key.Flow = k.Ports, uint8(k.Proto), flow
 	return c
 }
 

@@ -46,7 +46,7 @@ func publication(p forward.Published) (k weirPublishedKey, v weirPublished, err 
 			fmt.Errorf("an SCTP port is published under its own number, %d: its checksum covers "+
 				"the ports", p.Pod.Port())
 	}
-	k = weirPublishedKey{Addr: wordsOf(host), Port: p.Host.Port(), Proto: p.Proto}
+	k = weirPublishedKey{Addr: wordsOf(host), Port: p.Host.Port(), Proto: uint8(p.Proto)}
 	return k, weirPublished{Addr: wordsOf(pod), Port: uint32(p.Pod.Port())}, nil
 }
 

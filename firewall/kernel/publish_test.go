@@ -23,7 +23,7 @@ func (v *cluster) publish(port, podPort uint16) {
 	for i, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		for _, proto := range []uint8{packet.ProtoTCP, packet.ProtoUDP} {
 			all = append(all, forward.Published{
-				Proto: proto, Host: netip.AddrPortFrom(any, port),
+				Proto: packet.Proto(proto), Host: netip.AddrPortFrom(any, port),
 				Pod: netip.AddrPortFrom(v.a.endpoint.Addrs[i], podPort),
 			})
 		}

@@ -101,12 +101,12 @@ func anyLive(tags *[ways]uint64) bool {
 // key returns the key, without the id of the flow name.
 func (x *entry) key() flow.Key {
 	return flow.Key{LowHi: x.addr[0], LowLo: x.addr[1], HighHi: x.addr[2], HighLo: x.addr[3],
-		Ports: uint32(x.tag >> 32), Proto: uint8(x.tag >> 24)}
+		Ports: uint32(x.tag >> 32), Proto: packet.Proto(x.tag >> 24)}
 }
 
 // state returns the state as the state machine sees it, and which of the two sides made it.
 func (x *entry) state() (s flow.State, made int) {
-	s.Proto = uint8(x.tag >> 24)
+	s.Proto = packet.Proto(x.tag >> 24)
 	if x.sides[1].Flags&metaMade != 0 {
 		made = 1
 	}
@@ -258,7 +258,7 @@ func adoption(s *firewall.State, rule uint32, flowID uint8, now int64) weirCall 
 	k, from := flow.KeyBetween(packet.ProtoTCP, s.From, s.To, s.Link)
 	c := weirCall{Op: opAdopt}
 	c.Key.LowHi, c.Key.LowLo, c.Key.HighHi, c.Key.HighLo = k.LowHi, k.LowLo, k.HighHi, k.HighLo
-	c.Key.Ports, c.Key.Proto, c.Key.Flow = k.Ports, k.Proto, flowID
+	c.Key.Ports, c.Key.Proto, c.Key.Flow = k.Ports, uint8(k.Proto), flowID
 	for i := range c.Side {
 		d := &c.Side[i]
 		d.Last, d.Created, d.Rule = now, now, rule

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
 )
 
 // natGrace is how long a translation outlives its flow: NAT_GRACE of bpf/lib/tcp.h.
@@ -15,11 +16,11 @@ const natGrace = 2 * time.Second
 type tuple struct {
 	addr  [4]uint64
 	ports uint32
-	proto uint8
+	proto packet.Proto
 }
 
 func (x *entry) tuple() tuple {
-	return tuple{x.addr, uint32(x.tag >> 32), uint8(x.tag >> 24)}
+	return tuple{x.addr, uint32(x.tag >> 32), packet.Proto(x.tag >> 24)}
 }
 
 // called returns the ends of an entry as its originator sees them.
@@ -60,7 +61,7 @@ func (e *Engine) translations(now int64) (map[tuple]*firewall.State, error) {
 		if w == nil || w.sides[0].Track != x.place {
 			continue
 		}
-		s := &firewall.State{Proto: uint8(x.tag >> 24), Phase: x.phase(),
+		s := &firewall.State{Proto: packet.Proto(x.tag >> 24), Phase: x.phase(),
 			Created: time.Duration(x.sides[0].Created),
 			Last:    time.Duration(max(x.sides[0].Last, x.sides[1].Last))}
 		k := x.key()

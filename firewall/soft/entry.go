@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
 )
 
 // entry is one state as the table holds it: 128 bytes, two cache lines. The first has the key and
@@ -55,14 +56,14 @@ const (
 )
 
 // idOf returns the part of the id that belongs to the key, shifted down by idKey.
-func idOf(ports uint32, proto, flowID uint8) uint64 {
+func idOf(ports uint32, proto packet.Proto, flowID uint8) uint64 {
 	return uint64(ports)<<(idPorts-idKey) | uint64(proto)<<(idProto-idKey) |
 		uint64(flowID)<<(idFlow-idKey)
 }
 
 // proto returns the protocol, tag the byte of the entry in the word of tags.
-func (e *entry) proto() uint8 { return uint8(e.id >> idProto) }
-func (e *entry) tag() uint8   { return uint8(e.id >> idTag) }
+func (e *entry) proto() packet.Proto { return packet.Proto(e.id >> idProto) }
+func (e *entry) tag() uint8          { return uint8(e.id >> idTag) }
 
 // side is a flow.Side in 32 bytes. Bytes are counted modulo 2^56 and packets modulo 2^40: at ten
 // million packets in a second the latter lasts 30 hours, and only what is shown suffers.

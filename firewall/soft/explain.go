@@ -202,7 +202,8 @@ func (e *Engine) Explain(in *firewall.Input, pkt []byte) Explanation {
 // Check answers a question of policy without a packet: which verdict would the first packet of a
 // new flow from one end to the other get? For TCP that is a SYN; for ICMP and ICMPv6 an echo
 // request with the source port as identifier. States are not looked up, and nothing changes.
-func (e *Engine) Check(in *firewall.Input, proto uint8, from, to netip.AddrPort) Explanation {
+func (e *Engine) Check(in *firewall.Input, proto packet.Proto, from,
+	to netip.AddrPort) Explanation {
 	b, err := firstPacket(proto, from, to)
 	if err != nil { // ends of different families
 		return Explanation{Verdict: firewall.Verdict{
@@ -214,7 +215,7 @@ func (e *Engine) Check(in *firewall.Input, proto uint8, from, to netip.AddrPort)
 }
 
 // firstPacket makes the packet that Check asks about, with 20 bytes behind the IP header.
-func firstPacket(proto uint8, from, to netip.AddrPort) ([]byte, error) {
+func firstPacket(proto packet.Proto, from, to netip.AddrPort) ([]byte, error) {
 	src, dst := from.Addr().Unmap(), to.Addr().Unmap()
 	var ip build.Layer = build.IPv4{Src: src, Dst: dst}
 	if src.Is6() {

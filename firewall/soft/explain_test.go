@@ -55,7 +55,7 @@ func TestCheckAndExplain(t *testing.T) {
 	e := load(t, Options{},
 		"add 1 check-state\nadd 10 allow tcp from any to 10.0.0.1 80 setup keep-state\n"+
 			"add 20 allow udp from 10.0.0.0/8 to any 53\n")
-	ask := func(proto uint8, from, to string) firewall.Verdict {
+	ask := func(proto packet.Proto, from, to string) firewall.Verdict {
 		return e.Check(&firewall.Input{}, proto, netip.MustParseAddrPort(from),
 			netip.MustParseAddrPort(to)).Verdict
 	}

@@ -58,7 +58,7 @@ type lastState struct {
 	src, dst [16]byte
 	ports    uint32
 	moves    uint32
-	proto    uint8
+	proto    packet.Proto
 	from     uint8 // the side that sent the packet
 	e        *entry
 }

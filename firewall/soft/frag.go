@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
 )
 
 // fragTable records the verdicts of first fragments. It holds a fixed number of them, four to a
@@ -27,7 +28,7 @@ const (
 type fragKey struct {
 	src, dst [16]byte
 	id       uint32
-	proto    uint8
+	proto    packet.Proto
 	hook     firewall.Hook
 	version  uint8
 }

@@ -70,7 +70,7 @@ func TestKeyOfEntry(t *testing.T) {
 	for range 1000 {
 		k := flow.Key{LowHi: rnd.Uint64(), LowLo: rnd.Uint64(), HighHi: rnd.Uint64(),
 			HighLo: rnd.Uint64(),
-			Ports:  rnd.Uint32(), Proto: uint8(rnd.Uint32()), Flow: uint8(rnd.Uint32())}
+			Ports:  rnd.Uint32(), Proto: packet.Proto(rnd.Uint32()), Flow: uint8(rnd.Uint32())}
 		var e entry
 		e.setKey(&k, 77)
 		if e.key() != k || !e.is(&k) || e.tag() != 77 {

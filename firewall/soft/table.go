@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
 )
 
 // table is a set-associative table of states. A keyed hash names two candidate sets of eight
@@ -91,7 +92,7 @@ func hash(k *flow.Key, seed *[4]uint64) uint64 {
 // words that are masked by the secret.
 //
 // The flow id is left out, so that all flow names of a flow share sets and shard.
-func hashEnds(a, b *[16]byte, ports uint32, proto uint8, seed *[4]uint64) uint64 {
+func hashEnds(a, b *[16]byte, ports uint32, proto packet.Proto, seed *[4]uint64) uint64 {
 	aHi, aLo := halves(a)
 	bHi, bLo := halves(b)
 	aLo ^= uint64(ports >> 16)

@@ -85,7 +85,8 @@ func TestHashIsSymmetric(t *testing.T) {
 			HighHi: rnd.Uint64() * (rnd.Uint64() & 1), HighLo: rnd.Uint64()}
 		a, b := ends(&k)
 		ports, proto := rnd.Uint32(), uint8(rnd.Uint32())
-		if hashEnds(&a, &b, ports, proto, &testSeed) != hashEnds(&b, &a, ports<<16|ports>>16, proto,
+		if hashEnds(&a, &b, ports, packet.Proto(proto), &testSeed) != hashEnds(&b, &a,
+			ports<<16|ports>>16, packet.Proto(proto),
 			&testSeed) {
 			t.Fatal("not symmetric")
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule/op"
 )
 
@@ -21,7 +22,7 @@ type trackKey struct {
 	src, dst [16]byte
 	ports    uint32
 	rule     uint32
-	proto    uint8
+	proto    packet.Proto
 }
 
 // track is a count of states, and of the established ones among them. While it counts established
@@ -236,7 +237,8 @@ func (e *entry) trackKey(code *program.Rule) trackKey {
 	return maskedKey(code, k.Proto, &srcIP, &dstIP, src, dst)
 }
 
-func maskedKey(code *program.Rule, proto uint8, srcIP, dstIP *[16]byte, src, dst uint32) trackKey {
+func maskedKey(code *program.Rule, proto packet.Proto, srcIP, dstIP *[16]byte, src,
+	dst uint32) trackKey {
 	k := trackKey{proto: proto}
 	if code.Mask&op.LimitSrcAddr != 0 {
 		k.src = *srcIP

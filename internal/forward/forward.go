@@ -2,7 +2,11 @@
 // endpoints, published ports, masquerading.
 package forward
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/weirnet/weir/packet"
+)
 
 // Forwarder is the part of an engine that forwards packets to and from pods: the kernel engine's
 // fast path and its address translation. docs/design/0004-containers.md is the specification.
@@ -52,7 +56,7 @@ type EndpointCounters struct {
 
 // Published gives a port of the host to a pod.
 type Published struct {
-	Proto uint8 // TCP, UDP or SCTP
+	Proto packet.Proto // TCP, UDP or SCTP
 	// address of the host; the unspecified address of a family means any of the host's own
 	Host netip.AddrPort
 	Pod  netip.AddrPort

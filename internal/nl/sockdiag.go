@@ -7,6 +7,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/packet"
 )
 
 // TCPSocket is a TCP socket of a namespace as it was when it was read. The addresses of IPv4
@@ -38,7 +40,7 @@ const (
 
 // Listener is a socket that waits for others: a listening one of TCP, or an unconnected one of UDP.
 type Listener struct {
-	Proto uint8 // packet.ProtoTCP, packet.ProtoUDP
+	Proto packet.Proto // packet.ProtoTCP, packet.ProtoUDP
 	Local netip.AddrPort
 	Inode uint32
 }
@@ -76,7 +78,7 @@ func Listeners(ns *NS) ([]Listener, error) {
 					(proto == unix.IPPROTO_TCP || state != TCPClose) {
 					continue
 				}
-				all = append(all, Listener{proto,
+				all = append(all, Listener{packet.Proto(proto),
 					netip.AddrPortFrom(addrOf(s.ID.Source), s.ID.SourcePort), s.INode})
 			}
 		}

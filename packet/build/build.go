@@ -138,7 +138,7 @@ func or[T comparable](a, b T) T {
 type IPv4 struct {
 	Src, Dst netip.Addr
 	TOS, TTL uint8
-	Proto    uint8 // zero: of the layer above
+	Proto    packet.Proto // zero: of the layer above
 	ID       uint16
 	Flags    uint8  // FragMF, FragDF, FragRF
 	FragOff  uint16 // in bytes, a multiple of 8
@@ -166,7 +166,7 @@ func (l IPv4) wrap(rest []byte, c context) ([]byte, error) {
 	be.PutUint16(h[2:], or(l.Len, uint16(ihl+len(rest))))
 	be.PutUint16(h[4:], l.ID)
 	be.PutUint16(h[6:], uint16(l.Flags&0xe0)<<8|l.FragOff>>3)
-	h[8], h[9] = or(l.TTL, 64), or(l.Proto, upper(c.next))
+	h[8], h[9] = or(l.TTL, 64), byte(or(l.Proto, packet.Proto(upper(c.next))))
 	src, dst := l.Src.As4(), l.Dst.As4()
 	copy(h[12:], src[:])
 	copy(h[16:], dst[:])

@@ -1,5 +1,7 @@
 package build
 
+import "github.com/weirnet/weir/packet"
+
 // sum adds the bytes of b, as big-endian 16-bit words, to the Internet checksum
 // accumulator s (RFC 1071). An odd last byte is the high half of a word. b has at most 128 KiB.
 func sum(s uint32, b []byte) uint32 {
@@ -23,7 +25,7 @@ func fold(s uint32) uint16 {
 
 // pseudoSum is the accumulator over the pseudo-header of n bytes of upper-layer data. With
 // no IP header below it is over zero addresses.
-func pseudoSum(c context, proto uint8, n int) uint32 {
+func pseudoSum(c context, proto packet.Proto, n int) uint32 {
 	s := uint32(proto) + uint32(n>>16) + uint32(n&0xffff)
 	if c.src.IsValid() && c.dst.IsValid() {
 		s = sum(s, c.src.AsSlice())

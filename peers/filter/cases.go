@@ -14,7 +14,7 @@ import (
 
 // benchPacket returns a packet of the peer's benchmark: 40 bytes of IPv4 or 60 of IPv6, 20 of them
 // transport header and data.
-func benchPacket(proto uint8, six bool) ([]byte, error) {
+func benchPacket(proto packet.Proto, six bool) ([]byte, error) {
 	src, dst := netip.MustParseAddr("8.1.1.1"), netip.MustParseAddr("1.2.3.4")
 	if six {
 		src, dst = netip.MustParseAddr("::1"), netip.MustParseAddr("2001::1")
@@ -38,7 +38,7 @@ func benchPacket(proto uint8, six bool) ([]byte, error) {
 // benchCases are the peer's own: a protocol, a family, a direction.
 var benchCases = []struct {
 	name  string
-	proto uint8
+	proto packet.Proto
 	six   bool
 	dir   firewall.Direction
 }{

@@ -25,7 +25,7 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 	}
 	for _, c := range []struct {
 		name        string
-		proto       uint8
+		proto       packet.Proto
 		halfOpen    int
 		established int
 	}{

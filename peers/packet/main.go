@@ -138,7 +138,8 @@ func agree(ks []testCase) error {
 			}
 			continue
 		}
-		if reason != weir.ReasonNone || uint8(q.IPProto) != p.Proto || q.Src.Addr() != p.Src() ||
+		if reason != weir.ReasonNone || weir.Proto(q.IPProto) != p.Proto ||
+			q.Src.Addr() != p.Src() ||
 			q.Dst.Addr() != p.Dst() ||
 			q.Src.Port() != p.SrcPort() || q.Dst.Port() != p.DstPort() ||
 			uint8(q.TCPFlags) != p.TCPFlags {
