@@ -40,7 +40,7 @@ func TestRulebookAddsMembersAllOrNone(t *testing.T) {
 	b.config.Engine = &stubborn{e, netip.MustParsePrefix("10.0.0.9/32")}
 	for _, line := range []string{"table bad add 192.0.2.1 192.0.2.9 8 10.0.0.9",
 		"table other add 192.0.2.1 10.0.0.9"} {
-		if _, err := b.do(line); err == nil || !strings.Contains(err.Error(), "no memory") {
+		if _, err := b.do(line, false); err == nil || !strings.Contains(err.Error(), "no memory") {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
@@ -93,7 +93,7 @@ func passes(e *soft.Engine, port uint16) bool {
 func must(t *testing.T, b *Book, lines ...string) {
 	t.Helper()
 	for _, l := range lines {
-		if _, err := b.do(l); err != nil {
+		if _, err := b.do(l, false); err != nil {
 			t.Fatalf("%s: %v", l, err)
 		}
 	}
@@ -129,7 +129,7 @@ func TestRulebookReturnsTheAddedRule(t *testing.T) {
 		{"ipfw -q zero 100 65535", "Entry 100 cleared.\nEntry 65535 cleared."},
 		{"flush", "Flushed all rules."},
 	} {
-		message, err := b.do(c.line)
+		message, err := b.do(c.line, false)
 		if err != nil || message != c.message {
 			t.Errorf("%s: %q, %v", c.line, message, err)
 		}
@@ -174,10 +174,10 @@ func TestRulebookIsLenient(t *testing.T) {
 	must(t, b, "table a add 10.0.0.1")
 	for _, line := range []string{"table a delete 10.0.0.2 10.0.0.1", "table none flush",
 		"table none delete 10.0.0.1"} {
-		if _, err := b.do(line); err == nil {
+		if _, err := b.do(line, false); err == nil {
 			t.Errorf("%s: no error", line)
 		}
-		if _, err := b.doLine(line, true); err != nil {
+		if _, err := b.do(line, true); err != nil {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
@@ -210,7 +210,7 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 	for _, line := range []string{"add 20 allwo ip from any to any", "delete 77",
 		"table bad destroy", "table bad delete 10.0.0.9",
 		"table bad delete 192.0.2.1 10.0.0.9", "zero 77", "", "show"} {
-		if _, err := b.do(line); err == nil {
+		if _, err := b.do(line, false); err == nil {
 			t.Errorf("%q is not an error", line)
 		}
 		unchanged(line)
@@ -224,7 +224,7 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.do("delete 10"); err == nil ||
+	if _, err := b.do("delete 10", false); err == nil ||
 		!strings.Contains(err.Error(), "nothing was changed") {
 		t.Errorf("a change that cannot be saved: %v", err)
 	}
@@ -242,7 +242,7 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 	unchanged("a file that cannot be written")
 	// The preparation of the engine fails.
 	b.config.Prepare = func(*program.Program) error { return errors.New("no routes") }
-	if _, err := b.do("delete 10"); err == nil {
+	if _, err := b.do("delete 10", false); err == nil {
 		t.Error("a change whose preparation fails is not an error")
 	}
 	b.config.Prepare = func(*program.Program) error { return nil }
@@ -262,8 +262,8 @@ func TestRulebookTrial(t *testing.T) {
 		t.Error("the rules on trial are not in force")
 	}
 	var busy errTrial
-	for _, err := range []error{second(b.do("add 1 count ip from any to any")),
-		second(b.do("table x add 10.0.0.2")), b.load(trial, 0, nil)} {
+	for _, err := range []error{second(b.do("add 1 count ip from any to any", false)),
+		second(b.do("table x add 10.0.0.2", false)), b.load(trial, 0, nil)} {
 		if !errors.As(err, &busy) || busy.Hint() == "" {
 			t.Errorf("a change during the trial: %v", err)
 		}
@@ -321,10 +321,10 @@ func TestRulebookSerializesChanges(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 10 {
-				if _, err := b.do("add count ip from any to any"); err != nil {
+				if _, err := b.do("add count ip from any to any", false); err != nil {
 					t.Error(err)
 				}
-				if _, err := b.do("table x add 10.0.0.1"); err != nil {
+				if _, err := b.do("table x add 10.0.0.1", false); err != nil {
 					t.Error(err)
 				}
 			}
@@ -359,13 +359,13 @@ func TestRulebookTakesRulesAndTablesBack(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from table(bad) to any 80", "table bad add 192.0.2.1")
 	b.config.Engine = &late{e, 1}
-	if _, err := b.do("table bad flush"); err == nil || passes(e, 80) {
+	if _, err := b.do("table bad flush", false); err == nil || passes(e, 80) {
 		t.Errorf("%v; passes: %v", err, passes(e, 80))
 	}
 	if n := len(b.rules.Set.Tables["bad"]); n != 1 {
 		t.Errorf("the book has %d members", n)
 	}
-	if _, err := b.do("table bad flush"); err != nil || !passes(e, 80) {
+	if _, err := b.do("table bad flush", false); err != nil || !passes(e, 80) {
 		t.Errorf("%v; passes: %v", err, passes(e, 80))
 	}
 }

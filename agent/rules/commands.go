@@ -11,11 +11,9 @@ import (
 )
 
 // do executes one command in ipfw's grammar. The message is what ipfw prints without -q: the rule
-// that was added, with its number, or what was done.
-func (b *Book) do(line string) (message string, err error) { return b.doLine(line, false) }
-
-// doLine is do. If it is lenient, what is to be removed and is not there is no error.
-func (b *Book) doLine(line string, lenient bool) (message string, err error) {
+// that was added, with its number, or what was done. If it is lenient, what is to be removed need
+// not be there.
+func (b *Book) do(line string, lenient bool) (message string, err error) {
 	c, err := rule.ParseLine(line, b.names)
 	if err != nil {
 		return "", err

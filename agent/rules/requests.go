@@ -19,7 +19,7 @@ func (b *Book) done(message string) api.Done {
 
 // Do makes the change of one command.
 func (b *Book) Do(r api.Do) (api.Done, error) {
-	message, err := b.doLine(r.Line, r.Lenient)
+	message, err := b.do(r.Line, r.Lenient)
 	if err != nil {
 		return api.Done{}, err
 	}

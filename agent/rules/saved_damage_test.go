@@ -186,7 +186,7 @@ func TestChangeThatCannotBeSavedIsNeverInForce(t *testing.T) {
 	unblock := block(t, filepath.Dir(b.store.path))
 	for _, line := range []string{"delete 10", "add 5 allow ip from any to any", "set disable 0",
 		"-f flush", "table bad add 192.0.2.1", "table bad flush"} {
-		if _, err := b.do(line); err == nil ||
+		if _, err := b.do(line, false); err == nil ||
 			!strings.Contains(err.Error(), "nothing was changed") {
 			t.Errorf("%s: %v", line, err)
 		}
