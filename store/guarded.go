@@ -46,7 +46,9 @@ func NewGuarded(g Guard, s Snapshot) *Guarded {
 // Stored returns the copy that agrees with the store. The caller does not change it.
 func (d *Guarded) Stored() *Copy { return d.stored }
 
-// Enforced returns the copy that the host enforces. The caller does not change it.
+// Enforced returns the copy that the host enforces. The caller does not change it. The revisions of
+// its entries are not kept up to date when a value is written again: a transaction compares those
+// of Stored.
 func (d *Guarded) Enforced() *Copy { return d.enforced }
 
 // Held returns the keys whose removal is held back, ordered.

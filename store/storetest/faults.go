@@ -112,6 +112,18 @@ func follow(t *testing.T, s store.Store, name string, guard store.Guard) *follow
 	return f
 }
 
+// expect wants the stored copy to be exactly the snapshot, and the enforced one to have its values.
+func (f *following) expect(t *testing.T, want store.Snapshot) {
+	t.Helper()
+	got := showEntries(f.copy.Stored().Snapshot().Entries)
+	if want := showEntries(want.Entries); got != want {
+		t.Errorf("followed to\n%s\nexpected\n%s", got, want)
+	}
+	if differ := f.copy.Enforced().Diff(store.NewCopy(want)); len(differ) > 0 {
+		t.Errorf("enforced values differ: %s", show(differ))
+	}
+}
+
 // reaches waits until the follower has applied a revision.
 func (f *following) reaches(t *testing.T, revision int64) {
 	t.Helper()
@@ -170,18 +182,14 @@ func testRestart(t *testing.T, c Cluster) {
 	if got := showEntries(read(t, s, "h/", 0).Entries); got != content[last] {
 		t.Errorf("after the restart: %s, expected %s", got, content[last])
 	}
-	later, content := history(t, s)
+	later, _ := history(t, s)
 	if later[0] <= last {
 		t.Errorf("revision %d after %d", later[0], last)
 	}
 	last = later[len(later)-1]
 	f.reaches(t, last)
 	f.stop()
-	newest := read(t, s, "h/", 0)
-	if got := showEntries(f.copy.Enforced().Snapshot().Entries); got !=
-		showEntries(newest.Entries) {
-		t.Errorf("followed to %s, expected %s", got, content[last])
-	}
+	f.expect(t, read(t, s, "h/", 0))
 }
 
 // testPartition: a watch that is cut off ends, although its connection stays open; a commit ends
@@ -278,8 +286,5 @@ func testFaults(t *testing.T, c Cluster) {
 	}
 	f.reaches(t, last)
 	f.stop()
-	want := showEntries(read(t, s, "h/", 0).Entries)
-	if got := showEntries(f.copy.Enforced().Snapshot().Entries); got != want {
-		t.Errorf("followed to\n%s\nexpected\n%s", got, want)
-	}
+	f.expect(t, read(t, s, "h/", 0))
 }

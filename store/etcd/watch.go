@@ -1,0 +1,112 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirnet/weir/store"
+)
+
+// Watch implements store.Store.
+//
+// etcd's client waits for ever when the member does not answer, or is cut off from the others
+// (etcd#8980). So the watch asks for progress three times in the time of silence, demands a member
+// with a leader, and ends when it hears nothing. A watch from a revision that the store has not
+// reached waits for it without a word: every answer has the store's revision, which is compared.
+func (d *Driver) Watch(ctx context.Context, name string, after int64) iter.Seq2[store.Batch, error] {
+	return func(yield func(store.Batch, error) bool) {
+		w := d.newWatch(ctx)
+		defer w.close()
+		opts := append(below(name), clientv3.WithRev(after+1), clientv3.WithCreatedNotify())
+		more, err := w.deliver(w.watcher.Watch(w.ctx, name, opts...), after, yield)
+		switch {
+		case !more || ctx.Err() != nil:
+		case w.silent.Load():
+			yield(store.Batch{}, fmt.Errorf("%w: silent for %v", store.ErrUnavailable, d.silence))
+		case err != nil:
+			yield(store.Batch{}, translate(ctx, err))
+		default:
+			yield(store.Batch{}, fmt.Errorf("%w: the watch was closed", store.ErrUnavailable))
+		}
+	}
+}
+
+// watch is a watch with a connection's stream of its own: progress is reported per stream.
+type watch struct {
+	watcher clientv3.Watcher
+	ctx     context.Context // ends with the caller's, or by silence
+	cancel  context.CancelFunc
+	timer   *time.Timer // ends ctx
+	silence time.Duration
+	silent  atomic.Bool
+	asked   chan struct{} // closed when nothing asks for progress any more
+}
+
+func (d *Driver) newWatch(ctx context.Context) *watch {
+	w := &watch{watcher: clientv3.NewWatcher(d.client), silence: d.silence,
+		asked: make(chan struct{})}
+	w.ctx, w.cancel = context.WithCancel(clientv3.WithRequireLeader(ctx))
+	w.timer = time.AfterFunc(d.silence, func() {
+		w.silent.Store(true)
+		w.cancel()
+	})
+	go w.ask()
+	return w
+}
+
+func (w *watch) close() {
+	w.timer.Stop()
+	w.cancel()
+	<-w.asked
+	w.watcher.Close()
+}
+
+// ask asks for progress until the watch ends.
+func (w *watch) ask() {
+	defer close(w.asked)
+	tick := time.NewTicker(w.silence / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-w.ctx.Done():
+			return
+		case <-tick.C:
+			// An error is followed by silence, or by the end of the stream.
+			_ = w.watcher.RequestProgress(w.ctx)
+		}
+	}
+}
+
+// deliver yields what arrives until the stream ends, with its error, or the caller wants no more.
+// The time that the caller takes is not silence.
+func (w *watch) deliver(responses clientv3.WatchChan, last int64,
+	yield func(store.Batch, error) bool) (more bool, err error) {
+	for r := range responses {
+		w.timer.Stop()
+		if err := r.Err(); err != nil {
+			return true, err
+		}
+		if r.Header.Revision < last {
+			return true, fmt.Errorf("%w: at %d, not %d", store.ErrBehind, r.Header.Revision, last)
+		}
+		list := batches(r.Events)
+		if r.IsProgressNotify() {
+			list = []store.Batch{{Revision: r.Header.Revision}}
+		}
+		for _, b := range list {
+			last = b.Revision
+			if !yield(b, nil) {
+				return false, nil
+			}
+		}
+		if !w.silent.Load() {
+			w.timer.Reset(w.silence)
+		}
+	}
+	return true, nil
+}
