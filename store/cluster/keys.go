@@ -1,0 +1,134 @@
+// Package cluster is what the keys of the store mean: where things lie, who writes them, how the
+// rules of several scopes become those of one host, and which range of addresses a host gets.
+// docs/design/0008-cluster.md is the page to it. Everything but Claim is pure.
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/weirnet/weir/store"
+)
+
+// Root is the version of the layout. Below it, Watched is what every host keeps a copy of; the rest
+// is read when it is needed.
+const (
+	Root    = "/weir/1/"
+	Watched = Root + "w/"
+	Asked   = Root + "x/"
+)
+
+// Keys and subtrees below Watched.
+const (
+	IdentityKey = Watched + "cluster" // id, epoch, certificates of the CA, supernets
+	HeadKey     = Watched + "head"    // the version of the rules
+	MembersKey  = Watched + "members" // changes with every change of a host's roles
+	NodeTree    = Watched + "node/"   // certificates of hosts
+	EndpointKey = Watched + "at/"     // where hosts are reached
+	PodsTree    = Watched + "pods/"
+	TableTree   = Watched + "table/"
+	RemovedTree = Watched + "removed/" // what is gone on purpose
+)
+
+// Subtrees below Asked.
+const (
+	TextTree   = Asked + "text/"   // rules and tables of a scope, by digest
+	RangeTree  = Asked + "range/"  // owners of ranges
+	ReportTree = Asked + "report/" // what hosts enforce
+	InviteTree = Asked + "invite/"
+)
+
+// maxName is how long the name of a host, role or table may be, as for a label of DNS.
+const maxName = 63
+
+// CheckName returns an error for a name that cannot be part of a key: it has other characters than
+// a-z, 0-9, "-", "_" and ".", does not begin with a letter or digit, or is too long.
+func CheckName(name string) error {
+	if name == "" || len(name) > maxName {
+		return fmt.Errorf("the name %q has %d characters, 1 to %d are possible", name, len(name),
+			maxName)
+	}
+	for i, c := range []byte(name) {
+		letter := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
+		if !letter && (i == 0 || !strings.ContainsRune("-_.", rune(c))) {
+			return fmt.Errorf("the name %q: use a-z, 0-9, and then also - _ .", name)
+		}
+	}
+	return nil
+}
+
+// RangeKey returns the key of a range: / is not part of it.
+func RangeKey(r netip.Prefix) string {
+	return fmt.Sprintf("%s%s_%d", RangeTree, r.Masked().Addr(), r.Bits())
+}
+
+// parseRangeKey is the opposite of RangeKey.
+func parseRangeKey(key string) (netip.Prefix, error) {
+	addr, bits, _ := strings.Cut(strings.TrimPrefix(key, RangeTree), "_")
+	r, err := netip.ParsePrefix(addr + "/" + bits)
+	if err != nil || RangeKey(r) != key {
+		return netip.Prefix{}, fmt.Errorf("%s is not the key of a range", key)
+	}
+	return r, nil
+}
+
+// HostGrants returns all that a host may do: read what every host keeps, and texts; write where it
+// is, its pods and its report.
+func HostGrants(name string) []store.Grant {
+	return []store.Grant{
+		{Name: Watched},
+		{Name: TextTree},
+		{Name: EndpointKey + name, Write: true},
+		{Name: PodsTree + name + "/", Write: true},
+		{Name: ReportTree + name, Write: true},
+	}
+}
+
+// FeedGrants returns what a program may do that maintains one table, such as a list of addresses to
+// refuse.
+func FeedGrants(table string) []store.Grant {
+	return []store.Grant{{Name: TableTree + table + "/", Write: true}}
+}
+
+// AdminGrants returns what an administrator may do. Certificates of hosts are not part of it: they
+// carry the CA's signature, and weir-store writes them.
+func AdminGrants() []store.Grant {
+	return []store.Grant{
+		{Name: Watched},
+		{Name: HeadKey, Write: true},
+		{Name: TableTree, Write: true},
+		{Name: TextTree, Write: true},
+		{Name: InviteTree, Write: true},
+		{Name: ReportTree},
+		{Name: RangeTree},
+	}
+}
+
+// StoreGrants returns what weir-store may do.
+func StoreGrants() []store.Grant { return []store.Grant{{Name: Root, Write: true}} }
+
+// Guard returns what a host holds back (store.Guarded): removals of hosts, their pods, their
+// endpoints and tables, unless RemovedTree has what was removed; and of single keys, which nothing
+// removes, such as HeadKey: without it a host would have no rules.
+func Guard() store.Guard { return store.Guard{Kind: kind, Meant: meant} }
+
+// kind returns the first part of a key below Watched: a single key is a kind of its own.
+func kind(key string) string {
+	of, _, _ := strings.Cut(strings.TrimPrefix(key, Watched), "/")
+	if of == "removed" {
+		return ""
+	}
+	return of
+}
+
+// meant reports whether a host or a table was removed on purpose: RemovedTree names it.
+func meant(stored *store.Copy, key string) bool {
+	of, rest, _ := strings.Cut(strings.TrimPrefix(key, Watched), "/")
+	name, _, _ := strings.Cut(rest, "/")
+	if of != "table" {
+		of = "node"
+	}
+	_, ok := stored.Get(RemovedTree + of + "/" + name)
+	return ok
+}
