@@ -69,7 +69,7 @@ type Store interface {
 	// order of revisions, none left out, none twice. It ends with one error, and without one when
 	// the context ends.
 	//
-	// It ends with ErrCompacted when changes after the revision are not kept any more, with
+	// It ends with ErrCompacted when the revision, or changes after it, are not kept any more, with
 	// ErrBehind when the store has not reached the revision (an old backup was restored, or the
 	// store was emptied), and with ErrUnavailable when it cannot be sure for the driver's time of
 	// silence that it still hears of everything.

@@ -32,6 +32,9 @@ func translate(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	for _, k := range known {
+		if errors.Is(err, k.ours) {
+			return err
+		}
 		// The reason that a watch was refused for is text.
 		if errors.Is(err, k.theirs) || strings.HasSuffix(err.Error(), k.theirs.Error()) {
 			return fmt.Errorf("%w (%w)", k.ours, err)

@@ -17,13 +17,18 @@ import (
 // etcd's client waits for ever when the member does not answer, or is cut off from the others
 // (etcd#8980). So the watch asks for progress three times in the time of silence, demands a member
 // with a leader, and ends when it hears nothing. A watch from a revision that the store has not
-// reached waits for it without a word: every answer has the store's revision, which is compared.
+// reached waits for it without a word, or delivers what is older (etcd#20221): every answer has the
+// store's revision, which is compared. A deletion at the revision of a compaction may be lost
+// (etcd#18089, etcd#19179; Debian 12 has such a version): before the first delivery the revision
+// where the watch begins must still be readable.
 func (d *Driver) Watch(ctx context.Context, name string, after int64) iter.Seq2[store.Batch, error] {
 	return func(yield func(store.Batch, error) bool) {
 		w := d.newWatch(ctx)
 		defer w.close()
 		opts := append(below(name), clientv3.WithRev(after+1), clientv3.WithCreatedNotify())
-		more, err := w.deliver(w.watcher.Watch(w.ctx, name, opts...), after, yield)
+		more, err := w.deliver(w.watcher.Watch(w.ctx, name, opts...), after, func() error {
+			return d.kept(ctx, name, after)
+		}, yield)
 		switch {
 		case !more || ctx.Err() != nil:
 		case w.silent.Load():
@@ -34,6 +39,17 @@ func (d *Driver) Watch(ctx context.Context, name string, after int64) iter.Seq2[
 			yield(store.Batch{}, fmt.Errorf("%w: the watch was closed", store.ErrUnavailable))
 		}
 	}
+}
+
+// kept returns an error if the store does not keep a revision any more.
+func (d *Driver) kept(ctx context.Context, name string, revision int64) error {
+	if revision == 0 {
+		return nil
+	}
+	call, cancel := context.WithTimeout(ctx, d.silence)
+	defer cancel()
+	_, err := d.client.Get(call, name, clientv3.WithRev(revision), clientv3.WithCountOnly())
+	return err
 }
 
 // watch is a watch with a connection's stream of its own: progress is reported per stream.
@@ -83,8 +99,8 @@ func (w *watch) ask() {
 }
 
 // deliver yields what arrives until the stream ends, with its error, or the caller wants no more.
-// The time that the caller takes is not silence.
-func (w *watch) deliver(responses clientv3.WatchChan, last int64,
+// It calls begin before the first batch. The time that the caller takes is not silence.
+func (w *watch) deliver(responses clientv3.WatchChan, last int64, begin func() error,
 	yield func(store.Batch, error) bool) (more bool, err error) {
 	for r := range responses {
 		w.timer.Stop()
@@ -99,6 +115,15 @@ func (w *watch) deliver(responses clientv3.WatchChan, last int64,
 			list = []store.Batch{{Revision: r.Header.Revision}}
 		}
 		for _, b := range list {
+			if begin != nil {
+				if err := begin(); err != nil {
+					return true, err
+				}
+				begin = nil
+			}
+			if b.Revision < last || b.Revision == last && len(b.Changes) > 0 {
+				return true, fmt.Errorf("%w: %d after %d", store.ErrBehind, b.Revision, last)
+			}
 			last = b.Revision
 			if !yield(b, nil) {
 				return false, nil

@@ -182,7 +182,7 @@ func (m *Model) next(ctx context.Context, name string, after int64, life *int) (
 		return store.Batch{}, nil, fmt.Errorf("restarted: %w", store.ErrUnavailable)
 	case after > int64(len(m.batches)):
 		return store.Batch{}, nil, store.ErrBehind
-	case after < m.compacted-1:
+	case after < m.compacted:
 		return store.Batch{}, nil, store.ErrCompacted
 	case after == int64(len(m.batches)):
 		return store.Batch{}, m.changed, nil
