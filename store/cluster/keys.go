@@ -98,6 +98,7 @@ func AdminGrants() []store.Grant {
 		{Name: Watched},
 		{Name: HeadKey, Write: true},
 		{Name: TableTree, Write: true},
+		{Name: RemovedTree + "table/", Write: true},
 		{Name: TextTree, Write: true},
 		{Name: InviteTree, Write: true},
 		{Name: ReportTree},

@@ -44,8 +44,9 @@ func TestRangeKeys(t *testing.T) {
 // places is a key of every kind, for the hosts a, b and bb.
 func places() (keys []string) {
 	keys = []string{IdentityKey, HeadKey, MembersKey, TextTree + "0123", InviteTree + "1",
-		TableTree + "blocked/00", TableTree + "b/00", RangeKey(netip.MustParsePrefix("10.0.0.0/24")),
-		RemovedTree + "node/b", Root + "other", "/other", Watched + "b", Asked + "b"}
+		TableTree + "blocked/00", TableTree + "b/00",
+		RangeKey(netip.MustParsePrefix("10.0.0.0/24")), RemovedTree + "node/b",
+		RemovedTree + "table/b", Root + "other", "/other", Watched + "b", Asked + "b"}
 	for _, name := range []string{"a", "b", "bb"} {
 		keys = append(keys, NodeTree+name, EndpointKey+name, EndpointKey+name+"/0",
 			PodsTree+name, PodsTree+name+"/0", PodsTree+name+"/b/0", ReportTree+name,
@@ -68,7 +69,8 @@ func TestAuthority(t *testing.T) {
 			own + "b/0": true, ReportTree + "b": true}},
 		"feed": {FeedGrants("blocked"), map[string]bool{TableTree + "blocked/00": true}},
 		"admin": {AdminGrants(), map[string]bool{HeadKey: true, TextTree + "0123": true,
-			InviteTree + "1": true, TableTree + "blocked/00": true, TableTree + "b/00": true}},
+			InviteTree + "1": true, TableTree + "blocked/00": true, TableTree + "b/00": true,
+			RemovedTree + "table/b": true}},
 	} {
 		var mine string
 		for key := range c.may {
