@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -154,55 +155,72 @@ func TestLargePool(t *testing.T) {
 	}
 }
 
-// TestClaims: a hundred hosts join at once, twice each, and some leave and return: no range has two
-// owners, every host keeps what it was given.
+// together is a store whose first read returns when all hosts have read: every host then chooses
+// among the same owners.
+type together struct {
+	store.Store
+	once sync.Once
+	all  *sync.WaitGroup
+}
+
+func (s *together) Read(ctx context.Context, name string, revision int64) (store.Snapshot, error) {
+	snapshot, err := s.Store.Read(ctx, name, revision)
+	s.once.Do(func() {
+		s.all.Done()
+		s.all.Wait()
+	})
+	return snapshot, err
+}
+
+// TestClaims: a hundred hosts join at once, each of which has read that no range is owned; some
+// leave and return. No range has two owners, every host keeps what it was given.
 func TestClaims(t *testing.T) {
-	s := storetest.NewModel(time.Minute)
+	model := storetest.NewModel(time.Minute)
 	p := pool("10.0.0.0/16", 23) // 128 ranges
+	const hosts = 100
+	var all, group sync.WaitGroup
+	all.Add(hosts)
 	none := func(netip.Prefix) store.Txn { return store.Txn{} }
-	var mu sync.Mutex
-	ranges := map[string]netip.Prefix{}
-	var group sync.WaitGroup
-	for i := range 100 {
+	ranges := make([]netip.Prefix, hosts)
+	for i := range hosts {
 		group.Go(func() {
 			name := fmt.Sprint("host", i)
+			s := &together{Store: model, all: &all}
 			first, err := Claim(t.Context(), s, p, name, none)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			if i%3 == 0 {
-				all, err := s.Read(t.Context(), RangeTree, 0)
-				if err != nil {
-					t.Error(err)
-				}
-				x, err := Release(all, name)
-				if err != nil {
-					t.Error(err)
-				}
-				if _, err := s.Commit(t.Context(), x); err != nil {
-					t.Error(err)
-				}
+				release(t, s, name)
 			}
-			again, err := Claim(t.Context(), s, p, name, none)
-			if again != first || err != nil {
-				t.Errorf("%s had %v, gets %v, %v", name, first, again, err)
+			ranges[i], err = Claim(t.Context(), s, p, name, none)
+			if ranges[i] != first || err != nil {
+				t.Errorf("%s had %v, gets %v, %v", name, first, ranges[i], err)
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			ranges[name] = again
 		})
 	}
 	group.Wait()
-	owner := map[netip.Prefix]string{}
-	for name, r := range ranges {
-		if other := owner[r]; other != "" {
-			t.Errorf("%v is of %s and %s", r, name, other)
+	owner := map[netip.Prefix]int{}
+	for i, r := range ranges {
+		if other, ok := owner[r]; ok {
+			t.Errorf("%v is of %d and %d", r, i, other)
 		}
-		owner[r] = name
+		owner[r] = i
 	}
-	if len(ranges) != 100 {
-		t.Errorf("%d hosts", len(ranges))
+}
+
+func release(t *testing.T, s store.Store, name string) {
+	owned, err := s.Read(t.Context(), RangeTree, 0)
+	if err != nil {
+		t.Error(err)
+	}
+	x, err := Release(owned, name)
+	if err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Commit(t.Context(), x); err != nil {
+		t.Error(err)
 	}
 }
 
