@@ -186,6 +186,9 @@ func (c *etcdCluster) serves(t *testing.T) {
 	}
 }
 
+// Silence implements storetest.Cluster.
+func (c *etcdCluster) Silence() time.Duration { return silence }
+
 // Partition implements storetest.Cluster.
 func (c *etcdCluster) Partition(t *testing.T, cut bool) {
 	c.proxy.setCut(cut)

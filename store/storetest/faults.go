@@ -192,8 +192,25 @@ func testRestart(t *testing.T, c Cluster) {
 	f.expect(t, read(t, s, "h/", 0))
 }
 
-// testPartition: a watch that is cut off ends, although its connection stays open; a commit ends
-// with its context. Afterwards everything works, and what was missed arrives.
+// testQuiet: a watch on a subtree where nothing changes does not end, and continues.
+func testQuiet(t *testing.T, c Cluster) {
+	s := c.Open(t, nil)
+	first := commitPut(t, s, put("h/a", "1"))
+	w := watch(t, s, "h/", first)
+	other := watch(t, s, "other/", first)
+	for begin := time.Now(); time.Since(begin) < 5*c.Silence()/2; {
+		commitPut(t, s, put("other/a", "1"))
+		time.Sleep(c.Silence() / 10)
+	}
+	last := commitPut(t, s, put("h/a", "2"))
+	if b := w.next(t); b.Revision != last {
+		t.Errorf("revision %d, expected %d", b.Revision, last)
+	}
+	other.next(t)
+}
+
+// testPartition: a watch that is cut off ends, although its connection stays open; a call ends with
+// its context, or after the time of silence. Afterwards everything works, and what was missed arrives.
 func testPartition(t *testing.T, c Cluster) {
 	s := c.Open(t, nil)
 	f := follow(t, s, "h/", unguarded)
@@ -211,6 +228,10 @@ func testPartition(t *testing.T, c Cluster) {
 	if took := time.Since(begin); took > patience/2 {
 		t.Errorf("the commit took %v", took)
 	}
+	_, err = s.Commit(limited(t), store.Txn{Put: []store.Entry{put("h/b", "1")}})
+	expectError(t, "commit", err, store.ErrUnavailable)
+	_, err = s.Read(limited(t), "h/", 0)
+	expectError(t, "read", err, store.ErrUnavailable)
 	expectError(t, "watch", w.failure(t), store.ErrUnavailable)
 	f.fails(t, store.ErrUnavailable)
 	c.Partition(t, false)

@@ -22,6 +22,8 @@ func (c modelCluster) Restart(*testing.T)                   { c.model.Restart() 
 func (c modelCluster) Partition(_ *testing.T, cut bool)     { c.model.Partition(cut) }
 func (c modelCluster) Empty(*testing.T)                     { c.model.Rewind(0) }
 
+func (c modelCluster) Silence() time.Duration { return c.model.silence }
+
 func TestModel(t *testing.T) {
 	Run(t, func(*testing.T) Cluster { return modelCluster{NewModel(100 * time.Millisecond)} })
 }

@@ -162,6 +162,52 @@ func testLimits(t *testing.T, c Cluster) {
 	}
 }
 
+// testPages: a subtree that a driver reads in pages is read at one revision, without a gap between
+// the pages. Every key is the beginning of the next one.
+func testPages(t *testing.T, c Cluster) {
+	s := c.Open(t, nil)
+	const transactions = 5
+	keys := transactions * store.MaxOperations
+	key := func(i int) string { return "p/" + strings.Repeat("!", i+1) }
+	for i := range transactions {
+		var x store.Txn
+		for n := range store.MaxOperations {
+			x.Put = append(x.Put, put(key(i*store.MaxOperations+n), "0"))
+		}
+		commit(t, s, x)
+	}
+	var group sync.WaitGroup
+	stop := make(chan struct{})
+	group.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			value := fmt.Sprint(i)
+			if _, err := s.Commit(limited(t), store.Txn{Put: []store.Entry{put(key(0), value),
+				put(key(keys-1), value)}}); err != nil {
+				t.Errorf("commit: %v", err)
+				return
+			}
+		}
+	})
+	for range 30 {
+		got := read(t, s, "p/", 0).Entries
+		if len(got) != keys {
+			t.Errorf("%d keys, expected %d", len(got), keys)
+			break
+		}
+		if first, last := got[0], got[keys-1]; string(first.Value) != string(last.Value) {
+			t.Errorf("one transaction wrote %s and %s", first.Value, last.Value)
+			break
+		}
+	}
+	close(stop)
+	group.Wait()
+}
+
 // testInvalid: what Check refuses no driver makes.
 func testInvalid(t *testing.T, c Cluster) {
 	s := c.Open(t, nil)

@@ -26,6 +26,8 @@ type Cluster interface {
 	Restart(t *testing.T)
 	// Partition cuts the stores that were opened off, without closing a connection, or ends that.
 	Partition(t *testing.T, cut bool)
+	// Silence is the time after which a watch that hears nothing ends.
+	Silence() time.Duration
 	// Empty takes everything from the store: its revision begins again.
 	Empty(t *testing.T)
 }
@@ -43,6 +45,7 @@ func Run(t *testing.T, open Opener) {
 		{"Resume", testResume},
 		{"Snapshots", testSnapshots},
 		{"Limits", testLimits},
+		{"Pages", testPages},
 		{"Invalid", testInvalid},
 		{"Conflict", testConflict},
 		{"Counters", testCounters},
@@ -52,6 +55,7 @@ func Run(t *testing.T, open Opener) {
 		{"CompactedDelete", testCompactedDelete},
 		{"FollowCompacted", testFollowCompacted},
 		{"Restart", testRestart},
+		{"Quiet", testQuiet},
 		{"Partition", testPartition},
 		{"Emptied", testEmptied},
 		{"Faults", testFaults},
