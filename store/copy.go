@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Buckets is how many parts a copy has. Each has a digest of its own, so that two copies are
-// compared at a cost that follows what differs, and so that a host sends 8 KiB to ask for a
+// Buckets is how many parts a copy has. Each has a digest of its own, so that comparing two copies
+// costs 256 comparisons and the buckets that differ, and so that a host sends 8 KiB to ask for a
 // difference.
 const Buckets = 256
 
