@@ -16,7 +16,7 @@ var badLines = []struct {
 	column int
 }{
 	{"add 100 alow ip from any to any", 9},
-	{"ad 100 allow ip from any to any", 1},
+	{"dad 100 allow ip from any to any", 1},
 	{"add 65535 allow ip from any to any", 5},
 	{"add 70000 allow ip from any to any", 5},
 	{"add 100 set 32 allow ip from any to any", 13},
@@ -49,7 +49,7 @@ var badLines = []struct {
 	{"table x add", 12},
 	{"set disable 31", 13},
 	{"delete", 7},
-	{"show", 1},
+	{"shove", 1},
 }
 
 // TestBadFiles: a bad file changes nothing in a running node, and the error has file, line, column,

@@ -116,7 +116,4 @@ func TestSYNFlood(t *testing.T) {
 	if out := p.weir("status"); !strings.Contains(out, "SYN cookies: off (1 times on), ") {
 		t.Errorf("weir status:\n%s", out)
 	}
-	if out := p.weir("fw", "show", "-a"); strings.Contains(out, "#") {
-		t.Errorf("weir fw show:\n%s", out)
-	}
 }

@@ -143,15 +143,17 @@ func TestRulebookRunsAFile(t *testing.T) {
 	must(t, b, "add 10 deny tcp from any to any 81", "add 31 set 31 count ip from any to any",
 		"table kept add 192.0.2.1")
 	message, err := b.doAll("/f", "table kept flush\ntable gone flush\ndelete 7\n"+
-		"add 20 deny tcp from any to any 80\nzero 20\nlist\n")
-	if err != nil || message != "00020 deny tcp from any to any 80\nEntry 20 cleared." {
+		"add 20 deny tcp from any to any 80\nzero 20\nlist\n"+
+		"add 21 count ip from any to any\nzero 21\ndelete 21\n")
+	if err != nil || message != "00020 deny tcp from any to any 80\n"+
+		"00021 count ip from any to any\nEntry 20 cleared.\nEntry 21 cleared." {
 		t.Errorf("%q, %v", message, err)
 	}
 	if passes(e, 80) || passes(e, 81) || !passes(e, 82) || len(b.rules.Set.Tables["kept"]) != 0 {
 		t.Error("the rules are not those before and that of the file")
 	}
 	for _, text := range []string{"flush\nadd allow tpc from any to any",
-		"flush\ntable kept create\n"} {
+		"flush\ntable kept create\n", "delete 10\nzero 10\n"} {
 		if _, err := b.doAll("/f", text); err == nil || !strings.Contains(err.Error(), "/f:2:") {
 			t.Errorf("%q: %v", text, err)
 		}

@@ -71,9 +71,14 @@ func (b *Book) doAll(name, text string) (message string, err error) {
 			if err := apply(c, next.Set); err != nil && !rule.IsAbsent(err) {
 				return fmt.Errorf("%s:%d: %w", c.Pos.File, c.Pos.Line, err)
 			}
-			if c.Verb == rule.VerbAdd {
+			switch c.Verb {
+			case rule.VerbAdd:
 				lines = append(lines, listing(added(next.Set, c.Rule)))
 				whole = flushed
+			case rule.VerbZero:
+				if err := errNoRule(next.Set, c.Numbers); err != nil {
+					return fmt.Errorf("%s:%d: %w", c.Pos.File, c.Pos.Line, err)
+				}
 			}
 			flushed = flushed || c.Verb == rule.VerbFlush
 		}
@@ -85,12 +90,15 @@ func (b *Book) doAll(name, text string) (message string, err error) {
 	if err != nil {
 		return "", err
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, c := range commands {
 		if c.Verb != rule.VerbZero {
 			continue
 		}
-		if err := b.zero(c.Numbers); err != nil {
-			return "", fmt.Errorf("%s:%d: %w", c.Pos.File, c.Pos.Line, err)
+		if err := b.zeroLocked(c.Numbers); err != nil {
+			return "", fmt.Errorf("%s:%d: the rules of the file are in force, but: %w",
+				c.Pos.File, c.Pos.Line, err)
 		}
 		lines = append(lines, cleared(c.Numbers))
 	}
@@ -128,15 +136,18 @@ func cleared(numbers []rule.Range) string {
 
 // zero sets counters to 0: of all rules, or of those with the numbers.
 func (b *Book) zero(numbers []rule.Range) error {
-	if len(numbers) == 0 {
-		numbers = []rule.Range{{}} // 0 means all
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, n := range numbers {
-		if n.Lo != 0 && n.Lo != program.DefaultNumber && !hasRule(b.rules.Set, uint16(n.Lo)) {
-			return fmt.Errorf("there is no rule %d", n.Lo)
-		}
+	if err := errNoRule(b.rules.Set, numbers); err != nil {
+		return err
+	}
+	return b.zeroLocked(numbers)
+}
+
+// zeroLocked is zero without a check: a number that no rule has does nothing.
+func (b *Book) zeroLocked(numbers []rule.Range) error {
+	if len(numbers) == 0 {
+		numbers = []rule.Range{{}} // 0 means all
 	}
 	for _, n := range numbers {
 		if err := b.config.Engine.Zero(uint16(n.Lo)); err != nil {
@@ -145,6 +156,16 @@ func (b *Book) zero(numbers []rule.Range) error {
 	}
 	now := time.Now()
 	b.zeroed.Store(&now)
+	return nil
+}
+
+// errNoRule says which of the numbers no rule has.
+func errNoRule(set *rule.Ruleset, numbers []rule.Range) error {
+	for _, n := range numbers {
+		if n.Lo != 0 && n.Lo != program.DefaultNumber && !hasRule(set, uint16(n.Lo)) {
+			return fmt.Errorf("there is no rule %d", n.Lo)
+		}
+	}
 	return nil
 }
 
