@@ -21,13 +21,13 @@ var ranks = map[string]int{
 	"rule/op": -1,
 	"packet":  0, "internal/program": 0, "examples": 0, // pure
 	"flow": 1, "rule": 1,
-	"firewall": 2, // contracts
+	"firewall": 2, "store": 2, // contracts
 	"observe":  3, "eyeballs": 3, "udp": 3,
 	"internal/tty": 2, "internal/nl": 3, "internal/pcap": 3, "internal/poller": 2,
 	"internal/atomicfile": 2, "internal/unixsocket": 2, "internal/forward": 2,
 	"firewall/soft": 4, "firewall/kernel": 4, "firewall/enginetest": 4, // workers
 	"pod": 4, "overlay": 4, "proxy": 4, "cni": 5,
-	"internal/nstest": 4, "internal/rebuilt": 4,
+	"internal/nstest": 4, "internal/rebuilt": 4, "store/storetest": 4,
 	"agent/api": 5, "agent/rulefile": 5, "agent/clock": 5, "agent/claim": 5, "agent/routes": 5,
 	"agent/engines": 5, "agent/page": 5,
 	"agent/problem": 6, "agent/adopt": 6, "agent/offline": 6, "agent/doctor": 6,
@@ -45,7 +45,8 @@ var ranks = map[string]int{
 var agentParts = []string{"agent/rules", "agent/host", "agent/pods", "agent/peers", "agent/watch"}
 
 // testPackages exist for tests: the tests of any package may import them.
-var testPackages = []string{"internal/nstest", "internal/rebuilt", "firewall/enginetest"}
+var testPackages = []string{"internal/nstest", "internal/rebuilt", "firewall/enginetest",
+	"store/storetest"}
 
 // mayImport restricts who imports a package further than its rank does. Tests may import it.
 var mayImport = map[string][]string{
@@ -58,19 +59,21 @@ var mayImport = map[string][]string{
 	"internal/poller":     {"udp", "overlay"},
 	"internal/rebuilt":    {},
 	"firewall/enginetest": {},
+	"store/storetest":     {},
 }
 
 // light are the packages that other programs import: they depend on nothing in heavy, not even
 // indirectly.
 var light = []string{"packet", "flow", "rule/op", "rule", "firewall", "firewall/soft", "eyeballs",
-	"udp"}
+	"udp", "store"}
 
 // heavy libraries bring a kernel interface or a server with them.
 var heavy = []string{"github.com/vishvananda/", "github.com/cilium/ebpf",
-	"github.com/prometheus/", "google.golang.org/grpc", module + "/internal/nl"}
+	"github.com/prometheus/", "google.golang.org/grpc", "go.etcd.io/", module + "/internal/nl"}
 
 // standardOnly are the packages that use nothing but the standard library and each other.
-var standardOnly = []string{"packet", "flow", "rule/op", "internal/program", "rule", "firewall"}
+var standardOnly = []string{"packet", "flow", "rule/op", "internal/program", "rule", "firewall",
+	"store"}
 
 // soleImporters names the one package that imports a library, tests included, and why.
 var soleImporters = []struct{ library, owner, why string }{
