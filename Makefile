@@ -31,6 +31,7 @@ test: deps
 	@[ "$$(id -u)" = 0 ] || \
 		echo "test: NOT ROOT: everything that needs the kernel will be skipped" >&2
 	@GO="$(GO)" TESTFLAGS="-timeout 45m -p 4 -parallel 4" scripts/test ./...
+	@cd store/etcd && $(GO) test -timeout 10m ./...
 
 # The same under the race detector, which needs a C compiler. Without the packages whose tests run
 # programs or the kernel rather than our goroutines.
@@ -59,18 +60,19 @@ check-format:
 	@echo "check: gofmt, clang-format"
 check-vet:
 	@$(GO) vet ./...
-	@cd peers && $(GO) vet ./...
+	@for module in peers store/etcd; do (cd $$module && $(GO) vet ./...) || exit 1; done
 	@echo "check: vet"
 check-static:
 	@$(TOOL) staticcheck ./...
-	@cd peers && $(GO) tool -modfile=../tools/go.mod staticcheck ./...
+	@for module in peers store/etcd; do \
+		(cd $$module && $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck ./...) || exit 1; done
 	@echo "check: staticcheck"
 check-shell:
 	@shellcheck .ci/run $$(git grep -l '^#!/bin/bash' -- scripts dist)
 	@echo "check: shellcheck"
 check-tidy:
 	@$(GO) mod tidy -diff
-	@for module in tools peers; do (cd $$module && $(GO) mod tidy -diff) || exit 1; done
+	@for module in tools peers store/etcd; do (cd $$module && $(GO) mod tidy -diff) || exit 1; done
 	@echo "check: go.mod is tidy"
 # Other programs import these, also on systems on which Weir itself does not run.
 PUBLIC = ./packet/... ./flow ./rule/... ./firewall ./firewall/soft ./eyeballs/... ./udp

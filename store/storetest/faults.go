@@ -210,7 +210,8 @@ func testQuiet(t *testing.T, c Cluster) {
 }
 
 // testPartition: a watch that is cut off ends, although its connection stays open; a call ends with
-// its context, or after the time of silence. Afterwards everything works, and what was missed arrives.
+// its context, or after the time of silence. Afterwards everything works, and what was missed
+// arrives.
 func testPartition(t *testing.T, c Cluster) {
 	s := c.Open(t, nil)
 	f := follow(t, s, "h/", unguarded)
