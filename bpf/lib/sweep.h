@@ -67,7 +67,9 @@ static __always_inline void event_probe(struct config *cf, struct cpu *c, struct
 }
 
 // wants_probe: the state is an established, tracked TCP connection that will expire soon, of which
-// one end may be done. The hand passes every PASS, so one of PROBE_EVERY / PASS passes probes.
+// one end may be done. The hand passes every PASS, so one of PROBE_EVERY / PASS passes probes. Of a
+// connection that was adopted no number may be known yet. Any number will do: an end answers one
+// that it does not expect with its own (RFC 9293 3.10.7.4).
 static __always_inline int wants_probe(struct config *cf, struct side *low, struct side *high,
 				       __s64 now)
 {
@@ -76,8 +78,8 @@ static __always_inline int wants_probe(struct config *cf, struct side *low, stru
 	__s64 left = last + cf->life_established - now, pass = pass_ns(cf);
 	__s64 within = (__s64)PROBE_WITHIN * 1000000000, every = (__s64)PROBE_EVERY * 1000000000;
 
-	if (left < 0 || left > within ||
-	    (both & (SIDE_SEEN | SIDE_ACKED)) != (SIDE_SEEN | SIDE_ACKED))
+	if (left < 0 || left > within || !(both & SIDE_SEEN) ||
+	    !(both & SIDE_ACKED || low->flags & META_LOOSE))
 		return 0;
 	if (both & SIDE_FIN || (low->flags | high->flags) & SIDE_RST)
 		return 0;

@@ -291,7 +291,7 @@ static __always_inline int phase_of(struct side *low, struct side *high, __u8 pr
 	return lf & META_LOOSE || lf & hf & SIDE_ACKED ? PHASE_ESTABLISHED : PHASE_OPENING;
 }
 
-// phase_phase_phase_half_open: a flow in this phase has not proved itself.
+// phase_half_open: a flow in this phase has not proved itself.
 static __always_inline int phase_half_open(int phase)
 {
 	return phase == PHASE_OPENING || phase == PHASE_ANSWERED;

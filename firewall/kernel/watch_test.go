@@ -3,11 +3,14 @@ package kernel
 import (
 	"context"
 	"errors"
+	"net"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -114,23 +117,90 @@ func TestProbesKeepIdleConnections(t *testing.T) {
 	if err := echoWord(c, "hello"); err != nil {
 		t.Fatal(err)
 	}
-	before := g.states(t)[0]
+	g.keepsIdle(t, 1)
+	stop()
+	if err := echoWord(c, "still there"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestProbesKeepAdoptedConnections: of connections that were open before the rules, and are silent
+// from then on, no number is known. They are probed all the same, over both families, and the
+// answers make them strict.
+func TestProbesKeepAdoptedConnections(t *testing.T) {
+	g := newPairLab(t, "add allow ip from any to any\n")
+	stop := g.watch(t)
+	p := compile(t, webRules)
+	var open []net.Conn
+	var states []firewall.State
+	for _, address := range []string{"10.0.0.1:80", "[fd00::1]:80"} {
+		c, err := g.dial(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := echoWord(c, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, c)
+		states = append(states, firewall.State{Proto: packet.ProtoTCP,
+			From: c.LocalAddr().(*net.TCPAddr).AddrPort(),
+			To:   c.RemoteAddr().(*net.TCPAddr).AddrPort(),
+			Key:  p.Rules[1].Key, Rule: p.Rules[1].Number})
+	}
+	if err := g.engine.Load(p); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := g.engine.Adopt(states); n != len(states) || err != nil {
+		t.Fatalf("adopted %d: %v", n, err)
+	}
+	g.keepsIdle(t, len(states))
+	stop()
+	for x, err := range g.engine.entries() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, _ := x.state(); s.Sides[0].Flags&s.Sides[1].Flags&flow.SideAcked == 0 {
+			t.Errorf("after the answers the numbers are not known: %+v", s)
+		}
+	}
+	for _, c := range open {
+		if err := echoWord(c, "still there"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// keepsIdle waits until so many idle connections have lived on by probes.
+func (g *pairLab) keepsIdle(t *testing.T, n int) {
+	t.Helper()
+	first := map[netip.AddrPort]time.Duration{}
+	for _, s := range g.states(t) {
+		first[s.From] = s.Last
+	}
+	if len(first) != n {
+		t.Fatalf("%d states: %v", len(first), first)
+	}
 	// Lifetime 24 s: the last 20 s, in which probes are sent, begin after 4 s.
 	g.engine.mu.Lock()
 	g.engine.config.LifeEstablished = 24e9
-	err = g.engine.putConfigLocked()
+	err := g.engine.putConfigLocked()
 	g.engine.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "probes go, and answers come", func() bool {
 		after := g.states(t)
-		return len(after) == 1 && after[0].Last >= before.Last+9e9
+		if len(after) != n {
+			t.Fatalf("of %d states %d are there", n, len(after))
+		}
+		for _, s := range after {
+			if s.Last < first[s.From]+9*time.Second {
+				return false
+			}
+		}
+		return true
 	})
-	stop()
-	if err := echoWord(c, "still there"); err != nil {
-		t.Error(err)
-	}
 }
 
 // TestCapture: every frame at the hooks comes with its bytes and its verdict, dropped ones

@@ -146,9 +146,8 @@ func TestDeleteStates(t *testing.T) {
 	}
 }
 
-// TestKeepalive lets a connection idle: both ends are asked, in the right direction and in a way
-// that makes them answer; the answer keeps the state. TestCutResetsBothEnds cuts a connection: each
-// end gets the one reset that it must believe, and half-open states none.
+// TestDeleteStatesResetsBothEnds: each end of a deleted connection gets the one reset that it must
+// believe, and half-open states get none.
 func TestDeleteStatesResetsBothEnds(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)
 	w := e.Worker(0)
@@ -176,6 +175,8 @@ func TestDeleteStatesResetsBothEnds(t *testing.T) {
 	}
 }
 
+// TestKeepalive lets a connection idle: both ends are asked, in the right direction and in a way
+// that makes them answer; the answer keeps the state.
 func TestKeepalive(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)
 	w := e.Worker(0)
@@ -227,7 +228,59 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
-// TestNoKeepaliveAfterFIN half-closes a connection. TestKeepaliveOfHalfClosed: a connection of
+// TestKeepaliveOfAdopted: of a connection that was adopted and is silent from then on no number is
+// known. Both ends are asked all the same, and their answers make the state strict.
+func TestKeepaliveOfAdopted(t *testing.T) {
+	e := loadMe(t, Options{}, webRules)
+	w := e.Worker(0)
+	if n, err := e.Adopt([]firewall.State{{Proto: packet.ProtoTCP,
+		From: netip.MustParseAddrPort("[2001:db8::9]:1000"),
+		To:   netip.MustParseAddrPort("[2001:db8::1]:80"), Key: e.cfg.rules[0].Key,
+		FlowName: e.cfg.prog.Flows[e.cfg.rules[0].Flow]}}, time.Second); n != 1 || err != nil {
+		t.Fatalf("adopted %d: %v", n, err)
+	}
+	sweep := func(now float64) (probes []Probe) {
+		for range sweepTicks {
+			w.Tick(time.Duration(now*1e9), func(p Probe) { probes = append(probes, p) })
+		}
+		return probes
+	}
+	if p := sweep(270); len(p) != 0 {
+		t.Fatalf("probes 31 s before the end: %d", len(p))
+	}
+	asked := map[uint16]firewall.Direction{}
+	for _, pr := range sweep(285) {
+		var p packet.Packet
+		if r := p.Decode(pr.Packet); r != packet.ReasonNone || p.TCPFlags != packet.FlagACK ||
+			p.PayloadLen() != 0 {
+			t.Fatalf("%v %+v", r, p)
+		}
+		asked[p.DstPort()] = pr.To
+	}
+	if len(asked) != 2 || asked[80] != firewall.In || asked[1000] != firewall.Out {
+		t.Fatalf("asked, by port: %v", asked)
+	}
+	for _, answer := range []struct {
+		hook  *firewall.Input
+		bytes []byte
+	}{
+		{in(286), tcp(t, "[2001:db8::9]:1000", "[2001:db8::1]:80", packet.FlagACK, 101, 501)},
+		{out(286), tcp(t, "[2001:db8::1]:80", "[2001:db8::9]:1000", packet.FlagACK, 501, 101)},
+	} {
+		if v := w.Evaluate(answer.hook, answer.bytes); v.State != firewall.StateHit {
+			t.Errorf("the answer: %+v", v)
+		}
+	}
+	blind := tcp(t, "[2001:db8::9]:1000", "[2001:db8::1]:80", packet.FlagACK, 1<<30, 501)
+	if v := w.Evaluate(in(287), blind); v.Reason != firewall.ReasonTCPWindow {
+		t.Errorf("a blind segment: %+v", v)
+	}
+	if sweep(303); len(states(t, e)) != 1 {
+		t.Error("the connection is gone although both ends have answered")
+	}
+}
+
+// TestKeepaliveOfHalfClosed: a connection of
 // which one end is done is asked like any other, one of which both are is not.
 func TestKeepaliveOfHalfClosed(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)

@@ -28,13 +28,12 @@ type keeper struct {
 }
 
 // alive sends a probe to both ends of an established TCP state that is near its end. One end may
-// have closed its side already: the other may be silent for long after that.
+// have closed its side already: the other may be silent for long after that. Of a connection that
+// was adopted no number may be known yet. Any number will do: an end answers one that it does not
+// expect with its own (RFC 9293 3.10.7.4).
 func (k *keeper) alive(e *entry, s *flow.State) {
 	if s.Proto != packet.ProtoTCP || s.Phase() != flow.PhaseEstablished ||
 		s.Deadline(k.life)-k.now > keepaliveLast {
-		return
-	}
-	if s.Sides[0].Flags&s.Sides[1].Flags&flow.SideAcked == 0 {
 		return
 	}
 	key := e.key()
