@@ -3,9 +3,11 @@ package rules
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/rule/op"
 )
@@ -18,6 +20,9 @@ add 2 allow ip from any to any out keep-state
 add 3 allow udp from any 67 to any 68 in
 add 4 allow udp from any 547 to any 546 in
 `
+
+// lockDownNext is the first number behind lockDownRules.
+const lockDownNext = 5
 
 // sshPort is the port by which the owner reaches the host.
 const sshPort = 22
@@ -69,55 +74,40 @@ func (b *Book) lockDown(file string, why error) (First, error) {
 		unsaved: true}, nil
 }
 
-// keepSSH adds the readable lines of a rule file that concern ssh: whom they allow and whom they
-// deny. It returns false when the file has no readable rule.
+// keepSSH adds what the readable lines of a rule file say about ssh: whom they let in, and what
+// decides that. It returns false when the file has no readable rule.
 func keepSSH(set *rule.Ruleset, path string, names *rule.Names) (read bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return false
 	}
+	var old rule.Ruleset
 	for line := range strings.Lines(string(text)) {
 		c, err := rule.ParseLine(strings.TrimSpace(line), names)
 		if err != nil || c.Verb == rule.VerbNone {
 			continue
 		}
-		if c.Verb == rule.VerbAdd {
-			read = true
-			kept, ok := forSSH(c.Rule)
-			if !ok {
-				continue
-			}
-			c.Rule = kept
-		} else if !c.OnlyTables() {
-			continue
-		}
-		_ = c.Apply(set) // a line that does not apply, like a table created twice, is skipped
+		read = read || c.Verb == rule.VerbAdd
+		_ = c.Apply(&old) // a line that does not apply, like a table created twice, is skipped
+	}
+	set.Tables = old.Tables
+	for _, r := range old.Active() {
+		set.Add(forSSH(r))
 	}
 	return read
 }
 
-// forSSH narrows a rule down to ssh. Rules that deny stay as they are. It returns false for a rule
-// that does not concern ssh.
-func forSSH(r *rule.Rule) (*rule.Rule, bool) {
+// forSSH narrows a rule that allows down to ssh. All others stay as they are, since they decide
+// which packets come to one that allows: rules that deny or answer, jumps and tags. Numbers stay,
+// for jumps, but behind what the host needs.
+func forSSH(r *rule.Rule) *rule.Rule {
 	kept := *r
-	kept.Number = 0 // behind what the host needs
-	if r.Action.Op == op.ActionDeny {
-		return &kept, true
+	kept.Number, kept.Set = max(kept.Number, lockDownNext), 0
+	if kept.Action.Op == op.ActionAllow {
+		kept.Options = slices.Concat(kept.Options, []rule.Clause{
+			{{Op: op.CondProto, A: uint32(packet.ProtoTCP)}},
+			{{Op: op.CondDstPort, Ranges: []rule.Range{{Lo: sshPort, Hi: sshPort}}}},
+		})
 	}
-	if r.Action.Op != op.ActionAllow {
-		return nil, false
-	}
-	for _, t := range r.DstPort {
-		for _, ports := range t.Ranges {
-			if !t.Not && t.Op == op.CondDstPort && ports.Lo <= sshPort && sshPort <= ports.Hi {
-				t.Ranges = []rule.Range{{Lo: sshPort, Hi: sshPort}}
-				kept.DstPort = rule.Clause{t}
-				if kept.State.Op == op.StateNone {
-					kept.State.Op = op.StateKeep
-				}
-				return &kept, true
-			}
-		}
-	}
-	return nil, false
+	return &kept
 }

@@ -1,0 +1,103 @@
+package rules
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// TestLockDownLetsInWhomTheRulesDid: of a rule file that cannot be used the lock-down takes whom
+// the readable lines let in by ssh, in the order in which they would have been evaluated, and
+// nobody else.
+func TestLockDownLetsInWhomTheRulesDid(t *testing.T) {
+	const friend, other, enemy = "192.0.2.1", "192.0.2.2", "198.51.100.9"
+	for _, c := range []struct {
+		name, rules string
+		in          []string // sources that reach port 22
+	}{
+		{"a port", "add allow tcp from 192.0.2.1 to me 22 setup keep-state\n", []string{friend}},
+		{"a list of ports", "add allow tcp from 192.0.2.1 to me 20-30,80 setup keep-state\n",
+			[]string{friend}},
+		{"no state", "add allow tcp from 192.0.2.1 to me 22\n", []string{friend}},
+		{"every protocol and port", "add allow ip from 192.0.2.1 to any\n", []string{friend}},
+		{"every port but one", "add allow tcp from 192.0.2.1 to me not 80\n", []string{friend}},
+		{"another port", "add allow tcp from 192.0.2.1 to me 80\n", nil},
+		{"another protocol", "add allow udp from 192.0.2.1 to me 22\n", nil},
+		{"answers alone", "add allow tcp from any to any established\n", nil},
+		{"numbers decide the order", "add 500 allow tcp from any to me 22 setup keep-state\n" +
+			"add 400 deny ip from 198.51.100.0/24 to any\n", []string{friend, other}},
+		{"low numbers", "add 2 allow tcp from any to me 22 setup keep-state\n" +
+			"add 1 deny ip from 198.51.100.0/24 to any\n", []string{friend, other}},
+		{"the owner refuses by reset", "add reset tcp from 198.51.100.9 to me 22\n" +
+			"add allow tcp from any to me 22 setup keep-state\n", []string{friend, other}},
+		{"the owner refuses by unreach", "add unreach host ip from 198.51.100.9 to any\n" +
+			"add allow tcp from any to me 22 setup keep-state\n", []string{friend, other}},
+		{"jumps", "add 100 skipto 300 tcp from 192.0.2.0/24 to me 22\n" +
+			"add 200 deny tcp from any to any\nadd 300 allow tcp from any to me 22 setup\n",
+			[]string{friend, other}},
+		{"jumps over", "add 100 skipto 300 ip from 198.51.100.9 to any\n" +
+			"add 200 allow tcp from any to me 22 setup\n", []string{friend, other}},
+		{"a set that is off", "add set 3 allow tcp from any to me 22 setup\nset disable 3\n" +
+			"add allow tcp from 192.0.2.1 to me 22 setup\n", []string{friend}},
+		{"deleted and flushed", "add 10 allow tcp from any to me 22\nflush\n" +
+			"add 20 allow tcp from any to me 22\nadd 30 allow tcp from 192.0.2.1 to me 22\n" +
+			"delete 20\n", []string{friend}},
+		{"a table", "table admins create\ntable admins add 192.0.2.1\n" +
+			"add allow tcp from table(admins) to me 22 setup keep-state\n", []string{friend}},
+		{"a tag", "add 100 count tag 7 ip from 192.0.2.1 to any\n" +
+			"add 200 allow tcp from any to me 22 tagged 7\n", []string{friend}},
+	} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "rules")
+		text := "add allow tcp frm any to me 22\n" + c.rules
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b := New(Config{Saved: filepath.Join(dir, "rules.saved"),
+			LockDown: func() bool { return true },
+			Problems: &problem.List{Log: slog.New(slog.DiscardHandler)}, Settings: Settings{SSH: SSHAsRules}})
+		first, err := b.lockDown(file, fmt.Errorf("line 1"))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		p, err := rule.Compile(first.Set, rule.CompileOptions{Strict: true})
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		me := netip.MustParsePrefix("203.0.113.1/24")
+		e, err := offline.Engine(offline.Small(firewall.DefaultOptions()), p, first.Set,
+			[]firewall.Interface{{Index: 1, Name: "eth0", Addrs: []netip.Prefix{me}}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		let := map[string]bool{}
+		for _, source := range c.in {
+			let[source] = true
+		}
+		hook := firewall.Input{Hook: firewall.Hook{Dir: firewall.In, Recv: 1}}
+		for _, source := range []string{friend, other, enemy} {
+			from := netip.AddrPortFrom(netip.MustParseAddr(source), 4000)
+			for port, want := range map[uint16]bool{22: let[source], 80: false} {
+				x := e.Check(&hook, packet.ProtoTCP, from, netip.AddrPortFrom(me.Addr(), port))
+				if x.Verdict.Pass != want {
+					t.Errorf("%s: a SYN from %s to port %d passes: %v, by rule %d", c.name, source,
+						port, x.Verdict.Pass, x.Verdict.Rule)
+				}
+			}
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
