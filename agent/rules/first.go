@@ -28,15 +28,19 @@ type First struct {
 // first finds the rules to start with. The rule file is the owner's; changes made since by commands
 // are in the saved rules, which are based on a version of the rule file. While the file stays as it
 // was, the saved rules are in force; once the owner edits it, the file is in force and the saved
-// rules are set aside. A rule file with an error changes nothing: the saved rules are in force, and
-// without any the node does not start. needed means that the file has to exist.
+// rules are set aside. A rule file with an error, or one that cannot be read, changes nothing: the
+// saved rules are in force, and without any the node does not start. needed means that the file has
+// to exist.
 //
 // Saved rules that are damaged, or of a later version, are never overwritten: they are kept under
 // another name. Without a rule file to take instead, errUnusable is returned.
 func (s *savedRules) first(rules string, needed bool) (First, error) {
 	text, err := os.ReadFile(rules)
 	given := err == nil
-	if err != nil && (needed || !errors.Is(err, fs.ErrNotExist)) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s.firstInPlaceOf(err)
+	}
+	if err != nil && needed {
 		return First{}, err
 	}
 	now := noFile
@@ -74,6 +78,18 @@ func (s *savedRules) first(rules string, needed bool) (First, error) {
 		s.retireBy(s.keepOld)
 	}
 	return r, nil
+}
+
+// firstInPlaceOf returns the saved rules in place of a rule file that cannot be read. They are no
+// worse than in place of one with mistakes, of which a damaged disk may make either.
+func (s *savedRules) firstInPlaceOf(unread error) (First, error) {
+	saved, base, err := s.read()
+	if err != nil {
+		return First{}, unread
+	}
+	s.setBase(base)
+	return First{Version: saved, Denied: saved.Strict, problem: unread,
+		damage: s.tornAside()}, nil
 }
 
 // errUnusable means that there are saved rules, but none that can be used, and no others: to start

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirnet/weir/rule"
 )
 
@@ -148,5 +150,41 @@ func TestFirstRulesThatMustExist(t *testing.T) {
 	s := &savedRules{path: filepath.Join(dir, "rules.saved")}
 	if _, err := s.first(filepath.Join(dir, "missing"), true); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestUnreadableRuleFile: a rule file that is there and cannot be read keeps no node from starting
+// with the rules of the last change, which are saved and based on it as before.
+func TestUnreadableRuleFile(t *testing.T) {
+	for _, needed := range []bool{false, true} {
+		dir := t.TempDir()
+		rules := filepath.Join(dir, "rules")
+		if err := os.Mkdir(rules, 0o700); err != nil { // reading it fails, whoever reads it
+			t.Fatal(err)
+		}
+		s := &savedRules{path: filepath.Join(dir, "rules.saved")}
+		if _, err := s.first(rules, needed); err == nil {
+			t.Fatal("there are no rules, and no error")
+		}
+		const text = "add 1 allow ip from any to any"
+		s.file = fileVersion([]byte(text))
+		if err := s.save(Version{Set: ruleset(t, "add 9 count ip from any to any"), Strict: true,
+			Source: "saved"}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.first(rules, needed)
+		if err != nil || len(got.Set.Rules) != 1 || got.Set.Rules[0].Number != 9 || !got.Denied ||
+			!errors.Is(got.problem, unix.EISDIR) || got.aside || got.before != nil {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		// Once it can be read again, unchanged, the changes since are in force.
+		if err := errors.Join(os.Remove(rules), os.WriteFile(rules, []byte(text), 0o600),
+			s.save(got.Version)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err = s.first(rules, needed); err != nil || got.problem != nil || got.aside ||
+			got.Set.Rules[0].Number != 9 {
+			t.Errorf("%+v, %v", got, err)
+		}
 	}
 }

@@ -13,7 +13,7 @@ func (b *Book) First() (First, error) {
 		return b.lockDown(file, err)
 	}
 	if first.problem != nil {
-		b.config.Problems.Add("the rule file has mistakes; the rules of the last change are in "+
+		b.config.Problems.Add("the rule file cannot be used; the rules of the last change are in "+
 			"force: "+first.problem.Error(), "weir fw check "+file)
 	}
 	if first.aside {
