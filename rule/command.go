@@ -49,10 +49,6 @@ type TableEntry struct {
 	Value  uint32
 }
 
-// OnlyTables reports whether the command leaves the rules alone, so that nothing has to be
-// compiled.
-func (c *Command) OnlyTables() bool { return c.Verb >= VerbTableCreate }
-
 // Apply executes the command. A command that removes several things removes those that are there,
 // and the error names the first that is not; any other error changes nothing.
 func (c *Command) Apply(s *Ruleset) error {
