@@ -16,12 +16,12 @@ func TestMemoryOrder(t *testing.T) {
 	const atomic, or, fetch, exchange = 0xc0, 0x40, 0x01, 0xe1
 	for name, p := range committed(t).Programs {
 		var function string
-		fetched := 0
+		fetched, seen := 0, map[string]bool{}
 		depends, exchanged := map[string]int{}, map[string]int{}
 		for i := range p.Instructions {
 			in := &p.Instructions[i]
 			if f := btf.FuncMetadata(in); f != nil {
-				function = f.Name
+				function, seen[f.Name] = f.Name, true
 			}
 			op := in.OpCode
 			if op.Class() == asm.StXClass && op.Mode() == asm.Mode(atomic) &&
@@ -57,6 +57,15 @@ func TestMemoryOrder(t *testing.T) {
 			if depends[f] < 2*ways {
 				t.Errorf("%s: %s: %d addresses depend on a tag, not %d", name, f, depends[f],
 					2*ways)
+			}
+		}
+		// the other half of a translation
+		for f, n := range map[string]int{"nat_follow": 1, "nat_weigh": 2, "remove_state": 1} {
+			if seen[f] && depends[f] < n {
+				t.Errorf("%s: %s: %d addresses depend on a tag, not %d", name, f, depends[f], n)
+			}
+			if name == "weir_in" && !seen[f] {
+				t.Errorf("%s has no function %s: the test does not see it", name, f)
 			}
 		}
 	}
