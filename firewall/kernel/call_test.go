@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -25,6 +26,40 @@ func TestCallsUseTheirOwnScratch(t *testing.T) {
 	}
 	if spec.Maps["cpus"].ValueSize != spec.Maps["call_cpus"].ValueSize {
 		t.Error("the two differ in size")
+	}
+}
+
+// TestLoadedCallsUseTheirOwnScratch: so do the programs that an engine has loaded.
+func TestLoadedCallsUseTheirOwnScratch(t *testing.T) {
+	e := newEngine(t)
+	id := func(m *ebpf.Map) ebpf.MapID {
+		t.Helper()
+		info, err := m.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, ok := info.ID()
+		if !ok {
+			t.Skip("this kernel does not report the ids of maps")
+		}
+		return id
+	}
+	packets, calls := id(e.objects.Cpus), id(e.objects.CallCpus)
+	for _, p := range []*ebpf.Program{e.objects.WeirIn, e.objects.WeirOut, e.objects.WeirInL3,
+		e.objects.WeirOutL3, e.objects.WeirLocal, e.objects.WeirTick, e.objects.WeirCall} {
+		info, err := p.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps, ok := info.MapIDs()
+		if !ok {
+			t.Skip("this kernel does not report the maps of programs")
+		}
+		isCall := p == e.objects.WeirCall
+		if slices.Contains(maps, calls) != isCall || slices.Contains(maps, packets) == isCall {
+			t.Errorf("%s uses the scratch of calls: %v, that of packets: %v", info.Name,
+				slices.Contains(maps, calls), slices.Contains(maps, packets))
+		}
 	}
 }
 
