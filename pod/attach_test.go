@@ -59,7 +59,8 @@ func (b *fixture) eventually(what string, is func() bool) {
 }
 
 // TestFirewallBeforeLinkUp: when the fast path gets a pod and OnAttach is called, neither end of
-// its link is up; when OnDetach is called, there is no link.
+// its link is up; when OnDetach is called, there is no link, and the fast path still has the pod:
+// it refuses the pod's addresses as sources of others, which labels may let in.
 func TestFirewallBeforeLinkUp(t *testing.T) {
 	b := newFixture(t)
 	var saw []string
@@ -72,14 +73,26 @@ func TestFirewallBeforeLinkUp(t *testing.T) {
 		saw = append(saw, fmt.Sprintf("%s: up %v, running %v", what, host.Up, host.Running))
 	}
 	b.fast.reported = func(e forward.Endpoint) { look("endpoint", e.Index) }
-	b.m.config.OnAttach = func(p Pod) error { look("attach", p.Index); return nil }
-	b.m.config.OnDetach = func(p Pod) error { look("detach", p.Index); return nil }
+	guarded := func(p Pod) bool {
+		b.fast.mu.Lock()
+		defer b.fast.mu.Unlock()
+		_, there := b.fast.endpoints[p.Index]
+		return there
+	}
+	b.m.config.OnAttach = func(p Pod) error {
+		look(fmt.Sprintf("attach, guarded %v", guarded(p)), p.Index)
+		return nil
+	}
+	b.m.config.OnDetach = func(p Pod) error {
+		look(fmt.Sprintf("detach, guarded %v", guarded(p)), p.Index)
+		return nil
+	}
 	b.attach("one", Spec{})
 	if err := b.m.Detach(t.Context(), "one", ""); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"endpoint: up false, running false", "attach: up false, running false",
-		"detach: no link"}
+	want := []string{"endpoint: up false, running false",
+		"attach, guarded true: up false, running false", "detach, guarded true: no link"}
 	if !slices.Equal(saw, want) {
 		t.Errorf("%q, want %q", saw, want)
 	}

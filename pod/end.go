@@ -85,17 +85,18 @@ func (m *Manager) unpublish(p *Pod) bool {
 	return noted && !p.published
 }
 
-// dismantle removes the interface of a pod and with it its routes; then its endpoint in the fast
-// path, which filters until the last packet, its labels, ports and record. It releases the
-// addresses last, when nothing in the node uses them any more.
+// dismantle removes the interface of a pod and with it its routes; then its labels, its endpoint in
+// the fast path, its ports and record. Until the labels are gone the endpoint refuses the pod's
+// addresses as sources of others, whom the labels might let in. It releases the addresses last, when
+// nothing in the node uses them any more.
 func (m *Manager) dismantle(p *Pod) error {
 	for _, s := range []struct {
 		name string
 		do   func() error
 	}{
 		{"link", func() error { removeRules(p); return removeHostEnd(m.conn, p) }},
-		{"guard", func() error { return m.forward.DeleteEndpoint(p.Index) }},
 		{"labels", func() error { return m.config.OnDetach(*p) }},
+		{"guard", func() error { return m.forward.DeleteEndpoint(p.Index) }},
 		{"published ports", func() error { return m.publishFor(p) }},
 		{"remove", func() error { return m.store.remove(p.Key) }},
 	} {
