@@ -78,22 +78,50 @@ func listenForReaders(path string, failed func(error)) (net.Listener, error) {
 
 const readersGroup = "weir"
 
+// Answers on the read-only socket that are made at once, and how long a reader has to take one. An
+// answer lies in memory until it is taken, and may be as large as the table of states.
+const (
+	answersAtOnce = 4
+	answerTime    = 10 * time.Second
+)
+
 // readable is what the read-only socket answers. The content of packets is not part of it.
 var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/tables", "GET /v1/sets",
-	"GET /v1/states", "GET /v1/events", "GET /v1/top",
-	"POST /v1/why", "POST /v1/doubts", "GET /v1/pods", "GET /v1/peers", "GET /metrics"}
+	"GET /v1/states", "GET /v1/top", "POST /v1/why", "POST /v1/doubts", "GET /v1/pods", "GET /v1/peers", "GET /metrics"}
 
 // readOnly passes on what only reads, and refuses the rest.
 func readOnly(all http.Handler) http.Handler {
-	mux := http.NewServeMux()
+	mux, some := http.NewServeMux(), inTurn(all)
+	mux.Handle("GET /v1/events", all) // a stream
 	for _, pattern := range readable {
-		mux.Handle(pattern, all)
+		mux.Handle(pattern, some)
 	}
 	page.Files(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		api.Refuse(w, http.StatusForbidden, errReadOnly{r.Method + " " + r.URL.Path})
 	})
 	return http.MaxBytesHandler(mux, 64<<10)
+}
+
+// inTurn answers a few requests at once; others wait. A reader that does not take its answer in
+// time is cut off.
+func inTurn(all http.Handler) http.Handler {
+	turns := make(chan struct{}, answersAtOnce)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case turns <- struct{}{}:
+		case <-r.Context().Done():
+			return
+		}
+		defer func() { <-turns }()
+		c := http.NewResponseController(w)
+		if err := c.SetWriteDeadline(time.Now().Add(answerTime)); err != nil {
+			api.Refuse(w, http.StatusInternalServerError, err)
+			return
+		}
+		all.ServeHTTP(w, r)
+		_ = c.SetWriteDeadline(time.Time{}) // or the connection is over, and has none
+	})
 }
 
 // errReadOnly refuses a change on the read-only socket.

@@ -20,6 +20,23 @@ import (
 // synFlood begins to send SYNs from random sources to a port of the server of a pair.
 func synFlood(t *testing.T, p *pair, port uint16) *nstest.Frames {
 	t.Helper()
+	return floodOf(t, p, func() build.Layer {
+		return build.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port, Seq: rand.Uint32(),
+			Flags: packet.FlagSYN, Window: 64240}
+	})
+}
+
+// udpFlood does so with datagrams.
+func udpFlood(t *testing.T, p *pair, port uint16) *nstest.Frames {
+	t.Helper()
+	return floodOf(t, p, func() build.Layer {
+		return build.UDP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port}
+	})
+}
+
+// floodOf begins to send packets from random sources to the server of a pair.
+func floodOf(t *testing.T, p *pair, next func() build.Layer) *nstest.Frames {
+	t.Helper()
 	f, err := nstest.OpenFrames(p.client, "eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -41,9 +58,7 @@ func synFlood(t *testing.T, p *pair, port uint16) *nstest.Frames {
 		var src [4]byte
 		binary.BigEndian.PutUint32(src[:], 11<<24|rand.Uint32N(1<<24))
 		b, err := build.Packet(build.IPv4{Src: netip.AddrFrom4(src),
-			Dst: netip.MustParseAddr("10.66.0.1")},
-			build.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port, Seq: rand.Uint32(),
-				Flags: packet.FlagSYN, Window: 64240})
+			Dst: netip.MustParseAddr("10.66.0.1")}, next())
 		if err != nil {
 			t.Error(err)
 		}

@@ -2,12 +2,17 @@ package test
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirnet/weir/agent/api"
 )
 
 // TestReadersChangeNothing: the socket for those who may look answers questions, refuses every
@@ -130,6 +135,68 @@ func TestReadersChangeNothing(t *testing.T) {
 	if now := p.weir("fw", "list"); now != before {
 		t.Errorf("the rules were\n%s and are\n%s", before, now)
 	}
+}
+
+// TestReadersTakeLittle: readers that ask for much at once, and do not read the answers, take little
+// memory of the agent, and keep neither its owner nor, for long, other readers from theirs.
+func TestReadersTakeLittle(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	file := p.file("weir.toml", "[timeouts]\nudp = 300\n")
+	p.start("--config", file, "--iface", "eth0", "--rules",
+		p.file("rules", "add allow udp from any to any keep-state\n"))
+	f := udpFlood(t, p, 9)
+	var status api.Status
+	eventually(t, "there are many states", func() error {
+		if p.json(&status, "status"); status.States < 20000 {
+			return fmt.Errorf("%d states", status.States)
+		}
+		return nil
+	})
+	if _, err := f.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	p.weir("fw", "states") // what one answer takes is taken from now on
+	before := p.memory()
+	const many = 24
+	for range many {
+		c, err := net.Dial("unix", filepath.Join(p.root, "run/weir/read.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET /v1/states HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most := before
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+		most = max(most, p.memory())
+		p.weir("status")
+		time.Sleep(100 * time.Millisecond)
+	}
+	if most-before > 120<<20 {
+		t.Errorf("%d readers take %d MB", many, (most-before)>>20)
+	}
+	out, err := p.server.Command("curl", "-sf", "--max-time", "250", "--unix-socket",
+		filepath.Join(p.root, "run/weir/read.sock"), "http://localhost/v1/rules").CombinedOutput()
+	if err != nil {
+		t.Errorf("another reader gets no answer: %v %s", err, out)
+	}
+}
+
+// memory is what the agent has in memory, in bytes.
+func (g *agentNode) memory() int {
+	g.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", g.agent.Process.Pid))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(text))[1])
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return pages * os.Getpagesize()
 }
 
 // TestStoppedAgent: a client of an agent that does not answer ends when it said that it
