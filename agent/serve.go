@@ -83,6 +83,8 @@ const readersGroup = "weir"
 const (
 	answersAtOnce = 4
 	answerTime    = 10 * time.Second
+	// streams of events at once: of each some megabytes may wait in memory
+	streamsAtOnce = 32
 )
 
 // readable is what the read-only socket answers. The content of packets is not part of it.
@@ -92,7 +94,7 @@ var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/tables", "GE
 // readOnly passes on what only reads, and refuses the rest.
 func readOnly(all http.Handler) http.Handler {
 	mux, some := http.NewServeMux(), inTurn(all)
-	mux.Handle("GET /v1/events", all) // a stream
+	mux.Handle("GET /v1/events", someStreams(all))
 	for _, pattern := range readable {
 		mux.Handle(pattern, some)
 	}
@@ -123,6 +125,31 @@ func inTurn(all http.Handler) http.Handler {
 		_ = c.SetWriteDeadline(time.Time{}) // or the connection is over, and has none
 	})
 }
+
+// someStreams passes on as many streams at once as there may be, and refuses others.
+func someStreams(all http.Handler) http.Handler {
+	streams := make(chan struct{}, streamsAtOnce)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case streams <- struct{}{}:
+		default:
+			api.Refuse(w, http.StatusServiceUnavailable, errStreams{})
+			return
+		}
+		defer func() { <-streams }()
+		all.ServeHTTP(w, r)
+	})
+}
+
+// errStreams refuses a stream on the read-only socket.
+type errStreams struct{}
+
+func (errStreams) Error() string {
+	return fmt.Sprintf("%d readers watch the events already", streamsAtOnce)
+}
+
+// Hint returns who may.
+func (errStreams) Hint() string { return "wait until one ends, or run as root" }
 
 // errReadOnly refuses a change on the read-only socket.
 type errReadOnly struct{ request string }

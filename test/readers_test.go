@@ -1,6 +1,7 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -183,6 +184,56 @@ func TestReadersTakeLittle(t *testing.T) {
 	if err != nil {
 		t.Errorf("another reader gets no answer: %v %s", err, out)
 	}
+}
+
+// TestReadersWatch: only so many readers watch the events at once, since events wait for each; the
+// next one is told, and comes in when one ends. The owner always does.
+func TestReadersWatch(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.start("--iface", "eth0", "--rules", webRules(t))
+	watch := func(socket string) (net.Conn, string) {
+		t.Helper()
+		c, err := net.Dial("unix", filepath.Join(p.root, "run/weir", socket))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(patience))
+		if _, err := io.WriteString(c,
+			"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 4096)
+		n, err := c.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, string(b[:n])
+	}
+	const most = 32
+	var last net.Conn
+	for i := range most {
+		c, answer := watch("read.sock")
+		if !strings.HasPrefix(answer, "HTTP/1.1 200") {
+			t.Fatalf("reader %d: %s", i, answer)
+		}
+		last = c
+	}
+	if _, answer := watch("read.sock"); !strings.HasPrefix(answer, "HTTP/1.1 503") ||
+		!strings.Contains(answer, "32 readers watch the events already") {
+		t.Errorf("one more: %s", answer)
+	}
+	if _, answer := watch("weir.sock"); !strings.HasPrefix(answer, "HTTP/1.1 200") {
+		t.Errorf("the owner: %s", answer)
+	}
+	last.Close()
+	eventually(t, "the place of one that has ended is another's", func() error {
+		if _, answer := watch("read.sock"); !strings.HasPrefix(answer, "HTTP/1.1 200") {
+			return errors.New(answer)
+		}
+		return nil
+	})
 }
 
 // memory is what the agent has in memory, in bytes.
