@@ -206,12 +206,16 @@ func TestWaitingEnds(t *testing.T) {
 func TestForeignLinks(t *testing.T) {
 	b := newFixture(t)
 	for _, alias := range []string{"another program's", AliasPrefix + "another/eth0"} {
-		if err := b.host.Netlink().AddVeth(nl.Veth{Name: hostIf("one/eth0"), PeerName: "other",
-			Alias: alias}); err != nil {
+		if err := b.host.Netlink().AddVeth(nl.Veth{Name: hostIf("one/eth0"),
+			PeerName: "other"}); err != nil {
 			t.Fatal(err)
 		}
 		link, err := b.host.Netlink().LinkByName(hostIf("one/eth0"))
 		if err != nil {
+			t.Fatal(err)
+		}
+		// the kernel takes no alias for a link that it makes
+		if err := b.host.Netlink().SetLinkAlias(link.Index, alias); err != nil {
 			t.Fatal(err)
 		}
 		_, _, err = b.try(Spec{Container: "one", Netns: b.lab.Node("c" + alias[:4]).Path()})

@@ -257,6 +257,40 @@ func TestSpoofedINITs(t *testing.T) {
 	}
 }
 
+// TestHalfOpenGiveWayInAFullTable: a table that is full of established and half-open states, with
+// fewer half-open ones than there may be, takes new connections in place of half-open ones. (Of a
+// new state's two sets one has some, as long as most states are half-open.)
+func TestHalfOpenGiveWayInAFullTable(t *testing.T) {
+	b := newBench(t, proofRules, func(o *firewall.Options) {
+		o.MaxStates, o.MaxHalfOpen, o.NoCookies = 1000, 950, true
+	})
+	const established, more = 200, 100
+	for i := range established {
+		if !b.connect(outsider(1<<20+i), 1000) {
+			t.Fatal("a connection does not open")
+		}
+	}
+	for i := 0; b.stats().States < 1000; i++ {
+		b.segment(true, outsider(i), 5, packet.FlagSYN, 100, 0, 0)
+	}
+	if n := b.phases(); n[flow.PhaseOpening] > 850 {
+		t.Fatalf("the half-open ones are as many as there may be: %v", n)
+	}
+	for i := range more {
+		if !b.connect(outsider(1<<21+i), 2000) {
+			t.Errorf("connection %d is refused", i)
+		}
+	}
+	for i := range established {
+		if !b.works(outsider(1<<20+i), 1000) {
+			t.Errorf("established connection %d is gone", i)
+		}
+	}
+	if s := b.stats(); s.States > 1050 || s.Removed["reclaimed"] < more/2 {
+		t.Errorf("%d states, %v removed", s.States, s.Removed)
+	}
+}
+
 // TestForgedSourceLocksNoClientOut: an outsider forges a client's address, and the host's own.
 // Neither is refused anything by that, nor loses what is established.
 func TestForgedSourceLocksNoClientOut(t *testing.T) {
