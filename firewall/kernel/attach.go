@@ -133,16 +133,26 @@ const (
 // kernel's rtnl lock busy must not make the agent look dead. The caller retries what fails.
 const requestTimeout = 5 * time.Second
 
+// openNetlink connects for such requests. Many are made under locks that the watchdog looks at.
+func openNetlink() (*nl.Conn, error) {
+	c, err := nl.Open(nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Within(requestTimeout); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
 // linkAt asks for one interface: the standard library lists all of them.
 func linkAt(index uint32) (nl.Link, error) {
-	c, err := nl.Open(nil)
+	c, err := openNetlink()
 	if err != nil {
 		return nl.Link{}, err
 	}
 	defer c.Close()
-	if err := c.Within(requestTimeout); err != nil {
-		return nl.Link{}, err
-	}
 	return c.LinkByIndex(int(index))
 }
 

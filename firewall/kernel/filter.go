@@ -22,14 +22,11 @@ func (e *Engine) filterPath(index uint32, direction int) string {
 
 // filterLocked attaches one direction by a filter.
 func (e *Engine) filterLocked(a *attachment, direction int) error {
-	c, err := nl.Open(nil)
+	c, err := openNetlink()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := c.Within(requestTimeout); err != nil {
-		return err
-	}
 	program, err := e.program(a.framing, direction)
 	if err != nil {
 		return err
@@ -65,7 +62,7 @@ func (e *Engine) unfilter(a *attachment) error {
 	if !a.filters[0] && !a.filters[1] {
 		return nil
 	}
-	c, err := nl.Open(nil)
+	c, err := openNetlink()
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
-	"github.com/weirnet/weir/internal/nl"
 )
 
 // local is what looks at packets of the host to itself while ports are published: a link, or a
@@ -68,7 +67,7 @@ func (e *Engine) attachLocalLocked() error {
 }
 
 func (e *Engine) filterLocalLocked() error {
-	c, err := nl.Open(nil)
+	c, err := openNetlink()
 	if err != nil {
 		return err
 	}
@@ -112,7 +111,7 @@ func (e *Engine) detachLocalLocked() error {
 }
 
 func deleteLocalFilter() error {
-	c, err := nl.Open(nil)
+	c, err := openNetlink()
 	if err != nil {
 		return err
 	}

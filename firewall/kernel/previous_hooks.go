@@ -41,14 +41,11 @@ func (e *Engine) takeHooksLocked() error {
 		return nil
 	}
 	o.taken = true
-	c, err := nl.Open(nil)
+	c, err := openNetlink()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := c.Within(requestTimeout); err != nil {
-		return err
-	}
 	hooks, err := e.previousHooks(c, o.dir)
 	if err != nil || len(hooks) == 0 {
 		return err
