@@ -2,7 +2,11 @@
 package adopt
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/firewall"
@@ -32,9 +36,13 @@ func Connections(p *program.Program, ask func() (*soft.Engine, error),
 	}
 	defer engine.Close()
 	var states []firewall.State
+	var unknown error // the first connection that could not be looked at
 	for _, candidates := range Openings(sockets) {
 		for _, o := range candidates {
-			hook, ok := hookOf(conn, o)
+			hook, ok, err := hookOf(conn.RouteTo, o)
+			if err != nil && unknown == nil {
+				unknown = fmt.Errorf("adopt %s -> %s: %w", o.From, o.To, err)
+			}
 			if !ok {
 				continue
 			}
@@ -49,7 +57,8 @@ func Connections(p *program.Program, ask func() (*soft.Engine, error),
 			break
 		}
 	}
-	return adopt(states)
+	count, err := adopt(states)
+	return count, errors.Join(unknown, err)
 }
 
 // State returns the state that the rules would have made for the first packet of a flow, which they
@@ -66,24 +75,35 @@ func State(p *program.Program, e soft.Explanation, hook firewall.Hook, flow fire
 }
 
 // hookOf returns the hook at which the rules would have evaluated the first packet of a connection:
-// at the interface towards the remote end.
-func hookOf(conn *nl.Conn, o Opening) (firewall.Hook, bool) {
+// at the interface towards the remote end. It returns false for one to which nothing can be sent,
+// which is lost whatever the rules say.
+func hookOf(routeTo func(netip.Addr) (nl.Route, error), o Opening) (firewall.Hook, bool, error) {
 	remote := o.To
 	if o.In {
 		remote = o.From
 	}
 	link := o.Link
 	if link == 0 {
-		route, err := conn.RouteTo(remote.Addr())
+		route, err := routeTo(remote.Addr())
+		if unreachable(err) {
+			return firewall.Hook{}, false, nil
+		}
 		if err != nil {
-			return firewall.Hook{}, false // nowhere to send an answer to
+			return firewall.Hook{}, false, err
 		}
 		link = route.Link
 	}
 	if o.In {
-		return firewall.Hook{Dir: firewall.In, Recv: uint32(link)}, true
+		return firewall.Hook{Dir: firewall.In, Recv: uint32(link)}, true, nil
 	}
-	return firewall.Hook{Dir: firewall.Out, Xmit: uint32(link)}, true
+	return firewall.Hook{Dir: firewall.Out, Xmit: uint32(link)}, true, nil
+}
+
+// unreachable reports whether an error is the kernel's way to say that there is no route: none, or
+// one of type unreachable, prohibit or blackhole.
+func unreachable(err error) bool {
+	return errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) ||
+		errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL)
 }
 
 // stateRule returns the index of the rule that would make a state for a packet that passes; false

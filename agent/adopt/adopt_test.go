@@ -1,10 +1,14 @@
 package adopt
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nl"
 )
 
@@ -32,5 +36,41 @@ func TestOpenings(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+// TestHookOf: a connection whose route is not known for another reason than that there is none is
+// an error, since its state is not made.
+func TestHookOf(t *testing.T) {
+	remote := netip.MustParseAddrPort("[2001:db8::9]:4000")
+	local := netip.MustParseAddrPort("[2001:db8::1]:22")
+	answer := func(err error) func(netip.Addr) (nl.Route, error) {
+		return func(a netip.Addr) (nl.Route, error) {
+			if a != remote.Addr() {
+				t.Errorf("the route to %s is asked for", a)
+			}
+			return nl.Route{Link: 7}, err
+		}
+	}
+	for _, c := range []struct {
+		opening Opening
+		err     error
+		hook    firewall.Hook
+		ok, bad bool
+	}{
+		{opening: Opening{In: true, From: remote, To: local},
+			hook: firewall.Hook{Dir: firewall.In, Recv: 7}, ok: true},
+		{opening: Opening{From: local, To: remote},
+			hook: firewall.Hook{Dir: firewall.Out, Xmit: 7}, ok: true},
+		{opening: Opening{From: local, To: remote, Link: 9}, err: unix.EAGAIN,
+			hook: firewall.Hook{Dir: firewall.Out, Xmit: 9}, ok: true},
+		{opening: Opening{From: local, To: remote}, err: fmt.Errorf("x: %w", unix.ENETUNREACH)},
+		{opening: Opening{From: local, To: remote}, err: unix.EAGAIN, bad: true},
+		{opening: Opening{From: local, To: remote}, err: unix.ENOBUFS, bad: true},
+	} {
+		hook, ok, err := hookOf(answer(c.err), c.opening)
+		if hook != c.hook || ok != c.ok || (err != nil) != c.bad {
+			t.Errorf("%+v, %v: %+v, %v, %v", c.opening, c.err, hook, ok, err)
+		}
 	}
 }
