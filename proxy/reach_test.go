@@ -191,6 +191,42 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
+// TestSilentUpgrade: nor does a connection stay that became another protocol's and is silent.
+func TestSilentUpgrade(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"+
+			"Upgrade: test\r\n\r\nhello")
+		io.Copy(io.Discard, c)
+	}))
+	defer origin.Close()
+	s := &Server{IdleTimeout: 200 * time.Millisecond}
+	c, err := net.Dial("tcp", start(t, s, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	host := strings.TrimPrefix(origin.URL, "http://")
+	if _, err := io.WriteString(c, "GET "+origin.URL+"/ HTTP/1.1\r\nHost: "+host+
+		"\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := io.ReadAll(c)
+	if err != nil || !strings.HasPrefix(string(all), "HTTP/1.1 101 ") ||
+		!strings.HasSuffix(string(all), "hello") {
+		t.Errorf("%q, %v", all, err)
+	}
+	if s.Stats().IdleClosed == 0 {
+		t.Error("it is not counted")
+	}
+}
+
 // TestQuota: one client has at most a quarter of all destinations, and released ones can be used
 // again.
 func TestQuota(t *testing.T) {

@@ -14,12 +14,19 @@ import (
 // UDP address.
 func associate(t *testing.T, proxy string) (net.Conn, netip.AddrPort) {
 	t.Helper()
+	return associateFrom(t, proxy, 0)
+}
+
+// associateFrom does so and names the port from which datagrams will come.
+func associateFrom(t *testing.T, proxy string, port uint16) (net.Conn, netip.AddrPort) {
+	t.Helper()
 	c, err := net.Dial("tcp", proxy)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.SetDeadline(time.Now().Add(30 * time.Second))
-	io.WriteString(c, "\x05\x01\x00\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00")
+	c.Write(append([]byte("\x05\x01\x00\x05\x03\x00\x01\x00\x00\x00\x00"), byte(port>>8),
+		byte(port)))
 	answer := make([]byte, 12)
 	if _, err := io.ReadFull(c, answer); err != nil || answer[3] != replyOK {
 		t.Fatalf("answer %x %v", answer, err)
@@ -109,6 +116,41 @@ func TestUDPAssociate(t *testing.T) {
 			t.Fatal("the association outlives its connection")
 		}
 		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestUDPAssociateNamedPort: an association whose client has named its port belongs to that port,
+// whoever sends from the client's host first.
+func TestUDPAssociateNamedPort(t *testing.T) {
+	s := &Server{}
+	proxy := start(t, s, "")
+	one := udpEcho(t)
+	sockets := make([]*net.UDPConn, 2)
+	for i := range sockets {
+		var err error
+		sockets[i], err = net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sockets[i].Close()
+		sockets[i].SetDeadline(time.Now().Add(30 * time.Second))
+	}
+	client, other := sockets[0], sockets[1]
+	control, relay := associateFrom(t, proxy,
+		client.LocalAddr().(*net.UDPAddr).AddrPort().Port())
+	defer control.Close()
+	datagram := append([]byte("\x00\x00\x00\x01\x7f\x00\x00\x01"), byte(one>>8), byte(one), 'x')
+	other.WriteToUDPAddrPort(datagram, relay)
+	for wait := 0; s.Stats().DatagramsDropped != 1; wait++ {
+		if wait == 3000 {
+			t.Fatalf("%d dropped, want 1", s.Stats().DatagramsDropped)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	client.WriteToUDPAddrPort(datagram, relay)
+	b := make([]byte, 100)
+	if n, err := client.Read(b); err != nil || !bytes.Equal(b[:n], datagram) {
+		t.Errorf("the client gets %q, %v", b[:n], err)
 	}
 }
 
