@@ -142,6 +142,15 @@ func TestAdoption(t *testing.T) {
 			t.Errorf("no state for %s (%s):\n%s", c.name, end, states)
 		}
 	}
+	if t.Failed() { // who lost what
+		t.Logf("%s%+v\n%s", states, s.Problems, p.weir("fw", "show"))
+		for _, n := range []*nstest.Node{p.client, p.server} {
+			out, err := n.Command("sh", "-c",
+				"ip -br addr; ip -6 route; ip neigh; ss -tineo; nstat -az | grep -v ' 0 '").
+				CombinedOutput()
+			t.Logf("%s: %v\n%s", n, err, out)
+		}
+	}
 }
 
 // TestAdoptionAtLoad: the same when the node has run without rules before, and a rule file is
