@@ -206,12 +206,22 @@ func TestTableNamesAreReleased(t *testing.T) {
 	if n := len(e.tables); n > maxIdle+1 {
 		t.Errorf("%d tables are left", n)
 	}
+	// Their ids, too: here, and where the next engine reads them.
+	next, err := readNameIDs(e.objects.NameIds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, ids := range map[string]*nameIDs{"this engine": e.nameIDs, "the next one": next} {
+		if n := len(ids.used[nameTable]); n > maxIdle+1 {
+			t.Errorf("for %s %d names of tables are left", what, n)
+		}
+	}
 	for i := range maxTables {
 		if err := e.AddTable(fmt.Sprintf("id=%d", i), member); err != nil {
 			t.Fatal(err)
 		}
 	}
-	err := e.AddTable("one=more", member)
+	err = e.AddTable("one=more", member)
 	var hint interface{ Hint() string }
 	if err == nil || !strings.Contains(err.Error(), "label one=more") || !errors.As(err, &hint) {
 		t.Errorf("one label too many: %v", err)
