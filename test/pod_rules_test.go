@@ -1,11 +1,12 @@
 package test
 
 import (
-	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/pod"
 )
 
 // sender sends datagrams from inside a namespace to the pods' gateway, one after another, from the
@@ -243,13 +245,23 @@ func TestClientDisconnects(t *testing.T) {
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	node, p := h.attach("one")
-	for range 5 {
+	body, err := json.Marshal(pod.Spec{Container: p.Container, Name: "one", Netns: node.Path()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The agent finds the whole request, and its end, when it goes on.
+	for range 20 {
 		h.agent.Process.Signal(syscall.SIGSTOP)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		// it is killed
-		h.host.CommandContext(ctx, weir, "--root", h.root, "pod", "attach", "--name", "one",
-			node.Path()).Run()
-		cancel()
+		c, err := net.Dial("unix", filepath.Join(h.root, "run/weir/weir.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprintf(c, "POST /v1/pods HTTP/1.1\r\nHost: localhost\r\n"+
+			"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body),
+			body); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
 		h.agent.Process.Signal(syscall.SIGCONT)
 		h.weir("status")
 		if now := h.pod("one"); now.Index != p.Index || now.Addrs[0] != p.Addrs[0] {
