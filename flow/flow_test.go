@@ -132,10 +132,13 @@ func TestSCTP(t *testing.T) {
 		chunk, bits uint8
 		tag         uint32
 		want        Result
+		asks        uint32 // INIT, INIT ACK: the tag for the other end
 	}
-	shake := []step{{0, init, 0, 0, ResultHit}, {1, initAck, 0, 70, ResultHit},
-		{0, cookie, 0, 80, ResultHit},
-		{1, data, 0, 70, ResultHit}}
+	shake := []step{{0, init, 0, 0, ResultHit, 0}, {1, initAck, 0, 70, ResultHit, 0},
+		{0, cookie, 0, 80, ResultHit, 0},
+		{1, data, 0, 70, ResultHit, 0}}
+	asked := []step{{0, init, 0, 0, ResultHit, 70}, {1, initAck, 0, 70, ResultHit, 80},
+		{0, cookie, 0, 80, ResultHit, 0}, {1, data, 0, 70, ResultHit, 0}}
 	for _, c := range []struct {
 		name  string
 		steps []step
@@ -143,25 +146,43 @@ func TestSCTP(t *testing.T) {
 	}{
 		{"opening", shake[:1], PhaseOpening},
 		{"association", shake, PhaseEstablished},
-		{"wrong tags", append(shake[:4:4], step{0, data, 0, 81, ResultBadTag},
-			step{1, abort, 0, 71, ResultBadTag}, step{0, data, 0, 80, ResultHit}),
+		{"wrong tags", append(shake[:4:4], step{0, data, 0, 81, ResultBadTag, 0},
+			step{1, abort, 0, 71, ResultBadTag, 0}, step{0, data, 0, 80, ResultHit, 0}),
 			PhaseEstablished},
 		{"INIT of an open association",
-			append(shake[:4:4], step{0, init, 0, 0, ResultUntouched},
-				step{1, init, 0, 0, ResultUntouched}),
+			append(shake[:4:4], step{0, init, 0, 0, ResultUntouched, 0},
+				step{1, init, 0, 0, ResultUntouched, 0}),
 			PhaseEstablished},
-		{"abort", append(shake[:4:4], step{1, abort, 0, 70, ResultHit},
-			step{0, data, 0, 80, ResultUntouched},
-			step{0, init, 0, 0, ResultRecycle}), PhaseReset},
-		{"reflected tag", append(shake[:4:4], step{1, abort, 1, 70, ResultBadTag},
-			step{1, abort, 1, 80, ResultHit}), PhaseReset},
-		{"shut down", append(shake[:4:4], step{0, complete, 0, 80, ResultHit}), PhaseReset},
-		{"reflected tag, peer unknown", []step{shake[0], {1, abort, 1, 5, ResultBadTag}},
+		{"abort", append(shake[:4:4], step{1, abort, 0, 70, ResultHit, 0},
+			step{0, data, 0, 80, ResultUntouched, 0},
+			step{0, init, 0, 0, ResultRecycle, 0}), PhaseReset},
+		{"reflected tag", append(shake[:4:4], step{1, abort, 1, 70, ResultBadTag, 0},
+			step{1, abort, 1, 80, ResultHit, 0}), PhaseReset},
+		{"shut down", append(shake[:4:4], step{0, complete, 0, 80, ResultHit, 0}), PhaseReset},
+		{"reflected tag, peer unknown", []step{shake[0], {1, abort, 1, 5, ResultBadTag, 0}},
 			PhaseOpening},
+		{"the tags that both asked for", asked, PhaseEstablished},
+		{"blind chunks in between", []step{asked[0], {1, abort, 0, 71, ResultBadTag, 0},
+			{1, initAck, 0, 71, ResultBadTag, 99}, {1, data, 0, 0, ResultBadTag, 0}, asked[1],
+			{0, cookie, 0, 99, ResultBadTag, 0}, asked[2], asked[3]}, PhaseEstablished},
+		{"a port without a server", []step{asked[0], {1, abort, 0, 70, ResultHit, 0}}, PhaseReset},
+		{"INIT again, with another tag", []step{asked[0], {0, init, 0, 0, ResultHit, 72},
+			{1, initAck, 0, 70, ResultBadTag, 80}, {1, initAck, 0, 72, ResultHit, 80},
+			{0, cookie, 0, 80, ResultHit, 0}, {1, data, 0, 72, ResultHit, 0}}, PhaseEstablished},
+		{"one end restarts", append(asked[:4:4], step{0, init, 0, 0, ResultHit, 75},
+			step{1, data, 0, 70, ResultHit, 0}, step{1, initAck, 0, 75, ResultHit, 85},
+			step{0, cookie, 0, 85, ResultHit, 0}, step{1, data, 0, 75, ResultHit, 0},
+			step{0, data, 0, 85, ResultHit, 0}, step{0, data, 0, 86, ResultBadTag, 0}),
+			PhaseEstablished},
+		{"a blind INIT ends and moves nothing", append(asked[:4:4],
+			step{1, init, 0, 0, ResultHit, 66}, step{0, data, 0, 80, ResultHit, 0},
+			step{1, data, 0, 70, ResultHit, 0}, step{0, abort, 0, 66, ResultHit, 0},
+			step{0, data, 0, 80, ResultHit, 0}, step{1, abort, 0, 66, ResultBadTag, 0}),
+			PhaseEstablished},
 	} {
 		var s State
 		for i, st := range c.steps {
-			seg := Segment{Seq: st.tag, Chunk: st.chunk, Bits: st.bits, Bytes: 48}
+			seg := Segment{Seq: st.tag, Chunk: st.chunk, Bits: st.bits, Bytes: 48, Init: st.asks}
 			if i == 0 {
 				s, _ = New(packet.ProtoSCTP, &seg, 1)
 				continue

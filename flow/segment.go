@@ -1,6 +1,10 @@
 package flow
 
-import "github.com/weirnet/weir/packet"
+import (
+	"encoding/binary"
+
+	"github.com/weirnet/weir/packet"
+)
 
 // Segment is what the state machine reads of one packet.
 type Segment struct {
@@ -13,6 +17,8 @@ type Segment struct {
 	Scale  uint8  // TCP: shift of the window scale option of a SYN, else NoScale
 	Chunk  uint8  // SCTP: type of the first chunk, NoChunk if there is none
 	Bits   uint8  // SCTP: flags of the first chunk
+	// SCTP: the tag that an INIT or INIT ACK asks the other end to use, 0 for none
+	Init uint32
 }
 
 // NoScale is Segment.Scale of a segment without the window scale option.
@@ -26,6 +32,7 @@ const NoChunk = 0xff
 // the tag is the receiver's own, sent back (RFC 9260 8.5.1).
 const (
 	chunkInit             = 1
+	chunkInitAck          = 2
 	chunkAbort            = 6
 	chunkShutdownComplete = 14
 	bitT                  = 1
@@ -45,6 +52,10 @@ func SegmentOf(p *packet.Packet, b []byte) Segment {
 		s.Chunk = NoChunk
 		if int(p.PayloadOffset())+4 <= int(p.Len()) {
 			s.Chunk, s.Bits = b[p.PayloadOffset()], b[p.PayloadOffset()+1]
+		}
+		if (s.Chunk == chunkInit || s.Chunk == chunkInitAck) &&
+			int(p.PayloadOffset())+8 <= int(p.Len()) {
+			s.Init = binary.BigEndian.Uint32(b[p.PayloadOffset()+4:])
 		}
 	}
 	return s

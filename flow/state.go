@@ -102,6 +102,7 @@ func (s *State) Init(proto packet.Proto, seg *Segment, now time.Duration) (ok bo
 		return true
 	case packet.ProtoSCTP:
 		d.tag(seg)
+		d.ask(seg)
 		if seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete {
 			d.Flags |= SideRst
 		}

@@ -44,6 +44,7 @@ static __always_inline void fill(const struct packet *p, const struct lookup *lo
 	}
 	if (proto == PROTO_SCTP) {
 		set_sctp_tag(d, p);
+		set_sctp_ask(d, p);
 		if (chunk_ends(p))
 			set_flags(d, SIDE_RST);
 	}

@@ -3,7 +3,7 @@
 // chunk of an SCTP packet.
 #pragma once
 
-#include "parse.h"
+#include "sctp.h"
 
 // Kinds of TCP options.
 enum { TCP_MSS = 2, TCP_SCALE = 3, TCP_SACK = 4, TCP_STAMPS = 8 };
@@ -49,10 +49,14 @@ __noinline int read_extras(struct __sk_buff *skb)
 	}
 	p->chunk = NO_CHUNK;
 	p->chunk_bits = 0;
+	p->init_tag = 0;
 	if (p->payload + 4 <= p->len &&
 	    bpf_skb_load_bytes(skb, p->l3 + p->payload, scratch->buf, 2) == 0) {
 		p->chunk = scratch->buf[0];
 		p->chunk_bits = scratch->buf[1];
 	}
+	if ((p->chunk == CHUNK_INIT || p->chunk == CHUNK_INIT_ACK) && p->payload + 8 <= p->len &&
+	    bpf_skb_load_bytes(skb, p->l3 + p->payload + 4, scratch->buf, 4) == 0)
+		p->init_tag = get32(scratch->buf);
 	return 0;
 }

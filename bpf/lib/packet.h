@@ -29,9 +29,10 @@ struct packet {
 	__u8 kind;		// enum parsed
 	__u8 scale;		// of a SYN, NO_SCALE if there is none
 	__u8 chunk, chunk_bits; // SCTP
-	__u32 l3;		// offset of the IP header in the frame
-	__u32 buffer;		// bytes from there on
-	__u32 frag_end;		// where the fragment's data ends in the datagram
+	__u32 init_tag; // SCTP: what an INIT or INIT ACK asks the other end to use, 0 for none
+	__u32 l3;	// offset of the IP header in the frame
+	__u32 buffer;	// bytes from there on
+	__u32 frag_end; // where the fragment's data ends in the datagram
 
 	__u8 dir;
 	__u8 second; // this is the second evaluation, at egress

@@ -102,6 +102,14 @@ func udpBody(sport, dport uint16, data int) []byte {
 	return b
 }
 
+// sctpInit returns an SCTP packet with an INIT or INIT ACK that asks for a tag.
+func sctpInit(sport, dport uint16, tag uint32, chunk uint8, asks uint32) []byte {
+	b := append(sctpBody(sport, dport, tag, chunk, 0), make([]byte, 16)...)
+	b[15] = 20
+	binary.BigEndian.PutUint32(b[16:], asks)
+	return b
+}
+
 // sctpBody returns an SCTP packet with one chunk.
 func sctpBody(sport, dport uint16, tag uint32, chunk, bits uint8) []byte {
 	b := make([]byte, 16)

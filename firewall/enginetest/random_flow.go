@@ -246,6 +246,13 @@ func (t *randomFlow) sctp(g random) ([]byte, int) {
 	}
 	c := t.craft(g, from)
 	c.body = sctpBody(t.ends[from].port, t.ends[1-from].port, tag, chunk, bits)
+	if (chunk == 1 || chunk == 2) && g.chance(90) {
+		asks := t.ends[1-from].tag
+		if g.chance(20) {
+			asks = []uint32{0, 70, 80, 90}[g.IntN(4)]
+		}
+		c.body = sctpInit(t.ends[from].port, t.ends[1-from].port, tag, chunk, asks)
+	}
 	return c.bytes(), from
 }
 

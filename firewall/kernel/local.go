@@ -9,7 +9,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-
 )
 
 // local is what looks at packets of the host to itself while ports are published: a link, or a

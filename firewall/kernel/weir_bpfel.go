@@ -225,6 +225,7 @@ type weirCpu struct {
 		Scale     uint8
 		Chunk     uint8
 		ChunkBits uint8
+		InitTag   uint32
 		L3        uint32
 		Buffer    uint32
 		FragEnd   uint32
@@ -233,7 +234,6 @@ type weirCpu struct {
 		_         [2]byte
 		Recv      uint32
 		Xmit      uint32
-		_         [4]byte
 		Now       int64
 	}
 	Look struct {
