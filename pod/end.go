@@ -87,8 +87,8 @@ func (m *Manager) unpublish(p *Pod) bool {
 
 // dismantle removes the interface of a pod and with it its routes; then its labels, its endpoint in
 // the fast path, its ports and record. Until the labels are gone the endpoint refuses the pod's
-// addresses as sources of others, whom the labels might let in. It releases the addresses last, when
-// nothing in the node uses them any more.
+// addresses as sources of others, whom the labels might let in. It releases the addresses last,
+// when nothing in the node uses them any more.
 func (m *Manager) dismantle(p *Pod) error {
 	for _, s := range []struct {
 		name string

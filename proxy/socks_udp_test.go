@@ -120,7 +120,7 @@ func TestUDPAssociate(t *testing.T) {
 }
 
 // TestUDPAssociateNamedPort: an association whose client has named its port belongs to that port,
-// whoever sends from the client's host first.
+// also when another one of the client's host sends first.
 func TestUDPAssociateNamedPort(t *testing.T) {
 	s := &Server{}
 	proxy := start(t, s, "")

@@ -21,8 +21,8 @@ import (
 func synFlood(t *testing.T, p *pair, port uint16) *nstest.Frames {
 	t.Helper()
 	return floodOf(t, p, func() build.Layer {
-		return build.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port, Seq: rand.Uint32(),
-			Flags: packet.FlagSYN, Window: 64240}
+		return build.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port,
+			Seq: rand.Uint32(), Flags: packet.FlagSYN, Window: 64240}
 	})
 }
 

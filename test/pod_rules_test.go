@@ -249,7 +249,7 @@ func TestClientDisconnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The agent finds the whole request, and its end, when it goes on.
+	// The agent finds the whole request, and its end, when it continues.
 	for range 20 {
 		h.agent.Process.Signal(syscall.SIGSTOP)
 		c, err := net.Dial("unix", filepath.Join(h.root, "run/weir/weir.sock"))

@@ -138,8 +138,8 @@ func TestReadersChangeNothing(t *testing.T) {
 	}
 }
 
-// TestReadersTakeLittle: readers that ask for much at once, and do not read the answers, take little
-// memory of the agent, and keep neither its owner nor, for long, other readers from theirs.
+// TestReadersTakeLittle: readers that ask for much at once, and do not read the answers, take
+// little memory of the agent, and keep neither its owner nor, for long, other readers from theirs.
 func TestReadersTakeLittle(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -166,7 +166,8 @@ func TestReadersTakeLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if _, err := io.WriteString(c, "GET /v1/states HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(c,
+			"GET /v1/states HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -187,7 +188,7 @@ func TestReadersTakeLittle(t *testing.T) {
 }
 
 // TestReadersWatch: only so many readers watch the events at once, since events wait for each; the
-// next one is told, and comes in when one ends. The owner always does.
+// next one gets an error, and comes in when one ends. The owner always does.
 func TestReadersWatch(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

@@ -16,8 +16,8 @@ import (
 )
 
 // TestLockDownLetsInWhomTheRulesDid: of a rule file that cannot be used the lock-down takes whom
-// the readable lines let in by ssh, in the order in which they would have been evaluated, and
-// nobody else.
+// the readable lines let in by ssh, in the order in which they would have been evaluated, and no
+// other.
 func TestLockDownLetsInWhomTheRulesDid(t *testing.T) {
 	const friend, other, enemy = "192.0.2.1", "192.0.2.2", "198.51.100.9"
 	for _, c := range []struct {
@@ -64,7 +64,8 @@ func TestLockDownLetsInWhomTheRulesDid(t *testing.T) {
 		}
 		b := New(Config{Saved: filepath.Join(dir, "rules.saved"),
 			LockDown: func() bool { return true },
-			Problems: &problem.List{Log: slog.New(slog.DiscardHandler)}, Settings: Settings{SSH: SSHAsRules}})
+			Problems: &problem.List{Log: slog.New(slog.DiscardHandler)},
+			Settings: Settings{SSH: SSHAsRules}})
 		first, err := b.lockDown(file, fmt.Errorf("line 1"))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)

@@ -159,7 +159,7 @@ func TestUnreadableRuleFile(t *testing.T) {
 	for _, needed := range []bool{false, true} {
 		dir := t.TempDir()
 		rules := filepath.Join(dir, "rules")
-		if err := os.Mkdir(rules, 0o700); err != nil { // reading it fails, whoever reads it
+		if err := os.Mkdir(rules, 0o700); err != nil { // reading it fails, for root, too
 			t.Fatal(err)
 		}
 		s := &savedRules{path: filepath.Join(dir, "rules.saved")}
