@@ -130,7 +130,7 @@ __noinline int merge(__u32 place)
 	if (!c)
 		return 0;
 	c->look.proved = NONE;
-	new_phase(&c->look, s, place, in->key.proto);
+	new_phase(place, in->key.proto);
 	keep_proved(&c->look);
 	clear_hint(place);
 	return behind ? ADOPT_BEHIND : 0;

@@ -207,7 +207,7 @@ __noinline int create_state(__u32 slot)
 	__sync_lock_test_and_set(&tags->tag[way], look->tag | TAG_HALF_OPEN);
 	if (unlikely(many))
 		record_turn(place);
-	new_phase(look, s, place, look->key.proto); // a first packet may also end its flow
+	new_phase(place, look->key.proto); // a first packet may also end its flow
 	settle(place);
 	record_first(look, r->flow, LOOK_HIT, r->id);
 	look->first_new = 1;

@@ -176,8 +176,13 @@ __noinline int keep_track(__u32 place)
 // new_phase follows a change of a state: one that has proved itself is no longer half-open, and one
 // that is closed counts in no track. It sets look->proved if keep_track has to follow: stacks are
 // too deep here.
-static __always_inline void new_phase(struct lookup *look, struct set *s, __u32 place, __u8 proto)
+__noinline int new_phase(__u32 place, __u8 proto)
 {
+	struct cpu *c = this_cpu();
+	struct set *s = set_at(place / WAYS);
+	if (!c || !s)
+		return 0;
+	struct lookup *look = &c->look;
 	struct side *low = low_side(s, place), *high = high_side(s, place);
 	int phase = phase_of(low, high, proto);
 	int over = phase == PHASE_CLOSED || phase == PHASE_RESET;
@@ -190,6 +195,7 @@ static __always_inline void new_phase(struct lookup *look, struct set *s, __u32 
 	}
 	if (over)
 		leave_track(s, place);
+	return 0;
 }
 
 // keep_proved completes what new_phase has begun, before the packet looks another state up, or
@@ -204,30 +210,22 @@ static __always_inline void keep_proved(struct lookup *look)
 	keep_track(number(place));
 }
 
-// step_rare is step for SCTP and for ICMP errors.
+// step_rare advances a state by a packet of SCTP, or an ICMP error.
 __noinline int step_rare(__u32 place)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct set *s = set_at(place / WAYS);
 	if (!c || !cf || !s)
-		return LOOK_MISS;
+		return RES_UNTOUCHED;
 	const struct packet *p = &c->packet;
-	struct lookup *look = &c->look;
+	const struct lookup *look = &c->look;
 	struct side *low = low_side(s, place), *high = high_side(s, place);
 	struct side *d = look->from ? high : low, *o = look->from ? low : high;
 
 	if (look->is_error)
-		return look_result(
-			step_error(d, o, p, look, cf->liberal || d->flags & META_LIBERAL));
-	int r = step_sctp(d, o, p);
-	if (r == RES_RECYCLE) {
-		remove_state(place, look->tag, GONE_RECYCLED);
-		return LOOK_MISS;
-	}
-	if (r == RES_HIT && low->flags & (META_HALF_OPEN | META_TRACKED))
-		new_phase(look, s, place, PROTO_SCTP);
-	return look_result(r);
+		return step_error(d, o, p, look, cf->liberal || d->flags & META_LIBERAL);
+	return step_sctp(d, o, p);
 }
 
 // unproved: this side, which began the flow, has not sent since the other has answered.
@@ -248,12 +246,18 @@ static __always_inline int calls_port(__u32 flags)
 // does not give way to the packet. It needs what place.h has.
 __noinline int strays(__u32 place);
 
-// step advances a live state by the packet, and returns LOOK_MISS if the packet does not belong to
-// it.
-static __always_inline int step(struct config *cf, const struct packet *p, struct lookup *look,
-				struct set *s, __u32 way)
+// step advances the live state at a place, which is look->place, by the packet. It returns
+// LOOK_MISS if the packet does not belong to it.
+__noinline int step(__u32 place)
 {
-	struct side *low = low_side(s, way), *high = high_side(s, way);
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct set *s = set_at(place / WAYS);
+	if (!c || !cf || !s)
+		return LOOK_MISS;
+	const struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct side *low = low_side(s, place), *high = high_side(s, place);
 	struct side *d = look->from ? high : low, *o = look->from ? low : high;
 	__u8 proto = look->key.proto;
 	__u32 mine = d->flags;
@@ -267,16 +271,16 @@ static __always_inline int step(struct config *cf, const struct packet *p, struc
 		return LOOK_HIT;
 	}
 	if (unlikely(expired(cf, low, high, proto, p->now))) {
-		remove_state(look->place, look->tag, GONE_EXPIRED);
+		remove_state(place, look->tag, GONE_EXPIRED);
 		return LOOK_MISS;
 	}
-	if (unlikely(look->is_error || proto == PROTO_SCTP))
-		return step_rare(look->place);
-	if (proto == PROTO_TCP) {
+	if (unlikely(look->is_error || proto == PROTO_SCTP)) {
+		r = step_rare(place);
+	} else if (proto == PROTO_TCP) {
 		r = step_tcp(d, o, p);
 		// A connection ends by a reset, or by what acknowledges the second FIN.
 		if (p->tcp_flags & TH_RST || d->flags & o->flags & SIDE_FIN)
-			clear_hint(look->place);
+			clear_hint(place);
 		if (r > RES_BAD_FLAGS && (cf->liberal || mine & META_LIBERAL))
 			r = RES_UNTOUCHED;
 	} else {
@@ -288,11 +292,11 @@ static __always_inline int step(struct config *cf, const struct packet *p, struc
 		r = RES_HIT;
 	}
 	if (r == RES_RECYCLE) {
-		remove_state(look->place, look->tag, GONE_RECYCLED);
+		remove_state(place, look->tag, GONE_RECYCLED);
 		return LOOK_MISS;
 	}
 	if (r == RES_HIT && low->flags & (META_HALF_OPEN | META_TRACKED))
-		new_phase(look, s, look->place, proto);
+		new_phase(place, proto);
 	return look_result(r);
 }
 
@@ -362,7 +366,7 @@ __noinline int look_up(__u32 flow)
 	opaque(place);	   // nor may the call of strays
 	if (unlikely(published) && strays(place))
 		return look_drop(REASON_NAT_PORTS);
-	int found = step(cf, p, look, s, place);
+	int found = step(place);
 	if (found == LOOK_HIT || found == LOOK_UNTOUCHED)
 		record_first(look, flow, found, rule);
 	return found;
