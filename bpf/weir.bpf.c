@@ -41,7 +41,7 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 		return dir == DIR_IN ? forward_in(skb, p, v, cookie, l2) : forward_out(skb, l2);
 	if (l2 != L2_INFINIBAND && likely(!listened(cf, EVENT_PACKET)) && fast_path(skb, cf, l2)) {
 		finish(c, cf);
-		return TC_ACT_UNSPEC;
+		return likely(c->verdict.pass) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 	}
 	read_frame(skb, l2);
 	if (dir == DIR_IN) {

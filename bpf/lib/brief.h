@@ -68,6 +68,14 @@ static __always_inline __u32 brief_window(const struct brief *e)
 	return e->bits & 0xffff;
 }
 
+// whole_segment: the header of a TCP segment has a length that the decoder takes.
+static __always_inline int whole_segment(const struct brief *e)
+{
+	__u32 header = brief_tcp_header(e);
+
+	return header >= sizeof(struct tcp) && header <= e->rest;
+}
+
 // lengths_fit: the lengths in the headers fit each other, and the packet, which has `most` bytes.
 static __always_inline int lengths_fit(const struct brief *e, __u32 most)
 {

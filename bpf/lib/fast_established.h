@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The fast path, which takes most packets: those of struct brief, of a flow whose state is
-// established and whose rule lets it pass; or the first packet of a UDP flow whose rule is cached.
-// It decodes only what that needs and keeps it in registers. It leaves everything else, unchanged,
-// to the slow path. For the packets that the fast path takes the slow path decides the same.
+// The fast path, which takes most packets: those of struct brief, of a flow with a state whose rule
+// lets it pass; or the first packet of a UDP flow or a TCP connection whose rule is cached. It
+// decodes only what that needs, for established flows into registers. It leaves everything else to
+// the slow path. For the packets that the fast path takes the slow path decides the same.
 #pragma once
 
-#include "brief.h"
 #include "fast_new.h"
+#include "fast_step.h"
 
 enum { FAST_TCP = SIDE_SEEN | SIDE_ACKED, NOT_FAST_TCP = SIDE_FIN | SIDE_RST | META_HALF_OPEN };
 
@@ -44,10 +44,10 @@ static __always_inline int fast_tcp(struct config *cf, struct side *d, struct si
 	if ((mine & peer & FAST_TCP) != FAST_TCP || any & NOT_FAST_TCP || !(any & SIDE_PROVED) ||
 	    calls_port(mine))
 		return 0;
-	__u32 header = brief_tcp_header(t), seq = t->seq, ack = t->ack;
-	if (header < 20 || header > t->rest)
+	__u32 seq = t->seq, ack = t->ack;
+	if (!whole_segment(t))
 		return 0;
-	__u32 end = seq + t->rest - header;
+	__u32 end = seq + t->rest - brief_tcp_header(t);
 	if (in_window(d, o, READ_ONCE(o->edge), seq, end, ack) != RES_HIT ||
 	    !same_tag(READ_ONCE(*at), tag))
 		return 0;
@@ -76,8 +76,7 @@ static __always_inline int fast_stateless(struct packet *p, struct walk *walk, s
 			   .proto = e->proto,
 			   .kind = e->version << 4 | p->dir};
 	if (e->proto == PROTO_TCP) {
-		__u32 header = brief_tcp_header(e);
-		if (header < sizeof(struct tcp) || header > e->rest)
+		if (!whole_segment(e))
 			return 0;
 		k.tcp_flags = brief_tcp_flags(e);
 	}
@@ -90,8 +89,6 @@ static __always_inline int fast_stateless(struct packet *p, struct walk *walk, s
 	return 1;
 }
 
-enum { FAST_NOT, FAST_DONE, FAST_NEW };
-
 // fast_missed follows a look-up without success: it hands the packet, of which the high end is the
 // sender if `from` is 1, to the slow path with its hash and tag, or to fast_new.
 static __always_inline int fast_missed(struct packet *p, struct lookup *look, struct walk *walk,
@@ -100,29 +97,20 @@ static __always_inline int fast_missed(struct packet *p, struct lookup *look, st
 {
 	look->spare = NONE;
 	look->missed = current_flow(current);
-	if (e->proto == PROTO_TCP)
+	if (e->proto == PROTO_TCP && !opens(e))
 		return scout(cf->sets);
 	look->key.low_hi = k->low_hi;
 	look->key.low_lo = k->low_lo;
 	look->key.high_hi = k->high_hi;
 	look->key.high_lo = k->high_lo;
-	look->from = from;
-	p->src_hi = from ? k->high_hi : k->low_hi;
-	p->src_lo = from ? k->high_lo : k->low_lo;
-	p->dst_hi = from ? k->low_hi : k->high_hi;
-	p->dst_lo = from ? k->low_lo : k->high_lo;
-	p->ports = e->ports;
-	p->len = e->len;
-	p->version = e->version;
-	p->proto = PROTO_UDP;
-	p->tcp_flags = 0;
+	describe_brief(p, look, e, k, from);
 	walk->current = current_slot(current);
 	return FAST_NEW;
 }
 
 // fast_established evaluates the packet of skb if it is simple enough and belongs to a flow with a
-// state, or the rules look no state up: FAST_DONE, and the packet passes. FAST_NEW: fast_new may be
-// tried.
+// state, or the rules look no state up: FAST_DONE, and the packet passes. FAST_NEW, FAST_STEP:
+// fast_new or fast_step may be tried.
 __noinline int fast_established(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
@@ -173,16 +161,24 @@ __noinline int fast_established(struct __sk_buff *skb, __u32 l2)
 	if (!r)
 		return FAST_NOT;
 	__u64 *at = &line->tag[place & (WAYS - 1)];
-	if (e.proto == PROTO_UDP ? !fast_udp(cf, mine, p->now, e.len, at, tag) :
-				   !fast_tcp(cf, mine, peer, &e, p->now, at, tag))
-		return FAST_NOT;
+	if (e.proto == PROTO_UDP) {
+		if (!fast_udp(cf, mine, p->now, e.len, at, tag))
+			return FAST_NOT;
+	} else if (!fast_tcp(cf, mine, peer, &e, p->now, at, tag)) {
+		look->tag = tag;
+		v->id = r->id;
+		v->number = r->number;
+		v->slot = r->slot;
+		describe_brief(p, look, &e, &k, from);
+		return whole_segment(&e) && !(mine->flags & META_PUBLISHED) ? FAST_STEP : FAST_NOT;
+	}
 	p->len = e.len;
 	passes(p, v, USE_HIT, r->id, r->number, r->slot);
 	return FAST_DONE;
 }
 
-// fast_path evaluates the packet of skb if it can, and reports whether it did. The packet then
-// passes. It calls its two parts one after the other: nested, their stacks would be too deep.
+// fast_path evaluates the packet of skb if it can, and reports whether it did. It calls its parts
+// one after the other: nested, their stacks would be too deep.
 static __always_inline int fast_path(struct __sk_buff *skb, struct config *cf, __u32 l2)
 {
 	int r = fast_established(skb, l2);
@@ -192,5 +188,7 @@ static __always_inline int fast_path(struct __sk_buff *skb, struct config *cf, _
 	if (r == FAST_NEW && c && c->packet.dir == DIR_IN &&
 	    unlikely(perhaps_own(cf, c->packet.src_hi, c->packet.src_lo)))
 		return 0;
-	return r == FAST_NEW ? fast_new(current_reads(READ_ONCE(cf->current))) : r;
+	if (r == FAST_NEW)
+		return fast_new(skb, l2);
+	return unlikely(r == FAST_STEP) ? fast_step(skb, l2) : r;
 }

@@ -85,6 +85,11 @@ __noinline int fast_forward(struct __sk_buff *skb)
 		return FWD_CONTINUE;
 	}
 	finish(c, cf);
+	if (unlikely(!c->verdict.pass)) {
+		if (w->from_pod)
+			count_pod_drop(w->origin.place, DIR_OUT);
+		return TC_ACT_SHOT;
+	}
 	p->dir = DIR_OUT; // there the same state lets it pass
 	count_verdict(c);
 	count_rule(p, c->verdict.id);

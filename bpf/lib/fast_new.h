@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The fast path of the first packet of a UDP flow whose rule is in the verdict cache.
+// The fast path of the first packet of a UDP flow or a TCP connection whose rule is in the verdict
+// cache.
 #pragma once
 
-#include "owner.h"
+#include "fast_step.h"
 
 // duplicates counts the entries of the two sets of look->hash that have the identity of look->tag,
 // claimed or live: one is ours. It compares the lower halves of tags, so about one in some hundred
@@ -23,9 +24,9 @@ static __always_inline __u32 duplicates(const struct lookup *look, struct tag_li
 	return a == b ? n / 2 : n;
 }
 
-// fast_new evaluates the first packet of a UDP flow, which fast_established has described in p and
-// look, if the verdict cache holds the rule that will make its state and a state may be made. It
-// reports whether it did.
+// fast_new evaluates the first packet of a UDP flow, or a SYN, which fast_established has described
+// in p and look, if the verdict cache holds the rule that will make its state and a state may be
+// made. It reports whether it did.
 //
 // Its cost is cold memory, so the order counts: first all reads, then all atomic operations, which
 // wait for them, and last the entry, of which nothing is read. Where the processor keeps stores in
@@ -33,7 +34,7 @@ static __always_inline __u32 duplicates(const struct lookup *look, struct tag_li
 // for duplicates while the entry is only claimed: of two claims, which are atomic, the later one
 // sees the earlier. A CPU that sees another claim gives its own up and takes the slow path, which
 // settles it.
-__noinline int fast_new(__u32 reads)
+__noinline int fast_new(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -53,9 +54,14 @@ __noinline int fast_new(__u32 reads)
 	find_spare(p, look, cf->sets, a, b);
 	struct traits k;
 	traits_of(&k, p, walk, READ_ONCE(cf->epoch));
-	struct cached_verdict *m = verdict_find(&k, reads);
+	struct cached_verdict *m = verdict_find(&k, current_reads(READ_ONCE(cf->current)));
 	if (!m || !(m->slot & CACHED_KEEP) || walk->tags || !exists(look->spare))
 		return 0;
+	if (p->proto == PROTO_TCP) {
+		if (unlikely(g->cookies)) // the slow path may answer with one
+			return 0;
+		read_brief_scale(skb, l2);
+	}
 	__s64 half_open = g->half_open;
 	if (unlikely(half_open - g->answered >= cf->max_half_open / COOKIES_FROM))
 		begin_cookies(g, cf);
@@ -81,7 +87,7 @@ __noinline int fast_new(__u32 reads)
 	}
 	count_new(c, cf);
 	limit->track = NONE;
-	fill(p, look, limit, s, place, m->id, 0, PROTO_UDP);
+	fill(p, look, limit, s, place, m->id, 0, p->proto);
 	// look-ups read the entry after the tag
 	store_release(&t->tag[place % WAYS], look->tag | TAG_HALF_OPEN, cf->in_order);
 	passes(p, v, USE_NEW, m->id, m->number, m->slot & CACHED_SLOT);

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// The fast path of segments that do more than move the numbers of an established connection: those
+// that open and close it, and what does not fit. The state machine is that of the slow path.
+#pragma once
+
+#include "brief.h"
+#include "owner.h"
+
+enum { FAST_NOT, FAST_DONE, FAST_NEW, FAST_STEP };
+
+// opens: the segment is a SYN that may make a state, and has a whole header.
+static __always_inline int opens(const struct brief *e)
+{
+	return (brief_tcp_flags(e) & (TH_SYN | TH_ACK | TH_FIN | TH_RST)) == TH_SYN &&
+	       whole_segment(e);
+}
+
+// describe_brief writes a packet into p as the decoder would, as far as the fast path needs it.
+// The high end of k is the sender if `from` is 1.
+static __always_inline void describe_brief(struct packet *p, struct lookup *look,
+					   const struct brief *e, const struct key *k, int from)
+{
+	look->from = from;
+	p->src_hi = from ? k->high_hi : k->low_hi;
+	p->src_lo = from ? k->high_lo : k->low_lo;
+	p->dst_hi = from ? k->low_hi : k->high_hi;
+	p->dst_lo = from ? k->low_lo : k->high_lo;
+	p->ports = e->ports;
+	p->len = e->len;
+	p->version = e->version;
+	p->proto = e->proto;
+	p->l4 = e->len - e->rest;
+	if (e->proto != PROTO_TCP) {
+		p->tcp_flags = 0;
+		return;
+	}
+	p->seq = e->seq;
+	p->ack = e->ack;
+	p->window = brief_window(e);
+	p->tcp_flags = brief_tcp_flags(e);
+	p->payload = p->l4 + brief_tcp_header(e);
+}
+
+// read_brief_scale reads the window scale of a SYN that describe_brief has described.
+static __always_inline void read_brief_scale(struct __sk_buff *skb, __u32 l2)
+{
+	struct cpu *c = this_cpu();
+
+	if (!c)
+		return;
+	c->packet.l3 = l2;
+	read_extras(skb);
+}
+
+// fast_step advances the state that fast_established has found by the segment that it has
+// described. The rule of the state, which is in the verdict, only counts and lets pass. It reports
+// whether the packet was evaluated: not if the state has ended, which is then removed.
+__noinline int fast_step(struct __sk_buff *skb, __u32 l2)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	const struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct verdict *v = &c->verdict;
+	__u32 place = look->place, id = v->id;
+	__u16 number = v->number, slot = v->slot;
+	if (p->tcp_flags & TH_SYN)
+		read_brief_scale(skb, l2);
+	struct tag_line *t = tags_at(place / WAYS);
+	// another flow may have taken the entry meanwhile
+	if (!t || !same_tag(READ_ONCE(t->tag[place % WAYS]), look->tag))
+		return 0;
+	look->key.proto = PROTO_TCP;
+	look->is_error = 0;
+	look->proved = NONE;
+	int found = step(place);
+	if (found == LOOK_MISS)
+		return 0;
+	keep_proved(look);
+	if (likely(!look_drops(found))) {
+		passes(p, v, found == LOOK_HIT ? USE_HIT : USE_UNTOUCHED, id, number, slot);
+		return 1;
+	}
+	__builtin_memset(v, 0, sizeof(*v));
+	v->reason = look_reason(found);
+	v->id = id;
+	v->number = number;
+	v->slot = slot;
+	return 1;
+}
