@@ -136,7 +136,7 @@ __noinline int fast_established(struct __sk_buff *skb, __u32 l2)
 		return FAST_NOT;
 	if (!look->unknown)
 		prefetch(an, hash);
-	int found = find_in(look, a, an, &k, tag);
+	int found = find_home(look, a, an, hash, &k, tag) || find_in(look, a, an, &k, tag);
 	if (!found) {
 		line = b;
 		found = find_in(look, b, bn, &k, tag);

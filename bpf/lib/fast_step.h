@@ -41,14 +41,47 @@ static __always_inline void describe_brief(struct packet *p, struct lookup *look
 	p->payload = p->l4 + brief_tcp_header(e);
 }
 
+// usual_scale returns the window scale among n bytes of TCP options o, of which 20 can be read, if
+// they are in the order of Linux, macOS or Windows; -1 if not.
+static __always_inline int usual_scale(const __u8 *o, __u32 n)
+{
+	enum { SEGMENT = TCP_MSS << 8 | 4, SCALE = 1 << 16 | TCP_SCALE << 8 | 3 };
+	__u32 first = get32(o + 4), at;
+
+	if (!n)
+		return NO_SCALE;
+	if (get16(o) != SEGMENT)
+		return -1;
+	if (n == 4)
+		return NO_SCALE;
+	if (first == (TCP_SACK << 24 | 2 << 16 | TCP_STAMPS << 8 | 10) && n >= 20)
+		at = get32(o + 16);
+	else if (first == (1 << 24 | 1 << 16 | TCP_SACK << 8 | 2) && n >= 12)
+		at = get32(o + 8);
+	else
+		at = first; // at least 8 bytes: n is a multiple of 4
+	if (at >> 8 != SCALE)
+		return -1;
+	at &= 0xff;
+	return at > 14 ? 14 : at;
+}
+
 // read_brief_scale reads the window scale of a SYN that describe_brief has described.
 static __always_inline void read_brief_scale(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
-
 	if (!c)
 		return;
-	c->packet.l3 = l2;
+	struct packet *p = &c->packet;
+	const __u8 *o = (void *)(long)skb->data + below(l2 + p->l4 + sizeof(struct tcp), 128);
+	int scale = -1;
+	if (o + 20 <= (__u8 *)(long)skb->data_end)
+		scale = usual_scale(o, p->payload - p->l4 - sizeof(struct tcp));
+	if (likely(scale >= 0)) {
+		p->scale = scale;
+		return;
+	}
+	p->l3 = l2;
 	read_extras(skb);
 }
 

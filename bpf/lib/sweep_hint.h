@@ -16,12 +16,17 @@ static __always_inline __u64 *hint_at(__u32 n)
 	return bpf_map_lookup_elem(&sweep_hints, &n);
 }
 
-// clear_hint makes the sweep look at the set of a place again. It follows the change.
+// clear_hint makes the sweep look at the set of a place again. It follows the change, which ended
+// in an atomic operation. A hint that is neither valid nor being made stays: nothing waits for its
+// line then. One that is being made after this look at it sees the change.
 static __always_inline void clear_hint(__u32 place)
 {
 	__u64 *hint = hint_at(place / WAYS);
 
-	if (hint)
+	if (!hint)
+		return;
+	__u64 is = READ_ONCE(*hint);
+	if (is >> 32 || is == HINT_MAKING)
 		// after the change, or the sweep would make a hint of the state as it was
 		store_ordered(hint, 0);
 }

@@ -190,6 +190,23 @@ static __always_inline int find_in(struct lookup *look, struct tag_line *t, __u3
 	return 0;
 }
 
+// find_home looks for a key at its home way in set n, where most states are.
+static __always_inline int find_home(struct lookup *look, struct tag_line *t, __u32 n, __u64 hash,
+				     const struct key *k, __u64 tag)
+{
+	__u32 way = home_way(hash);
+	__u64 have = READ_ONCE(t->tag[way]);
+
+	if (!same_tag(have, tag))
+		return 0;
+	__u32 in = n + depends_on(have);
+	struct set *s = set_at(in);
+	if (!s || !same_ends(s, way, k))
+		return 0;
+	look->place = in * WAYS + way;
+	return 1;
+}
+
 // vacancies returns a bit for each vacant entry of a set, without a branch: which ones are vacant
 // is hard to predict.
 static __always_inline __u64 vacancies(struct tag_line *t, __u64 tick)

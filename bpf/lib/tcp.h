@@ -220,8 +220,19 @@ static __always_inline void raise_sent(struct side *d, __u32 end, __u32 win)
 
 static __always_inline void raise_acked(struct side *d, __u32 ack, __u32 win)
 {
-	raise(&d->ack, ack);
-	raise(&d->edge, ack + win);
+	__u64 *at = (void *)&d->ack; // with edge above it: one operation raises both
+
+	for (int i = 0; i < 4; i++) {
+		__u64 old = READ_ONCE(*at);
+		__u32 a = old, edge = old >> 32;
+		if (before(a, ack))
+			a = ack;
+		if (before(edge, ack + win))
+			edge = ack + win;
+		__u64 is = (__u64)edge << 32 | a;
+		if (is == old || __sync_val_compare_and_swap(at, old, is) == old)
+			return;
+	}
 }
 
 // in_window evaluates a segment of side d with ACK by the numbers of both sides (7): RES_HIT,
