@@ -278,9 +278,10 @@ __noinline int step(__u32 place)
 		r = step_rare(place);
 	} else if (proto == PROTO_TCP) {
 		r = step_tcp(d, o, p);
-		// A connection ends by a reset, or by what acknowledges the second FIN.
-		if (p->tcp_flags & TH_RST || d->flags & o->flags & SIDE_FIN)
-			clear_hint(place);
+		// A connection ends by a reset, or by the second FIN and what acknowledges it.
+		if (r == RES_HIT &&
+		    ((d->flags | o->flags) & SIDE_RST || d->flags & o->flags & SIDE_FIN))
+			note_end(place);
 		if (r > RES_BAD_FLAGS && (cf->liberal || mine & META_LIBERAL))
 			r = RES_UNTOUCHED;
 	} else {

@@ -166,7 +166,7 @@ __noinline int make_hint(__u32 n)
 		__u64 tag = READ_ONCE(t->tag[i]);
 		if ((tag & TAG_MASK) != TAG_LIVE)
 			continue;
-		__s64 then = earliest(cf, low_side(s, i), high_side(s, i), tag_proto(tag), before);
+		__s64 then = earliest(cf, low_side(s, i), high_side(s, i), tag, before);
 		if (then < until)
 			until = then;
 	}

@@ -2,8 +2,8 @@
 // Sweep hints, one for each set of the state table: the time until which the sweep can skip the
 // set. A pass over states that stay reads two words for a set and not a cache line for each state.
 // A hint is valid for the tags with which it was made: a state that is added, removed or promoted
-// changes one. The end of a TCP connection shortens a lifetime and changes no tag; it clears the
-// hint.
+// changes one, and so does one whose connection begins to end. A set with such a state has no hint:
+// the rest of the end changes no tag.
 #pragma once
 
 #include "remove.h"
@@ -16,19 +16,29 @@ static __always_inline __u64 *hint_at(__u32 n)
 	return bpf_map_lookup_elem(&sweep_hints, &n);
 }
 
-// clear_hint makes the sweep look at the set of a place again. It follows the change, which ended
-// in an atomic operation. A hint that is neither valid nor being made stays: nothing waits for its
-// line then. One that is being made after this look at it sees the change.
+// clear_hint makes the sweep look at the set of a place again. It follows the change.
 static __always_inline void clear_hint(__u32 place)
 {
 	__u64 *hint = hint_at(place / WAYS);
 
-	if (!hint)
-		return;
-	__u64 is = READ_ONCE(*hint);
-	if (is >> 32 || is == HINT_MAKING)
+	if (hint)
 		// after the change, or the sweep would make a hint of the state as it was
 		store_ordered(hint, 0);
+}
+
+// note_end makes the sweep look at the set of a place, where a connection ends, until that state is
+// gone. It follows the change. The tag is in the cache, the hint is not.
+static __always_inline void note_end(__u32 place)
+{
+	struct tag_line *t = tags_at(place / WAYS);
+
+	if (!t)
+		return;
+	__u64 *at = &t->tag[place % WAYS], tag = READ_ONCE(*at);
+	if ((tag & (TAG_MASK | TAG_HALF_OPEN)) == TAG_LIVE &&
+	    (tag & TAG_ENDING || __sync_val_compare_and_swap(at, tag, tag | TAG_ENDING) == tag))
+		return;
+	clear_hint(place); // half-open, or changing at this moment
 }
 
 // hint_of is the hint for a line of tags: the time in its upper half; in the lower a hash of the
@@ -50,15 +60,17 @@ static __always_inline int hint_valid(__u64 hint, __u64 fresh)
 }
 
 // earliest returns when at the earliest the sweep has to do something about a live state, if no tag
-// changes and no connection ends until then. Translations and SCTP change in other ways: for them
-// it returns 0.
+// changes and no connection ends until then. Translations, SCTP and connections that end change in
+// other ways: for them it returns 0.
 static __always_inline __s64 earliest(struct config *cf, struct side *low, struct side *high,
-				      __u8 proto, __s64 before)
+				      __u64 tag, __s64 before)
 {
+	__u8 proto = tag_proto(tag);
 	__s64 first = lifetime(cf, PHASE_OPENING, proto),
 	      later = lifetime(cf, PHASE_ESTABLISHED, proto), life = first < later ? first : later;
 
-	if (low->rule == NAT_RULE || proto == PROTO_SCTP)
+	if (low->rule == NAT_RULE || proto == PROTO_SCTP ||
+	    (tag & (TAG_HALF_OPEN | TAG_ENDING)) == TAG_ENDING)
 		return 0;
 	if (proto == PROTO_TCP)
 		life = lifetime(cf, phase_of(low, high, proto), proto) - before;

@@ -208,9 +208,9 @@ static __always_inline __u32 partner_of(const struct side *low)
 // One set of the state table: a line of tags, and elsewhere the addresses and the sides. The lines
 // of tags lie together, so that they stay in the cache when the entries do not: a look-up costs one
 // cold entry, a miss none. A tag holds the ports, the protocol, the flow name and twelve bits of
-// the hash; its two low bits say what the entry is, the third that it is half-open, the fourth that
-// it was answered but is half-open yet. Entries are found by their tag, so that a miss costs two
-// lines.
+// the hash; its two low bits say what the entry is, the third that it is half-open; the fourth that
+// it was answered, if it is half-open, and if not, that its connection ends (sweep_hint.h). Entries
+// are found by their tag, so that a miss costs two lines.
 enum { WAYS = 8 };
 // A free entry may be used from the tick in its upper bits on: from the beginning, if it was never
 // used. Look-ups find one that is moving, but only the CPU that moves it may remove it or change
@@ -222,7 +222,8 @@ enum tag_state {
 	TAG_LIVE = 3,
 	TAG_MASK = 3,
 	TAG_HALF_OPEN = 4,
-	TAG_ANSWERED = 8
+	TAG_ANSWERED = 8,
+	TAG_ENDING = 8 // without TAG_HALF_OPEN
 };
 // The bits that an entry which is claimed has in common with what it will be.
 #define TAG_IDENTITY (~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED | (TAG_LIVE ^ TAG_CLAIMED)))

@@ -93,19 +93,40 @@ func TestSweepHints(t *testing.T) {
 	if n := e.hintedSets(t, now); n != int(e.config.Sets) {
 		t.Errorf("%d of %d sets are left alone again", n, e.config.Sets)
 	}
-	// The end of a connection clears the hint, also where the last segment comes long after the
-	// others.
+	// A connection that ends keeps its set visited, also where the last segment comes long after
+	// the others.
 	sendWord(false, fin|ack, 1001, 5001)
-	sendWord(true, fin|ack, 5001, 1002)
 	sweep(2)
 	if n := e.hintedSets(t, now); n != int(e.config.Sets) {
+		t.Errorf("%d of %d sets are left alone after the first FIN", n, e.config.Sets)
+	}
+	sendWord(true, fin|ack, 5001, 1002)
+	sweep(2)
+	if n := e.hintedSets(t, now); n != int(e.config.Sets)-1 {
 		t.Errorf("%d of %d sets are left alone while one connection closes", n, e.config.Sets)
 	}
 	sendWord(false, ack, 1002, 5002)
+	sweep(2)
 	if n := e.hintedSets(t, now); n != int(e.config.Sets)-1 {
 		t.Errorf("%d of %d sets are left alone after one connection has ended", n, e.config.Sets)
 	}
 	now += 3 * time.Second
 	sweep(1)
 	states(0, "after the connection has ended")
+	// A reset ends an established connection, and one that is half-open.
+	for _, established := range []bool{true, false} {
+		sendWord(false, syn, 1000, 0)
+		sendWord(true, syn|ack, 5000, 1001)
+		if established {
+			sendWord(false, ack, 1001, 5001)
+		}
+		sweep(3)
+		if n := e.hintedSets(t, now); n != int(e.config.Sets) {
+			t.Errorf("%d of %d sets are left alone before a reset", n, e.config.Sets)
+		}
+		sendWord(true, packet.FlagRST, 5001, 0)
+		now += 3 * time.Second
+		sweep(1)
+		states(0, "after a reset")
+	}
 }
