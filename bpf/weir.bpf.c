@@ -39,9 +39,16 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	}
 	if (f->pods | f->published)
 		return dir == DIR_IN ? forward_in(skb, p, v, cookie, l2) : forward_out(skb, l2);
-	if (l2 != L2_INFINIBAND && likely(!listened(cf, EVENT_PACKET)) && fast_path(skb, cf, l2)) {
-		finish(c, cf);
-		return likely(c->verdict.pass) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+	if (l2 != L2_INFINIBAND && likely(!listened(cf, EVENT_PACKET))) {
+		int r = fast_path(skb, cf, l2);
+		if (likely(r == FAST_DONE)) {
+			count_passed(c, dir);
+			return TC_ACT_UNSPEC;
+		}
+		if (r == FAST_DECIDED) {
+			finish(c, cf);
+			return v->pass ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+		}
 	}
 	read_frame(skb, l2);
 	if (dir == DIR_IN) {

@@ -33,15 +33,15 @@ static __always_inline void add_tag(struct walk *walk, __u16 tag)
 	}
 }
 
-static __always_inline void count_rule(const struct packet *p, __u32 id)
+static __always_inline void count_rule(__u32 id, __u32 len, __s64 now)
 {
 	__u32 index = id & 0xffff;
 	struct counter *n = bpf_map_lookup_elem(&counters, &index);
 
 	if (n) {
 		n->packets++;
-		n->bytes += p->len;
-		n->last = p->now;
+		n->bytes += len;
+		n->last = now;
 	}
 }
 
@@ -84,7 +84,7 @@ static __always_inline int apply_action(const struct packet *p, struct walk *wal
 {
 	__u32 last = walk->slot + 1 == h->rules, unknown = walk->later && last;
 
-	count_rule(p, r->id);
+	count_rule(r->id, p->len, p->now);
 	if (r->flags & CODE_LOG)
 		log_rule(walk->slot);
 	if (r->tag)

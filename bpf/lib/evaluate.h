@@ -56,7 +56,7 @@ static __always_inline int by_first_lookup(struct cpu *c, void *image, struct he
 	if (found == LOOK_HIT && owner && owner->action == ACT_ALLOW && !owner->tag &&
 	    !(owner->flags & CODE_LOG)) {
 		v->state = USE_HIT;
-		count_rule(p, owner->id);
+		count_rule(owner->id, p->len, p->now);
 		decide(walk, v, owner, 1, REASON_RULE);
 		look->settled = 1;
 		return LOOKUP_DONE;
@@ -237,6 +237,15 @@ static __always_inline void count_verdict(struct cpu *c)
 
 	n->packets++;
 	n->bytes += p->len;
+}
+
+// count_passed counts a packet that a rule let pass.
+static __always_inline void count_passed(struct cpu *c, __u8 dir)
+{
+	struct count *n = &c->decided[(dir * 2 + 1) * NUM_REASONS + REASON_RULE];
+
+	n->packets++;
+	n->bytes += c->packet.len;
 }
 
 // finish counts the verdict and reports a drop.

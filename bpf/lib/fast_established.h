@@ -85,7 +85,8 @@ static __always_inline int fast_stateless(struct packet *p, struct walk *walk, s
 		return 0;
 	walk->current = current_slot(current);
 	p->len = e->len;
-	passes(p, v, USE_NONE, m->id, m->number, m->slot & CACHED_SLOT);
+	passes(v, USE_NONE, m->id, m->number, m->slot & CACHED_SLOT);
+	count_rule(m->id, e->len, p->now);
 	return 1;
 }
 
@@ -157,7 +158,7 @@ __noinline int fast_established(struct __sk_buff *skb, __u32 l2)
 	struct side *mine = from ? high_side(s, place) : low_side(s, place),
 		    *peer = from ? low_side(s, place) : high_side(s, place);
 	walk->current = current_slot(current);
-	struct owner *r = fast_rule(walk, cf, mine->rule);
+	struct owner *r = fast_rule(cf, mine->rule, current_slot(current));
 	if (!r)
 		return FAST_NOT;
 	__u64 *at = &line->tag[place & (WAYS - 1)];
@@ -173,22 +174,26 @@ __noinline int fast_established(struct __sk_buff *skb, __u32 l2)
 		return whole_segment(&e) && !(mine->flags & META_PUBLISHED) ? FAST_STEP : FAST_NOT;
 	}
 	p->len = e.len;
-	passes(p, v, USE_HIT, r->id, r->number, r->slot);
+	passes(v, USE_HIT, r->id, r->number, r->slot);
+	count_rule(r->id, e.len, p->now);
 	return FAST_DONE;
 }
 
-// fast_path evaluates the packet of skb if it can, and reports whether it did. It calls its parts
-// one after the other: nested, their stacks would be too deep.
+// fast_path evaluates the packet of skb if it can: FAST_DONE, and it passes by a rule that it does
+// not have to be told about, or FAST_DECIDED. It calls its parts one after the other: nested, their
+// stacks would be too deep.
 static __always_inline int fast_path(struct __sk_buff *skb, struct config *cf, __u32 l2)
 {
 	int r = fast_established(skb, l2);
-	struct cpu *c = this_cpu();
 
+	if (likely(r < FAST_NEW))
+		return r;
+	if (r == FAST_STEP)
+		return fast_step(skb, l2) ? FAST_DECIDED : FAST_NOT;
+	struct cpu *c = this_cpu();
 	// The slow path checks a source that may be the host's own.
-	if (r == FAST_NEW && c && c->packet.dir == DIR_IN &&
-	    unlikely(perhaps_own(cf, c->packet.src_hi, c->packet.src_lo)))
-		return 0;
-	if (r == FAST_NEW)
-		return fast_new(skb, l2);
-	return unlikely(r == FAST_STEP) ? fast_step(skb, l2) : r;
+	if (!c || (c->packet.dir == DIR_IN &&
+		   unlikely(perhaps_own(cf, c->packet.src_hi, c->packet.src_lo))))
+		return FAST_NOT;
+	return fast_new(skb, l2) ? FAST_DECIDED : FAST_NOT;
 }

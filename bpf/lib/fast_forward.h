@@ -80,7 +80,7 @@ __noinline int fast_forward(struct __sk_buff *skb)
 	head += e.proto == PROTO_TCP ? brief_tcp_header(&e) : sizeof(struct udp);
 	if ((segment ? segment + head : e.len) > w->mtu)
 		return FWD_CONTINUE;
-	if (!fast_path(skb, cf, 14)) {
+	if (fast_path(skb, cf, 14) == FAST_NOT) {
 		c->look.missed = NONE;
 		return FWD_CONTINUE;
 	}
@@ -92,7 +92,7 @@ __noinline int fast_forward(struct __sk_buff *skb)
 	}
 	p->dir = DIR_OUT; // there the same state lets it pass
 	count_verdict(c);
-	count_rule(p, c->verdict.id);
+	count_rule(c->verdict.id, p->len, p->now);
 	if (w->from_pod)
 		count_pod(w->origin.place, DIR_OUT, skb->len);
 	if (w->to_pod)

@@ -90,6 +90,7 @@ __noinline int fast_new(struct __sk_buff *skb, __u32 l2)
 	fill(p, look, limit, s, place, m->id, 0, p->proto);
 	// look-ups read the entry after the tag
 	store_release(&t->tag[place % WAYS], look->tag | TAG_HALF_OPEN, cf->in_order);
-	passes(p, v, USE_NEW, m->id, m->number, m->slot & CACHED_SLOT);
+	passes(v, USE_NEW, m->id, m->number, m->slot & CACHED_SLOT);
+	count_rule(m->id, p->len, p->now);
 	return 1;
 }

@@ -6,7 +6,7 @@
 #include "brief.h"
 #include "owner.h"
 
-enum { FAST_NOT, FAST_DONE, FAST_NEW, FAST_STEP };
+enum { FAST_NOT, FAST_DONE, FAST_DECIDED, FAST_NEW, FAST_STEP };
 
 // opens: the segment is a SYN that may make a state, and has a whole header.
 static __always_inline int opens(const struct brief *e)
@@ -112,7 +112,8 @@ __noinline int fast_step(struct __sk_buff *skb, __u32 l2)
 		return 0;
 	keep_proved(look);
 	if (likely(!look_drops(found))) {
-		passes(p, v, found == LOOK_HIT ? USE_HIT : USE_UNTOUCHED, id, number, slot);
+		passes(v, found == LOOK_HIT ? USE_HIT : USE_UNTOUCHED, id, number, slot);
+		count_rule(id, p->len, p->now);
 		return 1;
 	}
 	__builtin_memset(v, 0, sizeof(*v));

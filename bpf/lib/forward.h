@@ -346,7 +346,7 @@ __noinline int after_ingress(struct __sk_buff *skb, __u32 l2)
 	if (!look->settled ||
 	    p->frag & FRAG_FIRST) // its verdict is recorded for the other fragments
 		return FWD_CONTINUE;
-	count_rule(p, v->id);
+	count_rule(v->id, p->len, p->now);
 	return FWD_EGRESS;
 }
 

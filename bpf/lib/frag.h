@@ -77,7 +77,7 @@ __noinline int follow_fragment(__u32 unused)
 			v->number = r->number;
 			v->id = r->id;
 			v->slot = number(slot);
-			count_rule(p, r->id);
+			count_rule(r->id, p->len, p->now);
 		}
 	}
 	return 1;

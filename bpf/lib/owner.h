@@ -45,26 +45,28 @@ __noinline int cache_owner(__u32 id)
 }
 
 // fast_rule returns the cached rule with an id, or NULL if that does more than let a packet pass.
-static __always_inline struct owner *fast_rule(const struct walk *walk, struct config *cf, __u32 id)
+// The image is that in a slot, which walk->current holds.
+static __always_inline struct owner *fast_rule(struct config *cf, __u32 id, __u32 image)
 {
 	__u32 at = id % OWNERS;
 	struct owner *o = bpf_map_lookup_elem(&owners, &at);
 
-	if (o && (o->id != id || o->when != when_of(READ_ONCE(cf->epoch), walk->current)) &&
+	if (o && (o->id != id || o->when != when_of(READ_ONCE(cf->epoch), image)) &&
 	    !cache_owner(id))
 		return NULL;
 	return o;
 }
 
-// passes counts the packet for a rule that lets it pass, and sets the verdict.
-static __always_inline void passes(const struct packet *p, struct verdict *v, __u8 state, __u32 id,
-				   __u16 number, __u16 slot)
+_Static_assert(__builtin_offsetof(struct cpu, verdict) % sizeof(__u64) == 0 &&
+		       sizeof(struct verdict) == sizeof(struct verdict_words) && REASON_RULE == 0,
+	       "the two words of a verdict");
+
+// passes sets the verdict of a packet that a rule lets pass, by two stores.
+static __always_inline void passes(struct verdict *v, __u64 state, __u32 id, __u64 number,
+				   __u16 slot)
 {
-	count_rule(p, id);
-	__builtin_memset(v, 0, sizeof(*v));
-	v->state = state;
-	v->pass = 1;
-	v->number = number;
-	v->id = id;
-	v->slot = slot;
+	struct verdict_words *w = (void *)v;
+
+	w->first = 1 | state << 32 | number << 48; // pass, state, number
+	w->second = slot | (__u64)id << 32;
 }

@@ -383,6 +383,11 @@ struct verdict {
 	__u32 id;
 };
 
+// The same in two words of the byte order of BPF on little-endian machines.
+struct verdict_words {
+	__u64 first, second;
+};
+
 // A test or the agent runs a program by BPF_PROG_TEST_RUN with this input and reads the output.
 struct call {
 	__s64 now;
