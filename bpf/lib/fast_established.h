@@ -188,12 +188,12 @@ static __always_inline int fast_path(struct __sk_buff *skb, struct config *cf, _
 
 	if (likely(r < FAST_NEW))
 		return r;
-	if (r == FAST_STEP)
-		return fast_step(skb, l2) ? FAST_DECIDED : FAST_NOT;
 	struct cpu *c = this_cpu();
 	// The slow path checks a source that may be the host's own.
 	if (!c || (c->packet.dir == DIR_IN &&
 		   unlikely(perhaps_own(cf, c->packet.src_hi, c->packet.src_lo))))
 		return FAST_NOT;
+	if (r == FAST_STEP)
+		return fast_step(skb, l2) ? FAST_DECIDED : FAST_NOT;
 	return fast_new(skb, l2) ? FAST_DECIDED : FAST_NOT;
 }

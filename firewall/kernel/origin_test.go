@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
@@ -193,6 +194,55 @@ func TestOwnAddressFromOutside(t *testing.T) {
 	}
 	eventually(t, "accept_local takes it", func() bool {
 		return len(g.states(t)) > 0 && g.drops(t, firewall.ReasonSpoof) == 120
+	})
+}
+
+// TestOwnAddressMovesNoState: segments from outside with an address of the host as their source
+// do not answer in its name. An outsider that could would make established states of forged
+// sources, which nothing evicts. The checksums are wrong, so the host itself says nothing.
+func TestOwnAddressMovesNoState(t *testing.T) {
+	g := newPairLab(t, "add 1 check-state\nadd allow tcp from any to me 80 setup keep-state\n"+
+		"add allow ip from any to any keep-state\n")
+	nic, err := g.server.Netlink().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, forged := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.77")
+	segment := func(from, to netip.Addr, tcp build.TCP) []byte {
+		ip, err := build.Packet(build.IPv4{Src: from, Dst: to, TTL: 64}, tcp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ip[20+16] ^= 0xff // the checksum
+		return slices.Concat(nic.HardwareAddr, []byte{2, 0, 0, 0, 0, 9}, []byte{8, 0}, ip)
+	}
+	const n = 20 // the first ones take the slow path
+	for port := range uint16(n) {
+		err := inject(g.client, [][]byte{
+			segment(forged, own, build.TCP{SrcPort: 1000 + port, DstPort: 80, Seq: 1,
+				Flags: packet.FlagSYN, Window: 1000}),
+			segment(own, forged, build.TCP{SrcPort: 80, DstPort: 1000 + port, Seq: 9, Ack: 2,
+				Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}),
+			segment(forged, own, build.TCP{SrcPort: 1000 + port, DstPort: 80, Seq: 2, Ack: 10,
+				Flags: packet.FlagACK, Window: 1000}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	made := 0
+	eventually(t, "all have arrived", func() bool {
+		made = 0
+		for _, s := range g.states(t) {
+			if s.From.Addr() != forged {
+				continue
+			}
+			made++
+			if s.Phase == flow.PhaseEstablished {
+				t.Fatalf("%+v", s)
+			}
+		}
+		return made == n && g.drops(t, firewall.ReasonSpoof) >= n
 	})
 }
 
