@@ -35,6 +35,15 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 		observe.One(observe.Gauge, "go_goroutines", "Goroutines of the agent.",
 			float64(runtime.NumGoroutine())),
 	}
+	x := n.rules.Expiry()
+	all = append(all, observe.One(observe.Gauge, "weir_table_timed_members",
+		"Members of tables that have a timeout.", float64(x.Timed)),
+		observe.One(observe.Counter, "weir_table_timeouts_total",
+			"Members of tables whose time was over.", float64(x.Ended)),
+		observe.One(observe.Counter, "weir_table_timed_refused_total",
+			"Members with a timeout that were one too many.", float64(x.Refused)),
+		observe.One(observe.Counter, "weir_table_timeouts_failed_total",
+			"Tries to remove a member whose time was over that failed.", float64(x.Failed)))
 	all = append(all, observe.One(observe.Gauge, "weir_pods",
 		"Containers that this node gives a network.",
 		float64(n.pods.Count())))

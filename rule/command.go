@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 )
 
 // Verb is what a command line does.
@@ -39,6 +40,8 @@ type Command struct {
 	From, To uint8
 	Table    string
 	Entries  []TableEntry
+	// Timeouts of the Entries, 0 for one that stays; nil if all do
+	Timeouts []time.Duration
 	IfNew    bool // VerbTableCreate: fine if the table is there ("missing")
 	Empty    bool // VerbTableCreate: empty it if it is there ("or-flush")
 }
@@ -104,6 +107,14 @@ func IsAbsent(err error) bool {
 	return errors.As(err, &gone)
 }
 
+// Timeout returns that of an entry, 0 if it stays.
+func (c *Command) Timeout(i int) time.Duration {
+	if c.Timeouts == nil {
+		return 0
+	}
+	return c.Timeouts[i]
+}
+
 func (c *Command) table(s *Ruleset) error {
 	if s.Tables == nil {
 		s.Tables = make(map[string]Table)
@@ -116,14 +127,14 @@ func (c *Command) table(s *Ruleset) error {
 		}
 		if !there || c.Empty {
 			s.Tables[c.Table] = make(Table)
+			delete(s.Ends, c.Table)
 		}
 	case VerbTableAdd: // ipfw makes a table at its first member too
 		if !there {
-			t = make(Table)
-			s.Tables[c.Table] = t
+			s.Tables[c.Table] = make(Table)
 		}
-		for _, e := range c.Entries {
-			t[e.Prefix] = e.Value
+		for i, e := range c.Entries {
+			s.addMember(c.Table, e, c.Timeout(i))
 		}
 	case VerbTableDelete:
 		var err error
@@ -132,6 +143,7 @@ func (c *Command) table(s *Ruleset) error {
 				err = absent{fmt.Sprintf("table %s has no member %s", c.Table, e.Prefix)}
 			}
 			delete(t, e.Prefix)
+			s.SetEnd(c.Table, e.Prefix, 0)
 		}
 		return err
 	case VerbTableFlush, VerbTableDrop:
@@ -141,6 +153,7 @@ func (c *Command) table(s *Ruleset) error {
 		for name, t := range s.Tables {
 			if c.Table == "" || name == c.Table {
 				clear(t)
+				delete(s.Ends, name)
 				if c.Verb == VerbTableDrop {
 					delete(s.Tables, name)
 				}

@@ -1,8 +1,12 @@
 package rule
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
-const tableHint = "table NAME create, add PREFIX [VALUE], delete PREFIX, flush or destroy"
+const tableHint = "table NAME create, add PREFIX [VALUE] [timeout TIME], delete PREFIX, flush or " +
+	"destroy"
 
 // tableCommand reads NAME and what to do with it. ipfw's old order, table N add, is the same.
 func (p *parser) tableCommand(c *Command) error {
@@ -87,11 +91,12 @@ func (p *parser) createOptions(c *Command) error {
 	return nil
 }
 
-// entries reads PREFIX [VALUE] PREFIX [VALUE]...
+// entries reads PREFIX [VALUE] [timeout TIME]..., without values PREFIX...
 func (p *parser) entries(c *Command, values bool) error {
 	if p.done() {
 		return p.fail(p.peek(), tableHint, "the prefix is missing")
 	}
+	timed := false
 	for !p.done() {
 		prefix, err := p.prefix(p.next())
 		if err != nil {
@@ -99,13 +104,25 @@ func (p *parser) entries(c *Command, values bool) error {
 		}
 		e := TableEntry{Prefix: prefix}
 		// not the next prefix
-		if v := p.peek(); values && !p.done() && !strings.ContainsAny(v.text, ".:/") {
+		if v := p.peek(); values && !p.done() && v.text != "timeout" &&
+			!strings.ContainsAny(v.text, ".:/") {
 			p.next()
 			if e.Value, err = p.num(v, "table value", 0, 1<<32-1); err != nil {
 				return err
 			}
 		}
 		c.Entries = append(c.Entries, e)
+		var timeout time.Duration
+		if values && p.accept("timeout") {
+			if timeout, err = p.timeout(); err != nil {
+				return err
+			}
+			timed = true
+		}
+		c.Timeouts = append(c.Timeouts, timeout)
+	}
+	if !timed {
+		c.Timeouts = nil
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/weirnet/weir/internal/program"
 )
@@ -23,6 +24,10 @@ type Ruleset struct {
 	Rules    []*Rule
 	Disabled uint32 // bit per disabled set
 	Tables   map[string]Table
+	// when those of their members end that have a timeout, on the clock of Now
+	Ends Ends
+	// the time at which commands are applied: timeouts count from it. A file that is read has 0.
+	Now time.Duration
 }
 
 // Table is the content of a named table: prefixes with a value, 0 when none was given.
@@ -135,7 +140,8 @@ func (r *Rule) inSet(set uint8) *Rule {
 
 // Clone returns a copy that shares only rules, which never change.
 func (s *Ruleset) Clone() *Ruleset {
-	c := &Ruleset{Rules: slices.Clone(s.Rules), Disabled: s.Disabled}
+	c := &Ruleset{Rules: slices.Clone(s.Rules), Disabled: s.Disabled, Ends: s.Ends.clone(),
+		Now: s.Now}
 	if s.Tables != nil {
 		c.Tables = make(map[string]Table, len(s.Tables))
 	}

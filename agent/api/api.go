@@ -199,6 +199,8 @@ type Table struct {
 type TableEntry struct {
 	Prefix string `json:"prefix"`
 	Value  uint32 `json:"value"`
+	// LeftSeconds is how long it stays, nil without a timeout.
+	LeftSeconds *float64 `json:"left_seconds,omitempty"`
 }
 
 // Sets are which sets are disabled and which have rules.

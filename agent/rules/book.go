@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
@@ -36,6 +37,7 @@ type Config struct {
 	Loaded   func(old, new *program.Program, set *rule.Ruleset)
 	Log      *slog.Logger
 	Problems *problem.List
+	Clock    clock.Boot // of members with a timeout
 }
 
 // Book holds the rules in force. Only it changes them: one change at a time, each compiled before
@@ -53,13 +55,14 @@ type Book struct {
 	program *program.Program // guarded by mu; what the engine runs
 	trial   *trial           // guarded by mu; nil when the rules are confirmed
 	closed  bool             // guarded by mu
+	expiry  expiry           // guarded by mu, but for its counters
 }
 
 // New returns a Book without rules.
 func New(c Config) *Book {
 	names := rulefile.SystemNames()
 	return &Book{config: c, names: names, began: time.Now(),
-		store: &savedRules{path: c.Saved, names: names}}
+		store: &savedRules{path: c.Saved, names: names, clock: c.Clock}}
 }
 
 // Version is a version of the rules. Once it is in force, only members of its tables change,
@@ -114,6 +117,7 @@ func (b *Book) changeVersion(edit func(*Version) error) error {
 	}
 	next := b.rules
 	next.Set = b.rules.Set.Clone()
+	next.Set.Now = b.config.Clock.Now()
 	if err := edit(&next); err != nil {
 		return err
 	}
@@ -193,6 +197,9 @@ func (b *Book) Close() error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.expiry.timer != nil {
+		b.expiry.timer.Stop()
+	}
 	if !b.closed && b.rules.Set != nil {
 		_ = b.store.tidy(b.rules) // the file is as good without
 	}
@@ -235,6 +242,9 @@ func (b *Book) enforceLocked(next Version) error {
 
 // putLocked hands compiled rules to the engine. An error leaves everything as it was.
 func (b *Book) putLocked(next Version, p *program.Program) error {
+	if err := b.checkTimed(next.Set, 0); err != nil {
+		return err
+	}
 	if err := b.config.Prepare(p); err != nil {
 		return err
 	}
@@ -252,6 +262,7 @@ func (b *Book) putLocked(next Version, p *program.Program) error {
 	old := b.program
 	b.rules, b.program = next, p
 	b.loads.Add(1)
+	b.followExpiryLocked()
 	if b.config.Loaded != nil {
 		b.config.Loaded(old, p, next.Set)
 	}

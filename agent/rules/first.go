@@ -70,6 +70,7 @@ func (s *savedRules) first(rules string, needed bool) (First, error) {
 	if err != nil {
 		return First{}, err
 	}
+	set.Begin(s.clock.Now())
 	r.Version = Version{Set: set, Strict: true, Source: rules}
 	r.Denied, r.aside = saved.Strict, kept
 	r.before = &Version{Set: new(rule.Ruleset), Source: "none"}

@@ -65,6 +65,7 @@ func (b *Book) lockDown(file string, why error) (First, error) {
 			}
 		}
 	}
+	set.Begin(b.config.Clock.Now())
 	b.config.Problems.Set(aboutLockDown,
 		"the host is locked down, since its rules cannot be used: "+
 			why.Error(),

@@ -57,6 +57,7 @@ func (b *Book) Load(r api.Load) (api.Done, error) {
 	if err != nil {
 		return api.Done{}, err
 	}
+	set.Begin(b.config.Clock.Now())
 	if err := b.load(Version{Set: set, Strict: true, Source: r.Name}, try, file); err != nil {
 		return api.Done{}, err
 	}
@@ -89,6 +90,7 @@ func (b *Book) Reload() error {
 	if err != nil {
 		return err
 	}
+	set.Begin(b.config.Clock.Now())
 	if err := b.loadFile(Version{Set: set, Strict: true, Source: file},
 		fileVersion(text)); err != nil {
 		return err

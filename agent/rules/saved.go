@@ -13,7 +13,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/rule"
 )
@@ -59,6 +61,7 @@ const noFile = "none"
 type savedRules struct {
 	path  string
 	names *rule.Names
+	clock clock.Boot
 
 	mu   sync.Mutex // its place in the lock order: agent/doc.go
 	file string     // guarded by mu; version of the owner's rule file
@@ -102,6 +105,8 @@ func (s *savedRules) save(r Version) error {
 // returns.
 func (s *savedRules) prepare(r Version) (pending, error) {
 	text := s.format(r)
+	tail := newTail(s.path, text)
+	tail.stamped, tail.began = r.Set.Timed() > 0, r.Set.Now
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.retire != nil {
@@ -113,7 +118,7 @@ func (s *savedRules) prepare(r Version) (pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &savedWhole{p, s, newTail(s.path, text)}, nil
+	return &savedWhole{p, s, tail}, nil
 }
 
 // pending is a change of the saved rules that is on disk, and is made or forgotten.
@@ -148,11 +153,15 @@ func (s *savedRules) format(r Version) []byte {
 	}
 	fmt.Fprintf(&b, "%s %d: default %s, rule file %s, from %s\n", savedIntro, savedVersion, action,
 		s.version(), strconv.Quote(r.Source))
+	if r.Set.Timed() > 0 {
+		r.Set.Now = s.clock.Now()
+		fmt.Fprintln(&b, stampLine(s.clock.Stamp(), 0))
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.Set.Tables)) {
 		fmt.Fprintf(&b, "table %s create\n", name)
 		members := r.Set.Tables[name]
 		for _, p := range slices.SortedFunc(maps.Keys(members), netip.Prefix.Compare) {
-			fmt.Fprintf(&b, "table %s add %s %d\n", name, p, members[p])
+			formatMember(&b, r.Set, name, p, members[p])
 		}
 	}
 	for _, one := range r.Set.Rules {
@@ -166,6 +175,18 @@ func (s *savedRules) format(r Version) []byte {
 	fmt.Fprintf(&b, "%s%d lines, sha256 %x\n", savedEnd, bytes.Count(b.Bytes(), []byte("\n")),
 		sha256.Sum256(b.Bytes()))
 	return b.Bytes()
+}
+
+// formatMember writes a member with what it has left, or nothing if that is nothing.
+func formatMember(b *bytes.Buffer, set *rule.Ruleset, table string, p netip.Prefix, value uint32) {
+	end, timed := set.Ends[table][p]
+	switch {
+	case !timed:
+		fmt.Fprintf(b, "table %s add %s %d\n", table, p, value)
+	case end > set.Now:
+		fmt.Fprintf(b, "table %s add %s %d timeout %s\n", table, p, value,
+			rule.FormatTimeout(end-set.Now))
+	}
 }
 
 // read returns the saved rules and the version of the rule file that they are based on;
@@ -212,9 +233,20 @@ func (s *savedRules) read() (r Version, file string, err error) {
 // goes.
 func (s *savedRules) readTail(r *Version, whole, rest []byte) error {
 	tail := newTail(s.path, whole)
-	if err := tail.read(rest, r.Set, s.names); err != nil {
+	last, err := tail.read(rest, r.Set, s.names)
+	if err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
+	now, age := s.clock.Now(), time.Duration(0)
+	at, stamped := stampOf(whole)
+	if stamped && last == nil {
+		last = &note{at: at}
+	}
+	if last != nil {
+		age = last.age(s.clock)
+	}
+	tail.stamped, tail.began = stamped, now-age
+	resume(r.Set, age, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tail = tail

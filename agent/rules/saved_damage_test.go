@@ -38,7 +38,7 @@ func savedSample(t *testing.T, of string) (whole, text []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.append(c); err != nil {
+	if _, err := s.append(c, 0); err != nil {
 		t.Fatal(err)
 	}
 	text, err = os.ReadFile(s.path)

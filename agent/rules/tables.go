@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/rule"
@@ -56,6 +58,13 @@ func changed(c *rule.Command, before rule.Table) string {
 }
 
 func (b *Book) changeMembersLocked(c *rule.Command) error {
+	set := b.rules.Set
+	set.Now = b.config.Clock.Now()
+	if c.Timeouts != nil {
+		if err := b.checkTimed(set, len(c.Entries)); err != nil {
+			return fmt.Errorf("table %s: %w", c.Table, err)
+		}
+	}
 	undo := b.undoMembersLocked(c)
 	if err := c.Apply(b.rules.Set); err != nil {
 		return errors.Join(err, undo(0))
@@ -81,6 +90,7 @@ func (b *Book) changeMembersLocked(c *rule.Command) error {
 		return errors.Join(fmt.Errorf("nothing was changed: save the table: %w", err),
 			undo(len(c.Entries)))
 	}
+	b.followMembersLocked(c)
 	return nil
 }
 
@@ -88,10 +98,13 @@ func (b *Book) changeMembersLocked(c *rule.Command) error {
 // large. The function puts them back, in the engine those of the first applied entries.
 func (b *Book) undoMembersLocked(c *rule.Command) func(applied int) error {
 	table, there := b.rules.Set.Tables[c.Table]
-	before := rule.Table{}
+	before, ends := rule.Table{}, map[netip.Prefix]time.Duration{}
 	for _, e := range c.Entries {
 		if value, member := table[e.Prefix]; member {
 			before[e.Prefix] = value
+		}
+		if at, timed := b.rules.Set.Ends[c.Table][e.Prefix]; timed {
+			ends[e.Prefix] = at
 		}
 	}
 	return func(applied int) (err error) {
@@ -102,6 +115,9 @@ func (b *Book) undoMembersLocked(c *rule.Command) func(applied int) error {
 				delete(now, e.Prefix)
 			}
 			maps.Copy(now, before)
+		}
+		for _, e := range c.Entries {
+			b.rules.Set.SetEnd(c.Table, e.Prefix, ends[e.Prefix])
 		}
 		for _, e := range c.Entries[:applied] {
 			if value, member := before[e.Prefix]; member {

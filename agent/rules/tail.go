@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/weirnet/weir/rule"
 )
@@ -25,6 +26,10 @@ type savedTail struct {
 	whole, size int64  // bytes of the whole part, and with the changes
 	last        []byte // hash of everything up to size
 	torn        bool   // a cut line follows
+	// whether the whole part says when it was written, and when that was on the clock of this boot:
+	// timeouts in the file count from then
+	stamped bool
+	began   time.Duration
 }
 
 func newTail(path string, whole []byte) *savedTail {
@@ -45,37 +50,45 @@ func (t *savedTail) hash(line []byte) (text string, next []byte) {
 
 const tailMark = " # "
 
-// read makes the changes in text, which follows the whole part.
-func (t *savedTail) read(text []byte, set *rule.Ruleset, names *rule.Names) error {
+// read makes the changes in text, which follows the whole part. It returns the last moment that is
+// noted there, nil for none.
+func (t *savedTail) read(text []byte, set *rule.Ruleset, names *rule.Names) (last *note,
+	err error) {
 	for len(text) > 0 {
 		line, rest, ended := bytes.Cut(text, []byte("\n"))
 		command, mark, marked := bytes.Cut(line, []byte(tailMark))
 		want, next := t.hash(command)
 		if !ended || !marked || string(mark) != want {
 			if len(rest) > 0 {
-				return errors.New("the file is damaged behind its end line")
+				return nil, errors.New("the file is damaged behind its end line")
 			}
 			t.torn = true
-			return nil // the next change overwrites it
+			return last, nil // the next change overwrites it
 		}
 		c, err := rule.ParseLine(string(command), names)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := c.Apply(set); err != nil {
-			return err
+			return nil, err
+		}
+		if at, since, ok := parseStamp(string(command)); ok {
+			last = &note{at, since}
 		}
 		t.size, t.last, text = t.size+int64(len(line))+1, next, rest
 	}
-	return nil
+	return last, nil
 }
 
 // append writes a change of a table behind the others. Discard takes it back.
-func (s *savedRules) append(c *rule.Command) (p pending, err error) {
+func (s *savedRules) append(c *rule.Command, now time.Duration) (p pending, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.appendLocked(memberLine(c, now-s.tail.began))
+}
+
+func (s *savedRules) appendLocked(command []byte) (p pending, err error) {
 	t := s.tail
-	command := memberLine(c)
 	mark, next := t.hash(command)
 	line := fmt.Appendf(nil, "%s%s%s\n", command, tailMark, mark)
 	if err := writeAt(t.path, t.size, line); err != nil {
@@ -105,16 +118,19 @@ func writeAt(path string, at int64, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// memberLine is the command in canonical words.
-func memberLine(c *rule.Command) []byte {
+// memberLine is the command in canonical words. Its timeouts count from a moment so long ago.
+func memberLine(c *rule.Command, ago time.Duration) []byte {
 	verb := "delete"
 	if c.Verb == rule.VerbTableAdd {
 		verb = "add"
 	}
 	b := fmt.Appendf(nil, "table %s %s", c.Table, verb)
-	for _, e := range c.Entries {
+	for i, e := range c.Entries {
 		if b = fmt.Appendf(b, " %s", e.Prefix); c.Verb == rule.VerbTableAdd {
 			b = fmt.Appendf(b, " %d", e.Value)
+		}
+		if left := c.Timeout(i); left > 0 {
+			b = fmt.Appendf(b, " timeout %s", rule.FormatTimeout(min(left+ago, rule.MaxTimeout)))
 		}
 	}
 	return b
@@ -140,20 +156,21 @@ func (l *savedLine) Discard() {
 // prepareMembers saves a change of members, the last that was made in r.
 func (s *savedRules) prepareMembers(c *rule.Command, r Version) (pending, error) {
 	s.mu.Lock()
-	whole := s.tail == nil || s.tail.full()
+	whole := s.tail == nil || s.tail.full() || c.Timeouts != nil && !s.tail.stamped
 	s.mu.Unlock()
 	if whole {
 		return s.prepare(r)
 	}
-	return s.append(c)
+	return s.append(c, r.Set.Now)
 }
 
-// tidy writes the changes behind the end into the whole part, if there are any.
+// tidy writes the changes behind the end into the whole part, if there are any, and the time that
+// members have left.
 func (s *savedRules) tidy(r Version) error {
 	s.mu.Lock()
 	tail := s.tail
 	s.mu.Unlock()
-	if tail == nil || tail.size == tail.whole && !tail.torn {
+	if tail == nil || tail.size == tail.whole && !tail.torn && r.Set.Timed() == 0 {
 		return nil
 	}
 	return s.save(r)

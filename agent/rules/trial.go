@@ -100,6 +100,7 @@ func (b *Book) revert(t *trial) error {
 		return nil
 	}
 	b.trial = nil
+	t.before.Set.Expire(b.config.Clock.Now())
 	return b.enforceLocked(t.before)
 }
 

@@ -68,12 +68,18 @@ func count(v *api.Rule, counters []firewall.RuleCounter, index int) {
 // Tables returns the tables and their members.
 func (b *Book) Tables() api.Tables {
 	a := api.Tables{Version: api.Version, Tables: []api.Table{}}
+	now := b.config.Clock.Now()
 	b.View(func(r Version, _ *program.Program) {
 		for _, name := range slices.Sorted(maps.Keys(r.Set.Tables)) {
 			t := api.Table{Name: name, Entries: []api.TableEntry{}}
 			members := r.Set.Tables[name]
 			for _, p := range slices.SortedFunc(maps.Keys(members), netip.Prefix.Compare) {
-				t.Entries = append(t.Entries, api.TableEntry{Prefix: p.String(), Value: members[p]})
+				e := api.TableEntry{Prefix: p.String(), Value: members[p]}
+				if at, timed := r.Set.Ends[name][p]; timed {
+					left := max(clock.Seconds(at-now), 0)
+					e.LeftSeconds = &left
+				}
+				t.Entries = append(t.Entries, e)
 			}
 			a.Tables = append(a.Tables, t)
 		}

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/rule"
 )
 
 // runFwTable prints tables itself (list, info, lookup) and passes everything else to the node.
@@ -74,6 +76,10 @@ func (c *call) listTables(name, what string, f tableFormat) error {
 			if v := e.Value; f.addresses {
 				value = netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8),
 					byte(v)}).String()
+			}
+			if e.LeftSeconds != nil {
+				left := time.Duration(*e.LeftSeconds * float64(time.Second))
+				value += " timeout " + rule.FormatTimeout(left.Round(time.Second))
 			}
 			fmt.Fprintf(c.out, "%s %s\n", e.Prefix, value)
 		}

@@ -81,6 +81,9 @@ func (v Version) For(h Host) (*rule.Ruleset, error) {
 				merged.Tables = map[string]rule.Table{}
 			}
 			merged.Tables[name] = maps.Clone(table)
+			for p, at := range v[s].Ends[name] {
+				merged.SetEnd(name, p, at)
+			}
 		}
 	}
 	slices.SortStableFunc(merged.Rules, func(a, b *rule.Rule) int {

@@ -1,0 +1,215 @@
+package rules
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirnet/weir/agent/rulefile"
+	"github.com/weirnet/weir/rule"
+)
+
+const (
+	// maxTimed is how many members with a timeout the tables may have together: who bans what
+	// attackers show must not fill the memory.
+	maxTimed = 1 << 18
+	// expireBatch is how many members end while the lock is held.
+	expireBatch = 1024
+	// expireAgain is when a member that could not be removed is tried again.
+	expireAgain = time.Second
+)
+
+// aboutExpiry is the subject of the problem that a member could not be removed.
+const aboutExpiry = "the end of members of tables"
+
+// expiry knows which member ends next. The deadlines themselves are in the Ruleset: one that is not
+// there any more, or is another, counts no longer.
+type expiry struct {
+	next    deadlines
+	timer   *time.Timer
+	noted   time.Duration // when the time was noted in the saved rules
+	ended   atomic.Uint64
+	refused atomic.Uint64 // members that were one too many
+	failed  atomic.Uint64 // members that could not be removed, each try
+}
+
+// deadline is when a member ends.
+type deadline struct {
+	at     time.Duration
+	table  string
+	prefix netip.Prefix
+}
+
+// deadlines is a heap.
+type deadlines []deadline
+
+func (d deadlines) Len() int           { return len(d) }
+func (d deadlines) Less(i, j int) bool { return d[i].at < d[j].at }
+func (d deadlines) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+func (d *deadlines) Push(x any)        { *d = append(*d, x.(deadline)) }
+
+func (d *deadlines) Pop() any {
+	all := *d
+	last := all[len(all)-1]
+	all[len(all)-1] = deadline{}
+	*d = all[:len(all)-1]
+	return last
+}
+
+// errManyTimed refuses members with a timeout when there are as many as there may be.
+type errManyTimed struct{}
+
+func (errManyTimed) Error() string {
+	return fmt.Sprintf("there can be %d members of tables with a timeout", maxTimed)
+}
+
+// Hint returns what to do about it.
+func (errManyTimed) Hint() string {
+	return "add a prefix that covers many of them, or flush the table"
+}
+
+// checkTimed refuses too many members with a timeout, of which more are to come.
+func (b *Book) checkTimed(set *rule.Ruleset, more int) error {
+	if more > 0 && set.Timed()+more > maxTimed || set.Timed() > maxTimed {
+		b.expiry.refused.Add(uint64(max(more, 1)))
+		return errManyTimed{}
+	}
+	return nil
+}
+
+// followExpiryLocked reads the deadlines of the rules in force again.
+func (b *Book) followExpiryLocked() {
+	set := b.rules.Set
+	b.expiry.next = make(deadlines, 0, set.Timed())
+	for table, ends := range set.Ends {
+		for p, at := range ends {
+			b.expiry.next = append(b.expiry.next, deadline{at, table, p})
+		}
+	}
+	heap.Init(&b.expiry.next)
+	b.expiry.noted = b.config.Clock.Now()
+	b.armLocked(0)
+}
+
+// followMembersLocked adds the deadlines of members that a command has made.
+func (b *Book) followMembersLocked(c *rule.Command) {
+	if c.Verb != rule.VerbTableAdd || c.Timeouts == nil {
+		return
+	}
+	set := b.rules.Set
+	// members that are made over and over leave deadlines behind that no longer count
+	if len(b.expiry.next) > 2*(set.Timed()+expireBatch) {
+		b.followExpiryLocked()
+		return
+	}
+	for _, e := range c.Entries {
+		if at, timed := set.Ends[c.Table][e.Prefix]; timed {
+			heap.Push(&b.expiry.next, deadline{at, c.Table, e.Prefix})
+		}
+	}
+	b.armLocked(0)
+}
+
+// armLocked has expire called when the next member ends, or the time is to be noted; not before a
+// pause.
+func (b *Book) armLocked(pause time.Duration) {
+	x := &b.expiry
+	if x.timer != nil {
+		x.timer.Stop()
+	}
+	if len(x.next) == 0 || b.closed {
+		x.timer = nil
+		return
+	}
+	// The timer stands still while the machine sleeps, and the clock does not.
+	wait := min(x.next[0].at-b.config.Clock.Now(), time.Minute)
+	x.timer = time.AfterFunc(max(wait, pause, 0), b.expire)
+}
+
+// expire removes the members whose time is over from the engines, each by one change, and from the
+// rules. The saved rules still have them: who reads them knows the time.
+func (b *Book) expire() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	x, now, pause := &b.expiry, b.config.Clock.Now(), time.Duration(0)
+	for range expireBatch {
+		if len(x.next) == 0 || x.next[0].at > now {
+			break
+		}
+		d := x.next[0]
+		if at, timed := b.rules.Set.Ends[d.table][d.prefix]; timed && at == d.at {
+			if err := b.endMemberLocked(d); err != nil {
+				x.failed.Add(1)
+				b.config.Problems.Set(aboutExpiry, fmt.Sprintf("%s stays in table %s, although "+
+					"its time is over: %v", d.prefix, d.table, err), "it is tried again")
+				pause = expireAgain
+				break
+			}
+			x.ended.Add(1)
+			b.config.Problems.Solved(aboutExpiry)
+		}
+		heap.Pop(&x.next)
+	}
+	b.noteTimeLocked(now)
+	b.armLocked(pause)
+}
+
+// endMemberLocked removes a member. Where that fails, because an earlier try reached one engine,
+// the table is set again.
+func (b *Book) endMemberLocked(d deadline) error {
+	table := b.rules.Set.Tables[d.table]
+	value := table[d.prefix]
+	delete(table, d.prefix)
+	err := b.config.Engine.DeleteTable(d.table, d.prefix)
+	if err == nil {
+		b.rules.Set.SetEnd(d.table, d.prefix, 0)
+		return nil
+	}
+	if again := b.config.Engine.SetTable(d.table, rulefile.Entries(table)); again != nil {
+		table[d.prefix] = value
+		return errors.Join(err, again)
+	}
+	b.rules.Set.SetEnd(d.table, d.prefix, 0)
+	return nil
+}
+
+// noteTimeLocked notes the time in the saved rules every some minutes, while a member ends.
+func (b *Book) noteTimeLocked(now time.Duration) {
+	if now-b.expiry.noted < stampEvery || b.rules.Set.Timed() == 0 {
+		return
+	}
+	b.expiry.noted = now
+	noted, err := b.store.stamp()
+	if !noted && err == nil && b.trial == nil {
+		err = b.store.save(b.rules)
+	}
+	if err != nil {
+		b.config.Log.Warn("cannot note the time of members of tables", "err", err)
+	}
+}
+
+// Expiry is what became of members with a timeout.
+type Expiry struct {
+	Timed   int    // members that will end
+	Ended   uint64 // that have ended
+	Refused uint64 // that were one too many
+	Failed  uint64 // tries to remove one that failed
+}
+
+// Expiry returns the figures.
+func (b *Book) Expiry() (x Expiry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rules.Set != nil {
+		x.Timed = b.rules.Set.Timed()
+	}
+	x.Ended, x.Refused = b.expiry.ended.Load(), b.expiry.refused.Load()
+	x.Failed = b.expiry.failed.Load()
+	return x
+}

@@ -1,0 +1,205 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+)
+
+// bannedRules refuse the members of a table, also in connections that are open.
+const bannedRules = `table banned create
+add 1 deny ip from table(banned) to any in
+add 2 check-state
+add 3 allow tcp from any to me 80 setup keep-state
+`
+
+// left returns what a member of the table has left.
+func (p *pair) left(t *testing.T, prefix string) (time.Duration, bool) {
+	t.Helper()
+	var all api.Tables
+	p.json(&all, "fw", "table", "banned", "list")
+	for _, e := range all.Tables[0].Entries {
+		if e.Prefix == prefix && e.LeftSeconds != nil {
+			return time.Duration(*e.LeftSeconds * float64(time.Second)), true
+		}
+	}
+	return 0, false
+}
+
+// TestTimeouts: a member with a timeout, added over the API by curl, is refused by the kernel until
+// its time is over, which it is on time although the agent was killed and came back.
+func TestTimeouts(t *testing.T) {
+	t.Parallel()
+	need(t, "nginx", "curl")
+	p := newPair(t)
+	nginx(t, p.server, 80)
+	p.start("--iface", "eth0", "--rules", p.file("banned.rules", bannedRules))
+	reach(t, p.client, "http://10.66.0.1/")
+	const most = 12 * time.Second
+	began := time.Now()
+	out, err := exec.Command("curl", "-sf", "--unix-socket",
+		filepath.Join(p.root, "run/weir/weir.sock"),
+		"-d", fmt.Sprintf(`{"line": "table banned add 10.66.0.2 timeout %s"}`, most),
+		"http://localhost/v1/do").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "added: 10.66.0.2/32") {
+		t.Fatalf("curl: %v, %s", err, out)
+	}
+	p.weir("fw", "table", "banned", "add", "fd66::2", "timeout", "1h")
+	refuse(t, p.client, "http://10.66.0.1/")
+	p.kill()
+	refuse(t, p.client, "http://10.66.0.1/")
+	p.start("--iface", "eth0", "--rules", filepath.Join(p.root, "banned.rules"))
+	if left, ok := p.left(t, "10.66.0.2/32"); ok && left > most-time.Since(began)+time.Second {
+		t.Errorf("%v left %v after %v", left, time.Since(began), most)
+	}
+	if text := p.weir("fw", "table", "banned", "list"); !strings.Contains(text,
+		"fd66::2/128 0 timeout 59m") {
+		t.Errorf("listed as %q", text)
+	}
+	eventually(t, "the member ends", func() error {
+		_, err := curl(p.client, "http://10.66.0.1/")
+		return err
+	})
+	if took := time.Since(began); took < most {
+		t.Errorf("the member ended after %v", took)
+	}
+	refuse(t, p.client, "http://[fd66::1]/")
+	m := p.scrape()
+	if m["weir_table_timed_members"] != 1 || m["weir_table_timeouts_total"] > 1 {
+		t.Errorf("metrics: %v members, %v ended", m["weir_table_timed_members"],
+			m["weir_table_timeouts_total"])
+	}
+}
+
+const jail = `[DEFAULT]
+usedns = no
+[login]
+enabled = true
+filter = login
+logpath = %[1]s/log
+backend = polling
+findtime = 600
+maxretry = 2
+bantime = 600
+action = weir[table=banned, weir="%[2]s --root %[1]s --bpffs %[3]s"]
+[forever]
+enabled = true
+filter = login
+logpath = %[1]s/log2
+backend = polling
+maxretry = 2
+bantime = -1
+action = weir[table=forever, weir="%[2]s --root %[1]s --bpffs %[3]s"]
+`
+
+// TestFail2ban: fail2ban with our action file bans who fails to log in, for the ban's time, and
+// lifts bans.
+func TestFail2ban(t *testing.T) {
+	t.Parallel()
+	need(t, "fail2ban-server", "fail2ban-client", "nginx", "curl")
+	p := newPair(t)
+	nginx(t, p.server, 80)
+	p.start("--iface", "eth0", "--rules", p.file("banned.rules", bannedRules))
+	conf := filepath.Join(p.root, "fail2ban")
+	action, err := filepath.Abs("../dist/fail2ban/weir.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.file("fail2ban/fail2ban.conf", fmt.Sprintf(`[Definition]
+loglevel = INFO
+logtarget = %[1]s/fail2ban.log
+syslogsocket = auto
+socket = %[1]s/f2b.sock
+pidfile = %[1]s/f2b.pid
+dbfile = None
+dbpurgeage = 1d
+dbmaxmatches = 10
+[Thread]
+stacksize = 0
+`, p.root))
+	p.file("fail2ban/jail.conf", fmt.Sprintf(jail, p.root, weir, p.bpffs))
+	p.file("fail2ban/filter.d/login.conf",
+		"[Definition]\nfailregex = ^ failed login from <HOST>$\n")
+	p.file("fail2ban/action.d/.keep", "")
+	if out, err := exec.Command("ln", "-s", action, conf+
+		"/action.d/weir.conf").CombinedOutput(); err != nil {
+		t.Fatal(err, out)
+	}
+	log, log2 := p.file("log", ""), p.file("log2", "")
+	server := p.server.Command("fail2ban-server", "-c", conf, "-f", "start")
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		server.Process.Kill()
+		server.Wait()
+		if t.Failed() {
+			out, _ := exec.Command("cat", p.root+"/fail2ban.log").CombinedOutput()
+			t.Logf("fail2ban:\n%s", out)
+		}
+	})
+	client := func(args ...string) error {
+		out, err := p.server.Command("fail2ban-client", append([]string{"-c", conf},
+			args...)...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("fail2ban-client %v: %w: %s", args, err, out)
+		}
+		return nil
+	}
+	eventually(t, "the jails are there", func() error {
+		if err := client("status", "login"); err != nil {
+			return err
+		}
+		return client("status", "forever")
+	})
+	reach(t, p.client, "http://10.66.0.1/")
+	line := time.Now().Format("2006-01-02 15:04:05") + " failed login from %s\n"
+	appendTo(t, log, strings.Repeat(fmt.Sprintf(line, "10.66.0.2"), 2)+
+		strings.Repeat(fmt.Sprintf(line, "fd66::2"), 2))
+	eventually(t, "both addresses are banned", func() error {
+		for _, a := range []string{"10.66.0.2/32", "fd66::2/128"} {
+			if left, ok := p.left(t, a); !ok || left < 9*time.Minute || left > 10*time.Minute {
+				return fmt.Errorf("%s: %t, %v left", a, ok, left)
+			}
+		}
+		return nil
+	})
+	refuse(t, p.client, "http://10.66.0.1/")
+	refuse(t, p.client, "http://[fd66::1]/")
+	p.weir("fw", "table", "banned", "delete", "fd66::2") // has ended already
+	for _, a := range []string{"10.66.0.2", "fd66::2"} {
+		if err := client("set", "login", "unbanip", a); err != nil {
+			t.Error(err)
+		}
+	}
+	reach(t, p.client, "http://10.66.0.1/")
+	appendTo(t, log2, strings.Repeat(fmt.Sprintf(line, "192.0.2.1"), 2))
+	eventually(t, "an address is banned for ever", func() error {
+		if out := p.weir("fw", "table", "forever", "list"); out != "192.0.2.1/32 0\n" {
+			return fmt.Errorf("%q", out)
+		}
+		return nil
+	})
+	text, err := exec.Command("cat", p.root+"/fail2ban.log").CombinedOutput()
+	if err != nil || strings.Contains(string(text), "ERROR") {
+		t.Errorf("fail2ban complains: %v\n%s", err, text)
+	}
+}
+
+func appendTo(t *testing.T, path, text string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString(text)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
