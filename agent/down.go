@@ -100,8 +100,8 @@ func removeTraces(p Paths, keep bool, unlockPins func()) error {
 // were set aside: some hold keys.
 func removeLeftovers(p Paths) error {
 	errs := []error{sweepState(p)}
-	for _, why := range []string{"damaged", "newer"} {
-		files, err := filepath.Glob(filepath.Join(p.State(), "*."+why+"-*"))
+	for _, name := range []string{"*.damaged-*", "*.newer-*", "table-*.txt"} {
+		files, err := filepath.Glob(filepath.Join(p.State(), name))
 		errs = append(errs, err)
 		for _, f := range files {
 			errs = append(errs, removeFile(f))

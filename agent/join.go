@@ -5,7 +5,6 @@ import (
 
 	"github.com/weirnet/weir/agent/adopt"
 	"github.com/weirnet/weir/agent/routes"
-	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
@@ -19,7 +18,7 @@ import (
 func (n *Node) joinTunnel(e *soft.Engine) (err error) {
 	n.rules.View(func(r rules.Version, p *program.Program) {
 		for name := range r.Set.Tables {
-			err = errors.Join(err, e.SetTable(name, rulefile.Entries(r.Set.Tables[name])))
+			err = errors.Join(err, e.SetTable(name, r.Set.Entries(name)))
 		}
 		// a pod that comes now reaches both engines
 		n.pods.ViewLabels(func(tables map[string][]rule.TableEntry) {

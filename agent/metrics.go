@@ -35,6 +35,11 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 		observe.One(observe.Gauge, "go_goroutines", "Goroutines of the agent.",
 			float64(runtime.NumGoroutine())),
 	}
+	reloads, failed := n.rules.Reloads()
+	all = append(all, observe.One(observe.Counter, "weir_table_reloads_total",
+		"Files of tables that were read again.", float64(reloads)),
+		observe.One(observe.Counter, "weir_table_reload_failures_total",
+			"Files of tables that could not be read, or were wrong.", float64(failed)))
 	x := n.rules.Expiry()
 	all = append(all, observe.One(observe.Gauge, "weir_table_timed_members",
 		"Members of tables that have a timeout.", float64(x.Timed)),

@@ -93,6 +93,7 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.rules.Close()) }()
+	go n.rules.FollowLists(ctx)
 	stop := n.observer.Begin(ctx)
 	defer func() { err = errors.Join(err, stop()) }()
 	n.peers.Begin()

@@ -42,8 +42,9 @@ type Command struct {
 	Entries  []TableEntry
 	// Timeouts of the Entries, 0 for one that stays; nil if all do
 	Timeouts []time.Duration
-	IfNew    bool // VerbTableCreate: fine if the table is there ("missing")
-	Empty    bool // VerbTableCreate: empty it if it is there ("or-flush")
+	IfNew    bool   // VerbTableCreate: fine if the table is there ("missing")
+	Empty    bool   // VerbTableCreate: empty it if it is there ("or-flush")
+	File     string // VerbTableCreate: the members are the lines of this file
 }
 
 // Entry is a member of a table.
@@ -107,6 +108,27 @@ func IsAbsent(err error) bool {
 	return errors.As(err, &gone)
 }
 
+// checkList refuses to change what comes from a file.
+func (c *Command) checkList(s *Ruleset) error {
+	l := s.Lists[c.Table]
+	switch c.Verb {
+	case VerbTableCreate:
+		have := ""
+		if l != nil {
+			have = l.File
+		}
+		if _, there := s.Tables[c.Table]; there && have != c.File {
+			return fmt.Errorf("table %s exists already, with other members", c.Table)
+		}
+		return nil
+	case VerbTableAdd, VerbTableDelete, VerbTableFlush:
+		if l != nil {
+			return fmt.Errorf("table %s has the lines of %s: change them there", c.Table, l.File)
+		}
+	}
+	return nil
+}
+
 // Timeout returns that of an entry, 0 if it stays.
 func (c *Command) Timeout(i int) time.Duration {
 	if c.Timeouts == nil {
@@ -120,6 +142,9 @@ func (c *Command) table(s *Ruleset) error {
 		s.Tables = make(map[string]Table)
 	}
 	t, there := s.Tables[c.Table]
+	if err := c.checkList(s); err != nil {
+		return err
+	}
 	switch c.Verb {
 	case VerbTableCreate:
 		if there && !c.IfNew && !c.Empty {
@@ -128,6 +153,12 @@ func (c *Command) table(s *Ruleset) error {
 		if !there || c.Empty {
 			s.Tables[c.Table] = make(Table)
 			delete(s.Ends, c.Table)
+		}
+		if !there && c.File != "" {
+			if s.Lists == nil {
+				s.Lists = map[string]*List{}
+			}
+			s.Lists[c.Table] = &List{File: c.File}
 		}
 	case VerbTableAdd: // ipfw makes a table at its first member too
 		if !there {
@@ -155,6 +186,7 @@ func (c *Command) table(s *Ruleset) error {
 				clear(t)
 				delete(s.Ends, name)
 				if c.Verb == VerbTableDrop {
+					delete(s.Lists, name)
 					delete(s.Tables, name)
 				}
 			}

@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"path"
 	"strings"
 	"time"
 )
@@ -70,6 +71,14 @@ func (p *parser) createOptions(c *Command) error {
 			c.IfNew = true
 		case "or-flush":
 			c.Empty = true
+		case "file":
+			var f token
+			if f, err = p.need("the file", "file /etc/weir/blocked.txt"); err == nil {
+				c.File = f.text
+			}
+			if err == nil && (!path.IsAbs(f.text) || path.Clean(f.text) != f.text) {
+				err = p.fail(f, "", "the file needs its whole path, like /etc/weir/blocked.txt")
+			}
 		case "locked":
 			err = p.fail(t, "", "locked tables are a part of ipfw that Weir does not have")
 		case "type":
@@ -81,12 +90,15 @@ func (p *parser) createOptions(c *Command) error {
 		case "valtype", "algo", "limit":
 			_, err = p.need("argument of "+t.text, "")
 		default:
-			err = p.fail(t, "type addr, missing, or-flush", "unknown table option %s",
+			err = p.fail(t, "type addr, missing, or-flush, file PATH", "unknown table option %s",
 				quote(t.text))
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if c.File != "" && c.Empty {
+		return p.fail(p.peek(), "", "a table that comes from a file cannot be emptied")
 	}
 	return nil
 }

@@ -24,6 +24,8 @@ type Ruleset struct {
 	Rules    []*Rule
 	Disabled uint32 // bit per disabled set
 	Tables   map[string]Table
+	// of those tables that come from a file, which have no members in Tables
+	Lists map[string]*List
 	// when those of their members end that have a timeout, on the clock of Now
 	Ends Ends
 	// the time at which commands are applied: timeouts count from it. A file that is read has 0.
@@ -141,7 +143,7 @@ func (r *Rule) inSet(set uint8) *Rule {
 // Clone returns a copy that shares only rules, which never change.
 func (s *Ruleset) Clone() *Ruleset {
 	c := &Ruleset{Rules: slices.Clone(s.Rules), Disabled: s.Disabled, Ends: s.Ends.clone(),
-		Now: s.Now}
+		Now: s.Now, Lists: maps.Clone(s.Lists)}
 	if s.Tables != nil {
 		c.Tables = make(map[string]Table, len(s.Tables))
 	}

@@ -191,7 +191,9 @@ type Tables struct {
 type Table struct {
 	Name string `json:"name"`
 	// the containers with this label; no command changes it
-	Label   bool         `json:"label,omitempty"`
+	Label bool `json:"label,omitempty"`
+	// the file whose lines are the members; no command changes them
+	File    string       `json:"file,omitempty"`
 	Entries []TableEntry `json:"entries"`
 }
 

@@ -4,7 +4,6 @@
 package offline
 
 import (
-	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/program"
@@ -24,7 +23,7 @@ func newEngine(o soft.Options, p *program.Program, set *rule.Ruleset, ifs []fire
 		return nil, err
 	}
 	for name := range set.Tables {
-		if err := e.SetTable(name, rulefile.Entries(set.Tables[name])); err != nil {
+		if err := e.SetTable(name, set.Entries(name)); err != nil {
 			return nil, err
 		}
 	}

@@ -68,6 +68,9 @@ type replayer struct {
 func (r Replay) Run(ctx context.Context, capture io.Reader,
 	report func(*PacketVerdict) error) (*Summary, error) {
 	set, program, err := rulefile.Parse(r.Name, r.Text, rulefile.SystemNames())
+	if err == nil {
+		err = rulefile.ReadLists(set, nil, rulefile.ReadList)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,9 @@ import (
 // host in question.
 func Why(name, text string, me []netip.Prefix, about string) (api.Explanation, error) {
 	set, p, err := rulefile.Parse(name, text, rulefile.SystemNames())
+	if err == nil {
+		err = rulefile.ReadLists(set, nil, rulefile.ReadList)
+	}
 	if err != nil {
 		return api.Explanation{}, err
 	}

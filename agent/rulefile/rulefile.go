@@ -54,5 +54,9 @@ func ParseGiven(name, text string, names *rule.Names) (*rule.Ruleset, error) {
 
 // Check reads a rule file and makes sure that it can be enforced.
 func Check(name, text string) (*rule.Ruleset, error) {
-	return ParseGiven(name, text, SystemNames())
+	set, err := ParseGiven(name, text, SystemNames())
+	if err != nil {
+		return nil, err
+	}
+	return set, ReadLists(set, nil, ReadList)
 }

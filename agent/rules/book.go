@@ -56,6 +56,7 @@ type Book struct {
 	trial   *trial           // guarded by mu; nil when the rules are confirmed
 	closed  bool             // guarded by mu
 	expiry  expiry           // guarded by mu, but for its counters
+	lists   lists            // of FollowLists, but for its counters
 }
 
 // New returns a Book without rules.
@@ -87,7 +88,7 @@ func (r Version) members(table string) []rule.TableEntry {
 	if r.Set == nil {
 		return nil
 	}
-	return rulefile.Entries(r.Set.Tables[table])
+	return r.Set.Entries(table)
 }
 
 // Ping takes the lock, for the watchdog.
@@ -119,6 +120,9 @@ func (b *Book) changeVersion(edit func(*Version) error) error {
 	next.Set = b.rules.Set.Clone()
 	next.Set.Now = b.config.Clock.Now()
 	if err := edit(&next); err != nil {
+		return err
+	}
+	if err := rulefile.ReadLists(next.Set, b.rules.Set, rulefile.ReadList); err != nil {
 		return err
 	}
 	return b.enforceSavedLocked(next)

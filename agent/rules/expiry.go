@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -171,7 +170,7 @@ func (b *Book) endMemberLocked(d deadline) error {
 		b.rules.Set.SetEnd(d.table, d.prefix, 0)
 		return nil
 	}
-	if again := b.config.Engine.SetTable(d.table, rulefile.Entries(table)); again != nil {
+	if again := b.config.Engine.SetTable(d.table, b.rules.Set.Entries(d.table)); again != nil {
 		table[d.prefix] = value
 		return errors.Join(err, again)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/rule/op"
@@ -65,6 +66,7 @@ func (b *Book) lockDown(file string, why error) (First, error) {
 			}
 		}
 	}
+	_ = rulefile.ReadLists(set, nil, b.firstList) // what cannot be read yet is empty
 	set.Begin(b.config.Clock.Now())
 	b.config.Problems.Set(aboutLockDown,
 		"the host is locked down, since its rules cannot be used: "+
@@ -91,7 +93,7 @@ func keepSSH(set *rule.Ruleset, path string, names *rule.Names) (read bool) {
 		read = read || c.Verb == rule.VerbAdd
 		_ = c.Apply(&old) // a line that does not apply, like a table created twice, is skipped
 	}
-	set.Tables = old.Tables
+	set.Tables, set.Lists, set.Ends = old.Tables, old.Lists, old.Ends
 	for _, r := range old.Active() {
 		set.Add(forSSH(r))
 	}

@@ -3,7 +3,6 @@ package rules
 import (
 	"net/netip"
 
-	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
@@ -14,7 +13,7 @@ func (b *Book) Names() *rule.Names { return b.names }
 // Member returns the value of an address in a table.
 func (b *Book) Member(table string, a netip.Addr) (value uint32, found bool) {
 	b.View(func(r Version, _ *program.Program) {
-		value, found = rulefile.Member(r.Set.Tables[table], a)
+		value, found = r.Set.Member(table, a)
 	})
 	return value, found
 }
@@ -22,8 +21,8 @@ func (b *Book) Member(table string, a netip.Addr) (value uint32, found bool) {
 // TableOf returns the first table, by name, that has an address; "" if none has.
 func (b *Book) TableOf(a netip.Addr) (name string) {
 	b.View(func(r Version, _ *program.Program) {
-		for table, members := range r.Set.Tables {
-			if _, found := rulefile.Member(members, a); found && (name == "" || table < name) {
+		for table := range r.Set.Tables {
+			if _, found := r.Set.Member(table, a); found && (name == "" || table < name) {
 				name = table
 			}
 		}

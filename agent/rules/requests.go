@@ -57,6 +57,9 @@ func (b *Book) Load(r api.Load) (api.Done, error) {
 	if err != nil {
 		return api.Done{}, err
 	}
+	if err := b.prepareLists(set); err != nil {
+		return api.Done{}, err
+	}
 	set.Begin(b.config.Clock.Now())
 	if err := b.load(Version{Set: set, Strict: true, Source: r.Name}, try, file); err != nil {
 		return api.Done{}, err
@@ -88,6 +91,9 @@ func (b *Book) Reload() error {
 	}
 	set, err := rulefile.ParseGiven(file, string(text), b.names)
 	if err != nil {
+		return err
+	}
+	if err := b.prepareLists(set); err != nil {
 		return err
 	}
 	set.Begin(b.config.Clock.Now())

@@ -158,7 +158,11 @@ func (s *savedRules) format(r Version) []byte {
 		fmt.Fprintln(&b, stampLine(s.clock.Stamp(), 0))
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Set.Tables)) {
-		fmt.Fprintf(&b, "table %s create\n", name)
+		fmt.Fprintf(&b, "table %s create", name)
+		if l := r.Set.Lists[name]; l != nil {
+			fmt.Fprintf(&b, " file %s", l.File)
+		}
+		b.WriteString("\n")
 		members := r.Set.Tables[name]
 		for _, p := range slices.SortedFunc(maps.Keys(members), netip.Prefix.Compare) {
 			formatMember(&b, r.Set, name, p, members[p])

@@ -9,6 +9,9 @@ import (
 func (b *Book) First() (First, error) {
 	file, needed := b.file()
 	first, err := b.store.first(file, needed)
+	if err == nil {
+		err = b.firstLists(first)
+	}
 	if err != nil {
 		return b.lockDown(file, err)
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/rule/op"
 )
@@ -152,10 +151,11 @@ func errInUse(set *rule.Ruleset, table string) error {
 func changedTables(now, next *rule.Ruleset) map[string][]rule.TableEntry {
 	changed := map[string][]rule.TableEntry{}
 	for name, members := range next.Tables {
-		if now != nil && now.Tables[name] != nil && sameTable(now.Tables[name], members) {
+		if now != nil && now.Tables[name] != nil && now.Lists[name] == next.Lists[name] &&
+			sameTable(now.Tables[name], members) {
 			continue
 		}
-		changed[name] = rulefile.Entries(members)
+		changed[name] = next.Entries(name)
 	}
 	if now == nil {
 		return changed

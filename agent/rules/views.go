@@ -72,6 +72,12 @@ func (b *Book) Tables() api.Tables {
 	b.View(func(r Version, _ *program.Program) {
 		for _, name := range slices.Sorted(maps.Keys(r.Set.Tables)) {
 			t := api.Table{Name: name, Entries: []api.TableEntry{}}
+			if l := r.Set.Lists[name]; l != nil {
+				t.File = l.File
+				for _, p := range l.Prefixes {
+					t.Entries = append(t.Entries, api.TableEntry{Prefix: p.String()})
+				}
+			}
 			members := r.Set.Tables[name]
 			for _, p := range slices.SortedFunc(maps.Keys(members), netip.Prefix.Compare) {
 				e := api.TableEntry{Prefix: p.String(), Value: members[p]}

@@ -91,7 +91,7 @@ func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 					warn(r, "if "+t.Name, "no interface is called %s", t.Name)
 				}
 			case op.CondSrcTable, op.CondDstTable:
-				members, there := set.Tables[t.Name]
+				_, there := set.Tables[t.Name]
 				if _, label := labels[t.Name]; label || strings.Contains(t.Name, "=") {
 					continue
 				}
@@ -99,7 +99,7 @@ func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 					warn(r, "table "+t.Name, "there is no table %s; weir fw table %s create",
 						t.Name,
 						t.Name)
-				} else if len(members) == 0 {
+				} else if set.Size(t.Name) == 0 {
 					warn(r, "table "+t.Name, "table %s is empty", t.Name)
 				}
 			}

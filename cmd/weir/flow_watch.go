@@ -109,7 +109,7 @@ func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Fi
 	}
 	names := &observe.Names{
 		Table: func(table string, a netip.Addr) (uint32, bool) {
-			return rulefile.Member(set.Tables[table], a)
+			return set.Member(table, a)
 		},
 		Me: func(a netip.Addr) bool {
 			return slices.ContainsFunc(me, func(p netip.Prefix) bool { return p.Addr() == a })

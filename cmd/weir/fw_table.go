@@ -69,6 +69,9 @@ func (c *call) listTables(name, what string, f tableFormat) error {
 		}
 		if what == "info" || what == "detail" {
 			fmt.Fprintf(c.out, " type: addr\n items: %d\n", len(t.Entries))
+			if t.File != "" {
+				fmt.Fprintf(c.out, " file: %s\n", c.show(t.File))
+			}
 			continue
 		}
 		for _, e := range t.Entries {

@@ -81,6 +81,12 @@ func (v Version) For(h Host) (*rule.Ruleset, error) {
 				merged.Tables = map[string]rule.Table{}
 			}
 			merged.Tables[name] = maps.Clone(table)
+			if l := v[s].Lists[name]; l != nil {
+				if merged.Lists == nil {
+					merged.Lists = map[string]*rule.List{}
+				}
+				merged.Lists[name] = l
+			}
 			for p, at := range v[s].Ends[name] {
 				merged.SetEnd(name, p, at)
 			}

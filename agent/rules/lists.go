@@ -1,0 +1,286 @@
+package rules
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirnet/weir/agent/rulefile"
+	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule"
+)
+
+// Tables that come from a file follow it. The file is looked at every second: that needs no limit
+// of the kernel's to be raised, sees a file that was moved into place or lies on another host, and
+// costs one stat. It is read once it stayed the same for a second, so that one that is still being
+// written is not. A file that cannot be read, or has a line that is wrong, changes nothing.
+//
+// The last good content of each file is kept beside the saved rules. A host whose file is damaged
+// boots with that.
+
+const (
+	// listEvery is how often files are looked at.
+	listEvery = time.Second
+	// listSingles is how many members are changed one by one. More are written beside what is in
+	// force, which takes twice the memory meanwhile, and then take its place.
+	listSingles = 4096
+)
+
+// lists is what is known of the files. Only FollowLists uses it, but for the counters.
+type lists struct {
+	settling map[string]string // what a file looked like a second ago
+	refused  map[string]string // what it looked like when it could not be read
+	copied   map[string]string // which content was copied
+	reloads  atomic.Uint64
+	failures atomic.Uint64
+}
+
+// FollowLists follows the files of tables until ctx ends.
+func (b *Book) FollowLists(ctx context.Context) {
+	every := time.NewTicker(listEvery)
+	defer every.Stop()
+	for {
+		b.followLists()
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
+}
+
+// followLists looks at each file once.
+func (b *Book) followLists() {
+	used := b.usedLists()
+	if used == nil {
+		return
+	}
+	for _, l := range used {
+		b.followList(l)
+	}
+	b.removeCopies(used)
+}
+
+func (b *Book) followList(l *rule.List) {
+	seen, err := rulefile.Seen(l.File)
+	if err != nil {
+		seen = err.Error()
+	}
+	switch {
+	case seen == l.Seen:
+		b.listGood(l)
+		return
+	case b.lists.refused[l.File] == seen:
+		return
+	case err == nil && b.lists.settling[l.File] != seen:
+		b.lists.settling = set(b.lists.settling, l.File, seen)
+		return
+	}
+	next := l
+	if err == nil {
+		next, err = rulefile.ReadList(l.File)
+	}
+	if err == nil {
+		err = b.swapList(next)
+	}
+	switch {
+	case err == nil:
+		b.listGood(next)
+	case !rulefile.IsWritten(err):
+		b.listFailed(l, seen, err)
+	}
+}
+
+// listGood ends the problem with a file, and keeps its content.
+func (b *Book) listGood(l *rule.List) {
+	delete(b.lists.refused, l.File)
+	b.config.Problems.Solved(aboutList(l.File))
+	b.copyList(l)
+}
+
+// set is m with a value; m may be nil.
+func set(m map[string]string, key, value string) map[string]string {
+	if m == nil {
+		m = map[string]string{}
+	}
+	m[key] = value
+	return m
+}
+
+// usedLists returns the lists of the rules in force and of those that a trial may return to, by
+// file.
+func (b *Book) usedLists() map[string]*rule.List {
+	used := map[string]*rule.List{}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.trial != nil {
+		for _, l := range b.trial.before.Set.Lists {
+			used[l.File] = l
+		}
+	}
+	if b.rules.Set == nil || b.closed {
+		return nil
+	}
+	for _, l := range b.rules.Set.Lists {
+		used[l.File] = l
+	}
+	return used
+}
+
+// aboutList is the subject of the problem that a file cannot be used.
+func aboutList(file string) string { return "the table file " + file }
+
+// listFailed reports a file that cannot be used, and what it looks like: it is not read again until
+// it looks different.
+func (b *Book) listFailed(l *rule.List, seen string, err error) {
+	b.lists.refused = set(b.lists.refused, l.File, seen)
+	b.lists.failures.Add(1)
+	b.config.Problems.Set(aboutList(l.File), fmt.Sprintf("%v; the %d prefixes read before stay in "+
+		"force", err, len(l.Prefixes)), "put the file right: it is read again when it changes")
+}
+
+// swapList gives the tables of a file its new content. An error leaves what was there.
+func (b *Book) swapList(next *rule.List) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil
+	}
+	began := time.Now()
+	for table, l := range b.rules.Set.Lists {
+		if l.File != next.File {
+			continue
+		}
+		added, removed := l.Difference(next)
+		b.rules.Set.Lists[table] = next
+		if err := b.changeListLocked(table, added, removed); err != nil {
+			b.rules.Set.Lists[table] = l
+			// an engine may have some of the changes
+			back := b.config.Engine.SetTable(table, b.rules.Set.Entries(table))
+			return errors.Join(fmt.Errorf("table %s: %w", table, err), back)
+		}
+		b.lists.reloads.Add(1)
+		b.config.Log.Info("table read again", "table", table, "file", l.File, "added", len(added),
+			"removed", len(removed), "members", len(next.Prefixes), "took", time.Since(began))
+	}
+	if b.trial != nil {
+		for table, l := range b.trial.before.Set.Lists {
+			if l.File == next.File {
+				b.trial.before.Set.Lists[table] = next
+			}
+		}
+	}
+	return nil
+}
+
+// changeListLocked changes the members of a table in the engines. What comes is added before what
+// goes is removed, so that an address that both contents have is a member all the time.
+func (b *Book) changeListLocked(table string, added, removed []netip.Prefix) error {
+	e := b.config.Engine
+	if len(added)+len(removed) > listSingles {
+		return e.SetTable(table, b.rules.Set.Entries(table))
+	}
+	for _, p := range added {
+		if err := e.AddTable(table, rule.TableEntry{Prefix: p}); err != nil {
+			return fmt.Errorf("add %s: %w", p, err)
+		}
+	}
+	for _, p := range removed {
+		if err := e.DeleteTable(table, p); err != nil {
+			return fmt.Errorf("remove %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// prepareLists reads the files of rules to come, but for those that the rules in force have.
+func (b *Book) prepareLists(next *rule.Ruleset) error {
+	known := new(rule.Ruleset)
+	b.View(func(r Version, _ *program.Program) { known.Lists = maps.Clone(r.Set.Lists) })
+	return rulefile.ReadLists(next, known, rulefile.ReadList)
+}
+
+// firstLists reads the files of the rules to start with, and of those that a trial returns to.
+func (b *Book) firstLists(first First) error {
+	if err := rulefile.ReadLists(first.Set, nil, b.firstList); err != nil || first.before == nil {
+		return err
+	}
+	return rulefile.ReadLists(first.before.Set, first.Set, b.firstList)
+}
+
+// firstList reads a file at the start, or if that fails the copy of what it held last.
+func (b *Book) firstList(file string) (*rule.List, error) {
+	var l *rule.List
+	var err error
+	for range 3 {
+		if l, err = rulefile.ReadList(file); !rulefile.IsWritten(err) {
+			break
+		}
+		time.Sleep(listEvery)
+	}
+	if err == nil {
+		return l, nil
+	}
+	last, bad := rulefile.ReadList(b.store.listCopy(file))
+	if bad != nil {
+		return nil, err
+	}
+	last.File, last.Seen = file, "copy"
+	b.listFailed(last, "", err)
+	return last, nil
+}
+
+// listCopy is where the content of a file is kept.
+func (s *savedRules) listCopy(file string) string {
+	sum := sha256.Sum256([]byte(file))
+	return filepath.Join(filepath.Dir(s.path), fmt.Sprintf("table-%x.txt", sum[:8]))
+}
+
+// copyList keeps the content of a file.
+func (b *Book) copyList(l *rule.List) {
+	if b.lists.copied[l.File] == l.Seen {
+		return
+	}
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "# what weir read last from %q\n", l.File)
+	for _, p := range l.Prefixes {
+		text.Write(p.AppendTo(text.AvailableBuffer()))
+		text.WriteByte('\n')
+	}
+	about := "the copy of " + l.File
+	if err := atomicfile.Write(b.store.listCopy(l.File), text.Bytes()); err != nil {
+		b.config.Problems.Set(about, fmt.Sprintf("the content of %s cannot be kept for the next "+
+			"start: %v", l.File, err), "free space on the disk; it is tried again")
+		return
+	}
+	b.lists.copied = set(b.lists.copied, l.File, l.Seen)
+	b.config.Problems.Solved(about)
+}
+
+// removeCopies removes what is kept of files that no table has any more.
+func (b *Book) removeCopies(used map[string]*rule.List) {
+	for _, m := range []map[string]string{b.lists.settling, b.lists.refused, b.lists.copied} {
+		for file := range m {
+			if used[file] != nil {
+				continue
+			}
+			delete(m, file)
+			b.config.Problems.Solved(aboutList(file))
+			_ = os.Remove(b.store.listCopy(file)) // one that stays is of no use and does no harm
+		}
+	}
+}
+
+// Reloads returns how often the file of a table was read again, and how often that failed.
+func (b *Book) Reloads() (done, failed uint64) {
+	return b.lists.reloads.Load(), b.lists.failures.Load()
+}

@@ -1,0 +1,111 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+)
+
+// listed is how many prefixes the file of TestTableFile has; WEIR_PREFIXES sets another number.
+func listed(t *testing.T) int {
+	text := os.Getenv("WEIR_PREFIXES")
+	if text == "" {
+		return 50000
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestTableFile: the kernel refuses whom a long list names, follows a list that was moved into
+// place, keeps what it had where the list is wrong, and has it after a restart.
+func TestTableFile(t *testing.T) {
+	t.Parallel()
+	need(t, "nginx", "curl")
+	p := newPair(t)
+	nginx(t, p.server, 80)
+	var text strings.Builder
+	text.WriteString("# a country\n\n")
+	for i := range listed(t) {
+		if i%4 == 0 {
+			fmt.Fprintf(&text, "2001:db8:%x:%x::/64 ; v6\n", i>>16, i&0xffff)
+		} else {
+			fmt.Fprintf(&text, "%d.%d.%d.%d/30\n", 20+i>>22, i>>14&0xff, i>>6&0xff, i<<2&0xff)
+		}
+	}
+	file := p.file("blocked.txt", text.String())
+	rules := p.file("rules", "table blocked create file "+file+`
+add 1 deny ip from table(blocked) to any in
+add 2 check-state
+add 3 allow tcp from any to me 80 setup keep-state
+`)
+	began := time.Now()
+	p.start("--iface", "eth0", "--rules", rules)
+	t.Logf("%d prefixes: ready after %v, resident %.0f MB", listed(t), time.Since(began),
+		p.scrape()["process_resident_memory_bytes"]/1e6)
+	reach(t, p.client, "http://10.66.0.1/")
+	change := func(more, what string, want func() error) {
+		t.Helper()
+		next := p.file("next.txt", text.String()+more)
+		began := time.Now()
+		if err := os.Rename(next, file); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, what, want)
+		t.Logf("%s: after %v", what, time.Since(began))
+	}
+	refused := func() error {
+		if _, err := curl(p.client, "http://10.66.0.1/"); err == nil {
+			return fmt.Errorf("a member is let in")
+		}
+		return nil
+	}
+	change("10.66.0.2\nfd66::/64\n", "an address is added", refused)
+	refuse(t, p.client, "http://[fd66::1]/")
+	change("10.66.0.2\n10.66.0.300\n", "a mistake is shown", func() error {
+		var s api.Status
+		out, _, _ := p.try("status", "-j")
+		unmarshal(t, out, &s)
+		for _, x := range s.Problems {
+			if strings.Contains(x.What, fmt.Sprintf("%s:%d: \"10.66.0.300\"", file, listed(t)+4)) {
+				return nil
+			}
+		}
+		return fmt.Errorf("problems: %+v", s.Problems)
+	})
+	refuse(t, p.client, "http://[fd66::1]/")
+	if _, stderr, err := p.try("fw", "table", "blocked", "add", "192.0.2.1"); err == nil ||
+		!strings.Contains(stderr, file) {
+		t.Errorf("a member is added by hand: %v, %s", err, stderr)
+	}
+	p.kill()
+	p.start("--iface", "eth0", "--rules", rules) // with the content that was good
+	refuse(t, p.client, "http://[fd66::1]/")
+	change("", "the addresses are removed", func() error {
+		_, err := curl(p.client, "http://[fd66::1]/")
+		return err
+	})
+	if out := p.weir("fw", "table", "blocked", "info"); !strings.Contains(out,
+		fmt.Sprintf("items: %d\n file: %s\n", listed(t), file)) {
+		t.Errorf("info: %s", out)
+	}
+	change("fd66::2", "another address is added", func() error {
+		if _, err := curl(p.client, "http://[fd66::1]/"); err == nil {
+			return fmt.Errorf("a member is let in")
+		}
+		return nil
+	})
+	t.Logf("resident %.0f MB", p.scrape()["process_resident_memory_bytes"]/1e6)
+	p.weir("down")
+	if left, _ := filepath.Glob(filepath.Join(p.root, "var/lib/weir/*")); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
