@@ -63,8 +63,8 @@ func reasonOf(word string) (firewall.Reason, bool) {
 // flagLetters are TCP's flags from the lowest bit on.
 const flagLetters = "FSRPAUEC"
 
-// flagText writes TCP flags as letters: "S", "SA".
-func flagText(flags uint8) string {
+// FlagText writes TCP flags as letters: "S", "SA".
+func FlagText(flags uint8) string {
 	var b [8]byte
 	n := 0
 	for i := range len(flagLetters) {

@@ -54,7 +54,7 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	b = appendName(b, `,"dst_name":`, e.To)
 	b = appendName(b, `,"service":`, e.Service)
 	if e.TCPFlags != 0 {
-		b = append(append(append(b, `,"flags":"`...), flagText(e.TCPFlags)...), '"')
+		b = append(append(append(b, `,"flags":"`...), FlagText(e.TCPFlags)...), '"')
 	}
 	if e.Length != 0 {
 		b = strconv.AppendUint(append(b, `,"length":`...), uint64(e.Length), 10)

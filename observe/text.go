@@ -20,7 +20,7 @@ func (e *Event) Text() string {
 	fmt.Fprintf(&b, "%s %-6s %s %s -> %s", at, KindName(e.Kind), e.Proto,
 		end(e.Src, e.From, ""), end(e.Dst, e.To, e.Service))
 	if e.TCPFlags != 0 && e.Kind != firewall.EventEnd {
-		b.WriteString(" " + flagText(e.TCPFlags))
+		b.WriteString(" " + FlagText(e.TCPFlags))
 	}
 	if e.Hook.Dir == firewall.Out {
 		b.WriteString(" out")

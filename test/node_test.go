@@ -27,7 +27,8 @@ type agentNode struct {
 	agent  *exec.Cmd
 	done   chan error
 	stderr *transcript
-	names  string // a file that `weir up` shall see as /etc/hosts; empty for the machine's own
+	within []string // what `weir up` is run by, nil for nothing
+	names  string   // a file that `weir up` shall see as /etc/hosts; empty for the machine's own
 }
 
 // newAgentNode prepares a node; start starts it.
@@ -67,6 +68,7 @@ func (g *agentNode) launch(args ...string) (ready chan struct{}) {
 		args = append([]string{"unshare", "-m", "--propagation", "slave", "sh", "-ec",
 			`mount --bind "$0" /etc/hosts; exec "$@"`, g.names}, args...)
 	}
+	args = slices.Concat(g.within, args)
 	cmd := g.node.Command(args[0], args[1:]...)
 	g.stderr = &transcript{ready: make(chan struct{})}
 	pipe, err := cmd.StderrPipe()

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -48,8 +49,13 @@ type lists struct {
 func (b *Book) FollowLists(ctx context.Context) {
 	every := time.NewTicker(listEvery)
 	defer every.Stop()
+	freed := ^uint64(0)
 	for {
-		b.followLists()
+		// reading a large file takes many times what stays
+		if large := b.followLists(); large && freed != b.lists.reloads.Load() {
+			freed = b.lists.reloads.Load()
+			debug.FreeOSMemory()
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -58,16 +64,18 @@ func (b *Book) FollowLists(ctx context.Context) {
 	}
 }
 
-// followLists looks at each file once.
-func (b *Book) followLists() {
+// followLists looks at each file once. It reports whether one of them is large.
+func (b *Book) followLists() (large bool) {
 	used := b.usedLists()
 	if used == nil {
-		return
+		return false
 	}
 	for _, l := range used {
 		b.followList(l)
+		large = large || len(l.Prefixes) > listSingles
 	}
 	b.removeCopies(used)
+	return large
 }
 
 func (b *Book) followList(l *rule.List) {

@@ -174,7 +174,15 @@ func (o *Observer) eventMetrics() []observe.Metric {
 				observe.KindName(k), "hook", hook)
 		}
 	}
+	var entries, skipped uint64
+	if o.log != nil {
+		entries, skipped = o.log.entries.Load(), o.log.skipped.Load()
+	}
 	return []observe.Metric{events,
+		counter("weir_log_entries_total",
+			"Packets that rules with log wrote to the journal of systemd.", float64(entries)),
+		counter("weir_log_skipped_total",
+			"Packets that were too many for it, or that it did not take.", float64(skipped)),
 		counter("weir_events_lost_total",
 			"Events that a subscriber missed, in the kernel or in its queue.",
 			float64(o.hub.Lost())),

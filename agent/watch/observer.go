@@ -101,7 +101,7 @@ type Config struct {
 }
 
 // Observer turns the engine's events into views. It is the only permanent subscriber, unless the
-// settings want no history.
+// settings want no history. What rules with log match goes to the journal of systemd in any case.
 type Observer struct {
 	Captures Captures
 
@@ -115,6 +115,8 @@ type Observer struct {
 	// journal is nil without history; then nothing is recorded, and top knows of no refusals.
 	journal *observe.Journal
 	limit   *rate.Limiter // of events in the journal
+	// log is what rules with log write to; nil without a journal of systemd
+	log *journald
 
 	mu      sync.Mutex   // its place in the lock order: agent/doc.go
 	sub     *observe.Sub // guarded by mu; what the journal and top are fed by
@@ -164,13 +166,15 @@ func (o *Observer) Begin(ctx context.Context) (stop func() error) {
 		o.journal, _ = observe.OpenJournal(o.config.Dir, history, journalBytes)
 	}
 	o.hub.Subscribed = func(on bool) {
-		var kinds []firewall.EventKind
+		kinds := o.logKinds()
 		if on {
 			kinds = eventKinds[:]
 		}
-		if err := o.config.Engine.Subscribe(kinds...); err != nil {
-			o.config.Log.Error("cannot listen to events", "err", err)
-		}
+		o.subscribe(kinds)
+	}
+	if o.log = newJournald(o.describe); o.log != nil {
+		go o.log.run(ctx)
+		o.subscribe(o.logKinds())
 	}
 	// before the first event, which may be waiting in the kernel since there was no agent
 	if o.journal != nil {
@@ -181,7 +185,7 @@ func (o *Observer) Begin(ctx context.Context) (stop func() error) {
 	watched.Go(func() {
 		o.config.Retry.Run(ctx, "events are not read and idle connections are not probed",
 			"weir doctor", func(ctx context.Context) error {
-				return o.config.Engine.Watch(ctx, func(e firewall.Event) { o.hub.Publish(&e) })
+				return o.config.Engine.Watch(ctx, func(e firewall.Event) { o.publish(&e) })
 			})
 	})
 	recorded := make(chan error, 1)
@@ -197,8 +201,33 @@ func (o *Observer) Begin(ctx context.Context) (stop func() error) {
 // blocks.
 func (o *Observer) TunnelEvent(e *firewall.Event) {
 	if o.config.Engine.Subscribed() {
-		o.hub.Publish(e)
+		o.publish(e)
 	}
+}
+
+func (o *Observer) publish(e *firewall.Event) {
+	o.hub.Publish(e)
+	o.log.put(e)
+}
+
+// subscribe sets which events the engines make.
+func (o *Observer) subscribe(kinds []firewall.EventKind) {
+	if err := o.config.Engine.Subscribe(kinds...); err != nil {
+		o.config.Log.Error("cannot listen to events", "err", err)
+	}
+}
+
+// logKinds are the events that are wanted while there is no reader.
+func (o *Observer) logKinds() []firewall.EventKind {
+	if o.log == nil {
+		return nil
+	}
+	return []firewall.EventKind{firewall.EventLog}
+}
+
+// describe returns an event with its names and the text of its rule.
+func (o *Observer) describe(ev *firewall.Event) (e observe.Event, text string) {
+	return o.names.Event(ev), o.config.Rules.Text(int(ev.Verdict.Slot), ev.Verdict.Rule)
 }
 
 // engineLost returns how many events the engine has lost in all.
