@@ -12,6 +12,7 @@ import (
 	"github.com/weirnet/weir/agent/claim"
 	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/agent/peers"
+	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/pod"
@@ -91,7 +92,8 @@ func removeTraces(p Paths, keep bool, unlockPins func()) error {
 	if keep {
 		return errors.Join(append(errs, sweepState(p))...)
 	}
-	errs = append(errs, removeFile(p.Saved()), removeFile(p.Saved()+".old"),
+	errs = append(errs, removeFile(rules.PanicFile(p.Saved())), removeFile(p.Saved()),
+		removeFile(p.Saved()+".old"),
 		os.RemoveAll(p.eventsDir()), removeLeftovers(p))
 	return errors.Join(append(errs, p.removeEmpty(p.State()))...)
 }

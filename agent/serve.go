@@ -179,6 +179,8 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("POST /v1/commands", api.Change(n.rules.Run))
 	mux.HandleFunc("POST /v1/load", api.Change(n.explain.Load))
 	mux.HandleFunc("POST /v1/confirm", api.Answer(n.rules.Confirm))
+	mux.HandleFunc("POST /v1/panic", api.Change(n.panic))
+	mux.HandleFunc("POST /v1/panic/end", api.Answer(n.endPanic))
 	mux.HandleFunc("POST /v1/why", api.Change(n.explain.Why))
 	mux.HandleFunc("POST /v1/doubts", api.Change(n.explain.Doubts))
 	mux.HandleFunc("GET /v1/pods", api.Answer(n.pods.List))

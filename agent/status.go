@@ -31,6 +31,9 @@ func (n *Node) status() (api.Status, error) {
 	if name, left, on := n.rules.TrialLeft(); on {
 		s.Trial = &api.Trial{Name: name, LeftSeconds: clock.Seconds(left)}
 	}
+	if at, session, on := n.rules.InPanic(); on {
+		s.Panic = &api.InPanic{Since: at, Session: session}
+	}
 	for _, err := range n.engine.States() {
 		if err != nil {
 			return s, err

@@ -21,6 +21,8 @@
 //	POST /v1/commands      Commands -> Done       the commands of a file, all or none
 //	POST /v1/load          Load     -> Done       the whole rule set
 //	POST /v1/confirm                -> Done       keep what was loaded on trial
+//	POST /v1/panic         Panic    -> Done       deny everything but the session that asks
+//	POST /v1/panic/end              -> Done       the rules before
 //	POST /v1/why           Why      -> Explanation
 //	POST /v1/down                   -> Done       stop, remove everything; ?keep=1 keeps the files
 //	GET  /v1/pods          Pods
@@ -74,11 +76,12 @@ type Status struct {
 	Skipped []Skipped `json:"skipped,omitempty"`
 	Rules   int       `json:"rules"` // without the default rule
 	// where the rules come from: a file, "saved", "none"
-	Source    string `json:"source"`
-	Default   string `json:"default"` // what rule 65535 does: allow or deny
-	Trial     *Trial `json:"trial,omitempty"`
-	States    int    `json:"states"`
-	StatesMax int    `json:"states_max"`
+	Source    string   `json:"source"`
+	Default   string   `json:"default"` // what rule 65535 does: allow or deny
+	Trial     *Trial   `json:"trial,omitempty"`
+	Panic     *InPanic `json:"panic,omitempty"`
+	States    int      `json:"states"`
+	StatesMax int      `json:"states_max"`
 	// connections that were open before and became states
 	Adopted   int  `json:"adopted"`
 	TakenOver bool `json:"takenover"` // enforcement was there when the agent started
@@ -288,6 +291,19 @@ const (
 type Session struct {
 	From netip.AddrPort `json:"from"`
 	To   netip.AddrPort `json:"to"`
+}
+
+// Panic asks to deny everything but a session.
+type Panic struct {
+	Session *Session `json:"session,omitempty"`
+	// Force: deny everything also without a session, or one that does not end at this host.
+	Force bool `json:"force,omitempty"`
+}
+
+// InPanic is a panic that is on.
+type InPanic struct {
+	Since   time.Time `json:"since"`
+	Session *Session  `json:"session,omitempty"` // which it spares
 }
 
 // Doubts asks what is doubtful about the rules in force.

@@ -54,6 +54,7 @@ type Book struct {
 	rules   Version          // guarded by mu
 	program *program.Program // guarded by mu; what the engine runs
 	trial   *trial           // guarded by mu; nil when the rules are confirmed
+	panic   *panicking       // guarded by mu; nil when there is none
 	closed  bool             // guarded by mu
 	expiry  expiry           // guarded by mu, but for its counters
 	lists   lists            // of FollowLists, but for its counters
@@ -134,7 +135,11 @@ func (b *Book) changeVersion(edit func(*Version) error) error {
 func (b *Book) begin(first Version, save bool) (unsaved, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.enforceLocked(first); err != nil {
+	panics, err := b.resumePanicLocked(first)
+	if err == nil && !panics {
+		err = b.enforceLocked(first)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if !save {
@@ -148,13 +153,10 @@ func (b *Book) begin(first Version, save bool) (unsaved, err error) {
 func (b *Book) saveAgain() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.closed:
+	if b.closed {
 		return nil
-	case b.trial != nil:
-		return b.store.save(b.trial.before)
 	}
-	return b.store.save(b.rules)
+	return b.store.save(b.lastingLocked())
 }
 
 // load replaces the rules. With a trial longer than 0 the rules before come back when it ends
@@ -205,7 +207,7 @@ func (b *Book) Close() error {
 		b.expiry.timer.Stop()
 	}
 	if !b.closed && b.rules.Set != nil {
-		_ = b.store.tidy(b.rules) // the file is as good without
+		_ = b.store.tidy(b.lastingLocked()) // the file is as good without
 	}
 	b.closed = true
 	return err

@@ -185,8 +185,8 @@ func (b *Book) noteTimeLocked(now time.Duration) {
 	}
 	b.expiry.noted = now
 	noted, err := b.store.stamp()
-	if !noted && err == nil && b.trial == nil {
-		err = b.store.save(b.rules)
+	if !noted && err == nil {
+		err = b.store.save(b.lastingLocked())
 	}
 	if err != nil {
 		b.config.Log.Warn("cannot note the time of members of tables", "err", err)

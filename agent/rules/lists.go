@@ -124,19 +124,18 @@ func set(m map[string]string, key, value string) map[string]string {
 	return m
 }
 
-// usedLists returns the lists of the rules in force and of those that a trial may return to, by
-// file.
+// usedLists returns the lists of the rules in force and of those that may come back, by file.
 func (b *Book) usedLists() map[string]*rule.List {
 	used := map[string]*rule.List{}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.trial != nil {
-		for _, l := range b.trial.before.Set.Lists {
-			used[l.File] = l
-		}
-	}
 	if b.rules.Set == nil || b.closed {
 		return nil
+	}
+	for _, kept := range b.keptLocked() {
+		for _, l := range kept.Lists {
+			used[l.File] = l
+		}
 	}
 	for _, l := range b.rules.Set.Lists {
 		used[l.File] = l
@@ -180,10 +179,10 @@ func (b *Book) swapList(next *rule.List) error {
 		b.config.Log.Info("table read again", "table", table, "file", l.File, "added", len(added),
 			"removed", len(removed), "members", len(next.Prefixes), "took", time.Since(began))
 	}
-	if b.trial != nil {
-		for table, l := range b.trial.before.Set.Lists {
+	for _, kept := range b.keptLocked() {
+		for table, l := range kept.Lists {
 			if l.File == next.File {
-				b.trial.before.Set.Lists[table] = next
+				kept.Lists[table] = next
 			}
 		}
 	}

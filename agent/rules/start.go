@@ -32,7 +32,7 @@ func (b *Book) First() (First, error) {
 // Begin puts the first rules in force, and saves them, or retries that for as long as the node
 // runs. Rules that the owner wants confirmed are on trial first, unless they were in force before.
 func (b *Book) Begin(first First) error {
-	if try := b.config.Confirm; try > 0 && first.before != nil {
+	if try := b.config.Confirm; try > 0 && first.before != nil && !b.inPanicBefore() {
 		if err := b.try(first, try); err != nil {
 			return fmt.Errorf("enforce %s: %w", first.Source, err)
 		}

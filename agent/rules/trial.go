@@ -105,6 +105,9 @@ func (b *Book) revert(t *trial) error {
 }
 
 func (b *Book) onTrialLocked() error {
+	if b.panic != nil {
+		return errPanic{}
+	}
 	if b.trial == nil {
 		return nil
 	}

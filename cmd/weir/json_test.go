@@ -10,7 +10,8 @@ import (
 // changing are the verbs that read nothing, or whose answer is a file or a stream of another
 // format. All others take -j.
 var changing = []string{"up", "confirm", "down", "fw add", "fw delete", "fw zero", "fw flush",
-	"fw load", "fw confirm", "ipfw", "flow capture", "page", "pod attach", "pod detach", "cni",
+	"fw load", "fw confirm", "ipfw", "panic", "flow capture", "page", "pod attach", "pod detach",
+	"cni",
 	"peer add",
 	"peer remove", "proxy", "completion"}
 

@@ -93,6 +93,15 @@ func printStatus(c *call, s api.Status) {
 		fmt.Fprintf(c.out, "trial: %s, for another %.0f s; keep it: weir fw confirm\n",
 			c.show(s.Trial.Name), s.Trial.LeftSeconds)
 	}
+	if p := s.Panic; p != nil {
+		spared := "nothing is spared"
+		if p.Session != nil {
+			spared = fmt.Sprintf("the session from %s to %s is spared", p.Session.From,
+				p.Session.To)
+		}
+		fmt.Fprintf(c.out, "panic: since %s, %s; weir panic --end\n",
+			p.Since.Local().Format(time.DateTime), spared)
+	}
 	fmt.Fprintf(c.out, "states: %d of %d", s.States, s.StatesMax)
 	if s.Adopted > 0 {
 		fmt.Fprintf(c.out, ", %d adopted at the start", s.Adopted)

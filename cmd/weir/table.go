@@ -8,6 +8,7 @@ func verbs() []verb {
 			"Write first rules from what this host serves now, and load them on trial", setupVerb},
 		{"confirm", "", "Keep the rules that are on trial, of up or fw load", fwConfirmVerb},
 		{"down", "", "Stop the node, detach everything and remove every trace", downVerb},
+		{"panic", "", "Deny everything but this session, until weir panic --end", panicVerb},
 		{"status", "", "Show the state of the node and its problems", statusVerb},
 		{"doctor", "", "Probe what this kernel supports, and what you lose where it does not",
 			doctorVerb},

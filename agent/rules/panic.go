@@ -1,0 +1,233 @@
+package rules
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/rule"
+)
+
+// A panic denies everything but one session, until it is ended. It does not touch the saved rules:
+// a file beside them says that there is a panic. It is there before the panic is in force, and
+// until the rules before are, so that no restart lifts it. No rule is changed meanwhile.
+
+// panicRecord is the content of the file.
+type panicRecord struct {
+	At      time.Time    `json:"at"`
+	Boot    string       `json:"boot"` // in which the session is
+	Session *api.Session `json:"session,omitempty"`
+	// Tunnel is the UDP port of the tunnel that the session comes through, 0 for none.
+	Tunnel uint16 `json:"tunnel,omitempty"`
+}
+
+// panicking is a panic that is on.
+type panicking struct {
+	panicRecord
+	before Version // what comes back when it ends
+}
+
+// aboutPanic is the subject of the problem that a panic is on.
+const aboutPanic = "the panic"
+
+// PanicFile is where a directory with saved rules has the record of a panic.
+func PanicFile(saved string) string { return filepath.Join(filepath.Dir(saved), "panic.json") }
+
+// rules returns the rules of a panic. After another boot the session is gone: then a new one may
+// begin from where it was.
+func (r *panicRecord) rules(boot string, names *rule.Names) (Version, error) {
+	var text strings.Builder
+	text.WriteString("add 1 check-state\n")
+	if s := r.Session; s != nil {
+		from, to := bare(s.From.Addr()), bare(s.To.Addr())
+		if r.Boot == boot {
+			fmt.Fprintf(&text, "add 2 allow tcp from %s %d to %s %d in keep-state\n", from,
+				s.From.Port(), to, s.To.Port())
+			fmt.Fprintf(&text, "add 3 allow tcp from %s %d to %s %d out keep-state\n", to,
+				s.To.Port(), from, s.From.Port())
+		} else {
+			fmt.Fprintf(&text, "add 2 allow tcp from %s to %s %d in setup keep-state\n", from, to,
+				s.To.Port())
+		}
+	}
+	if r.Tunnel != 0 {
+		fmt.Fprintf(&text, "add 4 allow udp from any to me %d in keep-state\n", r.Tunnel)
+		fmt.Fprintf(&text, "add 5 allow udp from me %d to any out keep-state\n", r.Tunnel)
+	}
+	set, err := rule.ParseFile("panic", text.String(), names)
+	return Version{Set: set, Strict: true, Source: "panic"}, err
+}
+
+func bare(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+// Panic denies everything but a session, nil for none, from now on. A trial ends with it: the rules
+// before the trial come back later. tunnel is the port of the tunnel that the session comes
+// through, 0 for none.
+func (b *Book) Panic(s *api.Session, tunnel uint16) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return errors.New("the node ends")
+	}
+	boot := b.config.Clock.Stamp().Boot
+	p := &panicking{panicRecord{At: time.Now(), Boot: boot, Session: s, Tunnel: tunnel}, b.rules}
+	switch {
+	case b.panic != nil:
+		p.before = b.panic.before
+	case b.trial != nil:
+		p.before = b.trial.before
+	}
+	next, err := p.rules(boot, b.names)
+	if err != nil {
+		return err
+	}
+	file := PanicFile(b.store.path)
+	was, _ := os.ReadFile(file)
+	text, err := json.Marshal(p.panicRecord)
+	if err == nil {
+		err = atomicfile.Write(file, text)
+	}
+	// What cannot be recorded is in force all the same, but a restart would lift it.
+	unsaved := err
+	if err := b.enforceLocked(next); err != nil {
+		return errors.Join(fmt.Errorf("nothing was changed: %w", err), restore(file, was))
+	}
+	if b.trial != nil {
+		b.trial.timer.Stop()
+		b.trial = nil
+	}
+	b.panic = p
+	b.showPanic()
+	if unsaved != nil {
+		return fmt.Errorf("everything is denied, but a restart of the agent would lift that: %w",
+			unsaved)
+	}
+	b.config.Log.Warn("panic: everything is denied", "but", s)
+	return nil
+}
+
+// restore makes a file what it was.
+func restore(file string, was []byte) error {
+	if was != nil {
+		return atomicfile.Write(file, was)
+	}
+	return removed(os.Remove(file))
+}
+
+func removed(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// showPanic has the status show the panic.
+func (b *Book) showPanic() {
+	b.config.Problems.Set(aboutPanic, "panic: everything is denied since "+
+		b.panic.At.Format(time.DateTime), "weir panic --end brings the rules before back")
+}
+
+// EndPanic brings the rules before the panic back.
+func (b *Book) EndPanic() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.panic == nil {
+		return errors.New("there is no panic to end")
+	}
+	before := b.panic.before
+	before.Set.Expire(b.config.Clock.Now())
+	if err := b.enforceLocked(before); err != nil {
+		return fmt.Errorf("the panic continues: %w", err)
+	}
+	b.panic = nil
+	b.config.Problems.Solved(aboutPanic)
+	if err := removed(os.Remove(PanicFile(b.store.path))); err != nil {
+		return fmt.Errorf("the rules before are in force, but the next start would panic again: %w",
+			err)
+	}
+	b.config.Log.Warn("the panic has ended")
+	return nil
+}
+
+// InPanic reports whether a panic is on, since when and what session it spares.
+func (b *Book) InPanic() (at time.Time, s *api.Session, on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.panic == nil {
+		return at, nil, false
+	}
+	return b.panic.At, b.panic.Session, true
+}
+
+// inPanicBefore reports whether there is a record of a panic.
+func (b *Book) inPanicBefore() bool {
+	_, err := os.Lstat(PanicFile(b.store.path))
+	return err == nil
+}
+
+// resumePanicLocked continues a panic that was on before the start. A record that cannot be read is
+// one of a panic that spares nothing.
+func (b *Book) resumePanicLocked(first Version) (on bool, err error) {
+	if !b.inPanicBefore() {
+		return false, nil
+	}
+	text, err := os.ReadFile(PanicFile(b.store.path))
+	p := &panicking{before: first}
+	if err == nil {
+		err = json.Unmarshal(text, &p.panicRecord)
+	}
+	if err != nil {
+		p.panicRecord = panicRecord{}
+		b.config.Log.Error("the record of the panic cannot be read: no session is spared",
+			"err", err)
+	}
+	next, err := p.rules(b.config.Clock.Stamp().Boot, b.names)
+	if err != nil {
+		return false, err
+	}
+	if err := b.enforceLocked(next); err != nil {
+		return false, err
+	}
+	b.panic = p
+	b.showPanic()
+	return true, nil
+}
+
+// lastingLocked returns the rules that the node has when a trial was not confirmed and a panic has
+// ended: those that are saved.
+func (b *Book) lastingLocked() Version {
+	switch {
+	case b.panic != nil:
+		return b.panic.before
+	case b.trial != nil:
+		return b.trial.before
+	}
+	return b.rules
+}
+
+// errPanic refuses changes during a panic.
+type errPanic struct{}
+
+func (errPanic) Error() string { return "there is a panic: no rule is changed until it ends" }
+
+// Hint returns how to end it.
+func (errPanic) Hint() string { return "weir panic --end" }
+
+// keptLocked are the rule sets that may come into force again.
+func (b *Book) keptLocked() (sets []*rule.Ruleset) {
+	if b.trial != nil {
+		sets = append(sets, b.trial.before.Set)
+	}
+	if b.panic != nil {
+		sets = append(sets, b.panic.before.Set)
+	}
+	return sets
+}

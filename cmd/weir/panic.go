@@ -1,0 +1,22 @@
+package main
+
+import "github.com/weirnet/weir/agent/api"
+
+// panicVerb denies everything but the ssh session in which it is given.
+func panicVerb(c *call) action {
+	end := c.Bool("end", false, "bring the rules before the panic back")
+	force := c.BoolP("force", "f", false,
+		"deny everything even if no session is known that could end the panic")
+	return func() error {
+		var done api.Done
+		path, request := "/v1/panic", any(api.Panic{Session: session(), Force: *force})
+		if *end {
+			path, request = "/v1/panic/end", nil
+		}
+		if err := c.post(path, request, &done); err != nil {
+			return err
+		}
+		c.message(done, false)
+		return nil
+	}
+}
