@@ -36,6 +36,7 @@
 //	rules.Book.mu          changes of the rules, and views of them
 //	rules.savedRules.mu    the file of the saved rules
 //	pods.labels.mu         tables of labels
+//	dns.Names.mu           names of pods
 //	host.Hooks.following   one pass over the interfaces at a time
 //	host.Hooks.mu          hooks
 //	host.Links.mu          interfaces and addresses

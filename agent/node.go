@@ -132,6 +132,8 @@ func (n *Node) claim() (claim.Claims, error) {
 func (n *Node) serve(ctx context.Context, end func()) (err error) {
 	s := newServer(n)
 	served := make(chan error, 2)
+	n.retry.Attend(ctx, "the names of pods", "free the port, or set dns = false in [pods]",
+		n.pods.ServeDNS)
 	n.retry.Until(ctx, "the sockets of the API", "weir doctor",
 		func() error { return s.begin(n.config.Paths, served) })
 	n.retry.Attend(ctx, "dockerd", "weir doctor", n.pods.ServeDocker)

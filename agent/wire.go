@@ -49,7 +49,8 @@ func newNode(c Config) *Node {
 	n.observer = watch.New(watch.Config{Settings: c.Settings.Watch, Dir: c.Paths.eventsDir(),
 		Log: n.log, Problems: &n.problems, Retry: &n.retry, Engine: n.engine, Links: n.links,
 		Rules: n.rules, Pods: n.pods,
-		Metrics: []func() ([]observe.Metric, error){n.peers.Metrics, n.nodeMetrics}})
+		Metrics: []func() ([]observe.Metric, error){n.peers.Metrics, n.pods.Metrics,
+			n.nodeMetrics}})
 	return n
 }
 

@@ -71,6 +71,12 @@ func (c *call) result(prev *types100.Result, r Reply) (types.Result, error) {
 			result.DNS = prev.DNS
 		}
 	}
+	if result.DNS.IsEmpty() && len(r.Nameservers) > 0 {
+		result.DNS.Search = []string{"weir"}
+		for _, a := range r.Nameservers {
+			result.DNS.Nameservers = append(result.DNS.Nameservers, a.String())
+		}
+	}
 	inner := len(result.Interfaces) + 1
 	result.Interfaces = append(result.Interfaces,
 		&types100.Interface{Name: r.HostIf, Mac: r.HostMAC, Mtu: r.MTU},

@@ -30,4 +30,6 @@ type Reply struct {
 	MTU      int
 	Addrs    []netip.Addr
 	Gateways []netip.Addr
+	// Nameservers know the names of pods; none if there are none.
+	Nameservers []netip.Addr
 }

@@ -226,6 +226,40 @@ func meetsByName(t *testing.T, inside func(command ...string) (string, error), n
 	}
 }
 
+// meetsNames asks the name server of the pods from a container: both families, the name of an
+// address, and a name of the world, which no resolver of the host knows here. Others get no answer.
+func (h *podHost) meetsNames(t *testing.T, inside func(command ...string) (string, error)) {
+	t.Helper()
+	web := h.pods()[0]
+	for _, a := range web.Addrs {
+		out, err := inside("/bin/busybox", "nslookup", a.String(), "10.88.0.1")
+		if err != nil || !strings.Contains(out, "web.weir") {
+			t.Errorf("the name of %s: %v\n%s", a, err, out)
+		}
+	}
+	for _, name := range []string{"web.weir", "web.app.label.weir"} {
+		names, err := inside("/bin/busybox", "nslookup", name, "fd00:88::1")
+		for _, a := range web.Addrs {
+			if err != nil || !strings.Contains(names, a.String()) {
+				t.Errorf("%s: %s is missing: %v\n%s", name, a, err, names)
+			}
+		}
+	}
+	if out, err := inside("/bin/busybox", "nslookup", "none.weir", "10.88.0.1"); err == nil ||
+		!strings.Contains(out, "NXDOMAIN") {
+		t.Errorf("a name that there is not: %v\n%s", err, out)
+	}
+	before := h.scrape()
+	if out, err := h.outside.Command("timeout", "2", "busybox", "nslookup", "web.weir",
+		"10.88.0.1").CombinedOutput(); err == nil {
+		t.Errorf("another host is answered: %s", out)
+	}
+	const refused = `weir_dns_queries_total{result="refused"}`
+	if after := h.scrape(); after[refused] == before[refused] {
+		t.Errorf("the query of another host is not counted: %v", after[refused])
+	}
+}
+
 // isEmpty makes sure that the runtime gave everything back.
 func (h *podHost) isEmpty(t *testing.T) {
 	t.Helper()
@@ -260,16 +294,16 @@ func TestPodman(t *testing.T) {
 	t.Cleanup(func() { podman("rm", "-af", "-t0").Run() })
 	mustRun(t, podman(append([]string{"run", "-d", "--name", "web", "--network", "weir", "-p",
 		"8080:80", "-p", "8081:81", "--rootfs", serverRoot(t)}, serveWeb...)...))
-	mustRun(t, podman("run", "-d", "--name", "other", "--network", "weir", "--add-host", "web:"+
-		h.pods()[0].Addrs[0].String(), "--add-host", "neighbour:10.66.0.2",
-		"--rootfs", clientRoot(t), "/bin/sleep", "600"))
+	mustRun(t, podman("run", "-d", "--name", "other", "--network", "weir", "--add-host",
+		"neighbour:10.66.0.2", "--rootfs", clientRoot(t), "/bin/sleep", "600"))
 	inside := func(command ...string) (string, error) {
 		out, err := podman(append([]string{"exec", "other"}, command...)...).Output()
 		return string(out), err
 	}
 	h.meetsTheRules(t, inside)
 	h.meetsPublishedPorts(t, inside)
-	meetsByName(t, inside, "web", "neighbour")
+	meetsByName(t, inside, "web", "web.weir", "neighbour")
+	h.meetsNames(t, inside)
 	mustRun(t, podman("rm", "-af", "-t0"))
 	h.isEmpty(t)
 }
@@ -398,17 +432,20 @@ func TestDocker(t *testing.T) {
 	mustRun(t, docker("network", "create", "--ipv6", "-d", "weir", "--ipam-driver", "weir", "pods"))
 	t.Cleanup(func() { docker("rm", "-f", "web", "other").Run() })
 	mustRun(t, docker(append([]string{"run", "-d", "--name", "web", "-p", "8080:80",
-		"-p", "8081:81", "--network", "name=pods,driver-opt=weir.label.app=web", "server"},
+		"-p", "8081:81", "--network",
+		"name=pods,driver-opt=weir.label.app=web,driver-opt=weir.name=web",
+		"server"},
 		serveWeb...)...))
 	mustRun(t, docker("run", "-d", "--name", "other", "--network", "pods", "--add-host",
-		"neighbour:10.66.0.2", "client", "/bin/sleep", "600"))
+		"neighbour:10.66.0.2", "--dns", "10.88.0.1", "client", "/bin/sleep", "600"))
 	inside := func(command ...string) (string, error) {
 		out, err := docker(append([]string{"exec", "other"}, command...)...).Output()
 		return string(out), err
 	}
 	h.meetsTheRules(t, inside)
 	h.meetsPublishedPorts(t, inside)
-	meetsByName(t, inside, "web", "neighbour") // the first by Docker's own name server
+	// the first by Docker's own name server, which asks ours for others
+	meetsByName(t, inside, "web", "web.weir", "web.app.label.weir", "neighbour")
 	mustRun(t, docker("rm", "-f", "web", "other"))
 	h.isEmpty(t)
 	mustRun(t, docker("network", "rm", "pods"))

@@ -47,16 +47,18 @@ type Pod struct {
 	HostIf    string `json:"host_if"`
 	Index     uint32 `json:"index"` // of HostIf
 	// where the inner end is until the runtime moves it
-	InnerIf  string            `json:"inner_if,omitempty"`
-	Addrs    []netip.Addr      `json:"addrs"`
-	Gateways []netip.Addr      `json:"gateways"`
-	MAC      string            `json:"mac"`
-	HostMAC  string            `json:"host_mac"`
-	MTU      int               `json:"mtu"`
-	Labels   map[string]string `json:"labels,omitempty"`
-	Publish  []pod.Publish     `json:"publish,omitempty"`
-	Rates    forward.Rates     `json:"rates"`
-	Created  time.Time         `json:"created"`
+	InnerIf  string       `json:"inner_if,omitempty"`
+	Addrs    []netip.Addr `json:"addrs"`
+	Gateways []netip.Addr `json:"gateways"`
+	// Nameservers are what the pod may ask for names, when it is attached.
+	Nameservers []netip.Addr      `json:"nameservers,omitempty"`
+	MAC         string            `json:"mac"`
+	HostMAC     string            `json:"host_mac"`
+	MTU         int               `json:"mtu"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Publish     []pod.Publish     `json:"publish,omitempty"`
+	Rates       forward.Rates     `json:"rates"`
+	Created     time.Time         `json:"created"`
 	// Packets, bytes and drops, into the pod and out of it.
 	Packets [2]uint64 `json:"packets"`
 	Bytes   [2]uint64 `json:"bytes"`

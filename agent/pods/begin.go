@@ -78,7 +78,7 @@ func (s *Service) takeOver() error {
 		}
 		m, err := pod.New(pod.Config{Dir: s.config.Dir, Ranges: set.Ranges, MTU: set.MTU,
 			OnError: s.detachFailed, OnRecordError: s.recordFailed, Labels: s.left.of,
-			OnAttach: s.labels.came, OnDetach: s.labels.went}, path{s})
+			OnAttach: s.came, OnDetach: s.went}, path{s})
 		if err != nil {
 			return fmt.Errorf("containers: %w", err)
 		}

@@ -28,7 +28,7 @@ func (r Remote) Attach(ctx context.Context, spec pod.Spec) (cni.Reply, error) {
 // replyOf turns the API's answer into a runtime's.
 func replyOf(p api.Pod) cni.Reply {
 	return cni.Reply{HostIf: p.HostIf, HostMAC: p.HostMAC, InnerIf: p.InnerIf, MAC: p.MAC,
-		MTU: p.MTU, Addrs: p.Addrs, Gateways: p.Gateways}
+		MTU: p.MTU, Addrs: p.Addrs, Gateways: p.Gateways, Nameservers: p.Nameservers}
 }
 
 // Detach takes a container's network away.

@@ -15,6 +15,7 @@ import (
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/pod"
+	"github.com/weirnet/weir/pod/dns"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -74,7 +75,9 @@ type Service struct {
 	config  Config
 	manager atomic.Pointer[pod.Manager] // nil: this node has no pods, or not yet
 	labels  labels
-	left    leftLabels // of pods of an earlier run
+	names   dns.Names
+	dns     atomic.Pointer[dns.Server] // nil while names are not served
+	left    leftLabels                 // of pods of an earlier run
 	// tables of the labels that recorded pods had, until Begin
 	recorded map[string][]rule.TableEntry
 	failed   chan error // what could not be taken away; has space for one

@@ -14,13 +14,14 @@ type Settings struct {
 	MTU        int
 	Masquerade bool // packets of pods to other networks leave with the host's address
 	Docker     bool // listen for dockerd
+	DNS        bool // answer pods that ask for names
 	// MasqueradePorts are those that the sources of hidden pods get; none: those that the host
 	// leaves.
 	MasqueradePorts []forward.PortRange
 }
 
 // DefaultSettings is the section when nothing is set.
-func DefaultSettings() Settings { return Settings{MTU: 1500, Masquerade: true} }
+func DefaultSettings() Settings { return Settings{MTU: 1500, Masquerade: true, DNS: true} }
 
 // File is the section as it is written. Pointers are nil for what was not set.
 type File struct {
@@ -29,6 +30,7 @@ type File struct {
 	Masquerade      *bool    `toml:"masquerade"`
 	MasqueradePorts string   `toml:"masquerade_ports"`
 	Docker          *bool    `toml:"docker"`
+	DNS             *bool    `toml:"dns"`
 }
 
 // Apply lays the section over its defaults.
@@ -60,6 +62,9 @@ func (f *File) Apply(s *Settings) error {
 	}
 	if f.Docker != nil {
 		s.Docker = *f.Docker
+	}
+	if f.DNS != nil {
+		s.DNS = *f.DNS
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 // through package eyeballs: it races the addresses of a name, so that a slow one delays nothing.
 var mayDial = map[string]string{
 	"eyeballs":        "the others dial through it",
+	"pod/dns":         "it connects to addresses of resolvers only",
 	"udp":             "its sockets take addresses only",
 	"internal/nl":     "it connects inside namespaces, to addresses only",
 	"internal/nstest": "it builds networks for tests",

@@ -22,11 +22,11 @@ var ranks = map[string]int{
 	"packet":  0, "internal/program": 0, "examples": 0, // pure
 	"flow": 1, "rule": 1,
 	"firewall": 2, "store": 2, // contracts
-	"observe":  3, "eyeballs": 3, "udp": 3,
+	"observe": 3, "eyeballs": 3, "udp": 3,
 	"internal/tty": 2, "internal/nl": 3, "internal/pcap": 3, "internal/poller": 2,
 	"internal/atomicfile": 2, "internal/unixsocket": 2, "internal/forward": 2,
 	"firewall/soft": 4, "firewall/kernel": 4, "firewall/enginetest": 4, // workers
-	"pod": 4, "overlay": 4, "proxy": 4, "cni": 5,
+	"pod": 4, "pod/dns": 5, "overlay": 4, "proxy": 4, "cni": 5,
 	"internal/nstest": 4, "internal/rebuilt": 4, "store/storetest": 4,
 	"agent/api": 5, "agent/rulefile": 5, "agent/clock": 5, "agent/claim": 5, "agent/routes": 5,
 	"agent/engines": 5, "agent/page": 5,

@@ -1,0 +1,117 @@
+package pods
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	eyeballs "github.com/weirnet/weir/eyeballs/dns"
+	"github.com/weirnet/weir/observe"
+	"github.com/weirnet/weir/pod"
+	"github.com/weirnet/weir/pod/dns"
+)
+
+// came enters a pod in the tables of its labels and in the names.
+func (s *Service) came(p pod.Pod) error {
+	if err := s.labels.came(p); err != nil {
+		return err
+	}
+	s.names.Came(p)
+	return nil
+}
+
+// went removes a pod from the names and from the tables of its labels.
+func (s *Service) went(p pod.Pod) error {
+	s.names.Went(p)
+	return s.labels.went(p)
+}
+
+// ServeDNS answers pods that ask for names, on the gateway addresses. stop ends it.
+func (s *Service) ServeDNS() (stop func() error, err error) {
+	if len(s.config.Settings.Ranges) == 0 || !s.config.Settings.DNS {
+		return func() error { return nil }, nil
+	}
+	m := s.manager.Load()
+	if m == nil {
+		return nil, errLater
+	}
+	c := dns.Config{Names: &s.names, Ranges: s.config.Settings.Ranges,
+		Resolvers: (&resolvers{file: resolvConf}).get}
+	for _, r := range m.Ranges() {
+		c.Gateways = append(c.Gateways, r.Gateway)
+	}
+	server, err := dns.Listen(c)
+	if err != nil {
+		return nil, errors.Join(err, errPort53)
+	}
+	s.dns.Store(server)
+	return func() error {
+		s.dns.Store(nil)
+		return server.Close()
+	}, nil
+}
+
+var errPort53 = errors.New("another name server may have the port; [pods] dns = false leaves it")
+
+// nameservers are what pods of these gateways ask for names, none without a name server.
+func (s *Service) nameservers(gateways []netip.Addr) []netip.Addr {
+	if s.dns.Load() == nil {
+		return nil
+	}
+	return gateways
+}
+
+// Metrics are about the name server.
+func (s *Service) Metrics() ([]observe.Metric, error) {
+	var stats dns.Stats
+	if server := s.dns.Load(); server != nil {
+		stats = server.Stats()
+	}
+	queries := observe.Metric{Name: "weir_dns_queries_total", Type: observe.Counter,
+		Help: "Queries to the name server of the pods, by what became of them."}
+	for _, one := range []struct {
+		result string
+		n      uint64
+	}{
+		{"answered", stats.Answered}, {"forwarded", stats.Forwarded}, {"failed", stats.Failed},
+		{"refused", stats.Refused}, {"dropped", stats.Dropped},
+	} {
+		queries.Add(float64(one.n), "result", one.result)
+	}
+	return []observe.Metric{queries}, nil
+}
+
+const resolvConf = "/etc/resolv.conf"
+
+// resolvers are the name servers of the host, read again when the file has changed.
+type resolvers struct {
+	file string
+
+	mu      sync.Mutex
+	checked time.Time        // guarded by mu
+	changed time.Time        // guarded by mu; of the file
+	servers []netip.AddrPort // guarded by mu
+}
+
+func (r *resolvers) get() []netip.AddrPort {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if now.Sub(r.checked) < time.Second {
+		return r.servers
+	}
+	r.checked = now
+	f, err := os.Open(r.file)
+	if err != nil {
+		return r.servers
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || r.servers != nil && info.ModTime().Equal(r.changed) {
+		return r.servers
+	}
+	r.changed, r.servers = info.ModTime(), eyeballs.ParseConfig(f, "").Servers
+	return r.servers
+}

@@ -1,0 +1,101 @@
+package dns
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/pod"
+)
+
+func podOf(key, name string, labels map[string]string, addrs ...string) pod.Pod {
+	p := pod.Pod{Key: key, Spec: pod.Spec{Name: name, Labels: labels}}
+	for _, a := range addrs {
+		p.Addrs = append(p.Addrs, netip.MustParseAddr(a))
+	}
+	return p
+}
+
+func addrsOf(n *Names, name string) string {
+	var all []string
+	for _, is4 := range []bool{true, false} {
+		found, _ := n.lookup(name, is4, 100, 0)
+		for _, a := range found {
+			all = append(all, a.String())
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+func TestNames(t *testing.T) {
+	var n Names
+	n.Came(podOf("1/eth0", "Web", map[string]string{"app": "web"}, "10.0.0.2", "fd00::2"))
+	n.Came(podOf("2/eth0", "shop.db-1", map[string]string{"app": "web", "k8s.io/name": "X"},
+		"10.0.0.3"))
+	n.Came(podOf("3/eth0", "evil.app.label", map[string]string{"a..b": "c"}, "10.0.0.4"))
+	n.Came(podOf("4/eth0", "label", nil, "10.0.0.5"))
+	n.Came(podOf("5/eth0", strings.Repeat("x", 64), nil, "10.0.0.6"))
+	for name, want := range map[string]string{"web.": "10.0.0.2 fd00::2", "shop.db-1.": "10.0.0.3",
+		"web.app.label.": "10.0.0.2 10.0.0.3 fd00::2", "x.k8s.io/name.label.": "10.0.0.3",
+		"evil.app.label.": "", "label.": "", "c.a..b.label.": "",
+		strings.Repeat("x", 64) + ".": ""} {
+		if got := addrsOf(&n, name); got != want {
+			t.Errorf("%s: %q, not %q", name, got, want)
+		}
+	}
+	for a, want := range map[string]string{"10.0.0.2": "web.weir.", "fd00::2": "web.weir.",
+		"10.0.0.4": "", "10.0.0.9": "none"} {
+		name, ok := n.owner(netip.MustParseAddr(a))
+		if !ok {
+			name = "none"
+		}
+		if name != want {
+			t.Errorf("%s: %q, not %q", a, name, want)
+		}
+	}
+}
+
+// TestNamesFollowPods: after any order of pods that come, come again and go, names and addresses
+// are those of the living.
+func TestNamesFollowPods(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var n Names
+		living := map[string]pod.Pod{}
+		for range 50 {
+			i := r.IntN(8)
+			key := fmt.Sprint(i)
+			if r.IntN(2) == 0 {
+				p := podOf(key, "p"+key, map[string]string{"l": fmt.Sprint(r.IntN(2))},
+					fmt.Sprintf("10.0.%d.%d", r.IntN(2), i))
+				n.Came(p)
+				living[key] = p
+			} else {
+				n.Went(living[key])
+				n.Went(pod.Pod{Key: key})
+				delete(living, key)
+			}
+			want := map[string][]string{}
+			for _, p := range living {
+				for _, name := range []string{p.Name + ".", p.Labels["l"] + ".l.label."} {
+					want[name] = append(want[name], p.Addrs[0].String())
+				}
+			}
+			if len(n.byName) != len(want) || len(n.byAddr) != len(living) ||
+				len(n.byPod) != len(living) {
+				t.Fatalf("%v of %v", n.byName, slices.Collect(maps.Keys(living)))
+			}
+			for name, all := range want {
+				slices.Sort(all)
+				if got := addrsOf(&n, name); got != strings.Join(all, " ") {
+					t.Fatalf("%s: %s, not %v", name, got, all)
+				}
+			}
+		}
+	}
+}

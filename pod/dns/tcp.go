@@ -1,0 +1,96 @@
+package dns
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+)
+
+func (s *Server) serveTCP(l *net.TCPListener) {
+	for {
+		c, err := l.AcceptTCP()
+		if s.ctx.Err() != nil {
+			if err == nil {
+				c.Close()
+			}
+			return
+		}
+		if err != nil { // too many descriptors, or a connection that ended
+			select {
+			case <-s.ctx.Done():
+			case <-time.After(10 * time.Millisecond):
+			}
+			continue
+		}
+		who := netip.Addr{}
+		if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+			who = a.AddrPort().Addr().Unmap()
+		}
+		if !s.allowed(who) {
+			c.Close()
+			continue
+		}
+		if !s.conns.take(who) {
+			s.dropped.Add(1)
+			c.Close()
+			continue
+		}
+		s.running.Go(func() {
+			defer s.conns.give(who)
+			s.converse(c)
+		})
+	}
+}
+
+// converse answers the queries of a connection one after the other.
+func (s *Server) converse(c *net.TCPConn) {
+	defer c.Close()
+	end := make(chan struct{})
+	defer close(end)
+	s.running.Go(func() { // Close does not wait for idle connections
+		select {
+		case <-s.ctx.Done():
+			c.Close()
+		case <-end:
+		}
+	})
+	for {
+		if c.SetDeadline(time.Now().Add(connIdle)) != nil {
+			return
+		}
+		msg, err := readMessage(c)
+		if err != nil {
+			return
+		}
+		out, q, v := s.answer(msg, true)
+		switch v {
+		case drop:
+			return
+		case reply:
+			s.answered.Add(1)
+		case forward:
+			out = s.ask(msg, &q, true)
+		}
+		if out == nil || writeMessage(c, out) != nil {
+			return
+		}
+	}
+}
+
+// readMessage reads a message with its length in front (RFC 1035 4.2.2).
+func readMessage(r io.Reader) ([]byte, error) {
+	var length [2]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	msg := make([]byte, binary.BigEndian.Uint16(length[:]))
+	_, err := io.ReadFull(r, msg)
+	return msg, err
+}
+
+func writeMessage(w io.Writer, msg []byte) error {
+	_, err := w.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(msg))), msg...))
+	return err
+}
