@@ -168,7 +168,7 @@ func newServer(n *Node) *server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", api.Answer(n.status))
 	mux.HandleFunc("GET /v1/rules", api.Answer(n.listRules))
-	mux.HandleFunc("GET /v1/tables", api.Answer(n.listTables))
+	mux.HandleFunc("GET /v1/tables", n.listTables)
 	mux.HandleFunc("GET /v1/sets", api.Answer(n.rules.Sets))
 	mux.HandleFunc("GET /v1/states", api.Answer(n.observer.States))
 	mux.HandleFunc("GET /v1/events", n.observer.ServeEvents)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 
 	"github.com/weirnet/weir/agent/api"
@@ -102,9 +103,18 @@ func (n *Node) listRules() (api.Rules, error) {
 	return a, err
 }
 
-// listTables returns the tables of the rules and those of labels.
-func (n *Node) listTables() (api.Tables, error) {
-	a := n.rules.Tables()
-	a.Tables = append(a.Tables, n.pods.Tables()...)
-	return a, nil
+// listTables answers with the tables of the rules and those of labels, and their members unless the
+// request has members=0.
+func (n *Node) listTables(w http.ResponseWriter, r *http.Request) {
+	members := r.URL.Query().Get("members") != "0"
+	api.Reply(w, func() (api.Tables, error) {
+		a := n.rules.Tables(members)
+		for _, t := range n.pods.Tables() {
+			if t.Items = len(t.Entries); !members {
+				t.Entries = []api.TableEntry{}
+			}
+			a.Tables = append(a.Tables, t)
+		}
+		return a, nil
+	})
 }

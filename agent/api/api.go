@@ -10,7 +10,7 @@
 //
 //	GET  /v1/status        Status
 //	GET  /v1/rules         Rules
-//	GET  /v1/tables        Tables
+//	GET  /v1/tables        Tables     ?members=0: only how many there are
 //	GET  /v1/sets          Sets
 //	GET  /v1/states        States
 //	GET  /v1/events        JSON lines of events; ?filter=EXPR ?since=TIME|DURATION ?follow=0
@@ -197,6 +197,7 @@ type Table struct {
 	Label bool `json:"label,omitempty"`
 	// the file whose lines are the members; no command changes them
 	File    string       `json:"file,omitempty"`
+	Items   int          `json:"items"` // how many members
 	Entries []TableEntry `json:"entries"`
 }
 

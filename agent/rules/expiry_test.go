@@ -42,7 +42,7 @@ func newTimedBook(t *testing.T) (*Book, *soft.Engine, *hands) {
 }
 
 func members(b *Book, table string) (all []string) {
-	for _, x := range b.Tables().Tables {
+	for _, x := range b.Tables(true).Tables {
 		if x.Name != table {
 			continue
 		}

@@ -175,7 +175,7 @@ func TestRulesWithABadListAreRefused(t *testing.T) {
 	if err := b.prepareLists(ruleset(t, line)); err == nil {
 		t.Error("a file with a bad list is taken")
 	}
-	if a := b.Tables(); len(a.Tables) != 0 {
+	if a := b.Tables(true); len(a.Tables) != 0 {
 		t.Errorf("%+v", a)
 	}
 }

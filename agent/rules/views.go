@@ -65,15 +65,22 @@ func count(v *api.Rule, counters []firewall.RuleCounter, index int) {
 	}
 }
 
-// Tables returns the tables and their members.
-func (b *Book) Tables() api.Tables {
+// Tables returns the tables and, if asked for, their members.
+func (b *Book) Tables(withMembers bool) api.Tables {
 	a := api.Tables{Version: api.Version, Tables: []api.Table{}}
 	now := b.config.Clock.Now()
 	b.View(func(r Version, _ *program.Program) {
 		for _, name := range slices.Sorted(maps.Keys(r.Set.Tables)) {
-			t := api.Table{Name: name, Entries: []api.TableEntry{}}
-			if l := r.Set.Lists[name]; l != nil {
+			t := api.Table{Name: name, Items: r.Set.Size(name), Entries: []api.TableEntry{}}
+			l := r.Set.Lists[name]
+			if l != nil {
 				t.File = l.File
+			}
+			if !withMembers {
+				a.Tables = append(a.Tables, t)
+				continue
+			}
+			if l != nil {
 				for _, p := range l.Prefixes {
 					t.Entries = append(t.Entries, api.TableEntry{Prefix: p.String()})
 				}

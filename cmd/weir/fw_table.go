@@ -35,9 +35,9 @@ func fwTableVerb(c *call) action {
 }
 
 // someTables reads one table, or all, from the node.
-func (c *call) someTables(name string) (api.Tables, error) {
+func (c *call) someTables(name, query string) (api.Tables, error) {
 	var all api.Tables
-	if err := c.get("/v1/tables", &all); err != nil || name == "all" {
+	if err := c.get("/v1/tables"+query, &all); err != nil || name == "all" {
 		return all, err
 	}
 	for _, t := range all.Tables {
@@ -56,7 +56,11 @@ type tableFormat struct {
 }
 
 func (c *call) listTables(name, what string, f tableFormat) error {
-	some, err := c.someTables(name)
+	query := ""
+	if (what == "info" || what == "detail") && !f.json {
+		query = "?members=0"
+	}
+	some, err := c.someTables(name, query)
 	if err != nil {
 		return err
 	}
@@ -68,7 +72,7 @@ func (c *call) listTables(name, what string, f tableFormat) error {
 			fmt.Fprintf(c.out, "--- table(%s), set(0) ---\n", c.show(t.Name))
 		}
 		if what == "info" || what == "detail" {
-			fmt.Fprintf(c.out, " type: addr\n items: %d\n", len(t.Entries))
+			fmt.Fprintf(c.out, " type: addr\n items: %d\n", t.Items)
 			if t.File != "" {
 				fmt.Fprintf(c.out, " file: %s\n", c.show(t.File))
 			}
@@ -96,7 +100,7 @@ func (c *call) lookup(name, address string) error {
 	if err != nil {
 		return c.wrong("%q is not an address", address)
 	}
-	some, err := c.someTables(name)
+	some, err := c.someTables(name, "")
 	if err != nil {
 		return err
 	}

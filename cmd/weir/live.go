@@ -72,7 +72,11 @@ func (c *call) liveTables(before []string) (all []cobra.Completion) {
 	case len(before) > 2 || before[1] != "delete":
 		return nil
 	}
-	for _, t := range live[api.Tables](c, "/v1/tables").Tables {
+	path := "/v1/tables"
+	if len(before) == 0 {
+		path += "?members=0"
+	}
+	for _, t := range live[api.Tables](c, path).Tables {
 		if len(before) == 0 {
 			all = append(all, t.Name)
 		} else if t.Name == before[0] {

@@ -71,7 +71,10 @@ func (s *Server) converse(c *net.TCPConn) {
 		case reply:
 			s.answered.Add(1)
 		case forward:
-			out = s.ask(msg, &q, true)
+			out = s.ask(msg, &q, true) // which may take longer than a connection may be idle
+			if c.SetDeadline(time.Now().Add(connIdle)) != nil {
+				return
+			}
 		}
 		if out == nil || writeMessage(c, out) != nil {
 			return
