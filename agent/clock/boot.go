@@ -16,6 +16,8 @@ type Boot struct {
 	ID   func() string        // of this boot
 	Time func() time.Duration // since it began
 	Wall func() time.Time     // the time of day, which may be wrong
+	// Call calls a function later, once; the timer can stop that.
+	Call func(time.Duration, func()) *time.Timer
 }
 
 // Now returns the time since the boot.
@@ -26,6 +28,14 @@ func (b Boot) Now() time.Duration {
 	var t unix.Timespec
 	unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // cannot fail for this clock
 	return time.Duration(t.Nano())
+}
+
+// After calls a function when some time has passed. While the machine sleeps, none passes for it.
+func (b Boot) After(wait time.Duration, f func()) *time.Timer {
+	if b.Call != nil {
+		return b.Call(wait, f)
+	}
+	return time.AfterFunc(wait, f)
 }
 
 func (b Boot) id() string {

@@ -125,7 +125,7 @@ func (b *Book) armLocked(pause time.Duration) {
 	}
 	// The timer stands still while the machine sleeps, and the clock does not.
 	wait := min(x.next[0].at-b.config.Clock.Now(), time.Minute)
-	x.timer = time.AfterFunc(max(wait, pause, 0), b.expire)
+	x.timer = b.config.Clock.After(max(wait, pause, 0), b.expire)
 }
 
 // expire removes the members whose time is over from the engines, each by one change, and from the

@@ -24,14 +24,16 @@ type hands struct {
 func (h *hands) clock() clock.Boot {
 	return clock.Boot{ID: func() string { return h.boot },
 		Time: func() time.Duration { return h.up },
-		Wall: func() time.Time { return h.wall }}
+		Wall: func() time.Time { return h.wall },
+		// tests call what is due
+		Call: func(time.Duration, func()) *time.Timer { return time.NewTimer(time.Hour) }}
 }
 
 func newHands() *hands {
 	return &hands{boot: "one", up: time.Hour, wall: time.Unix(1790000000, 0)}
 }
 
-// newTimedBook returns a Book by a clock that the test moves; its own timer finds nothing to do.
+// newTimedBook returns a Book by a clock that the test moves.
 func newTimedBook(t *testing.T) (*Book, *soft.Engine, *hands) {
 	t.Helper()
 	b, e := newBook(t)

@@ -25,20 +25,22 @@ func flows(e *soft.Engine, from, to uint16) bool {
 }
 
 // panicBook returns a Book whose rules let ports 22 and 80 in.
-func panicBook(t *testing.T) (*Book, *soft.Engine) {
+func panicBook(t *testing.T) (*Book, *soft.Engine, *hands) {
 	t.Helper()
 	b, e := newBook(t)
+	h := newHands()
+	b.config.Clock, b.store.clock = h.clock(), h.clock()
 	set := ruleset(t, "add allow tcp from any to any 22,80\ntable banned add 192.0.2.9 timeout 1h")
 	set.Begin(b.config.Clock.Now())
 	if err := b.load(Version{Set: set, Strict: true, Source: "normal"}, 0, nil); err != nil {
 		t.Fatal(err)
 	}
-	return b, e
+	return b, e, h
 }
 
 // TestPanic: only the session passes, nothing can be changed, and the end brings the rules back.
 func TestPanic(t *testing.T) {
-	b, e := panicBook(t)
+	b, e, _ := panicBook(t)
 	if err := b.EndPanic(); err == nil {
 		t.Error("a panic ends that never began")
 	}
@@ -97,9 +99,7 @@ func TestPanicSurvives(t *testing.T) {
 		{name: "a boot", boot: "two", session: true, again: true},
 		{name: "damage", boot: "one", damage: "{"},
 	} {
-		b, _ := panicBook(t)
-		h := newHands()
-		b.config.Clock = h.clock()
+		b, _, h := panicBook(t)
 		if err := b.Panic(ssh, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -112,9 +112,11 @@ func TestPanicSurvives(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.config.Problems.Solved(aboutPanic)
-		h.boot = c.boot
+		if c.boot != h.boot {
+			h.boot, h.up = c.boot, time.Minute
+		}
 		next, e := newBook(t)
-		next.store.path, next.config.Clock = b.store.path, h.clock()
+		next.store.path, next.store.clock, next.config.Clock = b.store.path, h.clock(), h.clock()
 		first, err := next.First()
 		if err != nil {
 			t.Fatal(err)
@@ -138,7 +140,7 @@ func TestPanicSurvives(t *testing.T) {
 
 // TestPanicDuringATrial: what comes back are the rules before the trial.
 func TestPanicDuringATrial(t *testing.T) {
-	b, e := panicBook(t)
+	b, e, _ := panicBook(t)
 	if err := b.load(Version{Set: ruleset(t, "add allow tcp from any to any 81"), Strict: true},
 		time.Hour, nil); err != nil {
 		t.Fatal(err)
@@ -159,7 +161,7 @@ func TestPanicDuringATrial(t *testing.T) {
 
 // TestPanicOnAFullDisk: it is in force, and the answer says that a restart would lift it.
 func TestPanicOnAFullDisk(t *testing.T) {
-	b, e := panicBook(t)
+	b, e, _ := panicBook(t)
 	if err := os.Mkdir(PanicFile(b.store.path), 0o700); err != nil {
 		t.Fatal(err)
 	}

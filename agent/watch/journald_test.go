@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,7 +53,7 @@ func TestEntry(t *testing.T) {
 // fails, holds the packet path up; what is left out is counted, and the next entry mentions it.
 func TestLogIsBounded(t *testing.T) {
 	hang, sent := make(chan struct{}), make(chan map[string]string, 8192)
-	var failure error
+	var fails atomic.Bool
 	j := &journald{queue: make(chan firewall.Event, 4), limit: rate.NewLimiter(0, 20),
 		describe: func(ev *firewall.Event) (observe.Event, string) {
 			return observe.Event{Event: *ev}, "deny log ip from any to any"
@@ -60,7 +61,10 @@ func TestLogIsBounded(t *testing.T) {
 		send: func(_ string, _ journal.Priority, fields map[string]string) error {
 			<-hang
 			sent <- fields
-			return failure
+			if fails.Load() {
+				return errors.New("no journal")
+			}
+			return nil
 		}}
 	go j.run(t.Context())
 	j.put(&firewall.Event{Kind: firewall.EventDrop})
@@ -82,7 +86,7 @@ func TestLogIsBounded(t *testing.T) {
 	if got := strings.Join(missed, ","); got != ",25,,," {
 		t.Errorf("missed %q", got)
 	}
-	failure = errors.New("no journal")
+	fails.Store(true)
 	j.limit = rate.NewLimiter(rate.Inf, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
