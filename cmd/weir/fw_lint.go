@@ -15,6 +15,19 @@ type lintAnswer struct {
 	Findings []lintFinding `json:"findings"`
 	// numbers of rules with too many cases to decide
 	Undecided []uint16 `json:"undecided,omitempty"`
+	// what a host usually needs and the rules do not let pass
+	Forgotten []lintOmission `json:"forgotten"`
+}
+
+type lintOmission struct {
+	Kind    string `json:"kind"`
+	Message string `json:"message"`
+}
+
+// omissionKinds are the words for what rules forget.
+var omissionKinds = map[rule.Omission]string{
+	rule.NoSSH: "ssh", rule.NoICMPErrors: "icmp-errors", rule.NoTooBig: "packet-too-big",
+	rule.NoNeighbours: "neighbour-discovery", rule.NoDHCP: "dhcp", rule.NoLoopback: "loopback",
 }
 
 type lintFinding struct {
@@ -49,7 +62,18 @@ func fwLintVerb(c *call) action {
 		if err != nil {
 			return c.failed(err)
 		}
-		a := lintAnswer{Version: 1, File: name, Rules: len(set.Rules), Findings: []lintFinding{}}
+		n, _ := c.nodeConfig("", nil) // the defaults, if they cannot be read
+		forgotten, err := rule.Forgotten(set, rule.Host{
+			Neighbours: n.Settings.Engine.NoEssential, DHCP: n.Settings.Engine.NoDHCP,
+			Loopback: n.Settings.Host.Guards("lo")})
+		if err != nil {
+			return c.failed(err)
+		}
+		a := lintAnswer{Version: 1, File: name, Rules: len(set.Rules), Findings: []lintFinding{},
+			Forgotten: []lintOmission{}}
+		for _, o := range forgotten {
+			a.Forgotten = append(a.Forgotten, lintOmission{omissionKinds[o], o.String()})
+		}
 		for _, f := range findings {
 			one := lintFinding{Kind: lintKinds[f.Kind], Rule: f.Rule.Number, Line: f.Rule.Pos.Line,
 				Text: f.Rule.Text(), Opposite: f.Opposite, Message: f.String()}
@@ -73,7 +97,8 @@ func fwLintVerb(c *call) action {
 	}
 }
 
-// printLint prints each rule without effect with the rules that match its packets first.
+// printLint prints each rule without effect with the rules that match its packets first, and what
+// the rules forget.
 func (c *call) printLint(a lintAnswer, findings []rule.Finding) {
 	for _, f := range findings {
 		fmt.Fprintf(c.out, "%s:%d: %s\n", c.show(a.File), f.Rule.Pos.Line, f)
@@ -84,6 +109,9 @@ func (c *call) printLint(a lintAnswer, findings []rule.Finding) {
 	}
 	for _, number := range a.Undecided {
 		fmt.Fprintf(c.out, "rule %d: too many cases to decide\n", number)
+	}
+	for _, o := range a.Forgotten {
+		fmt.Fprintf(c.out, "%s: %s\n", c.show(a.File), o.Message)
 	}
 	if len(findings) == 0 {
 		fmt.Fprintf(c.out, "%s: every one of %s can match\n", c.show(a.File),
