@@ -1,0 +1,240 @@
+package netfilter
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
+)
+
+// Options are what the sources do not say.
+type Options struct {
+	// Networks are the networks of the host. Their broadcast addresses are members of the table
+	// broadcast.
+	Networks []netip.Prefix
+}
+
+// Import reads the sources, which together are one rule set, and writes it as rules of Weir. It
+// finds out by itself which form each has. An error names the place.
+func Import(sources []Source, o Options) (*Result, error) {
+	set, err := read(sources)
+	if err != nil {
+		return nil, err
+	}
+	if len(set.chains) == 0 {
+		return nil, errors.New("no chain of a filter was found")
+	}
+	set.check()
+	if err := set.loops(); err != nil {
+		return nil, err
+	}
+	set.broadcast(o)
+	w := newWriter(set)
+	w.all()
+	if err := w.number(); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(keys(set.unknown)) {
+		set.note(set.unknown[name], "table %s is empty: the members of the set were not part of "+
+			"what was read; give the output of `ipset save` too", name)
+	}
+	set.families()
+	text := w.text(set.remarks)
+	rules, err := rule.ParseFile("imported", text, nil)
+	if err != nil {
+		return nil, fmt.Errorf("the imported rules cannot be read back; this is a mistake of "+
+			"weir import: %w", err)
+	}
+	if _, err := rule.Compile(rules, rule.CompileOptions{}); err != nil {
+		return nil, fmt.Errorf("the imported rules cannot be loaded: %w", err)
+	}
+	return &Result{Form: set.form, Text: text, Rules: rules, Remarks: set.remarks,
+		IPv4: set.seen&ipv4 != 0, IPv6: set.seen&ipv6 != 0}, nil
+}
+
+// check finds the rules that cannot be written, whatever stands around them.
+func (s *ruleset) check() {
+	w := &writer{set: s}
+	for _, c := range s.chains {
+		for _, e := range c.rules {
+			to := s.byKey[e.target]
+			jumps := e.verdict == jump || e.verdict == goTo
+			decides := e.verdict != proceed && (e.verdict != jump || to == nil ||
+				w.reaches(to, map[*chain]bool{}, (*entry).final))
+			switch err := e.writable(); {
+			case e.problem != "":
+				e.quiet = e.quiet || e.verdict == jump && !decides
+			case jumps && to == nil:
+				e.problem = "there is no chain " + e.target
+			case e.rate && decides:
+				e.problem = "packet rates are not part of the rules"
+			case err != nil:
+				e.problem = err.Error()
+			}
+		}
+	}
+}
+
+// writable returns why the rule language has no words for the conditions.
+func (e *entry) writable() error {
+	r := rule.Rule{Action: rule.Action{Op: op.ActionCount}}
+	for _, c := range e.clauses {
+		put(&r, c)
+	}
+	_, err := rule.ParseRule(r.String(), nil)
+	if e := (*rule.Error)(nil); errors.As(err, &e) {
+		return errors.New(e.Msg)
+	}
+	return err
+}
+
+// keys is maps.Keys for the map of unknown sets.
+func keys(m map[string]Place) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// read reads each source by its form.
+func read(sources []Source) (*ruleset, error) {
+	set := newRuleset("")
+	ufw := &ufwFiles{}
+	tables := &iptablesReader{set: set}
+	for _, src := range sources {
+		form := recognise(src)
+		var err error
+		switch form {
+		case "nft":
+			err = readNft(set, src)
+			set.seen = bothFamilies
+		case "ufw":
+			ufw.add(src)
+		case "iptables-save":
+			err = tables.read(src)
+		case "nft text":
+			err = fmt.Errorf("%s: the text of nft is not read, its JSON is: nft -j list ruleset",
+				src.Name)
+		default:
+			err = fmt.Errorf("%s: not the output of iptables-save, ip6tables-save or "+
+				"`nft -j list ruleset`, and not a file of ufw", src.Name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !strings.Contains(set.form, form) {
+			set.form = strings.TrimPrefix(set.form+", "+form, ", ")
+		}
+	}
+	if err := ufw.read(tables); err != nil {
+		return nil, err
+	}
+	return set, nil
+}
+
+// recognise returns the form of a source, "" if it has none.
+func recognise(src Source) string {
+	text := strings.TrimSpace(src.Text)
+	if strings.HasPrefix(text, "{") {
+		return "nft"
+	}
+	if ufwName(src.Name) != "" {
+		return "ufw"
+	}
+	ufw := false
+	for l := range strings.Lines(text) {
+		l = strings.TrimSpace(l)
+		switch {
+		case strings.HasPrefix(l, "### tuple ###"), strings.HasPrefix(l, ":ufw-user-"),
+			strings.HasPrefix(l, ":ufw6-user-"), strings.HasPrefix(l, ":ufw-before-input - [0:0]"),
+			strings.HasPrefix(l, "DEFAULT_INPUT_POLICY="):
+			ufw = true
+		case strings.HasPrefix(l, ":INPUT "), strings.HasPrefix(l, ":PREROUTING "),
+			strings.HasPrefix(l, ":FORWARD "):
+			return "iptables-save"
+		case strings.HasPrefix(l, "table ") && strings.HasSuffix(l, "{"):
+			return "nft text"
+		}
+	}
+	switch {
+	case ufw:
+		return "ufw"
+	case strings.Contains(text, "*filter"), strings.HasPrefix(text, "create "),
+		strings.HasPrefix(text, "-A "), strings.Contains(text, "\nCOMMIT"):
+		return "iptables-save"
+	}
+	return ""
+}
+
+// loops refuses chains that jump in a circle, as the kernel does.
+func (s *ruleset) loops() error {
+	const inside, done = 1, 2
+	state := map[string]int{}
+	var visit func(c *chain) error
+	visit = func(c *chain) error {
+		if state[c.key] == inside {
+			return fmt.Errorf("the chain %s jumps to itself by way of others", c.name)
+		}
+		if state[c.key] == done {
+			return nil
+		}
+		state[c.key] = inside
+		for _, e := range c.rules {
+			if to := s.byKey[e.target]; to != nil && (e.verdict == jump || e.verdict == goTo) {
+				if err := visit(to); err != nil {
+					return err
+				}
+			}
+		}
+		state[c.key] = done
+		return nil
+	}
+	for _, c := range s.chains {
+		if err := visit(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// broadcast fills the table of broadcast addresses.
+func (s *ruleset) broadcast(o Options) {
+	if s.seen&ipv4 == 0 {
+		return
+	}
+	t := rule.Table{}
+	for _, p := range o.Networks {
+		if !p.Addr().Is4() || p.Bits() > 30 {
+			continue
+		}
+		a := p.Masked().Addr().As4()
+		for bit := p.Bits(); bit < 32; bit++ {
+			a[bit/8] |= 0x80 >> (bit % 8)
+		}
+		t[netip.PrefixFrom(netip.AddrFrom4(a), 32)] = 0
+	}
+	s.tables[Broadcast] = t
+	if len(t) == 0 {
+		s.note(Place{}, "the table %s has to hold the broadcast addresses of the host's networks, "+
+			"such as 192.0.2.255: give the networks by --network", Broadcast)
+	}
+}
+
+// families says what happens to a family without rules.
+func (s *ruleset) families() {
+	switch s.seen {
+	case ipv4:
+		s.note(Place{}, "no rules for IPv6 were read: it is refused; give the output of "+
+			"ip6tables-save too")
+	case ipv6:
+		s.note(Place{}, "no rules for IPv4 were read: it is refused; give the output of "+
+			"iptables-save too")
+	}
+}

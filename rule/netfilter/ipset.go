@@ -1,0 +1,89 @@
+package netfilter
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/weirnet/weir/rule"
+)
+
+// maxName is the longest name of a table.
+const maxName = 63
+
+// tableName returns the name of the table that a set becomes. set names it in its source, name is
+// what people call it. No two sets share a table.
+func (s *ruleset) tableName(set, name string) string {
+	if table, ok := s.names[set]; ok {
+		return table
+	}
+	base := strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' ||
+			c == '_' || c == '.' {
+			return c
+		}
+		return '_'
+	}, name)
+	base = base[:min(len(base), maxName-6)]
+	table := base
+	taken := func(name string) bool {
+		for _, other := range s.names {
+			if other == name {
+				return true
+			}
+		}
+		return name == Broadcast || name == "all" || name == ""
+	}
+	for n := 2; taken(table); n++ {
+		table = fmt.Sprintf("%s_%d", base, n)
+	}
+	s.names[set] = table
+	return table
+}
+
+// use records that a rule asks a set.
+func (s *ruleset) use(at Place, table string) {
+	if _, there := s.tables[table]; !there {
+		s.tables[table] = rule.Table{}
+		s.unknown[table] = at
+	}
+}
+
+// readIPSet reads a line of `ipset save`.
+func readIPSet(s *ruleset, at Place, l string) error {
+	words := strings.Fields(l)
+	if len(words) < 3 {
+		return nil
+	}
+	name := s.tableName(words[1], words[1])
+	delete(s.unknown, name)
+	if words[0] == "create" {
+		switch kind := words[2]; kind {
+		case "hash:ip", "hash:net", "bitmap:ip":
+		default:
+			s.remarks = append(s.remarks, Remark{Place: at, Text: l, Left: true,
+				Effect: EffectUnknown, Why: "a set of the type " + kind + " is not a table"})
+		}
+		if s.tables[name] == nil {
+			s.tables[name] = rule.Table{}
+		}
+		return nil
+	}
+	if s.tables[name] == nil {
+		s.tables[name] = rule.Table{}
+	}
+	prefixes, err := rangePrefixes(words[2])
+	if err != nil {
+		p, err := parsePrefix(words[2])
+		if err != nil || strings.Contains(l, " nomatch") {
+			s.remarks = append(s.remarks, Remark{Place: at, Text: l, Left: true,
+				Effect: EffectUnknown, Why: "the member is not an address or a prefix"})
+			return nil
+		}
+		prefixes = []netip.Prefix{p}
+	}
+	for _, p := range prefixes {
+		s.tables[name][p] = 0
+	}
+	return nil
+}

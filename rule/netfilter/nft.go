@@ -1,0 +1,184 @@
+package netfilter
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/weirnet/weir/rule"
+)
+
+// nftObject is one object of `nft -j list ruleset` (libnftables-json(5)). One field is not nil.
+type nftObject struct {
+	Table *struct{ Family, Name string }
+	Chain *nftChain
+	Rule  *nftRule
+	Set   *nftSet
+	Map   *nftSet
+}
+
+type nftChain struct {
+	Family, Table, Name, Type, Hook, Policy string
+	Prio                                    json.RawMessage
+}
+
+type nftRule struct {
+	Family, Table, Chain, Comment string
+	Handle                        int
+	Expr                          []map[string]any
+}
+
+type nftSet struct {
+	Family, Table, Name string
+	Type                any // a name, or a list of names for concatenations
+	Elem                []any
+	Flags               []string
+}
+
+// nftReader reads the ruleset of nft.
+type nftReader struct {
+	set    *ruleset
+	source string
+	sets   map[string]*nftSet
+	nat    map[*chain]bool
+	heard  map[string]bool
+}
+
+var nftFamilies = map[string]int{"ip": ipv4, "ip6": ipv6, "inet": bothFamilies}
+
+// readNft reads the JSON of `nft -j list ruleset`.
+func readNft(s *ruleset, src Source) error {
+	var doc struct{ Nftables []nftObject }
+	if err := json.Unmarshal([]byte(src.Text), &doc); err != nil {
+		return fmt.Errorf("%s: not the output of `nft -j list ruleset`: %w", src.Name, err)
+	}
+	if doc.Nftables == nil {
+		return fmt.Errorf("%s: JSON without \"nftables\": give the output of "+
+			"`nft -j list ruleset`", src.Name)
+	}
+	r := &nftReader{set: s, source: src.Name, sets: map[string]*nftSet{}, nat: map[*chain]bool{},
+		heard: map[string]bool{}}
+	for _, o := range doc.Nftables {
+		for _, set := range []*nftSet{o.Set, o.Map} {
+			if set != nil {
+				r.sets[nftKey(set.Family, set.Table, set.Name)] = set
+			}
+		}
+	}
+	for _, o := range doc.Nftables {
+		if o.Chain != nil {
+			if err := r.chain(o.Chain); err != nil {
+				return err
+			}
+		}
+	}
+	for _, o := range doc.Nftables {
+		if o.Rule != nil {
+			r.rule(o.Rule)
+		}
+	}
+	return nil
+}
+
+func nftKey(family, table, name string) string { return family + " " + table + " " + name }
+
+// chain reads a chain.
+func (r *nftReader) chain(c *nftChain) error {
+	families, ok := nftFamilies[c.Family]
+	if !ok {
+		r.other(c.Family, c.Table)
+		return nil
+	}
+	key := nftKey(c.Family, c.Table, c.Name)
+	to := r.set.chain(key, key, families)
+	if c.Hook == "" {
+		return nil
+	}
+	if c.Type == "nat" {
+		r.nat[to] = true
+		return nil
+	}
+	hook, ok := hookNames[c.Hook]
+	if !ok {
+		r.set.remarks = append(r.set.remarks, Remark{Place: Place{File: r.source}, Text: key,
+			Left: true, Effect: EffectUnknown, Why: "the hook " + c.Hook + " is not one of the " +
+				"rules; prerouting is next to it"})
+		return nil
+	}
+	if err := json.Unmarshal(c.Prio, &to.priority); err != nil {
+		return fmt.Errorf("%s: priority %s of chain %s is not a number", r.source, c.Prio, key)
+	}
+	to.hook, to.accept = hook, c.Policy != "drop"
+	return nil
+}
+
+// other records a table of frames that are not IP.
+func (r *nftReader) other(family, table string) {
+	key := family + " " + table
+	if !r.heard[key] {
+		r.set.remarks = append(r.set.remarks, Remark{Place: Place{File: r.source},
+			Text: "table " + key, Left: true, Effect: EffectUnknown,
+			Why: "rules are about IP, not about frames"})
+	}
+	r.heard[key] = true
+}
+
+// rule reads a rule. A map of verdicts makes several of it.
+func (r *nftReader) rule(n *nftRule) {
+	families, ok := nftFamilies[n.Family]
+	if !ok {
+		return
+	}
+	key := nftKey(n.Family, n.Table, n.Chain)
+	c := r.set.chain(key, key, families)
+	at := Place{File: r.source, Handle: n.Handle}
+	p := &nftParser{reader: r, rule: n, families: families, all: []*entry{{place: at,
+		text: nftText(n), kinds: anyKind, comment: n.Comment}}}
+	p.parse()
+	if p.translates != "" && (r.nat[c] || c.hook == hookNone) {
+		r.set.leave(&entry{place: at, text: p.all[0].text, problem: p.translates,
+			other: true})
+		return
+	}
+	if r.nat[c] {
+		return
+	}
+	c.rules = append(c.rules, p.all...)
+}
+
+// lookup returns the set of a reference like "@name", nil if there is none.
+func (r *nftReader) lookup(n *nftRule, ref string) *nftSet {
+	if len(ref) < 2 || ref[0] != '@' {
+		return nil
+	}
+	return r.sets[nftKey(n.Family, n.Table, ref[1:])]
+}
+
+// table returns the name of the table that a set of addresses becomes, and fills it.
+func (r *nftReader) table(s *nftSet) (string, error) {
+	name := r.set.tableName(nftKey(s.Family, s.Table, s.Name), s.Name)
+	if r.set.tables[name] != nil {
+		return name, nil
+	}
+	t := rule.Table{}
+	for _, e := range s.Elem {
+		v, err := value(e)
+		if err != nil {
+			return "", err
+		}
+		prefixes, err := v.prefixes()
+		if err != nil {
+			return "", err
+		}
+		for _, p := range prefixes {
+			t[p] = 0
+		}
+	}
+	r.set.tables[name] = t
+	if len(t) == 0 || slices.Contains(s.Flags, "dynamic") {
+		r.set.note(Place{File: r.source},
+			"table %s: nothing fills it but `weir fw table`; the set "+
+				"%s of nft is filled by rules or another program", name, s.Name)
+	}
+	return name, nil
+}

@@ -1,0 +1,282 @@
+package netfilter
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
+)
+
+// match reads a match: left op right.
+func (p *nftParser) match(m map[string]any) {
+	operator, _ := m["op"].(string)
+	left, _ := m["left"].(map[string]any)
+	if list, ok := left["concat"].([]any); ok {
+		p.concat(operator, list, m["right"])
+		return
+	}
+	if masked, ok := left["&"].([]any); ok && len(masked) == 2 {
+		p.masked(operator, masked, m["right"])
+		return
+	}
+	var set *nftSet
+	right := m["right"]
+	if ref, ok := right.(string); ok && strings.HasPrefix(ref, "@") {
+		if set = p.reader.lookup(p.rule, ref); set == nil {
+			p.fail("there is no set %s", ref)
+			return
+		}
+		right = set.Elem
+	}
+	t, err := p.tests(left, operator, right, set)
+	if err != nil {
+		p.fail("%v", err)
+		return
+	}
+	p.also(t.needs...)
+	if t.kinds != 0 {
+		if operator == "!=" {
+			t.kinds = anyKind &^ t.kinds
+		}
+		for _, e := range p.all {
+			e.kinds &= t.kinds
+		}
+		return
+	}
+	if len(t.tests) == 0 {
+		t.tests = []rule.Test{{Op: op.CondTrue, Not: true}}
+	}
+	if operator == "!=" {
+		p.also(negated(t.tests)...)
+	} else {
+		p.also(rule.Clause(t.tests))
+	}
+}
+
+// nftTests is what a match asks: one of the tests, or a kind of packet, beside what it needs for
+// that.
+type nftTests struct {
+	needs []rule.Clause
+	tests []rule.Test
+	kinds kinds
+}
+
+// tests returns the tests of a match. set is the named set on its right side, nil if there is none.
+func (p *nftParser) tests(left map[string]any, operator string, right any,
+	set *nftSet) (t nftTests, err error) {
+	if ct, ok := left["ct"].(map[string]any); ok {
+		return p.conntrack(ct, right)
+	}
+	if fib, ok := left["fib"].(map[string]any); ok {
+		return p.fib(fib, operator, right)
+	}
+	list, err := values(right)
+	if err != nil {
+		return t, err
+	}
+	if meta, ok := left["meta"].(map[string]any); ok {
+		key, _ := meta["key"].(string)
+		return p.meta(key, operator, list)
+	}
+	if payload, ok := left["payload"].(map[string]any); ok {
+		protocol, _ := payload["protocol"].(string)
+		field, _ := payload["field"].(string)
+		return p.payload(protocol, field, operator, list, set)
+	}
+	for what := range left {
+		return t, fmt.Errorf("%s is not matched by rules", what)
+	}
+	return t, fmt.Errorf("a match that is not understood")
+}
+
+func (p *nftParser) conntrack(ct map[string]any, right any) (t nftTests, err error) {
+	key, _ := ct["key"].(string)
+	if key != "state" {
+		return t, fmt.Errorf("ct %s: translations, marks and helpers of conntrack are not seen",
+			key)
+	}
+	list, err := values(right)
+	for _, v := range list {
+		k, ok := kindNames[v.lo]
+		if !ok {
+			return t, fmt.Errorf("the conntrack state %s is not known to Weir", v.lo)
+		}
+		t.kinds |= k
+	}
+	return t, err
+}
+
+func (p *nftParser) fib(fib map[string]any, operator string, right any) (t nftTests, err error) {
+	result, _ := fib["result"].(string)
+	flags := fmt.Sprint(fib["flags"])
+	if one, ok := fib["flags"].(string); ok {
+		flags = "[" + one + "]"
+	}
+	list, err := values(right)
+	if err != nil {
+		return t, err
+	}
+	in, me, table := op.CondDstIn, op.CondDstMe, op.CondDstTable
+	if strings.Contains(flags, "saddr") {
+		in, me, table = op.CondSrcIn, op.CondSrcMe, op.CondSrcTable
+	}
+	switch {
+	case result == "type":
+		for _, v := range list {
+			tests, ok := typeTests(v.lo, p.families, in, me, table)
+			if !ok {
+				return t, fmt.Errorf("addresses of the type %s are not known to Weir", v.lo)
+			}
+			t.tests = append(t.tests, tests...)
+		}
+	case result == "oif" && in == op.CondSrcIn && strings.Contains(flags, "iif") && len(list) == 1:
+		missing := list[0].lo == "false" || list[0].lo == "0"
+		t.tests = []rule.Test{{Op: op.CondVerRevPath, Not: missing}}
+	default:
+		return t, fmt.Errorf("fib %s of %s is not part of the rules", result, flags)
+	}
+	return t, nil
+}
+
+// meta reads what nft knows beside the packet.
+func (p *nftParser) meta(key, operator string, list []nftValue) (t nftTests, err error) {
+	for _, v := range list {
+		var one rule.Test
+		ok := true
+		switch key {
+		case "l4proto":
+			var n packet.Proto
+			n, ok = protocolNumber(v.lo)
+			one = proto(n)
+		case "nfproto", "protocol":
+			versions := map[string]uint32{"ipv4": 4, "ipv6": 6, "ip": 4, "ip6": 6}
+			one = rule.Test{Op: op.CondVersion, A: versions[v.lo]}
+			ok = one.A != 0
+		case "iif", "iifname":
+			one, ok = interfaceTest(op.CondRecv, op.CondRecvGlob, op.CondRecvAny, v.lo, "*")
+		case "oif", "oifname":
+			one, ok = interfaceTest(op.CondXmit, op.CondXmitGlob, op.CondXmitAny, v.lo, "*")
+		case "length":
+			one, ok = numbers(op.CondLen, operator, v, 65535, nil)
+		case "mark":
+			return t, fmt.Errorf("marks of netfilter are not seen")
+		case "skuid", "skgid", "cgroup":
+			return t, fmt.Errorf("packets are not looked up to their socket; filter by port or " +
+				"by pod")
+		case "pkttype":
+			return t, fmt.Errorf("the type of a frame is not known; fib daddr type asks for the " +
+				"address")
+		default:
+			return t, fmt.Errorf("meta %s is not matched by rules", key)
+		}
+		if !ok {
+			return t, fmt.Errorf("meta %s %s is not understood", key, v.lo)
+		}
+		t.tests = append(t.tests, one)
+	}
+	return t, nil
+}
+
+func numbers(o op.Cond, operator string, v nftValue, most uint32,
+	names map[string]string) (rule.Test, bool) {
+	r, ok := v.number(uint64(most), names)
+	if ok {
+		r, ok = compared(operator, r, most)
+	}
+	return rule.Test{Op: o, Ranges: []rule.Range{r}}, ok
+}
+
+// masked reads a match of bits: tcp flags & mask == bits.
+func (p *nftParser) masked(operator string, masked []any, right any) {
+	left, _ := masked[0].(map[string]any)
+	payload, _ := left["payload"].(map[string]any)
+	if payload["protocol"] != "tcp" || payload["field"] != "flags" {
+		p.fail("bits of a field are not matched by rules, but those of tcp flags")
+		return
+	}
+	mask, ok1 := flagSet(masked[1])
+	bits, ok2 := flagSet(right)
+	if !ok1 || !ok2 || operator != "==" && operator != "!=" {
+		p.fail("unknown TCP flags")
+		return
+	}
+	t := rule.Test{Op: op.CondFlags, A: bits, B: mask, Not: operator == "!="}
+	if bits&^mask != 0 {
+		t = rule.Test{Op: op.CondTrue, Not: operator != "!="}
+	}
+	p.also(rule.Clause{proto(packet.ProtoTCP)})
+	if mask != 0 {
+		p.also(rule.Clause{t})
+	}
+}
+
+// flagSet reads TCP flags: a name, a number, a list, or names joined by "|".
+func flagSet(v any) (bits uint32, ok bool) {
+	switch v := v.(type) {
+	case string:
+		return flagBits(v)
+	case float64:
+		return uint32(v), v >= 0 && v < 64
+	case map[string]any:
+		if or, found := v["|"]; found {
+			return flagSet(or)
+		}
+		if set, found := v["set"]; found {
+			return flagSet(set)
+		}
+	case []any:
+		for _, item := range v {
+			b, ok := flagSet(item)
+			if !ok {
+				return 0, false
+			}
+			bits |= b
+		}
+		return bits, true
+	}
+	return 0, false
+}
+
+// concat reads a match of several fields at once. Each element makes an entry.
+func (p *nftParser) concat(operator string, left []any, right any) {
+	elements := mapElements(right)
+	if ref, ok := right.(string); ok {
+		if set := p.reader.lookup(p.rule, ref); set != nil {
+			elements = set.Elem
+		}
+	}
+	if elements == nil {
+		elements = []any{right}
+	}
+	if operator == "!=" || len(elements)*len(p.all) > maxSplit {
+		p.fail("a concatenation that is inverted, or too large to write out")
+		return
+	}
+	var alternatives []func(*entry)
+	for _, item := range elements {
+		if e, ok := item.(map[string]any); ok && e["elem"] != nil {
+			inner, _ := e["elem"].(map[string]any)
+			item = inner["val"]
+		}
+		m, _ := item.(map[string]any)
+		parts, _ := m["concat"].([]any)
+		if len(parts) != len(left) {
+			p.fail("a concatenation that is not understood")
+			return
+		}
+		sub := &nftParser{reader: p.reader, rule: p.rule, families: p.families,
+			all: []*entry{{kinds: anyKind}}}
+		for i := range parts {
+			sub.match(map[string]any{"op": "==", "left": left[i], "right": parts[i]})
+		}
+		one := sub.all[0]
+		alternatives = append(alternatives, func(e *entry) {
+			v, target, code := e.verdict, e.target, e.code
+			e.take(one)
+			e.verdict, e.target, e.code = v, target, code
+		})
+	}
+	p.split(alternatives)
+}
