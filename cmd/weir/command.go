@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -110,7 +111,7 @@ func (c *call) declare() {
 
 // takesFile reports whether a placeholder of a usage line is a file.
 func takesFile(placeholder string) bool {
-	return placeholder == "FILE" || placeholder == "OUT" || placeholder == "CAPTURE"
+	return slices.Contains([]string{"FILE", "[FILE]...", "OUT", "CAPTURE"}, placeholder)
 }
 
 // takes sets how many arguments the verb takes (max < 0: any number). With any number of them flags

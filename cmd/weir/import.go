@@ -1,0 +1,165 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/rule/netfilter"
+)
+
+// importAnswer is the answer of import -j.
+type importAnswer struct {
+	Version  int                `json:"version"`
+	Form     string             `json:"form"`
+	Rules    int                `json:"rules"`
+	Tables   int                `json:"tables"`
+	Complete bool               `json:"complete"` // nothing was left out
+	Remarks  []netfilter.Remark `json:"remarks"`
+	Text     string             `json:"text"`
+}
+
+// leftOut is the exit status of import when rules were left out.
+const leftOut = statusError(3)
+
+func importVerb(c *call) action {
+	asJSON := c.json("")
+	out := c.StringP("out", "o", "", "write the rules to the new file `OUT` instead of stdout")
+	networks := c.StringArray("network", nil,
+		"a network of the host, whose broadcasts are for it; `PREFIX`, left out: those of this "+
+			"host")
+	c.takes(0, maxSources)
+	return func() error {
+		sources, err := c.sources()
+		if err != nil {
+			return c.failed(err)
+		}
+		prefixes, err := hostNetworks(*networks)
+		if err != nil {
+			return c.wrong("%v", err)
+		}
+		result, err := netfilter.Import(sources, netfilter.Options{Networks: prefixes})
+		if err != nil {
+			return c.failed(err)
+		}
+		if *asJSON {
+			a := importAnswer{api.Version, result.Form, len(result.Rules.Rules),
+				len(result.Rules.Tables), result.Complete(), result.Remarks, result.Text}
+			if a.Remarks == nil {
+				a.Remarks = []netfilter.Remark{}
+			}
+			err = printJSON(c.out, a)
+		} else {
+			err = c.writeImport(*out, result)
+		}
+		if err == nil && !result.Complete() {
+			return leftOut
+		}
+		return err
+	}
+}
+
+// maxSources is how many files may be given.
+const maxSources = 64
+
+// writeImport writes the rules, and the remarks to stderr.
+func (c *call) writeImport(path string, result *netfilter.Result) error {
+	to := c.out
+	if path != "" {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return c.failed(err)
+		}
+		defer f.Close()
+		to = f
+	}
+	if _, err := fmt.Fprint(to, result.Text); err != nil {
+		return c.failed(err)
+	}
+	left := 0
+	for _, r := range result.Remarks {
+		fmt.Fprintln(c.stderr, c.show(r.Line()))
+		if r.Text != "" {
+			fmt.Fprintf(c.stderr, "    %s\n", c.show(r.Text))
+		}
+		if r.Left {
+			left++
+		}
+	}
+	fmt.Fprintf(c.stderr, "%s and %s from %s; %d left out\n",
+		plural(len(result.Rules.Rules), "rule"), plural(len(result.Rules.Tables), "table"),
+		c.show(result.Form), left)
+	return nil
+}
+
+// sources reads the files of the command line, or stdin when there are none. A directory is that
+// of ufw.
+func (c *call) sources() (all []netfilter.Source, err error) {
+	paths := c.Args()
+	if len(paths) == 0 {
+		paths = []string{"-"}
+	}
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			files, err := c.directory(path)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, files...)
+			continue
+		}
+		name, text, err := c.readFile(path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, netfilter.Source{Name: name, Text: text})
+	}
+	return all, nil
+}
+
+// directory reads the files of ufw.
+func (c *call) directory(dir string) (all []netfilter.Source, err error) {
+	for _, path := range netfilter.UFWFiles(dir) {
+		name, text, err := c.readFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, netfilter.Source{Name: name, Text: text})
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: a directory without the files of ufw (before.rules, ...)", dir)
+	}
+	return all, nil
+}
+
+// hostNetworks returns the prefixes of --network, or the networks of this host.
+func hostNetworks(given []string) (all []netip.Prefix, err error) {
+	if len(given) > 0 {
+		for _, text := range given {
+			p, err := netip.ParsePrefix(text)
+			if err != nil {
+				return nil, fmt.Errorf("--network %q is not a prefix like 192.0.2.0/24", text)
+			}
+			all = append(all, p)
+		}
+		return all, nil
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err == nil && !p.Addr().IsLoopback() {
+			all = append(all, p)
+		}
+	}
+	return all, nil
+}
