@@ -109,8 +109,7 @@ SEC("tc") int weir_local(struct __sk_buff *skb)
 	return loopback_call(skb);
 }
 
-// weir_call does what struct call asks for, run by BPF_PROG_TEST_RUN. To evaluate, it runs the same
-// code as the programs above over the packet given.
+// weir_call does what struct call asks for, run by BPF_PROG_TEST_RUN.
 SEC("tc") int weir_call(struct __sk_buff *skb)
 {
 	__u32 zero = 0;
@@ -119,12 +118,25 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 	struct call *in = bpf_map_lookup_elem(&calls, &zero);
 	if (!c || !cf || !in || cf->layout != LAYOUT)
 		return 1;
-	c->packet.now = in->now || in->op == OP_EVALUATE ? in->now : bpf_ktime_get_coarse_ns();
+	c->packet.now = in->now ? in->now : bpf_ktime_get_coarse_ns();
 	c->walk.current = cf->current & CURRENT_SLOT;
-	if (in->op != OP_EVALUATE) {
-		in->result = operate(in->op);
-		return 0;
-	}
+	in->result = operate(in->op);
+	return 0;
+}
+
+// weir_evaluate runs the same code as the programs above over the packet given, with the input of
+// struct call. Run by BPF_PROG_TEST_RUN, and apart from weir_call: a node never needs it, and it
+// takes the kernel's verifier as long as a program above.
+SEC("tc") int weir_evaluate(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct call *in = bpf_map_lookup_elem(&calls, &zero);
+	if (!c || !cf || !in || cf->layout != LAYOUT)
+		return 1;
+	c->packet.now = in->now;
+	c->walk.current = cf->current & CURRENT_SLOT;
 	take_input(0);
 	if (!fast_path(skb, cf, 14)) {
 		read_frame(skb, 14);

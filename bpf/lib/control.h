@@ -6,8 +6,7 @@
 #include "adopt.h"
 
 enum op {
-	OP_EVALUATE,
-	OP_REMOVE,
+	OP_REMOVE = 1,
 	OP_SWEEP,
 	OP_ADOPT,
 	OP_PURGE,
@@ -17,7 +16,7 @@ enum op {
 	OP_END_MOVE
 };
 
-// operate runs every operation except OP_EVALUATE.
+// operate runs an operation.
 __noinline int operate(__u32 op)
 {
 	__u32 zero = 0;

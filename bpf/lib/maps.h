@@ -18,8 +18,9 @@ struct {
 	__type(value, struct cpu);
 } cpus SEC(".maps");
 
-// The same for weir_call: the loader puts it in the place of cpus there. Before Linux 6.3 a packet
-// may interrupt BPF_PROG_TEST_RUN, and would overwrite what an adoption is about to use.
+// The same for weir_call and weir_evaluate: the loader puts it in the place of cpus there. Before
+// Linux 6.3 a packet may interrupt BPF_PROG_TEST_RUN, and would overwrite what an adoption is about
+// to use.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -160,7 +160,7 @@ func (e *Engine) attachLocked(a *attachment, direction int) error {
 	if e.noTCX {
 		return e.filterLocked(a, direction)
 	}
-	p, err := e.program(a.framing, direction)
+	p, err := e.programLocked(a.framing, direction)
 	if err != nil {
 		return err
 	}
@@ -337,7 +337,7 @@ func (e *Engine) takeLinksLocked() error {
 	}
 	for _, a := range e.links {
 		for d := range directions {
-			p, err := e.program(a.framing, d)
+			p, err := e.programLocked(a.framing, d)
 			if a.filters[d] {
 				if err = e.filterLocked(a, d); gone(err) { // the interface vanished meanwhile
 					err = nil

@@ -14,8 +14,7 @@ import (
 
 // Operations of the program weir_call, enum op of bpf/lib/control.h.
 const (
-	opEvaluate = iota
-	opRemove
+	opRemove = 1 + iota
 	opSweep
 	opAdopt
 	opPurge
@@ -48,8 +47,8 @@ const (
 // Why states are removed, enum removal of bpf/lib/remove.h.
 const goneDeleted = 4
 
-// testRunBuffer is the memory that the program weir_call shares with this process, and the lock for
-// its use.
+// testRunBuffer is the memory that the programs weir_call and weir_evaluate share with this
+// process, and the lock for its use.
 type testRunBuffer struct {
 	mu             sync.Mutex
 	cachedVerdicts *ebpf.Memory
@@ -58,19 +57,22 @@ type testRunBuffer struct {
 	frame          []byte
 }
 
-// separateCalls gives weir_call scratch of its own, see call_cpus in bpf/lib/maps.h.
+// separateCalls gives weir_call and weir_evaluate scratch of their own, see call_cpus in
+// bpf/lib/maps.h.
 func separateCalls(spec *ebpf.CollectionSpec) error {
-	calls := spec.Programs["weir_call"].Instructions
-	done := 0
-	for i := range calls {
-		if calls[i].IsLoadFromMap() && calls[i].Reference() == "cpus" {
-			calls[i] = calls[i].WithReference("call_cpus")
-			done++
+	for _, name := range []string{"weir_call", "weir_evaluate"} {
+		calls := spec.Programs[name].Instructions
+		done := 0
+		for i := range calls {
+			if calls[i].IsLoadFromMap() && calls[i].Reference() == "cpus" {
+				calls[i] = calls[i].WithReference("call_cpus")
+				done++
+			}
 		}
-	}
-	if done == 0 {
-		return errors.New("the program weir_call uses no scratch: the eBPF programs are not what " +
-			"was expected")
+		if done == 0 {
+			return fmt.Errorf("the program %s uses no scratch: the eBPF programs are not what was "+
+				"expected", name)
+		}
 	}
 	return nil
 }
@@ -84,16 +86,12 @@ func (r *testRunBuffer) open(calls *ebpf.Map, prog, tick *ebpf.Program) error {
 	return nil
 }
 
-// run has the kernel do what in describes, over a frame, and reads the output back into in.
-func (r *testRunBuffer) run(in *weirCall, frame []byte) error {
+// run runs a program with the input in, over a frame, and reads the output back into in.
+func (r *testRunBuffer) run(prog *ebpf.Program, in *weirCall, frame []byte) error {
 	size := int(unsafe.Sizeof(*in))
 	b := unsafe.Slice((*byte)(unsafe.Pointer(in)), size)
 	if _, err := r.cachedVerdicts.WriteAt(b, 0); err != nil {
 		return err
-	}
-	prog := r.prog
-	if in.Op == opTick {
-		prog = r.tick
 	}
 	code, err := prog.Run(&ebpf.RunOptions{Data: frame})
 	if err != nil {
@@ -113,7 +111,11 @@ var nothing = make([]byte, 64)
 func (r *testRunBuffer) ask(in *weirCall) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.run(in, nothing)
+	prog := r.prog
+	if in.Op == opTick {
+		prog = r.tick
+	}
+	return r.run(prog, in, nothing)
 }
 
 // Evaluate has the kernel evaluate one IP packet as if it passed a hook, with the given time and
@@ -122,6 +124,10 @@ func (r *testRunBuffer) ask(in *weirCall) error {
 //
 // Times of Evaluate and of real packets do not mix: an engine is used for one or for the other.
 func (e *Engine) Evaluate(in *firewall.Input, b []byte) (firewall.Verdict, error) {
+	prog, err := e.evaluator()
+	if err != nil {
+		return firewall.Verdict{}, err
+	}
 	r := &e.call
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +136,7 @@ func (e *Engine) Evaluate(in *firewall.Input, b []byte) (firewall.Verdict, error
 	c := weirCall{Now: int64(in.Now), Random: in.Random, Recv: in.Hook.Recv, Xmit: in.Hook.Xmit,
 		Dir: uint8(in.Hook.Dir)}
 	c.Tags = uint8(copy(c.Tag[:], in.Tags))
-	if err := r.run(&c, r.frame); err != nil {
+	if err := r.run(prog, &c, r.frame); err != nil {
 		return firewall.Verdict{}, err
 	}
 	o := &c.Out
@@ -138,6 +144,14 @@ func (e *Engine) Evaluate(in *firewall.Input, b []byte) (firewall.Verdict, error
 		Pass: o.Pass != 0, Reason: firewall.Reason(o.Reason), Rule: o.Number, Slot: uint16(o.Slot),
 		Answer: firewall.Answer(o.Answer), Code: o.Code, State: firewall.StateUse(o.State),
 	}, nil
+}
+
+// evaluator returns the program of Evaluate.
+func (e *Engine) evaluator() (*ebpf.Program, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	err := e.needLocked("weir_evaluate")
+	return e.objects.WeirEvaluate, err
 }
 
 // frameFor returns the Ethernet header for a packet. The kernel wants a test frame of IP to hold a

@@ -92,7 +92,7 @@ func TestConstants(t *testing.T) {
 		"TAG_LIVE": tagLive, "TAG_HALF_OPEN": tagHalfOpen, "TAG_ANSWERED": tagAnswered,
 		"META_LIBERAL": metaLiberal, "NAT_FLOW": natFlow, "ADOPT_MERGE": adoptMerge,
 		"ADOPT_STALE": adoptStale, "ADOPT_RESYNC": adoptResync, "LOOSE_SCALE": looseScale,
-		"ADOPT_MADE": adoptMade, "ADOPT_BEHIND": adoptBehind, "OP_EVALUATE": opEvaluate,
+		"ADOPT_MADE": adoptMade, "ADOPT_BEHIND": adoptBehind,
 		"OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt, "OP_PURGE": opPurge,
 		"OP_TICK": opTick, "OP_CLOCK": opClock, "OP_BEGIN_MOVE": opBeginMove,
 		"OP_END_MOVE": opEndMove, "GONE_DELETED": goneDeleted,

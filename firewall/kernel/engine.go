@@ -41,6 +41,7 @@ type Engine struct {
 	// layout
 	resized   bool
 	reused    bool   // the programs are those that were pinned
+	pinned    bool   // guarded by mu; the programs are pinned
 	switched  bool   // guarded by mu; rules of this engine are in force
 	guarded   bool   // the engine that was taken over was attached somewhere
 	plain     bool   // Config.PlainRedirect

@@ -27,7 +27,7 @@ func (e *Engine) filterLocked(a *attachment, direction int) error {
 		return err
 	}
 	defer c.Close()
-	program, err := e.program(a.framing, direction)
+	program, err := e.programLocked(a.framing, direction)
 	if err != nil {
 		return err
 	}

@@ -54,15 +54,16 @@ func framingOf(l nl.Link) (framing, error) {
 	return f, nil
 }
 
-// program returns the program for a direction of an interface.
-func (e *Engine) program(f framing, direction int) (*ebpf.Program, error) {
+// programLocked returns the program for a direction of an interface.
+func (e *Engine) programLocked(f framing, direction int) (*ebpf.Program, error) {
 	o := &e.objects
 	switch f {
 	case ethernet:
 		return [2]*ebpf.Program{o.WeirIn, o.WeirOut}[direction], nil
 	case bareIP:
-		return [2]*ebpf.Program{o.WeirInL3, o.WeirOutL3}[direction], nil
+		err := e.needLocked("weir_in_l3", "weir_out_l3")
+		return [2]*ebpf.Program{o.WeirInL3, o.WeirOutL3}[direction], err
 	}
-	err := e.loadInfiniband()
+	err := e.needLocked("weir_in_ib", "weir_out_ib")
 	return [2]*ebpf.Program{o.WeirInIb, o.WeirOutIb}[direction], err
 }

@@ -209,7 +209,7 @@ func TestInfinibandFrames(t *testing.T) {
 	}
 	var programs [2]*ebpf.Program
 	for d := range programs {
-		if programs[d], err = e.program(infiniband, d); err != nil {
+		if programs[d], err = e.programLocked(infiniband, d); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -44,6 +44,9 @@ func (e *Engine) attachLocalLocked() error {
 	if err := takeOwn(); err != nil {
 		return err
 	}
+	if err := e.needLocked("weir_local"); err != nil {
+		return err
+	}
 	if e.noTCX {
 		return e.filterLocalLocked()
 	}
@@ -162,7 +165,10 @@ func (e *Engine) resumeLocalLocked() error {
 	if err != nil {
 		return fmt.Errorf("take over the link of the loopback: %w", err)
 	}
-	if err := updateLink(l, e.objects.WeirLocal); err != nil {
+	if err = e.needLocked("weir_local"); err == nil {
+		err = updateLink(l, e.objects.WeirLocal)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("update the program of the loopback: %w", err), l.Close())
 	}
 	e.local = &local{link: l}

@@ -129,6 +129,11 @@ func (e *Engine) previousHooks(c *nl.Conn, dir string) (hooks []*previousHook, e
 		h.filters = [2]bool{filters[index], filters[index]}
 		if e.links[index] == nil && e.openHook(c, dir, h) == nil {
 			hooks = append(hooks, h)
+			for d := range directions {
+				if h.programs[d], err = e.programLocked(h.framing, d); err != nil {
+					return nil, e.leaveHooksLocked(hooks, err)
+				}
+			}
 		} else if err := h.close(false); err != nil {
 			return nil, e.leaveHooksLocked(hooks, err)
 		}
@@ -145,9 +150,6 @@ func (e *Engine) openHook(c *nl.Conn, dir string, h *previousHook) error {
 		return err
 	}
 	for d := range directions {
-		if h.programs[d], err = e.program(h.framing, d); err != nil {
-			return err
-		}
 		if h.filters[d] {
 			continue
 		}

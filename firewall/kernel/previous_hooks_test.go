@@ -22,7 +22,7 @@ func TestHooksOfPreviousAreTakenAtOnce(t *testing.T) {
 			}
 			info, err := l.Info()
 			v.must(err)
-			p, err := v.engine.program(a.framing, d)
+			p, err := v.engine.programLocked(a.framing, d)
 			v.must(err)
 			want, err := p.Info()
 			v.must(err)
@@ -41,7 +41,7 @@ func TestFiltersOfPreviousAreTakenAtOnce(t *testing.T) {
 	takesHooksAtOnce(t, v)
 	for index, a := range v.engine.links {
 		for d := range directions {
-			p, err := v.engine.program(a.framing, d)
+			p, err := v.engine.programLocked(a.framing, d)
 			v.must(err)
 			info, err := p.Info()
 			v.must(err)

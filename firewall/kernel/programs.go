@@ -32,15 +32,16 @@ func buildID() string {
 // programs returns the programs that every host needs by their names in C.
 func (e *Engine) programs() map[string]**ebpf.Program {
 	all := byName[ebpf.Program](&e.objects.weirPrograms)
-	for _, name := range ofInfiniband {
+	for _, name := range onDemand {
 		delete(all, name)
 	}
 	return all
 }
 
-// ofInfiniband are loaded when there is an interface for them: few hosts have one, and each takes
-// the kernel a third of a second.
-var ofInfiniband = []string{"weir_in_ib", "weir_out_ib"}
+// onDemand are loaded when they are needed first: those of hooks take the kernel a third of a
+// second each, and few hosts need all.
+var onDemand = []string{"weir_in_l3", "weir_out_l3", "weir_in_ib", "weir_out_ib", "weir_local",
+	"weir_evaluate"}
 
 func (e *Engine) programPath(name string) string {
 	return filepath.Join(e.dir, "prog-"+buildID()+"-"+name)
@@ -57,7 +58,8 @@ func (e *Engine) loadPrograms(spec *ebpf.CollectionSpec, old replacements) error
 		return err
 	}
 	if e.takenOver {
-		if err := e.reusePrograms(); err != nil || e.reused {
+		var err error
+		if e.reused, err = e.reuse(e.programs()); err != nil || e.reused {
 			return err
 		}
 	}
@@ -85,33 +87,48 @@ func (e *Engine) load(spec *ebpf.CollectionSpec, programs map[string]**ebpf.Prog
 	return nil
 }
 
-// loadInfiniband loads the programs for interfaces of InfiniBand, once.
-func (e *Engine) loadInfiniband() error {
-	if e.objects.WeirOutIb != nil {
+// needLocked makes sure that programs of onDemand are there: those that an engine of this build has
+// pinned, or new ones, which are pinned when the others are.
+func (e *Engine) needLocked(names ...string) error {
+	all, missing := byName[ebpf.Program](&e.objects.weirPrograms), map[string]**ebpf.Program{}
+	for _, name := range names {
+		if *all[name] == nil {
+			missing[name] = all[name]
+		}
+	}
+	if len(missing) == 0 {
 		return nil
+	}
+	if e.reused {
+		if there, err := e.reuse(missing); there || err != nil {
+			return err
+		}
 	}
 	spec, err := loadWeir()
 	if err != nil {
 		return fmt.Errorf("read the eBPF programs: %w", err)
 	}
-	e.size(spec)
-	all := byName[ebpf.Program](&e.objects.weirPrograms)
-	few := map[string]**ebpf.Program{}
-	for _, name := range ofInfiniband {
-		few[name] = all[name]
+	for name, m := range e.maps() {
+		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}
-	if err := e.load(spec, few); err != nil {
+	if err := separateCalls(spec); err != nil {
+		return err
+	}
+	if err := e.load(spec, missing); err != nil {
 		return loadError(err)
 	}
-	return nil
+	if !e.pinned {
+		return nil
+	}
+	return e.pinSome(missing)
 }
 
-// reusePrograms takes the pinned programs of this build, all or none: a start may have ended while
-// it pinned them.
-func (e *Engine) reusePrograms() (err error) {
+// reuse takes the pinned programs of this build, all or none: a start may have ended while it
+// pinned them. It reports whether they were there.
+func (e *Engine) reuse(programs map[string]**ebpf.Program) (there bool, err error) {
 	defer func() {
-		if !e.reused {
-			for _, p := range e.programs() {
+		if !there {
+			for _, p := range programs {
 				if *p != nil {
 					err = errors.Join(err, (*p).Close())
 				}
@@ -119,21 +136,20 @@ func (e *Engine) reusePrograms() (err error) {
 			}
 		}
 	}()
-	for name, p := range e.programs() {
+	for name, p := range programs {
 		*p, err = ebpf.LoadPinnedProgram(e.programPath(name), nil)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil
+			return false, nil
 		}
 		if err != nil {
-			return fmt.Errorf("take over the program %s: %w", name, err)
+			return false, fmt.Errorf("take over the program %s: %w", name, err)
 		}
 		ours, err := e.usesOurMaps(*p)
 		if err != nil || !ours {
-			return err
+			return false, err
 		}
 	}
-	e.reused = true
-	return nil
+	return true, nil
 }
 
 // usesOurMaps reports whether a program works on the maps that were taken over: each uses the
@@ -156,12 +172,12 @@ func (e *Engine) usesOurMaps(p *ebpf.Program) (bool, error) {
 	return false, nil
 }
 
-// pinPrograms pins the programs, and takes those of other builds away.
+// pinPrograms pins the programs that are loaded, and takes those of other builds away.
 func (e *Engine) pinPrograms() error {
+	e.pinned = true
 	if e.reused {
 		return nil
 	}
-	ours := "prog-" + buildID() + "-"
 	entries, err := os.ReadDir(e.dir)
 	if err != nil {
 		return err
@@ -174,14 +190,21 @@ func (e *Engine) pinPrograms() error {
 			}
 		}
 	}
-	for name, p := range e.programs() {
+	loaded := byName[ebpf.Program](&e.objects.weirPrograms)
+	maps.DeleteFunc(loaded, func(_ string, p **ebpf.Program) bool { return *p == nil })
+	return e.pinSome(loaded)
+}
+
+// pinSome pins programs by their names. What is pinned in their place goes.
+func (e *Engine) pinSome(programs map[string]**ebpf.Program) error {
+	for name, p := range programs {
+		path := e.programPath(name)
 		// a pin belongs to an object, which may be pinned for filters as well
 		clone, err := (*p).Clone()
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(clone.Pin(filepath.Join(e.dir, ours+name)),
-			clone.Close()); err != nil {
+		if err := errors.Join(removeIfThere(path), clone.Pin(path), clone.Close()); err != nil {
 			return fmt.Errorf("pin the program %s: %w", name, err)
 		}
 	}

@@ -49,6 +49,9 @@ func openShared(t testing.TB, c Config) (*Engine, error) {
 	})
 }
 
+// sharedOnDemand are in every set: all of onDemand but those for InfiniBand.
+var sharedOnDemand = []string{"weir_in_l3", "weir_out_l3", "weir_local", "weir_evaluate"}
+
 // takeSet returns an unused set of the sizes that spec has.
 func takeSet(e *Engine, spec *ebpf.CollectionSpec) (*objectSet, error) {
 	sizes := [3]uint32{spec.Maps["states"].MaxEntries, spec.Maps["tracks"].MaxEntries,
@@ -69,6 +72,9 @@ func takeSet(e *Engine, spec *ebpf.CollectionSpec) (*objectSet, error) {
 	}
 	maker := &Engine{}
 	if err := maker.loadPrograms(spec, replacements{}); err != nil {
+		return nil, err
+	}
+	if err := maker.needLocked(sharedOnDemand...); err != nil {
 		return nil, err
 	}
 	s := &objectSet{sizes: sizes, objects: maker.objects, inUse: true}

@@ -242,61 +242,6 @@ func TestTableNamesAreReleased(t *testing.T) {
 	}
 }
 
-// TestProgramsAreTakenOver: the next engine of the same build loads no programs; one of another
-// build does, and takes the old ones away.
-func TestProgramsAreTakenOver(t *testing.T) {
-	g := newPairLab(t, webRules)
-	id := func() any {
-		info, err := g.engine.objects.WeirIn.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
-		id, _ := info.ID()
-		link, err := g.engine.links[g.index].links[0].Info()
-		if err != nil || link.Program != id {
-			t.Errorf("the link runs program %d, the engine has %d (%v)", link.Program, id, err)
-		}
-		return id
-	}
-	first := id()
-	load := func(reused bool) {
-		t.Helper()
-		g.reopen(t)
-		if err := g.engine.Load(compile(t, webRules)); err != nil {
-			t.Fatal(err)
-		}
-		if g.engine.reused != reused {
-			t.Errorf("the programs were taken over: %v", g.engine.reused)
-		}
-		if pins, _ := filepath.Glob(filepath.Join(layoutDir(g.dir),
-			"prog-*")); len(pins) != len(g.engine.programs()) {
-			t.Errorf("pins of programs: %v", pins)
-		}
-		g.answers(t, "loaded", "80")
-	}
-	load(true)
-	if id() != first {
-		t.Error("a program was loaded again")
-	}
-	pins, _ := filepath.Glob(filepath.Join(layoutDir(g.dir), "prog-*"))
-	for i, p := range pins { // as of another build
-		if err := os.Rename(p, filepath.Join(layoutDir(g.dir),
-			fmt.Sprintf("prog-0123456789abcdef-%d", i))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	load(false)
-	if id() == first {
-		t.Error("the program of another build still runs")
-	}
-	// A start that was cut short has pinned some.
-	if err := os.Remove(g.engine.programPath("weir_out")); err != nil {
-		t.Fatal(err)
-	}
-	load(false)
-	load(true)
-}
-
 // TestFewDescriptors starts engines with too few descriptors, at every number of them: such a start
 // is refused and all interfaces stay guarded.
 func TestFewDescriptors(t *testing.T) {

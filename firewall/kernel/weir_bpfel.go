@@ -882,6 +882,7 @@ const (
 	weirMapTracks        = "tracks"
 	weirMapVerdictCache  = "verdict_cache"
 	weirProgWeirCall     = "weir_call"
+	weirProgWeirEvaluate = "weir_evaluate"
 	weirProgWeirIn       = "weir_in"
 	weirProgWeirInIb     = "weir_in_ib"
 	weirProgWeirInL3     = "weir_in_l3"
@@ -934,15 +935,16 @@ type weirSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type weirProgramSpecs struct {
-	WeirCall  *ebpf.ProgramSpec `ebpf:"weir_call"`
-	WeirIn    *ebpf.ProgramSpec `ebpf:"weir_in"`
-	WeirInIb  *ebpf.ProgramSpec `ebpf:"weir_in_ib"`
-	WeirInL3  *ebpf.ProgramSpec `ebpf:"weir_in_l3"`
-	WeirLocal *ebpf.ProgramSpec `ebpf:"weir_local"`
-	WeirOut   *ebpf.ProgramSpec `ebpf:"weir_out"`
-	WeirOutIb *ebpf.ProgramSpec `ebpf:"weir_out_ib"`
-	WeirOutL3 *ebpf.ProgramSpec `ebpf:"weir_out_l3"`
-	WeirTick  *ebpf.ProgramSpec `ebpf:"weir_tick"`
+	WeirCall     *ebpf.ProgramSpec `ebpf:"weir_call"`
+	WeirEvaluate *ebpf.ProgramSpec `ebpf:"weir_evaluate"`
+	WeirIn       *ebpf.ProgramSpec `ebpf:"weir_in"`
+	WeirInIb     *ebpf.ProgramSpec `ebpf:"weir_in_ib"`
+	WeirInL3     *ebpf.ProgramSpec `ebpf:"weir_in_l3"`
+	WeirLocal    *ebpf.ProgramSpec `ebpf:"weir_local"`
+	WeirOut      *ebpf.ProgramSpec `ebpf:"weir_out"`
+	WeirOutIb    *ebpf.ProgramSpec `ebpf:"weir_out_ib"`
+	WeirOutL3    *ebpf.ProgramSpec `ebpf:"weir_out_l3"`
+	WeirTick     *ebpf.ProgramSpec `ebpf:"weir_tick"`
 }
 
 // weirMapSpecs contains maps before they are loaded into the kernel.
@@ -1120,20 +1122,22 @@ type weirVariables struct {
 //
 // It can be passed to loadWeirObjects or ebpf.CollectionSpec.LoadAndAssign.
 type weirPrograms struct {
-	WeirCall  *ebpf.Program `ebpf:"weir_call"`
-	WeirIn    *ebpf.Program `ebpf:"weir_in"`
-	WeirInIb  *ebpf.Program `ebpf:"weir_in_ib"`
-	WeirInL3  *ebpf.Program `ebpf:"weir_in_l3"`
-	WeirLocal *ebpf.Program `ebpf:"weir_local"`
-	WeirOut   *ebpf.Program `ebpf:"weir_out"`
-	WeirOutIb *ebpf.Program `ebpf:"weir_out_ib"`
-	WeirOutL3 *ebpf.Program `ebpf:"weir_out_l3"`
-	WeirTick  *ebpf.Program `ebpf:"weir_tick"`
+	WeirCall     *ebpf.Program `ebpf:"weir_call"`
+	WeirEvaluate *ebpf.Program `ebpf:"weir_evaluate"`
+	WeirIn       *ebpf.Program `ebpf:"weir_in"`
+	WeirInIb     *ebpf.Program `ebpf:"weir_in_ib"`
+	WeirInL3     *ebpf.Program `ebpf:"weir_in_l3"`
+	WeirLocal    *ebpf.Program `ebpf:"weir_local"`
+	WeirOut      *ebpf.Program `ebpf:"weir_out"`
+	WeirOutIb    *ebpf.Program `ebpf:"weir_out_ib"`
+	WeirOutL3    *ebpf.Program `ebpf:"weir_out_l3"`
+	WeirTick     *ebpf.Program `ebpf:"weir_tick"`
 }
 
 func (p *weirPrograms) Close() error {
 	return _WeirClose(
 		p.WeirCall,
+		p.WeirEvaluate,
 		p.WeirIn,
 		p.WeirInIb,
 		p.WeirInL3,
