@@ -142,6 +142,20 @@ static __always_inline int failed(int reason)
 	return -reason;
 }
 
+// write_sides writes the sides of the state that the call describes.
+static __always_inline void write_sides(struct call *in, struct set *s, __u32 way)
+{
+	struct side *low = low_side(s, way), *high = high_side(s, way);
+	*low = in->side[0];
+	*high = in->side[1];
+	if (resyncs(in) && in->key.proto == PROTO_TCP && !(in->side[0].flags & META_LIBERAL)) {
+		resync(low, high);
+	} else if (in->count & ADOPT_MERGE) { // it may fall behind
+		low->flags |= META_LIBERAL;
+		high->flags |= META_LIBERAL;
+	}
+}
+
 // adopt makes the state that the call describes, with its sides and its rule as they are given,
 // unless there is one. It sets call.place. With call.place set, which is 1 + the place of a
 // translation's other entry, it links the two.
@@ -183,14 +197,7 @@ __noinline int adopt(__u32 unused)
 	if (!s || !t)
 		return 0;
 	write_ends(s, way, &look->key);
-	*low_side(s, way) = in->side[0];
-	*high_side(s, way) = in->side[1];
-	if (resyncs(in) && look->key.proto == PROTO_TCP && !(flags & META_LIBERAL)) {
-		resync(low_side(s, way), high_side(s, way));
-	} else if (in->count & ADOPT_MERGE) { // it may fall behind
-		low_side(s, way)->flags |= META_LIBERAL;
-		high_side(s, way)->flags |= META_LIBERAL;
-	}
+	write_sides(in, s, way);
 	if (translation) {
 		low_side(s, way)->track = number(partner);
 		if (!(flags & META_WIRE))

@@ -81,33 +81,37 @@ static __always_inline int stop_short(struct packet *p, __u8 reason)
 	return stop(p, p->frag & FRAG_FIRST ? DECODE_FRAG_TINY : reason);
 }
 
+static __always_inline int transport_tcp(struct packet *p, const void *t, __u32 n)
+{
+	const struct tcp *tcp = t;
+	if (n < sizeof(*tcp))
+		return stop_short(p, DECODE_TRANSPORT);
+	__u32 header = tcp_header(tcp->offset);
+	if (header < sizeof(*tcp))
+		return stop(p, DECODE_TCP_OFFSET);
+	if (header > n)
+		return stop_short(p, DECODE_TCP_OFFSET);
+	p->ports = get32(t);
+	p->seq = be32(tcp->seq);
+	p->ack = be32(tcp->ack);
+	p->tcp_flags = tcp->flags;
+	p->window = be16(tcp->window);
+	p->payload = p->l4 + header;
+	return PARSED_IP;
+}
+
 // transport reads the upper-layer header, section 8. t can be read for 20 bytes, of which the
 // packet has n.
 static __always_inline int transport(struct packet *p, const void *t, __u32 n)
 {
-	const struct tcp *tcp = t;
 	const struct udp *udp = t;
 	const struct icmp *icmp = t;
 	__u8 first = p->frag & FRAG_FIRST;
 	__u8 proto = p->proto;
 
 	stop(p, DECODE_OK);
-	if (proto == PROTO_TCP) {
-		if (n < sizeof(*tcp))
-			return stop_short(p, DECODE_TRANSPORT);
-		__u32 header = tcp_header(tcp->offset);
-		if (header < sizeof(*tcp))
-			return stop(p, DECODE_TCP_OFFSET);
-		if (header > n)
-			return stop_short(p, DECODE_TCP_OFFSET);
-		p->ports = get32(t);
-		p->seq = be32(tcp->seq);
-		p->ack = be32(tcp->ack);
-		p->tcp_flags = tcp->flags;
-		p->window = be16(tcp->window);
-		p->payload = p->l4 + header;
-		return PARSED_IP;
-	}
+	if (proto == PROTO_TCP)
+		return transport_tcp(p, t, n);
 	if (proto == PROTO_UDP) {
 		if (n < sizeof(*udp))
 			return stop_short(p, DECODE_TRANSPORT);

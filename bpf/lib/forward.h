@@ -114,7 +114,7 @@ static __always_inline int to_pod(struct __sk_buff *skb, const struct packet *p,
 {
 	if (rewrite_frame(skb) < 0 || address_frame(skb, p, fwd, 1) < 0)
 		return TC_ACT_SHOT;
-	if (likely(!f->plain))
+	if (likely(!f->no_redirect_peer))
 		return bpf_redirect_peer(p->xmit, 0);
 	skb->mark = cf->local_mark & ~MARK_KIND;
 	return bpf_redirect(p->xmit, 0);

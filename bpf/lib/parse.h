@@ -115,6 +115,18 @@ static __always_inline int is_jumbo_gso(struct __sk_buff *skb, const struct pack
 	       get32(scratch->buf + 4) == p->len - 40;
 }
 
+// fragment_header reads the fragment header in buf, behind which the packet has left - 8 bytes, and
+// reports whether the decode ends here.
+static __always_inline int fragment_header(struct packet *p, const __u8 *buf, __u32 left)
+{
+	__u32 word = get16(buf + 2), front = p->l4 - 40;
+	p->ext_hdrs |= EXT_FRAGMENT;
+	p->ip_id = get32(buf + 4);
+	p->proto = buf[0];
+	p->l4 += 8;
+	return (word & 0xfff8 || word & 1) && fragment(p, word & 0xfff8, word & 1, left - 8, front);
+}
+
 // extensions walks the IPv6 extension headers, section 5.6, and reports whether the decode ends
 // here.
 static __always_inline int extensions(struct __sk_buff *skb, struct packet *p,
@@ -151,13 +163,7 @@ static __always_inline int extensions(struct __sk_buff *skb, struct packet *p,
 			continue;
 		}
 		if (proto == PROTO_FRAGMENT) {
-			__u32 word = get16(scratch->buf + 2), front = p->l4 - 40;
-			p->ext_hdrs |= EXT_FRAGMENT;
-			p->ip_id = get32(scratch->buf + 4);
-			p->proto = next;
-			p->l4 += 8;
-			if ((word & 0xfff8 || word & 1) &&
-			    fragment(p, word & 0xfff8, word & 1, left - 8, front))
+			if (fragment_header(p, scratch->buf, left))
 				return 1;
 			continue;
 		}

@@ -33,13 +33,13 @@ struct port_span {
 
 // What forwarding depends on. Parts that are not in use cost a packet one test.
 struct forwarding {
-	__u32 pods;	  // how many there are
-	__u32 published;  // how many ports
-	__u32 masquerade; // sources are translated
-	__u32 plain;	  // bpf_redirect in place of bpf_redirect_peer
-	__u32 serial;	  // raised whenever pods or NICs have changed
-	__u32 ports;	  // how many there are to choose from, in all spans
-	__u32 route_mtus; // how many routes have an MTU of their own
+	__u32 pods;		// how many there are
+	__u32 published;	// how many ports
+	__u32 masquerade;	// sources are translated
+	__u32 no_redirect_peer; // bpf_redirect in place of bpf_redirect_peer
+	__u32 serial;		// raised whenever pods or NICs have changed
+	__u32 ports;		// how many there are to choose from, in all spans
+	__u32 route_mtus;	// how many routes have an MTU of their own
 	struct port_span span[MAX_PORT_SPANS];
 	// addresses that the host has for a pod when it calls the pod's port at a loopback address
 	struct address four, six;

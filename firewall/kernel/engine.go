@@ -25,9 +25,9 @@ type Config struct {
 	// and enforcement ends with Close.
 	Dir     string
 	Options firewall.Options
-	// PlainRedirect hands packets to pods by bpf_redirect, through the host end's queue, where
+	// NoRedirectPeer hands packets to pods by bpf_redirect, through the host end's queue, where
 	// bpf_redirect_peer would go straight inside: to compare the two.
-	PlainRedirect bool
+	NoRedirectPeer bool
 }
 
 // Engine is the kernel's engine. It implements firewall.Engine. Its methods may be called from any
@@ -44,7 +44,7 @@ type Engine struct {
 	pinned    bool   // guarded by mu; the programs are pinned
 	switched  bool   // guarded by mu; rules of this engine are in force
 	guarded   bool   // the engine that was taken over was attached somewhere
-	plain     bool   // Config.PlainRedirect
+	noPeer    bool   // Config.NoRedirectPeer
 	noCookies string // why there are no SYN cookies, "" if there are
 
 	mu      sync.Mutex
@@ -117,8 +117,8 @@ func openWith(c Config, load loader) (*Engine, error) {
 	}
 	e := &Engine{
 		options: c.Options, ids: newIDs(), tables: map[string]*ebpf.Map{},
-		links: map[uint32]*attachment{},
-		plain: c.PlainRedirect, staged: map[string][]rule.TableEntry{},
+		links:  map[uint32]*attachment{},
+		noPeer: c.NoRedirectPeer, staged: map[string][]rule.TableEntry{},
 	}
 	if c.Dir != "" {
 		e.dir = layoutDir(c.Dir)

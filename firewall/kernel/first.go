@@ -50,7 +50,7 @@ func (e *Engine) beforeFirstLocked(t *nextTables) error {
 	if err := e.takeLinksLocked(); err != nil {
 		return err
 	}
-	e.forwarding.Plain = bit(e.plain)
+	e.forwarding.NoRedirectPeer = bit(e.noPeer)
 	if err := e.resumeLocalLocked(); err != nil {
 		return err
 	}

@@ -504,15 +504,15 @@ type weirEvent struct {
 }
 
 type weirForwarding struct {
-	_          structs.HostLayout
-	Pods       uint32
-	Published  uint32
-	Masquerade uint32
-	Plain      uint32
-	Serial     uint32
-	Ports      uint32
-	RouteMtus  uint32
-	Span       [8]struct {
+	_              structs.HostLayout
+	Pods           uint32
+	Published      uint32
+	Masquerade     uint32
+	NoRedirectPeer uint32
+	Serial         uint32
+	Ports          uint32
+	RouteMtus      uint32
+	Span           [8]struct {
 		_     structs.HostLayout
 		First uint32
 		Count uint32

@@ -51,10 +51,10 @@ func (h *host) podRange() netip.Prefix {
 }
 
 // startEngine starts Weir's engine on the host; to be called before it has pods.
-func (h *host) startEngine(plain bool) (err error) {
+func (h *host) startEngine(noPeer bool) (err error) {
 	return h.Do(func() error {
 		if h.engine, err = kernel.Open(kernel.Config{Options: firewall.DefaultOptions(),
-			PlainRedirect: plain}); err != nil {
+			NoRedirectPeer: noPeer}); err != nil {
 			return err
 		}
 		h.b.undo = append(h.b.undo, h.engine.Close)
