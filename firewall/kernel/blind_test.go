@@ -92,6 +92,7 @@ func (g *pairLab) numbers(t *testing.T) (all [2]weirSide) {
 // around the window but the one exact number of a reset, and with acknowledgements of what was
 // never sent or long ago.
 func TestBlindSegmentsChangeNothing(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, setupRules)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -8,6 +8,7 @@ import (
 // TestClock compares what the programs take for the time with the clock, on and on: it is that
 // one, or behind by a tick. A reading that is wrong is set right by the sweep.
 func TestClock(t *testing.T) {
+	start := monotonic()
 	e := newEngine(t)
 	tick := e.config.Tick
 	if tick < int64(time.Millisecond) || tick > int64(10*time.Millisecond) {
@@ -19,12 +20,15 @@ func TestClock(t *testing.T) {
 		if err := e.call.ask(&c); err != nil {
 			t.Fatal(err)
 		}
-		// What was found at the start and what is found now are two looks at one thing.
-		if off := c.Clock - e.config.Clock; off < -tick || off > tick {
-			t.Errorf("the clock is %d ns off", off)
-		}
-		if now := monotonic(); now < before {
+		now := monotonic()
+		if now < before {
 			t.Errorf("the clock went back from %d to %d", before, now)
+		}
+		// What was found at the start and what is found now are two looks at one thing, which a
+		// daemon of NTP may steer by 500 ppm meanwhile (adjtimex(2)).
+		most := tick + 1 + (now-start)/2000
+		if off := c.Clock - e.config.Clock; off < -most || off > most {
+			t.Errorf("the clock is %d ns off, which may be %d", off, most)
 		}
 		time.Sleep(3 * time.Millisecond)
 	}

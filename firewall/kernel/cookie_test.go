@@ -143,6 +143,7 @@ func (g *pairLab) stats(t *testing.T) Stats {
 // continues for every other client, half-open states stay few, and the cookies end when the flood
 // has.
 func TestSYNCookies(t *testing.T) {
+	t.Parallel()
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
 	o.Timeouts.Syn = 2 * time.Second

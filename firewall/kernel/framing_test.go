@@ -99,6 +99,7 @@ func tunOf(t *testing.T, n *nstest.Node, name string, encap uint16, address stri
 // TestTypesOfInterfaces: through interfaces of each type without headers goes what the rules allow,
 // and nothing else; one of a type that is not known is refused and left alone.
 func TestTypesOfInterfaces(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t,
 		"add allow udp from any to any 53\nadd deny udp from any to any\n"+
 			"add allow ip from any to any\n")

@@ -19,6 +19,7 @@ import (
 )
 
 func TestDeniedOnEveryPath(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, `add 1 check-state
 add allow tcp from any to any 80 in keep-state
 add deny tcp from any to any 81 in
@@ -74,6 +75,7 @@ add allow tcp from any to any 80 out
 
 // TestCaptureHasSpoofedPackets: what is dropped before the rules is in a capture, too.
 func TestCaptureHasSpoofedPackets(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, "add allow ip from any to any\n")
 	v.must(v.a.Netlink().AddAddr(loopback, netip.MustParsePrefix("10.88.0.9/32")))
 	frames := make(chan firewall.Captured, 100)
@@ -110,6 +112,7 @@ func TestCaptureHasSpoofedPackets(t *testing.T) {
 }
 
 func TestSpoofing(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, "add allow ip from any to any\n")
 	v.must(v.a.Netlink().AddAddr(loopback, netip.MustParsePrefix("10.88.0.9/32")))
 	v.must(v.a.Netlink().AddAddr(loopback, netip.MustParsePrefix("fd00:88::9/128")))
@@ -153,6 +156,7 @@ func TestSpoofing(t *testing.T) {
 }
 
 func TestMartians(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, "add allow ip from any to any\n")
 	v.must(v.a.Netlink().ReplaceRoute(nl.Route{Dst: netip.MustParsePrefix("127.1.0.0/16"),
 		Via: gateways[0], Table: 7}))
@@ -421,6 +425,7 @@ func TestRemovedPodTakesItsStates(t *testing.T) {
 }
 
 func TestRateLimits(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	e := v.a.endpoint

@@ -182,6 +182,7 @@ func (g *pairLab) states(t *testing.T) (all []firewall.State) {
 }
 
 func TestServerBehindTheEngine(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, webRules)
 	for _, host := range []string{"10.0.0.1", "[fd00::1]"} {
 		c, err := g.dial(host + ":80")
@@ -218,6 +219,7 @@ func TestServerBehindTheEngine(t *testing.T) {
 }
 
 func TestNextEngineTakesOver(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, webRules)
 	c, err := g.dial("10.0.0.1:80")
 	if err != nil {
@@ -278,6 +280,7 @@ func TestNextEngineTakesOver(t *testing.T) {
 }
 
 func TestDetachStopsEvaluation(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, "add deny ip from any to any\n")
 	if c, err := g.connect("10.0.0.1:80"); err == nil {
 		c.Close()
@@ -294,6 +297,7 @@ func TestDetachStopsEvaluation(t *testing.T) {
 }
 
 func TestAdoptedConnectionsContinue(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, "add allow ip from any to any\n")
 	c, err := g.dial("10.0.0.1:80")
 	if err != nil {
@@ -310,7 +314,7 @@ func TestAdoptedConnectionsContinue(t *testing.T) {
 	if n != 1 || err != nil {
 		t.Fatalf("adopted %d: %v", n, err)
 	}
-	if err := echoWord(c, "old friend"); err != nil {
+	if err := echoWord(c, "adopted"); err != nil {
 		t.Error(err)
 	}
 	states := g.states(t)
@@ -329,6 +333,7 @@ func TestAdoptedConnectionsContinue(t *testing.T) {
 }
 
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, `add allow tcp from any to any established
 add allow icmp from any to any
 add allow ip6 from any to any proto ipv6-icmp
@@ -367,6 +372,7 @@ add allow ip from any to any
 
 // TestWithoutTCX does as on kernels before 6.6: filters below clsact.
 func TestWithoutTCX(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, webRules)
 	if err := g.server.Do(func() error { return g.engine.Detach(g.index) }); err != nil {
 		t.Fatal(err)
@@ -427,6 +433,7 @@ func TestWithoutTCX(t *testing.T) {
 // TestPreviousLayoutIsReplaced takes over from a Weir whose pins mean something else: it guards
 // until we do, and leaves no trace.
 func TestPreviousLayoutIsReplaced(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, "add deny ip from any to any\n")
 	if err := g.engine.Close(); err != nil {
 		t.Fatal(err)

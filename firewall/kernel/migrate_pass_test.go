@@ -68,6 +68,7 @@ func dialBy(from netip.AddrPort, v *cluster, to string) (*net.TCPConn, error) {
 // leaves nothing in the next table. Its ports can be used again at once; a state that had stayed
 // would refuse the answer to the new SYN for five minutes.
 func TestFlowsThatEndDuringAMigration(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, natRules)
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
@@ -154,6 +155,7 @@ func TestTranslationsFollowDuringAMigration(t *testing.T) {
 // TestConnectionAtTheSwitch: of a connection that talks while the hooks change, each engine sees a
 // part. It continues, and is strict again after a round trip.
 func TestConnectionAtTheSwitch(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
 	for i, to := range []netip.AddrPort{end(podA, 80), end(hostAddr, 8080)} {

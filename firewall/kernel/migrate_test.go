@@ -168,6 +168,7 @@ func (s *stream) flows(t *testing.T, what string, more int64) {
 // TestStatesOfPreviousLayout takes over from an engine of another layout, as it was released, while
 // a stream goes through both.
 func TestStatesOfPreviousLayout(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	lab := nstest.New(t)
 	g := &pairLab{
@@ -279,6 +280,7 @@ func TestStatesOfPreviousLayout(t *testing.T) {
 // TestTablesOfAnotherSize gives the tables another size, upwards and down again, while a stream
 // goes through; states and limits continue.
 func TestTablesOfAnotherSize(t *testing.T) {
+	t.Parallel()
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 1000, 500
 	const rules = "add 1 check-state\nadd allow tcp from any to me 80 setup limit src-addr 3\n"

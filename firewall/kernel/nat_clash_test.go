@@ -161,6 +161,7 @@ func TestClashWithoutPorts(t *testing.T) {
 // TestOnePortForTwoConnections does with the stacks of Linux what TestPublishedAfterDirect does
 // with single frames.
 func TestOnePortForTwoConnections(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, natRules)
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)

@@ -54,6 +54,7 @@ func (v *cluster) quiet(t *testing.T, most int) time.Duration {
 // TestManyQueriesToOneResolver asks 3,000 questions a second, each from a socket of its own:
 // every one is answered.
 func TestManyQueriesToOneResolver(t *testing.T) {
+	t.Parallel()
 	const rate = 3000
 	v := newCluster(t, natRules)
 	v.usual()
@@ -126,6 +127,7 @@ func natRefused(t *testing.T, v *cluster) (n uint64) {
 // TestManyShortConnections opens and closes as many connections as the machine can, at most 4,000 a
 // second, from a pod to one port outside and from outside to one published port: none is refused.
 func TestManyShortConnections(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, natRules)
 	v.usual()
 	v.publish(8080, 80)

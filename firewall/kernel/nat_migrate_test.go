@@ -15,6 +15,7 @@ import (
 // the flags of what it had sent and both entries could count as half-open: a hidden connection and
 // one through a published port continue.
 func TestTranslationsOfPreviousLayout(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, natRules)
 	migratesTranslations(t, v)
 }

@@ -171,6 +171,7 @@ func TestCapsOnTranslations(t *testing.T) {
 // TestRefusedCallOfTheHost: the host's own call of a published port is translated before it is
 // evaluated; what is refused is undone, what passes continues.
 func TestRefusedCallOfTheHost(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.serve(f.a.Node, 80)
 	f.publish(8080, 666)

@@ -250,6 +250,7 @@ func TestRefusedPacketsMoveNoTranslation(t *testing.T) {
 // TestTranslationsLiveAsLongAsTheirState compares both through a connection's life, and lets a SYN
 // begin again.
 func TestTranslationsLiveAsLongAsTheirState(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 3000)
 	from, to := end(podA, 4000), end(outsideAddr, 80)

@@ -26,6 +26,7 @@ func advertises(t *testing.T, to, by net.HardwareAddr, src, dst netip.Addr, text
 // concerns one link. What is forwarded to a pod is evaluated by the rules, as it is in the stack,
 // which would have lowered the hop limit before.
 func TestNeighbourDiscoveryEndsAtTheHost(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, "add 100 deny ip from any to any\n")
 	nic, err := v.host.Netlink().LinkByName("eth0")
 	v.must(err)

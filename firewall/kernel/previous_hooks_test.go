@@ -13,6 +13,7 @@ import (
 // the engine before it guards all interfaces. The first Attach then gives all of them the new
 // programs: flows between two interfaces never meet two engines.
 func TestHooksOfPreviousAreTakenAtOnce(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	takesHooksAtOnce(t, v)
 	for index, a := range v.engine.links {

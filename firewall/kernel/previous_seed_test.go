@@ -10,6 +10,7 @@ import (
 // TestPortAfterResize: a flow that began after the states were copied to an engine with tables of
 // another size, and before that one has the hooks, keeps the port that it has on the wire.
 func TestPortAfterResize(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 2999)
 	from, to := end(podA, 40000), end(outsideAddr, 53)

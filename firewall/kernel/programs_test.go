@@ -17,6 +17,7 @@ import (
 // TestProgramsAreTakenOver: the next engine of the same build loads no programs; one of another
 // build does, and takes the old ones away.
 func TestProgramsAreTakenOver(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, webRules)
 	wantPins := len(g.engine.programs()) + len(sharedOnDemand)
 	id := func() any {
@@ -74,6 +75,7 @@ func TestProgramsAreTakenOver(t *testing.T) {
 // TestProgramsOnDemand: an engine loads the programs of tunnels when it attaches to the first one,
 // and the next engine takes them over.
 func TestProgramsOnDemand(t *testing.T) {
+	t.Parallel()
 	lab := nstest.New(t)
 	server := lab.Node("server")
 	_, index := tunOf(t, server, "tun0", unix.ARPHRD_NONE, "10.9.9.1/24")

@@ -129,6 +129,7 @@ func TestHostCallsItsPortsWithoutTCX(t *testing.T) {
 }
 
 func TestRulesSeePodsBehindPublishedPorts(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, `add 1 check-state
 add allow tcp from 192.0.2.2 to 10.88.0.2 80 in recv eth0 keep-state
 add reset tcp from any to 10.88.0.2 81
@@ -228,6 +229,7 @@ func TestMasquerade(t *testing.T) {
 }
 
 func TestMasqueradeWithoutPorts(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	v.masquerade(61000, 61001)
 	v.serve(v.outside, 80)
@@ -260,6 +262,7 @@ func TestMasqueradeWithoutPorts(t *testing.T) {
 }
 
 func TestMasqueradeKeepsHostPorts(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	v.masquerade(61000, 61001)
 	v.serve(v.outside, 80)

@@ -22,6 +22,7 @@ func TestRulesAndTablesSwitchAtOnce(t *testing.T) {
 // and their places in the kernel as they were; one that succeeds leaves nothing of the tables
 // before.
 func TestReplaceChangesAllOrNothing(t *testing.T) {
+	t.Parallel()
 	e := newEngine(t)
 	a := newAsker(t, e, "add 10 allow udp from table(t) to any\n")
 	a.is(65535)

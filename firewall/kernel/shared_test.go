@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,21 +19,26 @@ import (
 )
 
 // The kernel verifies the programs for seconds. Tests therefore share them: a set of maps and
-// programs that a test has finished with is made as new, and becomes the next engine's. The tests
-// of this package do not run in parallel.
+// programs that a test has finished with is made as new, and becomes the next engine's. Tests that
+// mostly wait run in parallel, after the others: those that measure, that compete for processors or
+// change the limits of the process.
 
 // objectSet is what Open makes: maps of certain sizes, and programs that work on them.
 type objectSet struct {
 	sizes   [3]uint32
 	objects weirObjects
-	inUse   bool
+	inUse   bool // guarded by setsMu
 }
 
 // sets are those that there are, the one used last at the end.
-var sets []*objectSet
+var (
+	setsMu sync.Mutex
+	sets   []*objectSet // guarded by setsMu
+)
 
-// mostSets is how many stay: those of the default sizes take 100 MB.
-const mostSets = 6
+// mostSets is how many stay. Those of the default sizes take 100 MB; there are four of them when
+// four tests run in parallel.
+const mostSets = 12
 
 // openShared is Open for an engine that the test closes before it ends.
 func openShared(t testing.TB, c Config) (*Engine, error) {
@@ -44,7 +50,7 @@ func openShared(t testing.TB, c Config) (*Engine, error) {
 		if err != nil {
 			return err
 		}
-		t.Cleanup(func() { s.inUse = false })
+		t.Cleanup(s.putBack)
 		return s.cloneTo(&e.objects)
 	})
 }
@@ -56,19 +62,14 @@ var sharedOnDemand = []string{"weir_in_l3", "weir_out_l3", "weir_local", "weir_e
 func takeSet(e *Engine, spec *ebpf.CollectionSpec) (*objectSet, error) {
 	sizes := [3]uint32{spec.Maps["states"].MaxEntries, spec.Maps["tracks"].MaxEntries,
 		spec.Maps["source_ring"].MaxEntries}
-	unused := func(s *objectSet) bool { return !s.inUse && s.sizes == sizes }
-	if i := slices.IndexFunc(sets, unused); i >= 0 {
-		s := sets[i]
-		sets = append(slices.Delete(sets, i, i+1), s)
-		s.inUse = true
+	s, surplus := reserveSet(sizes)
+	if s != nil {
 		return s, s.renew()
 	}
-	if i := slices.IndexFunc(sets, func(s *objectSet) bool { return !s.inUse }); i >= 0 &&
-		len(sets) >= mostSets {
-		if err := sets[i].objects.Close(); err != nil {
+	if surplus != nil {
+		if err := surplus.objects.Close(); err != nil {
 			return nil, err
 		}
-		sets = slices.Delete(sets, i, i+1)
 	}
 	maker := &Engine{}
 	if err := maker.loadPrograms(spec, replacements{}); err != nil {
@@ -77,9 +78,39 @@ func takeSet(e *Engine, spec *ebpf.CollectionSpec) (*objectSet, error) {
 	if err := maker.needLocked(sharedOnDemand...); err != nil {
 		return nil, err
 	}
-	s := &objectSet{sizes: sizes, objects: maker.objects, inUse: true}
+	s = &objectSet{sizes: sizes, objects: maker.objects, inUse: true}
+	setsMu.Lock()
 	sets = append(sets, s)
+	setsMu.Unlock()
 	return s, nil
+}
+
+// reserveSet returns a set of these sizes that is used from now on. If there is none, it may take
+// another one out of the list, which the caller closes.
+func reserveSet(sizes [3]uint32) (reserved, surplus *objectSet) {
+	setsMu.Lock()
+	defer setsMu.Unlock()
+	unused := func(s *objectSet) bool { return !s.inUse && s.sizes == sizes }
+	if i := slices.IndexFunc(sets, unused); i >= 0 {
+		s := sets[i]
+		sets = append(slices.Delete(sets, i, i+1), s)
+		s.inUse = true
+		return s, nil
+	}
+	i := slices.IndexFunc(sets, func(s *objectSet) bool { return !s.inUse })
+	if i < 0 || len(sets) < mostSets {
+		return nil, nil
+	}
+	s := sets[i]
+	sets = slices.Delete(sets, i, i+1)
+	return nil, s
+}
+
+// putBack lets the next test have a set.
+func (s *objectSet) putBack() {
+	setsMu.Lock()
+	defer setsMu.Unlock()
+	s.inUse = false
 }
 
 // cloneTo opens everything again, so that an engine can close it.

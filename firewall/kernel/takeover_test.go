@@ -68,6 +68,7 @@ func (g *pairLab) reopen(t *testing.T) {
 // whatever that is given, packets are evaluated by the old rules with all that they name; a Load
 // that fails half-way changes nothing either.
 func TestStartChangesNothingBeforeItsRules(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, "add 1 check-state\n")
 	program := compile(t, namesRules)
 	for _, f := range []func() error{
@@ -132,6 +133,7 @@ func TestStartChangesNothingBeforeItsRules(t *testing.T) {
 // TestTablesEndWithTheirOwner: what a table held that neither the rules nor a pod of the next
 // engine list is gone with the first Load.
 func TestTablesEndWithTheirOwner(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, namesRules)
 	for _, table := range []string{"clients", "app=web", "unnamed"} {
 		if err := g.engine.SetTable(table, entries("10.0.0.2/32")); err != nil {
@@ -325,6 +327,7 @@ func TestFewDescriptors(t *testing.T) {
 // TestReusedInterfaceIndex: an interface that goes and comes again with the same index,
 // unnoticed, is guarded when it is attached again.
 func TestReusedInterfaceIndex(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, webRules)
 	ip := func(n *nstest.Node, args string) {
 		t.Helper()

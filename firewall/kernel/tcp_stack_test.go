@@ -125,6 +125,7 @@ func (g *pairLab) left(t *testing.T) time.Duration {
 
 // TestHalfCloseForAnHour: the client is done, the server says a word every four minutes.
 func TestHalfCloseForAnHour(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, setupRules)
 	for _, host := range []string{"10.0.0.1", "fd00::1"} {
 		c, s := g.pair(t, host, 90)
@@ -156,6 +157,7 @@ func TestHalfCloseForAnHour(t *testing.T) {
 // TestSilentHalfCloseForAnHour: the same, but the server says nothing for the hour. The probes keep
 // the state alive.
 func TestSilentHalfCloseForAnHour(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, setupRules)
 	stop := g.watch(t, firewall.EventDrop)
 	defer stop()
@@ -184,6 +186,7 @@ func TestSilentHalfCloseForAnHour(t *testing.T) {
 // TestTimePasses: without probes or words the same state ends, or the two tests above would prove
 // nothing.
 func TestTimePasses(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, setupRules)
 	c, s := g.pair(t, "10.0.0.1", 90)
 	g.pass(t, g.engine.options.Timeouts.Established+time.Second)
@@ -198,6 +201,7 @@ func TestTimePasses(t *testing.T) {
 // TestSlowStartAfterIdle: the congestion window shrinks while nothing is sent, and grows again
 // through the same state.
 func TestSlowStartAfterIdle(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, webRules)
 	big := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
 	for _, host := range []string{"10.0.0.1", "[fd00::1]"} {

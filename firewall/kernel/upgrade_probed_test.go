@@ -111,11 +111,13 @@ func (u *under) word(c net.Conn, to string) error {
 // upgrade does, while probes go to refused ports of the host and of a pod, connections are made in
 // both directions, through masquerade and a published port too, and others stay open.
 func TestLayoutUpgradeUnderProbes(t *testing.T) {
+	t.Parallel()
 	upgradeUnderProbes(t, newCluster(t, upgradeRules))
 }
 
 // TestLayoutUpgradeUnderProbesWithoutTCX does as on kernels before 6.6.
 func TestLayoutUpgradeUnderProbesWithoutTCX(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, upgradeRules)
 	v.byFilters()
 	upgradeUnderProbes(t, v)

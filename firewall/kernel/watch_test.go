@@ -47,6 +47,7 @@ func (g *pairLab) listening() uint32 {
 }
 
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t,
 		"add 1 check-state\nadd 100 allow log tcp from any to me 80 setup keep-state\n")
 	stop := g.watch(t, firewall.EventStart, firewall.EventEnd, firewall.EventDrop,
@@ -107,6 +108,7 @@ func TestEvents(t *testing.T) {
 }
 
 func TestProbesKeepIdleConnections(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, webRules)
 	stop := g.watch(t)
 	c, err := g.dial("10.0.0.1:80")
@@ -206,6 +208,7 @@ func (g *pairLab) keepsIdle(t *testing.T, n int) {
 // TestCapture: every frame at the hooks comes with its bytes and its verdict, dropped ones
 // included, and none comes without a capture.
 func TestCapture(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t,
 		"add 1 check-state\nadd 100 allow tcp from any to me 80 setup keep-state\n"+
 			"add 150 deny tcp from any to me 81\n")
