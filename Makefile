@@ -30,13 +30,13 @@ demo: deps build
 test: deps
 	@[ "$$(id -u)" = 0 ] || \
 		echo "test: NOT ROOT: everything that needs the kernel will be skipped" >&2
-	@GO="$(GO)" TESTFLAGS="-timeout 45m -p 4 -parallel 4" scripts/test ./...
+	@$(GO) test -timeout 45m -p 4 -parallel 4 ./...
 	@cd store/etcd && $(GO) test -timeout 10m ./...
 
 # The same under the race detector, which needs a C compiler. Without the packages whose tests run
 # programs or the kernel rather than our goroutines.
 race: deps
-	@CGO_ENABLED=1 GO="$(GO)" TESTFLAGS="-race -timeout 45m" scripts/test \
+	@CGO_ENABLED=1 $(GO) test -race -timeout 45m \
 		$$($(GO) list ./... | grep -v -e /test$$ -e /firewall/kernel$$)
 
 # Tests that make an agent's life hard, in their long form: a hundred kills, fifty restarts of each

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -52,18 +53,31 @@ func TestCaptureSaysWhy(t *testing.T) {
 	io.ReadFull(c, make([]byte, 5))
 	c.Close()
 	probe(t, p, 81)
-	settle(t, file)
+	byRule := map[string]uint16{
+		"weir: drop by rule 150, reason rule, hook in recv eth0: deny tcp from any to me 81": 150,
+		"weir: pass by rule 100, reason rule, hook":                                          100,
+	}
+	var counters api.Rules
+	eventually(t, "the file has what the rules count", func() error {
+		p.json(&counters, "fw", "show")
+		for comment, number := range byRule {
+			n := uint64(countIn(t, file, comment))
+			for _, r := range counters.Rules {
+				if r.Number == number && r.Packets != n {
+					return fmt.Errorf("%d packets of rule %d, which counts %d", n, number,
+						r.Packets)
+				}
+			}
+		}
+		return nil
+	})
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := cmd.Wait(); err != nil || !strings.Contains(stderr.String(), " 0 left out") {
 		t.Errorf("%v %s", err, stderr.String())
 	}
-	var counters api.Rules
 	p.json(&counters, "fw", "show")
 	comments := readComments(t, file)
-	for comment, number := range map[string]uint16{
-		"weir: drop by rule 150, reason rule, hook in recv eth0: deny tcp from any to me 81": 150,
-		"weir: pass by rule 100, reason rule, hook":                                          100,
-	} {
+	for comment, number := range byRule {
 		for _, r := range counters.Rules {
 			if r.Number == number && (countPrefix(comments, comment) != r.Packets ||
 				r.Packets == 0) {
@@ -157,7 +171,13 @@ func TestCaptureOfTheTunnel(t *testing.T) {
 	stderr.await(t, "capturing")
 	reach(t, client, pageAt(pod.Addrs[0], 80))
 	refuse(t, client, pageAt(pod.Addrs[0], 81))
-	settle(t, file)
+	eventually(t, "the file has both", func() error {
+		dropped, passed := countIn(t, file, "weir: drop by"), countIn(t, file, "weir: pass by")
+		if dropped == 0 || passed < 6 {
+			return fmt.Errorf("%d dropped and %d passed packets", dropped, passed)
+		}
+		return nil
+	})
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -222,6 +242,16 @@ func foreignComments(t *testing.T, file string, snap uint32) (all []string) {
 		b = b[size:]
 	}
 	return all
+}
+
+// countIn counts a text in a file that may still grow.
+func countIn(t *testing.T, file, text string) int {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Count(b, []byte(text))
 }
 
 func countPrefix(all []string, prefix string) (n uint64) {

@@ -76,9 +76,9 @@ func pageAt(a netip.Addr, port uint16) string {
 // onWire captures what the left host's card sees while f runs and returns it, one packet a line.
 func (h *hosts) onWire(t *testing.T, f func()) string {
 	t.Helper()
-	stop := capture(t, h.left.host, "eth0")
+	sniffer := capture(t, h.left.host, "eth0")
 	f()
-	out, err := h.left.host.Command("tcpdump", "-nr", stop(),
+	out, err := h.left.host.Command("tcpdump", "-nr", sniffer.stop(),
 		"not icmp6 and not arp and not ip6 proto 0").Output()
 	if err != nil {
 		t.Fatalf("tcpdump: %v\n%s", err, out)

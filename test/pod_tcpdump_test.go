@@ -63,7 +63,7 @@ func TestTcpdumpInside(t *testing.T) {
 	web, p := h.attach("web")
 	client, _ := h.attach("client")
 	echoUDP(t, web)
-	stop := capture(t, web, "eth0")
+	sniffer := capture(t, web, "eth0")
 	before := h.pod("web").Packets
 	const times = 20
 	expected := uint64(0)
@@ -76,7 +76,7 @@ func TestTcpdumpInside(t *testing.T) {
 		}
 	}
 	after := h.pod("web").Packets
-	file := stop()
+	file := sniffer.stop()
 	lines := func(filter string) uint64 {
 		out, err := exec.Command("tcpdump", "-nr", file, filter).Output()
 		if err != nil {

@@ -6,8 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -189,65 +187,4 @@ func refuse(t *testing.T, node *nstest.Node, url string) {
 	if out, err := curl(node, url); err == nil {
 		t.Errorf("from %s: %s answers %q although the rules refuse it", node, url, out)
 	}
-}
-
-// capture runs tcpdump on an interface until the returned function is called, which returns the
-// file.
-func capture(t *testing.T, node *nstest.Node, iface string) (stop func() string) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "capture.pcap")
-	cmd := node.Command("tcpdump", "-i", iface, "-s", "0", "-B", "65536", "-U", "-w", file, "-Z",
-		"root")
-	var stderr programOutput
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	stderr.await(t, "listening on") // printed when the socket is bound and the file open
-	return func() string {
-		t.Helper()
-		settle(t, file)
-		cmd.Process.Signal(syscall.SIGINT)
-		if err := <-done; err != nil {
-			t.Fatalf("tcpdump: %v\n%s", err, stderr.String())
-		}
-		output := stderr.String()
-		counts := tcpdumpCounts.FindStringSubmatch(output)
-		if counts == nil {
-			t.Fatalf("tcpdump lost packets: %s", output)
-		}
-		read, _ := strconv.Atoi(counts[1])
-		seen, _ := strconv.Atoi(counts[2])
-		if seen-read > 10 { // a few of the last second, such as router solicitations
-			t.Fatalf("tcpdump left packets unread: %s", output)
-		}
-		return file
-	}
-}
-
-// tcpdumpCounts is what tcpdump prints at its end when the kernel's buffer held every packet: how
-// many it read, how many there were.
-var tcpdumpCounts = regexp.MustCompile(`(?m)^(\d+) packets? captured\n(\d+) packets? received by filter\n0 packets dropped by kernel$`)
-
-// settle waits for a second and a half, and until a file got a few packets at most in that time:
-// tcpdump leaves what it has not read yet when it is asked to end, and the kernel gives it a block
-// of packets that is not full only after a second (the timeout that tcpdump asks for).
-func settle(t *testing.T, file string) {
-	t.Helper()
-	const step, steps, few = 50 * time.Millisecond, 30, 4096
-	var sizes []int64
-	for range 1200 {
-		i, err := os.Stat(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sizes = append(sizes, i.Size())
-		if n := len(sizes); n > steps && sizes[n-1]-sizes[n-1-steps] < few {
-			return
-		}
-		time.Sleep(step)
-	}
-	t.Fatalf("%s still grows", file)
 }

@@ -34,6 +34,12 @@ func OpenFrames(n *Node, iface string) (*Frames, error) {
 	})
 }
 
+// Send sends one frame.
+func (f *Frames) Send(frame []byte) error {
+	_, err := unix.Write(f.fd, frame)
+	return err
+}
+
 // Flood begins to send what next returns for 0, 1, 2 ...
 func (f *Frames) Flood(next func(n int) []byte) {
 	f.done.Go(func() {
