@@ -57,24 +57,12 @@ func TestCaptureSaysWhy(t *testing.T) {
 		"weir: drop by rule 150, reason rule, hook in recv eth0: deny tcp from any to me 81": 150,
 		"weir: pass by rule 100, reason rule, hook":                                          100,
 	}
-	var counters api.Rules
-	eventually(t, "the file has what the rules count", func() error {
-		p.json(&counters, "fw", "show")
-		for comment, number := range byRule {
-			n := uint64(countIn(t, file, comment))
-			for _, r := range counters.Rules {
-				if r.Number == number && r.Packets != n {
-					return fmt.Errorf("%d packets of rule %d, which counts %d", n, number,
-						r.Packets)
-				}
-			}
-		}
-		return nil
-	})
+	p.hasCounted(file, byRule)
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := cmd.Wait(); err != nil || !strings.Contains(stderr.String(), " 0 left out") {
 		t.Errorf("%v %s", err, stderr.String())
 	}
+	var counters api.Rules
 	p.json(&counters, "fw", "show")
 	comments := readComments(t, file)
 	for comment, number := range byRule {
@@ -107,6 +95,26 @@ func TestCaptureSaysWhy(t *testing.T) {
 		t.Errorf("the node has the events\n%s\nthe capture\n%s", strings.Join(live, "\n"),
 			strings.Join(again, "\n"))
 	}
+}
+
+// hasCounted waits until a capture that is under way has as many packets with a comment as the rule
+// counts.
+func (g *agentNode) hasCounted(file string, byRule map[string]uint16) {
+	g.t.Helper()
+	eventually(g.t, "the file has what the rules count", func() error {
+		var counters api.Rules
+		g.json(&counters, "fw", "show")
+		for comment, number := range byRule {
+			n := uint64(countIn(g.t, file, comment))
+			for _, r := range counters.Rules {
+				if r.Number == number && r.Packets != n {
+					return fmt.Errorf("%d packets of rule %d, which counts %d", n, number,
+						r.Packets)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // TestCaptureKeepsItsRate: of a flood only so many frames a second are written, and the others are

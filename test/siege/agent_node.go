@@ -71,8 +71,8 @@ func (g *agentNode) start() error {
 	case err := <-ended:
 		g.agent = nil
 		return fmt.Errorf("weir up ended: %v\n%s", err, g.stderr())
-	case <-time.After(60 * time.Second):
-		return fmt.Errorf("weir up is not ready after 60 s\n%s", g.stderr())
+	case <-time.After(patience):
+		return fmt.Errorf("weir up is not ready after %v\n%s", patience, g.stderr())
 	}
 }
 
@@ -121,7 +121,7 @@ func (g *agentNode) signal(s syscall.Signal) error {
 	case <-g.ended:
 		g.agent = nil
 		return nil
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		return fmt.Errorf("the agent does not end after %v", s)
 	}
 }

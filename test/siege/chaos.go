@@ -136,7 +136,7 @@ func (x *chaos) end(before base, counts map[string]int) (violations []string) {
 		violations = append(violations, err.Error())
 	}
 	var differs []string
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(500 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(500 * time.Millisecond) {
 		after, err := x.measure()
 		if err != nil {
 			return append(violations, err.Error())

@@ -163,7 +163,7 @@ func podDies(x *chaos, r *rand.Rand) error {
 		}
 	}
 	// Its address leaves the label's table by itself.
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		out, err := x.agentNode.run("fw", "table", "role=client", "list")
 		if err == nil && !strings.Contains(string(out), addr.String()+"/") {
 			break
@@ -332,13 +332,13 @@ func underlayMTU(x *chaos, r *rand.Rand) error {
 
 // awaitHealthy waits until problems that are over are gone from the status.
 func (x *chaos) awaitHealthy() error {
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
 		s, err := x.agentNode.status()
 		if err == nil && s.Healthy {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("not healthy half a minute after: %+v%v", s.Problems, err)
+			return fmt.Errorf("not healthy after %v: %+v%v", patience, s.Problems, err)
 		}
 	}
 }

@@ -21,6 +21,9 @@ func be32(b []byte) uint32    { return binary.BigEndian.Uint32(b) }
 func idOf(b []byte) uint64    { return binary.BigEndian.Uint64(b) }
 func idBytes(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
+// patience is for what has to come and is not measured, on however busy a machine.
+const patience = 5 * time.Minute
+
 const (
 	// tcpPatience is how long a connection may take: two SYNs may be lost.
 	tcpPatience = 5 * time.Second
