@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Changes compares two lists of interfaces, each in order of index: changed are those of now that
-// are new or differ from old, gone are those of old that now lacks.
+// DiffInterfaces compares two lists of interfaces, each in order of index: changed are those of now
+// that are new or differ from old, gone are those of old that now lacks.
 func DiffInterfaces(old, now []Interface) (changed, gone []Interface) {
 	for len(old) > 0 || len(now) > 0 {
 		switch {
@@ -26,7 +26,7 @@ func DiffInterfaces(old, now []Interface) (changed, gone []Interface) {
 	return changed, gone
 }
 
-// ByIndex orders interfaces.
+// CompareInterfaces orders interfaces by their index, for slices.SortFunc.
 func CompareInterfaces(a, b Interface) int { return cmp.Compare(a.Index, b.Index) }
 
 // UsesDHCP reports whether the host may have a DHCP client on the interface: it is not a pod's.

@@ -1,7 +1,7 @@
 package firewall
 
-// Reason is why a packet got its verdict. The C code has the same numbers; a test compares
-// bpf/lib/consts.h with them. A number never changes its meaning. New ones are added before
+// Reason is why a packet got its verdict. bpf/lib/consts.h has the same
+// numbers, generated from these. A number never changes its meaning. New ones are added before
 // numReasons. Decoder reasons follow at ReasonDecode + packet.Reason.
 type Reason uint8
 

@@ -47,7 +47,7 @@ type Command struct {
 	File     string // VerbTableCreate: the members are the lines of this file
 }
 
-// Entry is a member of a table.
+// TableEntry is a member of a table.
 type TableEntry struct {
 	Prefix netip.Prefix
 	Value  uint32

@@ -49,7 +49,7 @@ func getName(name *unix.RawSockaddrInet6, size uint32, z *zones) netip.AddrPort 
 	return netip.AddrPort{}
 }
 
-// Ports are in network byte order.
+// putPort writes a port in network byte order.
 func putPort(p *uint16, port uint16) {
 	b := (*[2]byte)(unsafe.Pointer(p))
 	b[0], b[1] = byte(port>>8), byte(port)

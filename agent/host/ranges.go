@@ -29,7 +29,7 @@ func (errRange) Hint() string {
 	return "choose a range that no other network uses: pods.ranges in weir.toml"
 }
 
-// pods and their gateways have these aliases.
+// isPodEnd reports whether a link has an alias of pods and their gateways.
 func isPodEnd(l nl.Link) bool { return strings.HasPrefix(l.Alias, pod.AliasPrefix) }
 
 // CheckRanges compares the ranges of pods with the networks that interfaces have addresses in. Of

@@ -86,7 +86,7 @@ func (s *savedRules) version() string {
 	return s.file
 }
 
-// version names the content of a rule file.
+// fileVersion names the content of a rule file.
 func fileVersion(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])

@@ -7,7 +7,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// runFwSet prints the sets itself and passes every change to the node.
+// fwSetVerb prints the sets itself and passes every change to the node.
 func fwSetVerb(c *call) action {
 	asJSON := c.json(" (show)")
 	c.takes(1, -1)

@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// runFwTable prints tables itself (list, info, lookup) and passes everything else to the node.
+// fwTableVerb prints tables itself (list, info, lookup) and passes everything else to the node.
 func fwTableVerb(c *call) action {
 	asJSON := c.json(" (list, info)")
 	quiet := c.BoolP("quiet", "q", false, "print nothing on success")

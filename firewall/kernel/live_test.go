@@ -36,7 +36,7 @@ func compile(t testing.TB, text string) *program.Program {
 	return p
 }
 
-// guarded is a server node behind an engine, and a client node.
+// pairLab is a server node behind an engine, and a client node.
 type pairLab struct {
 	server, client *nstest.Node
 	dir            string

@@ -23,7 +23,7 @@ import (
 // separateCalls. It changes when that does.
 const edits = "call_cpus"
 
-// build names the object file that the programs come from.
+// buildID names the object file that the programs come from.
 func buildID() string {
 	sum := sha256.Sum256(append([]byte(edits), _WeirBytes...))
 	return hex.EncodeToString(sum[:8])

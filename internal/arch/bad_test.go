@@ -66,7 +66,8 @@ func TestCodeFindsEveryBreach(t *testing.T) {
 		"prints.go:23: println:",
 		"prints.go:24: log.Fatal:",
 		"prints.go:25: sys.Exit:",
-		"prints.go:34: init function:",
+		`prints.go:31: the comment of hidden begins with "shown"`,
+		"prints.go:35: init function:",
 		"prints_test.go:5: init function:",
 	)
 }

@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Code lists every place in the Go files below root that prints or exits where only cmd/weir may
@@ -111,10 +112,13 @@ var selfEvident = []string{"String", "Error", "Unwrap", "Is", "As", "GoString", 
 	"LogValue",
 	"MarshalText", "UnmarshalText", "MarshalJSON", "UnmarshalJSON", "Len", "Less", "Swap"}
 
+// checkDocs wants a comment at everything that is exported. A comment of a function or a type
+// begins with its name, exported or not: else it is about something that had another name.
 func checkDocs(file *ast.File, report reportFunc) {
 	for _, d := range file.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
+			checkFirstWord(d, d.Name, d.Doc, report)
 			if !d.Name.IsExported() || d.Doc != nil {
 				continue
 			}
@@ -128,6 +132,9 @@ func checkDocs(file *ast.File, report reportFunc) {
 			for _, s := range d.Specs {
 				switch s := s.(type) {
 				case *ast.TypeSpec:
+					if checkFirstWord(s, s.Name, s.Doc, report); len(d.Specs) == 1 {
+						checkFirstWord(s, s.Name, d.Doc, report)
+					}
 					if s.Name.IsExported() && s.Doc == nil && s.Comment == nil && d.Doc == nil {
 						report(s, "type %s has no doc comment", s.Name.Name)
 					}
@@ -140,6 +147,18 @@ func checkDocs(file *ast.File, report reportFunc) {
 				}
 			}
 		}
+	}
+}
+
+func checkFirstWord(at ast.Node, name *ast.Ident, doc *ast.CommentGroup, report reportFunc) {
+	words := strings.FieldsFunc(doc.Text(), func(r rune) bool {
+		return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	})
+	if len(words) > 1 && slices.Contains([]string{"A", "An", "The"}, words[0]) {
+		words = words[1:]
+	}
+	if len(words) > 0 && words[0] != name.Name {
+		report(at, "the comment of %s begins with %q", name.Name, words[0])
 	}
 }
 

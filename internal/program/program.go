@@ -54,7 +54,7 @@ type Program struct {
 	Texts []string
 }
 
-// Code is one rule as an engine sees it.
+// Rule is one rule as an engine sees it.
 type Rule struct {
 	// identity across reloads: hash of number, canonical text and occurrence; 0 never
 	Key    uint64

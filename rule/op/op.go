@@ -2,7 +2,7 @@
 // what they do with states. Package rule uses them in its rules, as go/ast uses go/token.
 package op
 
-// ActionOp is an action.
+// Action is an action.
 type Action uint8
 
 // The actions. check-state rules have ActionCheckState: they never act by themselves.
@@ -20,7 +20,7 @@ const (
 	ActionCheckState
 )
 
-// StateOp is what a rule does with states.
+// State is what a rule does with states.
 type State uint8
 
 // The state operations, by the words of the language.
@@ -49,7 +49,7 @@ const (
 	LimitDstPort
 )
 
-// CondOp is the kind of a condition.
+// Cond is the kind of a condition.
 type Cond uint8
 
 // The conditions. "Ranges[A:A+N]" means: true when the value is in one of these.

@@ -27,6 +27,7 @@ func Loud() {
 	sys.Getpid()
 }
 
+// shown had another name.
 type hidden struct{}
 
 func (hidden) Method() {}
