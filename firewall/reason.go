@@ -1,8 +1,8 @@
 package firewall
 
-// Reason is why a packet got its verdict. bpf/lib/consts.h has the same
-// numbers, generated from these. A number never changes its meaning. New ones are added before
-// numReasons. Decoder reasons follow at ReasonDecode + packet.Reason.
+// Reason is why a packet got its verdict. bpf/lib/consts.h has the same numbers, generated from
+// these. A number never changes its meaning. New ones are added before numReasons. Decoder reasons
+// follow at ReasonDecode + packet.Reason.
 type Reason uint8
 
 // The reasons.
