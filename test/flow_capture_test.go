@@ -35,7 +35,7 @@ func TestCaptureSaysWhy(t *testing.T) {
 	}
 	defer l.Close()
 	go serveEcho(l)
-	events := p.watch("tcp")
+	events := p.watchUntil(p.counted(150), "tcp")
 	p.weir("fw", "zero")
 	file := filepath.Join(t.TempDir(), "out.pcapng")
 	cmd := p.server.Command(weir, "--root", p.root, "flow", "capture", "-w", file, "tcp")

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,8 +40,9 @@ func TestViewsAgree(t *testing.T) {
 	short := p.file("short.toml", "[timeouts]\nudp = 2\nudp_reply = 2\n")
 	p.start("--config", short, "--iface", "eth0", "--rules", p.file("watched", watchedRules))
 	p.weir("fw", "zero")
-	live := p.watch()
+	live := p.watchUntil(p.counted(100, 110, 150, 160, 65535))
 	traffic(t, p)
+	seen := live()
 
 	var rules api.Rules
 	var top api.Top
@@ -48,7 +50,6 @@ func TestViewsAgree(t *testing.T) {
 	p.json(&top, "flow", "top")
 	metrics := p.scrape()
 	past := parse(t, p.weir("flow", "watch", "-j", "--since", "1h", "--past"))
-	seen := live()
 	for name, events := range map[string][]observe.Event{"live": seen, "history": past} {
 		refused, forward := map[uint16]uint64{}, map[uint16]uint64{}
 		kinds := map[firewall.EventKind]uint64{}
@@ -204,15 +205,34 @@ func serveEcho(l net.Listener) {
 	}
 }
 
-// watch runs `weir flow watch -j` until the returned function is called, which returns the events
-// that it printed: what has happened from now on, however late the program gets to it. The function
-// waits until nothing has come for a second: what is still on its way is neither received nor lost.
-func (g *agentNode) watch(args ...string) (stop func() []observe.Event) {
-	g.t.Helper()
-	return g.watchUntil(nil, args...)
+// counted returns a condition for watchUntil: the packets that were refused by these rules, or
+// passed by states of theirs that have ended, are as many as the rules count.
+func (g *agentNode) counted(rules ...uint16) func([]observe.Event) error {
+	return func(events []observe.Event) error {
+		var shown api.Rules
+		g.json(&shown, "fw", "show")
+		told := map[uint16]uint64{}
+		for _, e := range events {
+			switch {
+			case e.Refused():
+				told[e.Verdict.Rule]++
+			case e.Kind == firewall.EventEnd:
+				told[e.Verdict.Rule] += e.Packets[0] + e.Packets[1]
+			}
+		}
+		for _, r := range shown.Rules {
+			if slices.Contains(rules, r.Number) && told[r.Number] != r.Packets {
+				return fmt.Errorf("rule %d counts %d packets, events tell %d", r.Number, r.Packets,
+					told[r.Number])
+			}
+		}
+		return nil
+	}
 }
 
-// watchUntil is watch that first waits until enough has come.
+// watchUntil runs `weir flow watch -j` until the returned function is called, which returns the
+// events that it printed: what has happened from now on, however late the program gets to it. The
+// function waits until enough has come, and then nothing for a second.
 func (g *agentNode) watchUntil(enough func([]observe.Event) error,
 	args ...string) (stop func() []observe.Event) {
 	g.t.Helper()
@@ -226,12 +246,10 @@ func (g *agentNode) watchUntil(enough func([]observe.Event) error,
 		g.t.Fatal(err)
 	}
 	return func() []observe.Event {
-		if enough != nil {
-			eventually(g.t, "enough events come", func() error {
-				text := out.String()
-				return enough(parse(g.t, text[:strings.LastIndexByte(text, '\n')+1]))
-			})
-		}
+		eventually(g.t, "enough events come", func() error {
+			text := out.String()
+			return enough(parse(g.t, text[:strings.LastIndexByte(text, '\n')+1]))
+		})
 		eventually(g.t, "the events end", func() error {
 			before := out.size()
 			time.Sleep(time.Second)
