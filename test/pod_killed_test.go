@@ -30,7 +30,10 @@ func (h *podHost) traces() string {
 	}
 	for _, dir := range []string{h.bpffs, filepath.Join(h.root, "var/lib/weir/pods")} {
 		err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
-			all = append(all, name+"\n")
+			// a program is loaded when it is needed first, and stays
+			if !strings.HasPrefix(filepath.Base(name), "prog-") {
+				all = append(all, name+"\n")
+			}
 			return err
 		})
 		if err != nil {

@@ -116,6 +116,15 @@ func TestFlowsThatEndDuringAMigration(t *testing.T) {
 // copies, its translation learns with the second.
 func TestTranslationsFollowDuringAMigration(t *testing.T) {
 	f := newFrames(t, natRules)
+	// A machine may be so busy that a migration outlasts what an opening connection has by default.
+	const opening = 10 * time.Minute
+	wait := func(e *Engine) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.config.LifeSyn, e.config.LifeEstablished = int64(opening), int64(2*time.Hour)
+		f.must(e.putConfigLocked())
+	}
+	wait(f.engine)
 	f.publish(8080, 80)
 	from, to, pod := end(outsideAddr, 30001), end(hostAddr, 8080), end(podA, 80)
 	syn := build.TCP{Seq: 100, Flags: packet.FlagSYN, Window: 64000}
@@ -124,6 +133,7 @@ func TestTranslationsFollowDuringAMigration(t *testing.T) {
 	}
 	before := f.replaceBegin(natRules)
 	next := f.engine
+	wait(next)
 	f.engine = before
 	answer := build.TCP{Seq: 900, Ack: 101, Flags: packet.FlagSYN | packet.FlagACK, Window: 64000}
 	if code, src, _ := f.send(pod, from, answer); code != redirected || src != to {
@@ -145,7 +155,7 @@ func TestTranslationsFollowDuringAMigration(t *testing.T) {
 	if len(all) != 1 {
 		t.Errorf("%d translations", len(all))
 	}
-	f.age(t, 30*time.Second) // longer than a connection that is opening may live
+	f.age(t, opening+time.Minute)
 	data := build.TCP{Seq: 901, Ack: 101, Flags: packet.FlagACK, Window: 64000}
 	if code, src, _ := f.send(pod, from, data); code != redirected || src != to {
 		t.Errorf("what the pod sends: %d from %s", code, src)
