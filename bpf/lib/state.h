@@ -210,6 +210,21 @@ static __always_inline void keep_proved(struct lookup *look)
 	keep_track(number(place));
 }
 
+// step_error evaluates an ICMP error about a packet that side o sent.
+static __always_inline int step_error(struct side *d, struct side *o, const struct packet *p,
+				      const struct lookup *look, int liberal)
+{
+	if (look->key.proto == PROTO_TCP && !loose(d, o) && !liberal) {
+		// the start may lie more than half the circle back
+		__u32 first = d->flags & SIDE_ACKED ? d->ack : o->start;
+		if (!(o->flags & SIDE_SEEN) || !between(first, look->quote_seq, o->end))
+			return RES_BAD_ICMP;
+	}
+	__sync_fetch_and_add(&d->packets, 1);
+	__sync_fetch_and_add(&d->bytes, p->len);
+	return RES_UNTOUCHED;
+}
+
 // step_rare advances a state by a packet of SCTP, or an ICMP error.
 __noinline int step_rare(__u32 place)
 {

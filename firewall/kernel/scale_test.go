@@ -23,11 +23,13 @@ func TestScaleInEveryOrder(t *testing.T) {
 	orders := [][]byte{
 		nil, // none
 		segment,
-		join(segment, sack, stamps, nop, scale), // Linux
-		join(segment, nop, nop, sack, nop, scale),                       // Linux without time stamps
-		join(segment, nop, scale),                                       // either without SACK
-		join(segment, nop, scale, nop, nop, stamps, sack, []byte{0, 0}), // macOS
-		join(segment, nop, scale, nop, nop, sack),                       // Windows
+		// Linux; without time stamps; without SACK
+		join(segment, sack, stamps, nop, scale),
+		join(segment, nop, nop, sack, nop, scale),
+		join(segment, nop, scale),
+		// macOS, Windows
+		join(segment, nop, scale, nop, nop, stamps, sack, []byte{0, 0}),
+		join(segment, nop, scale, nop, nop, sack),
 		join(nop, scale, segment),
 		join(segment, sack, stamps, nop, []byte{3, 3, 15}), // more than there is
 		join(segment, sack, stamps, nop, []byte{3, 2, 7}),  // a length that is none
