@@ -21,8 +21,7 @@ ForwardToWall=no
 
 // inJournal runs a program in a mount namespace in which /run/systemd/journal is a directory of the
 // test.
-const inJournal = `mkdir -p /run/systemd/journal /run/log/journal
-mount --bind "$0/run" /run/systemd/journal
+const inJournal = `mount --bind "$0/run" /run/systemd/journal
 mount --bind "$0/log" /run/log/journal
 mount --bind "$0/conf" /etc/systemd/journald.conf
 exec "$@"`
@@ -33,6 +32,9 @@ func TestLogInJournal(t *testing.T) {
 	t.Parallel()
 	const systemd = "/lib/systemd/systemd-journald"
 	need(t, systemd, "journalctl", "curl")
+	for _, place := range []string{"/run/systemd/journal", "/run/log/journal"} {
+		directory(t, place)
+	}
 	p := newPair(t)
 	dir := filepath.Dir(p.file("journal/conf", journaldConf))
 	for _, d := range []string{"run", "log"} {
