@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"iter"
 	"slices"
 )
@@ -160,6 +161,42 @@ func (c *Copy) Digest(i int) Digest {
 	}
 	b.digest, b.stale = Digest(h.Sum(nil)), false
 	return b.digest
+}
+
+// Sum returns one digest for the whole content. Two copies with the same sum have the same keys and
+// values.
+func (c *Copy) Sum() Digest {
+	h := sha256.New()
+	for i := range Buckets {
+		d := c.Digest(i)
+		h.Write(d[:])
+	}
+	return Digest(h.Sum(nil))
+}
+
+// Bucket returns the entries of a bucket, ordered by key.
+func (c *Copy) Bucket(i int) []Entry {
+	entries := make([]Entry, 0, len(c.buckets[i].entries))
+	for _, e := range c.buckets[i].entries {
+		entries = append(entries, e.Entry)
+	}
+	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Key, b.Key) })
+	return entries
+}
+
+// DiffBucket returns the changes that give a bucket these entries, ordered by key. It returns an
+// error if a key does not belong to the bucket, or appears twice.
+func (c *Copy) DiffBucket(i int, entries []Entry) ([]Change, error) {
+	to := bucket{entries: make(map[string]hashed, len(entries))}
+	for _, e := range entries {
+		if _, twice := to.entries[e.Key]; twice || int(bucketOf(e.Key)) != i {
+			return nil, fmt.Errorf("%w: bucket %d does not have %s once", ErrInvalid, i, e.Key)
+		}
+		to.entries[e.Key] = hashed{e, hashOf(e)}
+	}
+	changes := c.buckets[i].diff(&to)
+	slices.SortFunc(changes, func(a, b Change) int { return cmp.Compare(a.Key, b.Key) })
+	return changes, nil
 }
 
 // Diff returns the changes that give c the content of another copy, ordered by key. It looks into

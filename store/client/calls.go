@@ -1,0 +1,156 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/wire"
+)
+
+const (
+	// maxPages is how many frames an answer may have that its call has not taken.
+	maxPages = 64
+	// maxEvents is how many transactions a watch may be behind.
+	maxEvents = 1024
+	// maxAnswer bounds the answer to a read.
+	maxAnswer = 256 << 20
+)
+
+// Read implements store.Store.
+func (c *Client) Read(ctx context.Context, name string, revision int64) (store.Snapshot, error) {
+	if revision < 0 {
+		return store.Snapshot{}, fmt.Errorf("%w: revision %d", store.ErrInvalid, revision)
+	}
+	return c.call(ctx, func(number uint64) []byte {
+		return wire.Read{Number: number, Name: name, Revision: revision}.Encode()
+	})
+}
+
+// Commit implements store.Store.
+func (c *Client) Commit(ctx context.Context, t store.Txn) (int64, error) {
+	if err := t.Check(); err != nil {
+		return 0, err
+	}
+	if n := len(wire.Commit{Txn: t}.Encode()); n > wire.MaxFrame {
+		return 0, fmt.Errorf("%w: %d bytes, at most %d", store.ErrInvalid, n, wire.MaxFrame)
+	}
+	s, err := c.call(ctx, func(number uint64) []byte {
+		return wire.Commit{Number: number, Txn: t}.Encode()
+	})
+	return s.Revision, err
+}
+
+// call sends a request and collects its answer, for at most the time of silence.
+func (c *Client) call(ctx context.Context, request func(number uint64) []byte) (store.Snapshot,
+	error) {
+	limited, cancel := context.WithTimeout(ctx, c.config.Silence)
+	defer cancel()
+	snapshot, err := c.collect(limited, request)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		err = fmt.Errorf("%w: no answer for %v", store.ErrUnavailable, c.config.Silence)
+	}
+	return snapshot, err
+}
+
+func (c *Client) collect(ctx context.Context, request func(number uint64) []byte) (
+	snapshot store.Snapshot, err error) {
+	s, err := c.session(ctx)
+	if err != nil {
+		return snapshot, err
+	}
+	number, waiting := s.begin(maxPages)
+	defer s.forget(number)
+	if err := s.send(request(number)); err != nil {
+		return snapshot, s.broken()
+	}
+	size := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return snapshot, ctx.Err()
+		case <-s.done:
+			return store.Snapshot{}, s.broken()
+		case a, ok := <-waiting.frames:
+			switch {
+			case !ok || a.result == nil:
+				return store.Snapshot{}, s.end(errors.New("an answer was not one"))
+			case a.result.Err != nil:
+				return store.Snapshot{}, a.result.Err
+			}
+			snapshot.Revision = a.result.Revision
+			snapshot.Entries = append(snapshot.Entries, a.result.Entries...)
+			for _, e := range a.result.Entries {
+				size += len(e.Key) + len(e.Value)
+			}
+			if size > maxAnswer {
+				return store.Snapshot{}, s.end(errors.New("an answer is too large"))
+			}
+			if !a.result.More {
+				return snapshot, nil
+			}
+		}
+	}
+}
+
+// Watch implements store.Store. It is for what Follow does not follow, such as reports of hosts: the
+// store delivers every transaction for each watch. A watch that is more than 1,024 transactions
+// behind ends with store.ErrUnavailable.
+func (c *Client) Watch(ctx context.Context, name string,
+	after int64) iter.Seq2[store.Batch, error] {
+	return func(yield func(store.Batch, error) bool) {
+		err := c.watch(ctx, name, after, func(b store.Batch) bool { return yield(b, nil) })
+		if err != nil && ctx.Err() == nil {
+			yield(store.Batch{}, err)
+		}
+	}
+}
+
+// watch calls yield for each transaction, and returns why it ended: nil if yield wants no more.
+func (c *Client) watch(ctx context.Context, name string, after int64,
+	yield func(store.Batch) bool) error {
+	if after < 0 {
+		return fmt.Errorf("%w: revision %d", store.ErrInvalid, after)
+	}
+	limited, cancel := context.WithTimeout(ctx, c.config.Silence)
+	s, err := c.session(limited)
+	cancel()
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case limited.Err() != nil && err != nil:
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	case err != nil:
+		return err
+	}
+	number, waiting := s.begin(maxEvents)
+	defer func() {
+		if s.forget(number) && s.ended() == nil {
+			_ = s.send(wire.EncodeCancel(number)) // an error ends the session
+		}
+	}()
+	if err := s.send(wire.Watch{Number: number, Name: name, After: after}.Encode()); err != nil {
+		return s.broken()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.done:
+			return s.broken()
+		case a, ok := <-waiting.frames:
+			switch {
+			case !ok:
+				return fmt.Errorf("%w: the watch is too far behind", store.ErrUnavailable)
+			case a.result != nil && a.result.Err != nil:
+				return a.result.Err
+			case a.result != nil:
+				return fmt.Errorf("%w: the watch was ended", store.ErrUnavailable)
+			case !yield(a.event.Batch):
+				return nil
+			}
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package client
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/wire"
+)
+
+// maxStep bounds the memory of one step: a weir-store that is not what it should be must not fill a
+// host's memory.
+const maxStep = 256 << 20
+
+// inbox has what arrived and was not applied yet. It is bounded by the size of the store: batches
+// are merged by key. So a host that is slow for a while does not stop its connection.
+type inbox struct {
+	changed chan struct{} // has one value if there are news
+
+	mu     sync.Mutex
+	now    news
+	copied difference // what arrives now
+	open   *merged    // a batch that has more
+	size   int        // of both
+}
+
+// news is what arrived: first the difference, then the batch. When weir-store asks for digests,
+// everything before was applied.
+type news struct {
+	difference *difference
+	batch      *merged
+	asked      bool
+}
+
+// difference is buckets, whole.
+type difference struct {
+	revision int64
+	buckets  map[int][]store.Entry
+}
+
+// merged is one or several batches as one.
+type merged struct {
+	revision int64
+	changes  map[string]store.Change
+}
+
+func newInbox() *inbox { return &inbox{changed: make(chan struct{}, 1)} }
+
+// take returns the news and forgets them.
+func (in *inbox) take() news {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	n := in.now
+	in.now = news{}
+	in.size = 0
+	return n
+}
+
+func (in *inbox) wakeLocked() {
+	select {
+	case in.changed <- struct{}{}:
+	default:
+	}
+}
+
+var (
+	errLarge = errors.New("a step is too large")
+	errOrder = errors.New("weir-store sent a frame out of turn")
+)
+
+func (in *inbox) grow(n int) error {
+	if in.size += n; in.size > maxStep {
+		return errLarge
+	}
+	return nil
+}
+
+func (in *inbox) ask() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.now.asked || in.open != nil || in.copied.buckets != nil {
+		return errOrder
+	}
+	in.now.asked = true
+	in.wakeLocked()
+	return nil
+}
+
+// part takes a part of a difference.
+func (in *inbox) part(m wire.Copy, size int) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	// What was before the question for digests was applied when they were sent.
+	if in.now.asked || in.now.batch != nil || in.now.difference != nil || in.open != nil {
+		return errOrder
+	}
+	if in.copied.buckets == nil {
+		in.copied.buckets = map[int][]store.Entry{}
+	}
+	for _, b := range m.Buckets {
+		in.copied.buckets[b.Index] = append(in.copied.buckets[b.Index], b.Entries...)
+		for _, e := range b.Entries {
+			size += len(e.Key) + len(e.Value)
+		}
+	}
+	if err := in.grow(size); err != nil || m.More {
+		return err
+	}
+	in.now.difference = &difference{m.Revision, in.copied.buckets}
+	in.copied = difference{}
+	in.wakeLocked()
+	return nil
+}
+
+// batch takes a batch, or a part of one.
+func (in *inbox) batch(m wire.Batch) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.now.asked || in.copied.buckets != nil {
+		return errOrder
+	}
+	if in.open == nil {
+		in.open = &merged{changes: map[string]store.Change{}}
+	}
+	for _, ch := range m.Changes {
+		in.open.changes[ch.Key] = ch
+		if err := in.grow(len(ch.Key) + len(ch.Value)); err != nil {
+			return err
+		}
+	}
+	in.open.revision = m.Revision
+	if m.More {
+		return nil
+	}
+	if in.now.batch == nil {
+		in.now.batch = in.open
+	} else {
+		in.now.batch.add(in.open)
+	}
+	in.open = nil
+	in.wakeLocked()
+	return nil
+}
+
+func (m *merged) add(next *merged) {
+	m.revision = next.revision
+	for key, ch := range next.changes {
+		m.changes[key] = ch
+	}
+}
+
+// ordered returns the batch.
+func (m *merged) ordered() store.Batch {
+	b := store.Batch{Revision: m.revision, Changes: make([]store.Change, 0, len(m.changes))}
+	for _, ch := range m.changes {
+		b.Changes = append(b.Changes, ch)
+	}
+	slices.SortFunc(b.Changes, func(x, y store.Change) int { return cmp.Compare(x.Key, y.Key) })
+	return b
+}

@@ -1,0 +1,94 @@
+package identity
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// tokenPrefix begins a token, so that it is recognised in a log or a chat.
+const tokenPrefix = "weir1."
+
+// exporterLabel names what the proof of a token is bound to (RFC 8446, 7.5).
+const exporterLabel = "EXPORTER-weir-join"
+
+// Token is an invitation: what a host needs to join.
+type Token struct {
+	ID     [8]byte  // names the key of the store
+	Secret [16]byte // never leaves the host: see Proof
+	CA     Fingerprint
+}
+
+// NewToken returns a random token for the cluster of a CA.
+func NewToken(ca Fingerprint) Token {
+	t := Token{CA: ca}
+	rand.Read(t.ID[:]) // never fails
+	rand.Read(t.Secret[:])
+	return t
+}
+
+// String returns what an administrator types.
+func (t Token) String() string {
+	all := append(append(append([]byte(nil), t.ID[:]...), t.Secret[:]...), t.CA[:]...)
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(all)
+}
+
+// Name returns the last part of the key that the store has for the token.
+func (t Token) Name() string { return hex.EncodeToString(t.ID[:]) }
+
+// ParseToken is the opposite of String.
+func ParseToken(s string) (Token, error) {
+	var t Token
+	text, ok := strings.CutPrefix(s, tokenPrefix)
+	all, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if !ok || err != nil || len(all) != len(t.ID)+len(t.Secret)+len(t.CA) {
+		return Token{}, fmt.Errorf("this is not a token: one begins with %s and has 75 more "+
+			"characters; weir cluster invite prints it", tokenPrefix)
+	}
+	all = all[copy(t.ID[:], all):]
+	copy(t.CA[:], all[copy(t.Secret[:], all):])
+	return t, nil
+}
+
+// Verifier is what the store keeps of a token: one that reads it cannot compute the secret.
+type Verifier [sha256.Size]byte
+
+// Verifier returns what the store keeps.
+func (t Token) Verifier() Verifier {
+	return sha256.Sum256(append([]byte("weir token 1\x00"), t.Secret[:]...))
+}
+
+// Proof proves the secret on one connection, together with a request: it is useless on any other
+// connection and for any other request.
+func (v Verifier) Proof(state tls.ConnectionState, request []byte) ([]byte, error) {
+	bound, err := state.ExportKeyingMaterial(exporterLabel, nil, sha256.Size)
+	if err != nil {
+		return nil, err
+	}
+	mac := hmac.New(sha256.New, v[:])
+	mac.Write(bound)
+	mac.Write(request)
+	return mac.Sum(nil), nil
+}
+
+// Proves reports whether a proof is the right one.
+func (v Verifier) Proves(state tls.ConnectionState, request, proof []byte) bool {
+	want, err := v.Proof(state, request)
+	return err == nil && hmac.Equal(want, proof)
+}
+
+// Binding returns what a host that has a key already signs to get another certificate of its name:
+// it stands for one connection and one request.
+func Binding(state tls.ConnectionState, request []byte) ([]byte, error) {
+	bound, err := state.ExportKeyingMaterial("EXPORTER-weir-rejoin", nil, sha256.Size)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(request)
+	return append(append([]byte("weir rejoin 1\x00"), bound...), sum[:]...), nil
+}
