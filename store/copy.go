@@ -50,6 +50,9 @@ func NewCopy(s Snapshot) *Copy {
 	return c
 }
 
+// BucketOf returns the bucket that a key belongs to.
+func BucketOf(key string) int { return int(bucketOf(key)) }
+
 func bucketOf(key string) byte {
 	sum := sha256.Sum256([]byte(key))
 	return sum[0]

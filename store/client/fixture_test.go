@@ -1,0 +1,150 @@
+package client_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/client"
+	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/server"
+	"github.com/weirnet/weir/store/storetest"
+)
+
+// silence is short, since the suite waits for it.
+const silence = 900 * time.Millisecond
+
+// everything is what the suite's names begin with. A subtree ends in a slash, so the empty name is
+// not one.
+var everything = grantsFor("a", "b", "c", "h", "ha", "h0", "n", "t",
+	"tt", "v", "other", "absent/", "claim/", "h/", "l/", "other/", "p/", "t/", "w/", "x/")
+
+func grantsFor(names ...string) (grants []store.Grant) {
+	for _, name := range names {
+		grants = append(grants, store.Grant{Name: name, Write: true})
+	}
+	return grants
+}
+
+// wired is a model behind a server, behind a proxy.
+type wired struct {
+	model *storetest.Model
+	ca    *identity.CA
+	proxy *proxy
+	name  string // what the server follows
+
+	mu     sync.Mutex
+	grants map[string][]store.Grant // by name of the host; nil: everything
+	hosts  int
+
+	server *server.Server
+	stop   func()
+}
+
+func newWired(t *testing.T, name string) *wired {
+	t.Helper()
+	ca, err := identity.NewCA("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wired{model: storetest.NewModel(silence), ca: ca, name: name,
+		grants: map[string][]store.Grant{}}
+	w.proxy = newProxy(t)
+	w.start(t)
+	t.Cleanup(func() { w.stop() })
+	return w
+}
+
+// admitKey is the entry that admits a host whose rights are limited.
+func (w *wired) admitKey(name string) string { return w.name + "node/" + name }
+
+func (w *wired) start(t *testing.T) {
+	t.Helper()
+	own, err := identity.Issue(w.ca, identity.ID{Kind: identity.Store, Name: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := own.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.server, err = server.New(server.Config{Store: w.model, Name: w.name, TLS: config,
+		Cluster:  func(server.Get) (string, uint64, error) { return "test", 1, nil },
+		Admit:    w.admit,
+		Progress: silence / 6, Silence: silence})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() { w.server.Run(ctx) })
+	group.Go(func() { w.server.Serve(listener) })
+	w.proxy.to.Store(listener.Addr().String())
+	running := w.server
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Close()
+		group.Wait()
+	})
+}
+
+func (w *wired) admit(get server.Get, p identity.Peer) (server.Admission, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	grants, ok := w.grants[p.ID.Name]
+	if !ok {
+		return server.Admission{}, errors.New("unknown")
+	}
+	if grants == nil {
+		return server.Admission{Grants: everything}, nil
+	}
+	a := server.Admission{Grants: grants, Key: w.admitKey(p.ID.Name)}
+	e, ok := get(a.Key)
+	if !ok {
+		return a, fmt.Errorf("%s was removed", p.ID.Name)
+	}
+	a.Revision = e.Revision
+	return a, nil
+}
+
+// newHost returns the credential of a new host.
+func (w *wired) newHost(t *testing.T, grants []store.Grant) (string, *tls.Config) {
+	t.Helper()
+	w.mu.Lock()
+	w.hosts++
+	name := fmt.Sprintf("u%d", w.hosts)
+	w.grants[name] = grants
+	w.mu.Unlock()
+	c, err := identity.Issue(w.ca, identity.ID{Kind: identity.Host, Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := c.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name, config
+}
+
+func (w *wired) client(t *testing.T, grants []store.Grant) *client.Client {
+	t.Helper()
+	name, config := w.newHost(t, grants)
+	c, err := client.New(client.Config{Name: name, Cluster: "test", TLS: config,
+		Stores: func() []string { return []string{w.proxy.address} },
+		Dial:   (&net.Dialer{}).DialContext, Silence: silence})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}

@@ -1,0 +1,163 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/wire"
+)
+
+// feed sends progress, and once the client follows, what changes.
+func (c *conn) feed() {
+	every := c.server.config.Progress
+	// Connections that begin together do not get their progress together for ever.
+	timer := time.NewTimer(time.Duration(float64(every) * (0.5 + rand.Float64()/2)))
+	defer timer.Stop()
+	var at *position
+	var changed <-chan struct{}
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-timer.C:
+			if c.write(c.server.state.progress().Encode()) != nil {
+				return
+			}
+			timer.Reset(every)
+			continue
+		case m := <-c.follow:
+			var err error
+			if at, err = c.start(m); err != nil {
+				c.server.config.Log.Debug("following failed", "peer", c.peer.ID, "err", err)
+				c.cancel()
+				return
+			}
+		case <-changed:
+		}
+		if at != nil {
+			var err error
+			if changed, err = c.deliver(at); err != nil {
+				c.cancel()
+				return
+			}
+		}
+	}
+}
+
+// deliver sends what a connection has not got yet, and returns what to wait for.
+func (c *conn) deliver(at *position) (<-chan struct{}, error) {
+	for {
+		segments, wait, merged, lost := c.server.state.take(at)
+		switch {
+		case lost:
+			c.server.Counters.Slow.Add(1)
+			if err := c.difference(at); err != nil {
+				return nil, err
+			}
+			continue
+		case wait != nil:
+			return wait, nil
+		case merged:
+			c.server.Counters.Slow.Add(1)
+		}
+		for _, g := range segments {
+			if err := c.write(g.frame()); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// start decides how a client begins: it continues, or gets the difference.
+func (c *conn) start(m wire.Follow) (*position, error) {
+	at, ok, ahead := c.server.state.resume(m)
+	if ahead {
+		var err error
+		if at, ok, err = c.catchUp(m); err != nil {
+			return nil, err
+		}
+	}
+	if ok {
+		c.server.Counters.Continues.Add(1)
+		if at.revision > 0 { // so that the client knows what its content is now
+			return &at, c.write(wire.Batches(at.revision, nil))
+		}
+		return &at, nil
+	}
+	return &at, c.difference(&at)
+}
+
+// catchUp is for a client that is ahead of weir-store. If the store has its revision, weir-store is
+// late: it must not take the client back. Otherwise the store was put back, and the client gets the
+// difference.
+func (c *conn) catchUp(m wire.Follow) (at position, ok bool, err error) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.server.config.Progress)
+	defer cancel()
+	newest, err := c.server.config.Store.Read(ctx, c.server.config.Name+"cluster", 0)
+	if err != nil {
+		return at, false, c.wait(fmt.Sprintf("this weir-store cannot read the store: %v", err))
+	}
+	if newest.Revision < m.Revision {
+		return at, false, nil
+	}
+	for {
+		c.server.state.mu.Lock()
+		published := c.server.state.published
+		c.server.state.mu.Unlock()
+		var ahead bool
+		if at, ok, ahead = c.server.state.resume(m); !ahead {
+			return at, ok, nil
+		}
+		select {
+		case <-ctx.Done():
+			return at, false, c.wait(fmt.Sprintf("this weir-store is at revision %d, the host at %d",
+				c.server.state.revision(), m.Revision))
+		case <-published:
+		}
+	}
+}
+
+// wait sends the client away, and returns an error.
+func (c *conn) wait(reason string) error {
+	c.server.Counters.Waits.Add(1)
+	pause := 200*time.Millisecond + time.Duration(rand.Int64N(int64(2*time.Second)))
+	_ = c.write(wire.Wait{For: pause, Reason: reason}.Encode()) // it ends anyway
+	return fmt.Errorf("%w: %s", store.ErrUnavailable, reason)
+}
+
+// difference asks for the client's digests, and sends what differs.
+func (c *conn) difference(at *position) error {
+	c.server.Counters.Differences.Add(1)
+	if err := c.write(wire.Frame(wire.TypeAsk, nil)); err != nil {
+		return err
+	}
+	var have *wire.Digests
+	select {
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	case <-time.After(c.server.config.Silence):
+		return fmt.Errorf("%v does not answer", c.peer.ID)
+	case have = <-c.digests:
+	}
+	full := time.NewTimer(differenceQueue)
+	defer full.Stop()
+	select {
+	case c.server.differences <- struct{}{}:
+	case <-full.C:
+		return c.wait("many hosts begin at once")
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
+	defer func() { <-c.server.differences }()
+	parts, revision, next := c.server.state.difference(have)
+	for _, k := range parts {
+		if err := c.write(k.frames()); err != nil {
+			return err
+		}
+	}
+	*at = next
+	return c.write(wire.CopyEnd(revision))
+}

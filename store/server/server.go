@@ -1,0 +1,308 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/wire"
+)
+
+// Get returns an entry of the store, or ok false if it does not exist.
+type Get func(key string) (e store.Entry, ok bool)
+
+// Admission is what a certificate may do now.
+type Admission struct {
+	Grants []store.Grant
+	// Key is the entry that admits the certificate, at Revision. When it changes, the certificate is
+	// checked again. Every transaction compares it: a host that is removed writes nothing more. "":
+	// nothing ends the admission.
+	Key      string
+	Revision int64
+}
+
+// Config describes a server.
+type Config struct {
+	Store store.Store // with the rights of weir-store
+	Name  string      // the subtree that clients follow: cluster.Watched
+	TLS   *tls.Config // identity.Credential.Server
+
+	// Cluster returns the id and the epoch of the cluster, from what the store has.
+	Cluster func(get Get) (id string, epoch uint64, err error)
+	// Admit returns what a certificate may do. It reads with get only.
+	Admit func(get Get, p identity.Peer) (Admission, error)
+	// Join answers a host that has a token. nil: no one can join here.
+	Join func(ctx context.Context, state tls.ConnectionState, m wire.Join) ([]byte, error)
+
+	Progress time.Duration // 0: 5 s
+	Silence  time.Duration // after which a connection that takes nothing ends; 0: 15 s
+	Log      *slog.Logger
+}
+
+// Limits. A connection that exceeds them waits or ends.
+const (
+	maxDifferences  = 64  // that are sent at once
+	maxHandshakes   = 512 // connections that have not proved who they are
+	maxPerPeer      = 4   // connections of one certificate
+	maxCalls        = 8   // reads and transactions of a connection at once
+	maxWatches      = 16  // of a connection
+	firstTimeout    = 5 * time.Second
+	differenceQueue = 2 * time.Second // for how long a difference may wait for others
+	joinTimeout     = 30 * time.Second
+)
+
+// Counters count what happened since the start.
+type Counters struct {
+	Accepted, Refused, Ended atomic.Uint64 // connections; ended: those of removed certificates
+	Continues, Differences   atomic.Uint64 // how connections began to follow
+	Waits                    atomic.Uint64 // sent elsewhere
+	Slow                     atomic.Uint64 // steps that were merged for a slow connection
+	Commits, Denied          atomic.Uint64 // transactions; not permitted
+	Joins, JoinsRefused      atomic.Uint64
+	StoreFailures            atomic.Uint64 // how often the watch on the store ended
+}
+
+// Server serves hosts. Run follows the store, Serve accepts connections.
+type Server struct {
+	Counters Counters
+
+	config      Config
+	state       *state
+	differences chan struct{} // has a value for each that is sent
+
+	mu         sync.Mutex
+	handshakes []net.Conn // in order of arrival
+	conns      map[*conn]bool
+	closed     bool
+	serving    sync.WaitGroup
+}
+
+// New returns a server.
+func New(c Config) (*Server, error) {
+	if c.Store == nil || c.TLS == nil || c.Admit == nil || c.Cluster == nil || c.Name == "" {
+		return nil, errors.New("a server needs Store, Name, TLS, Cluster and Admit")
+	}
+	if c.Progress == 0 {
+		c.Progress = 5 * time.Second
+	}
+	if c.Silence == 0 {
+		c.Silence = 15 * time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Server{config: c, state: newState(), conns: map[*conn]bool{},
+		differences: make(chan struct{}, maxDifferences)}, nil
+}
+
+// unguarded holds nothing back: weir-store decides nothing.
+var unguarded = store.Guard{
+	Kind:  func(string) string { return "" },
+	Meant: func(*store.Copy, string) bool { return true },
+}
+
+// Run follows the store until the context ends, and returns the context's error.
+func (s *Server) Run(ctx context.Context) error {
+	held := store.NewGuarded(unguarded, store.Snapshot{})
+	follower := &store.Follower{Store: s.config.Store, Name: s.config.Name, Copy: held,
+		Changed: func(changes []store.Change) {
+			s.state.apply(store.Batch{Revision: held.Stored().Revision, Changes: changes},
+				s.pace())
+			s.admitAgain(changes)
+		},
+		Wait: func(ctx context.Context, failures int) error {
+			select {
+			case <-ctx.Done():
+			case <-time.After(store.Pause(failures, rand.Float64())):
+			}
+			return ctx.Err()
+		},
+		Failed: func(err error) {
+			s.Counters.StoreFailures.Add(1)
+			s.state.failed()
+			s.config.Log.Warn("the watch on the store ended", "err", err)
+		},
+	}
+	return follower.Run(ctx)
+}
+
+// pace is the time between two deliveries to all: what changes meanwhile is one batch. It grows
+// with the connections, since each delivery costs about 10 us of a processor.
+func (s *Server) pace() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(time.Duration(len(s.conns))*pacePerConn, maxPace)
+}
+
+const (
+	pacePerConn = 20 * time.Microsecond
+	maxPace     = 50 * time.Millisecond
+)
+
+// Serve accepts connections until the listener fails or the server is closed.
+func (s *Server) Serve(l net.Listener) error {
+	defer l.Close()
+	if !s.track(l) {
+		return net.ErrClosed
+	}
+	for {
+		raw, err := l.Accept()
+		if err != nil {
+			s.mu.Lock()
+			closed := s.closed
+			s.mu.Unlock()
+			var temporary interface{ Temporary() bool }
+			if closed || !errors.As(err, &temporary) || !temporary.Temporary() {
+				return err
+			}
+			s.config.Log.Warn("accept", "err", err) // too many open files
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		if !s.begin(raw) {
+			raw.Close()
+			return net.ErrClosed
+		}
+		go func() {
+			defer s.serving.Done()
+			s.serve(raw)
+		}()
+	}
+}
+
+// track closes the listener with the server.
+func (s *Server) track(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.serving.Add(1)
+	go func() {
+		defer s.serving.Done()
+		<-s.state.closed
+		l.Close()
+	}()
+	return true
+}
+
+// begin notes a connection that has not proved who it is. When there are too many, the oldest one
+// ends: a handshake takes some milliseconds, so one who opens connections and is silent does not
+// keep others out.
+func (s *Server) begin(raw net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	if len(s.handshakes) >= maxHandshakes {
+		s.handshakes[0].Close()
+		s.handshakes = s.handshakes[1:]
+		s.Counters.Refused.Add(1)
+	}
+	s.handshakes = append(s.handshakes, raw)
+	s.serving.Add(1)
+	return true
+}
+
+// proved forgets that a connection has not proved who it is.
+func (s *Server) proved(raw net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, c := range s.handshakes {
+		if c == raw {
+			s.handshakes = append(s.handshakes[:i:i], s.handshakes[i+1:]...)
+			return
+		}
+	}
+}
+
+// Close ends every connection and waits for them. Run ends with its context.
+func (s *Server) Close() {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.state.closed)
+	}
+	for _, raw := range s.handshakes {
+		raw.Close()
+	}
+	for c := range s.conns {
+		c.cancel()
+	}
+	s.mu.Unlock()
+	s.serving.Wait()
+}
+
+// enter adds a connection. One certificate has a few: the oldest ends, since a host that comes back
+// may have left some behind that do not know it yet.
+func (s *Server) enter(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	same, oldest := 0, c
+	for other := range s.conns {
+		if other.peer.Serial == c.peer.Serial {
+			same++
+			if other.began.Before(oldest.began) {
+				oldest = other
+			}
+		}
+	}
+	if same >= maxPerPeer {
+		oldest.cancel()
+	}
+	s.conns[c] = true
+	return true
+}
+
+func (s *Server) leave(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+// admitAgain checks the certificates again that were admitted by a key that changed.
+func (s *Server) admitAgain(changes []store.Change) {
+	changed := map[string]bool{}
+	for _, ch := range changes {
+		changed[ch.Key] = true
+	}
+	s.mu.Lock()
+	var concerned []*conn
+	for c := range s.conns {
+		if changed[c.admission().Key] {
+			concerned = append(concerned, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range concerned {
+		c.checkAgain()
+	}
+}
+
+// checkAgain decides about the certificate by the copy, unless the admission is of a later
+// revision, which will arrive.
+func (c *conn) checkAgain() {
+	now := c.admission()
+	if now.Key == "" || c.server.state.revision() < now.Revision {
+		return
+	}
+	a, err := c.server.config.Admit(c.server.state.get, c.peer)
+	if err != nil {
+		c.server.Counters.Ended.Add(1)
+		go c.refuse(err)
+		return
+	}
+	c.setAdmission(a)
+}

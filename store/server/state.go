@@ -1,0 +1,200 @@
+package server
+
+import (
+	"sync"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/wire"
+)
+
+// What the log keeps: changes, and bytes of values, most of which the copy has as well.
+const (
+	maxChanges = 65536
+	maxLog     = 64 << 20
+)
+
+// state is the copy and what changed last. Connections read it.
+type state struct {
+	closed chan struct{} // when the server is
+
+	mu      sync.Mutex
+	ready   chan struct{} // closed when the copy is there
+	copy    *store.Copy
+	heard   time.Time // of the store
+	failing bool      // the watch on the store ended and did not continue yet
+
+	// The log: segments of one or several transactions. Those from first to next-1 are kept, of
+	// which all are published; open is the next one.
+	first     uint64
+	segments  []*segment
+	open      *segment
+	marks     []mark // of the transactions in the log, and of the one before
+	published chan struct{}
+	last      time.Time // when something was published
+	timer     *time.Timer
+	changes   int // in the log
+	bytes     int
+
+	buckets [store.Buckets]*part // packed; nil: changed since
+	groups  [groups]*part
+	merged  map[uint64]*segment // from a segment to the end of the log
+}
+
+// segment is what connections get as one batch.
+type segment struct {
+	revision int64
+	changes  []store.Change
+	size     int
+
+	once   sync.Once
+	packed []byte
+}
+
+// frame returns the frames of a segment, packed once.
+func (g *segment) frame() []byte {
+	g.once.Do(func() { g.packed = wire.Batches(g.revision, merge(g.changes)) })
+	return g.packed
+}
+
+// merge keeps the last change of each key, in the order of the last changes.
+func merge(changes []store.Change) []store.Change {
+	last := make(map[string]int, len(changes))
+	for i, ch := range changes {
+		last[ch.Key] = i
+	}
+	if len(last) == len(changes) {
+		return changes
+	}
+	kept := make([]store.Change, 0, len(last))
+	for i, ch := range changes {
+		if last[ch.Key] == i {
+			kept = append(kept, ch)
+		}
+	}
+	return kept
+}
+
+// mark is the content after a transaction, and where its segment is.
+type mark struct {
+	revision int64
+	sum      store.Digest
+	segment  uint64 // that the transaction is part of
+}
+
+func newState() *state {
+	return &state{closed: make(chan struct{}), ready: make(chan struct{}), open: &segment{},
+		copy: store.NewCopy(store.Snapshot{}), published: make(chan struct{}),
+		merged: map[uint64]*segment{}}
+}
+
+// get returns an entry of the copy.
+func (s *state) get(key string) (store.Entry, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.copy.Get(key)
+}
+
+// revision returns that of the copy.
+func (s *state) revision() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.copy.Revision
+}
+
+// progress returns the revision of the copy, and for how long the store has been silent.
+func (s *state) progress() wire.Progress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := wire.Progress{Revision: s.copy.Revision}
+	if s.failing {
+		p.Silent = time.Since(s.heard)
+	}
+	return p
+}
+
+func (s *state) failed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.heard.IsZero() {
+		s.heard = time.Now()
+	}
+	s.failing = true
+}
+
+// next is the number of the open segment.
+func (s *state) nextLocked() uint64 { return s.first + uint64(len(s.segments)) }
+
+// apply moves the copy forward and publishes the changes, now or when the pace allows it.
+func (s *state) apply(b store.Batch, pace time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard, s.failing = time.Now(), false
+	if b.Revision < s.copy.Revision {
+		s.marks = nil // the store was put back: no revision of before means what it meant
+	}
+	s.copy.Apply(b)
+	first := false
+	select {
+	case <-s.ready:
+	default:
+		first = true // connections begin with a difference
+		close(s.ready)
+	}
+	if first || len(b.Changes) == 0 {
+		if len(s.marks) == 0 {
+			s.markLocked()
+		}
+		return
+	}
+	for _, ch := range b.Changes {
+		i := store.BucketOf(ch.Key)
+		s.buckets[i], s.groups[i/groupSize] = nil, nil
+		s.open.size += len(ch.Key) + len(ch.Value)
+	}
+	s.open.revision = b.Revision
+	s.open.changes = append(s.open.changes, b.Changes...)
+	s.markLocked()
+	if wait := pace - time.Since(s.last); wait <= 0 {
+		s.publishLocked()
+	} else if s.timer == nil {
+		s.timer = time.AfterFunc(wait, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.publishLocked()
+		})
+	}
+}
+
+// markLocked notes what the copy is now.
+func (s *state) markLocked() {
+	s.marks = append(s.marks, mark{s.copy.Revision, s.copy.Sum(), s.nextLocked()})
+}
+
+// publishLocked closes the open segment and wakes every connection.
+func (s *state) publishLocked() {
+	s.timer, s.last = nil, time.Now()
+	if len(s.open.changes) == 0 {
+		return
+	}
+	s.segments = append(s.segments, s.open)
+	s.changes += len(s.open.changes)
+	s.bytes += s.open.size
+	s.open = &segment{}
+	clear(s.merged)
+	for len(s.segments) > 1 && (s.changes > maxChanges || s.bytes > maxLog) {
+		s.changes -= len(s.segments[0].changes)
+		s.bytes -= s.segments[0].size
+		s.segments[0] = nil
+		s.segments = s.segments[1:]
+		s.first++
+	}
+	// The mark before the first segment stays: it is where that one begins.
+	drop := 0
+	for drop+1 < len(s.marks) && s.marks[drop+1].segment < s.first {
+		drop++
+	}
+	s.marks = s.marks[drop:]
+	close(s.published)
+	s.published = make(chan struct{})
+}
