@@ -19,8 +19,8 @@ const maxPoolBits = 32
 
 // Pool is a supernet that is given out in ranges of one length.
 type Pool struct {
-	Supernet netip.Prefix
-	Bits     int // length of a range
+	Supernet netip.Prefix `json:"supernet"`
+	Bits     int          `json:"bits"` // length of a range
 }
 
 // Owner is the owner of a range, or the last one. It is a reservation, not a lease: nothing but a

@@ -1,0 +1,309 @@
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weirnet/weir/store"
+)
+
+// Trust is what a host knows of its cluster without the store: it got it when it joined, and keeps
+// it on its disk. What it reads in the store is checked against that.
+type Trust struct {
+	Cluster Serial // the id
+	Epoch   uint64 // the highest one seen
+	CA      []Key
+	Admins  []Key  // who signs heads; none: heads need no signature
+	Head    Number // the highest one seen
+}
+
+// Desired is what a host enforces of the store: the values that its checks let through. A value
+// that fails a check is ignored, and the last good one of its key stays. It is not safe for
+// concurrent use.
+type Desired struct {
+	own     string
+	trust   Trust
+	hosts   map[string]*host
+	waiting map[string]bool // hosts whose certificates are refused now
+	revoked map[Serial]bool
+	tables  map[string]*value // by key of a bucket
+	labels  map[Label]uint32  // how many entries of pods of other hosts give a label
+	head    *Head
+	kept    map[string]bool // keys whose good value is not the last one
+
+	now *step // what Apply collects
+}
+
+// value is a value of a key: the last one, and the last that passed the checks. Both are nil before
+// there is one, and share their bytes with the copy.
+type value struct{ good, last []byte }
+
+// host is what there is of a host.
+type host struct {
+	cert   value
+	at     value
+	pods   map[string]*value // by key of a chunk
+	node   *Node             // the accepted certificate; nil: none
+	points *Endpoints        // accepted; nil: none
+}
+
+// Label is an address in a table of a label, such as app=web.
+type Label struct {
+	Table string
+	Addr  netip.Addr
+}
+
+// Shared is a member of a shared table.
+type Shared struct {
+	Table  string
+	Prefix netip.Prefix
+}
+
+// HostChange is what others have to know of a host. Without a certificate it is gone.
+type HostChange struct {
+	Name  string
+	Node  *Node
+	Addrs []netip.AddrPort
+}
+
+// Effects are what a step changes for this host. Each element is named once.
+type Effects struct {
+	Hosts   []HostChange       // ordered by name
+	Labels  map[Label]bool     // true: the address is in the table from now on
+	Shared  map[Shared]*uint32 // the value; nil: not a member any more
+	Head    *Head              // a new version
+	Trust   bool               // Trust has changed
+	Revoked []Serial           // serial numbers that were not known as removed
+	Claims  []Refusal          // what was refused
+}
+
+// Refusal is a value that failed a check.
+type Refusal struct {
+	Key string
+	Err error
+}
+
+func (c *Refusal) Error() string { return fmt.Sprintf("%s: %v", c.Key, c.Err) }
+
+// step collects what changes in one Apply.
+type step struct {
+	effects Effects
+	hosts   map[string]bool
+	labels  map[Label]bool // whether the address was in the table before
+	retry   bool           // a range may be free now
+}
+
+// ErrOutdated means that a document is older than one that was accepted.
+var ErrOutdated = errors.New("older than what was seen already")
+
+// NewDesired returns the state of a host that knows nothing but whom to trust, and which serial
+// numbers were removed.
+func NewDesired(own string, t Trust, revoked []Serial) *Desired {
+	d := &Desired{own: own, trust: t, hosts: map[string]*host{}, waiting: map[string]bool{},
+		revoked: map[Serial]bool{}, tables: map[string]*value{}, labels: map[Label]uint32{},
+		kept: map[string]bool{}}
+	for _, s := range revoked {
+		d.revoked[s] = true
+	}
+	return d
+}
+
+// Trust returns what the host knows without the store.
+func (d *Desired) Trust() Trust { return d.trust }
+
+// Head returns the version of the rules, nil before there is one.
+func (d *Desired) Head() *Head { return d.head }
+
+// Node returns the accepted certificate of a host, nil if there is none.
+func (d *Desired) Node(name string) *Node {
+	if h := d.hosts[name]; h != nil {
+		return h.node
+	}
+	return nil
+}
+
+// Hosts returns the hosts with an accepted certificate, ordered by name.
+func (d *Desired) Hosts() (all []HostChange) {
+	for _, name := range slices.Sorted(maps.Keys(d.hosts)) {
+		if d.hosts[name].node != nil {
+			all = append(all, d.host(name))
+		}
+	}
+	return all
+}
+
+// Revoked returns all removed serial numbers, ordered.
+func (d *Desired) Revoked() []Serial {
+	return slices.SortedFunc(maps.Keys(d.revoked), func(a, b Serial) int {
+		return bytes.Compare(a[:], b[:])
+	})
+}
+
+// Kept returns the good values of the keys whose last value was refused, ordered by key. A start
+// gives them to Load.
+func (d *Desired) Kept() (all []store.Entry) {
+	for _, key := range slices.Sorted(maps.Keys(d.kept)) {
+		if v := d.value(key); v != nil && v.good != nil {
+			all = append(all, store.Entry{Key: key, Value: v.good})
+		}
+	}
+	return all
+}
+
+// Load is the first step: the good values whose keys have a refused one, and everything that the
+// copy has. Of two hosts with one range, the one whose certificate was accepted, or is older, stays.
+func (d *Desired) Load(kept, entries []store.Entry) Effects {
+	entries = slices.Clone(entries)
+	slices.SortStableFunc(entries, func(a, b store.Entry) int {
+		return cmp.Compare(a.Revision, b.Revision)
+	})
+	var certs, rest []store.Change
+	for _, e := range slices.Concat(kept, entries) {
+		if strings.HasPrefix(e.Key, NodeTree) || strings.HasPrefix(e.Key, RemovedTree) {
+			certs = append(certs, store.Change{Entry: e})
+		} else {
+			rest = append(rest, store.Change{Entry: e})
+		}
+	}
+	return d.Apply(slices.Concat(certs, rest))
+}
+
+// Apply takes the changes of a step, and returns what changes for this host. The work follows the
+// changes. A change of a certificate reads all pods of its host again, and compares its ranges with
+// those of all hosts.
+func (d *Desired) Apply(changes []store.Change) Effects {
+	d.now = &step{hosts: map[string]bool{}, labels: map[Label]bool{},
+		effects: Effects{Labels: map[Label]bool{}, Shared: map[Shared]*uint32{}}}
+	for _, ch := range changes { // they end rights, so they come first
+		if strings.HasPrefix(ch.Key, RemovedTree) && !ch.Deleted {
+			d.check(ch.Key, d.remove(ch.Key, ch.Value))
+		}
+	}
+	for _, ch := range changes {
+		d.apply(ch)
+	}
+	for d.now.retry {
+		d.now.retry = false
+		for _, name := range slices.Sorted(maps.Keys(d.waiting)) {
+			d.certify(name, false)
+		}
+	}
+	s := d.now
+	for l, was := range s.labels {
+		if is := d.labels[l] > 0; is != was {
+			s.effects.Labels[l] = is
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.hosts)) {
+		s.effects.Hosts = append(s.effects.Hosts, d.host(name))
+	}
+	d.now = nil
+	return s.effects
+}
+
+func (d *Desired) host(name string) HostChange {
+	c := HostChange{Name: name}
+	if h := d.hosts[name]; h != nil && h.node != nil {
+		c.Node = h.node
+		if h.points != nil {
+			c.Addrs = h.points.Addrs
+		}
+	}
+	return c
+}
+
+// check notes a claim that was refused.
+func (d *Desired) check(key string, err error) {
+	if err != nil {
+		d.now.effects.Claims = append(d.now.effects.Claims, Refusal{key, err})
+	}
+}
+
+func (d *Desired) apply(ch store.Change) {
+	kind, rest, _ := strings.Cut(strings.TrimPrefix(ch.Key, Watched), "/")
+	name, _, _ := strings.Cut(rest, "/")
+	switch {
+	case ch.Key == HeadKey && !ch.Deleted:
+		d.check(ch.Key, d.setHead(ch.Value))
+	case ch.Key == IdentityKey && !ch.Deleted:
+		d.check(ch.Key, d.setIdentity(ch.Value))
+	case kind == "node":
+		d.hostOf(name).cert.last = valueOf(ch)
+		d.certify(name, true)
+	case kind == "at":
+		d.hostOf(name).at.last = valueOf(ch)
+		d.locate(name, true)
+	case kind == "pods":
+		h := d.hostOf(name)
+		if h.pods[ch.Key] == nil {
+			h.pods[ch.Key] = &value{}
+		}
+		h.pods[ch.Key].last = valueOf(ch)
+		d.place(name, ch.Key, true)
+	case kind == "table":
+		d.share(ch.Key, name, valueOf(ch))
+	}
+	d.tidy(name)
+}
+
+// valueOf returns the value that a key has after a change, nil for none.
+func valueOf(ch store.Change) []byte {
+	if ch.Deleted {
+		return nil
+	}
+	if ch.Value == nil {
+		return []byte{}
+	}
+	return ch.Value
+}
+
+func (d *Desired) hostOf(name string) *host {
+	h := d.hosts[name]
+	if h == nil {
+		h = &host{pods: map[string]*value{}}
+		d.hosts[name] = h
+	}
+	return h
+}
+
+// tidy forgets a host of which nothing is left.
+func (d *Desired) tidy(name string) {
+	h := d.hosts[name]
+	if h != nil && h.node == nil && h.cert.last == nil && h.at.last == nil && len(h.pods) == 0 {
+		delete(d.hosts, name)
+		delete(d.waiting, name)
+	}
+}
+
+// value returns the value of a key that Kept may have.
+func (d *Desired) value(key string) *value {
+	kind, rest, _ := strings.Cut(strings.TrimPrefix(key, Watched), "/")
+	name, _, _ := strings.Cut(rest, "/")
+	h := d.hosts[name]
+	switch {
+	case kind == "table":
+		return d.tables[key]
+	case h == nil:
+		return nil
+	case kind == "node":
+		return &h.cert
+	case kind == "at":
+		return &h.at
+	}
+	return h.pods[key]
+}
+
+// keep notes whether the good value of a key is another one than the last.
+func (d *Desired) keep(key string, v *value) {
+	if v.good != nil && !bytes.Equal(v.good, v.last) {
+		d.kept[key] = true
+	} else {
+		delete(d.kept, key)
+	}
+}

@@ -1,0 +1,206 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// setHead takes a version that is newer than all before it.
+func (d *Desired) setHead(v []byte) error {
+	h, err := Decode[Head](v)
+	if err != nil {
+		return err
+	}
+	if err := h.Verify(d.trust.Admins); err != nil {
+		return err
+	}
+	known := d.trust.Head
+	if c := h.Number.Compare(known); c < 0 || c == 0 && d.head != nil && !equal(d.head, &h) {
+		return fmt.Errorf("version %v: %w: version %v; load the rules again", h.Number,
+			ErrOutdated, known)
+	}
+	if d.head != nil && equal(d.head, &h) {
+		return nil
+	}
+	d.trust.Head, d.head = h.Number, &h
+	d.now.effects.Head, d.now.effects.Trust = &h, true
+	return nil
+}
+
+// equal reports whether two documents have the same value.
+func equal(a, b Document) bool {
+	x, err := Encode(a)
+	y, bad := Encode(b)
+	return err == nil && bad == nil && bytes.Equal(x, y)
+}
+
+// setIdentity takes a later epoch and, if it is signed, a new list of admins.
+func (d *Desired) setIdentity(v []byte) error {
+	i, err := Decode[Identity](v)
+	switch {
+	case err != nil:
+		return err
+	case i.ID != d.trust.Cluster:
+		return fmt.Errorf("it is the cluster %v, this host joined %v", i.ID, d.trust.Cluster)
+	case i.Epoch < d.trust.Epoch:
+		return fmt.Errorf("epoch %d: %w: epoch %d", i.Epoch, ErrOutdated, d.trust.Epoch)
+	}
+	admins, err := i.NextAdmins(d.trust.Admins)
+	if err != nil {
+		return err
+	}
+	if i.Epoch != d.trust.Epoch || !sameKeys(admins, d.trust.Admins) {
+		d.trust.Epoch, d.trust.Admins, d.now.effects.Trust = i.Epoch, admins, true
+	}
+	return nil
+}
+
+// remove ends what a removed host could do.
+func (d *Desired) remove(key string, v []byte) error {
+	name, ok := strings.CutPrefix(key, RemovedTree+"node/")
+	if !ok {
+		return nil
+	}
+	r, err := Decode[Removed](v)
+	if err != nil {
+		return err
+	}
+	if err := r.Verify(key, d.trust.Admins); err != nil {
+		return err
+	}
+	for _, s := range r.Serials {
+		if !d.revoked[s] {
+			d.revoked[s] = true
+			d.now.effects.Revoked = append(d.now.effects.Revoked, s)
+		}
+	}
+	if h := d.hosts[name]; h != nil && h.node != nil && d.revoked[h.node.Serial] {
+		d.certify(name, false)
+	}
+	return nil
+}
+
+// certify looks at the certificate of a host again, and then at what depends on it.
+func (d *Desired) certify(name string, news bool) {
+	h, key := d.hosts[name], NodeTree+name
+	before := h.node
+	n, err := d.acceptable(name, h.cert.last)
+	switch {
+	case h.cert.last == nil:
+		h.cert.good, h.node = nil, nil
+	case err == nil:
+		h.cert.good, h.node = h.cert.last, n
+	default:
+		if news {
+			d.check(key, err)
+		}
+		if n, err := d.acceptable(name, h.cert.good); err != nil || h.cert.good == nil {
+			h.cert.good, h.node = nil, nil
+		} else {
+			h.node = n
+		}
+	}
+	delete(d.waiting, name)
+	if h.cert.last != nil && err != nil {
+		d.waiting[name] = true
+	}
+	d.keep(key, &h.cert)
+	if before != nil && h.node != nil && equal(before, h.node) {
+		h.node = before
+		return
+	}
+	if before == nil && h.node == nil {
+		return
+	}
+	d.now.hosts[name] = true
+	d.now.retry = d.now.retry || before != nil
+	d.locate(name, false)
+	for chunk := range h.pods {
+		d.place(name, chunk, false)
+	}
+}
+
+// acceptable returns the certificate of a host, or why it is refused.
+func (d *Desired) acceptable(name string, v []byte) (*Node, error) {
+	n, err := Decode[Node](v)
+	switch {
+	case err != nil:
+		return nil, err
+	case n.Name != name:
+		return nil, fmt.Errorf("the certificate is that of host %s", n.Name)
+	case d.revoked[n.Serial]:
+		return nil, fmt.Errorf("the certificate %v was removed", n.Serial)
+	}
+	if err := n.Verify(d.trust.CA); err != nil {
+		return nil, err
+	}
+	for other, h := range d.hosts {
+		if h.node == nil || other == name {
+			continue
+		}
+		if r, overlaps := overlap(n.Ranges, h.node.Ranges); overlaps {
+			return nil, fmt.Errorf("the range %v is one of host %s", r, other)
+		}
+		if n.TLS == h.node.TLS || n.WireGuard == h.node.WireGuard {
+			return nil, fmt.Errorf("its key is that of host %s", other)
+		}
+	}
+	return &n, nil
+}
+
+func overlap(a, b []netip.Prefix) (netip.Prefix, bool) {
+	for _, x := range a {
+		for _, y := range b {
+			if x.Overlaps(y) {
+				return x, true
+			}
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// locate looks at the endpoints of a host again.
+func (d *Desired) locate(name string, news bool) {
+	h, key := d.hosts[name], EndpointKey+name
+	before := h.points
+	if h.node == nil || before != nil && before.Serial != h.node.Serial {
+		h.points, h.at.good = nil, nil
+	}
+	switch e, err := d.reachable(h); {
+	case h.at.last == nil:
+		h.points, h.at.good = nil, nil
+	case h.node == nil:
+	case err == nil:
+		h.points, h.at.good = e, h.at.last
+	case news:
+		d.check(key, err)
+	}
+	d.keep(key, &h.at)
+	if before != h.points {
+		d.now.hosts[name] = true
+	}
+}
+
+// reachable returns the endpoints of a host, or why they are refused.
+func (d *Desired) reachable(h *host) (*Endpoints, error) {
+	if h.node == nil || h.at.last == nil {
+		return nil, nil
+	}
+	e, err := Decode[Endpoints](h.at.last)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.Verify(h.node); err != nil {
+		return nil, err
+	}
+	if p := h.points; p != nil && p.Serial == e.Serial && !bytes.Equal(h.at.last, h.at.good) &&
+		e.Sequence <= p.Sequence {
+		return nil, fmt.Errorf("sequence number %d: %w: %d", e.Sequence, ErrOutdated, p.Sequence)
+	}
+	if h.points != nil && bytes.Equal(h.at.last, h.at.good) {
+		return h.points, nil
+	}
+	return &e, nil
+}

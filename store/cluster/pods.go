@@ -1,0 +1,110 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// ChunkPods is how many pods a document has at most.
+const ChunkPods = 32
+
+// Limits of a pod.
+const (
+	maxPodAddrs  = 8
+	maxPodLabels = 64
+	maxPodText   = 253 // of a name, a key or a value of a label
+)
+
+// Pods is the document below PodsTree: some pods of a host.
+type Pods struct {
+	Versioned
+	Pods []Pod `json:"pods"`
+}
+
+// Pod is a pod as other hosts see it.
+type Pod struct {
+	Name   string            `json:"name"`
+	Addrs  []netip.Addr      `json:"addrs"`
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// Check implements Document.
+func (p *Pods) Check() error {
+	if len(p.Pods) == 0 || len(p.Pods) > ChunkPods {
+		return fmt.Errorf("%d pods, 1 to %d are possible; without any the value is empty",
+			len(p.Pods), ChunkPods)
+	}
+	for i := range p.Pods {
+		if err := p.Pods[i].check(); err != nil {
+			return fmt.Errorf("pod %q: %w", p.Pods[i].Name, err)
+		}
+	}
+	return ascending("pods", p.Pods, func(a, b Pod) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func (p *Pod) check() error {
+	if p.Name == "" || !printable(p.Name) {
+		return errors.New("not a name")
+	}
+	if len(p.Addrs) == 0 || len(p.Addrs) > maxPodAddrs || len(p.Labels) > maxPodLabels {
+		return fmt.Errorf("%d addresses and %d labels", len(p.Addrs), len(p.Labels))
+	}
+	for _, a := range p.Addrs {
+		if !a.IsValid() || a.Is4In6() || a.Zone() != "" {
+			return fmt.Errorf("%v is not an address of a pod", a)
+		}
+	}
+	for key, value := range p.Labels {
+		if err := checkLabelKey(key); err != nil {
+			return err
+		}
+		if !printable(value) {
+			return fmt.Errorf("the value of label %s is not text of at most %d bytes", key,
+				maxPodText)
+		}
+	}
+	return ascending("addresses", p.Addrs, netip.Addr.Compare)
+}
+
+// checkLabelKey refuses a key that would make the name of a table ambiguous: KEY=VALUE.
+func checkLabelKey(key string) error {
+	if key == "" || key == AnyLabel || strings.Contains(key, "=") || !printable(key) {
+		return fmt.Errorf("%q is not the key of a label", key)
+	}
+	return nil
+}
+
+// printable reports whether a text fits and has visible characters of ASCII only.
+func printable(text string) bool {
+	return len(text) <= maxPodText && !strings.ContainsFunc(text, func(c rune) bool {
+		return c <= ' ' || c > '~'
+	})
+}
+
+// Check of a claim: the host with this certificate may have the pod.
+func (n *Node) mayHave(p *Pod) error {
+	for _, a := range p.Addrs {
+		if !n.Owns(a) {
+			return fmt.Errorf("pod %s: %v is not in the ranges of host %s", p.Name, a, n.Name)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
+		if !n.MayLabel(key) {
+			return fmt.Errorf("pod %s: host %s may not give labels with the key %s", p.Name,
+				n.Name, key)
+		}
+	}
+	return nil
+}
+
+// Tables returns the names of the tables that a pod is in.
+func (p *Pod) Tables() (names []string) {
+	for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
+		names = append(names, key+"="+p.Labels[key])
+	}
+	return names
+}
