@@ -52,10 +52,10 @@ func NewCA(cluster string) (*CA, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newCA(der, key)
+	return loadCA(der, key)
 }
 
-func newCA(der []byte, key ed25519.PrivateKey) (*CA, error) {
+func loadCA(der []byte, key ed25519.PrivateKey) (*CA, error) {
 	cert, err := parseCA(der)
 	if err != nil {
 		return nil, err

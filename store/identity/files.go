@@ -54,7 +54,7 @@ func ParseCA(file []byte) (*CA, error) {
 	if len(certs) != 1 {
 		return nil, fmt.Errorf("the file of a CA has one certificate, not %d", len(certs))
 	}
-	return newCA(certs[0], key)
+	return loadCA(certs[0], key)
 }
 
 func marshal(key ed25519.PrivateKey, certs [][]byte) ([]byte, error) {
