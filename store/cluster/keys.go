@@ -24,6 +24,7 @@ const (
 	IdentityKey = Watched + "cluster" // id, epoch, certificates of the CA, supernets
 	HeadKey     = Watched + "head"    // the version of the rules
 	MembersKey  = Watched + "members" // changes with every change of a host's roles
+	IssuedKey   = Watched + "issued"  // certificates of administrators and feeds
 	NodeTree    = Watched + "node/"   // certificates of hosts
 	EndpointKey = Watched + "at/"     // where hosts are reached
 	PodsTree    = Watched + "pods/"

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/weirnet/weir/store"
 )
@@ -186,43 +187,63 @@ func owners(s store.Snapshot) ([]Owner, error) {
 	return list, nil
 }
 
-// Claim gives a host its range of a pool and returns it. with adds what belongs to the same
+// Claim gives a host its range of each pool and returns them. with adds what belongs to the same
 // transaction, such as the host's certificate and the use of its invitation, when it gets the
-// range. Claim tries again when another host was faster, and returns the conflict when a comparison
-// of with failed.
-func Claim(ctx context.Context, s store.Store, p Pool, name string,
-	with func(netip.Prefix) store.Txn) (netip.Prefix, error) {
+// ranges. Claim tries again when another host was faster, and returns the conflict when a
+// comparison of with failed.
+func Claim(ctx context.Context, s store.Store, pools []Pool, name string,
+	with func([]netip.Prefix) (store.Txn, error)) ([]netip.Prefix, error) {
 	if err := CheckName(name); err != nil {
-		return netip.Prefix{}, err
+		return nil, err
 	}
 	for {
-		snapshot, err := s.Read(ctx, RangeTree, 0)
+		chosen, err := chooseAll(ctx, s, pools, name)
 		if err != nil {
-			return netip.Prefix{}, err
+			return nil, err
 		}
-		all, err := owners(snapshot)
+		ranges := make([]netip.Prefix, len(chosen))
+		for i, o := range chosen {
+			ranges[i] = o.Range
+		}
+		t, err := with(ranges)
 		if err != nil {
-			return netip.Prefix{}, err
+			return nil, err
 		}
-		chosen, err := p.Choose(name, all)
-		if err != nil {
-			return netip.Prefix{}, err
-		}
-		key := RangeKey(chosen.Range)
-		t := with(chosen.Range)
 		value, err := json.Marshal(Owner{Name: name})
 		if err != nil {
-			return netip.Prefix{}, err
+			return nil, err
 		}
-		t.Compare = append(t.Compare, store.Compare{Key: key, Revision: chosen.Revision})
-		t.Put = append(t.Put, store.Entry{Key: key, Value: value})
+		for _, o := range chosen {
+			key := RangeKey(o.Range)
+			t.Compare = append(t.Compare, store.Compare{Key: key, Revision: o.Revision})
+			t.Put = append(t.Put, store.Entry{Key: key, Value: value})
+		}
 		_, err = s.Commit(ctx, t)
 		var conflict *store.ConflictError
-		if errors.As(err, &conflict) && conflict.Key == key {
+		if errors.As(err, &conflict) && strings.HasPrefix(conflict.Key, RangeTree) {
 			continue
 		}
-		return chosen.Range, err
+		return ranges, err
 	}
+}
+
+// chooseAll reads the owners and chooses from each pool.
+func chooseAll(ctx context.Context, s store.Store, pools []Pool, name string) ([]Owner, error) {
+	snapshot, err := s.Read(ctx, RangeTree, 0)
+	if err != nil {
+		return nil, err
+	}
+	all, err := owners(snapshot)
+	if err != nil {
+		return nil, err
+	}
+	chosen := make([]Owner, len(pools))
+	for i, p := range pools {
+		if chosen[i], err = p.Choose(name, all); err != nil {
+			return nil, err
+		}
+	}
+	return chosen, nil
 }
 
 // Release returns what removes a host's right to its ranges; the ranges stay known as released. all

@@ -180,13 +180,13 @@ func TestClaims(t *testing.T) {
 	const hosts = 100
 	var all, group sync.WaitGroup
 	all.Add(hosts)
-	none := func(netip.Prefix) store.Txn { return store.Txn{} }
+	none := func([]netip.Prefix) (store.Txn, error) { return store.Txn{}, nil }
 	ranges := make([]netip.Prefix, hosts)
 	for i := range hosts {
 		group.Go(func() {
 			name := fmt.Sprint("host", i)
 			s := &together{Store: model, all: &all}
-			first, err := Claim(t.Context(), s, p, name, none)
+			first, err := Claim(t.Context(), s, []Pool{p}, name, none)
 			if err != nil {
 				t.Error(err)
 				return
@@ -194,10 +194,12 @@ func TestClaims(t *testing.T) {
 			if i%3 == 0 {
 				release(t, s, name)
 			}
-			ranges[i], err = Claim(t.Context(), s, p, name, none)
-			if ranges[i] != first || err != nil {
-				t.Errorf("%s had %v, gets %v, %v", name, first, ranges[i], err)
+			again, err := Claim(t.Context(), s, []Pool{p}, name, none)
+			if !slices.Equal(again, first) || len(again) != 1 || err != nil {
+				t.Errorf("%s had %v, gets %v, %v", name, first, again, err)
+				return
 			}
+			ranges[i] = again[0]
 		})
 	}
 	group.Wait()
@@ -227,20 +229,21 @@ func release(t *testing.T, s store.Store, name string) {
 // TestClaimWithMore: what belongs to the same transaction is made with the claim or not at all.
 func TestClaimWithMore(t *testing.T) {
 	s := storetest.NewModel(time.Minute)
-	p := pool("10.0.0.0/16", 24)
-	invited := func(r netip.Prefix) store.Txn {
+	pools := []Pool{pool("10.0.0.0/16", 24), pool("fd00::/48", 64)}
+	invited := func(r []netip.Prefix) (store.Txn, error) {
 		return store.Txn{Compare: []store.Compare{{Key: NodeTree + "a"}},
-			Put: []store.Entry{{Key: NodeTree + "a", Value: []byte(r.String())}}}
+			Put: []store.Entry{{Key: NodeTree + "a", Value: fmt.Append(nil, r)}}}, nil
 	}
-	r, err := Claim(t.Context(), s, p, "a", invited)
+	r, err := Claim(t.Context(), s, pools, "a", invited)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := s.Read(t.Context(), NodeTree+"a", 0)
-	if err != nil || len(got.Entries) != 1 || string(got.Entries[0].Value) != r.String() {
+	if err != nil || len(got.Entries) != 1 || string(got.Entries[0].Value) != fmt.Sprint(r) ||
+		len(r) != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := Claim(t.Context(), s, p, "a", invited); !errors.Is(err, store.ErrConflict) {
+	if _, err := Claim(t.Context(), s, pools, "a", invited); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("a second host of the name joined: %v", err)
 	}
 }

@@ -1,0 +1,90 @@
+package cluster
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Issued is the document of IssuedKey: the certificates of administrators and feeds that are in
+// force. One that is not in it is not accepted.
+type Issued struct {
+	Versioned
+	Certificates []IssuedCertificate `json:"certificates,omitempty"`
+}
+
+// IssuedCertificate names a certificate.
+type IssuedCertificate struct {
+	ID     string `json:"id"` // identity.ID: admin:NAME or feed:TABLE
+	Serial Serial `json:"serial"`
+}
+
+// Check implements Document.
+func (i *Issued) Check() error {
+	for _, c := range i.Certificates {
+		kind, name, _ := strings.Cut(c.ID, ":")
+		if kind != "admin" && kind != "feed" {
+			return fmt.Errorf("%q is not the identity of an administrator or a feed", c.ID)
+		}
+		if err := CheckName(name); err != nil {
+			return err
+		}
+		if c.Serial == (Serial{}) {
+			return fmt.Errorf("%s has no serial number", c.ID)
+		}
+	}
+	return ascending("certificates", i.Certificates, func(a, b IssuedCertificate) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), compareBytes(a.Serial[:], b.Serial[:]))
+	})
+}
+
+// Membership is the document of MembersKey: Count increases with every change of a host's roles.
+type Membership struct {
+	Versioned
+	Count uint64 `json:"count"`
+}
+
+// Check implements Document.
+func (m *Membership) Check() error {
+	if m.Count == 0 {
+		return errors.New("the changes of roles are counted from 1")
+	}
+	return nil
+}
+
+// maxUses is how many hosts may join with one token.
+const maxUses = 10000
+
+// maxValid is how long a token may be valid.
+const maxValid = 30 * 24 * time.Hour
+
+// Invite is the document below InviteTree: a token that was not used up.
+type Invite struct {
+	Versioned
+	Verifier Digest   `json:"verifier"` // identity.Token.Verifier
+	Roles    []string `json:"roles,omitempty"`
+	Labels   []string `json:"labels,omitempty"` // keys of labels that the host may give
+	Uses     int      `json:"uses"`             // that are left
+	// Seconds is for how long it is valid. weir-store counts them by its own timer from when it
+	// first saw the token.
+	Seconds int64 `json:"seconds"`
+}
+
+// Check implements Document.
+func (i *Invite) Check() error {
+	switch {
+	case i.Verifier == (Digest{}):
+		return errors.New("a token has a verifier")
+	case i.Uses < 1 || i.Uses > maxUses:
+		return fmt.Errorf("a token for %d hosts: 1 to %d are possible", i.Uses, maxUses)
+	case i.Seconds < 1 || i.Seconds > int64(maxValid/time.Second):
+		return fmt.Errorf("a token that is valid for %d s: up to %v are possible", i.Seconds,
+			maxValid)
+	}
+	// The certificate of the host that joins has them.
+	as := Node{Name: "host", Serial: Serial{1}, TLS: Key{1}, WireGuard: Key{1}, Roles: i.Roles,
+		Labels: i.Labels}
+	return as.Check()
+}

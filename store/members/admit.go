@@ -1,0 +1,75 @@
+package members
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/server"
+)
+
+// Admit decides what a certificate may do: server.Config.Admit. A host needs its entry below
+// cluster.NodeTree, an administrator or a feed one in cluster.IssuedKey, with the serial number of
+// the certificate.
+func Admit(get server.Get, p identity.Peer) (server.Admission, error) {
+	switch p.ID.Kind {
+	case identity.Host:
+		return admitHost(get, p)
+	case identity.Admin, identity.Feed:
+		return admitIssued(get, p)
+	}
+	return server.Admission{}, fmt.Errorf("%v has no rights here", p.ID)
+}
+
+func admitHost(get server.Get, p identity.Peer) (a server.Admission, err error) {
+	a.Key = cluster.NodeTree + p.ID.Name
+	e, ok := get(a.Key)
+	if !ok {
+		return server.Admission{}, fmt.Errorf("host %s is not a member of the cluster", p.ID.Name)
+	}
+	node, err := cluster.Decode[cluster.Node](e.Value)
+	if err != nil {
+		return server.Admission{}, fmt.Errorf("%s: %w", a.Key, err)
+	}
+	if node.Name != p.ID.Name || node.Serial != cluster.Serial(p.Serial) ||
+		!slices.Equal(node.TLS[:], p.Key) {
+		return server.Admission{}, fmt.Errorf("host %s has another certificate by now", p.ID.Name)
+	}
+	a.Revision, a.Grants = e.Revision, cluster.HostGrants(node.Name)
+	return a, nil
+}
+
+func admitIssued(get server.Get, p identity.Peer) (a server.Admission, err error) {
+	a.Key = cluster.IssuedKey
+	e, ok := get(a.Key)
+	if !ok {
+		return server.Admission{}, fmt.Errorf("%v: no certificate was issued", p.ID)
+	}
+	issued, err := cluster.Decode[cluster.Issued](e.Value)
+	if err != nil {
+		return server.Admission{}, fmt.Errorf("%s: %w", a.Key, err)
+	}
+	want := cluster.IssuedCertificate{ID: p.ID.String(), Serial: cluster.Serial(p.Serial)}
+	if !slices.Contains(issued.Certificates, want) {
+		return server.Admission{}, fmt.Errorf("the certificate of %v is not in force", p.ID)
+	}
+	a.Revision, a.Grants = e.Revision, cluster.AdminGrants()
+	if p.ID.Kind == identity.Feed {
+		a.Grants = cluster.FeedGrants(p.ID.Name)
+	}
+	return a, nil
+}
+
+// ClusterOf returns the id and the epoch of the cluster: server.Config.Cluster.
+func ClusterOf(get server.Get) (id string, epoch uint64, err error) {
+	e, ok := get(cluster.IdentityKey)
+	if !ok {
+		return "", 0, fmt.Errorf("%s does not exist: run weir cluster init", cluster.IdentityKey)
+	}
+	doc, err := cluster.Decode[cluster.Identity](e.Value)
+	if err != nil {
+		return "", 0, fmt.Errorf("%s: %w", cluster.IdentityKey, err)
+	}
+	return doc.ID.String(), doc.Epoch, nil
+}

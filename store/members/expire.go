@@ -1,0 +1,71 @@
+package members
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// Expiry deletes tokens whose time is over. The time is that of this process since it first saw the
+// token: no time of day is compared, and a weir-store that is started again begins again.
+type Expiry struct {
+	Store store.Store
+	Now   func() time.Time // monotonic
+	Log   func(err error)
+
+	seen map[string]time.Time // when each key was seen first
+}
+
+// expiryEvery is how often the tokens are looked at.
+const expiryEvery = 20 * time.Second
+
+// Run looks at the tokens until the context ends.
+func (x *Expiry) Run(ctx context.Context) error {
+	tick := time.NewTicker(expiryEvery)
+	defer tick.Stop()
+	for {
+		if err := x.Sweep(ctx); err != nil && ctx.Err() == nil {
+			x.Log(fmt.Errorf("tokens: %w", err))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// Sweep deletes the tokens whose time is over.
+func (x *Expiry) Sweep(ctx context.Context) error {
+	got, err := x.Store.Read(ctx, cluster.InviteTree, 0)
+	if err != nil {
+		return err
+	}
+	now, known := x.Now(), map[string]time.Time{}
+	for _, e := range got.Entries {
+		invite, err := cluster.Decode[cluster.Invite](e.Value)
+		if err != nil {
+			x.Log(fmt.Errorf("%s: %w", e.Key, err))
+			continue
+		}
+		first, ok := x.seen[e.Key]
+		if !ok {
+			first = now
+		}
+		known[e.Key] = first
+		if now.Sub(first) < time.Duration(invite.Seconds)*time.Second {
+			continue
+		}
+		_, err = x.Store.Commit(ctx, store.Txn{Delete: []string{e.Key},
+			Compare: []store.Compare{{Key: e.Key, Revision: e.Revision}}})
+		if err != nil && !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	x.seen = known
+	return nil
+}

@@ -1,0 +1,148 @@
+package members_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/client"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/members"
+	"github.com/weirnet/weir/store/server"
+	"github.com/weirnet/weir/store/storetest"
+)
+
+const (
+	silence  = 2 * time.Second
+	patience = 20 * time.Second
+)
+
+// founded is a cluster on the model with one weir-store and one administrator.
+type founded struct {
+	model   *storetest.Model
+	ca      *identity.CA
+	admin   *identity.Credential
+	id      cluster.Identity
+	server  *server.Server
+	address string
+}
+
+func found(t *testing.T, pools ...cluster.Pool) *founded {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &founded{model: storetest.NewModel(silence)}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	f.address = listener.Addr().String()
+	f.id = cluster.Identity{ID: cluster.Serial(identity.NewSerial()), Epoch: 1, Pools: pools,
+		Stores: []string{f.address}}
+	f.ca, err = identity.NewCA(f.id.ID.String())
+	must(err)
+	f.id.CA = [][]byte{f.ca.Certificate()}
+	f.admin, err = identity.Issue(f.ca, identity.ID{Kind: identity.Admin, Name: "a"})
+	must(err)
+	peer, err := f.admin.Peer()
+	must(err)
+	must(members.Found(t.Context(), f.model, f.id, peer))
+	own, err := identity.Issue(f.ca, identity.ID{Kind: identity.Store, Name: "s"})
+	must(err)
+	config, err := own.Server()
+	must(err)
+	f.server, err = server.New(server.Config{Store: f.model, Name: cluster.Watched, TLS: config,
+		Cluster: members.ClusterOf, Admit: members.Admit,
+		Join: members.NewJoiner(f.model, f.ca).Join, Progress: silence / 6, Silence: silence})
+	must(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() { f.server.Run(ctx) })
+	group.Go(func() { f.server.Serve(listener) })
+	t.Cleanup(func() {
+		cancel()
+		f.server.Close()
+		group.Wait()
+	})
+	return f
+}
+
+func pool(supernet string, bits int) cluster.Pool {
+	return cluster.Pool{Supernet: netip.MustParsePrefix(supernet), Bits: bits}
+}
+
+func (f *founded) invite(t *testing.T, i members.Invitation) identity.Token {
+	t.Helper()
+	if i.Uses == 0 {
+		i.Uses = 1
+	}
+	i.Valid = time.Hour
+	token, err := members.Invite(t.Context(), f.model, identity.FingerprintOf(f.ca.Certificate()),
+		i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// joining returns what a new host of a name sends.
+func (f *founded) joining(t *testing.T, token identity.Token, name string) client.Join {
+	t.Helper()
+	key, err := identity.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Join{Token: token, Address: f.address, Name: name, Key: key,
+		WireGuardKey: [32]byte(key.Public().(ed25519.PublicKey)), Dial: (&net.Dialer{}).DialContext}
+}
+
+func (f *founded) join(t *testing.T, name string, roles ...string) *client.Joined {
+	t.Helper()
+	joined, err := f.joining(t, f.invite(t, members.Invitation{Roles: roles,
+		Labels: []string{"app"}}), name).Do(t.Context())
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return joined
+}
+
+func (f *founded) connect(t *testing.T, c *identity.Credential) *client.Client {
+	t.Helper()
+	config, err := c.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected, err := client.New(client.Config{Name: "x", Cluster: f.id.ID.String(), TLS: config,
+		Stores: func() []string { return []string{f.address} }, Silence: silence,
+		Dial: (&net.Dialer{}).DialContext})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { connected.Close() })
+	return connected
+}
+
+// value reads a key past weir-store.
+func (f *founded) value(t *testing.T, key string) (store.Entry, bool) {
+	t.Helper()
+	got, err := f.model.Read(t.Context(), key, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Entries) == 0 {
+		return store.Entry{}, false
+	}
+	return got.Entries[0], true
+}
+
+func put(key, value string) store.Txn {
+	return store.Txn{Put: []store.Entry{{Key: key, Value: []byte(value)}}}
+}

@@ -1,0 +1,130 @@
+package members
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/identity"
+)
+
+// one reads one document and its revision; ok is false if it does not exist.
+func one[T any, D interface {
+	*T
+	cluster.Document
+}](ctx context.Context, s store.Store, key string) (doc T, revision int64, ok bool, err error) {
+	got, err := s.Read(ctx, key, 0)
+	if err != nil || len(got.Entries) == 0 {
+		return doc, 0, false, err
+	}
+	if doc, err = cluster.Decode[T, D](got.Entries[0].Value); err != nil {
+		return doc, 0, false, fmt.Errorf("%s: %w", key, err)
+	}
+	return doc, got.Entries[0].Revision, true, nil
+}
+
+// entry returns an entry with a document.
+func entry(key string, d cluster.Document) (store.Entry, error) {
+	value, err := cluster.Encode(d)
+	return store.Entry{Key: key, Value: value}, err
+}
+
+// ErrExists is the error of a cluster that was founded before.
+var ErrExists = errors.New("the store has a cluster already")
+
+// Found writes the first documents of a cluster: who it is, and the first administrator. The store
+// has none yet.
+func Found(ctx context.Context, s store.Store, doc cluster.Identity, admin identity.Peer) error {
+	id, err := entry(cluster.IdentityKey, &doc)
+	if err != nil {
+		return err
+	}
+	issued, err := entry(cluster.IssuedKey, &cluster.Issued{
+		Certificates: []cluster.IssuedCertificate{{ID: admin.ID.String(),
+			Serial: cluster.Serial(admin.Serial)}}})
+	if err != nil {
+		return err
+	}
+	members, err := entry(cluster.MembersKey, &cluster.Membership{Count: 1})
+	if err != nil {
+		return err
+	}
+	_, err = s.Commit(ctx, store.Txn{Compare: []store.Compare{{Key: cluster.IdentityKey}},
+		Put: []store.Entry{id, issued, members}})
+	if errors.Is(err, store.ErrConflict) {
+		return ErrExists
+	}
+	return err
+}
+
+// Invitation is what an administrator gives a host.
+type Invitation struct {
+	Roles  []string
+	Labels []string // keys of labels that the host may give its pods
+	Uses   int
+	Valid  time.Duration
+}
+
+// Invite stores a token and returns it.
+func Invite(ctx context.Context, s store.Store, ca identity.Fingerprint, i Invitation) (
+	identity.Token, error) {
+	token := identity.NewToken(ca)
+	e, err := entry(cluster.InviteTree+token.Name(), &cluster.Invite{
+		Verifier: cluster.Digest(token.Verifier()), Roles: sorted(i.Roles),
+		Labels: sorted(i.Labels), Uses: i.Uses, Seconds: int64(i.Valid / time.Second)})
+	if err != nil {
+		return token, err
+	}
+	_, err = s.Commit(ctx, store.Txn{Compare: []store.Compare{{Key: e.Key}},
+		Put: []store.Entry{e}})
+	return token, err
+}
+
+// NewEpoch begins the next epoch: a backup was restored. What hosts enforce is older than what the
+// store has, then.
+func NewEpoch(ctx context.Context, s store.Store, atLeast uint64) (uint64, error) {
+	doc, revision, ok, err := one[cluster.Identity](ctx, s, cluster.IdentityKey)
+	if err != nil {
+		return 0, err
+	}
+	if !ok {
+		return 0, fmt.Errorf("%s does not exist in the backup", cluster.IdentityKey)
+	}
+	doc.Epoch = max(doc.Epoch+1, atLeast)
+	e, err := entry(cluster.IdentityKey, &doc)
+	if err != nil {
+		return 0, err
+	}
+	_, err = s.Commit(ctx, store.Txn{
+		Compare: []store.Compare{{Key: cluster.IdentityKey, Revision: revision}},
+		Put:     []store.Entry{e}})
+	return doc.Epoch, err
+}
+
+// Change reads the document of the cluster, lets the caller change it, and writes it. Another
+// change in between is not lost.
+func Change(ctx context.Context, s store.Store, change func(*cluster.Identity)) error {
+	for {
+		doc, revision, ok, err := one[cluster.Identity](ctx, s, cluster.IdentityKey)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return fmt.Errorf("%s does not exist: run weir cluster init", cluster.IdentityKey)
+		}
+		change(&doc)
+		e, err := entry(cluster.IdentityKey, &doc)
+		if err != nil {
+			return err
+		}
+		_, err = s.Commit(ctx, store.Txn{
+			Compare: []store.Compare{{Key: cluster.IdentityKey, Revision: revision}},
+			Put:     []store.Entry{e}})
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}
