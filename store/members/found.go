@@ -83,27 +83,6 @@ func Invite(ctx context.Context, s store.Store, ca identity.Fingerprint, i Invit
 	return token, err
 }
 
-// NewEpoch begins the next epoch: a backup was restored. What hosts enforce is older than what the
-// store has, then.
-func NewEpoch(ctx context.Context, s store.Store, atLeast uint64) (uint64, error) {
-	doc, revision, ok, err := one[cluster.Identity](ctx, s, cluster.IdentityKey)
-	if err != nil {
-		return 0, err
-	}
-	if !ok {
-		return 0, fmt.Errorf("%s does not exist in the backup", cluster.IdentityKey)
-	}
-	doc.Epoch = max(doc.Epoch+1, atLeast)
-	e, err := entry(cluster.IdentityKey, &doc)
-	if err != nil {
-		return 0, err
-	}
-	_, err = s.Commit(ctx, store.Txn{
-		Compare: []store.Compare{{Key: cluster.IdentityKey, Revision: revision}},
-		Put:     []store.Entry{e}})
-	return doc.Epoch, err
-}
-
 // Change reads the document of the cluster, lets the caller change it, and writes it. Another
 // change in between is not lost.
 func Change(ctx context.Context, s store.Store, change func(*cluster.Identity)) error {

@@ -1,0 +1,208 @@
+package members
+
+import (
+	"bufio"
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// A backup is lines of JSON: a header, one entry each, and the SHA-256 of all lines before.
+
+type backupHeader struct {
+	Weir     string `json:"weir"` // backupKind
+	Version  int    `json:"version"`
+	Revision int64  `json:"revision"`
+	Entries  int    `json:"entries"`
+}
+
+type backupEntry struct {
+	Key   string `json:"key"`
+	Value []byte `json:"value"`
+}
+
+type backupEnd struct {
+	SHA256 string `json:"sha256"`
+}
+
+const (
+	backupKind    = "backup of a cluster"
+	backupVersion = 1
+	// maxBackupLine is a value of store.MaxBytes as Base64, with its key.
+	maxBackupLine = 2 << 20
+)
+
+// Backup writes all that the store has at one revision.
+func Backup(ctx context.Context, s store.Store, to io.Writer) (entries int, err error) {
+	all, err := s.Read(ctx, cluster.Root, 0)
+	if err != nil {
+		return 0, err
+	}
+	sum := sha256.New()
+	w := bufio.NewWriter(to)
+	line := func(v any, into io.Writer) error {
+		text, err := json.Marshal(v)
+		if err == nil {
+			_, err = into.Write(append(text, '\n'))
+		}
+		return err
+	}
+	both := io.MultiWriter(w, sum)
+	if err := line(backupHeader{backupKind, backupVersion, all.Revision, len(all.Entries)},
+		both); err != nil {
+		return 0, err
+	}
+	for _, e := range all.Entries {
+		if err := line(backupEntry{e.Key, e.Value}, both); err != nil {
+			return 0, err
+		}
+	}
+	if err := line(backupEnd{hex.EncodeToString(sum.Sum(nil))}, w); err != nil {
+		return 0, err
+	}
+	return len(all.Entries), w.Flush()
+}
+
+// ReadBackup reads a backup, and refuses one that is not whole.
+func ReadBackup(from io.Reader) ([]store.Entry, error) {
+	sum := sha256.New()
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, maxBackupLine)
+	var header backupHeader
+	if err := backupLine(lines, sum, &header); err != nil {
+		return nil, err
+	}
+	if header.Weir != backupKind || header.Version != backupVersion {
+		return nil, fmt.Errorf("not a %s of version %d", backupKind, backupVersion)
+	}
+	var entries []store.Entry
+	for range header.Entries {
+		var e backupEntry
+		if err := backupLine(lines, sum, &e); err != nil {
+			return nil, err
+		}
+		if !store.Covers(cluster.Root, e.Key) {
+			return nil, fmt.Errorf("a backup has no key %q", e.Key)
+		}
+		entries = append(entries, store.Entry{Key: e.Key, Value: e.Value})
+	}
+	want := hex.EncodeToString(sum.Sum(nil))
+	var end backupEnd
+	if err := backupLine(lines, sum, &end); err != nil {
+		return nil, err
+	}
+	if end.SHA256 != want || lines.Scan() {
+		return nil, errors.New("the backup is damaged: its checksum differs")
+	}
+	return entries, lines.Err()
+}
+
+func backupLine(lines *bufio.Scanner, sum hash.Hash, into any) error {
+	if !lines.Scan() {
+		return fmt.Errorf("the backup ends too early: %w", errors.Join(lines.Err(),
+			io.ErrUnexpectedEOF))
+	}
+	sum.Write(lines.Bytes())
+	sum.Write([]byte{'\n'})
+	if err := json.Unmarshal(lines.Bytes(), into); err != nil {
+		return fmt.Errorf("the backup is damaged: %w", err)
+	}
+	return nil
+}
+
+// Restore writes a backup into an empty store, which no weir-store serves meanwhile, and begins an
+// epoch: the first one after that of the backup, or atLeast if that is later. The version of the
+// rules gets the first number of the epoch, so that every host loads it. In a cluster with keys of
+// administrators, admin signs it; nil: no signature.
+func Restore(ctx context.Context, s store.Store, entries []store.Entry, atLeast uint64,
+	admin ed25519.PrivateKey) (epoch uint64, err error) {
+	there, err := s.Read(ctx, cluster.Root, 0)
+	if err != nil {
+		return 0, err
+	}
+	if len(there.Entries) > 0 {
+		return 0, errors.New("the store is not empty: a backup is restored into a new one")
+	}
+	rest, last, epoch, err := newEpoch(entries, atLeast, admin)
+	if err != nil {
+		return 0, err
+	}
+	for len(rest) > 0 {
+		n, size := 0, 0
+		for ; n < len(rest) && n < store.MaxOperations; n++ {
+			size += len(rest[n].Key) + len(rest[n].Value)
+			if n > 0 && size > store.MaxBytes {
+				break
+			}
+		}
+		if _, err := s.Commit(ctx, store.Txn{Put: rest[:n]}); err != nil {
+			return 0, err
+		}
+		rest = rest[n:]
+	}
+	// Without these two, no one can use what is there.
+	_, err = s.Commit(ctx, store.Txn{Put: last})
+	return epoch, err
+}
+
+// newEpoch divides the entries of a backup into those that stay as they are, and the identity and
+// the head, which belong to the new epoch.
+func newEpoch(entries []store.Entry, atLeast uint64, admin ed25519.PrivateKey) (rest,
+	last []store.Entry, epoch uint64, err error) {
+	var locked bool
+	var head *cluster.Head
+	for _, e := range entries {
+		switch e.Key {
+		default:
+			rest = append(rest, e)
+		case cluster.HeadKey:
+			old, err := cluster.Decode[cluster.Head](e.Value)
+			if err != nil {
+				return nil, nil, 0, fmt.Errorf("%s: %w", e.Key, err)
+			}
+			if old.Trial != nil {
+				old = old.Trial.Revert // a version on trial is not begun with
+			}
+			head = &cluster.Head{Scopes: old.Scopes, By: old.By}
+		case cluster.IdentityKey:
+			doc, err := cluster.Decode[cluster.Identity](e.Value)
+			if err != nil {
+				return nil, nil, 0, fmt.Errorf("%s: %w", e.Key, err)
+			}
+			locked = len(doc.Admins) > 0
+			doc.Epoch = max(doc.Epoch+1, atLeast)
+			epoch = doc.Epoch
+			if e, err = entry(e.Key, &doc); err != nil {
+				return nil, nil, 0, err
+			}
+			last = append(last, e)
+		}
+	}
+	if epoch == 0 {
+		return nil, nil, 0, fmt.Errorf("the backup has no %s", cluster.IdentityKey)
+	}
+	if head == nil {
+		return rest, last, epoch, nil
+	}
+	head.Number = cluster.Number{Epoch: epoch, Count: 1}
+	if locked && admin == nil {
+		return nil, nil, 0, errors.New("hosts demand that an administrator signs the rules: " +
+			"restore with the key of one")
+	}
+	if locked {
+		if err := head.Sign(admin); err != nil {
+			return nil, nil, 0, err
+		}
+	}
+	e, err := entry(cluster.HeadKey, head)
+	return rest, append(last, e), epoch, err
+}

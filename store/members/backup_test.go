@@ -1,0 +1,75 @@
+package members_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/members"
+	"github.com/weirnet/weir/store/storetest"
+)
+
+// TestBackup: what is restored is what was there, in a new epoch, with a version of the rules that
+// is newer than the one before. A damaged backup is refused, and a store that is not empty.
+func TestBackup(t *testing.T) {
+	f := full(t)
+	for i := range 300 { // several transactions
+		if _, err := f.model.Commit(t.Context(), put(cluster.PodsTree+"bob/"+string(rune('a'+i)),
+			strings.Repeat("x", 9000))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var file bytes.Buffer
+	if _, err := members.Backup(t.Context(), f.model, &file); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := members.ReadBackup(bytes.NewReader(file.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := members.Restore(t.Context(), f.model, entries, 0, nil); err == nil {
+		t.Error("restored into a store that is not empty")
+	}
+	for _, test := range []struct{ atLeast, want uint64 }{{0, 2}, {7, 7}} {
+		s := storetest.NewModel(time.Second)
+		epoch, err := members.Restore(t.Context(), s, entries, test.atLeast, nil)
+		if err != nil || epoch != test.want {
+			t.Fatalf("epoch %d, %v", epoch, err)
+		}
+		before, err := f.model.Read(t.Context(), cluster.Root, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := s.Read(t.Context(), cluster.Root, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var differ []string
+		for _, ch := range store.NewCopy(before).Diff(store.NewCopy(after)) {
+			differ = append(differ, ch.Key)
+		}
+		if got := strings.Join(differ, " "); got != cluster.IdentityKey+" "+cluster.HeadKey {
+			t.Errorf("changed: %s", got)
+		}
+		e, _ := (&founded{model: s}).value(t, cluster.HeadKey)
+		head, err := cluster.Decode[cluster.Head](e.Value)
+		if err != nil || head.Number != (cluster.Number{Epoch: test.want, Count: 1}) {
+			t.Errorf("the version is %v, %v", head.Number, err)
+		}
+	}
+	text := file.Bytes()
+	for name, bad := range map[string][]byte{
+		"nothing":         nil,
+		"half":            text[:len(text)/2],
+		"without its end": text[:bytes.LastIndexByte(text[:len(text)-1], '\n')+1],
+		"another value":   bytes.Replace(text, []byte("eHh4"), []byte("eHh5"), 1),
+		"more":            append(bytes.Clone(text), '\n', '{'),
+	} {
+		if _, err := members.ReadBackup(bytes.NewReader(bad)); err == nil {
+			t.Errorf("%s: read", name)
+		}
+	}
+}
