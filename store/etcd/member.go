@@ -6,8 +6,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
@@ -19,11 +22,26 @@ import (
 // a rate lasts seconds.
 const quota = 1 << 30
 
-// MemberConfig describes a member of one, which listens on unix sockets only.
+// MemberConfig describes a member. Its clients are in the same directory: it listens for them on a
+// unix socket only.
 type MemberConfig struct {
 	Dir       string        // data, and the sockets client and peer
+	Name      string        // ""; weir
 	Heartbeat time.Duration // 0: 300 ms, for disks that need long for an fsync
 	Log       *zap.Logger   // nil: none
+	Peers     *Peers        // nil: a member of one
+}
+
+// Peers is what a member of several needs.
+type Peers struct {
+	Listen    string            // https://ADDRESS:PORT
+	Advertise string            // https://HOST:PORT
+	Initial   map[string]string // what each member advertises, this one included, by name
+	Existing  bool              // the others run already, and have this one as a new member
+	// Certificate, Key and CA are files in PEM. Every member has a certificate of the CA for
+	// ServerName.
+	Certificate, Key, CA string
+	ServerName           string
 }
 
 // Member is an etcd in this process.
@@ -37,25 +55,10 @@ func Start(ctx context.Context, c MemberConfig) (*Member, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	if c.Heartbeat == 0 {
-		c.Heartbeat = 300 * time.Millisecond
+	cfg, err := c.embedded()
+	if err != nil {
+		return nil, fmt.Errorf("etcd in %s: %w", c.Dir, err)
 	}
-	if c.Log == nil {
-		c.Log = zap.NewNop()
-	}
-	cfg := embed.NewConfig()
-	cfg.Name = "weir"
-	cfg.Dir = filepath.Join(c.Dir, "data")
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(c.Log)
-	clients, peers := socket(c.Dir, "client"), socket(c.Dir, "peer")
-	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{clients}, []url.URL{clients}
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peers}, []url.URL{peers}
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.TickMs = uint(c.Heartbeat.Milliseconds())
-	cfg.ElectionMs = 10 * cfg.TickMs
-	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, "1h"
-	cfg.QuotaBackendBytes = quota
-	cfg.MaxTxnOps = store.MaxOperations
 	etcd, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("etcd in %s: %w", c.Dir, err)
@@ -72,15 +75,77 @@ func Start(ctx context.Context, c MemberConfig) (*Member, error) {
 	return nil, fmt.Errorf("etcd in %s: %w", c.Dir, err)
 }
 
+// embedded returns the configuration of package embed.
+func (c MemberConfig) embedded() (*embed.Config, error) {
+	if c.Heartbeat == 0 {
+		c.Heartbeat = 300 * time.Millisecond
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	if c.Name == "" {
+		c.Name = "weir"
+	}
+	cfg := embed.NewConfig()
+	cfg.Name = c.Name
+	cfg.Dir = filepath.Join(c.Dir, "data")
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(c.Log)
+	clients, peers := socket(c.Dir, "client"), socket(c.Dir, "peer")
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{clients}, []url.URL{clients}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peers}, []url.URL{peers}
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.TickMs = uint(c.Heartbeat.Milliseconds())
+	cfg.ElectionMs = 10 * cfg.TickMs
+	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, "1h"
+	cfg.QuotaBackendBytes = quota
+	cfg.MaxTxnOps = store.MaxOperations
+	if c.Peers == nil {
+		return cfg, nil
+	}
+	return cfg, c.Peers.apply(cfg)
+}
+
+func (p *Peers) apply(cfg *embed.Config) error {
+	listen, err := url.Parse(p.Listen)
+	if err != nil {
+		return err
+	}
+	advertise, err := url.Parse(p.Advertise)
+	if err != nil {
+		return err
+	}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*listen}, []url.URL{*advertise}
+	var initial []string
+	for name, at := range p.Initial {
+		initial = append(initial, name+"="+at)
+	}
+	slices.Sort(initial)
+	cfg.InitialCluster = strings.Join(initial, ",")
+	if p.Existing {
+		cfg.ClusterState = embed.ClusterStateFlagExisting
+	}
+	// Only another member may be a peer: the certificate of a host has not the name.
+	cfg.PeerTLSInfo = transport.TLSInfo{CertFile: p.Certificate, KeyFile: p.Key,
+		TrustedCAFile: p.CA, ClientCertAuth: true, ServerName: p.ServerName,
+		AllowedHostnames: []string{p.ServerName}, SkipClientSANVerify: true}
+	return nil
+}
+
 func socket(dir, name string) url.URL {
 	return url.URL{Scheme: "unix", Path: filepath.Join(dir, name)}
 }
 
 // Endpoint returns what a client connects to.
-func (m *Member) Endpoint() string {
-	u := socket(m.dir, "client")
+func (m *Member) Endpoint() string { return EndpointIn(m.dir) }
+
+// EndpointIn returns what a client of the member in a directory connects to.
+func EndpointIn(dir string) string {
+	u := socket(dir, "client")
 	return u.String()
 }
+
+// Failed has the error that ends the member.
+func (m *Member) Failed() <-chan error { return m.etcd.Err() }
 
 // Close stops the member and waits for it.
 func (m *Member) Close() { m.etcd.Close() }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"strings"
 	"time"
 )
 
@@ -144,3 +145,6 @@ func ParsePeer(cert *x509.Certificate) (Peer, error) {
 	cert.SerialNumber.FillBytes(p.Serial[:])
 	return p, nil
 }
+
+// Cluster returns the id of the CA's cluster.
+func (ca *CA) Cluster() string { return strings.TrimPrefix(ca.cert.Subject.CommonName, caPrefix) }
