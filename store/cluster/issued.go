@@ -35,9 +35,12 @@ func (i *Issued) Check() error {
 			return fmt.Errorf("%s has no serial number", c.ID)
 		}
 	}
-	return ascending("certificates", i.Certificates, func(a, b IssuedCertificate) int {
-		return cmp.Or(cmp.Compare(a.ID, b.ID), compareBytes(a.Serial[:], b.Serial[:]))
-	})
+	return ascending("certificates", i.Certificates, IssuedCertificate.Compare)
+}
+
+// Compare orders certificates by identity and serial number.
+func (c IssuedCertificate) Compare(other IssuedCertificate) int {
+	return cmp.Or(cmp.Compare(c.ID, other.ID), compareBytes(c.Serial[:], other.Serial[:]))
 }
 
 // Membership is the document of MembersKey: Count increases with every change of a host's roles.

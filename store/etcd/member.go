@@ -92,7 +92,10 @@ func (c MemberConfig) embedded() (*embed.Config, error) {
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(c.Log)
 	clients, peers := socket(c.Dir, "client"), socket(c.Dir, "peer")
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{clients}, []url.URL{clients}
-	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peers}, []url.URL{peers}
+	// etcd takes the address of a peer's socket from the host of the URL. Without one it listens at
+	// an abstract socket, to which every process on this host can connect.
+	cfg.ListenPeerUrls = []url.URL{{Scheme: "unix", Host: peers.Path}}
+	cfg.AdvertisePeerUrls = []url.URL{peers}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.TickMs = uint(c.Heartbeat.Milliseconds())
 	cfg.ElectionMs = 10 * cfg.TickMs

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/weirnet/weir/store/members"
+)
+
+// backup writes a file of mode 0600: it has the rules, and hashes of tokens.
+func backup(ctx context.Context, c *call) error {
+	if err := c.parse(1); err != nil {
+		return err
+	}
+	_, _, d, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	var text bytes.Buffer
+	n, err := members.Backup(ctx, d, &text)
+	if err != nil {
+		return err
+	}
+	if err := write(c.args[0], text.Bytes()); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "%d entries\n", n)
+	return nil
+}
+
+// restore begins a new store of one member with a backup. The one before is kept beside it.
+func restore(ctx context.Context, c *call) error {
+	sign := c.signing()
+	if err := c.parse(1); err != nil {
+		return err
+	}
+	file, err := os.Open(c.args[0])
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	entries, err := members.ReadBackup(file)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.args[0], err)
+	}
+	key, err := signer(*sign)
+	if err != nil {
+		return err
+	}
+	h := home(c.dir)
+	cfg, err := h.config()
+	if err != nil {
+		return err
+	}
+	had, err := h.epoch()
+	if err != nil {
+		return err
+	}
+	kept := ""
+	if cfg.Etcd == nil {
+		if kept, err = h.setAside(ctx, &cfg); err != nil {
+			return err
+		}
+	}
+	d, stop, err := h.alone(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	epoch, err := members.Restore(ctx, d, entries, had+1, key)
+	if err != nil {
+		return fmt.Errorf("%w (the store before is in %s)", err, kept)
+	}
+	if err := h.writeEpoch(epoch); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "%d entries, epoch %d; the store before is in %s\n", len(entries), epoch,
+		kept)
+	return nil
+}
+
+// setAside moves the data of the member away, which must not run, and makes it a member of one.
+func (h home) setAside(ctx context.Context, cfg *config) (kept string, err error) {
+	if d, err := h.driver(*cfg); err == nil {
+		limited, cancel := context.WithTimeout(ctx, connectTimeout/5)
+		_, err := d.Read(limited, "x", 0)
+		cancel()
+		d.Close()
+		if err == nil {
+			return "", errors.New("weir-store serves: stop it first, on all store hosts")
+		}
+	}
+	cfg.Peers = nil
+	if err := h.writeConfig(*cfg); err != nil {
+		return "", err
+	}
+	data := h.file(etcdDir)
+	for n := 1; ; n++ {
+		kept = fmt.Sprintf("%s.before-%d", data, n)
+		if _, err := os.Lstat(kept); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	err = os.Rename(data, kept)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "(there was none)", nil
+	}
+	return kept, err
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/etcd"
+	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/members"
+)
+
+// defaultPeerPort is where members of an embedded etcd reach each other.
+const defaultPeerPort = "7478"
+
+// bundle is what another host needs to become a store host: the file that grow writes and adopt
+// reads. It has a private key.
+type bundle struct {
+	Config     config `json:"config"`
+	Credential string `json:"credential"` // PEM
+}
+
+// grow adds a member. The new one is a learner until it has everything: a member that does not
+// start takes no part in a majority.
+func grow(ctx context.Context, c *call) error {
+	own := c.flags.String("peer", "", "HOST:PORT at which this host's member is reached by "+
+		"others; default: the host of its address, port "+defaultPeerPort)
+	other := c.flags.String("peer-port", defaultPeerPort, "port at which the new member is "+
+		"reached by others")
+	wait := c.flags.Duration("wait", 10*time.Minute, "how long to wait for the new member")
+	if err := c.parse(3); err != nil {
+		return err
+	}
+	name, address, file := c.args[0], withPort(c.args[1]), c.args[2]
+	if err := cluster.CheckName(name); err != nil {
+		return err
+	}
+	h, cfg, d, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if cfg.Etcd != nil {
+		return errors.New("the etcd is external: grow that, and run weir-store on as many hosts " +
+			"as you like")
+	}
+	if cfg.Peers == nil {
+		return h.openToPeers(ctx, c, cfg, d, *own)
+	}
+	ca, err := h.caOf()
+	if err != nil {
+		return err
+	}
+	id, b, err := addMember(ctx, d, cfg, name, address, *other)
+	if err != nil {
+		return err
+	}
+	if err := writeBundle(ca, b, file); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "copy %s to %s and run there: weir-store adopt %s; then start weir-store\n",
+		file, name, file)
+	waiting, cancel := context.WithTimeout(ctx, *wait)
+	defer cancel()
+	if err := promote(waiting, d, id); err != nil {
+		return fmt.Errorf("%s has not everything yet: %w; run grow again to wait longer", name, err)
+	}
+	fmt.Fprintf(c.out, "%s is a member\n", name)
+	return members.Change(ctx, d, func(doc *cluster.Identity) {
+		if !slices.Contains(doc.Stores, address) {
+			doc.Stores = append(doc.Stores, address)
+		}
+	})
+}
+
+// openToPeers gives a member of one an address for others, from its next start on.
+func (h home) openToPeers(ctx context.Context, c *call, cfg config, d *etcd.Driver,
+	peer string) error {
+	host, _, err := net.SplitHostPort(cfg.Address)
+	if err != nil {
+		return err
+	}
+	if peer == "" {
+		peer = net.JoinHostPort(host, defaultPeerPort)
+	}
+	_, port, err := net.SplitHostPort(peer)
+	if err != nil {
+		return fmt.Errorf("-peer: %w", err)
+	}
+	list, err := d.Client().MemberList(ctx)
+	if err != nil {
+		return err
+	}
+	if len(list.Members) != 1 {
+		return fmt.Errorf("the store has %d members, and this one does not know them",
+			len(list.Members))
+	}
+	at := "https://" + peer
+	if _, err := d.Client().MemberUpdate(ctx, list.Members[0].ID, []string{at}); err != nil {
+		return err
+	}
+	cfg.Peers = &peers{Listen: "https://0.0.0.0:" + port, Advertise: at,
+		Initial: map[string]string{cfg.Name: at}}
+	if strings.HasPrefix(peer, "[") {
+		cfg.Peers.Listen = "https://[::]:" + port
+	}
+	if err := h.writeConfig(cfg); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "from its next start this member is reached at %s: restart weir-store, "+
+		"then run grow again\n", peer)
+	return nil
+}
+
+// addMember adds a learner, or finds the one that an interrupted run has added.
+func addMember(ctx context.Context, d *etcd.Driver, cfg config, name, address,
+	peerPort string) (id uint64, b *bundle, err error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return 0, nil, err
+	}
+	at := "https://" + net.JoinHostPort(host, peerPort)
+	list, err := d.Client().MemberList(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	there := slices.IndexFunc(list.Members, func(m *etcdserverpb.Member) bool {
+		return slices.Contains(m.PeerURLs, at)
+	})
+	all := list.Members
+	if there < 0 {
+		added, err := d.Client().MemberAddAsLearner(ctx, []string{at})
+		if err != nil {
+			return 0, nil, fmt.Errorf("etcd: %w", err)
+		}
+		id, all = added.Member.ID, added.Members
+	} else {
+		id = list.Members[there].ID
+	}
+	initial := map[string]string{}
+	for _, m := range all {
+		of := m.Name
+		if m.ID == id {
+			of = name
+		}
+		initial[of] = m.PeerURLs[0]
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return 0, nil, err
+	}
+	return id, &bundle{Config: config{Name: name, Listen: ":" + port, Address: address,
+		Heart: cfg.Heart, Peers: &peers{Listen: "https://0.0.0.0:" + peerPort, Advertise: at,
+			Initial: initial, Existing: true}}}, nil
+}
+
+func writeBundle(ca *identity.CA, b *bundle, file string) error {
+	credential, err := identity.Issue(ca, identity.ID{Kind: identity.Store, Name: b.Config.Name})
+	if err != nil {
+		return err
+	}
+	text, err := credential.MarshalPEM()
+	if err != nil {
+		return err
+	}
+	b.Credential = string(text)
+	b.Config.Version = 1
+	whole, err := json.MarshalIndent(b, "", "\t")
+	if err != nil {
+		return err
+	}
+	return write(file, whole)
+}
+
+// promote waits until the learner has everything, and makes it a member that votes.
+func promote(ctx context.Context, d *etcd.Driver, id uint64) error {
+	for {
+		call, cancel := context.WithTimeout(ctx, connectTimeout)
+		_, err := d.Client().MemberPromote(call, id)
+		cancel()
+		if err == nil || errors.Is(err, rpctypes.ErrMemberNotLearner) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// adopt makes this host a store host with a file that grow wrote elsewhere.
+func adopt(_ context.Context, c *call) error {
+	if err := c.parse(1); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(c.args[0])
+	if err != nil {
+		return err
+	}
+	var b bundle
+	if err := json.Unmarshal(text, &b); err != nil {
+		return fmt.Errorf("%s: %w", c.args[0], err)
+	}
+	credential, err := identity.ParseCredential([]byte(b.Credential))
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.args[0], err)
+	}
+	if p, err := credential.Verify(); err != nil || p.ID != (identity.ID{Kind: identity.Store,
+		Name: b.Config.Name}) {
+		return fmt.Errorf("%s: the credential is not that of a weir-store: %w", c.args[0], err)
+	}
+	h := home(c.dir)
+	if err := h.make(); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(h.file(configFile)); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is there already: this is a store host", h.file(configFile))
+	}
+	if err := write(h.file(storeFile), []byte(b.Credential)); err != nil {
+		return err
+	}
+	return h.writeConfig(b.Config)
+}

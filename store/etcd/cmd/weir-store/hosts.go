@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/etcd"
+	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/members"
+)
+
+// invite prints a token with the address to join at.
+func invite(ctx context.Context, c *call) error {
+	var roles, labels words
+	c.flags.Var(&roles, "role", "role that the host gets; may be repeated")
+	c.flags.Var(&labels, "label", "key of labels that the host may give its pods, * for all; may "+
+		"be repeated")
+	uses := c.flags.Int("uses", 1, "how many hosts may join with the token")
+	valid := c.flags.Duration("for", time.Hour, "for how long the token is valid")
+	if err := c.parse(0); err != nil {
+		return err
+	}
+	h, cfg, d, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	fingerprint, err := h.fingerprint()
+	if err != nil {
+		return err
+	}
+	token, err := members.Invite(ctx, d, fingerprint, members.Invitation{Roles: roles,
+		Labels: labels, Uses: *uses, Valid: *valid})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "%s@%s\n", token, cfg.Address)
+	return nil
+}
+
+// fingerprint returns that of the CA, which every weir-store has.
+func (h home) fingerprint() (identity.Fingerprint, error) {
+	own, err := readCredential(h.file(storeFile))
+	if err != nil {
+		return identity.Fingerprint{}, err
+	}
+	return identity.FingerprintOf(own.CAs[0]), nil
+}
+
+// signing is the option of a command whose document an administrator may have to sign.
+func (c *call) signing() *string {
+	return c.flags.String("sign", "", "file with the credential of an administrator that signs "+
+		"it, for a cluster that demands that")
+}
+
+func signer(file string) (ed25519.PrivateKey, error) {
+	if file == "" {
+		return nil, nil
+	}
+	own, err := readCredential(file)
+	if err != nil {
+		return nil, err
+	}
+	return own.Key, nil
+}
+
+// remove removes a host.
+func remove(ctx context.Context, c *call) error {
+	sign := c.signing()
+	if err := c.parse(1); err != nil {
+		return err
+	}
+	key, err := signer(*sign)
+	if err != nil {
+		return err
+	}
+	_, _, d, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return members.Remove(ctx, d, c.args[0], key)
+}
+
+// issue writes a credential and puts it in force.
+func issue(ctx context.Context, c *call) error {
+	if err := c.parse(2); err != nil {
+		return err
+	}
+	id, err := identity.ParseID(c.args[0])
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(c.args[1]); err == nil {
+		return fmt.Errorf("%s is there already", c.args[1])
+	}
+	h, _, d, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	ca, err := h.caOf()
+	if err != nil {
+		return err
+	}
+	credential, err := issueTo(ca, c.args[1], id)
+	if err != nil {
+		return err
+	}
+	p, err := credential.Peer()
+	if err != nil {
+		return err
+	}
+	err = changeIssued(ctx, d, func(list []cluster.IssuedCertificate) []cluster.IssuedCertificate {
+		return append(list, cluster.IssuedCertificate{ID: id.String(),
+			Serial: cluster.Serial(p.Serial)})
+	})
+	if err != nil {
+		err = errors.Join(err, os.Remove(c.args[1]))
+	}
+	return err
+}
+
+// revoke ends every credential of an identity.
+func revoke(ctx context.Context, c *call) error {
+	if err := c.parse(1); err != nil {
+		return err
+	}
+	_, _, d, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	ended := 0
+	err = changeIssued(ctx, d, func(list []cluster.IssuedCertificate) []cluster.IssuedCertificate {
+		kept := slices.DeleteFunc(slices.Clone(list), func(i cluster.IssuedCertificate) bool {
+			return i.ID == c.args[0]
+		})
+		ended = len(list) - len(kept)
+		return kept
+	})
+	if err == nil && ended == 0 {
+		err = fmt.Errorf("%s has no credential; a host is removed with weir node remove", c.args[0])
+	}
+	return err
+}
+
+// changeIssued changes the list of the certificates in force.
+func changeIssued(ctx context.Context, d *etcd.Driver,
+	change func([]cluster.IssuedCertificate) []cluster.IssuedCertificate) error {
+	for {
+		got, err := d.Read(ctx, cluster.IssuedKey, 0)
+		if err != nil {
+			return err
+		}
+		var doc cluster.Issued
+		at := store.Compare{Key: cluster.IssuedKey}
+		for _, e := range got.Entries {
+			at.Revision = e.Revision
+			if doc, err = cluster.Decode[cluster.Issued](e.Value); err != nil {
+				return err
+			}
+		}
+		doc.Certificates = change(doc.Certificates)
+		slices.SortFunc(doc.Certificates, cluster.IssuedCertificate.Compare)
+		value, err := cluster.Encode(&doc)
+		if err != nil {
+			return err
+		}
+		_, err = d.Commit(ctx, store.Txn{Compare: []store.Compare{at},
+			Put: []store.Entry{{Key: cluster.IssuedKey, Value: value}}})
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}

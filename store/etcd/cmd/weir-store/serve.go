@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/etcd"
+	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/members"
+	"github.com/weirnet/weir/store/server"
+)
+
+// peerServerName is in the certificates of weir-stores only (package identity).
+const peerServerName = "weir-store"
+
+// startMember starts the embedded member; nil if the etcd is external. Two processes cannot run the
+// same one: bbolt locks its file.
+func (h home) startMember(ctx context.Context, c config, log *zap.Logger) (*etcd.Member,
+	error) {
+	if c.Etcd != nil {
+		return nil, nil
+	}
+	m := etcd.MemberConfig{Dir: h.file(etcdDir), Name: c.Name, Heartbeat: time.Duration(c.Heart)}
+	if c.Peers != nil {
+		files, err := h.peerFiles()
+		if err != nil {
+			return nil, err
+		}
+		files.Listen, files.Advertise = c.Peers.Listen, c.Peers.Advertise
+		files.Initial, files.Existing = c.Peers.Initial, c.Peers.Existing
+		m.Peers = files
+	}
+	m.Log = log
+	return etcd.Start(ctx, m)
+}
+
+// etcdLog logs what etcd says of warnings and errors.
+func etcdLog() (*zap.Logger, error) {
+	c := zap.NewProductionConfig()
+	c.Level = zap.NewAtomicLevelAt(zap.ErrorLevel)
+	c.Encoding = "console"
+	c.EncoderConfig = zap.NewDevelopmentEncoderConfig()
+	c.DisableCaller, c.DisableStacktrace = true, true
+	return c.Build()
+}
+
+// peerFiles writes the credential in the form that etcd reads.
+func (h home) peerFiles() (*etcd.Peers, error) {
+	own, err := readCredential(h.file(storeFile))
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(own.Key)
+	if err != nil {
+		return nil, err
+	}
+	var cas []byte
+	for _, ca := range own.CAs {
+		cas = append(cas, pemOf("CERTIFICATE", ca)...)
+	}
+	p := &etcd.Peers{Certificate: h.file("peer.pem"), Key: h.file("peer-key.pem"),
+		CA: h.file("peer-ca.pem"), ServerName: peerServerName}
+	return p, errors.Join(write(p.Certificate, pemOf("CERTIFICATE", own.Certificate)),
+		write(p.Key, pemOf("PRIVATE KEY", der)), write(p.CA, cas))
+}
+
+func pemOf(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+// serve runs until a signal, or until something ends that should not.
+func serve(ctx context.Context, c *call) error {
+	if err := c.parse(0); err != nil {
+		return err
+	}
+	h := home(c.dir)
+	if err := h.make(); err != nil {
+		return err
+	}
+	cfg, err := h.config()
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(c.messages, nil))
+	logged, err := etcdLog()
+	if err != nil {
+		return err
+	}
+	member, err := h.startMember(ctx, cfg, logged)
+	if err != nil {
+		return err
+	}
+	if member != nil {
+		defer member.Close()
+	}
+	d, err := h.driver(cfg)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	s, err := h.server(d, log)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return err
+	}
+	log.Info("weir-store serves", "address", listener.Addr())
+	return h.run(ctx, d, member, s, listener, log)
+}
+
+// server returns what serves hosts. Without the CA's key, no one can join here.
+func (h home) server(d *etcd.Driver, log *slog.Logger) (*server.Server, error) {
+	own, err := readCredential(h.file(storeFile))
+	if err != nil {
+		return nil, err
+	}
+	config, err := own.Server()
+	if err != nil {
+		return nil, err
+	}
+	c := server.Config{Store: d, Name: cluster.Watched, TLS: config, Cluster: members.ClusterOf,
+		Admit: members.Admit, Log: log}
+	ca, err := h.ca()
+	switch {
+	case err == nil:
+		c.Join = members.NewJoiner(d, ca).Join
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	return server.New(c)
+}
+
+// run runs the parts of a weir-store until the context or one of them ends.
+func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member, s *server.Server,
+	listener net.Listener, log *slog.Logger) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	complain := func(err error) { log.Warn("weir-store", "err", err) }
+	var parts sync.WaitGroup
+	part := func(run func(context.Context) error) {
+		parts.Go(func() { cancel(run(ctx)) })
+	}
+	part(s.Run)
+	part(func(context.Context) error { return s.Serve(listener) })
+	part((&members.Expiry{Store: d, Now: time.Now, Log: complain}).Run)
+	part((&members.Trials{Store: d, Now: time.Now, Log: complain}).Run)
+	part(func(ctx context.Context) error { return h.keepEpoch(ctx, d, complain) })
+	if member != nil {
+		part(func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case err := <-member.Failed():
+				return fmt.Errorf("etcd: %w", err)
+			}
+		})
+	}
+	<-ctx.Done()
+	s.Close()
+	parts.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// epochEvery is how often the epoch is looked at.
+const epochEvery = time.Minute
+
+// keepEpoch writes the epoch down, so that a backup that is restored begins a later one.
+func (h home) keepEpoch(ctx context.Context, d *etcd.Driver, complain func(error)) error {
+	for {
+		doc, err := readIdentity(ctx, d)
+		if err == nil {
+			err = h.writeEpoch(doc.Epoch)
+		}
+		if err != nil && ctx.Err() == nil {
+			complain(fmt.Errorf("the epoch: %w", err))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(epochEvery):
+		}
+	}
+}
+
+func readIdentity(ctx context.Context, d *etcd.Driver) (doc cluster.Identity, err error) {
+	got, err := d.Read(ctx, cluster.IdentityKey, 0)
+	if err != nil {
+		return doc, err
+	}
+	if len(got.Entries) == 0 {
+		return doc, fmt.Errorf("%s does not exist", cluster.IdentityKey)
+	}
+	return cluster.Decode[cluster.Identity](got.Entries[0].Value)
+}
+
+// epoch returns the highest epoch that was written down.
+func (h home) epoch() (uint64, error) {
+	text, err := os.ReadFile(h.file(epochFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", h.file(epochFile), err)
+	}
+	return n, nil
+}
+
+func (h home) writeEpoch(n uint64) error {
+	had, err := h.epoch()
+	if err != nil || had >= n {
+		return err
+	}
+	return write(h.file(epochFile), fmt.Appendln(nil, n))
+}
+
+// caOf returns the CA for a command that needs its key.
+func (h home) caOf() (*identity.CA, error) {
+	ca, err := h.ca()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the CA's key is not on this host: run this where %s is", caFile)
+	}
+	return ca, err
+}

@@ -1,0 +1,67 @@
+package etcd
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestSockets: a member of one listens at files in its directory only, which no one else can reach.
+// An abstract socket has no directory: every process on the host can connect to it.
+func TestSockets(t *testing.T) {
+	dir, err := os.MkdirTemp("", "weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	m, err := Start(t.Context(), MemberConfig{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	own := map[string]bool{}
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil {
+			own[to] = true
+		}
+	}
+	text, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const listens = "00010000" // __SO_ACCEPTCON
+	found := 0
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < 7 || f[3] != listens || !own["socket:["+f[6]+"]"] {
+			continue
+		}
+		found++
+		if len(f) < 8 || !strings.HasPrefix(f[7], dir+"/") {
+			t.Errorf("listens at %v", f[7:])
+		}
+	}
+	if found != 2 {
+		t.Errorf("%d sockets, expected client and peer", found)
+	}
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) > 9 && f[3] == "0A" && own["socket:["+f[9]+"]"] {
+				t.Errorf("listens at %s of %s", f[1], table)
+			}
+		}
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
