@@ -18,7 +18,9 @@ import (
 // (etcd#8980). So the watch asks for progress three times in the time of silence, demands a member
 // with a leader, and ends when it hears nothing. A watch from a revision that the store has not
 // reached waits for it without a word, or delivers what is older (etcd#20221): every answer has the
-// store's revision, which is compared. A deletion at the revision of a compaction may be lost
+// store's revision, which is compared. A watch that begins behind the newest revision gets no
+// answer about its progress until something changes (mvcc.progressIfSync), so it begins with the
+// revision that the caller has, whose changes are left out. A deletion at the revision of a compaction may be lost
 // (etcd#18089, etcd#19179; Debian 12 has such a version): before the first delivery the revision
 // where the watch begins must still be readable.
 func (d *Driver) Watch(ctx context.Context, name string,
@@ -26,7 +28,7 @@ func (d *Driver) Watch(ctx context.Context, name string,
 	return func(yield func(store.Batch, error) bool) {
 		w := d.newWatch(ctx)
 		defer w.close()
-		opts := append(below(name), clientv3.WithRev(after+1), clientv3.WithCreatedNotify())
+		opts := append(below(name), clientv3.WithRev(max(after, 1)), clientv3.WithCreatedNotify())
 		more, err := w.deliver(w.watcher.Watch(w.ctx, name, opts...), after, func() error {
 			return d.kept(ctx, name, after)
 		}, yield)
@@ -101,8 +103,9 @@ func (w *watch) ask() {
 
 // deliver yields what arrives until the stream ends, with its error, or the caller wants no more.
 // It calls begin before the first batch. The time that the caller takes is not silence.
-func (w *watch) deliver(responses clientv3.WatchChan, last int64, begin func() error,
+func (w *watch) deliver(responses clientv3.WatchChan, after int64, begin func() error,
 	yield func(store.Batch, error) bool) (more bool, err error) {
+	last := after
 	for r := range responses {
 		w.timer.Stop()
 		if err := r.Err(); err != nil {
@@ -116,6 +119,9 @@ func (w *watch) deliver(responses clientv3.WatchChan, last int64, begin func() e
 			list = []store.Batch{{Revision: r.Header.Revision}}
 		}
 		for _, b := range list {
+			if b.Revision == after && len(b.Changes) > 0 {
+				continue // the caller has it
+			}
 			if begin != nil {
 				if err := begin(); err != nil {
 					return true, err

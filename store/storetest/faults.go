@@ -209,6 +209,22 @@ func testQuiet(t *testing.T, c Cluster) {
 	other.next(t)
 }
 
+// testStill: a watch of the newest revision does not end while nothing at all changes.
+func testStill(t *testing.T, c Cluster) {
+	s := c.Open(t, nil)
+	first := commitPut(t, s, put("h/a", "1"))
+	w := watch(t, s, "h/", first)
+	select {
+	case err := <-w.err:
+		t.Fatalf("the watch ended: %v", err)
+	case <-time.After(5 * c.Silence() / 2):
+	}
+	last := commitPut(t, s, put("h/a", "2"))
+	if b := w.next(t); b.Revision != last {
+		t.Errorf("revision %d, expected %d", b.Revision, last)
+	}
+}
+
 // testPartition: a watch that is cut off ends, although its connection stays open; a call ends with
 // its context, or after the time of silence. Afterwards everything works, and what was missed
 // arrives.

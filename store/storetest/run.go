@@ -56,6 +56,7 @@ func Run(t *testing.T, open Opener) {
 		{"FollowCompacted", testFollowCompacted},
 		{"Restart", testRestart},
 		{"Quiet", testQuiet},
+		{"Still", testStill},
 		{"Partition", testPartition},
 		{"Emptied", testEmptied},
 		{"Faults", testFaults},

@@ -1,0 +1,292 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/client"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/etcd"
+)
+
+// follower follows in the background.
+type follower struct {
+	mu   sync.Mutex
+	copy *store.Guarded
+}
+
+func follow(t *testing.T, c *client.Client) *follower {
+	f := &follower{copy: store.NewGuarded(cluster.Guard(), store.Snapshot{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.Follow(ctx, client.Follow{
+			Copy: func() *store.Copy { return f.copy.Stored() },
+			Step: func(b store.Batch) error {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				f.copy.Step(b)
+				return nil
+			},
+			Failed: func(error) {},
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return f
+}
+
+func (f *follower) has(key, value string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e, ok := f.copy.Stored().Get(key)
+	return ok && string(e.Value) == value
+}
+
+func (f *follower) held() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.copy.Held())
+}
+
+// three grows a cluster to three members.
+func (l *lab) three(t *testing.T) {
+	t.Helper()
+	a := l.init(t)
+	a.serve(t)
+	if said := a.run(t, "grow", "-peer", "127.0.0.1:"+a.peer, "b", "127.0.0.1",
+		filepath.Join(l.dir, "unused")); !strings.Contains(said, "restart") {
+		t.Fatal(said)
+	}
+	a.stop(t)
+	a.serve(t)
+	for _, name := range []string{"b", "c"} {
+		h := l.newHost(t, name)
+		file := filepath.Join(l.dir, name+".json")
+		growing := a.command("grow", "-peer-port", h.peer, name, h.address, file)
+		var said strings.Builder
+		growing.Stdout, growing.Stderr = &said, &said
+		if err := growing.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "grow writes its file", func() bool {
+			_, err := os.Stat(file)
+			return err == nil
+		})
+		h.run(t, "adopt", file)
+		h.serve(t)
+		if err := growing.Wait(); err != nil {
+			t.Fatalf("grow %s: %v: %s", name, err, said.String())
+		}
+	}
+}
+
+// leader returns the host whose member leads.
+func (l *lab) leader(t *testing.T) *host {
+	t.Helper()
+	for _, h := range l.hosts {
+		if h.process == nil {
+			continue
+		}
+		d, err := etcd.Open(etcd.Config{Client: clientv3.Config{
+			Endpoints: []string{etcd.EndpointIn(home(h.dir).file(etcdDir))}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), connectTimeout)
+		status, err := d.Client().Status(ctx, etcd.EndpointIn(home(h.dir).file(etcdDir)))
+		cancel()
+		d.Close()
+		if err == nil && status.Leader == status.Header.MemberId {
+			return h
+		}
+	}
+	t.Fatal("there is no leader")
+	return nil
+}
+
+// TestThreeMembers: a member, the leader, and all are killed. Hosts follow through those that are
+// left, nothing that was committed is lost, and what a host writes arrives at the others.
+func TestThreeMembers(t *testing.T) {
+	l := newLab(t)
+	l.three(t)
+	x, y := l.join(t, l.hosts[0], "x"), l.join(t, l.hosts[0], "y")
+	if len(x.Stores) != 3 {
+		t.Errorf("weir-stores: %v", x.Stores)
+	}
+	fx, fy := follow(t, x.Client), follow(t, y.Client)
+	n := 0
+	written := map[string]string{}
+	works := func(when string) {
+		t.Helper()
+		n++
+		begin := time.Now()
+		key := fmt.Sprintf("%sx/%d", cluster.PodsTree, n%7)
+		written[key] = fmt.Sprint(n)
+		commit(t, x, put(key, written[key]))
+		for name, f := range map[string]*follower{"x": fx, "y": fy} {
+			eventually(t, name+" has the change "+when, func() bool {
+				return f.has(key, written[key])
+			})
+		}
+		t.Logf("%s: %v", when, time.Since(begin).Round(time.Millisecond))
+	}
+	works("with three")
+	leader := l.leader(t)
+	for _, h := range l.hosts {
+		if h != leader {
+			h.kill(t)
+			works("without a member")
+			h.serve(t)
+			break
+		}
+	}
+	works("with three again")
+	leader.kill(t)
+	works("without the leader")
+	leader.serve(t)
+	for _, h := range l.hosts {
+		h.kill(t)
+	}
+	for _, h := range l.hosts {
+		h.start(t)
+	}
+	works("after all were killed")
+	for key, value := range written {
+		if !fy.has(key, value) {
+			t.Errorf("%s=%s is lost", key, value)
+		}
+	}
+	if fx.held() > 0 {
+		t.Errorf("%d removals are held", fx.held())
+	}
+}
+
+// TestOneMember: what the commands do on the first host.
+func TestOneMember(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t)
+	if said := a.fails(t, "invite"); !strings.Contains(said, "serve run") {
+		t.Errorf("without a store: %s", said)
+	}
+	a.serve(t)
+	x := l.join(t, a, "x")
+	y := l.join(t, a, "y")
+	f := follow(t, y.Client)
+	commit(t, x, put(cluster.PodsTree+"x/0", "1"))
+	eventually(t, "y has the pods of x", func() bool { return f.has(cluster.PodsTree+"x/0", "1") })
+	file := filepath.Join(l.dir, "backup")
+	a.run(t, "backup", file)
+	commit(t, x, put(cluster.PodsTree+"x/0", "2"))
+	eventually(t, "y has them", func() bool { return f.has(cluster.PodsTree+"x/0", "2") })
+	late := l.join(t, a, "late")
+	commit(t, late, put(cluster.PodsTree+"late/0", "1"))
+	eventually(t, "y has those of late", func() bool {
+		return f.has(cluster.PodsTree+"late/0", "1")
+	})
+
+	// A removed host is out, whatever it does.
+	a.run(t, "remove", "x")
+	if _, err := x.Commit(t.Context(), put(cluster.PodsTree+"x/0", "3")); err == nil {
+		t.Error("a removed host writes")
+	}
+	if said := a.fails(t, "remove", "x"); !strings.Contains(said, "no host x") {
+		t.Errorf("removed twice: %s", said)
+	}
+
+	// An old backup comes back in a new epoch.
+	if said := a.fails(t, "restore", file); !strings.Contains(said, "stop it first") {
+		t.Errorf("restored below a weir-store that runs: %s", said)
+	}
+	a.stop(t)
+	if said := a.run(t, "restore", file); !strings.Contains(said, "epoch 2") {
+		t.Error(said)
+	}
+	a.serve(t)
+	eventually(t, "y has the pods of the backup", func() bool {
+		return f.has(cluster.PodsTree+"x/0", "1")
+	})
+	f.mu.Lock()
+	_, enforced := f.copy.Enforced().Get(cluster.PodsTree + "late/0")
+	f.mu.Unlock()
+	if !enforced {
+		t.Error("what the backup does not have was removed at once")
+	}
+	a.stop(t)
+	if said := a.run(t, "restore", file); !strings.Contains(said, "epoch 3") {
+		t.Errorf("the same backup again: %s", said)
+	}
+}
+
+// TestIssued: credentials of administrators and feeds are put in force and ended.
+func TestIssued(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t)
+	a.serve(t)
+	if _, err := l.admin(t).Commit(t.Context(), put(cluster.TableTree+"bad/00", "1")); err != nil {
+		t.Fatalf("the first administrator: %v", err)
+	}
+	file := filepath.Join(l.dir, "feed.pem")
+	a.run(t, "issue", "feed:bad", file)
+	a.fails(t, "issue", "feed:bad", file)
+	a.fails(t, "issue", "host:x", filepath.Join(l.dir, "host.pem"))
+	c, err := readCredential(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	feed := l.connect(t, c, "feed")
+	if _, err := feed.Commit(t.Context(), put(cluster.TableTree+"bad/00", "2")); err != nil {
+		t.Errorf("the feed: %v", err)
+	}
+	if _, err := feed.Commit(t.Context(), put(cluster.TableTree+"other/00", "2")); !errors.Is(err,
+		store.ErrPermission) {
+		t.Errorf("another table: %v", err)
+	}
+	a.run(t, "revoke", "feed:bad")
+	if _, err := feed.Commit(t.Context(), put(cluster.TableTree+"bad/00", "3")); err == nil {
+		t.Error("a feed that was revoked writes")
+	}
+	a.fails(t, "revoke", "feed:bad")
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+// TestInitAgain: init that was interrupted is run again; another cluster's files are refused.
+func TestInitAgain(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t)
+	first := a.run(t, "init", "-name", "a", "-address", a.address, "-admin-file", l.adminFile())
+	if err := os.Remove(filepath.Join(a.dir, configFile)); err != nil {
+		t.Fatal(err)
+	}
+	second := a.run(t, "init", "-name", "a", "-address", a.address, "-admin-file", l.adminFile())
+	if first != second {
+		t.Errorf("%s became %s", first, second)
+	}
+	b := l.newHost(t, "b")
+	if said := b.fails(t, "init", "-name", "b", "-admin-file",
+		l.adminFile()); !strings.Contains(said, "move it away") {
+		t.Errorf("another cluster with the administrator's file: %s", said)
+	}
+	if err := os.Chmod(a.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if said := a.fails(t, "serve"); !strings.Contains(said, "0700") {
+		t.Errorf("a directory that others read: %s", said)
+	}
+}

@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/client"
+	"github.com/weirnet/weir/store/identity"
+)
+
+// asStore makes the test binary run as weir-store.
+const asStore = "WEIR_AS_STORE"
+
+const patience = 60 * time.Second
+
+// TestMain runs the tests, or weir-store in a process of its own that can be killed.
+func TestMain(m *testing.M) {
+	if os.Getenv(asStore) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// host is a host with a weir-store.
+type host struct {
+	name    string
+	dir     string
+	address string
+	peer    string // port
+	process *exec.Cmd
+	log     bytes.Buffer
+}
+
+// lab is a few store hosts on loopback.
+type lab struct {
+	dir   string
+	hosts []*host
+}
+
+// newLab makes a directory with a short name: that of a socket has 108 bytes.
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return &lab{dir: dir}
+}
+
+func (l *lab) newHost(t *testing.T, name string) *host {
+	t.Helper()
+	h := &host{name: name, dir: filepath.Join(l.dir, name), address: freeAddress(t)}
+	_, h.peer, _ = net.SplitHostPort(freeAddress(t))
+	l.hosts = append(l.hosts, h)
+	t.Cleanup(func() {
+		h.kill(t)
+		if t.Failed() {
+			t.Logf("%s says:\n%s", name, h.log.String())
+		}
+	})
+	return h
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (h *host) command(args ...string) *exec.Cmd {
+	args = append([]string{args[0], "-dir", h.dir}, args[1:]...)
+	c := exec.Command(os.Args[0], args...)
+	c.Env = append(os.Environ(), asStore+"=1")
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return c
+}
+
+// run runs a command to its end and returns what it printed.
+func (h *host) run(t *testing.T, args ...string) string {
+	t.Helper()
+	c := h.command(args...)
+	var out, messages bytes.Buffer
+	c.Stdout, c.Stderr = &out, &messages
+	if err := c.Run(); err != nil {
+		t.Fatalf("%s: weir-store %v: %v\n%s%s", h.name, args, err, out.Bytes(), messages.Bytes())
+	}
+	return strings.TrimSpace(out.String())
+}
+
+// fails runs a command that has to fail, and returns what it says.
+func (h *host) fails(t *testing.T, args ...string) string {
+	t.Helper()
+	said, err := h.command(args...).CombinedOutput()
+	if err == nil {
+		t.Errorf("%s: weir-store %v does not fail: %s", h.name, args, said)
+	}
+	return string(said)
+}
+
+// serve starts weir-store and waits until it accepts connections.
+func (h *host) serve(t *testing.T) {
+	t.Helper()
+	h.start(t)
+	for late := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		conn, err := net.Dial("tcp", h.address)
+		if err == nil {
+			conn.Close()
+			return
+		}
+		if time.Now().After(late) {
+			t.Fatalf("%s does not serve: %v", h.name, err)
+		}
+	}
+}
+
+func (h *host) start(t *testing.T) {
+	t.Helper()
+	h.process = h.command("serve")
+	h.process.Stdout, h.process.Stderr = &h.log, &h.log
+	if err := h.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kill kills weir-store with SIGKILL, and waits for its end.
+func (h *host) kill(t *testing.T) {
+	t.Helper()
+	if h.process == nil {
+		return
+	}
+	if err := h.process.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	h.process.Wait()
+	h.process = nil
+}
+
+// stop ends weir-store as the service manager does.
+func (h *host) stop(t *testing.T) {
+	t.Helper()
+	if err := h.process.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.process.Wait(); err != nil {
+		t.Errorf("%s ended with %v", h.name, err)
+	}
+	h.process = nil
+}
+
+// setHeartbeat makes elections short.
+func (h *host) setHeartbeat(t *testing.T, d time.Duration) {
+	t.Helper()
+	c, err := home(h.dir).config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Heart = duration(d)
+	if err := home(h.dir).writeConfig(c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l *lab) adminFile() string { return filepath.Join(l.dir, "admin.pem") }
+
+func (l *lab) init(t *testing.T, args ...string) *host {
+	t.Helper()
+	h := l.newHost(t, "a")
+	h.run(t, append([]string{"init", "-name", "a", "-address", h.address, "-pool",
+		"10.64.0.0/12:24", "-admin-file", l.adminFile()}, args...)...)
+	h.setHeartbeat(t, 50*time.Millisecond)
+	return h
+}
+
+// member is a host that joined.
+type member struct {
+	*client.Client
+	*client.Joined
+}
+
+// join joins with a token that the host a prints.
+func (l *lab) join(t *testing.T, a *host, name string) *member {
+	t.Helper()
+	printed := a.run(t, "invite", "-role", "web")
+	text, address, _ := strings.Cut(printed, "@")
+	token, err := identity.ParseToken(text)
+	if err != nil {
+		t.Fatalf("%q: %v", printed, err)
+	}
+	key, err := identity.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	joined, err := client.Join{Token: token, Address: address, Name: name, Key: key,
+		WireGuardKey: [32]byte(key.Public().(ed25519.PublicKey)),
+		Dial:         (&net.Dialer{}).DialContext}.Do(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &member{l.connect(t, joined.Credential, name), joined}
+}
+
+// connect connects to all weir-stores.
+func (l *lab) connect(t *testing.T, c *identity.Credential, name string) *client.Client {
+	t.Helper()
+	config, err := c.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected, err := client.New(client.Config{Name: name, TLS: config, Silence: 3 * time.Second,
+		Dial: (&net.Dialer{}).DialContext, Stores: func() (all []string) {
+			for _, h := range l.hosts {
+				all = append(all, h.address)
+			}
+			return all
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { connected.Close() })
+	return connected
+}
+
+func (l *lab) admin(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := readCredential(l.adminFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.connect(t, c, "admin")
+}
+
+func put(key, value string) store.Txn {
+	return store.Txn{Put: []store.Entry{{Key: key, Value: []byte(value)}}}
+}
+
+// commit commits, and tries again while the store does not answer.
+func commit(t *testing.T, s store.Store, x store.Txn) int64 {
+	t.Helper()
+	for late := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		revision, err := s.Commit(ctx, x)
+		cancel()
+		if err == nil {
+			return revision
+		}
+		if time.Now().After(late) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for late := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
