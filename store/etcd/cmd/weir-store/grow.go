@@ -14,6 +14,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/etcd"
@@ -140,9 +141,9 @@ func addMember(ctx context.Context, d *etcd.Driver, cfg config, name, address,
 	})
 	all := list.Members
 	if there < 0 {
-		added, err := d.Client().MemberAddAsLearner(ctx, []string{at})
+		added, err := addLearner(ctx, d, at)
 		if err != nil {
-			return 0, nil, fmt.Errorf("etcd: %w", err)
+			return 0, nil, err
 		}
 		id, all = added.Member.ID, added.Members
 	} else {
@@ -163,6 +164,24 @@ func addMember(ctx context.Context, d *etcd.Driver, cfg config, name, address,
 	return id, &bundle{Config: config{Name: name, Listen: ":" + port, Address: address,
 		Heart: cfg.Heart, Peers: &peers{Listen: "https://0.0.0.0:" + peerPort, Advertise: at,
 			Initial: initial, Existing: true}}}, nil
+}
+
+// addLearner adds a learner. etcd refuses that for some seconds after another change.
+func addLearner(ctx context.Context, d *etcd.Driver, at string) (*clientv3.MemberAddResponse,
+	error) {
+	ctx, cancel := context.WithTimeout(ctx, 6*connectTimeout)
+	defer cancel()
+	for {
+		added, err := d.Client().MemberAddAsLearner(ctx, []string{at})
+		if !errors.Is(err, rpctypes.ErrUnhealthy) {
+			return added, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("a member does not run: %w", err)
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
 }
 
 func writeBundle(ca *identity.CA, b *bundle, file string) error {
