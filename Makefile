@@ -20,6 +20,9 @@ build:
 	@mkdir -p bin
 	$(GO) build -trimpath -ldflags "-X main.commit=$$(git rev-parse HEAD 2>/dev/null)" \
 		-o $(BIN) ./cmd/weir
+	cd store/etcd && $(GO) build -trimpath \
+		-ldflags "-s -w -X main.builtFrom=$$(git rev-parse HEAD 2>/dev/null)" \
+		-o $(CURDIR)/bin/weir-store ./cmd/weir-store
 
 # The main functions, in temporary namespaces. Needs root.
 demo: deps build
@@ -80,6 +83,7 @@ PUBLIC = ./packet/... ./flow ./rule/... ./firewall ./firewall/soft ./eyeballs/..
 check-cross:
 	@for os in darwin windows; do GOOS=$$os $(GO) build $(PUBLIC) || exit 1; done
 	@GOARCH=arm64 $(GO) build ./...
+	@cd store/etcd && GOARCH=arm64 $(GO) build -o /dev/null ./cmd/weir-store
 	@echo "check: builds for arm64; public libraries for darwin and windows"
 check-light:
 	@scripts/verify-light
@@ -168,11 +172,13 @@ bench-docs:
 	@scripts/bench-docs bench-out
 
 install: build
-	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/weir
-	install -D -m 644 dist/weir.service $(DESTDIR)/lib/systemd/system/weir.service
-	sed -i 's|/usr/local/bin/weir|$(PREFIX)/bin/weir|' $(DESTDIR)/lib/systemd/system/weir.service
+	install -D -m 755 $(BIN) bin/weir-store -t $(DESTDIR)$(PREFIX)/bin
+	install -D -m 644 dist/weir.service dist/weir-store.service -t $(DESTDIR)/lib/systemd/system
+	sed -i 's|/usr/local/bin/weir|$(PREFIX)/bin/weir|' \
+		$(DESTDIR)/lib/systemd/system/weir.service $(DESTDIR)/lib/systemd/system/weir-store.service
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/weir $(DESTDIR)/lib/systemd/system/weir.service
+	rm -f $(DESTDIR)$(PREFIX)/bin/weir $(DESTDIR)$(PREFIX)/bin/weir-store \
+		$(DESTDIR)/lib/systemd/system/weir.service $(DESTDIR)/lib/systemd/system/weir-store.service
 
 # A Debian package in dist/out: static binary, unit, manual pages, completions, SBOM.
 .PHONY: deb

@@ -95,8 +95,8 @@ func (c *Client) collect(ctx context.Context, request func(number uint64) []byte
 	}
 }
 
-// Watch implements store.Store. It is for what Follow does not follow, such as reports of hosts: the
-// store delivers every transaction for each watch. A watch that is more than 1,024 transactions
+// Watch implements store.Store. It is for what Follow does not follow, such as reports of hosts:
+// the store delivers every transaction for each watch. A watch that is more than 1,024 transactions
 // behind ends with store.ErrUnavailable.
 func (c *Client) Watch(ctx context.Context, name string,
 	after int64) iter.Seq2[store.Batch, error] {

@@ -124,8 +124,8 @@ func (w *wired) arrives(t *testing.T, f *follower) {
 
 func ignore(store.Snapshot) {}
 
-// TestFollowFaults: random transactions under compactions, restarts, partitions, hosts that are slow
-// and a store that is put back. After every step a follower has exactly what the store had at that
+// TestFollowFaults: random transactions under compactions, restarts, partitions and a store that is
+// put back. After every step a follower has exactly what the store had at that
 // revision; in the end, what it has.
 func TestFollowFaults(t *testing.T) {
 	seed := rand.Uint64()

@@ -113,8 +113,8 @@ func (c *conn) catchUp(m wire.Follow) (at position, ok bool, err error) {
 		}
 		select {
 		case <-ctx.Done():
-			return at, false, c.wait(fmt.Sprintf("this weir-store is at revision %d, the host at %d",
-				c.server.state.revision(), m.Revision))
+			return at, false, c.wait(fmt.Sprintf("this weir-store is at revision %d, the host "+
+				"at %d", c.server.state.revision(), m.Revision))
 		case <-published:
 		}
 	}

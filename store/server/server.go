@@ -22,9 +22,9 @@ type Get func(key string) (e store.Entry, ok bool)
 // Admission is what a certificate may do now.
 type Admission struct {
 	Grants []store.Grant
-	// Key is the entry that admits the certificate, at Revision. When it changes, the certificate is
-	// checked again. Every transaction compares it: a host that is removed writes nothing more. "":
-	// nothing ends the admission.
+	// Key is the entry that admits the certificate, at Revision. When it changes, the certificate
+	// is checked again. Every transaction compares it: a host that is removed writes nothing more.
+	// "": nothing ends the admission.
 	Key      string
 	Revision int64
 }

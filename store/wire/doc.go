@@ -1,4 +1,4 @@
-// Package wire is what weir-store and its clients say to each other: frames over one TLS connection.
+// Package wire is what weir-store and its clients send each other: frames over one TLS connection.
 // docs/design/0008-cluster.md, section 7, is the page to it.
 //
 // A frame is 4 bytes of length, 1 byte of type and a body. A body is a sequence of unsigned varints

@@ -17,6 +17,9 @@ import (
 // DefaultDir is where a weir-store keeps what it has.
 const defaultDir = "/var/lib/weir-store"
 
+// builtFrom is set by the linker (-X main.builtFrom=...).
+var builtFrom = "unknown"
+
 // command is a word after weir-store.
 type command struct {
 	name, args, help string
@@ -33,8 +36,9 @@ func commands() []command {
 		{"revoke", "KIND:NAME", "end the credentials of an admin or a feed", revoke},
 		{"backup", "FILE", "write all that the store has", backup},
 		{"restore", "FILE", "begin a new store with a backup", restore},
-		{"grow", "NAME HOST:PORT FILE", "make another host a store host: this is the first part", grow},
-		{"adopt", "FILE", "the second part, on the other host", adopt},
+		{"grow", "NAME HOST:PORT FILE", "make another host a store host: the first part", grow},
+		{"adopt", "FILE", "the second part, on that host", adopt},
+		{"version", "", "print the commit that this was built from", version},
 	}
 }
 
@@ -100,6 +104,14 @@ func run(ctx context.Context, args []string, out, messages io.Writer) error {
 	}
 	usage(messages)
 	return errUsage
+}
+
+func version(_ context.Context, c *call) error {
+	if err := c.parse(0); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.out, "weir-store", builtFrom)
+	return nil
 }
 
 func usage(to io.Writer) {
