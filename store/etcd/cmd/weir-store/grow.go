@@ -52,16 +52,15 @@ func grow(ctx context.Context, c *call) error {
 		return err
 	}
 	defer d.Close()
-	if cfg.Etcd != nil {
-		return errors.New("the etcd is external: grow that, and run weir-store on as many hosts " +
-			"as you like")
-	}
-	if cfg.Peers == nil {
+	if cfg.Etcd == nil && cfg.Peers == nil {
 		return h.openToPeers(ctx, c, cfg, d, *own)
 	}
 	ca, err := h.caOf()
 	if err != nil {
 		return err
+	}
+	if cfg.Etcd != nil {
+		return growExternal(ctx, c, cfg, d, ca, name, address, file)
 	}
 	id, b, err := addMember(ctx, d, cfg, name, address, *other)
 	if err != nil {
@@ -78,11 +77,32 @@ func grow(ctx context.Context, c *call) error {
 		return fmt.Errorf("%s has not everything yet: %w; run grow again to wait longer", name, err)
 	}
 	fmt.Fprintf(c.out, "%s is a member\n", name)
+	return addStore(ctx, d, address)
+}
+
+// addStore tells the hosts about another weir-store.
+func addStore(ctx context.Context, d *etcd.Driver, address string) error {
 	return members.Change(ctx, d, func(doc *cluster.Identity) {
 		if !slices.Contains(doc.Stores, address) {
 			doc.Stores = append(doc.Stores, address)
 		}
 	})
+}
+
+// growExternal makes another weir-store for the same external etcd.
+func growExternal(ctx context.Context, c *call, cfg config, d *etcd.Driver, ca *identity.CA, name,
+	address, file string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	b := &bundle{Config: config{Name: name, Listen: ":" + port, Address: address, Etcd: cfg.Etcd}}
+	if err := writeBundle(ca, b, file); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "copy %s to %s and run there: weir-store adopt %s; then start weir-store\n",
+		file, name, file)
+	return addStore(ctx, d, address)
 }
 
 // openToPeers gives a member of one an address for others, from its next start on.

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// debianEtcd is Debian's etcd, behind a proxy that can hold every byte back.
+type debianEtcd struct {
+	program, dir, at, peer string
+	process                *exec.Cmd
+	proxy                  *proxy
+}
+
+func newDebianEtcd(t *testing.T, l *lab) *debianEtcd {
+	t.Helper()
+	program, err := exec.LookPath("etcd")
+	if err != nil {
+		if os.Getenv("WEIR_CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	e := &debianEtcd{program: program, dir: filepath.Join(l.dir, "etcd"), at: freeAddress(t),
+		peer: freeAddress(t)}
+	e.start(t)
+	t.Cleanup(func() { e.kill(t) })
+	e.proxy = newProxy(t, e.at)
+	return e
+}
+
+func (e *debianEtcd) start(t *testing.T) {
+	t.Helper()
+	client, peer := "http://"+e.at, "http://"+e.peer
+	e.process = exec.Command(e.program, "--data-dir", e.dir, "--listen-client-urls", client,
+		"--advertise-client-urls", client, "--listen-peer-urls", peer,
+		"--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer,
+		"--log-level", "error")
+	e.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := e.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (e *debianEtcd) kill(t *testing.T) {
+	t.Helper()
+	if err := e.process.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	e.process.Wait()
+}
+
+// TestExternal: two weir-stores on Debian's etcd. etcd is killed, and cut off without an end of its
+// connections; hosts keep what they have meanwhile, and get what is new afterwards.
+func TestExternal(t *testing.T) {
+	l := newLab(t)
+	e := newDebianEtcd(t, l)
+	at := (&url.URL{Scheme: "http", Host: e.proxy.address}).String()
+	a := l.init(t, "-etcd", at)
+	a.serve(t)
+	b := l.newHost(t, "b")
+	file := filepath.Join(l.dir, "b.json")
+	a.run(t, "grow", "b", b.address, file)
+	b.run(t, "adopt", file)
+	b.serve(t)
+	x, y := l.join(t, a, "x"), l.join(t, a, "y")
+	fx, fy := follow(t, x.Client), follow(t, y.Client)
+	works := func(when, value string) {
+		t.Helper()
+		begin := time.Now()
+		commit(t, x, put(cluster.PodsTree+"x/0", value))
+		for name, f := range map[string]*follower{"x": fx, "y": fy} {
+			eventually(t, name+" has the change "+when, func() bool {
+				return f.has(cluster.PodsTree+"x/0", value)
+			})
+		}
+		t.Logf("%s: %v", when, time.Since(begin).Round(time.Millisecond))
+	}
+	works("at first", "1")
+	e.kill(t)
+	if !fy.has(cluster.PodsTree+"x/0", "1") || fy.held() > 0 {
+		t.Error("what a host has changed when etcd was killed")
+	}
+	e.start(t)
+	works("after etcd was killed", "2")
+	e.proxy.setCut(true)
+	time.Sleep(500 * time.Millisecond)
+	e.proxy.setCut(false)
+	works("after it was cut off for a moment", "3")
+	a.kill(t)
+	works("without a weir-store", "4")
+	b.kill(t)
+	a.start(t)
+	works("with the other one", "5")
+}
+
+// proxy copies between connections. While it is cut, no byte passes and no connection ends.
+type proxy struct {
+	address, to string
+
+	mu    sync.Mutex
+	cut   bool
+	freed *sync.Cond
+}
+
+func newProxy(t *testing.T, to string) *proxy {
+	t.Helper()
+	p := &proxy{to: to}
+	p.freed = sync.NewCond(&p.mu)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.address = listener.Addr().String()
+	t.Cleanup(func() {
+		listener.Close()
+		p.setCut(false)
+	})
+	go func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go p.serve(from)
+		}
+	}()
+	return p
+}
+
+func (p *proxy) setCut(cut bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = cut
+	p.freed.Broadcast()
+}
+
+func (p *proxy) wait() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.cut {
+		p.freed.Wait()
+	}
+}
+
+func (p *proxy) serve(from net.Conn) {
+	defer from.Close()
+	p.wait()
+	to, err := net.Dial("tcp", p.to)
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	go func() {
+		defer from.Close()
+		p.copy(from, to)
+	}()
+	p.copy(to, from)
+}
+
+func (p *proxy) copy(to, from net.Conn) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		p.wait()
+		if _, failed := to.Write(buffer[:n]); failed != nil || err != nil {
+			return
+		}
+	}
+}
