@@ -215,8 +215,8 @@ func (j *Joiner) answer(doc cluster.Identity, node cluster.Node, ranges []netip.
 			cas = append(cas, other)
 		}
 	}
-	return wire.JoinAnswer{Cluster: doc.ID.String(), Certificate: der, CAs: cas,
-		Stores: doc.Stores, Ranges: ranges, Node: value}.Encode()
+	return wire.JoinAnswer{Cluster: doc.ID.String(), Epoch: doc.Epoch, Certificate: der,
+		CAs: cas, Stores: doc.Stores, Ranges: ranges, Node: value}.Encode()
 }
 
 // sorted returns the names in order, each once, or nil.

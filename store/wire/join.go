@@ -22,6 +22,7 @@ type JoinRequest struct {
 type JoinAnswer struct {
 	Version     int            `json:"version"`
 	Cluster     string         `json:"cluster"`
+	Epoch       uint64         `json:"epoch"`
 	Certificate []byte         `json:"certificate"` // DER
 	CAs         [][]byte       `json:"cas"`         // DER
 	Stores      []string       `json:"stores"`      // addresses of weir-stores
