@@ -33,8 +33,11 @@ type Trials struct {
 func (x *Trials) Run(ctx context.Context) error {
 	tick := time.NewTicker(trialEvery)
 	defer tick.Stop()
+	said := ""
 	for {
-		if err := x.Check(ctx); err != nil && ctx.Err() == nil {
+		err := x.Check(ctx)
+		if err != nil && ctx.Err() == nil && err.Error() != said {
+			said = err.Error() // once, not every two seconds
 			x.Log(fmt.Errorf("trial: %w", err))
 		}
 		select {

@@ -1,0 +1,122 @@
+// Bench-cluster measures weir-store with many hosts: the real program with its embedded etcd, and
+// hosts in this process with the real client, real TLS connections and a whole copy each. Bare etcd
+// watches in the same run are the peer. It prints Markdown tables. The last line is the worst ratio
+// of a bar to what was measured.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	b := &bench{}
+	flag.IntVar(&b.hosts, "hosts", 1000, "how many hosts")
+	flag.IntVar(&b.pods, "pods", 10000, "how many pods they have together")
+	flag.StringVar(&b.program, "weir-store", "../../bin/weir-store", "the program")
+	flag.BoolVar(&b.quick, "quick", false, "shorter measurements, which are not to be kept")
+	memberDir := flag.String("member", "", "run an etcd in this directory until standard "+
+		"input ends")
+	flag.Parse()
+	if *memberDir != "" {
+		os.Exit(member(*memberDir))
+	}
+	if err := b.run(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench-cluster:", err)
+		os.Exit(1)
+	}
+}
+
+// bench is one run.
+type bench struct {
+	hosts, pods int
+	program     string
+	quick       bool
+
+	dir     string
+	address string
+	store   *exec.Cmd
+	begin   time.Time // of all times that values carry
+	worst   float64
+
+	versions uint64 // that were written
+}
+
+func (b *bench) run() (err error) {
+	if b.dir, err = os.MkdirTemp("", "weir"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	b.begin, b.worst = time.Now(), 1e9
+	if b.address, err = freeAddress(); err != nil {
+		return err
+	}
+	if err := b.weirStore("init", "-name", "a", "-address", b.address, "-admin-file",
+		filepath.Join(b.dir, "admin.pem")).Run(); err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	b.store = b.weirStore("serve")
+	if err := b.store.Start(); err != nil {
+		return err
+	}
+	defer func() {
+		_ = b.store.Process.Kill() // it is the end anyway
+		_ = b.store.Wait()
+	}()
+	fmt.Printf("%d hosts with %d pods. Hosts and weir-store share %s.\n",
+		b.hosts, b.pods, processors())
+	for _, part := range []func() error{b.ours, b.peer} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("\nworst ratio: %.2f\n", b.worst)
+	return nil
+}
+
+func (b *bench) weirStore(args ...string) *exec.Cmd {
+	args = append([]string{args[0], "-dir", filepath.Join(b.dir, "store")}, args[1:]...)
+	c := exec.Command(b.program, args...)
+	c.Stderr = os.Stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return c
+}
+
+// row prints what was measured beside its bar. Smaller is better.
+func (b *bench) row(what string, measured, bar float64, unit string) {
+	ratio := "-"
+	if bar > 0 {
+		r := bar / max(measured, 1e-9)
+		b.worst = min(b.worst, r)
+		ratio = fmt.Sprintf("%.2f", r)
+	}
+	text := "-"
+	if bar > 0 {
+		text = fmt.Sprintf("%.4g %s", bar, unit)
+	}
+	fmt.Printf("| %s | %.3g %s | %s | %s |\n", what, measured, unit, text, ratio)
+}
+
+func heading(title string) {
+	fmt.Printf("\n### %s\n\n| what | measured | bar | ratio |\n| --- | --- | --- | --- |\n", title)
+}
+
+func processors() string {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "this machine"
+	}
+	n, name := 0, ""
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.HasPrefix(key, "model name") {
+			n, name = n+1, strings.TrimSpace(value)
+		}
+	}
+	return fmt.Sprintf("%d processors (%s)", n, name)
+}

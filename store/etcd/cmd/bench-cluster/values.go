@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// Values carry when they were written, in nanoseconds after the begin of the run: a version as the
+// name of the one who loaded it, pods as the name of the last pod.
+const stamp = "t-"
+
+func (b *bench) now() string {
+	return fmt.Sprintf("%s%019d", stamp, int64(time.Since(b.begin)))
+}
+
+// stampOf returns the kind of a key, and when its value was written; 0 if it does not say so.
+func stampOf(key string, value []byte) (kind string, at int64) {
+	kind, _, _ = strings.Cut(strings.TrimPrefix(key, cluster.Watched), "/")
+	if kind != "head" && kind != "pods" {
+		return kind, 0
+	}
+	_, rest, ok := strings.Cut(string(value), `"`+stamp)
+	if !ok || len(rest) < 19 {
+		return kind, 0
+	}
+	at, err := strconv.ParseInt(rest[:19], 10, 64)
+	if err != nil {
+		return kind, 0
+	}
+	return kind, at
+}
+
+// podsOfHost is how many pods a host has.
+func (b *bench) podsOfHost() int { return max(b.pods/b.hosts, 1) }
+
+// chunk is the entry with the pods of a host. The last one has just changed.
+func (b *bench) chunk(host int) (store.Entry, error) {
+	random := rand.New(rand.NewPCG(uint64(host), 1))
+	var doc cluster.Pods
+	for n := range b.podsOfHost() {
+		address := netip.AddrFrom4([4]byte{10, 64 + byte(host>>8), byte(host), byte(n + 2)})
+		pod := cluster.Pod{Name: fmt.Sprintf("k8s-%d/web-%08x", n, random.Uint32()),
+			Addrs:  []netip.Addr{address},
+			Labels: map[string]string{"app": []string{"web", "db", "cache"}[n%3], "tier": "front"}}
+		if n == b.podsOfHost()-1 {
+			pod.Name = b.now()
+		}
+		doc.Pods = append(doc.Pods, pod)
+	}
+	value, err := cluster.Encode(&doc)
+	return store.Entry{Key: fmt.Sprintf("%sh%d/0", cluster.PodsTree, host), Value: value}, err
+}
+
+// fill writes all pods.
+func (b *bench) fill(d store.Store) (last int64, err error) {
+	var t store.Txn
+	for i := range b.hosts {
+		e, err := b.chunk(i)
+		if err != nil {
+			return 0, err
+		}
+		t.Put = append(t.Put, e)
+		if len(t.Put) == 100 || i == b.hosts-1 {
+			if last, err = d.Commit(context.Background(), t); err != nil {
+				return 0, err
+			}
+			t = store.Txn{}
+		}
+	}
+	return last, nil
+}
+
+// head is a version of 4 KiB: the digests of 50 scopes.
+func (b *bench) head() (store.Entry, error) {
+	b.versions++
+	doc := cluster.Head{Number: cluster.Number{Epoch: 1, Count: b.versions}, By: b.now(),
+		Scopes: map[cluster.Scope]cluster.Digest{}}
+	for i := range 50 {
+		var digest cluster.Digest
+		text := fmt.Sprintf("%064x", rand.Uint64())
+		if _, err := hex.Decode(digest[:], []byte(text)); err != nil {
+			return store.Entry{}, err
+		}
+		doc.Scopes[cluster.RoleScope(fmt.Sprint("role", i))] = digest
+	}
+	value, err := cluster.Encode(&doc)
+	return store.Entry{Key: cluster.HeadKey, Value: value}, err
+}
+
+// heads writes versions, one after the other, until the context ends. each gets their revisions.
+func (b *bench) heads(ctx context.Context, d store.Store, n int, pause time.Duration,
+	each func(int64) error) error {
+	for i := 0; i < n && ctx.Err() == nil; i++ {
+		e, err := b.head()
+		if err != nil {
+			return err
+		}
+		revision, err := d.Commit(context.Background(), store.Txn{Put: []store.Entry{e}})
+		if err == nil {
+			err = each(revision)
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}
+
+func noCheck(int64) error { return nil }
+
+// write replaces the pods of hosts at a rate, together in one transaction. As many hosts would,
+// it does not wait for one transaction before it begins the next.
+func (b *bench) write(d store.Store, rate, together, count int) (time.Duration, error) {
+	begin := time.Now()
+	running := make(chan struct{}, 64)
+	failed := make(chan error, count)
+	for n := 0; n < count; n += together {
+		time.Sleep(time.Until(begin.Add(time.Duration(n) * time.Second / time.Duration(rate))))
+		var t store.Txn
+		for i := range together {
+			e, err := b.chunk((n + i) % b.hosts)
+			if err != nil {
+				return 0, err
+			}
+			t.Put = append(t.Put, e)
+		}
+		running <- struct{}{}
+		go func() {
+			_, err := d.Commit(context.Background(), t)
+			failed <- err
+			<-running
+		}()
+	}
+	for range (count + together - 1) / together {
+		if err := <-failed; err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(begin), nil
+}
