@@ -167,6 +167,12 @@ bench-observe: build
 .PHONY: bench-firewall
 bench-firewall:
 	$(if $(CASES),cd peers && $(GO) run ./firewall -only $(CASES),$(call record,firewall,./firewall))
+# weir-store with 1,000 hosts, beside bare etcd watches.
+.PHONY: bench-cluster
+bench-cluster: build
+	@mkdir -p bench-out
+	bash -o pipefail -c '(cd store/etcd && $(GO) run ./cmd/bench-cluster) | \
+		tee bench-out/cluster.part' && mv bench-out/cluster.part bench-out/cluster.md
 # Puts the tables of bench-out into docs/benchmarks.d, and docs/benchmarks.md together.
 bench-docs:
 	@scripts/bench-docs bench-out

@@ -1,0 +1,59 @@
+package client_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/store"
+)
+
+// TestManyHosts: many hosts begin at once, get every change, and come back at once after
+// weir-store was started again. Then they continue: none gets what it has.
+func TestManyHosts(t *testing.T) {
+	hosts := 200
+	if os.Getenv("WEIR_LONG") != "" {
+		hosts = 1000
+	}
+	w := newWired(t, "h/")
+	for i := range 100 {
+		w.put(t, fmt.Sprintf("h/%d", i), "1")
+	}
+	begin := time.Now()
+	var all []*follower
+	for range hosts {
+		all = append(all, w.follow(t, store.Snapshot{}, ignore))
+	}
+	everywhere := func(what string) {
+		t.Helper()
+		for _, f := range all {
+			w.arrives(t, f)
+		}
+		t.Logf("%s: %v", what, time.Since(begin).Round(time.Millisecond))
+	}
+	everywhere("all began")
+	begin = time.Now()
+	w.put(t, "h/0", "2")
+	everywhere("a change")
+	for _, f := range all {
+		f.mu.Lock()
+		f.largest = 0
+		f.mu.Unlock()
+	}
+	w.stop()
+	w.put(t, "h/1", "2")
+	begin = time.Now()
+	w.start(t)
+	everywhere("all came back, and have what changed")
+	if n := w.server.Counters.Waits.Load(); n > 0 {
+		t.Logf("%d were asked to wait", n)
+	}
+	for _, f := range all {
+		f.mu.Lock()
+		if f.largest != 1 {
+			t.Errorf("a step of %d changes", f.largest)
+		}
+		f.mu.Unlock()
+	}
+}
