@@ -58,13 +58,15 @@ func (c *Client) Follow(ctx context.Context, f Follow) error {
 			break
 		}
 		f.Failed(err)
-		if failures++; steps > 0 {
-			failures = 1
-		}
-		pause := store.Pause(failures, c.config.Random())
 		var wait *waitError
+		pause := time.Duration(0)
 		if errors.As(err, &wait) {
-			pause = max(pause, wait.For)
+			pause = wait.For // it has done its work by that: this is not a failure
+		} else {
+			if failures++; steps > 0 {
+				failures = 1
+			}
+			pause = store.Pause(failures, c.config.Random())
 		}
 		select {
 		case <-ctx.Done():

@@ -21,7 +21,7 @@ type host struct {
 	client *client.Client
 	copy   *store.Guarded
 	at     atomic.Int64 // revision
-	bytes  *atomic.Int64
+	sum    store.Digest // of what it had when it was stopped
 	stop   func()
 }
 
@@ -31,9 +31,7 @@ type fleet struct {
 	config []client.Config
 	hosts  []*host
 	bytes  atomic.Int64 // that arrived, of TLS
-
-	mu    sync.Mutex
-	times map[string][]time.Duration // of arrivals, by the kind of the key
+	times  *arrivals
 }
 
 // counting counts what arrives.
@@ -51,7 +49,7 @@ func (c counting) Read(b []byte) (int, error) {
 
 // newFleet makes the credentials of all hosts, and the entries that admit them.
 func (b *bench) newFleet(d store.Store) (*fleet, error) {
-	f := &fleet{bench: b, times: map[string][]time.Duration{}}
+	f := &fleet{bench: b, times: newArrivals()}
 	text, err := os.ReadFile(filepath.Join(b.dir, "store", "ca.pem"))
 	if err != nil {
 		return nil, err
@@ -104,9 +102,9 @@ func (b *bench) newFleet(d store.Store) (*fleet, error) {
 // start lets every host follow from its copy, or from nothing.
 func (f *fleet) start() error {
 	if f.hosts == nil {
-		f.hosts = make([]*host, len(f.config))
+		f.hosts = make([]*host, f.bench.whole)
 	}
-	for i, config := range f.config {
+	for i, config := range f.config[:f.bench.whole] {
 		c, err := client.New(config)
 		if err != nil {
 			return err
@@ -142,32 +140,36 @@ func (f *fleet) stop() {
 		h.at.Store(0)
 	}
 	group.Wait()
+	for _, h := range f.hosts {
+		h.sum = h.copy.Stored().Sum()
+	}
 }
 
-// step applies a step, then notes how long it took since it was written.
-func (f *fleet) step(h *host, b store.Batch) {
-	h.copy.Step(b)
-	now := int64(time.Since(f.bench.begin))
-	h.at.Store(b.Revision)
-	if len(b.Changes) > 100 {
-		return // a difference
-	}
-	for _, ch := range b.Changes {
-		if kind, at := stampOf(ch.Key, ch.Value); at > 0 {
-			f.mu.Lock()
-			f.times[kind] = append(f.times[kind], time.Duration(now-at))
-			f.mu.Unlock()
+// startLight lets the hosts without a copy follow from what the first one had.
+func (f *fleet) startLight() error {
+	for _, c := range f.config[f.bench.whole:] {
+		l, err := f.dialLight(context.Background(), c, f.hosts[0])
+		if err != nil {
+			return err
 		}
+		go l.run() // it ends with the process
 	}
+	return nil
 }
 
-// forget returns the times so far, and begins again.
-func (f *fleet) forget() map[string][]time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	times := f.times
-	f.times = map[string][]time.Duration{}
-	return times
+// step applies a step, then notes how long it took.
+func (f *fleet) step(h *host, b store.Batch) {
+	before := h.at.Load()
+	h.copy.Step(b)
+	if before > 0 {
+		f.arrived(before, b.Revision, time.Now())
+	}
+	h.at.Store(b.Revision)
+}
+
+// arrived notes the transactions that a host got between two revisions.
+func (f *fleet) arrived(after, upTo int64, now time.Time) {
+	f.bench.begun.note(f.times, after, upTo, now)
 }
 
 // current waits until every host is at a revision, and returns how long that took.
@@ -175,7 +177,7 @@ func (f *fleet) current(revision int64) (time.Duration, error) {
 	begin := time.Now()
 	for _, h := range f.hosts {
 		for h.at.Load() < revision {
-			if time.Since(begin) > time.Minute {
+			if time.Since(begin) > 2*time.Minute {
 				return 0, fmt.Errorf("a host is at %d, not at %d: %+v", h.at.Load(), revision,
 					h.client.State())
 			}

@@ -18,6 +18,8 @@ import (
 func main() {
 	b := &bench{}
 	flag.IntVar(&b.hosts, "hosts", 1000, "how many hosts")
+	flag.IntVar(&b.whole, "whole", 1000, "how many of them have a copy; the others read frames, so "+
+		"that a small machine measures weir-store rather than its hosts")
 	flag.IntVar(&b.pods, "pods", 10000, "how many pods they have together")
 	flag.StringVar(&b.program, "weir-store", "../../bin/weir-store", "the program")
 	flag.BoolVar(&b.quick, "quick", false, "shorter measurements, which are not to be kept")
@@ -36,6 +38,7 @@ func main() {
 // bench is one run.
 type bench struct {
 	hosts, pods int
+	whole       int
 	program     string
 	quick       bool
 
@@ -44,6 +47,7 @@ type bench struct {
 	store   *exec.Cmd
 	begin   time.Time // of all times that values carry
 	worst   float64
+	begun   begun
 
 	versions uint64 // that were written
 }
@@ -53,7 +57,7 @@ func (b *bench) run() (err error) {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
-	b.begin, b.worst = time.Now(), 1e9
+	b.begin, b.worst, b.begun.at = time.Now(), 1e9, map[int64]beginning{}
 	if b.address, err = freeAddress(); err != nil {
 		return err
 	}
@@ -69,8 +73,9 @@ func (b *bench) run() (err error) {
 		_ = b.store.Process.Kill() // it is the end anyway
 		_ = b.store.Wait()
 	}()
-	fmt.Printf("%d hosts with %d pods. Hosts and weir-store share %s.\n",
-		b.hosts, b.pods, processors())
+	b.whole = min(b.whole, b.hosts)
+	fmt.Printf("%d hosts with %d pods, %d of them with a copy. Hosts and weir-store share %s.\n",
+		b.hosts, b.pods, b.whole, processors())
 	for _, part := range []func() error{b.ours, b.peer} {
 		if err := part(); err != nil {
 			return err

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/etcd"
+	"github.com/weirnet/weir/store/wire"
 )
 
 // ours measures weir-store.
@@ -61,20 +64,41 @@ func (b *bench) begins(f *fleet, _ store.Store, last int64) error {
 		if err != nil {
 			return err
 		}
-		timeBar, cpuBar, sizeBar := 0.0, 0.0, 200.0
+		timeBar, cpuBar := 0.0, 0.0
 		if what != "with nothing" {
-			timeBar, cpuBar, sizeBar = 3, 2, 0
+			timeBar, cpuBar = 3, 2
 		}
 		b.row("all are current, "+what, took.Seconds(), timeBar, "s")
 		b.row("processor time of weir-store", (now - used).Seconds(), cpuBar, "s")
-		b.row("bytes to a host, TLS included", float64(f.bytes.Load())/float64(b.hosts)/1000,
-			sizeBar, "kB")
+		b.row("bytes to a host, certificates of all hosts and TLS included",
+			float64(f.bytes.Load())/float64(b.whole)/1000, 0, "kB")
 		if what == "with nothing" {
+			b.row("of it the pods", b.packedPods(f)/1000, 200, "kB")
 			f.stop()
 			time.Sleep(time.Second)
 		}
 	}
-	return nil
+	return f.startLight()
+}
+
+// packedPods returns how many bytes the pods of a copy take on the wire.
+func (b *bench) packedPods(f *fleet) float64 {
+	size := 0
+	all := f.hosts[0].copy.Stored()
+	for first := 0; first < store.Buckets; first += 16 {
+		var group []wire.Bucket
+		for i := first; i < first+16; i++ {
+			of := wire.Bucket{Index: i}
+			for _, e := range all.Bucket(i) {
+				if strings.HasPrefix(e.Key, cluster.PodsTree) {
+					of.Entries = append(of.Entries, e)
+				}
+			}
+			group = append(group, of)
+		}
+		size += len(wire.CopyParts(group))
+	}
+	return float64(size)
 }
 
 // idle measures a store in which nothing changes.
@@ -112,7 +136,7 @@ func (b *bench) rounds() int {
 
 // policy measures how long a version of the rules takes to all hosts.
 func (b *bench) policy(f *fleet, d store.Store, _ int64) error {
-	f.forget()
+	b.take(f.times)
 	err := b.heads(context.Background(), d, b.rounds(), 100*time.Millisecond,
 		func(revision int64) error {
 			_, err := f.current(revision)
@@ -121,7 +145,7 @@ func (b *bench) policy(f *fleet, d store.Store, _ int64) error {
 	if err != nil {
 		return err
 	}
-	times := f.forget()["head"]
+	times := b.take(f.times)["head"]
 	heading("A version of the rules (4 KiB), from its transaction to each copy")
 	b.row("p50", percentile(times, 0.5), 30, "ms")
 	b.row("p99", percentile(times, 0.99), 150, "ms")
@@ -131,7 +155,7 @@ func (b *bench) policy(f *fleet, d store.Store, _ int64) error {
 // churn measures pod changes at a rate, and versions meanwhile.
 func (b *bench) churn(f *fleet, d store.Store, _ int64) error {
 	for _, rate := range []int{100, 300, 1000} {
-		f.forget()
+		b.take(f.times)
 		f.bytes.Store(0)
 		before, err := cpu(b.store.Process.Pid)
 		if err != nil {
@@ -151,7 +175,7 @@ func (b *bench) churn(f *fleet, d store.Store, _ int64) error {
 			return err
 		}
 		time.Sleep(time.Second)
-		times := f.forget()
+		times := b.take(f.times)
 		heading(fmt.Sprintf("Pods that change, %d/s each alone, and a version each second", rate))
 		bars := []float64{30, 150, 250, 300}
 		if rate != 100 {
@@ -171,7 +195,7 @@ func (b *bench) churn(f *fleet, d store.Store, _ int64) error {
 
 // replaced measures how far behind a host is while pods are replaced at 1,000/s.
 func (b *bench) replaced(f *fleet, d store.Store, _ int64) error {
-	f.forget()
+	b.take(f.times)
 	// What hosts gather in 20 ms.
 	took, err := b.write(d, 1000, 20, b.pods)
 	if err != nil {
@@ -184,7 +208,7 @@ func (b *bench) replaced(f *fleet, d store.Store, _ int64) error {
 	if err != nil {
 		return err
 	}
-	times := f.forget()["pods"]
+	times := b.take(f.times)["pods"]
 	heading(fmt.Sprintf("%d pods are replaced at 1,000/s, 20 in a transaction", b.pods))
 	b.row("written", took.Seconds(), 15, "s")
 	b.row("behind, p50", percentile(times, 0.5), 0, "ms")

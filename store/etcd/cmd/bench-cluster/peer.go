@@ -36,9 +36,7 @@ func member(dir string) int {
 // watchers are direct watches on an etcd, each with a connection of its own, without TLS.
 type watchers struct {
 	bench *bench
-
-	mu    sync.Mutex
-	times map[string][]time.Duration
+	times *arrivals
 }
 
 // peer measures bare etcd: what the same hosts would get without weir-store.
@@ -79,7 +77,7 @@ func (b *bench) peer() error {
 func (b *bench) watchDirectly(pid int, dir string, d store.Store) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w := &watchers{bench: b, times: map[string][]time.Duration{}}
+	w := &watchers{b, newArrivals()}
 	used, err := cpu(pid)
 	if err != nil {
 		return err
@@ -105,12 +103,12 @@ func (b *bench) watchDirectly(pid int, dir string, d store.Store) error {
 		return err
 	}
 	b.row("resident memory", float64(resident)/1e6, 0, "MB")
-	w.forget()
+	b.take(w.times)
 	if err := b.heads(ctx, d, b.rounds(), 200*time.Millisecond, noCheck); err != nil {
 		return err
 	}
 	time.Sleep(2 * time.Second)
-	head := w.forget()["head"]
+	head := b.take(w.times)["head"]
 	b.row("a version to each copy, p50", percentile(head, 0.5), 0, "ms")
 	b.row("p99", percentile(head, 0.99), 0, "ms")
 	for _, rate := range []int{100, 300} {
@@ -120,7 +118,7 @@ func (b *bench) watchDirectly(pid int, dir string, d store.Store) error {
 			return err
 		}
 		time.Sleep(3 * time.Second)
-		pods := w.forget()["pods"]
+		pods := b.take(w.times)["pods"]
 		b.row(fmt.Sprintf("pods at %d/s: rate that was reached", rate),
 			float64(count)/took.Seconds(), 0, "/s")
 		b.row("a pod to each copy, p50", percentile(pods, 0.5), 0, "ms")
@@ -148,26 +146,13 @@ func (w *watchers) follow(ctx context.Context, dir string, ready func()) error {
 	if err != nil {
 		return err
 	}
+	last := all.Header.Revision
 	for r := range c.Watch(ctx, cluster.Root, clientv3.WithPrefix(),
 		clientv3.WithRev(all.Header.Revision+1)) {
-		for _, e := range r.Events {
-			now := int64(time.Since(w.bench.begin))
-			kind, at := stampOf(string(e.Kv.Key), e.Kv.Value)
-			if at == 0 {
-				continue
-			}
-			w.mu.Lock()
-			w.times[kind] = append(w.times[kind], time.Duration(now-at))
-			w.mu.Unlock()
+		if len(r.Events) > 0 {
+			w.bench.begun.note(w.times, last, r.Header.Revision, time.Now())
+			last = r.Header.Revision
 		}
 	}
 	return ctx.Err()
-}
-
-func (w *watchers) forget() map[string][]time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	times := w.times
-	w.times = map[string][]time.Duration{}
-	return times
 }

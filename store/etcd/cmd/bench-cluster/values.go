@@ -6,37 +6,72 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"strconv"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// Values carry when they were written, in nanoseconds after the begin of the run: a version as the
-// name of the one who loaded it, pods as the name of the last pod.
-const stamp = "t-"
-
-func (b *bench) now() string {
-	return fmt.Sprintf("%s%019d", stamp, int64(time.Since(b.begin)))
+// begun is when transactions began.
+type begun struct {
+	mu sync.Mutex
+	at map[int64]beginning // by revision
 }
 
-// stampOf returns the kind of a key, and when its value was written; 0 if it does not say so.
-func stampOf(key string, value []byte) (kind string, at int64) {
-	kind, _, _ = strings.Cut(strings.TrimPrefix(key, cluster.Watched), "/")
-	if kind != "head" && kind != "pods" {
-		return kind, 0
+type beginning struct {
+	at   time.Time
+	kind string
+}
+
+// commit makes a transaction. Hosts that get it before it is noted wait for the lock.
+func (b *bench) commit(d store.Store, kind string, t store.Txn) (int64, error) {
+	begin := time.Now()
+	revision, err := d.Commit(context.Background(), t)
+	b.begun.mu.Lock()
+	defer b.begun.mu.Unlock()
+	b.begun.at[revision] = beginning{begin, kind}
+	return revision, err
+}
+
+// arrivals is how long transactions took to hosts. Those that arrive before their commit returns
+// are noted when it does.
+type arrivals struct {
+	mu    sync.Mutex
+	times map[string][]time.Duration // by kind
+	early map[int64][]time.Time
+}
+
+func newArrivals() *arrivals {
+	return &arrivals{times: map[string][]time.Duration{}, early: map[int64][]time.Time{}}
+}
+
+// note notes the transactions after a revision, up to another one.
+func (g *begun) note(to *arrivals, after, upTo int64, now time.Time) {
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	for r := max(after, upTo-10000) + 1; r <= upTo; r++ {
+		to.early[r] = append(to.early[r], now)
 	}
-	_, rest, ok := strings.Cut(string(value), `"`+stamp)
-	if !ok || len(rest) < 19 {
-		return kind, 0
+}
+
+// take returns the times so far, and begins again.
+func (b *bench) take(from *arrivals) map[string][]time.Duration {
+	from.mu.Lock()
+	defer from.mu.Unlock()
+	b.begun.mu.Lock()
+	defer b.begun.mu.Unlock()
+	times := map[string][]time.Duration{}
+	for r, all := range from.early {
+		if of, ok := b.begun.at[r]; ok {
+			for _, at := range all {
+				times[of.kind] = append(times[of.kind], at.Sub(of.at))
+			}
+		}
 	}
-	at, err := strconv.ParseInt(rest[:19], 10, 64)
-	if err != nil {
-		return kind, 0
-	}
-	return kind, at
+	clear(from.early)
+	clear(b.begun.at)
+	return times
 }
 
 // podsOfHost is how many pods a host has.
@@ -52,7 +87,7 @@ func (b *bench) chunk(host int) (store.Entry, error) {
 			Addrs:  []netip.Addr{address},
 			Labels: map[string]string{"app": []string{"web", "db", "cache"}[n%3], "tier": "front"}}
 		if n == b.podsOfHost()-1 {
-			pod.Name = b.now()
+			pod.Name = fmt.Sprintf("t-%019d", time.Since(b.begin)) // it has just begun
 		}
 		doc.Pods = append(doc.Pods, pod)
 	}
@@ -82,7 +117,7 @@ func (b *bench) fill(d store.Store) (last int64, err error) {
 // head is a version of 4 KiB: the digests of 50 scopes.
 func (b *bench) head() (store.Entry, error) {
 	b.versions++
-	doc := cluster.Head{Number: cluster.Number{Epoch: 1, Count: b.versions}, By: b.now(),
+	doc := cluster.Head{Number: cluster.Number{Epoch: 1, Count: b.versions}, By: "admin",
 		Scopes: map[cluster.Scope]cluster.Digest{}}
 	for i := range 50 {
 		var digest cluster.Digest
@@ -104,7 +139,7 @@ func (b *bench) heads(ctx context.Context, d store.Store, n int, pause time.Dura
 		if err != nil {
 			return err
 		}
-		revision, err := d.Commit(context.Background(), store.Txn{Put: []store.Entry{e}})
+		revision, err := b.commit(d, "head", store.Txn{Put: []store.Entry{e}})
 		if err == nil {
 			err = each(revision)
 		}
@@ -139,7 +174,7 @@ func (b *bench) write(d store.Store, rate, together, count int) (time.Duration, 
 		}
 		running <- struct{}{}
 		go func() {
-			_, err := d.Commit(context.Background(), t)
+			_, err := b.commit(d, "pods", t)
 			failed <- err
 			<-running
 		}()
