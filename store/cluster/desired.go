@@ -157,7 +157,8 @@ func (d *Desired) Kept() (all []store.Entry) {
 }
 
 // Load is the first step: the good values whose keys have a refused one, and everything that the
-// copy has. Of two hosts with one range, the one whose certificate was accepted, or is older, stays.
+// copy has. Of two hosts with one range, the one that was accepted, or whose certificate is older,
+// stays.
 func (d *Desired) Load(kept, entries []store.Entry) Effects {
 	entries = slices.Clone(entries)
 	slices.SortStableFunc(entries, func(a, b store.Entry) int {

@@ -52,8 +52,8 @@ type Head struct {
 type Trial struct {
 	Milliseconds int64 `json:"milliseconds"`
 	// Revert is the head that takes its place when it is not confirmed: the version before, with
-	// the next number. It is signed when the trial begins, since nobody may be there to sign it
-	// when the trial ends.
+	// the next number. It is signed when the trial begins, since the one who could sign it
+	// may be away when the trial ends.
 	Revert Head `json:"revert"`
 }
 

@@ -88,7 +88,9 @@ func (n *Node) content() Node {
 }
 
 // Verify returns an error unless the CA signed the certificate. ca are its public keys.
-func (n *Node) Verify(ca []Key) error { return verify(ca, "node", n.Name, n.content(), n.Signature) }
+func (n *Node) Verify(ca []Key) error {
+	return verify(ca, "node", n.Name, n.content(), n.Signature)
+}
 
 // MayLabel reports whether the host's pods may have labels with a key.
 func (n *Node) MayLabel(key string) bool {
