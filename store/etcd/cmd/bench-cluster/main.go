@@ -18,8 +18,8 @@ import (
 func main() {
 	b := &bench{}
 	flag.IntVar(&b.hosts, "hosts", 1000, "how many hosts")
-	flag.IntVar(&b.whole, "whole", 1000, "how many of them have a copy; the others read frames, so "+
-		"that a small machine measures weir-store rather than its hosts")
+	flag.IntVar(&b.whole, "whole", 1000, "how many of them have a copy; the others read "+
+		"frames, so that a small machine measures weir-store rather than its hosts")
 	flag.IntVar(&b.pods, "pods", 10000, "how many pods they have together")
 	flag.StringVar(&b.program, "weir-store", "../../bin/weir-store", "the program")
 	flag.BoolVar(&b.quick, "quick", false, "shorter measurements, which are not to be kept")
