@@ -12,21 +12,19 @@ import (
 
 // feed sends progress, and once the client follows, what changes.
 func (c *conn) feed() {
-	every := c.server.config.Progress
-	// Connections that begin together do not get their progress together for ever.
-	timer := time.NewTimer(time.Duration(float64(every) * (0.5 + rand.Float64()/2)))
-	defer timer.Stop()
+	phase := c.server.beat.join()
+	progress := c.server.beat.wait(phase)
 	var at *position
 	var changed <-chan struct{}
 	for {
 		select {
 		case <-c.ctx.Done():
 			return
-		case <-timer.C:
+		case <-progress:
+			progress = c.server.beat.wait(phase)
 			if c.write(c.server.state.progress().Encode()) != nil {
 				return
 			}
-			timer.Reset(every)
 			continue
 		case m := <-c.follow:
 			var err error

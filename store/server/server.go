@@ -77,6 +77,7 @@ type Server struct {
 	config      Config
 	state       *state
 	differences chan struct{} // has a value for each that is sent
+	beat        *beat
 
 	mu         sync.Mutex
 	handshakes []net.Conn // in order of arrival
@@ -99,7 +100,7 @@ func New(c Config) (*Server, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{config: c, state: newState(), conns: map[*conn]bool{},
+	return &Server{config: c, beat: newBeat(), state: newState(), conns: map[*conn]bool{},
 		differences: make(chan struct{}, maxDifferences)}, nil
 }
 
@@ -111,6 +112,9 @@ var unguarded = store.Guard{
 
 // Run follows the store until the context ends, and returns the context's error.
 func (s *Server) Run(ctx context.Context) error {
+	var beating sync.WaitGroup
+	defer beating.Wait()
+	beating.Go(func() { s.beat.run(ctx, s.config.Progress) })
 	held := store.NewGuarded(unguarded, store.Snapshot{})
 	follower := &store.Follower{Store: s.config.Store, Name: s.config.Name, Copy: held,
 		Changed: func(changes []store.Change) {
