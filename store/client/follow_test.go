@@ -69,12 +69,6 @@ func (w *wired) follow(t *testing.T, from store.Snapshot, check func(store.Snaps
 	return f
 }
 
-func (f *follower) content() map[string]string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return contentOf(f.copy.Stored().Snapshot())
-}
-
 func contentOf(s store.Snapshot) map[string]string {
 	content := map[string]string{}
 	for _, e := range s.Entries {

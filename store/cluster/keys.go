@@ -53,7 +53,7 @@ func CheckName(name string) error {
 	for i, c := range []byte(name) {
 		letter := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
 		if !letter && (i == 0 || !strings.ContainsRune("-_.", rune(c))) {
-			return fmt.Errorf("the name %q: use a-z and 0-9, behind the first also - and _ and .",
+			return fmt.Errorf("the name %q: use a-z and 0-9, behind the first also . and _ and -",
 				name)
 		}
 	}
