@@ -39,6 +39,8 @@ type wired struct {
 	proxy *proxy
 	name  string // what the server follows
 
+	silence time.Duration
+
 	mu     sync.Mutex
 	grants map[string][]store.Grant // by name of the host; nil: everything
 	hosts  int
@@ -49,12 +51,18 @@ type wired struct {
 
 func newWired(t *testing.T, name string) *wired {
 	t.Helper()
+	return newPatient(t, name, silence)
+}
+
+// newPatient has another time of silence.
+func newPatient(t *testing.T, name string, silence time.Duration) *wired {
+	t.Helper()
 	ca, err := identity.NewCA("test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &wired{model: storetest.NewModel(silence), ca: ca, name: name,
-		grants: map[string][]store.Grant{}}
+		silence: silence, grants: map[string][]store.Grant{}}
 	w.proxy = newProxy(t)
 	w.start(t)
 	t.Cleanup(func() { w.stop() })
@@ -77,7 +85,7 @@ func (w *wired) start(t *testing.T) {
 	w.server, err = server.New(server.Config{Store: w.model, Name: w.name, TLS: config,
 		Cluster:  func(server.Get) (string, uint64, error) { return "test", 1, nil },
 		Admit:    w.admit,
-		Progress: silence / 6, Silence: silence})
+		Progress: w.silence / 6, Silence: w.silence})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +149,7 @@ func (w *wired) client(t *testing.T, grants []store.Grant) *client.Client {
 	name, config := w.newHost(t, grants)
 	c, err := client.New(client.Config{Name: name, Cluster: "test", TLS: config,
 		Stores: func() []string { return []string{w.proxy.address} },
-		Dial:   (&net.Dialer{}).DialContext, Silence: silence})
+		Dial:   (&net.Dialer{}).DialContext, Silence: w.silence})
 	if err != nil {
 		t.Fatal(err)
 	}

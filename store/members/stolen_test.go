@@ -224,9 +224,7 @@ func TestBadFrames(t *testing.T) {
 			bytes.Repeat(wire.Watch{Name: cluster.Watched}.Encode(), 2)},
 	} {
 		conn := f.raw(t, stolen, bad.hello)
-		if _, err := conn.Write(bad.frames); err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
+		_, _ = conn.Write(bad.frames) // weir-store may have ended the connection already
 		_, err := io.Copy(io.Discard, conn)
 		var timeout net.Error
 		if errors.As(err, &timeout) && timeout.Timeout() {
