@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // proxy copies between a client and a server. While it is cut, no byte passes and no connection
@@ -12,6 +13,7 @@ import (
 type proxy struct {
 	address string
 	to      atomic.Value // string
+	slow    atomic.Bool  // 2 KiB each 40 ms
 
 	mu    sync.Mutex
 	cut   bool
@@ -76,7 +78,12 @@ func (p *proxy) serve(from net.Conn) {
 func (p *proxy) copy(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
-		n, err := from.Read(buffer)
+		size := len(buffer)
+		if p.slow.Load() {
+			size = 2 << 10
+			time.Sleep(40 * time.Millisecond)
+		}
+		n, err := from.Read(buffer[:size])
 		p.wait()
 		if _, failed := to.Write(buffer[:n]); failed != nil || err != nil {
 			return

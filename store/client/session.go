@@ -49,8 +49,8 @@ func dial(ctx context.Context, c *Config, address string,
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: conn, from: bufio.NewReader(conn), silence: c.Silence, heard: heard,
-		calls: map[uint64]*call{}, done: make(chan struct{})}
+	s := &session{conn: conn, silence: c.Silence, heard: heard, calls: map[uint64]*call{},
+		from: bufio.NewReader(attentive{conn, c.Silence}), done: make(chan struct{})}
 	if err := s.greet(ctx, c.Cluster); err != nil {
 		conn.Close()
 		return nil, err
@@ -83,7 +83,7 @@ func (s *session) greet(ctx context.Context, cluster string) error {
 	if _, err := s.conn.Write(wire.Hello{Cluster: cluster}.Encode()); err != nil {
 		return err
 	}
-	t, body, err := wire.ReadFrame(s.from, wire.MaxFrame)
+	t, body, err := wire.ReadFrame(s.conn, wire.MaxFrame) // exactly the first frame
 	switch {
 	case err != nil:
 		return err
@@ -102,6 +102,21 @@ func (s *session) greet(ctx context.Context, cluster string) error {
 		return ctx.Err()
 	}
 	return s.conn.SetDeadline(time.Time{})
+}
+
+// attentive is a connection that ends when nothing arrives for the time of silence. A large frame
+// on a slow line may take longer than that.
+type attentive struct {
+	conn    net.Conn
+	silence time.Duration
+}
+
+// Read implements io.Reader.
+func (a attentive) Read(b []byte) (int, error) {
+	if err := a.conn.SetReadDeadline(time.Now().Add(a.silence)); err != nil {
+		return 0, err
+	}
+	return a.conn.Read(b)
 }
 
 // waitError asks to come back later.
@@ -135,13 +150,9 @@ func (s *session) ends(t wire.Type, body []byte) error {
 // run reads until the connection ends, and returns why.
 func (s *session) run() error {
 	for {
-		err := s.conn.SetReadDeadline(time.Now().Add(s.silence))
+		t, body, err := wire.ReadFrame(s.from, wire.MaxFrame)
 		if err == nil {
-			var t wire.Type
-			var body []byte
-			if t, body, err = wire.ReadFrame(s.from, wire.MaxFrame); err == nil {
-				err = s.handle(t, body)
-			}
+			err = s.handle(t, body)
 		}
 		if err != nil {
 			return s.end(err)
