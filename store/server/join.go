@@ -36,6 +36,13 @@ func (s *Server) joinAnswer(secured *tls.Conn, body []byte) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), joinTimeout)
 	defer cancel()
+	go func() {
+		select {
+		case <-s.state.closed:
+			cancel() // Close does not wait for it
+		case <-ctx.Done():
+		}
+	}()
 	if err := secured.SetDeadline(time.Now().Add(joinTimeout)); err != nil {
 		return nil, err
 	}
