@@ -277,20 +277,20 @@ func TestSlowHost(t *testing.T) {
 
 // TestSlowLine: a frame that takes longer than the time of silence arrives.
 func TestSlowLine(t *testing.T) {
-	w := newWired(t, "h/")
+	w := newPatient(t, "h/", 3*silence)
 	f := w.follow(t, store.Snapshot{}, ignore)
 	w.put(t, "h/begin", "1")
 	w.arrives(t, f)
 	w.proxy.slow.Store(true)
 	random := rand.New(rand.NewPCG(1, 1))
-	value := make([]byte, 100<<10)
+	value := make([]byte, 200<<10)
 	for i := range value {
 		value[i] = byte(random.Uint32()) // it does not compress
 	}
 	begin := time.Now()
 	w.put(t, "h/large", string(value))
 	w.arrives(t, f)
-	if took := time.Since(begin); took < silence {
+	if took := time.Since(begin); took < w.silence {
 		t.Errorf("it took %v, which tests nothing", took)
 	}
 	f.mu.Lock()

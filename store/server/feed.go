@@ -15,6 +15,11 @@ func (c *conn) feed() {
 	phase := c.server.beat.join()
 	progress := c.server.beat.wait(phase)
 	var at *position
+	defer func() {
+		if at != nil {
+			c.server.state.leave()
+		}
+	}()
 	var changed <-chan struct{}
 	for {
 		select {
@@ -27,12 +32,14 @@ func (c *conn) feed() {
 			}
 			continue
 		case m := <-c.follow:
-			var err error
-			if at, err = c.start(m); err != nil {
+			begun, err := c.start(m)
+			if err != nil {
 				c.server.config.Log.Debug("following failed", "peer", c.peer.ID, "err", err)
 				c.cancel()
 				return
 			}
+			at = begun
+			c.server.state.enter()
 		case <-changed:
 		}
 		if at != nil {

@@ -10,7 +10,8 @@ import (
 // position is the segment that a connection gets next.
 type position struct {
 	next     uint64
-	revision int64 // of what it has, if that is newer than what the client knows; or 0
+	counted  uint64 // the end of the log at which it was counted as current
+	revision int64  // of what it has, if that is newer than what the client knows; or 0
 }
 
 // resume returns where a client continues. ok is false if the log does not have what it needs, or
@@ -20,7 +21,7 @@ func (s *state) resume(f wire.Follow) (p position, ok, ahead bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.copy.Sum() == f.Sum {
-		return position{s.nextLocked(), s.copy.Revision}, true, false
+		return position{next: s.nextLocked(), revision: s.copy.Revision}, true, false
 	}
 	if f.Revision > s.copy.Revision {
 		return p, false, true
@@ -59,6 +60,10 @@ func (s *state) take(p *position) (frames []*segment, wait <-chan struct{}, merg
 	case p.next < s.first:
 		return nil, nil, false, true
 	case p.next == next:
+		if p.counted != next {
+			p.counted = next
+			s.current++
+		}
 		return nil, s.published, false, false
 	case next-p.next <= maxLag:
 		from := p.next - s.first

@@ -33,7 +33,10 @@ type state struct {
 	published chan struct{}
 	last      time.Time // when something was published
 	timer     *time.Timer
-	changes   int // in the log
+	followers int           // connections that follow
+	current   int           // of them, those that have everything that was published
+	brake     time.Duration // added to the pace while connections do not keep up
+	changes   int           // in the log
 	bytes     int
 
 	buckets [store.Buckets]*part // packed; nil: changed since
@@ -155,7 +158,7 @@ func (s *state) apply(b store.Batch, pace time.Duration) {
 	s.open.revision = b.Revision
 	s.open.changes = append(s.open.changes, b.Changes...)
 	s.markLocked()
-	if wait := pace - time.Since(s.last); wait <= 0 {
+	if wait := pace + s.brake - time.Since(s.last); wait <= 0 {
 		s.publishLocked()
 	} else if s.timer == nil {
 		s.timer = time.AfterFunc(wait, func() {
@@ -171,12 +174,40 @@ func (s *state) markLocked() {
 	s.marks = append(s.marks, mark{s.copy.Revision, s.copy.Sum(), s.nextLocked()})
 }
 
+// maxBrake is how much longer than its pace a delivery to all may wait.
+const maxBrake = 200 * time.Millisecond
+
+// adaptLocked makes deliveries rarer while more than a quarter of the connections has not got the
+// one before: the machine is busy, and larger batches cost less than many.
+func (s *state) adaptLocked() {
+	if 4*(s.followers-s.current) > s.followers {
+		s.brake = min(2*s.brake+5*time.Millisecond, maxBrake)
+	} else {
+		s.brake /= 2
+	}
+	s.current = 0
+}
+
+// enter counts a connection that follows, leave the end of it.
+func (s *state) enter() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.followers++
+}
+
+func (s *state) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.followers--
+}
+
 // publishLocked closes the open segment and wakes every connection.
 func (s *state) publishLocked() {
 	s.timer, s.last = nil, time.Now()
 	if len(s.open.changes) == 0 {
 		return
 	}
+	s.adaptLocked()
 	s.segments = append(s.segments, s.open)
 	s.changes += len(s.open.changes)
 	s.bytes += s.open.size

@@ -255,3 +255,50 @@ func BenchmarkApply(b *testing.B) {
 		s.apply(store.Batch{Revision: revision, Changes: []store.Change{ch}}, 0)
 	}
 }
+
+// TestBrake: while connections do not keep up, deliveries become rarer; when they do, the pace is
+// the usual one again.
+func TestBrake(t *testing.T) {
+	s := newState()
+	s.apply(store.Batch{Revision: 1}, 0)
+	var at []*position
+	for range 8 {
+		s.enter()
+		at = append(at, &position{next: s.nextLocked()})
+	}
+	revision := int64(1)
+	round := func(current int) {
+		revision++
+		s.apply(store.Batch{Revision: revision, Changes: []store.Change{{Entry: store.Entry{
+			Key: "k", Value: fmt.Append(nil, revision), Revision: revision}}}}, 0)
+		s.mu.Lock()
+		if len(s.open.changes) > 0 {
+			s.publishLocked()
+		}
+		s.mu.Unlock()
+		for _, p := range at[:current] {
+			for wait := false; !wait; {
+				_, ready, _, _ := s.take(p)
+				wait = ready != nil
+			}
+		}
+	}
+	for range 40 {
+		round(8)
+	}
+	if s.brake != 0 {
+		t.Errorf("%v while all keep up", s.brake)
+	}
+	for range 10 {
+		round(3)
+	}
+	if s.brake != maxBrake {
+		t.Errorf("%v while most do not keep up", s.brake)
+	}
+	for range 40 {
+		round(8)
+	}
+	if s.brake != 0 {
+		t.Errorf("%v after all keep up again", s.brake)
+	}
+}
