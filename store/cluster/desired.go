@@ -35,6 +35,7 @@ type Desired struct {
 	tables  map[string]*value // by key of a bucket
 	labels  map[Label]uint32  // how many entries of pods of other hosts give a label
 	head    *Head
+	version value           // of HeadKey
 	kept    map[string]bool // keys whose good value is not the last one
 
 	now *step // what Apply collects
@@ -145,10 +146,17 @@ func (d *Desired) Revoked() []Serial {
 	})
 }
 
-// Kept returns the good values of the keys whose last value was refused, ordered by key. A start
-// gives them to Load.
+// Kept returns the good values that the copy alone does not give back, ordered by key: those of
+// keys whose last value was refused and, while a certificate is refused, perhaps because another
+// host was there before, all certificates. A start gives them to Load.
 func (d *Desired) Kept() (all []store.Entry) {
-	for _, key := range slices.Sorted(maps.Keys(d.kept)) {
+	kept := maps.Clone(d.kept)
+	if len(d.waiting) > 0 {
+		for name := range d.hosts {
+			kept[NodeTree+name] = true
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(kept)) {
 		if v := d.value(key); v != nil && v.good != nil {
 			all = append(all, store.Entry{Key: key, Value: v.good})
 		}
@@ -231,7 +239,9 @@ func (d *Desired) apply(ch store.Change) {
 	name, _, _ := strings.Cut(rest, "/")
 	switch {
 	case ch.Key == HeadKey && !ch.Deleted:
+		d.version.last = ch.Value
 		d.check(ch.Key, d.setHead(ch.Value))
+		d.keep(ch.Key, &d.version)
 	case ch.Key == IdentityKey && !ch.Deleted:
 		d.check(ch.Key, d.setIdentity(ch.Value))
 	case kind == "node":
@@ -288,6 +298,8 @@ func (d *Desired) value(key string) *value {
 	name, _, _ := strings.Cut(rest, "/")
 	h := d.hosts[name]
 	switch {
+	case key == HeadKey:
+		return &d.version
 	case kind == "table":
 		return d.tables[key]
 	case h == nil:

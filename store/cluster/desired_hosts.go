@@ -24,7 +24,7 @@ func (d *Desired) setHead(v []byte) error {
 	if d.head != nil && equal(d.head, &h) {
 		return nil
 	}
-	d.trust.Head, d.head = h.Number, &h
+	d.trust.Head, d.head, d.version.good = h.Number, &h, v
 	d.now.effects.Head, d.now.effects.Trust = &h, true
 	return nil
 }

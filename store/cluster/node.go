@@ -106,7 +106,7 @@ func (n *Node) Owns(a netip.Addr) bool {
 type Endpoints struct {
 	Versioned
 	Serial    Serial           `json:"serial"`          // of its certificate
-	Sequence  uint64           `json:"sequence"`        // larger with each change; from 1 for each serial
+	Sequence  uint64           `json:"sequence"`        // larger with each change; from 1
 	Addrs     []netip.AddrPort `json:"addrs,omitempty"` // of the tunnel, best first
 	Signature Signature        `json:"signature"`
 }
