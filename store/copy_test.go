@@ -185,6 +185,11 @@ func TestGuarded(t *testing.T) {
 			if len(d.Held()) > 0 {
 				heldSteps++
 			}
+			if random.IntN(5) == 0 { // a start from the disk
+				next := NewGuarded(guard, d.Stored().Snapshot())
+				next.Hold(d.HeldEntries())
+				d = next
+			}
 			if random.IntN(10) == 0 && len(d.Held()) > 0 {
 				accepted++
 				changes = append(changes, d.Accept()...)

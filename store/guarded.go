@@ -60,6 +60,26 @@ func (d *Guarded) Held() (keys []string) {
 	return keys
 }
 
+// HeldEntries returns what Held names, as the host enforces it: a start gives it to Hold.
+func (d *Guarded) HeldEntries() (all []Entry) {
+	for _, key := range d.Held() {
+		if e, ok := d.enforced.Get(key); ok {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// Hold adds what the host enforced before a start and the store did not have: it is held as before.
+func (d *Guarded) Hold(entries []Entry) {
+	for _, e := range entries {
+		if _, stored := d.stored.Get(e.Key); !stored {
+			d.put(e)
+			d.hold(d.guard.Kind(e.Key), []string{e.Key})
+		}
+	}
+}
+
 // Step applies a batch and returns what changes for the host. The cost follows the changes.
 func (d *Guarded) Step(b Batch) []Change {
 	return d.enforce(d.stored.Apply(b))

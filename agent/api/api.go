@@ -89,6 +89,7 @@ type Status struct {
 	// packets that something other than a rule decided
 	Reasons map[string]uint64 `json:"reasons"`
 	Table   StateTable        `json:"table"`
+	Cluster *Cluster          `json:"cluster,omitempty"` // of a host that has joined one
 }
 
 // StateTable is how full the state table of the kernel engine is, which packets found no space in

@@ -320,3 +320,13 @@ func (d *Desired) keep(key string, v *value) {
 		delete(d.kept, key)
 	}
 }
+
+// HasTable reports whether there is a shared table of a name.
+func (d *Desired) HasTable(name string) bool {
+	for key := range d.tables {
+		if strings.HasPrefix(key, TableTree+name+"/") {
+			return true
+		}
+	}
+	return false
+}

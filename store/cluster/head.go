@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/netip"
 	"time"
 
 	"github.com/weirnet/weir/store"
@@ -41,11 +42,20 @@ func (a Number) plus(n uint64) Number { return Number{a.Epoch, a.Count + n} }
 // Head is the document of HeadKey: a version of the rules.
 type Head struct {
 	Versioned
-	Number    Number           `json:"number"`
-	Scopes    map[Scope]Digest `json:"scopes,omitempty"` // the digest of each scope's text
-	By        string           `json:"by"`               // who loaded it, for people
-	Trial     *Trial           `json:"trial,omitempty"`  // nil: confirmed
-	Signature Signature        `json:"signature,omitempty"`
+	Number Number           `json:"number"`
+	Scopes map[Scope]Digest `json:"scopes,omitempty"` // the digest of each scope's text
+	By     string           `json:"by"`               // who loaded it, for people
+	// Session is the connection of the one who loaded it to the host where he works, which that
+	// host must not cut off.
+	Session   *Session  `json:"session,omitempty"`
+	Trial     *Trial    `json:"trial,omitempty"` // nil: confirmed
+	Signature Signature `json:"signature,omitempty"`
+}
+
+// Session is a TCP connection to a host.
+type Session struct {
+	From netip.AddrPort `json:"from"`
+	To   netip.AddrPort `json:"to"`
 }
 
 // Trial is what a version on trial needs.

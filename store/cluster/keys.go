@@ -116,6 +116,23 @@ func StoreGrants() []store.Grant { return []store.Grant{{Name: Root, Write: true
 // removes, such as HeadKey: without it a host would have no rules.
 func Guard() store.Guard { return store.Guard{Kind: kind, Meant: meant} }
 
+// LockedGuard is Guard for a cluster with keys of admins: a mark below RemovedTree explains a
+// removal if one of them signed it.
+func LockedGuard(admins func() []Key) store.Guard {
+	return store.Guard{Kind: kind, Meant: func(stored *store.Copy, key string) bool {
+		mark, ok := stored.Get(markOf(key))
+		if !ok {
+			return false
+		}
+		keys := admins()
+		if len(keys) == 0 {
+			return true
+		}
+		r, err := Decode[Removed](mark.Value)
+		return err == nil && r.Verify(mark.Key, keys) == nil
+	}}
+}
+
 // kind returns the first part of a key below Watched: a single key is a kind of its own.
 func kind(key string) string {
 	of, _, _ := strings.Cut(strings.TrimPrefix(key, Watched), "/")
@@ -127,11 +144,16 @@ func kind(key string) string {
 
 // meant reports whether a host or a table was removed on purpose: RemovedTree names it.
 func meant(stored *store.Copy, key string) bool {
+	_, ok := stored.Get(markOf(key))
+	return ok
+}
+
+// markOf returns the key that explains why another one is gone.
+func markOf(key string) string {
 	of, rest, _ := strings.Cut(strings.TrimPrefix(key, Watched), "/")
 	name, _, _ := strings.Cut(rest, "/")
 	if of != "table" {
 		of = "node"
 	}
-	_, ok := stored.Get(RemovedTree + of + "/" + name)
-	return ok
+	return RemovedTree + of + "/" + name
 }

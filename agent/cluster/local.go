@@ -1,0 +1,74 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// local is what a host keeps beside the copy.
+type local struct {
+	// Of the file version.
+	Epoch     uint64         `json:"epoch"`
+	Admins    []cluster.Key  `json:"admins,omitempty"`
+	Seen      cluster.Number `json:"seen"`                // the highest head, never a lower one
+	Confirmed *cluster.Head  `json:"confirmed,omitempty"` // what a start enforces
+	// Of the file revoked.
+	Revoked []cluster.Serial `json:"-"`
+}
+
+// trust adds what the host learned since it joined.
+func (l *local) trust(joined cluster.Trust) cluster.Trust {
+	joined.Epoch = max(joined.Epoch, l.Epoch)
+	if len(joined.Admins) > 0 && len(l.Admins) > 0 {
+		joined.Admins = l.Admins
+	}
+	joined.Head = l.Seen
+	return joined
+}
+
+// readLocal reads the two files. A damaged one is an error: without it, a removed host could come
+// back, or an old version.
+func readLocal(dir string) (l local, err error) {
+	for name, to := range map[string]any{"version": &l, "revoked": &l.Revoked} {
+		b, err := os.ReadFile(path(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = json.Unmarshal(b, to)
+		}
+		if err != nil {
+			return l, fmt.Errorf("%s: %w", path(dir, name), err)
+		}
+	}
+	return l, nil
+}
+
+// saveLocal writes what changed.
+func (s *Service) saveLocal() {
+	if !s.unsaved {
+		return
+	}
+	trust := s.desired.Trust()
+	s.local.Epoch, s.local.Admins, s.local.Seen = trust.Epoch, trust.Admins, trust.Head
+	s.local.Revoked = s.desired.Revoked()
+	for name, of := range map[string]any{"version": &s.local, "revoked": s.local.Revoked} {
+		b, err := json.Marshal(of)
+		if err == nil {
+			err = atomicfile.Write(path(s.config.Dir, name), append(b, '\n'))
+		}
+		if err != nil {
+			s.config.Problems.Set(aboutLocal, fmt.Sprintf("%s cannot be written: %v", name, err),
+				"free space on the disk; it is tried again")
+			return
+		}
+	}
+	s.unsaved = false
+	s.config.Problems.Solved(aboutLocal)
+}

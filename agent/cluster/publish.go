@@ -1,0 +1,199 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// maxWrites is how many keys one transaction of a host writes.
+const maxWrites = 100
+
+// SetPods says which pods the host has. They are written after a moment, with others that come.
+func (s *Service) SetPods(pods []cluster.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pods, s.podsSet = pods, true
+	wake(s.news)
+}
+
+// SetEndpoints says where the host's tunnel is reached.
+func (s *Service) SetEndpoints(addrs []netip.AddrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.addrs = slices.Clone(addrs)
+	wake(s.news)
+}
+
+// readOwn takes the host's own values from the copy.
+func (s *Service) readOwn() {
+	for e := range s.guarded.Stored().All() {
+		if s.isOwn(e.Key) {
+			s.written[e.Key] = e.Value
+		}
+	}
+	s.noteSequence(s.written[cluster.EndpointKey+s.config.Name])
+}
+
+func (s *Service) isOwn(key string) bool {
+	return key == cluster.EndpointKey+s.config.Name ||
+		strings.HasPrefix(key, cluster.PodsTree+s.config.Name+"/")
+}
+
+// noteOwn notes what the store has of this host: it may have been put back.
+func (s *Service) noteOwn(b store.Batch) {
+	for _, ch := range b.Changes {
+		if !s.isOwn(ch.Key) {
+			continue
+		}
+		if before, ok := s.written[ch.Key]; ok == !ch.Deleted && bytes.Equal(before, ch.Value) {
+			continue
+		}
+		if s.written[ch.Key] = ch.Value; ch.Deleted {
+			delete(s.written, ch.Key)
+		}
+		s.noteSequence(ch.Value)
+		wake(s.news)
+	}
+}
+
+// noteSequence remembers the highest sequence number: others accept no lower one.
+func (s *Service) noteSequence(value []byte) {
+	if e, err := cluster.Decode[cluster.Endpoints](value); err == nil &&
+		e.Serial == s.config.Serial {
+		s.sequence = max(s.sequence, e.Sequence)
+	}
+}
+
+// publish writes what the host has to say, gathered, until the context ends. The first time it asks
+// the store for what it has.
+func (s *Service) publish(ctx context.Context) {
+	known := false
+	for failures := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.news:
+		}
+		if !rest(ctx, gather) {
+			return
+		}
+		err := error(nil)
+		if !known {
+			err = s.readStored(ctx)
+		}
+		if err == nil {
+			known = true
+			err = s.write(ctx)
+		}
+		if err == nil {
+			failures = 0
+			continue
+		}
+		failures++
+		s.config.Log.Info("own pods, endpoints and report are not written yet", "err", err)
+		if !rest(ctx, store.Pause(failures, s.config.Random())) {
+			return
+		}
+		wake(s.news)
+	}
+}
+
+// readStored reads what the store has of this host.
+func (s *Service) readStored(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	own := map[string][]byte{}
+	for _, name := range []string{cluster.EndpointKey + s.config.Name,
+		cluster.PodsTree + s.config.Name + "/"} {
+		read, err := s.config.Client.Read(ctx, name, 0)
+		if err != nil {
+			return err
+		}
+		for _, e := range read.Entries {
+			own[e.Key] = e.Value
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.written = own
+	s.noteSequence(own[cluster.EndpointKey+s.config.Name])
+	return nil
+}
+
+// write commits what differs from what the store has.
+func (s *Service) write(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		puts, err := s.differences()
+		s.mu.Unlock()
+		if err != nil || len(puts) == 0 {
+			return err
+		}
+		puts = puts[:min(len(puts), maxWrites)]
+		call, cancel := context.WithTimeout(ctx, callTime)
+		_, err = s.config.Client.Commit(call, store.Txn{Put: puts})
+		cancel()
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		for _, p := range puts {
+			s.written[p.Key] = p.Value
+		}
+		s.mu.Unlock()
+	}
+}
+
+// differences returns what has to be written.
+func (s *Service) differences() (puts []store.Entry, err error) {
+	if s.podsSet {
+		if puts, err = cluster.PlacePods(s.config.Name, s.written, s.pods); err != nil {
+			return nil, err
+		}
+	}
+	if s.addrs != nil {
+		e, err := s.endpoints()
+		if err != nil {
+			return nil, err
+		}
+		puts = append(puts, e...)
+	}
+	s.report.Held, s.report.Claims, s.report.Weir = len(s.guarded.Held()), s.claims, s.config.Version
+	value, err := cluster.Encode(&s.report)
+	if err != nil {
+		return nil, fmt.Errorf("the report: %w", err)
+	}
+	key := cluster.ReportTree + s.config.Name
+	if !bytes.Equal(s.written[key], value) {
+		puts = append(puts, store.Entry{Key: key, Value: value})
+	}
+	return puts, nil
+}
+
+// endpoints returns the entry of the host's endpoints, signed with the next sequence number, unless
+// the store has them.
+func (s *Service) endpoints() ([]store.Entry, error) {
+	key := cluster.EndpointKey + s.config.Name
+	have, err := cluster.Decode[cluster.Endpoints](s.written[key])
+	if err == nil && have.Serial == s.config.Serial && have.Sequence == s.sequence &&
+		slices.Equal(have.Addrs, s.addrs) {
+		return nil, nil
+	}
+	next := cluster.Endpoints{Serial: s.config.Serial, Sequence: s.sequence + 1, Addrs: s.addrs}
+	if err := next.Sign(s.config.Name, s.config.Key); err != nil {
+		return nil, err
+	}
+	value, err := cluster.Encode(&next)
+	if err != nil {
+		return nil, fmt.Errorf("the endpoints: %w", err)
+	}
+	s.sequence++
+	return []store.Entry{{Key: key, Value: value}}, nil
+}

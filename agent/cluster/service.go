@@ -1,0 +1,237 @@
+// Package cluster keeps a host of a cluster at the desired state: it follows the store, checks what
+// it reads, keeps a copy on the disk, and gives what changes to the other parts of the node. It
+// writes the host's own pods, endpoints and report. docs/design/0008-cluster.md is the page to it.
+package cluster
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/client"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/disk"
+)
+
+// Client is what the part needs of a client of weir-store.
+type Client interface {
+	store.Store
+	// Follow keeps a copy up to date until the context ends, or Step returns an error.
+	Follow(context.Context, client.Follow) error
+	// State returns what is known about the connection.
+	State() client.State
+}
+
+// Load is a version of the rules that is to be put in force.
+type Load struct {
+	Set    *rule.Ruleset
+	Strict bool   // what no rule matches is denied
+	Source string // for people
+	// Trial is how long the rules stay without Confirm; 0 for rules that stay. Reverted is called
+	// when the rules before are back in force.
+	Trial    time.Duration
+	Reverted func()
+}
+
+// Parts are the other parts of the node. Functions that change something leave everything as it was
+// when they return an error.
+type Parts struct {
+	// Parse reads the rules of a scope.
+	Parse func(name, text string) (*rule.Ruleset, error)
+	// Enforce puts a version in force, in place of the one before and of one on trial. While a
+	// version is on trial, another one on trial goes back to the last one that was not.
+	Enforce func(Load) error
+	// Confirm keeps the version on trial.
+	Confirm func() error
+	// CutsOff returns why rules would cut this host off from weir-stores, or a session that it
+	// has; "" if they would not.
+	CutsOff func(l Load, stores []netip.AddrPort, session *cluster.Session) (string, error)
+	// Labels puts addresses of pods of other hosts into tables, or takes them out.
+	Labels func(map[cluster.Label]bool) error
+	// Shared puts members into shared tables, or takes them out (nil).
+	Shared func(map[cluster.Shared]*uint32) error
+	// Host makes a host a peer, changes it, or removes it.
+	Host func(cluster.HostChange) error
+	// Peers returns the hosts that are peers already.
+	Peers func() []string
+	// Claim gets every value of the store that failed a check.
+	Claim func(cluster.Refusal)
+}
+
+// Config is what a Service needs.
+type Config struct {
+	Name     string // of this host
+	Dir      string // of the copy
+	Trust    cluster.Trust
+	Serial   cluster.Serial     // of the host's certificate
+	Key      ed25519.PrivateKey // of the host's certificate; signs its endpoints
+	Client   Client
+	Stores   func() []netip.AddrPort // of all weir-stores
+	Parts    Parts
+	Version  string         // of this program
+	Random   func() float64 // in [0, 1)
+	Log      *slog.Logger
+	Problems *problem.List
+}
+
+// The pauses of what is done again and again.
+const (
+	syncEvery  = time.Second           // what was appended is on the disk
+	retryEvery = 5 * time.Second       // what failed
+	gather     = 20 * time.Millisecond // own changes before they are written
+	callTime   = 15 * time.Second      // for a call of the store
+)
+
+// Service is the part. The copy and what follows from it belong to mu.
+type Service struct {
+	config Config
+	texts  disk.Texts
+
+	mu       sync.Mutex        // its place in the lock order: agent/doc.go
+	dir      *disk.Dir         // guarded by mu
+	guarded  *store.Guarded    // guarded by mu
+	desired  *cluster.Desired  // guarded by mu
+	local    local             // guarded by mu; files version and revoked
+	unsaved  bool              // guarded by mu; local is not on the disk
+	owed     owed              // guarded by mu; what other parts have to get
+	claims   uint64            // guarded by mu; refused so far
+	heldAt   time.Time         // guarded by mu; since when removals are held
+	written  map[string][]byte // guarded by mu; own values, as the store has them or will
+	pods     []cluster.Pod     // guarded by mu; own
+	podsSet  bool              // guarded by mu; the pods are known
+	addrs    []netip.AddrPort  // guarded by mu; own endpoints
+	report   cluster.Report    // guarded by mu
+	force    version           // guarded by mu; what is enforced
+	settled  version           // guarded by mu; what a trial goes back to
+	refused  version           // guarded by mu; what is not to be tried again
+	heard    bool              // guarded by mu; the store has said something in this run
+	sequence uint64            // guarded by mu; of the last endpoints
+
+	heads chan struct{} // has an element when the loader should look
+	hosts chan struct{} // has an element when owed.hosts has some
+	news  chan struct{} // has an element when something is to be published
+}
+
+// owed is what other parts have to get: the newest of each.
+type owed struct {
+	labels map[cluster.Label]bool
+	shared map[cluster.Shared]*uint32
+	hosts  map[string]cluster.HostChange
+}
+
+// Open reads what the host has on its disk. Nothing else happens before Fill and Run.
+func Open(c Config) (*Service, error) {
+	dir, state, err := disk.Open(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{config: c, dir: dir, texts: dir.Texts(), written: map[string][]byte{},
+		owed: owed{map[cluster.Label]bool{}, map[cluster.Shared]*uint32{},
+			map[string]cluster.HostChange{}},
+		heads: make(chan struct{}, 1), hosts: make(chan struct{}, 1),
+		news: make(chan struct{}, 1)}
+	if s.local, err = readLocal(c.Dir); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	for _, aside := range state.Aside {
+		c.Problems.Put(problem.Problem{About: aside, File: aside, Problem: api.Problem{
+			What:   "the copy of the store was damaged and set aside as " + aside,
+			Advice: "an older one is used until the store answers; then remove the file"}})
+	}
+	trust := s.local.trust(c.Trust)
+	s.desired = cluster.NewDesired(c.Name, trust, s.local.Revoked)
+	guard := cluster.LockedGuard(func() []cluster.Key { return s.desired.Trust().Admins })
+	s.guarded = store.NewGuarded(guard, state.Stored)
+	s.guarded.Hold(state.Held)
+	s.take(s.desired.Load(state.Kept, s.guarded.Enforced().Snapshot().Entries))
+	for _, r := range state.Log {
+		if r.Accept {
+			s.take(s.desired.Apply(s.guarded.Accept()))
+		} else {
+			s.take(s.desired.Apply(s.guarded.Step(r.Batch)))
+		}
+	}
+	s.claims = 0 // they were counted when they came
+	s.noteHeld()
+	s.readOwn()
+	s.sync(true) // a log that was cut cannot be continued
+	return s, nil
+}
+
+// Close ends the use of the directory.
+func (s *Service) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dir.Close()
+}
+
+// Ping takes the lock, for the watchdog.
+func (s *Service) Ping() {
+	s.mu.Lock()
+	s.mu.Unlock() //lint:ignore SA2001 that it can be had is all that matters
+}
+
+// Run follows the store until the context ends.
+func (s *Service) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	all.Go(func() { s.loadHeads(ctx) })
+	all.Go(func() { s.setHosts(ctx) })
+	all.Go(func() { s.publish(ctx) })
+	all.Go(func() { s.tick(ctx) })
+	for ctx.Err() == nil {
+		err := s.config.Client.Follow(ctx, client.Follow{Copy: s.stored, Epoch: s.epoch,
+			Step: func(b store.Batch) error { s.Step(b); return nil }, Failed: s.failed})
+		if ctx.Err() == nil {
+			s.config.Log.Error("the store is not followed", "err", err)
+			rest(ctx, retryEvery)
+		}
+	}
+	all.Wait()
+}
+
+func (s *Service) stored() *store.Copy {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.guarded.Stored()
+}
+
+func (s *Service) epoch() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.desired.Trust().Epoch
+}
+
+func (s *Service) failed(err error) {
+	s.config.Log.Info("the store is away; it is tried again", "err", err)
+}
+
+// wake has the reader of a channel look again.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// rest waits. It returns false when ctx ends first.
+func rest(ctx context.Context, pause time.Duration) bool {
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+func path(dir, name string) string { return filepath.Join(dir, name) }

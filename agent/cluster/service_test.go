@@ -1,0 +1,406 @@
+package cluster
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/client"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/storetest"
+)
+
+const silence = 200 * time.Millisecond
+
+// direct is a client of the model, limited as weir-store limits a host. It can be cut off.
+type direct struct {
+	store.Store
+	mu  sync.Mutex
+	cut bool
+	end context.CancelFunc // of what follows
+}
+
+func newDirect(m store.Store, name string) *direct {
+	return &direct{Store: store.Limit(m, cluster.HostGrants(name))}
+}
+
+// away cuts the client off, or lets it through again.
+func (d *direct) away(cut bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cut = cut; cut && d.end != nil {
+		d.end()
+	}
+}
+
+func (d *direct) isAway() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cut {
+		return store.ErrUnavailable
+	}
+	return nil
+}
+
+func (d *direct) Read(ctx context.Context, name string, revision int64) (store.Snapshot, error) {
+	if err := d.isAway(); err != nil {
+		return store.Snapshot{}, err
+	}
+	return d.Store.Read(ctx, name, revision)
+}
+
+func (d *direct) Commit(ctx context.Context, t store.Txn) (int64, error) {
+	if err := d.isAway(); err != nil {
+		return 0, err
+	}
+	return d.Store.Commit(ctx, t)
+}
+
+func (d *direct) State() client.State { return client.State{Connected: d.isAway() == nil} }
+
+// Follow follows as the client does: by revision, or by a difference.
+func (d *direct) Follow(ctx context.Context, f client.Follow) error {
+	for whole := true; ctx.Err() == nil; {
+		if d.isAway() != nil {
+			rest(ctx, 5*time.Millisecond)
+			continue
+		}
+		one, end := context.WithCancel(ctx)
+		d.mu.Lock()
+		d.end = end
+		d.mu.Unlock()
+		err := d.followOnce(one, f, whole)
+		end()
+		whole = errors.Is(err, store.ErrCompacted) || errors.Is(err, store.ErrBehind)
+		f.Failed(err)
+		rest(ctx, 5*time.Millisecond)
+	}
+	return ctx.Err()
+}
+
+func (d *direct) followOnce(ctx context.Context, f client.Follow, whole bool) error {
+	if whole {
+		s, err := d.Read(ctx, cluster.Watched, 0)
+		if err != nil {
+			return err
+		}
+		if err := f.Step(store.Batch{Revision: s.Revision,
+			Changes: f.Copy().Diff(store.NewCopy(s))}); err != nil {
+			return err
+		}
+	}
+	for b, err := range d.Store.Watch(ctx, cluster.Watched, f.Copy().Revision) {
+		if err != nil {
+			return err
+		}
+		if err := f.Step(b); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// parts record what a host enforces.
+type parts struct {
+	mu       sync.Mutex
+	rules    string // in force
+	before   string // while a trial runs
+	onTrial  bool
+	timer    *time.Timer
+	labels   map[cluster.Label]bool
+	shared   map[cluster.Shared]uint32
+	hosts    map[string]cluster.HostChange
+	loads    int
+	calls    int    // of tables: single changes
+	cutsOff  string // rules that have this text would cut the host off
+	failing  error
+	refusals []cluster.Refusal
+}
+
+func newParts() *parts {
+	return &parts{labels: map[cluster.Label]bool{}, shared: map[cluster.Shared]uint32{},
+		hosts: map[string]cluster.HostChange{}}
+}
+
+// textOf is what a version is about, in tests.
+func textOf(set *rule.Ruleset) string {
+	var b strings.Builder
+	for _, r := range set.Rules {
+		fmt.Fprintf(&b, "%d %s;", r.Number, r.Text())
+	}
+	return b.String()
+}
+
+func (p *parts) parts() Parts {
+	return Parts{Parse: func(name, text string) (*rule.Ruleset, error) {
+		return rule.ParseFile(name, text, new(rule.Names))
+	}, Enforce: p.enforce, Confirm: p.confirm,
+		CutsOff: func(l Load, _ []netip.AddrPort, _ *cluster.Session) (string, error) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.cutsOff != "" && strings.Contains(textOf(l.Set), p.cutsOff) {
+				return "rule 1200 would cut this host off", nil
+			}
+			return "", nil
+		},
+		Labels: func(all map[cluster.Label]bool) error {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.failing != nil {
+				return p.failing
+			}
+			for l, is := range all {
+				p.calls++
+				if p.labels[l] = is; !is {
+					delete(p.labels, l)
+				}
+			}
+			return nil
+		},
+		Shared: func(all map[cluster.Shared]*uint32) error {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			for m, v := range all {
+				p.calls++
+				if delete(p.shared, m); v != nil {
+					p.shared[m] = *v
+				}
+			}
+			return nil
+		},
+		Host: func(h cluster.HostChange) error {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.hosts[h.Name] = h; h.Node == nil {
+				delete(p.hosts, h.Name)
+			}
+			return nil
+		},
+		Peers: func() []string {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return slices.Collect(maps.Keys(p.hosts))
+		},
+		Claim: func(r cluster.Refusal) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.refusals = append(p.refusals, r)
+		}}
+}
+
+func (p *parts) enforce(l Load) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.loads++
+	if p.onTrial {
+		p.timer.Stop()
+		p.rules, p.onTrial = p.before, false
+	}
+	if l.Trial > 0 {
+		p.before, p.onTrial = p.rules, true
+		var timer *time.Timer
+		timer = time.AfterFunc(l.Trial, func() {
+			p.mu.Lock()
+			if !p.onTrial || p.timer != timer {
+				p.mu.Unlock()
+				return
+			}
+			p.rules, p.onTrial = p.before, false
+			p.mu.Unlock()
+			l.Reverted()
+		})
+		p.timer = timer
+	}
+	p.rules = textOf(l.Set)
+	return nil
+}
+
+func (p *parts) confirm() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.onTrial {
+		return errors.New("no trial")
+	}
+	p.timer.Stop()
+	p.onTrial = false
+	return nil
+}
+
+func (p *parts) now() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rules
+}
+
+// lab is a cluster with a model store.
+type lab struct {
+	t     testing.TB
+	model *storetest.Model
+	ca    ed25519.PrivateKey
+	head  cluster.Head
+	epoch uint64
+}
+
+func keyOf(name string) ed25519.PrivateKey {
+	seed := cluster.TextDigest(name)
+	return ed25519.NewKeyFromSeed(seed[:])
+}
+
+func newLab(t testing.TB) *lab {
+	l := &lab{t: t, model: storetest.NewModel(silence), ca: keyOf("ca"), epoch: 1}
+	l.head = cluster.Head{Number: cluster.Number{Epoch: 1}, By: "test"}
+	l.put(cluster.IdentityKey, &cluster.Identity{ID: cluster.Serial{1}, Epoch: 1})
+	return l
+}
+
+func (l *lab) entry(key string, d cluster.Document) store.Entry {
+	l.t.Helper()
+	value, err := cluster.Encode(d)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return store.Entry{Key: key, Value: value}
+}
+
+func (l *lab) put(key string, d cluster.Document) {
+	l.t.Helper()
+	l.commit(store.Txn{Put: []store.Entry{l.entry(key, d)}})
+}
+
+func (l *lab) commit(txn store.Txn) {
+	l.t.Helper()
+	if _, err := l.model.Commit(l.t.Context(), txn); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *lab) trust() cluster.Trust {
+	return cluster.Trust{Cluster: cluster.Serial{1}, Epoch: 1,
+		CA: []cluster.Key{cluster.Key(l.ca.Public().(ed25519.PublicKey))}}
+}
+
+// join writes a certificate.
+func (l *lab) join(name string, serial byte, ranges string, roles ...string) *cluster.Node {
+	l.t.Helper()
+	n := l.node(name, serial, ranges, roles...)
+	l.commit(store.Txn{Put: []store.Entry{l.entry(cluster.NodeTree+name, n)},
+		Delete: []string{cluster.RemovedTree + "node/" + name}})
+	return n
+}
+
+func (l *lab) node(name string, serial byte, ranges string, roles ...string) *cluster.Node {
+	l.t.Helper()
+	n := &cluster.Node{Name: name, Serial: cluster.Serial{serial, 1}, Roles: roles,
+		TLS:       cluster.Key(keyOf(name).Public().(ed25519.PublicKey)),
+		WireGuard: cluster.Key(cluster.TextDigest("wg " + name)),
+		Ranges:    []netip.Prefix{netip.MustParsePrefix(ranges)}, Labels: []string{"app"}}
+	if err := n.Sign(l.ca); err != nil {
+		l.t.Fatal(err)
+	}
+	return n
+}
+
+// load writes a version with one text for all hosts, and returns what it is in force.
+func (l *lab) load(text string, try time.Duration) string {
+	l.t.Helper()
+	digest, texts, err := cluster.EncodeText(text)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.head = l.head.Next(map[cluster.Scope]cluster.Digest{cluster.All: digest}, "test", try)
+	l.commit(store.Txn{Put: append(texts, l.entry(cluster.HeadKey, &l.head))})
+	set, err := rule.ParseFile("all", text, new(rule.Names))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return textOf(set)
+}
+
+// confirm confirms the version on trial.
+func (l *lab) confirm() {
+	l.t.Helper()
+	h, err := l.head.Confirmed("test")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.head = h
+	l.put(cluster.HeadKey, &l.head)
+}
+
+// running is a host that runs.
+type running struct {
+	*Service
+	lab    *lab
+	parts  *parts
+	client *direct
+	stop   func()
+}
+
+// start starts a host on a directory; what it enforces survives in p as it does in the kernel.
+func (l *lab) start(name, dir string, serial byte, p *parts, awayFrom bool) *running {
+	l.t.Helper()
+	r := &running{lab: l, parts: p, client: newDirect(l.model, name)}
+	r.client.cut = awayFrom
+	log := slog.New(slog.DiscardHandler)
+	var err error
+	r.Service, err = Open(Config{Name: name, Dir: dir, Trust: l.trust(), Key: keyOf(name),
+		Serial: cluster.Serial{serial, 1}, Client: r.client, Parts: p.parts(),
+		Stores: func() []netip.AddrPort { return nil }, Version: "test",
+		Random: func() float64 { return 0.02 }, Log: log, Problems: &problem.List{Log: log}})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	r.Fill()
+	if first, ok := r.First(); ok {
+		if err := p.enforce(first); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); r.Run(ctx) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+		if err := r.Close(); err != nil {
+			l.t.Error(err)
+		}
+	})
+	l.t.Cleanup(r.stop)
+	return r
+}
+
+// soon waits for something that takes a moment.
+func soon(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so after 30 s: %s", what)
+		}
+	}
+}
+
+// reportOf returns the report of a host.
+func (l *lab) reportOf(name string) (r cluster.Report) {
+	l.t.Helper()
+	s, err := l.model.Read(l.t.Context(), cluster.ReportTree+name, 0)
+	if err != nil || len(s.Entries) == 0 {
+		return r
+	}
+	if r, err = cluster.Decode[cluster.Report](s.Entries[0].Value); err != nil {
+		l.t.Fatal(err)
+	}
+	return r
+}

@@ -1,0 +1,52 @@
+package cluster
+
+import (
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/observe"
+)
+
+// Status returns what the node's status says about the cluster.
+func (s *Service) Status() *api.Cluster {
+	c := s.config.Client.State()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := &api.Cluster{Name: s.config.Name, Store: c.Address, Connected: c.Connected,
+		Revision: s.guarded.Stored().Revision, Hosts: len(s.desired.Hosts()),
+		Version: s.force.number().String(), Trial: s.force.trial, Held: len(s.guarded.Held()),
+		Claims: s.claims}
+	if !c.Heard.IsZero() {
+		silent := time.Since(c.Heard).Seconds()
+		a.SilentSeconds = &silent
+	}
+	if s.report.Refused != nil {
+		a.Refused, a.Why = s.report.Refused.String(), s.report.Why
+	}
+	if !s.heldAt.IsZero() {
+		a.HeldSeconds = time.Since(s.heldAt).Seconds()
+	}
+	return a
+}
+
+// Metrics returns the metrics of the part.
+func (s *Service) Metrics() ([]observe.Metric, error) {
+	a := s.Status()
+	connected := 0.0
+	if a.Connected {
+		connected = 1
+	}
+	all := []observe.Metric{
+		observe.One(observe.Gauge, "weir_store_connected",
+			"1 while the host is connected to a weir-store.", connected),
+		observe.One(observe.Gauge, "weir_store_held_removals",
+			"Keys that the store lost and that the host still enforces.", float64(a.Held)),
+		observe.One(observe.Counter, "weir_store_claims_total",
+			"Values of the store that failed a check and were ignored.", float64(a.Claims)),
+	}
+	if a.SilentSeconds != nil {
+		all = append(all, observe.One(observe.Gauge, "weir_store_silent_seconds",
+			"For how long the store was not heard.", *a.SilentSeconds))
+	}
+	return all, nil
+}

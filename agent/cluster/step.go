@@ -1,0 +1,236 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/disk"
+)
+
+// Subjects of problems.
+const (
+	aboutDisk  = "the copy of the store"
+	aboutHeld  = "held removals"
+	aboutParts = "what the store has"
+	aboutRules = "the version of the rules"
+	aboutLocal = "what the host knows of its cluster"
+)
+
+// Step moves the copy forward: it is appended to the log, guarded, checked, and given to the other
+// parts. What they refuse is tried again.
+func (s *Service) Step(b store.Batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = true
+	if len(b.Changes) > 0 || b.Revision != s.guarded.Stored().Revision {
+		s.append(disk.Record{Batch: b})
+	}
+	s.take(s.desired.Apply(s.guarded.Step(b)))
+	s.noteHeld()
+	s.noteOwn(b)
+	s.settle()
+}
+
+// Accept removes what was held back.
+func (s *Service) Accept() api.Done {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := len(s.guarded.Held())
+	if held > 0 {
+		s.append(disk.Record{Accept: true})
+		s.take(s.desired.Apply(s.guarded.Accept()))
+		s.noteHeld()
+		s.settle()
+	}
+	return api.Done{Version: api.Version, Message: fmt.Sprintf("%d removals accepted", held)}
+}
+
+// append writes a record. A full disk ends the writing, not the following.
+func (s *Service) append(r disk.Record) {
+	if err := s.dir.Append(r); err != nil && !s.dir.Due() {
+		s.diskFailed(err)
+	}
+}
+
+func (s *Service) diskFailed(err error) {
+	s.config.Problems.Set(aboutDisk, fmt.Sprintf("the copy of the store cannot be written, so that "+
+		"a start would begin with an older one: %v", err), "free space on the disk; it is tried again")
+}
+
+// take adds what a step changes to what other parts have to get, and what has to be on the disk.
+func (s *Service) take(e cluster.Effects) {
+	maps.Copy(s.owed.labels, e.Labels)
+	maps.Copy(s.owed.shared, e.Shared)
+	for _, h := range e.Hosts {
+		if h.Name == s.config.Name {
+			wake(s.heads) // roles may have changed
+			continue
+		}
+		s.owed.hosts[h.Name] = h
+	}
+	if e.Head != nil {
+		wake(s.heads)
+	}
+	if e.Trust || len(e.Revoked) > 0 {
+		s.unsaved = true
+	}
+	for _, c := range e.Claims {
+		s.claims++
+		if s.config.Parts.Claim != nil {
+			s.config.Parts.Claim(c)
+		}
+		s.config.Log.Warn("store-claim: a value of the store is ignored", "key", c.Key, "err", c.Err)
+	}
+}
+
+// settle does what take has collected. Whom the host trusts is on the disk first: a removed host
+// must not come back with the next start.
+func (s *Service) settle() {
+	s.saveLocal()
+	s.fill()
+	if len(s.owed.hosts) > 0 {
+		wake(s.hosts)
+	}
+}
+
+// fill gives the tables what they have to get.
+func (s *Service) fill() {
+	var errs []error
+	if len(s.owed.labels) > 0 {
+		if err := s.config.Parts.Labels(s.owed.labels); err != nil {
+			errs = append(errs, err)
+		} else {
+			s.owed.labels = map[cluster.Label]bool{}
+		}
+	}
+	if len(s.owed.shared) > 0 {
+		if err := s.config.Parts.Shared(s.owed.shared); err != nil {
+			errs = append(errs, err)
+		} else {
+			s.owed.shared = map[cluster.Shared]*uint32{}
+		}
+	}
+	if len(errs) > 0 {
+		s.config.Problems.Set(aboutParts, fmt.Sprintf("tables are not what the store has: %v",
+			errs), problem.Hint(errs[0], "it is tried again"))
+		return
+	}
+	s.config.Problems.Solved(aboutParts)
+}
+
+// Fill gives the tables what the copy on the disk has, before the first rules are in force.
+func (s *Service) Fill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fill()
+}
+
+// noteHeld shows which removals are held.
+func (s *Service) noteHeld() {
+	held := s.guarded.Held()
+	if len(held) == 0 {
+		s.heldAt = time.Time{}
+		s.config.Problems.Solved(aboutHeld)
+		return
+	}
+	if s.heldAt.IsZero() {
+		s.heldAt = time.Now()
+	}
+	kinds := map[string]int{}
+	for _, key := range held {
+		kind, _, _ := strings.Cut(strings.TrimPrefix(key, cluster.Watched), "/")
+		kinds[kind]++
+	}
+	s.config.Problems.Set(aboutHeld, fmt.Sprintf("the store lost %d keys that this host still "+
+		"enforces: %v", len(held), kinds), "weir cluster accept removes them here")
+}
+
+// tick has the copy on the disk within a second, and tries again what failed.
+func (s *Service) tick(ctx context.Context) {
+	var tried time.Time
+	for rest(ctx, syncEvery) {
+		s.mu.Lock()
+		again := time.Since(tried) >= retryEvery
+		if again {
+			tried = time.Now()
+		}
+		s.sync(again)
+		if again {
+			s.saveLocal()
+			s.fill()
+			wake(s.hosts)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// sync has the log on the disk, or writes a new snapshot when one is due.
+func (s *Service) sync(again bool) {
+	if !s.dir.Due() {
+		if err := s.dir.Sync(); err != nil {
+			s.diskFailed(err)
+		}
+		return
+	}
+	if !again {
+		return
+	}
+	err := s.dir.Write(disk.Snapshot{Stored: s.guarded.Stored().Snapshot(),
+		Held: s.guarded.HeldEntries(), Kept: s.desired.Kept()})
+	if err != nil {
+		s.diskFailed(err)
+		return
+	}
+	s.config.Problems.Solved(aboutDisk)
+}
+
+// setHosts gives the peers what they have to get. They may need long, so that they do not wait for
+// each other in Step.
+func (s *Service) setHosts(ctx context.Context) {
+	s.removeStrangers()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.hosts:
+		}
+		s.mu.Lock()
+		hosts := s.owed.hosts
+		s.owed.hosts = map[string]cluster.HostChange{}
+		s.mu.Unlock()
+		for name, h := range hosts {
+			about := "peer " + name
+			if err := s.config.Parts.Host(h); err != nil {
+				s.config.Problems.Set(about, fmt.Sprintf("host %s is not the peer that it should "+
+					"be: %v", name, err), problem.Hint(err, "it is tried again"))
+				s.mu.Lock()
+				if _, newer := s.owed.hosts[name]; !newer {
+					s.owed.hosts[name] = h
+				}
+				s.mu.Unlock()
+				continue
+			}
+			s.config.Problems.Solved(about)
+		}
+	}
+}
+
+// removeStrangers removes peers that an earlier run made and that the store does not have any more.
+func (s *Service) removeStrangers() {
+	peers := s.config.Parts.Peers()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range peers {
+		if _, owed := s.owed.hosts[name]; !owed && s.desired.Node(name) == nil {
+			s.owed.hosts[name] = cluster.HostChange{Name: name}
+		}
+	}
+	wake(s.hosts)
+}
