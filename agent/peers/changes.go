@@ -20,7 +20,31 @@ import (
 // before that is undone. Only then are ranges opened that no peer names any more.
 
 // Add adds a peer or changes the one of that name.
-func (p *Service) Add(r api.AddPeer) (api.Done, error) {
+func (p *Service) Add(r api.AddPeer) (api.Done, error) { return p.add(r, true) }
+
+// Record is Add, also when there can be no tunnel now: then the peer's ranges are closed until
+// there is one.
+func (p *Service) Record(r api.AddPeer) error {
+	_, err := p.add(r, false)
+	return err
+}
+
+// Names returns the names of the peers and of those of which ranges are held.
+func (p *Service) Names() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Concat(slices.Collect(maps.Keys(p.byName)), slices.Collect(maps.Keys(p.held)))
+}
+
+// Has reports whether there is a peer of a name.
+func (p *Service) Has(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, there := p.byName[name]
+	return there
+}
+
+func (p *Service) add(r api.AddPeer, tunnel bool) (api.Done, error) {
 	peer, err := peerOf(r)
 	if err != nil {
 		return api.Done{}, err
@@ -33,7 +57,7 @@ func (p *Service) Add(r api.AddPeer) (api.Done, error) {
 	if err := p.checkLocked(peer); err != nil {
 		return api.Done{}, err
 	}
-	if err := p.wantLocked(); err != nil {
+	if err := p.wantLocked(); err != nil && tunnel {
 		return api.Done{}, err
 	}
 	old, changed := p.byName[peer.Name]

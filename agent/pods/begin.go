@@ -14,7 +14,7 @@ import (
 // and the engine the tables of their labels. It changes nothing else: whether a pod is complete is
 // checked by Begin.
 func (s *Service) NameRecorded() error {
-	s.recorded = map[string][]rule.TableEntry{}
+	recorded := map[string][]rule.TableEntry{}
 	if len(s.config.Settings.Ranges) == 0 {
 		return nil
 	}
@@ -27,17 +27,12 @@ func (s *Service) NameRecorded() error {
 		for key, value := range p.Labels {
 			table := key + "=" + value
 			for _, a := range p.Addrs {
-				s.recorded[table] = append(s.recorded[table],
+				recorded[table] = append(recorded[table],
 					rule.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
 			}
 		}
 	}
-	for table, members := range s.recorded {
-		if err := s.config.Engine.SetTable(table, members); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.labels.record(recorded)
 }
 
 // Begin takes the pods of an earlier run over, and from then on takes away those that are gone.
@@ -47,7 +42,7 @@ func (s *Service) Begin(ctx context.Context) error {
 		return err
 	}
 	living := s.labels.all()
-	for table, members := range s.recorded {
+	for table, members := range s.labels.recorded {
 		for _, m := range members {
 			if slices.Contains(living[table], m) {
 				continue

@@ -28,10 +28,31 @@ type labels struct {
 	began bool
 	// guarded by mu; table -> address -> keys of its pods
 	tables map[string]map[netip.Addr]map[string]bool
+	// guarded by mu; tables of the labels that recorded pods had, which count until began
+	recorded map[string][]rule.TableEntry
+	// guarded by mu; table -> addresses of pods of other hosts
+	others map[string]map[netip.Addr]struct{}
+	// guarded by mu; pods of this host that came and have not gone, by key
+	own     map[string]pod.Pod
+	changed func() // called after a change of own, with mu held
 }
 
-func newLabels(e labelEngine) labels {
-	return labels{engine: e, tables: map[string]map[netip.Addr]map[string]bool{}}
+func newLabels(e labelEngine, changed func()) labels {
+	return labels{engine: e, tables: map[string]map[netip.Addr]map[string]bool{},
+		others: map[string]map[netip.Addr]struct{}{}, own: map[string]pod.Pod{}, changed: changed}
+}
+
+// record hands the engine the tables of the labels that recorded pods had.
+func (l *labels) record(tables map[string][]rule.TableEntry) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.recorded = tables
+	for table := range tables {
+		if err := l.engine.SetTable(table, l.entriesLocked(table)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // came enters a pod's addresses in the tables of its labels. When one cannot be, went is to follow.
@@ -53,6 +74,8 @@ func (l *labels) came(p pod.Pod) error {
 			}
 		}
 	}
+	l.own[p.Key] = p
+	l.changed()
 	return nil
 }
 
@@ -90,6 +113,8 @@ func (l *labels) went(p pod.Pod) error {
 			}
 		}
 	}
+	delete(l.own, p.Key)
+	l.changed()
 	return nil
 }
 
@@ -102,7 +127,8 @@ func (l *labels) removeLocked(table string, a netip.Addr, key string) error {
 	if len(pods) > 0 {
 		return nil
 	}
-	if l.began && l.engine.DeleteTable(table, netip.PrefixFrom(a, a.BitLen())) != nil {
+	_, other := l.others[table][a]
+	if l.began && !other && l.engine.DeleteTable(table, netip.PrefixFrom(a, a.BitLen())) != nil {
 		// It was not in the table, or the engine is in trouble: then the whole table says what is
 		// right.
 		if err := l.setLocked(table); err != nil {
@@ -118,7 +144,7 @@ func (l *labels) setLocked(table string) error {
 	if !l.began {
 		return nil
 	}
-	if err := l.engine.SetTable(table, labelEntries(l.tables[table])); err != nil {
+	if err := l.engine.SetTable(table, l.entriesLocked(table)); err != nil {
 		return fmt.Errorf("table %s: %w", table, err)
 	}
 	return nil
@@ -147,8 +173,13 @@ func (l *labels) all() map[string][]rule.TableEntry {
 
 func (l *labels) allLocked() map[string][]rule.TableEntry {
 	tables := map[string][]rule.TableEntry{}
-	for name, members := range l.tables {
-		tables[name] = labelEntries(members)
+	for name := range l.tables {
+		tables[name] = l.entriesLocked(name)
+	}
+	for name := range l.others {
+		if tables[name] == nil {
+			tables[name] = l.entriesLocked(name)
+		}
 	}
 	return tables
 }
@@ -157,7 +188,8 @@ func (l *labels) allLocked() map[string][]rule.TableEntry {
 func (l *labels) has(table string, a netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.tables[table][a]) > 0
+	_, other := l.others[table][a]
+	return other || len(l.tables[table][a]) > 0
 }
 
 // HasLabel reports whether a pod with an address is in the table of a label.
@@ -173,13 +205,26 @@ func (s *Service) ViewLabels(f func(map[string][]rule.TableEntry)) {
 	f(s.labels.allLocked())
 }
 
-// labelEntries are the addresses that have pods, in order, as engines take them.
-func labelEntries(members map[netip.Addr]map[string]bool) []rule.TableEntry {
-	all := make([]rule.TableEntry, 0, len(members))
-	for _, a := range slices.SortedFunc(maps.Keys(members), netip.Addr.Compare) {
-		if len(members[a]) > 0 {
-			all = append(all, rule.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
+// entriesLocked are the addresses of a table, in order, as engines take them.
+func (l *labels) entriesLocked(table string) []rule.TableEntry {
+	members, others := l.tables[table], l.others[table]
+	addrs := make([]netip.Addr, 0, len(members)+len(others))
+	for a, pods := range members {
+		if _, other := others[a]; len(pods) > 0 && !other {
+			addrs = append(addrs, a)
 		}
+	}
+	addrs = slices.AppendSeq(addrs, maps.Keys(others))
+	for _, e := range l.recorded[table] {
+		if !l.began {
+			addrs = append(addrs, e.Prefix.Addr())
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	addrs = slices.Compact(addrs)
+	all := make([]rule.TableEntry, len(addrs))
+	for i, a := range addrs {
+		all[i] = rule.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())}
 	}
 	return all
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirnet/weir/pod"
 	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/store/cluster"
 )
 
 // shelf keeps tables as engines do, and fails on demand.
@@ -78,7 +79,7 @@ func labelled(key, addr string, labels ...string) pod.Pod {
 func TestLabelsAreSets(t *testing.T) {
 	s := &shelf{tables: map[string]map[netip.Prefix]bool{
 		"a=x": {netip.MustParsePrefix("10.88.0.9/32"): true}}}
-	l := newLabels(s)
+	l := newLabels(s, func() {})
 	if err := errors.Join(l.begin(), l.came(labelled("p", "10.88.0.2", "a")),
 		l.came(labelled("p", "10.88.0.2", "a"))); err != nil {
 		t.Fatal(err)
@@ -108,7 +109,7 @@ func TestLabelsAreSets(t *testing.T) {
 func TestLabelsThatFail(t *testing.T) {
 	for n := 1; ; n++ {
 		s := &shelf{tables: map[string]map[netip.Prefix]bool{}, refuses: n}
-		l := newLabels(s)
+		l := newLabels(s, func() {})
 		if err := l.begin(); err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +142,7 @@ func TestLabelsBegin(t *testing.T) {
 	old := map[netip.Prefix]bool{netip.MustParsePrefix("10.88.0.9/32"): true}
 	s := &shelf{tables: map[string]map[netip.Prefix]bool{"a=x": maps.Clone(old),
 		"b=x": maps.Clone(old)}}
-	l := newLabels(s)
+	l := newLabels(s, func() {})
 	err := errors.Join(l.came(labelled("p", "10.88.0.2", "a")),
 		l.came(labelled("q", "10.88.0.3", "a")), l.went(labelled("dead", "10.88.0.9", "b")))
 	if err != nil || s.calls != 0 {
@@ -153,4 +154,79 @@ func TestLabelsBegin(t *testing.T) {
 	if a, b := s.members("a=x"), s.members("b=x"); a != "[10.88.0.2/32 10.88.0.3/32]" || b != "[]" {
 		t.Errorf("a has %s, b has %s", a, b)
 	}
+}
+
+// TestOtherHostsPods: addresses of pods of other hosts are in the tables beside those of this
+// host's pods, whatever comes first, and single changes are single calls.
+func TestOtherHostsPods(t *testing.T) {
+	changed := 0
+	s := &shelf{tables: map[string]map[netip.Prefix]bool{}}
+	l := newLabels(s, func() { changed++ })
+	other := func(addr string) cluster.Label {
+		return cluster.Label{Table: "app=web", Addr: netip.MustParseAddr(addr)}
+	}
+	expect := func(what string, want ...string) {
+		t.Helper()
+		var got []string
+		for p := range s.tables["app=web"] {
+			got = append(got, p.Addr().String())
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	set := func(is bool, addrs ...string) {
+		t.Helper()
+		changes := map[cluster.Label]bool{}
+		for _, a := range addrs {
+			changes[other(a)] = is
+		}
+		if err := l.setOthers(changes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(true, "10.0.2.1", "10.0.2.2")
+	expect("from the disk", "10.0.2.1", "10.0.2.2")
+	if s.calls != 1 {
+		t.Errorf("%d calls for a whole table", s.calls)
+	}
+	entry := func(a string) rule.TableEntry {
+		return rule.TableEntry{Prefix: netip.PrefixFrom(netip.MustParseAddr(a), 32)}
+	}
+	if err := l.record(map[string][]rule.TableEntry{"app=web": {entry("10.0.1.1")}}); err != nil {
+		t.Fatal(err)
+	}
+	expect("with recorded pods", "10.0.1.1", "10.0.2.1", "10.0.2.2")
+	set(true, "10.0.3.1", "10.0.3.2", "10.0.3.3", "10.0.3.4")
+	expect("recorded pods stay", "10.0.1.1", "10.0.2.1", "10.0.2.2", "10.0.3.1", "10.0.3.2",
+		"10.0.3.3", "10.0.3.4")
+	set(false, "10.0.3.1", "10.0.3.2", "10.0.3.3", "10.0.3.4")
+	own := pod.Pod{Key: "c/eth0", Spec: pod.Spec{Addrs: []netip.Addr{netip.MustParseAddr("10.0.1.1")},
+		Labels: map[string]string{"app": "web"}}}
+	if err := errors.Join(l.came(own), l.begin()); err != nil {
+		t.Fatal(err)
+	}
+	expect("with an own pod", "10.0.1.1", "10.0.2.1", "10.0.2.2")
+	calls := s.calls
+	set(true, "10.0.2.3")
+	set(false, "10.0.2.1")
+	if s.calls != calls+2 {
+		t.Errorf("%d calls for two changes", s.calls-calls)
+	}
+	expect("one came, one went", "10.0.1.1", "10.0.2.2", "10.0.2.3")
+	set(false, "10.0.2.1") // it is not there: the whole table says what is right
+	expect("again", "10.0.1.1", "10.0.2.2", "10.0.2.3")
+	if err := l.went(own); err != nil {
+		t.Fatal(err)
+	}
+	expect("the own pod went", "10.0.2.2", "10.0.2.3")
+	if changed != 2 || len(l.own) != 0 {
+		t.Errorf("%d changes of own pods, %d left", changed, len(l.own))
+	}
+	s.refuses = s.calls + 1
+	if err := l.setOthers(map[cluster.Label]bool{other("10.0.2.2"): false}); err != nil {
+		t.Errorf("one refused call: %v", err)
+	}
+	expect("the whole table was handed over", "10.0.2.3")
 }

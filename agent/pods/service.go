@@ -16,7 +16,6 @@ import (
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/pod"
 	"github.com/weirnet/weir/pod/dns"
-	"github.com/weirnet/weir/rule"
 )
 
 // Engine is what the part needs of the engines.
@@ -62,6 +61,8 @@ type Config struct {
 	Links  Links
 	// RecordSysctls records the kernel's settings before they are changed.
 	RecordSysctls func() error
+	// Changed is called after pods came or went (Living); it must not wait. May be nil.
+	Changed func()
 	// PeerRanges are the ranges of the pods of other nodes.
 	PeerRanges func() []netip.Prefix
 	// Tunnel is the name of the tunnel's interface, and TunnelPort its UDP port, 0 without a
@@ -78,10 +79,8 @@ type Service struct {
 	names   dns.Names
 	dns     atomic.Pointer[dns.Server] // nil while names are not served
 	left    leftLabels                 // of pods of an earlier run
-	// tables of the labels that recorded pods had, until Begin
-	recorded map[string][]rule.TableEntry
-	failed   chan error // what could not be taken away; has space for one
-	stop     func()     // ends the goroutine of Begin
+	failed  chan error                 // what could not be taken away; has space for one
+	stop    func()                     // ends the goroutine of Begin
 
 	mu      sync.Mutex // its place in the lock order: agent/doc.go
 	trouble error      // guarded by mu; why a pod that is gone has not been taken away yet
@@ -89,7 +88,10 @@ type Service struct {
 
 // New returns a Service without pods; Begin takes those of an earlier run over.
 func New(c Config) *Service {
-	return &Service{config: c, labels: newLabels(c.Engine), left: leftLabels{engine: c.Engine},
+	if c.Changed == nil {
+		c.Changed = func() {}
+	}
+	return &Service{config: c, labels: newLabels(c.Engine, c.Changed), left: leftLabels{engine: c.Engine},
 		failed: make(chan error, 1), stop: func() {}}
 }
 

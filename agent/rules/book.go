@@ -25,6 +25,9 @@ type Config struct {
 	// File is the rule file that has to exist, "" for Default, which may be missing.
 	File, Default string
 	Saved         string // the file of the saved rules
+	// Shared returns the rules of the host's cluster, as its disk has them; false if there are none
+	// yet. It is nil on a host without a cluster. With one, only Enforce and Keep change rules.
+	Shared func() (Version, bool)
 	// Confirm puts a rule file at the start on trial for so long; 0 for no trial.
 	Confirm time.Duration
 	// LockDown reports whether a host whose rules cannot be used is locked down.
@@ -114,7 +117,7 @@ func (b *Book) change(edit func(*rule.Ruleset) error) error {
 func (b *Book) changeVersion(edit func(*Version) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.onTrialLocked(); err != nil {
+	if err := b.changeableLocked(); err != nil {
 		return err
 	}
 	next := b.rules
@@ -165,7 +168,7 @@ func (b *Book) saveAgain() error {
 func (b *Book) load(next Version, try time.Duration, file *newFile) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.onTrialLocked(); err != nil {
+	if err := b.changeableLocked(); err != nil {
 		return err
 	}
 	if try <= 0 {
@@ -199,7 +202,7 @@ func (b *Book) Close() error {
 	var err error
 	if t != nil {
 		t.timer.Stop()
-		err = b.revert(t)
+		_, err = b.revert(t)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

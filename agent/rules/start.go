@@ -7,6 +7,11 @@ import (
 
 // First chooses the rules to start with.
 func (b *Book) First() (First, error) {
+	if b.config.Shared != nil {
+		if shared, ok := b.config.Shared(); ok {
+			return First{Version: shared, Denied: shared.Strict}, nil
+		}
+	}
 	file, needed := b.file()
 	first, err := b.store.first(file, needed)
 	if err == nil {

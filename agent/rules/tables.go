@@ -19,7 +19,7 @@ import (
 func (b *Book) changeMembers(c *rule.Command, lenient bool) (message string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.onTrialLocked(); err != nil {
+	if err := b.changeableLocked(); err != nil {
 		return "", err
 	}
 	members := b.rules.Set.Tables[c.Table]

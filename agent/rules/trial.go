@@ -13,6 +13,7 @@ type trial struct {
 	ends   time.Time
 	timer  *time.Timer
 	file   *newFile // to write when it is confirmed; may be nil
+	ended  func()   // called when the rules before are back; may be nil
 }
 
 // The longest and shortest trial of a rule set.
@@ -32,14 +33,22 @@ func checkTrial(t time.Duration) error {
 // beginTrialLocked has the rules in force go back to those before, unless they are confirmed in
 // time, whether or not the client is still there.
 func (b *Book) beginTrialLocked(name string, before Version, try time.Duration) {
-	t := &trial{name: name, before: before, ends: time.Now().Add(try)}
+	b.tryLocked(name, before, try, nil)
+}
+
+func (b *Book) tryLocked(name string, before Version, try time.Duration, ended func()) {
+	t := &trial{name: name, before: before, ends: time.Now().Add(try), ended: ended}
 	t.timer = time.AfterFunc(try, func() {
-		if err := b.revert(t); err != nil {
+		switch was, err := b.revert(t); {
+		case err != nil:
 			err = fmt.Errorf("go back to the rules before %s: %w", t.name, err)
 			b.config.Problems.Add(err.Error(), "")
-			return
+		case was:
+			b.config.Log.Warn("not confirmed: the rules before are in force", "file", t.name)
+			if t.ended != nil {
+				t.ended()
+			}
 		}
-		b.config.Log.Warn("not confirmed: the rules before are in force", "file", t.name)
 	})
 	b.trial = t
 }
@@ -92,16 +101,25 @@ func (b *Book) confirm() error {
 	return nil
 }
 
-// revert ends a trial that was not confirmed.
-func (b *Book) revert(t *trial) error {
+// revert ends a trial that was not confirmed, and reports whether there was one.
+func (b *Book) revert(t *trial) (was bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.trial != t {
-		return nil
+		return false, nil
 	}
 	b.trial = nil
 	t.before.Set.Expire(b.config.Clock.Now())
-	return b.enforceLocked(t.before)
+	return true, b.enforceLocked(t.before)
+}
+
+// changeableLocked refuses changes that are made on this host while a rule set is on trial, and on
+// a host whose rules come from its cluster.
+func (b *Book) changeableLocked() error {
+	if b.config.Shared != nil {
+		return errShared{}
+	}
+	return b.onTrialLocked()
 }
 
 func (b *Book) onTrialLocked() error {

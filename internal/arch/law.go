@@ -27,7 +27,7 @@ var ranks = map[string]int{
 	"internal/atomicfile": 2, "internal/unixsocket": 2, "internal/forward": 2,
 	"firewall/soft": 4, "firewall/kernel": 4, "firewall/enginetest": 4, // workers
 	"pod": 4, "pod/dns": 5, "overlay": 4, "proxy": 4, "cni": 5,
-	"store/disk": 3,
+	"store/disk":      3,
 	"internal/nstest": 4, "internal/rebuilt": 4, "store/storetest": 4,
 	"agent/api": 5, "agent/rulefile": 5, "agent/clock": 5, "agent/claim": 5, "agent/routes": 5,
 	"agent/engines": 5, "agent/page": 5,
@@ -35,7 +35,7 @@ var ranks = map[string]int{
 	// the parts of a node, none of which imports another one
 	"agent/rules": 7, "agent/host": 7, "agent/pods": 7, "agent/peers": 7, "agent/watch": 7,
 	"agent/cluster": 7,
-	"agent/setup": 8, "agent/survey": 9, // what setup advises, and what that needs to know
+	"agent/setup":   8, "agent/survey": 9, // what setup advises, and what that needs to know
 	"agent": 8, "agent/demo": 9, // what connects the parts
 	"cmd/weir": 10,
 	"test":     11, "internal/arch": 11,

@@ -1,0 +1,74 @@
+package pods
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/weirnet/weir/pod"
+	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// SetOthers enters addresses of pods of other hosts in tables of labels (true), or takes them out.
+// After an error some may be changed; the call is to be repeated.
+func (s *Service) SetOthers(changes map[cluster.Label]bool) error {
+	return s.labels.setOthers(changes)
+}
+
+// Living returns the pods of this host from the moment on from which they may send.
+func (s *Service) Living() (all []pod.Pod) {
+	s.labels.mu.Lock()
+	defer s.labels.mu.Unlock()
+	for _, p := range s.labels.own {
+		all = append(all, p)
+	}
+	return all
+}
+
+// setOthers changes single entries, unless that would be more than to hand the table over.
+func (l *labels) setOthers(changes map[cluster.Label]bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	byTable := map[string][]cluster.Label{}
+	for c := range changes {
+		byTable[c.Table] = append(byTable[c.Table], c)
+	}
+	var errs []error
+	for table, of := range byTable {
+		whole := len(of) > len(l.others[table])+len(l.tables[table])
+		for _, c := range of {
+			err := l.setOtherLocked(c, changes[c], !whole)
+			whole = whole || err != nil
+		}
+		if !whole {
+			continue
+		}
+		if err := l.engine.SetTable(table, l.entriesLocked(table)); err != nil {
+			errs = append(errs, fmt.Errorf("table %s: %w", table, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// setOtherLocked changes one entry, in the engine too if that is wanted.
+func (l *labels) setOtherLocked(c cluster.Label, is, engine bool) error {
+	others := l.others[c.Table]
+	if is {
+		if others == nil {
+			others = map[netip.Addr]struct{}{}
+			l.others[c.Table] = others
+		}
+		others[c.Addr] = struct{}{}
+	} else {
+		delete(others, c.Addr)
+	}
+	if !engine || len(l.tables[c.Table][c.Addr]) > 0 {
+		return nil
+	}
+	p := netip.PrefixFrom(c.Addr, c.Addr.BitLen())
+	if is {
+		return l.engine.AddTable(c.Table, rule.TableEntry{Prefix: p})
+	}
+	return l.engine.DeleteTable(c.Table, p)
+}
