@@ -63,8 +63,7 @@ func TestPodsOfOthers(t *testing.T) {
 	}
 	before := read()
 	b.stop()
-	b = l.start("b", dir, 2, newParts(), false)
-	b.SetPods(pods[1:])
+	b = l.start("b", dir, 2, b.parts, false)
 	soon(t, "the report is written", func() bool { return l.reportOf("b").Weir != "" })
 	time.Sleep(3 * gather)
 	for i, e := range read().Entries {

@@ -15,13 +15,9 @@ import (
 // maxWrites is how many keys one transaction of a host writes.
 const maxWrites = 100
 
-// SetPods says which pods the host has. They are written after a moment, with others that come.
-func (s *Service) SetPods(pods []cluster.Pod) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pods, s.podsSet = pods, true
-	wake(s.news)
-}
+// PodsChanged says that the host's pods changed. They are written after a moment, with others that
+// come. It does not wait.
+func (s *Service) PodsChanged() { wake(s.news) }
 
 // SetEndpoints says where the host's tunnel is reached.
 func (s *Service) SetEndpoints(addrs []netip.AddrPort) {
@@ -130,8 +126,9 @@ func (s *Service) readStored(ctx context.Context) error {
 // write commits what differs from what the store has.
 func (s *Service) write(ctx context.Context) error {
 	for {
+		pods, known := s.config.Parts.Pods()
 		s.mu.Lock()
-		puts, err := s.differences()
+		puts, err := s.differences(pods, known)
 		s.mu.Unlock()
 		if err != nil || len(puts) == 0 {
 			return err
@@ -152,9 +149,15 @@ func (s *Service) write(ctx context.Context) error {
 }
 
 // differences returns what has to be written.
-func (s *Service) differences() (puts []store.Entry, err error) {
-	if s.podsSet {
-		if puts, err = cluster.PlacePods(s.config.Name, s.written, s.pods); err != nil {
+func (s *Service) differences(pods []cluster.Pod, known bool) (puts []store.Entry, err error) {
+	if n := s.desired.Node(s.config.Name); n != nil && known {
+		announced := make([]cluster.Pod, 0, len(pods))
+		for i := range pods {
+			if p, ok := n.Announce(&pods[i]); ok {
+				announced = append(announced, p)
+			}
+		}
+		if puts, err = cluster.PlacePods(s.config.Name, s.written, announced); err != nil {
 			return nil, err
 		}
 	}

@@ -63,6 +63,8 @@ type Parts struct {
 	Host func(cluster.HostChange) error
 	// Peers returns the hosts that are peers already.
 	Peers func() []string
+	// Pods returns the pods of this host; false while they are not known.
+	Pods func() ([]cluster.Pod, bool)
 	// Claim gets every value of the store that failed a check.
 	Claim func(cluster.Refusal)
 }
@@ -106,8 +108,6 @@ type Service struct {
 	claims   uint64            // guarded by mu; refused so far
 	heldAt   time.Time         // guarded by mu; since when removals are held
 	written  map[string][]byte // guarded by mu; own values, as the store has them or will
-	pods     []cluster.Pod     // guarded by mu; own
-	podsSet  bool              // guarded by mu; the pods are known
 	addrs    []netip.AddrPort  // guarded by mu; own endpoints
 	report   cluster.Report    // guarded by mu
 	force    version           // guarded by mu; what is enforced

@@ -126,6 +126,7 @@ type parts struct {
 	calls    int    // of tables: single changes
 	cutsOff  string // rules that have this text would cut the host off
 	failing  error
+	pods     []cluster.Pod
 	refusals []cluster.Refusal
 }
 
@@ -192,6 +193,11 @@ func (p *parts) parts() Parts {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			return slices.Collect(maps.Keys(p.hosts))
+		},
+		Pods: func() ([]cluster.Pod, bool) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return slices.Clone(p.pods), true
 		},
 		Claim: func(r cluster.Refusal) {
 			p.mu.Lock()
@@ -380,6 +386,14 @@ func (l *lab) start(name, dir string, serial byte, p *parts, awayFrom bool) *run
 	})
 	l.t.Cleanup(r.stop)
 	return r
+}
+
+// SetPods has the host have these pods.
+func (r *running) SetPods(pods []cluster.Pod) {
+	r.parts.mu.Lock()
+	r.parts.pods = pods
+	r.parts.mu.Unlock()
+	r.PodsChanged()
 }
 
 // soon waits for something that takes a moment.

@@ -71,6 +71,7 @@ func (s *Service) take(e cluster.Effects) {
 	for _, h := range e.Hosts {
 		if h.Name == s.config.Name {
 			wake(s.heads) // roles may have changed
+			wake(s.news)  // and what its pods may have
 			continue
 		}
 		s.owed.hosts[h.Name] = h

@@ -35,7 +35,8 @@ type Desired struct {
 	tables  map[string]*value // by key of a bucket
 	labels  map[Label]uint32  // how many entries of pods of other hosts give a label
 	head    *Head
-	version value           // of HeadKey
+	version value // of HeadKey
+	stores  []string
 	kept    map[string]bool // keys whose good value is not the last one
 
 	now *step // what Apply collects
@@ -120,6 +121,9 @@ func (d *Desired) Trust() Trust { return d.trust }
 
 // Head returns the version of the rules, nil before there is one.
 func (d *Desired) Head() *Head { return d.head }
+
+// Stores returns the addresses of all weir-stores, if the store has them.
+func (d *Desired) Stores() []string { return d.stores }
 
 // Node returns the accepted certificate of a host, nil if there is none.
 func (d *Desired) Node(name string) *Node {

@@ -47,6 +47,7 @@ func (d *Desired) setIdentity(v []byte) error {
 	case i.Epoch < d.trust.Epoch:
 		return fmt.Errorf("epoch %d: %w: epoch %d", i.Epoch, ErrOutdated, d.trust.Epoch)
 	}
+	d.stores = i.Stores
 	admins, err := i.NextAdmins(d.trust.Admins)
 	if err != nil {
 		return err

@@ -69,6 +69,34 @@ func PlacePods(host string, have map[string][]byte, pods []Pod) (puts []store.En
 	return puts, nil
 }
 
+// Announce returns a pod of the host as others accept it: without the labels that the host may not
+// give, or that cannot be the name of a table. It returns false for a pod without an address in the
+// host's ranges.
+func (n *Node) Announce(p *Pod) (Pod, bool) {
+	a := Pod{Name: p.Name}
+	if a.Name == "" || !printable(a.Name) {
+		a.Name = TextDigest(p.Name).String()
+	}
+	for _, addr := range p.Addrs {
+		if n.Owns(addr) && len(a.Addrs) < maxPodAddrs {
+			a.Addrs = append(a.Addrs, addr)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
+		if len(a.Labels) == maxPodLabels {
+			break
+		}
+		if value := p.Labels[key]; n.MayLabel(key) && checkLabelKey(key) == nil &&
+			printable(value) {
+			if a.Labels == nil {
+				a.Labels = map[string]string{}
+			}
+			a.Labels[key] = value
+		}
+	}
+	return a, len(a.Addrs) > 0
+}
+
 func chunkKey(host string, number int) string {
 	return fmt.Sprintf("%s%s/%04d", PodsTree, host, number)
 }

@@ -1,0 +1,95 @@
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestPlacePods: after any changes the chunks have exactly the pods that there are, others accept
+// them, and one changed pod rewrites one chunk.
+func TestPlacePods(t *testing.T) {
+	a := newAuthority()
+	n := a.node(t, "b", "10.0.0.0/16")
+	random := rand.New(rand.NewPCG(1, 2))
+	have, pods := map[string][]byte{}, map[string]Pod{}
+	for step := range 200 {
+		changed := 0
+		for range 1 + random.IntN(1+step%40) {
+			name := fmt.Sprint("p", random.IntN(150))
+			if _, there := pods[name]; there && random.IntN(2) == 0 {
+				delete(pods, name)
+			} else {
+				i := random.IntN(1 << 16)
+				addr := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+				pods[name] = Pod{Name: name, Addrs: []netip.Addr{addr},
+					Labels: map[string]string{"app": fmt.Sprint(random.IntN(3))}}
+			}
+			changed++
+		}
+		var all []Pod
+		for _, p := range pods {
+			all = append(all, p)
+		}
+		puts, err := PlacePods("b", have, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changed == 1 && len(puts) > 1 {
+			t.Fatalf("step %d: one change writes %d chunks", step, len(puts))
+		}
+		for _, p := range puts {
+			if bytes.Equal(have[p.Key], p.Value) && have[p.Key] != nil {
+				t.Fatalf("step %d: %s is written without a change", step, p.Key)
+			}
+			have[p.Key] = p.Value
+		}
+		got := map[string]Pod{}
+		for key, value := range have {
+			if len(value) == 0 {
+				continue
+			}
+			chunk, err := Decode[Pods](value)
+			if err != nil || !strings.HasPrefix(key, PodsTree+"b/") {
+				t.Fatalf("%s: %v", key, err)
+			}
+			for i, p := range chunk.Pods {
+				if _, twice := got[p.Name]; twice || n.mayHave(&chunk.Pods[i]) != nil {
+					t.Fatalf("pod %s is there twice, or refused", p.Name)
+				}
+				got[p.Name] = p
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(pods) {
+			t.Fatalf("step %d: %v, want %v", step, got, pods)
+		}
+	}
+}
+
+// TestAnnounce: what others would refuse, and with it the other pods of the chunk, is not written.
+func TestAnnounce(t *testing.T) {
+	n := newAuthority().node(t, "b", "10.0.2.0/24")
+	long := strings.Repeat("x", maxPodText+1)
+	p, ok := n.Announce(&Pod{Name: "two words", Addrs: []netip.Addr{netip.MustParseAddr("10.0.2.1"),
+		netip.MustParseAddr("192.0.2.1")}, Labels: map[string]string{"app": "web", "role": "db"}})
+	if !ok || len(p.Addrs) != 1 || len(p.Labels) != 1 || p.Labels["app"] != "web" || p.check() != nil ||
+		n.mayHave(&p) != nil {
+		t.Errorf("%+v, %v", p, ok)
+	}
+	n.Labels = []string{AnyLabel}
+	labels := map[string]string{"a=b": "c", "ok": "1", "blank": "a b", "long": long, long: "a", "": "x"}
+	if p, _ := n.Announce(&Pod{Name: "p", Addrs: p.Addrs, Labels: labels}); len(p.Labels) != 1 ||
+		p.check() != nil {
+		t.Errorf("%+v", p)
+	}
+	if _, ok := n.Announce(&Pod{Name: "p", Addrs: []netip.Addr{netip.MustParseAddr("10.0.3.1")}}); ok {
+		t.Error("a pod without an address of the host's is announced")
+	}
+	if !slices.Contains(p.Tables(), "app=web") {
+		t.Errorf("tables %v", p.Tables())
+	}
+}
