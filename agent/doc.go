@@ -8,6 +8,7 @@
 //	agent/host   interfaces, hooks, routes, kernel settings, the mount of the pins
 //	agent/pods   the network of containers: attach, labels, published ports, drivers of runtimes
 //	agent/peers  the other nodes: their record, the tunnel to them, routes
+//	agent/cluster  the desired state of a cluster: the copy, what follows from it, own news
 //	agent/watch  events and their history, captures, metrics, states, the watchdog
 //
 // No part imports another one. What a part needs of others is in its Config, as an interface or a
@@ -33,12 +34,14 @@
 //	peers.Service.mu       changes of peers; held while the tunnel is made and peers are resolved
 //	watch.Observer.mu      the journal and top; names are looked up under it
 //	watch.addressNames.mu  names of addresses of this second
+//	cluster.Service.mu     the copy of the store, and what other parts have to get of it
 //	rules.Book.mu          changes of the rules, and views of them
 //	rules.savedRules.mu    the file of the saved rules
+//	sharedTables.mu        tables that all hosts have
 //	pods.labels.mu         tables of labels
 //	dns.Names.mu           names of pods
 //	host.Hooks.following   one pass over the interfaces at a time
 //	host.Hooks.mu          hooks
 //	host.Links.mu          interfaces and addresses
-//	Node.mu, problem.List.mu, pods.Service.mu, watch.Captures.mu, peers.injector.mu
+//	Node.mu, problem.List.mu, pods.Service.mu, watch.Captures.mu, peers.injector.mu, dialed.mu
 package agent

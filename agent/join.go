@@ -20,7 +20,12 @@ func (n *Node) joinTunnel(e *soft.Engine) (err error) {
 		for name := range r.Set.Tables {
 			err = errors.Join(err, e.SetTable(name, r.Set.Entries(name)))
 		}
-		// a pod that comes now reaches both engines
+		// a pod, or a shared member, that comes now reaches both engines
+		n.shared.mu.Lock()
+		defer n.shared.mu.Unlock()
+		for name, table := range n.shared.tables {
+			err = errors.Join(err, e.SetTable(name, rulefile.Entries(table)))
+		}
 		n.pods.ViewLabels(func(tables map[string][]rule.TableEntry) {
 			for name, members := range tables {
 				err = errors.Join(err, e.SetTable(name, members))

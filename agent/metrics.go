@@ -10,6 +10,14 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
+// clusterMetrics are about the cluster, on a host that has one.
+func (n *Node) clusterMetrics() ([]observe.Metric, error) {
+	if n.cluster == nil {
+		return nil, nil
+	}
+	return n.cluster.Metrics()
+}
+
 // nodeMetrics are about the agent and its rules.
 func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 	n.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/claim"
+	"github.com/weirnet/weir/agent/cluster"
 	"github.com/weirnet/weir/agent/engines"
 	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/agent/peers"
@@ -18,6 +19,7 @@ import (
 	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/store/client"
 )
 
 // Config configures a node.
@@ -51,6 +53,9 @@ type Node struct {
 	pods     *pods.Service
 	peers    *peers.Service
 	observer *watch.Observer
+	shared   sharedTables
+	cluster  *cluster.Service // nil on a host without a cluster
+	store    *client.Client   // nil on a host without a cluster
 
 	// read by the loop: a send that succeeds proves that it turns
 	pulse         chan struct{}
@@ -69,13 +74,18 @@ type Node struct {
 // Run runs a node until ctx ends, or until it is asked through the API to take itself down. When
 // ctx ends, the kernel keeps enforcing without the agent; the next agent takes over.
 func Run(ctx context.Context, c Config) (err error) {
-	n := newNode(c)
+	member, unknown := joined(&c)
+	n := newNode(c, member != nil)
 	claims, err := n.claim()
 	defer claims.Release()
 	if err != nil {
 		return err
 	}
 	n.unlockPins = func() { claims.ReleaseOne(c.Paths.Pins()) }
+	if unknown != nil {
+		n.problems.Set("the cluster", "the store is not followed: "+unknown.Error(),
+			"weir join makes the host a member again")
+	}
 	n.peers.Load() // closes their ranges to the default route before anything can fail
 	if err := n.engine.Open(kernel.Config{Dir: c.Paths.Pins(),
 		Options: c.Settings.Engine}); err != nil {
@@ -89,8 +99,9 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err := host.Watch(ctx, &n.retry, n.links, n.routes); err != nil {
 		return err
 	}
+	n.openCluster(member)
 	if err := n.begin(ctx); err != nil {
-		return err
+		return errors.Join(err, n.closeCluster())
 	}
 	defer func() { err = errors.Join(err, n.rules.Close()) }()
 	go n.rules.FollowLists(ctx)
@@ -98,6 +109,8 @@ func Run(ctx context.Context, c Config) (err error) {
 	defer func() { err = errors.Join(err, stop()) }()
 	n.peers.Begin()
 	defer func() { err = errors.Join(err, n.peers.Close()) }()
+	left := n.beginCluster(ctx)
+	defer func() { cancel(); err = errors.Join(err, left()) }()
 	return n.serve(ctx, end)
 }
 
@@ -176,6 +189,7 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 			return fmt.Errorf("serve the API: %w", err)
 		case <-n.links.Wake():
 			n.hooks.Follow()
+			n.announce()
 		case <-refused.C:
 			if n.hooks.Behind() {
 				n.hooks.Follow()

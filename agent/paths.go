@@ -83,6 +83,12 @@ func (p Paths) eventsDir() string { return filepath.Join(p.State(), "events") }
 // Sysctls is the record of the kernel's settings before Weir.
 func (p Paths) Sysctls() string { return filepath.Join(p.State(), "sysctls.json") }
 
+// Store is where a host of a cluster keeps its copy of the store, and what it got when it joined.
+func (p Paths) Store() string { return filepath.Join(p.State(), "store") }
+
+// Admin is the credential of the administrator, on a host that has one.
+func (p Paths) Admin() string { return filepath.Join(p.Store(), "admin.pem") }
+
 // mountPoint is where a bpf file system has to be mounted when the pins' directory is not on one.
 func (p Paths) mountPoint() string {
 	if p.Bpffs != "" {

@@ -23,6 +23,9 @@ func (n *Node) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if n.cluster != nil {
+		n.cluster.Fill()
+	}
 	if err := n.pods.NameRecorded(); err != nil {
 		return err
 	}

@@ -50,6 +50,9 @@ func (n *Node) status() (api.Status, error) {
 			s.Reasons[reason.String()] = packets
 		}
 	}
+	if n.cluster != nil {
+		s.Cluster = n.cluster.Status()
+	}
 	if s.Table, err = n.observer.Table(); err != nil {
 		return s, err
 	}
@@ -109,7 +112,7 @@ func (n *Node) listTables(w http.ResponseWriter, r *http.Request) {
 	members := r.URL.Query().Get("members") != "0"
 	api.Reply(w, func() (api.Tables, error) {
 		a := n.rules.Tables(members)
-		for _, t := range n.pods.Tables() {
+		for _, t := range append(n.shared.list(), n.pods.Tables()...) {
 			if t.Items = len(t.Entries); !members {
 				t.Entries = []api.TableEntry{}
 			}

@@ -18,7 +18,7 @@ import (
 func TestWatchdogAsksEveryPart(t *testing.T) {
 	nstest.Root(t)
 	n := newNode(Config{Paths: Paths{Root: t.TempDir()}, Settings: DefaultSettings(),
-		Log: slog.New(slog.DiscardHandler)})
+		Log: slog.New(slog.DiscardHandler)}, false)
 	if err := n.engine.Open(kernel.Config{Options: firewall.DefaultOptions()}); err != nil {
 		t.Fatal(err)
 	}

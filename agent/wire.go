@@ -17,15 +17,17 @@ import (
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/overlay"
+	"github.com/weirnet/weir/rule"
 )
 
 // newNode connects the parts of a node. It changes nothing on the host. What a part needs of one
 // that is made later is a function.
-func newNode(c Config) *Node {
+func newNode(c Config, member bool) *Node {
 	n := &Node{config: c, log: c.Log, began: time.Now(), pulse: make(chan struct{}),
 		downRequested: make(chan struct{}), downResult: make(chan error, 1)}
 	n.problems.Log, n.retry.Problems = n.log, &n.problems
 	n.engine = new(engines.Pair)
+	n.shared = sharedTables{engine: n.engine, tables: map[string]rule.Table{}}
 	n.links = host.NewLinks()
 	n.peers = peers.New(n.peersConfig())
 	n.hooks = host.NewHooks(host.Config{Settings: c.Settings.Host, Engine: n.engine,
@@ -35,22 +37,27 @@ func newNode(c Config) *Node {
 		Socket: c.Paths.Docker(), Log: n.log, Problems: &n.problems, Engine: n.engine,
 		Hooks: n.hooks, Links: n.links,
 		RecordSysctls: func() error { return host.RecordSysctls(c.Paths.Sysctls()) },
+		Changed:       n.podsChanged,
 		PeerRanges:    n.peers.Ranges,
 		Tunnel:        c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
-	n.rules = rules.New(rules.Config{Settings: c.Settings.Rules, File: c.Rules,
+	var shared func() (rules.Version, bool)
+	if member {
+		shared = n.sharedRules
+	}
+	n.rules = rules.New(rules.Config{Shared: shared, Settings: c.Settings.Rules, File: c.Rules,
 		Default: c.Paths.Rules(), Saved: c.Paths.Saved(), Confirm: c.Confirm,
 		// what an earlier agent left in force guards better than any lock-down
 		LockDown: func() bool { return c.Boot && !kernel.Guards(c.Paths.Pins()) },
 		Engine:   n.engine, Prepare: n.routes.Set, Loaded: n.loaded, Log: n.log,
 		Problems: &n.problems})
 	n.explain = rules.Explainer{Book: n.rules, Options: c.Settings.Engine,
-		Interfaces: n.links.Interfaces, Labels: n.pods.Labels, States: n.engine.States,
+		Interfaces: n.links.Interfaces, Labels: n.labels, States: n.engine.States,
 		Guards: c.Settings.Host.Guards}
 	n.observer = watch.New(watch.Config{Settings: c.Settings.Watch, Dir: c.Paths.eventsDir(),
 		Log: n.log, Problems: &n.problems, Retry: &n.retry, Engine: n.engine, Links: n.links,
 		Rules: n.rules, Pods: n.pods,
 		Metrics: []func() ([]observe.Metric, error){n.peers.Metrics, n.pods.Metrics,
-			n.nodeMetrics}})
+			n.nodeMetrics, n.clusterMetrics}})
 	return n
 }
 
@@ -77,8 +84,11 @@ func (n *Node) peersConfig() peers.Config {
 
 // newWatchdog returns the watchdog of all locks that matter. The peers and the pods may need long.
 func (n *Node) newWatchdog() *watch.Watchdog {
-	return &watch.Watchdog{Pulse: n.pulse,
-		Locks: []func(){n.rules.Ping, n.hooks.Ping, func() { n.engine.Attached() }},
+	locks := []func(){n.rules.Ping, n.hooks.Ping, func() { n.engine.Attached() }}
+	if n.cluster != nil {
+		locks = append(locks, n.cluster.Ping)
+	}
+	return &watch.Watchdog{Pulse: n.pulse, Locks: locks,
 		Slow: []*watch.Slow{{Lock: n.peers.Ping, Progress: n.peers.Progress},
 			{Lock: n.pods.Ping}}}
 }

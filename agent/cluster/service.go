@@ -174,6 +174,13 @@ func (s *Service) Close() error {
 	return s.dir.Close()
 }
 
+// Stores returns the addresses of all weir-stores, as the store has them; none if it has not said.
+func (s *Service) Stores() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.desired.Stores()
+}
+
 // Ping takes the lock, for the watchdog.
 func (s *Service) Ping() {
 	s.mu.Lock()

@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/rulefile"
+	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// tableEngine is where tables are.
+type tableEngine interface {
+	SetTable(name string, entries []rule.TableEntry) error
+	AddTable(name string, e rule.TableEntry) error
+	DeleteTable(name string, p netip.Prefix) error
+}
+
+// sharedTables are the tables that all hosts of a cluster have. Versions of rules ask about them
+// and do not define them.
+type sharedTables struct {
+	engine tableEngine
+
+	mu     sync.Mutex            // its place in the lock order: doc.go
+	tables map[string]rule.Table // guarded by mu
+}
+
+// set changes members; nil takes one out. Single entries are changed, unless that would be more
+// than to hand the table over. After an error the call is to be repeated.
+func (t *sharedTables) set(changes map[cluster.Shared]*uint32) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	byTable := map[string][]cluster.Shared{}
+	for m := range changes {
+		byTable[m.Table] = append(byTable[m.Table], m)
+	}
+	var errs []error
+	for name, members := range byTable {
+		table := t.tables[name]
+		if table == nil {
+			table = rule.Table{}
+			t.tables[name] = table
+		}
+		whole := len(members) > len(table)
+		for _, m := range members {
+			if v := changes[m]; v != nil {
+				table[m.Prefix] = *v
+			} else {
+				delete(table, m.Prefix)
+			}
+			if !whole {
+				whole = t.change(name, m.Prefix, changes[m]) != nil
+			}
+		}
+		if !whole {
+			continue
+		}
+		if err := t.engine.SetTable(name, rulefile.Entries(table)); err != nil {
+			errs = append(errs, fmt.Errorf("table %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (t *sharedTables) change(name string, p netip.Prefix, value *uint32) error {
+	if value == nil {
+		return t.engine.DeleteTable(name, p)
+	}
+	return t.engine.AddTable(name, rule.TableEntry{Prefix: p, Value: *value})
+}
+
+// view shows the tables to f; a change that comes meanwhile waits.
+func (t *sharedTables) view(f func(map[string]rule.Table)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f(t.tables)
+}
+
+// all returns the tables as engines take them.
+func (t *sharedTables) all() map[string][]rule.TableEntry {
+	entries := map[string][]rule.TableEntry{}
+	t.view(func(tables map[string]rule.Table) {
+		for name, table := range tables {
+			entries[name] = rulefile.Entries(table)
+		}
+	})
+	return entries
+}
+
+// list returns the tables for people.
+func (t *sharedTables) list() (all []api.Table) {
+	t.view(func(tables map[string]rule.Table) {
+		for _, name := range slices.Sorted(maps.Keys(tables)) {
+			a := api.Table{Name: name, Entries: []api.TableEntry{}}
+			for _, p := range slices.SortedFunc(maps.Keys(tables[name]), netip.Prefix.Compare) {
+				a.Entries = append(a.Entries, api.TableEntry{Prefix: p.String(),
+					Value: tables[name][p]})
+			}
+			all = append(all, a)
+		}
+	})
+	return all
+}
