@@ -1,0 +1,210 @@
+package admin
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/storetest"
+)
+
+// lab is a cluster of two hosts in a model, and what an administrator may do with it.
+type lab struct {
+	*testing.T
+	model *storetest.Model
+	admin store.Store
+}
+
+func newLab(t *testing.T) *lab {
+	m := storetest.NewModel(time.Second)
+	l := &lab{t, m, store.Limit(m, cluster.AdminGrants())}
+	l.put(cluster.IdentityKey, &cluster.Identity{ID: cluster.Serial{1}, Epoch: 1})
+	for i, name := range []string{"a", "b"} {
+		n := &cluster.Node{Name: name, Serial: cluster.Serial{byte(i + 1)}, TLS: cluster.Key{1},
+			WireGuard: cluster.Key{1}, Roles: []string{"r" + name},
+			Signature: cluster.Signature{1}}
+		l.put(cluster.NodeTree+name, n)
+	}
+	return l
+}
+
+func (l *lab) put(key string, d cluster.Document) {
+	l.Helper()
+	value, err := cluster.Encode(d)
+	if err == nil {
+		_, err = l.model.Commit(l.Context(), store.Txn{Put: []store.Entry{{Key: key, Value: value}}})
+	}
+	if err != nil {
+		l.Fatal(err)
+	}
+}
+
+func (l *lab) load(scope cluster.Scope, text string, try time.Duration) (*cluster.Head, error) {
+	h, _, err := Load(l.Context(), l.admin, Loading{Scope: scope, Name: "f", Text: text, By: "me",
+		Trial: try, Parse: func(name, text string) (*rule.Ruleset, error) {
+			return rule.ParseFile(name, text, new(rule.Names))
+		}})
+	return h, err
+}
+
+func (l *lab) report(name string, r cluster.Report) { l.put(cluster.ReportTree+name, &r) }
+
+// TestLoad: a scope's text joins those of the others; what a host could not have is refused, and
+// changes nothing.
+func TestLoad(t *testing.T) {
+	l := newLab(t)
+	first, err := l.load(cluster.All, "add 100 allow tcp from any to any\n", 0)
+	if err != nil || first.Number != (cluster.Number{Epoch: 1, Count: 1}) {
+		t.Fatalf("%+v: %v", first, err)
+	}
+	second, err := l.load(cluster.RoleScope("ra"), "add 200 deny ip from any to any\n", 0)
+	if err != nil || len(second.Scopes) != 2 ||
+		second.Scopes[cluster.All] != first.Scopes[cluster.All] {
+		t.Fatalf("%+v: %v", second, err)
+	}
+	if _, err := ChangeMembers(t.Context(), l.admin, "bad", []cluster.Member{{
+		Prefix: netip.MustParsePrefix("192.0.2.0/24")}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"add 100 deny ip from any to any\n":                 "rule 100 is in scope all",
+		"add 300 alow ip from any to any\n":                 "f:1:",
+		"table bad create\nadd 7 deny ip from any to any\n": "table bad, which is a shared one",
+	} {
+		if _, err := l.load(cluster.NodeScope("b"), text, 0); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, head, err := Hosts(t.Context(), l.admin); err != nil || head.Number != second.Number {
+		t.Errorf("head: %+v, %v", head, err)
+	}
+	if _, err := l.load(cluster.RoleScope("rb"), "add 200 deny udp from any to any\n", 0); err != nil {
+		t.Errorf("a number of a role that no host shares: %v", err)
+	}
+}
+
+// TestConcurrentLoads: no load is lost.
+func TestConcurrentLoads(t *testing.T) {
+	l := newLab(t)
+	var all sync.WaitGroup
+	errs := make([]error, 8)
+	for i := range errs {
+		all.Go(func() {
+			_, errs[i] = l.load(cluster.NodeScope(fmt.Sprint("n", i)),
+				fmt.Sprintf("add %d allow ip from any to any\n", i+1), 0)
+		})
+	}
+	all.Wait()
+	_, head, err := Hosts(t.Context(), l.admin)
+	if errors.Join(errs...) != nil || err != nil || len(head.Scopes) != 8 || head.Number.Count != 8 {
+		t.Errorf("%v, %+v, %v", errs, head, err)
+	}
+}
+
+// TestConfirm: not while a host that switched was not heard of since; and once.
+func TestConfirm(t *testing.T) {
+	l := newLab(t)
+	if _, _, err := Confirm(t.Context(), l.admin, "me", nil, false); err == nil {
+		t.Error("nothing is on trial")
+	}
+	trial, err := l.load(cluster.All, "add 100 allow tcp from any to any\n", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.load(cluster.All, "add 200 allow tcp from any to any\n", 0); err == nil {
+		t.Error("a load during a trial")
+	}
+	l.report("a", cluster.Report{Enforced: trial.Number, Connected: true})
+	l.report("b", cluster.Report{Enforced: trial.Number})
+	if _, _, err := Confirm(t.Context(), l.admin, "me", nil, false); err == nil ||
+		!strings.HasSuffix(err.Error(), ": b") {
+		t.Errorf("b was not heard of: %v", err)
+	}
+	l.report("b", cluster.Report{Enforced: trial.Number, Connected: true})
+	key := ed25519.NewKeyFromSeed(make([]byte, 32))
+	h, hosts, err := Confirm(t.Context(), l.admin, "me", key, false)
+	if err != nil || !h.Same(trial) || h.Trial != nil || len(hosts) != 2 ||
+		h.Verify([]cluster.Key{cluster.Key(key.Public().(ed25519.PublicKey))}) != nil {
+		t.Errorf("%+v, %v, %v", h, hosts, err)
+	}
+	if _, _, err := Confirm(t.Context(), l.admin, "me", nil, false); err == nil {
+		t.Error("confirmed twice")
+	}
+}
+
+// TestAwait: every host counts as one of three, and a later version counts, too.
+func TestAwait(t *testing.T) {
+	l := newLab(t)
+	n := cluster.Number{Epoch: 1, Count: 5}
+	done := make(chan Outcome)
+	go func() {
+		o, err := Await(t.Context(), l.admin, n, []string{"a", "b"})
+		if err != nil {
+			t.Error(err)
+		}
+		done <- o
+	}()
+	l.report("a", cluster.Report{Enforced: cluster.Number{Epoch: 1, Count: 6}})
+	l.report("b", cluster.Report{Refused: &n, Why: "rule 1"})
+	if o := <-done; !slices.Equal(o.Enforced, []string{"a"}) || o.Refused["b"] != "rule 1" ||
+		len(o.Silent) > 0 {
+		t.Errorf("%+v", o)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	n.Count = 7
+	if o, err := Await(ctx, l.admin, n, []string{"a", "b"}); err != nil || len(o.Silent) != 2 {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// TestMembers: members come and go, in whichever order of writers; a bucket that is empty stays.
+func TestMembers(t *testing.T) {
+	l := newLab(t)
+	var all sync.WaitGroup
+	for i := range 40 {
+		all.Go(func() {
+			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 32)
+			if n, err := ChangeMembers(t.Context(), l.admin, "bad", []cluster.Member{{Prefix: p,
+				Value: uint32(i)}}, nil); err != nil || n != 1 {
+				t.Errorf("%d: %v", n, err)
+			}
+			if i%2 == 0 {
+				if n, err := ChangeMembers(t.Context(), l.admin, "bad", nil,
+					[]netip.Prefix{p, netip.MustParsePrefix("::/0")}); err != nil || n != 1 {
+					t.Errorf("%d: %v", n, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	s, err := l.model.Read(t.Context(), cluster.TableTree, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := 0
+	for _, e := range s.Entries {
+		if len(e.Value) == 0 {
+			continue
+		}
+		m, err := cluster.Decode[cluster.Members](e.Value)
+		if err != nil {
+			t.Error(err)
+		}
+		members += len(m.Members)
+	}
+	if members != 20 {
+		t.Errorf("%d members", members)
+	}
+}

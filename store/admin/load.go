@@ -1,0 +1,226 @@
+// Package admin is what an administrator does with a cluster: load a version of the rules, confirm
+// it, and look at the hosts. It works on any store.Store with the rights of cluster.AdminGrants.
+package admin
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// Loading is a new text of one scope.
+type Loading struct {
+	Scope   cluster.Scope
+	Name    string // of the file, for messages
+	Text    string
+	Parse   func(name, text string) (*rule.Ruleset, error)
+	By      string             // who loads it
+	Trial   time.Duration      // 0: none
+	Session *cluster.Session   // may be nil
+	Sign    ed25519.PrivateKey // nil if heads need no signature
+}
+
+// state is what an administrator reads of the store, at one revision.
+type state struct {
+	identity cluster.Identity
+	head     cluster.Head
+	at       []store.Compare // of the head and of the members
+	nodes    []cluster.Node
+	shared   map[string]bool // names of shared tables
+}
+
+func read(ctx context.Context, s store.Store) (*state, error) {
+	all, err := s.Read(ctx, cluster.Watched, 0)
+	if err != nil {
+		return nil, err
+	}
+	st := &state{shared: map[string]bool{}}
+	revisions := map[string]int64{}
+	for _, e := range all.Entries {
+		revisions[e.Key] = e.Revision
+		switch {
+		case e.Key == cluster.IdentityKey:
+			st.identity, err = cluster.Decode[cluster.Identity](e.Value)
+		case e.Key == cluster.HeadKey:
+			st.head, err = cluster.Decode[cluster.Head](e.Value)
+		case strings.HasPrefix(e.Key, cluster.NodeTree):
+			var n cluster.Node
+			n, err = cluster.Decode[cluster.Node](e.Value)
+			st.nodes = append(st.nodes, n)
+		case strings.HasPrefix(e.Key, cluster.TableTree):
+			name, _, _ := strings.Cut(strings.TrimPrefix(e.Key, cluster.TableTree), "/")
+			st.shared[name] = true
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", e.Key, err)
+		}
+	}
+	if st.head.Number.Count == 0 {
+		st.head.Number = cluster.Number{Epoch: st.identity.Epoch}
+	}
+	for _, key := range []string{cluster.HeadKey, cluster.MembersKey} {
+		st.at = append(st.at, store.Compare{Key: key, Revision: revisions[key]})
+	}
+	return st, nil
+}
+
+// hosts returns the names of all hosts.
+func (st *state) hosts() (names []string) {
+	for i := range st.nodes {
+		names = append(names, st.nodes[i].Name)
+	}
+	return names
+}
+
+// errTrial refuses a load while a version is on trial.
+type errTrial struct{ number cluster.Number }
+
+func (e errTrial) Error() string { return fmt.Sprintf("version %v is on trial", e.number) }
+
+// Hint returns how to end the trial.
+func (errTrial) Hint() string {
+	return "keep it: weir fw confirm, or wait until the version before is back"
+}
+
+// Load checks a new text with those of the other scopes for every host, and writes the version that
+// has it. It returns the version and the names of the hosts that have to enforce it.
+func Load(ctx context.Context, s store.Store, l Loading) (*cluster.Head, []string, error) {
+	digest, parts, err := cluster.EncodeText(l.Text)
+	if err != nil {
+		return nil, nil, err
+	}
+	for {
+		st, err := read(ctx, s)
+		if err != nil {
+			return nil, nil, err
+		}
+		if st.head.Trial != nil {
+			return nil, nil, errTrial{st.head.Number}
+		}
+		scopes := maps.Clone(st.head.Scopes)
+		if scopes == nil {
+			scopes = map[cluster.Scope]cluster.Digest{}
+		}
+		scopes[l.Scope] = digest
+		if err := st.check(ctx, s, l, scopes); err != nil {
+			return nil, nil, err
+		}
+		next := st.head.Next(scopes, l.By, l.Trial)
+		next.Session = l.Session
+		if err := write(ctx, s, &next, st.at, parts, l.Sign); err == nil {
+			return &next, st.hosts(), nil
+		} else if !errors.Is(err, store.ErrConflict) {
+			return nil, nil, err
+		}
+	}
+}
+
+// check refuses a version that a host could not have.
+func (st *state) check(ctx context.Context, s store.Store, l Loading,
+	scopes map[cluster.Scope]cluster.Digest) (err error) {
+	v := cluster.Version{}
+	for scope, digest := range scopes {
+		name, text := string(scope), l.Text
+		if scope == l.Scope {
+			name = l.Name
+		} else if text, err = fetch(ctx, s, digest); err != nil {
+			return fmt.Errorf("the rules of scope %s: %w", scope, err)
+		}
+		if v[scope], err = l.Parse(name, text); err != nil {
+			return err
+		}
+		for _, table := range slices.Sorted(maps.Keys(v[scope].Tables)) {
+			if st.shared[table] {
+				return fmt.Errorf("%s defines table %s, which is a shared one", name, table)
+			}
+		}
+	}
+	hosts := make([]cluster.Host, len(st.nodes))
+	for i := range st.nodes {
+		hosts[i] = st.nodes[i].Host()
+	}
+	return v.Check(hosts)
+}
+
+func fetch(ctx context.Context, s store.Store, digest cluster.Digest) (string, error) {
+	parts, err := s.Read(ctx, fmt.Sprintf("%s%v/", cluster.TextTree, digest), 0)
+	if err != nil {
+		return "", err
+	}
+	return cluster.DecodeText(digest, parts.Entries)
+}
+
+// write writes texts, which never change, and then the head.
+func write(ctx context.Context, s store.Store, h *cluster.Head, at []store.Compare,
+	parts []store.Entry, key ed25519.PrivateKey) error {
+	if key != nil {
+		if err := h.Sign(key); err != nil {
+			return err
+		}
+	}
+	for _, p := range parts {
+		if _, err := s.Commit(ctx, store.Txn{Put: []store.Entry{p}}); err != nil {
+			return err
+		}
+	}
+	value, err := cluster.Encode(h)
+	if err != nil {
+		return err
+	}
+	_, err = s.Commit(ctx, store.Txn{Compare: at,
+		Put: []store.Entry{{Key: cluster.HeadKey, Value: value}}})
+	return err
+}
+
+// errUnheard refuses to confirm a version that hosts have switched to and that may have cut them
+// off.
+type errUnheard struct{ hosts []string }
+
+func (e errUnheard) Error() string {
+	return fmt.Sprintf("not heard of since they switched: %s", strings.Join(e.hosts, ", "))
+}
+
+// Hint returns what to do.
+func (errUnheard) Hint() string {
+	return "they report when half of the trial is over; weir fw confirm --anyway confirms without them"
+}
+
+// Confirm confirms the version on trial, unless a host that has switched to it was not heard of
+// since.
+func Confirm(ctx context.Context, s store.Store, by string, key ed25519.PrivateKey, anyway bool) (
+	*cluster.Head, []string, error) {
+	st, err := read(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	next, err := st.head.Confirmed(by)
+	if err != nil {
+		return nil, nil, err
+	}
+	reports, err := reports(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	var unheard []string
+	for _, name := range st.hosts() {
+		if r, ok := reports[name]; ok && r.Enforced == st.head.Number && !r.Connected {
+			unheard = append(unheard, name)
+		}
+	}
+	if len(unheard) > 0 && !anyway {
+		return nil, nil, errUnheard{unheard}
+	}
+	if err := write(ctx, s, &next, st.at[:1], nil, key); err != nil {
+		return nil, nil, err
+	}
+	return &next, st.hosts(), nil
+}
