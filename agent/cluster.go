@@ -293,6 +293,15 @@ func (n *Node) acceptRemovals() (api.Done, error) {
 	return n.cluster.Accept(), nil
 }
 
+// restart has the node begin again, with what is on its disk.
+func (n *Node) restart() (api.Done, error) {
+	select {
+	case n.again <- struct{}{}:
+	default: // it will
+	}
+	return api.Done{Version: api.Version}, nil
+}
+
 // errAlone refuses what only a host of a cluster can do.
 type errAlone struct{}
 

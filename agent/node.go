@@ -59,6 +59,7 @@ type Node struct {
 
 	// read by the loop: a send that succeeds proves that it turns
 	pulse         chan struct{}
+	again         chan struct{} // has an element when the node is to begin again
 	downRequested chan struct{} // closed by a request to take everything down
 	downResult    chan error    // the result of that
 	unlockPins    func()        // releases the claim on the pins' directory
@@ -70,6 +71,10 @@ type Node struct {
 	leaving bool       // guarded by mu
 	keeping bool       // guarded by mu; the files stay when the node goes down
 }
+
+// ErrAgain is the error of Run for a node that was asked to begin again: its identity changed. The
+// kernel keeps enforcing meanwhile.
+var ErrAgain = errors.New("the node begins again")
 
 // Run runs a node until ctx ends, or until it is asked through the API to take itself down. When
 // ctx ends, the kernel keeps enforcing without the agent; the next agent takes over.
@@ -155,7 +160,9 @@ func (n *Node) serve(ctx context.Context, end func()) (err error) {
 	watch.Notify("READY=1")
 	n.config.Ready(n.readyLine())
 	err = n.loop(ctx, served)
-	watch.Notify("STOPPING=1")
+	if !errors.Is(err, ErrAgain) {
+		watch.Notify("STOPPING=1")
+	}
 	end()
 	n.pods.Stop() // or it would take pods that go down for dead
 	down := n.isLeaving()
@@ -185,6 +192,8 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 			return nil
 		case <-n.downRequested:
 			return nil
+		case <-n.again:
+			return ErrAgain
 		case err := <-served:
 			return fmt.Errorf("serve the API: %w", err)
 		case <-n.links.Wake():

@@ -87,7 +87,7 @@ func (p Paths) Sysctls() string { return filepath.Join(p.State(), "sysctls.json"
 func (p Paths) Store() string { return filepath.Join(p.State(), "store") }
 
 // Admin is the credential of the administrator, on a host that has one.
-func (p Paths) Admin() string { return filepath.Join(p.Store(), "admin.pem") }
+func (p Paths) Admin() string { return p.at("etc/weir/admin.pem") }
 
 // mountPoint is where a bpf file system has to be mounted when the pins' directory is not on one.
 func (p Paths) mountPoint() string {

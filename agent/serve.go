@@ -193,6 +193,7 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("POST /v1/peers/remove", api.Change(n.peers.Remove))
 	mux.HandleFunc("POST /v1/peers/key", api.Answer(n.peers.Key))
 	mux.HandleFunc("POST /v1/cluster/accept", api.Answer(n.acceptRemovals))
+	mux.HandleFunc("POST /v1/restart", api.Answer(n.restart))
 	mux.HandleFunc("POST /v1/down", n.serveDown)
 	page.Files(mux)
 	s.http.Handler, s.reading.Handler = page.Guard(mux), page.Guard(readOnly(mux))

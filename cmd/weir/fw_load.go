@@ -6,16 +6,32 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/store/cluster"
 )
 
 func fwLoadVerb(c *call) action {
 	confirm := c.Duration("confirm", 0,
 		"return to the previous rules after `TIME` (30s) without `weir fw confirm`")
+	on := c.String("on", "", "of a cluster: the hosts that get the rules: `all`, role:NAME or "+
+		"node:NAME")
 	c.takes(1, 1)
 	return func() error {
 		name, text, err := c.readFile(c.Arg(0))
 		if err != nil {
 			return c.failed(err)
+		}
+		member, err := c.isMember()
+		if err != nil {
+			return c.failed(err)
+		}
+		if member || *on != "" {
+			scope := cluster.All
+			if *on != "" {
+				if scope, err = cluster.ParseScope(*on); err != nil {
+					return c.wrong("--on: %v", err)
+				}
+			}
+			return c.loadCluster(scope, name, text, *confirm)
 		}
 		if whole, err := filepath.Abs(name); err == nil && c.Arg(0) != "-" {
 			name = whole
@@ -38,7 +54,15 @@ func fwLoadVerb(c *call) action {
 }
 
 func fwConfirmVerb(c *call) action {
+	anyway := c.Bool("anyway", false,
+		"of a cluster: also when a host was not heard of since it switched")
 	return func() error {
+		if member, err := c.isMember(); err != nil || member {
+			if err != nil {
+				return c.failed(err)
+			}
+			return c.confirmCluster(*anyway)
+		}
 		var done api.Done
 		if err := c.post("/v1/confirm", nil, &done); err != nil {
 			return err

@@ -30,6 +30,12 @@ func fwTableVerb(c *call) action {
 			}
 			return c.lookup(name, c.Arg(2))
 		}
+		if member, err := c.isMember(); err != nil || member {
+			if err != nil {
+				return c.failed(err)
+			}
+			return c.changeShared("table "+strings.Join(c.Args(), " "), *quiet)
+		}
 		return c.do("table "+strings.Join(c.Args(), " "), *quiet)
 	}
 }

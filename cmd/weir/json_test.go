@@ -13,7 +13,8 @@ var changing = []string{"up", "confirm", "down", "fw add", "fw delete", "fw zero
 	"fw load", "fw confirm", "ipfw", "panic", "flow capture", "page", "pod attach", "pod detach",
 	"cni",
 	"peer add",
-	"peer remove", "proxy", "completion"}
+	"peer remove", "cluster init", "cluster invite", "cluster grow", "cluster backup",
+	"cluster restore", "cluster accept", "join", "node remove", "proxy", "completion"}
 
 // TestReadingVerbsTakeJSON: every verb takes -j or changes something.
 func TestReadingVerbsTakeJSON(t *testing.T) {

@@ -89,6 +89,9 @@ func printStatus(c *call, s api.Status) {
 		fmt.Fprintln(c.out, line)
 	}
 	fmt.Fprintf(c.out, "rules: %d from %s, default %s\n", s.Rules, c.show(s.Source), s.Default)
+	if s.Cluster != nil {
+		printCluster(c, s.Cluster)
+	}
 	if s.Trial != nil {
 		fmt.Fprintf(c.out, "trial: %s, for another %.0f s; keep it: weir fw confirm\n",
 			c.show(s.Trial.Name), s.Trial.LeftSeconds)
@@ -110,6 +113,27 @@ func printStatus(c *call, s api.Status) {
 	printTable(c, &s.Table, "")
 	for _, r := range slices.Sorted(maps.Keys(s.Reasons)) {
 		fmt.Fprintf(c.out, "decided before or beside the rules: %s %d\n", r, s.Reasons[r])
+	}
+}
+
+// printCluster says how old the copy of the store is.
+func printCluster(c *call, k *api.Cluster) {
+	heard := "not heard since the start"
+	if k.SilentSeconds != nil {
+		heard = fmt.Sprintf("silent %.0f s", *k.SilentSeconds)
+	}
+	if k.Connected {
+		heard = "connected"
+	}
+	fmt.Fprintf(c.out, "cluster: host %s of %d, rules version %s\n", c.show(k.Name), k.Hosts,
+		k.Version)
+	fmt.Fprintf(c.out, "store: %s %s, copy of revision %d\n", c.show(dash(k.Store)), heard,
+		k.Revision)
+	if k.Held > 0 {
+		fmt.Fprintf(c.out, "held: %d keys that the store lost, for %.0f s\n", k.Held, k.HeldSeconds)
+	}
+	if k.Claims > 0 {
+		fmt.Fprintf(c.out, "refused values of the store: %d\n", k.Claims)
 	}
 }
 

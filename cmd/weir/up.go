@@ -47,7 +47,12 @@ func upVerb(c *call) action {
 		n.Log = slog.New(handler)
 		n.Ready = func(line string) { fmt.Fprintf(c.stderr, "weir: %s\n", c.show(line)) }
 		n.Reload = hangups()
-		if err := agent.Run(c.ctx, n); err != nil {
+		err = agent.Run(c.ctx, n)
+		for errors.Is(err, agent.ErrAgain) {
+			n.Confirm = 0
+			err = agent.Run(c.ctx, n)
+		}
+		if err != nil {
 			return fmt.Errorf("up: %w", err)
 		}
 		return nil

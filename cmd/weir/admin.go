@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/rulefile"
+	"github.com/weirnet/weir/eyeballs"
+	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/store/admin"
+	"github.com/weirnet/weir/store/client"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/disk"
+	"github.com/weirnet/weir/store/identity"
+)
+
+// awaitTime is how long a load waits for the reports of the hosts.
+const awaitTime = 10 * time.Second
+
+// storeTime is how long a verb waits for the store.
+const storeTime = 15 * time.Second
+
+// administrator is a connection to the store with the rights of an administrator.
+type administrator struct {
+	*client.Client
+	name string
+	sign ed25519.PrivateKey // nil if heads need no signature
+}
+
+// isMember reports whether this host has joined a cluster.
+func (c *call) isMember() (bool, error) {
+	_, err := disk.ReadMember(c.paths().Store())
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return false, nil // without the right to read, the node refuses what is to be refused
+	}
+	return err == nil, err
+}
+
+// administrator connects to the store.
+func (c *call) administrator() (*administrator, error) {
+	m, err := disk.ReadMember(c.paths().Store())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoCluster{}
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(c.paths().Admin())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoAdmin{c.paths().Admin()}
+	}
+	if err != nil {
+		return nil, err
+	}
+	credential, err := identity.ParseCredential(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.paths().Admin(), err)
+	}
+	peer, err := credential.Peer()
+	if err != nil {
+		return nil, err
+	}
+	secured, err := credential.Client()
+	if err != nil {
+		return nil, err
+	}
+	a := &administrator{name: peer.ID.Name}
+	if len(m.Admins) > 0 {
+		a.sign = credential.Key
+	}
+	a.Client, err = client.New(client.Config{Name: m.Name, Cluster: m.Cluster.String(),
+		Stores: func() []string { return m.Stores }, TLS: secured,
+		Dial: new(eyeballs.Dialer).DialContext})
+	return a, err
+}
+
+// asAdmin does something with the store.
+func (c *call) asAdmin(do func(context.Context, *administrator) error) error {
+	a, err := c.administrator()
+	if err != nil {
+		return c.failed(err)
+	}
+	defer a.Close()
+	ctx, cancel := context.WithTimeout(c.ctx, storeTime)
+	defer cancel()
+	return c.failed(do(ctx, a))
+}
+
+// errNoCluster refuses what only a host of a cluster can do.
+type errNoCluster struct{}
+
+func (errNoCluster) Error() string { return "this host has not joined a cluster" }
+
+// Hint returns how to join one.
+func (errNoCluster) Hint() string { return "weir join TOKEN@HOST" }
+
+// errNoAdmin means that this host has no right to change the cluster.
+type errNoAdmin struct{ file string }
+
+func (e errNoAdmin) Error() string {
+	return fmt.Sprintf("there is no credential of an administrator: %s", e.file)
+}
+
+// Hint returns where there is one.
+func (errNoAdmin) Hint() string {
+	return "use the host on which weir cluster init wrote it"
+}
+
+// loadCluster loads a text for a scope of the cluster, and prints what came of it.
+func (c *call) loadCluster(scope cluster.Scope, name, text string, try time.Duration) error {
+	return c.asAdmin(func(ctx context.Context, a *administrator) error {
+		if _, err := rulefile.Check(name, text); err != nil {
+			return err
+		}
+		names := rulefile.SystemNames()
+		l := admin.Loading{Scope: scope, Name: name, Text: text, By: a.name, Trial: try,
+			Sign: a.sign, Parse: func(name, text string) (*rule.Ruleset, error) {
+				return rule.ParseFile(name, text, names)
+			}}
+		if s := session(); s != nil {
+			l.Session = &cluster.Session{From: s.From, To: s.To}
+		}
+		head, hosts, err := admin.Load(ctx, a, l)
+		if err != nil {
+			return err
+		}
+		if err := c.outcome(ctx, a, head, hosts); err != nil {
+			return err
+		}
+		if try > 0 {
+			fmt.Fprintf(c.out, "on trial for %v; keep it: weir fw confirm\n", try)
+		}
+		return nil
+	})
+}
+
+// outcome waits for the hosts and prints what came of a version.
+func (c *call) outcome(ctx context.Context, a *administrator, head *cluster.Head,
+	hosts []string) error {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, awaitTime)
+	defer cancel()
+	o, err := admin.Await(ctx, a, head.Number, hosts)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "version %s enforced on %d of %s in %d ms\n", head.Number,
+		len(o.Enforced), plural(len(hosts), "host"), time.Since(began).Milliseconds())
+	for _, name := range slices.Sorted(maps.Keys(o.Refused)) {
+		fmt.Fprintf(c.out, "refused on %s: %s\n", name, c.show(o.Refused[name]))
+	}
+	if len(o.Silent) > 0 {
+		fmt.Fprintf(c.out, "silent: %s\n", strings.Join(o.Silent, " "))
+	}
+	if len(o.Refused)+len(o.Silent) > 0 {
+		return statusError(1)
+	}
+	return nil
+}
+
+// confirmCluster confirms the version on trial.
+func (c *call) confirmCluster(anyway bool) error {
+	return c.asAdmin(func(ctx context.Context, a *administrator) error {
+		head, hosts, err := admin.Confirm(ctx, a, a.name, a.sign, anyway)
+		if err != nil {
+			return err
+		}
+		return c.outcome(ctx, a, head, hosts)
+	})
+}
+
+// changeShared adds members to a shared table, or deletes them.
+func (c *call) changeShared(line string, quiet bool) error {
+	command, err := rule.ParseLine(line, rulefile.SystemNames())
+	if err != nil {
+		return c.failed(err)
+	}
+	return c.asAdmin(func(ctx context.Context, a *administrator) error {
+		var l api.Done
+		n := 0
+		switch command.Verb {
+		case rule.VerbTableAdd:
+			var members []cluster.Member
+			for _, e := range command.Entries {
+				members = append(members, cluster.Member{Prefix: e.Prefix, Value: e.Value})
+			}
+			n, err = admin.ChangeMembers(ctx, a, command.Table, members, nil)
+		case rule.VerbTableDelete:
+			n, err = admin.ChangeMembers(ctx, a, command.Table, nil, prefixes(command.Entries))
+		default:
+			return errors.New("only add and delete change a shared table; others come with rules: " +
+				"weir fw load")
+		}
+		l.Message = fmt.Sprintf("%d of %s changed in table %s of the cluster", n,
+			plural(len(command.Entries), "member"), command.Table)
+		if err == nil {
+			c.message(l, quiet)
+		}
+		return err
+	})
+}

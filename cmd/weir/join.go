@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/eyeballs"
+	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/overlay"
+	"github.com/weirnet/weir/store/client"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/disk"
+	"github.com/weirnet/weir/store/identity"
+)
+
+const (
+	storePort = "7477"           // of weir-store, unless the token has another
+	joinTime  = 30 * time.Second // for the answer
+)
+
+func joinVerb(c *call) action {
+	name := c.String("name", "", "the `NAME` of this host in the cluster; the host's own if empty")
+	c.takes(1, 1)
+	return func() error {
+		text, address, ok := strings.Cut(c.Arg(0), "@")
+		if !ok || address == "" {
+			return c.wrong("%q is not TOKEN@HOST, as weir cluster invite prints it", c.Arg(0))
+		}
+		token, err := identity.ParseToken(text)
+		if err != nil {
+			return c.failed(err)
+		}
+		j := client.Join{Token: token, Address: withPort(address, storePort), Name: *name,
+			Dial: new(eyeballs.Dialer).DialContext}
+		m, err := c.join(j)
+		if err != nil {
+			return c.failed(err)
+		}
+		fmt.Fprintf(c.out, "%s is a host of the cluster %s\n", m.Name, m.Cluster)
+		switch err := c.client().Post(c.ctx, "/v1/restart", nil, &api.Done{}); {
+		case errors.Is(err, api.ErrNoNode):
+			fmt.Fprintln(c.stderr, "weir: the node does not run; weir up follows the store")
+		case err != nil:
+			return c.failed(err)
+		}
+		return nil
+	}
+}
+
+// join joins, and writes what the host got. A host that is a member already proves that with its
+// key and gets a new certificate.
+func (c *call) join(j client.Join) (*disk.Member, error) {
+	dir := c.paths().Store()
+	before, err := disk.ReadMember(dir)
+	switch {
+	case err == nil:
+		if j.Name == "" {
+			j.Name = before.Name
+		}
+		old, err := identity.ParseCredential([]byte(before.Credential))
+		if err != nil {
+			return nil, err
+		}
+		j.Key, j.Old = old.Key, old.Key
+	case errors.Is(err, fs.ErrNotExist):
+		if j.Key, j.Old, err = joiningKey(dir); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, err
+	}
+	if j.Name == "" {
+		if j.Name, err = hostName(); err != nil {
+			return nil, err
+		}
+	}
+	if err := cluster.CheckName(j.Name); err != nil {
+		return nil, err
+	}
+	if j.WireGuardKey, err = c.tunnelKey(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, joinTime)
+	defer cancel()
+	joined, err := j.Do(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return memberOf(j.Name, joined, dir)
+}
+
+// memberOf writes what a host got.
+func memberOf(name string, joined *client.Joined, dir string) (*disk.Member, error) {
+	file, err := joined.Credential.MarshalPEM()
+	if err != nil {
+		return nil, err
+	}
+	m := &disk.Member{Name: name, Epoch: 1, Stores: joined.Stores, Node: joined.Node,
+		Credential: string(file)}
+	if err := m.Cluster.UnmarshalText([]byte(joined.Cluster)); err != nil {
+		return nil, err
+	}
+	if err := m.Write(dir); err != nil {
+		return nil, err
+	}
+	return m, atomicfile.Remove(filepath.Join(dir, joiningFile))
+}
+
+// joiningFile has the key of a host until it has its certificate. A host whose join was cut off
+// may be a member already: then the key proves that the name is its own.
+const joiningFile = "joining"
+
+func joiningKey(dir string) (key, old ed25519.PrivateKey, err error) {
+	file := filepath.Join(dir, joiningFile)
+	seed, err := os.ReadFile(file)
+	if err == nil && len(seed) == ed25519.SeedSize {
+		key = ed25519.NewKeyFromSeed(seed)
+		return key, key, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	if key, err = identity.NewKey(); err != nil {
+		return nil, nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, err
+	}
+	return key, nil, atomicfile.Write(file, key.Seed())
+}
+
+// tunnelKey returns the public key of the node's tunnel: from the node or, if it does not run, from
+// its file.
+func (c *call) tunnelKey() (key [32]byte, err error) {
+	var k api.PeerKey
+	err = c.client().Post(c.ctx, "/v1/peers/key", nil, &k)
+	if err == nil {
+		parsed, err := overlay.ParseKey(k.Key)
+		return [32]byte(parsed), err
+	}
+	if !errors.Is(err, api.ErrNoNode) {
+		return key, err
+	}
+	n, err := c.nodeConfig("", nil)
+	if err != nil {
+		return key, err
+	}
+	file := n.Settings.Overlay.KeyFile
+	if file == "" {
+		file = c.paths().Key()
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return key, err
+	}
+	private, err := overlay.LoadKey(file)
+	if err != nil {
+		return key, err
+	}
+	return [32]byte(private.Public()), nil
+}
+
+// hostName is the first part of the host's name.
+func hostName() (string, error) {
+	name, err := os.Hostname()
+	name, _, _ = strings.Cut(strings.ToLower(name), ".")
+	return name, err
+}
+
+// withPort adds a port to an address that has none.
+func withPort(address, port string) string {
+	if _, _, err := net.SplitHostPort(address); err == nil {
+		return address
+	}
+	return net.JoinHostPort(strings.Trim(address, "[]"), port)
+}
