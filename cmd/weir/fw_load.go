@@ -12,7 +12,7 @@ import (
 func fwLoadVerb(c *call) action {
 	confirm := c.Duration("confirm", 0,
 		"return to the previous rules after `TIME` (30s) without `weir fw confirm`")
-	on := c.String("on", "", "of a cluster: the hosts that get the rules: `all`, role:NAME or "+
+	on := c.String("on", "", "of a cluster, the hosts that get the rules, `SCOPE`: all, role:NAME or "+
 		"node:NAME")
 	c.takes(1, 1)
 	return func() error {
