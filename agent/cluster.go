@@ -160,15 +160,29 @@ func (n *Node) clusterParts() cluster.Parts {
 			return n.rules.Enforce(versionOf(l), l.Trial, l.Reverted)
 		},
 		Confirm: n.rules.Keep,
-		CutsOff: func(l cluster.Load, stores []netip.AddrPort, s *desired.Session) (string, error) {
-			var session *api.Session
-			if s != nil {
-				session = &api.Session{From: s.From, To: s.To}
-			}
-			return n.explain.CutsOff(versionOf(l), stores, session)
-		},
-		Labels: n.pods.SetOthers, Shared: n.shared.set, Host: n.setHost, Peers: n.hostPeers,
+		CutsOff: n.cutsOff, Labels: n.pods.SetOthers, Shared: n.shared.set, Host: n.setHost, Peers: n.hostPeers,
 		Pods: n.ownPods}
+}
+
+// cutsOff returns why rules would cut this host off from a weir-store, or others from one on this
+// host.
+func (n *Node) cutsOff(l cluster.Load, stores []netip.AddrPort, others []netip.Addr,
+	s *desired.Session) (string, error) {
+	var needed []rules.Needed
+	for _, to := range stores {
+		if !n.links.IsMine(to.Addr()) {
+			needed = append(needed, rules.Needed{To: to})
+			continue
+		}
+		for _, from := range others {
+			needed = append(needed, rules.Needed{From: from, To: to})
+		}
+	}
+	var session *api.Session
+	if s != nil {
+		session = &api.Session{From: s.From, To: s.To}
+	}
+	return n.explain.CutsOff(versionOf(l), needed, session)
 }
 
 func versionOf(l cluster.Load) rules.Version {

@@ -92,6 +92,7 @@ type transcript struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
 	ready chan struct{}
+	once  sync.Once // a node that joins a cluster begins again
 }
 
 func (s *transcript) follow(r io.Reader) {
@@ -101,7 +102,7 @@ func (s *transcript) follow(r io.Reader) {
 		s.text.WriteString(lines.Text() + "\n")
 		s.mu.Unlock()
 		if strings.HasPrefix(lines.Text(), "weir: ready") {
-			close(s.ready)
+			s.once.Do(func() { close(s.ready) })
 		}
 	}
 }

@@ -350,7 +350,9 @@ func TestOldBackup(t *testing.T) {
 	}
 	backup, head := s.Revision, l.head
 	good := l.load("add 200 allow tcp from any to any\n", 0)
-	soon(t, "a newer version", func() bool { return a.parts.now() == good })
+	soon(t, "a newer version", func() bool {
+		return a.parts.now() == good && l.reportOf("a").Enforced == l.head.Number
+	})
 	l.model.Rewind(backup)
 	soon(t, "the old version is refused", func() bool { return a.Status().Claims > 0 })
 	a.stop()

@@ -28,7 +28,6 @@ func (l *local) trust(joined cluster.Trust) cluster.Trust {
 	if len(joined.Admins) > 0 && len(l.Admins) > 0 {
 		joined.Admins = l.Admins
 	}
-	joined.Head = l.Seen
 	return joined
 }
 

@@ -52,9 +52,10 @@ type Parts struct {
 	Enforce func(Load) error
 	// Confirm keeps the version on trial.
 	Confirm func() error
-	// CutsOff returns why rules would cut this host off from weir-stores, or a session that it
-	// has; "" if they would not.
-	CutsOff func(l Load, stores []netip.AddrPort, session *cluster.Session) (string, error)
+	// CutsOff returns why rules would cut this host off from weir-stores, or others from one on this
+	// host, or a session that it has; "" if they would not.
+	CutsOff func(l Load, stores []netip.AddrPort, others []netip.Addr,
+		session *cluster.Session) (string, error)
 	// Labels puts addresses of pods of other hosts into tables, or takes them out.
 	Labels func(map[cluster.Label]bool) error
 	// Shared puts members into shared tables, or takes them out (nil).
@@ -113,6 +114,7 @@ type Service struct {
 	force    version           // guarded by mu; what is enforced
 	settled  version           // guarded by mu; what a trial goes back to
 	refused  version           // guarded by mu; what is not to be tried again
+	opened   bool              // the copy of the disk was read
 	heard    bool              // guarded by mu; the store has said something in this run
 	sequence uint64            // guarded by mu; of the last endpoints
 
@@ -160,7 +162,8 @@ func Open(c Config) (*Service, error) {
 			s.take(s.desired.Apply(s.guarded.Step(r.Batch)))
 		}
 	}
-	s.claims = 0 // they were counted when they came
+	s.desired.Saw(s.local.Seen, s.local.Confirmed)
+	s.claims, s.opened = 0, true // they were counted when they came
 	s.noteHeld()
 	s.readOwn()
 	s.sync(true) // a log that was cut cannot be continued

@@ -148,7 +148,8 @@ func (p *parts) parts() Parts {
 	return Parts{Parse: func(name, text string) (*rule.Ruleset, error) {
 		return rule.ParseFile(name, text, new(rule.Names))
 	}, Enforce: p.enforce, Confirm: p.confirm,
-		CutsOff: func(l Load, _ []netip.AddrPort, _ *cluster.Session) (string, error) {
+		CutsOff: func(l Load, _ []netip.AddrPort, _ []netip.Addr, _ *cluster.Session) (string,
+			error) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if p.cutsOff != "" && strings.Contains(textOf(l.Set), p.cutsOff) {

@@ -83,6 +83,9 @@ func (s *Service) take(e cluster.Effects) {
 		s.unsaved = true
 	}
 	for _, c := range e.Claims {
+		if !s.opened {
+			break
+		}
 		s.claims++
 		if s.config.Parts.Claim != nil {
 			s.config.Parts.Claim(c)

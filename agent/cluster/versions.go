@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/netip"
 	"time"
 
 	"github.com/weirnet/weir/store"
@@ -195,9 +196,18 @@ func (s *Service) replace(ctx context.Context, next version) error {
 	return nil
 }
 
-// endures returns an error for a version that would cut this host off.
+// endures returns an error for a version that would cut this host off from the store, or the others
+// from the store on this host.
 func (s *Service) endures(l Load, h *cluster.Head) error {
-	why, err := s.config.Parts.CutsOff(l, s.config.Stores(), h.Session)
+	s.mu.Lock()
+	var others []netip.Addr
+	for _, h := range s.desired.Hosts() {
+		if h.Name != s.config.Name && len(h.Addrs) > 0 {
+			others = append(others, h.Addrs[0].Addr())
+		}
+	}
+	s.mu.Unlock()
+	why, err := s.config.Parts.CutsOff(l, s.config.Stores(), others, h.Session)
 	if err == nil && why != "" {
 		err = refusal{errors.New(why)}
 	}

@@ -9,13 +9,21 @@ import (
 	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet/build"
 )
 
-// CutsOff evaluates offline, with rules that are not in force, new connections of this host to
-// others and one to it, in both directions. It returns which rule would refuse which, "" for none.
-func (x *Explainer) CutsOff(v Version, to []netip.AddrPort, session *api.Session) (string, error) {
+// Needed is a TCP connection that rules must not refuse.
+type Needed struct {
+	From netip.Addr // of another host that connects to this one; zero: this host connects
+	To   netip.AddrPort
+}
+
+// CutsOff evaluates offline, with rules that are not in force, new connections and the answers to
+// them. It returns which rule would refuse one, "" for none. A session is that of the one who loads
+// the rules, and may be nil.
+func (x *Explainer) CutsOff(v Version, needed []Needed, session *api.Session) (string, error) {
 	p, err := v.compile()
 	if err != nil {
 		return "", err
@@ -26,8 +34,13 @@ func (x *Explainer) CutsOff(v Version, to []netip.AddrPort, session *api.Session
 		return "", err
 	}
 	defer e.Close()
-	for _, remote := range to {
-		why, err := x.refusesTo(e, p, remote, ifs)
+	conn, err := routes.Open()
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	for _, n := range needed {
+		why, err := x.refusesNeeded(e, p, conn, n, ifs)
 		if err != nil || why != "" {
 			return why, err
 		}
@@ -44,34 +57,37 @@ func (x *Explainer) CutsOff(v Version, to []netip.AddrPort, session *api.Session
 // anyPort stands for the port that the kernel gives a new connection.
 const anyPort = 40000
 
-// refusesTo evaluates a new connection to another host, and the answer to it. Without a route there
-// is none, and nothing is evaluated at an interface that is not guarded.
-func (x *Explainer) refusesTo(e *soft.Engine, p *program.Program, to netip.AddrPort,
+// refusesNeeded evaluates one connection. Without a route to the other host there is none, and
+// nothing is evaluated at an interface that is not guarded.
+func (x *Explainer) refusesNeeded(e *soft.Engine, p *program.Program, conn *nl.Conn, n Needed,
 	ifs []firewall.Interface) (string, error) {
-	conn, err := routes.Open()
-	if err != nil {
-		return "", err
+	remote, who := n.To.Addr(), "this host"
+	if n.From.IsValid() {
+		remote, who = n.From, n.From.String()
 	}
-	defer conn.Close()
-	route, err := conn.RouteTo(to.Addr())
+	route, err := conn.RouteTo(remote)
 	if err != nil {
 		return "", nil
 	}
 	at := slices.IndexFunc(ifs, func(i firewall.Interface) bool {
 		return i.Index == uint32(route.Link)
 	})
-	if at < 0 || !x.Guards(ifs[at].Name) || !route.Src.IsValid() {
+	if at < 0 || !x.Guards(ifs[at].Name) || !n.From.IsValid() && !route.Src.IsValid() {
 		return "", nil
 	}
-	from := netip.AddrPortFrom(route.Src, anyPort)
-	w, link := e.Worker(0), uint32(route.Link)
+	in := firewall.Hook{Dir: firewall.In, Recv: ifs[at].Index}
+	out := firewall.Hook{Dir: firewall.Out, Xmit: ifs[at].Index}
+	from, first, second := netip.AddrPortFrom(n.From, anyPort), in, out
+	if !n.From.IsValid() {
+		from, first, second = netip.AddrPortFrom(route.Src, anyPort), out, in
+	}
+	w := e.Worker(0)
 	for _, step := range []struct {
 		text string
 		hook firewall.Hook
 	}{
-		{fmt.Sprintf("tcp %s -> %s flags S", from, to), firewall.Hook{Dir: firewall.Out, Xmit: link}},
-		{fmt.Sprintf("tcp %s -> %s flags SA ack 1", to, from),
-			firewall.Hook{Dir: firewall.In, Recv: link}},
+		{fmt.Sprintf("tcp %s -> %s flags S", from, n.To), first},
+		{fmt.Sprintf("tcp %s -> %s flags SA ack 1", n.To, from), second},
 	} {
 		_, b, err := build.ParseText(step.text)
 		if err != nil {
@@ -82,7 +98,7 @@ func (x *Explainer) refusesTo(e *soft.Engine, p *program.Program, to netip.AddrP
 			if v.Rule != 0 {
 				by = fmt.Sprintf("rule %d (%s)", v.Rule, p.Texts[v.Slot])
 			}
-			return fmt.Sprintf("%s would cut this host off from %s", by, to), nil
+			return fmt.Sprintf("%s would cut %s off from %s", by, who, n.To), nil
 		}
 	}
 	return "", nil

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/weirnet/weir/agent/api"
 )
 
@@ -16,10 +18,14 @@ const storeProgram = "weir-store"
 
 // storeVerb runs weir-store with the same words.
 func storeVerb(c *call) action {
-	c.takes(0, -1)
+	var args []string
 	c.cmd.DisableFlagParsing = true
+	c.cmd.Args = func(_ *cobra.Command, all []string) error {
+		args = all
+		return nil
+	}
 	return func() error {
-		words, err := c.storeWords(c.cmd.Flags().Args())
+		words, err := c.storeWords(args)
 		if err != nil {
 			return err
 		}

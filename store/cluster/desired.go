@@ -133,6 +133,14 @@ func (d *Desired) Node(name string) *Node {
 	return nil
 }
 
+// Saw says which head was the highest that the host had seen, and its last confirmed one, after the
+// copy on the disk was read: a copy that lost its end must not bring an older version.
+func (d *Desired) Saw(highest Number, confirmed *Head) {
+	if d.trust.Head.Compare(highest) < 0 {
+		d.trust.Head, d.head = highest, confirmed
+	}
+}
+
 // Hosts returns the hosts with an accepted certificate, ordered by name.
 func (d *Desired) Hosts() (all []HostChange) {
 	for _, name := range slices.Sorted(maps.Keys(d.hosts)) {
