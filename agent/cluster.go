@@ -160,8 +160,9 @@ func (n *Node) clusterParts() cluster.Parts {
 			return n.rules.Enforce(versionOf(l), l.Trial, l.Reverted)
 		},
 		Confirm: n.rules.Keep,
-		CutsOff: n.cutsOff, Labels: n.pods.SetOthers, Shared: n.shared.set, Host: n.setHost, Peers: n.hostPeers,
-		Pods: n.ownPods}
+		CutsOff: n.cutsOff, Labels: n.pods.SetOthers, Shared: n.shared.set, Host: n.setHost,
+		Peers: n.hostPeers,
+		Pods:  n.ownPods}
 }
 
 // cutsOff returns why rules would cut this host off from a weir-store, or others from one on this

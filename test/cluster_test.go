@@ -207,7 +207,8 @@ func TestCluster(t *testing.T) {
 		_, err := curl(client, pageAt(address, 80))
 		return err
 	})
-	if _, _, err := k.c.try("fw", "add", "7", "allow", "ip", "from", "any", "to", "any"); err == nil {
+	if _, _, err := k.c.try("fw", "add", "7", "allow", "ip", "from", "any", "to",
+		"any"); err == nil {
 		t.Error("the rules of one host are changed")
 	}
 	k.a.weir("fw", "table", "bad", "add", "192.0.2.0/24", "7")

@@ -112,9 +112,11 @@ func TestStolenHost(t *testing.T) {
 	n := l.join("b", 2, "10.0.2.0/24")
 	a := l.start("a", t.TempDir(), 1, newParts(), false)
 	stolen := newDirect(l.model, "b")
-	for _, key := range []string{cluster.HeadKey, cluster.NodeTree + "b", cluster.PodsTree + "a/0000",
+	for _, key := range []string{cluster.HeadKey, cluster.NodeTree + "b", cluster.PodsTree +
+		"a/0000",
 		cluster.RemovedTree + "node/a"} {
-		if _, err := stolen.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: key}}}); !errors.Is(err,
+		if _, err := stolen.Commit(t.Context(),
+			store.Txn{Put: []store.Entry{{Key: key}}}); !errors.Is(err,
 			store.ErrPermission) {
 			t.Errorf("%s: %v", key, err)
 		}
@@ -154,7 +156,8 @@ func TestStartWithoutStore(t *testing.T) {
 	l.join("b", 2, "10.0.2.0/24")
 	l.put(cluster.PodsTree+"b/0000", &cluster.Pods{Pods: []cluster.Pod{pod("x", "10.0.2.1")}})
 	member := cluster.Member{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Value: 7}
-	l.put(cluster.BucketKey("bad", member.Prefix), &cluster.Members{Members: []cluster.Member{member}})
+	l.put(cluster.BucketKey("bad", member.Prefix),
+		&cluster.Members{Members: []cluster.Member{member}})
 	dir := t.TempDir()
 	a := l.start("a", dir, 1, newParts(), false)
 	good := l.load("add 100 allow tcp from any to any\n", 0)
@@ -270,7 +273,8 @@ func TestVersionThatCannotBe(t *testing.T) {
 	reason("alow")
 	l.put(cluster.BucketKey("bad", netip.MustParsePrefix("192.0.2.0/24")), &cluster.Members{
 		Members: []cluster.Member{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}})
-	digest, texts, err = cluster.EncodeText("table bad create\nadd 100 deny ip from table(bad) to any\n")
+	const define = "table bad create\nadd 100 deny ip from table(bad) to any\n"
+	digest, texts, err = cluster.EncodeText(define)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +298,9 @@ func TestVersionThatCannotBe(t *testing.T) {
 		t.Error("rules that do not concern the host were loaded")
 	}
 	l.join("a", 1, "10.0.1.0/24", "db")
-	soon(t, "the host gets the role", func() bool { return strings.Contains(a.parts.now(), "7 deny") })
+	soon(t, "the host gets the role", func() bool {
+		return strings.Contains(a.parts.now(), "7 deny")
+	})
 }
 
 // TestEmptiedStore: nothing is taken away, the rules neither, and a start keeps it so; accepting

@@ -168,7 +168,8 @@ func (s *Service) differences(pods []cluster.Pod, known bool) (puts []store.Entr
 		}
 		puts = append(puts, e...)
 	}
-	s.report.Held, s.report.Claims, s.report.Weir = len(s.guarded.Held()), s.claims, s.config.Version
+	s.report.Held, s.report.Claims, s.report.Weir = len(s.guarded.Held()), s.claims,
+		s.config.Version
 	value, err := cluster.Encode(&s.report)
 	if err != nil {
 		return nil, fmt.Errorf("the report: %w", err)

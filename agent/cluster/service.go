@@ -52,8 +52,8 @@ type Parts struct {
 	Enforce func(Load) error
 	// Confirm keeps the version on trial.
 	Confirm func() error
-	// CutsOff returns why rules would cut this host off from weir-stores, or others from one on this
-	// host, or a session that it has; "" if they would not.
+	// CutsOff returns why rules would cut this host off from weir-stores, or others from one on
+	// this host, or a session that it has; "" if they would not.
 	CutsOff func(l Load, stores []netip.AddrPort, others []netip.Addr,
 		session *cluster.Session) (string, error)
 	// Labels puts addresses of pods of other hosts into tables, or takes them out.

@@ -60,8 +60,10 @@ func (s *Service) append(r disk.Record) {
 }
 
 func (s *Service) diskFailed(err error) {
-	s.config.Problems.Set(aboutDisk, fmt.Sprintf("the copy of the store cannot be written, so that "+
-		"a start would begin with an older one: %v", err), "free space on the disk; it is tried again")
+	s.config.Problems.Set(aboutDisk,
+		fmt.Sprintf("the copy of the store cannot be written, so that "+
+			"a start would begin with an older one: %v", err),
+		"free space on the disk; it is tried again")
 }
 
 // take adds what a step changes to what other parts have to get, and what has to be on the disk.
@@ -90,7 +92,8 @@ func (s *Service) take(e cluster.Effects) {
 		if s.config.Parts.Claim != nil {
 			s.config.Parts.Claim(c)
 		}
-		s.config.Log.Warn("store-claim: a value of the store is ignored", "key", c.Key, "err", c.Err)
+		s.config.Log.Warn("store-claim: a value of the store is ignored", "key", c.Key, "err",
+			c.Err)
 	}
 }
 

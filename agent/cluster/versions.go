@@ -55,8 +55,8 @@ func (s *Service) hostLocked() cluster.Host {
 	return cluster.Host{Name: s.config.Name}
 }
 
-// First returns the last confirmed version, as the disk has it; false if there is none, or a text of
-// it is missing.
+// First returns the last confirmed version, as the disk has it; false if there is none, or a text
+// of it is missing.
 func (s *Service) First() (Load, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

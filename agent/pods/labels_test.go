@@ -202,8 +202,9 @@ func TestOtherHostsPods(t *testing.T) {
 	expect("recorded pods stay", "10.0.1.1", "10.0.2.1", "10.0.2.2", "10.0.3.1", "10.0.3.2",
 		"10.0.3.3", "10.0.3.4")
 	set(false, "10.0.3.1", "10.0.3.2", "10.0.3.3", "10.0.3.4")
-	own := pod.Pod{Key: "c/eth0", Spec: pod.Spec{Addrs: []netip.Addr{netip.MustParseAddr("10.0.1.1")},
-		Labels: map[string]string{"app": "web"}}}
+	own := pod.Pod{Key: "c/eth0",
+		Spec: pod.Spec{Addrs: []netip.Addr{netip.MustParseAddr("10.0.1.1")},
+			Labels: map[string]string{"app": "web"}}}
 	if err := errors.Join(l.came(own), l.begin()); err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,8 @@ func New(c Config) *Service {
 	if c.Changed == nil {
 		c.Changed = func() {}
 	}
-	return &Service{config: c, labels: newLabels(c.Engine, c.Changed), left: leftLabels{engine: c.Engine},
+	return &Service{config: c, labels: newLabels(c.Engine, c.Changed),
+		left:   leftLabels{engine: c.Engine},
 		failed: make(chan error, 1), stop: func() {}}
 }
 

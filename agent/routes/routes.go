@@ -3,6 +3,7 @@
 package routes
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/weirnet/weir/firewall"
@@ -42,4 +43,16 @@ func List() ([]firewall.Route, error) {
 			Blackhole: r.Blackhole()})
 	}
 	return all, nil
+}
+
+// Lookup returns the interface by which packets to an address leave the host, and the address that
+// the kernel gives them. An error means that there is no route.
+func Lookup(to netip.Addr) (link uint32, from netip.Addr, err error) {
+	conn, err := Open()
+	if err != nil {
+		return 0, from, err
+	}
+	defer conn.Close()
+	route, err := conn.RouteTo(to)
+	return uint32(route.Link), route.Src, err
 }

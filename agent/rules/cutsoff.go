@@ -9,7 +9,6 @@ import (
 	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
-	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -34,13 +33,8 @@ func (x *Explainer) CutsOff(v Version, needed []Needed, session *api.Session) (s
 		return "", err
 	}
 	defer e.Close()
-	conn, err := routes.Open()
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close()
 	for _, n := range needed {
-		why, err := x.refusesNeeded(e, p, conn, n, ifs)
+		why, err := x.refusesNeeded(e, p, n, ifs)
 		if err != nil || why != "" {
 			return why, err
 		}
@@ -59,27 +53,27 @@ const anyPort = 40000
 
 // refusesNeeded evaluates one connection. Without a route to the other host there is none, and
 // nothing is evaluated at an interface that is not guarded.
-func (x *Explainer) refusesNeeded(e *soft.Engine, p *program.Program, conn *nl.Conn, n Needed,
+func (x *Explainer) refusesNeeded(e *soft.Engine, p *program.Program, n Needed,
 	ifs []firewall.Interface) (string, error) {
 	remote, who := n.To.Addr(), "this host"
 	if n.From.IsValid() {
 		remote, who = n.From, n.From.String()
 	}
-	route, err := conn.RouteTo(remote)
+	link, own, err := routes.Lookup(remote)
 	if err != nil {
 		return "", nil
 	}
 	at := slices.IndexFunc(ifs, func(i firewall.Interface) bool {
-		return i.Index == uint32(route.Link)
+		return i.Index == link
 	})
-	if at < 0 || !x.Guards(ifs[at].Name) || !n.From.IsValid() && !route.Src.IsValid() {
+	if at < 0 || !x.Guards(ifs[at].Name) || !n.From.IsValid() && !own.IsValid() {
 		return "", nil
 	}
 	in := firewall.Hook{Dir: firewall.In, Recv: ifs[at].Index}
 	out := firewall.Hook{Dir: firewall.Out, Xmit: ifs[at].Index}
 	from, first, second := netip.AddrPortFrom(n.From, anyPort), in, out
 	if !n.From.IsValid() {
-		from, first, second = netip.AddrPortFrom(route.Src, anyPort), out, in
+		from, first, second = netip.AddrPortFrom(own, anyPort), out, in
 	}
 	w := e.Worker(0)
 	for _, step := range []struct {

@@ -62,5 +62,6 @@ func (errShared) Error() string { return "the rules of this host come from its c
 
 // Hint returns how to change them.
 func (errShared) Hint() string {
-	return "weir fw load FILE --on node:NAME changes those of one host, --on all those of every host"
+	return "weir fw load FILE --on node:NAME changes those of one host, --on all those of every " +
+		"host"
 }

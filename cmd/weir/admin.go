@@ -197,8 +197,8 @@ func (c *call) changeShared(line string, quiet bool) error {
 		case rule.VerbTableDelete:
 			n, err = admin.ChangeMembers(ctx, a, command.Table, nil, prefixes(command.Entries))
 		default:
-			return errors.New("only add and delete change a shared table; others come with rules: " +
-				"weir fw load")
+			return errors.New("only add and delete change a shared table; others come with " +
+				"rules: weir fw load")
 		}
 		l.Message = fmt.Sprintf("%d of %s changed in table %s of the cluster", n,
 			plural(len(command.Entries), "member"), command.Table)

@@ -12,8 +12,9 @@ import (
 func fwLoadVerb(c *call) action {
 	confirm := c.Duration("confirm", 0,
 		"return to the previous rules after `TIME` (30s) without `weir fw confirm`")
-	on := c.String("on", "", "of a cluster, the hosts that get the rules, `SCOPE`: all, role:NAME or "+
-		"node:NAME")
+	on := c.String("on", "",
+		"of a cluster, the hosts that get the rules, `SCOPE`: all, role:NAME or "+
+			"node:NAME")
 	c.takes(1, 1)
 	return func() error {
 		name, text, err := c.readFile(c.Arg(0))

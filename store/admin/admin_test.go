@@ -42,7 +42,8 @@ func (l *lab) put(key string, d cluster.Document) {
 	l.Helper()
 	value, err := cluster.Encode(d)
 	if err == nil {
-		_, err = l.model.Commit(l.Context(), store.Txn{Put: []store.Entry{{Key: key, Value: value}}})
+		_, err = l.model.Commit(l.Context(),
+			store.Txn{Put: []store.Entry{{Key: key, Value: value}}})
 	}
 	if err != nil {
 		l.Fatal(err)
@@ -89,7 +90,8 @@ func TestLoad(t *testing.T) {
 	if _, head, err := Hosts(t.Context(), l.admin); err != nil || head.Number != second.Number {
 		t.Errorf("head: %+v, %v", head, err)
 	}
-	if _, err := l.load(cluster.RoleScope("rb"), "add 200 deny udp from any to any\n", 0); err != nil {
+	if _, err := l.load(cluster.RoleScope("rb"), "add 200 deny udp from any to any\n",
+		0); err != nil {
 		t.Errorf("a number of a role that no host shares: %v", err)
 	}
 }
@@ -107,7 +109,8 @@ func TestConcurrentLoads(t *testing.T) {
 	}
 	all.Wait()
 	_, head, err := Hosts(t.Context(), l.admin)
-	if errors.Join(errs...) != nil || err != nil || len(head.Scopes) != 8 || head.Number.Count != 8 {
+	if errors.Join(errs...) != nil || err != nil || len(head.Scopes) != 8 ||
+		head.Number.Count != 8 {
 		t.Errorf("%v, %+v, %v", errs, head, err)
 	}
 }

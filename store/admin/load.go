@@ -191,7 +191,7 @@ func (e errUnheard) Error() string {
 
 // Hint returns what to do.
 func (errUnheard) Hint() string {
-	return "they report when half of the trial is over; weir fw confirm --anyway confirms without them"
+	return "they report when half of the trial is over; weir fw confirm --anyway does not wait"
 }
 
 // Confirm confirms the version on trial, unless a host that has switched to it was not heard of

@@ -76,17 +76,20 @@ func TestAnnounce(t *testing.T) {
 	long := strings.Repeat("x", maxPodText+1)
 	p, ok := n.Announce(&Pod{Name: "two words", Addrs: []netip.Addr{netip.MustParseAddr("10.0.2.1"),
 		netip.MustParseAddr("192.0.2.1")}, Labels: map[string]string{"app": "web", "role": "db"}})
-	if !ok || len(p.Addrs) != 1 || len(p.Labels) != 1 || p.Labels["app"] != "web" || p.check() != nil ||
+	if !ok || len(p.Addrs) != 1 || len(p.Labels) != 1 || p.Labels["app"] != "web" ||
+		p.check() != nil ||
 		n.mayHave(&p) != nil {
 		t.Errorf("%+v, %v", p, ok)
 	}
 	n.Labels = []string{AnyLabel}
-	labels := map[string]string{"a=b": "c", "ok": "1", "blank": "a b", "long": long, long: "a", "": "x"}
+	labels := map[string]string{"a=b": "c", "ok": "1", "blank": "a b", "long": long, long: "a",
+		"": "x"}
 	if p, _ := n.Announce(&Pod{Name: "p", Addrs: p.Addrs, Labels: labels}); len(p.Labels) != 1 ||
 		p.check() != nil {
 		t.Errorf("%+v", p)
 	}
-	if _, ok := n.Announce(&Pod{Name: "p", Addrs: []netip.Addr{netip.MustParseAddr("10.0.3.1")}}); ok {
+	if _, ok := n.Announce(&Pod{Name: "p",
+		Addrs: []netip.Addr{netip.MustParseAddr("10.0.3.1")}}); ok {
 		t.Error("a pod without an address of the host's is announced")
 	}
 	if !slices.Contains(p.Tables(), "app=web") {
