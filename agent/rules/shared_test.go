@@ -1,0 +1,142 @@
+package rules
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
+)
+
+func version(t *testing.T, b *Book, text string) Version {
+	t.Helper()
+	set, err := b.Parse("all", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Version{Set: set, Strict: true, Source: "version of the cluster"}
+}
+
+// TestSharedRules: versions of the cluster replace each other, also during a trial; one that is not
+// kept goes back to the last one that was not on trial; a start begins with that one, and commands
+// of this host alone are refused.
+func TestSharedRules(t *testing.T) {
+	b, e := newBook(t)
+	b.config.Shared = func() (Version, bool) { return Version{}, false }
+	open := func(port string) Version {
+		return version(t, b, "add 100 allow tcp from any to any "+port+"\n")
+	}
+	ended := make(chan string, 3)
+	end := func(name string) func() { return func() { ended <- name } }
+	expect := func(what string, port uint16, saved string) {
+		t.Helper()
+		for _, p := range []uint16{80, 81, 82} {
+			if passes(e, p) != (p == port) {
+				t.Errorf("%s: port %d passes: %v", what, p, p != port)
+			}
+		}
+		if !strings.Contains(savedText(t, b), " "+saved+"\n") {
+			t.Errorf("%s: saved is\n%s", what, savedText(t, b))
+		}
+	}
+	if err := b.Enforce(open("80"), 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	expect("at first", 80, "80")
+	if err := b.Enforce(open("81"), time.Hour, end("81")); err != nil {
+		t.Fatal(err)
+	}
+	expect("on trial", 81, "80")
+	if err := b.Enforce(open("82"), time.Second, end("82")); err != nil {
+		t.Fatal(err)
+	}
+	expect("another trial", 82, "80")
+	if name := <-ended; name != "82" {
+		t.Errorf("the trial of %s ends", name)
+	}
+	expect("not kept", 80, "80")
+	if err := b.Keep(); err == nil {
+		t.Error("nothing is on trial")
+	}
+	if err := b.Enforce(open("81"), time.Hour, end("81")); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Keep(); err != nil {
+		t.Fatal(err)
+	}
+	expect("kept", 81, "81")
+	if err := b.Enforce(open("82"), time.Hour, end("82")); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Enforce(open("80"), 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	expect("a version ends a trial", 80, "80")
+	for _, line := range []string{"add 1 allow ip from any to any", "table bad add 192.0.2.1",
+		"flush"} {
+		if _, err := b.do(line, false); err == nil ||
+			!strings.Contains(err.Error(), "its cluster") {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if _, err := b.Load(api.Load{Name: "f", Text: "add allow ip from any to any\n"}); err == nil {
+		t.Error("a rule file is loaded on this host alone")
+	}
+	b.config.Shared = func() (Version, bool) { return open("82"), true }
+	if first, err := b.First(); err != nil ||
+		first.Set.Rules[0].Text() != open("82").Set.Rules[0].Text() {
+		t.Errorf("a start begins with %+v, %v", first, err)
+	}
+}
+
+// TestCutsOff: the rule that would refuse a connection of this host, or to it, is named, in both
+// directions; what no rule sees is not evaluated.
+func TestCutsOff(t *testing.T) {
+	b, _ := newBook(t)
+	guarded := true
+	lo := firewall.Interface{Index: 1, Name: "lo",
+		Addrs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")}}
+	x := &Explainer{Book: b, Options: firewall.DefaultOptions(),
+		Interfaces: func() []firewall.Interface { return []firewall.Interface{lo} },
+		Labels:     func() map[string][]rule.TableEntry { return nil },
+		Guards:     func(string) bool { return guarded }}
+	store := netip.MustParseAddrPort("127.0.0.1:7477")
+	out := []Needed{{To: store}}
+	in := []Needed{{From: netip.MustParseAddr("127.0.0.7"), To: store}}
+	const keep = "add 10 check-state\nadd 20 allow tcp from any to any 7477 setup keep-state\n"
+	for _, c := range []struct {
+		rules  string
+		needed []Needed
+		want   string
+	}{
+		{keep, out, ""},
+		{keep, in, ""},
+		{"add 5 deny tcp from any to any 7477 out\n" + keep, out,
+			"rule 5 (deny tcp from any to any 7477 out) would cut this host off from " +
+				"127.0.0.1:7477"},
+		{"add 5 deny tcp from any to any 7477 in\n" + keep, in,
+			"rule 5 (deny tcp from any to any 7477 in) would cut 127.0.0.7 off from 127.0.0.1:7477"},
+		{"add 20 allow tcp from any to any 7477\n", out, "rule 65535"},
+		{"add 5 deny tcp from any 7477 to any\n" + keep, out, "rule 5 (deny tcp from any 7477"},
+	} {
+		why, err := x.CutsOff(version(t, b, c.rules), c.needed, nil)
+		if err != nil || !strings.HasPrefix(why, c.want) || c.want == "" && why != "" {
+			t.Errorf("%q: %q, %v, want %q", c.rules, why, err, c.want)
+		}
+	}
+	session := &api.Session{From: netip.MustParseAddrPort("127.0.0.7:5000"),
+		To: netip.MustParseAddrPort("127.0.0.1:22")}
+	if why, err := x.CutsOff(version(t, b, keep), nil, session); err != nil ||
+		!strings.Contains(why, "could not come in again") {
+		t.Errorf("the session: %q, %v", why, err)
+	}
+	guarded = false
+	if why, err := x.CutsOff(version(t, b, "add 5 deny ip from any to any\n"), out,
+		session); err != nil ||
+		why != "" {
+		t.Errorf("an interface that is not guarded: %q, %v", why, err)
+	}
+}
