@@ -45,9 +45,24 @@ func (n *Node) joinTunnel(e *soft.Engine) (err error) {
 	return err
 }
 
+// prepare runs before rules are put in force.
+func (n *Node) prepare(p *program.Program) error {
+	if n.cluster != nil {
+		if err := n.pods.Clear(p.Tables); err != nil {
+			return err
+		}
+	}
+	return n.routes.Set(p)
+}
+
 // loaded runs after each change of the rules in force. Rules that deny by default after none that
 // did would cut off what is open.
 func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
+	if n.cluster != nil {
+		if err := n.shared.clear(new.Tables, set.Tables); err != nil {
+			n.problems.Add(err.Error(), "restart the node")
+		}
+	}
 	if !new.Strict || old != nil && old.Strict {
 		return
 	}

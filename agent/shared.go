@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/weirnet/weir/agent/api"
@@ -28,6 +29,8 @@ type sharedTables struct {
 
 	mu     sync.Mutex            // its place in the lock order: doc.go
 	tables map[string]rule.Table // guarded by mu
+	// guarded by mu; names of which the engine has no member of an earlier run any more
+	cleared map[string]bool
 }
 
 // set changes members; nil takes one out. Single entries are changed, unless that would be more
@@ -65,6 +68,24 @@ func (t *sharedTables) set(changes map[cluster.Shared]*uint32) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// clear has the engine's tables empty that are neither shared nor of the rules: what an earlier run
+// left there was taken out since.
+func (t *sharedTables) clear(names []string, ofRules map[string]rule.Table) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range names {
+		_, defined := ofRules[name]
+		if defined || t.tables[name] != nil || t.cleared[name] || strings.Contains(name, "=") {
+			continue
+		}
+		if err := t.engine.SetTable(name, nil); err != nil {
+			return fmt.Errorf("table %s: %w", name, err)
+		}
+		t.cleared[name] = true
+	}
+	return nil
 }
 
 func (t *sharedTables) change(name string, p netip.Prefix, value *uint32) error {

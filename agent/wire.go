@@ -28,7 +28,8 @@ func newNode(c Config, member bool) *Node {
 		downRequested: make(chan struct{}), downResult: make(chan error, 1)}
 	n.problems.Log, n.retry.Problems = n.log, &n.problems
 	n.engine = new(engines.Pair)
-	n.shared = sharedTables{engine: n.engine, tables: map[string]rule.Table{}}
+	n.shared = sharedTables{engine: n.engine, tables: map[string]rule.Table{},
+		cleared: map[string]bool{}}
 	n.links = host.NewLinks()
 	n.peers = peers.New(n.peersConfig())
 	n.hooks = host.NewHooks(host.Config{Settings: c.Settings.Host, Engine: n.engine,
@@ -49,7 +50,7 @@ func newNode(c Config, member bool) *Node {
 		Default: c.Paths.Rules(), Saved: c.Paths.Saved(), Confirm: c.Confirm,
 		// what an earlier agent left in force guards better than any lock-down
 		LockDown: func() bool { return c.Boot && !kernel.Guards(c.Paths.Pins()) },
-		Engine:   n.engine, Prepare: n.routes.Set, Loaded: n.loaded, Log: n.log,
+		Engine:   n.engine, Prepare: n.prepare, Loaded: n.loaded, Log: n.log,
 		Problems: &n.problems})
 	n.explain = rules.Explainer{Book: n.rules, Options: c.Settings.Engine,
 		Interfaces: n.links.Interfaces, Labels: n.labels, States: n.engine.States,

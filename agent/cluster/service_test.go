@@ -83,11 +83,28 @@ func (d *direct) Follow(ctx context.Context, f client.Follow) error {
 		d.mu.Unlock()
 		err := d.followOnce(one, f, whole)
 		end()
-		whole = errors.Is(err, store.ErrCompacted) || errors.Is(err, store.ErrBehind)
+		whole = errors.Is(err, store.ErrCompacted) || errors.Is(err, store.ErrBehind) ||
+			d.epochChanged(ctx, f.Epoch())
 		f.Failed(err)
 		rest(ctx, 5*time.Millisecond)
 	}
 	return ctx.Err()
+}
+
+// epochChanged reports whether the store is another one than the copy's: it was restored.
+func (d *direct) epochChanged(ctx context.Context, epoch uint64) bool {
+	s, err := d.Read(ctx, cluster.IdentityKey, 0)
+	return err != nil || epochOf(s) != epoch
+}
+
+func epochOf(s store.Snapshot) uint64 {
+	for _, e := range s.Entries {
+		if i, err := cluster.Decode[cluster.Identity](e.Value); err == nil &&
+			e.Key == cluster.IdentityKey {
+			return i.Epoch
+		}
+	}
+	return 0
 }
 
 func (d *direct) followOnce(ctx context.Context, f client.Follow, whole bool) error {
@@ -95,6 +112,9 @@ func (d *direct) followOnce(ctx context.Context, f client.Follow, whole bool) er
 		s, err := d.Read(ctx, cluster.Watched, 0)
 		if err != nil {
 			return err
+		}
+		if f.Epoch() > epochOf(s) {
+			return store.ErrBehind // an older store
 		}
 		if err := f.Step(store.Batch{Revision: s.Revision,
 			Changes: f.Copy().Diff(store.NewCopy(s))}); err != nil {
@@ -122,6 +142,7 @@ type parts struct {
 	labels   map[cluster.Label]bool
 	shared   map[cluster.Shared]uint32
 	hosts    map[string]cluster.HostChange
+	history  []string // what was put in force
 	loads    int
 	calls    int    // of tables: single changes
 	cutsOff  string // rules that have this text would cut the host off
@@ -231,6 +252,7 @@ func (p *parts) enforce(l Load) error {
 		p.timer = timer
 	}
 	p.rules = textOf(l.Set)
+	p.history = append(p.history, p.rules)
 	return nil
 }
 
@@ -358,12 +380,22 @@ type running struct {
 // start starts a host on a directory; what it enforces survives in p as it does in the kernel.
 func (l *lab) start(name, dir string, serial byte, p *parts, awayFrom bool) *running {
 	l.t.Helper()
+	return l.startWith(name, dir, cluster.Serial{serial, 1}, p, awayFrom)
+}
+
+func (l *lab) startWith(name, dir string, serial cluster.Serial, p *parts,
+	awayFrom bool) *running {
+	l.t.Helper()
+	// Fill hands whole tables over: what an earlier run had in them does not count.
+	p.mu.Lock()
+	p.labels, p.shared = map[cluster.Label]bool{}, map[cluster.Shared]uint32{}
+	p.mu.Unlock()
 	r := &running{lab: l, parts: p, client: newDirect(l.model, name)}
 	r.client.cut = awayFrom
 	log := slog.New(slog.DiscardHandler)
 	var err error
 	r.Service, err = Open(Config{Name: name, Dir: dir, Trust: l.trust(), Key: keyOf(name),
-		Serial: cluster.Serial{serial, 1}, Client: r.client, Parts: p.parts(),
+		Serial: serial, Client: r.client, Parts: p.parts(),
 		Stores: func() []netip.AddrPort { return nil }, Version: "test",
 		Random: func() float64 { return 0.02 }, Log: log, Problems: &problem.List{Log: log}})
 	if err != nil {

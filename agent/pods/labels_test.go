@@ -225,6 +225,15 @@ func TestOtherHostsPods(t *testing.T) {
 	if changed != 2 || len(l.own) != 0 {
 		t.Errorf("%d changes of own pods, %d left", changed, len(l.own))
 	}
+	s.tables["app=old"] = map[netip.Prefix]bool{netip.MustParsePrefix("10.0.9.9/32"): true}
+	if err := errors.Join(l.clear([]string{"app=old", "app=web", "plain"}),
+		l.clear([]string{"app=old"})); err != nil {
+		t.Fatal(err)
+	}
+	if _, touched := s.tables["plain"]; len(s.tables["app=old"]) > 0 || touched {
+		t.Errorf("tables of an earlier run: %v", s.tables)
+	}
+	expect("a table that is known stays", "10.0.2.2", "10.0.2.3")
 	s.refuses = s.calls + 1
 	if err := l.setOthers(map[cluster.Label]bool{other("10.0.2.2"): false}); err != nil {
 		t.Errorf("one refused call: %v", err)

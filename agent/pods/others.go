@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/weirnet/weir/pod"
 	"github.com/weirnet/weir/rule"
@@ -24,6 +25,26 @@ func (s *Service) Living() (all []pod.Pod) {
 		all = append(all, p)
 	}
 	return all
+}
+
+// Clear has the engine's tables of labels empty that neither this host's pods nor others are in:
+// what an earlier run left there was taken out since. Those of a name that is known stay.
+func (s *Service) Clear(tables []string) error { return s.labels.clear(tables) }
+
+func (l *labels) clear(tables []string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range tables {
+		known := l.tables[name] != nil || l.others[name] != nil || l.recorded[name] != nil
+		if known || !strings.Contains(name, "=") {
+			continue
+		}
+		if err := l.engine.SetTable(name, nil); err != nil {
+			return fmt.Errorf("table %s: %w", name, err)
+		}
+		l.others[name] = map[netip.Addr]struct{}{}
+	}
+	return nil
 }
 
 // setOthers changes single entries, unless that would be more than to hand the table over.
