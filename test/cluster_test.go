@@ -72,20 +72,43 @@ func newCluster(t *testing.T) *cluster {
 		"10.64.0.0/16:24")
 	k.startStore(program)
 	t.Cleanup(k.stopStore)
-	for name, h := range map[string]*podHost{"a": k.a, "b": k.b, "c": k.c} {
-		h.start()
-		token := strings.TrimSpace(k.a.weir("cluster", "invite", "--role", "host-"+name, "--label",
-			"app"))
-		h.weir("join", "--name", name, token)
-		k.eventually(name+" follows", func() error {
-			s := h.status()
-			if s.Cluster == nil || !s.Cluster.Connected || !s.Pods {
-				return fmt.Errorf("status: %+v", s.Cluster)
-			}
-			return nil
-		})
-	}
 	return k
+}
+
+// join starts a node and makes its host one of the cluster.
+func (k *cluster) join(name string, h *podHost) {
+	k.t.Helper()
+	h.start()
+	token := strings.TrimSpace(k.a.weir("cluster", "invite", "--role", "host-"+name, "--label",
+		"app"))
+	h.weir("join", "--name", name, token)
+	k.eventually(name+" follows", func() error {
+		s := h.status()
+		if s.Cluster == nil || !s.Cluster.Connected || !s.Pods {
+			return fmt.Errorf("status: %+v", s.Cluster)
+		}
+		return nil
+	})
+}
+
+// joinWithoutTunnel is join of a host whose port of the tunnel another program has: until that ends,
+// the ranges of the others are unreachable, so that nothing leaves in the clear.
+func (k *cluster) joinWithoutTunnel(name string, h *podHost) {
+	k.t.Helper()
+	taken, err := h.host.ListenPacket("udp", ":51820")
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer taken.Close()
+	k.join(name, h)
+	k.eventually("the ranges of the others are closed", func() error {
+		out, err := h.host.Command("ip", "route").Output()
+		if strings.Count(string(out), "unreachable 10.64.") != 2 ||
+			strings.Contains(string(out), "dev weir0") {
+			return fmt.Errorf("%v\n%s", err, out)
+		}
+		return nil
+	})
 }
 
 func (k *cluster) eventually(what string, try func() error) {
@@ -157,6 +180,9 @@ add 200 allow tcp from table(app=client) to table(app=web) 80 keep-state
 func TestCluster(t *testing.T) {
 	need(t, "nginx", "curl")
 	k := newCluster(t)
+	k.join("a", k.a)
+	k.join("b", k.b)
+	k.joinWithoutTunnel("c", k.c)
 	out, err := k.load(clusterRules)
 	if err != nil || !strings.Contains(out, "enforced on 3 of 3 hosts") {
 		t.Fatalf("%s, %v", out, err)

@@ -25,7 +25,7 @@ type chaos struct {
 	pool    cluster.Pool
 	hosts   map[string]*chaosHost // members that run
 	serials map[string]byte
-	texts   map[string]bool // what somebody wrote, as it is in force
+	texts   map[string]bool // what was loaded, as it is in force
 	backup  int64           // a revision to go back to; 0: none
 	saved   cluster.Head    // the head then
 }
@@ -39,8 +39,8 @@ type chaosHost struct {
 }
 
 // TestRandom: hosts join and leave, rules and pods change, hosts are cut off and killed, the store is
-// put back and emptied. Once the store is reachable and quiet, all hosts enforce one version and
-// the same pods, nothing that nobody wrote was in force meanwhile, and no range has two owners.
+// put back and cut off. Once the store is reachable and quiet, all hosts enforce one version and the
+// same pods. Nothing was in force meanwhile that was not loaded, and no range has two owners.
 func TestRandom(t *testing.T) {
 	steps := 250
 	if n, err := strconv.Atoi(os.Getenv("WEIR_CLUSTER_STEPS")); err == nil {
@@ -297,7 +297,8 @@ func (c *chaos) settle(step int) time.Duration {
 		if time.Since(began) > 10*time.Second {
 			for name, h := range c.hosts {
 				h.Service.mu.Lock()
-				c.t.Logf("%s: revision %d, epoch %d, kept %v, held %v, waiting %v, revoked %v", name,
+				c.t.Logf("%s: revision %d, epoch %d, kept %v, held %v, waiting %v, revoked %v",
+					name,
 					h.guarded.Stored().Revision, h.desired.Trust().Epoch, keysOf(h.desired.Kept()),
 					h.guarded.Held(), h.problems(), h.desired.Revoked())
 				s, _ := c.model.Read(c.t.Context(), cluster.Watched, 0)
@@ -315,7 +316,7 @@ func (c *chaos) settle(step int) time.Duration {
 		h.parts.mu.Lock()
 		for _, text := range h.parts.history {
 			if !c.texts[text] {
-				c.t.Fatalf("step %d: %s enforced %q, which no one wrote", step, h.name, text)
+				c.t.Fatalf("step %d: %s enforced %q, which was never loaded", step, h.name, text)
 			}
 		}
 		h.parts.history = nil
@@ -445,7 +446,8 @@ func (h *chaosHost) wrong(rules string, nodes map[string]cluster.Node,
 		return fmt.Sprintf("has %d labels, not %d", len(h.parts.labels), len(want))
 	}
 	for name, n := range nodes {
-		if p := h.parts.hosts[name]; name != h.name && (p.Node == nil || p.Node.Serial != n.Serial) {
+		if p := h.parts.hosts[name]; name != h.name &&
+			(p.Node == nil || p.Node.Serial != n.Serial) {
 			return fmt.Sprintf("does not know %s", name)
 		}
 	}

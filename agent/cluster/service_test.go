@@ -113,7 +113,7 @@ func (d *direct) followOnce(ctx context.Context, f client.Follow, whole bool) er
 		if err != nil {
 			return err
 		}
-		if f.Epoch() > epochOf(s) {
+		if epoch := epochOf(s); epoch > 0 && f.Epoch() > epoch {
 			return store.ErrBehind // an older store
 		}
 		if err := f.Step(store.Batch{Revision: s.Revision,

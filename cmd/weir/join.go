@@ -104,7 +104,7 @@ func memberOf(name string, joined *client.Joined, dir string) (*disk.Member, err
 	if err != nil {
 		return nil, err
 	}
-	m := &disk.Member{Name: name, Epoch: 1, Stores: joined.Stores, Node: joined.Node,
+	m := &disk.Member{Name: name, Epoch: joined.Epoch, Stores: joined.Stores, Node: joined.Node,
 		Credential: string(file)}
 	if err := m.Cluster.UnmarshalText([]byte(joined.Cluster)); err != nil {
 		return nil, err

@@ -44,7 +44,8 @@ var ranks = map[string]int{
 
 // agentParts are the packages that a node is made of. Their tests do not import another part
 // either: what a part needs of others is in its Config.
-var agentParts = []string{"agent/rules", "agent/host", "agent/pods", "agent/peers", "agent/watch"}
+var agentParts = []string{"agent/rules", "agent/host", "agent/pods", "agent/peers", "agent/watch",
+	"agent/cluster"}
 
 // testPackages exist for tests: the tests of any package may import them.
 var testPackages = []string{"internal/nstest", "internal/rebuilt", "firewall/enginetest",
