@@ -93,8 +93,8 @@ func removeTraces(p Paths, keep bool, unlockPins func()) error {
 		return errors.Join(append(errs, sweepState(p))...)
 	}
 	errs = append(errs, removeFile(rules.PanicFile(p.Saved())), removeFile(p.Saved()),
-		removeFile(p.Saved()+".old"),
-		os.RemoveAll(p.eventsDir()), removeLeftovers(p))
+		removeFile(p.Saved()+".old"), os.RemoveAll(p.eventsDir()), os.RemoveAll(p.Store()),
+		removeLeftovers(p))
 	return errors.Join(append(errs, p.removeEmpty(p.State()))...)
 }
 

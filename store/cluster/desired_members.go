@@ -1,11 +1,13 @@
 package cluster
 
+import "encoding/json"
+
 // place looks at a chunk of pods of a host again.
 func (d *Desired) place(name, key string, news bool) {
 	h := d.hosts[name]
 	v := h.pods[key]
 	before := v.good
-	err := h.mayPlace(v.last)
+	last, err := h.mayPlace(v.last)
 	switch {
 	case h.node == nil || v.last == nil:
 		v.good = nil
@@ -15,7 +17,7 @@ func (d *Desired) place(name, key string, news bool) {
 		if news {
 			d.check(key, err)
 		}
-		if v.good != nil && h.mayPlace(v.good) != nil {
+		if _, bad := h.mayPlace(v.good); bad != nil {
 			v.good = nil
 		}
 	}
@@ -26,36 +28,39 @@ func (d *Desired) place(name, key string, news bool) {
 	if name == d.own { // this host knows its pods better
 		return
 	}
-	d.count(v.good, 1)
-	d.count(before, -1)
+	if err != nil || h.node == nil {
+		last = podsOf(v.good)
+	}
+	d.count(last, 1)
+	d.count(podsOf(before), -1)
 }
 
-// mayPlace returns why a chunk of pods of a host is refused.
-func (h *host) mayPlace(v []byte) error {
+// mayPlace returns the pods of a chunk, or why it is refused.
+func (h *host) mayPlace(v []byte) (p Pods, err error) {
 	if h.node == nil || len(v) == 0 {
-		return nil
+		return p, nil
 	}
-	p, err := Decode[Pods](v)
-	if err != nil {
-		return err
+	if p, err = Decode[Pods](v); err != nil {
+		return p, err
 	}
 	for i := range p.Pods {
 		if err := h.node.mayHave(&p.Pods[i]); err != nil {
-			return err
+			return p, err
 		}
 	}
-	return nil
+	return p, nil
 }
 
-// count adds the labels of a chunk that passed the checks, or takes them away.
-func (d *Desired) count(v []byte, by int) {
-	if len(v) == 0 {
-		return
+// podsOf reads a chunk that passed the checks.
+func podsOf(v []byte) (p Pods) {
+	if len(v) > 0 {
+		_ = json.Unmarshal(v, &p) // it was read before
 	}
-	p, err := Decode[Pods](v)
-	if err != nil { // it passed the checks before
-		return
-	}
+	return p
+}
+
+// count adds the labels of pods, or takes them away.
+func (d *Desired) count(p Pods, by int) {
 	for i := range p.Pods {
 		for _, table := range p.Pods[i].Tables() {
 			for _, a := range p.Pods[i].Addrs {

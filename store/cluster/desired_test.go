@@ -67,7 +67,7 @@ func gone(key string) store.Change {
 	return store.Change{Entry: store.Entry{Key: key}, Deleted: true}
 }
 
-func podsOf(addr, label string) *Pods {
+func podOf(addr, label string) *Pods {
 	p := Pod{Name: "p" + addr, Addrs: []netip.Addr{netip.MustParseAddr(addr)}}
 	if key, value, ok := strings.Cut(label, "="); ok {
 		p.Labels = map[string]string{key: value}
@@ -106,10 +106,10 @@ func TestForeignClaims(t *testing.T) {
 	badBucket := store.Change{Entry: store.Entry{Key: TableTree + "bad/00",
 		Value: []byte(`{"version":1,"members":[{"prefix":"192.0.2.7/32"}]}`)}}
 	for name, ch := range map[string]store.Change{
-		"an address of another host":    put(t, PodsTree+"b/0", podsOf("10.0.3.9", "app=web")),
-		"an address of the host itself": put(t, PodsTree+"b/0", podsOf("192.0.2.1", "app=web")),
-		"a label key of others":         put(t, PodsTree+"b/0", podsOf("10.0.2.9", "role=db")),
-		"pods under another host's key": put(t, PodsTree+"c/1", podsOf("10.0.2.9", "app=web")),
+		"an address of another host":    put(t, PodsTree+"b/0", podOf("10.0.3.9", "app=web")),
+		"an address of the host itself": put(t, PodsTree+"b/0", podOf("192.0.2.1", "app=web")),
+		"a label key of others":         put(t, PodsTree+"b/0", podOf("10.0.2.9", "role=db")),
+		"pods under another host's key": put(t, PodsTree+"c/1", podOf("10.0.2.9", "app=web")),
 		"not a document": {Entry: store.Entry{Key: PodsTree + "b/0",
 			Value: []byte("{")}},
 		"a certificate that it signed":     put(t, NodeTree+"b", &stolen),
@@ -139,7 +139,7 @@ func TestForeignClaims(t *testing.T) {
 			first := d.Apply([]store.Change{put(t, EndpointKey+"b", endpointsOf(t, b, "b", 5)),
 				put(t, HeadKey, &Head{Number: Number{2, 5}, By: "x"}),
 				put(t, NodeTree+"b", b), put(t, NodeTree+"c", c),
-				put(t, PodsTree+"b/0", podsOf("10.0.2.1", "app=web")),
+				put(t, PodsTree+"b/0", podOf("10.0.2.1", "app=web")),
 				put(t, key, &Members{Members: []Member{{netip.MustParsePrefix("192.0.2.1/32"),
 					value}}})})
 			want := view{hosts: map[string]string{"b": "[10.0.2.0/24] [192.0.2.1:1005]",
@@ -163,7 +163,7 @@ func TestForeignClaims(t *testing.T) {
 				&Head{Number: Number{2, 5}, By: "x"}), 1), withRevision(put(t, NodeTree+"b", b), 1),
 				withRevision(put(t, NodeTree+"c", c), 1),
 				withRevision(put(t, EndpointKey+"b", endpointsOf(t, b, "b", 5)), 1),
-				withRevision(put(t, PodsTree+"b/0", podsOf("10.0.2.1", "app=web")), 1),
+				withRevision(put(t, PodsTree+"b/0", podOf("10.0.2.1", "app=web")), 1),
 				withRevision(ch, 2)})
 			if got := viewOf(again); got.String() != want.String() {
 				t.Errorf("after a start %v, want %v", got, want)
@@ -222,7 +222,7 @@ func TestRemovedHost(t *testing.T) {
 	b := a.node(t, "b", "10.0.2.0/24")
 	d := NewDesired("a", a.trust, nil)
 	d.Apply([]store.Change{put(t, NodeTree+"b", b), put(t, EndpointKey+"b",
-		endpointsOf(t, b, "b", 1)), put(t, PodsTree+"b/0", podsOf("10.0.2.1", "app=web"))})
+		endpointsOf(t, b, "b", 1)), put(t, PodsTree+"b/0", podOf("10.0.2.1", "app=web"))})
 	successor := a.node(t, "d", "10.0.2.0/24")
 	if e := d.Apply([]store.Change{put(t, NodeTree+"d", successor)}); len(e.Claims) != 1 {
 		t.Fatalf("a taken range: %+v", e)
@@ -401,7 +401,7 @@ func (a *authority) random(t *testing.T, r *rand.Rand, names []string) store.Cha
 		return gone(NodeTree + name)
 	case 4, 5, 6, 7:
 		label := []string{"app=web", "app=db", "x=y"}[r.IntN(3)]
-		return put(t, key, podsOf(fmt.Sprintf("10.0.%d.%d", r.IntN(4), r.IntN(3)), label))
+		return put(t, key, podOf(fmt.Sprintf("10.0.%d.%d", r.IntN(4), r.IntN(3)), label))
 	case 8:
 		if r.IntN(2) == 0 {
 			return store.Change{Entry: store.Entry{Key: key}}
