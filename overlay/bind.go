@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/overlay/internal/device"
 	"github.com/weirnet/weir/udp"
 )
 
@@ -33,6 +34,9 @@ type bind struct {
 	ns      *nl.NS    // where sockets are opened, whatever thread calls
 	private Key       // of this node
 	onMove  func(Key) // called when a packet of a peer came on another path
+	// what opens transport messages, and where what was in them goes; nil: the library does
+	wg    *device.Device
+	write func(packets [][]byte, offset int) (int, error)
 
 	mu     sync.RWMutex
 	mark   uint32

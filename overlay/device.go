@@ -9,10 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tailscale/wireguard-go/device"
-
 	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/overlay/internal/device"
 )
 
 // Device is a WireGuard interface. Its methods may be called from any goroutine.
@@ -97,6 +96,8 @@ func (d *Device) open() (err error) {
 		}
 	}
 	d.wg = device.NewDevice(d.tun, d.bind, d.logger())
+	d.bind.wg, d.bind.write = d.wg, d.tun.Write // before the socket is open
+	d.tun.in.sealer.wg.Store(d.wg)              // the interface is read already
 	if err := d.wg.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=%d\n", d.config.Key.hex(),
 		d.config.Port)); err != nil {
 		return fmt.Errorf("overlay: port %d: %w", d.config.Port, err)

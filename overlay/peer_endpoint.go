@@ -62,6 +62,8 @@ type peerEndpoint struct {
 	initTried  int                  // to how many other candidates it was sent
 	initLast   int64                // when it was sent to the last one of them
 
+	receiving sync.Mutex // held while messages of the peer are opened
+
 	prober     prober
 	kernelPMTU kernelPMTU // used by the watch goroutine only
 	routed     int64      // likewise: when the route was last checked

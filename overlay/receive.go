@@ -33,12 +33,13 @@ type receiver struct {
 	rest    int           // how many bytes of pending[0] were handed out
 	singly  int           // how many reads of direct in a row were full of single datagrams
 
-	last *remoteEndpoint // most packets have the same source as the one before
+	opener *opener         // nil: all messages go to the device
+	last   *remoteEndpoint // most packets have the same source as the one before
 }
 
 func (b *bind) receiver(c *udp.Conn) conn.ReceiveFunc {
 	r := &receiver{bind: b, conn: c, direct: make([]udp.Message, directSlots),
-		ring: make([]udp.Message, ringSlots)}
+		ring: make([]udp.Message, ringSlots), opener: b.opener()}
 	slab := make([]byte, ringSlots*udp.MaxPayload)
 	for i := range r.ring {
 		r.ring[i].Buffers = [][]byte{slab[i*udp.MaxPayload : (i+1)*udp.MaxPayload]}
@@ -90,6 +91,7 @@ func (r *receiver) readDirect(slab []byte, packets []conn.ReceivedPacket) (int, 
 		return 0, err
 	}
 	now, n, singly := r.bind.now(), 0, got == directSlots
+	r.opener.begin()
 	for i := range got {
 		m := &r.direct[i]
 		a := r.remoteOf(m, now)
@@ -99,13 +101,14 @@ func (r *receiver) readDirect(slab []byte, packets []conn.ReceivedPacket) (int, 
 			if n == len(packets) {
 				break
 			}
-			if r.accept(b, a, now) {
+			if !r.opener.add(b, a) && r.accept(b, a, now) {
 				packets[n] = conn.ReceivedPacket{Offset: at, Size: len(b), Endpoint: a}
 				n++
 			}
 			at += len(b)
 		}
 	}
+	r.opener.end()
 	if r.singly++; !singly {
 		r.singly = 0
 	}
@@ -130,6 +133,8 @@ func (r *receiver) readRing(slab []byte, packets []conn.ReceivedPacket) (int, er
 // copyOut copies pending datagrams to the slab, as many as fit.
 func (r *receiver) copyOut(slab []byte, packets []conn.ReceivedPacket) int {
 	now, n, at := r.bind.now(), 0, 0
+	r.opener.begin()
+	defer r.opener.end()
 	for len(r.pending) > 0 {
 		m := &r.pending[0]
 		a := r.remoteOf(m, now)
@@ -142,7 +147,7 @@ func (r *receiver) copyOut(slab []byte, packets []conn.ReceivedPacket) int {
 			if n == len(packets) || at+len(b) > len(slab) {
 				return n
 			}
-			if r.accept(b, a, now) {
+			if !r.opener.add(b, a) && r.accept(b, a, now) {
 				copy(slab[at:], b)
 				packets[n] = conn.ReceivedPacket{Offset: at, Size: len(b), Endpoint: a}
 				at += (len(b) + 15) &^ 15

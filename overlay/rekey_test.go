@@ -15,8 +15,8 @@ import (
 func hurry(t *testing.T) bool {
 	t.Helper()
 	nstest.Root(t)
-	return rebuilt.With(t, rebuilt.File{Module: "github.com/tailscale/wireguard-go",
-		Path: "device/constants.go", Constants: map[string]string{
+	return rebuilt.With(t, rebuilt.File{Module: "github.com/weirnet/weir",
+		Path: "overlay/internal/device/constants.go", Constants: map[string]string{
 			"RekeyAfterTime":   "1500 * time.Millisecond",
 			"RejectAfterTime":  "4000 * time.Millisecond",
 			"RekeyTimeout":     "500 * time.Millisecond",

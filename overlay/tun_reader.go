@@ -28,6 +28,7 @@ type tunReader struct {
 	held     []byte // a GSO packet that did not fit behind the others, with its header
 	heldBack heldBack
 	v        verdicts
+	sealer   sealer
 	slab     []byte // operands of the callback, which is bound once
 	at       int    // where the first packet goes
 	before   int    // how many packets lie before that
@@ -75,7 +76,7 @@ func (r *tunReader) read(slab []byte, packets []tun.ReadPacket) (int, error) {
 				n -= r.heldBack.keep(slab, packets[:n], int(r.tun.mtu.Load()))
 			}
 		}
-		if n > 0 {
+		if n = r.sealer.send(slab, packets[:n]); n > 0 {
 			return n, nil
 		}
 	}

@@ -3,7 +3,7 @@ package overlay
 import (
 	"time"
 
-	"github.com/tailscale/wireguard-go/device"
+	"github.com/weirnet/weir/overlay/internal/device"
 )
 
 const (

@@ -65,6 +65,9 @@ func program(root string, check func(name string, file *ast.File, report reportF
 		if err != nil {
 			return nil, err
 		}
+		if copied(name, text) {
+			continue
+		}
 		fset := token.NewFileSet()
 		file, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
 		if err != nil {

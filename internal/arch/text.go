@@ -87,8 +87,8 @@ func Words(root string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if bytes.IndexByte(content, 0) >= 0 {
-			continue // a program or a recording
+		if bytes.IndexByte(content, 0) >= 0 || copied(name, content) {
+			continue // a program, a recording, or not ours
 		}
 		number := 0
 		for line := range strings.Lines(string(content)) {

@@ -3,6 +3,7 @@ package arch
 import (
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,11 +15,11 @@ var skipped = []string{".git", "bin", "dist/out", "internal/arch/testdata"}
 // files lists the files below root for which want is true, as slash-separated paths from root.
 func files(root string, want func(name string) bool) ([]string, error) {
 	var names []string
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(root, path)
+		rel, err := filepath.Rel(root, file)
 		if err != nil {
 			return err
 		}
@@ -53,4 +54,12 @@ func generated(text []byte) bool {
 
 func read(root, name string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+}
+
+// copies are directories with files of a library. Their style is the library's.
+var copies = []string{"overlay/internal/device"}
+
+// copied reports whether a file is one of a library.
+func copied(name string, text []byte) bool {
+	return slices.Contains(copies, path.Dir(name)) && generated(text)
 }

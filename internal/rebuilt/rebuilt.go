@@ -4,6 +4,7 @@ package rebuilt
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -34,13 +35,26 @@ func With(t *testing.T, files ...File) bool {
 	mod := filepath.Join(t.TempDir(), "rebuilt.mod")
 	module := filepath.Dir(list(t, "{{.GoMod}}"))
 	text := read(t, filepath.Join(module, "go.mod"))
+	replaced := map[string]string{}
 	for _, f := range files {
-		text = append(text, "\nreplace "+f.Module+" => "+f.copied(t)+"\n"...)
+		if dir := list(t, "{{.Dir}}", f.Module); downloaded(t, dir) {
+			text = append(text, "\nreplace "+f.Module+" => "+f.copied(t, dir)+"\n"...)
+		} else {
+			name := filepath.Join(t.TempDir(), filepath.Base(f.Path))
+			write(t, name, f.changed(t, dir))
+			replaced[filepath.Join(dir, f.Path)] = name
+		}
 	}
+	overlay := filepath.Join(t.TempDir(), "overlay.json")
+	instead, err := json.Marshal(map[string]any{"Replace": replaced})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, overlay, instead)
 	write(t, mod, text)
 	write(t, strings.TrimSuffix(mod, ".mod")+".sum", read(t, filepath.Join(module, "go.sum")))
-	again := exec.Command("go", "test", "-modfile", mod, "-count=1", "-v", "-run", "^"+t.Name()+"$",
-		".")
+	again := exec.Command("go", "test", "-modfile", mod, "-overlay", overlay, "-count=1", "-v", "-run",
+		"^"+t.Name()+"$", ".")
 	again.Env = append(os.Environ(), inside+"=1")
 	out, err := again.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
@@ -50,15 +64,32 @@ func With(t *testing.T, files ...File) bool {
 	return true
 }
 
-// copied returns the directory of a copy of the module with the changed constants.
-func (f File) copied(t *testing.T) string {
+// downloaded reports whether a directory is in the module cache, whose files the go command does
+// not replace one by one.
+func downloaded(t *testing.T, dir string) bool {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "module")
-	if err := os.CopyFS(dir, os.DirFS(list(t, "{{.Dir}}", f.Module))); err != nil {
+	out, err := exec.Command("go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatalf("go env: %v", err)
+	}
+	return strings.HasPrefix(dir, strings.TrimSpace(string(out))+string(filepath.Separator))
+}
+
+// copied returns the directory of a copy of the module in dir with the changed constants.
+func (f File) copied(t *testing.T, dir string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "module")
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	name := filepath.Join(dir, f.Path)
-	text := read(t, name)
+	write(t, filepath.Join(to, f.Path), f.changed(t, dir))
+	return to
+}
+
+// changed returns the text of the file with the changed constants.
+func (f File) changed(t *testing.T, dir string) []byte {
+	t.Helper()
+	text := read(t, filepath.Join(dir, f.Path))
 	for constant, value := range f.Constants {
 		line := regexp.MustCompile(`(?m)^(\s*` + constant + `\s*=).*$`)
 		if len(line.FindAll(text, -1)) != 1 {
@@ -66,8 +97,7 @@ func (f File) copied(t *testing.T) string {
 		}
 		text = line.ReplaceAll(text, []byte("${1} "+value))
 	}
-	write(t, name, text)
-	return dir
+	return text
 }
 
 // list runs go list -m for a module, or for the main module if there is no name.

@@ -130,8 +130,10 @@ func TestRekeysWithOthers(t *testing.T) {
 		"RekeyAfterTime": "1500 * time.Millisecond", "RejectAfterTime": "4000 * time.Millisecond",
 		"RekeyTimeout": "500 * time.Millisecond", "KeepaliveTimeout": "1000 * time.Millisecond",
 	}
-	if rebuilt.With(t, rebuilt.File{Module: "github.com/tailscale/wireguard-go",
-		Path: "device/constants.go", Constants: short},
+	if rebuilt.With(t, rebuilt.File{Module: "github.com/weirnet/weir",
+		Path: "overlay/internal/device/constants.go", Constants: short},
+		rebuilt.File{Module: "github.com/tailscale/wireguard-go", Path: "device/constants.go",
+			Constants: short},
 		rebuilt.File{Module: "golang.zx2c4.com/wireguard", Path: "device/constants.go",
 			Constants: short}) {
 		return
