@@ -53,8 +53,8 @@ func With(t *testing.T, files ...File) bool {
 	write(t, overlay, instead)
 	write(t, mod, text)
 	write(t, strings.TrimSuffix(mod, ".mod")+".sum", read(t, filepath.Join(module, "go.sum")))
-	again := exec.Command("go", "test", "-modfile", mod, "-overlay", overlay, "-count=1", "-v", "-run",
-		"^"+t.Name()+"$", ".")
+	again := exec.Command("go", "test", "-modfile", mod, "-overlay", overlay, "-count=1", "-v",
+		"-run", "^"+t.Name()+"$", ".")
 	again.Env = append(os.Environ(), inside+"=1")
 	out, err := again.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {

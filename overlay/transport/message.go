@@ -19,8 +19,8 @@ const (
 	TagSize = 16
 	// Overhead is what sealing adds to a padded packet. A message of this size is a keepalive.
 	Overhead = HeaderSize + TagSize
-	// Room is how many bytes behind a packet sealing may write to.
-	Room = multiple - 1 + TagSize
+	// Tailroom is how many bytes behind a packet sealing may write to.
+	Tailroom = multiple - 1 + TagSize
 
 	// multiple is what the size of a packet is padded to a multiple of.
 	multiple  = 16
@@ -57,7 +57,7 @@ func (s *Sealer) Use(aead cipher.AEAD, receiver uint32) {
 }
 
 // Seal seals the packet of n bytes at offset at of b, in place, and returns the message. The
-// HeaderSize bytes in front of the packet and the Room bytes behind it are overwritten. A counter
+// HeaderSize bytes in front of the packet and the Tailroom bytes behind it are overwritten. A counter
 // is never used twice with a key.
 func (s *Sealer) Seal(b []byte, at, n, mtu int, counter uint64) []byte {
 	padded := Padded(n, mtu)

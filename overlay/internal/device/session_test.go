@@ -1,0 +1,190 @@
+package device
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/chacha20poly1305"
+
+	"github.com/weirnet/weir/overlay/transport"
+)
+
+// newPair returns the two ends of a session.
+func newPair(t *testing.T, initiator bool, age time.Duration) *Keypair {
+	t.Helper()
+	send, err := chacha20poly1305.New(bytes.Repeat([]byte{1}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Keypair{send: send, receive: send, isInitiator: initiator, remoteIndex: 0xcafe,
+		localIndex: 0xcafe, created: time.Now().Add(-age)}
+}
+
+// bare returns a device and a peer of which nothing runs.
+func bare(t *testing.T) (*Device, *Peer) {
+	t.Helper()
+	d := &Device{log: NewLogger(LogLevelSilent, ""), config: defaultConfig()}
+	d.config.metrics.fillNils()
+	d.indexTable.Init()
+	d.state.state.Store(uint32(deviceStateUp))
+	d.tun.mtu.Store(1420)
+	p := &Peer{device: d}
+	p.queue.staged = make(chan *QueueOutboundElementsContainer, 1)
+	p.timersInit()
+	p.runningState.isRunning.Store(true)
+	t.Cleanup(p.timersStop)
+	return d, p
+}
+
+// TestSealedAsTheLibraryDoes: a message is the same, to the byte, whoever seals it.
+func TestSealedAsTheLibraryDoes(t *testing.T) {
+	d, _ := bare(t)
+	pair := newPair(t, true, 0)
+	var s transport.Sealer
+	s.Use(pair.Send())
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for round := range 3000 {
+		n, counter := rnd.IntN(3000), rnd.Uint64()
+		if round < 1500 {
+			n = round
+		}
+		if round%10 == 0 {
+			d.tun.mtu.Store(int32(rnd.IntN(1500)))
+		}
+		theirs := newPacketBuf(4000, func(*packetBuf) {})
+		for i := range n {
+			theirs.slab[100+i] = byte(i)
+		}
+		ours := bytes.Clone(theirs.slab)
+		e := &QueueOutboundElement{buffer: theirs, keypair: pair, nonce: counter,
+			packet: theirs.slab[100 : 100+n], plaintextOffset: 100}
+		c := &QueueOutboundElementsContainer{elems: []*QueueOutboundElement{e}}
+		c.filling.Add(1)
+		d.queue.encryption = &outboundQueue{c: make(chan *QueueOutboundElementsContainer, 1)}
+		d.queue.encryption.c <- c
+		close(d.queue.encryption.c)
+		d.RoutineEncryption(1)
+		want := e.packet[MessageEncapsulatingTransportSize:]
+		if got := s.Seal(ours, 100, n, d.MTU(), counter); !bytes.Equal(got, want) {
+			t.Fatalf("%d bytes, MTU %d: %d bytes, the library %d", n, d.MTU(), len(got), len(want))
+		}
+	}
+}
+
+// TestAccept is a model test: whatever order messages come in, each counter is accepted once, while
+// it is at most a window older than the newest, and never at or beyond the limit.
+func TestAccept(t *testing.T) {
+	const window = 8128 // (128 - 1) * 64
+	for seed := range uint64(20) {
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		pair := newPair(t, false, 0)
+		seen, newest := map[uint64]bool{}, uint64(0)
+		at := uint64(0)
+		if seed%4 == 1 {
+			at = RejectAfterMessages - 40000
+		}
+		for range 60000 {
+			switch rnd.IntN(20) {
+			case 0:
+				at += rnd.Uint64N(3 * window)
+			default:
+				at++
+			}
+			counter := at
+			switch rnd.IntN(4) {
+			case 0:
+				counter -= min(counter, rnd.Uint64N(2*window))
+			case 1:
+				counter -= min(counter, rnd.Uint64N(70))
+			}
+			want := counter < RejectAfterMessages && !seen[counter] &&
+				(counter > newest || newest-counter <= window)
+			if got := pair.Accept(counter); got != want {
+				t.Fatalf("seed %d: counter %d, newest %d: %v, want %v", seed, counter, newest, got,
+					want)
+			}
+			if want {
+				seen[counter] = true
+				newest = max(newest, counter)
+			}
+		}
+	}
+}
+
+// TestReserve: counters are used once and in a row, and none when the session may not be used.
+func TestReserve(t *testing.T) {
+	d, p := bare(t)
+	now := time.Now()
+	may := func() bool {
+		pair, _ := p.Reserve(3, now)
+		return pair != nil
+	}
+	if may() {
+		t.Error("without a session")
+	}
+	pair := newPair(t, true, RejectAfterTime-time.Minute)
+	p.keypairs.current = pair
+	for want := range uint64(100) {
+		if got, first := p.Reserve(3, now); got != pair || first != want*3 {
+			t.Fatalf("first counter %d, want %d", first, want*3)
+		}
+	}
+	p.queue.staged <- nil
+	if may() {
+		t.Error("past packets that wait")
+	}
+	<-p.queue.staged
+	if now = time.Now().Add(time.Minute); may() {
+		t.Error("with a session that is too old")
+	}
+	now = time.Now()
+	p.runningState.isRunning.Store(false)
+	if may() {
+		t.Error("of a peer that was removed")
+	}
+	p.runningState.isRunning.Store(true)
+	d.state.state.Store(uint32(deviceStateDown))
+	if may() {
+		t.Error("while the device is down")
+	}
+	d.state.state.Store(uint32(deviceStateUp))
+	pair.sendNonce.Store(RejectAfterMessages - 5)
+	if got, first := p.Reserve(3, now); got == nil || first != RejectAfterMessages-5 {
+		t.Errorf("the last counters: %d", first)
+	}
+	if may() {
+		t.Error("beyond the last counter")
+	}
+	if n := pair.sendNonce.Load(); n != RejectAfterMessages || may() {
+		t.Errorf("the session is not used up: %d", n)
+	}
+}
+
+// TestSession: a message that names no session, or one that is too old, has none.
+func TestSession(t *testing.T) {
+	d, p := bare(t)
+	pair := newPair(t, false, 0)
+	index, err := d.indexTable.NewIndexForHandshake(p, &p.handshake)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, got := d.Session(index, time.Now()); got != nil {
+		t.Error("before the handshake ends")
+	}
+	d.indexTable.SwapIndexForKeypair(index, pair)
+	if q, got := d.Session(index, time.Now()); q != p || got != pair {
+		t.Error("not found")
+	}
+	if _, got := d.Session(index+1, time.Now()); got != nil {
+		t.Error("another index")
+	}
+	if _, got := d.Session(index, time.Now().Add(RejectAfterTime+time.Second)); got != nil {
+		t.Error("too old")
+	}
+	d.DeleteKeypair(&Keypair{localIndex: index})
+	if _, got := d.Session(index, time.Now()); got != nil {
+		t.Error("deleted")
+	}
+}
