@@ -56,9 +56,9 @@ func (s *Sealer) Use(aead cipher.AEAD, receiver uint32) {
 	binary.LittleEndian.PutUint32(s.header[4:], receiver)
 }
 
-// Seal seals the packet of n bytes at offset at of b, in place, and returns the message. The
-// HeaderSize bytes in front of the packet and the Tailroom bytes behind it are overwritten. A counter
-// is never used twice with a key.
+// Seal seals the packet of n bytes at offset at of b, in place, and returns the message. It
+// overwrites the HeaderSize bytes in front of the packet and the Tailroom bytes behind it. A
+// counter is never used twice with a key.
 func (s *Sealer) Seal(b []byte, at, n, mtu int, counter uint64) []byte {
 	padded := Padded(n, mtu)
 	clear(b[at+n : at+padded])
