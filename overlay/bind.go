@@ -35,8 +35,9 @@ type bind struct {
 	private Key       // of this node
 	onMove  func(Key) // called when a packet of a peer came on another path
 	// what opens transport messages, and where what was in them goes; nil: the library does
-	wg    *device.Device
-	write func(packets [][]byte, offset int) (int, error)
+	wg      *device.Device
+	write   func(packets [][]byte, offset int) (int, error)
+	helpers *helpers
 
 	mu     sync.RWMutex
 	mark   uint32

@@ -95,6 +95,8 @@ func (d *Device) open() (err error) {
 		default:
 		}
 	}
+	d.bind.helpers = newHelpers(d.ctx.Done())
+	d.tun.in.sealer.helpers = d.bind.helpers
 	d.wg = device.NewDevice(d.tun, d.bind, d.logger())
 	d.bind.wg, d.bind.write = d.wg, d.tun.Write // before the socket is open
 	d.tun.in.sealer.wg.Store(d.wg)              // the interface is read already

@@ -3,37 +3,47 @@ package overlay
 import (
 	"encoding/binary"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/weirnet/weir/overlay/internal/device"
 	"github.com/weirnet/weir/overlay/transport"
 )
 
-// opener opens received transport messages: in place, by the goroutine that read them, and gives
-// what is in them to the kernel, a batch at a time. Neighbouring messages of one session and one
+// opener opens received transport messages: in place, a batch at a time, by the goroutine that read
+// them, and gives what is in them to the kernel. Neighbouring messages of one session and one
 // source are a run; what is true of all of a run is looked up once.
 type opener struct {
 	bind    *bind
 	wg      *device.Device
+	helpers *helpers
 	write   func(packets [][]byte, offset int) (int, error)
-	opener  transport.Opener
-	now     time.Time
-	packets [][]byte // each with the header of its message in front
 
-	run run
+	now      time.Time
+	runs     []run
+	messages []received
+	bytes    int
+	packets  [][]byte // each with the header of its message in front
+	openers  [parts]transport.Opener
+	done     sync.WaitGroup
 }
 
-// run is the state of a run.
+// run is a run of messages.
 type run struct {
-	index    uint32
-	from     *remoteEndpoint
-	peer     *device.Peer // nil: there is no such session
-	pair     *device.Keypair
-	paths    *peerEndpoint
-	source   netip.Addr // the last one that the peer may use
-	size     int        // of the accepted messages
-	accepted bool
-	data     bool
+	index uint32
+	from  *remoteEndpoint
+	peer  *device.Peer // nil: there is no such session
+	pair  *device.Keypair
+	paths *peerEndpoint
+	end   int // behind its last message in messages
+}
+
+// received is a message of a session.
+type received struct {
+	message []byte
+	pair    *device.Keypair
+	size    int // of the packet in it, with padding; -1: it is not authentic
+	counter uint64
 }
 
 // opener returns an opener, or nil if all messages go to the library.
@@ -41,7 +51,7 @@ func (b *bind) opener() *opener {
 	if b.wg == nil {
 		return nil
 	}
-	return &opener{bind: b, wg: b.wg, write: b.write}
+	return &opener{bind: b, wg: b.wg, helpers: b.helpers, write: b.write}
 }
 
 // begin begins a batch.
@@ -51,7 +61,7 @@ func (o *opener) begin() {
 	}
 }
 
-// add opens a message, and reports whether it was a transport message.
+// add takes a message of the batch, and reports whether it is a transport message.
 func (o *opener) add(message []byte, from *remoteEndpoint) bool {
 	if o == nil {
 		return false
@@ -60,104 +70,122 @@ func (o *opener) add(message []byte, from *remoteEndpoint) bool {
 	if !ok {
 		return false
 	}
-	r := &o.run
-	if r.from != from || r.index != index {
-		o.endRun()
+	if len(o.messages) == batchSize {
+		o.end()
+	}
+	if k := len(o.runs) - 1; k < 0 || o.runs[k].from != from || o.runs[k].index != index {
 		o.beginRun(index, from)
 	}
+	r := &o.runs[len(o.runs)-1]
 	if r.peer == nil {
 		return true
 	}
-	packet, counter, ok := o.opener.Open(r.pair.Receive(), message)
-	if !ok || !r.pair.Accept(counter) {
-		return true
-	}
-	if !r.accepted {
-		r.accepted = true
-		r.peer.Received(r.pair)
-	}
-	r.size += len(message)
-	if len(packet) == 0 {
-		return true // a keepalive
-	}
-	r.data = true
-	if n := o.length(packet); n > 0 {
-		o.packets = append(o.packets, message[:transport.HeaderSize+n])
-	}
-	if len(o.packets) == batchSize {
-		o.give()
-	}
+	o.messages = append(o.messages, received{message: message, pair: r.pair})
+	r.end = len(o.messages)
+	o.bytes += len(message)
 	return true
 }
 
-// length is the true length of a packet, which is padded; 0 if it is none, or not from an address
-// of the peer.
-func (o *opener) length(p []byte) int {
-	src, n := source(p), 0
-	switch {
-	case src.Is4():
-		if n = int(binary.BigEndian.Uint16(p[2:])); n < 20 {
-			return 0
+// beginRun begins a run. Garbage makes many: what follows one without a session takes its place.
+func (o *opener) beginRun(index uint32, from *remoteEndpoint) {
+	r := run{index: index, from: from, end: len(o.messages)}
+	peer, pair := o.wg.Session(index, o.now)
+	if peer != nil && peer.Running() {
+		if r.paths = o.bind.peerOf(Key(peer.Key())); r.paths != nil { // nil: it is being removed
+			r.peer, r.pair = peer, pair
 		}
-	case src.Is6():
+	}
+	if k := len(o.runs) - 1; k >= 0 && o.runs[k].peer == nil {
+		o.runs[k] = r
+		return
+	}
+	o.runs = append(o.runs, r)
+}
+
+// end ends a batch: it opens the messages and gives the packets to the kernel.
+func (o *opener) end() {
+	if o == nil {
+		return
+	}
+	o.helpers.run(o, len(o.messages), o.bytes, &o.done)
+	from := 0
+	for i := range o.runs {
+		r := &o.runs[i]
+		o.accept(r, o.messages[from:r.end])
+		from = r.end
+	}
+	if len(o.packets) > 0 {
+		if _, err := o.write(o.packets, transport.HeaderSize); err != nil {
+			o.wg.WriteFailed(err)
+		}
+	}
+	clear(o.runs)
+	clear(o.messages)
+	clear(o.packets)
+	o.runs, o.messages, o.packets, o.bytes = o.runs[:0], o.messages[:0], o.packets[:0], 0
+}
+
+// do implements divisible.
+func (o *opener) do(part, from, to int) {
+	for i := from; i < to; i++ {
+		m := &o.messages[i]
+		packet, counter, ok := o.openers[part].Open(m.pair.Receive(), m.message)
+		m.size, m.counter = len(packet), counter
+		if !ok {
+			m.size = -1
+		}
+	}
+}
+
+// accept collects the packets of a run that are authentic, new, and from an address of the peer.
+func (o *opener) accept(r *run, messages []received) {
+	if len(messages) == 0 {
+		return
+	}
+	var last netip.Addr // the last source that the peer may use
+	size, accepted, data := 0, false, false
+	// what was received before is recorded by one goroutine at a time
+	r.paths.receiving.Lock()
+	for i := range messages {
+		m := &messages[i]
+		if m.size < 0 || !r.pair.Accept(m.counter) {
+			continue
+		}
+		if !accepted {
+			accepted = true
+			r.peer.Received(r.pair)
+		}
+		size += len(m.message)
+		if m.size == 0 {
+			continue // a keepalive
+		}
+		data = true
+		packet := m.message[transport.HeaderSize : transport.HeaderSize+m.size]
+		src, n := source(packet), trueSize(packet)
+		if n == 0 || src != last && !r.peer.AllowedPeerSourceIP(src) {
+			continue
+		}
+		last = src
+		o.packets = append(o.packets, m.message[:transport.HeaderSize+n])
+	}
+	r.paths.receiving.Unlock()
+	if accepted {
+		r.from.FromPeer(r.peer.Key())
+		r.peer.ReceivedAll(size, data)
+	}
+}
+
+// trueSize is the size of a packet without its padding, 0 if it is not a packet.
+func trueSize(p []byte) int {
+	n := 0
+	switch {
+	case len(p) >= 20 && p[0]>>4 == 4:
+		n = int(binary.BigEndian.Uint16(p[2:]))
+	case len(p) >= 40 && p[0]>>4 == 6:
 		n = int(binary.BigEndian.Uint16(p[4:])) + 40
 	}
-	if n > len(p) || !src.IsValid() {
+	if n < 20 || n > len(p) {
 		return 0
 	}
-	if src != o.run.source {
-		if !o.run.peer.AllowedPeerSourceIP(src) {
-			return 0
-		}
-		o.run.source = src
-	}
 	return n
-}
-
-// beginRun begins a run. While it lasts, no other goroutine receives from the peer: what was
-// received before is recorded without a lock.
-func (o *opener) beginRun(index uint32, from *remoteEndpoint) {
-	r := &o.run
-	r.index, r.from = index, from
-	peer, pair := o.wg.Session(index, o.now)
-	if peer == nil || !peer.Running() {
-		return
-	}
-	if r.paths = o.bind.peerOf(Key(peer.Key())); r.paths == nil {
-		return // it is being removed
-	}
-	r.paths.receiving.Lock()
-	r.peer, r.pair = peer, pair
-}
-
-func (o *opener) endRun() {
-	r := &o.run
-	if r.peer != nil {
-		r.paths.receiving.Unlock()
-	}
-	if r.accepted {
-		r.from.FromPeer(r.peer.Key())
-		r.peer.ReceivedAll(r.size, r.data)
-	}
-	*r = run{}
-}
-
-// end ends a batch.
-func (o *opener) end() {
-	if o != nil {
-		o.endRun()
-		o.give()
-	}
-}
-
-// give writes the packets to the kernel.
-func (o *opener) give() {
-	if len(o.packets) == 0 {
-		return
-	}
-	if _, err := o.write(o.packets, transport.HeaderSize); err != nil {
-		o.wg.WriteFailed(err)
-	}
-	clear(o.packets)
-	o.packets = o.packets[:0]
 }

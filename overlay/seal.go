@@ -3,6 +3,7 @@ package overlay
 import (
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,11 +17,19 @@ import (
 // at a time, by the goroutine that read them. What has to wait for a session goes the library's
 // way.
 type sealer struct {
-	wg       atomic.Pointer[device.Device] // nil: all packets go the library's way
-	sealer   transport.Sealer
-	peers    []*device.Peer // for each packet of a batch; nil when nothing is left to do
-	waiting  []*device.Peer // those without a session
+	wg      atomic.Pointer[device.Device] // nil: all packets go the library's way
+	helpers *helpers
+	peers   []*device.Peer // for each packet of a batch; nil when nothing is left to do
+	waiting []*device.Peer // those without a session
+
+	// the packets to one peer
+	slab     []byte
+	packets  []tun.ReadPacket
 	messages [][]byte
+	counter  uint64 // of the first
+	mtu      int
+	sealers  [parts]transport.Sealer
+	done     sync.WaitGroup
 }
 
 // send seals and sends the packets that it can, and returns how many are left, at the front of
@@ -30,14 +39,15 @@ func (s *sealer) send(slab []byte, packets []tun.ReadPacket) int {
 	if wg == nil || !wg.IsUp() {
 		return len(packets)
 	}
-	now, mtu := time.Now(), wg.MTU()
-	s.findPeers(wg, slab, packets)
-	s.waiting = s.waiting[:0]
+	now := time.Now()
+	s.slab, s.mtu, s.waiting = slab, wg.MTU(), s.waiting[:0]
+	s.findPeers(wg, packets)
 	for i, p := range s.peers {
-		if p != nil && !slices.Contains(s.waiting, p) && !s.sendTo(p, slab, packets, i, now, mtu) {
+		if p != nil && !slices.Contains(s.waiting, p) && !s.sendTo(p, packets[i:], i, now) {
 			s.waiting = append(s.waiting, p)
 		}
 	}
+	s.slab = nil
 	left := 0
 	for i, p := range s.peers {
 		if p != nil {
@@ -48,46 +58,55 @@ func (s *sealer) send(slab []byte, packets []tun.ReadPacket) int {
 	return left
 }
 
-// sendTo seals and sends the packets to one peer, of which i is the first, and clears their peers.
-// It returns false and does nothing when they have to go the library's way.
-func (s *sealer) sendTo(p *device.Peer, slab []byte, packets []tun.ReadPacket, i int,
-	now time.Time, mtu int) bool {
-	n := 0
-	for _, q := range s.peers[i:] {
+// sendTo seals and sends those of the packets that are to a peer, and clears their peers. The first
+// of them is number i of the batch. It returns false and does nothing when they have to go the
+// library's way.
+func (s *sealer) sendTo(p *device.Peer, packets []tun.ReadPacket, i int, now time.Time) bool {
+	s.packets = s.packets[:0]
+	bytes := 0
+	for k, q := range s.peers[i:] {
 		if q == p {
-			n++
+			s.packets = append(s.packets, packets[k])
+			bytes += packets[k].Size
 		}
 	}
-	pair, counter := p.Reserve(n, now)
+	pair, counter := p.Reserve(len(s.packets), now)
 	if pair == nil {
 		return false
 	}
-	s.sealer.Use(pair.Send())
-	for k := i; k < len(s.peers); k++ {
-		if s.peers[k] != p {
-			continue
+	for k, q := range s.peers[i:] {
+		if q == p {
+			s.peers[i+k] = nil
 		}
-		s.peers[k] = nil
-		at := packets[k].Offset
-		m := s.sealer.Seal(slab, at, packets[k].Size, mtu, counter)
-		counter++
-		begin := at - transport.HeaderSize
-		s.messages = append(s.messages,
-			slab[begin-device.MessageEncapsulatingTransportSize:begin+len(m)])
 	}
+	for k := range s.sealers {
+		s.sealers[k].Use(pair.Send())
+	}
+	s.counter = counter
+	s.messages = slices.Grow(s.messages[:0], len(s.packets))[:len(s.packets)]
+	s.helpers.run(s, len(s.packets), bytes, &s.done)
 	p.SendSealed(s.messages)
 	clear(s.messages)
-	s.messages = s.messages[:0]
 	return true
 }
 
+// do implements divisible.
+func (s *sealer) do(part, from, to int) {
+	const front = transport.HeaderSize + device.MessageEncapsulatingTransportSize
+	for i := from; i < to; i++ {
+		at := s.packets[i].Offset
+		m := s.sealers[part].Seal(s.slab, at, s.packets[i].Size, s.mtu, s.counter+uint64(i))
+		s.messages[i] = s.slab[at-front : at-transport.HeaderSize+len(m)]
+	}
+}
+
 // findPeers fills peers. A packet to nobody is dropped.
-func (s *sealer) findPeers(wg *device.Device, slab []byte, packets []tun.ReadPacket) {
+func (s *sealer) findPeers(wg *device.Device, packets []tun.ReadPacket) {
 	s.peers = s.peers[:0]
 	var last netip.Addr
 	var peer *device.Peer
 	for _, q := range packets {
-		if dst := destination(slab[q.Offset : q.Offset+q.Size]); dst != last {
+		if dst := destination(s.slab[q.Offset : q.Offset+q.Size]); dst != last {
 			last, peer = dst, nil
 			if dst.IsValid() {
 				peer = wg.PeerTo(dst)
