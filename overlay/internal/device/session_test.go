@@ -188,3 +188,48 @@ func TestSession(t *testing.T) {
 		t.Error("deleted")
 	}
 }
+
+// TestReceivingNeverSends: while the sockets are being closed, which waits for the goroutines that
+// receive, these return, although it is time for a handshake and packets wait for the session.
+func TestReceivingNeverSends(t *testing.T) {
+	d, _ := bare(t)
+	d.peers.keyMap = map[NoisePublicKey]*Peer{}
+	var keys [2]NoisePrivateKey
+	for i := range keys {
+		var err error
+		if keys[i], err = newPrivateKey(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.staticIdentity.privateKey, d.staticIdentity.publicKey = keys[0], keys[0].publicKey()
+	p, err := d.NewPeer(keys[1].publicKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.runningState.isRunning.Store(true)
+	t.Cleanup(p.timersStop)
+	p.keypairs.current = newPair(t, true, RejectAfterTime-time.Second)
+	next := newPair(t, false, RejectAfterTime+time.Second)
+	p.keypairs.next.Store(next)
+	p.queue.staged <- nil
+	d.net.Lock() // as closing does
+	returned := make(chan struct{})
+	go func() {
+		p.ReceivedAll(100, true)
+		if !p.timers.sentLastMinuteHandshake.Load() {
+			t.Error("no handshake was begun")
+		}
+		p.Received(next)
+		close(returned)
+	}()
+	select {
+	case <-returned:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for the sockets")
+	}
+	if p.keypairs.Current() != next || p.rxBytes.Load() != 100 {
+		t.Error("what was received has no effect")
+	}
+	d.state.state.Store(uint32(deviceStateClosed)) // what waits for the sockets does not send
+	d.net.Unlock()
+}

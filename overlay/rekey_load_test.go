@@ -1,0 +1,49 @@
+package overlay
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestRekeysUnderLoad: sessions end and begin while as much is transferred as can be, and the
+// sockets are closed and opened again and again. Closing waits for the goroutine that receives, so
+// that one must never wait for the sockets.
+func TestRekeysUnderLoad(t *testing.T) {
+	if hurry(t) {
+		return
+	}
+	a, b := pair(t, nil, nil)
+	echo(t, a, b, 100)
+	end, ended := make(chan struct{}), make(chan int)
+	go func() {
+		opened := 0
+		for {
+			select {
+			case <-end:
+				ended <- opened
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			if err := b.dev.wg.IpcSet(fmt.Sprintf("listen_port=%d\n", 40000+opened)); err != nil {
+				t.Error(err)
+			}
+			opened++
+		}
+	}()
+	for begin := time.Now(); time.Since(begin) < 10*time.Second; {
+		download(t, a, b, 8<<20, nil)
+		download(t, b, a, 8<<20, nil)
+	}
+	close(end)
+	select {
+	case opened := <-ended:
+		n := a.dev.Stats().Answered + b.dev.Stats().Answered
+		if n < 4 || opened < 20 {
+			t.Errorf("%d sessions were made, and the sockets opened %d times", n, opened)
+		}
+		t.Logf("%d sessions, sockets opened %d times", n, opened)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the sockets are not closed")
+	}
+}
