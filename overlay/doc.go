@@ -1,8 +1,9 @@
 // Package overlay carries packets between nodes, encrypted, and lets a firewall filter every one of
 // them.
 //
-// A Device is a WireGuard interface: the protocol comes from the wireguard-go library, so that any
-// WireGuard can be the other end. Around it are our own socket and our own TUN device:
+// A Device is a WireGuard interface: handshakes and sessions come from the wireguard-go library, so
+// that any WireGuard can be the other end. The socket, the TUN device, and what seals and opens
+// packets between them are our own:
 //
 //	dev, err := overlay.New(overlay.Config{Name: "weir0", Key: key, Port: 51820, Filter: filter})
 //	...

@@ -27,42 +27,37 @@ func TestHelpers(t *testing.T) {
 		var callers sync.WaitGroup
 		for caller := range 4 {
 			callers.Go(func() {
-				var done sync.WaitGroup
 				for n := caller; n <= batchSize; n += 3 {
 					for _, bytes := range []int{0, bulk - 1, bulk, 1 << 20} {
-						c := &counted{items: make([]atomic.Int32, n)}
-						h.run(c, n, bytes, &done)
-						for i := range c.items {
-							if got := c.items[i].Load(); got != 1 {
-								t.Errorf("%d helpers, %d items: item %d: %d times", count, n, i, got)
-							}
-						}
-						used := 0
-						for p := range c.parts {
-							if got := c.parts[p].Load(); got > 1 {
-								t.Errorf("part %d: %d times", p, got)
-							} else {
-								used += int(got)
-							}
-						}
-						if want := bytes >= bulk && count > 0 && n > leastPart; used > 1 != want {
-							t.Errorf("%d helpers, %d items, %d bytes: %d parts", count, n, bytes,
-								used)
-						}
+						checkHelpers(t, h, n, bytes)
 					}
 				}
 			})
 		}
 		callers.Wait()
 	}
-	// without helpers, a batch is still done
+	// when the helpers have ended, a batch is still done
 	close(end)
-	h := startHelpers(3, end)
-	c := &counted{items: make([]atomic.Int32, 100)}
-	h.run(c, 100, 1<<20, new(sync.WaitGroup))
+	checkHelpers(t, startHelpers(3, end), 100, 1<<20)
+}
+
+func checkHelpers(t *testing.T, h *helpers, n, bytes int) {
+	var done sync.WaitGroup
+	c := &counted{items: make([]atomic.Int32, n)}
+	h.run(c, n, bytes, &done)
 	for i := range c.items {
-		if c.items[i].Load() != 1 {
-			t.Error(i)
+		if got := c.items[i].Load(); got != 1 {
+			t.Errorf("%d helpers, %d items: item %d: %d times", h.count, n, i, got)
 		}
+	}
+	used := 0
+	for p := range c.parts {
+		got := int(c.parts[p].Load())
+		if used += got; got > 1 {
+			t.Errorf("part %d: %d times", p, got)
+		}
+	}
+	if want := bytes >= bulk && h.count > 0 && n > leastPart; used > 1 != want {
+		t.Errorf("%d helpers, %d items, %d bytes: %d parts", h.count, n, bytes, used)
 	}
 }
