@@ -54,6 +54,8 @@ type bind struct {
 
 	begin      time.Time
 	sendErrors atomic.Uint64
+	sendFull   atomic.Uint64
+	gsoRefused atomic.Uint64 // by sockets of peers that are closed
 	readErrors atomic.Uint64
 	duplicates atomic.Uint64
 	// Handshakes, see Stats.
@@ -150,6 +152,9 @@ func (b *bind) Close() error {
 	b.mu.Lock()
 	v4, v6, icmp6 := b.v4, b.v6, b.icmp6
 	b.v4, b.v6, b.icmp6 = nil, nil, nil
+	for _, p := range b.peers {
+		b.closeSenders(p)
+	}
 	b.mu.Unlock()
 	var err error
 	if icmp6 != nil {
@@ -169,10 +174,7 @@ func (b *bind) SetMark(mark uint32) error {
 	defer b.mu.Unlock()
 	b.mark = mark
 	var err error
-	for _, c := range []*udp.Conn{b.v4, b.v6} {
-		if c == nil {
-			continue
-		}
+	for _, c := range append(b.conns(), b.senders()...) {
 		raw, e := c.SyscallConn()
 		if e != nil {
 			return e
@@ -255,6 +257,7 @@ func (b *bind) dropPeer(key Key) {
 	defer b.mu.Unlock()
 	if p := b.peers[key]; p != nil {
 		delete(b.peers, key)
+		b.closeSenders(p)
 		for index, q := range b.initiators {
 			if p == q {
 				delete(b.initiators, index)
@@ -296,7 +299,7 @@ func (b *bind) moved(p *peerEndpoint, from, to netip.AddrPort) {
 func (b *bind) connFor(a netip.Addr) *udp.Conn {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	if a.Is4() || a.Is4In6() {
+	if familyOf(a) == 0 {
 		return b.v4
 	}
 	return b.v6

@@ -162,6 +162,7 @@ type Stats struct {
 	// coalesced packets from peers that the kernel refused; they were written one by one
 	CoalesceRefused uint64
 	SendErrors      uint64 // batches for which no path worked
+	SendFull        uint64 // packets that came faster than the link to their peer carries
 	ReadErrors      uint64
 	Copies          uint64 // handshake messages that came more than once
 	SocketDrops     uint64 // datagrams that came faster than they were read
@@ -180,9 +181,11 @@ func (d *Device) Stats() Stats {
 	s := Stats{
 		DroppedIn: d.tun.dropped[0].Load(), DroppedOut: d.tun.dropped[1].Load(),
 		Broken: d.tun.broken.Load(), CoalesceRefused: d.tun.refused.Load(),
-		SendErrors: d.bind.sendErrors.Load(), ReadErrors: d.bind.readErrors.Load(),
-		Copies: d.bind.duplicates.Load(),
-		Begun:  d.bind.begun.Load(), Answered: d.bind.answered.Load(),
+		SendErrors: d.bind.sendErrors.Load(), SendFull: d.bind.sendFull.Load(),
+		GSORefused: d.bind.gsoRefused.Load(),
+		ReadErrors: d.bind.readErrors.Load(),
+		Copies:     d.bind.duplicates.Load(),
+		Begun:      d.bind.begun.Load(), Answered: d.bind.answered.Load(),
 		AnsweredByOther: d.bind.byOther.Load(), Accepted: d.bind.accepted.Load(),
 	}
 	for _, p := range d.bind.allPeers() {
@@ -190,7 +193,7 @@ func (d *Device) Stats() Stats {
 	}
 	d.bind.mu.RLock()
 	defer d.bind.mu.RUnlock()
-	for _, c := range d.bind.conns() {
+	for _, c := range append(d.bind.conns(), d.bind.senders()...) {
 		u := c.Stats()
 		s.SocketDrops += u.Dropped
 		s.GSORefused += u.GSORefused

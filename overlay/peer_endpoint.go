@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirnet/weir/udp"
 )
 
 // path is a path to a peer: its address, and the local address and interface that it sent to. It is
@@ -62,7 +64,8 @@ type peerEndpoint struct {
 	initTried  int                  // to how many other candidates it was sent
 	initLast   int64                // when it was sent to the last one of them
 
-	receiving sync.Mutex // held while messages of the peer are opened
+	senders   [2]atomic.Pointer[udp.Conn] // for data, by IP version; nil until the first
+	receiving sync.Mutex                  // held while messages of the peer are opened
 
 	prober     prober
 	kernelPMTU kernelPMTU // used by the watch goroutine only

@@ -14,6 +14,7 @@ import (
 
 // batch is the memory of one Send.
 type batch struct {
+	peer  *peerEndpoint // to whom it is data, or nil
 	msgs  []udp.Message
 	views [][]byte // msgs[i].Buffers is views[i:i+1]
 }
@@ -27,6 +28,7 @@ func newBatch() *batch {
 }
 
 func (b *bind) putBatch(s *batch) {
+	s.peer = nil
 	clear(s.views)
 	b.batches.put(s)
 }
@@ -85,6 +87,7 @@ func (b *bind) sendToPeer(s *batch, n int, p *peerEndpoint) error {
 	if n > 1 || len(head) > sizeKeepalive {
 		p.data.Store(now)
 	}
+	s.peer = p
 	return b.sendCandidates(s, n, p, cur, p.silent(now) && p.inUse(now) && p.mayMirror(now))
 }
 
@@ -121,7 +124,12 @@ func isGone(err error) bool {
 
 // sendOver sends n messages over one path. One that fails does not stop the others.
 func (b *bind) sendOver(s *batch, n int, h *path) error {
-	c := b.connFor(h.addr.Addr())
+	var c *udp.Conn
+	if s.peer != nil {
+		c = b.senderTo(s.peer, h.addr.Addr())
+	} else {
+		c = b.connFor(h.addr.Addr())
+	}
 	if c == nil {
 		return net.ErrClosed
 	}
@@ -136,6 +144,10 @@ func (b *bind) sendOver(s *batch, n int, h *path) error {
 	for at := 0; at < n; at++ {
 		k, err := c.WriteBatch(s.msgs[at:n])
 		if at += k; err == nil {
+			break
+		}
+		if errors.Is(err, udp.ErrFull) { // the link is slower than what goes there
+			b.sendFull.Add(uint64(n - at))
 			break
 		}
 		if first == nil {

@@ -31,6 +31,8 @@ type Config struct {
 	Errors bool
 	// Mark is the firewall mark (SO_MARK) of the packets that the socket sends; 0 is none.
 	Mark uint32
+
+	noWait bool // WriteBatch fails with ErrFull instead of waiting
 }
 
 // ErrShortBuffer is returned by ReadBatch when Config.GRO is on and a message's buffers hold less
@@ -40,6 +42,9 @@ var ErrShortBuffer = errors.New("udp: message buffers are smaller than MaxPayloa
 // ErrQueued is returned by ReadBatch when ICMP errors wait to be read with ReadErrors. It is not
 // fatal: the next ReadBatch reads datagrams.
 var ErrQueued = errors.New("udp: ICMP errors are queued")
+
+// ErrFull is returned by WriteBatch of a Sibling for a message for which its buffer has no space.
+var ErrFull = errors.New("udp: the write buffer is full")
 
 // ErrFamily is returned by WriteBatch for a message that has no address, or one of an IP version
 // that the socket cannot send.

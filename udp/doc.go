@@ -30,6 +30,8 @@
 // Message.Segments walks them in place. A Reader has slots of the right size and returns single
 // datagrams that point into them, without a copy.
 //
+// Conn.Sibling opens a second socket at the address for sending, with a buffer of its own.
+//
 // # Packet information
 //
 // Config.PacketInfo fills Message.Local and Message.IfIndex on receipt. On a host with several

@@ -152,6 +152,10 @@ func (r *ring) transmit(ep uintptr) bool {
 			r.done += int(n)
 		case unix.EINTR:
 		case unix.EAGAIN:
+			if r.conn.config.noWait {
+				r.errno = errno
+				return true
+			}
 			s.write.Wait(ep)
 			return false
 		default:

@@ -37,6 +37,9 @@ func (c *Conn) writeBatch(msgs []Message) (int, error) {
 		if r.errno == 0 {
 			continue
 		}
+		if r.errno == unix.EAGAIN {
+			return at.msg, ErrFull
+		}
 		if !r.retry(&msgs[at.msg], tries) {
 			return at.msg, fmt.Errorf("udp: write to %s: %w", msgs[at.msg].Addr, r.errno)
 		}

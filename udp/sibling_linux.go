@@ -1,0 +1,66 @@
+package udp
+
+import (
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sibling opens a socket at the address of c, for sending: it has a buffer of its own, and
+// WriteBatch does not wait for space in it, but fails with ErrFull. All that comes to the address
+// still comes to c, which must not be connected. The options are those of config, but for
+// ReusePort.
+func (c *Conn) Sibling(config Config) (*Conn, error) {
+	// Only now: at an address that is shared from the beginning, c would not have noticed another
+	// program that has it already.
+	if err := c.reuse(); err != nil {
+		return nil, err
+	}
+	config.ReusePort, config.noWait = true, true
+	local := c.local
+	if !local.Addr().IsValid() {
+		local = netip.AddrPortFrom(netip.IPv6Unspecified(), local.Port())
+	}
+	network := "udp"
+	switch c.family {
+	case familyV4:
+		network = "udp4"
+	case familyV6:
+		network = "udp6"
+	}
+	s, err := Listen(network, local, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.receiveAll(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (c *Conn) reuse() (err error) {
+	if e := c.sys.Control(func(fd uintptr) {
+		err = setInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, "SO_REUSEPORT")
+	}); e != nil {
+		return e
+	}
+	return err
+}
+
+// receiveAll makes c receive what comes to any socket of its address: it is the first one there,
+// and a program of one instruction chooses number 0.
+func (c *Conn) receiveAll() (err error) {
+	program := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
+	if e := c.sys.Control(func(fd uintptr) {
+		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF,
+			&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	}); e != nil {
+		return e
+	}
+	if err != nil {
+		return fmt.Errorf("setsockopt SO_ATTACH_REUSEPORT_CBPF: %w", err)
+	}
+	return nil
+}
