@@ -14,9 +14,10 @@ import (
 
 // batch is the memory of one Send.
 type batch struct {
-	peer  *peerEndpoint // to whom it is data, or nil
-	msgs  []udp.Message
-	views [][]byte // msgs[i].Buffers is views[i:i+1]
+	peer   *peerEndpoint // to whom it is data, or nil
+	unsent int           // bytes for which there was no space
+	msgs   []udp.Message
+	views  [][]byte // msgs[i].Buffers is views[i:i+1]
 }
 
 func newBatch() *batch {
@@ -28,7 +29,7 @@ func newBatch() *batch {
 }
 
 func (b *bind) putBatch(s *batch) {
-	s.peer = nil
+	s.peer, s.unsent = nil, 0
 	clear(s.views)
 	b.batches.put(s)
 }
@@ -49,7 +50,7 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 			for _, view := range s.views[:n] {
 				size += len(view)
 			}
-			e.sent.Add(uint64(size))
+			e.sent.Add(uint64(max(0, size-s.unsent)))
 		}
 	case *remoteEndpoint:
 		err = b.sendOver(s, n, &e.path)
@@ -148,6 +149,9 @@ func (b *bind) sendOver(s *batch, n int, h *path) error {
 		}
 		if errors.Is(err, udp.ErrFull) { // the link is slower than what goes there
 			b.sendFull.Add(uint64(n - at))
+			for _, view := range s.views[at:n] {
+				s.unsent += len(view)
+			}
 			break
 		}
 		if first == nil {

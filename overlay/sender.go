@@ -18,7 +18,7 @@ func familyOf(a netip.Addr) int {
 }
 
 // senderTo returns the socket for data to a peer. It is the peer's own: when a link is slow, what
-// waits there counts against those who send there, and nobody waits for it.
+// waits there counts against those peers alone, and the others are not delayed.
 func (b *bind) senderTo(p *peerEndpoint, a netip.Addr) *udp.Conn {
 	family := familyOf(a)
 	if c := p.senders[family].Load(); c != nil {

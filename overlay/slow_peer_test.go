@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestSlowPeer: far more goes to a peer than its link carries, whose queue is long. That hurts
-// nobody else.
+// TestSlowPeer: far more goes to a peer than its link carries, whose queue is long. That does
+// not delay the others.
 func TestSlowPeer(t *testing.T) {
 	lab := nstest.New(t)
 	a := &side{Node: lab.Node("a"), addr: "10.99.0.1"}
