@@ -44,10 +44,10 @@ type bar struct {
 }
 
 var bars = map[string][]bar{
-	"tcp1":   {{fork, 1, 1, 0}, {upstream, 1.3, 1.3, 0}, {weir, 0.97, 0, 0}},
-	"tcp8":   {{fork, 1, 1, 0}, {upstream, 1.3, 1.3, 0}},
-	"nouso":  {{upstream, 1.4, 0, 0}},
-	"udp200": {{upstream, 1.3, 0, 0}},
+	"tcp1":   {{fork, 1.3, 1.3, 0}, {upstream, 1.6, 1.6, 0}, {weir, 0.97, 0, 0}},
+	"tcp8":   {{fork, 1.3, 1.3, 0}, {upstream, 1.6, 1.6, 0}},
+	"nouso":  {{fork, 2, 0, 0}, {upstream, 2, 0, 0}},
+	"udp200": {{fork, 1.5, 0, 0}, {upstream, 3, 0, 0}},
 	"ping":   {{upstream, 0, 0, 1}, {fork, 0, 0, 1}},
 }
 
