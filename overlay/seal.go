@@ -100,7 +100,7 @@ func (s *sealer) do(part, from, to int) {
 	}
 }
 
-// findPeers fills peers. A packet to nobody is dropped.
+// findPeers fills peers. A packet that is to none of them is dropped.
 func (s *sealer) findPeers(wg *device.Device, packets []tun.ReadPacket) {
 	s.peers = s.peers[:0]
 	var last netip.Addr

@@ -38,7 +38,7 @@ func bare(t *testing.T) (*Device, *Peer) {
 	return d, p
 }
 
-// TestSealedAsTheLibraryDoes: a message is the same, to the byte, whoever seals it.
+// TestSealedAsTheLibraryDoes: a message of ours is that of the library, to the byte.
 func TestSealedAsTheLibraryDoes(t *testing.T) {
 	d, _ := bare(t)
 	pair := newPair(t, true, 0)
