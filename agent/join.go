@@ -24,7 +24,7 @@ func (n *Node) joinTunnel(e *soft.Engine) (err error) {
 		n.shared.mu.Lock()
 		defer n.shared.mu.Unlock()
 		for name, table := range n.shared.tables {
-			err = errors.Join(err, e.SetTable(name, rulefile.Entries(table)))
+			err = errors.Join(err, e.SetTable(name, table.Entries()))
 		}
 		n.pods.ViewLabels(func(tables map[string][]rule.TableEntry) {
 			for name, members := range tables {

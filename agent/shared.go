@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/store/cluster"
 )
@@ -63,7 +62,7 @@ func (t *sharedTables) set(changes map[cluster.Shared]*uint32) error {
 		if !whole {
 			continue
 		}
-		if err := t.engine.SetTable(name, rulefile.Entries(table)); err != nil {
+		if err := t.engine.SetTable(name, table.Entries()); err != nil {
 			errs = append(errs, fmt.Errorf("table %s: %w", name, err))
 		}
 	}
@@ -107,7 +106,7 @@ func (t *sharedTables) all() map[string][]rule.TableEntry {
 	entries := map[string][]rule.TableEntry{}
 	t.view(func(tables map[string]rule.Table) {
 		for name, table := range tables {
-			entries[name] = rulefile.Entries(table)
+			entries[name] = table.Entries()
 		}
 	})
 	return entries

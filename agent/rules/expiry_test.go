@@ -201,7 +201,7 @@ func TestTrialThatIsOverBringsNoMemberBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.up += time.Minute
-	if err := b.revert(b.trial); err != nil {
+	if _, err := b.revert(b.trial); err != nil {
 		t.Fatal(err)
 	}
 	expectMembers(t, b, "192.0.2.2/32 3540s")

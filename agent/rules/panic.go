@@ -100,9 +100,12 @@ func (b *Book) Panic(s *api.Session, tunnel uint16) error {
 	if err := b.enforceLocked(next); err != nil {
 		return errors.Join(fmt.Errorf("nothing was changed: %w", err), restore(file, was))
 	}
-	if b.trial != nil {
-		b.trial.timer.Stop()
+	if t := b.trial; t != nil {
+		t.timer.Stop()
 		b.trial = nil
+		if t.ended != nil {
+			go t.ended() // it may ask the Book
+		}
 	}
 	b.panic = p
 	b.showPanic()

@@ -16,11 +16,18 @@ func (b *Book) Parse(name, text string) (*rule.Ruleset, error) {
 // Enforce puts rules of the host's cluster in force, in place of those before and of those on
 // trial. With a trial longer than 0, the last rules that were not on trial come back when it ends
 // without Keep, and then ended is called. A full disk does not prevent that: saving is tried again.
+// During a panic it returns an error: the cluster tries again.
 func (b *Book) Enforce(next Version, try time.Duration, ended func()) error {
+	if err := b.prepareLists(next.Set); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return errors.New("the node goes down")
+	}
+	if b.panic != nil {
+		return errPanic{}
 	}
 	before, last := b.rules, b.trial
 	if last != nil {

@@ -2,6 +2,8 @@ package rules
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +91,43 @@ func TestSharedRules(t *testing.T) {
 	if first, err := b.First(); err != nil ||
 		first.Set.Rules[0].Text() != open("82").Set.Rules[0].Text() {
 		t.Errorf("a start begins with %+v, %v", first, err)
+	}
+}
+
+// TestPanicOfAHostOfACluster: a panic ends a trial of the cluster, and no version of the cluster
+// lifts it. A version of rules with a table from a file reads the host's file.
+func TestPanicOfAHostOfACluster(t *testing.T) {
+	b, e := newBook(t)
+	b.config.Shared = func() (Version, bool) { return Version{}, false }
+	first := version(t, b, "add 100 allow tcp from any to any 80\n")
+	if err := b.Enforce(first, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	trial := version(t, b, "add 100 allow tcp from any to any 81\n")
+	if err := b.Enforce(trial, time.Hour, func() { close(ended) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Panic(nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	file := filepath.Join(t.TempDir(), "list")
+	next := version(t, b, "table t create file "+file+"\nadd 100 allow tcp from table(t) to any\n")
+	if err := b.Enforce(next, 0, nil); err == nil {
+		t.Error("the file is not there")
+	}
+	if err := os.WriteFile(file, []byte("0.0.0.0/0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Enforce(next, 0, nil); err == nil || passes(e, 80) || passes(e, 81) {
+		t.Errorf("the panic is over: %v", err)
+	}
+	if err := b.EndPanic(); err != nil || !passes(e, 80) || passes(e, 81) {
+		t.Errorf("after the panic: %v", err)
+	}
+	if err := b.Enforce(next, 0, nil); err != nil || !passes(e, 81) {
+		t.Errorf("after the panic: %v", err)
 	}
 }
 

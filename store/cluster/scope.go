@@ -74,6 +74,9 @@ func (v Version) For(h Host) (*rule.Ruleset, error) {
 	}
 	merged := &rule.Ruleset{}
 	for _, s := range scopes {
+		if err := v.lasting(s); err != nil {
+			return nil, err
+		}
 		merged.Rules = append(merged.Rules, v[s].Rules...)
 		merged.Disabled |= v[s].Disabled
 		for name, table := range v[s].Tables {
@@ -87,15 +90,22 @@ func (v Version) For(h Host) (*rule.Ruleset, error) {
 				}
 				merged.Lists[name] = l
 			}
-			for p, at := range v[s].Ends[name] {
-				merged.SetEnd(name, p, at)
-			}
 		}
 	}
 	slices.SortStableFunc(merged.Rules, func(a, b *rule.Rule) int {
 		return cmp.Compare(a.Number, b.Number)
 	})
 	return merged, nil
+}
+
+// lasting refuses members of tables with a timeout: each host that starts would begin it again.
+func (v Version) lasting(s Scope) error {
+	timed := slices.Sorted(maps.Keys(v[s].Ends))
+	if len(timed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("scope %s: table %s has a member with a timeout, which a version of a "+
+		"cluster cannot have", s, timed[0])
 }
 
 // of returns the scopes of a host that have rules.
@@ -109,6 +119,11 @@ func (v Version) Check(hosts []Host) error {
 	type pair struct{ a, b Scope }
 	seen := map[pair]bool{}
 	var clashes []error
+	for _, s := range slices.Sorted(maps.Keys(v)) {
+		if err := v.lasting(s); err != nil {
+			clashes = append(clashes, err)
+		}
+	}
 	for _, h := range hosts {
 		scopes := v.of(h)
 		for i, a := range scopes {

@@ -71,6 +71,21 @@ func TestMergedRules(t *testing.T) {
 	}
 }
 
+// TestMembersWithTimeout: a version of a cluster has no member that ends.
+func TestMembersWithTimeout(t *testing.T) {
+	set, err := rule.ParseFile("all", "table t create\ntable t add 192.0.2.1 timeout 1h\n", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := Version{All: set}
+	if _, err := v.For(Host{Name: "a"}); err == nil {
+		t.Error("a host takes it")
+	}
+	if err := v.Check(nil); err == nil || !strings.Contains(err.Error(), "table t") {
+		t.Errorf("stored: %v", err)
+	}
+}
+
 func TestTablesAndSetsClash(t *testing.T) {
 	v := Version{
 		All: rules(t, "all.rules", "table blocked add 192.0.2.0/24\nset disable 3\n"),
