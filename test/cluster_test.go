@@ -91,8 +91,8 @@ func (k *cluster) join(name string, h *podHost) {
 	})
 }
 
-// joinWithoutTunnel is join of a host whose port of the tunnel another program has: until that ends,
-// the ranges of the others are unreachable, so that nothing leaves in the clear.
+// joinWithoutTunnel is join of a host whose port of the tunnel another program has: until that
+// ends, the ranges of the others are unreachable, so that nothing leaves in the clear.
 func (k *cluster) joinWithoutTunnel(name string, h *podHost) {
 	k.t.Helper()
 	taken, err := h.host.ListenPacket("udp", ":51820")

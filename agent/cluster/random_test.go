@@ -38,9 +38,10 @@ type chaosHost struct {
 	ranges    netip.Prefix
 }
 
-// TestRandom: hosts join and leave, rules and pods change, hosts are cut off and killed, the store is
-// put back and cut off. Once the store is reachable and quiet, all hosts enforce one version and the
-// same pods. Nothing was in force meanwhile that was not loaded, and no range has two owners.
+// TestRandom: hosts join and leave, rules and pods change, hosts are cut off and killed, the store
+// is put back and cut off. Once the store is reachable and quiet, all hosts enforce one version
+// and the same pods. Nothing was in force meanwhile that was not loaded, and no range has two
+// owners.
 func TestRandom(t *testing.T) {
 	steps := 250
 	if n, err := strconv.Atoi(os.Getenv("WEIR_CLUSTER_STEPS")); err == nil {

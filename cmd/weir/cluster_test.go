@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestStoreWords: weir-store gets the words as they are, flags too; --root selects the store's files
-// as it selects the node's. Its exit status is that of the verb.
+// TestStoreWords: weir-store gets the words as they are, flags too; --root selects the store's
+// files as it selects the node's. Its exit status is that of the verb.
 func TestStoreWords(t *testing.T) {
 	dir := t.TempDir()
 	const script = "#!/bin/sh\necho \"$@\"\nexit 3\n"
@@ -27,13 +27,15 @@ func TestStoreWords(t *testing.T) {
 	} {
 		var out, messages bytes.Buffer
 		status := run(t.Context(), strings.Fields(line), nil, &out, &messages)
-		if got := strings.TrimSpace(out.String()); got != want || status != 3 || messages.Len() > 0 {
+		got := strings.TrimSpace(out.String())
+		if got != want || status != 3 || messages.Len() > 0 {
 			t.Errorf("weir %s runs weir-store %q, status %d, %s", line, got, status, &messages)
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
 	var out, messages bytes.Buffer
-	if status := run(t.Context(), []string{"cluster", "invite"}, nil, &out, &messages); status != 1 ||
+	status := run(t.Context(), []string{"cluster", "invite"}, nil, &out, &messages)
+	if status != 1 ||
 		!strings.Contains(messages.String(), "install weir-store") {
 		t.Errorf("without weir-store: status %d, %s", status, &messages)
 	}

@@ -34,8 +34,8 @@ func remotePods(b *testing.B) (certs, chunks []store.Change) {
 	return certs, chunks
 }
 
-// BenchmarkRemotePods measures what 10,000 pods of other hosts take of a host beside the copy itself:
-// bytes and time for each, when they all come at once.
+// BenchmarkRemotePods measures what 10,000 pods of other hosts take of a host beside the copy
+// itself: bytes and time for each, when they all come at once.
 func BenchmarkRemotePods(b *testing.B) {
 	a := newAuthority()
 	certs, chunks := remotePods(b)

@@ -85,7 +85,7 @@ func printable(text string) bool {
 	})
 }
 
-// Check of a claim: the host with this certificate may have the pod.
+// mayHave checks a claim: the host with this certificate may have the pod.
 func (n *Node) mayHave(p *Pod) error {
 	for _, a := range p.Addrs {
 		if !n.Owns(a) {

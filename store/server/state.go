@@ -125,7 +125,7 @@ func (s *state) failed() {
 	s.failing = true
 }
 
-// next is the number of the open segment.
+// nextLocked is the number of the open segment.
 func (s *state) nextLocked() uint64 { return s.first + uint64(len(s.segments)) }
 
 // apply moves the copy forward and publishes the changes, now or when the pace allows it.
