@@ -38,7 +38,7 @@ func New(c *udp.Conn) *Conn {
 	return &Conn{udp: c, addrs: map[netip.AddrPort]*net.UDPAddr{}}
 }
 
-// ReadBatch is ReadBatch of ipv4.PacketConn. NN stays 0. Flags must be 0. The addresses are shared
+// ReadBatch is ReadBatch of ipv4.PacketConn. NN stays 0, flags must be 0. The addresses are shared
 // with later messages of the same sender: do not change them.
 func (c *Conn) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	if flags != 0 {
@@ -54,6 +54,9 @@ func (c *Conn) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	defer c.mu.Unlock()
 	for i := range n {
 		ms[i].N, ms[i].NN, ms[i].Flags = msgs[i].N, 0, 0
+		if msgs[i].Truncated {
+			ms[i].Flags = truncatedFlag
+		}
 		ms[i].Addr = c.addrLocked(msgs[i].Addr)
 	}
 	return n, err

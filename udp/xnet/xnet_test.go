@@ -83,3 +83,39 @@ func TestAgainstXNet(t *testing.T) {
 		t.Errorf("with flags: %v", err)
 	}
 }
+
+// TestTruncated: a datagram longer than its buffers has the flag that x/net gives it.
+func TestTruncated(t *testing.T) {
+	u, err := udp.Listen("udp4", netip.MustParseAddrPort("127.0.0.1:0"), udp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	pc, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pc.Close()
+	u.SetDeadline(time.Now().Add(10 * time.Second))
+	pc.SetDeadline(time.Now().Add(10 * time.Second))
+	read := func(from batcher, to net.Addr, size int) (n, flags int) {
+		t.Helper()
+		if _, err := pc.WriteTo(make([]byte, 100), to); err != nil {
+			t.Fatal(err)
+		}
+		ms := []ipv4.Message{{Buffers: [][]byte{make([]byte, size)}}}
+		if got, err := from.ReadBatch(ms, 0); err != nil || got != 1 {
+			t.Fatalf("%d messages, %v", got, err)
+		}
+		return ms[0].N, ms[0].Flags
+	}
+	here := net.UDPAddrFromAddrPort(u.LocalAddrPort())
+	for _, size := range []int{10, 99, 100, 200} {
+		n, flags := read(New(u), here, size)
+		wantN, wantFlags := read(ipv4.NewPacketConn(pc), pc.LocalAddr(), size)
+		if n != wantN || flags != wantFlags {
+			t.Errorf("%d bytes: N %d, flags %#x; x/net has %d, %#x", size, n, flags, wantN,
+				wantFlags)
+		}
+	}
+}
