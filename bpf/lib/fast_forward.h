@@ -80,7 +80,8 @@ __noinline int fast_forward(struct __sk_buff *skb)
 	head += e.proto == PROTO_TCP ? brief_tcp_header(&e) : sizeof(struct udp);
 	if ((segment ? segment + head : e.len) > w->mtu)
 		return FWD_CONTINUE;
-	if (fast_path(skb, cf, 14) == FAST_NOT) {
+	// A new flow ends the translation of one that called a published port with the same ends.
+	if (fast_path(skb, cf, 14, f->published) == FAST_NOT) {
 		c->look.missed = NONE;
 		return FWD_CONTINUE;
 	}
