@@ -29,7 +29,7 @@
 //
 // A goroutine that holds one of these locks takes only locks of lines below it. It never holds two
 // of one line. pod.Manager's lock comes between rules.Book.mu and pods.labels.mu; the locks inside
-// the engines, the hub, the journal and the device are taken last.
+// the engines, the hub, the journal, the names of pods and the device are taken last.
 //
 //	peers.Service.mu       changes of peers; held while the tunnel is made and peers are resolved
 //	watch.Observer.mu      the journal and top; names are looked up under it
@@ -39,9 +39,9 @@
 //	rules.savedRules.mu    the file of the saved rules
 //	sharedTables.mu        tables that all hosts have
 //	pods.labels.mu         tables of labels
-//	dns.Names.mu           names of pods
 //	host.Hooks.following   one pass over the interfaces at a time
 //	host.Hooks.mu          hooks
 //	host.Links.mu          interfaces and addresses
-//	Node.mu, problem.List.mu, pods.Service.mu, watch.Captures.mu, peers.injector.mu, dialed.mu
+//	Node.mu, problem.List.mu, pods.Service.mu, watch.Captures.mu, peers.injector.mu, dialed.mu,
+//	pods.resolvers.mu
 package agent

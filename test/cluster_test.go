@@ -2,6 +2,7 @@ package test
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -55,7 +56,7 @@ func newCluster(t *testing.T) *cluster {
 	for name, h := range map[string]**podHost{"a": &k.a, "b": &k.b, "c": &k.c} {
 		*h = &podHost{lab: lab, host: lab.Node(name)}
 		(*h).agentNode = newAgentNode(t, (*h).host)
-		(*h).file("etc/weir/weir.toml", "[overlay]\n")
+		(*h).file("etc/weir/weir.toml", "[overlay]\n[observe]\nmetrics = \"127.0.0.1:9642\"\n")
 		(*h).file("etc/weir/rules", "add 1 allow ip from any to any\n")
 	}
 	lab.Join(k.a.host, "eth0", "10.66.1.1/24", k.b.host, "eth0", "10.66.1.2/24")
@@ -271,6 +272,7 @@ func TestCluster(t *testing.T) {
 		return nil
 	})
 
+	k.c.clusterMetrics()
 	if list := k.a.weir("node", "list"); strings.Count(list, "10.64.") != 3 {
 		t.Errorf("hosts:\n%s", list)
 	}
@@ -288,3 +290,26 @@ func TestCluster(t *testing.T) {
 	})
 	refuse(t, client, pageAt(address, 80))
 }
+
+// clusterMetrics checks that a host of a cluster serves what docs/metrics.md lists for one.
+func (h *podHost) clusterMetrics() {
+	h.t.Helper()
+	text, err := h.host.Command("curl", "-sS", "http://127.0.0.1:9642/metrics").Output()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var lines strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, clusterMetric) {
+			lines.WriteString(line)
+		}
+	}
+	want := documented(h.t, "metrics.md")
+	maps.DeleteFunc(want, func(name string, _ [2]string) bool {
+		return !strings.HasPrefix(name, clusterMetric)
+	})
+	checkMetrics(h.t, lines.String(), want)
+}
+
+// clusterMetric is how the names of metrics of a cluster begin.
+const clusterMetric = "weir_store_"

@@ -180,8 +180,8 @@ __noinline int fast_established(struct __sk_buff *skb, __u32 l2)
 }
 
 // fast_path evaluates the packet of skb if it can: FAST_DONE, and it passes by a rule that it does
-// not have to be told about, or FAST_DECIDED. With `known` it only takes flows that have a state. It
-// calls its parts one after the other: nested, their stacks would be too deep.
+// not have to be told about, or FAST_DECIDED. With `known` it only takes flows that have a state.
+// It calls its parts one after the other: nested, their stacks would be too deep.
 static __always_inline int fast_path(struct __sk_buff *skb, struct config *cf, __u32 l2,
 				     __u32 known)
 {
