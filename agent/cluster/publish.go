@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -130,10 +131,10 @@ func (s *Service) write(ctx context.Context) error {
 		s.mu.Lock()
 		puts, err := s.differences(pods, known)
 		s.mu.Unlock()
-		if err != nil || len(puts) == 0 {
+		if len(puts) == 0 {
 			return err
 		}
-		puts = puts[:min(len(puts), maxWrites)]
+		puts = first(puts)
 		call, cancel := context.WithTimeout(ctx, callTime)
 		_, err = s.config.Client.Commit(call, store.Txn{Put: puts})
 		cancel()
@@ -148,7 +149,19 @@ func (s *Service) write(ctx context.Context) error {
 	}
 }
 
-// differences returns what has to be written.
+// first returns as many as fit into one transaction.
+func first(puts []store.Entry) []store.Entry {
+	size := 0
+	for n, p := range puts {
+		if size += len(p.Key) + len(p.Value); n == maxWrites || n > 0 && size > store.MaxBytes {
+			return puts[:n]
+		}
+	}
+	return puts
+}
+
+// differences returns what has to be written. What cannot be is left out, and does not keep the
+// rest out.
 func (s *Service) differences(pods []cluster.Pod, known bool) (puts []store.Entry, err error) {
 	if n := s.desired.Node(s.config.Name); n != nil && known {
 		announced := make([]cluster.Pod, 0, len(pods))
@@ -157,28 +170,23 @@ func (s *Service) differences(pods []cluster.Pod, known bool) (puts []store.Entr
 				announced = append(announced, p)
 			}
 		}
-		if puts, err = cluster.PlacePods(s.config.Name, s.written, announced); err != nil {
-			return nil, err
-		}
+		puts, err = cluster.PlacePods(s.config.Name, s.written, announced)
 	}
 	if s.addrs != nil {
-		e, err := s.endpoints()
-		if err != nil {
-			return nil, err
-		}
-		puts = append(puts, e...)
+		e, bad := s.endpoints()
+		puts, err = append(puts, e...), errors.Join(err, bad)
 	}
 	s.report.Held, s.report.Claims, s.report.Weir = len(s.guarded.Held()), s.claims,
 		s.config.Version
-	value, err := cluster.Encode(&s.report)
-	if err != nil {
-		return nil, fmt.Errorf("the report: %w", err)
+	value, bad := cluster.Encode(&s.report)
+	if bad != nil {
+		return puts, errors.Join(err, fmt.Errorf("the report: %w", bad))
 	}
 	key := cluster.ReportTree + s.config.Name
 	if !bytes.Equal(s.written[key], value) {
 		puts = append(puts, store.Entry{Key: key, Value: value})
 	}
-	return puts, nil
+	return puts, err
 }
 
 // endpoints returns the entry of the host's endpoints, signed with the next sequence number, unless

@@ -221,7 +221,7 @@ func (h *chaosHost) stolen() {
 	a[3] = 200
 	foreign := &cluster.Pods{Pods: []cluster.Pod{pod("foreign", netip.AddrFrom4(a).String())}}
 	_, _ = h.client.Commit(h.lab.t.Context(), store.Txn{Put: []store.Entry{
-		h.lab.entry(cluster.PodsTree+h.name+"/9999", foreign)}}) // it may be away
+		h.lab.entry(cluster.PodsTree+h.name+"/0099", foreign)}}) // it may be away
 }
 
 func (c *chaos) backUp() {

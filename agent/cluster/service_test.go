@@ -27,13 +27,14 @@ const silence = 200 * time.Millisecond
 // direct is a client of the model, limited as weir-store limits a host. It can be cut off.
 type direct struct {
 	store.Store
-	mu  sync.Mutex
-	cut bool
-	end context.CancelFunc // of what follows
+	name string
+	mu   sync.Mutex
+	cut  bool
+	end  context.CancelFunc // of what follows
 }
 
 func newDirect(m store.Store, name string) *direct {
-	return &direct{Store: store.Limit(m, cluster.HostGrants(name))}
+	return &direct{Store: store.Limit(m, cluster.HostGrants(name)), name: name}
 }
 
 // away cuts the client off, or lets it through again.
@@ -63,6 +64,9 @@ func (d *direct) Read(ctx context.Context, name string, revision int64) (store.S
 
 func (d *direct) Commit(ctx context.Context, t store.Txn) (int64, error) {
 	if err := d.isAway(); err != nil {
+		return 0, err
+	}
+	if err := cluster.HostMayWrite(d.name, t); err != nil {
 		return 0, err
 	}
 	return d.Store.Commit(ctx, t)

@@ -1,13 +1,16 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"net/netip"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
@@ -305,10 +308,17 @@ func (s *Service) refuse(v version, err error) {
 	wake(s.news)
 }
 
-// short is the text of an error as a report takes it.
+// short is the text of an error as a report takes it: one line of characters that can be seen.
 func short(err error) string {
 	text := err.Error()
-	return text[:min(len(text), 1000)]
+	text = strings.ToValidUTF8(text[:min(len(text), 1000)], "")
+	text = strings.Map(func(c rune) rune {
+		if !unicode.IsPrint(c) {
+			return ' '
+		}
+		return c
+	}, text)
+	return cmp.Or(text, "unknown")
 }
 
 // tidyTexts removes texts that neither a start nor going back needs.

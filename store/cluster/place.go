@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weirnet/weir/store"
@@ -14,7 +15,8 @@ import (
 // PlacePods returns the chunks of a host that have to be written so that the store has these pods.
 // have are the values that the store has of the host, by key. A pod that is unchanged stays in its
 // chunk; a new one takes the first free place. So the change of a pod rewrites one chunk. A chunk
-// without pods gets an empty value.
+// without pods gets an empty value. Pods for which there is no chunk any more are left out, and
+// counted in the error, beside what is to be written.
 func PlacePods(host string, have map[string][]byte, pods []Pod) (puts []store.Entry, err error) {
 	left := make(map[string]Pod, len(pods))
 	for _, p := range pods {
@@ -25,12 +27,12 @@ func PlacePods(host string, have map[string][]byte, pods []Pod) (puts []store.En
 	if len(left) < len(pods) {
 		return nil, fmt.Errorf("two pods of host %s have one name", host)
 	}
-	chunks := map[string][]Pod{}
+	chunks := map[string]*placed{}
 	for _, key := range slices.Sorted(maps.Keys(have)) {
-		if !strings.HasPrefix(key, PodsTree+host+"/") {
-			continue
+		if !isChunk(host, key) {
+			continue // the host may not write it
 		}
-		chunks[key] = nil
+		chunks[key] = &placed{}
 		if len(have[key]) == 0 {
 			continue
 		}
@@ -39,34 +41,77 @@ func PlacePods(host string, have map[string][]byte, pods []Pod) (puts []store.En
 			continue // it is written again
 		}
 		for _, p := range old.Pods {
-			if now, ok := left[p.Name]; ok {
-				chunks[key] = append(chunks[key], now)
+			if now, ok := left[p.Name]; ok && chunks[key].add(now) {
 				delete(left, p.Name)
 			}
 		}
 	}
-	number := 0
+	// Pods that are as large as a pod can be fill a chunk sooner than small ones behind them.
+	number, over := 0, 0
 	for _, name := range slices.Sorted(maps.Keys(left)) {
-		key := chunkKey(host, number)
-		for len(chunks[key]) >= ChunkPods {
-			number++
-			key = chunkKey(host, number)
+		for ; number < maxChunks; number++ {
+			key := chunkKey(host, number)
+			if chunks[key] == nil {
+				chunks[key] = &placed{}
+			}
+			if chunks[key].add(left[name]) {
+				break
+			}
 		}
-		chunks[key] = append(chunks[key], left[name])
+		if number == maxChunks {
+			over++
+		}
+	}
+	if over > 0 {
+		err = fmt.Errorf("%d of %d pods have no place in the %d chunks of a host", over, len(pods),
+			maxChunks)
 	}
 	for _, key := range slices.Sorted(maps.Keys(chunks)) {
 		value := []byte{}
-		if of := chunks[key]; len(of) > 0 {
+		if of := chunks[key].pods; len(of) > 0 {
 			slices.SortFunc(of, func(a, b Pod) int { return strings.Compare(a.Name, b.Name) })
-			if value, err = Encode(&Pods{Pods: of}); err != nil {
-				return nil, err
+			encoded, bad := Encode(&Pods{Pods: of})
+			if bad != nil {
+				return nil, bad
 			}
+			value = encoded
 		}
 		if old, ok := have[key]; !ok || !bytes.Equal(old, value) {
 			puts = append(puts, store.Entry{Key: key, Value: value})
 		}
 	}
-	return puts, nil
+	return puts, err
+}
+
+// placed are the pods of a chunk.
+type placed struct {
+	pods []Pod
+	size int // at most, as a document
+}
+
+// add adds a pod if there is space for it.
+func (c *placed) add(p Pod) bool {
+	size := p.most()
+	if len(c.pods) == ChunkPods || len(c.pods) > 0 && c.size+size > maxChunk-maxFrame {
+		return false
+	}
+	c.pods, c.size = append(c.pods, p), c.size+size
+	return true
+}
+
+const (
+	maxFrame   = 64 // bytes of a chunk beside its pods
+	maxAddr    = 48 // of an address
+	maxEscaped = 6  // of a character: <
+)
+
+// most returns how long a pod may be as a document. A pod fits into a chunk, whatever it has.
+func (p *Pod) most() int {
+	n := maxFrame + maxEscaped*len(p.Name) + maxAddr*len(p.Addrs)
+	for key, value := range p.Labels {
+		n += maxEscaped * (len(key) + len(value) + 1)
+	}
+	return n
 }
 
 // Announce returns a pod of the host as others accept it: without the labels that the host may not
@@ -95,6 +140,13 @@ func (n *Node) Announce(p *Pod) (Pod, bool) {
 		}
 	}
 	return a, len(a.Addrs) > 0
+}
+
+// isChunk reports whether a key is one of a host's chunks.
+func isChunk(host, key string) bool {
+	text, ok := strings.CutPrefix(key, PodsTree+host+"/")
+	n, err := strconv.ParseUint(text, 10, 16)
+	return ok && err == nil && n < maxChunks && key == chunkKey(host, int(n))
 }
 
 func chunkKey(host string, number int) string {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/store"
 )
 
 // TestPlacePods: after any changes the chunks have exactly the pods that there are, others accept
@@ -94,5 +96,70 @@ func TestAnnounce(t *testing.T) {
 	}
 	if !slices.Contains(p.Tables(), "app=web") {
 		t.Errorf("tables %v", p.Tables())
+	}
+}
+
+// TestPlaceLargePods: pods with all that they may have are placed as others are, in chunks that a
+// host may write, so that one with large labels does not end the news of all. Those that have no
+// place do not keep the others out.
+func TestPlaceLargePods(t *testing.T) {
+	var pods []Pod
+	for i := range 40 {
+		p := Pod{Name: fmt.Sprint("p", i), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0,
+			byte(i)})}, Labels: map[string]string{}}
+		for l := range maxPodLabels {
+			p.Labels[strings.Repeat("<", maxPodText-2)+fmt.Sprintf("%02d", l)] =
+				strings.Repeat(">", maxPodText)
+		}
+		pods = append(pods, p)
+	}
+	have, found := map[string][]byte{}, 0
+	for range 2 {
+		puts, err := PlacePods("b", have, pods)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := HostMayWrite("b", store.Txn{Put: puts}); err != nil {
+			t.Error(err)
+		}
+		found = 0
+		for _, p := range puts {
+			chunk, err := Decode[Pods](p.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			have[p.Key], found = p.Value, found+len(chunk.Pods)
+		}
+		if found != len(pods) {
+			t.Errorf("%d of %d pods are placed", found, len(pods))
+		}
+		clear(have)
+		for _, p := range puts { // small ones grow where they are
+			of := Pods{Pods: []Pod{}}
+			for _, pod := range pods {
+				of.Pods = append(of.Pods, Pod{Name: pod.Name, Addrs: pod.Addrs})
+				if len(of.Pods) == ChunkPods {
+					break
+				}
+			}
+			slices.SortFunc(of.Pods, func(a, b Pod) int { return strings.Compare(a.Name, b.Name) })
+			value, err := Encode(&of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			have[p.Key] = value
+			break
+		}
+	}
+	var many []Pod
+	for i := range maxChunks*ChunkPods + 7 {
+		many = append(many, Pod{Name: fmt.Sprint("p", i), Addrs: []netip.Addr{
+			netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}})
+	}
+	have = map[string][]byte{PodsTree + "b/9999": []byte("1"), PodsTree + "b/x": []byte("1")}
+	puts, err := PlacePods("b", have, many)
+	if err == nil || !strings.Contains(err.Error(), "7 of 4103 pods") || len(puts) != maxChunks ||
+		HostMayWrite("b", store.Txn{Put: puts}) != nil {
+		t.Errorf("%d chunks, %v", len(puts), err)
 	}
 }

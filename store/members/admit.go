@@ -4,9 +4,20 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/identity"
 	"github.com/weirnet/weir/store/server"
+)
+
+// What a certificate of a host or a feed may write. The store keeps what was written for an hour or
+// two, in a database of 1 GiB: without a limit one stolen host fills that within a minute, and then
+// it takes no change from anyone, not even the removal of that host. A chunk of 32 pods has about 5
+// KiB, so a host replaces six pods a second for ever, and some thousand at once.
+const (
+	writeRate = 32 << 10 // bytes in a second
+	hostBurst = 16 << 20 // bytes at once
+	feedBurst = 64 << 20 // a table of a million prefixes
 )
 
 // Admit decides what a certificate may do: server.Config.Admit. A host needs its entry below
@@ -37,6 +48,8 @@ func admitHost(get server.Get, p identity.Peer) (a server.Admission, err error) 
 		return server.Admission{}, fmt.Errorf("host %s has another certificate by now", p.ID.Name)
 	}
 	a.Revision, a.Grants = e.Revision, cluster.HostGrants(node.Name)
+	a.Check = func(t store.Txn) error { return cluster.HostMayWrite(node.Name, t) }
+	a.Rate, a.Burst = writeRate, hostBurst
 	return a, nil
 }
 
@@ -57,6 +70,8 @@ func admitIssued(get server.Get, p identity.Peer) (a server.Admission, err error
 	a.Revision, a.Grants = e.Revision, cluster.AdminGrants()
 	if p.ID.Kind == identity.Feed {
 		a.Grants = cluster.FeedGrants(p.ID.Name)
+		a.Check = func(t store.Txn) error { return cluster.FeedMayWrite(p.ID.Name, t) }
+		a.Rate, a.Burst = writeRate, feedBurst
 	}
 	return a, nil
 }

@@ -214,13 +214,13 @@ func TestRemove(t *testing.T) {
 	joined := f.join(t, "b")
 	other := f.connect(t, f.join(t, "bob").Credential)
 	host := f.connect(t, joined.Credential)
-	for i := range 250 {
-		if _, err := host.Commit(t.Context(), put(fmt.Sprintf("%sb/%d", cluster.PodsTree, i),
+	for i := range 120 {
+		if _, err := host.Commit(t.Context(), put(fmt.Sprintf("%sb/%04d", cluster.PodsTree, i),
 			"1")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := other.Commit(t.Context(), put(cluster.PodsTree+"bob/0", "1")); err != nil {
+	if _, err := other.Commit(t.Context(), put(cluster.PodsTree+"bob/0000", "1")); err != nil {
 		t.Fatal(err)
 	}
 	watch := make(chan error, 1)
@@ -267,7 +267,7 @@ func TestRemove(t *testing.T) {
 			t.Errorf("left: %s", e.Key)
 		}
 	}
-	if _, ok := f.value(t, cluster.PodsTree+"bob/0"); !ok {
+	if _, ok := f.value(t, cluster.PodsTree+"bob/0000"); !ok {
 		t.Error("the pods of another host are gone")
 	}
 	if e, _ := f.value(t, cluster.RangeKey(joined.Ranges[0])); !strings.Contains(string(e.Value),

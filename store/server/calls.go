@@ -125,9 +125,18 @@ const maxAdmissions = 5
 
 // Commit implements store.Store.
 func (a *admitted) Commit(ctx context.Context, t store.Txn) (int64, error) {
+	by := a.conn.admission()
+	if by.Check != nil {
+		if err := by.Check(t); err != nil {
+			return 0, err
+		}
+	}
+	if err := a.conn.spend(ctx, t, by); err != nil {
+		return 0, err
+	}
 	own := t.Compare
 	for range maxAdmissions {
-		by := a.conn.admission()
+		by = a.conn.admission()
 		if by.Key == "" {
 			return a.Store.Commit(ctx, t)
 		}

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/identity"
 	"github.com/weirnet/weir/store/wire"
@@ -27,6 +29,11 @@ type Admission struct {
 	// "": nothing ends the admission.
 	Key      string
 	Revision int64
+	// Check refuses a transaction that the grants permit, such as one that is too large. nil: none.
+	Check func(store.Txn) error
+	// Rate is how many bytes its certificate may write in a second, and Burst how many at once; 0:
+	// any number. What is too much waits.
+	Rate, Burst int
 }
 
 // Config describes a server.
@@ -66,6 +73,7 @@ type Counters struct {
 	Waits                    atomic.Uint64 // sent elsewhere
 	Slow                     atomic.Uint64 // steps that were merged for a slow connection
 	Commits, Denied          atomic.Uint64 // transactions; not permitted
+	Throttled                atomic.Uint64 // transactions that waited for their turn
 	Joins, JoinsRefused      atomic.Uint64
 	StoreFailures            atomic.Uint64 // how often the watch on the store ended
 }
@@ -82,6 +90,7 @@ type Server struct {
 	mu         sync.Mutex
 	handshakes []net.Conn // in order of arrival
 	conns      map[*conn]bool
+	budgets    map[identity.Serial]*rate.Limiter // of certificates that have written lately
 	closed     bool
 	serving    sync.WaitGroup
 }
@@ -101,7 +110,7 @@ func New(c Config) (*Server, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Server{config: c, beat: newBeat(), state: newState(), conns: map[*conn]bool{},
-		differences: make(chan struct{}, maxDifferences)}, nil
+		budgets: map[identity.Serial]*rate.Limiter{}, differences: make(chan struct{}, maxDifferences)}, nil
 }
 
 // unguarded holds nothing back: weir-store decides nothing.
@@ -274,6 +283,9 @@ func (s *Server) leave(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	if b := s.budgets[c.peer.Serial]; b != nil && b.Tokens() >= float64(b.Burst()) {
+		delete(s.budgets, c.peer.Serial)
+	}
 }
 
 // admitAgain checks the certificates again that were admitted by a key that changed.

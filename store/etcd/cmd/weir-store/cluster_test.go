@@ -134,7 +134,7 @@ func TestThreeMembers(t *testing.T) {
 		t.Helper()
 		n++
 		begin := time.Now()
-		key := fmt.Sprintf("%sx/%d", cluster.PodsTree, n%7)
+		key := fmt.Sprintf("%sx/%04d", cluster.PodsTree, n%7)
 		written[key] = fmt.Sprint(n)
 		commit(t, x, put(key, written[key]))
 		for name, f := range map[string]*follower{"x": fx, "y": fy} {
@@ -186,21 +186,21 @@ func TestOneMember(t *testing.T) {
 	x := l.join(t, a, "x")
 	y := l.join(t, a, "y")
 	f := follow(t, y.Client)
-	commit(t, x, put(cluster.PodsTree+"x/0", "1"))
-	eventually(t, "y has the pods of x", func() bool { return f.has(cluster.PodsTree+"x/0", "1") })
+	commit(t, x, put(cluster.PodsTree+"x/0000", "1"))
+	eventually(t, "y has the pods of x", func() bool { return f.has(cluster.PodsTree+"x/0000", "1") })
 	file := filepath.Join(l.dir, "backup")
 	a.run(t, "backup", file)
-	commit(t, x, put(cluster.PodsTree+"x/0", "2"))
-	eventually(t, "y has them", func() bool { return f.has(cluster.PodsTree+"x/0", "2") })
+	commit(t, x, put(cluster.PodsTree+"x/0000", "2"))
+	eventually(t, "y has them", func() bool { return f.has(cluster.PodsTree+"x/0000", "2") })
 	late := l.join(t, a, "late")
-	commit(t, late, put(cluster.PodsTree+"late/0", "1"))
+	commit(t, late, put(cluster.PodsTree+"late/0000", "1"))
 	eventually(t, "y has those of late", func() bool {
-		return f.has(cluster.PodsTree+"late/0", "1")
+		return f.has(cluster.PodsTree+"late/0000", "1")
 	})
 
 	// A removed host is out, whatever it does.
 	a.run(t, "remove", "x")
-	if _, err := x.Commit(t.Context(), put(cluster.PodsTree+"x/0", "3")); err == nil {
+	if _, err := x.Commit(t.Context(), put(cluster.PodsTree+"x/0000", "3")); err == nil {
 		t.Error("a removed host writes")
 	}
 	if said := a.fails(t, "remove", "x"); !strings.Contains(said, "no host x") {
@@ -217,10 +217,10 @@ func TestOneMember(t *testing.T) {
 	}
 	a.serve(t)
 	eventually(t, "y has the pods of the backup", func() bool {
-		return f.has(cluster.PodsTree+"x/0", "1")
+		return f.has(cluster.PodsTree+"x/0000", "1")
 	})
 	f.mu.Lock()
-	_, enforced := f.copy.Enforced().Get(cluster.PodsTree + "late/0")
+	_, enforced := f.copy.Enforced().Get(cluster.PodsTree + "late/0000")
 	f.mu.Unlock()
 	if !enforced {
 		t.Error("what the backup does not have was removed at once")

@@ -77,17 +77,17 @@ func TestExternal(t *testing.T) {
 	works := func(when, value string) {
 		t.Helper()
 		begin := time.Now()
-		commit(t, x, put(cluster.PodsTree+"x/0", value))
+		commit(t, x, put(cluster.PodsTree+"x/0000", value))
 		for name, f := range map[string]*follower{"x": fx, "y": fy} {
 			eventually(t, name+" has the change "+when, func() bool {
-				return f.has(cluster.PodsTree+"x/0", value)
+				return f.has(cluster.PodsTree+"x/0000", value)
 			})
 		}
 		t.Logf("%s: %v", when, time.Since(begin).Round(time.Millisecond))
 	}
 	works("at first", "1")
 	e.kill(t)
-	if !fy.has(cluster.PodsTree+"x/0", "1") || fy.held() > 0 {
+	if !fy.has(cluster.PodsTree+"x/0000", "1") || fy.held() > 0 {
 		t.Error("what a host has changed when etcd was killed")
 	}
 	e.start(t)

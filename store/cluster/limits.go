@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/weirnet/weir/store"
+)
+
+// What a host or a feed writes is in the memory and on the disk of every host. So the keys of each
+// are a few, and their values small, whatever it writes: a stolen credential fills neither the
+// store nor the other hosts.
+const (
+	maxChunks = 128       // of the pods of a host
+	maxChunk  = 256 << 10 // bytes of one
+	maxOwn    = 8 << 10   // bytes of a host's endpoints, or of its report
+	maxBucket = maxDocument
+)
+
+// HostMayWrite returns an error for a transaction with which a host writes something else than its
+// endpoints, its report and its chunks of pods, or more than they may have. A host deletes nothing:
+// what is gone has an empty value.
+func HostMayWrite(name string, t store.Txn) error {
+	return mayWrite(t, func(key string) (most int) {
+		switch {
+		case key == EndpointKey+name, key == ReportTree+name:
+			return maxOwn
+		case isChunk(name, key):
+			return maxChunk
+		}
+		return 0
+	})
+}
+
+// FeedMayWrite returns an error for a transaction with which a feed writes something else than the
+// buckets of its table.
+func FeedMayWrite(table string, t store.Txn) error {
+	buckets := TableTree + table + "/"
+	return mayWrite(t, func(key string) (most int) {
+		bucket, ok := strings.CutPrefix(key, buckets)
+		if n, err := strconv.ParseUint(bucket, 16, 8); ok && err == nil &&
+			bucket == fmt.Sprintf("%02x", n) {
+			return maxBucket
+		}
+		return 0
+	})
+}
+
+// mayWrite checks a transaction; most returns how long the value of a key may be, 0 for no key.
+func mayWrite(t store.Txn, most func(key string) int) error {
+	if len(t.Delete) > 0 {
+		return fmt.Errorf("delete %s: %w: an empty value takes its place", t.Delete[0],
+			store.ErrPermission)
+	}
+	for _, p := range t.Put {
+		switch n := most(p.Key); {
+		case n == 0:
+			return fmt.Errorf("write %s: %w: there is no such key", p.Key, store.ErrPermission)
+		case len(p.Value) > n:
+			return fmt.Errorf("write %s: %w: %d bytes, at most %d", p.Key, store.ErrPermission,
+				len(p.Value), n)
+		}
+	}
+	return nil
+}

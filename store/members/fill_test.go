@@ -1,0 +1,112 @@
+package members_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/identity"
+)
+
+// TestStolenHostFills: what the credential of a host may write is in the memory of every host. It
+// is a few keys with values of bounded size, none of which it deletes, and so much an hour that the
+// store's database does not become full, whatever the number of its connections.
+func TestStolenHostFills(t *testing.T) {
+	f := found(t)
+	f.join(t, "bob")
+	stolen := f.join(t, "b").Credential
+	host := f.connect(t, stolen)
+	chunk := func(n int) string { return fmt.Sprintf("%sb/%04d", cluster.PodsTree, n) }
+	large := func(key string, n int) store.Txn { return put(key, string(make([]byte, n))) }
+	for what, x := range map[string]store.Txn{
+		"another key of pods":      put(cluster.PodsTree+"b/x", "1"),
+		"a chunk in another form":  put(cluster.PodsTree+"b/1", "1"),
+		"a subtree in a chunk":     put(chunk(0)+"/0", "1"),
+		"a chunk too many":         put(chunk(128), "1"),
+		"a chunk of 512 KiB":       large(chunk(0), 512<<10),
+		"endpoints of 64 KiB":      large(cluster.EndpointKey+"b", 64<<10),
+		"a report of 64 KiB":       large(cluster.ReportTree+"b", 64<<10),
+		"the deletion of a chunk":  {Delete: []string{chunk(0)}},
+		"the deletion of a report": {Delete: []string{cluster.ReportTree + "b"}},
+	} {
+		if _, err := host.Commit(t.Context(), x); !errors.Is(err, store.ErrPermission) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	written := 0
+	for n := range 128 {
+		var x store.Txn
+		for i := range 3 {
+			x.Put = append(x.Put, store.Entry{Key: chunk((3*n + i) % 128),
+				Value: make([]byte, 256<<10)})
+		}
+		connected := host
+		if n%2 == 1 {
+			connected = f.connect(t, stolen)
+		}
+		if _, err := connected.Commit(t.Context(), x); err != nil {
+			if !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("after %d bytes: %v", written, err)
+			}
+			break
+		}
+		written += 3 * 256 << 10
+	}
+	if written < 8<<20 || written > 20<<20 {
+		t.Errorf("it wrote %d bytes at once", written)
+	}
+	if f.server.Counters.Throttled.Load() == 0 {
+		t.Error("that is not counted")
+	}
+	other := f.connect(t, f.join(t, "c").Credential)
+	if _, err := other.Commit(t.Context(), put(cluster.ReportTree+"c", "1")); err != nil {
+		t.Errorf("another host: %v", err)
+	}
+}
+
+// TestStolenFeed: a feed writes the buckets of its table, and no other keys below it.
+func TestStolenFeed(t *testing.T) {
+	f := found(t)
+	feed := f.feed(t, "banned")
+	tree := cluster.TableTree + "banned/"
+	if _, err := feed.Commit(t.Context(), put(tree+"0a", "1")); err != nil {
+		t.Error(err)
+	}
+	for what, x := range map[string]store.Txn{
+		"a key that is not a bucket":  put(tree+"x", "1"),
+		"a bucket in another form":    put(tree+"0A", "1"),
+		"a bucket too many":           put(tree+"100", "1"),
+		"the deletion of a bucket":    {Delete: []string{tree + "0a"}},
+		"another table":               put(cluster.TableTree+"web/0a", "1"),
+		"a table that begins like it": put(cluster.TableTree+"banned2/0a", "1"),
+	} {
+		if _, err := feed.Commit(t.Context(), x); !errors.Is(err, store.ErrPermission) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// feed connects a feed whose certificate is in force.
+func (f *founded) feed(t *testing.T, table string) store.Store {
+	t.Helper()
+	id := identity.ID{Kind: identity.Feed, Name: table}
+	c, err := identity.Issue(f.ca, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.Peer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := cluster.Encode(&cluster.Issued{Certificates: []cluster.IssuedCertificate{
+		{ID: id.String(), Serial: cluster.Serial(p.Serial)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.model.Commit(t.Context(), put(cluster.IssuedKey, string(value))); err != nil {
+		t.Fatal(err)
+	}
+	return f.connect(t, c)
+}

@@ -1,0 +1,53 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/weirnet/weir/store"
+)
+
+// What a transaction costs beside its keys and values, about what the store keeps of it.
+const (
+	txnCost = 512
+	putCost = 128
+)
+
+// spend waits until the connection's certificate may write a transaction. All of its connections
+// have one budget. It returns store.ErrUnavailable when that would take too long.
+func (c *conn) spend(ctx context.Context, t store.Txn, by Admission) error {
+	if by.Rate == 0 {
+		return nil
+	}
+	cost := txnCost
+	for _, p := range t.Put {
+		cost += putCost + len(p.Key) + len(p.Value)
+	}
+	b := c.server.budget(c, by)
+	if b.AllowN(time.Now(), cost) {
+		return nil
+	}
+	c.server.Counters.Throttled.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, c.server.config.Silence/2)
+	defer cancel()
+	if err := b.WaitN(ctx, cost); err != nil {
+		return fmt.Errorf("%w: %v writes more than %d bytes a second", store.ErrUnavailable,
+			c.peer.ID, by.Rate)
+	}
+	return nil
+}
+
+// budget returns what the certificate of a connection may write.
+func (s *Server) budget(c *conn, by Admission) *rate.Limiter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.budgets[c.peer.Serial]
+	if b == nil {
+		b = rate.NewLimiter(rate.Limit(by.Rate), by.Burst)
+		s.budgets[c.peer.Serial] = b
+	}
+	return b
+}
