@@ -153,9 +153,7 @@ func (d *Desired) Hosts() (all []HostChange) {
 
 // Revoked returns all removed serial numbers, ordered.
 func (d *Desired) Revoked() []Serial {
-	return slices.SortedFunc(maps.Keys(d.revoked), func(a, b Serial) int {
-		return bytes.Compare(a[:], b[:])
-	})
+	return slices.SortedFunc(maps.Keys(d.revoked), Serial.Compare)
 }
 
 // Kept returns the good values that the copy alone does not give back, ordered by key: those of

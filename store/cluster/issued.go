@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/weirnet/weir/store"
 )
 
 // Issued is the document of IssuedKey: the certificates of administrators and feeds that are in
@@ -13,6 +16,9 @@ import (
 type Issued struct {
 	Versioned
 	Certificates []IssuedCertificate `json:"certificates,omitempty"`
+	// Ended are the serial numbers of those that were revoked: a backup of before does not put them
+	// in force again.
+	Ended []Serial `json:"ended,omitempty"`
 }
 
 // IssuedCertificate names a certificate.
@@ -35,12 +41,44 @@ func (i *Issued) Check() error {
 			return fmt.Errorf("%s has no serial number", c.ID)
 		}
 	}
-	return ascending("certificates", i.Certificates, IssuedCertificate.Compare)
+	return errors.Join(ascending("certificates", i.Certificates, IssuedCertificate.Compare),
+		ascending("ended", i.Ended, Serial.Compare))
 }
 
 // Compare orders certificates by identity and serial number.
 func (c IssuedCertificate) Compare(other IssuedCertificate) int {
 	return cmp.Or(cmp.Compare(c.ID, other.ID), compareBytes(c.Serial[:], other.Serial[:]))
+}
+
+// End takes certificates out of force and returns how many there were.
+func (i *Issued) End(which func(IssuedCertificate) bool) (ended int) {
+	kept := slices.DeleteFunc(slices.Clone(i.Certificates), func(c IssuedCertificate) bool {
+		if !which(c) {
+			return false
+		}
+		i.Ended = append(i.Ended, c.Serial)
+		return true
+	})
+	ended = len(i.Certificates) - len(kept)
+	slices.SortFunc(i.Ended, Serial.Compare)
+	i.Certificates, i.Ended = kept, slices.Compact(i.Ended)
+	return ended
+}
+
+// EndedBy returns the serial numbers that an entry of the store names as ended, of hosts, admins
+// and feeds.
+func EndedBy(e store.Entry) []Serial {
+	switch {
+	case strings.HasPrefix(e.Key, RemovedTree+"node/"):
+		if r, err := Decode[Removed](e.Value); err == nil {
+			return r.Serials
+		}
+	case e.Key == IssuedKey:
+		if i, err := Decode[Issued](e.Value); err == nil {
+			return i.Ended
+		}
+	}
+	return nil
 }
 
 // Membership is the document of MembersKey: Count increases with every change of a host's roles.

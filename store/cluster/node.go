@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -158,10 +157,7 @@ type Removed struct {
 
 // Check implements Document.
 func (r *Removed) Check() error {
-	return ascending("serials", r.Serials, func(a, b Serial) int {
-		return cmp.Compare(a.String(),
-			b.String())
-	})
+	return ascending("serials", r.Serials, Serial.Compare)
 }
 
 // Sign signs a mark below RemovedTree with an admin's private key.

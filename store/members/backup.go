@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
@@ -30,6 +32,8 @@ type backupEntry struct {
 	Value []byte `json:"value"`
 }
 
+func isInvite(e store.Entry) bool { return strings.HasPrefix(e.Key, cluster.InviteTree) }
+
 type backupEnd struct {
 	SHA256 string `json:"sha256"`
 }
@@ -41,12 +45,14 @@ const (
 	maxBackupLine = 2 << 20
 )
 
-// Backup writes all that the store has at one revision.
+// Backup writes all that the store has at one revision, but for invitations: who reads a backup
+// must not join with it, and a restored one would let a token be used again.
 func Backup(ctx context.Context, s store.Store, to io.Writer) (entries int, err error) {
 	all, err := s.Read(ctx, cluster.Root, 0)
 	if err != nil {
 		return 0, err
 	}
+	all.Entries = slices.DeleteFunc(all.Entries, isInvite)
 	sum := sha256.New()
 	w := bufio.NewWriter(to)
 	line := func(v any, into io.Writer) error {
@@ -119,11 +125,17 @@ func backupLine(lines *bufio.Scanner, sum hash.Hash, into any) error {
 	return nil
 }
 
+// Before is what is known of the store before it was restored.
+type Before struct {
+	Epoch uint64           // the highest one
+	Ended []cluster.Serial // of removed hosts, and of admins and feeds that were revoked
+}
+
 // Restore writes a backup into an empty store, which no weir-store serves meanwhile, and begins an
-// epoch: the first one after that of the backup, or atLeast if that is later. The version of the
-// rules gets the first number of the epoch, so that every host loads it. In a cluster with keys of
-// administrators, admin signs it; nil: no signature.
-func Restore(ctx context.Context, s store.Store, entries []store.Entry, atLeast uint64,
+// epoch, later than that of the backup and that before. The version of the rules gets the first
+// number of the epoch, so that every host loads it. In a cluster with keys of administrators, admin
+// signs it; nil: no signature. What was ended before, or in the backup, stays ended.
+func Restore(ctx context.Context, s store.Store, entries []store.Entry, before Before,
 	admin ed25519.PrivateKey) (epoch uint64, err error) {
 	there, err := s.Read(ctx, cluster.Root, 0)
 	if err != nil {
@@ -132,7 +144,12 @@ func Restore(ctx context.Context, s store.Store, entries []store.Entry, atLeast 
 	if len(there.Entries) > 0 {
 		return 0, errors.New("the store is not empty: a backup is restored into a new one")
 	}
-	rest, last, epoch, err := newEpoch(entries, atLeast, admin)
+	entries, err = withoutEnded(slices.DeleteFunc(slices.Clone(entries), isInvite), before.Ended,
+		admin)
+	if err != nil {
+		return 0, err
+	}
+	rest, last, epoch, err := newEpoch(entries, before.Epoch+1, admin)
 	if err != nil {
 		return 0, err
 	}

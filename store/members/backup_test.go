@@ -30,12 +30,14 @@ func TestBackup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := members.Restore(t.Context(), f.model, entries, 0, nil); err == nil {
+	if _, err := members.Restore(t.Context(), f.model, entries, members.Before{},
+		nil); err == nil {
 		t.Error("restored into a store that is not empty")
 	}
-	for _, test := range []struct{ atLeast, want uint64 }{{0, 2}, {7, 7}} {
+	for _, test := range []struct{ had, want uint64 }{{0, 2}, {6, 7}} {
 		s := storetest.NewModel(time.Second)
-		epoch, err := members.Restore(t.Context(), s, entries, test.atLeast, nil)
+		epoch, err := members.Restore(t.Context(), s, entries,
+			members.Before{Epoch: test.had}, nil)
 		if err != nil || epoch != test.want {
 			t.Fatalf("epoch %d, %v", epoch, err)
 		}
@@ -49,6 +51,9 @@ func TestBackup(t *testing.T) {
 		}
 		var differ []string
 		for _, ch := range store.NewCopy(before).Diff(store.NewCopy(after)) {
+			if strings.HasPrefix(ch.Key, cluster.InviteTree) && ch.Deleted {
+				continue // a token is not valid again
+			}
 			differ = append(differ, ch.Key)
 		}
 		if got := strings.Join(differ, " "); got != cluster.IdentityKey+" "+cluster.HeadKey {

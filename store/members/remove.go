@@ -5,7 +5,6 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
@@ -80,19 +79,7 @@ func markOf(ctx context.Context, s store.Store, node cluster.Node, admin ed25519
 	if err != nil {
 		return store.Entry{}, at, err
 	}
-	if !slices.Contains(mark.Serials, node.Serial) {
-		mark.Serials = append(mark.Serials, node.Serial)
-	}
-	slices.SortFunc(mark.Serials, func(a, b cluster.Serial) int {
-		return slices.Compare(a[:], b[:])
-	})
-	mark.Signature = nil
-	if admin != nil {
-		if err := mark.Sign(key, admin); err != nil {
-			return store.Entry{}, at, err
-		}
-	}
-	e, err := entry(key, &mark)
+	e, err := markWith(mark, key, node.Serial, admin)
 	return e, at, err
 }
 

@@ -46,6 +46,9 @@ type Config struct {
 	Cluster func(get Get) (id string, epoch uint64, err error)
 	// Admit returns what a certificate may do. It reads with get only.
 	Admit func(get Get, p identity.Peer) (Admission, error)
+	// Changed gets what changes in the copy, from the first snapshot on. It does not wait. May be
+	// nil.
+	Changed func([]store.Change)
 	// Join answers a host that has a token. nil: no one can join here.
 	Join func(ctx context.Context, state tls.ConnectionState, m wire.Join) ([]byte, error)
 
@@ -130,6 +133,9 @@ func (s *Server) Run(ctx context.Context) error {
 			s.state.apply(store.Batch{Revision: held.Stored().Revision, Changes: changes},
 				s.pace())
 			s.admitAgain(changes)
+			if s.config.Changed != nil {
+				s.config.Changed(changes)
+			}
 		},
 		Wait: func(ctx context.Context, failures int) error {
 			select {

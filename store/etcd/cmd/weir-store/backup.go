@@ -11,7 +11,7 @@ import (
 	"github.com/weirnet/weir/store/members"
 )
 
-// backup writes a file of mode 0600: it has the rules, and hashes of tokens.
+// backup writes a file of mode 0600: it has the rules.
 func backup(ctx context.Context, c *call) error {
 	if err := c.parse(1); err != nil {
 		return err
@@ -61,6 +61,10 @@ func restore(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
+	seen, err := h.readEnded()
+	if err != nil {
+		return err
+	}
 	kept := ""
 	if cfg.Etcd == nil {
 		if kept, err = h.setAside(ctx, &cfg); err != nil {
@@ -72,7 +76,8 @@ func restore(ctx context.Context, c *call) error {
 		return err
 	}
 	defer stop()
-	epoch, err := members.Restore(ctx, d, entries, had+1, key)
+	epoch, err := members.Restore(ctx, d, entries,
+		members.Before{Epoch: had, Ended: seen.all()}, key)
 	if err != nil {
 		return fmt.Errorf("%w (the store before is in %s)", err, kept)
 	}

@@ -187,11 +187,17 @@ func TestOneMember(t *testing.T) {
 	y := l.join(t, a, "y")
 	f := follow(t, y.Client)
 	commit(t, x, put(cluster.PodsTree+"x/0000", "1"))
-	eventually(t, "y has the pods of x", func() bool { return f.has(cluster.PodsTree+"x/0000", "1") })
+	eventually(t, "y has the pods of x", func() bool {
+		return f.has(cluster.PodsTree+"x/0000", "1")
+	})
+	commit(t, y, put(cluster.PodsTree+"y/0000", "1"))
+	other := filepath.Join(l.dir, "other.pem")
+	a.run(t, "issue", "admin:other", other)
 	file := filepath.Join(l.dir, "backup")
 	a.run(t, "backup", file)
-	commit(t, x, put(cluster.PodsTree+"x/0000", "2"))
-	eventually(t, "y has them", func() bool { return f.has(cluster.PodsTree+"x/0000", "2") })
+	a.run(t, "revoke", "admin:other")
+	commit(t, y, put(cluster.PodsTree+"y/0000", "2"))
+	eventually(t, "y has them", func() bool { return f.has(cluster.PodsTree+"y/0000", "2") })
 	late := l.join(t, a, "late")
 	commit(t, late, put(cluster.PodsTree+"late/0000", "1"))
 	eventually(t, "y has those of late", func() bool {
@@ -217,8 +223,20 @@ func TestOneMember(t *testing.T) {
 	}
 	a.serve(t)
 	eventually(t, "y has the pods of the backup", func() bool {
-		return f.has(cluster.PodsTree+"x/0000", "1")
+		return f.has(cluster.PodsTree+"y/0000", "1")
 	})
+	// What was removed, or revoked, after the backup stays out.
+	if _, err := x.Read(t.Context(), cluster.HeadKey, 0); err == nil {
+		t.Error("a host that was removed reads after a backup of before was restored")
+	}
+	revoked, err := readCredential(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.connect(t, revoked, "other").Read(t.Context(), cluster.HeadKey,
+		0); !errors.Is(err, store.ErrPermission) {
+		t.Errorf("an administrator that was revoked: %v", err)
+	}
 	f.mu.Lock()
 	_, enforced := f.copy.Enforced().Get(cluster.PodsTree + "late/0000")
 	f.mu.Unlock()

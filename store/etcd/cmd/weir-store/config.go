@@ -74,6 +74,7 @@ const (
 	storeFile  = "store.pem" // the credential of this weir-store
 	configFile = "config.json"
 	epochFile  = "epoch" // the highest epoch that this weir-store has served
+	endedFile  = "ended" // serial numbers that it knows as ended
 	etcdDir    = "etcd"
 )
 

@@ -118,8 +118,8 @@ func issue(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	err = changeIssued(ctx, d, func(list []cluster.IssuedCertificate) []cluster.IssuedCertificate {
-		return append(list, cluster.IssuedCertificate{ID: id.String(),
+	err = changeIssued(ctx, d, func(doc *cluster.Issued) {
+		doc.Certificates = append(doc.Certificates, cluster.IssuedCertificate{ID: id.String(),
 			Serial: cluster.Serial(p.Serial)})
 	})
 	if err != nil {
@@ -139,12 +139,8 @@ func revoke(ctx context.Context, c *call) error {
 	}
 	defer d.Close()
 	ended := 0
-	err = changeIssued(ctx, d, func(list []cluster.IssuedCertificate) []cluster.IssuedCertificate {
-		kept := slices.DeleteFunc(slices.Clone(list), func(i cluster.IssuedCertificate) bool {
-			return i.ID == c.args[0]
-		})
-		ended = len(list) - len(kept)
-		return kept
+	err = changeIssued(ctx, d, func(doc *cluster.Issued) {
+		ended = doc.End(func(i cluster.IssuedCertificate) bool { return i.ID == c.args[0] })
 	})
 	if err == nil && ended == 0 {
 		err = fmt.Errorf("%s has no credential; a host is removed with weir node remove", c.args[0])
@@ -154,7 +150,7 @@ func revoke(ctx context.Context, c *call) error {
 
 // changeIssued changes the list of the certificates in force.
 func changeIssued(ctx context.Context, d *etcd.Driver,
-	change func([]cluster.IssuedCertificate) []cluster.IssuedCertificate) error {
+	change func(*cluster.Issued)) error {
 	for {
 		got, err := d.Read(ctx, cluster.IssuedKey, 0)
 		if err != nil {
@@ -168,7 +164,7 @@ func changeIssued(ctx context.Context, d *etcd.Driver,
 				return err
 			}
 		}
-		doc.Certificates = change(doc.Certificates)
+		change(&doc)
 		slices.SortFunc(doc.Certificates, cluster.IssuedCertificate.Compare)
 		value, err := cluster.Encode(&doc)
 		if err != nil {

@@ -112,7 +112,11 @@ func serve(ctx context.Context, c *call) error {
 		return err
 	}
 	defer d.Close()
-	s, err := h.server(d, log)
+	seen, err := h.readEnded()
+	if err != nil {
+		return err
+	}
+	s, err := h.server(d, seen, log)
 	if err != nil {
 		return err
 	}
@@ -121,11 +125,11 @@ func serve(ctx context.Context, c *call) error {
 		return err
 	}
 	log.Info("weir-store serves", "address", listener.Addr())
-	return h.run(ctx, d, member, s, listener, log)
+	return h.run(ctx, d, member, s, seen, listener, log)
 }
 
 // server returns what serves hosts. Without the CA's key, no one can join here.
-func (h home) server(d *etcd.Driver, log *slog.Logger) (*server.Server, error) {
+func (h home) server(d *etcd.Driver, seen *ended, log *slog.Logger) (*server.Server, error) {
 	own, err := readCredential(h.file(storeFile))
 	if err != nil {
 		return nil, err
@@ -135,7 +139,7 @@ func (h home) server(d *etcd.Driver, log *slog.Logger) (*server.Server, error) {
 		return nil, err
 	}
 	c := server.Config{Store: d, Name: cluster.Watched, TLS: config, Cluster: members.ClusterOf,
-		Admit: members.Admit, Log: log}
+		Admit: members.Admit, Changed: seen.note, Log: log}
 	ca, err := h.ca()
 	switch {
 	case err == nil:
@@ -148,7 +152,7 @@ func (h home) server(d *etcd.Driver, log *slog.Logger) (*server.Server, error) {
 
 // run runs the parts of a weir-store until the context or one of them ends.
 func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member, s *server.Server,
-	listener net.Listener, log *slog.Logger) error {
+	seen *ended, listener net.Listener, log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	complain := func(err error) { log.Warn("weir-store", "err", err) }
@@ -161,6 +165,7 @@ func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member, s *s
 	part((&members.Expiry{Store: d, Now: time.Now, Log: complain}).Run)
 	part((&members.Trials{Store: d, Now: time.Now, Log: complain}).Run)
 	part(func(ctx context.Context) error { return h.keepEpoch(ctx, d, complain) })
+	part(func(ctx context.Context) error { return seen.keep(ctx, complain) })
 	if member != nil {
 		part(func(ctx context.Context) error {
 			select {

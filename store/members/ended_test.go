@@ -1,0 +1,121 @@
+package members_test
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/members"
+	"github.com/weirnet/weir/store/server"
+	"github.com/weirnet/weir/store/storetest"
+)
+
+// TestRestoreEnded: an old backup gives nothing back that was ended since: a host that was removed,
+// an administrator or a feed that was revoked, a token that was used.
+func TestRestoreEnded(t *testing.T) {
+	f := found(t, pool("10.0.0.0/16", 24))
+	removed, stays := f.join(t, "b").Credential, f.join(t, "bob").Credential
+	if _, err := f.connect(t, removed).Commit(t.Context(), put(cluster.PodsTree+"b/0000",
+		"1")); err != nil {
+		t.Fatal(err)
+	}
+	token := f.invite(t, members.Invitation{})
+	invite, _ := f.value(t, cluster.InviteTree+token.Name())
+	var file bytes.Buffer
+	if _, err := members.Backup(t.Context(), f.model, &file); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(file.String(), cluster.InviteTree) {
+		t.Error("who reads the backup may join")
+	}
+	entries, err := members.ReadBackup(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries = append(entries, invite)
+	if err := members.Remove(t.Context(), f.model, "b", nil); err != nil {
+		t.Fatal(err)
+	}
+	f.revoke(t, "admin:a")
+	var before members.Before
+	all, err := f.model.Read(t.Context(), cluster.Root, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all.Entries {
+		before.Ended = append(before.Ended, cluster.EndedBy(e)...)
+	}
+	if len(before.Ended) != 2 {
+		t.Fatalf("%d certificates have ended", len(before.Ended))
+	}
+	s := storetest.NewModel(time.Second)
+	if _, err := members.Restore(t.Context(), s, entries, before, nil); err != nil {
+		t.Fatal(err)
+	}
+	restored := &founded{model: s}
+	get := server.Get(func(key string) (store.Entry, bool) { return restored.value(t, key) })
+	for what, one := range map[string]struct {
+		credential *identity.Credential
+		in         bool
+	}{"removed": {removed, false}, "revoked": {f.admin, false}, "stays": {stays, true}} {
+		p, err := one.credential.Peer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := members.Admit(get, p); (err == nil) != one.in {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, key := range []string{cluster.InviteTree + token.Name(), cluster.PodsTree + "b/0000"} {
+		if _, ok := get(key); ok {
+			t.Errorf("%s is back", key)
+		}
+	}
+	now, err := s.Read(t.Context(), cluster.Root, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range now.Entries {
+		own := strings.HasPrefix(e.Key, cluster.RangeTree) &&
+			strings.Contains(string(e.Value), `"b"`)
+		if own && !strings.Contains(string(e.Value), "released") {
+			t.Errorf("%s = %s", e.Key, e.Value)
+		}
+		for _, one := range cluster.EndedBy(e) {
+			i := slices.Index(before.Ended, one)
+			if i < 0 {
+				t.Errorf("%s names %v", e.Key, one)
+				continue
+			}
+			before.Ended = slices.Delete(before.Ended, i, i+1)
+		}
+	}
+	if len(before.Ended) > 0 {
+		t.Errorf("the restored store does not name %v", before.Ended)
+	}
+}
+
+// revoke ends the certificates of an identity, as weir-store does.
+func (f *founded) revoke(t *testing.T, id string) {
+	t.Helper()
+	e, _ := f.value(t, cluster.IssuedKey)
+	issued, err := cluster.Decode[cluster.Issued](e.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if issued.End(func(c cluster.IssuedCertificate) bool { return c.ID == id }) == 0 {
+		t.Fatalf("%s has no certificate", id)
+	}
+	value, err := cluster.Encode(&issued)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.model.Commit(t.Context(), put(cluster.IssuedKey, string(value))); err != nil {
+		t.Fatal(err)
+	}
+}
