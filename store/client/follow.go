@@ -61,7 +61,9 @@ func (c *Client) Follow(ctx context.Context, f Follow) error {
 		var wait *waitError
 		pause := time.Duration(0)
 		if errors.As(err, &wait) {
-			pause = wait.For // it has done its work by that: this is not a failure
+			// It has done its work by that: this is not a failure. One that is not what it should
+			// be must not keep the host away from the others.
+			pause = min(wait.For, c.config.Silence/3)
 		} else {
 			if failures++; steps > 0 {
 				failures = 1

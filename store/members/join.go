@@ -176,6 +176,10 @@ func (j *Joiner) prepare(ctx context.Context, r *request, invite cluster.Invite,
 	}
 	t.Compare = append(t.Compare, counted.Compare...)
 	t.Put = append(t.Put, counted.Put...)
+	// After the count was read: whatever joins from now on changes it.
+	if err := j.ownKeys(ctx, r); err != nil {
+		return t, err
+	}
 	head, err := checkVersion(ctx, j.store, host)
 	if err != nil {
 		return t, err
@@ -184,6 +188,28 @@ func (j *Joiner) prepare(ctx context.Context, r *request, invite cluster.Invite,
 	// The mark of an earlier host of this name. Others have its serial number for ever.
 	t.Delete = append(t.Delete, cluster.RemovedTree+"node/"+r.Name)
 	return t, nil
+}
+
+// ownKeys returns an error if another host has one of the keys. Public keys are public, and of two
+// hosts with one key others accept the one that they see first: a host that joined with the key of
+// another one would take its place at every host that comes later.
+func (j *Joiner) ownKeys(ctx context.Context, r *request) error {
+	nodes, err := j.store.Read(ctx, cluster.NodeTree, 0)
+	if err != nil {
+		return err
+	}
+	for _, e := range nodes.Entries {
+		if e.Key == cluster.NodeTree+r.Name {
+			continue
+		}
+		for _, key := range [][]byte{r.Key, r.WireGuardKey} {
+			if bytes.Contains(e.Value, []byte(cluster.Key(key).String())) {
+				return fmt.Errorf("a key is that of host %s: make new keys (is this host a copy "+
+					"of it?)", strings.TrimPrefix(e.Key, cluster.NodeTree))
+			}
+		}
+	}
+	return nil
 }
 
 // countMembers returns what changes MembersKey.

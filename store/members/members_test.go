@@ -91,11 +91,21 @@ func TestJoinRefused(t *testing.T) {
 	other.CA[0] ^= 1
 	thief := f.joining(t, token, "b")
 	thief.Old = thief.Key
+	e, _ := f.value(t, cluster.NodeTree+"b")
+	victim, err := cluster.Decode[cluster.Node](e.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tunnel, both := f.joining(t, token, "a"), f.joining(t, token, "a")
+	tunnel.WireGuardKey = victim.WireGuard
+	both.WireGuardKey = victim.TLS
 	for what, j := range map[string]client.Join{
 		"a wrong secret":                     f.joining(t, forged, "c"),
 		"another cluster's token":            f.joining(t, other, "c"),
 		"a name in use":                      f.joining(t, token, "b"),
 		"a name in use, signed by a new key": thief,
+		"the tunnel's key of another host":   tunnel,
+		"another key of another host":        both,
 		"a name that is a subtree":           f.joining(t, token, "c/d"),
 		"a name of an ID":                    f.joining(t, token, "admin:a"),
 	} {

@@ -1,0 +1,92 @@
+package client_test
+
+import (
+	"crypto/tls"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/client"
+	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/wire"
+)
+
+// TestWaitForEver: a weir-store that asks hosts to wait for a hundred years does not keep them away
+// from the others.
+func TestWaitForEver(t *testing.T) {
+	w := newWired(t, "h/")
+	w.put(t, "h/a", "1")
+	evil := w.listen(t, func(conn net.Conn) {
+		if _, _, err := wire.ReadFrame(conn, wire.MaxFirst); err != nil {
+			return
+		}
+		for _, frame := range [][]byte{wire.Welcome{Cluster: "test", Epoch: 1}.Encode(),
+			wire.Wait{For: 99 * 365 * 24 * time.Hour, Reason: "evil"}.Encode()} {
+			if _, err := conn.Write(frame); err != nil {
+				return
+			}
+		}
+		_, _, _ = wire.ReadFrame(conn, wire.MaxFrame)
+	})
+	name, config := w.newHost(t, nil)
+	first := true
+	c, err := client.New(client.Config{Name: name, Cluster: "test", TLS: config,
+		Stores: func() []string {
+			if first { // whichever it orders first
+				first = false
+				return []string{evil}
+			}
+			return []string{w.proxy.address}
+		}, Dial: (&net.Dialer{}).DialContext, Silence: w.silence})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	stepped := make(chan bool, 100)
+	var failed []error
+	go c.Follow(t.Context(), client.Follow{
+		Copy:   func() *store.Copy { return store.NewCopy(store.Snapshot{}) },
+		Step:   func(store.Batch) error { stepped <- true; return nil },
+		Failed: func(err error) { failed = append(failed, err) },
+	})
+	select {
+	case <-stepped:
+	case <-time.After(patience):
+		t.Fatal("the host still waits")
+	}
+	if len(failed) == 0 {
+		t.Error("it was not asked to wait, which tests nothing")
+	}
+}
+
+// listen serves TLS connections with the certificate of a weir-store.
+func (w *wired) listen(t *testing.T, serve func(net.Conn)) (address string) {
+	t.Helper()
+	own, err := identity.Issue(w.ca, identity.ID{Kind: identity.Store, Name: "evil"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := own.Server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				serve(conn)
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
