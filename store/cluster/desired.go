@@ -204,8 +204,15 @@ func (d *Desired) Apply(changes []store.Change) Effects {
 			d.check(ch.Key, d.remove(ch.Key, ch.Value))
 		}
 	}
+	for _, ch := range changes { // a head is of an epoch that was begun
+		if ch.Key == IdentityKey {
+			d.apply(ch)
+		}
+	}
 	for _, ch := range changes {
-		d.apply(ch)
+		if ch.Key != IdentityKey {
+			d.apply(ch)
+		}
 	}
 	for d.now.retry {
 		d.now.retry = false

@@ -16,6 +16,10 @@ func (d *Desired) setHead(v []byte) error {
 	if err := h.Verify(d.trust.Admins); err != nil {
 		return err
 	}
+	if h.Number.Epoch > d.trust.Epoch {
+		return fmt.Errorf("version %v is of an epoch that the cluster has not begun: it is in "+
+			"epoch %d", h.Number, d.trust.Epoch)
+	}
 	known := d.trust.Head
 	if c := h.Number.Compare(known); c < 0 || c == 0 && d.head != nil && !equal(d.head, &h) {
 		return fmt.Errorf("version %v: %w: version %v; load the rules again", h.Number,

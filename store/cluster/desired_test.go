@@ -418,3 +418,32 @@ func (a *authority) random(t *testing.T, r *rand.Rand, names []string) store.Cha
 	}
 	return put(t, RemovedTree+"node/"+name, &Removed{Serials: []Serial{n.Serial}})
 }
+
+// TestHeadOfLaterEpoch: a head of an epoch that the cluster has not begun is ignored: every head of
+// the cluster's own, and of its next epochs, would be older for ever. In a copy, and in one step,
+// the order of the two does not matter.
+func TestHeadOfLaterEpoch(t *testing.T) {
+	a := newAuthority()
+	head := func(epoch, count uint64) store.Change {
+		return put(t, HeadKey, &Head{Number: Number{Epoch: epoch, Count: count}, By: "a"})
+	}
+	identity := func(epoch uint64) store.Change {
+		return put(t, IdentityKey, &Identity{ID: a.trust.Cluster, Epoch: epoch})
+	}
+	d := NewDesired("a", a.trust, nil)
+	d.Apply([]store.Change{identity(1), head(1, 1)})
+	if e := d.Apply([]store.Change{head(1<<40, 1)}); len(e.Claims) != 1 || e.Head != nil {
+		t.Errorf("claims %v, head %v", e.Claims, e.Head)
+	}
+	if e := d.Apply([]store.Change{head(1, 2)}); e.Head == nil {
+		t.Errorf("the next version: %v", e.Claims)
+	}
+	if e := d.Apply([]store.Change{head(2, 1), identity(2)}); e.Head == nil || len(e.Claims) > 0 {
+		t.Errorf("the next epoch: %v", e.Claims)
+	}
+	d = NewDesired("a", a.trust, nil)
+	if e := d.Load(nil, []store.Entry{withRevision(head(2, 1), 5),
+		withRevision(identity(2), 9)}); e.Head == nil || len(e.Claims) > 0 {
+		t.Errorf("from a copy: %v", e.Claims)
+	}
+}
