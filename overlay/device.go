@@ -86,6 +86,7 @@ func (d *Device) open() (err error) {
 	if err := d.nl.SetLinkMTU(d.link.Index, d.config.MTU); err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
+	d.tun.loop.read = d.readLocal // before the interface is read
 	d.bind = newBind(d.log, d.ns, d.config.Mark, !d.config.NoOffload)
 	d.bind.private = d.config.Key
 	// called by the device's own goroutines, so it must not call the device
@@ -107,6 +108,7 @@ func (d *Device) open() (err error) {
 	if err := d.wg.Up(); err != nil {
 		return fmt.Errorf("overlay: port %d: %w", d.config.Port, err)
 	}
+	d.tun.loop.port.Store(uint32(d.Port()))
 	if err := d.nl.SetLinkUp(d.link.Index); err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
@@ -164,6 +166,7 @@ type Stats struct {
 	SendErrors      uint64 // batches for which no path worked
 	SendFull        uint64 // packets that came faster than the link to their peer carries
 	ReadErrors      uint64
+	Loops           uint64 // encrypted packets that were routed into the tunnel again
 	Copies          uint64 // handshake messages that came more than once
 	SocketDrops     uint64 // datagrams that came faster than they were read
 	// GSO packets that a route refused; their datagrams were sent one by one
@@ -184,6 +187,7 @@ func (d *Device) Stats() Stats {
 		SendErrors: d.bind.sendErrors.Load(), SendFull: d.bind.sendFull.Load(),
 		GSORefused: d.bind.gsoRefused.Load(),
 		ReadErrors: d.bind.readErrors.Load(),
+		Loops:      d.tun.loop.seen.Load(),
 		Copies:     d.bind.duplicates.Load(),
 		Begun:      d.bind.begun.Load(), Answered: d.bind.answered.Load(),
 		AnsweredByOther: d.bind.byOther.Load(), Accepted: d.bind.accepted.Load(),

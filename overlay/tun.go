@@ -36,6 +36,7 @@ type tunDevice struct {
 	dropped [2]atomic.Uint64 // packets that the filter refused, by firewall.Direction
 	broken  atomic.Uint64    // packets from the kernel that could not be segmented
 	refused atomic.Uint64    // coalesced packets that the kernel refused
+	loop    loopGuard
 }
 
 // openTUN makes the interface, down and without addresses.

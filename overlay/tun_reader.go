@@ -70,6 +70,7 @@ func (r *tunReader) read(slab []byte, packets []tun.ReadPacket) (int, error) {
 			return 0, err
 		}
 		if len(r.frames) > 0 {
+			r.dropLoops(slab)
 			r.filter(slab)
 			n += r.cut(slab, packets[n:])
 			if k := len(r.frames); k > 0 && r.frames[k-1].head.gso() {

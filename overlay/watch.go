@@ -20,6 +20,7 @@ func (d *Device) watch() {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	looked := time.Now()
+	loops := uint64(0)
 	for {
 		select {
 		case <-d.ctx.Done():
@@ -32,6 +33,7 @@ func (d *Device) watch() {
 		d.probeSilent()
 		d.probePMTU()
 		d.dropStaleSource()
+		loops = d.watchLoops(loops)
 		if time.Since(looked) >= lookupEvery {
 			looked = time.Now()
 			d.refreshNames()
