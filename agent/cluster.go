@@ -162,7 +162,7 @@ func (n *Node) clusterParts() cluster.Parts {
 		Confirm: n.rules.Keep,
 		CutsOff: n.cutsOff, Labels: n.pods.SetOthers, Shared: n.shared.set, Host: n.setHost,
 		Peers: n.hostPeers,
-		Pods:  n.ownPods}
+		Pods:  n.ownPods, Known: n.clearUnfilled}
 }
 
 // cutsOff returns why rules would cut this host off from a weir-store, or others from one on this

@@ -47,7 +47,7 @@ func (n *Node) joinTunnel(e *soft.Engine) (err error) {
 
 // prepare runs before rules are put in force.
 func (n *Node) prepare(p *program.Program) error {
-	if n.cluster != nil {
+	if n.cluster != nil && n.cluster.Known() {
 		if err := n.pods.Clear(p.Tables); err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (n *Node) prepare(p *program.Program) error {
 // loaded runs after each change of the rules in force. Rules that deny by default after none that
 // did would cut off what is open.
 func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
-	if n.cluster != nil {
+	if n.cluster != nil && n.cluster.Known() {
 		if err := n.shared.clear(new.Tables, set.Tables); err != nil {
 			n.problems.Add(err.Error(), "restart the node")
 		}
@@ -80,6 +80,16 @@ func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 	n.mu.Lock()
 	n.adopted += count
 	n.mu.Unlock()
+}
+
+// clearUnfilled empties tables that the rules in force ask about and that the store does not fill.
+func (n *Node) clearUnfilled() (err error) {
+	n.rules.View(func(r rules.Version, p *program.Program) {
+		if p != nil {
+			err = errors.Join(n.pods.Clear(p.Tables), n.shared.clear(p.Tables, r.Set.Tables))
+		}
+	})
+	return err
 }
 
 // followRoutes gives the engine the host's routes, if the rules in force ask about them, and the

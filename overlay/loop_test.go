@@ -19,7 +19,7 @@ func TestRoutingLoop(t *testing.T) {
 						netip.MustParsePrefix("fd96::/64"))
 				}
 			})
-			echo(t, a, b, 100, 1300)
+			echo(t, a, b, 100)
 			p := a.dev.bind.peerOf(b.key.Public())
 			p.setCandidates(nil)
 			p.current.Store(&path{addr: netip.MustParseAddrPort(addr)})

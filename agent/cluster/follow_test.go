@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -183,6 +184,44 @@ func TestStartWithoutStore(t *testing.T) {
 	l.confirm()
 	a.client.away(false)
 	soon(t, "the confirmed version", func() bool { return a.parts.now() == trial })
+}
+
+// TestLostCopy: a host whose copy is lost keeps what an earlier run left, its rules and its peers
+// too, until it hears the store. Only then is anything taken away.
+func TestLostCopy(t *testing.T) {
+	l := newLab(t)
+	l.join("a", 1, "10.0.1.0/24")
+	l.join("b", 2, "10.0.2.0/24")
+	dir, p := t.TempDir(), newParts()
+	a := l.start("a", dir, 1, p, false)
+	good := l.load("add 100 allow tcp from any to any\n", 0)
+	has := func(name string) bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.hosts[name].Node != nil
+	}
+	soon(t, "the first version", func() bool { return a.parts.now() == good })
+	soon(t, "the peer", func() bool { return has("b") })
+	a.stop()
+	for _, name := range []string{"copy", "copy.before", "log", "log.before"} {
+		if err := os.Remove(path(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	p.mu.Lock()
+	p.known, p.hosts["gone"] = 0, cluster.HostChange{Name: "gone", Node: new(cluster.Node)}
+	p.mu.Unlock()
+	a = l.start("a", dir, 1, p, true)
+	time.Sleep(50 * time.Millisecond)
+	if a.parts.now() != good || a.Known() || p.known > 0 || !has("b") || !has("gone") {
+		t.Errorf("%q, known %v %d, peers %v", a.parts.now(), a.Known(), p.known, p.hosts)
+	}
+	a.client.away(false)
+	soon(t, "the store is heard", a.Known)
+	soon(t, "a host that is gone is no peer", func() bool { return !has("gone") })
+	if !has("b") || p.known != 1 {
+		t.Errorf("known %d, peers %v", p.known, p.hosts)
+	}
 }
 
 // TestTrial: unconfirmed rules go back on each host by its own timer, also on one that is cut off;

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
@@ -66,6 +67,8 @@ type Parts struct {
 	Peers func() []string
 	// Pods returns the pods of this host; false while they are not known.
 	Pods func() ([]cluster.Pod, bool)
+	// Known is called once, when the store is heard after a start without a copy. May be nil.
+	Known func() error
 	// Claim gets every value of the store that failed a check.
 	Claim func(cluster.Refusal)
 }
@@ -118,6 +121,10 @@ type Service struct {
 	heard    bool              // guarded by mu; the store has said something in this run
 	sequence uint64            // guarded by mu; of the last endpoints
 
+	// known is false while the host has neither a copy nor heard the store: then it takes nothing
+	// away that an earlier run left.
+	known atomic.Bool
+
 	heads chan struct{} // has an element when the loader should look
 	hosts chan struct{} // has an element when owed.hosts has some
 	news  chan struct{} // has an element when something is to be published
@@ -162,6 +169,7 @@ func Open(c Config) (*Service, error) {
 			s.take(s.desired.Apply(s.guarded.Step(r.Batch)))
 		}
 	}
+	s.known.Store(s.guarded.Stored().Revision > 0)
 	s.desired.Saw(s.local.Seen, s.local.Confirmed)
 	s.claims, s.opened = 0, true // they were counted when they came
 	s.noteHeld()
@@ -183,6 +191,10 @@ func (s *Service) Stores() []string {
 	defer s.mu.Unlock()
 	return s.desired.Stores()
 }
+
+// Known reports whether the host knows what the store has, or had: from its copy, or since it heard
+// the store. It takes no lock.
+func (s *Service) Known() bool { return s.known.Load() }
 
 // Ping takes the lock, for the watchdog.
 func (s *Service) Ping() {

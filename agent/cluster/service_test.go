@@ -148,6 +148,7 @@ type parts struct {
 	hosts    map[string]cluster.HostChange
 	history  []string // what was put in force
 	loads    int
+	known    int
 	calls    int    // of tables: single changes
 	cutsOff  string // rules that have this text would cut the host off
 	failing  error
@@ -224,6 +225,12 @@ func (p *parts) parts() Parts {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			return slices.Clone(p.pods), true
+		},
+		Known: func() error {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.known++
+			return p.failing
 		},
 		Claim: func(r cluster.Refusal) {
 			p.mu.Lock()

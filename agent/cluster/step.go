@@ -19,6 +19,7 @@ const (
 	aboutDisk  = "the copy of the store"
 	aboutHeld  = "held removals"
 	aboutParts = "what the store has"
+	aboutKnown = "tables of an earlier run"
 	aboutRules = "the version of the rules"
 	aboutLocal = "what the host knows of its cluster"
 )
@@ -36,6 +37,26 @@ func (s *Service) Step(b store.Batch) {
 	s.noteHeld()
 	s.noteOwn(b)
 	s.settle()
+	s.becomeKnown()
+}
+
+// becomeKnown ends the time in which nothing that an earlier run left is taken away.
+func (s *Service) becomeKnown() {
+	if s.known.Load() || s.guarded.Stored().Revision == 0 {
+		return
+	}
+	s.known.Store(true)
+	wake(s.hosts)
+	if s.config.Parts.Known == nil {
+		return
+	}
+	if err := s.config.Parts.Known(); err != nil {
+		s.known.Store(false) // it is tried with the next step
+		s.config.Problems.Set(aboutKnown, fmt.Sprintf("tables may have members that the store "+
+			"does not have: %v", err), problem.Hint(err, "it is tried again"))
+		return
+	}
+	s.config.Problems.Solved(aboutKnown)
 }
 
 // Accept removes what was held back.
@@ -172,6 +193,7 @@ func (s *Service) tick(ctx context.Context) {
 		if again {
 			s.saveLocal()
 			s.fill()
+			s.becomeKnown()
 			wake(s.hosts)
 		}
 		s.mu.Unlock()
@@ -201,12 +223,16 @@ func (s *Service) sync(again bool) {
 // setHosts gives the peers what they have to get. They may need long, so that they do not wait for
 // each other in Step.
 func (s *Service) setHosts(ctx context.Context) {
-	s.removeStrangers()
-	for {
+	wake(s.hosts)
+	for checked := false; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.hosts:
+		}
+		if !checked && s.known.Load() {
+			checked = true
+			s.removeStrangers()
 		}
 		s.mu.Lock()
 		hosts := s.owed.hosts
@@ -239,5 +265,4 @@ func (s *Service) removeStrangers() {
 			s.owed.hosts[name] = cluster.HostChange{Name: name}
 		}
 	}
-	wake(s.hosts)
 }
