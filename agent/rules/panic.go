@@ -187,14 +187,17 @@ func (b *Book) resumePanicLocked(first Version) (on bool, err error) {
 	if err == nil {
 		err = json.Unmarshal(text, &p.panicRecord)
 	}
+	boot, next := b.config.Clock.Stamp().Boot, Version{}
+	if err == nil {
+		next, err = p.rules(boot, b.names)
+	}
 	if err != nil {
 		p.panicRecord = panicRecord{}
-		b.config.Log.Error("the record of the panic cannot be read: no session is spared",
+		b.config.Log.Error("the record of the panic cannot be used: no session is spared",
 			"err", err)
-	}
-	next, err := p.rules(b.config.Clock.Stamp().Boot, b.names)
-	if err != nil {
-		return false, err
+		if next, err = p.rules(boot, b.names); err != nil {
+			return false, err
+		}
 	}
 	if err := b.enforceLocked(next); err != nil {
 		return false, err

@@ -98,6 +98,10 @@ func TestPanicSurvives(t *testing.T) {
 		{name: "a restart", boot: "one", session: true},
 		{name: "a boot", boot: "two", session: true, again: true},
 		{name: "damage", boot: "one", damage: "{"},
+		{name: "no session", boot: "one",
+			damage: `{"boot":"one","session":{"from":"","to":""}}`},
+		{name: "a session of two families", boot: "one",
+			damage: `{"boot":"one","session":{"from":"192.0.2.1:4000","to":"[2001:db8::1]:22"}}`},
 	} {
 		b, _, h := panicBook(t)
 		if err := b.Panic(ssh, 0); err != nil {
