@@ -20,7 +20,7 @@ const labelZone = "label."
 type Names struct {
 	mu     sync.RWMutex
 	byName map[string][]member   // guarded by mu; by what is in front of Zone, in lower case
-	byAddr map[netip.Addr]string // guarded by mu; by address: the pod's name with Zone
+	byAddr map[netip.Addr]owner  // guarded by mu
 	byPod  map[string]registered // guarded by mu; by key
 }
 
@@ -28,6 +28,12 @@ type Names struct {
 type member struct {
 	addr netip.Addr
 	key  string
+}
+
+// owner is the pod with an address.
+type owner struct {
+	key  string
+	name string // with Zone, "" for none
 }
 
 // registered is what a pod was entered with.
@@ -69,7 +75,7 @@ func (n *Names) Came(p pod.Pod) {
 	defer n.mu.Unlock()
 	n.wentLocked(p.Key)
 	if n.byName == nil {
-		n.byName, n.byAddr = map[string][]member{}, map[netip.Addr]string{}
+		n.byName, n.byAddr = map[string][]member{}, map[netip.Addr]owner{}
 		n.byPod = map[string]registered{}
 	}
 	r := registered{namesOf(&p), slices.Clone(p.Addrs)}
@@ -78,10 +84,11 @@ func (n *Names) Came(p pod.Pod) {
 		for _, name := range r.names {
 			n.byName[name] = append(n.byName[name], member{a, p.Key})
 		}
-		n.byAddr[a] = ""
+		o := owner{key: p.Key}
 		if len(r.names) > 0 && r.names[0] == strings.ToLower(p.Name)+"." {
-			n.byAddr[a] = r.names[0] + Zone
+			o.name = r.names[0] + Zone
 		}
+		n.byAddr[a] = o
 	}
 }
 
@@ -101,7 +108,9 @@ func (n *Names) wentLocked(key string) {
 		}
 	}
 	for _, a := range r.addrs {
-		delete(n.byAddr, a)
+		if n.byAddr[a].key == key { // it may be another pod's by now
+			delete(n.byAddr, a)
+		}
 	}
 	delete(n.byPod, key)
 }
@@ -128,6 +137,6 @@ func (n *Names) lookup(name string, is4 bool, most int, random uint32) (all []ne
 func (n *Names) owner(a netip.Addr) (name string, ok bool) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	name, ok = n.byAddr[a]
-	return name, ok
+	o, ok := n.byAddr[a]
+	return o.name, ok
 }

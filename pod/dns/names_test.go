@@ -32,6 +32,22 @@ func addrsOf(n *Names, name string) string {
 	return strings.Join(all, " ")
 }
 
+// TestAddressOfAnother: a pod that is forgotten late does not take its address from the pod that
+// has it by now, whose questions would be refused.
+func TestAddressOfAnother(t *testing.T) {
+	var n Names
+	old := podOf("1", "old", nil, "10.0.0.2")
+	n.Came(old)
+	n.Came(podOf("2", "new", nil, "10.0.0.2"))
+	n.Went(old)
+	if name, ok := n.owner(netip.MustParseAddr("10.0.0.2")); !ok || name != "new.weir." {
+		t.Errorf("the owner is %q, %v", name, ok)
+	}
+	if got := addrsOf(&n, "old."); got != "" {
+		t.Errorf("old: %s", got)
+	}
+}
+
 func TestNames(t *testing.T) {
 	var n Names
 	n.Came(podOf("1/eth0", "Web", map[string]string{"app": "web"}, "10.0.0.2", "fd00::2"))

@@ -24,6 +24,9 @@ const (
 	mostQueries, podQueries = 512, 64
 	// mostConns is how many connections there may be, and podConns how many of one pod.
 	mostConns, podConns = 128, 8
+	// few is how many queries, and connections, a pod may have although all that there may be are
+	// taken: a few pods that ask for what no one answers do not keep the others from names.
+	few = 2
 	// connIdle is how long a connection may be idle.
 	connIdle = 10 * time.Second
 )
@@ -163,7 +166,7 @@ func (s *Server) ask(msg []byte, q *query, tcp bool) []byte {
 	return q.build(dnsmessage.RCodeServerFailure, false, nil, tcp)
 }
 
-// quota bounds what is under way, in all and for each address.
+// quota bounds what is under way, in all and for each address, of which each may have a few.
 type quota struct {
 	most, each int
 
@@ -179,7 +182,7 @@ func newQuota(most, each int) *quota {
 func (q *quota) take(a netip.Addr) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.all == q.most || q.of[a] == q.each {
+	if q.of[a] >= q.each || q.all >= q.most && q.of[a] >= few {
 		return false
 	}
 	q.all++
