@@ -3,6 +3,8 @@ package netfilter
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weirnet/weir/rule"
@@ -72,18 +74,33 @@ func readIPSet(s *ruleset, at Place, l string) error {
 	if s.tables[name] == nil {
 		s.tables[name] = rule.Table{}
 	}
+	leave := func(why string) {
+		s.remarks = append(s.remarks, Remark{Place: at, Text: l, Left: true,
+			Effect: EffectUnknown, Why: why})
+	}
+	if slices.Contains(words[3:], "nomatch") {
+		leave("a table has no members that are excepted")
+		return nil
+	}
+	left := uint64(0)
+	if i := slices.Index(words, "timeout"); i > 0 && i+1 < len(words) {
+		var err error
+		if left, err = strconv.ParseUint(words[i+1], 10, 32); err != nil {
+			leave("the timeout is not a number of seconds")
+			return nil
+		}
+	}
 	prefixes, err := rangePrefixes(words[2])
 	if err != nil {
 		p, err := parsePrefix(words[2])
-		if err != nil || strings.Contains(l, " nomatch") {
-			s.remarks = append(s.remarks, Remark{Place: at, Text: l, Left: true,
-				Effect: EffectUnknown, Why: "the member is not an address or a prefix"})
+		if err != nil {
+			leave("the member is not an address or a prefix")
 			return nil
 		}
 		prefixes = []netip.Prefix{p}
 	}
 	for _, p := range prefixes {
-		s.tables[name][p] = 0
+		s.member(name, p, left)
 	}
 	return nil
 }

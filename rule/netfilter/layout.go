@@ -99,13 +99,21 @@ func (w *writer) text(remarks []Remark) string {
 			comment("What the host's networks broadcast to. Change it when the networks change.")
 		}
 		fmt.Fprintf(&b, "table %s create type addr\n", name)
-		members := w.set.tables[name].Entries()
+		ends := w.set.ends[name]
+		members := slices.DeleteFunc(w.set.tables[name].Entries(), func(m rule.TableEntry) bool {
+			return ends[m.Prefix] > 0
+		})
 		for chunk := range slices.Chunk(members, 8) {
 			fmt.Fprintf(&b, "table %s add", name)
 			for _, m := range chunk {
 				b.WriteString(" " + prefixText(m))
 			}
 			b.WriteString("\n")
+		}
+		for _, m := range w.set.tables[name].Entries() {
+			if left := ends[m.Prefix]; left > 0 {
+				fmt.Fprintf(&b, "table %s add %s timeout %d\n", name, prefixText(m), left)
+			}
 		}
 	}
 	for _, l := range w.lines {

@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/weirnet/weir/rule"
 )
@@ -110,15 +111,28 @@ type ruleset struct {
 	chains  []*chain
 	byKey   map[string]*chain
 	tables  map[string]rule.Table
-	names   map[string]string // of tables, by the names of the sets
-	unknown map[string]Place  // sets that rules ask and no source has
-	seen    int               // families that the source is complete for
+	ends    map[string]map[netip.Prefix]uint64 // seconds that members have left, by table
+	names   map[string]string                  // of tables, by the names of the sets
+	unknown map[string]Place                   // sets that rules ask and no source has
+	seen    int                                // families that the source is complete for
 	remarks []Remark
 }
 
 func newRuleset(form string) *ruleset {
 	return &ruleset{form: form, byKey: map[string]*chain{}, tables: map[string]rule.Table{},
-		names: map[string]string{}, unknown: map[string]Place{}}
+		ends: map[string]map[netip.Prefix]uint64{}, names: map[string]string{}, unknown: map[string]Place{}}
+}
+
+// member adds a member of a table; left is how many seconds it has left, 0 for one that stays.
+func (s *ruleset) member(table string, p netip.Prefix, left uint64) {
+	s.tables[table][p] = 0
+	if left == 0 {
+		return
+	}
+	if s.ends[table] == nil {
+		s.ends[table] = map[netip.Prefix]uint64{}
+	}
+	s.ends[table][p] = left
 }
 
 // chain returns the chain of a key, and makes it.

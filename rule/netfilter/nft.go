@@ -146,6 +146,18 @@ func (r *nftReader) rule(n *nftRule) {
 	c.rules = append(c.rules, p.all...)
 }
 
+// nftLeft returns how many seconds an element of a set has left, 0 for one that stays.
+func nftLeft(e any) uint64 {
+	outer, _ := e.(map[string]any)
+	inner, _ := outer["elem"].(map[string]any)
+	for _, word := range []string{"expires", "timeout"} {
+		if n, ok := inner[word].(float64); ok && n > 0 {
+			return uint64(max(n, 1))
+		}
+	}
+	return 0
+}
+
 // lookup returns the set of a reference like "@name", nil if there is none.
 func (r *nftReader) lookup(n *nftRule, ref string) *nftSet {
 	if len(ref) < 2 || ref[0] != '@' {
@@ -161,20 +173,22 @@ func (r *nftReader) table(s *nftSet) (string, error) {
 		return name, nil
 	}
 	t := rule.Table{}
+	r.set.tables[name] = t
 	for _, e := range s.Elem {
 		v, err := value(e)
 		if err != nil {
+			delete(r.set.tables, name)
 			return "", err
 		}
 		prefixes, err := v.prefixes()
 		if err != nil {
+			delete(r.set.tables, name)
 			return "", err
 		}
 		for _, p := range prefixes {
-			t[p] = 0
+			r.set.member(name, p, nftLeft(e))
 		}
 	}
-	r.set.tables[name] = t
 	if len(t) == 0 || slices.Contains(s.Flags, "dynamic") {
 		r.set.note(Place{File: r.source},
 			"table %s: nothing fills it but `weir fw table`; the set "+
