@@ -21,25 +21,31 @@ func (n *Node) joinTunnel(e *soft.Engine) (err error) {
 			err = errors.Join(err, e.SetTable(name, r.Set.Entries(name)))
 		}
 		// a pod, or a shared member, that comes now reaches both engines
-		n.shared.mu.Lock()
-		defer n.shared.mu.Unlock()
-		for name, table := range n.shared.tables {
-			err = errors.Join(err, e.SetTable(name, table.Entries()))
-		}
-		n.pods.ViewLabels(func(tables map[string][]rule.TableEntry) {
-			for name, members := range tables {
-				err = errors.Join(err, e.SetTable(name, members))
+		n.shared.view(func(tables map[string]rule.Table) {
+			for name, table := range tables {
+				err = errors.Join(err, e.SetTable(name, table.Entries()))
 			}
-			n.hooks.View(func(ifs []firewall.Interface) {
-				err = errors.Join(err, e.SetInterfaces(ifs))
-				if p.Features&(program.HasVerRevPath|program.HasVerSrcReach) != 0 {
-					routes, bad := routes.List()
-					err = errors.Join(err, bad, e.SetRoutes(routes))
-				}
-				if err = errors.Join(err, e.Load(p)); err == nil {
-					n.engine.SetTunnel(e)
-				}
-			})
+			err = errors.Join(err, n.joinLabels(e, p))
+		})
+	})
+	return err
+}
+
+// joinLabels gives a new engine of the tunnel what is not of the rules, and registers it.
+func (n *Node) joinLabels(e *soft.Engine, p *program.Program) (err error) {
+	n.pods.ViewLabels(func(tables map[string][]rule.TableEntry) {
+		for name, members := range tables {
+			err = errors.Join(err, e.SetTable(name, members))
+		}
+		n.hooks.View(func(ifs []firewall.Interface) {
+			err = errors.Join(err, e.SetInterfaces(ifs))
+			if p.Features&(program.HasVerRevPath|program.HasVerSrcReach) != 0 {
+				routes, bad := routes.List()
+				err = errors.Join(err, bad, e.SetRoutes(routes))
+			}
+			if err = errors.Join(err, e.Load(p)); err == nil {
+				n.engine.SetTunnel(e)
+			}
 		})
 	})
 	return err
@@ -58,6 +64,9 @@ func (n *Node) prepare(p *program.Program) error {
 // loaded runs after each change of the rules in force. Rules that deny by default after none that
 // did would cut off what is open.
 func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
+	if err := n.shared.follow(set.Tables); err != nil {
+		n.problems.Add(err.Error(), "restart the node")
+	}
 	if n.cluster != nil && n.cluster.Known() {
 		if err := n.shared.clear(new.Tables, set.Tables); err != nil {
 			n.problems.Add(err.Error(), "restart the node")

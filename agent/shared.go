@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/store/cluster"
 )
@@ -24,12 +25,16 @@ type tableEngine interface {
 // sharedTables are the tables that all hosts of a cluster have. Versions of rules ask about them
 // and do not define them.
 type sharedTables struct {
-	engine tableEngine
+	engine   tableEngine
+	problems *problem.List
 
 	mu     sync.Mutex            // its place in the lock order: doc.go
 	tables map[string]rule.Table // guarded by mu
 	// guarded by mu; names of which the engine has no member of an earlier run any more
 	cleared map[string]bool
+	// guarded by mu; names of tables that the rules in force define. Such a table is theirs: what
+	// the store has of it reaches the engine when they define it no longer.
+	defined map[string]bool
 }
 
 // set changes members; nil takes one out. Single entries are changed, unless that would be more
@@ -48,14 +53,19 @@ func (t *sharedTables) set(changes map[cluster.Shared]*uint32) error {
 			table = rule.Table{}
 			t.tables[name] = table
 		}
-		whole := len(members) > len(table)
+		defined := t.defined[name]
+		if defined {
+			t.problems.Set(aboutShared(name), "table "+name+" is a shared one, and the rules in "+
+				"force define it: the shared members have no effect", "rename one of the two")
+		}
+		whole := !defined && len(members) > len(table)
 		for _, m := range members {
 			if v := changes[m]; v != nil {
 				table[m.Prefix] = *v
 			} else {
 				delete(table, m.Prefix)
 			}
-			if !whole {
+			if !whole && !defined {
 				whole = t.change(name, m.Prefix, changes[m]) != nil
 			}
 		}
@@ -64,6 +74,26 @@ func (t *sharedTables) set(changes map[cluster.Shared]*uint32) error {
 		}
 		if err := t.engine.SetTable(name, table.Entries()); err != nil {
 			errs = append(errs, fmt.Errorf("table %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// follow has the tables of the rules in force belong to them, and those that they had before to the
+// store again.
+func (t *sharedTables) follow(ofRules map[string]rule.Table) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.defined
+	t.defined = map[string]bool{}
+	for name := range ofRules {
+		t.defined[name] = true
+	}
+	var errs []error
+	for name := range before {
+		if !t.defined[name] && t.tables[name] != nil {
+			t.problems.Solved(aboutShared(name))
+			errs = append(errs, t.engine.SetTable(name, t.tables[name].Entries()))
 		}
 	}
 	return errors.Join(errs...)
@@ -87,6 +117,9 @@ func (t *sharedTables) clear(names []string, ofRules map[string]rule.Table) erro
 	return nil
 }
 
+// aboutShared is the subject of the problem that a table has two owners.
+func aboutShared(name string) string { return "the shared table " + name }
+
 func (t *sharedTables) change(name string, p netip.Prefix, value *uint32) error {
 	if value == nil {
 		return t.engine.DeleteTable(name, p)
@@ -94,11 +127,13 @@ func (t *sharedTables) change(name string, p netip.Prefix, value *uint32) error 
 	return t.engine.AddTable(name, rule.TableEntry{Prefix: p, Value: *value})
 }
 
-// view shows the tables to f; a change that comes meanwhile waits.
+// view shows the tables that are in the engine to f; a change that comes meanwhile waits.
 func (t *sharedTables) view(f func(map[string]rule.Table)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	f(t.tables)
+	shown := maps.Clone(t.tables)
+	maps.DeleteFunc(shown, func(name string, _ rule.Table) bool { return t.defined[name] })
+	f(shown)
 }
 
 // all returns the tables as engines take them.
