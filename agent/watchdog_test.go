@@ -6,12 +6,60 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/agent/cluster"
 	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/store"
 )
+
+// TestWatchdogWaitsForTheDisk: the node is well while the cluster's part holds its lock for long,
+// as it does while a disk hangs: traffic does not need it.
+func TestWatchdogWaitsForTheDisk(t *testing.T) {
+	nstest.Root(t)
+	log := slog.New(slog.DiscardHandler)
+	n := newNode(Config{Paths: Paths{Root: t.TempDir()}, Settings: DefaultSettings(), Log: log},
+		false)
+	if err := n.engine.Open(kernel.Config{Options: firewall.DefaultOptions()}); err != nil {
+		t.Fatal(err)
+	}
+	defer n.engine.Close()
+	held, release := make(chan bool), make(chan bool)
+	var err error
+	n.cluster, err = cluster.Open(cluster.Config{Name: "a", Dir: t.TempDir(), Log: log,
+		Problems: &n.problems, Parts: cluster.Parts{Known: func() error {
+			held <- true
+			<-release
+			return nil
+		}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stepped := make(chan bool)
+	go func() {
+		defer close(stepped)
+		n.cluster.Step(store.Batch{Revision: 1})
+	}()
+	<-held
+	defer func() {
+		close(release)
+		<-stepped
+		n.cluster.Close()
+	}()
+	go func() { <-n.pulse }()
+	well := make(chan bool, 1)
+	go func() { well <- n.newWatchdog().Well(t.Context()) }()
+	select {
+	case is := <-well:
+		if !is {
+			t.Error("not well")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the watchdog waits for the cluster's lock")
+	}
+}
 
 // TestWatchdogAsksEveryPart: the node is not well while a goroutine keeps a lock of a part, or
 // while its loop does not turn.

@@ -84,13 +84,13 @@ func (n *Node) peersConfig() peers.Config {
 	}
 }
 
-// newWatchdog returns the watchdog of all locks that matter. The peers and the pods may need long.
+// newWatchdog returns the watchdog of all locks that matter. The peers and the pods may need long,
+// and so may the cluster, which writes its copy: a disk that hangs must not cost the tunnel.
 func (n *Node) newWatchdog() *watch.Watchdog {
 	locks := []func(){n.rules.Ping, n.hooks.Ping, func() { n.engine.Attached() }}
+	slow := []*watch.Slow{{Lock: n.peers.Ping, Progress: n.peers.Progress}, {Lock: n.pods.Ping}}
 	if n.cluster != nil {
-		locks = append(locks, n.cluster.Ping)
+		slow = append(slow, &watch.Slow{Lock: n.cluster.Ping})
 	}
-	return &watch.Watchdog{Pulse: n.pulse, Locks: locks,
-		Slow: []*watch.Slow{{Lock: n.peers.Ping, Progress: n.peers.Progress},
-			{Lock: n.pods.Ping}}}
+	return &watch.Watchdog{Pulse: n.pulse, Locks: locks, Slow: slow}
 }
