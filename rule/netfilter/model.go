@@ -3,6 +3,7 @@ package netfilter
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/weirnet/weir/rule"
 )
@@ -132,7 +133,7 @@ func (s *ruleset) member(table string, p netip.Prefix, left uint64) {
 	if s.ends[table] == nil {
 		s.ends[table] = map[netip.Prefix]uint64{}
 	}
-	s.ends[table][p] = left
+	s.ends[table][p] = min(left, uint64(rule.MaxTimeout/time.Second))
 }
 
 // chain returns the chain of a key, and makes it.

@@ -16,7 +16,8 @@ func TestMembersOfSets(t *testing.T) {
 		{"set": {"family": "ip", "name": "s", "table": "f", "type": "ipv4_addr",
 			"flags": ["timeout"], "elem": ["10.0.0.9",
 			{"elem": {"val": "10.0.0.2", "timeout": 600, "expires": 30}},
-			{"elem": {"val": "10.0.0.3", "timeout": 600}}]}},
+			{"elem": {"val": "10.0.0.3", "timeout": 600}},
+			{"elem": {"val": "10.0.0.4", "timeout": 4000000000, "expires": 4000000000}}]}},
 		{"chain": {"family": "ip", "table": "f", "name": "in", "type": "filter", "hook": "input",
 			"prio": 0, "policy": "drop"}},
 		{"rule": {"family": "ip", "table": "f", "chain": "in", "expr": [
@@ -25,13 +26,13 @@ func TestMembersOfSets(t *testing.T) {
 	for name, text := range map[string]string{"nft": set, "ipset": "create s hash:net timeout 0\n" +
 		"add s 10.0.0.1 nomatch\nadd s 10.1.0.0/16 timeout 0 nomatch\n" +
 		"add s 10.2.0.1-10.2.0.9 nomatch\nadd s 10.0.0.9 timeout 0\n" +
-		"add s 10.0.0.2 timeout 30\nadd s 10.0.0.3 timeout 600\n" + rules} {
+		"add s 10.0.0.4 timeout 4000000000\nadd s 10.0.0.2 timeout 30\nadd s 10.0.0.3 timeout 600\n" + rules} {
 		r, err := Import([]Source{{Name: name, Text: text}}, Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		for prefix, end := range map[string]string{"10.0.0.9/32": "0s", "10.0.0.2/32": "30s",
-			"10.0.0.3/32": "10m0s"} {
+			"10.0.0.3/32": "10m0s", "10.0.0.4/32": "8784h0m0s"} {
 			p := netip.MustParsePrefix(prefix)
 			if _, there := r.Rules.Tables["s"][p]; !there {
 				t.Errorf("%s: %v is not a member", name, p)
@@ -40,7 +41,7 @@ func TestMembersOfSets(t *testing.T) {
 				t.Errorf("%s: %v ends after %v, not %s", name, p, got, end)
 			}
 		}
-		if n := len(r.Rules.Tables["s"]); n != 3 {
+		if n := len(r.Rules.Tables["s"]); n != 4 {
 			t.Errorf("%s: %d members\n%s", name, n, r.Text)
 		}
 		if excepted := strings.Count(r.Text, " nomatch"); name == "ipset" && excepted != 3 {

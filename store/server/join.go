@@ -17,7 +17,10 @@ func (s *Server) join(secured *tls.Conn, body []byte) error {
 	}
 	if err != nil {
 		s.Counters.JoinsRefused.Add(1)
-		s.config.Log.Warn("a host could not join", "from", secured.RemoteAddr(), "err", err)
+		if s.refusals.Allow() {
+			s.config.Log.Warn("a host could not join", "from", secured.RemoteAddr(), "err", err,
+				"all", s.Counters.JoinsRefused.Load())
+		}
 		_, _ = secured.Write(wire.EncodeRefused(err.Error())) // the connection ends anyway
 		return err
 	}

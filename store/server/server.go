@@ -88,6 +88,7 @@ type Server struct {
 	config      Config
 	state       *state
 	differences chan struct{} // has a value for each that is sent
+	refusals    *rate.Limiter // of joins in the log: who is no member may try as often as it likes
 	beat        *beat
 
 	mu         sync.Mutex
@@ -113,7 +114,9 @@ func New(c Config) (*Server, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Server{config: c, beat: newBeat(), state: newState(), conns: map[*conn]bool{},
-		budgets: map[identity.Serial]*rate.Limiter{}, differences: make(chan struct{}, maxDifferences)}, nil
+		budgets:     map[identity.Serial]*rate.Limiter{},
+		differences: make(chan struct{}, maxDifferences),
+		refusals:    rate.NewLimiter(rate.Every(time.Second), 10)}, nil
 }
 
 // unguarded holds nothing back: weir-store decides nothing.
