@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/cluster"
@@ -116,13 +117,16 @@ func (n *Node) followCluster(m *disk.Member) error {
 	}
 	d := &dialed{seen: map[string]netip.AddrPort{}}
 	var service *cluster.Service
+	var c *client.Client
+	began := time.Now()
 	stores := func() []string {
-		if all := service.Stores(); len(all) > 0 {
-			return all
+		heard := c.State().Heard
+		if heard.Before(began) {
+			heard = began
 		}
-		return m.Stores
+		return storesOf(service.Stores(), m.Stores, time.Since(heard))
 	}
-	c, err := client.New(client.Config{Name: m.Name, Cluster: m.Cluster.String(), Stores: stores,
+	c, err = client.New(client.Config{Name: m.Name, Cluster: m.Cluster.String(), Stores: stores,
 		TLS: secured, Dial: d.dial})
 	if err != nil {
 		return err
@@ -136,6 +140,21 @@ func (n *Node) followCluster(m *disk.Member) error {
 	}
 	n.cluster, n.store = service, c
 	return nil
+}
+
+// firstStoresAfter is after how long without the store a host tries the weir-stores that it joined
+// by, beside those that the store names: a list that is wrong cannot be put right by those on it.
+const firstStoresAfter = time.Minute
+
+// storesOf returns the addresses of weir-stores to try: those that the store names, and those of
+// the invitation.
+func storesOf(named, joined []string, silent time.Duration) []string {
+	if len(named) > 0 && silent < firstStoresAfter {
+		return named
+	}
+	all := slices.Concat(named, joined)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // buildVersion returns the version of this program.
