@@ -20,7 +20,9 @@ type Needed struct {
 }
 
 // CutsOff evaluates offline, with rules that are not in force, new connections and the answers to
-// them. It returns which rule would refuse one, "" for none. A session is that of the one who loads
+// them. It returns which rule would refuse one, "" for none. What another host needs is what that
+// host says of itself: it does not count if the rules in force refuse it too, or a stolen host
+// could prevent every version by the address that it names. A session is that of the one who loads
 // the rules, and may be nil.
 func (x *Explainer) CutsOff(v Version, needed []Needed, session *api.Session) (string, error) {
 	p, err := v.compile()
@@ -33,11 +35,18 @@ func (x *Explainer) CutsOff(v Version, needed []Needed, session *api.Session) (s
 		return "", err
 	}
 	defer e.Close()
+	var claims []claim
 	for _, n := range needed {
 		why, err := x.refusesNeeded(e, p, n, ifs)
-		if err != nil || why != "" {
+		if err != nil || why != "" && !n.From.IsValid() {
 			return why, err
 		}
+		if why != "" {
+			claims = append(claims, claim{n, why})
+		}
+	}
+	if why := x.passesNow(claims, ifs); why != "" {
+		return why, nil
 	}
 	if session == nil {
 		return "", nil
@@ -46,6 +55,40 @@ func (x *Explainer) CutsOff(v Version, needed []Needed, session *api.Session) (s
 		return refuses(e, p, *session, hook)
 	}
 	return "", nil
+}
+
+// claim is a connection of another host that rules would refuse, and why.
+type claim struct {
+	needed Needed
+	why    string
+}
+
+// passesNow returns why the first of the connections would be refused that the rules in force let
+// pass, "" if there is none.
+func (x *Explainer) passesNow(claims []claim, ifs []firewall.Interface) (why string) {
+	if len(claims) == 0 {
+		return ""
+	}
+	x.Book.View(func(v Version, p *program.Program) {
+		if p == nil {
+			why = claims[0].why
+			return
+		}
+		e, err := x.engine(p, v.Set, ifs)
+		if err != nil {
+			why = claims[0].why
+			return
+		}
+		defer e.Close()
+		for _, c := range claims {
+			now, err := x.refusesNeeded(e, p, c.needed, ifs)
+			if err != nil || now == "" {
+				why = c.why
+				return
+			}
+		}
+	})
+	return why
 }
 
 // anyPort stands for the port that the kernel gives a new connection.

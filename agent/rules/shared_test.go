@@ -166,6 +166,18 @@ func TestCutsOff(t *testing.T) {
 			t.Errorf("%q: %q, %v, want %q", c.rules, why, err, c.want)
 		}
 	}
+	// An address that the rules in force refuse is one that a host may say of itself.
+	must(t, b, "add 10 check-state", "add 15 deny ip from 127.0.0.66 to any",
+		"add 20 allow tcp from any to any 7477 setup keep-state")
+	evil := []Needed{{From: netip.MustParseAddr("127.0.0.66"), To: store}}
+	refusing := "add 5 deny ip from 127.0.0.66 to any\n"
+	if why, err := x.CutsOff(version(t, b, refusing+keep), evil, nil); err != nil || why != "" {
+		t.Errorf("a stolen host prevents a version: %q, %v", why, err)
+	}
+	if why, _ := x.CutsOff(version(t, b, "add 5 deny tcp from any to any 7477 in\n"+keep),
+		append(evil, in...), nil); !strings.Contains(why, "127.0.0.7 off") {
+		t.Errorf("one that is not refused now: %q", why)
+	}
 	session := &api.Session{From: netip.MustParseAddrPort("127.0.0.7:5000"),
 		To: netip.MustParseAddrPort("127.0.0.1:22")}
 	if why, err := x.CutsOff(version(t, b, keep), nil, session); err != nil ||
