@@ -39,7 +39,7 @@ var ranks = map[string]int{
 	"agent": 8, "agent/demo": 9, // what connects the parts
 	"cmd/weir": 10,
 	"test":     11, "internal/arch": 11,
-	"examples/tunfilter": 11, // an example of a program that imports the library
+	"examples/tunfilter": 11, "examples/dnsbalancer": 11, "examples/fetch": 11, // programs
 }
 
 // agentParts are the packages that a node is made of. Their tests do not import another part
