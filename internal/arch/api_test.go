@@ -1,0 +1,84 @@
+package arch
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var release = flag.String("release", "", "write the API of this release, such as 0.2.0")
+
+// TestAPI: what a release exports is there in every later version
+// (docs/design/0009-compatibility.md). A list is written once, when its release is made:
+//
+//	go test ./internal/arch -run TestAPI -release 0.2.0
+func TestAPI(t *testing.T) {
+	now, err := API("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *release != "" {
+		path := filepath.Join("testdata", "api", *release+".txt")
+		if err := os.WriteFile(path, []byte(strings.Join(now, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lists, err := filepath.Glob("testdata/api/*.txt")
+	if err != nil || len(lists) == 0 {
+		t.Fatalf("no releases: %v", err)
+	}
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		promised := strings.Split(strings.TrimSpace(string(text)), "\n")
+		if len(promised) < 500 {
+			t.Errorf("%s promises %d declarations", list, len(promised))
+		}
+		for _, line := range promised {
+			if _, ok := slices.BinarySearch(now, line); !ok {
+				t.Errorf("%s promises %q, which is gone or has changed. Before that release is "+
+					"made, write its list again (-release); afterwards bring it back", list, line)
+			}
+		}
+	}
+}
+
+func TestAPIListsDeclarations(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("udp/a_linux.go", `package udp
+type T struct { A, b int; C func(x int) error }
+func (t *T) M(a, b int) (n int, err error) { return }
+func (t T) m() {}
+type hidden struct{ X int }
+func (hidden) Y() {}
+type I interface { Do(what string) error }
+const ( One = iota; two )
+type Alias = T
+func F[E any](e E) {}
+`)
+	write("udp/a_other.go", "package udp\nfunc F[E any](other E) {}\n")
+	write("overlay/b.go", "package overlay\nfunc NotPromised() {}\n")
+	write("udp/a_test.go", "package udp\nfunc Helper() {}\n")
+	want := []string{"udp: const One", "udp: func (*T) M(int, int) (int, error)",
+		"udp: func F[E any](E)", "udp: type Alias = T", "udp: type I interface",
+		"udp: type I interface, Do func(string) error", "udp: type T struct",
+		"udp: type T struct, A int", "udp: type T struct, C func(int) error"}
+	if got, err := API(root); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v\ngot  %q\nwant %q", err, got, want)
+	}
+}
