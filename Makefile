@@ -73,6 +73,7 @@ check-static:
 	@echo "check: staticcheck"
 check-shell:
 	@shellcheck .ci/run $$(git grep -l '^#!/bin/bash' -- scripts dist)
+	@shellcheck -s sh dist/package/steps dist/package/postinst dist/package/p*rm
 	@echo "check: shellcheck"
 check-tidy:
 	@$(GO) mod tidy -diff
@@ -98,11 +99,12 @@ gen: deps
 	@scripts/bench-docs
 	$(GO) generate -skip stringer ./...
 
-# The kernel engine on Debian 12's own kernel and on the newest one packaged for it, under qemu
-# without hardware virtualization. Takes ten minutes for each on a busy machine.
+# The kernel engine on the kernels of Debian 12, 13 and their backports, for amd64 and arm64, under
+# qemu without hardware virtualization. Takes ten minutes for each on a busy machine; KERNELS selects
+# some, for example trixie/arm64.
 .PHONY: test-kernels
 test-kernels:
-	scripts/kernels/run
+	scripts/kernels/run $(KERNELS)
 
 # Attacks on a protected host and the losses of its legitimate users; exit status 1 when a bar is
 # missed. Takes about an hour; as root, with nft. A whole run is kept for `make bench-docs`, also
@@ -187,10 +189,11 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/weir $(DESTDIR)$(PREFIX)/bin/weir-store \
 		$(DESTDIR)/lib/systemd/system/weir.service $(DESTDIR)/lib/systemd/system/weir-store.service
 
-# A Debian package in dist/out: static binary, unit, manual pages, completions, SBOM.
-.PHONY: deb
-deb: deps
-	@dist/deb/build dist/out
+# Packages in dist/out, for each machine: static binaries, units, manual pages, completions, SBOM.
+MACHINES ?= amd64 arm64
+.PHONY: deb rpm
+deb rpm: deps
+	@for machine in $(MACHINES); do GOARCH=$$machine dist/package/build $@ dist/out || exit 1; done
 
 deps:
 	@scripts/deps

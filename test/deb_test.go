@@ -31,24 +31,43 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// built is the package of this tree, made once for all tests: a build takes 14 s of a processor.
-var built = sync.OnceValues(func() (string, error) {
-	out, err := exec.Command("../dist/deb/build", filepath.Join(filepath.Dir(weir), "deb")).Output()
-	path := strings.TrimSpace(string(out))
+// buildPackages makes packages of this tree and returns their paths. It takes 14 s of a processor.
+func buildPackages(arch string, args ...string) ([]string, error) {
+	cmd := exec.Command("../dist/package/build", args...)
+	if arch != "" {
+		cmd.Env = append(os.Environ(), "GOARCH="+arch)
+	}
+	out, err := cmd.Output()
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
-		err = fmt.Errorf("%w\n%s", err, failed.Stderr)
+		err = fmt.Errorf("dist/package/build: %w\n%s", err, failed.Stderr)
 	}
-	return path, err
+	return strings.Fields(string(out)), err
+}
+
+// built are the Debian and the RPM package of this tree, made once for all tests.
+var built = sync.OnceValues(func() ([]string, error) {
+	return buildPackages("", "deb,rpm", filepath.Join(filepath.Dir(weir), "packages"))
 })
+
+// ownPackages returns them.
+func ownPackages(t *testing.T) (deb, rpm string) {
+	t.Helper()
+	need(t, "dpkg-deb", "rpm", "rpmbuild")
+	paths, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(paths) != 2 {
+		t.Fatalf("the packages are %q", paths)
+	}
+	return paths[0], paths[1]
+}
 
 // packages returns the package, and its next version: the same files under another number.
 func packages(t *testing.T) (old, next string) {
 	t.Helper()
-	old, err := built()
-	if err != nil {
-		t.Fatalf("dist/deb/build: %v", err)
-	}
+	old, _ = ownPackages(t)
 	run := func(name string, args ...string) {
 		t.Helper()
 		if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
@@ -62,25 +81,24 @@ func packages(t *testing.T) (old, next string) {
 	return old, next + ".deb"
 }
 
-// TestPackageIsReproducible: the package of the same sources in another place, where there is no
-// checkout, has the same bytes, and its binary names the commit.
+// TestPackageIsReproducible: the packages of the same sources in another place, where there is no
+// checkout, have the same bytes, and their binary names the commit.
 func TestPackageIsReproducible(t *testing.T) {
-	need(t, "dpkg-deb", "git")
+	need(t, "git")
 	t.Parallel()
-	here, err := built()
-	if err != nil {
-		t.Fatalf("dist/deb/build: %v", err)
-	}
+	deb, rpm := ownPackages(t)
 	dir := t.TempDir()
 	script := `set -e
 commit=$(git rev-parse HEAD)
 when=$(git log -1 --format=%ct)
-mkdir "$2" && git ls-files -z | xargs -0 cp --parents -dt "$2"
-cd "$2" && umask 077 && COMMIT=$commit SOURCE_DATE_EPOCH=$when dist/deb/build "$3" >/dev/null
-cmp "$1" "$3"/*.deb
-dpkg-deb -x "$3"/*.deb "$3/root"
-"$3/root/usr/bin/weir" version | grep " ${commit:0:12} "`
-	cmd := exec.Command("bash", "-c", script, "-", here, filepath.Join(dir, "there"),
+mkdir "$3" && git ls-files -z | xargs -0 cp --parents -dt "$3"
+cd "$3" && umask 077
+COMMIT=$commit SOURCE_DATE_EPOCH=$when dist/package/build deb,rpm "$4" >/dev/null
+cmp "$1" "$4"/*.deb
+cmp "$2" "$4"/*.rpm
+dpkg-deb -x "$4"/*.deb "$4/root"
+"$4/root/usr/bin/weir" version | grep " ${commit:0:12} "`
+	cmd := exec.Command("bash", "-c", script, "-", deb, rpm, filepath.Join(dir, "there"),
 		filepath.Join(dir, "again"))
 	cmd.Dir = ".."
 	if out, err := cmd.CombinedOutput(); err != nil {
