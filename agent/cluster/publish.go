@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/client"
 	"github.com/weirnet/weir/store/cluster"
 )
 
@@ -95,7 +96,7 @@ func (s *Service) publish(ctx context.Context) {
 		}
 		failures++
 		s.config.Log.Info("own pods, endpoints and report are not written yet", "err", err)
-		if !rest(ctx, store.Pause(failures, s.config.Random())) {
+		if !rest(ctx, client.Pause(failures, err, s.config.Random())) {
 			return
 		}
 		wake(s.news)

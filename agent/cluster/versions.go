@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/client"
 	"github.com/weirnet/weir/store/cluster"
 )
 
@@ -127,7 +127,7 @@ func (s *Service) loadHeads(ctx context.Context) {
 		}
 		failures++
 		s.config.Log.Warn("a version of the rules is not in force yet", "err", err)
-		if !rest(ctx, store.Pause(failures, s.config.Random())) {
+		if !rest(ctx, client.Pause(failures, err, s.config.Random())) {
 			return
 		}
 		wake(s.heads)

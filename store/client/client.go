@@ -140,6 +140,7 @@ func (c *Client) session(ctx context.Context) (*session, error) {
 		return nil, c.failed("", fmt.Errorf("%w: no weir-store is known", store.ErrUnavailable))
 	}
 	var failures []string
+	answered := false
 	for range addresses {
 		c.mu.Lock()
 		address := addresses[c.next%len(addresses)]
@@ -156,8 +157,14 @@ func (c *Client) session(ctx context.Context) (*session, error) {
 		if errors.Is(err, store.ErrPermission) {
 			return nil, err
 		}
+		var dialed *dialError
+		answered = answered || !errors.As(err, &dialed)
 	}
-	return nil, fmt.Errorf("%w: %s", store.ErrUnavailable, strings.Join(failures, "; "))
+	err := fmt.Errorf("%w: %s", store.ErrUnavailable, strings.Join(failures, "; "))
+	if answered {
+		return nil, err
+	}
+	return nil, &unreachedError{err}
 }
 
 // failed notes why there is no connection, and that the next weir-store is to be tried.

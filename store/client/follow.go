@@ -68,7 +68,7 @@ func (c *Client) Follow(ctx context.Context, f Follow) error {
 			if failures++; steps > 0 {
 				failures = 1
 			}
-			pause = store.Pause(failures, c.config.Random())
+			pause = Pause(failures, err, c.config.Random())
 		}
 		select {
 		case <-ctx.Done():

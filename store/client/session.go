@@ -63,7 +63,7 @@ func secure(ctx context.Context, config *tls.Config, dial func(context.Context, 
 	string) (net.Conn, error), address string) (*tls.Conn, error) {
 	conn, err := dial(ctx, "tcp", address)
 	if err != nil {
-		return nil, err
+		return nil, &dialError{err}
 	}
 	secured := tls.Client(conn, config)
 	if err := secured.HandshakeContext(ctx); err != nil {
