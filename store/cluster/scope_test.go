@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -211,5 +212,33 @@ func TestMergeProperties(t *testing.T) {
 	}
 	if clashed < rounds/10 || clashed > rounds*9/10 {
 		t.Errorf("seed %d: %d of %d clash: the test compares little", seed, clashed, rounds)
+	}
+}
+
+// TestExamples: the texts of examples/cluster are a version that hosts of any roles can have.
+func TestExamples(t *testing.T) {
+	v := Version{}
+	for scope, file := range map[Scope]string{All: "all", RoleScope("web"): "web",
+		RoleScope("db"): "db"} {
+		text, err := os.ReadFile("../../examples/cluster/" + file + ".rules")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v[scope], err = rule.ParseFile(file, string(text), new(rule.Names)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both := Host{Name: "c", Roles: []string{"db", "web"}}
+	err := v.Check([]Host{{Name: "a", Roles: []string{"web"}}, {Name: "b", Roles: []string{"db"}},
+		both})
+	if err != nil {
+		t.Error(err)
+	}
+	merged, err := v.For(both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(merged.Rules) != 11 {
+		t.Errorf("a host with both roles has %d rules", len(merged.Rules))
 	}
 }
