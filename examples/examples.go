@@ -16,3 +16,13 @@ var (
 	//go:embed right.rules
 	Right string
 )
+
+// The rules of a cluster by scope: of all hosts, and of those with the roles web and db.
+var (
+	//go:embed cluster/all.rules
+	ClusterAll string
+	//go:embed cluster/web.rules
+	ClusterWeb string
+	//go:embed cluster/db.rules
+	ClusterDB string
+)

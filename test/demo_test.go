@@ -20,6 +20,9 @@ import (
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	nstest.Root(t)
+	if _, err := storeProgram(); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command(weir, "demo")
 	out, err := cmd.Output()
 	if err != nil {
@@ -52,7 +55,15 @@ func TestDemo(t *testing.T) {
 		`right +10\.88\.2\.0/24,fd00:88:2::/120 +10\.78\.0\.2:51820 +[0-9]+s ago .*`,
 		`  10\.78\.0\.[12]:51820 > 10\.78\.0\.[12]:51820: udp, [0-9]+ bytes`,
 		`  WireGuard [1-9][0-9]+ packets, [0-9]+ bytes; ARP and neighbour discovery [0-9]+; anything else 0; readable answers 0`,
-		`All 23 answers are as the rules require\. Everything made for this is gone again\.`,
+		`  hub# weir fw load --on role:db db\.rules`,
+		`    version 1\.3 enforced on 3 of 3 hosts in [0-9]+ ms`,
+		`    weir: fw confirm: not heard of since they switched: db1`,
+		`    cluster: host db1 of 3, rules version 1\.3`,
+		`web +GET http://10\.64\..*:5432/ +passed +200 OK: hello from port 5432 of the db +web1 +1100  allow tcp .*`,
+		`job +GET http://10\.64\..*:5432/ +refused +no answer +web1 +60000  deny log ip from any to any`,
+		`web, during the trial +GET .* +refused +no answer +web1 +20  deny ip from any to table\(app=db\)`,
+		`web, after the trial +GET .* +passed +200 OK: .* +web1 +1100  allow tcp .*`,
+		`All 27 answers are as the rules require\. Everything made for this is gone again\.`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + line + `$`).Match(out) {
 			t.Errorf("the demo does not print %s", line)
@@ -67,6 +78,9 @@ func TestDemo(t *testing.T) {
 func TestDemoJSON(t *testing.T) {
 	t.Parallel()
 	nstest.Root(t)
+	if _, err := storeProgram(); err != nil {
+		t.Fatal(err)
+	}
 	out, err := exec.Command(weir, "demo", "-j").Output()
 	if err != nil {
 		t.Fatalf("weir demo -j: %v\n%s", err, out)
@@ -80,17 +94,22 @@ func TestDemoJSON(t *testing.T) {
 		len(r.Containers.Visits) != 5 || len(r.Containers.Pods) != 3 ||
 		len(r.TwoHosts.Visits) != 4 || len(r.TwoHosts.Peers) != 1 ||
 		r.TwoHosts.Wire.WireGuard < 10 || len(r.TwoHosts.Wire.Others) != 0 ||
-		r.TwoHosts.Wire.Readable != 0 {
+		r.TwoHosts.Wire.Readable != 0 || r.Cluster == nil || len(r.Cluster.Visits) != 4 ||
+		len(r.Cluster.Files) != 3 {
 		t.Errorf("%+v", r)
 	}
 }
 
-// TestDemoInterrupted: an interrupt in the middle leaves nothing either.
+// TestDemoInterrupted: an interrupt in the middle leaves nothing either, also while the store runs.
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	nstest.Root(t)
+	if _, err := storeProgram(); err != nil {
+		t.Fatal(err)
+	}
+	const untilStore = 0
 	for _, after := range []time.Duration{400 * time.Millisecond, 2 * time.Second,
-		6 * time.Second} {
+		6 * time.Second, untilStore} {
 		cmd := exec.Command(weir, "demo")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -101,6 +120,12 @@ func TestDemoInterrupted(t *testing.T) {
 			}
 			return nil
 		})
+		if after == untilStore {
+			eventually(t, "the store runs", func() error {
+				return exec.Command("pgrep", "-f", fmt.Sprintf("weir-store serve .*weir-%d-",
+					cmd.Process.Pid)).Run()
+			})
+		}
 		time.Sleep(after)
 		cmd.Process.Signal(syscall.SIGINT)
 		if err := cmd.Wait(); err == nil {

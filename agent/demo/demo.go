@@ -33,10 +33,11 @@ type Result struct {
 	Visits  []Visit     `json:"visits"`
 	Rules   []api.Rule  `json:"rules"`
 	States  []api.State `json:"states"`
-	// The second and the third act.
+	// The second, the third and the fourth act.
 	Containers *Containers `json:"containers"`
 	TwoHosts   *TwoHosts   `json:"two_hosts"`
-	Wrong      []string    `json:"wrong,omitempty"` // what did not go as the rules say
+	Cluster    *Cluster    `json:"cluster,omitempty"` // the fourth; none without weir-store
+	Wrong      []string    `json:"wrong,omitempty"`   // what did not go as the rules say
 }
 
 // Visit is one request and what became of it.
@@ -46,7 +47,7 @@ type Visit struct {
 	Passed bool   `json:"passed"`
 	Answer string `json:"answer"`
 	Rule   uint16 `json:"rule"` // the rule whose counter moved
-	// In the second and third act: the host whose rule it is, and its text.
+	// After the first act: the host whose rule it is, and its text.
 	Host string `json:"host,omitempty"`
 	Text string `json:"text,omitempty"`
 }
@@ -61,11 +62,13 @@ type stage struct {
 	node                    *node
 	sites                   []*site
 	hosts                   hosts
+	cluster                 clusterStage
 }
 
-// Run runs the demo. weir is the path of the binary that runs the node.
-func Run(ctx context.Context, weir string) (r *Result, err error) {
-	s := &stage{}
+// Run runs the demo. weir is the path of the binary that runs the nodes, weirStore that of the one
+// that runs the store; without it there is no fourth act.
+func Run(ctx context.Context, weir, weirStore string) (r *Result, err error) {
+	s := &stage{cluster: clusterStage{weir: weir, weirStore: weirStore}}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.build(); err != nil {
 		return nil, err
@@ -73,7 +76,13 @@ func Run(ctx context.Context, weir string) (r *Result, err error) {
 	// The stage of the other acts is built while the first one plays.
 	ctx, cancel := context.WithCancel(ctx)
 	built := make(chan error, 1)
-	go func() { built <- s.hosts.build(ctx, s.lab, weir, s.dir, s.pins) }()
+	go func() {
+		err := s.hosts.build(ctx, s.lab, weir, s.dir, s.pins)
+		if err == nil && weirStore != "" {
+			err = s.cluster.build(ctx, s.lab, s.dir, s.pins)
+		}
+		built <- err
+	}()
 	r, err = s.first(ctx, weir)
 	if err != nil {
 		cancel()
@@ -95,6 +104,13 @@ func Run(ctx context.Context, weir string) (r *Result, err error) {
 	if w := &r.TwoHosts.Wire; w.WireGuard == 0 || w.Readable > 0 || len(w.Others) > 0 {
 		r.Wrong = append(r.Wrong, fmt.Sprintf("on the wire: %+v", *w))
 	}
+	if weirStore == "" {
+		return r, nil
+	}
+	if r.Cluster, wrong, err = s.cluster.play(ctx); err != nil {
+		return nil, fmt.Errorf("fourth act: %w", err)
+	}
+	r.Wrong = append(r.Wrong, wrong...)
 	return r, nil
 }
 
@@ -183,7 +199,7 @@ func (s *stage) close() error {
 	if s.node != nil {
 		errs = append(errs, s.node.down())
 	}
-	errs = append(errs, s.hosts.close())
+	errs = append(errs, s.hosts.close(), s.cluster.close())
 	for _, site := range s.sites {
 		errs = append(errs, site.close())
 	}

@@ -105,20 +105,9 @@ func (h *hosts) visits(ctx context.Context, plans []plan) (all []Visit, wrong []
 		if p.right {
 			by, host = h.rightNode, "right"
 		}
-		before, err := by.rules(ctx)
+		v, err := visitBy(ctx, by, host, p, wireRules)
 		if err != nil {
 			return nil, nil, err
-		}
-		v := visit(ctx, p)
-		after, err := by.rules(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		v.Host, v.Rule = host, moved(before, after, v.Passed)
-		for _, r := range after {
-			if r.Number == v.Rule {
-				v.Text = r.Text
-			}
 		}
 		all = append(all, v)
 		if v.Passed != p.pass {
@@ -126,6 +115,26 @@ func (h *hosts) visits(ctx context.Context, plans []plan) (all []Visit, wrong []
 		}
 	}
 	return all, wrong, nil
+}
+
+// visitBy makes a visit and records which rule of a host decided, which is none of beside.
+func visitBy(ctx context.Context, by *node, host string, p plan, beside []uint16) (Visit, error) {
+	before, err := by.rules(ctx)
+	if err != nil {
+		return Visit{}, err
+	}
+	v := visit(ctx, p)
+	after, err := by.rules(ctx)
+	if err != nil {
+		return v, err
+	}
+	v.Host, v.Rule = host, moved(before, after, v.Passed, beside)
+	for _, r := range after {
+		if r.Number == v.Rule {
+			v.Text = r.Text
+		}
+	}
+	return v, nil
 }
 
 // Containers is what the second act saw.

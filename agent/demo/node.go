@@ -25,11 +25,15 @@ type node struct {
 }
 
 // startNode starts a node that guards every interface of a namespace, and waits until it answers.
+// rules is its file; "" for none.
 func startNode(ctx context.Context, where *nstest.Node, weir, root, pins, rules string) (*node,
 	error) {
 	n := &node{ended: make(chan error, 1),
 		client: api.NewClient(agent.Paths{Root: root, Bpffs: pins}.Socket())}
-	n.cmd = where.Command(weir, "up", "--root", root, "--bpffs", pins, "--rules", rules)
+	n.cmd = where.Command(weir, "up", "--root", root, "--bpffs", pins)
+	if rules != "" {
+		n.cmd.Args = append(n.cmd.Args, "--rules", rules)
+	}
 	n.cmd.Stderr = &n.said
 	// An interrupt at the terminal goes to the whole group; the node must live until the demo takes
 	// it down.

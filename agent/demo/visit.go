@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,7 +97,7 @@ func (s *stage) play(ctx context.Context) (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.Rule = moved(before, after, v.Passed)
+		v.Rule = moved(before, after, v.Passed, nil)
 		before = after
 		r.Visits = append(r.Visits, v)
 		if v.Passed != p.pass {
@@ -112,15 +113,19 @@ func (s *stage) play(ctx context.Context) (*Result, error) {
 	return r, nil
 }
 
-// wireRule lets the encrypted packets of two hosts pass; it decides no visit.
-const wireRule = 50
+// Rules that let the encrypted packets of hosts pass, and what a cluster's hosts and their store
+// send each other. They decide no visit.
+var (
+	wireRules    = []uint16{50}
+	clusterRules = []uint16{100, 110, 120}
+)
 
 // moved returns the number of the rule that counted the most packets in between, among those that
-// let pass or those that do not.
-func moved(before, after []api.Rule, passed bool) (number uint16) {
+// let pass or those that do not. Those of beside are left out.
+func moved(before, after []api.Rule, passed bool, beside []uint16) (number uint16) {
 	most := uint64(0)
 	for i := range after {
-		if i >= len(before) || after[i].Number == wireRule ||
+		if i >= len(before) || slices.Contains(beside, after[i].Number) ||
 			strings.HasPrefix(after[i].Text, "deny ") == passed {
 			continue
 		}

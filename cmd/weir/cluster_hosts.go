@@ -14,10 +14,11 @@ import (
 
 // hostsAnswer is what node list -j prints.
 type hostsAnswer struct {
-	Version int          `json:"version"`
-	Rules   string       `json:"rules"` // the version that all hosts should enforce
-	Trial   bool         `json:"trial,omitempty"`
-	Hosts   []hostAnswer `json:"hosts"`
+	Version int `json:"version"`
+	// Rules is the version that all hosts should enforce; "" while the cluster has none.
+	Rules string       `json:"rules,omitempty"`
+	Trial bool         `json:"trial,omitempty"`
+	Hosts []hostAnswer `json:"hosts"`
 }
 
 type hostAnswer struct {
@@ -47,8 +48,10 @@ func nodeListVerb(c *call) action {
 }
 
 func hostsOf(hosts []admin.Host, head *cluster.Head) hostsAnswer {
-	a := hostsAnswer{Version: 1, Rules: head.Number.String(), Trial: head.Trial != nil,
-		Hosts: []hostAnswer{}}
+	a := hostsAnswer{Version: 1, Trial: head.Trial != nil, Hosts: []hostAnswer{}}
+	if head.Number.Count > 0 {
+		a.Rules = head.Number.String()
+	}
 	for _, h := range hosts {
 		one := hostAnswer{Name: h.Name, Roles: append([]string{}, h.Roles...),
 			Ranges: append([]netip.Prefix{}, h.Ranges...)}
@@ -56,12 +59,15 @@ func hostsOf(hosts []admin.Host, head *cluster.Head) hostsAnswer {
 		case r == nil:
 			one.Problem = "it has not reported yet"
 		default:
-			one.Enforced, one.Weir = r.Enforced.String(), r.Weir
+			one.Weir = r.Weir
+			if r.Enforced.Count > 0 {
+				one.Enforced = r.Enforced.String()
+			}
 			if r.Refused != nil {
 				one.Problem = fmt.Sprintf("version %s is refused: %s", r.Refused, r.Why)
 			} else if r.Held > 0 {
 				one.Problem = fmt.Sprintf("%d removals are held", r.Held)
-			} else if r.Enforced != head.Number {
+			} else if head.Number.Count > 0 && r.Enforced != head.Number {
 				one.Problem = "it enforces another version"
 			}
 		}

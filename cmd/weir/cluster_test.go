@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/store/admin"
+	"github.com/weirnet/weir/store/cluster"
 )
 
 // TestStoreWords: weir-store gets the words as they are, flags too; --root selects the store's
@@ -61,6 +64,31 @@ func TestAloneHasNoCluster(t *testing.T) {
 		words := append([]string{"--root", root}, strings.Fields(line)...)
 		if status := run(t.Context(), words, nil, &out, &messages); status != 2 {
 			t.Errorf("weir %s: status %d, %s", line, status, &messages)
+		}
+	}
+}
+
+// TestHostsOf: a host is listed with what it enforces and what is wrong. Before the cluster has
+// rules, nothing is.
+func TestHostsOf(t *testing.T) {
+	at := func(epoch, count uint64) cluster.Number {
+		return cluster.Number{Epoch: epoch, Count: count}
+	}
+	for _, c := range []struct {
+		head              cluster.Number
+		report            *cluster.Report
+		enforced, problem string
+	}{
+		{at(1, 0), &cluster.Report{}, "", ""},
+		{at(1, 0), nil, "", "it has not reported yet"},
+		{at(1, 2), &cluster.Report{}, "", "it enforces another version"},
+		{at(1, 2), &cluster.Report{Enforced: at(1, 1)}, "1.1", "it enforces another version"},
+		{at(1, 2), &cluster.Report{Enforced: at(1, 2)}, "1.2", ""},
+		{at(1, 2), &cluster.Report{Enforced: at(1, 2), Held: 2}, "1.2", "2 removals are held"},
+	} {
+		got := hostsOf([]admin.Host{{Report: c.report}}, &cluster.Head{Number: c.head}).Hosts[0]
+		if got.Enforced != c.enforced || got.Problem != c.problem {
+			t.Errorf("%v, %+v: %+v", c.head, c.report, got)
 		}
 	}
 }

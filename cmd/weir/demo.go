@@ -16,10 +16,14 @@ func demoVerb(c *call) action {
 		if err != nil {
 			return c.failed(err)
 		}
+		store, missing := findStore()
+		if missing != nil {
+			fmt.Fprintln(c.stderr, "weir: without weir-store there is no fourth act: make build")
+		}
 		fmt.Fprintln(c.stderr,
-			"weir: making nine namespaces, three nodes, servers and clients; this takes some "+
+			"weir: making up to 15 namespaces, six nodes, servers and clients; this takes some "+
 				"seconds")
-		r, err := demo.Run(c.ctx, self)
+		r, err := demo.Run(c.ctx, self, store)
 		if err != nil {
 			return c.failed(err)
 		}
@@ -66,8 +70,12 @@ and, while it ran, "weir fw %s". Real requests, one after the other:
 	printStates(c, r.States)
 	printContainers(c, r.Containers)
 	printTwoHosts(c, r.TwoHosts)
+	all := len(r.Visits) + len(r.Containers.Visits) + len(r.TwoHosts.Visits)
+	if r.Cluster != nil {
+		printThreeHosts(c, r.Cluster)
+		all += len(r.Cluster.Visits)
+	}
 	if len(r.Wrong) == 0 {
-		all := len(r.Visits) + len(r.Containers.Visits) + len(r.TwoHosts.Visits)
 		fmt.Fprintf(c.out,
 			"\nAll %d answers are as the rules require. Everything made for this is gone again.\n",
 			all)

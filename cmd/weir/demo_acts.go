@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/demo"
@@ -58,6 +59,53 @@ Real requests through the tunnel, evaluated by the rules of both hosts:
 		"  ...\n  WireGuard %d packets, %d bytes; ARP and neighbour discovery %d; anything else "+
 			"%d; readable answers %d\n",
 		r.Wire.WireGuard, r.Wire.Bytes, r.Wire.Neighbors, len(r.Wire.Others), r.Wire.Readable)
+}
+
+// printThreeHosts prints the demo's fourth part.
+func printThreeHosts(c *call, r *demo.Cluster) {
+	fmt.Fprint(c.out, `
+4. THREE HOSTS, ONE RULE SET
+
+  job, web === web1  eth1 ------ eth1  db1 === db
+                  eth0 \        / eth0
+                   eth0 \      / eth1
+                          hub, 10.66.0.1
+
+Three hosts run "weir up" without rules, and hub runs the store. Each joins with one command, and has
+its addresses, its keys and the other hosts from the store:
+
+`)
+	printCommands(c, r.Join)
+	fmt.Fprint(c.out,
+		"\nThe rules of examples/cluster. Each host has those of its scopes, merged by "+
+			"number:\n")
+	for _, f := range r.Files {
+		fmt.Fprintf(c.out, "\n%s, for %s:\n\n%s", f.Name, f.Scope, indent(f.Text))
+	}
+	fmt.Fprintln(c.out)
+	printCommands(c, r.Load)
+	fmt.Fprint(c.out,
+		"\nNow a mistake, on trial: a rule 20 that denies what goes to the database. "+
+			"Meanwhile db1 is\ncut off from the store, so that it could not hear a confirmation, "+
+			"and "+
+			"none is given:\n\n")
+	printCommands(c, r.Trial)
+	fmt.Fprint(c.out, "\nThe hosts go back on their own, db1 too (on db1, weir status):\n\n")
+	printCommands(c, r.CutOff)
+	fmt.Fprint(c.out,
+		"\nReal requests before, during and after the trial. The label tables have the "+
+			"containers of\nall hosts:\n\n")
+	printVisits(c, r.Visits)
+}
+
+// printCommands prints commands with the host on which they were given.
+func printCommands(c *call, all []demo.Command) {
+	for _, one := range all {
+		fmt.Fprintf(c.out, "  %s# %s\n", one.Host, one.Command)
+		if one.Printed != "" {
+			fmt.Fprintln(c.out, strings.TrimRight(indent(one.Printed), "\n"))
+		}
+	}
 }
 
 func printVisits(c *call, visits []demo.Visit) {
