@@ -440,3 +440,38 @@ func TestDamagedLocal(t *testing.T) {
 		t.Error("a damaged file is taken for an empty one")
 	}
 }
+
+// TestWriteThatIsLost: a host's write that was answered is gone with a store that is put back. The
+// host had not yet heard of it, so that the store has what its copy has. It writes it again.
+func TestWriteThatIsLost(t *testing.T) {
+	l := newLab(t)
+	l.join("a", 1, "10.0.1.0/24")
+	a := l.start("a", t.TempDir(), 1, newParts(), false)
+	podsOf := func() int {
+		s, err := l.model.Read(t.Context(), cluster.PodsTree+"a/0000", 0)
+		if err != nil || len(s.Entries) == 0 || len(s.Entries[0].Value) == 0 {
+			return 0
+		}
+		p, err := cluster.Decode[cluster.Pods](s.Entries[0].Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(p.Pods)
+	}
+	a.SetPods([]cluster.Pod{pod("p1", "10.0.1.1")})
+	soon(t, "the store has a pod", func() bool { return podsOf() == 1 })
+	s, err := l.model.Read(t.Context(), cluster.Root, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "the copy has it", func() bool { return a.stored().Revision >= s.Revision })
+	a.client.setDeaf(true)
+	a.SetPods([]cluster.Pod{pod("p1", "10.0.1.1"), pod("p2", "10.0.1.2")})
+	soon(t, "the store has two", func() bool { return podsOf() == 2 })
+	time.Sleep(50 * time.Millisecond) // the host knows that it has
+	l.model.Rewind(s.Revision)
+	l.epoch++
+	l.put(cluster.IdentityKey, &cluster.Identity{ID: cluster.Serial{1}, Epoch: l.epoch})
+	a.client.setDeaf(false)
+	soon(t, "the store has two again", func() bool { return podsOf() == 2 })
+}

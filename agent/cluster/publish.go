@@ -33,10 +33,10 @@ func (s *Service) SetEndpoints(addrs []netip.AddrPort) {
 func (s *Service) readOwn() {
 	for e := range s.guarded.Stored().All() {
 		if s.isOwn(e.Key) {
-			s.written[e.Key] = e.Value
+			s.own.copied[e.Key] = e.Value
 		}
 	}
-	s.noteSequence(s.written[cluster.EndpointKey+s.config.Name])
+	s.noteSequence(s.own.value(cluster.EndpointKey + s.config.Name))
 }
 
 func (s *Service) isOwn(key string) bool {
@@ -45,18 +45,16 @@ func (s *Service) isOwn(key string) bool {
 }
 
 // noteOwn notes what the store has of this host: it may have been put back.
-func (s *Service) noteOwn(b store.Batch) {
+func (s *Service) noteOwn(b store.Batch, putBack bool) {
+	var changes []store.Change
 	for _, ch := range b.Changes {
-		if !s.isOwn(ch.Key) {
-			continue
+		if s.isOwn(ch.Key) {
+			changes = append(changes, ch)
+			s.noteSequence(ch.Value)
 		}
-		if before, ok := s.written[ch.Key]; ok == !ch.Deleted && bytes.Equal(before, ch.Value) {
-			continue
-		}
-		if s.written[ch.Key] = ch.Value; ch.Deleted {
-			delete(s.written, ch.Key)
-		}
-		s.noteSequence(ch.Value)
+	}
+	if (putBack || len(changes) > 0 || len(s.own.pending) > 0) &&
+		s.own.step(changes, b.Revision, putBack) {
 		wake(s.news)
 	}
 }
@@ -107,22 +105,36 @@ func (s *Service) publish(ctx context.Context) {
 func (s *Service) readStored(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	own := map[string][]byte{}
 	for _, name := range []string{cluster.EndpointKey + s.config.Name,
 		cluster.PodsTree + s.config.Name + "/"} {
+		s.mu.Lock()
+		putBack := s.own.putBack
+		s.mu.Unlock()
 		read, err := s.config.Client.Read(ctx, name, 0)
 		if err != nil {
 			return err
 		}
-		for _, e := range read.Entries {
-			own[e.Key] = e.Value
-		}
+		s.committed(read.Entries, read.Revision, putBack)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.written = own
-	s.noteSequence(own[cluster.EndpointKey+s.config.Name])
+	s.noteSequence(s.own.value(cluster.EndpointKey + s.config.Name))
 	return nil
+}
+
+// committed notes what the store has of this host since a revision.
+func (s *Service) committed(all []store.Entry, revision int64, putBack int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var kept []store.Entry
+	for _, e := range all {
+		if s.isOwn(e.Key) {
+			kept = append(kept, e)
+		} else if putBack == s.own.putBack {
+			s.own.report = e.Value
+		}
+	}
+	s.own.committed(kept, revision, s.guarded.Stored().Revision, putBack)
 }
 
 // write commits what differs from what the store has.
@@ -131,22 +143,19 @@ func (s *Service) write(ctx context.Context) error {
 		pods, known := s.config.Parts.Pods()
 		s.mu.Lock()
 		puts, err := s.differences(pods, known)
+		putBack := s.own.putBack
 		s.mu.Unlock()
 		if len(puts) == 0 {
 			return err
 		}
 		puts = first(puts)
 		call, cancel := context.WithTimeout(ctx, callTime)
-		_, err = s.config.Client.Commit(call, store.Txn{Put: puts})
+		revision, err := s.config.Client.Commit(call, store.Txn{Put: puts})
 		cancel()
 		if err != nil {
 			return err
 		}
-		s.mu.Lock()
-		for _, p := range puts {
-			s.written[p.Key] = p.Value
-		}
-		s.mu.Unlock()
+		s.committed(puts, revision, putBack)
 	}
 }
 
@@ -171,7 +180,7 @@ func (s *Service) differences(pods []cluster.Pod, known bool) (puts []store.Entr
 				announced = append(announced, p)
 			}
 		}
-		puts, err = cluster.PlacePods(s.config.Name, s.written, announced)
+		puts, err = cluster.PlacePods(s.config.Name, s.own.values(), announced)
 	}
 	if s.addrs != nil {
 		e, bad := s.endpoints()
@@ -183,9 +192,8 @@ func (s *Service) differences(pods []cluster.Pod, known bool) (puts []store.Entr
 	if bad != nil {
 		return puts, errors.Join(err, fmt.Errorf("the report: %w", bad))
 	}
-	key := cluster.ReportTree + s.config.Name
-	if !bytes.Equal(s.written[key], value) {
-		puts = append(puts, store.Entry{Key: key, Value: value})
+	if !bytes.Equal(s.own.report, value) {
+		puts = append(puts, store.Entry{Key: cluster.ReportTree + s.config.Name, Value: value})
 	}
 	return puts, err
 }
@@ -194,7 +202,7 @@ func (s *Service) differences(pods []cluster.Pod, known bool) (puts []store.Entr
 // the store has them.
 func (s *Service) endpoints() ([]store.Entry, error) {
 	key := cluster.EndpointKey + s.config.Name
-	have, err := cluster.Decode[cluster.Endpoints](s.written[key])
+	have, err := cluster.Decode[cluster.Endpoints](s.own.value(key))
 	if err == nil && have.Serial == s.config.Serial && have.Sequence == s.sequence &&
 		slices.Equal(have.Addrs, s.addrs) {
 		return nil, nil

@@ -38,10 +38,13 @@ type chaosHost struct {
 	ranges    netip.Prefix
 }
 
-// TestRandom: hosts join and leave, rules and pods change, hosts are cut off and killed, the store
-// is put back and cut off. Once the store is reachable and quiet, all hosts enforce one version
-// and the same pods. Nothing was in force meanwhile that was not loaded, and no range has two
-// owners.
+// agreeTime is how long hosts may take to agree once the store is reachable and quiet.
+const agreeTime = time.Second
+
+// TestRandom: hosts join and leave, rules and pods change, versions are on trial, hosts are cut off
+// and killed, the store is put back and cut off. A second after the store is reachable and quiet,
+// all hosts enforce one version and the same pods. Nothing was in force meanwhile that was not
+// loaded, and no range has two owners.
 func TestRandom(t *testing.T) {
 	steps := 250
 	if n, err := strconv.Atoi(os.Getenv("WEIR_CLUSTER_STEPS")); err == nil {
@@ -72,7 +75,7 @@ func TestRandom(t *testing.T) {
 
 func (c *chaos) step() {
 	h := c.anyHost()
-	switch n := c.random.IntN(24); {
+	switch n := c.random.IntN(25); {
 	case n < 2 || h == nil:
 		c.joinHost()
 	case n < 3:
@@ -97,6 +100,8 @@ func (c *chaos) step() {
 		c.backUp()
 	case n < 23:
 		c.restore()
+	case n < 24 && c.random.IntN(2) == 0: // it takes a second
+		c.trial(h)
 	default:
 		c.model.Partition(true)
 		time.Sleep(time.Duration(c.random.IntN(20)) * time.Millisecond)
@@ -191,7 +196,26 @@ func (c *chaos) removeHost(h *chaosHost) {
 	c.commit(t)
 }
 
-func (c *chaos) loadText() {
+func (c *chaos) loadText() { c.loadFor(0) }
+
+// trial loads a version on trial, perhaps restarts a host meanwhile, and confirms or reverts it, at
+// any time before and after the hosts have gone back by themselves.
+func (c *chaos) trial(h *chaosHost) {
+	c.loadFor(time.Second) // the shortest
+	time.Sleep(time.Duration(c.random.IntN(700)) * time.Millisecond)
+	if c.random.IntN(3) == 0 {
+		c.restart(h)
+	}
+	time.Sleep(time.Duration(c.random.IntN(700)) * time.Millisecond)
+	if c.random.IntN(2) == 0 {
+		c.confirm()
+		return
+	}
+	c.head = c.head.Trial.Revert
+	c.put(cluster.HeadKey, &c.head)
+}
+
+func (c *chaos) loadFor(try time.Duration) {
 	text := fmt.Sprintf("add %d allow tcp from any to any %d\n", 1+c.random.IntN(1000),
 		1+c.random.IntN(1000))
 	set, err := rule.ParseFile("all", text, new(rule.Names))
@@ -199,7 +223,7 @@ func (c *chaos) loadText() {
 		c.t.Fatal(err)
 	}
 	c.texts[textOf(set)] = true
-	c.load(text, 0)
+	c.load(text, try)
 }
 
 func (c *chaos) changePods(h *chaosHost) {
@@ -285,6 +309,7 @@ func (c *chaos) settle(step int) time.Duration {
 	for _, h := range c.hosts {
 		h.client.away(false)
 	}
+	last := ""
 	for {
 		for _, h := range c.hosts { // an administrator accepts what is held
 			if h.Status().Held > 0 {
@@ -295,7 +320,7 @@ func (c *chaos) settle(step int) time.Duration {
 		if wrong == "" {
 			break
 		}
-		if time.Since(began) > 10*time.Second {
+		if last = wrong; time.Since(began) > 10*agreeTime {
 			for name, h := range c.hosts {
 				h.Service.mu.Lock()
 				c.t.Logf("%s: revision %d, epoch %d, kept %v, held %v, waiting %v, revoked %v",
@@ -309,9 +334,12 @@ func (c *chaos) settle(step int) time.Duration {
 				c.t.Logf("refused: %v", h.parts.refusals[max(0, len(h.parts.refusals)-6):])
 				h.parts.mu.Unlock()
 			}
-			c.t.Fatalf("step %d: after 10 s %s", step, wrong)
+			c.t.Fatalf("step %d: after %v %s", step, 10*agreeTime, wrong)
 		}
 		time.Sleep(5 * time.Millisecond)
+	}
+	if took := time.Since(began); took > agreeTime {
+		c.t.Errorf("step %d: until %v %s", step, took, last)
 	}
 	for _, h := range c.hosts {
 		h.parts.mu.Lock()

@@ -102,24 +102,24 @@ type Service struct {
 	config Config
 	texts  disk.Texts
 
-	mu       sync.Mutex        // its place in the lock order: agent/doc.go
-	dir      *disk.Dir         // guarded by mu
-	guarded  *store.Guarded    // guarded by mu
-	desired  *cluster.Desired  // guarded by mu
-	local    local             // guarded by mu; files version and revoked
-	unsaved  bool              // guarded by mu; local is not on the disk
-	owed     owed              // guarded by mu; what other parts have to get
-	claims   uint64            // guarded by mu; refused so far
-	heldAt   time.Time         // guarded by mu; since when removals are held
-	written  map[string][]byte // guarded by mu; own values, as the store has them or will
-	addrs    []netip.AddrPort  // guarded by mu; own endpoints
-	report   cluster.Report    // guarded by mu
-	force    version           // guarded by mu; what is enforced
-	settled  version           // guarded by mu; what a trial goes back to
-	refused  version           // guarded by mu; what is not to be tried again
-	opened   bool              // the copy of the disk was read
-	heard    bool              // guarded by mu; the store has said something in this run
-	sequence uint64            // guarded by mu; of the last endpoints
+	mu       sync.Mutex       // its place in the lock order: agent/doc.go
+	dir      *disk.Dir        // guarded by mu
+	guarded  *store.Guarded   // guarded by mu
+	desired  *cluster.Desired // guarded by mu
+	local    local            // guarded by mu; files version and revoked
+	unsaved  bool             // guarded by mu; local is not on the disk
+	owed     owed             // guarded by mu; what other parts have to get
+	claims   uint64           // guarded by mu; refused so far
+	heldAt   time.Time        // guarded by mu; since when removals are held
+	own      own              // guarded by mu; what the store has of this host
+	addrs    []netip.AddrPort // guarded by mu; own endpoints
+	report   cluster.Report   // guarded by mu
+	force    version          // guarded by mu; what is enforced
+	settled  version          // guarded by mu; what a trial goes back to
+	refused  version          // guarded by mu; what is not to be tried again
+	opened   bool             // the copy of the disk was read
+	heard    bool             // guarded by mu; the store has said something in this run
+	sequence uint64           // guarded by mu; of the last endpoints
 
 	// known is false while the host has neither a copy nor heard the store: then it takes nothing
 	// away that an earlier run left.
@@ -143,7 +143,7 @@ func Open(c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{config: c, dir: dir, texts: dir.Texts(), written: map[string][]byte{},
+	s := &Service{config: c, dir: dir, texts: dir.Texts(), own: newOwn(),
 		owed: owed{map[cluster.Label]bool{}, map[cluster.Shared]*uint32{},
 			map[string]cluster.HostChange{}},
 		heads: make(chan struct{}, 1), hosts: make(chan struct{}, 1),

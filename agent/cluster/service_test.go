@@ -30,6 +30,7 @@ type direct struct {
 	name string
 	mu   sync.Mutex
 	cut  bool
+	deaf bool // it hears nothing, and writes
 	end  context.CancelFunc // of what follows
 }
 
@@ -44,6 +45,21 @@ func (d *direct) away(cut bool) {
 	if d.cut = cut; cut && d.end != nil {
 		d.end()
 	}
+}
+
+// setDeaf has the client follow nothing, or follow again.
+func (d *direct) setDeaf(deaf bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.deaf = deaf; deaf && d.end != nil {
+		d.end()
+	}
+}
+
+func (d *direct) isDeaf() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cut || d.deaf
 }
 
 func (d *direct) isAway() error {
@@ -77,7 +93,7 @@ func (d *direct) State() client.State { return client.State{Connected: d.isAway(
 // Follow follows as the client does: by revision, or by a difference.
 func (d *direct) Follow(ctx context.Context, f client.Follow) error {
 	for whole := true; ctx.Err() == nil; {
-		if d.isAway() != nil {
+		if d.isDeaf() {
 			rest(ctx, 5*time.Millisecond)
 			continue
 		}
@@ -85,6 +101,10 @@ func (d *direct) Follow(ctx context.Context, f client.Follow) error {
 		d.mu.Lock()
 		d.end = end
 		d.mu.Unlock()
+		if d.isDeaf() {
+			end()
+			continue
+		}
 		err := d.followOnce(one, f, whole)
 		end()
 		whole = errors.Is(err, store.ErrCompacted) || errors.Is(err, store.ErrBehind) ||
@@ -408,7 +428,7 @@ func (l *lab) startWith(name, dir string, serial cluster.Serial, p *parts,
 	r.Service, err = Open(Config{Name: name, Dir: dir, Trust: l.trust(), Key: keyOf(name),
 		Serial: serial, Client: r.client, Parts: p.parts(),
 		Stores: func() []netip.AddrPort { return nil }, Version: "test",
-		Random: func() float64 { return 0.02 }, Log: log, Problems: &problem.List{Log: log}})
+		Random: func() float64 { return 0.01 }, Log: log, Problems: &problem.List{Log: log}})
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -33,9 +33,10 @@ func (s *Service) Step(b store.Batch) {
 	if len(b.Changes) > 0 || b.Revision != s.guarded.Stored().Revision {
 		s.append(disk.Record{Batch: b})
 	}
+	before, epoch := s.guarded.Stored().Revision, s.desired.Trust().Epoch
 	s.take(s.desired.Apply(s.guarded.Step(b)))
 	s.noteHeld()
-	s.noteOwn(b)
+	s.noteOwn(b, b.Revision < before || s.desired.Trust().Epoch != epoch)
 	s.settle()
 	s.becomeKnown()
 }
