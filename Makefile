@@ -44,11 +44,12 @@ race: deps
 		$$($(GO) list ./... | grep -v -e /test$$ -e /firewall/kernel$$)
 
 # Tests that make an agent's life hard, in their long form: a hundred kills, fifty restarts of each
-# kind. `make test` has some of each.
+# kind, sixty rounds of what may happen to a cluster. `make test` has some of each.
 .PHONY: test-long
 test-long: deps
 	WEIR_LONG=1 $(GO) test -count=1 -timeout 60m -v \
-		-run 'TestAHundredKills|OpenNothing' ./test
+		-run 'TestAHundredKills|OpenNothing|TestClusterRandom' ./test
+	WEIR_CLUSTER_STEPS=15000 $(GO) test -count=1 -timeout 30m -v -run TestRandom ./agent/cluster
 
 # Everything that a reviewer should not have to check by hand.
 CHECKS := check-format check-vet check-static check-shell check-tidy check-cross check-light \

@@ -65,6 +65,7 @@ func secure(ctx context.Context, config *tls.Config, dial func(context.Context, 
 	if err != nil {
 		return nil, &dialError{err}
 	}
+	_ = wire.Tune(conn) // an old kernel cannot
 	secured := tls.Client(conn, config)
 	if err := secured.HandshakeContext(ctx); err != nil {
 		conn.Close()
