@@ -30,7 +30,8 @@ type direct struct {
 	name string
 	mu   sync.Mutex
 	cut  bool
-	deaf bool // it hears nothing, and writes
+	cuts int                // how often it was cut off
+	deaf bool               // it hears nothing, and writes
 	end  context.CancelFunc // of what follows
 }
 
@@ -42,6 +43,9 @@ func newDirect(m store.Store, name string) *direct {
 func (d *direct) away(cut bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if cut {
+		d.cuts++
+	}
 	if d.cut = cut; cut && d.end != nil {
 		d.end()
 	}
@@ -97,18 +101,23 @@ func (d *direct) Follow(ctx context.Context, f client.Follow) error {
 			rest(ctx, 5*time.Millisecond)
 			continue
 		}
+		d.mu.Lock()
+		cuts := d.cuts
+		d.mu.Unlock()
+		// The real client compares digests: the revision does not tell that the store is another.
+		whole = whole || d.epochChanged(ctx, f.Epoch())
 		one, end := context.WithCancel(ctx)
 		d.mu.Lock()
 		d.end = end
+		again := d.cuts != cuts || d.deaf
 		d.mu.Unlock()
-		if d.isDeaf() {
+		if again {
 			end()
 			continue
 		}
 		err := d.followOnce(one, f, whole)
 		end()
-		whole = errors.Is(err, store.ErrCompacted) || errors.Is(err, store.ErrBehind) ||
-			d.epochChanged(ctx, f.Epoch())
+		whole = errors.Is(err, store.ErrCompacted) || errors.Is(err, store.ErrBehind)
 		f.Failed(err)
 		rest(ctx, 5*time.Millisecond)
 	}

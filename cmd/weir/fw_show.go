@@ -35,9 +35,16 @@ func (c *call) listRules(counters bool) action {
 	c.BoolVarP(&f.unix, "timestamps", "T", false, "the same, in seconds since 1970")
 	c.BoolVarP(&f.dynamic, "states", "d", false, "list the live states too, as ipfw does")
 	c.BoolVarP(&f.dynamicOnly, "only-states", "D", false, "list the live states alone")
+	of := new(clusterFlags)
+	if !counters { // the store has none
+		of = c.clusterFlags()
+	}
 	c.takes(0, -1)
 	c.complete(c.liveRules)
 	return func() error {
+		if of.given() {
+			return c.listOfCluster(of, f.json, c.Args())
+		}
 		ranges, err := c.ruleNumbers(c.Args())
 		if err != nil {
 			return err

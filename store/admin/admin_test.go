@@ -211,3 +211,43 @@ func TestMembers(t *testing.T) {
 		t.Errorf("%d members", members)
 	}
 }
+
+// TestRules: a host's rules come with their scopes, and a scope's text as it was loaded.
+func TestRules(t *testing.T) {
+	l := newLab(t)
+	const text = "# for ra\nadd 50 deny ip from any to any\n"
+	for scope, text := range map[cluster.Scope]string{
+		cluster.All:             "add 100 allow tcp from any to any\n",
+		cluster.RoleScope("ra"): text,
+		cluster.NodeScope("b"):  "add 70 allow udp from any to any\n"} {
+		if _, err := l.load(scope, text, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parse := func(name, text string) (*rule.Ruleset, error) {
+		return rule.ParseFile(name, text, new(rule.Names))
+	}
+	for name, want := range map[string]string{"a": "50 role:ra, 100 all",
+		"b": "70 node:b, 100 all"} {
+		all, head, err := Rules(t.Context(), l.admin, name, parse)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range all {
+			got = append(got, fmt.Sprintf("%d %s", r.Number, r.Scope))
+		}
+		if strings.Join(got, ", ") != want || head.Number.Count != 3 {
+			t.Errorf("%s has %q by %v, not %s", name, got, head.Number, want)
+		}
+	}
+	if _, _, err := Rules(t.Context(), l.admin, "c", parse); err == nil {
+		t.Error("a host that is none has rules")
+	}
+	if got, err := Text(t.Context(), l.admin, cluster.RoleScope("ra")); err != nil || got != text {
+		t.Errorf("the text is %q: %v", got, err)
+	}
+	if _, err := Text(t.Context(), l.admin, cluster.RoleScope("rb")); err == nil {
+		t.Error("a scope without rules has a text")
+	}
+}

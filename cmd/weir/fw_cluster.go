@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/weirnet/weir/agent/rulefile"
+	"github.com/weirnet/weir/internal/tty"
+	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/store/admin"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// clusterFlags select what fw list prints of the cluster instead of the rules of this node.
+type clusterFlags struct{ node, scope string }
+
+func (c *call) clusterFlags() *clusterFlags {
+	var f clusterFlags
+	c.StringVar(&f.node, "node", "", "of a cluster, the rules that the host `NAME` has by the "+
+		"newest version, with their scopes")
+	c.StringVar(&f.scope, "on", "", "of a cluster, the text of `SCOPE` (all, role:NAME, node:NAME) "+
+		"as it was loaded")
+	return &f
+}
+
+// given reports whether the cluster's rules are asked for.
+func (f *clusterFlags) given() bool { return f.node != "" || f.scope != "" }
+
+// clusterRules is what fw list --node -j prints.
+type clusterRules struct {
+	Version int           `json:"version"`
+	Rules   string        `json:"rules"` // the version of the rules
+	Node    string        `json:"node"`
+	List    []clusterRule `json:"list"`
+}
+
+type clusterRule struct {
+	Number uint16 `json:"number"`
+	Set    uint8  `json:"set"`
+	Scope  string `json:"scope"`
+	Text   string `json:"text"`
+}
+
+// listOfCluster prints rules that the store has.
+func (c *call) listOfCluster(f *clusterFlags, asJSON bool, args []string) error {
+	if f.node != "" && f.scope != "" || len(args) > 0 || f.scope != "" && asJSON {
+		return c.wrong("--node NAME [-j] or --on SCOPE, and nothing else")
+	}
+	if f.scope != "" {
+		scope, err := cluster.ParseScope(f.scope)
+		if err != nil {
+			return c.wrong("--on: %v", err)
+		}
+		return c.asAdmin(func(ctx context.Context, a *administrator) error {
+			text, err := admin.Text(ctx, a, scope)
+			if err != nil {
+				return err
+			}
+			for line := range strings.Lines(text) {
+				if tty.IsTerminal(c.out) { // it may hold anything; a file is loaded again
+					line = strings.ReplaceAll(strings.TrimRight(line, "\n"), "\t", "    ")
+					line = c.show(line) + "\n"
+				}
+				fmt.Fprint(c.out, line)
+			}
+			return nil
+		})
+	}
+	return c.asAdmin(func(ctx context.Context, a *administrator) error {
+		names := rulefile.SystemNames()
+		all, head, err := admin.Rules(ctx, a, f.node,
+			func(name, text string) (*rule.Ruleset, error) {
+				return rule.ParseFile(name, text, names)
+			})
+		if err != nil {
+			return err
+		}
+		answer := clusterRules{Version: 1, Rules: head.Number.String(), Node: f.node,
+			List: []clusterRule{}}
+		widest := 0
+		for _, r := range all {
+			answer.List = append(answer.List, clusterRule{r.Number, r.Set, string(r.Scope),
+				r.Text()})
+			widest = max(widest, len(r.Scope))
+		}
+		if asJSON {
+			return printJSON(c.out, answer)
+		}
+		for _, r := range answer.List {
+			fmt.Fprintf(c.out, "%05d %-*s %s\n", r.Number, widest, r.Scope, c.show(r.Text))
+		}
+		return nil
+	})
+}
