@@ -19,8 +19,8 @@ func (c *call) clusterFlags() *clusterFlags {
 	var f clusterFlags
 	c.StringVar(&f.node, "node", "", "of a cluster, the rules that the host `NAME` has by the "+
 		"newest version, with their scopes")
-	c.StringVar(&f.scope, "on", "", "of a cluster, the text of `SCOPE` (all, role:NAME, node:NAME) "+
-		"as it was loaded")
+	c.StringVar(&f.scope, "on", "",
+		"of a cluster, the text of `SCOPE` (all, role:NAME, node:NAME) as it was loaded")
 	return &f
 }
 
