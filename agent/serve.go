@@ -89,7 +89,7 @@ const (
 
 // readable is what the read-only socket answers. The content of packets is not part of it.
 var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/tables", "GET /v1/sets",
-	"GET /v1/states", "GET /v1/top", "POST /v1/why", "POST /v1/doubts", "GET /v1/pods",
+	"GET /v1/states", "GET /v1/top", "GET /v1/history", "POST /v1/why", "POST /v1/doubts", "GET /v1/pods",
 	"GET /v1/peers", "GET /metrics"}
 
 // readOnly passes on what only reads, and refuses the rest.
@@ -173,6 +173,7 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("GET /v1/states", api.Answer(n.observer.States))
 	mux.HandleFunc("GET /v1/events", n.observer.ServeEvents)
 	mux.HandleFunc("GET /v1/top", n.observer.ServeTop)
+	mux.HandleFunc("GET /v1/history", n.observer.ServeHistory)
 	mux.HandleFunc("GET /v1/packets", n.observer.ServePackets)
 	mux.Handle("GET /metrics", observe.MetricsHandler(n.observer.Metrics))
 	mux.HandleFunc("POST /v1/do", api.Change(n.rules.Do))

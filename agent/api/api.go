@@ -15,6 +15,7 @@
 //	GET  /v1/states        States
 //	GET  /v1/events        JSON lines of events; ?filter=EXPR ?since=TIME|DURATION ?follow=0
 //	GET  /v1/top           Top        ?n=ROWS
+//	GET  /v1/history       History    ?since=NUMBER of a sample
 //	GET  /v1/packets       JSON lines of Captured; ?filter=EXPR
 //	GET  /metrics          text for Prometheus
 //	POST /v1/do            Do       -> Done       a command: add, delete, set, table, flush, zero

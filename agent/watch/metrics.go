@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
@@ -27,7 +28,7 @@ func (o *Observer) Metrics() ([]observe.Metric, error) {
 		}
 		all = append(all, some...)
 	}
-	return append(all, o.eventMetrics()...), nil
+	return append(append(all, o.eventMetrics()...), o.historyMetrics()...), nil
 }
 
 // packetMetrics are what the rules and the reasons count.
@@ -186,6 +187,25 @@ func (o *Observer) eventMetrics() []observe.Metric {
 		counter("weir_events_lost_total",
 			"Events that a subscriber missed, in the kernel or in its queue.",
 			float64(o.hub.Lost())),
+	}
+}
+
+// historyMetrics are about the history of the counters.
+func (o *Observer) historyMetrics() []observe.Metric {
+	rules, pods, left := o.history.series()
+	kept := observe.Metric{Name: "weir_history_series", Type: observe.Gauge,
+		Help: "Rules and pods whose counts of the last hour are kept."}
+	kept.Add(float64(pods), "of", "pods")
+	kept.Add(float64(rules), "of", "rules")
+	return []observe.Metric{kept,
+		counter("weir_history_samples_total", "Samples of the counters for the history.",
+			float64(o.sampled.taken.Load())),
+		counter("weir_history_failures_total", "Samples for which counters could not be read.",
+			float64(o.sampled.failed.Load())),
+		counter("weir_history_left_out_total",
+			"Samples of rules and pods that had no space of their own.", float64(left)),
+		counter("weir_history_seconds_total", "Time that the samples took.",
+			time.Duration(o.sampled.nanos.Load()).Seconds()),
 	}
 }
 

@@ -45,6 +45,8 @@ type Engine interface {
 	Decisions() (map[firewall.Decision]firewall.Count, error)
 	// KernelDecisions are those of the kernel engine alone.
 	KernelDecisions() (map[firewall.Decision]firewall.Count, error)
+	// Rules are the counters of the rules in force.
+	Rules() ([]firewall.RuleCounter, error)
 	// Readers are the engines that have states, the kernel's first.
 	Readers() []firewall.Engine
 	// Subscribed reports whether there is a subscriber to events.
@@ -82,6 +84,8 @@ type Pods interface {
 	HasLabel(table string, a netip.Addr) bool
 	// ByAddress returns the names of all pods, as "pod:NAME".
 	ByAddress() map[netip.Addr]string
+	// List returns the pods with their counters.
+	List() (api.Pods, error)
 }
 
 // Config is what an Observer needs.
@@ -115,6 +119,8 @@ type Observer struct {
 	// journal is nil without history; then nothing is recorded, and top knows of no refusals.
 	journal *observe.Journal
 	limit   *rate.Limiter // of events in the journal
+	history *history      // of the counters
+	sampled samplerWork
 	// log is what rules with log write to; nil without a journal of systemd
 	log *journald
 
@@ -149,7 +155,8 @@ func (c *wallClock) wall(t time.Duration) time.Time {
 // New returns an Observer that does not observe yet.
 func New(c Config) *Observer {
 	o := &Observer{config: c, top: observe.NewTop(topPairs),
-		limit: rate.NewLimiter(journalRate, journalRate)}
+		limit:   rate.NewLimiter(journalRate, journalRate),
+		history: newHistory(c.Rules.Text)}
 	o.Captures.capture = c.Engine.Capture
 	o.names.Wall = o.clock.wall
 	return o
@@ -188,6 +195,7 @@ func (o *Observer) Begin(ctx context.Context) (stop func() error) {
 				return o.config.Engine.Watch(ctx, func(e firewall.Event) { o.publish(&e) })
 			})
 	})
+	watched.Go(func() { o.sampleLoop(ctx) })
 	recorded := make(chan error, 1)
 	go func() { recorded <- o.record(ctx) }()
 	return func() error {

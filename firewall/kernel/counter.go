@@ -42,30 +42,58 @@ func (e *Engine) resetCountersLocked(ids []uint32) error {
 	return nil
 }
 
-// Rules returns the counters of the rules in force, by slot.
+// countersAtOnce is how many counters are read while the lock is held: some 100 microseconds. Who
+// asks for them every few seconds does not hold up changes of 10,000 rules.
+const countersAtOnce = 64
+
+// Rules returns the counters of the rules in force, by slot. They are of one Program.
 func (e *Engine) Rules() ([]firewall.RuleCounter, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	out := make([]firewall.RuleCounter, len(e.rules))
-	for slot := range e.rules {
-		r := &e.rules[slot]
-		index := r.Id & 0xffff
-		sum, err := e.read(index)
-		if err != nil {
+	var rules []weirCode
+	var out []firewall.RuleCounter
+	for begun := false; !begun || len(out) < len(rules); begun = true {
+		var err error
+		if rules, out, err = e.moreCounters(rules, out); err != nil {
 			return nil, err
 		}
-		var base weirCounter
-		if err := e.objects.Bases.Lookup(index, &base); err != nil {
-			return nil, fmt.Errorf("read counter %d: %w", index, err)
-		}
-		c := firewall.RuleCounter{Key: r.Key, Number: r.Number, Packets: sum.Packets - base.Packets,
-			Bytes: sum.Bytes - base.Bytes}
-		if c.Packets > 0 {
-			c.Last = time.Duration(sum.Last)
-		}
-		out[slot] = c
 	}
 	return out, nil
+}
+
+// moreCounters reads some more counters of rules. It begins again when other rules are in force.
+func (e *Engine) moreCounters(rules []weirCode, out []firewall.RuleCounter) ([]weirCode,
+	[]firewall.RuleCounter, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.rules) != len(rules) || len(rules) > 0 && &e.rules[0] != &rules[0] {
+		rules, out = e.rules, make([]firewall.RuleCounter, 0, len(e.rules))
+	}
+	for range min(countersAtOnce, len(rules)-len(out)) {
+		c, err := e.ruleCounter(&rules[len(out)])
+		if err != nil {
+			return nil, nil, err
+		}
+		out = append(out, c)
+	}
+	return rules, out, nil
+}
+
+// ruleCounter reads the counter of a rule in force.
+func (e *Engine) ruleCounter(r *weirCode) (c firewall.RuleCounter, err error) {
+	index := r.Id & 0xffff
+	sum, err := e.read(index)
+	if err != nil {
+		return c, err
+	}
+	var base weirCounter
+	if err := e.objects.Bases.Lookup(index, &base); err != nil {
+		return c, fmt.Errorf("read counter %d: %w", index, err)
+	}
+	c = firewall.RuleCounter{Key: r.Key, Number: r.Number, Packets: sum.Packets - base.Packets,
+		Bytes: sum.Bytes - base.Bytes}
+	if c.Packets > 0 {
+		c.Last = time.Duration(sum.Last)
+	}
+	return c, nil
 }
 
 // Zero sets the counters of the rules with a number to 0, of all rules for number 0.
