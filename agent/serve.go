@@ -89,7 +89,8 @@ const (
 
 // readable is what the read-only socket answers. The content of packets is not part of it.
 var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/tables", "GET /v1/sets",
-	"GET /v1/states", "GET /v1/top", "GET /v1/history", "POST /v1/why", "POST /v1/doubts", "GET /v1/pods",
+	"GET /v1/states", "GET /v1/top", "GET /v1/history",
+	"POST /v1/why", "POST /v1/doubts", "GET /v1/pods",
 	"GET /v1/peers", "GET /metrics"}
 
 // readOnly passes on what only reads, and refuses the rest.

@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -126,6 +127,26 @@ func (c *chromium) press(keys string) {
 func (c *chromium) click(id string) {
 	c.t.Helper()
 	c.run(chromedp.Click(chromedp.CSS("#" + id)))
+}
+
+var update = flag.Bool("update", false, "write the screenshots of the documentation")
+
+// maxPicture is how large a screenshot of the documentation may be.
+const maxPicture = 100 << 10
+
+// picture writes a screenshot for the documentation, if that is asked for. One that is not there,
+// or is too large, is a failure.
+func (c *chromium) picture(name string) {
+	c.t.Helper()
+	path := "../../docs/page/" + name + ".png"
+	if *update {
+		if err := os.WriteFile(path, c.screenshot(), 0o644); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() > maxPicture {
+		c.t.Errorf("the documentation's %s: %v, %v; go test -update makes it", name, info, err)
+	}
 }
 
 // screenshot returns what the page looks like, as PNG.

@@ -26,11 +26,26 @@ var index string
 var style string
 
 //go:embed page.js
-var script string
+var base string
+
+//go:embed charts.js
+var charts string
+
+// uPlot draws the charts: https://github.com/leeoniya/uPlot, version 1.6.32, MIT licence
+// (uplot/LICENSE). The files are those of its package, unchanged.
+
+//go:embed uplot/uPlot.iife.min.js
+var uplot string
+
+//go:embed uplot/uPlot.min.css
+var uplotStyle string
+
+// start begins when all parts of the script are there.
+const start = "start();\n"
 
 // asked is what the page requests of the API: all of it only reads.
 var asked = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/top", "GET /v1/events",
-	"POST /v1/why"}
+	"GET /v1/history", "POST /v1/why"}
 
 // New serves the page, and passes what it asks to the API if the token comes with it.
 func New(api http.Handler, token string) http.Handler {
@@ -69,9 +84,10 @@ func assemble() (document []byte, policy string) {
 		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 	}
 	document = []byte(index)
-	styleHash := put(`<link rel="stylesheet" href="page.css">`, "<style>", style, "</style>")
+	styleHash := put(`<link rel="stylesheet" href="page.css">`, "<style>", uplotStyle+style,
+		"</style>")
 	scriptHash := put(`<script src="page.js" type="module"></script>`, `<script type="module">`,
-		script, "</script>")
+		uplot+base+charts+start, "</script>")
 	return document, "default-src 'none'; script-src " + scriptHash + "; style-src " + styleHash +
 		"; connect-src 'self'; img-src data:; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

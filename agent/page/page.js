@@ -42,7 +42,13 @@ const units = ["", "k", "M", "G", "T", "P"];
 function short(n) {
 	let u = 0;
 	for (; n >= (u ? 1000 : 10000) && u < units.length - 1; u++) n /= 1000;
-	return (u ? n.toFixed(1) : Math.round(n)) + units[u];
+	return (u ? n.toFixed(1).replace(".0", "") : Math.round(n)) + units[u];
+}
+
+// rough is short with three digits for what is small.
+function rough(n) {
+	if (n === null || n === undefined) return "";
+	return n >= 1000 ? short(n) : String(Number(n.toPrecision(3)));
 }
 
 function end(addr, port, name) {
@@ -240,6 +246,16 @@ async function poll() {
 	setTimeout(poll, 2000);
 }
 
+// sampled asks for what was counted since the last time.
+async function sampled() {
+	try {
+		await fetchHistory();
+	} catch (e) {
+		// the status shows that the node does not answer
+	}
+	setTimeout(sampled, 5000);
+}
+
 // ---- forms and keys
 
 $("filter-form").addEventListener("submit", e => {
@@ -278,6 +294,13 @@ document.addEventListener("keydown", e => {
 
 // What tests look at.
 const page = window.page = {flows, redraw: 0, refused: 0, draw};
-follow("");
-poll();
-frame();
+
+// start is called when all parts of the script are there.
+function start() {
+	Object.assign(page, {past, charts, zoom, fetchHistory, drawCharts});
+	follow("");
+	poll();
+	sampled();
+	frame();
+}
+

@@ -3,13 +3,11 @@ package page
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"image"
 	"image/png"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,6 +30,7 @@ const hostile = `<img src=x onerror="window.owned=1"><script>window.owned=1</scr
 // node answers as a busy node would: many flows, and names and rules chosen by an attacker.
 type node struct {
 	events  int
+	hour    hour
 	filters chan string
 }
 
@@ -55,6 +54,13 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/v1/why":
 		answer = api.Explanation{Version: 1, Passed: false, Rule: 200, Text: hostile,
 			Reason: "rule", Tries: []api.Try{{Rule: 100, Text: "allow", Outcome: "protocol"}}}
+	case "/v1/history":
+		since, err := strconv.Atoi(r.URL.Query().Get("since"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		answer = n.history(since)
 	case "/v1/events":
 		n.stream(w, r)
 		return
@@ -194,15 +200,6 @@ func TestPageInBrowser(t *testing.T) {
 	if got := c.eval("document.documentElement.scrollWidth"); got != "360" {
 		t.Errorf("the page is %s pixels wide on a telephone of 360", got)
 	}
-	small := c.screenshot()
-	if dir := os.Getenv("WEIR_SCREENSHOTS"); dir != "" {
-		for name, picture := range map[string][]byte{"light": light, "dark": dark, "small": small} {
-			if err := os.WriteFile(fmt.Sprintf("%s/%s.png", dir, name), picture,
-				0o644); err != nil {
-				t.Error(err)
-			}
-		}
-	}
 	heard := false
 	for _, e := range c.complaints() {
 		if strings.Contains(e, "400 (Bad Request)") { // the filter that was wrong
@@ -312,6 +309,14 @@ func TestPolicyAllowsNothingFromElsewhere(t *testing.T) {
 		t.Errorf("%q allows too much", csp)
 	}
 	text := w.Body.String()
+	// its only address is its own, in a comment
+	for _, library := range []string{uplot, uplotStyle} {
+		if !strings.Contains(text, library) {
+			t.Error("the page holds no charts")
+		}
+		text = strings.Replace(text, library, strings.Replace(library,
+			"https://github.com/leeoniya/uPlot", "", 1), 1)
+	}
 	for _, bad := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write",
 		"eval(", "https://", "//cdn", " style=", "onclick", "src=", "href=\"page"} {
 		if strings.Contains(text, bad) {

@@ -67,7 +67,7 @@ func newHistory(text func(index int, number uint16) string) *history {
 		rules:   newGroup[uint64, ruleLabel](2), pods: newGroup[podKey, string](4)}
 }
 
-// more returns how much a counter has grown. One that was set to 0 has begun again.
+// more returns the growth of a counter. One that was set to 0 has begun again.
 func more(now, before uint64) float32 {
 	if now < before {
 		return float32(now)
