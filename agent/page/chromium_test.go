@@ -123,6 +123,18 @@ func (c *chromium) press(keys string) {
 	}
 }
 
+// key presses a key that types nothing.
+func (c *chromium) key(name string) {
+	c.t.Helper()
+	codes := map[string]int64{"Escape": 27, "Enter": 13, "ArrowUp": 38, "ArrowDown": 40}
+	key := input.DispatchKeyEventParams{Key: name, Code: name, WindowsVirtualKeyCode: codes[name]}
+	for _, key.Type = range []input.DispatchKeyEventType{"rawKeyDown", "keyUp"} {
+		if _, err := chromedp.Call(c.ctx, input.DispatchKeyEvent, key); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
 // click clicks into the middle of an element, as a person would.
 func (c *chromium) click(id string) {
 	c.t.Helper()

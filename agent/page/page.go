@@ -31,6 +31,9 @@ var base string
 //go:embed charts.js
 var charts string
 
+//go:embed story.js
+var story string
+
 // uPlot draws the charts: https://github.com/leeoniya/uPlot, version 1.6.32, MIT licence
 // (uplot/LICENSE). The files are those of its package, unchanged.
 
@@ -45,7 +48,7 @@ const start = "start();\n"
 
 // asked is what the page requests of the API: all of it only reads.
 var asked = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/top", "GET /v1/events",
-	"GET /v1/history", "POST /v1/why"}
+	"GET /v1/history", "POST /v1/why", "POST /v1/flow"}
 
 // New serves the page, and passes what it asks to the API if the token comes with it.
 func New(api http.Handler, token string) http.Handler {
@@ -87,7 +90,7 @@ func assemble() (document []byte, policy string) {
 	styleHash := put(`<link rel="stylesheet" href="page.css">`, "<style>", uplotStyle+style,
 		"</style>")
 	scriptHash := put(`<script src="page.js" type="module"></script>`, `<script type="module">`,
-		uplot+base+charts+start, "</script>")
+		uplot+base+story+charts+start, "</script>")
 	return document, "default-src 'none'; script-src " + scriptHash + "; style-src " + styleHash +
 		"; connect-src 'self'; img-src data:; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

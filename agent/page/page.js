@@ -72,6 +72,7 @@ function take(e) {
 	let f = flows.get(key);
 	if (f) flows.delete(key); // it becomes the youngest
 	else f = {packets: 0, bytes: 0};
+	f.event = e;
 	f.time = e.time; f.kind = e.kind; f.proto = e.proto; f.rule = e.rule; f.reason = e.reason; f.refused = refused;
 	f.from = end(e.src, refused ? 0 : e.src_port, e.src_name);
 	f.to = end(e.dst, e.dst_port, e.dst_name);
@@ -109,7 +110,8 @@ function draw() {
 			const text = safe(cells[c]);
 			if (row.children[c].textContent !== text) row.children[c].textContent = text;
 		}
-		row.className = "row" + (f.refused ? " refused" : f.kind === "start" ? " open" : "");
+		row.dataset.at = first + i;
+		row.className = "row" + (f === selection.flow ? " chosen" : "") + (f.refused ? " refused" : f.kind === "start" ? " open" : "");
 		row.style.top = (first + i) * rowHeight + "px";
 		row.hidden = false;
 	}
@@ -276,14 +278,14 @@ $("why-form").addEventListener("submit", async e => {
 		return;
 	}
 	const a = await answer.json();
-	const lines = [(a.passed ? "passes" : "is DROPPED") + (a.rule ? ", by rule " + a.rule + ": " + (a.text || "") : ", before the rules") + (a.reason === "rule" ? "" : ", reason " + a.reason)];
+	const lines = [decision(a)];
 	if (a.found) lines.push("it belongs to the state " + a.found);
 	if (a.answer) lines.push("the sender gets a " + a.answer);
 	for (const t of a.tries || []) lines.push(String(t.rule).padStart(5, "0") + "  " + t.outcome + "  " + t.text);
 	$("answer").textContent = lines.map(safe).join("\n");
 });
 document.addEventListener("keydown", e => {
-	if (e.target.tagName === "INPUT" || e.ctrlKey || e.metaKey || e.altKey) return;
+	if (["INPUT", "TEXTAREA", "SELECT"].includes(e.target.tagName) || $("story").open || e.ctrlKey || e.metaKey || e.altKey) return;
 	if (e.key === "/") {
 		e.preventDefault();
 		$("filter").focus();

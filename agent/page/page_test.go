@@ -32,6 +32,7 @@ type node struct {
 	events  int
 	hour    hour
 	filters chan string
+	flows   chan api.FlowQuestion // nil: not of interest
 }
 
 func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -61,6 +62,8 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		answer = n.history(since)
+	case "/v1/flow":
+		answer = n.flow(w, r)
 	case "/v1/events":
 		n.stream(w, r)
 		return
@@ -265,6 +268,8 @@ func TestGuards(t *testing.T) {
 		{"GET", "/v1/status", "127.0.0.1:8080", "Authorization: Bearer " + token, 200},
 		{"GET", "/v1/status", "evil.example", "Authorization: Bearer " + token, 403},
 		{"POST", "/v1/why", "127.0.0.1:8080", "Authorization: Bearer " + token, 200},
+		{"POST", "/v1/flow", "127.0.0.1:8080", "Authorization: Bearer " + token, 200},
+		{"GET", "/v1/history", "127.0.0.1:8080", "Authorization: Bearer " + token, 200},
 		{"POST", "/v1/do", "127.0.0.1:8080", "Authorization: Bearer " + token, 404},
 		{"POST", "/v1/down", "127.0.0.1:8080", "Authorization: Bearer " + token, 404},
 		{"GET", "/", "127.0.0.1:8080", "Origin: http://evil.example", 403},
