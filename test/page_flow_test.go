@@ -1,0 +1,125 @@
+package test
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// readFrom asks a node's socket for reading.
+func readFrom(t *testing.T, h *podHost, into any, args ...string) {
+	t.Helper()
+	path := args[len(args)-1]
+	args = append([]string{"--unix-socket", filepath.Join(h.root, "run/weir/read.sock")}, args...)
+	args[len(args)-1] = "http://localhost" + path
+	out, err := curl(h.host, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unmarshal(t, out, into)
+}
+
+// datagram sends one from a node and returns its source.
+func datagram(t *testing.T, from *nstest.Node, to string) netip.AddrPort {
+	t.Helper()
+	c, err := from.DialContext(t.Context(), "udp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("datagram")); err != nil {
+		t.Fatal(err)
+	}
+	return netip.MustParseAddrPort(c.LocalAddr().String())
+}
+
+// TestFlowsOfThePage: of a flow the page gets its ends, a pod with its labels and a pod of a peer,
+// its states in both engines, its translation, and what would happen to it now. The history has
+// what rules and pods counted, and no request changes anything.
+func TestFlowsOfThePage(t *testing.T) {
+	need(t, "curl")
+	t.Parallel()
+	h := newHosts(t, wireRules+`
+add check-state
+add 200 deny udp from any to any 9
+add 300 allow udp from any to any keep-state
+table offices add 10.66.0.0/24
+`, wireRules+"add allow ip from any to any\n")
+	h.meet()
+	client, _ := h.left.attach("client", "--addr", "10.88.1.2", "--label", "role=client")
+	ask := func(src netip.AddrPort, dst string) (f api.Flow) {
+		t.Helper()
+		readFrom(t, h.left, &f, "-d", fmt.Sprintf(`{"proto":"udp","src":%q,"dst":%q,"hook":"in",`+
+			`"recv":"pod:client"}`, src, dst), "/v1/flow")
+		if f.Src.Kind != "pod" || f.Src.Name != "client" || f.Src.Labels["role"] != "client" {
+			t.Errorf("the source is %+v", f.Src)
+		}
+		return f
+	}
+
+	const peer, outside, denied = "10.88.2.9:5353", "10.66.0.2:5353", "10.66.0.2:9"
+	src := datagram(t, client, peer)
+	var f api.Flow
+	eventually(t, "a state in each engine", func() error {
+		if f = ask(src, peer); len(f.States) != 2 {
+			return fmt.Errorf("%+v", f)
+		}
+		return nil
+	})
+	if f.Dst.Kind != "peer" || f.Dst.Name != "right" || f.Dst.Peer == nil || !f.Dst.Peer.Encrypted ||
+		f.States[0].Engine+f.States[1].Engine != "tunnel" || f.States[0].Rule != 300 {
+		t.Errorf("of a flow to a peer: %+v", f)
+	}
+	src = datagram(t, client, outside)
+	eventually(t, "a translated state", func() error {
+		if f = ask(src, outside); len(f.States) == 0 {
+			return fmt.Errorf("%+v", f)
+		}
+		return nil
+	})
+	if s := f.States[0]; !strings.HasPrefix(s.WireFrom, "10.66.0.1:") || s.WireTo != outside ||
+		f.Dst.Kind != "" || f.Dst.Table != "offices" {
+		t.Errorf("of a translated flow: %+v", f)
+	}
+	if f.Why == nil || !f.Why.Passed || f.Why.Rule != 300 || f.Why.Found == "" {
+		t.Errorf("why: %+v %s", f.Why, f.Unknown)
+	}
+	src = datagram(t, client, denied)
+	if f = ask(src, denied); len(f.States) != 0 || f.Why == nil || f.Why.Passed ||
+		f.Why.Rule != 200 {
+		t.Errorf("of a refused flow: %+v", f)
+	}
+	for body, want := range map[string]string{
+		`{"proto":"udp","src":"10.0.0.1:1","dst":"[::1]:2"}`:                 "one family",
+		`{"proto":"nonsense","src":"10.0.0.1:1","dst":"10.0.0.2:2"}`:         "nonsense",
+		`{"proto":"udp","src":"10.0.0.1:1"}`:                                 "two addresses",
+		`{"proto":"udp","src":"10.0.0.1:1","dst":"10.0.0.2:2","recv":"x y"}`: "",
+	} {
+		var e struct {
+			api.Error
+			Unknown string `json:"unknown"`
+		}
+		if readFrom(t, h.left, &e, "-d", body, "/v1/flow"); !strings.Contains(e.Message, want) ||
+			want == "" && !strings.Contains(e.Unknown, "interface") {
+			t.Errorf("%s: %+v", body, e)
+		}
+	}
+
+	eventually(t, "the history", func() error {
+		datagram(t, client, outside)
+		var a api.History
+		readFrom(t, h.left, &a, "/v1/history")
+		pods, rules := fmt.Sprint(a.Pods), fmt.Sprint(a.Rules)
+		if len(a.Times) == 0 || len(a.Times) != len(a.Traffic.BytesIn) ||
+			!strings.Contains(pods, "client") ||
+			!strings.Contains(rules, "allow udp from any to any") {
+			return fmt.Errorf("%+v", a)
+		}
+		return nil
+	})
+}
