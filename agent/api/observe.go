@@ -43,6 +43,8 @@ type Refusals struct {
 	SrcName string    `json:"src_name,omitempty"`
 	Dst     string    `json:"dst"`
 	DstName string    `json:"dst_name,omitempty"`
+	SrcMine bool      `json:"src_mine,omitempty"` // an address of this host
+	DstMine bool      `json:"dst_mine,omitempty"`
 	Port    uint16    `json:"port,omitempty"`
 	Rule    uint16    `json:"rule"`
 	Reason  string    `json:"reason"`
@@ -58,6 +60,8 @@ type Talker struct {
 	SrcName string  `json:"src_name,omitempty"`
 	Dst     string  `json:"dst"`
 	DstName string  `json:"dst_name,omitempty"`
+	SrcMine bool    `json:"src_mine,omitempty"` // an address of this host
+	DstMine bool    `json:"dst_mine,omitempty"`
 	Port    uint16  `json:"port,omitempty"`
 	States  int     `json:"states"`
 	Packets uint64  `json:"packets"` // of live states

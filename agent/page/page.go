@@ -34,6 +34,9 @@ var charts string
 //go:embed story.js
 var story string
 
+//go:embed map.js
+var nodeMap string
+
 // uPlot draws the charts: https://github.com/leeoniya/uPlot, version 1.6.32, MIT licence
 // (uplot/LICENSE). The files are those of its package, unchanged.
 
@@ -48,7 +51,8 @@ const start = "start();\n"
 
 // asked is what the page requests of the API: all of it only reads.
 var asked = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/top", "GET /v1/events",
-	"GET /v1/history", "POST /v1/why", "POST /v1/flow"}
+	"GET /v1/history",
+	"GET /v1/pods", "GET /v1/peers", "POST /v1/why", "POST /v1/flow"}
 
 // New serves the page, and passes what it asks to the API if the token comes with it.
 func New(api http.Handler, token string) http.Handler {
@@ -90,7 +94,7 @@ func assemble() (document []byte, policy string) {
 	styleHash := put(`<link rel="stylesheet" href="page.css">`, "<style>", uplotStyle+style,
 		"</style>")
 	scriptHash := put(`<script src="page.js" type="module"></script>`, `<script type="module">`,
-		uplot+base+story+charts+start, "</script>")
+		uplot+base+story+charts+nodeMap+start, "</script>")
 	return document, "default-src 'none'; script-src " + scriptHash + "; style-src " + styleHash +
 		"; connect-src 'self'; img-src data:; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

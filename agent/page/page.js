@@ -179,10 +179,11 @@ function bars(list, rows, value, text) {
 }
 
 async function top() {
-	const t = await (await ask("v1/top?n=10")).json();
-	bars($("talkers"), t.talkers, r => r.bytes_per_second || r.bytes / 1e9,
+	const t = await (await ask("v1/top?n=60")).json();
+	drawMap(t);
+	bars($("talkers"), t.talkers.slice(0, 10), r => r.bytes_per_second || r.bytes / 1e9,
 		r => r.proto + " " + end(r.src, 0, r.src_name) + " > " + end(r.dst, r.port, r.dst_name) + "  " + short(r.bytes_per_second) + "B/s, " + short(r.bytes) + "B, " + r.states + " states");
-	bars($("refusals"), t.refusals, r => r.packets,
+	bars($("refusals"), t.refusals.slice(0, 10), r => r.packets,
 		r => r.proto + " " + end(r.src, 0, r.src_name) + " > " + end(r.dst, r.port, r.dst_name) + "  " + short(r.packets) + " packets, rule " + r.rule + (r.reason === "rule" ? "" : ", " + r.reason));
 	$("state-rows").replaceChildren(...t.ages.map(a => {
 		const tr = element("tr");
@@ -251,7 +252,7 @@ async function poll() {
 // sampled asks for what was counted since the last time.
 async function sampled() {
 	try {
-		await fetchHistory();
+		await Promise.all([fetchHistory(), look()]);
 	} catch (e) {
 		// the status shows that the node does not answer
 	}
@@ -299,7 +300,7 @@ const page = window.page = {flows, redraw: 0, refused: 0, draw};
 
 // start is called when all parts of the script are there.
 function start() {
-	Object.assign(page, {past, charts, zoom, fetchHistory, drawCharts});
+	Object.assign(page, {past, charts, zoom, fetchHistory, drawCharts, within});
 	follow("");
 	poll();
 	sampled();

@@ -31,6 +31,9 @@ const hostile = `<img src=x onerror="window.owned=1"><script>window.owned=1</scr
 type node struct {
 	events  int
 	hour    hour
+	pods    api.Pods
+	peers   api.Peers
+	top     *api.Top // nil: a few talkers
 	filters chan string
 	flows   chan api.FlowQuestion // nil: not of interest
 }
@@ -46,6 +49,10 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			{Number: 100, Text: "allow tcp from any to me 80 // " + hostile, Packets: 12345,
 				Bytes: 1 << 30}, {Number: 200, Text: "deny udp from any to any"}}}
 	case "/v1/top":
+		if n.top != nil {
+			answer = *n.top
+			break
+		}
 		answer = api.Top{Version: 1, Refused: api.Count{Packets: 77},
 			Talkers: []api.Talker{{Proto: "tcp", Src: "10.0.0.1", SrcName: hostile, Dst: "fd00::1",
 				Port: 80, Rate: 1e6, Bytes: 5e6, States: 2}},
@@ -62,6 +69,10 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		answer = n.history(since)
+	case "/v1/pods":
+		answer = n.pods
+	case "/v1/peers":
+		answer = n.peers
 	case "/v1/flow":
 		answer = n.flow(w, r)
 	case "/v1/events":

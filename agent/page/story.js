@@ -2,7 +2,7 @@
 
 const selection = {flow: null}; // what the arrow keys have chosen
 
-function table(heads, rows) {
+function grid(heads, rows) {
 	const t = element("table"), head = element("tr"), body = element("tbody");
 	head.append(...heads.map(h => element("th", h)));
 	body.append(...rows.map(cells => {
@@ -79,7 +79,7 @@ async function tell(e) {
 	const f = await answer.json();
 	parts.push(facts([["From", endText(f.src)], ["To", endText(f.dst)], ["Peer", f.src.peer ? peerText(f.src.peer) : f.dst.peer ? peerText(f.dst.peer) : ""]]));
 	parts.push(element("h3", "States"));
-	parts.push(f.states.length ? table(["flow", "translated to", "phase", "rule", "age", "ends in", "packets", "bytes"], f.states.map(s => [
+	parts.push(f.states.length ? grid(["flow", "translated to", "phase", "rule", "age", "ends in", "packets", "bytes"], f.states.map(s => [
 		s.from + " > " + s.to + (s.flow && s.flow !== "default" ? " :" + s.flow : "") + (s.engine ? ", in the tunnel" : ""), s.wire_from ? s.wire_from + " > " + s.wire_to : "",
 		s.phase, s.rule, seconds(s.age_seconds), seconds(s.left_seconds), s.packets.map(short).join(" / "), s.bytes.map(short).join(" / ")])) : element("p", "There is none now."));
 	parts.push(element("h3", "Its first packet now"));
@@ -87,7 +87,7 @@ async function tell(e) {
 	else {
 		parts.push(element("p", decision(f.why), f.why.passed ? "open" : "refused"));
 		if (f.why.answer) parts.push(element("p", "The sender gets a " + f.why.answer + "."));
-		if (f.why.tries.length) parts.push(table(["rule", "outcome", "text"], f.why.tries.map(t => [t.rule, t.outcome, t.text])));
+		if (f.why.tries.length) parts.push(grid(["rule", "outcome", "text"], f.why.tries.map(t => [t.rule, t.outcome, t.text])));
 	}
 	$("story-body").replaceChildren(...parts);
 }

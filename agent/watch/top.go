@@ -70,10 +70,12 @@ func (o *Observer) topView(rows int) (api.Top, error) {
 		Others:   api.Count(others),
 		Refusals: []api.Refusals{}, Talkers: []api.Talker{}, Ages: []api.Age{},
 	}
+	mine := o.config.Links.IsMine
 	for _, r := range refused {
 		a.Refusals = append(a.Refusals, api.Refusals{
 			Proto: r.Proto.String(), Src: addrText(r.Src), SrcName: o.podName(r.Src),
 			Dst: addrText(r.Dst.Addr()), DstName: o.podName(r.Dst.Addr()),
+			SrcMine: mine(r.Src), DstMine: mine(r.Dst.Addr()),
 			Port: r.Dst.Port(), Rule: r.Rule, Reason: r.Reason.String(), Packets: r.Packets,
 			Bytes: r.Bytes, Last: r.Last,
 		})
@@ -82,6 +84,7 @@ func (o *Observer) topView(rows int) (api.Top, error) {
 		a.Talkers = append(a.Talkers, api.Talker{
 			Proto: t.Proto.String(), Src: addrText(t.Src), SrcName: o.podName(t.Src),
 			Dst: addrText(t.Dst.Addr()), DstName: o.podName(t.Dst.Addr()),
+			SrcMine: mine(t.Src), DstMine: mine(t.Dst.Addr()),
 			Port: t.Dst.Port(), States: t.States, Packets: t.Packets, Bytes: t.Bytes, Rate: t.Rate,
 		})
 	}
