@@ -59,6 +59,7 @@ type Node struct {
 
 	// read by the loop: a send that succeeds proves that it turns
 	pulse         chan struct{}
+	previews      chan struct{} // has an element while a preview is made
 	again         chan struct{} // has an element when the node is to begin again
 	downRequested chan struct{} // closed by a request to take everything down
 	downResult    chan error    // the result of that

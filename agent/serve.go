@@ -90,7 +90,8 @@ const (
 // readable is what the read-only socket answers. The content of packets is not part of it.
 var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/tables", "GET /v1/sets",
 	"GET /v1/states", "GET /v1/top", "GET /v1/history",
-	"POST /v1/why", "POST /v1/flow", "POST /v1/doubts", "GET /v1/pods",
+	"POST /v1/why", "POST /v1/flow", "POST /v1/preview",
+	"POST /v1/doubts", "GET /v1/pods",
 	"GET /v1/peers", "GET /metrics"}
 
 // readOnly passes on what only reads, and refuses the rest.
@@ -185,6 +186,7 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("POST /v1/panic/end", api.Answer(n.endPanic))
 	mux.HandleFunc("POST /v1/why", api.Change(n.explain.Why))
 	mux.HandleFunc("POST /v1/flow", api.Change(n.flow))
+	mux.HandleFunc("POST /v1/preview", api.ChangeFor(n.preview))
 	mux.HandleFunc("POST /v1/doubts", api.Change(n.explain.Doubts))
 	mux.HandleFunc("GET /v1/pods", api.Answer(n.pods.List))
 	mux.HandleFunc("POST /v1/pods", api.ChangeFor(n.pods.Attach))

@@ -24,7 +24,7 @@ import (
 // that is made later is a function.
 func newNode(c Config, member bool) *Node {
 	n := &Node{config: c, log: c.Log, began: time.Now(), pulse: make(chan struct{}),
-		again:         make(chan struct{}, 1),
+		again: make(chan struct{}, 1), previews: make(chan struct{}, 1),
 		downRequested: make(chan struct{}), downResult: make(chan error, 1)}
 	n.problems.Log, n.retry.Problems = n.log, &n.problems
 	n.engine = new(engines.Pair)

@@ -1,8 +1,8 @@
 // Package api is the protocol of a running node: plain values as JSON over HTTP on the node's unix
 // socket, and a Client for it.
 //
-// A second, read-only socket answers what only reads: the GET requests but for packets, and why and
-// flow. It refuses any other with status 403.
+// A second, read-only socket answers what only reads: the GET requests but for packets, and why, flow
+// and preview. It refuses any other with status 403.
 //
 // Every answer has a field "version". Fields are only ever added; the version rises when a field
 // changes its meaning, which so far never happened. A request that fails is answered with a status
@@ -26,6 +26,7 @@
 //	POST /v1/panic/end              -> Done       the rules before
 //	POST /v1/why           Why      -> Explanation
 //	POST /v1/flow          FlowQuestion -> Flow    what is known of a flow
+//	POST /v1/preview       RuleChange -> Preview   what a change of the rules would do
 //	POST /v1/down                   -> Done       stop, remove everything; ?keep=1 keeps the files
 //	GET  /v1/pods          Pods
 //	POST /v1/pods          pod.Spec -> Pod        give a container its network

@@ -52,7 +52,7 @@ const start = "start();\n"
 // asked is what the page requests of the API: all of it only reads.
 var asked = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/top", "GET /v1/events",
 	"GET /v1/history",
-	"GET /v1/pods", "GET /v1/peers", "POST /v1/why", "POST /v1/flow"}
+	"GET /v1/pods", "GET /v1/peers", "POST /v1/why", "POST /v1/flow", "POST /v1/preview"}
 
 // New serves the page, and passes what it asks to the API if the token comes with it.
 func New(api http.Handler, token string) http.Handler {

@@ -65,27 +65,9 @@ func (b *Book) doAll(name, text string) (message string, err error) {
 		return "", err
 	}
 	var lines []string
-	err = b.changeVersion(func(next *Version) error {
-		flushed, whole := false, false
-		for _, c := range commands {
-			if err := apply(c, next.Set); err != nil && !rule.IsAbsent(err) {
-				return fmt.Errorf("%s:%d: %w", c.Pos.File, c.Pos.Line, err)
-			}
-			switch c.Verb {
-			case rule.VerbAdd:
-				lines = append(lines, listing(added(next.Set, c.Rule)))
-				whole = flushed
-			case rule.VerbZero:
-				if err := errNoRule(next.Set, c.Numbers); err != nil {
-					return fmt.Errorf("%s:%d: %w", c.Pos.File, c.Pos.Line, err)
-				}
-			}
-			flushed = flushed || c.Verb == rule.VerbFlush
-		}
-		if whole {
-			next.Strict, next.Source = true, name
-		}
-		return nil
+	err = b.changeVersion(func(next *Version) (err error) {
+		lines, err = next.apply(name, commands)
+		return err
 	})
 	if err != nil {
 		return "", err
@@ -103,6 +85,31 @@ func (b *Book) doAll(name, text string) (message string, err error) {
 		lines = append(lines, cleared(c.Numbers))
 	}
 	return strings.Join(lines, "\n"), nil
+}
+
+// apply executes the commands of a file on a copy of the rules in force. It returns the rules that
+// were added, as ipfw lists them.
+func (r *Version) apply(name string, commands []*rule.Command) (lines []string, err error) {
+	flushed, whole := false, false
+	for _, c := range commands {
+		if err := apply(c, r.Set); err != nil && !rule.IsAbsent(err) {
+			return nil, fmt.Errorf("%s:%d: %w", c.Pos.File, c.Pos.Line, err)
+		}
+		switch c.Verb {
+		case rule.VerbAdd:
+			lines = append(lines, listing(added(r.Set, c.Rule)))
+			whole = flushed
+		case rule.VerbZero:
+			if err := errNoRule(r.Set, c.Numbers); err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", c.Pos.File, c.Pos.Line, err)
+			}
+		}
+		flushed = flushed || c.Verb == rule.VerbFlush
+	}
+	if whole {
+		r.Strict, r.Source = true, name
+	}
+	return lines, nil
 }
 
 // added finds the rule that was just added: behind all rules of its number, or of the highest

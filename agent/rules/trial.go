@@ -122,6 +122,13 @@ func (b *Book) changeableLocked() error {
 	return b.onTrialLocked()
 }
 
+// changeable returns why the rules cannot be changed now.
+func (b *Book) changeable() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.changeableLocked()
+}
+
 func (b *Book) onTrialLocked() error {
 	if b.panic != nil {
 		return errPanic{}

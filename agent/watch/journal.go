@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -110,6 +111,16 @@ func (o *Observer) kept(err error) {
 	o.config.Problems.Solved("the history of events")
 }
 
+// Past returns the events that are kept, from a time on. It must be iterated, once.
+func (o *Observer) Past(since time.Time) (iter.Seq[observe.Event], error) {
+	if o.journal == nil {
+		return nil, errNoHistory
+	}
+	return o.journal.Since(since)
+}
+
+var errNoHistory = errors.New("this node keeps no history (settings: [observe] history)")
+
 // listen subscribes a reader. With a since that is not zero it gets the events from then on first,
 // each exactly once.
 func (o *Observer) listen(since time.Time) (past func(func(observe.Event) bool), sub *observe.Sub,
@@ -120,7 +131,7 @@ func (o *Observer) listen(since time.Time) (past func(func(observe.Event) bool),
 	case since.IsZero():
 		return nil, o.hub.Subscribe(readerQueue), nil
 	case o.journal == nil:
-		return nil, nil, errors.New("this node keeps no history (settings: [observe] history)")
+		return nil, nil, errNoHistory
 	}
 	waiting, lost, sub := o.hub.Split(o.sub, readerQueue)
 	o.takeLocked(waiting, lost)
