@@ -39,8 +39,8 @@ func datagram(t *testing.T, from *nstest.Node, to string) netip.AddrPort {
 }
 
 // TestFlowsOfThePage: of a flow the page gets its ends, a pod with its labels and a pod of a peer,
-// its states in both engines, its translation, and what would happen to it now. The history has
-// what rules and pods counted, and no request changes anything.
+// its states in both engines, its translation, and what would happen to it now. A change that is
+// tried decides it again. The history has what rules and pods counted. No request changes anything.
 func TestFlowsOfThePage(t *testing.T) {
 	need(t, "curl")
 	t.Parallel()
@@ -71,7 +71,8 @@ table offices add 10.66.0.0/24
 		}
 		return nil
 	})
-	if f.Dst.Kind != "peer" || f.Dst.Name != "right" || f.Dst.Peer == nil || !f.Dst.Peer.Encrypted ||
+	if f.Dst.Kind != "peer" || f.Dst.Name != "right" || f.Dst.Peer == nil ||
+		!f.Dst.Peer.Encrypted ||
 		f.States[0].Engine+f.States[1].Engine != "tunnel" || f.States[0].Rule != 300 {
 		t.Errorf("of a flow to a peer: %+v", f)
 	}
@@ -108,6 +109,33 @@ table offices add 10.66.0.0/24
 			want == "" && !strings.Contains(e.Unknown, "interface") {
 			t.Errorf("%s: %+v", body, e)
 		}
+	}
+
+	// A change that is tried: the datagram of a moment ago would be refused. Nothing changes.
+	before := h.left.weir("fw", "list")
+	var tried api.Preview
+	eventually(t, "a replay", func() error {
+		readFrom(t, h.left, &tried, "-d", `{"text":"add 250 deny udp from any to any 5353",`+
+			`"replay":"5m"}`, "/v1/preview")
+		if !tried.Fine || tried.Replay == nil || tried.Replay.Refused == 0 {
+			return fmt.Errorf("%+v", tried)
+		}
+		return nil
+	})
+	if c := tried.Replay.Changes[0]; c.SrcName != "pod:client" || c.Port != 5353 ||
+		c.Now.Rule != 300 || c.Then.Rule != 250 || c.Then.Passed {
+		t.Errorf("replayed: %+v", tried.Replay)
+	}
+	if tried.Command != "weir fw add 250 deny udp from any to any 5353" {
+		t.Errorf("the command is %q", tried.Command)
+	}
+	var e api.Error
+	if readFrom(t, h.left, &e, "-d", `{"text":"add 1 deny ip from any to any","replay":"3y"}`,
+		"/v1/preview"); !strings.Contains(e.Message, "not a duration") {
+		t.Errorf("a replay of years: %+v", e)
+	}
+	if after := h.left.weir("fw", "list"); after != before {
+		t.Errorf("the rules were\n%s\nand are\n%s", before, after)
 	}
 
 	eventually(t, "the history", func() error {

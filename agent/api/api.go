@@ -1,8 +1,8 @@
 // Package api is the protocol of a running node: plain values as JSON over HTTP on the node's unix
 // socket, and a Client for it.
 //
-// A second, read-only socket answers what only reads: the GET requests but for packets, and why, flow
-// and preview. It refuses any other with status 403.
+// A second, read-only socket answers what only reads: the GET requests but for packets, and why,
+// flow and preview. It refuses any other with status 403.
 //
 // Every answer has a field "version". Fields are only ever added; the version rises when a field
 // changes its meaning, which so far never happened. A request that fails is answered with a status

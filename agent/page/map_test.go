@@ -57,7 +57,8 @@ func TestMapInBrowser(t *testing.T) {
 	n.asked(t, "")
 	// host, three of the world, two nodes, 24 pods and a box for the rest
 	c.until("document.querySelectorAll('#map-svg .node').length", "31")
-	texts := c.eval("[...document.querySelectorAll('#map-svg title')].map(t => t.textContent).join('|')")
+	texts := c.eval("[...document.querySelectorAll('#map-svg title')].map(t => " +
+		"t.textContent).join('|')")
 	for _, want := range []string{
 		"203.0.113.9 > pod-01: 3MB/s, 42 states", // both families
 		"pod-01 > <img src=x onerror=", "east > pod-01: 90kB/s, 3 states",
@@ -78,9 +79,11 @@ func TestMapInBrowser(t *testing.T) {
 	}
 	for _, pair := range []struct{ addr, prefix, want string }{
 		{"10.88.1.255", "10.88.1.0/24", "true"}, {"10.88.2.0", "10.88.1.0/24", "false"},
-		{"fd00:88:1::ff", "fd00:88:1::/120", "true"}, {"fd00:88:1::100", "fd00:88:1::/120", "false"},
+		{"fd00:88:1::ff", "fd00:88:1::/120", "true"},
+		{"fd00:88:1::100", "fd00:88:1::/120", "false"},
 		{"10.0.0.1", "::/0", "false"}, {"::1", "::/0", "true"}, {"9.9.9.9", "0.0.0.0/0", "true"}} {
-		if got := c.eval(fmt.Sprintf("page.within(%q, %q)", pair.addr, pair.prefix)); got != pair.want {
+		if got := c.eval(fmt.Sprintf("page.within(%q, %q)", pair.addr,
+			pair.prefix)); got != pair.want {
 			t.Errorf("%s in %s: %s", pair.addr, pair.prefix, got)
 		}
 	}

@@ -1,5 +1,6 @@
-// Package page is the web page of a node: live flows and refusals, top talkers, rules and their
-// counters, states by age, and why a packet would be dropped. It changes nothing.
+// Package page is the web page of a node: the last hour as charts, live flows and refusals and the
+// story of each, a map, top talkers, rules and their counters, an editor to try a change in, states
+// by age, and why a packet would be dropped. It changes nothing.
 //
 // The page is one embedded document that loads nothing. It is served on the node's sockets, to
 // clients that may open them, and by `weir page` on the loopback, where any user and any web site
@@ -36,6 +37,9 @@ var story string
 
 //go:embed map.js
 var nodeMap string
+
+//go:embed editor.js
+var editor string
 
 // uPlot draws the charts: https://github.com/leeoniya/uPlot, version 1.6.32, MIT licence
 // (uplot/LICENSE). The files are those of its package, unchanged.
@@ -94,7 +98,7 @@ func assemble() (document []byte, policy string) {
 	styleHash := put(`<link rel="stylesheet" href="page.css">`, "<style>", uplotStyle+style,
 		"</style>")
 	scriptHash := put(`<script src="page.js" type="module"></script>`, `<script type="module">`,
-		uplot+base+story+charts+nodeMap+start, "</script>")
+		uplot+base+story+charts+nodeMap+editor+start, "</script>")
 	return document, "default-src 'none'; script-src " + scriptHash + "; style-src " + styleHash +
 		"; connect-src 'self'; img-src data:; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -223,10 +223,14 @@ async function rules() {
 		if (r.disabled) line.textContent = "disabled";
 		else if (!r.packets) line.textContent = "never hit";
 		else line.append(spark(h.history));
-		tr.append(element("td", r.number, "num"), element("td", r.packets, "num"), element("td", short(r.bytes), "num"), line, element("td", r.text, "code"));
+		const number = element("td", undefined, "num"), edit = element("button", r.number, "link");
+		edit.dataset.rule = (r.set ? "set " + r.set + " " : "") + r.text;
+		edit.title = "take it into the editor";
+		number.append(i < all.length - 1 ? edit : r.number); // the default rule is not a rule
+		tr.append(number, element("td", r.packets, "num"), element("td", short(r.bytes), "num"), line, element("td", r.text, "code"));
 		return tr;
 	});
-	$("rule-rows").replaceChildren(...rows);
+	if (!$("rule-rows").contains(document.activeElement)) $("rule-rows").replaceChildren(...rows);
 	$("rules-note").textContent = all.length > maxRules ? "and " + (all.length - maxRules) + " more" : "";
 }
 

@@ -35,6 +35,7 @@ type node struct {
 	peers   api.Peers
 	top     *api.Top // nil: a few talkers
 	filters chan string
+	changes chan api.RuleChange   // nil: not of interest
 	flows   chan api.FlowQuestion // nil: not of interest
 }
 
@@ -69,6 +70,8 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		answer = n.history(since)
+	case "/v1/preview":
+		answer = n.preview(w, r)
 	case "/v1/pods":
 		answer = n.pods
 	case "/v1/peers":
@@ -280,6 +283,7 @@ func TestGuards(t *testing.T) {
 		{"GET", "/v1/status", "evil.example", "Authorization: Bearer " + token, 403},
 		{"POST", "/v1/why", "127.0.0.1:8080", "Authorization: Bearer " + token, 200},
 		{"POST", "/v1/flow", "127.0.0.1:8080", "Authorization: Bearer " + token, 200},
+		{"POST", "/v1/preview", "127.0.0.1:8080", "Authorization: Bearer " + token, 200},
 		{"GET", "/v1/history", "127.0.0.1:8080", "Authorization: Bearer " + token, 200},
 		{"POST", "/v1/do", "127.0.0.1:8080", "Authorization: Bearer " + token, 404},
 		{"POST", "/v1/down", "127.0.0.1:8080", "Authorization: Bearer " + token, 404},

@@ -27,7 +27,8 @@ func (n *node) flow(w http.ResponseWriter, r *http.Request) any {
 	return api.Flow{Version: 1, Src: api.FlowEnd{Addr: q.Src.Addr().String(), Port: q.Src.Port(),
 		Kind: "peer", Name: "east", Peer: &api.Peer{Name: "east", Encrypted: true,
 			Path: "198.51.100.7:51820", RTTSeconds: 0.0123, Handshake: &at}},
-		Dst: api.FlowEnd{Addr: q.Dst.Addr().String(), Port: q.Dst.Port(), Kind: "pod", Name: hostile,
+		Dst: api.FlowEnd{Addr: q.Dst.Addr().String(), Port: q.Dst.Port(), Kind: "pod",
+			Name:   hostile,
 			Labels: map[string]string{"app": "web"}, Table: "served"},
 		States: []api.State{{Proto: "tcp", From: "10.0.0.1:4000", To: "[fd00::1]:80",
 			Flow: "default", Phase: "established", Rule: 100, AgeSeconds: 75, LeftSeconds: 299,
@@ -39,8 +40,8 @@ func (n *node) flow(w http.ResponseWriter, r *http.Request) any {
 				Outcome: "matched"}}}}
 }
 
-// TestStoryInBrowser: a click on a flow, or Enter on the one that the arrows have chosen, shows what
-// the node knows of it; Escape closes it; its button narrows the list to these two ends.
+// TestStoryInBrowser: a click on a flow, or Enter on the one that the arrows have chosen, shows
+// what the node knows of it; Escape closes it; its button narrows the list to these two ends.
 func TestStoryInBrowser(t *testing.T) {
 	c := newChromium(t)
 	n := &node{events: 30, filters: make(chan string, 10), flows: make(chan api.FlowQuestion, 10)}

@@ -44,9 +44,9 @@ func (p *preview) close() {
 // Events opens the journal. What it returns must be iterated, once.
 type Events func() (iter.Seq[observe.Event], error)
 
-// Preview tells what a change of the rules in force would do, and with events what the changed rules
-// decide about their flows. It changes nothing, and it reads no files: whoever may look at the node
-// may ask, and must not read through it what only root can.
+// Preview tells what a change of the rules in force would do, and with events what the changed
+// rules decide about their flows. It changes nothing, and it reads no files: who may look at the
+// node may ask, and must not read through it what only root can.
 func (x *Explainer) Preview(ctx context.Context, text string, events Events) (a api.Preview,
 	err error) {
 	a = api.Preview{Version: api.Version, Added: []api.Rule{}, Removed: []api.Rule{},
@@ -124,7 +124,8 @@ func (x *Explainer) newDoubts(p *preview) (all []string, err error) {
 		}
 	}
 	if len(p.then.Set.Rules) > mostLinted {
-		return append(all, fmt.Sprintf("rules that never match were not looked for: there are more "+
+		return append(all, fmt.Sprintf("rules that never match were not looked for: there are "+
+			"more "+
 			"than %d", mostLinted)), nil
 	}
 	findings := func(s *rule.Ruleset) (lines []string, err error) {

@@ -148,7 +148,8 @@ func (s *side) decide(f *flowSeen) api.Decided {
 			x = s.engine.Explain(in, b)
 		}
 	}
-	d := api.Decided{Passed: x.Verdict.Pass, Rule: x.Verdict.Rule, Reason: x.Verdict.Reason.String()}
+	d := api.Decided{Passed: x.Verdict.Pass, Rule: x.Verdict.Rule,
+		Reason: x.Verdict.Reason.String()}
 	if d.Rule != 0 {
 		d.Text = s.program.Texts[x.Verdict.Slot]
 	}

@@ -54,9 +54,9 @@ func (j *journal) add(kind firewall.EventKind, n int, iface, proto, src, dst str
 
 func (j journal) open() (iter.Seq[observe.Event], error) { return slices.Values(j), nil }
 
-// TestPreviewReplaysTheJournal: the flows of the journal are decided again by the rules in force and
-// by the changed ones, with the host's tables, labels and interfaces; only flows about which they
-// differ are listed, those that would end or begin first. Nothing changes.
+// TestPreviewReplaysTheJournal: the flows of the journal are decided again by the rules in force
+// and by the changed ones, with the host's tables, labels and interfaces; only flows about which
+// they differ are listed, those that would end or begin first. Nothing changes.
 func TestPreviewReplaysTheJournal(t *testing.T) {
 	x := newExplainer(t, `-f flush
 add 100 allow tcp from any to table(app=web) 80 in via eth0 keep-state
