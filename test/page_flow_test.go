@@ -122,7 +122,7 @@ table offices add 10.66.0.0/24
 		}
 		return nil
 	})
-	if c := tried.Replay.Changes[0]; c.SrcName != "pod:client" || c.Port != 5353 ||
+	if c := tried.Replay.Changes[0]; c.Src != "10.88.1.2" || c.Port != 5353 ||
 		c.Now.Rule != 300 || c.Then.Rule != 250 || c.Then.Passed {
 		t.Errorf("replayed: %+v", tried.Replay)
 	}

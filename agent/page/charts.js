@@ -128,14 +128,15 @@ const clip = (text, n) => text.length > n ? text.slice(0, n - 3) + "..." : text;
 // build makes the chart of some lines in its place.
 function build(chart, lines) {
 	if (chart.plot) chart.plot.destroy();
+	chart.size = size;
 	const place = $("chart-" + chart.id), grid = {stroke: colour("--line"), width: 1};
-	const axis = {stroke: colour("--dim"), grid, ticks: grid, font: "11px system-ui"};
+	const axis = {stroke: colour("--dim"), grid, ticks: grid, font: Math.round(11 * size) + "px system-ui"};
 	chart.plot = new uPlot({
 		width: place.clientWidth, height: place.clientHeight,
 		legend: {live: true}, padding: [8, 8, 0, 0],
 		cursor: {sync: {key: "weir"}, drag: {x: true, y: false, setScale: false}, bind: {dblclick: () => () => setZoom(3600)}},
 		scales: {x: {time: true}, y: {range: (u, min, max) => [0, max > 0 ? max * 1.1 : 1]}},
-		axes: [{...axis, values: (u, ticks, a, space, step) => ticks.map(t => clock(t, step < 60))}, {...axis, size: 52, values: (u, ticks) => ticks.map(rough)}],
+		axes: [{...axis, size: 44 * size, space: 60 * size, values: (u, ticks, a, space, step) => ticks.map(t => clock(t, step < 60))}, {...axis, size: 52 * size, space: 30 * size, values: (u, ticks) => ticks.map(rough)}],
 		series: [{value: (u, v) => v === null ? "" : clock(v, true)}, ...lines.map(([label], i) => ({
 			label: safe(clip(label, 40)), stroke: colour("--c" + (i % 6 + 1)), width: 1.5, points: {show: false},
 			value: (u, v) => v === null ? "" : rough(v) + " " + chart.unit,
@@ -211,8 +212,10 @@ for (const kind of ["rule", "pod"]) $("pick-" + kind).addEventListener("change",
 new ResizeObserver(() => {
 	for (const chart of charts) {
 		const place = $("chart-" + chart.id);
+		if (chart.size !== size) chart.names = ""; // letters of another size
 		if (chart.plot) chart.plot.setSize({width: place.clientWidth, height: place.clientHeight});
 	}
+	drawCharts();
 }).observe($("charts"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
 	for (const chart of charts) chart.names = "";

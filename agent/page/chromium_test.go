@@ -1,12 +1,19 @@
 package page
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -146,19 +153,52 @@ var update = flag.Bool("update", false, "write the screenshots of the documentat
 // maxPicture is how large a screenshot of the documentation may be.
 const maxPicture = 100 << 10
 
-// picture writes a screenshot for the documentation, if that is asked for. One that is not there,
-// or is too large, is a failure.
-func (c *chromium) picture(name string) {
+// picture writes a screenshot of an element for the documentation, if that is asked for. One that
+// is not there, or is too large, is a failure.
+func (c *chromium) picture(name, selector string) {
 	c.t.Helper()
 	path := "../../docs/page/" + name + ".png"
 	if *update {
-		if err := os.WriteFile(path, c.screenshot(), 0o644); err != nil {
+		c.eval(fmt.Sprintf("document.querySelector(%q).scrollIntoView()", selector))
+		raw, err := chromedp.Run(c.ctx, chromedp.Screenshot(chromedp.CSS(selector)))
+		if err == nil {
+			err = os.WriteFile(path, fewColours(c.t, raw), 0o644)
+		}
+		if err != nil {
 			c.t.Fatal(err)
 		}
 	}
-	if info, err := os.Stat(path); err != nil || info.Size() > maxPicture {
-		c.t.Errorf("the documentation's %s: %v, %v; go test -update makes it", name, info, err)
+	if info, err := os.Stat(path); err != nil {
+		c.t.Errorf("%v; go test -update makes it", err)
+	} else if info.Size() > maxPicture {
+		c.t.Errorf("%s has %d bytes, at most %d", path, info.Size(), maxPicture)
 	}
+}
+
+// fewColours makes a picture smaller: those of its colours that are used most stand for the others.
+func fewColours(t *testing.T, raw []byte) []byte {
+	t.Helper()
+	img, err := png.Decode(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	uses, size := map[color.Color]int{}, img.Bounds()
+	for y := size.Min.Y; y < size.Max.Y; y++ {
+		for x := size.Min.X; x < size.Max.X; x++ {
+			uses[img.At(x, y)]++
+		}
+	}
+	palette := color.Palette(slices.SortedFunc(maps.Keys(uses), func(a, b color.Color) int {
+		return uses[b] - uses[a]
+	}))
+	small := image.NewPaletted(size, palette[:min(len(palette), 255)])
+	draw.Draw(small, size, img, size.Min, draw.Src)
+	var out bytes.Buffer
+	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out,
+		small); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
 }
 
 // screenshot returns what the page looks like, as PNG.

@@ -22,7 +22,7 @@ function replayed(r) {
 	if (!r.flows) return [...parts, element("p", "No flow was decided by rules in that time.")];
 	const since = clock(new Date(r.from) / 1000, true);
 	parts.push(element("p", plural(r.flows, "flow") + " since " + since + ": " + r.refused + " would be refused, " + r.passed + " would pass, " + r.other + " would meet another rule, " + r.same + " stay as they are" +
-		(r.left_out ? "; " + r.left_out + " were left out" : "") + (r.skipped ? "; of " + plural(r.skipped, "event") + " rules do not decide" : "") + "."));
+		(r.left_out ? "; " + r.left_out + " were left out" : "") + (r.skipped ? "; " + plural(r.skipped, "event") + " not decided by rules" : "") + "."));
 	if (r.changes.length) parts.push(grid(["flows", "flow", "now", "with the change"], r.changes.map(c => [c.flows,
 		c.proto + " " + end(c.src, 0, c.src_name) + " > " + end(c.dst, c.port, c.dst_name), verdict(c.now), verdict(c.then)])));
 	return parts;

@@ -31,8 +31,8 @@ func (n *node) preview(w http.ResponseWriter, r *http.Request) any {
 	then := api.Decided{Rule: 90, Text: "deny tcp from 203.0.113.0/24 to me 80", Reason: "rule"}
 	a := api.Preview{Fine: true, Command: "weir fw " + c.Text,
 		Added: []api.Rule{{Number: 90, Text: "deny tcp from 203.0.113.0/24 to me 80 // " +
-			hostile}},
-		Removed: []api.Rule{}, Doubts: []string{"rule 90: table " + hostile + " is empty"}}
+			n.name("flood")}},
+		Removed: []api.Rule{}, Doubts: []string{"rule 90: table " + n.name("bad") + " is empty"}}
 	if c.Replay != "" {
 		a.Replay = &api.Replay{From: time.Unix(hourBegins, 0), Flows: 120, Same: 100, Refused: 17,
 			Passed: 2, Other: 1, Skipped: 3, LeftOut: 4, Changes: []api.ChangedFlow{{Proto: "tcp",

@@ -80,6 +80,9 @@ func (n *node) history(since int) api.History {
 			Name: name, BytesIn: wave(100 * (i + 1)), BytesOut: wave(300 * (i + 1)),
 			Packets: wave(3), Dropped: always(0)})
 	}
+	if n.calm {
+		calm(&a, end)
+	}
 	a.Others = api.Others{RulePackets: always(0), PodBytes: always(0)}
 	return a
 }

@@ -1,7 +1,7 @@
 // ---- the map: this host with its pods, other nodes, the rest of the world, and what flows
 
 const most = {outside: 8, pod: 24, peer: 12}; // nodes of a kind that are shown
-const around = {pods: [], peers: []}; // what the node said last
+const around = {known: false, pods: [], peers: []}; // what the node said last
 const svgNS = "http://www.w3.org/2000/svg";
 
 function shape(tag, attributes, text) {
@@ -79,7 +79,7 @@ function graph(t) {
 // other nodes on the right. A node stays where it is while the nodes are the same.
 function lay(nodes, width) {
 	const columns = [nodes.filter(n => n.kind === "outside"), nodes.filter(n => n.kind === "host").concat(nodes.filter(n => n.kind === "pod")), nodes.filter(n => n.kind === "peer")];
-	const gap = Math.min(140, width / 8), box = (width - 2 * gap - 2) / 3, row = 30;
+	const gap = Math.min(140, width / 8), box = (width - 2 * gap - 2) / 3, row = 30 * size;
 	const rows = Math.max(...columns.map(c => c.length), 3);
 	columns.forEach((column, i) => {
 		column.sort((a, b) => (b.kind === "host") - (a.kind === "host") || a.label.localeCompare(b.label, "en", {numeric: true}));
@@ -89,7 +89,7 @@ function lay(nodes, width) {
 }
 
 function edgePath(a, b) {
-	const y1 = a.y + 12, y2 = b.y + 12;
+	const y1 = a.y + 12 * size, y2 = b.y + 12 * size;
 	if (a.column === b.column) {
 		const x = a.column === 2 ? a.x : a.x + a.width, out = a.column === 2 ? -40 : 40;
 		return "M" + x + " " + y1 + "C" + (x + out) + " " + y1 + " " + (x + out) + " " + y2 + " " + x + " " + y2;
@@ -105,12 +105,12 @@ function edgeText(e) {
 // drawMap shows who talks to whom. The names of nodes choose which flows the list shows.
 function drawMap(t) {
 	const svg = $("map-svg"), width = svg.clientWidth;
-	if (!width || svg.contains(document.activeElement)) return; // not while someone walks in it
+	if (!around.known || !width || svg.contains(document.activeElement)) return; // not while someone walks in it
 	const {nodes, edges} = graph(t);
 	const height = lay(nodes, width);
 	svg.setAttribute("viewBox", "0 0 " + width + " " + height);
 	svg.setAttribute("height", height);
-	const letters = Math.floor((nodes[0].width - 16) / 7);
+	const letters = Math.floor((nodes[0].width / size - 16) / 7.3);
 	svg.replaceChildren(...edges.sort((a, b) => a.refused - b.refused).map(e => {
 		const line = shape("path", {d: edgePath(e.from, e.to), class: e.refused ? "edge bad" : e.rate ? "edge" : "edge idle",
 			"stroke-width": (e.refused ? 1.5 : 1 + Math.min(8, Math.log2(1 + e.rate / 1000))).toFixed(1)});
@@ -119,8 +119,8 @@ function drawMap(t) {
 	}), ...nodes.map(n => {
 		const g = shape("g", {class: "node " + n.kind + (n.dead ? " dead" : ""), tabindex: 0, role: "button"});
 		g.append(shape("title", {}, n.label + (n.dead ? ", no keys agreed on" : "")),
-			shape("rect", {x: n.x, y: n.y, width: n.width, height: 24, rx: 4}),
-			shape("text", {x: n.x + 8, y: n.y + 16}, clip(n.label, letters)));
+			shape("rect", {x: n.x, y: n.y, width: n.width, height: 24 * size, rx: 4}),
+			shape("text", {x: n.x + 8 * size, y: n.y + 16 * size}, clip(n.label, letters)));
 		const narrow = () => {
 			if (!n.from) return;
 			$("filter").value = "from " + n.from;
@@ -140,4 +140,5 @@ async function look() {
 	const [pods, peers] = await Promise.all([ask("v1/pods"), ask("v1/peers")]);
 	if (pods.ok) around.pods = (await pods.json()).pods || [];
 	if (peers.ok) around.peers = (await peers.json()).peers || [];
+	around.known = pods.ok && peers.ok;
 }

@@ -60,7 +60,19 @@ function end(addr, port, name) {
 
 // ---- flows: a map from flow to row, the youngest last; only the rows in sight are in the document
 
-const maxFlows = 10000, rowHeight = 22;
+const maxFlows = 10000;
+// size is by how much letters are larger than usual: the style makes them larger on a wall.
+let size = 1, rowHeight = 22;
+function measure() {
+	size = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+	rowHeight = 22 * size;
+}
+measure();
+addEventListener("resize", () => {
+	measure();
+	draw();
+});
+
 const flows = new Map();
 let order = null, paused = false, dirty = false, lost = 0;
 

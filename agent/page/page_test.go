@@ -30,6 +30,7 @@ const hostile = `<img src=x onerror="window.owned=1"><script>window.owned=1</scr
 // node answers as a busy node would: many flows, and names and rules chosen by an attacker.
 type node struct {
 	events  int
+	calm    bool // no one attacks: for pictures
 	hour    hour
 	pods    api.Pods
 	peers   api.Peers
@@ -43,11 +44,12 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var answer any
 	switch r.URL.Path {
 	case "/v1/status":
-		answer = api.Status{Version: 1, Healthy: true, Interfaces: []api.Interface{{Name: hostile}},
-			Rules: 2, States: 3, StatesMax: 10}
+		answer = api.Status{Version: 1, Healthy: true,
+			Interfaces: []api.Interface{{Name: n.name("eth0")}},
+			Rules:      2, States: 3, StatesMax: 10}
 	case "/v1/rules":
 		answer = api.Rules{Version: 1, Rules: []api.Rule{
-			{Number: 100, Text: "allow tcp from any to me 80 // " + hostile, Packets: 12345,
+			{Number: 100, Text: "allow tcp from any to me 80 // " + n.name("web"), Packets: 12345,
 				Bytes: 1 << 30}, {Number: 200, Text: "deny udp from any to any"}}}
 	case "/v1/top":
 		if n.top != nil {
@@ -55,7 +57,8 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 		answer = api.Top{Version: 1, Refused: api.Count{Packets: 77},
-			Talkers: []api.Talker{{Proto: "tcp", Src: "10.0.0.1", SrcName: hostile, Dst: "fd00::1",
+			Talkers: []api.Talker{{Proto: "tcp", Src: "10.0.0.1", SrcName: n.name("pod:web"),
+				Dst:  "fd00::1",
 				Port: 80, Rate: 1e6, Bytes: 5e6, States: 2}},
 			Refusals: []api.Refusals{{Proto: "udp", Src: "10.0.0.9", Dst: "10.0.0.1", Port: 53,
 				Packets: 70, Rule: 200, Reason: "rule"}},
@@ -85,6 +88,14 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(answer)
 }
 
+// name returns a name that an attacker has chosen, or a plain one.
+func (n *node) name(plain string) string {
+	if n.calm {
+		return plain
+	}
+	return hostile
+}
+
 // asked waits until the page asks for a filter.
 func (n *node) asked(t *testing.T, want string) {
 	t.Helper()
@@ -110,7 +121,7 @@ func (n *node) stream(w http.ResponseWriter, r *http.Request) {
 	default: // more are not counted
 	}
 	for i := range n.events {
-		e := observe.Event{At: time.Unix(1700000000, 0), Recv: "eth0", From: hostile}
+		e := observe.Event{At: time.Unix(1700000000, 0), Recv: "eth0", From: n.name("pod:web")}
 		e.Event = firewall.Event{Kind: firewall.EventStart, Proto: 6, Length: 60,
 			Verdict: firewall.Verdict{Pass: true, Rule: 100},
 			Src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}),

@@ -28,7 +28,7 @@ func (n *node) flow(w http.ResponseWriter, r *http.Request) any {
 		Kind: "peer", Name: "east", Peer: &api.Peer{Name: "east", Encrypted: true,
 			Path: "198.51.100.7:51820", RTTSeconds: 0.0123, Handshake: &at}},
 		Dst: api.FlowEnd{Addr: q.Dst.Addr().String(), Port: q.Dst.Port(), Kind: "pod",
-			Name:   hostile,
+			Name:   n.name("web-1"),
 			Labels: map[string]string{"app": "web"}, Table: "served"},
 		States: []api.State{{Proto: "tcp", From: "10.0.0.1:4000", To: "[fd00::1]:80",
 			Flow: "default", Phase: "established", Rule: 100, AgeSeconds: 75, LeftSeconds: 299,

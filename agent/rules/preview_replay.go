@@ -25,20 +25,23 @@ const (
 	mostChanges = 50
 )
 
-// flowSeen is a flow of the journal, or a packet that belongs to none.
+// flowSeen is a flow of the journal at one hook, or a packet that belongs to none.
 type flowSeen struct {
+	flowKey
+	srcName, dstName string // which may have changed meanwhile
+}
+
+type flowKey struct {
 	hook     firewall.Hook
 	proto    packet.Proto
 	flags    uint8 // of a TCP packet that does not begin a flow
 	src, dst netip.AddrPort
-	srcName  string
-	dstName  string
 }
 
 // flowsOf collects what the events are about, each flow once.
 type flowsOf struct {
 	byName         map[string]uint32 // index
-	seen           map[flowSeen]bool
+	seen           map[flowKey]bool
 	passed, denied []flowSeen
 	from           time.Time
 	skipped, left  int
@@ -58,12 +61,12 @@ func (f *flowsOf) add(e *observe.Event) {
 		f.skipped++
 		return
 	}
-	one := flowSeen{hook: firewall.Hook{Dir: e.Hook.Dir, Recv: recv, Xmit: xmit}, proto: e.Proto,
-		src: e.Src, dst: e.Dst, srcName: e.From, dstName: e.To}
+	one := flowSeen{flowKey{hook: firewall.Hook{Dir: e.Hook.Dir, Recv: recv, Xmit: xmit},
+		proto: e.Proto, src: e.Src, dst: e.Dst}, e.From, e.To}
 	if denied && e.Proto == packet.ProtoTCP && e.TCPFlags != packet.FlagSYN {
 		one.flags = e.TCPFlags
 	}
-	if f.seen[one] {
+	if f.seen[one.flowKey] {
 		return
 	}
 	to := &f.passed
@@ -74,7 +77,7 @@ func (f *flowsOf) add(e *observe.Event) {
 		f.left++
 		return
 	}
-	f.seen[one] = true
+	f.seen[one.flowKey] = true
 	*to = append(*to, one)
 }
 
@@ -88,7 +91,7 @@ func (f *flowsOf) index(name string) (uint32, bool) {
 func (p *preview) replay(ctx context.Context, events iter.Seq[observe.Event]) *api.Replay {
 	ctx, cancel := context.WithTimeout(ctx, replayTime)
 	defer cancel()
-	f := flowsOf{byName: map[string]uint32{}, seen: map[flowSeen]bool{}}
+	f := flowsOf{byName: map[string]uint32{}, seen: map[flowKey]bool{}}
 	for _, i := range p.ifs {
 		f.byName[i.Name] = i.Index
 	}

@@ -96,6 +96,9 @@ func manualOfVerb(weir, base, text string) (string, error) {
 		usageOfPage.ReplaceAllString(text, "") + "\n# OPTIONS\n\n" + block(flags), nil
 }
 
+// picture is one on a line of its own, which a terminal cannot show.
+var picture = regexp.MustCompile(`(?m)^!\[.*\]\(.*\)\n+`)
+
 // block is text as it stands.
 func block(text string) string { return "```\n" + strings.TrimRight(text, "\n") + "\n```\n" }
 
@@ -108,5 +111,6 @@ func write(out, name, version, page string) error {
 	}
 	head := fmt.Sprintf("%s %s \"\" \"weir %s\" Weir\n==\n\n# NAME\n\n%s - ",
 		strings.ToUpper(title), section, version, title)
+	page = picture.ReplaceAllString(page, "")
 	return os.WriteFile(filepath.Join(dir, name), md2man.Render([]byte(head+page)), 0o644)
 }
