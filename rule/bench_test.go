@@ -79,7 +79,7 @@ func BenchmarkCompile(b *testing.B) {
 			}
 			bytes := 4 * (len(p.Classes.Src.Blocks) + len(p.Classes.Dst.Blocks))
 			for _, v := range p.Classes.Vectors {
-				bytes += 8 * len(v)
+				bytes += 8 * v.Len() * p.Classes.Words
 			}
 			b.ReportMetric(float64(bytes)/(1<<20), "MiB-tables")
 		})

@@ -96,11 +96,12 @@ func TestCompileSame(t *testing.T) {
 		t.Error("First or Texts differ")
 	}
 	for dim := range program.NumDims {
-		if full.Classes.Used[dim] || len(full.Classes.Vectors[dim]) != full.Classes.Words {
+		if full.Classes.Used[dim] || full.Classes.Vectors[dim].Len() != 1 {
 			t.Errorf("the full program uses dimension %d", dim)
 		}
+		vector := full.Classes.Vectors[dim].Dense()
 		for slot := range full.Rules {
-			if full.Classes.Vectors[dim][slot/64]>>(slot%64)&1 == 0 {
+			if vector[slot/64]>>(slot%64)&1 == 0 {
 				t.Errorf("dimension %d excludes slot %d of the full program", dim, slot)
 			}
 		}
@@ -132,7 +133,7 @@ func dumpProgram(p *program.Program) string {
 	}
 	fmt.Fprintf(&b, "classes")
 	for dim := range program.NumDims {
-		fmt.Fprintf(&b, " %d", len(p.Classes.Vectors[dim])/p.Classes.Words)
+		fmt.Fprintf(&b, " %d", p.Classes.Vectors[dim].Len())
 	}
 	fmt.Fprintf(&b, " blocks %d %d\nsrc6 %v default %d\ndst6 %v default %d\n",
 		len(p.Classes.Src.Blocks)/256, len(p.Classes.Dst.Blocks)/256,

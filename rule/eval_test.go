@@ -202,7 +202,9 @@ func candidates(c *program.Classifier, p *tuple) []uint64 {
 		hook += 2
 	}
 	vector := func(dim program.Dim, class uint32) []uint64 {
-		return c.Vectors[dim][int(class)*c.Words:][:c.Words]
+		v := make([]uint64, c.Words)
+		c.Vectors[dim].Read(int(class), v)
+		return v
 	}
 	vectors := [program.NumDims][]uint64{
 		vector(program.DimSrc, addressClass(&c.Src, p.src)),

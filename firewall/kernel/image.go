@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"unsafe"
 
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
@@ -16,12 +15,6 @@ const firstCodes = 1
 
 // rowSize is ROW of bpf/lib/image.h.
 const rowSize = 2048
-
-// image is a Program as the kernel reads it: rows, each section beginning at a row of its own.
-type image struct {
-	header weirHeader
-	rows   []byte
-}
 
 // imageInput is what an image depends on beside the Program.
 type imageInput struct {
@@ -36,7 +29,7 @@ type imageInput struct {
 // newImage lays a Program out.
 func newImage(in imageInput) (*image, error) {
 	p := in.prog
-	im := &image{rows: make([]byte, rowSize)}
+	im := &image{count: 1}
 	h := &im.header
 	h.Rules, h.Words, h.First = uint32(len(p.Rules)), uint32(p.Classes.Words), uint32(p.First)
 	h.Parity, h.Serial = in.parity, in.serial
@@ -60,7 +53,6 @@ func newImage(in imageInput) (*image, error) {
 		return nil, err
 	}
 	h.Reads = reads(h.Dims, p.Conds)
-	copy(im.rows, bytesOf([]weirHeader{*h}))
 	return im, nil
 }
 
@@ -92,29 +84,6 @@ func reads(dims uint32, conds []program.Cond) uint32 {
 		}
 	}
 	return wide<<readBits | narrow
-}
-
-// count returns the number of rows.
-func (im *image) count() int { return len(im.rows) / rowSize }
-
-// section appends values to the image, beginning at a row of their own, and returns the number of
-// that row.
-func section[T any](im *image, values []T) uint32 {
-	row := uint32(im.count())
-	im.rows = append(im.rows, bytesOf(values)...)
-	if rest := len(im.rows) % rowSize; rest != 0 || len(values) == 0 {
-		im.rows = append(im.rows, make([]byte, rowSize-rest)...)
-	}
-	return row
-}
-
-// bytesOf returns the memory of values, which the kernel reads as it is.
-func bytesOf[T any](values []T) []byte {
-	if len(values) == 0 {
-		return nil
-	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(&values[0])),
-		len(values)*int(unsafe.Sizeof(values[0])))
 }
 
 // Bits of header.need and code.flags.
@@ -273,23 +242,20 @@ func (im *image) classifier(c *program.Classifier) error {
 	}
 	var sizes, weight [program.NumDims]int
 	for d := range c.Vectors {
-		sizes[d] = len(c.Vectors[d]) / c.Words
-		padded := make([]uint64, sizes[d]*per)
-		for class := range sizes[d] {
-			copy(padded[class*per:], c.Vectors[d][class*c.Words:(class+1)*c.Words])
-		}
-		h.Vectors[d] = section(im, padded)
+		v := &c.Vectors[d]
+		sizes[d] = v.Len()
+		h.Vectors[d] = im.vectors(v, per)
 		h.Order[d] = uint8(d)
 		if sizes[d] > 1 {
 			h.Dims |= 1 << d
 		}
 		// One class in which some rule never matches counts as well: two conditions may contradict
 		// each other.
-		if sizes[d] > 1 || !allOnes(c.Vectors[d], int(h.Rules)) {
+		if sizes[d] > 1 || !allOnes(v.Dense(), int(h.Rules)) {
 			h.Active++
 			weight[d] = sizes[d]
 			if c.Words > block {
-				h.Sums[d] = section(im, sums(c.Vectors[d], c.Words))
+				h.Sums[d] = section(im, sums(v))
 			}
 		}
 	}
@@ -318,10 +284,10 @@ func (im *image) classifier(c *program.Classifier) error {
 const block = 8
 
 // sums returns, for each vector, where it has bits.
-func sums(vectors []uint64, words int) []uint32 {
-	out := make([]uint32, len(vectors)/words)
-	for class := range out {
-		out[class] = blocksOf(vectors[class*words : (class+1)*words])
+func sums(vectors *program.Vectors) []uint32 {
+	out := make([]uint32, vectors.Len())
+	for class, vector := range vectors.All() {
+		out[class] = blocksOf(vector)
 	}
 	return out
 }

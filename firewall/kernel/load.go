@@ -142,12 +142,12 @@ func (e *Engine) prepareLocked(p *program.Program, t *nextTables) (in imageInput
 func imageMap(im *image) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: "weir_image", Type: ebpf.Array, KeySize: 4, ValueSize: rowSize,
-		MaxEntries: uint32(im.count()), Flags: innerMap,
+		MaxEntries: uint32(im.count), Flags: innerMap,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make a map of %d rows for the rules: %w", im.count(), err)
+		return nil, fmt.Errorf("make a map of %d rows for the rules: %w", im.count, err)
 	}
-	if err := fill(m, im); err != nil {
+	if err := im.write(m); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	return m, nil
@@ -184,20 +184,6 @@ func hasProb(p *program.Program) bool {
 		}
 	}
 	return false
-}
-
-// fill writes an image into its map.
-func fill(m *ebpf.Map, im *image) error {
-	keys := make([]uint32, im.count())
-	for i := range keys {
-		keys[i] = uint32(i)
-	}
-	rows := unsafe.Slice((*[rowSize]byte)(unsafe.Pointer(&im.rows[0])), im.count())
-	n, err := m.BatchUpdate(keys, rows, nil)
-	if err != nil {
-		return fmt.Errorf("write row %d of %d of the rules: %w", n, im.count(), err)
-	}
-	return nil
 }
 
 // forgetNamesLocked frees the flow names that no rule uses any more; their states were removed.

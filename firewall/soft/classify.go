@@ -12,7 +12,8 @@ import (
 // prefixes, and rows that join several dimensions ahead of time.
 type classes struct {
 	program.Classifier
-	src, dst prefixes // IPv6 only
+	vectors  [program.NumDims][]uint64 // class id * Words
+	src, dst prefixes                  // IPv6 only
 	ones     []uint64 // a row that excludes no rule
 
 	// base names, by DimHook index << 9 | DimProto index, a row of bases: protocol, direction, and
@@ -25,6 +26,9 @@ func newClasses(c *program.Classifier) *classes {
 	k := &classes{Classifier: *c, ones: make([]uint64, c.Words)}
 	for i := range k.ones {
 		k.ones[i] = ^uint64(0)
+	}
+	for d := range k.vectors {
+		k.vectors[d] = c.Vectors[d].Dense()
 	}
 	for _, p := range c.Src.V6 {
 		k.src.set(p.Prefix, p.Class, true)
@@ -105,7 +109,7 @@ func (k *classes) join(hook, proto uint16, kd kind) []uint64 {
 // vector returns the vector of a class.
 func (k *classes) vector(d program.Dim, class uint32) []uint64 {
 	at := int(class) * k.Words
-	return k.Vectors[d][at : at+k.Words : at+k.Words]
+	return k.vectors[d][at : at+k.Words : at+k.Words]
 }
 
 // rows are the vectors of one packet. A bit that is set in all of them is a rule whose baked
@@ -179,26 +183,26 @@ func (k *classes) first(p *packet.Packet, dir firewall.Direction, from, end int)
 	}
 	x := k.bases[k.base[int(dir&1)<<9|proto]]
 	if k.Used[program.DimSrc] {
-		x &= k.Vectors[program.DimSrc][address(&k.Src, &k.src, &p.SrcIP, v4)]
+		x &= k.vectors[program.DimSrc][address(&k.Src, &k.src, &p.SrcIP, v4)]
 	}
 	if k.Used[program.DimDst] {
-		x &= k.Vectors[program.DimDst][address(&k.Dst, &k.dst, &p.DstIP, v4)]
+		x &= k.vectors[program.DimDst][address(&k.Dst, &k.dst, &p.DstIP, v4)]
 	}
 	switch kd := kinds[proto]; kd {
 	case kindTCP, kindPorts:
 		if k.Used[program.DimSrcPort] {
-			x &= k.Vectors[program.DimSrcPort][k.Ports[0][p.Ports>>16]]
+			x &= k.vectors[program.DimSrcPort][k.Ports[0][p.Ports>>16]]
 		}
 		if k.Used[program.DimDstPort] {
-			x &= k.Vectors[program.DimDstPort][k.Ports[1][p.Ports&0xffff]]
+			x &= k.vectors[program.DimDstPort][k.Ports[1][p.Ports&0xffff]]
 		}
 		if kd == kindTCP {
-			x &= k.Vectors[program.DimFlags][k.Flags[p.TCPFlags]]
+			x &= k.vectors[program.DimFlags][k.Flags[p.TCPFlags]]
 		}
 	case kindICMP:
-		x &= k.Vectors[program.DimICMP][k.ICMP[p.ICMPType()]]
+		x &= k.vectors[program.DimICMP][k.ICMP[p.ICMPType()]]
 	case kindICMP6:
-		x &= k.Vectors[program.DimICMP][k.ICMP[256+int(p.ICMPType())]]
+		x &= k.vectors[program.DimICMP][k.ICMP[256+int(p.ICMPType())]]
 	}
 	return min(bits.TrailingZeros64(x&(^uint64(0)<<(from&63))), end)
 }

@@ -46,8 +46,8 @@ type Classifier struct {
 	Words int // 64-bit words per vector: ceil(len(Rules)/64)
 	// whether any rule has a baked condition in the dimension; if not, its only vector is all ones
 	Used    [NumDims]bool
-	Vectors [NumDims][]uint64 // class id * Words
-	Src     Addresses         // address -> class
+	Vectors [NumDims]Vectors // by class id
+	Src     Addresses        // address -> class
 	Dst     Addresses
 	Ports   [2][]uint16 // by port index: class; [0] source, [1] destination; PortIndexes long
 	Proto   [ProtoIndexes]uint16

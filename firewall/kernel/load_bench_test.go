@@ -1,0 +1,91 @@
+package kernel
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/rule"
+)
+
+// loadRules is a rule file of n rules with a network and a port each, as BenchmarkEvaluate has, and
+// one that keeps states.
+func loadRules(n int) string {
+	var b strings.Builder
+	b.WriteString("add 1 check-state\n")
+	for i := range n - 2 {
+		fmt.Fprintf(&b, "add %d deny udp from 10.%d.%d.0/24 to any %d\n", 2+i, 1+i/250, i%250,
+			1000+i)
+	}
+	b.WriteString("add 60000 allow ip from me to any keep-state\n")
+	return b.String()
+}
+
+// BenchmarkLoad measures what it takes until 10,000 rules are in force, and until one that is
+// added to them is. Least of some rounds: run with -benchtime 1x.
+func BenchmarkLoad(b *testing.B) {
+	nstest.Root(b)
+	e, err := Open(Config{Options: firewall.DefaultOptions()})
+	if err != nil {
+		b.Fatalf("%+v", err)
+	}
+	defer e.Close()
+	text := loadRules(10000)
+	names := []string{"parse", "compile", "load", "all"}
+	least := map[string]time.Duration{}
+	round := func(prefix string, steps ...func()) {
+		all := time.Duration(0)
+		for i, step := range append(steps, nil) {
+			took := all
+			if step != nil {
+				began := time.Now()
+				step()
+				took = time.Since(began)
+				all += took
+			}
+			name := prefix + names[min(i, len(names)-1)]
+			if have, ok := least[name]; !ok || took < have {
+				least[name] = took
+			}
+		}
+	}
+	var set *rule.Ruleset
+	var p *program.Program
+	load := func() {
+		if err := e.Load(p); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for range 15 {
+		round("", func() {
+			if set, err = rule.ParseFile("rules", text, nil); err != nil {
+				b.Fatal(err)
+			}
+		}, func() { p = compileSet(b, set) }, load)
+		round("add-", func() {
+			c, err := rule.ParseLine("add 30000 allow tcp from 192.0.2.1 to any 22", nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			set = set.Clone()
+			if err := c.Apply(set); err != nil {
+				b.Fatal(err)
+			}
+		}, func() { p = compileSet(b, set) }, load)
+	}
+	for name, took := range least {
+		b.ReportMetric(float64(took.Microseconds())/1000, name+"-ms")
+	}
+}
+
+func compileSet(b *testing.B, set *rule.Ruleset) *program.Program {
+	p, err := rule.Compile(set, rule.CompileOptions{Strict: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return p
+}

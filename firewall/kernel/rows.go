@@ -1,0 +1,143 @@
+package kernel
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/internal/program"
+)
+
+// image is a Program as the kernel reads it: rows, each section beginning at a row of its own. The
+// vectors of many rules take tens of megabytes, so that rows are made only as they are written.
+type image struct {
+	header weirHeader
+	parts  []part // behind the header's row
+	count  int    // of rows
+}
+
+// part is a section of an image: memory that is written as it is, or vectors.
+type part struct {
+	memory  []byte
+	vectors *program.Vectors
+	per     int // words that a vector takes
+}
+
+// section appends values to the image, beginning at a row of their own, and returns the number of
+// that row.
+func section[T any](im *image, values []T) uint32 {
+	return im.add(part{memory: bytesOf(values)}, len(bytesOf(values)))
+}
+
+// vectors appends vectors, each of which takes per words.
+func (im *image) vectors(v *program.Vectors, per int) uint32 {
+	return im.add(part{vectors: v, per: per}, v.Len()*per*8)
+}
+
+func (im *image) add(p part, size int) uint32 {
+	row := uint32(im.count)
+	im.parts = append(im.parts, p)
+	im.count += max((size+rowSize-1)/rowSize, 1)
+	return row
+}
+
+// bytesOf returns the memory of values, which the kernel reads as it is.
+func bytesOf[T any](values []T) []byte {
+	if len(values) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&values[0])),
+		len(values)*int(unsafe.Sizeof(values[0])))
+}
+
+// write writes the image into a map.
+func (im *image) write(m *ebpf.Map) error {
+	w := rowWriter{m: m, of: im.count}
+	if err := w.write(bytesOf([]weirHeader{im.header})); err != nil {
+		return err
+	}
+	if err := w.endSection(0); err != nil {
+		return err
+	}
+	for i := range im.parts {
+		begin := w.row
+		if err := im.parts[i].write(&w); err != nil {
+			return err
+		}
+		if err := w.endSection(begin); err != nil {
+			return err
+		}
+	}
+	return w.flush()
+}
+
+func (p *part) write(w *rowWriter) error {
+	if p.vectors == nil {
+		return w.write(p.memory)
+	}
+	padded := make([]uint64, p.per)
+	for _, vector := range p.vectors.All() {
+		copy(padded, vector)
+		if err := w.write(bytesOf(padded)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chunk is how many rows are written at once: few enough to stay in the processor's cache.
+const chunk = 128
+
+// rowWriter writes bytes into the rows of a map, one behind the other.
+type rowWriter struct {
+	m    *ebpf.Map
+	of   int // rows of the map
+	row  int // of the next byte
+	done int // rows that are in the map
+	keys [chunk]uint32
+	rows [chunk][rowSize]byte
+	at   int // bytes in rows
+}
+
+func (w *rowWriter) write(b []byte) error {
+	for len(b) > 0 {
+		all := unsafe.Slice(&w.rows[0][0], chunk*rowSize)
+		n := copy(all[w.at:], b)
+		b, w.at = b[n:], w.at+n
+		w.row = w.done + w.at/rowSize
+		if w.at == len(all) {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// endSection fills the row up, or one if the section that began at a row is empty.
+func (w *rowWriter) endSection(begin int) error {
+	rest := w.at % rowSize
+	if rest == 0 && w.row > begin {
+		return nil
+	}
+	return w.write(make([]byte, rowSize-rest))
+}
+
+// flush writes the rows that are whole.
+func (w *rowWriter) flush() error {
+	n := w.at / rowSize
+	if n == 0 {
+		return nil
+	}
+	for i := range n {
+		w.keys[i] = uint32(w.done + i)
+	}
+	if _, err := w.m.BatchUpdate(w.keys[:n], w.rows[:n], nil); err != nil {
+		return fmt.Errorf("write rows %d to %d of %d of the rules: %w", w.done, w.done+n-1, w.of,
+			err)
+	}
+	w.done, w.at = w.done+n, 0
+	w.row = w.done
+	return nil
+}
