@@ -10,57 +10,18 @@ import (
 // fillAddresses fills the lookup tables of an address dimension. named are the IPv6 prefixes that
 // the baked conditions of the dimension name: their borders are the only borders of IPv6 classes.
 func fillAddresses(a *program.Addresses, c *classes, named []netip.Prefix) {
-	d := dirBuilder{regions: c.regions}
-	a.Root = make([]uint32, 1<<16)
-	d.level(func() []uint32 { return a.Root }, 0, 16)
-	a.Blocks = d.blocks
+	fillRuns(a, c)
 	fillPrefixes(a, c, named)
 }
 
-// dirBuilder makes the three-level table of IPv4. Addresses are passed in rising order, so at
-// follows the regions.
-type dirBuilder struct {
-	regions []region
-	at      int // region of the address passed last
-	blocks  []uint32
-}
-
-// run returns the class of an address and how many addresses from it on are of this class.
-func (d *dirBuilder) run(addr uint64) (class uint32, n uint64) {
-	k := key{0, mapped.lo.lo + addr}
-	for d.at+1 < len(d.regions) && d.regions[d.at+1].start.compare(k) <= 0 {
-		d.at++
-	}
-	end := mapped.hi.lo + 1
-	if d.at+1 < len(d.regions) {
-		if next := d.regions[d.at+1].start; next.hi == 0 {
-			end = min(end, next.lo)
+// fillRuns takes the part of the regions that is IPv4.
+func fillRuns(a *program.Addresses, c *classes) {
+	a.V4 = append(a.V4, program.AddressClass{Class: c.at(mapped.lo)})
+	for _, r := range c.regions {
+		if mapped.lo.compare(r.start) < 0 && r.start.compare(mapped.hi) <= 0 {
+			start := uint32(r.start.lo - mapped.lo.lo)
+			a.V4 = append(a.V4, program.AddressClass{Start: start, Class: r.class})
 		}
-	}
-	return d.regions[d.at].class, end - k.lo
-}
-
-// level fills a table whose entries stand for 2^bits addresses each, from base on: with a class, or
-// with a block where an entry's addresses are of several classes. The table is looked up again
-// after every block, because blocks move when they grow.
-func (d *dirBuilder) level(table func() []uint32, base uint64, bits int) {
-	n := len(table())
-	for i := 0; i < n; {
-		first := base + uint64(i)<<bits
-		class, run := d.run(first)
-		if whole := int(min(run>>bits, uint64(n-i))); whole > 0 {
-			entries := table()[i : i+whole]
-			for j := range entries {
-				entries[j] = class
-			}
-			i += whole
-			continue
-		}
-		number := len(d.blocks) / 256
-		d.blocks = double(d.blocks, 256)[:len(d.blocks)+256]
-		d.level(func() []uint32 { return d.blocks[number*256:][:256] }, first, bits-8)
-		table()[i] = program.DirBlock | uint32(number)
-		i++
 	}
 }
 

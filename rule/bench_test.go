@@ -77,7 +77,8 @@ func BenchmarkCompile(b *testing.B) {
 			for b.Loop() {
 				p = mustCompile(b, s)
 			}
-			bytes := 4 * (len(p.Classes.Src.Blocks) + len(p.Classes.Dst.Blocks))
+			bytes := 4 * (len(p.Classes.Src.Directory().Blocks) +
+				len(p.Classes.Dst.Directory().Blocks))
 			for _, v := range p.Classes.Vectors {
 				bytes += 8 * v.Len() * p.Classes.Words
 			}

@@ -95,15 +95,6 @@ func classify(rules []limited, slots int, whole span) (classes, error) {
 	}
 }
 
-// double makes space for n more, doubling what is full: append grows large slices by a quarter only
-// and copies them too often.
-func double[T any](s []T, n int) []T {
-	if len(s)+n > cap(s) {
-		return slices.Grow(s, max(len(s), n))
-	}
-	return s
-}
-
 // scramble spreads a number over 64 bits (the finalizer of SplitMix64).
 func scramble(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15

@@ -136,7 +136,7 @@ func dumpProgram(p *program.Program) string {
 		fmt.Fprintf(&b, " %d", p.Classes.Vectors[dim].Len())
 	}
 	fmt.Fprintf(&b, " blocks %d %d\nsrc6 %v default %d\ndst6 %v default %d\n",
-		len(p.Classes.Src.Blocks)/256, len(p.Classes.Dst.Blocks)/256,
+		len(p.Classes.Src.Directory().Blocks)/256, len(p.Classes.Dst.Directory().Blocks)/256,
 		p.Classes.Src.V6, p.Classes.Src.Default6, p.Classes.Dst.V6, p.Classes.Dst.Default6)
 	return b.String()
 }

@@ -1,6 +1,8 @@
 package rule
 
 import (
+	"cmp"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 
@@ -269,13 +271,13 @@ func testOf(prog *program.Program, c program.Cond) Test {
 func addressClass(a *program.Addresses, addr netip.Addr) uint32 {
 	if ip := addr.Unmap(); ip.Is4() {
 		b := ip.As4()
-		e := a.Root[uint32(b[0])<<8|uint32(b[1])]
-		for _, low := range b[2:] {
-			if e&program.DirBlock != 0 {
-				e = a.Blocks[e&^program.DirBlock<<8|uint32(low)]
-			}
+		want := binary.BigEndian.Uint32(b[:])
+		at, found := slices.BinarySearchFunc(a.V4, want,
+			func(have program.AddressClass, want uint32) int { return cmp.Compare(have.Start, want) })
+		if !found {
+			at--
 		}
-		return e
+		return a.V4[at].Class
 	}
 	class, longest := a.Default6, -1
 	for _, p := range a.V6 {

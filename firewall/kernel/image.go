@@ -264,8 +264,9 @@ func (im *image) classifier(c *program.Classifier) error {
 		if sizes[side] <= 1 { // classes are not asked for
 			continue
 		}
-		h.Root[side] = section(im, a.Root)
-		h.Blocks[side] = section(im, a.Blocks)
+		d := a.Directory()
+		h.Root[side] = section(im, d.Root)
+		h.Blocks[side] = section(im, d.Blocks)
 		spans, err := spans6(a)
 		if err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 type classes struct {
 	program.Classifier
 	vectors  [program.NumDims][]uint64 // class id * Words
-	src, dst prefixes                  // IPv6 only
+	src, dst addresses
 	ones     []uint64 // a row that excludes no rule
 
 	// base names, by DimHook index << 9 | DimProto index, a row of bases: protocol, direction, and
@@ -30,11 +30,11 @@ func newClasses(c *program.Classifier) *classes {
 	for d := range k.vectors {
 		k.vectors[d] = c.Vectors[d].Dense()
 	}
-	for _, p := range c.Src.V6 {
-		k.src.set(p.Prefix, p.Class, true)
+	if c.Used[program.DimSrc] {
+		k.src.fill(&c.Src)
 	}
-	for _, p := range c.Dst.V6 {
-		k.dst.set(p.Prefix, p.Class, true)
+	if c.Used[program.DimDst] {
+		k.dst.fill(&c.Dst)
 	}
 	type parts struct {
 		hook, proto uint16
@@ -145,10 +145,10 @@ func (k *classes) classify(p *packet.Packet, dir firewall.Direction, r *rows) {
 	r[rowSrc], r[rowDst], r[rowSrcPort], r[rowDstPort], r[rowFlags] = k.ones, k.ones, k.ones,
 		k.ones, k.ones
 	if k.Used[program.DimSrc] {
-		r[rowSrc] = k.vector(program.DimSrc, address(&k.Src, &k.src, &p.SrcIP, v4))
+		r[rowSrc] = k.vector(program.DimSrc, k.src.class(&p.SrcIP, v4))
 	}
 	if k.Used[program.DimDst] {
-		r[rowDst] = k.vector(program.DimDst, address(&k.Dst, &k.dst, &p.DstIP, v4))
+		r[rowDst] = k.vector(program.DimDst, k.dst.class(&p.DstIP, v4))
 	}
 	switch kd := kindOf(proto, later); kd {
 	case kindTCP, kindPorts:
@@ -183,10 +183,10 @@ func (k *classes) first(p *packet.Packet, dir firewall.Direction, from, end int)
 	}
 	x := k.bases[k.base[int(dir&1)<<9|proto]]
 	if k.Used[program.DimSrc] {
-		x &= k.vectors[program.DimSrc][address(&k.Src, &k.src, &p.SrcIP, v4)]
+		x &= k.vectors[program.DimSrc][k.src.class(&p.SrcIP, v4)]
 	}
 	if k.Used[program.DimDst] {
-		x &= k.vectors[program.DimDst][address(&k.Dst, &k.dst, &p.DstIP, v4)]
+		x &= k.vectors[program.DimDst][k.dst.class(&p.DstIP, v4)]
 	}
 	switch kd := kinds[proto]; kd {
 	case kindTCP, kindPorts:
@@ -215,14 +215,27 @@ var kinds = func() (all [program.ProtoIndexes]kind) {
 	return all
 }()
 
-// address returns the class of an address.
-func address(a *program.Addresses, v6 *prefixes, ip *[16]byte, v4 bool) uint32 {
+// addresses finds the class of an address.
+type addresses struct {
+	program.Directory
+	v6       prefixes
+	default6 uint32
+}
+
+func (a *addresses) fill(from *program.Addresses) {
+	a.Directory, a.default6 = from.Directory(), from.Default6
+	for _, p := range from.V6 {
+		a.v6.set(p.Prefix, p.Class, true)
+	}
+}
+
+func (a *addresses) class(ip *[16]byte, v4 bool) uint32 {
 	if !v4 {
 		hi, lo := addrWords(ip)
-		if class, ok := v6.find(hi, lo, false); ok {
+		if class, ok := a.v6.find(hi, lo, false); ok {
 			return class
 		}
-		return a.Default6
+		return a.default6
 	}
 	v := a.Root[uint32(ip[12])<<8|uint32(ip[13])]
 	if v&program.DirBlock != 0 {

@@ -56,21 +56,18 @@ type Classifier struct {
 	Hook    [HookIndexes]uint16
 }
 
-// Addresses maps addresses to classes. V4 is a direct index in three levels of 16, 8 and 8 bits:
-// Root[a>>16]; an entry with DirBlock set names a block of 256 entries in Blocks for the next 8
-// bits. V6 holds disjoint or nested prefixes, longest match wins, sorted by address then length;
-// Default6 is the class of an address that no prefix covers.
+// Addresses maps addresses to classes. V4 holds the runs of IPv4 addresses of one class, in order;
+// Directory makes an index of it. V6 holds disjoint or nested prefixes, longest match wins, sorted
+// by address then length; Default6 is the class of an address that no prefix covers.
 type Addresses struct {
-	Root   []uint32 // 65536 entries
-	Blocks []uint32 // 256 entries per block
+	V4 []AddressClass // the first starts at 0.0.0.0
 	// the fewest that say it: a prefix of the same class as the one around it is left out
 	V6       []PrefixClass
 	Default6 uint32
 }
 
-// DirBlock marks an entry of Addresses.Root or Blocks that names a block: entry &^ DirBlock is its
-// number.
-const DirBlock = 1 << 31
+// AddressClass gives the IPv4 addresses from Start up to the next one's their class.
+type AddressClass struct{ Start, Class uint32 }
 
 // PrefixClass gives a prefix its class.
 type PrefixClass struct {
