@@ -57,6 +57,10 @@ type Engine struct {
 	slotByID map[uint32]int
 	slotsOf  *weirCode // guarded by mu
 	serial   uint32    // guarded by mu
+	// guarded by mu; the image in force and the one before it, which no packet reads; nil if they
+	// are not known
+	image, spare *ebpf.Map
+	unpurged     bool // guarded by mu; states of rules that are gone may be there
 	// guarded by mu; bit per kind of event that Watch reports
 	kinds   uint32
 	watched bool // guarded by mu; there is a Watch
@@ -401,6 +405,10 @@ func (e *Engine) release() error {
 		errs = append(errs, m.Close())
 	}
 	clear(e.tables)
+	for _, m := range []*ebpf.Map{e.image, e.spare} {
+		errs = append(errs, m.Close()) // nil is fine
+	}
+	e.image, e.spare = nil, nil
 	if e.objects.Config != nil {
 		errs = append(errs, e.objects.Close())
 	}

@@ -60,6 +60,16 @@ func (s *ids) assign(rules []program.Rule) (all, fresh []uint32, err error) {
 	return all, fresh, nil
 }
 
+// lack reports whether some rules have no id any more.
+func (s *ids) lack(rules []weirCode) bool {
+	for i := range rules {
+		if s.byKey[rules[i].Key] != rules[i].Id {
+			return true
+		}
+	}
+	return false
+}
+
 // take makes the ids of a Program the ones in use, and frees all others.
 func (s *ids) take(rules []program.Rule, all []uint32) {
 	s.byKey = make(map[uint64]uint32, len(rules))

@@ -295,10 +295,16 @@ func sums(vectors *program.Vectors) []uint32 {
 
 // blocksOf returns a bit for each block of a vector that is not empty.
 func blocksOf(vector []uint64) (blocks uint32) {
-	for w, v := range vector {
-		if v != 0 {
-			blocks |= 1 << (w / block)
+	for b := uint32(1); len(vector) > 0; b <<= 1 {
+		n := min(block, len(vector))
+		any := uint64(0)
+		for _, v := range vector[:n] {
+			any |= v
 		}
+		if any != 0 {
+			blocks |= b
+		}
+		vector = vector[n:]
 	}
 	return blocks
 }

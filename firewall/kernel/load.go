@@ -69,11 +69,11 @@ func (e *Engine) switchLocked(p *program.Program, t *nextTables) error {
 	if err != nil {
 		return err
 	}
-	m, err := imageMap(im)
+	m, err := e.imageMapLocked(im)
 	if err != nil {
 		return err
 	}
-	defer m.Close()
+	defer e.closeUnusedLocked(m)
 	if err := e.resetCountersLocked(fresh); err != nil {
 		return err
 	}
@@ -91,9 +91,12 @@ func (e *Engine) switchLocked(p *program.Program, t *nextTables) error {
 	if waited != nil && e.config.Current&currentSlot != in.parity {
 		return waited
 	}
+	old := e.rules
 	e.ids.take(p.Rules, in.ids)
 	e.prog, e.serial = p, in.serial
 	e.rules = codes(in)
+	e.unpurged = e.unpurged || t.first || e.ids.lack(old)
+	e.takeImageLocked(m, waited == nil)
 	if waited != nil { // packets of the old rules may be on their way: their tables stay
 		t.old = nil
 		return errors.Join(waited, e.takeTablesLocked(t))
@@ -136,21 +139,6 @@ func (e *Engine) prepareLocked(p *program.Program, t *nextTables) (in imageInput
 		in.tables = append(in.tables, id)
 	}
 	return in, fresh, nil
-}
-
-// imageMap writes an image into a map of its own.
-func imageMap(im *image) (*ebpf.Map, error) {
-	m, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: "weir_image", Type: ebpf.Array, KeySize: 4, ValueSize: rowSize,
-		MaxEntries: uint32(im.count), Flags: innerMap,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("make a map of %d rows for the rules: %w", im.count, err)
-	}
-	if err := im.write(m); err != nil {
-		return nil, errors.Join(err, m.Close())
-	}
-	return m, nil
 }
 
 // publishLocked makes an image the one in force.
@@ -248,8 +236,12 @@ func (e *Engine) imageLocked() (*ebpf.Map, error) {
 	return m, nil
 }
 
-// purgeLocked removes every state whose rule is gone.
+// purgeLocked removes every state whose rule is gone, if any may be there: it visits the whole
+// table.
 func (e *Engine) purgeLocked() error {
+	if !e.unpurged {
+		return nil
+	}
 	const batch = 4096
 	for set := uint32(0); set < e.config.Sets; set += batch {
 		if err := e.call.ask(&weirCall{Op: opPurge, Now: e.now(), Place: set,
@@ -257,5 +249,6 @@ func (e *Engine) purgeLocked() error {
 			return err
 		}
 	}
+	e.unpurged = false
 	return nil
 }

@@ -69,6 +69,12 @@ func (im *image) write(m *ebpf.Map) error {
 			return err
 		}
 	}
+	empty := make([]byte, rowSize)
+	for w.row < int(m.MaxEntries()) { // what an image before has left
+		if err := w.write(empty); err != nil {
+			return err
+		}
+	}
 	return w.flush()
 }
 
