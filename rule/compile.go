@@ -3,7 +3,6 @@ package rule
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"math"
 	"net/netip"
 	"slices"
@@ -25,37 +24,40 @@ type CompileOptions struct {
 
 // Compile makes the Program of the enabled sets of s. Tables are not part of it: a Program names
 // them only.
-func Compile(s *Ruleset, o CompileOptions) (*Program, error) { return compile(s, o, true) }
+func Compile(s *Ruleset, o CompileOptions) (*Program, error) {
+	return compile(s, o, true, new(Cache))
+}
 
 // compileFull makes the same Program without the help of the classifier: every condition is
 // residual and every vector is all ones. It is slow to run and obviously right; tests compare the
 // baked Program with it.
-func compileFull(s *Ruleset, o CompileOptions) (*Program, error) { return compile(s, o, false) }
+func compileFull(s *Ruleset, o CompileOptions) (*Program, error) {
+	return compile(s, o, false, new(Cache))
+}
 
 // compiler holds a Program in the making.
 type compiler struct {
 	program.Program
-	bake    bool
 	flows   map[string]int
 	tables  map[string]int
 	names   map[string]int
 	globs   map[string]int
-	seen    map[string]int             // how often a rule's identity came before
+	seen    map[uint64]int             // how often a rule's number and text came, by hash
 	limits  [program.NumDims][]limited // baked conditions
 	named6  [2][]netip.Prefix          // IPv6 prefixes of the baked conditions: source, destination
 	numbers []uint16                   // by slot
 }
 
-func compile(s *Ruleset, o CompileOptions, bake bool) (*Program, error) {
+func compile(s *Ruleset, o CompileOptions, bake bool, cache *Cache) (*Program, error) {
 	rules := s.Active()
 	if len(rules) >= program.MaxRules {
 		return nil, fmt.Errorf("%d rules: a program holds at most %d", len(rules),
 			program.MaxRules-1)
 	}
 	c := &compiler{
-		bake: bake, flows: map[string]int{}, tables: map[string]int{}, names: map[string]int{},
+		flows: map[string]int{}, tables: map[string]int{}, names: map[string]int{},
 		globs: map[string]int{},
-		seen:  make(map[string]int, len(rules)),
+		seen:  make(map[uint64]int, len(rules)),
 	}
 	c.Flows, c.flows[""], c.flows["default"] = []string{"default"}, 0, 0
 	c.Strict = o.Strict
@@ -75,8 +77,9 @@ func compile(s *Ruleset, o CompileOptions, bake bool) (*Program, error) {
 		c.numbers[slot] = r.Number
 	}
 	c.First = len(rules)
+	parts := cache.take(rules, bake)
 	for slot, r := range rules {
-		if err := c.rule(slot, r); err != nil {
+		if err := c.rule(slot, &parts[slot]); err != nil {
 			return nil, r.fail(err)
 		}
 	}
@@ -98,9 +101,9 @@ func (r *Rule) fail(err error) error {
 }
 
 // rule makes the Code of a rule and its conditions.
-func (c *compiler) rule(slot int, r *Rule) error {
+func (c *compiler) rule(slot int, p *part) error {
 	code := &c.Rules[slot]
-	text := r.core()
+	r, text := p.rule, p.text
 	*code = program.Rule{
 		Key: c.key(r.Number, text), Number: r.Number, Set: r.Set, Action: r.Action.Op, Tag: r.Tag,
 		Prob:  threshold(r.Prob),
@@ -125,7 +128,7 @@ func (c *compiler) rule(slot int, r *Rule) error {
 		return err
 	}
 	code.Cond = uint32(len(c.Conds))
-	if err := c.clauses(slot, r); err != nil {
+	if err := c.clauses(slot, p); err != nil {
 		return err
 	}
 	code.CondEnd = uint32(len(c.Conds))
@@ -164,15 +167,20 @@ func threshold(p float64) uint32 {
 // key gives a rule its identity: the same for the same number and text in every Program, and
 // different for each of several equal rules.
 func (c *compiler) key(number uint16, text string) uint64 {
-	name := strconv.Itoa(int(number)) + " " + text
-	c.seen[name]++
-	h := fnv.New64a()
-	h.Write([]byte(name))
-	h.Write([]byte{0, byte(c.seen[name]), byte(c.seen[name] >> 8)})
-	if k := h.Sum64(); k != 0 {
-		return k
+	h := fnv1a(fnv1a(fnv1a(fnvBasis, strconv.Itoa(int(number))), " "), text)
+	c.seen[h]++
+	n := c.seen[h]
+	return max(fnv1a(h, string([]byte{0, byte(n), byte(n >> 8)})), 1)
+}
+
+const fnvBasis = 14695981039346656037
+
+// fnv1a continues the hash of FNV-1a: hash/fnv takes only bytes.
+func fnv1a(h uint64, text string) uint64 {
+	for i := range len(text) {
+		h = (h ^ uint64(text[i])) * 1099511628211
 	}
-	return 1
+	return h
 }
 
 // intern gives a name its id, a new one at the end of list if it has none.
@@ -189,38 +197,19 @@ func intern(ids map[string]int, list *[]string, name string, most int, what stri
 	return id, nil
 }
 
-// clauses bakes what one dimension decides and appends the rest to Conds.
-func (c *compiler) clauses(slot int, r *Rule) error {
-	var baked [program.NumDims]spans
-	var is [program.NumDims]bool
-	for _, clause := range r.Clauses() {
-		for i := range clause {
-			t := &clause[i]
-			c.Rules[slot].Frag = c.Rules[slot].Frag || t.Op == op.CondFrag && !t.Not
-		}
-		if clause.always() {
-			continue
-		}
-		dim := clause.dim()
-		if !c.bake || dim == noDim {
-			if err := c.residual(clause); err != nil {
-				return err
-			}
-			continue
-		}
-		s := clause.spans(dim)
-		if is[dim] {
-			s = intersect(baked[dim], s)
-		}
-		is[dim], baked[dim] = true, s
-		if dim == program.DimSrc || dim == program.DimDst {
-			c.note6(dim, clause)
+// clauses adds what the dimensions decide of a rule, and appends the rest to Conds.
+func (c *compiler) clauses(slot int, p *part) error {
+	c.Rules[slot].Frag = p.frag
+	for _, clause := range p.rest {
+		if err := c.residual(clause); err != nil {
+			return err
 		}
 	}
-	for dim := range program.NumDims {
-		if is[dim] {
-			c.limits[dim] = append(c.limits[dim], limited{slot, baked[dim]})
-		}
+	for _, b := range p.baked {
+		c.limits[b.dim] = append(c.limits[b.dim], limited{slot, b.spans})
+	}
+	for dim := range c.named6 {
+		c.named6[dim] = append(c.named6[dim], p.named6[dim]...)
 	}
 	return nil
 }
@@ -228,16 +217,6 @@ func (c *compiler) clauses(slot int, r *Rule) error {
 // always reports whether the clause is true for every packet.
 func (c Clause) always() bool {
 	return slices.ContainsFunc(c, func(t Test) bool { return t.Op == op.CondTrue && !t.Not })
-}
-
-func (c *compiler) note6(dim program.Dim, clause Clause) {
-	for i := range clause {
-		for _, p := range clause[i].Prefixes {
-			if p.Addr().Is6() {
-				c.named6[dim] = append(c.named6[dim], p.Masked())
-			}
-		}
-	}
 }
 
 var errClasses = errors.New("the rules tell more than 65536 classes of ports apart; use ranges")

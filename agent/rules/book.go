@@ -56,6 +56,7 @@ type Book struct {
 	mu      sync.Mutex       // its place in the lock order: agent/doc.go
 	rules   Version          // guarded by mu
 	program *program.Program // guarded by mu; what the engine runs
+	cache   rule.Cache       // guarded by mu
 	trial   *trial           // guarded by mu; nil when the rules are confirmed
 	panic   *panicking       // guarded by mu; nil when there is none
 	closed  bool             // guarded by mu
@@ -79,12 +80,12 @@ type Version struct {
 }
 
 // compile makes the Program of the rules.
-func (r Version) compile() (*program.Program, error) {
+func (r Version) compile(c *rule.Cache) (*program.Program, error) {
 	o := rule.CompileOptions{Default: op.ActionAllow}
 	if r.Strict {
 		o = rule.CompileOptions{Default: op.ActionDeny, Strict: true}
 	}
-	return rule.Compile(r.Set, o)
+	return c.Compile(r.Set, o)
 }
 
 // members returns the members of a table as engines take them.
@@ -219,7 +220,7 @@ func (b *Book) Close() error {
 // enforceSavedLocked puts rules in force and saves them, or neither. What may fail for want of
 // space comes first: rules that were in force for a moment have cut what they did not let pass.
 func (b *Book) enforceSavedLocked(next Version) error {
-	p, err := next.compile()
+	p, err := next.compile(&b.cache)
 	if err != nil {
 		return err
 	}
@@ -242,7 +243,7 @@ func (b *Book) enforceSavedLocked(next Version) error {
 
 // enforceLocked compiles rules and hands them to the engine. An error leaves everything as it was.
 func (b *Book) enforceLocked(next Version) error {
-	p, err := next.compile()
+	p, err := next.compile(&b.cache)
 	if err != nil {
 		return err
 	}

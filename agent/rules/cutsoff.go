@@ -11,6 +11,7 @@ import (
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet/build"
+	"github.com/weirnet/weir/rule"
 )
 
 // Needed is a TCP connection that rules must not refuse.
@@ -25,7 +26,7 @@ type Needed struct {
 // could prevent every version by the address that it names. A session is that of the one who loads
 // the rules, and may be nil.
 func (x *Explainer) CutsOff(v Version, needed []Needed, session *api.Session) (string, error) {
-	p, err := v.compile()
+	p, err := v.compile(new(rule.Cache))
 	if err != nil {
 		return "", err
 	}
