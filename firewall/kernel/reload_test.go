@@ -98,7 +98,7 @@ func TestNewRulesCountFromZero(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n, first := range map[int]int{50: 500, 3000: maxIDs - 1000} { // and over the end
+	for n, first := range map[int]int{50: maxIDs - 5000, 3000: maxIDs - 1000} { // over the end
 		var text strings.Builder
 		for i := range n {
 			fmt.Fprintf(&text, "add %d count udp from 10.0.0.%d to any\n", i+1, n%200)
