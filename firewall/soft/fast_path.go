@@ -99,20 +99,23 @@ func (s *shard) fastPath(p *packet.Packet, in *firewall.Input, v *firewall.Verdi
 	}
 	now := in.Now
 	m := &s.lastState
+	e, from := m.e, uint64(m.from)
 	if m.ports != p.Ports || m.src != p.SrcIP || m.dst != p.DstIP || m.proto != p.Proto ||
 		m.moves != s.moves {
 		if !c.firstLooksUp {
 			return when(c.stateless && s.fastStateless(p, in.Hook.Dir, now, v), undecided)
 		}
-		if got := s.fastLookup(p, m, h); got != evaluated {
-			return when(got == noState && c.stateless && s.fastStateless(p, in.Hook.Dir, now, v),
-				got)
+		if e, from = s.hinted(p, h); e == nil {
+			got := s.fastLookup(p, m, h)
+			if got != evaluated {
+				return when(got == noState && c.stateless &&
+					s.fastStateless(p, in.Hook.Dir, now, v), got)
+			}
+			e, from = m.e, uint64(m.from)
 		}
 	}
-	e := m.e
 	r := &c.short[e.rule]
 	last := max(e.last[0], e.last[1])
-	from := uint64(m.from)
 	d, q := &e.sides[from&1], &e.sides[from&1^1]
 	if p.Proto == packet.ProtoUDP {
 		if now > last+c.udp[d.bytes&q.bytes&uint64(flow.SideSeen)] ||
@@ -172,6 +175,7 @@ func (s *shard) fastLookup(p *packet.Packet, m *lastState, h uint64) fastResult 
 	}
 	*m = lastState{src: p.SrcIP, dst: p.DstIP, ports: p.Ports, proto: p.Proto,
 		moves: s.moves, from: uint8(from), e: e}
+	s.hints[hintOf(p)] = e
 	return evaluated
 }
 

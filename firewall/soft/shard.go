@@ -34,6 +34,7 @@ type shard struct {
 	hash      uint64      // the hash of a packet for which fastPath has found no state
 	moves     uint32      // changes whenever a pointer to an entry becomes stale
 	lastState lastState
+	hints     [hints]*entry
 	lastRule  lastRule
 	resets    []Probe // of connections that DeleteStates has ended, for Tick to send
 }
@@ -53,6 +54,13 @@ func newCounters(n int) []counter {
 
 // hold takes the shard.
 func (s *shard) hold() {
+	if !s.held.CompareAndSwap(0, 1) {
+		s.wait()
+	}
+}
+
+// wait takes the shard when its holder releases it.
+func (s *shard) wait() {
 	for spins := 0; !s.held.CompareAndSwap(0, 1); spins++ {
 		if spins > 100 {
 			runtime.Gosched()

@@ -195,6 +195,7 @@ func (t *table) move(h uint64) ref {
 			t.entries[to] = t.entries[i]
 			t.created[to], t.visits[to], t.eras[to] = t.created[i], t.visits[i], t.eras[i]
 			t.setTag(ref(to), t.entries[i].tag())
+			t.entries[i].id = 0
 			t.setTag(ref(i), 0)
 			t.visits[i] = never
 			return ref(i)
@@ -221,8 +222,9 @@ func (t *table) put(r ref, k *flow.Key, h uint64, now time.Duration) *entry {
 	return e
 }
 
-// remove frees an entry.
+// remove frees an entry. What still names it does not take it for the flow's.
 func (t *table) remove(r ref) {
+	t.entries[r].id = 0
 	t.setTag(r, 0)
 	t.visits[r] = never
 	t.used--

@@ -1,0 +1,44 @@
+package soft
+
+import (
+	"math/bits"
+
+	"github.com/weirnet/weir/packet"
+)
+
+// A hint is where the state of a flow was when it was found last. Its place is named by a hash that
+// is cheap and no secret: whoever aims at it makes packets cost a look-up, which each one would
+// cost without hints. It needs no upkeep: an entry that was freed, or has another flow's state,
+// does not have the packet's key. With more states than prefetchStates there are none: they would
+// lead to lines that are in no cache.
+const hints = 1 << hintBits
+
+const hintBits = 12
+
+// hintOf returns the place of a packet's hint. Both directions of a flow have their own.
+func hintOf(p *packet.Packet) uint64 {
+	_, src := halves(&p.SrcIP)
+	_, dst := halves(&p.DstIP)
+	return (src ^ bits.RotateLeft64(dst, 24) ^ uint64(p.Ports)) * 0x9e3779b97f4a7c15 >>
+		(64 - hintBits)
+}
+
+// hinted returns the entry of the flow of an unfragmented TCP or UDP packet under the flow name
+// that the first rule looks up, and the side that sent the packet, if the hint leads there. h is
+// 0 if states are few.
+func (s *shard) hinted(p *packet.Packet, h uint64) (e *entry, from uint64) {
+	e = s.hints[hintOf(p)]
+	if e == nil || h != 0 {
+		return nil, 0
+	}
+	conv := uint64(p.Proto)<<(idProto-idKey) | uint64(s.cfg.firstFlow)
+	id := uint64(p.Ports)<<(idPorts-idKey) | conv
+	if e.id>>idKey == id && e.low == p.SrcIP && e.high == p.DstIP {
+		return e, e.id & 1
+	}
+	back := uint64(bits.RotateLeft32(p.Ports, 16))<<(idPorts-idKey) | conv
+	if e.id>>idKey == back && e.low == p.DstIP && e.high == p.SrcIP {
+		return e, e.id&1 ^ 1
+	}
+	return nil, 0
+}
