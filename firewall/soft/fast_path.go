@@ -73,29 +73,22 @@ const (
 	noState
 )
 
-// when returns evaluated if ok, else otherwise.
-func when(ok bool, otherwise fastResult) fastResult {
-	if ok {
-		return evaluated
-	}
-	return otherwise
-}
-
-// fastPath evaluates a packet if the fast path applies to it. h is the hash of its flow, or 0 if it
-// is not computed yet.
-func (s *shard) fastPath(p *packet.Packet, in *firewall.Input, v *firewall.Verdict,
-	h uint64) fastResult {
+// fastPath evaluates a packet if the fast path applies to it: the verdict is nil if not, else one
+// of the config's. h is the hash of its flow, or 0 if it is not computed yet.
+func (s *shard) fastPath(p *packet.Packet, in *firewall.Input,
+	h uint64) (*firewall.Verdict, fastResult) {
 	c := s.cfg
 	if p.Reason != packet.ReasonNone || p.Frag&(packet.FragFirst|packet.FragLater) != 0 {
-		return undecided
+		return nil, undecided
 	}
 	if p.Proto != packet.ProtoTCP && p.Proto != packet.ProtoUDP {
-		return when(c.stateless && !s.mayMeetState(p) &&
-			s.fastStateless(p, in.Hook.Dir, in.Now, v),
-			undecided)
+		if !c.stateless || s.mayMeetState(p) {
+			return nil, undecided
+		}
+		return s.fastStateless(p, in.Hook.Dir, in.Now), undecided
 	}
 	if p.Proto == packet.ProtoUDP && dhcpPorts(p.Ports) {
-		return undecided
+		return nil, undecided
 	}
 	now := in.Now
 	m := &s.lastState
@@ -103,13 +96,18 @@ func (s *shard) fastPath(p *packet.Packet, in *firewall.Input, v *firewall.Verdi
 	if m.ports != p.Ports || m.src != p.SrcIP || m.dst != p.DstIP || m.proto != p.Proto ||
 		m.moves != s.moves {
 		if !c.firstLooksUp {
-			return when(c.stateless && s.fastStateless(p, in.Hook.Dir, now, v), undecided)
+			if !c.stateless {
+				return nil, undecided
+			}
+			return s.fastStateless(p, in.Hook.Dir, now), undecided
 		}
 		if e, from = s.hinted(p, h); e == nil {
 			got := s.fastLookup(p, m, h)
+			if got == noState && c.stateless {
+				return s.fastStateless(p, in.Hook.Dir, now), noState
+			}
 			if got != evaluated {
-				return when(got == noState && c.stateless &&
-					s.fastStateless(p, in.Hook.Dir, now, v), got)
+				return nil, got
 			}
 			e, from = m.e, uint64(m.from)
 		}
@@ -124,26 +122,25 @@ func (s *shard) fastPath(p *packet.Packet, in *firewall.Input, v *firewall.Verdi
 			// this proves the flow
 			from == 0 && q.bytes&uint64(flow.SideSeen) != 0 &&
 				d.bytes&uint64(flow.SideProved) == 0 {
-			return undecided
+			return nil, undecided
 		}
 	} else if p.TCPFlags&shape == packet.FlagSYN {
 		df, qf := flow.SideFlags(d.bytes), flow.SideFlags(q.bytes)
 		if !r.Pass || df&(flow.SideSyn|flow.SideRst|flow.SideFin) != flow.SideSyn || qf != 0 ||
 			e.id&infoLoose != 0 || p.Seq != uint32(d.numbers>>32) ||
 			now > last+c.opts.Timeouts.Syn {
-			return undecided
+			return nil, undecided
 		}
 	} else if !r.Pass || !fastTCP(c, e, d, q, p, last, now) {
-		return undecided
+		return nil, undecided
 	}
 	e.last[from&1] = now
 	n := p.Len()
 	d.bytes += uint64(n) << 8
 	d.packets += 1 << 24
 	s.count(int(r.Slot), n, now)
-	s.decide(in.Hook.Dir, r, n)
-	*v = *r
-	return evaluated
+	s.decide(in.Hook.Dir, &firewall.Verdict{Pass: true, Reason: firewall.ReasonRule}, n)
+	return r, evaluated
 }
 
 // fastLookup finds the state of an unfragmented TCP or UDP packet under the flow name that the
@@ -228,9 +225,9 @@ type lastRule struct {
 }
 
 // fastStateless evaluates a packet that has no state, if the first rule that matches it is a simple
-// one.
-func (s *shard) fastStateless(p *packet.Packet, dir firewall.Direction, now time.Duration,
-	v *firewall.Verdict) bool {
+// one; else it returns nil.
+func (s *shard) fastStateless(p *packet.Packet, dir firewall.Direction,
+	now time.Duration) *firewall.Verdict {
 	c, m := s.cfg, &s.lastRule
 	// The version is in the addresses: IPv4 ones are mapped.
 	rest := uint32(p.Proto) | uint32(p.TCPFlags)<<8 | uint32(p.ICMPType())<<16 | uint32(dir)<<24
@@ -241,13 +238,12 @@ func (s *shard) fastStateless(p *packet.Packet, dir firewall.Direction, now time
 	slot := m.slot
 	r := &c.simple[slot]
 	if r.Rule == 0 || !r.Pass && s.engine.onEvent != nil {
-		return false
+		return nil
 	}
 	n := p.Len()
 	s.count(slot, n, now)
 	s.decide(dir, r, n)
-	*v = *r
-	return true
+	return r
 }
 
 // fastCreate evaluates a packet without a state, if the first rule that matches it simply keeps

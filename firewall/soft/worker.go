@@ -45,22 +45,28 @@ func (w *Worker) Release() {
 // Evaluate returns the verdict of one IP packet. It keeps no reference to the packet and does not
 // allocate.
 func (w *Worker) Evaluate(in *firewall.Input, pkt []byte) (v firewall.Verdict) {
-	if !w.holding {
-		w.shard.hold()
-	}
-	p := &w.ps[0]
+	s, p := w.shard, &w.ps[0]
 	p.Decode(pkt)
-	got := w.shard.fastPath(p, in, &v, 0)
-	if got == noState && w.fastCreate(in, p, pkt, &v) {
-		got = evaluated
+	if !w.holding {
+		s.hold()
 	}
-	if got != evaluated {
-		v = w.slowPath(in, p, pkt, got)
+	if r, got := s.fastPath(p, in, 0); r != nil {
+		v = *r
+	} else {
+		w.left(in, p, pkt, got, &v)
 	}
 	if !w.holding {
-		w.shard.release()
+		s.release()
 	}
 	return v
+}
+
+// left evaluates a packet that the fast path has left.
+func (w *Worker) left(in *firewall.Input, p *packet.Packet, pkt []byte, got fastResult,
+	v *firewall.Verdict) {
+	if got != noState || !w.fastCreate(in, p, pkt, v) {
+		*v = w.slowPath(in, p, pkt, got)
+	}
 }
 
 // EvaluateBatch evaluates packets that came together: same hook, time and tags. It writes the
@@ -85,15 +91,14 @@ func (w *Worker) EvaluateBatch(in *firewall.Input, pkts [][]byte, out []firewall
 			} else {
 				p.Decode(pkts[i])
 			}
-			got := w.shard.fastPath(p, in, &out[i], h)
-			if got == noState && w.fastCreate(in, p, pkts[i], &out[i]) {
-				got = evaluated
+			v, got := w.shard.fastPath(p, in, h)
+			if v != nil {
+				out[i] = *v
+				continue
 			}
-			if got != evaluated {
-				w.in = *in
-				w.in.Random += uint32(i) * RandomStep
-				out[i] = w.slowPath(&w.in, p, pkts[i], got)
-			}
+			w.in = *in
+			w.in.Random += uint32(i) * RandomStep
+			w.left(&w.in, p, pkts[i], got, &out[i])
 		}
 	}
 	if !w.holding {
