@@ -3,6 +3,7 @@ package rule
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule/op"
@@ -45,7 +46,8 @@ func (c *Cache) take(rules []*Rule, bake bool) []part {
 type part struct {
 	rule  *Rule
 	text  string
-	frag  bool // it has a test of fragments that is not negated
+	hash  uint64 // of number and text
+	frag  bool   // it has a test of fragments that is not negated
 	baked []baked
 	rest  []Clause // what no dimension decides
 	// IPv6 prefixes of the baked conditions: source, destination
@@ -60,6 +62,7 @@ type baked struct {
 
 func newPart(r *Rule, bake bool) part {
 	p := part{rule: r, text: r.core()}
+	p.hash = fnv1a(fnv1a(fnv1a(fnvBasis, strconv.Itoa(int(r.Number))), " "), p.text)
 	var all [program.NumDims]spans
 	var is [program.NumDims]bool
 	for _, clause := range r.Clauses() {

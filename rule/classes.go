@@ -64,7 +64,7 @@ func classify(rules []limited, slots int, whole span) (classes, error) {
 	slices.SortFunc(edges, func(a, b edge) int { return a.at.compare(b.at) })
 
 	c := classes{regions: make([]region, 0, len(edges)+1), vectors: program.NewVectors(words)}
-	known := newKnown(&c.vectors, words)
+	known := newKnown(&c.vectors, words, len(edges)/2)
 	hash := uint64(0)
 	at := whole.lo
 	var flips []uint32 // since the last class that was new

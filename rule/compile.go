@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"strconv"
 
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule/op"
@@ -42,7 +41,7 @@ type compiler struct {
 	tables  map[string]int
 	names   map[string]int
 	globs   map[string]int
-	seen    map[uint64]int             // how often a rule's number and text came, by hash
+	seen    map[uint64]int             // how often a text came under one number, by hash
 	limits  [program.NumDims][]limited // baked conditions
 	named6  [2][]netip.Prefix          // IPv6 prefixes of the baked conditions: source, destination
 	numbers []uint16                   // by slot
@@ -57,7 +56,7 @@ func compile(s *Ruleset, o CompileOptions, bake bool, cache *Cache) (*Program, e
 	c := &compiler{
 		flows: map[string]int{}, tables: map[string]int{}, names: map[string]int{},
 		globs: map[string]int{},
-		seen:  make(map[uint64]int, len(rules)),
+		seen:  map[uint64]int{},
 	}
 	c.Flows, c.flows[""], c.flows["default"] = []string{"default"}, 0, 0
 	c.Strict = o.Strict
@@ -105,7 +104,7 @@ func (c *compiler) rule(slot int, p *part) error {
 	code := &c.Rules[slot]
 	r, text := p.rule, p.text
 	*code = program.Rule{
-		Key: c.key(r.Number, text), Number: r.Number, Set: r.Set, Action: r.Action.Op, Tag: r.Tag,
+		Key: c.key(slot, p.hash), Number: r.Number, Set: r.Set, Action: r.Action.Op, Tag: r.Tag,
 		Prob:  threshold(r.Prob),
 		State: r.State.Op, Defer: r.Defer, Mask: r.State.Mask, Limit: r.State.Limit, Log: r.Log,
 		LogMax: r.LogMax, Liberal: r.Liberal,
@@ -165,9 +164,11 @@ func threshold(p float64) uint32 {
 }
 
 // key gives a rule its identity: the same for the same number and text in every Program, and
-// different for each of several equal rules.
-func (c *compiler) key(number uint16, text string) uint64 {
-	h := fnv1a(fnv1a(fnv1a(fnvBasis, strconv.Itoa(int(number))), " "), text)
+// different for each of several equal rules, which follow each other under one number.
+func (c *compiler) key(slot int, h uint64) uint64 {
+	if slot == 0 || c.numbers[slot-1] != c.numbers[slot] {
+		clear(c.seen)
+	}
 	c.seen[h]++
 	n := c.seen[h]
 	return max(fnv1a(h, string([]byte{0, byte(n), byte(n >> 8)})), 1)

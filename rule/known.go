@@ -14,8 +14,9 @@ type known struct {
 	scratch []uint64
 }
 
-func newKnown(vectors *program.Vectors, words int) *known {
-	return &known{vectors: vectors, last: map[uint64]uint32{}, scratch: make([]uint64, words)}
+func newKnown(vectors *program.Vectors, words, most int) *known {
+	return &known{vectors: vectors, last: make(map[uint64]uint32, most),
+		scratch: make([]uint64, words)}
 }
 
 func (k *known) find(hash uint64, vector []uint64) (class uint32, found bool) {

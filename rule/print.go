@@ -1,10 +1,8 @@
 package rule
 
 import (
-	"fmt"
 	"net/netip"
 	"strconv"
-	"strings"
 
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule/op"
@@ -22,15 +20,22 @@ func (r Range) String() string {
 // Pos). Synonyms are printed as one word, addresses as prefixes, services as numbers, and PROTO
 // from SRC to DST is always there.
 func (r *Rule) String() string {
-	var b strings.Builder
+	return string(r.AppendText(make([]byte, 0, 128)))
+}
+
+// AppendText appends what String returns.
+func (r *Rule) AppendText(b []byte) []byte {
 	if r.Number != 0 {
-		fmt.Fprintf(&b, "%d ", r.Number)
+		b = append(appendNumber(b, uint32(r.Number)), ' ')
 	}
 	if r.Set != 0 {
-		fmt.Fprintf(&b, "set %d ", r.Set)
+		b = append(appendNumber(append(b, "set "...), uint32(r.Set)), ' ')
 	}
-	b.WriteString(r.Text())
-	return b.String()
+	b = r.append(b, Style{})
+	if r.Comment != "" {
+		b = append(append(b, " // "...), r.Comment...)
+	}
+	return b
 }
 
 // Text returns the canonical form without number and set, as a listing shows it behind the
@@ -67,7 +72,10 @@ func (r *Rule) Listing(s Style) string {
 }
 
 func (r *Rule) print(s Style) string {
-	b := make([]byte, 0, 96)
+	return string(r.append(make([]byte, 0, 128), s))
+}
+
+func (r *Rule) append(b []byte, s Style) []byte {
 	if r.Prob != 0 {
 		b = append(b, "prob "...)
 		b = strconv.AppendFloat(b, r.Prob, 'g', -1, 64)
@@ -75,7 +83,7 @@ func (r *Rule) print(s Style) string {
 	}
 	b = r.appendAction(b, s)
 	if r.Action.Op == op.ActionCheckState {
-		return string(b)
+		return b
 	}
 	if r.Log {
 		b = append(b, " log"...)
@@ -87,7 +95,7 @@ func (r *Rule) print(s Style) string {
 		b = appendNumber(append(b, " tag "...), uint32(r.Tag))
 	}
 	if s.Brief {
-		return string(b)
+		return b
 	}
 	if !s.Compact || len(r.Proto)+len(r.Src)+len(r.SrcPort)+len(r.Dst)+len(r.DstPort) > 0 {
 		b = r.appendHeader(b)
@@ -104,7 +112,7 @@ func (r *Rule) print(s Style) string {
 	if r.Liberal {
 		b = append(b, " liberal"...)
 	}
-	return string(b)
+	return b
 }
 
 // appendHeader prints PROTO from SRC to DST.

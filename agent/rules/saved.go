@@ -169,7 +169,9 @@ func (s *savedRules) format(r Version) []byte {
 		}
 	}
 	for _, one := range r.Set.Rules {
-		fmt.Fprintf(&b, "add %s\n", one)
+		b.WriteString("add ")
+		b.Write(one.AppendText(b.AvailableBuffer()))
+		b.WriteByte('\n')
 	}
 	for set := range 32 {
 		if r.Set.Disabled>>set&1 == 1 {
