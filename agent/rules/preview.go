@@ -95,7 +95,7 @@ func (x *Explainer) preview(commands []*rule.Command) (p *preview, err error) {
 		return p, err
 	}
 	for _, s := range []*side{&p.now, &p.then} {
-		if s.program, err = s.compile(); err != nil {
+		if s.program, err = s.compile(new(rule.Cache)); err != nil {
 			return p, err
 		}
 		if s.engine, err = x.engine(s.program, s.Set, p.ifs); err != nil {
