@@ -48,7 +48,8 @@ func TestSharedTableOfTheRules(t *testing.T) {
 	}
 	one := uint32(1)
 	if err := s.set(map[desired.Shared]*uint32{{Table: "trusted", Prefix: shared}: &one,
-		{Table: "trusted", Prefix: own}: nil, {Table: "banned", Prefix: shared}: &one}); err != nil {
+		{Table: "trusted", Prefix: own}:   nil,
+		{Table: "banned", Prefix: shared}: &one}); err != nil {
 		t.Fatal(err)
 	}
 	if m := engine["trusted"]; len(m) != 1 || m[0].Prefix != own || len(engine["banned"]) != 1 {

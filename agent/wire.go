@@ -28,7 +28,8 @@ func newNode(c Config, member bool) *Node {
 		downRequested: make(chan struct{}), downResult: make(chan error, 1)}
 	n.problems.Log, n.retry.Problems = n.log, &n.problems
 	n.engine = new(engines.Pair)
-	n.shared = sharedTables{engine: n.engine, problems: &n.problems, tables: map[string]rule.Table{},
+	n.shared = sharedTables{engine: n.engine, problems: &n.problems,
+		tables:  map[string]rule.Table{},
 		cleared: map[string]bool{}}
 	n.links = host.NewLinks()
 	n.peers = peers.New(n.peersConfig())

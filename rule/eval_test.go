@@ -273,7 +273,9 @@ func addressClass(a *program.Addresses, addr netip.Addr) uint32 {
 		b := ip.As4()
 		want := binary.BigEndian.Uint32(b[:])
 		at, found := slices.BinarySearchFunc(a.V4, want,
-			func(have program.AddressClass, want uint32) int { return cmp.Compare(have.Start, want) })
+			func(have program.AddressClass, want uint32) int {
+				return cmp.Compare(have.Start, want)
+			})
 		if !found {
 			at--
 		}

@@ -218,7 +218,7 @@ func TestLostCopy(t *testing.T) {
 	}
 	a.client.away(false)
 	soon(t, "the store is heard", a.Known)
-	soon(t, "a host that is gone is no peer", func() bool { return !has("gone") })
+	soon(t, "a host that is gone is not a peer", func() bool { return !has("gone") })
 	if !has("b") || p.known != 1 {
 		t.Errorf("known %d, peers %v", p.known, p.hosts)
 	}

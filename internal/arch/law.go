@@ -26,7 +26,7 @@ var ranks = map[string]int{
 	"internal/tty": 2, "internal/nl": 3, "internal/pcap": 3, "internal/poller": 2,
 	"internal/atomicfile": 2, "internal/unixsocket": 2, "internal/forward": 2,
 	"firewall/soft": 4, "firewall/kernel": 4, "firewall/enginetest": 4, // workers
-	"store/disk": 3, "store/admin": 3,
+	"store/disk": 3, "store/admin": 3, "store/server": 3, "store/members": 4,
 	"pod": 4, "pod/dns": 5, "overlay": 4, "proxy": 4, "cni": 5,
 	"internal/nstest": 4, "internal/rebuilt": 4, "store/storetest": 4,
 	"agent/api": 5, "agent/rulefile": 5, "agent/clock": 5, "agent/claim": 5, "agent/routes": 5,

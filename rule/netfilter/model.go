@@ -121,7 +121,8 @@ type ruleset struct {
 
 func newRuleset(form string) *ruleset {
 	return &ruleset{form: form, byKey: map[string]*chain{}, tables: map[string]rule.Table{},
-		ends: map[string]map[netip.Prefix]uint64{}, names: map[string]string{}, unknown: map[string]Place{}}
+		ends: map[string]map[netip.Prefix]uint64{}, names: map[string]string{},
+		unknown: map[string]Place{}}
 }
 
 // member adds a member of a table; left is how many seconds it has left, 0 for one that stays.

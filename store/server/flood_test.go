@@ -14,7 +14,7 @@ import (
 	"github.com/weirnet/weir/store/wire"
 )
 
-// TestJoinFlood: one who is no member and tries to join over and over does not fill the log.
+// TestJoinFlood: a stranger who tries to join over and over does not fill the log.
 func TestJoinFlood(t *testing.T) {
 	ca, err := identity.NewCA("test")
 	if err != nil {

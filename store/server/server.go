@@ -88,7 +88,7 @@ type Server struct {
 	config      Config
 	state       *state
 	differences chan struct{} // has a value for each that is sent
-	refusals    *rate.Limiter // of joins in the log: who is no member may try as often as it likes
+	refusals    *rate.Limiter // of joins in the log, which strangers may try at any rate
 	beat        *beat
 
 	mu         sync.Mutex

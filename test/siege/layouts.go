@@ -34,11 +34,7 @@ func (c config) twoLayouts(wanted []restart) (weirs [2]string, err error) {
 	if err := copyTree(source); err != nil {
 		return weirs, err
 	}
-	for i, edits := range [][]edit{
-		{{"firewall/kernel/previous_pins.go", "p.layout > layout {", "p.layout > layout+1 {"}},
-		{{"firewall/kernel/engine.go", "const layout = ", "const layout = 1 + "},
-			{"bpf/lib/consts.h", "LAYOUT = ", "LAYOUT = 1 + "}},
-	} {
+	for i, edits := range layoutEdits {
 		for _, e := range edits {
 			if err := e.apply(source); err != nil {
 				return weirs, err
@@ -62,6 +58,13 @@ func (c config) removeLayouts() {
 	if c.weirs[0] != c.weir {
 		os.RemoveAll(filepath.Dir(c.weirs[0]))
 	}
+}
+
+// layoutEdits make a Weir that an upgrade from the next layout may go back to, and that next one.
+var layoutEdits = [2][]edit{
+	{{"firewall/kernel/previous_pins.go", "p.layout > layout {", "p.layout > layout+1 {"}},
+	{{"firewall/kernel/engine.go", "const layout = ", "const layout = 1 + "},
+		{"bpf/lib/types.h", "LAYOUT = ", "LAYOUT = 1 + "}},
 }
 
 // apply makes an edit, which has to fit exactly once.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -95,5 +97,21 @@ func TestOnly(t *testing.T) {
 	}
 	if err := (config{}).checkOnly(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLayoutEdits: what an upgrade of the siege changes is in the source.
+func TestLayoutEdits(t *testing.T) {
+	dir := t.TempDir()
+	for _, e := range slices.Concat(layoutEdits[:]...) {
+		text, err := os.ReadFile(filepath.Join("../..", e.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, e.file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755),
+			os.WriteFile(file, text, 0o644), e.apply(dir)); err != nil {
+			t.Error(err)
+		}
 	}
 }
