@@ -6,11 +6,11 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// A hint is where the state of a flow was when it was found last. Its place is named by a hash that
-// is cheap and no secret: an attacker who aims at it makes packets cost a look-up, which each one
-// would cost without hints. It needs no upkeep: an entry that was freed, or has another flow's state,
-// does not have the packet's key. With more states than prefetchStates there are none: they would
-// lead to lines that are in no cache.
+// A hint is where the state of a flow was when it was found last. Its place is named by a hash
+// that is cheap and no secret: an attacker who aims at it makes packets cost a look-up, which each
+// one would cost without hints. It needs no upkeep: an entry that was freed, or has another flow's
+// state, does not have the packet's key. With more states than prefetchStates there are none: they
+// would lead to lines that are in no cache.
 const hints = 1 << hintBits
 
 const hintBits = 12
