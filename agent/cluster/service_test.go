@@ -259,7 +259,7 @@ func (p *parts) parts() Parts {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.known++
-			return p.failing
+			return nil
 		},
 		Claim: func(r cluster.Refusal) {
 			p.mu.Lock()
