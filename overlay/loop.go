@@ -50,18 +50,24 @@ func (g *loopGuard) isOwn(p []byte) bool {
 		return false
 	}
 	from := source(p)
-	is := g.local[from]
-	if now := time.Now(); !is && g.read != nil && now.Sub(g.asked) >= localEvery {
-		g.asked = now
-		if local := g.read(); local != nil {
-			g.local = local
-		}
-		is = g.local[from]
+	if !g.local[from] && !g.isLocalNow(from) {
+		return false
 	}
-	if is {
-		g.seen.Add(1)
+	g.seen.Add(1)
+	return true
+}
+
+// isLocalNow asks for the host's addresses, unless it did lately.
+func (g *loopGuard) isLocalNow(a netip.Addr) bool {
+	now := time.Now()
+	if g.read == nil || now.Sub(g.asked) < localEvery {
+		return false
 	}
-	return is
+	g.asked = now
+	if local := g.read(); local != nil {
+		g.local = local
+	}
+	return g.local[a]
 }
 
 // dropLoops takes out the frames that are encrypted packets.
