@@ -137,23 +137,34 @@ func (b *Book) expire() {
 		return
 	}
 	x, now, pause := &b.expiry, b.config.Clock.Now(), time.Duration(0)
+	var again []deadline // of tables that cannot be changed now: others end meanwhile
+	stuck := map[string]bool{}
 	for range expireBatch {
 		if len(x.next) == 0 || x.next[0].at > now {
 			break
 		}
-		d := x.next[0]
-		if at, timed := b.rules.Set.Ends[d.table][d.prefix]; timed && at == d.at {
-			if err := b.endMemberLocked(d); err != nil {
-				x.failed.Add(1)
-				b.config.Problems.Set(aboutExpiry, fmt.Sprintf("%s stays in table %s, although "+
-					"its time is over: %v", d.prefix, d.table, err), "it is tried again")
-				pause = expireAgain
-				break
-			}
-			x.ended.Add(1)
+		d := heap.Pop(&x.next).(deadline)
+		if at, timed := b.rules.Set.Ends[d.table][d.prefix]; !timed || at != d.at {
+			continue
+		}
+		if stuck[d.table] {
+			again = append(again, d)
+			continue
+		}
+		if err := b.endMemberLocked(d); err != nil {
+			x.failed.Add(1)
+			b.config.Problems.Set(aboutExpiry, fmt.Sprintf("%s stays in table %s, although its "+
+				"time is over: %v", d.prefix, d.table, err), "it is tried again")
+			again, stuck[d.table], pause = append(again, d), true, expireAgain
+			continue
+		}
+		x.ended.Add(1)
+		if len(stuck) == 0 {
 			b.config.Problems.Solved(aboutExpiry)
 		}
-		heap.Pop(&x.next)
+	}
+	for _, d := range again {
+		heap.Push(&x.next, d)
 	}
 	b.noteTimeLocked(now)
 	b.armLocked(pause)

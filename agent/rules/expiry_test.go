@@ -262,17 +262,18 @@ func TestMembersWithATimeoutAreBounded(t *testing.T) {
 type keeping struct {
 	*soft.Engine
 	deletes, sets bool
+	but           string // the table that it changes all the same
 }
 
 func (e *keeping) DeleteTable(name string, p netip.Prefix) error {
-	if e.deletes {
+	if e.deletes && name != e.but {
 		return errors.New("no memory")
 	}
 	return e.Engine.DeleteTable(name, p)
 }
 
 func (e *keeping) SetTable(name string, all []rule.TableEntry) error {
-	if e.sets {
+	if e.sets && name != e.but {
 		return errors.New("no memory")
 	}
 	return e.Engine.SetTable(name, all)
@@ -282,11 +283,15 @@ func (e *keeping) SetTable(name string, all []rule.TableEntry) error {
 // setting the table where one change does not do it.
 func TestMemberThatCannotBeRemoved(t *testing.T) {
 	b, e, h := newTimedBook(t)
-	must(t, b, "table banned add 192.0.2.1 timeout 1s 192.0.2.2")
-	engine := &keeping{e, true, true}
+	must(t, b, "table banned add 192.0.2.1 timeout 1s 192.0.2.2",
+		"table guests add 192.0.2.3 timeout 2s")
+	engine := &keeping{e, true, true, "guests"}
 	b.config.Engine = engine
-	h.up += time.Second
+	h.up += 2 * time.Second
 	b.expire()
+	if left := members(b, "guests"); len(left) != 0 {
+		t.Errorf("the end of members of another table waits: %v", left)
+	}
 	expectMembers(t, b, "192.0.2.1/32 0s, 192.0.2.2/32")
 	if p := b.config.Problems.All(); len(p) != 1 ||
 		!strings.Contains(p[0].What, "192.0.2.1/32 stays") {
@@ -298,7 +303,7 @@ func TestMemberThatCannotBeRemoved(t *testing.T) {
 	if !passes(e, 80) {
 		t.Error("the engine has a member whose time is over")
 	}
-	if x := b.Expiry(); x.Failed != 1 || x.Ended != 1 {
+	if x := b.Expiry(); x.Failed != 1 || x.Ended != 2 {
 		t.Errorf("%+v", x)
 	}
 }
