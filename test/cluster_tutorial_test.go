@@ -129,7 +129,7 @@ func TestClusterTutorial(t *testing.T) {
 	}
 	t.Parallel()
 	all := hostSteps(t, "../docs/cluster.md")
-	if len(all) < 25 {
+	if len(all) < 24 {
 		t.Fatalf("the tutorial has %d steps", len(all))
 	}
 	lab := nstest.New(t)
