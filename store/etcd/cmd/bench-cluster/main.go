@@ -61,8 +61,8 @@ func (b *bench) run() (err error) {
 	if b.address, err = freeAddress(); err != nil {
 		return err
 	}
-	if err := b.weirStore("init", "-name", "a", "-address", b.address, "-admin-file",
-		filepath.Join(b.dir, "admin.pem")).Run(); err != nil {
+	if err := b.weirStore("init", "-name", "a", "-address", b.address, "-pool",
+		"10.128.0.0/9:24", "-admin-file", filepath.Join(b.dir, "admin.pem")).Run(); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
 	b.store = b.weirStore("serve")

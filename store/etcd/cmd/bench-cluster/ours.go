@@ -33,7 +33,7 @@ func (b *bench) ours() error {
 		return err
 	}
 	for _, part := range []func(*fleet, store.Store, int64) error{b.begins, b.idle, b.policy,
-		b.churn, b.replaced} {
+		b.churn, b.replaced, b.away, b.joins} {
 		if err := part(f, d, last); err != nil {
 			return err
 		}
