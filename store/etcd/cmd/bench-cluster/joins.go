@@ -40,7 +40,7 @@ func (b *bench) joins(*fleet, store.Store, int64) error {
 				failed <- err
 				return
 			}
-			j := client.Join{Token: token, Address: address, Name: fmt.Sprintf("new%d", i), Key: key,
+			j := client.Join{Token: token, Address: address, Name: fmt.Sprint("new", i), Key: key,
 				WireGuardKey: [32]byte{1, byte(i)}, Dial: new(net.Dialer).DialContext}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
