@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/rulefile"
@@ -51,6 +52,12 @@ func (x *Explainer) Preview(ctx context.Context, text string, events Events) (a 
 	err error) {
 	a = api.Preview{Version: api.Version, Added: []api.Rule{}, Removed: []api.Rule{},
 		Doubts: []string{}}
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	if at := strings.IndexFunc(text, unprintable); at >= 0 {
+		a.Message = fmt.Sprintf("line %d has a character that cannot be printed",
+			strings.Count(text[:at], "\n")+1)
+		return a, nil
+	}
 	commands, err := rule.ParseCommands("change", text, x.Book.names)
 	if err != nil {
 		a.Mistakes, a.Message = mistakes(err)
@@ -191,6 +198,10 @@ func mistakes(err error) (all []api.Mistake, message string) {
 	}
 	return all, ""
 }
+
+// unprintable reports whether a character could hide text of a command, or end it early, where it
+// is pasted into a terminal.
+func unprintable(c rune) bool { return !unicode.IsPrint(c) && c != '\n' && c != '\t' }
 
 // plainWord has the characters that a shell leaves alone.
 const plainWord = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"

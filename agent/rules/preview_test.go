@@ -131,6 +131,9 @@ func TestPreviewChecks(t *testing.T) {
 		{"add 5 deny ip from { 10.0.0.1 or 10.0.0.2 } to any",
 			"weir fw add 5 deny ip from '{' 10.0.0.1 or 10.0.0.2 '}' to any"},
 		{"flush", "weir fw flush -f"},
+		{"delete 100 // x\rreboot", "line 1 has a character"},
+		{"delete 100\nadd 100 allow ip from any to any // \u202e", "line 2 has a character"},
+		{"delete 100\r\n", "weir fw delete 100"},
 		{"delete 100\n\n# comment\nadd 100 deny ip from any to any",
 			"weir ipfw -q /dev/stdin <<'WEIR'\ndelete 100\nadd 100 deny ip from any to any\nWEIR"},
 	} {

@@ -37,8 +37,13 @@ func (o *Observer) sampleLoop(ctx context.Context) {
 		o.sample()
 		took := time.Since(began)
 		o.sampled.nanos.Add(uint64(took))
-		wait = max(sampleEvery-took, sampleShare*took)
+		wait = pauseAfter(took)
 	}
+}
+
+// pauseAfter returns how long to wait after a sample.
+func pauseAfter(took time.Duration) time.Duration {
+	return max(sampleEvery-took, sampleShare*took)
 }
 
 // sample takes one sample. The engines' counters are read a part at a time, and no other lock is
