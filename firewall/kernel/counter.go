@@ -80,8 +80,8 @@ func (e *Engine) readAll() ([]weirCounter, error) {
 	var cursor ebpf.MapBatchCursor
 	for done := 0; done < maxIDs; {
 		n, err := m.BatchLookup(&cursor, keys, each, nil)
-		if err != nil && (!errors.Is(err, ebpf.ErrKeyNotExist) || done+n < maxIDs) {
-			return nil, fmt.Errorf("read the counters from %d on: %w", done, err)
+		if n == 0 || err != nil && (!errors.Is(err, ebpf.ErrKeyNotExist) || done+n < maxIDs) {
+			return nil, errors.Join(fmt.Errorf("read the counters from %d on", done), err)
 		}
 		for i, key := range keys[:n] {
 			sum := &sums[key]
