@@ -28,7 +28,7 @@ const (
 	ReasonSpoof
 	ReasonMartian  // dropped: an address that cannot be on a wire
 	ReasonNATPorts // dropped: no port is free to translate it to
-	ReasonRate     // dropped: the pod's rate limit
+	ReasonRate     // dropped: more than the pod's rate, or than the limit-rate of the rule
 	// refused: comes in from an address of the host itself, which has as many half-open states as
 	// it may have
 	ReasonHalfOpenSource
@@ -39,6 +39,9 @@ const (
 	// dropped: repeats a SYN that got a SYN cookie less than half a second ago
 	ReasonCookieRepeated
 	ReasonTracksFull // refused: no free track for the rule's limit
+	// dropped: no free bucket for the rule's limit-rate, and too much for the one that such packets
+	// share
+	ReasonRatesFull
 	numReasons
 )
 

@@ -35,6 +35,7 @@ var reasonNames = [...]string{
 	ReasonCookieRefused:  "cookie-refused",
 	ReasonCookieRepeated: "cookie-repeated",
 	ReasonTracksFull:     "tracks-full",
+	ReasonRatesFull:      "rates-full",
 }
 
 // String returns the reason's name, the same in every listing, event and metric. Names of decoder

@@ -8,8 +8,8 @@ type Rate struct {
 	Burst uint32        // at least 1
 }
 
-// Bucket is a token bucket as GCRA has it (ITU-T I.371): the time at which it is full again. The zero
-// value is full at any time that is not negative.
+// Bucket is a token bucket as GCRA has it (ITU-T I.371): the time at which it is full again. The
+// zero value is full at any time that is not negative.
 type Bucket time.Duration
 
 // Take takes a token, if there is one, and returns the bucket after that.

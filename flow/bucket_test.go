@@ -43,7 +43,8 @@ func TestBucket(t *testing.T) {
 				t.Fatalf("%+v at %d: %t", rate, now, ok)
 			}
 			if full && !ok || !ok && after != b {
-				t.Fatalf("%+v at %d: a full bucket has no token, or one without loses some", rate, now)
+				t.Fatalf("%+v at %d: a full bucket has no token, or one without loses some", rate,
+					now)
 			}
 			b = after
 			if ok {

@@ -23,6 +23,7 @@ type Rule struct {
 	LogMax  uint32 // logamount; 0: no bound
 	Tag     uint16 // tag to set; 0: none
 	State   State
+	Rate    Rate // limit-rate
 	Defer   bool // defer-action
 	Liberal bool // liberal
 	Proto   Clause

@@ -107,7 +107,8 @@ func (c *compiler) rule(slot int, p *part) error {
 		Key: c.key(slot, p.hash), Number: r.Number, Set: r.Set, Action: r.Action.Op, Tag: r.Tag,
 		Prob:  threshold(r.Prob),
 		State: r.State.Op, Defer: r.Defer, Mask: r.State.Mask, Limit: r.State.Limit, Log: r.Log,
-		LogMax: r.LogMax, Liberal: r.Liberal,
+		LogMax: r.LogMax, Liberal: r.Liberal, Every: r.Rate.Every(), Burst: r.Rate.Burst,
+		RateMask: r.Rate.Mask, RateNext: r.Rate.Next,
 	}
 	if c.Texts[slot] = text; r.Comment != "" {
 		c.Texts[slot] = text + " // " + r.Comment

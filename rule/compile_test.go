@@ -126,6 +126,10 @@ func dumpProgram(p *program.Program) string {
 				"limit=%d defer=%v log=%v/%d liberal=%v frag=%v\n",
 			slot, c.Key, c.Number, p.Texts[slot], c.Set, c.Action, c.Arg, c.Tag, c.Prob,
 			c.State, c.Flow, c.Mask, c.Limit, c.Defer, c.Log, c.LogMax, c.Liberal, c.Frag)
+		if c.Every != 0 {
+			fmt.Fprintf(&b, "  every=%v burst=%d mask=%d next=%v\n", c.Every, c.Burst, c.RateMask,
+				c.RateNext)
+		}
 		for _, cond := range p.Conds[c.Cond:c.CondEnd] {
 			fmt.Fprintf(&b, "  %s#%d flags=%d n=%d a=%#x b=%#x %v\n", cond.Op.Word(), cond.Op,
 				cond.Flags, cond.N, cond.A, cond.B, testOf(p, cond))

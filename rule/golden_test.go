@@ -206,6 +206,9 @@ func dumpRule(r *Rule) string {
 		"%d set=%d prob=%g %v/%d log=%v/%d tag=%d state=%+v defer=%v liberal=%v comment=%q\n",
 		r.Number, r.Set, r.Prob, r.Action.Op, r.Action.Arg, r.Log, r.LogMax, r.Tag, r.State,
 		r.Defer, r.Liberal, r.Comment)
+	if r.Rate != (Rate{}) {
+		fmt.Fprintf(&b, "  rate %+v\n", r.Rate)
+	}
 	clause := func(name string, c Clause) {
 		if c == nil {
 			return
@@ -258,7 +261,7 @@ func TestExamples(t *testing.T) {
 	}
 	kept = append(kept, "log", "logamount", "prob", "set", "me", "me6", "any", "all", "ip", "not",
 		"or", "table", "src-addr", "src-port", "dst-addr", "add", "delete", "flush")
-	aliases := append([]string{"liberal", "ip4", "ip6", "call"}, synonyms...)
+	aliases := append([]string{"liberal", "limit-rate", "ip4", "ip6", "call"}, synonyms...)
 	for _, w := range kept {
 		if !used[w] && !slices.Contains(aliases, w) {
 			t.Errorf("examples/ipfw.rules does not use %q", w)
@@ -282,7 +285,7 @@ func TestDocumented(t *testing.T) {
 		}
 	}
 	blocks := strings.Split(text, "```\n")
-	for _, i := range []int{1, 5, 7} {
+	for _, i := range []int{1, 5, 7, 9} {
 		for line := range strings.SplitSeq(blocks[i], "\n") {
 			for command := range strings.SplitSeq(line, "        ") {
 				if _, err := ParseLine(command, nil); err != nil {
@@ -293,7 +296,7 @@ func TestDocumented(t *testing.T) {
 	}
 	_, err := ParseLine("add allow tcp from any to any uid root", nil)
 	if e := (*Error)(nil); !errors.As(err, &e) ||
-		!strings.HasPrefix(blocks[9], "web.rules:3:31: "+e.Msg+"\n"+
+		!strings.HasPrefix(blocks[11], "web.rules:3:31: "+e.Msg+"\n"+
 			strings.SplitN(e.Report(), "\n", 2)[1]) {
 		t.Errorf("docs/rules.md shows another report: %s", blocks[9])
 	}

@@ -18,6 +18,11 @@ func TestLint(t *testing.T) {
 		{"nothing", "allow tcp from any to any 80\ndeny ip from any to any", ""},
 		{"shadowed", "allow ip from 10.0.0.0/8 to any\nallow tcp from 10.1.0.0/16 to any 80",
 			"rule 200 is never reached: rule 100 takes every packet that it would match"},
+		{"rate", "allow ip from any to any limit-rate 1/s\ndeny tcp from any to any",
+			"rule 200 is never reached: rule 100 takes every packet that it would match, and does " +
+				"the opposite"},
+		{"rate leaves to the next", "allow ip from any to any limit-rate 1/s exceed next\n" +
+			"deny tcp from any to any", ""},
 		{"opposite", "deny tcp from any to any\nallow tcp from any to me 80 setup keep-state",
 			"rule 200 is never reached: rule 100 takes every packet that it would match, and does " +
 				"the opposite"},
@@ -166,6 +171,13 @@ func (g random) run(rules []*Rule, p *tuple, states bool, matched []bool) {
 				continue
 			}
 			matched[pc] = true
+			if r.Rate.N != 0 && g.chance(50) { // too much
+				if !r.Rate.Next {
+					return
+				}
+				pc++
+				continue
+			}
 			if r.Defer {
 				pc++
 				continue

@@ -64,7 +64,7 @@ func (w *walk) plan() {
 			excludes(w.opaque[at], w.opaque[w.to]) {
 			continue
 		}
-		sure := r.Prob == 0 && w.implied(at, w.to)
+		sure := r.Prob == 0 && !r.Rate.Next && w.implied(at, w.to)
 		if jump || sure {
 			w.stops = append(w.stops, stop{at, sure})
 		}

@@ -24,6 +24,7 @@ const (
 	formDSCP                  // list of names and numbers
 	formVersion               // 4 or 6
 	formState                 // a word of stateWords
+	formRate                  // limit-rate
 	// tag, defer-action, liberal: belongs to the rule, not to its conditions
 	formMark
 )
@@ -94,6 +95,7 @@ var options = map[string]option{
 	"limit":                  {form: formState},
 	"record-state":           {form: formState},
 	"set-limit":              {form: formState},
+	"limit-rate":             {form: formRate},
 	"tag":                    {form: formMark},
 	"defer-action":           {form: formMark},
 	"defer-immediate-action": {form: formMark},

@@ -17,6 +17,8 @@ func (p *parser) options(r *Rule) error {
 		switch options[t.text].form {
 		case formState:
 			err = p.state(r)
+		case formRate:
+			err = p.rate(r)
 		case formMark:
 			if t.text == "tag" {
 				err = p.tag(r)
@@ -92,7 +94,7 @@ func (p *parser) option() (Test, error) {
 			return Test{}, err
 		}
 		return Test{Op: op.CondVersion, A: uint32(v.text[0] - '0')}, nil
-	case formState, formMark:
+	case formState, formRate, formMark:
 		return Test{}, p.fail(t, "write it on its own, outside of { }",
 			"%q is not a condition: it cannot be negated or stand in an or-block", t.text)
 	}
@@ -277,19 +279,7 @@ func (p *parser) state(r *Rule) error {
 	}
 	s := State{Op: stateWords[t.text]}
 	if s.Op == op.StateLimit || s.Op == op.StateSetLimit {
-		if p.accept("all") {
-			s.Mask = op.LimitSrcAddr | op.LimitSrcPort | op.LimitDstAddr | op.LimitDstPort
-		}
-		for more := true; more; {
-			more = false
-			for _, w := range limitWords {
-				if p.accept(w.name) {
-					s.Mask |= w.mask
-					more = true
-				}
-			}
-		}
-		if s.Mask == 0 {
+		if s.Mask = p.parts(); s.Mask == 0 {
 			return p.fail(p.peek(), t.text+" src-addr 10",
 				"expected src-addr, src-port, dst-addr or dst-port, found %s", p.found(p.peek()))
 		}

@@ -105,6 +105,7 @@ func (r *Rule) append(b []byte, s Style) []byte {
 			b = appendClause(append(b, ' '), c, "", appendOption)
 		}
 	}
+	b = r.appendRate(b)
 	b = r.appendState(b, s)
 	if r.Defer {
 		b = append(b, " defer-action"...)
@@ -150,11 +151,7 @@ func (r *Rule) appendState(b []byte, s Style) []byte {
 	}
 	b = append(append(b, ' '), r.State.Op.Word()...)
 	if r.State.Op == op.StateLimit || r.State.Op == op.StateSetLimit {
-		for _, w := range limitWords {
-			if r.State.Mask&w.mask != 0 {
-				b = append(append(b, ' '), w.name...)
-			}
-		}
+		b = appendParts(b, r.State.Mask)
 		b = appendNumber(append(b, ' '), r.State.Limit)
 	}
 	return appendFlow(b, r.State.Flow, s)

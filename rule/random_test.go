@@ -211,6 +211,9 @@ func (g random) rule() *Rule {
 		r.Tag = uint16(1 + g.IntN(5))
 	}
 	g.body(r)
+	if g.chance(15) {
+		r.Rate = g.rate()
+	}
 	g.state(r)
 	return r
 }
@@ -234,6 +237,16 @@ func (g random) body(r *Rule) {
 	for g.chance(50) {
 		r.Options = append(r.Options, g.clause(g.option))
 	}
+}
+
+func (g random) rate() Rate {
+	r := Rate{N: 1 + g.Uint32N(MaxRate), Per: rateUnits[g.IntN(len(rateUnits))].per,
+		Mask: op.LimitMask(g.IntN(16)), Next: g.chance(50)}
+	r.Burst = 1 + g.Uint32N(2*r.N)
+	if g.chance(50) || r.Burst > MaxRate {
+		r.Burst = r.N
+	}
+	return r
 }
 
 func (g random) state(r *Rule) {

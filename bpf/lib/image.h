@@ -78,7 +78,15 @@ enum { BLOCK = 8 };
 enum { SMALL_PROTO = 0, SMALL_FLAGS = 512, SMALL_HOOK = 776 };
 enum { DIR_BLOCK = 1 << 31 };
 
-enum code_flag { CODE_DEFER = 1, CODE_LOG = 2, CODE_LIBERAL = 4, CODE_FRAG = 8, CODE_PROB = 16 };
+enum code_flag {
+	CODE_DEFER = 1,
+	CODE_LOG = 2,
+	CODE_LIBERAL = 4,
+	CODE_FRAG = 8,
+	CODE_PROB = 16,
+	CODE_RATE = 32,
+	CODE_RATE_NEXT = 64, // exceed next
+};
 
 // program.Rule
 struct code {
@@ -97,7 +105,11 @@ struct code {
 	__u8 flow; // stable flow id, or ANY_FLOW
 	__u8 mask;
 	__u8 flags;
-	__u8 pad[19];
+	__u8 rate_mask;
+	__u8 pad[2];
+	// limit-rate: ns between two packets, and how far from now a bucket that still has a token
+	// is full again
+	__s64 every, slack;
 };
 
 // program.Cond

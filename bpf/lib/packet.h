@@ -217,4 +217,5 @@ struct cpu {
 	__s64 dry_until;
 	struct maybe dry_pod; // place of a pod, none for all: no translation of it could be evicted
 	__s64 dry_pod_until;
+	__u64 rates_full; // packets without a place for a bucket of their own, rate.h
 };

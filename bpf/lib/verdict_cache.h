@@ -124,7 +124,8 @@ __noinline int verdict_lookup(__u32 reads)
 // cached_kind returns what struct cached_verdict holds of a rule besides its slot.
 static __always_inline __u16 cached_kind(struct header *h, struct code *r)
 {
-	if (r->action != ACT_ALLOW || r->tag || r->flags & (CODE_LOG | CODE_DEFER | CODE_LIBERAL))
+	if (r->action != ACT_ALLOW || r->tag ||
+	    r->flags & (CODE_LOG | CODE_DEFER | CODE_LIBERAL | CODE_RATE))
 		return 0;
 	if (!r->state)
 		return CACHED_PLAIN;

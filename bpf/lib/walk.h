@@ -5,6 +5,7 @@
 #pragma once
 
 #include "action.h"
+#include "rate.h"
 #include "verdict_cache.h"
 
 enum { MAX_STEPS = 1 << 23 };
@@ -61,6 +62,12 @@ __noinline int ask_any(__u32 flows)
 	}
 	walk->any_asked = 1;
 	return LOOK_MISS;
+}
+
+// asks_more: a rule whose conditions are true asks for a token, or needs a state.
+static __always_inline __u32 asks_more(const struct code *r)
+{
+	return r->state | (r->flags & CODE_RATE);
 }
 
 // need gives the rule in walk->slot the state that it needs: the one found, or a new one. It
@@ -176,7 +183,7 @@ static __always_inline int step_next(struct walk *walk, struct verdict *v, void 
 	walk->cond_end = r->cond_end;
 	walk->entry = 0;
 	walk->clause = 0;
-	walk->mode = r->cond < r->cond_end ? MODE_COND : r->state ? MODE_MATCHED : MODE_ACT;
+	walk->mode = r->cond < r->cond_end ? MODE_COND : asks_more(r) ? MODE_MATCHED : MODE_ACT;
 	return STEP_CONTINUE;
 }
 
@@ -217,9 +224,15 @@ static __always_inline int step_matched(struct cpu *c, void *image, struct heade
 	if (!r)
 		return STEP_DONE;
 	walk->mode = MODE_ACT;
-	if (!r->state)
+	if (!asks_more(r))
 		return STEP_CONTINUE;
-	int why = need(c, r);
+	int why = r->flags & CODE_RATE ? take_rate(walk->slot) : 0;
+	if (why && r->flags & CODE_RATE_NEXT) {
+		walk->mode = MODE_NEXT;
+		return STEP_CONTINUE;
+	}
+	if (!why && r->state)
+		why = need(c, r);
 	if (why) {
 		struct code *owner = code_in(image, walk->slot);
 		if (owner)

@@ -44,6 +44,7 @@ const (
 	ofMark     = "mark"            // of a rule: its state, log, tag, prob
 	ofState    = "state"           // op.State of the rule that made it or looked it up
 	ofLimit    = "limit by"        // op.LimitMask, one bit
+	ofRate     = "rate by"         // op.LimitMask, one bit or none
 	ofPhase    = "phase"           // flow.Phase of a state that was compared
 	ofReason   = "reason"          // firewall.Reason
 	ofUse      = "state use"       // firewall.StateUse
@@ -120,6 +121,24 @@ func (c coverage) state(r *rule.Rule, how string) {
 	for bit := op.LimitMask(1); bit <= op.LimitDstPort; bit <<= 1 {
 		if how == "made" && r.State.Mask&bit != 0 {
 			c.note(ofLimit, int(bit), "counted")
+		}
+	}
+}
+
+// rate notes whether a rule with limit-rate had a token for a packet.
+func (c coverage) rate(r *rule.Rule, had bool) {
+	if c == nil {
+		return
+	}
+	how := "had none"
+	if had {
+		how = "had a token"
+	} else if r.Rate.Next {
+		how = "had none, next rule"
+	}
+	for bit := op.LimitMask(0); bit <= op.LimitDstPort; bit = max(1, bit<<1) {
+		if r.Rate.Mask&bit != 0 || r.Rate.Mask == bit {
+			c.note(ofRate, int(bit), how)
 		}
 	}
 }
@@ -204,6 +223,9 @@ func expected() []aspect {
 	for bit := op.LimitMask(1); bit <= op.LimitDstPort; bit <<= 1 {
 		add(ofLimit, int(bit), "counted")
 	}
+	for bit := op.LimitMask(0); bit <= op.LimitDstPort; bit = max(1, bit<<1) {
+		add(ofRate, int(bit), "had a token", "had none", "had none, next rule")
+	}
 	for p := flow.PhaseOpening; p <= flow.PhaseAnswered; p++ {
 		add(ofPhase, int(p), "compared")
 	}
@@ -247,10 +269,10 @@ var elsewhere = map[firewall.Reason]string{
 	firewall.ReasonSpoof:          "pods' sources are bound in the kernel, outside the rules",
 	firewall.ReasonMartian:        "as spoof",
 	firewall.ReasonNATPorts:       "translation is the kernel engine's alone",
-	firewall.ReasonRate:           "as spoof",
 	firewall.ReasonCookie:         "SYN cookies are the kernel engine's alone",
 	firewall.ReasonCookieRefused:  "as cookie",
 	firewall.ReasonCookieRepeated: "as cookie",
+	firewall.ReasonRatesFull:      "as states-full",
 
 	firewall.ReasonDecode + firewall.Reason(packet.ReasonLink): "of link headers, which these " +
 		"packets do not have",

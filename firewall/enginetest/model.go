@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"maps"
 	"net/netip"
 	"time"
 
@@ -23,6 +24,7 @@ type Model struct {
 	strict    bool
 	flows     []string // names of flows in the order of their ids
 	states    []*modelState
+	rates     map[modelRateKey]modelRate
 	frags     []modelFrag
 	tables    map[string][]rule.TableEntry
 	ifs       []firewall.Interface
@@ -66,7 +68,7 @@ type modelFrag struct {
 // NewModel returns a model that passes everything until rules are loaded.
 func NewModel(o firewall.Options) *Model {
 	t := &Model{Options: o, tables: map[string][]rule.TableEntry{},
-		decisions: map[firewall.Decision]firewall.Count{}}
+		decisions: map[firewall.Decision]firewall.Count{}, rates: map[modelRateKey]modelRate{}}
 	t.Load(&rule.Ruleset{}, rule.CompileOptions{Default: op.ActionAllow}, []uint64{1})
 	return t
 }
@@ -97,6 +99,7 @@ func (t *Model) Load(s *rule.Ruleset, o rule.CompileOptions, keys []uint64) {
 	}
 	t.frags = nil
 	t.removeStates(func(s *modelState) bool { return t.slot(s.rule) < 0 })
+	maps.DeleteFunc(t.rates, func(k modelRateKey, _ modelRate) bool { return t.slot(k.rule) < 0 })
 }
 
 // flowName returns the name of a rule's flow.
@@ -259,6 +262,12 @@ func (j *job) walk() firewall.Verdict {
 		if !hit {
 			if state == op.StateCheck || !j.matches(r) {
 				continue
+			}
+			if r.Rate.N != 0 && !j.takeRate(slot, r) {
+				if r.Rate.Next {
+					continue
+				}
+				return j.drop(slot, firewall.ReasonRate)
 			}
 			if state != op.StateNone {
 				if by, reason := j.requireState(slot, r); reason != firewall.ReasonRule {

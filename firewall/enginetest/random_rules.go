@@ -66,6 +66,9 @@ func (g random) rule(have program.Features, number int) string {
 	for g.chance(45) {
 		b.WriteString(" " + g.option(has))
 	}
+	if has(program.HasRate) && g.chance(8) {
+		b.WriteString(" " + g.rate())
+	}
 	if keeps && has(program.HasKeepState) && g.chance(55) {
 		b.WriteString(" " + g.state(has))
 	}
@@ -231,6 +234,17 @@ func (g random) option(has func(program.Features) bool) string {
 		return "{ " + draw() + " or " + draw() + " }"
 	}
 	return draw()
+}
+
+// rate draws a limit-rate of few tokens that come back in times that the cases know.
+func (g random) rate() string {
+	s := "limit-rate " + g.one("1/s", "2/s", "7/s", "20/s", "3/m", "1/m", "100/h")
+	s += g.one("", "", " src-addr", " src-addr", " dst-addr", " src-port", " dst-port",
+		" dst-addr dst-port", " all")
+	if g.chance(60) {
+		s += fmt.Sprintf(" burst %d", 1+g.IntN(5))
+	}
+	return s + g.one("", "", " exceed drop", " exceed next", " exceed next")
 }
 
 func (g random) state(has func(program.Features) bool) string {

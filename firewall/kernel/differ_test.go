@@ -91,7 +91,7 @@ func (s *subject) Close() error { return s.empty() }
 // empty makes the engine as new. No packet is on its way in a test.
 func (e *Engine) empty() error {
 	for _, m := range []*ebpf.Map{e.objects.States, e.objects.Tags, e.objects.Tracks,
-		e.objects.Gauges, e.objects.Sources} {
+		e.objects.Gauges, e.objects.Sources, e.objects.Rates} {
 		cachedVerdicts, err := m.Memory()
 		if err != nil {
 			return err

@@ -280,6 +280,7 @@ func (e *Engine) configure() error {
 	}
 	c.Layout = layout
 	c.Sets, c.TrackSets = e.objects.States.MaxEntries(), e.objects.Tracks.MaxEntries()
+	c.RateSets = e.objects.Rates.MaxEntries()
 	c.MaxStates, c.MaxHalfOpen = uint32(o.MaxStates), uint32(o.MaxHalfOpen)
 	c.limitSources(o.MaxPerSource)
 	c.SourceMask, c.RingMask = e.objects.Sources.MaxEntries()*sourceLine-1,

@@ -92,11 +92,13 @@ const (
 	needStrict = 2
 	needStates = 4
 
-	codeDefer   = 1
-	codeLog     = 2
-	codeLiberal = 4
-	codeFrag    = 8
-	codeProb    = 16
+	codeDefer    = 1
+	codeLog      = 2
+	codeLiberal  = 4
+	codeFrag     = 8
+	codeProb     = 16
+	codeRate     = 32
+	codeRateNext = 64
 )
 
 // needs returns what a Program asks of the programs, and how many different flow names its rules
@@ -133,7 +135,8 @@ func codes(in imageInput) []weirCode {
 			Key: c.Key, Id: in.ids[slot], Arg: c.Arg, Prob: c.Prob, Limit: c.Limit,
 			LogMax: c.LogMax, Cond: c.Cond, CondEnd: c.CondEnd,
 			Number: c.Number, Tag: c.Tag, Action: uint8(c.Action), State: uint8(c.State),
-			Flow: c.Flow, Mask: uint8(c.Mask),
+			Flow: c.Flow, Mask: uint8(c.Mask), RateMask: uint8(c.RateMask),
+			Every: int64(c.Every), Slack: int64(c.Every) * int64(max(c.Burst, 1)-1),
 		}
 		if c.Flow != program.AnyFlow {
 			w.Flow = in.flows[c.Flow]
@@ -142,7 +145,7 @@ func codes(in imageInput) []weirCode {
 			is  bool
 			bit uint8
 		}{{c.Defer, codeDefer}, {c.Log, codeLog}, {c.Liberal, codeLiberal}, {c.Frag, codeFrag},
-			{c.Prob != 0, codeProb}} {
+			{c.Prob != 0, codeProb}, {c.Every != 0, codeRate}, {c.RateNext, codeRateNext}} {
 			if f.is {
 				w.Flags |= f.bit
 			}

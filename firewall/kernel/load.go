@@ -77,6 +77,9 @@ func (e *Engine) switchLocked(p *program.Program, t *nextTables) error {
 	if err := e.resetCountersLocked(fresh); err != nil {
 		return err
 	}
+	if err := e.fillRatesLocked(p.Rules, in.ids, fresh); err != nil {
+		return err
+	}
 	if err := e.putInterfacesLocked(e.ifs, p, in.parity, 1<<in.parity); err != nil {
 		return err
 	}

@@ -18,8 +18,11 @@ type Stats struct {
 	Lost                  uint64            // events that were not read in time
 	// answers (resets, ICMP errors) that could not be made or were too many
 	Unanswered uint64
-	Sweep      Sweep
-	Cookies    Cookies
+	// packets of rules with limit-rate that found no place for a bucket of their own, and were
+	// counted in the one that such packets of their rule share
+	RatesFull uint64
+	Sweep     Sweep
+	Cookies   Cookies
 }
 
 // Translations report how many flows are translated, and how many were evicted or not made.
@@ -83,6 +86,7 @@ func (e *Engine) Stats() (Stats, error) {
 		s.Created += each[i].Created
 		s.Lost += each[i].Lost
 		s.Unanswered += each[i].Unanswered
+		s.RatesFull += each[i].RatesFull
 		for why, name := range removals {
 			s.Removed[name] += each[i].Removed[why]
 		}

@@ -111,23 +111,26 @@ type weirClockHand struct {
 }
 
 type weirCode struct {
-	_       structs.HostLayout
-	Key     uint64
-	Id      uint32
-	Arg     uint32
-	Prob    uint32
-	Limit   uint32
-	LogMax  uint32
-	Cond    uint32
-	CondEnd uint32
-	Number  uint16
-	Tag     uint16
-	Action  uint8
-	State   uint8
-	Flow    uint8
-	Mask    uint8
-	Flags   uint8
-	Pad     [19]uint8
+	_        structs.HostLayout
+	Key      uint64
+	Id       uint32
+	Arg      uint32
+	Prob     uint32
+	Limit    uint32
+	LogMax   uint32
+	Cond     uint32
+	CondEnd  uint32
+	Number   uint16
+	Tag      uint16
+	Action   uint8
+	State    uint8
+	Flow     uint8
+	Mask     uint8
+	Flags    uint8
+	RateMask uint8
+	Pad      [2]uint8
+	Every    int64
+	Slack    int64
 }
 
 type weirCond struct {
@@ -177,6 +180,8 @@ type weirConfig struct {
 	MaxNats         uint32
 	MaxPodNats      uint32
 	NoDhcp          uint32
+	RateSets        uint32
+	_               [4]byte
 }
 
 type weirConnected struct {
@@ -459,6 +464,7 @@ type weirCpu struct {
 	DryPod      weirMaybe
 	_           [4]byte
 	DryPodUntil int64
+	RatesFull   uint64
 }
 
 type weirEndpoint struct {
@@ -742,6 +748,13 @@ type weirRange struct {
 	Hi uint32
 }
 
+type weirRateSet struct {
+	_    structs.HostLayout
+	Tag  [8]uint64
+	Key  [8]uint64
+	Full [8]int64
+}
+
 type weirRoute struct {
 	_       structs.HostLayout
 	Ifindex uint32
@@ -869,8 +882,10 @@ const (
 	weirMapPodCounters   = "pod_counters"
 	weirMapPods          = "pods"
 	weirMapPublished     = "published"
+	weirMapRates         = "rates"
 	weirMapRouteMtus     = "route_mtus"
 	weirMapRoutes        = "routes"
+	weirMapRuleRates     = "rule_rates"
 	weirMapShapes        = "shapes"
 	weirMapSourceRing    = "source_ring"
 	weirMapSourceTurns   = "source_turns"
@@ -981,8 +996,10 @@ type weirMapSpecs struct {
 	PodCounters   *ebpf.MapSpec `ebpf:"pod_counters"`
 	Pods          *ebpf.MapSpec `ebpf:"pods"`
 	Published     *ebpf.MapSpec `ebpf:"published"`
+	Rates         *ebpf.MapSpec `ebpf:"rates"`
 	RouteMtus     *ebpf.MapSpec `ebpf:"route_mtus"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
+	RuleRates     *ebpf.MapSpec `ebpf:"rule_rates"`
 	Shapes        *ebpf.MapSpec `ebpf:"shapes"`
 	SourceRing    *ebpf.MapSpec `ebpf:"source_ring"`
 	SourceTurns   *ebpf.MapSpec `ebpf:"source_turns"`
@@ -1051,8 +1068,10 @@ type weirMaps struct {
 	PodCounters   *ebpf.Map `ebpf:"pod_counters"`
 	Pods          *ebpf.Map `ebpf:"pods"`
 	Published     *ebpf.Map `ebpf:"published"`
+	Rates         *ebpf.Map `ebpf:"rates"`
 	RouteMtus     *ebpf.Map `ebpf:"route_mtus"`
 	Routes        *ebpf.Map `ebpf:"routes"`
+	RuleRates     *ebpf.Map `ebpf:"rule_rates"`
 	Shapes        *ebpf.Map `ebpf:"shapes"`
 	SourceRing    *ebpf.Map `ebpf:"source_ring"`
 	SourceTurns   *ebpf.Map `ebpf:"source_turns"`
@@ -1097,8 +1116,10 @@ func (m *weirMaps) Close() error {
 		m.PodCounters,
 		m.Pods,
 		m.Published,
+		m.Rates,
 		m.RouteMtus,
 		m.Routes,
+		m.RuleRates,
 		m.Shapes,
 		m.SourceRing,
 		m.SourceTurns,

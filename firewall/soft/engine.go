@@ -36,6 +36,7 @@ type Engine struct {
 	states  atomic.Int64 // states that the shards have added
 	batch   int          // how many a shard may have that are not added yet
 	tracks  *tracks
+	rates   *rates
 	sources sources
 	frags   *fragTable
 	onEvent func(*firewall.Event)
@@ -70,7 +71,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		opts: o, onEvent: o.OnEvent, prefetchStates: prefetchStates, tracks: newTracks(o.MaxTracks),
-		frags: &fragTable{}, sources: newSources(o.MaxHalfOpen),
+		rates: newRates(), frags: &fragTable{}, sources: newSources(o.MaxHalfOpen),
 		ids: map[uint64]uint32{}, tables: map[string]*members{},
 	}
 	if err := binary.Read(rand.Reader, binary.LittleEndian, &e.seed); err != nil {
@@ -136,6 +137,7 @@ func (e *Engine) Replace(p *rule.Program, tables map[string][]rule.TableEntry) e
 	e.logsLocked(c)
 	c.prepareFastPath()
 	e.installLocked(c)
+	e.rates.renumber(func(id uint32) (uint32, bool) { return id, !c.gone(id) })
 	return nil
 }
 

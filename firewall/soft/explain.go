@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
@@ -36,7 +37,8 @@ const (
 	FailedRoute    // verrevpath, versrcreach, antispoof
 	// another field of a header: length, TTL, TOS, id, options, sequence numbers
 	FailedHeader
-	FailedTag // tag
+	FailedTag  // tag
+	FailedRate // limit-rate: more than the rule lets match
 )
 
 // String returns a few words for people.
@@ -45,7 +47,7 @@ func (o Outcome) String() string {
 		"not the first fragment", "source address",
 		"destination address", "source port", "destination port", "protocol", "TCP flags",
 		"ICMP type", "direction or fragment", "option",
-		"interface", "route back", "header field", "tag"}
+		"interface", "route back", "header field", "tag", "rate"}
 	if int(o) < len(words) {
 		return words[o]
 	}
@@ -68,9 +70,11 @@ type Explanation struct {
 // dryRun collects what happens to a packet whose evaluation must change nothing.
 type dryRun struct {
 	tries    []Try
-	stateful bool     // states are looked up
-	ended    []uint32 // tracks of states that would have been ended
-	halfOpen int      // how many more half-open states the packet's source would have
+	stateful bool                    // states are looked up
+	ended    []uint32                // tracks of states that would have been ended
+	rates    map[rateKey]flow.Bucket // buckets of which the packet would have taken
+	// how many more half-open states the packet's source would have
+	halfOpen int
 }
 
 // record writes an outcome down if this is a dry run.

@@ -38,10 +38,11 @@ func (c *config) prepareFastPath() {
 			continue
 		}
 		v := firewall.Verdict{Pass: r.Action == op.ActionAllow, Rule: r.Number, Slot: uint16(slot)}
-		if r.State == op.StateNone && r.Prob == 0 && r.Cond == r.CondEnd {
+		always := r.Prob == 0 && r.Every == 0 && r.Cond == r.CondEnd
+		if r.State == op.StateNone && always {
 			c.simple[slot] = v
 		}
-		if r.State == op.StateKeep && r.Prob == 0 && r.Cond == r.CondEnd && !r.Defer && v.Pass {
+		if r.State == op.StateKeep && always && !r.Defer && v.Pass {
 			v.State = firewall.StateNew
 			c.keepState[slot] = v
 		}

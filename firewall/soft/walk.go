@@ -114,6 +114,15 @@ func (j *job) walk() firewall.Verdict {
 		if !j.matches(slot, code) {
 			continue
 		}
+		if code.Every != 0 {
+			if r := j.takeRate(slot, code); r != firewall.ReasonRule {
+				j.record(slot, FailedRate)
+				if code.RateNext {
+					continue
+				}
+				return j.drop(slot, r)
+			}
+		}
 		if code.State > op.StateCheck {
 			if by, r := j.requireState(slot, code); r != firewall.ReasonRule {
 				return j.drop(by, r)

@@ -36,7 +36,7 @@ func (p *Program) Check() error {
 	}
 	last := &p.Rules[n-1]
 	if last.Action != op.ActionAllow && last.Action != op.ActionDeny || last.Cond != last.CondEnd ||
-		last.State != op.StateNone || last.Prob != 0 {
+		last.State != op.StateNone || last.Prob != 0 || last.Every != 0 {
 		return errors.New("program: the last rule must allow or deny everything")
 	}
 	return nil

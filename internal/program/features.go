@@ -40,6 +40,7 @@ const (
 	HasLiberal     // liberal
 	HasLog         // log
 	HasProb        // prob
+	HasRate        // limit-rate
 	numFeatures    = iota
 )
 
@@ -55,6 +56,7 @@ var featureNames = [numFeatures]string{
 	"reject or unreach", "reset", "skipto",
 	"call or return", "check-state or keep-state", "limit", "record-state", "set-limit",
 	"a flow name", "defer-action", "liberal", "log", "prob",
+	"limit-rate",
 }
 
 // String names the lowest feature of the set in the words of the rules.
@@ -129,7 +131,7 @@ func (p *Program) Needs(slot int) Features {
 		f  Features
 	}{
 		{c.Flow != 0, HasFlows}, {c.Defer, HasDefer}, {c.Liberal, HasLiberal}, {c.Log, HasLog},
-		{c.Prob != 0, HasProb}, {c.Tag != 0, HasTagged},
+		{c.Prob != 0, HasProb}, {c.Tag != 0, HasTagged}, {c.Every != 0, HasRate},
 	} {
 		if part.is {
 			f |= part.f

@@ -16,6 +16,7 @@ package program
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/weirnet/weir/rule/op"
 )
@@ -73,6 +74,13 @@ type Rule struct {
 	Log     bool         // log matching packets
 	LogMax  uint32       // logamount, 0 means no bound
 	Liberal bool         // states of this rule skip TCP window checks
+	// limit-rate: the time between two packets, 0 for none; how many may match at once, at least 1;
+	// the parts of the tuple that are counted, 0 for all packets together; and whether the rule
+	// does not match what is too much, or drops it
+	Every    time.Duration
+	Burst    uint32
+	RateMask op.LimitMask
+	RateNext bool
 	// has a positive frag condition: may be asked about a later fragment without a first
 	Frag    bool
 	Cond    uint32 // first residual condition in Conds

@@ -122,6 +122,7 @@ var enums = []enum{
 		{"REASON_COOKIE_REFUSED", int64(firewall.ReasonCookieRefused)},
 		{"REASON_COOKIE_REPEATED", int64(firewall.ReasonCookieRepeated)},
 		{"REASON_TRACKS_FULL", int64(firewall.ReasonTracksFull)},
+		{"REASON_RATES_FULL", int64(firewall.ReasonRatesFull)},
 		{"REASON_DECODE", int64(firewall.ReasonDecode)},
 		{"NUM_REASONS", 2 * int64(firewall.ReasonDecode)},
 	}},

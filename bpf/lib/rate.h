@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// The buckets of rules with limit-rate, docs/design/0010-rates.md. A bucket is one time: when it is
+// full again (GCRA, ITU-T I.371, flow.Bucket). One that is full is as good as a new one, so its
+// place may be given to another tuple. Without such a place the bucket of the rule counts.
+#pragma once
+
+#include "create.h"
+
+enum { RATE_SETS = 1 << 13 };
+
+// An entry is found by two hashes of its rule and tuple. Their keys are shifted by one word pair
+// (UMAC's Toeplitz construction), so that two tuples share a bucket once in 2^63.
+struct rate_set {
+	__u64 tag[WAYS]; // odd, or 0
+	__u64 key[WAYS];
+	__s64 full[WAYS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, RATE_SETS);
+	__type(key, __u32);
+	__type(value, struct rate_set);
+} rates SEC(".maps");
+
+// By rule index: the bucket of all its packets, or of those without a place. The loader fills it
+// when a rule gets the index.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 32768);
+	__type(key, __u32);
+	__type(value, __s64);
+} rule_rates SEC(".maps");
+
+enum { RATE_TRIES = 4 };
+
+// take_token takes a token of the bucket that is full at *full, and reports whether there was one.
+// One that it loses to other CPUs each time counts as none.
+static __always_inline int take_token(__s64 *full, __s64 every, __s64 slack, __s64 now)
+{
+	for (int i = 0; i < RATE_TRIES; i++) {
+		__s64 was = READ_ONCE(*full), from = was > now ? was : now;
+		if (from - now > slack)
+			return 0;
+		if (__sync_val_compare_and_swap(full, was, from + every) == was)
+			return 1;
+	}
+	return 0;
+}
+
+// rate_ways returns a bit for each entry of a set with a tag and a key.
+static __always_inline __u64 rate_ways(struct rate_set *s, __u64 tag, __u64 key)
+{
+	__u64 m = 0;
+
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		__u64 differs = (READ_ONCE(s->tag[i]) ^ tag) | (READ_ONCE(s->key[i]) ^ key);
+		differs = ~(differs | -differs) >> 63;
+		opaque(differs); // or the compiler makes branches of it
+		m |= differs << i;
+	}
+	return m;
+}
+
+// full_ways returns a bit for each entry of a set whose bucket is full.
+static __always_inline __u64 full_ways(struct rate_set *s, __s64 now)
+{
+	__u64 m = 0;
+
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		__u64 is = (__u64)(READ_ONCE(s->full[i]) - now - 1) >> 63; // its sign
+		opaque(is);
+		m |= is << i;
+	}
+	return m;
+}
+
+// rate_hash hashes the parts of the packet's tuple that a rule counts by. One host may have all
+// addresses of a /64, so an IPv6 source is counted by that.
+static __always_inline __u64 rate_hash(const __u64 *seed, const struct packet *p, __u32 id,
+				       __u8 mask)
+{
+	__u32 ports = has_ports(p) ? p->ports : 0;
+
+	ports &= (mask & LIMIT_SRC_PORT ? 0xffff0000 : 0) | (mask & LIMIT_DST_PORT ? 0xffff : 0);
+	return hash5(seed, mask & LIMIT_SRC_ADDR ? p->src_hi : 0,
+		     mask & LIMIT_SRC_ADDR && p->version == 4 ? p->src_lo : 0,
+		     mask & LIMIT_DST_ADDR ? p->dst_hi : 0, mask & LIMIT_DST_ADDR ? p->dst_lo : 0,
+		     (__u64)id << 32 | ports);
+}
+
+// take_rate takes a token of the rule in a slot for the packet. It returns 0, or the reason if
+// there is none.
+__noinline int take_rate(__u32 slot)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return REASON_RATE;
+	const struct packet *p = &c->packet;
+	struct code *r = code_of(&c->walk, slot);
+	if (!r)
+		return REASON_RATE;
+	__u32 index = r->id & 0xffff;
+	__s64 *shared = bpf_map_lookup_elem(&rule_rates, &index);
+	if (!shared)
+		return REASON_RATE;
+	if (c->cookie.offer == OFFER_REDEEMED) // its SYN has taken one
+		return 0;
+	__s64 every = r->every, slack = r->slack, now = p->now;
+	if (!r->rate_mask)
+		return take_token(shared, every, slack, now) ? 0 : REASON_RATE;
+	__u64 tag = rate_hash(cf->seed + SEED_TABLE, p, r->id, r->rate_mask) | 1,
+	      key = rate_hash(cf->seed + SEED_TABLE + 2, p, r->id, r->rate_mask);
+	__u32 an = first_set(tag, cf->rate_sets), bn = second_set(tag, cf->rate_sets);
+	struct rate_set *a = bpf_map_lookup_elem(&rates, &an);
+	if (!a)
+		return REASON_RATE;
+	struct rate_set *b = bpf_map_lookup_elem(&rates, &bn);
+	if (!b)
+		return REASON_RATE;
+	for (int i = 0; i < RATE_TRIES; i++) {
+		__u32 found =
+			rate_ways(a, tag, key) | (an == bn ? 0 : rate_ways(b, tag, key) << WAYS);
+		__u64 in = found ? found : full_ways(a, now) | full_ways(b, now) << WAYS;
+		if (!in) {
+			c->rates_full++;
+			return take_token(shared, every, slack, now) ? 0 : REASON_RATES_FULL;
+		}
+		__u32 way = lowest(in | 1 << (2 * WAYS)) & (2 * WAYS - 1);
+		struct rate_set *s = way < WAYS ? a : b;
+		way &= WAYS - 1;
+		if (found)
+			return take_token(&s->full[way], every, slack, now) ? 0 : REASON_RATE;
+		__s64 was = READ_ONCE(s->full[way]);
+		if (was > now ||
+		    __sync_val_compare_and_swap(&s->full[way], was, now + every) != was)
+			continue;
+		// The place is ours: no other CPU takes one that is not full.
+		__sync_lock_test_and_set(&s->tag[way], 0);
+		WRITE_ONCE(s->key[way], key);
+		__sync_lock_test_and_set(&s->tag[way], tag);
+		// Of two CPUs that do the same for one tuple, the later one sees both places. From
+		// then on all find the first of them.
+		found = rate_ways(a, tag, key) | (an == bn ? 0 : rate_ways(b, tag, key) << WAYS);
+		if (!(found & (found - 1)))
+			return 0;
+	}
+	return REASON_RATE;
+}
