@@ -113,8 +113,11 @@ type StateTable struct {
 	Evicted  uint64  `json:"reclaimed"`
 	SweepLag float64 `json:"sweep_lag_seconds"` // age of the oldest expired state
 	// events lost because the ring in the kernel was full
-	EventsLost uint64  `json:"events_lost"`
-	Cookies    Cookies `json:"syn_cookies"`
+	EventsLost uint64 `json:"events_lost"`
+	// packets of rules with limit-rate that found no place for a bucket of their own
+	RatesFull uint64 `json:"rates_full"`
+
+	Cookies Cookies `json:"syn_cookies"`
 
 	Translations Translations `json:"translations"`
 }

@@ -83,8 +83,14 @@ func (e *Pair) KernelDecisions() (map[firewall.Decision]firewall.Count, error) {
 // KernelStates are those of the kernel engine alone.
 func (e *Pair) KernelStates() iter.Seq2[firewall.State, error] { return e.kernel.States() }
 
-// Stats returns the figures of the kernel engine's state table.
-func (e *Pair) Stats() (kernel.Stats, error) { return e.kernel.Stats() }
+// Stats returns the figures of the kernel engine's state table, and the buckets of both engines.
+func (e *Pair) Stats() (kernel.Stats, error) {
+	s, err := e.kernel.Stats()
+	if t := e.tunnel.Load(); t != nil {
+		s.RatesFull += t.RatesFull()
+	}
+	return s, err
+}
 
 // Close closes the kernel engine; what it pinned keeps enforcing. The tunnel closes its own.
 func (e *Pair) Close() error { return e.kernel.Close() }

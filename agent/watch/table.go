@@ -31,7 +31,7 @@ func (o *Observer) Table() (api.StateTable, error) {
 		HalfOpenMax: s.MaxHalfOpen,
 		PerSource:   s.MaxPerSource, Refused: map[string]uint64{}, Evicted: s.Removed["reclaimed"] +
 			s.Removed["source"], SweepLag: clock.Seconds(s.Sweep.Lag),
-		EventsLost: s.Lost,
+		EventsLost: s.Lost, RatesFull: s.RatesFull,
 		Translations: api.Translations{Now: s.Translations.Now, Max: s.Translations.Max,
 			PerPod: s.Translations.MaxPerPod, Made: s.Translations.Made,
 			Evicted: s.Translations.Evicted, Refused: reasons[firewall.ReasonNATPorts]},
