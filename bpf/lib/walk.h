@@ -216,6 +216,27 @@ static __always_inline int step_cond(struct walk *walk, void *image, struct head
 	return STEP_CONTINUE;
 }
 
+// rate_passes asks the rule in a slot for a token. Without one it drops the packet, or has the walk
+// continue with the next rule.
+__noinline int rate_passes(__u32 slot)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	struct walk *walk = &c->walk;
+	int why = take_rate(slot);
+	if (!why)
+		return 1;
+	struct code *r = code_of(walk, slot);
+	if (!r)
+		return 0;
+	if (r->flags & CODE_RATE_NEXT)
+		walk->mode = MODE_NEXT;
+	else
+		decide(walk, &c->verdict, r, 0, why);
+	return 0;
+}
+
 static __always_inline int step_matched(struct cpu *c, void *image, struct header *h)
 {
 	struct walk *walk = &c->walk;
@@ -224,15 +245,11 @@ static __always_inline int step_matched(struct cpu *c, void *image, struct heade
 	if (!r)
 		return STEP_DONE;
 	walk->mode = MODE_ACT;
-	if (!asks_more(r))
+	if (unlikely(r->flags & CODE_RATE) && !rate_passes(walk->slot))
+		return walk->mode == MODE_NEXT ? STEP_CONTINUE : STEP_DONE;
+	if (!r->state)
 		return STEP_CONTINUE;
-	int why = r->flags & CODE_RATE ? take_rate(walk->slot) : 0;
-	if (why && r->flags & CODE_RATE_NEXT) {
-		walk->mode = MODE_NEXT;
-		return STEP_CONTINUE;
-	}
-	if (!why && r->state)
-		why = need(c, r);
+	int why = need(c, r);
 	if (why) {
 		struct code *owner = code_in(image, walk->slot);
 		if (owner)

@@ -65,6 +65,9 @@ func BenchmarkEvaluate(b *testing.B) {
 	}{
 		{"stateless", "add allow udp from any to any 53\n", nil, data},
 		{"stateless deny", "add allow udp from any to any 53\n", nil, other},
+		{"rate of all", "add allow udp from any to any 53 limit-rate 1000000/s\n", nil, data},
+		{"rate of a source", "add allow udp from any to any 53 limit-rate 1000000/s src-addr\n",
+			nil, data},
 		{"udp", "add check-state\nadd allow udp from any to any 53 keep-state\n", nil, data},
 		{"udp6", "add check-state\nadd allow udp from any to any 53 keep-state\n", nil, data6},
 		{"tcp", webRules, [][]byte{syn, synack, ack}, ack},
