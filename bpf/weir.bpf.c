@@ -40,7 +40,7 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	if (f->pods | f->published)
 		return dir == DIR_IN ? forward_in(skb, p, v, cookie, l2) : forward_out(skb, l2);
 	if (l2 != L2_INFINIBAND && likely(!listened(cf, EVENT_PACKET))) {
-		int r = fast_path(skb, cf, l2, 0);
+		int r = fast_path(skb, cf, l2, 0, 0);
 		if (likely(r == FAST_DONE)) {
 			count_passed(c, dir);
 			return TC_ACT_UNSPEC;
@@ -138,7 +138,7 @@ SEC("tc") int weir_evaluate(struct __sk_buff *skb)
 	c->packet.now = in->now;
 	c->walk.current = cf->current & CURRENT_SLOT;
 	take_input(0);
-	if (!fast_path(skb, cf, 14, 0)) {
+	if (!fast_path(skb, cf, 14, 0, 0)) {
 		read_frame(skb, 14);
 		evaluate(skb);
 	}

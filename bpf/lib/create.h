@@ -22,6 +22,8 @@ static __always_inline void fill(const struct packet *p, const struct lookup *lo
 		meta |= META_LOOSE;
 	if (exists(limit->track))
 		meta |= META_TRACKED;
+	if (p->dir == DIR_IN)
+		meta |= META_CAME_IN;
 	// Plain stores set what the first packet shows: no other CPU sees the entry yet, and an
 	// atomic operation would wait for its cold line.
 	__u32 first = META_MADE | (proto != PROTO_TCP ? SIDE_SEEN :

@@ -49,6 +49,19 @@ __noinline int stack_egress(struct __sk_buff *skb, __u32 l2)
 	return rewrite_frame(skb) < 0 ? TC_ACT_SHOT : FWD_STACK;
 }
 
+// note_egress notes that a packet of the originator leaves the stack as it went in: netfilter does
+// not translate its flow.
+__noinline int note_egress(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return unused;
+	__u32 flags = originated(&c->look);
+	if (unlikely((flags & (META_CAME_IN | META_REDIRECT)) == META_CAME_IN))
+		set_redirect(&c->look);
+	return 0;
+}
+
 // reset_egress clears what a first evaluation leaves, and sets which pod the packet leaves for, if
 // any.
 __noinline int reset_egress(__u32 ifindex)
@@ -68,6 +81,7 @@ static __always_inline int forward_out(struct __sk_buff *skb, __u32 l2)
 	read_frame(skb, l2);
 	reset_egress(skb->ifindex);
 	evaluate(skb);
+	note_egress(0);
 	return stack_egress(skb, l2);
 }
 

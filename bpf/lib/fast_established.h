@@ -111,8 +111,8 @@ static __always_inline int fast_missed(struct packet *p, struct lookup *look, st
 
 // fast_established evaluates the packet of skb if it is simple enough and belongs to a flow with a
 // state, or the rules look no state up: FAST_DONE, and the packet passes. FAST_NEW, FAST_STEP:
-// fast_new or fast_step may be tried.
-__noinline int fast_established(struct __sk_buff *skb, __u32 l2)
+// fast_new or fast_step may be tried. It leaves a state without the flags `need` to the slow path.
+__noinline int fast_established(struct __sk_buff *skb, __u32 l2, __u32 need)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -158,6 +158,8 @@ __noinline int fast_established(struct __sk_buff *skb, __u32 l2)
 	struct side *mine = from ? high_side(s, place) : low_side(s, place),
 		    *peer = from ? low_side(s, place) : high_side(s, place);
 	walk->current = current_slot(current);
+	if ((READ_ONCE(mine->flags) & need) != need)
+		return FAST_NOT;
 	struct owner *r = fast_rule(cf, mine->rule, current_slot(current));
 	if (!r)
 		return FAST_NOT;
@@ -180,12 +182,13 @@ __noinline int fast_established(struct __sk_buff *skb, __u32 l2)
 }
 
 // fast_path evaluates the packet of skb if it can: FAST_DONE, and it passes by a rule that it does
-// not have to be told about, or FAST_DECIDED. With `known` it only takes flows that have a state.
-// It calls its parts one after the other: nested, their stacks would be too deep.
+// not have to be told about, or FAST_DECIDED. With `known` it only takes flows that have a state. A
+// state has to have the flags `need`, and a new one gets them. It calls its parts one after the
+// other: nested, their stacks would be too deep.
 static __always_inline int fast_path(struct __sk_buff *skb, struct config *cf, __u32 l2,
-				     __u32 known)
+				     __u32 known, __u32 need)
 {
-	int r = fast_established(skb, l2);
+	int r = fast_established(skb, l2, need);
 
 	if (likely(r < FAST_NEW))
 		return r;
@@ -198,5 +201,5 @@ static __always_inline int fast_path(struct __sk_buff *skb, struct config *cf, _
 		return FAST_NOT;
 	if (r == FAST_STEP)
 		return fast_step(skb, l2) ? FAST_DECIDED : FAST_NOT;
-	return fast_new(skb, l2) ? FAST_DECIDED : FAST_NOT;
+	return fast_new(skb, l2, need) ? FAST_DECIDED : FAST_NOT;
 }

@@ -81,7 +81,8 @@ __noinline int fast_forward(struct __sk_buff *skb)
 	if ((segment ? segment + head : e.len) > w->mtu)
 		return FWD_CONTINUE;
 	// A new flow ends the translation of one that called a published port with the same ends.
-	if (fast_path(skb, cf, 14, f->published) == FAST_NOT) {
+	// Where netfilter may translate it, it goes up the stack.
+	if (fast_path(skb, cf, 14, f->published | f->netfilter, META_REDIRECT) == FAST_NOT) {
 		c->look.missed = NONE;
 		return FWD_CONTINUE;
 	}

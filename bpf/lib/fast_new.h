@@ -26,7 +26,7 @@ static __always_inline __u32 duplicates(const struct lookup *look, struct tag_li
 
 // fast_new evaluates the first packet of a UDP flow, or a SYN, which fast_established has described
 // in p and look, if the verdict cache holds the rule that will make its state and a state may be
-// made. It reports whether it did.
+// made, with more flags. It reports whether it did.
 //
 // Its cost is cold memory, so the order counts: first all reads, then all atomic operations, which
 // wait for them, and last the entry, of which nothing is read. Where the processor keeps stores in
@@ -34,7 +34,7 @@ static __always_inline __u32 duplicates(const struct lookup *look, struct tag_li
 // for duplicates while the entry is only claimed: of two claims, which are atomic, the later one
 // sees the earlier. A CPU that sees another claim gives its own up and takes the slow path, which
 // settles it.
-__noinline int fast_new(struct __sk_buff *skb, __u32 l2)
+__noinline int fast_new(struct __sk_buff *skb, __u32 l2, __u32 flags)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -87,7 +87,7 @@ __noinline int fast_new(struct __sk_buff *skb, __u32 l2)
 	}
 	count_new(c, cf);
 	limit->track = NONE;
-	fill(p, look, limit, s, place, m->id, 0, p->proto);
+	fill(p, look, limit, s, place, m->id, flags, p->proto);
 	// look-ups read the entry after the tag
 	store_release(&t->tag[place % WAYS], look->tag | TAG_HALF_OPEN, cf->in_order);
 	passes(v, USE_NEW, m->id, m->number, m->slot & CACHED_SLOT);

@@ -76,6 +76,56 @@ static __always_inline void set_endpoint(struct pkt_endpoint *pod, __u32 ifindex
 	}
 }
 
+// originated returns the flags of the state of a packet that its originator sent, 0 if there is
+// none, or another sent it.
+static __always_inline __u32 originated(const struct lookup *look)
+{
+	__u32 place = look->first_place;
+	struct set *s = exists(look->first_flow) && !look->is_error ? set_at(place / WAYS) : NULL;
+
+	if (!s)
+		return 0;
+	__u32 flags = READ_ONCE((look->from ? high_side(s, place) : low_side(s, place))->flags);
+	return flags & META_MADE ? flags : 0;
+}
+
+// set_redirect marks the packet's state: netfilter does not translate the flow.
+static __always_inline void set_redirect(const struct lookup *look)
+{
+	__u32 place = look->first_place;
+	struct set *s = set_at(place / WAYS);
+
+	if (s) {
+		set_flags(low_side(s, place), META_REDIRECT);
+		set_flags(high_side(s, place), META_REDIRECT);
+	}
+}
+
+// untranslated: netfilter does not translate the packet. What it translates has a state that was
+// made where it came in, and another one, made where it left. So an answer may be redirected only
+// if what it answers was, and that only if its state was made here or where it came in.
+// Where netfilter may translate what begins a flow, that goes up the stack first. If it leaves as
+// it came, the flow is not translated. Packets without a state show nothing, nor do fragments,
+// which all have to go the same path, as netfilter wants all of them.
+__noinline int untranslated(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	struct forwarding *f = forwarding_settings();
+	if (!c || !f)
+		return unused;
+	const struct lookup *look = &c->look;
+	__u32 place = look->first_place, netfilter = f->netfilter;
+
+	if (c->nat.make)
+		return 1;
+	struct set *s = exists(look->first_flow) ? set_at(place / WAYS) : NULL;
+	if (!s || c->packet.frag & FRAG_FIRST)
+		return !netfilter;
+	if (READ_ONCE(low_side(s, place)->flags) & (META_REDIRECT | META_PUBLISHED))
+		return 1;
+	return !netfilter && originated(look) & (META_CAME_IN | META_ADOPTED);
+}
+
 // direct: nothing about the packet needs the stack.
 static __always_inline int direct(struct __sk_buff *skb, const struct packet *p)
 {
@@ -326,7 +376,7 @@ __noinline int after_ingress(struct __sk_buff *skb, __u32 l2)
 	if (p->kind != PARSED_IP || p->reason)
 		return FWD_STACK;
 	if (to->known) {
-		if (!direct(skb, p) || !fits(skb, p, to->mtu)) {
+		if (!direct(skb, p) || !fits(skb, p, to->mtu) || !untranslated(0)) {
 			// The egress hook evaluates it again: stack_egress takes back what is fresh
 			// then.
 			int why = inward(skb, p, look, nat, f, META_FRESH);
@@ -337,7 +387,7 @@ __noinline int after_ingress(struct __sk_buff *skb, __u32 l2)
 		p->xmit = to->ifindex;
 	} else if (!fwd->endpoint[DIR_OUT].known) {
 		return FWD_STACK;
-	} else if (!direct(skb, p) || !route(skb, p, fwd)) {
+	} else if (!direct(skb, p) || !untranslated(0) || !route(skb, p, fwd)) {
 		p->xmit = 0;
 		return f->published && own_address(0) ? to_host(skb, c, cf) : FWD_STACK;
 	}
@@ -362,7 +412,9 @@ __noinline int after_egress(struct __sk_buff *skb)
 	const struct lookup *look = &c->look;
 	struct nat *nat = &c->nat;
 	struct forward *fwd = &c->fwd;
-	__u32 pod = fwd->endpoint[DIR_IN].known;
+	__u32 pod = fwd->endpoint[DIR_IN].known, flags = originated(look);
+	if (flags && !(flags & META_REDIRECT))
+		set_redirect(look);
 	int why = pod && f->published | f->masquerade ? inward(skb, p, look, nat, f, 0) : 0;
 	if (unlikely(why))
 		return drop(skb, c, cf, why);

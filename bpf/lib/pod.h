@@ -40,6 +40,7 @@ struct forwarding {
 	__u32 serial;		// raised whenever pods or NICs have changed
 	__u32 ports;		// how many there are to choose from, in all spans
 	__u32 route_mtus;	// how many routes have an MTU of their own
+	__u32 netfilter;	// it may translate what goes from or to pods
 	struct port_span span[MAX_PORT_SPANS];
 	// addresses that the host has for a pod when it calls the pod's port at a loopback address
 	struct address four, six;

@@ -172,6 +172,10 @@ enum meta {
 	META_CROSS = 1 << 24, // the low end is the high end of the other entry
 	// the originator's address is translated, not that of the called end
 	META_SOURCE = 1 << 25,
+	// Of states, both sides. Netfilter does not translate the flow: what its originator sends
+	// was redirected past the stack, or has left the stack as it came.
+	META_REDIRECT = 1 << 27,
+	META_CAME_IN = 1 << 28,	  // of states: made by a packet that came in
 	META_FRESH = 1 << 29,	  // no packet that it translated has passed yet
 	META_PUBLISHED = 1 << 30, // of states, both sides: the flow goes through a published port
 };

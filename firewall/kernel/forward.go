@@ -46,6 +46,18 @@ func (e *Engine) putForwardingLocked() error {
 	return nil
 }
 
+// SetNetfilter sets whether netfilter may translate what goes from or to pods: then each of their
+// flows begins in the stack, and takes the fast path if it leaves the stack as it came.
+func (e *Engine) SetNetfilter(translates bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.forwarding.Netfilter == bit(translates) {
+		return nil
+	}
+	e.forwarding.Netfilter = bit(translates)
+	return e.putForwardingLocked()
+}
+
 // putNICsLocked runs putNICLocked for all interfaces.
 func (e *Engine) putNICsLocked() error {
 	for index := range e.nics {

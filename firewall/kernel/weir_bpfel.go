@@ -518,12 +518,12 @@ type weirForwarding struct {
 	Serial         uint32
 	Ports          uint32
 	RouteMtus      uint32
+	Netfilter      uint32
 	Span           [8]struct {
 		_     structs.HostLayout
 		First uint32
 		Count uint32
 	}
-	_    [4]byte
 	Four weirAddress
 	Six  weirAddress
 }
