@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/agent/cluster"
 	"github.com/weirnet/weir/agent/engines"
 	"github.com/weirnet/weir/agent/host"
+	"github.com/weirnet/weir/agent/netfilter"
 	"github.com/weirnet/weir/agent/peers"
 	"github.com/weirnet/weir/agent/pods"
 	"github.com/weirnet/weir/agent/problem"
@@ -53,6 +54,8 @@ type Node struct {
 	pods     *pods.Service
 	peers    *peers.Service
 	observer *watch.Observer
+	// what netfilter translates; used when the pods begin, and by the loop
+	netfilter netfilter.Watcher
 	shared   sharedTables
 	cluster  *cluster.Service // nil on a host without a cluster
 	store    *client.Client   // nil on a host without a cluster
@@ -184,10 +187,15 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 	defer refused.Stop()
 	reread := time.NewTicker(host.RereadEvery)
 	defer reread.Stop()
+	look := time.NewTicker(netfilter.Every)
+	defer look.Stop()
 	for {
 		select {
 		case <-reread.C:
 			n.links.Reread()
+			n.lookAtNetfilter(true)
+		case <-look.C:
+			n.lookAtNetfilter(false)
 		case <-n.pulse:
 		case <-ctx.Done():
 			return nil

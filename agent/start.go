@@ -61,8 +61,23 @@ func (n *Node) begin(ctx context.Context) error {
 	return nil
 }
 
+// lookAtNetfilter looks at what netfilter translates, on a host that may have pods.
+func (n *Node) lookAtNetfilter(anyway bool) {
+	const about = "what netfilter translates"
+	if len(n.config.Settings.Pods.Ranges) == 0 {
+		return
+	}
+	if err := n.netfilter.Look(anyway); err != nil {
+		n.problems.Set(about, "what netfilter translates is not known: "+err.Error(),
+			"flows of pods begin in the stack; nft list ruleset")
+		return
+	}
+	n.problems.Solved(about)
+}
+
 // beginPods takes the pods of an earlier run over.
 func (n *Node) beginPods(ctx context.Context) error {
+	n.lookAtNetfilter(true)
 	if err := n.pods.Begin(ctx); err != nil || !n.pods.Begun() {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/engines"
 	"github.com/weirnet/weir/agent/host"
+	"github.com/weirnet/weir/agent/netfilter"
 	"github.com/weirnet/weir/agent/peers"
 	"github.com/weirnet/weir/agent/pods"
 	"github.com/weirnet/weir/agent/rules"
@@ -36,6 +37,10 @@ func newNode(c Config, member bool) *Node {
 	n.hooks = host.NewHooks(host.Config{Settings: c.Settings.Host, Engine: n.engine,
 		Links: n.links, Tunnel: n.peers, Log: n.log, Problems: &n.problems})
 	n.routes = host.NewRoutes(n.engine)
+	n.netfilter = netfilter.Watcher{Engine: n.engine, Log: n.log, Scope: func() netfilter.Scope {
+		return netfilter.Scope{Pods: c.Settings.Pods.Ranges, Interfaces: n.links.Interfaces(),
+			Guards: c.Settings.Host.Guards, Masquerade: c.Settings.Pods.Masquerade}
+	}}
 	n.pods = pods.New(pods.Config{Settings: c.Settings.Pods, Dir: c.Paths.Pods(),
 		Socket: c.Paths.Docker(), Log: n.log, Problems: &n.problems, Engine: n.engine,
 		Hooks: n.hooks, Links: n.links,

@@ -49,6 +49,9 @@ func (e *Pair) SetRouteMTUs(routes []kernel.RouteMTU) error {
 	return e.kernel.SetRouteMTUs(routes)
 }
 
+// SetNetfilter sets whether netfilter may translate what goes from or to pods.
+func (e *Pair) SetNetfilter(translates bool) error { return e.kernel.SetNetfilter(translates) }
+
 // SetEndpoint implements forward.Forwarder.
 func (e *Pair) SetEndpoint(p forward.Endpoint) error { return e.kernel.SetEndpoint(p) }
 

@@ -1,0 +1,81 @@
+package netfilter
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// Every is how often a Watcher is to look: the longest that a flow may begin without a new rule.
+const Every = time.Second
+
+// Translates returns where netfilter may translate a packet of the scope, "" if it does not.
+func Translates(s Scope) (string, error) {
+	found, err := s.nftables()
+	if absent(err) {
+		found, err = "", nil
+	}
+	if found != "" || err != nil {
+		return found, err
+	}
+	return s.legacy()
+}
+
+// Engine is what a Watcher needs of the engines.
+type Engine interface {
+	// SetNetfilter sets whether netfilter may translate what goes from or to pods.
+	SetNetfilter(translates bool) error
+}
+
+// Watcher tells the engine whether netfilter may translate what goes from or to pods.
+type Watcher struct {
+	Engine Engine
+	Scope  func() Scope
+	Log    *slog.Logger
+
+	mu         sync.Mutex
+	looked     bool   // guarded by mu
+	without    bool   // guarded by mu; the kernel had no nftables
+	generation uint32 // guarded by mu
+	found      string // guarded by mu
+}
+
+// Look looks at netfilter's rules, if those of nftables have changed since, or if it is to look in
+// any case: iptables-legacy does not tell, nor do interfaces. What cannot be read may translate.
+func (w *Watcher) Look(anyway bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.without && !anyway { // each question has the kernel search for a module
+		return nil
+	}
+	generation, err := nl.NFTGeneration()
+	w.without = absent(err)
+	if err != nil && !w.without {
+		return w.setLocked(unknown, err)
+	}
+	if w.looked && !anyway && generation == w.generation {
+		return nil
+	}
+	found, err := Translates(w.Scope())
+	if err != nil {
+		return w.setLocked(unknown, err)
+	}
+	w.generation = generation
+	return w.setLocked(found, nil)
+}
+
+const unknown = "rules that cannot be read"
+
+// setLocked gives the engine what was found, and returns cause.
+func (w *Watcher) setLocked(found string, cause error) error {
+	if err := w.Engine.SetNetfilter(found != ""); err != nil {
+		return err
+	}
+	if found != w.found {
+		w.Log.Info("netfilter may translate what goes from or to pods", "where", found)
+	}
+	w.looked, w.found = cause == nil, found
+	return cause
+}
