@@ -410,10 +410,10 @@ func directory(t *testing.T, name string) {
 	t.Cleanup(func() { os.Remove(name) }) // others may have put something there
 }
 
-func TestDocker(t *testing.T) {
-	t.Parallel()
-	need(t, "dockerd", "docker", "nginx", "curl", "busybox", "tar")
-	h, _ := newContainerHost(t)
+// newDocker starts dockerd on the host, with images of a server and a client, and returns what runs
+// a command of docker.
+func newDocker(t *testing.T, h *podHost) (docker func(args ...string) *nstest.Cmd) {
+	t.Helper()
 	// dockerd finds drivers that do not run below / by a specification.
 	link(t, "/etc/docker/plugins/weir.spec", h.file("weir.spec",
 		"unix://"+filepath.Join(h.root, "run/docker/plugins/weir.sock")))
@@ -421,7 +421,7 @@ func TestDocker(t *testing.T) {
 	background(t, h.host.Command("dockerd", "-l", "error", "-H", socket, "-p",
 		filepath.Join(h.root, "docker.pid"), "--data-root", filepath.Join(h.root, "docker"),
 		"--exec-root", filepath.Join(h.root, "docker-exec")))
-	docker := func(args ...string) *nstest.Cmd {
+	docker = func(args ...string) *nstest.Cmd {
 		return h.host.Command("docker", append([]string{"-H", socket}, args...)...)
 	}
 	eventually(t, "dockerd answers", func() error { return docker("info").Run() })
@@ -429,6 +429,14 @@ func TestDocker(t *testing.T) {
 		mustRun(t, h.host.Command("sh", "-c", fmt.Sprintf(
 			"tar -C %s -c . | docker -H %s import - %s", root, socket, name)))
 	}
+	return docker
+}
+
+func TestDocker(t *testing.T) {
+	t.Parallel()
+	need(t, "dockerd", "docker", "nginx", "curl", "busybox", "tar")
+	h, _ := newContainerHost(t)
+	docker := newDocker(t, h)
 	mustRun(t, docker("network", "create", "--ipv6", "-d", "weir", "--ipam-driver", "weir", "pods"))
 	t.Cleanup(func() { docker("rm", "-f", "web", "other").Run() })
 	mustRun(t, docker(append([]string{"run", "-d", "--name", "web", "-p", "8080:80",
