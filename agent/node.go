@@ -56,9 +56,9 @@ type Node struct {
 	observer *watch.Observer
 	// what netfilter translates; used when the pods begin, and by the loop
 	netfilter netfilter.Watcher
-	shared   sharedTables
-	cluster  *cluster.Service // nil on a host without a cluster
-	store    *client.Client   // nil on a host without a cluster
+	shared    sharedTables
+	cluster   *cluster.Service // nil on a host without a cluster
+	store     *client.Client   // nil on a host without a cluster
 
 	// read by the loop: a send that succeeds proves that it turns
 	pulse         chan struct{}

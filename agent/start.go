@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/firewall/kernel"
 )
 
@@ -78,9 +79,15 @@ func (n *Node) lookAtNetfilter(anyway bool) {
 // beginPods takes the pods of an earlier run over.
 func (n *Node) beginPods(ctx context.Context) error {
 	n.lookAtNetfilter(true)
+	if len(n.config.Settings.Pods.Ranges) > 0 {
+		if err := host.Queues(n.engine); err != nil {
+			return err
+		}
+	}
 	if err := n.pods.Begin(ctx); err != nil || !n.pods.Begun() {
 		return err
 	}
+	go host.WatchQueues(ctx, &n.retry, n.engine, &n.problems)
 	n.routes.Changed(true) // those with an MTU of their own matter now
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirnet/weir/internal/nstest"
 )
@@ -57,4 +58,44 @@ func TestChainedPortmap(t *testing.T) {
 		t.Error(out)
 	}
 	refuse(t, h.outside, "http://10.66.0.1:8080/")
+}
+
+// TestChainedBandwidth: the plugin bandwidth behind weir-cni limits both directions of a pod, by
+// queueing disciplines on its host end. What the pod's published port translates still passes.
+func TestChainedBandwidth(t *testing.T) {
+	t.Parallel()
+	need(t, "nginx", "curl", "/usr/lib/cni/bandwidth")
+	h := newPodHost(t, "add check-state\nadd allow ip from any to any keep-state\n")
+	config := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q,
+		"capabilities":{"portMappings":true},"runtimeConfig":{"portMappings":[{"hostPort":8080,
+		"containerPort":80,"protocol":"tcp"}]}}`, h.root)
+	web := h.lab.Node("web")
+	result, _ := h.cni("ADD", "web", web.Path(), config)
+	// 8 Mbit/s and 100 kB at once
+	rates := `"ingressRate":8000000,"ingressBurst":800000,"egressRate":8000000,"egressBurst":800000`
+	h.chained("ADD", "bandwidth", "web", web, rates, result)
+	nginx(t, web, 80)
+	nginx(t, h.outside, 81)
+	client, _ := h.attach("client")
+	address := h.pod("web").Addrs[0].String()
+	for _, c := range []struct {
+		name string
+		from *nstest.Node
+		url  string
+	}{
+		{"from the pod to outside", h.outside, "http://" + address},
+		{"from the pod to outside, published", h.outside, "http://10.66.0.1:8080"},
+		{"from the pod to a pod", client, "http://" + address},
+		{"from the pod to a pod, published", client, "http://10.66.0.1:8080"},
+		{"from outside to the pod", web, "http://10.66.0.2:81"},
+	} {
+		began := time.Now()
+		out, err := curl(c.from, "--connect-timeout", "10", "-r", "0-1999999", c.url+"/big")
+		took := time.Since(began)
+		if err != nil || len(out) != 2000000 {
+			t.Errorf("%s: %d bytes, %v", c.name, len(out), err)
+		} else if took < 1500*time.Millisecond {
+			t.Errorf("%s: 2 MB in %v", c.name, took)
+		}
+	}
 }

@@ -52,6 +52,9 @@ func (e *Pair) SetRouteMTUs(routes []kernel.RouteMTU) error {
 // SetNetfilter sets whether netfilter may translate what goes from or to pods.
 func (e *Pair) SetNetfilter(translates bool) error { return e.kernel.SetNetfilter(translates) }
 
+// SetQueued sets at which interfaces of pods packets go through queueing disciplines.
+func (e *Pair) SetQueued(indexes []uint32) error { return e.kernel.SetQueued(indexes) }
+
 // SetEndpoint implements forward.Forwarder.
 func (e *Pair) SetEndpoint(p forward.Endpoint) error { return e.kernel.SetEndpoint(p) }
 

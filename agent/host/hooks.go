@@ -26,6 +26,7 @@ type Engine interface {
 	SetInterfaces([]firewall.Interface) error
 	SetRoutes([]firewall.Route) error
 	SetRouteMTUs([]kernel.RouteMTU) error
+	SetQueued(indexes []uint32) error
 	Attach(index uint32) (hook string, err error)
 	Detach(index uint32) error
 	// Guarded reports whether the engine that was taken over had evaluated packets of an interface.

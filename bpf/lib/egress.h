@@ -15,8 +15,8 @@ static __always_inline int unsettled(const struct packet *p, const struct lookup
 	       phase_of(low_side(s, place), high_side(s, place), p->proto) != PHASE_ESTABLISHED;
 }
 
-// stack_egress follows the evaluation of a packet that leaves through the stack.
-__noinline int stack_egress(struct __sk_buff *skb, __u32 l2)
+// stack_egress follows the checkpoint of a packet that leaves through the stack, which returned r.
+__noinline int stack_egress(struct __sk_buff *skb, int r)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -28,23 +28,22 @@ __noinline int stack_egress(struct __sk_buff *skb, __u32 l2)
 	struct nat *nat = &c->nat;
 	const struct forward *fwd = &c->fwd;
 
-	int r = checkpoint(skb, l2, DIR_IN);
 	if (p->kind != PARSED_IP || p->reason || !(f->published | f->masquerade))
 		return r == FWD_CONTINUE ? FWD_STACK : r;
-	if (fwd->endpoint[DIR_IN].known) {
-		if (r != FWD_CONTINUE) {
+	__u32 to_pod = fwd->endpoint[DIR_IN].known, ifindex = to_pod ? 0 : skb->ifindex;
+	if (r != FWD_CONTINUE) {
+		if (to_pod)
 			nat_forget(1);
-			return r;
-		}
-		if (unsettled(p, look) && nat_find_inner(0))
-			nat_touch(skb, p, look, nat);
-		return FWD_STACK;
-	}
-	if (r != FWD_CONTINUE)
 		return r;
-	if (!pod_at(p->src_hi, p->src_lo) && !is_icmp(p))
+	}
+	if (to_pod && unsettled(p, look) && nat_find_inner(0))
+		nat_touch(skb, p, look, nat);
+	// Of what goes to a pod, only the answer of a pod whose published port it has called is
+	// translated.
+	if (to_pod ? !f->published || !pod_at(p->src_hi, p->src_lo) :
+		     !pod_at(p->src_hi, p->src_lo) && !is_icmp(p))
 		return FWD_STACK;
-	if (outward(skb, p, look, nat, skb->ifindex) == NAT_FAILED)
+	if (outward(skb, p, look, nat, ifindex) == NAT_FAILED)
 		return drop(skb, c, cf, REASON_NAT_PORTS);
 	return rewrite_frame(skb) < 0 ? TC_ACT_SHOT : FWD_STACK;
 }
@@ -82,7 +81,8 @@ static __always_inline int forward_out(struct __sk_buff *skb, __u32 l2)
 	reset_egress(skb->ifindex);
 	evaluate(skb);
 	note_egress(0);
-	return stack_egress(skb, l2);
+	// Not in stack_egress, whose stack would come on top of that of an answer.
+	return stack_egress(skb, checkpoint(skb, l2, DIR_IN));
 }
 
 // deliver_to_pod evaluates what the host sends to a pod and stands at the wrong side of its host

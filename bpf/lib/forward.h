@@ -101,13 +101,23 @@ static __always_inline void set_redirect(const struct lookup *look)
 	}
 }
 
-// untranslated: netfilter does not translate the packet. What it translates has a state that was
-// made where it came in, and another one, made where it left. So an answer may be redirected only
-// if what it answers was, and that only if its state was made here or where it came in.
+// queued: a pod that the packet comes from or goes to has queueing disciplines.
+static __always_inline int queued(const struct forward *fwd)
+{
+	const struct pkt_endpoint *from = &fwd->endpoint[DIR_OUT], *to = &fwd->endpoint[DIR_IN];
+
+	return ((from->known ? from->limited : 0) | (to->known ? to->limited : 0)) &
+	       ENDPOINT_QUEUED;
+}
+
+// may_redirect: nothing in the stack wants the packet: no queueing discipline, and not netfilter.
+// What netfilter translates has a state that was made where it came in, and another one, made where
+// it left. So an answer may be redirected only if what it answers was, and that only if its state
+// was made here or where it came in.
 // Where netfilter may translate what begins a flow, that goes up the stack first. If it leaves as
 // it came, the flow is not translated. Packets without a state show nothing, nor do fragments,
 // which all have to go the same path, as netfilter wants all of them.
-__noinline int untranslated(__u32 unused)
+__noinline int may_redirect(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	struct forwarding *f = forwarding_settings();
@@ -116,6 +126,8 @@ __noinline int untranslated(__u32 unused)
 	const struct lookup *look = &c->look;
 	__u32 place = look->first_place, netfilter = f->netfilter;
 
+	if (unlikely(queued(&c->fwd)))
+		return 0;
 	if (c->nat.make)
 		return 1;
 	struct set *s = exists(look->first_flow) ? set_at(place / WAYS) : NULL;
@@ -376,7 +388,7 @@ __noinline int after_ingress(struct __sk_buff *skb, __u32 l2)
 	if (p->kind != PARSED_IP || p->reason)
 		return FWD_STACK;
 	if (to->known) {
-		if (!direct(skb, p) || !fits(skb, p, to->mtu) || !untranslated(0)) {
+		if (!direct(skb, p) || !fits(skb, p, to->mtu) || !may_redirect(0)) {
 			// The egress hook evaluates it again: stack_egress takes back what is fresh
 			// then.
 			int why = inward(skb, p, look, nat, f, META_FRESH);
@@ -387,7 +399,7 @@ __noinline int after_ingress(struct __sk_buff *skb, __u32 l2)
 		p->xmit = to->ifindex;
 	} else if (!fwd->endpoint[DIR_OUT].known) {
 		return FWD_STACK;
-	} else if (!direct(skb, p) || !untranslated(0) || !route(skb, p, fwd)) {
+	} else if (!direct(skb, p) || !may_redirect(0) || !route(skb, p, fwd)) {
 		p->xmit = 0;
 		return f->published && own_address(0) ? to_host(skb, c, cf) : FWD_STACK;
 	}

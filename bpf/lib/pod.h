@@ -7,6 +7,10 @@
 
 enum { MAX_POD_ADDRESSES = 4, MAX_PODS = 8192 };
 
+// Bits of endpoint.limited, besides 1 << DIR_IN and 1 << DIR_OUT: what the pod sends and gets goes
+// through queueing disciplines of its host end.
+enum { ENDPOINT_QUEUED = 4 };
+
 // The pod behind the host end of a veth pair.
 struct endpoint {
 	struct address addr[MAX_POD_ADDRESSES]; // what it may send from; the first `count`
@@ -15,7 +19,7 @@ struct endpoint {
 	__u32 mtu;
 	__u32 place; // in the maps of counters and buckets
 	__u8 mac[6], host_mac[6];
-	__u32 limited; // 1 << DIR_IN, 1 << DIR_OUT, as the pod sees it
+	__u32 limited; // 1 << DIR_IN, 1 << DIR_OUT, as the pod sees it; ENDPOINT_QUEUED
 };
 
 // A NIC: an interface with Ethernet headers that is not a pod's and whose egress hook is ours, and

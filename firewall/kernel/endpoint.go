@@ -22,6 +22,8 @@ const (
 const (
 	limitedIn  = 1 << firewall.In
 	limitedOut = 1 << firewall.Out
+	// ENDPOINT_QUEUED of bpf/lib/pod.h
+	limitedQueued = 4
 )
 
 // SetEndpoint adds or changes a pod, see forward.Forwarder.
@@ -39,6 +41,7 @@ func (e *Engine) SetEndpoint(p forward.Endpoint) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	v.Limited |= bit(e.queued[p.Index]) * limitedQueued
 	old, known := e.endpoints[p.Index]
 	if v.Place = old.Place; !known {
 		if v.Place, err = e.freePlaceLocked(); err != nil {
@@ -75,6 +78,45 @@ func endpoint(p *forward.Endpoint) (v weirEndpoint, err error) {
 	return v, nil
 }
 
+// SetQueued sets at which interfaces of pods packets go through queueing disciplines, which only
+// the stack asks. An index that is not a pod's counts as soon as it is one's.
+func (e *Engine) SetQueued(indexes []uint32) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.queued = map[uint32]bool{}
+	for _, index := range indexes {
+		e.queued[index] = true
+	}
+	for index, v := range e.endpoints {
+		limited := v.Limited&^limitedQueued | bit(e.queued[index])*limitedQueued
+		if limited == v.Limited {
+			continue
+		}
+		v.Limited = limited
+		if err := e.writeEndpointLocked(&v); err != nil {
+			return err
+		}
+		if err := e.putForwardingLocked(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeEndpointLocked writes what the kernel knows of a pod.
+func (e *Engine) writeEndpointLocked(v *weirEndpoint) error {
+	e.endpoints[v.Ifindex], e.places[v.Place] = *v, true
+	if err := e.objects.Endpoints.Put(v.Ifindex, v); err != nil {
+		return fmt.Errorf("write a pod to the kernel: %w", err)
+	}
+	for _, a := range v.Addr[:v.Count] {
+		if err := e.objects.Pods.Put(a, v); err != nil {
+			return fmt.Errorf("write pod address %s to the kernel: %w", a.addr(), err)
+		}
+	}
+	return nil
+}
+
 // freePlaceLocked returns the lowest place that no pod counts in.
 func (e *Engine) freePlaceLocked() (uint32, error) {
 	if place := slices.Index(e.places[:], false); place >= 0 {
@@ -100,14 +142,8 @@ func (e *Engine) putEndpointLocked(v, old *weirEndpoint, known bool, r forward.R
 			return fmt.Errorf("write the rate limits of a pod: %w", err)
 		}
 	}
-	e.endpoints[v.Ifindex], e.places[v.Place] = *v, true
-	if err := e.objects.Endpoints.Put(v.Ifindex, v); err != nil {
-		return fmt.Errorf("write a pod to the kernel: %w", err)
-	}
-	for _, a := range v.Addr[:v.Count] {
-		if err := e.objects.Pods.Put(a, v); err != nil {
-			return fmt.Errorf("write pod address %s to the kernel: %w", a.addr(), err)
-		}
+	if err := e.writeEndpointLocked(v); err != nil {
+		return err
 	}
 	if err := e.dropAddressesLocked(old, v); err != nil {
 		return err

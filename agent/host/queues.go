@@ -1,0 +1,42 @@
+package host
+
+import (
+	"context"
+
+	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// Queues gives the engine the interfaces with queueing disciplines. Those of pods pass by them only
+// through the stack.
+func Queues(e Engine) error {
+	conn, err := nl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	links, err := conn.Queued()
+	if err != nil {
+		return err
+	}
+	indexes := make([]uint32, len(links))
+	for i, l := range links {
+		indexes[i] = uint32(l)
+	}
+	return e.SetQueued(indexes)
+}
+
+// WatchQueues follows the queueing disciplines until ctx ends.
+func WatchQueues(ctx context.Context, retry *problem.Retrier, e Engine, list *problem.List) {
+	const about = "queueing disciplines"
+	retry.Run(ctx, "the queueing disciplines are not followed", "weir doctor",
+		func(ctx context.Context) error {
+			return nl.WatchQdiscs(ctx, func() {
+				if err := Queues(e); err != nil {
+					list.Set(about, "queueing disciplines: "+err.Error(), "weir doctor")
+					return
+				}
+				list.Solved(about)
+			})
+		})
+}

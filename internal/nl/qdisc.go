@@ -1,0 +1,65 @@
+package nl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Queued lists the links that have a queueing discipline, each once. What every link may have does
+// not count: noqueue, and clsact, which only holds filters.
+func (c *Conn) Queued() ([]int, error) {
+	list, err := read("list queueing disciplines", func() ([]netlink.Qdisc, error) {
+		return c.h.QdiscList(nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var all []int
+	seen := map[int]bool{}
+	for _, q := range list {
+		link := q.Attrs().LinkIndex
+		if kind := q.Type(); kind != "noqueue" && kind != "clsact" && !seen[link] {
+			seen[link] = true
+			all = append(all, link)
+		}
+	}
+	return all, nil
+}
+
+// WatchQdiscs calls changed once at the beginning and then whenever queueing disciplines or filters
+// in the namespace of the calling thread may have changed, at most about twenty times a second,
+// until ctx ends.
+func WatchQdiscs(ctx context.Context, changed func()) error {
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_TC)
+	if err != nil {
+		return fmt.Errorf("watch queueing disciplines: %w", err)
+	}
+	stop := context.AfterFunc(ctx, s.Close) // which ends Receive
+	defer func() {
+		if stop() {
+			s.Close()
+		}
+	}()
+	for {
+		changed()
+		time.Sleep(routesPause)
+		for {
+			_, _, err := s.Receive()
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err == nil || errors.Is(err, unix.ENOBUFS) { // the kernel lost some
+				break
+			}
+			if !errors.Is(err, unix.EINTR) {
+				return fmt.Errorf("watch queueing disciplines: %w", err)
+			}
+		}
+	}
+}
