@@ -9,6 +9,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/types/create"
+
+	"github.com/weirnet/weir/pod"
 )
 
 // add attaches the container. If it fails after a delegated IPAM plugin allocated addresses, it
@@ -36,12 +38,12 @@ func add(ctx context.Context, c *call) (any, *types.Error) {
 		return nil, e
 	}
 	if ipam.plugin != "" {
-		given, dns, err := ipam.add(ctx)
+		given, routes, dns, err := ipam.add(ctx)
 		if err != nil {
 			return nil, fail(CodeIPAM, "the plugin must be in CNI_PATH ("+c.env.Path+")",
 				"IPAM plugin %s: %v", ipam.plugin, err)
 		}
-		request.Addrs, request.ExternalIPAM = given, true
+		request.Addrs, request.Routes, request.ExternalIPAM = given, routes, true
 		if c.config.DNS.IsEmpty() {
 			c.config.DNS = dns
 		}
@@ -53,7 +55,7 @@ func add(ctx context.Context, c *call) (any, *types.Error) {
 		}
 		return nil, fromAgent("attach "+c.env.Container, err)
 	}
-	result, err := c.result(prev, reply)
+	result, err := c.result(prev, reply, &request)
 	if err != nil {
 		undo := errors.Join(c.agent.Detach(ctx, c.env.Container, c.env.IfName), ipam.del(ctx))
 		return nil, fail(CodeBroken, "", "result: %v", errors.Join(err, undo))
@@ -63,7 +65,7 @@ func add(ctx context.Context, c *call) (any, *types.Error) {
 
 // result describes the attachment, after the results of earlier plugins of the chain, in the
 // version of the configuration.
-func (c *call) result(prev *types100.Result, r Reply) (types.Result, error) {
+func (c *call) result(prev *types100.Result, r Reply, request *pod.Spec) (types.Result, error) {
 	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: c.config.DNS}
 	if prev != nil {
 		result.Interfaces, result.IPs, result.Routes = prev.Interfaces, prev.IPs, prev.Routes
@@ -87,8 +89,10 @@ func (c *call) result(prev *types100.Result, r Reply) (types.Result, error) {
 		for _, gw := range r.Gateways {
 			if gw.Is4() == a.Is4() {
 				ip.Gateway = gw.AsSlice()
-				result.Routes = append(result.Routes,
-					&types.Route{Dst: defaultRoute(gw), GW: gw.AsSlice()})
+				for _, dst := range request.RoutesOver(gw) {
+					result.Routes = append(result.Routes,
+						&types.Route{Dst: netOf(dst), GW: gw.AsSlice()})
+				}
 			}
 		}
 		result.IPs = append(result.IPs, ip)
@@ -96,11 +100,8 @@ func (c *call) result(prev *types100.Result, r Reply) (types.Result, error) {
 	return result.GetAsVersion(c.config.CNIVersion)
 }
 
-func defaultRoute(gw netip.Addr) net.IPNet {
-	if gw.Is4() {
-		return net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
-	}
-	return net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
+func netOf(p netip.Prefix) net.IPNet {
+	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 // previous reads prevResult, nil if there is none.

@@ -27,29 +27,38 @@ func (c *call) ipam() (ipam, *types.Error) {
 	return ipam{plugin, c.stdin}, nil
 }
 
-// add requests addresses. It ignores the plugin's gateway and routes: a pod's gateway is the
-// node's.
-func (i ipam) add(ctx context.Context) ([]netip.Addr, types.DNS, error) {
+// add requests addresses, with the routes of their networks. It ignores the plugin's gateways: a
+// pod's gateway is the node's.
+func (i ipam) add(ctx context.Context) (addrs []netip.Addr, routes []netip.Prefix, dns types.DNS,
+	err error) {
 	r, err := invoke.DelegateAdd(ctx, i.plugin, i.stdin, nil)
 	if err != nil {
-		return nil, types.DNS{}, err
+		return nil, nil, dns, err
 	}
 	result, err := types100.NewResultFromResult(r)
 	if err != nil {
-		return nil, types.DNS{}, err
+		return nil, nil, dns, err
 	}
-	var addrs []netip.Addr
 	for _, ip := range result.IPs {
 		a, ok := netip.AddrFromSlice(ip.Address.IP)
 		if !ok {
-			return nil, types.DNS{}, fmt.Errorf("returned %v, which is not an address", ip.Address)
+			return nil, nil, dns, fmt.Errorf("returned %v, which is not an address", ip.Address)
 		}
 		addrs = append(addrs, a.Unmap())
 	}
 	if len(addrs) == 0 {
-		return nil, types.DNS{}, fmt.Errorf("returned no address")
+		return nil, nil, dns, fmt.Errorf("returned no address")
 	}
-	return addrs, result.DNS, nil
+	for _, r := range result.Routes {
+		a, ok := netip.AddrFromSlice(r.Dst.IP)
+		ones, _ := r.Dst.Mask.Size()
+		dst := netip.PrefixFrom(a.Unmap(), ones).Masked()
+		if !ok || !dst.IsValid() {
+			return nil, nil, dns, fmt.Errorf("returned %v, which is not a network", r.Dst)
+		}
+		routes = append(routes, dst)
+	}
+	return addrs, routes, result.DNS, nil
 }
 
 func (i ipam) del(ctx context.Context) error {

@@ -26,6 +26,9 @@ type Spec struct {
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 	// The addresses come from another IPAM: they need not lie in the ranges, and none are picked.
 	ExternalIPAM bool `json:"extern,omitempty"`
+	// Networks that the container reaches over the interface; everything, for a family that has
+	// none.
+	Routes []netip.Prefix `json:"routes,omitempty"`
 	// The runtime itself moves the inner end, left in the host's namespace as InnerIf, and
 	// configures it; Netns serves to identify the container only.
 	RuntimeMovesInterface bool `json:"moved,omitempty"`

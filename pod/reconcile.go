@@ -214,9 +214,15 @@ func (m *Manager) Check(container, ifName string, addrs []netip.Addr) error {
 		}
 	}
 	for _, gw := range p.Gateway {
-		r, err := inner.MatchRoute(anywhere(gw), link.Index)
-		if err != nil || r.Via != gw {
-			return fmt.Errorf("pod %s: the default route over %s is gone", p.Name, gw)
+		for _, dst := range p.RoutesOver(gw) {
+			to := dst.Addr()
+			if dst.Bits() == 0 {
+				to = anywhere(gw)
+			}
+			r, err := inner.MatchRoute(to, link.Index)
+			if err != nil || r.Via != gw && to != gw {
+				return fmt.Errorf("pod %s: the route to %s over %s is gone", p.Name, dst, gw)
+			}
 		}
 	}
 	return nil

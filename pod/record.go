@@ -30,7 +30,8 @@ type record struct {
 	Created     time.Time
 	Ready       bool
 	NetnsID     string
-	Table       int `json:",omitempty"`
+	Table       int            `json:",omitempty"`
+	Routes      []netip.Prefix `json:",omitempty"`
 }
 
 type publishRecord struct {
@@ -46,7 +47,8 @@ func recordOf(p *Pod) record {
 		Netns: p.Netns, IfName: p.IfName, Addrs: p.Addrs, MAC: net.HardwareAddr(p.MAC), MTU: p.MTU,
 		Labels: p.Labels, Rates: ratesRecord(p.Rates), Moved: p.RuntimeMovesInterface,
 		Extern: p.ExternalIPAM, Key: p.Key, HostIf: p.HostIf, Index: p.Index, HostMAC: p.HostMAC,
-		Gateway: p.Gateway, Created: p.Created, Ready: p.Ready, NetnsID: p.NetnsID, Table: p.Table}
+		Gateway: p.Gateway, Created: p.Created, Ready: p.Ready, NetnsID: p.NetnsID, Table: p.Table,
+		Routes: p.Routes}
 	for _, pub := range p.Publish {
 		r.Publish = append(r.Publish, publishRecord{uint8(pub.Proto), pub.Host, pub.HostPort,
 			pub.Port})
@@ -57,7 +59,8 @@ func recordOf(p *Pod) record {
 func (r record) pod() *Pod {
 	p := &Pod{Spec: Spec{Network: r.Network, Container: r.Container, Name: r.Name, Netns: r.Netns,
 		IfName: r.IfName, Addrs: r.Addrs, MAC: MAC(r.MAC), MTU: r.MTU, Labels: r.Labels,
-		Rates: forward.Rates(r.Rates), RuntimeMovesInterface: r.Moved, ExternalIPAM: r.Extern},
+		Rates: forward.Rates(r.Rates), RuntimeMovesInterface: r.Moved, ExternalIPAM: r.Extern,
+		Routes: r.Routes},
 		Key: r.Key, HostIf: r.HostIf, Index: r.Index, HostMAC: r.HostMAC, Gateway: r.Gateway,
 		Created: r.Created, Ready: r.Ready, NetnsID: r.NetnsID, Table: r.Table}
 	for _, pub := range r.Publish {

@@ -3,6 +3,7 @@ package pod
 import (
 	"errors"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -19,7 +20,7 @@ const (
 // secondTable plus its index is the routing table of a second interface.
 const secondTable = 1 << 20
 
-// addRoutes gives an interface the route to the gateway and the default route over it, behind
+// addRoutes gives an interface the route to the gateway and the pod's routes over it, behind
 // existing ones of another interface or program, which would lose them now or when this interface
 // goes. Packets from the addresses of a second interface use a table of its own: over the first
 // interface they would come from the wrong pod and be refused.
@@ -30,7 +31,7 @@ func addRoutes(inner *nl.Conn, link int, gw netip.Addr, p *Pod) error {
 	} else if !errors.Is(err, unix.ENETUNREACH) { // an unreachable or prohibit default route
 		metric = secondMetric
 	}
-	for _, r := range routesOver(link, gw) {
+	for _, r := range routesOver(link, gw, p) {
 		r.Metric = metric
 		err := inner.AddRoute(r)
 		for try := 0; errors.Is(err, unix.EEXIST) && try < metricTries; try++ {
@@ -45,7 +46,7 @@ func addRoutes(inner *nl.Conn, link int, gw netip.Addr, p *Pod) error {
 		return nil
 	}
 	p.Table = secondTable + link
-	for _, r := range routesOver(link, gw) {
+	for _, r := range routesOver(link, gw, p) {
 		r.Table = p.Table
 		if err := inner.ReplaceRoute(r); err != nil {
 			return err
@@ -62,12 +63,29 @@ func addRoutes(inner *nl.Conn, link int, gw netip.Addr, p *Pod) error {
 	return nil
 }
 
-// routesOver returns the route to a gateway and the default route over it.
-func routesOver(link int, gw netip.Addr) []nl.Route {
-	return []nl.Route{
-		{Dst: host(gw), Link: link, Scope: nl.ScopeLink},
-		{Dst: netip.PrefixFrom(unspecified(gw), 0), Via: gw, Link: link},
+// routesOver returns the route to a gateway and the pod's routes over it.
+func routesOver(link int, gw netip.Addr, p *Pod) []nl.Route {
+	all := []nl.Route{{Dst: host(gw), Link: link, Scope: nl.ScopeLink}}
+	for _, dst := range p.RoutesOver(gw) {
+		if dst != host(gw) {
+			all = append(all, nl.Route{Dst: dst, Via: gw, Link: link})
+		}
 	}
+	return all
+}
+
+// RoutesOver returns the networks that the pod reaches over a gateway.
+func (s *Spec) RoutesOver(gw netip.Addr) (all []netip.Prefix) {
+	for _, dst := range s.Routes {
+		if dst = dst.Masked(); dst.IsValid() && dst.Addr().Is4() == gw.Is4() &&
+			!slices.Contains(all, dst) {
+			all = append(all, dst)
+		}
+	}
+	if len(all) == 0 {
+		return []netip.Prefix{netip.PrefixFrom(unspecified(gw), 0)}
+	}
+	return all
 }
 
 // removeRules removes the rules of a second interface from its namespace, if its path still leads

@@ -269,13 +269,35 @@ func TestPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	local := config("1.0.0", fmt.Sprintf(`,"ipam":{"type":"host-local","dataDir":%q,`+
-		`"resolvConf":%q,"ranges":[[{"subnet":"10.99.7.0/24"}]]}`,
+		`"resolvConf":%q,"ranges":[[{"subnet":"10.99.7.0/24"}]],`+
+		`"routes":[{"dst":"10.66.0.0/24"},{"dst":"10.99.0.0/16","gw":"10.99.7.1"}]}`,
 		filepath.Join(h.root, "ipam"), resolv))
 	extern := h.lab.Node("extern")
 	if out, _ := h.cni("ADD", "extern", extern.Path(), local); out["ips"] == nil ||
 		out["ips"].([]any)[0].(map[string]any)["address"] != "10.99.7.2/32" ||
 		fmt.Sprint(out["dns"]) != "map[nameservers:[10.99.7.53]]" {
 		t.Errorf("ADD with host-local: %v", out)
+	} else {
+		routes, err := extern.Command("ip", "-4", "route").Output()
+		for _, want := range []string{"10.66.0.0/24 via 10.88.0.1 dev eth0",
+			"10.99.0.0/16 via 10.88.0.1 dev eth0"} {
+			if err != nil || !strings.Contains(string(routes), want) ||
+				strings.Contains(string(routes), "default") {
+				t.Errorf("routes of host-local: %v\n%s", err, routes)
+			}
+		}
+		if fmt.Sprint(out["routes"]) != "[map[dst:10.66.0.0/24 gw:10.88.0.1] "+
+			"map[dst:10.99.0.0/16 gw:10.88.0.1]]" {
+			t.Errorf("ADD with host-local: routes %v", out["routes"])
+		}
+		previous, err := json.Marshal(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := strings.Replace(local, `"root"`, `"prevResult":`+string(previous)+`,"root"`, 1)
+		if out, _ := h.cni("CHECK", "extern", extern.Path(), check); out != nil {
+			t.Errorf("CHECK with host-local: %v", out)
+		}
 	}
 	if out, _ := h.cni("DEL", "extern", "", local); out != nil {
 		t.Errorf("DEL with host-local: %v", out)
