@@ -16,9 +16,10 @@
 //
 // Below the parts are agent/engines, which passes to the kernel engine, and to the engine of the
 // tunnel while there is one, what both have to know; agent/problem, what the status shows as wrong
-// and tries again; agent/adopt, open connections without states; agent/routes, agent/claim and
-// agent/clock, small helpers; and agent/api, the protocol. What the kernel engine enforces is
-// pinned, so that it keeps enforcing without the agent.
+// and tries again; agent/adopt, open connections without states; agent/netfilter, whether netfilter
+// translates what pods send; agent/routes, agent/claim and agent/clock, small helpers; and
+// agent/api, the protocol. What the kernel engine enforces is pinned, so that it keeps enforcing
+// without the agent.
 //
 // # Without a node
 //
@@ -42,6 +43,7 @@
 //	pods.labels.mu         tables of labels
 //	host.Hooks.following   one pass over the interfaces at a time
 //	host.Hooks.mu          hooks
+//	netfilter.Watcher.mu   what netfilter translates
 //	host.Links.mu          interfaces and addresses
 //	Node.mu, problem.List.mu, pods.Service.mu, watch.Captures.mu, peers.injector.mu, dialed.mu,
 //	pods.resolvers.mu
