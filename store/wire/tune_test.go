@@ -31,6 +31,10 @@ func TestTune(t *testing.T) {
 		}
 		err = raw.Control(func(fd uintptr) {
 			if got, err := syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP,
+				syscall.TCP_KEEPIDLE); err != nil || got != 2 {
+				t.Errorf("it asks after %d s: %v", got, err)
+			}
+			if got, err := syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP,
 				tcpRTOMax); err != nil || got != rtoMax {
 				t.Errorf("the bound is %d: %v", got, err)
 			}
