@@ -82,7 +82,7 @@ func (x *Explainer) Preview(ctx context.Context, text string, events Events) (a 
 	if err != nil {
 		return a, err
 	}
-	a.Replay = p.replay(ctx, seq)
+	a.Replay = p.replay(ctx, seq, replayTime)
 	return a, nil
 }
 

@@ -19,7 +19,7 @@ const (
 	// mostFlows is how many flows that passed are decided again, and how many refused ones: a flood
 	// of refused packets takes no space of the others.
 	mostFlows = 10_000
-	// replayTime bounds what a replay costs.
+	// replayTime bounds what the decisions of a replay cost.
 	replayTime = 2 * time.Second
 	// mostChanges is how many changed flows are listed.
 	mostChanges = 50
@@ -87,10 +87,9 @@ func (f *flowsOf) index(name string) (uint32, bool) {
 }
 
 // replay decides the flows of the events by the rules in force and by the changed ones. Both see
-// the first packet of each without any state.
-func (p *preview) replay(ctx context.Context, events iter.Seq[observe.Event]) *api.Replay {
-	ctx, cancel := context.WithTimeout(ctx, replayTime)
-	defer cancel()
+// the first packet of each without any state. most bounds the time that the decisions take.
+func (p *preview) replay(ctx context.Context, events iter.Seq[observe.Event],
+	most time.Duration) *api.Replay {
 	f := flowsOf{byName: map[string]uint32{}, seen: map[flowKey]bool{}}
 	for _, i := range p.ifs {
 		f.byName[i.Name] = i.Index
@@ -98,6 +97,8 @@ func (p *preview) replay(ctx context.Context, events iter.Seq[observe.Event]) *a
 	for e := range events {
 		f.add(&e)
 	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	a := &api.Replay{From: f.from, Skipped: f.skipped, LeftOut: f.left,
 		Changes: []api.ChangedFlow{}}
 	changed := map[api.ChangedFlow]int{}

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"context"
 	"fmt"
 	"iter"
 	"net/netip"
@@ -196,17 +195,20 @@ func TestPreviewIsBounded(t *testing.T) {
 			"10.0.0.1:9", 65535)
 	}
 	j.add(firewall.EventStart, 1, "eth0", "tcp", "192.0.2.7:1", "10.0.0.1:80", 100)
-	a, err := x.Preview(t.Context(), "delete 100", j.open)
+	commands, err := rule.ParseCommands("change", "delete 100", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := a.Replay; r.Refused != 1 || r.Flows+r.LeftOut != len(j) || r.LeftOut < 500 {
+	p, err := x.preview(commands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	if r := p.replay(t.Context(), slices.Values(j), time.Hour); r.Refused != 1 ||
+		r.Flows != mostFlows+1 || r.LeftOut != 500 {
 		t.Errorf("%+v", r)
 	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if a, err = x.Preview(ended, "delete 100", j.open); err != nil || a.Replay.Flows != 0 ||
-		a.Replay.LeftOut != len(j) {
-		t.Errorf("%v: %+v", err, a.Replay)
+	if r := p.replay(t.Context(), slices.Values(j), 0); r.Flows != 0 || r.LeftOut != len(j) {
+		t.Errorf("without time: %+v", r)
 	}
 }
