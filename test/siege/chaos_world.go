@@ -33,6 +33,7 @@ const chaosSettings = `
 interfaces = ["eth0", "eth1"]
 [pods]
 ranges = ["10.88.0.0/24"]
+dns = false
 [overlay]
 [observe]
 history = "1m"
@@ -42,6 +43,7 @@ const peerSettings = `
 interfaces = ["eth0"]
 [pods]
 ranges = ["10.89.0.0/24"]
+dns = false
 [overlay]
 `
 

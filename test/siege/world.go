@@ -142,10 +142,12 @@ type contender struct {
 	pods  bool // they have networks, published ports and masquerade
 }
 
+// weirSettings leave port 53 of the host to what it serves itself.
 const weirSettings = `
 interfaces = ["eth0"]
 [pods]
 ranges = ["10.88.0.0/24"]
+dns = false
 `
 
 const weirRules = `
