@@ -4,13 +4,14 @@ import (
 	"flag"
 	"io"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/weirnet/weir/internal/releases"
 )
 
 var newRelease = flag.String("release", "", "write the list of this release, such as 0.2.0")
@@ -51,31 +52,5 @@ func userVisible(t *testing.T) (lines []string) {
 //
 //	go test ./cmd/weir -run TestReleasesKeep -release 0.2.0
 func TestReleasesKeepVerbsAndMetrics(t *testing.T) {
-	now := userVisible(t)
-	if *newRelease != "" {
-		path := filepath.Join("testdata", "releases", *newRelease+".txt")
-		if err := os.WriteFile(path, []byte(strings.Join(now, "\n")+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	lists, err := filepath.Glob("testdata/releases/*.txt")
-	if err != nil || len(lists) == 0 {
-		t.Fatalf("no releases: %v", err)
-	}
-	for _, list := range lists {
-		text, err := os.ReadFile(list)
-		if err != nil {
-			t.Fatal(err)
-		}
-		promised := strings.Split(strings.TrimSpace(string(text)), "\n")
-		if len(promised) < 150 {
-			t.Errorf("%s promises %d lines", list, len(promised))
-		}
-		for _, line := range promised {
-			if _, ok := slices.BinarySearch(now, line); !ok {
-				t.Errorf("%s promises %q, which is gone or has changed. Before that release is "+
-					"made, write its list again (-release); afterwards bring it back", list, line)
-			}
-		}
-	}
+	releases.Keep(t, "testdata/releases", userVisible(t), 150, *newRelease)
 }

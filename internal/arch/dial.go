@@ -17,6 +17,7 @@ var mayDial = map[string]string{
 	"udp":             "its sockets take addresses only",
 	"internal/nl":     "it connects inside namespaces, to addresses only",
 	"internal/nstest": "it builds networks for tests",
+	"store/storetest": "its proxy of tests connects to addresses only",
 }
 
 // dials are functions and types that connect or look up without package eyeballs.
