@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/client"
 	"github.com/weirnet/weir/store/cluster"
@@ -77,7 +78,7 @@ func (s *Service) publish(ctx context.Context) {
 			return
 		case <-s.news:
 		}
-		if !rest(ctx, gather) {
+		if !problem.Sleep(ctx, gather) {
 			return
 		}
 		err := error(nil)
@@ -94,7 +95,7 @@ func (s *Service) publish(ctx context.Context) {
 		}
 		failures++
 		s.config.Log.Info("own pods, endpoints and report are not written yet", "err", err)
-		if !rest(ctx, client.Pause(failures, err, s.config.Random())) {
+		if !problem.Sleep(ctx, client.Pause(failures, err, s.config.Random())) {
 			return
 		}
 		wake(s.news)

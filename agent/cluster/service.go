@@ -214,7 +214,7 @@ func (s *Service) Run(ctx context.Context) {
 			Step: func(b store.Batch) error { s.Step(b); return nil }, Failed: s.failed})
 		if ctx.Err() == nil {
 			s.config.Log.Error("the store is not followed", "err", err)
-			rest(ctx, retryEvery)
+			problem.Sleep(ctx, retryEvery)
 		}
 	}
 	all.Wait()
@@ -241,18 +241,6 @@ func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default: // it will look anyway
-	}
-}
-
-// rest waits. It returns false when ctx ends first.
-func rest(ctx context.Context, pause time.Duration) bool {
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 

@@ -98,7 +98,7 @@ func (d *direct) State() client.State { return client.State{Connected: d.isAway(
 func (d *direct) Follow(ctx context.Context, f client.Follow) error {
 	for whole := true; ctx.Err() == nil; {
 		if d.isDeaf() {
-			rest(ctx, 5*time.Millisecond)
+			problem.Sleep(ctx, 5*time.Millisecond)
 			continue
 		}
 		d.mu.Lock()
@@ -119,7 +119,7 @@ func (d *direct) Follow(ctx context.Context, f client.Follow) error {
 		end()
 		whole = errors.Is(err, store.ErrCompacted) || errors.Is(err, store.ErrBehind)
 		f.Failed(err)
-		rest(ctx, 5*time.Millisecond)
+		problem.Sleep(ctx, 5*time.Millisecond)
 	}
 	return ctx.Err()
 }

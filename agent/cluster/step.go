@@ -184,7 +184,7 @@ func (s *Service) noteHeld() {
 // tick has the copy on the disk within a second, and tries again what failed.
 func (s *Service) tick(ctx context.Context) {
 	var tried time.Time
-	for rest(ctx, syncEvery) {
+	for problem.Sleep(ctx, syncEvery) {
 		s.mu.Lock()
 		again := time.Since(tried) >= retryEvery
 		if again {

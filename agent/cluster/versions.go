@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/store/client"
 	"github.com/weirnet/weir/store/cluster"
 )
@@ -127,7 +128,7 @@ func (s *Service) loadHeads(ctx context.Context) {
 		}
 		failures++
 		s.config.Log.Warn("a version of the rules is not in force yet", "err", err)
-		if !rest(ctx, client.Pause(failures, err, s.config.Random())) {
+		if !problem.Sleep(ctx, client.Pause(failures, err, s.config.Random())) {
 			return
 		}
 		wake(s.heads)
@@ -269,7 +270,7 @@ func (s *Service) entered(ctx context.Context, v version) {
 
 // halfway reports that the host is still connected. That the report arrives is the proof.
 func (s *Service) halfway(ctx context.Context, v version, half time.Duration) {
-	if !rest(ctx, half) {
+	if !problem.Sleep(ctx, half) {
 		return
 	}
 	s.mu.Lock()

@@ -42,7 +42,7 @@ func (r *Retrier) Until(ctx context.Context, about, advice string, do func() err
 		return
 	}
 	r.running.Go(func() {
-		for pause := firstPause; rest(ctx, pause) && !try(); pause = min(2*pause, lastPause) {
+		for pause := firstPause; Sleep(ctx, pause) && !try(); pause = min(2*pause, lastPause) {
 		}
 	})
 }
@@ -81,15 +81,15 @@ func (r *Retrier) Run(ctx context.Context, about, advice string,
 		if time.Since(began) > lastPause {
 			pause = firstPause
 		}
-		if !rest(ctx, pause) {
+		if !Sleep(ctx, pause) {
 			return
 		}
 		pause = min(2*pause, lastPause)
 	}
 }
 
-// rest waits. It returns false when ctx ends first.
-func rest(ctx context.Context, pause time.Duration) bool {
+// Sleep waits. It returns false when ctx ends first.
+func Sleep(ctx context.Context, pause time.Duration) bool {
 	t := time.NewTimer(pause)
 	defer t.Stop()
 	select {

@@ -183,13 +183,8 @@ func difference(of, without *rule.Ruleset) []api.Rule {
 
 // mistakes lists the errors of rule text.
 func mistakes(err error) (all []api.Mistake, message string) {
-	var many rule.Errors
-	var one *rule.Error
-	switch {
-	case errors.As(err, &many):
-	case errors.As(err, &one):
-		many = rule.Errors{one}
-	default:
+	many := rulefile.Errors(err)
+	if many == nil {
 		return nil, err.Error()
 	}
 	for _, e := range many {

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 
 	"github.com/weirnet/weir/agent/rulefile"
-	"github.com/weirnet/weir/rule"
 )
 
 type checkAnswer struct {
@@ -59,13 +57,8 @@ func fwCheckVerb(c *call) action {
 
 // mistakes lists the errors of a rule file.
 func mistakes(err error) []mistake {
-	var many rule.Errors
-	var one *rule.Error
-	switch {
-	case errors.As(err, &many):
-	case errors.As(err, &one):
-		many = rule.Errors{one}
-	default:
+	many := rulefile.Errors(err)
+	if many == nil {
 		return []mistake{{Message: err.Error()}}
 	}
 	var all []mistake

@@ -69,7 +69,7 @@ func (c *suite) Restart(t *testing.T) {
 }
 
 // Partition implements storetest.Cluster.
-func (c *suite) Partition(_ *testing.T, cut bool) { c.proxy.setCut(cut) }
+func (c *suite) Partition(_ *testing.T, cut bool) { c.proxy.Cut(cut) }
 
 // Silence implements storetest.Cluster.
 func (c *suite) Silence() time.Duration { return silence }

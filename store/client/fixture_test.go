@@ -36,7 +36,7 @@ func grantsFor(names ...string) (grants []store.Grant) {
 type wired struct {
 	model *storetest.Model
 	ca    *identity.CA
-	proxy *proxy
+	proxy *storetest.Proxy
 	name  string // what the server follows
 
 	silence time.Duration
@@ -63,7 +63,7 @@ func newPatient(t *testing.T, name string, silence time.Duration) *wired {
 	}
 	w := &wired{model: storetest.NewModel(silence), ca: ca, name: name,
 		silence: silence, grants: map[string][]store.Grant{}}
-	w.proxy = newProxy(t)
+	w.proxy = storetest.NewProxy(t, "tcp", "127.0.0.1:0", "")
 	w.start(t)
 	t.Cleanup(func() { w.stop() })
 	return w
@@ -97,7 +97,7 @@ func (w *wired) start(t *testing.T) {
 	var group sync.WaitGroup
 	group.Go(func() { w.server.Run(ctx) })
 	group.Go(func() { w.server.Serve(listener) })
-	w.proxy.to.Store(listener.Addr().String())
+	w.proxy.LeadTo(listener.Addr().String())
 	running := w.server
 	w.stop = sync.OnceFunc(func() {
 		cancel()
@@ -148,7 +148,7 @@ func (w *wired) client(t *testing.T, grants []store.Grant) *client.Client {
 	t.Helper()
 	name, config := w.newHost(t, grants)
 	c, err := client.New(client.Config{Name: name, Cluster: "test", TLS: config,
-		Stores: func() []string { return []string{w.proxy.address} },
+		Stores: func() []string { return []string{w.proxy.Address} },
 		Dial:   (&net.Dialer{}).DialContext, Silence: w.silence})
 	if err != nil {
 		t.Fatal(err)

@@ -155,9 +155,9 @@ func TestFollowFaults(t *testing.T) {
 		case i%61 == 60:
 			w.model.Compact(last)
 		case i%200 == 199:
-			w.proxy.setCut(true)
+			w.proxy.Cut(true)
 			time.Sleep(silence + silence/4)
-			w.proxy.setCut(false)
+			w.proxy.Cut(false)
 		case i == 500:
 			rewound.Store(true)
 			w.model.Rewind(last - 30)
@@ -281,7 +281,7 @@ func TestSlowLine(t *testing.T) {
 	f := w.follow(t, store.Snapshot{}, ignore)
 	w.put(t, "h/begin", "1")
 	w.arrives(t, f)
-	w.proxy.slow.Store(true)
+	w.proxy.Slow.Store(true)
 	random := rand.New(rand.NewPCG(1, 1))
 	value := make([]byte, 200<<10)
 	for i := range value {

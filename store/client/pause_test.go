@@ -22,7 +22,7 @@ func TestStoreReturns(t *testing.T) {
 	var away atomic.Bool
 	away.Store(true)
 	c, err := client.New(client.Config{Name: name, Cluster: "test", TLS: config,
-		Stores: func() []string { return []string{w.proxy.address} },
+		Stores: func() []string { return []string{w.proxy.Address} },
 		Random: func() float64 { return 0.999999 },
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if away.Load() {
@@ -67,7 +67,7 @@ func TestPause(t *testing.T) {
 	_, config := w.newHost(t, nil)
 	fails := func(dial func(context.Context, string, string) (net.Conn, error)) error {
 		c, err := client.New(client.Config{TLS: config, Dial: dial,
-			Stores: func() []string { return []string{w.proxy.address} }})
+			Stores: func() []string { return []string{w.proxy.Address} }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func TestWaitForEver(t *testing.T) {
 				first = false
 				return []string{evil}
 			}
-			return []string{w.proxy.address}
+			return []string{w.proxy.Address}
 		}, Dial: (&net.Dialer{}).DialContext, Silence: w.silence})
 	if err != nil {
 		t.Fatal(err)

@@ -51,7 +51,7 @@ func member(dir string) int {
 // etcdCluster is one member in a process, with a proxy before it.
 type etcdCluster struct {
 	dir     string
-	proxy   *proxy
+	proxy   *storetest.Proxy
 	process *exec.Cmd
 	root    clientv3.Config // with a name and a password once the first user was made
 	opened  []*Driver
@@ -66,7 +66,8 @@ func newCluster(t *testing.T) storetest.Cluster {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	c := &etcdCluster{dir: dir}
-	c.proxy = newProxy(t, filepath.Join(dir, "proxy"), filepath.Join(dir, "client"))
+	c.proxy = storetest.NewProxy(t, "unix", filepath.Join(dir, "proxy"),
+		filepath.Join(dir, "client"))
 	c.root = clientv3.Config{Endpoints: []string{"unix://" + filepath.Join(dir, "proxy")}}
 	c.start(t)
 	t.Cleanup(func() { c.kill(t) })
@@ -191,7 +192,7 @@ func (c *etcdCluster) Silence() time.Duration { return silence }
 
 // Partition implements storetest.Cluster.
 func (c *etcdCluster) Partition(t *testing.T, cut bool) {
-	c.proxy.setCut(cut)
+	c.proxy.Cut(cut)
 	if !cut {
 		c.serves(t)
 	}

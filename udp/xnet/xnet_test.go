@@ -25,20 +25,27 @@ var (
 	_ batcher = (*ipv6.PacketConn)(nil)
 )
 
-// TestAgainstXNet sends between this package and x/net, both ways.
-func TestAgainstXNet(t *testing.T) {
+// sockets returns one of this project and one of the standard library, with ten seconds to live.
+func sockets(t *testing.T) (*udp.Conn, *net.UDPConn) {
+	t.Helper()
 	u, err := udp.Listen("udp4", netip.MustParseAddrPort("127.0.0.1:0"), udp.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer u.Close()
+	t.Cleanup(func() { u.Close() })
 	pc, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pc.Close()
+	t.Cleanup(func() { pc.Close() })
 	u.SetDeadline(time.Now().Add(10 * time.Second))
 	pc.SetDeadline(time.Now().Add(10 * time.Second))
+	return u, pc
+}
+
+// TestAgainstXNet sends between this package and x/net, both ways.
+func TestAgainstXNet(t *testing.T) {
+	u, pc := sockets(t)
 	ours, theirs := batcher(New(u)), batcher(ipv4.NewPacketConn(pc))
 	here, there := net.UDPAddrFromAddrPort(u.LocalAddrPort()), pc.LocalAddr()
 
@@ -86,18 +93,7 @@ func TestAgainstXNet(t *testing.T) {
 
 // TestTruncated: a datagram longer than its buffers has the flag that x/net gives it.
 func TestTruncated(t *testing.T) {
-	u, err := udp.Listen("udp4", netip.MustParseAddrPort("127.0.0.1:0"), udp.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer u.Close()
-	pc, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pc.Close()
-	u.SetDeadline(time.Now().Add(10 * time.Second))
-	pc.SetDeadline(time.Now().Add(10 * time.Second))
+	u, pc := sockets(t)
 	read := func(from batcher, to net.Addr, size int) (n, flags int) {
 		t.Helper()
 		if _, err := pc.WriteTo(make([]byte, 100), to); err != nil {

@@ -1,24 +1,23 @@
 package main
 
 import (
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/storetest"
 )
 
 // debianEtcd is Debian's etcd, behind a proxy that can hold every byte back.
 type debianEtcd struct {
 	program, dir, at, peer string
 	process                *exec.Cmd
-	proxy                  *proxy
+	proxy                  *storetest.Proxy
 }
 
 func newDebianEtcd(t *testing.T, l *lab) *debianEtcd {
@@ -34,7 +33,7 @@ func newDebianEtcd(t *testing.T, l *lab) *debianEtcd {
 		peer: freeAddress(t)}
 	e.start(t)
 	t.Cleanup(func() { e.kill(t) })
-	e.proxy = newProxy(t, e.at)
+	e.proxy = storetest.NewProxy(t, "tcp", "127.0.0.1:0", e.at)
 	return e
 }
 
@@ -64,7 +63,7 @@ func (e *debianEtcd) kill(t *testing.T) {
 func TestExternal(t *testing.T) {
 	l := newLab(t)
 	e := newDebianEtcd(t, l)
-	at := (&url.URL{Scheme: "http", Host: e.proxy.address}).String()
+	at := (&url.URL{Scheme: "http", Host: e.proxy.Address}).String()
 	a := l.init(t, "-etcd", at)
 	a.serve(t)
 	b := l.newHost(t, "b")
@@ -92,88 +91,13 @@ func TestExternal(t *testing.T) {
 	}
 	e.start(t)
 	works("after etcd was killed", "2")
-	e.proxy.setCut(true)
+	e.proxy.Cut(true)
 	time.Sleep(500 * time.Millisecond)
-	e.proxy.setCut(false)
+	e.proxy.Cut(false)
 	works("after it was cut off for a moment", "3")
 	a.kill(t)
 	works("without a weir-store", "4")
 	b.kill(t)
 	a.start(t)
 	works("with the other one", "5")
-}
-
-// proxy copies between connections. While it is cut, no byte passes and no connection ends.
-type proxy struct {
-	address, to string
-
-	mu    sync.Mutex
-	cut   bool
-	freed *sync.Cond
-}
-
-func newProxy(t *testing.T, to string) *proxy {
-	t.Helper()
-	p := &proxy{to: to}
-	p.freed = sync.NewCond(&p.mu)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.address = listener.Addr().String()
-	t.Cleanup(func() {
-		listener.Close()
-		p.setCut(false)
-	})
-	go func() {
-		for {
-			from, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go p.serve(from)
-		}
-	}()
-	return p
-}
-
-func (p *proxy) setCut(cut bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cut = cut
-	p.freed.Broadcast()
-}
-
-func (p *proxy) wait() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.cut {
-		p.freed.Wait()
-	}
-}
-
-func (p *proxy) serve(from net.Conn) {
-	defer from.Close()
-	p.wait()
-	to, err := net.Dial("tcp", p.to)
-	if err != nil {
-		return
-	}
-	defer to.Close()
-	go func() {
-		defer from.Close()
-		p.copy(from, to)
-	}()
-	p.copy(to, from)
-}
-
-func (p *proxy) copy(to, from net.Conn) {
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buffer)
-		p.wait()
-		if _, failed := to.Write(buffer[:n]); failed != nil || err != nil {
-			return
-		}
-	}
 }
