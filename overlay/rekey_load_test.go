@@ -9,12 +9,20 @@ import (
 // TestRekeysUnderLoad: sessions end and begin while as much is transferred as can be, and the
 // sockets are closed and opened again and again. Closing waits for the goroutine that receives, so
 // that one must never wait for the sockets.
+//
+// The node whose port changes says so with a packet: a peer learns an endpoint from what comes
+// from there and from nothing else, so a peer that is silent would not be found again.
 func TestRekeysUnderLoad(t *testing.T) {
 	if hurry(t) {
 		return
 	}
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 100)
+	says, err := b.DialContext(t.Context(), "udp", a.addr+":9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer says.Close()
 	end, ended := make(chan struct{}), make(chan int)
 	go func() {
 		opened := 0
@@ -28,6 +36,7 @@ func TestRekeysUnderLoad(t *testing.T) {
 			if err := b.dev.wg.IpcSet(fmt.Sprintf("listen_port=%d\n", 40000+opened)); err != nil {
 				t.Error(err)
 			}
+			says.Write([]byte("here")) // refused with ECONNREFUSED every other time: no one listens
 			opened++
 		}
 	}()

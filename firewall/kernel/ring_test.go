@@ -125,8 +125,13 @@ func TestEveryEventIsDeliveredOrCounted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := e.objects.WeirIn.Benchmark(append(frameFor(b), b...), n, nil); err != nil {
-			t.Fatal(err)
+		frame := append(frameFor(b), b...)
+		// One packet a call: a signal (Go's preemption is one) ends a call of many packets early,
+		// and the library then begins that call anew.
+		for range n {
+			if _, _, err := e.objects.WeirIn.Benchmark(frame, 1, nil); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	sweep := func() {
