@@ -5,19 +5,9 @@
 
 #include "sweep.h"
 
-// What struct call.count of an adoption says: a state that is there already is brought up to what
-// the call describes.
-// With ADOPT_STALE the other table has not seen the latest packets: its numbers are only compared.
-// With ADOPT_RESYNC no other copy follows: a state that may have missed packets begins again with
-// the numbers of the next ones.
-enum { ADOPT_MERGE = 1, ADOPT_STALE = 2, ADOPT_RESYNC = 4 };
-
-// What an adoption returns: the state was made, or it was there and had missed packets that the
-// call's sides have seen.
 // ADOPT_FOUND stays in the program: look->place is that of the state, and merge has to follow. It
 // is not called within adopt, whose stack and that of merge would add up to more than Linux 6.1
 // allows.
-enum { ADOPT_MADE = 1, ADOPT_BEHIND = 2, ADOPT_FOUND = 3 };
 
 // adopt_track counts an adopted state in the track of its rule, however many states that has
 // already.

@@ -5,17 +5,6 @@
 
 #include "adopt.h"
 
-enum op {
-	OP_REMOVE = 1,
-	OP_SWEEP,
-	OP_ADOPT,
-	OP_PURGE,
-	OP_TICK,
-	OP_CLOCK,
-	OP_BEGIN_MOVE,
-	OP_END_MOVE
-};
-
 // operate runs an operation.
 __noinline int operate(__u32 op)
 {

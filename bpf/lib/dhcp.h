@@ -4,10 +4,6 @@
 
 #include "walk.h"
 
-// In struct iface: the host may have a client there, that is, it is not a pod's; and it has no IPv4
-// address yet.
-enum dhcp_use { DHCP_CLIENT = 1, DHCP_NO_ADDRESS = 2 };
-
 // dhcp_ports: a UDP packet with these ports may be the client's. They are neighbours, which one
 // comparison rules out for most packets.
 static __always_inline int dhcp_ports(__u32 ports)

@@ -8,7 +8,6 @@
 // A Program lives in one map, its image: rows of 2048 bytes, each section beginning at a row of its
 // own. The first row is the header. An image is never changed once it is published.
 enum {
-	ROW = 2048,
 	ROW_CODES = ROW / 64,
 	ROW_CONDS = ROW / 16,
 	ROW_RANGES = ROW / 8,
@@ -18,14 +17,11 @@ enum {
 	ROW_U16 = ROW / 2,
 };
 
-enum { FIRST_CODES = 1 }; // row of the codes
-enum { MAX_TAGS = 8 };	  // of a packet
+enum { MAX_TAGS = 8 }; // of a packet
 
 struct row {
 	__u8 b[ROW];
 };
-
-enum need { NEED_NAMES = 1, NEED_STRICT = 2, NEED_STATES = 4 };
 
 struct header {
 	__u32 rules;  // slots; the last one is the default rule
@@ -68,25 +64,8 @@ struct header {
 	__u32 after;
 };
 
-// What rules may ask about and often do not: verdict_cache.h.
-enum read { READ_SRC = 1, READ_SPORT = 2, READ_ALL = 3, READ_BITS = 2 };
-
-// A block of words: what the summary of a vector has a bit for.
-enum { BLOCK = 8 };
-
 // Places in the first row of header.small, as __u16 indexes.
 enum { SMALL_PROTO = 0, SMALL_FLAGS = 512, SMALL_HOOK = 776 };
-enum { DIR_BLOCK = 1 << 31 };
-
-enum code_flag {
-	CODE_DEFER = 1,
-	CODE_LOG = 2,
-	CODE_LIBERAL = 4,
-	CODE_FRAG = 8,
-	CODE_PROB = 16,
-	CODE_RATE = 32,
-	CODE_RATE_NEXT = 64, // exceed next
-};
 
 // program.Rule
 struct code {

@@ -5,8 +5,6 @@
 
 #include "maps.h"
 
-enum { MAX_POD_ADDRESSES = 4, MAX_PODS = 8192 };
-
 // Bits of endpoint.limited, besides 1 << DIR_IN and 1 << DIR_OUT: what the pod sends and gets goes
 // through queueing disciplines of its host end.
 enum { ENDPOINT_QUEUED = 4 };
@@ -29,8 +27,6 @@ struct nic {
 };
 
 // Ports to choose from: the first, and how many.
-enum { MAX_PORT_SPANS = 8 };
-
 struct port_span {
 	__u32 first, count;
 };
@@ -83,9 +79,6 @@ struct published {
 	__u32 port;
 	__u32 pad;
 };
-
-// Flags in the trie of translated sources.
-enum { MASK_SOURCE = 1, MASK_EXCEPT = 2 };
 
 // Which translation the later fragments of a datagram follow.
 struct nat_frag_key {

@@ -5,16 +5,6 @@
 #include "event.h"
 #include "table.h"
 
-enum removal {
-	GONE_EXPIRED,
-	GONE_RECYCLED,
-	GONE_RECLAIMED,
-	GONE_RULE,
-	GONE_DELETED,
-	GONE_DOUBLE,
-	GONE_SOURCE
-};
-
 // count_states adds n to the number of states: to this CPU's share first, so that CPUs rarely touch
 // the common gauge.
 static __always_inline void count_states(struct cpu *c, struct config *cf, __s64 n)

@@ -111,10 +111,9 @@ static __always_inline int loose(struct side *d, struct side *o)
 	return d->flags & META_LOOSE && !(d->flags & o->flags & SIDE_ACKED);
 }
 
-// LOOSE_SCALE is the scale of windows whose option was not seen: the largest, RFC 7323 2.3. NEAR is
-// how far a first segment of one side may lie from what the other side has acknowledged, and its
-// acknowledgement from what that has sent.
-enum { LOOSE_SCALE = 14, NEAR = 1 << 24 };
+// NEAR is how far a first segment of one side may lie from what the other side has acknowledged,
+// and its acknowledgement from what that has sent.
+enum { NEAR = 1 << 24 };
 
 static __always_inline int near(__u32 a, __u32 b)
 {

@@ -5,9 +5,6 @@
 #include "image.h"
 #include "maybe.h"
 
-// The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
-enum { LAYOUT = 13 };
-
 // An interface of the host. Name ids and globs are those of the Program whose image has this
 // parity.
 struct iface {
@@ -27,9 +24,8 @@ struct iface_address {
 	struct address addr;
 };
 
-// What is known of networks: a route (by its prefix), or the networks that interfaces are connected
-// to.
-enum { ROUTE_BLACKHOLE = 1, ROUTE_DEFAULT = 2, MAX_CONNECTED = 4 };
+// To how many interfaces one network may be connected.
+enum { MAX_CONNECTED = 4 };
 
 struct route {
 	__u32 ifindex;
@@ -54,9 +50,6 @@ struct counter {
 	__u64 bytes;
 	__s64 last;
 };
-
-// Where the parts of config.current lie.
-enum { CURRENT_SLOT = 0xff, CURRENT_FAST_FLOW = 8, CURRENT_READS = 24 };
 
 static __always_inline __u32 current_slot(__u32 current)
 {
@@ -157,38 +150,10 @@ struct side {
 	__s64 created; // low side, of translations both; high side: era of the track
 };
 
-enum meta {
-	META_MADE = 1 << 16, // this end sent the packet that made the state
-	META_LOOSE = 1 << 17,
-	META_LIBERAL = 1 << 18,
-	META_HALF_OPEN = 1 << 19, // counts as half-open (low side only)
-	// the other end was seen; kept here so that its cache line need not be read (not TCP)
-	META_PEER = 1 << 20,
-	META_TRACKED = 1 << 21,
-	META_ADOPTED = 1 << 22,
-	META_KEEPS = 1 << 26, // counts in its track as proved (low side only)
-	// Of translations, nat.h.
-	META_WIRE = 1 << 23,  // keyed by the tuple on the wire
-	META_CROSS = 1 << 24, // the low end is the high end of the other entry
-	// the originator's address is translated, not that of the called end
-	META_SOURCE = 1 << 25,
-	// Of states, both sides. Netfilter does not translate the flow: what its originator sends
-	// was redirected past the stack, or has left the stack as it came.
-	META_REDIRECT = 1 << 27,
-	META_CAME_IN = 1 << 28,	  // of states: made by a packet that came in
-	META_FRESH = 1 << 29,	  // no packet that it translated has passed yet
-	META_PUBLISHED = 1 << 30, // of states, both sides: the flow goes through a published port
-};
 #define META_CALLER (META_PUBLISHED | META_MADE) // this end called the port
 
-// Translations lie among the states, under a flow id and a rule of their own.
-enum { NAT_FLOW = 255 };
+// The rule of translations, beside NAT_FLOW.
 #define NAT_RULE 0xffffffffU
-// A translation's inner entry has in track of its high side the phase of the flow that it was in
-// when the last packet passed, and above it 1 + the place of the pod that it counts for, 0 for
-// none. Its last packet is that of its low side. The low sides of both entries have the place of
-// the other.
-enum { NAT_PHASE = 7, NAT_POD_SHIFT = 3 };
 
 static __always_inline __u32 nat_word(struct maybe pod, __u32 phase)
 {
@@ -216,26 +181,12 @@ static __always_inline __u32 partner_of(const struct side *low)
 // the hash; its two low bits say what the entry is, the third that it is half-open; the fourth that
 // it was answered, if it is half-open, and if not, that its connection ends (sweep_hint.h). Entries
 // are found by their tag, so that a miss costs two lines.
-enum { WAYS = 8 };
-// A free entry may be used from the tick in its upper bits on: from the beginning, if it was never
-// used. Look-ups find one that is moving, but only the CPU that moves it may remove it or change
-// what it counts as.
-enum tag_state {
-	TAG_FREE,
-	TAG_CLAIMED,
-	TAG_MOVING,
-	TAG_LIVE = 3,
-	TAG_MASK = 3,
-	TAG_HALF_OPEN = 4,
-	TAG_ANSWERED = 8,
-	TAG_ENDING = 8 // without TAG_HALF_OPEN
-};
-// The bits that an entry which is claimed has in common with what it will be.
-#define TAG_IDENTITY (~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED | (TAG_LIVE ^ TAG_CLAIMED)))
-
 struct tag_line {
 	__u64 tag[WAYS];
 };
+
+// The bits that an entry which is claimed has in common with what it will be.
+#define TAG_IDENTITY (~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED | (TAG_LIVE ^ TAG_CLAIMED)))
 
 struct set {
 	struct {
@@ -299,13 +250,7 @@ struct gauge {
 	__u32 pad5[9];
 };
 
-// Cookies begin when half-open states fill 1/COOKIES_FROM of their limit. They end when these, and
-// the unredeemed cookies as if they were states, fill less than 1/COOKIES_TO. Cookies sent before
-// may be redeemed for another two minutes.
-enum cookies_mode { COOKIES_OFF, COOKIES_ON, COOKIES_GOING };
-enum { COOKIES_FROM = 4, COOKIES_TO = 8 };
-// the stack has time stamps, SACK and window scaling
-enum cookie_use { COOKIE_USE = 1, COOKIE_STAMPS = 2 };
+enum { COOKIES_FROM = 4, COOKIES_TO = 8 }; // see enum cookies_mode
 // What cookie->offer says of a packet: a SYN that may be answered by a cookie, one that was
 // answered just now, an acknowledgement that is evaluated as its SYN.
 enum offer { OFFER_NONE, OFFER_COOKIE, OFFER_REPEATED, OFFER_REDEEMED };
@@ -340,10 +285,6 @@ struct frag {
 	__u8 poisoned;
 	__u8 pad[6];
 };
-
-// Kinds of events for the agent alone, besides enum event_kind: a captured packet, a request to
-// probe both ends of a connection.
-enum { EVENT_PACKET = 30, EVENT_PROBE = 31 };
 
 // firewall.Event
 struct event {

@@ -12,41 +12,6 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// Operations of the program weir_call, enum op of bpf/lib/control.h.
-const (
-	opRemove = 1 + iota
-	opSweep
-	opAdopt
-	opPurge
-	opTick
-	opClock
-	opBeginMove
-	opEndMove
-)
-
-// adoptMerge brings an existing state up to what opAdopt describes, bpf/lib/adopt.h.
-const adoptMerge = 1
-
-// adoptStale with adoptMerge: the other table has not seen the latest packets. Its numbers are
-// compared with those here, and the later ones stay.
-const adoptStale = 2
-
-// adoptResync: no other copy follows. A state that may have missed packets takes its numbers from
-// the next ones.
-const adoptResync = 4
-
-// looseScale is LOOSE_SCALE of bpf/lib/tcp.h.
-const looseScale = 14
-
-// Results of an adoption: the state was made, or it was there and had missed packets.
-const (
-	adoptMade   = 1
-	adoptBehind = 2
-)
-
-// Why states are removed, enum removal of bpf/lib/remove.h.
-const goneDeleted = 4
-
 // testRunBuffer is the memory that the programs weir_call and weir_evaluate share with this
 // process, and the lock for its use.
 type testRunBuffer struct {

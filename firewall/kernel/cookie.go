@@ -9,15 +9,6 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Bits of config.cookies, enum cookie_use of bpf/lib/types.h.
-const (
-	cookieUse    = 1
-	cookieStamps = 2
-)
-
-// cookiesOn is COOKIES_ON of bpf/lib/types.h.
-const cookiesOn = 1
-
 // Cookies are the counters of SYN cookies.
 type Cookies struct {
 	Lack  string // "" if they can be used; else why not

@@ -12,12 +12,6 @@ import (
 	"github.com/weirnet/weir/internal/forward"
 )
 
-// Limits of bpf/lib/pod.h.
-const (
-	maxPods         = 8192
-	maxPodAddresses = 4
-)
-
 // Which limits an endpoint has: bits by firewall.Direction, as the pod sees it.
 const (
 	limitedIn  = 1 << firewall.In

@@ -103,9 +103,6 @@ type Engine struct {
 
 var _ firewall.Engine = (*Engine)(nil)
 
-// layout is LAYOUT of bpf/lib/consts.h: the version of everything pinned.
-const layout = 13
-
 // layoutDir is where the pins of this layout lie below Config.Dir.
 func layoutDir(dir string) string { return filepath.Join(dir, fmt.Sprintf("layout-%d", layout)) }
 
@@ -212,8 +209,6 @@ func loadError(err error) error {
 	}
 	return fmt.Errorf("load the eBPF programs: %w", err)
 }
-
-const ways = 8 // WAYS of bpf/lib/types.h
 
 // size sets the sizes of the maps. The state table has a tenth more places than states, so that a
 // full set is rare before all are used.

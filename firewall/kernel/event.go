@@ -16,13 +16,6 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// eventProbe asks to probe an idle TCP connection: EVENT_PROBE of bpf/lib/consts.h. Subscribers
-// never see it.
-const eventProbe = 31
-
-// eventPacket comes with a frame for the capture: EVENT_PACKET.
-const eventPacket = 30
-
 // Watch calls f with events until ctx ends, of the kinds that Listen names, one after the other.
 // When f is too slow, events are lost and counted (Stats.Lost). There may be one Watch at a time.
 //

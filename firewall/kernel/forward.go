@@ -137,16 +137,8 @@ func wordsOf(a netip.Addr) (w weirAddress) {
 
 func (w weirAddress) addr() netip.Addr { return addrOf(w.Hi, w.Lo) }
 
-// Flags of translations, enum meta of bpf/lib/types.h, and the rule that marks them.
-const (
-	metaWire   = 1 << 23
-	metaCross  = 1 << 24
-	metaSource = 1 << 25
-	metaFresh  = 1 << 29
-	natPhase   = 7 // of the inner entry's high side: NAT_PHASE of bpf/lib/tcp.h
-	natRule    = 0xffffffff
-	natFlow    = 255
-)
+// natRule marks translations: NAT_RULE of bpf/lib/types.h.
+const natRule = 0xffffffff
 
 // endWhere ends the entries of the state table for which gone returns true. With one half of a
 // translation goes the other.

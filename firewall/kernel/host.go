@@ -153,12 +153,6 @@ func (e *Engine) putInterfacesLocked(ifs []firewall.Interface, p *program.Progra
 	return nil
 }
 
-// Bits of weirIface.Dhcp.
-const (
-	dhcpClient    = 1
-	dhcpNoAddress = 2
-)
-
 // putAddressesLocked writes the addresses of the interfaces, and those of the host: with index 0.
 func (e *Engine) putAddressesLocked() error {
 	want := map[weirIfaceAddress]uint32{}
@@ -268,12 +262,6 @@ func prune[K any](m *ebpf.Map, wanted func(K) bool) error {
 	}
 	return nil
 }
-
-// Flags of weirRoute.
-const (
-	routeBlackhole = 1
-	routeDefault   = 2
-)
 
 // SetRoutes sets the routes of the host: verrevpath and versrcreach ask about them. Of several
 // routes to one prefix the first counts.

@@ -10,12 +10,6 @@ import (
 	"github.com/weirnet/weir/rule/op"
 )
 
-// firstCodes is FIRST_CODES of bpf/lib/image.h.
-const firstCodes = 1
-
-// rowSize is ROW of bpf/lib/image.h.
-const rowSize = 2048
-
 // imageInput is what an image depends on beside the Program.
 type imageInput struct {
 	prog   *program.Program
@@ -56,13 +50,6 @@ func newImage(in imageInput) (*image, error) {
 	return im, nil
 }
 
-// Bits of header.reads: what rules may ask about and often do not.
-const (
-	readSrc   = 1
-	readSport = 2
-	readBits  = 2
-)
-
 // reads returns what the vectors ask about, and above it what they or any condition do: record_read
 // of bpf/lib/cond.h.
 func reads(dims uint32, conds []program.Cond) uint32 {
@@ -85,21 +72,6 @@ func reads(dims uint32, conds []program.Cond) uint32 {
 	}
 	return wide<<readBits | narrow
 }
-
-// Bits of header.need and code.flags.
-const (
-	needNames  = 1
-	needStrict = 2
-	needStates = 4
-
-	codeDefer    = 1
-	codeLog      = 2
-	codeLiberal  = 4
-	codeFrag     = 8
-	codeProb     = 16
-	codeRate     = 32
-	codeRateNext = 64
-)
 
 // needs returns what a Program asks of the programs, and how many different flow names its rules
 // have to do with.
@@ -283,9 +255,6 @@ func (im *image) classifier(c *program.Classifier) error {
 	}
 	return nil
 }
-
-// block is BLOCK of bpf/lib/image.h.
-const block = 8
 
 // sums returns, for each vector, where it has bits.
 func sums(vectors *program.Vectors) []uint32 {

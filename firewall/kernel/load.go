@@ -219,13 +219,6 @@ func (e *Engine) resume() error {
 // slot returns where the image in force lies.
 func (e *Engine) slot() uint32 { return e.config.Current & currentSlot }
 
-// Where the parts of config.current lie, bpf/lib/types.h.
-const (
-	currentSlot     = 0xff
-	currentFastFlow = 8
-	currentReads    = 24
-)
-
 // imageLocked opens the image in force, nil if there is none.
 func (e *Engine) imageLocked() (*ebpf.Map, error) {
 	var m *ebpf.Map

@@ -7,12 +7,6 @@ import (
 	"github.com/weirnet/weir/internal/forward"
 )
 
-// Flags of the trie of translated sources, bpf/lib/pod.h.
-const (
-	maskSource = 1
-	maskExcept = 2
-)
-
 // SetMasquerade replaces what is translated behind the host's address, see forward.Forwarder.
 // Existing translations continue.
 func (e *Engine) SetMasquerade(m forward.Masquerade) error {

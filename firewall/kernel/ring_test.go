@@ -127,7 +127,7 @@ func TestEveryEventIsDeliveredOrCounted(t *testing.T) {
 		}
 		frame := append(frameFor(b), b...)
 		// One packet a call: a signal (Go's preemption is one) ends a call of many packets early,
-		// and the library then begins that call anew.
+		// and the library then begins that call again.
 		for range n {
 			if _, _, err := e.objects.WeirIn.Benchmark(frame, 1, nil); err != nil {
 				t.Fatal(err)

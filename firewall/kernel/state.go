@@ -13,24 +13,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Bits of side.Flags above those of flow.SideFlags and the scale: enum meta of bpf/lib/types.h.
-const (
-	sideProved   = uint32(flow.SideProved)
-	metaMade     = 1 << 16
-	metaLoose    = 1 << 17
-	metaLiberal  = 1 << 18
-	metaHalfOpen = 1 << 19
-	metaTracked  = 1 << 21
-	metaAdopted  = 1 << 22
-)
-
-// What the low bits of a tag say: enum tag_state of bpf/lib/types.h.
-const (
-	tagMask     = 3
-	tagLive     = 3
-	tagHalfOpen = 4
-	tagAnswered = 8
-)
+const sideProved = uint32(flow.SideProved)
 
 // entry is a copy of one state in the kernel.
 type entry struct {

@@ -63,8 +63,7 @@ func (c config) removeLayouts() {
 // layoutEdits make a Weir that an upgrade from the next layout may go back to, and that next one.
 var layoutEdits = [2][]edit{
 	{{"firewall/kernel/previous_pins.go", "p.layout > layout {", "p.layout > layout+1 {"}},
-	{{"firewall/kernel/engine.go", "const layout = ", "const layout = 1 + "},
-		{"bpf/lib/types.h", "LAYOUT = ", "LAYOUT = 1 + "}},
+	{{"firewall/kernel/constants/shared.go", `"LAYOUT", "layout", `, `"LAYOUT", "layout", 1 + `}},
 }
 
 // apply makes an edit, which has to fit exactly once.

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule/op"
@@ -255,6 +256,10 @@ var enums = []enum{
 		{"MAX_CALLS", int64(program.MaxCalls)},
 		{"MAX_JUMPS", int64(program.MaxJumps)},
 		{"ANY_FLOW", int64(program.AnyFlow)},
+		{"DIR_BLOCK", int64(program.DirBlock)},
+	}},
+	{"How many ranges of ports there are to choose from, internal/forward.", "", []constant{
+		{"MAX_PORT_SPANS", int64(forward.MaxPortRanges)},
 	}},
 	{"flow.SideFlags.", "side_flag", []constant{
 		{"SIDE_SEEN", int64(flow.SideSeen)},

@@ -1,0 +1,172 @@
+package main
+
+// A group of numbers that the programs share with package kernel: its doc, the name of the enum of
+// C ("" for none), and the constants.
+type group struct {
+	doc, name string
+	constants []shared
+}
+
+// A shared constant has a name in C and one in package kernel, "" if only the programs use it.
+type shared struct {
+	c, kernel string
+	value     int64
+	doc       string
+}
+
+// groups are what lies in maps and in calls: the one place where these numbers stand.
+var groups = []group{
+	{`The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map
+		changes.`, "", []shared{
+		{"LAYOUT", "layout", 13, ""},
+	}},
+	{"The image of a Program: bytes of a row, and the row of the first codes.", "", []shared{
+		{"ROW", "rowSize", 2048, ""},
+		{"FIRST_CODES", "firstCodes", 1, ""},
+	}},
+	{"A block of words: what the summary of a vector has a bit for.", "", []shared{
+		{"BLOCK", "block", 8, ""},
+	}},
+	{"Bits of header.need.", "need", []shared{
+		{"NEED_NAMES", "needNames", 1, ""},
+		{"NEED_STRICT", "needStrict", 2, ""},
+		{"NEED_STATES", "needStates", 4, ""},
+	}},
+	{"Bits of header.reads: what rules may ask about and often do not.", "read", []shared{
+		{"READ_SRC", "readSrc", 1, ""},
+		{"READ_SPORT", "readSport", 2, ""},
+		{"READ_ALL", "", 3, ""},
+		{"READ_BITS", "readBits", 2, ""},
+	}},
+	{"Bits of code.flags.", "code_flag", []shared{
+		{"CODE_DEFER", "codeDefer", 1, ""},
+		{"CODE_LOG", "codeLog", 2, ""},
+		{"CODE_LIBERAL", "codeLiberal", 4, ""},
+		{"CODE_FRAG", "codeFrag", 8, ""},
+		{"CODE_PROB", "codeProb", 16, ""},
+		{"CODE_RATE", "codeRate", 32, ""},
+		{"CODE_RATE_NEXT", "codeRateNext", 64, "exceed next"},
+	}},
+	{"Where the parts of config.current lie.", "", []shared{
+		{"CURRENT_SLOT", "currentSlot", 0xff, ""},
+		{"CURRENT_FAST_FLOW", "currentFastFlow", 8, ""},
+		{"CURRENT_READS", "currentReads", 24, ""},
+	}},
+	{"What is known of a network: a route, by its prefix.", "", []shared{
+		{"ROUTE_BLACKHOLE", "routeBlackhole", 1, ""},
+		{"ROUTE_DEFAULT", "routeDefault", 2, ""},
+	}},
+	{`Bits of iface.dhcp: the host may have a client there, that is, it is not a pod's; and it
+		has no IPv4 address yet.`, "dhcp_use", []shared{
+		{"DHCP_CLIENT", "dhcpClient", 1, ""},
+		{"DHCP_NO_ADDRESS", "dhcpNoAddress", 2, ""},
+	}},
+	{"Entries of one set of the state table.", "", []shared{
+		{"WAYS", "ways", 8, ""},
+	}},
+	{`What the low bits of a tag say. A free entry may be used from the tick in its upper bits
+		on: from the beginning, if it was never used. Look-ups find one that is moving, but only
+		the CPU that moves it may remove it or change what it counts as.`, "tag_state", []shared{
+		{"TAG_FREE", "", 0, ""},
+		{"TAG_CLAIMED", "", 1, ""},
+		{"TAG_MOVING", "", 2, ""},
+		{"TAG_LIVE", "tagLive", 3, ""},
+		{"TAG_MASK", "tagMask", 3, ""},
+		{"TAG_HALF_OPEN", "tagHalfOpen", 4, ""},
+		{"TAG_ANSWERED", "tagAnswered", 8, ""},
+		{"TAG_ENDING", "", 8, "without TAG_HALF_OPEN"},
+	}},
+	{`Bits of side.flags above those of flow.SideFlags and the scale. Low side only:
+		META_HALF_OPEN and META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE and
+		META_FRESH.`, "meta", []shared{
+		{"META_MADE", "metaMade", 1 << 16, "this end sent the packet that made the state"},
+		{"META_LOOSE", "metaLoose", 1 << 17, ""},
+		{"META_LIBERAL", "metaLiberal", 1 << 18, ""},
+		{"META_HALF_OPEN", "metaHalfOpen", 1 << 19, "counts as half-open"},
+		{"META_PEER", "", 1 << 20, "the other end was seen: saves its cache line (not TCP)"},
+		{"META_TRACKED", "metaTracked", 1 << 21, ""},
+		{"META_ADOPTED", "metaAdopted", 1 << 22, ""},
+		{"META_WIRE", "metaWire", 1 << 23, "keyed by the tuple on the wire"},
+		{"META_CROSS", "metaCross", 1 << 24, "the low end is the other entry's high end"},
+		{"META_SOURCE", "metaSource", 1 << 25, "the originator's address is translated"},
+		{"META_KEEPS", "", 1 << 26, "counts in its track as proved"},
+		{"META_REDIRECT", "", 1 << 27, "netfilter does not translate the flow"},
+		{"META_CAME_IN", "", 1 << 28, "of states: made by a packet that came in"},
+		{"META_FRESH", "metaFresh", 1 << 29, "no packet that it translated has passed yet"},
+		{"META_PUBLISHED", "", 1 << 30, "of states: the flow goes through a published port"},
+	}},
+	{`Translations lie among the states, under a flow id of their own. A translation's inner
+		entry has in track of its high side the phase of the flow that it was in when the last
+		packet passed, and above it 1 + the place of the pod that it counts for, 0 for none. Its
+		last packet is that of its low side. The low sides of both entries have the place of the
+		other.`, "", []shared{
+		{"NAT_FLOW", "natFlow", 255, ""},
+		{"NAT_PHASE", "natPhase", 7, ""},
+		{"NAT_POD_SHIFT", "", 3, ""},
+	}},
+	{"The scale of windows whose option was not seen: the largest, RFC 7323 2.3.", "", []shared{
+		{"LOOSE_SCALE", "looseScale", 14, ""},
+	}},
+	{`Modes of SYN cookies. They begin when half-open states fill 1/COOKIES_FROM of their
+		limit. They end when these, and the unredeemed cookies as if they were states, fill less
+		than 1/COOKIES_TO. Cookies sent before may be redeemed for another two minutes.`,
+		"cookies_mode", []shared{
+			{"COOKIES_OFF", "", 0, ""},
+			{"COOKIES_ON", "cookiesOn", 1, ""},
+			{"COOKIES_GOING", "", 2, ""},
+		}},
+	{`Bits of config.cookies. With COOKIE_STAMPS the stack has time stamps, SACK and window
+		scaling.`, "cookie_use", []shared{
+		{"COOKIE_USE", "cookieUse", 1, ""},
+		{"COOKIE_STAMPS", "cookieStamps", 2, ""},
+	}},
+	{`Kinds of events for the agent alone, besides enum event_kind: a captured packet, a
+		request to probe both ends of an idle TCP connection. Subscribers never see them.`,
+		"", []shared{
+			{"EVENT_PACKET", "eventPacket", 30, ""},
+			{"EVENT_PROBE", "eventProbe", 31, ""},
+		}},
+	{"Limits of pods.", "", []shared{
+		{"MAX_POD_ADDRESSES", "maxPodAddresses", 4, ""},
+		{"MAX_PODS", "maxPods", 8192, ""},
+	}},
+	{"Flags in the trie of translated sources.", "", []shared{
+		{"MASK_SOURCE", "maskSource", 1, ""},
+		{"MASK_EXCEPT", "maskExcept", 2, ""},
+	}},
+	{"Operations of the program weir_call.", "op", []shared{
+		{"OP_REMOVE", "opRemove", 1, ""},
+		{"OP_SWEEP", "opSweep", 2, ""},
+		{"OP_ADOPT", "opAdopt", 3, ""},
+		{"OP_PURGE", "opPurge", 4, ""},
+		{"OP_TICK", "opTick", 5, ""},
+		{"OP_CLOCK", "opClock", 6, ""},
+		{"OP_BEGIN_MOVE", "opBeginMove", 7, "for tests: what packets find while an entry moves"},
+		{"OP_END_MOVE", "opEndMove", 8, ""},
+	}},
+	{`What call.count of an adoption says. With ADOPT_MERGE a state that is there already is
+		brought up to what the call describes. With ADOPT_STALE the other table has not seen the
+		latest packets: its numbers are only compared, and the later ones stay. With
+		ADOPT_RESYNC no other copy follows: a state that may have missed packets begins again
+		with the numbers of the next ones.`, "", []shared{
+		{"ADOPT_MERGE", "adoptMerge", 1, ""},
+		{"ADOPT_STALE", "adoptStale", 2, ""},
+		{"ADOPT_RESYNC", "adoptResync", 4, ""},
+	}},
+	{`What an adoption returns: the state was made, or it was there and had missed packets
+		that the call's sides have seen. ADOPT_FOUND stays in the program, see adopt.h.`,
+		"", []shared{
+			{"ADOPT_MADE", "adoptMade", 1, ""},
+			{"ADOPT_BEHIND", "adoptBehind", 2, ""},
+			{"ADOPT_FOUND", "", 3, ""},
+		}},
+	{"Why states are removed.", "removal", []shared{
+		{"GONE_EXPIRED", "", 0, ""},
+		{"GONE_RECYCLED", "", 1, ""},
+		{"GONE_RECLAIMED", "", 2, ""},
+		{"GONE_RULE", "", 3, ""},
+		{"GONE_DELETED", "goneDeleted", 4, ""},
+		{"GONE_DOUBLE", "", 5, ""},
+		{"GONE_SOURCE", "", 6, ""},
+	}},
+}
