@@ -1,4 +1,4 @@
-# Weir. `make demo` shows it at work, `make test` tests it. Both install the packages that they need
+# Weir. `make demo` shows it at work, `make test` and `make test-long` test it. Both install the packages that they need
 # (Debian, as root).
 
 GO       ?= go
@@ -28,28 +28,29 @@ build:
 demo: deps build
 	@./$(BIN) demo
 
-# All tests. Without root, those that need it skip; WEIR_CI=1 turns such a skip into a failure.
-# Most tests wait more than they compute: several run side by side on each processor. The packages
-# that take longest begin first.
+# The tests that a commit has to pass before it is made: within five minutes on two idle processors.
+# Without root, those that need it skip; WEIR_CI=1 turns such a skip into a failure.
 test: deps
 	@[ "$$(id -u)" = 0 ] || \
 		echo "test: NOT ROOT: everything that needs the kernel will be skipped" >&2
-	@$(GO) test -timeout 45m -p 4 -parallel 4 ./test ./firewall/kernel ./...
-	@cd store/etcd && $(GO) test -timeout 10m ./...
+	@$(GO) run ./test/run short
 
-# The same under the race detector, which needs a C compiler. Without the packages whose tests run
-# programs or the kernel rather than our goroutines.
-race: deps
-	@CGO_ENABLED=1 $(GO) test -race -timeout 45m \
-		$$($(GO) list ./... | grep -v -e /test$$ -e /firewall/kernel$$)
-
-# Tests that make an agent's life hard, in their long form: a hundred kills, fifty restarts of each
-# kind, sixty rounds of what may happen to a cluster. `make test` has some of each.
+# The other tests, whose names begin with TestLong: packages, boots, loads, other programs, random
+# input beyond the first rounds. COUNT=5 runs each five times.
 .PHONY: test-long
 test-long: deps
-	WEIR_LONG=1 $(GO) test -count=1 -timeout 60m -v \
-		-run 'TestAHundredKills|OpenNothing|TestClusterRandom' ./test
-	WEIR_CLUSTER_STEPS=15000 $(GO) test -count=1 -timeout 30m -v -run TestRandom ./agent/cluster
+	@$(GO) run ./test/run long $(if $(COUNT),-count=$(COUNT))
+
+# Fails if a test passed neither in the last `make test` nor in the last `make test-long`.
+.PHONY: test-all-passed
+test-all-passed:
+	@$(GO) run ./test/run check
+
+# All tests under the race detector, which needs a C compiler. Without the packages whose tests run
+# programs, the kernel or the source rather than our goroutines.
+race: deps
+	@CGO_ENABLED=1 $(GO) test -race -timeout 45m $$($(GO) list ./... | \
+		grep -v -e /test$$ -e /firewall/kernel$$ -e /internal/arch$$)
 
 # Everything that a reviewer should not have to check by hand.
 CHECKS := check-format check-vet check-static check-shell check-tidy check-cross check-light \

@@ -1,0 +1,106 @@
+// Command run runs the tests of all modules of the project.
+//
+//	run short [FLAGS]   those that every commit has to pass before it is made
+//	run long [FLAGS]    the others: tests whose name begins with TestLong
+//	run check           fails if a test passed in neither of the last two runs
+//
+// FLAGS are flags of go test. The names alone divide the tests: a test is in exactly one of the
+// two runs, and `go test` without flags runs both kinds. What failed is printed as go test prints
+// it, what passed is not.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// longTests is the pattern of the names of tests of the long run.
+const longTests = "^TestLong[A-Z0-9]"
+
+// modules are the directories of the modules with tests that every commit has to pass.
+var modules = []string{".", "store/etcd"}
+
+// first are the packages that take longest. They begin first.
+var first = []string{"./test", "./firewall/kernel", "./overlay", "./test/siege", "./firewall/soft"}
+
+// records is where the results of the last runs are, below the main module.
+const records = "bin/tests"
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "test:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, out io.Writer) error {
+	switch {
+	case len(args) > 0 && (args[0] == "short" || args[0] == "long"):
+		return runTests(args[0], args[1:], out)
+	case len(args) == 1 && args[0] == "check":
+		return check(modules, records)
+	}
+	return errors.New("usage: run short|long [FLAGS of go test], or run check")
+}
+
+// runTests runs one kind of tests in all modules and records what became of them.
+func runTests(kind string, flags []string, out io.Writer) error {
+	began := time.Now()
+	r := newReport(out)
+	failed := false
+	for _, dir := range modules {
+		choice, packages, err := "-skip", []string{"./..."}, error(nil)
+		if dir == "." {
+			packages = slices.Concat(first, packages)
+		}
+		if kind == "long" {
+			choice = "-run"
+			if packages, err = withLongTests(dir); err != nil {
+				return err
+			}
+		}
+		if len(packages) == 0 {
+			continue
+		}
+		// Most tests wait more than they compute: several run side by side on each processor.
+		err = goTest(dir, r, slices.Concat([]string{"-timeout", "45m", "-p", "4", "-parallel", "4",
+			choice, longTests}, flags, packages))
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			return err
+		}
+		failed = failed || err != nil
+	}
+	r.summary(time.Since(began))
+	if err := r.save(filepath.Join(records, kind)); err != nil {
+		return err
+	}
+	if failed {
+		return errors.New("failed")
+	}
+	return nil
+}
+
+// goTest runs go test in a module.
+func goTest(dir string, r *report, args []string) error {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	events, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err = r.read(events)
+	if err != nil {
+		cmd.Process.Kill()
+	}
+	return errors.Join(err, cmd.Wait())
+}
