@@ -1,5 +1,5 @@
-# Weir. `make demo` shows it at work, `make test` and `make test-long` test it. Both install the packages that they need
-# (Debian, as root).
+# Weir. `make demo` shows it at work, `make test` and `make test-long` test it. They install the
+# packages that they need (Debian, as root).
 
 GO       ?= go
 BIN      := bin/weir
@@ -42,8 +42,8 @@ test-long: deps
 	@$(GO) run ./test/run long $(if $(COUNT),-count=$(COUNT))
 
 # Fails if a test passed neither in the last `make test` nor in the last `make test-long`.
-.PHONY: test-all-passed
-test-all-passed:
+.PHONY: verify-tests
+verify-tests:
 	@$(GO) run ./test/run check
 
 # All tests under the race detector, which needs a C compiler. Without the packages whose tests run

@@ -198,11 +198,12 @@ func compare(t testing.TB, b []byte) packet.Packet {
 	return p
 }
 
-func TestDecodeAgreesWithReference(t *testing.T) {
-	n := 300_000
-	if testing.Short() {
-		n = 30_000
-	}
+func TestDecodeAgreesWithReference(t *testing.T) { decodeRandomly(t, 30_000) }
+
+func TestLongDecodeAgreesWithReference(t *testing.T) { decodeRandomly(t, 300_000) }
+
+func decodeRandomly(t *testing.T, n int) {
+	t.Helper()
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 2))
 	var seen [packet.NumReasons]int

@@ -153,9 +153,9 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-// TestAdoptionAtLoad: the same when the node has run without rules before, and a rule file is
+// TestLongAdoptionAtLoad: the same when the node has run without rules before, and a rule file is
 // loaded then.
-func TestAdoptionAtLoad(t *testing.T) {
+func TestLongAdoptionAtLoad(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	p.start("--iface", "eth0")

@@ -120,10 +120,10 @@ func (m *machine) property(unit, name string) string {
 	return m.run("systemctl", "show", "-P", name, unit)
 }
 
-// TestPackageBooted: on a machine with a running systemd the package installs, starts when it is
-// enabled, is watched, leaves traffic flowing and protected when it stops, enforces the rules from
-// the boot on before the network is up, and is removed without a trace.
-func TestPackageBooted(t *testing.T) {
+// TestLongPackageBooted: on a machine with a running systemd the package installs, starts when it
+// is enabled, is watched, leaves traffic flowing and protected when it stops, enforces the rules
+// from the boot on before the network is up, and is removed without a trace.
+func TestLongPackageBooted(t *testing.T) {
 	need(t, "dpkg-deb", "unshare", "systemd-nspawn", "nginx", "curl", "setpriv")
 	t.Parallel()
 	lab := nstest.New(t)

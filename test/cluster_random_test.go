@@ -36,14 +36,20 @@ type disturbed struct {
 // and agents are killed, hosts are cut off, containers come and go. Nothing is in force meanwhile
 // that was not loaded, whole. Three seconds after all are connected again, all hosts enforce one
 // version and have the same containers in their tables: two in which a host finds out that its
-// weir-store is another one by now, or that TCP takes to send again, and one for the rest. `make
-// test-long` does it for longer.
+// weir-store is another one by now, or that TCP takes to send again, and one for the rest.
 func TestClusterRandom(t *testing.T) {
 	t.Parallel()
-	rounds := 3
-	if os.Getenv("WEIR_LONG") == "1" {
-		rounds = 60
-	}
+	disturbCluster(t, 1)
+}
+
+// TestLongClusterRandom disturbs another cluster for longer.
+func TestLongClusterRandom(t *testing.T) {
+	t.Parallel()
+	disturbCluster(t, 10)
+}
+
+func disturbCluster(t *testing.T, rounds int) {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if n, err := strconv.ParseUint(os.Getenv("WEIR_CLUSTER_SEED"), 10, 64); err == nil {
 		seed = n

@@ -33,6 +33,18 @@ func stateFiles(t *testing.T, state string) map[string][]byte {
 // deny and allow, by names of pods and labels too, is denied and allowed at every moment.
 func TestEveryFileDamaged(t *testing.T) {
 	t.Parallel()
+	damageEveryFile(t, "garbage", "newer", "cut at 4/8")
+}
+
+// TestLongEveryFileDamaged has the other ways.
+func TestLongEveryFileDamaged(t *testing.T) {
+	t.Parallel()
+	damageEveryFile(t, "empty", "cut at 1/8", "cut at 2/8", "cut at 3/8", "cut at 5/8",
+		"cut at 6/8", "cut at 7/8")
+}
+
+func damageEveryFile(t *testing.T, ways ...string) {
+	t.Helper()
 	r := newRestarts(t, 6)
 	state, rules := filepath.Join(r.root, "var/lib/weir"), filepath.Join(r.root, "etc/weir/rules")
 	r.weir("peer", "add", "far", "--key", strings.Repeat("B", 43)+"=", "--endpoint",
@@ -56,7 +68,7 @@ func TestEveryFileDamaged(t *testing.T) {
 	for i := 1; i < 8; i++ {
 		damages[fmt.Sprintf("cut at %d/8", i)] = func(b []byte) []byte { return b[:len(b)*i/8] }
 	}
-	for what, damage := range damages {
+	for _, what := range ways {
 		r.kill()
 		for path := range stateFiles(t, state) {
 			if err := os.Remove(path); err != nil {
@@ -64,7 +76,7 @@ func TestEveryFileDamaged(t *testing.T) {
 			}
 		}
 		for path, text := range whole {
-			if err := os.WriteFile(path, damage(text), 0o600); err != nil {
+			if err := os.WriteFile(path, damages[what](text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}

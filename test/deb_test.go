@@ -13,9 +13,9 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestPackage: the Debian package installs in a clean root, runs, is upgraded under a running node,
-// and goes without a trace.
-func TestPackage(t *testing.T) {
+// TestLongPackage: the Debian package installs in a clean root, runs, is upgraded under a running
+// node, and goes without a trace.
+func TestLongPackage(t *testing.T) {
 	t.Parallel()
 	nstest.Root(t)
 	need(t, "dpkg-deb", "unshare", "man")
@@ -81,9 +81,9 @@ func packages(t *testing.T) (old, next string) {
 	return old, next + ".deb"
 }
 
-// TestPackageIsReproducible: the packages of the same sources in another place, where there is no
-// checkout, have the same bytes, and their binary names the commit.
-func TestPackageIsReproducible(t *testing.T) {
+// TestLongPackageIsReproducible: the packages of the same sources in another place, without
+// a checkout, have the same bytes, and their binary names the commit.
+func TestLongPackageIsReproducible(t *testing.T) {
 	need(t, "git")
 	t.Parallel()
 	deb, rpm := ownPackages(t)

@@ -21,10 +21,10 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-// TestEveryDropOfTheDemoHasAnEvent: tcpdump listens to all three hosts of the demo. Every
+// TestLongEveryDropOfTheDemoHasAnEvent: tcpdump listens to all three hosts of the demo. Every
 // connection attempt that it sees come in and that nothing answers was dropped, and each such
 // packet has its event with the rule that the demo names; and no event is without its packet.
-func TestEveryDropOfTheDemoHasAnEvent(t *testing.T) {
+func TestLongEveryDropOfTheDemoHasAnEvent(t *testing.T) {
 	nstest.Root(t)
 	need(t, "tcpdump", "nsenter")
 	t.Parallel()

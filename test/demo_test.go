@@ -74,8 +74,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestDemoJSON checks the demo by its numbers.
-func TestDemoJSON(t *testing.T) {
+// TestLongDemoJSON checks the demo by its numbers.
+func TestLongDemoJSON(t *testing.T) {
 	t.Parallel()
 	nstest.Root(t)
 	if _, err := storeProgram(); err != nil {
@@ -100,8 +100,9 @@ func TestDemoJSON(t *testing.T) {
 	}
 }
 
-// TestDemoInterrupted: an interrupt in the middle leaves nothing either, also while the store runs.
-func TestDemoInterrupted(t *testing.T) {
+// TestLongDemoInterrupted: an interrupt in the middle leaves nothing either, also while the store
+// runs.
+func TestLongDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	nstest.Root(t)
 	if _, err := storeProgram(); err != nil {

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestDockerBesideWeir: Docker's own bridge networks and Weir's pods on one host, each with
+// TestLongDockerBesideWeir: Docker's own bridge networks and Weir's pods on one host, each with
 // published ports, while netfilter drops what is forwarded.
-func TestDockerBesideWeir(t *testing.T) {
+func TestLongDockerBesideWeir(t *testing.T) {
 	need(t, "dockerd", "docker", "nginx", "curl", "busybox", "tar", "iptables")
 	h, _ := newContainerHost(t)
 	h.weir("fw", "load", h.file("beside.rules", containerRules+`

@@ -67,10 +67,10 @@ func floodOf(t *testing.T, p *pair, next func() build.Layer) *nstest.Frames {
 	return f
 }
 
-// TestSYNFlood: SYNs from random sources do not keep others from a real nginx. Half-open states
+// TestLongSYNFlood: SYNs from random sources do not keep others from a real nginx. Half-open states
 // stay few, since SYN cookies come into use, and go out of use when the flood has ended; status,
 // states and show report it.
-func TestSYNFlood(t *testing.T) {
+func TestLongSYNFlood(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "curl")
 	p := newPair(t)

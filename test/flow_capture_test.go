@@ -117,9 +117,9 @@ func (g *agentNode) hasCounted(file string, byRule map[string]uint16) {
 	})
 }
 
-// TestCaptureKeepsItsRate: of a flood only so many frames a second are written, and the others are
-// counted as left out.
-func TestCaptureKeepsItsRate(t *testing.T) {
+// TestLongCaptureKeepsItsRate: of a flood only so many frames a second are written, and the others
+// are counted as left out.
+func TestLongCaptureKeepsItsRate(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	p.start("--iface", "eth0", "--rules", p.file("watched", watchedRules))

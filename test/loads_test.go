@@ -15,6 +15,17 @@ import (
 // to port 10; the rules of the one with the tables of the other would do the opposite.
 func TestLoadsOpenNothing(t *testing.T) {
 	t.Parallel()
+	loadsOpenNothing(t, 5)
+}
+
+// TestLongLoadsOpenNothing loads more often.
+func TestLongLoadsOpenNothing(t *testing.T) {
+	t.Parallel()
+	loadsOpenNothing(t, 100)
+}
+
+func loadsOpenNothing(t *testing.T, times int) {
+	t.Helper()
 	p := newPair(t)
 	for port, answer := range map[int]bool{9: false, 10: true} {
 		c, err := p.server.ListenPacket("udp", fmt.Sprintf(":%d", port))
@@ -53,7 +64,7 @@ table u add 192.0.2.1
 	var denied, allowed int
 	all.Go(func() { denied = probeAlways(t, p.client, &end) })
 	all.Go(func() { allowed = requestAlways(t, p.client, &end) })
-	for range rounds(15, 100) {
+	for range times {
 		p.weir("fw", "load", other)
 		p.weir("fw", "load", one)
 	}

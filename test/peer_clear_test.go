@@ -385,9 +385,9 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 	}
 }
 
-// TestKilledInAFlood: an agent that is killed at any moment, of a start as well, lets nothing for
-// its peers leave in the clear.
-func TestKilledInAFlood(t *testing.T) {
+// TestLongKilledInAFlood: an agent that is killed at any moment, of a start as well, lets nothing
+// for its peers leave in the clear.
+func TestLongKilledInAFlood(t *testing.T) {
 	t.Parallel()
 	h := newLeakHosts(t, allowAll)
 	h.meet()

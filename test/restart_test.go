@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -208,22 +207,27 @@ func (r *restarts) table() {
 	}
 }
 
-// rounds is how often each kind of restart is made: few by default, many in `make test-long`.
-func rounds(few, many int) int {
-	if os.Getenv("WEIR_LONG") == "1" {
-		return many
-	}
-	return few
-}
-
 // TestRestartsOpenNothing restarts the agent in every way, with rules that name interfaces, pods,
 // labels and tables, while denied ports are tried as fast as can be: none is open for a moment, and
 // no packet is refused that the rules allow; between tables of different sizes no connection fails.
 func TestRestartsOpenNothing(t *testing.T) {
 	t.Parallel()
+	restartsOpenNothing(t, 1, 2)
+}
+
+// TestLongRestartsOpenNothing makes more of each kind of restart.
+func TestLongRestartsOpenNothing(t *testing.T) {
+	t.Parallel()
+	restartsOpenNothing(t, 6, 20)
+}
+
+// restartsOpenNothing restarts the agent a number of times in each way, and kills so many in their
+// start.
+func restartsOpenNothing(t *testing.T, times, inStart int) {
+	t.Helper()
 	r := newRestarts(t, 12)
 	rules := filepath.Join(r.root, "etc/weir/rules")
-	for range rounds(4, 50) {
+	for range times {
 		r.kill()
 		r.start("--rules", rules)
 		r.check("kill -9")
@@ -232,7 +236,7 @@ func TestRestartsOpenNothing(t *testing.T) {
 		r.check("SIGTERM")
 	}
 	r.kill()
-	for i := range rounds(2, 50) {
+	for i := range inStart {
 		r.launch("--rules", rules)
 		time.Sleep(time.Duration(i*7%60) * time.Millisecond)
 		r.kill()
@@ -250,7 +254,7 @@ func TestRestartsOpenNothing(t *testing.T) {
 	// From one engine to the other, interface by interface, a connection's first answer may come
 	// where its first packet is not known yet.
 	r.patient.Store(true)
-	for i := range rounds(2, 50) {
+	for i := range times {
 		r.kill()
 		r.file("etc/weir/weir.toml", podSettings+fmt.Sprintf("[states]\nmax = %d\n", 100000+i*1000))
 		r.start("--rules", rules)

@@ -65,9 +65,9 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	return sum
 }
 
-// TestRestartIsQuick measures from the start of `weir up` to its ready line, with twelve pods,
+// TestLongRestartIsQuick measures from the start of `weir up` to its ready line, with twelve pods,
 // states and rules in force.
-func TestRestartIsQuick(t *testing.T) {
+func TestLongRestartIsQuick(t *testing.T) {
 	t.Parallel()
 	many := "add 1 check-state\n"
 	for i := range 29 {

@@ -12,9 +12,9 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestRPM: the RPM package installs in a clean root, runs, is upgraded under a running node, and
-// leaves what the Debian package leaves at a removal.
-func TestRPM(t *testing.T) {
+// TestLongRPM: the RPM package installs in a clean root, runs, is upgraded under a running node,
+// and leaves what the Debian package leaves at a removal.
+func TestLongRPM(t *testing.T) {
 	t.Parallel()
 	nstest.Root(t)
 	need(t, "unshare", "man")
@@ -35,9 +35,9 @@ func TestRPM(t *testing.T) {
 	}
 }
 
-// TestPackagesForARM64: the packages of the other machine have its binaries and otherwise the files
-// of this one's.
-func TestPackagesForARM64(t *testing.T) {
+// TestLongPackagesForARM64: the packages of the other machine have its binaries and otherwise the
+// files of this one's.
+func TestLongPackagesForARM64(t *testing.T) {
 	t.Parallel()
 	need(t, "bash", "cpio")
 	here, _ := ownPackages(t)

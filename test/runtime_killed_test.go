@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// TestKilledRuntime kills a runtime at any moment of a container's start, every other time with the
-// daemon behind it. What it began is gone when the daemon that comes after it has removed the
+// TestLongKilledRuntime kills a runtime at any moment of a container's start, every other time with
+// the daemon behind it. What it began is gone when the daemon that comes after it has removed the
 // container and collects its garbage, as CNI specifies; other pods lose no packet meanwhile.
-func TestKilledRuntime(t *testing.T) {
+func TestLongKilledRuntime(t *testing.T) {
 	t.Parallel()
 	need(t, "containerd", "ctr", "busybox")
 	h, _ := newContainerHost(t)

@@ -271,7 +271,7 @@ func (h *podHost) isEmpty(t *testing.T) {
 	})
 }
 
-func TestPodman(t *testing.T) {
+func TestLongPodman(t *testing.T) {
 	t.Parallel()
 	need(t, "podman", "runc", "jq", "nginx", "curl", "busybox")
 	h, plugins := newContainerHost(t)
@@ -432,7 +432,7 @@ func newDocker(t *testing.T, h *podHost) (docker func(args ...string) *nstest.Cm
 	return docker
 }
 
-func TestDocker(t *testing.T) {
+func TestLongDocker(t *testing.T) {
 	t.Parallel()
 	need(t, "dockerd", "docker", "nginx", "curl", "busybox", "tar")
 	h, _ := newContainerHost(t)

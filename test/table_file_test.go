@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,29 +11,28 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// listed is how many prefixes the file of TestTableFile has; WEIR_PREFIXES sets another number.
-func listed(t *testing.T) int {
-	text := os.Getenv("WEIR_PREFIXES")
-	if text == "" {
-		return 50000
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
 // TestTableFile: the kernel refuses whom a long list names, follows a list that was moved into
 // place, keeps what it had where the list is wrong, and has it after a restart.
 func TestTableFile(t *testing.T) {
 	t.Parallel()
+	followList(t, 5000)
+}
+
+// TestLongTableFile has as many prefixes as the list of a country.
+func TestLongTableFile(t *testing.T) {
+	t.Parallel()
+	followList(t, 50000)
+}
+
+// followList does it with a list of so many prefixes.
+func followList(t *testing.T, listed int) {
+	t.Helper()
 	need(t, "nginx", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 80)
 	var text strings.Builder
 	text.WriteString("# a country\n\n")
-	for i := range listed(t) {
+	for i := range listed {
 		if i%4 == 0 {
 			fmt.Fprintf(&text, "2001:db8:%x:%x::/64 ; v6\n", i>>16, i&0xffff)
 		} else {
@@ -49,7 +47,7 @@ add 3 allow tcp from any to me 80 setup keep-state
 `)
 	began := time.Now()
 	p.start("--iface", "eth0", "--rules", rules)
-	t.Logf("%d prefixes: ready after %v, resident %.0f MB", listed(t), time.Since(began),
+	t.Logf("%d prefixes: ready after %v, resident %.0f MB", listed, time.Since(began),
 		p.scrape()["process_resident_memory_bytes"]/1e6)
 	reach(t, p.client, "http://10.66.0.1/")
 	change := func(more, what string, want func() error) {
@@ -75,7 +73,7 @@ add 3 allow tcp from any to me 80 setup keep-state
 		out, _, _ := p.try("status", "-j")
 		unmarshal(t, out, &s)
 		for _, x := range s.Problems {
-			if strings.Contains(x.What, fmt.Sprintf("%s:%d: \"10.66.0.300\"", file, listed(t)+4)) {
+			if strings.Contains(x.What, fmt.Sprintf("%s:%d: \"10.66.0.300\"", file, listed+4)) {
 				return nil
 			}
 		}
@@ -94,7 +92,7 @@ add 3 allow tcp from any to me 80 setup keep-state
 		return err
 	})
 	if out := p.weir("fw", "table", "blocked", "info"); !strings.Contains(out,
-		fmt.Sprintf("items: %d\n file: %s\n", listed(t), file)) {
+		fmt.Sprintf("items: %d\n file: %s\n", listed, file)) {
 		t.Errorf("info: %s", out)
 	}
 	change("fd66::2", "another address is added", func() error {

@@ -45,11 +45,13 @@ const agreeTime = time.Second
 // and killed, the store is put back and cut off. A second after the store is reachable and quiet,
 // all hosts enforce one version and the same pods. Nothing was in force meanwhile that was not
 // loaded, and no range has two owners.
-func TestRandom(t *testing.T) {
-	steps := 250
-	if n, err := strconv.Atoi(os.Getenv("WEIR_CLUSTER_STEPS")); err == nil {
-		steps = n
-	}
+func TestRandom(t *testing.T) { chooseSteps(t, 100) }
+
+// TestLongRandom has more steps.
+func TestLongRandom(t *testing.T) { chooseSteps(t, 1000) }
+
+func chooseSteps(t *testing.T, steps int) {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if n, err := strconv.ParseUint(os.Getenv("WEIR_CLUSTER_SEED"), 10, 64); err == nil {
 		seed = n

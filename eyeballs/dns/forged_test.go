@@ -187,8 +187,8 @@ func TestNotADomainName(t *testing.T) {
 	}
 }
 
-// TestLongLines: a line of any length does not end the reading.
-func TestLongLines(t *testing.T) {
+// TestLinesAreCut: a line of any length does not end the reading.
+func TestLinesAreCut(t *testing.T) {
 	long := "# " + strings.Repeat("x", 1<<17) + "\n"
 	if h := parseHosts(strings.NewReader(long +
 		"192.0.2.1 host.test\n")); h.find("host.test") == nil {

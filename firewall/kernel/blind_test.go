@@ -93,6 +93,19 @@ func (g *pairLab) numbers(t *testing.T) (all [2]weirSide) {
 // never sent or long ago.
 func TestBlindSegmentsChangeNothing(t *testing.T) {
 	t.Parallel()
+	injectBlindly(t, 20, 2)
+}
+
+// TestLongBlindSegmentsChangeNothing draws more numbers at random.
+func TestLongBlindSegmentsChangeNothing(t *testing.T) {
+	t.Parallel()
+	injectBlindly(t, 200, 20)
+}
+
+// injectBlindly draws so many sequence numbers and acknowledgements at random beside those around
+// the window.
+func injectBlindly(t *testing.T, seqs, drawn int) {
+	t.Helper()
 	g := newPairLab(t, setupRules)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -127,7 +140,7 @@ func TestBlindSegmentsChangeNothing(t *testing.T) {
 				30000, own.End - 30000, own.Start, own.Start + 1,
 				own.End - 66000, own.End + 66000, own.End + 1<<20, own.End + 1<<31, own.End +
 					1<<31 - 1, 0, 1<<32 - 1, peer.End, peer.Start}
-			for range 200 {
+			for range seqs {
 				places = append(places, r.Uint32())
 			}
 			for _, seq := range places {
@@ -141,12 +154,12 @@ func TestBlindSegmentsChangeNothing(t *testing.T) {
 			}
 			acks := []uint32{peer.End + 1, peer.End + 1000, peer.End + 1<<31, peer.End + 1<<31 - 1,
 				peer.End - 1<<21}
-			for range 20 {
+			for range drawn {
 				if a := r.Uint32(); a-peer.End+1<<21 > 1<<21 { // not in what was sent lately
 					acks = append(acks, a)
 				}
 			}
-			places = append(places[:40], own.End)
+			places = append(places[:17+drawn], own.End)
 			for _, seq := range places {
 				for _, ack := range acks {
 					as.f.send(t, packet.FlagACK|packet.FlagPSH, seq, ack, "INJECTED")

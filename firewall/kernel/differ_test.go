@@ -184,8 +184,9 @@ func TestTruncated(t *testing.T) {
 	enginetest.RunTruncated(t, o, fresh)
 }
 
-// TestCoverage makes sure that TestDiffer leaves no part of the language out.
-func TestCoverage(t *testing.T) {
+// TestLongCoverage plays the cases that leave no part of the language out. TestCoverage of package
+// soft makes sure that the generators make them.
+func TestLongCoverage(t *testing.T) {
 	o, fresh := trial(t)
 	enginetest.RunCoverage(t, o, fresh)
 }

@@ -38,7 +38,7 @@ var (
 
 // mostSets is how many stay. Those of the default sizes take 100 MB; there are four of them when
 // four tests run in parallel.
-const mostSets = 12
+const mostSets = 16
 
 // openShared is Open for an engine that the test closes before it ends.
 func openShared(t testing.TB, c Config) (*Engine, error) {

@@ -45,7 +45,14 @@ func shortConnection(t testing.TB) (frames [][]byte) {
 // TestShortConnectionsAtFullRate opens and closes so many in a table of the default
 // size, by an injected clock and with the sweep's ticks as they come: not one is refused, and each
 // leaves two seconds after its end.
-func TestShortConnectionsAtFullRate(t *testing.T) {
+func TestShortConnectionsAtFullRate(t *testing.T) { shortConnections(t, 20_000) }
+
+// TestLongShortConnectionsAtFullRate does it at the rate that the table is made for.
+func TestLongShortConnectionsAtFullRate(t *testing.T) { shortConnections(t, 100_000) }
+
+// shortConnections makes so many in a second.
+func shortConnections(t *testing.T, rate int) {
+	t.Helper()
 	nstest.Root(t)
 	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
 	if err != nil {
@@ -56,7 +63,7 @@ func TestShortConnectionsAtFullRate(t *testing.T) {
 		"add check-state\nadd allow tcp from any to any 80 setup keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
-	const rate, seconds, tick = 100_000, 4, 10 * time.Millisecond
+	const seconds, tick = 4, 10 * time.Millisecond
 	frames := shortConnection(t)
 	now, begin := time.Second, time.Second
 	perTick := min(int(e.config.Sets)/100+1, 768) // sets_per_tick of bpf/lib/sweep.h

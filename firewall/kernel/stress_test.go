@@ -108,7 +108,13 @@ func (e *Engine) agree(t *testing.T) tally {
 // TestTwoCPUs has both CPUs work on the same flows at once: insert them, answer them, expire them
 // and cut them. Rules that keep states make them on the fast path, those with a limit on the slow
 // path; so do all for packets with IP options.
-func TestTwoCPUs(t *testing.T) {
+func TestTwoCPUs(t *testing.T) { everyPathOnTwoCPUs(t, 2000, time.Second/2) }
+
+// TestLongTwoCPUs has more flows, for longer.
+func TestLongTwoCPUs(t *testing.T) { everyPathOnTwoCPUs(t, 8000, 3*time.Second) }
+
+func everyPathOnTwoCPUs(t *testing.T, flows int, atOnce time.Duration) {
+	t.Helper()
 	nstest.Root(t)
 	nop := []byte{1, 1, 1, 1}
 	for name, c := range map[string]struct {
@@ -119,11 +125,11 @@ func TestTwoCPUs(t *testing.T) {
 		"the fast path":                     {"keep-state", [2][]byte{}},
 		"one the short, the other the long": {"keep-state", [2][]byte{nil, nop}},
 	} {
-		t.Run(name, func(t *testing.T) { twoCPUs(t, c.rule, c.options) })
+		t.Run(name, func(t *testing.T) { twoCPUs(t, c.rule, c.options, flows, atOnce) })
 	}
 }
 
-func twoCPUs(t *testing.T, rule string, options [2][]byte) {
+func twoCPUs(t *testing.T, rule string, options [2][]byte, flows int, atOnce time.Duration) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 20000
 	e, err := openShared(t, Config{Options: o})
@@ -135,7 +141,6 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 		"\n")); err != nil {
 		t.Fatal(err)
 	}
-	const flows = 8000
 	frames, first := [2][][]byte{}, [2][][]byte{}
 	for n := range flows {
 		for way := range frames {
@@ -161,7 +166,7 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 			run(first[cpu][n])
 		}
 	})
-	if n := e.agree(t); n.live != flows || n.halfOpen != flows || n.packets < flows {
+	if n := e.agree(t); n.live != flows || n.halfOpen != flows || n.packets < uint64(flows) {
 		t.Errorf("inserted %d flows twice: %+v", flows, n)
 	}
 	s, _ := e.Stats()
@@ -179,11 +184,11 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 			run(frames[0][n])
 		}
 	})
-	if n := e.agree(t); n.live != flows || n.halfOpen != 0 || n.packets != was+3*flows {
+	if n := e.agree(t); n.live != flows || n.halfOpen != 0 || n.packets != was+3*uint64(flows) {
 		t.Errorf("answered %d flows: %+v, %d packets before", flows, n, was)
 	}
 	// Everything at once.
-	stop := time.Now().Add(3 * time.Second)
+	stop := time.Now().Add(atOnce)
 	var cut, packets atomic.Int64
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -320,7 +325,13 @@ func TestTableFillsUp(t *testing.T) {
 // TestTwoCPUsInAFullTable has both CPUs open, answer and close connections in a table that is
 // always about full, so that entries are moved, evicted and reclaimed while packets use them, and
 // others are cut and swept. Nothing may be counted twice, lost or torn.
-func TestTwoCPUsInAFullTable(t *testing.T) {
+func TestTwoCPUsInAFullTable(t *testing.T) { fullTableOnTwoCPUs(t, time.Second) }
+
+// TestLongTwoCPUsInAFullTable does it for longer.
+func TestLongTwoCPUsInAFullTable(t *testing.T) { fullTableOnTwoCPUs(t, 4*time.Second) }
+
+func fullTableOnTwoCPUs(t *testing.T, most time.Duration) {
+	t.Helper()
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 2000, 700, 0
@@ -340,7 +351,7 @@ func TestTwoCPUsInAFullTable(t *testing.T) {
 	}
 	var packets, cut atomic.Int64
 	var wg sync.WaitGroup
-	stop := time.Now().Add(4 * time.Second)
+	stop := time.Now().Add(most)
 	for range 2 {
 		wg.Go(func() {
 			for time.Now().Before(stop) {

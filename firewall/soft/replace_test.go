@@ -8,7 +8,13 @@ import (
 )
 
 // TestRulesAndTablesSwitchAtOnce: see enginetest.RunReplace.
-func TestRulesAndTablesSwitchAtOnce(t *testing.T) {
+func TestRulesAndTablesSwitchAtOnce(t *testing.T) { switchAtOnce(t, 300) }
+
+// TestLongRulesAndTablesSwitchAtOnce does so more often.
+func TestLongRulesAndTablesSwitchAtOnce(t *testing.T) { switchAtOnce(t, 3000) }
+
+func switchAtOnce(t *testing.T, times int) {
+	t.Helper()
 	e, err := New(Options{Options: testOptions(), Workers: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -16,7 +22,7 @@ func TestRulesAndTablesSwitchAtOnce(t *testing.T) {
 	enginetest.RunReplace(t, subject{e,
 		func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
 			return e.Worker(int(pkt[23])&1).Evaluate(in, pkt), nil
-		}}, 3000)
+		}}, times)
 }
 
 // TestLoadTakesEveryFlowName: see enginetest.RunFlowNames.

@@ -120,9 +120,9 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestLongAnswers: an answer over UDP is as long as the client takes and a packet is; more comes
+// TestAnswersOverTCP: an answer over UDP is as long as the client takes and a packet is; more comes
 // over TCP, and no more than some addresses ever.
-func TestLongAnswers(t *testing.T) {
+func TestAnswersOverTCP(t *testing.T) {
 	s := newServer()
 	const name = "many.app.label.weir."
 	for _, c := range []struct {

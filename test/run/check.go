@@ -20,7 +20,8 @@ func check(modules []string, records string) error {
 	for _, kind := range []string{"short", "long"} {
 		text, err := os.ReadFile(filepath.Join(records, kind))
 		if err != nil {
-			return fmt.Errorf("no record of a run: %w; make test and make test-long write them", err)
+			return fmt.Errorf("no record of a run, which make test and make test-long write: %w",
+				err)
 		}
 		for line := range strings.Lines(string(text)) {
 			if f := strings.Fields(line); len(f) == 4 && f[0] == "pass" {

@@ -114,7 +114,7 @@ func TestMain(m *testing.M) {}
 	}
 }
 
-// TestUsage: what is no run is refused.
+// TestUsage: what is not a run is refused.
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{nil, {"fast"}, {"check", "short"}} {
 		if err := run(args, nil); err == nil || !strings.Contains(err.Error(), "usage") {

@@ -25,12 +25,9 @@ func buildWeir(t *testing.T) string {
 	return weir
 }
 
-// TestSiege is the siege in short. What depends on the machine's speed is not asserted: no rate,
-// and no operation that was late.
-func TestSiege(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes half a minute")
-	}
+// TestLongSiege is the siege in short. What depends on the machine's speed is not asserted: no
+// rate, and no operation that was late.
+func TestLongSiege(t *testing.T) {
 	nstest.Root(t)
 	c := config{weir: buildWeir(t), calm: 300 * time.Millisecond, floodFor: 800 * time.Millisecond,
 		loadFor: 2 * time.Second, restarts: 1, pods: 3, short: true, out: io.Discard}
@@ -74,11 +71,8 @@ func TestSiege(t *testing.T) {
 	}
 }
 
-// TestChaos is the chaos in short: each disturbance once.
-func TestChaos(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes half a minute")
-	}
+// TestLongChaos is the chaos in short: each disturbance once.
+func TestLongChaos(t *testing.T) {
 	nstest.Root(t)
 	violations, err := config{weir: buildWeir(t), out: io.Discard}.chaosFor(0, 1)
 	if err != nil {

@@ -294,11 +294,13 @@ func checkSpacing(t *testing.T, w *world, log []string) {
 }
 
 // TestModel compares random races with the reference model.
-func TestModel(t *testing.T) {
-	races := 1500
-	if testing.Short() {
-		races = 500
-	}
+func TestModel(t *testing.T) { compareWithModel(t, 500) }
+
+// TestLongModel compares more of them.
+func TestLongModel(t *testing.T) { compareWithModel(t, 1500) }
+
+func compareWithModel(t *testing.T, races int) {
+	t.Helper()
 	seed, skipped := rand.Uint64(), 0
 	for i := range races {
 		w := drawWorld(rand.New(rand.NewPCG(seed, uint64(i))))
