@@ -179,6 +179,7 @@ add 200 allow tcp from table(app=client) to table(app=web) 80 keep-state
 // not confirmed goes back; without the store, everything stays as it is, also after a start; a
 // removed host is gone from the others.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	k := newCluster(t)
 	k.join("a", k.a)
@@ -226,7 +227,7 @@ func TestCluster(t *testing.T) {
 		t.Error(err)
 	}
 	if out, err := k.load("add 20 deny ip from any to table(app=web)\n"+clusterRules, "--confirm",
-		"2s"); err != nil {
+		"10s"); err != nil {
 		t.Errorf("%s, %v", out, err)
 	}
 	refuse(t, client, pageAt(address, 80))

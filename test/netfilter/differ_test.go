@@ -23,20 +23,26 @@ import (
 // sets is where the rule sets are.
 const sets = "../../rule/netfilter/testdata"
 
-// perSet is how many packets each rule set meets, unless WEIR_DECISIONS says how many all of them
-// meet together.
+// perSet is how many packets show both verdicts of each rule set.
 const perSet = 2000
 
 // TestDiffer sends random packets through netfilter with the rules of the source, and through the
 // user-space engine with the imported ones. Both have to give the same verdict. No packet passes
 // that netfilter refuses, whatever it is.
-func TestDiffer(t *testing.T) {
+func TestDiffer(t *testing.T) { compareSets(t, perSet/5) }
+
+// TestLongDiffer sends more.
+func TestLongDiffer(t *testing.T) { compareSets(t, perSet) }
+
+// compareSets sends so many packets to each rule set, unless WEIR_DECISIONS says how many go to all
+// of them together.
+func compareSets(t *testing.T, n int) {
+	t.Helper()
 	nstest.Root(t)
 	names, err := filepath.Glob(sets + "/*.source*")
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no rule sets in %s: %v", sets, err)
 	}
-	n := perSet
 	if all, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
 		n = max(1, all/len(names))
 	}

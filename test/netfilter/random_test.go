@@ -18,9 +18,14 @@ const randomPackets = 2000
 
 // TestRandomRules compares random rule sets of iptables. WEIR_DECISIONS is how many packets they
 // meet together.
-func TestRandomRules(t *testing.T) {
+func TestRandomRules(t *testing.T) { compareRandomRules(t, 2) }
+
+// TestLongRandomRules has more of them.
+func TestLongRandomRules(t *testing.T) { compareRandomRules(t, 10) }
+
+func compareRandomRules(t *testing.T, count int) {
+	t.Helper()
 	nstest.Root(t)
-	count := 10
 	if all, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
 		count = max(1, all/randomPackets)
 	}
