@@ -30,6 +30,12 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
+// bigFile is what every nginx serves at /big.
+var bigFile = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(filepath.Dir(weir), "big")
+	return path, os.WriteFile(path, bytes.Repeat([]byte("0123456789abcdef"), 4<<20), 0o644)
+})
+
 // nginx runs a real nginx in a node; it serves a small page at / and 64 MiB at /big on each port.
 func nginx(t *testing.T, node *nstest.Node, ports ...int) {
 	t.Helper()
@@ -43,7 +49,10 @@ func nginx(t *testing.T, node *nstest.Node, ports ...int) {
 		}
 	}
 	write("index.html", []byte("hello from nginx\n"))
-	write("big", bytes.Repeat([]byte("0123456789abcdef"), 4<<20))
+	big, err := bigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var listen strings.Builder
 	for _, p := range ports {
 		fmt.Fprintf(&listen, "listen [::]:%d ipv6only=off;\n", p)
@@ -59,8 +68,11 @@ http {
 	access_log off;
 	client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/fastcgi;
 	uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi;
-	server { %[2]s root %[1]s; location = /slow { alias %[1]s/big; limit_rate 8m; } }
-}`, dir, listen.String())))
+	server {
+		%[2]s root %[1]s; location = /big { alias %[3]s; }
+		location = /slow { alias %[3]s; limit_rate 8m; }
+	}
+}`, dir, listen.String(), big)))
 	cmd := node.Command("nginx", "-e", "stderr", "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -101,10 +113,19 @@ func background(t *testing.T, cmd *nstest.Cmd) (done chan error) {
 // patience is how long tests wait for what has to come: others may keep the machine busy.
 const patience = 5 * time.Minute
 
-// eventually tries until it works.
+// eventually tries until it works, less often the longer that takes: a try often runs a program,
+// and other tests need the processors.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
-	waitFor(t, patience, 20*time.Millisecond, what, try)
+	var err error
+	pause := 10 * time.Millisecond
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(pause) {
+		if err = try(); err == nil {
+			return
+		}
+		pause = min(2*pause, 200*time.Millisecond)
+	}
+	t.Fatalf("%s: %v", what, err)
 }
 
 // waitFor tries until it works, for some time, with a pause after each failure.
