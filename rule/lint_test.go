@@ -13,112 +13,115 @@ import (
 	"github.com/weirnet/weir/rule/op"
 )
 
+// lintCases are rules with the findings about them.
+var lintCases = []struct{ name, rules, want string }{
+	{"nothing", "allow tcp from any to any 80\ndeny ip from any to any", ""},
+	{"shadowed", "allow ip from 10.0.0.0/8 to any\nallow tcp from 10.1.0.0/16 to any 80",
+		"rule 200 is never reached: rule 100 takes every packet that it would match"},
+	{"rate", "allow ip from any to any limit-rate 1/s\ndeny tcp from any to any",
+		"rule 200 is never reached: rule 100 takes every packet that it would match, and does " +
+			"the opposite"},
+	{"rate leaves to the next", "allow ip from any to any limit-rate 1/s exceed next\n" +
+		"deny tcp from any to any", ""},
+	{"opposite", "deny tcp from any to any\nallow tcp from any to me 80 setup keep-state",
+		"rule 200 is never reached: rule 100 takes every packet that it would match, and does " +
+			"the opposite"},
+	{"duplicate", "pass tcp from any to any http\nallow tcp from any to any 80 // again",
+		"rule 200 is never reached: it is a duplicate of rule 100"},
+	{"covered", "allow tcp from any to any 1-100\nallow tcp from any to any 101-65535\n" +
+		"allow tcp from any to any 50-150,0\ndeny tcp from any to any 5-200",
+		"rule 400 is never reached: the rules 100, 200 together take every packet that it " +
+			"would match, and does the opposite"},
+	{"families",
+		"allow ip4 from any to any\nallow ip6 from any to any\ndeny udp from any to any",
+		"rule 300 is never reached: the rules 100, 200 together take every packet that it " +
+			"would match, and does the opposite"},
+	{"never in out", "allow ip from any to any in out",
+		"rule 100 never matches: its conditions exclude each other"},
+	{"never mapped", "deny ip from ::ffff:0.0.0.0/96 to any",
+		"rule 100 never matches: its conditions exclude each other"},
+	{"never ports of icmp", "allow icmp from any to any 80",
+		"rule 100 never matches: its conditions exclude each other"},
+	{"never families", "allow ip from 10.0.0.1 to 2001:db8::1",
+		"rule 100 never matches: its conditions exclude each other"},
+	{"never flags", "allow tcp from any to any setup established tcpflags !rst",
+		"rule 100 never matches: its conditions exclude each other"},
+	{"never ttl", "allow ip from any to any ipttl 1-5 not ipttl 0-9",
+		"rule 100 never matches: its conditions exclude each other"},
+	{"never iface", "allow ip from any to any via eth0 not via eth0",
+		"rule 100 never matches: its conditions exclude each other"},
+	{"never icmp6 type", "allow icmp from any to any icmp6types 128",
+		"rule 100 never matches: its conditions exclude each other"},
+	{"never frag", "allow tcp from any to any 80 frag",
+		"rule 100 never matches: its conditions exclude each other"},
+	{"never tos of v6", "allow ip6 from any to any iptos lowdelay",
+		"rule 100 never matches: its conditions exclude each other"},
+	{"frag is asked apart", "deny ip from any to any\nallow ip from any to any frag", ""},
+	{"frag after frag", "deny ip from any to any frag\nallow udp from any to any frag",
+		"rule 200 is never reached: rule 100 takes every packet that it would match, and does " +
+			"the opposite"},
+	{"unknown", "allow ip from any to me\nallow tcp from any to any 80\n" +
+		"allow tcp from any to me 80 in",
+		"rule 300 is never reached: rule 100 takes every packet that it would match"},
+	{"unknown or",
+		"allow ip from any to any { via eth0 or via eth1 }\n" +
+			"deny tcp from any to any via eth1 in\ndeny tcp from any to any via eth2",
+		"rule 200 is never reached: rule 100 takes every packet that it would match, and does " +
+			"the opposite"},
+	{"prob", "prob 0.9 allow ip from any to any\nallow ip from any to any", ""},
+	{"count", "count ip from any to any\nallow ip from any to any", ""},
+	{"defer", "allow ip from any to any record-state defer-action\nallow ip from any to any",
+		""},
+	{"keep-state decides", "allow tcp from any to any keep-state\nallow tcp from any to any 80",
+		"rule 200 is never reached: rule 100 takes every packet that it would match"},
+	{"skipto past",
+		"10 skipto 100 ip from any to any\n20 allow tcp from any to any\n" +
+			"100 deny ip from any to any",
+		"rule 20 is never reached: skipto leads past it (10)"},
+	{"skipto some",
+		"10 skipto 100 tcp from any to any\n20 allow ip from any to any\n" +
+			"100 deny tcp from any to any\n110 deny udp from any to any",
+		"rule 110 is never reached: rule 20 takes every packet that it would match, and does " +
+			"the opposite"},
+	{"skipto maybe",
+		"10 skipto 100 ip from any to any in via eth0\n20 allow ip from any to any\n" +
+			"100 deny ip from any to any\n110 deny ip from any to any in",
+		"rule 110 is never reached: the rules 20, 100 together take every packet that it " +
+			"would match, and does the opposite"},
+	{"call", "10 call 100 ip from any to any\n20 allow ip from any to any\n" +
+		"100 count ip from any to any\n110 return ip from any to any", ""},
+	{"call back",
+		"10 skipto 40 ip from any to any\n20 count udp from any to any\n" +
+			"30 count tcp from any to any\n40 call 30 tcp from any to any\n" +
+			"50 deny ip from any to any",
+		"rule 20 is never reached: skipto leads past it (10)"},
+	{"states continue",
+		"10 count ip from any to any in keep-state\n20 deny ip from any to any\n" +
+			"30 deny ip from any to any",
+		"rule 30 is never reached: it is a duplicate of rule 20"},
+	{"states jump",
+		"10 skipto 30 ip from any to any in keep-state\n20 allow ip from any to any\n" +
+			"30 deny ip from any to any out", ""},
+	{"call before a state",
+		"1 call 40 ip from any to any in\n10 count ip from any to any keep-state\n" +
+			"20 allow ip from any to any\n30 allow ip from any to any out\n" +
+			"40 deny ip from any to any",
+		"rule 30 is never reached: rule 20 takes every packet that it would match"},
+	{"tags change",
+		"10 allow ip from any to any tagged 1\n20 count tag 1 ip from any to any\n" +
+			"30 allow ip from any to any tagged 1", ""},
+	{"tags stay", "10 allow ip from any to any tagged 1\n30 allow ip from any to any tagged 1",
+		"rule 30 is never reached: it is a duplicate of rule 10"},
+	{"disabled",
+		"10 set 1 allow ip from any to any\n20 allow ip from any to any\nset disable 1", ""},
+	{"mapped", "allow ip6 from ::/0 to any\nallow ip4 from 0.0.0.0/0 to any\n" +
+		"allow gre from any to any",
+		"rule 300 is never reached: the rules 100, 200 together take every packet that it " +
+			"would match"},
+}
+
 func TestLint(t *testing.T) {
-	for _, c := range []struct{ name, rules, want string }{
-		{"nothing", "allow tcp from any to any 80\ndeny ip from any to any", ""},
-		{"shadowed", "allow ip from 10.0.0.0/8 to any\nallow tcp from 10.1.0.0/16 to any 80",
-			"rule 200 is never reached: rule 100 takes every packet that it would match"},
-		{"rate", "allow ip from any to any limit-rate 1/s\ndeny tcp from any to any",
-			"rule 200 is never reached: rule 100 takes every packet that it would match, and does " +
-				"the opposite"},
-		{"rate leaves to the next", "allow ip from any to any limit-rate 1/s exceed next\n" +
-			"deny tcp from any to any", ""},
-		{"opposite", "deny tcp from any to any\nallow tcp from any to me 80 setup keep-state",
-			"rule 200 is never reached: rule 100 takes every packet that it would match, and does " +
-				"the opposite"},
-		{"duplicate", "pass tcp from any to any http\nallow tcp from any to any 80 // again",
-			"rule 200 is never reached: it is a duplicate of rule 100"},
-		{"covered", "allow tcp from any to any 1-100\nallow tcp from any to any 101-65535\n" +
-			"allow tcp from any to any 50-150,0\ndeny tcp from any to any 5-200",
-			"rule 400 is never reached: the rules 100, 200 together take every packet that it " +
-				"would match, and does the opposite"},
-		{"families",
-			"allow ip4 from any to any\nallow ip6 from any to any\ndeny udp from any to any",
-			"rule 300 is never reached: the rules 100, 200 together take every packet that it " +
-				"would match, and does the opposite"},
-		{"never in out", "allow ip from any to any in out",
-			"rule 100 never matches: its conditions exclude each other"},
-		{"never mapped", "deny ip from ::ffff:0.0.0.0/96 to any",
-			"rule 100 never matches: its conditions exclude each other"},
-		{"never ports of icmp", "allow icmp from any to any 80",
-			"rule 100 never matches: its conditions exclude each other"},
-		{"never families", "allow ip from 10.0.0.1 to 2001:db8::1",
-			"rule 100 never matches: its conditions exclude each other"},
-		{"never flags", "allow tcp from any to any setup established tcpflags !rst",
-			"rule 100 never matches: its conditions exclude each other"},
-		{"never ttl", "allow ip from any to any ipttl 1-5 not ipttl 0-9",
-			"rule 100 never matches: its conditions exclude each other"},
-		{"never iface", "allow ip from any to any via eth0 not via eth0",
-			"rule 100 never matches: its conditions exclude each other"},
-		{"never icmp6 type", "allow icmp from any to any icmp6types 128",
-			"rule 100 never matches: its conditions exclude each other"},
-		{"never frag", "allow tcp from any to any 80 frag",
-			"rule 100 never matches: its conditions exclude each other"},
-		{"never tos of v6", "allow ip6 from any to any iptos lowdelay",
-			"rule 100 never matches: its conditions exclude each other"},
-		{"frag is asked apart", "deny ip from any to any\nallow ip from any to any frag", ""},
-		{"frag after frag", "deny ip from any to any frag\nallow udp from any to any frag",
-			"rule 200 is never reached: rule 100 takes every packet that it would match, and does " +
-				"the opposite"},
-		{"unknown", "allow ip from any to me\nallow tcp from any to any 80\n" +
-			"allow tcp from any to me 80 in",
-			"rule 300 is never reached: rule 100 takes every packet that it would match"},
-		{"unknown or",
-			"allow ip from any to any { via eth0 or via eth1 }\n" +
-				"deny tcp from any to any via eth1 in\ndeny tcp from any to any via eth2",
-			"rule 200 is never reached: rule 100 takes every packet that it would match, and does " +
-				"the opposite"},
-		{"prob", "prob 0.9 allow ip from any to any\nallow ip from any to any", ""},
-		{"count", "count ip from any to any\nallow ip from any to any", ""},
-		{"defer", "allow ip from any to any record-state defer-action\nallow ip from any to any",
-			""},
-		{"keep-state decides", "allow tcp from any to any keep-state\nallow tcp from any to any 80",
-			"rule 200 is never reached: rule 100 takes every packet that it would match"},
-		{"skipto past",
-			"10 skipto 100 ip from any to any\n20 allow tcp from any to any\n" +
-				"100 deny ip from any to any",
-			"rule 20 is never reached: skipto leads past it (10)"},
-		{"skipto some",
-			"10 skipto 100 tcp from any to any\n20 allow ip from any to any\n" +
-				"100 deny tcp from any to any\n110 deny udp from any to any",
-			"rule 110 is never reached: rule 20 takes every packet that it would match, and does " +
-				"the opposite"},
-		{"skipto maybe",
-			"10 skipto 100 ip from any to any in via eth0\n20 allow ip from any to any\n" +
-				"100 deny ip from any to any\n110 deny ip from any to any in",
-			"rule 110 is never reached: the rules 20, 100 together take every packet that it " +
-				"would match, and does the opposite"},
-		{"call", "10 call 100 ip from any to any\n20 allow ip from any to any\n" +
-			"100 count ip from any to any\n110 return ip from any to any", ""},
-		{"call back",
-			"10 skipto 40 ip from any to any\n20 count udp from any to any\n" +
-				"30 count tcp from any to any\n40 call 30 tcp from any to any\n" +
-				"50 deny ip from any to any",
-			"rule 20 is never reached: skipto leads past it (10)"},
-		{"states continue",
-			"10 count ip from any to any in keep-state\n20 deny ip from any to any\n" +
-				"30 deny ip from any to any",
-			"rule 30 is never reached: it is a duplicate of rule 20"},
-		{"states jump",
-			"10 skipto 30 ip from any to any in keep-state\n20 allow ip from any to any\n" +
-				"30 deny ip from any to any out", ""},
-		{"call before a state",
-			"1 call 40 ip from any to any in\n10 count ip from any to any keep-state\n" +
-				"20 allow ip from any to any\n30 allow ip from any to any out\n" +
-				"40 deny ip from any to any",
-			"rule 30 is never reached: rule 20 takes every packet that it would match"},
-		{"tags change",
-			"10 allow ip from any to any tagged 1\n20 count tag 1 ip from any to any\n" +
-				"30 allow ip from any to any tagged 1", ""},
-		{"tags stay", "10 allow ip from any to any tagged 1\n30 allow ip from any to any tagged 1",
-			"rule 30 is never reached: it is a duplicate of rule 10"},
-		{"disabled",
-			"10 set 1 allow ip from any to any\n20 allow ip from any to any\nset disable 1", ""},
-		{"mapped", "allow ip6 from ::/0 to any\nallow ip4 from 0.0.0.0/0 to any\n" +
-			"allow gre from any to any",
-			"rule 300 is never reached: the rules 100, 200 together take every packet that it " +
-				"would match"},
-	} {
+	for _, c := range lintCases {
 		findings, undecided, err := Lint(ruleset(t, c.rules))
 		if err != nil || len(undecided) > 0 {
 			t.Errorf("%s: %v, undecided %v", c.name, err, undecided)
