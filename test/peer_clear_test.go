@@ -345,7 +345,28 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 		})
 		reach(t, h.left.host, pageAt(webPod.Addrs[0], 80))
 	}
-	// No descriptors: the agent lives, and has the tunnel again when there are some.
+	h.withoutDescriptors(t, sh)
+	reach(t, h.left.host, pageAt(webPod.Addrs[0], 80))
+	// A peer that is removed while there is no tunnel is gone, too.
+	h.left.stop()
+	os.WriteFile(key, good[:20], 0o600)
+	h.left.start("--rules", rules)
+	h.never(t, "a removal without a tunnel", func() {
+		stop := flood(t, h.left.host)
+		defer stop()
+		h.left.weir("peer", "remove", "right")
+	})
+	h.left.weir("down")
+	h.left.wait()
+	if out := footprint(t, h.left); strings.Contains(out, "unreachable") {
+		t.Errorf("down leaves\n%s", out)
+	}
+}
+
+// withoutDescriptors takes them from the left agent: it lives, and has the tunnel again when there
+// are some.
+func (h *leakHosts) withoutDescriptors(t *testing.T, sh func(string)) {
+	t.Helper()
 	pid := h.left.agentPID(t)
 	var limit unix.Rlimit
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
@@ -367,21 +388,6 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 	})
 	if h.left.agentPID(t) != pid {
 		t.Error("without descriptors the agent ended")
-	}
-	reach(t, h.left.host, pageAt(webPod.Addrs[0], 80))
-	// A peer that is removed while there is no tunnel is gone, too.
-	h.left.stop()
-	os.WriteFile(key, good[:20], 0o600)
-	h.left.start("--rules", rules)
-	h.never(t, "a removal without a tunnel", func() {
-		stop := flood(t, h.left.host)
-		defer stop()
-		h.left.weir("peer", "remove", "right")
-	})
-	h.left.weir("down")
-	h.left.wait()
-	if out := footprint(t, h.left); strings.Contains(out, "unreachable") {
-		t.Errorf("down leaves\n%s", out)
 	}
 }
 

@@ -56,23 +56,16 @@ func runTests(kind string, flags []string, out io.Writer) error {
 	r := newReport(out)
 	failed := false
 	for _, dir := range modules {
-		choice, packages, err := "-skip", []string{"./..."}, error(nil)
-		if dir == "." {
-			packages = slices.Concat(first, packages)
-		}
-		if kind == "long" {
-			choice = "-run"
-			if packages, err = withLongTests(dir); err != nil {
-				return err
-			}
-			slices.SortStableFunc(packages, func(a, b string) int { return order(a) - order(b) })
+		which, packages, err := selection(kind, dir)
+		if err != nil {
+			return err
 		}
 		if len(packages) == 0 {
 			continue
 		}
 		// Most tests wait more than they compute: several run side by side on each processor.
 		err = goTest(dir, r, slices.Concat([]string{"-timeout", "45m", "-p", "4", "-parallel", "6",
-			choice, longTests}, flags, packages))
+			which, longTests}, flags, packages))
 		var exit *exec.ExitError
 		if err != nil && !errors.As(err, &exit) {
 			return err
@@ -87,6 +80,20 @@ func runTests(kind string, flags []string, out io.Writer) error {
 		return errors.New("failed")
 	}
 	return nil
+}
+
+// selection returns the flag of go test that takes the pattern of long tests, and the packages of a
+// module in which to look for tests.
+func selection(kind, dir string) (which string, packages []string, err error) {
+	if kind == "long" {
+		packages, err = withLongTests(dir)
+		slices.SortStableFunc(packages, func(a, b string) int { return order(a) - order(b) })
+		return "-run", packages, err
+	}
+	if dir == "." {
+		packages = slices.Clone(first)
+	}
+	return "-skip", append(packages, "./..."), nil
 }
 
 // order is a package's place among first, or the one behind it.
