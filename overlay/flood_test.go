@@ -41,6 +41,7 @@ func TestHandshakeFlood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	time.Sleep(5100 * time.Millisecond) // WireGuard allows no handshake sooner
 	var sent, cookies, others atomic.Int64
 	stop, done := make(chan struct{}), make(chan struct{}, 2)
 	go func() {
@@ -71,7 +72,6 @@ func TestHandshakeFlood(t *testing.T) {
 		defer func() { done <- struct{}{} }()
 		countAnswers(hostile, &cookies, &others)
 	}()
-	time.Sleep(5100 * time.Millisecond) // WireGuard allows no handshake sooner; the flood lasts
 	download(t, a, b, 2<<20, nil)
 	a.dev.wg.ScheduleHandshakeOnUserSend([32]byte(b.key.Public()))
 	renewed := false
