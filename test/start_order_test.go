@@ -10,17 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRulesComeFirst starts the agent with everything but its rules in some way out of order: it
-// starts, its rules are in force at every moment, what is wrong is in the status, and goes from
-// there when it is over.
-func TestRulesComeFirst(t *testing.T) {
-	t.Parallel()
-	r := newRestarts(t, 6)
-	state := filepath.Join(r.root, "var/lib/weir")
-	rules := filepath.Join(r.root, "etc/weir/rules")
+// disorder is something that is not as the agent left it.
+type disorder struct {
+	what    string
+	spoil   func() (repair func() error, err error)
+	problem string // what the status names; "" for nothing
+}
+
+// disorders are those of the directory of a node's state, and of what else it needs.
+func (r *restarts) disorders(state string) []disorder {
+	r.t.Helper()
 	pods, err := filepath.Glob(filepath.Join(state, "pods", "*.json"))
 	if err != nil || len(pods) == 0 {
-		t.Fatal(pods, err)
+		r.t.Fatal(pods, err)
 	}
 	spoil := func(path, text string) func() (func() error, error) {
 		return func() (func() error, error) {
@@ -35,16 +37,11 @@ func TestRulesComeFirst(t *testing.T) {
 			}, errors.Join(err, os.WriteFile(path, []byte(text), 0o600))
 		}
 	}
-
-	for _, c := range []struct {
-		what    string
-		spoil   func() (repair func() error, err error)
-		problem string
-	}{
+	return []disorder{
 		{"the saved rules are empty", spoil(filepath.Join(state, "rules.saved"), ""), ""},
 		{"the record of the gateways is garbage",
 			spoil(filepath.Join(state, "pods", "gateways"), "\x00\x01{"), ""},
-		{"the record of a pod is cut", spoil(recordOf(t, pods, "p4"), `{"Network": "`), ""},
+		{"the record of a pod is cut", spoil(recordOf(r.t, pods, "p4"), `{"Network": "`), ""},
 		{"the record of peers is empty", spoil(filepath.Join(state, "peers.json"), ""), "peer"},
 		{"the record of peers is cut",
 			spoil(filepath.Join(state, "peers.json"), `{"version": 1, "pee`), "peer"},
@@ -85,7 +82,18 @@ func TestRulesComeFirst(t *testing.T) {
 			r.file("etc/weir/weir.toml", podSettings+"[observe]\nmetrics = \"127.0.0.1:9642\"\n")
 			return func() error { r.file("etc/weir/weir.toml", podSettings); return l.Close() }, nil
 		}, "metrics"},
-	} {
+	}
+}
+
+// TestRulesComeFirst starts the agent with everything but its rules in some way out of order: it
+// starts, its rules are in force at every moment, what is wrong is in the status, and goes from
+// there when it is over.
+func TestRulesComeFirst(t *testing.T) {
+	t.Parallel()
+	r := newRestarts(t, 6)
+	state := filepath.Join(r.root, "var/lib/weir")
+	rules := filepath.Join(r.root, "etc/weir/rules")
+	for _, c := range r.disorders(state) {
 		r.kill()
 		repair, err := c.spoil()
 		if err != nil {
