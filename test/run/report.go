@@ -29,7 +29,7 @@ func (t testName) String() string { return t.pkg + " " + t.name }
 type report struct {
 	out     io.Writer
 	printed map[testName]*bytes.Buffer // by tests that run, with their parts
-	results map[testName]event         // the last event of each test
+	results map[testName]event         // how each test ended
 }
 
 func newReport(out io.Writer) *report {
@@ -77,7 +77,9 @@ func (r *report) add(e event) {
 			r.print(t)
 		}
 		delete(r.printed, t)
-		r.results[t] = e
+		if r.results[t].Action != "fail" { // of those of -count
+			r.results[t] = e
+		}
 	}
 }
 

@@ -33,6 +33,7 @@ const events = `{"Action":"start","Package":"p"}
 {"Action":"fail","Package":"p","Test":"TestBad/part","Elapsed":7}
 {"Action":"fail","Package":"p","Test":"TestBad","Elapsed":7}
 {"Action":"skip","Package":"p","Test":"TestAbsent","Elapsed":0}
+{"Action":"pass","Package":"p","Test":"TestBad","Elapsed":1}
 {"Action":"output","Package":"p","Output":"FAIL\tp\t8.0s\n"}
 {"Action":"fail","Package":"p","Elapsed":8}
 {"Action":"build-output","ImportPath":"q","Output":"q.go:1: a mistake\n"}
