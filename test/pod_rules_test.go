@@ -140,15 +140,19 @@ func TestLabelsGoWithTheirPod(t *testing.T) {
 	outsiders := 0
 	outsider := func(after string) {
 		t.Helper()
+		outsiders++
+		name := fmt.Sprint("outsider", outsiders)
+		// Its name and its published port were the dead one's. A dead pod leaves the list first; its
+		// address is free when nothing is left of it, the labels least of all.
+		node := h.lab.Node(name)
+		eventually(t, "the address is free", func() error {
+			_, _, err := h.try("pod", "attach", "--name", "client", "--addr", address, "--publish",
+				"8080:80", node.Path())
+			return err
+		})
 		if got := h.members("role=client"); strings.Contains(got, "77/") {
 			t.Errorf("%s: the table has\n%s", after, got)
 		}
-		outsiders++
-		name := fmt.Sprint("outsider", outsiders)
-		// Its name and its published port were the dead one's.
-		node := h.lab.Node(name)
-		h.weir("pod", "attach", "--name", "client", "--addr", address, "--publish", "8080:80",
-			node.Path())
 		refuse(t, node, url)
 		h.weir("pod", "detach", "client")
 	}
