@@ -181,11 +181,13 @@ func (o *Observer) Begin(ctx context.Context) (stop func() error) {
 	}
 	if o.log = newJournald(o.describe); o.log != nil {
 		go o.log.run(ctx)
-		o.subscribe(o.logKinds())
 	}
-	// before the first event, which may be waiting in the kernel since there was no agent
+	// Before the first event, which may be waiting in the kernel since there was no agent; and at
+	// once all that is wanted, so that no event comes in between.
 	if o.journal != nil {
 		o.sub = o.hub.Subscribe(readerQueue)
+	} else {
+		o.subscribe(o.logKinds())
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var watched sync.WaitGroup

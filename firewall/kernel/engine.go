@@ -64,6 +64,7 @@ type Engine struct {
 	// guarded by mu; bit per kind of event that Watch reports
 	kinds   uint32
 	watched bool // guarded by mu; there is a Watch
+	unheard bool // guarded by mu; a Watch has ended, and no other has begun
 	// guarded by mu; receives captured frames, nil without a capture
 	capture func(*firewall.Captured)
 	tables  map[string]*ebpf.Map   // guarded by mu
@@ -292,7 +293,7 @@ func (e *Engine) configure() error {
 	c.LifeFrag = fragLife
 	// store_release in bpf/lib/kernel.h explains why the loader has to set it
 	c.InOrder = bit(runtime.GOARCH == "amd64")
-	c.Listen = 0 // no subscriber is left
+	c.Listen &= eventKinds // what the engine before reported waits in the ring for our Watch
 	// the engine before may have died between a change and the new epoch
 	c.Epoch++
 	return e.putConfigLocked()

@@ -16,7 +16,11 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Watch calls f with events until ctx ends, of the kinds that Listen names, one after the other.
+// eventKinds are the bits of all kinds that Watch may report.
+const eventKinds = 1<<firewall.EventStart | 1<<firewall.EventEnd | 1<<firewall.EventDrop |
+	1<<firewall.EventLog | 1<<firewall.EventRefuse
+
+// Watch calls f with events until ctx ends, of the kinds that Subscribe names, one after the other.
 // When f is too slow, events are lost and counted (Stats.Lost). There may be one Watch at a time.
 //
 // As long as Watch runs, idle TCP connections whose state would expire soon are probed at both
@@ -61,8 +65,9 @@ func (e *Engine) Watch(ctx context.Context, f func(firewall.Event)) error {
 	}
 }
 
-// Subscribe sets which kinds of events Watch reports from now on; at first none. Events of other
-// kinds, and all while there is no Watch, cost nothing.
+// Subscribe sets which kinds of events Watch reports from now on; at first those that the engine
+// reported whose table was taken over, or none. Before the first Watch they wait in the ring.
+// Events of other kinds, and all after a Watch until the next, cost nothing.
 func (e *Engine) Subscribe(kinds ...firewall.EventKind) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,7 +91,7 @@ func (e *Engine) Capture(f func(*firewall.Captured)) error {
 func (e *Engine) watching(on bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.watched = on
+	e.watched, e.unheard = on, !on
 	return e.listenLocked()
 }
 
@@ -95,9 +100,12 @@ func (e *Engine) listenLocked() error {
 	if e.objects.Config == nil {
 		return nil
 	}
-	e.config.Listen = 0
-	if e.watched {
-		e.config.Listen = e.kinds | 1<<eventProbe | bit(e.capture != nil)<<eventPacket
+	e.config.Listen = e.kinds
+	switch {
+	case e.watched:
+		e.config.Listen |= 1<<eventProbe | bit(e.capture != nil)<<eventPacket
+	case e.unheard:
+		e.config.Listen = 0
 	}
 	return e.putConfigLocked()
 }

@@ -27,7 +27,7 @@ func (g *pairLab) watch(t *testing.T, kinds ...firewall.EventKind) (stop func() 
 			return g.engine.Watch(ctx, func(e firewall.Event) { all = append(all, e) })
 		})
 	}()
-	for g.listening() == 0 {
+	for !g.watched() {
 		time.Sleep(time.Millisecond)
 	}
 	return func() []firewall.Event {
@@ -40,10 +40,45 @@ func (g *pairLab) watch(t *testing.T, kinds ...firewall.EventKind) (stop func() 
 	}
 }
 
-func (g *pairLab) listening() uint32 {
+func (g *pairLab) watched() bool {
 	g.engine.mu.Lock()
 	defer g.engine.mu.Unlock()
-	return g.engine.config.Listen
+	return g.engine.watched
+}
+
+// TestEventsWaitForTheNextWatch: what happens between the death of one agent and the first Watch of
+// the next is reported, also what happens while that one starts.
+func TestEventsWaitForTheNextWatch(t *testing.T) {
+	t.Parallel()
+	g := newPairLab(t, webRules)
+	refuse := func(port string) {
+		t.Helper()
+		if c, err := g.connect("10.0.0.1:" + port); err == nil {
+			c.Close()
+			t.Fatalf("port %s is open", port)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(g.engine.Subscribe(firewall.EventDrop))
+	must(g.engine.watching(true)) // and it never ends: the agent is killed
+	must(g.engine.Close())
+	refuse("81")
+	g.open(t)
+	must(g.server.Do(func() error { return g.engine.Load(compile(t, webRules)) }))
+	g.interfaces(t)
+	refuse("82")
+	ports := map[uint16]bool{}
+	for _, e := range g.watch(t, firewall.EventDrop)() {
+		ports[e.Dst.Port()] = true
+	}
+	if !ports[81] || !ports[82] {
+		t.Errorf("refused packets to %v are reported, not those to 81 and 82", ports)
+	}
 }
 
 func TestEvents(t *testing.T) {
