@@ -100,10 +100,10 @@ func (e *Engine) listenLocked() error {
 	if e.objects.Config == nil {
 		return nil
 	}
-	e.config.Listen = e.kinds
+	e.config.Listen = e.kinds | bit(e.capture != nil)<<eventPacket
 	switch {
 	case e.watched:
-		e.config.Listen |= 1<<eventProbe | bit(e.capture != nil)<<eventPacket
+		e.config.Listen |= 1 << eventProbe
 	case e.unheard:
 		e.config.Listen = 0
 	}
