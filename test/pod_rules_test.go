@@ -142,8 +142,8 @@ func TestLabelsGoWithTheirPod(t *testing.T) {
 		t.Helper()
 		outsiders++
 		name := fmt.Sprint("outsider", outsiders)
-		// Its name and its published port were the dead one's. A dead pod leaves the list first; its
-		// address is free when nothing is left of it, the labels least of all.
+		// Its name and its published port were the dead one's. A dead pod leaves the list first.
+		// Its address is free when nothing is left of it, the labels least of all.
 		node := h.lab.Node(name)
 		eventually(t, "the address is free", func() error {
 			_, _, err := h.try("pod", "attach", "--name", "client", "--addr", address, "--publish",
