@@ -88,14 +88,13 @@ static __always_inline int resyncs(struct call *in)
 	return in->count & ADOPT_RESYNC && !(in->side[0].flags & in->side[1].flags & SIDE_FIN);
 }
 
-// merge brings the state at look->place up to what the call describes. A state that the call wants
-// strict becomes so when it has missed nothing: then its numbers have moved by themselves, or
-// nothing has moved. A strict state whose stream is already ahead of its numbers would never catch
-// up.
-__noinline int merge(__u32 place)
+// merge brings the state at a place up to what the call with the number `at` describes. A state
+// that the call wants strict becomes so when it has missed nothing: then its numbers have moved by
+// themselves, or nothing has moved. A strict state whose stream is already ahead of its numbers
+// would never catch up.
+__noinline int merge(__u32 place, __u32 at)
 {
-	__u32 zero = 0;
-	struct call *in = bpf_map_lookup_elem(&calls, &zero);
+	struct call *in = bpf_map_lookup_elem(&calls, &at);
 	struct set *s = set_at(place / WAYS);
 	if (!in || !s)
 		return 0;
@@ -146,18 +145,18 @@ static __always_inline void write_sides(struct call *in, struct set *s, __u32 wa
 	}
 }
 
-// adopt makes the state that the call describes, with its sides and its rule as they are given,
-// unless there is one. It sets call.place. With call.place set, which is 1 + the place of a
-// translation's other entry, it links the two.
-__noinline int adopt(__u32 unused)
+// adopt makes the state that the call with the number `at` describes, with its sides and its rule
+// as they are given, unless there is one. It sets call.place. With call.place set, which is 1 + the
+// place of a translation's other entry, it links the two.
+__noinline int adopt(__u32 at)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	__u32 zero = 0;
-	struct call *in = bpf_map_lookup_elem(&calls, &zero);
+	struct call *in = bpf_map_lookup_elem(&calls, &at);
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
 	if (!c || !cf || !in || !g)
-		return unused;
+		return 0;
 	const struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
 	struct limit *limit = &c->limit;
@@ -206,4 +205,25 @@ __noinline int adopt(__u32 unused)
 	if (o)
 		low_side(o, number(partner))->track = place;
 	return ADOPT_MADE;
+}
+
+// adopt_one adopts what the call after the one with the number n describes.
+static long adopt_one(__u32 n, void *unused)
+{
+	__u32 at = n + 1;
+	struct cpu *c = this_cpu();
+	struct call *before = bpf_map_lookup_elem(&calls, &n);
+	struct call *in = bpf_map_lookup_elem(&calls, &at);
+
+	if (!c || !before || !in)
+		return 1;
+	if (in->count & ADOPT_PARTNER) {
+		in->result = 0;
+		if (before->result < 0 || (!before->result && !(in->count & ADOPT_MERGE)))
+			return 0;
+		in->place = before->place + 1;
+	}
+	int r = adopt(at);
+	in->result = r == ADOPT_FOUND ? merge(c->look.place, at) : r;
+	return 0;
 }

@@ -481,16 +481,26 @@ enum op {
 	OP_CLOCK = 6,
 	OP_BEGIN_MOVE = 7, // for tests: what packets find while an entry moves
 	OP_END_MOVE = 8,
+	OP_ADOPT_MANY = 9,
 };
 
 // What call.count of an adoption says. With ADOPT_MERGE a state that is there already is brought up
 // to what the call describes. With ADOPT_STALE the other table has not seen the latest packets: its
 // numbers are only compared, and the later ones stay. With ADOPT_RESYNC no other copy follows: a
-// state that may have missed packets begins again with the numbers of the next ones.
+// state that may have missed packets begins again with the numbers of the next ones. With
+// ADOPT_PARTNER it describes the other entry of the translation that the call before it has made or
+// brought up to date.
 enum {
 	ADOPT_MERGE = 1,
 	ADOPT_STALE = 2,
 	ADOPT_RESYNC = 4,
+	ADOPT_PARTNER = 8,
+};
+
+// How many states OP_ADOPT_MANY adopts at most. Since Linux 6.3 no softirq interrupts it, and
+// packets of its CPU wait for it: some 50 microseconds.
+enum {
+	ADOPT_BATCH = 64,
 };
 
 // What an adoption returns: the state was made, or it was there and had missed packets that the

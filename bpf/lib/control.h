@@ -24,8 +24,10 @@ __noinline int operate(__u32 op)
 	}
 	if (op == OP_ADOPT) {
 		int r = adopt(0);
-		return r == ADOPT_FOUND ? merge(c->look.place) : r;
+		return r == ADOPT_FOUND ? merge(c->look.place, 0) : r;
 	}
+	if (op == OP_ADOPT_MANY)
+		return bpf_loop(in->count, adopt_one, NULL, 0);
 	if (op == OP_BEGIN_MOVE) // for tests: what packets find while an entry moves
 		return begin_move(in->place);
 	if (op == OP_END_MOVE)

@@ -171,10 +171,11 @@ struct {
 	__uint(max_entries, EVENT_RING);
 } events SEC(".maps");
 
+// The first is the call, the others are what OP_ADOPT_MANY adopts.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
+	__uint(max_entries, 1 + ADOPT_BATCH);
 	__type(key, __u32);
 	__type(value, struct call);
 } calls SEC(".maps");

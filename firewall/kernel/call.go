@@ -15,11 +15,11 @@ import (
 // testRunBuffer is the memory that the programs weir_call and weir_evaluate share with this
 // process, and the lock for its use.
 type testRunBuffer struct {
-	mu             sync.Mutex
-	cachedVerdicts *ebpf.Memory
-	prog           *ebpf.Program
-	tick           *ebpf.Program // weir_tick, which does opTick
-	frame          []byte
+	mu     sync.Mutex
+	memory *ebpf.Memory
+	prog   *ebpf.Program
+	tick   *ebpf.Program // weir_tick, which does opTick
+	frame  []byte
 }
 
 // separateCalls gives weir_call and weir_evaluate scratch of their own, see call_cpus in
@@ -47,7 +47,7 @@ func (r *testRunBuffer) open(calls *ebpf.Map, prog, tick *ebpf.Program) error {
 	if err != nil {
 		return fmt.Errorf("map the memory for calls: %w", err)
 	}
-	r.cachedVerdicts, r.prog, r.tick = m, prog, tick
+	r.memory, r.prog, r.tick = m, prog, tick
 	return nil
 }
 
@@ -55,7 +55,7 @@ func (r *testRunBuffer) open(calls *ebpf.Map, prog, tick *ebpf.Program) error {
 func (r *testRunBuffer) run(prog *ebpf.Program, in *weirCall, frame []byte) error {
 	size := int(unsafe.Sizeof(*in))
 	b := unsafe.Slice((*byte)(unsafe.Pointer(in)), size)
-	if _, err := r.cachedVerdicts.WriteAt(b, 0); err != nil {
+	if _, err := r.memory.WriteAt(b, 0); err != nil {
 		return err
 	}
 	code, err := prog.Run(&ebpf.RunOptions{Data: frame})
@@ -65,7 +65,7 @@ func (r *testRunBuffer) run(prog *ebpf.Program, in *weirCall, frame []byte) erro
 	if code != 0 {
 		return errors.New("call the eBPF program: it does not know the layout of its maps")
 	}
-	_, err = r.cachedVerdicts.ReadAt(b, 0)
+	_, err = r.memory.ReadAt(b, 0)
 	return err
 }
 
@@ -81,6 +81,41 @@ func (r *testRunBuffer) ask(in *weirCall) error {
 		prog = r.tick
 	}
 	return r.run(prog, in, nothing)
+}
+
+// adopt has the kernel adopt what the calls describe, and sets their results. The lock is free now
+// and then: others may call between two runs.
+func (r *testRunBuffer) adopt(calls []weirCall) error {
+	for len(calls) > 0 {
+		n := min(len(calls), adoptBatch)
+		if n < len(calls) && calls[n].Count&adoptPartner != 0 { // a translation stays together
+			n--
+		}
+		if err := r.adoptRun(calls[:n]); err != nil {
+			return err
+		}
+		calls = calls[n:]
+	}
+	return nil
+}
+
+// adoptRun has the kernel adopt at most adoptBatch states in one run.
+func (r *testRunBuffer) adoptRun(calls []weirCall) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b, behind := bytesOf(calls), int64(unsafe.Sizeof(calls[0])) // behind the call itself
+	if _, err := r.memory.WriteAt(b, behind); err != nil {
+		return err
+	}
+	c := weirCall{Op: opAdoptMany, Count: uint32(len(calls))}
+	if err := r.run(r.prog, &c, nothing); err != nil {
+		return err
+	}
+	if c.Result != int64(len(calls)) {
+		return fmt.Errorf("the kernel has adopted %d states of %d", c.Result, len(calls))
+	}
+	_, err := r.memory.ReadAt(b, behind)
+	return err
 }
 
 // Evaluate has the kernel evaluate one IP packet as if it passed a hook, with the given time and

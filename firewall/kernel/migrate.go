@@ -56,13 +56,15 @@ func (e *Engine) findPrevious() (*previous, error) {
 	return nil, nil
 }
 
+var linkOfKey = [...]uint32{0}
+
 // linksOf returns the links to migrate a state to, 0 for that of its key. A link-local key before
 // firstLinks does not hold its link: it is each on which the host has the address of one of its
 // ends, nearly always one.
 func (e *Engine) linksOf(x *entry) []uint32 {
 	k := x.key()
 	if e.previous.pins.layout >= firstLinks || !k.LinkLocal() {
-		return []uint32{0}
+		return linkOfKey[:]
 	}
 	var links []uint32
 	for _, i := range e.ifs {
@@ -80,40 +82,46 @@ func (e *Engine) linksOf(x *entry) []uint32 {
 // with the numbers of the next packets.
 const mergeTries = 100
 
-// migrateState copies one state; what does not fit a smaller table is lost. One that has to be
-// strict is copied until it has missed nothing since the copy before.
-func (e *Engine) migrateState(x *entry, link, rule uint32, flowID uint8, how uint32,
-	liberalRule, last bool) (err error) {
+// adoptionOf describes a state for its adoption on a link under a rule. One that is not to be
+// strict is liberal; one of a rule with liberal stays so.
+func adoptionOf(x *entry, to *target, strict bool) weirCall {
+	c := x.call(to.flowID, to.link)
+	if !to.liberal && x.sides[0].Flags&metaLiberal != 0 {
+		c.forgetNumbers()
+	}
+	for i := range c.Side {
+		d := &c.Side[i]
+		d.Rule, d.Track = to.rule, 0
+		d.Flags &^= metaLiberal
+		if !strict {
+			d.Flags |= metaLiberal
+		}
+	}
+	return c
+}
+
+// keepUp copies a state that has to be strict, and was copied once, until it has missed nothing
+// since the copy before.
+func (m *migration) keepUp(i *entryCopy) error {
 	const halfOpen = tagHalfOpen | tagAnswered
-	tag, liberal := x.tag|halfOpen, liberalRule || !last
-	for try := range mergeTries {
-		if !liberal && (how&adoptStale != 0 || try == mergeTries-1) {
-			how |= adoptResync
+	p := m.engine.previous.pins
+	for try := 1; try < mergeTries; try++ {
+		x, err := p.at(i.place)
+		if err != nil || x == nil || (x.tag^i.tag)&^halfOpen != 0 {
+			return err
 		}
-		c := x.call(flowID, link)
-		if !liberalRule && x.sides[0].Flags&metaLiberal != 0 {
-			c.forgetNumbers()
+		c := adoptionOf(x, &i.to, true)
+		if c.Count = m.how; try == mergeTries-1 {
+			c.Count |= adoptResync
 		}
-		for i := range c.Side {
-			d := &c.Side[i]
-			d.Rule, d.Track = rule, 0
-			d.Flags &^= metaLiberal
-			if liberal {
-				d.Flags |= metaLiberal
-			}
-		}
-		c.Count = how
-		if err := e.call.ask(&c); err != nil {
+		if err := m.engine.call.ask(&c); err != nil {
 			return err
 		}
 		if c.Result == adoptMade {
-			e.migrated++
+			m.engine.migrated++
 		}
-		if liberal || how&adoptStale != 0 || c.Result != adoptMade && c.Result != adoptBehind {
+		if c.Result != adoptMade && c.Result != adoptBehind {
 			return nil
-		}
-		if x, err = e.previous.pins.at(x.place); err != nil || x == nil || x.tag|halfOpen != tag {
-			return err
 		}
 	}
 	return nil
@@ -159,32 +167,31 @@ func (e *Engine) Migrated() int {
 }
 
 // migrateTranslation copies the two entries of a translation, which refer to each other by their
-// places, or brings the inner one up to date, and reports whether it could.
-func (e *Engine) migrateTranslation(p *previousPins, inner *entry, how uint32) (bool, error) {
+// places, or brings the inner one up to date.
+func (m *migration) migrateTranslation(inner *entry, print uint64) error {
+	p := m.engine.previous.pins
 	if inner.sides[0].Flags&metaWire != 0 {
-		return false, nil // it is migrated with the other entry
+		return nil // it is migrated with the other entry
 	}
 	wire, err := p.at(inner.sides[0].Track)
 	if err != nil || wire == nil || !wire.translation() || wire.sides[0].Track != inner.place {
-		return false, err
+		return err
 	}
 	for _, x := range []*entry{wire, inner} {
 		if k := x.key(); p.layout < firstLinks && k.LinkLocal() {
-			return false, nil
+			return nil
 		}
 	}
+	name := m.copies.name(inner, natFlow)
 	p.renewTranslation(wire, inner)
-	first := inner.call(natFlow, 0)
-	first.Count = how
-	if err := e.call.ask(&first); err != nil || first.Result < 0 {
-		return false, err
+	first, second := inner.call(natFlow, 0), wire.call(natFlow, 0)
+	first.Count, second.Count = m.how, m.how|adoptPartner
+	if err := m.reserve(); err != nil {
+		return err
 	}
-	if first.Result != adoptMade && how&adoptMerge == 0 {
-		return true, nil // it is there already, and stays as it is
-	}
-	second := wire.call(natFlow, 0)
-	second.Place = first.Place + 1
-	return true, e.call.ask(&second)
+	m.adopt(first, entryCopy{place: inner.place, print: print, name: name, translation: true})
+	m.adopt(second, entryCopy{partner: true})
+	return nil
 }
 
 // migrateCountersLocked lets the rules continue to count where they stood.

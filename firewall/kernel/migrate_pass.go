@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"hash/maphash"
 	"math"
 )
@@ -49,62 +50,72 @@ const printMix = 0x9e3779b97f4a7c15 // the golden ratio
 
 // name is that of one entry of our table, which has the id of a flow name.
 func (c *copies) name(x *entry, flowID uint8) uint64 {
-	var h maphash.Hash
-	h.SetSeed(c.seed)
-	t := x.tuple()
-	h.Write(bytesOf(append(t.addr[:], uint64(t.ports), uint64(t.proto), uint64(flowID),
-		uint64(x.sides[0].Created))))
-	return h.Sum64() | 1
+	words := [...]uint64{x.addr[0], x.addr[1], x.addr[2], x.addr[3],
+		uint64(flowID)<<48 | x.tag>>24, uint64(x.sides[0].Created)}
+	return maphash.Bytes(c.seed, bytesOf(words[:])) | 1
 }
 
 // migrateLocked copies the states of another engine whose rules are in force here, and returns how
 // many it has copied.
 func (e *Engine) migrateLocked(how pass) (copied int, err error) {
-	o := e.previous
-	if o == nil {
+	if e.previous == nil {
 		return 0, nil
 	}
-	liberal := map[uint32]bool{}
-	for i := range e.rules {
-		liberal[e.rules[i].Id] = e.rules[i].Flags&codeLiberal != 0
-	}
-	ended, came := map[uint64]bool{}, map[uint64]bool{}
-	for tags, err := range o.pins.allTags() {
+	m := newMigration(e, how)
+	defer func() { err = errors.Join(err, m.stop()) }()
+	for tags, err := range e.previous.pins.allTags() {
+		if err == nil {
+			err = m.migratePlaces(tags)
+		}
 		if err != nil {
-			return copied, err
-		}
-		n, err := e.migratePlaces(tags, how, liberal, ended, came)
-		if copied += n; err != nil {
-			return copied, err
+			return m.copied, err
 		}
 	}
-	if !how.mirror {
-		return copied, nil
+	if err := m.flush(); err != nil || !how.mirror {
+		return m.copied, err
 	}
-	for name := range came { // an entry may move
-		delete(ended, name)
+	for name := range m.came { // an entry may move
+		delete(m.ended, name)
 	}
-	return copied, e.endMigratedLocked(ended)
+	return m.copied, e.endMigratedLocked(m.ended)
+}
+
+// migration is one pass over the table of another engine.
+type migration struct {
+	pass
+	engine      *Engine
+	copies      *copies
+	liberal     map[uint32]bool // by the id of a rule
+	ended, came map[uint64]bool // names; only of a mirror
+	copied      int
+	batches
+}
+
+func newMigration(e *Engine, how pass) *migration {
+	m := &migration{pass: how, engine: e, copies: e.previous.copies, liberal: map[uint32]bool{},
+		ended: map[uint64]bool{}, came: map[uint64]bool{}}
+	for i := range e.rules {
+		m.liberal[e.rules[i].Id] = e.rules[i].Flags&codeLiberal != 0
+	}
+	return m
 }
 
 // migratePlaces copies some entries of the table.
-func (e *Engine) migratePlaces(tags tagRun, how pass, liberal map[uint32]bool,
-	ended, came map[uint64]bool) (copied int, err error) {
-	c, p := e.previous.copies, e.previous.pins
-	var found entry
+func (m *migration) migratePlaces(tags tagRun) error {
+	c, p := m.copies, m.engine.previous.pins
+	var found, x entry
 	for i, tag := range tags.tags {
 		place := tags.first + uint32(i)
-		name := c.names[place]
 		if tag&tagMask != tagLive {
-			if name != 0 {
+			if name := c.names[place]; name != 0 {
 				c.prints[place], c.names[place] = 0, 0
-				ended[name] = true
+				m.end(name)
 			}
 			continue
 		}
 		there, err := p.read(&found, place)
 		if err != nil {
-			return copied, err
+			return err
 		}
 		if !there { // it changes just now
 			continue
@@ -113,58 +124,85 @@ func (e *Engine) migratePlaces(tags tagRun, how pass, liberal map[uint32]bool,
 		if now == c.prints[place] {
 			is = unchanged
 		}
-		if how.which&is == 0 {
+		if m.which&is == 0 {
 			continue
 		}
-		x := found
-		named, err := e.migrateEntry(p.renew(&x), how, liberal)
-		if err != nil {
-			return copied, err
+		x = found
+		if err := m.migrateEntry(p.renew(&x), now); err != nil {
+			return err
 		}
-		if named == 0 {
-			continue
-		}
-		copied++
-		if name != named {
-			came[named] = true
-			if name != 0 {
-				ended[name] = true
-			}
-		}
-		if how.last { // it is done
-			now = 0
-		}
-		c.prints[place], c.names[place] = now, named
 	}
-	return copied, nil
+	return nil
 }
 
-// migrateEntry copies one entry, and returns the name of what it became, 0 if it could not be
-// copied. That of a translation is the inner one, with which the other goes.
-func (e *Engine) migrateEntry(x *entry, how pass, liberal map[uint32]bool) (uint64, error) {
-	o := e.previous
+// migrateEntry copies one entry, if it can be copied. It is recorded as what it becomes; a
+// translation as the inner entry, with which the other goes.
+func (m *migration) migrateEntry(x *entry, print uint64) error {
+	e, o := m.engine, m.engine.previous
 	if x == nil {
-		return 0, nil
+		return nil
 	}
 	if x.translation() {
-		name := o.copies.name(x, natFlow)
-		if done, err := e.migrateTranslation(o.pins, x, how.how); err != nil || !done {
-			return 0, err
-		}
-		return name, nil
+		return m.migrateTranslation(x, print)
 	}
 	id, kept := e.ids.byKey[o.pins.ruleKey(x.sides[0].Rule)]
 	flowID, known := e.nameIDs.ids[nameFlow][o.pins.flowName(uint8(x.tag>>16))]
 	if !kept || !known {
-		return 0, nil
+		return nil
 	}
-	for _, link := range e.linksOf(x) {
-		if err := e.migrateState(x, link, id, uint8(flowID), how.how, liberal[id],
-			how.last); err != nil {
-			return 0, err
+	i := entryCopy{place: x.place, print: print, name: m.copies.name(x, uint8(flowID)), tag: x.tag,
+		to: target{rule: id, flowID: uint8(flowID), liberal: m.liberal[id]}}
+	strict := m.last && !i.to.liberal
+	how := m.how
+	if strict && how&adoptStale != 0 { // no other copy follows
+		how |= adoptResync
+	}
+	i.follows = strict && how&adoptStale == 0
+	for _, i.to.link = range e.linksOf(x) {
+		c := adoptionOf(x, &i.to, strict)
+		c.Count = how
+		if err := m.reserve(); err != nil {
+			return err
+		}
+		m.adopt(c, i)
+	}
+	return nil
+}
+
+// record follows the adoption of an entry.
+func (m *migration) record(i *entryCopy, result int64) error {
+	if i.partner || i.translation && result < 0 {
+		return nil
+	}
+	if !i.translation && result == adoptMade {
+		m.engine.migrated++
+	}
+	if i.follows && (result == adoptMade || result == adoptBehind) {
+		if err := m.keepUp(i); err != nil {
+			return err
 		}
 	}
-	return o.copies.name(x, uint8(flowID)), nil
+	m.copied++
+	if before := m.copies.names[i.place]; before != i.name {
+		if m.mirror {
+			m.came[i.name] = true
+		}
+		if before != 0 {
+			m.end(before)
+		}
+	}
+	m.copies.prints[i.place], m.copies.names[i.place] = i.print, i.name
+	if m.last { // it is done
+		m.copies.prints[i.place] = 0
+	}
+	return nil
+}
+
+// end records that an entry is gone in the other table.
+func (m *migration) end(name uint64) {
+	if m.mirror {
+		m.ended[name] = true
+	}
 }
 
 // endMigratedLocked ends entries of our table by their names.
@@ -192,7 +230,7 @@ func (e *Engine) followLocked() error {
 	before := math.MaxInt
 	for range mostPasses {
 		n, err := e.migrateLocked(pass{how: adoptMerge, which: changed, mirror: true})
-		if err != nil || n > before/2 {
+		if err != nil || n == 0 || n > before/2 {
 			return err
 		}
 		before = n
