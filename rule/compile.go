@@ -77,6 +77,7 @@ func compile(s *Ruleset, o CompileOptions, bake bool, cache *Cache) (*Program, e
 	}
 	c.First = len(rules)
 	parts := cache.take(rules, bake)
+	c.reserve(parts)
 	for slot, r := range rules {
 		if err := c.rule(slot, &parts[slot]); err != nil {
 			return nil, r.fail(err)
@@ -89,6 +90,19 @@ func compile(s *Ruleset, o CompileOptions, bake bool, cache *Cache) (*Program, e
 		return nil, err
 	}
 	return &c.Program, nil
+}
+
+// reserve makes space for the baked conditions of all rules.
+func (c *compiler) reserve(parts []part) {
+	var n [program.NumDims]int
+	for i := range parts {
+		for _, b := range parts[i].baked {
+			n[b.dim]++
+		}
+	}
+	for dim := range c.limits {
+		c.limits[dim] = make([]limited, 0, n[dim])
+	}
 }
 
 // fail names the rule in an error.
@@ -167,11 +181,16 @@ func threshold(p float64) uint32 {
 // key gives a rule its identity: the same for the same number and text in every Program, and
 // different for each of several equal rules, which follow each other under one number.
 func (c *compiler) key(slot int, h uint64) uint64 {
-	if slot == 0 || c.numbers[slot-1] != c.numbers[slot] {
+	n := 1
+	switch first := slot == 0 || c.numbers[slot-1] != c.numbers[slot]; {
+	case first && (slot+1 == len(c.numbers) || c.numbers[slot+1] != c.numbers[slot]): // alone
+	case first:
 		clear(c.seen)
+		c.seen[h] = 1
+	default:
+		c.seen[h]++
+		n = c.seen[h]
 	}
-	c.seen[h]++
-	n := c.seen[h]
 	return max(fnv1a(h, string([]byte{0, byte(n), byte(n >> 8)})), 1)
 }
 

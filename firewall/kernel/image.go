@@ -256,11 +256,21 @@ func (im *image) classifier(c *program.Classifier) error {
 	return nil
 }
 
-// sums returns, for each vector, where it has bits.
+// sums returns, for each vector, where it has bits. What differs from the vector before lies in few
+// blocks.
 func sums(vectors *program.Vectors) []uint32 {
 	out := make([]uint32, vectors.Len())
+	blocks := uint32(0)
 	for class, vector := range vectors.All() {
-		out[class] = blocksOf(vector)
+		if class == 0 {
+			blocks = blocksOf(vector)
+		}
+		for _, slot := range vectors.Flips(class) {
+			b := slot / 64 / block
+			words := vector[b*block : min((b+1)*block, uint32(len(vector)))]
+			blocks = blocks&^(1<<b) | blocksOf(words)<<b
+		}
+		out[class] = blocks
 	}
 	return out
 }

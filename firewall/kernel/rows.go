@@ -82,10 +82,8 @@ func (p *part) write(w *rowWriter) error {
 	if p.vectors == nil {
 		return w.write(p.memory)
 	}
-	padded := make([]uint64, p.per)
 	for _, vector := range p.vectors.All() {
-		copy(padded, vector)
-		if err := w.write(bytesOf(padded)); err != nil {
+		if err := w.vector(vector, p.per*8); err != nil {
 			return err
 		}
 	}
@@ -117,6 +115,18 @@ func (w *rowWriter) write(b []byte) error {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// vector writes a vector and fills it up to size bytes, a part of a row.
+func (w *rowWriter) vector(v []uint64, size int) error {
+	to := unsafe.Slice(&w.rows[0][0], chunk*rowSize)[w.at : w.at+size]
+	clear(to[copy(to, bytesOf(v)):])
+	w.at += size
+	w.row = w.done + w.at/rowSize
+	if w.at == chunk*rowSize {
+		return w.flush()
 	}
 	return nil
 }

@@ -57,14 +57,21 @@ func (v *Vectors) All() iter.Seq2[int, []uint64] {
 		vector := make([]uint64, v.words)
 		v.Read(0, vector)
 		for class := range v.ends {
-			if class > 0 {
-				flip(vector, v.flips[v.ends[class-1]:v.ends[class]])
-			}
+			flip(vector, v.Flips(class))
 			if !yield(class, vector) {
 				return
 			}
 		}
 	}
+}
+
+// Flips returns the rule indexes by which a class may differ from the one before. The first class
+// has none.
+func (v *Vectors) Flips(class int) []uint32 {
+	if class == 0 {
+		return nil
+	}
+	return v.flips[v.ends[class-1]:v.ends[class]]
 }
 
 // Dense returns all vectors written out, one after the other.
