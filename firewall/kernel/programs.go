@@ -9,8 +9,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/cilium/ebpf"
 )
@@ -66,11 +68,44 @@ func (e *Engine) loadPrograms(spec *ebpf.CollectionSpec, old replacements) error
 	return e.load(spec, e.programs())
 }
 
-// load loads programs for the maps of e.
+// loadsAtOnce is how many programs the kernel verifies at the same time at most, each on a CPU of
+// its own.
+const loadsAtOnce = 4
+
+// load loads programs for the maps of e, all or none.
 func (e *Engine) load(spec *ebpf.CollectionSpec, programs map[string]**ebpf.Program) error {
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error // guarded by mu
+	turns := make(chan struct{}, min(loadsAtOnce, runtime.NumCPU()))
+	for name, p := range programs {
+		all.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			var err error
+			if *p, err = e.loadOne(spec, name); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if len(errs) == 0 {
+		return nil
+	}
+	for _, p := range programs {
+		errs = append(errs, (*p).Close()) // nil is fine
+		*p = nil
+	}
+	return errors.Join(errs...)
+}
+
+// loadOne loads one program for the maps of e.
+func (e *Engine) loadOne(spec *ebpf.CollectionSpec, name string) (*ebpf.Program, error) {
 	spec = spec.Copy()
-	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool {
-		return programs[name] == nil
+	maps.DeleteFunc(spec.Programs, func(other string, _ *ebpf.ProgramSpec) bool {
+		return other != name
 	})
 	options := ebpf.CollectionOptions{MapReplacements: replacements{}}
 	for name, m := range byName[ebpf.Map](&e.objects.weirMaps) {
@@ -78,13 +113,10 @@ func (e *Engine) load(spec *ebpf.CollectionSpec, programs map[string]**ebpf.Prog
 	}
 	c, err := ebpf.NewCollectionWithOptions(spec, options)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer c.Close()
-	for name, p := range programs {
-		*p = c.DetachProgram(name)
-	}
-	return nil
+	return c.DetachProgram(name), nil
 }
 
 // needLocked makes sure that programs of onDemand are there: those that an engine of this build has
