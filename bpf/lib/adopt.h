@@ -139,7 +139,7 @@ static __always_inline void write_sides(struct call *in, struct set *s, __u32 wa
 	*high = in->side[1];
 	if (resyncs(in) && in->key.proto == PROTO_TCP && !(in->side[0].flags & META_LIBERAL)) {
 		resync(low, high);
-	} else if (in->count & ADOPT_MERGE) { // it may fall behind
+	} else if (in->count & ADOPT_MERGE && in->key.proto == PROTO_TCP) { // it may fall behind
 		low->flags |= META_LIBERAL;
 		high->flags |= META_LIBERAL;
 	}

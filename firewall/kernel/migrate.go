@@ -82,8 +82,8 @@ func (e *Engine) linksOf(x *entry) []uint32 {
 // with the numbers of the next packets.
 const mergeTries = 100
 
-// adoptionOf describes a state for its adoption on a link under a rule. One that is not to be
-// strict is liberal; one of a rule with liberal stays so.
+// adoptionOf describes a state for its adoption on a link under a rule. A connection of TCP that is
+// not to be strict is liberal.
 func adoptionOf(x *entry, to *target, strict bool) weirCall {
 	c := x.call(to.flowID, to.link)
 	if !to.liberal && x.sides[0].Flags&metaLiberal != 0 {
@@ -93,7 +93,7 @@ func adoptionOf(x *entry, to *target, strict bool) weirCall {
 		d := &c.Side[i]
 		d.Rule, d.Track = to.rule, 0
 		d.Flags &^= metaLiberal
-		if !strict {
+		if !strict && c.Key.Proto == packet.ProtoTCP {
 			d.Flags |= metaLiberal
 		}
 	}

@@ -32,7 +32,7 @@ const (
 type copies struct {
 	seed maphash.Seed
 	// by place, 0 for none
-	prints []uint64 // of an entry as it was copied last, before the last pass
+	prints []uint64 // of an entry as it was copied last; without notDone from the last pass on
 	names  []uint64 // of the entry here that it became
 }
 
@@ -43,8 +43,11 @@ func newCopies(p *previousPins) *copies {
 
 // print is different for what has changed.
 func (c *copies) print(x *entry) uint64 {
-	return (maphash.Bytes(c.seed, bytesOf(x.sides[:])) ^ x.tag*printMix) | 1
+	return (maphash.Bytes(c.seed, bytesOf(x.sides[:])) ^ x.tag*printMix) | notDone
 }
+
+// notDone in a print: the last pass has not copied the entry.
+const notDone = 1
 
 const printMix = 0x9e3779b97f4a7c15 // the golden ratio
 
@@ -121,10 +124,14 @@ func (m *migration) migratePlaces(tags tagRun) error {
 			continue
 		}
 		now, is := c.print(&found), changed
-		if now == c.prints[place] {
+		switch c.prints[place] {
+		case now:
 			is = unchanged
+		case now &^ notDone:
+			continue
 		}
-		if m.which&is == 0 {
+		// Only a connection of TCP becomes strict.
+		if m.which&is == 0 || is == unchanged && m.last && !found.connection() {
 			continue
 		}
 		x = found
@@ -192,8 +199,11 @@ func (m *migration) record(i *entryCopy, result int64) error {
 		}
 	}
 	m.copies.prints[i.place], m.copies.names[i.place] = i.print, i.name
-	if m.last { // it is done
+	switch {
+	case m.last && result < 0: // there may be a place later
 		m.copies.prints[i.place] = 0
+	case m.last:
+		m.copies.prints[i.place] = i.print &^ notDone
 	}
 	return nil
 }

@@ -330,6 +330,11 @@ func (p *previousPins) close() error {
 // translation reports that an entry is one of the two of a translation.
 func (x *entry) translation() bool { return x.sides[0].Rule == natRule }
 
+// connection reports that an entry is the state of a TCP connection.
+func (x *entry) connection() bool {
+	return uint8(x.tag>>24) == packet.ProtoTCP && !x.translation()
+}
+
 // renewTranslation turns the entries of a translation into those of this layout. Before firstPhase
 // both counted as half-open, and each side had the flags of what it had sent. Which pod it counts
 // for is not migrated.
