@@ -324,7 +324,7 @@ func (n *Node) acceptRemovals() (api.Done, error) {
 	if n.cluster == nil {
 		return api.Done{}, errAlone{}
 	}
-	return n.cluster.Accept(), nil
+	return n.cluster.Accept()
 }
 
 // restart has the node begin again, with what is on its disk.

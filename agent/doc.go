@@ -36,6 +36,7 @@
 //	watch.Observer.mu      the journal and top; names are looked up under it
 //	watch.addressNames.mu  names of addresses of this second
 //	watch.history.mu       counts of the last hour; the text of rules is looked up under it
+//	cluster.Service.writing  the disk with the copy of the store; nothing waits for it
 //	cluster.Service.mu     the copy of the store, and what other parts have to get of it
 //	rules.Book.mu          changes of the rules, and views of them
 //	rules.savedRules.mu    the file of the saved rules

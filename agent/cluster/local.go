@@ -49,25 +49,27 @@ func readLocal(dir string) (l local, err error) {
 	return l, nil
 }
 
-// saveLocal writes what changed.
-func (s *Service) saveLocal() {
-	if !s.unsaved {
-		return
-	}
+// localFilesLocked returns the content of the two files, by name.
+func (s *Service) localFilesLocked() (map[string][]byte, error) {
 	trust := s.desired.Trust()
 	s.local.Epoch, s.local.Admins, s.local.Seen = trust.Epoch, trust.Admins, trust.Head
 	s.local.Revoked = s.desired.Revoked()
+	files := map[string][]byte{}
 	for name, of := range map[string]any{"version": &s.local, "revoked": s.local.Revoked} {
 		b, err := json.Marshal(of)
-		if err == nil {
-			err = atomicfile.Write(path(s.config.Dir, name), append(b, '\n'))
-		}
 		if err != nil {
-			s.config.Problems.Set(aboutLocal, fmt.Sprintf("%s cannot be written: %v", name, err),
-				"free space on the disk; it is tried again")
-			return
+			return nil, err
+		}
+		files[name] = append(b, '\n')
+	}
+	return files, nil
+}
+
+func writeFiles(dir string, files map[string][]byte) error {
+	for name, content := range files {
+		if err := atomicfile.Write(path(dir, name), content); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	s.unsaved = false
-	s.config.Problems.Solved(aboutLocal)
+	return nil
 }

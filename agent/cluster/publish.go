@@ -193,7 +193,8 @@ func (s *Service) differences(pods []cluster.Pod, known bool) (puts []store.Entr
 	if bad != nil {
 		return puts, errors.Join(err, fmt.Errorf("the report: %w", bad))
 	}
-	if !bytes.Equal(s.own.report, value) {
+	answered := s.unwritten.tried >= s.unwritten.answer
+	if answered && !bytes.Equal(s.own.report, value) {
 		puts = append(puts, store.Entry{Key: cluster.ReportTree + s.config.Name, Value: value})
 	}
 	return puts, err

@@ -153,9 +153,9 @@ func (c *chaos) begin(h *chaosHost) {
 // restart ends a host as a crash does, and starts it with what was written.
 func (c *chaos) restart(h *chaosHost) {
 	dir := c.t.(*testing.T).TempDir()
-	h.Service.mu.Lock() // the files are those of one moment
+	h.Service.writing.Lock() // the files are those of one moment
 	err := os.CopyFS(dir, os.DirFS(h.dir))
-	h.Service.mu.Unlock()
+	h.Service.writing.Unlock()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		c.t.Fatal(err)
 	}

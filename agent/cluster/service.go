@@ -91,7 +91,7 @@ type Config struct {
 
 // The pauses of what is done again and again.
 const (
-	syncEvery  = time.Second           // what was appended is on the disk
+	syncEvery  = time.Second           // what happened is on the disk
 	retryEvery = 5 * time.Second       // what failed
 	gather     = 20 * time.Millisecond // own changes before they are written
 	callTime   = 15 * time.Second      // for a call of the store
@@ -100,26 +100,29 @@ const (
 // Service is the part. The copy and what follows from it belong to mu.
 type Service struct {
 	config Config
-	texts  disk.Texts
 
-	mu       sync.Mutex       // its place in the lock order: agent/doc.go
-	dir      *disk.Dir        // guarded by mu
-	guarded  *store.Guarded   // guarded by mu
-	desired  *cluster.Desired // guarded by mu
-	local    local            // guarded by mu; files version and revoked
-	unsaved  bool             // guarded by mu; local is not on the disk
-	owed     owed             // guarded by mu; what other parts have to get
-	claims   uint64           // guarded by mu; refused so far
-	heldAt   time.Time        // guarded by mu; since when removals are held
-	own      own              // guarded by mu; what the store has of this host
-	addrs    []netip.AddrPort // guarded by mu; own endpoints
-	report   cluster.Report   // guarded by mu
-	force    version          // guarded by mu; what is enforced
-	settled  version          // guarded by mu; what a trial goes back to
-	refused  version          // guarded by mu; what is not to be tried again
-	opened   bool             // the copy of the disk was read
-	heard    bool             // guarded by mu; the store has said something in this run
-	sequence uint64           // guarded by mu; of the last endpoints
+	writing sync.Mutex // its place in the lock order: agent/doc.go
+	writer  writer     // guarded by writing
+
+	mu        sync.Mutex // its place in the lock order: agent/doc.go
+	unwritten unwritten  // guarded by mu
+	// texts are the rules that a start, the loader or the end of a trial may need.
+	texts    map[cluster.Digest]string // guarded by mu
+	guarded  *store.Guarded            // guarded by mu
+	desired  *cluster.Desired          // guarded by mu
+	local    local                     // guarded by mu; files version and revoked
+	owed     owed                      // guarded by mu; what other parts have to get
+	claims   uint64                    // guarded by mu; refused so far
+	heldAt   time.Time                 // guarded by mu; since when removals are held
+	own      own                       // guarded by mu; what the store has of this host
+	addrs    []netip.AddrPort          // guarded by mu; own endpoints
+	report   cluster.Report            // guarded by mu
+	force    version                   // guarded by mu; what is enforced
+	settled  version                   // guarded by mu; what a trial goes back to
+	refused  version                   // guarded by mu; what is not to be tried again
+	opened   bool                      // the copy of the disk was read
+	heard    bool                      // guarded by mu; the store has said something in this run
+	sequence uint64                    // guarded by mu; of the last endpoints
 
 	// known is false while the host has neither a copy nor heard the store: then it takes nothing
 	// away that an earlier run left.
@@ -128,6 +131,7 @@ type Service struct {
 	heads chan struct{} // has an element when the loader should look
 	hosts chan struct{} // has an element when owed.hosts has some
 	news  chan struct{} // has an element when something is to be published
+	disk  chan struct{} // has an element when something is to be written
 }
 
 // owed is what other parts have to get: the newest of each.
@@ -143,13 +147,20 @@ func Open(c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{config: c, dir: dir, texts: dir.Texts(), own: newOwn(),
+	s := &Service{config: c, writer: writer{dir: dir, texts: dir.Texts(),
+		have: map[cluster.Digest]bool{}}, own: newOwn(),
 		owed: owed{map[cluster.Label]bool{}, map[cluster.Shared]*uint32{},
 			map[string]cluster.HostChange{}},
 		heads: make(chan struct{}, 1), hosts: make(chan struct{}, 1),
-		news: make(chan struct{}, 1)}
+		news: make(chan struct{}, 1), disk: make(chan struct{}, 1)}
 	if s.local, err = readLocal(c.Dir); err != nil {
 		return nil, errors.Join(err, dir.Close())
+	}
+	if s.texts, err = s.writer.texts.All(); err != nil {
+		c.Log.Warn("not all saved texts of rules can be read", "err", err)
+	}
+	for digest := range s.texts {
+		s.writer.have[digest] = true
 	}
 	for _, aside := range state.Aside {
 		c.Problems.Put(problem.Problem{About: aside, File: aside, Problem: api.Problem{
@@ -174,15 +185,16 @@ func Open(c Config) (*Service, error) {
 	s.claims, s.opened = 0, true // they were counted when they came
 	s.noteHeld()
 	s.readOwn()
-	s.sync(true) // a log that was cut cannot be continued
+	wake(s.disk) // a log that was cut cannot be continued
 	return s, nil
 }
 
-// Close ends the use of the directory.
+// Close has everything on the disk, and ends the use of the directory.
 func (s *Service) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.dir.Close()
+	err := s.writeDisk(true)
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return errors.Join(err, s.writer.dir.Close())
 }
 
 // Stores returns the addresses of all weir-stores, as the store has them; none if it has not said.
@@ -209,6 +221,7 @@ func (s *Service) Run(ctx context.Context) {
 	all.Go(func() { s.setHosts(ctx) })
 	all.Go(func() { s.publish(ctx) })
 	all.Go(func() { s.tick(ctx) })
+	all.Go(func() { s.writeAll(ctx) })
 	for ctx.Err() == nil {
 		err := s.config.Client.Follow(ctx, client.Follow{Copy: s.stored, Epoch: s.epoch,
 			Step: func(b store.Batch) error { s.Step(b); return nil }, Failed: s.failed})

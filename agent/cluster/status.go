@@ -43,10 +43,19 @@ func (s *Service) Metrics() ([]observe.Metric, error) {
 			"Keys that the store lost and that the host still enforces.", float64(a.Held)),
 		observe.One(observe.Counter, "weir_store_claims_total",
 			"Values of the store that failed a check and were ignored.", float64(a.Claims)),
+		observe.One(observe.Gauge, "weir_store_unwritten_steps",
+			"Steps that are enforced and that the copy on the disk does not have.",
+			float64(s.unwrittenSteps())),
 	}
 	if a.SilentSeconds != nil {
 		all = append(all, observe.One(observe.Gauge, "weir_store_silent_seconds",
 			"For how long the store was not heard.", *a.SilentSeconds))
 	}
 	return all, nil
+}
+
+func (s *Service) unwrittenSteps() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unwritten.count
 }

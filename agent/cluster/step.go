@@ -24,21 +24,21 @@ const (
 	aboutLocal = "what the host knows of its cluster"
 )
 
-// Step moves the copy forward: it is appended to the log, guarded, checked, and given to the other
-// parts. What they refuse is tried again.
+// Step moves the copy forward: it is guarded, checked, given to the other parts, and then to the
+// disk. What the parts refuse is tried again. It does not wait for the disk.
 func (s *Service) Step(b store.Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard = true
-	if len(b.Changes) > 0 || b.Revision != s.guarded.Stored().Revision {
-		s.append(disk.Record{Batch: b})
-	}
 	before, epoch := s.guarded.Stored().Revision, s.desired.Trust().Epoch
 	s.take(s.desired.Apply(s.guarded.Step(b)))
 	s.noteHeld()
 	s.noteOwn(b, b.Revision < before || s.desired.Trust().Epoch != epoch)
 	s.settle()
 	s.becomeKnown()
+	if len(b.Changes) > 0 || b.Revision != before {
+		s.appendLocked(disk.Record{Batch: b})
+	}
 }
 
 // becomeKnown ends the time in which nothing that an earlier run left is taken away.
@@ -60,32 +60,24 @@ func (s *Service) becomeKnown() {
 	s.config.Problems.Solved(aboutKnown)
 }
 
-// Accept removes what was held back.
-func (s *Service) Accept() api.Done {
+// Accept removes what was held back. It is on the disk when Accept returns without an error.
+func (s *Service) Accept() (api.Done, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	held := len(s.guarded.Held())
 	if held > 0 {
-		s.append(disk.Record{Accept: true})
 		s.take(s.desired.Apply(s.guarded.Accept()))
 		s.noteHeld()
 		s.settle()
+		s.appendLocked(disk.Record{Accept: true})
 	}
-	return api.Done{Version: api.Version, Message: fmt.Sprintf("%d removals accepted", held)}
-}
-
-// append writes a record. A full disk ends the writing, not the following.
-func (s *Service) append(r disk.Record) {
-	if err := s.dir.Append(r); err != nil && !s.dir.Due() {
-		s.diskFailed(err)
+	s.mu.Unlock()
+	if held > 0 {
+		if err := s.onDisk(); err != nil {
+			return api.Done{}, fmt.Errorf("%d removals are accepted, but a start would hold them "+
+				"again until the disk takes that: %w", held, err)
+		}
 	}
-}
-
-func (s *Service) diskFailed(err error) {
-	s.config.Problems.Set(aboutDisk,
-		fmt.Sprintf("the copy of the store cannot be written, so that "+
-			"a start would begin with an older one: %v", err),
-		"free space on the disk; it is tried again")
+	return api.Done{Version: api.Version, Message: fmt.Sprintf("%d removals accepted", held)}, nil
 }
 
 // take adds what a step changes to what other parts have to get, and what has to be on the disk.
@@ -104,7 +96,7 @@ func (s *Service) take(e cluster.Effects) {
 		wake(s.heads)
 	}
 	if e.Trust || len(e.Revoked) > 0 {
-		s.unsaved = true
+		s.changedLocked()
 	}
 	for _, c := range e.Claims {
 		if !s.opened {
@@ -119,10 +111,8 @@ func (s *Service) take(e cluster.Effects) {
 	}
 }
 
-// settle does what take has collected. Whom the host trusts is on the disk first: a removed host
-// must not come back with the next start.
+// settle does what take has collected.
 func (s *Service) settle() {
-	s.saveLocal()
 	s.fill()
 	if len(s.owed.hosts) > 0 {
 		wake(s.hosts)
@@ -181,44 +171,20 @@ func (s *Service) noteHeld() {
 		"enforces: %v", len(held), kinds), "weir cluster accept removes them here")
 }
 
-// tick has the copy on the disk within a second, and tries again what failed.
+// tick tries again what failed, and watches the disk.
 func (s *Service) tick(ctx context.Context) {
 	var tried time.Time
 	for problem.Sleep(ctx, syncEvery) {
 		s.mu.Lock()
-		again := time.Since(tried) >= retryEvery
-		if again {
+		s.noteHangLocked()
+		if time.Since(tried) >= retryEvery {
 			tried = time.Now()
-		}
-		s.sync(again)
-		if again {
-			s.saveLocal()
 			s.fill()
 			s.becomeKnown()
 			wake(s.hosts)
 		}
 		s.mu.Unlock()
 	}
-}
-
-// sync has the log on the disk, or writes a new snapshot when one is due.
-func (s *Service) sync(again bool) {
-	if !s.dir.Due() {
-		if err := s.dir.Sync(); err != nil {
-			s.diskFailed(err)
-		}
-		return
-	}
-	if !again {
-		return
-	}
-	err := s.dir.Write(disk.Snapshot{Stored: s.guarded.Stored().Snapshot(),
-		Held: s.guarded.HeldEntries(), Kept: s.desired.Kept()})
-	if err != nil {
-		s.diskFailed(err)
-		return
-	}
-	s.config.Problems.Solved(aboutDisk)
 }
 
 // setHosts gives the peers what they have to get. They may need long, so that they do not wait for

@@ -69,7 +69,7 @@ func (s *Service) First() (Load, bool) {
 		return Load{}, false
 	}
 	v := versionOf(h, s.hostLocked())
-	l, err := s.build(v, func(d cluster.Digest) (string, error) { return s.texts.Get(d) })
+	l, err := s.build(v, s.texts)
 	if err != nil {
 		s.config.Problems.Set(aboutRules, fmt.Sprintf("version %v cannot be read from the disk: %v",
 			h.Number, err), "the rules saved before are in force until the store answers")
@@ -80,14 +80,15 @@ func (s *Service) First() (Load, bool) {
 	return l, true
 }
 
-// build reads and merges the rules of a version.
-func (s *Service) build(v version, text func(cluster.Digest) (string, error)) (Load, error) {
+// build parses and merges the rules of a version.
+func (s *Service) build(v version, texts map[cluster.Digest]string) (Load, error) {
 	rules := cluster.Version{}
 	for scope, digest := range v.digests {
-		t, err := text(digest)
-		if err != nil {
-			return Load{}, fmt.Errorf("the rules of scope %s: %w", scope, err)
+		t, ok := texts[digest]
+		if !ok {
+			return Load{}, fmt.Errorf("the rules of scope %s: %w", scope, fs.ErrNotExist)
 		}
+		var err error
 		if rules[scope], err = s.config.Parts.Parse(string(scope), t); err != nil {
 			return Load{}, refusal{err}
 		}
@@ -176,7 +177,7 @@ func (s *Service) replace(ctx context.Context, next version) error {
 		texts[digest] = text
 	}
 	s.mu.Lock()
-	l, err := s.build(next, func(d cluster.Digest) (string, error) { return texts[d], nil })
+	l, err := s.build(next, texts)
 	s.mu.Unlock()
 	if err == nil {
 		err = s.endures(l, next.head)
@@ -190,6 +191,9 @@ func (s *Service) replace(ctx context.Context, next version) error {
 	}
 	if err != nil {
 		s.refuse(next, err)
+		s.mu.Lock()
+		s.tidyTextsLocked()
+		s.mu.Unlock()
 		var permanent refusal
 		if errors.As(err, &permanent) {
 			return nil
@@ -218,14 +222,13 @@ func (s *Service) endures(l Load, h *cluster.Head) error {
 	return err
 }
 
-// fetch returns a text, from the cache or from the store.
+// fetch returns a text, which the host has or the store.
 func (s *Service) fetch(ctx context.Context, digest cluster.Digest) (string, error) {
-	text, err := s.texts.Get(digest)
-	if err == nil {
+	s.mu.Lock()
+	text, ok := s.texts[digest]
+	s.mu.Unlock()
+	if ok {
 		return text, nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		s.config.Log.Warn("the cache of rules cannot be read", "err", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -236,15 +239,14 @@ func (s *Service) fetch(ctx context.Context, digest cluster.Digest) (string, err
 	if text, err = cluster.DecodeText(digest, parts.Entries); err != nil {
 		return "", err
 	}
-	if err := s.texts.Put(text); err != nil {
-		s.mu.Lock()
-		s.diskFailed(err)
-		s.mu.Unlock()
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.texts[digest] = text
 	return text, nil
 }
 
-// entered notes that a version is in force.
+// entered notes that a version is in force. The report says so of a confirmed one when it is on the
+// disk, so that what is answered as enforced is also what a start enforces.
 func (s *Service) entered(ctx context.Context, v version) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,9 +256,10 @@ func (s *Service) entered(ctx context.Context, v version) {
 		s.settled = v
 	}
 	if v.head.Trial == nil {
-		s.local.Confirmed, s.unsaved = v.head, true
-		s.saveLocal()
-		s.tidyTexts()
+		s.local.Confirmed = v.head
+		s.tidyTextsLocked()
+		s.changedLocked()
+		s.unwritten.answer = s.unwritten.local
 	}
 	s.config.Problems.Solved(aboutRules)
 	s.config.Log.Info("in force", "version", v.number(), "trial", v.trial)
@@ -322,8 +325,9 @@ func short(err error) string {
 	return cmp.Or(text, "unknown")
 }
 
-// tidyTexts removes texts that neither a start nor going back needs.
-func (s *Service) tidyTexts() {
+// tidyTextsLocked removes texts that neither a start nor the end of a trial needs. Only the loader
+// calls it: it has no other texts then.
+func (s *Service) tidyTextsLocked() {
 	keep := map[cluster.Digest]bool{}
 	for _, h := range []*cluster.Head{s.local.Confirmed, s.settled.head, s.force.head,
 		s.desired.Head()} {
@@ -334,7 +338,5 @@ func (s *Service) tidyTexts() {
 			keep[digest] = true
 		}
 	}
-	if err := s.texts.Keep(keep); err != nil {
-		s.config.Log.Warn("old texts of rules stay", "err", err)
-	}
+	maps.DeleteFunc(s.texts, func(d cluster.Digest, _ string) bool { return !keep[d] })
 }

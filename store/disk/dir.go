@@ -20,6 +20,7 @@ type Dir struct {
 	log    *os.File // nil: the next thing to do is Write
 	number uint64   // of the last record
 	lost   bool     // records since then could not be appended
+	dirty  bool     // something was appended that Sync has not had on the disk
 	size   int64    // of the log
 	copied int64    // size of the snapshot
 	step   func()   // called after each change of the files; tests stop there
@@ -56,6 +57,7 @@ func Open(path string) (*Dir, State, error) {
 	if d.log, err = os.OpenFile(d.at("log"), os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return nil, State{}, err
 	}
+	d.dirty = true // the process before may have ended without Sync
 	return d, s, nil
 }
 
@@ -148,8 +150,15 @@ func (d *Dir) Append(r Record) error {
 	}
 	d.number++
 	d.size += int64(len(b))
+	d.dirty = true
 	d.step()
 	return nil
+}
+
+// Lose notes that records are missing from here on: nothing is appended until Write succeeds.
+func (d *Dir) Lose() {
+	d.stop()
+	d.lost = true
 }
 
 // Sync has what was appended on the disk when it returns nil.
@@ -157,6 +166,10 @@ func (d *Dir) Sync() error {
 	if d.log == nil {
 		return errBehind
 	}
+	if !d.dirty {
+		return nil
+	}
+	d.dirty = false
 	err := d.log.Sync()
 	if err != nil { // what is on the disk is not known any more
 		d.stop()
@@ -173,24 +186,29 @@ func (d *Dir) stop() {
 
 // Write replaces the snapshot by one that has everything that was appended, or was lost because it
 // could not be, and begins a new log. Until the new snapshot was read back, the one before and its
-// log are what a start uses; after that they stay, in case that the new one is damaged.
+// log are what a start uses, and the log can be continued; after that they stay, in case that the
+// new one is damaged.
 func (d *Dir) Write(s Snapshot) error {
 	if d.log != nil { // a start may need it
 		if err := d.Sync(); err != nil {
 			return err
 		}
 	}
-	d.stop()
 	number := d.number
 	if d.lost { // what follows must not be taken for what follows the old log
 		number++
 	}
 	b := encode(number, &s)
-	if err := d.place(b); err != nil {
+	if err := d.prepare(b); err != nil {
 		os.Remove(d.at("copy.new"))
 		return err
 	}
-	d.number, d.lost, d.copied, d.size = number, false, int64(len(b)), 0
+	d.stop()
+	if err := d.place(); err != nil {
+		os.Remove(d.at("copy.new"))
+		return err
+	}
+	d.number, d.lost, d.copied, d.size, d.dirty = number, false, int64(len(b)), 0, false
 	log, err := os.OpenFile(d.at("log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -203,8 +221,8 @@ func (d *Dir) Write(s Snapshot) error {
 	return nil
 }
 
-// place writes a snapshot, reads it back, and puts it into its place.
-func (d *Dir) place(b []byte) error {
+// prepare writes a snapshot and reads it back.
+func (d *Dir) prepare(b []byte) error {
 	f, err := os.OpenFile(d.at("copy.new"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -222,6 +240,11 @@ func (d *Dir) place(b []byte) error {
 	if !bytes.Equal(back, b) {
 		return fmt.Errorf("%s is not what was written", d.at("copy.new"))
 	}
+	return nil
+}
+
+// place puts the new snapshot into its place.
+func (d *Dir) place() error {
 	// Without a snapshot in its place, the logs are those of the one before.
 	if _, err := os.Lstat(d.at("copy")); err == nil {
 		if err := d.rename("log", "log.before"); err != nil && !errors.Is(err, fs.ErrNotExist) {

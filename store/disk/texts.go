@@ -19,18 +19,32 @@ type Texts struct{ path string }
 
 func (t Texts) at(digest cluster.Digest) string { return filepath.Join(t.path, digest.String()) }
 
-// Get returns a text; the error is fs.ErrNotExist if the cache does not have it. A damaged file is
-// removed.
-func (t Texts) Get(digest cluster.Digest) (string, error) {
-	b, err := os.ReadFile(t.at(digest))
-	if err != nil {
-		return "", err
+// All returns the texts. Those that cannot be read are left out, and damaged ones removed; the
+// error names them.
+func (t Texts) All() (map[cluster.Digest]string, error) {
+	texts := map[cluster.Digest]string{}
+	files, err := os.ReadDir(t.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return texts, nil
 	}
-	if cluster.TextDigest(string(b)) != digest {
-		return "", errors.Join(fmt.Errorf("%s was damaged: %w", t.at(digest), fs.ErrNotExist),
-			os.Remove(t.at(digest)))
+	errs := []error{err}
+	for _, f := range files {
+		var digest cluster.Digest
+		if digest.UnmarshalText([]byte(f.Name())) != nil {
+			continue
+		}
+		b, err := os.ReadFile(t.at(digest))
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case cluster.TextDigest(string(b)) != digest:
+			errs = append(errs, fmt.Errorf("%s was damaged", t.at(digest)),
+				os.Remove(t.at(digest)))
+		default:
+			texts[digest] = string(b)
+		}
 	}
-	return string(b), nil
+	return texts, errors.Join(errs...)
 }
 
 // Put adds a text.
@@ -38,8 +52,8 @@ func (t Texts) Put(text string) error {
 	return atomicfile.Write(t.at(cluster.TextDigest(text)), []byte(text))
 }
 
-// Keep removes all texts but those that are named.
-func (t Texts) Keep(digests map[cluster.Digest]bool) error {
+// Keep removes all texts but these.
+func (t Texts) Keep(texts map[cluster.Digest]string) error {
 	all, err := os.ReadDir(t.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -47,7 +61,11 @@ func (t Texts) Keep(digests map[cluster.Digest]bool) error {
 	errs := []error{err}
 	for _, e := range all {
 		var d cluster.Digest
-		if d.UnmarshalText([]byte(e.Name())) != nil || !digests[d] {
+		kept := d.UnmarshalText([]byte(e.Name())) == nil
+		if kept {
+			_, kept = texts[d]
+		}
+		if !kept {
 			errs = append(errs, os.RemoveAll(filepath.Join(t.path, e.Name())))
 		}
 	}

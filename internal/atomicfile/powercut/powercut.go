@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,12 @@ type Disk struct {
 
 // size is enough for ext4 with a journal, in bytes.
 const size = 8 << 20
+
+// Requests of linux/fs.h: _IOWR('X', 119, int) and _IOWR('X', 120, int).
+const (
+	fiFreeze = 0xc0045877
+	fiThaw   = 0xc0045878
+)
 
 // New mounts a new file system. For ten minutes the kernel writes nothing to its device unless a
 // program syncs, and a rename does not write the data first: a cut loses what is not synced.
@@ -54,6 +61,27 @@ func (d *Disk) Cut(t testing.TB) string {
 	image := filepath.Join(t.TempDir(), "image")
 	run(t, "cp", d.image, image)
 	return mount(t, image, "loop,noatime")
+}
+
+// Hang has everything that changes the file system wait, as on a disk that does not answer, until
+// the function that it returns is called.
+func (d *Disk) Hang(t testing.TB) (end func()) {
+	t.Helper()
+	f, err := os.Open(d.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetInt(int(f.Fd()), fiFreeze, 0); err != nil {
+		t.Fatalf("freeze: %v", err)
+	}
+	end = sync.OnceFunc(func() {
+		if err := unix.IoctlSetInt(int(f.Fd()), fiThaw, 0); err != nil {
+			t.Errorf("thaw: %v", err)
+		}
+		f.Close()
+	})
+	t.Cleanup(end)
+	return end
 }
 
 func mount(t testing.TB, image, options string) string {
