@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/disk"
 )
 
 func web(addr string) cluster.Label {
@@ -204,7 +205,8 @@ func TestLostCopy(t *testing.T) {
 	soon(t, "the peer", func() bool { return has("b") })
 	a.stop()
 	for _, name := range []string{"copy", "copy.before", "log", "log.before"} {
-		if err := os.Remove(path(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
 	}
@@ -436,7 +438,7 @@ func TestDamagedLocal(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "revoked"), []byte("["), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readLocal(dir); err == nil {
+	if _, err := disk.ReadLocal(dir); err == nil {
 		t.Error("a damaged file is taken for an empty one")
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,7 +109,7 @@ type Service struct {
 	texts    map[cluster.Digest]string // guarded by mu
 	guarded  *store.Guarded            // guarded by mu
 	desired  *cluster.Desired          // guarded by mu
-	local    local                     // guarded by mu; files version and revoked
+	local    disk.Local                // guarded by mu
 	owed     owed                      // guarded by mu; what other parts have to get
 	claims   uint64                    // guarded by mu; refused so far
 	heldAt   time.Time                 // guarded by mu; since when removals are held
@@ -153,7 +152,7 @@ func Open(c Config) (*Service, error) {
 			map[string]cluster.HostChange{}},
 		heads: make(chan struct{}, 1), hosts: make(chan struct{}, 1),
 		news: make(chan struct{}, 1), disk: make(chan struct{}, 1)}
-	if s.local, err = readLocal(c.Dir); err != nil {
+	if s.local, err = disk.ReadLocal(c.Dir); err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
 	if s.texts, err = s.writer.texts.All(); err != nil {
@@ -167,9 +166,9 @@ func Open(c Config) (*Service, error) {
 			What:   "the copy of the store was damaged and set aside as " + aside,
 			Advice: "an older one is used until the store answers; then remove the file"}})
 	}
-	trust := s.local.trust(c.Trust)
+	trust := s.local.Trust(c.Trust)
 	s.desired = cluster.NewDesired(c.Name, trust, s.local.Revoked)
-	guard := cluster.LockedGuard(func() []cluster.Key { return s.desired.Trust().Admins })
+	guard := cluster.LockedGuard(func() []cluster.Key { return s.desired.Trust().Admins.Keys })
 	s.guarded = store.NewGuarded(guard, state.Stored)
 	s.guarded.Hold(state.Held)
 	s.take(s.desired.Load(state.Kept, s.guarded.Enforced().Snapshot().Entries))
@@ -256,5 +255,3 @@ func wake(c chan struct{}) {
 	default: // it will look anyway
 	}
 }
-
-func path(dir, name string) string { return filepath.Join(dir, name) }

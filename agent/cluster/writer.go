@@ -184,7 +184,7 @@ func (s *Service) writeLocal() {
 		}
 	}
 	if err == nil {
-		err = writeFiles(s.config.Dir, files)
+		err = files.Write(s.config.Dir)
 	}
 	s.mu.Lock()
 	s.unwritten.tried = change
@@ -208,6 +208,14 @@ func (s *Service) writeLocal() {
 		_, kept := texts[d]
 		return !kept
 	})
+}
+
+// localFilesLocked returns the files beside the copy.
+func (s *Service) localFilesLocked() (disk.LocalFiles, error) {
+	trust := s.desired.Trust()
+	s.local.Epoch, s.local.Admins, s.local.Seen = trust.Epoch, trust.Admins, trust.Head
+	s.local.Revoked = s.desired.Revoked()
+	return s.local.Files()
 }
 
 // diskFailed shows that the disk does not take the copy.

@@ -32,8 +32,9 @@ const storeTime = 15 * time.Second
 // administrator is a connection to the store with the rights of an administrator.
 type administrator struct {
 	*client.Client
-	name string
-	sign ed25519.PrivateKey // nil if heads need no signature
+	name   string
+	sign   ed25519.PrivateKey
+	member *disk.Member // this host
 }
 
 // isMember reports whether this host has joined a cluster.
@@ -73,10 +74,7 @@ func (c *call) administrator() (*administrator, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &administrator{name: peer.ID.Name}
-	if len(m.Admins) > 0 {
-		a.sign = credential.Key
-	}
+	a := &administrator{name: peer.ID.Name, sign: credential.Key, member: m}
 	a.Client, err = client.New(client.Config{Name: m.Name, Cluster: m.Cluster.String(),
 		Stores: func() []string { return m.Stores }, TLS: secured,
 		Dial: new(eyeballs.Dialer).DialContext})

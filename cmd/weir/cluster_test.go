@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirnet/weir/store/admin"
 	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/identity"
 )
 
 // TestStoreWords: weir-store gets the words as they are, flags too; --root selects the store's
@@ -51,7 +52,8 @@ func TestAloneHasNoCluster(t *testing.T) {
 	if err := os.WriteFile(rules, []byte("add allow ip from any to any\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"node list", "fw load --on all " + rules} {
+	for _, line := range []string{"node list", "cluster keys", "cluster sign 1.1",
+		"fw load --on all " + rules} {
 		var out, messages bytes.Buffer
 		words := append([]string{"--root", root}, strings.Fields(line)...)
 		if status := run(t.Context(), words, nil, &out, &messages); status != 1 ||
@@ -63,6 +65,73 @@ func TestAloneHasNoCluster(t *testing.T) {
 		var out, messages bytes.Buffer
 		words := append([]string{"--root", root}, strings.Fields(line)...)
 		if status := run(t.Context(), words, nil, &out, &messages); status != 2 {
+			t.Errorf("weir %s: status %d, %s", line, status, &messages)
+		}
+	}
+}
+
+// TestInvitedKeys: a host demands the keys of its invitation, or an earlier list that leads to
+// them; what the store adds or withholds does not count.
+func TestInvitedKeys(t *testing.T) {
+	id := cluster.Serial{1}
+	l1, err := cluster.KeyList{}.Next(id, []cluster.Key{{1}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l2 := cluster.KeyList{Count: 2, Keys: []cluster.Key{{2}}}
+	value, err := cluster.Encode(&cluster.AdminKeys{Lists: []cluster.KeyList{l1, l2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := func(l cluster.KeyList) (k identity.Token) {
+		d, err := l.Digest(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Keys = d
+		return k
+	}
+	for _, c := range []struct {
+		token identity.Token
+		value []byte
+		count uint64
+		fails bool
+	}{
+		{identity.Token{}, value, 0, false},
+		{identity.Token{}, nil, 0, false},
+		{token(l2), value, 2, false},
+		{token(l1), value, 1, false},
+		{token(cluster.KeyList{Count: 1, Keys: []cluster.Key{{3}}}), value, 0, true},
+		{token(l1), nil, 0, true},
+		{token(l1), []byte("{"), 0, true},
+	} {
+		got, err := invitedKeys(c.token, id, c.value)
+		if got.Count != c.count || (err != nil) != c.fails {
+			t.Errorf("%v of %s: %+v, %v", c.token.Keys[:2], c.value, got, err)
+		}
+	}
+}
+
+// TestKeyWords: keys and versions are read as they are printed.
+func TestKeyWords(t *testing.T) {
+	for text, want := range map[string]cluster.Number{"1.7": {Epoch: 1, Count: 7}, "1": {},
+		"1.7.1": {}, "01.7": {}, "": {}, "a.b": {}} {
+		if got, err := parseNumber(text); got != want && err == nil || (err == nil) !=
+			(want.Count > 0) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	k := cluster.Key{1, 2}
+	if got, err := parseKeys([]string{k.String()}); err != nil || got[0] != k {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := parseKeys([]string{"x"}); err == nil {
+		t.Error("x is a key")
+	}
+	for _, line := range []string{"cluster keys remove", "cluster keys take x", "cluster sign x",
+		"cluster keys add x"} {
+		var out, messages bytes.Buffer
+		if status := run(t.Context(), strings.Fields(line), nil, &out, &messages); status != 2 {
 			t.Errorf("weir %s: status %d, %s", line, status, &messages)
 		}
 	}

@@ -95,24 +95,46 @@ func (c *call) join(j client.Join) (*disk.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	return memberOf(j.Name, joined, dir)
+	return memberOf(j, joined, dir)
 }
 
 // memberOf writes what a host got.
-func memberOf(name string, joined *client.Joined, dir string) (*disk.Member, error) {
+func memberOf(j client.Join, joined *client.Joined, dir string) (*disk.Member, error) {
 	file, err := joined.Credential.MarshalPEM()
 	if err != nil {
 		return nil, err
 	}
-	m := &disk.Member{Name: name, Epoch: joined.Epoch, Stores: joined.Stores, Node: joined.Node,
+	m := &disk.Member{Name: j.Name, Epoch: joined.Epoch, Stores: joined.Stores, Node: joined.Node,
 		Credential: string(file)}
 	if err := m.Cluster.UnmarshalText([]byte(joined.Cluster)); err != nil {
+		return nil, err
+	}
+	if m.Admins, err = invitedKeys(j.Token, m.Cluster, joined.Keys); err != nil {
 		return nil, err
 	}
 	if err := m.Write(dir); err != nil {
 		return nil, err
 	}
 	return m, atomicfile.Remove(filepath.Join(dir, joiningFile))
+}
+
+// invitedKeys returns the keys of administrators that the host demands from now on: those that the
+// token names. The store alone cannot bring or withhold them.
+func invitedKeys(t identity.Token, of cluster.Serial, keys []byte) (l cluster.KeyList, err error) {
+	if cluster.Digest(t.Keys) == (cluster.Digest{}) {
+		return l, nil
+	}
+	a, err := cluster.Decode[cluster.AdminKeys](keys)
+	if err != nil {
+		return l, fmt.Errorf("the keys of administrators: %w", err)
+	}
+	for _, l := range a.Lists {
+		if d, err := l.Digest(of); err != nil || d == cluster.Digest(t.Keys) {
+			return l, err
+		}
+	}
+	return l, errors.New("the keys of administrators are not those of the invitation: weir " +
+		"cluster invite prints another one")
 }
 
 // joiningFile has the key of a host until it has its certificate. A host whose join was cut off

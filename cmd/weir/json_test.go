@@ -14,7 +14,8 @@ var changing = []string{"up", "confirm", "down", "fw add", "fw delete", "fw zero
 	"cni",
 	"peer add",
 	"peer remove", "cluster init", "cluster invite", "cluster grow", "cluster backup",
-	"cluster restore", "cluster accept", "join", "node remove", "proxy", "completion"}
+	"cluster restore", "cluster accept", "cluster sign", "join", "node remove", "proxy",
+	"completion"}
 
 // TestReadingVerbsTakeJSON: every verb takes -j or changes something.
 func TestReadingVerbsTakeJSON(t *testing.T) {

@@ -26,13 +26,15 @@ type Loading struct {
 	By      string             // who loads it
 	Trial   time.Duration      // 0: none
 	Session *cluster.Session   // may be nil
-	Sign    ed25519.PrivateKey // nil if heads need no signature
+	Sign    ed25519.PrivateKey // nil: no signature
 }
 
 // state is what an administrator reads of the store, at one revision.
 type state struct {
 	identity cluster.Identity
 	head     cluster.Head
+	keys     cluster.AdminKeys
+	keysAt   store.Compare
 	at       []store.Compare // of the head and of the members
 	nodes    []cluster.Node
 	shared   map[string]bool // names of shared tables
@@ -52,6 +54,8 @@ func read(ctx context.Context, s store.Store) (*state, error) {
 			st.identity, err = cluster.Decode[cluster.Identity](e.Value)
 		case e.Key == cluster.HeadKey:
 			st.head, err = cluster.Decode[cluster.Head](e.Value)
+		case e.Key == cluster.KeysKey:
+			st.keys, err = cluster.Decode[cluster.AdminKeys](e.Value)
 		case strings.HasPrefix(e.Key, cluster.NodeTree):
 			var n cluster.Node
 			n, err = cluster.Decode[cluster.Node](e.Value)
@@ -70,6 +74,7 @@ func read(ctx context.Context, s store.Store) (*state, error) {
 	for _, key := range []string{cluster.HeadKey, cluster.MembersKey} {
 		st.at = append(st.at, store.Compare{Key: key, Revision: revisions[key]})
 	}
+	st.keysAt = store.Compare{Key: cluster.KeysKey, Revision: revisions[cluster.KeysKey]}
 	return st, nil
 }
 
@@ -105,6 +110,9 @@ func Load(ctx context.Context, s store.Store, l Loading) (*cluster.Head, []strin
 		}
 		if st.head.Trial != nil {
 			return nil, nil, errTrial{st.head.Number}
+		}
+		if err := st.mayLead(l.Sign); err != nil {
+			return nil, nil, err
 		}
 		scopes := maps.Clone(st.head.Scopes)
 		if scopes == nil {
@@ -203,6 +211,9 @@ func Confirm(ctx context.Context, s store.Store, by string, key ed25519.PrivateK
 		return nil, nil, err
 	}
 	next, err := st.head.Confirmed(by)
+	if err == nil {
+		err = st.mayLead(key)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

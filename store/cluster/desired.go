@@ -19,8 +19,8 @@ type Trust struct {
 	Cluster Serial // the id
 	Epoch   uint64 // the highest one seen
 	CA      []Key
-	Admins  []Key  // who signs heads; none: heads need no signature
-	Head    Number // the highest one seen
+	Admins  KeyList // who signs heads; none: heads need no signature
+	Head    Number  // the highest one seen
 }
 
 // Desired is what a host enforces of the store: the values that its checks let through. A value
@@ -199,7 +199,12 @@ func (d *Desired) Load(kept, entries []store.Entry) Effects {
 func (d *Desired) Apply(changes []store.Change) Effects {
 	d.now = &step{hosts: map[string]bool{}, labels: map[Label]bool{},
 		effects: Effects{Labels: map[Label]bool{}, Shared: map[Shared]*uint32{}}}
-	for _, ch := range changes { // they end rights, so they come first
+	for _, ch := range changes { // whose signatures count
+		if ch.Key == KeysKey {
+			d.apply(ch)
+		}
+	}
+	for _, ch := range changes { // they end rights, so they come before what gives some
 		if strings.HasPrefix(ch.Key, RemovedTree) && !ch.Deleted {
 			d.check(ch.Key, d.remove(ch.Key, ch.Value))
 		}
@@ -210,7 +215,7 @@ func (d *Desired) Apply(changes []store.Change) Effects {
 		}
 	}
 	for _, ch := range changes {
-		if ch.Key != IdentityKey {
+		if ch.Key != IdentityKey && ch.Key != KeysKey {
 			d.apply(ch)
 		}
 	}
@@ -261,6 +266,8 @@ func (d *Desired) apply(ch store.Change) {
 		d.keep(ch.Key, &d.version)
 	case ch.Key == IdentityKey && !ch.Deleted:
 		d.check(ch.Key, d.setIdentity(ch.Value))
+	case ch.Key == KeysKey && !ch.Deleted:
+		d.check(ch.Key, d.setKeys(ch.Value))
 	case kind == "node":
 		d.hostOf(name).cert.last = valueOf(ch)
 		d.certify(name, true)

@@ -13,7 +13,7 @@ func (d *Desired) setHead(v []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := h.Verify(d.trust.Admins); err != nil {
+	if err := h.Verify(d.trust.Admins.Keys); err != nil {
 		return err
 	}
 	if h.Number.Epoch > d.trust.Epoch {
@@ -21,11 +21,13 @@ func (d *Desired) setHead(v []byte) error {
 			"epoch %d", h.Number, d.trust.Epoch)
 	}
 	known := d.trust.Head
-	if c := h.Number.Compare(known); c < 0 || c == 0 && d.head != nil && !equal(d.head, &h) {
+	again := d.head != nil && equal(d.head.unsigned(), h.unsigned())
+	if c := h.Number.Compare(known); c < 0 || c == 0 && d.head != nil && !again {
 		return fmt.Errorf("version %v: %w: version %v; load the rules again", h.Number,
 			ErrOutdated, known)
 	}
-	if d.head != nil && equal(d.head, &h) {
+	if again { // another administrator may have signed it
+		d.version.good = v
 		return nil
 	}
 	d.trust.Head, d.head, d.version.good = h.Number, &h, v
@@ -40,7 +42,7 @@ func equal(a, b Document) bool {
 	return err == nil && bad == nil && bytes.Equal(x, y)
 }
 
-// setIdentity takes a later epoch and, if it is signed, a new list of admins.
+// setIdentity takes a later epoch.
 func (d *Desired) setIdentity(v []byte) error {
 	i, err := Decode[Identity](v)
 	switch {
@@ -52,14 +54,28 @@ func (d *Desired) setIdentity(v []byte) error {
 		return fmt.Errorf("epoch %d: %w: epoch %d", i.Epoch, ErrOutdated, d.trust.Epoch)
 	}
 	d.stores = i.Stores
-	admins, err := i.NextAdmins(d.trust.Admins)
+	if i.Epoch != d.trust.Epoch {
+		d.trust.Epoch, d.now.effects.Trust = i.Epoch, true
+	}
+	return nil
+}
+
+// setKeys takes a new list of the keys of administrators, and with it a head that one of them
+// signed before the list came.
+func (d *Desired) setKeys(v []byte) error {
+	a, err := Decode[AdminKeys](v)
 	if err != nil {
 		return err
 	}
-	if i.Epoch != d.trust.Epoch || !sameKeys(admins, d.trust.Admins) {
-		d.trust.Epoch, d.trust.Admins, d.now.effects.Trust = i.Epoch, admins, true
+	next, err := d.trust.Admins.Follow(d.trust.Cluster, &a)
+	if next.Count != d.trust.Admins.Count {
+		d.trust.Admins, d.now.effects.Trust = next, true
+		if last := d.version.last; last != nil && !bytes.Equal(last, d.version.good) {
+			d.check(HeadKey, d.setHead(last))
+			d.keep(HeadKey, &d.version)
+		}
 	}
-	return nil
+	return err
 }
 
 // remove ends what a removed host could do.
@@ -72,7 +88,7 @@ func (d *Desired) remove(key string, v []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := r.Verify(key, d.trust.Admins); err != nil {
+	if err := r.Verify(key, d.trust.Admins.Keys); err != nil {
 		return err
 	}
 	for _, s := range r.Serials {

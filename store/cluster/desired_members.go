@@ -119,15 +119,3 @@ func (d *Desired) share(key, table string, last []byte) {
 		}
 	}
 }
-
-func sameKeys(a, b []Key) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
-}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"crypto/ed25519"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -10,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirnet/weir/store"
 )
@@ -251,53 +249,6 @@ func TestRemovedHost(t *testing.T) {
 	again.Serial[0]++
 	if d.Apply([]store.Change{put(t, NodeTree+"b", a.sign(t, again))}); d.Node("b") == nil {
 		t.Error("a host with a new certificate is refused")
-	}
-}
-
-// TestRulesLock: with keys of admins, a head, a mark of a removed host and a new list of admins
-// need a signature of one of them.
-func TestRulesLock(t *testing.T) {
-	a := newAuthority()
-	a.trust.Admins = []Key{public(a.admin)}
-	d := NewDesired("a", a.trust, nil)
-	b := a.node(t, "b", "10.0.2.0/24")
-	d.Apply([]store.Change{put(t, NodeTree+"b", b)})
-	mark := &Removed{Serials: []Serial{b.Serial}}
-	head := &Head{Number: Number{1, 1}, By: "x"}
-	trial := head.Next(nil, "x", time.Minute)
-	if err := trial.Sign(a.admin); err != nil {
-		t.Fatal(err)
-	}
-	trial.Trial.Revert.By = "thief"
-	if err := trial.Trial.Revert.Sign(keyOf("thief")); err != nil {
-		t.Fatal(err)
-	}
-	thief := &Identity{ID: Serial{1}, Epoch: 1, Admins: []Key{public(keyOf("thief"))}}
-	for _, ch := range []store.Change{put(t, HeadKey, head), put(t, HeadKey, &trial),
-		put(t, RemovedTree+"node/b", mark), put(t, IdentityKey, thief),
-		put(t, IdentityKey, &Identity{ID: Serial{1}, Epoch: 1})} {
-		if e := d.Apply([]store.Change{ch}); len(e.Claims) != 1 || d.Head() != nil ||
-			d.Node("b") == nil || !sameKeys(d.Trust().Admins, a.trust.Admins) {
-			t.Errorf("%s is accepted without a signature: %+v", ch.Key, e)
-		}
-	}
-	if err := errors.Join(head.Sign(a.admin), mark.Sign(RemovedTree+"node/b", a.admin),
-		thief.Sign(a.admin)); err != nil {
-		t.Fatal(err)
-	}
-	if e := d.Apply([]store.Change{put(t, HeadKey, head)}); d.Head() == nil {
-		t.Errorf("a signed head is refused: %+v", e)
-	}
-	elsewhere := put(t, RemovedTree+"node/c", mark)
-	if e := d.Apply([]store.Change{elsewhere}); len(e.Claims) != 1 {
-		t.Error("the mark of one host serves for another")
-	}
-	if e := d.Apply([]store.Change{put(t, RemovedTree+"node/b", mark)}); d.Node("b") != nil {
-		t.Errorf("a signed mark is refused: %+v", e)
-	}
-	if e := d.Apply([]store.Change{put(t, IdentityKey, thief)}); !e.Trust ||
-		!sameKeys(d.Trust().Admins, thief.Admins) {
-		t.Errorf("a signed list is refused: %+v", e)
 	}
 }
 

@@ -140,6 +140,17 @@ func (h *Head) Sign(key []byte) (err error) {
 	return err
 }
 
+// unsigned returns the head without any signature.
+func (h *Head) unsigned() *Head {
+	c := h.content()
+	if c.Trial != nil {
+		t := *c.Trial
+		t.Revert.Signature = nil
+		c.Trial = &t
+	}
+	return &c
+}
+
 func (h *Head) content() Head {
 	c := *h
 	c.Signature = nil

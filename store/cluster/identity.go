@@ -16,10 +16,6 @@ type Identity struct {
 	CA     [][]byte `json:"ca"`
 	Pools  []Pool   `json:"pools,omitempty"`
 	Stores []string `json:"stores,omitempty"` // of all weir-stores, HOST:PORT
-	// Admins are the keys of which one has to sign every head; none: heads need no signature.
-	Admins []Key `json:"admins,omitempty"`
-	// Signature is one of the admins that the list before had.
-	Signature Signature `json:"signature,omitempty"`
 }
 
 // Check implements Document.
@@ -34,13 +30,8 @@ func (i *Identity) Check() error {
 		}
 		supernets[n] = p.Supernet
 	}
-	if err := disjoint(supernets); err != nil {
-		return err
-	}
-	return ascending("admins", i.Admins, compareKeys)
+	return disjoint(supernets)
 }
-
-func compareKeys(a, b Key) int { return compareBytes(a[:], b[:]) }
 
 // disjoint returns an error for networks that overlap.
 func disjoint(all []netip.Prefix) error {
@@ -52,31 +43,4 @@ func disjoint(all []netip.Prefix) error {
 		}
 	}
 	return nil
-}
-
-// NextAdmins returns the keys of admins that a host accepts from now on: those of the document if
-// it has the same, or if one of the keys so far signed it. Without keys so far there is no rules
-// lock, and a document cannot bring one: it comes with the invitation.
-func (i *Identity) NextAdmins(now []Key) ([]Key, error) {
-	if len(now) == 0 {
-		return nil, nil
-	}
-	if sameKeys(now, i.Admins) {
-		return now, nil
-	}
-	content := *i
-	content.Signature = nil
-	if err := verify(now, "admins", i.ID.String(), content, i.Signature); err != nil {
-		return now, fmt.Errorf("a new list of admins: %w", err)
-	}
-	return i.Admins, nil
-}
-
-// Sign signs a new list of admins with a key of the list before.
-func (i *Identity) Sign(key []byte) (err error) {
-	i.Version = layout
-	content := *i
-	content.Signature = nil
-	i.Signature, err = sign(key, "admins", i.ID.String(), content)
-	return err
 }

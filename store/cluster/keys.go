@@ -23,6 +23,7 @@ const (
 const (
 	IdentityKey = Watched + "cluster" // id, epoch, certificates of the CA, supernets
 	HeadKey     = Watched + "head"    // the version of the rules
+	KeysKey     = Watched + "keys"    // keys of administrators: who signs versions
 	MembersKey  = Watched + "members" // changes with every change of a host's roles
 	IssuedKey   = Watched + "issued"  // certificates of administrators and feeds
 	NodeTree    = Watched + "node/"   // certificates of hosts
@@ -99,6 +100,7 @@ func AdminGrants() []store.Grant {
 	return []store.Grant{
 		{Name: Watched},
 		{Name: HeadKey, Write: true},
+		{Name: KeysKey, Write: true},
 		{Name: TableTree, Write: true},
 		{Name: RemovedTree + "table/", Write: true},
 		{Name: TextTree, Write: true},

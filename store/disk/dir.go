@@ -23,6 +23,7 @@ type Dir struct {
 	dirty  bool     // something was appended that Sync has not had on the disk
 	size   int64    // of the log
 	copied int64    // size of the snapshot
+	reads  bool     // nothing is changed
 	step   func()   // called after each change of the files; tests stop there
 }
 
@@ -61,6 +62,16 @@ func Open(path string) (*Dir, State, error) {
 	return d, s, nil
 }
 
+// Read reads a directory as Open does, and changes nothing in it. An empty one is an error.
+func Read(path string) (State, error) {
+	d := &Dir{path: path, reads: true}
+	s, _, err := d.read()
+	if err == nil && len(s.Stored.Entries)+len(s.Log) == 0 {
+		err = fmt.Errorf("%s has no copy of a store: %w", path, fs.ErrNotExist)
+	}
+	return s, err
+}
+
 func (d *Dir) at(name string) string { return filepath.Join(d.path, name) }
 
 // read reads the newest snapshot that is whole, and the records that follow it without a gap. It
@@ -82,7 +93,9 @@ func (d *Dir) read() (s State, clean bool, err error) {
 			clean = clean && i == 0
 			break
 		}
-		clean = false
+		if clean = false; d.reads {
+			continue
+		}
 		aside, err := atomicfile.SetAside(d.at(name), "damaged")
 		if err != nil {
 			return s, false, err

@@ -20,7 +20,8 @@ type Member struct {
 	Stores     []string       `json:"stores"`     // addresses of weir-stores, HOST:PORT
 	Node       []byte         `json:"node"`       // the value of its key below cluster.NodeTree
 	Credential string         `json:"credential"` // PEM, as package identity writes it
-	Admins     []cluster.Key  `json:"admins,omitempty"`
+	// Admins is the list of the keys of administrators of the invitation.
+	Admins cluster.KeyList `json:"admins,omitzero"`
 }
 
 // memberVersion is the version of the file.

@@ -21,9 +21,16 @@ func (t Texts) at(digest cluster.Digest) string { return filepath.Join(t.path, d
 
 // All returns the texts. Those that cannot be read are left out, and damaged ones removed; the
 // error names them.
-func (t Texts) All() (map[cluster.Digest]string, error) {
+func (t Texts) All() (map[cluster.Digest]string, error) { return readTexts(t.path, os.Remove) }
+
+// ReadTexts reads a directory as All does, and changes nothing in it.
+func ReadTexts(dir string) (map[cluster.Digest]string, error) {
+	return readTexts(dir, func(string) error { return nil })
+}
+
+func readTexts(dir string, damaged func(file string) error) (map[cluster.Digest]string, error) {
 	texts := map[cluster.Digest]string{}
-	files, err := os.ReadDir(t.path)
+	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return texts, nil
 	}
@@ -33,13 +40,13 @@ func (t Texts) All() (map[cluster.Digest]string, error) {
 		if digest.UnmarshalText([]byte(f.Name())) != nil {
 			continue
 		}
-		b, err := os.ReadFile(t.at(digest))
+		file := filepath.Join(dir, f.Name())
+		b, err := os.ReadFile(file)
 		switch {
 		case err != nil:
 			errs = append(errs, err)
 		case cluster.TextDigest(string(b)) != digest:
-			errs = append(errs, fmt.Errorf("%s was damaged", t.at(digest)),
-				os.Remove(t.at(digest)))
+			errs = append(errs, fmt.Errorf("%s was damaged", file), damaged(file))
 		default:
 			texts[digest] = string(b)
 		}

@@ -210,12 +210,17 @@ func TestProof(t *testing.T) {
 // TestToken: a token is read as it was printed, and a typing error is found.
 func TestToken(t *testing.T) {
 	want := NewToken(Fingerprint{1, 2, 3})
-	got, err := ParseToken(want.String())
-	if err != nil || got != want {
-		t.Errorf("%v became %v, %v", want, got, err)
+	locked := want
+	locked.Keys[31] = 4
+	for _, want := range []Token{want, locked} {
+		got, err := ParseToken(want.String())
+		if err != nil || got != want {
+			t.Errorf("%v became %v, %v", want, got, err)
+		}
 	}
 	for _, bad := range []string{"", "weir1.", want.String() + "A", want.String()[1:],
-		want.String()[:len(want.String())-1], strings.Replace(want.String(), ".", ".+", 1)} {
+		want.String()[:len(want.String())-1],
+		locked.String()[:len(locked.String())-2], strings.Replace(want.String(), ".", ".+", 1)} {
 		if _, err := ParseToken(bad); err == nil {
 			t.Errorf("%q is a token", bad)
 		}

@@ -22,6 +22,8 @@ type Token struct {
 	ID     [8]byte  // names the key of the store
 	Secret [16]byte // never leaves the host: see Proof
 	CA     Fingerprint
+	// Keys is the digest of the keys of administrators that the host demands; zero: none.
+	Keys [sha256.Size]byte
 }
 
 // NewToken returns a random token for the cluster of a CA.
@@ -35,6 +37,9 @@ func NewToken(ca Fingerprint) Token {
 // String returns what an administrator types.
 func (t Token) String() string {
 	all := append(append(append([]byte(nil), t.ID[:]...), t.Secret[:]...), t.CA[:]...)
+	if t.Keys != ([sha256.Size]byte{}) {
+		all = append(all, t.Keys[:]...)
+	}
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(all)
 }
 
@@ -46,12 +51,14 @@ func ParseToken(s string) (Token, error) {
 	var t Token
 	text, ok := strings.CutPrefix(s, tokenPrefix)
 	all, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if !ok || err != nil || len(all) != len(t.ID)+len(t.Secret)+len(t.CA) {
-		return Token{}, fmt.Errorf("this is not a token: one begins with %s and has 75 more "+
-			"characters; weir cluster invite prints it", tokenPrefix)
+	short := len(t.ID) + len(t.Secret) + len(t.CA)
+	if !ok || err != nil || len(all) != short && len(all) != short+len(t.Keys) {
+		return Token{}, fmt.Errorf("this is not a token: one begins with %s and has 75 or 118 "+
+			"more characters; weir cluster invite prints it", tokenPrefix)
 	}
 	all = all[copy(t.ID[:], all):]
-	copy(t.CA[:], all[copy(t.Secret[:], all):])
+	all = all[copy(t.Secret[:], all):]
+	copy(t.Keys[:], all[copy(t.CA[:], all):])
 	return t, nil
 }
 

@@ -181,6 +181,12 @@ func newEpoch(entries []store.Entry, atLeast uint64, admin ed25519.PrivateKey) (
 		switch e.Key {
 		default:
 			rest = append(rest, e)
+		case cluster.KeysKey:
+			keys, err := cluster.Decode[cluster.AdminKeys](e.Value)
+			if err != nil {
+				return nil, nil, 0, fmt.Errorf("%s: %w", e.Key, err)
+			}
+			rest, locked = append(rest, e), keys.Newest().Locked()
 		case cluster.HeadKey:
 			old, err := cluster.Decode[cluster.Head](e.Value)
 			if err != nil {
@@ -195,7 +201,6 @@ func newEpoch(entries []store.Entry, atLeast uint64, admin ed25519.PrivateKey) (
 			if err != nil {
 				return nil, nil, 0, fmt.Errorf("%s: %w", e.Key, err)
 			}
-			locked = len(doc.Admins) > 0
 			doc.Epoch = max(doc.Epoch+1, atLeast)
 			epoch = doc.Epoch
 			if e, err = entry(e.Key, &doc); err != nil {

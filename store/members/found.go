@@ -66,12 +66,14 @@ type Invitation struct {
 	Labels []string // keys of labels that the host may give its pods
 	Uses   int
 	Valid  time.Duration
+	Keys   cluster.Digest // of the keys of administrators that the host demands; zero: none
 }
 
 // Invite stores a token and returns it.
 func Invite(ctx context.Context, s store.Store, ca identity.Fingerprint, i Invitation) (
 	identity.Token, error) {
 	token := identity.NewToken(ca)
+	token.Keys = i.Keys
 	e, err := entry(cluster.InviteTree+token.Name(), &cluster.Invite{
 		Verifier: cluster.Digest(token.Verifier()), Roles: sorted(i.Roles),
 		Labels: sorted(i.Labels), Uses: i.Uses, Seconds: int64(i.Valid / time.Second)})

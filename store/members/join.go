@@ -130,7 +130,11 @@ func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return j.answer(doc, node, ranges)
+	keys, err := j.store.Read(ctx, cluster.KeysKey, 0)
+	if err != nil {
+		return nil, err
+	}
+	return j.answer(doc, node, ranges, keys.Entries)
 }
 
 func errAbsent(ok bool) error {
@@ -224,8 +228,8 @@ func countMembers(ctx context.Context, s store.Store) (t store.Txn, err error) {
 		Put: []store.Entry{e}}, err
 }
 
-func (j *Joiner) answer(doc cluster.Identity, node cluster.Node, ranges []netip.Prefix) ([]byte,
-	error) {
+func (j *Joiner) answer(doc cluster.Identity, node cluster.Node, ranges []netip.Prefix,
+	keys []store.Entry) ([]byte, error) {
 	der, err := j.ca.Issue(identity.ID{Kind: identity.Host, Name: node.Name}, node.TLS[:],
 		identity.Serial(node.Serial))
 	if err != nil {
@@ -241,8 +245,12 @@ func (j *Joiner) answer(doc cluster.Identity, node cluster.Node, ranges []netip.
 			cas = append(cas, other)
 		}
 	}
-	return wire.JoinAnswer{Cluster: doc.ID.String(), Epoch: doc.Epoch, Certificate: der,
-		CAs: cas, Stores: doc.Stores, Ranges: ranges, Node: value}.Encode()
+	a := wire.JoinAnswer{Cluster: doc.ID.String(), Epoch: doc.Epoch, Certificate: der,
+		CAs: cas, Stores: doc.Stores, Ranges: ranges, Node: value}
+	for _, e := range keys {
+		a.Keys = e.Value
+	}
+	return a.Encode()
 }
 
 // sorted returns the names in order, each once, or nil.

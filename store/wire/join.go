@@ -27,7 +27,8 @@ type JoinAnswer struct {
 	CAs         [][]byte       `json:"cas"`         // DER
 	Stores      []string       `json:"stores"`      // addresses of weir-stores
 	Ranges      []netip.Prefix `json:"ranges"`
-	Node        []byte         `json:"node"` // the value of w/node/NAME
+	Node        []byte         `json:"node"`           // the value of w/node/NAME
+	Keys        []byte         `json:"keys,omitempty"` // the value of w/keys
 }
 
 // joinVersion is the version of both documents.

@@ -36,8 +36,12 @@ func invite(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
+	keys, err := h.keys(ctx, d)
+	if err != nil {
+		return err
+	}
 	token, err := members.Invite(ctx, d, fingerprint, members.Invitation{Roles: roles,
-		Labels: labels, Uses: *uses, Valid: *valid})
+		Labels: labels, Uses: *uses, Valid: *valid, Keys: keys})
 	if err != nil {
 		return err
 	}

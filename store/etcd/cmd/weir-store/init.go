@@ -36,6 +36,9 @@ func (w *words) Set(s string) error {
 type founding struct {
 	config
 	admin, adminFile string
+	signed           bool
+	copyDir, sign    string // init from a host's copy
+	texts            words
 	pools            []cluster.Pool
 }
 
@@ -48,6 +51,9 @@ func initialise(ctx context.Context, c *call) error {
 	h := home(c.dir)
 	if err := h.make(); err != nil {
 		return err
+	}
+	if f.copyDir != "" {
+		return h.fromCopy(ctx, c, f)
 	}
 	ca, admin, err := h.identities(f)
 	if err != nil {
@@ -73,6 +79,14 @@ func initialise(ctx context.Context, c *call) error {
 	}
 	if err := found(ctx, d, doc, peer); err != nil {
 		return err
+	}
+	if f.signed {
+		if err := lock(ctx, d, admin); err != nil {
+			return err
+		}
+		if _, err := h.keys(ctx, d); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(c.out, "cluster %s\nweir-store: %s\nadministrator %s: %s\n", doc.ID, f.Address,
 		f.admin, f.adminFile)
@@ -115,6 +129,15 @@ func (c *call) founding() (*founding, error) {
 	c.flags.StringVar(&f.admin, "admin", "admin", "name of the first administrator")
 	c.flags.StringVar(&f.adminFile, "admin-file", "/etc/weir/admin.pem", "where its credential "+
 		"is written")
+	c.flags.StringVar(&f.copyDir, "from-copy", "", "make a cluster again whose stores are all "+
+		"lost, with the copy of a host in `DIR`, usually /var/lib/weir/store; ca.pem of the "+
+		"cluster has to be in the directory of the store")
+	c.flags.Var(&f.texts, "texts", "with -from-copy, `DIR` with rules that other hosts have; may "+
+		"be repeated")
+	c.flags.StringVar(&f.sign, "sign", "", "with -from-copy, `FILE` with the credential of an "+
+		"administrator that signs the rules; default: that of -admin-file")
+	c.flags.BoolVar(&f.signed, "signed", false, "hosts demand the signature of an "+
+		"administrator on all rules: first of this one, then see weir cluster keys")
 	c.flags.Var(&endpoints, "etcd", "URL of an external etcd; may be repeated. Default: embedded")
 	c.flags.StringVar(&e.Certificate, "etcd-cert", "", "certificate for the external etcd")
 	c.flags.StringVar(&e.Key, "etcd-key", "", "its key")

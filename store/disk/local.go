@@ -1,0 +1,78 @@
+package disk
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// Local is what a host keeps beside the copy.
+type Local struct {
+	// Of the file version.
+	Epoch     uint64          `json:"epoch"`
+	Admins    cluster.KeyList `json:"admins,omitzero"`
+	Seen      cluster.Number  `json:"seen"`                // the highest head, never a lower one
+	Confirmed *cluster.Head   `json:"confirmed,omitempty"` // what a start enforces
+	// Of the file revoked.
+	Revoked []cluster.Serial `json:"-"`
+}
+
+// Trust adds what the host learned since it joined.
+func (l *Local) Trust(joined cluster.Trust) cluster.Trust {
+	joined.Epoch = max(joined.Epoch, l.Epoch)
+	if l.Admins.Count > joined.Admins.Count {
+		joined.Admins = l.Admins
+	}
+	return joined
+}
+
+// ReadLocal reads the two files. A damaged one is an error: without it, a removed host could come
+// back, or an old version.
+func ReadLocal(dir string) (l Local, err error) {
+	for name, to := range map[string]any{"version": &l, "revoked": &l.Revoked} {
+		file := filepath.Join(dir, name)
+		b, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = json.Unmarshal(b, to)
+		}
+		if err != nil {
+			return l, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return l, nil
+}
+
+// LocalFiles are the two files, encoded.
+type LocalFiles map[string][]byte
+
+// Files encodes the two files.
+func (l *Local) Files() (LocalFiles, error) {
+	files := LocalFiles{}
+	for name, of := range map[string]any{"version": l, "revoked": l.Revoked} {
+		b, err := json.Marshal(of)
+		if err != nil {
+			return nil, err
+		}
+		files[name] = append(b, '\n')
+	}
+	return files, nil
+}
+
+// Write writes them.
+func (f LocalFiles) Write(dir string) error {
+	for name, content := range f {
+		if err := atomicfile.Write(filepath.Join(dir, name), content); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/admin"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/disk"
+	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/members"
+)
+
+// fromCopy makes a cluster again whose stores are all lost, with what a host has on its disk.
+func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
+	if _, err := os.Lstat(h.file(caFile)); err != nil {
+		return fmt.Errorf("hosts trust the CA that they joined, no new one: put %s there first: %w",
+			caFile, err)
+	}
+	if _, err := os.Lstat(h.file(etcdDir)); f.Etcd == nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is a store in %s already: serve it, or move it away",
+			h.file(etcdDir))
+	}
+	ca, own, err := h.identities(f)
+	if err != nil {
+		return err
+	}
+	copied, err := f.copied(ca, own)
+	if err != nil {
+		return err
+	}
+	entries, err := copied.Entries()
+	if err != nil {
+		return withTexts(err)
+	}
+	key, err := restoreKey(entries, f.sign, own)
+	if err != nil {
+		return err
+	}
+	var before members.Before
+	before.Epoch, before.Ended = copied.Ended()
+	had, err := h.epoch()
+	if err != nil {
+		return err
+	}
+	seen, err := h.readEnded()
+	if err != nil {
+		return err
+	}
+	before.Epoch = max(before.Epoch, had)
+	before.Ended = append(before.Ended, seen.all()...)
+	if err := h.writeConfig(f.config); err != nil {
+		return err
+	}
+	d, stop, err := h.alone(ctx, f.config)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	epoch, err := members.Restore(ctx, d, entries, before, key)
+	if err != nil {
+		return err
+	}
+	if err := h.writeEpoch(epoch); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "cluster %s from %s: %d entries of revision %d, epoch %d\nweir-store: %s\n"+
+		"administrator %s: %s\n", ca.Cluster(), f.copyDir, len(entries),
+		copied.Revision(), epoch, f.Address, f.admin, f.adminFile)
+	if !slices.Contains(copied.Known(), f.Address) {
+		fmt.Fprintf(c.out, "hosts look for a weir-store at %v: give one of these names to this "+
+			"host, or let the hosts join again\n", copied.Known())
+	}
+	return nil
+}
+
+// copied reads the copy, and changes nothing there.
+func (f *founding) copied(ca *identity.CA, own *identity.Credential) (*disk.Copied, error) {
+	c := &disk.Copied{Address: f.Address}
+	id, err := hex.DecodeString(ca.Cluster())
+	if err != nil || len(id) != len(cluster.Serial{}) {
+		return nil, errors.New("the CA is not one of a cluster")
+	}
+	key, err := identity.CAKey(ca.Certificate())
+	if err != nil {
+		return nil, err
+	}
+	peer, err := own.Peer()
+	if err != nil {
+		return nil, err
+	}
+	c.Admin = cluster.IssuedCertificate{ID: peer.ID.String(), Serial: cluster.Serial(peer.Serial)}
+	c.Trust = cluster.Trust{Cluster: cluster.Serial(id), CA: []cluster.Key{cluster.Key(key)}}
+	m, err := disk.ReadMember(f.copyDir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // a copy that was carried here without the host's key
+	case err != nil:
+		return nil, err
+	default:
+		c.Trust.Epoch, c.Trust.Admins = m.Epoch, m.Admins
+	}
+	if c.Local, err = disk.ReadLocal(f.copyDir); err != nil {
+		return nil, err
+	}
+	if c.State, err = disk.Read(f.copyDir); err != nil {
+		return nil, err
+	}
+	if c.Texts, err = disk.ReadTexts(filepath.Join(f.copyDir, "texts")); err != nil {
+		return nil, err
+	}
+	for _, dir := range f.texts {
+		if _, err := os.Stat(dir); err != nil {
+			return nil, err
+		}
+		more, err := disk.ReadTexts(dir)
+		if err != nil {
+			return nil, err
+		}
+		for digest, text := range more {
+			c.Texts[digest] = text
+		}
+	}
+	return c, nil
+}
+
+// withTexts says where the rules are that a copy does not have.
+func withTexts(err error) error {
+	var missing *disk.ErrTexts
+	if errors.As(err, &missing) {
+		return fmt.Errorf("%w: copy /var/lib/weir/store/texts of these hosts here, and name each "+
+			"copy with -texts DIR", err)
+	}
+	return err
+}
+
+// restoreKey returns the key that signs the version.
+func restoreKey(entries []store.Entry, file string, own *identity.Credential) (
+	ed25519.PrivateKey, error) {
+	key, err := signer(file)
+	if err != nil {
+		return nil, err
+	}
+	if key == nil {
+		key = own.Key
+	}
+	for _, e := range entries {
+		if e.Key != cluster.KeysKey {
+			continue
+		}
+		doc, err := cluster.Decode[cluster.AdminKeys](e.Value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", e.Key, err)
+		}
+		if l := doc.Newest(); l.Locked() && !l.Has(admin.KeyOf(key)) {
+			return nil, errors.New("hosts demand the signature of another administrator: -sign " +
+				"FILE with his credential")
+		}
+	}
+	return key, nil
+}

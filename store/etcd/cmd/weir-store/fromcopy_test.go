@@ -1,0 +1,225 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/admin"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/disk"
+)
+
+// loadText loads rules as the administrator does, signed.
+func (l *lab) loadText(t *testing.T, scope cluster.Scope, text string,
+	try time.Duration) *cluster.Head {
+	t.Helper()
+	c, err := readCredential(l.adminFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, _, err := admin.Load(t.Context(), l.admin(t), admin.Loading{Scope: scope, Name: "f",
+		Text: text, By: "me", Trial: try, Sign: c.Key,
+		Parse: func(name, text string) (*rule.Ruleset, error) {
+			return rule.ParseFile(name, text, new(rule.Names))
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// writeCopy writes what an agent that follows has on its disk.
+func writeCopy(t *testing.T, dir string, f *follower, local disk.Local, texts ...string) {
+	t.Helper()
+	d, _, err := disk.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	snapshot := disk.Snapshot{Stored: f.copy.Stored().Snapshot(), Held: f.copy.HeldEntries()}
+	f.mu.Unlock()
+	files, err := local.Files()
+	if err == nil {
+		err = files.Write(dir)
+	}
+	for _, text := range texts {
+		if err == nil {
+			err = d.Texts().Put(text)
+		}
+	}
+	if err == nil {
+		err = d.Write(snapshot)
+	}
+	if err == nil {
+		err = d.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rangeOf returns the first range of a host.
+func rangeOf(t *testing.T, m *member) netip.Prefix {
+	t.Helper()
+	n, err := cluster.Decode[cluster.Node](m.Node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n.Ranges[0]
+}
+
+// TestFromCopy: every store is lost. The cluster is made again from what a host has: the hosts are
+// members still, the rules and tables are there, removed hosts are not, and no range is given out
+// twice. The hosts demand signed rules.
+func TestFromCopy(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t, "-signed")
+	a.serve(t)
+	x, gone := l.join(t, a, "x"), l.join(t, a, "gone")
+	f := follow(t, x.Client)
+	const all, web = "add 1 allow ip from any to any\n", "add 2 allow tcp from any to any\n"
+	l.loadText(t, cluster.All, all, 0)
+	confirmed := l.loadText(t, "role:web", web, 0)
+	l.loadText(t, cluster.All, "add 3 deny ip from any to any\n", time.Minute)
+	commit(t, x, put(cluster.PodsTree+"x/0000", ""))
+	bad := netip.MustParsePrefix("192.0.2.0/24")
+	if _, err := admin.ChangeMembers(t.Context(), l.admin(t), "bad",
+		[]cluster.Member{{Prefix: bad, Value: 7}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.run(t, "remove", "-sign", l.adminFile(), "gone")
+	eventually(t, "x has everything", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		_, table := f.copy.Stored().Get(cluster.BucketKey("bad", bad))
+		_, there := f.copy.Stored().Get(cluster.NodeTree + "gone")
+		return table && !there
+	})
+	node, err := cluster.Decode[cluster.Node](gone.Node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := disk.Local{Epoch: 1, Seen: confirmed.Number, Confirmed: confirmed,
+		Revoked: []cluster.Serial{node.Serial}}
+	copied, texts := filepath.Join(l.dir, "copy"), filepath.Join(l.dir, "other")
+	writeCopy(t, copied, f, local, all)
+	writeCopy(t, texts, f, local, web)
+
+	// Everything but the CA is lost.
+	a.kill(t)
+	ca, err := os.ReadFile(filepath.Join(a.dir, caFile))
+	if err == nil {
+		err = os.RemoveAll(a.dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := []string{"init", "-name", "a", "-address", a.address, "-admin-file", l.adminFile(),
+		"-from-copy", copied}
+	if said := a.fails(t, again...); !strings.Contains(said, "put ca.pem there") {
+		t.Errorf("with a new CA: %s", said)
+	}
+	if err := os.WriteFile(filepath.Join(a.dir, caFile), ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if said := a.fails(t, again...); !strings.Contains(said, "role:web (on x)") ||
+		!strings.Contains(said, "-texts") {
+		t.Errorf("without the rules of a role: %s", said)
+	}
+	again = append(again, "-texts", filepath.Join(texts, "texts"))
+	if err := os.Rename(l.adminFile(), l.adminFile()+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if said := a.fails(t, again...); !strings.Contains(said, "another administrator") {
+		t.Errorf("with a new administrator: %s", said)
+	}
+	if err := os.Rename(l.adminFile()+".away", l.adminFile()); err != nil {
+		t.Fatal(err)
+	}
+	before := listing(t, copied)
+	if said := a.run(t, again...); !strings.Contains(said, "epoch 2") ||
+		strings.Contains(said, "hosts look for") {
+		t.Error(said)
+	}
+	if after := listing(t, copied); after != before {
+		t.Errorf("the copy was\n%s\nand is\n%s", before, after)
+	}
+	if said := a.fails(t, again...); !strings.Contains(said, "already") {
+		t.Errorf("once more: %s", said)
+	}
+	a.setHeartbeat(t, 50*time.Millisecond)
+	a.serve(t)
+
+	eventually(t, "x follows the new store", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		e, ok := f.copy.Stored().Get(cluster.HeadKey)
+		h, err := cluster.Decode[cluster.Head](e.Value)
+		return ok && err == nil && h.Number == cluster.Number{Epoch: 2, Count: 1} &&
+			h.Same(confirmed) && h.Trial == nil
+	})
+	if n := f.held(); n > 0 {
+		t.Errorf("%d removals are held", n)
+	}
+	if _, err := gone.Read(t.Context(), cluster.HeadKey, 0); err == nil {
+		t.Error("a removed host reads")
+	}
+	y := l.join(t, a, "y")
+	if rangeOf(t, y).Overlaps(rangeOf(t, x)) {
+		t.Errorf("x and y have %v and %v", rangeOf(t, x), rangeOf(t, y))
+	}
+	l.loadText(t, cluster.All, "add 4 allow ip from any to any\n", 0) // reads all the others
+}
+
+// listing returns names, sizes and times of the files of a directory.
+func listing(t *testing.T, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			fmt.Fprintln(&all, path, info.Size(), info.ModTime())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+// TestSignedInvitations: an invitation has the keys that hosts demand, and a store that was stolen
+// cannot put others into it.
+func TestSignedInvitations(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t, "-signed")
+	a.serve(t)
+	x := l.join(t, a, "x")
+	doc, err := cluster.Decode[cluster.AdminKeys](x.Keys)
+	if err != nil || len(doc.Lists) != 1 {
+		t.Fatalf("%+v: %v", doc, err)
+	}
+	printed := a.run(t, "invite")
+	if len(printed) < 118 {
+		t.Errorf("no keys in %s", printed)
+	}
+	thief := cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 1, Keys: []cluster.Key{{1}}}}}
+	value, err := cluster.Encode(&thief)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, l.admin(t), store.Txn{Put: []store.Entry{{Key: cluster.KeysKey, Value: value}}})
+	if said := a.fails(t, "invite"); !strings.Contains(said, "not signed by those") {
+		t.Errorf("an invitation with the keys of a thief: %s", said)
+	}
+}
