@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -284,6 +285,34 @@ func TestIDs(t *testing.T) {
 				ed25519.PublicKeySize), NewSerial()); err == nil {
 				t.Errorf("a certificate for %q", bad)
 			}
+		}
+	}
+}
+
+// TestAnyClock: certificates verify by whatever a clock shows, as members of an embedded etcd do
+// it: a board without a clock begins in 1970, and one whose battery is dead anywhere.
+func TestAnyClock(t *testing.T) {
+	ca := newCA(t)
+	c, err := Issue(ca, ID{Kind: Store, Name: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := x509.ParseCertificate(c.Certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := x509.ParseCertificate(ca.Certificate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(root)
+	for _, at := range []time.Time{time.Unix(0, 0), time.Unix(1, 0), time.Now(),
+		time.Unix(1<<31, 0), time.Unix(1<<32, 0),
+		time.Unix(0, math.MaxInt64)} { // the end of a clock in nanoseconds: 2262
+		if _, err := own.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at,
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+			t.Errorf("at %v: %v", at, err)
 		}
 	}
 }

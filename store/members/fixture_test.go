@@ -31,9 +31,22 @@ type founded struct {
 	id      cluster.Identity
 	server  *server.Server
 	address string
+	dial    dialer
 }
 
 func found(t *testing.T, pools ...cluster.Pool) *founded {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return foundAt(t, listener, new(net.Dialer).DialContext, pools...)
+}
+
+// dialer dials as net.Dialer does.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+func foundAt(t *testing.T, listener net.Listener, dial dialer, pools ...cluster.Pool) *founded {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -41,10 +54,9 @@ func found(t *testing.T, pools ...cluster.Pool) *founded {
 			t.Fatal(err)
 		}
 	}
-	f := &founded{model: storetest.NewModel(silence)}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(err)
+	f := &founded{model: storetest.NewModel(silence), dial: dial}
 	f.address = listener.Addr().String()
+	var err error
 	f.id = cluster.Identity{ID: cluster.Serial(identity.NewSerial()), Epoch: 1, Pools: pools,
 		Stores: []string{f.address}}
 	f.ca, err = identity.NewCA(f.id.ID.String())
@@ -101,7 +113,7 @@ func (f *founded) joining(t *testing.T, token identity.Token, name string) clien
 		t.Fatal(err)
 	}
 	return client.Join{Token: token, Address: f.address, Name: name, Key: key,
-		WireGuardKey: [32]byte(key.Public().(ed25519.PublicKey)), Dial: (&net.Dialer{}).DialContext}
+		WireGuardKey: [32]byte(key.Public().(ed25519.PublicKey)), Dial: f.dial}
 }
 
 func (f *founded) join(t *testing.T, name string, roles ...string) *client.Joined {
@@ -122,7 +134,7 @@ func (f *founded) connect(t *testing.T, c *identity.Credential) *client.Client {
 	}
 	connected, err := client.New(client.Config{Name: "x", Cluster: f.id.ID.String(), TLS: config,
 		Stores: func() []string { return []string{f.address} }, Silence: silence,
-		Dial: (&net.Dialer{}).DialContext})
+		Dial: f.dial})
 	if err != nil {
 		t.Fatal(err)
 	}

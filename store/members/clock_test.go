@@ -1,0 +1,127 @@
+package members_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/client"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/members"
+)
+
+// pipes connects in memory: in a bubble of synctest only that lets the clock of the bubble run.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	close  func()
+}
+
+func newPipes() *pipes {
+	p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+	p.close = sync.OnceFunc(func() { close(p.closed) })
+	return p
+}
+
+// Accept implements net.Listener.
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (p *pipes) Close() error {
+	p.close()
+	return nil
+}
+
+// Addr implements net.Listener.
+func (*pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7477} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	near, far := net.Pipe()
+	select {
+	case p.conns <- far:
+		return near, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// TestClockOfAnotherTime: with a clock twenty and more years behind, a cluster is founded, hosts
+// join, follow, write and are removed, and tokens end after their hour. The clock is that of a
+// bubble of synctest: it begins in the year 2000.
+func TestClockOfAnotherTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if year := time.Now().Year(); year != 2000 {
+			t.Fatalf("it is %d", year)
+		}
+		p := newPipes()
+		f := foundAt(t, p, p.dial, pool("10.64.0.0/16", 24))
+		a, b := f.join(t, "a"), f.join(t, "b")
+		host, other := f.connect(t, a.Credential), f.connect(t, b.Credential)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		copied, ended := store.NewCopy(store.Snapshot{}), make(chan struct{})
+		arrived := make(chan bool, 1)
+		go func() {
+			defer close(ended)
+			_ = other.Follow(ctx, client.Follow{Copy: func() *store.Copy { return copied },
+				Step: func(b store.Batch) error {
+					copied.Apply(b)
+					if e, ok := copied.Get(cluster.PodsTree + "a/0000"); ok &&
+						string(e.Value) == "1" {
+						select {
+						case arrived <- true:
+						default:
+						}
+					}
+					return nil
+				}, Epoch: func() uint64 { return 1 }, Failed: func(error) {}})
+		}()
+		if _, err := host.Commit(t.Context(), put(cluster.PodsTree+"a/0000", "1")); err != nil {
+			t.Fatal(err)
+		}
+		<-arrived
+		cancel()
+		<-ended
+
+		expiry := &members.Expiry{Store: f.model, Now: time.Now, Log: func(err error) {
+			t.Error(err)
+		}}
+		ctx, cancel = context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = expiry.Run(ctx)
+		}()
+		token := f.invite(t, members.Invitation{})
+		time.Sleep(59 * time.Minute)
+		if _, there := f.value(t, cluster.InviteTree+token.Name()); !there {
+			t.Error("a token ended before its hour")
+		}
+		time.Sleep(2 * time.Minute)
+		if _, there := f.value(t, cluster.InviteTree+token.Name()); there {
+			t.Error("a token is valid for longer than its hour")
+		}
+		cancel()
+		<-done
+
+		if err := members.Remove(t.Context(), f.model, "a", nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := host.Commit(t.Context(), put(cluster.PodsTree+"a/0000", "2")); err == nil {
+			t.Error("a removed host writes")
+		}
+	})
+}
