@@ -62,6 +62,8 @@ type Book struct {
 	closed  bool             // guarded by mu
 	expiry  expiry           // guarded by mu, but for its counters
 	lists   lists            // of FollowLists, but for its counters
+
+	background background
 }
 
 // New returns a Book without rules.
@@ -205,6 +207,7 @@ func (b *Book) Close() error {
 		t.timer.Stop()
 		_, err = b.revert(t)
 	}
+	b.background.group.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.expiry.timer != nil {

@@ -104,11 +104,21 @@ func (s *savedRules) save(r Version) error {
 // prepare writes the rules beside the file: what may fail for want of space is done when it
 // returns.
 func (s *savedRules) prepare(r Version) (pending, error) {
+	text, tail := s.whole(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.prepareLocked(text, tail)
+}
+
+// whole returns the content of a new file, and how it is continued.
+func (s *savedRules) whole(r Version) ([]byte, *savedTail) {
 	text := s.format(r)
 	tail := newTail(s.path, text)
 	tail.stamped, tail.began = r.Set.Timed() > 0, r.Set.Now
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	return text, tail
+}
+
+func (s *savedRules) prepareLocked(text []byte, tail *savedTail) (*savedWhole, error) {
 	if s.retire != nil {
 		if err := s.retire(); err != nil {
 			return nil, err
@@ -137,6 +147,10 @@ type savedWhole struct {
 func (w *savedWhole) Commit() error {
 	w.saved.mu.Lock()
 	defer w.saved.mu.Unlock()
+	return w.commitLocked()
+}
+
+func (w *savedWhole) commitLocked() error {
 	w.saved.tail = nil // whichever file is there after an error
 	if err := w.Pending.Commit(); err != nil {
 		return err

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/weirnet/weir/rule"
@@ -45,7 +46,7 @@ func (b *Book) Enforce(next Version, try time.Duration, ended func()) error {
 		return nil
 	}
 	b.config.Problems.Solved(aboutLockDown)
-	b.unsaved(b.store.save(next))
+	b.saveSharedLocked()
 	return nil
 }
 
@@ -58,8 +59,57 @@ func (b *Book) Keep() error {
 	}
 	b.trial.timer.Stop()
 	b.trial = nil
-	b.unsaved(b.store.save(b.rules))
+	b.saveSharedLocked()
 	return nil
+}
+
+// background is the saving of rules of the cluster.
+type background struct {
+	runs, again bool // guarded by Book.mu
+	group       sync.WaitGroup
+}
+
+// saveSharedLocked saves rules of the cluster without the lock: the host's copy of the store has
+// them, and a disk that hangs must delay neither the next version nor status. What is saved is what
+// a start without that copy enforces.
+func (b *Book) saveSharedLocked() {
+	s := &b.background
+	if s.again = true; !s.runs && !b.closed {
+		s.runs = true
+		s.group.Go(b.saveShared)
+	}
+}
+
+func (b *Book) saveShared() {
+	s := &b.background
+	for {
+		b.mu.Lock()
+		if !s.again || b.closed {
+			s.runs = false
+			b.mu.Unlock()
+			return
+		}
+		s.again = false
+		text, tail := b.store.whole(b.lastingLocked())
+		b.store.mu.Lock() // before the other one is free: changes of members come behind it
+		b.mu.Unlock()
+		w, err := b.store.prepareLocked(text, tail)
+		if err == nil {
+			err = w.commitLocked()
+		}
+		b.store.mu.Unlock()
+		if err == nil {
+			b.config.Problems.Solved(aboutSaving)
+			continue
+		}
+		b.config.Problems.Set(aboutSaving, "the rules in force cannot be saved: "+err.Error(),
+			"free space on the disk; it is tried again")
+		time.AfterFunc(saveEvery, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.saveSharedLocked()
+		})
+	}
 }
 
 // errShared refuses to change rules on this host alone.

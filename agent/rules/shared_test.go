@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/atomicfile/powercut"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -40,6 +42,7 @@ func TestSharedRules(t *testing.T) {
 				t.Errorf("%s: port %d passes: %v", what, p, p != port)
 			}
 		}
+		b.background.group.Wait()
 		if !strings.Contains(savedText(t, b), " "+saved+"\n") {
 			t.Errorf("%s: saved is\n%s", what, savedText(t, b))
 		}
@@ -189,5 +192,47 @@ func TestCutsOff(t *testing.T) {
 		session); err != nil ||
 		why != "" {
 		t.Errorf("an interface that is not guarded: %q, %v", why, err)
+	}
+}
+
+// TestSharedDiskThatHangs: it delays neither versions of the cluster nor who asks for the rules.
+// Once it answers, the last version is saved.
+func TestSharedDiskThatHangs(t *testing.T) {
+	b, e := newBook(t)
+	disk := powercut.New(t)
+	b.config.Shared = func() (Version, bool) { return Version{}, false }
+	b.store.path = filepath.Join(disk.Dir, "saved")
+	release := disk.Hang(t)
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		for _, port := range []string{"80", "81", "82"} {
+			v := version(t, b, "add 100 allow tcp from any to any "+port+"\n")
+			if err := b.Enforce(v, 0, nil); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		trial := version(t, b, "add 100 allow tcp from any to any 83\n")
+		if err := errors.Join(b.Enforce(trial, time.Hour, func() {}), b.Keep()); err != nil {
+			t.Error(err)
+		}
+		b.Ping()
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Error("a version waits for the disk")
+	}
+	if !passes(e, 83) {
+		t.Error("the last version is not in force")
+	}
+	release()
+	<-done
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(savedText(t, b), " 83\n") {
+		t.Errorf("saved is\n%s", savedText(t, b))
 	}
 }
