@@ -28,3 +28,23 @@ func TestPingWaitsForTheLock(t *testing.T) {
 	p.mu.Unlock()
 	<-free
 }
+
+// TestProblemsDoNotWait: the status does not wait for a change that waits for the disk.
+func TestProblemsDoNotWait(t *testing.T) {
+	p := New(Config{})
+	if all := p.Problems(); len(all) != 0 {
+		t.Errorf("at rest: %v", all)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	answer := make(chan int, 1)
+	go func() { answer <- len(p.Problems()) }()
+	select {
+	case n := <-answer:
+		if n != 1 {
+			t.Errorf("%d problems", n)
+		}
+	case <-time.After(10 * problemPatience):
+		t.Error("no answer while the peers are changed")
+	}
+}

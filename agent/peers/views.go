@@ -60,9 +60,19 @@ func (p *Service) Key() (api.PeerKey, error) {
 		Pods: slices.Concat([]netip.Prefix{}, p.config.Ranges)}, nil
 }
 
-// Problems returns what the status has to show.
+// problemPatience is how long the status waits for a change of the peers to end.
+const problemPatience = time.Second
+
+// Problems returns what the status has to show. A change of the peers may take long: it waits for
+// the disk.
 func (p *Service) Problems() (all []api.Problem) {
-	p.mu.Lock()
+	for end := time.Now().Add(problemPatience); !p.mu.TryLock(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return []api.Problem{{What: "a change of the peers takes long, and what else is " +
+				"wrong with them is not known until it ends",
+				Advice: "does the disk answer? dmesg, iostat"}}
+		}
+	}
 	defer p.mu.Unlock()
 	if p.unread != nil {
 		all = append(all, api.Problem{What: "peers are not known: " + p.unread.Error(),
