@@ -236,10 +236,18 @@ func (d *disturbed) settle() time.Duration {
 	})
 	began := time.Now()
 	var took time.Duration
+	var last error
 	d.eventually("all agree", func() error {
 		took = time.Since(began)
-		return d.agree()
+		err := d.agree()
+		if err != nil {
+			last = err
+		}
+		return err
 	})
+	if took > time.Second { // usually it is less: see what was late
+		d.t.Logf("until %v: %v", took, last)
+	}
 	return took
 }
 
