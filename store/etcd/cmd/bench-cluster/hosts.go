@@ -92,7 +92,7 @@ func (b *bench) newFleet(d store.Store) (*fleet, error) {
 		f.config = append(f.config, client.Config{Name: name, TLS: secured,
 			Stores: func() []string { return []string{b.address} },
 			Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-				conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+				conn, err := b.dial(ctx, network, address)
 				return counting{conn, &f.bytes}, err
 			}})
 	}

@@ -1,12 +1,15 @@
 // Bench-cluster measures weir-store with many hosts: the real program with its embedded etcd, and
 // hosts in this process with the real client, real TLS connections and a whole copy each. Bare etcd
-// watches in the same run are the peer. It prints Markdown tables. The last line is the worst ratio
+// watches in the same run are the peer. As root it also measures hosts that enforce rules in the
+// kernel, with packets. It prints Markdown tables. The last line is the worst ratio
 // of a bar to what was measured.
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +25,8 @@ func main() {
 		"frames, so that a small machine measures weir-store rather than its hosts")
 	flag.IntVar(&b.pods, "pods", 10000, "how many pods they have together")
 	flag.StringVar(&b.program, "weir-store", "../../bin/weir-store", "the program")
+	flag.StringVar(&b.weir, "weir", "../../bin/weir", "the program that hosts with kernels run")
+	only := flag.String("only", "", "store: without hosts with kernels; kernels: only these")
 	flag.BoolVar(&b.quick, "quick", false, "shorter measurements, which are not to be kept")
 	memberDir := flag.String("member", "", "run an etcd in this directory until standard "+
 		"input ends")
@@ -29,7 +34,7 @@ func main() {
 	if *memberDir != "" {
 		os.Exit(member(*memberDir))
 	}
-	if err := b.run(); err != nil {
+	if err := b.run(*only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-cluster:", err)
 		os.Exit(1)
 	}
@@ -40,7 +45,9 @@ type bench struct {
 	hosts, pods int
 	whole       int
 	program     string
+	weir        string
 	quick       bool
+	dial        func(context.Context, string, string) (net.Conn, error)
 
 	dir     string
 	address string
@@ -52,18 +59,44 @@ type bench struct {
 	versions uint64 // that were written
 }
 
-func (b *bench) run() (err error) {
+func (b *bench) run(only string) (err error) {
 	if b.dir, err = os.MkdirTemp("", "weir"); err != nil {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
 	b.begin, b.worst, b.begun.at = time.Now(), 1e9, map[int64]beginning{}
-	if b.address, err = freeAddress(); err != nil {
-		return err
+	b.dial = new(net.Dialer).DialContext
+	b.whole = min(b.whole, b.hosts)
+	fmt.Printf("%d hosts with %d pods, %d of them with a copy. Hosts and weir-store share %s.\n",
+		b.hosts, b.pods, b.whole, processors())
+	if only != "kernels" {
+		err = b.withStore()
 	}
+	if err == nil && only != "store" {
+		err = b.nodes()
+	}
+	if err == nil {
+		fmt.Printf("\nworst ratio: %.2f\n", b.worst)
+	}
+	return err
+}
+
+// init makes the cluster.
+func (b *bench) init() error {
 	if err := b.weirStore("init", "-name", "a", "-address", b.address, "-pool",
 		"10.128.0.0/9:24", "-admin-file", filepath.Join(b.dir, "admin.pem")).Run(); err != nil {
 		return fmt.Errorf("init: %w", err)
+	}
+	return nil
+}
+
+// withStore measures weir-store and its peer.
+func (b *bench) withStore() (err error) {
+	if b.address, err = freeAddress(); err != nil {
+		return err
+	}
+	if err := b.init(); err != nil {
+		return err
 	}
 	b.store = b.weirStore("serve")
 	if err := b.store.Start(); err != nil {
@@ -73,16 +106,10 @@ func (b *bench) run() (err error) {
 		_ = b.store.Process.Kill() // it is the end anyway
 		_ = b.store.Wait()
 	}()
-	b.whole = min(b.whole, b.hosts)
-	fmt.Printf("%d hosts with %d pods, %d of them with a copy. Hosts and weir-store share %s.\n",
-		b.hosts, b.pods, b.whole, processors())
-	for _, part := range []func() error{b.ours, b.peer} {
-		if err := part(); err != nil {
-			return err
-		}
+	if err := b.ours(); err != nil {
+		return err
 	}
-	fmt.Printf("\nworst ratio: %.2f\n", b.worst)
-	return nil
+	return b.peer()
 }
 
 func (b *bench) weirStore(args ...string) *exec.Cmd {
