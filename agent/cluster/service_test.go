@@ -320,6 +320,8 @@ type lab struct {
 	ca    ed25519.PrivateKey
 	head  cluster.Head
 	epoch uint64
+	// admins is the list of the invitations; none unless a test sets it.
+	admins cluster.KeyList
 }
 
 func keyOf(name string) ed25519.PrivateKey {
@@ -356,7 +358,7 @@ func (l *lab) commit(txn store.Txn) {
 }
 
 func (l *lab) trust() cluster.Trust {
-	return cluster.Trust{Cluster: cluster.Serial{1}, Epoch: 1,
+	return cluster.Trust{Cluster: cluster.Serial{1}, Epoch: 1, Admins: l.admins,
 		CA: []cluster.Key{cluster.Key(l.ca.Public().(ed25519.PublicKey))}}
 }
 
