@@ -15,8 +15,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -34,6 +36,8 @@ var first = []string{"github.com/weirnet/weir/test", "github.com/weirnet/weir/fi
 const records = "bin/tests"
 
 func main() {
+	// The go command gets them, too: this one reports what was done so far.
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
 	if err := run(os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "test:", err)
 		os.Exit(1)
