@@ -193,8 +193,10 @@ func TestMTUFitsTheLink(t *testing.T) {
 //
 //	a ---- r -- small -- q ---- b
 func TestBlackHoleOverIPv6(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ small, want int }{{1400, 1312}, {1300, MinMTU}} {
 		t.Run(fmt.Sprint(c.small), func(t *testing.T) {
+			t.Parallel()
 			lab := nstest.New(t)
 			a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"},
 				&side{Node: lab.Node("b"), addr: "10.99.0.2"}

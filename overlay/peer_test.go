@@ -14,6 +14,7 @@ import (
 
 // TestReplacePeer: a peer takes the place of another one, or an error leaves everything as it was.
 func TestReplacePeer(t *testing.T) {
+	t.Parallel()
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 10)
 	routes := func() (all []string) {

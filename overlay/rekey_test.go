@@ -27,6 +27,7 @@ func hurry(t *testing.T) bool {
 // TestRekeys: sessions end and new ones begin by themselves, while numbered datagrams go both ways
 // without a pause. Each must arrive once.
 func TestRekeys(t *testing.T) {
+	t.Parallel()
 	if hurry(t) {
 		return
 	}
@@ -99,6 +100,7 @@ func TestRekeys(t *testing.T) {
 // TestSessionEnds: an unused session ends after a while, and the next packet makes
 // another one.
 func TestSessionEnds(t *testing.T) {
+	t.Parallel()
 	if hurry(t) {
 		return
 	}
