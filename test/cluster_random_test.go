@@ -288,9 +288,9 @@ func (d *disturbed) agree() error {
 	return nil
 }
 
-// TestStoreEndsDuringACut: a host that was cut off while its weir-store ended, so that it could not
-// hear of that, hears of the next one within seconds of its return.
-func TestStoreEndsDuringACut(t *testing.T) {
+// TestLongStoreEndsDuringACut: a host that was cut off while its weir-store ended, so that it could
+// not hear of that, hears of the next one within seconds of its return.
+func TestLongStoreEndsDuringACut(t *testing.T) {
 	t.Parallel()
 	program, err := storeProgram()
 	if err != nil {

@@ -121,8 +121,8 @@ echo 0 > $ended.part; mv $ended.part $ended; trap 'kill $(jobs -p) 2> /dev/null 
 	return string(text)
 }
 
-// TestClusterTutorial does what the tutorial of many hosts says, on three hosts of one network.
-func TestClusterTutorial(t *testing.T) {
+// TestLongClusterTutorial does what the tutorial of many hosts says, on three hosts of one network.
+func TestLongClusterTutorial(t *testing.T) {
 	need(t, "unshare", "busybox", "curl", "ip")
 	if _, err := storeProgram(); err != nil {
 		t.Fatal(err)

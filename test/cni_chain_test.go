@@ -29,8 +29,9 @@ func (h *podHost) chained(verb, plugin, container string, node *nstest.Node, mor
 	}
 }
 
-// TestChainedPortmap: the plugin portmap behind weir-cni forwards a port of the host by netfilter.
-func TestChainedPortmap(t *testing.T) {
+// TestLongChainedPortmap: the plugin portmap behind weir-cni forwards a port of the host by
+// netfilter.
+func TestLongChainedPortmap(t *testing.T) {
 	t.Parallel()
 	need(t, "iptables", "nginx", "curl", "/usr/lib/cni/portmap")
 	h := newPodHost(t, "add check-state\nadd allow ip from any to any keep-state\n")
@@ -60,9 +61,9 @@ func TestChainedPortmap(t *testing.T) {
 	refuse(t, h.outside, "http://10.66.0.1:8080/")
 }
 
-// TestChainedBandwidth: the plugin bandwidth behind weir-cni limits both directions of a pod, by
-// queueing disciplines on its host end. What the pod's published port translates still passes.
-func TestChainedBandwidth(t *testing.T) {
+// TestLongChainedBandwidth: the plugin bandwidth behind weir-cni limits both directions of a pod,
+// by queueing disciplines on its host end. What the pod's published port translates still passes.
+func TestLongChainedBandwidth(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "curl", "/usr/lib/cni/bandwidth")
 	h := newPodHost(t, "add check-state\nadd allow ip from any to any keep-state\n")

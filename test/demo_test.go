@@ -16,8 +16,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestDemo: the demo shows what the rules say, and leaves nothing behind.
-func TestDemo(t *testing.T) {
+// TestLongDemo: the demo shows what the rules say, and leaves nothing behind.
+func TestLongDemo(t *testing.T) {
 	t.Parallel()
 	nstest.Root(t)
 	if _, err := storeProgram(); err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestDHCPLease: under rules that deny everything a real DHCP client rents its address, and renews
-// it, which it asks of the server alone; with `dhcp = false` it gets none.
-func TestDHCPLease(t *testing.T) {
+// TestLongDHCPLease: under rules that deny everything a real DHCP client rents its address, and
+// renews it, which it asks of the server alone; with `dhcp = false` it gets none.
+func TestLongDHCPLease(t *testing.T) {
 	t.Parallel()
 	need(t, "busybox", "ping")
 	lab := nstest.New(t)

@@ -156,10 +156,10 @@ func TestLongCaptureKeepsItsRate(t *testing.T) {
 	}
 }
 
-// TestCaptureOfTheTunnel: a capture also has what the tunnel's own engine decides, without
+// TestLongCaptureOfTheTunnel: a capture also has what the tunnel's own engine decides, without
 // encryption, with the rule that decided; and a reader that shares no code with the writer finds
 // the comments.
-func TestCaptureOfTheTunnel(t *testing.T) {
+func TestLongCaptureOfTheTunnel(t *testing.T) {
 	need(t, "nginx", "curl")
 	t.Parallel()
 	h := newHosts(t, wireRules+

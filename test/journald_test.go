@@ -26,9 +26,9 @@ mount --bind "$0/log" /run/log/journal
 mount --bind "$0/conf" /etc/systemd/journald.conf
 exec "$@"`
 
-// TestLogInJournal: what a rule with log matches is in the journal of systemd, with the text of the
-// rule in fields; no more than its limit, and the rest is counted.
-func TestLogInJournal(t *testing.T) {
+// TestLongLogInJournal: what a rule with log matches is in the journal of systemd, with the text of
+// the rule in fields; no more than its limit, and the rest is counted.
+func TestLongLogInJournal(t *testing.T) {
 	t.Parallel()
 	const systemd = "/lib/systemd/systemd-journald"
 	need(t, systemd, "journalctl", "curl")

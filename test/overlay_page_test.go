@@ -73,8 +73,8 @@ func (s *shell) run(commands string) string {
 	}
 }
 
-// TestOverlayPage does on two hosts what the page says.
-func TestOverlayPage(t *testing.T) {
+// TestLongOverlayPage does on two hosts what the page says.
+func TestLongOverlayPage(t *testing.T) {
 	need(t, "ping", "unshare", "ip")
 	t.Parallel()
 	all := steps(t, "../docs/overlay.md")

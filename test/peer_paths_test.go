@@ -43,10 +43,10 @@ func fetchSlow(t *testing.T, from *nstest.Node, url string, third func()) (longe
 	return longest
 }
 
-// TestPathOfPeerDies: a peer has two names. The path that is in use dies in mid-download, and no
-// one gets an error: the download pauses for a second at most, continues over the other path, and
-// is whole. Then the first one comes back and the other one dies.
-func TestPathOfPeerDies(t *testing.T) {
+// TestLongPathOfPeerDies: a peer has two names. The path that is in use dies in mid-download, and
+// no one gets an error: the download pauses for a second at most, continues over the other path,
+// and is whole. Then the first one comes back and the other one dies.
+func TestLongPathOfPeerDies(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "nft")
 	rules := "add allow udp from any to any 51820 via eth*\nadd check-state\n" +

@@ -76,8 +76,8 @@ func TestDamagedRecordOfPeers(t *testing.T) {
 	}
 }
 
-// TestPeersOnAFullDisk: a change that cannot be recorded is none.
-func TestPeersOnAFullDisk(t *testing.T) {
+// TestLongPeersOnAFullDisk: a change that cannot be recorded is none.
+func TestLongPeersOnAFullDisk(t *testing.T) {
 	need(t, "nginx", "curl")
 	t.Parallel()
 	h := newLeakHosts(t, allowAll)

@@ -203,9 +203,9 @@ func wgShow(h *podHost) (string, error) {
 	return string(out), err
 }
 
-// TestTwoHostsRestart: the agent of one host dies; its pods are unreachable rather than reached in
-// the clear, and with the next agent a download in progress continues.
-func TestTwoHostsRestart(t *testing.T) {
+// TestLongTwoHostsRestart: the agent of one host dies; its pods are unreachable rather than reached
+// in the clear, and with the next agent a download in progress continues.
+func TestLongTwoHostsRestart(t *testing.T) {
 	need(t, "nginx", "curl", "tcpdump")
 	t.Parallel()
 	rules := wireRules + "add check-state\nadd allow tcp from any to any setup keep-state\n"
@@ -256,9 +256,9 @@ func TestTwoHostsRestart(t *testing.T) {
 	}
 }
 
-// TestTwoHostsDirect: without encryption pods keep their addresses on the wire, also while no agent
-// runs, and down leaves nothing of the peers, whether the agent is there or not.
-func TestTwoHostsDirect(t *testing.T) {
+// TestLongTwoHostsDirect: without encryption pods keep their addresses on the wire, also while no
+// agent runs, and down leaves nothing of the peers, whether the agent is there or not.
+func TestLongTwoHostsDirect(t *testing.T) {
 	need(t, "nginx", "curl", "tcpdump")
 	t.Parallel()
 	rules := "add check-state\nadd allow tcp from any to table(web) 80 setup keep-state\n" +

@@ -10,10 +10,10 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestNamesOfContainersThatStopTogether: of many containers that stop at once, whose namespaces die
-// while they are detached, each is followed at once by one with its name and published port. Those
-// that ended without a word while no agent ran do not hold theirs either.
-func TestNamesOfContainersThatStopTogether(t *testing.T) {
+// TestLongNamesOfContainersThatStopTogether: of many containers that stop at once, whose namespaces
+// die while they are detached, each is followed at once by one with its name and published port.
+// Those that ended without a word while no agent ran do not hold theirs either.
+func TestLongNamesOfContainersThatStopTogether(t *testing.T) {
 	t.Parallel()
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")

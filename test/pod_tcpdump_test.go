@@ -54,9 +54,9 @@ func chat(n *nstest.Node, to netip.Addr, times int) error {
 	return nil
 }
 
-// TestTcpdumpInside: a capture inside a pod has every packet although the fast path leaves the
+// TestLongTcpdumpInside: a capture inside a pod has every packet although the fast path leaves the
 // pod's interface out on the host, and `weir pod list` counts every packet once.
-func TestTcpdumpInside(t *testing.T) {
+func TestLongTcpdumpInside(t *testing.T) {
 	t.Parallel()
 	need(t, "tcpdump")
 	h := newPodHost(t, "add allow ip from any to any keep-state\n")
@@ -99,9 +99,9 @@ func TestTcpdumpInside(t *testing.T) {
 	}
 }
 
-// TestFiftyPluginsSideBySide: fifty containers that start at once, each with its own plugin
+// TestLongFiftyPluginsSideBySide: fifty containers that start at once, each with its own plugin
 // process, all get a network, and all give it back.
-func TestFiftyPluginsSideBySide(t *testing.T) {
+func TestLongFiftyPluginsSideBySide(t *testing.T) {
 	t.Parallel()
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")

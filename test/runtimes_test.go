@@ -308,7 +308,7 @@ func TestLongPodman(t *testing.T) {
 	h.isEmpty(t)
 }
 
-func TestContainerd(t *testing.T) {
+func TestLongContainerd(t *testing.T) {
 	t.Parallel()
 	need(t, "containerd", "ctr", "nginx", "curl", "busybox")
 	h, _ := newContainerHost(t)

@@ -99,9 +99,9 @@ bantime = -1
 action = weir[table=forever, weir="%[2]s --root %[1]s --bpffs %[3]s"]
 `
 
-// TestFail2ban: fail2ban with our action file bans who fails to log in, for the ban's time, and
+// TestLongFail2ban: fail2ban with our action file bans who fails to log in, for the ban's time, and
 // lifts bans.
-func TestFail2ban(t *testing.T) {
+func TestLongFail2ban(t *testing.T) {
 	t.Parallel()
 	need(t, "fail2ban-server", "fail2ban-client", "nginx", "curl")
 	p := newPair(t)

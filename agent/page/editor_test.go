@@ -43,10 +43,10 @@ func (n *node) preview(w http.ResponseWriter, r *http.Request) any {
 	return a
 }
 
-// TestEditorInBrowser: what is typed is checked, Enter with Ctrl replays the last minutes too, a
-// mistake stands with its place, and the page prints the command. It asks for nothing that changes
-// anything.
-func TestEditorInBrowser(t *testing.T) {
+// TestLongEditorInBrowser: what is typed is checked, Enter with Ctrl replays the last minutes too,
+// a mistake stands with its place, and the page prints the command. It asks for nothing that
+// changes anything.
+func TestLongEditorInBrowser(t *testing.T) {
 	c := newChromium(t)
 	n := &node{filters: make(chan string, 10), changes: make(chan api.RuleChange, 20)}
 	paths := make(chan string, 1000)

@@ -109,10 +109,10 @@ func (c *chromium) drag(selector string, from, to float64) {
 	}
 }
 
-// TestHistoryInBrowser: an hour of samples is four charts within a second; buttons and the mouse
-// choose the time, all charts show the same one; what is new comes alone; a restarted agent begins
-// again; text of rules and names of pods stay text.
-func TestHistoryInBrowser(t *testing.T) {
+// TestLongHistoryInBrowser: an hour of samples is four charts within a second; buttons and the
+// mouse choose the time, all charts show the same one; what is new comes alone; a restarted agent
+// begins again; text of rules and names of pods stay text.
+func TestLongHistoryInBrowser(t *testing.T) {
 	c := newChromium(t)
 	n := &node{filters: make(chan string, 10)}
 	n.hour.set(1, 1000)

@@ -53,9 +53,9 @@ func calm(a *api.History, end int) {
 	}
 }
 
-// TestPictures: the pictures of the documentation are there, and small; -update makes them. On a
-// wall and on a telephone nothing is cut off, and letters on a wall are larger.
-func TestPictures(t *testing.T) {
+// TestLongPictures: the pictures of the documentation are there, and small; -update makes them. On
+// a wall and on a telephone nothing is cut off, and letters on a wall are larger.
+func TestLongPictures(t *testing.T) {
 	c := newChromium(t)
 	n := &node{events: 40, filters: make(chan string, 10), calm: true}
 	n.hour.set(1, 1000)

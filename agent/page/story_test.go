@@ -40,9 +40,9 @@ func (n *node) flow(w http.ResponseWriter, r *http.Request) any {
 				Outcome: "matched"}}}}
 }
 
-// TestStoryInBrowser: a click on a flow, or Enter on the one that the arrows have chosen, shows
+// TestLongStoryInBrowser: a click on a flow, or Enter on the one that the arrows have chosen, shows
 // what the node knows of it; Escape closes it; its button narrows the list to these two ends.
-func TestStoryInBrowser(t *testing.T) {
+func TestLongStoryInBrowser(t *testing.T) {
 	c := newChromium(t)
 	n := &node{events: 30, filters: make(chan string, 10), flows: make(chan api.FlowQuestion, 10)}
 	s := httptest.NewServer(New(n, token))

@@ -11,17 +11,17 @@ import (
 	"github.com/weirnet/weir/flow"
 )
 
-// TestTranslationsOfPreviousLayout migrates live translations from layout 12, where each side had
-// the flags of what it had sent and both entries could count as half-open: a hidden connection and
-// one through a published port continue.
-func TestTranslationsOfPreviousLayout(t *testing.T) {
+// TestLongTranslationsOfPreviousLayout migrates live translations from layout 12, where each side
+// had the flags of what it had sent and both entries could count as half-open: a hidden connection
+// and one through a published port continue.
+func TestLongTranslationsOfPreviousLayout(t *testing.T) {
 	t.Parallel()
 	v := newCluster(t, natRules)
 	migratesTranslations(t, v)
 }
 
-// TestTranslationsOfPreviousLayoutWithoutTCX does as on kernels before 6.6.
-func TestTranslationsOfPreviousLayoutWithoutTCX(t *testing.T) {
+// TestLongTranslationsOfPreviousLayoutWithoutTCX does as on kernels before 6.6.
+func TestLongTranslationsOfPreviousLayoutWithoutTCX(t *testing.T) {
 	v := newCluster(t, natRules)
 	v.byFilters()
 	migratesTranslations(t, v)

@@ -35,8 +35,8 @@ func TestHooksOfPreviousAreTakenAtOnce(t *testing.T) {
 	}
 }
 
-// TestFiltersOfPreviousAreTakenAtOnce does as on kernels before 6.6.
-func TestFiltersOfPreviousAreTakenAtOnce(t *testing.T) {
+// TestLongFiltersOfPreviousAreTakenAtOnce does as on kernels before 6.6.
+func TestLongFiltersOfPreviousAreTakenAtOnce(t *testing.T) {
 	v := newCluster(t, openRules)
 	v.byFilters()
 	takesHooksAtOnce(t, v)

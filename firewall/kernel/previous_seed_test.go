@@ -7,9 +7,9 @@ import (
 	"github.com/weirnet/weir/packet/build"
 )
 
-// TestPortAfterResize: a flow that began after the states were copied to an engine with tables of
-// another size, and before that one has the hooks, keeps the port that it has on the wire.
-func TestPortAfterResize(t *testing.T) {
+// TestLongPortAfterResize: a flow that began after the states were copied to an engine with tables
+// of another size, and before that one has the hooks, keeps the port that it has on the wire.
+func TestLongPortAfterResize(t *testing.T) {
 	t.Parallel()
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 2999)
