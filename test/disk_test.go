@@ -70,9 +70,9 @@ func problems(t *testing.T, g *agentNode) string {
 	return fmt.Sprint(s.Problems)
 }
 
-// TestFullDisk: a node without space for its state enforces its rules all the same, refuses changes
-// whole, reports the fault for as long as it lasts, and starts.
-func TestFullDisk(t *testing.T) {
+// TestLongFullDisk: a node without space for its state enforces its rules all the same, refuses
+// changes whole, reports the fault for as long as it lasts, and starts.
+func TestLongFullDisk(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "curl")
 	p := newPair(t)

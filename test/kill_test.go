@@ -110,7 +110,7 @@ func (b *beat) run() error {
 // all the time, old ones that continue, and one that lasts all the time. Not one request may fail.
 func TestKills(t *testing.T) {
 	t.Parallel()
-	killUnderLoad(t, 6)
+	killUnderLoad(t, 4)
 }
 
 // TestLongKills does it more often.

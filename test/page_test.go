@@ -98,9 +98,9 @@ func TestPageServes(t *testing.T) {
 	}
 }
 
-// TestRatesAndBundle: fw show -r shows rates and rules that were never hit, and a bundle has what a
-// bug report needs, without secrets and addresses.
-func TestRatesAndBundle(t *testing.T) {
+// TestLongRatesAndBundle: fw show -r shows rates and rules that were never hit, and a bundle has
+// what a bug report needs, without secrets and addresses.
+func TestLongRatesAndBundle(t *testing.T) {
 	t.Parallel()
 	need(t, "curl")
 	p := newPair(t)

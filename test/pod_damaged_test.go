@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// TestDamagedRecordKeepsLabels: a pod whose record is damaged keeps the labels that the kernel
+// TestLongDamagedRecordKeepsLabels: a pod whose record is damaged keeps the labels that the kernel
 // knows, those that refuse it as well as those that let it pass, and gets no others; where the
 // kernel knows none any more, the status says that they are lost.
-func TestDamagedRecordKeepsLabels(t *testing.T) {
+func TestLongDamagedRecordKeepsLabels(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "curl")
 	h := newPodHost(t, "add check-state\nadd deny tcp from table(role=suspect) to any\n"+

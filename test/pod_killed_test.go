@@ -43,10 +43,10 @@ func (h *podHost) traces() string {
 	return strings.Join(all, "")
 }
 
-// TestKilledAddsLeaveNothing: plugins that are killed at any moment of an ADD leave nothing behind
-// once the runtime has called DEL, as it does after every failure: all that the host has is what it
-// had before, and as many pods find an address. Other pods lose no packet meanwhile.
-func TestKilledAddsLeaveNothing(t *testing.T) {
+// TestLongKilledAddsLeaveNothing: plugins that are killed at any moment of an ADD leave nothing
+// behind once the runtime has called DEL, as it does after every failure: all that the host has is
+// what it had before, and as many pods find an address. Other pods lose no packet meanwhile.
+func TestLongKilledAddsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	nstest.Root(t)
 	h := newPodHostWith(t, killedAddSettings, "add allow ip from any to any\n")

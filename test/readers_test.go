@@ -144,9 +144,9 @@ func (p *pair) asReaders(t *testing.T, program, run string) {
 	}
 }
 
-// TestReadersTakeLittle: readers that ask for much at once, and do not read the answers, take
+// TestLongReadersTakeLittle: readers that ask for much at once, and do not read the answers, take
 // little memory of the agent, and keep neither its owner nor, for long, other readers from theirs.
-func TestReadersTakeLittle(t *testing.T) {
+func TestLongReadersTakeLittle(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	file := p.file("weir.toml", "[timeouts]\nudp = 300\n")

@@ -112,9 +112,9 @@ func TestFlowsThatEndDuringAMigration(t *testing.T) {
 	}
 }
 
-// TestTranslationsFollowDuringAMigration: what becomes of a published connection between two
+// TestLongTranslationsFollowDuringAMigration: what becomes of a published connection between two
 // copies, its translation learns with the second.
-func TestTranslationsFollowDuringAMigration(t *testing.T) {
+func TestLongTranslationsFollowDuringAMigration(t *testing.T) {
 	f := newFrames(t, natRules)
 	// A machine may be so busy that a migration outlasts what an opening connection has by default.
 	const opening = 10 * time.Minute

@@ -445,10 +445,10 @@ func TestUnknownLayoutsAreNotRead(t *testing.T) {
 	}
 }
 
-// TestStateThatFellBehindStaysLiberal merges copies into a state while a stream continues between
-// them: it becomes strict when it has missed nothing since the copy before, however far the stream
-// has gone, and not sooner.
-func TestStateThatFellBehindStaysLiberal(t *testing.T) {
+// TestLongStateThatFellBehindStaysLiberal merges copies into a state while a stream continues
+// between them: it becomes strict when it has missed nothing since the copy before, however far the
+// stream has gone, and not sooner.
+func TestLongStateThatFellBehindStaysLiberal(t *testing.T) {
 	for _, gone := range []uint32{1, 1 << 20, 3 << 30} {
 		e := newEngine(t)
 		if err := e.Load(

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"os/exec"
@@ -62,8 +65,31 @@ func withLongTests(dir string) (packages []string, err error) {
 	return packages, nil
 }
 
-// declared finds the functions that go test calls. Seeds of a fuzz target are tests, too.
-var declared = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Z0-9_]\w*)\(\w+ \*testing\.[TF]\)`)
+// testNames are those of functions that go test calls. Seeds of a fuzz target are tests, too.
+var testNames = regexp.MustCompile(`^(Test|Fuzz)[A-Z0-9_]`)
+
+// inFile lists the tests that a file declares.
+func inFile(name string) (tests []string, err error) {
+	file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || f.Recv != nil || !testNames.MatchString(f.Name.Name) ||
+			len(f.Type.Params.List) != 1 {
+			continue
+		}
+		pointer, ok := f.Type.Params.List[0].Type.(*ast.StarExpr)
+		if !ok {
+			continue
+		}
+		if of, ok := pointer.X.(*ast.SelectorExpr); ok && of.Sel.Name != "M" { // of TestMain
+			tests = append(tests, f.Name.Name)
+		}
+	}
+	return tests, nil
+}
 
 // declaredTests lists the tests of a module that this machine can run, in the order of their
 // packages.
@@ -85,12 +111,12 @@ func declaredTests(dir string) (tests []testName, err error) {
 			return nil, err
 		}
 		for _, file := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
-			text, err := os.ReadFile(filepath.Join(p.Dir, file))
+			names, err := inFile(filepath.Join(p.Dir, file))
 			if err != nil {
 				return nil, err
 			}
-			for _, m := range declared.FindAllSubmatch(text, -1) {
-				tests = append(tests, testName{p.ImportPath, string(m[1])})
+			for _, name := range names {
+				tests = append(tests, testName{p.ImportPath, name})
 			}
 		}
 	}

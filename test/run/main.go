@@ -58,30 +58,27 @@ func run(args []string, out io.Writer) error {
 func runTests(kind string, flags []string, out io.Writer) error {
 	began := time.Now()
 	r := newReport(out)
-	failed := false
+	ended := make(chan error, len(modules))
 	for _, dir := range modules {
-		which, packages, err := selection(kind, dir)
-		if err != nil {
-			return err
-		}
-		if len(packages) == 0 {
-			continue
-		}
-		// Most tests wait more than they compute: several run side by side on each processor.
-		err = goTest(dir, r, slices.Concat([]string{"-timeout", "45m", "-p", "4", "-parallel", "6",
-			which, longTests}, flags, packages))
-		var exit *exec.ExitError
-		if err != nil && !errors.As(err, &exit) {
-			return err
-		}
-		failed = failed || err != nil
+		go func() { ended <- runModule(kind, dir, flags, r) }()
+	}
+	var errs []error
+	for range modules {
+		errs = append(errs, <-ended)
 	}
 	r.summary(time.Since(began))
-	if err := r.save(filepath.Join(records, kind)); err != nil {
+	return errors.Join(append(errs, r.save(filepath.Join(records, kind)))...)
+}
+
+func runModule(kind, dir string, flags []string, r *report) error {
+	which, packages, err := selection(kind, dir)
+	if err != nil || len(packages) == 0 {
 		return err
 	}
-	if failed {
-		return errors.New("failed")
+	// Most tests wait more than they compute: several run side by side on each processor.
+	if err := goTest(dir, r, slices.Concat([]string{"-timeout", "45m", "-p", "4", "-parallel", "6",
+		which, longTests}, flags, packages)); err != nil {
+		return fmt.Errorf("module %s: %w", dir, err)
 	}
 	return nil
 }

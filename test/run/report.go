@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -25,8 +26,10 @@ type testName struct{ pkg, name string }
 
 func (t testName) String() string { return t.pkg + " " + t.name }
 
-// report prints what a reader of a run has to know, and keeps what became of each test.
+// report prints what a reader of a run has to know, and keeps what became of each test. Several
+// goroutines may read events.
 type report struct {
+	mu      sync.Mutex // guards all
 	out     io.Writer
 	printed map[testName]*bytes.Buffer // by tests that run, with their parts
 	results map[testName]event         // how each test ended
@@ -50,6 +53,8 @@ func (r *report) read(events io.Reader) error {
 }
 
 func (r *report) add(e event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	name, _, part := strings.Cut(e.Test, "/")
 	t := testName{e.Package, name}
 	switch {

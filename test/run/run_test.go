@@ -90,6 +90,12 @@ func TestLongB(t *testing.T) {}
 func helper(t *testing.T) {}
 func FuzzC(f *testing.F) {}
 func TestMain(m *testing.M) {}
+
+const text = "func TestQuoted(t *testing.T) {}"
+
+/*
+func TestRemoved(t *testing.T) {}
+*/
 `)
 	write("b_windows_test.go", "package m\nfunc TestElsewhere(t *testing.T) {}\n")
 	if tests, err := declaredTests(dir); err != nil || !slices.Equal(tests,
