@@ -28,7 +28,7 @@ build:
 demo: deps build
 	@./$(BIN) demo
 
-# The tests that a commit has to pass before it is made: within five minutes on two idle processors.
+# The tests that a commit has to pass before it is made. Bar: five minutes on two idle processors.
 # Without root, those that need it skip; WEIR_CI=1 turns such a skip into a failure.
 test: deps
 	@[ "$$(id -u)" = 0 ] || \
