@@ -191,6 +191,7 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("GET /v1/pods", api.Answer(n.pods.List))
 	mux.HandleFunc("POST /v1/pods", api.ChangeFor(n.pods.Attach))
 	mux.HandleFunc("POST /v1/pods/detach", api.ChangeFor(n.pods.Detach))
+	mux.HandleFunc("POST /v1/pods/label", api.ChangeFor(n.pods.Label))
 	mux.HandleFunc("POST /v1/pods/check", api.Change(n.pods.Check))
 	mux.HandleFunc("POST /v1/pods/gc", api.ChangeFor(n.pods.GC))
 	mux.HandleFunc("GET /v1/peers", api.Answer(n.peers.List))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -167,6 +168,7 @@ func (c *config) request(e Env) (pod.Spec, *types.Error) {
 	if r.Labels, refused = c.labels(requested, args.namespace); refused != nil {
 		return r, refused
 	}
+	r.Fixed = slices.Sorted(maps.Keys(c.Labels))
 	r.Name = args.name
 	ips := c.Runtime.IPs
 	if len(ips) == 0 {

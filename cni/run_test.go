@@ -124,6 +124,7 @@ func TestAddPassesTheWholeRequest(t *testing.T) {
 		MTU: 1400, MAC: pod.MAC{2, 0, 0, 0, 0, 9},
 		Addrs:  []netip.Addr{netip.MustParseAddr("10.88.0.9")},
 		Labels: map[string]string{"app": "web", "tier": "1", "team": "a", "shop.zone": "x"},
+		Fixed:  []string{"app"},
 		Publish: []pod.Publish{{Proto: 6, HostPort: 8080, Port: 80},
 			{Proto: 17, Host: netip.MustParseAddr("192.0.2.1"), HostPort: 53, Port: 53},
 			{Proto: 6, Host: netip.IPv4Unspecified(), HostPort: 81, Port: 81}},

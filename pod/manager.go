@@ -30,6 +30,9 @@ type Config struct {
 	// refuses the pod, one of OnDetach keeps its addresses until a later call succeeds. Both may be
 	// called again for the same pod, and OnDetach for one without an OnAttach. Either may be nil.
 	OnAttach, OnDetach func(Pod) error
+	// OnLabel is called when the labels of a pod change, with the pod as it was and as it will be.
+	// After an error the labels before count; OnDetach may be called for either. May be nil.
+	OnLabel func(before, after Pod) error
 }
 
 // Manager keeps the pods of one node. It works in the network namespace in which New was called.
@@ -75,6 +78,9 @@ func New(config Config, forward forward.Forwarder) (*Manager, error) {
 		if *f == nil {
 			*f = func(Pod) error { return nil }
 		}
+	}
+	if config.OnLabel == nil {
+		config.OnLabel = func(_, _ Pod) error { return nil }
 	}
 	m := &Manager{config: config, forward: forward, now: time.Now, step: func(string) {},
 		pods: map[string]*Pod{}, reserved: map[netip.Addr]bool{}, busy: map[string]chan struct{}{}}

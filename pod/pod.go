@@ -35,9 +35,11 @@ type Spec struct {
 	MAC                   MAC  `json:"mac,omitempty"` // of the inner interface
 	MTU                   int  `json:"mtu,omitempty"` // 0: the Manager's
 	// become tables: table(app=web)
-	Labels  map[string]string `json:"labels,omitempty"`
-	Publish []Publish         `json:"publish,omitempty"`
-	Rates   forward.Rates     `json:"rates"`
+	Labels map[string]string `json:"labels,omitempty"`
+	// keys of labels that the network's configuration sets, which Manager.Label does not change
+	Fixed   []string      `json:"fixed,omitempty"`
+	Publish []Publish     `json:"publish,omitempty"`
+	Rates   forward.Rates `json:"rates"`
 }
 
 // Publish gives a port of the host to the pod.
@@ -199,18 +201,8 @@ func (s *Spec) check() error {
 		}
 		families[a.Is4()] = a
 	}
-	if len(s.Labels) > maxLabels {
-		return fmt.Errorf("pod %s: %d labels; a pod has at most %d", s.Name, len(s.Labels),
-			maxLabels)
-	}
-	for k, v := range s.Labels {
-		if len(k)+1+len(v) > maxLabel {
-			return fmt.Errorf("pod %s: label %s=%s is longer than %d bytes", s.Name, k, v, maxLabel)
-		}
-		if !validName(k, "/", maxLabel) || !validName(v, "/", maxLabel) {
-			return fmt.Errorf("pod %s: label %q=%q: only letters, digits, '_', '.', '/' and '-', "+
-				"at most 63 each", s.Name, k, v)
-		}
+	if err := checkLabels(s.Name, s.Labels); err != nil {
+		return err
 	}
 	for _, p := range s.Publish {
 		if !Publishable(p.Proto) {
@@ -220,6 +212,23 @@ func (s *Spec) check() error {
 		if p.HostPort == 0 || p.Port == 0 {
 			return fmt.Errorf("pod %s: cannot publish port %d on %d: ports go from 1 to 65535",
 				s.Name, p.Port, p.HostPort)
+		}
+	}
+	return nil
+}
+
+// checkLabels refuses labels that cannot be tables.
+func checkLabels(pod string, labels map[string]string) error {
+	if len(labels) > maxLabels {
+		return fmt.Errorf("pod %s: %d labels; a pod has at most %d", pod, len(labels), maxLabels)
+	}
+	for k, v := range labels {
+		if len(k)+1+len(v) > maxLabel {
+			return fmt.Errorf("pod %s: label %s=%s is longer than %d bytes", pod, k, v, maxLabel)
+		}
+		if !validName(k, "/", maxLabel) || !validName(v, "/", maxLabel) {
+			return fmt.Errorf("pod %s: label %q=%q: only letters, digits, '_', '.', '/' and '-', "+
+				"at most 63 each", pod, k, v)
 		}
 	}
 	return nil

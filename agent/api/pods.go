@@ -16,6 +16,14 @@ type Detach struct {
 	NoWait bool `json:"hurry,omitempty"`
 }
 
+// Label asks to change the labels of a container (POST /v1/pods/label -> Pods).
+type Label struct {
+	Container string            `json:"container"`        // or the pod's name
+	IfName    string            `json:"ifname,omitempty"` // "": all its interfaces
+	Set       map[string]string `json:"set,omitempty"`
+	Remove    []string          `json:"remove,omitempty"` // keys
+}
+
 // Check asks to compare a container's network with what was made (POST /v1/pods/check -> Done).
 type Check struct {
 	Container string `json:"container"` // or the pod's name

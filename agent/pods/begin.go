@@ -73,7 +73,7 @@ func (s *Service) takeOver() error {
 		}
 		m, err := pod.New(pod.Config{Dir: s.config.Dir, Ranges: set.Ranges, MTU: set.MTU,
 			OnError: s.detachFailed, OnRecordError: s.recordFailed, Labels: s.left.of,
-			OnAttach: s.came, OnDetach: s.went}, path{s})
+			OnAttach: s.came, OnDetach: s.went, OnLabel: s.relabelled}, path{s})
 		if err != nil {
 			return fmt.Errorf("containers: %w", err)
 		}

@@ -28,6 +28,15 @@ func (s *Service) went(p pod.Pod) error {
 	return s.labels.went(p)
 }
 
+// relabelled moves a pod to the tables and names of other labels.
+func (s *Service) relabelled(before, after pod.Pod) error {
+	if err := s.labels.relabelled(before, after); err != nil {
+		return err
+	}
+	s.names.Came(after)
+	return nil
+}
+
 // ServeDNS answers pods that ask for names, on the gateway addresses. stop ends it.
 func (s *Service) ServeDNS() (stop func() error, err error) {
 	if len(s.config.Settings.Ranges) == 0 || !s.config.Settings.DNS {

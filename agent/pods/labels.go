@@ -33,13 +33,17 @@ type labels struct {
 	// guarded by mu; table -> addresses of pods of other hosts
 	others map[string]map[netip.Addr]struct{}
 	// guarded by mu; pods of this host that came and have not gone, by key
-	own     map[string]pod.Pod
+	own map[string]pod.Pod
+	// guarded by mu; tables of labels that a pod lost and that the engine did not take it out of,
+	// by key
+	strays  map[string][]string
 	changed func() // called after a change of own, with mu held
 }
 
 func newLabels(e labelEngine, changed func()) labels {
 	return labels{engine: e, tables: map[string]map[netip.Addr]map[string]bool{},
-		others: map[string]map[netip.Addr]struct{}{}, own: map[string]pod.Pod{}, changed: changed}
+		others: map[string]map[netip.Addr]struct{}{}, own: map[string]pod.Pod{},
+		strays: map[string][]string{}, changed: changed}
 }
 
 // record hands the engine the tables of the labels that recorded pods had.
@@ -59,8 +63,25 @@ func (l *labels) record(tables map[string][]rule.TableEntry) error {
 func (l *labels) came(p pod.Pod) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for key, value := range p.Labels {
-		table := key + "=" + value
+	if err := l.enterLocked(p, tablesOf(p.Labels)); err != nil {
+		return err
+	}
+	l.own[p.Key] = p
+	l.changed()
+	return nil
+}
+
+// tablesOf returns the names of the tables of labels.
+func tablesOf(labels map[string]string) (tables []string) {
+	for key, value := range labels {
+		tables = append(tables, key+"="+value)
+	}
+	return tables
+}
+
+// enterLocked enters a pod's addresses in tables.
+func (l *labels) enterLocked(p pod.Pod, tables []string) error {
+	for _, table := range tables {
 		if l.tables[table] == nil {
 			// What the engine has under this name belongs to no living pod.
 			if err := l.setLocked(table); err != nil {
@@ -74,8 +95,6 @@ func (l *labels) came(p pod.Pod) error {
 			}
 		}
 	}
-	l.own[p.Key] = p
-	l.changed()
 	return nil
 }
 
@@ -102,8 +121,18 @@ func (l *labels) addLocked(table string, a netip.Addr, key string) error {
 func (l *labels) went(p pod.Pod) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for key, value := range p.Labels {
-		table := key + "=" + value
+	if err := l.leaveLocked(p, append(tablesOf(p.Labels), l.strays[p.Key]...)); err != nil {
+		return err
+	}
+	delete(l.strays, p.Key)
+	delete(l.own, p.Key)
+	l.changed()
+	return nil
+}
+
+// leaveLocked takes a pod's addresses out of tables.
+func (l *labels) leaveLocked(p pod.Pod, tables []string) error {
+	for _, table := range tables {
 		if !l.began && l.tables[table] == nil {
 			l.tables[table] = map[netip.Addr]map[string]bool{}
 		}
@@ -113,8 +142,6 @@ func (l *labels) went(p pod.Pod) error {
 			}
 		}
 	}
-	delete(l.own, p.Key)
-	l.changed()
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 type shelf struct {
 	tables  map[string]map[netip.Prefix]bool
 	refuses int // this call from now on is refused; 0: none
+	until   int // and those up to this one
 	calls   int
 }
 
@@ -24,7 +25,7 @@ var errShelf = errors.New("no space")
 
 func (s *shelf) call() error {
 	s.calls++
-	if s.refuses == s.calls {
+	if s.refuses == s.calls || s.refuses < s.calls && s.calls <= s.until {
 		return errShelf
 	}
 	return nil

@@ -75,6 +75,24 @@ func (s *Service) detach(ctx context.Context, name, ifName string, noWait bool) 
 	return nil
 }
 
+// Label changes the labels of a container, of all its interfaces or of the named one.
+func (s *Service) Label(ctx context.Context, r api.Label) (api.Pods, error) {
+	manager, err := s.pods()
+	if err != nil {
+		return api.Pods{}, err
+	}
+	changed, err := manager.Label(ctx, r.Container, r.IfName, r.Set, r.Remove)
+	if err != nil {
+		return api.Pods{}, err
+	}
+	list := api.Pods{Version: api.Version, Pods: []api.Pod{}}
+	for _, p := range changed {
+		s.config.Log.Info("labelled", "pod", p.Name, "labels", p.Labels)
+		list.Pods = append(list.Pods, podView(p))
+	}
+	return list, nil
+}
+
 // Check compares the network of a container with what Attach made.
 func (s *Service) Check(r api.Check) (api.Done, error) {
 	manager, err := s.pods()

@@ -61,6 +61,9 @@ func podAttachVerb(c *call) action {
 		if err := c.post("/v1/pods", a, &p); err != nil {
 			return err
 		}
+		if err := checkLabels(&p, a.Labels); err != nil {
+			return c.failed(err)
+		}
 		fmt.Fprintf(c.out, "%s %s\n", c.show(p.Name), join(p.Addrs))
 		return nil
 	}
@@ -126,20 +129,12 @@ func podDetachVerb(c *call) action {
 	c.takes(1, 1)
 	c.complete(c.livePods)
 	return func() error {
-		name := c.Arg(0)
-		var pods api.Pods
-		if err := c.get("/v1/pods", &pods); err != nil {
+		p, err := c.podNamed(c.Arg(0))
+		if err != nil {
 			return err
 		}
-		netns, _ := netnsPath(name) // it may be gone, or this may be a name
-		for _, p := range pods.Pods {
-			if p.Name == name || p.Container == name || p.Netns == netns {
-				return c.post("/v1/pods/detach",
-					api.Detach{Container: p.Container, IfName: p.IfName},
-					&api.Done{})
-			}
-		}
-		return c.failed(notFound{name})
+		return c.post("/v1/pods/detach", api.Detach{Container: p.Container, IfName: p.IfName},
+			&api.Done{})
 	}
 }
 

@@ -51,6 +51,8 @@ func verbs() []verb {
 		{"page", "", "Show the node in a browser: flows, refusals, rules, states, why", pageVerb},
 		{"pod attach", "NETNS", "Connect a network namespace", podAttachVerb},
 		{"pod detach", "NAME|NETNS", "Disconnect it again", podDetachVerb},
+		{"pod label", "NAME|NETNS KEY=VALUE|KEY-...", "Change the labels of a running container",
+			podLabelVerb},
 		{"pod list", "",
 			"List the containers with their addresses, labels, published ports and counters",
 			podListVerb},

@@ -1,0 +1,133 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+)
+
+// labelsOf are those of a pod in the list.
+func (b *fixture) labelsOf(key string) map[string]string {
+	b.t.Helper()
+	for _, p := range b.m.List() {
+		if p.Key == key {
+			return p.Labels
+		}
+	}
+	b.t.Fatalf("there is no pod %s", key)
+	return nil
+}
+
+// TestLabel: the labels of a running container change for all its interfaces, or for none, and
+// those of the network's configuration do not.
+func TestLabel(t *testing.T) {
+	b := newFixture(t)
+	owner := map[string]map[string]string{} // as the tables
+	refuse := ""                            // this pod, at its next change
+	enter := func(c *Config) {
+		c.OnAttach = func(p Pod) error { owner[p.Key] = p.Labels; return nil }
+		c.OnLabel = func(before, after Pod) error {
+			if !maps.Equal(owner[before.Key], before.Labels) {
+				t.Errorf("%s had %v, not %v", before.Key, owner[before.Key], before.Labels)
+			}
+			if refuse == before.Key {
+				refuse = ""
+				return errors.New("no space")
+			}
+			owner[after.Key] = after.Labels
+			return nil
+		}
+	}
+	b.m.Close()
+	b.start(enter)
+	spec := Spec{Name: "web", Network: "net", Fixed: []string{"zone"},
+		Labels: map[string]string{"zone": "red", "app": "web"}}
+	b.attach("one", spec)
+	spec.IfName = "eth1"
+	b.attach("one", spec)
+	label := func(set map[string]string, remove ...string) error {
+		return b.do(func() error {
+			after, err := b.m.Label(t.Context(), "web", "", set, remove)
+			if err == nil && len(after) != 2 {
+				t.Errorf("%d pods were changed", len(after))
+			}
+			return err
+		})
+	}
+	expect := func(when string, want map[string]string) {
+		t.Helper()
+		for _, key := range []string{"one/eth0", "one/eth1"} {
+			if has := b.labelsOf(key); !maps.Equal(has, want) || !maps.Equal(owner[key], want) {
+				t.Errorf("%s: %s has %v, its tables say %v; want %v", when, key, has, owner[key],
+					want)
+			}
+		}
+	}
+	old := map[string]string{"zone": "red", "app": "web"}
+	now := map[string]string{"zone": "red", "app": "db", "tier": "1"}
+	for _, c := range []struct {
+		set    map[string]string
+		remove string
+		want   string
+	}{
+		{map[string]string{"zone": "green"}, "", "label zone=red is of the configuration of net"},
+		{nil, "zone", "the label zone=red is of the configuration of net"},
+		{map[string]string{"a b": "c"}, "", "only letters"},
+		{map[string]string{"key": strings.Repeat("v", 60)}, "", "longer than 63 bytes"},
+	} {
+		if err := label(c.set, c.remove); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, %q: %v", c.set, c.remove, err)
+		}
+	}
+	many := map[string]string{}
+	for i := range maxLabels {
+		many[fmt.Sprint("k", i)] = "v"
+	}
+	if err := label(many); err == nil || !strings.Contains(err.Error(), "at most 32") {
+		t.Errorf("too many labels: %v", err)
+	}
+	expect("after what was refused", old)
+	refuse = "one/eth1"
+	if err := label(map[string]string{"app": "db"}); err == nil {
+		t.Error("the second interface was refused, and the change was not")
+	}
+	expect("after a change that failed half way", old)
+	change := map[string]string{"app": "db", "tier": "1", "zone": "red"}
+	if err := label(change, "none"); err != nil {
+		t.Error(err)
+	}
+	expect("after the change", now)
+	b.restart(enter)
+	expect("after a restart", now)
+	if _, err := b.m.Label(t.Context(), "none", "", nil, nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a pod that there is not: %v", err)
+	}
+}
+
+// TestLabelCrash: a process that ends at any step of a change leaves the labels of before or after
+// it, the same in the list and in the tables.
+func TestLabelCrash(t *testing.T) {
+	b := newFixture(t)
+	tables := map[string]string{}
+	enter := func(c *Config) {
+		c.OnAttach = func(p Pod) error { tables[p.Key] = p.Labels["app"]; return nil }
+		c.OnLabel = func(_, p Pod) error { tables[p.Key] = p.Labels["app"]; return nil }
+	}
+	b.m.Close()
+	b.start(enter)
+	b.attach("one", Spec{Labels: map[string]string{"app": "0"}})
+	for at, want := range []string{"0", "2", "3", "4"} {
+		value := fmt.Sprint(at + 1)
+		steps := b.crash(at, func() error {
+			_, err := b.m.Label(t.Context(), "one", "", map[string]string{"app": value}, nil)
+			return err
+		})
+		b.restart(enter)
+		if has := b.labelsOf("one/eth0")["app"]; has != want || tables["one/eth0"] != want {
+			t.Errorf("after %v: the list has %s, the tables %s, want %s", steps, has,
+				tables["one/eth0"], want)
+		}
+	}
+}
