@@ -37,15 +37,23 @@ func add(ctx context.Context, c *call) (any, *types.Error) {
 	if e != nil {
 		return nil, e
 	}
+	if e := ipam.usable(); e != nil {
+		return nil, e
+	}
 	if ipam.plugin != "" {
-		given, routes, dns, err := ipam.add(ctx)
+		given, err := ipam.add(ctx)
 		if err != nil {
 			return nil, fail(CodeIPAM, "the plugin must be in CNI_PATH ("+c.env.Path+")",
 				"IPAM plugin %s: %v", ipam.plugin, err)
 		}
-		request.Addrs, request.Routes, request.ExternalIPAM = given, routes, true
+		if err := given.apply(&request); err != nil {
+			err = errors.Join(err, ipam.del(ctx))
+			return nil, fail(types.ErrInvalidNetworkConfig,
+				"change the section ipam of the configuration; see CNI in the documentation",
+				"IPAM plugin %s: %v", ipam.plugin, err)
+		}
 		if c.config.DNS.IsEmpty() {
-			c.config.DNS = dns
+			c.config.DNS = given.DNS
 		}
 	}
 	reply, err := c.agent.Attach(ctx, request)

@@ -2,12 +2,17 @@ package cni
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/weirnet/weir/pod"
 )
 
 // ipam is a delegated address management plugin; the zero value is Weir's own, which delegates
@@ -27,42 +32,94 @@ func (c *call) ipam() (ipam, *types.Error) {
 	return ipam{plugin, c.stdin}, nil
 }
 
-// add requests addresses, with the routes of their networks. It ignores the plugin's gateways: a
-// pod's gateway is the node's.
-func (i ipam) add(ctx context.Context) (addrs []netip.Addr, routes []netip.Prefix, dns types.DNS,
-	err error) {
+// dhcp is the plugin that cannot work here: it asks for an address over the container's interface.
+const dhcp = "dhcp"
+
+// usable refuses a plugin that could not give an address.
+func (i ipam) usable() *types.Error {
+	if i.plugin != dhcp {
+		return nil
+	}
+	return fail(types.ErrInvalidNetworkConfig,
+		"leave ipam out, and the container gets an address of [pods] ranges; or use host-local "+
+			"or static",
+		"ipam: dhcp cannot be used: it asks over the container's interface, which Weir makes "+
+			"when the address is known, and whose other end is this host alone, without a server")
+}
+
+// given is the result of an IPAM plugin.
+type given struct{ *types100.Result }
+
+// add requests addresses.
+func (i ipam) add(ctx context.Context) (given, error) {
 	r, err := invoke.DelegateAdd(ctx, i.plugin, i.stdin, nil)
 	if err != nil {
-		return nil, nil, dns, err
+		return given{}, err
 	}
 	result, err := types100.NewResultFromResult(r)
-	if err != nil {
-		return nil, nil, dns, err
+	return given{result}, err
+}
+
+// apply enters addresses, gateways and routes of the result in the request. It refuses what the
+// container could not have: its one link leads to the host.
+func (g given) apply(request *pod.Spec) error {
+	request.Addrs, request.Routes, request.NextHops, request.ExternalIPAM = nil, nil, nil, true
+	if len(g.IPs) == 0 {
+		return errors.New("it returned no address")
 	}
-	for _, ip := range result.IPs {
+	for _, ip := range g.IPs {
 		a, ok := netip.AddrFromSlice(ip.Address.IP)
 		if !ok {
-			return nil, nil, dns, fmt.Errorf("returned %v, which is not an address", ip.Address)
+			return fmt.Errorf("it returned %v, which is not an address", ip.Address)
 		}
-		addrs = append(addrs, a.Unmap())
+		request.Addrs = append(request.Addrs, a.Unmap())
+		if err := nextHop(request, ip.Gateway, a.Unmap().Is4(), "address "+a.String()); err != nil {
+			return err
+		}
 	}
-	if len(addrs) == 0 {
-		return nil, nil, dns, fmt.Errorf("returned no address")
-	}
-	for _, r := range result.Routes {
+	for _, r := range g.Routes {
 		a, ok := netip.AddrFromSlice(r.Dst.IP)
 		ones, _ := r.Dst.Mask.Size()
 		dst := netip.PrefixFrom(a.Unmap(), ones).Masked()
 		if !ok || !dst.IsValid() {
-			return nil, nil, dns, fmt.Errorf("returned %v, which is not a network", r.Dst)
+			return fmt.Errorf("it returned %v, which is not a network", r.Dst)
 		}
-		routes = append(routes, dst)
+		if r.MTU != 0 || r.AdvMSS != 0 || r.Priority != 0 || r.Table != nil || r.Scope != nil {
+			return fmt.Errorf("the route to %s has mtu, advmss, priority, table or scope; the "+
+				"routes of a container have a destination and a gateway", dst)
+		}
+		if err := nextHop(request, r.GW, a.Unmap().Is4(), "route to "+dst.String()); err != nil {
+			return err
+		}
+		request.Routes = append(request.Routes, dst)
 	}
-	return addrs, routes, result.DNS, nil
+	return nil
 }
 
+// nextHop enters a gateway, nil if there is none. All of a family have to be one.
+func nextHop(request *pod.Spec, gateway net.IP, is4 bool, of string) error {
+	if gateway == nil {
+		return nil
+	}
+	a, ok := netip.AddrFromSlice(gateway)
+	if a = a.Unmap(); !ok || a.Is4() != is4 {
+		return fmt.Errorf("the %s has the gateway %s, which is of another family", of, gateway)
+	}
+	for _, other := range request.NextHops {
+		if other.Is4() == is4 && other != a {
+			return fmt.Errorf("the %s has the gateway %s, another one has %s: a container has one "+
+				"link, to the host, and one gateway of a family", of, a, other)
+		}
+	}
+	if !slices.Contains(request.NextHops, a) {
+		request.NextHops = append(request.NextHops, a)
+	}
+	return nil
+}
+
+// del releases the addresses. It is idempotent.
 func (i ipam) del(ctx context.Context) error {
-	if i.plugin == "" {
+	if i.plugin == "" || i.plugin == dhcp {
 		return nil
 	}
 	return invoke.DelegateDel(ctx, i.plugin, i.stdin, nil)
@@ -76,7 +133,7 @@ func (i ipam) check(ctx context.Context) error {
 }
 
 func (i ipam) gc(ctx context.Context) error {
-	if i.plugin == "" {
+	if i.plugin == "" || i.plugin == dhcp {
 		return nil
 	}
 	return invoke.DelegateGC(ctx, i.plugin, i.stdin, nil)

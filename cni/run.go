@@ -150,6 +150,13 @@ func gc(ctx context.Context, c *call) (any, *types.Error) {
 }
 
 func status(ctx context.Context, c *call) (any, *types.Error) {
+	ipam, e := c.ipam()
+	if e == nil {
+		e = ipam.usable()
+	}
+	if e != nil {
+		return nil, e
+	}
 	if err := c.agent.Status(ctx); err != nil {
 		e := fromAgent("status", err)
 		e.Code = types.ErrPluginNotAvailable

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -64,7 +65,7 @@ func (m *Manager) assignLocked(p *Pod) error {
 			}
 			p.Addrs, taken = append(p.Addrs, a), append(taken, a)
 		}
-		p.Gateway = append(p.Gateway, pool.Gateway())
+		p.Gateway = append(p.Gateway, cmp.Or(p.nextHop(is4), pool.Gateway()))
 	}
 	for _, a := range p.Addrs {
 		if !slices.ContainsFunc(p.Gateway, func(g netip.Addr) bool { return g.Is4() == a.Is4() }) {

@@ -163,7 +163,7 @@ func (m *Manager) install(p *Pod, ns *nl.NS) error {
 		{"guard", func() error { return m.forward.SetEndpoint(p.Endpoint()) }},
 		{"labels", func() error { return m.config.OnAttach(*p) }},
 		{"inside", func() error { return in.setUp(p) }},
-		{"host end", func() error { return setUpHostEnd(m.conn, m.sys, p) }},
+		{"host end", func() error { return setUpHostEnd(m.conn, m.sys, p, m.gateways()) }},
 		{"carrier", func() error { return awaitBoth(m.conn, in, p) }},
 		{"ready", func() error { return m.setReady(p) }},
 		{"publish", func() error { p.published = len(p.Publish) > 0; return m.publishFor(p) }},

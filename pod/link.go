@@ -223,8 +223,9 @@ func linkLocal(mac net.HardwareAddr) netip.Addr {
 		11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// setUpHostEnd sets the host's end up: settings, routes and neighbours of the pod.
-func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod) error {
+// setUpHostEnd sets the host's end up: settings, routes and neighbours of the pod. own are the
+// gateway addresses, which the host has: what it sends to the pod comes from them.
+func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod, own []netip.Addr) error {
 	values := map[string]string{
 		"ipv4/conf/" + p.HostIf + "/forwarding": "1",
 		"ipv4/conf/" + p.HostIf + "/rp_filter":  "0", // the fast path checks the source itself
@@ -255,7 +256,7 @@ func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod) error {
 			return err
 		}
 		r := nl.Route{Dst: host(a), Link: int(p.Index), Scope: nl.ScopeLink}
-		for _, gw := range p.Gateway {
+		for _, gw := range own {
 			if gw.Is4() == a.Is4() {
 				r.Src = gw
 			}

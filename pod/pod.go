@@ -1,9 +1,11 @@
 package pod
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +31,9 @@ type Spec struct {
 	// Networks that the container reaches over the interface; everything, for a family that has
 	// none.
 	Routes []netip.Prefix `json:"routes,omitempty"`
+	// Next hops of these routes as another IPAM has them, at most one of each family; the gateways
+	// of the ranges where there are none. Whatever their addresses, the host is behind them.
+	NextHops []netip.Addr `json:"next_hops,omitempty"`
 	// The runtime itself moves the inner end, left in the host's namespace as InnerIf, and
 	// configures it; Netns serves to identify the container only.
 	RuntimeMovesInterface bool `json:"moved,omitempty"`
@@ -77,6 +82,7 @@ type Pod struct {
 	HostIf  string
 	Index   uint32 // of the host's end
 	HostMAC net.HardwareAddr
+	// its next hops: the gateways of the ranges, or those of another IPAM
 	Gateway []netip.Addr
 	Created time.Time
 	Ready   bool // false: an Attach is under way, or was interrupted
@@ -201,7 +207,7 @@ func (s *Spec) check() error {
 		}
 		families[a.Is4()] = a
 	}
-	if err := checkLabels(s.Name, s.Labels); err != nil {
+	if err := errors.Join(s.checkNextHops(), checkLabels(s.Name, s.Labels)); err != nil {
 		return err
 	}
 	for _, p := range s.Publish {
@@ -215,6 +221,42 @@ func (s *Spec) check() error {
 		}
 	}
 	return nil
+}
+
+// checkNextHops refuses next hops that cannot be those of the pod.
+func (s *Spec) checkNextHops() error {
+	for i, a := range s.NextHops {
+		switch {
+		case !s.ExternalIPAM:
+			return fmt.Errorf("pod %s: the gateway of its ranges is the host, not %s", s.Name, a)
+		case !a.IsValid() || a != a.Unmap() || a.Zone() != "" || a.IsUnspecified() ||
+			a.IsMulticast() || a.IsLoopback():
+			return fmt.Errorf("pod %s: %s cannot be a gateway", s.Name, a)
+		case slices.Contains(s.Addrs, a):
+			return fmt.Errorf("pod %s: its gateway is its own address %s", s.Name, a)
+		case !slices.ContainsFunc(s.Addrs, func(own netip.Addr) bool {
+			return own.Is4() == a.Is4()
+		}):
+			return fmt.Errorf("pod %s: it has no address of the family of its gateway %s", s.Name,
+				a)
+		}
+		for _, other := range s.NextHops[:i] {
+			if other.Is4() == a.Is4() {
+				return fmt.Errorf("pod %s: two gateways of one family, %s and %s", s.Name, other, a)
+			}
+		}
+	}
+	return nil
+}
+
+// nextHop returns the next hop of a family that was asked for, invalid if there is none.
+func (s *Spec) nextHop(is4 bool) netip.Addr {
+	for _, a := range s.NextHops {
+		if a.Is4() == is4 {
+			return a
+		}
+	}
+	return netip.Addr{}
 }
 
 // checkLabels refuses labels that cannot be tables.

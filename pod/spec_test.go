@@ -17,6 +17,8 @@ func whole() *Pod {
 	return &Pod{Spec: Spec{Network: "net", Container: "c1", Name: "web", Netns: "/run/netns/c1",
 		IfName: "eth1", Addrs: []netip.Addr{netip.MustParseAddr("10.88.0.9")}, ExternalIPAM: true,
 		Routes:                []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		NextHops:              []netip.Addr{netip.MustParseAddr("10.88.0.1")},
+		Fixed:                 []string{"app"},
 		RuntimeMovesInterface: true, MAC: MAC{2, 0, 0, 0, 0, 9}, MTU: 1400,
 		Labels: map[string]string{"app": "web"},
 		Publish: []Publish{{Proto: 17, Host: netip.MustParseAddr("192.0.2.1"), HostPort: 53,
@@ -32,8 +34,9 @@ func whole() *Pod {
 // TestSpecOnTheWire: a request has the form that the API has always had.
 func TestSpecOnTheWire(t *testing.T) {
 	const text = `{"network":"net","container":"c1","name":"web","netns":"/run/netns/c1",` +
-		`"ifname":"eth1","addrs":["10.88.0.9"],"extern":true,"routes":["10.0.0.0/8"],"moved":true,` +
-		`"mac":"02:00:00:00:00:09","mtu":1400,"labels":{"app":"web"},"publish":[` +
+		`"ifname":"eth1","addrs":["10.88.0.9"],"extern":true,"routes":["10.0.0.0/8"],` +
+		`"next_hops":["10.88.0.1"],"moved":true,"mac":"02:00:00:00:00:09","mtu":1400,` +
+		`"labels":{"app":"web"},"fixed":["app"],"publish":[` +
 		`{"proto":"udp","host":"192.0.2.1","host_port":53,"port":5353},` +
 		`{"proto":"tcp","host_port":80,"port":8080}],` +
 		`"rates":{"in":1,"out":2,"in_burst":3,"out_burst":4}}`

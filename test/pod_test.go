@@ -279,15 +279,15 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("ADD with host-local: %v", out)
 	} else {
 		routes, err := extern.Command("ip", "-4", "route").Output()
-		for _, want := range []string{"10.66.0.0/24 via 10.88.0.1 dev eth0",
-			"10.99.0.0/16 via 10.88.0.1 dev eth0"} {
+		for _, want := range []string{"10.66.0.0/24 via 10.99.7.1 dev eth0",
+			"10.99.0.0/16 via 10.99.7.1 dev eth0"} {
 			if err != nil || !strings.Contains(string(routes), want) ||
 				strings.Contains(string(routes), "default") {
 				t.Errorf("routes of host-local: %v\n%s", err, routes)
 			}
 		}
-		if fmt.Sprint(out["routes"]) != "[map[dst:10.66.0.0/24 gw:10.88.0.1] "+
-			"map[dst:10.99.0.0/16 gw:10.88.0.1]]" {
+		if fmt.Sprint(out["routes"]) != "[map[dst:10.66.0.0/24 gw:10.99.7.1] "+
+			"map[dst:10.99.0.0/16 gw:10.99.7.1]]" {
 			t.Errorf("ADD with host-local: routes %v", out["routes"])
 		}
 		previous, err := json.Marshal(out)

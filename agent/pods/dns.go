@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -64,12 +65,20 @@ func (s *Service) ServeDNS() (stop func() error, err error) {
 
 var errPort53 = errors.New("another name server may have the port; [pods] dns = false leaves it")
 
-// nameservers are what pods of these gateways ask for names, none without a name server.
-func (s *Service) nameservers(gateways []netip.Addr) []netip.Addr {
+// nameservers are what a pod with these addresses asks for names, none without a name server: the
+// gateways of the ranges, of the families that it has.
+func (s *Service) nameservers(m *pod.Manager, addrs []netip.Addr) (all []netip.Addr) {
 	if s.dns.Load() == nil {
 		return nil
 	}
-	return gateways
+	for _, r := range m.Ranges() {
+		if slices.ContainsFunc(addrs, func(a netip.Addr) bool {
+			return a.Is4() == r.Gateway.Is4()
+		}) {
+			all = append(all, r.Gateway)
+		}
+	}
+	return all
 }
 
 // Metrics are about the name server.

@@ -38,7 +38,7 @@ func (s *Service) Attach(ctx context.Context, spec pod.Spec) (api.Pod, error) {
 	}
 	view := podView(p)
 	view.Version = api.Version
-	view.Nameservers = s.nameservers(p.Gateway)
+	view.Nameservers = s.nameservers(manager, p.Addrs)
 	return view, nil
 }
 

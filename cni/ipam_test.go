@@ -1,0 +1,104 @@
+package cni
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// plugin puts an IPAM plugin into CNI_PATH that returns a result, and notes the verbs that it gets.
+func plugin(t *testing.T, name, result string) (verbs func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	noted := filepath.Join(dir, "verbs")
+	script := fmt.Sprintf("#!/bin/sh\necho $CNI_COMMAND >>%s\n[ $CNI_COMMAND != ADD ] || echo '%s'\n",
+		noted, result)
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CNI_PATH", dir)
+	return func() string {
+		text, err := os.ReadFile(noted)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		return strings.Join(strings.Fields(string(text)), " ")
+	}
+}
+
+const delegates = `{"cniVersion":"1.0.0","name":"net","type":"weir-cni","ipam":{"type":"fake"}}`
+
+// TestGivenByIPAM: addresses, gateways, routes and DNS of another IPAM are the container's.
+func TestGivenByIPAM(t *testing.T) {
+	plugin(t, "fake", `{"cniVersion":"1.0.0",
+		"ips":[{"address":"10.78.0.5/24","gateway":"10.78.0.1"},{"address":"fd78::5/64"}],
+		"routes":[{"dst":"10.0.0.0/8","gw":"10.78.0.1"},{"dst":"0.0.0.0/0"},
+			{"dst":"::/0","gw":"fd78::1"}],
+		"dns":{"nameservers":["10.78.0.53"]}}`)
+	n := &node{}
+	code, out := call1(t, n, addEnv(), delegates)
+	if code != 0 {
+		t.Fatalf("exit %d, %v", code, out)
+	}
+	r := n.request
+	if fmt.Sprint(r.Addrs, r.NextHops, r.Routes, r.ExternalIPAM) != "[10.78.0.5 fd78::5] "+
+		"[10.78.0.1 fd78::1] [10.0.0.0/8 0.0.0.0/0 ::/0] true" {
+		t.Errorf("the agent got %+v", r)
+	}
+	if fmt.Sprint(out["dns"]) != "map[nameservers:[10.78.0.53]]" {
+		t.Errorf("dns %v", out["dns"])
+	}
+}
+
+// TestRefusedOfIPAM: what a container cannot have is refused with its reason, and the addresses are
+// given back.
+func TestRefusedOfIPAM(t *testing.T) {
+	const addr = `"ips":[{"address":"10.78.0.5/24","gateway":"10.78.0.1"}]`
+	for result, want := range map[string]string{
+		`"ips":[]`: "no address",
+		`"ips":[{"address":"10.78.0.5/24","gateway":"fd78::1"}]`: "of another family",
+		addr + `,"routes":[{"dst":"10.0.0.0/8","gw":"10.78.0.254"}]`: "the route to 10.0.0.0/8 has " +
+			"the gateway 10.78.0.254, another one has 10.78.0.1",
+		addr + `,"routes":[{"dst":"10.0.0.0/8","gw":"fd78::1"}]`: "of another family",
+		addr + `,"routes":[{"dst":"10.0.0.0/8","mtu":1400}]`:     "has mtu, advmss",
+		addr + `,"routes":[{"dst":"10.0.0.0/8","priority":5}]`:   "has mtu, advmss",
+		addr + `,"routes":[{"dst":"10.0.0.0/8","table":7}]`:      "has mtu, advmss",
+		addr + `,"routes":[{"dst":"10.0.0.0/8","scope":0}]`:      "has mtu, advmss",
+		addr + `,"routes":[{"dst":"10.0.0.0/8","advmss":1400}]`:  "has mtu, advmss",
+	} {
+		verbs := plugin(t, "fake", `{"cniVersion":"1.1.0",`+result+`}`)
+		n := &node{}
+		code, out := call1(t, n, addEnv(), strings.Replace(delegates, "1.0.0", "1.1.0", 1))
+		if code != 1 || out["code"] != 7.0 || !strings.Contains(fmt.Sprint(out["msg"]), want) ||
+			out["details"] == "" || n.request.Container != "" {
+			t.Errorf("%s: exit %d, %v, request %+v", result, code, out, n.request)
+		}
+		if got := verbs(); got != "ADD DEL" {
+			t.Errorf("%s: the plugin was called with %s", result, got)
+		}
+	}
+}
+
+// TestDHCPIsRefused: with a reason and without a call of the plugin; what did not begin can end.
+func TestDHCPIsRefused(t *testing.T) {
+	verbs := plugin(t, "dhcp", `{}`)
+	config := strings.NewReplacer("fake", "dhcp", "1.0.0", "1.1.0").Replace(delegates)
+	for verb, want := range map[string]int{"ADD": 1, "STATUS": 1, "DEL": 0} {
+		n, env := &node{}, addEnv()
+		env.Command = verb
+		code, out := call1(t, n, env, config)
+		if code != want || code == 1 && (out["code"] != 7.0 ||
+			!strings.Contains(fmt.Sprint(out["msg"]), "dhcp cannot be used") ||
+			!strings.Contains(fmt.Sprint(out["details"]), "host-local")) {
+			t.Errorf("%s: exit %d, %v", verb, code, out)
+		}
+		if n.request.Container != "" {
+			t.Errorf("%s: the agent is asked for %+v", verb, n.request)
+		}
+	}
+	if got := verbs(); got != "" {
+		t.Errorf("the plugin was called with %s", got)
+	}
+}
