@@ -23,6 +23,7 @@ func (n *Node) status() (api.Status, error) {
 	s.Problems = append(s.Problems, n.problems.All()...)
 	s.Problems = append(s.Problems, n.peers.Problems()...)
 	s.Problems = append(s.Problems, n.pods.Problems()...)
+	s.Warnings = n.netfilter.Warnings()
 	n.rules.View(func(r rules.Version, _ *program.Program) {
 		s.Rules, s.Source = len(r.Set.Rules), r.Source
 		if r.Strict {

@@ -70,7 +70,8 @@ type Status struct {
 	Version  int       `json:"version"`
 	Healthy  bool      `json:"healthy"`
 	Problems []Problem `json:"problems,omitempty"`
-	// what is doubtful about the rules; see Warnings. The node is healthy all the same.
+	// what is doubtful about the rules (see Warnings) or beside them. The node is healthy all the
+	// same.
 	Warnings   []string    `json:"warnings,omitempty"`
 	PID        int         `json:"pid"`
 	Since      time.Time   `json:"since"`

@@ -16,7 +16,18 @@ type outcome struct {
 	translates, masquerades bool
 	jump                    string // to a chain of the same table
 	anywhere                bool   // to a chain that a map names
+	verdict                 verdict
 }
+
+// verdict is how a rule or a chain decides a packet.
+type verdict int
+
+const (
+	undecided verdict = iota
+	accepts
+	drops
+	returns // to the chain that jumped here
+)
 
 // field is what a register of nftables holds.
 type field int
@@ -28,6 +39,7 @@ const (
 	fieldIn
 	fieldOut
 	fieldAddressType
+	fieldFamily
 )
 
 // content is what is known of a register.
@@ -69,6 +81,8 @@ func readRule(rule []nl.NFTExpr) (c conditions, o outcome) {
 			if a.Number(unix.NFTA_CMP_OP) == unix.NFT_CMP_EQ {
 				c.compare(registers[a.Number(unix.NFTA_CMP_SREG)],
 					a.Nested(unix.NFTA_CMP_DATA)[unix.NFTA_DATA_VALUE])
+			} else {
+				c.more = true
 			}
 		case "match":
 			c.match(a.Text(unix.NFTA_MATCH_NAME), a.Number(unix.NFTA_MATCH_REV),
@@ -79,22 +93,43 @@ func readRule(rule []nl.NFTExpr) (c conditions, o outcome) {
 			o.masquerades = true
 		case "target":
 			o.target(a.Text(unix.NFTA_TARGET_NAME))
+		case "reject":
+			o.verdict = drops
 		case "immediate":
-			verdict := a.Nested(unix.NFTA_IMMEDIATE_DATA).Nested(unix.NFTA_DATA_VERDICT)
-			o.jump = verdict.Text(unix.NFTA_VERDICT_CHAIN)
+			o.immediate(a.Nested(unix.NFTA_IMMEDIATE_DATA).Nested(unix.NFTA_DATA_VERDICT))
 		case "lookup":
+			c.more = true
 			_, maps := a[unix.NFTA_LOOKUP_DREG]
 			if maps && a.Number(unix.NFTA_LOOKUP_DREG) == unix.NFT_REG_VERDICT {
 				o.anywhere = true
 			}
 			delete(registers, a.Number(unix.NFTA_LOOKUP_DREG))
 		default: // what it may have written is not known any more
-			if e.Name != "counter" && e.Name != "log" && e.Name != "limit" {
-				clear(registers)
+			if e.Name != "counter" && e.Name != "log" {
+				c.more = true
+				if e.Name != "limit" {
+					clear(registers)
+				}
 			}
 		}
 	}
 	return c, o
+}
+
+// immediate reads a verdict.
+func (o *outcome) immediate(a nl.NFTAttrs) {
+	o.jump = a.Text(unix.NFTA_VERDICT_CHAIN)
+	if a[unix.NFTA_VERDICT_CODE] == nil {
+		return
+	}
+	switch int32(a.Number(unix.NFTA_VERDICT_CODE)) {
+	case nl.NFAccept:
+		o.verdict = accepts
+	case nl.NFDrop:
+		o.verdict = drops
+	case unix.NFT_RETURN:
+		o.verdict = returns
+	}
 }
 
 // target reads a target of iptables.
@@ -104,6 +139,8 @@ func (o *outcome) target(name string) {
 		o.translates = true
 	case "MASQUERADE":
 		o.masquerades = true
+	case "REJECT":
+		o.verdict = drops
 	}
 }
 
@@ -133,6 +170,8 @@ func metaField(a nl.NFTAttrs) field {
 		return fieldIn
 	case unix.NFT_META_OIFNAME:
 		return fieldOut
+	case unix.NFT_META_NFPROTO:
+		return fieldFamily
 	}
 	return fieldOther
 }
@@ -142,14 +181,23 @@ func (c *conditions) compare(r content, value []byte) {
 	switch r.field {
 	case fieldSource:
 		c.src = prefix(r, value)
+		c.more = c.more || !c.src.IsValid()
 	case fieldDestination:
 		c.dst = prefix(r, value)
+		c.more = c.more || !c.dst.IsValid()
 	case fieldIn:
-		c.in = exactName(value)
+		c.in, c.inBegins = exactName(value), text(value)
 	case fieldOut:
-		c.out = exactName(value)
+		c.out, c.outBegins = exactName(value), text(value)
 	case fieldAddressType:
 		c.local = len(value) == 4 && binary.NativeEndian.Uint32(value) == unix.RTN_LOCAL
+		c.more = c.more || !c.local
+	case fieldFamily:
+		if len(value) == 1 {
+			c.family = value[0]
+		}
+	case fieldOther:
+		c.more = true
 	}
 }
 
@@ -200,8 +248,10 @@ func exactName(value []byte) string {
 // match adds a match of iptables that nftables carry as it is.
 func (c *conditions) match(name string, revision uint32, info []byte) {
 	if name != "addrtype" || len(info) < 8 {
+		c.more = c.more || name != "comment"
 		return
 	}
+	c.more = true
 	// struct xt_addrtype_info of include/uapi/linux/netfilter/xt_addrtype.h
 	types, inverted := binary.NativeEndian.Uint16(info[2:]), false
 	switch {

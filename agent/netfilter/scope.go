@@ -26,6 +26,11 @@ type conditions struct {
 	src, dst netip.Prefix // invalid: any
 	in, out  string       // exact names of interfaces, "" for any
 	local    bool         // the destination is an address of the host
+
+	// What counts only where a rule has to be understood whole:
+	inBegins, outBegins string // how names of interfaces begin, "" for any
+	family              uint8  // unix.NFPROTO_IPV4 or another, 0 for any
+	more                bool   // it asks for something else, too
 }
 
 // misses reports whether a packet that matters cannot match.

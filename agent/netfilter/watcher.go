@@ -1,6 +1,7 @@
 package netfilter
 
 import (
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -40,6 +41,7 @@ type Watcher struct {
 	without    bool   // guarded by mu; the kernel had no nftables
 	generation uint32 // guarded by mu
 	found      string // guarded by mu
+	warning    string // guarded by mu
 }
 
 // Look looks at netfilter's rules, if those of nftables have changed since, or if it is to look in
@@ -63,7 +65,35 @@ func (w *Watcher) Look(anyway bool) error {
 		return w.setLocked(unknown, err)
 	}
 	w.generation = generation
+	w.warning = ""
+	if what, where, err := w.dropped(found); err != nil {
+		return w.setLocked(found, err)
+	} else if what != "" {
+		w.warning = fmt.Sprintf("%s of netfilter drops %s: their flows begin in the host's stack, "+
+			"since %s may translate them; let them pass there, see weir cni, beside netfilter",
+			where, what, found)
+	}
 	return w.setLocked(found, nil)
+}
+
+// dropped asks what netfilter drops of the flows that begin in the stack.
+func (w *Watcher) dropped(found string) (what, where string, err error) {
+	if found == "" {
+		return "", "", nil
+	}
+	s := w.Scope()
+	return s.Dropped()
+}
+
+// Warnings says what netfilter drops of the flows that begin in the stack, as far as its rules are
+// understood.
+func (w *Watcher) Warnings() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.warning == "" {
+		return nil
+	}
+	return []string{w.warning}
 }
 
 const unknown = "rules that cannot be read"

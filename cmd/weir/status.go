@@ -19,7 +19,7 @@ func statusVerb(c *call) action {
 		if err != nil {
 			return err
 		}
-		s.Warnings = c.doubts()
+		s.Warnings = append(s.Warnings, c.doubts()...)
 		if *asJSON {
 			if err := printJSON(c.out, s); err != nil {
 				return err

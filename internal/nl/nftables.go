@@ -13,8 +13,16 @@ type NFTChain struct {
 	Family      uint8 // unix.NFPROTO_INET and others
 	Table, Name string
 	Type        string // "nat" of a base chain; empty for one that others jump to
+	Base        bool   // a hook calls it
 	Hook        uint32 // of a base chain: unix.NF_INET_PRE_ROUTING and others
+	Drops       bool   // the policy of a base chain
 }
+
+// Verdicts of netfilter, include/uapi/linux/netfilter.h.
+const (
+	NFDrop   = 0
+	NFAccept = 1
+)
 
 // NFTExpr is an expression of a rule of nftables: its name and its attributes.
 type NFTExpr struct {
@@ -110,7 +118,9 @@ func NFTChains(family uint8) (all []NFTChain, err error) {
 				Name: a.Text(unix.NFTA_CHAIN_NAME)}
 			if hook := a.Nested(unix.NFTA_CHAIN_HOOK); a[unix.NFTA_CHAIN_HOOK] != nil {
 				c.Type = a.Text(unix.NFTA_CHAIN_TYPE)
-				c.Hook = hook.Number(unix.NFTA_HOOK_HOOKNUM)
+				c.Base, c.Hook = true, hook.Number(unix.NFTA_HOOK_HOOKNUM)
+				c.Drops = a[unix.NFTA_CHAIN_POLICY] != nil &&
+					a.Number(unix.NFTA_CHAIN_POLICY) == NFDrop
 			}
 			all = append(all, c)
 		})
