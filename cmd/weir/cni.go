@@ -7,9 +7,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/weirnet/weir/agent"
-	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/agent/pods"
 	"github.com/weirnet/weir/cni"
 )
 
@@ -25,9 +22,7 @@ func isPlugin(args []string) bool { return len(args) > 0 && filepath.Base(args[0
 func runPlugin(ctx context.Context, in io.Reader, out io.Writer) int {
 	ctx, cancel := context.WithTimeout(ctx, cniTimeout)
 	defer cancel()
-	return cni.Run(ctx, cni.ReadEnv(os.Getenv), in, out, func(root string) (cni.Agent, error) {
-		return pods.NewRemote(api.NewClient(agent.Paths{Root: root}.Socket())), nil
-	})
+	return cni.Run(ctx, cni.ReadEnv(os.Getenv), in, out, dialNode)
 }
 
 func cniVerb(c *call) action {

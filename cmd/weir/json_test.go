@@ -11,11 +11,9 @@ import (
 // format. All others take -j.
 var changing = []string{"up", "confirm", "down", "fw add", "fw delete", "fw zero", "fw flush",
 	"fw load", "fw confirm", "ipfw", "panic", "flow capture", "page", "pod attach", "pod detach",
-	"cni",
-	"peer add",
-	"peer remove", "cluster init", "cluster invite", "cluster grow", "cluster backup",
-	"cluster restore", "cluster accept", "cluster sign", "join", "node remove", "proxy",
-	"completion"}
+	"cni", "netavark", "peer add", "peer remove", "cluster init", "cluster invite",
+	"cluster grow", "cluster backup", "cluster restore", "cluster accept", "cluster sign", "join",
+	"node remove", "proxy", "completion"}
 
 // TestReadingVerbsTakeJSON: every verb takes -j or changes something.
 func TestReadingVerbsTakeJSON(t *testing.T) {

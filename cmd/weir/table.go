@@ -57,6 +57,8 @@ func verbs() []verb {
 			"List the containers with their addresses, labels, published ports and counters",
 			podListVerb},
 		{"cni", "", "Act as a CNI plugin; also when the binary is called weir-cni", cniVerb},
+		{"netavark", "[create|setup|teardown|info] [NETNS]",
+			"Act as a network plugin of netavark, for podman 5", netavarkVerb},
 		{"peer add", "NAME", "Add another node, or change it", peerAddVerb},
 		{"peer remove", "NAME", "Remove another node, its routes and its session", peerRemoveVerb},
 		{"peer list", "", "List the other nodes and the paths to them", peerListVerb},
