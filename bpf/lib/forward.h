@@ -94,8 +94,10 @@ static __always_inline void set_redirect(const struct lookup *look)
 {
 	__u32 place = look->first_place;
 	struct set *s = set_at(place / WAYS);
+	struct tag_line *t = tags_at(place / WAYS);
 
-	if (s) {
+	// another flow may have taken the entry meanwhile
+	if (s && t && same_tag(READ_ONCE(t->tag[place % WAYS]), look->first_tag)) {
 		set_flags(low_side(s, place), META_REDIRECT);
 		set_flags(high_side(s, place), META_REDIRECT);
 	}

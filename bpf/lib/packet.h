@@ -63,6 +63,7 @@ struct lookup {
 	struct maybe first_flow; // id of its flow name
 	__u32 first_rule;
 	__u32 first_place;
+	__u64 first_tag;
 	__u8 first_look; // what the look-up said
 	__u8 first_new;	 // this packet made the state
 	// a state alone decided that the packet passes, and will decide the same at egress

@@ -321,6 +321,7 @@ __noinline int step(__u32 place)
 static __always_inline void record_first(struct lookup *look, __u32 flow, __u8 found, __u32 rule)
 {
 	look->first_place = READ_ONCE(look->place);
+	look->first_tag = look->tag;
 	look->first_flow = some(flow);
 	look->first_look = found;
 	look->first_rule = rule;

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -169,5 +171,79 @@ func TestSuccessorOfAnEntry(t *testing.T) {
 				t.Errorf("the tag is %x: nothing came in between", line.Tag[own.place%ways])
 			}
 		})
+	}
+}
+
+// TestSuccessorIsNotRedirected: a packet that shows that netfilter does not translate its flow, and
+// notes it when another flow has taken the entry, changes nothing of that flow, whose packets would
+// go round netfilter.
+func TestSuccessorIsNotRedirected(t *testing.T) {
+	const redirect = 1 << 27 // META_REDIRECT
+	e := newEngine(t)
+	ends := [2]netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}
+	port := netip.AddrPortFrom(netip.MustParseAddr("10.0.0.9"), 80)
+	if err := errors.Join(e.Load(compile(t, "add allow udp from any to any keep-state\n")),
+		e.SetPublished([]forward.Published{{Proto: packet.ProtoTCP, Host: port,
+			Pod: port}})); err != nil {
+		t.Fatal(err)
+	}
+	b, err := build.Packet(build.IPv4{Src: ends[0], Dst: ends[1]},
+		build.UDP{SrcPort: 7, DstPort: 7}, build.Data("some text"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := append(frameFor(b), b...)
+	run := func(p *ebpf.Program) {
+		t.Helper()
+		if ret, err := p.Run(&ebpf.RunOptions{Data: frame}); err != nil || int32(ret) != wentUp {
+			t.Fatal(int32(ret), err)
+		}
+	}
+	run(e.objects.WeirIn)
+	var own *entry
+	for x, err := range e.entries() {
+		if err != nil || own != nil {
+			t.Fatalf("not one state: %v", err)
+		}
+		own = x
+	}
+	noted := func() (n int) {
+		var s weirSet
+		if err := e.objects.States.Lookup(own.place/ways, &s); err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint32(2) {
+			if s.Side[own.place%ways*2+i].Flags&redirect != 0 {
+				n++
+			}
+		}
+		return n
+	}
+	spec := committed(t)
+	e.size(spec)
+	meanwhile(t, spec.Programs["weir_out"], "note_egress", "states", 2, own.place, own.tag^1<<40)
+	var late *ebpf.Program
+	if err := e.load(spec, map[string]**ebpf.Program{"weir_out": &late}); err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer late.Close()
+	run(late)
+	if n := noted(); n != 0 {
+		t.Errorf("%d sides of another flow's entry say that netfilter does not translate it", n)
+	}
+	var line weirTagLine
+	if err := e.objects.Tags.Lookup(own.place/ways, &line); err != nil {
+		t.Fatal(err)
+	}
+	if line.Tag[own.place%ways] != own.tag^1<<40 {
+		t.Fatalf("the tag is %x: nothing came in between", line.Tag[own.place%ways])
+	}
+	line.Tag[own.place%ways] = own.tag
+	if err := e.objects.Tags.Put(own.place/ways, &line); err != nil {
+		t.Fatal(err)
+	}
+	run(e.objects.WeirOut)
+	if n := noted(); n != 2 {
+		t.Errorf("without a change in between %d sides are noted", n)
 	}
 }

@@ -262,10 +262,12 @@ type weirCpu struct {
 		FirstFlow  weirMaybe
 		FirstRule  uint32
 		FirstPlace uint32
+		_          [4]byte
+		FirstTag   uint64
 		FirstLook  uint8
 		FirstNew   uint8
 		Settled    uint8
-		_          [1]byte
+		_          [5]byte
 	}
 	Limit struct {
 		_      structs.HostLayout
