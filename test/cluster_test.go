@@ -217,6 +217,20 @@ func TestCluster(t *testing.T) {
 	})
 	reach(t, client, pageAt(address, 80))
 	refuse(t, outsider, pageAt(address, 80))
+	relabel := func(change, now string, there bool) {
+		t.Helper()
+		k.c.weir("pod", "label", "client", change)
+		k.eventually("the labels of the client change on b", func() error {
+			if got := members(k.b, "app=client"); got != "" != there {
+				return fmt.Errorf("%s: app=client: %q", now, got)
+			}
+			return nil
+		})
+	}
+	relabel("app=guest", "a guest", false)
+	refuse(t, client, pageAt(address, 80))
+	relabel("app=client", "a client", true)
+	reach(t, client, pageAt(address, 80))
 
 	if out, err := k.load("add 5 deny tcp from any to any 7477\n" + clusterRules); err == nil ||
 		!strings.Contains(err.Error(), "refused on b: rule 5 ") ||
