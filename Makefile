@@ -109,6 +109,11 @@ gen: deps
 test-kernels:
 	scripts/kernels/run $(KERNELS)
 
+# The tests of the Debian package on the releases of Debian, with their systemd; as root.
+.PHONY: test-releases
+test-releases: deps
+	scripts/releases $(RELEASES)
+
 # Attacks on a protected host and the losses of its legitimate users; exit status 1 when a bar is
 # missed. Takes about an hour; as root, with nft. A whole run is kept for `make bench-docs`, also
 # with bars missed.
