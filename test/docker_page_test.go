@@ -68,6 +68,7 @@ docker import -c 'CMD ["/bin/nginx", "-e", "stderr", "-c", "/etc/nginx.conf"]' /
 
 	next()
 	reach(t, client, url(8082))
+	reach(t, client, url(8081))
 	reach(t, client, url(80))
 	next()
 	refuse(t, client, url(8082))
