@@ -109,9 +109,9 @@ func TestNetavark(t *testing.T) {
 	}
 }
 
-// TestNetavarkItself: netavark, where there is one that calls plugins, sets a container up and
+// TestLongNetavarkItself: netavark, where there is one that calls plugins, sets a container up and
 // tears it down by the plugin.
-func TestNetavarkItself(t *testing.T) {
+func TestLongNetavarkItself(t *testing.T) {
 	t.Parallel()
 	nstest.Root(t)
 	program := netavarkProgram()
