@@ -9,9 +9,9 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestLongDockerPage does what docs/docker.md says on a machine with systemd, and asks from another one
-// what answers. Only two things are done beforehand: the image is there, which no registry gives
-// here, and dockerd runs, as it does where the first command installs it.
+// TestLongDockerPage does what docs/docker.md says on a machine with systemd, and asks from another
+// one what answers. Only two things are done beforehand: the image is there, which no registry
+// gives here, and dockerd runs, as it does where the first command installs it.
 func TestLongDockerPage(t *testing.T) {
 	need(t, "dpkg-deb", "apt", "unshare", "systemd-nspawn", "dockerd", "docker", "nginx", "curl",
 		"tar", "busybox")
