@@ -140,5 +140,19 @@ func (o *Observer) listen(since time.Time) (past func(func(observe.Event) bool),
 		sub.Close()
 		return nil, nil, fmt.Errorf("read the events of the past: %w", err)
 	}
-	return seq, sub, nil
+	// What the limit of the journal left out is recorded with the next event, which this reader gets
+	// by itself.
+	o.skipped += o.journal.TakeLost()
+	if o.skipped == 0 {
+		return seq, sub, nil
+	}
+	left := observe.Event{At: time.Now(), Lost: o.skipped}
+	return func(yield func(observe.Event) bool) {
+		for e := range seq {
+			if !yield(e) {
+				return
+			}
+		}
+		yield(left)
+	}, sub, nil
 }
