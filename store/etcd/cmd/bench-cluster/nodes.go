@@ -128,12 +128,15 @@ type policy struct {
 // The ports that versions open in turns.
 const firstPort, ports = 9000, 2
 
-// rulesFor is a version of 100 rules that lets UDP to one port in.
+// rulesFor is a version of 100 rules that lets UDP to one port in. The answers belong to a flow
+// that the version lets in, or do not leave: an answer that is on its way when the rule goes would
+// begin a flow of its own by rule 20, and let the probes in again.
 func rulesFor(port int) string {
 	var t strings.Builder
-	t.WriteString("add 10 check-state\nadd 20 allow ip from me to any out keep-state\n" +
-		"add 30 allow icmp from any to me\n")
-	for i := range 96 {
+	fmt.Fprintf(&t, "add 10 check-state\nadd 15 deny udp from me %d-%d to any out\n"+
+		"add 20 allow ip from me to any out keep-state\nadd 30 allow icmp from any to me\n",
+		firstPort, firstPort+ports-1)
+	for i := range 95 {
 		fmt.Fprintf(&t, "add %d deny udp from 192.0.2.%d to any\n", 100+i, i+1)
 	}
 	fmt.Fprintf(&t, "add 1000 allow udp from any to me %d in keep-state\n", port)
