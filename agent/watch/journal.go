@@ -140,8 +140,8 @@ func (o *Observer) listen(since time.Time) (past func(func(observe.Event) bool),
 		sub.Close()
 		return nil, nil, fmt.Errorf("read the events of the past: %w", err)
 	}
-	// What the limit of the journal left out is recorded with the next event, which this reader gets
-	// by itself.
+	// What the limit of the journal left out is recorded with the next event, and this reader gets
+	// that one without the journal.
 	o.skipped += o.journal.TakeLost()
 	if o.skipped == 0 {
 		return seq, sub, nil

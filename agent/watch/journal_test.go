@@ -10,8 +10,8 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-// TestReaderDuringAFlood: who begins to read while the journal leaves events out gets each event or
-// is told that it is lost, whatever the journal records later.
+// TestReaderDuringAFlood: a reader that begins while the journal leaves events out gets each event,
+// or learns that it is lost, whatever the journal records later.
 func TestReaderDuringAFlood(t *testing.T) {
 	journal, err := observe.OpenJournal(t.TempDir(), time.Hour, 1<<20)
 	if err != nil {
