@@ -37,7 +37,7 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 		if (likely(r != FWD_CONTINUE))
 			return r;
 	}
-	if (f->pods | f->published)
+	if (f->pods | f->published | f->sources)
 		return dir == DIR_IN ? forward_in(skb, p, v, cookie, l2) : forward_out(skb, l2);
 	if (l2 != L2_INFINIBAND && likely(!listened(cf, EVENT_PACKET))) {
 		int r = fast_path(skb, cf, l2, 0, 0);

@@ -69,6 +69,9 @@ func (e *Pair) SetPublished(ports []forward.Published) error {
 	return e.kernel.SetPublished(ports)
 }
 
+// SetForwards replaces the forwarded ports.
+func (e *Pair) SetForwards(ports []forward.Published) error { return e.kernel.SetForwards(ports) }
+
 // SetMasquerade implements forward.Forwarder.
 func (e *Pair) SetMasquerade(m forward.Masquerade) error { return e.kernel.SetMasquerade(m) }
 

@@ -469,6 +469,8 @@ enum {
 enum {
 	MASK_SOURCE = 1,
 	MASK_EXCEPT = 2,
+	MASK_BEHIND = 4, // sources of others than pods
+	MASK_NEAR = 8, // destinations for which those stay
 };
 
 // Operations of the program weir_call.

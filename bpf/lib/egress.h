@@ -15,6 +15,30 @@ static __always_inline int unsettled(const struct packet *p, const struct lookup
 	       phase_of(low_side(s, place), high_side(s, place), p->proto) != PHASE_ESTABLISHED;
 }
 
+// touch_unsettled keeps the translation alive of a packet that goes to a pod, or with `called` from
+// the caller of a published port, while its flow is beginning or ending.
+__noinline int touch_unsettled(struct __sk_buff *skb, __u32 called)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	const struct packet *p = &c->packet;
+	const struct lookup *look = &c->look;
+	struct nat *nat = &c->nat;
+
+	if (!unsettled(p, look) || !nat_find_inner(0))
+		return 0;
+	__u32 inner = number(nat->inner);
+	struct set *s = set_at(inner / WAYS);
+	if (!s)
+		return 0;
+	struct side *low = low_side(s, inner), *d = nat->from ? high_side(s, inner) : low;
+	if (called && (low->flags & META_SOURCE || !(d->flags & META_MADE)))
+		return 0;
+	nat_touch(skb, p, look, nat);
+	return 1;
+}
+
 // stack_egress follows the checkpoint of a packet that leaves through the stack, which returned r.
 __noinline int stack_egress(struct __sk_buff *skb, int r)
 {
@@ -31,17 +55,19 @@ __noinline int stack_egress(struct __sk_buff *skb, int r)
 	if (p->kind != PARSED_IP || p->reason || !(f->published | f->masquerade))
 		return r == FWD_CONTINUE ? FWD_STACK : r;
 	__u32 to_pod = fwd->endpoint[DIR_IN].known, ifindex = to_pod ? 0 : skb->ifindex;
+	__u32 from_pod = (!to_pod || f->published) && pod_at(p->src_hi, p->src_lo) != NULL;
+	__u32 routed = for_others(f) && p->recv && !to_pod && !from_pod;
 	if (r != FWD_CONTINUE) {
-		if (to_pod)
-			nat_forget(1);
+		// The answer would go back untranslated, by the stack.
+		if ((to_pod | routed) && nat_forget(FORGET_FRESH))
+			return TC_ACT_SHOT;
 		return r;
 	}
-	if (to_pod && unsettled(p, look) && nat_find_inner(0))
-		nat_touch(skb, p, look, nat);
+	if (to_pod | routed)
+		touch_unsettled(skb, routed);
 	// Of what goes to a pod, only the answer of a pod whose published port it has called is
 	// translated.
-	if (to_pod ? !f->published || !pod_at(p->src_hi, p->src_lo) :
-		     !pod_at(p->src_hi, p->src_lo) && !is_icmp(p))
+	if (!from_pod && !routed && (to_pod || !is_icmp(p)))
 		return FWD_STACK;
 	if (outward(skb, p, look, nat, ifindex) == NAT_FAILED)
 		return drop(skb, c, cf, REASON_NAT_PORTS);
@@ -107,8 +133,8 @@ static __always_inline int deliver_to_pod(struct __sk_buff *skb)
 						    bpf_redirect_peer(skb->ifindex, 0);
 }
 
-// marked lets a packet pass that Weir made itself. Keepalive probes in the name of a pod are
-// translated as the pod's own packets are.
+// marked lets a packet pass that Weir made itself. Keepalive probes and answers in the name of
+// a pod, or of another host behind this one, are translated as its own packets are.
 __noinline int marked(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
@@ -127,10 +153,13 @@ __noinline int marked(struct __sk_buff *skb, __u32 l2)
 	p->xmit = skb->ifindex;
 	read_frame(skb, l2);
 	nat->translated = 0;
-	if (p->kind != PARSED_IP || p->reason || !pod_at(p->src_hi, p->src_lo))
+	if (p->kind != PARSED_IP || p->reason || (!for_others(f) && !pod_at(p->src_hi, p->src_lo)))
 		return FWD_STACK;
 	make_key(skb, p, look);
-	if (!look->is_error && nat_follow(0))
+	if (nat_follow(0)) {
+		if (look->is_error)
+			return rewrite_error(skb) < 0 ? TC_ACT_SHOT : FWD_STACK;
 		become(p, nat, &nat->goal);
+	}
 	return rewrite_frame(skb) < 0 ? TC_ACT_SHOT : FWD_STACK;
 }

@@ -389,11 +389,13 @@ __noinline int after_ingress(struct __sk_buff *skb, __u32 l2)
 		return r;
 	if (p->kind != PARSED_IP || p->reason)
 		return FWD_STACK;
-	if (to->known) {
-		if (!direct(skb, p) || !fits(skb, p, to->mtu) || !may_redirect(0)) {
+	__u32 routed = for_others(f) && !to->known && !fwd->endpoint[DIR_OUT].known;
+	if (to->known || routed) {
+		if (routed || !direct(skb, p) || !fits(skb, p, to->mtu) || !may_redirect(0)) {
 			// The egress hook evaluates it again: stack_egress takes back what is fresh
-			// then.
-			int why = inward(skb, p, look, nat, f, META_FRESH);
+			// then. An answer to the caller, whose state is new, ends nothing.
+			int why = inward(skb, p, look, nat, f, META_FRESH,
+					 routed ? FORGET_CALLED : FORGET_ANY);
 			if (why)
 				return drop(skb, c, cf, why);
 			return rewrite_frame(skb) < 0 ? TC_ACT_SHOT : FWD_STACK;
@@ -429,7 +431,9 @@ __noinline int after_egress(struct __sk_buff *skb)
 	__u32 pod = fwd->endpoint[DIR_IN].known, flags = originated(look);
 	if (flags && !(flags & META_REDIRECT))
 		set_redirect(look);
-	int why = pod && f->published | f->masquerade ? inward(skb, p, look, nat, f, 0) : 0;
+	int why = pod && f->published | f->masquerade ?
+			  inward(skb, p, look, nat, f, 0, FORGET_ANY) :
+			  0;
 	if (unlikely(why))
 		return drop(skb, c, cf, why);
 	// What comes from outside and goes to a pod is already translated.

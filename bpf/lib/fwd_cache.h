@@ -152,7 +152,7 @@ __noinline int fwd_fill(struct __sk_buff *skb, __u32 serial)
 		if (!from && !path_back(skb, p, fwd, scratch, flags))
 			w->mtu = 0; // no packet fits: the stack decides
 	}
-	w->hidden = from && !to && hides(p, f);
+	w->hidden = from && !to && hides(p, f) != NULL;
 	w->src_hi = p->src_hi;
 	w->src_lo = p->src_lo;
 	w->dst_hi = p->dst_hi;

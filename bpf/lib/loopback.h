@@ -36,7 +36,7 @@ static __always_inline int translate_loopback(struct __sk_buff *skb, struct cpu 
 	if (look->is_error || look->keyed != KEY_SET)
 		return FWD_STACK;
 	if (!nat_follow(META_WIRE)) {
-		if (!find_published(0))
+		if (!find_published(1))
 			return FWD_STACK;
 		tuple_of(p, &nat->was);
 		if (is_loopback(p->version, p->src_hi, p->src_lo) && !host_source(p, nat, f))

@@ -173,12 +173,13 @@ static __always_inline int is_loopback(__u8 version, __u64 hi, __u64 lo)
 }
 
 // find_published sets nat->goal to what a packet to a published port becomes, and returns 0 if it
-// is none.
-__noinline int find_published(__u32 unused)
+// is none. With `inside`, which the host or a pod has sent, a forwarded port is none: its target
+// would answer past the host, or without the address that hides the pod.
+__noinline int find_published(__u32 inside)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
-		return unused;
+		return 0;
 	const struct packet *p = &c->packet;
 	struct nat *nat = &c->nat;
 	struct published_key k;
@@ -194,6 +195,8 @@ __noinline int find_published(__u32 unused)
 			    !is_loopback(p->version, p->dst_hi, p->dst_lo)))
 			return 0;
 	}
+	if (inside && to->forwarded)
+		return 0;
 	tuple_of(p, &nat->goal);
 	nat->goal.dst_hi = to->addr.hi;
 	nat->goal.dst_lo = to->addr.lo;

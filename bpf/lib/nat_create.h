@@ -4,16 +4,24 @@
 
 #include "nat.h"
 
-// nat_forget ends the translation of the packet's tuple, if there is one: with `fresh` only one
-// that nothing has used.
-__noinline int nat_forget(__u32 fresh)
+// Which translation nat_forget ends: any, one that nothing has used, or one of a published port
+// whose caller sends the packet.
+enum { FORGET_ANY, FORGET_FRESH, FORGET_CALLED };
+
+// nat_forget ends the translation of the packet's tuple, if there is one, and reports whether it
+// did.
+__noinline int nat_forget(__u32 which)
 {
 	struct cpu *c = this_cpu();
 	if (!c || !nat_find_inner(0))
 		return 0;
 	__u32 place = c->look.place;
 	struct set *s = set_at(place / WAYS);
-	if (!s || (fresh && !(low_side(s, place)->flags & META_FRESH)))
+	if (!s)
+		return 0;
+	struct side *low = low_side(s, place), *d = c->nat.from ? high_side(s, place) : low;
+	if ((which == FORGET_FRESH && !(low->flags & META_FRESH)) ||
+	    (which == FORGET_CALLED && (low->flags & META_SOURCE || !(d->flags & META_MADE))))
 		return 0;
 	return remove_state(place, c->look.tag, GONE_RECYCLED);
 }
@@ -160,7 +168,7 @@ __noinline int nat_create(struct __sk_buff *skb, __u32 how)
 	__u32 source = how & META_SOURCE;
 	struct tuple *w = source ? &nat->goal : &nat->was, *i = source ? &nat->was : &nat->goal;
 	struct endpoint *e = source ? pod_at(i->src_hi, i->src_lo) : pod_at(i->dst_hi, i->dst_lo);
-	struct maybe pod = e ? some(e->place) : NONE;
+	struct maybe pod = some(e ? e->place : MAX_PODS);
 	set_key(p, look, w);
 	if (nat_conflict(0))
 		return REASON_NAT_PORTS;

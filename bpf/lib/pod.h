@@ -41,6 +41,8 @@ struct forwarding {
 	__u32 ports;		// how many there are to choose from, in all spans
 	__u32 route_mtus;	// how many routes have an MTU of their own
 	__u32 netfilter;	// it may translate what goes from or to pods
+	__u32 forwards;		// how many of the published ports lead to no pod
+	__u32 sources;		// how many ranges of others than pods are translated
 	struct port_span span[MAX_PORT_SPANS];
 	// addresses that the host has for a pod when it calls the pod's port at a loopback address
 	struct address four, six;
@@ -61,7 +63,7 @@ struct bucket {
 	__u64 pad;
 };
 
-// How many translations the pod at a place has.
+// How many translations the pod at a place has, and at MAX_PODS those of no pod.
 struct nat_count {
 	__u32 nats;
 	__u32 pad;
@@ -74,9 +76,18 @@ struct published_key {
 	__u8 pad[5];
 };
 
+// A forwarded port is a published port whose target is not a pod, but any address that the stack
+// routes to.
 struct published {
 	struct address addr;
 	__u32 port;
+	__u32 forwarded;
+};
+
+// How a source is translated, in the trie of translated sources.
+struct masked_source {
+	struct address to; // 0 for that of the NIC
+	__u32 flags;
 	__u32 pad;
 };
 
@@ -135,7 +146,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MAX_PODS);
+	__uint(max_entries, MAX_PODS + 1);
 	__type(key, __u32);
 	__type(value, struct nat_count);
 } nat_counts SEC(".maps"); // by struct endpoint.place
@@ -160,7 +171,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1 << 16);
 	__type(key, struct table_key);
-	__type(value, __u32);
+	__type(value, struct masked_source);
 } masked_sources SEC(".maps");
 
 // The MTU of routes that have one of their own, bytes, by prefix: the least of all routes that
@@ -184,6 +195,12 @@ static __always_inline struct forwarding *forwarding_settings(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&forwarding, &zero);
+}
+
+// for_others: the host translates for others than pods, by the stack.
+static __always_inline __u32 for_others(const struct forwarding *f)
+{
+	return f->forwards | f->sources;
 }
 
 static __always_inline struct endpoint *pod_at(__u64 hi, __u64 lo)

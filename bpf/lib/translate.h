@@ -85,7 +85,7 @@ __noinline int translate_in(struct __sk_buff *skb)
 		if (look->is_error)
 			return rewrite_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
 		become(p, nat, &nat->goal);
-	} else if (!look->is_error && find_published(0)) {
+	} else if (!look->is_error && find_published(c->fwd.endpoint[DIR_OUT].known)) {
 		if (nat->goal.dst_lo == p->src_lo && nat->goal.dst_hi == p->src_hi &&
 		    !host_source(p, nat, f))
 			return NAT_FAILED;
@@ -122,37 +122,45 @@ __noinline int begins(__u32 unused)
 	return !is_icmp(p) || asks(p->version, p->icmp_type);
 }
 
-// hides: the packet leaves with the host's address.
-static __always_inline int hides(const struct packet *p, struct forwarding *f)
+// hides returns how the source of a packet is translated that leaves with another address, NULL if
+// it stays.
+static __always_inline struct masked_source *hides(const struct packet *p, struct forwarding *f)
 {
 	struct table_key k;
 
 	if (!f->masquerade)
-		return 0;
+		return NULL;
 	trie_key(&k, p->version, p->src_hi, p->src_lo);
-	__u32 *v = bpf_map_lookup_elem(&masked_sources, &k);
-	if (!v || !(*v & MASK_SOURCE))
-		return 0;
+	struct masked_source *source = bpf_map_lookup_elem(&masked_sources, &k);
+	if (!source || !(source->flags & (MASK_SOURCE | MASK_BEHIND)))
+		return NULL;
+	__u32 except = source->flags & MASK_SOURCE ? MASK_EXCEPT : MASK_NEAR;
 	trie_key(&k, p->version, p->dst_hi, p->dst_lo);
-	v = bpf_map_lookup_elem(&masked_sources, &k);
-	return !v || !(*v & MASK_EXCEPT);
+	struct masked_source *to = bpf_map_lookup_elem(&masked_sources, &k);
+	return to && to->flags & except ? NULL : source;
 }
 
 // hide sets the new source of a packet that leaves through a NIC.
 static __always_inline int hide(const struct packet *p, const struct lookup *look, struct nat *nat,
-				__u32 ifindex)
+				const struct masked_source *source, __u32 ifindex)
 {
-	struct nic *nic = bpf_map_lookup_elem(&nics, &ifindex);
-	struct address *a = !nic ? NULL : p->version == 4 ? &nic->four : &nic->six;
+	__u64 hi = source->to.hi, lo = source->to.lo;
 
-	if (!a || !(a->hi | a->lo))
+	if (!(hi | lo)) {
+		struct nic *nic = bpf_map_lookup_elem(&nics, &ifindex);
+		if (!nic)
+			return NAT_FAILED;
+		hi = p->version == 4 ? nic->four.hi : nic->six.hi;
+		lo = p->version == 4 ? nic->four.lo : nic->six.lo;
+	}
+	if (!(hi | lo))
 		return NAT_FAILED;
 	if (look->is_error) // about something that was never translated: as from the host itself
 		return NAT_NONE;
 	tuple_of(p, &nat->was);
 	nat->goal = nat->was;
-	nat->goal.src_hi = a->hi;
-	nat->goal.src_lo = a->lo;
+	nat->goal.src_hi = hi;
+	nat->goal.src_lo = lo;
 	return NAT_HIDE;
 }
 
@@ -181,8 +189,8 @@ __noinline int translate_out(struct __sk_buff *skb, __u32 ifindex)
 			return rewrite_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
 		become(p, nat, &nat->goal);
 	} else {
-		int r = ifindex && begins(0) && hides(p, f) ? hide(p, look, nat, ifindex) :
-							      NAT_NONE;
+		struct masked_source *source = ifindex && begins(0) ? hides(p, f) : NULL;
+		int r = source ? hide(p, look, nat, source, ifindex) : NAT_NONE;
 		if (r == NAT_FAILED || r == NAT_HIDE || !(p->frag & FRAG_FIRST))
 			return r;
 	}
@@ -247,11 +255,12 @@ __noinline int mark_published(__u32 unused)
 	return 0;
 }
 
-// inward does what remains for a packet to a pod that has passed: it keeps its translation alive,
-// or makes it (`how` as for nat_create). It returns 0 or a reason.
+// inward does what remains for a packet to a pod, or to where a forwarded port may lead, that has
+// passed: it keeps its translation alive, or makes it (`how` as for nat_create). It returns 0 or a
+// reason. `forget` says which translation of its tuple a new flow ends.
 static __always_inline int inward(struct __sk_buff *skb, const struct packet *p,
 				  const struct lookup *look, const struct nat *nat,
-				  struct forwarding *f, __u32 how)
+				  struct forwarding *f, __u32 how, __u32 forget)
 {
 	__u32 place = look->first_place;
 
@@ -272,7 +281,7 @@ static __always_inline int inward(struct __sk_buff *skb, const struct packet *p,
 	} else if (f->published && new_state(look)) {
 		// a client that called a published port by this tuple before now calls the pod
 		// itself
-		nat_forget(0);
+		nat_forget(forget);
 	}
 	return 0;
 }

@@ -20,6 +20,9 @@ type Translator struct {
 	Pods      map[netip.Addr]uint32 // indexes of the pods' interfaces
 	Published map[Port]netip.AddrPort
 	Hides     bool // pods hide behind the host's address
+	// Behind are other hosts by the cards that lead to them, and whether they hide, too.
+	Behind      map[netip.Addr]uint32
+	HidesBehind bool
 
 	Live []*Translation
 	// Chosen is the source port that the engine gives the next packet if it needs another one.
@@ -50,6 +53,7 @@ type Translation struct {
 	Phase       flow.Phase
 	Last        time.Duration
 	own         *flow.State // where rules keep no state
+	fresh       bool        // no packet that it translated has left
 }
 
 type throughKey struct {
@@ -72,9 +76,11 @@ func (m *Translator) Deadline(t *Translation) time.Duration {
 // Carried is what becomes of a packet.
 type Carried struct {
 	Pass bool
-	Up   bool         // it is the host's own business
-	Out  Ends         // as it leaves
-	Made *Translation // it hid a pod: the port is the kernel's choice, 0 here
+	Up   bool // it is the host's own business
+	// the stack carries it from a card to a card
+	Routed bool
+	Out    Ends         // as it leaves
+	Made   *Translation // it hid a pod: the port is the kernel's choice, 0 here
 }
 
 // Carry has a packet come in at a time. build makes it, as sent between some ends.
@@ -82,7 +88,7 @@ func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) C
 	m.Live = slices.DeleteFunc(m.Live, func(t *Translation) bool { return now > m.Deadline(t) })
 	recv, fromPod := m.Pods[e.From.Addr()]
 	if !fromPod {
-		recv = m.Card
+		recv = m.card(e.From.Addr())
 	}
 	seen, followed, called := m.arrive(e)
 	xmit, toPod := m.Pods[seen.To.Addr()]
@@ -96,7 +102,7 @@ func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) C
 			return Carried{}
 		}
 		pkt = build(seen)
-	} else if toPod && followed == nil && m.strays(seen, now, seg) {
+	} else if seen.To.Addr() != m.Host && followed == nil && m.strays(seen, now, seg) {
 		return Carried{}
 	}
 	v := m.Rules.Evaluate(&firewall.Input{Now: time.Duration(now),
@@ -104,8 +110,9 @@ func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) C
 	if !v.Pass {
 		return Carried{}
 	}
+	f := passed{Translator: m, ends: seen, pkt: pkt, now: now, v: v, state: m.state(seen, v)}
 	if !toPod && !fromPod {
-		return Carried{Pass: true, Up: true}
+		return f.route(e, called, followed, recv)
 	}
 	if v.State == firewall.StateNone {
 		hook := firewall.Hook{Dir: firewall.Out, Recv: recv, Xmit: xmit}
@@ -115,7 +122,7 @@ func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) C
 		}
 	}
 	// It has passed: now translations may move.
-	f := passed{m, seen, pkt, now, v, m.state(seen, v)}
+	f.v, f.state = v, m.state(seen, v)
 	// the one before it may have begun at the same tick of the clock
 	if v.State == firewall.StateNew {
 		delete(m.through, f.key())
@@ -187,6 +194,8 @@ type passed struct {
 	now   time.Duration
 	v     firewall.Verdict
 	state *firewall.State
+	// it may yet be refused where it leaves
+	untried bool
 }
 
 // key names the state.
@@ -253,6 +262,10 @@ func (f *passed) markThrough() {
 func (f *passed) add(wire Ends, source bool) *Translation {
 	t := &Translation{Wire: wire, Inner: f.ends, Source: source}
 	f.Live = append(f.Live, t)
+	if f.untried {
+		t.Last, t.Phase, t.fresh = f.now, flow.PhaseOpening, true
+		return t
+	}
 	f.step(t)
 	return t
 }
@@ -269,7 +282,7 @@ func (f *passed) leave(toPod bool) Carried {
 			return Carried{Pass: true, Out: t.Wire.Turned()}
 		}
 	}
-	if toPod || !f.Hides || !f.begins() {
+	if toPod || !f.hides() || !f.begins() {
 		return Carried{Pass: true, Out: f.ends}
 	}
 	wire := f.ends
@@ -295,7 +308,7 @@ func (f *passed) touch(t *Translation) {
 }
 
 func (f *passed) step(t *Translation) {
-	t.Last = f.now
+	t.Last, t.fresh = f.now, false
 	if f.state != nil {
 		t.Phase = f.state.Phase
 		return

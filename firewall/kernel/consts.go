@@ -137,6 +137,8 @@ const (
 const (
 	maskSource = 1
 	maskExcept = 2
+	maskBehind = 4 // sources of others than pods
+	maskNear   = 8 // destinations for which those stay
 )
 
 // Operations of the program weir_call.

@@ -94,7 +94,7 @@ type Engine struct {
 	nics map[uint32]weirNic
 	// guarded by mu; what is in the map, nil for anything
 	published map[weirPublishedKey]weirPublished
-	// guarded by mu; on the loopback, nil while no port is published
+	// guarded by mu; on the loopback, nil while no port of a pod is published
 	local *local
 
 	clock func() int64 // stands for the clock in tests; nil otherwise

@@ -155,7 +155,7 @@ func (e *Engine) releaseLocalLocked() error {
 
 // resumeLocalLocked gives the pinned hook of the loopback the present program.
 func (e *Engine) resumeLocalLocked() error {
-	if e.dir == "" || e.forwarding.Published == 0 || e.local != nil {
+	if e.dir == "" || e.forwarding.Published == e.forwarding.Forwards || e.local != nil {
 		return nil
 	}
 	l, err := link.LoadPinnedLink(filepath.Join(e.dir, localLink), nil)

@@ -8,30 +8,68 @@ import (
 )
 
 // SetMasquerade replaces what is translated behind the host's address, see forward.Forwarder.
-// Existing translations continue.
+// Existing translations continue, but for those of others than pods whose source is translated no
+// longer, or to another address.
 func (e *Engine) SetMasquerade(m forward.Masquerade) error {
-	if err := checkPorts(m); err != nil {
+	if err := checkMasquerade(m); err != nil {
 		return err
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	want := map[weirTableKey]bool{}
-	all := append(append([]netip.Prefix(nil), m.Sources...), m.Except...)
-	for _, p := range all {
-		k := trieKey(p)
-		want[k] = true
-		// The longest prefix answers for all that hold it.
-		flags := bit(held(p, m.Sources))*maskSource | bit(held(p, m.Except))*maskExcept
-		if err := e.objects.MaskedSources.Put(k, flags); err != nil {
-			return fmt.Errorf("write the translated sources to the kernel: %w", err)
-		}
-	}
-	if err := prune(e.objects.MaskedSources, func(k weirTableKey) bool {
-		return want[k]
-	}); err != nil {
+	changed, err := e.putMasqueradeLocked(m)
+	pods := e.podAddrsLocked()
+	e.mu.Unlock()
+	if err != nil || !changed {
 		return err
 	}
-	e.forwarding.Masquerade = bit(len(m.Sources) > 0)
+	sources, err := e.sources()
+	if err != nil {
+		return err
+	}
+	return e.endWhere(func(x *entry) bool {
+		if x.sides[0].Rule != natRule || x.sides[0].Flags&metaWire == 0 ||
+			x.sides[0].Flags&metaSource == 0 {
+			return false
+		}
+		from, known := sources[x.sides[0].Track]
+		if !known || pods[from] {
+			return false
+		}
+		wire, _ := x.called()
+		to, ok := m.Behind(netip.PrefixFrom(from, from.BitLen()))
+		return !ok || to.IsValid() && to != wire.Addr()
+	})
+}
+
+// putMasqueradeLocked writes the prefixes and ports. It reports whether the sources of others than
+// pods have changed.
+func (e *Engine) putMasqueradeLocked(m forward.Masquerade) (changed bool, err error) {
+	held, err := readAll[weirTableKey, weirMaskedSource](e.objects.MaskedSources)
+	if err != nil {
+		return false, fmt.Errorf("read the translated sources: %w", err)
+	}
+	want := map[weirTableKey]weirMaskedSource{}
+	for _, p := range m.Prefixes() {
+		// The longest prefix answers for all that hold it.
+		flags := bit(within(p, m.Sources))*maskSource | bit(within(p, m.Except))*maskExcept |
+			bit(within(p, m.Near))*maskNear
+		v := weirMaskedSource{}
+		if to, ok := m.Behind(p); ok {
+			flags |= maskBehind
+			if to.IsValid() {
+				v.To = wordsOf(to)
+			}
+		}
+		v.Flags = flags
+		want[trieKey(p)] = v
+	}
+	for k, v := range held {
+		changed = changed || v.Flags&maskBehind != 0 && want[k] != v
+	}
+	if err := putDifference(e.objects.MaskedSources, held, want); err != nil {
+		return changed, fmt.Errorf("write the translated sources to the kernel: %w", err)
+	}
+	e.forwarding.Masquerade = bit(len(m.Sources)+len(m.Others) > 0)
+	e.forwarding.Sources = uint32(len(m.Others))
 	e.forwarding.Ports = 0
 	clear(e.forwarding.Span[:])
 	for i, r := range m.Ports {
@@ -39,11 +77,43 @@ func (e *Engine) SetMasquerade(m forward.Masquerade) error {
 		s.First, s.Count = uint32(r.First), uint32(r.Last-r.First)+1
 		e.forwarding.Ports += s.Count
 	}
-	return e.putForwardingLocked()
+	return changed, e.putForwardingLocked()
 }
 
-func checkPorts(m forward.Masquerade) error {
-	if len(m.Sources) > 0 && len(m.Ports) == 0 || len(m.Ports) > forward.MaxPortRanges {
+// podAddrsLocked are the addresses of the pods.
+func (e *Engine) podAddrsLocked() map[netip.Addr]bool {
+	all := map[netip.Addr]bool{}
+	for _, v := range e.endpoints {
+		for _, a := range v.Addr[:v.Count] {
+			all[a.addr()] = true
+		}
+	}
+	return all
+}
+
+// sources returns who began the flows of all translations, by the places of their inner entries.
+func (e *Engine) sources() (map[uint32]netip.Addr, error) {
+	all := map[uint32]netip.Addr{}
+	for x, err := range e.entries() {
+		if err != nil {
+			return nil, err
+		}
+		if x.translation() && x.sides[0].Flags&metaWire == 0 {
+			from, _ := x.called()
+			all[x.place] = from.Addr()
+		}
+	}
+	return all, nil
+}
+
+func checkMasquerade(m forward.Masquerade) error {
+	for _, o := range m.Others {
+		if o.To.IsValid() && o.To.Is4() != o.Source.Addr().Is4() {
+			return fmt.Errorf("masquerade %s: %s is of another family", o.Source, o.To)
+		}
+	}
+	if len(m.Sources)+len(m.Others) > 0 && len(m.Ports) == 0 ||
+		len(m.Ports) > forward.MaxPortRanges {
 		return fmt.Errorf("masquerade: %d ranges of ports; from 1 to %d are possible", len(m.Ports),
 			forward.MaxPortRanges)
 	}
@@ -55,8 +125,8 @@ func checkPorts(m forward.Masquerade) error {
 	return nil
 }
 
-// held reports that a prefix lies in one of others.
-func held(p netip.Prefix, others []netip.Prefix) bool {
+// within reports that a prefix lies in one of others.
+func within(p netip.Prefix, others []netip.Prefix) bool {
 	for _, o := range others {
 		if o.Bits() <= p.Bits() && o.Contains(p.Addr()) {
 			return true

@@ -50,6 +50,14 @@ func compareTranslations(t *testing.T, packets, most int) (moved int) {
 	t.Helper()
 	f := newFrames(t, mixedRules)
 	f.masquerade(2000, 2999)
+	model := func() *enginetest.Translator {
+		return &enginetest.Translator{Hides: true, Published: map[enginetest.Port]netip.AddrPort{
+			{Proto: 6, To: end(hostAddr, 8080)}:  end(podA, 80),
+			{Proto: 17, To: end(hostAddr, 8080)}: end(podA, 80),
+			{Proto: 17, To: end(hostAddr, 5353)}: end(podB, 53),
+			{Proto: 17, To: end(hostAddr, 6666)}: end(podA, 666),
+		}}
+	}
 	f.must(f.host.Do(func() error {
 		return f.engine.SetPublished([]forward.Published{
 			{Proto: packet.ProtoTCP, Host: end(hostAddr, 8080), Pod: end(podA, 80)},
@@ -58,12 +66,21 @@ func compareTranslations(t *testing.T, packets, most int) (moved int) {
 			{Proto: packet.ProtoUDP, Host: end(hostAddr, 6666), Pod: end(podA, 666)},
 		})
 	}))
+	return f.compare(t, packets, most, mixedRules, model)
+}
+
+// compare sends packets in sequences, each of which begins with an empty table. It returns how many
+// left from another source port.
+func (f *frames) compare(t *testing.T, packets, most int, rules string,
+	model func() *enginetest.Translator) (moved int) {
+	t.Helper()
 	const sequence = 150
 	passed, sent := 0, 0
 	for seed := uint64(0); sent < packets || moved == 0 && sent < most; seed++ {
 		sent += sequence
-		m := &natMatch{frames: f, t: t, r: rand.New(rand.NewPCG(seed, 14)), seed: seed}
-		m.begin()
+		m := &natMatch{frames: f, t: t, r: rand.New(rand.NewPCG(seed, 14)), seed: seed,
+			model: model()}
+		m.begin(rules)
 		for i := range sequence {
 			if !m.one(i) {
 				t.Fatalf("sequence %d, packet %d", seed, i)
@@ -90,24 +107,16 @@ type natMatch struct {
 	seed   uint64
 }
 
-func (m *natMatch) begin() {
+func (m *natMatch) begin(text string) {
 	m.must(m.engine.endWhere(func(*entry) bool { return true }))
-	set, err := rule.ParseFile("rules", mixedRules, nil)
+	set, err := rule.ParseFile("rules", text, nil)
 	m.must(err)
-	p := compile(m.t, mixedRules)
+	p := compile(m.t, text)
 	rules := enginetest.NewModel(firewall.DefaultOptions())
 	rules.SetInterfaces(m.ifs)
 	rules.Load(set, rule.CompileOptions{Strict: true}, enginetest.Keys(p))
-	m.model = &enginetest.Translator{
-		Rules: rules, Host: hostAddr, Card: m.nic.index, Hides: true,
-		Pods: map[netip.Addr]uint32{podA: m.a.endpoint.Index, podB: m.b.endpoint.Index},
-		Published: map[enginetest.Port]netip.AddrPort{
-			{Proto: 6, To: end(hostAddr, 8080)}:  end(podA, 80),
-			{Proto: 17, To: end(hostAddr, 8080)}: end(podA, 80),
-			{Proto: 17, To: end(hostAddr, 5353)}: end(podB, 53),
-			{Proto: 17, To: end(hostAddr, 6666)}: end(podA, 666),
-		},
-	}
+	m.model.Rules, m.model.Host, m.model.Card = rules, hostAddr, m.nic.index
+	m.model.Pods = map[netip.Addr]uint32{podA: m.a.endpoint.Index, podB: m.b.endpoint.Index}
 }
 
 func (m *natMatch) now() time.Duration { return time.Duration(monotonic()) + m.skew }
@@ -125,7 +134,7 @@ func (m *natMatch) one(i int) bool {
 	build := func(e enginetest.Ends) []byte { return m.build(e, seg) }
 	code, src, dst := m.send(e.From, e.To, m.layer(e.Proto, seg))
 	m.model.Chosen = 1 // of a packet that is refused
-	if code == redirected && src.Addr() == e.From.Addr() && src != e.From {
+	if code != wasShot && src.Addr() == e.From.Addr() && src != e.From {
 		m.model.Chosen = src.Port()
 		if src.Port() < 2000 || src.Port() > 2999 {
 			m.t.Errorf("another source port, %d", src.Port())
@@ -142,6 +151,9 @@ func (m *natMatch) one(i int) bool {
 	switch {
 	case want.Up:
 		wantCode = wentUp
+	case want.Routed:
+		wantCode = wentUp
+		m.passed++
 	case want.Pass:
 		wantCode = redirected
 		m.passed++
@@ -149,7 +161,7 @@ func (m *natMatch) one(i int) bool {
 	if code != wantCode {
 		return what("returned %d, not %d", code, wantCode)
 	}
-	if wantCode == redirected {
+	if wantCode == redirected || want.Routed {
 		if want.Made != nil {
 			if src.Port() < 2000 || src.Port() > 2999 {
 				return what("hidden behind port %d", src.Port())
@@ -249,6 +261,9 @@ func (m *natMatch) ends() enginetest.Ends {
 				return e
 			}
 		}
+	}
+	if len(m.behind) > 0 && r.IntN(3) > 0 {
+		return m.endsBehind(packet.Proto(proto))
 	}
 	switch r.IntN(5) {
 	case 0:

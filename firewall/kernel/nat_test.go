@@ -35,6 +35,7 @@ type frames struct {
 	*cluster
 	nic      crossing
 	podLinks map[netip.Addr]crossing
+	behind   map[netip.Addr]crossing // hosts behind this one, and the cards to them
 }
 
 func newFrames(t testing.TB, rules string) *frames {
@@ -64,10 +65,13 @@ func (f *frames) send(from, to netip.AddrPort, l build.Layer) (code int32, src,
 }
 
 // sendData is send of a packet with n bytes of data.
-func (f *frames) sendData(from, to netip.AddrPort, l build.Layer, n int) (code int32, src,
+func (f *frames) sendData(from, to netip.AddrPort, l build.Layer, n int) (_ int32, src,
 	dst netip.AddrPort) {
 	f.t.Helper()
 	at, ok := f.podLinks[from.Addr()]
+	if !ok {
+		at, ok = f.behind[from.Addr()]
+	}
 	if !ok {
 		at = f.nic
 	}
@@ -84,19 +88,45 @@ func (f *frames) sendData(from, to netip.AddrPort, l build.Layer, n int) (code i
 	f.must(err)
 	frame := append(append([]byte(nil), at.mac[:]...), 2, 0, 0, 0, 0, 9, 8, 0)
 	frame = append(frame, ip...)
-	context := make([]byte, 192) // struct __sk_buff
-	binary.NativeEndian.PutUint32(context[40:], at.index)
-	out := make([]byte, len(frame)+64)
-	f.must(f.host.Do(func() error {
-		o := &ebpf.RunOptions{Data: frame, DataOut: out, Context: context}
-		r, err := f.engine.objects.WeirIn.Run(o)
-		code, out = int32(r), o.DataOut
-		return err
-	}))
+	code, out := f.run(f.engine.objects.WeirIn, 0, at.index, frame)
+	if x, routed := f.routed(at.index, out); code == wentUp && routed {
+		code, out = f.run(f.engine.objects.WeirOut, at.index, x, out)
+	}
 	port := func(at int) uint16 { return binary.BigEndian.Uint16(out[at:]) }
 	src = netip.AddrPortFrom(netip.AddrFrom4([4]byte(out[26:30])), port(34))
 	dst = netip.AddrPortFrom(netip.AddrFrom4([4]byte(out[30:34])), port(36))
 	return code, src, dst
+}
+
+// run puts a frame into a program at an interface, which it came in by or, with another one that it
+// came in by, leaves by.
+func (f *frames) run(p *ebpf.Program, recv, index uint32, frame []byte) (code int32, out []byte) {
+	f.t.Helper()
+	context := make([]byte, 192) // struct __sk_buff
+	binary.NativeEndian.PutUint32(context[36:], recv)
+	binary.NativeEndian.PutUint32(context[40:], index)
+	out = make([]byte, len(frame)+64)
+	f.must(f.host.Do(func() error {
+		o := &ebpf.RunOptions{Data: frame, DataOut: out, Context: context}
+		r, err := p.Run(o)
+		code, out = int32(r), o.DataOut
+		return err
+	}))
+	return code, out
+}
+
+// routed returns the card that the stack sends a frame by which came in at another one.
+func (f *frames) routed(recv uint32, frame []byte) (xmit uint32, ok bool) {
+	to := netip.AddrFrom4([4]byte(frame[30:34]))
+	if _, behind := f.behind[to]; behind {
+		return f.behind[to].index, true
+	}
+	for _, c := range f.behind {
+		if c.index == recv && to == outsideAddr {
+			return f.nic.index, true
+		}
+	}
+	return 0, false
 }
 
 // pairs are the translations of the table, by the ends of their inner entries. A half that stands

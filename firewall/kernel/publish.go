@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 
 	"github.com/weirnet/weir/internal/forward"
@@ -10,26 +11,50 @@ import (
 )
 
 // SetPublished replaces the set of published ports, see forward.Forwarder. Connections through a
-// port that is no longer there end.
+// port that is no longer there, or leads elsewhere, end.
 func (e *Engine) SetPublished(ports []forward.Published) error {
+	return e.publish(ports, toPod)
+}
+
+// SetForwards replaces the set of forwarded ports: published ports of which Pod is not a pod, but
+// any address that the host's stack routes to. Connections end as with SetPublished.
+func (e *Engine) SetForwards(ports []forward.Published) error {
+	return e.publish(ports, toOther)
+}
+
+// What a published port leads to: struct published of bpf/lib/pod.h.
+const (
+	toPod   = 0
+	toOther = 1
+)
+
+// publish replaces the ports of one kind.
+func (e *Engine) publish(ports []forward.Published, kind uint32) error {
+	verb := [...]string{toPod: "publish", toOther: "forward"}[kind]
 	want := map[weirPublishedKey]weirPublished{}
 	for _, p := range ports {
 		k, v, err := publication(p)
 		if err != nil {
-			return fmt.Errorf("publish %s: %w", p.Host, err)
+			return fmt.Errorf("%s %s: %w", verb, p.Host, err)
 		}
 		if _, double := want[k]; double {
-			return fmt.Errorf("publish %s: given to two pods", p.Host)
+			return fmt.Errorf("%s %s: the port is given away twice", verb, p.Host)
 		}
+		v.Forwarded = kind
 		want[k] = v
 	}
 	e.mu.Lock()
-	changed, err := e.putPublishedLocked(want)
+	changed, err := e.putPublishedLocked(want, kind)
+	all := maps.Clone(e.published)
 	e.mu.Unlock()
 	if err != nil || !changed {
 		return err
 	}
-	return e.endWhere(func(x *entry) bool { return unpublished(x, want) })
+	targets, err := e.targets()
+	if err != nil {
+		return err
+	}
+	return e.endWhere(func(x *entry) bool { return unpublished(x, all, targets) })
 }
 
 func publication(p forward.Published) (k weirPublishedKey, v weirPublished, err error) {
@@ -50,21 +75,34 @@ func publication(p forward.Published) (k weirPublishedKey, v weirPublished, err 
 	return k, weirPublished{Addr: wordsOf(pod), Port: uint32(p.Pod.Port())}, nil
 }
 
-// putPublishedLocked writes the ports and reports whether one was taken back or given to another
-// pod.
-func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished) (changed bool,
-	err error) {
+// putPublishedLocked writes the ports of one kind, to which it adds those of the other, and reports
+// whether one was taken back or given to another target.
+func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished,
+	kind uint32) (changed bool, err error) {
 	if e.published == nil { // the first time: what an earlier engine has written
 		if e.published,
 			err = readAll[weirPublishedKey, weirPublished](e.objects.Published); err != nil {
 			return false, fmt.Errorf("read the published ports: %w", err)
 		}
 	}
+	others := uint32(0)
 	for k, v := range e.published {
 		w, ok := want[k]
-		changed = changed || !ok || w != v
+		switch {
+		case v.Forwarded == kind:
+			changed = changed || !ok || w != v
+		case ok:
+			return false, fmt.Errorf("%d port %d of %s: %w", k.Proto, k.Port, k.Addr.addr(),
+				errTaken[kind])
+		default:
+			want[k] = v
+		}
 	}
-	if len(want) > 0 {
+	for _, v := range want {
+		others += v.Forwarded
+	}
+	pods := uint32(len(want)) - others // what the host itself may call
+	if pods > 0 {
 		if err := e.attachLocalLocked(); err != nil {
 			return changed, err
 		}
@@ -75,34 +113,57 @@ func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished) (ch
 		return changed, fmt.Errorf("write the published ports: %w", err)
 	}
 	e.published = want
-	e.forwarding.Published = uint32(len(want))
+	e.forwarding.Published, e.forwarding.Forwards = uint32(len(want)), others
 	if err := e.putForwardingLocked(); err != nil {
 		return changed, err
 	}
-	if len(want) == 0 {
+	if pods == 0 {
 		return changed, e.detachLocalLocked()
 	}
 	return changed, nil
 }
 
+// errTaken says by kind why a port cannot be given away.
+var errTaken = [...]error{
+	toPod:   errors.New("[[forward]] of weir.toml has it; publish another one"),
+	toOther: errors.New("it is published for a pod; weir pod list"),
+}
+
+// targets returns where the flows of all translations lead to, by the places of their inner
+// entries.
+func (e *Engine) targets() (map[uint32]netip.AddrPort, error) {
+	all := map[uint32]netip.AddrPort{}
+	for x, err := range e.entries() {
+		if err != nil {
+			return nil, err
+		}
+		if x.translation() && x.sides[0].Flags&metaWire == 0 {
+			_, all[x.place] = x.called()
+		}
+	}
+	return all, nil
+}
+
 // unpublished reports that an entry is the wire side of a translation whose port is published no
-// longer.
-func unpublished(x *entry, want map[weirPublishedKey]weirPublished) bool {
+// longer, or leads to another target than the flow does.
+func unpublished(x *entry, want map[weirPublishedKey]weirPublished,
+	targets map[uint32]netip.AddrPort) bool {
 	flags := x.sides[0].Flags
 	if x.sides[0].Rule != natRule || flags&metaWire == 0 || flags&metaSource != 0 {
 		return false
 	}
-	to, port := weirAddress{Hi: x.addr[2], Lo: x.addr[3]}, uint16(x.tag>>32)
-	if x.sides[1].Flags&metaMade != 0 { // the high end called
-		to, port = weirAddress{Hi: x.addr[0], Lo: x.addr[1]}, uint16(x.tag>>48)
-	}
+	_, to := x.called()
 	any := netip.IPv6Unspecified()
-	if to.addr().Is4() {
+	if to.Addr().Is4() {
 		any = netip.IPv4Unspecified()
 	}
-	for _, a := range []weirAddress{to, wordsOf(any)} {
-		if _, ok := want[weirPublishedKey{Addr: a, Port: port, Proto: uint8(x.tag >> 24)}]; ok {
-			return false
+	for _, a := range []netip.Addr{to.Addr(), any} {
+		v, ok := want[weirPublishedKey{Addr: wordsOf(a), Port: to.Port(),
+			Proto: uint8(x.tag >> 24)}]
+		if ok {
+			leads := netip.AddrPortFrom(v.Addr.addr(), uint16(v.Port))
+			now, known := targets[x.sides[0].Track]
+			return known && now != leads
 		}
 	}
 	return true

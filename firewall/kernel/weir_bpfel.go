@@ -521,6 +521,8 @@ type weirForwarding struct {
 	Ports          uint32
 	RouteMtus      uint32
 	Netfilter      uint32
+	Forwards       uint32
+	Sources        uint32
 	Span           [8]struct {
 		_     structs.HostLayout
 		First uint32
@@ -668,6 +670,13 @@ type weirKey struct {
 	Pad    uint16
 }
 
+type weirMaskedSource struct {
+	_     structs.HostLayout
+	To    weirAddress
+	Flags uint32
+	Pad   uint32
+}
+
 type weirMaybe struct {
 	_     structs.HostLayout
 	Plus1 uint32
@@ -730,10 +739,10 @@ type weirPodCounter struct {
 }
 
 type weirPublished struct {
-	_    structs.HostLayout
-	Addr weirAddress
-	Port uint32
-	Pad  uint32
+	_         structs.HostLayout
+	Addr      weirAddress
+	Port      uint32
+	Forwarded uint32
 }
 
 type weirPublishedKey struct {

@@ -4,6 +4,7 @@ package forward
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/packet"
 )
@@ -62,12 +63,14 @@ type Published struct {
 	Pod  netip.AddrPort
 }
 
-// Masquerade selects the forwarded packets that leave with the host's address as source: those from
-// Sources to anything but Except (the pod ranges of this and other nodes), through any interface
-// that is not a pod's.
+// Masquerade selects the forwarded packets that leave with another source, through any interface
+// that is not a pod's: those from Sources, the pods, to anything but Except (the pod ranges of this
+// and other nodes) with the host's address, and those from Others to anything but Near.
 type Masquerade struct {
 	Sources []netip.Prefix
 	Except  []netip.Prefix
+	Others  []SourceNAT
+	Near    []netip.Prefix
 	// Ports are the ports for translated sources: at most MaxPortRanges ranges that do not overlap.
 	// A port that the host itself uses, or publishes, is never chosen.
 	Ports []PortRange
@@ -78,3 +81,31 @@ type PortRange struct{ First, Last uint16 }
 
 // MaxPortRanges is how many ranges of ports a Masquerade can have.
 const MaxPortRanges = 8
+
+// SourceNAT gives packets of a network behind the host another source.
+type SourceNAT struct {
+	Source netip.Prefix
+	To     netip.Addr // invalid for the address of the interface that they leave by
+}
+
+// Prefixes are all prefixes that m names.
+func (m *Masquerade) Prefixes() []netip.Prefix {
+	all := slices.Concat(m.Sources, m.Except, m.Near)
+	for _, o := range m.Others {
+		all = append(all, o.Source)
+	}
+	return all
+}
+
+// Behind returns which source the packets from a prefix get that is not a pod's: that of the
+// longest of m.Others that holds it.
+func (m *Masquerade) Behind(p netip.Prefix) (to netip.Addr, ok bool) {
+	longest := -1
+	for _, o := range m.Others {
+		if bits := o.Source.Bits(); bits > longest && bits <= p.Bits() &&
+			o.Source.Contains(p.Addr()) {
+			to, longest = o.To, bits
+		}
+	}
+	return to, longest >= 0
+}

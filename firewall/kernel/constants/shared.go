@@ -133,6 +133,8 @@ var groups = []group{
 	{"Flags in the trie of translated sources.", "", []shared{
 		{"MASK_SOURCE", "maskSource", 1, ""},
 		{"MASK_EXCEPT", "maskExcept", 2, ""},
+		{"MASK_BEHIND", "maskBehind", 4, "sources of others than pods"},
+		{"MASK_NEAR", "maskNear", 8, "destinations for which those stay"},
 	}},
 	{"Operations of the program weir_call.", "op", []shared{
 		{"OP_REMOVE", "opRemove", 1, ""},

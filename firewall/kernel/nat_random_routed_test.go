@@ -1,0 +1,83 @@
+package kernel
+
+import (
+	"net/netip"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/weirnet/weir/firewall/enginetest"
+	"github.com/weirnet/weir/internal/forward"
+	"github.com/weirnet/weir/packet"
+)
+
+// routedRules keep states for most, none for questions to port 53, and refuse some packets on their
+// way in and some on their way out.
+const routedRules = "add 1 check-state\nadd 2 deny ip from any to any 666\n" +
+	"add 3 deny udp from 192.0.2.2 4001 to 10.0.5.9 53 out\n" +
+	"add 4 deny udp from 10.0.5.9 53 to 192.0.2.2 80 out\n" +
+	"add 5 allow udp from any to any 53\nadd 6 allow udp from any 53 to any\n" +
+	"add 7 allow tcp from any to any setup keep-state\n" +
+	"add 8 allow udp from any to any keep-state\nadd 9 allow icmp from any to any\n" +
+	"add 10 deny ip from any to any\n"
+
+// TestRoutedTranslationsAgainstTheModel is TestTranslationsAgainstTheModel with a server behind the
+// host, to which ports are forwarded, and which hides or does not.
+func TestRoutedTranslationsAgainstTheModel(t *testing.T) {
+	packets := 2000
+	if n, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
+		packets = n
+	}
+	g := newGateway(t, routedRules)
+	f := framesOf(g.cluster)
+	l, err := g.host.Netlink().LinkByName("eth1")
+	g.must(err)
+	inside := crossing{index: g.inside}
+	copy(inside.mac[:], l.HardwareAddr)
+	f.behind = map[netip.Addr]crossing{serverFour: inside}
+	f.publish(8080, 80)
+	g.must(g.host.Do(func() error {
+		return g.engine.SetForwards([]forward.Published{
+			{Proto: packet.ProtoTCP, Host: end(hostAddr, 8088), Pod: end(serverFour, 80)},
+			{Proto: packet.ProtoUDP, Host: end(hostAddr, 8088), Pod: end(serverFour, 80)},
+			{Proto: packet.ProtoUDP, Host: end(hostAddr, 5454), Pod: end(serverFour, 53)},
+			{Proto: packet.ProtoUDP, Host: end(hostAddr, 6667), Pod: end(serverFour, 666)},
+		})
+	}))
+	for _, hides := range []bool{false, true} {
+		m := forward.Masquerade{Sources: podRanges, Except: podRanges,
+			Ports: []forward.PortRange{{First: 2000, Last: 2999}}}
+		if hides {
+			inside := netip.MustParsePrefix("10.0.5.0/24")
+			m.Others, m.Near = []forward.SourceNAT{{Source: inside}}, []netip.Prefix{inside}
+		}
+		g.must(g.engine.SetMasquerade(m))
+		f.compare(t, packets/2, 0, routedRules, func() *enginetest.Translator {
+			return &enginetest.Translator{Hides: true, HidesBehind: hides,
+				Behind: map[netip.Addr]uint32{serverFour: g.inside},
+				Published: map[enginetest.Port]netip.AddrPort{
+					{Proto: 6, To: end(hostAddr, 8080)}:  end(podA, 80),
+					{Proto: 17, To: end(hostAddr, 8080)}: end(podA, 80),
+					{Proto: 6, To: end(hostAddr, 8088)}:  end(serverFour, 80),
+					{Proto: 17, To: end(hostAddr, 8088)}: end(serverFour, 80),
+					{Proto: 17, To: end(hostAddr, 5454)}: end(serverFour, 53),
+					{Proto: 17, To: end(hostAddr, 6667)}: end(serverFour, 666),
+				}}
+		})
+	}
+}
+
+// endsBehind chooses between the outside and a server behind the host.
+func (m *natMatch) endsBehind(proto packet.Proto) enginetest.Ends {
+	r := m.r
+	outside := end(outsideAddr, pick(r, 53, 80, 4000, 4001))
+	server := end(serverFour, pick(r, 53, 80, 5000, 5001))
+	switch r.IntN(4) {
+	case 0:
+		return enginetest.Ends{Proto: proto, From: outside, To: server}
+	case 1:
+		return enginetest.Ends{Proto: proto, From: server, To: outside}
+	}
+	return enginetest.Ends{Proto: proto, From: outside,
+		To: end(hostAddr, pick(r, 8088, 8088, 5454, 6667, 2000+r.IntN(3)))}
+}
