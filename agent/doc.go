@@ -7,6 +7,7 @@
 //	agent/rules  the rules in force, trials, the saved rules, commands, why
 //	agent/host   interfaces, hooks, routes, kernel settings, the mount of the pins
 //	agent/pods   the network of containers: attach, labels, published ports, drivers of runtimes
+//	agent/nat    forwarded ports and source NAT for others behind the host
 //	agent/peers  the other nodes: their record, the tunnel to them, routes
 //	agent/cluster  the desired state of a cluster: the copy, what follows from it, own news
 //	agent/watch  events and their history, captures, metrics, states, the watchdog

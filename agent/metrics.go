@@ -60,6 +60,8 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 	all = append(all, observe.One(observe.Gauge, "weir_pods",
 		"Containers that this node gives a network.",
 		float64(n.pods.Count())))
+	all = append(all, observe.One(observe.Gauge, "weir_forwarded_ports",
+		"Ports of the host that lead to other hosts.", float64(n.nat.Count())))
 	if rss, err := residentBytes(); err == nil {
 		all = append(all, observe.One(observe.Gauge, "process_resident_memory_bytes",
 			"Memory of the agent, without what it shares with the kernel.", float64(rss)))

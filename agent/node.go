@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/agent/cluster"
 	"github.com/weirnet/weir/agent/engines"
 	"github.com/weirnet/weir/agent/host"
+	"github.com/weirnet/weir/agent/nat"
 	"github.com/weirnet/weir/agent/netfilter"
 	"github.com/weirnet/weir/agent/peers"
 	"github.com/weirnet/weir/agent/pods"
@@ -52,6 +53,7 @@ type Node struct {
 	rules    *rules.Book
 	explain  rules.Explainer
 	pods     *pods.Service
+	nat      *nat.Service
 	peers    *peers.Service
 	observer *watch.Observer
 	// what netfilter translates; used when the pods begin, and by the loop

@@ -11,6 +11,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/weirnet/weir/agent/host"
+	"github.com/weirnet/weir/agent/nat"
 	"github.com/weirnet/weir/agent/peers"
 	"github.com/weirnet/weir/agent/pods"
 	"github.com/weirnet/weir/agent/rules"
@@ -34,6 +35,8 @@ type Settings struct {
 	Pods pods.Settings
 	// Overlay is the tunnel to other nodes.
 	Overlay peers.Settings
+	// NAT is what the host translates for others behind it.
+	NAT nat.Settings
 }
 
 // DefaultSettings guard every interface but the loopback.
@@ -61,9 +64,11 @@ type settingsFile struct {
 		Liberal         *bool `toml:"liberal"`
 		Cookies         *bool `toml:"syn_cookies"`
 	} `toml:"states"`
-	Pods     pods.File   `toml:"pods"`
-	Overlay  *peers.File `toml:"overlay"`
-	Timeouts struct {
+	Pods       pods.File            `toml:"pods"`
+	Forward    []nat.ForwardFile    `toml:"forward"`
+	Masquerade []nat.MasqueradeFile `toml:"masquerade"`
+	Overlay    *peers.File          `toml:"overlay"`
+	Timeouts   struct {
 		Syn         any `toml:"syn"`
 		Established any `toml:"established"`
 		Fin         any `toml:"fin"`
@@ -209,6 +214,16 @@ func (f settingsFile) settings() (Settings, error) {
 		return s, err
 	}
 	if err := f.Overlay.Apply(&s.Overlay); err != nil {
+		return s, err
+	}
+	if err := s.NAT.Apply(f.Forward, f.Masquerade); err != nil {
+		return s, err
+	}
+	tunnel := s.Overlay.Port
+	if !s.Overlay.On {
+		tunnel = 0
+	}
+	if err := s.NAT.Check(s.Pods.Ranges, tunnel); err != nil {
 		return s, err
 	}
 	t := &s.Engine.Timeouts

@@ -48,6 +48,9 @@ func (n *Node) begin(ctx context.Context) error {
 		pods()
 		n.hooks.Hold(false)
 	}
+	// An earlier agent's are in force, or nothing is guarded yet.
+	n.retry.Until(ctx, "the forwarded ports of the settings are not in force", "weir doctor",
+		n.nat.Apply)
 	before := n.engine.Attached()
 	n.hooks.Follow()
 	n.retry.Until(ctx, "interfaces that are not to be guarded still are", "weir doctor",

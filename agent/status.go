@@ -51,6 +51,7 @@ func (n *Node) status() (api.Status, error) {
 			s.Reasons[reason.String()] = packets
 		}
 	}
+	s.Forwards, s.Masquerades = n.nat.Views(), n.nat.Masquerades()
 	if n.cluster != nil {
 		s.Cluster = n.cluster.Status()
 	}

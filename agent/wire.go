@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/engines"
 	"github.com/weirnet/weir/agent/host"
+	"github.com/weirnet/weir/agent/nat"
 	"github.com/weirnet/weir/agent/netfilter"
 	"github.com/weirnet/weir/agent/peers"
 	"github.com/weirnet/weir/agent/pods"
@@ -14,6 +16,7 @@ import (
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/observe"
@@ -47,7 +50,13 @@ func newNode(c Config, member bool) *Node {
 		RecordSysctls: func() error { return host.RecordSysctls(c.Paths.Sysctls()) },
 		Changed:       n.podsChanged,
 		PeerRanges:    n.peers.Ranges,
+		Others:        func() ([]forward.SourceNAT, []netip.Prefix) { return n.nat.Others() },
 		Tunnel:        c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
+	n.nat = nat.New(nat.Config{Settings: c.Settings.NAT, SetForwards: n.engine.SetForwards,
+		SetForwarding: func(four, six bool) error {
+			return host.SetForwarding(c.Paths.Sysctls(), four, six)
+		},
+		SetMasquerade: n.pods.SetMasquerade, IsOwn: n.links.IsMine})
 	var shared func() (rules.Version, bool)
 	if member {
 		shared = n.sharedRules
@@ -85,8 +94,10 @@ func (n *Node) peersConfig() peers.Config {
 		},
 		Why:           func(q api.Why) (api.Explanation, error) { return n.explain.Why(q) },
 		RangesChanged: func() error { return n.pods.SetMasquerade() },
-		CheckPort:     func(port uint16) error { return n.pods.CheckTunnelPort(port) },
-		IsPod:         func(a netip.Addr) bool { return n.pods.Has(a) },
+		CheckPort: func(port uint16) error {
+			return errors.Join(n.pods.CheckTunnelPort(port), n.nat.CheckTunnelPort(port))
+		},
+		IsPod: func(a netip.Addr) bool { return n.pods.Has(a) },
 	}
 }
 

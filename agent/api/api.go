@@ -42,6 +42,8 @@ package api
 import (
 	"net/netip"
 	"time"
+
+	"github.com/weirnet/weir/packet"
 )
 
 // Version is the version of all answers.
@@ -93,7 +95,26 @@ type Status struct {
 	// packets that something other than a rule decided
 	Reasons map[string]uint64 `json:"reasons"`
 	Table   StateTable        `json:"table"`
-	Cluster *Cluster          `json:"cluster,omitempty"` // of a host that has joined one
+	// ports of the host that lead to other hosts
+	Forwards []Forward `json:"forwards,omitempty"`
+	// networks behind the host that leave with another source
+	Masquerades []Masquerade `json:"masquerades,omitempty"`
+	Cluster     *Cluster     `json:"cluster,omitempty"` // of a host that has joined one
+}
+
+// Forward is a port of the host, or several in a row, that lead to another host behind it.
+type Forward struct {
+	Proto packet.Proto `json:"proto"`
+	// the first port; an unspecified address: all of the host's
+	Listen netip.AddrPort `json:"listen"`
+	To     netip.AddrPort `json:"to"` // where the first port leads
+	Ports  int            `json:"ports"`
+}
+
+// Masquerade is a network behind the host whose packets leave with another source.
+type Masquerade struct {
+	Source netip.Prefix `json:"source"`
+	To     string       `json:"to,omitempty"` // left out: that of the interface that they leave by
 }
 
 // StateTable is how full the state table of the kernel engine is, which packets found no space in

@@ -15,9 +15,9 @@ import (
 	"github.com/weirnet/weir/internal/atomicfile"
 )
 
-// changedSysctls are the kernel's settings below /proc/sys/net that a node with containers sets to
-// 1, and what the kernel changes with them by itself: forwarding of each interface and, in IPv4,
-// whether redirects are accepted (ip-sysctl.rst).
+// changedSysctls are the kernel's settings below /proc/sys/net that a node with containers or
+// forwarded ports sets to 1, and what the kernel changes with them by itself: forwarding of each
+// interface and, in IPv4, whether redirects are accepted (ip-sysctl.rst).
 var changedSysctls = []struct {
 	name string
 	with []string
@@ -35,6 +35,23 @@ type sysctlRecord struct {
 	Netns   string `json:"netns"`
 	// Before has the values by name, like "ipv4/ip_forward".
 	Before map[string]string `json:"before"`
+}
+
+// SetForwarding makes the host a router for the families asked for, and records what it was before.
+func SetForwarding(record string, four, six bool) error {
+	if four || six {
+		if err := RecordSysctls(record); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	if four {
+		errs = append(errs, setSysctl("ipv4/ip_forward", "1"))
+	}
+	if six {
+		errs = append(errs, setSysctl("ipv6/conf/all/forwarding", "1"))
+	}
+	return errors.Join(errs...)
 }
 
 const sysctlDir = "/proc/sys/net"
@@ -186,7 +203,7 @@ func setSysctl(name, value string) error {
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("put back %s: %w", name, err)
+		return fmt.Errorf("set %s: %w", name, err)
 	}
 	return nil
 }

@@ -65,6 +65,9 @@ type Config struct {
 	Changed func()
 	// PeerRanges are the ranges of the pods of other nodes.
 	PeerRanges func() []netip.Prefix
+	// Others are the networks behind the host that leave with another source, and the destinations
+	// for which they keep theirs.
+	Others func() (others []forward.SourceNAT, near []netip.Prefix)
 	// Tunnel is the name of the tunnel's interface, and TunnelPort its UDP port, 0 without a
 	// tunnel.
 	Tunnel     string
@@ -120,23 +123,27 @@ func (s *Service) list() []pod.Pod {
 	return nil
 }
 
-// SetMasquerade sets which packets leave with the host's address: those of pods to anything but
-// pods, here and on other nodes. Without pods it does nothing.
+// SetMasquerade sets which packets leave with another source: those of pods to anything but pods,
+// here and on other nodes, and those of others as the settings say. While the pods of an earlier
+// run are not taken over it does nothing: what an earlier agent has set holds.
 func (s *Service) SetMasquerade() error {
-	if s.manager.Load() == nil {
+	set, m := s.config.Settings, forward.Masquerade{}
+	if len(set.Ranges) > 0 && s.manager.Load() == nil {
 		return nil
 	}
-	set, to := s.config.Settings, s.config.Engine
-	if !set.Masquerade {
-		return to.SetMasquerade(forward.Masquerade{})
+	if set.Masquerade {
+		m.Sources, m.Except = set.Ranges, slices.Concat(set.Ranges, s.config.PeerRanges())
 	}
-	except := slices.Concat(set.Ranges, s.config.PeerRanges())
+	m.Others, m.Near = s.config.Others()
+	if len(m.Sources)+len(m.Others) == 0 {
+		return s.config.Engine.SetMasquerade(forward.Masquerade{})
+	}
 	ephemeral, err := os.ReadFile(ephemeralFile)
 	if err != nil {
 		return fmt.Errorf("read the ports that the host takes for its own connections: %w", err)
 	}
-	ports := masqueradePorts(&set, string(ephemeral))
-	return to.SetMasquerade(forward.Masquerade{Sources: set.Ranges, Except: except, Ports: ports})
+	m.Ports = masqueradePorts(&set, string(ephemeral))
+	return s.config.Engine.SetMasquerade(m)
 }
 
 // Begun reports whether there are pods, or may be.

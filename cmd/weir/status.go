@@ -89,6 +89,17 @@ func printStatus(c *call, s api.Status) {
 		fmt.Fprintln(c.out, line)
 	}
 	fmt.Fprintf(c.out, "rules: %d from %s, default %s\n", s.Rules, c.show(s.Source), s.Default)
+	for _, f := range s.Forwards {
+		fmt.Fprintf(c.out, "forward: %s %s to %s%s\n", f.Proto, f.Listen, f.To,
+			more(f.Ports))
+	}
+	for _, m := range s.Masquerades {
+		to := m.To
+		if to == "" {
+			to = "the address of the interface"
+		}
+		fmt.Fprintf(c.out, "masquerade: %s as %s\n", m.Source, to)
+	}
 	if s.Cluster != nil {
 		printCluster(c, s.Cluster)
 	}
@@ -114,6 +125,17 @@ func printStatus(c *call, s api.Status) {
 	for _, r := range slices.Sorted(maps.Keys(s.Reasons)) {
 		fmt.Fprintf(c.out, "decided before or beside the rules: %s %d\n", r, s.Reasons[r])
 	}
+}
+
+// more says how many ports follow the first one.
+func more(ports int) string {
+	switch ports {
+	case 1:
+		return ""
+	case 2:
+		return ", and the port after it"
+	}
+	return fmt.Sprintf(", and the %d ports after it", ports-1)
 }
 
 // printCluster says how old the copy of the store is.

@@ -36,8 +36,8 @@ var ranks = map[string]int{
 	"agent/netfilter": 6,
 	// the parts of a node, none of which imports another one
 	"agent/rules": 7, "agent/host": 7, "agent/pods": 7, "agent/peers": 7, "agent/watch": 7,
-	"agent/cluster": 7,
-	"agent/setup":   8, "agent/survey": 9, // what setup advises, and what that needs to know
+	"agent/cluster": 7, "agent/nat": 7,
+	"agent/setup": 8, "agent/survey": 9, // what setup advises, and what that needs to know
 	"agent": 8, "agent/demo": 9, // what connects the parts
 	"cmd/weir": 10,
 	"test":     11, "internal/arch": 11,
@@ -47,7 +47,7 @@ var ranks = map[string]int{
 // agentParts are the packages that a node is made of. Their tests do not import another part
 // either: what a part needs of others is in its Config.
 var agentParts = []string{"agent/rules", "agent/host", "agent/pods", "agent/peers", "agent/watch",
-	"agent/cluster"}
+	"agent/cluster", "agent/nat"}
 
 // testPackages exist for tests: the tests of any package may import them.
 var testPackages = []string{"internal/nstest", "internal/rebuilt", "internal/releases",
