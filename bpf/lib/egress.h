@@ -20,7 +20,8 @@ static __always_inline int unsettled(const struct packet *p, const struct lookup
 __noinline int touch_unsettled(struct __sk_buff *skb, __u32 called)
 {
 	struct cpu *c = this_cpu();
-	if (!c)
+	struct config *cf = settings();
+	if (!c || !cf)
 		return 0;
 	const struct packet *p = &c->packet;
 	const struct lookup *look = &c->look;
@@ -32,7 +33,10 @@ __noinline int touch_unsettled(struct __sk_buff *skb, __u32 called)
 	struct set *s = set_at(inner / WAYS);
 	if (!s)
 		return 0;
-	struct side *low = low_side(s, inner), *d = nat->from ? high_side(s, inner) : low;
+	struct side *low = low_side(s, inner), *high = high_side(s, inner),
+		    *d = nat->from ? high : low;
+	if (expired(cf, low, high, p->proto, p->now)) // the sweep has not come by yet
+		return 0;
 	if (called && (low->flags & META_SOURCE || !(d->flags & META_MADE)))
 		return 0;
 	nat_touch(skb, p, look, nat);
