@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
 )
 
 // netavark calls the plugin as podman and netavark do, and returns what it prints.
