@@ -28,7 +28,7 @@ var ranks = map[string]int{
 	"firewall/soft": 4, "firewall/kernel": 4, "firewall/enginetest": 4, // workers
 	"store/disk": 3, "store/admin": 3,
 	"pod": 4, "pod/dns": 5, "overlay": 4, "proxy": 4, "cni": 5,
-	"cni/netavark": 6,
+	"cni/netavark":    6,
 	"internal/nstest": 4, "internal/rebuilt": 4, "internal/releases": 4, "store/storetest": 4,
 	"agent/api": 5, "agent/rulefile": 5, "agent/clock": 5, "agent/claim": 5, "agent/routes": 5,
 	"agent/engines": 5, "agent/page": 5,
