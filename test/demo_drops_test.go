@@ -142,8 +142,9 @@ func listenTo(t *testing.T, pid int, name, dir string) *demoHost {
 	poll("tcpdump listens to "+name, func() bool {
 		syscall.Kill(pid, syscall.SIGSTOP)
 		defer syscall.Kill(pid, syscall.SIGCONT)
+		// Headers alone, and space for many: tcpdump loses what it does not print in time.
 		h.dump = exec.Command("nsenter", "--net="+netns, "tcpdump", "-l", "--immediate-mode", "-nn",
-			"-i", "any", "tcp")
+			"-s", "128", "-B", "65536", "-i", "any", "tcp")
 		h.dump.Stdout = &h.output
 		errs, err := h.dump.StderrPipe()
 		if err != nil || h.dump.Start() != nil {
