@@ -97,6 +97,8 @@ func TestLongStoryInBrowser(t *testing.T) {
 		t.Errorf("by keys the node was asked for %+v", q)
 	}
 	c.until("document.getElementById('story-body').innerText.includes('tcp-window')", "true")
+	// The button is below what the node answers.
+	c.until("document.querySelectorAll('#story-body table').length", "2")
 	c.click("story-filter")
 	n.asked(t, "tcp from 10.0.0.20 to fd00::1")
 	if all := c.complaints(); len(all) > 0 {
