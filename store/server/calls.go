@@ -125,7 +125,10 @@ const maxAdmissions = 5
 
 // Commit implements store.Store.
 func (a *admitted) Commit(ctx context.Context, t store.Txn) (int64, error) {
-	by := a.conn.admission()
+	by, err := a.conn.current()
+	if err != nil {
+		return 0, err
+	}
 	if by.Check != nil {
 		if err := by.Check(t); err != nil {
 			return 0, err
@@ -136,8 +139,10 @@ func (a *admitted) Commit(ctx context.Context, t store.Txn) (int64, error) {
 	}
 	own := t.Compare
 	for range maxAdmissions {
-		by = a.conn.admission()
-		if by.Key == "" {
+		if by, err = a.conn.current(); err != nil {
+			return 0, err
+		}
+		if by.Key == "" { // it is admitted by no entry of the store
 			return a.Store.Commit(ctx, t)
 		}
 		if slices.ContainsFunc(own, func(c store.Compare) bool { return c.Key == by.Key }) {

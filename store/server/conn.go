@@ -173,6 +173,17 @@ func (c *conn) admission() Admission {
 	return c.admitted
 }
 
+// current returns what a transaction may do now: of a connection that was refused nothing, also if
+// the transaction began before.
+func (c *conn) current() (Admission, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return Admission{}, fmt.Errorf("%w: %v is admitted no more", store.ErrPermission, c.peer.ID)
+	}
+	return c.admitted, nil
+}
+
 func (c *conn) setAdmission(a Admission) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
