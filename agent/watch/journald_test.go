@@ -53,12 +53,14 @@ func TestEntry(t *testing.T) {
 // fails, holds the packet path up; what is left out is counted, and the next entry mentions it.
 func TestLogIsBounded(t *testing.T) {
 	hang, sent := make(chan struct{}), make(chan map[string]string, 8192)
+	began := make(chan struct{}, 8192)
 	var fails atomic.Bool
 	j := &journald{queue: make(chan firewall.Event, 4), limit: rate.NewLimiter(0, 20),
 		describe: func(ev *firewall.Event) (observe.Event, string) {
 			return observe.Event{Event: *ev}, "deny log ip from any to any"
 		},
 		send: func(_ string, _ journal.Priority, fields map[string]string) error {
+			began <- struct{}{}
 			<-hang
 			sent <- fields
 			if fails.Load() {
@@ -69,9 +71,7 @@ func TestLogIsBounded(t *testing.T) {
 	go j.run(t.Context())
 	j.put(&firewall.Event{Kind: firewall.EventDrop})
 	j.put(logged())
-	for len(j.queue) > 0 { // it is in send now
-		time.Sleep(time.Millisecond)
-	}
+	<-began
 	for range 29 {
 		j.put(logged())
 	}
