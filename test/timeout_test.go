@@ -188,8 +188,14 @@ stacksize = 0
 		return nil
 	})
 	text, err := exec.Command("cat", p.root+"/fail2ban.log").CombinedOutput()
-	if err != nil || strings.Contains(string(text), "ERROR") {
-		t.Errorf("fail2ban complains: %v\n%s", err, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for complaint := range strings.Lines(string(text)) {
+		// but of the question above, asked before the jail was there
+		if strings.Contains(complaint, "ERROR") && !strings.Contains(complaint, "UnknownJail") {
+			t.Errorf("fail2ban complains: %s", complaint)
+		}
 	}
 }
 
