@@ -51,14 +51,13 @@ func inUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestHostileCosts: whatever an attacker without a key sends, it costs less CPU time than one
-// multiplication of a handshake, of which an honest one takes half a dozen; it gets no answer, but
-// for cookies, which are smaller than what they answer; and no memory is kept.
-func TestHostileCosts(t *testing.T) {
-	var recorded [][]byte
+// recordData has a send datagrams to b, and returns 100 data messages that carry them, as the
+// middle box saw them.
+func recordData(t *testing.T) (a, b *side, recorded [][]byte) {
+	t.Helper()
 	var full atomic.Bool
 	// called by two goroutines, of which one sees what a sends
-	a, b := through(t, &middlebox{seen: func(p []byte) {
+	a, b = through(t, &middlebox{seen: func(p []byte) {
 		if p[0] == typeData && len(p) == 112+32 && !full.Load() {
 			if recorded = append(recorded, bytes.Clone(p)); len(recorded) == 100 {
 				full.Store(true)
@@ -80,23 +79,18 @@ func TestHostileCosts(t *testing.T) {
 			t.Fatal("the middle box saw no data")
 		}
 	}
+	return a, b, recorded
+}
 
-	hostile, err := b.ListenPacket("udp", "10.2.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hostile.Close()
-	hostile.(*net.UDPConn).SetReadBuffer(4 << 20)
-	var answers, cookies atomic.Int64
-	go countAnswers(hostile, &cookies, &answers)
-	deaf, err := b.ListenPacket("udp", "10.2.0.1:0") // whose buffer is full at once
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer deaf.Close()
-	deaf.(*net.UDPConn).SetReadBuffer(1)
+// hostileMessage is a kind of message that an attacker without a key can make.
+type hostileMessage struct {
+	name    string
+	cookies bool // may be answered by one
+	make    func(i int) []byte
+}
 
-	const count = 20000
+// hostileMessages to the owner of a public key; recorded are data messages of a session.
+func hostileMessages(t *testing.T, to Key, recorded [][]byte) []hostileMessage {
 	rnd := mathrand.NewChaCha8([32]byte{1})
 	random := func(kind byte, size int) []byte {
 		p := make([]byte, size)
@@ -104,24 +98,7 @@ func TestHostileCosts(t *testing.T) {
 		binary.LittleEndian.PutUint32(p, uint32(kind))
 		return p
 	}
-	attack := func(to netip.AddrPort, list [][]byte) time.Duration {
-		before := cpuTime(t)
-		for i := range count {
-			if _, err := hostile.(*net.UDPConn).WriteToUDPAddrPort(list[i%len(list)],
-				to); err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(300 * time.Millisecond)
-		return (cpuTime(t) - before) / count
-	}
-	unit := multiplication(t)
-	device := netip.MustParseAddrPort("10.2.0.1:51820")
-	for _, kind := range []struct {
-		name    string
-		cookies bool
-		make    func(i int) []byte
-	}{
+	return []hostileMessage{
 		{"of no type", false, func(int) []byte { return random(9, 200) }},
 		{"of a wrong length", false, func(i int) []byte { return random(byte(1+i%4), 20+i%100) }},
 		{"data of no session", false, func(int) []byte { return random(typeData, 200) }},
@@ -138,29 +115,73 @@ func TestHostileCosts(t *testing.T) {
 			return random(typeResponse, sizeResponse)
 		}},
 		{"initiations with an unknown key", true, func(int) []byte {
-			return initiation(t, rnd, b.key.Public())
+			return initiation(t, rnd, to)
 		}},
-	} {
+	}
+}
+
+// hostileCount is how many messages of a kind are sent.
+const hostileCount = 20000
+
+// sendHostile sends messages in turn, and returns the CPU time of the process for each.
+func sendHostile(t *testing.T, c *net.UDPConn, to netip.AddrPort, list [][]byte) time.Duration {
+	t.Helper()
+	before := cpuTime(t)
+	for i := range hostileCount {
+		if _, err := c.WriteToUDPAddrPort(list[i%len(list)], to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(300 * time.Millisecond)
+	return (cpuTime(t) - before) / hostileCount
+}
+
+// listenWith opens a socket beside b's device with a receive buffer of some size.
+func listenWith(t *testing.T, b *side, buffer int) *net.UDPConn {
+	t.Helper()
+	c, err := b.ListenPacket("udp", "10.2.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.(*net.UDPConn).SetReadBuffer(buffer)
+	return c.(*net.UDPConn)
+}
+
+// TestHostileCosts: whatever an attacker without a key sends, it costs less CPU time than one
+// multiplication of a handshake, of which an honest one takes half a dozen; it gets no answer, but
+// for cookies, which are smaller than what they answer; and no memory is kept.
+func TestHostileCosts(t *testing.T) {
+	a, b, recorded := recordData(t)
+	hostile := listenWith(t, b, 4<<20)
+	var answers, cookies atomic.Int64
+	go countAnswers(hostile, &cookies, &answers)
+	deaf := listenWith(t, b, 1).LocalAddr().(*net.UDPAddr).AddrPort() // its buffer is full at once
+	unit := multiplication(t)
+	device := netip.MustParseAddrPort("10.2.0.1:51820")
+	for _, kind := range hostileMessages(t, b.key.Public(), recorded) {
 		var list [][]byte
 		for i := range 2000 {
 			list = append(list, kind.make(i))
 		}
 		answers.Store(0)
 		cookies.Store(0)
-		nothing := attack(deaf.LocalAddr().(*net.UDPAddr).AddrPort(), list)
+		nothing := sendHostile(t, hostile, deaf, list)
 		before := inUse()
-		cost := attack(device, list) - nothing
+		cost := sendHostile(t, hostile, device, list) - nothing
 		kept := inUse() - before
+		runtime.KeepAlive(list) // in use before, and after
 		t.Logf("%-28s %v for each, %d KiB kept, %d cookies", kind.name, cost, kept>>10,
 			cookies.Load())
 		if cost > unit {
 			t.Errorf("%s: each costs %v, a multiplication %v", kind.name, cost, unit)
 		}
-		if answers.Load() > 0 || cookies.Load() > count || !kind.cookies && cookies.Load() > 0 {
+		if answers.Load() > 0 || cookies.Load() > hostileCount ||
+			!kind.cookies && cookies.Load() > 0 {
 			t.Errorf("%s: %d answers and %d cookies to %d messages", kind.name, answers.Load(),
-				cookies.Load(), count)
+				cookies.Load(), hostileCount)
 		}
-		if kept > count*512 {
+		if kept > hostileCount*512 {
 			t.Errorf("%s: %d bytes are kept", kind.name, kept)
 		}
 	}

@@ -2,9 +2,11 @@ package overlay
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -96,18 +98,71 @@ func TestLossReorderingAndDuplicates(t *testing.T) {
 	download(t, b, a, 4<<20, nil)
 }
 
+// wireRecord is what a middle box saw, 2000 datagrams at most.
+type wireRecord struct {
+	mu   sync.Mutex
+	seen [][]byte
+}
+
+func (w *wireRecord) add(p []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.seen) < 2000 {
+		w.seen = append(w.seen, bytes.Clone(p))
+	}
+}
+
+func (w *wireRecord) all() [][]byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.seen)
+}
+
+// garbage returns datagrams of every length and type, some of the size of real messages, and some
+// that are recorded ones with one bit turned.
+func garbage(recorded [][]byte) (all [][]byte) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	for n := range 4000 {
+		p := make([]byte, rnd.IntN(1500))
+		for i := range p {
+			p[i] = byte(rnd.Uint32())
+		}
+		if len(p) > 4 && n%2 == 0 {
+			p[0], p[1], p[2], p[3] = byte(rnd.IntN(6)), 0, 0, 0
+		}
+		switch n % 8 {
+		case 0:
+			p = append(p, make([]byte, 1500)...)[:148]
+		case 2:
+			p = append(p, make([]byte, 1500)...)[:92]
+		case 4:
+			p = bytes.Clone(recorded[rnd.IntN(len(recorded))])
+			p[rnd.IntN(len(p))] ^= 1 << rnd.IntN(8)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// countReceived returns how many datagrams come to a socket in some time, and at once when so many
+// have come.
+func countReceived(c net.PacketConn, most time.Duration, enough int) (n int) {
+	c.SetReadDeadline(time.Now().Add(most))
+	buf := make([]byte, 100)
+	for n < enough {
+		if _, _, err := c.ReadFrom(buf); err != nil {
+			return n
+		}
+		n++
+	}
+	return n
+}
+
 // TestHostileWire replays everything that a session sent, and throws garbage of every length and
 // type: no packet may come through a second time, and the session must live.
 func TestHostileWire(t *testing.T) {
-	var mu sync.Mutex
-	var wire [][]byte
-	a, b := through(t, &middlebox{seen: func(p []byte) {
-		mu.Lock()
-		defer mu.Unlock()
-		if len(wire) < 2000 {
-			wire = append(wire, bytes.Clone(p))
-		}
-	}})
+	var wire wireRecord
+	a, b := through(t, &middlebox{seen: wire.add})
 	server, err := b.ListenPacket("udp", b.addr+":4000")
 	if err != nil {
 		t.Fatal(err)
@@ -123,50 +178,14 @@ func TestHostileWire(t *testing.T) {
 	for i := range sent {
 		c.Write([]byte{byte(i)})
 	}
-	got, buf := 0, make([]byte, 100)
-	count := func(uapiTimeout time.Duration) {
-		server.SetReadDeadline(time.Now().Add(uapiTimeout))
-		for {
-			if _, _, err := server.ReadFrom(buf); err != nil {
-				return
-			}
-			if got++; got == sent {
-				return // more may come, and are counted by the next call
-			}
-		}
-	}
-	count(20 * time.Second)
-	if got != sent {
+	if got := countReceived(server, 20*time.Second, sent); got != sent {
 		t.Fatalf("%d of %d datagrams came", got, sent)
 	}
 	before, err := b.dev.Peers()
 	if err != nil {
 		t.Fatal(err)
 	}
-	mu.Lock()
-	recorded := append([][]byte(nil), wire...)
-	mu.Unlock()
-	attack := append([][]byte(nil), recorded...)
-	rnd := rand.New(rand.NewPCG(5, 6))
-	for n := range 4000 {
-		p := make([]byte, rnd.IntN(1500))
-		for i := range p {
-			p[i] = byte(rnd.Uint32())
-		}
-		if len(p) > 4 && n%2 == 0 {
-			p[0], p[1], p[2], p[3] = byte(rnd.IntN(6)), 0, 0, 0
-		}
-		switch n % 8 { // the sizes of real messages
-		case 0:
-			p = append(p, make([]byte, 1500)...)[:148]
-		case 2:
-			p = append(p, make([]byte, 1500)...)[:92]
-		case 4: // a true one, with one bit turned
-			p = bytes.Clone(recorded[rnd.IntN(len(recorded))])
-			p[rnd.IntN(len(p))] ^= 1 << rnd.IntN(8)
-		}
-		attack = append(attack, p)
-	}
+	recorded := wire.all()
 	hostile, err := a.ListenPacket("udp", "10.1.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -174,16 +193,15 @@ func TestHostileWire(t *testing.T) {
 	defer hostile.Close()
 	// To b through the middle box, as if a had sent it, and to a itself from an address that it
 	// does not know.
-	for i, p := range attack {
+	for i, p := range slices.Concat(recorded, garbage(recorded)) {
 		hostile.WriteTo(p, &net.UDPAddr{IP: net.IPv4(10, 1, 0, 2), Port: 51820})
 		hostile.WriteTo(p, &net.UDPAddr{IP: net.IPv4(10, 1, 0, 1), Port: 51820})
 		if i%100 == 99 {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	count(300 * time.Millisecond)
-	if got != sent {
-		t.Errorf("%d datagrams came through twice, or from nowhere", got-sent)
+	if n := countReceived(server, 300*time.Millisecond, math.MaxInt); n != 0 {
+		t.Errorf("%d datagrams came through twice, or from nowhere", n)
 	}
 	after, err := b.dev.Peers()
 	if err != nil || after[0].Path != before[0].Path {

@@ -18,9 +18,14 @@ const library = "github.com/tailscale/wireguard-go"
 // own are the files of this directory that are not copies.
 var own = map[string]bool{"session.go": true}
 
-// TestCopy: every file but our own is that of the library's version in go.mod, to the byte, below a
-// line that says so. After a change of that version, `go test ./overlay/internal/device -update`
-// copies the new files.
+// instead are packages of the library in whose place the copy has our own.
+var instead = map[string]string{
+	library + "/tai64n": "github.com/weirnet/weir/overlay/internal/tai64n",
+}
+
+// TestCopy: every file but our own is that of the library's version in go.mod, to the byte but for
+// some imports, below a line that says so. After a change of that version, `go test
+// ./overlay/internal/device -update` copies the new files.
 func TestCopy(t *testing.T) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}} {{.Version}}", library).Output()
 	if err != nil {
@@ -36,7 +41,11 @@ func TestCopy(t *testing.T) {
 		if !strings.HasSuffix(f, "_test.go") {
 			head := fmt.Sprintf("// Code generated from %s/device %s. DO NOT EDIT.\n\n", library,
 				version)
-			want[filepath.Base(f)] = append([]byte(head), read(t, f)...)
+			text := read(t, f)
+			for theirs, ours := range instead {
+				text = bytes.ReplaceAll(text, []byte(`"`+theirs+`"`), []byte(`"`+ours+`"`))
+			}
+			want[filepath.Base(f)] = append([]byte(head), text...)
 		}
 	}
 	want["LICENSE"] = read(t, filepath.Join(dir, "LICENSE"))

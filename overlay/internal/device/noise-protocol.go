@@ -19,7 +19,7 @@ import (
 	"golang.org/x/crypto/poly1305"
 
 	"github.com/tailscale/wireguard-go/conn"
-	"github.com/tailscale/wireguard-go/tai64n"
+	"github.com/weirnet/weir/overlay/internal/tai64n"
 )
 
 type handshakeState int
