@@ -15,6 +15,8 @@
 // node, Do runs a function, Command a program, and Listen, ListenPacket and DialContext make
 // sockets.
 //
+// Eventually waits for what takes a moment, and Echo serves echo.
+//
 // Open is the same without a test around it, and returns errors instead of failing one.
 //
 // # Nothing is left behind
