@@ -1,34 +1,32 @@
 package packet_test
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
 
-func TestDecodeFrame(t *testing.T) {
+// frameCase is a frame of a kind of link, and what DecodeFrame makes of it.
+type frameCase struct {
+	link   packet.Link
+	b      []byte
+	frame  packet.Frame
+	reason packet.Reason
+	ip     bool
+}
+
+// ethernetFrames are frames with and without tags.
+func ethernetFrames(t *testing.T) map[string]frameCase {
+	t.Helper()
 	ip4 := mustBuild(t, build.IPv4{Src: p4("192.0.2.1"), Dst: p4("192.0.2.2")},
 		build.UDP{SrcPort: 1, DstPort: 2})
 	ip6 := mustBuild(t, build.IPv6{Src: p4("2001:db8::1"), Dst: p4("2001:db8::2")},
 		build.UDP{SrcPort: 1, DstPort: 2})
 	v4 := build.IPv4{Src: p4("192.0.2.1"), Dst: p4("192.0.2.2")}
 	udp := build.UDP{SrcPort: 1, DstPort: 2}
-	sll := func(typ uint16, kind byte) []byte {
-		return append([]byte{0, kind, 0, 1, 0, 6, 1, 2, 3, 4, 5, 6, 0, 0, byte(typ >> 8),
-			byte(typ)}, ip4...)
-	}
-	sll2 := func(typ uint16, kind byte) []byte {
-		return append([]byte{byte(typ >> 8), byte(typ), 0, 0, 0, 0, 0, 3, 0, 1, kind, 6, 1, 2, 3, 4,
-			5, 6, 0, 0}, ip4...)
-	}
-	for name, tc := range map[string]struct {
-		link   packet.Link
-		b      []byte
-		frame  packet.Frame
-		reason packet.Reason
-		ip     bool
-	}{
+	return map[string]frameCase{
 		"ethernet": {packet.LinkEthernet, mustBuild(t, build.Ethernet{}, v4, udp),
 			packet.Frame{EtherType: packet.EtherIPv4, L3: 14}, 0, true},
 		"ethernet padded": {packet.LinkEthernet,
@@ -70,6 +68,25 @@ func TestDecodeFrame(t *testing.T) {
 		"no ip header": {packet.LinkEthernet,
 			mustBuild(t, build.Ethernet{Type: packet.EtherIPv6}, build.Data(ip4[:19])),
 			packet.Frame{EtherType: packet.EtherIPv6, L3: 14}, packet.ReasonShort, false},
+	}
+}
+
+// otherFrames are frames of links without Ethernet headers.
+func otherFrames(t *testing.T) map[string]frameCase {
+	t.Helper()
+	ip4 := mustBuild(t, build.IPv4{Src: p4("192.0.2.1"), Dst: p4("192.0.2.2")},
+		build.UDP{SrcPort: 1, DstPort: 2})
+	ip6 := mustBuild(t, build.IPv6{Src: p4("2001:db8::1"), Dst: p4("2001:db8::2")},
+		build.UDP{SrcPort: 1, DstPort: 2})
+	sll := func(typ uint16, kind byte) []byte {
+		return append([]byte{0, kind, 0, 1, 0, 6, 1, 2, 3, 4, 5, 6, 0, 0, byte(typ >> 8),
+			byte(typ)}, ip4...)
+	}
+	sll2 := func(typ uint16, kind byte) []byte {
+		return append([]byte{byte(typ >> 8), byte(typ), 0, 0, 0, 0, 0, 3, 0, 1, kind, 6, 1, 2, 3, 4,
+			5, 6, 0, 0}, ip4...)
+	}
+	return map[string]frameCase{
 		"raw v4":      {packet.LinkRaw, ip4, packet.Frame{EtherType: packet.EtherIPv4}, 0, true},
 		"raw v6":      {packet.LinkRaw, ip6, packet.Frame{EtherType: packet.EtherIPv6}, 0, true},
 		"raw nothing": {packet.LinkRaw, nil, packet.Frame{}, packet.ReasonLink, false},
@@ -103,7 +120,13 @@ func TestDecodeFrame(t *testing.T) {
 		"null short": {packet.LinkNull, []byte{2, 0, 0}, packet.Frame{}, packet.ReasonLink,
 			false},
 		"unknown link": {99, ip4, packet.Frame{}, packet.ReasonLink, false},
-	} {
+	}
+}
+
+func TestDecodeFrame(t *testing.T) {
+	cases := ethernetFrames(t)
+	maps.Copy(cases, otherFrames(t))
+	for name, tc := range cases {
 		p := packet.Packet{SrcIP: [16]byte{9}}
 		f := p.DecodeFrame(tc.link, tc.b)
 		if f != tc.frame || p.Reason != tc.reason {

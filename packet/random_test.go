@@ -12,90 +12,104 @@ import (
 // randomPacket builds a packet of random layers. Most are well-formed.
 func randomPacket(t testing.TB, r *rand.Rand) []byte {
 	t.Helper()
-	pick := func(n int) bool { return r.IntN(n) == 0 }
 	data := make([]byte, r.IntN(40))
 	for i := range data {
 		data[i] = byte(r.Uint32())
 	}
-	v4 := pick(2)
 	var layers []build.Layer
-	if v4 {
-		ip := build.IPv4{Src: addr4(r), Dst: addr4(r), TOS: uint8(r.Uint32()),
-			TTL: uint8(r.Uint32()),
-			ID:  uint16(r.Uint32())}
-		if pick(3) {
-			ip.Flags = uint8(r.Uint32()) & 0xe0
-		}
-		if pick(6) {
-			ip.FragOff = uint16(r.IntN(8192)) * 8
-		}
-		if pick(12) {
-			ip.FragOff = []uint16{8, 16, 24, 65528}[r.IntN(4)]
-		}
-		if pick(3) {
-			ip.Options = optionBytes(uint8(r.Uint32()))
-			if len(ip.Options) > 32 {
-				ip.Options = ip.Options[:32]
-			}
-			if pick(3) {
-				ip.Options = append([]byte{1, 1, 0x94, 4}, ip.Options...)
-			}
-		}
-		layers = append(layers, ip)
+	if r.IntN(2) == 0 {
+		layers = []build.Layer{randomIPv4(r)}
 	} else {
-		layers = append(layers, build.IPv6{Src: addr6(r), Dst: addr6(r), Class: uint8(r.Uint32()),
-			Label: r.Uint32(), HopLimit: uint8(r.Uint32())})
-		if pick(4) {
-			o := [][]byte{nil, build.RouterAlert(), {0, 0, 0, 0, 0, 0}, {0xc2, 4, 0, 0, 0, 0},
-				make([]byte, 14), make([]byte, 22)}
-			layers = append(layers, build.HopByHop{Options: o[r.IntN(len(o))]})
-		}
-		for pick(3) && len(layers) < 12 {
-			layers = append(layers, randomExtension(r))
-		}
-		if pick(40) {
-			for range r.IntN(10) {
-				layers = append(layers, build.Destination{})
-			}
-		}
+		layers = randomIPv6(r)
 	}
-	if ip, ok := layers[0].(build.IPv4); ok && pick(8) {
-		// as IGMP packets look, but perhaps a fragment
-		ip.Options, ip.Proto = optionBytes(packet.OptRouterAlert), packet.ProtoIGMP
-		layers[0] = ip
-	}
-	sport, dport := uint16(r.Uint32()), uint16(r.Uint32())
-	switch r.IntN(10) {
-	case 0, 1, 2:
-		layers = append(layers, build.TCP{
-			SrcPort: sport, DstPort: dport, Seq: r.Uint32(), Ack: r.Uint32(),
-			Flags:  uint8(r.Uint32()),
-			Window: uint16(r.Uint32()), Options: make([]byte, r.IntN(11)*4),
-		})
-	case 3, 4:
-		layers = append(layers, build.UDP{SrcPort: sport, DstPort: dport})
-	case 5:
-		layers = append(layers, build.UDPLite{SrcPort: sport, DstPort: dport,
-			Coverage: uint16(r.IntN(12))})
-	case 6:
-		layers = append(layers, build.SCTP{SrcPort: sport, DstPort: dport, VTag: r.Uint32()})
-	case 7:
-		layers = append(layers, build.ICMP{Type: uint8(r.IntN(20)), Code: uint8(r.IntN(16)),
-			Rest: r.Uint32()})
-	case 8:
-		layers = append(layers, build.ICMPv6{Type: uint8(r.Uint32()), Code: uint8(r.IntN(8)),
-			Rest: r.Uint32()})
-	case 9:
-		layers = append(layers, build.Upper(r.Uint32()))
-	}
-	b, err := build.Packet(append(layers, build.Data(data))...)
+	layers = append(layers, randomTransport(r), build.Data(data))
+	b, err := build.Packet(layers...)
 	if err != nil {
 		t.Fatalf("%+v: %v", layers, err)
 	}
-	if pick(8) {
+	if r.IntN(8) == 0 {
 		b = cut(r, b)
 	}
 	return b
+}
+
+// randomIPv4 is a header, which may be that of a fragment, with any options.
+func randomIPv4(r *rand.Rand) build.IPv4 {
+	pick := func(n int) bool { return r.IntN(n) == 0 }
+	ip := build.IPv4{Src: addr4(r), Dst: addr4(r), TOS: uint8(r.Uint32()),
+		TTL: uint8(r.Uint32()),
+		ID:  uint16(r.Uint32())}
+	if pick(3) {
+		ip.Flags = uint8(r.Uint32()) & 0xe0
+	}
+	if pick(6) {
+		ip.FragOff = uint16(r.IntN(8192)) * 8
+	}
+	if pick(12) {
+		ip.FragOff = []uint16{8, 16, 24, 65528}[r.IntN(4)]
+	}
+	if pick(3) {
+		ip.Options = optionBytes(uint8(r.Uint32()))
+		if len(ip.Options) > 32 {
+			ip.Options = ip.Options[:32]
+		}
+		if pick(3) {
+			ip.Options = append([]byte{1, 1, 0x94, 4}, ip.Options...)
+		}
+	}
+	if pick(8) {
+		// as IGMP packets look, but perhaps a fragment
+		ip.Options, ip.Proto = optionBytes(packet.OptRouterAlert), packet.ProtoIGMP
+	}
+	return ip
+}
+
+// randomIPv6 is a header and extension headers.
+func randomIPv6(r *rand.Rand) []build.Layer {
+	pick := func(n int) bool { return r.IntN(n) == 0 }
+	layers := []build.Layer{build.IPv6{Src: addr6(r), Dst: addr6(r), Class: uint8(r.Uint32()),
+		Label: r.Uint32(), HopLimit: uint8(r.Uint32())}}
+	if pick(4) {
+		o := [][]byte{nil, build.RouterAlert(), {0, 0, 0, 0, 0, 0}, {0xc2, 4, 0, 0, 0, 0},
+			make([]byte, 14), make([]byte, 22)}
+		layers = append(layers, build.HopByHop{Options: o[r.IntN(len(o))]})
+	}
+	for pick(3) && len(layers) < 12 {
+		layers = append(layers, randomExtension(r))
+	}
+	if pick(40) {
+		for range r.IntN(10) {
+			layers = append(layers, build.Destination{})
+		}
+	}
+	return layers
+}
+
+// randomTransport is a header of one of the protocols that are decoded, or of any protocol.
+func randomTransport(r *rand.Rand) build.Layer {
+	sport, dport := uint16(r.Uint32()), uint16(r.Uint32())
+	switch r.IntN(10) {
+	case 0, 1, 2:
+		return build.TCP{
+			SrcPort: sport, DstPort: dport, Seq: r.Uint32(), Ack: r.Uint32(),
+			Flags:  uint8(r.Uint32()),
+			Window: uint16(r.Uint32()), Options: make([]byte, r.IntN(11)*4),
+		}
+	case 3, 4:
+		return build.UDP{SrcPort: sport, DstPort: dport}
+	case 5:
+		return build.UDPLite{SrcPort: sport, DstPort: dport,
+			Coverage: uint16(r.IntN(12))}
+	case 6:
+		return build.SCTP{SrcPort: sport, DstPort: dport, VTag: r.Uint32()}
+	case 7:
+		return build.ICMP{Type: uint8(r.IntN(20)), Code: uint8(r.IntN(16)),
+			Rest: r.Uint32()}
+	case 8:
+		return build.ICMPv6{Type: uint8(r.Uint32()), Code: uint8(r.IntN(8)),
+			Rest: r.Uint32()}
+	}
+	return build.Upper(r.Uint32())
 }
 
 // cut shortens a packet to a multiple of 8 bytes of data, with lengths to match.

@@ -60,7 +60,9 @@ __noinline int stack_egress(struct __sk_buff *skb, int r)
 		return r == FWD_CONTINUE ? FWD_STACK : r;
 	__u32 to_pod = fwd->endpoint[DIR_IN].known, ifindex = to_pod ? 0 : skb->ifindex;
 	__u32 from_pod = (!to_pod || f->published) && pod_at(p->src_hi, p->src_lo) != NULL;
-	__u32 routed = for_others(f) && p->recv && !to_pod && !from_pod;
+	// what is not for the host's link-layer address goes from port to port of a bridge
+	__u32 bridged = p->recv && skb->pkt_type != HOST;
+	__u32 routed = for_others(f) && p->recv && !bridged && !to_pod && !from_pod;
 	if (r != FWD_CONTINUE) {
 		// The answer would go back untranslated, by the stack.
 		if ((to_pod | routed) && nat_forget(FORGET_FRESH))
@@ -71,7 +73,7 @@ __noinline int stack_egress(struct __sk_buff *skb, int r)
 		touch_unsettled(skb, routed);
 	// Of what goes to a pod, only the answer of a pod whose published port it has called is
 	// translated.
-	if (!from_pod && !routed && (to_pod || !is_icmp(p)))
+	if (!from_pod && !routed && (to_pod || bridged || !is_icmp(p)))
 		return FWD_STACK;
 	if (outward(skb, p, look, nat, ifindex) == NAT_FAILED)
 		return drop(skb, c, cf, REASON_NAT_PORTS);

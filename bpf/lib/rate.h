@@ -144,7 +144,8 @@ __noinline int take_rate(__u32 slot)
 		WRITE_ONCE(s->key[way], key);
 		__sync_lock_test_and_set(&s->tag[way], tag);
 		// Of two CPUs that do the same for one tuple, the later one sees both places. From
-		// then on all find the first of them.
+		// then on all find the first of them. If both see both, each takes a token of the
+		// first, and one token is lost.
 		found = rate_ways(a, tag, key) | (an == bn ? 0 : rate_ways(b, tag, key) << WAYS);
 		if (!(found & (found - 1)))
 			return 0;

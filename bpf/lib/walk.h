@@ -51,11 +51,11 @@ __noinline int ask_any(__u32 flows)
 	if (!c)
 		return LOOK_MISS;
 	struct walk *walk = &c->walk;
-	opaque(walk); // one base in one register: this is in the longest chain of stacks
 	struct header *h = header_of(walk);
 	if (!h)
 		return LOOK_MISS;
 	for (__u32 i = 0; i < 256 && i < flows; i++) {
+		opaque(walk); // one base in one register: this is in the longest chain of stacks
 		int r = ask(walk, h->flow[i]);
 		if (r != LOOK_MISS)
 			return r;

@@ -11,44 +11,70 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
 
+// evaluation is what BenchmarkEvaluate measures: a packet under rules, after others.
+type evaluation struct {
+	name, rules string
+	prime       [][]byte
+	packet      []byte
+}
+
+// evaluations of stateless and stateful rules, few and many.
+func evaluations(b *testing.B) []evaluation {
+	from, to := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")
+	from6, to6 := netip.MustParseAddr("fd00::2"), netip.MustParseAddr("fd00::1")
+	mustBuild := func(layers ...build.Layer) []byte {
+		return enginetest.Packet(b, layers...)
+	}
+	there, back := build.IPv4{Src: from, Dst: to}, build.IPv4{Src: to, Dst: from}
+	syn := mustBuild(there, build.TCP{SrcPort: 4000, DstPort: 80, Flags: packet.FlagSYN,
+		Window: 1000})
+	synack := mustBuild(back, build.TCP{SrcPort: 80, DstPort: 4000, Seq: 9, Ack: 1,
+		Flags: packet.FlagSYN | packet.FlagACK, Window: 1000})
+	ack := mustBuild(there, build.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Ack: 10,
+		Flags: packet.FlagACK, Window: 1000})
+	bytes := build.Data(make([]byte, 18))
+	data := mustBuild(there, build.UDP{SrcPort: 4000, DstPort: 53}, bytes)
+	data6 := mustBuild(build.IPv6{Src: from6, Dst: to6}, build.UDP{SrcPort: 4000, DstPort: 53},
+		bytes)
+	other := mustBuild(there, build.UDP{SrcPort: 4000, DstPort: 9}, bytes)
+	denied := func(n int) string {
+		var rules strings.Builder
+		for i := range n {
+			fmt.Fprintf(&rules, "add %d deny udp from 10.%d.%d.0/24 to any %d\n", i+1, 1+i/250,
+				i%250, 1000+i)
+		}
+		return rules.String()
+	}
+	many, most := denied(1000), denied(10000)
+	return []evaluation{
+		{"stateless", "add allow udp from any to any 53\n", nil, data},
+		{"stateless deny", "add allow udp from any to any 53\n", nil, other},
+		{"rate of all", "add allow udp from any to any 53 limit-rate 1000000/s\n", nil, data},
+		{"rate of a source", "add allow udp from any to any 53 limit-rate 1000000/s src-addr\n",
+			nil, data},
+		{"udp", "add check-state\nadd allow udp from any to any 53 keep-state\n", nil, data},
+		{"udp6", "add check-state\nadd allow udp from any to any 53 keep-state\n", nil, data6},
+		{"tcp", webRules, [][]byte{syn, synack, ack}, ack},
+		{"stateless 1000", many + "add allow udp from any to any 53\n", nil, data},
+		{"stateless 10000", most + "add 60000 allow udp from any to any 53\n", nil, data},
+		{"udp 10000", "add 1 check-state\n" + most +
+			"add 60000 allow udp from any to any 53 keep-state\n", nil, data},
+		// The walk has to classify the packet before it looks the state up: the slow path.
+		{"rules before check-state", most + "add 50000 check-state\n" +
+			"add 60000 allow udp from any to any 53 keep-state\n", nil, data},
+	}
+}
+
 // BenchmarkEvaluate measures the whole evaluation of one packet by BPF_PROG_TEST_RUN, everything in
 // cache: run with -cpu 1 -benchtime 1x.
 func BenchmarkEvaluate(b *testing.B) {
 	nstest.Root(b)
-	from, to := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")
-	from6, to6 := netip.MustParseAddr("fd00::2"), netip.MustParseAddr("fd00::1")
-	syn, err := build.Packet(build.IPv4{Src: from, Dst: to},
-		build.TCP{SrcPort: 4000, DstPort: 80, Flags: packet.FlagSYN, Window: 1000})
-	if err != nil {
-		b.Fatal(err)
-	}
-	synack, _ := build.Packet(build.IPv4{Src: to, Dst: from},
-		build.TCP{SrcPort: 80, DstPort: 4000, Seq: 9, Ack: 1,
-			Flags: packet.FlagSYN | packet.FlagACK, Window: 1000})
-	ack, _ := build.Packet(build.IPv4{Src: from, Dst: to},
-		build.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Ack: 10, Flags: packet.FlagACK,
-			Window: 1000})
-	data, _ := build.Packet(build.IPv4{Src: from, Dst: to}, build.UDP{SrcPort: 4000, DstPort: 53},
-		build.Data(make([]byte, 18)))
-	data6, _ := build.Packet(build.IPv6{Src: from6, Dst: to6},
-		build.UDP{SrcPort: 4000, DstPort: 53}, build.Data(make([]byte, 18)))
-	other, _ := build.Packet(build.IPv4{Src: from, Dst: to}, build.UDP{SrcPort: 4000, DstPort: 9},
-		build.Data(make([]byte, 18)))
-	var many strings.Builder
-	for i := range 1000 {
-		fmt.Fprintf(&many, "add %d deny udp from 10.%d.%d.0/24 to any %d\n", i+1, 1+i/250, i%250,
-			1000+i)
-	}
-	var most strings.Builder
-	for i := range 10000 {
-		fmt.Fprintf(&most, "add %d deny udp from 10.%d.%d.0/24 to any %d\n", i+1, 1+i/250, i%250,
-			1000+i)
-	}
 	b.Run("nothing", func(b *testing.B) { // what the test itself takes
 		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
 			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
@@ -58,27 +84,7 @@ func BenchmarkEvaluate(b *testing.B) {
 		defer p.Close()
 		b.ReportMetric(leastOf(b, p, make([]byte, 64)), "ns/packet")
 	})
-	for _, c := range []struct {
-		name, rules string
-		prime       [][]byte
-		packet      []byte
-	}{
-		{"stateless", "add allow udp from any to any 53\n", nil, data},
-		{"stateless deny", "add allow udp from any to any 53\n", nil, other},
-		{"rate of all", "add allow udp from any to any 53 limit-rate 1000000/s\n", nil, data},
-		{"rate of a source", "add allow udp from any to any 53 limit-rate 1000000/s src-addr\n",
-			nil, data},
-		{"udp", "add check-state\nadd allow udp from any to any 53 keep-state\n", nil, data},
-		{"udp6", "add check-state\nadd allow udp from any to any 53 keep-state\n", nil, data6},
-		{"tcp", webRules, [][]byte{syn, synack, ack}, ack},
-		{"stateless 1000", many.String() + "add allow udp from any to any 53\n", nil, data},
-		{"stateless 10000", most.String() + "add 60000 allow udp from any to any 53\n", nil, data},
-		{"udp 10000", "add 1 check-state\n" + most.String() +
-			"add 60000 allow udp from any to any 53 keep-state\n", nil, data},
-		// The walk has to classify the packet before it looks the state up: the slow path.
-		{"rules before check-state", most.String() + "add 50000 check-state\n" +
-			"add 60000 allow udp from any to any 53 keep-state\n", nil, data},
-	} {
+	for _, c := range evaluations(b) {
 		b.Run(c.name, func(b *testing.B) {
 			e, err := Open(Config{Options: firewall.DefaultOptions()})
 			if err != nil {

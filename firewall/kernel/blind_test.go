@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -113,74 +112,29 @@ func injectBlindly(t *testing.T, seqs, drawn int) {
 	all := 0
 	for round, host := range []string{"10.0.0.1", "fd00::1"} {
 		c, s := g.pair(t, host, 90+round)
-		if err := sendWord(c, s, "hello"); err != nil {
-			t.Fatal(err)
+		exchangeWords(t, c, s, "before")
+		// The lower address has the first side of the state.
+		client, server := 0, 1
+		if netip.MustParseAddr(host).Less(
+			c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()) {
+			client, server = 1, 0
 		}
-		if err := sendWord(s, c, "hello yourself"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(100 * time.Millisecond) // delayed acknowledgements
 		before := g.numbers(t)
-		low := netip.MustParseAddr(host).
-			Compare(c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()) >
-			0
 		sent := 0
 		for _, as := range []struct {
 			name string
 			f    *forger
 			side int
 		}{
-			{"client", newForger(t, g.client, c.LocalAddr(), s.LocalAddr()),
-				map[bool]int{true: 0, false: 1}[low]},
-			{"server", newForger(t, g.server, s.LocalAddr(), c.LocalAddr()),
-				map[bool]int{true: 1, false: 0}[low]},
+			{"client", newForger(t, g.client, c.LocalAddr(), s.LocalAddr()), client},
+			{"server", newForger(t, g.server, s.LocalAddr(), c.LocalAddr()), server},
 		} {
-			own, peer := before[as.side], before[1-as.side]
-			places := []uint32{own.End + 1, own.End - 1, own.End + 2, own.End + 100, own.End +
-				30000, own.End - 30000, own.Start, own.Start + 1,
-				own.End - 66000, own.End + 66000, own.End + 1<<20, own.End + 1<<31, own.End +
-					1<<31 - 1, 0, 1<<32 - 1, peer.End, peer.Start}
-			for range seqs {
-				places = append(places, r.Uint32())
-			}
-			for _, seq := range places {
-				if seq == own.End || seq == peer.Ack {
-					continue
-				}
-				as.f.send(t, packet.FlagRST, seq, 0, "")
-				as.f.send(t, packet.FlagRST|packet.FlagACK, seq, peer.End, "")
-				as.f.send(t, packet.FlagSYN, seq, 0, "")
-				sent += 3
-			}
-			acks := []uint32{peer.End + 1, peer.End + 1000, peer.End + 1<<31, peer.End + 1<<31 - 1,
-				peer.End - 1<<21}
-			for range drawn {
-				if a := r.Uint32(); a-peer.End+1<<21 > 1<<21 { // not in what was sent lately
-					acks = append(acks, a)
-				}
-			}
-			places = append(places[:17+drawn], own.End)
-			for _, seq := range places {
-				for _, ack := range acks {
-					as.f.send(t, packet.FlagACK|packet.FlagPSH, seq, ack, "INJECTED")
-					as.f.send(t, packet.FlagACK|packet.FlagFIN, seq, ack, "")
-					as.f.send(t, packet.FlagSYN|packet.FlagACK, seq, ack, "")
-					sent += 3
-				}
-				as.f.send(t, packet.FlagPSH, seq, 0, "INJECTED") // no ACK at all
-				sent++
-			}
+			sent += as.f.inject(t, before[as.side], before[1-as.side], r, seqs, drawn)
 			if after := g.numbers(t); after != before {
 				t.Errorf("%s: segments as if from the %s changed the state\nfrom %+v\nto   %+v",
 					host, as.name, before, after)
 			}
-			if err := sendWord(c, s, fmt.Sprintf("after %s, to the server", as.name)); err != nil {
-				t.Errorf("%s: as the %s: %v", host, as.name, err)
-			}
-			if err := sendWord(s, c, fmt.Sprintf("after %s, to the client", as.name)); err != nil {
-				t.Errorf("%s: as the %s: %v", host, as.name, err)
-			}
-			time.Sleep(100 * time.Millisecond)
+			exchangeWords(t, c, s, host+", after segments as if from the "+as.name)
 			before = g.numbers(t)
 		}
 		drops, err := g.engine.Decisions()
@@ -199,4 +153,59 @@ func injectBlindly(t *testing.T, seqs, drawn int) {
 		s.Close()
 		g.forget(t)
 	}
+}
+
+// exchangeWords sends a word both ways, and waits for delayed acknowledgements.
+func exchangeWords(t *testing.T, c, s net.Conn, when string) {
+	t.Helper()
+	if err := sendWord(c, s, when+", to the server"); err != nil {
+		t.Fatalf("%s: %v", when, err)
+	}
+	if err := sendWord(s, c, when+", to the client"); err != nil {
+		t.Fatalf("%s: %v", when, err)
+	}
+	time.Sleep(100 * time.Millisecond)
+}
+
+// inject sends segments for one side of a connection: resets and SYNs with every sequence number
+// but the exact one, and data and FINs that acknowledge what was never sent or long ago. It returns
+// how many it sent.
+func (f *forger) inject(t *testing.T, own, peer weirSide, r *rand.Rand,
+	seqs, drawn int) (sent int) {
+	t.Helper()
+	send := func(flags uint8, seq, ack uint32, data string) {
+		f.send(t, flags, seq, ack, data)
+		sent++
+	}
+	places := []uint32{own.End + 1, own.End - 1, own.End + 2, own.End + 100, own.End + 30000,
+		own.End - 30000, own.Start, own.Start + 1, own.End - 66000, own.End + 66000,
+		own.End + 1<<20, own.End + 1<<31, own.End + 1<<31 - 1, 0, 1<<32 - 1, peer.End, peer.Start}
+	named := len(places)
+	for range seqs {
+		places = append(places, r.Uint32())
+	}
+	for _, seq := range places {
+		if seq == own.End || seq == peer.Ack {
+			continue
+		}
+		send(packet.FlagRST, seq, 0, "")
+		send(packet.FlagRST|packet.FlagACK, seq, peer.End, "")
+		send(packet.FlagSYN, seq, 0, "")
+	}
+	acks := []uint32{peer.End + 1, peer.End + 1000, peer.End + 1<<31, peer.End + 1<<31 - 1,
+		peer.End - 1<<21}
+	for range drawn {
+		if a := r.Uint32(); a-peer.End+1<<21 > 1<<21 { // not in what was sent lately
+			acks = append(acks, a)
+		}
+	}
+	for _, seq := range append(places[:named+drawn], own.End) {
+		for _, ack := range acks {
+			send(packet.FlagACK|packet.FlagPSH, seq, ack, "INJECTED")
+			send(packet.FlagACK|packet.FlagFIN, seq, ack, "")
+			send(packet.FlagSYN|packet.FlagACK, seq, ack, "")
+		}
+		send(packet.FlagPSH, seq, 0, "INJECTED") // no ACK at all
+	}
+	return sent
 }

@@ -3,6 +3,8 @@ package kernel
 import (
 	"testing"
 	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 // TestClock compares what the programs take for the time with the clock, on and on: it is that
@@ -41,7 +43,7 @@ func TestClock(t *testing.T) {
 		if err := e.writeConfigLocked(); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "a reading of the clock is set right", patience, func() bool {
+		nstest.Eventually(t, "a reading of the clock is set right", func() bool {
 			time.Sleep(30 * time.Millisecond)
 			var c weirConfig
 			if err := e.objects.Config.Lookup(uint32(0), &c); err != nil {

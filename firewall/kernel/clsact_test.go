@@ -27,12 +27,7 @@ func (g *pairLab) byFilters(t *testing.T) {
 	t.Helper()
 	g.detach(t)
 	g.engine.noTCX = true
-	if err := g.server.Do(func() error {
-		_, err := g.engine.Attach(g.index)
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	g.attach(t)
 }
 
 // TestFiltersLeaveNoTrace: detaching and removing take the queueing discipline away, too.

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
@@ -77,13 +78,10 @@ func BenchmarkConnection(b *testing.B) {
 		if s.out {
 			from = 1
 		}
-		p, err := build.Packet(build.IPv4{Src: ends[from], Dst: ends[1-from]},
+		p := enginetest.Packet(b, build.IPv4{Src: ends[from], Dst: ends[1-from]},
 			build.TCP{SrcPort: ports[from], DstPort: ports[1-from], Seq: s.seq, Ack: s.ack,
 				Flags: s.flags, Window: 60000, Options: s.options},
 			build.Data(make([]byte, s.data)))
-		if err != nil {
-			b.Fatal(err)
-		}
 		frames = append(frames, append(frameFor(p), p...))
 	}
 	const connections = 10_000

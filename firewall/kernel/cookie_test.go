@@ -89,7 +89,7 @@ func listenTCP(t *testing.T, n *nstest.Node, address string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	go echo(l)
+	go nstest.Echo(l)
 }
 
 // echoes sends so much through a new connection, and wants it back.
@@ -118,16 +118,6 @@ func (c constant) Read(b []byte) (int, error) {
 		b[i] = byte(c)
 	}
 	return len(b), nil
-}
-
-// until waits for something to be true.
-func until(t *testing.T, what string, most time.Duration, f func() bool) {
-	t.Helper()
-	for stop := time.Now().Add(most); !f(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(stop) {
-			t.Fatalf("not within %v: %s", most, what)
-		}
-	}
 }
 
 func (g *pairLab) stats(t *testing.T) Stats {
@@ -168,7 +158,7 @@ func TestSYNCookies(t *testing.T) {
 		t.Fatalf("before the flood: %+v", s.Cookies)
 	}
 	f := g.synFlood(t, 8080)
-	until(t, "cookies are on", patience, func() bool { return g.stats(t).Cookies.On })
+	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
 	for n := range 40 {
 		if err := g.echoes(to[n%2], 1<<20); err != nil {
 			t.Errorf("in the flood: %s: %v", to[n%2], err)
@@ -199,7 +189,7 @@ func TestSYNCookies(t *testing.T) {
 			t.Errorf("%d packets dropped: %v", reasons[r], r)
 		}
 	}
-	until(t, "cookies are off", patience, func() bool { return !g.stats(t).Cookies.On })
+	nstest.Eventually(t, "cookies are off", func() bool { return !g.stats(t).Cookies.On })
 	for _, a := range to {
 		if err := g.echoes(a, 1<<20); err != nil {
 			t.Errorf("after the flood: %s: %v", a, err)
@@ -226,7 +216,7 @@ func TestCookieRefusedByTheStack(t *testing.T) {
 		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
 	}
 	f := g.synFlood(t, 8080)
-	until(t, "cookies are on", patience, func() bool { return g.stats(t).Cookies.On })
+	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
 	g.server.Sysctl("net.ipv4.tcp_window_scaling", "0")
 	for _, to := range []string{"10.0.0.1:8080", "[fd00::1]:8080"} {
 		if err := g.echoesFor(to, 1, 5*time.Second); err == nil {

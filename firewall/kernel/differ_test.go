@@ -158,11 +158,7 @@ func trial(t *testing.T) (firewall.Options, func(firewall.Options) (enginetest.S
 	shortenTimers(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = 4096, 4096, 4096
-	e, err := openShared(t, Config{Options: o})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	t.Cleanup(func() { e.Close() })
+	e := newEngineWith(t, o)
 	s := &subject{Engine: e}
 	e.clock = func() int64 { return s.at }
 	return o, func(o firewall.Options) (enginetest.Subject, error) {

@@ -93,7 +93,8 @@ type Engine struct {
 	// guarded by mu; what is in the map, by interface index
 	nics map[uint32]weirNic
 	// guarded by mu; what is in the map, nil for anything
-	published map[weirPublishedKey]weirPublished
+	published   map[weirPublishedKey]weirPublished
+	withdrawals withdrawals // guarded by mu
 	// guarded by mu; on the loopback, nil while no port of a pod is published
 	local *local
 

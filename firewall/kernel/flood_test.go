@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -50,11 +51,8 @@ func asks(mac [6]byte, from netip.Addr) []byte {
 func solicits(t *testing.T, mac [6]byte, from netip.Addr) []byte {
 	t.Helper()
 	body := append(append(gateways[1].AsSlice(), 1, 1), mac[:]...)
-	b, err := build.Packet(build.IPv6{Src: from, Dst: gateways[1], HopLimit: 255},
+	b := enginetest.Packet(t, build.IPv6{Src: from, Dst: gateways[1], HopLimit: 255},
 		build.ICMPv6{Type: 135}, build.Data(body))
-	if err != nil {
-		t.Fatal(err)
-	}
 	return append(append(append([]byte{2, 0, 0, 0, 2, 2}, mac[:]...), 0x86, 0xdd), b...)
 }
 

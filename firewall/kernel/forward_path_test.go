@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
@@ -84,8 +85,7 @@ func (v *cluster) pass(at crossing, from, to netip.Addr, segment build.TCP,
 	if from.Is6() {
 		header, etherType = build.IPv6{Src: from, Dst: to, HopLimit: 255}, 0x86dd
 	}
-	ip, err := build.Packet(header, segment)
-	v.must(err)
+	ip := enginetest.Packet(v.t, header, segment)
 	frame := append(append([]byte(nil), at.mac[:]...), 2, 0, 0, 0, 0, 9)
 	frame = append(binary.BigEndian.AppendUint16(frame, etherType), ip...)
 	context := make([]byte, 192) // struct __sk_buff

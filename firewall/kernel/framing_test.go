@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
@@ -137,11 +138,8 @@ func TestTypesOfInterfaces(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer s.Close()
-				b, err := build.Packet(build.IPv4{Src: far, Dst: own},
+				b := enginetest.Packet(t, build.IPv4{Src: far, Dst: own},
 					build.UDP{SrcPort: 1000, DstPort: port}, build.Data("in"))
-				if err != nil {
-					t.Fatal(err)
-				}
 				if _, err := f.Write(b); err != nil {
 					t.Fatal(err)
 				}
@@ -195,11 +193,7 @@ func infinibandFrame(neighbour []byte, ip []byte) []byte {
 // their neighbour's address looks like.
 func TestInfinibandFrames(t *testing.T) {
 	nstest.Root(t)
-	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngineWith(t, firewall.DefaultOptions())
 	if err := e.Load(compile(t,
 		"add check-state\nadd allow udp from any to any 53 keep-state\n"+
 			"add deny log ip from any to any\n")); err != nil {
@@ -210,9 +204,11 @@ func TestInfinibandFrames(t *testing.T) {
 	}
 	var programs [2]*ebpf.Program
 	for d := range programs {
-		if programs[d], err = e.programLocked(infiniband, d); err != nil {
+		p, err := e.programLocked(infiniband, d)
+		if err != nil {
 			t.Fatal(err)
 		}
+		programs[d] = p
 	}
 	build := func(from, to string, sp, dp uint16) []byte {
 		src, dst := netip.MustParseAddr(from), netip.MustParseAddr(to)
@@ -220,12 +216,8 @@ func TestInfinibandFrames(t *testing.T) {
 		if src.Is6() {
 			header = build.IPv6{Src: src, Dst: dst}
 		}
-		b, err := build.Packet(header, build.UDP{SrcPort: sp, DstPort: dp},
+		return enginetest.Packet(t, header, build.UDP{SrcPort: sp, DstPort: dp},
 			build.Data("question"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
 	}
 	allowed := build("10.0.0.1", "10.0.0.2", 53, 53)
 	for _, ends := range [][2]string{{"10.0.0.1", "10.0.0.2"}, {"fd00::1", "fd00::2"}} {

@@ -58,7 +58,7 @@ func TestGSOPackets(t *testing.T) {
 			if err := echoText(c, longText); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "GSO packets were evaluated", func() bool {
+			nstest.Eventually(t, "GSO packets were evaluated", func() bool {
 				return longest.Load() > 70_000
 			})
 		})
@@ -106,7 +106,7 @@ func TestGSOPacketsToPods(t *testing.T) {
 					t.Fatal(err)
 				}
 				if big || w.from != v.outside {
-					eventually(t, "GSO packets were evaluated", func() bool {
+					nstest.Eventually(t, "GSO packets were evaluated", func() bool {
 						return longest.Load() > 70_000
 					})
 				}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
@@ -179,14 +180,13 @@ func TestMartians(t *testing.T) {
 	}
 	var frames [][]byte
 	for _, to := range []string{"::1", "::"} {
-		ip, err := build.Packet(build.IPv6{Src: v.a.endpoint.Addrs[1],
+		ip := enginetest.Packet(v.t, build.IPv6{Src: v.a.endpoint.Addrs[1],
 			Dst: netip.MustParseAddr(to), HopLimit: 64}, build.UDP{SrcPort: 1, DstPort: 7})
-		v.must(err)
 		frames = append(frames, slices.Concat(v.a.endpoint.HostMAC[:], v.a.endpoint.MAC[:],
 			[]byte{0x86, 0xdd}, ip))
 	}
 	v.must(inject(v.a.Node, frames))
-	eventually(t, "loopback and unspecified addresses of IPv6 are refused", func() bool {
+	nstest.Eventually(t, "loopback and unspecified addresses of IPv6 are refused", func() bool {
 		return v.drops(firewall.ReasonMartian) == before+2
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
-	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -23,17 +23,9 @@ const webRules = `add 1 check-state
 add allow tcp from any to me 80 setup keep-state
 `
 
-func compile(t testing.TB, text string) *program.Program {
+func compile(t testing.TB, text string) *rule.Program {
 	t.Helper()
-	set, err := rule.ParseFile("rules", text, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := rule.Compile(set, rule.CompileOptions{Strict: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return enginetest.Compile(t, text, rule.CompileOptions{Strict: true})
 }
 
 // pairLab is a server node behind an engine, and a client node.
@@ -49,7 +41,9 @@ func newPairLab(t *testing.T, rules string) *pairLab {
 	return newPairLabWith(t, rules, firewall.DefaultOptions())
 }
 
-func newPairLabWith(t *testing.T, rules string, o firewall.Options) *pairLab {
+// joinPair makes the two hosts without an engine. The server echoes on the ports 80 and 81.
+func joinPair(t *testing.T, o firewall.Options) *pairLab {
+	t.Helper()
 	lab := nstest.New(t)
 	g := &pairLab{options: o, server: lab.Node("server"), client: lab.Node("client"),
 		dir: filepath.Join(nstest.Bpffs(t), "weir")}
@@ -60,26 +54,29 @@ func newPairLabWith(t *testing.T, rules string, o firewall.Options) *pairLab {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { l.Close() })
-		go echo(l)
+		go nstest.Echo(l)
 	}
-	g.open(t)
 	if err := g.server.Do(func() error {
 		i, err := net.InterfaceByName("eth0")
-		g.index = uint32(i.Index)
+		if err == nil {
+			g.index = uint32(i.Index)
+		}
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
+	return g
+}
+
+func newPairLabWith(t *testing.T, rules string, o firewall.Options) *pairLab {
+	t.Helper()
+	g := joinPair(t, o)
+	g.open(t)
 	g.interfaces(t)
 	if err := g.engine.Load(compile(t, rules)); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.server.Do(func() error {
-		_, err := g.engine.Attach(g.index)
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	g.attach(t)
 	t.Cleanup(func() {
 		if err := errors.Join(g.engine.Close(), g.server.Do(func() error {
 			return Remove(g.dir)
@@ -104,6 +101,16 @@ func (g *pairLab) open(t *testing.T) {
 	}
 }
 
+func (g *pairLab) attach(t *testing.T) {
+	t.Helper()
+	if err := g.server.Do(func() error {
+		_, err := g.engine.Attach(g.index)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (g *pairLab) interfaces(t *testing.T) {
 	t.Helper()
 	prefixes, err := nstest.Prefixes("10.0.0.1/24 fd00::1/64")
@@ -113,20 +120,6 @@ func (g *pairLab) interfaces(t *testing.T) {
 	if err := g.engine.SetInterfaces([]firewall.Interface{{Index: g.index, Name: "eth0",
 		Addrs: prefixes}}); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// echo sends everything back.
-func echo(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			io.Copy(c, c)
-			c.Close()
-		}()
 	}
 }
 
@@ -417,12 +410,7 @@ func TestWithoutTCX(t *testing.T) {
 		t.Fatal(err)
 	}
 	guards("detached", true)
-	if err := g.server.Do(func() error {
-		_, err := g.engine.Attach(g.index)
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	g.attach(t)
 	guards("attached again", false)
 	if out, _ := g.server.Command("tc", "filter", "show", "dev", "eth0",
 		"ingress").CombinedOutput(); len(out) > 0 {
@@ -454,12 +442,7 @@ func TestPreviousLayoutIsReplaced(t *testing.T) {
 		c.Close()
 		t.Error("the previous Weir does not guard any more, and ours not yet")
 	}
-	if err := g.server.Do(func() error {
-		_, err := g.engine.Attach(g.index)
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	g.attach(t)
 	c, err := g.dial("10.0.0.1:80")
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -28,11 +29,8 @@ func TestLongestWalk(t *testing.T) {
 	if err := errors.Join(e.SetInterfaces(ifs), e.Load(compile(t, text))); err != nil {
 		t.Fatal(err)
 	}
-	b, err := build.Packet(build.IPv4{Src: netip.MustParseAddr("10.0.0.2"),
+	b := enginetest.Packet(t, build.IPv4{Src: netip.MustParseAddr("10.0.0.2"),
 		Dst: netip.MustParseAddr("10.0.0.1")}, build.UDP{SrcPort: 1, DstPort: 9})
-	if err != nil {
-		t.Fatal(err)
-	}
 	least := time.Hour
 	for range 20 {
 		_, took, err := e.objects.WeirIn.Benchmark(append(frameFor(b), b...), 1, nil)

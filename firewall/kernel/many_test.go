@@ -46,11 +46,7 @@ func TestManyRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngineWith(t, firewall.DefaultOptions())
 	if err := e.Load(p); err != nil {
 		t.Fatal(err)
 	}
@@ -59,11 +55,8 @@ func TestManyRules(t *testing.T) {
 	late := 0
 	for i := range 4000 {
 		from := netip.AddrFrom4([4]byte{10, 0, byte(g.IntN(60)), byte(g.IntN(4))})
-		b, err := build.Packet(build.IPv4{Src: from, Dst: netip.MustParseAddr("10.9.0.1")},
+		b := enginetest.Packet(t, build.IPv4{Src: from, Dst: netip.MustParseAddr("10.9.0.1")},
 			build.UDP{SrcPort: uint16(g.IntN(4)), DstPort: uint16(1000 + g.IntN(60))})
-		if err != nil {
-			t.Fatal(err)
-		}
 		in := firewall.Input{Now: time.Hour + time.Duration(i)*time.Millisecond,
 			Hook: firewall.Hook{Recv: 1}}
 		got, err := e.Evaluate(&in, b)

@@ -15,37 +15,19 @@ func (e *Engine) SetMasquerade(m forward.Masquerade) error {
 		return err
 	}
 	e.mu.Lock()
-	changed, err := e.putMasqueradeLocked(m)
-	pods := e.podAddrsLocked()
+	err := e.putMasqueradeLocked(m)
 	e.mu.Unlock()
-	if err != nil || !changed {
-		return err
-	}
-	sources, err := e.sources()
 	if err != nil {
 		return err
 	}
-	return e.endWhere(func(x *entry) bool {
-		if x.sides[0].Rule != natRule || x.sides[0].Flags&metaWire == 0 ||
-			x.sides[0].Flags&metaSource == 0 {
-			return false
-		}
-		from, known := sources[x.sides[0].Track]
-		if !known || pods[from] {
-			return false
-		}
-		wire, _ := x.called()
-		to, ok := m.Behind(netip.PrefixFrom(from, from.BitLen()))
-		return !ok || to.IsValid() && to != wire.Addr()
-	})
+	return e.endWithdrawn()
 }
 
-// putMasqueradeLocked writes the prefixes and ports. It reports whether the sources of others than
-// pods have changed.
-func (e *Engine) putMasqueradeLocked(m forward.Masquerade) (changed bool, err error) {
+// putMasqueradeLocked writes the prefixes and ports.
+func (e *Engine) putMasqueradeLocked(m forward.Masquerade) error {
 	held, err := readAll[weirTableKey, weirMaskedSource](e.objects.MaskedSources)
 	if err != nil {
-		return false, fmt.Errorf("read the translated sources: %w", err)
+		return fmt.Errorf("read the translated sources: %w", err)
 	}
 	want := map[weirTableKey]weirMaskedSource{}
 	for _, p := range m.Prefixes() {
@@ -62,11 +44,16 @@ func (e *Engine) putMasqueradeLocked(m forward.Masquerade) (changed bool, err er
 		v.Flags = flags
 		want[trieKey(p)] = v
 	}
+	changed := e.withdrawals.masquerade == nil
 	for k, v := range held {
 		changed = changed || v.Flags&maskBehind != 0 && want[k] != v
 	}
+	if changed {
+		e.withdrawals.made++
+	}
+	e.withdrawals.masquerade = nil
 	if err := putDifference(e.objects.MaskedSources, held, want); err != nil {
-		return changed, fmt.Errorf("write the translated sources to the kernel: %w", err)
+		return fmt.Errorf("write the translated sources to the kernel: %w", err)
 	}
 	e.forwarding.Masquerade = bit(len(m.Sources)+len(m.Others) > 0)
 	e.forwarding.Sources = uint32(len(m.Others))
@@ -77,7 +64,8 @@ func (e *Engine) putMasqueradeLocked(m forward.Masquerade) (changed bool, err er
 		s.First, s.Count = uint32(r.First), uint32(r.Last-r.First)+1
 		e.forwarding.Ports += s.Count
 	}
-	return changed, e.putForwardingLocked()
+	e.withdrawals.masquerade = &m
+	return e.putForwardingLocked()
 }
 
 // podAddrsLocked are the addresses of the pods.
@@ -89,21 +77,6 @@ func (e *Engine) podAddrsLocked() map[netip.Addr]bool {
 		}
 	}
 	return all
-}
-
-// sources returns who began the flows of all translations, by the places of their inner entries.
-func (e *Engine) sources() (map[uint32]netip.Addr, error) {
-	all := map[uint32]netip.Addr{}
-	for x, err := range e.entries() {
-		if err != nil {
-			return nil, err
-		}
-		if x.translation() && x.sides[0].Flags&metaWire == 0 {
-			from, _ := x.called()
-			all[x.place] = from.Addr()
-		}
-	}
-	return all, nil
 }
 
 func checkMasquerade(m forward.Masquerade) error {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -96,7 +97,7 @@ func TestFlowsThatEndDuringAMigration(t *testing.T) {
 		v.must(c.SetLinger(0)) // a reset
 		v.must(c.Close())
 	}
-	eventually(t, "the old table is empty", func() bool { return count(before) == 0 })
+	nstest.Eventually(t, "the old table is empty", func() bool { return count(before) == 0 })
 	v.publish(8080, 80)
 	v.replaceEnd()
 	if n := count(v.engine); n != 0 {

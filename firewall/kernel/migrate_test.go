@@ -165,37 +165,13 @@ func (s *stream) flows(t *testing.T, what string, more int64) {
 	}
 }
 
-// TestStatesOfPreviousLayout takes over from an engine of another layout, as it was released, while
-// a stream goes through both.
-func TestStatesOfPreviousLayout(t *testing.T) {
-	t.Parallel()
-	nstest.Root(t)
-	lab := nstest.New(t)
-	g := &pairLab{
-		server:  lab.Node("server"),
-		client:  lab.Node("client"),
-		dir:     filepath.Join(nstest.Bpffs(t), "weir"),
-		options: firewall.DefaultOptions(),
-	}
-	lab.Join(g.server, "eth0", "10.0.0.1/24 fd00::1/64", g.client, "eth0", "10.0.0.2/24 fd00::2/64")
-	for _, port := range []int{80, 81} {
-		l, err := g.server.Listen("tcp", fmt.Sprintf("[::]:%d", port))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { l.Close() })
-		go echo(l)
-	}
-	s := readSnapshot(t, "layout-3.gob.gz")
-	previous := filepath.Join(g.dir, "layout-3")
-	if err := g.server.Do(func() error {
-		i, err := net.InterfaceByName("eth0")
-		if err != nil {
-			return err
-		}
-		g.index = uint32(i.Index)
-		return s.start(previous, g.index)
-	}); err != nil {
+// startPrevious has an engine of a previous layout guard the server, and removes what is left in
+// the end.
+func (g *pairLab) startPrevious(t *testing.T, layout string) (dir string) {
+	t.Helper()
+	s := readSnapshot(t, layout+".gob.gz")
+	dir = filepath.Join(g.dir, layout)
+	if err := g.server.Do(func() error { return s.start(dir, g.index) }); err != nil {
 		t.Fatalf("%+v", err)
 	}
 	t.Cleanup(func() {
@@ -203,10 +179,26 @@ func TestStatesOfPreviousLayout(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return dir
+}
+
+// closed makes sure that the server's port 81, which no rule opens, is closed.
+func (g *pairLab) closed(t *testing.T, when string) {
+	t.Helper()
 	if c, err := g.connect("10.0.0.1:81"); err == nil {
 		c.Close()
-		t.Fatal("the previous engine does not guard")
+		t.Fatalf("%s: port 81 is open", when)
 	}
+}
+
+// TestStatesOfPreviousLayout takes over from an engine of another layout, as it was released, while
+// a stream goes through both.
+func TestStatesOfPreviousLayout(t *testing.T) {
+	t.Parallel()
+	nstest.Root(t)
+	g := joinPair(t, firewall.DefaultOptions())
+	previous := g.startPrevious(t, "layout-3")
+	g.closed(t, "under the previous engine")
 	idle, err := g.dial("[fd00::1]:80")
 	if err != nil {
 		t.Fatal(err)
@@ -231,11 +223,7 @@ func TestStatesOfPreviousLayout(t *testing.T) {
 		t.Errorf("migrated %d states, there are 2", n)
 	}
 	busy.flows(t, "while the states are copied", 20<<20) // numbers grow far beyond what was copied
-	if err := g.server.Do(
-		func() error { _, err := g.engine.Attach(g.index); return err },
-	); err != nil {
-		t.Fatal(err)
-	}
+	g.attach(t)
 	busy.flows(t, "under this engine", 50<<20)
 	if err := echoWord(idle, "after"); err != nil {
 		t.Error(err)
@@ -243,13 +231,20 @@ func TestStatesOfPreviousLayout(t *testing.T) {
 	if _, err := os.Stat(previous); !os.IsNotExist(err) {
 		t.Errorf("%s is still there: %v", previous, err)
 	}
+	checkMigrated(t, g)
+	g.closed(t, "under this engine")
+}
+
+// checkMigrated wants both states of TestStatesOfPreviousLayout as they would be without a change
+// of the engine: they count on from what the previous engine counted, and their numbers are checked
+// as ever.
+func checkMigrated(t *testing.T, g *pairLab) {
+	t.Helper()
 	states := g.states(t)
 	if len(states) != 2 {
 		t.Fatalf("states: %+v", states)
 	}
 	for _, st := range states {
-		// The stream counts on from what the previous engine counted; its numbers are checked as
-		// ever.
 		if st.Phase.String() != "established" || st.Rule != 101 ||
 			st.From.Addr().Is4() && st.Bytes[1] < 100<<20 {
 			t.Errorf("state %+v", st)
@@ -270,10 +265,6 @@ func TestStatesOfPreviousLayout(t *testing.T) {
 	}
 	if rules[1].Bytes < 200<<20 { // both directions
 		t.Errorf("the rule counts %d bytes", rules[1].Bytes)
-	}
-	if c, err := g.connect("10.0.0.1:81"); err == nil {
-		c.Close()
-		t.Error("port 81 is open")
 	}
 }
 
@@ -319,11 +310,7 @@ func TestTablesOfAnotherSize(t *testing.T) {
 		if err := g.engine.Load(compile(t, rules)); err != nil {
 			t.Fatal(err)
 		}
-		if err := g.server.Do(
-			func() error { _, err := g.engine.Attach(g.index); return err },
-		); err != nil {
-			t.Fatal(err)
-		}
+		g.attach(t)
 		busy.flows(t, when, 20<<20)
 		for _, c := range idle {
 			if err := echoWord(c, when); err != nil {
@@ -331,7 +318,7 @@ func TestTablesOfAnotherSize(t *testing.T) {
 			}
 		}
 		limited(when)
-		eventually(t, when+": every connection is strict", g.strict)
+		nstest.Eventually(t, when+": every connection is strict", g.strict)
 		if n := g.engine.agreeTracks(t); n != 3 {
 			t.Errorf("%s: tracks count %d states", when, n)
 		}
@@ -341,7 +328,7 @@ func TestTablesOfAnotherSize(t *testing.T) {
 	}
 	// A place that becomes free is free.
 	idle[0].Close()
-	until(t, "another connection", patience, func() bool {
+	nstest.Eventually(t, "another connection", func() bool {
 		c, err := g.connect("10.0.0.1:80")
 		if err != nil {
 			return false

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
@@ -179,12 +180,9 @@ func TestCookiesRevealNothingOfTheTable(t *testing.T) {
 		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
 	}
 	src := netip.MustParseAddr("12.0.0.1")
-	syn, err := build.Packet(build.IPv4{Src: src, Dst: netip.MustParseAddr("10.0.0.1")},
+	syn := enginetest.Packet(t, build.IPv4{Src: src, Dst: netip.MustParseAddr("10.0.0.1")},
 		build.TCP{SrcPort: 5000, DstPort: 8080, Seq: 7, Flags: packet.FlagSYN, Window: 64240,
 			Options: []byte{8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	// stamp is the time stamp of an answer, less the clock.
 	stamp := func(change int) uint32 {
 		time.Sleep(600 * time.Millisecond) // or it would be one that is repeated

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -30,8 +31,7 @@ func (f *frames) put(c piece) (code int32, src, dst netip.Addr) {
 		ip.Flags, ip.FragOff, ip.Proto = 0, 32, c.proto
 		layers = []build.Layer{ip, build.Data(make([]byte, 24))}
 	}
-	b, err := build.Packet(layers...)
-	f.must(err)
+	b := enginetest.Packet(f.t, layers...)
 	frame := slices.Concat(c.at.mac[:], []byte{2, 0, 0, 0, 0, 9, 8, 0}, b)
 	context := make([]byte, 192) // struct __sk_buff
 	binary.NativeEndian.PutUint32(context[40:], c.at.index)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -192,5 +193,7 @@ func TestRefusedCallOfTheHost(t *testing.T) {
 		t.Errorf("%s, flags %x", x.phase(), x.sides[0].Flags)
 	}
 	c.Close()
-	eventually(t, "the call ends with its connection", func() bool { return len(f.pairs()) == 0 })
+	nstest.Eventually(t, "the call ends with its connection", func() bool {
+		return len(f.pairs()) == 0
+	})
 }

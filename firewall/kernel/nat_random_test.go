@@ -311,7 +311,5 @@ func (m *natMatch) build(e enginetest.Ends, s step) []byte {
 		l = build.TCP{SrcPort: e.From.Port(), DstPort: e.To.Port(), Seq: s.seq, Ack: s.ack,
 			Flags: s.flags, Window: 1000}
 	}
-	b, err := build.Packet(build.IPv4{Src: e.From.Addr(), Dst: e.To.Addr(), TTL: 64}, l)
-	m.must(err)
-	return b
+	return enginetest.Packet(m.t, build.IPv4{Src: e.From.Addr(), Dst: e.To.Addr(), TTL: 64}, l)
 }

@@ -9,7 +9,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -83,14 +85,14 @@ func (f *frames) sendData(from, to netip.AddrPort, l build.Layer, n int) (_ int3
 		s.SrcPort, s.DstPort = from.Port(), to.Port()
 		l = s
 	}
-	ip, err := build.Packet(build.IPv4{Src: from.Addr(), Dst: to.Addr(), TTL: 64}, l,
+	ip := enginetest.Packet(f.t, build.IPv4{Src: from.Addr(), Dst: to.Addr(), TTL: 64}, l,
 		build.Data(make([]byte, n)))
-	f.must(err)
 	frame := append(append([]byte(nil), at.mac[:]...), 2, 0, 0, 0, 0, 9, 8, 0)
 	frame = append(frame, ip...)
 	code, out := f.run(f.engine.objects.WeirIn, 0, at.index, frame)
 	if x, routed := f.routed(at.index, out); code == wentUp && routed {
-		code, out = f.run(f.engine.objects.WeirOut, at.index, x, out)
+		copy(out, x.mac[:]) // it was for the host, and the run decides by the interface
+		code, out = f.run(f.engine.objects.WeirOut, at.index, x.index, out)
 	}
 	port := func(at int) uint16 { return binary.BigEndian.Uint16(out[at:]) }
 	src = netip.AddrPortFrom(netip.AddrFrom4([4]byte(out[26:30])), port(34))
@@ -116,17 +118,17 @@ func (f *frames) run(p *ebpf.Program, recv, index uint32, frame []byte) (code in
 }
 
 // routed returns the card that the stack sends a frame by which came in at another one.
-func (f *frames) routed(recv uint32, frame []byte) (xmit uint32, ok bool) {
+func (f *frames) routed(recv uint32, frame []byte) (xmit crossing, ok bool) {
 	to := netip.AddrFrom4([4]byte(frame[30:34]))
-	if _, behind := f.behind[to]; behind {
-		return f.behind[to].index, true
+	if x, behind := f.behind[to]; behind {
+		return x, true
 	}
 	for _, c := range f.behind {
 		if c.index == recv && to == outsideAddr {
-			return f.nic.index, true
+			return f.nic, true
 		}
 	}
-	return 0, false
+	return xmit, false
 }
 
 // pairs are the translations of the table, by the ends of their inner entries. A half that stands
@@ -328,7 +330,9 @@ func TestTranslationsLiveAsLongAsTheirState(t *testing.T) {
 	}
 	agree("again", flow.PhaseOpening)
 	f.age(t, 23*time.Second)
-	eventually(t, "the translation ends with its state", func() bool { return len(f.pairs()) == 0 })
+	nstest.Eventually(t, "the translation ends with its state", func() bool {
+		return len(f.pairs()) == 0
+	})
 	// One question through each kind, and nothing is left of it when its state has gone.
 	f.publish(8080, 80)
 	f.send(from, to, build.UDP{})
@@ -337,7 +341,7 @@ func TestTranslationsLiveAsLongAsTheirState(t *testing.T) {
 		t.Fatalf("%d translations", n)
 	}
 	f.age(t, 13*time.Second)
-	eventually(t, "questions leave nothing", func() bool {
+	nstest.Eventually(t, "questions leave nothing", func() bool {
 		s, err := f.engine.Stats()
 		return err == nil && s.States == 0 && s.Translations.Now == 0
 	})

@@ -8,17 +8,16 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet/build"
 )
 
 // advertises is a neighbour advertisement with a text behind it, in a frame.
 func advertises(t *testing.T, to, by net.HardwareAddr, src, dst netip.Addr, text string) []byte {
 	t.Helper()
-	ip, err := build.Packet(build.IPv6{Src: src, Dst: dst, HopLimit: 255},
+	ip := enginetest.Packet(t, build.IPv6{Src: src, Dst: dst, HopLimit: 255},
 		build.ICMPv6{Type: 136}, build.Data(append(src.AsSlice(), text...)))
-	if err != nil {
-		t.Fatal(err)
-	}
 	return slices.Concat(to, by, []byte{0x86, 0xdd}, ip)
 }
 
@@ -55,7 +54,7 @@ func TestNeighbourDiscoveryEndsAtTheHost(t *testing.T) {
 	}
 	denied := v.drops(firewall.ReasonRule)
 	sendWord("denied")
-	eventually(t, "the rules deny both", func() bool {
+	nstest.Eventually(t, "the rules deny both", func() bool {
 		return v.drops(firewall.ReasonRule) >= denied+2
 	})
 	if received("denied", impatience) {

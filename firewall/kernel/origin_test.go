@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -23,11 +25,8 @@ func frameTo(t testing.TB, mac net.HardwareAddr, from, to netip.Addr, text strin
 	if from.Is6() {
 		header, etherType = build.IPv6{Src: from, Dst: to, HopLimit: 64}, []byte{0x86, 0xdd}
 	}
-	ip, err := build.Packet(header, build.UDP{SrcPort: 9999, DstPort: 9},
+	ip := enginetest.Packet(t, header, build.UDP{SrcPort: 9999, DstPort: 9},
 		build.Data([]byte(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
 	return slices.Concat(mac, []byte{2, 0, 0, 0, 0, 9}, etherType, ip)
 }
 
@@ -174,7 +173,7 @@ func TestOwnAddressFromOutside(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "they are counted as spoofed", func() bool {
+	nstest.Eventually(t, "they are counted as spoofed", func() bool {
 		return g.drops(t, firewall.ReasonSpoof) == 120
 	})
 	for _, s := range g.states(t) {
@@ -192,7 +191,7 @@ func TestOwnAddressFromOutside(t *testing.T) {
 		netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1"), "mine")}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "accept_local takes it", func() bool {
+	nstest.Eventually(t, "accept_local takes it", func() bool {
 		return len(g.states(t)) > 0 && g.drops(t, firewall.ReasonSpoof) == 120
 	})
 }
@@ -209,10 +208,7 @@ func TestOwnAddressMovesNoState(t *testing.T) {
 	}
 	own, forged := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.77")
 	segment := func(from, to netip.Addr, tcp build.TCP) []byte {
-		ip, err := build.Packet(build.IPv4{Src: from, Dst: to, TTL: 64}, tcp)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ip := enginetest.Packet(t, build.IPv4{Src: from, Dst: to, TTL: 64}, tcp)
 		ip[20+16] ^= 0xff // the checksum
 		return slices.Concat(nic.HardwareAddr, []byte{2, 0, 0, 0, 0, 9}, []byte{8, 0}, ip)
 	}
@@ -231,7 +227,7 @@ func TestOwnAddressMovesNoState(t *testing.T) {
 		}
 	}
 	made := 0
-	eventually(t, "all have arrived", func() bool {
+	nstest.Eventually(t, "all have arrived", func() bool {
 		made = 0
 		for _, s := range g.states(t) {
 			if s.From.Addr() != forged {

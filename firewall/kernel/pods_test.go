@@ -177,7 +177,7 @@ func (v *cluster) serve(n *nstest.Node, port int) {
 	l, err := n.Listen("tcp", fmt.Sprintf("[::]:%d", port))
 	v.must(err)
 	v.t.Cleanup(func() { l.Close() })
-	go echo(l)
+	go nstest.Echo(l)
 	for _, family := range []string{"udp4", "udp6"} {
 		c, err := n.ListenPacket(family, fmt.Sprintf(":%d", port))
 		v.must(err)

@@ -110,12 +110,12 @@ func (e *Engine) migrateRest(dir string) error {
 	return err
 }
 
-// dropPrevious closes another engine's pins.
+// dropPrevious closes another engine's pins, and ends what it had and this one has not.
 func (e *Engine) dropPrevious(dir string) error {
 	if e.previous == nil || e.previous.dir != dir {
 		return nil
 	}
 	pins := e.previous.pins
 	e.previous = nil
-	return pins.close()
+	return errors.Join(e.endMigratedUnwantedLocked(), pins.close())
 }

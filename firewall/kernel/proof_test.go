@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
@@ -27,11 +28,7 @@ func newBench(t *testing.T, rules string, change func(*firewall.Options)) *bench
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	change(&o)
-	e, err := openShared(t, Config{Options: o})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	t.Cleanup(func() { e.Close() })
+	e := newEngineWith(t, o)
 	b := &bench{t: t, e: e, now: time.Second}
 	e.clock = func() int64 { return int64(b.now) }
 	me := []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}
@@ -48,10 +45,8 @@ func newBench(t *testing.T, rules string, change func(*firewall.Options)) *bench
 func (b *bench) evaluate(dir firewall.Direction, from, to netip.Addr,
 	layers ...build.Layer) firewall.Verdict {
 	b.t.Helper()
-	raw, err := build.Packet(append([]build.Layer{build.IPv4{Src: from, Dst: to}}, layers...)...)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	raw := enginetest.Packet(b.t,
+		append([]build.Layer{build.IPv4{Src: from, Dst: to}}, layers...)...)
 	hook := firewall.Hook{Dir: dir, Recv: 1}
 	if dir == firewall.Out {
 		hook = firewall.Hook{Dir: dir, Xmit: 1}
@@ -187,8 +182,7 @@ func TestSpoofedQueriesAreEvicted(t *testing.T) {
 		t.Errorf("at the end: %v", n)
 	}
 	b.now += time.Minute
-	if err := b.e.call.ask(&weirCall{Op: opSweep, Now: int64(b.now),
-		Count: b.e.config.Sets}); err != nil {
+	if err := sweepAt(b.e, b.now); err != nil {
 		t.Fatal(err)
 	}
 	var g weirGauge
@@ -220,11 +214,8 @@ func TestSpoofedINITs(t *testing.T) {
 			binary.BigEndian.PutUint16(body[2:], 5000)
 			from, to = to, from
 		}
-		raw, err := build.Packet(build.IPv4{Src: from, Dst: to, Proto: packet.ProtoSCTP},
+		raw := enginetest.Packet(t, build.IPv4{Src: from, Dst: to, Proto: packet.ProtoSCTP},
 			build.Data(body))
-		if err != nil {
-			t.Fatal(err)
-		}
 		v, err := b.e.Evaluate(&firewall.Input{Now: b.now,
 			Hook: firewall.Hook{Dir: dir, Recv: uint32(1 - dir), Xmit: uint32(dir)}}, raw)
 		if err != nil {

@@ -3,8 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"net/netip"
 
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
@@ -44,17 +42,12 @@ func (e *Engine) publish(ports []forward.Published, kind uint32) error {
 		want[k] = v
 	}
 	e.mu.Lock()
-	changed, err := e.putPublishedLocked(want, kind)
-	all := maps.Clone(e.published)
+	err := e.putPublishedLocked(want, kind)
 	e.mu.Unlock()
-	if err != nil || !changed {
-		return err
-	}
-	targets, err := e.targets()
 	if err != nil {
 		return err
 	}
-	return e.endWhere(func(x *entry) bool { return unpublished(x, all, targets) })
+	return e.endWithdrawn()
 }
 
 func publication(p forward.Published) (k weirPublishedKey, v weirPublished, err error) {
@@ -75,14 +68,18 @@ func publication(p forward.Published) (k weirPublishedKey, v weirPublished, err 
 	return k, weirPublished{Addr: wordsOf(pod), Port: uint32(p.Pod.Port())}, nil
 }
 
-// putPublishedLocked writes the ports of one kind, to which it adds those of the other, and reports
-// whether one was taken back or given to another target.
+// putPublishedLocked writes the ports of one kind, to which it adds those of the other.
 func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished,
-	kind uint32) (changed bool, err error) {
+	kind uint32) (err error) {
+	changed := !e.withdrawals.known[kind]
 	if e.published == nil { // the first time: what an earlier engine has written
 		if e.published,
 			err = readAll[weirPublishedKey, weirPublished](e.objects.Published); err != nil {
-			return false, fmt.Errorf("read the published ports: %w", err)
+			return fmt.Errorf("read the published ports: %w", err)
+		}
+		e.withdrawals.made++ // it may have ended before the connections did
+		if e.takenOver {
+			e.withdrawals.known = [...]bool{true, true}
 		}
 	}
 	others := uint32(0)
@@ -92,7 +89,7 @@ func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished,
 		case v.Forwarded == kind:
 			changed = changed || !ok || w != v
 		case ok:
-			return false, fmt.Errorf("%d port %d of %s: %w", k.Proto, k.Port, k.Addr.addr(),
+			return fmt.Errorf("%d port %d of %s: %w", k.Proto, k.Port, k.Addr.addr(),
 				errTaken[kind])
 		default:
 			want[k] = v
@@ -104,67 +101,31 @@ func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished,
 	pods := uint32(len(want)) - others // what the host itself may call
 	if pods > 0 {
 		if err := e.attachLocalLocked(); err != nil {
-			return changed, err
+			return err
 		}
+	}
+	if changed {
+		e.withdrawals.made++
 	}
 	old := e.published
 	e.published = nil
 	if err := putDifference(e.objects.Published, old, want); err != nil {
-		return changed, fmt.Errorf("write the published ports: %w", err)
+		return fmt.Errorf("write the published ports: %w", err)
 	}
 	e.published = want
+	e.withdrawals.known[kind] = true
 	e.forwarding.Published, e.forwarding.Forwards = uint32(len(want)), others
 	if err := e.putForwardingLocked(); err != nil {
-		return changed, err
+		return err
 	}
 	if pods == 0 {
-		return changed, e.detachLocalLocked()
+		return e.detachLocalLocked()
 	}
-	return changed, nil
+	return nil
 }
 
 // errTaken says by kind why a port cannot be given away.
 var errTaken = [...]error{
 	toPod:   errors.New("[[forward]] of weir.toml has it; publish another one"),
 	toOther: errors.New("it is published for a pod; weir pod list"),
-}
-
-// targets returns where the flows of all translations lead to, by the places of their inner
-// entries.
-func (e *Engine) targets() (map[uint32]netip.AddrPort, error) {
-	all := map[uint32]netip.AddrPort{}
-	for x, err := range e.entries() {
-		if err != nil {
-			return nil, err
-		}
-		if x.translation() && x.sides[0].Flags&metaWire == 0 {
-			_, all[x.place] = x.called()
-		}
-	}
-	return all, nil
-}
-
-// unpublished reports that an entry is the wire side of a translation whose port is published no
-// longer, or leads to another target than the flow does.
-func unpublished(x *entry, want map[weirPublishedKey]weirPublished,
-	targets map[uint32]netip.AddrPort) bool {
-	flags := x.sides[0].Flags
-	if x.sides[0].Rule != natRule || flags&metaWire == 0 || flags&metaSource != 0 {
-		return false
-	}
-	_, to := x.called()
-	any := netip.IPv6Unspecified()
-	if to.Addr().Is4() {
-		any = netip.IPv4Unspecified()
-	}
-	for _, a := range []netip.Addr{to.Addr(), any} {
-		v, ok := want[weirPublishedKey{Addr: wordsOf(a), Port: to.Port(),
-			Proto: uint8(x.tag >> 24)}]
-		if ok {
-			leads := netip.AddrPortFrom(v.Addr.addr(), uint16(v.Port))
-			now, known := targets[x.sides[0].Track]
-			return known && now != leads
-		}
-	}
-	return true
 }

@@ -153,7 +153,7 @@ add deny ip from any to any
 		_, err = u.Write(make([]byte, 4000))
 		v.must(err)
 		u.Close()
-		eventually(t, "a datagram that is too large for a is refused", func() bool {
+		nstest.Eventually(t, "a datagram that is too large for a is refused", func() bool {
 			return v.counters(v.a).DropsIn > before.DropsIn
 		})
 		if after := v.counters(v.a); after.PacketsIn != before.PacketsIn {

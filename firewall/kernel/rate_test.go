@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet/build"
 )
 
@@ -22,10 +24,7 @@ func (e *Engine) udpAt(t *testing.T, seconds int, from string) firewall.Verdict 
 	if src.Is6() {
 		ip = build.IPv6{Src: src, Dst: netip.MustParseAddr("fd00::1")}
 	}
-	b, err := build.Packet(ip, build.UDP{SrcPort: 1000, DstPort: 53})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := enginetest.Packet(t, ip, build.UDP{SrcPort: 1000, DstPort: 53})
 	v, err := e.Evaluate(&firewall.Input{Hook: firewall.Hook{Recv: 1},
 		Now: time.Duration(seconds) * time.Second}, b)
 	if err != nil {
@@ -160,8 +159,8 @@ func TestLoadKeepsRates(t *testing.T) {
 	g.engine.checkRates(t, "after a change, the third", firewall.ReasonRate)
 }
 
-// TestRateOfManyCPUs: CPUs that meet one source at once let pass what one would, also when both
-// make its bucket.
+// TestRateOfManyCPUs: CPUs that meet one source at once let pass what one would, never more. When
+// both make its bucket at once, one token may be lost (docs/design/0010-rates.md).
 func TestRateOfManyCPUs(t *testing.T) {
 	const burst = 24
 	for _, by := range []string{"src-addr", ""} {
@@ -188,12 +187,14 @@ func TestRateOfManyCPUs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := uint64(burst)
+			most, least := uint64(burst), uint64(burst-1)
 			if by == "" && n > 0 {
-				want = 0
+				most, least = 0, 0
+			} else if by == "" { // there is no place to make
+				least = most
 			}
-			if got := rules[0].Packets - before; got != want {
-				t.Fatalf("by %q: source %d: %d packets passed, not %d", by, n, got, want)
+			if got := rules[0].Packets - before; got < least || got > most {
+				t.Fatalf("by %q: source %d: %d packets passed, not %d", by, n, got, most)
 			}
 			before = rules[0].Packets
 		}
@@ -250,7 +251,7 @@ func TestCookieTakesOneToken(t *testing.T) {
 		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
 	}
 	f := g.synFlood(t, 8080)
-	until(t, "cookies are on", patience, func() bool { return g.stats(t).Cookies.On })
+	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
 	if err := g.echoes("10.0.0.1:8080", 1000); err != nil {
 		t.Errorf("the first connection: %v", err)
 	}

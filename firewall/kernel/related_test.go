@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/firewall/enginetest"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet/build"
 )
 
@@ -22,8 +24,7 @@ func (v *cluster) related(router, to, quoted netip.Addr, quotedTo netip.AddrPort
 	udp := build.UDP{SrcPort: port, DstPort: quotedTo.Port()}
 	var frames [][]byte
 	add := func(layers ...build.Layer) {
-		b, err := build.Packet(layers...)
-		v.must(err)
+		b := enginetest.Packet(v.t, layers...)
 		kind := []byte{8, 0}
 		if to.Is6() {
 			kind = []byte{0x86, 0xdd}
@@ -31,17 +32,15 @@ func (v *cluster) related(router, to, quoted netip.Addr, quotedTo netip.AddrPort
 		frames = append(frames, slices.Concat(nic.HardwareAddr, mine.HardwareAddr, kind, b))
 	}
 	if to.Is4() {
-		quote, err := build.Packet(build.IPv4{Src: quoted, Dst: quotedTo.Addr()}, udp,
+		quote := enginetest.Packet(v.t, build.IPv4{Src: quoted, Dst: quotedTo.Addr()}, udp,
 			build.Data("word"))
-		v.must(err)
 		for _, typ := range []uint8{3, 4, 5, 11, 12} {
 			add(build.IPv4{Src: router, Dst: to}, build.ICMP{Type: typ, Code: 1},
 				build.Data(quote))
 		}
 	} else {
-		quote, err := build.Packet(build.IPv6{Src: quoted, Dst: quotedTo.Addr()}, udp,
+		quote := enginetest.Packet(v.t, build.IPv6{Src: quoted, Dst: quotedTo.Addr()}, udp,
 			build.Data("word"))
-		v.must(err)
 		for _, typ := range []uint8{1, 2, 3, 4} {
 			add(build.IPv6{Src: router, Dst: to}, build.ICMPv6{Type: typ}, build.Data(quote))
 		}
@@ -105,7 +104,7 @@ func (v *cluster) errorsReach(t *testing.T, family int, published bool, outside 
 		v.related(router, v.b.endpoint.Addrs[family], wire.Addr(), peer, wire.Port())
 	}
 	v.related(outside, wire.Addr(), wire.Addr(), peer, wire.Port()) // behind all others
-	eventually(t, outside.String()+": errors reach the pod", func() bool {
+	nstest.Eventually(t, outside.String()+": errors reach the pod", func() bool {
 		return errorsReceived(t, v.a, family) == synced+3*each
 	})
 	if n := errorsReceived(t, v.b, family); n != outsiders {

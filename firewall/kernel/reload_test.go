@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -20,11 +21,7 @@ import (
 // map or that of the rules before the last, it holds what a map of its own would.
 func TestImagesAreRewritten(t *testing.T) {
 	nstest.Root(t)
-	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngineWith(t, firewall.DefaultOptions())
 	g := rand.New(rand.NewPCG(8, 9))
 	same := 0
 	for round := range 30 {
@@ -89,11 +86,7 @@ func rowsOf(t *testing.T, m *ebpf.Map) []byte {
 // TestNewRulesCountFromZero gives new rules, few and many, the indexes of rules that have counted.
 func TestNewRulesCountFromZero(t *testing.T) {
 	nstest.Root(t)
-	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngineWith(t, firewall.DefaultOptions())
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		t.Fatal(err)
@@ -144,11 +137,7 @@ func TestNewRulesCountFromZero(t *testing.T) {
 // the states of that rule, also when others came in between.
 func TestStatesEndWithTheirRule(t *testing.T) {
 	nstest.Root(t)
-	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngineWith(t, firewall.DefaultOptions())
 	const rules = "add 10 allow udp from 10.0.0.2 to any 53 keep-state\n" +
 		"add 20 allow udp from 10.0.0.3 to any 53 keep-state\n"
 	if err := e.Load(compile(t, rules)); err != nil {
@@ -182,15 +171,11 @@ func TestStatesEndWithTheirRule(t *testing.T) {
 }
 
 func udpFrom(t *testing.T, from string) []byte {
-	b, err := build.Packet(build.IPv4{Src: netip.MustParseAddr(from),
+	return enginetest.Packet(t, build.IPv4{Src: netip.MustParseAddr(from),
 		Dst: netip.MustParseAddr("10.0.0.1")}, build.UDP{SrcPort: 4000, DstPort: 53})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
-func countStates(t *testing.T, e *Engine) (n int) {
+func countStates(t testing.TB, e *Engine) (n int) {
 	for _, err := range e.entries() {
 		if err != nil {
 			t.Fatal(err)

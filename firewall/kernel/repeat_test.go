@@ -9,7 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/forward"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -25,6 +27,28 @@ func TestRepeatedSYN(t *testing.T) {
 	})
 }
 
+// onFirstCPU runs f on one CPU: each knows what it has answered itself.
+func onFirstCPU(f func() error) error {
+	var old, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &old); err != nil {
+		return err
+	}
+	one.Set(0)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return err
+	}
+	defer unix.SchedSetaffinity(0, &old)
+	return f()
+}
+
+// synFrame returns a SYN from one port of a client.
+func synFrame(t *testing.T, ip build.Layer, seq uint32) []byte {
+	t.Helper()
+	b := enginetest.Packet(t, ip, build.TCP{SrcPort: 5000, DstPort: 8080, Seq: seq,
+		Flags: packet.FlagSYN, Window: 64240})
+	return append(frameFor(b), b...)
+}
+
 func repeatSYN(t *testing.T, rules string, publish bool) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
@@ -34,13 +58,9 @@ func repeatSYN(t *testing.T, rules string, publish bool) {
 		t.Fatal(err)
 	}
 	if publish {
-		p := forward.Published{
-			Proto: packet.ProtoTCP,
-			Host: netip.MustParseAddrPort(
-				"0.0.0.0:9999",
-			),
-			Pod: netip.MustParseAddrPort("10.88.0.2:80"),
-		}
+		p := forward.Published{Proto: packet.ProtoTCP,
+			Host: netip.MustParseAddrPort("0.0.0.0:9999"),
+			Pod:  netip.MustParseAddrPort("10.88.0.2:80")}
 		if err := g.server.Do(func() error {
 			return g.engine.SetPublished([]forward.Published{p})
 		}); err != nil {
@@ -51,39 +71,39 @@ func repeatSYN(t *testing.T, rules string, publish bool) {
 		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
 	}
 	f := g.synFlood(t, 8080)
-	until(t, "cookies are on", patience, func() bool { return g.stats(t).Cookies.On })
+	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
 	stopFlood(t, f)
 	before := g.stats(t).Cookies.Sent
-	syn := func(ip build.Layer, seq uint32) []byte {
-		b, err := build.Packet(ip, build.TCP{SrcPort: 5000, DstPort: 8080, Seq: seq,
-			Flags: packet.FlagSYN, Window: 64240})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return append(frameFor(b), b...)
+	g.sendSYNs(t)
+	decided, err := g.engine.Decisions()
+	if err != nil {
+		t.Fatal(err)
 	}
+	if n := firewall.ByReason(decided)[firewall.ReasonCookieRepeated]; n != 4 {
+		t.Errorf("%d SYNs are counted as repeated, not 4", n)
+	}
+	if sent := g.stats(t).Cookies.Sent - before; sent != 4 {
+		t.Errorf("%d SYNs were answered, not 4", sent)
+	}
+}
+
+// sendSYNs sends SYNs of which four are repeated too early.
+func (g *pairLab) sendSYNs(t *testing.T) {
+	t.Helper()
 	ip4 := build.IPv4{Src: netip.MustParseAddr("12.0.0.1"), Dst: netip.MustParseAddr("10.0.0.1")}
 	ip6 := build.IPv6{Src: netip.MustParseAddr("fd12::1"), Dst: netip.MustParseAddr("fd00::1")}
-	const answered, dropped = 7, 2       // TC_ACT_REDIRECT, TC_ACT_SHOT
-	if err := g.server.Do(func() error { // on one CPU: each knows what it has answered itself
-		var old, one unix.CPUSet
-		if err := unix.SchedGetaffinity(0, &old); err != nil {
-			return err
-		}
-		one.Set(0)
-		if err := unix.SchedSetaffinity(0, &one); err != nil {
-			return err
-		}
-		defer unix.SchedSetaffinity(0, &old)
+	const answered, dropped = 7, 2 // TC_ACT_REDIRECT, TC_ACT_SHOT
+	send := func() error {
 		for n, c := range []struct {
 			frame []byte
 			wait  time.Duration
 			want  uint32
 		}{
-			{syn(ip4, 7), 0, answered}, {syn(ip4, 7), 0, dropped}, {syn(ip4, 8), 0, answered},
-			{syn(ip4, 8), 0, dropped}, {syn(ip4, 8), 0, dropped},
-			{syn(ip6, 7), 0, answered}, {syn(ip6, 7), 0, dropped},
-			{syn(ip4, 8), 600 * time.Millisecond, answered},
+			{synFrame(t, ip4, 7), 0, answered}, {synFrame(t, ip4, 7), 0, dropped},
+			{synFrame(t, ip4, 8), 0, answered}, {synFrame(t, ip4, 8), 0, dropped},
+			{synFrame(t, ip4, 8), 0, dropped},
+			{synFrame(t, ip6, 7), 0, answered}, {synFrame(t, ip6, 7), 0, dropped},
+			{synFrame(t, ip4, 8), 600 * time.Millisecond, answered},
 		} {
 			time.Sleep(c.wait)
 			ret, err := g.engine.objects.WeirIn.Run(&ebpf.RunOptions{Data: c.frame})
@@ -95,17 +115,8 @@ func repeatSYN(t *testing.T, rules string, publish bool) {
 			}
 		}
 		return nil
-	}); err != nil {
+	}
+	if err := g.server.Do(func() error { return onFirstCPU(send) }); err != nil {
 		t.Fatal(err)
-	}
-	decided, err := g.engine.Decisions()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := firewall.ByReason(decided)[firewall.ReasonCookieRepeated]; n != 4 {
-		t.Errorf("%d SYNs are counted as repeated, not 4", n)
-	}
-	if sent := g.stats(t).Cookies.Sent - before; sent != 4 {
-		t.Errorf("%d SYNs were answered, not 4", sent)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
@@ -47,11 +48,7 @@ func endings() [][]segment {
 // own. Three hundred are under way at any time.
 func TestLongPortReuseAtFullRate(t *testing.T) {
 	nstest.Root(t)
-	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngineWith(t, firewall.DefaultOptions())
 	if err := e.Load(compile(t,
 		"add check-state\nadd allow tcp from any to any 80 setup keep-state\n")); err != nil {
 		t.Fatal(err)
@@ -71,12 +68,9 @@ func TestLongPortReuseAtFullRate(t *testing.T) {
 			if s.back {
 				from, sp, dp = 1, 80, 0
 			}
-			b, err := build.Packet(build.IPv4{Src: ends[from], Dst: ends[1-from]},
+			b := enginetest.Packet(t, build.IPv4{Src: ends[from], Dst: ends[1-from]},
 				build.TCP{SrcPort: sp, DstPort: dp, Flags: s.flags,
 					Window: 60000}, build.Data(make([]byte, s.data)))
-			if err != nil {
-				t.Fatal(err)
-			}
 			frames[w] = append(frames[w], b)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -26,12 +27,8 @@ func TestProbesHaveRingSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustBuild := func(from, to string, layer build.Layer) []byte {
-		b, err := build.Packet(build.IPv4{Src: netip.MustParseAddr(from),
+		return enginetest.Packet(t, build.IPv4{Src: netip.MustParseAddr(from),
 			Dst: netip.MustParseAddr(to)}, layer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
 	}
 	const me, you = "10.0.0.1", "10.0.0.2"
 	now := time.Duration(monotonic())
@@ -64,28 +61,11 @@ func TestProbesHaveRingSpace(t *testing.T) {
 	// when probes are due
 	for left := 15*time.Second - time.Millisecond; left > 0; left -= 5 * time.Second {
 		at := now + time.Duration(e.config.LifeEstablished) - left
-		if err := e.call.ask(&weirCall{Op: opSweep, Now: int64(at),
-			Count: e.config.Sets}); err != nil {
+		if err := sweepAt(e, at); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r, err := ringbuf.NewReader(e.objects.Events)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	r.SetDeadline(time.Now().Add(100 * time.Millisecond))
-	kinds := map[uint8]int{}
-	for {
-		record, err := r.Read()
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		kinds[(*weirEvent)(unsafe.Pointer(&record.RawSample[0])).Kind]++
-	}
+	kinds := readRing(t, e)
 	const half = 1 << 20 / 2 / (unsafe.Sizeof(weirEvent{}) + ringbufHeader)
 	if n := kinds[uint8(firewall.EventDrop)]; n < int(half)-10 || n > int(half)+10 {
 		t.Errorf("%d refused packets were delivered, about %d have space", n, half)
@@ -99,6 +79,43 @@ func TestProbesHaveRingSpace(t *testing.T) {
 }
 
 const ringbufHeader = 8
+
+// readRing takes all that lies in the ring of events, and counts it by kind.
+func readRing(t *testing.T, e *Engine) (kinds map[uint8]int) {
+	t.Helper()
+	r, err := ringbuf.NewReader(e.objects.Events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	r.SetDeadline(time.Now().Add(100 * time.Millisecond))
+	kinds = map[uint8]int{}
+	for {
+		record, err := r.Read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return kinds
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds[(*weirEvent)(unsafe.Pointer(&record.RawSample[0])).Kind]++
+	}
+}
+
+// runDatagrams has the program evaluate n times the same datagram, one packet a call: a signal
+// (Go's preemption is one) ends a call of many packets early, and the library then begins that call
+// again.
+func runDatagrams(t *testing.T, e *Engine, from, to uint16, n int) {
+	t.Helper()
+	b := enginetest.Packet(t, build.IPv4{Src: netip.MustParseAddr("10.0.0.2"),
+		Dst: netip.MustParseAddr("10.0.0.1")}, build.UDP{SrcPort: from, DstPort: to})
+	frame := append(frameFor(b), b...)
+	for range n {
+		if _, _, err := e.objects.WeirIn.Benchmark(frame, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
 // TestEveryEventIsDeliveredOrCounted: of all events while there is no reader, from packets and from
 // the sweep, each event lies in the ring or counts as lost.
@@ -118,72 +135,38 @@ func TestEveryEventIsDeliveredOrCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	packets := func(from, to uint16, n int) {
-		b, err := build.Packet(build.IPv4{Src: netip.MustParseAddr("10.0.0.2"),
-			Dst: netip.MustParseAddr("10.0.0.1")},
-			build.UDP{SrcPort: from, DstPort: to})
-		if err != nil {
-			t.Fatal(err)
-		}
-		frame := append(frameFor(b), b...)
-		// One packet a call: a signal (Go's preemption is one) ends a call of many packets early,
-		// and the library then begins that call again.
-		for range n {
-			if _, _, err := e.objects.WeirIn.Benchmark(frame, 1, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	sweep := func() {
-		at := monotonic() + int64(time.Hour)
-		if err := e.call.ask(&weirCall{Op: opSweep, Now: at, Count: e.config.Sets}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	const many, flows = 10000, 200
-	synced := 0 // each packet is captured, too
-	begin := func(from uint16) {
+	events := 0
+	begin := func(from uint16) { // and end
 		for i := range uint16(flows) {
-			packets(from+i, 10, 1)
+			runDatagrams(t, e, from+i, 10, 1)
 		}
-		synced += 2 * flows
-		sweep()
-		synced += flows
+		events += 2 * flows // each packet is captured, too
+		if err := sweepAt(e, time.Duration(monotonic())+time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		events += flows
 	}
 	begin(20000)
-	packets(5000, 8, many) // drops and captured frames
-	packets(5000, 9, many) // logged
-	synced += 4 * many
-	begin(30000) // begin and end in a ring that is full
+	runDatagrams(t, e, 5000, 8, many) // drops and captured frames
+	runDatagrams(t, e, 5000, 9, many) // logged
+	events += 4 * many
+	begin(30000) // in a ring that is full
 	after, err := e.Stats()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := ringbuf.NewReader(e.objects.Events)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	r.SetDeadline(time.Now().Add(100 * time.Millisecond))
-	kinds, read := map[uint8]int{}, 0
-	for {
-		record, err := r.Read()
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		kinds[(*weirEvent)(unsafe.Pointer(&record.RawSample[0])).Kind]++
-		read++
+	kinds, read := readRing(t, e), 0
+	for _, n := range kinds {
+		read += n
 	}
 	lost := int(after.Lost - before.Lost)
 	if created := after.Created - before.Created; created != 2*flows || after.States != 0 {
 		t.Fatalf("%d states were made, %d are left", created, after.States)
 	}
-	if read+lost != synced {
-		t.Errorf("%d events lie in the ring (%v), %d are lost: %d of %d", read, kinds, lost, read+
-			lost, synced)
+	if read+lost != events {
+		t.Errorf("%d events lie in the ring (%v), %d are lost: %d of %d", read, kinds, lost,
+			read+lost, events)
 	}
 	if lost < many || kinds[uint8(firewall.EventEnd)] < flows {
 		t.Errorf("%d are lost, %v delivered: the ring was not full", lost, kinds)

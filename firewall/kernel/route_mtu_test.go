@@ -9,9 +9,15 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestRouteMTU: a route with an MTU of its own says how large a packet of a pod may be, as it does
-// without the fast path (the control: no hook at the pod).
-func TestRouteMTU(t *testing.T) {
+// routeLab is a cluster with another network behind the outside, which the host reaches by routes
+// that may have an MTU of their own.
+type routeLab struct {
+	*cluster
+	far *nstest.Node
+}
+
+func newRouteLab(t *testing.T) *routeLab {
+	t.Helper()
 	v := newCluster(t, openRules)
 	far := v.lab.Node("far")
 	v.lab.Join(v.outside, "far", "198.51.100.1/24 2001:db8:1::1/64", far, "eth0",
@@ -24,65 +30,80 @@ func TestRouteMTU(t *testing.T) {
 	}
 	v.serve(far, 80)
 	v.serve(v.a.Node, 80)
-	forget := func() {
-		for _, args := range [][]string{{"-4", "route", "flush", "cache"},
-			{"-6", "route", "flush", "cache"}} {
-			if out, err := v.a.Command("ip", args...).CombinedOutput(); err != nil {
-				t.Fatalf("ip %v: %v: %s", args, err, out)
-			}
-		}
+	return &routeLab{v, far}
+}
+
+func (v *routeLab) ip(n *nstest.Node, args string) {
+	v.t.Helper()
+	if out, err := n.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+		v.t.Fatalf("ip %s: %v: %s", args, err, out)
 	}
-	tooBig := func(to string, size int) bool {
-		forget()
-		out, err := v.a.Command("ping", "-c1", "-W2", fmt.Sprint("-s", size), "-Mdo",
-			to).CombinedOutput()
-		text := strings.ToLower(string(out))
-		if synced := strings.Contains(text, "frag needed") ||
-			strings.Contains(text, "too big"); synced || err == nil {
-			return synced
-		}
-		t.Errorf("%d bytes to %s: neither an answer nor an error: %s", size, to, out)
-		return false
+}
+
+// forget removes the MTUs that the pod has learned.
+func (v *routeLab) forget() {
+	v.t.Helper()
+	v.ip(v.a.Node, "-4 route flush cache")
+	v.ip(v.a.Node, "-6 route flush cache")
+}
+
+// setMTU gives the routes an MTU and passes it on to the engine, or neither.
+func (v *routeLab) setMTU(mtu string) {
+	v.t.Helper()
+	v.ip(v.host, "route replace 198.51.100.0/24 via 192.0.2.2 "+mtu)
+	v.ip(v.host, "-6 route replace 2001:db8:1::/64 via 2001:db8::2 "+mtu)
+	routes, err := v.host.Netlink().RoutesWithMTU()
+	v.must(err)
+	var mtus []RouteMTU
+	for _, r := range routes {
+		mtus = append(mtus, RouteMTU{Dst: r.Dst, MTU: uint32(r.MTU)})
 	}
+	if want := 2 * bit(mtu != ""); len(mtus) != int(want) {
+		v.t.Errorf("%q: routes with an MTU of their own: %v", mtu, mtus)
+	}
+	v.must(v.engine.SetRouteMTUs(mtus))
+}
+
+// tooBig reports whether a packet of the pod is answered by the error for one that is too big.
+func (v *routeLab) tooBig(to string, size int) bool {
+	v.t.Helper()
+	v.forget()
+	out, err := v.a.Command("ping", "-c1", "-W2", fmt.Sprint("-s", size), "-Mdo",
+		to).CombinedOutput()
+	text := strings.ToLower(string(out))
+	if reported := strings.Contains(text, "frag needed") ||
+		strings.Contains(text, "too big"); reported || err == nil {
+		return reported
+	}
+	v.t.Errorf("%d bytes to %s: neither an answer nor an error: %s", size, to, out)
+	return false
+}
+
+// TestRouteMTU: a route with an MTU of its own says how large a packet of a pod may be, as it does
+// without the fast path (the control: no hook at the pod).
+func TestRouteMTU(t *testing.T) {
+	v := newRouteLab(t)
 	for _, c := range []struct {
 		mtu                string
 		want1150, want1300 bool
 	}{
 		{"", false, false}, {"mtu 1280", false, true}, {"mtu lock 1280", false, true},
 	} {
-		for _, args := range []string{
-			"route replace 198.51.100.0/24 via 192.0.2.2 " + c.mtu,
-			"-6 route replace 2001:db8:1::/64 via 2001:db8::2 " + c.mtu,
-		} {
-			if out, err := v.host.Command("ip",
-				strings.Fields(args)...).CombinedOutput(); err != nil {
-				t.Fatalf("ip %s: %v: %s", args, err, out)
-			}
-		}
-		routes, err := v.host.Netlink().RoutesWithMTU()
-		v.must(err)
-		var mtus []RouteMTU
-		for _, r := range routes {
-			mtus = append(mtus, RouteMTU{Dst: r.Dst, MTU: uint32(r.MTU)})
-		}
-		if want := 2 * bit(c.mtu != ""); len(mtus) != int(want) {
-			t.Errorf("%q: routes with an MTU of their own: %v", c.mtu, mtus)
-		}
-		v.must(v.engine.SetRouteMTUs(mtus))
-		for _, to := range []string{"198.51.100.2", "2001:db8:1::2"} {
-			check := func(how string) {
-				t.Helper()
-				v.must(ping(v.a.Node, to)) // the neighbour is known
-				for size, want := range map[int]bool{1150: c.want1150, 1300: c.want1300} {
-					if got := tooBig(to, size); got != want {
-						t.Errorf("%s, %q: %d bytes to %s: reported too big: %v, not %v",
-							how, c.mtu, size, to, got, want)
-					}
+		v.setMTU(c.mtu)
+		check := func(how, to string) {
+			t.Helper()
+			v.must(ping(v.a.Node, to)) // the neighbour is known
+			for size, want := range map[int]bool{1150: c.want1150, 1300: c.want1300} {
+				if got := v.tooBig(to, size); got != want {
+					t.Errorf("%s, %q: %d bytes to %s: reported too big: %v, not %v", how, c.mtu,
+						size, to, got, want)
 				}
 			}
-			check("with Weir")
+		}
+		for _, to := range []string{"198.51.100.2", "2001:db8:1::2"} {
+			check("with Weir", to)
 			v.must(v.host.Do(func() error { return v.engine.Detach(v.a.endpoint.Index) }))
-			check("without")
+			check("without", to)
 			v.must(v.host.Do(func() error {
 				_, err := v.engine.Attach(v.a.endpoint.Index)
 				return err
@@ -96,9 +117,9 @@ func TestRouteMTU(t *testing.T) {
 		to   string
 	}{
 		{v.a.Node, "198.51.100.2:80"}, {v.a.Node, "[2001:db8:1::2]:80"},
-		{far, "10.88.0.2:80"}, {far, "[fd00:88::2]:80"},
+		{v.far, "10.88.0.2:80"}, {v.far, "[fd00:88::2]:80"},
 	} {
-		forget()
+		v.forget()
 		c, err := dialFrom(w.from, w.to, patience)
 		v.must(err)
 		if err := echoText(c, long); err != nil {

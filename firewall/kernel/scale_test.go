@@ -6,17 +6,15 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
 
-// TestScaleInEveryOrder: the state of a connection holds the window scales of its SYN and SYN-ACK
-// as packet.WindowScale reads them, whatever the order of the options. The first SYN takes the slow
-// path and the others the fast path, where usual orders are compared as words.
-func TestScaleInEveryOrder(t *testing.T) {
-	e := newEngine(t)
-	a := newAsker(t, e, "add 50 check-state\nadd 100 allow tcp from any to any 80 keep-state\n")
+// optionOrders are TCP options with and without a window scale: usual orders, ones that have to be
+// read one by one, and 200 at random.
+func optionOrders() [][]byte {
 	segment, sack, scale, nop, stamps := []byte{2, 4, 5, 180}, []byte{4, 2}, []byte{3, 3, 7},
 		[]byte{1}, []byte{8, 10, 0, 0, 0, 1, 0, 0, 0, 2}
 	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
@@ -53,29 +51,47 @@ func TestScaleInEveryOrder(t *testing.T) {
 			orders = append(orders, o)
 		}
 	}
+	return orders
+}
+
+// handshake has a SYN and a SYN-ACK with the same options pass, and returns what WindowScale reads
+// in each: a line of the shift and whether there is one.
+func (a *asker) handshake(port uint16, options []byte) (scales string) {
+	a.t.Helper()
+	there := build.TCP{SrcPort: port, DstPort: 80, Seq: 1000, Window: 60000,
+		Flags: packet.FlagSYN, Options: options}
+	back := build.TCP{SrcPort: 80, DstPort: port, Seq: 5000, Ack: 1001, Window: 60000,
+		Flags: packet.FlagSYN | packet.FlagACK, Options: options}
+	var read packet.Packet
+	for i, s := range []build.TCP{there, back} {
+		ip := a.ip
+		if i == 1 {
+			ip.Src, ip.Dst = ip.Dst, ip.Src
+		}
+		b := enginetest.Packet(a.t, ip, s)
+		v, err := a.e.Evaluate(&a.Input, b)
+		a.must(err)
+		if !v.Pass {
+			a.t.Fatalf("%v: %+v", options, v)
+		}
+		read.Decode(b)
+		shift, ok := read.WindowScale(b)
+		scales += fmt.Sprintln(min(shift, 14), ok)
+	}
+	return scales
+}
+
+// TestScaleInEveryOrder: the state of a connection holds the window scales of its SYN and SYN-ACK
+// as packet.WindowScale reads them, whatever the order of the options. The first SYN takes the slow
+// path and the others the fast path, where usual orders are compared as words.
+func TestScaleInEveryOrder(t *testing.T) {
+	e := newEngine(t)
+	a := newAsker(t, e, "add 50 check-state\nadd 100 allow tcp from any to any 80 keep-state\n")
+	orders := optionOrders()
 	want := map[uint16]string{}
 	for n, o := range orders {
-		tcp := build.TCP{SrcPort: uint16(2000 + n), DstPort: 80, Seq: 1000, Window: 60000,
-			Flags: packet.FlagSYN, Options: o}
-		back := build.TCP{SrcPort: 80, DstPort: tcp.SrcPort, Seq: 5000, Ack: 1001, Window: 60000,
-			Flags: packet.FlagSYN | packet.FlagACK, Options: o}
-		var read packet.Packet
-		for i, s := range []build.TCP{tcp, back} {
-			ip := a.ip
-			if i == 1 {
-				ip.Src, ip.Dst = ip.Dst, ip.Src
-			}
-			b, err := build.Packet(ip, s)
-			a.must(err)
-			v, err := e.Evaluate(&a.Input, b)
-			a.must(err)
-			if !v.Pass {
-				t.Fatalf("%v: %+v", o, v)
-			}
-			read.Decode(b)
-			shift, ok := read.WindowScale(b)
-			want[tcp.SrcPort] += fmt.Sprintln(min(shift, 14), ok)
-		}
+		port := uint16(2000 + n)
+		want[port] = a.handshake(port, o)
 	}
 	seen := 0
 	for x, err := range e.entries() {

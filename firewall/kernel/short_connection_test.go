@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
@@ -30,13 +31,10 @@ func shortConnection(t testing.TB) (frames [][]byte) {
 		{1, packet.FlagACK, 6002, 1102, 0},
 	} {
 		ports := [2]uint16{0, 80}
-		b, err := build.Packet(build.IPv4{Src: ends[s.from], Dst: ends[1-s.from]},
+		b := enginetest.Packet(t, build.IPv4{Src: ends[s.from], Dst: ends[1-s.from]},
 			build.TCP{SrcPort: ports[s.from], DstPort: ports[1-s.from],
 				Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 60000},
 			build.Data(make([]byte, s.data)))
-		if err != nil {
-			t.Fatal(err)
-		}
 		frames = append(frames, b)
 	}
 	return frames
@@ -54,11 +52,7 @@ func TestLongShortConnectionsAtFullRate(t *testing.T) { shortConnections(t, 100_
 func shortConnections(t *testing.T, rate int) {
 	t.Helper()
 	nstest.Root(t)
-	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngineWith(t, firewall.DefaultOptions())
 	if err := e.Load(compile(t,
 		"add check-state\nadd allow tcp from any to any 80 setup keep-state\n")); err != nil {
 		t.Fatal(err)
@@ -132,11 +126,7 @@ func TestStatelessRulesPassInAFullTable(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 1000, 1000
-	e, err := openShared(t, Config{Options: o})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngineWith(t, o)
 	if err := e.Load(compile(t, `add 10 allow tcp from 10.9.9.9 to any 22
 add 20 allow tcp from any 22 to 10.9.9.9
 add 30 check-state
@@ -160,11 +150,8 @@ add 50 allow tcp from any to any setup keep-state
 	}
 	ssh := func(from, to string, s build.TCP) firewall.Verdict {
 		t.Helper()
-		b, err := build.Packet(build.IPv4{Src: netip.MustParseAddr(from),
+		b := enginetest.Packet(t, build.IPv4{Src: netip.MustParseAddr(from),
 			Dst: netip.MustParseAddr(to)}, s)
-		if err != nil {
-			t.Fatal(err)
-		}
 		return evaluate(b)
 	}
 	if v := evaluate(udpFrame(t, 3000, false)[14:]); v.Pass ||

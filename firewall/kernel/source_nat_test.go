@@ -187,3 +187,44 @@ func TestNATWithoutPods(t *testing.T) {
 		t.Error("the loopback has a hook, which only ports of pods need")
 	}
 }
+
+// TestSourceNATLeavesBridgedFramesAlone: what the host's bridge hands from one port to the other is
+// not routed by the host, and keeps its source: broadcast, and what goes to another router.
+func TestSourceNATLeavesBridgedFramesAlone(t *testing.T) {
+	g := newHidden(t, openRules)
+	router := g.lab.Node("router")
+	g.lab.Join(g.host, "eth2", "", router, "eth0", "10.0.5.8/24 198.51.100.5/32")
+	index := g.addInterface("eth2", "")
+	g.must(g.host.Do(func() error { _, err := g.engine.Attach(index); return err }))
+	for _, line := range []string{"add br0 type bridge", "set eth1 master br0",
+		"set eth2 master br0", "set br0 up"} {
+		out, err := g.host.Command("ip", append([]string{"link"},
+			strings.Fields(line)...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("ip link %s: %v: %s", line, err, out)
+		}
+	}
+	g.server.Route("198.51.100.5/32", "10.0.5.8")
+	g.hide(fixed...)
+	g.serve(router, 80)
+	if err := ping(g.server, "198.51.100.5"); err != nil {
+		t.Errorf("to another router: %v", err)
+	}
+	if err := exchange(g.server, "198.51.100.5:80"); err != nil {
+		t.Errorf("to another router: %v", err)
+	}
+	heard, err := router.ListenPacket("udp4", "0.0.0.0:9999")
+	g.must(err)
+	defer heard.Close()
+	say, err := g.server.ListenPacket("udp4", "0.0.0.0:0")
+	g.must(err)
+	defer say.Close()
+	_, err = say.WriteTo([]byte("anybody?"), net.UDPAddrFromAddrPort(
+		netip.MustParseAddrPort("255.255.255.255:9999")))
+	g.must(err)
+	g.must(heard.SetReadDeadline(time.Now().Add(patience)))
+	if _, from, err := heard.ReadFrom(make([]byte, 100)); err != nil ||
+		from.(*net.UDPAddr).AddrPort().Addr().Unmap() != serverFour {
+		t.Errorf("a broadcast: %v, from %v", err, from)
+	}
+}

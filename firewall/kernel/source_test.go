@@ -8,8 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/flow"
-	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet/build"
 )
 
@@ -30,102 +30,123 @@ func (e *Engine) sourcesInUse(t *testing.T) (sum int) {
 	return sum
 }
 
+// sourceBench is an engine that limits the half-open states of a source, with a clock that the test
+// sets.
+type sourceBench struct {
+	t   *testing.T
+	e   *Engine
+	now time.Duration
+}
+
+func newSourceBench(t *testing.T) *sourceBench {
+	t.Helper()
+	o := firewall.DefaultOptions()
+	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 5000, 100
+	b := &sourceBench{t: t, e: newEngineWith(t, o), now: time.Second}
+	if err := b.e.Load(compile(t,
+		"add check-state\nadd allow udp from any to any keep-state\n")); err != nil {
+		t.Fatal(err)
+	}
+	b.e.clock = func() int64 { return int64(b.now) }
+	return b
+}
+
+// datagram evaluates a datagram of a flow from a source, or one back.
+func (b *sourceBench) datagram(from string, port int, back bool) firewall.Verdict {
+	b.t.Helper()
+	src, dst := netip.MustParseAddr(from), netip.MustParseAddr("10.0.0.1")
+	if src.Is6() {
+		dst = netip.MustParseAddr("2001:db8:9::1")
+	}
+	u := build.UDP{SrcPort: uint16(port), DstPort: 53}
+	if back {
+		src, dst, u.SrcPort, u.DstPort = dst, src, u.DstPort, u.SrcPort
+	}
+	var ip build.Layer = build.IPv4{Src: src, Dst: dst}
+	if src.Is6() {
+		ip = build.IPv6{Src: src, Dst: dst}
+	}
+	p := enginetest.Packet(b.t, ip, u, build.Data(make([]byte, 20)))
+	v, err := b.e.Evaluate(&firewall.Input{Now: b.now}, p)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return v
+}
+
+// flood begins 300 flows, all of which have to pass.
+func (b *sourceBench) flood(from string) {
+	b.t.Helper()
+	for port := range 300 {
+		if v := b.datagram(from, 1000+port, false); !v.Pass {
+			b.t.Fatalf("%s port %d: %+v", from, 1000+port, v)
+		}
+	}
+}
+
+// halfOpen wants n half-open states of a source, or up to slack fewer. They are those of its last
+// packets: older ones were evicted.
+func (b *sourceBench) halfOpen(what, source string, n, slack int) {
+	b.t.Helper()
+	have := 0
+	for s, err := range b.e.States() {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if netip.MustParsePrefix(source).Contains(s.From.Addr()) && s.Phase.HalfOpen() {
+			have++
+		}
+	}
+	if have > n || have < n-slack {
+		b.t.Errorf("%s: %s has %d half-open states, not %d", what, source, have, n)
+	}
+}
+
+// evicted returns how many states were evicted for others of their source.
+func (b *sourceBench) evicted() uint64 {
+	b.t.Helper()
+	s, err := b.e.Stats()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s.Removed["source"]
+}
+
 // TestHalfOpenStatesOfOneSource floods from one source: it gets as many half-open states as it may,
 // of which the older ones are evicted, and leaves the others theirs. Each end of a half-open state
 // lets its source have another one.
 func TestHalfOpenStatesOfOneSource(t *testing.T) {
-	nstest.Root(t)
-	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 5000, 100
-	e, err := openShared(t, Config{Options: o})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
-	if err := e.Load(compile(t,
-		"add check-state\nadd allow udp from any to any keep-state\n")); err != nil {
-		t.Fatal(err)
-	}
-	now := time.Second
-	evaluate := func(from string, port int, back bool) firewall.Verdict {
-		t.Helper()
-		src, dst := netip.MustParseAddr(from), netip.MustParseAddr("10.0.0.1")
-		if src.Is6() {
-			dst = netip.MustParseAddr("2001:db8:9::1")
-		}
-		u := build.UDP{SrcPort: uint16(port), DstPort: 53}
-		if back {
-			src, dst, u.SrcPort, u.DstPort = dst, src, u.DstPort, u.SrcPort
-		}
-		var ip build.Layer = build.IPv4{Src: src, Dst: dst}
-		if src.Is6() {
-			ip = build.IPv6{Src: src, Dst: dst}
-		}
-		b, err := build.Packet(ip, u, build.Data(make([]byte, 20)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		v, err := e.Evaluate(&firewall.Input{Now: now}, b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-	flood := func(from string) {
-		t.Helper()
-		for port := range 300 {
-			if v := evaluate(from, 1000+port, false); !v.Pass {
-				t.Fatalf("%s port %d: %+v", from, 1000+port, v)
-			}
-		}
-	}
-	// A source has the states of its last packets: older ones were evicted.
-	want := func(what string, source netip.Prefix, n, slack int) {
-		t.Helper()
-		have := 0
-		for s, err := range e.States() {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if source.Contains(s.From.Addr()) && s.Phase.HalfOpen() {
-				have++
-			}
-		}
-		if have > n || have < n-slack {
-			t.Errorf("%s: %s has %d half-open states, not %d", what, source, have, n)
-		}
-	}
-	e.clock = func() int64 { return int64(now) }
-	first, second, six := netip.MustParsePrefix("10.1.0.1/32"),
-		netip.MustParsePrefix("10.1.0.2/32"), netip.MustParsePrefix("2001:db8::/64")
-	flood("10.1.0.1")
-	flood("10.1.0.2")
-	flood("2001:db8::1")
-	want("flood", first, 100, 0)
-	want("flood", second, 100, 0)
+	b := newSourceBench(t)
+	const first, second = "10.1.0.1/32", "10.1.0.2/32"
+	b.flood("10.1.0.1")
+	b.flood("10.1.0.2")
+	b.flood("2001:db8::1")
+	b.halfOpen("flood", first, 100, 0)
+	b.halfOpen("flood", second, 100, 0)
 	// One host has a whole /64.
-	evaluate("2001:db8::ffff:1", 9, false)
-	want("flood", six, 100, 0)
-	evaluate("2001:db8:0:1::1", 9, false)
-	want("another /64", netip.MustParsePrefix("2001:db8:0:1::/64"), 1, 0)
+	b.datagram("2001:db8::ffff:1", 9, false)
+	b.halfOpen("flood", "2001:db8::/64", 100, 0)
+	b.datagram("2001:db8:0:1::1", 9, false)
+	b.halfOpen("another /64", "2001:db8:0:1::/64", 1, 0)
 	// Also the one whose first half is zero, which is not an IPv4 address.
 	for n := range 110 {
-		evaluate(fmt.Sprintf("::%x:0:1", 1+n), 9, false)
+		b.datagram(fmt.Sprintf("::%x:0:1", 1+n), 9, false)
 	}
-	want("no IPv4 address", netip.MustParsePrefix("::/64"), 100, 0)
-	if n := e.sourcesInUse(t); n != 2*401 {
+	b.halfOpen("no IPv4 address", "::/64", 100, 0)
+	if n := b.e.sourcesInUse(t); n != 2*401 {
 		t.Errorf("the counters of sources add up to %d for 401 half-open states", n)
 	}
 	// A proved state does not count, and is not evicted.
 	for port := range 40 {
-		evaluate("10.1.0.1", 1260+port, true)
-		evaluate("10.1.0.1", 1260+port, false)
+		b.datagram("10.1.0.1", 1260+port, true)
+		b.datagram("10.1.0.1", 1260+port, false)
 	}
-	want("after 40 proofs", first, 60, 0)
-	flood("10.1.0.1")
-	want("and another flood", first, 110, 10) // where 40 in a row have left, a few are not found
+	b.halfOpen("after 40 proofs", first, 60, 0)
+	b.flood("10.1.0.1")
+	// Where 40 in a row have left, a few are not found.
+	b.halfOpen("and another flood", first, 110, 10)
 	established := 0
-	for s := range e.States() {
+	for s := range b.e.States() {
 		if s.Phase == flow.PhaseEstablished {
 			established++
 		}
@@ -134,32 +155,26 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 		t.Errorf("%d of 40 established states are left", established)
 	}
 	// Nor does what is cut, or has expired.
-	cut, err := e.DeleteStates(func(s firewall.State) bool {
-		return s.From.Addr() == second.Addr()
+	cut, err := b.e.DeleteStates(func(s firewall.State) bool {
+		return s.From.Addr() == netip.MustParseAddr("10.1.0.2")
 	})
 	// some may have made way where the first source found none of its own
 	if cut < 95 || cut > 100 || err != nil {
 		t.Fatalf("cut %d: %v", cut, err)
 	}
-	before, err := e.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := b.evicted()
 	for port := range 100 {
-		evaluate("10.1.0.2", 5000+port, false)
+		b.datagram("10.1.0.2", 5000+port, false)
 	}
-	want("after a cut", second, 100, 0)
-	after, err := e.Stats()
-	if err != nil || after.Removed["source"] != before.Removed["source"] {
-		t.Errorf("below the limit again %d states were evicted: %v",
-			after.Removed["source"]-before.Removed["source"], err)
+	b.halfOpen("after a cut", second, 100, 0)
+	if n := b.evicted() - before; n != 0 {
+		t.Errorf("below the limit again %d states were evicted", n)
 	}
-	now += time.Minute
-	if err := e.call.ask(&weirCall{Op: opSweep, Now: int64(now),
-		Count: e.config.Sets}); err != nil {
+	b.now += time.Minute
+	if err := sweepAt(b.e, b.now); err != nil {
 		t.Fatal(err)
 	}
-	if n := e.sourcesInUse(t); n != 0 {
+	if n := b.e.sourcesInUse(t); n != 0 {
 		t.Errorf("all states have expired; the counters of sources add up to %d", n)
 	}
 }

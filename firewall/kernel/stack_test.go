@@ -17,8 +17,14 @@ const (
 
 // TestStacks adds up the stacks of every chain of calls as Linux 6.1 does, for a machine that runs
 // a newer one.
-func TestStacks(t *testing.T) {
-	for name, p := range committed(t).Programs {
+func TestStacks(t *testing.T) { checkStacks(t, committed(t)) }
+
+// TestLongStacksOfClang19 does so for what clang 19 makes of the same C.
+func TestLongStacksOfClang19(t *testing.T) { checkStacks(t, byClang19(t)) }
+
+func checkStacks(t *testing.T, spec *ebpf.CollectionSpec) {
+	t.Helper()
+	for name, p := range spec.Programs {
 		s := stacksOf(p)
 		deepest, chain := s.deepest(name)
 		t.Logf("%s: %d bytes: %v", name, deepest, chain)

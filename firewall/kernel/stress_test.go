@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -26,11 +27,8 @@ func udpFrame(t testing.TB, n int, back bool, options ...byte) []byte {
 		from, to = to, from
 		u.SrcPort, u.DstPort = u.DstPort, u.SrcPort
 	}
-	b, err := build.Packet(build.IPv4{Src: from, Dst: to, Options: options}, u,
+	b := enginetest.Packet(t, build.IPv4{Src: from, Dst: to, Options: options}, u,
 		build.Data(make([]byte, 20)))
-	if err != nil {
-		t.Fatal(err)
-	}
 	return append(frameFor(b), b...)
 }
 
@@ -129,14 +127,35 @@ func everyPathOnTwoCPUs(t *testing.T, flows int, atOnce time.Duration) {
 	}
 }
 
+// onBothCPUs runs f twice at once.
+func onBothCPUs(f func(cpu int)) {
+	var wg sync.WaitGroup
+	for cpu := range 2 {
+		wg.Go(func() { f(cpu) })
+	}
+	wg.Wait()
+}
+
+// deleteAndSweep cuts one state in so many, and sweeps, again and again until the time is over. It
+// returns how many it cut.
+func deleteAndSweep(t *testing.T, e *Engine, oneIn int, stop time.Time) (cut int) {
+	for time.Now().Before(stop) {
+		n, err := e.DeleteStates(func(firewall.State) bool { return rand.IntN(oneIn) == 0 })
+		if err != nil {
+			t.Error(err)
+		}
+		cut += n
+		if err := sweepAt(e, time.Duration(e.now())); err != nil {
+			t.Error(err)
+		}
+	}
+	return cut
+}
+
 func twoCPUs(t *testing.T, rule string, options [2][]byte, flows int, atOnce time.Duration) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 20000
-	e, err := openShared(t, Config{Options: o})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngineWith(t, o)
 	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any "+rule+
 		"\n")); err != nil {
 		t.Fatal(err)
@@ -153,15 +172,8 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte, flows int, atOnce tim
 			t.Error(err)
 		}
 	}
-	both := func(f func(cpu int)) {
-		var wg sync.WaitGroup
-		for cpu := range 2 {
-			wg.Go(func() { f(cpu) })
-		}
-		wg.Wait()
-	}
 	// Both insert the same flows, in the same order, at the same time.
-	both(func(cpu int) {
+	onBothCPUs(func(cpu int) {
 		for n := range flows {
 			run(first[cpu][n])
 		}
@@ -173,13 +185,13 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte, flows int, atOnce tim
 	t.Logf("inserted at once by both: %d", s.Removed["double"])
 	// One carries one direction, the other the other.
 	was := e.count(t).packets
-	both(func(cpu int) {
+	onBothCPUs(func(cpu int) {
 		for n := range flows {
 			run(frames[cpu][n])
 		}
 	})
 	// Who began sends again, on both: now the flows have proved themselves.
-	both(func(cpu int) {
+	onBothCPUs(func(cpu int) {
 		for n := cpu; n < flows; n += 2 {
 			run(frames[0][n])
 		}
@@ -187,33 +199,29 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte, flows int, atOnce tim
 	if n := e.agree(t); n.live != flows || n.halfOpen != 0 || n.packets != was+3*uint64(flows) {
 		t.Errorf("answered %d flows: %+v, %d packets before", flows, n, was)
 	}
-	// Everything at once.
-	stop := time.Now().Add(atOnce)
-	var cut, packets atomic.Int64
+	everythingAtOnce(t, e, frames, run, atOnce)
+}
+
+// everythingAtOnce has both CPUs send packets of all flows at random, while states are cut and
+// swept.
+func everythingAtOnce(t *testing.T, e *Engine, frames [2][][]byte, run func(frame []byte),
+	most time.Duration) {
+	t.Helper()
+	stop := time.Now().Add(most)
+	cut := 0
+	var packets atomic.Int64
 	var wg sync.WaitGroup
-	wg.Go(func() {
+	wg.Go(func() { cut = deleteAndSweep(t, e, 3, stop) })
+	onBothCPUs(func(int) {
 		for time.Now().Before(stop) {
-			n, err := e.DeleteStates(func(firewall.State) bool { return rand.IntN(3) == 0 })
-			if err != nil {
-				t.Error(err)
-			}
-			cut.Add(int64(n))
-			if err := e.call.ask(&weirCall{Op: opSweep, Now: e.now(),
-				Count: e.config.Sets}); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	both(func(int) {
-		for time.Now().Before(stop) {
-			run(frames[rand.IntN(2)][rand.IntN(flows)])
+			run(frames[rand.IntN(2)][rand.IntN(len(frames[0]))])
 			packets.Add(1)
 		}
 	})
 	wg.Wait()
 	e.agree(t)
-	t.Logf("%d packets, %d states cut", packets.Load(), cut.Load())
-	if cut.Load() == 0 {
+	t.Logf("%d packets, %d states cut", packets.Load(), cut)
+	if cut == 0 {
 		t.Error("nothing was cut")
 	}
 	if _, err := e.DeleteStates(func(firewall.State) bool { return true }); err != nil {
@@ -230,11 +238,7 @@ func TestFloodOfNewFlows(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 5000
-	e, err := openShared(t, Config{Options: o})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngineWith(t, o)
 	if err := e.Load(compile(t,
 		"add check-state\nadd allow udp from any to any keep-state\n")); err != nil {
 		t.Fatal(err)
@@ -289,11 +293,7 @@ func TestTableFillsUp(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 30000
-	e, err := openShared(t, Config{Options: o})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngineWith(t, o)
 	if err := e.Load(compile(t,
 		"add check-state\nadd allow udp from any to any 53 keep-state\n"+
 			"add allow udp from any to any 54\n")); err != nil {
@@ -332,14 +332,9 @@ func TestLongTwoCPUsInAFullTable(t *testing.T) { fullTableOnTwoCPUs(t, 4*time.Se
 
 func fullTableOnTwoCPUs(t *testing.T, most time.Duration) {
 	t.Helper()
-	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 2000, 700, 0
-	e, err := openShared(t, Config{Options: o})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngineWith(t, o)
 	if err := e.Load(compile(t,
 		"add check-state\nadd allow udp from any to any limit src-addr 1\n")); err != nil {
 		t.Fatal(err)
@@ -349,41 +344,46 @@ func fullTableOnTwoCPUs(t *testing.T, most time.Duration) {
 	for n := range flows {
 		frames[0][n], frames[1][n] = udpFrame(t, n, false), udpFrame(t, n, true)
 	}
-	var packets, cut atomic.Int64
-	var wg sync.WaitGroup
 	stop := time.Now().Add(most)
-	for range 2 {
-		wg.Go(func() {
-			for time.Now().Before(stop) {
-				for range 100 {
-					n, back := rand.IntN(flows), rand.IntN(3) == 0
-					frame := frames[0][n]
-					if back {
-						frame = frames[1][n]
-					}
-					if _, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: frame}); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-				packets.Add(100)
-			}
-		})
-	}
-	wg.Go(func() {
+	cut := 0
+	var packets atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() { cut = deleteAndSweep(t, e, 20, stop) })
+	onBothCPUs(func(int) {
 		for time.Now().Before(stop) {
-			n, err := e.DeleteStates(func(firewall.State) bool { return rand.IntN(20) == 0 })
-			if err != nil {
-				t.Error(err)
+			for range 100 {
+				way, n := 0, rand.IntN(flows)
+				if rand.IntN(3) == 0 {
+					way = 1
+				}
+				if _, err := e.objects.WeirIn.Run(
+					&ebpf.RunOptions{Data: frames[way][n]}); err != nil {
+					t.Error(err)
+					return
+				}
 			}
-			cut.Add(int64(n))
-			if err := e.call.ask(&weirCall{Op: opSweep, Now: e.now(),
-				Count: e.config.Sets}); err != nil {
-				t.Error(err)
-			}
+			packets.Add(100)
 		}
 	})
 	wg.Wait()
+	t.Logf("%d packets, %d states cut", packets.Load(), cut)
+	if cut == 0 {
+		t.Error("nothing was cut")
+	}
+	checkFullTable(t, e, o.MaxStates)
+	// Every flow has its one place again once the others are gone.
+	if _, err := e.DeleteStates(func(firewall.State) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.agree(t); n.live != 0 || e.sourcesInUse(t) != 0 {
+		t.Errorf("after cutting everything: %+v, sources %d", n, e.sourcesInUse(t))
+	}
+}
+
+// checkFullTable wants every state of a table that was full, each with a track, counted once
+// wherever states are counted.
+func checkFullTable(t *testing.T, e *Engine, maxStates int) {
+	t.Helper()
 	n := e.agree(t)
 	if sum := e.sourcesInUse(t); sum != 2*n.halfOpen {
 		t.Errorf("the counters of sources add up to %d for %d half-open states", sum, n.halfOpen)
@@ -397,34 +397,17 @@ func fullTableOnTwoCPUs(t *testing.T, most time.Duration) {
 		t.Fatal(err)
 	}
 	reasons := firewall.ByReason(decided)
-	t.Logf(
-		"%d packets, %d states made, %v removed, %d cut; refused: full %d, half-open %d, limit "+
-			"%d; left %+v",
-		packets.Load(),
-		s.Created,
-		s.Removed,
-		cut.Load(),
-		reasons[firewall.ReasonStatesFull],
-		reasons[firewall.ReasonHalfOpenFull],
-		reasons[firewall.ReasonLimit],
-		n,
-	)
-	if s.Removed["reclaimed"] == 0 || cut.Load() == 0 || n.tracked != n.live {
-		t.Errorf("removed %v, cut %d; %d of %d states are in tracks", s.Removed, cut.Load(),
-			n.tracked, n.live)
+	t.Logf("%d states made, %v removed; refused: full %d, half-open %d, limit %d; left %+v",
+		s.Created, s.Removed, reasons[firewall.ReasonStatesFull],
+		reasons[firewall.ReasonHalfOpenFull], reasons[firewall.ReasonLimit], n)
+	if s.Removed["reclaimed"] == 0 || n.tracked != n.live {
+		t.Errorf("removed %v; %d of %d states are in tracks", s.Removed, n.tracked, n.live)
 	}
 	if got := uint64(n.live); s.Created-sum(s.Removed) != got {
 		t.Errorf("made %d, removed %d, and there are %d", s.Created, sum(s.Removed), got)
 	}
-	if n.live > o.MaxStates*105/100 {
-		t.Errorf("%d states, %d are allowed", n.live, o.MaxStates)
-	}
-	// Every flow has its one place again once the others are gone.
-	if _, err := e.DeleteStates(func(firewall.State) bool { return true }); err != nil {
-		t.Fatal(err)
-	}
-	if n := e.agree(t); n.live != 0 || e.sourcesInUse(t) != 0 {
-		t.Errorf("after cutting everything: %+v, sources %d", n, e.sourcesInUse(t))
+	if n.live > maxStates*105/100 {
+		t.Errorf("%d states, %d are allowed", n.live, maxStates)
 	}
 }
 
@@ -441,11 +424,7 @@ func TestLimitIsExact(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 20000
-	e, err := openShared(t, Config{Options: o})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngineWith(t, o)
 	const limit, flows = 50, 400
 	if err := e.Load(compile(t, fmt.Sprintf("add check-state\nadd allow udp from any to any limit "+
 		"dst-addr %d\n", limit))); err != nil {
@@ -456,18 +435,14 @@ func TestLimitIsExact(t *testing.T) {
 		frames[n] = udpFrame(t, n, false)
 	}
 	for round := range 40 {
-		var wg sync.WaitGroup
-		for cpu := range 2 {
-			wg.Go(func() {
-				for n := range flows / 2 {
-					if _, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: frames[2*n+
-						cpu]}); err != nil {
-						t.Error(err)
-					}
+		onBothCPUs(func(cpu int) {
+			for n := range flows / 2 {
+				if _, err := e.objects.WeirIn.Run(
+					&ebpf.RunOptions{Data: frames[2*n+cpu]}); err != nil {
+					t.Error(err)
 				}
-			})
-		}
-		wg.Wait()
+			}
+		})
 		n := e.agree(t)
 		if n.live != limit {
 			t.Fatalf("round %d: %d states, the limit is %d", round, n.live, limit)

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
@@ -68,12 +69,19 @@ func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, 
 	)
 }
 
+// interleaving is a packet of a flow, and the look-up of its evaluation after which another flow
+// takes the entry: the nth in a map by a function.
+type interleaving struct {
+	function, in string
+	nth          int
+	begin        [][]byte // frames that begin the flow
+	next         []byte
+}
+
 // TestSuccessorOfAnEntry: a packet that has found an entry, and writes to it when another flow has
 // taken it, changes nothing of that flow: the tag is checked again before the first store. Without
 // that a segment of the one moves the window of the other for good.
 func TestSuccessorOfAnEntry(t *testing.T) {
-	const established = "add check-state\nadd allow udp from any to any keep-state\n" +
-		"add allow tcp from any to any setup keep-state\n"
 	const text = "some text of the minimal length" // of a packet that is as long as a TCP header
 	const n = uint32(len(text))
 	ends := [2]netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}
@@ -82,10 +90,7 @@ func TestSuccessorOfAnEntry(t *testing.T) {
 		if back {
 			ip.Src, ip.Dst = ends[1], ends[0]
 		}
-		b, err := build.Packet(ip, l, build.Data(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := enginetest.Packet(t, ip, l, build.Data(text))
 		return append(frameFor(b), b...)
 	}
 	none := []byte{1, 1, 1, 1} // no operation
@@ -100,77 +105,74 @@ func TestSuccessorOfAnEntry(t *testing.T) {
 	udps := [][]byte{udp(false, nil), udp(true, nil), udp(false, nil)}
 	tcps := [][]byte{tcp(false, nil, syn, 99, 0), tcp(true, nil, syn|ack, 999, 100+n),
 		tcp(false, nil, ack, 100+n, 1000+n)}
-	for _, c := range []struct {
-		name, function, in string
-		nth                int
-		begin              [][]byte
-		next               []byte
-	}{
-		{"UDP, fast path", "fast_established", "owners", 1, udps, udp(false, nil)},
-		{"UDP, slow path", "look_up", "tags", 3, udps, udp(false, none)},
-		{"TCP, fast path", "fast_established", "owners", 1, tcps,
+	for name, c := range map[string]interleaving{
+		"UDP, fast path": {"fast_established", "owners", 1, udps, udp(false, nil)},
+		"UDP, slow path": {"look_up", "tags", 3, udps, udp(false, none)},
+		"TCP, fast path": {"fast_established", "owners", 1, tcps,
 			tcp(false, nil, ack, 100+2*n, 1000+n)},
-		{"TCP, slow path", "look_up", "tags", 3, tcps, tcp(false, none, ack, 100+2*n, 1000+n)},
+		"TCP, slow path": {"look_up", "tags", 3, tcps, tcp(false, none, ack, 100+2*n, 1000+n)},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			e := newEngine(t)
-			if err := e.Load(compile(t, established)); err != nil {
-				t.Fatal(err)
-			}
-			run := func(p *ebpf.Program, frame []byte) int32 {
-				ret, err := p.Run(&ebpf.RunOptions{Data: frame})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return int32(ret)
-			}
-			for i, frame := range c.begin {
-				if code := run(e.objects.WeirIn, frame); code != wentUp {
-					t.Fatalf("packet %d: %d", i, code)
-				}
-			}
-			var own *entry
-			for x, err := range e.entries() {
-				if err != nil || own != nil {
-					t.Fatalf("not one state: %v", err)
-				}
-				own = x
-			}
-			sides := func() (both [2]weirSide) {
-				var s weirSet
-				if err := e.objects.States.Lookup(own.place/ways, &s); err != nil {
-					t.Fatal(err)
-				}
-				at := own.place % ways * 2
-				return [2]weirSide{s.Side[at], s.Side[at+1]}
-			}
-			first := sides()
-			if code := run(e.objects.WeirIn, c.next); code != wentUp || sides() == first {
-				t.Fatalf("without a change in between: %d, and the entry is as it was: %v", code,
-					sides() == first)
-			}
-			before := sides()
-			spec := committed(t)
-			e.size(spec)
-			meanwhile(t, spec.Programs["weir_in"], c.function, c.in, c.nth, own.place,
-				own.tag^1<<40)
-			var late *ebpf.Program
-			if err := e.load(spec, map[string]**ebpf.Program{"weir_in": &late}); err != nil {
-				t.Fatalf("%+v", err)
-			}
-			defer late.Close()
-			run(late, c.next)
-			if after := sides(); after != before {
-				t.Errorf("the entry of another flow was\n%+v and is\n%+v", before, after)
-			}
-			var line weirTagLine
-			if err := e.objects.Tags.Lookup(own.place/ways, &line); err != nil {
-				t.Fatal(err)
-			}
-			if line.Tag[own.place%ways] != own.tag^1<<40 {
-				t.Errorf("the tag is %x: nothing came in between", line.Tag[own.place%ways])
-			}
-		})
+		t.Run(name, c.test)
+	}
+}
+
+func (c interleaving) test(t *testing.T) {
+	e := newEngine(t)
+	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any keep-state\n"+
+		"add allow tcp from any to any setup keep-state\n")); err != nil {
+		t.Fatal(err)
+	}
+	run := func(p *ebpf.Program, frame []byte) int32 {
+		ret, err := p.Run(&ebpf.RunOptions{Data: frame})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return int32(ret)
+	}
+	for i, frame := range c.begin {
+		if code := run(e.objects.WeirIn, frame); code != wentUp {
+			t.Fatalf("packet %d: %d", i, code)
+		}
+	}
+	var own *entry
+	for x, err := range e.entries() {
+		if err != nil || own != nil {
+			t.Fatalf("not one state: %v", err)
+		}
+		own = x
+	}
+	sides := func() (both [2]weirSide) {
+		var s weirSet
+		if err := e.objects.States.Lookup(own.place/ways, &s); err != nil {
+			t.Fatal(err)
+		}
+		at := own.place % ways * 2
+		return [2]weirSide{s.Side[at], s.Side[at+1]}
+	}
+	first := sides()
+	if code := run(e.objects.WeirIn, c.next); code != wentUp || sides() == first {
+		t.Fatalf("without a change in between: %d, and the entry is as it was: %v", code,
+			sides() == first)
+	}
+	before := sides()
+	spec := committed(t)
+	e.size(spec)
+	meanwhile(t, spec.Programs["weir_in"], c.function, c.in, c.nth, own.place, own.tag^1<<40)
+	var late *ebpf.Program
+	if err := e.load(spec, map[string]**ebpf.Program{"weir_in": &late}); err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer late.Close()
+	run(late, c.next)
+	if after := sides(); after != before {
+		t.Errorf("the entry of another flow was\n%+v and is\n%+v", before, after)
+	}
+	var line weirTagLine
+	if err := e.objects.Tags.Lookup(own.place/ways, &line); err != nil {
+		t.Fatal(err)
+	}
+	if line.Tag[own.place%ways] != own.tag^1<<40 {
+		t.Errorf("the tag is %x: nothing came in between", line.Tag[own.place%ways])
 	}
 }
 
@@ -187,11 +189,8 @@ func TestSuccessorIsNotRedirected(t *testing.T) {
 			Pod: port}})); err != nil {
 		t.Fatal(err)
 	}
-	b, err := build.Packet(build.IPv4{Src: ends[0], Dst: ends[1]},
+	b := enginetest.Packet(t, build.IPv4{Src: ends[0], Dst: ends[1]},
 		build.UDP{SrcPort: 7, DstPort: 7}, build.Data("some text"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	frame := append(frameFor(b), b...)
 	run := func(p *ebpf.Program) {
 		t.Helper()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -24,109 +25,128 @@ func (e *Engine) hintedSets(t *testing.T, now time.Duration) (n int) {
 	return n
 }
 
+// sweepAt visits all sets once, as the sweep does in many ticks.
+func sweepAt(e *Engine, now time.Duration) error {
+	return e.call.ask(&weirCall{Op: opSweep, Now: int64(now), Count: e.config.Sets})
+}
+
+// hintBench is an engine whose clock the test sets, and which it sweeps by hand.
+type hintBench struct {
+	*asker
+	now time.Duration
+}
+
+func newHintBench(t *testing.T) *hintBench {
+	t.Helper()
+	e := newEngine(t)
+	b := &hintBench{now: time.Second, asker: newAsker(t, e,
+		"add 50 check-state\nadd 100 allow ip from any to any keep-state\n")}
+	e.clock = func() int64 { return int64(b.now) }
+	return b
+}
+
+func (b *hintBench) sweep(times int) {
+	b.t.Helper()
+	for range times {
+		b.must(sweepAt(b.e, b.now))
+	}
+}
+
+// hinted wants so many sets left alone by the sweep.
+func (b *hintBench) hinted(want int, when string) {
+	b.t.Helper()
+	if n := b.e.hintedSets(b.t, b.now); n != want {
+		b.t.Errorf("%s: %d of %d sets are left alone, want %d", when, n, b.e.config.Sets, want)
+	}
+}
+
+// states wants so many states, expired ones included: States leaves those out, the gauge does not.
+func (b *hintBench) states(want int, when string) {
+	b.t.Helper()
+	n := 0
+	for _, err := range b.e.States() {
+		b.must(err)
+		n++
+	}
+	if s, err := b.e.Stats(); err != nil || n != want || int(s.States) != want {
+		b.t.Fatalf("%s: %d states, %d in the table, want %d: %v", when, n, s.States, want, err)
+	}
+}
+
+// segment evaluates a segment of one connection, which has to pass.
+func (b *hintBench) segment(back bool, flags uint8, seq, ack uint32) {
+	b.t.Helper()
+	ip, tcp := b.ip, build.TCP{SrcPort: 4000, DstPort: 80, Flags: flags, Seq: seq, Ack: ack,
+		Window: 60000}
+	if back {
+		ip.Src, ip.Dst, tcp.SrcPort, tcp.DstPort = ip.Dst, ip.Src, tcp.DstPort, tcp.SrcPort
+	}
+	p := enginetest.Packet(b.t, ip, tcp)
+	v, err := b.e.Evaluate(&firewall.Input{Now: b.now, Hook: b.Hook}, p)
+	b.must(err)
+	if !v.Pass {
+		b.t.Fatalf("a segment is dropped: %+v", v)
+	}
+}
+
+// datagrams begins n flows.
+func (b *hintBench) datagrams(n int) {
+	b.t.Helper()
+	for i := range n {
+		b.udp.SrcPort = uint16(6000 + i)
+		p := enginetest.Packet(b.t, b.ip, b.udp, build.Data("x"))
+		_, err := b.e.Evaluate(&firewall.Input{Now: b.now, Hook: b.Hook}, p)
+		b.must(err)
+	}
+}
+
 // TestSweepHints: the sweep skips sets whose states stay, and yet no state outlives its lifetime:
 // neither one that expires, nor one that ends, nor one that is added to a skipped set.
 func TestSweepHints(t *testing.T) {
-	e := newEngine(t)
-	now := time.Second
-	e.clock = func() int64 { return int64(now) }
-	a := newAsker(t, e, "add 50 check-state\nadd 100 allow ip from any to any keep-state\n")
-	sweep := func(times int) {
-		t.Helper()
-		for range times {
-			a.must(e.call.ask(&weirCall{Op: opSweep, Now: int64(now), Count: e.config.Sets}))
-		}
-	}
-	states := func(want int, what string) {
-		t.Helper()
-		n := 0
-		for _, err := range e.States() {
-			a.must(err)
-			n++
-		}
-		// States leaves out what has expired: the gauge does not.
-		if s, err := e.Stats(); err != nil || n != want || int(s.States) != want {
-			t.Fatalf("%s: %d states, %d in the table, want %d: %v", what, n, s.States, want, err)
-		}
-	}
-	sendWord := func(back bool, flags uint8, seq, ack uint32) {
-		t.Helper()
-		ip, tcp := a.ip, build.TCP{SrcPort: 4000, DstPort: 80, Flags: flags, Seq: seq, Ack: ack,
-			Window: 60000}
-		if back {
-			ip.Src, ip.Dst, tcp.SrcPort, tcp.DstPort = ip.Dst, ip.Src, tcp.DstPort, tcp.SrcPort
-		}
-		b, err := build.Packet(ip, tcp)
-		a.must(err)
-		v, err := e.Evaluate(&firewall.Input{Now: now, Hook: a.Hook}, b)
-		a.must(err)
-		if !v.Pass {
-			t.Fatalf("a segment is dropped: %+v", v)
-		}
-	}
-	const fin, syn, ack = packet.FlagFIN, packet.FlagSYN, packet.FlagACK
-
-	sendWord(false, syn, 1000, 0)
-	sendWord(true, syn|ack, 5000, 1001)
-	sendWord(false, ack, 1001, 5001)
-	if n := e.hintedSets(t, now); n != 0 {
-		t.Errorf("%d sets are left alone before the first pass", n)
-	}
-	sweep(2) // one pass to see that nothing changes, one to note it
-	if n := e.hintedSets(t, now); n != int(e.config.Sets) {
-		t.Errorf("%d of %d sets are left alone", n, e.config.Sets)
-	}
+	b := newHintBench(t)
+	const fin, syn, ack, rst = packet.FlagFIN, packet.FlagSYN, packet.FlagACK, packet.FlagRST
+	b.segment(false, syn, 1000, 0)
+	b.segment(true, syn|ack, 5000, 1001)
+	b.segment(false, ack, 1001, 5001)
+	b.hinted(0, "before the first pass")
+	b.sweep(2) // one pass to see that nothing changes, one to note it
+	all := int(b.e.config.Sets)
+	b.hinted(all, "after two passes")
 	// A state that is added to a set with a hint expires in time.
-	for n := range 40 {
-		a.udp.SrcPort = uint16(6000 + n)
-		b, err := build.Packet(a.ip, a.udp, build.Data("x"))
-		a.must(err)
-		_, err = e.Evaluate(&firewall.Input{Now: now, Hook: a.Hook}, b)
-		a.must(err)
-	}
-	states(41, "after 40 datagrams")
-	sweep(3)
-	now += 2 * time.Minute
-	sweep(1)
-	states(1, "after they have expired")
-	sweep(2)
-	if n := e.hintedSets(t, now); n != int(e.config.Sets) {
-		t.Errorf("%d of %d sets are left alone again", n, e.config.Sets)
-	}
+	b.datagrams(40)
+	b.states(41, "after 40 datagrams")
+	b.sweep(3)
+	b.now += 2 * time.Minute
+	b.sweep(1)
+	b.states(1, "after they have expired")
+	b.sweep(2)
+	b.hinted(all, "after two more passes")
 	// A connection that ends keeps its set visited, also where the last segment comes long after
 	// the others.
-	sendWord(false, fin|ack, 1001, 5001)
-	sweep(2)
-	if n := e.hintedSets(t, now); n != int(e.config.Sets) {
-		t.Errorf("%d of %d sets are left alone after the first FIN", n, e.config.Sets)
-	}
-	sendWord(true, fin|ack, 5001, 1002)
-	sweep(2)
-	if n := e.hintedSets(t, now); n != int(e.config.Sets)-1 {
-		t.Errorf("%d of %d sets are left alone while one connection closes", n, e.config.Sets)
-	}
-	sendWord(false, ack, 1002, 5002)
-	sweep(2)
-	if n := e.hintedSets(t, now); n != int(e.config.Sets)-1 {
-		t.Errorf("%d of %d sets are left alone after one connection has ended", n, e.config.Sets)
-	}
-	now += 3 * time.Second
-	sweep(1)
-	states(0, "after the connection has ended")
+	b.segment(false, fin|ack, 1001, 5001)
+	b.sweep(2)
+	b.hinted(all, "after the first FIN")
+	b.segment(true, fin|ack, 5001, 1002)
+	b.sweep(2)
+	b.hinted(all-1, "while one connection closes")
+	b.segment(false, ack, 1002, 5002)
+	b.sweep(2)
+	b.hinted(all-1, "after one connection has ended")
+	b.now += 3 * time.Second
+	b.sweep(1)
+	b.states(0, "after the connection has ended")
 	// A reset ends an established connection, and one that is half-open.
 	for _, established := range []bool{true, false} {
-		sendWord(false, syn, 1000, 0)
-		sendWord(true, syn|ack, 5000, 1001)
+		b.segment(false, syn, 1000, 0)
+		b.segment(true, syn|ack, 5000, 1001)
 		if established {
-			sendWord(false, ack, 1001, 5001)
+			b.segment(false, ack, 1001, 5001)
 		}
-		sweep(3)
-		if n := e.hintedSets(t, now); n != int(e.config.Sets) {
-			t.Errorf("%d of %d sets are left alone before a reset", n, e.config.Sets)
-		}
-		sendWord(true, packet.FlagRST, 5001, 0)
-		now += 3 * time.Second
-		sweep(1)
-		states(0, "after a reset")
+		b.sweep(3)
+		b.hinted(all, "before a reset")
+		b.segment(true, rst, 5001, 0)
+		b.now += 3 * time.Second
+		b.sweep(1)
+		b.states(0, "after a reset")
 	}
 }

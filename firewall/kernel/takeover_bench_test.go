@@ -46,7 +46,7 @@ func BenchmarkTakeOver(b *testing.B) {
 					t.options.MaxStates += million
 				}
 				e = t.start(name)
-				if n := countEntries(b, e); n < million*99/100 {
+				if n := countStates(b, e); n < million*99/100 {
 					b.Errorf("%s: %d entries", name, n)
 				}
 			}
@@ -107,16 +107,6 @@ func (t *takeOver) start(name string) (e *Engine) {
 	step("attach", func() error { _, err := e.Attach(t.index); return err })
 	t.b.ReportMetric(time.Since(whole).Seconds(), name+"-s")
 	return e
-}
-
-func countEntries(t testing.TB, e *Engine) (n int) {
-	for _, err := range e.entries() {
-		if err != nil {
-			t.Fatal(err)
-		}
-		n++
-	}
-	return n
 }
 
 // adoptedKey is that of the nth flow.

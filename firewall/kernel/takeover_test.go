@@ -347,12 +347,7 @@ func TestReusedInterfaceIndex(t *testing.T) {
 		ip(n, "link set "+name+" up")
 	}
 	g.answers(t, "without the engine, or this test could not fail", "80", "81")
-	if err := g.server.Do(func() error {
-		_, err := g.engine.Attach(g.index)
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	g.attach(t)
 	g.answers(t, "attached again", "80")
 }
 

@@ -145,7 +145,7 @@ func TestHalfCloseForAnHour(t *testing.T) {
 		if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 			t.Errorf("%s: the client read %d bytes: %v", host, n, err)
 		}
-		eventually(t, "the state is closed", func() bool {
+		nstest.Eventually(t, "the state is closed", func() bool {
 			all := g.states(t)
 			return len(all) == 0 || all[0].Phase.String() == "closed"
 		})
@@ -185,7 +185,7 @@ func halfCloseSilently(t *testing.T, long time.Duration) {
 		idle := g.left(t) - 14800*time.Millisecond // the next probe is due with 15 s left
 		g.pass(t, idle)
 		passed += idle
-		eventually(t, fmt.Sprintf("a probe is answered after %v", passed), func() bool {
+		nstest.Eventually(t, fmt.Sprintf("a probe is answered after %v", passed), func() bool {
 			return g.left(t) > life-5*time.Second
 		})
 	}
@@ -280,7 +280,7 @@ func TestSimultaneousOpen(t *testing.T) {
 			go c.call(netip.MustParseAddr(addrs[1-i]), port)
 		}
 		for i, c := range ends {
-			eventually(t, "the SYN waits for the neighbour", func() bool {
+			nstest.Eventually(t, "the SYN waits for the neighbour", func() bool {
 				return strings.Contains(ip(c.node, "neigh", "show", addrs[1-i], "dev", "eth0"),
 					"INCOMPLETE")
 			})
@@ -311,10 +311,4 @@ func TestSimultaneousOpen(t *testing.T) {
 		g.forget(t)
 	}
 	g.noSuspectSegments(t)
-}
-
-// eventually waits at most half a minute for something.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	until(t, what, patience, ok)
 }

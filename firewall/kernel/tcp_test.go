@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
@@ -19,11 +20,7 @@ func TestSequenceNumberBounds(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = 4096, 4096, 64
-	e, err := openShared(t, Config{Options: o})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngineWith(t, o)
 	if err := e.Load(compile(t,
 		"add check-state\nadd allow ip from any to any keep-state\n")); err != nil {
 		t.Fatal(err)
@@ -103,11 +100,8 @@ func (c *bounds) step(t *testing.T) {
 	}
 	s, length := c.segment(from)
 	ends := [2]netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")}
-	b, err := build.Packet(build.IPv4{Src: ends[from], Dst: ends[1-from]}, s,
+	b := enginetest.Packet(t, build.IPv4{Src: ends[from], Dst: ends[1-from]}, s,
 		build.Data(make([]byte, length)))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var p packet.Packet
 	p.Decode(b)
 	seg := flow.SegmentOf(&p, b)

@@ -76,8 +76,7 @@ func TestTracksAreEvicted(t *testing.T) {
 	}
 	// When all is over, nothing is counted.
 	b.now += time.Hour
-	if err := b.e.call.ask(&weirCall{Op: opSweep, Now: int64(b.now),
-		Count: b.e.config.Sets}); err != nil {
+	if err := sweepAt(b.e, b.now); err != nil {
 		t.Fatal(err)
 	}
 	if n := b.e.agreeTracks(t); n != 0 {

@@ -29,6 +29,25 @@ func (x *entry) called() (from, to netip.AddrPort) {
 	return k.Shown(x.made())
 }
 
+// ends are who began a flow, and to whom.
+type ends struct{ from, to netip.AddrPort }
+
+// innerEnds returns the ends of the flows of all translations, as they are behind the host, by the
+// places of their inner entries.
+func (e *Engine) innerEnds() (map[uint32]ends, error) {
+	all := map[uint32]ends{}
+	for x, err := range e.entries() {
+		if err != nil {
+			return nil, err
+		}
+		if x.translation() && x.sides[0].Flags&metaWire == 0 {
+			from, to := x.called()
+			all[x.place] = ends{from, to}
+		}
+	}
+	return all, nil
+}
+
 // made says which side made the entry.
 func (x *entry) made() flow.End {
 	if x.sides[1].Flags&metaMade != 0 {

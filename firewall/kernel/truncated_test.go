@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 // TestTruncatedFramesOnTheWire sends every truncation of every header through a real interface:
@@ -49,7 +50,9 @@ func TestTruncatedFramesOnTheWire(t *testing.T) {
 			t.Fatalf("after %s: %v", w.Name, err)
 		}
 	}
-	eventually(t, "every frame is decided on", func() bool { return decided()-before >= sent })
+	nstest.Eventually(t, "every frame is decided on", func() bool {
+		return decided()-before >= sent
+	})
 	t.Logf("%d frames sent, %d decisions", sent, decided()-before)
 }
 

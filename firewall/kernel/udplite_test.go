@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/packet/build"
 )
 
@@ -27,10 +28,9 @@ func TestUDPLiteChecksumIsNeverZero(t *testing.T) {
 			if from.Is6() {
 				header, at = build.IPv6{Src: from, Dst: there, HopLimit: 64}, 40
 			}
-			b, err := build.Packet(header,
+			b := enginetest.Packet(v.t, header,
 				build.UDPLite{SrcPort: 61500, DstPort: 9, Coverage: 8 + 2},
 				build.Data(binary.BigEndian.AppendUint16(nil, text)))
-			v.must(err)
 			return b, b[at+6 : at+8]
 		}
 		var frame []byte

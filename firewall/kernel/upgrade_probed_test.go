@@ -173,7 +173,7 @@ func upgradeUnderProbes(t *testing.T, v *cluster) {
 			t.Errorf("round %d: %s is still there: %v", round, previous, err)
 		}
 		made, words := u.made.Load(), u.words.Load()
-		eventually(t, "work continues", func() bool {
+		nstest.Eventually(t, "work continues", func() bool {
 			return u.made.Load() > made+20 && u.words.Load() > words+200
 		})
 	}

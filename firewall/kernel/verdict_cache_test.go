@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
@@ -41,15 +42,22 @@ type asker struct {
 // newEngine opens an engine with small tables, whose clock stands still.
 func newEngine(t *testing.T) *Engine {
 	t.Helper()
-	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates = 1000
+	e := newEngineWith(t, o)
+	e.clock = func() int64 { return int64(time.Second) }
+	return e
+}
+
+// newEngineWith opens an engine without pins until the test ends.
+func newEngineWith(t *testing.T, o firewall.Options) *Engine {
+	t.Helper()
+	nstest.Root(t)
 	e, err := openShared(t, Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
 	t.Cleanup(func() { e.Close() })
-	e.clock = func() int64 { return int64(time.Second) }
 	return e
 }
 
@@ -75,8 +83,7 @@ func (a *asker) must(err error) {
 func (a *asker) is(number uint16) {
 	a.t.Helper()
 	for n := range 3 {
-		b, err := build.Packet(a.ip, a.udp, build.Data("hello"))
-		a.must(err)
+		b := enginetest.Packet(a.t, a.ip, a.udp, build.Data("hello"))
 		v, err := a.e.Evaluate(&a.Input, b)
 		a.must(err)
 		if v.Rule != number {
@@ -207,8 +214,7 @@ func TestVerdictCacheSkipsProbability(t *testing.T) {
 	seen := map[uint16]int{}
 	for n := range uint32(200) {
 		a.Random = n * 0x9e3779b9
-		b, err := build.Packet(a.ip, a.udp, build.Data("hello"))
-		a.must(err)
+		b := enginetest.Packet(a.t, a.ip, a.udp, build.Data("hello"))
 		v, err := a.e.Evaluate(&a.Input, b)
 		a.must(err)
 		seen[v.Rule]++
@@ -258,8 +264,7 @@ func TestVerdictCacheMakesStates(t *testing.T) {
 		t.Errorf("5 flows have %d states", states)
 	}
 	a.udp.SrcPort = 1005
-	b, err := build.Packet(a.ip, a.udp, build.Data("hello"))
-	a.must(err)
+	b := enginetest.Packet(a.t, a.ip, a.udp, build.Data("hello"))
 	if v, err := a.e.Evaluate(&a.Input, b); err != nil || v.Pass ||
 		v.Reason != firewall.ReasonLimit {
 		t.Errorf("the sixth flow of a source that may have five: %+v, %v", v, err)

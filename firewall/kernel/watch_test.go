@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -100,7 +101,7 @@ func TestEvents(t *testing.T) {
 		t.Fatal("port 81 is open")
 	}
 	// closed states live for a second, and the hand comes by every second
-	eventually(t, "the hand has gone round", func() bool {
+	nstest.Eventually(t, "the hand has gone round", func() bool {
 		s, err := g.engine.Stats()
 		return err != nil || s.Sweep.Pass > 0 && s.Sweep.Ticks >= 300 && s.States == 0
 	})
@@ -226,7 +227,7 @@ func (g *pairLab) keepsIdle(t *testing.T, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "probes go, and answers come", func() bool {
+	nstest.Eventually(t, "probes go, and answers come", func() bool {
 		after := g.states(t)
 		if len(after) != n {
 			t.Fatalf("of %d states %d are there", n, len(after))

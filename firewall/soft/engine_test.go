@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
@@ -32,17 +33,9 @@ func loadMe(t testing.TB, o Options, rules string) *Engine {
 	return e
 }
 
-func compiled(t testing.TB, rules string) *program.Program {
+func compiled(t testing.TB, rules string) *rule.Program {
 	t.Helper()
-	rs, err := rule.ParseFile("test.rules", rules, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := rule.Compile(rs, rule.CompileOptions{Strict: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return enginetest.Compile(t, rules, rule.CompileOptions{Strict: true})
 }
 
 // TestLoadKeepsWhatRemains replaces the rules under live states.
@@ -401,7 +394,7 @@ func TestNoAllocations(t *testing.T) {
 		tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK, 101, 501),
 		udp(t, "9.9.9.9:53", "10.0.0.1:53"), fresh,
 		tcp(t, "1.2.3.4:1001", "10.0.0.1:81", packet.FlagSYN, 101, 501), fresh[:10],
-		mustBuild(t, build.IPv4{Src: netip.MustParseAddr("1.2.3.4"),
+		enginetest.Packet(t, build.IPv4{Src: netip.MustParseAddr("1.2.3.4"),
 			Dst: netip.MustParseAddr("10.0.0.1")}, build.ICMP{Type: 3}, build.Data(fresh)),
 	}
 	verdicts := make([]firewall.Verdict, len(pkts))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -106,10 +107,7 @@ func hintPackets(t *testing.T, g *rand.Rand) (all [][]byte) {
 				l4 = build.TCP{SrcPort: ports[0], DstPort: ports[1], Seq: uint32(g.IntN(2)),
 					Ack: uint32(g.IntN(2)), Flags: flags, Window: 1000}
 			}
-			b, err := build.Packet(ip, l4)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := enginetest.Packet(t, ip, l4)
 			all = append(all, b)
 			src, dst = dst, src
 			ports[0], ports[1] = ports[1], ports[0]

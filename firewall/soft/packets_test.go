@@ -6,25 +6,16 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
-
-// build returns a packet.
-func mustBuild(t testing.TB, layers ...build.Layer) []byte {
-	t.Helper()
-	b, err := build.Packet(layers...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 // udp returns a UDP packet between two ends.
 func udp(t testing.TB, from, to string) []byte {
 	t.Helper()
 	a, z := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)
-	return mustBuild(t, ip(a, z), build.UDP{SrcPort: a.Port(), DstPort: z.Port()},
+	return enginetest.Packet(t, ip(a, z), build.UDP{SrcPort: a.Port(), DstPort: z.Port()},
 		build.Data("hello"))
 }
 
@@ -32,8 +23,9 @@ func udp(t testing.TB, from, to string) []byte {
 func tcp(t testing.TB, from, to string, flags uint8, seq, ack uint32) []byte {
 	t.Helper()
 	a, z := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)
-	return mustBuild(t, ip(a, z), build.TCP{SrcPort: a.Port(), DstPort: z.Port(), Flags: flags,
-		Seq: seq, Ack: ack, Window: 1000})
+	return enginetest.Packet(t, ip(a, z),
+		build.TCP{SrcPort: a.Port(), DstPort: z.Port(), Flags: flags,
+			Seq: seq, Ack: ack, Window: 1000})
 }
 
 func ip(a, z netip.AddrPort) build.Layer {
