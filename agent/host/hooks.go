@@ -46,6 +46,7 @@ type Config struct {
 	Settings Settings
 	Engine   Engine
 	Links    *Links
+	Router   *Router
 	Tunnel   Tunnel
 	Log      *slog.Logger
 	Problems *problem.List
@@ -160,8 +161,16 @@ func (h *Hooks) followLocked() error {
 		h.followed = now
 	}
 	h.reattach(remade)
-	return h.attach(changed, gone)
+	err := h.attach(changed, gone)
+	for _, i := range changed {
+		if !isPod(i) && !h.config.Tunnel.Owns(i.Name) {
+			err = errors.Join(err, h.config.Router.Joined(i.Name))
+		}
+	}
+	return err
 }
+
+func isPod(i firewall.Interface) bool { return strings.HasPrefix(i.Name, "pod:") }
 
 // reattach attaches the hooks again on interfaces that may have been replaced by others with the
 // same index.
@@ -226,7 +235,7 @@ func (h *Hooks) detachLocked(i firewall.Interface) error {
 func (h *Hooks) DetachOthers() error {
 	var errs []error
 	for _, i := range h.config.Links.Interfaces() {
-		if !h.config.Settings.Guards(i.Name) && !strings.HasPrefix(i.Name, "pod:") {
+		if !h.config.Settings.Guards(i.Name) && !isPod(i) {
 			errs = append(errs, h.config.Engine.Detach(i.Index))
 		}
 	}

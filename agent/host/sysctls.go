@@ -16,14 +16,14 @@ import (
 )
 
 // changedSysctls are the kernel's settings below /proc/sys/net that a node with containers or
-// forwarded ports sets to 1, and what the kernel changes with them by itself: forwarding of each
-// interface and, in IPv4, whether redirects are accepted (ip-sysctl.rst).
+// forwarded ports sets to 1, and what changes with them: the kernel sets forwarding of each
+// interface and, in IPv4, whether redirects are accepted (ip-sysctl.rst); Router sets accept_ra.
 var changedSysctls = []struct {
 	name string
 	with []string
 }{
 	{"ipv4/ip_forward", []string{"ipv4/conf/all/accept_redirects", "ipv4/conf/*/forwarding"}},
-	{"ipv6/conf/all/forwarding", []string{"ipv6/conf/*/forwarding"}},
+	{"ipv6/conf/all/forwarding", []string{"ipv6/conf/*/forwarding", "ipv6/conf/*/accept_ra"}},
 	{"ipv4/conf/lo/route_localnet", nil},
 	{"ipv4/conf/lo/accept_local", nil},
 }
@@ -37,58 +37,41 @@ type sysctlRecord struct {
 	Before map[string]string `json:"before"`
 }
 
-// SetForwarding makes the host a router for the families asked for, and records what it was before.
-func SetForwarding(record string, four, six bool) error {
-	if four || six {
-		if err := RecordSysctls(record); err != nil {
-			return err
-		}
-	}
-	var errs []error
-	if four {
-		errs = append(errs, setSysctl("ipv4/ip_forward", "1"))
-	}
-	if six {
-		errs = append(errs, setSysctl("ipv6/conf/all/forwarding", "1"))
-	}
-	return errors.Join(errs...)
-}
-
 const sysctlDir = "/proc/sys/net"
 
-// RecordSysctls records the kernel's settings, once for each boot, before anything is changed. A
-// record that is damaged is set aside, and errNotAsBefore returned: the settings before are not
-// known.
-func RecordSysctls(record string) error {
+// recordSysctls records the kernel's settings, once for each boot, before anything is changed, and
+// returns them. A record that is damaged is set aside, and errNotAsBefore returned: the settings
+// before are not known.
+func recordSysctls(record string) (before map[string]string, err error) {
 	now, err := thisBoot()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var damage error
 	if text, err := os.ReadFile(record); err == nil {
 		var r sysctlRecord
 		err := json.Unmarshal(text, &r)
 		if err == nil && r.Version >= 1 && r.is(now) {
-			return nil
+			return r.Before, nil
 		}
 		if err != nil || r.Version < 1 {
 			aside, err := atomicfile.SetAside(record, "damaged")
 			if damage = (errNotAsBefore{aside}); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
 	if now.Before, err = readSysctls(); err != nil {
-		return err
+		return nil, err
 	}
 	text, err := json.MarshalIndent(now, "", "  ")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := atomicfile.Write(record, append(text, '\n')); err != nil {
-		return err
+		return nil, err
 	}
-	return damage
+	return now.Before, damage
 }
 
 // errNotAsBefore means that the record of the kernel's settings is damaged, and names the copy.
@@ -179,7 +162,9 @@ func putBack(before, now map[string]string) error {
 		errs = append(errs, setSysctl(c.name, was))
 		for _, name := range slices.Sorted(maps.Keys(before)) {
 			follows := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
-			if slices.ContainsFunc(c.with, follows) {
+			set := path.Base(name) != "accept_ra" ||
+				before[name] == "1" && now[name] == routerAcceptsRA
+			if slices.ContainsFunc(c.with, follows) && set {
 				errs = append(errs, setSysctl(name, before[name]))
 			}
 		}

@@ -23,7 +23,9 @@ func TestDamagedRecordOfSysctls(t *testing.T) {
 		if err := os.WriteFile(record, []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		start := func() error { return host.Do(func() error { return RecordSysctls(record) }) }
+		start := func() error {
+			return host.Do(func() error { return NewRouter(record).Prepare(false) })
+		}
 		var damage errNotAsBefore
 		if err := start(); !errors.As(err, &damage) {
 			t.Errorf("%q: damage is %v", damaged, err)
@@ -55,13 +57,14 @@ func TestSysctlsAreRecordedOnce(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
+	recorded := func(record string) error { return NewRouter(record).Prepare(false) }
 	do := func(f func(string) error) error { return host.Do(func() error { return f(record) }) }
 	host.Sysctl("net.ipv4.ip_forward", "0")
-	if err := do(RecordSysctls); err != nil {
+	if err := do(recorded); err != nil {
 		t.Fatal(err)
 	}
 	host.Sysctl("net.ipv4.ip_forward", "1")
-	if err := do(RecordSysctls); err != nil { // the next start
+	if err := do(recorded); err != nil { // the next start
 		t.Fatal(err)
 	}
 	if err := do(RestoreSysctls); err != nil || value() != "0" {
@@ -72,7 +75,7 @@ func TestSysctlsAreRecordedOnce(t *testing.T) {
 	}
 
 	// One of another boot says nothing about this one.
-	if err := do(RecordSysctls); err != nil {
+	if err := do(recorded); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(record)

@@ -9,27 +9,27 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// journey is a way of new flows through the stack: from the pods of a range, or to them.
-type journey struct {
+// traffic is the new flows from the pods of a range, or to them, through the stack.
+type traffic struct {
 	pods netip.Prefix
 	from bool
 }
 
-func (j journey) String() string {
+func (j traffic) String() string {
 	if j.from {
 		return "what pods of " + j.pods.String() + " send"
 	}
 	return "what goes to pods of " + j.pods.String()
 }
 
-func (j journey) family() uint8 {
+func (j traffic) family() uint8 {
 	if j.pods.Addr().Is4() {
 		return unix.NFPROTO_IPV4
 	}
 	return unix.NFPROTO_IPV6
 }
 
-// certainty is whether a rule matches the packets of a journey.
+// certainty is whether a rule matches the packets of the traffic.
 type certainty int
 
 const (
@@ -40,11 +40,11 @@ const (
 
 // Dropped returns what the chains of nftables at the hook forward drop of the pods' new flows, and
 // which chain it is; "" if nothing. Rules count that are understood whole and match all packets of
-// a way. Of the packets to pods, what perhaps accepts them is taken to do so: many rule sets accept
-// the answers alone.
+// that traffic. Of the packets to pods, what perhaps accepts them is taken to do so: many rule sets
+// accept the answers alone.
 func (s *Scope) Dropped() (what, where string, err error) {
 	for _, pods := range s.Pods {
-		for _, j := range []journey{{pods, true}, {pods, false}} {
+		for _, j := range []traffic{{pods, true}, {pods, false}} {
 			where, err := s.droppedBy(j)
 			if absent(err) {
 				return "", "", nil
@@ -57,8 +57,8 @@ func (s *Scope) Dropped() (what, where string, err error) {
 	return "", "", nil
 }
 
-// droppedBy returns the chain that drops the packets of a journey.
-func (s *Scope) droppedBy(j journey) (string, error) {
+// droppedBy returns the chain that drops the packets of the traffic.
+func (s *Scope) droppedBy(j traffic) (string, error) {
 	for _, family := range []uint8{unix.NFPROTO_INET, j.family()} {
 		chains, err := nl.NFTChains(family)
 		if err != nil {
@@ -81,7 +81,7 @@ func (s *Scope) droppedBy(j journey) (string, error) {
 }
 
 // through follows a chain and those that it jumps to, each once.
-func (s *Scope) through(j journey, c nl.NFTChain, seen map[string]bool) (verdict, error) {
+func (s *Scope) through(j traffic, c nl.NFTChain, seen map[string]bool) (verdict, error) {
 	seen[c.Name] = true
 	rules, err := nl.NFTRules(c)
 	if err != nil {
@@ -114,9 +114,9 @@ func (s *Scope) through(j journey, c nl.NFTChain, seen map[string]bool) (verdict
 	return undecided, nil
 }
 
-// matches reports whether a rule matches the packets of a journey: not if it is about those from or
-// to containers of another program alone, nor, for what goes to pods, about what pods send.
-func (s *Scope) matches(j journey, c *conditions) certainty {
+// matches reports whether a rule matches the packets of the traffic: not if it is about those from
+// or to containers of another program alone, nor, for what goes to pods, about what pods send.
+func (s *Scope) matches(j traffic, c *conditions) certainty {
 	if c.local || c.family != 0 && c.family != j.family() || s.unguarded(c.in) ||
 		s.unguarded(c.out) {
 		return no
