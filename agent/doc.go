@@ -33,6 +33,7 @@
 // of one line. pod.Manager's lock comes between rules.Book.mu and pods.labels.mu; the locks inside
 // the engines, the hub, the journal, the names of pods and the device are taken last.
 //
+//	peers.Service.file     the record of peers on the disk
 //	peers.Service.mu       changes of peers; held while the tunnel is made and peers are resolved
 //	watch.Observer.mu      the journal and top; names are looked up under it
 //	watch.addressNames.mu  names of addresses of this second

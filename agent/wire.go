@@ -37,8 +37,9 @@ func newNode(c Config, member bool) *Node {
 		cleared: map[string]bool{}}
 	n.links = host.NewLinks()
 	n.peers = peers.New(n.peersConfig())
+	router := host.NewRouter(c.Paths.Sysctls())
 	n.hooks = host.NewHooks(host.Config{Settings: c.Settings.Host, Engine: n.engine,
-		Links: n.links, Tunnel: n.peers, Log: n.log, Problems: &n.problems})
+		Links: n.links, Router: router, Tunnel: n.peers, Log: n.log, Problems: &n.problems})
 	n.routes = host.NewRoutes(n.engine)
 	n.netfilter = netfilter.Watcher{Engine: n.engine, Log: n.log, Scope: func() netfilter.Scope {
 		return netfilter.Scope{Pods: c.Settings.Pods.Ranges, Interfaces: n.links.Interfaces(),
@@ -47,16 +48,13 @@ func newNode(c Config, member bool) *Node {
 	n.pods = pods.New(pods.Config{Settings: c.Settings.Pods, Dir: c.Paths.Pods(),
 		Socket: c.Paths.Docker(), Log: n.log, Problems: &n.problems, Engine: n.engine,
 		Hooks: n.hooks, Links: n.links,
-		RecordSysctls: func() error { return host.RecordSysctls(c.Paths.Sysctls()) },
+		PrepareRouter: router.Prepare,
 		Changed:       n.podsChanged,
 		PeerRanges:    n.peers.Ranges,
 		Others:        func() ([]forward.SourceNAT, []netip.Prefix) { return n.nat.Others() },
 		Tunnel:        c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
 	n.nat = nat.New(nat.Config{Settings: c.Settings.NAT, SetForwards: n.engine.SetForwards,
-		SetForwarding: func(four, six bool) error {
-			return host.SetForwarding(c.Paths.Sysctls(), four, six)
-		},
-		SetMasquerade: n.pods.SetMasquerade, IsOwn: n.links.IsMine})
+		SetForwarding: router.Set, SetMasquerade: n.pods.SetMasquerade, IsOwn: n.links.IsMine})
 	var shared func() (rules.Version, bool)
 	if member {
 		shared = n.sharedRules

@@ -17,16 +17,60 @@ import (
 
 // A change of the peers is atomic: the new record is prepared on disk, ranges that must not be
 // reached in the clear are closed, the change is made, and the record takes its place. What fails
-// before that is undone. Only then are ranges opened that no peer names any more.
+// before that is undone. Only then are ranges opened that no peer names any more. Of hosts of a
+// cluster the record comes last (saving.go).
 
 // Add adds a peer or changes the one of that name.
-func (p *Service) Add(r api.AddPeer) (api.Done, error) { return p.add(r, true) }
+func (p *Service) Add(r api.AddPeer) (api.Done, error) {
+	peer, err := peerOf(r)
+	if err != nil {
+		return api.Done{}, err
+	}
+	p.file.Lock()
+	defer p.file.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.mayAddLocked(peer); err != nil {
+		return api.Done{}, err
+	}
+	if err := p.wantLocked(false); err != nil {
+		return api.Done{}, err
+	}
+	next, pending, err := p.prepareLocked(func() (recorded, error) {
+		return p.plus(peer), p.mayAddLocked(peer)
+	})
+	if err != nil {
+		return api.Done{}, err
+	}
+	defer pending.Discard()
+	return p.addLocked(next, pending, peer)
+}
 
-// Record is Add, also when there can be no tunnel now: then the peer's ranges are closed until
-// there is one.
+// Record is Add for a host of a cluster, also when there can be no tunnel now: then the peer's
+// ranges are closed until there is one. It does not wait for the disk.
 func (p *Service) Record(r api.AddPeer) error {
-	_, err := p.add(r, false)
+	peer, err := peerOf(r)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.mayAddLocked(peer); err != nil {
+		return err
+	}
+	_ = p.wantLocked(true) // the status shows it
+	_, err = p.addLocked(p.plus(peer), nil, peer)
 	return err
+}
+
+func (p *Service) mayAddLocked(peer overlay.Peer) error {
+	switch {
+	case p.unread != nil:
+		return errUnread(p.unread)
+	case p.closed:
+		return errors.New("the node stops")
+	}
+	return p.checkLocked(peer)
 }
 
 // Names returns the names of the peers and of those of which ranges are held.
@@ -36,37 +80,14 @@ func (p *Service) Names() []string {
 	return slices.Concat(slices.Collect(maps.Keys(p.byName)), slices.Collect(maps.Keys(p.held)))
 }
 
-// Has reports whether there is a peer of a name.
-func (p *Service) Has(name string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, there := p.byName[name]
-	return there
-}
-
-func (p *Service) add(r api.AddPeer, tunnel bool) (api.Done, error) {
-	peer, err := peerOf(r)
-	if err != nil {
-		return api.Done{}, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.unread != nil {
-		return api.Done{}, errUnread(p.unread)
-	}
-	if err := p.checkLocked(peer); err != nil {
-		return api.Done{}, err
-	}
-	if err := p.wantLocked(); err != nil && tunnel {
-		return api.Done{}, err
-	}
+func (p *Service) addLocked(next recorded, pending *atomicfile.Pending, peer overlay.Peer) (
+	api.Done, error) {
 	old, changed := p.byName[peer.Name]
-	next := p.plus(peer)
 	var goes *overlay.Peer
 	if changed {
 		goes = &old
 	}
-	if err := p.changeLocked(next, goes, peer); err != nil {
+	if err := p.changeLocked(next, pending, goes, peer); err != nil {
 		return api.Done{}, err
 	}
 	p.config.Log.Info("peer", "name", peer.Name, "endpoints", peer.Endpoints, "pods", peer.Pods,
@@ -80,11 +101,11 @@ func (p *Service) add(r api.AddPeer, tunnel bool) (api.Done, error) {
 }
 
 // wantLocked makes the tunnel now if there is none.
-func (p *Service) wantLocked() error {
+func (p *Service) wantLocked(soon bool) error {
 	if p.tunnel.Load() != nil {
 		return nil
 	}
-	err := p.openLocked()
+	err := p.openLocked(soon)
 	if len(p.byName) > 0 || p.config.Settings.On {
 		p.fault = err
 	}
@@ -146,14 +167,10 @@ func (p *Service) minus(old overlay.Peer, release bool) recorded {
 
 // changeLocked puts a peer in the place of an old one, which is nil for a new peer. After an error
 // everything is as it was.
-func (p *Service) changeLocked(next recorded, old *overlay.Peer, with overlay.Peer) error {
+func (p *Service) changeLocked(next recorded, pending *atomicfile.Pending, old *overlay.Peer,
+	with overlay.Peer) error {
 	before := p.recorded
-	pending, err := p.record(next).prepare(p.config.Files.Record)
-	if err != nil {
-		return fmt.Errorf("nothing was changed: %w", err)
-	}
-	defer pending.Discard()
-	err = addBlackholes(without(next.closedRanges(), before.closedRanges()))
+	err := addBlackholes(without(next.closedRanges(), before.closedRanges()))
 	if err == nil {
 		err = p.swapLocked(old, &with)
 	}
@@ -184,13 +201,9 @@ func (p *Service) changeLocked(next recorded, old *overlay.Peer, with overlay.Pe
 
 // removeLocked removes a peer, or what is held of one. It is recorded first: what the device then
 // fails to remove goes with the device.
-func (p *Service) removeLocked(next recorded, old overlay.Peer) error {
+func (p *Service) removeLocked(next recorded, pending *atomicfile.Pending,
+	old overlay.Peer) error {
 	before := p.recorded
-	pending, err := p.record(next).prepare(p.config.Files.Record)
-	if err != nil {
-		return fmt.Errorf("nothing was changed: %w", err)
-	}
-	defer pending.Discard()
 	if err := p.takeLocked(next, pending); err != nil {
 		return errors.Join(err, p.goBackLocked(before))
 	}
@@ -210,6 +223,8 @@ func (p *Service) removeLocked(next recorded, old overlay.Peer) error {
 // goBackLocked restores the record as it was before a change.
 func (p *Service) goBackLocked(before recorded) error {
 	p.recorded = before
+	p.saving.changes++
+	p.saveSoonLocked() // the file may have the change
 	p.rangesLocked()
 	return p.config.RangesChanged()
 }
@@ -226,14 +241,25 @@ func (p *Service) openLeftLocked(before recorded, gone overlay.Peer) {
 	}
 }
 
-// takeLocked makes a change effective: in the ranges that others read, in the engine, and on disk.
+// takeLocked makes a change effective: in the ranges that others read, in the engine, and on disk,
+// soon without a prepared record.
 func (p *Service) takeLocked(next recorded, pending *atomicfile.Pending) error {
 	p.recorded = next
+	p.saving.changes++
 	p.rangesLocked()
 	if err := p.config.RangesChanged(); err != nil {
 		return err
 	}
-	return pending.Commit()
+	if pending == nil {
+		p.saveSoonLocked()
+		return nil
+	}
+	err := pending.Commit()
+	if err == nil { // it has all that there is
+		p.saving.unsaved, p.saving.failed = false, nil
+		p.saving.filed = p.config.Settings.Name
+	}
+	return err
 }
 
 // swapLocked replaces a peer of the device by another one.
@@ -299,26 +325,62 @@ func (p *Service) checkLocked(peer overlay.Peer) error {
 // Remove removes a peer. Its ranges stay unreachable if they were encrypted, until they are
 // released.
 func (p *Service) Remove(r api.RemovePeer) (api.Done, error) {
+	p.file.Lock()
+	defer p.file.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	var gone overlay.Peer
+	next, pending, err := p.prepareLocked(func() (k recorded, err error) {
+		k, gone, err = p.withoutLocked(r)
+		return k, err
+	})
+	if err != nil {
+		return api.Done{}, err
+	}
+	defer pending.Discard()
+	return p.removedLocked(r, next, pending, gone)
+}
+
+// Forget is Remove for a host of a cluster; it does not wait for the disk. There need not be such a
+// peer.
+func (p *Service) Forget(name string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, there := p.byName[name]; !there && p.unread == nil {
+		return nil
+	}
+	r := api.RemovePeer{Name: name}
+	next, gone, err := p.withoutLocked(r)
+	if err == nil {
+		_, err = p.removedLocked(r, next, nil, gone)
+	}
+	return err
+}
+
+// withoutLocked returns the record after a removal, and what goes.
+func (p *Service) withoutLocked(r api.RemovePeer) (next recorded, gone overlay.Peer, err error) {
 	if p.unread != nil {
-		return api.Done{}, errUnread(p.unread)
+		return next, gone, errUnread(p.unread)
 	}
 	old, there := p.byName[r.Name]
 	switch held := p.held[r.Name]; {
 	case there:
-		if err := p.removeLocked(p.minus(old, r.Release), old); err != nil {
-			return api.Done{}, err
-		}
+		return p.minus(old, r.Release), old, nil
 	case len(held) > 0 && r.Release:
-		gone := overlay.Peer{Name: r.Name, Pods: held}
-		if err := p.removeLocked(p.minus(gone, true), gone); err != nil {
-			return api.Done{}, err
-		}
+		gone = overlay.Peer{Name: r.Name, Pods: held}
+		return p.minus(gone, true), gone, nil
 	case len(held) > 0:
-		return api.Done{}, fmt.Errorf("no such peer: %s\n  %s", r.Name, p.heldAdvice(r.Name, held))
-	default:
-		return api.Done{}, fmt.Errorf("no such peer: %s", r.Name)
+		return next, gone, fmt.Errorf("no such peer: %s\n  %s", r.Name,
+			p.heldAdvice(r.Name, held))
+	}
+	return next, gone, fmt.Errorf("no such peer: %s", r.Name)
+}
+
+func (p *Service) removedLocked(r api.RemovePeer, next recorded, pending *atomicfile.Pending,
+	gone overlay.Peer) (api.Done, error) {
+	old := p.byName[r.Name]
+	if err := p.removeLocked(next, pending, gone); err != nil {
+		return api.Done{}, err
 	}
 	p.config.Log.Info("peer removed", "name", r.Name, "released", r.Release)
 	return api.Done{Version: api.Version, Message: p.heldAdvice(r.Name, old.Pods)}, nil

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
+	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/overlay"
@@ -33,7 +34,7 @@ type injector struct {
 	four, six     int                   // raw sockets
 	queue         chan soft.Probe
 	answers       *rate.Limiter
-	newest        atomic.Int64 // when a packet was put into expected last, ns; 0 while it is empty
+	newest        atomic.Int64 // when a packet was put into expected last, of clock.Now; 0: never
 
 	mu sync.Mutex // its place in the lock order: agent/doc.go
 	// guarded by mu; our packets on their way to the tunnel, without what the kernel fills in
@@ -150,13 +151,13 @@ func (i *injector) expect(name []byte, now time.Time) {
 		}
 	}
 	i.expected[string(name)] = now
-	i.newest.Store(now.UnixNano())
+	i.newest.Store(int64(clock.Now() - time.Since(now)))
 }
 
 // expects reports whether one of our packets may still come. One that was lost expires.
 func (i *injector) expects() bool {
 	newest := i.newest.Load()
-	return newest != 0 && time.Now().UnixNano()-newest <= int64(bypassTime)
+	return newest != 0 && int64(clock.Now())-newest <= int64(bypassTime)
 }
 
 // bypass returns a filter that lets our own packets out and passes all others to the given one.

@@ -9,13 +9,12 @@ import (
 
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/firewall/soft"
-	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/overlay"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
-	"github.com/weirnet/weir/rule/op"
 )
 
 // TestInjectorBypassesTheFilter: one of our packets bypasses the filter once, outbound, and in
@@ -98,9 +97,9 @@ func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.Load(compiled(t,
+	if err := engine.Load(enginetest.Compile(t,
 		"add deny tcp from any to any 81\nadd check-state\n"+
-			"add allow tcp from any to any keep-state")); err != nil {
+			"add allow tcp from any to any keep-state", rule.CompileOptions{})); err != nil {
 		t.Fatal(err)
 	}
 	own := &injector{expected: map[string]time.Time{}, queue: make(chan soft.Probe, injectQueue)}
@@ -144,18 +143,4 @@ func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 	if own.expects() {
 		t.Error("a packet that was lost is expected for ever")
 	}
-}
-
-// compiled compiles rules.
-func compiled(t *testing.T, text string) *program.Program {
-	t.Helper()
-	set, err := rule.ParseFile("test", text, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := rule.Compile(set, rule.CompileOptions{Default: op.ActionDeny})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }

@@ -38,6 +38,7 @@ func (p *Service) Begin() {
 	p.begun = true
 	p.restoreLocked()
 	p.done.Go(p.watch)
+	p.done.Go(p.saveAll)
 }
 
 // watch makes the tunnel again when its interface was deleted, and retries what failed.
@@ -132,7 +133,7 @@ func (p *Service) restoreLocked() {
 			return
 		}
 		before := p.fault
-		if p.fault = p.openLocked(); p.fault != nil {
+		if p.fault = p.openLocked(false); p.fault != nil {
 			if p.patient.failed(time.Now()); before == nil || before.Error() != p.fault.Error() {
 				p.config.Log.Error("no tunnel to other nodes", "err", p.fault)
 			}

@@ -87,8 +87,11 @@ type Service struct {
 	ownsName atomic.Bool
 	set      atomic.Uint64 // peers that were put into the device, or refused by it
 
+	file sync.Mutex // its place in the lock order: agent/doc.go; the file of the record
+
 	mu       sync.Mutex       // its place in the lock order: agent/doc.go
-	recorded                  // guarded by mu; as recorded
+	recorded                  // guarded by mu; as recorded, or soon
+	saving   saving           // guarded by mu, but for the channel
 	unread   error            // guarded by mu; why the record is not known
 	leak     error            // guarded by mu; why packets for peers may leave in the clear
 	astray   error            // guarded by mu; why routes to peers cannot be set again
@@ -136,7 +139,7 @@ func without(a, b []netip.Prefix) (rest []netip.Prefix) {
 func New(c Config) *Service {
 	p := &Service{config: c, recorded: recorded{byName: map[string]overlay.Peer{},
 		held: map[string][]netip.Prefix{}}, waits: map[string]error{},
-		stop: make(chan struct{})}
+		stop: make(chan struct{}), saving: saving{unsavedC: make(chan struct{}, 1)}}
 	p.ranges.Store(&[]netip.Prefix{})
 	return p
 }
@@ -166,6 +169,8 @@ func (p *Service) Ranges() []netip.Prefix { return *p.ranges.Load() }
 func (p *Service) readLocked() {
 	file := p.config.Files.Record
 	r, err := readRecord(file)
+	p.saving.filed = r.Interface
+	p.saving.changes++
 	p.byName, p.held = map[string]overlay.Peer{}, map[string][]netip.Prefix{}
 	for _, one := range r.Peers {
 		p.byName[one.Name] = one.peer()
@@ -213,15 +218,18 @@ func (p *Service) has(a netip.Addr) bool {
 	return slices.ContainsFunc(p.Ranges(), func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// openLocked makes the tunnel. Flows of the previous tunnel continue.
-func (p *Service) openLocked() error {
+// openLocked makes the tunnel. Flows of the previous tunnel continue. The record has to name the
+// interface, for down; soon, if the disk is not to be waited for.
+func (p *Service) openLocked(soon bool) error {
 	t, err := p.openTunnel()
 	if err != nil {
 		return err
 	}
 	p.config.Program(func(program *program.Program) { err = t.adopt(program) })
-	if err == nil && p.unread == nil {
-		err = p.saveLocked(p.recorded) // down needs the name of the interface
+	if err == nil && p.unread == nil && p.saving.filed != p.config.Settings.Name {
+		if p.saveSoonLocked(); !soon { // both: an older record may be on its way to the file
+			err = p.saveLocked(p.recorded)
+		}
 	}
 	if err != nil {
 		return errors.Join(err, t.close())
@@ -251,8 +259,14 @@ func (p *Service) record(k recorded) recordFile {
 	return r
 }
 
+// saveLocked writes the file now.
 func (p *Service) saveLocked(k recorded) error {
-	return p.record(k).write(p.config.Files.Record)
+	r := p.record(k)
+	err := r.write(p.config.Files.Record)
+	if err == nil {
+		p.saving.filed = r.Interface
+	}
+	return err
 }
 
 // Close takes the tunnel away. Peers are recorded: the next agent brings them back, and until then
@@ -267,13 +281,14 @@ func (p *Service) Close() error {
 	p.mu.Unlock()
 	close(p.stop)
 	p.done.Wait()
+	err := p.saveUnsaved()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.tunnel.Swap(nil)
 	if t == nil {
-		return nil
+		return err
 	}
-	return t.close()
+	return errors.Join(err, t.close())
 }
 
 // errUnread is the answer to a change while the record of peers is not known: it would be
