@@ -222,11 +222,7 @@ func (n *Node) sharedRules() (rules.Version, bool) {
 func (n *Node) setHost(h desired.HostChange) error {
 	name := hostPeer + h.Name
 	if h.Node == nil || len(h.Node.Ranges) == 0 {
-		if !n.peers.Has(name) {
-			return nil
-		}
-		_, err := n.peers.Remove(api.RemovePeer{Name: name})
-		return err
+		return n.peers.Forget(name)
 	}
 	p := api.AddPeer{Name: name, Key: h.Node.WireGuard.String(), Pods: h.Node.Ranges}
 	for _, a := range h.Addrs {

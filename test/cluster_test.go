@@ -45,7 +45,8 @@ type cluster struct {
 
 const storeAddress = "10.66.1.1:7477"
 
-func newCluster(t *testing.T) *cluster {
+// newCluster makes it with more words for init.
+func newCluster(t *testing.T, init ...string) *cluster {
 	t.Helper()
 	program, err := storeProgram()
 	if err != nil {
@@ -69,8 +70,8 @@ func newCluster(t *testing.T) *cluster {
 	}
 	route(k.c, "10.66.1.0/24", "10.66.2.1")
 	route(k.b, "10.66.2.0/24", "10.66.1.1")
-	k.a.weir("cluster", "init", "--name", "a", "--address", storeAddress, "--pool",
-		"10.64.0.0/16:24")
+	k.a.weir(append([]string{"cluster", "init", "--name", "a", "--address", storeAddress, "--pool",
+		"10.64.0.0/16:24"}, init...)...)
 	k.startStore(program)
 	t.Cleanup(k.stopStore)
 	return k
@@ -174,6 +175,40 @@ add 110 allow udp from any to any 51820
 add 200 allow tcp from table(app=client) to table(app=web) 80 keep-state
 `
 
+// clusterPods are a web server on b, and on c a client whose label lets it in, and one without.
+type clusterPods struct {
+	client, outsider *nstest.Node
+	address, url     string // of the web server
+}
+
+func (k *cluster) startPods() *clusterPods {
+	k.t.Helper()
+	web, webPod := k.b.attach("web", "--label", "app=web", "--label", "role=db")
+	nginx(k.t, web, 80)
+	p := &clusterPods{address: webPod.Addrs[0].String(), url: pageAt(webPod.Addrs[0], 80)}
+	p.client, _ = k.c.attach("client", "--label", "app=client")
+	p.outsider, _ = k.c.attach("outsider")
+	return p
+}
+
+// listed returns the members of a table, which may not be there.
+func (h *podHost) listed(table string) string {
+	out, _, _ := h.try("fw", "table", table, "list")
+	return out
+}
+
+// follows waits until a host's table has a text, or until it has nothing.
+func (k *cluster) follows(h *podHost, what, table, text string) {
+	k.t.Helper()
+	k.eventually(what, func() error {
+		got := h.listed(table)
+		if !strings.Contains(got, text) || text == "" && got != "" {
+			return fmt.Errorf("%s: %q", table, got)
+		}
+		return nil
+	})
+}
+
 // TestCluster: three hosts join with one command each; pods of one are in the tables of the others;
 // one load is in force everywhere; a version that would cut a host off is refused, and one that is
 // not confirmed goes back; without the store, everything stays as it is, also after a start; a
@@ -189,49 +224,38 @@ func TestCluster(t *testing.T) {
 	if err != nil || !strings.Contains(out, "enforced on 3 of 3 hosts") {
 		t.Fatalf("%s, %v", out, err)
 	}
-	web, webPod := k.b.attach("web", "--label", "app=web", "--label", "role=db")
-	nginx(t, web, 80)
-	client, _ := k.c.attach("client", "--label", "app=client")
-	outsider, _ := k.c.attach("outsider")
-	address := webPod.Addrs[0]
-	members := func(h *podHost, table string) string { // there may be none
-		out, _, _ := h.try("fw", "table", table, "list")
-		return out
-	}
-	k.eventually("the pod of b is in the tables of a and c", func() error {
-		for _, h := range []*podHost{k.a, k.c} {
-			if got := members(h, "app=web"); !strings.Contains(got, address.String()) {
-				return fmt.Errorf("app=web: %q", got)
-			}
-		}
-		return nil
-	})
+	p := k.startPods()
+	k.followPods(p)
+	k.loadVersions(p)
+	k.withoutStore(p)
+	k.c.clusterMetrics()
+	k.removeB(p)
+}
+
+// followPods: pods of one host, and their labels, are in the tables of the others.
+func (k *cluster) followPods(p *clusterPods) {
+	t := k.t
+	t.Helper()
+	k.follows(k.a, "the pod of b is in the table of a", "app=web", p.address)
+	k.follows(k.c, "the pod of b is in the table of c", "app=web", p.address)
 	if got, _, err := k.c.try("fw", "table", "role=db", "list"); err == nil {
 		t.Errorf("a label that b may not give: %q", got)
 	}
-	k.eventually("the client is in the table of b", func() error {
-		if got := members(k.b, "app=client"); got == "" {
-			return fmt.Errorf("app=client is empty")
-		}
-		return nil
-	})
-	reach(t, client, pageAt(address, 80))
-	refuse(t, outsider, pageAt(address, 80))
-	relabel := func(change, now string, there bool) {
-		t.Helper()
-		k.c.weir("pod", "label", "client", change)
-		k.eventually("the labels of the client change on b", func() error {
-			if got := members(k.b, "app=client"); got != "" != there {
-				return fmt.Errorf("%s: app=client: %q", now, got)
-			}
-			return nil
-		})
-	}
-	relabel("app=guest", "a guest", false)
-	refuse(t, client, pageAt(address, 80))
-	relabel("app=client", "a client", true)
-	reach(t, client, pageAt(address, 80))
+	k.follows(k.b, "the client is in the table of b", "app=client", "/")
+	reach(t, p.client, p.url)
+	refuse(t, p.outsider, p.url)
+	k.c.weir("pod", "label", "client", "app=guest")
+	k.follows(k.b, "the client has another label on b", "app=client", "")
+	refuse(t, p.client, p.url)
+	k.c.weir("pod", "label", "client", "app=client")
+	k.follows(k.b, "the client has its label again on b", "app=client", "/")
+	reach(t, p.client, p.url)
+}
 
+// loadVersions loads versions of the rules that a host refuses, and that no host confirms, and
+// changes a table of all.
+func (k *cluster) loadVersions(p *clusterPods) {
+	t := k.t
 	if out, err := k.load("add 5 deny tcp from any to any 7477\n" + clusterRules); err == nil ||
 		!strings.Contains(err.Error(), "refused on b: rule 5 ") ||
 		!strings.Contains(err.Error(), "would cut this host off from "+storeAddress) {
@@ -244,9 +268,9 @@ func TestCluster(t *testing.T) {
 		"10s"); err != nil {
 		t.Errorf("%s, %v", out, err)
 	}
-	refuse(t, client, pageAt(address, 80))
+	refuse(t, p.client, p.url)
 	k.eventually("the version before is back", func() error {
-		_, err := curl(client, pageAt(address, 80))
+		_, err := curl(p.client, p.url)
 		return err
 	})
 	if _, _, err := k.c.try("fw", "add", "7", "allow", "ip", "from", "any", "to",
@@ -254,20 +278,19 @@ func TestCluster(t *testing.T) {
 		t.Error("the rules of one host are changed")
 	}
 	k.a.weir("fw", "table", "bad", "add", "192.0.2.0/24", "7")
-	k.eventually("a shared table", func() error {
-		if got := members(k.c, "bad"); !strings.Contains(got, "192.0.2.0/24 7") {
-			return fmt.Errorf("bad: %q", got)
-		}
-		return nil
-	})
+	k.follows(k.c, "a shared table", "bad", "192.0.2.0/24 7")
+}
 
+// withoutStore: c starts while there is no store, enforces what it had, and follows again.
+func (k *cluster) withoutStore(p *clusterPods) {
+	t := k.t
 	k.stopStore()
 	k.c.stop()
 	began := time.Now()
 	k.c.start()
 	t.Logf("a start without the store takes %v", time.Since(began).Round(time.Millisecond))
-	reach(t, client, pageAt(address, 80))
-	refuse(t, outsider, pageAt(address, 80))
+	reach(t, p.client, p.url)
+	refuse(t, p.outsider, p.url)
 	if got := k.c.members("bad"); !strings.Contains(got, "192.0.2.0/24 7") {
 		t.Errorf("the shared table after a start: %q", got)
 	}
@@ -286,16 +309,18 @@ func TestCluster(t *testing.T) {
 		}
 		return nil
 	})
+}
 
-	k.c.clusterMetrics()
+// removeB: b's pods and b itself are gone from the others.
+func (k *cluster) removeB(p *clusterPods) {
+	t := k.t
+	t.Helper()
 	if list := k.a.weir("node", "list"); strings.Count(list, "10.64.") != 3 {
 		t.Errorf("hosts:\n%s", list)
 	}
 	k.a.weir("node", "remove", "b")
+	k.follows(k.c, "b's pods are gone from c", "app=web", "")
 	k.eventually("b is gone from c", func() error {
-		if got := members(k.c, "app=web"); got != "" {
-			return fmt.Errorf("app=web: %q", got)
-		}
 		for _, p := range k.c.peers().Peers {
 			if p.Name == "host:b" {
 				return fmt.Errorf("b is a peer")
@@ -303,7 +328,7 @@ func TestCluster(t *testing.T) {
 		}
 		return nil
 	})
-	refuse(t, client, pageAt(address, 80))
+	refuse(t, p.client, p.url)
 }
 
 // clusterMetrics checks that a host of a cluster serves what docs/metrics.md lists for one.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/internal/atomicfile/powercut"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
@@ -63,10 +64,10 @@ func TestDiskThatHangs(t *testing.T) {
 	b := l.start("b", t.TempDir(), 2, newParts(), false)
 	l.load("add 1 allow tcp from any to any 1\n", 0)
 	first := l.head.Number
-	soon(t, "the first version is reported", func() bool {
+	nstest.Eventually(t, "the first version is reported", func() bool {
 		return l.reportOf("a").Enforced == first
 	})
-	soon(t, "b is a peer", func() bool {
+	nstest.Eventually(t, "b is a peer", func() bool {
 		a.parts.mu.Lock()
 		defer a.parts.mu.Unlock()
 		return a.parts.hosts["b"].Node != nil
@@ -91,7 +92,7 @@ func TestDiskThatHangs(t *testing.T) {
 		defer a.parts.mu.Unlock()
 		return len(a.parts.hosts) == 0 && len(a.parts.labels) == 0
 	})
-	soon(t, "the status says that the disk hangs", func() bool {
+	nstest.Eventually(t, "the status says that the disk hangs", func() bool {
 		return a.hasProblem("the disk does not answer")
 	})
 	if got := l.reportOf("a").Enforced; got != first {
@@ -108,7 +109,7 @@ func TestDiskThatHangs(t *testing.T) {
 	}
 
 	release()
-	soon(t, "the version is reported", func() bool {
+	nstest.Eventually(t, "the version is reported", func() bool {
 		return l.reportOf("a").Enforced == l.head.Number
 	})
 	cut := t.TempDir()
@@ -119,8 +120,8 @@ func TestDiskThatHangs(t *testing.T) {
 	if now := again.parts.now(); now != next {
 		t.Errorf("after a power cut %q is in force, not %q", now, next)
 	}
-	soon(t, "the problem is over", func() bool { return !a.hasProblem("the disk") })
-	soon(t, "everything is written", func() bool { return a.unwrittenSteps() == 0 })
+	nstest.Eventually(t, "the problem is over", func() bool { return !a.hasProblem("the disk") })
+	nstest.Eventually(t, "everything is written", func() bool { return a.unwrittenSteps() == 0 })
 }
 
 // TestAcceptSurvivesPowerCut: removals that were answered as accepted are not held again.
@@ -130,9 +131,9 @@ func TestAcceptSurvivesPowerCut(t *testing.T) {
 	l.join("b", 2, "10.0.2.0/24")
 	drive := powercut.New(t)
 	a := l.start("a", filepath.Join(drive.Dir, "store"), 1, newParts(), false)
-	soon(t, "b is known", func() bool { return a.Status().Hosts == 2 })
+	nstest.Eventually(t, "b is known", func() bool { return a.Status().Hosts == 2 })
 	l.commit(store.Txn{Delete: []string{cluster.NodeTree + "b"}})
-	soon(t, "the removal is held", func() bool { return a.Status().Held == 1 })
+	nstest.Eventually(t, "the removal is held", func() bool { return a.Status().Held == 1 })
 	if _, err := a.Accept(); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func TestCopyOnFullDisk(t *testing.T) {
 	a := l.start("a", dir, 1, newParts(), false)
 	b := l.start("b", t.TempDir(), 2, newParts(), false)
 	first := l.load("add 1 allow tcp from any to any 1\n", 0)
-	soon(t, "the first version is reported", func() bool {
+	nstest.Eventually(t, "the first version is reported", func() bool {
 		return l.reportOf("a").Enforced == l.head.Number
 	})
 	fill, err := os.Create(filepath.Join(dir, "fill"))
@@ -180,9 +181,9 @@ func TestCopyOnFullDisk(t *testing.T) {
 	for i := range 100 {
 		addr := fmt.Sprintf("10.0.2.%d", i+1)
 		b.SetPods([]cluster.Pod{pod(strings.Repeat("p", 60), addr)})
-		soon(t, "a pod", func() bool { return a.hasLabel(web(addr)) })
+		nstest.Eventually(t, "a pod", func() bool { return a.hasLabel(web(addr)) })
 	}
-	soon(t, "the status says so", func() bool {
+	nstest.Eventually(t, "the status says so", func() bool {
 		return a.hasProblem("cannot be written") && a.hasProblem("a start would not know")
 	})
 	copied := func() string {
@@ -203,7 +204,7 @@ func TestCopyOnFullDisk(t *testing.T) {
 	if err := os.Remove(fill.Name()); err != nil {
 		t.Fatal(err)
 	}
-	soon(t, "everything is written", func() bool {
+	nstest.Eventually(t, "everything is written", func() bool {
 		return !a.hasProblem("") && a.unwrittenSteps() == 0
 	})
 	again = l.start("a", copied(), 1, newParts(), true)

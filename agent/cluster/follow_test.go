@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/disk"
@@ -47,12 +48,12 @@ func TestPodsOfOthers(t *testing.T) {
 			return len(p.labels) == n
 		}
 	}
-	soon(t, "70 pods", has(a.parts, 70))
+	nstest.Eventually(t, "70 pods", has(a.parts, 70))
 	if a.parts.calls != 70 || len(b.parts.labels) != 0 {
 		t.Errorf("%d changes; the host itself has %d", a.parts.calls, len(b.parts.labels))
 	}
 	b.SetPods(pods[1:])
-	soon(t, "one is gone", has(a.parts, 69))
+	nstest.Eventually(t, "one is gone", has(a.parts, 69))
 	if a.parts.calls != 71 {
 		t.Errorf("%d changes for one pod", a.parts.calls-70)
 	}
@@ -66,7 +67,7 @@ func TestPodsOfOthers(t *testing.T) {
 	before := read()
 	b.stop()
 	b = l.start("b", dir, 2, b.parts, false)
-	soon(t, "the report is written", func() bool { return l.reportOf("b").Weir != "" })
+	nstest.Eventually(t, "the report is written", func() bool { return l.reportOf("b").Weir != "" })
 	time.Sleep(3 * gather)
 	for i, e := range read().Entries {
 		if e.Revision != before.Entries[i].Revision {
@@ -74,7 +75,7 @@ func TestPodsOfOthers(t *testing.T) {
 		}
 	}
 	b.SetPods(nil)
-	soon(t, "none is left", has(a.parts, 0))
+	nstest.Eventually(t, "none is left", has(a.parts, 0))
 	for _, e := range read().Entries {
 		if len(e.Value) > 0 {
 			t.Errorf("%s has %s", e.Key, e.Value)
@@ -94,7 +95,7 @@ func TestEndpoints(t *testing.T) {
 	for port := range uint16(3) {
 		at := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), 51820+port)
 		b.SetEndpoints([]netip.AddrPort{at})
-		soon(t, "the endpoint", func() bool {
+		nstest.Eventually(t, "the endpoint", func() bool {
 			a.parts.mu.Lock()
 			defer a.parts.mu.Unlock()
 			return slices.Equal(a.parts.hosts["b"].Addrs, []netip.AddrPort{at})
@@ -128,16 +129,16 @@ func TestStolenHost(t *testing.T) {
 		l.entry(cluster.PodsTree+"b/0000", foreign)}}); err != nil {
 		t.Fatal(err)
 	}
-	soon(t, "the claim is counted", func() bool { return a.Status().Claims == 1 })
+	nstest.Eventually(t, "the claim is counted", func() bool { return a.Status().Claims == 1 })
 	if len(a.parts.labels) > 0 {
 		t.Errorf("tables: %v", a.parts.labels)
 	}
 	l.put(cluster.PodsTree+"b/0000", &cluster.Pods{Pods: []cluster.Pod{pod("x", "10.0.2.1")}})
-	soon(t, "its own pod", func() bool { return a.hasLabel(web("10.0.2.1")) })
+	nstest.Eventually(t, "its own pod", func() bool { return a.hasLabel(web("10.0.2.1")) })
 	l.commit(store.Txn{Put: []store.Entry{l.entry(cluster.RemovedTree+"node/b",
 		&cluster.Removed{Serials: []cluster.Serial{n.Serial}})}, Delete: []string{
 		cluster.NodeTree + "b", cluster.PodsTree + "b/0000"}})
-	soon(t, "the host is removed", func() bool {
+	nstest.Eventually(t, "the host is removed", func() bool {
 		a.parts.mu.Lock()
 		defer a.parts.mu.Unlock()
 		return len(a.parts.labels) == 0 && a.parts.hosts["b"].Node == nil
@@ -163,9 +164,9 @@ func TestStartWithoutStore(t *testing.T) {
 	dir := t.TempDir()
 	a := l.start("a", dir, 1, newParts(), false)
 	good := l.load("add 100 allow tcp from any to any\n", 0)
-	soon(t, "the first version", func() bool { return a.parts.now() == good })
+	nstest.Eventually(t, "the first version", func() bool { return a.parts.now() == good })
 	trial := l.load("add 100 deny udp from any to any\n", time.Hour)
-	soon(t, "the trial", func() bool { return a.parts.now() == trial })
+	nstest.Eventually(t, "the trial", func() bool { return a.parts.now() == trial })
 	a.stop()
 	p := newParts()
 	a = l.start("a", dir, 1, p, true)
@@ -173,7 +174,7 @@ func TestStartWithoutStore(t *testing.T) {
 		p.shared[cluster.Shared{Table: "bad", Prefix: member.Prefix}] != 7 {
 		t.Errorf("after a start: %q, %v, %v", a.parts.now(), p.labels, p.shared)
 	}
-	soon(t, "the peer", func() bool {
+	nstest.Eventually(t, "the peer", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.hosts["b"].Node != nil
@@ -184,7 +185,7 @@ func TestStartWithoutStore(t *testing.T) {
 	}
 	l.confirm()
 	a.client.away(false)
-	soon(t, "the confirmed version", func() bool { return a.parts.now() == trial })
+	nstest.Eventually(t, "the confirmed version", func() bool { return a.parts.now() == trial })
 }
 
 // TestLostCopy: a host whose copy is lost keeps what an earlier run left, its rules and its peers
@@ -201,8 +202,8 @@ func TestLostCopy(t *testing.T) {
 		defer p.mu.Unlock()
 		return p.hosts[name].Node != nil
 	}
-	soon(t, "the first version", func() bool { return a.parts.now() == good })
-	soon(t, "the peer", func() bool { return has("b") })
+	nstest.Eventually(t, "the first version", func() bool { return a.parts.now() == good })
+	nstest.Eventually(t, "the peer", func() bool { return has("b") })
 	a.stop()
 	for _, name := range []string{"copy", "copy.before", "log", "log.before"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil &&
@@ -219,8 +220,8 @@ func TestLostCopy(t *testing.T) {
 		t.Errorf("%q, known %v %d, peers %v", a.parts.now(), a.Known(), p.known, p.hosts)
 	}
 	a.client.away(false)
-	soon(t, "the store is heard", a.Known)
-	soon(t, "a host that is gone is not a peer", func() bool { return !has("gone") })
+	nstest.Eventually(t, "the store is heard", a.Known)
+	nstest.Eventually(t, "a host that is gone is not a peer", func() bool { return !has("gone") })
 	if !has("b") || p.known != 1 {
 		t.Errorf("known %d, peers %v", p.known, p.hosts)
 	}
@@ -236,19 +237,25 @@ func TestTrial(t *testing.T) {
 	b := l.start("b", t.TempDir(), 2, newParts(), false)
 	both := func(what, text string) {
 		t.Helper()
-		soon(t, what, func() bool { return a.parts.now() == text && b.parts.now() == text })
+		nstest.Eventually(t, what, func() bool {
+			return a.parts.now() == text && b.parts.now() == text
+		})
 	}
 	first := l.load("add 100 allow tcp from any to any\n", 0)
 	both("the first version", first)
 	second := l.load("add 200 allow udp from any to any\n", time.Second)
 	both("the trial", second)
 	b.client.away(true) // the rules cut it off
-	soon(t, "the other one reports half-way", func() bool { return l.reportOf("a").Connected })
+	nstest.Eventually(t, "the other one reports half-way", func() bool {
+		return l.reportOf("a").Connected
+	})
 	if l.reportOf("b").Connected {
 		t.Error("a host that is cut off reports")
 	}
 	l.confirm()
-	soon(t, "the host that was cut off goes back", func() bool { return b.parts.now() == first })
+	nstest.Eventually(t, "the host that was cut off goes back", func() bool {
+		return b.parts.now() == first
+	})
 	time.Sleep(1200 * time.Millisecond)
 	if a.parts.now() != second {
 		t.Error("confirmed rules went back")
@@ -258,13 +265,13 @@ func TestTrial(t *testing.T) {
 	third := l.load("add 300 allow icmp from any to any\n", time.Second)
 	both("another trial", third)
 	both("both go back", second)
-	soon(t, "the report", func() bool { return l.reportOf("a").Refused != nil })
+	nstest.Eventually(t, "the report", func() bool { return l.reportOf("a").Refused != nil })
 	time.Sleep(50 * time.Millisecond)
 	both("the version is not tried again", second)
 	revert := l.head.Trial.Revert
 	l.head = revert
 	l.put(cluster.HeadKey, &revert)
-	soon(t, "the store goes back", func() bool {
+	nstest.Eventually(t, "the store goes back", func() bool {
 		r := l.reportOf("a")
 		return r.Refused == nil && r.Enforced == revert.Number
 	})
@@ -278,10 +285,10 @@ func TestVersionThatCannotBe(t *testing.T) {
 	a := l.start("a", t.TempDir(), 1, newParts(), false)
 	a.parts.cutsOff = "500"
 	good := l.load("add 100 allow tcp from any to any\n", 0)
-	soon(t, "the first version", func() bool { return a.parts.now() == good })
+	nstest.Eventually(t, "the first version", func() bool { return a.parts.now() == good })
 	reason := func(want string) {
 		t.Helper()
-		soon(t, want, func() bool {
+		nstest.Eventually(t, want, func() bool {
 			r := l.reportOf("a")
 			return r.Refused != nil && *r.Refused == l.head.Number && strings.Contains(r.Why, want)
 		})
@@ -331,7 +338,7 @@ func TestVersionThatCannotBe(t *testing.T) {
 		cluster.All:             cluster.TextDigest("add 100 allow tcp from any to any\n"),
 		cluster.RoleScope("db"): digest}, "test", 0)
 	l.commit(store.Txn{Put: append(texts, l.entry(cluster.HeadKey, &l.head))})
-	soon(t, "a version of another role", func() bool {
+	nstest.Eventually(t, "a version of another role", func() bool {
 		r := l.reportOf("a")
 		return r.Refused == nil && r.Enforced == l.head.Number
 	})
@@ -339,7 +346,7 @@ func TestVersionThatCannotBe(t *testing.T) {
 		t.Error("rules that do not concern the host were loaded")
 	}
 	l.join("a", 1, "10.0.1.0/24", "db")
-	soon(t, "the host gets the role", func() bool {
+	nstest.Eventually(t, "the host gets the role", func() bool {
 		return strings.Contains(a.parts.now(), "7 deny")
 	})
 }
@@ -354,9 +361,9 @@ func TestEmptiedStore(t *testing.T) {
 	dir := t.TempDir()
 	a := l.start("a", dir, 1, newParts(), false)
 	good := l.load("add 100 allow tcp from any to any\n", 0)
-	soon(t, "the version", func() bool { return a.parts.now() == good })
+	nstest.Eventually(t, "the version", func() bool { return a.parts.now() == good })
 	l.model.Rewind(0)
-	soon(t, "the removals are held", func() bool { return a.Status().Held == 5 })
+	nstest.Eventually(t, "the removals are held", func() bool { return a.Status().Held == 5 })
 	for range 2 {
 		a.parts.mu.Lock()
 		peer := a.parts.hosts["b"].Node
@@ -372,7 +379,7 @@ func TestEmptiedStore(t *testing.T) {
 		}
 	}
 	l.put(cluster.PodsTree+"b/0001", &cluster.Pods{Pods: []cluster.Pod{pod("y", "10.0.2.2")}})
-	soon(t, "additions count", func() bool { return a.hasLabel(web("10.0.2.2")) })
+	nstest.Eventually(t, "additions count", func() bool { return a.hasLabel(web("10.0.2.2")) })
 	a.Accept()
 	if a.Status().Held != 0 || a.hasLabel(web("10.0.2.1")) {
 		t.Errorf("after accepting: %+v, %v", a.Status(), a.parts.labels)
@@ -390,18 +397,18 @@ func TestOldBackup(t *testing.T) {
 	dir := t.TempDir()
 	a := l.start("a", dir, 1, newParts(), false)
 	old := l.load("add 100 allow tcp from any to any\n", 0)
-	soon(t, "the version", func() bool { return a.parts.now() == old })
+	nstest.Eventually(t, "the version", func() bool { return a.parts.now() == old })
 	s, err := l.model.Read(t.Context(), cluster.Watched, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	backup, head := s.Revision, l.head
 	good := l.load("add 200 allow tcp from any to any\n", 0)
-	soon(t, "a newer version", func() bool {
+	nstest.Eventually(t, "a newer version", func() bool {
 		return a.parts.now() == good && l.reportOf("a").Enforced == l.head.Number
 	})
 	l.model.Rewind(backup)
-	soon(t, "the old version is refused", func() bool { return a.Status().Claims > 0 })
+	nstest.Eventually(t, "the old version is refused", func() bool { return a.Status().Claims > 0 })
 	a.stop()
 	a = l.start("a", dir, 1, newParts(), false)
 	if a.parts.now() != good {
@@ -410,7 +417,7 @@ func TestOldBackup(t *testing.T) {
 	head.Number = cluster.Number{Epoch: 2, Count: 1}
 	l.commit(store.Txn{Put: []store.Entry{l.entry(cluster.HeadKey, &head), l.entry(
 		cluster.IdentityKey, &cluster.Identity{ID: cluster.Serial{1}, Epoch: 2})}})
-	soon(t, "the restored version", func() bool { return a.parts.now() == old })
+	nstest.Eventually(t, "the restored version", func() bool { return a.parts.now() == old })
 }
 
 // TestPartThatFails: what a part does not take is given again.
@@ -423,11 +430,13 @@ func TestPartThatFails(t *testing.T) {
 	a.parts.failing = errors.New("no memory")
 	a.parts.mu.Unlock()
 	l.put(cluster.PodsTree+"b/0000", &cluster.Pods{Pods: []cluster.Pod{pod("x", "10.0.2.1")}})
-	soon(t, "it is a problem", func() bool { return len(a.config.Problems.All()) == 1 })
+	nstest.Eventually(t, "it is a problem", func() bool {
+		return len(a.config.Problems.All()) == 1
+	})
 	a.parts.mu.Lock()
 	a.parts.failing = nil
 	a.parts.mu.Unlock()
-	soon(t, "it is given again", func() bool {
+	nstest.Eventually(t, "it is given again", func() bool {
 		return a.hasLabel(web("10.0.2.1")) && len(a.config.Problems.All()) == 0
 	})
 }
@@ -461,19 +470,21 @@ func TestWriteThatIsLost(t *testing.T) {
 		return len(p.Pods)
 	}
 	a.SetPods([]cluster.Pod{pod("p1", "10.0.1.1")})
-	soon(t, "the store has a pod", func() bool { return podsOf() == 1 })
+	nstest.Eventually(t, "the store has a pod", func() bool { return podsOf() == 1 })
 	s, err := l.model.Read(t.Context(), cluster.Root, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	soon(t, "the copy has it", func() bool { return a.stored().Revision >= s.Revision })
+	nstest.Eventually(t, "the copy has it", func() bool {
+		return a.stored().Revision >= s.Revision
+	})
 	a.client.setDeaf(true)
 	a.SetPods([]cluster.Pod{pod("p1", "10.0.1.1"), pod("p2", "10.0.1.2")})
-	soon(t, "the store has two", func() bool { return podsOf() == 2 })
+	nstest.Eventually(t, "the store has two", func() bool { return podsOf() == 2 })
 	time.Sleep(50 * time.Millisecond) // the host knows that it has
 	l.model.Rewind(s.Revision)
 	l.epoch++
 	l.put(cluster.IdentityKey, &cluster.Identity{ID: cluster.Serial{1}, Epoch: l.epoch})
 	a.client.setDeaf(false)
-	soon(t, "the store has two again", func() bool { return podsOf() == 2 })
+	nstest.Eventually(t, "the store has two again", func() bool { return podsOf() == 2 })
 }

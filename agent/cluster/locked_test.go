@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/disk"
@@ -38,12 +39,12 @@ func TestLockedHost(t *testing.T) {
 	dir, p := t.TempDir(), newParts()
 	a := l.start("a", dir, 1, p, false)
 	text := l.load("add 1 allow tcp from any to any 1\n", 0)
-	soon(t, "the version is refused", func() bool { return a.Status().Claims > 0 })
+	nstest.Eventually(t, "the version is refused", func() bool { return a.Status().Claims > 0 })
 	sign(one)
-	soon(t, "the signed version", func() bool { return p.now() == text })
+	nstest.Eventually(t, "the signed version", func() bool { return p.now() == text })
 	l.commit(store.Txn{Put: []store.Entry{l.entry(cluster.KeysKey,
 		&cluster.AdminKeys{Lists: []cluster.KeyList{first, second}})}})
-	soon(t, "the list is on the disk", func() bool {
+	nstest.Eventually(t, "the list is on the disk", func() bool {
 		local, err := disk.ReadLocal(dir)
 		return err == nil && local.Admins.Has(key(two))
 	})
@@ -54,12 +55,12 @@ func TestLockedHost(t *testing.T) {
 	}
 	never := l.load("add 2 allow tcp from any to any 2\n", 0)
 	sign(one)
-	soon(t, "a version of a removed administrator is refused", func() bool {
+	nstest.Eventually(t, "a version of a removed administrator is refused", func() bool {
 		return again.Status().Claims > 0
 	})
 	text = l.load("add 3 allow tcp from any to any 3\n", 0)
 	sign(two)
-	soon(t, "one of a listed administrator", func() bool { return p.now() == text })
+	nstest.Eventually(t, "one of a listed administrator", func() bool { return p.now() == text })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if slices.Contains(p.history, never) {

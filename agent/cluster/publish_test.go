@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/store/cluster"
 )
 
@@ -39,8 +40,10 @@ func TestManyPods(t *testing.T) {
 		}
 		return n
 	}
-	soon(t, fmt.Sprint(most, " pods are written"), func() bool { return written() == most })
-	soon(t, "the report is written", func() bool { return l.reportOf("b").Weir != "" })
+	nstest.Eventually(t, fmt.Sprint(most, " pods are written"), func() bool {
+		return written() == most
+	})
+	nstest.Eventually(t, "the report is written", func() bool { return l.reportOf("b").Weir != "" })
 }
 
 // TestShort: a report with the text of any error is one that others can read.

@@ -183,6 +183,7 @@ func Open(c Config) (*Service, error) {
 	s.desired.Saw(s.local.Seen, s.local.Confirmed)
 	s.claims, s.opened = 0, true // they were counted when they came
 	s.noteHeld()
+	s.noteRefused()
 	s.readOwn()
 	wake(s.disk) // a log that was cut cannot be continued
 	return s, nil

@@ -471,16 +471,6 @@ func (r *running) SetPods(pods []cluster.Pod) {
 	r.PodsChanged()
 }
 
-// soon waits for something that takes a moment.
-func soon(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not so after 30 s: %s", what)
-		}
-	}
-}
-
 // reportOf returns the report of a host.
 func (l *lab) reportOf(name string) (r cluster.Report) {
 	l.t.Helper()

@@ -22,6 +22,7 @@ const (
 	aboutKnown = "tables of an earlier run"
 	aboutRules = "the version of the rules"
 	aboutLocal = "what the host knows of its cluster"
+	aboutClaim = "what the store has and the host refuses"
 )
 
 // Step moves the copy forward: it is guarded, checked, given to the other parts, and then to the
@@ -30,10 +31,11 @@ func (s *Service) Step(b store.Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard = true
-	before, epoch := s.guarded.Stored().Revision, s.desired.Trust().Epoch
+	before, epoch := s.guarded.Stored().Revision, s.desired.Epoch()
 	s.take(s.desired.Apply(s.guarded.Step(b)))
 	s.noteHeld()
-	s.noteOwn(b, b.Revision < before || s.desired.Trust().Epoch != epoch)
+	s.noteRefused()
+	s.noteOwn(b, b.Revision < before || s.desired.Epoch() != epoch)
 	s.settle()
 	s.becomeKnown()
 	if len(b.Changes) > 0 || b.Revision != before {
@@ -67,6 +69,7 @@ func (s *Service) Accept() (api.Done, error) {
 	if held > 0 {
 		s.take(s.desired.Apply(s.guarded.Accept()))
 		s.noteHeld()
+		s.noteRefused()
 		s.settle()
 		s.appendLocked(disk.Record{Accept: true})
 	}

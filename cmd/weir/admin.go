@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,9 +31,8 @@ const storeTime = 15 * time.Second
 // administrator is a connection to the store with the rights of an administrator.
 type administrator struct {
 	*client.Client
-	name   string
-	sign   ed25519.PrivateKey
-	member *disk.Member // this host
+	name string
+	sign admin.Signer
 }
 
 // isMember reports whether this host has joined a cluster.
@@ -74,7 +72,13 @@ func (c *call) administrator() (*administrator, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &administrator{name: peer.ID.Name, sign: credential.Key, member: m}
+	local, err := disk.ReadLocal(c.paths().Store())
+	if err != nil {
+		return nil, err
+	}
+	a := &administrator{name: peer.ID.Name, sign: admin.Signer{Key: credential.Key,
+		Knows: local.Trust(cluster.Trust{Cluster: m.Cluster, Epoch: m.Epoch, Admins: m.Admins})}}
+	a.sign.Knows.Head = local.Seen
 	a.Client, err = client.New(client.Config{Name: m.Name, Cluster: m.Cluster.String(),
 		Stores: func() []string { return m.Stores }, TLS: secured,
 		Dial: new(eyeballs.Dialer).DialContext})

@@ -53,7 +53,7 @@ func clusterKeysVerb(c *call) action {
 			if err != nil {
 				return err
 			}
-			return c.printKeys(list, admin.KeyOf(a.sign), *asJSON)
+			return c.printKeys(list, admin.KeyOf(a.sign.Key), *asJSON)
 		})
 	}
 }
@@ -62,7 +62,7 @@ func parseKeys(texts []string) (keys []cluster.Key, err error) {
 	for _, text := range texts {
 		var k cluster.Key
 		if err := k.UnmarshalText([]byte(text)); err != nil {
-			return nil, fmt.Errorf("%w of an administrator: weir cluster keys prints his own", err)
+			return nil, fmt.Errorf("%w of an administrator: weir cluster keys prints yours", err)
 		}
 		keys = append(keys, k)
 	}
@@ -123,7 +123,7 @@ func clusterSignVerb(c *call) action {
 			if err := c.signHead(ctx, a, number, *changed); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.out, "version %v is signed with %v\n", number, admin.KeyOf(a.sign))
+			fmt.Fprintf(c.out, "version %v is signed with %v\n", number, admin.KeyOf(a.sign.Key))
 			return nil
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/store/admin"
+	"github.com/weirnet/weir/store/client"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/identity"
 )
@@ -108,6 +109,46 @@ func TestInvitedKeys(t *testing.T) {
 		got, err := invitedKeys(c.token, id, c.value)
 		if got.Count != c.count || (err != nil) != c.fails {
 			t.Errorf("%v of %s: %+v, %v", c.token.Keys[:2], c.value, got, err)
+		}
+	}
+}
+
+// TestEpochOfAJoin: a host that demands signatures does not believe the epoch that weir-store
+// answers: it would refuse every store of a lower one.
+func TestEpochOfAJoin(t *testing.T) {
+	ca, err := identity.NewCA(identity.NewClusterID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	credential, err := identity.Issue(ca, identity.ID{Kind: identity.Host, Name: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := cluster.Encode(&cluster.Node{Name: "a", Serial: cluster.Serial{1},
+		TLS: cluster.Key{1}, WireGuard: cluster.Key{1}, Signature: cluster.Signature{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &client.Joined{Credential: credential}
+	j.Cluster, j.Epoch, j.Stores, j.Node = ca.Cluster(), 1<<40, []string{"a:1"}, node
+	var id cluster.Serial
+	if err := id.UnmarshalText([]byte(j.Cluster)); err != nil {
+		t.Fatal(err)
+	}
+	list := cluster.KeyList{Count: 1, Keys: []cluster.Key{{1}}}
+	if j.Keys, err = cluster.Encode(&cluster.AdminKeys{
+		Lists: []cluster.KeyList{list}}); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := list.Digest(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for keys, want := range map[cluster.Digest]uint64{{}: 1 << 40, digest: 1} {
+		m, err := memberOf(client.Join{Name: "a", Token: identity.Token{Keys: keys}}, j,
+			t.TempDir())
+		if err != nil || m.Epoch != want {
+			t.Errorf("with keys %v: %+v, %v; want epoch %d", keys, m, err, want)
 		}
 	}
 }

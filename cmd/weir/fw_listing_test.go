@@ -8,14 +8,10 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// TestListing: the columns are those of FreeBSD's ipfw(8), sbin/ipfw/ipfw2.c: a number of five
-// digits first, counters as wide as the longest, times as ctime(3) has them, the set, the rule.
-func TestListing(t *testing.T) {
-	zone := time.Local
-	time.Local = time.UTC
-	defer func() { time.Local = zone }()
+// listedRules are rules with every column of a listing.
+func listedRules() []api.Rule {
 	last := time.Unix(1700000000, 0)
-	rules := []api.Rule{
+	return []api.Rule{
 		{Number: 1, Text: "check-state"},
 		{Number: 100, Text: "allow tcp from any to me 22 setup keep-state", Packets: 2, Bytes: 168,
 			Last: &last},
@@ -25,13 +21,24 @@ func TestListing(t *testing.T) {
 			Packets: 1, Bytes: 99999},
 		{Number: 65535, Set: 31, Text: "deny ip from any to any"},
 	}
-	states := []api.State{
-		{Proto: "tcp", From: "10.0.0.1:22", To: "10.0.0.2:4000", Flow: "default", Rule: 100,
-			LeftSeconds: 5.7, Packets: [2]uint64{1, 1}, Bytes: [2]uint64{100, 68}},
-		{Proto: "udp", From: "[fd00::1]:53", To: "[fd00::2]:4000", Flow: "x", Rule: 700,
-			LeftSeconds: 30, Packets: [2]uint64{100000, 0}, Bytes: [2]uint64{5, 5}},
-		{Proto: "gre", From: "10.0.0.1", To: "10.0.0.2", Rule: 100},
-	}
+}
+
+// listedStates are states of three protocols.
+var listedStates = []api.State{
+	{Proto: "tcp", From: "10.0.0.1:22", To: "10.0.0.2:4000", Flow: "default", Rule: 100,
+		LeftSeconds: 5.7, Packets: [2]uint64{1, 1}, Bytes: [2]uint64{100, 68}},
+	{Proto: "udp", From: "[fd00::1]:53", To: "[fd00::2]:4000", Flow: "x", Rule: 700,
+		LeftSeconds: 30, Packets: [2]uint64{100000, 0}, Bytes: [2]uint64{5, 5}},
+	{Proto: "gre", From: "10.0.0.1", To: "10.0.0.2", Rule: 100},
+}
+
+// TestListing: the columns are those of FreeBSD's ipfw(8), sbin/ipfw/ipfw2.c: a number of five
+// digits first, counters as wide as the longest, times as ctime(3) has them, the set, the rule.
+func TestListing(t *testing.T) {
+	zone := time.Local
+	time.Local = time.UTC
+	defer func() { time.Local = zone }()
+	rules, states := listedRules(), listedStates
 	for _, c := range []struct {
 		name   string
 		flags  listFlags

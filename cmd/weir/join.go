@@ -112,6 +112,9 @@ func memberOf(j client.Join, joined *client.Joined, dir string) (*disk.Member, e
 	if m.Admins, err = invitedKeys(j.Token, m.Cluster, joined.Keys); err != nil {
 		return nil, err
 	}
+	if m.Admins.Locked() {
+		m.Epoch = 1 // a signed version says which one it is
+	}
 	if err := m.Write(dir); err != nil {
 		return nil, err
 	}

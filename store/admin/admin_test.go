@@ -51,11 +51,7 @@ func (l *lab) put(key string, d cluster.Document) {
 }
 
 func (l *lab) load(scope cluster.Scope, text string, try time.Duration) (*cluster.Head, error) {
-	h, _, err := Load(l.Context(), l.admin, Loading{Scope: scope, Name: "f", Text: text, By: "me",
-		Trial: try, Parse: func(name, text string) (*rule.Ruleset, error) {
-			return rule.ParseFile(name, text, new(rule.Names))
-		}})
-	return h, err
+	return l.loadScope(scope, Signer{}, text, try)
 }
 
 func (l *lab) report(name string, r cluster.Report) { l.put(cluster.ReportTree+name, &r) }
@@ -118,7 +114,7 @@ func TestConcurrentLoads(t *testing.T) {
 // TestConfirm: not while a host that switched was not heard of since; and once.
 func TestConfirm(t *testing.T) {
 	l := newLab(t)
-	if _, _, err := Confirm(t.Context(), l.admin, "me", nil, false); err == nil {
+	if _, _, err := Confirm(t.Context(), l.admin, "me", Signer{}, false); err == nil {
 		t.Error("nothing is on trial")
 	}
 	trial, err := l.load(cluster.All, "add 100 allow tcp from any to any\n", time.Minute)
@@ -130,18 +126,18 @@ func TestConfirm(t *testing.T) {
 	}
 	l.report("a", cluster.Report{Enforced: trial.Number, Connected: true})
 	l.report("b", cluster.Report{Enforced: trial.Number})
-	if _, _, err := Confirm(t.Context(), l.admin, "me", nil, false); err == nil ||
+	if _, _, err := Confirm(t.Context(), l.admin, "me", Signer{}, false); err == nil ||
 		!strings.HasSuffix(err.Error(), ": b") {
 		t.Errorf("b was not heard of: %v", err)
 	}
 	l.report("b", cluster.Report{Enforced: trial.Number, Connected: true})
 	key := ed25519.NewKeyFromSeed(make([]byte, 32))
-	h, hosts, err := Confirm(t.Context(), l.admin, "me", key, false)
+	h, hosts, err := Confirm(t.Context(), l.admin, "me", Signer{Key: key}, false)
 	if err != nil || !h.Same(trial) || h.Trial != nil || len(hosts) != 2 ||
 		h.Verify([]cluster.Key{cluster.Key(key.Public().(ed25519.PublicKey))}) != nil {
 		t.Errorf("%+v, %v, %v", h, hosts, err)
 	}
-	if _, _, err := Confirm(t.Context(), l.admin, "me", nil, false); err == nil {
+	if _, _, err := Confirm(t.Context(), l.admin, "me", Signer{}, false); err == nil {
 		t.Error("confirmed twice")
 	}
 }

@@ -17,34 +17,6 @@ func KeyOf(k ed25519.PrivateKey) cluster.Key {
 	return cluster.Key(k.Public().(ed25519.PublicKey))
 }
 
-// errUnlisted refuses what hosts would not accept.
-type errUnlisted struct{ key cluster.Key }
-
-func (e errUnlisted) Error() string {
-	return fmt.Sprintf("hosts demand the signature of another administrator: %v is not one of "+
-		"their keys", e.key)
-}
-
-// Hint returns who can change that.
-func (errUnlisted) Hint() string {
-	return "weir cluster keys lists them; one of them can add yours"
-}
-
-// mayLead returns an error for a key that hosts do not accept.
-func (st *state) mayLead(key ed25519.PrivateKey) error {
-	l := st.keys.Newest()
-	if !l.Locked() {
-		return nil
-	}
-	if len(key) != ed25519.PrivateKeySize {
-		return errUnlisted{}
-	}
-	if k := KeyOf(key); !l.Has(k) {
-		return errUnlisted{k}
-	}
-	return nil
-}
-
 // Keys returns the keys of administrators, of which one has to sign each version of the rules.
 func Keys(ctx context.Context, s store.Store) (cluster.KeyList, error) {
 	st, err := read(ctx, s)
@@ -57,7 +29,7 @@ func Keys(ctx context.Context, s store.Store) (cluster.KeyList, error) {
 // ChangeKeys adds and removes keys of administrators, with the signature of one that is listed. The
 // first list has the key of who makes it. The head gets a signature of the same key if hosts accept
 // it now; otherwise signed is false, and Sign has to follow.
-func ChangeKeys(ctx context.Context, s store.Store, by ed25519.PrivateKey, add,
+func ChangeKeys(ctx context.Context, s store.Store, by Signer, add,
 	remove []cluster.Key) (l cluster.KeyList, signed bool, err error) {
 	for {
 		st, err := read(ctx, s)
@@ -71,15 +43,18 @@ func ChangeKeys(ctx context.Context, s store.Store, by ed25519.PrivateKey, add,
 	}
 }
 
-func (st *state) changeKeys(ctx context.Context, s store.Store, by ed25519.PrivateKey, add,
+func (st *state) changeKeys(ctx context.Context, s store.Store, by Signer, add,
 	remove []cluster.Key) (l cluster.KeyList, signed bool, err error) {
-	before := st.keys.Newest()
-	if err := st.mayLead(by); err != nil {
+	before, err := by.keys(st)
+	if err == nil {
+		err = by.mayLead(before)
+	}
+	if err != nil {
 		return l, false, err
 	}
 	keys := append(slices.Clone(before.Keys), add...)
 	if !before.Locked() {
-		keys = append(keys, KeyOf(by))
+		keys = append(keys, KeyOf(by.Key))
 	}
 	for _, k := range remove {
 		if !slices.Contains(keys, k) {
@@ -87,7 +62,7 @@ func (st *state) changeKeys(ctx context.Context, s store.Store, by ed25519.Priva
 		}
 		keys = slices.DeleteFunc(keys, func(other cluster.Key) bool { return other == k })
 	}
-	if l, err = before.Next(st.identity.ID, keys, by); err != nil {
+	if l, err = before.Next(st.identity.ID, keys, by.Key); err != nil {
 		return l, false, err
 	}
 	if slices.Equal(l.Keys, before.Keys) {
@@ -104,9 +79,9 @@ func (st *state) changeKeys(ctx context.Context, s store.Store, by ed25519.Priva
 	switch h := &st.head; {
 	case h.Number.Count == 0, !l.Locked():
 		signed = true // there is nothing to sign
-	case before.Locked() && h.Verify(before.Keys) == nil && l.Has(KeyOf(by)):
+	case before.Locked() && h.Verify(before.Keys) == nil && l.Has(KeyOf(by.Key)):
 		signed = true
-		err = errors.Join(err, h.Sign(by), put(cluster.HeadKey, h))
+		err = errors.Join(err, h.Sign(by.Key), put(cluster.HeadKey, h))
 	default:
 		signed = before.Locked() && h.Verify(l.Keys) == nil
 	}
@@ -117,28 +92,22 @@ func (st *state) changeKeys(ctx context.Context, s store.Store, by ed25519.Priva
 	return l, signed, err
 }
 
-// errChanged refuses to sign what the signer may not know.
-type errChanged struct{ scopes []cluster.Scope }
-
-func (e errChanged) Error() string {
-	return fmt.Sprintf("it is not what this host enforces: other rules of %v", e.scopes)
-}
-
-// Hint returns what to do.
-func (errChanged) Hint() string {
-	return "read them: weir fw list --on SCOPE; then weir cluster sign --changed"
-}
-
 // Sign signs the head, which has this number. Rules other than those of known, which the signer's
-// own host enforces, are signed with changed only: the store may be stolen.
-func Sign(ctx context.Context, s store.Store, n cluster.Number, by ed25519.PrivateKey,
+// own host enforces, are signed with changed only: the store may be stolen. If the store has a
+// version or keys that hosts refuse, the number of the known version puts that back.
+func Sign(ctx context.Context, s store.Store, n cluster.Number, by Signer,
 	known *cluster.Head, changed bool) error {
 	st, err := read(ctx, s)
 	if err != nil {
 		return err
 	}
-	if err := st.mayLead(by); err != nil {
+	l, forged := by.keys(st)
+	if err := by.mayLead(l); err != nil {
 		return err
+	}
+	if known != nil && known.Number == n && !changed && by.Knows.Admins.Locked() &&
+		(forged != nil || by.mayFollow(st) != nil) {
+		return st.putBack(ctx, s, by, *known, l, forged != nil)
 	}
 	h := &st.head
 	if h.Number != n || n.Count == 0 {
@@ -155,7 +124,31 @@ func Sign(ctx context.Context, s store.Store, n cluster.Number, by ed25519.Priva
 	if other = slices.Compact(other); len(other) > 0 && !changed {
 		return errChanged{other}
 	}
-	return write(ctx, s, h, st.at[:1], nil, by)
+	return write(ctx, s, h, st.at[:1], nil, by.Key)
+}
+
+// putBack writes what the signer's own host enforces, signed, and the keys that it knows.
+func (st *state) putBack(ctx context.Context, s store.Store, by Signer, h cluster.Head,
+	l cluster.KeyList, keys bool) error {
+	if err := h.Sign(by.Key); err != nil {
+		return err
+	}
+	t := store.Txn{Compare: append(st.at[:1:1], st.keysAt)}
+	put := func(key string, d cluster.Document) error {
+		value, err := cluster.Encode(d)
+		t.Put = append(t.Put, store.Entry{Key: key, Value: value})
+		return err
+	}
+	err := put(cluster.HeadKey, &h)
+	if keys {
+		err = errors.Join(err, put(cluster.KeysKey,
+			&cluster.AdminKeys{Lists: []cluster.KeyList{l}}))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.Commit(ctx, t)
+	return err
 }
 
 // differing returns the scopes whose texts differ.

@@ -11,13 +11,21 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-func keyOf(name string) ed25519.PrivateKey {
+// signer is an administrator whose host knows nothing.
+func signer(name string) Signer {
 	seed := cluster.TextDigest(name)
-	return ed25519.NewKeyFromSeed(seed[:])
+	return Signer{Key: ed25519.NewKeyFromSeed(seed[:])}
 }
 
-func (l *lab) loadBy(by ed25519.PrivateKey, text string, try time.Duration) (*cluster.Head, error) {
-	h, _, err := Load(l.Context(), l.admin, Loading{Scope: cluster.All, Name: "f", Text: text,
+func keyOf(name string) cluster.Key { return KeyOf(signer(name).Key) }
+
+func (l *lab) loadBy(by Signer, text string, try time.Duration) (*cluster.Head, error) {
+	return l.loadScope(cluster.All, by, text, try)
+}
+
+func (l *lab) loadScope(scope cluster.Scope, by Signer, text string, try time.Duration) (
+	*cluster.Head, error) {
+	h, _, err := Load(l.Context(), l.admin, Loading{Scope: scope, Name: "f", Text: text,
 		By: "me", Trial: try, Sign: by, Parse: func(name, text string) (*rule.Ruleset, error) {
 			return rule.ParseFile(name, text, new(rule.Names))
 		}})
@@ -43,64 +51,38 @@ func (l *lab) locked(list cluster.KeyList) func() *cluster.Desired {
 	}
 }
 
+// changeKeys changes the list of administrators' keys.
+func (l *lab) changeKeys(by Signer, add, remove []cluster.Key) (cluster.KeyList, bool) {
+	l.Helper()
+	list, signed, err := ChangeKeys(l.Context(), l.admin, by, add, remove)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return list, signed
+}
+
 // TestKeys: the first list has who makes it; a locked host follows each change and every version
 // that a listed administrator loads; others are refused before they write.
 func TestKeys(t *testing.T) {
 	l := newLab(t)
-	one, two := keyOf("one"), keyOf("two")
-	change := func(by ed25519.PrivateKey, add, remove []cluster.Key) (cluster.KeyList, bool) {
-		t.Helper()
-		list, signed, err := ChangeKeys(t.Context(), l.admin, by, add, remove)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return list, signed
-	}
-	first, err := l.loadBy(nil, "add 1 allow ip from any to any\n", 0)
+	one, two := signer("one"), signer("two")
+	first, err := l.loadBy(Signer{}, "add 1 allow ip from any to any\n", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, signed := change(one, nil, nil)
-	if signed || list.Count != 1 || !list.Has(KeyOf(one)) || len(list.Keys) != 1 {
+	list, signed := l.changeKeys(one, nil, nil)
+	if signed || list.Count != 1 || !list.Has(KeyOf(one.Key)) || len(list.Keys) != 1 {
 		t.Errorf("%+v, %v; the version before was never signed", list, signed)
 	}
 	host := l.locked(list)
 	if host().Head() != nil {
 		t.Error("a locked host takes a version without a signature")
 	}
-	// What the signer's own host does not enforce is signed on request only.
-	other := *first
-	other.Scopes = map[cluster.Scope]cluster.Digest{cluster.All: {1}, "role:web": {2}}
-	err = Sign(t.Context(), l.admin, first.Number, one, &other, false)
-	if err == nil || !strings.Contains(err.Error(), "[all role:web]") {
-		t.Errorf("other rules are signed: %v", err)
-	}
-	if err := Sign(t.Context(), l.admin, first.Number, one, nil, false); err == nil {
-		t.Error("rules are signed on a host that has none")
-	}
-	if err := Sign(t.Context(), l.admin, first.Number, two, first, false); err == nil {
-		t.Error("who is not listed signs")
-	}
-	if err := Sign(t.Context(), l.admin, cluster.Number{Epoch: 1, Count: 9}, one, first,
-		true); err == nil {
-		t.Error("another version than the named one is signed")
-	}
-	if err := Sign(t.Context(), l.admin, first.Number, one, first, false); err != nil {
-		t.Error(err)
-	}
+	l.signFirst(first, one, two)
 	if h := host().Head(); h == nil || h.Number != first.Number {
 		t.Errorf("a signed version is refused: %v", h)
 	}
-
-	if _, err := l.loadBy(two, "add 2 allow ip from any to any\n", 0); err == nil ||
-		!strings.Contains(err.Error(), "another administrator") {
-		t.Errorf("who is not listed loads: %v", err)
-	}
-	if _, _, err := ChangeKeys(t.Context(), l.admin, two, []cluster.Key{KeyOf(two)},
-		nil); err == nil {
-		t.Error("who is not listed adds himself")
-	}
-	change(one, []cluster.Key{KeyOf(two)}, nil)
+	l.addSecond(one, two)
 	trial, err := l.loadBy(two, "add 2 allow ip from any to any\n", time.Minute)
 	if err != nil {
 		t.Fatal(err)
@@ -108,38 +90,79 @@ func TestKeys(t *testing.T) {
 	if h := host().Head(); h == nil || h.Number != trial.Number {
 		t.Errorf("the trial of the second administrator: %v", h)
 	}
-	if _, _, err := Confirm(t.Context(), l.admin, "me", keyOf("three"), true); err == nil {
+	if _, _, err := Confirm(t.Context(), l.admin, "me", signer("three"), true); err == nil {
 		t.Error("who is not listed confirms")
 	}
 	if _, _, err := Confirm(t.Context(), l.admin, "me", two, true); err != nil {
 		t.Error(err)
 	}
 	confirmed := host().Head()
-
-	// The version gets a signature that counts for hosts that join later.
-	list, signed = change(one, nil, []cluster.Key{KeyOf(two)})
-	if later := l.locked(list)(); !signed || later.Head() == nil {
-		t.Errorf("a host that joins later has no rules: %v", signed)
-	}
+	l.removeSecond(one, two)
 	if h := host().Head(); h == nil || h.Number != confirmed.Number ||
-		host().Trust().Admins.Has(KeyOf(two)) {
+		host().Trust().Admins.Has(KeyOf(two.Key)) {
 		t.Errorf("after a removal: %+v", host().Trust())
-	}
-	if _, err := l.loadBy(two, "add 3 allow ip from any to any\n", 0); err == nil {
-		t.Error("who was removed loads")
-	}
-	if _, _, err := ChangeKeys(t.Context(), l.admin, one, nil,
-		[]cluster.Key{KeyOf(two)}); err == nil {
-		t.Error("a key that is not listed is removed")
 	}
 
 	// The store is stolen: a version that no one signed is not signed by a change of the keys.
 	thief := confirmed.Next(map[cluster.Scope]cluster.Digest{}, "thief", 0)
 	l.put(cluster.HeadKey, &thief)
-	if _, signed := change(one, []cluster.Key{KeyOf(two)}, nil); signed {
+	if _, signed := l.changeKeys(one, []cluster.Key{KeyOf(two.Key)}, nil); signed {
 		t.Error("a version that no one signed is taken for signed")
 	}
 	if h := host().Head(); h.Number != confirmed.Number {
 		t.Errorf("the thief's version is in force: %v", h)
+	}
+}
+
+// signFirst signs a version by one, who is listed. What the signer's own host does not enforce is
+// signed on request only.
+func (l *lab) signFirst(first *cluster.Head, one, two Signer) {
+	other := *first
+	other.Scopes = map[cluster.Scope]cluster.Digest{cluster.All: {1}, "role:web": {2}}
+	err := Sign(l.Context(), l.admin, first.Number, one, &other, false)
+	if err == nil || !strings.Contains(err.Error(), "[all role:web]") {
+		l.Errorf("other rules are signed: %v", err)
+	}
+	if err := Sign(l.Context(), l.admin, first.Number, one, nil, false); err == nil {
+		l.Error("rules are signed on a host that has none")
+	}
+	if err := Sign(l.Context(), l.admin, first.Number, two, first, false); err == nil {
+		l.Error("who is not listed signs")
+	}
+	if err := Sign(l.Context(), l.admin, cluster.Number{Epoch: 1, Count: 9}, one, first,
+		true); err == nil {
+		l.Error("another version than the named one is signed")
+	}
+	if err := Sign(l.Context(), l.admin, first.Number, one, first, false); err != nil {
+		l.Error(err)
+	}
+}
+
+// addSecond: two can do nothing until one, who is listed, adds two.
+func (l *lab) addSecond(one, two Signer) {
+	if _, err := l.loadBy(two, "add 2 allow ip from any to any\n", 0); err == nil ||
+		!strings.Contains(err.Error(), "another administrator") {
+		l.Errorf("who is not listed loads: %v", err)
+	}
+	if _, _, err := ChangeKeys(l.Context(), l.admin, two, []cluster.Key{KeyOf(two.Key)},
+		nil); err == nil {
+		l.Error("who is not listed adds himself")
+	}
+	l.changeKeys(one, []cluster.Key{KeyOf(two.Key)}, nil)
+}
+
+// removeSecond: one removes two, who loaded the version in force. It gets a signature that counts
+// for hosts that join later.
+func (l *lab) removeSecond(one, two Signer) {
+	list, signed := l.changeKeys(one, nil, []cluster.Key{KeyOf(two.Key)})
+	if later := l.locked(list)(); !signed || later.Head() == nil {
+		l.Errorf("a host that joins later has no rules: %v", signed)
+	}
+	if _, err := l.loadBy(two, "add 3 allow ip from any to any\n", 0); err == nil {
+		l.Error("who was removed loads")
+	}
+	if _, _, err := ChangeKeys(l.Context(), l.admin, one, nil,
+		[]cluster.Key{KeyOf(two.Key)}); err == nil {
+		l.Error("a key that is not listed is removed")
 	}
 }

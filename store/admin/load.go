@@ -23,10 +23,10 @@ type Loading struct {
 	Name    string // of the file, for messages
 	Text    string
 	Parse   func(name, text string) (*rule.Ruleset, error)
-	By      string             // who loads it
-	Trial   time.Duration      // 0: none
-	Session *cluster.Session   // may be nil
-	Sign    ed25519.PrivateKey // nil: no signature
+	By      string           // who loads it
+	Trial   time.Duration    // 0: none
+	Session *cluster.Session // may be nil
+	Sign    Signer
 }
 
 // state is what an administrator reads of the store, at one revision.
@@ -111,7 +111,7 @@ func Load(ctx context.Context, s store.Store, l Loading) (*cluster.Head, []strin
 		if st.head.Trial != nil {
 			return nil, nil, errTrial{st.head.Number}
 		}
-		if err := st.mayLead(l.Sign); err != nil {
+		if err := l.Sign.mayFollow(st); err != nil {
 			return nil, nil, err
 		}
 		scopes := maps.Clone(st.head.Scopes)
@@ -124,7 +124,7 @@ func Load(ctx context.Context, s store.Store, l Loading) (*cluster.Head, []strin
 		}
 		next := st.head.Next(scopes, l.By, l.Trial)
 		next.Session = l.Session
-		if err := write(ctx, s, &next, st.at, parts, l.Sign); err == nil {
+		if err := write(ctx, s, &next, st.at, parts, l.Sign.Key); err == nil {
 			return &next, st.hosts(), nil
 		} else if !errors.Is(err, store.ErrConflict) {
 			return nil, nil, err
@@ -204,7 +204,7 @@ func (errUnheard) Hint() string {
 
 // Confirm confirms the version on trial, unless a host that has switched to it was not heard of
 // since.
-func Confirm(ctx context.Context, s store.Store, by string, key ed25519.PrivateKey, anyway bool) (
+func Confirm(ctx context.Context, s store.Store, by string, sign Signer, anyway bool) (
 	*cluster.Head, []string, error) {
 	st, err := read(ctx, s)
 	if err != nil {
@@ -212,7 +212,7 @@ func Confirm(ctx context.Context, s store.Store, by string, key ed25519.PrivateK
 	}
 	next, err := st.head.Confirmed(by)
 	if err == nil {
-		err = st.mayLead(key)
+		err = sign.mayFollow(st)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -230,7 +230,7 @@ func Confirm(ctx context.Context, s store.Store, by string, key ed25519.PrivateK
 	if len(unheard) > 0 && !anyway {
 		return nil, nil, errUnheard{unheard}
 	}
-	if err := write(ctx, s, &next, st.at[:1], nil, key); err != nil {
+	if err := write(ctx, s, &next, st.at[:1], nil, sign.Key); err != nil {
 		return nil, nil, err
 	}
 	return &next, st.hosts(), nil

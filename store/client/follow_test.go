@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/client"
+	"github.com/weirnet/weir/store/storetest"
 )
 
 // follower is a host that follows in the background.
@@ -91,16 +92,6 @@ func (w *wired) put(t *testing.T, key, value string) int64 {
 	return w.commit(t, store.Txn{Put: []store.Entry{{Key: key, Value: []byte(value)}}})
 }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for late := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(late) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}
-
 // arrives waits until a follower has what the model has.
 func (w *wired) arrives(t *testing.T, f *follower) {
 	t.Helper()
@@ -109,7 +100,7 @@ func (w *wired) arrives(t *testing.T, f *follower) {
 		t.Fatal(err)
 	}
 	want := store.NewCopy(s).Sum()
-	eventually(t, "the follower has what the store has", func() bool {
+	storetest.Eventually(t, "the follower has what the store has", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		// A copy keeps its digests when they are asked for: this one's belong to Follow.
@@ -190,7 +181,7 @@ func TestContinue(t *testing.T) {
 	from := f.copy.Stored().Snapshot()
 	w.put(t, "h/0", "2")
 	w.put(t, "h/new", "2")
-	eventually(t, "weir-store has it", func() bool {
+	storetest.Eventually(t, "weir-store has it", func() bool {
 		s, _ := w.client(t, nil).Read(t.Context(), "h/new", 0)
 		return len(s.Entries) == 1
 	})
@@ -323,7 +314,7 @@ func TestStoreSilent(t *testing.T) {
 	f := w.follow(t, store.Snapshot{}, ignore)
 	w.arrives(t, f)
 	w.model.Partition(true)
-	eventually(t, "the client leaves", func() bool {
+	storetest.Eventually(t, "the client leaves", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return len(f.failures) > 0

@@ -17,7 +17,7 @@ import (
 // it on its disk. What it reads in the store is checked against that.
 type Trust struct {
 	Cluster Serial // the id
-	Epoch   uint64 // the highest one seen
+	Epoch   uint64 // the highest one believed
 	CA      []Key
 	Admins  KeyList // who signs heads; none: heads need no signature
 	Head    Number  // the highest one seen
@@ -37,7 +37,9 @@ type Desired struct {
 	head    *Head
 	version value // of HeadKey
 	stores  []string
-	kept    map[string]bool // keys whose good value is not the last one
+	named   uint64           // the epoch of the last w/cluster that was not refused
+	kept    map[string]bool  // keys whose good value is not the last one
+	refused map[string]error // why the last value of a single key, such as HeadKey, is refused
 
 	now *step // what Apply collects
 }
@@ -109,7 +111,7 @@ var ErrOutdated = errors.New("older than what was seen already")
 func NewDesired(own string, t Trust, revoked []Serial) *Desired {
 	d := &Desired{own: own, trust: t, hosts: map[string]*host{}, waiting: map[string]bool{},
 		revoked: map[Serial]bool{}, tables: map[string]*value{}, labels: map[Label]uint32{},
-		kept: map[string]bool{}}
+		kept: map[string]bool{}, refused: map[string]error{}}
 	for _, s := range revoked {
 		d.revoked[s] = true
 	}
@@ -256,18 +258,37 @@ func (d *Desired) check(key string, err error) {
 	}
 }
 
+// checkSingle is check for a key that there is once. It is refused until it has another value.
+func (d *Desired) checkSingle(key string, err error) {
+	if d.check(key, err); err != nil {
+		d.refused[key] = err
+	} else {
+		delete(d.refused, key)
+	}
+}
+
+// Refused returns which of the values that there are once are refused now, ordered by key.
+func (d *Desired) Refused() (all []Refusal) {
+	for _, key := range slices.Sorted(maps.Keys(d.refused)) {
+		all = append(all, Refusal{key, d.refused[key]})
+	}
+	return all
+}
+
 func (d *Desired) apply(ch store.Change) {
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(ch.Key, Watched), "/")
 	name, _, _ := strings.Cut(rest, "/")
 	switch {
+	case ch.Deleted && d.refused[ch.Key] != nil:
+		delete(d.refused, ch.Key)
 	case ch.Key == HeadKey && !ch.Deleted:
 		d.version.last = ch.Value
-		d.check(ch.Key, d.setHead(ch.Value))
+		d.checkSingle(ch.Key, d.setHead(ch.Value))
 		d.keep(ch.Key, &d.version)
 	case ch.Key == IdentityKey && !ch.Deleted:
-		d.check(ch.Key, d.setIdentity(ch.Value))
+		d.checkSingle(ch.Key, d.setIdentity(ch.Value))
 	case ch.Key == KeysKey && !ch.Deleted:
-		d.check(ch.Key, d.setKeys(ch.Value))
+		d.checkSingle(ch.Key, d.setKeys(ch.Value))
 	case kind == "node":
 		d.hostOf(name).cert.last = valueOf(ch)
 		d.certify(name, true)

@@ -14,11 +14,11 @@ func (d *Desired) setHead(v []byte) error {
 		return err
 	}
 	if err := h.Verify(d.trust.Admins.Keys); err != nil {
-		return err
+		return fmt.Errorf("version %v: %w", h.Number, err)
 	}
-	if h.Number.Epoch > d.trust.Epoch {
+	if h.Number.Epoch > d.Epoch() {
 		return fmt.Errorf("version %v is of an epoch that the cluster has not begun: it is in "+
-			"epoch %d", h.Number, d.trust.Epoch)
+			"epoch %d", h.Number, d.Epoch())
 	}
 	known := d.trust.Head
 	again := d.head != nil && equal(d.head.unsigned(), h.unsigned())
@@ -30,6 +30,7 @@ func (d *Desired) setHead(v []byte) error {
 		d.version.good = v
 		return nil
 	}
+	d.begin(h.Number.Epoch) // signed, if signatures are demanded
 	d.trust.Head, d.head, d.version.good = h.Number, &h, v
 	d.now.effects.Head, d.now.effects.Trust = &h, true
 	return nil
@@ -40,24 +41,6 @@ func equal(a, b Document) bool {
 	x, err := Encode(a)
 	y, bad := Encode(b)
 	return err == nil && bad == nil && bytes.Equal(x, y)
-}
-
-// setIdentity takes a later epoch.
-func (d *Desired) setIdentity(v []byte) error {
-	i, err := Decode[Identity](v)
-	switch {
-	case err != nil:
-		return err
-	case i.ID != d.trust.Cluster:
-		return fmt.Errorf("it is the cluster %v, this host joined %v", i.ID, d.trust.Cluster)
-	case i.Epoch < d.trust.Epoch:
-		return fmt.Errorf("epoch %d: %w: epoch %d", i.Epoch, ErrOutdated, d.trust.Epoch)
-	}
-	d.stores = i.Stores
-	if i.Epoch != d.trust.Epoch {
-		d.trust.Epoch, d.now.effects.Trust = i.Epoch, true
-	}
-	return nil
 }
 
 // setKeys takes a new list of the keys of administrators, and with it a head that one of them
@@ -71,7 +54,7 @@ func (d *Desired) setKeys(v []byte) error {
 	if next.Count != d.trust.Admins.Count {
 		d.trust.Admins, d.now.effects.Trust = next, true
 		if last := d.version.last; last != nil && !bytes.Equal(last, d.version.good) {
-			d.check(HeadKey, d.setHead(last))
+			d.checkSingle(HeadKey, d.setHead(last))
 			d.keep(HeadKey, &d.version)
 		}
 	}

@@ -129,44 +129,48 @@ func TestForeignClaims(t *testing.T) {
 		"an old epoch's version":       put(t, HeadKey, &Head{Number: Number{1, 9}, By: "x"}),
 		"another version of a number":  put(t, HeadKey, &Head{Number: Number{2, 5}, By: "y"}),
 	} {
-		t.Run(name, func(t *testing.T) {
-			d := NewDesired("a", a.trust, nil)
-			d.trust.Epoch = 2
-			key := BucketKey("bad", netip.MustParsePrefix("192.0.2.1/32"))
-			value := uint32(7)
-			first := d.Apply([]store.Change{put(t, EndpointKey+"b", endpointsOf(t, b, "b", 5)),
-				put(t, HeadKey, &Head{Number: Number{2, 5}, By: "x"}),
-				put(t, NodeTree+"b", b), put(t, NodeTree+"c", c),
-				put(t, PodsTree+"b/0", podOf("10.0.2.1", "app=web")),
-				put(t, key, &Members{Members: []Member{{netip.MustParsePrefix("192.0.2.1/32"),
-					value}}})})
-			want := view{hosts: map[string]string{"b": "[10.0.2.0/24] [192.0.2.1:1005]",
-				"c": "[10.0.3.0/24] []"}, labels: map[Label]bool{{"app=web",
-				netip.MustParseAddr("10.0.2.1")}: true}, head: "2.5 x"}
-			if got := viewOf(d); len(first.Claims) > 0 || got.String() != want.String() {
-				t.Fatalf("first: %v %v", got, first.Claims)
-			}
-			e := d.Apply([]store.Change{ch})
-			if got := viewOf(d); got.String() != want.String() {
-				t.Errorf("is now %v, want %v", got, want)
-			}
-			if len(e.Claims) != 1 || e.Claims[0].Key != ch.Key {
-				t.Errorf("claims: %v", e.Claims)
-			}
-			if len(e.Hosts)+len(e.Labels)+len(e.Shared) > 0 || e.Head != nil {
-				t.Errorf("effects: %+v", e)
-			}
-			again := NewDesired("a", d.Trust(), d.Revoked())
-			again.Load(d.Kept(), []store.Entry{withRevision(put(t, HeadKey,
-				&Head{Number: Number{2, 5}, By: "x"}), 1), withRevision(put(t, NodeTree+"b", b), 1),
-				withRevision(put(t, NodeTree+"c", c), 1),
-				withRevision(put(t, EndpointKey+"b", endpointsOf(t, b, "b", 5)), 1),
-				withRevision(put(t, PodsTree+"b/0", podOf("10.0.2.1", "app=web")), 1),
-				withRevision(ch, 2)})
-			if got := viewOf(again); got.String() != want.String() {
-				t.Errorf("after a start %v, want %v", got, want)
-			}
-		})
+		t.Run(name, func(t *testing.T) { a.refuses(t, b, c, ch) })
+	}
+}
+
+// refuses applies a change to what b and c have written: it is a claim without an effect, also
+// after a start.
+func (a *authority) refuses(t *testing.T, b, c *Node, ch store.Change) {
+	d := NewDesired("a", a.trust, nil)
+	d.trust.Epoch = 2
+	key := BucketKey("bad", netip.MustParsePrefix("192.0.2.1/32"))
+	value := uint32(7)
+	first := d.Apply([]store.Change{put(t, EndpointKey+"b", endpointsOf(t, b, "b", 5)),
+		put(t, HeadKey, &Head{Number: Number{2, 5}, By: "x"}),
+		put(t, NodeTree+"b", b), put(t, NodeTree+"c", c),
+		put(t, PodsTree+"b/0", podOf("10.0.2.1", "app=web")),
+		put(t, key, &Members{Members: []Member{{netip.MustParsePrefix("192.0.2.1/32"),
+			value}}})})
+	want := view{hosts: map[string]string{"b": "[10.0.2.0/24] [192.0.2.1:1005]",
+		"c": "[10.0.3.0/24] []"}, labels: map[Label]bool{{"app=web",
+		netip.MustParseAddr("10.0.2.1")}: true}, head: "2.5 x"}
+	if got := viewOf(d); len(first.Claims) > 0 || got.String() != want.String() {
+		t.Fatalf("first: %v %v", got, first.Claims)
+	}
+	e := d.Apply([]store.Change{ch})
+	if got := viewOf(d); got.String() != want.String() {
+		t.Errorf("is now %v, want %v", got, want)
+	}
+	if len(e.Claims) != 1 || e.Claims[0].Key != ch.Key {
+		t.Errorf("claims: %v", e.Claims)
+	}
+	if len(e.Hosts)+len(e.Labels)+len(e.Shared) > 0 || e.Head != nil {
+		t.Errorf("effects: %+v", e)
+	}
+	again := NewDesired("a", d.Trust(), d.Revoked())
+	again.Load(d.Kept(), []store.Entry{withRevision(put(t, HeadKey,
+		&Head{Number: Number{2, 5}, By: "x"}), 1), withRevision(put(t, NodeTree+"b", b), 1),
+		withRevision(put(t, NodeTree+"c", c), 1),
+		withRevision(put(t, EndpointKey+"b", endpointsOf(t, b, "b", 5)), 1),
+		withRevision(put(t, PodsTree+"b/0", podOf("10.0.2.1", "app=web")), 1),
+		withRevision(ch, 2)})
+	if got := viewOf(again); got.String() != want.String() {
+		t.Errorf("after a start %v, want %v", got, want)
 	}
 }
 

@@ -64,6 +64,12 @@ func (c *Copied) Ended() (epoch uint64, ended []cluster.Serial) {
 	return d.Trust().Epoch, d.Revoked()
 }
 
+// Admins returns the keys of administrators that the host demands.
+func (c *Copied) Admins() cluster.KeyList {
+	_, d := c.replay()
+	return d.Trust().Admins
+}
+
 // Revision is that of the copy.
 func (c *Copied) Revision() int64 {
 	g, _ := c.replay()

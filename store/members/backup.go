@@ -149,7 +149,7 @@ func Restore(ctx context.Context, s store.Store, entries []store.Entry, before B
 	if err != nil {
 		return 0, err
 	}
-	rest, last, epoch, err := newEpoch(entries, before.Epoch+1, admin)
+	rest, last, epoch, err := newEpoch(entries, before.Epoch, admin)
 	if err != nil {
 		return 0, err
 	}
@@ -169,62 +169,4 @@ func Restore(ctx context.Context, s store.Store, entries []store.Entry, before B
 	// Without these two, no one can use what is there.
 	_, err = s.Commit(ctx, store.Txn{Put: last})
 	return epoch, err
-}
-
-// newEpoch divides the entries of a backup into those that stay as they are, and the identity and
-// the head, which belong to the new epoch.
-func newEpoch(entries []store.Entry, atLeast uint64, admin ed25519.PrivateKey) (rest,
-	last []store.Entry, epoch uint64, err error) {
-	var locked bool
-	var head *cluster.Head
-	for _, e := range entries {
-		switch e.Key {
-		default:
-			rest = append(rest, e)
-		case cluster.KeysKey:
-			keys, err := cluster.Decode[cluster.AdminKeys](e.Value)
-			if err != nil {
-				return nil, nil, 0, fmt.Errorf("%s: %w", e.Key, err)
-			}
-			rest, locked = append(rest, e), keys.Newest().Locked()
-		case cluster.HeadKey:
-			old, err := cluster.Decode[cluster.Head](e.Value)
-			if err != nil {
-				return nil, nil, 0, fmt.Errorf("%s: %w", e.Key, err)
-			}
-			if old.Trial != nil {
-				old = old.Trial.Revert // a version on trial is not begun with
-			}
-			head = &cluster.Head{Scopes: old.Scopes, By: old.By}
-		case cluster.IdentityKey:
-			doc, err := cluster.Decode[cluster.Identity](e.Value)
-			if err != nil {
-				return nil, nil, 0, fmt.Errorf("%s: %w", e.Key, err)
-			}
-			doc.Epoch = max(doc.Epoch+1, atLeast)
-			epoch = doc.Epoch
-			if e, err = entry(e.Key, &doc); err != nil {
-				return nil, nil, 0, err
-			}
-			last = append(last, e)
-		}
-	}
-	if epoch == 0 {
-		return nil, nil, 0, fmt.Errorf("the backup has no %s", cluster.IdentityKey)
-	}
-	if head == nil {
-		return rest, last, epoch, nil
-	}
-	head.Number = cluster.Number{Epoch: epoch, Count: 1}
-	if locked && admin == nil {
-		return nil, nil, 0, errors.New("hosts demand that an administrator signs the rules: " +
-			"restore with the key of one")
-	}
-	if locked {
-		if err := head.Sign(admin); err != nil {
-			return nil, nil, 0, err
-		}
-	}
-	e, err := entry(cluster.HeadKey, head)
-	return rest, append(last, e), epoch, err
 }

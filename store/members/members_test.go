@@ -16,6 +16,7 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/identity"
 	"github.com/weirnet/weir/store/members"
+	"github.com/weirnet/weir/store/storetest"
 )
 
 // TestFound: a store has one cluster.
@@ -248,9 +249,11 @@ func TestRemove(t *testing.T) {
 		Step:   func(store.Batch) error { return nil },
 		Failed: func(err error) { following <- err },
 	})
-	eventually(t, "it follows", func() bool { return f.server.Counters.Differences.Load() > 0 })
+	storetest.Eventually(t, "it follows", func() bool {
+		return f.server.Counters.Differences.Load() > 0
+	})
 	begin := time.Now()
-	if err := members.Remove(t.Context(), f.model, "b", nil); err != nil {
+	if err := members.Remove(t.Context(), f.model, "b", members.Signing{}); err != nil {
 		t.Fatal(err)
 	}
 	for what, ended := range map[string]chan error{"the watch": watch, "following": following} {
@@ -284,7 +287,7 @@ func TestRemove(t *testing.T) {
 		`"released":true`) {
 		t.Errorf("its range: %s", e.Value)
 	}
-	if err := members.Remove(t.Context(), f.model, "b", nil); err == nil {
+	if err := members.Remove(t.Context(), f.model, "b", members.Signing{}); err == nil {
 		t.Error("a host is removed twice")
 	}
 	if back := f.join(t, "b"); !slices.Equal(back.Ranges, joined.Ranges) {
@@ -317,7 +320,7 @@ func TestRemovedBeforeItIsKnown(t *testing.T) {
 				written = r
 			}
 		})
-		if err := members.Remove(t.Context(), f.model, name, nil); err != nil {
+		if err := members.Remove(t.Context(), f.model, name, members.Signing{}); err != nil {
 			t.Fatal(err)
 		}
 		e, _ := f.value(t, cluster.RemovedTree+"node/"+name)
@@ -356,14 +359,5 @@ func TestExpiry(t *testing.T) {
 	}
 	if _, ok := f.value(t, cluster.InviteTree+second.Name()); !ok {
 		t.Error("the other one ended early")
-	}
-}
-
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for late := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(late) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
 	}
 }

@@ -13,22 +13,29 @@ import (
 // maxChunks is how many chunks of pods the first transaction of a removal deletes.
 const maxChunks = 100
 
+// Signing is the administrator who signs a removal, as a cluster with keys of administrators needs
+// it, and what is known without the store, which may be stolen. The zero value signs nothing.
+type Signing struct {
+	Key    ed25519.PrivateKey
+	CA     []cluster.Key // who signs certificates of hosts
+	Admins []cluster.Key // whose signatures hosts believe
+}
+
 // Remove removes a host: the mark, its certificate, its endpoints, its pods, its report, and its
-// right to its ranges, in one transaction. A host with many pods needs further ones. admin signs
-// the mark, which a cluster with keys of administrators needs; nil: no signature.
-func Remove(ctx context.Context, s store.Store, name string, admin ed25519.PrivateKey) error {
+// right to its ranges, in one transaction. A host with many pods needs further ones.
+func Remove(ctx context.Context, s store.Store, name string, by Signing) error {
 	if err := cluster.CheckName(name); err != nil {
 		return err
 	}
 	for {
-		err := removeOnce(ctx, s, name, admin)
+		err := removeOnce(ctx, s, name, by)
 		if !errors.Is(err, store.ErrConflict) {
 			return err
 		}
 	}
 }
 
-func removeOnce(ctx context.Context, s store.Store, name string, admin ed25519.PrivateKey) error {
+func removeOnce(ctx context.Context, s store.Store, name string, by Signing) error {
 	key := cluster.NodeTree + name
 	node, revision, ok, err := one[cluster.Node](ctx, s, key)
 	if err != nil {
@@ -37,7 +44,15 @@ func removeOnce(ctx context.Context, s store.Store, name string, admin ed25519.P
 	if !ok {
 		return errors.Join(removeRest(ctx, s, name), fmt.Errorf("there is no host %s", name))
 	}
-	mark, marked, err := markOf(ctx, s, node, admin)
+	if node.Name != name {
+		err = fmt.Errorf("it is the certificate of %s", node.Name)
+	} else if by.Key != nil {
+		err = node.Verify(by.CA)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	mark, marked, err := markOf(ctx, s, node, by)
 	if err != nil {
 		return err
 	}
@@ -71,7 +86,7 @@ func removeOnce(ctx context.Context, s store.Store, name string, admin ed25519.P
 }
 
 // markOf returns the mark of a removal, with the serial numbers of earlier ones.
-func markOf(ctx context.Context, s store.Store, node cluster.Node, admin ed25519.PrivateKey) (
+func markOf(ctx context.Context, s store.Store, node cluster.Node, by Signing) (
 	store.Entry, store.Compare, error) {
 	key := cluster.RemovedTree + "node/" + node.Name
 	mark, revision, _, err := one[cluster.Removed](ctx, s, key)
@@ -79,7 +94,10 @@ func markOf(ctx context.Context, s store.Store, node cluster.Node, admin ed25519
 	if err != nil {
 		return store.Entry{}, at, err
 	}
-	e, err := markWith(mark, key, node.Serial, admin)
+	if by.Key != nil && mark.Verify(key, by.Admins) != nil {
+		mark.Serials = nil // hosts do not believe them, so they are not to be signed
+	}
+	e, err := markWith(mark, key, node.Serial, by.Key)
 	return e, at, err
 }
 

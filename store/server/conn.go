@@ -236,15 +236,20 @@ func (c *conn) write(frames []byte) error {
 
 // refuse ends the connection and says why. What the connection may do ends first.
 func (c *conn) refuse(why error) {
-	c.mu.Lock()
-	c.admitted, c.ended = Admission{}, true
-	c.mu.Unlock()
+	c.end()
 	c.server.config.Log.Info("a connection was ended", "peer", c.peer.ID, "err", why)
 	timer := time.AfterFunc(time.Second, c.cancel)
 	defer timer.Stop()
 	if c.write(wire.EncodeRefused(why.Error())) == nil {
 		c.cancel()
 	}
+}
+
+// end takes from the connection what it may do.
+func (c *conn) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.admitted, c.ended = Admission{}, true
 }
 
 func (c *conn) handle(t wire.Type, body []byte) error {

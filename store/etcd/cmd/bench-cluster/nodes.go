@@ -246,7 +246,8 @@ func (p *policy) trial() error {
 		return err
 	}
 	time.Sleep(time.Until(begin.Add(try * 8 / 10))) // the others have reported again
-	_, _, err = admin.Confirm(context.Background(), p.store, "bench", nil, false)
+	_, _, err = admin.Confirm(context.Background(), p.store, "bench", admin.Signer{},
+		false)
 	if err == nil || !strings.HasSuffix(err.Error(), ": "+last.name) {
 		return fmt.Errorf("confirm with %s cut off: %v", last.name, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/weirnet/weir/store/client"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/etcd"
+	"github.com/weirnet/weir/store/storetest"
 )
 
 // follower follows in the background.
@@ -82,7 +83,7 @@ func (l *lab) three(t *testing.T) {
 		if err := growing.Start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "grow writes its file", func() bool {
+		storetest.Eventually(t, "grow writes its file", func() bool {
 			_, err := os.Stat(file)
 			return err == nil
 		})
@@ -138,7 +139,7 @@ func TestThreeMembers(t *testing.T) {
 		written[key] = fmt.Sprint(n)
 		commit(t, x, put(key, written[key]))
 		for name, f := range map[string]*follower{"x": fx, "y": fy} {
-			eventually(t, name+" has the change "+when, func() bool {
+			storetest.Eventually(t, name+" has the change "+when, func() bool {
 				return f.has(key, written[key])
 			})
 		}
@@ -187,7 +188,7 @@ func TestOneMember(t *testing.T) {
 	y := l.join(t, a, "y")
 	f := follow(t, y.Client)
 	commit(t, x, put(cluster.PodsTree+"x/0000", "1"))
-	eventually(t, "y has the pods of x", func() bool {
+	storetest.Eventually(t, "y has the pods of x", func() bool {
 		return f.has(cluster.PodsTree+"x/0000", "1")
 	})
 	commit(t, y, put(cluster.PodsTree+"y/0000", "1"))
@@ -197,10 +198,12 @@ func TestOneMember(t *testing.T) {
 	a.run(t, "backup", file)
 	a.run(t, "revoke", "admin:other")
 	commit(t, y, put(cluster.PodsTree+"y/0000", "2"))
-	eventually(t, "y has them", func() bool { return f.has(cluster.PodsTree+"y/0000", "2") })
+	storetest.Eventually(t, "y has them", func() bool {
+		return f.has(cluster.PodsTree+"y/0000", "2")
+	})
 	late := l.join(t, a, "late")
 	commit(t, late, put(cluster.PodsTree+"late/0000", "1"))
-	eventually(t, "y has those of late", func() bool {
+	storetest.Eventually(t, "y has those of late", func() bool {
 		return f.has(cluster.PodsTree+"late/0000", "1")
 	})
 
@@ -222,7 +225,7 @@ func TestOneMember(t *testing.T) {
 		t.Error(said)
 	}
 	a.serve(t)
-	eventually(t, "y has the pods of the backup", func() bool {
+	storetest.Eventually(t, "y has the pods of the backup", func() bool {
 		return f.has(cluster.PodsTree+"y/0000", "1")
 	})
 	// What was removed, or revoked, after the backup stays out.

@@ -78,7 +78,7 @@ func TestExternal(t *testing.T) {
 		begin := time.Now()
 		commit(t, x, put(cluster.PodsTree+"x/0000", value))
 		for name, f := range map[string]*follower{"x": fx, "y": fy} {
-			eventually(t, name+" has the change "+when, func() bool {
+			storetest.Eventually(t, name+" has the change "+when, func() bool {
 				return f.has(cluster.PodsTree+"x/0000", value)
 			})
 		}

@@ -57,7 +57,7 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 	}
 	before.Epoch = max(before.Epoch, had)
 	before.Ended = append(before.Ended, seen.all()...)
-	if err := h.writeConfig(f.config); err != nil {
+	if err := errors.Join(h.pinKeys(copied.Admins()), h.writeConfig(f.config)); err != nil {
 		return err
 	}
 	d, stop, err := h.alone(ctx, f.config)

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/rule"
-	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/admin"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/disk"
+	"github.com/weirnet/weir/store/storetest"
 )
 
 // loadText loads rules as the administrator does, signed.
@@ -25,7 +25,7 @@ func (l *lab) loadText(t *testing.T, scope cluster.Scope, text string,
 		t.Fatal(err)
 	}
 	h, _, err := admin.Load(t.Context(), l.admin(t), admin.Loading{Scope: scope, Name: "f",
-		Text: text, By: "me", Trial: try, Sign: c.Key,
+		Text: text, By: "me", Trial: try, Sign: admin.Signer{Key: c.Key},
 		Parse: func(name, text string) (*rule.Ruleset, error) {
 			return rule.ParseFile(name, text, new(rule.Names))
 		}})
@@ -75,13 +75,19 @@ func rangeOf(t *testing.T, m *member) netip.Prefix {
 	return n.Ranges[0]
 }
 
-// TestFromCopy: every store is lost. The cluster is made again from what a host has: the hosts are
-// members still, the rules and tables are there, removed hosts are not, and no range is given out
-// twice. The hosts demand signed rules.
-func TestFromCopy(t *testing.T) {
-	l := newLab(t)
-	a := l.init(t, "-signed")
-	a.serve(t)
+// copiedHost is a host whose copies of what the store had are on disks.
+type copiedHost struct {
+	*member
+	follows   *follower
+	confirmed *cluster.Head
+	copy      string // the directory of what it has
+	texts     string // that of another host, which has the rules of a role
+	removed   *member
+}
+
+// copyHost has a host follow what the administrator does, and copies that.
+func (l *lab) copyHost(t *testing.T, a *host) *copiedHost {
+	t.Helper()
 	x, gone := l.join(t, a, "x"), l.join(t, a, "gone")
 	f := follow(t, x.Client)
 	const all, web = "add 1 allow ip from any to any\n", "add 2 allow tcp from any to any\n"
@@ -95,7 +101,7 @@ func TestFromCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.run(t, "remove", "-sign", l.adminFile(), "gone")
-	eventually(t, "x has everything", func() bool {
+	storetest.Eventually(t, "x has everything", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		_, table := f.copy.Stored().Get(cluster.BucketKey("bad", bad))
@@ -108,12 +114,50 @@ func TestFromCopy(t *testing.T) {
 	}
 	local := disk.Local{Epoch: 1, Seen: confirmed.Number, Confirmed: confirmed,
 		Revoked: []cluster.Serial{node.Serial}}
-	copied, texts := filepath.Join(l.dir, "copy"), filepath.Join(l.dir, "other")
-	writeCopy(t, copied, f, local, all)
-	writeCopy(t, texts, f, local, web)
+	h := &copiedHost{x, f, confirmed, filepath.Join(l.dir, "copy"), filepath.Join(l.dir, "other"),
+		gone}
+	writeCopy(t, h.copy, f, local, all)
+	writeCopy(t, h.texts, f, local, web)
+	return h
+}
 
-	// Everything but the CA is lost.
+// TestFromCopy: every store is lost. The cluster is made again from what a host has: the hosts are
+// members still, the rules and tables are there, removed hosts are not, and no range is given out
+// twice. The hosts demand signed rules.
+func TestFromCopy(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t, "-signed")
+	a.serve(t)
+	x := l.copyHost(t, a)
 	a.kill(t)
+	l.initFromCopy(t, a, x)
+	a.setHeartbeat(t, 50*time.Millisecond)
+	a.serve(t)
+
+	storetest.Eventually(t, "x follows the new store", func() bool {
+		x.follows.mu.Lock()
+		defer x.follows.mu.Unlock()
+		e, ok := x.follows.copy.Stored().Get(cluster.HeadKey)
+		h, err := cluster.Decode[cluster.Head](e.Value)
+		return ok && err == nil && h.Number == cluster.Number{Epoch: 2, Count: 1} &&
+			h.Same(x.confirmed) && h.Trial == nil
+	})
+	if n := x.follows.held(); n > 0 {
+		t.Errorf("%d removals are held", n)
+	}
+	if _, err := x.removed.Read(t.Context(), cluster.HeadKey, 0); err == nil {
+		t.Error("a removed host reads")
+	}
+	y := l.join(t, a, "y")
+	if rangeOf(t, y).Overlaps(rangeOf(t, x.member)) {
+		t.Errorf("x and y have %v and %v", rangeOf(t, x.member), rangeOf(t, y))
+	}
+	l.loadText(t, cluster.All, "add 4 allow ip from any to any\n", 0) // reads all the others
+}
+
+// initFromCopy makes the cluster again after everything is lost: once, with the CA, the rules of
+// every role and the administrator that there were. It does not change the copy.
+func (l *lab) initFromCopy(t *testing.T, a *host, x *copiedHost) {
 	ca, err := os.ReadFile(filepath.Join(a.dir, caFile))
 	if err == nil {
 		err = os.RemoveAll(a.dir)
@@ -122,7 +166,7 @@ func TestFromCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := []string{"init", "-name", "a", "-address", a.address, "-admin-file", l.adminFile(),
-		"-from-copy", copied}
+		"-from-copy", x.copy}
 	if said := a.fails(t, again...); !strings.Contains(said, "put ca.pem there") {
 		t.Errorf("with a new CA: %s", said)
 	}
@@ -133,7 +177,7 @@ func TestFromCopy(t *testing.T) {
 		!strings.Contains(said, "-texts") {
 		t.Errorf("without the rules of a role: %s", said)
 	}
-	again = append(again, "-texts", filepath.Join(texts, "texts"))
+	again = append(again, "-texts", filepath.Join(x.texts, "texts"))
 	if err := os.Rename(l.adminFile(), l.adminFile()+".away"); err != nil {
 		t.Fatal(err)
 	}
@@ -143,39 +187,17 @@ func TestFromCopy(t *testing.T) {
 	if err := os.Rename(l.adminFile()+".away", l.adminFile()); err != nil {
 		t.Fatal(err)
 	}
-	before := listing(t, copied)
+	before := listing(t, x.copy)
 	if said := a.run(t, again...); !strings.Contains(said, "epoch 2") ||
 		strings.Contains(said, "hosts look for") {
 		t.Error(said)
 	}
-	if after := listing(t, copied); after != before {
+	if after := listing(t, x.copy); after != before {
 		t.Errorf("the copy was\n%s\nand is\n%s", before, after)
 	}
 	if said := a.fails(t, again...); !strings.Contains(said, "already") {
 		t.Errorf("once more: %s", said)
 	}
-	a.setHeartbeat(t, 50*time.Millisecond)
-	a.serve(t)
-
-	eventually(t, "x follows the new store", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		e, ok := f.copy.Stored().Get(cluster.HeadKey)
-		h, err := cluster.Decode[cluster.Head](e.Value)
-		return ok && err == nil && h.Number == cluster.Number{Epoch: 2, Count: 1} &&
-			h.Same(confirmed) && h.Trial == nil
-	})
-	if n := f.held(); n > 0 {
-		t.Errorf("%d removals are held", n)
-	}
-	if _, err := gone.Read(t.Context(), cluster.HeadKey, 0); err == nil {
-		t.Error("a removed host reads")
-	}
-	y := l.join(t, a, "y")
-	if rangeOf(t, y).Overlaps(rangeOf(t, x)) {
-		t.Errorf("x and y have %v and %v", rangeOf(t, x), rangeOf(t, y))
-	}
-	l.loadText(t, cluster.All, "add 4 allow ip from any to any\n", 0) // reads all the others
 }
 
 // listing returns names, sizes and times of the files of a directory.
@@ -196,30 +218,4 @@ func listing(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return all.String()
-}
-
-// TestSignedInvitations: an invitation has the keys that hosts demand, and a store that was stolen
-// cannot put others into it.
-func TestSignedInvitations(t *testing.T) {
-	l := newLab(t)
-	a := l.init(t, "-signed")
-	a.serve(t)
-	x := l.join(t, a, "x")
-	doc, err := cluster.Decode[cluster.AdminKeys](x.Keys)
-	if err != nil || len(doc.Lists) != 1 {
-		t.Fatalf("%+v: %v", doc, err)
-	}
-	printed := a.run(t, "invite")
-	if len(printed) < 118 {
-		t.Errorf("no keys in %s", printed)
-	}
-	thief := cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 1, Keys: []cluster.Key{{1}}}}}
-	value, err := cluster.Encode(&thief)
-	if err != nil {
-		t.Fatal(err)
-	}
-	commit(t, l.admin(t), store.Txn{Put: []store.Entry{{Key: cluster.KeysKey, Value: value}}})
-	if said := a.fails(t, "invite"); !strings.Contains(said, "not signed by those") {
-		t.Errorf("an invitation with the keys of a thief: %s", said)
-	}
 }

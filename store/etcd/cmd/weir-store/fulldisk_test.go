@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/storetest"
 )
 
 // smallDisk mounts a small file system at a directory.
@@ -64,7 +65,7 @@ func TestFullDisk(t *testing.T) {
 	x, y := l.join(t, a, "x"), l.join(t, a, "y")
 	f := follow(t, y.Client)
 	commit(t, x, put(cluster.PodsTree+"x/0000", "first"))
-	eventually(t, "y has the pods of x", func() bool {
+	storetest.Eventually(t, "y has the pods of x", func() bool {
 		return f.has(cluster.PodsTree+"x/0000", "first")
 	})
 	free := fillDisk(t, a.dir)
@@ -93,7 +94,7 @@ func TestFullDisk(t *testing.T) {
 	a.kill(t) // it may have ended
 	a.serve(t)
 	commit(t, x, put(cluster.PodsTree+"x/0000", "second"))
-	eventually(t, "y follows again", func() bool {
+	storetest.Eventually(t, "y follows again", func() bool {
 		return f.has(cluster.PodsTree+"x/0000", "second")
 	})
 	all, err := admin.Read(t.Context(), cluster.Watched, 0)
@@ -141,7 +142,7 @@ func TestFullDiskOfOne(t *testing.T) {
 	works := func(value string) {
 		t.Helper()
 		commit(t, x, put(cluster.PodsTree+"x/0000", value))
-		eventually(t, "y has "+value, func() bool {
+		storetest.Eventually(t, "y has "+value, func() bool {
 			return f.has(cluster.PodsTree+"x/0000", value)
 		})
 	}

@@ -30,6 +30,8 @@ const defaultPeerPort = "7478"
 type bundle struct {
 	Config     config `json:"config"`
 	Credential string `json:"credential"` // PEM
+	// Keys is the list of keys of administrators that the host that made the file knows.
+	Keys cluster.KeyList `json:"keys,omitzero"`
 }
 
 // grow adds a member. The new one is a learner until it has everything: a member that does not
@@ -59,13 +61,18 @@ func grow(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
+	keys, _, err := h.list(ctx, d)
+	if err != nil {
+		return err
+	}
 	if cfg.Etcd != nil {
-		return growExternal(ctx, c, cfg, d, ca, name, address, file)
+		return growExternal(ctx, c, cfg, d, ca, keys, name, address, file)
 	}
 	id, b, err := addMember(ctx, d, cfg, name, address, *other)
 	if err != nil {
 		return err
 	}
+	b.Keys = keys
 	if err := writeBundle(ca, b, file); err != nil {
 		return err
 	}
@@ -90,13 +97,14 @@ func addStore(ctx context.Context, d *etcd.Driver, address string) error {
 }
 
 // growExternal makes another weir-store for the same external etcd.
-func growExternal(ctx context.Context, c *call, cfg config, d *etcd.Driver, ca *identity.CA, name,
-	address, file string) error {
+func growExternal(ctx context.Context, c *call, cfg config, d *etcd.Driver, ca *identity.CA,
+	keys cluster.KeyList, name, address, file string) error {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return err
 	}
-	b := &bundle{Config: config{Name: name, Listen: ":" + port, Address: address, Etcd: cfg.Etcd}}
+	b := &bundle{Config: config{Name: name, Listen: ":" + port, Address: address, Etcd: cfg.Etcd},
+		Keys: keys}
 	if err := writeBundle(ca, b, file); err != nil {
 		return err
 	}
@@ -267,7 +275,8 @@ func adopt(_ context.Context, c *call) error {
 	if _, err := os.Lstat(h.file(configFile)); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s is there already: this is a store host", h.file(configFile))
 	}
-	if err := write(h.file(storeFile), []byte(b.Credential)); err != nil {
+	if err := errors.Join(write(h.file(storeFile), []byte(b.Credential)),
+		h.pinKeys(b.Keys)); err != nil {
 		return err
 	}
 	return h.writeConfig(b.Config)

@@ -81,16 +81,22 @@ func remove(ctx context.Context, c *call) error {
 	if err := c.parse(1); err != nil {
 		return err
 	}
-	key, err := signer(*sign)
-	if err != nil {
+	var by members.Signing
+	var err error
+	if by.Key, err = signer(*sign); err != nil {
 		return err
 	}
-	_, _, d, err := c.connect(ctx)
+	h, _, d, err := c.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	return members.Remove(ctx, d, c.args[0], key)
+	if by.Key != nil {
+		if by, err = h.known(ctx, d, by); err != nil {
+			return err
+		}
+	}
+	return members.Remove(ctx, d, c.args[0], by)
 }
 
 // issue writes a credential and puts it in force.

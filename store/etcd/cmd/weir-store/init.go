@@ -81,7 +81,7 @@ func initialise(ctx context.Context, c *call) error {
 		return err
 	}
 	if f.signed {
-		if err := lock(ctx, d, admin); err != nil {
+		if err := h.lock(ctx, d, admin); err != nil {
 			return err
 		}
 		if _, err := h.keys(ctx, d); err != nil {

@@ -12,64 +12,116 @@ import (
 	"github.com/weirnet/weir/store/admin"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/members"
 )
 
 // keysFile has the list of the keys of administrators that this store host knows: an external etcd
-// that was stolen cannot put another one into invitations.
+// that was stolen cannot put another one into invitations. init makes it, grow gives it to further
+// store hosts.
 const keysFile = "keys"
 
-// lock makes the first list of keys, unless there is one.
-func lock(ctx context.Context, s store.Store, of *identity.Credential) error {
-	list, err := admin.Keys(ctx, s)
-	if err != nil || list.Count > 0 {
+// lock makes the first list of keys, of one administrator, unless an interrupted run has.
+func (h home) lock(ctx context.Context, s store.Store, of *identity.Credential) error {
+	pinned, err := h.pinnedKeys()
+	if err != nil || pinned.Count > 0 {
 		return err
 	}
-	_, _, err = admin.ChangeKeys(ctx, s, of.Key, nil, nil)
-	return err
+	list, err := admin.Keys(ctx, s)
+	if err == nil && list.Count == 0 {
+		list, _, err = admin.ChangeKeys(ctx, s, admin.Signer{Key: of.Key}, nil, nil)
+	}
+	if err != nil {
+		return err
+	}
+	if list.Count != 1 || len(list.Keys) != 1 || !list.Has(admin.KeyOf(of.Key)) {
+		return fmt.Errorf("the store has keys of administrators already, which this host does "+
+			"not know: %s has not the first one alone", cluster.KeysKey)
+	}
+	return h.pinKeys(list)
+}
+
+// pinnedKeys reads the file; the list is zero if there is none.
+func (h home) pinnedKeys() (l cluster.KeyList, err error) {
+	text, err := os.ReadFile(h.file(keysFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return l, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &l)
+	}
+	if err != nil {
+		return l, fmt.Errorf("%s: %w", h.file(keysFile), err)
+	}
+	return l, nil
+}
+
+// pinKeys writes the file, unless it has this list or a later one.
+func (h home) pinKeys(l cluster.KeyList) error {
+	pinned, err := h.pinnedKeys()
+	if err != nil || l.Count <= pinned.Count {
+		return err
+	}
+	text, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	return write(h.file(keysFile), append(text, '\n'))
 }
 
 // keys returns the digest of the list that a host that is invited demands; zero: none.
 func (h home) keys(ctx context.Context, s store.Store) (d cluster.Digest, err error) {
-	got, err := s.Read(ctx, cluster.Watched, 0)
-	if err != nil {
-		return d, err
-	}
-	var doc cluster.AdminKeys
-	var id cluster.Identity
-	for _, e := range got.Entries {
-		switch e.Key {
-		case cluster.KeysKey:
-			doc, err = cluster.Decode[cluster.AdminKeys](e.Value)
-		case cluster.IdentityKey:
-			id, err = cluster.Decode[cluster.Identity](e.Value)
-		}
-		if err != nil {
-			return d, fmt.Errorf("%s: %w", e.Key, err)
-		}
-	}
-	var known cluster.KeyList
-	text, err := os.ReadFile(h.file(keysFile))
-	if err == nil {
-		err = json.Unmarshal(text, &known)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return d, fmt.Errorf("%s: %w", h.file(keysFile), err)
-	}
-	list := doc.Newest()
-	if known.Count > 0 {
-		if list, err = known.Follow(id.ID, &doc); err != nil {
-			return d, fmt.Errorf("the store's keys of administrators are not signed by those "+
-				"that this host knows (%s): %w", h.file(keysFile), err)
-		}
-	}
-	err = nil
-	if list.Count != known.Count {
-		if text, err = json.Marshal(list); err == nil {
-			err = write(h.file(keysFile), append(text, '\n'))
-		}
-	}
+	list, of, err := h.list(ctx, s)
 	if err != nil || !list.Locked() {
 		return d, err
 	}
-	return list.Digest(id.ID)
+	return list.Digest(of)
+}
+
+// known adds what this store host knows without the store. The store's keys of administrators count
+// as far as they follow from that.
+func (h home) known(ctx context.Context, s store.Store, by members.Signing) (members.Signing,
+	error) {
+	own, err := readCredential(h.file(storeFile))
+	if err != nil {
+		return by, err
+	}
+	for _, der := range own.CAs {
+		key, err := identity.CAKey(der)
+		if err != nil {
+			return by, err
+		}
+		by.CA = append(by.CA, cluster.Key(key))
+	}
+	list, _, err := h.list(ctx, s)
+	if err != nil && !list.Locked() {
+		return by, err
+	}
+	by.Admins = list.Keys
+	return by, nil
+}
+
+// list returns the list of keys that hosts demand, of the cluster with this id. If the store's do
+// not follow from those that this host knows, these are returned with the error.
+func (h home) list(ctx context.Context, s store.Store) (l cluster.KeyList, of cluster.Serial,
+	err error) {
+	doc, _, err := document[cluster.AdminKeys](ctx, s, cluster.KeysKey)
+	if err != nil {
+		return l, of, err
+	}
+	id, err := readIdentity(ctx, s)
+	if err != nil {
+		return l, of, err
+	}
+	known, err := h.pinnedKeys()
+	if err != nil {
+		return l, of, err
+	}
+	l = doc.Newest()
+	if known.Count > 0 {
+		if l, err = known.Follow(id.ID, &doc); err != nil {
+			return l, id.ID, fmt.Errorf("the store's keys of administrators are not signed by "+
+				"those that this host knows (%s): %w", h.file(keysFile), err)
+		}
+	}
+	return l, id.ID, h.pinKeys(l)
 }

@@ -267,12 +267,3 @@ func commit(t *testing.T, s store.Store, x store.Txn) int64 {
 		}
 	}
 }
-
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for late := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(late) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
-}

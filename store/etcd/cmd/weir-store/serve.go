@@ -9,9 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -164,7 +161,7 @@ func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member, s *s
 	part(func(context.Context) error { return s.Serve(listener) })
 	part((&members.Expiry{Store: d, Now: time.Now, Log: complain}).Run)
 	part((&members.Trials{Store: d, Now: time.Now, Log: complain}).Run)
-	part(func(ctx context.Context) error { return h.keepEpoch(ctx, d, complain) })
+	part(func(ctx context.Context) error { return h.keep(ctx, d, complain) })
 	part(func(ctx context.Context) error { return seen.keep(ctx, complain) })
 	if member != nil {
 		part(func(ctx context.Context) error {
@@ -183,62 +180,6 @@ func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member, s *s
 		return err
 	}
 	return nil
-}
-
-// epochEvery is how often the epoch is looked at.
-const epochEvery = time.Minute
-
-// keepEpoch writes the epoch down, so that a backup that is restored begins a later one.
-func (h home) keepEpoch(ctx context.Context, d *etcd.Driver, complain func(error)) error {
-	for {
-		doc, err := readIdentity(ctx, d)
-		if err == nil {
-			err = h.writeEpoch(doc.Epoch)
-		}
-		if err != nil && ctx.Err() == nil {
-			complain(fmt.Errorf("the epoch: %w", err))
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(epochEvery):
-		}
-	}
-}
-
-func readIdentity(ctx context.Context, d *etcd.Driver) (doc cluster.Identity, err error) {
-	got, err := d.Read(ctx, cluster.IdentityKey, 0)
-	if err != nil {
-		return doc, err
-	}
-	if len(got.Entries) == 0 {
-		return doc, fmt.Errorf("%s does not exist", cluster.IdentityKey)
-	}
-	return cluster.Decode[cluster.Identity](got.Entries[0].Value)
-}
-
-// epoch returns the highest epoch that was written down.
-func (h home) epoch() (uint64, error) {
-	text, err := os.ReadFile(h.file(epochFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", h.file(epochFile), err)
-	}
-	return n, nil
-}
-
-func (h home) writeEpoch(n uint64) error {
-	had, err := h.epoch()
-	if err != nil || had >= n {
-		return err
-	}
-	return write(h.file(epochFile), fmt.Appendln(nil, n))
 }
 
 // caOf returns the CA for a command that needs its key.

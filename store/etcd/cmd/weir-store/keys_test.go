@@ -1,0 +1,75 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// TestSignedInvitations: an invitation has the keys that hosts demand, and a store that was stolen
+// cannot put others into it.
+func TestSignedInvitations(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t, "-signed")
+	a.serve(t)
+	x := l.join(t, a, "x")
+	doc, err := cluster.Decode[cluster.AdminKeys](x.Keys)
+	if err != nil || len(doc.Lists) != 1 {
+		t.Fatalf("%+v: %v", doc, err)
+	}
+	printed := a.run(t, "invite")
+	if len(printed) < 118 {
+		t.Errorf("no keys in %s", printed)
+	}
+	thief := cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 1, Keys: []cluster.Key{{1}}}}}
+	value, err := cluster.Encode(&thief)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, l.admin(t), store.Txn{Put: []store.Entry{{Key: cluster.KeysKey, Value: value}}})
+	if said := a.fails(t, "invite"); !strings.Contains(said, "not signed by those") {
+		t.Errorf("an invitation with the keys of a thief: %s", said)
+	}
+}
+
+// TestKeysOfFurtherStoreHosts: a store host that grow makes knows the list of the one that made
+// it. So does one with an external etcd from init on: a thief of etcd who was there first is
+// refused.
+func TestKeysOfFurtherStoreHosts(t *testing.T) {
+	l := newLab(t)
+	e := newDebianEtcd(t, l)
+	external := []string{"-signed", "-etcd", "http://" + e.at}
+	a := l.init(t, external...)
+	a.serve(t)
+	b := l.newHost(t, "b")
+	file := filepath.Join(l.dir, "b.json")
+	a.run(t, "grow", "b", b.address, file)
+	b.run(t, "adopt", file)
+	thief := cluster.AdminKeys{Lists: []cluster.KeyList{{Count: 1, Keys: []cluster.Key{{1}}}}}
+	value, err := cluster.Encode(&thief)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, l.admin(t), store.Txn{Put: []store.Entry{{Key: cluster.KeysKey, Value: value}}})
+	for _, args := range [][]string{{"invite"}, {"grow", "c", "127.0.0.1", file + "2"}} {
+		for _, h := range []*host{a, b} {
+			if said := h.fails(t, args...); !strings.Contains(said, "not signed by those") &&
+				!(h == b && strings.Contains(said, "the CA's key is not on this host")) {
+				t.Errorf("%v with the keys of a thief: %s", args, said)
+			}
+		}
+	}
+	if err := os.Remove(filepath.Join(a.dir, keysFile)); err != nil {
+		t.Fatal(err)
+	}
+	a.stop(t)
+	if said := a.fails(t, append([]string{"init", "-name", "a", "-address", a.address,
+		"-admin-file", l.adminFile()}, external...)...); !strings.Contains(said,
+		"does not know") {
+		t.Errorf("init with the keys of a thief in the store: %s", said)
+	}
+}
