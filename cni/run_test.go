@@ -135,83 +135,83 @@ func TestAddPassesTheWholeRequest(t *testing.T) {
 	}
 }
 
+// goodConfig is the configuration of the calls that are bad otherwise.
+const goodConfig = `{"cniVersion":"1.1.0","name":"net","type":"weir-cni"}`
+
+func addEnvWith(change func(*Env)) Env {
+	e := addEnv()
+	change(&e)
+	return e
+}
+
+// badCalls are calls that fail, some because the agent does.
+var badCalls = []struct {
+	name  string
+	env   Env
+	stdin string
+	agent error
+	code  float64
+	msg   string
+}{
+	{"not JSON", addEnv(), "{\n  \"cniVersion\": x", nil, 6, "line 2, column"},
+	{"unknown key", addEnv(),
+		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","labls":{}}`, nil, 7,
+		`unknown field "labls"`},
+	{"wrong type", addEnv(),
+		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","mtu":"big"}`, nil, 7, "mtu"},
+	{"old version", addEnv(), `{"cniVersion":"0.2.0","name":"net","type":"weir-cni"}`, nil, 1,
+		`cniVersion "0.2.0"`},
+	{"no name", addEnv(), `{"cniVersion":"1.1.0","type":"weir-cni"}`, nil, 7, "no name"},
+	{"no verb", addEnvWith(func(e *Env) { e.Command = "" }),
+		goodConfig, nil, 4, `CNI_COMMAND is ""`},
+	{"no container", addEnvWith(func(e *Env) { e.Container = "" }),
+		goodConfig, nil, 4, "CNI_CONTAINERID is not set"},
+	{"no namespace", addEnvWith(func(e *Env) { e.Netns = "" }),
+		goodConfig, nil, 4, "CNI_NETNS is not set"},
+	{"no interface", addEnvWith(func(e *Env) { e.IfName = "" }),
+		goodConfig, nil, 4, "CNI_IFNAME is not set"},
+	{"long interface", addEnvWith(func(e *Env) { e.IfName = "abcdefghijklmnop" }),
+		goodConfig, nil, 4, "not an interface name"},
+	{"bad container", addEnvWith(func(e *Env) { e.Container = "../x" }),
+		goodConfig, nil, 4, "not a container id"},
+	{"relative namespace", addEnvWith(func(e *Env) { e.Netns = "x" }),
+		goodConfig, nil, 8, "not an absolute path"},
+	{"bad arguments", addEnvWith(func(e *Env) { e.Args = "WEIR_LABELS=app" }),
+		goodConfig, nil, 4, `label "app" has no '='`},
+	{"bad address", addEnv(),
+		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"ips":["10.0.0.300"]}}`, nil, 7, "10.0.0.300"},
+	{"bad port", addEnv(),
+		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"portMappings":[{"hostPort":70000,"containerPort":80}]}}`, nil, 7, "70000"},
+	{"bad protocol", addEnv(),
+		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"portMappings":[{"hostPort":7,"containerPort":80,"protocol":"icmp"}]}}`, nil, 7, "icmp"},
+	{"bad mac", addEnv(),
+		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"mac":"x"}}`,
+		nil, 7, "MAC"},
+	{"ipam path", addEnv(),
+		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","ipam":{"type":"../sh"}}`, nil, 7,
+		"is a path"},
+	{"ipam missing", addEnv(),
+		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","ipam":{"type":"there-is-none"}}`,
+		nil, 102, "there-is-none"},
+	{"agent refuses", addEnv(), goodConfig, errors.New("no free address"), 100, "no free address"},
+	{"agent is down", addEnv(), goodConfig, down{}, 11, "does not answer"},
+	{"chained after an interface", addEnv(),
+		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"/run/netns/c1"}]}}`, nil, 7, "made interface eth0 already"},
+	{"check without a result", addEnvWith(func(e *Env) { e.Command = "CHECK" }),
+		goodConfig, nil, 7, "no prevResult"},
+	{"check fails", addEnvWith(func(e *Env) { e.Command = "CHECK" }),
+		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.88.0.2/32"}]}}`, errors.New("lost its address"), 101, "lost its address"},
+	{"del fails", addEnvWith(func(e *Env) { e.Command = "DEL" }),
+		goodConfig, errors.New("busy"), 100, "busy"},
+	{"gc too old", addEnvWith(func(e *Env) { e.Command = "GC" }),
+		`{"cniVersion":"1.0.0","name":"net","type":"weir-cni"}`, nil, 1,
+		"needs specification 1.1.0"},
+	{"status", addEnvWith(func(e *Env) { e.Command = "STATUS" }),
+		goodConfig, errors.New("not ready"), 50, "not ready"},
+}
+
 func TestErrorsAreObjectsWithCodes(t *testing.T) {
-	const good = `{"cniVersion":"1.1.0","name":"net","type":"weir-cni"}`
-	with := func(change func(*Env)) Env { e := addEnv(); change(&e); return e }
-	cases := []struct {
-		name  string
-		env   Env
-		stdin string
-		agent error
-		code  float64
-		msg   string
-	}{
-		{"not JSON", addEnv(), "{\n  \"cniVersion\": x", nil, 6, "line 2, column"},
-		{"unknown key", addEnv(),
-			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","labls":{}}`, nil, 7,
-			`unknown field "labls"`},
-		{"wrong type", addEnv(),
-			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","mtu":"big"}`, nil, 7, "mtu"},
-		{"old version", addEnv(), `{"cniVersion":"0.2.0","name":"net","type":"weir-cni"}`, nil, 1,
-			`cniVersion "0.2.0"`},
-		{"no name", addEnv(), `{"cniVersion":"1.1.0","type":"weir-cni"}`, nil, 7, "no name"},
-		{"no verb", with(func(e *Env) { e.Command = "" }), good, nil, 4, `CNI_COMMAND is ""`},
-		{"no container", with(func(e *Env) {
-			e.Container = ""
-		}), good, nil, 4, "CNI_CONTAINERID is not set"},
-		{"no namespace", with(func(e *Env) { e.Netns = "" }), good, nil, 4, "CNI_NETNS is not set"},
-		{"no interface", with(func(e *Env) {
-			e.IfName = ""
-		}), good, nil, 4, "CNI_IFNAME is not set"},
-		{"long interface", with(func(e *Env) {
-			e.IfName = "abcdefghijklmnop"
-		}), good, nil, 4, "not an interface name"},
-		{"bad container", with(func(e *Env) {
-			e.Container = "../x"
-		}), good, nil, 4, "not a container id"},
-		{"relative namespace", with(func(e *Env) {
-			e.Netns = "x"
-		}), good, nil, 8, "not an absolute path"},
-		{"bad arguments", with(func(e *Env) {
-			e.Args = "WEIR_LABELS=app"
-		}), good, nil, 4, `label "app" has no '='`},
-		{"bad address", addEnv(),
-			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"ips":["10.0.0.300"]}}`, nil, 7, "10.0.0.300"},
-		{"bad port", addEnv(),
-			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"portMappings":[{"hostPort":70000,"containerPort":80}]}}`, nil, 7, "70000"},
-		{"bad protocol", addEnv(),
-			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"portMappings":[{"hostPort":7,"containerPort":80,"protocol":"icmp"}]}}`, nil, 7, "icmp"},
-		{"bad mac", addEnv(),
-			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"mac":"x"}}`,
-			nil, 7, "MAC"},
-		{"ipam path", addEnv(),
-			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","ipam":{"type":"../sh"}}`, nil, 7,
-			"is a path"},
-		{"ipam missing", addEnv(),
-			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","ipam":{"type":"there-is-none"}}`,
-			nil, 102, "there-is-none"},
-		{"agent refuses", addEnv(), good, errors.New("no free address"), 100, "no free address"},
-		{"agent is down", addEnv(), good, down{}, 11, "does not answer"},
-		{"chained after an interface", addEnv(),
-			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"/run/netns/c1"}]}}`, nil, 7, "made interface eth0 already"},
-		{"check without a result", with(func(e *Env) {
-			e.Command = "CHECK"
-		}), good, nil, 7, "no prevResult"},
-		{"check fails", with(func(e *Env) {
-			e.Command = "CHECK"
-		}), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.88.0.2/32"}]}}`, errors.New("lost its address"), 101, "lost its address"},
-		{"del fails", with(func(e *Env) {
-			e.Command = "DEL"
-		}), good, errors.New("busy"), 100, "busy"},
-		{"gc too old", with(func(e *Env) {
-			e.Command = "GC"
-		}), `{"cniVersion":"1.0.0","name":"net","type":"weir-cni"}`, nil, 1,
-			"needs specification 1.1.0"},
-		{"status", with(func(e *Env) {
-			e.Command = "STATUS"
-		}), good, errors.New("not ready"), 50, "not ready"},
-	}
-	for _, c := range cases {
+	for _, c := range badCalls {
 		code, out := call1(t, &node{refuse: c.agent}, c.env, c.stdin)
 		msg, _ := out["msg"].(string)
 		if code != 1 || out["code"] != c.code || !strings.Contains(msg, c.msg) ||

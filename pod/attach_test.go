@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 // try is Attach on the host.
@@ -36,7 +37,7 @@ func (b *fixture) mortal(name string) (path string, end func()) {
 	b.t.Cleanup(end)
 	own, _ := os.Readlink("/proc/self/ns/net")
 	inside := fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)
-	b.eventually("the process has a namespace of its own", func() bool {
+	nstest.Eventually(b.t, "the process has a namespace of its own", func() bool {
 		now, err := os.Readlink(inside)
 		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", cmd.Process.Pid))
 		return err == nil && now != own && strings.HasPrefix(string(comm), "sleep")
@@ -47,15 +48,6 @@ func (b *fixture) mortal(name string) (path string, end func()) {
 		b.t.Fatal(err)
 	}
 	return path, end
-}
-
-func (b *fixture) eventually(what string, is func() bool) {
-	b.t.Helper()
-	for stop := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(stop) {
-			b.t.Fatalf("not within 20 s: %s", what)
-		}
-	}
 }
 
 // TestFirewallBeforeLinkUp: when the fast path gets a pod and OnAttach is called, neither end of
@@ -148,7 +140,7 @@ func TestNamespaceMadeAgain(t *testing.T) {
 	if err != nil || !made || second.Index == first.Index {
 		t.Fatalf("the attach of the new namespace: %+v, made %v, %v", second, made, err)
 	}
-	b.eventually("the new one answers", func() bool {
+	nstest.Eventually(b.t, "the new one answers", func() bool {
 		return b.ping(b.host, second.Addrs[0]) == nil
 	})
 	if err := b.host.Netlink().DeleteLink(int(second.Index)); err != nil {
@@ -165,7 +157,7 @@ func TestNamespaceMadeAgain(t *testing.T) {
 		t.Errorf("an attach of a living pod to another namespace: %v", err)
 	}
 	end()
-	b.eventually("the namespace is gone", func() bool { return !b.m.alive(&third) })
+	nstest.Eventually(b.t, "the namespace is gone", func() bool { return !b.m.alive(&third) })
 	if err := b.m.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}

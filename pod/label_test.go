@@ -20,28 +20,36 @@ func (b *fixture) labelsOf(key string) map[string]string {
 	return nil
 }
 
+// labelTables are the labels of each pod as the tables have them.
+type labelTables struct {
+	t      *testing.T
+	owner  map[string]map[string]string
+	refuse string // this pod, at its next change
+}
+
+// enter has a Manager keep the tables.
+func (l *labelTables) enter(c *Config) {
+	c.OnAttach = func(p Pod) error { l.owner[p.Key] = p.Labels; return nil }
+	c.OnLabel = func(before, after Pod) error {
+		if !maps.Equal(l.owner[before.Key], before.Labels) {
+			l.t.Errorf("%s had %v, not %v", before.Key, l.owner[before.Key], before.Labels)
+		}
+		if l.refuse == before.Key {
+			l.refuse = ""
+			return errors.New("no space")
+		}
+		l.owner[after.Key] = after.Labels
+		return nil
+	}
+}
+
 // TestLabel: the labels of a running container change for all its interfaces, or for none, and
 // those of the network's configuration do not.
 func TestLabel(t *testing.T) {
 	b := newFixture(t)
-	owner := map[string]map[string]string{} // as the tables
-	refuse := ""                            // this pod, at its next change
-	enter := func(c *Config) {
-		c.OnAttach = func(p Pod) error { owner[p.Key] = p.Labels; return nil }
-		c.OnLabel = func(before, after Pod) error {
-			if !maps.Equal(owner[before.Key], before.Labels) {
-				t.Errorf("%s had %v, not %v", before.Key, owner[before.Key], before.Labels)
-			}
-			if refuse == before.Key {
-				refuse = ""
-				return errors.New("no space")
-			}
-			owner[after.Key] = after.Labels
-			return nil
-		}
-	}
+	tables := &labelTables{t: t, owner: map[string]map[string]string{}}
 	b.m.Close()
-	b.start(enter)
+	b.start(tables.enter)
 	spec := Spec{Name: "web", Network: "net", Fixed: []string{"zone"},
 		Labels: map[string]string{"zone": "red", "app": "web"}}
 	b.attach("one", spec)
@@ -59,37 +67,38 @@ func TestLabel(t *testing.T) {
 	expect := func(when string, want map[string]string) {
 		t.Helper()
 		for _, key := range []string{"one/eth0", "one/eth1"} {
-			if has := b.labelsOf(key); !maps.Equal(has, want) || !maps.Equal(owner[key], want) {
-				t.Errorf("%s: %s has %v, its tables say %v; want %v", when, key, has, owner[key],
-					want)
+			if has := b.labelsOf(key); !maps.Equal(has, want) ||
+				!maps.Equal(tables.owner[key], want) {
+				t.Errorf("%s: %s has %v, its tables say %v; want %v", when, key, has,
+					tables.owner[key], want)
 			}
 		}
 	}
 	old := map[string]string{"zone": "red", "app": "web"}
 	now := map[string]string{"zone": "red", "app": "db", "tier": "1"}
-	for _, c := range []struct {
-		set    map[string]string
-		remove string
-		want   string
-	}{
-		{map[string]string{"zone": "green"}, "", "label zone=red is of the configuration of net"},
-		{nil, "zone", "the label zone=red is of the configuration of net"},
-		{map[string]string{"a b": "c"}, "", "only letters"},
-		{map[string]string{"key": strings.Repeat("v", 60)}, "", "longer than 63 bytes"},
-	} {
-		if err := label(c.set, c.remove); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%v, %q: %v", c.set, c.remove, err)
-		}
-	}
 	many := map[string]string{}
 	for i := range maxLabels {
 		many[fmt.Sprint("k", i)] = "v"
 	}
-	if err := label(many); err == nil || !strings.Contains(err.Error(), "at most 32") {
-		t.Errorf("too many labels: %v", err)
+	for _, c := range []struct {
+		set    map[string]string
+		remove []string
+		want   string
+	}{
+		{map[string]string{"zone": "green"}, nil,
+			"label zone=red is of the configuration of net"},
+		{nil, []string{"zone"}, "the label zone=red is of the configuration of net"},
+		{map[string]string{"a b": "c"}, nil, "only letters"},
+		{map[string]string{"key": strings.Repeat("v", 60)}, nil,
+			"longer than 63 bytes"},
+		{many, nil, "at most 32"},
+	} {
+		if err := label(c.set, c.remove...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, %q: %v", c.set, c.remove, err)
+		}
 	}
 	expect("after what was refused", old)
-	refuse = "one/eth1"
+	tables.refuse = "one/eth1"
 	if err := label(map[string]string{"app": "db"}); err == nil {
 		t.Error("the second interface was refused, and the change was not")
 	}
@@ -99,7 +108,7 @@ func TestLabel(t *testing.T) {
 		t.Error(err)
 	}
 	expect("after the change", now)
-	b.restart(enter)
+	b.restart(tables.enter)
 	expect("after a restart", now)
 	if _, err := b.m.Label(t.Context(), "none", "", nil, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a pod that there is not: %v", err)

@@ -7,25 +7,47 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestSecondInterface: each interface of a container keeps its routes, and routes that another
-// program else made stay and win, whichever interface comes or goes.
-func TestSecondInterface(t *testing.T) {
-	b := newFixture(t)
-	_, node := b.attach("one", Spec{})
-	reaches := func(when string) {
-		t.Helper()
-		for _, gw := range b.m.gateways() {
-			if err := b.ping(node, gw); err != nil {
-				t.Errorf("%s: %v", when, err)
+// reaches wants a container to reach its gateways, and its default routes through eth0.
+func (b *fixture) reaches(node *nstest.Node, when string) {
+	t := b.t
+	t.Helper()
+	for _, gw := range b.m.gateways() {
+		if err := b.ping(node, gw); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		r, err := node.Netlink().MatchRoute(anywhere(gw), 0)
+		if link, _ := node.Netlink().LinkByName("eth0"); err != nil || r.Link != link.Index {
+			t.Errorf("%s: the default route is %v, %v", when, r, err)
+		}
+	}
+}
+
+// answersByOwn: each address answers over its own interface, or the fast path would refuse it.
+func (b *fixture) answersByOwn(node *nstest.Node) {
+	b.t.Helper()
+	for _, p := range b.m.List() {
+		for _, a := range p.Addrs {
+			to := "192.0.2.1"
+			if a.Is6() {
+				to = "2001:db8::1"
 			}
-			r, err := node.Netlink().MatchRoute(anywhere(gw), 0)
-			if link, _ := node.Netlink().LinkByName("eth0"); err != nil || r.Link != link.Index {
-				t.Errorf("%s: the default route is %v, %v", when, r, err)
+			out, err := node.Command("ip", "route", "get", to, "from", a.String()).Output()
+			if err != nil || !strings.Contains(string(out), " dev "+p.IfName+" ") {
+				b.t.Errorf("%s of %s answers by %s, %v", a, p.IfName, out, err)
 			}
 		}
 	}
+}
+
+// TestSecondInterface: each interface of a container keeps its routes, and routes that another
+// program made stay and win, whichever interface comes or goes.
+func TestSecondInterface(t *testing.T) {
+	b := newFixture(t)
+	_, node := b.attach("one", Spec{})
 	for range 2 {
 		for _, name := range []string{"eth1", "eth2"} {
 			if _, _, err := b.try(Spec{Container: "one", Netns: node.Path(),
@@ -33,21 +55,8 @@ func TestSecondInterface(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		reaches("with three interfaces")
-		for _, p := range b.m.List() {
-			// each answers over its own interface, or the fast path would refuse it
-			for _, a := range p.Addrs {
-				out, err := node.Command("ip", "route", "get", "192.0.2.1", "from",
-					a.String()).Output()
-				if a.Is6() {
-					out, err = node.Command("ip", "route", "get", "2001:db8::1", "from",
-						a.String()).Output()
-				}
-				if err != nil || !strings.Contains(string(out), " dev "+p.IfName+" ") {
-					t.Errorf("%s of %s answers by %s, %v", a, p.IfName, out, err)
-				}
-			}
-		}
+		b.reaches(node, "with three interfaces")
+		b.answersByOwn(node)
 		for _, name := range []string{"eth0", "eth1", "eth2"} {
 			if err := b.m.Check("one", name, nil); err != nil {
 				t.Errorf("check of %s: %v", name, err)
@@ -58,7 +67,7 @@ func TestSecondInterface(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		reaches("with the first alone")
+		b.reaches(node, "with the first alone")
 		for _, family := range []string{"-4", "-6"} {
 			if out, err := node.Command("ip", family, "rule").Output(); err != nil ||
 				strings.Contains(string(out), "10.88.") || strings.Contains(string(out), "fd00:") {
@@ -66,7 +75,13 @@ func TestSecondInterface(t *testing.T) {
 			}
 		}
 	}
+	b.keepsOtherRoutes()
+}
 
+// keepsOtherRoutes: the routes of another program stay as they are, also through an attach that is
+// refused.
+func (b *fixture) keepsOtherRoutes() {
+	t := b.t
 	other := b.lab.Node("other")
 	b.lab.Join(other, "card", "192.0.2.1/24 2001:db8:1::1/64", b.lab.Node("outside"), "card",
 		"192.0.2.2/24 2001:db8:1::2/64")

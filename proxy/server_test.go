@@ -23,6 +23,7 @@ import (
 
 	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/eyeballs/dns"
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 // start serves on loopback, with a dialer that resolves only the names in hosts.
@@ -81,18 +82,7 @@ func echo(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				io.Copy(c, c)
-			}()
-		}
-	}()
+	go nstest.Echo(l)
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	return port
 }

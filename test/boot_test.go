@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -120,6 +121,38 @@ func (m *machine) property(unit, name string) string {
 	return m.run("systemctl", "show", "-P", name, unit)
 }
 
+// bootConfig are commands that configure the package: rules for both directions of its traffic, and
+// a watchdog that is quick.
+const bootConfig = `echo 'OPTIONS="--iface eth*"' >/etc/default/weir; mkdir -p /etc/weir; cat >/etc/weir/rules <<END
+add check-state
+add allow tcp from any to me 80 setup keep-state
+add allow icmp from any to any
+add allow udp from any to any 51820 via eth0
+add allow tcp from any to 10.88.1.0/24 80 setup keep-state
+END
+printf '[pods]\nranges = ["10.88.1.0/24"]\n[overlay]\n' >/etc/weir/weir.toml
+mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n' >/etc/systemd/system/weir.service.d/fast.conf; systemctl daemon-reload`
+
+// bootTraffic is what the machine lets in and refuses: one open connection, and probes of a closed
+// port.
+type bootTraffic struct {
+	t      *testing.T
+	client *nstest.Node
+	open   net.Conn
+	closed *prober
+}
+
+// continues wants the connection to continue and the port to be closed.
+func (b *bootTraffic) continues(when string) {
+	b.t.Helper()
+	b.open.SetDeadline(time.Now().Add(patience))
+	fmt.Fprint(b.open, "hello")
+	if _, err := io.ReadFull(b.open, make([]byte, 5)); err != nil {
+		b.t.Errorf("%s: %v", when, err)
+	}
+	b.closed.quiet(b.t, when)
+}
+
 // TestLongPackageBooted: on a machine with a running systemd the package installs, starts when it
 // is enabled, is watched, leaves traffic flowing and protected when it stops, enforces the rules
 // from the boot on before the network is up, and is removed without a trace.
@@ -136,26 +169,48 @@ func TestLongPackageBooted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer web.Close()
-	go serveEcho(web)
+	go nstest.Echo(web)
 	closed := newProber(t, server, client)
 	if err := closed.wait(1); err != nil {
 		t.Fatalf("without Weir the closed port is open, but %v: this test could not fail", err)
 	}
 
 	m := boot(t, server, old, next)
-	m.run("dpkg", "--no-triggers", "-i", "/srv/"+filepath.Base(old))
+	m.install(old)
+	closed.quiet(t, "with Weir")
+	conn, err := client.DialContext(t.Context(), "tcp", "10.66.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	b := &bootTraffic{t: t, client: client, open: conn, closed: closed}
+	b.continues("while it runs")
+	m.restarted("STOP", "while the agent hangs", b)
+	m.restarted("KILL", "after a crash", b)
+	m.run("systemctl", "reload", "weir")
+	m.run("systemctl", "stop", "weir")
+	b.continues("after stop")
+	m.run("systemctl", "start", "weir")
+	b.continues("after start")
+	m.confined(client)
+	b.continues("with containers and a peer")
+	m.upgrade(next)
+	b.continues("after the upgrade")
+	m.reboot(server, b)
+	m.faultyBoots(client, closed)
+	m.failedStarts(closed)
+	m.purge(closed)
+}
+
+// install installs a package, which does not start the unit, and enables it.
+func (m *machine) install(file string) {
+	t := m.t
+	t.Helper()
+	m.run("dpkg", "--no-triggers", "-i", "/srv/"+filepath.Base(file))
 	if out, _ := m.try("systemctl", "is-active", "weir"); out != "inactive" {
 		t.Errorf("after the installation the unit is %s: it was not enabled", out)
 	}
-	m.run("sh", "-c", `echo 'OPTIONS="--iface eth*"' >/etc/default/weir; mkdir -p /etc/weir; cat >/etc/weir/rules <<END
-add check-state
-add allow tcp from any to me 80 setup keep-state
-add allow icmp from any to any
-add allow udp from any to any 51820 via eth0
-add allow tcp from any to 10.88.1.0/24 80 setup keep-state
-END
-printf '[pods]\nranges = ["10.88.1.0/24"]\n[overlay]\n' >/etc/weir/weir.toml
-mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n' >/etc/systemd/system/weir.service.d/fast.conf; systemctl daemon-reload`)
+	m.run("sh", "-c", bootConfig)
 	m.run("systemctl", "enable", "--now", "weir")
 	if out := m.run("weir", "status"); !strings.Contains(out, "healthy") {
 		t.Errorf("the unit is started, the node is %s", out)
@@ -163,52 +218,30 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	if m.property("weir", "NotifyAccess") != "main" || m.property("weir", "WatchdogUSec") != "5s" {
 		t.Error("systemd does not listen to the node")
 	}
-	closed.quiet(t, "with Weir")
+}
 
-	conn, err := client.DialContext(t.Context(), "tcp", "10.66.0.1:80")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	flows := func(when string) {
-		t.Helper()
-		conn.SetDeadline(time.Now().Add(patience))
-		fmt.Fprint(conn, "hello")
-		if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
-			t.Errorf("%s: %v", when, err)
-		}
-		closed.quiet(t, when)
-	}
-	flows("while it runs")
+// restarted sends the agent a signal and waits until systemd has started another one. Traffic
+// continues before and after that.
+func (m *machine) restarted(signal, when string, b *bootTraffic) {
+	m.t.Helper()
 	first := m.property("weir", "MainPID")
-	m.run("systemctl", "kill", "--signal=STOP", "--kill-whom=main", "weir")
-	flows("while the agent hangs")
-	eventually(t, "systemd restarts a hung agent", func() error {
+	m.run("systemctl", "kill", "--signal="+signal, "--kill-whom=main", "weir")
+	b.continues(when)
+	eventually(m.t, when+" systemd restarts the agent", func() error {
 		if again := m.property("weir", "MainPID"); again == first ||
 			m.property("weir", "NRestarts") == "0" || m.property("weir", "SubState") != "running" {
 			return fmt.Errorf("%s is %s", again, m.property("weir", "SubState"))
 		}
 		return nil
 	})
-	flows("after the watchdog")
-	second := m.property("weir", "MainPID")
-	m.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", "weir")
-	flows("after a crash")
-	eventually(t, "systemd restarts a crashed agent", func() error {
-		if again, s := m.property("weir", "MainPID"),
-			m.property("weir", "SubState"); again == second || s != "running" {
-			return fmt.Errorf("%s is %s", again, s)
-		}
-		return nil
-	})
-	m.run("systemctl", "reload", "weir")
-	m.run("systemctl", "stop", "weir")
-	flows("after stop")
-	m.run("systemctl", "start", "weir")
-	flows("after start")
-	m.confined(client)
-	flows("with containers and a peer")
-	m.run("dpkg", "--no-triggers", "--force-confold", "-i", "/srv/"+filepath.Base(next))
+	b.continues(when + ", restarted")
+}
+
+// upgrade installs the next package, which leaves the unit running and enabled.
+func (m *machine) upgrade(file string) {
+	t := m.t
+	t.Helper()
+	m.run("dpkg", "--no-triggers", "--force-confold", "-i", "/srv/"+filepath.Base(file))
 	if out := m.run("dpkg-query", "-Wf", "${Version}", "weir"); out != "99" {
 		t.Errorf("after the upgrade version %s is there", out)
 	}
@@ -216,10 +249,12 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 		m.property("weir", "UnitFileState") != "enabled" {
 		t.Error("the upgrade has stopped the unit")
 	}
-	flows("after the upgrade")
+}
 
-	// A boot: the interface is down until the network comes up, and the programs of the last boot
-	// are gone.
+// reboot boots the machine: the interface is down until the network comes up, and the programs of
+// the last boot are gone.
+func (m *machine) reboot(server *nstest.Node, b *bootTraffic) {
+	t := m.t
 	link, err := server.Netlink().LinkByName("eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -236,17 +271,19 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	}; stamp("weir") == 0 || stamp("weir") > stamp("net.service") {
 		t.Errorf("weir is active at %d, the network at %d", stamp("weir"), stamp("net.service"))
 	}
-	again, err := client.DialContext(t.Context(), "tcp", "10.66.0.1:80")
+	again, err := b.client.DialContext(t.Context(), "tcp", "10.66.0.1:80")
 	if err != nil {
 		t.Errorf("after the boot: %v", err)
 	} else {
 		again.Close()
 	}
-	closed.quiet(t, "at boot")
+	b.closed.quiet(t, "at boot")
+}
 
-	m.faultyBoots(client, closed)
-	m.failedStarts(closed)
-
+// purge removes the package: nothing guards the closed port any more, and nothing is left.
+func (m *machine) purge(closed *prober) {
+	t := m.t
+	t.Helper()
 	m.run("dpkg", "--no-triggers", "-P", "weir")
 	if err := closed.wait(1); err != nil {
 		t.Errorf("after the removal: %v", err)

@@ -70,33 +70,42 @@ func problems(t *testing.T, g *agentNode) string {
 	return fmt.Sprint(s.Problems)
 }
 
+// fullPair is a host whose state is on a small disk, and its client.
+type fullPair struct {
+	*pair
+	disk  *smallDisk
+	rules string // the file
+}
+
+// enforced wants both verdicts of the rules.
+func (p *fullPair) enforced(when string) {
+	p.t.Helper()
+	reach(p.t, p.client, "http://10.66.0.1/")
+	refuse(p.t, p.client, "http://10.66.0.1:81/")
+	if p.t.Failed() {
+		p.t.Fatal(when)
+	}
+}
+
 // TestLongFullDisk: a node without space for its state enforces its rules all the same, refuses
 // changes whole, reports the fault for as long as it lasts, and starts.
 func TestLongFullDisk(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "curl")
-	p := newPair(t)
-	d := newSmallDisk(t, p.root)
+	p := &fullPair{pair: newPair(t)}
+	p.disk = newSmallDisk(t, p.root)
 	nginx(t, p.server, 80, 81)
-	rules := p.file("rules",
+	p.rules = p.file("rules",
 		"add check-state\nadd allow tcp from any to me 80 setup keep-state\n"+
 			"add deny log tcp from any to me 81")
-	checkVerdicts := func(when string) {
-		t.Helper()
-		reach(t, p.client, "http://10.66.0.1/")
-		refuse(t, p.client, "http://10.66.0.1:81/")
-		if t.Failed() {
-			t.Fatal(when)
-		}
-	}
-	d.fill()
-	p.start("--iface", "eth0", "--rules", rules)
-	checkVerdicts("the first start, on a full disk")
+	p.disk.fill()
+	p.start("--iface", "eth0", "--rules", p.rules)
+	p.enforced("the first start, on a full disk")
 	if reported := problems(t, p.agentNode); !strings.Contains(reported, "cannot be saved") ||
 		!strings.Contains(reported, "no space left") {
 		t.Errorf("the problems are %s", reported)
 	}
-	d.free()
+	p.disk.free()
 	eventually(t, "the rules are saved when there is space", func() error {
 		if reported := problems(t, p.agentNode); strings.Contains(reported, "cannot be saved") {
 			return fmt.Errorf("the problems are %s", reported)
@@ -105,21 +114,43 @@ func TestLongFullDisk(t *testing.T) {
 		return err
 	})
 
-	// While it runs.
-	d.fill()
+	p.disk.fill()
+	p.refusedChanges()
+	p.enforced("changes that were refused")
+	p.events()
+
+	for _, when := range []string{"full", "read-only"} {
+		if p.kill(); when == "full" {
+			p.disk.fill()
+		} else {
+			p.disk.readOnly(true)
+		}
+		p.start("--iface", "eth0", "--rules", p.rules)
+		p.enforced("a start on a disk that is " + when)
+		if p.kill(); when == "full" {
+			p.disk.free()
+		} else {
+			p.disk.readOnly(false)
+		}
+		p.start("--iface", "eth0", "--rules", p.rules)
+		if reported := problems(t, p.agentNode); reported != "[]" {
+			t.Errorf("afterwards the problems are %s", reported)
+		}
+	}
+}
+
+// refusedChanges makes changes that cannot be saved: none changes anything.
+func (p *fullPair) refusedChanges() {
+	t := p.t
+	t.Helper()
 	before := p.weir("fw", "list")
 	many := []string{"fw", "table", "x", "add"} // more than fits into what is left of a page
 	for i := range 400 {
 		many = append(many, fmt.Sprintf("10.1.%d.0/24", i%256), fmt.Sprintf("10.%d.0.0/16", i%256))
 	}
+	others := p.file("others", "add allow ip from any to any") // the same rules need no space
 	for _, change := range [][]string{{"fw", "add", "50", "allow", "tcp", "from", "any", "to", "me",
-		"81"}, many, {"fw", "-f", "flush"}, {"fw", "load", rules}} {
-		if change[1] == "-f" {
-			change = []string{"fw", "flush", "-f"}
-		}
-		if change[1] == "load" { // the same rules need no space: others
-			change[2] = p.file("others", "add allow ip from any to any")
-		}
+		"81"}, many, {"fw", "flush", "-f"}, {"fw", "load", others}} {
 		if _, stderr, err := p.try(change...); err == nil ||
 			!strings.Contains(stderr, "nothing was changed") {
 			t.Errorf("%v: %v %s", change, err, stderr)
@@ -128,7 +159,13 @@ func TestLongFullDisk(t *testing.T) {
 	if now := p.weir("fw", "list"); now != before {
 		t.Errorf("the rules were\n%s and are\n%s", before, now)
 	}
-	checkVerdicts("changes that were refused")
+}
+
+// events: the status reports that events are not kept, the log does so a few times, and both end
+// when there is space.
+func (p *fullPair) events() {
+	t := p.t
+	t.Helper()
 	eventually(t, "events that cannot be kept are reported", func() error {
 		refuse(t, p.client, "http://10.66.0.1:81/")
 		if reported := problems(t, p.agentNode); !strings.Contains(reported,
@@ -140,7 +177,7 @@ func TestLongFullDisk(t *testing.T) {
 	if n := strings.Count(p.stderr.String(), "events are not kept"); n > 3 {
 		t.Errorf("the log has it %d times", n)
 	}
-	d.free()
+	p.disk.free()
 	eventually(t, "events are kept again", func() error {
 		refuse(t, p.client, "http://10.66.0.1:81/")
 		if reported := problems(t, p.agentNode); reported != "[]" {
@@ -148,23 +185,4 @@ func TestLongFullDisk(t *testing.T) {
 		}
 		return nil
 	})
-
-	for _, when := range []string{"full", "read-only"} {
-		if p.kill(); when == "full" {
-			d.fill()
-		} else {
-			d.readOnly(true)
-		}
-		p.start("--iface", "eth0", "--rules", rules)
-		checkVerdicts("a start on a disk that is " + when)
-		if p.kill(); when == "full" {
-			d.free()
-		} else {
-			d.readOnly(false)
-		}
-		p.start("--iface", "eth0", "--rules", rules)
-		if reported := problems(t, p.agentNode); reported != "[]" {
-			t.Errorf("afterwards the problems are %s", reported)
-		}
-	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/internal/pcap"
 	"github.com/weirnet/weir/observe"
 )
@@ -34,7 +35,7 @@ func TestCaptureSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go serveEcho(l)
+	go nstest.Echo(l)
 	events := p.watchUntil(p.counted(150), "tcp")
 	p.weir("fw", "zero")
 	file := filepath.Join(t.TempDir(), "out.pcapng")

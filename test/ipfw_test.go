@@ -10,6 +10,48 @@ import (
 	"testing"
 )
 
+// ipfwScripts are run one after another; each has an output and an exit status.
+var ipfwScripts = []struct {
+	script, want string
+	code         int
+}{
+	{"ipfw list", "65535 allow ip from any to any\n", 0},
+	{`set -e
+fwcmd="ipfw -q"
+$fwcmd -f flush
+$fwcmd add 100 pass all from any to any via lo0
+$fwcmd add 200 deny all from any to 127.0.0.0/8
+$fwcmd table 13 flush
+$fwcmd table 13 add 10.0.0.0/8
+$fwcmd add deny all from any to "table(13)" via em0
+$fwcmd add pass icmp from any to me icmptypes 8 keep-state
+$fwcmd add 65000 pass all from any to any`, "", 0},
+	{"ipfw add 64000 deny log udp from any to any 520 in",
+		"64000 deny log udp from any to any 520 in\n", 0},
+	{"ipfw list | grep -c ^00", "4\n", 0},
+	{"ipfw show | grep '^00100 ' | cut -d' ' -f1", "00100\n", 0},
+	{"ipfw show 100 | awk '{print $4, $5}'", "allow ip\n", 0},
+	{"ipfw list 200 400", `00200 deny ip from any to 127.0.0.0/8
+00400 allow icmp from any to me icmptypes 8 keep-state :default
+`, 0},
+	{"ipfw table 13 list; ipfw table all list",
+		"10.0.0.0/8 0\n--- table(13), set(0) ---\n10.0.0.0/8 0\n", 0},
+	{"ipfw table 13 add 192.0.2.0/24 7; ipfw -i table 13 list",
+		"added: 192.0.2.0/24 7\n10.0.0.0/8 0.0.0.0\n192.0.2.0/24 0.0.0.7\n", 0},
+	{"ipfw -q table 13 delete 192.0.2.9", "", 0},
+	{"ipfw list 7", "ipfw: rule 7 does not exist\n", 69},
+	{"ipfw delete 7 64000 2>/dev/null; echo $?; ipfw -f -q delete 7", "69\n", 0},
+	{"ipfw list 64000", "ipfw: rule 64000 does not exist\n", 69},
+	{"ipfw -q set disable 5 && ipfw -q add 500 set 5 deny tcp from any to any && " +
+		"ipfw -S list 500", "# DISABLED 00500 set 5 deny tcp from any to any\n", 0},
+	{"ipfw set show", "disable 5 enable 0 1 2 3 4 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 " +
+		"21 22 23 24 25 26 27 28 29 30\n", 0},
+	{"ipfw set 5 delete 500; ipfw zero; ipfw zero 100 200",
+		"Accounting cleared.\nEntry 100 cleared.\nEntry 200 cleared.\n", 0},
+	{"ipfw -q resetlog >/dev/null 2>&1", "", 64},
+	{"ipfw flush >/dev/null 2>&1 </dev/null", "", 64},
+}
+
 // TestIPFWScript: a shell script that calls ipfw, as FreeBSD's rc.firewall does, sets up a node.
 // Others read what it prints.
 func TestIPFWScript(t *testing.T) {
@@ -32,46 +74,7 @@ func TestIPFWScript(t *testing.T) {
 		}
 		return string(out), cmd.ProcessState.ExitCode()
 	}
-	for _, c := range []struct {
-		script, want string
-		code         int
-	}{
-		{"ipfw list", "65535 allow ip from any to any\n", 0},
-		{`set -e
-fwcmd="ipfw -q"
-$fwcmd -f flush
-$fwcmd add 100 pass all from any to any via lo0
-$fwcmd add 200 deny all from any to 127.0.0.0/8
-$fwcmd table 13 flush
-$fwcmd table 13 add 10.0.0.0/8
-$fwcmd add deny all from any to "table(13)" via em0
-$fwcmd add pass icmp from any to me icmptypes 8 keep-state
-$fwcmd add 65000 pass all from any to any`, "", 0},
-		{"ipfw add 64000 deny log udp from any to any 520 in",
-			"64000 deny log udp from any to any 520 in\n", 0},
-		{"ipfw list | grep -c ^00", "4\n", 0},
-		{"ipfw show | grep '^00100 ' | cut -d' ' -f1", "00100\n", 0},
-		{"ipfw show 100 | awk '{print $4, $5}'", "allow ip\n", 0},
-		{"ipfw list 200 400", `00200 deny ip from any to 127.0.0.0/8
-00400 allow icmp from any to me icmptypes 8 keep-state :default
-`, 0},
-		{"ipfw table 13 list; ipfw table all list",
-			"10.0.0.0/8 0\n--- table(13), set(0) ---\n10.0.0.0/8 0\n", 0},
-		{"ipfw table 13 add 192.0.2.0/24 7; ipfw -i table 13 list",
-			"added: 192.0.2.0/24 7\n10.0.0.0/8 0.0.0.0\n192.0.2.0/24 0.0.0.7\n", 0},
-		{"ipfw -q table 13 delete 192.0.2.9", "", 0},
-		{"ipfw list 7", "ipfw: rule 7 does not exist\n", 69},
-		{"ipfw delete 7 64000 2>/dev/null; echo $?; ipfw -f -q delete 7", "69\n", 0},
-		{"ipfw list 64000", "ipfw: rule 64000 does not exist\n", 69},
-		{"ipfw -q set disable 5 && ipfw -q add 500 set 5 deny tcp from any to any && " +
-			"ipfw -S list 500", "# DISABLED 00500 set 5 deny tcp from any to any\n", 0},
-		{"ipfw set show", "disable 5 enable 0 1 2 3 4 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 " +
-			"21 22 23 24 25 26 27 28 29 30\n", 0},
-		{"ipfw set 5 delete 500; ipfw zero; ipfw zero 100 200",
-			"Accounting cleared.\nEntry 100 cleared.\nEntry 200 cleared.\n", 0},
-		{"ipfw -q resetlog >/dev/null 2>&1", "", 64},
-		{"ipfw flush >/dev/null 2>&1 </dev/null", "", 64},
-	} {
+	for _, c := range ipfwScripts {
 		if out, code := sh(c.script); out != c.want || code != c.code {
 			t.Errorf("%s: status %d, want %d\n%s\nwant\n%s", c.script, code, c.code, out, c.want)
 		}

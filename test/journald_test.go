@@ -26,17 +26,15 @@ mount --bind "$0/log" /run/log/journal
 mount --bind "$0/conf" /etc/systemd/journald.conf
 exec "$@"`
 
-// TestLongLogInJournal: what a rule with log matches is in the journal of systemd, with the text of
-// the rule in fields; no more than its limit, and the rest is counted.
-func TestLongLogInJournal(t *testing.T) {
-	t.Parallel()
+// startJournald runs a journald of the test, and has a node's agent, once it is started, log there.
+func startJournald(t *testing.T, p *pair) (dir string) {
+	t.Helper()
 	const systemd = "/lib/systemd/systemd-journald"
-	need(t, systemd, "journalctl", "curl")
+	need(t, systemd, "journalctl")
 	for _, place := range []string{"/run/systemd/journal", "/run/log/journal"} {
 		directory(t, place)
 	}
-	p := newPair(t)
-	dir := filepath.Dir(p.file("journal/conf", journaldConf))
+	dir = filepath.Dir(p.file("journal/conf", journaldConf))
 	for _, d := range []string{"run", "log"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
@@ -56,6 +54,33 @@ func TestLongLogInJournal(t *testing.T) {
 		return err
 	})
 	p.within = []string{"unshare", "-m", "--propagation", "slave", "sh", "-ec", inJournal, dir}
+	return dir
+}
+
+// journalEntries returns the agent's entries that match, at least one.
+func journalEntries(dir, match string) (all []map[string]any, err error) {
+	out, err := exec.Command("journalctl", "-D", dir+"/log", "-o", "json", "-q",
+		"SYSLOG_IDENTIFIER=weir", match).Output()
+	for line := range strings.Lines(string(out)) {
+		var e map[string]any
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("no entry with %s", match)
+	}
+	return all, err
+}
+
+// TestLongLogInJournal: what a rule with log matches is in the journal of systemd, with the text of
+// the rule in fields; no more than its limit, and the rest is counted.
+func TestLongLogInJournal(t *testing.T) {
+	t.Parallel()
+	need(t, "curl")
+	p := newPair(t)
+	journal := startJournald(t, p)
 	p.start("--iface", "eth0", "--config", p.file("weir.toml", "[observe]\nhistory = \"0s\"\n"),
 		"--rules", p.file("rules", `add 1 check-state
 add 50 allow tcp from any to me 80 setup keep-state
@@ -63,23 +88,8 @@ add 100 deny log tcp from any to me 81 // "closed" = here
 add 200 deny log logamount 5000 udp from any to me 9
 `))
 	curl(p.client, "--max-time", "1", "http://[fd66::1]:81/")
-	entries := func(match string) (all []map[string]any, err error) {
-		out, err := exec.Command("journalctl", "-D", dir+"/log", "-o", "json", "-q",
-			"SYSLOG_IDENTIFIER=weir", match).Output()
-		for line := range strings.Lines(string(out)) {
-			var e map[string]any
-			if err := json.Unmarshal([]byte(line), &e); err != nil {
-				return nil, err
-			}
-			all = append(all, e)
-		}
-		if err == nil && len(all) == 0 {
-			err = fmt.Errorf("no entry with %s", match)
-		}
-		return all, err
-	}
 	eventually(t, "the packet is in the journal", func() error {
-		all, err := entries("WEIR_DST_PORT=81")
+		all, err := journalEntries(journal, "WEIR_DST_PORT=81")
 		if err != nil {
 			return err
 		}

@@ -195,16 +195,20 @@ func noDrops(t *testing.T, status api.Status) {
 // gives way to the next. At 30,000 connections a second from all ports that a client has by default
 // each would come again after 0.94 s; here, through real stacks, it does so sooner, and
 // firewall/kernel has the rate itself. A busy machine gets more than one turn to be that fast; no
-// turn may have a refusal.
+// turn may have a refusal. Each turn has ports of its own: wrk ends its turn with open connections,
+// and what their server still sends is refused in a connection that took the port meanwhile.
 func TestLongPortsAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "wrk")
 	p := newPair(t)
 	nginx(t, p.server, 80)
-	p.client.Sysctl("net.ipv4.ip_local_port_range", "20000 20499")
 	p.start("--iface", "eth0", "--rules", webRules(t))
+	p.client.Sysctl("net.ipv4.tcp_tw_reuse", "1") // where wrk was the first to close
 	const ports, seconds = 500, 8
+	first := 10000
 	eventually(t, "ports are used again soon enough", func() error {
+		p.client.Sysctl("net.ipv4.ip_local_port_range", fmt.Sprint(first, first+ports-1))
+		first += ports
 		n := p.load(t, "-t1", "-c50", fmt.Sprintf("-d%ds", seconds), "-H",
 			"Connection: close").requests(t)
 		t.Logf("%d connections, %d per second, from %d ports", n, n/seconds, ports)

@@ -3,6 +3,7 @@ package test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"os"
@@ -28,6 +29,7 @@ type agentNode struct {
 	done   chan error
 	stderr *transcript
 	within []string // what `weir up` is run by, nil for nothing
+	up     string   // the program whose `weir up` runs; empty for weir
 	names  string   // a file that `weir up` shall see as /etc/hosts; empty for the machine's own
 }
 
@@ -63,7 +65,7 @@ func (g *agentNode) start(args ...string) {
 // launch starts `weir up`. The channel is closed when its ready line came.
 func (g *agentNode) launch(args ...string) (ready chan struct{}) {
 	g.t.Helper()
-	args = append([]string{weir, "up", "--root", g.root, "--bpffs", g.bpffs}, args...)
+	args = append([]string{cmp.Or(g.up, weir), "up", "--root", g.root, "--bpffs", g.bpffs}, args...)
 	if g.names != "" { // in a mount namespace that still sees what is mounted outside
 		args = append([]string{"unshare", "-m", "--propagation", "slave", "sh", "-ec",
 			`mount --bind "$0" /etc/hosts; exec "$@"`, g.names}, args...)

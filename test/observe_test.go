@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/observe"
 )
 
@@ -29,6 +30,73 @@ add 150 deny tcp from any to me 81
 add 160 deny udp from any to me 5353
 add 170 allow tcp from any to me 90 setup limit src-addr 2
 `
+
+// eventCounts is what a list of events says in numbers.
+type eventCounts struct {
+	refused, forward map[uint16]uint64 // packets by rule: refused, and in states that ended
+	kinds            map[firewall.EventKind]uint64
+	lost             uint64
+}
+
+func countEvents(events []observe.Event) eventCounts {
+	c := eventCounts{map[uint16]uint64{}, map[uint16]uint64{}, map[firewall.EventKind]uint64{}, 0}
+	for _, e := range events {
+		c.lost += e.Lost
+		c.kinds[e.Kind]++
+		if e.Refused() {
+			c.refused[e.Verdict.Rule]++
+		}
+		if e.Kind == firewall.EventEnd {
+			c.forward[e.Verdict.Rule] += e.Packets[0] + e.Packets[1]
+		}
+	}
+	return c
+}
+
+// agreesWithRules compares events with the counters of watchedRules.
+func (c eventCounts) agreesWithRules(t *testing.T, name string, rules api.Rules) {
+	t.Helper()
+	for _, r := range rules.Rules {
+		switch r.Number {
+		case 150, 160, 65535:
+			if c.refused[r.Number] != r.Packets || r.Packets == 0 {
+				t.Errorf("%s: %d packets dropped by rule %d, which counts %d", name,
+					c.refused[r.Number], r.Number, r.Packets)
+			}
+		case 100, 110:
+			if c.forward[r.Number] != r.Packets || r.Packets == 0 {
+				t.Errorf("%s: states of rule %d ended with %d packets, the rule counts %d",
+					name, r.Number, c.forward[r.Number], r.Packets)
+			}
+		}
+	}
+}
+
+// agreesWithMetrics compares events with the metrics and with top.
+func (c eventCounts) agreesWithMetrics(t *testing.T, name string, metrics map[string]float64,
+	top api.Top) {
+	limited := uint64(metrics[`weir_packets_total{verdict="drop",reason="limit",hook="in"}`])
+	if c.refused[170] != limited || limited == 0 {
+		t.Errorf("%s: rule 170 refused %d, the metrics say %v", name, c.refused[170], limited)
+	}
+	if c.kinds[firewall.EventStart] != uint64(metrics["weir_states_created_total"]) {
+		t.Errorf("%s: %d states began, the metrics say %v", name, c.kinds[firewall.EventStart],
+			metrics["weir_states_created_total"])
+	}
+	if want := c.kinds[firewall.EventDrop] +
+		c.kinds[firewall.EventRefuse]; top.Refused.Packets != want {
+		t.Errorf("%s: %d packets refused, top says %d", name, want, top.Refused.Packets)
+	}
+	for k, n := range c.kinds {
+		word := observe.KindName(k)
+		in, out := metrics[`weir_events_total{kind="`+word+`",hook="in"}`],
+			metrics[`weir_events_total{kind="`+word+`",hook="out"}`]
+		if top.Events[word] != n || uint64(in+out) != n {
+			t.Errorf("%s: %d events %s, top says %d, the metrics %v", name, n, word,
+				top.Events[word], in+out)
+		}
+	}
+}
 
 // TestViewsAgree: after traffic of every kind, the live list, the history, top, the metrics and the
 // counters of the rules tell the same numbers. A view that misses events would say so; here none
@@ -51,55 +119,12 @@ func TestViewsAgree(t *testing.T) {
 	metrics := p.scrape()
 	past := parse(t, p.weir("flow", "watch", "-j", "--since", "1h", "--past"))
 	for name, events := range map[string][]observe.Event{"live": seen, "history": past} {
-		refused, forward := map[uint16]uint64{}, map[uint16]uint64{}
-		kinds := map[firewall.EventKind]uint64{}
-		for _, e := range events {
-			if e.Lost > 0 {
-				t.Errorf("%s: %d events were lost", name, e.Lost)
-			}
-			kinds[e.Kind]++
-			if e.Refused() {
-				refused[e.Verdict.Rule]++
-			}
-			if e.Kind == firewall.EventEnd {
-				forward[e.Verdict.Rule] += e.Packets[0] + e.Packets[1]
-			}
+		c := countEvents(events)
+		if c.lost > 0 {
+			t.Errorf("%s: %d events were lost", name, c.lost)
 		}
-		for _, r := range rules.Rules {
-			switch r.Number {
-			case 150, 160, 65535:
-				if refused[r.Number] != r.Packets || r.Packets == 0 {
-					t.Errorf("%s: %d packets dropped by rule %d, which counts %d", name,
-						refused[r.Number], r.Number, r.Packets)
-				}
-			case 100, 110:
-				if forward[r.Number] != r.Packets || r.Packets == 0 {
-					t.Errorf("%s: states of rule %d ended with %d packets, the rule counts %d",
-						name, r.Number, forward[r.Number], r.Packets)
-				}
-			}
-		}
-		limited := uint64(metrics[`weir_packets_total{verdict="drop",reason="limit",hook="in"}`])
-		if refused[170] != limited || limited == 0 {
-			t.Errorf("%s: rule 170 refused %d, the metrics say %v", name, refused[170], limited)
-		}
-		if kinds[firewall.EventStart] != uint64(metrics["weir_states_created_total"]) {
-			t.Errorf("%s: %d states began, the metrics say %v", name, kinds[firewall.EventStart],
-				metrics["weir_states_created_total"])
-		}
-		if want := kinds[firewall.EventDrop] +
-			kinds[firewall.EventRefuse]; top.Refused.Packets != want {
-			t.Errorf("%s: %d packets refused, top says %d", name, want, top.Refused.Packets)
-		}
-		for k, n := range kinds {
-			word := observe.KindName(k)
-			in, out := metrics[`weir_events_total{kind="`+word+`",hook="in"}`],
-				metrics[`weir_events_total{kind="`+word+`",hook="out"}`]
-			if top.Events[word] != n || uint64(in+out) != n {
-				t.Errorf("%s: %d events %s, top says %d, the metrics %v", name, n, word,
-					top.Events[word], in+out)
-			}
-		}
+		c.agreesWithRules(t, name, rules)
+		c.agreesWithMetrics(t, name, metrics, top)
 	}
 	for _, r := range rules.Rules {
 		if got := metrics[fmt.Sprintf(`weir_rule_packets_total{rule="%d"}`,
@@ -124,13 +149,13 @@ func traffic(t *testing.T, p *pair) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go serveEcho(l)
+	go nstest.Echo(l)
 	limited, err := p.server.Listen("tcp", ":90")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer limited.Close()
-	go serveEcho(limited)
+	go nstest.Echo(limited)
 	for range 10 {
 		for _, host := range []string{"10.66.0.1:80", "[fd66::1]:80"} {
 			c, err := p.client.DialContext(t.Context(), "tcp", host)
@@ -189,19 +214,6 @@ func probe(t *testing.T, p *pair, port int) {
 	if c, err := p.client.DialContext(ctx, "tcp", fmt.Sprintf("10.66.0.1:%d", port)); err == nil {
 		c.Close()
 		t.Errorf("port %d is open", port)
-	}
-}
-
-func serveEcho(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			io.Copy(c, c)
-			c.Close()
-		}()
 	}
 }
 

@@ -38,6 +38,17 @@ func datagram(t *testing.T, from *nstest.Node, to string) netip.AddrPort {
 	return netip.MustParseAddrPort(c.LocalAddr().String())
 }
 
+// askFlow asks a host what it knows of a flow of the container client.
+func askFlow(t *testing.T, h *podHost, src netip.AddrPort, dst string) (f api.Flow) {
+	t.Helper()
+	readFrom(t, h, &f, "-d", fmt.Sprintf(`{"proto":"udp","src":%q,"dst":%q,"hook":"in",`+
+		`"recv":"pod:client"}`, src, dst), "/v1/flow")
+	if f.Src.Kind != "pod" || f.Src.Name != "client" || f.Src.Labels["role"] != "client" {
+		t.Errorf("the source is %+v", f.Src)
+	}
+	return f
+}
+
 // TestFlowsOfThePage: of a flow the page gets its ends, a pod with its labels and a pod of a peer,
 // its states in both engines, its translation, and what would happen to it now. A change that is
 // tried decides it again. The history has what rules and pods counted. No request changes anything.
@@ -52,21 +63,12 @@ table offices add 10.66.0.0/24
 `, wireRules+"add allow ip from any to any\n")
 	h.meet()
 	client, _ := h.left.attach("client", "--addr", "10.88.1.2", "--label", "role=client")
-	ask := func(src netip.AddrPort, dst string) (f api.Flow) {
-		t.Helper()
-		readFrom(t, h.left, &f, "-d", fmt.Sprintf(`{"proto":"udp","src":%q,"dst":%q,"hook":"in",`+
-			`"recv":"pod:client"}`, src, dst), "/v1/flow")
-		if f.Src.Kind != "pod" || f.Src.Name != "client" || f.Src.Labels["role"] != "client" {
-			t.Errorf("the source is %+v", f.Src)
-		}
-		return f
-	}
 
 	const peer, outside, denied = "10.88.2.9:5353", "10.66.0.2:5353", "10.66.0.2:9"
 	src := datagram(t, client, peer)
 	var f api.Flow
 	eventually(t, "a state in each engine", func() error {
-		if f = ask(src, peer); len(f.States) != 2 {
+		if f = askFlow(t, h.left, src, peer); len(f.States) != 2 {
 			return fmt.Errorf("%+v", f)
 		}
 		return nil
@@ -78,7 +80,7 @@ table offices add 10.66.0.0/24
 	}
 	src = datagram(t, client, outside)
 	eventually(t, "a translated state", func() error {
-		if f = ask(src, outside); len(f.States) == 0 {
+		if f = askFlow(t, h.left, src, outside); len(f.States) == 0 {
 			return fmt.Errorf("%+v", f)
 		}
 		return nil
@@ -91,10 +93,29 @@ table offices add 10.66.0.0/24
 		t.Errorf("why: %+v %s", f.Why, f.Unknown)
 	}
 	src = datagram(t, client, denied)
-	if f = ask(src, denied); len(f.States) != 0 || f.Why == nil || f.Why.Passed ||
-		f.Why.Rule != 200 {
+	if f = askFlow(t, h.left, src, denied); len(f.States) != 0 || f.Why == nil ||
+		f.Why.Passed || f.Why.Rule != 200 {
 		t.Errorf("of a refused flow: %+v", f)
 	}
+	badFlowRequests(t, h.left)
+	previewOnly(t, h.left)
+	eventually(t, "the history", func() error {
+		datagram(t, client, outside)
+		var a api.History
+		readFrom(t, h.left, &a, "/v1/history")
+		pods, rules := fmt.Sprint(a.Pods), fmt.Sprint(a.Rules)
+		if len(a.Times) == 0 || len(a.Times) != len(a.Traffic.BytesIn) ||
+			!strings.Contains(pods, "client") ||
+			!strings.Contains(rules, "allow udp from any to any") {
+			return fmt.Errorf("%+v", a)
+		}
+		return nil
+	})
+}
+
+// badFlowRequests: a request that names no flow gets an error that says why.
+func badFlowRequests(t *testing.T, h *podHost) {
+	t.Helper()
 	for body, want := range map[string]string{
 		`{"proto":"udp","src":"10.0.0.1:1","dst":"[::1]:2"}`:                 "one family",
 		`{"proto":"nonsense","src":"10.0.0.1:1","dst":"10.0.0.2:2"}`:         "nonsense",
@@ -105,17 +126,21 @@ table offices add 10.66.0.0/24
 			api.Error
 			Unknown string `json:"unknown"`
 		}
-		if readFrom(t, h.left, &e, "-d", body, "/v1/flow"); !strings.Contains(e.Message, want) ||
+		if readFrom(t, h, &e, "-d", body, "/v1/flow"); !strings.Contains(e.Message, want) ||
 			want == "" && !strings.Contains(e.Unknown, "interface") {
 			t.Errorf("%s: %+v", body, e)
 		}
 	}
+}
 
-	// A change that is tried: the datagram of a moment ago would be refused. Nothing changes.
-	before := h.left.weir("fw", "list")
+// previewOnly tries a change: the client's datagrams of a moment ago would be refused. Nothing
+// changes.
+func previewOnly(t *testing.T, h *podHost) {
+	t.Helper()
+	before := h.weir("fw", "list")
 	var tried api.Preview
 	eventually(t, "a replay", func() error {
-		readFrom(t, h.left, &tried, "-d", `{"text":"add 250 deny udp from any to any 5353",`+
+		readFrom(t, h, &tried, "-d", `{"text":"add 250 deny udp from any to any 5353",`+
 			`"replay":"5m"}`, "/v1/preview")
 		if !tried.Fine || tried.Replay == nil || tried.Replay.Refused == 0 {
 			return fmt.Errorf("%+v", tried)
@@ -130,24 +155,11 @@ table offices add 10.66.0.0/24
 		t.Errorf("the command is %q", tried.Command)
 	}
 	var e api.Error
-	if readFrom(t, h.left, &e, "-d", `{"text":"add 1 deny ip from any to any","replay":"3y"}`,
+	if readFrom(t, h, &e, "-d", `{"text":"add 1 deny ip from any to any","replay":"3y"}`,
 		"/v1/preview"); !strings.Contains(e.Message, "not a duration") {
 		t.Errorf("a replay of years: %+v", e)
 	}
-	if after := h.left.weir("fw", "list"); after != before {
+	if after := h.weir("fw", "list"); after != before {
 		t.Errorf("the rules were\n%s\nand are\n%s", before, after)
 	}
-
-	eventually(t, "the history", func() error {
-		datagram(t, client, outside)
-		var a api.History
-		readFrom(t, h.left, &a, "/v1/history")
-		pods, rules := fmt.Sprint(a.Pods), fmt.Sprint(a.Rules)
-		if len(a.Times) == 0 || len(a.Times) != len(a.Traffic.BytesIn) ||
-			!strings.Contains(pods, "client") ||
-			!strings.Contains(rules, "allow udp from any to any") {
-			return fmt.Errorf("%+v", a)
-		}
-		return nil
-	})
 }

@@ -14,6 +14,26 @@ import (
 	"time"
 )
 
+// pageEvents follows the events of `weir page` until there is one, which a datagram of the client
+// causes, and returns it.
+func pageEvents(t *testing.T, p *pair, address, auth string) string {
+	t.Helper()
+	// The header comes when the node has begun to listen.
+	stream := p.server.Command("curl", "-sSN", "-D", "/dev/stderr", address+
+		"/v1/events?filter=deny+udp", "-H", auth)
+	var events, header programOutput
+	stream.Stdout, stream.Stderr = &events, &header
+	if err := stream.Start(); err != nil {
+		t.Fatal(err)
+	}
+	header.await(t, "x-ndjson")
+	datagram(t, p.client, "10.66.0.1:5353")
+	events.await(t, "\n")
+	stream.Process.Kill()
+	stream.Wait() // killed
+	return events.String()
+}
+
 // TestPageServes: `weir page` forwards what the node sends to clients with the token, at once,
 // and ends with its signal.
 func TestPageServes(t *testing.T) {
@@ -36,53 +56,26 @@ func TestPageServes(t *testing.T) {
 	if err := os.Remove(filepath.Join(p.root, "run/weir/weir.sock")); err != nil {
 		t.Fatal(err)
 	}
-	fetch := func(path string, more ...string) string {
-		t.Helper()
-		got, err := curl(p.server, append([]string{address + path}, more...)...)
-		if err != nil {
-			t.Error(err)
+	auth := "Authorization: Bearer " + token
+	for _, c := range []struct {
+		what, want, path string
+		more             []string
+	}{
+		{"the page", "<title>Weir</title>", "/", nil},
+		{"without a token", "token", "/v1/rules", nil},
+		{"rules", "deny tcp from any to me 81", "/v1/rules", []string{"-H", auth}},
+		{"a change", "not found", "/v1/do", []string{"-H", auth, "-d", `{"line":"flush"}`}},
+		{"why", `"rule":160`, "/v1/why", []string{"-H", auth, "-d",
+			`{"packet":"in via eth0 udp 10.66.0.2:9 -> 10.66.0.1:5353"}`}},
+	} {
+		got, err := curl(p.server, append([]string{address + c.path}, c.more...)...)
+		if err != nil || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q: %v", c.what, got, c.want, err)
 		}
-		return got
 	}
-	auth := []string{"-H", "Authorization: Bearer " + token}
-	if got := fetch("/"); !strings.Contains(got, "<title>Weir</title>") {
-		t.Errorf("the page is %q", got)
-	}
-	if got := fetch("/v1/rules"); !strings.Contains(got, "token") {
-		t.Errorf("without a token: %q", got)
-	}
-	if got := fetch("/v1/rules", auth...); !strings.Contains(got, "deny tcp from any to me 81") {
-		t.Errorf("rules: %q", got)
-	}
-	if got := fetch("/v1/do", append(auth, "-d", `{"line":"flush"}`)...); !strings.Contains(got,
-		"not found") {
-		t.Errorf("a change was answered %q", got)
-	}
-	if got := fetch("/v1/why", append(auth, "-d",
-		`{"packet":"in via eth0 udp 10.66.0.2:9 -> 10.66.0.1:5353"}`)...); !strings.Contains(got,
-		`"rule":160`) {
-		t.Errorf("why: %q", got)
-	}
-	// The header comes when the node has begun to listen.
-	stream := p.server.Command("curl", "-sSN", "-D", "/dev/stderr", address+
-		"/v1/events?filter=deny+udp", auth[0], auth[1])
-	var events, header programOutput
-	stream.Stdout, stream.Stderr = &events, &header
-	if err := stream.Start(); err != nil {
-		t.Fatal(err)
-	}
-	header.await(t, "x-ndjson")
-	c, err := p.client.DialContext(t.Context(), "udp", "10.66.0.1:5353")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Write([]byte("datagram"))
-	c.Close()
-	events.await(t, "\n")
-	stream.Process.Kill()
-	stream.Wait() // killed
-	if all := parse(t, events.String()); len(all) != 1 || all[0].Verdict.Rule != 160 {
-		t.Errorf("events: %q", events.String())
+	events := pageEvents(t, p, address, auth)
+	if all := parse(t, events); len(all) != 1 || all[0].Verdict.Rule != 160 {
+		t.Errorf("events: %q", events)
 	}
 	socket := []string{"--unix-socket", filepath.Join(p.root, "run/weir/read.sock")}
 	for header, want := range map[string]string{"Host: localhost:8080": "<title>Weir",

@@ -34,7 +34,62 @@ func echoes(t *testing.T, n *nstest.Node, ports ...int) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { l.Close() })
-		go serveEcho(l)
+		go nstest.Echo(l)
+	}
+}
+
+// connect opens an echo connection to the server.
+func (p *pair) connect(host string, port int) net.Conn {
+	t := p.t
+	t.Helper()
+	c, err := p.client.DialContext(t.Context(), "tcp", net.JoinHostPort(host, fmt.Sprint(port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if err := exchange(c, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// panics runs `weir panic` in the session of an SSH connection, or in none.
+func (p *pair) panics(session net.Conn, args ...string) (string, error) {
+	cmd := p.server.Command(weir,
+		append([]string{"--root", p.root, "--bpffs", p.bpffs, "panic"}, args...)...)
+	cmd.Env = []string{}
+	if session != nil {
+		here, there := session.LocalAddr().(*net.TCPAddr), session.RemoteAddr().(*net.TCPAddr)
+		cmd.Env = append(cmd.Env, fmt.Sprintf("SSH_CONNECTION=%s %d %s %d", here.IP, here.Port,
+			there.IP, there.Port))
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	return out.String(), err
+}
+
+// onlySession wants a connection to continue, others not to, and everything else refused.
+func (p *pair) onlySession(when string, session net.Conn, others ...net.Conn) {
+	t := p.t
+	t.Helper()
+	if err := exchange(session, 20*time.Second); err != nil {
+		t.Errorf("%s: the session: %v", when, err)
+	}
+	for _, c := range others {
+		if err := exchange(c, time.Second); err == nil {
+			t.Errorf("%s: the connection to %s continues", when, c.RemoteAddr())
+		}
+	}
+	for _, to := range []string{"[fd66::1]:22", "10.66.0.1:22", "10.66.0.1:80"} {
+		d, err := p.client.DialContext(timeLimit(t, time.Second), "tcp", to)
+		if err == nil {
+			d.Close()
+			t.Errorf("%s: %s is open", when, to)
+		}
+	}
+	if err := p.client.Command("ping", "-c1", "-W1", "10.66.0.1").Run(); err == nil {
+		t.Errorf("%s: ping is answered", when)
 	}
 }
 
@@ -49,74 +104,27 @@ add 2 allow tcp from any to me 22,80 setup keep-state
 add 3 allow icmp from any to me
 `)
 	p.start("--iface", "eth0", "--rules", rules)
-	open := func(host string, port int) net.Conn {
-		t.Helper()
-		c, err := p.client.DialContext(t.Context(), "tcp", net.JoinHostPort(host, fmt.Sprint(port)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		if err := exchange(c, 20*time.Second); err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
-	session, other, web := open("fd66::1", 22), open("fd66::1", 22), open("10.66.0.1", 80)
-	panics := func(where net.Conn, args ...string) (string, error) {
-		cmd := p.server.Command(weir,
-			append([]string{"--root", p.root, "--bpffs", p.bpffs, "panic"},
-				args...)...)
-		cmd.Env = []string{}
-		if where != nil {
-			here, there := where.LocalAddr().(*net.TCPAddr), where.RemoteAddr().(*net.TCPAddr)
-			cmd.Env = append(cmd.Env, fmt.Sprintf("SSH_CONNECTION=%s %d %s %d", here.IP, here.Port,
-				there.IP, there.Port))
-		}
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		err := cmd.Run()
-		return out.String(), err
-	}
-	if out, err := panics(nil); err == nil || !strings.Contains(out, "weir panic -f") {
+	session, other, web := p.connect("fd66::1", 22), p.connect("fd66::1", 22),
+		p.connect("10.66.0.1", 80)
+	if out, err := p.panics(nil); err == nil || !strings.Contains(out, "weir panic -f") {
 		t.Errorf("without a session: %v, %s", err, out)
 	}
 	if err := exchange(web, patience); err != nil {
 		t.Errorf("a panic that was refused cut a connection: %v", err)
 	}
-	out, err := panics(session)
+	out, err := p.panics(session)
 	if err != nil || !strings.Contains(out, session.LocalAddr().String()) ||
 		!strings.Contains(out, "neighbour discovery") || !strings.Contains(out, "not guarded: lo") {
 		t.Fatalf("%v, %s", err, out)
 	}
-	check := func(when string) {
-		t.Helper()
-		if err := exchange(session, 20*time.Second); err != nil {
-			t.Errorf("%s: the session: %v", when, err)
-		}
-		for _, c := range []net.Conn{other, web} {
-			if err := exchange(c, time.Second); err == nil {
-				t.Errorf("%s: the connection to %s continues", when, c.RemoteAddr())
-			}
-		}
-		for _, to := range []string{"[fd66::1]:22", "10.66.0.1:22", "10.66.0.1:80"} {
-			d, err := p.client.DialContext(timeLimit(t, time.Second), "tcp", to)
-			if err == nil {
-				d.Close()
-				t.Errorf("%s: %s is open", when, to)
-			}
-		}
-		if err := p.client.Command("ping", "-c1", "-W1", "10.66.0.1").Run(); err == nil {
-			t.Errorf("%s: ping is answered", when)
-		}
-	}
-	check("in panic")
+	p.onlySession("in panic", session, other, web)
 	if err := p.server.Command("ip", "neigh", "flush", "all").Run(); err != nil {
 		t.Error(err)
 	}
 	p.kill()
-	check("without an agent")
+	p.onlySession("without an agent", session, other, web)
 	p.start("--iface", "eth0", "--rules", rules)
-	check("after a restart")
+	p.onlySession("after a restart", session, other, web)
 	if out, _, err := p.try("status"); err == nil || !strings.Contains(out, "panic: since") {
 		t.Errorf("status: %v, %s", err, out)
 	}
@@ -125,22 +133,22 @@ add 3 allow icmp from any to me
 		!strings.Contains(stderr, "weir panic --end") {
 		t.Errorf("a change: %v, %s", err, stderr)
 	}
-	if out, err := panics(session, "--end"); err != nil {
+	if out, err := p.panics(session, "--end"); err != nil {
 		t.Fatalf("%v, %s", err, out)
 	}
 	if err := exchange(session, 20*time.Second); err != nil {
 		t.Errorf("the session after the end: %v", err)
 	}
-	open("fd66::1", 22)
-	open("10.66.0.1", 80)
-	if out, err := panics(nil, "-f"); err != nil {
+	p.connect("fd66::1", 22)
+	p.connect("10.66.0.1", 80)
+	if out, err := p.panics(nil, "-f"); err != nil {
 		t.Fatalf("%v, %s", err, out)
 	}
 	if err := exchange(session, time.Second); err == nil {
 		t.Error("a panic without a session spares one")
 	}
 	p.weir("panic", "--end")
-	open("fd66::1", 22)
+	p.connect("fd66::1", 22)
 }
 
 // timeLimit is a context that ends after some time.

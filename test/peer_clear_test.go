@@ -270,6 +270,50 @@ func TestRemovedPeersConnectionsEnd(t *testing.T) {
 	})
 }
 
+// obstacle is a reason for which the left host cannot open its tunnel, what the status says about
+// it, and how it comes and goes.
+type obstacle struct {
+	name, says, advice string
+	put, remove        func()
+}
+
+// obstacles to the tunnel of the left host.
+func (h *leakHosts) obstacles(t *testing.T) []obstacle {
+	t.Helper()
+	key := filepath.Join(h.left.root, "var/lib/weir/key")
+	good, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var port net.PacketConn
+	return []obstacle{
+		{"a damaged key", "no tunnel to other nodes", "",
+			func() { os.WriteFile(key, good[:20], 0o600) },
+			func() { os.WriteFile(key, good, 0o600) }},
+		{"a taken port", "address already in use", "UDP port 51820", func() {
+			var err error
+			if port, err = h.left.host.ListenPacket("udp4", "0.0.0.0:51820"); err != nil {
+				t.Fatal(err)
+			}
+		}, func() { port.Close() }},
+		{"a taken name", "another program has an interface of that name", "ip link show weir0",
+			func() { h.sh(t, "ip link add weir0 type veth peer name other; ip link set weir0 up") },
+			func() { h.sh(t, "ip link del weir0") }},
+		{"a tun device of the name", "another program has an interface of that name",
+			"ip link show weir0",
+			func() { h.sh(t, "ip tuntap add weir0 mode tun; ip link set weir0 up") },
+			func() { h.sh(t, "ip link del weir0") }},
+	}
+}
+
+// sh runs a command on the left host.
+func (h *leakHosts) sh(t *testing.T, command string) {
+	t.Helper()
+	if out, err := h.left.host.Command("sh", "-c", command).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+}
+
 // TestTunnelCannotBeOpened: while a key is damaged, the port taken, or an interface of the tunnel's
 // name there, the node works without the tunnel, reports why, lets nothing for the peers leave in
 // the clear, and has the tunnel again once the reason is gone.
@@ -279,77 +323,29 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 	h.meet("--keepalive", "1s")
 	web, webPod := h.right.attach("web")
 	nginx(t, web, 80)
+	url := pageAt(webPod.Addrs[0], 80)
 	rules := filepath.Join(h.left.root, "etc/weir/rules")
-	key := filepath.Join(h.left.root, "var/lib/weir/key")
-	good, err := os.ReadFile(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var port net.PacketConn
-	sh := func(command string) {
-		t.Helper()
-		if out, err := h.left.host.Command("sh", "-c", command).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", command, err, out)
-		}
-	}
-	for _, c := range []struct {
-		name, says, advice string
-		break_, mend       func()
-	}{
-		{"a damaged key", "no tunnel to other nodes", "", func() {
-			os.WriteFile(key, good[:20], 0o600)
-		}, func() { os.WriteFile(key, good, 0o600) }},
-		{"a taken port", "address already in use", "UDP port 51820", func() {
-			var err error
-			if port, err = h.left.host.ListenPacket("udp4", "0.0.0.0:51820"); err != nil {
-				t.Fatal(err)
-			}
-		}, func() { port.Close() }},
-		{"a taken name", "another program has an interface of that name", "ip link show weir0",
-			func() { sh("ip link add weir0 type veth peer name other; ip link set weir0 up") },
-			func() { sh("ip link del weir0") }},
-		{"a tun device of the name", "another program has an interface of that name",
-			"ip link show weir0",
-			func() { sh("ip tuntap add weir0 mode tun; ip link set weir0 up") }, func() {
-				sh("ip link del weir0")
-			}},
-	} {
+	all := h.obstacles(t)
+	for _, c := range all {
 		h.left.stop()
 		// As after a boot: the kernel knows nothing of peers.
-		sh("ip route flush type unreachable; ip -6 route flush type unreachable")
-		c.break_()
+		h.sh(t, "ip route flush type unreachable; ip -6 route flush type unreachable")
+		c.put()
 		h.left.start("--rules", rules)
 		h.never(t, c.name, func() {
 			stop := flood(t, h.left.host)
 			defer stop()
-			if advice := h.left.problem(t, c.says); !strings.Contains(advice, c.advice) {
-				t.Errorf("%s: the advice is %q", c.name, advice)
-			}
-			h.left.weir("fw", "add", "count", "ip", "from", "any", "to", "any") // the node works
-			if out, err := curl(h.left.host, pageAt(webPod.Addrs[0], 80)); err == nil {
-				t.Errorf("%s: reached %q", c.name, out)
-			}
-			if c.name == "a taken port" { // what needs a tunnel is refused and changes nothing
-				_, stderr, err := h.left.try("peer", "add", "third", "--key",
-					strings.Repeat("A", 43)+
-						"=", "--pods", "10.99.0.0/24")
-				if err == nil || !strings.Contains(stderr, "UDP port 51820") {
-					t.Errorf("weir peer add: %v\n%s", err, stderr)
-				}
-				if p := h.left.peers().Peers; len(p) != 1 {
-					t.Errorf("the peers are %+v", p)
-				}
-			}
-			c.mend()
+			h.worksWithout(t, c, url)
+			c.remove()
 			h.left.problem(t, "")
 		})
-		reach(t, h.left.host, pageAt(webPod.Addrs[0], 80))
+		reach(t, h.left.host, url)
 	}
-	h.withoutDescriptors(t, sh)
-	reach(t, h.left.host, pageAt(webPod.Addrs[0], 80))
+	h.withoutDescriptors(t)
+	reach(t, h.left.host, url)
 	// A peer that is removed while there is no tunnel is gone, too.
 	h.left.stop()
-	os.WriteFile(key, good[:20], 0o600)
+	all[0].put()
 	h.left.start("--rules", rules)
 	h.never(t, "a removal without a tunnel", func() {
 		stop := flood(t, h.left.host)
@@ -363,9 +359,31 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 	}
 }
 
+// worksWithout: the left node works without its tunnel, and refuses what needs one.
+func (h *leakHosts) worksWithout(t *testing.T, c obstacle, url string) {
+	if advice := h.left.problem(t, c.says); !strings.Contains(advice, c.advice) {
+		t.Errorf("%s: the advice is %q", c.name, advice)
+	}
+	h.left.weir("fw", "add", "count", "ip", "from", "any", "to", "any")
+	if out, err := curl(h.left.host, url); err == nil {
+		t.Errorf("%s: reached %q", c.name, out)
+	}
+	if c.name != "a taken port" {
+		return
+	}
+	_, stderr, err := h.left.try("peer", "add", "third", "--key", strings.Repeat("A", 43)+"=",
+		"--pods", "10.99.0.0/24")
+	if err == nil || !strings.Contains(stderr, "UDP port 51820") {
+		t.Errorf("weir peer add: %v\n%s", err, stderr)
+	}
+	if p := h.left.peers().Peers; len(p) != 1 {
+		t.Errorf("the peers are %+v", p)
+	}
+}
+
 // withoutDescriptors takes them from the left agent: it lives, and has the tunnel again when there
 // are some.
-func (h *leakHosts) withoutDescriptors(t *testing.T, sh func(string)) {
+func (h *leakHosts) withoutDescriptors(t *testing.T) {
 	t.Helper()
 	pid := h.left.agentPID(t)
 	var limit unix.Rlimit
@@ -379,7 +397,7 @@ func (h *leakHosts) withoutDescriptors(t *testing.T, sh func(string)) {
 	h.never(t, "no descriptors", func() {
 		stop := flood(t, h.left.host)
 		defer stop()
-		sh("ip link del weir0")
+		h.sh(t, "ip link del weir0")
 		time.Sleep(2 * time.Second)
 		if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
 			t.Fatal(err)

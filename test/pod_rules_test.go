@@ -127,89 +127,100 @@ add check-state
 add allow tcp from table(role=client) to table(app=web) 80 setup keep-state
 `
 
+// labelHost is a host with a web server that only the label role=client reaches, and an address
+// that pods of the name client have one after another.
+type labelHost struct {
+	*podHost
+	url       string
+	outsiders int
+}
+
+const reusedAddress = "10.88.0.77"
+
+func (h *labelHost) attachClient(netns string) {
+	h.t.Helper()
+	h.weir("pod", "attach", "--name", "client", "--label", "role=client", "--addr", reusedAddress,
+		"--publish", "8080:80", netns)
+}
+
+// clientGone waits until the dead client is not in the list, and wants a healthy node.
+func (h *labelHost) clientGone() {
+	h.t.Helper()
+	eventually(h.t, "the dead pod is gone", func() error {
+		for _, p := range h.pods() {
+			if p.Name == "client" {
+				return fmt.Errorf("%+v", p)
+			}
+		}
+		return nil
+	})
+	var s api.Status
+	h.json(&s, "status", "-j")
+	if !s.Healthy {
+		h.t.Errorf("status: %+v", s.Problems)
+	}
+}
+
+// outsider gives the client's name, address and published port to a pod without labels: it has
+// none, and reaches nothing.
+func (h *labelHost) outsider(after string) {
+	h.t.Helper()
+	h.outsiders++
+	node := h.lab.Node(fmt.Sprint("outsider", h.outsiders))
+	// A dead pod leaves the list first. Its address is free when nothing is left of it, the labels
+	// least of all.
+	eventually(h.t, "the address is free", func() error {
+		_, _, err := h.try("pod", "attach", "--name", "client", "--addr", reusedAddress,
+			"--publish", "8080:80", node.Path())
+		return err
+	})
+	if got := h.members("role=client"); strings.Contains(got, "77/") {
+		h.t.Errorf("%s: the table has\n%s", after, got)
+	}
+	refuse(h.t, node, h.url)
+	h.weir("pod", "detach", "client")
+}
+
 // TestLabelsGoWithTheirPod: who gets an address after another pod never gets its labels, however
 // that one ended.
 func TestLabelsGoWithTheirPod(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "curl")
-	h := newPodHost(t, clientRules)
+	h := &labelHost{podHost: newPodHost(t, clientRules)}
 	web, webPod := h.attach("web", "--label", "app=web")
 	nginx(t, web, 80)
-	url := "http://" + netip.AddrPortFrom(webPod.Addrs[0], 80).String() + "/"
-	const address = "10.88.0.77"
-	outsiders := 0
-	outsider := func(after string) {
-		t.Helper()
-		outsiders++
-		name := fmt.Sprint("outsider", outsiders)
-		// Its name and its published port were the dead one's. A dead pod leaves the list first.
-		// Its address is free when nothing is left of it, the labels least of all.
-		node := h.lab.Node(name)
-		eventually(t, "the address is free", func() error {
-			_, _, err := h.try("pod", "attach", "--name", "client", "--addr", address, "--publish",
-				"8080:80", node.Path())
-			return err
-		})
-		if got := h.members("role=client"); strings.Contains(got, "77/") {
-			t.Errorf("%s: the table has\n%s", after, got)
-		}
-		refuse(t, node, url)
-		h.weir("pod", "detach", "client")
-	}
-	attach := func(netns string) {
-		t.Helper()
-		h.weir("pod", "attach", "--name", "client", "--label", "role=client", "--addr", address,
-			"--publish", "8080:80", netns)
-	}
-	gone := func() {
-		t.Helper()
-		eventually(t, "the dead pod is gone", func() error {
-			for _, p := range h.pods() {
-				if p.Name == "client" {
-					return fmt.Errorf("%+v", p)
-				}
-			}
-			return nil
-		})
-		var s api.Status
-		h.json(&s, "status", "-j")
-		if !s.Healthy {
-			t.Errorf("status: %+v", s.Problems)
-		}
-	}
+	h.url = pageAt(webPod.Addrs[0], 80)
 
 	twice := h.lab.Node("twice")
-	attach(twice.Path())
-	attach(twice.Path())
-	reach(t, twice, url)
+	h.attachClient(twice.Path())
+	h.attachClient(twice.Path())
+	reach(t, twice, h.url)
 	h.weir("pod", "detach", "client")
-	outsider("attached twice, detached once")
+	h.outsider("attached twice, detached once")
 
 	pid, end := mortal(t)
-	attach("pid:" + pid)
+	h.attachClient("pid:" + pid)
 	end()
-	gone()
-	outsider("its namespace died")
+	h.clientGone()
+	h.outsider("its namespace died")
 
 	deleted := h.lab.Node("deleted")
-	attach(deleted.Path())
+	h.attachClient(deleted.Path())
 	if err := h.host.Netlink().DeleteLink(int(h.pod("client").Index)); err != nil {
 		t.Fatal(err)
 	}
-	gone()
-	outsider("its interface was deleted")
+	h.clientGone()
+	h.outsider("its interface was deleted")
 
 	pid, end = mortal(t)
-	attach("pid:" + pid)
+	h.attachClient("pid:" + pid)
 	h.kill()
 	end()
 	h.start()
-	gone()
-	outsider("its namespace died while no agent ran")
-	reach(t, func() *nstest.Node {
-		n, _ := h.attach("late", "--label", "role=client")
-		return n
-	}(), url)
+	h.clientGone()
+	h.outsider("its namespace died while no agent ran")
+	late, _ := h.attach("late", "--label", "role=client")
+	reach(t, late, h.url)
 }
 
 // TestNodesOwnNamespace: the node does not make itself a pod, whatever name its namespace is given

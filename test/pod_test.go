@@ -79,6 +79,21 @@ func (h *podHost) pod(name string) api.Pod {
 	return api.Pod{}
 }
 
+// ownLinks returns the names of the interfaces on the host that Weir made.
+func (h *podHost) ownLinks() (names []string) {
+	h.t.Helper()
+	links, err := h.host.Netlink().Links()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, l := range links {
+		if strings.HasPrefix(l.Alias, "weir:") {
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}
+
 // TestPodsMeetTheRules: pods are reached exactly where the rules say, from outside, from each other
 // and from the host, and a label's table follows pods as they come and go.
 func TestPodsMeetTheRules(t *testing.T) {
@@ -141,14 +156,8 @@ func TestPodsOutliveTheAgent(t *testing.T) {
 	}
 	h.weir("down")
 	h.wait()
-	links, err := h.host.Netlink().Links()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range links {
-		if strings.HasPrefix(l.Alias, "weir:") {
-			t.Errorf("down left %s", l.Name)
-		}
+	for _, name := range h.ownLinks() {
+		t.Errorf("down left %s", name)
 	}
 	if _, err := os.Stat(filepath.Join(h.root, "var/lib/weir")); !os.IsNotExist(err) {
 		t.Errorf("down left the state directory: %v", err)
@@ -183,70 +192,92 @@ func (h *podHost) cni(verb, container, netns, config string, args ...string) (ou
 	return out, took
 }
 
+// pluginConfig returns a network configuration of a CNI version, with more fields if need be.
+func (h *podHost) pluginConfig(version, more string) string {
+	return fmt.Sprintf(`{"cniVersion":%q,"name":"net","type":"weir-cni","root":%q%s}`, version,
+		h.root, more)
+}
+
 // TestPlugin: every verb of CNI through the plugin binary, in every version.
 func TestPlugin(t *testing.T) {
 	t.Parallel()
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
-	config := func(version, more string) string {
-		return fmt.Sprintf(`{"cniVersion":%q,"name":"net","type":"weir-cni","root":%q%s}`, version,
-			h.root, more)
-	}
 	for i, v := range []string{"0.4.0", "1.0.0", "1.1.0"} {
-		id := fmt.Sprint("c", i)
-		node := h.lab.Node(id)
-		result, took := h.cni("ADD", id, node.Path(), config(v, ""))
-		if result["ips"] == nil {
-			t.Fatalf("%s ADD: %v", v, result)
-		}
-		t.Logf("%s ADD took %v", v, took)
-		first := result["ips"].([]any)[0].(map[string]any)
-		address := netip.MustParsePrefix(first["address"].(string)).Addr()
-		if out, err := h.host.Command("ping", "-c1", "-W10",
-			address.String()).CombinedOutput(); err != nil {
-			t.Errorf("%s: ping %s: %v\n%s", v, address, err, out)
-		}
-		previous, err := json.Marshal(result)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if out, _ := h.cni("CHECK", id, node.Path(),
-			config(v, `,"prevResult":`+string(previous))); out != nil {
-			t.Errorf("%s CHECK: %v", v, out)
-		}
-		if out, err := node.Command("ip", "addr", "del", address.String()+"/32", "dev",
-			"eth0").CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		if out, _ := h.cni("CHECK", id, node.Path(),
-			config(v, `,"prevResult":`+string(previous))); out["code"] != 101.0 {
-			t.Errorf("%s CHECK of a pod without its address: %v", v, out)
-		}
-		for range 2 {
-			out, took := h.cni("DEL", id, "", config(v, ""))
-			if out != nil {
-				t.Errorf("%s DEL: %v", v, out)
-			}
-			t.Logf("%s DEL took %v", v, took)
-		}
+		h.pluginVersion(fmt.Sprint("c", i), v)
 	}
-	if out, _ := h.cni("STATUS", "", "", config("1.1.0", "")); out != nil {
+	if out, _ := h.cni("STATUS", "", "", h.pluginConfig("1.1.0", "")); out != nil {
 		t.Errorf("STATUS: %v", out)
 	}
 	if out, _ := h.cni("VERSION", "", "",
 		`{"cniVersion":"1.0.0"}`); out["supportedVersions"] == nil {
 		t.Errorf("VERSION: %v", out)
 	}
-	kept, lost := h.lab.Node("kept"), h.lab.Node("lost")
-	h.cni("ADD", "kept", kept.Path(), config("1.1.0", ""))
-	h.cni("ADD", "lost", lost.Path(), config("1.1.0", ""))
-	// What belongs to no network of CNI, or to another one, is not this network's garbage.
+	h.pluginGarbage()
+	h.pluginHostLocal()
+	h.kill()
+	late := h.lab.Node("late")
+	if out, _ := h.cni("ADD", "late", late.Path(), h.pluginConfig("1.0.0", "")); out["code"] !=
+		11.0 || !strings.Contains(fmt.Sprint(out["details"]), "weir up") {
+		t.Errorf("ADD without an agent: %v", out)
+	}
+	if out, _ := h.cni("STATUS", "", "", h.pluginConfig("1.1.0", "")); out["code"] != 50.0 {
+		t.Errorf("STATUS without an agent: %v", out)
+	}
+}
+
+// pluginVersion adds, checks and deletes a container in one version of CNI.
+func (h *podHost) pluginVersion(id, version string) {
+	t := h.t
+	node := h.lab.Node(id)
+	config := h.pluginConfig(version, "")
+	result, took := h.cni("ADD", id, node.Path(), config)
+	if result["ips"] == nil {
+		t.Fatalf("%s ADD: %v", version, result)
+	}
+	t.Logf("%s ADD took %v", version, took)
+	first := result["ips"].([]any)[0].(map[string]any)
+	address := netip.MustParsePrefix(first["address"].(string)).Addr()
+	if out, err := h.host.Command("ping", "-c1", "-W10",
+		address.String()).CombinedOutput(); err != nil {
+		t.Errorf("%s: ping %s: %v\n%s", version, address, err, out)
+	}
+	previous, err := json.Marshal(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := h.pluginConfig(version, `,"prevResult":`+string(previous))
+	if out, _ := h.cni("CHECK", id, node.Path(), check); out != nil {
+		t.Errorf("%s CHECK: %v", version, out)
+	}
+	if out, err := node.Command("ip", "addr", "del", address.String()+"/32", "dev",
+		"eth0").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, _ := h.cni("CHECK", id, node.Path(), check); out["code"] != 101.0 {
+		t.Errorf("%s CHECK of a pod without its address: %v", version, out)
+	}
+	for range 2 {
+		out, took := h.cni("DEL", id, "", config)
+		if out != nil {
+			t.Errorf("%s DEL: %v", version, out)
+		}
+		t.Logf("%s DEL took %v", version, took)
+	}
+}
+
+// pluginGarbage: GC removes what the runtime does not name. What belongs to no network of CNI, or
+// to another one, is not this network's garbage.
+func (h *podHost) pluginGarbage() {
+	t := h.t
+	config := h.pluginConfig("1.1.0", "")
+	h.cni("ADD", "kept", h.lab.Node("kept").Path(), config)
+	h.cni("ADD", "lost", h.lab.Node("lost").Path(), config)
 	h.attach("by-hand")
-	other := strings.Replace(config("1.1.0", ""), `"name":"net"`, `"name":"other"`, 1)
+	other := strings.Replace(config, `"name":"net"`, `"name":"other"`, 1)
 	h.cni("ADD", "other", h.lab.Node("other").Path(), other)
-	if out, _ := h.cni("GC", "", "",
-		config("1.1.0",
-			`,"cni.dev/valid-attachments":[{"containerID":"kept","ifname":"eth0"}]`)); out != nil {
+	if out, _ := h.cni("GC", "", "", h.pluginConfig("1.1.0",
+		`,"cni.dev/valid-attachments":[{"containerID":"kept","ifname":"eth0"}]`)); out != nil {
 		t.Errorf("GC: %v", out)
 	}
 	if pods := h.pods(); len(pods) != 3 || pods[0].Container != "kept" ||
@@ -264,53 +295,47 @@ func TestPlugin(t *testing.T) {
 		pods[1].Name != "by-hand" {
 		t.Errorf("GC of the other network left %+v", pods)
 	}
-	resolv := filepath.Join(h.root, "resolv.conf")
-	if err := os.WriteFile(resolv, []byte("nameserver 10.99.7.53\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	local := config("1.0.0", fmt.Sprintf(`,"ipam":{"type":"host-local","dataDir":%q,`+
+}
+
+// pluginHostLocal: another plugin gives the address, the routes and the name servers.
+func (h *podHost) pluginHostLocal() {
+	t := h.t
+	resolv := h.file("resolv.conf", "nameserver 10.99.7.53\n")
+	config := h.pluginConfig("1.0.0", fmt.Sprintf(`,"ipam":{"type":"host-local","dataDir":%q,`+
 		`"resolvConf":%q,"ranges":[[{"subnet":"10.99.7.0/24"}]],`+
 		`"routes":[{"dst":"10.66.0.0/24"},{"dst":"10.99.0.0/16","gw":"10.99.7.1"}]}`,
 		filepath.Join(h.root, "ipam"), resolv))
 	extern := h.lab.Node("extern")
-	if out, _ := h.cni("ADD", "extern", extern.Path(), local); out["ips"] == nil ||
+	out, _ := h.cni("ADD", "extern", extern.Path(), config)
+	if out["ips"] == nil ||
 		out["ips"].([]any)[0].(map[string]any)["address"] != "10.99.7.2/32" ||
 		fmt.Sprint(out["dns"]) != "map[nameservers:[10.99.7.53]]" {
-		t.Errorf("ADD with host-local: %v", out)
-	} else {
-		routes, err := extern.Command("ip", "-4", "route").Output()
-		for _, want := range []string{"10.66.0.0/24 via 10.99.7.1 dev eth0",
-			"10.99.0.0/16 via 10.99.7.1 dev eth0"} {
-			if err != nil || !strings.Contains(string(routes), want) ||
-				strings.Contains(string(routes), "default") {
-				t.Errorf("routes of host-local: %v\n%s", err, routes)
-			}
-		}
-		if fmt.Sprint(out["routes"]) != "[map[dst:10.66.0.0/24 gw:10.99.7.1] "+
-			"map[dst:10.99.0.0/16 gw:10.99.7.1]]" {
-			t.Errorf("ADD with host-local: routes %v", out["routes"])
-		}
-		previous, err := json.Marshal(out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		check := strings.Replace(local, `"root"`, `"prevResult":`+string(previous)+`,"root"`, 1)
-		if out, _ := h.cni("CHECK", "extern", extern.Path(), check); out != nil {
-			t.Errorf("CHECK with host-local: %v", out)
+		t.Fatalf("ADD with host-local: %v", out)
+	}
+	routes, err := extern.Command("ip", "-4", "route").Output()
+	for _, want := range []string{"10.66.0.0/24 via 10.99.7.1 dev eth0",
+		"10.99.0.0/16 via 10.99.7.1 dev eth0"} {
+		if err != nil || !strings.Contains(string(routes), want) ||
+			strings.Contains(string(routes), "default") {
+			t.Errorf("routes of host-local: %v\n%s", err, routes)
 		}
 	}
-	if out, _ := h.cni("DEL", "extern", "", local); out != nil {
+	if fmt.Sprint(out["routes"]) != "[map[dst:10.66.0.0/24 gw:10.99.7.1] "+
+		"map[dst:10.99.0.0/16 gw:10.99.7.1]]" {
+		t.Errorf("ADD with host-local: routes %v", out["routes"])
+	}
+	previous, err := json.Marshal(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := strings.Replace(config, `"root"`, `"prevResult":`+string(previous)+`,"root"`, 1)
+	if out, _ := h.cni("CHECK", "extern", extern.Path(), check); out != nil {
+		t.Errorf("CHECK with host-local: %v", out)
+	}
+	if out, _ := h.cni("DEL", "extern", "", config); out != nil {
 		t.Errorf("DEL with host-local: %v", out)
 	}
 	if left, _ := filepath.Glob(filepath.Join(h.root, "ipam/net/10.*")); len(left) != 0 {
 		t.Errorf("DEL left addresses with host-local: %v", left)
-	}
-	h.kill()
-	if out, _ := h.cni("ADD", "late", lost.Path(), config("1.0.0", "")); out["code"] != 11.0 ||
-		!strings.Contains(fmt.Sprint(out["details"]), "weir up") {
-		t.Errorf("ADD without an agent: %v", out)
-	}
-	if out, _ := h.cni("STATUS", "", "", config("1.1.0", "")); out["code"] != 50.0 {
-		t.Errorf("STATUS without an agent: %v", out)
 	}
 }

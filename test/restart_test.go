@@ -67,7 +67,7 @@ func newRestarts(t *testing.T, pods int) *restarts {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { l.Close() })
-			go serveEcho(l)
+			go nstest.Echo(l)
 		}
 	}
 	serve(r.host, 22, 25, 26, 80)

@@ -61,20 +61,7 @@ func listenEcho(t *testing.T, on *nstest.Node, address string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				for in := bufio.NewScanner(c); in.Scan(); {
-					fmt.Fprintln(c, in.Text())
-				}
-			}()
-		}
-	}()
+	go nstest.Echo(l)
 }
 
 // closed makes sure that a port of the server does not answer.

@@ -27,57 +27,60 @@ add 300 allow udp from any to me 9 keep-state
 add 400 allow log udp from any to me 7
 `
 
-// TestStateTableViews: status, states and show report the same about the state table, as text and
-// as JSON, and it is correct: how many states are in each pool, what was refused and why, how late
-// the sweep is, and which events found the ring full. The table is small, a client drives it into
-// every refusal, and the agent stands still for the last.
-func TestStateTableViews(t *testing.T) {
-	t.Parallel()
+// newTablePair is a client and a node with a small table. Behind the rules are an echo server and
+// UDP ports on which neither a program nor the kernel answers.
+func newTablePair(t *testing.T) *pair {
+	t.Helper()
 	p := newPair(t)
 	p.start("--config", p.file("weir.toml", tableSettings), "--rules", p.file("rules", tableRules),
 		"--iface", "eth0")
-	l, err := p.server.Listen("tcp", "[::]:8080")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go serveEcho(l)
-	for _, port := range []int{9, 1000} { // neither a program nor the kernel answers
+	echoes(t, p.server, 8080)
+	for _, port := range []int{9, 1000} {
 		c, err := p.server.ListenPacket("udp4", fmt.Sprintf("10.66.0.1:%d", port))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
 	}
-	open := func(network, address string, most time.Duration) error {
-		ctx, cancel := context.WithTimeout(t.Context(), most)
-		defer cancel()
-		c, err := p.client.DialContext(ctx, network, address)
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { c.Close() })
-		if _, err = c.Write([]byte("x")); err == nil && network == "tcp" {
-			_, err = io.ReadFull(c, make([]byte, 1))
-		}
+	return p
+}
+
+// begin begins a flow, which stays open: a connection that is echoed, or one datagram.
+func (p *pair) begin(network, address string, most time.Duration) error {
+	ctx, cancel := context.WithTimeout(p.t.Context(), most)
+	defer cancel()
+	c, err := p.client.DialContext(ctx, network, address)
+	if err != nil {
 		return err
 	}
-	for range 12 {
-		if err := open("tcp", "10.66.0.1:8080", patience); err != nil {
-			t.Fatal(err)
+	p.t.Cleanup(func() { c.Close() })
+	if _, err = c.Write([]byte("x")); err == nil && network == "tcp" {
+		_, err = io.ReadFull(c, make([]byte, 1))
+	}
+	return err
+}
+
+// beginMany begins so many flows.
+func (p *pair) beginMany(n int, network, address string) {
+	p.t.Helper()
+	for range n {
+		if err := p.begin(network, address, patience); err != nil {
+			p.t.Fatal(err)
 		}
 	}
-	for range 3 { // one above the limit
-		if err := open("udp", "10.66.0.1:1000", patience); err != nil {
-			t.Fatal(err)
-		}
-	}
+}
+
+// TestStateTableViews: status, states and show report the same about the state table, as text and
+// as JSON, and it is correct: how many states are in each pool, what was refused and why, how late
+// the sweep is, and which events found the ring full. The table is small, a client drives it into
+// every refusal, and the agent stands still for the last.
+func TestStateTableViews(t *testing.T) {
+	t.Parallel()
+	p := newTablePair(t)
+	p.beginMany(12, "tcp", "10.66.0.1:8080")
+	p.beginMany(3, "udp", "10.66.0.1:1000") // one above the limit
 	// two and six are as many as one source may have half-open: then the oldest give way
-	for range 20 {
-		if err := open("udp", "10.66.0.1:9", patience); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p.beginMany(20, "udp", "10.66.0.1:9")
 	eventually(t, "the sweep has gone round", func() error {
 		if s := p.table(t); s.SweepLag <= 0 || s.SweepLag > 4 {
 			return fmt.Errorf("its lag is %v s", s.SweepLag)
@@ -93,27 +96,39 @@ func TestStateTableViews(t *testing.T) {
 		s.Evicted != 14 || s.EventsLost != 0 {
 		t.Errorf("%+v", s)
 	}
+	p.fillTable()
+	p.loseEvents()
+}
 
+// fillTable begins connections until the table has no space for more.
+func (p *pair) fillTable() {
+	t := p.t
+	t.Helper()
 	failed := uint64(0)
 	for range 68 { // 80 in all; these from a source of their own
 		// before the SYN is sent again
-		if open("tcp", "[fd66::1]:8080", 900*time.Millisecond) != nil {
+		if p.begin("tcp", "[fd66::1]:8080", 900*time.Millisecond) != nil {
 			failed++
 		}
 	}
-	s = p.table(t)
+	s := p.table(t)
 	// The hash decides which two sets a flow may use. A half-open state stays when no flow came to
 	// its sets.
-	if s.Established < 40 || s.States > 67 || s.States != s.Established+s.HalfOpen || s.Evicted+
-		uint64(s.HalfOpen) != 22 ||
-		failed < 13 || s.Refused["states-full"] < failed || s.Refused["limit"] != 1 {
+	if s.Established < 40 || s.States > 67 || s.States != s.Established+s.HalfOpen ||
+		s.Evicted+uint64(s.HalfOpen) != 22 || failed < 13 || s.Refused["states-full"] < failed ||
+		s.Refused["limit"] != 1 {
 		t.Errorf("%d connections of 80 were refused: %+v", failed, s)
 	}
 	p.table(t, fmt.Sprintf("table: %d of 64 states; %d established, %d of", s.States, s.Established,
 		s.HalfOpen),
 		fmt.Sprintf("limit 1, states-full %d; %d states evicted",
 			s.Refused["states-full"], s.Evicted))
+}
 
+// loseEvents has more packets logged than the ring holds while the agent stands still.
+func (p *pair) loseEvents() {
+	t := p.t
+	t.Helper()
 	const logged = 40000
 	p.agent.Process.Signal(syscall.SIGSTOP)
 	c, err := p.client.DialContext(t.Context(), "udp4", "10.66.0.1:7")
@@ -125,7 +140,7 @@ func TestStateTableViews(t *testing.T) {
 		c.Write([]byte("x")) // an ICMP error comes at times: there is no listener
 	}
 	p.agent.Process.Signal(syscall.SIGCONT)
-	s = p.table(t)
+	s := p.table(t)
 	if s.EventsLost < logged/2 || s.EventsLost >= logged {
 		t.Errorf("of %d unread events %d were lost", logged, s.EventsLost)
 	}

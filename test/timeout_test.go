@@ -99,20 +99,7 @@ bantime = -1
 action = weir[table=forever, weir="%[2]s --root %[1]s --bpffs %[3]s"]
 `
 
-// TestLongFail2ban: fail2ban with our action file bans who fails to log in, for the ban's time, and
-// lifts bans.
-func TestLongFail2ban(t *testing.T) {
-	t.Parallel()
-	need(t, "fail2ban-server", "fail2ban-client", "nginx", "curl")
-	p := newPair(t)
-	nginx(t, p.server, 80)
-	p.start("--iface", "eth0", "--rules", p.file("banned.rules", bannedRules))
-	conf := filepath.Join(p.root, "fail2ban")
-	action, err := filepath.Abs("../dist/fail2ban/weir.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.file("fail2ban/fail2ban.conf", fmt.Sprintf(`[Definition]
+const fail2banConf = `[Definition]
 loglevel = INFO
 logtarget = %[1]s/fail2ban.log
 syslogsocket = auto
@@ -123,17 +110,30 @@ dbpurgeage = 1d
 dbmaxmatches = 10
 [Thread]
 stacksize = 0
-`, p.root))
+`
+
+// fail2ban is one that runs on a server, with our action.
+type fail2ban struct {
+	*pair
+	dir string // configuration
+}
+
+func startFail2ban(t *testing.T, p *pair) *fail2ban {
+	t.Helper()
+	f := &fail2ban{p, filepath.Join(p.root, "fail2ban")}
+	p.file("fail2ban/fail2ban.conf", fmt.Sprintf(fail2banConf, p.root))
 	p.file("fail2ban/jail.conf", fmt.Sprintf(jail, p.root, weir, p.bpffs))
 	p.file("fail2ban/filter.d/login.conf",
 		"[Definition]\nfailregex = ^ failed login from <HOST>$\n")
 	p.file("fail2ban/action.d/.keep", "")
-	if out, err := exec.Command("ln", "-s", action, conf+
-		"/action.d/weir.conf").CombinedOutput(); err != nil {
-		t.Fatal(err, out)
+	action, err := filepath.Abs("../dist/fail2ban/weir.conf")
+	if err != nil {
+		t.Fatal(err)
 	}
-	log, log2 := p.file("log", ""), p.file("log2", "")
-	server := p.server.Command("fail2ban-server", "-c", conf, "-f", "start")
+	if err := os.Symlink(action, f.dir+"/action.d/weir.conf"); err != nil {
+		t.Fatal(err)
+	}
+	server := p.server.Command("fail2ban-server", "-c", f.dir, "-f", "start")
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -141,28 +141,49 @@ stacksize = 0
 		server.Process.Kill()
 		server.Wait()
 		if t.Failed() {
-			out, _ := exec.Command("cat", p.root+"/fail2ban.log").CombinedOutput()
+			out, _ := os.ReadFile(p.root + "/fail2ban.log")
 			t.Logf("fail2ban:\n%s", out)
 		}
 	})
-	client := func(args ...string) error {
-		out, err := p.server.Command("fail2ban-client", append([]string{"-c", conf},
-			args...)...).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("fail2ban-client %v: %w: %s", args, err, out)
-		}
-		return nil
-	}
 	eventually(t, "the jails are there", func() error {
-		if err := client("status", "login"); err != nil {
+		if err := f.client("status", "login"); err != nil {
 			return err
 		}
-		return client("status", "forever")
+		return f.client("status", "forever")
 	})
+	return f
+}
+
+func (f *fail2ban) client(args ...string) error {
+	out, err := f.server.Command("fail2ban-client", append([]string{"-c", f.dir},
+		args...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("fail2ban-client %v: %w: %s", args, err, out)
+	}
+	return nil
+}
+
+// failedLogins writes two lines about each address into a log.
+func failedLogins(t *testing.T, log string, addresses ...string) {
+	t.Helper()
+	for _, a := range addresses {
+		line := time.Now().Format("2006-01-02 15:04:05") + " failed login from " + a + "\n"
+		appendTo(t, log, line+line)
+	}
+}
+
+// TestLongFail2ban: fail2ban with our action file bans who fails to log in, for the ban's time, and
+// lifts bans.
+func TestLongFail2ban(t *testing.T) {
+	t.Parallel()
+	need(t, "fail2ban-server", "fail2ban-client", "nginx", "curl")
+	p := newPair(t)
+	nginx(t, p.server, 80)
+	p.start("--iface", "eth0", "--rules", p.file("banned.rules", bannedRules))
+	log, log2 := p.file("log", ""), p.file("log2", "")
+	f := startFail2ban(t, p)
 	reach(t, p.client, "http://10.66.0.1/")
-	line := time.Now().Format("2006-01-02 15:04:05") + " failed login from %s\n"
-	appendTo(t, log, strings.Repeat(fmt.Sprintf(line, "10.66.0.2"), 2)+
-		strings.Repeat(fmt.Sprintf(line, "fd66::2"), 2))
+	failedLogins(t, log, "10.66.0.2", "fd66::2")
 	eventually(t, "both addresses are banned", func() error {
 		for _, a := range []string{"10.66.0.2/32", "fd66::2/128"} {
 			if left, ok := p.left(t, a); !ok || left < 9*time.Minute || left > 10*time.Minute {
@@ -175,24 +196,24 @@ stacksize = 0
 	refuse(t, p.client, "http://[fd66::1]/")
 	p.weir("fw", "table", "banned", "delete", "fd66::2") // has ended already
 	for _, a := range []string{"10.66.0.2", "fd66::2"} {
-		if err := client("set", "login", "unbanip", a); err != nil {
+		if err := f.client("set", "login", "unbanip", a); err != nil {
 			t.Error(err)
 		}
 	}
 	reach(t, p.client, "http://10.66.0.1/")
-	appendTo(t, log2, strings.Repeat(fmt.Sprintf(line, "192.0.2.1"), 2))
+	failedLogins(t, log2, "192.0.2.1")
 	eventually(t, "an address is banned for ever", func() error {
 		if out := p.weir("fw", "table", "forever", "list"); out != "192.0.2.1/32 0\n" {
 			return fmt.Errorf("%q", out)
 		}
 		return nil
 	})
-	text, err := exec.Command("cat", p.root+"/fail2ban.log").CombinedOutput()
+	text, err := os.ReadFile(p.root + "/fail2ban.log")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for complaint := range strings.Lines(string(text)) {
-		// but of the question above, asked before the jail was there
+		// but of the question whether the jails are there, asked before the jail was there
 		if strings.Contains(complaint, "ERROR") && !strings.Contains(complaint, "UnknownJail") {
 			t.Errorf("fail2ban complains: %s", complaint)
 		}

@@ -2,6 +2,7 @@ package udp
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -85,6 +86,20 @@ func TestGoneSource(t *testing.T) {
 	}
 }
 
+// refused returns an address whose port refuses datagrams during the test: its socket is connected
+// to another port, and nothing else can have it meanwhile.
+func refused(t *testing.T, family string) netip.AddrPort {
+	t.Helper()
+	taken := localhost(family)
+	c, err := net.DialUDP(family, net.UDPAddrFromAddrPort(taken),
+		net.UDPAddrFromAddrPort(netip.AddrPortFrom(taken.Addr(), 9)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
 func TestErrors(t *testing.T) {
 	for _, network := range []string{"udp4", "udp6", "udp"} {
 		t.Run(network, func(t *testing.T) {
@@ -96,9 +111,7 @@ func TestErrors(t *testing.T) {
 				local = localhost("udp4")
 			}
 			c := listen(t, network, local, Config{Errors: true})
-			dead := listen(t, family, localhost(family), Config{})
-			to := dead.LocalAddrPort()
-			dead.Close()
+			to := refused(t, family)
 			got := make(chan error)
 			go func() { // a reader that waits already
 				_, err := c.ReadBatch([]Message{{Buffers: [][]byte{make([]byte, 10)}}})

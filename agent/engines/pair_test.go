@@ -7,27 +7,13 @@ import (
 
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
-	"github.com/weirnet/weir/rule/op"
 )
-
-// compiled compiles rules.
-func compiled(t *testing.T, text string) *program.Program {
-	t.Helper()
-	set, err := rule.ParseFile("test", text, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := rule.Compile(set, rule.CompileOptions{Default: op.ActionDeny})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
 
 // TestEnginesRunTheSame: a Program that one engine refuses neither runs, and what the rules before
 // had made is still there: states, counters, and the rules.
@@ -44,8 +30,9 @@ func TestEnginesRunTheSame(t *testing.T) {
 	}
 	e := &Pair{kernel: guard}
 	e.SetTunnel(tunnel)
-	first := compiled(t,
-		"add 10 allow tcp from any to any keep-state\nadd 20 deny udp from any to any")
+	first := enginetest.Compile(t,
+		"add 10 allow tcp from any to any keep-state\nadd 20 deny udp from any to any",
+		rule.CompileOptions{})
 	if err := e.Load(first); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +67,8 @@ func TestEnginesRunTheSame(t *testing.T) {
 	same("at first")
 
 	second := func() *program.Program {
-		return compiled(t, "add 30 deny ip from 192.0.2.0/24 to any")
+		return enginetest.Compile(t, "add 30 deny ip from 192.0.2.0/24 to any",
+			rule.CompileOptions{})
 	}
 	both := second() // refused by both engines: the last rule is not for everything
 	both.Rules[len(both.Rules)-1].Prob = 1

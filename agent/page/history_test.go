@@ -109,6 +109,13 @@ func (c *chromium) drag(selector string, from, to float64) {
 	}
 }
 
+// chartSpans returns how many seconds each of the charts shows.
+func (c *chromium) chartSpans() string {
+	c.t.Helper()
+	return c.eval("page.charts.map(c => Math.round(c.plot.scales.x.max - " +
+		"c.plot.scales.x.min)).join()")
+}
+
 // TestLongHistoryInBrowser: an hour of samples is four charts within a second; buttons and the
 // mouse choose the time, all charts show the same one; what is new comes alone; a restarted agent
 // begins again; text of rules and names of pods stay text.
@@ -121,64 +128,8 @@ func TestLongHistoryInBrowser(t *testing.T) {
 	c.run(chromedp.EmulateViewport(1400, 900), chromedp.Navigate(s.URL+"/#"+token))
 	c.until("page.past.times.length", "720")
 	c.until("page.charts.map(c => c.plot ? c.plot.series.length - 1 : 0).join()", "2,2,6,3")
-	span := func() string {
-		return c.eval("page.charts.map(c => Math.round(c.plot.scales.x.max - " +
-			"c.plot.scales.x.min)).join()")
-	}
-	if got := span(); got != "3600,3600,3600,3600" {
-		t.Errorf("the charts show %s seconds", got)
-	}
-	took := number(t, c.eval("(() => { const t = performance.now(); for (const c of page.charts) "+
-		"c.names = ''; page.drawCharts(); return performance.now() - t })()"))
-	t.Logf("four charts of an hour took %.0f ms to draw", took)
-	if took > 1000 {
-		t.Error("that is too long")
-	}
-	// what the charts show is what was counted: bytes in the last sample, as bits per second
-	if got, want := c.eval("page.charts[0].plot.data[1].at(-1)"),
-		fmt.Sprint(6250*(1+999*999%97)*8/5); got != want {
-		t.Errorf("the traffic in is %s bit/s, want %s", got, want)
-	}
-	if got := c.eval("String(window.owned) + document.querySelectorAll('main img').length"); got !=
-		"undefined0" {
-		t.Errorf("a name was obeyed: %s", got)
-	}
-	if text := c.eval("document.getElementById('charts').innerText"); !strings.Contains(text,
-		"<img src=x") || strings.ContainsAny(text, "\u202e\x1b") {
-		t.Errorf("the charts show %q", text)
-	}
-
-	// Time: the buttons, the mouse, and back.
-	c.run(chromedp.Click(chromedp.CSS("#spans button[value='300']")))
-	if got := span(); got != "300,300,300,300" {
-		t.Errorf("after the button the charts show %s seconds", got)
-	}
-	c.run(chromedp.Click(chromedp.CSS("#spans button[value='3600']")))
-	c.drag("#chart-refused .u-over", 0.25, 0.5)
-	if got := number(t, strings.SplitN(span(), ",", 2)[0]); got < 850 || got > 950 {
-		t.Errorf("a quarter of an hour is %v seconds", got)
-	}
-	if all := strings.Split(span(), ","); all[0] != all[3] {
-		t.Errorf("the charts differ: %v", all)
-	}
-	c.eval("page.past.next") // what is new does not move what is looked at
-	before := c.eval("page.charts[0].plot.scales.x.min")
-	n.hour.set(1, 1003)
-	c.eval("page.fetchHistory()")
-	c.until("page.past.next", "1003")
-	if got := c.eval("page.charts[0].plot.scales.x.min"); got != before {
-		t.Errorf("the chart moved from %s to %s", before, got)
-	}
-	c.eval("document.querySelector('#chart-traffic .u-over').dispatchEvent(" +
-		"new MouseEvent('dblclick'))")
-	if got := span(); got != "3600,3600,3600,3600" {
-		t.Errorf("after a double click the charts show %s seconds", got)
-	}
-	if got := c.eval("[page.past.times.length, page.past.times.at(-1), " +
-		"[...page.past.columns.values()].every(c => Object.values(c.values).every(" +
-		"v => v.length === 720))].join()"); got != fmt.Sprintf("720,%d,true", hourBegins+5*1003) {
-		t.Errorf("after three more samples there are %s", got)
-	}
+	c.chartsOfTheHour()
+	c.chooseTime(n)
 
 	// One rule alone.
 	c.eval("document.getElementById('pick-rule').value = [...document.getElementById(" +
@@ -195,5 +146,68 @@ func TestLongHistoryInBrowser(t *testing.T) {
 	c.until("page.past.next + ' ' + page.past.times.length", "10 10")
 	if all := c.complaints(); len(all) > 0 {
 		t.Errorf("the console says %v", all)
+	}
+}
+
+// chartsOfTheHour: the charts show what was counted in the hour, drawn at once, and obey no name.
+func (c *chromium) chartsOfTheHour() {
+	t := c.t
+	if got := c.chartSpans(); got != "3600,3600,3600,3600" {
+		t.Errorf("the charts show %s seconds", got)
+	}
+	took := number(t, c.eval("(() => { const t = performance.now(); for (const c of page.charts) "+
+		"c.names = ''; page.drawCharts(); return performance.now() - t })()"))
+	t.Logf("four charts of an hour took %.0f ms to draw", took)
+	if took > 1000 {
+		t.Error("that is too long")
+	}
+	// bytes in the last sample, as bits per second
+	if got, want := c.eval("page.charts[0].plot.data[1].at(-1)"),
+		fmt.Sprint(6250*(1+999*999%97)*8/5); got != want {
+		t.Errorf("the traffic in is %s bit/s, want %s", got, want)
+	}
+	if got := c.eval("String(window.owned) + document.querySelectorAll('main img').length"); got !=
+		"undefined0" {
+		t.Errorf("a name was obeyed: %s", got)
+	}
+	if text := c.eval("document.getElementById('charts').innerText"); !strings.Contains(text,
+		"<img src=x") || strings.ContainsAny(text, "\u202e\x1b") {
+		t.Errorf("the charts show %q", text)
+	}
+}
+
+// chooseTime chooses the time by the buttons and by the mouse, and goes back to the whole hour.
+// Three samples come meanwhile.
+func (c *chromium) chooseTime(n *node) {
+	t := c.t
+	c.run(chromedp.Click(chromedp.CSS("#spans button[value='300']")))
+	if got := c.chartSpans(); got != "300,300,300,300" {
+		t.Errorf("after the button the charts show %s seconds", got)
+	}
+	c.run(chromedp.Click(chromedp.CSS("#spans button[value='3600']")))
+	c.drag("#chart-refused .u-over", 0.25, 0.5)
+	if got := number(t, strings.SplitN(c.chartSpans(), ",", 2)[0]); got < 850 || got > 950 {
+		t.Errorf("a quarter of an hour is %v seconds", got)
+	}
+	if all := strings.Split(c.chartSpans(), ","); all[0] != all[3] {
+		t.Errorf("the charts differ: %v", all)
+	}
+	c.eval("page.past.next") // what is new does not move what is looked at
+	before := c.eval("page.charts[0].plot.scales.x.min")
+	n.hour.set(1, 1003)
+	c.eval("page.fetchHistory()")
+	c.until("page.past.next", "1003")
+	if got := c.eval("page.charts[0].plot.scales.x.min"); got != before {
+		t.Errorf("the chart moved from %s to %s", before, got)
+	}
+	c.eval("document.querySelector('#chart-traffic .u-over').dispatchEvent(" +
+		"new MouseEvent('dblclick'))")
+	if got := c.chartSpans(); got != "3600,3600,3600,3600" {
+		t.Errorf("after a double click the charts show %s seconds", got)
+	}
+	if got := c.eval("[page.past.times.length, page.past.times.at(-1), " +
+		"[...page.past.columns.values()].every(c => Object.values(c.values).every(" +
+		"v => v.length === 720))].join()"); got != fmt.Sprintf("720,%d,true", hourBegins+5*1003) {
+		t.Errorf("after three more samples there are %s", got)
 	}
 }

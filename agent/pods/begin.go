@@ -67,7 +67,8 @@ func (s *Service) takeOver() error {
 		if err := s.config.Links.RangesFree(set.Ranges, s.config.Tunnel); err != nil {
 			return err
 		}
-		if err := s.config.RecordSysctls(); err != nil {
+		six := slices.ContainsFunc(set.Ranges, func(r netip.Prefix) bool { return r.Addr().Is6() })
+		if err := s.config.PrepareRouter(six); err != nil {
 			s.config.Problems.Add("the kernel's settings before Weir are not recorded: "+
 				err.Error(), "weir down will leave net.ipv4.ip_forward as it is then")
 		}

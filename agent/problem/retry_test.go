@@ -6,18 +6,9 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"testing"
-	"time"
-)
 
-// soon waits for something that takes a moment.
-func soon(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not so after 30 s: %s", what)
-		}
-	}
-}
+	"github.com/weirnet/weir/internal/nstest"
+)
 
 // TestWhatFailsIsTriedAgain: until something succeeds it is one problem, and then none; the end of
 // the node ends the trying.
@@ -37,7 +28,9 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 		p[0].What != "the thing: no space; it is tried again" {
 		t.Errorf("problems: %+v", p)
 	}
-	soon(t, "it succeeds", func() bool { return tried.Load() == 2 && len(l.All()) == 0 })
+	nstest.Eventually(t, "it succeeds", func() bool {
+		return tried.Load() == 2 && len(l.All()) == 0
+	})
 	r.Until(ctx, "another", "wait", func() error { return errors.New("never") })
 	cancel()
 	r.Wait()
@@ -62,8 +55,8 @@ func TestWatchersBeginAgain(t *testing.T) {
 			return ctx.Err()
 		})
 	}()
-	soon(t, "it is a problem", func() bool { return len(l.All()) == 1 })
-	soon(t, "it is begun again, and no problem any more", func() bool {
+	nstest.Eventually(t, "it is a problem", func() bool { return len(l.All()) == 1 })
+	nstest.Eventually(t, "it is begun again, and no problem any more", func() bool {
 		return begun.Load() == 2 && len(l.All()) == 0
 	})
 	cancel()

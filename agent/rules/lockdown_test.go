@@ -11,9 +11,37 @@ import (
 	"github.com/weirnet/weir/agent/offline"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
+
+// lockedDown is the address of the host, on its interface eth0.
+var lockedDown = netip.MustParsePrefix("203.0.113.1/24")
+
+// lockDownEngine returns an engine with the rules of the lock-down that a rule file leads to.
+func lockDownEngine(t *testing.T, text string) (*soft.Engine, error) {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "rules")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := New(Config{Saved: filepath.Join(dir, "rules.saved"),
+		LockDown: func() bool { return true },
+		Problems: &problem.List{Log: slog.New(slog.DiscardHandler)},
+		Settings: Settings{SSH: SSHAsRules}})
+	first, err := b.lockDown(file, fmt.Errorf("line 1"))
+	if err != nil {
+		return nil, err
+	}
+	p, err := rule.Compile(first.Set, rule.CompileOptions{Strict: true})
+	if err != nil {
+		return nil, err
+	}
+	return offline.Engine(offline.Small(firewall.DefaultOptions()), p, first.Set,
+		[]firewall.Interface{{Index: 1, Name: "eth0", Addrs: []netip.Prefix{lockedDown}}}, nil)
+}
 
 // TestLockDownLetsInWhomTheRulesDid: of a rule file that cannot be used the lock-down takes whom
 // the readable lines let in by ssh, in the order in which they would have been evaluated, and no
@@ -56,31 +84,10 @@ func TestLockDownLetsInWhomTheRulesDid(t *testing.T) {
 		{"a tag", "add 100 count tag 7 ip from 192.0.2.1 to any\n" +
 			"add 200 allow tcp from any to me 22 tagged 7\n", []string{friend}},
 	} {
-		dir := t.TempDir()
-		file := filepath.Join(dir, "rules")
-		text := "add allow tcp frm any to me 22\n" + c.rules
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		b := New(Config{Saved: filepath.Join(dir, "rules.saved"),
-			LockDown: func() bool { return true },
-			Problems: &problem.List{Log: slog.New(slog.DiscardHandler)},
-			Settings: Settings{SSH: SSHAsRules}})
-		first, err := b.lockDown(file, fmt.Errorf("line 1"))
+		e, err := lockDownEngine(t, "add allow tcp frm any to me 22\n"+c.rules)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
-		}
-		p, err := rule.Compile(first.Set, rule.CompileOptions{Strict: true})
-		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
-			continue
-		}
-		me := netip.MustParsePrefix("203.0.113.1/24")
-		e, err := offline.Engine(offline.Small(firewall.DefaultOptions()), p, first.Set,
-			[]firewall.Interface{{Index: 1, Name: "eth0", Addrs: []netip.Prefix{me}}}, nil)
-		if err != nil {
-			t.Fatal(err)
 		}
 		let := map[string]bool{}
 		for _, source := range c.in {
@@ -90,7 +97,8 @@ func TestLockDownLetsInWhomTheRulesDid(t *testing.T) {
 		for _, source := range []string{friend, other, enemy} {
 			from := netip.AddrPortFrom(netip.MustParseAddr(source), 4000)
 			for port, want := range map[uint16]bool{22: let[source], 80: false} {
-				x := e.Check(&hook, packet.ProtoTCP, from, netip.AddrPortFrom(me.Addr(), port))
+				x := e.Check(&hook, packet.ProtoTCP, from,
+					netip.AddrPortFrom(lockedDown.Addr(), port))
 				if x.Verdict.Pass != want {
 					t.Errorf("%s: a SYN from %s to port %d passes: %v, by rule %d", c.name, source,
 						port, x.Verdict.Pass, x.Verdict.Rule)

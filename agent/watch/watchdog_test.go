@@ -6,17 +6,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-)
 
-// soon waits for something that takes a moment.
-func soon(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not so after 30 s: %s", what)
-		}
-	}
-}
+	"github.com/weirnet/weir/internal/nstest"
+)
 
 // locker returns a function that takes a lock, as a part of a node does.
 func locker(mu *sync.Mutex) func() {
@@ -85,7 +77,7 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 	}
 	slow.asked = time.Now().Add(-lockPatience)
 	peers.Unlock()
-	soon(t, "the peers can be had again", func() bool { return well(true) })
+	nstest.Eventually(t, "the peers can be had again", func() bool { return well(true) })
 }
 
 // TestSlowIsPatient: a goroutine that keeps the lock of a slow part is noticed, in time.
@@ -101,5 +93,7 @@ func TestSlowIsPatient(t *testing.T) {
 		t.Error("not stuck although a goroutine keeps the lock")
 	}
 	mu.Unlock()
-	soon(t, "it can be had again", func() bool { return !s.stuck(began.Add(lockPatience)) })
+	nstest.Eventually(t, "it can be had again", func() bool {
+		return !s.stuck(began.Add(lockPatience))
+	})
 }

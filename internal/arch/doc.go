@@ -9,6 +9,7 @@
 //   - Dials: connections and name lookups go through package eyeballs.
 //   - Text: no file of code has more than 500 lines, and none names the machine that it was
 //     written on.
+//   - Tests: no test has more than 80 lines.
 //   - Vocabulary: terms with a standard name have that name, in code, prose and file names.
 //   - Columns: lines fit into 100 columns.
 package arch

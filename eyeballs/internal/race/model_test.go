@@ -49,89 +49,107 @@ func drawWorld(r *rand.Rand) *world {
 	return w
 }
 
+// player runs the machine in a world, and checks the contract on the way.
+type player struct {
+	t       *testing.T
+	w       *world
+	m       *Machine
+	log     []string // attempts and the end
+	live    map[int]*running
+	wake    time.Duration
+	winners int
+	over    bool
+}
+
+// running is an attempt, and when it connects and finishes.
+type running struct {
+	ep                  netip.Addr
+	connectAt, finishAt time.Duration
+}
+
 // play runs the machine in the world, millisecond by millisecond, and returns the log of its
-// attempts and its end. It checks the contract on the way.
+// attempts and its end.
 func play(t *testing.T, w *world) []string {
-	m := New(Config{Name: "x", Port: 1, Types: dns.AAAA | dns.A, PreferV4: w.preferV4,
-		FirstFamilyCount: w.first})
-	var log []string
-	type running struct {
-		ep        netip.Addr
-		connectAt time.Duration
-		finishAt  time.Duration
-	}
-	live := map[int]*running{}
-	wake, winners, over := never, 0, false
-	step := func(now time.Duration, ev Event) {
-		for _, c := range slices.Clone(m.Step(now, ev)) {
-			if over {
-				t.Fatalf("command %v after the end", c)
-			}
-			switch c.Kind {
-			case Connect:
-				a := c.Endpoint.Addr.Addr()
-				at := plus(now, w.connect[a])
-				live[c.ID] = &running{a, at, plus(at, w.finish[a])}
-				log = append(log, fmt.Sprintf("%d %s", now/ms, a))
-			case Cancel:
-				if live[c.ID] == nil {
-					t.Fatalf("cancel of %d, which is not running", c.ID)
-				}
-				delete(live, c.ID)
-			case Wake:
-				if c.At <= now {
-					t.Fatalf("wake at %v, which is not after %v", c.At, now)
-				}
-				wake = c.At
-			case Win:
-				if live[c.ID] == nil {
-					t.Fatalf("winner %d is not running", c.ID)
-				}
-				log = append(log, fmt.Sprintf("%d win %s", now/ms, live[c.ID].ep))
-				delete(live, c.ID)
-				winners, over = winners+1, true
-			case Lose:
-				log = append(log, fmt.Sprintf("%d lose", now/ms))
-				over = true
-			}
-		}
-	}
-	step(0, Event{Kind: Begin})
-	for now := time.Duration(0); !over; now += ms {
+	p := &player{t: t, w: w, live: map[int]*running{}, wake: never,
+		m: New(Config{Name: "x", Port: 1, Types: dns.AAAA | dns.A, PreferV4: w.preferV4,
+			FirstFamilyCount: w.first})}
+	p.step(0, Event{Kind: Begin})
+	for now := time.Duration(0); !p.over; now += ms {
 		if now == w.giveUp {
-			step(now, Event{Kind: Abort})
+			p.step(now, Event{Kind: Abort})
 			break
 		}
-		if now == w.at6 {
-			step(now, Event{Kind: Answered,
-				Answer: dns.Answer{Name: "x", Type: dns.AAAA, Addrs: w.v6}})
-		}
-		if now == w.at4 && !over {
-			step(now, Event{Kind: Answered,
-				Answer: dns.Answer{Name: "x", Type: dns.A, Addrs: w.v4}})
-		}
-		for id := 0; id < 10 && !over; id++ {
-			r := live[id]
-			switch {
-			case r == nil:
-			case now == r.connectAt && w.refuse[r.ep]:
-				delete(live, id)
-				step(now, Event{Kind: Failed, ID: id})
-			case now == r.connectAt:
-				step(now, Event{Kind: Connected, ID: id})
-			}
-			if r := live[id]; r != nil && now == r.finishAt && !over {
-				step(now, Event{Kind: Finished, ID: id})
-			}
-		}
-		if !over && (now == wake || w.tick) { // superfluous ticks must not matter
-			step(now, Event{Kind: Tick})
+		p.happen(now)
+		if !p.over && (now == p.wake || w.tick) { // superfluous ticks must not matter
+			p.step(now, Event{Kind: Tick})
 		}
 	}
-	if !over || winners > 1 || len(live) != 0 {
-		t.Fatalf("over=%v winners=%d still running=%d", over, winners, len(live))
+	if !p.over || p.winners > 1 || len(p.live) != 0 {
+		t.Fatalf("over=%v winners=%d still running=%d", p.over, p.winners, len(p.live))
 	}
-	return log
+	return p.log
+}
+
+// happen hands over what the world has for a millisecond.
+func (p *player) happen(now time.Duration) {
+	if now == p.w.at6 {
+		p.step(now, Event{Kind: Answered,
+			Answer: dns.Answer{Name: "x", Type: dns.AAAA, Addrs: p.w.v6}})
+	}
+	if now == p.w.at4 && !p.over {
+		p.step(now, Event{Kind: Answered,
+			Answer: dns.Answer{Name: "x", Type: dns.A, Addrs: p.w.v4}})
+	}
+	for id := 0; id < 10 && !p.over; id++ {
+		r := p.live[id]
+		switch {
+		case r == nil:
+		case now == r.connectAt && p.w.refuse[r.ep]:
+			delete(p.live, id)
+			p.step(now, Event{Kind: Failed, ID: id})
+		case now == r.connectAt:
+			p.step(now, Event{Kind: Connected, ID: id})
+		}
+		if r := p.live[id]; r != nil && now == r.finishAt && !p.over {
+			p.step(now, Event{Kind: Finished, ID: id})
+		}
+	}
+}
+
+// step hands an event over and does what the machine says.
+func (p *player) step(now time.Duration, ev Event) {
+	for _, c := range slices.Clone(p.m.Step(now, ev)) {
+		if p.over {
+			p.t.Fatalf("command %v after the end", c)
+		}
+		switch c.Kind {
+		case Connect:
+			a := c.Endpoint.Addr.Addr()
+			at := plus(now, p.w.connect[a])
+			p.live[c.ID] = &running{a, at, plus(at, p.w.finish[a])}
+			p.log = append(p.log, fmt.Sprintf("%d %s", now/ms, a))
+		case Cancel:
+			if p.live[c.ID] == nil {
+				p.t.Fatalf("cancel of %d, which is not running", c.ID)
+			}
+			delete(p.live, c.ID)
+		case Wake:
+			if c.At <= now {
+				p.t.Fatalf("wake at %v, which is not after %v", c.At, now)
+			}
+			p.wake = c.At
+		case Win:
+			if p.live[c.ID] == nil {
+				p.t.Fatalf("winner %d is not running", c.ID)
+			}
+			p.log = append(p.log, fmt.Sprintf("%d win %s", now/ms, p.live[c.ID].ep))
+			delete(p.live, c.ID)
+			p.winners, p.over = p.winners+1, true
+		case Lose:
+			p.log = append(p.log, fmt.Sprintf("%d lose", now/ms))
+			p.over = true
+		}
+	}
 }
 
 func plus(a, b time.Duration) time.Duration {

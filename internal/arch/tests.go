@@ -1,0 +1,70 @@
+package arch
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+)
+
+// maxTestLines is how long a test may be, from func to the closing brace.
+const maxTestLines = 80
+
+// Tests lists the functions below root that are longer than maxTestLines and take a *testing.T or
+// its like: a test does not become shorter when another function has its body.
+func Tests(root string) ([]string, error) {
+	names, err := files(root, goFile)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, name := range names {
+		text, err := read(root, name)
+		if err != nil {
+			return nil, err
+		}
+		if generated(text) {
+			continue
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		checkTests(fset, file, reporter(fset, &found))
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+func checkTests(fset *token.FileSet, file *ast.File, report reportFunc) {
+	imported := imports(file)
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || !isTest(f, imported) {
+			continue
+		}
+		if n := fset.Position(f.End()).Line - fset.Position(f.Pos()).Line + 1; n > maxTestLines {
+			report(f, "%s: %d lines, at most %d: give its phases or its table a name", f.Name.Name,
+				n, maxTestLines)
+		}
+	}
+}
+
+// isTest reports whether a function takes what go test hands to a test.
+func isTest(f *ast.FuncDecl, imported map[string]string) bool {
+	for _, p := range f.Type.Params.List {
+		t := p.Type
+		if star, ok := t.(*ast.StarExpr); ok {
+			t = star.X
+		}
+		sel, ok := t.(*ast.SelectorExpr)
+		if !ok || !slices.Contains([]string{"T", "B", "F", "TB"}, sel.Sel.Name) {
+			continue
+		}
+		if x, ok := sel.X.(*ast.Ident); ok && imported[x.Name] == "testing" {
+			return true
+		}
+	}
+	return false
+}
