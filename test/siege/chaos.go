@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,8 @@ import (
 type base struct {
 	memory        int // KiB
 	files         int
+	bpf           int // of the files
+	goroutines    int
 	pins          int
 	links, routes []string
 }
@@ -33,6 +37,15 @@ func (x *chaos) measure() (b base, err error) {
 		return b, err
 	}
 	b.files = len(files)
+	for _, f := range files {
+		to, err := os.Readlink(filepath.Join("/proc", pid, "fd", f.Name()))
+		if err == nil && strings.HasPrefix(to, "anon_inode:bpf") {
+			b.bpf++
+		}
+	}
+	if b.goroutines, err = x.goroutines(); err != nil {
+		return b, err
+	}
 	pins, err := os.ReadDir(x.agentNode.bpffs)
 	if err != nil {
 		return b, err
@@ -47,6 +60,25 @@ func (x *chaos) measure() (b base, err error) {
 		return strings.HasPrefix(r, "local fe80:")
 	})
 	return b, err
+}
+
+// goroutines asks the agent's metrics.
+func (x *chaos) goroutines() (n int, err error) {
+	transport := &http.Transport{DialContext: x.host.DialContext, DisableKeepAlives: true}
+	r, err := (&http.Client{Transport: transport, Timeout: patience}).Get(
+		"http://" + metricsAt + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	for line := range strings.Lines(string(text)) {
+		fmt.Sscanf(line, "go_goroutines %d", &n)
+	}
+	if err == nil && n == 0 {
+		err = errors.New("the metrics have no go_goroutines")
+	}
+	return n, err
 }
 
 // lines are the first words of a command's lines, sorted.
@@ -71,6 +103,13 @@ func (b base) violations(later base) (all []string) {
 	if later.files > b.files+8 {
 		all = append(all, fmt.Sprintf("descriptors: %d before, %d after", b.files, later.files))
 	}
+	if later.bpf > b.bpf {
+		all = append(all, fmt.Sprintf("bpf objects: %d before, %d after", b.bpf, later.bpf))
+	}
+	if later.goroutines > b.goroutines+16 {
+		all = append(all, fmt.Sprintf("goroutines: %d before, %d after", b.goroutines,
+			later.goroutines))
+	}
 	if later.pins != b.pins {
 		all = append(all, fmt.Sprintf("pins: %d before, %d after", b.pins, later.pins))
 	}
@@ -84,9 +123,9 @@ func (b base) violations(later base) (all []string) {
 	return all
 }
 
-// chaosFor disturbs a host at random for a time, each way at least once, and returns what was
+// chaosFor disturbs a host at random for a time, in so many ways at least, and returns what was
 // violated.
-func (c config) chaosFor(d time.Duration, seed uint64) (violations []string, err error) {
+func (c config) chaosFor(d time.Duration, least int, seed uint64) (violations []string, err error) {
 	x, err := newChaos(c)
 	if err != nil {
 		return nil, err
@@ -101,11 +140,10 @@ func (c config) chaosFor(d time.Duration, seed uint64) (violations []string, err
 	r := rand.New(rand.NewPCG(seed, 1))
 	counts := map[string]int{}
 	var order []int
-	for end, first := time.Now().Add(d), true; first || time.Now().Before(end); {
+	for end, n := time.Now().Add(d), 0; n < least || time.Now().Before(end); n++ {
 		if len(order) == 0 {
 			order = r.Perm(len(disturbances))
 		}
-		first = first && len(order) > 1
 		k := disturbances[order[0]]
 		order = order[1:]
 		fmt.Fprintf(os.Stderr, "%s %s\n", time.Now().Format("15:04:05.0"), k.name)

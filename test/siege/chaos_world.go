@@ -37,7 +37,11 @@ dns = false
 [overlay]
 [observe]
 history = "1m"
+metrics = "` + metricsAt + `"
 `
+
+// metricsAt is where the host serves its metrics.
+const metricsAt = "127.0.0.1:9642"
 
 const peerSettings = `
 interfaces = ["eth0"]

@@ -62,7 +62,7 @@ func main() {
 func (c config) chaos(d time.Duration, seed uint64) int {
 	fmt.Fprintf(c.out, "seed %d\n", seed)
 	began := time.Now()
-	violations, err := c.chaosFor(d, seed)
+	violations, err := c.chaosFor(d, len(disturbances), seed)
 	fmt.Fprintf(c.out, "took %v\n", time.Since(began).Round(time.Second))
 	for _, v := range violations {
 		fmt.Fprintln(os.Stderr, "siege: violation:", v)

@@ -71,10 +71,13 @@ func TestLongSiege(t *testing.T) {
 	}
 }
 
-// TestLongChaos is the chaos in short: each disturbance once.
-func TestLongChaos(t *testing.T) {
+// TestChaos is the chaos in short, eight disturbances, and TestLongChaos each of them once.
+func TestChaos(t *testing.T)     { chaosInShort(t, 8) }
+func TestLongChaos(t *testing.T) { chaosInShort(t, len(disturbances)) }
+
+func chaosInShort(t *testing.T, least int) {
 	nstest.Root(t)
-	violations, err := config{weir: buildWeir(t), out: io.Discard}.chaosFor(0, 1)
+	violations, err := config{weir: buildWeir(t), out: io.Discard}.chaosFor(0, least, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
