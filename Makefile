@@ -129,11 +129,14 @@ siege: deps build
 chaos: deps build
 	$(GO) run ./test/siege -chaos $(or $(FOR),10m) $(if $(SEED),-seed $(SEED))
 
-# Random input for FUZZTIME per target, and the differ over DECISIONS decisions.
+# Random input for FUZZTIME per target, the differ over DECISIONS decisions, and every test with
+# random input on input that is new. `make test` has the same input each time.
 fuzz: deps
 	scripts/fuzz $(FUZZTIME)
-	WEIR_DECISIONS=$(DECISIONS) $(GO) test -count=1 -timeout 30m -run Differ \
+	WEIR_SEED=random WEIR_DECISIONS=$(DECISIONS) $(GO) test -count=1 -timeout 30m -run Differ \
 		./firewall/soft ./firewall/kernel
+	WEIR_SEED=random $(GO) test -count=1 -timeout 30m $$(grep -rl --include=*_test.go \
+		'testrand\.Seed' . | xargs -n1 dirname | sort -u)
 
 # A benchmark prints Markdown tables that end in a line `worst ratio: R`. `record` keeps them in
 # bench-out/NAME.md for `make bench-docs`, if the run was complete.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -14,8 +15,7 @@ import (
 type random struct{ *rand.Rand }
 
 func newRandom(t testing.TB) random {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testrand.Seed(t)
 	return random{rand.New(rand.NewPCG(seed, 0))}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -218,7 +219,7 @@ func TestLongDecodeAgreesWithReference(t *testing.T) { decodeRandomly(t, 300_000
 
 func decodeRandomly(t *testing.T, n int) {
 	t.Helper()
-	seed := rand.Uint64()
+	seed := testrand.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 2))
 	var seen [packet.NumReasons]int
 	fine := map[uint8]int{}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/rule/op"
 )
 
@@ -24,7 +25,7 @@ func mustCompile(t testing.TB, s *Ruleset) *program.Program {
 // TestCompileMeaning compares, for random rules and packets, what every single rule says: by its
 // parsed form, by the full conditions, and by vectors plus residue.
 func TestCompileMeaning(t *testing.T) {
-	seed := rand.Uint64()
+	seed := testrand.Seed(t)
 	g := random{rand.New(rand.NewPCG(seed, 2))}
 	baked, residual := 0, 0
 	for range 100 {

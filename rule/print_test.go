@@ -5,13 +5,14 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule/op"
 )
 
 // TestPrintParse prints random rules and parses them: the same rule must come back.
 func TestPrintParse(t *testing.T) {
-	seed := rand.Uint64()
+	seed := testrand.Seed(t)
 	g := random{rand.New(rand.NewPCG(seed, 1))}
 	for range 20000 {
 		r := g.rule()

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/weirnet/weir/internal/testrand"
 )
 
 // randomSnapshot has up to 30 of 40 keys with one of three values.
@@ -29,7 +31,7 @@ func values(entries []Entry) map[string]string {
 // TestDiff: the difference of two random copies makes the one the other, names no key that is the
 // same in both, and is empty exactly if all digests are equal, whatever the revisions.
 func TestDiff(t *testing.T) {
-	seed := rand.Uint64()
+	seed := testrand.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range 2000 {
 		a, b := NewCopy(randomSnapshot(random, 1)), NewCopy(randomSnapshot(random, 2))
@@ -154,7 +156,7 @@ func (m *modelGuarded) step(guard Guard, stored map[string]string, c *Copy) {
 // TestGuarded takes random steps, by batches and by whole snapshots, and compares with the model.
 // What Step and Replace return leads to what is enforced.
 func TestGuarded(t *testing.T) {
-	seed := rand.Uint64()
+	seed := testrand.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	guard := Guard{
 		Kind: func(key string) string { return []string{"", "a", "b"}[int(key[len(key)-1])%3] },

@@ -5,9 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/weirnet/weir/agent"
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/testrand"
 )
 
 // disturbed is a cluster of real hosts to which everything happens.
@@ -40,11 +39,7 @@ type disturbed struct {
 func TestLongClusterRandom(t *testing.T) {
 	t.Parallel()
 	const rounds = 10
-	seed := uint64(time.Now().UnixNano())
-	if n, err := strconv.ParseUint(os.Getenv("WEIR_CLUSTER_SEED"), 10, 64); err == nil {
-		seed = n
-	}
-	t.Logf("WEIR_CLUSTER_SEED=%d", seed)
+	seed := testrand.Seed(t)
 	program, err := storeProgram()
 	if err != nil {
 		t.Fatal(err)

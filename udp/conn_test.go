@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirnet/weir/internal/testrand"
 )
 
 func localhost(network string) netip.AddrPort {
@@ -106,8 +108,7 @@ func randomBatch(r *rand.Rand, to []netip.AddrPort, n int) ([]Message,
 // TestDeliver compares what is received with what was sent, for random batches and every mechanism
 // of the kernel, and for the portable implementation.
 func TestDeliver(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testrand.Seed(t)
 	for _, network := range []string{"udp4", "udp6"} {
 		for _, path := range []struct {
 			name             string

@@ -8,11 +8,11 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
@@ -52,11 +52,7 @@ func TestLongRandom(t *testing.T) { chooseSteps(t, 1000) }
 
 func chooseSteps(t *testing.T, steps int) {
 	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if n, err := strconv.ParseUint(os.Getenv("WEIR_CLUSTER_SEED"), 10, 64); err == nil {
-		seed = n
-	}
-	t.Logf("WEIR_CLUSTER_SEED=%d", seed)
+	seed := testrand.Seed(t)
 	c := &chaos{lab: newLab(t), random: rand.New(rand.NewPCG(seed, 1)),
 		pool:  cluster.Pool{Supernet: netip.MustParsePrefix("10.64.0.0/21"), Bits: 24},
 		hosts: map[string]*chaosHost{}, serials: map[string]byte{},

@@ -9,23 +9,24 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/internal/testrand"
 )
 
 // TestLinksFollow compares the list that links keeps with one that is made from all that is known,
 // after each of many events in any order.
 func TestLinksFollow(t *testing.T) {
-	l := NewLinks()
+	l, g := NewLinks(), rand.New(rand.NewPCG(testrand.Seed(t), 0))
 	for n := range 5000 {
-		index := 1 + rand.IntN(12)
-		switch rand.IntN(6) {
+		index := 1 + g.IntN(12)
+		switch g.IntN(6) {
 		case 0:
 			l.Report(nl.Event{Kind: nl.LinkSet,
-				Link: nl.Link{Index: index, Name: fmt.Sprint("if", rand.IntN(3)), Up: true}})
+				Link: nl.Link{Index: index, Name: fmt.Sprint("if", g.IntN(3)), Up: true}})
 		case 1:
 			l.Report(nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: index}})
 		case 2, 3:
-			kind := []nl.EventKind{nl.AddrSet, nl.AddrGone}[rand.IntN(2)]
-			prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(rand.IntN(3))}), 24)
+			kind := []nl.EventKind{nl.AddrSet, nl.AddrGone}[g.IntN(2)]
+			prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(g.IntN(3))}), 24)
 			l.Report(nl.Event{Kind: kind, Addr: nl.Addr{Link: index, Prefix: prefix}})
 		case 4:
 			l.AddPod(uint32(index), fmt.Sprint("pod:", index))

@@ -12,8 +12,8 @@
 //
 // It prints the seeds that it plays. A difference is made smaller by leaving out steps and rules as
 // long as it stays, and is printed with the rules, every step, the packets as text and in hex, and
-// the seed, which the environment variable WEIR_SEED plays again. WEIR_DECISIONS is how many
-// packets and other steps are played.
+// the seed, which the environment variable WEIR_SEED plays again. The seeds are always the same
+// unless WEIR_SEED is "random". WEIR_DECISIONS is how many packets and other steps are played.
 //
 // RunCoverage plays cases that are always the same. It fails for every part of the language, state
 // operation and reason that they never met, so that every addition to the language is compared.

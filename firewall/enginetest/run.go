@@ -3,25 +3,25 @@ package enginetest
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/internal/testrand"
 )
 
-// setting reads a setting of the differ from the environment. WEIR_SEED is the one case to play.
-// WEIR_DECISIONS is how many decisions are compared, on new seeds; without it
-// the seeds are always the same.
-func setting(name string, otherwise uint64) (uint64, error) {
-	text := os.Getenv(name)
+// decisions returns how many decisions are compared, from the environment variable WEIR_DECISIONS.
+func decisions() (uint64, error) {
+	text := os.Getenv("WEIR_DECISIONS")
 	if text == "" {
-		return otherwise, nil
+		return 20000, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 63)
 	if err != nil {
-		return 0, fmt.Errorf("environment variable %s: %w", name, err)
+		return 0, fmt.Errorf("environment variable WEIR_DECISIONS: %w", err)
 	}
 	return n, nil
 }
@@ -39,7 +39,7 @@ var found = []uint64{1427646790, 1486070663, 3472312358}
 func Run(t *testing.T, options firewall.Options, have program.Features,
 	newSubject func(firewall.Options) (Subject, error)) {
 	t.Helper()
-	seeds, err := seeds()
+	seeds, err := seeds(t)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,22 +56,23 @@ func Run(t *testing.T, options firewall.Options, have program.Features,
 	}
 }
 
-// seeds returns those of the cases to play.
-func seeds() ([]uint64, error) {
-	one, err := setting("WEIR_SEED", 0)
-	if err != nil || one != 0 {
-		return []uint64{one}, err
-	}
-	decisions, err := setting("WEIR_DECISIONS", 0)
+// seeds returns those of the cases to play: always the same, unless testrand.Variable asks for new
+// ones or for one.
+func seeds(t *testing.T) ([]uint64, error) {
+	t.Helper()
+	count, err := decisions()
 	if err != nil {
 		return nil, err
 	}
-	first := uint64(time.Now().UnixNano()) & 0xffffffff
-	var all []uint64
-	if decisions == 0 {
-		all, first, decisions = append(all, found...), 1, 20000
+	first, all := uint64(1), slices.Clone(found)
+	switch os.Getenv(testrand.Variable) {
+	case "":
+	case "random":
+		first, all = testrand.Seed(t)&0xffffffff, nil
+	default:
+		return []uint64{testrand.Seed(t)}, nil
 	}
-	for n := range (decisions + stepsPerCase - 1) / stepsPerCase {
+	for n := range (count + stepsPerCase - 1) / stepsPerCase {
 		all = append(all, first+n)
 	}
 	return all, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -106,8 +107,7 @@ func TestLongBlindSegmentsChangeNothing(t *testing.T) {
 func injectBlindly(t *testing.T, seqs, drawn int) {
 	t.Helper()
 	g := newPairLab(t, setupRules)
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testrand.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 2))
 	all := 0
 	for round, host := range []string{"10.0.0.1", "fd00::1"} {

@@ -11,6 +11,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
 )
@@ -20,8 +21,7 @@ import (
 // between, jumps, and blocks of rules that promise a match and have none.
 func TestManyRules(t *testing.T) {
 	nstest.Root(t)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testrand.Seed(t)
 	g := rand.New(rand.NewPCG(seed, 1))
 	var text strings.Builder
 	const rules = 3000

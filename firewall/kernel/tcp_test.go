@@ -10,6 +10,7 @@ import (
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -25,8 +26,7 @@ func TestSequenceNumberBounds(t *testing.T) {
 		"add check-state\nadd allow ip from any to any keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := testrand.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	results := map[flow.Result]int{}
 	for n := range 2000 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -26,7 +27,7 @@ func TestHintsChangeNothing(t *testing.T) {
 	for _, table := range []*table{&without.shards[0].established, &without.shards[0].halfOpen} {
 		table.seed = with.seed
 	}
-	g := rand.New(rand.NewPCG(rand.Uint64(), 1))
+	g := rand.New(rand.NewPCG(testrand.Seed(t), 1))
 	pkts := hintPackets(t, g)
 	shared := map[uint64]int{}
 	for _, b := range pkts {

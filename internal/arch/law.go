@@ -28,8 +28,9 @@ var ranks = map[string]int{
 	"firewall/soft": 4, "firewall/kernel": 4, "firewall/enginetest": 4, // workers
 	"store/disk": 3, "store/admin": 3,
 	"pod": 4, "pod/dns": 5, "overlay": 4, "proxy": 4, "cni": 5,
-	"cni/netavark":    6,
-	"internal/nstest": 4, "internal/rebuilt": 4, "internal/releases": 4, "store/storetest": 4,
+	"cni/netavark":      6,
+	"internal/testrand": -1, // for tests, like the next
+	"internal/nstest":   4, "internal/rebuilt": 4, "internal/releases": 4, "store/storetest": 4,
 	"agent/api": 5, "agent/rulefile": 5, "agent/clock": 5, "agent/claim": 5, "agent/routes": 5,
 	"agent/engines": 5, "agent/page": 5,
 	"agent/problem": 6, "agent/adopt": 6, "agent/offline": 6, "agent/doctor": 6,
@@ -50,8 +51,8 @@ var agentParts = []string{"agent/rules", "agent/host", "agent/pods", "agent/peer
 	"agent/cluster", "agent/nat"}
 
 // testPackages exist for tests: the tests of any package may import them.
-var testPackages = []string{"internal/nstest", "internal/rebuilt", "internal/releases",
-	"firewall/enginetest", "store/storetest"}
+var testPackages = []string{"internal/nstest", "internal/testrand", "internal/rebuilt",
+	"internal/releases", "firewall/enginetest", "store/storetest"}
 
 // mayImport restricts who imports a package further than its rank does. Tests may import it.
 var mayImport = map[string][]string{
@@ -61,6 +62,7 @@ var mayImport = map[string][]string{
 		"agent/netfilter", "agent/peers", "agent/pods", "agent/routes", "agent/survey",
 		"firewall/kernel", "internal/nstest", "cmd/weir"},
 	"internal/poller":     {"udp", "overlay"},
+	"internal/testrand":   {"firewall/enginetest"},
 	"internal/rebuilt":    {},
 	"internal/releases":   {},
 	"firewall/enginetest": {},

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/client"
 	"github.com/weirnet/weir/store/storetest"
@@ -114,8 +115,7 @@ func ignore(store.Snapshot) {}
 // put back. After every step a follower has exactly what the store had at that
 // revision; in the end, what it has.
 func TestFollowFaults(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testrand.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := newWired(t, "h/")
 	w.put(t, "h/begin", "1")

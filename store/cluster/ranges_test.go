@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/storetest"
 )
@@ -53,7 +54,7 @@ func TestIndexes(t *testing.T) {
 // keeps its range, gets a former one back, and a released range is given to another host only when
 // there is none without a former owner, the longest released first.
 func TestChoose(t *testing.T) {
-	seed := rand.Uint64()
+	seed := testrand.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	exhausted, reused, back := 0, 0, 0
 	for range 200 {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -171,7 +172,7 @@ func modelFor(v Version, h Host) (merged []*rule.Rule, clash bool) {
 // TestMergeProperties compares random merges with the model, and Check with the hosts one by one.
 // The order in which a host's roles are listed makes no difference.
 func TestMergeProperties(t *testing.T) {
-	seed := rand.Uint64()
+	seed := testrand.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	clashed := 0
 	const rounds = 1000

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/wire"
 )
@@ -104,8 +105,7 @@ func (s *state) snapshot() store.Snapshot {
 // TestPositions: readers connect with copies of any age, take now and then, disconnect, and the
 // store is put back at times. Each one that has taken everything has what the store has.
 func TestPositions(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testrand.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	s := newState()
 	s.apply(store.Batch{Revision: 1}, 0)

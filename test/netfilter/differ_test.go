@@ -16,6 +16,7 @@ import (
 	"github.com/weirnet/weir/agent/offline"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/rule/netfilter"
 )
@@ -46,11 +47,7 @@ func compareSets(t *testing.T, n int) {
 	if all, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
 		n = max(1, all/len(names))
 	}
-	seed := uint64(time.Now().UnixNano())
-	if s, err := strconv.ParseUint(os.Getenv("WEIR_SEED"), 10, 64); err == nil {
-		seed = s
-	}
-	t.Logf("seed %d: WEIR_SEED=%d plays it again", seed, seed)
+	seed := testrand.Seed(t)
 	for _, name := range names {
 		t.Run(strings.TrimPrefix(name, sets+"/"), func(t *testing.T) { differ(t, name, seed, n) })
 	}

@@ -4,17 +4,21 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/rule/netfilter"
 )
 
 // randomPackets is how many packets a random rule set meets.
 const randomPackets = 2000
+
+// found are seeds that once showed a difference.
+var found = []uint64{1795475603347105406}
 
 // TestRandomRules compares random rule sets of iptables. WEIR_DECISIONS is how many packets they
 // meet together.
@@ -29,23 +33,19 @@ func compareRandomRules(t *testing.T, count int) {
 	if all, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
 		count = max(1, all/randomPackets)
 	}
-	seed := uint64(time.Now().UnixNano())
-	if s, err := strconv.ParseUint(os.Getenv("WEIR_SEED"), 10, 64); err == nil {
-		seed = s
-	}
-	t.Logf("seed %d: WEIR_SEED=%d plays it again", seed, seed)
-	var sum tally
+	seed := testrand.Seed(t)
+	seeds := slices.Clone(found)
 	for i := range count {
-		t.Run(strconv.Itoa(i), func(t *testing.T) {
-			r := &randomRules{rand.New(rand.NewPCG(seed, uint64(i)))}
-			src := []netfilter.Source{{Name: "random", Text: r.text()}}
-			result, err := netfilter.Import(src, netfilter.Options{Networks: hostNetworks()})
-			if err != nil {
-				t.Fatalf("%v\n%s", err, src[0].Text)
-			}
+		seeds = append(seeds, seed+uint64(i))
+	}
+	var sum tally
+	for _, seed := range seeds {
+		t.Run(fmt.Sprintf("%d", seed), func(t *testing.T) {
+			r := &randomRules{rand.New(rand.NewPCG(seed, 0))}
+			src, result := importWhole(t, r.text())
 			h := newHost(t)
 			load(t, h, src, result)
-			one, err := compare(t, h, result, seed+uint64(i), randomPackets)
+			one, err := compare(t, h, result, seed, randomPackets)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, result.Text)
 			}
@@ -59,6 +59,39 @@ func compareRandomRules(t *testing.T, count int) {
 	if count >= 10 && (sum.passed == 0 || sum.known == 0 || sum.refused == 0) {
 		t.Errorf("a kind of packet is missing: %v", sum)
 	}
+}
+
+// importWhole imports a rule set without the rules that the import carries over for one hook and
+// leaves out for another, which lead to the same chain: netfilter cannot have it both ways.
+func importWhole(t *testing.T, text string) ([]netfilter.Source, *netfilter.Result) {
+	t.Helper()
+	for {
+		src := []netfilter.Source{{Name: "random", Text: text}}
+		result, err := netfilter.Import(src, netfilter.Options{Networks: hostNetworks()})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		halves := halfCarried(result)
+		if len(halves) == 0 {
+			return src, result
+		}
+		text = without(src[0], halves)
+	}
+}
+
+// halfCarried returns the lines of the source that stand in the imported rules both as carried over
+// and as left out.
+func halfCarried(result *netfilter.Result) map[int]bool {
+	halves := map[int]bool{}
+	lines := strings.Split(result.Text, "\n")
+	for _, r := range result.Remarks {
+		for i, l := range lines[:len(lines)-1] {
+			if r.Left && l == "# "+r.Text && !strings.HasPrefix(lines[i+1], "# NOT CARRIED OVER") {
+				halves[r.Place.Line] = true
+			}
+		}
+	}
+	return halves
 }
 
 // randomRules makes rule sets that a machine could have.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/eyeballs/dns"
+	"github.com/weirnet/weir/internal/testrand"
 )
 
 // world is one random network: the result of each question and each attempt, and when it comes. It
@@ -319,7 +320,7 @@ func TestLongModel(t *testing.T) { compareWithModel(t, 1500) }
 
 func compareWithModel(t *testing.T, races int) {
 	t.Helper()
-	seed, skipped := rand.Uint64(), 0
+	seed, skipped := testrand.Seed(t), 0
 	for i := range races {
 		w := drawWorld(rand.New(rand.NewPCG(seed, uint64(i))))
 		got := play(t, w)
@@ -341,7 +342,7 @@ func compareWithModel(t *testing.T, races int) {
 // TestChaos sends events in any order, even in orders that no runner produces, and checks what must
 // always hold.
 func TestChaos(t *testing.T) {
-	seed := rand.Uint64()
+	seed := testrand.Seed(t)
 	for i := range 5000 {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		m := New(Config{Name: "x", Port: 1, Types: dns.Type(r.IntN(16)), NoV4: r.IntN(3) == 0,

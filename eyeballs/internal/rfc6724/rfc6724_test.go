@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirnet/weir/internal/testrand"
 )
 
 func addr(s string) netip.Addr {
@@ -179,7 +181,7 @@ func TestModel(t *testing.T) {
 		"2001:db8:8000::1", "2002:c000:201::1", "2001::1", "fd00::1", "fd00:1::1", "fec0::1",
 		"3ffe::1", "::192.0.2.1", "127.0.0.1", "169.254.1.1", "10.0.0.1", "192.0.2.1",
 		"198.51.100.7", "ff0e::1", "ff02::1", "2600::1"}
-	seed := rand.Uint64()
+	seed := testrand.Seed(t)
 	for i := range 5000 {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		cs := make([]Candidate, r.IntN(10))
