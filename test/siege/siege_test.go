@@ -25,9 +25,21 @@ func buildWeir(t *testing.T) string {
 	return weir
 }
 
-// TestLongSiege is the siege in short. What depends on the machine's speed is not asserted: no
-// rate, and no operation that was late.
+// TestSiege is the siege in short: a restart, an attack and a load.
+func TestSiege(t *testing.T) {
+	siegeInShort(t, restarts[:1], []string{"blind segments, all connections"})
+}
+
+// TestLongSiege has every kind of restart, and each kind of attack.
 func TestLongSiege(t *testing.T) {
+	siegeInShort(t, restarts, []string{"ICMP errors of every kind",
+		"blind segments, all connections", "blind segments, adopted connections"})
+}
+
+// siegeInShort asserts nothing that depends on the machine's speed: no rate, and no operation that
+// was late.
+func siegeInShort(t *testing.T, kinds []restart, attacks []string) {
+	t.Helper()
 	nstest.Root(t)
 	c := config{weir: buildWeir(t), calm: 300 * time.Millisecond, floodFor: 800 * time.Millisecond,
 		loadFor: 2 * time.Second, restarts: 1, pods: 3, short: true, out: io.Discard}
@@ -35,10 +47,10 @@ func TestLongSiege(t *testing.T) {
 		t.Fatal(err)
 	}
 	var err error
-	if c.weirs, err = c.twoLayouts(restarts); err != nil {
+	if c.weirs, err = c.twoLayouts(kinds); err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range restarts {
+	for _, k := range kinds {
 		r, err := c.runRestart(k)
 		t.Logf("%+v, %v", r, err)
 		if err != nil || r.times != c.restarts || r.probes == 0 || r.passed != 0 {
@@ -51,8 +63,7 @@ func TestLongSiege(t *testing.T) {
 	}
 	weir := c.contenders()[0]
 	for _, s := range slices.Concat(floods, blinds) {
-		if !slices.Contains([]string{"ICMP errors of every kind", "blind segments, all connections",
-			"blind segments, adopted connections"}, s.name) {
+		if !slices.Contains(attacks, s.name) {
 			continue
 		}
 		r, err := c.runFlood(&s, weir, s.rates[0])
