@@ -164,6 +164,7 @@ func TestLongSignedRules(t *testing.T) {
 	good := x.head().Number
 	k.accepts(k.a, good)
 	k.accepts(k.b, good)
+	k.withDamagedRecord()
 	k.withoutSignature(x, good)
 	k.withListOfThief(x, good)
 	good, stolen := k.withRemovedKey(x)
@@ -186,6 +187,24 @@ func TestLongSignedRules(t *testing.T) {
 	for _, h := range []*podHost{k.a, k.b, k.c} {
 		k.accepts(h, good)
 	}
+}
+
+// withDamagedRecord damages what the administrator's host knows of versions: nothing is signed, and
+// what only reads works.
+func (k *cluster) withDamagedRecord() {
+	const file = "var/lib/weir/store/version"
+	good, err := os.ReadFile(filepath.Join(k.a.root, file))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.a.file(file, "{")
+	if out := k.a.weir("node", "list"); !strings.Contains(out, "host-b") {
+		k.t.Errorf("hosts:\n%s", out)
+	}
+	k.a.weir("cluster", "keys")
+	k.refuses(k.a, file, "fw", "load", k.a.file("more.rules", clusterRules))
+	k.refuses(k.a, file, "cluster", "keys", "add")
+	k.a.file(file, string(good))
 }
 
 // withoutSignature has the thief write a version that no one has signed.

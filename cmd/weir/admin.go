@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -31,8 +32,9 @@ const storeTime = 15 * time.Second
 // administrator is a connection to the store with the rights of an administrator.
 type administrator struct {
 	*client.Client
-	name string
-	sign admin.Signer
+	name   string
+	key    ed25519.PrivateKey
+	member *disk.Member
 }
 
 // isMember reports whether this host has joined a cluster.
@@ -72,17 +74,24 @@ func (c *call) administrator() (*administrator, error) {
 	if err != nil {
 		return nil, err
 	}
-	local, err := disk.ReadLocal(c.paths().Store())
-	if err != nil {
-		return nil, err
-	}
-	a := &administrator{name: peer.ID.Name, sign: admin.Signer{Key: credential.Key,
-		Knows: local.Trust(cluster.Trust{Cluster: m.Cluster, Epoch: m.Epoch, Admins: m.Admins})}}
-	a.sign.Knows.Head = local.Seen
+	a := &administrator{name: peer.ID.Name, key: credential.Key, member: m}
 	a.Client, err = client.New(client.Config{Name: m.Name, Cluster: m.Cluster.String(),
 		Stores: func() []string { return m.Stores }, TLS: secured,
 		Dial: new(eyeballs.Dialer).DialContext})
 	return a, err
+}
+
+// signer is the administrator who signs, and what this host knows. Only what signs needs that: the
+// other verbs show a cluster on a host whose record is damaged, too.
+func (c *call) signer(a *administrator) (admin.Signer, disk.Local, error) {
+	local, err := disk.ReadLocal(c.paths().Store())
+	if err != nil {
+		return admin.Signer{}, local, err
+	}
+	knows := local.Trust(cluster.Trust{Cluster: a.member.Cluster, Epoch: a.member.Epoch,
+		Admins: a.member.Admins})
+	knows.Head = local.Seen
+	return admin.Signer{Key: a.key, Knows: knows}, local, nil
 }
 
 // asAdmin does something with the store.
@@ -123,9 +132,13 @@ func (c *call) loadCluster(scope cluster.Scope, name, text string, try time.Dura
 		if _, err := rulefile.Check(name, text); err != nil {
 			return err
 		}
+		sign, _, err := c.signer(a)
+		if err != nil {
+			return err
+		}
 		names := rulefile.SystemNames()
 		l := admin.Loading{Scope: scope, Name: name, Text: text, By: a.name, Trial: try,
-			Sign: a.sign, Parse: func(name, text string) (*rule.Ruleset, error) {
+			Sign: sign, Parse: func(name, text string) (*rule.Ruleset, error) {
 				return rule.ParseFile(name, text, names)
 			}}
 		if s := session(); s != nil {
@@ -172,7 +185,11 @@ func (c *call) outcome(ctx context.Context, a *administrator, head *cluster.Head
 // confirmCluster confirms the version on trial.
 func (c *call) confirmCluster(anyway bool) error {
 	return c.asAdmin(func(ctx context.Context, a *administrator) error {
-		head, hosts, err := admin.Confirm(ctx, a, a.name, a.sign, anyway)
+		sign, _, err := c.signer(a)
+		if err != nil {
+			return err
+		}
+		head, hosts, err := admin.Confirm(ctx, a, a.name, sign, anyway)
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/weirnet/weir/store/admin"
 	"github.com/weirnet/weir/store/cluster"
-	"github.com/weirnet/weir/store/disk"
 )
 
 // keysAnswer is what cluster keys -j prints.
@@ -53,7 +52,7 @@ func clusterKeysVerb(c *call) action {
 			if err != nil {
 				return err
 			}
-			return c.printKeys(list, admin.KeyOf(a.sign.Key), *asJSON)
+			return c.printKeys(list, admin.KeyOf(a.key), *asJSON)
 		})
 	}
 }
@@ -71,7 +70,11 @@ func parseKeys(texts []string) (keys []cluster.Key, err error) {
 
 func (c *call) changeKeys(ctx context.Context, a *administrator, add, remove []cluster.Key) (
 	cluster.KeyList, error) {
-	list, signed, err := admin.ChangeKeys(ctx, a, a.sign, add, remove)
+	sign, _, err := c.signer(a)
+	if err != nil {
+		return cluster.KeyList{}, err
+	}
+	list, signed, err := admin.ChangeKeys(ctx, a, sign, add, remove)
 	if err != nil || signed {
 		return list, err
 	}
@@ -123,7 +126,7 @@ func clusterSignVerb(c *call) action {
 			if err := c.signHead(ctx, a, number, *changed); err != nil {
 				return err
 			}
-			fmt.Fprintf(c.out, "version %v is signed with %v\n", number, admin.KeyOf(a.sign.Key))
+			fmt.Fprintf(c.out, "version %v is signed with %v\n", number, admin.KeyOf(a.key))
 			return nil
 		})
 	}
@@ -133,11 +136,11 @@ func clusterSignVerb(c *call) action {
 // enforces.
 func (c *call) signHead(ctx context.Context, a *administrator, n cluster.Number,
 	changed bool) error {
-	local, err := disk.ReadLocal(c.paths().Store())
+	sign, local, err := c.signer(a)
 	if err != nil {
 		return err
 	}
-	return admin.Sign(ctx, a, n, a.sign, local.Confirmed, changed)
+	return admin.Sign(ctx, a, n, sign, local.Confirmed, changed)
 }
 
 // parseNumber reads a version such as 1.7.

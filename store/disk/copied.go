@@ -41,7 +41,7 @@ func (e *ErrTexts) Error() string {
 	return "this host does not have the rules of every scope: " + strings.Join(all, "; ")
 }
 
-// Entries returns the entries of a backup that is what the host enforces: for members.Restore.
+// Entries returns the entries of a backup that is what the host enforces: for members.Prepare.
 func (c *Copied) Entries() ([]store.Entry, error) {
 	guarded, d := c.replay()
 	all := map[string][]byte{}

@@ -3,7 +3,6 @@ package members
 import (
 	"bufio"
 	"context"
-	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -123,50 +122,4 @@ func backupLine(lines *bufio.Scanner, sum hash.Hash, into any) error {
 		return fmt.Errorf("the backup is damaged: %w", err)
 	}
 	return nil
-}
-
-// Before is what is known of the store before it was restored.
-type Before struct {
-	Epoch uint64           // the highest one
-	Ended []cluster.Serial // of removed hosts, and of admins and feeds that were revoked
-}
-
-// Restore writes a backup into an empty store, which no weir-store serves meanwhile, and begins an
-// epoch, later than that of the backup and that before. The version of the rules gets the first
-// number of the epoch, so that every host loads it. In a cluster with keys of administrators, admin
-// signs it; nil: no signature. What was ended before, or in the backup, stays ended.
-func Restore(ctx context.Context, s store.Store, entries []store.Entry, before Before,
-	admin ed25519.PrivateKey) (epoch uint64, err error) {
-	there, err := s.Read(ctx, cluster.Root, 0)
-	if err != nil {
-		return 0, err
-	}
-	if len(there.Entries) > 0 {
-		return 0, errors.New("the store is not empty: a backup is restored into a new one")
-	}
-	entries, err = withoutEnded(slices.DeleteFunc(slices.Clone(entries), isInvite), before.Ended,
-		admin)
-	if err != nil {
-		return 0, err
-	}
-	rest, last, epoch, err := newEpoch(entries, before.Epoch, admin)
-	if err != nil {
-		return 0, err
-	}
-	for len(rest) > 0 {
-		n, size := 0, 0
-		for ; n < len(rest) && n < store.MaxOperations; n++ {
-			size += len(rest[n].Key) + len(rest[n].Value)
-			if n > 0 && size > store.MaxBytes {
-				break
-			}
-		}
-		if _, err := s.Commit(ctx, store.Txn{Put: rest[:n]}); err != nil {
-			return 0, err
-		}
-		rest = rest[n:]
-	}
-	// Without these two, no one can use what is there.
-	_, err = s.Commit(ctx, store.Txn{Put: last})
-	return epoch, err
 }

@@ -2,6 +2,7 @@ package members_test
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,16 @@ import (
 	"github.com/weirnet/weir/store/members"
 	"github.com/weirnet/weir/store/storetest"
 )
+
+// restore writes a backup into a store and returns the epoch that begins.
+func restore(t *testing.T, s store.Store, entries []store.Entry, before members.Before,
+	admin ed25519.PrivateKey) (uint64, error) {
+	r, err := members.Prepare(entries, before, admin)
+	if err != nil {
+		return 0, err
+	}
+	return r.Epoch, r.Write(t.Context(), s)
+}
 
 // TestBackup: what is restored is what was there, in a new epoch, with a version of the rules that
 // is newer than the one before. A damaged backup is refused, and a store that is not empty.
@@ -30,13 +41,13 @@ func TestBackup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := members.Restore(t.Context(), f.model, entries, members.Before{},
+	if _, err := restore(t, f.model, entries, members.Before{},
 		nil); err == nil {
 		t.Error("restored into a store that is not empty")
 	}
 	for _, test := range []struct{ had, want uint64 }{{0, 2}, {6, 7}} {
 		s := storetest.NewModel(time.Second)
-		epoch, err := members.Restore(t.Context(), s, entries,
+		epoch, err := restore(t, s, entries,
 			members.Before{Epoch: test.had}, nil)
 		if err != nil || epoch != test.want {
 			t.Fatalf("epoch %d, %v", epoch, err)

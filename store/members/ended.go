@@ -10,55 +10,49 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// withoutEnded returns the entries of a backup without what hosts, admins and feeds had that were
-// ended since: an old backup gives them no rights back.
-func withoutEnded(entries []store.Entry, ended []cluster.Serial, admin ed25519.PrivateKey) (
-	[]store.Entry, error) {
-	all := store.NewCopy(store.Snapshot{Entries: entries})
-	is := map[cluster.Serial]bool{}
-	for _, s := range ended {
-		is[s] = true
-	}
-	for _, e := range entries {
-		for _, s := range cluster.EndedBy(e) {
-			is[s] = true
-		}
+// end takes what hosts, admins and feeds had that were ended since out of the backup: an old one
+// gives them no rights back.
+func (b *backup) end() error {
+	all := store.NewCopy(store.Snapshot{Entries: b.entries})
+	hosts, others, err := b.ends()
+	if err != nil {
+		return err
 	}
 	var changes []store.Change
-	put := func(e store.Entry) { changes = append(changes, store.Change{Entry: e}) }
-	for _, e := range entries {
+	for _, e := range b.entries {
 		switch {
 		case e.Key == cluster.IssuedKey:
 			issued, err := cluster.Decode[cluster.Issued](e.Value)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", e.Key, err)
+				return fmt.Errorf("%s: %w", e.Key, err)
 			}
-			issued.End(func(c cluster.IssuedCertificate) bool { return is[c.Serial] })
+			issued.End(func(c cluster.IssuedCertificate) bool { return others[c.Serial] })
 			if e, err = entry(e.Key, &issued); err != nil {
-				return nil, err
+				return err
 			}
-			put(e)
+			changes = append(changes, store.Change{Entry: e})
 		case strings.HasPrefix(e.Key, cluster.NodeTree):
 			node, err := cluster.Decode[cluster.Node](e.Value)
-			if err != nil || !is[node.Serial] {
+			if err != nil || !hosts[node.Serial] {
 				continue // hosts check it again
 			}
-			gone, err := withoutHost(entries, all, node, admin)
+			gone, err := b.withoutHost(all, node)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			changes = append(changes, gone...)
 		}
 	}
 	all.Apply(store.Batch{Changes: changes})
-	return all.Snapshot().Entries, nil
+	b.entries = all.Snapshot().Entries
+	return nil
 }
 
 // withoutHost returns what the removal of a host changes in a backup.
-func withoutHost(entries []store.Entry, all *store.Copy, node cluster.Node,
-	admin ed25519.PrivateKey) (changes []store.Change, err error) {
+func (b *backup) withoutHost(all *store.Copy, node cluster.Node) (changes []store.Change,
+	err error) {
 	var ranges store.Snapshot
-	for _, e := range entries {
+	for _, e := range b.entries {
 		switch {
 		case strings.HasPrefix(e.Key, cluster.RangeTree):
 			ranges.Entries = append(ranges.Entries, e)
@@ -71,11 +65,15 @@ func withoutHost(entries []store.Entry, all *store.Copy, node cluster.Node,
 	key := cluster.RemovedTree + "node/" + node.Name
 	var mark cluster.Removed
 	if e, there := all.Get(key); there {
-		if mark, err = cluster.Decode[cluster.Removed](e.Value); err != nil {
-			return nil, fmt.Errorf("%s: %w", key, err)
+		had, counts, err := b.signed(e)
+		if err != nil {
+			return nil, err
+		}
+		if counts {
+			mark = had
 		}
 	}
-	e, err := markWith(mark, key, node.Serial, admin)
+	e, err := markWith(mark, key, node.Serial, b.admin)
 	if err != nil {
 		return nil, err
 	}

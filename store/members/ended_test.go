@@ -61,7 +61,7 @@ func TestRestoreEnded(t *testing.T) {
 		t.Fatalf("%d certificates have ended", len(before.Ended))
 	}
 	s := storetest.NewModel(time.Second)
-	if _, err := members.Restore(t.Context(), s, entries, before, nil); err != nil {
+	if _, err := restore(t, s, entries, before, nil); err != nil {
 		t.Fatal(err)
 	}
 	restored := &founded{model: s}

@@ -65,6 +65,15 @@ func restore(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
+	pinned, err := h.pinnedKeys()
+	if err != nil {
+		return err
+	}
+	prepared, err := members.Prepare(entries,
+		members.Before{Epoch: had, Ended: seen.all(), Admins: pinned}, key)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.args[0], err)
+	}
 	kept := ""
 	if cfg.Etcd == nil {
 		if kept, err = h.setAside(ctx, &cfg); err != nil {
@@ -76,16 +85,14 @@ func restore(ctx context.Context, c *call) error {
 		return err
 	}
 	defer stop()
-	epoch, err := members.Restore(ctx, d, entries,
-		members.Before{Epoch: had, Ended: seen.all()}, key)
-	if err != nil {
+	if err := prepared.Write(ctx, d); err != nil {
 		return fmt.Errorf("%w (the store before is in %s)", err, kept)
 	}
-	if err := h.writeEpoch(epoch); err != nil {
+	if err := h.writeEpoch(prepared.Epoch); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "%d entries, epoch %d; the store before is in %s\n", len(entries), epoch,
-		kept)
+	fmt.Fprintf(c.out, "%d entries, epoch %d; the store before is in %s\n", len(entries),
+		prepared.Epoch, kept)
 	return nil
 }
 

@@ -57,6 +57,11 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 	}
 	before.Epoch = max(before.Epoch, had)
 	before.Ended = append(before.Ended, seen.all()...)
+	before.Admins = copied.Admins()
+	prepared, err := members.Prepare(entries, before, key)
+	if err != nil {
+		return err
+	}
 	if err := errors.Join(h.pinKeys(copied.Admins()), h.writeConfig(f.config)); err != nil {
 		return err
 	}
@@ -65,16 +70,15 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 		return err
 	}
 	defer stop()
-	epoch, err := members.Restore(ctx, d, entries, before, key)
-	if err != nil {
+	if err := prepared.Write(ctx, d); err != nil {
 		return err
 	}
-	if err := h.writeEpoch(epoch); err != nil {
+	if err := h.writeEpoch(prepared.Epoch); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.out, "cluster %s from %s: %d entries of revision %d, epoch %d\nweir-store: %s\n"+
 		"administrator %s: %s\n", ca.Cluster(), f.copyDir, len(entries),
-		copied.Revision(), epoch, f.Address, f.admin, f.adminFile)
+		copied.Revision(), prepared.Epoch, f.Address, f.admin, f.adminFile)
 	if !slices.Contains(copied.Known(), f.Address) {
 		fmt.Fprintf(c.out, "hosts look for a weir-store at %v: give one of these names to this "+
 			"host, or let the hosts join again\n", copied.Known())

@@ -1,0 +1,216 @@
+package members
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// Before is what a store host knows of the store before it was restored.
+type Before struct {
+	Epoch  uint64           // the highest one
+	Ended  []cluster.Serial // of removed hosts, and of admins and feeds that were revoked
+	Admins cluster.KeyList  // whose signature hosts demand, as far as this host knows
+}
+
+// Restoration is a backup as it is to be written.
+type Restoration struct {
+	Epoch      uint64 // the one that begins
+	rest, last []store.Entry
+}
+
+// Prepare makes a backup ready for a new epoch, later than that of the backup and that before. The
+// version of the rules gets the first number of the epoch, so that every host loads it. What was
+// ended before, or in the backup, stays ended. In a cluster with keys of administrators, admin
+// signs the version and what was ended. A thief of the store may have written what the backup has:
+// of that nothing gets the signature that did not have one.
+func Prepare(entries []store.Entry, before Before, admin ed25519.PrivateKey) (*Restoration,
+	error) {
+	b := backup{entries: slices.DeleteFunc(slices.Clone(entries), isInvite), before: before,
+		admin: admin}
+	if err := b.decode(); err != nil {
+		return nil, err
+	}
+	if err := b.checkSignatures(); err != nil {
+		return nil, err
+	}
+	if err := b.end(); err != nil {
+		return nil, err
+	}
+	return b.begin()
+}
+
+// Write writes it into an empty store, which no weir-store serves meanwhile.
+func (r *Restoration) Write(ctx context.Context, s store.Store) error {
+	there, err := s.Read(ctx, cluster.Root, 0)
+	if err != nil {
+		return err
+	}
+	if len(there.Entries) > 0 {
+		return errors.New("the store is not empty: a backup is restored into a new one")
+	}
+	for rest := r.rest; len(rest) > 0; {
+		n, size := 0, 0
+		for ; n < len(rest) && n < store.MaxOperations; n++ {
+			size += len(rest[n].Key) + len(rest[n].Value)
+			if n > 0 && size > store.MaxBytes {
+				break
+			}
+		}
+		if _, err := s.Commit(ctx, store.Txn{Put: rest[:n]}); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	// Without these two, no one can use what is there.
+	_, err = s.Commit(ctx, store.Txn{Put: r.last})
+	return err
+}
+
+// backup is one that is being prepared.
+type backup struct {
+	entries  []store.Entry
+	before   Before
+	admin    ed25519.PrivateKey
+	identity *cluster.Identity
+	head     *cluster.Head // nil: no rules
+	keys     cluster.AdminKeys
+	list     cluster.KeyList // whose signature counts
+}
+
+// decode reads the documents that are about the whole cluster.
+func (b *backup) decode() (err error) {
+	for _, e := range b.entries {
+		switch e.Key {
+		case cluster.KeysKey:
+			b.keys, err = cluster.Decode[cluster.AdminKeys](e.Value)
+		case cluster.HeadKey:
+			b.head, err = decoded[cluster.Head](e)
+		case cluster.IdentityKey:
+			b.identity, err = decoded[cluster.Identity](e)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.Key, err)
+		}
+	}
+	if b.identity == nil {
+		return fmt.Errorf("the backup has no %s", cluster.IdentityKey)
+	}
+	return nil
+}
+
+// decoded returns the document of an entry.
+func decoded[T any, D interface {
+	*T
+	cluster.Document
+}](e store.Entry) (*T, error) {
+	doc, err := cluster.Decode[T, D](e.Value)
+	return &doc, err
+}
+
+// checkSignatures finds the list of keys that hosts demand, and refuses a version that none of them
+// signed. The keys of an older backup count less than those that this host knows.
+func (b *backup) checkSignatures() (err error) {
+	b.list = b.keys.Newest()
+	if b.before.Admins.Locked() {
+		b.list, err = b.before.Admins.Follow(b.identity.ID, &b.keys)
+		if err != nil && !errors.Is(err, cluster.ErrOutdated) {
+			return fmt.Errorf("the backup: %w", err)
+		}
+	}
+	if !b.list.Locked() || b.head == nil {
+		return nil
+	}
+	if b.admin == nil {
+		return errors.New("hosts demand that an administrator signs the rules: restore with the " +
+			"key of one")
+	}
+	if !b.list.Has(cluster.Key(b.admin.Public().(ed25519.PublicKey))) {
+		return errors.New("hosts demand the signature of another administrator: restore with " +
+			"his key")
+	}
+	if err := b.head.Verify(b.list.Keys); err != nil {
+		return fmt.Errorf("version %v of the backup: %w: take a backup whose version an "+
+			"administrator signed, or the copy of a host (weir cluster init --from-copy)",
+			b.head.Number, err)
+	}
+	return nil
+}
+
+// signed returns the mark of a removal, and reports whether it counts.
+func (b *backup) signed(e store.Entry) (mark cluster.Removed, counts bool, err error) {
+	if mark, err = cluster.Decode[cluster.Removed](e.Value); err != nil {
+		return mark, false, fmt.Errorf("%s: %w", e.Key, err)
+	}
+	return mark, mark.Verify(e.Key, b.list.Keys) == nil, nil
+}
+
+// begin divides the entries into those that stay as they are, and the identity and the head, which
+// belong to the new epoch.
+func (b *backup) begin() (*Restoration, error) {
+	r := &Restoration{rest: slices.DeleteFunc(b.entries, func(e store.Entry) bool {
+		return e.Key == cluster.IdentityKey || e.Key == cluster.HeadKey
+	})}
+	had, err := Epoch(b.before.Epoch, b.identity, b.head, b.list.Keys)
+	if err != nil && b.before.Epoch == 0 {
+		return nil, fmt.Errorf("the backup is of an epoch that cannot be: %w", err)
+	}
+	// Without a record of this host, other hosts may be in the one of the identity.
+	if b.before.Epoch == 0 && cluster.CheckEpoch(1, b.identity.Epoch) == nil {
+		had = max(had, b.identity.Epoch)
+	}
+	r.Epoch = max(had, 1) + 1
+	doc := *b.identity
+	doc.Epoch = r.Epoch
+	e, err := entry(cluster.IdentityKey, &doc)
+	if r.last = append(r.last, e); err != nil || b.head == nil {
+		return r, err
+	}
+	head := b.head
+	if head.Trial != nil {
+		head = &head.Trial.Revert // a version on trial is not begun with
+	}
+	head = &cluster.Head{Scopes: head.Scopes, By: head.By,
+		Number: cluster.Number{Epoch: r.Epoch, Count: 1}}
+	if b.list.Locked() {
+		if err := head.Sign(b.admin); err != nil {
+			return nil, err
+		}
+	}
+	e, err = entry(cluster.HeadKey, head)
+	r.last = append(r.last, e)
+	return r, err
+}
+
+// ends lists what has ended: hosts, and administrators and feeds. What only the backup says of a
+// host needs a signature if hosts demand one.
+func (b *backup) ends() (hosts, others map[cluster.Serial]bool, err error) {
+	hosts, others = map[cluster.Serial]bool{}, map[cluster.Serial]bool{}
+	for _, s := range b.before.Ended {
+		hosts[s], others[s] = true, true
+	}
+	for _, e := range b.entries {
+		if e.Key == cluster.IssuedKey {
+			for _, s := range cluster.EndedBy(e) {
+				others[s] = true
+			}
+		}
+		if !strings.HasPrefix(e.Key, cluster.RemovedTree+"node/") {
+			continue
+		}
+		mark, counts, err := b.signed(e)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, s := range mark.Serials {
+			hosts[s] = hosts[s] || counts
+		}
+	}
+	return hosts, others, nil
+}

@@ -1,0 +1,153 @@
+package members_test
+
+import (
+	"crypto/ed25519"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/members"
+	"github.com/weirnet/weir/store/storetest"
+)
+
+// locked is a cluster whose rules an administrator signs.
+type locked struct {
+	*founded
+	key   ed25519.PrivateKey
+	list  cluster.KeyList
+	thief ed25519.PrivateKey
+}
+
+func foundLocked(t *testing.T) *locked {
+	t.Helper()
+	f := found(t, pool("10.0.0.0/16", 24))
+	by, _ := f.signing(t)
+	l := &locked{f, by.Key, cluster.KeyList{Count: 1, Keys: by.Admins}, keyOf(9)}
+	l.document(t, cluster.KeysKey, &cluster.AdminKeys{Lists: []cluster.KeyList{l.list}})
+	l.head(t, l.key)
+	return l
+}
+
+// document writes one as a thief of the store does.
+func (l *locked) document(t *testing.T, key string, d cluster.Document) {
+	t.Helper()
+	value, err := cluster.Encode(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.write(t, key, value)
+}
+
+func (l *locked) head(t *testing.T, by ed25519.PrivateKey) {
+	t.Helper()
+	h := &cluster.Head{Number: cluster.Number{Epoch: 1, Count: 3}, By: "a"}
+	if err := h.Sign(by); err != nil {
+		t.Fatal(err)
+	}
+	l.document(t, cluster.HeadKey, h)
+}
+
+func (l *locked) backup(t *testing.T) []store.Entry {
+	t.Helper()
+	all, err := l.model.Read(t.Context(), cluster.Root, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.Entries
+}
+
+// TestRestoredVersionIsSigned: an administrator who restores a backup signs no version that none of
+// those signed whom hosts believe, whatever keys the backup has.
+func TestRestoredVersionIsSigned(t *testing.T) {
+	l := foundLocked(t)
+	good := l.backup(t)
+	l.head(t, l.thief)
+	unsigned := l.backup(t)
+	own := cluster.Key(l.thief.Public().(ed25519.PublicKey))
+	l.document(t, cluster.KeysKey, &cluster.AdminKeys{Lists: []cluster.KeyList{
+		{Count: 1, Keys: []cluster.Key{own}}}})
+	foreign := l.backup(t)
+	next, err := l.list.Next(l.id.ID, []cluster.Key{own}, l.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		entries []store.Entry
+		pinned  cluster.KeyList
+		by      ed25519.PrivateKey
+		refused string
+	}{
+		"signed":                      {good, l.list, l.key, ""},
+		"signed, on a new host":       {good, cluster.KeyList{}, l.key, ""},
+		"without a key":               {good, l.list, nil, "restore with the key"},
+		"by another":                  {good, l.list, l.thief, "another administrator"},
+		"version of a thief":          {unsigned, l.list, l.key, "version 1.3 of the backup"},
+		"the same, on a new host":     {unsigned, cluster.KeyList{}, l.key, "version 1.3"},
+		"keys of a thief":             {foreign, l.list, l.key, "is another one"},
+		"older than the list of keys": {good, next, l.thief, "version 1.3 of the backup"},
+	} {
+		r, err := members.Prepare(c.entries, members.Before{Epoch: 1, Admins: c.pinned}, c.by)
+		if (err == nil) != (c.refused == "") ||
+			err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%s: %v, %v; want %q", name, r, err, c.refused)
+		}
+	}
+}
+
+// TestRestoredRemovalsAreSigned: of the removals in a backup, those count that an administrator has
+// signed. The restore signs that of a host that this store host knows to be removed, and no other.
+func TestRestoredRemovalsAreSigned(t *testing.T) {
+	l := foundLocked(t)
+	for _, name := range []string{"b", "c", "d", "e"} {
+		l.join(t, name)
+	}
+	b, _ := l.node(t, "b")
+	c, _ := l.node(t, "c")
+	d, _ := l.node(t, "d")
+	// A thief has b removed, and hides c's serial number in the mark of d, whose removal the store
+	// host has seen. An administrator has removed e, and the thief put its entry back.
+	e, entry := l.node(t, "e")
+	for name, serial := range map[string]cluster.Serial{"b": b.Serial, "d": c.Serial} {
+		l.document(t, cluster.RemovedTree+"node/"+name,
+			&cluster.Removed{Serials: []cluster.Serial{serial}})
+	}
+	by, _ := l.signing(t)
+	if err := members.Remove(t.Context(), l.model, "e", by); err != nil {
+		t.Fatal(err)
+	}
+	l.write(t, entry.Key, entry.Value)
+
+	s := storetest.NewModel(time.Second)
+	if _, err := restore(t, s, l.backup(t), members.Before{Epoch: 1, Admins: l.list,
+		Ended: []cluster.Serial{d.Serial}}, l.key); err != nil {
+		t.Fatal(err)
+	}
+	restored := &founded{model: s}
+	for name, want := range map[string]struct {
+		there  bool
+		signed []cluster.Serial
+	}{"b": {true, nil}, "c": {true, nil}, "d": {false, []cluster.Serial{d.Serial}},
+		"e": {false, []cluster.Serial{e.Serial}}} {
+		if _, there := restored.value(t, cluster.NodeTree+name); there != want.there {
+			t.Errorf("%s is there: %v", name, there)
+		}
+		key := cluster.RemovedTree + "node/" + name
+		var signed []cluster.Serial
+		if v, there := restored.value(t, key); there {
+			mark, err := cluster.Decode[cluster.Removed](v.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mark.Verify(key, l.list.Keys) == nil {
+				signed = mark.Serials
+			}
+		}
+		if !slices.Equal(signed, want.signed) {
+			t.Errorf("%s: an administrator has signed the end of %v, not %v", name, signed,
+				want.signed)
+		}
+	}
+}
