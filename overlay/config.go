@@ -23,6 +23,10 @@ type Config struct {
 	Mark uint32
 	// Filter decides about every packet; nil passes all.
 	Filter Filter
+	// NoPeer is given each packet that the kernel sent into the tunnel to an address that no peer
+	// has, if it is not nil: so that it can answer. It is called for one packet at a time, on the
+	// packet path; it must not block, and the packet is valid during the call only.
+	NoPeer func(packet []byte)
 	// UAPI is the directory for the socket of wg(8), which looks in DefaultUAPI; empty for none.
 	UAPI string
 	// Resolver looks up the names of peers; nil means eyeballs.DefaultResolver().

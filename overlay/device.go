@@ -86,7 +86,7 @@ func (d *Device) open() (err error) {
 	if err := d.nl.SetLinkMTU(d.link.Index, d.config.MTU); err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
-	d.tun.loop.read = d.readLocal // before the interface is read
+	d.tun.loop.read, d.tun.onLost = d.readLocal, d.config.NoPeer // before the interface is read
 	d.bind = newBind(d.log, d.ns, d.config.Mark, !d.config.NoOffload)
 	d.bind.private = d.config.Key
 	// called by the device's own goroutines, so it must not call the device
@@ -161,6 +161,7 @@ func (d *Device) Done() <-chan struct{} { return d.wg.Wait() }
 type Stats struct {
 	DroppedIn, DroppedOut uint64 // refused by the Filter
 	Broken                uint64 // malformed packets of the kernel
+	NoPeer                uint64 // packets of the kernel to an address that no peer has
 	// coalesced packets from peers that the kernel refused; they were written one by one
 	CoalesceRefused uint64
 	SendErrors      uint64 // batches for which no path worked
@@ -183,8 +184,9 @@ type Stats struct {
 func (d *Device) Stats() Stats {
 	s := Stats{
 		DroppedIn: d.tun.dropped[0].Load(), DroppedOut: d.tun.dropped[1].Load(),
-		Broken: d.tun.broken.Load(), CoalesceRefused: d.tun.refused.Load(),
-		SendErrors: d.bind.sendErrors.Load(), SendFull: d.bind.sendFull.Load(),
+		Broken: d.tun.broken.Load(), NoPeer: d.tun.noPeer.Load(),
+		CoalesceRefused: d.tun.refused.Load(),
+		SendErrors:      d.bind.sendErrors.Load(), SendFull: d.bind.sendFull.Load(),
 		GSORefused: d.bind.gsoRefused.Load(),
 		ReadErrors: d.bind.readErrors.Load(),
 		Loops:      d.tun.loop.seen.Load(),

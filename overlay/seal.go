@@ -19,8 +19,9 @@ import (
 type sealer struct {
 	wg      atomic.Pointer[device.Device] // nil: all packets go the library's way
 	helpers *helpers
-	peers   []*device.Peer // for each packet of a batch; nil when nothing is left to do
-	waiting []*device.Peer // those without a session
+	lost    func(packet []byte) // is given what no peer has the address of
+	peers   []*device.Peer      // for each packet of a batch; nil when nothing is left to do
+	waiting []*device.Peer      // those without a session
 
 	// the packets to one peer
 	slab     []byte
@@ -106,11 +107,15 @@ func (s *sealer) findPeers(wg *device.Device, packets []tun.ReadPacket) {
 	var last netip.Addr
 	var peer *device.Peer
 	for _, q := range packets {
-		if dst := destination(s.slab[q.Offset : q.Offset+q.Size]); dst != last {
+		packet := s.slab[q.Offset : q.Offset+q.Size]
+		if dst := destination(packet); dst != last {
 			last, peer = dst, nil
 			if dst.IsValid() {
 				peer = wg.PeerTo(dst)
 			}
+		}
+		if peer == nil {
+			s.lost(packet)
 		}
 		s.peers = append(s.peers, peer)
 	}

@@ -23,7 +23,8 @@ type tunDevice struct {
 	mtu     atomic.Int32
 	pathMTU atomic.Pointer[[]rangeMTU] // nil for none
 	filter  Filter
-	file    *os.File // not watched by the runtime's poller
+	onLost  func(packet []byte) // Config.NoPeer
+	file    *os.File            // not watched by the runtime's poller
 	raw     syscall.RawConn
 	ready   poller.Poller // for packets of the kernel
 	events  chan tun.Event
@@ -36,6 +37,7 @@ type tunDevice struct {
 	dropped [2]atomic.Uint64 // packets that the filter refused, by firewall.Direction
 	broken  atomic.Uint64    // packets from the kernel that could not be segmented
 	refused atomic.Uint64    // coalesced packets that the kernel refused
+	noPeer  atomic.Uint64    // packets from the kernel to an address that no peer has
 	loop    loopGuard
 }
 
@@ -65,6 +67,14 @@ func openTUN(name string, mtu int, offload bool, filter Filter) (*tunDevice, err
 	t.writers.newItem = func() *tunWriter { return newTunWriter(t) }
 	t.in.init(t, fd)
 	return t, nil
+}
+
+// lost counts a packet from the kernel that no peer has the address of.
+func (t *tunDevice) lost(packet []byte) {
+	t.noPeer.Add(1)
+	if t.onLost != nil {
+		t.onLost(packet)
+	}
 }
 
 func (t *tunDevice) attach(fd int, name string, offload bool) error {

@@ -45,7 +45,7 @@ const (
 )
 
 func (r *tunReader) init(t *tunDevice, fd int) {
-	r.tun, r.fd = t, fd
+	r.tun, r.fd, r.sealer.lost = t, fd, t.lost
 	r.frames = make([]frame, 0, readLimit)
 	r.readAll = func(ep uintptr) bool {
 		r.tun.ready.Begin(ep)

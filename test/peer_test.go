@@ -97,6 +97,7 @@ add reset tcp from any to table(far) 90 out via weir0
 add allow tcp from any to table(far) 80,91 setup keep-state
 add allow tcp from any to table(far) 81,90 in via pod:* setup keep-state
 table far add 10.88.2.0/24
+table far add 10.88.9.0/24
 table far add fd00:88:2::/120
 `, wireRules+`
 add check-state
@@ -140,6 +141,14 @@ table offices add fd00:88:1::2
 		t.Errorf("on the wire are only\n%s", wire)
 	}
 	h.looksRight(t)
+	// no peer has it
+	mustRun(t, h.left.host.Command("ip", "route", "add", "10.88.9.0/24", "dev", "weir0"))
+	for _, from := range []*nstest.Node{h.left.host, client} {
+		if _, err := curl(from, "http://10.88.9.1/"); err == nil ||
+			!strings.Contains(err.Error(), "(7)") {
+			t.Errorf("%s does not learn that no peer has an address: %v", from, err)
+		}
+	}
 	if out, err := wgShow(h.left); err != nil || !strings.Contains(out, "latest handshake") ||
 		!strings.Contains(out, "10.88.2.0/24") {
 		t.Errorf("wg show: %v\n%s", err, out)

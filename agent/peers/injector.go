@@ -21,7 +21,9 @@ const (
 	// answersPerSecond bounds resets and ICMP errors (RFC 1812 4.3.2.8, RFC 4443 2.4 f).
 	answersPerSecond = 100
 	// injectQueue is how many packets can wait to be sent.
-	injectQueue = 256
+	injectQueue        = 256
+	hostUnreachable    = 1 // RFC 792
+	addressUnreachable = 3 // RFC 4443 3.1
 	// bypassTime is how long one of our packets may take from the socket to the tunnel.
 	bypassTime = time.Second
 )
@@ -81,6 +83,17 @@ func (i *injector) refused(hook firewall.Hook, v firewall.Verdict, pkt []byte) {
 		to = firewall.In
 	}
 	i.put(soft.Probe{To: to, Packet: answer})
+}
+
+// noPeer queues the answer to a packet whose address no peer has, as WireGuard of Linux sends it:
+// the range of a peer that was removed is not open before the route is. It is called on the packet
+// path and never blocks.
+func (i *injector) noPeer(pkt []byte) {
+	v := firewall.Verdict{Answer: firewall.AnswerUnreach, Code: hostUnreachable}
+	if len(pkt) > 0 && pkt[0]>>4 == 6 {
+		v = firewall.Verdict{Answer: firewall.AnswerUnreach6, Code: addressUnreachable}
+	}
+	i.refused(firewall.Hook{Dir: firewall.Out}, v, pkt)
 }
 
 // probe queues a keepalive probe of a connection of the host itself. Those of pods are probed by

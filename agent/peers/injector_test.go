@@ -144,3 +144,40 @@ func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 		t.Error("a packet that was lost is expected for ever")
 	}
 }
+
+// TestInjectorAnswersForNoPeer: who sends to an address of the tunnel that no peer has gets the
+// ICMP error that WireGuard of Linux sends, and nothing for an error of its own.
+func TestInjectorAnswersForNoPeer(t *testing.T) {
+	i := &injector{answers: rate.NewLimiter(answersPerSecond, answersPerSecond),
+		queue: make(chan soft.Probe, 10)}
+	udp := build.UDP{SrcPort: 1000, DstPort: 53}
+	four := build.IPv4{Src: netip.MustParseAddr("10.88.1.2"), Dst: netip.MustParseAddr("10.88.2.2")}
+	six := build.IPv6{Src: netip.MustParseAddr("fd00::1"), Dst: netip.MustParseAddr("fd00::2")}
+	for _, c := range []struct {
+		layers     []build.Layer
+		kind, code uint8
+		answered   bool
+	}{
+		{[]build.Layer{four, udp}, 3, 1, true},
+		{[]build.Layer{six, udp}, 1, 3, true},
+		{[]build.Layer{four, build.ICMP{Type: 3}, build.Data(make([]byte, 28))}, 0, 0, false},
+	} {
+		pkt, err := build.Packet(c.layers...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i.noPeer(pkt)
+		if len(i.queue) == 0 {
+			if c.answered {
+				t.Errorf("no answer to % x", pkt)
+			}
+			continue
+		}
+		p := <-i.queue
+		var q packet.Packet
+		if q.Decode(p.Packet) != packet.ReasonNone || !q.ICMPError() || p.To != firewall.In ||
+			q.ICMPType() != c.kind || q.ICMPCode() != c.code {
+			t.Errorf("answer to % x: %v % x", pkt, p.To, p.Packet)
+		}
+	}
+}

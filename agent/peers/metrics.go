@@ -59,6 +59,8 @@ func (p *Service) Metrics() ([]observe.Metric, error) {
 			float64(stats.Moves)),
 		observe.One(observe.Counter, "weir_tunnel_send_errors_total",
 			"Batches of encrypted packets that no endpoint accepted.", float64(stats.SendErrors)),
+		observe.One(observe.Counter, "weir_tunnel_no_peer_total",
+			"Packets into the tunnel to an address that no peer has.", float64(stats.NoPeer)),
 		observe.One(observe.Counter, "weir_tunnel_loops_total",
 			"Encrypted packets that were routed into the tunnel again.", float64(stats.Loops)),
 		observe.One(observe.Counter, "weir_tunnel_send_dropped_total",

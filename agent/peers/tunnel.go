@@ -83,7 +83,8 @@ func (t *tunnel) open(key overlay.Key) (err error) {
 	now := func() time.Duration { return clock.Now() }
 	d := overlay.Config{Name: s.Name, Key: key, Port: s.Port, MTU: s.MTU, Log: c.Log,
 		Filter: t.own.bypass(overlay.FilterBy(c.Worker(t.engine.Worker(0)), now,
-			t.own.refused))}
+			t.own.refused)),
+		NoPeer: t.own.noPeer}
 	if !s.NoWG {
 		d.UAPI = c.Files.UAPI
 	}
