@@ -38,7 +38,7 @@ const (
 	yes
 )
 
-// Dropped returns what the chains of nftables at the hook forward drop of the pods' new flows, and
+// Dropped returns what the chains of netfilter at the hook forward drop of the pods' new flows, and
 // which chain it is; "" if nothing. Rules count that are understood whole and match all packets of
 // that traffic. Of the packets to pods, what perhaps accepts them is taken to do so: many rule sets
 // accept the answers alone.
@@ -47,7 +47,10 @@ func (s *Scope) Dropped() (what, where string, err error) {
 		for _, j := range []traffic{{pods, true}, {pods, false}} {
 			where, err := s.droppedBy(j)
 			if absent(err) {
-				return "", "", nil
+				where, err = "", nil
+			}
+			if where == "" && err == nil {
+				where, err = s.droppedByLegacy(j)
 			}
 			if where != "" || err != nil {
 				return j.String(), where, err
@@ -57,7 +60,7 @@ func (s *Scope) Dropped() (what, where string, err error) {
 	return "", "", nil
 }
 
-// droppedBy returns the chain that drops the packets of the traffic.
+// droppedBy returns the chain of nftables that drops the packets of the traffic.
 func (s *Scope) droppedBy(j traffic) (string, error) {
 	for _, family := range []uint8{unix.NFPROTO_INET, j.family()} {
 		chains, err := nl.NFTChains(family)

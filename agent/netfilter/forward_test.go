@@ -87,17 +87,56 @@ func TestDropped(t *testing.T) {
 		{name: "another chain drops", want: sent, nft: forwarding("inet", "accept", "accept") +
 			forwarding("ip", "drop", "")},
 	} {
+		for _, restore := range restores {
+			if c.iptables == "" && restore != restores[0] {
+				continue
+			}
+			host := nstest.New(t).Node("host")
+			load(t, host, c.iptables, restore)
+			load(t, host, c.nft, "nft", "-f", "-")
+			var what, where string
+			err := host.Do(func() (err error) {
+				s := scope(false)
+				what, where, err = s.Dropped()
+				return
+			})
+			if err != nil || what != c.want || (where != "") != (c.want != "") {
+				t.Errorf("%s, %s: %q by %q, %v; want %q", c.name, restore, what, where, err, c.want)
+			}
+		}
+	}
+}
+
+// TestDroppedByLegacy: what iptables-legacy has that dockerd's rules have not: protocols, negated
+// tests, other targets, IPv6.
+func TestDroppedByLegacy(t *testing.T) {
+	t.Parallel()
+	nstest.Root(t)
+	const sent, sent6 = "what pods of 10.88.0.0/24 send", "what pods of fd00:88::/64 send"
+	for _, c := range []struct{ rules, restore, want string }{
+		{"-A FORWARD -p tcp -j ACCEPT\n", "iptables", sent},
+		{"-A FORWARD ! -i docker0 -j ACCEPT\n", "iptables", sent},
+		{"-A FORWARD ! -s 10.0.0.0/8 -j ACCEPT\n", "iptables", sent},
+		{"-A FORWARD -f -j ACCEPT\n", "iptables", sent},
+		{"-A FORWARD -j LOG\n-A FORWARD -j REJECT\n-A FORWARD -j ACCEPT\n", "iptables", sent},
+		{"-A FORWARD -j ACCEPT\n-A FORWARD -j DROP\n", "iptables", ""},
+		{"-A FORWARD -i weir+ -j ACCEPT\n-A FORWARD -o weir+ -j ACCEPT\n", "iptables", ""},
+		{"", "ip6tables", sent6},
+		{"-A FORWARD -p tcp -j ACCEPT\n", "ip6tables", sent6},
+		{"-A FORWARD -s fd00:88::/64 -j ACCEPT\n-A FORWARD -d fd00:88::/64 -j ACCEPT\n", "ip6tables",
+			""},
+	} {
 		host := nstest.New(t).Node("host")
-		load(t, host, c.iptables, "iptables-nft-restore")
-		load(t, host, c.nft, "nft", "-f", "-")
+		load(t, host, "*filter\n:FORWARD DROP [0:0]\n"+c.rules+"COMMIT\n",
+			c.restore+"-legacy-restore")
 		var what, where string
 		err := host.Do(func() (err error) {
 			s := scope(false)
 			what, where, err = s.Dropped()
 			return
 		})
-		if err != nil || what != c.want || (where != "") != (c.want != "") {
-			t.Errorf("%s: %q by %q, %v; want %q", c.name, what, where, err, c.want)
+		if err != nil || what != c.want || strings.Contains(where, "legacy") != (c.want != "") {
+			t.Errorf("%s: %q by %q, %v; want %q", c.rules, what, where, err, c.want)
 		}
 	}
 }
