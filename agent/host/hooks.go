@@ -29,6 +29,8 @@ type Engine interface {
 	SetQueued(indexes []uint32) error
 	Attach(index uint32) (hook string, err error)
 	Detach(index uint32) error
+	// Attached returns the indexes of the interfaces that have hooks.
+	Attached() []uint32
 	// Guarded reports whether the engine that was taken over had evaluated packets of an interface.
 	Guarded() bool
 }
@@ -231,12 +233,21 @@ func (h *Hooks) detachLocked(i firewall.Interface) error {
 }
 
 // DetachOthers takes the hooks off interfaces that an earlier agent guarded and this one is not to
-// guard. Pods have theirs from their own making.
+// guard. Pods have theirs from their own making. An interface that went before this agent knew it
+// is not reported as gone: its hooks are removed here, too.
 func (h *Hooks) DetachOthers() error {
 	var errs []error
+	taken := h.config.Engine.Attached() // before the list: what is attached meanwhile is in that
+	there := map[uint32]bool{}
 	for _, i := range h.config.Links.Interfaces() {
+		there[i.Index] = true
 		if !h.config.Settings.Guards(i.Name) && !isPod(i) {
 			errs = append(errs, h.config.Engine.Detach(i.Index))
+		}
+	}
+	for _, index := range taken {
+		if !there[index] {
+			errs = append(errs, h.config.Engine.Detach(index))
 		}
 	}
 	return errors.Join(errs...)
