@@ -88,7 +88,9 @@ __noinline __u32 read_tcp(struct __sk_buff *skb)
 
 	cookie->offered = 0;
 	opaque(n);
-	if (n < 20 || n > 60 || bpf_skb_load_bytes(skb, p->l3 + p->l4, scratch->buf, n) < 0)
+	// sized: Linux 7.3 remembers one bound of a difference that two tests bound
+	if (n < 20 || n > 60 ||
+	    bpf_skb_load_bytes(skb, p->l3 + p->l4, scratch->buf, sized(n, 64)) < 0)
 		return 0;
 	WRITE_ONCE(scratch->at, 20);
 	WRITE_ONCE(scratch->end, p->payload - p->l4);

@@ -179,8 +179,12 @@ func (x *chaos) end(before base, counts map[string]int) (violations []string) {
 		if err != nil {
 			return append(violations, err.Error())
 		}
+		was := differs
 		if differs = before.violations(after); len(differs) == 0 || time.Now().After(deadline) {
 			break
+		}
+		if !slices.Equal(differs, was) {
+			fmt.Fprintf(os.Stderr, "not back yet: %s\n", strings.Join(differs, "\n"))
 		}
 	}
 	violations = append(violations, differs...)
