@@ -12,7 +12,7 @@ var sizeArgument = map[asm.BuiltinFunc]asm.Register{
 	asm.FnSkbLoadBytes: asm.R4, asm.FnSkbStoreBytes: asm.R4, asm.FnRingbufOutput: asm.R3,
 }
 
-// TestHelperSizes: a size for a helper is a constant, or a masked number: sized in bpf/lib/kernel.h.
+// TestHelperSizes: a size for a helper is a constant, or a masked number: sized, bpf/lib/kernel.h.
 // Linux 7.3 remembers one bound of a difference that two tests bound, and refuses it as a size.
 func TestHelperSizes(t *testing.T) { checkHelperSizes(t, committed(t)) }
 
