@@ -335,6 +335,7 @@ func (e *Engine) takeLinksLocked() error {
 	if err := e.tickLocked(); err != nil {
 		return err
 	}
+	ids := programIDs{}
 	for _, a := range e.links {
 		for d := range directions {
 			p, err := e.programLocked(a.framing, d)
@@ -343,7 +344,7 @@ func (e *Engine) takeLinksLocked() error {
 					err = nil
 				}
 			} else if err == nil {
-				err = updateLink(a.links[d], p)
+				err = ids.update(a.links[d], p)
 			}
 			if err != nil {
 				return fmt.Errorf("update the program of interface %d %s: %w", a.index,
@@ -354,18 +355,28 @@ func (e *Engine) takeLinksLocked() error {
 	return nil
 }
 
-// updateLink gives a link a program, if it has another one. An interface that is gone by now needs
+// programIDs has the kernel's ids of programs. Program.Info copies a whole program out of the
+// kernel, 1.5 ms each: with twelve pods a start that asked for each link would take 35 ms more.
+type programIDs map[*ebpf.Program]ebpf.ProgramID
+
+// update gives a link a program, if it has another one. An interface that is gone by now needs
 // none.
-func updateLink(l link.Link, p *ebpf.Program) error {
-	info, err := l.Info()
+func (ids programIDs) update(l link.Link, p *ebpf.Program) error {
+	has, err := l.Info()
 	if err != nil {
 		return err
 	}
-	want, err := p.Info()
-	if err != nil {
-		return err
+	want, known := ids[p]
+	if !known {
+		info, err := p.Info()
+		if err != nil {
+			return err
+		}
+		if want, known = info.ID(); known {
+			ids[p] = want
+		}
 	}
-	if id, ok := want.ID(); ok && id == info.Program {
+	if known && want == has.Program {
 		return nil
 	}
 	if err := l.Update(p); err != nil && !gone(err) {

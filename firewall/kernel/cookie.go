@@ -22,17 +22,13 @@ type Cookies struct {
 const cookiesFunction = "bpf_sk_assign_tcp_reqsk"
 
 // cookieUses returns how SYN cookies can be used in this network namespace, or in words why they
-// cannot.
-func cookieUses() (bits uint32, why string, err error) {
-	kernel, err := btf.LoadKernelSpec()
-	if err != nil {
-		return 0, "", fmt.Errorf("read the kernel's types: %w", err)
-	}
-	var f *btf.Func
-	if err := kernel.TypeByName(cookiesFunction, &f); errors.Is(err, btf.ErrNotFound) {
-		return 0, "the kernel is older than 6.8", nil
-	} else if err != nil {
-		return 0, "", fmt.Errorf("look for %s in the kernel: %w", cookiesFunction, err)
+// cannot. The kernel has the function when an engine before used it: its settings last until a
+// boot. To look takes 15 ms.
+func cookieUses(before uint32) (bits uint32, why string, err error) {
+	if before&cookieUse == 0 {
+		if why, err = lacksCookieFunction(); why != "" || err != nil {
+			return 0, why, err
+		}
 	}
 	on, err := sysctl("tcp_syncookies")
 	if err != nil || !on {
@@ -49,9 +45,24 @@ func cookieUses() (bits uint32, why string, err error) {
 	return bits, "", nil
 }
 
+// lacksCookieFunction says why the kernel cannot do what cookies need, "" if it can.
+func lacksCookieFunction() (why string, err error) {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return "", fmt.Errorf("read the kernel's types: %w", err)
+	}
+	var f *btf.Func
+	if err := kernel.TypeByName(cookiesFunction, &f); errors.Is(err, btf.ErrNotFound) {
+		return "the kernel is older than 6.8", nil
+	} else if err != nil {
+		return "", fmt.Errorf("look for %s in the kernel: %w", cookiesFunction, err)
+	}
+	return "", nil
+}
+
 // LacksCookies says why SYN cookies cannot be used in this network namespace, "" if they can.
 func LacksCookies() (why string, err error) {
-	_, why, err = cookieUses()
+	_, why, err = cookieUses(0)
 	return why, err
 }
 

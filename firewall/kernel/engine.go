@@ -270,7 +270,7 @@ func (e *Engine) configure() error {
 	if err != nil {
 		return err
 	}
-	if c.Cookies, e.noCookies, err = cookieUses(); err != nil {
+	if c.Cookies, e.noCookies, err = cookieUses(c.Cookies); err != nil {
 		return err
 	}
 	if o.NoCookies {

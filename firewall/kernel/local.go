@@ -166,7 +166,7 @@ func (e *Engine) resumeLocalLocked() error {
 		return fmt.Errorf("take over the link of the loopback: %w", err)
 	}
 	if err = e.needLocked("weir_local"); err == nil {
-		err = updateLink(l, e.objects.WeirLocal)
+		err = programIDs{}.update(l, e.objects.WeirLocal)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("update the program of the loopback: %w", err), l.Close())

@@ -26,10 +26,12 @@ import (
 const edits = "call_cpus"
 
 // buildID names the object file that the programs come from.
-func buildID() string {
-	sum := sha256.Sum256(append([]byte(edits), _WeirBytes...))
-	return hex.EncodeToString(sum[:8])
-}
+var buildID = sync.OnceValue(func() string {
+	sum := sha256.New()
+	sum.Write([]byte(edits))
+	sum.Write(_WeirBytes)
+	return hex.EncodeToString(sum.Sum(nil)[:8])
+})
 
 // programs returns the programs that every host needs by their names in C.
 func (e *Engine) programs() map[string]**ebpf.Program {
