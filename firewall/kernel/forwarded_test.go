@@ -87,6 +87,7 @@ var forwardedAt = []string{"192.0.2.1:8080", "[2001:db8::1]:8080"}
 // TestForwardedPorts: a port of the host leads to a server that is not a pod, whether rules keep
 // states or not, beside published ports and masqueraded pods.
 func TestForwardedPorts(t *testing.T) {
+	t.Parallel()
 	for _, rules := range []string{openRules, "add allow ip from any to any\n"} {
 		g := newGateway(t, rules)
 		g.serve(g.server, 80)
@@ -186,6 +187,7 @@ func TestForwardedErrors(t *testing.T) {
 // TestForwardedPortsRefused: what rules refuse on its way in or out makes no translation, and no
 // answer leaves with the server's address.
 func TestForwardedPortsRefused(t *testing.T) {
+	t.Parallel()
 	const keep = "add 1 check-state\nadd 5 allow ip from any to any keep-state\n"
 	for _, c := range []struct {
 		rule string
@@ -351,6 +353,7 @@ func TestForwardedPortsAreNotPublished(t *testing.T) {
 // server itself and for the forwarded port. The later one through the port gets another source
 // port; the later one to the server itself is refused and changes nothing.
 func TestForwardedAndDirect(t *testing.T) {
+	t.Parallel()
 	g := newGateway(t, natRules)
 	g.nft("flush table inet leaks") // the server may speak for itself
 	g.nft("add rule inet leaks in ip daddr 10.9.9.9 counter")

@@ -166,6 +166,7 @@ func TestProbesKeepIdleConnections(t *testing.T) {
 // from then on, no number is known. They are probed all the same, over both families, and the
 // answers make them strict.
 func TestProbesKeepAdoptedConnections(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, "add allow ip from any to any\n")
 	stop := g.watch(t)
 	p := compile(t, webRules)

@@ -11,6 +11,7 @@ import (
 // network, and the end of its connections. The next one ends them, also when it makes tables of
 // other sizes, or is the one that withdraws.
 func TestWithdrawnEndsLater(t *testing.T) {
+	t.Parallel()
 	for name, resized := range map[string]bool{"the same tables": false, "other sizes": true} {
 		t.Run(name, func(t *testing.T) {
 			g := newHidden(t, openRules)
