@@ -363,6 +363,14 @@ enum code_flag {
 	CODE_RATE_NEXT = 64, // exceed next
 };
 
+// Config.overlap: whose programs decide while our programs take the place of another engine's,
+// whose programs follow ours at each hook.
+enum overlap {
+	OVERLAP_NONE = 0,
+	OVERLAP_BOTH = 1, // what ours refuse, the others decide
+	OVERLAP_OURS = 2,
+};
+
 // Where the parts of config.current lie.
 enum {
 	CURRENT_SLOT = 255,

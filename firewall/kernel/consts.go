@@ -43,6 +43,14 @@ const (
 	codeRateNext = 64 // exceed next
 )
 
+// Config.overlap: whose programs decide while our programs take the place of another engine's,
+// whose programs follow ours at each hook.
+const (
+	overlapNone = 0
+	overlapBoth = 1 // what ours refuse, the others decide
+	overlapOurs = 2
+)
+
 // Where the parts of config.current lie.
 const (
 	currentSlot     = 255

@@ -1,0 +1,87 @@
+package kernel
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/cilium/ebpf/link"
+
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// A flow that began at another engine's hook is unknown to ours until it is migrated. So that no
+// packet of it is refused meanwhile, the programs of both overlap: ours come first at each hook,
+// and what they refuse the others decide (enum overlap in bpf/lib/consts.h). Each packet is decided
+// by one of the two rule sets, whole. Our links are pinned last: if this process dies before that,
+// they go, and the other engine is as it was.
+
+// mayOverlap reports whether both engines can stand at all hooks. At each one there must be the
+// other engine's link and nothing behind it: what passes ours ends the chain of a hook. And ours
+// must be nowhere without the other engine: what is refused there would pass.
+func (e *Engine) mayOverlap(c *nl.Conn, hooks []*previousHook) (bool, error) {
+	if len(e.links) != len(hooks) {
+		return false, nil
+	}
+	filtered, err := c.Filtered()
+	if err != nil {
+		return false, err
+	}
+	for _, h := range hooks {
+		if h.filters[0] || filtered[int(h.index)] {
+			return false, nil
+		}
+		for d := range directions {
+			at, err := link.QueryPrograms(link.QueryOptions{Target: int(h.index),
+				Attach: directions[d].attach})
+			if gone(err) {
+				return false, nil
+			}
+			if err != nil {
+				return false, err
+			}
+			if len(at.Programs) != 1 {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+func (e *Engine) setOverlapLocked(overlap uint32) error {
+	e.config.Overlap = overlap
+	return e.putConfigLocked()
+}
+
+// join attaches our program before the other engine's.
+func (h *previousHook) join(direction int) (err error) {
+	h.ours[direction], err = link.AttachTCX(link.TCXOptions{Interface: int(h.index),
+		Program: h.programs[direction], Attach: directions[direction].attach,
+		Anchor: link.BeforeLink(h.links[direction])})
+	return err
+}
+
+// leave detaches our programs where they were attached before the other engine's.
+func (h *previousHook) leave() error {
+	a := attachment{index: h.index, links: h.ours}
+	h.ours = [2]link.Link{}
+	return a.close(true)
+}
+
+// keepOursLocked ends the overlap at an interface: our link is pinned, and the other engine's goes.
+func (e *Engine) keepOursLocked(h *previousHook, direction int) error {
+	path := e.linkPath(h.index, direction)
+	if err := removeIfThere(path); err != nil { // of an interface that had this index before
+		return err
+	}
+	if err := h.ours[direction].Pin(path); err != nil {
+		return fmt.Errorf("pin the link of interface %d %s: %w", h.index,
+			directions[direction].name, err)
+	}
+	if err := removeIfThere(filepath.Join(e.previous.dir, filepath.Base(path))); err != nil {
+		return err
+	}
+	var theirs attachment
+	theirs.index, theirs.links[direction] = h.index, h.links[direction]
+	h.links[direction], h.ours[direction] = h.ours[direction], nil
+	return theirs.close(true)
+}

@@ -1,0 +1,160 @@
+package kernel
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// overlapped has, in between, the programs of two engines at the hooks of a server.
+func overlapped(t *testing.T) (g *pairLab, hooks []*previousHook) {
+	g = newPairLab(t, webRules)
+	g.must(t, g.engine.Close())
+	g.options.MaxStates /= 2
+	g.open(t)
+	g.interfaces(t)
+	g.must(t, g.engine.Load(compile(t, webRules)))
+	g.must(t, g.locked(func() (err error) {
+		hooks, err = g.engine.followHooksLocked()
+		return err
+	}))
+	if len(hooks) != 1 {
+		t.Fatalf("%d hooks of the engine before", len(hooks))
+	}
+	return g, hooks
+}
+
+func (g *pairLab) must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (g *pairLab) locked(f func() error) error {
+	g.engine.mu.Lock()
+	defer g.engine.mu.Unlock()
+	return g.server.Do(f)
+}
+
+// chain returns how many programs are at the hooks of the server.
+func (g *pairLab) chain(t *testing.T) int {
+	t.Helper()
+	n := 0
+	g.must(t, g.server.Do(func() error {
+		for d := range directions {
+			at, err := link.QueryPrograms(link.QueryOptions{Target: int(g.index),
+				Attach: directions[d].attach})
+			if err != nil {
+				return err
+			}
+			n += len(at.Programs)
+		}
+		return nil
+	}))
+	return n
+}
+
+// TestFlowsThatBeginBeforeTheSwitch: what begins at the hooks of another engine after its states
+// were copied continues when our programs come, although our table does not know it yet, and stays
+// when they are alone. What no rule allows does not pass at any moment.
+func TestFlowsThatBeginBeforeTheSwitch(t *testing.T) {
+	t.Parallel()
+	g, hooks := overlapped(t)
+	before, err := g.dial("10.0.0.1:80")
+	g.must(t, err)
+	defer before.Close()
+	e := g.engine
+	g.must(t, g.locked(func() error { return e.switchHooksLocked(hooks) }))
+	if n := g.chain(t); n != 4 || e.config.Overlap != overlapBoth {
+		t.Fatalf("%d programs at two hooks, overlap %d", n, e.config.Overlap)
+	}
+	g.must(t, echoWord(before, "at the switch"))
+	during, err := g.dial("[fd00::1]:80")
+	g.must(t, err)
+	defer during.Close()
+	g.must(t, echoWord(during, "by the new engine"))
+	g.refused(t, "at the switch")
+	if n := len(g.states(t)); n != 1 {
+		t.Fatalf("%d states, want one: that of the flow which began after the switch", n)
+	}
+
+	g.must(t, g.locked(func() error { return e.setOverlapLocked(overlapOurs) }))
+	g.refused(t, "when ours decide alone")
+	g.must(t, echoWord(during, "when ours decide alone"))
+	g.must(t, g.locked(func() error { return e.setOverlapLocked(overlapBoth) }))
+
+	g.must(t, g.locked(func() error { return e.keepHooksLocked(hooks) }))
+	if n := g.chain(t); n != 2 || e.config.Overlap != overlapNone {
+		t.Errorf("%d programs at two hooks, overlap %d", n, e.config.Overlap)
+	}
+	g.must(t, echoWord(before, "afterwards"))
+	g.must(t, echoWord(during, "afterwards"))
+	g.refused(t, "afterwards")
+	nstest.Eventually(t, "every connection is strict", g.strict)
+}
+
+// refused fails if a port opens that no rule allows.
+func (g *pairLab) refused(t *testing.T, when string) {
+	t.Helper()
+	for _, address := range []string{"10.0.0.1:81", "[fd00::1]:81"} {
+		if c, err := g.connect(address); err == nil {
+			c.Close()
+			t.Errorf("%s: %s answers", when, address)
+		}
+	}
+}
+
+// TestNoOverlapBesideOthers: another program behind the hook must see what passes, so
+// ours replace those of the other engine from one packet to the next.
+func TestNoOverlapBesideOthers(t *testing.T) {
+	t.Parallel()
+	g, hooks := overlapped(t)
+	const next = -1 // TCX_NEXT
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, next), asm.Return()}})
+	g.must(t, err)
+	defer p.Close()
+	var other link.Link
+	g.must(t, g.server.Do(func() (err error) {
+		other, err = link.AttachTCX(link.TCXOptions{Interface: int(g.index), Program: p,
+			Attach: directions[1].attach, Anchor: link.Tail()})
+		return err
+	}))
+	defer other.Close()
+	e := g.engine
+	g.must(t, g.locked(func() error { return e.switchHooksLocked(hooks) }))
+	if n := g.chain(t); n != 3 || e.config.Overlap != overlapNone {
+		t.Errorf("%d programs at two hooks, overlap %d", n, e.config.Overlap)
+	}
+	g.must(t, g.locked(func() error { return e.keepHooksLocked(hooks) }))
+}
+
+// TestOverlapIsUndone: where the switch fails, the other engine guards alone, as before.
+func TestOverlapIsUndone(t *testing.T) {
+	t.Parallel()
+	g, hooks := overlapped(t)
+	before, err := g.dial("10.0.0.1:80")
+	g.must(t, err)
+	defer before.Close()
+	e := g.engine
+	g.must(t, g.locked(func() error { return e.switchHooksLocked(hooks) }))
+	g.must(t, g.locked(func() error { return e.leaveHooksLocked(hooks, nil) }))
+	if n := g.chain(t); n != 2 || e.config.Overlap != overlapNone {
+		t.Errorf("%d programs at two hooks, overlap %d", n, e.config.Overlap)
+	}
+	g.must(t, echoWord(before, "afterwards"))
+	g.refused(t, "afterwards")
+	g.attach(t) // as the agent does when it tries again
+	g.must(t, echoWord(before, "by the new engine"))
+	g.refused(t, "by the new engine")
+	if s := firewall.DefaultOptions().MaxStates / 2; g.chain(t) != 2 ||
+		int(e.objects.States.MaxEntries()) != int(setsFor(s)) {
+		t.Errorf("%d programs at two hooks", g.chain(t))
+	}
+}
