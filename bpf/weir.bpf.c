@@ -75,8 +75,11 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	struct config *cf = settings();
 	if (!cf || cf->layout != LAYOUT)
 		return TC_ACT_SHOT;
+	__u32 overlap = cf->overlap;
+	if (unlikely(overlap == OVERLAP_THEIRS))
+		return TC_ACT_UNSPEC;
 	int r = filter(skb, cf, l2, dir);
-	return likely(!cf->overlap) ? r : overlapped(r, cf->overlap);
+	return likely(!overlap) ? r : overlapped(r, overlap);
 }
 
 SEC("tc") int weir_in(struct __sk_buff *skb)

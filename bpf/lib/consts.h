@@ -367,8 +367,9 @@ enum code_flag {
 // whose programs follow ours at each hook.
 enum overlap {
 	OVERLAP_NONE = 0,
-	OVERLAP_BOTH = 1, // what ours refuse, the others decide
-	OVERLAP_OURS = 2,
+	OVERLAP_THEIRS = 1, // ours do nothing
+	OVERLAP_BOTH = 2, // what ours refuse, the others decide
+	OVERLAP_OURS = 3,
 };
 
 // Where the parts of config.current lie.

@@ -46,9 +46,10 @@ const (
 // Config.overlap: whose programs decide while our programs take the place of another engine's,
 // whose programs follow ours at each hook.
 const (
-	overlapNone = 0
-	overlapBoth = 1 // what ours refuse, the others decide
-	overlapOurs = 2
+	overlapNone   = 0
+	overlapTheirs = 1 // ours do nothing
+	overlapBoth   = 2 // what ours refuse, the others decide
+	overlapOurs   = 3
 )
 
 // Where the parts of config.current lie.

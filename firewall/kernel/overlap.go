@@ -11,9 +11,11 @@ import (
 
 // A flow that began at another engine's hook is unknown to ours until it is migrated. So that no
 // packet of it is refused meanwhile, the programs of both overlap: ours come first at each hook,
-// and what they refuse the others decide (enum overlap in bpf/lib/consts.h). Each packet is decided
-// by one of the two rule sets, whole. Our links are pinned last: if this process dies before that,
-// they go, and the other engine is as it was.
+// and do nothing until they are everywhere, because a flow that began at ours would be unknown to
+// the others. Then, by one store, they decide at all hooks, and what they refuse the others decide
+// (enum overlap in bpf/lib/consts.h). Each packet is decided by one of the two rule sets, whole.
+// Our links are pinned last: if this process dies before that, they go, and the other engine is as
+// it was.
 
 // mayOverlap reports whether both engines can stand at all hooks. At each one there must be the
 // other engine's link and nothing behind it: what passes ours ends the chain of a hook. And ours
@@ -52,12 +54,27 @@ func (e *Engine) setOverlapLocked(overlap uint32) error {
 	return e.putConfigLocked()
 }
 
-// join attaches our program before the other engine's.
-func (h *previousHook) join(direction int) (err error) {
-	h.ours[direction], err = link.AttachTCX(link.TCXOptions{Interface: int(h.index),
-		Program: h.programs[direction], Attach: directions[direction].attach,
-		Anchor: link.BeforeLink(h.links[direction])})
-	return err
+// joinHooksLocked attaches our programs before the other engine's, where both may overlap. They do
+// nothing yet. An interface that has gone needs none.
+func (e *Engine) joinHooksLocked(c *nl.Conn, hooks []*previousHook) error {
+	may, err := e.mayOverlap(c, hooks)
+	if err != nil || !may {
+		return err
+	}
+	if err := e.setOverlapLocked(overlapTheirs); err != nil {
+		return err
+	}
+	for _, h := range hooks {
+		for d := range directions {
+			h.ours[d], err = link.AttachTCX(link.TCXOptions{Interface: int(h.index),
+				Program: h.programs[d], Attach: directions[d].attach,
+				Anchor: link.BeforeLink(h.links[d])})
+			if err != nil && !gone(err) {
+				return fmt.Errorf("attach to interface %d %s: %w", h.index, directions[d].name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // leave detaches our programs where they were attached before the other engine's.

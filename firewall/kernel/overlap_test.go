@@ -11,22 +11,29 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// overlapped has, in between, the programs of two engines at the hooks of a server.
-func overlapped(t *testing.T) (g *pairLab, hooks []*previousHook) {
-	g = newPairLab(t, webRules)
+// newOverlap has an engine whose hooks the next one, with the same rules, is about to take.
+func newOverlap(t *testing.T) *pairLab {
+	t.Helper()
+	g := newPairLab(t, webRules)
 	g.must(t, g.engine.Close())
 	g.options.MaxStates /= 2
 	g.open(t)
 	g.interfaces(t)
 	g.must(t, g.engine.Load(compile(t, webRules)))
+	return g
+}
+
+// follow is the first step, with so many programs at the two hooks afterwards.
+func (g *pairLab) follow(t *testing.T, programs int) (hooks []*previousHook) {
+	t.Helper()
 	g.must(t, g.locked(func() (err error) {
-		hooks, err = g.engine.followHooksLocked()
+		hooks, err = g.engine.followHooksLocked(g.server.Netlink())
 		return err
 	}))
-	if len(hooks) != 1 {
-		t.Fatalf("%d hooks of the engine before", len(hooks))
+	if n := g.chain(t); len(hooks) != 1 || n != programs {
+		t.Fatalf("%d programs at %d hooks of the engine before", n, len(hooks))
 	}
-	return g, hooks
+	return hooks
 }
 
 func (g *pairLab) must(t *testing.T, err error) {
@@ -65,15 +72,16 @@ func (g *pairLab) chain(t *testing.T) int {
 // when they are alone. What no rule allows does not pass at any moment.
 func TestFlowsThatBeginBeforeTheSwitch(t *testing.T) {
 	t.Parallel()
-	g, hooks := overlapped(t)
+	g := newOverlap(t)
+	e, hooks := g.engine, g.follow(t, 4)
 	before, err := g.dial("10.0.0.1:80")
 	g.must(t, err)
 	defer before.Close()
-	e := g.engine
-	g.must(t, g.locked(func() error { return e.switchHooksLocked(hooks) }))
-	if n := g.chain(t); n != 4 || e.config.Overlap != overlapBoth {
-		t.Fatalf("%d programs at two hooks, overlap %d", n, e.config.Overlap)
+	g.refused(t, "before the switch")
+	if n := len(g.states(t)); n != 0 {
+		t.Fatalf("%d states before the switch: ours do something", n)
 	}
+	g.must(t, g.locked(func() error { return e.switchHooksLocked(nil, hooks) }))
 	g.must(t, echoWord(before, "at the switch"))
 	during, err := g.dial("[fd00::1]:80")
 	g.must(t, err)
@@ -114,7 +122,7 @@ func (g *pairLab) refused(t *testing.T, when string) {
 // ours replace those of the other engine from one packet to the next.
 func TestNoOverlapBesideOthers(t *testing.T) {
 	t.Parallel()
-	g, hooks := overlapped(t)
+	g := newOverlap(t)
 	const next = -1 // TCX_NEXT
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS,
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, next), asm.Return()}})
@@ -127,8 +135,8 @@ func TestNoOverlapBesideOthers(t *testing.T) {
 		return err
 	}))
 	defer other.Close()
-	e := g.engine
-	g.must(t, g.locked(func() error { return e.switchHooksLocked(hooks) }))
+	e, hooks := g.engine, g.follow(t, 3)
+	g.must(t, g.locked(func() error { return e.switchHooksLocked(nil, hooks) }))
 	if n := g.chain(t); n != 3 || e.config.Overlap != overlapNone {
 		t.Errorf("%d programs at two hooks, overlap %d", n, e.config.Overlap)
 	}
@@ -138,12 +146,12 @@ func TestNoOverlapBesideOthers(t *testing.T) {
 // TestOverlapIsUndone: where the switch fails, the other engine guards alone, as before.
 func TestOverlapIsUndone(t *testing.T) {
 	t.Parallel()
-	g, hooks := overlapped(t)
+	g := newOverlap(t)
+	e, hooks := g.engine, g.follow(t, 4)
 	before, err := g.dial("10.0.0.1:80")
 	g.must(t, err)
 	defer before.Close()
-	e := g.engine
-	g.must(t, g.locked(func() error { return e.switchHooksLocked(hooks) }))
+	g.must(t, g.locked(func() error { return e.switchHooksLocked(nil, hooks) }))
 	g.must(t, g.locked(func() error { return e.leaveHooksLocked(hooks, nil) }))
 	if n := g.chain(t); n != 2 || e.config.Overlap != overlapNone {
 		t.Errorf("%d programs at two hooks, overlap %d", n, e.config.Overlap)

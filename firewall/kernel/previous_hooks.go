@@ -36,33 +36,36 @@ func (e *Engine) takesHooksLocked() bool {
 // only: where the two guard different interfaces, answers meet an engine that has not seen the
 // query. An interface whose links cannot be read is left for Attach.
 func (e *Engine) takeHooksLocked() error {
-	hooks, err := e.followHooksLocked()
+	if !e.takesHooksLocked() {
+		return nil
+	}
+	e.previous.taken = true
+	c, err := openNetlink()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	hooks, err := e.followHooksLocked(c)
 	if err != nil || len(hooks) == 0 {
 		return err
 	}
-	if err := e.switchHooksLocked(hooks); err != nil { // both run side by side until Attach
+	if err := e.switchHooksLocked(c, hooks); err != nil { // both run side by side until Attach
 		return e.leaveHooksLocked(hooks, err)
 	}
 	return e.keepHooksLocked(hooks)
 }
 
-// followHooksLocked finds the hooks of another engine, and copies its states until little is
-// missing.
-func (e *Engine) followHooksLocked() ([]*previousHook, error) {
-	if !e.takesHooksLocked() {
-		return nil, nil
-	}
-	e.previous.taken = true
-	c, err := openNetlink()
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
+// followHooksLocked finds the hooks of another engine, attaches our programs there where both may
+// overlap, and copies the states until little is missing.
+func (e *Engine) followHooksLocked(c *nl.Conn) ([]*previousHook, error) {
 	hooks, err := e.previousHooks(c, e.previous.dir)
 	if err != nil || len(hooks) == 0 {
 		return nil, err
 	}
 	err = e.enterHooksLocked(hooks)
+	if err == nil {
+		err = e.joinHooksLocked(c, hooks)
+	}
 	if err == nil {
 		err = e.followLocked()
 	}
@@ -70,6 +73,22 @@ func (e *Engine) followHooksLocked() ([]*previousHook, error) {
 		return nil, e.leaveHooksLocked(hooks, err)
 	}
 	return hooks, nil
+}
+
+// switchHooksLocked lets our programs decide.
+func (e *Engine) switchHooksLocked(c *nl.Conn, hooks []*previousHook) error {
+	if e.config.Overlap != overlapNone {
+		return e.setOverlapLocked(overlapBoth)
+	}
+	for _, h := range hooks {
+		for d := range directions {
+			if err := h.take(c, d); err != nil && !gone(err) {
+				return fmt.Errorf("update the program of interface %d %s: %w", h.index,
+					directions[d].name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // keepHooksLocked migrates what is missing, and ends the other engine at the hooks.
@@ -92,39 +111,6 @@ func (e *Engine) keepHooksLocked(hooks []*previousHook) error {
 		errs = append(errs, e.setOverlapLocked(overlapNone))
 	}
 	return errors.Join(append(errs, e.endPreviousLocked())...)
-}
-
-// switchHooksLocked lets our programs decide at hooks, before those of the other engine where both
-// may overlap, and else in their place.
-func (e *Engine) switchHooksLocked(hooks []*previousHook) error {
-	c, err := openNetlink()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	both, err := e.mayOverlap(c, hooks)
-	if err != nil {
-		return err
-	}
-	if both {
-		if err := e.setOverlapLocked(overlapBoth); err != nil {
-			return err
-		}
-	}
-	for _, h := range hooks {
-		for d := range directions {
-			if both {
-				err = h.join(d)
-			} else {
-				err = h.take(c, d)
-			}
-			if err != nil && !gone(err) {
-				return fmt.Errorf("update the program of interface %d %s: %w", h.index,
-					directions[d].name, err)
-			}
-		}
-	}
-	return nil
 }
 
 // take puts our program in the place of the other engine's.

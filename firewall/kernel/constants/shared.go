@@ -50,8 +50,9 @@ var groups = []group{
 	{"Config.overlap: whose programs decide while our programs take the place of another " +
 		"engine's, whose programs follow ours at each hook.", "overlap", []shared{
 		{"OVERLAP_NONE", "overlapNone", 0, ""},
-		{"OVERLAP_BOTH", "overlapBoth", 1, "what ours refuse, the others decide"},
-		{"OVERLAP_OURS", "overlapOurs", 2, ""},
+		{"OVERLAP_THEIRS", "overlapTheirs", 1, "ours do nothing"},
+		{"OVERLAP_BOTH", "overlapBoth", 2, "what ours refuse, the others decide"},
+		{"OVERLAP_OURS", "overlapOurs", 3, ""},
 	}},
 	{"Where the parts of config.current lie.", "", []shared{
 		{"CURRENT_SLOT", "currentSlot", 0xff, ""},
