@@ -368,7 +368,7 @@ enum code_flag {
 enum overlap {
 	OVERLAP_NONE = 0,
 	OVERLAP_THEIRS = 1, // ours do nothing
-	OVERLAP_BOTH = 2, // what ours refuse, the others decide
+	OVERLAP_BOTH = 2, // some of what ours refuse, the others decide
 	OVERLAP_OURS = 3,
 };
 

@@ -48,7 +48,7 @@ const (
 const (
 	overlapNone   = 0
 	overlapTheirs = 1 // ours do nothing
-	overlapBoth   = 2 // what ours refuse, the others decide
+	overlapBoth   = 2 // some of what ours refuse, the others decide
 	overlapOurs   = 3
 )
 

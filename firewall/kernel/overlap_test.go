@@ -1,7 +1,11 @@
 package kernel
 
 import (
+	"net"
+	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -67,22 +71,37 @@ func (g *pairLab) chain(t *testing.T) int {
 	return n
 }
 
-// TestFlowsThatBeginBeforeTheSwitch: what begins at the hooks of another engine after its states
-// were copied continues when our programs come, although our table does not know it yet, and stays
-// when they are alone. What no rule allows does not pass at any moment.
+// TestFlowsThatBeginBeforeTheSwitch: a connection whose SYN met another engine after its states
+// were copied opens when our programs decide, although our table does not know it yet: the answer
+// to the SYN passes. What no rule allows does not pass at any moment.
 func TestFlowsThatBeginBeforeTheSwitch(t *testing.T) {
 	t.Parallel()
 	g := newOverlap(t)
 	e, hooks := g.engine, g.follow(t, 4)
-	before, err := g.dial("10.0.0.1:80")
-	g.must(t, err)
-	defer before.Close()
-	g.refused(t, "before the switch")
+	// The server's answer waits until it knows the client's link-layer address.
+	g.must(t, g.client.Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/conf/all/arp_ignore", []byte("8"), 0)
+	}))
+	run(t, g.client, "ip neigh replace 10.0.0.1 dev eth0 nud permanent lladdr "+mac(t, g.server))
+	run(t, g.server, "ip neigh flush dev eth0")
+	type result struct {
+		c   net.Conn
+		err error
+	}
+	dialed := make(chan result, 1)
+	go func() {
+		c, err := g.dial("10.0.0.1:80")
+		dialed <- result{c, err}
+	}()
+	time.Sleep(200 * time.Millisecond)
+	g.must(t, g.locked(func() error { return e.switchHooksLocked(nil, hooks) }))
 	if n := len(g.states(t)); n != 0 {
 		t.Fatalf("%d states before the switch: ours do something", n)
 	}
-	g.must(t, g.locked(func() error { return e.switchHooksLocked(nil, hooks) }))
-	g.must(t, echoWord(before, "at the switch"))
+	run(t, g.server, "ip neigh replace 10.0.0.2 dev eth0 nud permanent lladdr "+mac(t, g.client))
+	before := <-dialed
+	g.must(t, before.err)
+	defer before.c.Close()
 	during, err := g.dial("[fd00::1]:80")
 	g.must(t, err)
 	defer during.Close()
@@ -101,10 +120,32 @@ func TestFlowsThatBeginBeforeTheSwitch(t *testing.T) {
 	if n := g.chain(t); n != 2 || e.config.Overlap != overlapNone {
 		t.Errorf("%d programs at two hooks, overlap %d", n, e.config.Overlap)
 	}
-	g.must(t, echoWord(before, "afterwards"))
+	g.must(t, echoWord(before.c, "afterwards"))
 	g.must(t, echoWord(during, "afterwards"))
 	g.refused(t, "afterwards")
 	nstest.Eventually(t, "every connection is strict", g.strict)
+}
+
+func run(t *testing.T, n *nstest.Node, command string) {
+	t.Helper()
+	words := strings.Fields(command)
+	if out, err := n.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", command, err, out)
+	}
+}
+
+func mac(t *testing.T, n *nstest.Node) (address string) {
+	t.Helper()
+	if err := n.Do(func() error {
+		i, err := net.InterfaceByName("eth0")
+		if err == nil {
+			address = i.HardwareAddr.String()
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return address
 }
 
 // refused fails if a port opens that no rule allows.

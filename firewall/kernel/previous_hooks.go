@@ -91,14 +91,18 @@ func (e *Engine) switchHooksLocked(c *nl.Conn, hooks []*previousHook) error {
 	return nil
 }
 
-// keepHooksLocked migrates what is missing, and ends the other engine at the hooks.
+// keepHooksLocked migrates what is missing, and ends the other engine at the hooks. In an overlap
+// flows that only the other engine knows are copied first. Then it sees no packet any more, and
+// what it has is copied for the last time: a FIN that it saw while the first copy was made is not
+// lost.
 func (e *Engine) keepHooksLocked(hooks []*previousHook) error {
 	left, err := filepath.Glob(filepath.Join(e.previous.dir, "[lf]i*-*-*"))
+	if err == nil && e.config.Overlap != overlapNone {
+		_, err = e.migrateLocked(pass{how: adoptMerge, which: changed})
+		err = errors.Join(err, e.setOverlapLocked(overlapOurs))
+	}
 	if err == nil {
 		err = e.catchUpLocked(len(left) == 2*len(hooks))
-	}
-	if err == nil && e.config.Overlap != overlapNone {
-		err = e.setOverlapLocked(overlapOurs)
 	}
 	if err != nil {
 		return e.leaveHooksLocked(hooks, err)

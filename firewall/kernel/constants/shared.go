@@ -51,7 +51,7 @@ var groups = []group{
 		"engine's, whose programs follow ours at each hook.", "overlap", []shared{
 		{"OVERLAP_NONE", "overlapNone", 0, ""},
 		{"OVERLAP_THEIRS", "overlapTheirs", 1, "ours do nothing"},
-		{"OVERLAP_BOTH", "overlapBoth", 2, "what ours refuse, the others decide"},
+		{"OVERLAP_BOTH", "overlapBoth", 2, "some of what ours refuse, the others decide"},
 		{"OVERLAP_OURS", "overlapOurs", 3, ""},
 	}},
 	{"Where the parts of config.current lie.", "", []shared{
