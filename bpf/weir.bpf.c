@@ -4,10 +4,13 @@
 #include "lib/control.h"
 #include "lib/loopback.h"
 
-// filter evaluates a packet at an interface. The test for passing comes last: whatever fails
-// before, the packet is dropped.
-static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u32 l2, __u8 dir)
+// hook evaluates a packet at an interface. The test for passing comes last: whatever fails before,
+// the packet is dropped.
+static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 {
+	struct config *cf = settings();
+	if (!cf || cf->layout != LAYOUT)
+		return TC_ACT_SHOT;
 	__u32 mark = skb->mark;
 	if (unlikely(mark && (mark | 1) == cf->local_mark)) {
 		if (mark == cf->local_mark)
@@ -58,42 +61,7 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 		after_evaluate(skb, v, cookie);
 	if (conclude(skb, c, cf, l2))
 		return TC_ACT_UNSPEC;
-	return unlikely(is_answered(v, cf)) ? reply(skb) : TC_ACT_SHOT;
-}
-
-// others_decide: of the flows that began at another engine's program and are not copied yet, what
-// comes meanwhile is left to it if it takes no notice when the rest comes to us: answers to a SYN,
-// and what is not a connection. A FIN that it alone saw would leave our copy open for hours.
-static __always_inline int others_decide(const struct packet *p)
-{
-	if (p->proto == PROTO_TCP)
-		return (p->tcp_flags & (TH_SYN | TH_ACK)) == (TH_SYN | TH_ACK);
-	return p->proto != PROTO_SCTP;
-}
-
-// overlapped changes what a program returns while another engine's follows it: what passes is not
-// evaluated again, and what is refused may be.
-static __always_inline int overlapped(int r, __u32 overlap)
-{
-	struct cpu *c = this_cpu();
-
-	if (r == TC_ACT_UNSPEC)
-		return TC_ACT_OK;
-	if (r != TC_ACT_SHOT || overlap != OVERLAP_BOTH || !c || !others_decide(&c->packet))
-		return r;
-	return TC_ACT_UNSPEC;
-}
-
-static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
-{
-	struct config *cf = settings();
-	if (!cf || cf->layout != LAYOUT)
-		return TC_ACT_SHOT;
-	__u32 overlap = cf->overlap;
-	if (unlikely(overlap == OVERLAP_THEIRS))
-		return TC_ACT_UNSPEC;
-	int r = filter(skb, cf, l2, dir);
-	return likely(!overlap) ? r : overlapped(r, overlap);
+	return unlikely(v->answer) ? reply(skb) : TC_ACT_SHOT;
 }
 
 SEC("tc") int weir_in(struct __sk_buff *skb)

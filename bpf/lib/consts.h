@@ -363,15 +363,6 @@ enum code_flag {
 	CODE_RATE_NEXT = 64, // exceed next
 };
 
-// Config.overlap: whose programs decide while our programs take the place of another engine's,
-// whose programs follow ours at each hook.
-enum overlap {
-	OVERLAP_NONE = 0,
-	OVERLAP_THEIRS = 1, // ours do nothing
-	OVERLAP_BOTH = 2, // some of what ours refuse, the others decide
-	OVERLAP_OURS = 3,
-};
-
 // Where the parts of config.current lie.
 enum {
 	CURRENT_SLOT = 255,

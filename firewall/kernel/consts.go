@@ -43,15 +43,6 @@ const (
 	codeRateNext = 64 // exceed next
 )
 
-// Config.overlap: whose programs decide while our programs take the place of another engine's,
-// whose programs follow ours at each hook.
-const (
-	overlapNone   = 0
-	overlapTheirs = 1 // ours do nothing
-	overlapBoth   = 2 // some of what ours refuse, the others decide
-	overlapOurs   = 3
-)
-
 // Where the parts of config.current lie.
 const (
 	currentSlot     = 255

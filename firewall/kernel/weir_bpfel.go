@@ -181,7 +181,7 @@ type weirConfig struct {
 	MaxPodNats      uint32
 	NoDhcp          uint32
 	RateSets        uint32
-	Overlap         uint32
+	_               [4]byte
 }
 
 type weirConnected struct {
