@@ -22,8 +22,8 @@ type Cookies struct {
 const cookiesFunction = "bpf_sk_assign_tcp_reqsk"
 
 // cookieUses returns how SYN cookies can be used in this network namespace, or in words why they
-// cannot. The kernel has the function when an engine before used it: its settings last until a
-// boot. To look takes 15 ms.
+// cannot. before is what the engine before found, 0 for nothing: its maps are gone with a boot, so
+// what it used this kernel has. To look takes 15 ms.
 func cookieUses(before uint32) (bits uint32, why string, err error) {
 	if before&cookieUse == 0 {
 		if why, err = lacksCookieFunction(); why != "" || err != nil {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -279,5 +280,43 @@ func (g *pairLab) outsiders(t *testing.T) {
 	stopFlood(t, acks)
 	if after := g.stats(t); after.Cookies.Kept != before.Cookies.Kept {
 		t.Error("a made-up acknowledgement was redeemed")
+	}
+}
+
+// TestCookieUsesAfterAnotherEngine: what the kernel has is not looked for again when the engine
+// before used it, and the settings of the network namespace decide all the same.
+func TestCookieUsesAfterAnotherEngine(t *testing.T) {
+	lack, err := lacksCookieFunction()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := uint32(cookieUse)
+	if lack != "" {
+		before = 0 // no engine used it here
+	}
+	n := nstest.New(t).Node("host")
+	for _, c := range []struct{ name, value string }{{"tcp_syncookies", "1"},
+		{"tcp_timestamps", "0"}, {"tcp_timestamps", "1"}, {"tcp_syncookies", "0"}} {
+		if err := n.Do(func() error {
+			path := "/proc/sys/net/ipv4/" + c.name
+			if err := os.WriteFile(path, []byte(c.value), 0o644); err != nil {
+				return err
+			}
+			bits, why, err := cookieUses(before)
+			if err != nil {
+				return err
+			}
+			want, wantWhy, err := cookieUses(0)
+			if bits != want || why != wantWhy || (bits == 0) != (why != "") {
+				t.Errorf("%s %s: %x %q after another engine, %x %q else", c.name, c.value, bits,
+					why, want, wantWhy)
+			}
+			if c.value == "0" && c.name == "tcp_syncookies" && bits != 0 {
+				t.Errorf("bits %x although the settings of the namespace say no", bits)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
