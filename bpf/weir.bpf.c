@@ -4,13 +4,10 @@
 #include "lib/control.h"
 #include "lib/loopback.h"
 
-// hook evaluates a packet at an interface. The test for passing comes last: whatever fails before,
-// the packet is dropped.
-static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
+// filter evaluates a packet at an interface. The test for passing comes last: whatever fails
+// before, the packet is dropped.
+static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u32 l2, __u8 dir)
 {
-	struct config *cf = settings();
-	if (!cf || cf->layout != LAYOUT)
-		return TC_ACT_SHOT;
 	__u32 mark = skb->mark;
 	if (unlikely(mark && (mark | 1) == cf->local_mark)) {
 		if (mark == cf->local_mark)
@@ -61,7 +58,29 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 		after_evaluate(skb, v, cookie);
 	if (conclude(skb, c, cf, l2))
 		return TC_ACT_UNSPEC;
-	return unlikely(v->answer) ? reply(skb) : TC_ACT_SHOT;
+	return unlikely(is_answered(v, cf, p)) ? reply(skb) : TC_ACT_SHOT;
+}
+
+// overlapped changes what a program returns while another engine's follows it: what passes is not
+// evaluated again, and what is refused may be.
+static __always_inline int overlapped(int r, const struct config *cf)
+{
+	struct cpu *c = this_cpu();
+
+	if (r == TC_ACT_UNSPEC)
+		return TC_ACT_OK;
+	return r == TC_ACT_SHOT && c && others_decide(cf, &c->packet) ? TC_ACT_UNSPEC : r;
+}
+
+static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
+{
+	struct config *cf = settings();
+	if (!cf || cf->layout != LAYOUT)
+		return TC_ACT_SHOT;
+	if (unlikely(cf->overlap == OVERLAP_THEIRS))
+		return TC_ACT_UNSPEC;
+	int r = filter(skb, cf, l2, dir);
+	return likely(!cf->overlap) ? r : overlapped(r, cf);
 }
 
 SEC("tc") int weir_in(struct __sk_buff *skb)

@@ -83,9 +83,9 @@ static __always_inline void catch_up_nat(struct side *low, struct side *high, st
 
 // resyncs: what may have missed packets takes its numbers from the next ones. Where both ends have
 // sent their FIN there are none but the last acknowledgement.
-static __always_inline int resyncs(struct call *in)
+static __always_inline int resyncs(struct call *in, struct side *low, struct side *high)
 {
-	return in->count & ADOPT_RESYNC && !(in->side[0].flags & in->side[1].flags & SIDE_FIN);
+	return in->count & ADOPT_RESYNC && !(low->flags & high->flags & SIDE_FIN);
 }
 
 // merge brings the state at a place up to what the call with the number `at` describes. A state
@@ -109,11 +109,11 @@ __noinline int merge(__u32 place, __u32 at)
 	catch_up(low, &in->side[0], in->count & ADOPT_STALE);
 	catch_up(high, &in->side[1], in->count & ADOPT_STALE);
 	int strict = !(in->side[0].flags & META_LIBERAL);
-	if (behind && strict && resyncs(in)) {
+	if (behind && strict && resyncs(in, low, high)) {
 		resync(low, high);
 	} else if (!behind && strict) {
-		__sync_fetch_and_and(&low->flags, ~META_LIBERAL);
-		__sync_fetch_and_and(&high->flags, ~META_LIBERAL);
+		__sync_fetch_and_and(&low->flags, ~(META_LIBERAL | META_BEHIND));
+		__sync_fetch_and_and(&high->flags, ~(META_LIBERAL | META_BEHIND));
 	}
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -137,11 +137,13 @@ static __always_inline void write_sides(struct call *in, struct set *s, __u32 wa
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	*low = in->side[0];
 	*high = in->side[1];
-	if (resyncs(in) && in->key.proto == PROTO_TCP && !(in->side[0].flags & META_LIBERAL)) {
+	if (in->key.proto != PROTO_TCP)
+		return;
+	if (resyncs(in, low, high) && !(low->flags & META_LIBERAL)) {
 		resync(low, high);
-	} else if (in->count & ADOPT_MERGE && in->key.proto == PROTO_TCP) { // it may fall behind
-		low->flags |= META_LIBERAL;
-		high->flags |= META_LIBERAL;
+	} else if (in->count & ADOPT_MERGE && !(low->flags & META_LIBERAL)) { // it may fall behind
+		low->flags |= META_LIBERAL | META_BEHIND;
+		high->flags |= META_LIBERAL | META_BEHIND;
 	}
 }
 

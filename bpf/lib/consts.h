@@ -363,6 +363,15 @@ enum code_flag {
 	CODE_RATE_NEXT = 64, // exceed next
 };
 
+// Config.overlap: whose programs decide while our programs take the place of another engine's,
+// whose programs follow ours at each hook.
+enum overlap {
+	OVERLAP_NONE = 0,
+	OVERLAP_THEIRS = 1, // ours do nothing
+	OVERLAP_BOTH = 2, // some of what ours refuse, the others decide
+	OVERLAP_OURS = 3,
+};
+
 // Where the parts of config.current lie.
 enum {
 	CURRENT_SLOT = 255,
@@ -420,6 +429,7 @@ enum meta {
 	META_CAME_IN = 1 << 28, // of states: made by a packet that came in
 	META_FRESH = 1 << 29, // no packet that it translated has passed yet
 	META_PUBLISHED = 1 << 30, // of states: the flow goes through a published port
+	META_BEHIND = 1 << 31, // of liberal states: a copy, which may have missed packets
 };
 
 // Translations lie among the states, under a flow id of their own. A translation's inner entry has

@@ -182,7 +182,7 @@ static __always_inline void replace_flags(struct side *s, __u32 gone, __u32 set)
 // SYNs were seen the scales remain known.
 static __always_inline void resync(struct side *low, struct side *high)
 {
-	__u32 gone = SIDE_ACKED | META_LIBERAL, set = META_LOOSE;
+	__u32 gone = SIDE_ACKED | META_LIBERAL | META_BEHIND, set = META_LOOSE;
 
 	if (!(low->flags & high->flags & SIDE_SYN)) {
 		gone |= SIDE_SYN | SIDE_SCALE;
@@ -363,13 +363,27 @@ static __always_inline int syn_tcp(struct side *d, struct side *o, const struct 
 	return RES_UNTOUCHED;
 }
 
-// ends_near: the segment is the FIN of a connection whose numbers were known before resync, and
-// fits them but for what may have been missed. A FIN that was not recorded would leave the state
-// established when the connection is over.
+// near_known: both numbers of a segment fit the last ones that are known of its connection but for
+// what may have been missed. A blind segment does once in 2^30.
+static __always_inline int near_known(struct side *d, struct side *o, const struct packet *p)
+{
+	return d->end - p->seq + SLACK <= 2 * SLACK && o->end - p->ack + SLACK <= 2 * SLACK;
+}
+
+// ends_near: the segment is the FIN of a connection whose numbers were known before resync. A FIN
+// that was not recorded would leave the state established when the connection is over.
 static __always_inline int ends_near(struct side *d, struct side *o, const struct packet *p)
 {
-	return p->tcp_flags & TH_FIN && d->flags & o->flags & SIDE_SYN &&
-	       d->end - p->seq + SLACK <= 2 * SLACK && o->end - p->ack + SLACK <= 2 * SLACK;
+	return p->tcp_flags & TH_FIN && d->flags & o->flags & SIDE_SYN && near_known(d, o, p);
+}
+
+// catches_up: the state is a copy that may have missed packets, and the segment shows how far the
+// connection has come. So a FIN, an RST, or the last acknowledgement is recorded although the copy
+// does not know what came before.
+static __always_inline int catches_up(struct side *d, struct side *o, const struct packet *p)
+{
+	return d->flags & META_BEHIND && d->flags & o->flags & SIDE_ACKED &&
+	       p->tcp_flags & TH_ACK && near_known(d, o, p);
 }
 
 // loose_tcp evaluates a segment of a state of which the numbers of a side are unknown, no bare SYN
@@ -466,7 +480,7 @@ static __always_inline int step_tcp(struct side *d, struct side *o, const struct
 		return loose_tcp(d, o, p);
 	if (!(d->flags & SIDE_SEEN)) // 5
 		return first_tcp(d, o, p);
-	if (f & TH_RST) // 6
+	if (f & TH_RST && !catches_up(d, o, p)) // 6
 		return reset_tcp(d, o, p);
 	if (!(f & TH_ACK)) // 7
 		return RES_BAD_FLAGS;
@@ -479,7 +493,7 @@ static __always_inline int step_tcp(struct side *d, struct side *o, const struct
 	}
 	__u32 edge = o->flags & SIDE_ACKED ? READ_ONCE(o->edge) : d->start + 1 + o->win;
 	int fit = in_window(d, o, edge, p->seq, p->seq + segment_length(p), p->ack);
-	if (fit != RES_HIT)
+	if (fit != RES_HIT && !catches_up(d, o, p))
 		return fit;
 	__u32 scale = d->flags & o->flags & SIDE_SCALED && !(f & TH_SYN) ? d->flags >> 8 & 15 : 0;
 	advance(d, p, scale); // 8

@@ -125,6 +125,7 @@ struct config {
 	__u32 max_pod_nats; // of one pod, 0 for any number
 	__u32 no_dhcp;
 	__u32 rate_sets;
+	__u32 overlap; // enum overlap
 };
 
 // A state's identity, flow.Key.

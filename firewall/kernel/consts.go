@@ -43,6 +43,15 @@ const (
 	codeRateNext = 64 // exceed next
 )
 
+// Config.overlap: whose programs decide while our programs take the place of another engine's,
+// whose programs follow ours at each hook.
+const (
+	overlapNone   = 0
+	overlapTheirs = 1 // ours do nothing
+	overlapBoth   = 2 // some of what ours refuse, the others decide
+	overlapOurs   = 3
+)
+
 // Where the parts of config.current lie.
 const (
 	currentSlot     = 255
@@ -91,6 +100,7 @@ const (
 	metaCross    = 1 << 24 // the low end is the other entry's high end
 	metaSource   = 1 << 25 // the originator's address is translated
 	metaFresh    = 1 << 29 // no packet that it translated has passed yet
+	metaBehind   = 1 << 31 // of liberal states: a copy, which may have missed packets
 )
 
 // Translations lie among the states, under a flow id of their own. A translation's inner entry has

@@ -161,11 +161,17 @@ func (e *Engine) publishLocked(m *ebpf.Map, im *image, in imageInput, p *program
 	}
 	e.config, e.switched = config, true
 	// From here on the new rules are in force. Wait for packets that began under the old ones.
-	if err := e.objects.Images.Put(uint32(graceSlot), m); err != nil {
+	if err := e.waitForPackets(m); err != nil {
 		return fmt.Errorf("wait for the last packets of the old rules: %w", err)
 	}
 	e.config.Random = random
 	return e.putConfigLocked()
+}
+
+// waitForPackets returns when all packets that were on their way have left the programs, those of
+// other engines, too. m is any image.
+func (e *Engine) waitForPackets(m *ebpf.Map) error {
+	return e.objects.Images.Put(uint32(graceSlot), m)
 }
 
 func hasProb(p *program.Program) bool {

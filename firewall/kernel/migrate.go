@@ -92,9 +92,12 @@ func adoptionOf(x *entry, to *target, strict bool) weirCall {
 	for i := range c.Side {
 		d := &c.Side[i]
 		d.Rule, d.Track = to.rule, 0
-		d.Flags &^= metaLiberal
-		if !strict && c.Key.Proto == packet.ProtoTCP {
-			d.Flags |= metaLiberal
+		d.Flags &^= metaLiberal | metaBehind
+		if strict || c.Key.Proto != packet.ProtoTCP {
+			continue
+		}
+		if d.Flags |= metaLiberal; !to.liberal {
+			d.Flags |= metaBehind
 		}
 	}
 	return c

@@ -17,6 +17,7 @@ import (
 type previousHook struct {
 	attachment
 	programs [2]*ebpf.Program // ours
+	ours     [2]link.Link     // while the programs of both overlap
 }
 
 // takesHooks reports whether the next Attach takes the hooks of another engine.
@@ -30,42 +31,80 @@ func (e *Engine) takesHooksLocked() bool {
 	return e.previous != nil && e.previous.copies != nil && !e.previous.taken
 }
 
-// takeHooksLocked gives our programs the links and the filters of another engine, one right after
-// the other. A packet that is forwarded meets the hooks of two interfaces, and each engine knows
-// the flows of its own table only: where the two guard different interfaces for long, answers meet
-// an engine that has not seen the query. An interface whose links cannot be read is left for
-// Attach.
+// takeHooksLocked gives our programs all hooks of another engine at once. A packet that is
+// forwarded meets the hooks of two interfaces, and each engine knows the flows of its own table
+// only: where the two guard different interfaces, answers meet an engine that has not seen the
+// query. An interface whose links cannot be read is left for Attach.
 func (e *Engine) takeHooksLocked() error {
-	o := e.previous
 	if !e.takesHooksLocked() {
 		return nil
 	}
-	o.taken = true
+	e.previous.taken = true
 	c, err := openNetlink()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	hooks, err := e.previousHooks(c, o.dir)
+	hooks, err := e.followHooksLocked(c)
 	if err != nil || len(hooks) == 0 {
 		return err
 	}
-	if err := e.enterHooksLocked(hooks); err != nil {
+	if err := e.switchHooksLocked(c, hooks); err != nil { // both run side by side until Attach
 		return e.leaveHooksLocked(hooks, err)
 	}
-	if err := e.followLocked(); err != nil { // little is missing afterwards
-		return e.leaveHooksLocked(hooks, err)
+	return e.keepHooksLocked(hooks)
+}
+
+// followHooksLocked finds the hooks of another engine, attaches our programs there where both may
+// overlap, and copies the states until little is missing.
+func (e *Engine) followHooksLocked(c *nl.Conn) ([]*previousHook, error) {
+	hooks, err := e.previousHooks(c, e.previous.dir)
+	if err != nil || len(hooks) == 0 {
+		return nil, err
+	}
+	err = e.enterHooksLocked(hooks)
+	if err == nil {
+		err = e.joinHooksLocked(c, hooks)
+	}
+	if err == nil {
+		err = e.followLocked()
+	}
+	if err != nil {
+		return nil, e.leaveHooksLocked(hooks, err)
+	}
+	return hooks, nil
+}
+
+// switchHooksLocked lets our programs decide.
+func (e *Engine) switchHooksLocked(c *nl.Conn, hooks []*previousHook) error {
+	if e.config.Overlap != overlapNone {
+		// then no packet that ours have left to the others begins a flow there
+		return errors.Join(e.setOverlapLocked(overlapBoth), e.waitForPackets(e.image))
 	}
 	for _, h := range hooks {
 		for d := range directions {
 			if err := h.take(c, d); err != nil && !gone(err) {
-				// Both engines run side by side until Attach.
-				return e.leaveHooksLocked(hooks, fmt.Errorf("update the program of interface "+
-					"%d %s: %w", h.index, directions[d].name, err))
+				return fmt.Errorf("update the program of interface %d %s: %w", h.index,
+					directions[d].name, err)
 			}
 		}
 	}
-	left, err := filepath.Glob(filepath.Join(o.dir, "[lf]i*-*-*"))
+	return nil
+}
+
+// keepHooksLocked migrates what is missing, and ends the other engine at the hooks. In an overlap
+// flows that only the other engine knows are copied first. When the last packet has left its
+// programs, what it has is copied for the last time: a FIN that it saw while the first copy was
+// made is not lost.
+func (e *Engine) keepHooksLocked(hooks []*previousHook) error {
+	left, err := filepath.Glob(filepath.Join(e.previous.dir, "[lf]i*-*-*"))
+	if err == nil && e.config.Overlap != overlapNone {
+		_, err = e.migrateLocked(pass{how: adoptMerge, which: changed})
+		err = errors.Join(err, e.setOverlapLocked(overlapOurs))
+	}
+	if err == nil {
+		err = e.waitForPackets(e.image)
+	}
 	if err == nil {
 		err = e.catchUpLocked(len(left) == 2*len(hooks))
 	}
@@ -75,6 +114,9 @@ func (e *Engine) takeHooksLocked() error {
 	var errs []error
 	for _, h := range hooks {
 		errs = append(errs, e.movePinsLocked(h))
+	}
+	if e.config.Overlap != overlapNone {
+		errs = append(errs, e.setOverlapLocked(overlapNone))
 	}
 	return errors.Join(append(errs, e.endPreviousLocked())...)
 }
@@ -103,7 +145,10 @@ func (e *Engine) enterHooksLocked(hooks []*previousHook) error {
 func (e *Engine) leaveHooksLocked(hooks []*previousHook, err error) error {
 	for _, h := range hooks {
 		delete(e.links, h.index)
-		err = errors.Join(err, e.putNICLocked(h.index), h.close(false))
+		err = errors.Join(err, e.putNICLocked(h.index), h.leave(), h.close(false))
+	}
+	if e.config.Overlap != overlapNone {
+		err = errors.Join(err, e.setOverlapLocked(overlapNone))
 	}
 	return err
 }
@@ -170,6 +215,12 @@ func (e *Engine) movePinsLocked(h *previousHook) error {
 			if err = errors.Join(err, removeIfThere(old)); err != nil {
 				return fmt.Errorf("pin the filter of interface %d %s: %w", h.index,
 					directions[d].name, err)
+			}
+			continue
+		}
+		if h.ours[d] != nil {
+			if err := e.keepOursLocked(h, d); err != nil { // as without an overlap
+				return errors.Join(err, h.take(nil, 0), h.take(nil, 1), h.leave())
 			}
 			continue
 		}

@@ -181,7 +181,7 @@ type weirConfig struct {
 	MaxPodNats      uint32
 	NoDhcp          uint32
 	RateSets        uint32
-	_               [4]byte
+	Overlap         uint32
 }
 
 type weirConnected struct {

@@ -32,6 +32,23 @@ func (c *Conn) Queued() ([]int, error) {
 	return all, nil
 }
 
+// Filtered lists the links that have a queueing discipline which only holds tc filters.
+func (c *Conn) Filtered() (map[int]bool, error) {
+	list, err := read("list queueing disciplines", func() ([]netlink.Qdisc, error) {
+		return c.h.QdiscList(nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	links := map[int]bool{}
+	for _, q := range list {
+		if kind := q.Type(); kind == "clsact" || kind == "ingress" {
+			links[q.Attrs().LinkIndex] = true
+		}
+	}
+	return links, nil
+}
+
 // WatchQdiscs calls changed once at the beginning and then whenever queueing disciplines or filters
 // in the namespace of the calling thread may have changed, at most about twenty times a second,
 // until ctx ends.

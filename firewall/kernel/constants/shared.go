@@ -47,6 +47,13 @@ var groups = []group{
 		{"CODE_RATE", "codeRate", 32, ""},
 		{"CODE_RATE_NEXT", "codeRateNext", 64, "exceed next"},
 	}},
+	{"Config.overlap: whose programs decide while our programs take the place of another " +
+		"engine's, whose programs follow ours at each hook.", "overlap", []shared{
+		{"OVERLAP_NONE", "overlapNone", 0, ""},
+		{"OVERLAP_THEIRS", "overlapTheirs", 1, "ours do nothing"},
+		{"OVERLAP_BOTH", "overlapBoth", 2, "some of what ours refuse, the others decide"},
+		{"OVERLAP_OURS", "overlapOurs", 3, ""},
+	}},
 	{"Where the parts of config.current lie.", "", []shared{
 		{"CURRENT_SLOT", "currentSlot", 0xff, ""},
 		{"CURRENT_FAST_FLOW", "currentFastFlow", 8, ""},
@@ -94,6 +101,8 @@ var groups = []group{
 		{"META_CAME_IN", "", 1 << 28, "of states: made by a packet that came in"},
 		{"META_FRESH", "metaFresh", 1 << 29, "no packet that it translated has passed yet"},
 		{"META_PUBLISHED", "", 1 << 30, "of states: the flow goes through a published port"},
+		{"META_BEHIND", "metaBehind", 1 << 31, "of liberal states: a copy, which may have missed " +
+			"packets"},
 	}},
 	{`Translations lie among the states, under a flow id of their own. A translation's inner
 		entry has in track of its high side the phase of the flow that it was in when the last
