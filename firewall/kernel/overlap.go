@@ -12,11 +12,11 @@ import (
 // A flow that began at another engine's hook is unknown to ours until it is migrated. So that no
 // packet of it is refused meanwhile, the programs of both overlap: ours come first at each hook,
 // and do nothing until they are everywhere, because a flow that began at ours would be unknown to
-// the others. Then, by one store, they decide at all hooks, and what they refuse, but for a SYN, the
-// others decide (enum overlap in bpf/lib/consts.h). Each packet is decided by one of the two rule
-// sets, whole. Once all flows are copied, ours decide alone, and what the others know is merged when
-// the last packet has left them. Our links are pinned last: if this process dies before that, they
-// go, and the other engine is as it was.
+// the others. Then, by one store, they decide at all hooks, and what they refuse, but for a SYN,
+// the others decide (enum overlap in bpf/lib/consts.h). Each packet is decided by one of the two
+// rule sets, whole. Once all flows are copied, ours decide alone, and what the others know is
+// merged when the last packet has left them. Our links are pinned last: if this process dies before
+// that, they go, and the other engine is as it was.
 //
 // Between its first copy and that merge a state may have missed packets (META_BEHIND). It refuses
 // nothing meanwhile, and records how its connection ends by what nearly fits its numbers
