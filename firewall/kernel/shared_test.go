@@ -23,7 +23,8 @@ import (
 // mostly wait run in parallel, after the others: those that measure, that compete for processors or
 // change the limits of the process.
 
-// objectSet is what Open makes: maps of certain sizes, and programs that work on them.
+// objectSet is what Open makes: maps of certain sizes, and programs that work on them. Those on
+// demand are there when an engine has needed them.
 type objectSet struct {
 	sizes   [3]uint32
 	objects weirObjects
@@ -51,12 +52,10 @@ func openShared(t testing.TB, c Config) (*Engine, error) {
 			return err
 		}
 		t.Cleanup(s.putBack)
-		return s.cloneTo(&e.objects)
+		e.loadMore = s.load
+		return s.cloneTo(e)
 	})
 }
-
-// sharedOnDemand are in every set: all of onDemand but those for InfiniBand.
-var sharedOnDemand = []string{"weir_in_l3", "weir_out_l3", "weir_local", "weir_evaluate"}
 
 // takeSet returns an unused set of the sizes that spec has.
 func takeSet(e *Engine, spec *ebpf.CollectionSpec) (*objectSet, error) {
@@ -73,9 +72,6 @@ func takeSet(e *Engine, spec *ebpf.CollectionSpec) (*objectSet, error) {
 	}
 	maker := &Engine{}
 	if err := maker.loadPrograms(spec, replacements{}); err != nil {
-		return nil, err
-	}
-	if err := maker.needLocked(sharedOnDemand...); err != nil {
 		return nil, err
 	}
 	s = &objectSet{sizes: sizes, objects: maker.objects, inUse: true}
@@ -113,20 +109,35 @@ func (s *objectSet) putBack() {
 	s.inUse = false
 }
 
-// cloneTo opens everything again, so that an engine can close it.
-func (s *objectSet) cloneTo(o *weirObjects) (err error) {
-	maps := byName[ebpf.Map](&o.weirMaps)
+// load gives an engine programs on demand. The set keeps those that it had to load.
+func (s *objectSet) load(spec *ebpf.CollectionSpec, programs map[string]**ebpf.Program) error {
+	missing := map[string]**ebpf.Program{}
+	for name, p := range byName[ebpf.Program](&s.objects.weirPrograms) {
+		if _, wanted := programs[name]; wanted && *p == nil {
+			missing[name] = p
+		}
+	}
+	if err := (&Engine{objects: s.objects}).load(spec, missing); err != nil {
+		return err
+	}
+	return s.clonePrograms(programs)
+}
+
+// cloneTo opens the maps and the programs that every engine has again, so that one can close them.
+func (s *objectSet) cloneTo(e *Engine) (err error) {
+	maps := byName[ebpf.Map](&e.objects.weirMaps)
 	for name, m := range byName[ebpf.Map](&s.objects.weirMaps) {
 		if *maps[name], err = (*m).Clone(); err != nil {
 			return err
 		}
 	}
-	programs := byName[ebpf.Program](&o.weirPrograms)
-	for name, p := range byName[ebpf.Program](&s.objects.weirPrograms) {
-		if *p == nil {
-			continue
-		}
-		if *programs[name], err = (*p).Clone(); err != nil {
+	return s.clonePrograms(e.programs())
+}
+
+func (s *objectSet) clonePrograms(programs map[string]**ebpf.Program) (err error) {
+	own := byName[ebpf.Program](&s.objects.weirPrograms)
+	for name, p := range programs {
+		if *p, err = (*own[name]).Clone(); err != nil {
 			return err
 		}
 	}
