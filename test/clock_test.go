@@ -121,7 +121,7 @@ func steppedWeir(t *testing.T) string {
 	if err := os.WriteFile(overlay, list, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "build", "-trimpath", "-overlay", overlay, "-o", program,
+	build := exec.Command("go", "build", "-overlay", overlay, "-o", program,
 		"./cmd/weir")
 	build.Dir = repository
 	if out, err := build.CombinedOutput(); err != nil {

@@ -19,7 +19,7 @@ import (
 // storeProgram builds weir-store beside weir, where weir looks for it.
 var storeProgram = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(filepath.Dir(weir), "weir-store")
-	build := exec.Command("go", "build", "-trimpath", "-o", program, "./cmd/weir-store")
+	build := exec.Command("go", "build", "-o", program, "./cmd/weir-store")
 	build.Dir = "../store/etcd"
 	build.Env = append(os.Environ(), "GOWORK=off")
 	out, err := build.CombinedOutput()

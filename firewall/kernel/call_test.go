@@ -32,6 +32,9 @@ func TestCallsUseTheirOwnScratch(t *testing.T) {
 // TestLoadedCallsUseTheirOwnScratch: so do the programs that an engine has loaded.
 func TestLoadedCallsUseTheirOwnScratch(t *testing.T) {
 	e := newEngine(t)
+	if err := e.needLocked("weir_in_l3", "weir_out_l3", "weir_local"); err != nil {
+		t.Fatal(err)
+	}
 	id := func(m *ebpf.Map) ebpf.MapID {
 		t.Helper()
 		info, err := m.Info()

@@ -99,8 +99,10 @@ type Engine struct {
 	local *local
 
 	clock func() int64 // stands for the clock in tests; nil otherwise
-	call  testRunBuffer
-	close sync.Once
+	// stands for load in tests, when needLocked loads; nil otherwise
+	loadMore func(*ebpf.CollectionSpec, map[string]**ebpf.Program) error
+	call     testRunBuffer
+	close    sync.Once
 }
 
 var _ firewall.Engine = (*Engine)(nil)

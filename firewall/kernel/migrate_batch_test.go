@@ -20,7 +20,6 @@ func migrateInBatches(t *testing.T, n uint32, states int) (e *Engine, before map
 		}
 	}
 	c := Config{Dir: filepath.Join(nstest.Bpffs(t), "weir"), Options: firewall.DefaultOptions()}
-	c.Options.MaxStates = 1 << 16
 	c.Options.Timeouts.Established, c.Options.Timeouts.UDPReply = time.Hour, time.Hour
 	program := compile(t, "add check-state\nadd allow ip from any to any keep-state\n")
 	open := func() {
@@ -59,7 +58,7 @@ func migrateInBatches(t *testing.T, n uint32, states int) (e *Engine, before map
 func TestMigrateInBatches(t *testing.T) {
 	t.Parallel()
 	const n = 3 * entriesAtOnce
-	e, before := migrateInBatches(t, n, 1<<15)
+	e, before := migrateInBatches(t, n, firewall.DefaultOptions().MaxStates/2)
 	if len(before) != 3*n || e.Migrated() != n {
 		t.Errorf("%d entries of %d, %d states were migrated, not %d", len(before), 3*n,
 			e.Migrated(), n)

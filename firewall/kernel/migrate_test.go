@@ -273,7 +273,8 @@ func checkMigrated(t *testing.T, g *pairLab) {
 func TestTablesOfAnotherSize(t *testing.T) {
 	t.Parallel()
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxHalfOpen = 1000, 500
+	most := o.MaxStates
+	o.MaxStates /= 2
 	const rules = "add 1 check-state\nadd allow tcp from any to me 80 setup limit src-addr 3\n"
 	g := newPairLabWith(t, rules, o)
 	busy := newStream(t, g, "10.0.0.1:80")
@@ -294,7 +295,7 @@ func TestTablesOfAnotherSize(t *testing.T) {
 		}
 	}
 	limited("before")
-	for _, states := range []int{40000, 500} {
+	for _, states := range []int{most, entriesAtOnce} {
 		when := fmt.Sprintf("with %d places for states", states)
 		busy.flows(t, when, 20<<20)
 		if err := g.engine.Close(); err != nil {

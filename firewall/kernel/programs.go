@@ -148,7 +148,11 @@ func (e *Engine) needLocked(names ...string) error {
 	if err := separateCalls(spec); err != nil {
 		return err
 	}
-	if err := e.load(spec, missing); err != nil {
+	load := e.load
+	if e.loadMore != nil {
+		load = e.loadMore
+	}
+	if err := load(spec, missing); err != nil {
 		return loadError(err)
 	}
 	if !e.pinned {

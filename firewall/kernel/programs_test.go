@@ -19,7 +19,10 @@ import (
 func TestProgramsAreTakenOver(t *testing.T) {
 	t.Parallel()
 	g := newPairLab(t, webRules)
-	wantPins := len(g.engine.programs()) + len(sharedOnDemand)
+	if err := g.engine.needLocked("weir_local"); err != nil {
+		t.Fatal(err)
+	}
+	wantPins := len(g.engine.programs()) + 1
 	id := func() any {
 		info, err := g.engine.objects.WeirIn.Info()
 		if err != nil {

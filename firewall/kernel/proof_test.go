@@ -28,7 +28,7 @@ func newBench(t *testing.T, rules string, change func(*firewall.Options)) *bench
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	change(&o)
-	e := newEngineWith(t, o)
+	e := newPartEngine(t, o)
 	b := &bench{t: t, e: e, now: time.Second}
 	e.clock = func() int64 { return int64(b.now) }
 	me := []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}

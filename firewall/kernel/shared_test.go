@@ -1,19 +1,13 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"reflect"
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/weirnet/weir/firewall"
 )
@@ -23,11 +17,13 @@ import (
 // mostly wait run in parallel, after the others: those that measure, that compete for processors or
 // change the limits of the process.
 
-// objectSet is what Open makes: maps of certain sizes, and programs that work on them.
+// objectSet is what Open makes: maps of certain sizes, and programs that work on them. Those on
+// demand are there when an engine has needed them.
 type objectSet struct {
 	sizes   [3]uint32
 	objects weirObjects
-	inUse   bool // guarded by setsMu
+	zeros   map[string]*ebpf.Program // by maps, see zeroProgram
+	inUse   bool                     // guarded by setsMu
 }
 
 // sets are those that there are, the one used last at the end.
@@ -36,6 +32,8 @@ var (
 	sets   []*objectSet // guarded by setsMu
 )
 
+// Each size of tables costs a second or two of the verifier's work: tests ask for few.
+//
 // mostSets is how many stay. Those of the default sizes take 100 MB; there are four of them when
 // four tests run in parallel.
 const mostSets = 16
@@ -46,20 +44,23 @@ func openShared(t testing.TB, c Config) (*Engine, error) {
 		if len(old) > 0 {
 			return e.loadPrograms(spec, old)
 		}
-		s, err := takeSet(e, spec)
-		if err != nil {
-			return err
-		}
-		t.Cleanup(s.putBack)
-		return s.cloneTo(&e.objects)
+		return share(t, e, spec)
 	})
 }
 
-// sharedOnDemand are in every set: all of onDemand but those for InfiniBand.
-var sharedOnDemand = []string{"weir_in_l3", "weir_out_l3", "weir_local", "weir_evaluate"}
+// share gives an engine a set of the sizes that spec has until the test ends.
+func share(t testing.TB, e *Engine, spec *ebpf.CollectionSpec) error {
+	s, err := takeSet(spec)
+	if err != nil {
+		return err
+	}
+	t.Cleanup(s.putBack)
+	e.loadMore = s.load
+	return s.cloneTo(e)
+}
 
 // takeSet returns an unused set of the sizes that spec has.
-func takeSet(e *Engine, spec *ebpf.CollectionSpec) (*objectSet, error) {
+func takeSet(spec *ebpf.CollectionSpec) (*objectSet, error) {
 	sizes := [3]uint32{spec.Maps["states"].MaxEntries, spec.Maps["tracks"].MaxEntries,
 		spec.Maps["source_ring"].MaxEntries}
 	s, surplus := reserveSet(sizes)
@@ -67,7 +68,7 @@ func takeSet(e *Engine, spec *ebpf.CollectionSpec) (*objectSet, error) {
 		return s, s.renew()
 	}
 	if surplus != nil {
-		if err := surplus.objects.Close(); err != nil {
+		if err := surplus.close(); err != nil {
 			return nil, err
 		}
 	}
@@ -75,10 +76,8 @@ func takeSet(e *Engine, spec *ebpf.CollectionSpec) (*objectSet, error) {
 	if err := maker.loadPrograms(spec, replacements{}); err != nil {
 		return nil, err
 	}
-	if err := maker.needLocked(sharedOnDemand...); err != nil {
-		return nil, err
-	}
-	s = &objectSet{sizes: sizes, objects: maker.objects, inUse: true}
+	s = &objectSet{sizes: sizes, objects: maker.objects,
+		zeros: map[string]*ebpf.Program{}, inUse: true}
 	setsMu.Lock()
 	sets = append(sets, s)
 	setsMu.Unlock()
@@ -90,12 +89,13 @@ func takeSet(e *Engine, spec *ebpf.CollectionSpec) (*objectSet, error) {
 func reserveSet(sizes [3]uint32) (reserved, surplus *objectSet) {
 	setsMu.Lock()
 	defer setsMu.Unlock()
-	unused := func(s *objectSet) bool { return !s.inUse && s.sizes == sizes }
-	if i := slices.IndexFunc(sets, unused); i >= 0 {
-		s := sets[i]
-		sets = append(slices.Delete(sets, i, i+1), s)
-		s.inUse = true
-		return s, nil
+	// the one used last first: it has most of the programs on demand
+	for i, s := range slices.Backward(sets) {
+		if !s.inUse && s.sizes == sizes {
+			sets = append(slices.Delete(sets, i, i+1), s)
+			s.inUse = true
+			return s, nil
+		}
 	}
 	i := slices.IndexFunc(sets, func(s *objectSet) bool { return !s.inUse })
 	if i < 0 || len(sets) < mostSets {
@@ -113,157 +113,35 @@ func (s *objectSet) putBack() {
 	s.inUse = false
 }
 
-// cloneTo opens everything again, so that an engine can close it.
-func (s *objectSet) cloneTo(o *weirObjects) (err error) {
-	maps := byName[ebpf.Map](&o.weirMaps)
+// load gives an engine programs on demand. The set keeps those that it had to load.
+func (s *objectSet) load(spec *ebpf.CollectionSpec, programs map[string]**ebpf.Program) error {
+	missing := map[string]**ebpf.Program{}
+	for name, p := range byName[ebpf.Program](&s.objects.weirPrograms) {
+		if _, wanted := programs[name]; wanted && *p == nil {
+			missing[name] = p
+		}
+	}
+	if err := (&Engine{objects: s.objects}).load(spec, missing); err != nil {
+		return err
+	}
+	return s.clonePrograms(programs)
+}
+
+// cloneTo opens the maps and the programs that every engine has again, so that one can close them.
+func (s *objectSet) cloneTo(e *Engine) (err error) {
+	maps := byName[ebpf.Map](&e.objects.weirMaps)
 	for name, m := range byName[ebpf.Map](&s.objects.weirMaps) {
 		if *maps[name], err = (*m).Clone(); err != nil {
 			return err
 		}
 	}
-	programs := byName[ebpf.Program](&o.weirPrograms)
-	for name, p := range byName[ebpf.Program](&s.objects.weirPrograms) {
-		if *p == nil {
-			continue
-		}
-		if *programs[name], err = (*p).Clone(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.clonePrograms(e.programs())
 }
 
-// renew makes the maps as new. Nothing is attached any more then.
-func (s *objectSet) renew() error {
-	if err := s.detach(); err != nil {
-		return err
-	}
-	all := byName[ebpf.Map](&s.objects.weirMaps)
-	// The timer of the sweep first: it writes to others. One that runs takes some microseconds.
-	if err := empty(s.objects.ClockHands); err != nil {
-		return fmt.Errorf("end the sweep: %w", err)
-	}
-	time.Sleep(10 * time.Millisecond)
-	for name, m := range all {
-		if err := empty(*m); err != nil {
-			return fmt.Errorf("empty %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// detach ends the links that a test left.
-func (s *objectSet) detach() error {
-	var ids []ebpf.ProgramID
-	for _, p := range byName[ebpf.Program](&s.objects.weirPrograms) {
-		if *p == nil {
-			continue
-		}
-		info, err := (*p).Info()
-		if err != nil {
-			return err
-		}
-		id, _ := info.ID()
-		ids = append(ids, id)
-	}
-	var links link.Iterator
-	defer links.Close()
-	for links.Next() {
-		info, err := links.Link.Info()
-		if err != nil {
-			return err
-		}
-		if !slices.Contains(ids, info.Program) {
-			continue
-		}
-		if err := links.Link.Detach(); err != nil && !gone(err) {
-			return fmt.Errorf("detach what a test left: %w", err)
-		}
-	}
-	return links.Err()
-}
-
-// empty makes a map as it is when it is made.
-func empty(m *ebpf.Map) error {
-	switch {
-	case m.Type() == ebpf.RingBuf:
-		return drain(m)
-	case m.Type() == ebpf.Array && m.Flags()&ebpfMmapable != 0:
-		return clearMemory(m)
-	case m.Type() == ebpf.Array || m.Type() == ebpf.PerCPUArray:
-		return clearArray(m)
-	}
-	return deleteAll(m)
-}
-
-const ebpfMmapable = 1 << 10 // BPF_F_MMAPABLE
-
-func drain(m *ebpf.Map) error {
-	r, err := ringbuf.NewReader(m)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	if err := r.Flush(); err != nil {
-		return err
-	}
-	for {
-		if _, err := r.Read(); errors.Is(err, ringbuf.ErrFlushed) ||
-			errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-	}
-}
-
-func clearMemory(m *ebpf.Map) error {
-	memory, err := m.Memory()
-	if err != nil {
-		return err
-	}
-	zero := make([]byte, 1<<16)
-	for at := 0; at < int(memory.Size()); at += len(zero) {
-		n := min(len(zero), int(memory.Size())-at)
-		if _, err := memory.WriteAt(zero[:n], int64(at)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func clearArray(m *ebpf.Map) error {
-	const batch = 4096
-	each := 1
-	if m.Type() == ebpf.PerCPUArray {
-		each = ebpf.MustPossibleCPU()
-	}
-	value := reflect.ArrayOf(int(m.ValueSize()), reflect.TypeFor[byte]())
-	for at := uint32(0); at < m.MaxEntries(); at += batch {
-		keys := make([]uint32, min(batch, m.MaxEntries()-at))
-		for i := range keys {
-			keys[i] = at + uint32(i)
-		}
-		values := reflect.MakeSlice(reflect.SliceOf(value), len(keys)*each, len(keys)*each)
-		if _, err := m.BatchUpdate(keys, values.Interface(), nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func deleteAll(m *ebpf.Map) error {
-	var keys [][]byte
-	key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
-	entries := m.Iterate()
-	for entries.Next(&key, &value) {
-		keys = append(keys, slices.Clone(key))
-	}
-	if err := entries.Err(); err != nil {
-		return err
-	}
-	for _, k := range keys {
-		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+func (s *objectSet) clonePrograms(programs map[string]**ebpf.Program) (err error) {
+	own := byName[ebpf.Program](&s.objects.weirPrograms)
+	for name, p := range programs {
+		if *p, err = (*own[name]).Clone(); err != nil {
 			return err
 		}
 	}
@@ -301,19 +179,25 @@ func TestSharedObjectsAreAsNew(t *testing.T) {
 	}
 }
 
-// differs names a map that holds something else than a new one.
-func (s *objectSet) differs(t *testing.T) string {
+// newMaps gives an engine maps of the sizes of its options, without programs, until the test ends.
+func newMaps(t *testing.T, e *Engine) {
 	t.Helper()
 	spec, err := loadWeir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	(&Engine{options: firewall.DefaultOptions()}).size(spec)
-	fresh := &Engine{}
-	if err := spec.LoadAndAssign(&fresh.objects.weirMaps, nil); err != nil {
+	e.size(spec)
+	if err := spec.LoadAndAssign(&e.objects.weirMaps, nil); err != nil {
 		t.Fatal(err)
 	}
-	defer fresh.objects.weirMaps.Close()
+	t.Cleanup(func() { e.objects.weirMaps.Close() })
+}
+
+// differs names a map that holds something else than a new one.
+func (s *objectSet) differs(t *testing.T) string {
+	t.Helper()
+	fresh := &Engine{options: firewall.DefaultOptions()}
+	newMaps(t, fresh)
 	ours := byName[ebpf.Map](&s.objects.weirMaps)
 	for name, m := range byName[ebpf.Map](&fresh.objects.weirMaps) {
 		if (*m).Type() == ebpf.RingBuf {

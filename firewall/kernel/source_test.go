@@ -42,7 +42,7 @@ func newSourceBench(t *testing.T) *sourceBench {
 	t.Helper()
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 5000, 100
-	b := &sourceBench{t: t, e: newEngineWith(t, o), now: time.Second}
+	b := &sourceBench{t: t, e: newPartEngine(t, o), now: time.Second}
 	if err := b.e.Load(compile(t,
 		"add check-state\nadd allow udp from any to any keep-state\n")); err != nil {
 		t.Fatal(err)

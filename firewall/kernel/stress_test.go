@@ -238,7 +238,7 @@ func TestFloodOfNewFlows(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 5000
-	e := newEngineWith(t, o)
+	e := newPartEngine(t, o)
 	if err := e.Load(compile(t,
 		"add check-state\nadd allow udp from any to any keep-state\n")); err != nil {
 		t.Fatal(err)

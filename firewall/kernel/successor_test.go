@@ -156,7 +156,7 @@ func (c interleaving) test(t *testing.T) {
 	}
 	before := sides()
 	spec := committed(t)
-	e.size(spec)
+	e.sizeAsLoaded(spec)
 	meanwhile(t, spec.Programs["weir_in"], c.function, c.in, c.nth, own.place, own.tag^1<<40)
 	var late *ebpf.Program
 	if err := e.load(spec, map[string]**ebpf.Program{"weir_in": &late}); err != nil {
@@ -219,7 +219,7 @@ func TestSuccessorIsNotRedirected(t *testing.T) {
 		return n
 	}
 	spec := committed(t)
-	e.size(spec)
+	e.sizeAsLoaded(spec)
 	meanwhile(t, spec.Programs["weir_out"], "note_egress", "states", 2, own.place, own.tag^1<<40)
 	var late *ebpf.Program
 	if err := e.load(spec, map[string]**ebpf.Program{"weir_out": &late}); err != nil {

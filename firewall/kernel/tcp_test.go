@@ -21,7 +21,7 @@ func TestSequenceNumberBounds(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = 4096, 4096, 64
-	e := newEngineWith(t, o)
+	e := newPartEngine(t, o)
 	if err := e.Load(compile(t,
 		"add check-state\nadd allow ip from any to any keep-state\n")); err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func newEngine(t *testing.T) *Engine {
 	t.Helper()
 	o := firewall.DefaultOptions()
 	o.MaxStates = 1000
-	e := newEngineWith(t, o)
+	e := newPartEngine(t, o)
 	e.clock = func() int64 { return int64(time.Second) }
 	return e
 }

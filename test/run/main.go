@@ -75,9 +75,10 @@ func runModule(kind, dir string, flags []string, r *report) error {
 	if err != nil || len(packages) == 0 {
 		return err
 	}
-	// Most tests wait more than they compute: several run side by side on each processor.
-	if err := goTest(dir, r, slices.Concat([]string{"-timeout", "45m", "-p", "4", "-parallel", "6",
-		which, longTests}, flags, packages)); err != nil {
+	// Most tests wait more than they compute: several run side by side on each processor. `make
+	// check` vets all packages.
+	if err := goTest(dir, r, slices.Concat([]string{"-vet", "off", "-timeout", "45m", "-p", "4",
+		"-parallel", "6", which, longTests}, flags, packages)); err != nil {
 		return fmt.Errorf("module %s: %w", dir, err)
 	}
 	return nil
