@@ -37,8 +37,8 @@ func (p process) String() string {
 }
 
 // keepsPortsFor reports whether the process is a part of podman that holds sockets at the ports of
-// its containers, which take nothing themselves. That is the monitor of a container, and from podman
-// 5 on podman itself while it starts one: then one that it started asks.
+// its containers, which take nothing themselves. That is the monitor of a container, and from
+// podman 5 on podman itself while it starts one: then one that it started asks.
 func (p process) keepsPortsFor(asker int) bool {
 	return p.name == "conmon" || p.name == "podman" && startedBy(p.pid, asker)
 }

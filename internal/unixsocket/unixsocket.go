@@ -41,7 +41,8 @@ func Peer(c net.Conn) int {
 	}
 	pid := 0
 	err = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err == nil {
 			pid = int(cred.Pid)
 		}
 	})
