@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/page"
+	"github.com/weirnet/weir/agent/pods"
 	"github.com/weirnet/weir/internal/unixsocket"
 	"github.com/weirnet/weir/observe"
 )
@@ -208,6 +209,9 @@ func newServer(n *Node) *server {
 	for _, one := range []*http.Server{&s.http, &s.reading} {
 		one.BaseContext = func(net.Listener) context.Context { return streams }
 		one.ReadHeaderTimeout, one.IdleTimeout = headerTime, idleTime
+	}
+	s.http.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return pods.WithAsker(ctx, unixsocket.Peer(c))
 	}
 	return s
 }

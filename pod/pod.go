@@ -42,7 +42,9 @@ type Spec struct {
 	// become tables: table(app=web)
 	Labels map[string]string `json:"labels,omitempty"`
 	// keys of labels that the network's configuration sets, which Manager.Label does not change
-	Fixed   []string      `json:"fixed,omitempty"`
+	Fixed []string `json:"fixed,omitempty"`
+	// further names by which containers with an interface in Network find the pod
+	Aliases []string      `json:"aliases,omitempty"`
 	Publish []Publish     `json:"publish,omitempty"`
 	Rates   forward.Rates `json:"rates"`
 }
@@ -168,6 +170,9 @@ const (
 	maxLabel  = 63 // bytes of KEY=VALUE
 )
 
+// maxAliases bounds the further names of a pod.
+const maxAliases = 64
+
 // check fills in defaults and refuses invalid values.
 func (s *Spec) check() error {
 	if s.IfName == "" {
@@ -190,6 +195,9 @@ func (s *Spec) check() error {
 		return fmt.Errorf("pod %s: no network namespace given", s.Name)
 	case s.MAC != nil && (len(s.MAC) != 6 || s.MAC[0]&1 != 0):
 		return fmt.Errorf("pod %s: %s is not the address of one Ethernet interface", s.Name, s.MAC)
+	case len(s.Aliases) > maxAliases:
+		return fmt.Errorf("pod %s: %d aliases; a pod has at most %d", s.Name, len(s.Aliases),
+			maxAliases)
 	case s.MTU != 0 && (s.MTU < 576 || s.MTU > 65535):
 		return fmt.Errorf("pod %s: an MTU of %d is not between 576 and 65535", s.Name, s.MTU)
 	}

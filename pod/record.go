@@ -34,6 +34,7 @@ type record struct {
 	Routes      []netip.Prefix `json:",omitempty"`
 	NextHops    []netip.Addr   `json:",omitempty"`
 	Fixed       []string       `json:",omitempty"`
+	Aliases     []string       `json:",omitempty"`
 }
 
 type publishRecord struct {
@@ -50,7 +51,8 @@ func recordOf(p *Pod) record {
 		Labels: p.Labels, Rates: ratesRecord(p.Rates), Moved: p.RuntimeMovesInterface,
 		Extern: p.ExternalIPAM, Key: p.Key, HostIf: p.HostIf, Index: p.Index, HostMAC: p.HostMAC,
 		Gateway: p.Gateway, Created: p.Created, Ready: p.Ready, NetnsID: p.NetnsID, Table: p.Table,
-		Routes: p.Routes, NextHops: p.NextHops, Fixed: p.Fixed}
+		Routes: p.Routes, NextHops: p.NextHops, Fixed: p.Fixed,
+		Aliases: p.Aliases}
 	for _, pub := range p.Publish {
 		r.Publish = append(r.Publish, publishRecord{uint8(pub.Proto), pub.Host, pub.HostPort,
 			pub.Port})
@@ -62,7 +64,8 @@ func (r record) pod() *Pod {
 	p := &Pod{Spec: Spec{Network: r.Network, Container: r.Container, Name: r.Name, Netns: r.Netns,
 		IfName: r.IfName, Addrs: r.Addrs, MAC: MAC(r.MAC), MTU: r.MTU, Labels: r.Labels,
 		Rates: forward.Rates(r.Rates), RuntimeMovesInterface: r.Moved, ExternalIPAM: r.Extern,
-		Routes: r.Routes, NextHops: r.NextHops, Fixed: r.Fixed},
+		Routes: r.Routes, NextHops: r.NextHops, Fixed: r.Fixed,
+		Aliases: r.Aliases},
 		Key: r.Key, HostIf: r.HostIf, Index: r.Index, HostMAC: r.HostMAC, Gateway: r.Gateway,
 		Created: r.Created, Ready: r.Ready, NetnsID: r.NetnsID, Table: r.Table}
 	for _, pub := range r.Publish {

@@ -19,6 +19,7 @@ func whole() *Pod {
 		Routes:                []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		NextHops:              []netip.Addr{netip.MustParseAddr("10.88.0.1")},
 		Fixed:                 []string{"app"},
+		Aliases:               []string{"shop"},
 		RuntimeMovesInterface: true, MAC: MAC{2, 0, 0, 0, 0, 9}, MTU: 1400,
 		Labels: map[string]string{"app": "web"},
 		Publish: []Publish{{Proto: 17, Host: netip.MustParseAddr("192.0.2.1"), HostPort: 53,
@@ -36,7 +37,7 @@ func TestSpecOnTheWire(t *testing.T) {
 	const text = `{"network":"net","container":"c1","name":"web","netns":"/run/netns/c1",` +
 		`"ifname":"eth1","addrs":["10.88.0.9"],"extern":true,"routes":["10.0.0.0/8"],` +
 		`"next_hops":["10.88.0.1"],"moved":true,"mac":"02:00:00:00:00:09","mtu":1400,` +
-		`"labels":{"app":"web"},"fixed":["app"],"publish":[` +
+		`"labels":{"app":"web"},"fixed":["app"],"aliases":["shop"],"publish":[` +
 		`{"proto":"udp","host":"192.0.2.1","host_port":53,"port":5353},` +
 		`{"proto":"tcp","host_port":80,"port":8080}],` +
 		`"rates":{"in":1,"out":2,"in_burst":3,"out_burst":4}}`

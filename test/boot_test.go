@@ -29,12 +29,22 @@ type machine struct {
 	output bytes.Buffer
 }
 
-// boot boots a machine that has some files in /srv.
+// boot boots a machine that has some files in /srv, of this machine's release of Debian, or of the
+// one in the root file system that WEIR_ROOT names.
 func boot(t *testing.T, node *nstest.Node, files ...string) *machine {
+	t.Helper()
+	return bootRelease(t, node, "", files...)
+}
+
+// bootRelease is boot with a root file system.
+func bootRelease(t *testing.T, node *nstest.Node, root string, files ...string) *machine {
 	t.Helper()
 	m := &machine{t: t, node: node}
 	cmd := node.Command("unshare",
 		append([]string{"-m", "testdata/deb/boot", t.TempDir()}, files...)...)
+	if root != "" {
+		cmd.Env = append(os.Environ(), "WEIR_ROOT="+root)
+	}
 	cmd.Stdout, cmd.Stderr = &m.output, &m.output
 	m.done = background(t, cmd)
 	m.nsp = cmd.Process.Pid

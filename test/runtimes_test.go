@@ -130,12 +130,12 @@ func newContainerHost(t *testing.T) (h *podHost, plugins string) {
 	return h, plugins
 }
 
-// conflist writes a network configuration and returns its directory.
-func (h *podHost) conflist(version string) string {
+// conflist writes the configuration of a network and returns its directory.
+func (h *podHost) conflist(network, version string) string {
 	h.t.Helper()
-	text := fmt.Sprintf(`{"cniVersion":%q,"name":"weir","plugins":[{"type":"weir-cni","root":%q,"labels":{"app":"web"},
-		"capabilities":{"portMappings":true,"ips":true,"mac":true}}]}`, version, h.root)
-	return filepath.Dir(h.file("net.d/10-weir.conflist", text))
+	text := fmt.Sprintf(`{"cniVersion":%q,"name":%q,"plugins":[{"type":"weir-cni","root":%q,"labels":{"app":"web"},
+		"capabilities":{"portMappings":true,"ips":true,"mac":true}}]}`, version, network, h.root)
+	return filepath.Dir(h.file("net.d/"+network+"/10-weir.conflist", text))
 }
 
 // withoutLimits is a runtime for machines that refuse process limits, which podman always asks for.
@@ -271,10 +271,9 @@ func (h *podHost) isEmpty(t *testing.T) {
 	})
 }
 
-func TestLongPodman(t *testing.T) {
-	t.Parallel()
-	need(t, "podman", "runc", "jq", "nginx", "curl", "busybox")
-	h, plugins := newContainerHost(t)
+// newPodman returns what runs a command of podman on the host, with networks by CNI.
+func newPodman(t *testing.T, h *podHost, plugins string) (podman func(args ...string) *nstest.Cmd) {
+	t.Helper()
 	runtime := h.file("runtime", withoutLimits)
 	if err := os.Chmod(runtime, 0o755); err != nil {
 		t.Fatal(err)
@@ -283,8 +282,8 @@ func TestLongPodman(t *testing.T) {
 		fmt.Sprintf("[network]\nnetwork_backend=\"cni\"\ncni_plugin_dirs=[%q]\n"+
 			"network_config_dir=%q\n[engine]\ncgroup_manager=\"cgroupfs\"\n"+
 			"events_logger=\"none\"\n",
-			plugins, h.conflist("0.4.0")))
-	podman := func(args ...string) *nstest.Cmd {
+			plugins, h.conflist("pods", "0.4.0")))
+	podman = func(args ...string) *nstest.Cmd {
 		cmd := h.host.Command("podman",
 			append([]string{"--root", filepath.Join(h.root, "store"), "--runroot",
 				filepath.Join(h.root, "run/podman"), "--runtime", runtime}, args...)...)
@@ -292,9 +291,17 @@ func TestLongPodman(t *testing.T) {
 		return cmd
 	}
 	t.Cleanup(func() { podman("rm", "-af", "-t0").Run() })
-	mustRun(t, podman(append([]string{"run", "-d", "--name", "web", "--network", "weir", "-p",
+	return podman
+}
+
+func TestLongPodman(t *testing.T) {
+	t.Parallel()
+	need(t, "podman", "runc", "jq", "nginx", "curl", "busybox")
+	h, plugins := newContainerHost(t)
+	podman := newPodman(t, h, plugins)
+	mustRun(t, podman(append([]string{"run", "-d", "--name", "web", "--network", "pods", "-p",
 		"8080:80", "-p", "8081:81", "--rootfs", serverRoot(t)}, serveWeb...)...))
-	mustRun(t, podman("run", "-d", "--name", "other", "--network", "weir", "--add-host",
+	mustRun(t, podman("run", "-d", "--name", "other", "--network", "pods", "--add-host",
 		"neighbour:10.66.0.2", "--rootfs", clientRoot(t), "/bin/sleep", "600"))
 	inside := func(command ...string) (string, error) {
 		out, err := podman(append([]string{"exec", "other"}, command...)...).Output()
@@ -315,13 +322,8 @@ func TestLongContainerd(t *testing.T) {
 	c := newContainerd(t, h)
 	c.start()
 	ctr := c.ctr
-	run := func(id, root string, command ...string) {
-		cmd := ctr(append([]string{"run", "-d", "--cni", "--rootfs", root, id}, command...)...)
-		mustRun(t, cmd)
-		t.Cleanup(func() { ctr("task", "kill", "-s", "KILL", id).Run() })
-	}
-	run("web", serverRoot(t), serveWeb...)
-	run("other", clientRoot(t), "/bin/sleep", "600")
+	c.run("web", serverRoot(t), serveWeb...)
+	c.run("other", clientRoot(t), "/bin/sleep", "600")
 	count := 0
 	h.meetsTheRules(t, func(command ...string) (string, error) {
 		count++
@@ -329,15 +331,7 @@ func TestLongContainerd(t *testing.T) {
 			"other"}, command...)...).Output()
 		return string(out), err
 	})
-	for _, id := range []string{"web", "other"} {
-		mustRun(t, ctr("task", "kill", "-s", "KILL", id))
-		// ctr run -d leaves the network to the process that ends the container: the garbage
-		// collection of CNI does that.
-		eventually(t, "the container ends", func() error {
-			return ctr("container", "rm", id).Run()
-		})
-	}
-	h.cni("GC", "", "", fmt.Sprintf(`{"cniVersion":"1.1.0","name":"weir","type":"weir-cni","root":%q}`, h.root))
+	c.end("web", "other")
 	h.isEmpty(t)
 }
 
@@ -359,7 +353,7 @@ func newContainerd(t *testing.T, h *podHost) *containerd {
 	t.Cleanup(placesOfCtr.Unlock)
 	// ctr knows no other places than these.
 	for name, target := range map[string]string{
-		"/etc/cni/net.d/05-weir-test.conflist": filepath.Join(h.conflist("1.0.0"),
+		"/etc/cni/net.d/05-weir-test.conflist": filepath.Join(h.conflist("weir", "1.0.0"),
 			"10-weir.conflist"),
 		"/opt/cni/bin/weir-cni": weir, "/opt/cni/bin/loopback": "/usr/lib/cni/loopback",
 	} {
@@ -381,6 +375,27 @@ func (c *containerd) start() {
 
 func (c *containerd) ctr(args ...string) *nstest.Cmd {
 	return c.h.host.Command("ctr", append([]string{"-a", c.socket}, args...)...)
+}
+
+// run starts a container.
+func (c *containerd) run(id, root string, command ...string) {
+	c.t.Helper()
+	mustRun(c.t, c.ctr(append([]string{"run", "-d", "--cni", "--rootfs", root, id}, command...)...))
+	c.t.Cleanup(func() { c.ctr("task", "kill", "-s", "KILL", id).Run() })
+}
+
+// end ends containers. ctr run -d leaves the network to the process that ends the container: the
+// garbage collection of CNI does that.
+func (c *containerd) end(ids ...string) {
+	c.t.Helper()
+	for _, id := range ids {
+		mustRun(c.t, c.ctr("task", "kill", "-s", "KILL", id))
+		eventually(c.t, "the container ends", func() error {
+			return c.ctr("container", "rm", id).Run()
+		})
+	}
+	c.h.cni("GC", "", "", fmt.Sprintf(
+		`{"cniVersion":"1.1.0","name":"weir","type":"weir-cni","root":%q}`, c.h.root))
 }
 
 // link makes a symbolic link in a directory of the machine for as long as the test runs, if there

@@ -64,6 +64,7 @@ type Pod struct {
 	HostMAC     string            `json:"host_mac"`
 	MTU         int               `json:"mtu"`
 	Labels      map[string]string `json:"labels,omitempty"`
+	Aliases     []string          `json:"aliases,omitempty"` // as in pod.Spec
 	Publish     []pod.Publish     `json:"publish,omitempty"`
 	Rates       forward.Rates     `json:"rates"`
 	Created     time.Time         `json:"created"`

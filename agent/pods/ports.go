@@ -1,10 +1,9 @@
 package pods
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,13 +14,9 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// keepsPorts is the runtime that holds sockets at the ports it had published, which take nothing
-// themselves: podman's monitor.
-const keepsPorts = "conmon"
-
 // checkPublished refuses a port that the node itself uses: packets to a published port go to the
 // pod, so the host's own service would get none.
-func (s *Service) checkPublished(spec *pod.Spec) error {
+func (s *Service) checkPublished(ctx context.Context, spec *pod.Spec) error {
 	wanted := s.newlyPublished(spec)
 	if len(wanted) == 0 {
 		return nil
@@ -45,7 +40,7 @@ func (s *Service) checkPublished(spec *pod.Spec) error {
 				continue
 			}
 			who := ownerOf(l.Inode)
-			if strings.HasPrefix(who, keepsPorts+",") {
+			if who.keepsPortsFor(asker(ctx)) {
 				continue
 			}
 			return fmt.Errorf("pod %s: %s port %d is used by the host itself, at %s (%s); publish "+
@@ -95,27 +90,6 @@ func meets(published, socket netip.Addr) bool {
 	}
 	return published == socket || socket == netip.IPv6Unspecified() || socket.IsUnspecified() &&
 		socket.Is4() == published.Is4()
-}
-
-// ownerOf names the process that has a socket: "sshd, process 812".
-func ownerOf(inode uint32) string {
-	want := fmt.Sprintf("socket:[%d]", inode)
-	dirs, _ := filepath.Glob("/proc/[0-9]*/fd") // the pattern is a good one
-	for _, dir := range dirs {
-		files, err := os.ReadDir(dir)
-		if err != nil {
-			continue // it has ended
-		}
-		for _, f := range files {
-			if to, err := os.Readlink(filepath.Join(dir, f.Name())); err != nil || to != want {
-				continue
-			}
-			name, _ := os.ReadFile(filepath.Join(filepath.Dir(dir), "comm"))
-			return fmt.Sprintf("%s, process %s", strings.TrimSpace(string(name)),
-				filepath.Base(filepath.Dir(dir)))
-		}
-	}
-	return "a process that is not known"
 }
 
 // ephemeralFile has the range of ports from which the kernel takes those of the host's own

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/weirnet/weir/internal/forward"
@@ -95,10 +98,67 @@ func TestPublishedPortsOfTheHost(t *testing.T) {
 		{pod.Publish{Proto: packet.ProtoUDP, HostPort: 51820, Port: 51820}, "that of the tunnel"},
 		{pod.Publish{Proto: packet.ProtoTCP, HostPort: 51820, Port: 51820}, ""},
 	} {
-		err := p.checkPublished(&pod.Spec{Name: "web", Publish: []pod.Publish{c.pub}})
+		err := p.checkPublished(t.Context(), &pod.Spec{Name: "web", Publish: []pod.Publish{c.pub}})
 		if c.want == "" && err != nil || c.want != "" &&
 			(err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%+v: %v", c.pub, err)
+		}
+	}
+}
+
+// TestPortsThatPodmanHolds: podman listens at the ports of a container while it starts it, and what
+// it started asks for them. Others do not get them, and neither does one that podman did not start.
+func TestPortsThatPodmanHolds(t *testing.T) {
+	const comm = "/proc/self/comm"
+	before, err := os.ReadFile(comm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rename := func(name string) {
+		t.Helper()
+		if err := os.WriteFile(comm, []byte(name), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { rename(strings.TrimSpace(string(before))) })
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	child := exec.Command("sh", "-c", "sleep 600 & echo $!; wait")
+	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { syscall.Kill(-child.Process.Pid, syscall.SIGKILL); child.Wait() }()
+	var grandchild int
+	if _, err := fmt.Fscan(out, &grandchild); err != nil {
+		t.Fatal(err)
+	}
+	spec := &pod.Spec{Name: "web", Publish: []pod.Publish{{Proto: packet.ProtoTCP, Port: 80,
+		HostPort: uint16(l.Addr().(*net.TCPAddr).Port)}}}
+	p := New(Config{TunnelPort: func() uint16 { return 0 }})
+	for _, c := range []struct {
+		holder string
+		asker  int
+		free   bool
+	}{
+		{"podman", grandchild, true},
+		{"podman", child.Process.Pid, true},
+		{"podman", os.Getppid(), false},
+		{"podman", 1, false},
+		{"podman", 0, false},
+		{"conmon", os.Getppid(), true},
+		{"sshd", grandchild, false},
+	} {
+		rename(c.holder)
+		if err := p.checkPublished(WithAsker(t.Context(), c.asker), spec); (err == nil) != c.free {
+			t.Errorf("%s holds the port, process %d asks: %v", c.holder, c.asker, err)
 		}
 	}
 }

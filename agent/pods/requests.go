@@ -22,7 +22,7 @@ func (s *Service) Attach(ctx context.Context, spec pod.Spec) (api.Pod, error) {
 		!spec.ExternalIPAM {
 		return api.Pod{}, fmt.Errorf("pod %s: %w", spec.Name, err)
 	}
-	if err := s.checkPublished(&spec); err != nil {
+	if err := s.checkPublished(ctx, &spec); err != nil {
 		return api.Pod{}, err
 	}
 	p, made, err := manager.Attach(ctx, spec)

@@ -94,7 +94,8 @@ func TestSetup(t *testing.T) {
 		t.Errorf("exit %d, %s", code, out)
 	}
 	want := pod.Spec{Network: "pods", Container: "752947ff91f9", Name: "testctr",
-		Netns: "/run/netns/x", IfName: "eth1", MTU: 1400, Addrs: addrs("10.88.0.50"),
+		Netns: "/run/netns/x", IfName: "eth1", MTU: 1400, Aliases: []string{"752947ff91f9"},
+		Addrs:  addrs("10.88.0.50"),
 		MAC:    pod.MAC{0xaa, 0xbb, 0xcc, 0xdd, 0xaa, 0},
 		Labels: map[string]string{"app": "web", "tier": "1"}, Fixed: []string{"app"},
 		Publish: []pod.Publish{

@@ -17,8 +17,9 @@ import (
 // of a container (podman run --network NAME:label.KEY=VALUE) add others.
 func (c *container) spec(netns string, of options) (pod.Spec, error) {
 	s := pod.Spec{Network: c.Network.Name, Container: c.ID, Name: c.Name, Netns: netns,
-		IfName: c.Own.Interface, Addrs: c.Own.IPs, MTU: of.mtu, Labels: map[string]string{},
-		Fixed: slices.Sorted(maps.Keys(of.labels))}
+		IfName: c.Own.Interface, Addrs: c.Own.IPs, Aliases: c.Own.Aliases, MTU: of.mtu,
+		Labels: map[string]string{},
+		Fixed:  slices.Sorted(maps.Keys(of.labels))}
 	own, err := readOptions(c.Own.Options)
 	if err != nil {
 		return s, fmt.Errorf("container %s: %w", c.Name, err)

@@ -30,6 +30,7 @@ type container struct {
 		Interface string            `json:"interface_name"`
 		IPs       []netip.Addr      `json:"static_ips"`
 		MAC       string            `json:"static_mac"`
+		Aliases   []string          `json:"aliases"`
 		Options   map[string]string `json:"options"`
 	} `json:"network_options"`
 }

@@ -1,5 +1,5 @@
 // Package unixsocket listens on unix sockets that only their owner can use from the moment they
-// exist.
+// exist, and knows who connected.
 package unixsocket
 
 import (
@@ -27,4 +27,27 @@ func Listen(path string) (net.Listener, error) {
 		return err
 	}}
 	return c.Listen(context.Background(), "unix", path)
+}
+
+// Peer is the id of the process that connected, or 0 where it is not known.
+func Peer(c net.Conn) int {
+	conn, ok := c.(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	err = raw.Control(func(fd uintptr) {
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	if err != nil {
+		return 0
+	}
+	return pid
 }

@@ -44,3 +44,32 @@ func TestListenIsPrivateFromTheBeginning(t *testing.T) {
 	}
 	c.Close()
 }
+
+// TestPeer: a listener knows the process that connected, and of another kind of connection none.
+func TestPeer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sock")
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	if pid := Peer(accepted); pid != os.Getpid() {
+		t.Errorf("process %d connected, this is %d", pid, os.Getpid())
+	}
+	pipe, other := net.Pipe()
+	defer pipe.Close()
+	defer other.Close()
+	if pid := Peer(pipe); pid != 0 {
+		t.Errorf("a pipe is of process %d", pid)
+	}
+}

@@ -71,8 +71,8 @@ func parse(msg []byte) (q query, code dnsmessage.RCode, v verdict) {
 	}
 }
 
-// answer returns the answer to a message, or says that it is to be forwarded or dropped.
-func (s *Server) answer(msg []byte, tcp bool) (out []byte, q query, v verdict) {
+// answer returns the answer to a message of a pod, or says that it is to be forwarded or dropped.
+func (s *Server) answer(msg []byte, asker netip.Addr, tcp bool) (out []byte, q query, v verdict) {
 	q, code, v := parse(msg)
 	if v != forward {
 		return q.build(code, false, nil, tcp), q, v
@@ -83,7 +83,7 @@ func (s *Server) answer(msg []byte, tcp bool) (out []byte, q query, v verdict) {
 	var bodies []dnsmessage.ResourceBody
 	known := true
 	if name, ours := inZone(q.name); ours {
-		bodies, known = s.addresses(name, q.question.Type)
+		bodies, known = s.addresses(name, asker, q.question.Type)
 	} else if a, arpa := addrOf(q.name); arpa && s.inRanges(a) {
 		bodies, known = s.pointer(a, q.question.Type)
 	} else {
@@ -105,13 +105,13 @@ func inZone(name string) (rest string, ours bool) {
 }
 
 // addresses returns the addresses of a name that a question of this type asks for, and whether
-// there is such a name.
-func (s *Server) addresses(name string, t dnsmessage.Type) (all []dnsmessage.ResourceBody,
-	ok bool) {
+// there is such a name for the asker.
+func (s *Server) addresses(name string, asker netip.Addr, t dnsmessage.Type) (
+	all []dnsmessage.ResourceBody, ok bool) {
 	if name == "" {
 		return nil, true
 	}
-	addrs, ok := s.names.lookup(name, t == dnsmessage.TypeA, mostAddrs, s.random())
+	addrs, ok := s.names.lookup(name, asker, t == dnsmessage.TypeA, mostAddrs, s.random())
 	for _, a := range addrs {
 		switch t {
 		case dnsmessage.TypeA:

@@ -18,11 +18,20 @@ const labelZone = "label."
 
 // Names are the names of pods. The zero value has none.
 type Names struct {
-	mu     sync.RWMutex
-	byName map[string][]member   // guarded by mu; by what is in front of Zone, in lower case
-	byAddr map[netip.Addr]owner  // guarded by mu
-	byPod  map[string]registered // guarded by mu; by key
+	mu      sync.RWMutex
+	byName  map[string][]member   // guarded by mu; by what is in front of Zone, in lower case
+	byAlias map[alias][]member    // guarded by mu
+	byAddr  map[netip.Addr]owner  // guarded by mu
+	byPod   map[string]registered // guarded by mu; by key
+	// guarded by mu; the interfaces of a container, in the order in which they came
+	byContainer map[string][]link
 }
+
+// alias is a name that only containers of a network know.
+type alias struct{ network, name string }
+
+// link is an interface of a container: the key of its pod, and its network.
+type link struct{ key, network string }
 
 // member is an address of a pod.
 type member struct {
@@ -32,20 +41,27 @@ type member struct {
 
 // owner is the pod with an address.
 type owner struct {
-	key  string
-	name string // with Zone, "" for none
+	key, container string
+	name           string // with Zone, "" for none
 }
 
 // registered is what a pod was entered with.
 type registered struct {
-	names []string
-	addrs []netip.Addr
+	names     []string
+	aliases   []alias
+	addrs     []netip.Addr
+	container string
+}
+
+// ownName returns the name of a pod in front of Zone, and whether it can have that.
+func ownName(name string) (string, bool) {
+	name = strings.ToLower(name) + "."
+	return name, valid(name) && name != labelZone && !strings.HasSuffix(name, "."+labelZone)
 }
 
 // namesOf returns the names of a pod in front of Zone.
 func namesOf(p *pod.Pod) (names []string) {
-	if name := strings.ToLower(p.Name) + "."; valid(name) && name != labelZone &&
-		!strings.HasSuffix(name, "."+labelZone) {
+	if name, ok := ownName(p.Name); ok {
 		names = append(names, name)
 	}
 	for key, value := range p.Labels {
@@ -54,6 +70,17 @@ func namesOf(p *pod.Pod) (names []string) {
 		}
 	}
 	return names
+}
+
+// aliasesOf returns the names of a pod in its network. One without a network has none.
+func aliasesOf(p *pod.Pod) (all []alias) {
+	for _, a := range p.Aliases {
+		name, ok := ownName(a)
+		if one := (alias{p.Network, name}); ok && p.Network != "" && !slices.Contains(all, one) {
+			all = append(all, one)
+		}
+	}
+	return all
 }
 
 // valid reports whether a name can be written in a message.
@@ -76,15 +103,20 @@ func (n *Names) Came(p pod.Pod) {
 	n.wentLocked(p.Key)
 	if n.byName == nil {
 		n.byName, n.byAddr = map[string][]member{}, map[netip.Addr]owner{}
-		n.byPod = map[string]registered{}
+		n.byPod, n.byAlias = map[string]registered{}, map[alias][]member{}
+		n.byContainer = map[string][]link{}
 	}
-	r := registered{namesOf(&p), slices.Clone(p.Addrs)}
+	r := registered{namesOf(&p), aliasesOf(&p), slices.Clone(p.Addrs), p.Container}
 	n.byPod[p.Key] = r
+	n.byContainer[p.Container] = append(n.byContainer[p.Container], link{p.Key, p.Network})
 	for _, a := range r.addrs {
 		for _, name := range r.names {
 			n.byName[name] = append(n.byName[name], member{a, p.Key})
 		}
-		o := owner{key: p.Key}
+		for _, one := range r.aliases {
+			n.byAlias[one] = append(n.byAlias[one], member{a, p.Key})
+		}
+		o := owner{key: p.Key, container: p.Container}
 		if len(r.names) > 0 && r.names[0] == strings.ToLower(p.Name)+"." {
 			o.name = r.names[0] + Zone
 		}
@@ -100,13 +132,18 @@ func (n *Names) Went(p pod.Pod) {
 }
 
 func (n *Names) wentLocked(key string) {
-	r := n.byPod[key]
-	for _, name := range r.names {
-		left := slices.DeleteFunc(n.byName[name], func(m member) bool { return m.key == key })
-		if n.byName[name] = left; len(left) == 0 {
-			delete(n.byName, name)
-		}
+	r, known := n.byPod[key]
+	if !known {
+		return
 	}
+	isOf := func(m member) bool { return m.key == key }
+	for _, name := range r.names {
+		remove(n.byName, name, isOf)
+	}
+	for _, one := range r.aliases {
+		remove(n.byAlias, one, isOf)
+	}
+	remove(n.byContainer, r.container, func(l link) bool { return l.key == key })
 	for _, a := range r.addrs {
 		if n.byAddr[a].key == key { // it may be another pod's by now
 			delete(n.byAddr, a)
@@ -115,12 +152,31 @@ func (n *Names) wentLocked(key string) {
 	delete(n.byPod, key)
 }
 
+// remove takes elements from a list of a map, and the list when nothing is left of it.
+func remove[K comparable, V any](of map[K][]V, key K, which func(V) bool) {
+	if of[key] = slices.DeleteFunc(of[key], which); len(of[key]) == 0 {
+		delete(of, key)
+	}
+}
+
+// membersLocked are the addresses that a name has for who asks: what an alias in one of its
+// networks says, else the pods of this name.
+func (n *Names) membersLocked(name string, asker netip.Addr) []member {
+	for _, l := range n.byContainer[n.byAddr[asker].container] {
+		if all := n.byAlias[alias{l.network, name}]; len(all) > 0 {
+			return all
+		}
+	}
+	return n.byName[name]
+}
+
 // lookup returns addresses of one family, at most some, from a random place on, and whether there
-// is such a name. The name is in front of Zone, in lower case.
-func (n *Names) lookup(name string, is4 bool, most int, random uint32) (all []netip.Addr, ok bool) {
+// is such a name for the pod with the address asker. The name is in front of Zone, in lower case.
+func (n *Names) lookup(name string, asker netip.Addr, is4 bool, most int, random uint32) (
+	all []netip.Addr, ok bool) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	members := n.byName[name]
+	members := n.membersLocked(name, asker)
 	for i := range members {
 		m := members[(int(random%uint32(len(members)))+i)%len(members)]
 		if m.addr.Is4() == is4 {

@@ -20,10 +20,12 @@ func podOf(key, name string, labels map[string]string, addrs ...string) pod.Pod 
 	return p
 }
 
-func addrsOf(n *Names, name string) string {
+func addrsOf(n *Names, name string) string { return addrsFor(n, netip.Addr{}, name) }
+
+func addrsFor(n *Names, asker netip.Addr, name string) string {
 	var all []string
 	for _, is4 := range []bool{true, false} {
-		found, _ := n.lookup(name, is4, 100, 0)
+		found, _ := n.lookup(name, asker, is4, 100, 0)
 		for _, a := range found {
 			all = append(all, a.String())
 		}
@@ -73,6 +75,51 @@ func TestNames(t *testing.T) {
 		if name != want {
 			t.Errorf("%s: %q, not %q", a, name, want)
 		}
+	}
+}
+
+// TestAliases: an alias is known to the containers of its network alone, to those on several
+// networks in the order of their interfaces, and stands for all pods that have it. It comes before
+// the pod of that name.
+func TestAliases(t *testing.T) {
+	var n Names
+	come := func(container, ifName, network, addr string, aliases ...string) pod.Pod {
+		p := podOf(container+"/"+ifName, container, nil, addr)
+		p.Container, p.Network, p.Aliases = container, network, aliases
+		n.Came(p)
+		return p
+	}
+	come("shop_web_1", "eth0", "shop", "10.0.0.2", "web", "WEB", "x.app.label", "a..b", "label")
+	second := come("shop_web_2", "eth0", "shop", "10.0.0.3", "web")
+	come("shop_client", "eth0", "shop", "10.0.0.4")
+	come("web", "eth0", "other", "10.0.0.5", "shop_client")
+	both := come("both", "eth0", "other", "10.0.0.6")
+	come("both", "eth1", "shop", "10.0.0.7")
+	come("loose", "eth0", "", "10.0.0.8", "web")
+	wants := func(when string, all map[[2]string]string) {
+		t.Helper()
+		for c, want := range all {
+			if got := addrsFor(&n, netip.MustParseAddr(c[0]), c[1]); got != want {
+				t.Errorf("%s, %s asks for %s: %q, not %q", when, c[0], c[1], got, want)
+			}
+		}
+	}
+	wants("first", map[[2]string]string{
+		{"10.0.0.4", "web."}: "10.0.0.2 10.0.0.3", {"10.0.0.5", "web."}: "10.0.0.5",
+		{"10.0.0.6", "web."}: "10.0.0.2 10.0.0.3", {"10.0.0.7", "web."}: "10.0.0.2 10.0.0.3",
+		{"10.0.0.8", "web."}: "10.0.0.5", {"10.0.0.9", "web."}: "10.0.0.5",
+		{"10.0.0.6", "shop_client."}: "10.0.0.5", {"10.0.0.4", "shop_client."}: "10.0.0.4",
+		{"10.0.0.4", "shop_web_2."}: "10.0.0.3", {"10.0.0.4", "x.app.label."}: "",
+		{"10.0.0.4", "label."}: "", {"10.0.0.4", "a..b."}: ""})
+	n.Went(second)
+	n.Went(both)
+	wants("after one is gone", map[[2]string]string{{"10.0.0.4", "web."}: "10.0.0.2",
+		{"10.0.0.6", "web."}: "10.0.0.5", {"10.0.0.7", "shop_client."}: "10.0.0.4"})
+	for _, key := range slices.Collect(maps.Keys(n.byPod)) {
+		n.Went(pod.Pod{Key: key})
+	}
+	if len(n.byName)+len(n.byAlias)+len(n.byAddr)+len(n.byContainer) > 0 {
+		t.Errorf("left: %v, %v, %v, %v", n.byName, n.byAlias, n.byAddr, n.byContainer)
 	}
 }
 

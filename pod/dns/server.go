@@ -134,7 +134,7 @@ func (s *Server) serveUDP(u *net.UDPConn) {
 		if err != nil || !s.allowed(who) {
 			continue
 		}
-		out, q, v := s.answer(buf[:n], false)
+		out, q, v := s.answer(buf[:n], who, false)
 		switch v {
 		case reply:
 			s.answered.Add(1)

@@ -105,7 +105,7 @@ func TestAnswers(t *testing.T) {
 		{"99.0.0.10.in-addr.arpa.", dnsmessage.TypePTR, "NameError SOA"},
 		{v6, dnsmessage.TypePTR, "Success web.weir."},
 	} {
-		out, _, v := s.answer(ask(t, c.name, c.kind, 0), false)
+		out, _, v := s.answer(ask(t, c.name, c.kind, 0), netip.Addr{}, false)
 		if v != reply {
 			t.Errorf("%s: not answered", c.name)
 		} else if got := shown(t, out); got != c.want {
@@ -114,7 +114,8 @@ func TestAnswers(t *testing.T) {
 	}
 	for _, name := range []string{"example.org.", "weir.example.", "xweir.", ".", "com.",
 		"1.2.0.192.in-addr.arpa.", "2.0.10.in-addr.arpa.", "x" + v6[1:], "web."} {
-		if _, _, v := s.answer(ask(t, name, dnsmessage.TypePTR, 0), false); v != forward {
+		_, _, v := s.answer(ask(t, name, dnsmessage.TypePTR, 0), netip.Addr{}, false)
+		if v != forward {
 			t.Errorf("%s is not forwarded", name)
 		}
 	}
@@ -131,7 +132,7 @@ func TestAnswersOverTCP(t *testing.T) {
 	}{{0, 512, false, false}, {512, 512, false, false}, {4096, 1232, false, true},
 		{0, 65535, true, true},
 		{65535, 1232, false, true}} {
-		out, _, _ := s.answer(ask(t, name, dnsmessage.TypeAAAA, c.size), c.tcp)
+		out, _, _ := s.answer(ask(t, name, dnsmessage.TypeAAAA, c.size), netip.Addr{}, c.tcp)
 		text := shown(t, out)
 		if len(out) > c.longest || strings.HasSuffix(text, "truncated") == c.whole ||
 			c.whole && strings.Count(text, "fd00") != mostAddrs {
@@ -162,7 +163,7 @@ func TestBadQueries(t *testing.T) {
 			make([]byte, 8)...), "FormatError"},
 		{"half a question", good[:len(good)-1], "FormatError"},
 	} {
-		out, _, v := s.answer(c.msg, false)
+		out, _, v := s.answer(c.msg, netip.Addr{}, false)
 		if v == drop != (c.want == "") || v == forward {
 			t.Errorf("%s: %v", c.what, v)
 		} else if v == reply {
@@ -178,7 +179,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(ask(f, "web.weir.", dnsmessage.TypeA, 1232))
 	f.Add(ask(f, "2.0.0.10.in-addr.arpa.", dnsmessage.TypePTR, 0))
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		out, q, v := s.answer(msg, false)
+		out, q, v := s.answer(msg, netip.Addr{}, false)
 		if v != reply {
 			return
 		}
@@ -360,6 +361,6 @@ func BenchmarkAnswer(b *testing.B) {
 	msg := ask(b, "web.weir.", dnsmessage.TypeA, 1232)
 	b.ReportAllocs()
 	for b.Loop() {
-		s.answer(msg, false)
+		s.answer(msg, netip.Addr{}, false)
 	}
 }

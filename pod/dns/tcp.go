@@ -39,13 +39,13 @@ func (s *Server) serveTCP(l *net.TCPListener) {
 		}
 		s.running.Go(func() {
 			defer s.conns.give(who)
-			s.converse(c)
+			s.converse(c, who)
 		})
 	}
 }
 
-// converse answers the queries of a connection one after the other.
-func (s *Server) converse(c *net.TCPConn) {
+// converse answers the queries of a pod's connection one after the other.
+func (s *Server) converse(c *net.TCPConn, who netip.Addr) {
 	defer c.Close()
 	end := make(chan struct{})
 	defer close(end)
@@ -64,7 +64,7 @@ func (s *Server) converse(c *net.TCPConn) {
 		if err != nil {
 			return
 		}
-		out, q, v := s.answer(msg, true)
+		out, q, v := s.answer(msg, who, true)
 		switch v {
 		case drop:
 			return
