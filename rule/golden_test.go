@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -176,6 +177,9 @@ func printRuleset(s *Ruleset) string {
 			fmt.Fprintf(&b, "table %s add %s %d\n", name, e.Prefix, e.Value)
 		}
 	}
+	for _, number := range slices.Sorted(maps.Keys(s.Pipes)) {
+		fmt.Fprintf(&b, "pipe %d config %s\n", number, s.Pipes[number])
+	}
 	for _, r := range s.Rules {
 		fmt.Fprintf(&b, "add %s\n", r)
 	}
@@ -192,6 +196,9 @@ func dumpRuleset(s *Ruleset) string {
 	fmt.Fprintf(&b, "disabled %#x\n", s.Disabled)
 	for _, name := range keys(s.Tables) {
 		fmt.Fprintf(&b, "table %s %v\n", name, s.Tables[name].Entries())
+	}
+	for _, number := range slices.Sorted(maps.Keys(s.Pipes)) {
+		fmt.Fprintf(&b, "pipe %d %+v\n", number, *s.Pipes[number])
 	}
 	for _, r := range s.Rules {
 		b.WriteString(dumpRule(r))
@@ -261,7 +268,7 @@ func TestExamples(t *testing.T) {
 	}
 	kept = append(kept, "log", "logamount", "prob", "set", "me", "me6", "any", "all", "ip", "not",
 		"or", "table", "src-addr", "src-port", "dst-addr", "add", "delete", "flush")
-	aliases := append([]string{"liberal", "limit-rate", "ip4", "ip6", "call"}, synonyms...)
+	aliases := append([]string{"liberal", "limit-rate", "pipe", "ip4", "ip6", "call"}, synonyms...)
 	for _, w := range kept {
 		if !used[w] && !slices.Contains(aliases, w) {
 			t.Errorf("examples/ipfw.rules does not use %q", w)

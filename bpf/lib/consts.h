@@ -121,6 +121,7 @@ enum reason {
 	REASON_COOKIE_REPEATED = 24,
 	REASON_TRACKS_FULL = 25,
 	REASON_RATES_FULL = 26,
+	REASON_PIPE = 27,
 	REASON_DECODE = 64,
 	NUM_REASONS = 128,
 };
@@ -277,6 +278,7 @@ enum {
 enum {
 	MAX_RULES = 16384,
 	MAX_CALLS = 16,
+	PIPE_SHIFT = 16,
 	MAX_JUMPS = 256,
 	ANY_FLOW = 255,
 	DIR_BLOCK = 1 << 31,
@@ -361,6 +363,7 @@ enum code_flag {
 	CODE_PROB = 16,
 	CODE_RATE = 32,
 	CODE_RATE_NEXT = 64, // exceed next
+	CODE_PIPE = 128, // arg is the index of the pipe
 };
 
 // Where the parts of config.current lie.

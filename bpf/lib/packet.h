@@ -35,7 +35,8 @@ struct packet {
 	__u32 frag_end; // where the fragment's data ends in the datagram
 
 	__u8 dir;
-	__u8 second; // this is the second evaluation, at egress
+	__u8 second;   // this is the second evaluation, at egress
+	__u16 segment; // of a GSO packet: bytes behind the headers in each segment, else 0
 	__u32 recv, xmit;
 	__s64 now;
 };

@@ -265,7 +265,14 @@ static __always_inline int step_act(const struct packet *p, struct walk *walk, s
 				    void *image, struct header *h)
 {
 	struct code *r = code_in(image, walk->slot);
-	return r ? apply_action(p, walk, v, h, r) : STEP_DONE;
+	if (!r)
+		return STEP_DONE;
+	if (unlikely(r->flags & CODE_PIPE)) {
+		int why = take_pipe(walk->slot);
+		if (why)
+			return decide(walk, v, r, 0, why);
+	}
+	return apply_action(p, walk, v, h, r);
 }
 
 static long one_step(__u32 index, void *unused)

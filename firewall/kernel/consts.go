@@ -40,7 +40,8 @@ const (
 	codeFrag     = 8
 	codeProb     = 16
 	codeRate     = 32
-	codeRateNext = 64 // exceed next
+	codeRateNext = 64  // exceed next
+	codePipe     = 128 // arg is the index of the pipe
 )
 
 // Where the parts of config.current lie.

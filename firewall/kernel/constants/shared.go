@@ -46,6 +46,7 @@ var groups = []group{
 		{"CODE_PROB", "codeProb", 16, ""},
 		{"CODE_RATE", "codeRate", 32, ""},
 		{"CODE_RATE_NEXT", "codeRateNext", 64, "exceed next"},
+		{"CODE_PIPE", "codePipe", 128, "arg is the index of the pipe"},
 	}},
 	{"Where the parts of config.current lie.", "", []shared{
 		{"CURRENT_SLOT", "currentSlot", 0xff, ""},
