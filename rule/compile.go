@@ -117,9 +117,9 @@ func (c *compiler) takePipes(s *Ruleset, rules []*Rule) error {
 		number := r.pipe()
 		x := s.Pipes[uint16(number)]
 		if number != 0 && s.ManyPass {
-			return r.fail(errors.New("one_pass is disabled, so a packet would go on behind the " +
-				"pipe, which Weir does not have: enable one_pass, and write what follows the pipe " +
-				"in front of it"))
+			return r.fail(errors.New("one_pass is disabled, so a packet would continue behind " +
+				"the pipe, which Weir does not have: enable one_pass, and write what follows the " +
+				"pipe in front of it"))
 		}
 		if _, have := c.pipes[number]; number == 0 || have || x == nil {
 			continue
@@ -167,8 +167,8 @@ func (c *compiler) rule(slot int, p *part) error {
 		Key: c.key(slot, p.hash), Number: r.Number, Set: r.Set, Action: r.Action.Op, Tag: r.Tag,
 		Prob:  threshold(r.Prob),
 		State: r.State.Op, Defer: r.Defer, Mask: r.State.Mask, Limit: r.State.Limit, Log: r.Log,
-		LogMax: r.LogMax, Pipe: c.pipes[r.pipe()], Liberal: r.Liberal, Every: r.Rate.Every(), Burst: r.Rate.Burst,
-		RateMask: r.Rate.Mask, RateNext: r.Rate.Next,
+		LogMax: r.LogMax, Liberal: r.Liberal, Every: r.Rate.Every(), Burst: r.Rate.Burst,
+		RateMask: r.Rate.Mask, RateNext: r.Rate.Next, Pipe: c.pipes[r.pipe()],
 	}
 	if c.Texts[slot] = text; r.Comment != "" {
 		c.Texts[slot] = text + " // " + r.Comment

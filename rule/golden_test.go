@@ -292,7 +292,7 @@ func TestDocumented(t *testing.T) {
 		}
 	}
 	blocks := strings.Split(text, "```\n")
-	for _, i := range []int{1, 5, 7, 9} {
+	for _, i := range []int{1, 5, 7, 9, 11} {
 		for line := range strings.SplitSeq(blocks[i], "\n") {
 			for command := range strings.SplitSeq(line, "        ") {
 				if _, err := ParseLine(command, nil); err != nil {
@@ -303,7 +303,7 @@ func TestDocumented(t *testing.T) {
 	}
 	_, err := ParseLine("add allow tcp from any to any uid root", nil)
 	if e := (*Error)(nil); !errors.As(err, &e) ||
-		!strings.HasPrefix(blocks[11], "web.rules:3:31: "+e.Msg+"\n"+
+		!strings.HasPrefix(blocks[13], "web.rules:3:31: "+e.Msg+"\n"+
 			strings.SplitN(e.Report(), "\n", 2)[1]) {
 		t.Errorf("docs/rules.md shows another report: %s", blocks[9])
 	}

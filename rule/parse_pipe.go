@@ -122,7 +122,8 @@ func (p *parser) pipeConfig(c *Command) error {
 
 func (p *parser) refusePipe(t token) error {
 	if why, known := refusedPipe[t.text]; known {
-		return p.fail(t, why, "%s of a pipe is a part of ipfw that Weir does not have", quote(t.text))
+		return p.fail(t, why, "%s of a pipe is a part of ipfw that Weir does not have",
+			quote(t.text))
 	}
 	return p.fail(t, pipeHint, "unknown word %s of a pipe", quote(t.text))
 }

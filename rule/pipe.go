@@ -123,7 +123,7 @@ func (m *PipeMask) append(b []byte) []byte {
 		{"proto", "%#02x", uint64(m.Proto)},
 	} {
 		if part.value != 0 {
-			b = fmt.Appendf(append(append(append(b, ' '), part.name...), ' '), part.form, part.value)
+			b = fmt.Appendf(b, " %s "+part.form, part.name, part.value)
 		}
 	}
 	return b

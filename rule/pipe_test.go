@@ -36,8 +36,8 @@ add 50 set 5 pipe 4 ip from any to any
 	if len(p.Pipes) != 1 {
 		t.Fatalf("%d pipes", len(p.Pipes))
 	}
-	if x := &p.Pipes[0]; x.Depth != 12288*time.Microsecond || x.Cost(1500) != 1500*time.Microsecond ||
-		x.Masked() {
+	x := &p.Pipes[0]
+	if x.Depth != 12288*time.Microsecond || x.Cost(1500) != 1500*time.Microsecond || x.Masked() {
 		t.Errorf("%+v: %v for 1500 bytes", x, x.Cost(1500))
 	}
 }
@@ -78,8 +78,8 @@ func TestPipeNeverCarriesMore(t *testing.T) {
 	}
 }
 
-// TestOnePassHasToBeEnabled: with one_pass disabled ipfw's packets go on behind a pipe. Weir's do
-// not, so it refuses the rules instead of letting more pass.
+// TestOnePassHasToBeEnabled: with one_pass disabled ipfw's packets continue behind a pipe. Weir's
+// do not, so it refuses the rules instead of letting more pass.
 func TestOnePassHasToBeEnabled(t *testing.T) {
 	s := ruleset(t, "disable one_pass\npipe 1 config bw 1Mbit/s\nadd 100 pipe 1 ip from any to any\n")
 	if _, err := Compile(s, CompileOptions{}); err == nil ||

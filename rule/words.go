@@ -24,8 +24,8 @@ var refusedActions = refused{
 	"tee":      "divert sockets are FreeBSD's; \"log\" shows packets without stopping them",
 	"netgraph": "netgraph is FreeBSD's",
 	"ngtee":    "netgraph is FreeBSD's",
-	"queue": "packets are not queued, so there are no weights; \"pipe\" limits flows together, tc " +
-		"shapes",
+	"queue": "packets are not queued, so there are no weights; \"pipe\" limits flows " +
+		"together, tc shapes",
 	"sched": "traffic shaping (dummynet) is not part of the rules; shape with tc",
 	"nat": "address translation is not done by rules; published ports and masquerading are " +
 		"settings",

@@ -12,6 +12,7 @@
 //	GET  /v1/rules         Rules
 //	GET  /v1/tables        Tables     ?members=0: only how many there are
 //	GET  /v1/sets          Sets
+//	GET  /v1/pipes         Pipes
 //	GET  /v1/states        States
 //	GET  /v1/events        JSON lines of events; ?filter=EXPR ?since=TIME|DURATION ?follow=0
 //	GET  /v1/top           Top        ?n=ROWS
@@ -243,6 +244,20 @@ type Sets struct {
 	Version  int    `json:"version"`
 	Disabled []int  `json:"disabled"`
 	Used     []Used `json:"used"`
+}
+
+// Pipes are the pipes that are configured.
+type Pipes struct {
+	Version int    `json:"version"`
+	Pipes   []Pipe `json:"pipes"`
+}
+
+// Pipe is a pipe. Config is what stands behind "pipe N config".
+type Pipe struct {
+	Number    uint16 `json:"number"`
+	Config    string `json:"config"`
+	Bandwidth uint64 `json:"bandwidth_bits"` // in a second, 0 for no bound
+	Burst     uint32 `json:"burst_bytes"`
 }
 
 // Used is a set with rules.

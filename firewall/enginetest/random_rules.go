@@ -249,7 +249,8 @@ func (g random) pipe() string {
 	s := "bw " + g.one("1Kbit/s", "1Kbit/s", "1000", "8000", "3KByte/s", "1Gbit/s", "0")
 	s += g.one("", " queue 2", " queue 100B", " queue 60B", " queue 150Bytes burst 50",
 		" queue 200B", " queue 80B burst 1K")
-	return s + g.one("", "", " mask all", " mask src-ip /32", " mask src-ip 0xffffffff src-ip6 /128",
+	return s + g.one("", "", " mask all", " mask src-ip /32",
+		" mask src-ip 0xffffffff src-ip6 /128",
 		" mask src-ip 0x000000ff", " mask dst-ip /8 dst-ip6 64", " mask src-ip6 /48 proto 0xff",
 		" mask dst-ip 0xffffff00 dst-ip6 /128 src-port 0xffff dst-port 0xfff0", " mask dst-port /8",
 		" mask proto 6")

@@ -10,9 +10,9 @@ import (
 // another one with no rule in common.
 const maxIDs = 2 * program.MaxRules
 
-// ids gives rules and pipes stable ids by their keys: index | incarnation<<16. The index is the place of
-// the rule's counters. The incarnation separates the states of an earlier owner of the index from
-// those of the current one.
+// ids gives rules and pipes stable ids by their keys: index | incarnation<<16. The index is the
+// place of the rule's counters, and of the bucket. The incarnation separates the states of an
+// earlier owner of the index from those of the current one.
 type ids struct {
 	byKey       map[uint64]uint32
 	incarnation [maxIDs]uint16 // the last one used
@@ -56,8 +56,8 @@ func (s *ids) assign(keys []uint64) (all, fresh []uint32, err error) {
 		}
 		for tried := 0; s.used[index]; tried++ {
 			if tried == maxIDs {
-				return nil, nil, fmt.Errorf("more than %d rules and pipes at once: delete some before "+
-					"adding others", maxIDs)
+				return nil, nil, fmt.Errorf("more than %d rules and pipes at once: delete some "+
+					"before adding others", maxIDs)
 			}
 			index = (index + 1) % maxIDs
 		}

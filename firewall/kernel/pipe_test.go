@@ -29,8 +29,8 @@ func (e *Engine) piped(t *testing.T, seconds float64, from string, n int) firewa
 	return v
 }
 
-// TestPipeCarriesItsBandwidth: for six minutes of packets that come twice as fast as the pipe is, what
-// passes is its bandwidth and what the bucket held; the rest is dropped by the rule, reason pipe. A
+// TestPipeCarriesItsBandwidth: of six minutes of packets that come twice as fast as the pipe is,
+// its bandwidth and what the bucket held passes; the rest is dropped by the rule, reason pipe. A
 // packet larger than the bucket passes when that is full, and is paid for afterwards.
 func TestPipeCarriesItsBandwidth(t *testing.T) {
 	e := newEngine(t)

@@ -44,8 +44,8 @@ func TestFloodOpensNoPipe(t *testing.T) {
 	}
 }
 
-// TestLoadKeepsPipes: a pipe that stays keeps its buckets, also when ids are given anew, one that
-// changes begins with full ones.
+// TestLoadKeepsPipes: a pipe that stays keeps its buckets, also when ids run out, one that changes
+// begins with full ones.
 func TestLoadKeepsPipes(t *testing.T) {
 	rules := "pipe 1 config bw 1Kbit/s queue 30B mask src-ip /32\npipe 2 config bw 1Kbit/s queue " +
 		"30B\nadd 10 pipe 1 udp from any to any 1\nadd 20 pipe 2 udp from any to any 2\n"

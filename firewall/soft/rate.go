@@ -229,7 +229,8 @@ func (j *job) pipeKey(x *program.Pipe) rateKey {
 			binary.BigEndian.PutUint32(end.to[12:], ip)
 			continue
 		}
-		*end.to = netip.PrefixFrom(netip.AddrFrom16(*end.from), int(end.bits6)).Masked().Addr().As16()
+		prefix := netip.PrefixFrom(netip.AddrFrom16(*end.from), int(end.bits6))
+		*end.to = prefix.Masked().Addr().As16()
 	}
 	return k
 }

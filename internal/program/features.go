@@ -132,7 +132,8 @@ func (p *Program) Needs(slot int) Features {
 		f  Features
 	}{
 		{c.Flow != 0, HasFlows}, {c.Defer, HasDefer}, {c.Liberal, HasLiberal}, {c.Log, HasLog},
-		{c.Prob != 0, HasProb}, {c.Tag != 0, HasTagged}, {c.Every != 0, HasRate}, {c.Pipe != 0, HasPipe},
+		{c.Prob != 0, HasProb}, {c.Tag != 0, HasTagged}, {c.Every != 0, HasRate},
+		{c.Pipe != 0, HasPipe},
 	} {
 		if part.is {
 			f |= part.f
