@@ -169,7 +169,7 @@ func TestMasqueradesRead(t *testing.T) {
 	} {
 		got := "none"
 		if to, ok := m.Behind(netip.MustParsePrefix(c.prefix)); ok {
-			got = to.String()
+			got = to.To.String()
 		}
 		if got != c.to {
 			t.Errorf("%s as %s, not %s", c.prefix, got, c.to)

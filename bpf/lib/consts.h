@@ -474,6 +474,12 @@ enum {
 	MASK_EXCEPT = 2,
 	MASK_BEHIND = 4, // sources of others than pods
 	MASK_NEAR = 8, // destinations for which those stay
+	MASK_KEEP = 16, // ports and ids stay
+};
+
+// In forwarding.masquerade: some addresses have all ports and protocols of another one.
+enum {
+	MASQUERADE_WHOLE = 2,
 };
 
 // Operations of the program weir_call.

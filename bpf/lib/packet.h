@@ -148,6 +148,7 @@ struct nat {
 	__u8 translated; // the fields of the packet are no longer those in the frame: these are in
 			 // was
 	__u8 make;	 // a translation has to be made once the packet has passed
+	__u8 keep;	 // the source keeps its port or id: it alone has the address
 	__u32 partner;	 // the other entry of a translation
 	struct maybe inner; // place of the inner entry of the translation that the packet follows
 	__u32 from;	    // 0: the low end of that entry sent the packet

@@ -138,8 +138,14 @@ const (
 const (
 	maskSource = 1
 	maskExcept = 2
-	maskBehind = 4 // sources of others than pods
-	maskNear   = 8 // destinations for which those stay
+	maskBehind = 4  // sources of others than pods
+	maskNear   = 8  // destinations for which those stay
+	maskKeep   = 16 // ports and ids stay
+)
+
+// In forwarding.masquerade: some addresses have all ports and protocols of another one.
+const (
+	masqueradeWhole = 2
 )
 
 // Operations of the program weir_call.

@@ -357,7 +357,8 @@ type weirCpu struct {
 		_          structs.HostLayout
 		Translated uint8
 		Make       uint8
-		_          [2]byte
+		Keep       uint8
+		_          [1]byte
 		Partner    uint32
 		Inner      weirMaybe
 		From       uint32

@@ -136,7 +136,10 @@ var groups = []group{
 		{"MASK_EXCEPT", "maskExcept", 2, ""},
 		{"MASK_BEHIND", "maskBehind", 4, "sources of others than pods"},
 		{"MASK_NEAR", "maskNear", 8, "destinations for which those stay"},
+		{"MASK_KEEP", "maskKeep", 16, "ports and ids stay"},
 	}},
+	{"In forwarding.masquerade: some addresses have all ports and protocols of another one.", "",
+		[]shared{{"MASQUERADE_WHOLE", "masqueradeWhole", 2, ""}}},
 	{"Operations of the program weir_call.", "op", []shared{
 		{"OP_REMOVE", "opRemove", 1, ""},
 		{"OP_SWEEP", "opSweep", 2, ""},
