@@ -100,6 +100,7 @@ type Status struct {
 	Forwards []Forward `json:"forwards,omitempty"`
 	// networks behind the host that leave with another source
 	Masquerades []Masquerade `json:"masquerades,omitempty"`
+	Binats      []Binat      `json:"binats,omitempty"`  // addresses of others behind the host
 	Cluster     *Cluster     `json:"cluster,omitempty"` // of a host that has joined one
 }
 
@@ -116,6 +117,12 @@ type Forward struct {
 type Masquerade struct {
 	Source netip.Prefix `json:"source"`
 	To     string       `json:"to,omitempty"` // left out: that of the interface that they leave by
+}
+
+// Binat is an address that leads to another host, which leaves by it (1:1 NAT).
+type Binat struct {
+	Listen netip.Addr `json:"listen"`
+	To     netip.Addr `json:"to"`
 }
 
 // StateTable is how full the state table of the kernel engine is, which packets found no space in

@@ -87,7 +87,8 @@ func checkMasquerade(m forward.Masquerade) error {
 			return fmt.Errorf("masquerade %s: %s is of another family", o.Source, o.To)
 		}
 		if o.Keep && (!o.Source.IsSingleIP() || !o.To.IsValid()) {
-			return fmt.Errorf("masquerade %s: only one address has another one for itself", o.Source)
+			return fmt.Errorf("masquerade %s: only one address has another one for itself",
+				o.Source)
 		}
 	}
 	if len(m.Sources)+len(m.Others) > 0 && len(m.Ports) == 0 ||

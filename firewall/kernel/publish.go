@@ -54,7 +54,8 @@ func publication(p forward.Published) (k weirPublishedKey, v weirPublished, err 
 	host, pod := p.Host.Addr().Unmap(), p.Pod.Addr().Unmap()
 	whole := p.Proto == 0 && p.Host.Port() == 0 && p.Pod.Port() == 0
 	switch {
-	case !whole && p.Proto != packet.ProtoTCP && p.Proto != packet.ProtoUDP && p.Proto != packet.ProtoSCTP:
+	case !whole && p.Proto != packet.ProtoTCP && p.Proto != packet.ProtoUDP &&
+		p.Proto != packet.ProtoSCTP:
 		return k, v, fmt.Errorf("protocol %d has no ports to publish", p.Proto)
 	case !host.IsValid() || !pod.IsValid() || host.Is4() != pod.Is4():
 		return k, v, fmt.Errorf("%s is of another family", p.Pod)

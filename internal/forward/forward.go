@@ -56,7 +56,7 @@ type EndpointCounters struct {
 }
 
 // Published gives a port of the host to a pod. Without protocol and ports, all that goes to an
-// address and is no other port leads to another one: the half of 1:1 NAT that comes in.
+// address, but to a published port, leads to another one: the half of 1:1 NAT that comes in.
 type Published struct {
 	Proto packet.Proto // TCP, UDP or SCTP
 	// address of the host; the unspecified address of a family means any of the host's own
