@@ -27,8 +27,8 @@ var refusedActions = refused{
 	"queue": "packets are not queued, so there are no weights; \"pipe\" limits flows " +
 		"together, tc shapes",
 	"sched": "traffic shaping (dummynet) is not part of the rules; shape with tc",
-	"nat": "address translation is not done by rules; published ports and masquerading are " +
-		"settings",
+	"nat": "translation is a setting: [[masquerade]], [[forward]] and [[binat]] of weir.toml, " +
+		"published ports of pods",
 	"fwd":        "forwarding to another next hop is not done by rules; use a policy route",
 	"forward":    "forwarding to another next hop is not done by rules; use a policy route",
 	"reass":      "fragments follow their first fragment by themselves; leave the rule out",
@@ -44,8 +44,9 @@ var refusedActions = refused{
 	"reset6":     "\"reset\" answers IPv4 and IPv6",
 	"abort":      "SCTP is refused with \"reject\"",
 	"abort6":     "SCTP is refused with \"reject\"",
-	"rdr":        "address translation is not done by rules; published ports are settings",
-	"defrag":     "fragments follow their first fragment by themselves; leave the rule out",
+	"rdr": "translation is a setting: [[forward]] and [[binat]] of weir.toml, published ports " +
+		"of pods",
+	"defrag": "fragments follow their first fragment by themselves; leave the rule out",
 }
 
 var refusedOptions = refused{
