@@ -67,6 +67,7 @@ type settingsFile struct {
 	Pods       pods.File            `toml:"pods"`
 	Forward    []nat.ForwardFile    `toml:"forward"`
 	Masquerade []nat.MasqueradeFile `toml:"masquerade"`
+	Binat      []nat.BinatFile      `toml:"binat"`
 	Overlay    *peers.File          `toml:"overlay"`
 	Timeouts   struct {
 		Syn         any `toml:"syn"`
@@ -216,7 +217,7 @@ func (f settingsFile) settings() (Settings, error) {
 	if err := f.Overlay.Apply(&s.Overlay); err != nil {
 		return s, err
 	}
-	if err := s.NAT.Apply(f.Forward, f.Masquerade); err != nil {
+	if err := s.NAT.Apply(f.Forward, f.Masquerade, f.Binat); err != nil {
 		return s, err
 	}
 	tunnel := s.Overlay.Port

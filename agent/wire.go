@@ -54,7 +54,8 @@ func newNode(c Config, member bool) *Node {
 		Others:        func() ([]forward.SourceNAT, []netip.Prefix) { return n.nat.Others() },
 		Tunnel:        c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
 	n.nat = nat.New(nat.Config{Settings: c.Settings.NAT, SetForwards: n.engine.SetForwards,
-		SetForwarding: router.Set, SetMasquerade: n.pods.SetMasquerade, IsOwn: n.links.IsMine})
+		SetForwarding: router.Set, SetMasquerade: n.pods.SetMasquerade, IsOwn: n.links.IsMine,
+		IsOnly: n.links.IsOnly})
 	var shared func() (rules.Version, bool)
 	if member {
 		shared = n.sharedRules

@@ -39,9 +39,10 @@ const (
 	// dropped: repeats a SYN that got a SYN cookie less than half a second ago
 	ReasonCookieRepeated
 	ReasonTracksFull // refused: no free track for the rule's limit
-	// dropped: no free bucket for the rule's limit-rate, and too much for the one that such packets
-	// share
+	// dropped: no free bucket for the rule's limit-rate or its pipe, and too much for the one that
+	// such packets share
 	ReasonRatesFull
+	ReasonPipe // dropped: more than the pipe of the rule carries
 	numReasons
 )
 

@@ -14,11 +14,17 @@ type Bucket time.Duration
 
 // Take takes a token, if there is one, and returns the bucket after that.
 func (b Bucket) Take(r Rate, now time.Duration) (after Bucket, ok bool) {
+	return b.TakeTime(r.Every, time.Duration(r.Burst)*r.Every, now)
+}
+
+// TakeTime takes what refills in a time, if it is there. depth is what an empty bucket takes to be
+// full again. More than a whole bucket is there when it is full; the bucket owes the rest then.
+func (b Bucket) TakeTime(cost, depth, now time.Duration) (after Bucket, ok bool) {
 	full := max(time.Duration(b), now)
-	if full-now > time.Duration(r.Burst-1)*r.Every {
+	if full-now > max(depth-cost, 0) {
 		return b, false
 	}
-	return Bucket(full + r.Every), true
+	return Bucket(full + cost), true
 }
 
 // Full reports whether the bucket is as good as a new one.

@@ -45,7 +45,8 @@ type Pos struct {
 // Action is what a rule does with a packet.
 type Action struct {
 	Op op.Action
-	// ActionSkipTo, ActionCall: rule number; ActionUnreach, ActionUnreach6: ICMP code; else 0
+	// ActionSkipTo, ActionCall: rule number; ActionPipe: pipe number; ActionUnreach,
+	// ActionUnreach6: ICMP code; else 0
 	Arg uint32
 }
 

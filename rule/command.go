@@ -26,6 +26,10 @@ const (
 	VerbTableDelete             // Entries from Table
 	VerbTableFlush              // Table, or all tables if it is ""
 	VerbTableDrop               // destroy Table, or all tables if it is ""
+	VerbPipe                    // pipe Number gets the configuration Pipe
+	VerbPipeDelete              // pipe Number
+	VerbPipeFlush               // all pipes
+	VerbOnePass                 // enable or disable one_pass: Disable
 )
 
 // Command is a parsed line.
@@ -45,6 +49,8 @@ type Command struct {
 	IfNew    bool   // VerbTableCreate: fine if the table is there ("missing")
 	Empty    bool   // VerbTableCreate: empty it if it is there ("or-flush")
 	File     string // VerbTableCreate: the members are the lines of this file
+	Pipe     *Pipe
+	Disable  bool // VerbOnePass
 }
 
 // TableEntry is a member of a table.
@@ -69,8 +75,29 @@ func (c *Command) Apply(s *Ruleset) error {
 		return s.Move(c.Number, c.From, c.To)
 	case VerbSwap:
 		s.Swap(c.From, c.To)
+	case VerbPipe, VerbPipeDelete, VerbPipeFlush:
+		return c.pipe(s)
+	case VerbOnePass:
+		s.ManyPass = c.Disable
 	case VerbTableCreate, VerbTableAdd, VerbTableDelete, VerbTableFlush, VerbTableDrop:
 		return c.table(s)
+	}
+	return nil
+}
+
+func (c *Command) pipe(s *Ruleset) error {
+	switch _, there := s.Pipes[c.Number]; {
+	case c.Verb == VerbPipeFlush:
+		s.Pipes = nil
+	case c.Verb == VerbPipeDelete && !there:
+		return absent{fmt.Sprintf("there is no pipe %d", c.Number)}
+	case c.Verb == VerbPipeDelete:
+		delete(s.Pipes, c.Number)
+	default:
+		if s.Pipes == nil {
+			s.Pipes = map[uint16]*Pipe{}
+		}
+		s.Pipes[c.Number] = c.Pipe
 	}
 	return nil
 }

@@ -41,6 +41,7 @@ type compiler struct {
 	tables  map[string]int
 	names   map[string]int
 	globs   map[string]int
+	pipes   map[uint32]uint16          // Rule.Pipe by number, 0 for one without a bound
 	seen    map[uint64]int             // how often a text came under one number, by hash
 	limits  [program.NumDims][]limited // baked conditions
 	named6  [2][]netip.Prefix          // IPv6 prefixes of the baked conditions: source, destination
@@ -76,6 +77,9 @@ func compile(s *Ruleset, o CompileOptions, bake bool, cache *Cache) (*Program, e
 		c.numbers[slot] = r.Number
 	}
 	c.First = len(rules)
+	if err := c.takePipes(s, rules); err != nil {
+		return nil, err
+	}
 	parts := cache.take(rules, bake)
 	c.reserve(parts)
 	for slot, r := range rules {
@@ -105,6 +109,48 @@ func (c *compiler) reserve(parts []part) {
 	}
 }
 
+// takePipes makes the pipes that rules name and that have a bound. A pipe is as an additional rule:
+// engines give both ids from one pool.
+func (c *compiler) takePipes(s *Ruleset, rules []*Rule) error {
+	c.pipes = map[uint32]uint16{}
+	for _, r := range rules {
+		number := r.pipe()
+		x := s.Pipes[uint16(number)]
+		if number != 0 && s.ManyPass {
+			return r.fail(errors.New("one_pass is disabled, so a packet would continue behind " +
+				"the pipe, which Weir does not have: enable one_pass, and write what follows the " +
+				"pipe in front of it"))
+		}
+		if _, have := c.pipes[number]; number == 0 || have || x == nil {
+			continue
+		}
+		if x.Bandwidth == 0 {
+			c.pipes[number] = 0
+			continue
+		}
+		c.Pipes = append(c.Pipes, x.compiled(uint16(number)))
+		c.pipes[number] = uint16(len(c.Pipes))
+	}
+	if n := len(rules) + len(c.Pipes); n > program.MaxRules {
+		return fmt.Errorf("%d rules and pipes: a program holds at most %d", n-1, program.MaxRules-1)
+	}
+	return nil
+}
+
+// missing reports whether a rule names a pipe that has no configuration.
+func (c *compiler) missing(r *Rule) bool {
+	_, have := c.pipes[r.pipe()]
+	return !have
+}
+
+// pipe returns the number of the pipe that the rule is, 0 if it is none.
+func (r *Rule) pipe() uint32 {
+	if r.Action.Op != op.ActionPipe {
+		return 0
+	}
+	return r.Action.Arg
+}
+
 // fail names the rule in an error.
 func (r *Rule) fail(err error) error {
 	if r.Pos.File != "" {
@@ -122,7 +168,7 @@ func (c *compiler) rule(slot int, p *part) error {
 		Prob:  threshold(r.Prob),
 		State: r.State.Op, Defer: r.Defer, Mask: r.State.Mask, Limit: r.State.Limit, Log: r.Log,
 		LogMax: r.LogMax, Liberal: r.Liberal, Every: r.Rate.Every(), Burst: r.Rate.Burst,
-		RateMask: r.Rate.Mask, RateNext: r.Rate.Next,
+		RateMask: r.Rate.Mask, RateNext: r.Rate.Next, Pipe: c.pipes[r.pipe()],
 	}
 	if c.Texts[slot] = text; r.Comment != "" {
 		c.Texts[slot] = text + " // " + r.Comment
@@ -134,6 +180,10 @@ func (c *compiler) rule(slot int, p *part) error {
 		code.Arg = c.target(max(r.Action.Arg, uint32(r.Number)+1))
 	case op.ActionCall:
 		code.Arg = c.target(r.Action.Arg)
+	case op.ActionPipe: // without a pipe ipfw drops what it would carry
+		if code.Action = op.ActionAllow; c.missing(r) {
+			code.Action = op.ActionDeny
+		}
 	}
 	if r.State.Op.LooksUp() {
 		c.First = min(c.First, slot)

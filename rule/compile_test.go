@@ -131,6 +131,9 @@ func dumpProgram(p *program.Program) string {
 			fmt.Fprintf(&b, "  every=%v burst=%d mask=%d next=%v\n", c.Every, c.Burst, c.RateMask,
 				c.RateNext)
 		}
+		if c.Pipe != 0 {
+			fmt.Fprintf(&b, "  pipe %+v\n", p.Pipes[c.Pipe-1])
+		}
 		for _, cond := range p.Conds[c.Cond:c.CondEnd] {
 			fmt.Fprintf(&b, "  %s#%d flags=%d n=%d a=%#x b=%#x %v\n", cond.Op.Word(), cond.Op,
 				cond.Flags, cond.N, cond.A, cond.B, testOf(p, cond))

@@ -128,7 +128,9 @@ func newLinter(s *Ruleset) (*linter, error) {
 // final reports whether the action of a rule ends the walk.
 func (l *linter) final(slot int) bool { return l.rules[slot].passes() || l.rules[slot].drops() }
 
-func (r *Rule) passes() bool { return r.Action.Op == op.ActionAllow }
+func (r *Rule) passes() bool {
+	return r.Action.Op == op.ActionAllow || r.Action.Op == op.ActionPipe
+}
 
 func (r *Rule) drops() bool {
 	switch r.Action.Op {

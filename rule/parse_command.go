@@ -58,6 +58,8 @@ func (p *parser) command() (c *Command, err error) {
 	case p.accept("flush"):
 		c.Verb = VerbFlush
 		err = p.end("flush")
+	case p.isPipe():
+		err = p.pipe(c)
 	case p.accept("table"):
 		err = p.tableCommand(c)
 	case t.text == "set" && !p.isRule():
@@ -71,7 +73,7 @@ func (p *parser) command() (c *Command, err error) {
 	case p.accept("list"), p.accept("show"), p.accept("print"):
 		err = p.shown()
 	case p.accept("enable"), p.accept("disable"):
-		err = p.turn(t)
+		err = p.turn(t, c)
 	case p.accept("add"), p.isRule():
 		c.Verb = VerbAdd
 		c.Rule, err = p.rule()
@@ -98,7 +100,7 @@ func (p *parser) shown() error {
 }
 
 // turn reads what ipfw's enable and disable switch.
-func (p *parser) turn(verb token) error {
+func (p *parser) turn(verb token, c *Command) error {
 	t, err := p.need("what to "+verb.text, "")
 	if err != nil {
 		return err
@@ -110,6 +112,9 @@ func (p *parser) turn(verb token) error {
 			quote(t.text))
 	case why != "":
 		return p.fail(t, why, "%s of %s is not a command of a rule file", verb.text, quote(t.text))
+	}
+	if t.text == "one_pass" {
+		c.Verb, c.Disable = VerbOnePass, verb.text == "disable"
 	}
 	return p.end(verb.text + " " + t.text)
 }

@@ -98,12 +98,16 @@ func (p *parser) action(r *Rule) error {
 		}
 	case op.ActionUnreach6:
 		r.Action.Arg, err = p.code("unreach6", codes6)
-	case op.ActionSkipTo, op.ActionCall:
+	case op.ActionSkipTo, op.ActionCall, op.ActionPipe:
 		if t := p.peek(); t.text == "tablearg" {
 			return p.fail(t, refusedOptions["tablearg"],
 				"%q is a word of ipfw that Weir does not have", t.text)
 		}
-		r.Action.Arg, err = p.needNum("rule number", 1, program.DefaultNumber)
+		what := "rule number"
+		if action == op.ActionPipe {
+			what = "pipe number"
+		}
+		r.Action.Arg, err = p.needNum(what, 1, program.DefaultNumber)
 	case op.ActionCheckState:
 		r.State.Op = op.StateCheck
 		r.State.Flow, err = p.flow(true)

@@ -26,6 +26,9 @@ type Ruleset struct {
 	Tables   map[string]Table
 	// of those tables that come from a file, which have no members in Tables
 	Lists map[string]*List
+	Pipes map[uint16]*Pipe // by number
+	// one_pass is disabled: no rule may be a pipe then
+	ManyPass bool
 	// when those of their members end that have a timeout, on the clock of Now
 	Ends Ends
 	// the time at which commands are applied: timeouts count from it. A file that is read has 0.
@@ -143,7 +146,7 @@ func (r *Rule) inSet(set uint8) *Rule {
 // Clone returns a copy that shares only rules, which never change.
 func (s *Ruleset) Clone() *Ruleset {
 	c := &Ruleset{Rules: slices.Clone(s.Rules), Disabled: s.Disabled, Ends: s.Ends.clone(),
-		Now: s.Now, Lists: maps.Clone(s.Lists)}
+		Now: s.Now, Lists: maps.Clone(s.Lists), Pipes: maps.Clone(s.Pipes), ManyPass: s.ManyPass}
 	if s.Tables != nil {
 		c.Tables = make(map[string]Table, len(s.Tables))
 	}

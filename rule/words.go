@@ -13,7 +13,7 @@ var actions = map[string]op.Action{
 	"unreach6": op.ActionUnreach6,
 	"count":    op.ActionCount,
 	"skipto":   op.ActionSkipTo, "call": op.ActionCall, "return": op.ActionReturn,
-	"check-state": op.ActionCheckState,
+	"check-state": op.ActionCheckState, "pipe": op.ActionPipe,
 }
 
 // refused is why a word of ipfw is not taken; the value is a hint.
@@ -24,11 +24,11 @@ var refusedActions = refused{
 	"tee":      "divert sockets are FreeBSD's; \"log\" shows packets without stopping them",
 	"netgraph": "netgraph is FreeBSD's",
 	"ngtee":    "netgraph is FreeBSD's",
-	"pipe":     "traffic shaping (dummynet) is not part of the rules; shape with tc",
-	"queue":    "traffic shaping (dummynet) is not part of the rules; shape with tc",
-	"sched":    "traffic shaping (dummynet) is not part of the rules; shape with tc",
-	"nat": "address translation is not done by rules; published ports and masquerading are " +
-		"settings",
+	"queue": "packets are not queued, so there are no weights; \"pipe\" limits flows " +
+		"together, tc shapes",
+	"sched": "traffic shaping (dummynet) is not part of the rules; shape with tc",
+	"nat": "translation is a setting: [[masquerade]], [[forward]] and [[binat]] of weir.toml, " +
+		"published ports of pods",
 	"fwd":        "forwarding to another next hop is not done by rules; use a policy route",
 	"forward":    "forwarding to another next hop is not done by rules; use a policy route",
 	"reass":      "fragments follow their first fragment by themselves; leave the rule out",
@@ -44,8 +44,9 @@ var refusedActions = refused{
 	"reset6":     "\"reset\" answers IPv4 and IPv6",
 	"abort":      "SCTP is refused with \"reject\"",
 	"abort6":     "SCTP is refused with \"reject\"",
-	"rdr":        "address translation is not done by rules; published ports are settings",
-	"defrag":     "fragments follow their first fragment by themselves; leave the rule out",
+	"rdr": "translation is a setting: [[forward]] and [[binat]] of weir.toml, published ports " +
+		"of pods",
+	"defrag": "fragments follow their first fragment by themselves; leave the rule out",
 }
 
 var refusedOptions = refused{
@@ -82,7 +83,6 @@ var refusedOptions = refused{
 }
 
 var refusedVerbs = refused{
-	"pipe":     refusedActions["pipe"],
 	"queue":    refusedActions["queue"],
 	"sched":    refusedActions["sched"],
 	"nat":      refusedActions["nat"],

@@ -48,6 +48,15 @@ $fwcmd add 65000 pass all from any to any`, "", 0},
 		"21 22 23 24 25 26 27 28 29 30\n", 0},
 	{"ipfw set 5 delete 500; ipfw zero; ipfw zero 100 200",
 		"Accounting cleared.\nEntry 100 cleared.\nEntry 200 cleared.\n", 0},
+	{"ipfw pipe 1 config bw 1Mbit/s burst 5K && ipfw pipe 2 config bw 64KByte/s mask src-ip " +
+		"0xff && ipfw add 600 pipe 1 udp from any to any && ipfw pipe show",
+		"00600 pipe 1 udp from any to any\n00001:   1.000 Mbit/s    0 ms burst 5120\n  bw " +
+			"1Mbit/s burst 5120\n00002: 512.000 Kbit/s    0 ms burst 0\n  bw 512Kbit/s mask " +
+			"src-ip 0x000000ff\n", 0},
+	{"ipfw pipe 1 delete; ipfw pipe list 2 | wc -l; ipfw pipe flush; ipfw pipe show",
+		"2\n", 0},
+	{"ipfw disable one_pass 2>&1 | grep -c one_pass; ipfw -q delete 600; ipfw disable one_pass",
+		"1\n", 0},
 	{"ipfw -q resetlog >/dev/null 2>&1", "", 64},
 	{"ipfw flush >/dev/null 2>&1 </dev/null", "", 64},
 }

@@ -12,6 +12,7 @@
 //	GET  /v1/rules         Rules
 //	GET  /v1/tables        Tables     ?members=0: only how many there are
 //	GET  /v1/sets          Sets
+//	GET  /v1/pipes         Pipes
 //	GET  /v1/states        States
 //	GET  /v1/events        JSON lines of events; ?filter=EXPR ?since=TIME|DURATION ?follow=0
 //	GET  /v1/top           Top        ?n=ROWS
@@ -99,6 +100,7 @@ type Status struct {
 	Forwards []Forward `json:"forwards,omitempty"`
 	// networks behind the host that leave with another source
 	Masquerades []Masquerade `json:"masquerades,omitempty"`
+	Binats      []Binat      `json:"binats,omitempty"`  // addresses of others behind the host
 	Cluster     *Cluster     `json:"cluster,omitempty"` // of a host that has joined one
 }
 
@@ -115,6 +117,12 @@ type Forward struct {
 type Masquerade struct {
 	Source netip.Prefix `json:"source"`
 	To     string       `json:"to,omitempty"` // left out: that of the interface that they leave by
+}
+
+// Binat is an address that leads to another host, which leaves by it (1:1 NAT).
+type Binat struct {
+	Listen netip.Addr `json:"listen"`
+	To     netip.Addr `json:"to"`
 }
 
 // StateTable is how full the state table of the kernel engine is, which packets found no space in
@@ -243,6 +251,20 @@ type Sets struct {
 	Version  int    `json:"version"`
 	Disabled []int  `json:"disabled"`
 	Used     []Used `json:"used"`
+}
+
+// Pipes are the pipes that are configured.
+type Pipes struct {
+	Version int    `json:"version"`
+	Pipes   []Pipe `json:"pipes"`
+}
+
+// Pipe is a pipe. Config is what stands behind "pipe N config".
+type Pipe struct {
+	Number    uint16 `json:"number"`
+	Config    string `json:"config"`
+	Bandwidth uint64 `json:"bandwidth_bits"` // in a second, 0 for no bound
+	Burst     uint32 `json:"burst_bytes"`
 }
 
 // Used is a set with rules.

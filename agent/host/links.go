@@ -237,6 +237,28 @@ func (l *Links) Name(index uint32) string {
 	return l.byID[int(index)].Name
 }
 
+// IsOnly reports whether an interface has an address and no other one of the family that others can
+// send to.
+func (l *Links) IsOnly(a netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, all := range l.addrs {
+		has, others := false, 0
+		for _, p := range all {
+			switch one := p.Addr(); {
+			case one == a:
+				has = true
+			case one.Is4() == a.Is4() && one.IsGlobalUnicast():
+				others++
+			}
+		}
+		if has && others == 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // IsMine reports whether an address is one of the host's.
 func (l *Links) IsMine(a netip.Addr) bool {
 	l.mu.Lock()

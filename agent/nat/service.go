@@ -6,6 +6,7 @@ package nat
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/forward"
@@ -22,6 +23,8 @@ type Config struct {
 	SetForwarding func(four, six bool) error
 	// IsOwn reports whether an address is one of the host's.
 	IsOwn func(netip.Addr) bool
+	// IsOnly reports whether an interface of the host has this address and no other of the family.
+	IsOnly func(netip.Addr) bool
 }
 
 // Service puts the settings in force.
@@ -37,13 +40,23 @@ func (s *Service) Apply() error {
 	four, six := false, false
 	for i, f := range s.config.Settings.Forwards {
 		if s.config.IsOwn(f.To.Addr()) {
-			return errOwnTarget{i + 1, f.To.Addr()}
+			return errOwnTarget{i + 1, f.To.Addr(), "forward"}
 		}
 		ports = append(ports, f.Ports()...)
 		four, six = four || f.To.Addr().Is4(), six || f.To.Addr().Is6()
 	}
 	for _, m := range s.config.Settings.Masquerades {
 		four, six = four || m.Source.Addr().Is4(), six || m.Source.Addr().Is6()
+	}
+	for i, b := range s.config.Settings.Binats {
+		switch {
+		case s.config.IsOwn(b.To):
+			return errOwnTarget{i + 1, b.To, "binat"}
+		case s.config.IsOnly(b.Listen):
+			return errOnlyAddress{i + 1, b.Listen}
+		}
+		ports = append(ports, b.inward())
+		four, six = four || b.To.Is4(), six || b.To.Is6()
 	}
 	if err := s.config.SetForwarding(four, six); err != nil {
 		return err
@@ -57,7 +70,10 @@ func (s *Service) Apply() error {
 // Others returns the networks that leave with another source, and the destinations for which they
 // keep theirs: each other, and what ports are forwarded to.
 func (s *Service) Others() (others []forward.SourceNAT, near []netip.Prefix) {
-	others = s.config.Settings.Masquerades
+	others = slices.Clone(s.config.Settings.Masquerades)
+	for _, b := range s.config.Settings.Binats {
+		others = append(others, b.outward())
+	}
 	if len(others) == 0 {
 		return nil, nil
 	}
@@ -75,10 +91,11 @@ func (s *Service) Others() (others []forward.SourceNAT, near []netip.Prefix) {
 type errOwnTarget struct {
 	number int
 	addr   netip.Addr
+	kind   string
 }
 
 func (e errOwnTarget) Error() string {
-	return fmt.Sprintf("forward %d: to: %s is an address of this host", e.number, e.addr)
+	return fmt.Sprintf("%s %d: to: %s is an address of this host", e.kind, e.number, e.addr)
 }
 
 // Hint returns what to do instead.
@@ -106,6 +123,14 @@ func (s *Service) Masquerades() (all []api.Masquerade) {
 			one.To = m.To.String()
 		}
 		all = append(all, one)
+	}
+	return all
+}
+
+// Binats are the addresses of 1:1 NAT as the API shows them.
+func (s *Service) Binats() (all []api.Binat) {
+	for _, b := range s.config.Settings.Binats {
+		all = append(all, api.Binat(b))
 	}
 	return all
 }

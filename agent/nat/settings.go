@@ -12,15 +12,20 @@ import (
 type Settings struct {
 	Forwards    []Forward
 	Masquerades []forward.SourceNAT
+	Binats      []Binat
 }
 
-// Apply reads the elements of [[forward]] and [[masquerade]]. An element is named by its number,
-// from 1.
-func (s *Settings) Apply(forwards []ForwardFile, masquerades []MasqueradeFile) error {
+// Apply reads the elements of [[forward]], [[masquerade]] and [[binat]]. An element is named by its
+// number, from 1.
+func (s *Settings) Apply(forwards []ForwardFile, masquerades []MasqueradeFile,
+	binats []BinatFile) error {
 	if err := s.applyForwards(forwards); err != nil {
 		return err
 	}
-	return s.applyMasquerades(masquerades)
+	if err := s.applyMasquerades(masquerades); err != nil {
+		return err
+	}
+	return s.applyBinats(binats)
 }
 
 func (s *Settings) applyForwards(all []ForwardFile) error {
@@ -66,6 +71,14 @@ func (s *Settings) Check(pods []netip.Prefix, tunnel uint16) error {
 			if r.Overlaps(m.Source) {
 				return fmt.Errorf("masquerade %d: source: %s has addresses of pods.ranges, which "+
 					"pods.masquerade is for", i+1, m.Source)
+			}
+		}
+	}
+	for i, b := range s.Binats {
+		for _, r := range pods {
+			if r.Contains(b.To) || r.Contains(b.Listen) {
+				return fmt.Errorf("binat %d: %s or %s is in pods.ranges; publish the ports with "+
+					"the pod: weir pod attach --publish", i+1, b.Listen, b.To)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ func apply(lines ...string) (s Settings, err error) {
 		f := strings.Split(line, " ")
 		all = append(all, ForwardFile{Listen: f[0], Proto: f[1], To: f[2]})
 	}
-	return s, s.Apply(all, nil)
+	return s, s.Apply(all, nil, nil)
 }
 
 func TestForwardsRead(t *testing.T) {
@@ -151,7 +151,7 @@ func masquerades(lines ...string) (s Settings, err error) {
 		source, to, _ := strings.Cut(line, " ")
 		all = append(all, MasqueradeFile{Source: source, To: to})
 	}
-	return s, s.Apply(nil, all)
+	return s, s.Apply(nil, all, nil)
 }
 
 func TestMasqueradesRead(t *testing.T) {
@@ -169,7 +169,7 @@ func TestMasqueradesRead(t *testing.T) {
 	} {
 		got := "none"
 		if to, ok := m.Behind(netip.MustParsePrefix(c.prefix)); ok {
-			got = to.String()
+			got = to.To.String()
 		}
 		if got != c.to {
 			t.Errorf("%s as %s, not %s", c.prefix, got, c.to)

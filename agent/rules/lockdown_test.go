@@ -74,6 +74,8 @@ func TestLockDownLetsInWhomTheRulesDid(t *testing.T) {
 			[]string{friend, other}},
 		{"jumps over", "add 100 skipto 300 ip from 198.51.100.9 to any\n" +
 			"add 200 allow tcp from any to me 22 setup\n", []string{friend, other}},
+		{"a pipe", "pipe 1 config bw 1Mbit/s\nadd pipe 1 ip from 192.0.2.1 to any\n" +
+			"add pipe 2 ip from any to any\n", []string{friend}},
 		{"a set that is off", "add set 3 allow tcp from any to me 22 setup\nset disable 3\n" +
 			"add allow tcp from 192.0.2.1 to me 22 setup\n", []string{friend}},
 		{"deleted and flushed", "add 10 allow tcp from any to me 22\nflush\n" +

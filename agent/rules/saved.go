@@ -182,6 +182,12 @@ func (s *savedRules) format(r Version) []byte {
 			formatMember(&b, r.Set, name, p, members[p])
 		}
 	}
+	for _, number := range slices.Sorted(maps.Keys(r.Set.Pipes)) {
+		fmt.Fprintf(&b, "pipe %d config %s\n", number, r.Set.Pipes[number])
+	}
+	if r.Set.ManyPass {
+		b.WriteString("disable one_pass\n")
+	}
 	for _, one := range r.Set.Rules {
 		b.WriteString("add ")
 		b.Write(one.AppendText(b.AvailableBuffer()))

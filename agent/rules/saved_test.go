@@ -29,6 +29,9 @@ table web add 10.0.0.0/8 7 fd00::/64
 table empty create
 add 100 set 3 allow tcp from table(web,7) to me 80 setup keep-state :web // the "site"
 add 100 deny udp from any to any
+pipe 7 config bw 1Mbit/s queue 20KBytes burst 5 mask src-ip 0xff proto 6
+pipe 9 config
+add 200 pipe 7 udp from any to any
 set disable 3
 `)}
 	if err := s.save(r); err != nil {
@@ -41,15 +44,18 @@ set disable 3
 	if file != "0123" || got.Strict != r.Strict || got.Source != r.Source {
 		t.Errorf("got file %q strict %v source %q", file, got.Strict, got.Source)
 	}
+	if len(got.Set.Pipes) != 2 || *got.Set.Pipes[7] != *r.Set.Pipes[7] {
+		t.Errorf("pipes %v", got.Set.Pipes)
+	}
 	if a, b := string(s.format(got)), string(s.format(r)); a != b {
 		t.Errorf("got\n%s\nwant\n%s", a, b)
 	}
-	r.Strict = false
+	r.Strict, r.Set.ManyPass = false, true
 	if err := s.save(r); err != nil {
 		t.Fatal(err)
 	}
-	if got, _, err := s.read(); err != nil || got.Strict {
-		t.Errorf("strict %v, %v", got.Strict, err)
+	if got, _, err := s.read(); err != nil || got.Strict || !got.Set.ManyPass {
+		t.Errorf("strict %v, set %+v, %v", got.Strict, got.Set, err)
 	}
 	left, err := os.ReadDir(filepath.Dir(s.path))
 	if err != nil || len(left) != 1 {

@@ -109,6 +109,19 @@ func (b *Book) Count() (n int) {
 // Loads returns how many rule sets were put in force.
 func (b *Book) Loads() uint64 { return b.loads.Load() }
 
+// Pipes returns the pipes in the order of their numbers.
+func (b *Book) Pipes() (api.Pipes, error) {
+	a := api.Pipes{Version: api.Version, Pipes: []api.Pipe{}}
+	b.View(func(r Version, _ *program.Program) {
+		for _, number := range slices.Sorted(maps.Keys(r.Set.Pipes)) {
+			x := r.Set.Pipes[number]
+			a.Pipes = append(a.Pipes, api.Pipe{Number: number, Config: x.String(),
+				Bandwidth: x.Bandwidth, Burst: x.Burst})
+		}
+	})
+	return a, nil
+}
+
 // Sets returns which sets are disabled and which have rules.
 func (b *Book) Sets() (api.Sets, error) {
 	a := api.Sets{Version: api.Version, Disabled: []int{}, Used: []api.Used{}}

@@ -16,8 +16,8 @@ import (
 )
 
 // Warnings returns what is doubtful about the rules in force on this host: names that mean nothing
-// here, tables that are missing or empty, rules of which none is enabled, and no way in for the
-// session that asks.
+// here, tables and pipes that are missing, empty tables, rules of which none is enabled, and no way
+// in for the session that asks.
 func (x *Explainer) Warnings(s *api.Session) (all []string, err error) {
 	ifs, labels := x.Interfaces(), x.Labels()
 	x.Book.View(func(r Version, p *program.Program) {
@@ -83,6 +83,11 @@ func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 		}
 	}
 	for _, r := range active {
+		number := uint16(r.Action.Arg)
+		if r.Action.Op == op.ActionPipe && set.Pipes[number] == nil {
+			warn(r, fmt.Sprint("pipe ", number), "there is no pipe %d, so it drops what matches; "+
+				"weir fw pipe %d config bw 10Mbit/s", number, number)
+		}
 		for _, t := range slices.Concat(r.Clauses()...) {
 			switch t.Op {
 			case op.CondRecv, op.CondXmit, op.CondVia:

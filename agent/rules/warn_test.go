@@ -42,6 +42,9 @@ func TestWarnings(t *testing.T) {
 			"add 3 deny ip from table(bad) to any\nadd 4 deny ip from table(app=web) to any", nil,
 			[]string{"rule 1: there is no table admin; weir fw table admin create",
 				"rule 2: table admins is empty"}},
+		{"pipes", "pipe 1 config bw 1Mbit/s\nadd 1 pipe 1 udp from any to any\nadd 2 pipe 2 tcp " +
+			"from any to any\n", nil, []string{"rule 2: there is no pipe 2, so it drops what " +
+			"matches; weir fw pipe 2 config bw 10Mbit/s"}},
 		{"nothing enabled", "set disable 3\nadd 1 set 3 allow ip from any to any via eht0", nil,
 			[]string{"no rule is enabled: everything is denied"}},
 		{"no way in", "add 10 allow tcp from any to me 80", ssh,

@@ -121,6 +121,7 @@ enum reason {
 	REASON_COOKIE_REPEATED = 24,
 	REASON_TRACKS_FULL = 25,
 	REASON_RATES_FULL = 26,
+	REASON_PIPE = 27,
 	REASON_DECODE = 64,
 	NUM_REASONS = 128,
 };
@@ -277,6 +278,7 @@ enum {
 enum {
 	MAX_RULES = 16384,
 	MAX_CALLS = 16,
+	PIPE_SHIFT = 16,
 	MAX_JUMPS = 256,
 	ANY_FLOW = 255,
 	DIR_BLOCK = 1 << 31,
@@ -361,6 +363,7 @@ enum code_flag {
 	CODE_PROB = 16,
 	CODE_RATE = 32,
 	CODE_RATE_NEXT = 64, // exceed next
+	CODE_PIPE = 128, // arg is the index of the pipe
 };
 
 // Config.overlap: whose programs decide while our programs take the place of another engine's,
@@ -481,6 +484,12 @@ enum {
 	MASK_EXCEPT = 2,
 	MASK_BEHIND = 4, // sources of others than pods
 	MASK_NEAR = 8, // destinations for which those stay
+	MASK_KEEP = 16, // ports and ids stay
+};
+
+// In forwarding.masquerade: some addresses have all ports and protocols of another one.
+enum {
+	MASQUERADE_WHOLE = 2,
 };
 
 // Operations of the program weir_call.

@@ -134,7 +134,7 @@ static __always_inline int cookie_instead(const struct packet *p, struct verdict
 {
 	int offered = cookie->offer == OFFER_COOKIE || cookie->offer == OFFER_REPEATED;
 
-	if (likely(!offered) || r->action != ACT_ALLOW || r->flags & CODE_DEFER ||
+	if (likely(!offered) || r->action != ACT_ALLOW || r->flags & (CODE_DEFER | CODE_PIPE) ||
 	    v->state == USE_NEW)
 		return 0;
 	if (cookie->offer == OFFER_REPEATED)

@@ -54,7 +54,7 @@ static __always_inline int by_first_lookup(struct cpu *c, void *image, struct he
 	struct code *owner = found == LOOK_MISS ? NULL : code_in(image, walk->slot);
 
 	if (found == LOOK_HIT && owner && owner->action == ACT_ALLOW && !owner->tag &&
-	    !(owner->flags & CODE_LOG)) {
+	    !(owner->flags & (CODE_LOG | CODE_PIPE))) {
 		v->state = USE_HIT;
 		count_rule(owner->id, p->len, p->now);
 		decide(walk, v, owner, 1, REASON_RULE);
@@ -132,6 +132,7 @@ __noinline int read_frame(struct __sk_buff *skb, __u32 l2)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
+	c->packet.segment = skb->gso_size;
 	if (l2 == L2_INFINIBAND)
 		c->packet.kind = parse_slow(skb, L2_INFINIBAND);
 	else
@@ -186,8 +187,10 @@ __noinline int before_rules(struct __sk_buff *skb)
 		return 0;
 	}
 	walk->later = (p->frag & FRAG_LATER) != 0;
-	if (unlikely(walk->later) && follow_fragment(0))
+	if (unlikely(walk->later) && follow_fragment(0)) {
+		charge_fragment(p, walk, v);
 		return 0;
+	}
 	void *image = image_of(walk);
 	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
 	if (!h) { // no Program was ever loaded

@@ -71,14 +71,28 @@ __noinline int follow_fragment(__u32 unused)
 	v->pass = f->pass;
 	v->reason = REASON_FRAG_FIRST;
 	struct maybe slot = f->rule ? slot_of(walk, h, f->rule) : NONE;
-	if (exists(slot)) {
-		struct code *r = code_of(walk, number(slot));
-		if (r) {
-			v->number = r->number;
-			v->id = r->id;
-			v->slot = number(slot);
-			count_rule(r->id, p->len, p->now);
-		}
+	struct code *r = exists(slot) ? code_of(walk, number(slot)) : NULL;
+	if (r) {
+		v->number = r->number;
+		v->id = r->id;
+		v->slot = number(slot);
 	}
 	return 1;
+}
+
+// charge_fragment takes the bytes of a later fragment, which follows the first, of the pipe of the
+// rule that has let that pass, and counts it.
+static __always_inline void charge_fragment(const struct packet *p, const struct walk *walk,
+					    struct verdict *v)
+{
+	struct code *r = v->number ? code_of(walk, v->slot) : NULL;
+	if (!r)
+		return;
+	int why = v->pass && r->flags & CODE_PIPE ? take_pipe(v->slot) : 0;
+	if (why) {
+		v->pass = 0;
+		v->reason = why;
+		return;
+	}
+	count_rule(v->id, p->len, p->now);
 }

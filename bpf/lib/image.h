@@ -9,6 +9,7 @@
 // own. The first row is the header. An image is never changed once it is published.
 enum {
 	ROW_CODES = ROW / 64,
+	ROW_PIPES = ROW / 128,
 	ROW_CONDS = ROW / 16,
 	ROW_RANGES = ROW / 8,
 	ROW_SPANS = ROW / 32,
@@ -62,6 +63,8 @@ struct header {
 	// first slot to visit when the look-up of fast_flow has found nothing: the first rule may
 	// only look
 	__u32 after;
+	__u32 pipes; // first row of the pipes, and how many there are
+	__u32 npipes;
 };
 
 // Places in the first row of header.small, as __u16 indexes.
@@ -89,6 +92,20 @@ struct code {
 	// limit-rate: ns between two packets, and how far from now a bucket that still has a token
 	// is full again
 	__s64 every, slack;
+};
+
+// program.Pipe
+struct pipe {
+	__u64 key;
+	__u64 per_byte; // 2^-PIPE_SHIFT ns
+	__s64 depth;
+	__u64 src6_hi, dst6_hi, dst6_lo; // masks of IPv6 addresses
+	__u32 src, dst;			 // of IPv4 addresses
+	__u32 ports;			 // source << 16 | destination
+	__u32 id;			 // as that of a rule
+	__u8 proto;
+	__u8 masked; // there are several buckets
+	__u8 pad[54];
 };
 
 // program.Cond

@@ -35,7 +35,9 @@ __noinline int taken(struct __sk_buff *skb, __u32 port)
 		remove_state(place, tag, GONE_EXPIRED);
 		nat_reset_victim(nat);
 	}
-	return (f->published && is_published(p, nat, port)) || host_uses(skb, p, nat, scratch);
+	// The answers to what has an address alone find its translation before all others.
+	return !nat->keep &&
+	       ((f->published && is_published(p, nat, port)) || host_uses(skb, p, nat, scratch));
 }
 
 // port_of returns the nth of the ports to choose from.
@@ -82,9 +84,9 @@ __noinline int choose_port(struct __sk_buff *skb)
 
 	nat_reset_victim(nat);
 	nat->victim.port = own;
-	if ((!movable(p) || in_span(f, own)) && !taken(skb, own))
+	if ((nat->keep || !movable(p) || in_span(f, own)) && !taken(skb, own))
 		return 0;
-	if (!movable(p) && !(icmp && own))
+	if (nat->keep || (!movable(p) && !(icmp && own)))
 		return REASON_NAT_PORTS;
 	scratch->left =
 		hash5(cf->seed + SEED_NAT, t->src_hi, t->src_lo, (__u64)p->proto << 32 | own, 0, 0);
@@ -172,34 +174,61 @@ static __always_inline int is_loopback(__u8 version, __u64 hi, __u64 lo)
 	return version == 4 ? (__u8)(lo >> 24) == 127 : !hi && lo == 1;
 }
 
+// find_port returns what a port at the packet's destination leads to, NULL if it is not published.
+static __always_inline struct published *find_port(const struct packet *p)
+{
+	struct published_key k;
+
+	if (p->proto != PROTO_TCP && p->proto != PROTO_UDP && p->proto != PROTO_SCTP)
+		return NULL;
+	published_key(&k, p, p->dst_hi, p->dst_lo, p->ports & 0xffff, 0);
+	struct published *to = bpf_map_lookup_elem(&published, &k);
+	if (to)
+		return to;
+	published_key(&k, p, 0, 0, p->ports & 0xffff, 1);
+	to = bpf_map_lookup_elem(&published, &k);
+	return to && (is_address(0, p->dst_hi, p->dst_lo) ||
+		      is_loopback(p->version, p->dst_hi, p->dst_lo)) ?
+		       to :
+		       NULL;
+}
+
+// find_whole returns what the packet's destination leads to with all its ports and protocols, NULL
+// if it does not. Of ICMP only queries begin a flow.
+static __always_inline struct published *find_whole(const struct packet *p)
+{
+	struct published_key k;
+
+	if (is_icmp(p) && !asks(p->version, p->icmp_type))
+		return NULL;
+	published_key(&k, p, p->dst_hi, p->dst_lo, 0, 0);
+	k.proto = 0;
+	return bpf_map_lookup_elem(&published, &k);
+}
+
 // find_published sets nat->goal to what a packet to a published port becomes, and returns 0 if it
 // is none. With `inside`, which the host or a pod has sent, a forwarded port is none: its target
 // would answer past the host, or without the address that hides the pod.
 __noinline int find_published(__u32 inside)
 {
 	struct cpu *c = this_cpu();
-	if (!c)
+	struct forwarding *f = forwarding_settings();
+	if (!c || !f)
 		return 0;
 	const struct packet *p = &c->packet;
 	struct nat *nat = &c->nat;
-	struct published_key k;
-	if (p->frag & FRAG_LATER ||
-	    (p->proto != PROTO_TCP && p->proto != PROTO_UDP && p->proto != PROTO_SCTP))
+	if (p->frag & FRAG_LATER)
 		return 0;
-	published_key(&k, p, p->dst_hi, p->dst_lo, p->ports & 0xffff, 0);
-	struct published *to = bpf_map_lookup_elem(&published, &k);
-	if (!to) {
-		published_key(&k, p, 0, 0, p->ports & 0xffff, 1);
-		to = bpf_map_lookup_elem(&published, &k);
-		if (!to || (!is_address(0, p->dst_hi, p->dst_lo) &&
-			    !is_loopback(p->version, p->dst_hi, p->dst_lo)))
-			return 0;
-	}
-	if (inside && to->forwarded)
+	struct published *to = find_port(p);
+	__u32 whole = !to && f->masquerade & MASQUERADE_WHOLE;
+	if (whole)
+		to = find_whole(p);
+	if (!to || (inside && to->forwarded))
 		return 0;
 	tuple_of(p, &nat->goal);
 	nat->goal.dst_hi = to->addr.hi;
 	nat->goal.dst_lo = to->addr.lo;
-	nat->goal.ports = (nat->goal.ports & 0xffff0000) | (to->port & 0xffff);
+	if (!whole)
+		nat->goal.ports = (nat->goal.ports & 0xffff0000) | (to->port & 0xffff);
 	return 1;
 }

@@ -35,7 +35,7 @@ __noinline int cache_owner(__u32 id)
 	__u64 when = when_of(READ_ONCE(cf->epoch), walk->current); // before any other read
 	void *image = image_of(walk);
 	struct code *r = image ? owner_of(walk, image, id) : NULL;
-	if (!r || r->action != ACT_ALLOW || r->tag || r->flags & CODE_LOG)
+	if (!r || r->action != ACT_ALLOW || r->tag || r->flags & (CODE_LOG | CODE_PIPE))
 		return 0;
 	o->when = when;
 	o->id = id;

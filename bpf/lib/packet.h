@@ -35,7 +35,8 @@ struct packet {
 	__u32 frag_end; // where the fragment's data ends in the datagram
 
 	__u8 dir;
-	__u8 second; // this is the second evaluation, at egress
+	__u8 second;   // this is the second evaluation, at egress
+	__u16 segment; // of a GSO packet: bytes behind the headers in each segment, else 0
 	__u32 recv, xmit;
 	__s64 now;
 };
@@ -147,6 +148,7 @@ struct nat {
 	__u8 translated; // the fields of the packet are no longer those in the frame: these are in
 			 // was
 	__u8 make;	 // a translation has to be made once the packet has passed
+	__u8 keep;	 // the source keeps its port or id: it alone has the address
 	__u32 partner;	 // the other entry of a translation
 	struct maybe inner; // place of the inner entry of the translation that the packet follows
 	__u32 from;	    // 0: the low end of that entry sent the packet

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The buckets of rules with limit-rate, docs/design/0010-rates.md. A bucket is one time: when it is
-// full again (GCRA, ITU-T I.371, flow.Bucket). One that is full is as good as a new one, so its
-// place may be given to another tuple. Without such a place the bucket of the rule counts.
+// The buckets of rules with limit-rate, and of pipes, docs/design/0010-rates.md. A bucket is one
+// time: when it is full again (GCRA, ITU-T I.371, flow.Bucket). One that is full is as good as a
+// new one, so its place may be given to another tuple. Without such a place the bucket of the rule
+// counts.
 #pragma once
 
 #include "create.h"
@@ -92,29 +93,19 @@ static __always_inline __u64 rate_hash(const __u64 *seed, const struct packet *p
 		     (__u64)id << 32 | ports);
 }
 
-// take_rate takes a token of the rule in a slot for the packet. It returns 0, or the reason if
-// there is none.
-__noinline int take_rate(__u32 slot)
+// take_bucket takes `cost` of the bucket that a tag and a key find, or if the tag is 0 of the one
+// with an index, of all packets of a rule or pipe. What is no more than `slack` away from full has
+// enough. It returns 0, REASON_RATE, or REASON_RATES_FULL if there was no place.
+__noinline int take_bucket(__u64 tag, __u64 key, __u32 index, __s64 cost, __s64 slack)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
-	if (!c || !cf)
-		return REASON_RATE;
-	const struct packet *p = &c->packet;
-	struct code *r = code_of(&c->walk, slot);
-	if (!r)
-		return REASON_RATE;
-	__u32 index = r->id & 0xffff;
 	__s64 *shared = bpf_map_lookup_elem(&rule_rates, &index);
-	if (!shared)
+	if (!c || !cf || !shared)
 		return REASON_RATE;
-	if (c->cookie.offer == OFFER_REDEEMED) // its SYN has taken one
-		return 0;
-	__s64 every = r->every, slack = r->slack, now = p->now;
-	if (!r->rate_mask)
-		return take_token(shared, every, slack, now) ? 0 : REASON_RATE;
-	__u64 tag = rate_hash(cf->seed + SEED_TABLE, p, r->id, r->rate_mask) | 1,
-	      key = rate_hash(cf->seed + SEED_TABLE + 2, p, r->id, r->rate_mask);
+	__s64 now = c->packet.now;
+	if (!tag)
+		return take_token(shared, cost, slack, now) ? 0 : REASON_RATE;
 	__u32 an = first_set(tag, cf->rate_sets), bn = second_set(tag, cf->rate_sets);
 	struct rate_set *a = bpf_map_lookup_elem(&rates, &an);
 	if (!a)
@@ -128,16 +119,15 @@ __noinline int take_rate(__u32 slot)
 		__u64 in = found ? found : full_ways(a, now) | full_ways(b, now) << WAYS;
 		if (!in) {
 			c->rates_full++;
-			return take_token(shared, every, slack, now) ? 0 : REASON_RATES_FULL;
+			return take_token(shared, cost, slack, now) ? 0 : REASON_RATES_FULL;
 		}
 		__u32 way = lowest(in | 1 << (2 * WAYS)) & (2 * WAYS - 1);
 		struct rate_set *s = way < WAYS ? a : b;
 		way &= WAYS - 1;
 		if (found)
-			return take_token(&s->full[way], every, slack, now) ? 0 : REASON_RATE;
+			return take_token(&s->full[way], cost, slack, now) ? 0 : REASON_RATE;
 		__s64 was = READ_ONCE(s->full[way]);
-		if (was > now ||
-		    __sync_val_compare_and_swap(&s->full[way], was, now + every) != was)
+		if (was > now || __sync_val_compare_and_swap(&s->full[way], was, now + cost) != was)
 			continue;
 		// The place is ours: no other CPU takes one that is not full.
 		__sync_lock_test_and_set(&s->tag[way], 0);
@@ -151,4 +141,77 @@ __noinline int take_rate(__u32 slot)
 			return 0;
 	}
 	return REASON_RATE;
+}
+
+// take_rate takes a token of the rule in a slot for the packet. It returns 0, or the reason if
+// there is none.
+__noinline int take_rate(__u32 slot)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return REASON_RATE;
+	const struct packet *p = &c->packet;
+	struct code *r = code_of(&c->walk, slot);
+	if (!r)
+		return REASON_RATE;
+	if (c->cookie.offer == OFFER_REDEEMED) // its SYN has taken one
+		return 0;
+	__u64 tag = 0, key = 0;
+	if (r->rate_mask) {
+		tag = rate_hash(cf->seed + SEED_TABLE, p, r->id, r->rate_mask) | 1;
+		key = rate_hash(cf->seed + SEED_TABLE + 2, p, r->id, r->rate_mask);
+	}
+	return take_bucket(tag, key, r->id & 0xffff, r->every, r->slack);
+}
+
+// pipe_hash hashes the parts of the packet's tuple that a pipe does not mask.
+static __always_inline __u64 pipe_hash(const __u64 *seed, const struct packet *p,
+				       const struct pipe *x)
+{
+	int four = p->version == 4;
+	__u32 ports = has_ports(p) ? p->ports & x->ports : 0;
+
+	return hash5(seed, four ? p->src_lo & x->src : p->src_hi & x->src6_hi,
+		     four ? p->dst_lo & x->dst : p->dst_lo & x->dst6_lo,
+		     four ? 0 : p->dst_hi & x->dst6_hi, p->version << 8 | (p->proto & x->proto),
+		     (__u64)x->id << 32 | ports);
+}
+
+// wire_bytes is how many bytes the packet has when it is cut into its segments.
+static __always_inline __u64 wire_bytes(const struct packet *p)
+{
+	__u32 head = p->payload, data = p->len - head, segment = p->segment;
+
+	if (!segment || p->len <= head || data <= segment)
+		return p->len;
+	return data + (__u64)((data + segment - 1) / segment) * (head - p->jumbo);
+}
+
+// take_pipe takes the bytes of the packet of the pipe of the rule in a slot. It returns 0, or the
+// reason if that carries too little.
+__noinline int take_pipe(__u32 slot)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return REASON_PIPE;
+	const struct packet *p = &c->packet;
+	struct header *h = header_of(&c->walk);
+	struct code *r = code_of(&c->walk, slot);
+	if (!h || !r)
+		return REASON_PIPE;
+	struct row *row = row_of(&c->walk, h->pipes + r->arg / ROW_PIPES);
+	if (!row)
+		return REASON_PIPE;
+	struct pipe *x = &((struct pipe *)row)[r->arg % ROW_PIPES];
+	__s64 cost = (wire_bytes(p) * x->per_byte + (1 << PIPE_SHIFT) - 1) >> PIPE_SHIFT;
+	__u64 tag = 0, key = 0;
+	if (x->masked) {
+		tag = pipe_hash(cf->seed + SEED_TABLE, p, x) | 1;
+		key = pipe_hash(cf->seed + SEED_TABLE + 2, p, x);
+	}
+	int why =
+		take_bucket(tag, key, x->id & 0xffff, cost, cost < x->depth ? x->depth - cost : 0);
+	return why == REASON_RATE ? REASON_PIPE : why;
 }

@@ -161,6 +161,7 @@ static __always_inline int hide(const struct packet *p, const struct lookup *loo
 	nat->goal = nat->was;
 	nat->goal.src_hi = hi;
 	nat->goal.src_lo = lo;
+	nat->keep = (source->flags & MASK_KEEP) != 0;
 	return NAT_HIDE;
 }
 

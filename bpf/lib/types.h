@@ -374,6 +374,7 @@ struct shapes {
 	struct code code;
 	struct cond cond;
 	struct range range;
+	struct pipe pipe;
 	struct span span;
 	struct table_key table_key;
 	struct event event;

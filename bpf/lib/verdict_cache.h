@@ -125,7 +125,7 @@ __noinline int verdict_lookup(__u32 reads)
 static __always_inline __u16 cached_kind(struct header *h, struct code *r)
 {
 	if (r->action != ACT_ALLOW || r->tag ||
-	    r->flags & (CODE_LOG | CODE_DEFER | CODE_LIBERAL | CODE_RATE))
+	    r->flags & (CODE_LOG | CODE_DEFER | CODE_LIBERAL | CODE_RATE | CODE_PIPE))
 		return 0;
 	if (!r->state)
 		return CACHED_PLAIN;

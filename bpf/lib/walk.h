@@ -261,11 +261,27 @@ static __always_inline int step_matched(struct cpu *c, void *image, struct heade
 	return STEP_CONTINUE;
 }
 
+// pipe_passes asks the pipe of the rule in a slot for the bytes of the packet. Without them it
+// drops the packet.
+__noinline int pipe_passes(__u32 slot)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	int why = take_pipe(slot);
+	struct code *r = code_of(&c->walk, slot);
+	if (why && r)
+		decide(&c->walk, &c->verdict, r, 0, why);
+	return !why;
+}
+
 static __always_inline int step_act(const struct packet *p, struct walk *walk, struct verdict *v,
 				    void *image, struct header *h)
 {
 	struct code *r = code_in(image, walk->slot);
-	return r ? apply_action(p, walk, v, h, r) : STEP_DONE;
+	if (!r || (unlikely(r->flags & CODE_PIPE) && !pipe_passes(walk->slot)))
+		return STEP_DONE;
+	return apply_action(p, walk, v, h, r);
 }
 
 static long one_step(__u32 index, void *unused)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/agent/rulefile"
@@ -102,6 +103,10 @@ func (c *call) ipfw(l *ipfwLine) error {
 	case "set":
 		if len(l.words) > 1 && isAbbreviated(l.words[1], "show") {
 			return c.ipfwSets(l)
+		}
+	case "pipe":
+		if slices.ContainsFunc(l.words[1:min(len(l.words), 3)], isShow) {
+			return c.ipfwPipes(l)
 		}
 	case "table":
 		return c.ipfwTable(l)

@@ -79,6 +79,49 @@ func (c *call) ipfwSets(l *ipfwLine) error {
 	return nil
 }
 
+// isShow reports whether a word shows pipes.
+func isShow(word string) bool { return word == "show" || word == "list" }
+
+// ipfwPipes is pipe show, of all or of one: ipfw's first two lines of each. There is no queue, so
+// nothing is in it.
+func (c *call) ipfwPipes(l *ipfwLine) error {
+	var only string
+	for _, w := range l.words[1:] {
+		if !isShow(w) {
+			only = w
+		}
+	}
+	if l.test {
+		return nil
+	}
+	var all api.Pipes
+	if err := c.get("/v1/pipes", &all); err != nil {
+		return err
+	}
+	for _, x := range all.Pipes {
+		if only == "" || only == fmt.Sprint(x.Number) {
+			fmt.Fprintf(c.out, "%05d: %s    0 ms burst %d\n  %s\n", x.Number,
+				pipeBandwidth(x.Bandwidth), x.Burst, c.show(x.Config))
+		}
+	}
+	return nil
+}
+
+// pipeBandwidth is how ipfw prints a bandwidth.
+func pipeBandwidth(n uint64) string {
+	switch {
+	case n == 0:
+		return "unlimited         "
+	case n < 1000:
+		return fmt.Sprintf("%7.3f bit/s ", float64(n))
+	case n < 1e6:
+		return fmt.Sprintf("%7.3f Kbit/s", float64(n)/1e3)
+	case n < 1e9:
+		return fmt.Sprintf("%7.3f Mbit/s", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%7.3f Gbit/s", float64(n)/1e9)
+}
+
 // ipfwTableVerbs are what can be done with a table.
 var ipfwTableVerbs = []string{"add", "delete", "create", "destroy", "flush", "modify", "swap",
 	"info", "detail", "list", "lookup", "atomic", "lock", "unlock"}

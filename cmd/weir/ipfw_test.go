@@ -118,7 +118,11 @@ func TestIPFWRefuses(t *testing.T) {
 		line, text string
 		code       int
 	}{
-		{"pipe 1 config bw 1Mbit/s", "shape with tc", exUsage},
+		{"pipe 1 config delay 50ms", "netem", exUsage},
+		{"queue 1 config pipe 1 weight 5", "tc shapes", exUsage},
+		{"-n pipe 1 config bw 1Mbit/s", "", 0},
+		{"-n pipe show", "", 0},
+		{"pipe show", "no node", exUnavailable},
 		{"nat 1 config if em0", "published ports", exUsage},
 		{"resetlog", "resetlog", exUsage},
 		{"sysctl", "bad command", exUsage},
@@ -129,7 +133,8 @@ func TestIPFWRefuses(t *testing.T) {
 			"00100 allow tcp from any to me 22 keep-state :default", 0},
 		{"-n -q add 100 allow ip from any to any", "", 0},
 		{"-n table 1 add 10.0.0.1", "", 0},
-		{"disable one_pass", "", 0},
+		{"-n disable one_pass", "", 0},
+		{"disable verbose", "", 0},
 		{"flush", "ipfw -f flush", exUsage},
 		{"table 1", "table needs name and command", exUsage},
 		{"table 1 l x", "ambiguous", exUsage},

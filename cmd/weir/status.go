@@ -100,6 +100,9 @@ func printStatus(c *call, s api.Status) {
 		}
 		fmt.Fprintf(c.out, "masquerade: %s as %s\n", m.Source, to)
 	}
+	for _, b := range s.Binats {
+		fmt.Fprintf(c.out, "binat: %s to %s\n", b.Listen, b.To)
+	}
 	if s.Cluster != nil {
 		printCluster(c, s.Cluster)
 	}

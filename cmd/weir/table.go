@@ -25,6 +25,8 @@ func verbs() []verb {
 		{"fw flush", "", "Delete all rules but those of set 31", fwFlushVerb},
 		{"fw set", "show|disable N...|enable N...|swap A B|move [rule] A to B",
 			"Disable and enable sets of rules, swap or fill them", fwSetVerb},
+		{"fw pipe", "show|N config OPTION...|delete N|flush",
+			"Show and configure pipes, the bandwidths of rules", fwPipeVerb},
 		{"fw table", "NAME|all list|create|destroy|add|delete|flush|lookup|info ...",
 			"List and change tables of addresses", fwTableVerb},
 		{"fw check", "FILE", "Parse and check a rule file, offline, without changing anything",

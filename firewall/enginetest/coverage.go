@@ -45,6 +45,7 @@ const (
 	ofState    = "state"           // op.State of the rule that made it or looked it up
 	ofLimit    = "limit by"        // op.LimitMask, one bit
 	ofRate     = "rate by"         // op.LimitMask, one bit or none
+	ofPipe     = "pipe by"         // a part of rule.PipeMask, 0 for none
 	ofPhase    = "phase"           // flow.Phase of a state that was compared
 	ofReason   = "reason"          // firewall.Reason
 	ofUse      = "state use"       // firewall.StateUse
@@ -143,6 +144,28 @@ func (c coverage) rate(r *rule.Rule, had bool) {
 	}
 }
 
+// pipe notes whether a pipe carried a packet.
+func (c coverage) pipe(m *rule.PipeMask, had bool) {
+	if c == nil {
+		return
+	}
+	how := "too much"
+	if had {
+		how = "carried"
+	}
+	for part, is := range pipeParts(m) {
+		if is {
+			c.note(ofPipe, part, how)
+		}
+	}
+}
+
+// pipeParts tells which parts of the tuple a mask keeps; the first is that it keeps none.
+func pipeParts(m *rule.PipeMask) [8]bool {
+	return [...]bool{*m == (rule.PipeMask{}), m.Src != 0, m.Dst != 0, m.Src6 != 0, m.Dst6 != 0,
+		m.SrcPort != 0, m.DstPort != 0, m.Proto != 0}
+}
+
 // states notes which states were compared.
 func (c coverage) states(all []firewall.State) {
 	for _, s := range all {
@@ -225,6 +248,9 @@ func expected() []aspect {
 	}
 	for bit := op.LimitMask(0); bit <= op.LimitDstPort; bit = max(1, bit<<1) {
 		add(ofRate, int(bit), "had a token", "had none", "had none, next rule")
+	}
+	for part := range len(pipeParts(&rule.PipeMask{})) {
+		add(ofPipe, part, "carried", "too much")
 	}
 	for p := flow.PhaseOpening; p <= flow.PhaseAnswered; p++ {
 		add(ofPhase, int(p), "compared")

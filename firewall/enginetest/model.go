@@ -25,6 +25,8 @@ type Model struct {
 	flows     []string // names of flows in the order of their ids
 	states    []*modelState
 	rates     map[modelRateKey]modelRate
+	pipes     map[uint16]*rule.Pipe
+	piped     map[modelPipeKey]modelPipe
 	frags     []modelFrag
 	tables    map[string][]rule.TableEntry
 	ifs       []firewall.Interface
@@ -68,7 +70,8 @@ type modelFrag struct {
 // NewModel returns a model that passes everything until rules are loaded.
 func NewModel(o firewall.Options) *Model {
 	t := &Model{Options: o, tables: map[string][]rule.TableEntry{},
-		decisions: map[firewall.Decision]firewall.Count{}, rates: map[modelRateKey]modelRate{}}
+		decisions: map[firewall.Decision]firewall.Count{}, rates: map[modelRateKey]modelRate{},
+		piped: map[modelPipeKey]modelPipe{}}
 	t.Load(&rule.Ruleset{}, rule.CompileOptions{Default: op.ActionAllow}, []uint64{1})
 	return t
 }
@@ -98,6 +101,7 @@ func (t *Model) Load(s *rule.Ruleset, o rule.CompileOptions, keys []uint64) {
 		}
 	}
 	t.frags = nil
+	t.loadPipes(s.Pipes)
 	t.removeStates(func(s *modelState) bool { return t.slot(s.rule) < 0 })
 	maps.DeleteFunc(t.rates, func(k modelRateKey, _ modelRate) bool { return t.slot(k.rule) < 0 })
 }
@@ -278,6 +282,9 @@ func (j *job) walk() firewall.Verdict {
 				}
 			}
 		}
+		if !j.carries(r) {
+			return j.drop(slot, firewall.ReasonPipe)
+		}
 		j.counts[slot].Packets++
 		j.counts[slot].Bytes += uint64(j.p.Len())
 		j.counts[slot].Last = j.now
@@ -292,6 +299,10 @@ func (j *job) walk() firewall.Verdict {
 		switch r.Action.Op {
 		case op.ActionAllow:
 			return firewall.Verdict{Pass: true, Rule: r.Number, Slot: uint16(slot), State: j.use}
+		case op.ActionPipe:
+			// one without a configuration drops
+			return firewall.Verdict{Pass: j.pipeOf(r) != nil, Rule: r.Number, Slot: uint16(slot),
+				State: j.use}
 		case op.ActionCount:
 		case op.ActionSkipTo:
 			jumps++

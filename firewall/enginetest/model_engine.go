@@ -16,7 +16,7 @@ func (t *Model) clone() *Model {
 	c := *t
 	c.counts, c.frags = slices.Clone(t.counts), slices.Clone(t.frags)
 	c.decisions, c.chosen, c.refused, c.seen = maps.Clone(t.decisions), nil, nil, nil
-	c.reassignedTrack, c.rates = nil, maps.Clone(t.rates)
+	c.reassignedTrack, c.rates, c.piped = nil, maps.Clone(t.rates), maps.Clone(t.piped)
 	c.states = nil
 	for _, s := range t.states {
 		one := *s

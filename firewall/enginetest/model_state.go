@@ -319,6 +319,9 @@ func (j *job) laterFragment() firewall.Verdict {
 			return firewall.Verdict{Reason: firewall.ReasonFragOverlap}
 		}
 		v := known.verdict
+		if v.Pass && v.Rule != 0 && !j.carries(j.rules[v.Slot]) {
+			return j.drop(int(v.Slot), firewall.ReasonPipe)
+		}
 		if v.Rule != 0 {
 			c := &j.counts[v.Slot]
 			c.Packets++

@@ -18,6 +18,11 @@ func (g random) rules(have program.Features) []string {
 			lines[i] = g.rule(have, 100*(1+g.IntN(12)))
 		}
 	}
+	if have&program.HasPipe != 0 {
+		for number := range 4 { // of those that rules name, one more is missing
+			lines = append(lines, fmt.Sprintf("pipe %d config %s", number+1, g.pipe()))
+		}
+	}
 	if have&program.HasCall != 0 && g.chance(4) {
 		lines = append(lines, ladder()...)
 	}
@@ -77,6 +82,9 @@ func (g random) rule(have program.Features, number int) string {
 
 // action draws an action. keeps says that the rule may well keep state.
 func (g random) action(has func(program.Features) bool, number int) (action string, keeps bool) {
+	if has(program.HasPipe) && g.chance(12) {
+		return fmt.Sprintf("pipe %d", 1+g.IntN(5)), g.chance(40)
+	}
 	switch n := g.IntN(20); {
 	case n < 9:
 		return g.one("allow", "allow", "accept", "pass", "permit"), true
@@ -234,6 +242,18 @@ func (g random) option(has func(program.Features) bool) string {
 		return "{ " + draw() + " or " + draw() + " }"
 	}
 	return draw()
+}
+
+// pipe draws the configuration of a pipe that carries few packets, in times that the cases know.
+func (g random) pipe() string {
+	s := "bw " + g.one("1Kbit/s", "1Kbit/s", "1000", "8000", "3KByte/s", "1Gbit/s", "0")
+	s += g.one("", " queue 2", " queue 100B", " queue 60B", " queue 150Bytes burst 50",
+		" queue 200B", " queue 80B burst 1K")
+	return s + g.one("", "", " mask all", " mask src-ip /32",
+		" mask src-ip 0xffffffff src-ip6 /128",
+		" mask src-ip 0x000000ff", " mask dst-ip /8 dst-ip6 64", " mask src-ip6 /48 proto 0xff",
+		" mask dst-ip 0xffffff00 dst-ip6 /128 src-port 0xffff dst-port 0xfff0", " mask dst-port /8",
+		" mask proto 6")
 }
 
 // rate draws a limit-rate of few tokens that come back in times that the cases know.

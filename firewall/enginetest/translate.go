@@ -23,6 +23,8 @@ type Translator struct {
 	// Behind are other hosts by the cards that lead to them, and whether they hide, too.
 	Behind      map[netip.Addr]uint32
 	HidesBehind bool
+	// Whole are addresses that lead to another host with all ports, by that host.
+	Whole map[netip.Addr]netip.Addr
 
 	Live []*Translation
 	// Chosen is the source port that the engine gives the next packet if it needs another one.
@@ -163,6 +165,11 @@ func (m *Translator) arrive(e Ends) (seen Ends, t *Translation, called bool) {
 	if to, ok := m.Published[Port{e.Proto, e.To}]; ok {
 		return Ends{e.Proto, e.From, to}, nil, true
 	}
+	for host, public := range m.Whole {
+		if public == e.To.Addr() {
+			return Ends{e.Proto, e.From, netip.AddrPortFrom(host, e.To.Port())}, nil, true
+		}
+	}
 	return e, nil, false
 }
 
@@ -286,6 +293,10 @@ func (f *passed) leave(toPod bool) Carried {
 		return Carried{Pass: true, Out: f.ends}
 	}
 	wire := f.ends
+	if public, whole := f.Whole[wire.From.Addr()]; whole {
+		wire.From = netip.AddrPortFrom(public, wire.From.Port())
+		return f.leaveWhole(wire)
+	}
 	wire.From = netip.AddrPortFrom(f.Host, 0)
 	t := f.add(wire, true)
 	return Carried{Pass: true, Out: wire, Made: t}

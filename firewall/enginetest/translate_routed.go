@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
 )
 
 // Packets that the stack routes from one card to another: section 5 of the page.
@@ -25,7 +26,8 @@ func (f *passed) hides() bool {
 	}
 	_, from := f.Behind[f.ends.From.Addr()]
 	_, to := f.Behind[f.ends.To.Addr()]
-	return f.HidesBehind && from && !to
+	_, whole := f.Whole[f.ends.From.Addr()]
+	return (f.HidesBehind || whole) && from && !to
 }
 
 // route carries a packet that has passed where it came in, and leaves by a card or is for the host.
@@ -71,6 +73,20 @@ func (f *passed) route(wire Ends, called bool, followed *Translation, recv uint3
 	c := out.leave(false)
 	c.Routed = true
 	return c
+}
+
+// leaveWhole makes the translation of a packet that keeps its port. Another one with its tuple on
+// the wire gives way, unless that is an established connection.
+func (f *passed) leaveWhole(wire Ends) Carried {
+	for _, t := range f.Live {
+		same := t.Wire == wire || t.Wire == wire.Turned()
+		if same && t.Phase == flow.PhaseEstablished && t.Wire.Proto == packet.ProtoTCP {
+			return Carried{}
+		}
+	}
+	f.drop(func(t *Translation) bool { return t.Wire == wire || t.Wire == wire.Turned() })
+	f.add(wire, true)
+	return Carried{Pass: true, Out: wire}
 }
 
 func (m *Translator) drop(gone func(*Translation) bool) {

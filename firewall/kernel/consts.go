@@ -40,7 +40,8 @@ const (
 	codeFrag     = 8
 	codeProb     = 16
 	codeRate     = 32
-	codeRateNext = 64 // exceed next
+	codeRateNext = 64  // exceed next
+	codePipe     = 128 // arg is the index of the pipe
 )
 
 // Config.overlap: whose programs decide while our programs take the place of another engine's,
@@ -147,8 +148,14 @@ const (
 const (
 	maskSource = 1
 	maskExcept = 2
-	maskBehind = 4 // sources of others than pods
-	maskNear   = 8 // destinations for which those stay
+	maskBehind = 4  // sources of others than pods
+	maskNear   = 8  // destinations for which those stay
+	maskKeep   = 16 // ports and ids stay
+)
+
+// In forwarding.masquerade: some addresses have all ports and protocols of another one.
+const (
+	masqueradeWhole = 2
 )
 
 // Operations of the program weir_call.

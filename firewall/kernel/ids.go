@@ -10,9 +10,9 @@ import (
 // another one with no rule in common.
 const maxIDs = 2 * program.MaxRules
 
-// ids gives rules stable ids by their Rule.Key: index | incarnation<<16. The index is the place of
-// the rule's counters. The incarnation separates the states of an earlier owner of the index from
-// those of the current one.
+// ids gives rules and pipes stable ids by their keys: index | incarnation<<16. The index is the
+// place of the rule's counters, and of the bucket. The incarnation separates the states of an
+// earlier owner of the index from those of the current one.
 type ids struct {
 	byKey       map[uint64]uint32
 	incarnation [maxIDs]uint16 // the last one used
@@ -33,19 +33,31 @@ func (s *ids) adopt(key uint64, id uint32) {
 	s.incarnation[index] = uint16(id >> 16)
 }
 
-// assign returns the ids of a Program's rules, and those that are new. take puts them into use.
-func (s *ids) assign(rules []program.Rule) (all, fresh []uint32, err error) {
-	all = make([]uint32, len(rules))
+// owners returns the keys of what has ids in a Program: its rules, then its pipes.
+func owners(p *program.Program) []uint64 {
+	keys := make([]uint64, 0, len(p.Rules)+len(p.Pipes))
+	for i := range p.Rules {
+		keys = append(keys, p.Rules[i].Key)
+	}
+	for i := range p.Pipes {
+		keys = append(keys, p.Pipes[i].Key)
+	}
+	return keys
+}
+
+// assign returns the ids of owners, and those that are new. take puts them into use.
+func (s *ids) assign(keys []uint64) (all, fresh []uint32, err error) {
+	all = make([]uint32, len(keys))
 	index := s.next
-	for slot := range rules {
-		if id, ok := s.byKey[rules[slot].Key]; ok {
-			all[slot] = id
+	for i, key := range keys {
+		if id, ok := s.byKey[key]; ok {
+			all[i] = id
 			continue
 		}
 		for tried := 0; s.used[index]; tried++ {
 			if tried == maxIDs {
-				return nil, nil, fmt.Errorf("more than %d rules at once: delete some before "+
-					"adding others", maxIDs)
+				return nil, nil, fmt.Errorf("more than %d rules and pipes at once: delete some "+
+					"before adding others", maxIDs)
 			}
 			index = (index + 1) % maxIDs
 		}
@@ -53,8 +65,8 @@ func (s *ids) assign(rules []program.Rule) (all, fresh []uint32, err error) {
 		if incarnation == 0 {
 			incarnation = 1
 		}
-		all[slot] = uint32(incarnation)<<16 | uint32(index)
-		fresh = append(fresh, all[slot])
+		all[i] = uint32(incarnation)<<16 | uint32(index)
+		fresh = append(fresh, all[i])
 		index = (index + 1) % maxIDs
 	}
 	return all, fresh, nil
@@ -70,12 +82,12 @@ func (s *ids) lack(rules []weirCode) bool {
 	return false
 }
 
-// take makes the ids of a Program the ones in use, and frees all others.
-func (s *ids) take(rules []program.Rule, all []uint32) {
-	s.byKey = make(map[uint64]uint32, len(rules))
+// take makes the ids of owners the ones in use, and frees all others.
+func (s *ids) take(keys []uint64, all []uint32) {
+	s.byKey = make(map[uint64]uint32, len(keys))
 	clear(s.used[:])
-	for slot := range rules {
-		s.adopt(rules[slot].Key, all[slot])
+	for i, key := range keys {
+		s.adopt(key, all[i])
 	}
 	if len(all) > 0 {
 		s.next = (int(all[len(all)-1]&0xffff) + 1) % maxIDs

@@ -14,6 +14,7 @@ import (
 type imageInput struct {
 	prog   *program.Program
 	ids    []uint32 // by slot
+	pipes  []uint32 // ids of the Program's pipes
 	flows  []uint8  // lasting flow ids by the Program's
 	tables []uint32 // lasting table ids by the Program's
 	parity uint32
@@ -39,6 +40,7 @@ func newImage(in imageInput) (*image, error) {
 	}
 	h.Slots = section(im, slots(in.ids))
 	h.Conds = section(im, conds(in))
+	h.Pipes, h.Npipes = section(im, pipes(in)), uint32(len(in.pipes))
 	h.Ranges = section(im, slices.Clone(p.Ranges))
 	h.Prefixes = section(im, prefixSpans(p.Prefixes))
 	look := looks(p)
@@ -117,10 +119,14 @@ func codes(in imageInput) []weirCode {
 			is  bool
 			bit uint8
 		}{{c.Defer, codeDefer}, {c.Log, codeLog}, {c.Liberal, codeLiberal}, {c.Frag, codeFrag},
-			{c.Prob != 0, codeProb}, {c.Every != 0, codeRate}, {c.RateNext, codeRateNext}} {
+			{c.Prob != 0, codeProb}, {c.Every != 0, codeRate}, {c.RateNext, codeRateNext},
+			{c.Pipe != 0, codePipe}} {
 			if f.is {
 				w.Flags |= f.bit
 			}
+		}
+		if c.Pipe != 0 {
+			w.Arg = uint32(c.Pipe - 1)
 		}
 		out[slot] = w
 	}

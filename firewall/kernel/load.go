@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -77,7 +78,7 @@ func (e *Engine) switchLocked(p *program.Program, t *nextTables) error {
 	if err := e.resetCountersLocked(fresh); err != nil {
 		return err
 	}
-	if err := e.fillRatesLocked(p.Rules, in.ids, fresh); err != nil {
+	if err := e.fillRatesLocked(p, fresh, in); err != nil {
 		return err
 	}
 	if err := e.putInterfacesLocked(e.ifs, p, in.parity, 1<<in.parity); err != nil {
@@ -95,7 +96,7 @@ func (e *Engine) switchLocked(p *program.Program, t *nextTables) error {
 		return waited
 	}
 	old := e.rules
-	e.ids.take(p.Rules, in.ids)
+	e.ids.take(owners(p), slices.Concat(in.ids, in.pipes))
 	e.prog, e.serial = p, in.serial
 	e.rules = codes(in)
 	e.unpurged = e.unpurged || t.first || e.ids.lack(old)
@@ -120,9 +121,11 @@ func (e *Engine) switchLocked(p *program.Program, t *nextTables) error {
 func (e *Engine) prepareLocked(p *program.Program, t *nextTables) (in imageInput, fresh []uint32,
 	err error) {
 	in = imageInput{prog: p, serial: e.serial + 1, parity: e.slot() ^ 1}
-	if in.ids, fresh, err = e.ids.assign(p.Rules); err != nil {
+	all, fresh, err := e.ids.assign(owners(p))
+	if err != nil {
 		return in, nil, err
 	}
+	in.ids, in.pipes = all[:len(p.Rules)], all[len(p.Rules):]
 	for _, name := range p.Flows {
 		id, err := e.nameIDs.id(nameFlow, name)
 		if err != nil {
@@ -218,6 +221,15 @@ func (e *Engine) resume() error {
 	}
 	for i := range e.rules {
 		e.ids.adopt(e.rules[i].Key, e.rules[i].Id)
+	}
+	for i := range h.Npipes {
+		if i%rowPipes == 0 {
+			if err := m.Lookup(h.Pipes+i/rowPipes, row); err != nil {
+				return fmt.Errorf("read the pipes in force: %w", err)
+			}
+		}
+		x := unsafe.Slice((*weirPipe)(unsafe.Pointer(&row[0])), rowPipes)[i%rowPipes]
+		e.ids.adopt(x.Key, x.Id)
 	}
 	return nil
 }

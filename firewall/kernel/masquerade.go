@@ -30,15 +30,17 @@ func (e *Engine) putMasqueradeLocked(m forward.Masquerade) error {
 		return fmt.Errorf("read the translated sources: %w", err)
 	}
 	want := map[weirTableKey]weirMaskedSource{}
+	whole := false // there is 1:1 NAT
 	for _, p := range m.Prefixes() {
 		// The longest prefix answers for all that hold it.
 		flags := bit(within(p, m.Sources))*maskSource | bit(within(p, m.Except))*maskExcept |
 			bit(within(p, m.Near))*maskNear
 		v := weirMaskedSource{}
 		if to, ok := m.Behind(p); ok {
-			flags |= maskBehind
-			if to.IsValid() {
-				v.To = wordsOf(to)
+			flags |= maskBehind | bit(to.Keep)*maskKeep
+			whole = whole || to.Keep
+			if to.To.IsValid() {
+				v.To = wordsOf(to.To)
 			}
 		}
 		v.Flags = flags
@@ -55,7 +57,7 @@ func (e *Engine) putMasqueradeLocked(m forward.Masquerade) error {
 	if err := putDifference(e.objects.MaskedSources, held, want); err != nil {
 		return fmt.Errorf("write the translated sources to the kernel: %w", err)
 	}
-	e.forwarding.Masquerade = bit(len(m.Sources)+len(m.Others) > 0)
+	e.forwarding.Masquerade = bit(len(m.Sources)+len(m.Others) > 0) | bit(whole)*masqueradeWhole
 	e.forwarding.Sources = uint32(len(m.Others))
 	e.forwarding.Ports = 0
 	clear(e.forwarding.Span[:])
@@ -83,6 +85,10 @@ func checkMasquerade(m forward.Masquerade) error {
 	for _, o := range m.Others {
 		if o.To.IsValid() && o.To.Is4() != o.Source.Addr().Is4() {
 			return fmt.Errorf("masquerade %s: %s is of another family", o.Source, o.To)
+		}
+		if o.Keep && (!o.Source.IsSingleIP() || !o.To.IsValid()) {
+			return fmt.Errorf("masquerade %s: only one address has another one for itself",
+				o.Source)
 		}
 	}
 	if len(m.Sources)+len(m.Others) > 0 && len(m.Ports) == 0 ||

@@ -22,7 +22,8 @@ const routedRules = "add 1 check-state\nadd 2 deny ip from any to any 666\n" +
 	"add 10 deny ip from any to any\n"
 
 // TestRoutedTranslationsAgainstTheModel is TestTranslationsAgainstTheModel with a server behind the
-// host, to which ports are forwarded, and which hides or does not.
+// host, to which ports are forwarded, which hides or does not, and which may have an address of the
+// host for itself.
 func TestRoutedTranslationsAgainstTheModel(t *testing.T) {
 	packets := 2000
 	if n, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
@@ -36,24 +37,32 @@ func TestRoutedTranslationsAgainstTheModel(t *testing.T) {
 	copy(inside.mac[:], l.HardwareAddr)
 	f.behind = map[netip.Addr]crossing{serverFour: inside}
 	f.publish(8080, 80)
-	g.must(g.host.Do(func() error {
-		return g.engine.SetForwards([]forward.Published{
-			{Proto: packet.ProtoTCP, Host: end(hostAddr, 8088), Pod: end(serverFour, 80)},
-			{Proto: packet.ProtoUDP, Host: end(hostAddr, 8088), Pod: end(serverFour, 80)},
-			{Proto: packet.ProtoUDP, Host: end(hostAddr, 5454), Pod: end(serverFour, 53)},
-			{Proto: packet.ProtoUDP, Host: end(hostAddr, 6667), Pod: end(serverFour, 666)},
-		})
-	}))
-	for _, hides := range []bool{false, true} {
+	ports := []forward.Published{
+		{Proto: packet.ProtoTCP, Host: end(hostAddr, 8088), Pod: end(serverFour, 80)},
+		{Proto: packet.ProtoUDP, Host: end(hostAddr, 8088), Pod: end(serverFour, 80)},
+		{Proto: packet.ProtoUDP, Host: end(hostAddr, 5454), Pod: end(serverFour, 53)},
+		{Proto: packet.ProtoUDP, Host: end(hostAddr, 6667), Pod: end(serverFour, 666)},
+	}
+	for _, way := range []string{"", "hides", "whole"} {
+		hides, whole := way == "hides", map[netip.Addr]netip.Addr(nil)
 		m := forward.Masquerade{Sources: podRanges, Except: podRanges,
 			Ports: []forward.PortRange{{First: 2000, Last: 2999}}}
 		if hides {
 			inside := netip.MustParsePrefix("10.0.5.0/24")
 			m.Others, m.Near = []forward.SourceNAT{{Source: inside}}, []netip.Prefix{inside}
 		}
+		if way == "whole" {
+			whole = map[netip.Addr]netip.Addr{serverFour: fixed[0]}
+			only := netip.PrefixFrom(serverFour, 32)
+			m.Others = []forward.SourceNAT{{Source: only, To: fixed[0], Keep: true}}
+			m.Near = []netip.Prefix{only}
+			ports = append(ports, forward.Published{Host: end(fixed[0], 0),
+				Pod: end(serverFour, 0)})
+		}
+		g.must(g.host.Do(func() error { return g.engine.SetForwards(ports) }))
 		g.must(g.engine.SetMasquerade(m))
-		f.compare(t, packets/2, 0, routedRules, func() *enginetest.Translator {
-			return &enginetest.Translator{Hides: true, HidesBehind: hides,
+		f.compare(t, packets/3, 0, routedRules, func() *enginetest.Translator {
+			return &enginetest.Translator{Hides: true, HidesBehind: hides, Whole: whole,
 				Behind: map[netip.Addr]uint32{serverFour: g.inside},
 				Published: map[enginetest.Port]netip.AddrPort{
 					{Proto: 6, To: end(hostAddr, 8080)}:  end(podA, 80),
@@ -77,6 +86,12 @@ func (m *natMatch) endsBehind(proto packet.Proto) enginetest.Ends {
 		return enginetest.Ends{Proto: proto, From: outside, To: server}
 	case 1:
 		return enginetest.Ends{Proto: proto, From: server, To: outside}
+	}
+	for _, public := range m.model.Whole {
+		if r.IntN(2) == 0 {
+			return enginetest.Ends{Proto: proto, From: outside,
+				To: netip.AddrPortFrom(public, server.Port())}
+		}
 	}
 	return enginetest.Ends{Proto: proto, From: outside,
 		To: end(hostAddr, pick(r, 8088, 8088, 5454, 6667, 2000+r.IntN(3)))}

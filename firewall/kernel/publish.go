@@ -52,12 +52,16 @@ func (e *Engine) publish(ports []forward.Published, kind uint32) error {
 
 func publication(p forward.Published) (k weirPublishedKey, v weirPublished, err error) {
 	host, pod := p.Host.Addr().Unmap(), p.Pod.Addr().Unmap()
+	whole := p.Proto == 0 && p.Host.Port() == 0 && p.Pod.Port() == 0
 	switch {
-	case p.Proto != packet.ProtoTCP && p.Proto != packet.ProtoUDP && p.Proto != packet.ProtoSCTP:
+	case !whole && p.Proto != packet.ProtoTCP && p.Proto != packet.ProtoUDP &&
+		p.Proto != packet.ProtoSCTP:
 		return k, v, fmt.Errorf("protocol %d has no ports to publish", p.Proto)
 	case !host.IsValid() || !pod.IsValid() || host.Is4() != pod.Is4():
 		return k, v, fmt.Errorf("%s is of another family", p.Pod)
-	case p.Host.Port() == 0 || p.Pod.Port() == 0:
+	case whole && (host.IsUnspecified() || pod.IsUnspecified()):
+		return k, v, errors.New("an unspecified address is not one")
+	case !whole && (p.Host.Port() == 0 || p.Pod.Port() == 0):
 		return k, v, errors.New("ports go from 1 to 65535")
 	case p.Proto == packet.ProtoSCTP && p.Host.Port() != p.Pod.Port():
 		return k, v,

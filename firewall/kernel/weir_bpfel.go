@@ -236,7 +236,7 @@ type weirCpu struct {
 		FragEnd   uint32
 		Dir       uint8
 		Second    uint8
-		_         [2]byte
+		Segment   uint16
 		Recv      uint32
 		Xmit      uint32
 		Now       int64
@@ -357,7 +357,8 @@ type weirCpu struct {
 		_          structs.HostLayout
 		Translated uint8
 		Make       uint8
-		_          [2]byte
+		Keep       uint8
+		_          [1]byte
 		Partner    uint32
 		Inner      weirMaybe
 		From       uint32
@@ -641,6 +642,8 @@ type weirHeader struct {
 	LookBlocks uint32
 	Reads      uint32
 	After      uint32
+	Pipes      uint32
+	Npipes     uint32
 }
 
 type weirIface struct {
@@ -731,6 +734,23 @@ type weirOwner struct {
 	Slot   uint16
 }
 
+type weirPipe struct {
+	_       structs.HostLayout
+	Key     uint64
+	PerByte uint64
+	Depth   int64
+	Src6Hi  uint64
+	Dst6Hi  uint64
+	Dst6Lo  uint64
+	Src     uint32
+	Dst     uint32
+	Ports   uint32
+	Id      uint32
+	Proto   uint8
+	Masked  uint8
+	Pad     [54]uint8
+}
+
 type weirPodCounter struct {
 	_       structs.HostLayout
 	Packets [2]uint64
@@ -790,6 +810,7 @@ type weirShapes struct {
 	Code     weirCode
 	Cond     weirCond
 	Range    weirRange
+	Pipe     weirPipe
 	Span     weirSpan
 	TableKey weirTableKey
 	Event    weirEvent

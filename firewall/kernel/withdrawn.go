@@ -101,10 +101,15 @@ func (w *wanted) leads(at weirPublishedKey, to netip.AddrPort, known bool) bool 
 	if w.ports == nil || !w.known[kind] || !known && !w.known[toPod] {
 		return true
 	}
+	whole := at.Addr
 	v, there := w.ports[at]
 	if !there {
 		at.Addr = wordsOf(unspecified(at.Addr.addr()))
 		v, there = w.ports[at]
+	}
+	if !there { // all of an address, which keeps ports and ids
+		v, there = w.ports[weirPublishedKey{Addr: whole}]
+		v.Port = uint32(at.Port)
 	}
 	return there && (!known || to == netip.AddrPortFrom(v.Addr.addr(), uint16(v.Port)))
 }
@@ -125,5 +130,5 @@ func (w *wanted) hides(from, wire netip.Addr) bool {
 	}
 	only := netip.PrefixFrom(from, from.BitLen())
 	to, ok := w.masquerade.Behind(only)
-	return within(only, w.masquerade.Sources) || ok && (!to.IsValid() || to == wire)
+	return within(only, w.masquerade.Sources) || ok && (!to.To.IsValid() || to.To == wire)
 }

@@ -137,7 +137,7 @@ func (e *Engine) Replace(p *rule.Program, tables map[string][]rule.TableEntry) e
 	e.logsLocked(c)
 	c.prepareFastPath()
 	e.installLocked(c)
-	e.rates.renumber(func(id uint32) (uint32, bool) { return id, !c.gone(id) })
+	e.rates.renumber(p.Pipes, func(id uint32) (uint32, bool) { return id, !c.gone(id) })
 	return nil
 }
 

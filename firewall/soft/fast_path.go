@@ -34,7 +34,8 @@ func (c *config) prepareFastPath() {
 	}
 	for slot, id := range c.ids {
 		r := &c.rules[slot]
-		if r.Log || r.Tag != 0 || r.Action != op.ActionAllow && r.Action != op.ActionDeny {
+		if r.Log || r.Tag != 0 || r.Pipe != 0 ||
+			r.Action != op.ActionAllow && r.Action != op.ActionDeny {
 			continue
 		}
 		v := firewall.Verdict{Pass: r.Action == op.ActionAllow, Rule: r.Number, Slot: uint16(slot)}

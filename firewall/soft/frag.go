@@ -115,6 +115,12 @@ func (j *job) laterFragment() firewall.Verdict {
 	case n.poisoned:
 		return firewall.Verdict{Reason: firewall.ReasonFragOverlap}
 	}
+	if code := &j.cfg.rules[n.verdict.Slot]; n.verdict.Pass && n.verdict.Rule != 0 &&
+		code.Pipe != 0 {
+		if r := j.takePipe(code); r != firewall.ReasonRule {
+			return j.drop(int(n.verdict.Slot), r)
+		}
+	}
 	if n.verdict.Rule != 0 && j.dry == nil {
 		j.sh.count(int(n.verdict.Slot), j.p.Len(), j.now)
 	}

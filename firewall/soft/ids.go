@@ -76,7 +76,8 @@ func (e *Engine) forgetLocked() {
 		s.hold()
 	}
 	e.tracks.renumber(old, renumber)
-	e.rates.renumber(func(id uint32) (uint32, bool) { return renumber[id], !old.gone(id) })
+	e.rates.renumber(old.prog.Pipes,
+		func(id uint32) (uint32, bool) { return renumber[id], !old.gone(id) })
 	for _, s := range e.shards {
 		for _, t := range []*table{&s.established, &s.halfOpen} {
 			t.each(func(r ref) { t.entries[r].rule = renumber[t.entries[r].rule] })

@@ -1,6 +1,8 @@
 package soft
 
 import (
+	"encoding/binary"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -16,25 +18,38 @@ const maxRates = 1 << 16
 // rateTries is how many places are tried for a new bucket.
 const rateTries = 16
 
-// rateKey is what a bucket of a rule with limit-rate counts.
+// rateKey is what a bucket counts: packets of a rule with limit-rate, or of a pipe. That with no
+// more than its owner is the bucket of all packets, or of those without a place.
 type rateKey struct {
-	src, dst [16]byte
-	ports    uint32
-	rule     uint32
+	src, dst       [16]byte
+	pipe           uint64 // program.Pipe.Key, 0 for a rule
+	ports          uint32
+	rule           uint32 // its id
+	proto, version uint8
 }
 
-// rates are the buckets of rules with limit-rate, for all shards: only packets that reach such a
-// rule come here. A bucket that is full again is as good as a new one, so its place may be given
-// away. Without such a place the packet is counted in the bucket of the rule: a flood opens no
-// rule, and no source loses its bucket.
+// shared returns the key of the bucket that packets without a place share.
+func (k *rateKey) shared() rateKey { return rateKey{rule: k.rule, pipe: k.pipe} }
+
+// charge is what a packet takes of a bucket, which takes depth to be full again.
+type charge struct {
+	cost, depth time.Duration
+	masked      bool            // there are several buckets
+	empty       firewall.Reason // a bucket holds too little
+}
+
+// rates are the buckets of rules with limit-rate and of pipes, for all shards: only packets that
+// reach such a rule come here. A bucket that is full again is as good as a new one, so its place
+// may be given away. Without such a place the packet is counted in the shared bucket: a flood opens
+// no rule, and no source loses its bucket.
 type rates struct {
 	mu    sync.Mutex
 	most  int
 	index map[rateKey]int
 	all   []rateBucket
-	hand  int                    // the clock hand: where the search for a place continues
-	rules map[uint32]flow.Bucket // by rule id: of all packets, or of those without a place
-	full  uint64                 // packets without a place
+	hand  int                     // the clock hand: where the search for a place continues
+	whole map[rateKey]flow.Bucket // of all packets of an owner, or of those without a place
+	full  uint64                  // packets without a place
 }
 
 type rateBucket struct {
@@ -43,28 +58,26 @@ type rateBucket struct {
 }
 
 func newRates() *rates {
-	return &rates{most: maxRates, index: map[rateKey]int{}, rules: map[uint32]flow.Bucket{}}
+	return &rates{most: maxRates, index: map[rateKey]int{}, whole: map[rateKey]flow.Bucket{}}
 }
 
-// take takes a token for a packet. It returns the reason if there is none.
-func (rs *rates) take(k rateKey, code *program.Rule, now time.Duration) firewall.Reason {
-	r := flow.Rate{Every: code.Every, Burst: code.Burst}
+// take takes what a packet costs. It returns the reason if it is not there.
+func (rs *rates) take(k rateKey, c charge, now time.Duration) firewall.Reason {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if code.RateMask != 0 {
+	if c.masked {
 		if b := rs.bucketLocked(k, now); b != nil {
-			after, ok := b.Take(r, now)
+			after, ok := b.TakeTime(c.cost, c.depth, now)
 			b.Bucket = after
-			return rateReason(ok, firewall.ReasonRate)
+			return rateReason(ok, c.empty)
 		}
 		rs.full++
+		c.empty = firewall.ReasonRatesFull
 	}
-	after, ok := rs.rules[k.rule].Take(r, now)
-	rs.rules[k.rule] = after
-	if code.RateMask != 0 {
-		return rateReason(ok, firewall.ReasonRatesFull)
-	}
-	return rateReason(ok, firewall.ReasonRate)
+	shared := k.shared()
+	after, ok := rs.whole[shared].TakeTime(c.cost, c.depth, now)
+	rs.whole[shared] = after
+	return rateReason(ok, c.empty)
 }
 
 func rateReason(ok bool, otherwise firewall.Reason) firewall.Reason {
@@ -103,27 +116,37 @@ func (rs *rates) unusedLocked(now time.Duration) int {
 }
 
 // renumber gives the buckets the new numbers of their rules, and forgets those of rules that have
-// none: number returns false for them.
-func (rs *rates) renumber(number func(rule uint32) (uint32, bool)) {
+// none (number returns false for them) and of pipes that are not among those given.
+func (rs *rates) renumber(pipes []program.Pipe, number func(rule uint32) (uint32, bool)) {
+	known := make(map[uint64]bool, len(pipes))
+	for i := range pipes {
+		known[pipes[i].Key] = true
+	}
+	owned := func(k *rateKey) (ok bool) {
+		if k.pipe != 0 {
+			return known[k.pipe]
+		}
+		k.rule, ok = number(k.rule)
+		return ok
+	}
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	clear(rs.index)
 	kept := rs.all[:0]
 	for _, b := range rs.all {
-		if n, ok := number(b.key.rule); ok {
-			b.key.rule = n
+		if owned(&b.key) {
 			rs.index[b.key] = len(kept)
 			kept = append(kept, b)
 		}
 	}
 	rs.all, rs.hand = kept, 0
-	rules := make(map[uint32]flow.Bucket, len(rs.rules))
-	for id, b := range rs.rules {
-		if n, ok := number(id); ok {
-			rules[n] = b
+	whole := make(map[rateKey]flow.Bucket, len(rs.whole))
+	for k, b := range rs.whole {
+		if owned(&k) {
+			whole[k] = b
 		}
 	}
-	rs.rules = rules
+	rs.whole = whole
 }
 
 // RatesFull returns how many packets found no place for a bucket of their own and were counted in
@@ -138,41 +161,78 @@ func (e *Engine) RatesFull() uint64 {
 func (j *job) takeRate(slot int, code *program.Rule) firewall.Reason {
 	k := j.rateKey(code)
 	k.rule = j.cfg.ids[slot]
-	if j.dry != nil {
-		return j.wouldTakeRate(k, code)
-	}
-	return j.sh.engine.rates.take(k, code, j.now)
+	return j.takeOf(k, charge{cost: code.Every, depth: time.Duration(code.Burst) * code.Every,
+		masked: code.RateMask != 0, empty: firewall.ReasonRate})
 }
 
-// wouldTakeRate is takeRate in a dry run. A question of policy is about a packet that is not too
-// much.
-func (j *job) wouldTakeRate(k rateKey, code *program.Rule) firewall.Reason {
-	if !j.dry.stateful {
+// takePipe takes the bytes of the packet of the rule's pipe. It returns the reason if it carries
+// too little.
+func (j *job) takePipe(code *program.Rule) firewall.Reason {
+	x := &j.cfg.prog.Pipes[code.Pipe-1]
+	return j.takeOf(j.pipeKey(x), charge{cost: x.Cost(j.p.Len()), depth: x.Depth,
+		masked: x.Masked(), empty: firewall.ReasonPipe})
+}
+
+// takeOf takes what a packet costs of a bucket. In a dry run the bucket stays as it is, and a
+// question of policy is about a packet that is not too much.
+func (j *job) takeOf(k rateKey, c charge) firewall.Reason {
+	rs := j.sh.engine.rates
+	switch {
+	case j.dry == nil:
+		return rs.take(k, c, j.now)
+	case !j.dry.stateful:
 		return firewall.ReasonRule
 	}
 	b, taken := j.dry.rates[k]
 	if !taken {
-		b = j.sh.engine.rates.bucket(k, code)
+		b = rs.bucket(k, c.masked)
 	}
-	after, ok := b.Take(flow.Rate{Every: code.Every, Burst: code.Burst}, j.now)
+	after, ok := b.TakeTime(c.cost, c.depth, j.now)
 	if j.dry.rates == nil {
 		j.dry.rates = map[rateKey]flow.Bucket{}
 	}
 	j.dry.rates[k] = after
-	return rateReason(ok, firewall.ReasonRate)
+	return rateReason(ok, c.empty)
 }
 
 // bucket returns the bucket of a key as it is, a full one if it has none.
-func (rs *rates) bucket(k rateKey, code *program.Rule) flow.Bucket {
+func (rs *rates) bucket(k rateKey, masked bool) flow.Bucket {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if code.RateMask == 0 {
-		return rs.rules[k.rule]
+	if !masked {
+		return rs.whole[k]
 	}
 	if i, ok := rs.index[k]; ok {
 		return rs.all[i].Bucket
 	}
 	return 0
+}
+
+// pipeKey returns the parts of the packet's tuple that tell the buckets of a pipe apart.
+func (j *job) pipeKey(x *program.Pipe) rateKey {
+	p := j.p
+	k := rateKey{pipe: x.Key}
+	if !x.Masked() {
+		return k
+	}
+	k.version, k.proto = p.Version, uint8(p.Proto)&x.Proto
+	if p.HasPorts() {
+		k.ports = p.Ports & x.Ports
+	}
+	for _, end := range [...]struct {
+		to, from *[16]byte
+		mask4    uint32
+		bits6    uint8
+	}{{&k.src, &p.SrcIP, x.Src, x.Src6}, {&k.dst, &p.DstIP, x.Dst, x.Dst6}} {
+		if p.Version == 4 {
+			ip := binary.BigEndian.Uint32(end.from[12:]) & end.mask4
+			binary.BigEndian.PutUint32(end.to[12:], ip)
+			continue
+		}
+		prefix := netip.PrefixFrom(netip.AddrFrom16(*end.from), int(end.bits6))
+		*end.to = prefix.Masked().Addr().As16()
+	}
+	return k
 }
 
 // rateKey returns the parts of the packet's tuple that the rule counts by. One host may have all

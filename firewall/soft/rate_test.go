@@ -96,7 +96,7 @@ func TestLoadKeepsRates(t *testing.T) {
 	if err := e.Load(compiled(t, strings.ReplaceAll(rules, "burst 1", "burst 2"))); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(e.rates.all) + len(e.rates.rules); n != 0 {
+	if n := len(e.rates.all) + len(e.rates.whole); n != 0 {
 		t.Errorf("%d buckets of rules that are gone", n)
 	}
 	check("after a change", firewall.ReasonRule)

@@ -134,6 +134,11 @@ func (j *job) walk() firewall.Verdict {
 		}
 	act:
 		j.record(slot, Matched)
+		if code.Pipe != 0 {
+			if r := j.takePipe(code); r != firewall.ReasonRule {
+				return j.drop(slot, r)
+			}
+		}
 		if j.dry == nil {
 			j.sh.count(slot, j.p.Len(), j.now)
 			if code.Log && j.cfg.logging {

@@ -55,7 +55,8 @@ type EndpointCounters struct {
 	DropsIn, DropsOut    uint64
 }
 
-// Published gives a port of the host to a pod.
+// Published gives a port of the host to a pod. Without protocol and ports, all that goes to an
+// address, but to a published port, leads to another one: the half of 1:1 NAT that comes in.
 type Published struct {
 	Proto packet.Proto // TCP, UDP or SCTP
 	// address of the host; the unspecified address of a family means any of the host's own
@@ -86,6 +87,8 @@ const MaxPortRanges = 8
 type SourceNAT struct {
 	Source netip.Prefix
 	To     netip.Addr // invalid for the address of the interface that they leave by
+	// ports and ids stay: Source is one address, and To is its alone
+	Keep bool
 }
 
 // Prefixes are all prefixes that m names.
@@ -99,12 +102,12 @@ func (m *Masquerade) Prefixes() []netip.Prefix {
 
 // Behind returns which source the packets from a prefix get that is not a pod's: that of the
 // longest of m.Others that holds it.
-func (m *Masquerade) Behind(p netip.Prefix) (to netip.Addr, ok bool) {
+func (m *Masquerade) Behind(p netip.Prefix) (to SourceNAT, ok bool) {
 	longest := -1
 	for _, o := range m.Others {
 		if bits := o.Source.Bits(); bits > longest && bits <= p.Bits() &&
 			o.Source.Contains(p.Addr()) {
-			to, longest = o.To, bits
+			to, longest = o, bits
 		}
 	}
 	return to, longest >= 0

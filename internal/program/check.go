@@ -28,6 +28,16 @@ func (p *Program) Check() error {
 	case len(p.Globs) > MaxGlobs:
 		return fmt.Errorf("program with %d interface patterns: at most %d", len(p.Globs), MaxGlobs)
 	}
+	if n+len(p.Pipes) > MaxRules {
+		return fmt.Errorf("program of %d rules and %d pipes: at most %d together", n, len(p.Pipes),
+			MaxRules)
+	}
+	for i := range p.Pipes {
+		if x := &p.Pipes[i]; x.PerByte == 0 || x.PerByte > MaxPerByte || x.Depth < 0 ||
+			x.Src6 > 64 || x.Dst6 > 128 {
+			return fmt.Errorf("program: pipe %d is out of range", x.Number)
+		}
+	}
 	for i := range p.Rules {
 		if !p.inside(i) {
 			return fmt.Errorf("program: rule %d with index %d reaches outside",
@@ -36,7 +46,8 @@ func (p *Program) Check() error {
 	}
 	last := &p.Rules[n-1]
 	if last.Action != op.ActionAllow && last.Action != op.ActionDeny || last.Cond != last.CondEnd ||
-		last.State != op.StateNone || last.Prob != 0 || last.Every != 0 {
+		last.State != op.StateNone || last.Prob != 0 || last.Every != 0 ||
+		last.Pipe != 0 {
 		return errors.New("program: the last rule must allow or deny everything")
 	}
 	return nil
@@ -49,6 +60,8 @@ func (p *Program) inside(i int) bool {
 	case c.Action == op.ActionSkipTo && (int(c.Arg) <= i || int(c.Arg) >= len(p.Rules)):
 		return false
 	case c.Action == op.ActionCall && int(c.Arg) >= len(p.Rules):
+		return false
+	case int(c.Pipe) > len(p.Pipes) || c.Pipe != 0 && c.Action != op.ActionAllow:
 		return false
 	case c.Flow != AnyFlow && int(c.Flow) >= len(p.Flows):
 		return false

@@ -41,6 +41,7 @@ const (
 	HasLog         // log
 	HasProb        // prob
 	HasRate        // limit-rate
+	HasPipe        // pipe
 	numFeatures    = iota
 )
 
@@ -56,7 +57,7 @@ var featureNames = [numFeatures]string{
 	"reject or unreach", "reset", "skipto",
 	"call or return", "check-state or keep-state", "limit", "record-state", "set-limit",
 	"a flow name", "defer-action", "liberal", "log", "prob",
-	"limit-rate",
+	"limit-rate", "pipe",
 }
 
 // String names the lowest feature of the set in the words of the rules.
@@ -132,6 +133,7 @@ func (p *Program) Needs(slot int) Features {
 	}{
 		{c.Flow != 0, HasFlows}, {c.Defer, HasDefer}, {c.Liberal, HasLiberal}, {c.Log, HasLog},
 		{c.Prob != 0, HasProb}, {c.Tag != 0, HasTagged}, {c.Every != 0, HasRate},
+		{c.Pipe != 0, HasPipe},
 	} {
 		if part.is {
 			f |= part.f

@@ -51,6 +51,7 @@ type Program struct {
 	Strict   bool
 	Classes  Classifier // the bit vectors
 	Features Features   // what the rules need of an engine
+	Pipes    []Pipe     // those that rules name, Rule.Pipe
 	// canonical text by slot, without number and set (Rule.Text), for people
 	Texts []string
 }
@@ -81,6 +82,7 @@ type Rule struct {
 	Burst    uint32
 	RateMask op.LimitMask
 	RateNext bool
+	Pipe     uint16 // 1 + index in Pipes of the pipe that takes what the rule passes; 0: none
 	// has a positive frag condition: may be asked about a later fragment without a first
 	Frag    bool
 	Cond    uint32 // first residual condition in Conds
@@ -112,6 +114,35 @@ const (
 
 // Range is an inclusive range of numbers.
 type Range struct{ Lo, Hi uint32 }
+
+// PipeShift is how many bits of Pipe.PerByte are fractions of a nanosecond.
+const PipeShift = 16
+
+// Pipe is a token bucket of bytes, or one for each combination of the parts of the tuple that are
+// not masked. IPv4 and IPv6 have buckets of their own then.
+type Pipe struct {
+	Key        uint64        // identity across reloads: hash of number and configuration; 0 never
+	Number     uint16        // of the pipe
+	PerByte    uint64        // time between two bytes, 2^-PipeShift ns, at least 1
+	Depth      time.Duration // how long an empty bucket takes to be full again
+	Src, Dst   uint32        // masks of IPv4 addresses
+	Src6, Dst6 uint8         // prefix lengths of IPv6 addresses; Src6 is at most 64
+	Ports      uint32        // masks of the ports, source << 16 | destination
+	Proto      uint8         // mask of the protocol
+}
+
+// MaxPerByte bounds Pipe.PerByte, so that no packet's cost overflows.
+const MaxPerByte = 1 << 40
+
+// Masked reports whether the pipe has more than one bucket.
+func (p *Pipe) Masked() bool {
+	return p.Src|p.Dst|p.Ports != 0 || p.Src6|p.Dst6|p.Proto != 0
+}
+
+// Cost returns the time that a packet of n bytes takes of a bucket.
+func (p *Pipe) Cost(n uint32) time.Duration {
+	return time.Duration((uint64(n)*p.PerByte + 1<<PipeShift - 1) >> PipeShift)
+}
 
 // Features is a set of parts of the language.
 type Features uint64

@@ -18,6 +18,7 @@ const (
 	ActionCall
 	ActionReturn
 	ActionCheckState
+	ActionPipe // pipe; a Program has ActionAllow or ActionDeny in its place
 )
 
 // State is what a rule does with states.

@@ -59,7 +59,7 @@ func (h Host) Scopes() []Scope {
 type Version map[Scope]*rule.Ruleset
 
 // For returns the rules of a host: those of its scopes, ordered by number. It refuses two scopes
-// with the same number, the same table, or of which one disables a set that the other one uses.
+// with the same number, table or pipe, or of which one disables a set that the other one uses.
 // Every clash is reported with both places.
 func (v Version) For(h Host) (*rule.Ruleset, error) {
 	scopes := v.of(h)
@@ -79,6 +79,13 @@ func (v Version) For(h Host) (*rule.Ruleset, error) {
 		}
 		merged.Rules = append(merged.Rules, v[s].Rules...)
 		merged.Disabled |= v[s].Disabled
+		merged.ManyPass = merged.ManyPass || v[s].ManyPass
+		for number, x := range v[s].Pipes {
+			if merged.Pipes == nil {
+				merged.Pipes = map[uint16]*rule.Pipe{}
+			}
+			merged.Pipes[number] = x
+		}
 		for name, table := range v[s].Tables {
 			if merged.Tables == nil {
 				merged.Tables = map[string]rule.Table{}
@@ -171,6 +178,11 @@ func (v Version) clashes(a, b Scope) (found []error) {
 	for _, name := range slices.Sorted(maps.Keys(x.Tables)) {
 		if _, ok := y.Tables[name]; ok {
 			report("table "+name, "defined there", "defined there")
+		}
+	}
+	for _, number := range slices.Sorted(maps.Keys(x.Pipes)) {
+		if _, ok := y.Pipes[number]; ok {
+			report(fmt.Sprintf("pipe %d", number), "configured there", "configured there")
 		}
 	}
 	for set := range 32 {

@@ -124,6 +124,7 @@ var enums = []enum{
 		{"REASON_COOKIE_REPEATED", int64(firewall.ReasonCookieRepeated)},
 		{"REASON_TRACKS_FULL", int64(firewall.ReasonTracksFull)},
 		{"REASON_RATES_FULL", int64(firewall.ReasonRatesFull)},
+		{"REASON_PIPE", int64(firewall.ReasonPipe)},
 		{"REASON_DECODE", int64(firewall.ReasonDecode)},
 		{"NUM_REASONS", 2 * int64(firewall.ReasonDecode)},
 	}},
@@ -254,6 +255,7 @@ var enums = []enum{
 	{"Limits of a Program.", "", []constant{
 		{"MAX_RULES", int64(program.MaxRules)},
 		{"MAX_CALLS", int64(program.MaxCalls)},
+		{"PIPE_SHIFT", program.PipeShift},
 		{"MAX_JUMPS", int64(program.MaxJumps)},
 		{"ANY_FLOW", int64(program.AnyFlow)},
 		{"DIR_BLOCK", int64(program.DirBlock)},

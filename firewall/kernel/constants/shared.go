@@ -46,6 +46,7 @@ var groups = []group{
 		{"CODE_PROB", "codeProb", 16, ""},
 		{"CODE_RATE", "codeRate", 32, ""},
 		{"CODE_RATE_NEXT", "codeRateNext", 64, "exceed next"},
+		{"CODE_PIPE", "codePipe", 128, "arg is the index of the pipe"},
 	}},
 	{"Config.overlap: whose programs decide while our programs take the place of another " +
 		"engine's, whose programs follow ours at each hook.", "overlap", []shared{
@@ -144,7 +145,10 @@ var groups = []group{
 		{"MASK_EXCEPT", "maskExcept", 2, ""},
 		{"MASK_BEHIND", "maskBehind", 4, "sources of others than pods"},
 		{"MASK_NEAR", "maskNear", 8, "destinations for which those stay"},
+		{"MASK_KEEP", "maskKeep", 16, "ports and ids stay"},
 	}},
+	{"In forwarding.masquerade: some addresses have all ports and protocols of another one.", "",
+		[]shared{{"MASQUERADE_WHOLE", "masqueradeWhole", 2, ""}}},
 	{"Operations of the program weir_call.", "op", []shared{
 		{"OP_REMOVE", "opRemove", 1, ""},
 		{"OP_SWEEP", "opSweep", 2, ""},

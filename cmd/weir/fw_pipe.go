@@ -1,0 +1,34 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirnet/weir/agent/api"
+)
+
+// fwPipeVerb prints the pipes itself and passes every change to the node.
+func fwPipeVerb(c *call) action {
+	asJSON := c.json(" (show)")
+	c.takes(1, -1)
+	c.complete(fixed("show", "delete", "flush"))
+	return func() error {
+		if c.Arg(0) != "show" {
+			return c.do("pipe "+strings.Join(c.Args(), " "), false)
+		}
+		if c.NArg() > 1 {
+			return c.wrong("unexpected %q", c.Arg(1))
+		}
+		var all api.Pipes
+		if err := c.get("/v1/pipes", &all); err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(c.out, all)
+		}
+		for _, x := range all.Pipes {
+			fmt.Fprintf(c.out, "pipe %d config %s\n", x.Number, c.show(x.Config))
+		}
+		return nil
+	}
+}
