@@ -42,6 +42,7 @@ const (
 	// dropped: no free bucket for the rule's limit-rate, and too much for the one that such packets
 	// share
 	ReasonRatesFull
+	ReasonNoBackend // refused: the service has no pod
 	numReasons
 )
 

@@ -36,6 +36,7 @@ var reasonNames = [...]string{
 	ReasonCookieRepeated: "cookie-repeated",
 	ReasonTracksFull:     "tracks-full",
 	ReasonRatesFull:      "rates-full",
+	ReasonNoBackend:      "no-backend",
 }
 
 // String returns the reason's name, the same in every listing, event and metric. Names of decoder

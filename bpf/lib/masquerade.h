@@ -174,7 +174,8 @@ static __always_inline int is_loopback(__u8 version, __u64 hi, __u64 lo)
 
 // find_published sets nat->goal to what a packet to a published port becomes, and returns 0 if it
 // is none. With `inside`, which the host or a pod has sent, a forwarded port is none: its target
-// would answer past the host, or without the address that hides the pod.
+// would answer past the host, or without the address that hides the pod. A service without a
+// backend sets nat->make to MAKE_REFUSAL.
 __noinline int find_published(__u32 inside)
 {
 	struct cpu *c = this_cpu();
@@ -183,6 +184,7 @@ __noinline int find_published(__u32 inside)
 	const struct packet *p = &c->packet;
 	struct nat *nat = &c->nat;
 	struct published_key k;
+	nat->backend = NONE;
 	if (p->frag & FRAG_LATER ||
 	    (p->proto != PROTO_TCP && p->proto != PROTO_UDP && p->proto != PROTO_SCTP))
 		return 0;
@@ -195,9 +197,11 @@ __noinline int find_published(__u32 inside)
 			    !is_loopback(p->version, p->dst_hi, p->dst_lo)))
 			return 0;
 	}
-	if (inside && to->forwarded)
+	if (inside && to->kind == TO_OTHER)
 		return 0;
 	tuple_of(p, &nat->goal);
+	if (unlikely(to->kind == TO_SERVICE))
+		return choose_backend(p, nat, &k);
 	nat->goal.dst_hi = to->addr.hi;
 	nat->goal.dst_lo = to->addr.lo;
 	nat->goal.ports = (nat->goal.ports & 0xffff0000) | (to->port & 0xffff);

@@ -218,3 +218,21 @@ __noinline int nat_create(struct __sk_buff *skb, __u32 how)
 	key_hash(look, cf, NAT_FLOW);
 	return settle(wire) ? 0 : REASON_NAT_PORTS;
 }
+
+// nat_create_called does so for a caller of a published port, and writes and counts to which
+// backend of a service the translation leads, if any.
+__noinline int nat_create_called(struct __sk_buff *skb, __u32 how)
+{
+	int why = nat_create(skb, how);
+	struct cpu *c = this_cpu();
+	if (why || !c)
+		return why;
+	__u32 inner = number(c->nat.inner);
+	struct set *s = exists(c->nat.backend) ? set_at(inner / WAYS) : NULL;
+	if (!s)
+		return 0;
+	// No answer can be under way: the packet has not been sent.
+	high_side(s, inner)->track |= c->nat.backend.plus1 << NAT_BACKEND_SHIFT;
+	count_begun(&c->packet, c->nat.backend);
+	return 0;
+}

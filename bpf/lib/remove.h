@@ -146,7 +146,8 @@ static __always_inline void leave_track(struct set *s, __u32 way)
 // count_nat adds n to the number of translations: of all, and of the pod of a nat_word.
 static __always_inline void count_nat(__u32 word, __s32 n)
 {
-	__u32 zero = 0, pod = word >> NAT_POD_SHIFT;
+	struct maybe of_pod = pod_of_word(word);
+	__u32 zero = 0, pod = number(of_pod);
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
 
 	if (g) {
@@ -154,9 +155,8 @@ static __always_inline void count_nat(__u32 word, __s32 n)
 		if (n > 0)
 			__sync_fetch_and_add(&g->nats_made, n);
 	}
-	if (!pod)
+	if (!exists(of_pod))
 		return;
-	pod--;
 	struct nat_count *of = bpf_map_lookup_elem(&nat_counts, &pod);
 	if (of)
 		__sync_fetch_and_add(&of->nats, n);

@@ -95,6 +95,9 @@ type Engine struct {
 	// guarded by mu; what is in the map, nil for anything
 	published   map[weirPublishedKey]weirPublished
 	withdrawals withdrawals // guarded by mu
+	// guarded by mu; what is in the maps, nil for anything; trials by place
+	services map[weirPublishedKey]*weirService
+	trials   map[uint32]uint64
 	// guarded by mu; on the loopback, nil while no port of a pod is published
 	local *local
 

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Services, docs/design/0004-containers.md section 6: an address and a port that lead to one of
+// several pods, each flow to the same one for as long as it lives. Written by the agent.
+#pragma once
+
+#include "pod.h"
+
+struct backend {
+	struct address addr;
+	__u32 port;
+	__u32 place; // in backend_counts and backend_trials
+};
+
+// A service is replaced as a whole. Its flows are divided into parts of the same size by a hash
+// that no one outside can compute; a slot says whose a part is. A part of a backend that is on
+// trial goes to `other` as soon as that has had the flows that it is tried with.
+struct service {
+	__u32 count; // backends that get flows, 0: none
+	__u32 pad;
+	__u64 seed[SERVICE_SEEDS];
+	__u8 slot[SERVICE_SLOTS];
+	__u8 other[SERVICE_SLOTS];
+	struct backend backend[MAX_BACKENDS];
+};
+
+// TCP connections of a backend: those that began, those that it accepted, those that it refused.
+struct backend_count {
+	__u64 begun, accepted, refused;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct published_key);
+	__type(value, struct service);
+} services SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BACKEND_PLACES);
+	__type(key, __u32);
+	__type(value, struct backend_count);
+} backend_counts SEC(".maps");
+
+// How many connections a backend on trial may have begun when it gets another one, 0 for any
+// number. Only the agent writes it.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BACKEND_PLACES);
+	__type(key, __u32);
+	__type(value, __u64);
+} backend_trials SEC(".maps");
+
+// tried_enough: a backend is on trial and has had the flows that it is tried with.
+static __always_inline int tried_enough(__u32 place)
+{
+	__u64 *most = bpf_map_lookup_elem(&backend_trials, &place);
+	if (!most || likely(!READ_ONCE(*most)))
+		return 0;
+	struct backend_count *n = bpf_map_lookup_elem(&backend_counts, &place);
+	return n && READ_ONCE(n->begun) >= READ_ONCE(*most);
+}
+
+// choose_backend sets nat->goal to the backend of the packet's flow, and nat->backend. It returns 0
+// if the service under a key has none: then the packet is to be refused.
+static __always_inline int choose_backend(const struct packet *p, struct nat *nat,
+					  const struct published_key *k)
+{
+	struct service *s = bpf_map_lookup_elem(&services, k);
+
+	nat->make = MAKE_REFUSAL;
+	if (!s || !s->count)
+		return 0;
+	__u64 part = hash5(s->seed, p->src_hi, p->src_lo, (__u64)p->proto << 32 | p->ports,
+			   p->dst_hi, p->dst_lo) &
+		     (SERVICE_SLOTS - 1);
+	struct backend *b = &s->backend[s->slot[part] & (MAX_BACKENDS - 1)];
+	if (unlikely(tried_enough(b->place)))
+		b = &s->backend[s->other[part] & (MAX_BACKENDS - 1)];
+	nat->make = MAKE_NONE;
+	nat->backend = some(b->place);
+	nat->goal.dst_hi = b->addr.hi;
+	nat->goal.dst_lo = b->addr.lo;
+	nat->goal.ports = (nat->goal.ports & 0xffff0000) | (b->port & 0xffff);
+	return 1;
+}
+
+static __always_inline struct backend_count *count_of(struct maybe backend)
+{
+	__u32 place = number(backend);
+	return exists(backend) ? bpf_map_lookup_elem(&backend_counts, &place) : NULL;
+}
+
+// count_begun counts a connection that was translated to a backend.
+static __always_inline void count_begun(const struct packet *p, struct maybe backend)
+{
+	struct backend_count *n = count_of(backend);
+
+	if (n && p->proto == PROTO_TCP && (p->tcp_flags & (TH_SYN | TH_ACK)) == TH_SYN)
+		__sync_fetch_and_add(&n->begun, 1);
+}
+
+// count_answer counts what a backend says to a connection: nothing that its client sends counts.
+static __always_inline void count_answer(const struct packet *p, struct maybe backend)
+{
+	struct backend_count *n = count_of(backend);
+
+	if (!n)
+		return;
+	if ((p->tcp_flags & (TH_SYN | TH_ACK)) == (TH_SYN | TH_ACK))
+		__sync_fetch_and_add(&n->accepted, 1);
+	else if (p->tcp_flags & TH_RST)
+		__sync_fetch_and_add(&n->refused, 1);
+}
