@@ -169,7 +169,7 @@ __noinline int nat_phase(struct __sk_buff *skb)
 	int phase;
 	if (unlikely(exists(backend_in(high))) && p->proto == PROTO_TCP &&
 	    !((nat->from ? high : low)->flags & META_MADE))
-		count_answer(p, backend_in(high));
+		count_answer(p, high);
 	if (of) {
 		phase = phase_of(low_side(of, place), high_side(of, place), p->proto);
 	} else {

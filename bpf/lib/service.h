@@ -23,7 +23,8 @@ struct service {
 	struct backend backend[MAX_BACKENDS];
 };
 
-// TCP connections of a backend: those that began, those that it accepted, those that it refused.
+// TCP connections of a backend: those that began, and how it answered to their SYN. Each counts as
+// long as its translation lives, so nobody counts twice with the same ports.
 struct backend_count {
 	__u64 begun, accepted, refused;
 };
@@ -62,6 +63,20 @@ static __always_inline int tried_enough(__u32 place)
 	return n && READ_ONCE(n->begun) >= READ_ONCE(*most);
 }
 
+// How many parts are tried for one whose pod is there.
+enum { CHOICES = 4 };
+
+// living returns the backend that a part of the flows goes to, NULL if its pod is gone and the
+// agent has not yet taken it out of the service.
+static __always_inline struct backend *living(struct service *s, __u32 part)
+{
+	part &= SERVICE_SLOTS - 1;
+	struct backend *b = &s->backend[s->slot[part] & (MAX_BACKENDS - 1)];
+	if (unlikely(tried_enough(b->place)))
+		b = &s->backend[s->other[part] & (MAX_BACKENDS - 1)];
+	return pod_at(b->addr.hi, b->addr.lo) ? b : NULL;
+}
+
 // choose_backend sets nat->goal to the backend of the packet's flow, and nat->backend. It returns 0
 // if the service under a key has none: then the packet is to be refused.
 static __always_inline int choose_backend(const struct packet *p, struct nat *nat,
@@ -72,12 +87,13 @@ static __always_inline int choose_backend(const struct packet *p, struct nat *na
 	nat->make = MAKE_REFUSAL;
 	if (!s || !s->count)
 		return 0;
-	__u64 part = hash5(s->seed, p->src_hi, p->src_lo, (__u64)p->proto << 32 | p->ports,
-			   p->dst_hi, p->dst_lo) &
-		     (SERVICE_SLOTS - 1);
-	struct backend *b = &s->backend[s->slot[part] & (MAX_BACKENDS - 1)];
-	if (unlikely(tried_enough(b->place)))
-		b = &s->backend[s->other[part] & (MAX_BACKENDS - 1)];
+	__u32 part = hash5(s->seed, p->src_hi, p->src_lo, (__u64)p->proto << 32 | p->ports,
+			   p->dst_hi, p->dst_lo);
+	struct backend *b = NULL;
+	for (__u32 i = 0; i < CHOICES && !b; i++)
+		b = living(s, part + i * (SERVICE_SLOTS / CHOICES + 1));
+	if (!b)
+		return 0;
 	nat->make = MAKE_NONE;
 	nat->backend = some(b->place);
 	nat->goal.dst_hi = b->addr.hi;
@@ -101,15 +117,19 @@ static __always_inline void count_begun(const struct packet *p, struct maybe bac
 		__sync_fetch_and_add(&n->begun, 1);
 }
 
-// count_answer counts what a backend says to a connection: nothing that its client sends counts.
-static __always_inline void count_answer(const struct packet *p, struct maybe backend)
+// count_answer counts what a backend first says to a connection, which its translation notes.
+// Nothing that the client sends counts, so a client whose answers get lost counts as answered.
+static __always_inline void count_answer(const struct packet *p, struct side *high)
 {
-	struct backend_count *n = count_of(backend);
+	struct backend_count *n = count_of(backend_in(high));
 
-	if (!n)
+	if (!n || high->track & NAT_ANSWERED)
 		return;
 	if ((p->tcp_flags & (TH_SYN | TH_ACK)) == (TH_SYN | TH_ACK))
 		__sync_fetch_and_add(&n->accepted, 1);
 	else if (p->tcp_flags & TH_RST)
 		__sync_fetch_and_add(&n->refused, 1);
+	else
+		return;
+	high->track |= NAT_ANSWERED;
 }

@@ -177,7 +177,7 @@ static __always_inline struct maybe pod_in(const struct side *high)
 
 static __always_inline struct maybe backend_in(const struct side *high)
 {
-	return maybe_from(high->track >> NAT_BACKEND_SHIFT);
+	return maybe_from(high->track >> NAT_BACKEND_SHIFT & NAT_BACKEND);
 }
 
 // with_phase is the nat_word of a translation that has reached another phase.

@@ -78,6 +78,10 @@ func (e *Engine) putServicesLocked(want map[weirPublishedKey]*forward.Service) e
 		}
 		e.trials[place] = most
 	}
+	e.turns = map[forward.ServiceKey]uint64{}
+	for _, s := range want {
+		e.turns[s.Key()] = s.Turn
+	}
 	old := e.services
 	for k, v := range next {
 		if was := old[k]; was != nil && *was == *v {
@@ -182,6 +186,7 @@ func (e *Engine) backendPlacesLocked() map[uint32]bool {
 func (e *Engine) serviceOf(s *forward.Service, old *weirService, used map[uint32]bool,
 	trials map[uint32]uint64) (*weirService, error) {
 	v := &weirService{}
+	turn, known := e.turns[s.Key()]
 	var list []forward.Backend
 	for _, out := range []bool{false, true} { // those that get flows come first
 		for _, b := range s.Backends {
@@ -203,7 +208,7 @@ func (e *Engine) serviceOf(s *forward.Service, old *weirService, used map[uint32
 		}
 		trials[to.Place] = b.Trial
 	}
-	if old != nil {
+	if old != nil && (!known || turn == s.Turn) {
 		v.Seed = old.Seed
 	} else if err := randomize(v.Seed[:]); err != nil {
 		return nil, err

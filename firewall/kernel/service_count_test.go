@@ -64,8 +64,17 @@ func TestServiceSpreadsFlows(t *testing.T) {
 	}
 	f.setServices()
 	f.tcpService(0, to...)
-	if slices.Equal(ask(), first) {
+	again := ask()
+	if slices.Equal(again, first) {
 		t.Error("another service divides the flows in the same way")
+	}
+	s := forward.Service{Proto: packet.ProtoTCP, At: end(virtual[0], 80), Turn: 1}
+	for _, e := range to {
+		s.Backends = append(s.Backends, forward.Backend{To: e})
+	}
+	f.setServices(s)
+	if slices.Equal(ask(), again) {
+		t.Error("another turn divides the flows in the same way")
 	}
 }
 
@@ -103,6 +112,13 @@ func TestServiceCountsAnswersOfPods(t *testing.T) {
 			f.send(end(podA, 80), client, build.TCP{Ack: 100,
 				Flags: packet.FlagRST | packet.FlagACK})
 			want("a refusal", forward.BackendCounters{Begun: 3, Accepted: 1, Refused: 1})
+			client = end(outsideAddr, 4001) // once more with the ports of a moment ago
+			f.send(end(podA, 80), client, build.TCP{Seq: 1000, Ack: 100,
+				Flags: packet.FlagRST | packet.FlagACK})
+			f.send(client, at, syn(9999))
+			f.send(end(podA, 80), client, build.TCP{Seq: 5999, Ack: 10000, Window: 1000,
+				Flags: packet.FlagSYN | packet.FlagACK})
+			want("the same ports again", forward.BackendCounters{Begun: 3, Accepted: 1, Refused: 1})
 			client = end(outsideAddr, 4003) // to the pod itself
 			f.send(client, end(podA, 80), syn(99))
 			want("a call of the pod itself", forward.BackendCounters{Begun: 3, Accepted: 1,

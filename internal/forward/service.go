@@ -13,6 +13,8 @@ type Service struct {
 	At netip.AddrPort
 	// Backends are the pods; without any that gets flows the service refuses them.
 	Backends []Backend
+	// Turn, when it changes, has the flows divided anew, by another secret.
+	Turn uint64
 }
 
 // MaxBackends is how many pods a Service can have.
@@ -37,5 +39,5 @@ type ServiceKey struct {
 func (s *Service) Key() ServiceKey { return ServiceKey{s.Proto, s.At} }
 
 // BackendCounters count the TCP connections of a backend: those that began, those that it accepted,
-// and those that it refused.
+// and those that it refused. A client that uses its port again at once does not count again.
 type BackendCounters struct{ Begun, Accepted, Refused uint64 }
