@@ -75,6 +75,8 @@ func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished,
 			return err
 		}
 		e.withdrawals.made++ // it may have ended before the connections did
+		// without an engine before, no flow of a service can have come
+		e.withdrawals.known[toService] = e.withdrawals.known[toService] || e.previous == nil
 		if e.takenOver {
 			e.withdrawals.known = [...]bool{true, true, true}
 		}

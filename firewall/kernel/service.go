@@ -94,6 +94,9 @@ func (e *Engine) putServicesLocked(want map[weirPublishedKey]*forward.Service) e
 		old[k] = v
 	}
 	e.chooseOwnLocked()
+	if err := e.putAddressesLocked(); err != nil {
+		return err
+	}
 	ports := map[weirPublishedKey]weirPublished{}
 	for k := range next {
 		ports[k] = weirPublished{Kind: toService}

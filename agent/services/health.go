@@ -1,0 +1,208 @@
+package services
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weirnet/weir/internal/forward"
+)
+
+// Health by what connects. A pod that accepts no connection, while the other pods of its service
+// accept as many as would have been accepted by it if it were well, is passed over. A pod that
+// accepts any is well.
+//
+// Clients are not trusted. What counts is what pods answer, never what clients send or leave out.
+// SYNs that no pod answers (a wrong checksum, an option that the pod's kernel refuses) count for no
+// one: the others have to accept connections that this pod, by its part of all flows, should have
+// accepted. A client that finds out which of its ports lead where, and avoids a pod, would still
+// be believed. So the flows are first divided anew by another secret, and the pod is passed over
+// when it accepts none of its new part either. Whoever wants to know the new parts has to connect,
+// and that gives the pod what it needs.
+
+// state is how a pod is used.
+type state string
+
+const (
+	stateOK      state = "ok"
+	statePassed  state = "passed-over" // gets no new flows
+	stateOnTrial state = "trial"       // gets a few
+)
+
+// The numbers of health.
+const (
+	// expected is how many connections a pod should have accepted when it is suspected, and again
+	// when it is passed over: one that is well, of random flows, accepts none of so many once in
+	// 50 times, and twice in a row once in 3,000.
+	expected = 4
+	// fewest unanswered connections without which nothing is wrong
+	fewest = 3
+	// The pauses in which a pod is passed over double from the first to the last.
+	firstPause, lastPause = 2 * time.Second, 2 * time.Minute
+	// A pod that was well for so long begins with the first pause again.
+	forgets = 5 * time.Minute
+	// most connections of a trial
+	mostTried = 4096
+)
+
+// podHealth is what is known of one pod of a service.
+type podHealth struct {
+	state state
+	last  forward.BackendCounters // at the last look
+	// connections that began before the last look and since it accepted one last, and those that
+	// began after the last look
+	unanswered, fresh uint64
+	// how many it should have accepted meanwhile
+	missed    float64
+	suspected bool // and the flows were divided anew
+	until     time.Duration
+	pause     time.Duration // 0: it was never passed over, or forgotten
+	since     time.Duration // it is well since then
+	trial     uint64        // connections in all at which its trial ends
+}
+
+// health judges the pods of one service. It is deterministic: time and counters are passed in.
+type health struct {
+	pods map[netip.AddrPort]*podHealth
+	// turn rises whenever the flows are to be divided anew.
+	turn uint64
+	// connections of all pods there have been
+	total forward.BackendCounters
+	// how many connections of pods that are well began for each that they accepted
+	perAccepted float64
+}
+
+func newHealth() *health {
+	return &health{pods: map[netip.AddrPort]*podHealth{}, perAccepted: 1}
+}
+
+// look takes what the pods have counted, once a second or so, and reports whether they are to be
+// used in another way.
+func (h *health) look(now time.Duration,
+	counts map[netip.AddrPort]forward.BackendCounters) (changed bool) {
+	h.follow(now, counts)
+	accepted, others := h.count(now, counts)
+	for at, p := range h.pods {
+		mine := accepted[at]
+		if mine > 0 {
+			changed = p.well(now) || changed
+			continue
+		}
+		if n := len(others); n > 0 && p.state == stateOK {
+			sum := uint64(0)
+			for _, o := range others {
+				if o != at {
+					sum += accepted[o]
+				}
+			}
+			if n > 1 {
+				p.missed += float64(sum) / float64(n-1)
+			}
+		}
+		changed = h.judge(p, now, counts[at]) || changed
+	}
+	return h.revive(now) || changed
+}
+
+// follow keeps the pods those that there are.
+func (h *health) follow(now time.Duration, counts map[netip.AddrPort]forward.BackendCounters) {
+	for at := range h.pods {
+		if _, there := counts[at]; !there {
+			delete(h.pods, at)
+		}
+	}
+	for at, n := range counts {
+		if p := h.pods[at]; p == nil || n.Begun < p.last.Begun { // new, or another one
+			h.pods[at] = &podHealth{state: stateOK, last: n, since: now}
+		}
+	}
+}
+
+// count returns how many connections each pod has accepted since the last look, and the pods that
+// are in use.
+func (h *health) count(now time.Duration, counts map[netip.AddrPort]forward.BackendCounters) (
+	accepted map[netip.AddrPort]uint64, ok []netip.AddrPort) {
+	accepted = map[netip.AddrPort]uint64{}
+	var begun, taken uint64
+	for at, p := range h.pods {
+		n := counts[at]
+		accepted[at] = n.Accepted - p.last.Accepted
+		h.total.Begun += n.Begun - p.last.Begun
+		h.total.Accepted += accepted[at]
+		h.total.Refused += n.Refused - p.last.Refused
+		if p.state == stateOK {
+			ok = append(ok, at)
+			if accepted[at] > 0 {
+				begun += n.Begun - p.last.Begun
+				taken += accepted[at]
+			}
+		}
+		// An answer needs time: what began since the last look is due at the next one.
+		p.unanswered += p.fresh
+		p.fresh = n.Begun - p.last.Begun
+		p.last = n
+	}
+	if taken > 0 {
+		h.perAccepted = max(1, float64(begun)/float64(taken))
+	}
+	return accepted, ok
+}
+
+// well notes that a pod has accepted a connection.
+func (p *podHealth) well(now time.Duration) (changed bool) {
+	p.unanswered, p.missed, p.suspected = 0, 0, false
+	if p.state == stateOK {
+		if now-p.since > forgets {
+			p.pause = 0
+		}
+		return false
+	}
+	p.state, p.since = stateOK, now
+	return true
+}
+
+// judge looks at a pod that has accepted nothing since the last look.
+func (h *health) judge(p *podHealth, now time.Duration, n forward.BackendCounters) bool {
+	switch p.state {
+	case stateOK:
+		if p.missed < expected || p.unanswered < fewest {
+			return false
+		}
+		p.unanswered, p.missed = 0, 0
+		if !p.suspected {
+			p.suspected = true
+			h.turn++
+			return true
+		}
+		p.passOver(now)
+	case statePassed:
+		if now < p.until {
+			return false
+		}
+		p.state, p.unanswered, p.fresh = stateOnTrial, 0, 0
+		p.trial = n.Begun + uint64(min(expected*h.perAccepted, mostTried))
+	case stateOnTrial:
+		if n.Begun < p.trial || p.fresh > 0 { // the last answers may be under way
+			return false
+		}
+		p.passOver(now)
+	}
+	return true
+}
+
+func (p *podHealth) passOver(now time.Duration) {
+	p.pause = min(max(2*p.pause, firstPause), lastPause)
+	p.state, p.until, p.suspected = statePassed, now+p.pause, false
+}
+
+// revive uses all pods when none is left in use: it may be the clients.
+func (h *health) revive(now time.Duration) bool {
+	for _, p := range h.pods {
+		if p.state == stateOK {
+			return false
+		}
+	}
+	for _, p := range h.pods {
+		p.state, p.since, p.unanswered, p.missed, p.suspected = stateOK, now, 0, 0, false
+	}
+	return len(h.pods) > 0
+}
