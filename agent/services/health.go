@@ -14,10 +14,11 @@ import (
 // Clients are not trusted. What counts is what pods answer, never what clients send or leave out.
 // SYNs that no pod answers (a wrong checksum, an option that the pod's kernel refuses) count for no
 // one: the others have to accept connections that this pod, by its part of all flows, should have
-// accepted. A client that finds out which of its ports lead where, and avoids a pod, would still
-// be believed. So the flows are first divided anew by another secret, and the pod is passed over
-// when it accepts none of its new part either. Whoever wants to know the new parts has to connect,
-// and that gives the pod what it needs.
+// accepted. A client may have found out which of its ports lead where, and avoid a pod. So only the
+// first connection of each part of the flows counts (forward.BackendCounters.Drawn), and the flows
+// are divided anew, by another secret, before a pod is passed over, and when many parts have
+// counted. So each connection that counts was a draw at random: a pod that is well accepts its
+// share, whoever connects.
 
 // state is how a pod is used.
 type state string
@@ -60,11 +61,15 @@ type podHealth struct {
 	trial     uint64        // connections in all at which its trial ends
 }
 
+// mostDrawn is how many parts of the flows may have counted when they are divided anew.
+const mostDrawn = forward.Parts / 2
+
 // health judges the pods of one service. It is deterministic: time and counters are passed in.
 type health struct {
 	pods map[netip.AddrPort]*podHealth
 	// turn rises whenever the flows are to be divided anew.
-	turn uint64
+	turn  uint64
+	drawn uint64 // how many parts have counted since
 	// connections of all pods there have been
 	total forward.BackendCounters
 	// how many connections of pods that are well began for each that they accepted
@@ -80,27 +85,26 @@ func newHealth() *health {
 func (h *health) look(now time.Duration,
 	counts map[netip.AddrPort]forward.BackendCounters) (changed bool) {
 	h.follow(now, counts)
-	accepted, others := h.count(now, counts)
+	turn := h.turn
+	answered, drawn, used := h.count(counts)
 	for at, p := range h.pods {
-		mine := accepted[at]
-		if mine > 0 {
+		if answered[at] {
 			changed = p.well(now) || changed
 			continue
 		}
-		if n := len(others); n > 0 && p.state == stateOK {
-			sum := uint64(0)
-			for _, o := range others {
-				if o != at {
-					sum += accepted[o]
-				}
-			}
-			if n > 1 {
-				p.missed += float64(sum) / float64(n-1)
-			}
+		if p.state == stateOK && used > 1 {
+			p.missed += float64(drawn) / float64(used-1)
 		}
 		changed = h.judge(p, now, counts[at]) || changed
 	}
-	return h.revive(now) || changed
+	changed = h.revive(now) || changed
+	if h.drawn > mostDrawn && h.turn == turn {
+		h.turn++
+	}
+	if h.turn != turn {
+		h.drawn, changed = 0, true
+	}
+	return changed
 }
 
 // follow keeps the pods those that there are.
@@ -117,23 +121,26 @@ func (h *health) follow(now time.Duration, counts map[netip.AddrPort]forward.Bac
 	}
 }
 
-// count returns how many connections each pod has accepted since the last look, and the pods that
-// are in use.
-func (h *health) count(now time.Duration, counts map[netip.AddrPort]forward.BackendCounters) (
-	accepted map[netip.AddrPort]uint64, ok []netip.AddrPort) {
-	accepted = map[netip.AddrPort]uint64{}
+// count returns which pods have accepted a connection since the last look, how many of those that
+// pods in use have accepted were drawn, and how many pods are in use.
+func (h *health) count(counts map[netip.AddrPort]forward.BackendCounters) (
+	answered map[netip.AddrPort]bool, drawn uint64, used int) {
+	answered = map[netip.AddrPort]bool{}
 	var begun, taken uint64
 	for at, p := range h.pods {
 		n := counts[at]
-		accepted[at] = n.Accepted - p.last.Accepted
+		accepted := n.Accepted - p.last.Accepted
+		answered[at] = accepted > 0
 		h.total.Begun += n.Begun - p.last.Begun
-		h.total.Accepted += accepted[at]
+		h.total.Accepted += accepted
 		h.total.Refused += n.Refused - p.last.Refused
+		h.drawn += n.Drawn - p.last.Drawn
 		if p.state == stateOK {
-			ok = append(ok, at)
-			if accepted[at] > 0 {
+			used++
+			drawn += n.Drawn - p.last.Drawn
+			if accepted > 0 {
 				begun += n.Begun - p.last.Begun
-				taken += accepted[at]
+				taken += accepted
 			}
 		}
 		// An answer needs time: what began since the last look is due at the next one.
@@ -144,7 +151,7 @@ func (h *health) count(now time.Duration, counts map[netip.AddrPort]forward.Back
 	if taken > 0 {
 		h.perAccepted = max(1, float64(begun)/float64(taken))
 	}
-	return accepted, ok
+	return answered, drawn, used
 }
 
 // well notes that a pod has accepted a connection.

@@ -19,7 +19,8 @@ type simulation struct {
 	now    time.Duration
 	counts map[netip.AddrPort]forward.BackendCounters
 	dead   map[netip.AddrPort]bool // accepts nothing
-	slot   map[int]netip.AddrPort  // whose a client's port is, by the port, until the next turn
+	part   map[int]int             // of the flows, by the client's port, until the next turn
+	seen   map[int]bool            // parts of which a connection has begun
 	turn   uint64
 	lost   int // connections of honest clients that no pod accepted
 }
@@ -27,7 +28,7 @@ type simulation struct {
 func newSimulation(t *testing.T, pods int) *simulation {
 	s := &simulation{t: t, r: rand.New(rand.NewPCG(testrand.Seed(t), 1)), h: newHealth(),
 		counts: map[netip.AddrPort]forward.BackendCounters{}, dead: map[netip.AddrPort]bool{},
-		slot: map[int]netip.AddrPort{}}
+		part: map[int]int{}, seen: map[int]bool{}}
 	for i := range pods {
 		s.counts[podAt(i)] = forward.BackendCounters{}
 	}
@@ -39,20 +40,24 @@ func podAt(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 88, 0, byte(2 + i)}), 80)
 }
 
-// choose returns the pod for a client's port, which has the same one until the next turn.
-func (s *simulation) choose(port int) netip.AddrPort {
+// choose returns the pod for a client's port, which has the same one until the next turn, and
+// whether its part is seen for the first time.
+func (s *simulation) choose(port int) (at netip.AddrPort, first bool) {
 	if s.turn != s.h.turn {
 		s.turn = s.h.turn
-		clear(s.slot)
+		clear(s.part)
+		clear(s.seen)
 	}
-	if at, known := s.slot[port]; known && s.usable(at) {
-		return at
+	part, known := s.part[port]
+	if !known {
+		part = s.r.IntN(forward.Parts)
+		s.part[port] = part
 	}
-	for {
-		at := podAt(s.r.IntN(len(s.counts)))
-		if s.usable(at) {
-			s.slot[port] = at
-			return at
+	first = !s.seen[part]
+	s.seen[part] = true
+	for n := part; ; n++ {
+		if at := podAt(n % len(s.counts)); s.usable(at) {
+			return at, first
 		}
 	}
 }
@@ -64,11 +69,14 @@ func (s *simulation) usable(at netip.AddrPort) bool {
 
 // connect begins a connection; one that is not valid is answered by no pod.
 func (s *simulation) connect(port int, valid bool) (at netip.AddrPort, accepted bool) {
-	at = s.choose(port)
+	at, first := s.choose(port)
 	n := s.counts[at]
 	n.Begun++
 	if accepted = valid && !s.dead[at]; accepted {
 		n.Accepted++
+		if first {
+			n.Drawn++
+		}
 	}
 	s.counts[at] = n
 	return at, accepted
@@ -104,8 +112,10 @@ func TestDeadPodIsPassedOver(t *testing.T) {
 	for range 60 {
 		s.second(100)
 	}
-	if s.h.turn != 0 || s.lost != 0 {
-		t.Errorf("all are well, and there were %d turns, %d losses", s.h.turn, s.lost)
+	for i := range 3 {
+		if s.state(i) != stateOK || s.lost != 0 {
+			t.Errorf("all are well, and pod %d is %s, %d losses", i, s.state(i), s.lost)
+		}
 	}
 	s.dead[podAt(1)] = true
 	for s.state(1) == stateOK {

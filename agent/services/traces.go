@@ -3,9 +3,23 @@ package services
 import (
 	"errors"
 	"net/netip"
+	"os"
+	"regexp"
 
 	"github.com/weirnet/weir/internal/nl"
 )
+
+var quoted = regexp.MustCompile(`"([0-9a-fA-F.:]+)"`)
+
+// addressesIn finds the addresses that a record holds.
+func addressesIn(text []byte) (all []netip.Addr) {
+	for _, m := range quoted.FindAllSubmatch(text, -1) {
+		if a, err := netip.ParseAddr(string(m[1])); err == nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}
 
 // loopback is the index of the loopback interface in every namespace.
 const loopback = 1
@@ -29,8 +43,13 @@ func onLoopback(a netip.Addr, change func(*nl.Conn, int, netip.Prefix) error) er
 // is to be kept: then the services stay in it.
 func RemoveTraces(file string, keep bool) error {
 	r, err := readRecord(file)
-	if err != nil {
-		return err
+	if err != nil { // damaged, or of a later version: the addresses can be found
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		r = record{Held: addressesIn(text)}
+		keep = false
 	}
 	var errs []error
 	for _, a := range r.Held {

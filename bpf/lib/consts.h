@@ -426,15 +426,17 @@ enum meta {
 // Translations lie among the states, under a flow id of their own. A translation's inner entry has
 // in track of its high side the phase of the flow that it was in when the last packet passed, above
 // it 1 + the place of the pod that it counts for, 0 for none, and above that 1 + the place of the
-// backend of a service, and whether that has answered. Its last packet is that of its low side. The
-// low sides of both entries have the place of the other.
+// backend of a service, whether its connection is the first of its part of the flows, and whether
+// the backend has answered. Its last packet is that of its low side. The low sides of both entries
+// have the place of the other.
 enum {
 	NAT_FLOW = 255,
 	NAT_PHASE = 7,
 	NAT_POD_SHIFT = 3,
 	NAT_POD = 16383, // of MAX_PODS + 1
 	NAT_BACKEND_SHIFT = 17,
-	NAT_BACKEND = 16383, // of BACKEND_PLACES
+	NAT_BACKEND = 8191, // of BACKEND_PLACES
+	NAT_DRAWN = 1 << 30,
 	NAT_ANSWERED = 1 << 31,
 };
 
@@ -450,7 +452,7 @@ enum leads {
 enum {
 	MAX_BACKENDS = 128, // a power of two
 	SERVICE_SLOTS = 256, // a power of two
-	BACKEND_PLACES = 8192,
+	BACKEND_PLACES = 4096,
 	SERVICE_SEEDS = 10, // as hash5 takes
 };
 

@@ -219,20 +219,23 @@ __noinline int nat_create(struct __sk_buff *skb, __u32 how)
 	return settle(wire) ? 0 : REASON_NAT_PORTS;
 }
 
-// nat_create_called does so for a caller of a published port, and writes and counts to which
-// backend of a service the translation leads, if any.
+// nat_create_called does so for a caller of a published port, and notes to which backend of a
+// service the translation leads, if any.
 __noinline int nat_create_called(struct __sk_buff *skb, __u32 how)
 {
 	int why = nat_create(skb, how);
 	struct cpu *c = this_cpu();
-	if (why || !c)
+	if (why || !c || likely(!exists(c->nat.backend)))
 		return why;
-	__u32 inner = number(c->nat.inner);
-	struct set *s = exists(c->nat.backend) ? set_at(inner / WAYS) : NULL;
+	const struct packet *p = &c->packet;
+	struct nat *nat = &c->nat;
+	struct published_key k;
+	__u32 inner = number(nat->inner);
+	struct set *s = set_at(inner / WAYS);
 	if (!s)
 		return 0;
+	published_key(&k, p, nat->was.dst_hi, nat->was.dst_lo, nat->was.ports & 0xffff, 0);
 	// No answer can be under way: the packet has not been sent.
-	high_side(s, inner)->track |= c->nat.backend.plus1 << NAT_BACKEND_SHIFT;
-	count_begun(&c->packet, c->nat.backend);
+	high_side(s, inner)->track |= begin_backend(p, nat, bpf_map_lookup_elem(&services, &k));
 	return 0;
 }

@@ -151,6 +151,7 @@ struct nat {
 	__u8 translated; // the fields of the packet are no longer those in the frame: these are in
 			 // was
 	__u8 make;	 // enum make
+	__u32 part;	 // of the flows of a service, the packet's
 	struct maybe backend; // place of the one that find_published has chosen
 	__u32 partner;	      // the other entry of a translation
 	struct maybe inner;   // place of the inner entry of the translation that the packet follows

@@ -18,6 +18,9 @@ struct service {
 	__u32 count; // backends that get flows, 0: none
 	__u32 pad;
 	__u64 seed[SERVICE_SEEDS];
+	// parts of which a connection has begun since the agent wrote the service last: only the
+	// first of each is a draw
+	__u64 seen[SERVICE_SLOTS / 64];
 	__u8 slot[SERVICE_SLOTS];
 	__u8 other[SERVICE_SLOTS];
 	struct backend backend[MAX_BACKENDS];
@@ -27,6 +30,9 @@ struct service {
 // long as its translation lives, so nobody counts twice with the same ports.
 struct backend_count {
 	__u64 begun, accepted, refused;
+	// of those accepted, those that were the first of their part: each is a draw at random
+	// among the backends, whatever the client knows of earlier ones
+	__u64 drawn;
 };
 
 struct {
@@ -87,11 +93,12 @@ static __always_inline int choose_backend(const struct packet *p, struct nat *na
 	nat->make = MAKE_REFUSAL;
 	if (!s || !s->count)
 		return 0;
-	__u32 part = hash5(s->seed, p->src_hi, p->src_lo, (__u64)p->proto << 32 | p->ports,
-			   p->dst_hi, p->dst_lo);
+	nat->part = hash5(s->seed, p->src_hi, p->src_lo, (__u64)p->proto << 32 | p->ports,
+			  p->dst_hi, p->dst_lo) &
+		    (SERVICE_SLOTS - 1);
 	struct backend *b = NULL;
 	for (__u32 i = 0; i < CHOICES && !b; i++)
-		b = living(s, part + i * (SERVICE_SLOTS / CHOICES + 1));
+		b = living(s, nat->part + i * (SERVICE_SLOTS / CHOICES + 1));
 	if (!b)
 		return 0;
 	nat->make = MAKE_NONE;
@@ -108,13 +115,23 @@ static __always_inline struct backend_count *count_of(struct maybe backend)
 	return exists(backend) ? bpf_map_lookup_elem(&backend_counts, &place) : NULL;
 }
 
-// count_begun counts a connection that was translated to a backend.
-static __always_inline void count_begun(const struct packet *p, struct maybe backend)
+// begin_backend counts a connection that has begun, and returns what its translation is to know of
+// its backend.
+static __always_inline __u32 begin_backend(const struct packet *p, const struct nat *nat,
+					   struct service *s)
 {
-	struct backend_count *n = count_of(backend);
+	struct backend_count *n = count_of(nat->backend);
+	__u32 word = nat->backend.plus1 << NAT_BACKEND_SHIFT, part = nat->part;
 
-	if (n && p->proto == PROTO_TCP && (p->tcp_flags & (TH_SYN | TH_ACK)) == TH_SYN)
-		__sync_fetch_and_add(&n->begun, 1);
+	if (!n || p->proto != PROTO_TCP || (p->tcp_flags & (TH_SYN | TH_ACK)) != TH_SYN)
+		return word;
+	__sync_fetch_and_add(&n->begun, 1);
+	__u64 *seen = s ? &s->seen[part / 64 & (SERVICE_SLOTS / 64 - 1)] : NULL,
+	      bit = 1ULL << part % 64;
+	if (!seen || READ_ONCE(*seen) & bit)
+		return word;
+	__sync_fetch_and_or(seen, bit);
+	return word | NAT_DRAWN;
 }
 
 // count_answer counts what a backend first says to a connection, which its translation notes.
@@ -125,11 +142,14 @@ static __always_inline void count_answer(const struct packet *p, struct side *hi
 
 	if (!n || high->track & NAT_ANSWERED)
 		return;
-	if ((p->tcp_flags & (TH_SYN | TH_ACK)) == (TH_SYN | TH_ACK))
+	if ((p->tcp_flags & (TH_SYN | TH_ACK)) == (TH_SYN | TH_ACK)) {
 		__sync_fetch_and_add(&n->accepted, 1);
-	else if (p->tcp_flags & TH_RST)
+		if (high->track & NAT_DRAWN)
+			__sync_fetch_and_add(&n->drawn, 1);
+	} else if (p->tcp_flags & TH_RST) {
 		__sync_fetch_and_add(&n->refused, 1);
-	else
+	} else {
 		return;
+	}
 	high->track |= NAT_ANSWERED;
 }

@@ -96,8 +96,9 @@ const (
 // Translations lie among the states, under a flow id of their own. A translation's inner entry has
 // in track of its high side the phase of the flow that it was in when the last packet passed, above
 // it 1 + the place of the pod that it counts for, 0 for none, and above that 1 + the place of the
-// backend of a service, and whether that has answered. Its last packet is that of its low side. The
-// low sides of both entries have the place of the other.
+// backend of a service, whether its connection is the first of its part of the flows, and whether
+// the backend has answered. Its last packet is that of its low side. The low sides of both entries
+// have the place of the other.
 const (
 	natFlow  = 255
 	natPhase = 7
@@ -115,7 +116,7 @@ const (
 const (
 	maxBackends   = 128 // a power of two
 	serviceSlots  = 256 // a power of two
-	backendPlaces = 8192
+	backendPlaces = 4096
 )
 
 // The scale of windows whose option was not seen: the largest, RFC 7323 2.3.

@@ -101,8 +101,10 @@ func (e *Engine) putServicesLocked(want map[weirPublishedKey]*forward.Service) e
 	for k := range next {
 		ports[k] = weirPublished{Kind: toService}
 	}
-	if err := e.putPublishedLocked(ports, toService); err != nil {
-		return err
+	if !e.servesLocked(ports) {
+		if err := e.putPublishedLocked(ports, toService); err != nil {
+			return err
+		}
 	}
 	for k := range old {
 		if next[k] != nil {
@@ -117,6 +119,24 @@ func (e *Engine) putServicesLocked(want map[weirPublishedKey]*forward.Service) e
 	return nil
 }
 
+// servesLocked reports that the ports of services are those that there are: to write them again
+// would invalidate the forwarding caches.
+func (e *Engine) servesLocked(ports map[weirPublishedKey]weirPublished) bool {
+	if e.published == nil || !e.withdrawals.known[toService] {
+		return false
+	}
+	n := 0
+	for k, v := range e.published {
+		if v.Kind == toService {
+			n++
+			if _, stays := ports[k]; !stays {
+				return false
+			}
+		}
+	}
+	return n == len(ports)
+}
+
 // readServicesLocked reads what an earlier engine has written.
 func (e *Engine) readServicesLocked() error {
 	if e.services != nil {
@@ -128,6 +148,7 @@ func (e *Engine) readServicesLocked() error {
 	}
 	e.services, e.trials = map[weirPublishedKey]*weirService{}, map[uint32]uint64{}
 	for k, v := range held {
+		clear(v.Seen[:])
 		e.services[k] = &v
 		for i := range v.backends() {
 			b := &v.Backend[i]
@@ -302,7 +323,7 @@ func (e *Engine) Services() (map[forward.ServiceKey]map[netip.AddrPort]forward.B
 				return nil, fmt.Errorf("read the counters of a pod of a service: %w", err)
 			}
 			of[netip.AddrPortFrom(b.Addr.addr(), uint16(b.Port))] = forward.BackendCounters{
-				Begun: n.Begun, Accepted: n.Accepted, Refused: n.Refused}
+				Begun: n.Begun, Accepted: n.Accepted, Refused: n.Refused, Drawn: n.Drawn}
 		}
 		all[forward.ServiceKey{Proto: packet.Proto(k.Proto),
 			At: netip.AddrPortFrom(k.Addr.addr(), k.Port)}] = of

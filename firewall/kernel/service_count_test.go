@@ -106,23 +106,23 @@ func TestServiceCountsAnswersOfPods(t *testing.T) {
 			f.send(client, at, syn(99))
 			f.send(end(podA, 80), client, build.TCP{Seq: 999, Ack: 100, Window: 1000,
 				Flags: packet.FlagSYN | packet.FlagACK})
-			want("a SYN and its answer", forward.BackendCounters{Begun: 2, Accepted: 1})
+			want("a SYN and its answer", forward.BackendCounters{Begun: 2, Accepted: 1, Drawn: 1})
 			client = end(outsideAddr, 4002)
 			f.send(client, at, syn(99))
 			f.send(end(podA, 80), client, build.TCP{Ack: 100,
 				Flags: packet.FlagRST | packet.FlagACK})
-			want("a refusal", forward.BackendCounters{Begun: 3, Accepted: 1, Refused: 1})
+			want("a refusal", forward.BackendCounters{Begun: 3, Accepted: 1, Refused: 1, Drawn: 1})
 			client = end(outsideAddr, 4001) // once more with the ports of a moment ago
 			f.send(end(podA, 80), client, build.TCP{Seq: 1000, Ack: 100,
 				Flags: packet.FlagRST | packet.FlagACK})
 			f.send(client, at, syn(9999))
 			f.send(end(podA, 80), client, build.TCP{Seq: 5999, Ack: 10000, Window: 1000,
 				Flags: packet.FlagSYN | packet.FlagACK})
-			want("the same ports again", forward.BackendCounters{Begun: 3, Accepted: 1, Refused: 1})
+			want("the same ports again", forward.BackendCounters{Begun: 3, Accepted: 1, Refused: 1, Drawn: 1})
 			client = end(outsideAddr, 4003) // to the pod itself
 			f.send(client, end(podA, 80), syn(99))
 			want("a call of the pod itself", forward.BackendCounters{Begun: 3, Accepted: 1,
-				Refused: 1})
+				Refused: 1, Drawn: 1})
 		})
 	}
 }

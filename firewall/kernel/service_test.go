@@ -309,6 +309,7 @@ func (v *cluster) counted(r *podNode) (sum forward.BackendCounters) {
 				sum.Begun += c.Begun
 				sum.Accepted += c.Accepted
 				sum.Refused += c.Refused
+				sum.Drawn += c.Drawn
 			}
 		}
 	}

@@ -30,6 +30,7 @@ type weirBackendCount struct {
 	Begun    uint64
 	Accepted uint64
 	Refused  uint64
+	Drawn    uint64
 }
 
 type weirBucket struct {
@@ -365,11 +366,11 @@ type weirCpu struct {
 		Translated uint8
 		Make       uint8
 		_          [2]byte
+		Part       uint32
 		Backend    weirMaybe
 		Partner    uint32
 		Inner      weirMaybe
 		From       uint32
-		_          [4]byte
 		Victim     struct {
 			_     structs.HostLayout
 			Found uint32
@@ -786,6 +787,7 @@ type weirService struct {
 	Count   uint32
 	Pad     uint32
 	Seed    [10]uint64
+	Seen    [4]uint64
 	Slot    [256]uint8
 	Other   [256]uint8
 	Backend [128]struct {

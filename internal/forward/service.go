@@ -40,4 +40,13 @@ func (s *Service) Key() ServiceKey { return ServiceKey{s.Proto, s.At} }
 
 // BackendCounters count the TCP connections of a backend: those that began, those that it accepted,
 // and those that it refused. A client that uses its port again at once does not count again.
-type BackendCounters struct{ Begun, Accepted, Refused uint64 }
+type BackendCounters struct {
+	Begun, Accepted, Refused uint64
+	// Drawn are those accepted that were the first of their part of the flows, of which there are
+	// Parts, since the service was set last in another way. Each is a draw at random among the
+	// backends, whatever its client has found out.
+	Drawn uint64
+}
+
+// Parts is in how many parts the flows of a Service are divided.
+const Parts = 256
