@@ -16,9 +16,9 @@ import (
 // one: the others have to accept connections that this pod, by its part of all flows, should have
 // accepted. A client may have found out which of its ports lead where, and avoid a pod. So only the
 // first connection of each part of the flows counts (forward.BackendCounters.Drawn), and the flows
-// are divided anew, by another secret, before a pod is passed over, and when many parts have
+// are divided again, by another secret, before a pod is passed over, and when many parts have
 // counted. So each connection that counts was a draw at random: a pod that is well accepts its
-// share, whoever connects.
+// share, and the client cannot change that.
 
 // state is how a pod is used.
 type state string
@@ -54,20 +54,20 @@ type podHealth struct {
 	unanswered, fresh uint64
 	// how many it should have accepted meanwhile
 	missed    float64
-	suspected bool // and the flows were divided anew
+	suspected bool // and the flows were divided again
 	until     time.Duration
 	pause     time.Duration // 0: it was never passed over, or forgotten
 	since     time.Duration // it is well since then
 	trial     uint64        // connections in all at which its trial ends
 }
 
-// mostDrawn is how many parts of the flows may have counted when they are divided anew.
+// mostDrawn is how many parts of the flows may have counted when they are divided again.
 const mostDrawn = forward.Parts / 2
 
-// health judges the pods of one service. It is deterministic: time and counters are passed in.
+// health evaluates the pods of one service. It is deterministic: time and counters are passed in.
 type health struct {
 	pods map[netip.AddrPort]*podHealth
-	// turn rises whenever the flows are to be divided anew.
+	// turn rises whenever the flows are to be divided again.
 	turn  uint64
 	drawn uint64 // how many parts have counted since
 	// connections of all pods there have been
@@ -95,7 +95,7 @@ func (h *health) look(now time.Duration,
 		if p.state == stateOK && used > 1 {
 			p.missed += float64(drawn) / float64(used-1)
 		}
-		changed = h.judge(p, now, counts[at]) || changed
+		changed = h.evaluate(p, now, counts[at]) || changed
 	}
 	changed = h.revive(now) || changed
 	if h.drawn > mostDrawn && h.turn == turn {
@@ -167,8 +167,8 @@ func (p *podHealth) well(now time.Duration) (changed bool) {
 	return true
 }
 
-// judge looks at a pod that has accepted nothing since the last look.
-func (h *health) judge(p *podHealth, now time.Duration, n forward.BackendCounters) bool {
+// evaluate looks at a pod that has accepted nothing since the last look.
+func (h *health) evaluate(p *podHealth, now time.Duration, n forward.BackendCounters) bool {
 	switch p.state {
 	case stateOK:
 		if p.missed < expected || p.unanswered < fewest {

@@ -105,8 +105,8 @@ func (s *simulation) second(connections int) {
 
 func (s *simulation) state(i int) state { return s.h.pods[podAt(i)].state }
 
-// TestDeadPodIsPassedOver: one that accepts nothing gets no flows any more, then a few at a time, in
-// pauses that grow, and is in use as soon as it accepts one.
+// TestDeadPodIsPassedOver: one that accepts nothing gets no flows any more, then a few at a time,
+// in pauses that grow, and is in use as soon as it accepts one.
 func TestDeadPodIsPassedOver(t *testing.T) {
 	s := newSimulation(t, 3)
 	for range 60 {
@@ -195,8 +195,8 @@ func TestPodsDieOneByOne(t *testing.T) {
 	}
 }
 
-// TestSlowServiceIsNotJudged: a few connections say nothing.
-func TestSlowServiceIsNotJudged(t *testing.T) {
+// TestSlowServiceSaysNothing: a few connections say nothing.
+func TestSlowServiceSaysNothing(t *testing.T) {
 	s := newSimulation(t, 4)
 	for range 3600 {
 		s.second(s.r.IntN(2))
@@ -210,7 +210,7 @@ func TestSlowServiceIsNotJudged(t *testing.T) {
 
 // TestOutsiderMarksNoPod: neither a flood of SYNs that no pod answers, nor one from the ports that
 // lead to a certain pod, nor connections that avoid it have a pod passed over that is well, even
-// when nobody else connects but rarely.
+// when others connect rarely.
 func TestOutsiderMarksNoPod(t *testing.T) {
 	for name, attack := range map[string]func(*simulation, map[int]netip.AddrPort){
 		"SYNs that no pod answers": func(s *simulation, _ map[int]netip.AddrPort) {

@@ -27,7 +27,7 @@ struct service {
 };
 
 // TCP connections of a backend: those that began, and how it answered to their SYN. Each counts as
-// long as its translation lives, so nobody counts twice with the same ports.
+// long as its translation lives, so no client counts twice with the same ports.
 struct backend_count {
 	__u64 begun, accepted, refused;
 	// of those accepted, those that were the first of their part: each is a draw at random

@@ -34,7 +34,8 @@ func syn(seq uint32) build.TCP {
 func TestServiceSpreadsFlows(t *testing.T) {
 	f := newFrames(t, "add allow ip from any to any\n")
 	f.virtualAddresses()
-	to := []netip.AddrPort{end(podA, 80), end(podA, 81), end(podB, 80), end(podB, 81), end(podB, 82)}
+	to := []netip.AddrPort{end(podA, 80), end(podA, 81), end(podB, 80), end(podB, 81),
+		end(podB, 82)}
 	const flows = 4000
 	ask := func() (all []netip.AddrPort) {
 		t.Helper()
@@ -118,7 +119,8 @@ func TestServiceCountsAnswersOfPods(t *testing.T) {
 			f.send(client, at, syn(9999))
 			f.send(end(podA, 80), client, build.TCP{Seq: 5999, Ack: 10000, Window: 1000,
 				Flags: packet.FlagSYN | packet.FlagACK})
-			want("the same ports again", forward.BackendCounters{Begun: 3, Accepted: 1, Refused: 1, Drawn: 1})
+			want("the same ports again", forward.BackendCounters{Begun: 3, Accepted: 1,
+				Refused: 1, Drawn: 1})
 			client = end(outsideAddr, 4003) // to the pod itself
 			f.send(client, end(podA, 80), syn(99))
 			want("a call of the pod itself", forward.BackendCounters{Begun: 3, Accepted: 1,

@@ -260,9 +260,9 @@ func TestServiceKeepsFlows(t *testing.T) {
 	}
 }
 
-// TestServiceJudgedOnThePod: rules decide about the pod that was chosen, and what they refuse
+// TestServiceEvaluatedByPod: rules decide about the pod that was chosen, and what they refuse
 // leaves no trace.
-func TestServiceJudgedOnThePod(t *testing.T) {
+func TestServiceEvaluatedByPod(t *testing.T) {
 	v := newCluster(t, `add 1 check-state
 add allow tcp from 192.0.2.2 to 10.88.0.2 80 in recv eth0 keep-state
 add reset tcp from any to 10.88.0.3 80

@@ -4,7 +4,7 @@ import "slices"
 
 // spread divides the flows of a service among n of its backends: each gets as many slots as
 // another, or one more. As few slots as possible change hands. held says whose a slot was, -1 if
-// it was nobody's who is there still.
+// that backend gets no flows any more.
 func spread(held [serviceSlots]int, n int) (slots [serviceSlots]uint8) {
 	if n == 0 {
 		return slots

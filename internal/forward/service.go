@@ -13,7 +13,7 @@ type Service struct {
 	At netip.AddrPort
 	// Backends are the pods; without any that gets flows the service refuses them.
 	Backends []Backend
-	// Turn, when it changes, has the flows divided anew, by another secret.
+	// Turn, when it changes, has the flows divided again, by another secret.
 	Turn uint64
 }
 
