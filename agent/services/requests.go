@@ -18,6 +18,7 @@ func (s *Service) Add(r api.AddService) (api.Services, error) {
 	if err != nil {
 		return api.Services{}, err
 	}
+	taken := s.config.Taken(spec.At.Addr()) // it takes locks of its own
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {
@@ -35,6 +36,9 @@ func (s *Service) Add(r api.AddService) (api.Services, error) {
 	}
 	if err := s.checkAgainst(&spec, &s.record); err != nil {
 		return api.Services{}, err
+	}
+	if taken != nil {
+		return api.Services{}, fmt.Errorf("service %s: %w", spec.Name, taken)
 	}
 	before, now := s.record, s.record.clone()
 	now.Services = append(now.Services, spec)

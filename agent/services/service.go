@@ -49,6 +49,7 @@ const Every = time.Second
 type Service struct {
 	config Config
 	poked  chan struct{} // has an element when pods have come or gone
+	now    func() time.Duration
 
 	mu     sync.Mutex // its place in the lock order: agent/doc.go
 	record record     // guarded by mu; as it is on the disk
@@ -60,7 +61,7 @@ type Service struct {
 
 // New returns a Service that has done nothing yet.
 func New(c Config) *Service {
-	return &Service{config: c, poked: make(chan struct{}, 1),
+	return &Service{config: c, poked: make(chan struct{}, 1), now: clock.Now,
 		health: map[forward.ServiceKey]*health{}}
 }
 
@@ -150,7 +151,7 @@ func (s *Service) lookLocked() error {
 		for at, p := range h.pods {
 			before[at] = p.state
 		}
-		h.look(clock.Now(), of)
+		h.look(s.now(), of)
 		for at, p := range h.pods {
 			if was := before[at]; was != "" && was != p.state {
 				s.config.Log.Info("service", "at", k.At, "pod", at, "is", string(p.state))

@@ -91,9 +91,6 @@ func (s *Service) checkAgainst(spec *Spec, r *record) error {
 		return hinted{what("%s is an address of this host", a),
 			"choose one that nothing else has; for the host's own address, publish a port of a pod"}
 	}
-	if err := s.config.Taken(a); err != nil {
-		return fmt.Errorf("service %s: %w", spec.Name, err)
-	}
 	for _, o := range r.Services {
 		if o.At == spec.At && o.Proto == spec.Proto {
 			return hinted{what("%s port %d of %s is that of service %s", spec.Proto,
