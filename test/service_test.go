@@ -25,9 +25,12 @@ add 20 deny ip from any to any
 // virtualAddresses are those of services in these tests; the outside has a route to them.
 var virtualAddresses = []string{"10.200.0.10", "fd00:200::10"}
 
+// serviceMetric is how the names of metrics of services begin.
+const serviceMetric = "weir_service_"
+
 func newServiceHost(t *testing.T, rules string) *podHost {
 	t.Helper()
-	h := newPodHost(t, rules)
+	h := newPodHostWith(t, podSettings+"[observe]\nmetrics = \"127.0.0.1:9642\"\n", rules)
 	h.outside.Route("10.200.0.0/16", "10.66.0.1")
 	h.outside.Route("fd00:200::/64", "fd66::1")
 	return h
@@ -152,11 +155,15 @@ func TestService(t *testing.T) {
 			}
 		}
 	}
+	failures := h.calls(four)
 	h.kill()
 	alive("without an agent")
 	answering(t, h.outside, four, 10)
 	h.start("--rules", filepath.Join(h.root, "etc/weir/rules"))
 	alive("with another agent")
+	if n, err := failures(); err != nil || n < 20 {
+		t.Errorf("of %d calls while agents changed, one failed: %v", n, err)
+	}
 
 	h.weir("pod", "label", "w3", "app=db")
 	h.follows(four, "w1", "w2")
@@ -178,6 +185,35 @@ func TestService(t *testing.T) {
 		t.Error("a service without pods answers")
 	}
 	h.withoutTraces()
+}
+
+// calls calls a service one time after the other until the function is called that it returns: how
+// many calls there were, and the error of one that failed.
+func (h *podHost) calls(to string) func() (int, error) {
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	n := 0
+	go func() {
+		for {
+			select {
+			case <-stop:
+				ended <- nil
+				return
+			default:
+			}
+			c, _, err := greeting(h.outside, to, patience)
+			if err != nil {
+				ended <- err
+				return
+			}
+			c.Close()
+			n++
+		}
+	}()
+	return func() (int, error) {
+		close(stop)
+		err := <-ended
+		return n, err
+	}
 }
 
 // follows waits until exactly some pods answer.
@@ -302,6 +338,7 @@ func TestServicesRefused(t *testing.T) {
 // and again when the server is back.
 func TestServicePassesDeadPodOver(t *testing.T) {
 	t.Parallel()
+	need(t, "curl")
 	h := newServiceHost(t, serviceRules)
 	ends := map[string]func(){}
 	nodes := map[string]*nstest.Node{}
@@ -336,6 +373,7 @@ func TestServicePassesDeadPodOver(t *testing.T) {
 		}
 		return nil
 	})
+	h.metricsOf(serviceMetric)
 	if failed == 0 {
 		t.Error("a pod without a server was passed over before it refused anything")
 	}

@@ -1,12 +1,18 @@
 package kernel
 
 import (
+	"context"
+	"errors"
 	"math"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/internal/forward"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -181,5 +187,31 @@ func TestServicePlaces(t *testing.T) {
 	f.tcpService(0, end(podB, 80), end(podA, 80))
 	if a := f.counted(f.a); a.Begun != 0 {
 		t.Errorf("a pod that comes again has %+v", a)
+	}
+}
+
+// TestErrorsThroughServices: what a pod has to complain about reaches the caller as if the service
+// had said it.
+func TestErrorsThroughServices(t *testing.T) {
+	v := newCluster(t, openRules)
+	v.virtualAddresses()
+	v.setServices(services(8080, v.a)...) // where no socket listens
+	for _, from := range []*nstest.Node{v.outside, v.b.Node, v.a.Node, v.host} {
+		for _, to := range serviceAt(8080) {
+			if _, err := dialFrom(from, to, patience); !errors.Is(err, unix.ECONNREFUSED) {
+				t.Errorf("tcp from %s to %s: %v", from, to, err)
+			}
+			u, err := from.DialContext(context.Background(), "udp", to)
+			v.must(err)
+			u.SetDeadline(time.Now().Add(patience))
+			u.Write([]byte("anybody?"))
+			if _, err := u.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {
+				t.Errorf("udp from %s to %s: %v", from, to, err)
+			}
+			u.Close()
+		}
+	}
+	if n := v.counted(v.a); n.Begun != 8 || n.Refused != 8 || n.Accepted != 0 {
+		t.Errorf("the pod has counted %+v", n)
 	}
 }

@@ -374,3 +374,50 @@ func TestServiceWithoutPods(t *testing.T) {
 		t.Errorf("refused packets have left states: %+v", all)
 	}
 }
+
+// TestServicesMoveToOtherSizes: flows of services continue in an engine with tables of other sizes,
+// whatever is set first there, and end when their service is not set.
+func TestServicesMoveToOtherSizes(t *testing.T) {
+	v := newCluster(t, openRules)
+	v.virtualAddresses()
+	v.greet(v.a, 80)
+	v.greet(v.b, 80)
+	v.setServices(append(services(8080, v.a, v.b), services(8081, v.a)...)...)
+	var kept []net.Conn
+	for range 16 {
+		c, _, err := greeted(v.outside, serviceAt(8080)[0], patience)
+		v.must(err)
+		defer c.Close()
+		kept = append(kept, c)
+	}
+	ends, _, err := greeted(v.outside, serviceAt(8081)[0], patience)
+	v.must(err)
+	defer ends.Close()
+	v.must(v.engine.Close())
+	o := firewall.DefaultOptions()
+	o.MaxStates /= 2
+	v.must(v.host.Do(func() (err error) {
+		v.engine, err = openShared(t, Config{Dir: v.dir, Options: o})
+		return err
+	}))
+	v.must(v.engine.SetInterfaces(v.ifs))
+	v.must(v.host.Do(func() error { return v.engine.Load(compile(t, openRules)) }))
+	for _, p := range []*podNode{v.a, v.b} {
+		v.must(v.host.Do(func() error { return v.engine.SetEndpoint(p.endpoint) }))
+	}
+	v.publish(9090, 80)
+	v.setServices(services(8080, v.a, v.b)...)
+	nic := v.ifs[1].Index
+	v.must(v.host.Do(func() error { _, err := v.engine.Attach(nic); return err }))
+	for i, c := range kept {
+		if err := echoWord(c, "after"); err != nil {
+			t.Errorf("connection %d: %v", i, err)
+		}
+	}
+	if echoWordFor(ends, "after", impatience) == nil {
+		t.Error("a connection continues through a service that is not set")
+	}
+	if _, err := who(v.outside, serviceAt(8080)[1]); err != nil {
+		t.Error(err)
+	}
+}
