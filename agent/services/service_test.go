@@ -97,7 +97,8 @@ func TestServicesNotBeforePods(t *testing.T) {
 	}
 }
 
-// TestFailedAddChangesNothing: neither the record, nor the engine, nor the loopback, whatever fails.
+// TestFailedAddChangesNothing: neither the record, nor the engine, nor the loopback, whatever
+// fails.
 func TestFailedAddChangesNothing(t *testing.T) {
 	for what, fail := range map[string]func(*fakeHost, *Service, string){
 		"the engine": func(h *fakeHost, _ *Service, _ string) { h.fails = errors.New("no") },
@@ -177,7 +178,8 @@ func TestHealthReachesTheEngine(t *testing.T) {
 	if _, err := s.Add(webRequest()); err != nil {
 		t.Fatal(err)
 	}
-	dead, well := netip.MustParseAddrPort("10.88.0.2:8080"), netip.MustParseAddrPort("10.88.0.3:8080")
+	dead := netip.MustParseAddrPort("10.88.0.2:8080")
+	well := netip.MustParseAddrPort("10.88.0.3:8080")
 	counts := map[netip.AddrPort]forward.BackendCounters{dead: {}, well: {}}
 	h.counts = map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters{
 		h.set[0].Key(): counts}

@@ -190,7 +190,7 @@ __noinline int adopt(__u32 at)
 	if (translation) {
 		low_side(s, way)->track = number(partner);
 		if (!(flags & META_WIRE))
-			count_nat(high_side(s, way)->track, 1);
+			count_nat(pod_in(high_side(s, way)), 1);
 	} else if (flags & META_TRACKED)
 		adopt_track(look, limit, walk, low_side(s, way), high_side(s, way), made);
 	count_states(c, cf, 1);

@@ -130,7 +130,7 @@ static __always_inline __u32 begin_backend(const struct packet *p, const struct 
 	      bit = 1ULL << part % 64;
 	if (!seen || READ_ONCE(*seen) & bit)
 		return word;
-	__sync_fetch_and_or(seen, bit);
+	or_ordered(seen, bit);
 	return word | NAT_DRAWN;
 }
 

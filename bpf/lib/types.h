@@ -165,14 +165,9 @@ static __always_inline __u32 phase_in(const struct side *high)
 	return READ_ONCE(high->track) & NAT_PHASE;
 }
 
-static __always_inline struct maybe pod_of_word(__u32 word)
-{
-	return maybe_from(word >> NAT_POD_SHIFT & NAT_POD);
-}
-
 static __always_inline struct maybe pod_in(const struct side *high)
 {
-	return pod_of_word(high->track);
+	return maybe_from(high->track >> NAT_POD_SHIFT & NAT_POD);
 }
 
 static __always_inline struct maybe backend_in(const struct side *high)
