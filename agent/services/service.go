@@ -99,7 +99,7 @@ func (s *Service) Changed() {
 
 // Run follows the pods and their counters until ctx ends.
 func (s *Service) Run(ctx context.Context) {
-	const about = "the services"
+	const about = "what services know of pods" // Begin has a subject of its own
 	tick := time.NewTicker(Every)
 	defer tick.Stop()
 	for {
