@@ -301,8 +301,9 @@ func (n *Node) announce() {
 	n.cluster.SetEndpoints(slices.Compact(addrs))
 }
 
-// podsChanged has the cluster hear of the pods of this host. It does not wait.
+// podsChanged has the services and the cluster hear of the pods of this host. It does not wait.
 func (n *Node) podsChanged() {
+	n.services.Changed()
 	if n.cluster != nil {
 		n.cluster.PodsChanged()
 	}

@@ -7,6 +7,7 @@
 //	agent/rules  the rules in force, trials, the saved rules, commands, why
 //	agent/host   interfaces, hooks, routes, kernel settings, the mount of the pins
 //	agent/pods   the network of containers: attach, labels, published ports, drivers of runtimes
+//	agent/services  addresses and ports that lead to the pods of a label
 //	agent/nat    forwarded ports and source NAT for others behind the host
 //	agent/peers  the other nodes: their record, the tunnel to them, routes
 //	agent/cluster  the desired state of a cluster: the copy, what follows from it, own news
@@ -40,6 +41,7 @@
 //	watch.history.mu       counts of the last hour; the text of rules is looked up under it
 //	cluster.Service.writing  the disk with the copy of the store; nothing waits for it
 //	cluster.Service.mu     the copy of the store, and what other parts have to get of it
+//	services.Service.mu    the services and the health of their pods
 //	rules.Book.mu          changes of the rules, and views of them
 //	rules.savedRules.mu    the file of the saved rules
 //	sharedTables.mu        tables that all hosts have

@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/agent/peers"
 	"github.com/weirnet/weir/agent/rules"
+	"github.com/weirnet/weir/agent/services"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/pod"
@@ -83,7 +84,7 @@ func Down(p Paths, keep bool) error {
 // system busy.
 func removeTraces(p Paths, keep bool, unlockPins func()) error {
 	errs := []error{pod.Remove(p.Pods()), peers.RemoveTraces(p.peerFiles(), keep, p.removeEmpty),
-		host.RestoreSysctls(p.Sysctls())}
+		services.RemoveTraces(p.Services(), keep), host.RestoreSysctls(p.Sysctls())}
 	if err := kernel.Remove(p.Pins()); err != nil {
 		errs = append(errs, fmt.Errorf("remove the pinned objects: %w", err))
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/weirnet/weir/agent/pods"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/agent/rules"
+	"github.com/weirnet/weir/agent/services"
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/store/client"
@@ -54,6 +55,7 @@ type Node struct {
 	explain  rules.Explainer
 	pods     *pods.Service
 	nat      *nat.Service
+	services *services.Service
 	peers    *peers.Service
 	observer *watch.Observer
 	// what netfilter translates; used when the pods begin, and by the loop
@@ -160,6 +162,7 @@ func (n *Node) serve(ctx context.Context, end func()) (err error) {
 		n.pods.ServeDNS)
 	n.retry.Until(ctx, "the sockets of the API", "weir doctor",
 		func() error { return s.begin(n.config.Paths, served) })
+	go n.services.Run(ctx)
 	n.retry.Attend(ctx, "dockerd", "weir doctor", n.pods.ServeDocker)
 	n.retry.Attend(ctx, "the address of the metrics", "see observe.metrics in the settings",
 		n.observer.ServeScrapes)

@@ -41,6 +41,9 @@ func (p Paths) Saved() string { return filepath.Join(p.State(), "rules.saved") }
 // Pods is the directory of the records of containers.
 func (p Paths) Pods() string { return filepath.Join(p.State(), "pods") }
 
+// Services is the record of services.
+func (p Paths) Services() string { return filepath.Join(p.State(), "services.json") }
+
 // Docker is where dockerd looks for a network driver named weir.
 func (p Paths) Docker() string { return p.at("run/docker/plugins/weir.sock") }
 

@@ -93,7 +93,7 @@ var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/tables", "GE
 	"GET /v1/pipes",
 	"GET /v1/states", "GET /v1/top", "GET /v1/history",
 	"POST /v1/why", "POST /v1/flow", "POST /v1/preview",
-	"POST /v1/doubts", "GET /v1/pods",
+	"POST /v1/doubts", "GET /v1/pods", "GET /v1/services",
 	"GET /v1/peers", "GET /metrics"}
 
 // readOnly passes on what only reads, and refuses the rest.
@@ -197,6 +197,9 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("POST /v1/pods/label", api.ChangeFor(n.pods.Label))
 	mux.HandleFunc("POST /v1/pods/check", api.Change(n.pods.Check))
 	mux.HandleFunc("POST /v1/pods/gc", api.ChangeFor(n.pods.GC))
+	mux.HandleFunc("GET /v1/services", api.Answer(n.services.List))
+	mux.HandleFunc("POST /v1/services", api.Change(n.services.Add))
+	mux.HandleFunc("POST /v1/services/remove", api.Change(n.services.Remove))
 	mux.HandleFunc("GET /v1/peers", api.Answer(n.peers.List))
 	mux.HandleFunc("POST /v1/peers", api.Change(n.peers.Add))
 	mux.HandleFunc("POST /v1/peers/remove", api.Change(n.peers.Remove))

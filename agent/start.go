@@ -30,6 +30,9 @@ func (n *Node) begin(ctx context.Context) error {
 	if err := n.pods.NameRecorded(); err != nil {
 		return err
 	}
+	if err := n.services.Load(); err != nil {
+		n.log.Error("the services cannot be read", "err", err) // Begin notes a problem
+	}
 	if err := n.engine.SetInterfaces(n.links.Interfaces()); err != nil {
 		return fmt.Errorf("set the interfaces: %w", err)
 	}
@@ -41,6 +44,7 @@ func (n *Node) begin(ctx context.Context) error {
 	pods := func() {
 		n.retry.Until(ctx, "the pods cannot be taken over", "weir doctor",
 			func() error { return n.beginPods(ctx) })
+		n.retry.Until(ctx, "the services", "weir doctor", n.services.Begin)
 	}
 	early := n.engine.Replaces()
 	if early { // the engine in force knows the pods; ours must know them before it replaces that

@@ -108,7 +108,7 @@ func TestWatchdogAsksEveryPart(t *testing.T) {
 		})
 		<-answer // well or not, after that time
 	}
-	if slow := len(dog.Slow); slow != 2 {
-		t.Errorf("%d parts may be slow: the peers and the pods are", slow)
+	if slow := len(dog.Slow); slow != 3 {
+		t.Errorf("%d parts may be slow: the peers, the pods and the services are", slow)
 	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/weirnet/weir/agent/peers"
 	"github.com/weirnet/weir/agent/pods"
 	"github.com/weirnet/weir/agent/rules"
+	"github.com/weirnet/weir/agent/services"
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
@@ -21,6 +23,7 @@ import (
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/overlay"
+	"github.com/weirnet/weir/pod"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -56,6 +59,11 @@ func newNode(c Config, member bool) *Node {
 	n.nat = nat.New(nat.Config{Settings: c.Settings.NAT, SetForwards: n.engine.SetForwards,
 		SetForwarding: router.Set, SetMasquerade: n.pods.SetMasquerade, IsOwn: n.links.IsMine,
 		IsOnly: n.links.IsOnly})
+	n.services = services.New(services.Config{File: c.Paths.Services(),
+		Ranges: c.Settings.Pods.Ranges, Log: n.log, Problems: &n.problems, Engine: n.engine,
+		IsOwn: n.links.IsMine, Taken: n.checkVirtual,
+		Pods:       func() ([]pod.Pod, bool) { return n.pods.Living(), n.pods.Begun() },
+		AddAddress: services.AddAddress, RemoveAddress: services.RemoveAddress})
 	var shared func() (rules.Version, bool)
 	if member {
 		shared = n.sharedRules
@@ -73,8 +81,19 @@ func newNode(c Config, member bool) *Node {
 		Log: n.log, Problems: &n.problems, Retry: &n.retry, Engine: n.engine, Links: n.links,
 		Rules: n.rules, Pods: n.pods,
 		Metrics: []func() ([]observe.Metric, error){n.peers.Metrics, n.pods.Metrics,
-			n.nodeMetrics, n.clusterMetrics}})
+			n.services.Metrics, n.nodeMetrics, n.clusterMetrics}})
 	return n
+}
+
+// checkVirtual refuses an address for services that the settings, or other nodes, use.
+func (n *Node) checkVirtual(a netip.Addr) error {
+	for _, r := range n.peers.Ranges() {
+		if r.Contains(a) {
+			return fmt.Errorf("%s is in %s, which the pods of another node have; weir peer list", a,
+				r)
+		}
+	}
+	return n.nat.CheckVirtual(a)
 }
 
 // peersConfig is what the peers need; the other parts but the links are made after them.
@@ -104,7 +123,8 @@ func (n *Node) peersConfig() peers.Config {
 // and so may the cluster, which writes its copy: a disk that hangs must not cost the tunnel.
 func (n *Node) newWatchdog() *watch.Watchdog {
 	locks := []func(){n.rules.Ping, n.hooks.Ping, func() { n.engine.Attached() }}
-	slow := []*watch.Slow{{Lock: n.peers.Ping, Progress: n.peers.Progress}, {Lock: n.pods.Ping}}
+	slow := []*watch.Slow{{Lock: n.peers.Ping, Progress: n.peers.Progress}, {Lock: n.pods.Ping},
+		{Lock: n.services.Ping}}
 	if n.cluster != nil {
 		slow = append(slow, &watch.Slow{Lock: n.cluster.Ping})
 	}

@@ -43,6 +43,7 @@ const (
 	// such packets share
 	ReasonRatesFull
 	ReasonPipe // dropped: more than the pipe of the rule carries
+	ReasonNoBackend // refused: the service has no pod
 	numReasons
 )
 

@@ -37,6 +37,7 @@ var reasonNames = [...]string{
 	ReasonTracksFull:     "tracks-full",
 	ReasonRatesFull:      "rates-full",
 	ReasonPipe:           "pipe",
+	ReasonNoBackend:      "no-backend",
 }
 
 // String returns the reason's name, the same in every listing, event and metric. Names of decoder

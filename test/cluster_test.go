@@ -332,7 +332,10 @@ func (k *cluster) removeB(p *clusterPods) {
 }
 
 // clusterMetrics checks that a host of a cluster serves what docs/metrics.md lists for one.
-func (h *podHost) clusterMetrics() {
+func (h *podHost) clusterMetrics() { h.metricsOf(clusterMetric) }
+
+// metricsOf checks that a host serves the metrics with a prefix that docs/metrics.md lists.
+func (h *podHost) metricsOf(prefix string) {
 	h.t.Helper()
 	text, err := h.host.Command("curl", "-sS", "http://127.0.0.1:9642/metrics").Output()
 	if err != nil {
@@ -340,13 +343,13 @@ func (h *podHost) clusterMetrics() {
 	}
 	var lines strings.Builder
 	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, clusterMetric) {
+		if strings.Contains(line, prefix) {
 			lines.WriteString(line)
 		}
 	}
 	want := documented(h.t, "metrics.md")
 	maps.DeleteFunc(want, func(name string, _ [2]string) bool {
-		return !strings.HasPrefix(name, clusterMetric)
+		return !strings.HasPrefix(name, prefix)
 	})
 	checkMetrics(h.t, lines.String(), want)
 }

@@ -34,6 +34,9 @@
 //	POST /v1/pods/detach   Detach   -> Done       take it away
 //	POST /v1/pods/check    Detach   -> Done       compare it with what was made
 //	POST /v1/pods/gc       GC       -> Done       detach all others of a network
+//	GET  /v1/services      Services
+//	POST /v1/services      AddService -> Services  add a service: an address that leads to pods
+//	POST /v1/services/remove  RemoveService -> Done  remove it
 //	GET  /v1/peers         Peers
 //	POST /v1/peers         AddPeer  -> Done       add another node, or change it
 //	POST /v1/peers/remove  RemovePeer -> Done     forget it

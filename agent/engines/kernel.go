@@ -72,6 +72,15 @@ func (e *Pair) SetPublished(ports []forward.Published) error {
 // SetForwards replaces the forwarded ports.
 func (e *Pair) SetForwards(ports []forward.Published) error { return e.kernel.SetForwards(ports) }
 
+// SetServices replaces the services.
+func (e *Pair) SetServices(all []forward.Service) error { return e.kernel.SetServices(all) }
+
+// Services returns what the pods of the services have counted.
+func (e *Pair) Services() (map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters,
+	error) {
+	return e.kernel.Services()
+}
+
 // SetMasquerade implements forward.Forwarder.
 func (e *Pair) SetMasquerade(m forward.Masquerade) error { return e.kernel.SetMasquerade(m) }
 

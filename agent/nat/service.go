@@ -107,6 +107,23 @@ func (s *Service) CheckTunnelPort(port uint16) error {
 	return s.config.Settings.Check(nil, port)
 }
 
+// CheckVirtual refuses an address for services that the settings use for others.
+func (s *Service) CheckVirtual(a netip.Addr) error {
+	for i, f := range s.config.Settings.Forwards {
+		if f.To.Addr() == a || f.Listen.Addr() == a {
+			return fmt.Errorf("%s is an address of [[forward]] %d of weir.toml; choose another one",
+				a, i+1)
+		}
+	}
+	for i, m := range s.config.Settings.Masquerades {
+		if m.To == a || m.Source.Contains(a) {
+			return fmt.Errorf("%s is an address of [[masquerade]] %d of weir.toml; choose another "+
+				"one", a, i+1)
+		}
+	}
+	return nil
+}
+
 // Views are the forwarded ports as the API shows them.
 func (s *Service) Views() (all []api.Forward) {
 	for _, f := range s.config.Settings.Forwards {

@@ -78,7 +78,7 @@ static __always_inline void catch_up_nat(struct side *low, struct side *high, st
 	if (low->flags & META_WIRE || low->last >= in->side[0].last)
 		return;
 	low->last = in->side[0].last;
-	WRITE_ONCE(high->track, nat_word(pod_in(high), phase_in(&in->side[1])));
+	WRITE_ONCE(high->track, with_phase(high, phase_in(&in->side[1])));
 }
 
 // resyncs: what may have missed packets takes its numbers from the next ones. Where both ends have
@@ -192,7 +192,7 @@ __noinline int adopt(__u32 at)
 	if (translation) {
 		low_side(s, way)->track = number(partner);
 		if (!(flags & META_WIRE))
-			count_nat(high_side(s, way)->track, 1);
+			count_nat(pod_in(high_side(s, way)), 1);
 	} else if (flags & META_TRACKED)
 		adopt_track(look, limit, walk, low_side(s, way), high_side(s, way), made);
 	count_states(c, cf, 1);

@@ -122,6 +122,7 @@ enum reason {
 	REASON_TRACKS_FULL = 25,
 	REASON_RATES_FULL = 26,
 	REASON_PIPE = 27,
+	REASON_NO_BACKEND = 28,
 	REASON_DECODE = 64,
 	NUM_REASONS = 128,
 };
@@ -325,7 +326,7 @@ enum phase {
 
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
 enum {
-	LAYOUT = 13,
+	LAYOUT = 14,
 };
 
 // The image of a Program: bytes of a row, and the row of the first codes.
@@ -436,13 +437,36 @@ enum meta {
 };
 
 // Translations lie among the states, under a flow id of their own. A translation's inner entry has
-// in track of its high side the phase of the flow that it was in when the last packet passed, and
-// above it 1 + the place of the pod that it counts for, 0 for none. Its last packet is that of its
-// low side. The low sides of both entries have the place of the other.
+// in track of its high side the phase of the flow that it was in when the last packet passed, above
+// it 1 + the place of the pod that it counts for, 0 for none, and above that 1 + the place of the
+// backend of a service, whether its connection is the first of its part of the flows, and whether
+// the backend has answered. Its last packet is that of its low side. The low sides of both entries
+// have the place of the other.
 enum {
 	NAT_FLOW = 255,
 	NAT_PHASE = 7,
 	NAT_POD_SHIFT = 3,
+	NAT_POD = 16383, // of MAX_PODS + 1
+	NAT_BACKEND_SHIFT = 17,
+	NAT_BACKEND = 8191, // of BACKEND_PLACES
+	NAT_DRAWN = 1 << 30,
+	NAT_ANSWERED = 1 << 31,
+};
+
+// What a published port leads to, published.kind.
+enum leads {
+	TO_POD = 0,
+	TO_OTHER = 1, // any address that the stack routes to
+	TO_SERVICE = 2, // one of the backends in the map services
+};
+
+// Services: how many backends one has, in how many equal parts its flows are divided, and how many
+// backends count in all.
+enum {
+	MAX_BACKENDS = 128, // a power of two
+	SERVICE_SLOTS = 256, // a power of two
+	BACKEND_PLACES = 4096,
+	SERVICE_SEEDS = 10, // as hash5 takes
 };
 
 // The scale of windows whose option was not seen: the largest, RFC 7323 2.3.

@@ -173,6 +173,8 @@ __noinline int create_state(__u32 slot)
 		return REASON_STATES_FULL;
 	if (look->keyed != KEY_SET || look->is_error)
 		return REASON_NO_KEY;
+	if (unlikely(c->nat.make == MAKE_REFUSAL))
+		return REASON_NO_BACKEND;
 	if (look->key.proto == PROTO_TCP && bad_flags(p->tcp_flags))
 		return REASON_TCP_FLAGS;
 	key_hash(look, cf, r->flow);

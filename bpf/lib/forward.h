@@ -20,7 +20,7 @@ static __always_inline void begin_packet(struct cpu *c, struct config *cf)
 	p->second = 0;
 	cookie->offer = OFFER_NONE;
 	look->missed = NONE;
-	c->nat.make = 0;
+	c->nat.make = MAKE_NONE;
 }
 
 // conclude does what follows an evaluation. It reports whether the packet passes.
@@ -352,6 +352,9 @@ __noinline int before_ingress(struct __sk_buff *skb, __u32 l2)
 			return drop(skb, c, cf, REASON_NAT_PORTS);
 		if (r == NAT_DONE && resolve_translated(skb, p, nat))
 			return drop(skb, c, cf, REASON_SPOOF);
+		// the verdict about the first fragment would be recorded for the others
+		if (unlikely(nat->make == MAKE_REFUSAL && p->frag & FRAG_FIRST))
+			return drop(skb, c, cf, REASON_NO_BACKEND);
 	}
 	return FWD_CONTINUE;
 }
@@ -370,6 +373,10 @@ __noinline int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
 	struct forward *fwd = &c->fwd;
 	dir &= 1;
 	struct pkt_endpoint *pod = &fwd->endpoint[dir];
+	if (unlikely(nat->make == MAKE_REFUSAL && v->pass)) {
+		v->pass = 0;
+		v->reason = REASON_NO_BACKEND; // with the rule that let it pass
+	}
 	int passed = conclude(skb, c, cf, l2);
 	if (likely(passed) && !pod->known)
 		return FWD_CONTINUE;

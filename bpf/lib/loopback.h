@@ -10,13 +10,21 @@ static __always_inline int nat_create_loopback(struct __sk_buff *skb, const stru
 					       struct nat *nat)
 {
 	__u32 port = nat->goal.ports >> 16, rest = nat->goal.ports & 0xffff;
-	int why = nat_create(skb, META_FRESH);
+	int why = nat_create_called(skb, META_FRESH);
 
 	for (__u32 i = 1; i < NAT_TRIES && why == REASON_NAT_PORTS && p->proto != PROTO_SCTP; i++) {
 		nat->goal.ports = (port * i + 0x9e37 * i) << 16 | rest;
-		why = nat_create(skb, META_FRESH);
+		why = nat_create_called(skb, META_FRESH);
 	}
 	return why;
+}
+
+// hides_caller: the pod could not answer to the source of a call of the host, a loopback address;
+// or the call is one to a service, whose address the stack took as the source, too.
+static __always_inline int hides_caller(const struct packet *p, const struct nat *nat)
+{
+	return is_loopback(p->version, p->src_hi, p->src_lo) ||
+	       (exists(nat->backend) && p->src_hi == p->dst_hi && p->src_lo == p->dst_lo);
 }
 
 // translate_loopback finds or makes the translation of a call of the host to one of its own ports,
@@ -37,9 +45,10 @@ static __always_inline int translate_loopback(struct __sk_buff *skb, struct cpu 
 		return FWD_STACK;
 	if (!nat_follow(META_WIRE)) {
 		if (!find_published(1))
-			return FWD_STACK;
+			return nat->make == MAKE_REFUSAL ? drop(skb, c, cf, REASON_NO_BACKEND) :
+							   FWD_STACK;
 		tuple_of(p, &nat->was);
-		if (is_loopback(p->version, p->src_hi, p->src_lo) && !host_source(p, nat, f))
+		if (hides_caller(p, nat) && !host_source(p, nat, f))
 			return TC_ACT_SHOT;
 		int why = choose_source(0) ? nat_create_loopback(skb, p, nat) : REASON_NAT_PORTS;
 		if (why)
@@ -65,6 +74,7 @@ __noinline int loopback_call(struct __sk_buff *skb)
 	struct forward *fwd = &c->fwd;
 
 	nat->translated = 0;
+	nat->make = MAKE_NONE;
 	look->first_flow = NONE;
 	if (p->kind != PARSED_IP || p->reason || !f->published)
 		return FWD_STACK;

@@ -208,7 +208,8 @@ static __always_inline struct published *find_whole(const struct packet *p)
 
 // find_published sets nat->goal to what a packet to a published port becomes, and returns 0 if it
 // is none. With `inside`, which the host or a pod has sent, a forwarded port is none: its target
-// would answer past the host, or without the address that hides the pod.
+// would answer past the host, or without the address that hides the pod. A service without a
+// backend sets nat->make to MAKE_REFUSAL.
 __noinline int find_published(__u32 inside)
 {
 	struct cpu *c = this_cpu();
@@ -217,15 +218,22 @@ __noinline int find_published(__u32 inside)
 		return 0;
 	const struct packet *p = &c->packet;
 	struct nat *nat = &c->nat;
+	nat->backend = NONE;
 	if (p->frag & FRAG_LATER)
 		return 0;
 	struct published *to = find_port(p);
 	__u32 whole = !to && f->masquerade & MASQUERADE_WHOLE;
 	if (whole)
 		to = find_whole(p);
-	if (!to || (inside && to->forwarded))
+	if (!to || (inside && to->kind == TO_OTHER))
 		return 0;
 	tuple_of(p, &nat->goal);
+	if (unlikely(to->kind == TO_SERVICE)) {
+		struct published_key k;
+
+		published_key(&k, p, p->dst_hi, p->dst_lo, p->ports & 0xffff, 0);
+		return choose_backend(p, nat, &k);
+	}
 	nat->goal.dst_hi = to->addr.hi;
 	nat->goal.dst_lo = to->addr.lo;
 	if (!whole)

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "evaluate.h"
-#include "pod.h"
+#include "service.h"
 
 // how exact the time of the last packet is: lines that both directions read are rarely written
 #define NAT_TOUCH 1000000000LL
@@ -167,13 +167,16 @@ __noinline int nat_phase(struct __sk_buff *skb)
 		return 0;
 	struct side *low = low_side(s, inner), *high = high_side(s, inner);
 	int phase;
+	if (unlikely(exists(backend_in(high))) && p->proto == PROTO_TCP &&
+	    !((nat->from ? high : low)->flags & META_MADE))
+		count_answer(p, high);
 	if (of) {
 		phase = phase_of(low_side(of, place), high_side(of, place), p->proto);
 	} else {
 		nat_step(skb, p, nat, low, high);
 		phase = phase_of(low, high, p->proto);
 	}
-	WRITE_ONCE(high->track, nat_word(pod_in(high), phase));
+	WRITE_ONCE(high->track, with_phase(high, phase));
 	WRITE_ONCE(low->last, p->now);
 	if (unlikely(READ_ONCE(low->flags) & META_FRESH))
 		__sync_fetch_and_and(&low->flags, ~META_FRESH);

@@ -150,6 +150,33 @@ static __always_inline int is_published(const struct packet *p, const struct nat
 	return bpf_map_lookup_elem(&published, &k) != NULL;
 }
 
+// join_halves makes two new entries halves of each other and counts the translation. word is that
+// of the inner entry, cross META_CROSS or 0. Not in nat_create, whose stack is in the longest
+// chain.
+__noinline int join_halves(__u32 wire, __u32 inner, __u32 word, __u32 cross)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct set *ws = set_at(wire / WAYS), *is = set_at(inner / WAYS);
+	if (!c || !cf || !ws || !is)
+		return 0;
+	struct side *low = low_side(is, inner), *high = high_side(is, inner);
+	low_side(ws, wire)->track = inner;
+	low_side(ws, wire)->flags |= cross;
+	low->track = wire;
+	low->flags |= cross;
+	high->track = word;
+	// it does not have the sequence numbers of a TCP connection
+	if (exists(c->look.first_flow) || !bare_syn(c->packet.tcp_flags)) {
+		low->flags |= META_LOOSE;
+		high->flags |= META_LOOSE;
+	}
+	count_states(c, cf, 2);
+	count_nat(pod_in(high), 1);
+	c->created += 2;
+	return 1;
+}
+
 // nat_create makes the translation between nat->was, the tuple on the wire, and nat->goal, the
 // tuple that rules see, both as the caller sends them; for META_SOURCE they change places. It
 // returns 0, or the reason why not: REASON_NAT_PORTS if one of the tuples has a translation
@@ -189,27 +216,13 @@ __noinline int nat_create(struct __sk_buff *skb, __u32 how)
 	}
 	__u32 inner = look->place, cross = wire_from != look->from ? META_CROSS : 0;
 	__u64 inner_tag = look->tag;
-	struct set *ws = set_at(wire / WAYS), *is = set_at(inner / WAYS);
 	struct tag_line *wt = tags_at(wire / WAYS), *it = tags_at(inner / WAYS);
-	if (!ws || !is || !wt || !it)
+	if (!wt || !it || !join_halves(wire, inner, nat_word(pod, PHASE_OPENING), cross))
 		return REASON_STATES_FULL;
-	low_side(ws, wire)->track = inner;
-	low_side(is, inner)->track = wire;
-	low_side(ws, wire)->flags |= cross;
-	low_side(is, inner)->flags |= cross;
-	high_side(is, inner)->track = nat_word(pod, PHASE_OPENING);
-	// it does not have the sequence numbers of a TCP connection
-	if (exists(look->first_flow) || (p->tcp_flags & (TH_SYN | TH_ACK)) != TH_SYN) {
-		low_side(is, inner)->flags |= META_LOOSE;
-		high_side(is, inner)->flags |= META_LOOSE;
-	}
 	nat->inner = some(inner);
 	nat->from = look->from;
 	if (!(how & META_FRESH))
 		nat_phase(skb);
-	count_states(c, cf, 2);
-	count_nat(nat_word(pod, 0), 1);
-	c->created += 2;
 	store_ordered(&it->tag[inner & (WAYS - 1)], inner_tag);
 	store_ordered(&wt->tag[wire & (WAYS - 1)], wire_tag);
 	if (!settle(inner))
@@ -217,4 +230,25 @@ __noinline int nat_create(struct __sk_buff *skb, __u32 how)
 	set_key(p, look, w);
 	key_hash(look, cf, NAT_FLOW);
 	return settle(wire) ? 0 : REASON_NAT_PORTS;
+}
+
+// nat_create_called does so for a caller of a published port, and notes to which backend of a
+// service the translation leads, if any.
+__noinline int nat_create_called(struct __sk_buff *skb, __u32 how)
+{
+	int why = nat_create(skb, how);
+	struct cpu *c = this_cpu();
+	if (why || !c || likely(!exists(c->nat.backend)))
+		return why;
+	const struct packet *p = &c->packet;
+	struct nat *nat = &c->nat;
+	struct published_key k;
+	__u32 inner = number(nat->inner);
+	struct set *s = set_at(inner / WAYS);
+	if (!s)
+		return 0;
+	published_key(&k, p, nat->was.dst_hi, nat->was.dst_lo, nat->was.ports & 0xffff, 0);
+	// No answer can be under way: the packet has not been sent.
+	high_side(s, inner)->track |= begin_backend(p, nat, bpf_map_lookup_elem(&services, &k));
+	return 0;
 }

@@ -143,15 +143,21 @@ struct nat_victim {
 	__u32 port; // that its eviction frees
 };
 
+// What is left to do for a packet to a published port: nothing, make its translation once it has
+// passed, or refuse it, since the service has no backend.
+enum make { MAKE_NONE, MAKE_TRANSLATION, MAKE_REFUSAL };
+
 // Translation, nat.h.
 struct nat {
 	__u8 translated; // the fields of the packet are no longer those in the frame: these are in
 			 // was
-	__u8 make;	 // a translation has to be made once the packet has passed
+	__u8 make;	 // enum make
 	__u8 keep;	 // the source keeps its port or id: it alone has the address
-	__u32 partner;	 // the other entry of a translation
-	struct maybe inner; // place of the inner entry of the translation that the packet follows
-	__u32 from;	    // 0: the low end of that entry sent the packet
+	__u32 part;	 // of the flows of a service, the packet's
+	struct maybe backend; // place of the one that find_published has chosen
+	__u32 partner;	      // the other entry of a translation
+	struct maybe inner;   // place of the inner entry of the translation that the packet follows
+	__u32 from;	      // 0: the low end of that entry sent the packet
 	struct nat_victim victim;
 	struct tuple was, goal;
 	// the translation that fragments follow: a packet between a pod and a published port may

@@ -77,11 +77,11 @@ struct published_key {
 };
 
 // A forwarded port is a published port whose target is not a pod, but any address that the stack
-// routes to.
+// routes to. The target of a service lies in the map services, under the same key.
 struct published {
 	struct address addr;
 	__u32 port;
-	__u32 forwarded;
+	__u32 kind; // enum leads
 };
 
 // How a source is translated, in the trie of translated sources.

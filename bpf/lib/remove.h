@@ -143,10 +143,10 @@ static __always_inline void leave_track(struct set *s, __u32 way)
 		add_track(track_at(track), era, -(1 + (flags & META_KEEPS ? TRACK_ONE_PROVED : 0)));
 }
 
-// count_nat adds n to the number of translations: of all, and of the pod of a nat_word.
-static __always_inline void count_nat(__u32 word, __s32 n)
+// count_nat adds n to the number of translations: of all, and of the pod at a place, if any.
+static __always_inline void count_nat(struct maybe of_pod, __s32 n)
 {
-	__u32 zero = 0, pod = word >> NAT_POD_SHIFT;
+	__u32 zero = 0, pod = number(of_pod);
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
 
 	if (g) {
@@ -154,9 +154,8 @@ static __always_inline void count_nat(__u32 word, __s32 n)
 		if (n > 0)
 			__sync_fetch_and_add(&g->nats_made, n);
 	}
-	if (!pod)
+	if (!exists(of_pod))
 		return;
-	pod--;
 	struct nat_count *of = bpf_map_lookup_elem(&nat_counts, &pod);
 	if (of)
 		__sync_fetch_and_add(&of->nats, n);
@@ -179,7 +178,7 @@ static __always_inline void free_entry(struct cpu *c, struct config *cf, struct 
 {
 	way &= WAYS - 1;
 	if (!(low_side(s, way)->flags & META_WIRE))
-		count_nat(high_side(s, way)->track, -1);
+		count_nat(pod_in(high_side(s, way)), -1);
 	__sync_lock_test_and_set(&t->tag[way], free_tag(c->packet.now));
 	count_states(c, cf, -1);
 	c->removed[why & 7]++;

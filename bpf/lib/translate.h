@@ -92,7 +92,7 @@ __noinline int translate_in(struct __sk_buff *skb)
 		if (!choose_source(0))
 			return NAT_FAILED;
 		become(p, nat, &nat->goal);
-		nat->make = 1;
+		nat->make = MAKE_TRANSLATION;
 	} else {
 		return NAT_NONE;
 	}
@@ -273,7 +273,7 @@ static __always_inline int inward(struct __sk_buff *skb, const struct packet *p,
 		struct set *s = exists(look->first_flow) ? set_at(place / WAYS) : NULL;
 		if (s)
 			mark_place(s, place);
-		return nat_create(skb, how) ? REASON_NAT_PORTS : 0;
+		return nat_create_called(skb, how) ? REASON_NAT_PORTS : 0;
 	}
 	if (nat->translated) {
 		if (unlikely(new_state(look)))

@@ -168,7 +168,18 @@ static __always_inline __u32 phase_in(const struct side *high)
 
 static __always_inline struct maybe pod_in(const struct side *high)
 {
-	return maybe_from(high->track >> NAT_POD_SHIFT);
+	return maybe_from(high->track >> NAT_POD_SHIFT & NAT_POD);
+}
+
+static __always_inline struct maybe backend_in(const struct side *high)
+{
+	return maybe_from(high->track >> NAT_BACKEND_SHIFT & NAT_BACKEND);
+}
+
+// with_phase is the nat_word of a translation that has reached another phase.
+static __always_inline __u32 with_phase(const struct side *high, __u32 phase)
+{
+	return (high->track & ~(__u32)NAT_PHASE) | phase;
 }
 
 static __always_inline __u32 partner_of(const struct side *low)

@@ -11,7 +11,8 @@ import (
 // format. All others take -j.
 var changing = []string{"up", "confirm", "down", "fw add", "fw delete", "fw zero", "fw flush",
 	"fw load", "fw confirm", "ipfw", "panic", "flow capture", "page", "pod attach", "pod detach",
-	"cni", "netavark", "peer add", "peer remove", "cluster init", "cluster invite",
+	"service remove", "cni", "netavark", "peer add", "peer remove", "cluster init",
+	"cluster invite",
 	"cluster grow", "cluster backup", "cluster restore", "cluster accept", "cluster sign", "join",
 	"node remove", "proxy", "completion"}
 

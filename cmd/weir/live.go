@@ -98,6 +98,16 @@ func (c *call) livePods(before []string) (all []cobra.Completion) {
 	return all
 }
 
+// liveServices has the names of the services, if none has been given yet.
+func (c *call) liveServices(before []string) (all []cobra.Completion) {
+	if len(before) == 0 {
+		for _, s := range live[api.Services](c, "/v1/services").Services {
+			all = append(all, s.Name)
+		}
+	}
+	return all
+}
+
 // livePeers has the names of the peers, if none has been given yet.
 func (c *call) livePeers(before []string) (all []cobra.Completion) {
 	if len(before) == 0 {

@@ -299,6 +299,7 @@ var elsewhere = map[firewall.Reason]string{
 	firewall.ReasonCookieRefused:  "as cookie",
 	firewall.ReasonCookieRepeated: "as cookie",
 	firewall.ReasonRatesFull:      "as states-full",
+	firewall.ReasonNoBackend:      "as nat-ports",
 
 	firewall.ReasonDecode + firewall.Reason(packet.ReasonLink): "of link headers, which these " +
 		"packets do not have",

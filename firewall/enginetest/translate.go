@@ -19,7 +19,10 @@ type Translator struct {
 	Card      uint32                // index of the card
 	Pods      map[netip.Addr]uint32 // indexes of the pods' interfaces
 	Published map[Port]netip.AddrPort
-	Hides     bool // pods hide behind the host's address
+	// Services says where a packet to a service goes, and whether it is one to a service: to an
+	// invalid end if the service has no pod. nil: there are none.
+	Services func(Ends) (to netip.AddrPort, is bool)
+	Hides    bool // pods hide behind the host's address
 	// Behind are other hosts by the cards that lead to them, and whether they hide, too.
 	Behind      map[netip.Addr]uint32
 	HidesBehind bool
@@ -93,6 +96,9 @@ func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) C
 		recv = m.card(e.From.Addr())
 	}
 	seen, followed, called := m.arrive(e)
+	if !seen.To.IsValid() {
+		return Carried{}
+	}
 	xmit, toPod := m.Pods[seen.To.Addr()]
 	if !toPod {
 		xmit = m.Card
@@ -149,7 +155,7 @@ func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) C
 }
 
 // arrive says what rules see of a packet, which translation it follows, and whether it calls a
-// published port.
+// published port, or a service.
 func (m *Translator) arrive(e Ends) (seen Ends, t *Translation, called bool) {
 	if _, pod := m.Pods[e.To.Addr()]; pod {
 		return e, nil, false
@@ -164,6 +170,11 @@ func (m *Translator) arrive(e Ends) (seen Ends, t *Translation, called bool) {
 	}
 	if to, ok := m.Published[Port{e.Proto, e.To}]; ok {
 		return Ends{e.Proto, e.From, to}, nil, true
+	}
+	if m.Services != nil {
+		if to, is := m.Services(e); is {
+			return Ends{e.Proto, e.From, to}, nil, true
+		}
 	}
 	for host, public := range m.Whole {
 		if public == e.To.Addr() {

@@ -4,7 +4,7 @@ package kernel
 
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
 const (
-	layout = 13
+	layout = 14
 )
 
 // The image of a Program: bytes of a row, and the row of the first codes.
@@ -105,12 +105,29 @@ const (
 )
 
 // Translations lie among the states, under a flow id of their own. A translation's inner entry has
-// in track of its high side the phase of the flow that it was in when the last packet passed, and
-// above it 1 + the place of the pod that it counts for, 0 for none. Its last packet is that of its
-// low side. The low sides of both entries have the place of the other.
+// in track of its high side the phase of the flow that it was in when the last packet passed, above
+// it 1 + the place of the pod that it counts for, 0 for none, and above that 1 + the place of the
+// backend of a service, whether its connection is the first of its part of the flows, and whether
+// the backend has answered. Its last packet is that of its low side. The low sides of both entries
+// have the place of the other.
 const (
 	natFlow  = 255
 	natPhase = 7
+)
+
+// What a published port leads to, published.kind.
+const (
+	toPod     = 0
+	toOther   = 1 // any address that the stack routes to
+	toService = 2 // one of the backends in the map services
+)
+
+// Services: how many backends one has, in how many equal parts its flows are divided, and how many
+// backends count in all.
+const (
+	maxBackends   = 128 // a power of two
+	serviceSlots  = 256 // a power of two
+	backendPlaces = 4096
 )
 
 // The scale of windows whose option was not seen: the largest, RFC 7323 2.3.

@@ -104,15 +104,22 @@ func (e *Engine) putNICLocked(index uint32) error {
 }
 
 // chooseOwnLocked chooses the addresses that the host has for a pod when it calls a published port
-// at a loopback address: one of the loopback interface's own (a gateway of pods) before others.
+// at a loopback address, or a service: one of the loopback interface's own (a gateway of pods)
+// before others, and never that of a service.
 func (e *Engine) chooseOwnLocked() {
 	e.forwarding.Four, e.forwarding.Six = weirAddress{}, weirAddress{}
+	virtual := map[weirAddress]bool{}
+	for k := range e.services {
+		virtual[k.Addr] = true
+	}
+	four := func(a netip.Addr) bool { return a.Is4() && !virtual[wordsOf(a)] }
+	six := func(a netip.Addr) bool { return a.Is6() && !virtual[wordsOf(a)] }
 	for _, i := range e.ifs {
 		if e.forwarding.Four == (weirAddress{}) {
-			e.forwarding.Four = visible(i, netip.Addr.Is4)
+			e.forwarding.Four = visible(i, four)
 		}
 		if e.forwarding.Six == (weirAddress{}) {
-			e.forwarding.Six = visible(i, netip.Addr.Is6)
+			e.forwarding.Six = visible(i, six)
 		}
 	}
 }

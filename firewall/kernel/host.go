@@ -165,6 +165,9 @@ func (e *Engine) putAddressesLocked() error {
 			want[k] = 1
 		}
 	}
+	for k := range e.services { // also before the watch of the interfaces has seen them
+		want[weirIfaceAddress{Addr: k.Addr}] = 1
+	}
 	err := putDifference(e.objects.Addresses, e.addresses, want)
 	if e.addresses = want; err != nil {
 		e.addresses = nil

@@ -257,13 +257,19 @@ func (m *natMatch) ends() enginetest.Ends {
 		o := m.model.Live[r.IntN(len(m.model.Live))]
 		for _, k := range r.Perm(4) {
 			e := [...]enginetest.Ends{o.Wire, o.Wire.Turned(), o.Inner, o.Inner.Turned()}[k]
-			if e.From.Addr() != hostAddr {
+			if e.From.Addr() != hostAddr && e.From.Addr() != virtual[0] {
 				return e
 			}
 		}
 	}
 	if len(m.behind) > 0 && r.IntN(3) > 0 {
 		return m.endsBehind(packet.Proto(proto))
+	}
+	if m.model.Services != nil && r.IntN(2) > 0 {
+		return enginetest.Ends{Proto: packet.Proto(proto),
+			From: pick(r, end(outsideAddr, pick(r, 4000, 4001, 4002, 4003)),
+				end(podB, pick(r, 5000, 5001))),
+			To: end(virtual[0], pick(r, 80, 53, 666, 9))}
 	}
 	switch r.IntN(5) {
 	case 0:

@@ -20,12 +20,6 @@ func (e *Engine) SetForwards(ports []forward.Published) error {
 	return e.publish(ports, toOther)
 }
 
-// What a published port leads to: struct published of bpf/lib/pod.h.
-const (
-	toPod   = 0
-	toOther = 1
-)
-
 // publish replaces the ports of one kind.
 func (e *Engine) publish(ports []forward.Published, kind uint32) error {
 	verb := [...]string{toPod: "publish", toOther: "forward"}[kind]
@@ -38,7 +32,7 @@ func (e *Engine) publish(ports []forward.Published, kind uint32) error {
 		if _, double := want[k]; double {
 			return fmt.Errorf("%s %s: the port is given away twice", verb, p.Host)
 		}
-		v.Forwarded = kind
+		v.Kind = kind
 		want[k] = v
 	}
 	e.mu.Lock()
@@ -81,26 +75,31 @@ func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished,
 			err = readAll[weirPublishedKey, weirPublished](e.objects.Published); err != nil {
 			return fmt.Errorf("read the published ports: %w", err)
 		}
+		if err := e.readServicesLocked(); err != nil {
+			return err
+		}
 		e.withdrawals.made++ // it may have ended before the connections did
+		// without an engine before, no flow of a service can have come
+		e.withdrawals.known[toService] = e.withdrawals.known[toService] || e.previous == nil
 		if e.takenOver {
-			e.withdrawals.known = [...]bool{true, true}
+			e.withdrawals.known = [...]bool{true, true, true}
 		}
 	}
 	others := uint32(0)
 	for k, v := range e.published {
 		w, ok := want[k]
 		switch {
-		case v.Forwarded == kind:
+		case v.Kind == kind:
 			changed = changed || !ok || w != v
 		case ok:
 			return fmt.Errorf("%d port %d of %s: %w", k.Proto, k.Port, k.Addr.addr(),
-				errTaken[kind])
+				errTaken[v.Kind])
 		default:
 			want[k] = v
 		}
 	}
 	for _, v := range want {
-		others += v.Forwarded
+		others += bit(v.Kind == toOther)
 	}
 	pods := uint32(len(want)) - others // what the host itself may call
 	if pods > 0 {
@@ -128,8 +127,9 @@ func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished,
 	return nil
 }
 
-// errTaken says by kind why a port cannot be given away.
+// errTaken says by kind who has a port that cannot be given away.
 var errTaken = [...]error{
-	toPod:   errors.New("[[forward]] of weir.toml has it; publish another one"),
-	toOther: errors.New("it is published for a pod; weir pod list"),
+	toPod:     errors.New("it is published for a pod; weir pod list"),
+	toOther:   errors.New("[[forward]] of weir.toml has it; publish another one"),
+	toService: errors.New("it is that of a service; weir service list"),
 }

@@ -25,6 +25,14 @@ type weirAnswered struct {
 	Until int64
 }
 
+type weirBackendCount struct {
+	_        structs.HostLayout
+	Begun    uint64
+	Accepted uint64
+	Refused  uint64
+	Drawn    uint64
+}
+
 type weirBucket struct {
 	_       structs.HostLayout
 	Time    int64
@@ -359,6 +367,8 @@ type weirCpu struct {
 		Make       uint8
 		Keep       uint8
 		_          [1]byte
+		Part       uint32
+		Backend    weirMaybe
 		Partner    uint32
 		Inner      weirMaybe
 		From       uint32
@@ -759,10 +769,10 @@ type weirPodCounter struct {
 }
 
 type weirPublished struct {
-	_         structs.HostLayout
-	Addr      weirAddress
-	Port      uint32
-	Forwarded uint32
+	_    structs.HostLayout
+	Addr weirAddress
+	Port uint32
+	Kind uint32
 }
 
 type weirPublishedKey struct {
@@ -790,6 +800,22 @@ type weirRoute struct {
 	_       structs.HostLayout
 	Ifindex uint32
 	Flags   uint32
+}
+
+type weirService struct {
+	_       structs.HostLayout
+	Count   uint32
+	Pad     uint32
+	Seed    [10]uint64
+	Seen    [4]uint64
+	Slot    [256]uint8
+	Other   [256]uint8
+	Backend [128]struct {
+		_     structs.HostLayout
+		Addr  weirAddress
+		Port  uint32
+		Place uint32
+	}
 }
 
 type weirSet struct {
@@ -886,6 +912,8 @@ type weirTrackSet struct {
 const (
 	weirMapAddresses     = "addresses"
 	weirMapAnswered      = "answered"
+	weirMapBackendCounts = "backend_counts"
+	weirMapBackendTrials = "backend_trials"
 	weirMapBases         = "bases"
 	weirMapBuckets       = "buckets"
 	weirMapCallCpus      = "call_cpus"
@@ -918,6 +946,7 @@ const (
 	weirMapRouteMtus     = "route_mtus"
 	weirMapRoutes        = "routes"
 	weirMapRuleRates     = "rule_rates"
+	weirMapServices      = "services"
 	weirMapShapes        = "shapes"
 	weirMapSourceRing    = "source_ring"
 	weirMapSourceTurns   = "source_turns"
@@ -1000,6 +1029,8 @@ type weirProgramSpecs struct {
 type weirMapSpecs struct {
 	Addresses     *ebpf.MapSpec `ebpf:"addresses"`
 	Answered      *ebpf.MapSpec `ebpf:"answered"`
+	BackendCounts *ebpf.MapSpec `ebpf:"backend_counts"`
+	BackendTrials *ebpf.MapSpec `ebpf:"backend_trials"`
 	Bases         *ebpf.MapSpec `ebpf:"bases"`
 	Buckets       *ebpf.MapSpec `ebpf:"buckets"`
 	CallCpus      *ebpf.MapSpec `ebpf:"call_cpus"`
@@ -1032,6 +1063,7 @@ type weirMapSpecs struct {
 	RouteMtus     *ebpf.MapSpec `ebpf:"route_mtus"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
 	RuleRates     *ebpf.MapSpec `ebpf:"rule_rates"`
+	Services      *ebpf.MapSpec `ebpf:"services"`
 	Shapes        *ebpf.MapSpec `ebpf:"shapes"`
 	SourceRing    *ebpf.MapSpec `ebpf:"source_ring"`
 	SourceTurns   *ebpf.MapSpec `ebpf:"source_turns"`
@@ -1072,6 +1104,8 @@ func (o *weirObjects) Close() error {
 type weirMaps struct {
 	Addresses     *ebpf.Map `ebpf:"addresses"`
 	Answered      *ebpf.Map `ebpf:"answered"`
+	BackendCounts *ebpf.Map `ebpf:"backend_counts"`
+	BackendTrials *ebpf.Map `ebpf:"backend_trials"`
 	Bases         *ebpf.Map `ebpf:"bases"`
 	Buckets       *ebpf.Map `ebpf:"buckets"`
 	CallCpus      *ebpf.Map `ebpf:"call_cpus"`
@@ -1104,6 +1138,7 @@ type weirMaps struct {
 	RouteMtus     *ebpf.Map `ebpf:"route_mtus"`
 	Routes        *ebpf.Map `ebpf:"routes"`
 	RuleRates     *ebpf.Map `ebpf:"rule_rates"`
+	Services      *ebpf.Map `ebpf:"services"`
 	Shapes        *ebpf.Map `ebpf:"shapes"`
 	SourceRing    *ebpf.Map `ebpf:"source_ring"`
 	SourceTurns   *ebpf.Map `ebpf:"source_turns"`
@@ -1120,6 +1155,8 @@ func (m *weirMaps) Close() error {
 	return _WeirClose(
 		m.Addresses,
 		m.Answered,
+		m.BackendCounts,
+		m.BackendTrials,
 		m.Bases,
 		m.Buckets,
 		m.CallCpus,
@@ -1152,6 +1189,7 @@ func (m *weirMaps) Close() error {
 		m.RouteMtus,
 		m.Routes,
 		m.RuleRates,
+		m.Services,
 		m.Shapes,
 		m.SourceRing,
 		m.SourceTurns,

@@ -16,7 +16,7 @@ import (
 
 // withdrawals are counted, so that those are known whose translations have not ended yet.
 type withdrawals struct {
-	known [2]bool // by kind of port: the map has all of them
+	known [3]bool // by kind of port: the map has all of them
 	// nil before SetMasquerade
 	masquerade *forward.Masquerade
 	made, done uint64
@@ -26,12 +26,15 @@ type withdrawals struct {
 type wanted struct {
 	withdrawals
 	ports map[weirPublishedKey]weirPublished // nil: not known
-	pods  map[netip.Addr]bool
+	// as in the map; what a pointer leads to is never changed
+	services map[weirPublishedKey]*weirService
+	pods     map[netip.Addr]bool
 }
 
 func (e *Engine) wantedLocked() *wanted {
 	return &wanted{withdrawals: e.withdrawals, ports: maps.Clone(e.published),
-		pods: e.podAddrsLocked()}
+		services: maps.Clone(e.services),
+		pods:     e.podAddrsLocked()}
 }
 
 // endWithdrawn ends the translations of what was withdrawn.
@@ -111,7 +114,13 @@ func (w *wanted) leads(at weirPublishedKey, to netip.AddrPort, known bool) bool 
 		v, there = w.ports[weirPublishedKey{Addr: whole}]
 		v.Port = uint32(at.Port)
 	}
-	return there && (!known || to == netip.AddrPortFrom(v.Addr.addr(), uint16(v.Port)))
+	switch {
+	case !there:
+		return kind == toPod && !w.known[toService]
+	case v.Kind == toService:
+		return !w.known[toService] || !known || w.services[at].find(to) >= 0
+	}
+	return !known || to == netip.AddrPortFrom(v.Addr.addr(), uint16(v.Port))
 }
 
 // unspecified returns the unspecified address of the family of an address.

@@ -37,7 +37,7 @@ var ranks = map[string]int{
 	"agent/netfilter": 6,
 	// the parts of a node, none of which imports another one
 	"agent/rules": 7, "agent/host": 7, "agent/pods": 7, "agent/peers": 7, "agent/watch": 7,
-	"agent/cluster": 7, "agent/nat": 7,
+	"agent/cluster": 7, "agent/nat": 7, "agent/services": 7,
 	"agent/setup": 8, "agent/survey": 9, // what setup advises, and what that needs to know
 	"agent": 8, "agent/demo": 9, // what connects the parts
 	"cmd/weir": 10,
@@ -48,7 +48,7 @@ var ranks = map[string]int{
 // agentParts are the packages that a node is made of. Their tests do not import another part
 // either: what a part needs of others is in its Config.
 var agentParts = []string{"agent/rules", "agent/host", "agent/pods", "agent/peers", "agent/watch",
-	"agent/cluster", "agent/nat"}
+	"agent/cluster", "agent/nat", "agent/services"}
 
 // testPackages exist for tests: the tests of any package may import them.
 var testPackages = []string{"internal/nstest", "internal/testrand", "internal/rebuilt",
@@ -59,7 +59,8 @@ var mayImport = map[string][]string{
 	"internal/nstest": {"cmd/weir", "agent/demo", "test"},
 	"internal/tty":    {"cmd/weir", "observe"},
 	"internal/nl": {"pod", "overlay", "cni", "agent", "agent/adopt", "agent/doctor", "agent/host",
-		"agent/netfilter", "agent/peers", "agent/pods", "agent/routes", "agent/survey",
+		"agent/netfilter", "agent/peers", "agent/pods", "agent/routes", "agent/services",
+		"agent/survey",
 		"firewall/kernel", "internal/nstest", "cmd/weir"},
 	"internal/poller":     {"udp", "overlay"},
 	"internal/testrand":   {"firewall/enginetest"},

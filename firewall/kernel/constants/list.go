@@ -125,6 +125,7 @@ var enums = []enum{
 		{"REASON_TRACKS_FULL", int64(firewall.ReasonTracksFull)},
 		{"REASON_RATES_FULL", int64(firewall.ReasonRatesFull)},
 		{"REASON_PIPE", int64(firewall.ReasonPipe)},
+		{"REASON_NO_BACKEND", int64(firewall.ReasonNoBackend)},
 		{"REASON_DECODE", int64(firewall.ReasonDecode)},
 		{"NUM_REASONS", 2 * int64(firewall.ReasonDecode)},
 	}},

@@ -18,7 +18,7 @@ type shared struct {
 var groups = []group{
 	{`The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map
 		changes.`, "", []shared{
-		{"LAYOUT", "layout", 13, ""},
+		{"LAYOUT", "layout", 14, ""},
 	}},
 	{"The image of a Program: bytes of a row, and the row of the first codes.", "", []shared{
 		{"ROW", "rowSize", 2048, ""},
@@ -107,12 +107,30 @@ var groups = []group{
 	}},
 	{`Translations lie among the states, under a flow id of their own. A translation's inner
 		entry has in track of its high side the phase of the flow that it was in when the last
-		packet passed, and above it 1 + the place of the pod that it counts for, 0 for none. Its
-		last packet is that of its low side. The low sides of both entries have the place of the
-		other.`, "", []shared{
+		packet passed, above it 1 + the place of the pod that it counts for, 0 for none, and above
+		that 1 + the place of the backend of a service, whether its connection is the first of
+		its part of the flows, and whether the backend has answered. Its last packet is that of
+		its low side. The low sides of both entries have the place of the other.`, "", []shared{
 		{"NAT_FLOW", "natFlow", 255, ""},
 		{"NAT_PHASE", "natPhase", 7, ""},
 		{"NAT_POD_SHIFT", "", 3, ""},
+		{"NAT_POD", "", 1<<14 - 1, "of MAX_PODS + 1"},
+		{"NAT_BACKEND_SHIFT", "", 17, ""},
+		{"NAT_BACKEND", "", 1<<13 - 1, "of BACKEND_PLACES"},
+		{"NAT_DRAWN", "", 1 << 30, ""},
+		{"NAT_ANSWERED", "", 1 << 31, ""},
+	}},
+	{"What a published port leads to, published.kind.", "leads", []shared{
+		{"TO_POD", "toPod", 0, ""},
+		{"TO_OTHER", "toOther", 1, "any address that the stack routes to"},
+		{"TO_SERVICE", "toService", 2, "one of the backends in the map services"},
+	}},
+	{`Services: how many backends one has, in how many equal parts its flows are divided, and
+		how many backends count in all.`, "", []shared{
+		{"MAX_BACKENDS", "maxBackends", 128, "a power of two"},
+		{"SERVICE_SLOTS", "serviceSlots", 256, "a power of two"},
+		{"BACKEND_PLACES", "backendPlaces", 4096, ""},
+		{"SERVICE_SEEDS", "", 10, "as hash5 takes"},
 	}},
 	{"The scale of windows whose option was not seen: the largest, RFC 7323 2.3.", "", []shared{
 		{"LOOSE_SCALE", "looseScale", 14, ""},

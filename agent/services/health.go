@@ -1,0 +1,215 @@
+package services
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weirnet/weir/internal/forward"
+)
+
+// Health by what connects. A pod that accepts no connection, while the other pods of its service
+// accept as many as would have been accepted by it if it were well, is passed over. A pod that
+// accepts any is well.
+//
+// Clients are not trusted. What counts is what pods answer, never what clients send or leave out.
+// SYNs that no pod answers (a wrong checksum, an option that the pod's kernel refuses) count for no
+// one: the others have to accept connections that this pod, by its part of all flows, should have
+// accepted. A client may have found out which of its ports lead where, and avoid a pod. So only the
+// first connection of each part of the flows counts (forward.BackendCounters.Drawn), and the flows
+// are divided again, by another secret, before a pod is passed over, and when many parts have
+// counted. So each connection that counts was a draw at random: a pod that is well accepts its
+// share, and the client cannot change that.
+
+// state is how a pod is used.
+type state string
+
+const (
+	stateOK      state = "ok"
+	statePassed  state = "passed-over" // gets no new flows
+	stateOnTrial state = "trial"       // gets a few
+)
+
+// The numbers of health.
+const (
+	// expected is how many connections a pod should have accepted when it is suspected, and again
+	// when it is passed over: one that is well, of random flows, accepts none of so many once in
+	// 50 times, and twice in a row once in 3,000.
+	expected = 4
+	// fewest unanswered connections without which nothing is wrong
+	fewest = 3
+	// The pauses in which a pod is passed over double from the first to the last.
+	firstPause, lastPause = 2 * time.Second, 2 * time.Minute
+	// A pod that was well for so long begins with the first pause again.
+	forgets = 5 * time.Minute
+	// most connections of a trial
+	mostTried = 4096
+)
+
+// podHealth is what is known of one pod of a service.
+type podHealth struct {
+	state state
+	last  forward.BackendCounters // at the last look
+	// connections that began before the last look and since it accepted one last, and those that
+	// began after the last look
+	unanswered, fresh uint64
+	// how many it should have accepted meanwhile
+	missed    float64
+	suspected bool // and the flows were divided again
+	until     time.Duration
+	pause     time.Duration // 0: it was never passed over, or forgotten
+	since     time.Duration // it is well since then
+	trial     uint64        // connections in all at which its trial ends
+}
+
+// mostDrawn is how many parts of the flows may have counted when they are divided again.
+const mostDrawn = forward.Parts / 2
+
+// health evaluates the pods of one service. It is deterministic: time and counters are passed in.
+type health struct {
+	pods map[netip.AddrPort]*podHealth
+	// turn rises whenever the flows are to be divided again.
+	turn  uint64
+	drawn uint64 // how many parts have counted since
+	// connections of all pods there have been
+	total forward.BackendCounters
+	// how many connections of pods that are well began for each that they accepted
+	perAccepted float64
+}
+
+func newHealth() *health {
+	return &health{pods: map[netip.AddrPort]*podHealth{}, perAccepted: 1}
+}
+
+// look takes what the pods have counted, once a second or so, and reports whether they are to be
+// used in another way.
+func (h *health) look(now time.Duration,
+	counts map[netip.AddrPort]forward.BackendCounters) (changed bool) {
+	h.follow(now, counts)
+	turn := h.turn
+	answered, drawn, used := h.count(counts)
+	for at, p := range h.pods {
+		if answered[at] {
+			changed = p.well(now) || changed
+			continue
+		}
+		if p.state == stateOK && used > 1 {
+			p.missed += float64(drawn) / float64(used-1)
+		}
+		changed = h.evaluate(p, now, counts[at]) || changed
+	}
+	changed = h.revive(now) || changed
+	if h.drawn > mostDrawn && h.turn == turn {
+		h.turn++
+	}
+	if h.turn != turn {
+		h.drawn, changed = 0, true
+	}
+	return changed
+}
+
+// follow keeps the pods those that there are.
+func (h *health) follow(now time.Duration, counts map[netip.AddrPort]forward.BackendCounters) {
+	for at := range h.pods {
+		if _, there := counts[at]; !there {
+			delete(h.pods, at)
+		}
+	}
+	for at, n := range counts {
+		if p := h.pods[at]; p == nil || n.Begun < p.last.Begun { // new, or another one
+			h.pods[at] = &podHealth{state: stateOK, last: n, since: now}
+		}
+	}
+}
+
+// count returns which pods have accepted a connection since the last look, how many of those that
+// pods in use have accepted were drawn, and how many pods are in use.
+func (h *health) count(counts map[netip.AddrPort]forward.BackendCounters) (
+	answered map[netip.AddrPort]bool, drawn uint64, used int) {
+	answered = map[netip.AddrPort]bool{}
+	var begun, taken uint64
+	for at, p := range h.pods {
+		n := counts[at]
+		accepted := n.Accepted - p.last.Accepted
+		answered[at] = accepted > 0
+		h.total.Begun += n.Begun - p.last.Begun
+		h.total.Accepted += accepted
+		h.total.Refused += n.Refused - p.last.Refused
+		h.drawn += n.Drawn - p.last.Drawn
+		if p.state == stateOK {
+			used++
+			drawn += n.Drawn - p.last.Drawn
+			if accepted > 0 {
+				begun += n.Begun - p.last.Begun
+				taken += accepted
+			}
+		}
+		// An answer needs time: what began since the last look is due at the next one.
+		p.unanswered += p.fresh
+		p.fresh = n.Begun - p.last.Begun
+		p.last = n
+	}
+	if taken > 0 {
+		h.perAccepted = max(1, float64(begun)/float64(taken))
+	}
+	return answered, drawn, used
+}
+
+// well notes that a pod has accepted a connection.
+func (p *podHealth) well(now time.Duration) (changed bool) {
+	p.unanswered, p.missed, p.suspected = 0, 0, false
+	if p.state == stateOK {
+		if now-p.since > forgets {
+			p.pause = 0
+		}
+		return false
+	}
+	p.state, p.since = stateOK, now
+	return true
+}
+
+// evaluate looks at a pod that has accepted nothing since the last look.
+func (h *health) evaluate(p *podHealth, now time.Duration, n forward.BackendCounters) bool {
+	switch p.state {
+	case stateOK:
+		if p.missed < expected || p.unanswered < fewest {
+			return false
+		}
+		p.unanswered, p.missed = 0, 0
+		if !p.suspected {
+			p.suspected = true
+			h.turn++
+			return true
+		}
+		p.passOver(now)
+	case statePassed:
+		if now < p.until {
+			return false
+		}
+		p.state, p.unanswered, p.fresh = stateOnTrial, 0, 0
+		p.trial = n.Begun + uint64(min(expected*h.perAccepted, mostTried))
+	case stateOnTrial:
+		if n.Begun < p.trial || p.fresh > 0 { // the last answers may be under way
+			return false
+		}
+		p.passOver(now)
+	}
+	return true
+}
+
+func (p *podHealth) passOver(now time.Duration) {
+	p.pause = min(max(2*p.pause, firstPause), lastPause)
+	p.state, p.until, p.suspected = statePassed, now+p.pause, false
+}
+
+// revive uses all pods when none is left in use: it may be the clients.
+func (h *health) revive(now time.Duration) bool {
+	for _, p := range h.pods {
+		if p.state == stateOK {
+			return false
+		}
+	}
+	for _, p := range h.pods {
+		p.state, p.since, p.unanswered, p.missed, p.suspected = stateOK, now, 0, 0, false
+	}
+	return len(h.pods) > 0
+}

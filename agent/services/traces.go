@@ -1,0 +1,67 @@
+package services
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"regexp"
+
+	"github.com/weirnet/weir/internal/nl"
+)
+
+var quoted = regexp.MustCompile(`"([0-9a-fA-F.:]+)"`)
+
+// addressesIn finds the addresses that a record holds.
+func addressesIn(text []byte) (all []netip.Addr) {
+	for _, m := range quoted.FindAllSubmatch(text, -1) {
+		if a, err := netip.ParseAddr(string(m[1])); err == nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// loopback is the index of the loopback interface in every namespace.
+const loopback = 1
+
+// AddAddress gives the loopback the address of a service.
+func AddAddress(a netip.Addr) error { return onLoopback(a, (*nl.Conn).AddAddr) }
+
+// RemoveAddress takes it away. It need not be there.
+func RemoveAddress(a netip.Addr) error { return onLoopback(a, (*nl.Conn).DeleteAddr) }
+
+func onLoopback(a netip.Addr, change func(*nl.Conn, int, netip.Prefix) error) error {
+	c, err := nl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return change(c, loopback, netip.PrefixFrom(a, a.BitLen()))
+}
+
+// RemoveTraces takes away the addresses that the record in a file names, and the record, unless it
+// is to be kept: then the services stay in it.
+func RemoveTraces(file string, keep bool) error {
+	r, err := readRecord(file)
+	if err != nil { // damaged, or of a later version: the addresses can be found
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		r = record{Held: addressesIn(text)}
+		keep = false
+	}
+	var errs []error
+	for _, a := range r.Held {
+		errs = append(errs, RemoveAddress(a))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if keep {
+		r.Held = r.virtual() // a new agent gives them to the loopback before it counts on them
+	} else {
+		r = record{}
+	}
+	return r.write(file)
+}
