@@ -42,7 +42,7 @@ const (
 	// dropped: no free bucket for the rule's limit-rate or its pipe, and too much for the one that
 	// such packets share
 	ReasonRatesFull
-	ReasonPipe // dropped: more than the pipe of the rule carries
+	ReasonPipe      // dropped: more than the pipe of the rule carries
 	ReasonNoBackend // refused: the service has no pod
 	numReasons
 )
