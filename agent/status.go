@@ -52,6 +52,7 @@ func (n *Node) status() (api.Status, error) {
 		}
 	}
 	s.Forwards, s.Masquerades = n.nat.Views(), n.nat.Masquerades()
+	s.Tunnel = n.peers.Tunnel()
 	if n.cluster != nil {
 		s.Cluster = n.cluster.Status()
 	}
