@@ -122,15 +122,15 @@ func TestKernelTunnel(t *testing.T) {
 		"left": {byKernel, byUser}} {
 		t.Run(name, func(t *testing.T) {
 			h := newHostsWith(t, backends, wireRules+`
-add check-state
 add 1000 deny tcp from any to any 81 out via weir0
 add 1010 reset tcp from any to any 83 out xmit weir0
 add 1020 deny tcp from any to any 80 recv pod:* xmit weir0
+add check-state
 add allow tcp from any to any setup keep-state
 add allow icmp from any to any keep-state
 `, wireRules+`
-add check-state
 add 1000 deny tcp from any to any 82 in recv weir0
+add check-state
 add allow tcp from any to any setup keep-state
 add allow icmp from any to any keep-state
 `)
