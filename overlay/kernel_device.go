@@ -83,7 +83,8 @@ func (d *KernelDevice) open(known []Peer) (err error) {
 func (d *KernelDevice) makeLink() (nl.Link, error) {
 	l, err := d.nl.LinkByName(d.config.Name)
 	switch {
-	case err == nil && l.Kind == nl.WireGuardKind && (l.Alias == kernelAlias(d.config.Owner) || l.Alias == ""):
+	case err == nil && l.Kind == nl.WireGuardKind &&
+		(l.Alias == kernelAlias(d.config.Owner) || l.Alias == ""):
 		return l, nil
 	case err == nil:
 		return l, fmt.Errorf("interface %s: %w", d.config.Name, ErrNameTaken)

@@ -26,7 +26,7 @@ const (
 //
 // A peer that does not answer what was sent to it within its patience gets the next address. Those
 // that do not answer get 300 ms each, and then the peer has the address again where it was heard
-// last. Silence is no proof: the peer may have nothing to say. So an answer from the old address,
+// last. The peer may just have nothing to say. So an answer from the old address,
 // or from none, doubles the patience, up to what WireGuard guarantees. A peer that answers at once
 // has the shortest again.
 type kernelPath struct {

@@ -166,7 +166,7 @@ func TestKernelTunnelChanges(t *testing.T) {
 	}
 }
 
-// TestKernelTunnelFailover: the path in use dies silently, in the middle of a conversation, and
+// TestKernelTunnelFailover: the path in use dies silently, in the middle of an exchange, and
 // that continues over the other one. At the first handshake, the first endpoint may be dead.
 func TestKernelTunnelFailover(t *testing.T) {
 	h := newHostsWith(t, [2]string{byKernel, byKernel}, allowAll, allowAll)
@@ -185,7 +185,7 @@ func TestKernelTunnelFailover(t *testing.T) {
 	echoAt(t, web, 80)
 	client, _ := h.left.attach("client")
 	began := time.Now()
-	c := answers(t, client, webPod.Addrs[0], 80) // the first endpoint is no host
+	c := answers(t, client, webPod.Addrs[0], 80) // no host has the first endpoint
 	t.Logf("with a dead first endpoint a connection takes %v", time.Since(began))
 	nstest.Eventually(t, "the path over the router is in use", func() bool {
 		talk(t, c, "which way?")

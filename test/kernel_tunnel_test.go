@@ -204,7 +204,7 @@ func ended(t *testing.T, c net.Conn) {
 		_, err = c.Read(make([]byte, 100))
 	}
 	if err == nil {
-		t.Error("a connection to a removed peer goes on")
+		t.Error("a connection to a removed peer continues")
 	}
 }
 

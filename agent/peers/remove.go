@@ -10,7 +10,8 @@ import (
 
 // RemoveTraces takes away what peers have left: routes, the socket for wg(8), the record, and the
 // key unless the settings name another file. The interface went with the agent, unless it is the
-// kernel's. With keep, record and key stay. removeEmpty removes a directory in which nothing is left.
+// kernel's. With keep, record and key stay. removeEmpty removes a directory in which nothing is
+// left.
 func RemoveTraces(f Files, keep bool, removeEmpty func(dir string) error) error {
 	bad := deleteKernelLinks(f, "")
 	_, err := os.Stat(f.Record)
