@@ -24,9 +24,10 @@ addresses = ["10.99.0.1/32", "fd99::1/128"]
 key = "/etc/weir/key"
 mtu = 1300
 wg = false
+backend = "auto"
 `)
 	want.Overlay = peers.Settings{On: true, Name: "mesh0", Port: 1234, KeyFile: "/etc/weir/key",
-		MTU: 1300, NoWG: true,
+		MTU: 1300, NoWG: true, Backend: peers.BackendAuto,
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.99.0.1/32"),
 			netip.MustParsePrefix("fd99::1/128")}}
 	if err != nil || !reflect.DeepEqual(got, want) {
@@ -44,6 +45,7 @@ func TestOverlaySettingsRefused(t *testing.T) {
 			`overlay.addresses: "10.99.0.1" is not an address with a length`},
 		{`key = "key"`, `overlay.key: "key" is not an absolute path`},
 		{`mtu = 576`, `overlay.mtu: 576 is not between 1280`},
+		{`backend = "fast"`, `overlay.backend: "fast" is none; write "user", "kernel" or "auto"`},
 		{`peers = 5`, `weir.toml:2:1: unknown setting "overlay.peers"`},
 	} {
 		if _, err := readText(t, "[overlay]\n"+c.text+"\n"); err == nil ||

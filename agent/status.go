@@ -53,6 +53,7 @@ func (n *Node) status() (api.Status, error) {
 	}
 	s.Forwards, s.Masquerades = n.nat.Views(), n.nat.Masquerades()
 	s.Binats = n.nat.Binats()
+	s.Tunnel = n.peers.Tunnel()
 	if n.cluster != nil {
 		s.Cluster = n.cluster.Status()
 	}

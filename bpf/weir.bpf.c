@@ -4,6 +4,14 @@
 #include "lib/control.h"
 #include "lib/loopback.h"
 
+// is_tunnel: the interface is the tunnel to other nodes. What leaves by it has no recv, since it
+// has none either where the tunnel is a TUN device: the same rules decide the same there.
+static __always_inline int is_tunnel(__u32 ifindex)
+{
+	struct iface *f = bpf_map_lookup_elem(&ifaces, &ifindex);
+	return f && f->dhcp & IFACE_TUNNEL;
+}
+
 // filter evaluates a packet at an interface. The test for passing comes last: whatever fails
 // before, the packet is dropped.
 static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u32 l2, __u8 dir)
@@ -27,6 +35,8 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 	p->dir = dir;
 	p->recv = dir == DIR_IN ? skb->ifindex : skb->ingress_ifindex;
 	p->xmit = dir == DIR_IN ? 0 : skb->ifindex;
+	if (!l2 && dir == DIR_OUT && is_tunnel(p->xmit))
+		p->recv = 0;
 	p->now = coarse_now(cf);
 	begin_packet(c, cf);
 	if (dir == DIR_IN && l2 == 14 && (f->pods | f->published)) {

@@ -58,6 +58,9 @@ type Interface struct {
 	// The host's own source checks: net.ipv4.conf.*.accept_local and rp_filter.
 	AcceptLocal bool
 	ReversePath ReversePath
+	// It is the kernel's WireGuard interface of the tunnel to other nodes: no host rents an address
+	// there, and what leaves by it has no recv, as in the tunnel in user space.
+	Tunnel bool
 }
 
 // ReversePath is a mode of net.ipv4.conf.*.rp_filter (RFC 3704).

@@ -29,8 +29,9 @@ func DiffInterfaces(old, now []Interface) (changed, gone []Interface) {
 // CompareInterfaces orders interfaces by their index, for slices.SortFunc.
 func CompareInterfaces(a, b Interface) int { return cmp.Compare(a.Index, b.Index) }
 
-// UsesDHCP reports whether the host may have a DHCP client on the interface: it is not a pod's.
-func (i Interface) UsesDHCP() bool { return !strings.HasPrefix(i.Name, "pod:") }
+// UsesDHCP reports whether the host may have a DHCP client on the interface: it is neither a pod's
+// nor the tunnel.
+func (i Interface) UsesDHCP() bool { return !strings.HasPrefix(i.Name, "pod:") && !i.Tunnel }
 
 // HasAddress4 reports whether the interface has an IPv4 address apart from link-local ones, which
 // hosts give themselves while they wait for a lease (RFC 3927).
@@ -43,5 +44,5 @@ func (i Interface) HasAddress4() bool {
 // Equal reports whether i and o are the same interface with the same settings.
 func (i Interface) Equal(o Interface) bool {
 	return i.Index == o.Index && i.Name == o.Name && slices.Equal(i.Addrs, o.Addrs) &&
-		i.AcceptLocal == o.AcceptLocal && i.ReversePath == o.ReversePath
+		i.AcceptLocal == o.AcceptLocal && i.ReversePath == o.ReversePath && i.Tunnel == o.Tunnel
 }

@@ -33,6 +33,9 @@ type Config struct {
 	Resolver *dns.Resolver
 	// NoOffload switches GSO and GRO off, towards the kernel's stack and on the wire.
 	NoOffload bool
+	// Owner marks an interface of NewKernel, which outlives the process, as this user's: at most
+	// 200 bytes.
+	Owner string
 	// Log receives peers that move and errors; nil logs nothing.
 	Log *slog.Logger
 }

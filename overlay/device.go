@@ -1,63 +1,30 @@
 package overlay
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync"
-	"time"
 
-	"github.com/weirnet/weir/eyeballs"
-	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/overlay/internal/device"
 )
 
-// Device is a WireGuard interface. Its methods may be called from any goroutine.
+// Device is a WireGuard interface in user space. Its methods may be called from any goroutine.
 type Device struct {
-	config  Config
-	log     *slog.Logger
-	autoMTU bool
-	ns      *nl.NS
-	nl      *nl.Conn
-	link    nl.Link
-	tun     *tunDevice
-	bind    *bind
-	wg      *device.Device
-	uapi    *uapi
+	peerSet
+	tun  *tunDevice
+	bind *bind
+	wg   *device.Device
+	uapi *uapi
 
-	mu         sync.Mutex
-	peers      map[Key]*peer
-	closed     bool
-	keepalives chan Key        // peers from which a packet came on another path
-	ctx        context.Context // until Close
-	end        context.CancelFunc
-	done       sync.WaitGroup
+	keepalives chan Key // peers from which a packet came on another path
 }
-
-// requestTime is how long one request to the kernel may take. A call that changes peers makes some,
-// and waits for them.
-const requestTime = 10 * time.Second
 
 // New makes the interface and brings it up. The caller sets addresses; routes to pod ranges come
 // with the peers. It is made in the network namespace of the calling thread.
 func New(config Config) (*Device, error) {
-	if err := config.check(); err != nil {
+	d := &Device{keepalives: make(chan Key, 64)}
+	if err := d.begin(config, d); err != nil {
 		return nil, err
-	}
-	auto := config.MTU == 0
-	if auto {
-		config.MTU = DefaultMTU
-	}
-	if config.Resolver == nil {
-		config.Resolver = eyeballs.DefaultResolver()
-	}
-	d := &Device{config: config, autoMTU: auto, log: config.Log, peers: map[Key]*peer{},
-		keepalives: make(chan Key, 64)}
-	d.ctx, d.end = context.WithCancel(context.Background())
-	if d.log == nil {
-		d.log = slog.New(slog.DiscardHandler)
 	}
 	if err := d.open(); err != nil {
 		d.Close()
@@ -67,14 +34,8 @@ func New(config Config) (*Device, error) {
 }
 
 func (d *Device) open() (err error) {
-	if d.ns, err = nl.CurrentNS(); err != nil {
-		return fmt.Errorf("overlay: %w", err)
-	}
-	if d.nl, err = nl.Open(d.ns); err != nil {
-		return fmt.Errorf("overlay: %w", err)
-	}
-	if err = d.nl.Within(requestTime); err != nil {
-		return fmt.Errorf("overlay: %w", err)
+	if err = d.connect(); err != nil {
+		return err
 	}
 	if d.tun, err = openTUN(d.config.Name, d.config.MTU, !d.config.NoOffload,
 		d.config.Filter); err != nil {
@@ -137,12 +98,6 @@ func (d *Device) logger() *device.Logger {
 
 // Name is the interface's name.
 func (d *Device) Name() string { return d.tun.name }
-
-// Index is the interface's number.
-func (d *Device) Index() int { return d.link.Index }
-
-// PublicKey is this node's public key.
-func (d *Device) PublicKey() Key { return d.config.Key.Public() }
 
 // Port is the UDP port that peers send to.
 func (d *Device) Port() uint16 {
@@ -219,11 +174,7 @@ func (d *Device) Close() error {
 	d.mu.Unlock()
 	d.done.Wait()
 	var err error
-	for _, p := range d.peers {
-		if p.Unencrypted { // the other routes go with the interface
-			err = errors.Join(err, d.deleteRoutes(p, nil))
-		}
-	}
+	err = errors.Join(err, d.deletePlainRoutes())
 	if d.uapi != nil {
 		err = errors.Join(err, d.uapi.close())
 	}
@@ -233,11 +184,5 @@ func (d *Device) Close() error {
 	case d.tun != nil:
 		err = errors.Join(err, d.tun.Close())
 	}
-	if d.nl != nil {
-		d.nl.Close()
-	}
-	if d.ns != nil {
-		err = errors.Join(err, d.ns.Close())
-	}
-	return err
+	return errors.Join(err, d.disconnect())
 }

@@ -12,6 +12,9 @@
 //		Pods: []netip.Prefix{netip.MustParsePrefix("10.88.2.0/24")},
 //	})
 //
+// A KernelDevice is an interface of the kernel's WireGuard with the same peers. What is said below
+// about packets and paths is about a Device.
+//
 // # Packets
 //
 // The TUN device exchanges GSO packets with virtio headers: the kernel hands over up to 64 KiB of

@@ -43,7 +43,7 @@ func TestMovesAreLoggedSeldom(t *testing.T) {
 	for i := range 1000 {
 		p.fromPeer(paths[i%2], b.now(), true)
 	}
-	d := &Device{log: b.log, bind: b}
+	d := &Device{peerSet: peerSet{log: b.log}, bind: b}
 	for range 1000 {
 		d.logger().Errorf("%v - Failed to send data packets: %v", "peer", "no route")
 	}

@@ -21,11 +21,11 @@ func overhead(a netip.Addr) int {
 
 // fitMTU lowers the interface's MTU to what fits the links by which the addresses are reached. It
 // never raises it: what lies behind those links is not known. A given Config.MTU stays.
-func (d *Device) fitMTU(list []netip.AddrPort) error {
+func (d *peerSet) fitMTU(list []netip.AddrPort) error {
 	if !d.autoMTU {
 		return nil
 	}
-	best := int(d.tun.mtu.Load())
+	best := d.wire.currentMTU()
 	for _, a := range list {
 		route, err := d.nl.RouteTo(a.Addr())
 		if err != nil {
@@ -41,12 +41,14 @@ func (d *Device) fitMTU(list []netip.AddrPort) error {
 		}
 		best = min(best, size-overhead(a.Addr()))
 	}
-	return d.lowerMTU(best)
+	return d.wire.lowerMTU(max(best, MinMTU))
 }
 
-// lowerMTU lowers the interface's MTU, to MinMTU at least.
+// currentMTU implements wire.
+func (d *Device) currentMTU() int { return int(d.tun.mtu.Load()) }
+
+// lowerMTU implements wire.
 func (d *Device) lowerMTU(best int) error {
-	best = max(best, MinMTU)
 	if best >= int(d.tun.mtu.Load()) {
 		return nil
 	}
@@ -71,9 +73,9 @@ type rangeMTU struct {
 	mtu  int
 }
 
-// updateRangeMTUs gives the interface the MTUs of peers whose paths carry less than its own. The
-// caller holds mu.
-func (d *Device) updateRangeMTUs() {
+// rangesChanged implements wire: it gives the interface the MTUs of peers whose paths carry less
+// than its own.
+func (d *Device) rangesChanged() {
 	var all []rangeMTU
 	for _, p := range d.peers {
 		if p.peerEndpoint == nil || p.peerEndpoint.pathMTU.Load() == 0 {

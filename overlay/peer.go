@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weirnet/weir/internal/nl"
@@ -25,11 +24,11 @@ type peer struct {
 // SetPeer adds a peer, or replaces the one with the same key. Sessions live on as long as the key
 // does. Names among the endpoints are looked up now and every half minute; the addresses of a slow
 // name are added when they are known. An error changes nothing.
-func (d *Device) SetPeer(p Peer) error { return d.ReplacePeer(p.Key, p) }
+func (d *peerSet) SetPeer(p Peer) error { return d.ReplacePeer(p.Key, p) }
 
 // ReplacePeer sets a peer in the place of the one with another key, if there is one. Packets to
 // ranges that both have go to one of the two at every moment. An error changes nothing.
-func (d *Device) ReplacePeer(old Key, p Peer) error {
+func (d *peerSet) ReplacePeer(old Key, p Peer) error {
 	if err := p.check(); err != nil {
 		return err
 	}
@@ -50,7 +49,7 @@ func (d *Device) ReplacePeer(old Key, p Peer) error {
 	if err := d.conflict(old, &p); err != nil {
 		return err
 	}
-	defer d.updateRangeMTUs()
+	defer d.wire.rangesChanged()
 	if p.Unencrypted {
 		routes, err := d.neighbours(&next.Peer, next.endpoints.list())
 		if err != nil {
@@ -74,7 +73,7 @@ func (d *Device) ReplacePeer(old Key, p Peer) error {
 
 // conflict returns an error if a peer cannot coexist with the others, except for the one that it
 // replaces.
-func (d *Device) conflict(replaced Key, p *Peer) error {
+func (d *peerSet) conflict(replaced Key, p *Peer) error {
 	for key, other := range d.peers {
 		if key == replaced {
 			continue
@@ -94,7 +93,7 @@ func (d *Device) conflict(replaced Key, p *Peer) error {
 
 // putLocked adds a peer and routes its ranges to it. WireGuard has the ranges before the routes
 // exist.
-func (d *Device) putLocked(next, before *peer) error {
+func (d *peerSet) putLocked(next, before *peer) error {
 	if !next.Unencrypted {
 		if err := d.tunnelTo(next); err != nil {
 			return err
@@ -108,7 +107,7 @@ func (d *Device) putLocked(next, before *peer) error {
 }
 
 // takeBackLocked undoes what putLocked did before it failed.
-func (d *Device) takeBackLocked(next, before *peer) error {
+func (d *peerSet) takeBackLocked(next, before *peer) error {
 	var err error
 	delete(d.peers, next.Key)
 	var kept []netip.Prefix
@@ -128,7 +127,7 @@ func (d *Device) takeBackLocked(next, before *peer) error {
 }
 
 // resolve starts the lookup of a new peer's names, and waits for them for nameGrace at most.
-func (d *Device) resolve(p *peer) error {
+func (d *peerSet) resolve(p *peer) error {
 	if !p.endpoints.named() {
 		return nil
 	}
@@ -154,7 +153,7 @@ func (d *Device) resolve(p *peer) error {
 
 // lookUp looks the names of a peer up. Each answer is used as soon as it is there: a slow name does
 // not delay the others.
-func (d *Device) lookUp(p *peer) {
+func (d *peerSet) lookUp(p *peer) {
 	ctx, cancel := context.WithTimeout(d.ctx, lookupTime)
 	defer cancel()
 	missing := p.endpoints.lookUp(ctx, func() {
@@ -164,7 +163,7 @@ func (d *Device) lookUp(p *peer) {
 			return // not added yet, then SetPeer uses them; or removed
 		}
 		list := p.endpoints.list()
-		p.peerEndpoint.setCandidates(list)
+		d.wire.setCandidates(p, list)
 		if err := d.fitMTU(list); err != nil {
 			d.log.Warn("mtu", "peer", p.Name, "err", err)
 		}
@@ -175,22 +174,19 @@ func (d *Device) lookUp(p *peer) {
 }
 
 // tunnelTo adds a peer to WireGuard.
-func (d *Device) tunnelTo(p *peer) error {
+func (d *peerSet) tunnelTo(p *peer) error {
 	list := p.endpoints.list()
-	p.peerEndpoint = d.bind.addPeer(p.Key)
-	p.peerEndpoint.setCandidates(list)
-	if err := d.wg.IpcSet(p.uapi()); err != nil {
+	if err := d.wire.put(p, list); err != nil {
 		return fmt.Errorf("overlay: peer %q: %w", p.Name, err)
 	}
 	return d.fitMTU(list)
 }
 
 // endTunnel removes a peer from WireGuard.
-func (d *Device) endTunnel(p *peer) error {
-	if err := d.wg.IpcSet("public_key=" + p.Key.hex() + "\nremove=true\n"); err != nil {
+func (d *peerSet) endTunnel(p *peer) error {
+	if err := d.wire.drop(p.Key); err != nil {
 		return fmt.Errorf("overlay: peer %q: %w", p.Name, err)
 	}
-	d.bind.dropPeer(p.Key)
 	return nil
 }
 
@@ -198,7 +194,7 @@ func (d *Device) endTunnel(p *peer) error {
 var ErrNoPeer = errors.New("overlay: no such peer")
 
 // RemovePeer removes a peer, its session and its routes. An unknown key is an error, ErrNoPeer.
-func (d *Device) RemovePeer(key Key) error {
+func (d *peerSet) RemovePeer(key Key) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.peers[key]
@@ -209,22 +205,9 @@ func (d *Device) RemovePeer(key Key) error {
 		return err
 	}
 	delete(d.peers, key)
-	d.updateRangeMTUs()
+	d.wire.rangesChanged()
 	if p.Unencrypted {
 		return nil
 	}
 	return d.endTunnel(p)
-}
-
-// uapi is the peer in the configuration protocol of WireGuard.
-func (p *Peer) uapi() string {
-	var b strings.Builder
-	fmt.Fprintf(&b,
-		"public_key=%s\npreshared_key=%s\nendpoint=%s@\npersistent_keepalive_interval=%d\n"+
-			"replace_allowed_ips=true\n",
-		p.Key.hex(), p.Preshared.hex(), p.Key.hex(), int(p.Keepalive/time.Second))
-	for _, r := range p.Pods {
-		fmt.Fprintf(&b, "allowed_ip=%s\n", r)
-	}
-	return b.String()
 }

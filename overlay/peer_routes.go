@@ -13,7 +13,7 @@ import (
 
 // neighbours finds the first candidate of each family that is reached without a router: a router
 // would drop packets to pods.
-func (d *Device) neighbours(p *Peer, candidates []netip.AddrPort) ([]nl.Route, error) {
+func (d *peerSet) neighbours(p *Peer, candidates []netip.AddrPort) ([]nl.Route, error) {
 	var routes []nl.Route
 	for _, a := range candidates {
 		r, err := d.nl.RouteTo(a.Addr())
@@ -51,7 +51,7 @@ func (p *peer) routeTo(r netip.Prefix) (nl.Route, error) {
 
 // addRoutes sets the routes to a peer's ranges. Those of the peer before it are replaced in place;
 // one that another program made for the same range stays, and is an error.
-func (d *Device) addRoutes(p, before *peer) error {
+func (d *peerSet) addRoutes(p, before *peer) error {
 	var errs error
 	for _, r := range p.Pods {
 		route, err := p.routeTo(r)
@@ -66,7 +66,7 @@ func (d *Device) addRoutes(p, before *peer) error {
 }
 
 // Reroute restores routes that other programs have deleted.
-func (d *Device) Reroute() error {
+func (d *peerSet) Reroute() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -88,7 +88,7 @@ func (d *Device) Reroute() error {
 }
 
 // addRoute sets a route; ours means that an existing one belongs to this device.
-func (d *Device) addRoute(route nl.Route, ours bool) error {
+func (d *peerSet) addRoute(route nl.Route, ours bool) error {
 	if ours {
 		return d.nl.ReplaceRoute(route)
 	}
@@ -132,7 +132,7 @@ const blackholeMetric = 1 << 30
 
 // deleteRoutes deletes the routes to a peer's ranges, except for those in kept. A route that is
 // already gone is not an error.
-func (d *Device) deleteRoutes(p *peer, kept []netip.Prefix) error {
+func (d *peerSet) deleteRoutes(p *peer, kept []netip.Prefix) error {
 	var errs error
 	for _, r := range p.Pods {
 		route, err := p.routeTo(r)

@@ -281,5 +281,5 @@ func (d *Device) setPathMTU(p *peerEndpoint, h *path, size int) {
 	if err := d.addRoutes(known, known); err != nil { // in place
 		d.log.Warn("mtu", "peer", p.key.String(), "err", err)
 	}
-	d.updateRangeMTUs()
+	d.rangesChanged()
 }

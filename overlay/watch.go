@@ -95,14 +95,3 @@ func (d *Device) sendKeepalive(key Key) {
 		p.SendKeepalive()
 	}
 }
-
-// refreshNames starts a lookup of the names of all endpoints. It does not wait for them.
-func (d *Device) refreshNames() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, p := range d.peers {
-		if p.endpoints.named() {
-			d.done.Go(func() { d.lookUp(p) })
-		}
-	}
-}

@@ -26,6 +26,12 @@ const wireRules = "add allow udp from any to any 51820 via eth0\n"
 
 func newHosts(t *testing.T, leftRules, rightRules string) *hosts {
 	t.Helper()
+	return newHostsWith(t, [2]string{}, leftRules, rightRules)
+}
+
+// newHostsWith makes hosts that have more in the section [overlay].
+func newHostsWith(t *testing.T, overlay [2]string, leftRules, rightRules string) *hosts {
+	t.Helper()
 	lab := nstest.New(t)
 	h := &hosts{left: &podHost{lab: lab, host: lab.Node("left")},
 		right: &podHost{lab: lab, host: lab.Node("right")}}
@@ -35,8 +41,8 @@ func newHosts(t *testing.T, leftRules, rightRules string) *hosts {
 		one.outside = []*nstest.Node{h.right.host, h.left.host}[i]
 		one.agentNode = newAgentNode(t, one.host)
 		one.file("etc/weir/weir.toml",
-			fmt.Sprintf("[pods]\nranges = [\"10.88.%d.0/24\", \"fd00:88:%d::/120\"]\n[overlay]\n",
-				i+1, i+1))
+			fmt.Sprintf("[pods]\nranges = [\"10.88.%d.0/24\", \"fd00:88:%d::/120\"]\n[overlay]\n%s",
+				i+1, i+1, overlay[i]))
 		one.start("--rules", one.file("etc/weir/rules", []string{leftRules, rightRules}[i]))
 	}
 	return h

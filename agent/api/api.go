@@ -105,6 +105,15 @@ type Status struct {
 	Masquerades []Masquerade `json:"masquerades,omitempty"`
 	Binats      []Binat      `json:"binats,omitempty"`  // addresses of others behind the host
 	Cluster     *Cluster     `json:"cluster,omitempty"` // of a host that has joined one
+	Tunnel      *Tunnel      `json:"tunnel,omitempty"`  // to other nodes, if there is one
+}
+
+// Tunnel is the encrypted tunnel to other nodes.
+type Tunnel struct {
+	Interface string `json:"interface"`
+	Backend   string `json:"backend"` // whose WireGuard it is: "user" or "kernel"
+	// why it is ours in user space although the settings prefer the kernel's
+	Reason string `json:"reason,omitempty"`
 }
 
 // Forward is a port of the host, or several in a row, that lead to another host behind it.

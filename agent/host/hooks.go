@@ -35,10 +35,14 @@ type Engine interface {
 	Guarded() bool
 }
 
-// Tunnel is the encrypted tunnel to other nodes, whose own engine evaluates its packets.
+// Tunnel is the encrypted tunnel to other nodes.
 type Tunnel interface {
-	// Owns reports whether the interface of a name is the tunnel's.
+	// Owns reports whether the interface of a name is the tunnel's, whose own engine evaluates its
+	// packets.
 	Owns(name string) bool
+	// Hooked reports whether the interface of a name is the tunnel's, whose packets the hooks
+	// evaluate, whatever the settings say about interfaces.
+	Hooked(name string) bool
 	// Index returns the index of the tunnel's interface, 0 if there is none.
 	Index() uint32
 }
@@ -127,9 +131,25 @@ func (h *Hooks) AddPod(index uint32, name string) error {
 }
 
 // AddTunnel makes the interface of the tunnel known; the kernel's own notification may come later.
+// If the hooks are to evaluate its packets, they do when it returns.
 func (h *Hooks) AddTunnel(link nl.Link) error {
 	h.config.Links.Report(nl.Event{Kind: nl.LinkSet, Link: link})
-	return h.follow()
+	if err := h.follow(); err != nil || !h.config.Tunnel.Hooked(link.Name) {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, on := h.attached[uint32(link.Index)]; !on {
+		return errors.Join(fmt.Errorf("guard %s: its packets would not be evaluated", link.Name),
+			h.refused[uint32(link.Index)])
+	}
+	return nil
+}
+
+// guards reports whether an interface gets the hooks.
+func (h *Hooks) guards(name string) bool {
+	t := h.config.Tunnel
+	return t.Hooked(name) || h.config.Settings.Guards(name) && !t.Owns(name)
 }
 
 // View shows the interfaces as the engine has them to f, and keeps them from changing meanwhile.
@@ -165,7 +185,7 @@ func (h *Hooks) followLocked() error {
 	h.reattach(remade)
 	err := h.attach(changed, gone)
 	for _, i := range changed {
-		if !isPod(i) && !h.config.Tunnel.Owns(i.Name) {
+		if t := h.config.Tunnel; !isPod(i) && !t.Owns(i.Name) && !t.Hooked(i.Name) {
 			err = errors.Join(err, h.config.Router.Joined(i.Name))
 		}
 	}
@@ -199,7 +219,7 @@ func (h *Hooks) attach(changed, gone []firewall.Interface) error {
 		errs = append(errs, h.detachLocked(i))
 	}
 	for _, i := range changed {
-		if !h.config.Settings.Guards(i.Name) || h.config.Tunnel.Owns(i.Name) {
+		if !h.guards(i.Name) {
 			errs = append(errs, h.detachLocked(i))
 		} else if _, on := h.attached[i.Index]; !on && late == nil {
 			late = h.attachLocked(i)
@@ -241,7 +261,7 @@ func (h *Hooks) DetachOthers() error {
 	there := map[uint32]bool{}
 	for _, i := range h.config.Links.Interfaces() {
 		there[i.Index] = true
-		if !h.config.Settings.Guards(i.Name) && !isPod(i) {
+		if !h.config.Settings.Guards(i.Name) && !h.config.Tunnel.Hooked(i.Name) && !isPod(i) {
 			errs = append(errs, h.config.Engine.Detach(i.Index))
 		}
 	}
@@ -284,7 +304,7 @@ func (h *Hooks) Interfaces() (guarded []api.Interface, problems []api.Problem) {
 		if hook, on := h.attached[i.Index]; on {
 			guarded = append(guarded, api.Interface{Name: i.Name, Index: i.Index, Hook: hook})
 		}
-		if i.Index == h.config.Tunnel.Index() {
+		if i.Index == h.config.Tunnel.Index() && h.config.Tunnel.Owns(i.Name) {
 			guarded = append(guarded, api.Interface{Name: i.Name, Index: i.Index, Hook: "tunnel"})
 		}
 		if err := h.refused[i.Index]; err != nil {

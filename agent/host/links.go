@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/overlay"
 )
 
 // Links holds the host's interfaces and addresses. nl.Watch feeds it; Hooks applies it.
@@ -155,6 +156,7 @@ func (l *Links) noteLocked(index int) {
 		now.Name, there = p.name, true
 	} else if there {
 		now.AcceptLocal, now.ReversePath = l.sources(kernel.Name)
+		now.Tunnel = overlay.IsKernelLink(kernel)
 	}
 	at, known := slices.BinarySearchFunc(l.all, now, firewall.CompareInterfaces)
 	switch {

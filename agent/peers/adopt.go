@@ -11,7 +11,7 @@ import (
 // Adopt makes states of open connections that go through the tunnel, if there is one, whose engine
 // runs the Program.
 func (p *Service) Adopt(program *program.Program) error {
-	if t := p.tunnel.Load(); t != nil {
+	if t := p.tunnel.Load(); t != nil && t.engine != nil {
 		return t.adopt(program)
 	}
 	return nil

@@ -294,7 +294,7 @@ func (p *Service) cutLocked(had []netip.Prefix) {
 		})
 	}
 	var errs []error
-	if t := p.tunnel.Load(); t != nil {
+	if t := p.tunnel.Load(); t != nil && t.engine != nil {
 		n, err := t.engine.DeleteStates(concerns)
 		if errs = append(errs, err); n > 0 {
 			time.Sleep(resetTime)

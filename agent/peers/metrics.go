@@ -17,12 +17,13 @@ func (p *Service) Metrics() ([]observe.Metric, error) {
 	defer p.mu.Unlock()
 	var list []overlay.PeerStatus
 	var stats overlay.Stats
+	ours := true // the kernel's WireGuard counts less
 	if t := p.tunnel.Load(); t != nil {
 		var err error
 		if list, err = t.device.Peers(); err != nil {
 			return nil, err
 		}
-		stats = t.device.Stats()
+		stats, ours = t.device.Stats(), t.user != nil
 	}
 	count := map[string]int{"unreachable": len(p.byName) - len(list)}
 	for _, s := range list {
@@ -42,6 +43,11 @@ func (p *Service) Metrics() ([]observe.Metric, error) {
 	for _, state := range []string{"connected", "idle", "plain", "unreachable"} {
 		all.Add(float64(count[state]), "state", state)
 	}
+	moves := observe.One(observe.Counter, "weir_peer_moves_total",
+		"Changes of the endpoint in use for a peer.", float64(stats.Moves))
+	if !ours {
+		return []observe.Metric{all, moves}, nil
+	}
 	handshakes := observe.Metric{Name: "weir_handshakes_total", Type: observe.Counter,
 		Help: "Handshakes of the tunnel: begun here, of these answered by the peer, and those of " +
 			"peers that were answered here."}
@@ -53,10 +59,7 @@ func (p *Service) Metrics() ([]observe.Metric, error) {
 			"first, or another one because that did not answer."}
 	races.Add(float64(stats.Answered-stats.AnsweredByOther), "winner", "first")
 	races.Add(float64(stats.AnsweredByOther), "winner", "other")
-	return []observe.Metric{all, handshakes, races,
-		observe.One(observe.Counter, "weir_peer_moves_total",
-			"Changes of the endpoint in use for a peer.",
-			float64(stats.Moves)),
+	return []observe.Metric{all, handshakes, races, moves,
 		observe.One(observe.Counter, "weir_tunnel_send_errors_total",
 			"Batches of encrypted packets that no endpoint accepted.", float64(stats.SendErrors)),
 		observe.One(observe.Counter, "weir_tunnel_no_peer_total",

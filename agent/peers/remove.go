@@ -9,21 +9,23 @@ import (
 )
 
 // RemoveTraces takes away what peers have left: routes, the socket for wg(8), the record, and the
-// key unless the settings name another file. The interface went with the agent. With keep, record
-// and key stay. removeEmpty removes a directory in which nothing is left.
+// key unless the settings name another file. The interface went with the agent, unless it is the
+// kernel's. With keep, record and key stay. removeEmpty removes a directory in which nothing is
+// left.
 func RemoveTraces(f Files, keep bool, removeEmpty func(dir string) error) error {
+	bad := deleteKernelLinks(f, "")
 	_, err := os.Stat(f.Record)
 	if errors.Is(err, fs.ErrNotExist) { // routes are of another node, if there are any
 		if keep {
-			return nil
+			return bad
 		}
-		return removeFile(f.Key)
+		return errors.Join(bad, removeFile(f.Key))
 	}
 	r, err := readRecord(f.Record)
 	if err != nil && !errors.Is(err, errDamaged) {
-		return err
+		return errors.Join(bad, err)
 	}
-	var errs []error
+	errs := []error{bad}
 	for _, one := range r.Peers {
 		if one.Plain {
 			errs = append(errs, removePlain(one.Pods))

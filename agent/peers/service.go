@@ -85,6 +85,7 @@ type Service struct {
 	ranges atomic.Pointer[[]netip.Prefix] // pods of all peers
 	// the interface of the tunnel's name is ours, and the tunnel's engine evaluates its packets
 	ownsName atomic.Bool
+	shown    atomic.Pointer[api.Tunnel]
 	set      atomic.Uint64 // peers that were put into the device, or refused by it
 
 	file sync.Mutex // its place in the lock order: agent/doc.go; the file of the record
@@ -225,7 +226,9 @@ func (p *Service) openLocked(soon bool) error {
 	if err != nil {
 		return err
 	}
-	p.config.Program(func(program *program.Program) { err = t.adopt(program) })
+	if t.engine != nil {
+		p.config.Program(func(program *program.Program) { err = t.adopt(program) })
+	}
 	if err == nil && p.unread == nil && p.saving.filed != p.config.Settings.Name {
 		if p.saveSoonLocked(); !soon { // both: an older record may be on its way to the file
 			err = p.saveLocked(p.recorded)
@@ -269,8 +272,8 @@ func (p *Service) saveLocked(k recorded) error {
 	return err
 }
 
-// Close takes the tunnel away. Peers are recorded: the next agent brings them back, and until then
-// their ranges are unreachable.
+// Close takes the tunnel away, unless it is the kernel's: that stays for the next agent. Peers are
+// recorded: the next agent brings them back, and until then their ranges are unreachable.
 func (p *Service) Close() error {
 	p.mu.Lock()
 	if p.closed {
@@ -288,7 +291,7 @@ func (p *Service) Close() error {
 	if t == nil {
 		return err
 	}
-	return errors.Join(err, t.close())
+	return errors.Join(err, t.leave())
 }
 
 // errUnread is the answer to a change while the record of peers is not known: it would be

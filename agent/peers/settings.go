@@ -18,11 +18,22 @@ type Settings struct {
 	KeyFile string         // "" for Files.Key
 	MTU     int            // 0 chooses
 	NoWG    bool           // no socket for wg(8)
+	Backend Backend
 }
+
+// Backend is which WireGuard carries the packets.
+type Backend string
+
+// The back ends: the kernel's, ours in user space, and the kernel's where it has one.
+const (
+	BackendAuto   Backend = "auto"
+	BackendKernel Backend = "kernel"
+	BackendUser   Backend = "user"
+)
 
 // DefaultSettings is the section when nothing is set.
 func DefaultSettings() Settings {
-	return Settings{Name: "weir0", Port: 51820}
+	return Settings{Name: "weir0", Port: 51820, Backend: BackendUser}
 }
 
 // File is the section as it is written.
@@ -33,6 +44,8 @@ type File struct {
 	Key   string   `toml:"key"`
 	MTU   *int     `toml:"mtu"`
 	WG    *bool    `toml:"wg"`
+
+	Backend *string `toml:"backend"`
 }
 
 // Apply lays the section over its defaults.
@@ -74,5 +87,13 @@ func (f *File) Apply(s *Settings) error {
 		}
 	}
 	s.NoWG = f.WG != nil && !*f.WG
+	if f.Backend != nil {
+		switch s.Backend = Backend(*f.Backend); s.Backend {
+		case BackendAuto, BackendKernel, BackendUser:
+		default:
+			return fmt.Errorf(`overlay.backend: %q is none; write "user", "kernel" or "auto"`,
+				*f.Backend)
+		}
+	}
 	return nil
 }

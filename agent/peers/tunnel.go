@@ -16,15 +16,34 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
+// device is WireGuard as the peers need it: the kernel's, or ours in user space.
+type device interface {
+	Name() string
+	Index() int
+	PublicKey() overlay.Key
+	Port() uint16
+	// Done is closed when the interface is gone.
+	Done() <-chan struct{}
+	SetPeer(overlay.Peer) error
+	ReplacePeer(old overlay.Key, with overlay.Peer) error
+	RemovePeer(overlay.Key) error
+	Peers() ([]overlay.PeerStatus, error)
+	Stats() overlay.Stats
+	// Reroute restores routes that other programs have deleted.
+	Reroute() error
+}
+
 // tunnel is the encrypted tunnel to other nodes: the device, and the engine that evaluates its
-// packets.
+// packets. The kernel's WireGuard has the kernel engine's hooks instead.
 type tunnel struct {
 	config *Config
 	has    func(netip.Addr) bool // reports whether an address is in the pod ranges of a peer
 	owns   *atomic.Bool          // the interface of the tunnel's name is ours
-	engine *soft.Engine
-	device *overlay.Device
-	own    *injector
+	device device
+	user   *overlay.Device       // nil for the kernel's WireGuard
+	kernel *overlay.KernelDevice // nil for ours
+	engine *soft.Engine          // nil for the kernel's
+	own    *injector             // nil for the kernel's
 	stop   chan struct{}
 	done   sync.WaitGroup
 }
@@ -32,17 +51,10 @@ type tunnel struct {
 // tunnelTick is how often the engine gives memory back.
 const tunnelTick = 10 * time.Millisecond
 
-// openTunnel makes the device without peers. From then on its engine gets what the kernel engine
-// gets.
-func (p *Service) openTunnel() (*tunnel, error) {
-	if err := p.config.CheckPort(p.config.Settings.Port); err != nil {
-		return nil, err
-	}
+// openUser makes the device in user space, without peers. From then on its engine gets what the
+// kernel engine gets.
+func (p *Service) openUser(key overlay.Key) (*tunnel, error) {
 	if err := nameFree(p.config.Settings.Name); err != nil {
-		return nil, err
-	}
-	key, err := p.config.key()
-	if err != nil {
 		return nil, err
 	}
 	t := &tunnel{config: &p.config, has: p.has, owns: &p.ownsName, stop: make(chan struct{})}
@@ -90,14 +102,15 @@ func (t *tunnel) open(key overlay.Key) (err error) {
 	}
 	// before the kernel reports the interface, which would be guarded otherwise
 	t.owns.Store(true)
-	if t.device, err = overlay.New(d); err != nil {
+	if t.user, err = overlay.New(d); err != nil {
 		return err
 	}
+	t.device = t.user
 	if err := t.setUp(s); err != nil {
 		return err
 	}
 	t.done.Go(t.tick)
-	t.done.Go(func() { t.own.serve(t.stop, t.device) })
+	t.done.Go(func() { t.own.serve(t.stop, t.user) })
 	return nil
 }
 
@@ -151,10 +164,22 @@ func (t *tunnel) tick() {
 // close takes the interface away, and its engine out of engines. It also ends one that was only
 // half made.
 func (t *tunnel) close() error {
+	return t.end(func() error { return t.kernel.Delete() })
+}
+
+// leave is close, but the kernel's WireGuard and its hooks stay, and carry and evaluate packets.
+func (t *tunnel) leave() error {
+	return t.end(func() error { return t.kernel.Close() })
+}
+
+func (t *tunnel) end(kernel func() error) error {
 	close(t.stop)
 	var err error
-	if t.device != nil {
-		err = t.device.Close()
+	switch {
+	case t.user != nil:
+		err = t.user.Close()
+	case t.kernel != nil:
+		err = kernel()
 	}
 	t.done.Wait()
 	if t.own != nil {

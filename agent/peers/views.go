@@ -126,6 +126,9 @@ func (p *Service) openHint(err error) string {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Sprintf("another program has UDP port %d (ss -ulpn 'sport = %d'): end it, or "+
 			"set [overlay] port; it is tried again", s.Port, s.Port)
+	case errors.Is(err, overlay.ErrNoKernel):
+		return "Linux has it as the module wireguard: modprobe wireguard shows why it cannot be " +
+			"loaded; or set backend = \"auto\" or \"user\" in [overlay]; it is tried again"
 	case errors.Is(err, overlay.ErrNameTaken):
 		return fmt.Sprintf("ip link show %s: remove it, or set [overlay] name; it is tried again",
 			s.Name)

@@ -389,11 +389,12 @@ enum {
 	ROUTE_DEFAULT = 2,
 };
 
-// Bits of iface.dhcp: the host may have a client there, that is, it is not a pod's; and it has no
-// IPv4 address yet.
+// Bits of iface.dhcp: the host may have a client there, that is, it is not a pod's; it has no IPv4
+// address yet; and it is the tunnel to other nodes.
 enum dhcp_use {
 	DHCP_CLIENT = 1,
 	DHCP_NO_ADDRESS = 2,
+	IFACE_TUNNEL = 4,
 };
 
 // Entries of one set of the state table.

@@ -61,8 +61,8 @@ __noinline int stack_egress(struct __sk_buff *skb, int r)
 	__u32 to_pod = fwd->endpoint[DIR_IN].known, ifindex = to_pod ? 0 : skb->ifindex;
 	__u32 from_pod = (!to_pod || f->published) && pod_at(p->src_hi, p->src_lo) != NULL;
 	// what is not for the host's link-layer address goes from port to port of a bridge
-	__u32 bridged = p->recv && skb->pkt_type != HOST;
-	__u32 routed = for_others(f) && p->recv && !bridged && !to_pod && !from_pod;
+	__u32 bridged = skb->ingress_ifindex && skb->pkt_type != HOST;
+	__u32 routed = for_others(f) && skb->ingress_ifindex && !bridged && !to_pod && !from_pod;
 	if (r != FWD_CONTINUE) {
 		// The answer would go back untranslated, by the stack.
 		if ((to_pod | routed) && nat_forget(FORGET_FRESH))

@@ -61,6 +61,13 @@ func (c *call) healthy(wait time.Duration) (s api.Status, err error) {
 	}
 }
 
+func backendWords(t *api.Tunnel) string {
+	if t.Backend == "kernel" {
+		return "the kernel"
+	}
+	return "the agent"
+}
+
 func printStatus(c *call, s api.Status) {
 	state := "healthy"
 	if !s.Healthy {
@@ -102,6 +109,12 @@ func printStatus(c *call, s api.Status) {
 	}
 	for _, b := range s.Binats {
 		fmt.Fprintf(c.out, "binat: %s to %s\n", b.Listen, b.To)
+	}
+	if t := s.Tunnel; t != nil {
+		fmt.Fprintf(c.out, "tunnel: %s, WireGuard of %s\n", c.show(t.Interface), backendWords(t))
+		if t.Reason != "" {
+			fmt.Fprintf(c.out, "  not the kernel's: %s\n", c.show(t.Reason))
+		}
 	}
 	if s.Cluster != nil {
 		printCluster(c, s.Cluster)

@@ -66,11 +66,12 @@ const (
 	routeDefault   = 2
 )
 
-// Bits of iface.dhcp: the host may have a client there, that is, it is not a pod's; and it has no
-// IPv4 address yet.
+// Bits of iface.dhcp: the host may have a client there, that is, it is not a pod's; it has no IPv4
+// address yet; and it is the tunnel to other nodes.
 const (
 	dhcpClient    = 1
 	dhcpNoAddress = 2
+	ifaceTunnel   = 4
 )
 
 // Entries of one set of the state table.

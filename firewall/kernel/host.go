@@ -129,7 +129,8 @@ func (e *Engine) putInterfacesLocked(ifs []firewall.Interface, p *program.Progra
 			!errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("read interface %s: %w", i.Name, err)
 		}
-		v.Dhcp = bit(i.UsesDHCP())*dhcpClient | bit(!i.HasAddress4())*dhcpNoAddress
+		v.Dhcp = bit(i.UsesDHCP())*dhcpClient | bit(!i.HasAddress4())*dhcpNoAddress |
+			bit(i.Tunnel)*ifaceTunnel
 		for half := range uint32(2) {
 			if halves&(1<<half) == 0 {
 				continue

@@ -60,7 +60,7 @@ func (j *job) cond(c *program.Cond) bool {
 	case op.CondOut:
 		return j.in.Hook.Dir == firewall.Out
 	case op.CondRecv, op.CondRecvGlob, op.CondRecvAny, op.CondRecvAddr:
-		return j.onInterface(c, c.Op-op.CondRecv, j.in.Hook.Recv)
+		return j.onInterface(c, c.Op-op.CondRecv, j.recv())
 	case op.CondXmit, op.CondXmitGlob, op.CondXmitAny, op.CondXmitAddr:
 		return j.onInterface(c, c.Op-op.CondXmit, j.xmit())
 	case op.CondVia, op.CondViaGlob, op.CondViaAny, op.CondViaAddr:
@@ -170,6 +170,17 @@ func (j *job) xmit() uint32 {
 		return 0
 	}
 	return j.in.Hook.Xmit
+}
+
+// recv is the interface that the packet came in by. What leaves by the tunnel has none.
+func (j *job) recv() uint32 {
+	h := &j.in.Hook
+	if h.Dir == firewall.Out && h.Recv != 0 {
+		if f := j.cfg.host.iface(h.Xmit); f != nil && f.tunnel {
+			return 0
+		}
+	}
+	return h.Recv
 }
 
 // onInterface compares an interface; kind is the distance from CondRecv, CondXmit or CondVia:

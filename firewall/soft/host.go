@@ -28,6 +28,7 @@ type iface struct {
 	addrs []netip.Addr
 	// firewall.Interface.UsesDHCP and HasAddress4
 	usesDHCP, has4 bool
+	tunnel         bool
 }
 
 // newHost prepares the answers for a Program.
@@ -38,7 +39,8 @@ func newHost(p *program.Program, ifs []firewall.Interface, routes []firewall.Rou
 		names[n] = int32(i)
 	}
 	for _, in := range ifs {
-		f := &iface{name: -1, usesDHCP: in.UsesDHCP(), has4: in.HasAddress4()}
+		f := &iface{name: -1, usesDHCP: in.UsesDHCP(), has4: in.HasAddress4(),
+			tunnel: in.Tunnel}
 		if id, ok := names[in.Name]; ok {
 			f.name = id
 		}

@@ -1,5 +1,6 @@
 // Package nl is Weir's interface to rtnetlink, and the only package that speaks it: links,
-// addresses, routes, neighbours, changes of them, and network namespaces.
+// addresses, routes, neighbours, changes of them, and network namespaces. It also speaks generic
+// netlink to the kernel's WireGuard.
 //
 // # Why a package of our own
 //

@@ -64,10 +64,11 @@ var groups = []group{
 		{"ROUTE_BLACKHOLE", "routeBlackhole", 1, ""},
 		{"ROUTE_DEFAULT", "routeDefault", 2, ""},
 	}},
-	{`Bits of iface.dhcp: the host may have a client there, that is, it is not a pod's; and it
-		has no IPv4 address yet.`, "dhcp_use", []shared{
+	{`Bits of iface.dhcp: the host may have a client there, that is, it is not a pod's; it has no
+		IPv4 address yet; and it is the tunnel to other nodes.`, "dhcp_use", []shared{
 		{"DHCP_CLIENT", "dhcpClient", 1, ""},
 		{"DHCP_NO_ADDRESS", "dhcpNoAddress", 2, ""},
+		{"IFACE_TUNNEL", "ifaceTunnel", 4, ""},
 	}},
 	{"Entries of one set of the state table.", "", []shared{
 		{"WAYS", "ways", 8, ""},
