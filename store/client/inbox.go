@@ -45,7 +45,7 @@ type difference struct {
 // stays as it came, if it is ordered by key as it should be.
 type merged struct {
 	revision int64
-	single   []store.Change // ordered
+	single   []store.Change          // ordered
 	changes  map[string]store.Change // nil: single
 }
 
