@@ -20,8 +20,8 @@ func benchSnapshot(keys int) (s Snapshot) {
 var benchGuard = Guard{Kind: func(string) string { return "pods" },
 	Meant: func(*Copy, string) bool { return false }}
 
-// BenchmarkStep applies a batch with one change. resident-B/key is what the two copies of a guarded
-// copy need beside the values, which both share.
+// BenchmarkStep applies a batch with one change. resident-B/key is what a guarded copy
+// needs beside the values.
 func BenchmarkStep(b *testing.B) {
 	for _, n := range benchSizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

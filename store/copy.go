@@ -26,24 +26,30 @@ type Digest [sha256.Size]byte
 // Copy is what a host or weir-store has of the store. It is not safe for concurrent use.
 type Copy struct {
 	Revision int64 // that of the store that it agrees with
+	items    map[string]*item
 	buckets  [Buckets]bucket
-	size     int
 }
 
+// bucket has the items of a bucket, in no order until its digest is computed.
 type bucket struct {
-	entries map[string]hashed
-	digest  Digest
-	stale   bool // digest is not that of entries
+	items  []*item
+	digest Digest
+	stale  bool // digest is not that of the items
 }
 
-type hashed struct {
+// item is an entry. Its hash is computed with the digest of its bucket: a host, which needs digests
+// when it connects, does not hash each change.
+type item struct {
 	Entry
-	hash [sha256.Size]byte
+	hash   [sha256.Size]byte
+	hashed bool
+	bucket byte
+	at     int32 // in the bucket
 }
 
 // NewCopy returns the copy that a snapshot describes.
 func NewCopy(s Snapshot) *Copy {
-	c := &Copy{Revision: s.Revision}
+	c := &Copy{Revision: s.Revision, items: make(map[string]*item, len(s.Entries))}
 	for _, e := range s.Entries {
 		c.put(e)
 	}
@@ -69,22 +75,22 @@ func hashOf(e Entry) [sha256.Size]byte {
 }
 
 // Len returns the number of entries.
-func (c *Copy) Len() int { return c.size }
+func (c *Copy) Len() int { return len(c.items) }
 
 // Get returns the entry of a key.
 func (c *Copy) Get(key string) (Entry, bool) {
-	e, ok := c.buckets[bucketOf(key)].entries[key]
-	return e.Entry, ok
+	if i := c.items[key]; i != nil {
+		return i.Entry, true
+	}
+	return Entry{}, false
 }
 
 // All returns every entry, in no order.
 func (c *Copy) All() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
-		for i := range c.buckets {
-			for _, e := range c.buckets[i].entries {
-				if !yield(e.Entry) {
-					return
-				}
+		for _, i := range c.items {
+			if !yield(i.Entry) {
+				return
 			}
 		}
 	}
@@ -92,7 +98,7 @@ func (c *Copy) All() iter.Seq[Entry] {
 
 // Snapshot returns the content, ordered by key.
 func (c *Copy) Snapshot() Snapshot {
-	s := Snapshot{Revision: c.Revision, Entries: make([]Entry, 0, c.size)}
+	s := Snapshot{Revision: c.Revision, Entries: make([]Entry, 0, len(c.items))}
 	for e := range c.All() {
 		s.Entries = append(s.Entries, e)
 	}
@@ -104,7 +110,11 @@ func (c *Copy) Snapshot() Snapshot {
 // written again with the same value gets its new revision and is not returned.
 func (c *Copy) Apply(b Batch) (changed []Change) {
 	for _, ch := range b.Changes {
-		if ch.Deleted && c.remove(ch.Key) || !ch.Deleted && c.put(ch.Entry) {
+		if ch.Deleted {
+			if _, ok := c.remove(ch.Key); ok {
+				changed = append(changed, ch)
+			}
+		} else if c.put(ch.Entry) {
 			changed = append(changed, ch)
 		}
 	}
@@ -113,56 +123,59 @@ func (c *Copy) Apply(b Batch) (changed []Change) {
 }
 
 func (c *Copy) put(e Entry) (changed bool) {
-	b := &c.buckets[bucketOf(e.Key)]
-	before, ok := b.entries[e.Key]
-	if ok && bytes.Equal(before.Value, e.Value) {
-		before.Revision = e.Revision
-		b.entries[e.Key] = before
+	i := c.items[e.Key]
+	switch {
+	case i == nil:
+		i = &item{bucket: bucketOf(e.Key)}
+		b := &c.buckets[i.bucket]
+		i.at = int32(len(b.items))
+		b.items = append(b.items, i)
+		i.Entry, b.stale = e, true
+		c.items[e.Key] = i
+		return true
+	case bytes.Equal(i.Value, e.Value):
+		i.Revision = e.Revision
 		return false
 	}
-	if b.entries == nil {
-		b.entries = map[string]hashed{}
-	}
-	if !ok {
-		c.size++
-	}
-	b.entries[e.Key] = hashed{e, hashOf(e)}
-	b.stale = true
+	i.Value, i.Revision, i.hashed = e.Value, e.Revision, false
+	c.buckets[i.bucket].stale = true
 	return true
 }
 
-func (c *Copy) remove(key string) (changed bool) {
-	b := &c.buckets[bucketOf(key)]
-	if _, ok := b.entries[key]; !ok {
-		return false
+// remove removes a key and returns what it had.
+func (c *Copy) remove(key string) (was Entry, ok bool) {
+	i := c.items[key]
+	if i == nil {
+		return was, false
 	}
-	delete(b.entries, key)
-	b.stale = true
-	c.size--
-	return true
+	delete(c.items, key)
+	b := &c.buckets[i.bucket]
+	last := b.items[len(b.items)-1]
+	b.items[i.at], last.at = last, i.at
+	b.items[len(b.items)-1] = nil
+	b.items, b.stale = b.items[:len(b.items)-1], true
+	return i.Entry, true
 }
 
 // Digest returns the digest of a bucket. It is computed when something in the bucket has changed.
-func (c *Copy) Digest(i int) Digest {
-	b := &c.buckets[i]
+func (c *Copy) Digest(n int) Digest {
+	b := &c.buckets[n]
 	if !b.stale {
 		return b.digest
 	}
-	keys := make([]string, 0, len(b.entries))
-	for key := range b.entries {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	if len(keys) == 0 {
-		b.digest, b.stale = Digest{}, false
+	b.digest, b.stale = Digest{}, false
+	if len(b.items) == 0 {
 		return b.digest
 	}
+	slices.SortFunc(b.items, func(x, y *item) int { return cmp.Compare(x.Key, y.Key) })
 	h := sha256.New()
-	for _, key := range keys {
-		e := b.entries[key]
-		h.Write(e.hash[:])
+	for at, i := range b.items {
+		if i.at = int32(at); !i.hashed {
+			i.hash, i.hashed = hashOf(i.Entry), true
+		}
+		h.Write(i.hash[:])
 	}
-	b.digest, b.stale = Digest(h.Sum(nil)), false
+	h.Sum(b.digest[:0])
 	return b.digest
 }
 
@@ -178,10 +191,10 @@ func (c *Copy) Sum() Digest {
 }
 
 // Bucket returns the entries of a bucket, ordered by key.
-func (c *Copy) Bucket(i int) []Entry {
-	entries := make([]Entry, 0, len(c.buckets[i].entries))
-	for _, e := range c.buckets[i].entries {
-		entries = append(entries, e.Entry)
+func (c *Copy) Bucket(n int) []Entry {
+	entries := make([]Entry, 0, len(c.buckets[n].items))
+	for _, i := range c.buckets[n].items {
+		entries = append(entries, i.Entry)
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Key, b.Key) })
 	return entries
@@ -189,15 +202,22 @@ func (c *Copy) Bucket(i int) []Entry {
 
 // DiffBucket returns the changes that give a bucket these entries, ordered by key. It returns an
 // error if a key does not belong to the bucket, or appears twice.
-func (c *Copy) DiffBucket(i int, entries []Entry) ([]Change, error) {
-	to := bucket{entries: make(map[string]hashed, len(entries))}
+func (c *Copy) DiffBucket(n int, entries []Entry) (changes []Change, err error) {
+	have := make(map[string]bool, len(entries))
 	for _, e := range entries {
-		if _, twice := to.entries[e.Key]; twice || int(bucketOf(e.Key)) != i {
-			return nil, fmt.Errorf("%w: bucket %d does not have %s once", ErrInvalid, i, e.Key)
+		if have[e.Key] || int(bucketOf(e.Key)) != n {
+			return nil, fmt.Errorf("%w: bucket %d does not have %s once", ErrInvalid, n, e.Key)
 		}
-		to.entries[e.Key] = hashed{e, hashOf(e)}
+		have[e.Key] = true
+		if i := c.items[e.Key]; i == nil || !bytes.Equal(i.Value, e.Value) {
+			changes = append(changes, Change{Entry: e})
+		}
 	}
-	changes := c.buckets[i].diff(&to)
+	for _, i := range c.buckets[n].items {
+		if !have[i.Key] {
+			changes = append(changes, Change{Entry: Entry{Key: i.Key}, Deleted: true})
+		}
+	}
 	slices.SortFunc(changes, func(a, b Change) int { return cmp.Compare(a.Key, b.Key) })
 	return changes, nil
 }
@@ -205,25 +225,21 @@ func (c *Copy) DiffBucket(i int, entries []Entry) ([]Change, error) {
 // Diff returns the changes that give c the content of another copy, ordered by key. It looks into
 // the buckets whose digests differ only.
 func (c *Copy) Diff(to *Copy) (changes []Change) {
-	for i := range Buckets {
-		if c.Digest(i) != to.Digest(i) {
-			changes = append(changes, c.buckets[i].diff(&to.buckets[i])...)
+	for n := range Buckets {
+		if c.Digest(n) == to.Digest(n) {
+			continue
+		}
+		for _, i := range to.buckets[n].items {
+			if before := c.items[i.Key]; before == nil || before.hash != i.hash {
+				changes = append(changes, Change{Entry: i.Entry})
+			}
+		}
+		for _, i := range c.buckets[n].items {
+			if to.items[i.Key] == nil {
+				changes = append(changes, Change{Entry: Entry{Key: i.Key}, Deleted: true})
+			}
 		}
 	}
 	slices.SortFunc(changes, func(a, b Change) int { return cmp.Compare(a.Key, b.Key) })
-	return changes
-}
-
-func (b *bucket) diff(to *bucket) (changes []Change) {
-	for key, e := range to.entries {
-		if before, ok := b.entries[key]; !ok || before.hash != e.hash {
-			changes = append(changes, Change{Entry: e.Entry})
-		}
-	}
-	for key := range b.entries {
-		if _, ok := to.entries[key]; !ok {
-			changes = append(changes, Change{Entry: Entry{Key: key}, Deleted: true})
-		}
-	}
 	return changes
 }

@@ -105,7 +105,7 @@ func TestDiffCost(t *testing.T) {
 	b.put(Entry{Key: "17", Value: []byte("y")})
 	for i := range b.buckets {
 		if byte(i) != bucketOf("17") {
-			b.buckets[i].entries = nil
+			b.buckets[i].items = nil
 		}
 	}
 	if changes := a.Diff(b); len(changes) != 1 || changes[0].Key != "17" {
@@ -202,7 +202,7 @@ func TestGuarded(t *testing.T) {
 					delete(applied, ch.Key)
 				}
 			}
-			got := values(d.Enforced().Snapshot().Entries)
+			got := values(d.Enforced().Entries)
 			if !maps.Equal(got, m.enforced) || !maps.Equal(applied, got) {
 				t.Fatalf("seed %d: enforced %v, expected %v, applied %v", seed, got, m.enforced,
 					applied)
@@ -242,7 +242,7 @@ func checkHeld(t *testing.T, d *Guarded) {
 	t.Helper()
 	var want []string
 	counts := map[string]int{}
-	for e := range d.Enforced().All() {
+	for _, e := range d.Enforced().Entries {
 		counts[d.guard.Kind(e.Key)]++
 		if _, ok := d.Stored().Get(e.Key); !ok {
 			want = append(want, e.Key)

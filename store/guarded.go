@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"maps"
 	"slices"
@@ -17,8 +18,8 @@ type Guard struct {
 	Meant func(stored *Copy, key string) bool
 }
 
-// Guarded is a copy of the store and, beside it, what the host enforces. Both are the same unless
-// a step would remove more than a third of the keys of a kind, and does not explain that: then its
+// Guarded is a copy of the store and, beside it, what the host still enforces and the store does
+// not have any more. That is nothing unless a step would remove more than a third of the keys of a kind, and does not explain that: then its
 // additions are enforced and its removals are held until they are accepted or the keys come back.
 // An emptied store, or an old backup, must not empty the tables of every host.
 //
@@ -26,17 +27,16 @@ type Guard struct {
 // further ones are added to them, so that a store that empties itself in small steps after a large
 // one does not get further.
 type Guarded struct {
-	guard    Guard
-	stored   *Copy
-	enforced *Copy
-	counts   map[string]int             // kind: enforced keys
-	held     map[string]map[string]bool // kind: keys that are enforced and not stored
+	guard  Guard
+	stored *Copy
+	counts map[string]int              // kind: enforced keys
+	held   map[string]map[string]Entry // kind, key: what is enforced and not stored
 }
 
 // NewGuarded returns a guarded copy that enforces a snapshot: what the host had on its disk.
 func NewGuarded(g Guard, s Snapshot) *Guarded {
-	d := &Guarded{guard: g, stored: NewCopy(s), enforced: NewCopy(s), counts: map[string]int{},
-		held: map[string]map[string]bool{}}
+	d := &Guarded{guard: g, stored: NewCopy(s), counts: map[string]int{},
+		held: map[string]map[string]Entry{}}
 	for _, e := range s.Entries {
 		d.counts[g.Kind(e.Key)]++
 	}
@@ -46,10 +46,15 @@ func NewGuarded(g Guard, s Snapshot) *Guarded {
 // Stored returns the copy that agrees with the store. The caller does not change it.
 func (d *Guarded) Stored() *Copy { return d.stored }
 
-// Enforced returns the copy that the host enforces. The caller does not change it. The revisions of
-// its entries are not kept up to date when a value is written again: a transaction compares those
-// of Stored.
-func (d *Guarded) Enforced() *Copy { return d.enforced }
+// Enforced returns what the host enforces, ordered by key: what is stored and what is held.
+func (d *Guarded) Enforced() Snapshot {
+	s := d.stored.Snapshot()
+	if held := d.HeldEntries(); len(held) > 0 {
+		s.Entries = append(s.Entries, held...)
+		slices.SortFunc(s.Entries, func(a, b Entry) int { return cmp.Compare(a.Key, b.Key) })
+	}
+	return s
+}
 
 // Held returns the keys whose removal is held back, ordered.
 func (d *Guarded) Held() (keys []string) {
@@ -62,102 +67,133 @@ func (d *Guarded) Held() (keys []string) {
 
 // HeldEntries returns what Held names, as the host enforces it: a start gives it to Hold.
 func (d *Guarded) HeldEntries() (all []Entry) {
-	for _, key := range d.Held() {
-		if e, ok := d.enforced.Get(key); ok {
-			all = append(all, e)
-		}
+	for _, of := range d.held {
+		all = slices.AppendSeq(all, maps.Values(of))
 	}
+	slices.SortFunc(all, func(a, b Entry) int { return cmp.Compare(a.Key, b.Key) })
 	return all
 }
 
 // Hold adds what the host enforced before a start and the store did not have: it is held as before.
 func (d *Guarded) Hold(entries []Entry) {
 	for _, e := range entries {
-		if _, stored := d.stored.Get(e.Key); !stored {
-			d.put(e)
-			d.hold(d.guard.Kind(e.Key), []string{e.Key})
+		if _, stored := d.stored.Get(e.Key); stored {
+			continue
 		}
+		kind := d.guard.Kind(e.Key)
+		if _, held := d.held[kind][e.Key]; !held {
+			d.counts[kind]++
+		}
+		d.hold(kind, e)
 	}
 }
 
 // Step applies a batch and returns what changes for the host. The cost follows the changes.
 func (d *Guarded) Step(b Batch) []Change {
-	return d.enforce(d.stored.Apply(b))
+	now := make([]Change, 0, len(b.Changes))
+	var removed []Entry
+	for _, ch := range b.Changes {
+		if ch.Deleted {
+			if was, ok := d.stored.remove(ch.Key); ok {
+				removed = append(removed, was)
+			}
+			continue
+		}
+		before := d.stored.Len()
+		if d.stored.put(ch.Entry) && (d.stored.Len() == before || d.add(ch.Entry)) {
+			now = append(now, ch)
+		}
+	}
+	d.stored.Revision = b.Revision
+	return d.enforce(now, removed)
 }
 
 // Replace moves on to a whole snapshot and returns what changes for the host: the difference only.
-func (d *Guarded) Replace(s Snapshot) []Change {
-	stored := NewCopy(s)
-	changes := d.stored.Diff(stored)
+func (d *Guarded) Replace(s Snapshot) (now []Change) {
+	before, stored := d.stored, NewCopy(s)
+	var removed []Entry
+	for _, ch := range before.Diff(stored) {
+		was, had := before.Get(ch.Key)
+		if ch.Deleted {
+			removed = append(removed, was)
+		} else if had || d.add(ch.Entry) {
+			now = append(now, ch)
+		}
+	}
 	d.stored = stored
-	return d.enforce(changes)
+	return d.enforce(now, removed)
 }
 
 // Accept removes what was held back and returns the removals: an administrator confirmed them.
 func (d *Guarded) Accept() (changes []Change) {
 	for _, key := range d.Held() {
-		changes = append(changes, d.remove(key))
+		changes = append(changes, d.removed(key))
 	}
 	clear(d.held)
 	return changes
 }
 
-func (d *Guarded) enforce(changes []Change) (now []Change) {
-	removed := map[string][]string{}
-	for _, ch := range changes {
-		kind := d.guard.Kind(ch.Key)
-		switch {
-		case !ch.Deleted:
-			delete(d.held[kind], ch.Key)
-			if d.put(ch.Entry) {
-				now = append(now, ch)
-			}
-		case kind == "" || d.guard.Meant(d.stored, ch.Key):
-			now = append(now, d.remove(ch.Key))
-		default:
-			removed[kind] = append(removed[kind], ch.Key)
-		}
+// add takes an entry whose key was not stored, and reports whether it changes what is enforced.
+func (d *Guarded) add(e Entry) (changed bool) {
+	kind := d.guard.Kind(e.Key)
+	if was, held := d.held[kind][e.Key]; held {
+		delete(d.held[kind], e.Key)
+		return !bytes.Equal(was.Value, e.Value)
 	}
-	// What was held may be explained by now. Nothing is held in normal operation.
-	for _, key := range d.Held() {
-		if kind := d.guard.Kind(key); d.guard.Meant(d.stored, key) {
-			delete(d.held[kind], key)
-			now = append(now, d.remove(key))
-		}
-	}
-	for kind, keys := range removed {
-		if 3*(len(keys)+len(d.held[kind])) > d.counts[kind] {
-			d.hold(kind, keys)
+	d.counts[kind]++
+	return true
+}
+
+// enforce decides about what is not stored any more, and returns what changes for the host: now,
+// and the removals that are not held.
+func (d *Guarded) enforce(now []Change, gone []Entry) []Change {
+	var doubtful map[string][]Entry
+	for _, e := range gone {
+		kind := d.guard.Kind(e.Key)
+		if kind == "" || d.guard.Meant(d.stored, e.Key) {
+			now = append(now, d.removed(e.Key))
 			continue
 		}
-		for _, key := range keys {
-			now = append(now, d.remove(key))
+		if doubtful == nil {
+			doubtful = map[string][]Entry{}
+		}
+		doubtful[kind] = append(doubtful[kind], e)
+	}
+	// What was held may be explained by now. Nothing is held in normal operation.
+	for _, of := range d.held {
+		for key := range of {
+			if d.guard.Meant(d.stored, key) {
+				delete(of, key)
+				now = append(now, d.removed(key))
+			}
 		}
 	}
-	slices.SortFunc(now, func(a, b Change) int { return cmp.Compare(a.Key, b.Key) })
-	d.enforced.Revision = d.stored.Revision
+	for kind, entries := range doubtful {
+		hold := 3*(len(entries)+len(d.held[kind])) > d.counts[kind]
+		for _, e := range entries {
+			if hold {
+				d.hold(kind, e)
+			} else {
+				now = append(now, d.removed(e.Key))
+			}
+		}
+	}
+	byKey := func(a, b Change) int { return cmp.Compare(a.Key, b.Key) }
+	if !slices.IsSortedFunc(now, byKey) {
+		slices.SortFunc(now, byKey)
+	}
 	return now
 }
 
-func (d *Guarded) hold(kind string, keys []string) {
+func (d *Guarded) hold(kind string, e Entry) {
 	if d.held[kind] == nil {
-		d.held[kind] = map[string]bool{}
+		d.held[kind] = map[string]Entry{}
 	}
-	for _, key := range keys {
-		d.held[kind][key] = true
-	}
+	d.held[kind][e.Key] = e
 }
 
-func (d *Guarded) put(e Entry) (changed bool) {
-	before := d.enforced.Len()
-	changed = d.enforced.put(e)
-	d.counts[d.guard.Kind(e.Key)] += d.enforced.Len() - before
-	return changed
-}
-
-func (d *Guarded) remove(key string) Change {
-	if d.enforced.remove(key) {
-		d.counts[d.guard.Kind(key)]--
-	}
+// removed counts a key that is enforced no more, and returns its change.
+func (d *Guarded) removed(key string) Change {
+	d.counts[d.guard.Kind(key)]--
 	return Change{Entry: Entry{Key: key}, Deleted: true}
 }

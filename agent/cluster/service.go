@@ -171,7 +171,7 @@ func Open(c Config) (*Service, error) {
 	guard := cluster.LockedGuard(func() []cluster.Key { return s.desired.Trust().Admins.Keys })
 	s.guarded = store.NewGuarded(guard, state.Stored)
 	s.guarded.Hold(state.Held)
-	s.take(s.desired.Load(state.Kept, s.guarded.Enforced().Snapshot().Entries))
+	s.take(s.desired.Load(state.Kept, s.guarded.Enforced().Entries))
 	for _, r := range state.Log {
 		if r.Accept {
 			s.take(s.desired.Apply(s.guarded.Accept()))

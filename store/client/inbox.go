@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -40,10 +41,12 @@ type difference struct {
 	buckets  map[int][]store.Entry
 }
 
-// merged is one or several batches as one.
+// merged is one or several batches as one. A single one, which is what a host gets that keeps up,
+// stays as it came, if it is ordered by key as it should be.
 type merged struct {
 	revision int64
-	changes  map[string]store.Change
+	single   []store.Change          // ordered
+	changes  map[string]store.Change // nil: single
 }
 
 func newInbox() *inbox { return &inbox{changed: make(chan struct{}, 1)} }
@@ -121,14 +124,21 @@ func (in *inbox) batch(m wire.Batch) error {
 	if in.now.asked || in.copied.buckets != nil {
 		return errOrder
 	}
-	if in.open == nil {
-		in.open = &merged{changes: map[string]store.Change{}}
-	}
+	size := 0
 	for _, ch := range m.Changes {
-		in.open.changes[ch.Key] = ch
-		if err := in.grow(len(ch.Key) + len(ch.Value)); err != nil {
-			return err
-		}
+		size += len(ch.Key) + len(ch.Value)
+	}
+	if err := in.grow(size); err != nil {
+		return err
+	}
+	switch {
+	case in.open != nil:
+		in.open.add(m.Changes)
+	case ascending(m.Changes):
+		in.open = &merged{single: m.Changes}
+	default: // it has a key twice, perhaps
+		in.open = &merged{}
+		in.open.add(m.Changes)
 	}
 	in.open.revision = m.Revision
 	if m.More {
@@ -137,26 +147,51 @@ func (in *inbox) batch(m wire.Batch) error {
 	if in.now.batch == nil {
 		in.now.batch = in.open
 	} else {
-		in.now.batch.add(in.open)
+		in.now.batch.add(in.open.all())
+		in.now.batch.revision = in.open.revision
 	}
 	in.open = nil
 	in.wakeLocked()
 	return nil
 }
 
-func (m *merged) add(next *merged) {
-	m.revision = next.revision
-	for key, ch := range next.changes {
-		m.changes[key] = ch
+// ascending reports whether changes are ordered by key, each key once.
+func ascending(changes []store.Change) bool {
+	for i := 1; i < len(changes); i++ {
+		if changes[i-1].Key >= changes[i].Key {
+			return false
+		}
 	}
+	return true
+}
+
+// add adds later changes.
+func (m *merged) add(next []store.Change) {
+	if m.changes == nil {
+		m.changes = make(map[string]store.Change, len(m.single)+len(next))
+		for _, ch := range m.single {
+			m.changes[ch.Key] = ch
+		}
+		m.single = nil
+	}
+	for _, ch := range next {
+		m.changes[ch.Key] = ch
+	}
+}
+
+// all returns the changes; those of several batches are in no order.
+func (m *merged) all() []store.Change {
+	if m.changes == nil {
+		return m.single
+	}
+	return slices.Collect(maps.Values(m.changes))
 }
 
 // ordered returns the batch.
 func (m *merged) ordered() store.Batch {
-	b := store.Batch{Revision: m.revision, Changes: make([]store.Change, 0, len(m.changes))}
-	for _, ch := range m.changes {
-		b.Changes = append(b.Changes, ch)
+	b := store.Batch{Revision: m.revision, Changes: m.all()}
+	if m.changes != nil {
+		slices.SortFunc(b.Changes, func(x, y store.Change) int { return cmp.Compare(x.Key, y.Key) })
 	}
-	slices.SortFunc(b.Changes, func(x, y store.Change) int { return cmp.Compare(x.Key, y.Key) })
 	return b
 }

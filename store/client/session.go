@@ -13,6 +13,9 @@ import (
 	"github.com/weirnet/weir/store/wire"
 )
 
+// keptFrame is how much memory a session keeps for the next frame.
+const keptFrame = 64 << 10
+
 // session is one connection.
 type session struct {
 	conn    net.Conn
@@ -50,7 +53,7 @@ func dial(ctx context.Context, c *Config, address string,
 		return nil, err
 	}
 	s := &session{conn: conn, silence: c.Silence, heard: heard, calls: map[uint64]*call{},
-		from: bufio.NewReader(attentive{conn, c.Silence}), done: make(chan struct{})}
+		from: bufio.NewReader(&attentive{conn: conn, silence: c.Silence}), done: make(chan struct{})}
 	if err := s.greet(ctx, c.Cluster); err != nil {
 		conn.Close()
 		return nil, err
@@ -105,17 +108,22 @@ func (s *session) greet(ctx context.Context, cluster string) error {
 	return s.conn.SetDeadline(time.Time{})
 }
 
-// attentive is a connection that ends when nothing arrives for the time of silence. A large frame
-// on a slow line may take longer than that.
+// attentive is a connection that ends when nothing arrives for the time of silence, or a little
+// less: the deadline moves in steps, since each costs as much as a short read. A large frame on a
+// slow line may take longer than that.
 type attentive struct {
 	conn    net.Conn
 	silence time.Duration
+	moved   time.Time // when the deadline was set
 }
 
 // Read implements io.Reader.
-func (a attentive) Read(b []byte) (int, error) {
-	if err := a.conn.SetReadDeadline(time.Now().Add(a.silence)); err != nil {
-		return 0, err
+func (a *attentive) Read(b []byte) (int, error) {
+	if now := time.Now(); now.Sub(a.moved) > a.silence/16 {
+		if err := a.conn.SetReadDeadline(now.Add(a.silence)); err != nil {
+			return 0, err
+		}
+		a.moved = now
 	}
 	return a.conn.Read(b)
 }
@@ -150,8 +158,12 @@ func (s *session) ends(t wire.Type, body []byte) error {
 
 // run reads until the connection ends, and returns why.
 func (s *session) run() error {
+	var memory []byte
 	for {
-		t, body, err := wire.ReadFrame(s.from, wire.MaxFrame)
+		t, body, err := wire.ReadFrameInto(s.from, wire.MaxFrame, memory)
+		if cap(body) > cap(memory) && cap(body) <= keptFrame {
+			memory = body
+		}
 		if err == nil {
 			err = s.handle(t, body)
 		}

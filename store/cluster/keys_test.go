@@ -138,7 +138,7 @@ func TestEmptiedStore(t *testing.T) {
 	if changes := d.Replace(store.Snapshot{Revision: 1}); len(changes) != 0 {
 		t.Errorf("%d changes", len(changes))
 	}
-	if n := d.Enforced().Len(); n != 34 || len(d.Held()) != n {
+	if n := len(d.Enforced().Entries); n != 34 || len(d.Held()) != n {
 		t.Errorf("%d keys are enforced, %d held", n, len(d.Held()))
 	}
 }
@@ -148,7 +148,7 @@ func TestRulesStay(t *testing.T) {
 	for _, key := range []string{HeadKey, IdentityKey, MembersKey} {
 		d := guarded()
 		d.Step(store.Batch{Revision: 11, Changes: []store.Change{removal(key)}})
-		if _, ok := d.Enforced().Get(key); !ok {
+		if _, ok := store.NewCopy(d.Enforced()).Get(key); !ok {
 			t.Errorf("%s was removed", key)
 		}
 	}

@@ -45,7 +45,7 @@ func (e *ErrTexts) Error() string {
 func (c *Copied) Entries() ([]store.Entry, error) {
 	guarded, d := c.replay()
 	all := map[string][]byte{}
-	for e := range guarded.Enforced().All() {
+	for _, e := range guarded.Enforced().Entries {
 		all[e.Key] = e.Value
 	}
 	for _, e := range d.Kept() {
@@ -88,7 +88,7 @@ func (c *Copied) replay() (*store.Guarded, *cluster.Desired) {
 	admins := func() []cluster.Key { return d.Trust().Admins.Keys }
 	g := store.NewGuarded(cluster.LockedGuard(admins), c.State.Stored)
 	g.Hold(c.State.Held)
-	d.Load(c.State.Kept, g.Enforced().Snapshot().Entries)
+	d.Load(c.State.Kept, g.Enforced().Entries)
 	for _, r := range c.State.Log {
 		if r.Accept {
 			d.Apply(g.Accept())

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,18 +62,13 @@ func (g *segment) frame() []byte {
 	return g.packed
 }
 
-// merge keeps the last change of each key, in the order of the last changes.
+// merge keeps the last change of each key, ordered by key: once for all clients.
 func merge(changes []store.Change) []store.Change {
-	last := make(map[string]int, len(changes))
-	for i, ch := range changes {
-		last[ch.Key] = i
-	}
-	if len(last) == len(changes) {
-		return changes
-	}
-	kept := make([]store.Change, 0, len(last))
-	for i, ch := range changes {
-		if last[ch.Key] == i {
+	ordered := slices.Clone(changes)
+	slices.SortStableFunc(ordered, func(a, b store.Change) int { return cmp.Compare(a.Key, b.Key) })
+	kept := ordered[:0]
+	for i, ch := range ordered {
+		if i+1 == len(ordered) || ordered[i+1].Key != ch.Key {
 			kept = append(kept, ch)
 		}
 	}

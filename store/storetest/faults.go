@@ -84,9 +84,9 @@ func follow(t *testing.T, s store.Store, name string, guard store.Guard) *follow
 					delete(applied, ch.Key)
 				}
 			}
-			if len(applied) != f.copy.Enforced().Len() {
+			if len(applied) != len(f.copy.Enforced().Entries) {
 				t.Errorf("the changes lead to %d keys, the copy has %d", len(applied),
-					f.copy.Enforced().Len())
+					len(f.copy.Enforced().Entries))
 			}
 			f.applied.Store(f.copy.Stored().Revision)
 		},
@@ -119,7 +119,7 @@ func (f *following) expect(t *testing.T, want store.Snapshot) {
 	if want := showEntries(want.Entries); got != want {
 		t.Errorf("followed to\n%s\nexpected\n%s", got, want)
 	}
-	if differ := f.copy.Enforced().Diff(store.NewCopy(want)); len(differ) > 0 {
+	if differ := store.NewCopy(f.copy.Enforced()).Diff(store.NewCopy(want)); len(differ) > 0 {
 		t.Errorf("enforced values differ: %s", show(differ))
 	}
 }
@@ -164,8 +164,8 @@ func testFollowCompacted(t *testing.T, c Cluster) {
 	close(f.again)
 	f.reaches(t, last)
 	f.stop()
-	if got := showEntries(f.copy.Enforced().Snapshot().Entries); strings.Contains(got,
-		"deleted") || f.copy.Enforced().Len() != 2 {
+	if got := showEntries(f.copy.Enforced().Entries); strings.Contains(got,
+		"deleted") || len(f.copy.Enforced().Entries) != 2 {
 		t.Errorf("followed to %s", got)
 	}
 }
@@ -255,7 +255,7 @@ func testPartition(t *testing.T, c Cluster) {
 	close(f.again)
 	f.reaches(t, commitPut(t, s, put("h/c", "1")))
 	f.stop()
-	if e, ok := f.copy.Enforced().Get("h/c"); !ok || string(e.Value) != "1" {
+	if e, ok := store.NewCopy(f.copy.Enforced()).Get("h/c"); !ok || string(e.Value) != "1" {
 		t.Errorf("h/c: %v %q", ok, e.Value)
 	}
 }
@@ -284,11 +284,11 @@ func testEmptied(t *testing.T, c Cluster) {
 	f.fails(t, store.ErrBehind)
 	f.reaches(t, revision)
 	f.stop()
-	if f.copy.Enforced().Len() != 21 || len(f.copy.Held()) != 20 {
-		t.Errorf("%d keys are enforced, %d held", f.copy.Enforced().Len(), len(f.copy.Held()))
+	if len(f.copy.Enforced().Entries) != 21 || len(f.copy.Held()) != 20 {
+		t.Errorf("%d keys are enforced, %d held", len(f.copy.Enforced().Entries), len(f.copy.Held()))
 	}
 	f.copy.Accept()
-	if got := showEntries(f.copy.Enforced().Snapshot().Entries); got !=
+	if got := showEntries(f.copy.Enforced().Entries); got !=
 		fmt.Sprintf("h/new=1@%d", revision) {
 		t.Errorf("after the removals were accepted: %s", got)
 	}

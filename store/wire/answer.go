@@ -203,13 +203,8 @@ func Results(number uint64, s store.Snapshot) (frames [][]byte) {
 func DecodeResult(body []byte) (m Result, err error) {
 	r := &reader{rest: body}
 	m.Number, m.Err, m.Revision, m.More = r.uint(), r.error(), r.revision(), r.bool()
-	raw := r.packed()
-	if err := r.end(); err != nil {
-		return m, err
-	}
-	inner := &reader{rest: raw}
-	m.Entries = inner.entries()
-	return m, inner.end()
+	err = r.packed(func(inner *reader) { m.Entries = inner.entries() })
+	return m, err
 }
 
 // Event is one transaction of a watch.
@@ -228,11 +223,6 @@ func (m Event) Encode() []byte {
 func DecodeEvent(body []byte) (m Event, err error) {
 	r := &reader{rest: body}
 	m.Number, m.Batch.Revision = r.uint(), r.revision()
-	raw := r.packed()
-	if err := r.end(); err != nil {
-		return m, err
-	}
-	inner := &reader{rest: raw}
-	m.Batch.Changes = inner.changes()
-	return m, inner.end()
+	err = r.packed(func(inner *reader) { m.Batch.Changes = inner.changes() })
+	return m, err
 }

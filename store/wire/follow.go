@@ -35,13 +35,8 @@ func Batches(revision int64, changes []store.Change) (frames []byte) {
 func DecodeBatch(body []byte) (m Batch, err error) {
 	r := &reader{rest: body}
 	m.Revision, m.More = r.revision(), r.bool()
-	raw := r.packed()
-	if err := r.end(); err != nil {
-		return m, err
-	}
-	inner := &reader{rest: raw}
-	m.Changes = inner.changes()
-	return m, inner.end()
+	err = r.packed(func(inner *reader) { m.Changes = inner.changes() })
+	return m, err
 }
 
 // Bucket is a bucket of a copy, whole.
@@ -102,20 +97,17 @@ func (m Copy) Encode() []byte {
 func DecodeCopy(body []byte) (m Copy, err error) {
 	r := &reader{rest: body}
 	m.Revision, m.More = r.revision(), r.bool()
-	raw := r.packed()
-	if err := r.end(); err != nil {
-		return m, err
-	}
-	inner := &reader{rest: raw}
-	for inner.err == nil && len(inner.rest) > 0 {
-		k := Bucket{Index: int(min(inner.uint(), store.Buckets)), Entries: inner.entries()}
-		if k.Index >= store.Buckets {
-			return m, fmt.Errorf("a copy has %d buckets", store.Buckets)
+	err = r.packed(func(inner *reader) {
+		for inner.err == nil && len(inner.rest) > 0 {
+			k := Bucket{Index: int(min(inner.uint(), store.Buckets)), Entries: inner.entries()}
+			if k.Index >= store.Buckets {
+				inner.fail(fmt.Errorf("a copy has %d buckets", store.Buckets))
+			}
+			m.Buckets = append(m.Buckets, k)
 		}
-		m.Buckets = append(m.Buckets, k)
+	})
+	if err == nil && !m.More && len(m.Buckets) > 0 {
+		err = errors.New("the end of a difference has buckets")
 	}
-	if !m.More && len(m.Buckets) > 0 {
-		return m, errors.New("the end of a difference has buckets")
-	}
-	return m, inner.end()
+	return m, err
 }

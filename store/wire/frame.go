@@ -73,18 +73,30 @@ func finish(frame []byte) []byte {
 
 // ReadFrame reads a frame whose body has at most limit bytes. The memory that it takes follows what
 // arrives, not what the length promises.
-func ReadFrame(r io.Reader, limit int) (Type, []byte, error) {
-	var header [headerSize]byte
-	if _, err := io.ReadFull(r, header[:]); err != nil {
+func ReadFrame(r io.Reader, limit int) (Type, []byte, error) { return ReadFrameInto(r, limit, nil) }
+
+// ReadFrameInto is ReadFrame with the body in memory that the caller has, if there is enough. What
+// the functions of this package decode from a frame of weir-store keeps none of it.
+func ReadFrameInto(r io.Reader, limit int, memory []byte) (Type, []byte, error) {
+	if cap(memory) < headerSize {
+		memory = make([]byte, headerSize)
+	}
+	header := memory[:headerSize]
+	if _, err := io.ReadFull(r, header); err != nil {
 		return 0, nil, err
 	}
-	t, size := Type(header[4]), int(binary.BigEndian.Uint32(header[:]))
+	t, size := Type(header[4]), int(binary.BigEndian.Uint32(header))
 	if size < 0 || size > limit {
 		return t, nil, fmt.Errorf("a frame of type %d has %d bytes, at most %d are possible", t,
 			size, limit)
 	}
 	const step = 64 << 10
-	body := make([]byte, min(size, step))
+	body := memory[:0]
+	if n := min(size, max(step, cap(memory))); n <= cap(memory) {
+		body = memory[:n]
+	} else {
+		body = make([]byte, n)
+	}
 	for have := 0; ; {
 		if _, err := io.ReadFull(r, body[have:]); err != nil {
 			if errors.Is(err, io.EOF) {

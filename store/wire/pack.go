@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/weirnet/weir/store"
@@ -49,36 +50,71 @@ func appendPacked(b, content []byte) []byte {
 	return appendBytes(appendUint(b, packedRaw), content)
 }
 
-var inflaters = sync.Pool{New: func() any { return flate.NewReader(nil) }}
+// inflater has what expands content, and its result.
+type inflater struct {
+	source  bytes.Reader
+	from    io.Reader
+	content []byte
+}
 
-// packed reads what appendPacked wrote.
-func (r *reader) packed() []byte {
+// keptContent is how much an inflater keeps for its next content.
+const keptContent = 1 << 20
+
+var inflaters = sync.Pool{New: func() any {
+	return &inflater{from: flate.NewReader(nil), content: make([]byte, 0, 16<<10)}
+}}
+
+// expand expands what appendPacked compressed.
+func (i *inflater) expand(body []byte) error {
+	i.source.Reset(body)
+	if err := i.from.(flate.Resetter).Reset(&i.source, nil); err != nil {
+		return err
+	}
+	for i.content = i.content[:0]; ; {
+		n, err := i.from.Read(i.content[len(i.content):cap(i.content)])
+		i.content = i.content[:len(i.content)+n]
+		switch {
+		case len(i.content) > maxUnpacked:
+			return fmt.Errorf("a frame expands to more than %d bytes", maxUnpacked)
+		case err == io.EOF && i.source.Len() > 0:
+			return errors.New("something follows the compressed content")
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		if len(i.content) == cap(i.content) {
+			i.content = slices.Grow(i.content, len(i.content))
+		}
+	}
+}
+
+// packed reads what appendPacked wrote, up to the end of the body, and gives read the content. It
+// is used again afterwards: read keeps copies. The error is that of the body or of the content.
+func (r *reader) packed(read func(*reader)) error {
 	how, body := r.uint(), r.bytes()
-	if r.err != nil || how == packedRaw {
-		return body
+	if err := r.end(); err != nil {
+		return err
 	}
-	if how != packedFlate {
-		r.fail(fmt.Errorf("compressed in way %d", how))
-		return nil
+	switch how {
+	case packedRaw:
+	case packedFlate:
+		i := inflaters.Get().(*inflater)
+		defer func() {
+			if i.source.Reset(nil); cap(i.content) <= keptContent {
+				inflaters.Put(i)
+			}
+		}()
+		if err := i.expand(body); err != nil {
+			return err
+		}
+		body = i.content
+	default:
+		return fmt.Errorf("compressed in way %d", how)
 	}
-	from := inflaters.Get().(io.ReadCloser)
-	defer inflaters.Put(from)
-	source := bytes.NewReader(body)
-	if err := from.(flate.Resetter).Reset(source, nil); err != nil {
-		r.fail(err)
-		return nil
-	}
-	var content bytes.Buffer
-	n, err := io.Copy(&content, io.LimitReader(from, maxUnpacked+1))
-	switch {
-	case err != nil:
-		r.fail(err)
-	case n > maxUnpacked:
-		r.fail(fmt.Errorf("a frame expands to more than %d bytes", maxUnpacked))
-	case source.Len() > 0:
-		r.fail(errors.New("something follows the compressed content"))
-	}
-	return content.Bytes()
+	inner := &reader{rest: body}
+	read(inner)
+	return inner.end()
 }
 
 func appendEntries(b []byte, entries []store.Entry) []byte {

@@ -241,7 +241,7 @@ func TestOneMember(t *testing.T) {
 		t.Errorf("an administrator that was revoked: %v", err)
 	}
 	f.mu.Lock()
-	_, enforced := f.copy.Enforced().Get(cluster.PodsTree + "late/0000")
+	_, enforced := store.NewCopy(f.copy.Enforced()).Get(cluster.PodsTree + "late/0000")
 	f.mu.Unlock()
 	if !enforced {
 		t.Error("what the backup does not have was removed at once")
