@@ -2,6 +2,9 @@ module github.com/weirnet/weir
 
 go 1.26.0
 
+// root file systems, which belong to other machines
+ignore ./bin
+
 require (
 	github.com/cilium/ebpf v0.22.0
 	github.com/rogpeppe/go-internal v1.16.0

@@ -100,6 +100,7 @@ func TestSettingsRefused(t *testing.T) {
 		{"[timeouts]\nsyn = true", `a lifetime is a number of seconds`},
 		{"interfaces = [\"\"]", `interfaces: "" is not a name`},
 		{"interfaces = [\"eth[\"]", `interfaces: "eth[" is not a name`},
+		{"interfaces = [\"eth0,eth1\"]", `interfaces: "eth0,eth1" is several names`},
 		{"interfaces = [\"a/b\"]", `interfaces: "a/b" is not a name`},
 	} {
 		_, err := readText(t, c.text)

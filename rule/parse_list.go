@@ -25,6 +25,10 @@ func (p *parser) protocol() (Test, error) {
 		return Test{}, p.fail(t, "tcp, udp, icmp, ip, ...", "protocol is missing before %s",
 			quote(t.text))
 	}
+	if directions[t.text] {
+		return Test{}, p.fail(t, "tcp from any to me 22 in: the protocol comes first, the "+
+			"direction last", "protocol is missing before %s", quote(t.text))
+	}
 	if n, ok := p.names.protocol(t.text); ok {
 		return Test{Op: op.CondProto, A: uint32(n)}, nil
 	}
@@ -41,6 +45,9 @@ func (p *parser) protocol() (Test, error) {
 	names := append(packet.ProtoNames(), "ip", "ip4", "ip6", "all")
 	return Test{}, p.fail(t, suggest(t.text, names...), "unknown protocol %s", quote(t.text))
 }
+
+// directions are options that other firewalls have in front of the protocol.
+var directions = map[string]bool{"in": true, "out": true, "via": true, "recv": true, "xmit": true}
 
 // ports reads any or a list of ports, ranges and service names.
 func (p *parser) ports(what op.Cond) (Test, error) {

@@ -110,6 +110,9 @@ func (p *parser) unknownOption(t token) error {
 		return p.fail(t, "{ A or B }", "\"or\" outside of an or-block")
 	case "}", ")":
 		return p.fail(t, "", "%q without an open or-block", t.text)
+	case "port", "ports", "dport", "sport", "eq":
+		return p.fail(t, "a port stands behind its address: from any to me 22",
+			"unknown option %s", quote(t.text))
 	}
 	if why, known := refusedOptions[t.text]; known {
 		return p.fail(t, why, "%s is a word of ipfw that Weir does not have", quote(t.text))

@@ -20,6 +20,10 @@ func DefaultSettings() Settings { return Settings{Interfaces: []string{"*"}} }
 // CheckInterfaces refuses what can match no interface name.
 func CheckInterfaces(globs []string) error {
 	for _, g := range globs {
+		if strings.Contains(g, ",") {
+			return fmt.Errorf("interfaces: %q is several names; write each on its own, as in "+
+				`--iface eth0 --iface eth1, or ["eth0", "eth1"]`, g)
+		}
 		if _, err := path.Match(g, ""); err != nil || g == "" || strings.ContainsAny(g, "/ \t\n") {
 			return fmt.Errorf(`interfaces: %q is not a name or glob of interfaces, like "eth*"`, g)
 		}
