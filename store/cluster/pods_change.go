@@ -21,10 +21,7 @@ func podsChange(old, next []byte) (gone, come Pods, ok bool) {
 	if !ok {
 		return gone, come, false
 	}
-	if gone, ok = somePods(old[begin:oldEnd]); !ok {
-		return gone, come, false
-	}
-	if come, ok = somePods(next[begin:nextEnd]); !ok {
+	if come, ok = newPods(next[begin:nextEnd]); !ok {
 		return gone, come, false
 	}
 	head, tail := next[len(podsBegin):begin], next[nextEnd:len(next)-len(podsEnd)]
@@ -34,7 +31,7 @@ func podsChange(old, next []byte) (gone, come Pods, ok bool) {
 	if comma := bytes.HasSuffix(next[:nextEnd], []byte(",")); comma != (len(tail) > 0) {
 		return gone, come, false
 	}
-	return gone, come, fits(head, come.Pods, tail)
+	return knownPods(old[begin:oldEnd]), come, fits(head, come.Pods, tail)
 }
 
 // fits reports whether pods are in order between the last pod of a list and the first of another.
@@ -42,17 +39,8 @@ func fits(head []byte, pods []Pod, tail []byte) bool {
 	if len(pods) == 0 {
 		return true // those around them are in order
 	}
-	if len(head) > 0 {
-		last, ok := somePods(lastPod(head))
-		if !ok || last.Pods[0].Name >= pods[0].Name {
-			return false
-		}
-	}
-	if len(tail) > 0 {
-		first, ok := somePods(firstPod(tail))
-		return ok && pods[len(pods)-1].Name < first.Pods[0].Name
-	}
-	return true
+	return (len(head) == 0 || firstName(lastPod(head)) < pods[0].Name) &&
+		(len(tail) == 0 || pods[len(pods)-1].Name < firstName(tail))
 }
 
 // differing returns which whole pods differ: those from begin to the end of each document. Commas
@@ -89,16 +77,29 @@ func differing(old, next []byte) (begin, oldEnd, nextEnd int, ok bool) {
 	return begin, len(old) - tail, len(next) - tail, true
 }
 
-// somePods decodes pods of a list: with commas between them, and maybe one after them.
-func somePods(list []byte) (p Pods, ok bool) {
+// document makes a document of the pods of a list: with commas between them, and maybe one after
+// them.
+func document(list []byte) []byte {
+	list = bytes.TrimSuffix(list, []byte(","))
+	d := make([]byte, 0, len(podsBegin)+len(list)+len(podsEnd))
+	return append(append(append(d, podsBegin...), list...), podsEnd...)
+}
+
+// newPods decodes and checks pods of a list.
+func newPods(list []byte) (p Pods, ok bool) {
 	if len(list) == 0 {
 		return p, true
 	}
-	list = bytes.TrimSuffix(list, []byte(","))
-	document := make([]byte, 0, len(podsBegin)+len(list)+len(podsEnd))
-	document = append(append(append(document, podsBegin...), list...), podsEnd...)
-	p, err := Decode[Pods](document)
+	p, err := Decode[Pods](document(list))
 	return p, err == nil
+}
+
+// knownPods decodes pods of a list that is part of a valid document.
+func knownPods(list []byte) (p Pods) {
+	if len(list) > 0 {
+		p = podsOf(document(list))
+	}
+	return p
 }
 
 // countPods counts pods of a list that is part of a valid document.
@@ -117,11 +118,11 @@ func lastPod(list []byte) []byte {
 	return list
 }
 
-// firstPod returns the first pod of a list.
-func firstPod(list []byte) []byte {
-	first, _, more := bytes.Cut(list, []byte(betweenPods))
-	if more {
-		return append(bytes.Clone(first), '}')
+// firstName returns the name of the first pod of a list that is part of a valid document.
+func firstName(list []byte) string {
+	name, _, _ := bytes.Cut(list[len(podBegin):], []byte{'"'})
+	if bytes.IndexByte(name, '\\') >= 0 { // it is not what is between the quotes
+		return knownPods(list).Pods[0].Name
 	}
-	return list
+	return string(name)
 }

@@ -39,7 +39,8 @@ func (k *known) learn(ctx context.Context, members store.Snapshot) error {
 	return nil
 }
 
-// Read implements store.Store. Ranges are read of the store only after one was lost to another host.
+// Read implements store.Store. Ranges are read from the store only after one was lost to another
+// host.
 func (k *known) Read(ctx context.Context, name string, revision int64) (store.Snapshot, error) {
 	if name == cluster.RangeTree && k.right {
 		return k.ranges.Snapshot(), nil
