@@ -24,10 +24,12 @@ func benchCerts(b *testing.B) (certs []store.Change, ca cluster.Key) {
 		b.Fatal(err)
 	}
 	for h := range benchHosts {
-		n := cluster.Node{Name: fmt.Sprint("h", h), Serial: cluster.Serial{1, byte(h >> 8), byte(h)},
-			TLS: cluster.Key{1, byte(h >> 8), byte(h)}, WireGuard: cluster.Key{2, byte(h >> 8),
-				byte(h)}, Labels: []string{"app", "tier"}, Ranges: []netip.Prefix{
-				netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(h >> 8), byte(h)}), 24)}}
+		n := cluster.Node{Name: fmt.Sprint("h", h), Labels: []string{"app", "tier"},
+			Ranges: []netip.Prefix{netip.PrefixFrom(
+				netip.AddrFrom4([4]byte{10, byte(h >> 8), byte(h)}), 24)}}
+		for i, to := range [][]byte{n.Serial[:], n.TLS[:], n.WireGuard[:]} {
+			copy(to, []byte{byte(i + 1), byte(h >> 8), byte(h)})
+		}
 		if err := n.Sign(key); err != nil {
 			b.Fatal(err)
 		}

@@ -53,7 +53,8 @@ func dial(ctx context.Context, c *Config, address string,
 		return nil, err
 	}
 	s := &session{conn: conn, silence: c.Silence, heard: heard, calls: map[uint64]*call{},
-		from: bufio.NewReader(&attentive{conn: conn, silence: c.Silence}), done: make(chan struct{})}
+		from: bufio.NewReader(&attentive{conn: conn, silence: c.Silence}),
+		done: make(chan struct{})}
 	if err := s.greet(ctx, c.Cluster); err != nil {
 		conn.Close()
 		return nil, err

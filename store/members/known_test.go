@@ -28,8 +28,8 @@ func (c *counted) Read(ctx context.Context, name string, at int64) (store.Snapsh
 	return c.Store.Read(ctx, name, at)
 }
 
-// TestKnown: what two weir-stores know of hosts and ranges is what the store has, whoever changes
-// them: one of both, an administrator, or one who changes a range behind their back. Joins in a row
+// TestKnown: what two weir-stores know of hosts and ranges is what the store has, when one of both
+// changes them, or an administrator, or one who changes a range behind their back. Joins in a row
 // on one weir-store read no subtree.
 func TestKnown(t *testing.T) {
 	seed := testrand.Seed(t)

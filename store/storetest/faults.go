@@ -285,7 +285,8 @@ func testEmptied(t *testing.T, c Cluster) {
 	f.reaches(t, revision)
 	f.stop()
 	if len(f.copy.Enforced().Entries) != 21 || len(f.copy.Held()) != 20 {
-		t.Errorf("%d keys are enforced, %d held", len(f.copy.Enforced().Entries), len(f.copy.Held()))
+		t.Errorf("%d keys are enforced, %d held", len(f.copy.Enforced().Entries),
+			len(f.copy.Held()))
 	}
 	f.copy.Accept()
 	if got := showEntries(f.copy.Enforced().Entries); got !=
