@@ -1,53 +1,122 @@
 package client_test
 
 import (
+	"bytes"
+	"crypto/ed25519"
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/identity"
 	"github.com/weirnet/weir/store/wire"
 )
 
-// BenchmarkStep is what a host does for a change of a pod of another one, from the frame on: decode
-// it, and apply it to the guarded copy. The copy has 1,000 hosts.
-func BenchmarkStep(b *testing.B) {
-	value := func(i int) []byte {
-		text := `{"version":1,"pods":[`
-		for n := range 10 {
-			text += fmt.Sprintf(`{"name":"default/web-%d-%d","addrs":["10.64.%d.%d"],`+
-				`"labels":{"app":"web","tier":"front"}},`, i, n, i%250, n)
+// benchHosts is how many hosts the copy of BenchmarkFollowChange has, with ten pods each.
+const benchHosts = 1000
+
+// benchCerts returns the certificates of all hosts, and who signed them.
+func benchCerts(b *testing.B) (certs []store.Change, ca cluster.Key) {
+	b.Helper()
+	key, err := identity.NewKey()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for h := range benchHosts {
+		n := cluster.Node{Name: fmt.Sprint("h", h), Labels: []string{"app", "tier"},
+			Ranges: []netip.Prefix{netip.PrefixFrom(
+				netip.AddrFrom4([4]byte{10, byte(h >> 8), byte(h)}), 24)}}
+		for i, to := range [][]byte{n.Serial[:], n.TLS[:], n.WireGuard[:]} {
+			copy(to, []byte{byte(i + 1), byte(h >> 8), byte(h)})
 		}
-		return []byte(text + `{}]}`)
+		if err := n.Sign(key); err != nil {
+			b.Fatal(err)
+		}
+		value, err := cluster.Encode(&n)
+		if err != nil {
+			b.Fatal(err)
+		}
+		certs = append(certs, store.Change{Entry: store.Entry{Key: cluster.NodeTree + n.Name,
+			Value: value}})
 	}
-	s := store.Snapshot{Revision: 1}
-	for i := range 1000 {
-		s.Entries = append(s.Entries, store.Entry{Key: fmt.Sprintf("%sh%d/0", cluster.PodsTree, i),
-			Value: value(i)})
+	return certs, cluster.Key(key.Public().(ed25519.PublicKey))
+}
+
+// benchPods returns the chunk of a host, one of whose pods has another label in each round.
+func benchPods(b *testing.B, host, round int) store.Change {
+	b.Helper()
+	var p cluster.Pods
+	for n := range 10 {
+		pod := cluster.Pod{Name: fmt.Sprintf("default/web-%d-%d", host, n), Addrs: []netip.Addr{
+			netip.AddrFrom4([4]byte{10, byte(host >> 8), byte(host), byte(n)})},
+			Labels: map[string]string{"app": "web", "tier": "front"}}
+		if n == host%10 {
+			pod.Labels["app"] = fmt.Sprint("round", round)
+		}
+		p.Pods = append(p.Pods, pod)
 	}
-	frames := make([][]byte, 1000)
-	for i := range frames {
-		frames[i] = wire.Batches(int64(i+2), []store.Change{{Entry: store.Entry{
-			Key: s.Entries[i].Key, Value: value(i + 1000), Revision: int64(i + 2)}}})
+	value, err := cluster.Encode(&p)
+	if err != nil {
+		b.Fatal(err)
 	}
-	b.Run("decode", func(b *testing.B) {
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			if _, err := wire.DecodeBatch(frames[i%1000][5:]); err != nil {
-				b.Fatal(err)
+	return store.Change{Entry: store.Entry{Key: fmt.Sprintf("%sh%d/0", cluster.PodsTree, host),
+		Value: value}}
+}
+
+// BenchmarkFollowChange is what a host does for a change of a pod of another one, from the frame
+// on: decode it, apply it to the guarded copy, and check it, alone and with 63 others in a batch.
+// ns/change is for each change.
+func BenchmarkFollowChange(b *testing.B) {
+	certs, ca := benchCerts(b)
+	for _, together := range []int{1, 64} {
+		var frames [][]byte
+		for round := range 4 * benchHosts / together {
+			var changes []store.Change
+			for i := range together {
+				changes = append(changes, benchPods(b, (round*together+i)%benchHosts, round))
 			}
+			frames = append(frames, wire.Batches(int64(round+2), changes))
 		}
-		b.ReportMetric(float64(len(frames[0])), "bytes")
-	})
-	b.Run("whole", func(b *testing.B) {
-		held := store.NewGuarded(cluster.Guard(), s)
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			m, err := wire.DecodeBatch(frames[i%1000][5:])
-			if err != nil {
-				b.Fatal(err)
-			}
-			held.Step(store.Batch{Revision: m.Revision, Changes: m.Changes})
+		for _, upTo := range []string{"decode", "copy", "check"} {
+			b.Run(fmt.Sprintf("%s-%d", upTo, together), func(b *testing.B) {
+				follow(b, certs, ca, frames, upTo)
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*together),
+					"ns/change")
+			})
 		}
-	})
+	}
+}
+
+// follow takes the frames, up to a part of the work.
+func follow(b *testing.B, certs []store.Change, ca cluster.Key, frames [][]byte, upTo string) {
+	b.Helper()
+	held := store.NewGuarded(cluster.Guard(), store.Snapshot{})
+	checked := cluster.NewDesired("own", cluster.Trust{CA: []cluster.Key{ca}}, nil)
+	checked.Apply(held.Step(store.Batch{Revision: 1, Changes: certs}))
+	for h := range benchHosts {
+		checked.Apply(held.Step(store.Batch{Revision: 1, Changes: []store.Change{
+			benchPods(b, h, 9999)}}))
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		_, body, err := wire.ReadFrame(bytes.NewReader(frames[i%len(frames)]), wire.MaxFrame)
+		if err != nil {
+			b.Fatal(err)
+		}
+		m, err := wire.DecodeBatch(body)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if upTo == "decode" {
+			continue
+		}
+		steps := held.Step(store.Batch{Revision: m.Revision, Changes: m.Changes})
+		if upTo == "copy" {
+			continue
+		}
+		if e := checked.Apply(steps); len(e.Claims) > 0 || len(e.Labels) == 0 {
+			b.Fatal(e.Claims, len(e.Labels))
+		}
+	}
 }

@@ -7,6 +7,10 @@ func (d *Desired) place(name, key string, news bool) {
 	h := d.hosts[name]
 	v := h.pods[key]
 	before := v.good
+	if news && h.node != nil && len(before) > 0 && len(v.last) > 0 && d.replace(h, v) {
+		d.keep(key, v)
+		return
+	}
 	last, err := h.mayPlace(v.last)
 	switch {
 	case h.node == nil || v.last == nil:
@@ -35,6 +39,31 @@ func (d *Desired) place(name, key string, news bool) {
 	d.count(podsOf(before), -1)
 }
 
+// replace takes a chunk if only some of its pods differ from the last good value, and reports
+// whether it did.
+func (d *Desired) replace(h *host, v *value) bool {
+	gone, come, ok := podsChange(v.good, v.last)
+	if !ok || h.mayAll(come) != nil {
+		return false
+	}
+	v.good = v.last
+	if h != d.hosts[d.own] { // this host knows its pods better
+		d.count(come, 1)
+		d.count(gone, -1)
+	}
+	return true
+}
+
+// mayAll returns an error if the host may not have one of the pods.
+func (h *host) mayAll(p Pods) error {
+	for i := range p.Pods {
+		if err := h.node.mayHave(&p.Pods[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // mayPlace returns the pods of a chunk, or why it is refused.
 func (h *host) mayPlace(v []byte) (p Pods, err error) {
 	if h.node == nil || len(v) == 0 {
@@ -43,12 +72,7 @@ func (h *host) mayPlace(v []byte) (p Pods, err error) {
 	if p, err = Decode[Pods](v); err != nil {
 		return p, err
 	}
-	for i := range p.Pods {
-		if err := h.node.mayHave(&p.Pods[i]); err != nil {
-			return p, err
-		}
-	}
-	return p, nil
+	return p, h.mayAll(p)
 }
 
 // podsOf reads a chunk that passed the checks.

@@ -58,18 +58,19 @@ func Decode[T any, D interface {
 	if len(value) > maxDocument {
 		return doc, fmt.Errorf("%w: %d bytes, at most %d", ErrDocument, len(value), maxDocument)
 	}
-	var v Versioned
-	if err := json.Unmarshal(value, &v); err != nil {
-		return doc, fmt.Errorf("%w: %w", ErrDocument, err)
+	d := D(&doc)
+	err = json.Unmarshal(value, d)
+	v := *d.versioned()
+	if err != nil { // a later version may have other types of fields
+		_ = json.Unmarshal(value, &v)
 	}
 	if v.Version > layout {
 		return doc, fmt.Errorf("%w: its version is %d, this Weir knows %d", ErrNewer, v.Version,
 			layout)
 	}
-	if err := json.Unmarshal(value, &doc); err != nil {
+	if err != nil {
 		return doc, fmt.Errorf("%w: %w", ErrDocument, err)
 	}
-	d := D(&doc)
 	if err := d.Check(); err != nil {
 		return doc, fmt.Errorf("%w: %w", ErrDocument, err)
 	}

@@ -17,13 +17,10 @@ func one[T any, D interface {
 	cluster.Document
 }](ctx context.Context, s store.Store, key string) (doc T, revision int64, ok bool, err error) {
 	got, err := s.Read(ctx, key, 0)
-	if err != nil || len(got.Entries) == 0 {
+	if err != nil {
 		return doc, 0, false, err
 	}
-	if doc, err = cluster.Decode[T, D](got.Entries[0].Value); err != nil {
-		return doc, 0, false, fmt.Errorf("%s: %w", key, err)
-	}
-	return doc, got.Entries[0].Revision, true, nil
+	return read[T, D](key, got)
 }
 
 // entry returns an entry with a document.

@@ -19,14 +19,15 @@ import (
 
 // Joiner lets hosts join. It has the CA's key.
 type Joiner struct {
-	store store.Store
 	ca    *identity.CA
 	turn  chan struct{} // one joins at a time: joins change the same keys
+	store store.Store
+	known *known // of the one whose turn it is
 }
 
 // NewJoiner returns a Joiner.
 func NewJoiner(s store.Store, ca *identity.CA) *Joiner {
-	return &Joiner{store: s, ca: ca, turn: make(chan struct{}, 1)}
+	return &Joiner{store: s, ca: ca, turn: make(chan struct{}, 1), known: &known{Store: s}}
 }
 
 // errToken does not say what is wrong with a token.
@@ -70,8 +71,8 @@ func (j *Joiner) Join(ctx context.Context, state tls.ConnectionState, m wire.Joi
 	defer func() { <-j.turn }()
 	for {
 		answer, err := j.try(ctx, r)
-		// Another weir-store, or an administrator, was faster.
-		if !errors.Is(err, store.ErrConflict) {
+		// Another weir-store, or an administrator, was faster. A compaction may be, too.
+		if !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrCompacted) {
 			return answer, err
 		}
 	}
@@ -79,7 +80,16 @@ func (j *Joiner) Join(ctx context.Context, state tls.ConnectionState, m wire.Joi
 
 // invited reads the invitation and checks the proof.
 func (j *Joiner) invited(ctx context.Context, r *request) (cluster.Invite, int64, error) {
-	invite, revision, ok, err := one[cluster.Invite](ctx, j.store, r.invite)
+	got, err := j.store.Read(ctx, r.invite, 0)
+	if err != nil {
+		return cluster.Invite{}, 0, err
+	}
+	return r.proves(got)
+}
+
+// proves checks the proof by the invitation that was read.
+func (r *request) proves(got store.Snapshot) (cluster.Invite, int64, error) {
+	invite, revision, ok, err := read[cluster.Invite](r.invite, got)
 	if err != nil {
 		return invite, 0, err
 	}
@@ -91,16 +101,28 @@ func (j *Joiner) invited(ctx context.Context, r *request) (cluster.Invite, int64
 
 // try makes the transaction from what the store has now.
 func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
-	invite, invited, err := j.invited(ctx, r)
+	key := cluster.NodeTree + r.Name
+	got, err := readAll(ctx, j.store, 0, r.invite, cluster.IdentityKey, cluster.MembersKey,
+		cluster.HeadKey, cluster.KeysKey)
 	if err != nil {
 		return nil, err
 	}
-	doc, _, ok, err := one[cluster.Identity](ctx, j.store, cluster.IdentityKey)
+	invite, invited, err := r.proves(got[0])
+	if err != nil {
+		return nil, err
+	}
+	doc, _, ok, err := read[cluster.Identity](cluster.IdentityKey, got[1])
 	if err != nil || !ok {
 		return nil, fmt.Errorf("%s: %w", cluster.IdentityKey, errors.Join(err, errAbsent(ok)))
 	}
-	key := cluster.NodeTree + r.Name
-	old, had, exists, err := one[cluster.Node](ctx, j.store, key)
+	if err := j.known.learn(ctx, got[2]); err != nil {
+		return nil, err
+	}
+	var had store.Snapshot
+	if e, exists := j.known.hosts.Get(key); exists {
+		had.Entries = []store.Entry{e}
+	}
+	old, before, exists, err := read[cluster.Node](key, had)
 	if err != nil {
 		return nil, err
 	}
@@ -110,13 +132,17 @@ func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
 	node := cluster.Node{Name: r.Name, Serial: cluster.Serial(identity.NewSerial()),
 		TLS: cluster.Key(r.Key), WireGuard: cluster.Key(r.WireGuardKey), Roles: invite.Roles,
 		Labels: invite.Labels}
-	t, err := j.prepare(ctx, r, invite, node.Host())
+	t, err := j.prepare(r, invite, got[2])
 	if err != nil {
 		return nil, err
 	}
-	t.Compare = append(t.Compare, store.Compare{Key: r.invite, Revision: invited},
-		store.Compare{Key: key, Revision: had})
-	ranges, err := cluster.Claim(ctx, j.store, doc.Pools, r.Name,
+	head, err := checkHead(ctx, j.store, got[3], node.Host())
+	if err != nil {
+		return nil, err
+	}
+	t.Compare = append(t.Compare, head, store.Compare{Key: r.invite, Revision: invited},
+		store.Compare{Key: key, Revision: before})
+	ranges, err := cluster.Claim(ctx, j.known, doc.Pools, r.Name,
 		func(ranges []netip.Prefix) (store.Txn, error) {
 			node.Ranges = slices.Clone(ranges)
 			if err := node.Sign(j.ca.Key()); err != nil {
@@ -130,11 +156,7 @@ func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, err := j.store.Read(ctx, cluster.KeysKey, 0)
-	if err != nil {
-		return nil, err
-	}
-	return j.answer(doc, node, ranges, keys.Entries)
+	return j.answer(doc, node, ranges, got[4].Entries)
 }
 
 func errAbsent(ok bool) error {
@@ -160,11 +182,10 @@ func (r *request) mayReplace(exists bool, old cluster.Node) error {
 	return nil
 }
 
-// prepare returns the part of the transaction that does not depend on the ranges: the use of the
-// token, the change of the members, and that the version of the rules is one that the host can
-// have.
-func (j *Joiner) prepare(ctx context.Context, r *request, invite cluster.Invite,
-	host cluster.Host) (t store.Txn, err error) {
+// prepare returns the part of the transaction that does not depend on the version of the rules and
+// on the ranges: the use of the token, and the change of the members.
+func (j *Joiner) prepare(r *request, invite cluster.Invite, members store.Snapshot) (t store.Txn,
+	err error) {
 	if invite.Uses--; invite.Uses == 0 {
 		t.Delete = append(t.Delete, r.invite)
 	} else {
@@ -174,21 +195,15 @@ func (j *Joiner) prepare(ctx context.Context, r *request, invite cluster.Invite,
 		}
 		t.Put = append(t.Put, e)
 	}
-	counted, err := countMembers(ctx, j.store)
+	counted, err := count(members)
 	if err != nil {
 		return t, err
 	}
 	t.Compare = append(t.Compare, counted.Compare...)
 	t.Put = append(t.Put, counted.Put...)
-	// After the count was read: whatever joins from now on changes it.
-	if err := j.ownKeys(ctx, r); err != nil {
+	if err := j.ownKeys(r); err != nil {
 		return t, err
 	}
-	head, err := checkVersion(ctx, j.store, host)
-	if err != nil {
-		return t, err
-	}
-	t.Compare = append(t.Compare, head)
 	// The mark of an earlier host of this name. Others have its serial number for ever.
 	t.Delete = append(t.Delete, cluster.RemovedTree+"node/"+r.Name)
 	return t, nil
@@ -197,12 +212,8 @@ func (j *Joiner) prepare(ctx context.Context, r *request, invite cluster.Invite,
 // ownKeys returns an error if another host has one of the keys. Public keys are public, and of two
 // hosts with one key others accept the one that they see first: a host that joined with the key of
 // another one would take its place at every host that comes later.
-func (j *Joiner) ownKeys(ctx context.Context, r *request) error {
-	nodes, err := j.store.Read(ctx, cluster.NodeTree, 0)
-	if err != nil {
-		return err
-	}
-	for _, e := range nodes.Entries {
+func (j *Joiner) ownKeys(r *request) error {
+	for e := range j.known.hosts.All() {
 		if e.Key == cluster.NodeTree+r.Name {
 			continue
 		}
@@ -218,7 +229,16 @@ func (j *Joiner) ownKeys(ctx context.Context, r *request) error {
 
 // countMembers returns what changes MembersKey.
 func countMembers(ctx context.Context, s store.Store) (t store.Txn, err error) {
-	m, revision, _, err := one[cluster.Membership](ctx, s, cluster.MembersKey)
+	got, err := s.Read(ctx, cluster.MembersKey, 0)
+	if err != nil {
+		return t, err
+	}
+	return count(got)
+}
+
+// count returns what changes a MembersKey that was read.
+func count(got store.Snapshot) (t store.Txn, err error) {
+	m, revision, _, err := read[cluster.Membership](cluster.MembersKey, got)
 	if err != nil {
 		return t, err
 	}

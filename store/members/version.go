@@ -9,10 +9,11 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// checkVersion returns an error if the rules of a host's scopes clash in the version that the store
-// has, and the comparison by which that stays true.
-func checkVersion(ctx context.Context, s store.Store, host cluster.Host) (store.Compare, error) {
-	head, revision, ok, err := one[cluster.Head](ctx, s, cluster.HeadKey)
+// checkHead returns an error if the rules of a host's scopes clash in the version that the store
+// has, and the comparison by which that stays true. got is what was read of HeadKey.
+func checkHead(ctx context.Context, s store.Store, got store.Snapshot,
+	host cluster.Host) (store.Compare, error) {
+	head, revision, ok, err := read[cluster.Head](cluster.HeadKey, got)
 	at := store.Compare{Key: cluster.HeadKey, Revision: revision}
 	if err != nil || !ok {
 		return at, err

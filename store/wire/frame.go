@@ -91,12 +91,10 @@ func ReadFrameInto(r io.Reader, limit int, memory []byte) (Type, []byte, error) 
 			size, limit)
 	}
 	const step = 64 << 10
-	body := memory[:0]
-	if n := min(size, max(step, cap(memory))); n <= cap(memory) {
-		body = memory[:n]
-	} else {
-		body = make([]byte, n)
+	if n := min(size, max(step, cap(memory))); n > cap(memory) {
+		memory = make([]byte, n)
 	}
+	body := memory[:min(size, cap(memory))]
 	for have := 0; ; {
 		if _, err := io.ReadFull(r, body[have:]); err != nil {
 			if errors.Is(err, io.EOF) {

@@ -134,6 +134,36 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// TestMemoryIsUsedAgain: what a client decodes does not change when the next frame comes into the
+// same memory, and when other content is expanded.
+func TestMemoryIsUsedAgain(t *testing.T) {
+	var memory []byte
+	other := Batches(1, []store.Change{{Entry: store.Entry{Key: strings.Repeat("zz", 500)}}})
+	for kind, m := range messages() {
+		if kind < TypeWelcome {
+			continue
+		}
+		_, body, err := ReadFrameInto(bytes.NewReader(m.frame), MaxFrame, memory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := decode(kind, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory = body[:0]
+		for i := range body {
+			body[i] = 0xff
+		}
+		if _, err := DecodeBatch(unframe(t, other, TypeBatch)); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, m.want) {
+			t.Errorf("type %d: %+v, expected %+v", kind, got, m.want)
+		}
+	}
+}
+
 // TestErrors: an error keeps what it means and what it says.
 func TestErrors(t *testing.T) {
 	conflict := &store.ConflictError{Compare: store.Compare{Key: "k", Revision: 4}, Have: 9}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -32,6 +33,7 @@ type fleet struct {
 	hosts  []*host
 	bytes  atomic.Int64 // that arrived, of TLS
 	times  *arrivals
+	ca     *identity.CA
 }
 
 // counting counts what arrives.
@@ -58,6 +60,7 @@ func (b *bench) newFleet(d store.Store) (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.ca = ca
 	var t store.Txn
 	for i := range b.hosts {
 		name := fmt.Sprintf("h%d", i)
@@ -70,7 +73,8 @@ func (b *bench) newFleet(d store.Store) (*fleet, error) {
 			return nil, err
 		}
 		node := cluster.Node{Name: name, Serial: cluster.Serial(p.Serial), TLS: cluster.Key(p.Key),
-			WireGuard: cluster.Key(p.Key), Roles: []string{"web"}, Labels: []string{"app"}}
+			WireGuard: cluster.Key(p.Key), Roles: []string{"web"}, Labels: []string{"app", "tier"},
+			Ranges: []netip.Prefix{netip.PrefixFrom(podAddr(i, 0), 24)}}
 		if err := node.Sign(ca.Key()); err != nil {
 			return nil, err
 		}

@@ -33,12 +33,11 @@ func (b *bench) ours() error {
 		return err
 	}
 	for _, part := range []func(*fleet, store.Store, int64) error{b.begins, b.idle, b.policy,
-		b.churn, b.replaced, b.away, b.joins} {
+		b.churn, b.replaced, b.away, b.joins, b.one} {
 		if err := part(f, d, last); err != nil {
 			return err
 		}
 	}
-	f.stop()
 	return nil
 }
 
@@ -157,7 +156,7 @@ func (b *bench) churn(f *fleet, d store.Store, _ int64) error {
 	for _, rate := range []int{100, 300, 1000} {
 		b.take(f.times)
 		f.bytes.Store(0)
-		before, err := cpu(b.store.Process.Pid)
+		before, err := b.spent()
 		if err != nil {
 			return err
 		}
@@ -170,7 +169,7 @@ func (b *bench) churn(f *fleet, d store.Store, _ int64) error {
 		if err := errors.Join(err, <-failed); err != nil {
 			return err
 		}
-		after, err := cpu(b.store.Process.Pid)
+		after, err := b.spent()
 		if err != nil {
 			return err
 		}
@@ -187,8 +186,11 @@ func (b *bench) churn(f *fleet, d store.Store, _ int64) error {
 		b.row("a version to each copy, p99", percentile(times["head"], 0.99), bars[2], "ms")
 		b.row("bytes to a host for each change, versions included",
 			float64(f.bytes.Load())/float64(b.hosts)/float64(count), bars[3], "B")
-		b.row("weir-store with its etcd", 100*(after-before).Seconds()/took.Seconds(), 0,
-			"% of a core")
+		b.row("weir-store with its etcd",
+			100*(after.store-before.store).Seconds()/took.Seconds(), 0, "% of a core")
+		if err := b.rowsOfChange(before, count); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -196,6 +198,10 @@ func (b *bench) churn(f *fleet, d store.Store, _ int64) error {
 // replaced measures how far behind a host is while pods are replaced at 1,000/s.
 func (b *bench) replaced(f *fleet, d store.Store, _ int64) error {
 	b.take(f.times)
+	begin, err := b.spent()
+	if err != nil {
+		return err
+	}
 	// What hosts gather in 20 ms.
 	took, err := b.write(d, 1000, 20, b.pods)
 	if err != nil {
@@ -214,5 +220,5 @@ func (b *bench) replaced(f *fleet, d store.Store, _ int64) error {
 	b.row("behind, p50", percentile(times, 0.5), 0, "ms")
 	b.row("p99", percentile(times, 0.99), 0, "ms")
 	b.row("at most", percentile(times, 1), 1000, "ms")
-	return nil
+	return b.rowsOfChange(begin, b.pods)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -23,6 +24,40 @@ func cpu(pid int) (time.Duration, error) {
 	}
 	system, err := strconv.ParseInt(f[12], 10, 64)
 	return time.Duration(user+system) * time.Second / 100, err // USER_HZ
+}
+
+// ownCPU returns the processor time of this process, more exactly.
+func ownCPU() (time.Duration, error) {
+	var used syscall.Rusage
+	err := syscall.Getrusage(syscall.RUSAGE_SELF, &used)
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano()), err
+}
+
+// spent is the processor time of weir-store, and of this process with all hosts.
+type spent struct{ store, hosts time.Duration }
+
+func (b *bench) spent() (s spent, err error) {
+	if s.store, err = cpu(b.store.Process.Pid); err != nil {
+		return s, err
+	}
+	s.hosts, err = ownCPU()
+	return s, err
+}
+
+// rowsOfChange prints what each host and weir-store spent on each change since then. With as many
+// hosts on as few processors as here, that bounds the rate: the sum times the hosts is the
+// processor time of one change.
+func (b *bench) rowsOfChange(begin spent, changes int) error {
+	end, err := b.spent()
+	if err != nil {
+		return err
+	}
+	each := func(d time.Duration) float64 {
+		return float64(d.Nanoseconds()) / 1000 / float64(changes*b.hosts)
+	}
+	b.row("processor time of a host for each change", each(end.hosts-begin.hosts), 0, "us")
+	b.row("of weir-store for each change and host", each(end.store-begin.store), 0, "us")
+	return nil
 }
 
 // memory returns the resident memory of a process in bytes.

@@ -77,14 +77,18 @@ func (b *bench) take(from *arrivals) map[string][]time.Duration {
 // podsOfHost is how many pods a host has.
 func (b *bench) podsOfHost() int { return max(b.pods/b.hosts, 1) }
 
+// podAddr is an address in the range of a host.
+func podAddr(host, n int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 64 + byte(host>>8), byte(host), byte(n)})
+}
+
 // chunk is the entry with the pods of a host. The last one has just changed.
 func (b *bench) chunk(host int) (store.Entry, error) {
 	random := rand.New(rand.NewPCG(uint64(host), 1))
 	var doc cluster.Pods
 	for n := range b.podsOfHost() {
-		address := netip.AddrFrom4([4]byte{10, 64 + byte(host>>8), byte(host), byte(n + 2)})
 		pod := cluster.Pod{Name: fmt.Sprintf("k8s-%d/web-%08x", n, random.Uint32()),
-			Addrs:  []netip.Addr{address},
+			Addrs:  []netip.Addr{podAddr(host, n+2)},
 			Labels: map[string]string{"app": []string{"web", "db", "cache"}[n%3], "tier": "front"}}
 		if n == b.podsOfHost()-1 {
 			pod.Name = fmt.Sprintf("t-%019d", time.Since(b.begin)) // it has just begun
