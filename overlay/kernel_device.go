@@ -22,6 +22,7 @@ type KernelDevice struct {
 	wg      *nl.WireGuard
 	began   time.Time
 	endOnce sync.Once
+	limit   logLimiter
 	gone    chan struct{} // closed when the interface is gone, and by Close
 
 	// guarded by mu

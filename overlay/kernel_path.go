@@ -24,20 +24,21 @@ const (
 // say. Time is passed in. The kernel sends to one endpoint and follows the source of what a peer
 // sends, so nothing is to be done as long as the peer is heard.
 //
-// A peer that does not answer what was sent to it within its patience gets the next address. Those
-// that do not answer get 300 ms each, and then the peer has the address again where it was heard
-// last. The peer may just have nothing to say. So an answer from the old address,
-// or from none, doubles the patience, up to what WireGuard guarantees. A peer that answers at once
-// has the shortest again.
+// A peer that does not answer what was sent to it within its patience gets the next address. Others
+// that do not answer get 300 ms each from the first thing that was sent there: TCP repeats itself
+// more and more seldom, and what it sends has to meet each of them. Then the peer has the address
+// again where it was heard last. The peer may just have nothing to say. So an answer from the old
+// address, or from none, doubles the patience, up to what WireGuard guarantees. A peer that answers
+// at once has the shortest again.
 type kernelPath struct {
 	candidates []netip.AddrPort
 	begun      bool
 	last       pathSample     // the one before
 	home       netip.AddrPort // where the peer was heard last, or what it began with
 	tries      int            // addresses tried since the peer was heard
-	owes       bool           // the peer has something to answer,
-	since      time.Duration  // since this time,
-	here       time.Duration  // and at this address since this time
+	since      time.Duration  // since when it has not answered
+	owes       bool           // something was sent to this address,
+	here       time.Duration  // first at this time
 	answers    int            // samples in a row with data in both directions
 	patience   time.Duration
 	moves      uint64 // how often the peer was heard at another address than before
@@ -121,17 +122,14 @@ func (k *kernelPath) ring() (all []netip.AddrPort) {
 func (k *kernelPath) next(now time.Duration, s pathSample) (to netip.AddrPort, move bool) {
 	ring := k.ring()
 	at := slices.Index(ring, s.endpoint)
-	k.here = now
-	// without a session only handshakes are sent, one in five seconds
+	k.owes = false // at the next address, until something is sent there
 	alive := s.session && now-k.since < lostAfter
-	k.owes = k.owes && alive
 	for i := 1; i <= len(ring); i++ {
 		to = ring[(at+i)%len(ring)]
 		if to == s.endpoint || !s.reachable(to) {
 			continue
 		}
 		if k.tries++; to == k.home && alive { // all were tried
-			k.owes = false
 			k.patience = min(2*k.patience, longestQuiet)
 		}
 		return to, true

@@ -79,6 +79,29 @@ func TestKernelPathDies(t *testing.T) {
 	}
 }
 
+// TestKernelPathRetransmits: a path dies when a connection has one packet under way. Of its
+// retransmissions, which come after 200 ms, 400 ms and so on, each later one tries an address.
+func TestKernelPathRetransmits(t *testing.T) {
+	m := newPathModel(pathA, pathB, pathC)
+	m.works[pathA] = true
+	for range 100 {
+		m.step(5000, true)
+	}
+	m.works = map[netip.AddrPort]bool{pathC: true}
+	died := m.now
+	for wait, next := 4, 0; m.answered <= died && m.now-died < time.Minute; next-- {
+		out := uint64(0)
+		if next <= 0 {
+			out, next, wait = 500, wait/2, wait*2
+		}
+		m.step(out, true)
+	}
+	if m.sentLost != 3 || m.s.endpoint != pathC || m.now-died > 3*time.Second {
+		t.Errorf("after %v and %d lost packets the endpoint is %v", m.now-died, m.sentLost,
+			m.s.endpoint)
+	}
+}
+
 // TestKernelPathOneWay: a peer that has nothing to answer is not left for a dead address again and
 // again.
 func TestKernelPathOneWay(t *testing.T) {

@@ -203,9 +203,11 @@ func (d *KernelDevice) stepPaths(now time.Duration, routes map[netip.AddrPort]bo
 		if !move {
 			continue
 		}
-		if err := d.wg.SetPeers(d.link.Index, nl.WireGuardChange{Key: p.Key, Only: true,
-			Endpoint: to}); err != nil {
-			d.log.Warn("the next endpoint of a peer", "err", err)
+		err := d.wg.SetPeers(d.link.Index, nl.WireGuardChange{Key: p.Key, Only: true, Endpoint: to})
+		if more, ok := d.limit.may(kind{"next", p.Key}, int64(now)); ok {
+			d.log.Info("the peer does not answer; it gets the next endpoint", "peer",
+				d.peers[p.Key].Name, "was", p.Endpoint, "next", to, "err", err,
+				"not_logged_before", more)
 		}
 	}
 	return true
