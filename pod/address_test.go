@@ -128,3 +128,22 @@ func TestAddressesInside(t *testing.T) {
 		}
 	}
 }
+
+// TestOnlyAddrs: a pod that is to have no other addresses gets none of another family, and its
+// gateways are of the families that it has.
+func TestOnlyAddrs(t *testing.T) {
+	b := newFixture(t)
+	reserved, err := b.m.Reserve(netip.IPv4Unspecified())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := b.attach("four", Spec{Addrs: []netip.Addr{reserved}, OnlyAddrs: true})
+	if !slices.Equal(p.Addrs, []netip.Addr{reserved}) || len(p.Gateway) != 1 ||
+		!p.Gateway[0].Is4() {
+		t.Errorf("addresses %v, gateways %v", p.Addrs, p.Gateway)
+	}
+	both, _ := b.attach("both", Spec{})
+	if len(both.Addrs) != 2 || len(both.Gateway) != 2 {
+		t.Errorf("without it: addresses %v, gateways %v", both.Addrs, both.Gateway)
+	}
+}

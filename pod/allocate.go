@@ -32,7 +32,7 @@ func (m *Manager) allocate(key string, spec Spec, id string) (*Pod, error) {
 }
 
 // assignLocked takes the wanted addresses from the pools and picks one of each family that was not
-// asked for.
+// asked for, unless there is to be none.
 func (m *Manager) assignLocked(p *Pod) error {
 	var taken []netip.Addr
 	undo := func() {
@@ -55,7 +55,7 @@ func (m *Manager) assignLocked(p *Pod) error {
 				return fmt.Errorf("pod %s: %w", p.Name, err)
 			}
 			taken = append(taken, p.Addrs[i])
-		case p.ExternalIPAM:
+		case p.ExternalIPAM || p.OnlyAddrs:
 			continue
 		default:
 			a, err := pool.Pick()

@@ -26,6 +26,8 @@ type Spec struct {
 	IfName string `json:"ifname,omitempty"` // interface inside; "eth0" if empty
 	// wanted addresses, at most one of each family; others are picked from the ranges
 	Addrs []netip.Addr `json:"addrs,omitempty"`
+	// None are picked of a family that Addrs does not have.
+	OnlyAddrs bool `json:"only_addrs,omitempty"`
 	// The addresses come from another IPAM: they need not lie in the ranges, and none are picked.
 	ExternalIPAM bool `json:"extern,omitempty"`
 	// Networks that the container reaches over the interface; everything, for a family that has

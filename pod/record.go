@@ -35,6 +35,7 @@ type record struct {
 	NextHops    []netip.Addr   `json:",omitempty"`
 	Fixed       []string       `json:",omitempty"`
 	Aliases     []string       `json:",omitempty"`
+	OnlyAddrs   bool           `json:",omitempty"`
 }
 
 type publishRecord struct {
@@ -52,7 +53,7 @@ func recordOf(p *Pod) record {
 		Extern: p.ExternalIPAM, Key: p.Key, HostIf: p.HostIf, Index: p.Index, HostMAC: p.HostMAC,
 		Gateway: p.Gateway, Created: p.Created, Ready: p.Ready, NetnsID: p.NetnsID, Table: p.Table,
 		Routes: p.Routes, NextHops: p.NextHops, Fixed: p.Fixed,
-		Aliases: p.Aliases}
+		Aliases: p.Aliases, OnlyAddrs: p.OnlyAddrs}
 	for _, pub := range p.Publish {
 		r.Publish = append(r.Publish, publishRecord{uint8(pub.Proto), pub.Host, pub.HostPort,
 			pub.Port})
@@ -65,7 +66,7 @@ func (r record) pod() *Pod {
 		IfName: r.IfName, Addrs: r.Addrs, MAC: MAC(r.MAC), MTU: r.MTU, Labels: r.Labels,
 		Rates: forward.Rates(r.Rates), RuntimeMovesInterface: r.Moved, ExternalIPAM: r.Extern,
 		Routes: r.Routes, NextHops: r.NextHops, Fixed: r.Fixed,
-		Aliases: r.Aliases},
+		Aliases: r.Aliases, OnlyAddrs: r.OnlyAddrs},
 		Key: r.Key, HostIf: r.HostIf, Index: r.Index, HostMAC: r.HostMAC, Gateway: r.Gateway,
 		Created: r.Created, Ready: r.Ready, NetnsID: r.NetnsID, Table: r.Table}
 	for _, pub := range r.Publish {

@@ -20,6 +20,7 @@ func whole() *Pod {
 		NextHops:              []netip.Addr{netip.MustParseAddr("10.88.0.1")},
 		Fixed:                 []string{"app"},
 		Aliases:               []string{"shop"},
+		OnlyAddrs:             true,
 		RuntimeMovesInterface: true, MAC: MAC{2, 0, 0, 0, 0, 9}, MTU: 1400,
 		Labels: map[string]string{"app": "web"},
 		Publish: []Publish{{Proto: 17, Host: netip.MustParseAddr("192.0.2.1"), HostPort: 53,
@@ -35,7 +36,7 @@ func whole() *Pod {
 // TestSpecOnTheWire: a request has the form that the API has always had.
 func TestSpecOnTheWire(t *testing.T) {
 	const text = `{"network":"net","container":"c1","name":"web","netns":"/run/netns/c1",` +
-		`"ifname":"eth1","addrs":["10.88.0.9"],"extern":true,"routes":["10.0.0.0/8"],` +
+		`"ifname":"eth1","addrs":["10.88.0.9"],"only_addrs":true,"extern":true,"routes":["10.0.0.0/8"],` +
 		`"next_hops":["10.88.0.1"],"moved":true,"mac":"02:00:00:00:00:09","mtu":1400,` +
 		`"labels":{"app":"web"},"fixed":["app"],"aliases":["shop"],"publish":[` +
 		`{"proto":"udp","host":"192.0.2.1","host_port":53,"port":5353},` +

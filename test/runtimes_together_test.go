@@ -41,8 +41,8 @@ add allow tcp from table(app=client) to 172.16.0.0/12 80 in setup keep-state
 	h.start("--rules", rules)
 	h.meet(t, all)
 
-	mustRun(t, docker("rm", "-f", "docker-web", "docker-client"))
-	mustRun(t, all[2].inside("/bin/busybox", "true")) // podman's is not touched
+	mustRun(t, docker("rm", "-f", "docker-web", "docker-client", "docker-four"))
+	mustRun(t, all[3].inside("/bin/busybox", "true")) // podman's is not touched
 	c.end("containerd-web", "containerd-client")
 	if out := h.weir("pod", "list"); strings.Contains(out, "docker-") ||
 		strings.Contains(out, "containerd-") {
@@ -59,8 +59,10 @@ add allow tcp from table(app=client) to 172.16.0.0/12 80 in setup keep-state
 func runDocker(t *testing.T, h *podHost, docker func(...string) *nstest.Cmd) []webServer {
 	t.Helper()
 	mustRun(t, docker("network", "create", "--ipv6", "-d", "weir", "--ipam-driver", "weir", "pods"))
+	mustRun(t, docker("network", "create", "-d", "weir", "--ipam-driver", "weir", "four"))
 	t.Cleanup(func() {
-		docker("rm", "-f", "docker-web", "docker-client", "bridge-web", "bridge-client").Run()
+		docker("rm", "-f", "docker-web", "docker-client", "docker-four", "bridge-web",
+			"bridge-client").Run()
 	})
 	const label = ",driver-opt=weir.label.app="
 	for _, args := range [][]string{
@@ -68,6 +70,8 @@ func runDocker(t *testing.T, h *podHost, docker func(...string) *nstest.Cmd) []w
 			"name=pods,driver-opt=weir.name=docker-web" + label + "web", "server"}, serveWeb...),
 		{"docker-client", "--network", "name=pods,driver-opt=weir.name=docker-client" + label +
 			"client", "client", "/bin/sleep", "600"},
+		append([]string{"docker-four", "-p", "8280:80", "-p", "8281:81", "--network",
+			"name=four,driver-opt=weir.name=docker-four" + label + "web", "server"}, serveWeb...),
 		append([]string{"bridge-web", "-p", "9080:80", "-p", "9081:81", "server"}, serveWeb...),
 		{"bridge-client", "client", "/bin/sleep", "600"},
 	} {
@@ -80,8 +84,13 @@ func runDocker(t *testing.T, h *podHost, docker func(...string) *nstest.Cmd) []w
 	}
 	bridge := strings.TrimSpace(mustRun(t, docker("inspect", "-f",
 		"{{.NetworkSettings.IPAddress}}", "bridge-web")))
+	four := h.pod("docker-four")
+	if len(four.Addrs) != 1 || !four.Addrs[0].Is4() {
+		t.Errorf("a container of a network without IPv6 has %v", four.Addrs)
+	}
 	return []webServer{
 		{"Docker", h.pod("docker-web").Addrs[0].String(), "8080", in("docker-client")},
+		{"Docker without IPv6", four.Addrs[0].String(), "8280", in("docker-client")},
 		{"Docker's bridge", bridge, "9080", in("bridge-client")},
 	}
 }

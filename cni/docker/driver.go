@@ -246,6 +246,8 @@ func (d *Driver) join(ctx context.Context, r joinRequest) (any, error) {
 		Container: r.EndpointID, Name: e.name, Netns: r.SandboxKey, IfName: ifName,
 		Addrs: e.addrs, Labels: e.labels, Publish: e.publish,
 		RuntimeMovesInterface: true,
+		// Docker turns IPv6 off in a sandbox without it, and then refuses its routes.
+		OnlyAddrs: len(e.addrs) > 0,
 	}
 	if e.mac != "" {
 		if err := request.MAC.UnmarshalText([]byte(e.mac)); err != nil {

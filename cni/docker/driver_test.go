@@ -107,7 +107,7 @@ func TestRequests(t *testing.T) {
 	}
 	want := pod.Spec{
 		Container: "0123456789abcdef", Name: "0123456789ab", Netns: "/var/run/docker/netns/x",
-		IfName: "eth0", RuntimeMovesInterface: true,
+		IfName: "eth0", RuntimeMovesInterface: true, OnlyAddrs: true,
 		Addrs:   []netip.Addr{netip.MustParseAddr("10.88.0.9")},
 		Labels:  map[string]string{"app": "web"},
 		Publish: []pod.Publish{{Proto: 6, HostPort: 8080, Port: 80}},

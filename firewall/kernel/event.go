@@ -148,7 +148,8 @@ func (e *Engine) event(w *weirEvent) firewall.Event {
 			Code:   w.Code, State: firewall.StateUse(w.State),
 		},
 	}
-	if ev.Kind == firewall.EventEnd {
+	if ev.Kind == firewall.EventEnd { // of a state, which a rule that allows has made
+		ev.Verdict.Pass, ev.Verdict.State = true, firewall.StateHit
 		ev.Verdict.Rule, ev.Verdict.Slot = e.numberOf(w.Rule)
 	} else if w.Version == 0 { // refused before the addresses were known
 		return ev

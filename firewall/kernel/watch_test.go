@@ -115,7 +115,7 @@ func TestEvents(t *testing.T) {
 			}
 		case firewall.EventEnd:
 			if e.Dst.String() != "10.0.0.1:80" || e.Verdict.Rule != 100 || e.Packets[0] < 5 ||
-				e.Packets[1] < 4 || e.Duration <= 0 {
+				e.Packets[1] < 4 || e.Duration <= 0 || !e.Verdict.Pass {
 				t.Errorf("end: %+v", e)
 			}
 		case firewall.EventDrop:
