@@ -50,9 +50,19 @@ docker import -c 'CMD ["/bin/nginx", "-e", "stderr", "-c", "/etc/nginx.conf"]' /
 			t.Errorf("after\n%s%v; it printed\n%s", s.commands, wrong, printed)
 		}
 	}
+	// started waits until the server of a container listens: docker run does not.
+	started := func(container string) {
+		t.Helper()
+		nstest.Eventually(t, container+" answers in its container", func() bool {
+			_, err := m.try("docker", "exec", container, "/bin/busybox", "wget", "-q", "-O-",
+				"http://127.0.0.1/")
+			return err == nil
+		})
+	}
 	url := func(port int) string { return fmt.Sprintf("http://10.66.0.1:%d/", port) }
 
 	next()
+	started("web")
 	reach(t, client, url(80))
 	listenEcho(t, server, "10.66.0.1:8080") // what begins to listen later
 	closed(t, client, "10.66.0.1:8080")
@@ -62,12 +72,14 @@ docker import -c 'CMD ["/bin/nginx", "-e", "stderr", "-c", "/etc/nginx.conf"]' /
 	}
 
 	next()
+	started("shop")
 	reach(t, server, url(8081))
 	refuse(t, client, url(8081))
 	next()
 	reach(t, client, url(8081))
 
 	next()
+	started("db")
 	reach(t, client, url(8082))
 	reach(t, client, url(8081))
 	reach(t, client, url(80))
