@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,12 +19,12 @@ import (
 // counted counts reads of subtrees.
 type counted struct {
 	store.Store
-	reads int
+	reads atomic.Int64
 }
 
 func (c *counted) Read(ctx context.Context, name string, at int64) (store.Snapshot, error) {
 	if name[len(name)-1] == '/' {
-		c.reads++
+		c.reads.Add(1)
 	}
 	return c.Store.Read(ctx, name, at)
 }
@@ -64,11 +65,11 @@ func TestKnown(t *testing.T) {
 			continue
 		}
 		k := all[which]
-		reads := k.Store.(*counted).reads
+		reads := k.Store.(*counted).reads.Load()
 		if !k.learnAndCheck(t, model, random.IntN(2) == 0) {
 			t.Fatalf("seed %d: weir-store %d does not know what the store has", seed, which)
 		}
-		if which == last && k.Store.(*counted).reads == reads {
+		if which == last && k.Store.(*counted).reads.Load() == reads {
 			saved++
 		}
 		if e, ok := k.ranges.Get(key); ok {
