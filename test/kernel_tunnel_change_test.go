@@ -100,7 +100,7 @@ func TestKernelTunnelStays(t *testing.T) {
 		end()
 		talk(t, open, "without an agent")
 		c.holds(t, "without an agent")
-		// a peer and a route that no record knows
+		// a route that no record knows
 		mustRun(t, c.left.host.Command("ip", "route", "add", "10.88.7.0/24", "dev", "weir0"))
 		c.left.start("--rules", c.left.root+"/etc/weir/rules")
 		c.left.wantsTunnel(t, "kernel")
