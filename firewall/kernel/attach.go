@@ -40,6 +40,9 @@ var directions = [2]struct {
 	attach ebpf.AttachType
 }{{"in", ebpf.AttachTCXIngress}, {"out", ebpf.AttachTCXEgress}}
 
+// hookPins is the pattern of the names of pinned links and filters.
+const hookPins = "[lf]i*-*-*"
+
 func (e *Engine) linkPath(index uint32, direction int) string {
 	return filepath.Join(e.dir, fmt.Sprintf("link-%d-%s", index, directions[direction].name))
 }
@@ -57,7 +60,11 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 		return "", fmt.Errorf("take the hooks of a previous Weir over: %w", err)
 	}
 	if a := e.links[index]; a != nil {
-		if err := e.reattachLocked(a); !errors.Is(err, errDefunct) {
+		err := e.reattachLocked(a)
+		if err == nil {
+			err = e.completeLocked(a)
+		}
+		if !errors.Is(err, errDefunct) {
 			return a.hook(), err
 		}
 		delete(e.links, index)
@@ -298,18 +305,6 @@ func (e *Engine) openLinkLocked(c *nl.Conn, a *attachment) error {
 // errDefunct: the interface of a link is gone. Another one may have its index by now.
 var errDefunct = errors.New("the link is defunct")
 
-// loadLinks opens the pinned links of an interface.
-func (e *Engine) loadLinks(a *attachment) error {
-	for d := range directions {
-		l, err := link.LoadPinnedLink(e.linkPath(a.index, d), nil)
-		if err != nil {
-			return err
-		}
-		a.links[d] = l
-	}
-	return a.sound()
-}
-
 // sound returns errDefunct when the links are not those of the interface that has the index now.
 func (a *attachment) sound() error {
 	for _, l := range a.links {
@@ -343,7 +338,7 @@ func (e *Engine) takeLinksLocked() error {
 				if err = e.filterLocked(a, d); gone(err) { // the interface vanished meanwhile
 					err = nil
 				}
-			} else if err == nil {
+			} else if err == nil && a.links[d] != nil {
 				err = ids.update(a.links[d], p)
 			}
 			if err != nil {

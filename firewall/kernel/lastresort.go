@@ -22,7 +22,7 @@ const lastName = "weir_last"
 
 // Guards reports whether what an engine has pinned below dir is attached to an interface.
 func Guards(dir string) bool {
-	pins, err := filepath.Glob(filepath.Join(dir, "layout-*", "[lf]i*-*-*")) // links and filters
+	pins, err := filepath.Glob(filepath.Join(dir, "layout-*", hookPins))
 	return err == nil && len(pins) > 0
 }
 

@@ -26,8 +26,10 @@ import (
 // other engine's link and nothing behind it: what passes ours ends the chain of a hook. And ours
 // must be nowhere without the other engine: what is refused there would pass.
 func (e *Engine) mayOverlap(c *nl.Conn, hooks []*previousHook) (bool, error) {
-	if len(e.links) != len(hooks) {
-		return false, nil
+	// Also a hook of which one direction alone is pinned: the engine before died between the two.
+	ours, err := filepath.Glob(filepath.Join(e.dir, hookPins))
+	if err != nil || len(ours) > 0 || len(e.links) != len(hooks) {
+		return false, err
 	}
 	filtered, err := c.Filtered()
 	if err != nil {

@@ -3,6 +3,7 @@ package kernel
 import (
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -206,4 +207,128 @@ func TestOverlapIsUndone(t *testing.T) {
 		int(e.objects.States.MaxEntries()) != int(setsFor(s)) {
 		t.Errorf("%d programs at two hooks", g.chain(t))
 	}
+}
+
+// kill ends the engine as kill -9 does: what is not pinned goes.
+func (g *pairLab) kill(t *testing.T, hooks []*previousHook) {
+	t.Helper()
+	for _, h := range hooks {
+		for d := range directions {
+			for _, l := range []link.Link{h.ours[d], h.links[d]} {
+				if l != nil {
+					g.must(t, l.Close())
+				}
+			}
+		}
+		delete(g.engine.links, h.index)
+	}
+	g.must(t, g.engine.Close())
+}
+
+// TestKilledInOverlap: the agent is killed at any step of an upgrade, and the next one starts while
+// the other engine is there, or when its links are gone, as with a network card that comes again.
+// Nothing passes that no rule allows, and the overlap is over.
+func TestKilledInOverlap(t *testing.T) {
+	t.Parallel()
+	for _, overlap := range []uint32{overlapTheirs, overlapBoth, overlapOurs} {
+		for _, alone := range []bool{false, true} {
+			g := newOverlap(t)
+			hooks := g.follow(t, 4)
+			g.must(t, g.locked(func() error { return g.engine.setOverlapLocked(overlap) }))
+			others := g.engine.previous.dir
+			g.kill(t, hooks)
+			if n := g.chain(t); n != 2 {
+				t.Fatalf("%d programs after the kill", n)
+			}
+			g.refused(t, "by the other engine")
+			if alone {
+				g.must(t, g.server.Do(func() error { return removeHookPins(others, g.index) }))
+			}
+			g.open(t)
+			g.interfaces(t)
+			g.must(t, g.engine.Load(compile(t, webRules)))
+			g.attach(t)
+			if n := g.chain(t); n != 2 || g.engine.config.Overlap != overlapNone {
+				t.Errorf("overlap %d: %d programs, overlap %d", overlap, n,
+					g.engine.config.Overlap)
+			}
+			g.refused(t, "by the new engine")
+			c, err := g.dial("10.0.0.1:80")
+			g.must(t, err)
+			g.must(t, echoWord(c, "by the new engine"))
+			g.must(t, c.Close())
+		}
+	}
+}
+
+// TestKilledBetweenHooks: the agent is killed when the hook of one direction is ours alone, and
+// that of the other one is the other engine's. Neither goes until the next one has both, which does
+// not overlap: what ours refuse would pass where nothing stands behind them.
+func TestKilledBetweenHooks(t *testing.T) {
+	t.Parallel()
+	g := newOverlap(t)
+	hooks := g.follow(t, 4)
+	g.must(t, g.locked(func() error { return g.engine.setOverlapLocked(overlapBoth) }))
+	g.must(t, g.locked(func() error { return g.engine.setOverlapLocked(overlapOurs) }))
+	g.must(t, g.locked(func() error { return g.engine.keepOursLocked(hooks[0], 0) }))
+	g.kill(t, hooks)
+	g.refused(t, "by both engines")
+	g.open(t)
+	g.interfaces(t)
+	g.must(t, g.engine.Load(compile(t, webRules)))
+	if n := g.chain(t); n != 2 {
+		t.Errorf("%d programs at two hooks before Attach", n)
+	}
+	g.refused(t, "before Attach")
+	var may bool
+	g.must(t, g.locked(func() (err error) {
+		may, err = g.engine.mayOverlap(g.server.Netlink(), nil)
+		return err
+	}))
+	if may {
+		t.Error("both engines may overlap where ours stand alone")
+	}
+	g.attach(t)
+	others, err := otherLayouts(g.engine.dir)
+	if g.must(t, err); len(others) > 0 {
+		t.Errorf("%v is left", others)
+	}
+	pins, err := filepath.Glob(filepath.Join(g.engine.dir, hookPins))
+	if g.must(t, err); g.chain(t) != 2 || len(pins) != 2 {
+		t.Errorf("%d programs at two hooks, pins %v", g.chain(t), pins)
+	}
+	g.refused(t, "by the new engine")
+}
+
+// TestInterfaceThatWentBeforeTheUpgrade: while no agent ran, an interface of the other engine went.
+// Its pins hold nothing back: the other engine ends, and every connection is strict.
+func TestInterfaceThatWentBeforeTheUpgrade(t *testing.T) {
+	t.Parallel()
+	g := newPairLab(t, webRules)
+	run(t, g.server, "ip link add gone type veth peer name peer")
+	run(t, g.server, "ip link set gone up")
+	g.must(t, g.server.Do(func() error {
+		i, err := net.InterfaceByName("gone")
+		if err == nil {
+			_, err = g.engine.Attach(uint32(i.Index))
+		}
+		return err
+	}))
+	c, err := g.dial("10.0.0.1:80")
+	g.must(t, err)
+	defer c.Close()
+	g.must(t, echoWord(c, "before"))
+	g.must(t, g.engine.Close())
+	run(t, g.server, "ip link delete gone")
+	g.options.MaxStates /= 2
+	g.open(t)
+	g.interfaces(t)
+	g.must(t, g.engine.Load(compile(t, webRules)))
+	g.attach(t)
+	others, err := otherLayouts(g.engine.dir)
+	if g.must(t, err); len(others) > 0 {
+		t.Errorf("%v is left", others)
+	}
+	g.must(t, echoWord(c, "afterwards"))
+	nstest.Eventually(t, "every connection is strict", g.strict)
 }

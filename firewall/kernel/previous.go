@@ -35,7 +35,7 @@ func (e *Engine) Replaces() bool {
 	if e.dir == "" {
 		return false
 	}
-	links, err := filepath.Glob(filepath.Join(filepath.Dir(e.dir), "layout-*", "[lf]i*-*-*"))
+	links, err := filepath.Glob(filepath.Join(filepath.Dir(e.dir), "layout-*", hookPins))
 	return err == nil && slices.ContainsFunc(links, func(l string) bool {
 		return filepath.Dir(l) != e.dir
 	})
@@ -66,7 +66,7 @@ func (e *Engine) replaceOthers(index uint32) error {
 			errs = append(errs, removeIfThere(filepath.Join(dir,
 				fmt.Sprintf("filter-%d-%s", index, directions[d].name))))
 		}
-		left, err := filepath.Glob(filepath.Join(dir, "[lf]i*-*-*")) // links and filters
+		left, err := filepath.Glob(filepath.Join(dir, hookPins))
 		if err == nil && len(left) == 0 {
 			err = errors.Join(e.migrateRest(dir), clearDir(dir), e.dropPrevious(dir))
 		}
@@ -88,7 +88,7 @@ func (e *Engine) migrateFor(dir string, index uint32) error {
 	if err != nil || len(mine) == 0 {
 		return err
 	}
-	all, err := filepath.Glob(filepath.Join(dir, "[lf]i*-*-*"))
+	all, err := filepath.Glob(filepath.Join(dir, hookPins))
 	if err != nil {
 		return err
 	}

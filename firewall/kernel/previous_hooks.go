@@ -97,7 +97,7 @@ func (e *Engine) switchHooksLocked(c *nl.Conn, hooks []*previousHook) error {
 // programs, what it has is copied for the last time: a FIN that it saw while the first copy was
 // made is not lost.
 func (e *Engine) keepHooksLocked(hooks []*previousHook) error {
-	left, err := filepath.Glob(filepath.Join(e.previous.dir, "[lf]i*-*-*"))
+	left, err := filepath.Glob(filepath.Join(e.previous.dir, hookPins))
 	if err == nil && e.config.Overlap != overlapNone {
 		_, err = e.migrateLocked(pass{how: adoptMerge, which: changed})
 		err = errors.Join(err, e.setOverlapLocked(overlapOurs))
@@ -172,18 +172,38 @@ func (e *Engine) previousHooks(c *nl.Conn, dir string) (hooks []*previousHook, e
 	for _, index := range found {
 		h := &previousHook{attachment: attachment{index: index}}
 		h.filters = [2]bool{filters[index], filters[index]}
-		if e.links[index] == nil && e.openHook(c, dir, h) == nil {
+		if e.links[index] == nil {
+			err = e.openHook(c, dir, h)
+		}
+		switch {
+		case e.links[index] == nil && err == nil:
 			hooks = append(hooks, h)
 			for d := range directions {
 				if h.programs[d], err = e.programLocked(h.framing, d); err != nil {
 					return nil, e.leaveHooksLocked(hooks, err)
 				}
 			}
-		} else if err := h.close(false); err != nil {
+			continue
+		case errors.Is(err, nl.ErrNoLink) || errors.Is(err, errDefunct):
+			err = removeHookPins(dir, index)
+		default:
+			err = nil // Attach returns it
+		}
+		if err := errors.Join(err, h.close(false)); err != nil {
 			return nil, e.leaveHooksLocked(hooks, err)
 		}
 	}
 	return hooks, nil
+}
+
+// removeHookPins removes what is pinned of an interface that is gone: while it is there, the other
+// engine seems to guard something.
+func removeHookPins(dir string, index uint32) error {
+	pins, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("[lf]i*-%d-*", index)))
+	for _, p := range pins {
+		err = errors.Join(err, removeIfThere(p))
+	}
+	return err
 }
 
 func (e *Engine) openHook(c *nl.Conn, dir string, h *previousHook) error {
@@ -239,7 +259,7 @@ func (e *Engine) movePinsLocked(h *previousHook) error {
 // endPreviousLocked removes what another engine has pinned, once it guards no interface.
 func (e *Engine) endPreviousLocked() error {
 	dir := e.previous.dir
-	left, err := filepath.Glob(filepath.Join(dir, "[lf]i*-*-*")) // links and filters
+	left, err := filepath.Glob(filepath.Join(dir, hookPins))
 	if err != nil || len(left) > 0 {
 		return err
 	}
