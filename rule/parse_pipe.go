@@ -152,6 +152,9 @@ func (p *parser) bandwidth() (uint64, error) {
 		return 0, p.fail(t, bandwidthHint, "bandwidth must be a whole number with a unit, not %s",
 			quote(t.text))
 	}
+	if n > MaxBandwidth/times { // before it overflows
+		n, times = MaxBandwidth+1, 1
+	}
 	if n *= times; n != 0 && (n < MinBandwidth || n > MaxBandwidth) {
 		return 0, p.fail(t, bandwidthHint, "bandwidth must be from 1Kbit/s to 100Gbit/s, or 0 for "+
 			"no bound")

@@ -63,13 +63,18 @@ func (x *Pipe) perByte() uint64 {
 	return (unit + x.Bandwidth - 1) / x.Bandwidth
 }
 
+// leastRefill is one tick of the coarsest clock of a kernel (HZ=100), which the kernel engine counts
+// by. What a bucket would get beyond its size between two ticks is lost: a smaller one carries less
+// than its bandwidth.
+const leastRefill = 10 * time.Millisecond
+
 // refill returns how long an empty bucket takes to be full again.
 func (x *Pipe) refill() time.Duration {
 	hi, lo := bits.Mul64(x.depth(), x.perByte())
 	if hi>>(program.PipeShift-1) != 0 {
 		return math.MaxInt64
 	}
-	return time.Duration(hi<<(64-program.PipeShift) | lo>>program.PipeShift)
+	return max(time.Duration(hi<<(64-program.PipeShift)|lo>>program.PipeShift), leastRefill)
 }
 
 // String returns the configuration in canonical form, as it stands behind "pipe N config".

@@ -42,6 +42,23 @@ add 50 set 5 pipe 4 ip from any to any
 	}
 }
 
+// TestPipeLastsATick: a bucket holds at least what the bandwidth carries from one tick of the
+// kernel's clock to the next, up to 10 ms. By a smaller one a fast pipe would carry less.
+func TestPipeLastsATick(t *testing.T) {
+	for config, want := range map[string]time.Duration{
+		"bw 60Mbit/s":               10 * time.Millisecond, // 50 packets of 1500 bytes
+		"bw 50Mbit/s":               12 * time.Millisecond,
+		"bw 1Gbit/s":                10 * time.Millisecond,
+		"bw 100Gbit/s queue 2":      10 * time.Millisecond,
+		"bw 1Gbit/s burst 10000000": 80600 * time.Microsecond,
+	} {
+		p := mustCompile(t, ruleset(t, "pipe 1 config "+config+"\nadd pipe 1 ip from any to any\n"))
+		if x := &p.Pipes[0]; x.Depth != want {
+			t.Errorf("%s holds %v, not %v", config, x.Depth, want)
+		}
+	}
+}
+
 // TestPipeKeepsItsIdentity: as long as number and configuration stay, whatever order they are
 // written in.
 func TestPipeKeepsItsIdentity(t *testing.T) {

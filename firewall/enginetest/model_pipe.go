@@ -63,7 +63,7 @@ func (j *job) carries(r *rule.Rule) bool {
 	if !x.InBytes {
 		depth *= 1500
 	}
-	full := pipeTime(x, depth+x.Burst, 0)
+	full := max(pipeTime(x, depth+x.Burst, 0), 10*time.Millisecond) // a tick of the kernel's clock
 	cost := pipeTime(x, j.p.Len(), 1<<16-1)
 	k := j.pipeKey(r, x)
 	b, known := j.piped[k]
