@@ -254,14 +254,16 @@ func (h *Hooks) detachLocked(i firewall.Interface) error {
 
 // DetachOthers takes the hooks off interfaces that an earlier agent guarded and this one is not to
 // guard. Pods have theirs from their own making. An interface that went before this agent knew it
-// is not reported as gone: its hooks are removed here, too.
+// is not reported as gone: its hooks are removed here, too. A tunnel in the kernel keeps its own
+// as long as it is there: until the peers' part deletes it, packets come out of it.
 func (h *Hooks) DetachOthers() error {
 	var errs []error
 	taken := h.config.Engine.Attached() // before the list: what is attached meanwhile is in that
 	there := map[uint32]bool{}
 	for _, i := range h.config.Links.Interfaces() {
 		there[i.Index] = true
-		if !h.config.Settings.Guards(i.Name) && !h.config.Tunnel.Hooked(i.Name) && !isPod(i) {
+		if !h.config.Settings.Guards(i.Name) && !h.config.Tunnel.Hooked(i.Name) && !isPod(i) &&
+			!i.Tunnel {
 			errs = append(errs, h.config.Engine.Detach(i.Index))
 		}
 	}

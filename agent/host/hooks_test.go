@@ -47,7 +47,7 @@ func TestHooksOfInterfacesThatWent(t *testing.T) {
 	}
 	links := map[string]nl.Link{}
 	earlier := open()
-	for _, name := range []string{"stays", "other", "goes"} {
+	for _, name := range []string{"stays", "other", "goes", "tunnel"} {
 		out, err := node.Command("ip", "link", "add", name, "type", "veth").CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -78,14 +78,19 @@ func TestHooksOfInterfacesThatWent(t *testing.T) {
 	for _, name := range []string{"stays", "other"} {
 		h.config.Links.Report(nl.Event{Kind: nl.LinkSet, Link: links[name]})
 	}
+	// A tunnel of the kernel, which an agent with other settings has left.
+	left := links["tunnel"]
+	left.Kind, left.Alias = nl.WireGuardKind, "weir tunnel /var/lib/weir"
+	h.config.Links.Report(nl.Event{Kind: nl.LinkSet, Link: left})
 	if err := node.Do(h.DetachOthers); err != nil {
 		t.Fatal(err)
 	}
-	want := []uint32{uint32(links["stays"].Index)}
-	if got := e.Attached(); !slices.Equal(got, want) {
+	want := []uint32{uint32(links["stays"].Index), uint32(left.Index)}
+	slices.Sort(want)
+	if got := slices.Sorted(slices.Values(e.Attached())); !slices.Equal(got, want) {
 		t.Errorf("attached to %v, not %v", got, want)
 	}
-	if pins, err := filepath.Glob(config.Dir + "/*/link-*"); len(pins) != 2 || err != nil {
+	if pins, err := filepath.Glob(config.Dir + "/*/link-*"); len(pins) != 4 || err != nil {
 		t.Errorf("pins %v, %v", pins, err)
 	}
 }

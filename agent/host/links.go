@@ -240,8 +240,8 @@ func (l *Links) Name(index uint32) string {
 }
 
 // IsOnly reports whether an interface has an address and no other one of the family that others can
-// send to.
-func (l *Links) IsOnly(a netip.Addr) bool {
+// send to, but for some that are given away.
+func (l *Links) IsOnly(a netip.Addr, away []netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, all := range l.addrs {
@@ -250,7 +250,7 @@ func (l *Links) IsOnly(a netip.Addr) bool {
 			switch one := p.Addr(); {
 			case one == a:
 				has = true
-			case one.Is4() == a.Is4() && one.IsGlobalUnicast():
+			case one.Is4() == a.Is4() && one.IsGlobalUnicast() && !slices.Contains(away, one):
 				others++
 			}
 		}

@@ -92,7 +92,7 @@ func binatAddr(key, text string) (netip.Addr, error) {
 	switch {
 	case err != nil || a.Zone() != "" || a.Is4In6():
 		return a, fmt.Errorf(`%s: %q is not an address; write "203.0.113.9"`, key, text)
-	case a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast():
+	case !a.IsGlobalUnicast(): // so no broadcast address either
 		return a, fmt.Errorf("%s: %s is not an address that packets are routed to", key, a)
 	}
 	return a, nil

@@ -34,7 +34,9 @@ func TestBinatsApply(t *testing.T) {
 		SetForwarding: func(four, six bool) error { router = [2]bool{four, six}; return nil },
 		SetMasquerade: func() error { return nil },
 		IsOwn:         func(a netip.Addr) bool { return a == own },
-		IsOnly:        func(a netip.Addr) bool { return a == alone }}
+		IsOnly: func(a netip.Addr, away []netip.Addr) bool {
+			return a == alone && len(away) == 2 && away[0] != away[1]
+		}}
 	if err := New(c).Apply(); err != nil || len(ports) != 3 || router != [2]bool{true, true} {
 		t.Fatalf("%v, ports %v, router %v", err, ports, router)
 	}
@@ -60,6 +62,13 @@ func TestBinatsApply(t *testing.T) {
 	if v := New(c).Binats(); len(v) != 2 || v[1].To.String() != "fd00:5::9" {
 		t.Errorf("shown as %+v", v)
 	}
+	for a, want := range map[string]string{"2001:db8::9": "[[binat]] 2", "10.0.5.9": "[[",
+		"fd00:5::9": "[[binat]] 2", "203.0.113.7": "[[masquerade]] 2", "203.0.113.10": ""} {
+		err := New(c).CheckVirtual(netip.MustParseAddr(a))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s for a service: %v, not %q", a, err, want)
+		}
+	}
 	own = netip.MustParseAddr("10.0.5.9")
 	err = New(c).Apply()
 	if err == nil || !strings.Contains(err.Error(), "binat 1: to: 10.0.5.9") {
@@ -79,6 +88,7 @@ func TestBinatsRefused(t *testing.T) {
 		"0.0.0.0 10.0.5.9":            "listen: 0.0.0.0 is not an address that packets",
 		"203.0.113.8 127.0.0.1":       "to: 127.0.0.1 is not an address that packets",
 		"203.0.113.8 fe80::1":         "to: fe80::1 is not",
+		"255.255.255.255 10.0.5.10":   "listen: 255.255.255.255 is not an address that packets",
 		"fe80::1%eth0 fd00::1":        "listen: ",
 		"::ffff:203.0.113.8 10.0.5.9": "listen: ",
 		"203.0.113.8 fd00::1":         "are of two families",

@@ -23,8 +23,9 @@ type Config struct {
 	SetForwarding func(four, six bool) error
 	// IsOwn reports whether an address is one of the host's.
 	IsOwn func(netip.Addr) bool
-	// IsOnly reports whether an interface of the host has this address and no other of the family.
-	IsOnly func(netip.Addr) bool
+	// IsOnly reports whether an interface of the host has this address and no other of the family
+	// but those that are given away.
+	IsOnly func(a netip.Addr, away []netip.Addr) bool
 }
 
 // Service puts the settings in force.
@@ -48,11 +49,15 @@ func (s *Service) Apply() error {
 	for _, m := range s.config.Settings.Masquerades {
 		four, six = four || m.Source.Addr().Is4(), six || m.Source.Addr().Is6()
 	}
+	var away []netip.Addr
+	for _, b := range s.config.Settings.Binats {
+		away = append(away, b.Listen)
+	}
 	for i, b := range s.config.Settings.Binats {
 		switch {
 		case s.config.IsOwn(b.To):
 			return errOwnTarget{i + 1, b.To, "binat"}
-		case s.config.IsOnly(b.Listen):
+		case s.config.IsOnly(b.Listen, away):
 			return errOnlyAddress{i + 1, b.Listen}
 		}
 		ports = append(ports, b.inward())
@@ -119,6 +124,12 @@ func (s *Service) CheckVirtual(a netip.Addr) error {
 		if m.To == a || m.Source.Contains(a) {
 			return fmt.Errorf("%s is an address of [[masquerade]] %d of weir.toml; choose another "+
 				"one", a, i+1)
+		}
+	}
+	for i, b := range s.config.Settings.Binats {
+		if b.Listen == a || b.To == a {
+			return fmt.Errorf("%s is an address of [[binat]] %d of weir.toml; choose another one", a,
+				i+1)
 		}
 	}
 	return nil
