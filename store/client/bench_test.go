@@ -70,17 +70,10 @@ func benchPods(b *testing.B, host, round int) store.Change {
 func BenchmarkFollowChange(b *testing.B) {
 	certs, ca := benchCerts(b)
 	for _, together := range []int{1, 64} {
-		var frames [][]byte
-		for round := range 4 * benchHosts / together {
-			var changes []store.Change
-			for i := range together {
-				changes = append(changes, benchPods(b, (round*together+i)%benchHosts, round))
-			}
-			frames = append(frames, wire.Batches(int64(round+2), changes))
-		}
+		was, frames := benchFrames(b, together)
 		for _, upTo := range []string{"decode", "copy", "check"} {
 			b.Run(fmt.Sprintf("%s-%d", upTo, together), func(b *testing.B) {
-				follow(b, certs, ca, frames, upTo)
+				follow(b, certs, was, ca, frames, upTo)
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*together),
 					"ns/change")
 			})
@@ -88,16 +81,41 @@ func BenchmarkFollowChange(b *testing.B) {
 	}
 }
 
+// benchFrames returns changes as weir-store sends them to a host that has exactly what was before
+// them, and what that is before the first one. After the last one it is the same.
+func benchFrames(b *testing.B, together int) (was []store.Change, frames [][]byte) {
+	b.Helper()
+	var rounds [][]store.Change
+	values := map[string][]byte{}
+	for round := range 4 * benchHosts / together {
+		var changes []store.Change
+		for i := range together {
+			ch := benchPods(b, (round*together+i)%benchHosts, round)
+			changes = append(changes, ch)
+			values[ch.Key] = ch.Value
+		}
+		rounds = append(rounds, changes)
+	}
+	for key, value := range values {
+		was = append(was, store.Change{Entry: store.Entry{Key: key, Value: value}})
+	}
+	for round, changes := range rounds {
+		edits := wire.Edits(changes, func(key string) []byte { return values[key] })
+		frames = append(frames, wire.Batches(int64(round+2), edits))
+		for _, ch := range changes {
+			values[ch.Key] = ch.Value
+		}
+	}
+	return was, frames
+}
+
 // follow takes the frames, up to a part of the work.
-func follow(b *testing.B, certs []store.Change, ca cluster.Key, frames [][]byte, upTo string) {
+func follow(b *testing.B, certs, was []store.Change, ca cluster.Key, frames [][]byte, upTo string) {
 	b.Helper()
 	held := store.NewGuarded(cluster.Guard(), store.Snapshot{})
 	checked := cluster.NewDesired("own", cluster.Trust{CA: []cluster.Key{ca}}, nil)
 	checked.Apply(held.Step(store.Batch{Revision: 1, Changes: certs}))
-	for h := range benchHosts {
-		checked.Apply(held.Step(store.Batch{Revision: 1, Changes: []store.Change{
-			benchPods(b, h, 9999)}}))
-	}
+	checked.Apply(held.Step(store.Batch{Revision: 1, Changes: was}))
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		_, body, err := wire.ReadFrame(bytes.NewReader(frames[i%len(frames)]), wire.MaxFrame)
@@ -111,7 +129,14 @@ func follow(b *testing.B, certs []store.Change, ca cluster.Key, frames [][]byte,
 		if upTo == "decode" {
 			continue
 		}
-		steps := held.Step(store.Batch{Revision: m.Revision, Changes: m.Changes})
+		batch := store.Batch{Revision: m.Revision, Changes: make([]store.Change, len(m.Changes))}
+		for n, ch := range m.Changes {
+			before, _ := held.Stored().Get(ch.Key)
+			if batch.Changes[n], err = ch.Of(before.Value); err != nil {
+				b.Fatal(err)
+			}
+		}
+		steps := held.Step(batch)
 		if upTo == "copy" {
 			continue
 		}

@@ -140,7 +140,11 @@ func (n news) apply(s *session, f Follow) (steps int, err error) {
 		steps++
 	}
 	if n.batch != nil {
-		if err := f.Step(n.batch.ordered()); err != nil {
+		b, err := n.batch.batch(f.Copy())
+		if err != nil {
+			return steps, err
+		}
+		if err := f.Step(b); err != nil {
 			return steps, &stepError{err}
 		}
 		steps++

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -156,7 +157,7 @@ func TestFollowFaults(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		x := store.Txn{Put: []store.Entry{{Key: fmt.Sprintf("h/%d", random.IntN(40)),
-			Value: fmt.Append(nil, random.IntN(3))}}}
+			Value: bytes.Repeat([]byte("a part of it; "), 30+random.IntN(3))}}}
 		if gone := fmt.Sprintf("h/%d", random.IntN(40)); gone != x.Put[0].Key {
 			x.Delete = []string{gone}
 		}

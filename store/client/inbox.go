@@ -3,7 +3,7 @@ package client
 import (
 	"cmp"
 	"errors"
-	"maps"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -45,8 +45,16 @@ type difference struct {
 // stays as it came, if it is ordered by key as it should be.
 type merged struct {
 	revision int64
-	single   []store.Change          // ordered
-	changes  map[string]store.Change // nil: single
+	single   []wire.Change    // ordered
+	changes  map[string]chain // nil: single
+}
+
+// chain is the last change of a key. Edits are of the value that it has, one after the other; if it
+// has none, of that of the copy.
+type chain struct {
+	store.Change
+	edits []wire.Edit
+	whole bool // it has a value
 }
 
 func newInbox() *inbox { return &inbox{changed: make(chan struct{}, 1)} }
@@ -126,7 +134,7 @@ func (in *inbox) batch(m wire.Batch) error {
 	}
 	size := 0
 	for _, ch := range m.Changes {
-		size += len(ch.Key) + len(ch.Value)
+		size += len(ch.Key) + len(ch.Value) + len(ch.Edit)
 	}
 	if err := in.grow(size); err != nil {
 		return err
@@ -147,7 +155,7 @@ func (in *inbox) batch(m wire.Batch) error {
 	if in.now.batch == nil {
 		in.now.batch = in.open
 	} else {
-		in.now.batch.add(in.open.all())
+		in.now.batch.append(in.open)
 		in.now.batch.revision = in.open.revision
 	}
 	in.open = nil
@@ -156,7 +164,7 @@ func (in *inbox) batch(m wire.Batch) error {
 }
 
 // ascending reports whether changes are ordered by key, each key once.
-func ascending(changes []store.Change) bool {
+func ascending(changes []wire.Change) bool {
 	for i := 1; i < len(changes); i++ {
 		if changes[i-1].Key >= changes[i].Key {
 			return false
@@ -166,32 +174,79 @@ func ascending(changes []store.Change) bool {
 }
 
 // add adds later changes.
-func (m *merged) add(next []store.Change) {
+func (m *merged) add(next []wire.Change) {
 	if m.changes == nil {
-		m.changes = make(map[string]store.Change, len(m.single)+len(next))
+		m.changes = make(map[string]chain, len(m.single)+len(next))
 		for _, ch := range m.single {
-			m.changes[ch.Key] = ch
+			m.changes[ch.Key] = chain{}.then(ch)
 		}
 		m.single = nil
 	}
 	for _, ch := range next {
-		m.changes[ch.Key] = ch
+		m.changes[ch.Key] = m.changes[ch.Key].then(ch)
 	}
 }
 
-// all returns the changes; those of several batches are in no order.
-func (m *merged) all() []store.Change {
-	if m.changes == nil {
-		return m.single
+// append adds a later batch.
+func (m *merged) append(next *merged) {
+	m.add(next.single)
+	for key, later := range next.changes {
+		if !later.whole && !later.Deleted {
+			c := m.changes[key]
+			later.edits = append(c.edits, later.edits...)
+			later.Value, later.whole, later.Deleted = c.Value, c.whole, c.Deleted
+		}
+		m.changes[key] = later
 	}
-	return slices.Collect(maps.Values(m.changes))
 }
 
-// ordered returns the batch.
-func (m *merged) ordered() store.Batch {
-	b := store.Batch{Revision: m.revision, Changes: m.all()}
+// then returns a chain with one more change.
+func (c chain) then(ch wire.Change) chain {
+	if ch.Edit == nil {
+		return chain{Change: ch.Change, whole: !ch.Deleted}
+	}
+	c.Key, c.Revision = ch.Key, ch.Revision
+	c.edits = append(c.edits, ch.Edit)
+	return c
+}
+
+// end returns what the chain makes of a copy.
+func (c chain) end(of *store.Copy) (store.Change, error) {
+	ch := c.Change
+	if len(c.edits) > 0 && !c.whole && !c.Deleted {
+		was, _ := of.Get(c.Key)
+		ch.Value = was.Value
+	}
+	for _, e := range c.edits {
+		var err error
+		if ch.Value, err = e.Apply(ch.Value); err != nil {
+			return ch, fmt.Errorf("%s: %w", c.Key, err)
+		}
+		ch.Deleted = false
+	}
+	return ch, nil
+}
+
+// batch returns the changes of a copy, ordered.
+func (m *merged) batch(of *store.Copy) (store.Batch, error) {
+	b := store.Batch{Revision: m.revision,
+		Changes: make([]store.Change, 0, len(m.single)+len(m.changes))}
+	for _, ch := range m.single {
+		end, err := chain{}.then(ch).end(of)
+		if err != nil {
+			return b, err
+		}
+		b.Changes = append(b.Changes, end)
+	}
+	for _, c := range m.changes {
+		end, err := c.end(of)
+		if err != nil {
+			return b, err
+		}
+		b.Changes = append(b.Changes, end)
+	}
 	if m.changes != nil {
 		slices.SortFunc(b.Changes, func(x, y store.Change) int { return cmp.Compare(x.Key, y.Key) })
 	}
-	return b
+	return b, nil
 }

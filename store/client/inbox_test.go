@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/internal/testrand"
@@ -13,28 +14,54 @@ import (
 )
 
 // TestBatchesMerge: batches that wait are one step, with the last change of each key, ordered, each
-// key once: also if weir-store names a key twice or in no order.
+// key once: also if weir-store names a key twice or in no order. Edits are of what was before them:
+// in the same step, or in the copy.
 func TestBatchesMerge(t *testing.T) {
 	seed := testrand.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
-	for range 500 {
-		in, want := newInbox(), map[string]string{}
-		revision := int64(0)
+	value := func() []byte {
+		return fmt.Appendf(nil, "%d%s%d", random.IntN(9), strings.Repeat("x", 40), random.IntN(9))
+	}
+	edits := 0
+	for range 2000 {
+		revision := int64(7)
+		of := store.NewCopy(store.Snapshot{Revision: revision, Entries: []store.Entry{
+			{Key: "0", Value: value(), Revision: 1}, {Key: "1", Value: value(), Revision: 2}}})
+		now, want := map[string][]byte{}, map[string]string{}
+		for e := range of.All() {
+			now[e.Key] = e.Value
+		}
+		in := newInbox()
 		for n := 1 + random.IntN(4); n > 0; n-- {
 			revision++
 			m := wire.Batch{Revision: revision, More: n > 1 && random.IntN(2) == 0}
 			for range random.IntN(4) {
-				e := store.Entry{Key: fmt.Sprint(random.IntN(5)), Value: []byte{byte(random.Int())}}
-				m.Changes = append(m.Changes, store.Change{Entry: e, Deleted: random.IntN(4) == 0})
-			}
-			for _, ch := range m.Changes {
-				want[ch.Key] = fmt.Sprint(ch)
+				ch := wire.Change{Change: store.Change{Entry: store.Entry{
+					Key: fmt.Sprint(random.IntN(5)), Value: value(), Revision: revision}}}
+				was, there := now[ch.Key]
+				now[ch.Key] = ch.Value
+				switch kind := random.IntN(3); {
+				case kind == 0:
+					ch.Value, ch.Deleted = nil, true
+					delete(now, ch.Key)
+					want[ch.Key] = fmt.Sprint(ch.Change)
+				case kind == 1 && there:
+					want[ch.Key] = fmt.Sprint(ch.Change)
+					ch.Edit, ch.Value = wire.NewEdit(was, ch.Value), nil
+					edits++
+				default:
+					want[ch.Key] = fmt.Sprint(ch.Change)
+				}
+				m.Changes = append(m.Changes, ch)
 			}
 			if err := in.batch(m); err != nil {
 				t.Fatal(err)
 			}
 		}
-		got := in.take().batch.ordered()
+		got, err := in.take().batch.batch(of)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
 		var keys []string
 		for _, ch := range got.Changes {
 			if keys = append(keys, ch.Key); fmt.Sprint(ch) != want[ch.Key] {
@@ -43,6 +70,32 @@ func TestBatchesMerge(t *testing.T) {
 		}
 		if got.Revision != revision || !slices.Equal(keys, slices.Sorted(maps.Keys(want))) {
 			t.Fatalf("seed %d: revision %d, keys %v", seed, got.Revision, keys)
+		}
+	}
+	if edits == 0 {
+		t.Error("no edits: it tests less than it says")
+	}
+}
+
+// TestEditOfNothing: an edit of a key that the copy does not have, that was deleted, or that has
+// another value is an error. The connection ends with it, and the next one gets the difference.
+func TestEditOfNothing(t *testing.T) {
+	of := store.NewCopy(store.Snapshot{Entries: []store.Entry{{Key: "b", Value: []byte("other")}}})
+	edit := wire.NewEdit([]byte("value"), []byte("value and more"))
+	change := func(key string) wire.Change {
+		return wire.Change{Change: store.Change{Entry: store.Entry{Key: key}}, Edit: edit}
+	}
+	gone := change("b")
+	gone.Edit, gone.Deleted = nil, true
+	for name, changes := range map[string][]wire.Change{
+		"absent": {change("a")}, "other": {change("b")}, "deleted": {gone, change("b")},
+	} {
+		in := newInbox()
+		if err := in.batch(wire.Batch{Changes: changes}); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := in.take().batch.batch(of); err == nil {
+			t.Errorf("%s: %v", name, b)
 		}
 	}
 }

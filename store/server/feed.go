@@ -69,9 +69,16 @@ func (c *conn) deliver(at *position) (<-chan struct{}, error) {
 			c.server.Counters.Slow.Add(1)
 		}
 		for _, g := range segments {
-			if err := c.write(g.frame()); err != nil {
+			// Where it begins, a connection may have transactions of the segment already: the copy
+			// that it was compared with had those of the open one.
+			frame := g.frameWhole
+			if at.exact {
+				frame = g.frame
+			}
+			if err := c.write(frame()); err != nil {
 				return nil, err
 			}
+			at.exact = true
 		}
 	}
 }

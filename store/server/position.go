@@ -12,6 +12,7 @@ type position struct {
 	next     uint64
 	counted  uint64 // the end of the log at which it was counted as current
 	revision int64  // of what it has, if that is newer than what the client knows; or 0
+	exact    bool   // the client has what was before that segment, and nothing of the segment
 }
 
 // resume returns where a client continues. ok is false if the log does not have what it needs, or

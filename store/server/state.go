@@ -10,7 +10,8 @@ import (
 	"github.com/weirnet/weir/store/wire"
 )
 
-// What the log keeps: changes, and bytes of values, most of which the copy has as well.
+// What the log keeps: changes, and bytes of values and of those before, most of which the copy or
+// another segment has as well.
 const (
 	maxChanges = 65536
 	maxLog     = 64 << 20
@@ -50,16 +51,51 @@ type state struct {
 type segment struct {
 	revision int64
 	changes  []store.Change
+	before   map[string][]byte // values of its keys before it, of those that existed
 	size     int
 
+	edits, whole frames
+}
+
+// frames are packed once for all connections.
+type frames struct {
 	once   sync.Once
 	packed []byte
 }
 
-// frame returns the frames of a segment, packed once.
+// frame returns the frames for a connection that has exactly what was before the segment.
 func (g *segment) frame() []byte {
-	g.once.Do(func() { g.packed = wire.Batches(g.revision, merge(g.changes)) })
-	return g.packed
+	g.edits.once.Do(func() {
+		changes := wire.Edits(merge(g.changes), func(key string) []byte { return g.before[key] })
+		g.edits.packed = wire.Batches(g.revision, changes)
+		g.before = nil // only this function reads it once the segment is published
+	})
+	return g.edits.packed
+}
+
+// frameWhole returns the frames for a connection that may have a part of the segment already.
+func (g *segment) frameWhole() []byte {
+	g.whole.once.Do(func() {
+		g.whole.packed = wire.Batches(g.revision, wire.Whole(merge(g.changes)))
+	})
+	return g.whole.packed
+}
+
+// add appends a transaction to the open segment. c is what was before the transaction.
+func (g *segment) add(b store.Batch, c *store.Copy) {
+	if g.before == nil {
+		g.before = map[string][]byte{}
+	}
+	for _, ch := range b.Changes {
+		if _, again := g.before[ch.Key]; !again {
+			was, _ := c.Get(ch.Key)
+			g.before[ch.Key] = was.Value // nil: there was none
+			g.size += len(was.Value)
+		}
+		g.size += len(ch.Key) + len(ch.Value)
+	}
+	g.revision = b.Revision
+	g.changes = append(g.changes, b.Changes...)
 }
 
 // merge keeps the last change of each key, ordered by key: once for all clients.
@@ -133,7 +169,6 @@ func (s *state) apply(b store.Batch, pace time.Duration) {
 	if b.Revision < s.copy.Revision {
 		s.marks = nil // the store was put back: no revision of before means what it meant
 	}
-	s.copy.Apply(b)
 	first := false
 	select {
 	case <-s.ready:
@@ -142,7 +177,7 @@ func (s *state) apply(b store.Batch, pace time.Duration) {
 		close(s.ready)
 	}
 	if first || len(b.Changes) == 0 {
-		if len(s.marks) == 0 {
+		if s.copy.Apply(b); len(s.marks) == 0 {
 			s.markLocked()
 		}
 		return
@@ -150,10 +185,9 @@ func (s *state) apply(b store.Batch, pace time.Duration) {
 	for _, ch := range b.Changes {
 		i := store.BucketOf(ch.Key)
 		s.buckets[i], s.groups[i/groupSize] = nil, nil
-		s.open.size += len(ch.Key) + len(ch.Value)
 	}
-	s.open.revision = b.Revision
-	s.open.changes = append(s.open.changes, b.Changes...)
+	s.open.add(b, s.copy)
+	s.copy.Apply(b)
 	s.markLocked()
 	if wait := pace + s.brake - time.Since(s.last); wait <= 0 {
 		s.publishLocked()

@@ -14,8 +14,9 @@ import (
 
 // reader is a client without a connection: a copy, and where it is.
 type reader struct {
-	copy *store.Copy
-	at   *position
+	copy  *store.Copy
+	at    *position
+	edits int // values that came as edits
 }
 
 // frames applies what weir-store would send.
@@ -30,7 +31,19 @@ func (r *reader) frames(t *testing.T, frames []byte) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.copy.Apply(store.Batch{Revision: m.Revision, Changes: m.Changes})
+		b := store.Batch{Revision: m.Revision}
+		for _, ch := range m.Changes {
+			was, _ := r.copy.Get(ch.Key)
+			change, err := ch.Of(was.Value)
+			if err != nil {
+				t.Fatalf("%s: %v", ch.Key, err)
+			}
+			if ch.Edit != nil {
+				r.edits++
+			}
+			b.Changes = append(b.Changes, change)
+		}
+		r.copy.Apply(b)
 	}
 }
 
@@ -91,7 +104,12 @@ func (r *reader) turn(t *testing.T, s *state) (more, merged bool) {
 		return true, false
 	}
 	for _, g := range segments {
-		r.frames(t, g.frame())
+		frame := g.frameWhole
+		if r.at.exact {
+			frame = g.frame
+		}
+		r.frames(t, frame())
+		r.at.exact = true
 	}
 	return wait == nil, merged
 }
@@ -124,7 +142,7 @@ func TestPositions(t *testing.T) {
 				Deleted: true}}
 		} else {
 			b.Changes = []store.Change{{Entry: store.Entry{Key: key, Revision: revision,
-				Value: fmt.Append(nil, random.IntN(4))}}}
+				Value: bytes.Repeat(fmt.Append(nil, "some text"), 20+random.IntN(4))}}}
 		}
 		pace := time.Duration(0)
 		if random.IntN(3) == 0 {
@@ -169,8 +187,12 @@ func TestPositions(t *testing.T) {
 			t.Errorf("reader %d has %v", i, r.copy.Snapshot())
 		}
 	}
-	if merges == 0 || continues == 0 {
-		t.Errorf("%d merges and %d continues: it tests nothing", merges, continues)
+	edits := 0
+	for _, r := range readers {
+		edits += r.edits
+	}
+	if merges == 0 || continues == 0 || edits == 0 {
+		t.Errorf("%d merges, %d continues, %d edits: it tests nothing", merges, continues, edits)
 	}
 }
 

@@ -216,13 +216,21 @@ type Event struct {
 // Encode returns the frame.
 func (m Event) Encode() []byte {
 	b := appendUint(appendUint(begin(TypeEvent, 0), m.Number), uint64(m.Batch.Revision))
-	return finish(appendPacked(b, appendChanges(nil, m.Batch.Changes)))
+	return finish(appendPacked(b, appendChanges(nil, Whole(m.Batch.Changes))))
 }
 
 // DecodeEvent decodes the body of a frame.
 func DecodeEvent(body []byte) (m Event, err error) {
 	r := &reader{rest: body}
 	m.Number, m.Batch.Revision = r.uint(), r.revision()
-	err = r.packed(func(inner *reader) { m.Batch.Changes = inner.changes() })
+	err = r.packed(func(inner *reader) {
+		for _, ch := range inner.changes() {
+			if ch.Edit != nil {
+				inner.fail(errors.New("an event has the edit of a value"))
+				return
+			}
+			m.Batch.Changes = append(m.Batch.Changes, ch.Change)
+		}
+	})
 	return m, err
 }

@@ -12,15 +12,15 @@ import (
 type Batch struct {
 	Revision int64
 	More     bool
-	Changes  []store.Change
+	Changes  []Change
 }
 
 // Batches returns a step as frames.
-func Batches(revision int64, changes []store.Change) (frames []byte) {
+func Batches(revision int64, changes []Change) (frames []byte) {
 	for {
 		n := 0
 		for size := 0; n < len(changes) && size < maxPart; n++ {
-			size += len(changes[n].Key) + len(changes[n].Value)
+			size += changes[n].size()
 		}
 		more := n < len(changes)
 		b := appendBool(appendUint(begin(TypeBatch, 0), uint64(revision)), more)

@@ -18,8 +18,9 @@ const (
 	maxPart = 512 << 10
 	// maxUnpacked bounds what a body expands to.
 	maxUnpacked = 4 << 20
-	// smallest is the size from which compression is tried.
-	smallest = 96
+	// smallest is the size from which compression is tried: what expands less costs a host more
+	// than the bytes, 5 us for a frame.
+	smallest = 512
 )
 
 // How content is packed.
@@ -143,27 +144,49 @@ func (r *reader) entries() (entries []store.Entry) {
 	return entries
 }
 
-func appendChanges(b []byte, changes []store.Change) []byte {
+// Forms of a change.
+const (
+	formValue = iota
+	formDeleted
+	formEdit
+)
+
+func appendChanges(b []byte, changes []Change) []byte {
 	b = appendUint(b, uint64(len(changes)))
 	for _, ch := range changes {
-		b = appendBytes(appendUint(appendBool(b, ch.Deleted), uint64(ch.Revision)), ch.Key)
-		if !ch.Deleted {
-			b = appendBytes(b, ch.Value)
+		form, content := uint64(formValue), ch.Value
+		switch {
+		case ch.Deleted:
+			form = formDeleted
+		case ch.Edit != nil:
+			form, content = formEdit, ch.Edit
+		}
+		b = appendBytes(appendUint(appendUint(b, form), uint64(ch.Revision)), ch.Key)
+		if form != formDeleted {
+			b = appendBytes(b, content)
 		}
 	}
 	return b
 }
 
-func (r *reader) changes() (changes []store.Change) {
+func (r *reader) changes() (changes []Change) {
 	n := r.count(len(r.rest) / 3)
 	if n > 0 {
-		changes = make([]store.Change, 0, n)
+		changes = make([]Change, 0, n)
 	}
 	for range n {
-		ch := store.Change{Deleted: r.bool()}
+		var ch Change
+		form := r.uint()
 		ch.Revision, ch.Key = r.revision(), r.string()
-		if !ch.Deleted {
+		switch form {
+		case formValue:
 			ch.Value = r.value()
+		case formDeleted:
+			ch.Deleted = true
+		case formEdit:
+			ch.Edit = r.value()
+		default:
+			r.fail(fmt.Errorf("a change of form %d", form))
 		}
 		if r.err != nil {
 			return nil

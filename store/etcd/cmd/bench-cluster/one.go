@@ -64,6 +64,10 @@ func (b *bench) changes(copied *store.Guarded, checked *cluster.Desired,
 	together int) (time.Duration, error) {
 	const rounds = 200
 	var frames [][]byte
+	was := map[string][]byte{} // values that a frame changes
+	for e := range copied.Stored().All() {
+		was[e.Key] = e.Value
+	}
 	for n := range rounds {
 		var changes []store.Change
 		for i := range together {
@@ -73,7 +77,11 @@ func (b *bench) changes(copied *store.Guarded, checked *cluster.Desired,
 			}
 			changes = append(changes, store.Change{Entry: e})
 		}
-		frames = append(frames, wire.Batches(copied.Stored().Revision+int64(n)+1, changes))
+		edits := wire.Edits(changes, func(key string) []byte { return was[key] })
+		frames = append(frames, wire.Batches(copied.Stored().Revision+int64(n)+1, edits))
+		for _, ch := range changes {
+			was[ch.Key] = ch.Value
+		}
 	}
 	begin, err := ownCPU()
 	if err != nil {
@@ -91,7 +99,16 @@ func (b *bench) changes(copied *store.Guarded, checked *cluster.Desired,
 			if err != nil {
 				return 0, err
 			}
-			steps := copied.Step(store.Batch{Revision: m.Revision, Changes: m.Changes})
+			batch := store.Batch{Revision: m.Revision}
+			for _, ch := range m.Changes {
+				before, _ := copied.Stored().Get(ch.Key)
+				change, err := ch.Of(before.Value)
+				if err != nil {
+					return 0, err
+				}
+				batch.Changes = append(batch.Changes, change)
+			}
+			steps := copied.Step(batch)
 			changed += len(steps)
 			if claims := checked.Apply(steps).Claims; len(claims) > 0 {
 				return 0, &claims[0]

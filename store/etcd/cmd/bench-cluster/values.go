@@ -90,8 +90,11 @@ func (b *bench) chunk(host int) (store.Entry, error) {
 		pod := cluster.Pod{Name: fmt.Sprintf("k8s-%d/web-%08x", n, random.Uint32()),
 			Addrs:  []netip.Addr{podAddr(host, n+2)},
 			Labels: map[string]string{"app": []string{"web", "db", "cache"}[n%3], "tier": "front"}}
-		if n == b.podsOfHost()-1 {
-			pod.Name = fmt.Sprintf("t-%019d", time.Since(b.begin)) // it has just begun
+		if n == b.podsOfHost()-1 { // it has just begun, in the place of another one
+			at := time.Since(b.begin)
+			pod.Name = fmt.Sprintf("t-%019d", at)
+			pod.Addrs[0] = podAddr(host, n+2+int(at/time.Microsecond)%max(250-n, 1))
+			pod.Labels["app"] = []string{"web", "db", "cache"}[at%3]
 		}
 		doc.Pods = append(doc.Pods, pod)
 	}

@@ -1,0 +1,211 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/weirnet/weir/store"
+)
+
+// Change is a change of a batch. With an Edit its Value is nil: it is what the edit makes of the
+// value before.
+type Change struct {
+	store.Change
+	Edit Edit
+}
+
+// Edit is a value as what differs from the value that the key had before: a host that has that one
+// copies most of it instead of expanding the whole again.
+//
+// It has the lengths of both values, the CRC-32C of the later one (4 bytes, big endian), and steps:
+// how much of the earlier value is left out, how much of it is copied, and bytes that follow. Steps
+// go forward only, so a value is never larger than the one before and its edit together.
+type Edit []byte
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Edits returns the changes, as edits where that is much shorter. before returns the value that
+// every receiver has of a key, nil without one.
+func Edits(changes []store.Change, before func(key string) []byte) []Change {
+	edits := make([]Change, len(changes))
+	for i, ch := range changes {
+		edits[i].Change = ch
+		if ch.Deleted {
+			continue
+		}
+		if was := before(ch.Key); len(was) > 0 {
+			if e := NewEdit(was, ch.Value); 2*len(e) < len(ch.Value) {
+				edits[i].Edit, edits[i].Value = e, nil
+			}
+		}
+	}
+	return edits
+}
+
+// Whole returns the changes without edits.
+func Whole(changes []store.Change) []Change {
+	return Edits(changes, func(string) []byte { return nil })
+}
+
+// Of returns the change, given the value that the key has.
+func (ch Change) Of(before []byte) (store.Change, error) {
+	if ch.Edit == nil {
+		return ch.Change, nil
+	}
+	var err error
+	ch.Value, err = ch.Edit.Apply(before)
+	return ch.Change, err
+}
+
+// size returns about how long a change is on the wire.
+func (ch *Change) size() int { return len(ch.Key) + len(ch.Value) + len(ch.Edit) }
+
+// NewEdit returns what makes a value of the one before.
+func NewEdit(before, after []byte) Edit {
+	e := Edit(appendUint(appendUint(nil, uint64(len(before))), uint64(len(after))))
+	e = binary.BigEndian.AppendUint32(e, crc32.Checksum(after, castagnoli))
+	s := steps{edit: e}
+	head := commonPrefix(before, after)
+	tail := commonSuffix(before[head:], after[head:])
+	s.copy(0, head)
+	old, next := before[head:len(before)-tail], after[head:len(after)-tail]
+	for at := head; len(next) > 0; {
+		p := piece(next)
+		if skip, ok := find(old, p); ok {
+			s.copy(at+skip, len(p))
+			old, at = old[skip+len(p):], at+skip+len(p)
+		} else {
+			s.insert(p)
+		}
+		next = next[len(p):]
+	}
+	s.copy(len(before)-tail, tail)
+	return s.end()
+}
+
+// smallestPiece is how long what is looked for in the value before is at least.
+const smallestPiece = 16
+
+// piece returns the begin of a text up to the end of an object of JSON, or all.
+func piece(text []byte) []byte {
+	if len(text) <= smallestPiece {
+		return text
+	}
+	if end := bytes.IndexByte(text[smallestPiece:], '}'); end >= 0 {
+		return text[:smallestPiece+end+1]
+	}
+	return text
+}
+
+// maxPieces bounds how far find looks, and so the work for a value.
+const maxPieces = 64
+
+// find looks for a piece among the next pieces of a text, and returns where it is.
+func find(text, p []byte) (at int, ok bool) {
+	for range maxPieces {
+		if at == len(text) {
+			return 0, false
+		}
+		next := piece(text[at:])
+		if bytes.Equal(next, p) {
+			return at, true
+		}
+		at += len(next)
+	}
+	return 0, false
+}
+
+// steps makes the steps of an edit: one for what is left out, copied and inserted.
+type steps struct {
+	edit     Edit
+	done     int // of the value before
+	from, to int // what is copied
+	inserted []byte
+}
+
+func (s *steps) copy(from, length int) {
+	if length == 0 {
+		return
+	}
+	if len(s.inserted) > 0 || from != s.to {
+		s.flush()
+		s.from = from
+	}
+	s.to = from + length
+}
+
+func (s *steps) insert(text []byte) { s.inserted = append(s.inserted, text...) }
+
+func (s *steps) flush() {
+	if s.from == s.to && len(s.inserted) == 0 {
+		return
+	}
+	e := appendUint(appendUint(s.edit, uint64(s.from-s.done)), uint64(s.to-s.from))
+	s.edit = appendBytes(e, s.inserted)
+	s.done, s.from, s.inserted = s.to, s.to, s.inserted[:0]
+}
+
+func (s *steps) end() Edit {
+	s.flush()
+	return s.edit
+}
+
+var errEdit = errors.New("an edit does not belong to the value before")
+
+// Apply returns the value that the edit makes of the one before.
+func (e Edit) Apply(before []byte) (after []byte, err error) {
+	r := &reader{rest: e}
+	had, size := r.uint(), r.uint()
+	var sum [crc32.Size]byte
+	r.fixed(sum[:])
+	switch {
+	case r.err != nil:
+		return nil, r.err
+	case had != uint64(len(before)):
+		return nil, fmt.Errorf("%w: it has %d bytes, expected %d", errEdit, len(before), had)
+	case size > uint64(len(before)+len(e)):
+		return nil, fmt.Errorf("an edit of %d bytes promises %d", len(e), size)
+	}
+	after = make([]byte, 0, size)
+	for len(r.rest) > 0 {
+		skip, length, inserted := r.uint(), r.uint(), r.bytes()
+		switch {
+		case r.err != nil:
+			return nil, r.err
+		case skip > uint64(len(before)) || length > uint64(len(before))-skip:
+			return nil, fmt.Errorf("%w: it is too short", errEdit)
+		case uint64(len(after)+len(inserted))+length > size:
+			return nil, errors.New("an edit makes more than it promises")
+		}
+		after = append(append(after, before[skip:skip+length]...), inserted...)
+		before = before[skip+length:]
+	}
+	if uint64(len(after)) != size ||
+		crc32.Checksum(after, castagnoli) != binary.BigEndian.Uint32(sum[:]) {
+		return nil, errEdit
+	}
+	return after, nil
+}
+
+func commonPrefix(a, b []byte) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+func commonSuffix(a, b []byte) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[len(a)-1-i] != b[len(b)-1-i] {
+			return i
+		}
+	}
+	return n
+}
