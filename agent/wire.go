@@ -62,7 +62,10 @@ func newNode(c Config, member bool) *Node {
 	n.services = services.New(services.Config{File: c.Paths.Services(),
 		Ranges: c.Settings.Pods.Ranges, Log: n.log, Problems: &n.problems, Engine: n.engine,
 		IsOwn: n.links.IsMine, Taken: n.checkVirtual,
-		Pods:       func() ([]pod.Pod, bool) { return n.pods.Living(), n.pods.Begun() },
+		Pods: func() ([]pod.Pod, bool) {
+			begun := n.pods.Begun() // asked first: a list of before would lack pods
+			return n.pods.Living(), begun
+		},
 		AddAddress: services.AddAddress, RemoveAddress: services.RemoveAddress})
 	var shared func() (rules.Version, bool)
 	if member {

@@ -63,9 +63,9 @@ func (x *Pipe) perByte() uint64 {
 	return (unit + x.Bandwidth - 1) / x.Bandwidth
 }
 
-// leastRefill is one tick of the coarsest clock of a kernel (HZ=100), which the kernel engine counts
-// by. What a bucket would get beyond its size between two ticks is lost: a smaller one carries less
-// than its bandwidth.
+// leastRefill is one tick of the coarsest clock of a kernel (HZ=100), which the kernel engine
+// counts by. What a bucket would get beyond its size between two ticks is lost: a smaller one
+// carries less than its bandwidth.
 const leastRefill = 10 * time.Millisecond
 
 // refill returns how long an empty bucket takes to be full again.

@@ -128,8 +128,8 @@ func (s *Service) CheckVirtual(a netip.Addr) error {
 	}
 	for i, b := range s.config.Settings.Binats {
 		if b.Listen == a || b.To == a {
-			return fmt.Errorf("%s is an address of [[binat]] %d of weir.toml; choose another one", a,
-				i+1)
+			return fmt.Errorf("%s is an address of [[binat]] %d of weir.toml; choose another "+
+				"one", a, i+1)
 		}
 	}
 	return nil

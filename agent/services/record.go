@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -52,14 +53,21 @@ func readRecord(file string) (r record, err error) {
 		return record{}, fmt.Errorf("%s is of version %d, which this Weir does not know: use the "+
 			"one that wrote it", file, r.Version)
 	}
-	names := map[string]bool{}
+	names, ports := map[string]bool{}, map[forward.ServiceKey]string{}
 	for i := range r.Services {
 		s := &r.Services[i]
-		if err := s.check(); err != nil || names[s.Name] {
+		err, k := s.check(), forward.ServiceKey{Proto: s.Proto, At: s.At}
+		if other, twice := ports[k]; err == nil && twice {
+			err = fmt.Errorf("%s has its address and port", other)
+		}
+		if err == nil && names[s.Name] {
+			err = errors.New("there are two of this name")
+		}
+		if err != nil {
 			return record{}, fmt.Errorf("%s is not a record of services: %q makes no sense: %w",
 				file, s.Name, err)
 		}
-		names[s.Name] = true
+		names[s.Name], ports[k] = true, s.Name
 	}
 	return r, nil
 }

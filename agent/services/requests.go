@@ -93,6 +93,9 @@ func (s *Service) changeLocked(before, now record) error {
 func (s *Service) List() (api.Services, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.broken != nil { // services are in force that it would not show
+		return api.Services{}, hinted{s.broken.Error(), brokenHint}
+	}
 	return s.viewLocked("")
 }
 

@@ -73,6 +73,10 @@ func (s *Service) Load() error {
 	return s.broken
 }
 
+// brokenHint is about a record that cannot be read.
+const brokenHint = "repair it; or remove it and the addresses of the services (ip address delete " +
+	"ADDRESS dev lo), and add the services again"
+
 // errLater is the error while the pods of an earlier run are not known.
 var errLater = errors.New("the pods of an earlier run are not taken over yet; see weir status")
 
@@ -83,7 +87,7 @@ func (s *Service) Begin() error {
 	if s.broken != nil {
 		s.record, s.broken = readRecord(s.config.File)
 		if s.broken != nil {
-			return hinted{s.broken.Error(), "repair it, or remove it and add the services again"}
+			return hinted{s.broken.Error(), brokenHint}
 		}
 	}
 	return s.applyLocked()
@@ -167,25 +171,24 @@ func (s *Service) lookLocked() error {
 }
 
 // applyLocked makes the engine and the loopback have what the record says. Addresses come before
-// ports, and go after them.
+// ports, and go after them. An address that the host does not take keeps no other service back.
 func (s *Service) applyLocked() error {
 	pods, ok := s.config.Pods()
 	if !ok && len(s.config.Ranges) > 0 {
 		return errLater // or their flows would end
 	}
+	var errs []error
 	virtual := s.record.virtual()
 	for _, a := range virtual {
 		if s.config.IsOwn(a) {
 			continue
 		}
-		if err := s.config.AddAddress(a); err != nil {
-			return err
-		}
+		errs = append(errs, s.config.AddAddress(a))
 	}
 	if err := s.setLocked(pods); err != nil {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
-	return s.releaseLocked(virtual)
+	return errors.Join(append(errs, s.releaseLocked(virtual))...)
 }
 
 // releaseLocked takes the addresses away that no service has any more.
@@ -213,6 +216,7 @@ func (s *Service) releaseLocked(virtual []netip.Addr) error {
 // setLocked hands the services to the engine, if it does not have them.
 func (s *Service) setLocked(pods []pod.Pod) error {
 	next, all := map[string][]forward.Backend{}, []forward.Service{}
+	left, cut := forward.MaxAllBackends, ""
 	same := s.set != nil && len(s.set) == len(s.record.Services)
 	for i := range s.record.Services {
 		spec := &s.record.Services[i]
@@ -221,7 +225,12 @@ func (s *Service) setLocked(pods []pod.Pod) error {
 		if h != nil {
 			one.Turn = h.turn
 		}
-		for _, b := range backends(spec, pods) {
+		list := backends(spec, pods)
+		if len(list) > left {
+			list, cut = list[:left], spec.Name
+		}
+		left -= len(list)
+		for _, b := range list {
 			one.Backends = append(one.Backends, h.use(b.at))
 		}
 		// the turn is a part of what is compared
@@ -233,6 +242,13 @@ func (s *Service) setLocked(pods []pod.Pod) error {
 	}
 	if same {
 		return nil
+	}
+	const about = "pods of services"
+	s.config.Problems.Solved(about)
+	if cut != "" {
+		s.config.Problems.Set(about, fmt.Sprintf("all services together have more than %d pods: "+
+			"service %s, or others too, lead to a part of theirs", forward.MaxAllBackends, cut),
+			"weir service list")
 	}
 	if err := s.config.Engine.SetServices(all); err != nil {
 		s.set = nil

@@ -78,10 +78,6 @@ func (e *Engine) putServicesLocked(want map[weirPublishedKey]*forward.Service) e
 		}
 		e.trials[place] = most
 	}
-	e.turns = map[forward.ServiceKey]uint64{}
-	for _, s := range want {
-		e.turns[s.Key()] = s.Turn
-	}
 	old := e.services
 	for k, v := range next {
 		if was := old[k]; was != nil && *was == *v {
@@ -92,6 +88,10 @@ func (e *Engine) putServicesLocked(want map[weirPublishedKey]*forward.Service) e
 			return fmt.Errorf("write service %s: %w", want[k].At, err)
 		}
 		old[k] = v
+	}
+	e.turns = map[forward.ServiceKey]uint64{} // not before: a Put that failed has no new seed
+	for _, s := range want {
+		e.turns[s.Key()] = s.Turn
 	}
 	e.chooseOwnLocked()
 	if err := e.putAddressesLocked(); err != nil {

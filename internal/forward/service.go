@@ -20,6 +20,10 @@ type Service struct {
 // MaxBackends is how many pods a Service can have.
 const MaxBackends = 128
 
+// MaxAllBackends is how many pods all Services can have together. The engine has some places more,
+// since a pod that comes needs one before that of a pod that goes is free.
+const MaxAllBackends = 4096 - 2*MaxBackends
+
 // Backend is a pod of a Service.
 type Backend struct {
 	To netip.AddrPort

@@ -82,8 +82,8 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// TestEditsAreSmall: what a pod that is replaced by another one takes follows the two pods, wherever
-// they are in their document.
+// TestEditsAreSmall: what a pod that is replaced by another one takes follows the two pods,
+// wherever they are in their document.
 func TestEditsAreSmall(t *testing.T) {
 	before := []int{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31}
 	for gone := range before {
@@ -105,8 +105,8 @@ func TestEditsAreSmall(t *testing.T) {
 			from, to := list(before...), list(after...)
 			pod := len(list(1)) - len(list())
 			if e := NewEdit(from, to); len(e) > 2*pod+64 {
-				t.Errorf("pod %d replaced by %d takes %d bytes, a pod %d", before[gone], come, len(e),
-					pod)
+				t.Errorf("pod %d replaced by %d takes %d bytes, a pod %d", before[gone], come,
+					len(e), pod)
 			}
 		}
 	}
