@@ -38,7 +38,7 @@ func TestPodsOfAllServices(t *testing.T) {
 	if len(h.set) != full+2 || total != forward.MaxAllBackends {
 		t.Errorf("%d services with %d pods", len(h.set), total)
 	}
-	if all := problems.All(); len(all) != 1 || !strings.Contains(fmt.Sprint(all), "service s31") {
+	if all := problems.All(); len(all) != 1 || !strings.Contains(fmt.Sprint(all), "such as s31") {
 		t.Errorf("problems %v", all)
 	}
 	s.record.Services = s.record.Services[:full]

@@ -244,10 +244,11 @@ func (s *Service) setLocked(pods []pod.Pod) error {
 		return nil
 	}
 	const about = "pods of services"
-	s.config.Problems.Solved(about)
-	if cut != "" {
+	if cut == "" {
+		s.config.Problems.Solved(about)
+	} else {
 		s.config.Problems.Set(about, fmt.Sprintf("all services together have more than %d pods: "+
-			"service %s, or others too, lead to a part of theirs", forward.MaxAllBackends, cut),
+			"the last ones, such as %s, lead to a part of theirs", forward.MaxAllBackends, cut),
 			"weir service list")
 	}
 	if err := s.config.Engine.SetServices(all); err != nil {

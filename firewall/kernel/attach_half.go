@@ -28,9 +28,14 @@ func (e *Engine) loadLinks(a *attachment) error {
 	return a.sound()
 }
 
+// half reports whether one direction has no link.
+func (a *attachment) half() bool {
+	return !a.filters[0] && (a.links[0] == nil || a.links[1] == nil)
+}
+
 // completeLocked attaches the direction that has no link, and ends what another engine has there.
 func (e *Engine) completeLocked(a *attachment) error {
-	if a.filters[0] || a.links[0] != nil && a.links[1] != nil {
+	if !a.half() {
 		return nil
 	}
 	for d, l := range a.links {

@@ -80,7 +80,7 @@ func (e *Engine) putNICLocked(index uint32) error {
 	a := e.links[index]
 	_, pod := e.endpoints[index]
 	old, was := e.nics[index]
-	if a == nil || a.framing != ethernet || pod || index == loopback {
+	if a == nil || a.half() || a.framing != ethernet || pod || index == loopback {
 		if !was {
 			return nil
 		}

@@ -54,6 +54,9 @@ func serviceKey(s *forward.Service) (k weirPublishedKey, err error) {
 	return weirPublishedKey{Addr: wordsOf(at), Port: s.At.Port(), Proto: uint8(s.Proto)}, nil
 }
 
+// There is a place for every pod that forward allows.
+const _ = uint(backendPlaces - forward.MaxAllBackends)
+
 // putServicesLocked writes the services: what a port leads to before the port, and what is gone
 // after it.
 func (e *Engine) putServicesLocked(want map[weirPublishedKey]*forward.Service) error {

@@ -51,7 +51,7 @@ type state struct {
 type segment struct {
 	revision int64
 	changes  []store.Change
-	before   map[string][]byte // values of its keys before it, of those that existed
+	before   map[string][]byte // values of its keys before it; nil: there was none
 	size     int
 
 	edits, whole frames

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/weirnet/weir/store"
 )
@@ -71,16 +72,18 @@ func NewEdit(before, after []byte) Edit {
 	head := commonPrefix(before, after)
 	tail := commonSuffix(before[head:], after[head:])
 	s.copy(0, head)
-	old, next := before[head:len(before)-tail], after[head:len(after)-tail]
-	for at := head; len(next) > 0; {
-		p := piece(next)
-		if skip, ok := find(old, p); ok {
-			s.copy(at+skip, len(p))
-			old, at = old[skip+len(p):], at+skip+len(p)
-		} else {
+	old, at := pieces(before[head:len(before)-tail]), head
+	for _, p := range pieces(after[head : len(after)-tail]) {
+		skip := find(old, p)
+		if skip < 0 {
 			s.insert(p)
+			continue
 		}
-		next = next[len(p):]
+		for _, gone := range old[:skip] {
+			at += len(gone)
+		}
+		s.copy(at, len(p))
+		old, at = old[skip+1:], at+len(p)
 	}
 	s.copy(len(before)-tail, tail)
 	return s.end()
@@ -89,33 +92,28 @@ func NewEdit(before, after []byte) Edit {
 // smallestPiece is how long what is looked for in the value before is at least.
 const smallestPiece = 16
 
-// piece returns the begin of a text up to the end of an object of JSON, or all.
-func piece(text []byte) []byte {
-	if len(text) <= smallestPiece {
-		return text
+// pieces cuts a text behind the ends of objects of JSON.
+func pieces(text []byte) (all [][]byte) {
+	for len(text) > 0 {
+		n := len(text)
+		if n > smallestPiece {
+			if end := bytes.IndexByte(text[smallestPiece:], '}'); end >= 0 {
+				n = smallestPiece + end + 1
+			}
+		}
+		all, text = append(all, text[:n]), text[n:]
 	}
-	if end := bytes.IndexByte(text[smallestPiece:], '}'); end >= 0 {
-		return text[:smallestPiece+end+1]
-	}
-	return text
+	return all
 }
 
-// maxPieces bounds how far find looks, and so the work for a value.
+// maxPieces bounds how far find looks: a host chooses the values of its pods, and weir-store must
+// not work for long on any two.
 const maxPieces = 64
 
-// find looks for a piece among the next pieces of a text, and returns where it is.
-func find(text, p []byte) (at int, ok bool) {
-	for range maxPieces {
-		if at == len(text) {
-			return 0, false
-		}
-		next := piece(text[at:])
-		if bytes.Equal(next, p) {
-			return at, true
-		}
-		at += len(next)
-	}
-	return 0, false
+// find returns which of the next pieces of the value before is p, -1 for none.
+func find(old [][]byte, p []byte) int {
+	return slices.IndexFunc(old[:min(len(old), maxPieces)],
+		func(o []byte) bool { return bytes.Equal(o, p) })
 }
 
 // steps makes the steps of an edit: one for what is left out, copied and inserted.

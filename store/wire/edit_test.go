@@ -112,6 +112,21 @@ func TestEditsAreSmall(t *testing.T) {
 	}
 }
 
+// BenchmarkEditOfHostileValues is about what a host could write that wants weir-store to be busy:
+// short pieces, none of which is in a value that is one long piece, and the other way round.
+func BenchmarkEditOfHostileValues(b *testing.B) {
+	long := bytes.Repeat([]byte("a"), 1<<20)
+	short := bytes.Repeat([]byte("bbbbbbbbbbbbbbbb}"), 1<<16)
+	for name, v := range map[string][2][]byte{"short": {long, short}, "long": {short, long}} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(v[1])))
+			for b.Loop() {
+				NewEdit(v[0], v[1])
+			}
+		})
+	}
+}
+
 // TestBadEdits: what no weir-store sends is refused, and takes no memory.
 func TestBadEdits(t *testing.T) {
 	before, after := list(1, 2, 3), list(1, 3, 4)
