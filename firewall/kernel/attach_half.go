@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"os"
+	"path/filepath"
 
 	"github.com/cilium/ebpf/link"
 )
@@ -33,7 +34,7 @@ func (a *attachment) half() bool {
 	return !a.filters[0] && (a.links[0] == nil || a.links[1] == nil)
 }
 
-// completeLocked attaches the direction that has no link, and ends what another engine has there.
+// completeLocked gives the direction that has no link one, and ends what another engine has there.
 func (e *Engine) completeLocked(a *attachment) error {
 	if !a.half() {
 		return nil
@@ -42,9 +43,45 @@ func (e *Engine) completeLocked(a *attachment) error {
 		if l != nil {
 			continue
 		}
-		if err := e.attachLocked(a, d); err != nil {
+		err := e.takeLinkLocked(a, d)
+		if errors.Is(err, os.ErrNotExist) {
+			err = e.attachLocked(a, d)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return errors.Join(e.putNICLocked(a.index), e.replaceOthers(a.index))
+}
+
+// takeLinkLocked takes the link that another engine has pinned for a direction: what the engine
+// before was about to do. fs.ErrNotExist means that there is none.
+func (e *Engine) takeLinkLocked(a *attachment, direction int) error {
+	others, err := otherLayouts(e.dir)
+	if err != nil {
+		return err
+	}
+	path := e.linkPath(a.index, direction)
+	for _, dir := range others {
+		l, err := link.LoadPinnedLink(filepath.Join(dir, filepath.Base(path)), nil)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p, err := e.programLocked(a.framing, direction)
+		if err == nil {
+			err = programIDs{}.update(l, p)
+		}
+		if err == nil {
+			err = l.Pin(path)
+		}
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		a.links[direction] = l
+		return a.sound()
+	}
+	return os.ErrNotExist
 }

@@ -301,10 +301,8 @@ func (e *Engine) configure() error {
 	c.LifeFrag = fragLife
 	// store_release in bpf/lib/kernel.h explains why the loader has to set it
 	c.InOrder = bit(runtime.GOARCH == "amd64")
-	// An engine before that died while it overlapped with another one had its links pinned at some
-	// hooks only. At those its programs stand alone now, and decide.
-	c.Overlap = overlapNone
-	c.Listen &= eventKinds // what the engine before reported waits in the ring for our Watch
+	c.Overlap = overlapNone // our programs decide alone
+	c.Listen &= eventKinds  // what the engine before reported waits in the ring for our Watch
 	// the engine before may have died between a change and the new epoch
 	c.Epoch++
 	return e.putConfigLocked()

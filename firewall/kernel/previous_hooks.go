@@ -17,7 +17,6 @@ import (
 type previousHook struct {
 	attachment
 	programs [2]*ebpf.Program // ours
-	ours     [2]link.Link     // while the programs of both overlap
 }
 
 // takesHooks reports whether the next Attach takes the hooks of another engine.
@@ -55,17 +54,14 @@ func (e *Engine) takeHooksLocked() error {
 	return e.keepHooksLocked(hooks)
 }
 
-// followHooksLocked finds the hooks of another engine, attaches our programs there where both may
-// overlap, and copies the states until little is missing.
+// followHooksLocked finds the hooks of another engine, and copies the states until little is
+// missing.
 func (e *Engine) followHooksLocked(c *nl.Conn) ([]*previousHook, error) {
 	hooks, err := e.previousHooks(c, e.previous.dir)
 	if err != nil || len(hooks) == 0 {
 		return nil, err
 	}
 	err = e.enterHooksLocked(hooks)
-	if err == nil {
-		err = e.joinHooksLocked(c, hooks)
-	}
 	if err == nil {
 		err = e.followLocked()
 	}
@@ -77,10 +73,6 @@ func (e *Engine) followHooksLocked(c *nl.Conn) ([]*previousHook, error) {
 
 // switchHooksLocked lets our programs decide.
 func (e *Engine) switchHooksLocked(c *nl.Conn, hooks []*previousHook) error {
-	if e.config.Overlap != overlapNone {
-		// then no packet that ours have left to the others begins a flow there
-		return errors.Join(e.setOverlapLocked(overlapBoth), e.waitForPackets(e.image))
-	}
 	for _, h := range hooks {
 		for d := range directions {
 			if err := h.take(c, d); err != nil && !gone(err) {
@@ -92,16 +84,11 @@ func (e *Engine) switchHooksLocked(c *nl.Conn, hooks []*previousHook) error {
 	return nil
 }
 
-// keepHooksLocked migrates what is missing, and ends the other engine at the hooks. In an overlap
-// flows that only the other engine knows are copied first. When the last packet has left its
-// programs, what it has is copied for the last time: a FIN that it saw while the first copy was
-// made is not lost.
+// keepHooksLocked migrates what is missing, and ends the other engine at the hooks. When the last
+// packet has left its programs, what it has is copied for the last time: a FIN that it saw while
+// the first copy was made is not lost.
 func (e *Engine) keepHooksLocked(hooks []*previousHook) error {
 	left, err := filepath.Glob(filepath.Join(e.previous.dir, hookPins))
-	if err == nil && e.config.Overlap != overlapNone {
-		_, err = e.migrateLocked(pass{how: adoptMerge, which: changed})
-		err = errors.Join(err, e.setOverlapLocked(overlapOurs))
-	}
 	if err == nil {
 		err = e.waitForPackets(e.image)
 	}
@@ -114,9 +101,6 @@ func (e *Engine) keepHooksLocked(hooks []*previousHook) error {
 	var errs []error
 	for _, h := range hooks {
 		errs = append(errs, e.movePinsLocked(h))
-	}
-	if e.config.Overlap != overlapNone {
-		errs = append(errs, e.setOverlapLocked(overlapNone))
 	}
 	return errors.Join(append(errs, e.endPreviousLocked())...)
 }
@@ -145,10 +129,7 @@ func (e *Engine) enterHooksLocked(hooks []*previousHook) error {
 func (e *Engine) leaveHooksLocked(hooks []*previousHook, err error) error {
 	for _, h := range hooks {
 		delete(e.links, h.index)
-		err = errors.Join(err, e.putNICLocked(h.index), h.leave(), h.close(false))
-	}
-	if e.config.Overlap != overlapNone {
-		err = errors.Join(err, e.setOverlapLocked(overlapNone))
+		err = errors.Join(err, e.putNICLocked(h.index), h.close(false))
 	}
 	return err
 }
@@ -235,12 +216,6 @@ func (e *Engine) movePinsLocked(h *previousHook) error {
 			if err = errors.Join(err, removeIfThere(old)); err != nil {
 				return fmt.Errorf("pin the filter of interface %d %s: %w", h.index,
 					directions[d].name, err)
-			}
-			continue
-		}
-		if h.ours[d] != nil {
-			if err := e.keepOursLocked(h, d); err != nil { // as without an overlap
-				return errors.Join(err, h.take(nil, 0), h.take(nil, 1), h.leave())
 			}
 			continue
 		}

@@ -1,0 +1,166 @@
+package kernel
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf/link"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// newUpgrade has an engine whose hooks the next one, with the same rules, is about to take.
+func newUpgrade(t *testing.T) *pairLab {
+	t.Helper()
+	g := newPairLab(t, webRules)
+	g.must(t, g.engine.Close())
+	g.options.MaxStates /= 2
+	g.open(t)
+	g.interfaces(t)
+	g.must(t, g.engine.Load(compile(t, webRules)))
+	return g
+}
+
+// follow is the first step: the states are copied, and the hooks are those of the engine before.
+func (g *pairLab) follow(t *testing.T) (hooks []*previousHook) {
+	t.Helper()
+	g.must(t, g.locked(func() (err error) {
+		hooks, err = g.engine.followHooksLocked(g.server.Netlink())
+		return err
+	}))
+	if n := g.chain(t); len(hooks) != 1 || n != 2 {
+		t.Fatalf("%d programs at %d hooks of the engine before", n, len(hooks))
+	}
+	return hooks
+}
+
+func (g *pairLab) must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (g *pairLab) locked(f func() error) error {
+	g.engine.mu.Lock()
+	defer g.engine.mu.Unlock()
+	return g.server.Do(f)
+}
+
+// chain returns how many programs are at the hooks of the server.
+func (g *pairLab) chain(t *testing.T) int {
+	t.Helper()
+	n := 0
+	g.must(t, g.server.Do(func() error {
+		for d := range directions {
+			at, err := link.QueryPrograms(link.QueryOptions{Target: int(g.index),
+				Attach: directions[d].attach})
+			if err != nil {
+				return err
+			}
+			n += len(at.Programs)
+		}
+		return nil
+	}))
+	return n
+}
+
+func run(t *testing.T, n *nstest.Node, command string) {
+	t.Helper()
+	words := strings.Fields(command)
+	if out, err := n.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", command, err, out)
+	}
+}
+
+// refused fails if a port opens that no rule allows.
+func (g *pairLab) refused(t *testing.T, when string) {
+	t.Helper()
+	for _, address := range []string{"10.0.0.1:81", "[fd00::1]:81"} {
+		if c, err := g.connect(address); err == nil {
+			c.Close()
+			t.Errorf("%s: %s answers", when, address)
+		}
+	}
+}
+
+// kill ends the engine as kill -9 does: what is not pinned goes.
+func (g *pairLab) kill(t *testing.T, hooks []*previousHook) {
+	t.Helper()
+	for _, h := range hooks {
+		delete(g.engine.links, h.index)
+		g.must(t, h.close(false))
+	}
+	g.must(t, g.engine.Close())
+}
+
+// TestKilledBetweenHooks: the agent is killed in an upgrade when all hooks have our programs, and
+// the pin of one direction alone is in our place. No hook goes until the next agent has both, and
+// nothing passes that no rule allows.
+func TestKilledBetweenHooks(t *testing.T) {
+	t.Parallel()
+	g := newUpgrade(t)
+	hooks := g.follow(t)
+	g.must(t, g.locked(func() error { return g.engine.switchHooksLocked(nil, hooks) }))
+	path := g.engine.linkPath(g.index, 0)
+	g.must(t, hooks[0].links[0].Pin(path))
+	g.must(t, removeIfThere(filepath.Join(g.engine.previous.dir, filepath.Base(path))))
+	g.kill(t, hooks)
+	g.refused(t, "after the kill")
+	g.open(t)
+	g.interfaces(t)
+	g.must(t, g.engine.Load(compile(t, webRules)))
+	if n := g.chain(t); n != 2 {
+		t.Errorf("%d programs at two hooks before Attach", n)
+	}
+	g.refused(t, "before Attach")
+	g.attach(t)
+	others, err := otherLayouts(g.engine.dir)
+	if g.must(t, err); len(others) > 0 {
+		t.Errorf("%v is left", others)
+	}
+	pins, err := filepath.Glob(filepath.Join(g.engine.dir, hookPins))
+	if g.must(t, err); g.chain(t) != 2 || len(pins) != 2 {
+		t.Errorf("%d programs at two hooks, pins %v", g.chain(t), pins)
+	}
+	g.refused(t, "by the new engine")
+	again, err := g.dial("10.0.0.1:80")
+	g.must(t, err)
+	g.must(t, echoWord(again, "by the new engine"))
+	g.must(t, again.Close())
+}
+
+// TestInterfaceThatWentBeforeTheUpgrade: while no agent ran, an interface of the other engine went.
+// Its pins hold nothing back: the other engine ends, and every connection is strict.
+func TestInterfaceThatWentBeforeTheUpgrade(t *testing.T) {
+	t.Parallel()
+	g := newPairLab(t, webRules)
+	run(t, g.server, "ip link add gone type veth peer name peer")
+	run(t, g.server, "ip link set gone up")
+	g.must(t, g.server.Do(func() error {
+		i, err := net.InterfaceByName("gone")
+		if err == nil {
+			_, err = g.engine.Attach(uint32(i.Index))
+		}
+		return err
+	}))
+	c, err := g.dial("10.0.0.1:80")
+	g.must(t, err)
+	defer c.Close()
+	g.must(t, echoWord(c, "before"))
+	g.must(t, g.engine.Close())
+	run(t, g.server, "ip link delete gone")
+	g.options.MaxStates /= 2
+	g.open(t)
+	g.interfaces(t)
+	g.must(t, g.engine.Load(compile(t, webRules)))
+	g.attach(t)
+	others, err := otherLayouts(g.engine.dir)
+	if g.must(t, err); len(others) > 0 {
+		t.Errorf("%v is left", others)
+	}
+	g.must(t, echoWord(c, "afterwards"))
+	nstest.Eventually(t, "every connection is strict", g.strict)
+}
