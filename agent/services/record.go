@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -52,16 +53,33 @@ func readRecord(file string) (r record, err error) {
 		return record{}, fmt.Errorf("%s is of version %d, which this Weir does not know: use the "+
 			"one that wrote it", file, r.Version)
 	}
-	names := map[string]bool{}
-	for i := range r.Services {
-		s := &r.Services[i]
-		if err := s.check(); err != nil || names[s.Name] {
-			return record{}, fmt.Errorf("%s is not a record of services: %q makes no sense: %w",
-				file, s.Name, err)
-		}
-		names[s.Name] = true
+	if err := r.check(); err != nil {
+		return record{}, fmt.Errorf("%s is not a record of services: %w", file, err)
 	}
 	return r, nil
+}
+
+// check refuses services that make no sense, and those that cannot be there together: the engine
+// would set none of them.
+func (r *record) check() error {
+	names, ports := map[string]int{}, map[forward.ServiceKey]int{}
+	for i := range r.Services {
+		s := &r.Services[i]
+		if err := s.check(); err != nil {
+			return fmt.Errorf("services[%d]: %w", i, err)
+		}
+		if o, twice := names[s.Name]; twice {
+			return fmt.Errorf("services[%d]: service %s: services[%d] has that name, too", i,
+				s.Name, o)
+		}
+		key := forward.ServiceKey{Proto: s.Proto, At: s.At}
+		if o, twice := ports[key]; twice {
+			return fmt.Errorf("services[%d]: service %s: services[%d], %s, has %s port %d of %s, "+
+				"too", i, s.Name, o, r.Services[o].Name, s.Proto, s.At.Port(), s.At.Addr())
+		}
+		names[s.Name], ports[key] = i, i
+	}
+	return nil
 }
 
 // write replaces the record. One without content is removed.
