@@ -9,7 +9,6 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/observe"
-	"github.com/weirnet/weir/pod"
 )
 
 // Add adds a service. The one that is there already is left as it is.
@@ -45,7 +44,7 @@ func (s *Service) Add(r api.AddService) (api.Services, error) {
 	if a := spec.At.Addr(); !slices.Contains(now.Held, a) {
 		now.Held = append(now.Held, a)
 	}
-	if err := s.changeLocked(before, now); err != nil {
+	if err := s.changeLocked(before, now, spec.At.Addr()); err != nil {
 		return api.Services{}, fmt.Errorf("service %s: %w", spec.Name, err)
 	}
 	s.config.Log.Info("service added", "service", spec.Name, "at", spec.At, "table", spec.Table)
@@ -65,21 +64,25 @@ func (s *Service) Remove(r api.RemoveService) (api.Done, error) {
 	}
 	before, now := s.record, s.record.clone()
 	now.Services = slices.Delete(now.Services, at, at+1)
-	if err := s.changeLocked(before, now); err != nil {
+	if err := s.changeLocked(before, now, netip.Addr{}); err != nil {
 		return api.Done{}, fmt.Errorf("service %s: %w", r.Name, err)
 	}
 	s.config.Log.Info("service removed", "service", r.Name)
 	return api.Done{Version: api.Version}, nil
 }
 
-// changeLocked writes a record and puts it in force. After an error the one before is in force and
-// on the disk, but for addresses, which are taken away later.
-func (s *Service) changeLocked(before, now record) error {
+// changeLocked writes a record and puts it in force. An address that is needed, if there is one,
+// has to lie on the loopback then. After an error the record before is in force and on the disk,
+// but for addresses, which are taken away later.
+func (s *Service) changeLocked(before, now record, needed netip.Addr) error {
 	if err := now.write(s.config.File); err != nil {
 		return fmt.Errorf("write the services: %w", err)
 	}
 	s.record = now
 	err := s.applyLocked()
+	if err == nil {
+		err = s.refused[needed]
+	}
 	if err == nil {
 		return nil
 	}
@@ -104,10 +107,11 @@ func (s *Service) viewLocked(only string) (api.Services, error) {
 		return list, err
 	}
 	pods, _ := s.config.Pods()
+	of, _ := allBackends(s.record.Services, pods)
 	for i := range s.record.Services {
 		spec := &s.record.Services[i]
 		if only == "" || only == spec.Name {
-			list.Services = append(list.Services, s.viewOf(spec, pods, counts))
+			list.Services = append(list.Services, s.viewOf(spec, of[i], counts))
 		}
 	}
 	slices.SortFunc(list.Services, func(a, b api.Service) int {
@@ -119,13 +123,13 @@ func (s *Service) viewLocked(only string) (api.Services, error) {
 	return list, nil
 }
 
-func (s *Service) viewOf(spec *Spec, pods []pod.Pod,
+func (s *Service) viewOf(spec *Spec, of []backend,
 	counts map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters) api.Service {
 	v := api.Service{Name: spec.Name, Proto: spec.Proto, At: spec.At, Table: spec.Table,
 		Port: spec.Port, Pods: []api.ServicePod{}}
 	key := forward.ServiceKey{Proto: spec.Proto, At: spec.At}
 	h := s.health[key]
-	for _, b := range backends(spec, pods) {
+	for _, b := range of {
 		n := counts[key][b.at]
 		one := api.ServicePod{Pod: b.pod, Addr: b.at.Addr(), State: string(stateOK),
 			Begun: n.Begun, Accepted: n.Accepted, Refused: n.Refused}

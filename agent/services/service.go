@@ -5,10 +5,8 @@ package services
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -57,6 +55,8 @@ type Service struct {
 	health map[forward.ServiceKey]*health
 	// guarded by mu; what the engine has, nil before it has any
 	set map[string][]forward.Backend
+	// guarded by mu; addresses of services that the loopback was to get last and did not
+	refused map[netip.Addr]error
 }
 
 // New returns a Service that has done nothing yet.
@@ -164,131 +164,6 @@ func (s *Service) lookLocked() error {
 		}
 	}
 	return nil
-}
-
-// applyLocked makes the engine and the loopback have what the record says. Addresses come before
-// ports, and go after them.
-func (s *Service) applyLocked() error {
-	pods, ok := s.config.Pods()
-	if !ok && len(s.config.Ranges) > 0 {
-		return errLater // or their flows would end
-	}
-	virtual := s.record.virtual()
-	for _, a := range virtual {
-		if s.config.IsOwn(a) {
-			continue
-		}
-		if err := s.config.AddAddress(a); err != nil {
-			return err
-		}
-	}
-	if err := s.setLocked(pods); err != nil {
-		return err
-	}
-	return s.releaseLocked(virtual)
-}
-
-// releaseLocked takes the addresses away that no service has any more.
-func (s *Service) releaseLocked(virtual []netip.Addr) error {
-	now := s.record.clone()
-	for _, a := range s.record.Held {
-		if slices.Contains(virtual, a) {
-			continue
-		}
-		if err := s.config.RemoveAddress(a); err != nil {
-			return err
-		}
-		now.Held = slices.DeleteFunc(now.Held, func(h netip.Addr) bool { return h == a })
-	}
-	if len(now.Held) == len(s.record.Held) {
-		return nil
-	}
-	if err := now.write(s.config.File); err != nil {
-		return fmt.Errorf("write the services: %w", err)
-	}
-	s.record = now
-	return nil
-}
-
-// setLocked hands the services to the engine, if it does not have them.
-func (s *Service) setLocked(pods []pod.Pod) error {
-	next, all := map[string][]forward.Backend{}, []forward.Service{}
-	same := s.set != nil && len(s.set) == len(s.record.Services)
-	for i := range s.record.Services {
-		spec := &s.record.Services[i]
-		one := forward.Service{Proto: spec.Proto, At: spec.At}
-		h := s.health[one.Key()]
-		if h != nil {
-			one.Turn = h.turn
-		}
-		for _, b := range backends(spec, pods) {
-			one.Backends = append(one.Backends, h.use(b.at))
-		}
-		// the turn is a part of what is compared
-		id := fmt.Sprint(*spec, one.Turn)
-		next[id] = one.Backends
-		had, there := s.set[id]
-		same = same && there && slices.Equal(had, one.Backends)
-		all = append(all, one)
-	}
-	if same {
-		return nil
-	}
-	if err := s.config.Engine.SetServices(all); err != nil {
-		s.set = nil
-		return err
-	}
-	s.set = next
-	return nil
-}
-
-// use says how a pod is used.
-func (h *health) use(at netip.AddrPort) forward.Backend {
-	b := forward.Backend{To: at}
-	if h == nil || h.pods[at] == nil {
-		return b
-	}
-	switch p := h.pods[at]; p.state {
-	case statePassed:
-		b.Out = true
-	case stateOnTrial:
-		b.Trial = p.trial
-	}
-	return b
-}
-
-// backend is a pod of a service.
-type backend struct {
-	pod string // its name
-	at  netip.AddrPort
-}
-
-// backends are the pods of a service, in order of address: those with the label, of this host.
-func backends(spec *Spec, pods []pod.Pod) (all []backend) {
-	for i := range pods {
-		p := &pods[i]
-		if !hasLabel(p, spec.Table) {
-			continue
-		}
-		for _, a := range p.Addrs {
-			if a.Is4() == spec.At.Addr().Is4() {
-				all = append(all, backend{p.Name, netip.AddrPortFrom(a, spec.Port)})
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b backend) int { return a.at.Compare(b.at) })
-	all = slices.CompactFunc(all, func(a, b backend) bool { return a.at == b.at })
-	return all[:min(len(all), forward.MaxBackends)]
-}
-
-// hasLabel reports whether a pod is in the table of a label.
-func hasLabel(p *pod.Pod, table string) bool {
-	for key, value := range p.Labels {
-		if key+"="+value == table {
-			return true
-		}
-	}
-	return false
 }
 
 // Ping takes the lock, for the watchdog.

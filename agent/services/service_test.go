@@ -19,13 +19,15 @@ import (
 
 // fakeHost is the engine and the loopback of a host.
 type fakeHost struct {
-	set    []forward.Service
-	sets   int
-	fails  error
-	lo     []netip.Addr
-	pods   []pod.Pod
-	begun  bool
-	counts map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters
+	set   []forward.Service
+	sets  int
+	fails error
+	lo    []netip.Addr
+	// what the loopback does not take
+	refuses map[netip.Addr]bool
+	pods    []pod.Pod
+	begun   bool
+	counts  map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters
 }
 
 func (h *fakeHost) SetServices(all []forward.Service) error {
@@ -45,11 +47,15 @@ func (h *fakeHost) Services() (map[forward.ServiceKey]map[netip.AddrPort]forward
 func (h *fakeHost) service(t *testing.T, file string) *Service {
 	t.Helper()
 	s := New(Config{File: file, Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")},
-		Log: slog.New(slog.DiscardHandler), Problems: &problem.List{}, Engine: h,
+		Log:      slog.New(slog.DiscardHandler),
+		Problems: &problem.List{Log: slog.New(slog.DiscardHandler)}, Engine: h,
 		IsOwn: func(a netip.Addr) bool { return slices.Contains(h.lo, a) },
 		Taken: func(netip.Addr) error { return nil },
 		Pods:  func() ([]pod.Pod, bool) { return h.pods, h.begun },
 		AddAddress: func(a netip.Addr) error {
+			if h.refuses[a] {
+				return errors.New("permission denied")
+			}
 			h.lo = append(h.lo, a)
 			return nil
 		},

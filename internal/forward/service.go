@@ -20,6 +20,9 @@ type Service struct {
 // MaxBackends is how many pods a Service can have.
 const MaxBackends = 128
 
+// MaxAllBackends is how many pods all Services can have together; one of two Services counts twice.
+const MaxAllBackends = 4096
+
 // Backend is a pod of a Service.
 type Backend struct {
 	To netip.AddrPort
