@@ -10,7 +10,8 @@ import (
 // TestRecordRefusesTwice: two services of one name, or of one address, port and protocol, are
 // refused with the place, since the engine would refuse all services because of them.
 func TestRecordRefusesTwice(t *testing.T) {
-	const web = `{"name": "web", "proto": "tcp", "at": "10.200.0.10:80", "table": "a=b", "port": 80}`
+	const web = `{"name": "web", "proto": "tcp", "at": "10.200.0.10:80", "table": "a=b",
+		"port": 80}`
 	for name, c := range map[string]struct{ other, want string }{
 		"one of each": {`{"name": "dns", "proto": "udp", "at": "10.200.0.10:80", "table": "a=b",
 			"port": 80}`, ""},

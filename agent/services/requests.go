@@ -20,8 +20,8 @@ func (s *Service) Add(r api.AddService) (api.Services, error) {
 	taken := s.config.Taken(spec.At.Addr()) // it takes locks of its own
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken != nil {
-		return api.Services{}, s.broken
+	if err := s.unusableLocked(); err != nil {
+		return api.Services{}, err
 	}
 	for _, o := range s.record.Services {
 		if o.Name == spec.Name && o != spec {
@@ -55,8 +55,8 @@ func (s *Service) Add(r api.AddService) (api.Services, error) {
 func (s *Service) Remove(r api.RemoveService) (api.Done, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken != nil {
-		return api.Done{}, s.broken
+	if err := s.unusableLocked(); err != nil {
+		return api.Done{}, err
 	}
 	at := slices.IndexFunc(s.record.Services, func(o Spec) bool { return o.Name == r.Name })
 	if at < 0 {
@@ -69,6 +69,14 @@ func (s *Service) Remove(r api.RemoveService) (api.Done, error) {
 	}
 	s.config.Log.Info("service removed", "service", r.Name)
 	return api.Done{Version: api.Version}, nil
+}
+
+// unusableLocked says why nothing can be changed.
+func (s *Service) unusableLocked() error {
+	if s.closed {
+		return errClosed
+	}
+	return s.broken
 }
 
 // changeLocked writes a record and puts it in force. An address that is needed, if there is one,

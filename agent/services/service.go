@@ -52,6 +52,7 @@ type Service struct {
 	mu     sync.Mutex // its place in the lock order: agent/doc.go
 	record record     // guarded by mu; as it is on the disk
 	broken error      // guarded by mu; why the record cannot be used
+	closed bool       // guarded by mu
 	health map[forward.ServiceKey]*health
 	// guarded by mu; what the engine has, nil before it has any
 	set map[string][]forward.Backend
@@ -76,10 +77,24 @@ func (s *Service) Load() error {
 // errLater is the error while the pods of an earlier run are not known.
 var errLater = errors.New("the pods of an earlier run are not taken over yet; see weir status")
 
+// errClosed is the error after Close.
+var errClosed = errors.New("the node is going down")
+
+// Close ends all changes: record, loopback and engine stay as they are from then on. What is under
+// way ends first.
+func (s *Service) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
 // Begin puts the services of the record in force, once the pods are known. It may be called again.
 func (s *Service) Begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
 	if s.broken != nil {
 		s.record, s.broken = readRecord(s.config.File)
 		if s.broken != nil {
@@ -124,7 +139,8 @@ func (s *Service) Run(ctx context.Context) {
 func (s *Service) follow(look bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken != nil || len(s.record.Services)+len(s.record.Held)+len(s.set) == 0 {
+	if s.closed || s.broken != nil ||
+		len(s.record.Services)+len(s.record.Held)+len(s.set) == 0 {
 		return nil
 	}
 	if look {

@@ -175,6 +175,39 @@ func TestServicesFollow(t *testing.T) {
 	must(1)
 }
 
+// TestClosedChangesNothing: what weir down has taken away does not come back by a request, or by a
+// pass of the loop, that was late.
+func TestClosedChangesNothing(t *testing.T) {
+	h := &fakeHost{begun: true}
+	file := filepath.Join(t.TempDir(), "services.json")
+	s := h.service(t, file)
+	if _, err := s.Add(webRequest()); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	h.lo, h.sets = nil, 0
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	other := webRequest()
+	other.Name, other.At = "other", netip.MustParseAddrPort("10.200.0.11:80")
+	if _, err := s.Add(other); err == nil {
+		t.Error("a service is added")
+	}
+	if _, err := s.Remove(api.RemoveService{Name: "web"}); err == nil {
+		t.Error("a service is removed")
+	}
+	if err := s.Begin(); err == nil {
+		t.Error("it begins")
+	}
+	if err := s.follow(true); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(file); err == nil || len(h.lo) != 0 || h.sets != 0 {
+		t.Errorf("record: %v, addresses %v, %d sets", err, h.lo, h.sets)
+	}
+}
+
 // TestHealthReachesTheEngine: a pod that accepts nothing is set out, on trial, and back.
 func TestHealthReachesTheEngine(t *testing.T) {
 	h := &fakeHost{begun: true}
