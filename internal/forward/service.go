@@ -46,8 +46,8 @@ func (s *Service) Key() ServiceKey { return ServiceKey{s.Proto, s.At} }
 type BackendCounters struct {
 	Begun, Accepted, Refused uint64
 	// Drawn are those accepted that were the first of their part of the flows, of which there are
-	// Parts, since the service was set last in another way. Each is a draw at random among the
-	// backends, whatever its client has found out.
+	// Parts, since the flows were divided last. Each is a draw at random among the backends,
+	// whatever its client has found out.
 	Drawn uint64
 }
 
