@@ -37,6 +37,19 @@ type Spec struct {
 	Port  uint16         `json:"port"`  // of the pods
 }
 
+// damaged is the error for a record whose text makes no sense.
+type damaged struct{ error }
+
+func isDamaged(err error) bool {
+	var d damaged
+	return errors.As(err, &d)
+}
+
+// Hint returns what to do.
+func (d damaged) Hint() string {
+	return "repair it, or add its services again: the first weir service add sets it aside"
+}
+
 // readRecord reads the record; there may be none.
 func readRecord(file string) (r record, err error) {
 	text, err := os.ReadFile(file)
@@ -47,14 +60,14 @@ func readRecord(file string) (r record, err error) {
 		return r, err
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
-		return record{}, fmt.Errorf("%s is not a record of services: %w", file, err)
+		return record{}, damaged{fmt.Errorf("%s is not a record of services: %w", file, err)}
 	}
 	if r.Version > recordVersion {
 		return record{}, fmt.Errorf("%s is of version %d, which this Weir does not know: use the "+
 			"one that wrote it", file, r.Version)
 	}
 	if err := r.check(); err != nil {
-		return record{}, fmt.Errorf("%s is not a record of services: %w", file, err)
+		return record{}, damaged{fmt.Errorf("%s is not a record of services: %w", file, err)}
 	}
 	return r, nil
 }

@@ -20,10 +20,11 @@ func (s *Service) Add(r api.AddService) (api.Services, error) {
 	taken := s.config.Taken(spec.At.Addr()) // it takes locks of its own
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.unusableLocked(); err != nil {
+	before, err := s.startLocked()
+	if err != nil {
 		return api.Services{}, err
 	}
-	for _, o := range s.record.Services {
+	for _, o := range before.Services {
 		if o.Name == spec.Name && o != spec {
 			return api.Services{}, hinted{fmt.Sprintf("there is a service %s already, %s port %d "+
 				"of %s", o.Name, o.Proto, o.At.Port(), o.At.Addr()),
@@ -33,13 +34,16 @@ func (s *Service) Add(r api.AddService) (api.Services, error) {
 			return s.viewLocked(spec.Name)
 		}
 	}
-	if err := s.checkAgainst(&spec, &s.record); err != nil {
+	if err := s.checkAgainst(&spec, &before); err != nil {
 		return api.Services{}, err
 	}
 	if taken != nil {
 		return api.Services{}, fmt.Errorf("service %s: %w", spec.Name, taken)
 	}
-	before, now := s.record, s.record.clone()
+	if err := s.setAsideLocked(); err != nil {
+		return api.Services{}, fmt.Errorf("service %s: %w", spec.Name, err)
+	}
+	now := before.clone()
 	now.Services = append(now.Services, spec)
 	if a := spec.At.Addr(); !slices.Contains(now.Held, a) {
 		now.Held = append(now.Held, a)
@@ -71,14 +75,6 @@ func (s *Service) Remove(r api.RemoveService) (api.Done, error) {
 	return api.Done{Version: api.Version}, nil
 }
 
-// unusableLocked says why nothing can be changed.
-func (s *Service) unusableLocked() error {
-	if s.closed {
-		return errClosed
-	}
-	return s.broken
-}
-
 // changeLocked writes a record and puts it in force. An address that is needed, if there is one,
 // has to lie on the loopback then. After an error the record before is in force and on the disk,
 // but for addresses, which are taken away later.
@@ -86,7 +82,7 @@ func (s *Service) changeLocked(before, now record, needed netip.Addr) error {
 	if err := now.write(s.config.File); err != nil {
 		return fmt.Errorf("write the services: %w", err)
 	}
-	s.record = now
+	s.record, s.broken, s.salvaged = now, nil, nil
 	err := s.applyLocked()
 	if err == nil {
 		err = s.refused[needed]
@@ -110,6 +106,9 @@ func (s *Service) List() (api.Services, error) {
 // viewLocked shows the services, or one.
 func (s *Service) viewLocked(only string) (api.Services, error) {
 	list := api.Services{Version: api.Version, Services: []api.Service{}}
+	if s.broken != nil {
+		return list, s.broken
+	}
 	counts, err := s.config.Engine.Services()
 	if err != nil {
 		return list, err
@@ -151,6 +150,12 @@ func (s *Service) viewOf(spec *Spec, of []backend,
 
 // Metrics are about the services: a pod has a name that its runtime chooses, so pods are counted.
 func (s *Service) Metrics() ([]observe.Metric, error) {
+	s.mu.Lock()
+	broken := s.broken
+	s.mu.Unlock()
+	if broken != nil {
+		return nil, nil // the status shows it, and the other metrics are not to fail
+	}
 	list, err := s.List()
 	if err != nil {
 		return nil, err

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,7 +55,9 @@ type Service struct {
 	record record     // guarded by mu; as it is on the disk
 	broken error      // guarded by mu; why the record cannot be used
 	closed bool       // guarded by mu
-	health map[forward.ServiceKey]*health
+	// guarded by mu; what a damaged record names
+	salvaged addresses
+	health   map[forward.ServiceKey]*health
 	// guarded by mu; what the engine has, nil before it has any
 	set map[string][]forward.Backend
 	// guarded by mu; addresses of services that the loopback was to get last and did not
@@ -70,8 +74,28 @@ func New(c Config) *Service {
 func (s *Service) Load() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.readLocked()
+}
+
+// readLocked reads the record. The addresses that are named in a damaged one are kept in mind:
+// whatever comes in its place, they are to leave the loopback.
+func (s *Service) readLocked() error {
 	s.record, s.broken = readRecord(s.config.File)
-	return s.broken
+	if isDamaged(s.broken) {
+		if text, err := os.ReadFile(s.config.File); err == nil {
+			s.salvaged = addressesIn(text)
+		}
+	}
+	if s.broken != nil {
+		return s.broken
+	}
+	for _, a := range s.salvaged {
+		if !slices.Contains(s.record.Held, a) {
+			s.record.Held = append(s.record.Held, a)
+		}
+	}
+	s.salvaged = nil
+	return nil
 }
 
 // errLater is the error while the pods of an earlier run are not known.
@@ -96,9 +120,8 @@ func (s *Service) Begin() error {
 		return errClosed
 	}
 	if s.broken != nil {
-		s.record, s.broken = readRecord(s.config.File)
-		if s.broken != nil {
-			return hinted{s.broken.Error(), "repair it, or remove it and add the services again"}
+		if err := s.readLocked(); err != nil {
+			return err
 		}
 	}
 	return s.applyLocked()

@@ -7,7 +7,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestAddressesOfTheLoopback: to add one that is there, and to remove one that is not, is no error.
+// TestAddressesOfTheLoopback: to add one that is there, and to remove one that is not, succeeds.
 // Without IPv6 on the loopback an address cannot be added, but is gone.
 func TestAddressesOfTheLoopback(t *testing.T) {
 	nstest.Root(t)
