@@ -22,6 +22,9 @@ import (
 type Engine interface {
 	SetServices([]forward.Service) error
 	Services() (map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters, error)
+	// SeenParts returns of how many parts of the flows of a TCP service, of forward.Parts, a
+	// connection has begun since they were divided last.
+	SeenParts() (map[forward.ServiceKey]int, error)
 }
 
 // Config is what a Service needs.
@@ -180,6 +183,10 @@ func (s *Service) lookLocked() error {
 	if err != nil {
 		return err
 	}
+	seen, err := s.config.Engine.SeenParts()
+	if err != nil {
+		return err
+	}
 	for k, of := range counts {
 		h := s.health[k]
 		if h == nil {
@@ -190,7 +197,7 @@ func (s *Service) lookLocked() error {
 		for at, p := range h.pods {
 			before[at] = p.state
 		}
-		h.look(s.now(), of)
+		h.look(s.now(), of, seen[k])
 		for at, p := range h.pods {
 			if was := before[at]; was != "" && was != p.state {
 				s.config.Log.Info("service", "at", k.At, "pod", at, "is", string(p.state))

@@ -28,7 +28,10 @@ type fakeHost struct {
 	pods    []pod.Pod
 	begun   bool
 	counts  map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters
+	seen    map[forward.ServiceKey]int
 }
+
+func (h *fakeHost) SeenParts() (map[forward.ServiceKey]int, error) { return h.seen, nil }
 
 func (h *fakeHost) SetServices(all []forward.Service) error {
 	if h.sets++; h.fails != nil {
@@ -238,6 +241,12 @@ func TestHealthReachesTheEngine(t *testing.T) {
 		}
 		return h.set[0].Backends[0]
 	}
+	now = turnPause
+	h.seen = map[forward.ServiceKey]int{h.set[0].Key(): forward.Parts}
+	if second(); h.set[0].Turn != 1 {
+		t.Error("all parts are used up, and the flows are not divided again")
+	}
+	h.seen = nil
 	turn := h.set[0].Turn
 	for i := 0; !second().Out; i++ {
 		if i > 20 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -225,8 +226,39 @@ func (e *Engine) Services() (map[forward.ServiceKey]map[netip.AddrPort]forward.B
 			of[netip.AddrPortFrom(b.Addr.addr(), uint16(b.Port))] = forward.BackendCounters{
 				Begun: n.Begun, Accepted: n.Accepted, Refused: n.Refused, Drawn: n.Drawn}
 		}
-		all[forward.ServiceKey{Proto: packet.Proto(k.Proto),
-			At: netip.AddrPortFrom(k.Addr.addr(), k.Port)}] = of
+		all[k.service()] = of
+	}
+	return all, nil
+}
+
+// service is the service at a port.
+func (k weirPublishedKey) service() forward.ServiceKey {
+	return forward.ServiceKey{Proto: packet.Proto(k.Proto),
+		At: netip.AddrPortFrom(k.Addr.addr(), k.Port)}
+}
+
+// SeenParts returns of how many parts of the flows of a TCP service, of forward.Parts, a connection
+// has begun since they were divided last.
+func (e *Engine) SeenParts() (map[forward.ServiceKey]int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.readServicesLocked(); err != nil {
+		return nil, err
+	}
+	all := map[forward.ServiceKey]int{}
+	for k := range e.services {
+		if packet.Proto(k.Proto) != packet.ProtoTCP {
+			continue
+		}
+		var held weirService
+		if err := e.objects.Services.Lookup(k, &held); err != nil {
+			return nil, fmt.Errorf("read the seen parts of a service: %w", err)
+		}
+		n := 0
+		for _, word := range held.Seen {
+			n += bits.OnesCount64(word)
+		}
+		all[k.service()] = n
 	}
 	return all, nil
 }

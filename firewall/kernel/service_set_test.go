@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"encoding/binary"
-	"math/bits"
 	"net/netip"
 	"testing"
 
@@ -128,12 +127,11 @@ func TestPartsStaySeen(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.virtualAddresses()
 	s := services(80, f.a)[0]
-	seen := func() (n int) {
+	seen := func() int {
 		t.Helper()
-		for _, word := range f.heldService(&s).Seen {
-			n += bits.OnesCount64(word)
-		}
-		return n
+		all, err := f.engine.SeenParts()
+		f.must(err)
+		return all[s.Key()]
 	}
 	connect := func(want uint64) {
 		t.Helper()
