@@ -47,6 +47,7 @@ func (n *Node) isLeaving() bool {
 // waits for the answer.
 func (n *Node) remove() error {
 	n.pods.Wait()
+	n.services.Close() // requests that are under way would bring addresses and record back
 	n.mu.Lock()
 	keep := n.keeping
 	n.mu.Unlock()

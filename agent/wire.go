@@ -62,10 +62,7 @@ func newNode(c Config, member bool) *Node {
 	n.services = services.New(services.Config{File: c.Paths.Services(),
 		Ranges: c.Settings.Pods.Ranges, Log: n.log, Problems: &n.problems, Engine: n.engine,
 		IsOwn: n.links.IsMine, Taken: n.checkVirtual,
-		Pods: func() ([]pod.Pod, bool) {
-			begun := n.pods.Begun() // asked first: a list of before would lack pods
-			return n.pods.Living(), begun
-		},
+		Pods:       func() ([]pod.Pod, bool) { return knownPods(n.pods.Begun, n.pods.Living) },
 		AddAddress: services.AddAddress, RemoveAddress: services.RemoveAddress})
 	var shared func() (rules.Version, bool)
 	if member {
@@ -86,6 +83,13 @@ func newNode(c Config, member bool) *Node {
 		Metrics: []func() ([]observe.Metric, error){n.peers.Metrics, n.pods.Metrics,
 			n.services.Metrics, n.nodeMetrics, n.clusterMetrics}})
 	return n
+}
+
+// knownPods returns the pods that live, and whether they are all. It asks begun first: a list from
+// before the pods were taken over is empty, and must not be known.
+func knownPods(begun func() bool, living func() []pod.Pod) ([]pod.Pod, bool) {
+	known := begun()
+	return living(), known
 }
 
 // checkVirtual refuses an address for services that the settings, or other nodes, use.

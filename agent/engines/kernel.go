@@ -81,6 +81,9 @@ func (e *Pair) Services() (map[forward.ServiceKey]map[netip.AddrPort]forward.Bac
 	return e.kernel.Services()
 }
 
+// SeenParts returns how many parts of the flows of services are seen.
+func (e *Pair) SeenParts() (map[forward.ServiceKey]int, error) { return e.kernel.SeenParts() }
+
 // SetMasquerade implements forward.Forwarder.
 func (e *Pair) SetMasquerade(m forward.Masquerade) error { return e.kernel.SetMasquerade(m) }
 

@@ -17,8 +17,8 @@ import (
 // accepted. A client may have found out which of its ports lead where, and avoid a pod. So only the
 // first connection of each part of the flows counts (forward.BackendCounters.Drawn), and the flows
 // are divided again, by another secret, before a pod is passed over, and when many parts have
-// counted. So each connection that counts was a draw at random: a pod that is well accepts its
-// share, and the client cannot change that.
+// counted or are used up. So each connection that counts was a draw at random: a pod that is well
+// accepts its share, and the client cannot change that.
 
 // state is how a pod is used.
 type state string
@@ -64,12 +64,21 @@ type podHealth struct {
 // mostDrawn is how many parts of the flows may have counted when they are divided again.
 const mostDrawn = forward.Parts / 2
 
+// A connection that no pod accepts uses its part up, too: the next one of it does not count. So
+// the flows are also divided again when so many parts are used up, but not before turnPause after
+// the last time: SYNs cost their sender little.
+const (
+	mostSeen  = forward.Parts * 3 / 4
+	turnPause = 5 * time.Second
+)
+
 // health evaluates the pods of one service. It is deterministic: time and counters are passed in.
 type health struct {
 	pods map[netip.AddrPort]*podHealth
 	// turn rises whenever the flows are to be divided again.
-	turn  uint64
-	drawn uint64 // how many parts have counted since
+	turn   uint64
+	turned time.Duration // when it rose last
+	drawn  uint64        // how many parts have counted since
 	// connections of all pods there have been
 	total forward.BackendCounters
 	// how many connections of pods that are well began for each that they accepted
@@ -80,10 +89,11 @@ func newHealth() *health {
 	return &health{pods: map[netip.AddrPort]*podHealth{}, perAccepted: 1}
 }
 
-// look takes what the pods have counted, once a second or so, and reports whether they are to be
-// used in another way.
-func (h *health) look(now time.Duration,
-	counts map[netip.AddrPort]forward.BackendCounters) (changed bool) {
+// look takes what the pods have counted, once a second or so, and of how many parts a connection
+// has begun since the flows were divided. It reports whether the pods are to be used in another
+// way.
+func (h *health) look(now time.Duration, counts map[netip.AddrPort]forward.BackendCounters,
+	seen int) (changed bool) {
 	h.follow(now, counts)
 	turn := h.turn
 	answered, drawn, used := h.count(counts)
@@ -98,11 +108,12 @@ func (h *health) look(now time.Duration,
 		changed = h.evaluate(p, now, counts[at]) || changed
 	}
 	changed = h.revive(now) || changed
-	if h.drawn > mostDrawn && h.turn == turn {
+	usedUp := seen > mostSeen && now-h.turned >= turnPause
+	if h.turn == turn && (h.drawn > mostDrawn || usedUp) {
 		h.turn++
 	}
 	if h.turn != turn {
-		h.drawn, changed = 0, true
+		h.drawn, h.turned, changed = 0, now, true
 	}
 	return changed
 }

@@ -32,7 +32,7 @@ func newSimulation(t *testing.T, pods int) *simulation {
 	for i := range pods {
 		s.counts[podAt(i)] = forward.BackendCounters{}
 	}
-	s.h.look(0, s.counts)
+	s.h.look(0, s.counts, len(s.seen))
 	return s
 }
 
@@ -91,7 +91,7 @@ func (s *simulation) second(connections int) {
 		}
 	}
 	s.now += time.Second
-	s.h.look(s.now, s.counts)
+	s.h.look(s.now, s.counts, len(s.seen))
 	used := 0
 	for at := range s.counts {
 		if !s.h.use(at).Out {
@@ -300,9 +300,9 @@ func TestHealthForgets(t *testing.T) {
 	}
 	n := s.counts[podAt(0)]
 	delete(s.counts, podAt(0))
-	s.h.look(s.now, s.counts)
+	s.h.look(s.now, s.counts, len(s.seen))
 	s.counts[podAt(0)] = n
-	s.h.look(s.now, s.counts)
+	s.h.look(s.now, s.counts, len(s.seen))
 	if s.state(0) != stateOK {
 		t.Errorf("a pod that comes is %s", s.state(0))
 	}

@@ -37,6 +37,19 @@ type Spec struct {
 	Port  uint16         `json:"port"`  // of the pods
 }
 
+// damaged is the error for a record whose text makes no sense.
+type damaged struct{ error }
+
+func isDamaged(err error) bool {
+	var d damaged
+	return errors.As(err, &d)
+}
+
+// Hint returns what to do.
+func (d damaged) Hint() string {
+	return "repair it, or add its services again: the first weir service add sets it aside"
+}
+
 // readRecord reads the record; there may be none.
 func readRecord(file string) (r record, err error) {
 	text, err := os.ReadFile(file)
@@ -47,29 +60,39 @@ func readRecord(file string) (r record, err error) {
 		return r, err
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
-		return record{}, fmt.Errorf("%s is not a record of services: %w", file, err)
+		return record{}, damaged{fmt.Errorf("%s is not a record of services: %w", file, err)}
 	}
 	if r.Version > recordVersion {
 		return record{}, fmt.Errorf("%s is of version %d, which this Weir does not know: use the "+
 			"one that wrote it", file, r.Version)
 	}
-	names, ports := map[string]bool{}, map[forward.ServiceKey]string{}
-	for i := range r.Services {
-		s := &r.Services[i]
-		err, k := s.check(), forward.ServiceKey{Proto: s.Proto, At: s.At}
-		if other, twice := ports[k]; err == nil && twice {
-			err = fmt.Errorf("%s has its address and port", other)
-		}
-		if err == nil && names[s.Name] {
-			err = errors.New("there are two of this name")
-		}
-		if err != nil {
-			return record{}, fmt.Errorf("%s is not a record of services: %q makes no sense: %w",
-				file, s.Name, err)
-		}
-		names[s.Name], ports[k] = true, s.Name
+	if err := r.check(); err != nil {
+		return record{}, damaged{fmt.Errorf("%s is not a record of services: %w", file, err)}
 	}
 	return r, nil
+}
+
+// check refuses services that make no sense, and those that cannot be there together: the engine
+// would set none of them.
+func (r *record) check() error {
+	names, ports := map[string]int{}, map[forward.ServiceKey]int{}
+	for i := range r.Services {
+		s := &r.Services[i]
+		if err := s.check(); err != nil {
+			return fmt.Errorf("services[%d]: %w", i, err)
+		}
+		if o, twice := names[s.Name]; twice {
+			return fmt.Errorf("services[%d]: service %s: services[%d] has that name, too", i,
+				s.Name, o)
+		}
+		key := forward.ServiceKey{Proto: s.Proto, At: s.At}
+		if o, twice := ports[key]; twice {
+			return fmt.Errorf("services[%d]: service %s: services[%d], %s, has %s port %d of %s, "+
+				"too", i, s.Name, o, r.Services[o].Name, s.Proto, s.At.Port(), s.At.Addr())
+		}
+		names[s.Name], ports[key] = i, i
+	}
+	return nil
 }
 
 // write replaces the record. One without content is removed.

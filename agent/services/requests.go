@@ -9,7 +9,6 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/observe"
-	"github.com/weirnet/weir/pod"
 )
 
 // Add adds a service. The one that is there already is left as it is.
@@ -21,10 +20,11 @@ func (s *Service) Add(r api.AddService) (api.Services, error) {
 	taken := s.config.Taken(spec.At.Addr()) // it takes locks of its own
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken != nil {
-		return api.Services{}, s.broken
+	before, err := s.startLocked()
+	if err != nil {
+		return api.Services{}, err
 	}
-	for _, o := range s.record.Services {
+	for _, o := range before.Services {
 		if o.Name == spec.Name && o != spec {
 			return api.Services{}, hinted{fmt.Sprintf("there is a service %s already, %s port %d "+
 				"of %s", o.Name, o.Proto, o.At.Port(), o.At.Addr()),
@@ -34,18 +34,21 @@ func (s *Service) Add(r api.AddService) (api.Services, error) {
 			return s.viewLocked(spec.Name)
 		}
 	}
-	if err := s.checkAgainst(&spec, &s.record); err != nil {
+	if err := s.checkAgainst(&spec, &before); err != nil {
 		return api.Services{}, err
 	}
 	if taken != nil {
 		return api.Services{}, fmt.Errorf("service %s: %w", spec.Name, taken)
 	}
-	before, now := s.record, s.record.clone()
+	if err := s.setAsideLocked(); err != nil {
+		return api.Services{}, fmt.Errorf("service %s: %w", spec.Name, err)
+	}
+	now := before.clone()
 	now.Services = append(now.Services, spec)
 	if a := spec.At.Addr(); !slices.Contains(now.Held, a) {
 		now.Held = append(now.Held, a)
 	}
-	if err := s.changeLocked(before, now); err != nil {
+	if err := s.changeLocked(before, now, spec.At.Addr()); err != nil {
 		return api.Services{}, fmt.Errorf("service %s: %w", spec.Name, err)
 	}
 	s.config.Log.Info("service added", "service", spec.Name, "at", spec.At, "table", spec.Table)
@@ -56,8 +59,8 @@ func (s *Service) Add(r api.AddService) (api.Services, error) {
 func (s *Service) Remove(r api.RemoveService) (api.Done, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken != nil {
-		return api.Done{}, s.broken
+	if err := s.unusableLocked(); err != nil {
+		return api.Done{}, err
 	}
 	at := slices.IndexFunc(s.record.Services, func(o Spec) bool { return o.Name == r.Name })
 	if at < 0 {
@@ -65,21 +68,25 @@ func (s *Service) Remove(r api.RemoveService) (api.Done, error) {
 	}
 	before, now := s.record, s.record.clone()
 	now.Services = slices.Delete(now.Services, at, at+1)
-	if err := s.changeLocked(before, now); err != nil {
+	if err := s.changeLocked(before, now, netip.Addr{}); err != nil {
 		return api.Done{}, fmt.Errorf("service %s: %w", r.Name, err)
 	}
 	s.config.Log.Info("service removed", "service", r.Name)
 	return api.Done{Version: api.Version}, nil
 }
 
-// changeLocked writes a record and puts it in force. After an error the one before is in force and
-// on the disk, but for addresses, which are taken away later.
-func (s *Service) changeLocked(before, now record) error {
+// changeLocked writes a record and puts it in force. An address that is needed, if there is one,
+// has to lie on the loopback then. After an error the record before is in force and on the disk,
+// but for addresses, which are taken away later.
+func (s *Service) changeLocked(before, now record, needed netip.Addr) error {
 	if err := now.write(s.config.File); err != nil {
 		return fmt.Errorf("write the services: %w", err)
 	}
-	s.record = now
+	s.record, s.broken, s.salvaged = now, nil, nil
 	err := s.applyLocked()
+	if err == nil {
+		err = s.refused[needed]
+	}
 	if err == nil {
 		return nil
 	}
@@ -93,24 +100,25 @@ func (s *Service) changeLocked(before, now record) error {
 func (s *Service) List() (api.Services, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken != nil { // services are in force that it would not show
-		return api.Services{}, hinted{s.broken.Error(), brokenHint}
-	}
 	return s.viewLocked("")
 }
 
 // viewLocked shows the services, or one.
 func (s *Service) viewLocked(only string) (api.Services, error) {
 	list := api.Services{Version: api.Version, Services: []api.Service{}}
+	if s.broken != nil {
+		return list, s.broken
+	}
 	counts, err := s.config.Engine.Services()
 	if err != nil {
 		return list, err
 	}
 	pods, _ := s.config.Pods()
+	of, _ := allBackends(s.record.Services, pods)
 	for i := range s.record.Services {
 		spec := &s.record.Services[i]
 		if only == "" || only == spec.Name {
-			list.Services = append(list.Services, s.viewOf(spec, pods, counts))
+			list.Services = append(list.Services, s.viewOf(spec, of[i], counts))
 		}
 	}
 	slices.SortFunc(list.Services, func(a, b api.Service) int {
@@ -122,13 +130,13 @@ func (s *Service) viewLocked(only string) (api.Services, error) {
 	return list, nil
 }
 
-func (s *Service) viewOf(spec *Spec, pods []pod.Pod,
+func (s *Service) viewOf(spec *Spec, of []backend,
 	counts map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters) api.Service {
 	v := api.Service{Name: spec.Name, Proto: spec.Proto, At: spec.At, Table: spec.Table,
 		Port: spec.Port, Pods: []api.ServicePod{}}
 	key := forward.ServiceKey{Proto: spec.Proto, At: spec.At}
 	h := s.health[key]
-	for _, b := range backends(spec, pods) {
+	for _, b := range of {
 		n := counts[key][b.at]
 		one := api.ServicePod{Pod: b.pod, Addr: b.at.Addr(), State: string(stateOK),
 			Begun: n.Begun, Accepted: n.Accepted, Refused: n.Refused}
@@ -142,6 +150,12 @@ func (s *Service) viewOf(spec *Spec, pods []pod.Pod,
 
 // Metrics are about the services: a pod has a name that its runtime chooses, so pods are counted.
 func (s *Service) Metrics() ([]observe.Metric, error) {
+	s.mu.Lock()
+	broken := s.broken
+	s.mu.Unlock()
+	if broken != nil {
+		return nil, nil // the status shows it, and the other metrics are not to fail
+	}
 	list, err := s.List()
 	if err != nil {
 		return nil, err

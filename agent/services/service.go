@@ -5,9 +5,9 @@ package services
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +22,9 @@ import (
 type Engine interface {
 	SetServices([]forward.Service) error
 	Services() (map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters, error)
+	// SeenParts returns of how many parts of the flows of a TCP service, of forward.Parts, a
+	// connection has begun since they were divided last.
+	SeenParts() (map[forward.ServiceKey]int, error)
 }
 
 // Config is what a Service needs.
@@ -54,9 +57,14 @@ type Service struct {
 	mu     sync.Mutex // its place in the lock order: agent/doc.go
 	record record     // guarded by mu; as it is on the disk
 	broken error      // guarded by mu; why the record cannot be used
-	health map[forward.ServiceKey]*health
+	closed bool       // guarded by mu
+	// guarded by mu; what a damaged record names
+	salvaged addresses
+	health   map[forward.ServiceKey]*health
 	// guarded by mu; what the engine has, nil before it has any
 	set map[string][]forward.Backend
+	// guarded by mu; addresses of services that the loopback was to get last and did not
+	refused map[netip.Addr]error
 }
 
 // New returns a Service that has done nothing yet.
@@ -69,25 +77,54 @@ func New(c Config) *Service {
 func (s *Service) Load() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.record, s.broken = readRecord(s.config.File)
-	return s.broken
+	return s.readLocked()
 }
 
-// brokenHint is about a record that cannot be read.
-const brokenHint = "repair it; or remove it and the addresses of the services (ip address delete " +
-	"ADDRESS dev lo), and add the services again"
+// readLocked reads the record. The addresses that are named in a damaged one are kept in mind:
+// whatever comes in its place, they are to leave the loopback.
+func (s *Service) readLocked() error {
+	s.record, s.broken = readRecord(s.config.File)
+	if isDamaged(s.broken) {
+		if text, err := os.ReadFile(s.config.File); err == nil {
+			s.salvaged = addressesIn(text)
+		}
+	}
+	if s.broken != nil {
+		return s.broken
+	}
+	for _, a := range s.salvaged {
+		if !slices.Contains(s.record.Held, a) {
+			s.record.Held = append(s.record.Held, a)
+		}
+	}
+	s.salvaged = nil
+	return nil
+}
 
 // errLater is the error while the pods of an earlier run are not known.
 var errLater = errors.New("the pods of an earlier run are not taken over yet; see weir status")
+
+// errClosed is the error after Close.
+var errClosed = errors.New("the node is going down")
+
+// Close ends all changes: record, loopback and engine stay as they are from then on. What is under
+// way ends first.
+func (s *Service) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
 
 // Begin puts the services of the record in force, once the pods are known. It may be called again.
 func (s *Service) Begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
 	if s.broken != nil {
-		s.record, s.broken = readRecord(s.config.File)
-		if s.broken != nil {
-			return hinted{s.broken.Error(), brokenHint}
+		if err := s.readLocked(); err != nil {
+			return err
 		}
 	}
 	return s.applyLocked()
@@ -128,7 +165,8 @@ func (s *Service) Run(ctx context.Context) {
 func (s *Service) follow(look bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken != nil || len(s.record.Services)+len(s.record.Held)+len(s.set) == 0 {
+	if s.closed || s.broken != nil ||
+		len(s.record.Services)+len(s.record.Held)+len(s.set) == 0 {
 		return nil
 	}
 	if look {
@@ -145,6 +183,10 @@ func (s *Service) lookLocked() error {
 	if err != nil {
 		return err
 	}
+	seen, err := s.config.Engine.SeenParts()
+	if err != nil {
+		return err
+	}
 	for k, of := range counts {
 		h := s.health[k]
 		if h == nil {
@@ -155,7 +197,7 @@ func (s *Service) lookLocked() error {
 		for at, p := range h.pods {
 			before[at] = p.state
 		}
-		h.look(s.now(), of)
+		h.look(s.now(), of, seen[k])
 		for at, p := range h.pods {
 			if was := before[at]; was != "" && was != p.state {
 				s.config.Log.Info("service", "at", k.At, "pod", at, "is", string(p.state))
@@ -168,144 +210,6 @@ func (s *Service) lookLocked() error {
 		}
 	}
 	return nil
-}
-
-// applyLocked makes the engine and the loopback have what the record says. Addresses come before
-// ports, and go after them. An address that the host does not take keeps no other service back.
-func (s *Service) applyLocked() error {
-	pods, ok := s.config.Pods()
-	if !ok && len(s.config.Ranges) > 0 {
-		return errLater // or their flows would end
-	}
-	var errs []error
-	virtual := s.record.virtual()
-	for _, a := range virtual {
-		if s.config.IsOwn(a) {
-			continue
-		}
-		errs = append(errs, s.config.AddAddress(a))
-	}
-	if err := s.setLocked(pods); err != nil {
-		return errors.Join(append(errs, err)...)
-	}
-	return errors.Join(append(errs, s.releaseLocked(virtual))...)
-}
-
-// releaseLocked takes the addresses away that no service has any more.
-func (s *Service) releaseLocked(virtual []netip.Addr) error {
-	now := s.record.clone()
-	for _, a := range s.record.Held {
-		if slices.Contains(virtual, a) {
-			continue
-		}
-		if err := s.config.RemoveAddress(a); err != nil {
-			return err
-		}
-		now.Held = slices.DeleteFunc(now.Held, func(h netip.Addr) bool { return h == a })
-	}
-	if len(now.Held) == len(s.record.Held) {
-		return nil
-	}
-	if err := now.write(s.config.File); err != nil {
-		return fmt.Errorf("write the services: %w", err)
-	}
-	s.record = now
-	return nil
-}
-
-// setLocked hands the services to the engine, if it does not have them.
-func (s *Service) setLocked(pods []pod.Pod) error {
-	next, all := map[string][]forward.Backend{}, []forward.Service{}
-	left, cut := forward.MaxAllBackends, ""
-	same := s.set != nil && len(s.set) == len(s.record.Services)
-	for i := range s.record.Services {
-		spec := &s.record.Services[i]
-		one := forward.Service{Proto: spec.Proto, At: spec.At}
-		h := s.health[one.Key()]
-		if h != nil {
-			one.Turn = h.turn
-		}
-		list := backends(spec, pods)
-		if len(list) > left {
-			list, cut = list[:left], spec.Name
-		}
-		left -= len(list)
-		for _, b := range list {
-			one.Backends = append(one.Backends, h.use(b.at))
-		}
-		// the turn is a part of what is compared
-		id := fmt.Sprint(*spec, one.Turn)
-		next[id] = one.Backends
-		had, there := s.set[id]
-		same = same && there && slices.Equal(had, one.Backends)
-		all = append(all, one)
-	}
-	if same {
-		return nil
-	}
-	const about = "pods of services"
-	if cut == "" {
-		s.config.Problems.Solved(about)
-	} else {
-		s.config.Problems.Set(about, fmt.Sprintf("all services together have more than %d pods: "+
-			"the last ones, such as %s, lead to a part of theirs", forward.MaxAllBackends, cut),
-			"weir service list")
-	}
-	if err := s.config.Engine.SetServices(all); err != nil {
-		s.set = nil
-		return err
-	}
-	s.set = next
-	return nil
-}
-
-// use says how a pod is used.
-func (h *health) use(at netip.AddrPort) forward.Backend {
-	b := forward.Backend{To: at}
-	if h == nil || h.pods[at] == nil {
-		return b
-	}
-	switch p := h.pods[at]; p.state {
-	case statePassed:
-		b.Out = true
-	case stateOnTrial:
-		b.Trial = p.trial
-	}
-	return b
-}
-
-// backend is a pod of a service.
-type backend struct {
-	pod string // its name
-	at  netip.AddrPort
-}
-
-// backends are the pods of a service, in order of address: those with the label, of this host.
-func backends(spec *Spec, pods []pod.Pod) (all []backend) {
-	for i := range pods {
-		p := &pods[i]
-		if !hasLabel(p, spec.Table) {
-			continue
-		}
-		for _, a := range p.Addrs {
-			if a.Is4() == spec.At.Addr().Is4() {
-				all = append(all, backend{p.Name, netip.AddrPortFrom(a, spec.Port)})
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b backend) int { return a.at.Compare(b.at) })
-	all = slices.CompactFunc(all, func(a, b backend) bool { return a.at == b.at })
-	return all[:min(len(all), forward.MaxBackends)]
-}
-
-// hasLabel reports whether a pod is in the table of a label.
-func hasLabel(p *pod.Pod, table string) bool {
-	for key, value := range p.Labels {
-		if key+"="+value == table {
-			return true
-		}
-	}
-	return false
 }
 
 // Ping takes the lock, for the watchdog.

@@ -19,14 +19,19 @@ import (
 
 // fakeHost is the engine and the loopback of a host.
 type fakeHost struct {
-	set    []forward.Service
-	sets   int
-	fails  error
-	lo     []netip.Addr
-	pods   []pod.Pod
-	begun  bool
-	counts map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters
+	set   []forward.Service
+	sets  int
+	fails error
+	lo    []netip.Addr
+	// what the loopback does not take
+	refuses map[netip.Addr]bool
+	pods    []pod.Pod
+	begun   bool
+	counts  map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters
+	seen    map[forward.ServiceKey]int
 }
+
+func (h *fakeHost) SeenParts() (map[forward.ServiceKey]int, error) { return h.seen, nil }
 
 func (h *fakeHost) SetServices(all []forward.Service) error {
 	if h.sets++; h.fails != nil {
@@ -45,11 +50,15 @@ func (h *fakeHost) Services() (map[forward.ServiceKey]map[netip.AddrPort]forward
 func (h *fakeHost) service(t *testing.T, file string) *Service {
 	t.Helper()
 	s := New(Config{File: file, Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")},
-		Log: slog.New(slog.DiscardHandler), Problems: &problem.List{}, Engine: h,
+		Log:      slog.New(slog.DiscardHandler),
+		Problems: &problem.List{Log: slog.New(slog.DiscardHandler)}, Engine: h,
 		IsOwn: func(a netip.Addr) bool { return slices.Contains(h.lo, a) },
 		Taken: func(netip.Addr) error { return nil },
 		Pods:  func() ([]pod.Pod, bool) { return h.pods, h.begun },
 		AddAddress: func(a netip.Addr) error {
+			if h.refuses[a] {
+				return errors.New("permission denied")
+			}
 			h.lo = append(h.lo, a)
 			return nil
 		},
@@ -169,6 +178,39 @@ func TestServicesFollow(t *testing.T) {
 	must(1)
 }
 
+// TestClosedChangesNothing: what weir down has taken away does not come back by a request, or by a
+// pass of the loop, that was late.
+func TestClosedChangesNothing(t *testing.T) {
+	h := &fakeHost{begun: true}
+	file := filepath.Join(t.TempDir(), "services.json")
+	s := h.service(t, file)
+	if _, err := s.Add(webRequest()); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	h.lo, h.sets = nil, 0
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	other := webRequest()
+	other.Name, other.At = "other", netip.MustParseAddrPort("10.200.0.11:80")
+	if _, err := s.Add(other); err == nil {
+		t.Error("a service is added")
+	}
+	if _, err := s.Remove(api.RemoveService{Name: "web"}); err == nil {
+		t.Error("a service is removed")
+	}
+	if err := s.Begin(); err == nil {
+		t.Error("it begins")
+	}
+	if err := s.follow(true); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(file); err == nil || len(h.lo) != 0 || h.sets != 0 {
+		t.Errorf("record: %v, addresses %v, %d sets", err, h.lo, h.sets)
+	}
+}
+
 // TestHealthReachesTheEngine: a pod that accepts nothing is set out, on trial, and back.
 func TestHealthReachesTheEngine(t *testing.T) {
 	h := &fakeHost{begun: true}
@@ -199,6 +241,12 @@ func TestHealthReachesTheEngine(t *testing.T) {
 		}
 		return h.set[0].Backends[0]
 	}
+	now = turnPause
+	h.seen = map[forward.ServiceKey]int{h.set[0].Key(): forward.Parts}
+	if second(); h.set[0].Turn != 1 {
+		t.Error("all parts are used up, and the flows are not divided again")
+	}
+	h.seen = nil
 	turn := h.set[0].Turn
 	for i := 0; !second().Out; i++ {
 		if i > 20 {

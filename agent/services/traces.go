@@ -5,6 +5,9 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/internal/nl"
 )
@@ -24,19 +27,28 @@ func addressesIn(text []byte) (all []netip.Addr) {
 // loopback is the index of the loopback interface in every namespace.
 const loopback = 1
 
-// AddAddress gives the loopback the address of a service.
-func AddAddress(a netip.Addr) error { return onLoopback(a, (*nl.Conn).AddAddr) }
+// AddAddress gives the loopback the address of a service. It may be there already.
+func AddAddress(a netip.Addr) error { return onLoopback(a, (*nl.Conn).AddAddr, unix.EEXIST) }
 
 // RemoveAddress takes it away. It need not be there.
-func RemoveAddress(a netip.Addr) error { return onLoopback(a, (*nl.Conn).DeleteAddr) }
+func RemoveAddress(a netip.Addr) error {
+	// ENXIO: the loopback has no IPv6 (inet6_addr_del)
+	return onLoopback(a, (*nl.Conn).DeleteAddr, unix.EADDRNOTAVAIL, unix.ENXIO)
+}
 
-func onLoopback(a netip.Addr, change func(*nl.Conn, int, netip.Prefix) error) error {
+// onLoopback runs change. The errors done say that nothing was to be done.
+func onLoopback(a netip.Addr, change func(*nl.Conn, int, netip.Prefix) error,
+	done ...error) error {
 	c, err := nl.Open(nil)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	return change(c, loopback, netip.PrefixFrom(a, a.BitLen()))
+	err = change(c, loopback, netip.PrefixFrom(a, a.BitLen()))
+	if slices.ContainsFunc(done, func(d error) bool { return errors.Is(err, d) }) {
+		return nil
+	}
+	return err
 }
 
 // RemoveTraces takes away the addresses that the record in a file names, and the record, unless it

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
@@ -99,7 +98,7 @@ type Engine struct {
 	// guarded by mu; what is in the maps, nil for anything; trials by place
 	services map[weirPublishedKey]*weirService
 	trials   map[uint32]uint64
-	turns    map[forward.ServiceKey]uint64 // guarded by mu; as they were set last
+	turns    map[weirPublishedKey]uint64 // guarded by mu; as they were set last
 	// guarded by mu; on the loopback, nil while no port of a pod is published
 	local *local
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -15,7 +16,7 @@ import (
 // SetServices replaces the set of services. Flows of a backend that is no longer there end; all
 // others keep theirs.
 func (e *Engine) SetServices(all []forward.Service) error {
-	want := map[weirPublishedKey]*forward.Service{}
+	want, n := map[weirPublishedKey]*forward.Service{}, 0
 	for i := range all {
 		s := &all[i]
 		k, err := serviceKey(s)
@@ -26,14 +27,29 @@ func (e *Engine) SetServices(all []forward.Service) error {
 			return fmt.Errorf("service %s: the port is given away twice", s.At)
 		}
 		want[k] = s
+		n += len(s.Backends)
 	}
+	if n > backendPlaces {
+		return fmt.Errorf("all services together have %d pods; at most %d are possible", n,
+			backendPlaces)
+	}
+	short, err := e.tryServices(want)
+	if err == nil && short { // what has gone has left its places
+		_, err = e.tryServices(want)
+	}
+	return err
+}
+
+// tryServices replaces the set of services. It is short if there were no places for some backends,
+// which it leaves out.
+func (e *Engine) tryServices(want map[weirPublishedKey]*forward.Service) (short bool, err error) {
 	e.mu.Lock()
-	err := e.putServicesLocked(want)
+	short, err = e.putServicesLocked(want)
 	e.mu.Unlock()
 	if err != nil {
-		return err
+		return short, err
 	}
-	return e.endWithdrawn()
+	return short, e.endWithdrawn()
 }
 
 func serviceKey(s *forward.Service) (k weirPublishedKey, err error) {
@@ -58,44 +74,69 @@ func serviceKey(s *forward.Service) (k weirPublishedKey, err error) {
 const _ = uint(backendPlaces - forward.MaxAllBackends)
 
 // putServicesLocked writes the services: what a port leads to before the port, and what is gone
-// after it.
-func (e *Engine) putServicesLocked(want map[weirPublishedKey]*forward.Service) error {
+// after it. One that cannot be written does not keep the others from it.
+func (e *Engine) putServicesLocked(want map[weirPublishedKey]*forward.Service) (short bool,
+	err error) {
 	if err := e.readServicesLocked(); err != nil {
-		return err
+		return false, err
 	}
 	next, trials := map[weirPublishedKey]*weirService{}, map[uint32]uint64{}
 	used := e.backendPlacesLocked()
 	for k, s := range want {
-		v, err := e.serviceOf(s, e.services[k], used, trials)
+		v, fewer, err := e.serviceOf(k, s, used, trials)
 		if err != nil {
-			return fmt.Errorf("service %s: %w", s.At, err)
+			return false, fmt.Errorf("service %s: %w", s.At, err)
 		}
-		next[k] = v
+		next[k], short = v, short || fewer
 	}
 	for place, most := range trials {
 		if e.trials[place] == most {
 			continue
 		}
 		if err := e.objects.BackendTrials.Put(place, most); err != nil {
-			return fmt.Errorf("write the trial of a pod of a service: %w", err)
+			return false, fmt.Errorf("write the trial of a pod of a service: %w", err)
 		}
 		e.trials[place] = most
 	}
-	old := e.services
+	var errs []error
 	for k, v := range next {
-		if was := old[k]; was != nil && *was == *v {
+		if err := e.putServiceLocked(k, v); err != nil {
+			errs = append(errs, fmt.Errorf("write service %s: %w", want[k].At, err))
 			continue
 		}
-		e.withdrawals.made += uint64(bit(loses(old[k], v)))
-		if err := e.objects.Services.Put(k, v); err != nil {
-			return fmt.Errorf("write service %s: %w", want[k].At, err)
+		e.turns[k] = want[k].Turn
+	}
+	errs = append(errs, e.putServicePortsLocked(next))
+	return short, errors.Join(errs...)
+}
+
+// putServiceLocked writes a service, if it is to change. While its seed stays, so do the parts that
+// are seen: a client may know where they lead. The programs may set a bit between the two calls,
+// which is lost then.
+func (e *Engine) putServiceLocked(k weirPublishedKey, v *weirService) error {
+	now, was := *v, e.services[k]
+	if was != nil && *was == *v {
+		return nil
+	}
+	if was != nil && was.Seed == v.Seed {
+		var held weirService
+		if err := e.objects.Services.Lookup(k, &held); err != nil &&
+			!errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
 		}
-		old[k] = v
+		now.Seen = held.Seen
 	}
-	e.turns = map[forward.ServiceKey]uint64{} // not before: a Put that failed has no new seed
-	for _, s := range want {
-		e.turns[s.Key()] = s.Turn
+	e.withdrawals.made += uint64(bit(loses(was, v)))
+	if err := e.objects.Services.Put(k, &now); err != nil {
+		return err
 	}
+	e.services[k] = v
+	return nil
+}
+
+// putServicePortsLocked has the ports of the services lead to them, and takes away those that are
+// gone.
+func (e *Engine) putServicePortsLocked(next map[weirPublishedKey]*weirService) error {
 	e.chooseOwnLocked()
 	if err := e.putAddressesLocked(); err != nil {
 		return err
@@ -109,7 +150,7 @@ func (e *Engine) putServicesLocked(want map[weirPublishedKey]*forward.Service) e
 			return err
 		}
 	}
-	for k := range old {
+	for k := range e.services {
 		if next[k] != nil {
 			continue
 		}
@@ -117,7 +158,8 @@ func (e *Engine) putServicesLocked(want map[weirPublishedKey]*forward.Service) e
 			!errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("delete a service: %w", err)
 		}
-		delete(old, k)
+		delete(e.services, k)
+		delete(e.turns, k)
 	}
 	return nil
 }
@@ -150,6 +192,7 @@ func (e *Engine) readServicesLocked() error {
 		return fmt.Errorf("read the services: %w", err)
 	}
 	e.services, e.trials = map[weirPublishedKey]*weirService{}, map[uint32]uint64{}
+	e.turns = map[weirPublishedKey]uint64{}
 	for k, v := range held {
 		clear(v.Seen[:])
 		e.services[k] = &v
@@ -163,148 +206,6 @@ func (e *Engine) readServicesLocked() error {
 		}
 	}
 	return nil
-}
-
-// backends returns how many backends a service has: those that get flows come first.
-func (v *weirService) backends() (n int) {
-	for n < maxBackends && v.Backend[n].Port != 0 {
-		n++
-	}
-	return n
-}
-
-// has returns where a pod lies among the backends of a service, -1 if it is none.
-func (v *weirService) has(to netip.AddrPort) int {
-	for i := range v.backends() {
-		if b := &v.Backend[i]; b.Addr == wordsOf(to.Addr()) && b.Port == uint32(to.Port()) {
-			return i
-		}
-	}
-	return -1
-}
-
-// loses reports that a backend goes.
-func loses(old, now *weirService) bool {
-	if old == nil {
-		return false
-	}
-	for i := range old.backends() {
-		b := &old.Backend[i]
-		if now.has(netip.AddrPortFrom(b.Addr.addr(), uint16(b.Port))) < 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// backendPlacesLocked are the places in which backends count.
-func (e *Engine) backendPlacesLocked() map[uint32]bool {
-	used := map[uint32]bool{}
-	for _, v := range e.services {
-		for i := range v.backends() {
-			used[v.Backend[i].Place] = true
-		}
-	}
-	return used
-}
-
-// serviceOf returns what the kernel is to know of a service; old is what it knows, nil if it knows
-// none. It takes places for new backends and notes the trials.
-func (e *Engine) serviceOf(s *forward.Service, old *weirService, used map[uint32]bool,
-	trials map[uint32]uint64) (*weirService, error) {
-	v := &weirService{}
-	turn, known := e.turns[s.Key()]
-	var list []forward.Backend
-	for _, out := range []bool{false, true} { // those that get flows come first
-		for _, b := range s.Backends {
-			if b.Out == out {
-				list = append(list, b)
-			}
-		}
-		if !out {
-			v.Count = uint32(len(list))
-		}
-	}
-	for i, b := range list {
-		to := &v.Backend[i]
-		to.Addr, to.Port = wordsOf(b.To.Addr().Unmap()), uint32(b.To.Port())
-		if at := old.find(b.To); at >= 0 {
-			to.Place = old.Backend[at].Place
-		} else if err := e.newPlace(&to.Place, used); err != nil {
-			return nil, err
-		}
-		trials[to.Place] = b.Trial
-	}
-	if old != nil && (!known || turn == s.Turn) {
-		v.Seed = old.Seed
-	} else if err := randomize(v.Seed[:]); err != nil {
-		return nil, err
-	}
-	v.Slot = spread(holders(old, v), int(v.Count))
-	v.Other = v.Slot
-	others, next := steady(list[:v.Count]), 0
-	for i, b := range v.Slot {
-		if v.Count > 0 && list[b].Trial != 0 && len(others) > 0 {
-			v.Other[i] = others[next%len(others)]
-			next++
-		}
-	}
-	return v, nil
-}
-
-// find is has for a service that may not be there.
-func (v *weirService) find(to netip.AddrPort) int {
-	if v == nil {
-		return -1
-	}
-	return v.has(netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
-}
-
-// holders says whose the slots of a service were, by the backends that get flows now.
-func holders(old, now *weirService) (held [serviceSlots]int) {
-	of := map[int]int{}
-	for i := range int(now.Count) {
-		b := &now.Backend[i]
-		of[old.find(netip.AddrPortFrom(b.Addr.addr(), uint16(b.Port)))] = i
-	}
-	for i := range held {
-		held[i] = -1
-		if old == nil || old.Count == 0 {
-			continue
-		}
-		if b, there := of[int(old.Slot[i])]; there {
-			held[i] = b
-		}
-	}
-	return held
-}
-
-// steady are the backends that are not on trial.
-func steady(list []forward.Backend) (all []uint8) {
-	for i, b := range list {
-		if b.Trial == 0 {
-			all = append(all, uint8(i))
-		}
-	}
-	return all
-}
-
-// newPlace gives a backend a place to count in, and zeros it.
-func (e *Engine) newPlace(place *uint32, used map[uint32]bool) error {
-	for p := range uint32(backendPlaces) {
-		if used[p] {
-			continue
-		}
-		if err := errors.Join(e.objects.BackendTrials.Put(p, uint64(0)),
-			e.objects.BackendCounts.Put(p, weirBackendCount{})); err != nil {
-			return fmt.Errorf("zero the counters of a pod of a service: %w", err)
-		}
-		used[p], *place = true, p
-		delete(e.trials, p)
-		return nil
-	}
-	return fmt.Errorf("all services together have %d pods, which is as many as there can be",
-		backendPlaces)
 }
 
 // Services returns what the backends of the services have counted, as they were set last: by the
@@ -328,8 +229,39 @@ func (e *Engine) Services() (map[forward.ServiceKey]map[netip.AddrPort]forward.B
 			of[netip.AddrPortFrom(b.Addr.addr(), uint16(b.Port))] = forward.BackendCounters{
 				Begun: n.Begun, Accepted: n.Accepted, Refused: n.Refused, Drawn: n.Drawn}
 		}
-		all[forward.ServiceKey{Proto: packet.Proto(k.Proto),
-			At: netip.AddrPortFrom(k.Addr.addr(), k.Port)}] = of
+		all[k.service()] = of
+	}
+	return all, nil
+}
+
+// service is the service at a port.
+func (k weirPublishedKey) service() forward.ServiceKey {
+	return forward.ServiceKey{Proto: packet.Proto(k.Proto),
+		At: netip.AddrPortFrom(k.Addr.addr(), k.Port)}
+}
+
+// SeenParts returns of how many parts of the flows of a TCP service, of forward.Parts, a connection
+// has begun since they were divided last.
+func (e *Engine) SeenParts() (map[forward.ServiceKey]int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.readServicesLocked(); err != nil {
+		return nil, err
+	}
+	all := map[forward.ServiceKey]int{}
+	for k := range e.services {
+		if packet.Proto(k.Proto) != packet.ProtoTCP {
+			continue
+		}
+		var held weirService
+		if err := e.objects.Services.Lookup(k, &held); err != nil {
+			return nil, fmt.Errorf("read the seen parts of a service: %w", err)
+		}
+		n := 0
+		for _, word := range held.Seen {
+			n += bits.OnesCount64(word)
+		}
+		all[k.service()] = n
 	}
 	return all, nil
 }

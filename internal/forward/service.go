@@ -20,9 +20,8 @@ type Service struct {
 // MaxBackends is how many pods a Service can have.
 const MaxBackends = 128
 
-// MaxAllBackends is how many pods all Services can have together. The engine has some places more,
-// since a pod that comes needs one before that of a pod that goes is free.
-const MaxAllBackends = 4096 - 2*MaxBackends
+// MaxAllBackends is how many pods all Services can have together; one of two Services counts twice.
+const MaxAllBackends = 4096
 
 // Backend is a pod of a Service.
 type Backend struct {
@@ -47,8 +46,8 @@ func (s *Service) Key() ServiceKey { return ServiceKey{s.Proto, s.At} }
 type BackendCounters struct {
 	Begun, Accepted, Refused uint64
 	// Drawn are those accepted that were the first of their part of the flows, of which there are
-	// Parts, since the service was set last in another way. Each is a draw at random among the
-	// backends, whatever its client has found out.
+	// Parts, since the flows were divided last. Each is a draw at random among the backends,
+	// whatever its client has found out.
 	Drawn uint64
 }
 
