@@ -68,18 +68,7 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 		after_evaluate(skb, v, cookie);
 	if (conclude(skb, c, cf, l2))
 		return TC_ACT_UNSPEC;
-	return unlikely(is_answered(v, cf, p)) ? reply(skb) : TC_ACT_SHOT;
-}
-
-// overlapped changes what a program returns while another engine's follows it: what passes is not
-// evaluated again, and what is refused may be.
-static __always_inline int overlapped(int r, const struct config *cf)
-{
-	struct cpu *c = this_cpu();
-
-	if (r == TC_ACT_UNSPEC)
-		return TC_ACT_OK;
-	return r == TC_ACT_SHOT && c && others_decide(cf, &c->packet) ? TC_ACT_UNSPEC : r;
+	return unlikely(v->answer) ? reply(skb) : TC_ACT_SHOT;
 }
 
 static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
@@ -87,10 +76,7 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	struct config *cf = settings();
 	if (!cf || cf->layout != LAYOUT)
 		return TC_ACT_SHOT;
-	if (unlikely(cf->overlap == OVERLAP_THEIRS))
-		return TC_ACT_UNSPEC;
-	int r = filter(skb, cf, l2, dir);
-	return likely(!cf->overlap) ? r : overlapped(r, cf);
+	return filter(skb, cf, l2, dir);
 }
 
 SEC("tc") int weir_in(struct __sk_buff *skb)
@@ -172,6 +158,20 @@ SEC("tc") int weir_evaluate(struct __sk_buff *skb)
 		evaluate(skb);
 	}
 	return give_verdict(0);
+}
+
+// weir_release gives a frame that was held to its hook again. Run by BPF_PROG_TEST_RUN, which sets
+// the interfaces, mark and priority that the frame had there. The kernel takes it for one that came
+// in now, so the type that it had is in cb[0]. cb[1] is the direction.
+SEC("tc") int weir_release(struct __sk_buff *skb)
+{
+	struct config *cf = settings();
+
+	if (!cf || cf->layout != LAYOUT)
+		return 1;
+	if (skb->pkt_type != skb->cb[0] && bpf_skb_change_type(skb, skb->cb[0]) < 0)
+		return 1;
+	return bpf_clone_redirect(skb, skb->ifindex, skb->cb[1] == DIR_IN ? BPF_F_INGRESS : 0) < 0;
 }
 
 // weir_tick starts the timer of the sweep, whose callback is a part of this program: packets do not

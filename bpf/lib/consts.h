@@ -326,7 +326,7 @@ enum phase {
 
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
 enum {
-	LAYOUT = 14,
+	LAYOUT = 15,
 };
 
 // The image of a Program: bytes of a row, and the row of the first codes.
@@ -365,15 +365,6 @@ enum code_flag {
 	CODE_RATE = 32,
 	CODE_RATE_NEXT = 64, // exceed next
 	CODE_PIPE = 128, // arg is the index of the pipe
-};
-
-// Config.overlap: whose programs decide while our programs take the place of another engine's,
-// whose programs follow ours at each hook.
-enum overlap {
-	OVERLAP_NONE = 0,
-	OVERLAP_THEIRS = 1, // ours do nothing
-	OVERLAP_BOTH = 2, // some of what ours refuse, the others decide
-	OVERLAP_OURS = 3,
 };
 
 // Where the parts of config.current lie.

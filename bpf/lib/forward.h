@@ -7,6 +7,7 @@
 
 #include "cookie.h"
 #include "fast_forward.h"
+#include "hold.h"
 
 // begin_packet makes the packet a new one to the rules.
 static __always_inline void begin_packet(struct cpu *c, struct config *cf)
@@ -27,6 +28,10 @@ static __always_inline void begin_packet(struct cpu *c, struct config *cf)
 static __always_inline int conclude(struct __sk_buff *skb, struct cpu *c, struct config *cf,
 				    __u32 l2)
 {
+	if (unlikely(cf->holding) && !c->verdict.pass && hold(skb)) {
+		c->verdict.answer = ANSWER_NONE;
+		return 0;
+	}
 	finish(c, cf);
 	if (unlikely(listened(cf, EVENT_PACKET)))
 		event_frame(skb, l2);
@@ -50,28 +55,12 @@ static __always_inline int drop(struct __sk_buff *skb, struct cpu *c, struct con
 	return TC_ACT_SHOT;
 }
 
-// others_decide: the programs of another engine, which follow ours, decide about a packet that the
-// rules refuse, because its flow may not be copied yet. A connection that begins is ours alone.
-static __always_inline int others_decide(const struct config *cf, const struct packet *p)
-{
-	return unlikely(cf->overlap == OVERLAP_BOTH) &&
-	       !(p->proto == PROTO_TCP && bare_syn(p->tcp_flags));
-}
-
-// is_answered: a refused packet gets an answer. One that another engine may still let pass gets
-// none.
-static __always_inline int is_answered(const struct verdict *v, const struct config *cf,
-				       const struct packet *p)
-{
-	return v->answer && !others_decide(cf, p);
-}
-
 // refuse_frame drops a packet that the rules did not let pass. An answer is to the packet as it
 // came, not as it was translated.
-static __always_inline int refuse_frame(struct __sk_buff *skb, const struct config *cf,
-					struct packet *p, const struct verdict *v, struct nat *nat)
+static __always_inline int refuse_frame(struct __sk_buff *skb, struct packet *p,
+					const struct verdict *v, struct nat *nat)
 {
-	if (likely(!is_answered(v, cf, p)))
+	if (likely(!v->answer))
 		return TC_ACT_SHOT;
 	if (nat->translated)
 		become(p, nat, &nat->was);
@@ -387,7 +376,7 @@ __noinline int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
 	}
 	if (pod->known)
 		count_pod_drop(pod->place, dir);
-	return slow ? drop(skb, c, cf, REASON_RATE) : refuse_frame(skb, cf, p, v, nat);
+	return slow ? drop(skb, c, cf, REASON_RATE) : refuse_frame(skb, p, v, nat);
 }
 
 // after_ingress follows the first evaluation of an incoming packet, and finds out where it goes.

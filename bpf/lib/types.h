@@ -125,7 +125,7 @@ struct config {
 	__u32 max_pod_nats; // of one pod, 0 for any number
 	__u32 no_dhcp;
 	__u32 rate_sets;
-	__u32 overlap; // enum overlap
+	__u32 holding; // hold.h
 };
 
 // A state's identity, flow.Key.
@@ -328,6 +328,15 @@ struct captured {
 	__u8 data[SNAP];
 };
 
+// A frame that is held, hold.h, and where it came to a hook.
+struct held_frame {
+	__u32 ifindex, ingress_ifindex;
+	__u32 mark, priority, pkt_type;
+	__u32 dir;
+	__u32 size; // of data
+	__u8 data[SNAP];
+};
+
 // The verdict, firewall.Verdict.
 struct verdict {
 	__u8 pass;
@@ -390,4 +399,5 @@ struct shapes {
 	struct table_key table_key;
 	struct event event;
 	struct captured captured;
+	struct held_frame held_frame;
 };

@@ -4,7 +4,7 @@ package kernel
 
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
 const (
-	layout = 14
+	layout = 15
 )
 
 // The image of a Program: bytes of a row, and the row of the first codes.
@@ -42,15 +42,6 @@ const (
 	codeRate     = 32
 	codeRateNext = 64  // exceed next
 	codePipe     = 128 // arg is the index of the pipe
-)
-
-// Config.overlap: whose programs decide while our programs take the place of another engine's,
-// whose programs follow ours at each hook.
-const (
-	overlapNone   = 0
-	overlapTheirs = 1 // ours do nothing
-	overlapBoth   = 2 // some of what ours refuse, the others decide
-	overlapOurs   = 3
 )
 
 // Where the parts of config.current lie.

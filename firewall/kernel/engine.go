@@ -300,8 +300,8 @@ func (e *Engine) configure() error {
 	c.LifeFrag = fragLife
 	// store_release in bpf/lib/kernel.h explains why the loader has to set it
 	c.InOrder = bit(runtime.GOARCH == "amd64")
-	c.Overlap = overlapNone // our programs decide alone
-	c.Listen &= eventKinds  // what the engine before reported waits in the ring for our Watch
+	c.Holding = 0          // the engine before may have died
+	c.Listen &= eventKinds // what the engine before reported waits in the ring for our Watch
 	// the engine before may have died between a change and the new epoch
 	c.Epoch++
 	return e.putConfigLocked()

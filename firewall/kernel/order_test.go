@@ -40,7 +40,8 @@ func TestMemoryOrder(t *testing.T) {
 				depends[function]++
 			}
 		}
-		if name == "weir_local" || name == "weir_tick" || name == "weir_call" {
+		switch name {
+		case "weir_local", "weir_tick", "weir_call", "weir_release":
 			continue
 		}
 		if fetched == 0 {

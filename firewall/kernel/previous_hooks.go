@@ -49,7 +49,7 @@ func (e *Engine) takeHooksLocked() error {
 		return err
 	}
 	if err := e.switchHooksLocked(c, hooks); err != nil { // both run side by side until Attach
-		return e.leaveHooksLocked(hooks, err)
+		return errors.Join(e.leaveHooksLocked(hooks, err), e.letGoLocked())
 	}
 	return e.keepHooksLocked(hooks)
 }
@@ -71,8 +71,11 @@ func (e *Engine) followHooksLocked(c *nl.Conn) ([]*previousHook, error) {
 	return hooks, nil
 }
 
-// switchHooksLocked lets our programs decide.
+// switchHooksLocked lets our programs decide, and hold what they refuse.
 func (e *Engine) switchHooksLocked(c *nl.Conn, hooks []*previousHook) error {
+	if err := e.holdLocked(); err != nil {
+		return err
+	}
 	for _, h := range hooks {
 		for d := range directions {
 			if err := h.take(c, d); err != nil && !gone(err) {
@@ -86,7 +89,7 @@ func (e *Engine) switchHooksLocked(c *nl.Conn, hooks []*previousHook) error {
 
 // keepHooksLocked migrates what is missing, and ends the other engine at the hooks. When the last
 // packet has left its programs, what it has is copied for the last time: a FIN that it saw while
-// the first copy was made is not lost.
+// the first copy was made is not lost. Then what was held is decided.
 func (e *Engine) keepHooksLocked(hooks []*previousHook) error {
 	left, err := filepath.Glob(filepath.Join(e.previous.dir, hookPins))
 	if err == nil {
@@ -95,10 +98,10 @@ func (e *Engine) keepHooksLocked(hooks []*previousHook) error {
 	if err == nil {
 		err = e.catchUpLocked(len(left) == 2*len(hooks))
 	}
+	errs := []error{e.letGoLocked()}
 	if err != nil {
-		return e.leaveHooksLocked(hooks, err)
+		return errors.Join(e.leaveHooksLocked(hooks, err), errs[0])
 	}
-	var errs []error
 	for _, h := range hooks {
 		errs = append(errs, e.movePinsLocked(h))
 	}

@@ -189,7 +189,7 @@ type weirConfig struct {
 	MaxPodNats      uint32
 	NoDhcp          uint32
 	RateSets        uint32
-	Overlap         uint32
+	Holding         uint32
 }
 
 type weirConnected struct {
@@ -656,6 +656,18 @@ type weirHeader struct {
 	Npipes     uint32
 }
 
+type weirHeldFrame struct {
+	_              structs.HostLayout
+	Ifindex        uint32
+	IngressIfindex uint32
+	Mark           uint32
+	Priority       uint32
+	PktType        uint32
+	Dir            uint32
+	Size           uint32
+	Data           [256]uint8
+}
+
 type weirIface struct {
 	_     structs.HostLayout
 	Globs [2]uint64
@@ -831,16 +843,18 @@ type weirSet struct {
 }
 
 type weirShapes struct {
-	_        structs.HostLayout
-	Header   weirHeader
-	Code     weirCode
-	Cond     weirCond
-	Range    weirRange
-	Pipe     weirPipe
-	Span     weirSpan
-	TableKey weirTableKey
-	Event    weirEvent
-	Captured weirCaptured
+	_         structs.HostLayout
+	Header    weirHeader
+	Code      weirCode
+	Cond      weirCond
+	Range     weirRange
+	Pipe      weirPipe
+	Span      weirSpan
+	TableKey  weirTableKey
+	Event     weirEvent
+	Captured  weirCaptured
+	HeldFrame weirHeldFrame
+	_         [4]byte
 }
 
 type weirSide struct {
@@ -928,6 +942,7 @@ const (
 	weirMapFrags         = "frags"
 	weirMapFwdCache      = "fwd_cache"
 	weirMapGauges        = "gauges"
+	weirMapHeld          = "held"
 	weirMapIfaces        = "ifaces"
 	weirMapImages        = "images"
 	weirMapLogged        = "logged"
@@ -966,6 +981,7 @@ const (
 	weirProgWeirOut      = "weir_out"
 	weirProgWeirOutIb    = "weir_out_ib"
 	weirProgWeirOutL3    = "weir_out_l3"
+	weirProgWeirRelease  = "weir_release"
 	weirProgWeirTick     = "weir_tick"
 )
 
@@ -1020,6 +1036,7 @@ type weirProgramSpecs struct {
 	WeirOut      *ebpf.ProgramSpec `ebpf:"weir_out"`
 	WeirOutIb    *ebpf.ProgramSpec `ebpf:"weir_out_ib"`
 	WeirOutL3    *ebpf.ProgramSpec `ebpf:"weir_out_l3"`
+	WeirRelease  *ebpf.ProgramSpec `ebpf:"weir_release"`
 	WeirTick     *ebpf.ProgramSpec `ebpf:"weir_tick"`
 }
 
@@ -1045,6 +1062,7 @@ type weirMapSpecs struct {
 	Frags         *ebpf.MapSpec `ebpf:"frags"`
 	FwdCache      *ebpf.MapSpec `ebpf:"fwd_cache"`
 	Gauges        *ebpf.MapSpec `ebpf:"gauges"`
+	Held          *ebpf.MapSpec `ebpf:"held"`
 	Ifaces        *ebpf.MapSpec `ebpf:"ifaces"`
 	Images        *ebpf.MapSpec `ebpf:"images"`
 	Logged        *ebpf.MapSpec `ebpf:"logged"`
@@ -1120,6 +1138,7 @@ type weirMaps struct {
 	Frags         *ebpf.Map `ebpf:"frags"`
 	FwdCache      *ebpf.Map `ebpf:"fwd_cache"`
 	Gauges        *ebpf.Map `ebpf:"gauges"`
+	Held          *ebpf.Map `ebpf:"held"`
 	Ifaces        *ebpf.Map `ebpf:"ifaces"`
 	Images        *ebpf.Map `ebpf:"images"`
 	Logged        *ebpf.Map `ebpf:"logged"`
@@ -1171,6 +1190,7 @@ func (m *weirMaps) Close() error {
 		m.Frags,
 		m.FwdCache,
 		m.Gauges,
+		m.Held,
 		m.Ifaces,
 		m.Images,
 		m.Logged,
@@ -1222,6 +1242,7 @@ type weirPrograms struct {
 	WeirOut      *ebpf.Program `ebpf:"weir_out"`
 	WeirOutIb    *ebpf.Program `ebpf:"weir_out_ib"`
 	WeirOutL3    *ebpf.Program `ebpf:"weir_out_l3"`
+	WeirRelease  *ebpf.Program `ebpf:"weir_release"`
 	WeirTick     *ebpf.Program `ebpf:"weir_tick"`
 }
 
@@ -1236,6 +1257,7 @@ func (p *weirPrograms) Close() error {
 		p.WeirOut,
 		p.WeirOutIb,
 		p.WeirOutL3,
+		p.WeirRelease,
 		p.WeirTick,
 	)
 }

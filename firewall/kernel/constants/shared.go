@@ -18,7 +18,7 @@ type shared struct {
 var groups = []group{
 	{`The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map
 		changes.`, "", []shared{
-		{"LAYOUT", "layout", 14, ""},
+		{"LAYOUT", "layout", 15, ""},
 	}},
 	{"The image of a Program: bytes of a row, and the row of the first codes.", "", []shared{
 		{"ROW", "rowSize", 2048, ""},
@@ -47,13 +47,6 @@ var groups = []group{
 		{"CODE_RATE", "codeRate", 32, ""},
 		{"CODE_RATE_NEXT", "codeRateNext", 64, "exceed next"},
 		{"CODE_PIPE", "codePipe", 128, "arg is the index of the pipe"},
-	}},
-	{"Config.overlap: whose programs decide while our programs take the place of another " +
-		"engine's, whose programs follow ours at each hook.", "overlap", []shared{
-		{"OVERLAP_NONE", "overlapNone", 0, ""},
-		{"OVERLAP_THEIRS", "overlapTheirs", 1, "ours do nothing"},
-		{"OVERLAP_BOTH", "overlapBoth", 2, "some of what ours refuse, the others decide"},
-		{"OVERLAP_OURS", "overlapOurs", 3, ""},
 	}},
 	{"Where the parts of config.current lie.", "", []shared{
 		{"CURRENT_SLOT", "currentSlot", 0xff, ""},
