@@ -18,8 +18,12 @@ import (
 // copied yet. What our rules refuse then may belong to them: it is held (bpf/lib/hold.h), and given
 // to its hook again when all flows are here. What finds no space is refused, as it would be later.
 
-// holdLocked has our programs hold what they refuse.
+// holdLocked has our programs hold what they refuse. What an engine has held that was killed is too
+// old by now.
 func (e *Engine) holdLocked() error {
+	if err := e.eachHeldLocked(func(*weirHeldFrame) error { return nil }); err != nil {
+		return err
+	}
 	e.config.Holding = 1
 	return e.putConfigLocked()
 }
@@ -30,6 +34,11 @@ func (e *Engine) letGoLocked() error {
 	if err := errors.Join(e.putConfigLocked(), e.waitForPackets(e.image)); err != nil {
 		return err
 	}
+	return e.eachHeldLocked(e.letPacketGo)
+}
+
+// eachHeldLocked takes what is held, one packet after the other. f must not keep it.
+func (e *Engine) eachHeldLocked(f func(*weirHeldFrame) error) error {
 	r, err := ringbuf.NewReader(e.objects.Held)
 	if err != nil {
 		return fmt.Errorf("open the ring of held packets: %w", err)
@@ -48,8 +57,7 @@ func (e *Engine) letGoLocked() error {
 		if len(record.RawSample) < int(unsafe.Sizeof(weirHeldFrame{})) {
 			continue
 		}
-		h := (*weirHeldFrame)(unsafe.Pointer(&record.RawSample[0]))
-		if err := e.letPacketGo(h); err != nil {
+		if err := f((*weirHeldFrame)(unsafe.Pointer(&record.RawSample[0]))); err != nil {
 			return err
 		}
 	}

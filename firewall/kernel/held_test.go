@@ -116,12 +116,7 @@ func TestHeldAreDecidedOnce(t *testing.T) {
 	c, err := g.client.DialContext(t.Context(), "udp", "10.0.0.1:81")
 	g.must(t, err)
 	defer c.Close()
-	send := func(n, size int) {
-		for range n {
-			_, err := c.Write(make([]byte, size))
-			g.must(t, err)
-		}
-	}
+	send := func(n, size int) { g.send(t, c, n, size) }
 	g.must(t, g.locked(func() error { return g.engine.switchHooksLocked(nil, hooks) }))
 	before := g.denied(t)
 	send(10, 100)
@@ -144,6 +139,39 @@ func TestHeldAreDecidedOnce(t *testing.T) {
 	g.must(t, heard.SetReadDeadline(time.Now()))
 	if _, _, err := heard.ReadFrom(make([]byte, 1)); err == nil {
 		t.Error("a packet passed")
+	}
+}
+
+// TestHeldOfAKilledAgent: what was held when the agent was killed is not put to a hook later.
+func TestHeldOfAKilledAgent(t *testing.T) {
+	t.Parallel()
+	g := newUpgrade(t)
+	hooks := g.follow(t)
+	c, err := g.client.DialContext(t.Context(), "udp", "10.0.0.1:81")
+	g.must(t, err)
+	defer c.Close()
+	g.must(t, g.locked(func() error { return g.engine.switchHooksLocked(nil, hooks) }))
+	before := g.denied(t)
+	g.send(t, c, 5, 100)
+	g.kill(t, hooks)
+	g.open(t)
+	g.interfaces(t)
+	g.must(t, g.engine.Load(compile(t, webRules)))
+	g.attach(t)
+	if n := g.denied(t) - before; n != 0 {
+		t.Errorf("%d old packets came to the hook", n)
+	}
+	g.send(t, c, 5, 100)
+	if n := g.denied(t) - before; n != 5 {
+		t.Errorf("%d packets are counted afterwards, want 5", n)
+	}
+}
+
+func (g *pairLab) send(t *testing.T, c net.Conn, packets, size int) {
+	t.Helper()
+	for range packets {
+		_, err := c.Write(make([]byte, size))
+		g.must(t, err)
 	}
 }
 
