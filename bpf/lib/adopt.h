@@ -199,6 +199,7 @@ __noinline int adopt(__u32 at)
 	if (half_open)
 		count_half_open(1);
 	__sync_lock_test_and_set(&t->tag[way], half_open ? look->tag | TAG_HALF_OPEN : look->tag);
+	clear_hint(place); // that of an earlier state with this tag
 	c->created++;
 	in->place = place;
 	if (!settle(place))

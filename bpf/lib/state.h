@@ -193,8 +193,11 @@ __noinline int new_phase(__u32 place, __u8 proto)
 		else if (promote(place) && low->flags & META_TRACKED && !over)
 			look->proved = some(place);
 	}
-	if (over)
-		leave_track(s, place);
+	if (!over)
+		return 0;
+	leave_track(s, place);
+	if (proto == PROTO_TCP)
+		note_end(place); // the first packet may have ended it
 	return 0;
 }
 

@@ -136,7 +136,7 @@ func TestSweepHints(t *testing.T) {
 	b.sweep(1)
 	b.states(0, "after the connection has ended")
 	// A reset ends an established connection, and one that is half-open.
-	for _, established := range []bool{true, false} {
+	for _, established := range []bool{false, true} {
 		b.segment(false, syn, 1000, 0)
 		b.segment(true, syn|ack, 5000, 1001)
 		if established {
@@ -149,4 +149,12 @@ func TestSweepHints(t *testing.T) {
 		b.sweep(1)
 		b.states(0, "after a reset")
 	}
+	// The same connection again, in the same place, by a reset alone: what the sweep knew of the
+	// established one does not count.
+	b.now += time.Second // an entry is not used again at once
+	b.segment(true, rst, 5001, 0)
+	b.states(1, "after a reset alone")
+	b.now += 3 * time.Second
+	b.sweep(1)
+	b.states(0, "when a reset alone has expired")
 }
