@@ -3,9 +3,9 @@
 // set. A pass over states that stay reads two words for a set and not a cache line for each state.
 // A hint is valid for the tags with which it was made: a state that is added, removed or promoted
 // changes one, and so does one whose connection begins to end. A set with such a state has no hint:
-// the rest of the end changes no tag. A tag may come again, with another state of the same flow: one
-// that is new cannot expire before the one of the hint could, unless its first packet ends it, and
-// then it has no hint either.
+// the rest of the end changes no tag. A tag may come again, with another state of the same flow:
+// one that is new cannot expire before the one of the hint could, unless its first packet ends it,
+// and then it has no hint either.
 #pragma once
 
 #include "remove.h"
