@@ -69,9 +69,6 @@ static __always_inline int tried_enough(__u32 place)
 	return n && READ_ONCE(n->begun) >= READ_ONCE(*most);
 }
 
-// How many parts are tried for one whose pod is there.
-enum { CHOICES = 4 };
-
 // living returns the backend that a part of the flows goes to, NULL if its pod is gone and the
 // agent has not yet taken it out of the service.
 static __always_inline struct backend *living(struct service *s, __u32 part)
@@ -81,6 +78,22 @@ static __always_inline struct backend *living(struct service *s, __u32 part)
 	if (unlikely(tried_enough(b->place)))
 		b = &s->backend[s->other[part] & (MAX_BACKENDS - 1)];
 	return pod_at(b->addr.hi, b->addr.lo) ? b : NULL;
+}
+
+// From one part that is tried for a pod that is there to the next.
+enum { NEXT_PART = SERVICE_SLOTS / 4 + 1 };
+
+// living_of tries four parts, the given one first. It is no loop: Linux 6.1 refuses the one that
+// clang makes (TestBackEdges).
+static __always_inline struct backend *living_of(struct service *s, __u32 part)
+{
+	struct backend *b = living(s, part);
+
+	if (!b)
+		b = living(s, part + NEXT_PART);
+	if (!b)
+		b = living(s, part + 2 * NEXT_PART);
+	return b ? b : living(s, part + 3 * NEXT_PART);
 }
 
 // choose_backend sets nat->goal to the backend of the packet's flow, and nat->backend. It returns 0
@@ -96,9 +109,7 @@ static __always_inline int choose_backend(const struct packet *p, struct nat *na
 	nat->part = hash5(s->seed, p->src_hi, p->src_lo, (__u64)p->proto << 32 | p->ports,
 			  p->dst_hi, p->dst_lo) &
 		    (SERVICE_SLOTS - 1);
-	struct backend *b = NULL;
-	for (__u32 i = 0; i < CHOICES && !b; i++)
-		b = living(s, nat->part + i * (SERVICE_SLOTS / CHOICES + 1));
+	struct backend *b = living_of(s, nat->part);
 	if (!b)
 		return 0;
 	nat->make = MAKE_NONE;
