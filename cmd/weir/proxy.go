@@ -81,7 +81,8 @@ func proxyVerb(c *call) action {
 		served := make(chan error, 2)
 		if *metrics != "" {
 			scrapes, err := observe.ServeMetrics(*metrics, func() ([]observe.Metric, error) {
-				return append(s.Metrics(), dials.Metrics()...), nil
+				own := append(s.Metrics(), build().Metric())
+				return append(own, dials.Metrics()...), nil
 			}, served)
 			if err != nil {
 				l.Close()
