@@ -117,4 +117,7 @@ type PeerStatus struct {
 	Received      uint64         // bytes, encrypted
 	Sent          uint64
 	Moves         uint64 // how often Path changed
+	// packets to the peer that waited for a session and were dropped: too many waited, or none came
+	// in time
+	WaitFull, WaitLate uint64
 }

@@ -114,6 +114,10 @@ type Tunnel struct {
 	Backend   string `json:"backend"` // whose WireGuard it is: "user" or "kernel"
 	// why it is ours in user space although the settings prefer the kernel's
 	Reason string `json:"reason,omitempty"`
+	// packets that waited for a session of their peer and were dropped, as too many waited or none
+	// came in time; only ours in user space counts them
+	DroppedQueueFull uint64 `json:"dropped_queue_full,omitempty"`
+	DroppedNoSession uint64 `json:"dropped_no_session,omitempty"`
 }
 
 // Forward is a port of the host, or several in a row, that lead to another host behind it.

@@ -165,7 +165,8 @@ func peerView(s overlay.PeerStatus) api.Peer {
 	v := api.Peer{Name: s.Name, Key: s.Key.String(), Endpoints: s.Endpoints, Pods: s.Pods,
 		Keepalive: int(s.Keepalive / time.Second),
 		Encrypted: !s.Unencrypted, Preshared: !s.Preshared.IsZero(), RTTSeconds: s.RTT.Seconds(),
-		Received: s.Received, Sent: s.Sent, Moves: s.Moves}
+		Received: s.Received, Sent: s.Sent, Moves: s.Moves,
+		DroppedQueueFull: s.WaitFull, DroppedNoSession: s.WaitLate}
 	if s.Path.IsValid() {
 		v.Path = s.Path.String()
 		if s.Unencrypted {
