@@ -79,6 +79,7 @@ type Status struct {
 	// what is doubtful about the rules (see Warnings) or beside them. The node is healthy all the
 	// same.
 	Warnings   []string    `json:"warnings,omitempty"`
+	Host       string      `json:"host"` // the host's name
 	PID        int         `json:"pid"`
 	Since      time.Time   `json:"since"`
 	Interfaces []Interface `json:"interfaces"`
