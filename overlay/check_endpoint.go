@@ -60,3 +60,14 @@ func withoutPort(text string) error {
 	}
 	return errEndpoint{text, "is not HOST:PORT", ""}
 }
+
+// errNoEndpoint refuses a peer without encryption that has no endpoint.
+type errNoEndpoint struct{ peer string }
+
+func (e errNoEndpoint) Error() string {
+	return fmt.Sprintf("overlay: peer %q: without encryption it needs an endpoint, the address of "+
+		"its host", e.peer)
+}
+
+// Hint returns what to add.
+func (errNoEndpoint) Hint() string { return "--endpoint ADDRESS:" + usualPort }

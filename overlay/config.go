@@ -66,8 +66,7 @@ type Peer struct {
 
 func (p *Peer) check() error {
 	if p.Unencrypted && len(p.Endpoints) == 0 {
-		return fmt.Errorf("overlay: peer %q: without encryption it needs an endpoint, the address "+
-			"of its host", p.Name)
+		return errNoEndpoint{p.Name}
 	}
 	if p.Key.IsZero() {
 		return fmt.Errorf("overlay: peer %q has no public key", p.Name)

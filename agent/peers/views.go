@@ -151,7 +151,8 @@ func peerOf(r api.AddPeer) (overlay.Peer, error) {
 	}
 	var err error
 	if p.Key, err = overlay.ParseKey(r.Key); err != nil {
-		return p, fmt.Errorf("peer %s: public key: %w", r.Name, err)
+		return p, &api.Error{Message: fmt.Sprintf("peer %s: public key: %v", r.Name, err),
+			Advice: "weir peer key on the other node prints it"}
 	}
 	if r.Preshared != "" {
 		if p.Preshared, err = overlay.ParseKey(r.Preshared); err != nil {
