@@ -26,6 +26,7 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 	guarded, refused := n.hooks.Counts()
 	problems := len(n.problems.All()) + refused
 	all := []observe.Metric{
+		n.config.Build.Metric(),
 		observe.One(observe.Gauge, "weir_rules", "Rules, without the default rule.",
 			float64(n.rules.Count())),
 		observe.One(observe.Counter, "weir_ruleset_loads_total",

@@ -22,6 +22,7 @@ import (
 	"github.com/weirnet/weir/agent/services"
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/store/client"
 )
 
@@ -35,6 +36,7 @@ type Config struct {
 	// a rule file is on trial for so long at first; 0 for no trial
 	Confirm time.Duration
 	Log     *slog.Logger    // the node's log
+	Build   observe.Build   // what the agent was built from
 	Ready   func(string)    // called once when everything is in force, with a line for people
 	Reload  <-chan struct{} // asks to read the rule file again; may be nil
 }

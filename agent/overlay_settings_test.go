@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -52,5 +53,27 @@ func TestOverlaySettingsRefused(t *testing.T) {
 			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q\n got  %v\n want %s", c.text, err, c.want)
 		}
+	}
+}
+
+// TestPeersAreNoSettings: who writes a peer into the settings, as into those of wg-quick, gets the
+// command that adds it.
+func TestPeersAreNoSettings(t *testing.T) {
+	for _, text := range []string{
+		"[[peer]]\nendpoint = \"host.example\"\n", "[peers]\nb = 5\n",
+		"[overlay]\nendpoint = \"host.example\"\n", "[[overlay.peer]]\nname = \"b\"\n",
+		"[[Peer]]\nEndpoint = \"host.example\"\n",
+	} {
+		_, err := readText(t, text)
+		var h interface{ Hint() string }
+		if !errors.As(err, &h) || !strings.Contains(h.Hint(), "weir peer add") ||
+			!strings.Contains(h.Hint(), "HOST:51820") {
+			t.Errorf("%q: %v, without the command", text, err)
+		}
+	}
+	_, err := readText(t, "[overlay]\nspeed = 9\n")
+	var h interface{ Hint() string }
+	if !errors.As(err, &h) || !strings.Contains(h.Hint(), "weir.toml(5)") {
+		t.Errorf("an unknown setting: %v, without the page", err)
 	}
 }

@@ -126,8 +126,7 @@ func placed(err error) error {
 	if errors.As(err, &unknown) {
 		first := &unknown.Errors[0]
 		line, column := first.Position()
-		return fmt.Errorf(":%d:%d: unknown setting %q", line, column,
-			strings.Join(first.Key(), "."))
+		return fmt.Errorf(":%d:%d: %w", line, column, errUnknown{first.Key()})
 	}
 	var wrong *toml.DecodeError
 	if !errors.As(err, &wrong) {
@@ -143,6 +142,25 @@ func placed(err error) error {
 		what = key + ": " + what
 	}
 	return fmt.Errorf(":%d:%d: %s", line, column, what)
+}
+
+// errUnknown is a key that is not a setting.
+type errUnknown struct{ key []string }
+
+func (e errUnknown) Error() string {
+	return fmt.Sprintf("unknown setting %q", strings.Join(e.key, "."))
+}
+
+// Hint returns where the settings are listed. Other nodes are none: wg-quick has them in its file.
+func (e errUnknown) Hint() string {
+	for _, word := range e.key {
+		switch strings.ToLower(word) {
+		case "peer", "peers", "endpoint", "endpoints":
+			return "other nodes are not settings: weir peer add NAME --key KEY --pods RANGE " +
+				"--endpoint HOST:51820"
+		}
+	}
+	return "weir.toml(5) lists all settings"
 }
 
 // settings applies the file to the defaults.

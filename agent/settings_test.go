@@ -19,14 +19,18 @@ func readText(t *testing.T, text string) (Settings, error) {
 	}
 	s, err := ReadSettings(file)
 	if err != nil {
-		err = &stripped{strings.ReplaceAll(err.Error(), file, "weir.toml")}
+		err = &stripped{err, strings.ReplaceAll(err.Error(), file, "weir.toml")}
 	}
 	return s, err
 }
 
-type stripped struct{ text string }
+type stripped struct {
+	error
+	text string
+}
 
 func (s *stripped) Error() string { return s.text }
+func (s *stripped) Unwrap() error { return s.error }
 
 func TestSettingsEveryKey(t *testing.T) {
 	got, err := readText(t, `

@@ -18,6 +18,8 @@ func (n *Node) status() (api.Status, error) {
 		TakenOver: n.engine.TakenOver(), Pods: len(n.config.Settings.Pods.Ranges) > 0,
 		StatesMax: n.config.Settings.Engine.MaxStates, Reasons: map[string]uint64{},
 		Default: "allow"}
+	// without a name, the page shows none
+	s.Host, _ = os.Hostname()
 	s.Interfaces, s.Problems = n.hooks.Interfaces()
 	s.Skipped = n.hooks.Skipped()
 	s.Problems = append(s.Problems, n.problems.All()...)

@@ -34,6 +34,8 @@ type bind struct {
 	ns      *nl.NS    // where sockets are opened, whatever thread calls
 	private Key       // of this node
 	onMove  func(Key) // called when a packet of a peer came on another path
+	// called when the first packet of a session that the peer began has come; must not block
+	onSession func(Key)
 	// what opens transport messages, and where what was in them goes; nil: the library does
 	wg      *device.Device
 	write   func(packets [][]byte, offset int) (int, error)
@@ -60,6 +62,8 @@ type bind struct {
 	duplicates atomic.Uint64
 	// Handshakes, see Stats.
 	begun, answered, byOther, accepted atomic.Uint64
+
+	waits waitCounts
 }
 
 func newBind(log *slog.Logger, ns *nl.NS, mark uint32, offload bool) *bind {
@@ -228,6 +232,7 @@ func (b *bind) addPeer(key Key) *peerEndpoint {
 	p := b.peers[key]
 	if p == nil {
 		p = &peerEndpoint{bind: b, key: key}
+		p.waiting.all = &b.waits
 		b.peers[key] = p
 	}
 	return p
@@ -254,8 +259,8 @@ func (b *bind) allPeers() []*peerEndpoint {
 // dropPeer removes a peer.
 func (b *bind) dropPeer(key Key) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if p := b.peers[key]; p != nil {
+	p := b.peers[key]
+	if p != nil {
 		delete(b.peers, key)
 		b.closeSenders(p)
 		for index, q := range b.initiators {
@@ -263,6 +268,10 @@ func (b *bind) dropPeer(key Key) {
 				delete(b.initiators, index)
 			}
 		}
+	}
+	b.mu.Unlock()
+	if p != nil {
+		p.waiting.end() // waits for what sends, which needs mu
 	}
 }
 

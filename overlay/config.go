@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"github.com/weirnet/weir/eyeballs/dns"
@@ -67,21 +66,16 @@ type Peer struct {
 
 func (p *Peer) check() error {
 	if p.Unencrypted && len(p.Endpoints) == 0 {
-		return fmt.Errorf("overlay: peer %q: without encryption it needs an endpoint, the address "+
-			"of its host", p.Name)
+		return errNoEndpoint{p.Name}
 	}
 	if p.Key.IsZero() {
 		return fmt.Errorf("overlay: peer %q has no public key", p.Name)
 	}
 	for _, e := range p.Endpoints {
-		host, port, err := net.SplitHostPort(e)
-		if err != nil {
-			return fmt.Errorf("overlay: peer %q: endpoint %q is not HOST:PORT", p.Name, e)
+		if err := checkEndpoint(e); err != nil {
+			return fmt.Errorf("overlay: peer %q: %w", p.Name, err)
 		}
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
-			return fmt.Errorf("overlay: peer %q: endpoint %q needs a host and a port from 1 to "+
-				"65535", p.Name, e)
-		}
+		host, _, _ := net.SplitHostPort(e)
 		if _, err := netip.ParseAddr(host); err != nil && p.Unencrypted {
 			return fmt.Errorf("overlay: peer %q: endpoint %q: without encryption it has to be an "+
 				"address: a DNS server could redirect the packets of a name",
@@ -122,4 +116,7 @@ type PeerStatus struct {
 	Received      uint64         // bytes, encrypted
 	Sent          uint64
 	Moves         uint64 // how often Path changed
+	// packets to the peer that waited for a session and were dropped: too many waited, or none came
+	// in time
+	WaitFull, WaitLate uint64
 }

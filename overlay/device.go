@@ -17,12 +17,13 @@ type Device struct {
 	uapi *uapi
 
 	keepalives chan Key // peers from which a packet came on another path
+	sessions   chan Key // peers with a new session
 }
 
 // New makes the interface and brings it up. The caller sets addresses; routes to pod ranges come
 // with the peers. It is made in the network namespace of the calling thread.
 func New(config Config) (*Device, error) {
-	d := &Device{keepalives: make(chan Key, 64)}
+	d := &Device{keepalives: make(chan Key, 64), sessions: make(chan Key, 64)}
 	if err := d.begin(config, d); err != nil {
 		return nil, err
 	}
@@ -57,9 +58,20 @@ func (d *Device) open() (err error) {
 		default:
 		}
 	}
+	d.bind.onSession = func(k Key) {
+		select {
+		case d.sessions <- k:
+		default: // checkWaiting finds it
+		}
+	}
 	d.bind.helpers = newHelpers(d.ctx.Done())
-	d.tun.in.sealer.helpers = d.bind.helpers
+	d.tun.in.sealer.helpers, d.tun.in.sealer.bind = d.bind.helpers, d.bind
 	d.wg = device.NewDevice(d.tun, d.bind, d.logger())
+	d.wg.SetSessionStateFunc(func(k device.NoisePublicKey, state device.PeerSessionState) {
+		if state == device.PeerSessionEstablished {
+			d.bind.onSession(Key(k))
+		}
+	})
 	d.bind.wg, d.bind.write = d.wg, d.tun.Write // before the socket is open
 	d.tun.in.sealer.wg.Store(d.wg)              // the interface is read already
 	if err := d.wg.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=%d\n", d.config.Key.hex(),
@@ -117,6 +129,9 @@ type Stats struct {
 	DroppedIn, DroppedOut uint64 // refused by the Filter
 	Broken                uint64 // malformed packets of the kernel
 	NoPeer                uint64 // packets of the kernel to an address that no peer has
+	// packets of the kernel that waited for a session of their peer, and were dropped: too many
+	// waited, or none came in time
+	WaitFull, WaitLate uint64
 	// coalesced packets from peers that the kernel refused; they were written one by one
 	CoalesceRefused uint64
 	SendErrors      uint64 // batches for which no path worked
@@ -146,7 +161,8 @@ func (d *Device) Stats() Stats {
 		ReadErrors: d.bind.readErrors.Load(),
 		Loops:      d.tun.loop.seen.Load(),
 		Copies:     d.bind.duplicates.Load(),
-		Begun:      d.bind.begun.Load(), Answered: d.bind.answered.Load(),
+		WaitFull:   d.bind.waits.full.Load(), WaitLate: d.bind.waits.late.Load(),
+		Begun: d.bind.begun.Load(), Answered: d.bind.answered.Load(),
 		AnsweredByOther: d.bind.byOther.Load(), Accepted: d.bind.accepted.Load(),
 	}
 	for _, p := range d.bind.allPeers() {

@@ -153,7 +153,9 @@ func (o *opener) accept(r *run, messages []received) {
 		}
 		if !accepted {
 			accepted = true
-			r.peer.Received(r.pair)
+			if r.peer.Received(r.pair) {
+				o.bind.onSession(Key(r.peer.Key()))
+			}
 		}
 		size += len(m.message)
 		if m.size == 0 {

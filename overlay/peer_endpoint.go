@@ -66,6 +66,7 @@ type peerEndpoint struct {
 
 	senders   [2]atomic.Pointer[udp.Conn] // for data, by IP version; nil until the first
 	receiving sync.Mutex                  // held while messages of the peer are opened
+	waiting   waiting
 
 	prober     prober
 	kernelPMTU kernelPMTU // used by the watch goroutine only

@@ -14,14 +14,13 @@ import (
 )
 
 // sealer seals and sends packets of the kernel to the peers that have a session: in place, a batch
-// at a time, by the goroutine that read them. What has to wait for a session goes the library's
-// way.
+// at a time, by the goroutine that read them. It copies what has to wait for a session.
 type sealer struct {
 	wg      atomic.Pointer[device.Device] // nil: all packets go the library's way
 	helpers *helpers
+	bind    *bind               // has what waits for sessions
 	lost    func(packet []byte) // is given what no peer has the address of
 	peers   []*device.Peer      // for each packet of a batch; nil when nothing is left to do
-	waiting []*device.Peer      // those without a session
 
 	// the packets to one peer
 	slab     []byte
@@ -33,52 +32,44 @@ type sealer struct {
 	done     sync.WaitGroup
 }
 
-// send seals and sends the packets that it can, and returns how many are left, at the front of
-// packets.
+// send seals and sends the packets, and returns how many are left: all while the device is not up,
+// else none.
 func (s *sealer) send(slab []byte, packets []tun.ReadPacket) int {
 	wg := s.wg.Load()
 	if wg == nil || !wg.IsUp() {
 		return len(packets)
 	}
 	now := time.Now()
-	s.slab, s.mtu, s.waiting = slab, wg.MTU(), s.waiting[:0]
+	s.slab, s.mtu = slab, wg.MTU()
 	s.findPeers(wg, packets)
 	for i, p := range s.peers {
-		if p != nil && !slices.Contains(s.waiting, p) && !s.sendTo(p, packets[i:], i, now) {
-			s.waiting = append(s.waiting, p)
+		if p != nil {
+			s.sendTo(p, packets[i:], i, now)
 		}
 	}
 	s.slab = nil
-	left := 0
-	for i, p := range s.peers {
-		if p != nil {
-			packets[left] = packets[i]
-			left++
-		}
-	}
-	return left
+	return 0
 }
 
 // sendTo seals and sends those of the packets that are to a peer, and clears their peers. The first
-// of them is number i of the batch. It returns false and does nothing when they have to go the
-// library's way.
-func (s *sealer) sendTo(p *device.Peer, packets []tun.ReadPacket, i int, now time.Time) bool {
+// of them is number i of the batch.
+func (s *sealer) sendTo(p *device.Peer, packets []tun.ReadPacket, i int, now time.Time) {
 	s.packets = s.packets[:0]
 	bytes := 0
 	for k, q := range s.peers[i:] {
 		if q == p {
 			s.packets = append(s.packets, packets[k])
 			bytes += packets[k].Size
+			s.peers[i+k] = nil
 		}
+	}
+	if s.bind.waits.peers.Load() > 0 && s.behind(p, now) {
+		return
 	}
 	pair, counter := p.Reserve(len(s.packets), now)
 	if pair == nil {
-		return false
-	}
-	for k, q := range s.peers[i:] {
-		if q == p {
-			s.peers[i+k] = nil
-		}
+		s.hold(p, now)
+		return
 	}
 	for k := range s.sealers {
 		s.sealers[k].Use(pair.Send())
@@ -88,7 +79,30 @@ func (s *sealer) sendTo(p *device.Peer, packets []tun.ReadPacket, i int, now tim
 	s.helpers.run(s, len(s.packets), bytes, &s.done)
 	p.SendSealed(s.messages)
 	clear(s.messages)
+}
+
+// behind has the packets wait behind others to the same peer, if there are some.
+func (s *sealer) behind(p *device.Peer, now time.Time) bool {
+	e := s.bind.peerOf(Key(p.Key()))
+	if e == nil || !e.waiting.any() {
+		return false
+	}
+	s.hold(p, now)
 	return true
+}
+
+// hold has the packets wait for a session of the peer.
+func (s *sealer) hold(p *device.Peer, now time.Time) {
+	e := s.bind.peerOf(Key(p.Key()))
+	if e == nil { // it is being removed
+		s.bind.waits.late.Add(uint64(len(s.packets)))
+		return
+	}
+	e.waiting.add(s.slab, s.packets, s.bind.now())
+	// a session may have begun meanwhile, when nothing waited for it
+	if !e.waiting.send(p, s.mtu, now) {
+		p.Await()
+	}
 }
 
 // do implements divisible.

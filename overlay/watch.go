@@ -28,8 +28,14 @@ func (d *Device) watch() {
 		case k := <-d.keepalives:
 			d.sendKeepalive(k) // so that the peer learns that this path works
 			continue
+		case k := <-d.sessions:
+			if p := d.bind.peerOf(k); p != nil {
+				d.sendWaiting(p)
+			}
+			continue
 		case <-tick.C:
 		}
+		d.checkWaiting()
 		d.probeSilent()
 		d.probePMTU()
 		d.dropStaleSource()

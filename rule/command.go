@@ -90,7 +90,7 @@ func (c *Command) pipe(s *Ruleset) error {
 	case c.Verb == VerbPipeFlush:
 		s.Pipes = nil
 	case c.Verb == VerbPipeDelete && !there:
-		return absent{fmt.Sprintf("there is no pipe %d", c.Number)}
+		return absent{fmt.Sprintf("there is no pipe %d", c.Number), "weir fw pipe show"}
 	case c.Verb == VerbPipeDelete:
 		delete(s.Pipes, c.Number)
 	default:
@@ -110,7 +110,7 @@ func (c *Command) delete(s *Ruleset) error {
 			sets = 1<<32 - 1
 		}
 		if s.deleteOf(n, sets) == 0 && err == nil {
-			err = absent{fmt.Sprintf("there is no rule %s", n)}
+			err = absent{fmt.Sprintf("there is no rule %s", n), listRules}
 		}
 	}
 	if len(c.Numbers) > 0 {
@@ -125,9 +125,37 @@ func (c *Command) delete(s *Ruleset) error {
 }
 
 // absent is the error of a command that removes what is not there.
-type absent struct{ msg string }
+type absent struct{ msg, hint string }
 
 func (e absent) Error() string { return e.msg }
+
+// Hint returns how to see what is there.
+func (e absent) Hint() string { return e.hint }
+
+// listRules is the hint for a rule that is not there.
+const listRules = "weir fw list shows the rules with their numbers"
+
+// errTable refuses to create a table that is there.
+type errTable struct {
+	name   string
+	others bool // its members are not those that it was to have
+}
+
+func (e errTable) Error() string {
+	if e.others {
+		return fmt.Sprintf("table %s exists already, with other members", e.name)
+	}
+	return fmt.Sprintf("table %s exists already", e.name)
+}
+
+// Hint returns how to have the table.
+func (e errTable) Hint() string {
+	if e.others {
+		return fmt.Sprintf("weir fw table %s destroy, or take another name", e.name)
+	}
+	return fmt.Sprintf("weir fw table %s create missing leaves it as it is, create or-flush "+
+		"empties it", e.name)
+}
 
 // IsAbsent reports whether an error of Apply says that what was to be removed is not there.
 func IsAbsent(err error) bool {
@@ -145,7 +173,7 @@ func (c *Command) checkList(s *Ruleset) error {
 			have = l.File
 		}
 		if _, there := s.Tables[c.Table]; there && have != c.File {
-			return fmt.Errorf("table %s exists already, with other members", c.Table)
+			return errTable{c.Table, true}
 		}
 		return nil
 	case VerbTableAdd, VerbTableDelete, VerbTableFlush:
@@ -175,7 +203,7 @@ func (c *Command) table(s *Ruleset) error {
 	switch c.Verb {
 	case VerbTableCreate:
 		if there && !c.IfNew && !c.Empty {
-			return fmt.Errorf("table %s exists already", c.Table)
+			return errTable{c.Table, false}
 		}
 		if !there || c.Empty {
 			s.Tables[c.Table] = make(Table)
@@ -198,7 +226,8 @@ func (c *Command) table(s *Ruleset) error {
 		var err error
 		for _, e := range c.Entries {
 			if _, member := t[e.Prefix]; !member && err == nil {
-				err = absent{fmt.Sprintf("table %s has no member %s", c.Table, e.Prefix)}
+				err = absent{fmt.Sprintf("table %s has no member %s", c.Table, e.Prefix),
+					"weir fw table " + c.Table + " list"}
 			}
 			delete(t, e.Prefix)
 			s.SetEnd(c.Table, e.Prefix, 0)
@@ -206,7 +235,7 @@ func (c *Command) table(s *Ruleset) error {
 		return err
 	case VerbTableFlush, VerbTableDrop:
 		if c.Table != "" && !there {
-			return absent{fmt.Sprintf("there is no table %s", c.Table)}
+			return absent{fmt.Sprintf("there is no table %s", c.Table), "weir fw table all list"}
 		}
 		for name, t := range s.Tables {
 			if c.Table == "" || name == c.Table {

@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -43,7 +44,8 @@ func (p *parser) protocol() (Test, error) {
 		return Test{}, p.fail(t, "{ tcp or udp }", "protocols are not a comma list")
 	}
 	names := append(packet.ProtoNames(), "ip", "ip4", "ip6", "all")
-	return Test{}, p.fail(t, suggest(t.text, names...), "unknown protocol %s", quote(t.text))
+	hint := cmp.Or(suggest(t.text, names...), "a name such as tcp, udp, icmp or ip, or a number")
+	return Test{}, p.fail(t, hint, "unknown protocol %s", quote(t.text))
 }
 
 // directions are options that other firewalls have in front of the protocol.

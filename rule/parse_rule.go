@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -88,7 +89,9 @@ func (p *parser) action(r *Rule) error {
 		if why, known := refusedActions[t.text]; known {
 			return p.fail(t, why, "%s is a word of ipfw that Weir does not have", quote(t.text))
 		}
-		return p.fail(t, suggest(t.text, keys(actions)...), "unknown action %s", quote(t.text))
+		hint := cmp.Or(suggest(t.text, keys(actions)...),
+			"a word such as allow, deny, reject, count or skipto")
+		return p.fail(t, hint, "unknown action %s", quote(t.text))
 	}
 	r.Action.Op = action
 	switch action {

@@ -120,7 +120,7 @@ func (s *Ruleset) Move(number uint16, from, to uint8) error {
 		}
 	}
 	if number != 0 && moved == 0 {
-		return absent{fmt.Sprintf("there is no rule %d", number)}
+		return absent{fmt.Sprintf("there is no rule %d", number), listRules}
 	}
 	return nil
 }

@@ -1,7 +1,9 @@
 package test
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -65,6 +67,7 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 			strings.HasPrefix(name, serviceMetric) // TestServicePassesDeadPodOver
 	})
 	checkMetrics(t, string(text), want)
+	checkBuildInfo(t, string(text))
 	if strings.Contains(string(text), "10.66.") {
 		t.Error("there is an address in\n", string(text))
 	}
@@ -107,6 +110,7 @@ func TestProxyMetrics(t *testing.T) {
 	client.Transport = nil
 	text := get("http://" + l.Addr().String() + "/metrics")
 	checkMetrics(t, text, documented(t, "proxy.md"))
+	checkBuildInfo(t, text)
 	won := 0
 	for _, m := range regexp.MustCompile(`(?m)^weir_dial_races_total\{.*\} (\d+)$`).FindAllStringSubmatch(text, -1) {
 		n, _ := strconv.Atoi(m[1])
@@ -167,6 +171,31 @@ func checkMetrics(t *testing.T, text string, want map[string][2]string) {
 	lint.Dir, lint.Stdin = "../tools", strings.NewReader(text)
 	if out, err := lint.CombinedOutput(); err != nil {
 		t.Errorf("promlint: %v\n%s", err, out)
+	}
+}
+
+// checkBuildInfo compares weir_build_info of a scrape with what the binary says of itself.
+func checkBuildInfo(t *testing.T, text string) {
+	t.Helper()
+	out, err := exec.Command(weir, "version", "-j").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v struct {
+		Weir, Commit, Go string
+		Modified         bool
+	}
+	if err := json.Unmarshal(out, &v); err != nil {
+		t.Fatal(err)
+	}
+	revision := cmp.Or(v.Commit, "unknown")
+	if v.Modified {
+		revision += "-modified"
+	}
+	want := fmt.Sprintf("\nweir_build_info{version=%q,revision=%q,goversion=%q} 1\n", v.Weir,
+		revision, v.Go)
+	if !strings.Contains(text, want) {
+		t.Errorf("the metrics lack %s", want)
 	}
 }
 

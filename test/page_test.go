@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -56,6 +57,10 @@ func TestPageServes(t *testing.T) {
 	if err := os.Remove(filepath.Join(p.root, "run/weir/weir.sock")); err != nil {
 		t.Fatal(err)
 	}
+	host, err := os.Hostname() // in the title
+	if err != nil {
+		t.Fatal(err)
+	}
 	auth := "Authorization: Bearer " + token
 	for _, c := range []struct {
 		what, want, path string
@@ -64,6 +69,8 @@ func TestPageServes(t *testing.T) {
 		{"the page", "<title>Weir</title>", "/", nil},
 		{"without a token", "token", "/v1/rules", nil},
 		{"rules", "deny tcp from any to me 81", "/v1/rules", []string{"-H", auth}},
+		{"status", strconv.Quote("host") + ":" + strconv.Quote(host), "/v1/status",
+			[]string{"-H", auth}},
 		{"a change", "not found", "/v1/do", []string{"-H", auth, "-d", `{"line":"flush"}`}},
 		{"why", `"rule":160`, "/v1/why", []string{"-H", auth, "-d",
 			`{"packet":"in via eth0 udp 10.66.0.2:9 -> 10.66.0.1:5353"}`}},

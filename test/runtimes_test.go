@@ -447,6 +447,27 @@ func newDocker(t *testing.T, h *podHost) (docker func(args ...string) *nstest.Cm
 	return docker
 }
 
+// showsPorts: docker ps and docker port have no ports for a network of a driver that is not
+// Docker's own, as docs/docker.md says. weir pod list has them, and Docker knows what was asked of
+// it.
+func showsPorts(t *testing.T, h *podHost, docker func(args ...string) *nstest.Cmd) {
+	t.Helper()
+	if out := mustRun(t, docker("ps", "--format", "{{.Names}} {{.Ports}}", "--filter",
+		"name=web")); strings.TrimSpace(out) != "web" {
+		t.Errorf("docker ps shows %q: docs/docker.md says that it shows no ports", out)
+	}
+	if out := mustRun(t, docker("port", "web")); strings.TrimSpace(out) != "" {
+		t.Errorf("docker port shows %q: docs/docker.md says that it shows no ports", out)
+	}
+	if out := mustRun(t, docker("inspect", "-f", "{{.HostConfig.PortBindings}}",
+		"web")); !strings.Contains(out, "80/tcp:") || !strings.Contains(out, " 8080}") {
+		t.Errorf("docker inspect shows %q", out)
+	}
+	if out := h.weir("pod", "list"); !strings.Contains(out, "8080:80") {
+		t.Errorf("weir pod list shows no published port:\n%s", out)
+	}
+}
+
 func TestLongDocker(t *testing.T) {
 	t.Parallel()
 	need(t, "dockerd", "docker", "nginx", "curl", "busybox", "tar")
@@ -467,6 +488,7 @@ func TestLongDocker(t *testing.T) {
 	}
 	h.meetsTheRules(t, inside)
 	h.meetsPublishedPorts(t, inside)
+	showsPorts(t, h, docker)
 	// the first by Docker's own name server, which asks ours for others
 	meetsByName(t, inside, "web", "web.weir", "web.app.label.weir", "neighbour")
 	mustRun(t, docker("rm", "-f", "web", "other"))

@@ -79,6 +79,7 @@ type Status struct {
 	// what is doubtful about the rules (see Warnings) or beside them. The node is healthy all the
 	// same.
 	Warnings   []string    `json:"warnings,omitempty"`
+	Host       string      `json:"host"` // the host's name
 	PID        int         `json:"pid"`
 	Since      time.Time   `json:"since"`
 	Interfaces []Interface `json:"interfaces"`
@@ -114,6 +115,10 @@ type Tunnel struct {
 	Backend   string `json:"backend"` // whose WireGuard it is: "user" or "kernel"
 	// why it is ours in user space although the settings prefer the kernel's
 	Reason string `json:"reason,omitempty"`
+	// packets that waited for a session of their peer and were dropped, as too many waited or none
+	// came in time; only ours in user space counts them
+	DroppedQueueFull uint64 `json:"dropped_queue_full,omitempty"`
+	DroppedNoSession uint64 `json:"dropped_no_session,omitempty"`
 }
 
 // Forward is a port of the host, or several in a row, that lead to another host behind it.

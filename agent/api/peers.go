@@ -56,7 +56,10 @@ type Peer struct {
 	Received   uint64         `json:"received"` // bytes, encrypted
 	Sent       uint64         `json:"sent"`
 	Moves      uint64         `json:"moves"` // changes of path
-	Problem    string         `json:"problem,omitempty"`
+	// packets to it that waited for a session and were dropped, as too many waited or none came
+	DroppedQueueFull uint64 `json:"dropped_queue_full,omitempty"`
+	DroppedNoSession uint64 `json:"dropped_no_session,omitempty"`
+	Problem          string `json:"problem,omitempty"`
 }
 
 // PeerKey is what another node has to know of this one (POST /v1/peers/key).

@@ -15,7 +15,14 @@ import (
 type Lock struct{ held *os.File }
 
 // ErrTaken means that another process holds the claim.
-var ErrTaken = errors.New("another agent is at work on it")
+var ErrTaken error = errTaken{}
+
+type errTaken struct{}
+
+func (errTaken) Error() string { return "another agent is at work on it" }
+
+// Hint returns how to see the other agent.
+func (errTaken) Hint() string { return "weir status shows it; weir down or its service ends it" }
 
 // FileName is the file in a directory that others may read by which the directory is claimed.
 const FileName = "lock"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
@@ -22,6 +23,9 @@ type Question struct {
 	Packet     packet.Packet
 	bytes      []byte
 }
+
+// questionExample is a question that can be read.
+const questionExample = "write it like 'in via eth0 tcp 192.0.2.9:4000 -> 192.0.2.1:22 flags S'"
 
 // ParseQuestion reads a question.
 func ParseQuestion(text string) (q Question, err error) {
@@ -53,8 +57,10 @@ func ParseQuestion(text string) (q Question, err error) {
 	if q.dir == firewall.In && q.xmit != "" {
 		return q, errors.New("a packet that comes in has no transmit interface yet")
 	}
-	q.Packet, q.bytes, err = build.ParseText(strings.Join(words, " "))
-	return q, err
+	if q.Packet, q.bytes, err = build.ParseText(strings.Join(words, " ")); err != nil {
+		return q, &api.Error{Message: err.Error(), Advice: questionExample}
+	}
+	return q, nil
 }
 
 // hook finds the interfaces of a question among those of the host.
@@ -73,7 +79,8 @@ func (q Question) hook(ifs []firewall.Interface) (firewall.Hook, error) {
 			}
 		}
 		if *side.index == 0 {
-			return h, fmt.Errorf("there is no interface %q", side.name)
+			return h, &api.Error{Message: fmt.Sprintf("there is no interface %q", side.name),
+				Advice: "ip link lists those of the host"}
 		}
 	}
 	return h, nil

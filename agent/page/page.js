@@ -246,13 +246,23 @@ async function rules() {
 	$("rules-note").textContent = all.length > maxRules ? "and " + (all.length - maxRules) + " more" : "";
 }
 
+// title names the host and what is wrong with it: how many problems, or "!" when that is not known.
+// It is all that a browser shows of a page in the background.
+let host = "";
+function title(wrong) {
+	document.title = (wrong ? "(" + wrong + ") " : "") + (host ? safe(host) + " - " : "") + "Weir";
+}
+
 async function poll() {
 	try {
 		const answer = await ask("v1/status");
 		if (!answer.ok) {
 			$("status").textContent = safe(await problem(answer));
+			title("!");
 		} else {
 			const s = await answer.json();
+			host = s.host || "";
+			title((s.problems || []).length);
 			const t = await top();
 			await rules();
 			$("status").textContent = safe((s.healthy ? "healthy" : "NOT healthy: " + (s.problems || []).map(p => p.what).join("; ")) +
@@ -261,6 +271,7 @@ async function poll() {
 		}
 	} catch (e) {
 		$("status").textContent = "the node does not answer";
+		title("!");
 	}
 	setTimeout(poll, 2000);
 }

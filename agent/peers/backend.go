@@ -103,8 +103,14 @@ func (p *Service) Hooked(name string) bool {
 
 // Tunnel describes the tunnel, nil when there is none.
 func (p *Service) Tunnel() *api.Tunnel {
-	if p.tunnel.Load() == nil {
+	tunnel, shown := p.tunnel.Load(), p.shown.Load()
+	if tunnel == nil || shown == nil {
 		return nil
 	}
-	return p.shown.Load()
+	t := *shown
+	if tunnel.user != nil {
+		s := tunnel.user.Stats()
+		t.DroppedQueueFull, t.DroppedNoSession = s.WaitFull, s.WaitLate
+	}
+	return &t
 }

@@ -310,8 +310,10 @@ func (p *Service) cutLocked(had []netip.Prefix) {
 func (p *Service) checkLocked(peer overlay.Peer) error {
 	for _, own := range p.config.Ranges {
 		if slices.ContainsFunc(peer.Pods, own.Overlaps) {
-			return fmt.Errorf("peer %s: its pods overlap %s, the range of this node's own",
-				peer.Name, own)
+			return &api.Error{Message: fmt.Sprintf("peer %s: its pods overlap %s, the range of "+
+				"this node's own", peer.Name, own),
+				Advice: "weir peer key -j on the other node prints its ranges; both nodes need " +
+					"ranges of their own"}
 		}
 	}
 	for _, other := range p.byName {
@@ -373,7 +375,7 @@ func (p *Service) withoutLocked(r api.RemovePeer) (next recorded, gone overlay.P
 		return next, gone, fmt.Errorf("no such peer: %s\n  %s", r.Name,
 			p.heldAdvice(r.Name, held))
 	}
-	return next, gone, fmt.Errorf("no such peer: %s", r.Name)
+	return next, gone, &api.Error{Message: "no such peer: " + r.Name, Advice: "weir peer list"}
 }
 
 func (p *Service) removedLocked(r api.RemovePeer, next recorded, pending *atomicfile.Pending,

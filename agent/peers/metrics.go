@@ -59,7 +59,12 @@ func (p *Service) Metrics() ([]observe.Metric, error) {
 			"first, or another one because that did not answer."}
 	races.Add(float64(stats.Answered-stats.AnsweredByOther), "winner", "first")
 	races.Add(float64(stats.AnsweredByOther), "winner", "other")
-	return []observe.Metric{all, handshakes, races, moves,
+	waited := observe.Metric{Name: "weir_tunnel_wait_dropped_total", Type: observe.Counter,
+		Help: "Packets that waited for a session of their peer and were dropped, by reason: too " +
+			"many waited, or no session came in time."}
+	waited.Add(float64(stats.WaitFull), "reason", "queue-full")
+	waited.Add(float64(stats.WaitLate), "reason", "no-session")
+	return []observe.Metric{all, handshakes, races, moves, waited,
 		observe.One(observe.Counter, "weir_tunnel_send_errors_total",
 			"Batches of encrypted packets that no endpoint accepted.", float64(stats.SendErrors)),
 		observe.One(observe.Counter, "weir_tunnel_no_peer_total",

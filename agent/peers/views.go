@@ -151,7 +151,8 @@ func peerOf(r api.AddPeer) (overlay.Peer, error) {
 	}
 	var err error
 	if p.Key, err = overlay.ParseKey(r.Key); err != nil {
-		return p, fmt.Errorf("peer %s: public key: %w", r.Name, err)
+		return p, &api.Error{Message: fmt.Sprintf("peer %s: public key: %v", r.Name, err),
+			Advice: "weir peer key on the other node prints it"}
 	}
 	if r.Preshared != "" {
 		if p.Preshared, err = overlay.ParseKey(r.Preshared); err != nil {
@@ -165,7 +166,8 @@ func peerView(s overlay.PeerStatus) api.Peer {
 	v := api.Peer{Name: s.Name, Key: s.Key.String(), Endpoints: s.Endpoints, Pods: s.Pods,
 		Keepalive: int(s.Keepalive / time.Second),
 		Encrypted: !s.Unencrypted, Preshared: !s.Preshared.IsZero(), RTTSeconds: s.RTT.Seconds(),
-		Received: s.Received, Sent: s.Sent, Moves: s.Moves}
+		Received: s.Received, Sent: s.Sent, Moves: s.Moves,
+		DroppedQueueFull: s.WaitFull, DroppedNoSession: s.WaitLate}
 	if s.Path.IsValid() {
 		v.Path = s.Path.String()
 		if s.Unencrypted {

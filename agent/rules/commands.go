@@ -1,11 +1,11 @@
 package rules
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
@@ -20,7 +20,8 @@ func (b *Book) do(line string, lenient bool) (message string, err error) {
 	}
 	switch c.Verb {
 	case rule.VerbNone:
-		return "", errors.New("nothing to do")
+		return "", &api.Error{Message: "there is no command",
+			Advice: "write one of a rule file, such as: add allow tcp from any to me 22"}
 	case rule.VerbZero:
 		if err := b.zero(c.Numbers); err != nil {
 			return "", err
@@ -170,7 +171,8 @@ func (b *Book) zeroLocked(numbers []rule.Range) error {
 func errNoRule(set *rule.Ruleset, numbers []rule.Range) error {
 	for _, n := range numbers {
 		if n.Lo != 0 && n.Lo != program.DefaultNumber && !hasRule(set, uint16(n.Lo)) {
-			return fmt.Errorf("there is no rule %d", n.Lo)
+			return &api.Error{Message: fmt.Sprintf("there is no rule %d", n.Lo),
+				Advice: "weir fw list shows the rules with their numbers"}
 		}
 	}
 	return nil

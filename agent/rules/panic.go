@@ -143,7 +143,8 @@ func (b *Book) EndPanic() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.panic == nil {
-		return errors.New("there is no panic to end")
+		return &api.Error{Message: "there is no panic to end",
+			Advice: "weir status shows what is in force"}
 	}
 	before := b.panic.before
 	before.Set.Expire(b.config.Clock.Now())

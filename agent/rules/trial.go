@@ -1,9 +1,10 @@
 package rules
 
 import (
-	"errors"
 	"fmt"
 	"time"
+
+	"github.com/weirnet/weir/agent/api"
 )
 
 // trial is a rule set that is rolled back unless it is confirmed.
@@ -65,7 +66,8 @@ func (e errTrial) Hint() string {
 	return "keep it: weir fw confirm, or wait until the rules before are back"
 }
 
-var errNoTrial = errors.New("no rule set is on trial; nothing to confirm")
+var errNoTrial = &api.Error{Message: "no rule set is on trial; nothing to confirm",
+	Advice: "weir fw load FILE --confirm 30s puts one on trial; weir status shows what is in force"}
 
 // TrialLeft returns the name of the rule set on trial and how long it has left; false when there is
 // none.

@@ -42,7 +42,8 @@ func (s *Spec) check() error {
 			"[fd00:200::10]:80", s.Name, s.At)
 	case a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast() ||
 		a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return fmt.Errorf("service %s: %s is not an address that others can send to", s.Name, a)
+		return hinted{fmt.Sprintf("service %s: %s is not an address that others can send to",
+			s.Name, a), "take an address that nothing else has, such as 10.200.0.10"}
 	case !isLabel || key == "":
 		return fmt.Errorf("service %s: table(%s) is not one of pods with a label; write "+
 			"table(KEY=VALUE)", s.Name, s.Table)

@@ -130,7 +130,8 @@ func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Fi
 func (c *call) watchFile(name string, filter *observe.Filter,
 	show func(*observe.Event) error) error {
 	if t := filter.Tables(); t != nil {
-		return fmt.Errorf("a saved stream has no members of table(%s)", t[0])
+		return advice{fmt.Errorf("a saved stream has no members of table(%s)", t[0]),
+			"name addresses instead of the table, or watch the node without --from"}
 	}
 	var in io.Reader = c.in
 	if name != "-" {
@@ -158,7 +159,8 @@ func (c *call) watchFile(name string, filter *observe.Filter,
 		}
 	}
 	if bad > 0 {
-		return fmt.Errorf("%s: lines that are not events: %d", name, bad)
+		return advice{fmt.Errorf("%s: lines that are not events: %d", name, bad),
+			"weir flow watch -j > FILE saves a stream; a capture is read by rules: -f RULES"}
 	}
 	return nil
 }

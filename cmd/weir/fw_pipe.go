@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -13,6 +14,9 @@ func fwPipeVerb(c *call) action {
 	c.takes(1, -1)
 	c.complete(fixed("show", "delete", "flush"))
 	return func() error {
+		if c.NArg() == 2 && c.Arg(1) == "show" {
+			return c.failed(advice{errors.New("one pipe is not shown alone"), "weir fw pipe show"})
+		}
 		if c.Arg(0) != "show" {
 			return c.do("pipe "+strings.Join(c.Args(), " "), false)
 		}

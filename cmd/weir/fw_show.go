@@ -72,7 +72,8 @@ func (c *call) printRules(f *listFlags, ranges numbers) error {
 		return r.Disabled && !f.set && !f.json
 	})
 	if len(ranges) > 0 && len(shown) == 0 {
-		return c.failed(fmt.Errorf("no such rule: %s", ranges))
+		return c.failed(advice{fmt.Errorf("no such rule: %s", ranges),
+			"weir fw list shows the rules with their numbers"})
 	}
 	if f.json {
 		all.Rules = shown

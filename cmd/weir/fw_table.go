@@ -52,7 +52,8 @@ func (c *call) someTables(name, query string) (api.Tables, error) {
 			return all, nil
 		}
 	}
-	return all, c.failed(fmt.Errorf("there is no table %s", name))
+	return all, c.failed(advice{fmt.Errorf("there is no table %s", name),
+		"weir fw table all list"})
 }
 
 // tableFormat is how tables are listed.

@@ -61,7 +61,7 @@ func ipfwVerb(c *call) action {
 		case errors.As(err, &usage):
 			fmt.Fprintf(c.stderr, "ipfw: %s\n", tty.Escape(usage.what))
 			if usage.hint != "" {
-				fmt.Fprintf(c.stderr, "hint: %s\n", usage.hint)
+				fmt.Fprintf(c.stderr, "hint: %s\n", tty.Escape(usage.hint))
 			}
 			return statusError(exUsage)
 		}

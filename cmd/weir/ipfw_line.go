@@ -50,7 +50,7 @@ func parseIPFW(args []string) (*ipfwLine, error) {
 	if last := args[len(args)-1]; strings.HasPrefix(last, "/") {
 		l.file, args = last, args[:len(args)-1]
 		if _, err := os.Stat(last); err != nil {
-			return nil, usageError{what: err.Error()}
+			return nil, usageError{what: err.Error(), hint: missingHint(err)}
 		}
 	} else if len(args) == 1 {
 		text, _, _ := strings.Cut(args[0], "#")
@@ -74,7 +74,8 @@ func parseIPFW(args []string) (*ipfwLine, error) {
 	if len(rest) > 1 && rest[0] == "set" && startsWithDigit(rest[1]) {
 		n, err := strconv.ParseUint(rest[1], 10, 8)
 		if err != nil || n > 31 {
-			return nil, usageError{what: "invalid set number " + rest[1]}
+			return nil, usageError{what: "invalid set number " + rest[1],
+				hint: "sets have numbers from 0 to 31"}
 		}
 		set := uint8(n)
 		l.only, rest = &set, rest[2:]

@@ -153,7 +153,8 @@ func (c *call) ipfwTable(l *ipfwLine) error {
 		return c.listTables(name, verb, tableFormat{addresses: l.addresses})
 	case "lookup":
 		if len(l.words) != 4 {
-			return usageError{what: "address required"}
+			return usageError{what: "address required",
+				hint: "ipfw table NAME lookup ADDRESS"}
 		}
 		return c.lookup(name, l.words[3])
 	}

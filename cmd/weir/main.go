@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -94,5 +95,32 @@ func printError(stderr io.Writer, program string, err error) {
 		fmt.Fprintf(stderr, "hint: %s\n", tty.Escape(h.Hint()))
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		fmt.Fprintln(stderr, "hint: run as root")
+	case errors.Is(err, fs.ErrNotExist):
+		if hint := missingHint(err); hint != "" {
+			fmt.Fprintf(stderr, "hint: %s\n", tty.Escape(hint))
+		}
 	}
+}
+
+// missingHint names the part of a path that does not exist; "" if the error has no path.
+func missingHint(err error) string {
+	var at *fs.PathError
+	if !errors.As(err, &at) {
+		return ""
+	}
+	path, err := filepath.Abs(at.Path)
+	if err != nil {
+		return ""
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return ""
+	}
+	for path != "/" {
+		dir, name := filepath.Dir(path), filepath.Base(path)
+		if _, err := os.Stat(dir); err == nil {
+			return fmt.Sprintf("%s has no %s: ls %s", dir, name, dir)
+		}
+		path = dir
+	}
+	return ""
 }

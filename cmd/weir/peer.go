@@ -133,8 +133,26 @@ func peerRemarks(p api.Peer) string {
 	if p.Preshared {
 		remarks = append(remarks, "pre-shared key")
 	}
+	if line := waitedInVain(p.DroppedQueueFull, p.DroppedNoSession); line != "" {
+		remarks = append(remarks, line)
+	}
 	if p.Problem != "" {
 		remarks = append(remarks, p.Problem)
 	}
 	return strings.Join(remarks, ", ")
+}
+
+// waitedInVain counts the packets that were dropped while they waited for a session; "" for none.
+func waitedInVain(full, late uint64) string {
+	var all []string
+	if full > 0 {
+		all = append(all, fmt.Sprintf("%d as too many waited", full))
+	}
+	if late > 0 {
+		all = append(all, fmt.Sprintf("%d as none came", late))
+	}
+	if all == nil {
+		return ""
+	}
+	return "dropped waiting for a session: " + strings.Join(all, ", ")
 }

@@ -72,7 +72,8 @@ func proxyVerb(c *call) action {
 		}
 		l, err := net.Listen("tcp", *listen)
 		if err != nil {
-			return fmt.Errorf("proxy: %w", err)
+			return advice{fmt.Errorf("proxy: %w", err), "--listen takes an address of this host " +
+				"and a port that is free, such as 127.0.0.1:1080"}
 		}
 		if err := s.Check(l.Addr()); err != nil {
 			l.Close()
@@ -81,7 +82,8 @@ func proxyVerb(c *call) action {
 		served := make(chan error, 2)
 		if *metrics != "" {
 			scrapes, err := observe.ServeMetrics(*metrics, func() ([]observe.Metric, error) {
-				return append(s.Metrics(), dials.Metrics()...), nil
+				own := append(s.Metrics(), build().Metric())
+				return append(own, dials.Metrics()...), nil
 			}, served)
 			if err != nil {
 				l.Close()
@@ -133,7 +135,8 @@ func printHash(c *call, name string) error {
 	}
 	pass := strings.TrimRight(line, "\r\n")
 	if pass == "" {
-		return errors.New("proxy: no password on standard input")
+		return advice{errors.New("proxy: no password on standard input"),
+			"weir proxy --hash " + name + " < FILE"}
 	}
 	sum, err := bcrypt.GenerateFromPassword([]byte(pass), bcrypt.DefaultCost)
 	if err != nil {
@@ -182,7 +185,8 @@ func readUsers(path string) (map[string]string, error) {
 		return nil, fmt.Errorf("proxy: users: %w", err)
 	}
 	if len(users) == 0 {
-		return nil, fmt.Errorf("proxy: users: %s has no users", path)
+		return nil, advice{fmt.Errorf("proxy: users: %s has no users", path),
+			"add one: weir proxy --hash NAME < PASSWORD >> " + path}
 	}
 	return users, nil
 }

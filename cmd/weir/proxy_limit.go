@@ -27,7 +27,8 @@ func clientLimit(n int) (int, error) {
 		return n, nil
 	}
 	if limit.Cur < spare+9 {
-		return 0, fmt.Errorf("proxy: %d open files are not enough for one client", limit.Cur)
+		return 0, advice{fmt.Errorf("proxy: %d open files are not enough for one client",
+			limit.Cur), "raise the limit of open files: ulimit -n 1024"}
 	}
 	return int(limit.Cur-spare) / 9 * 4, nil
 }

@@ -115,6 +115,9 @@ func printStatus(c *call, s api.Status) {
 		if t.Reason != "" {
 			fmt.Fprintf(c.out, "  not the kernel's: %s\n", c.show(t.Reason))
 		}
+		if line := waitedInVain(t.DroppedQueueFull, t.DroppedNoSession); line != "" {
+			fmt.Fprintf(c.out, "  %s; weir peer list\n", line)
+		}
 	}
 	if s.Cluster != nil {
 		printCluster(c, s.Cluster)

@@ -79,7 +79,8 @@ func (c *call) lastResort(n agent.Config, rules string) error {
 
 // nodeConfig reads the settings; the command line overrides the file.
 func (c *call) nodeConfig(file string, ifaces []string) (agent.Config, error) {
-	n := agent.Config{Paths: c.paths(), Settings: agent.DefaultSettings()}
+	n := agent.Config{Paths: c.paths(), Settings: agent.DefaultSettings(),
+		Build: build()}
 	needed := file != ""
 	if !needed {
 		file = n.Paths.Settings()

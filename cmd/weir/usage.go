@@ -162,8 +162,39 @@ func help(cmd *cobra.Command, _ []string) {
 		return
 	}
 	cmd.InheritedFlags() // adds them to Flags
-	fmt.Fprintf(out, "usage: %s\n\n%s.\n\n%s", cmd.UseLine(), cmd.Short,
-		cmd.Flags().FlagUsages())
+	fmt.Fprintf(out, "%s\n\n%s.\n\n%s", brokenUsage(cmd.UseLine()), cmd.Short,
+		cmd.Flags().FlagUsagesWrapped(helpWidth))
+}
+
+// helpWidth is how many columns a line of help has at most: those of a terminal of usual width.
+const helpWidth = 80
+
+// brokenUsage is a usage line in lines of at most helpWidth columns. A flag stays with its value.
+func brokenUsage(usage string) string {
+	const first, indent = "usage: ", "           "
+	var parts []string
+	depth, joins := 0, false
+	for _, word := range strings.Fields(usage) {
+		if depth > 0 || joins && word[0] != '-' && word[0] != '[' {
+			parts[len(parts)-1] += " " + word
+		} else {
+			parts = append(parts, word)
+		}
+		joins = depth == 0 && word[0] == '-'
+		depth += strings.Count(word, "[") - strings.Count(word, "]")
+	}
+	text, line := "", first
+	for i, part := range parts {
+		switch {
+		case i == 0:
+			line += part
+		case len(line)+1+len(part) > helpWidth:
+			text, line = text+line+"\n", indent+part
+		default:
+			line += " " + part
+		}
+	}
+	return text + line
 }
 
 // listVerbs prints the table of all verbs, or of those of a group.

@@ -5,6 +5,8 @@ import (
 	"io"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/weirnet/weir/observe"
 )
 
 // release is the version of the source; a build from a tag or a checkout adds what the Go tool has
@@ -57,4 +59,10 @@ func version() versionAnswer {
 		}
 	}
 	return v
+}
+
+// build is version for the metrics.
+func build() observe.Build {
+	v := version()
+	return observe.Build{Version: v.Weir, Revision: v.Commit, Modified: v.Modified}
 }

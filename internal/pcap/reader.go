@@ -64,7 +64,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 			return d, nil
 		}
 	}
-	return nil, fmt.Errorf("capture file: starts with % x: neither pcap nor pcapng", magic)
+	return nil, errFormat{magic}
 }
 
 // Next returns the next record. At the end of the file the error is io.EOF. After an error every
@@ -125,3 +125,13 @@ func (d *Reader) skip(n int64) error {
 
 // errTooLong is wrapped by errors about a length beyond the limits.
 var errTooLong = errors.New("length beyond the limit")
+
+// errFormat refuses a file that is not a capture.
+type errFormat struct{ magic []byte }
+
+func (e errFormat) Error() string {
+	return fmt.Sprintf("capture file: starts with % x: neither pcap nor pcapng", e.magic)
+}
+
+// Hint returns how to record one.
+func (errFormat) Hint() string { return "weir flow capture -w FILE or tcpdump -w FILE records one" }

@@ -123,8 +123,7 @@ func read(sources []Source) (*ruleset, error) {
 			err = fmt.Errorf("%s: the text of nft is not read, its JSON is: nft -j list ruleset",
 				src.Name)
 		default:
-			err = fmt.Errorf("%s: not the output of iptables-save, ip6tables-save or "+
-				"`nft -j list ruleset`, and not a file of ufw", src.Name)
+			err = errForm{src.Name}
 		}
 		if err != nil {
 			return nil, err
@@ -237,4 +236,17 @@ func (s *ruleset) families() {
 		s.note(Place{}, "no rules for IPv4 were read: it is refused; give the output of "+
 			"iptables-save too")
 	}
+}
+
+// errForm refuses a file of a form that is not known.
+type errForm struct{ name string }
+
+func (e errForm) Error() string {
+	return e.name + ": not the output of iptables-save, ip6tables-save or `nft -j list ruleset`, " +
+		"and not a file of ufw"
+}
+
+// Hint returns how to write such a file.
+func (errForm) Hint() string {
+	return "iptables-save > FILE or nft -j list ruleset > FILE writes one"
 }

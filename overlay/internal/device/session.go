@@ -57,10 +57,10 @@ func (pair *Keypair) Accept(counter uint64) bool {
 func (peer *Peer) Key() NoisePublicKey { return peer.handshake.remoteStatic }
 
 // Reserve returns the session to seal n messages with and the counter of the first. It returns nil
-// when the packets must go the library's way: no session may be used, so that they have to wait for
-// a handshake, or others wait already.
+// when no session may be used, so that the packets have to wait for a handshake. What waits in the
+// library are empty packets, whose order does not matter.
 func (peer *Peer) Reserve(n int, now time.Time) (pair *Keypair, first uint64) {
-	if !peer.timersActive() || len(peer.queue.staged) > 0 {
+	if !peer.timersActive() {
 		return nil, 0
 	}
 	pair = peer.keypairs.Current()
@@ -74,6 +74,15 @@ func (peer *Peer) Reserve(n int, now time.Time) (pair *Keypair, first uint64) {
 		return nil, 0
 	}
 	return pair, end - uint64(n)
+}
+
+// Await begins a handshake unless one is under way, for packets that wait for a session. The
+// library does the same for those that wait in it (SendStagedPackets).
+func (peer *Peer) Await() {
+	if peer.timersActive() {
+		// the library has logged why, and tries again
+		_ = peer.SendHandshakeInitiation(false)
+	}
 }
 
 // SendSealed sends transport messages with data. Each has MessageEncapsulatingTransportSize bytes
@@ -91,12 +100,12 @@ func (peer *Peer) SendSealed(messages [][]byte) {
 }
 
 // Received is called after the first accepted message of a batch. The first message of a session
-// that the other end began confirms it.
+// that the other end began confirms it: then it returns true, and the session may be used.
 //
 // It is called by the goroutine that reads the socket. Closing the socket waits for that one, and
 // keeps others from sending meanwhile. So what may send is done by another goroutine.
-func (peer *Peer) Received(pair *Keypair) {
-	if peer.ReceivedWithKeypair(pair) {
+func (peer *Peer) Received(pair *Keypair) (confirmed bool) {
+	if confirmed = peer.ReceivedWithKeypair(pair); confirmed {
 		peer.device.config.metrics.HandshakeResponderCompleted.Add(1)
 		peer.timersHandshakeComplete()
 		go func() {
@@ -104,6 +113,7 @@ func (peer *Peer) Received(pair *Keypair) {
 			peer.SendStagedPackets()
 		}()
 	}
+	return confirmed
 }
 
 // ReceivedAll is called after a batch of accepted messages, with their size on the wire, and

@@ -94,7 +94,7 @@ func run(ctx context.Context, args []string, out, messages io.Writer) error {
 		c.flags.Usage = func() {
 			fmt.Fprintf(messages, "usage: weir-store %s [options] %s\n%s\n", cmd.name, cmd.args,
 				cmd.help)
-			c.flags.PrintDefaults()
+			printFlags(messages, c.flags)
 		}
 		return cmd.run(ctx, c)
 	}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// TestHelpFitsATerminal: no line of the help of any verb, or of their lists, has more than 80
+// columns, and a line that is broken continues with a whole word.
+func TestHelpFitsATerminal(t *testing.T) {
+	lines := [][]string{{"help"}, {"--help"}, {"ipfw", "-h"}}
+	for _, v := range verbs() {
+		words := strings.Fields(v.name)
+		lines = append(lines, append([]string{"help"}, words...))
+		switch {
+		case v.name == "ipfw": // it takes ipfw's flags
+		case v.args == "[WORD]...": // these are weir-store's: TestHelpFitsATerminal there
+		default:
+			lines = append(lines, append(words, "--help"), []string{words[0], "--help"})
+		}
+	}
+	for _, line := range lines {
+		var out, stderr bytes.Buffer
+		code := run(t.Context(), line, strings.NewReader(""), &out, &stderr)
+		if code != 0 || !strings.HasPrefix(out.String(), "usage: ") {
+			t.Fatalf("weir %q: status %d\n%s%s", line, code, &out, &stderr)
+		}
+		for l := range strings.Lines(out.String()) {
+			if n := len(strings.TrimSuffix(l, "\n")); n > helpWidth {
+				t.Errorf("weir %q: %d columns: %s", line, n, l)
+			}
+		}
+	}
+}
+
+// TestUsageIsBroken: a usage is broken between its parts only.
+func TestUsageIsBroken(t *testing.T) {
+	for _, c := range []struct{ usage, want string }{
+		{"weir down [--keep]", "usage: weir down [--keep]"},
+		{"weir x [--one TWO THREE]... [--four FIVE SIX SEVEN EIGHT NINE] [--ten ELEVEN TWELVE]",
+			"usage: weir x [--one TWO THREE]... [--four FIVE SIX SEVEN EIGHT NINE]\n" +
+				"           [--ten ELEVEN TWELVE]"},
+		{"weir x " + strings.Repeat("A", 60) + " --key KEY NAME",
+			"usage: weir x " + strings.Repeat("A", 60) + "\n           --key KEY NAME"},
+		{"weir x " + strings.Repeat("A", 90) + " B", "usage: weir x\n           " +
+			strings.Repeat("A", 90) + "\n           B"},
+	} {
+		if got := brokenUsage(c.usage); got != c.want {
+			t.Errorf("%s\n got\n%s\n want\n%s", c.usage, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package overlay
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tailscale/wireguard-go/tun"
+
+	"github.com/weirnet/weir/overlay/internal/device"
+	"github.com/weirnet/weir/overlay/transport"
+)
+
+// Limits for the packets that wait for a session of a peer. The first packets of a connection are
+// few, and repeated when they are lost.
+const (
+	waitPackets = 1024
+	waitBytes   = 2 << 20
+	// waitTime is how long WireGuard tries a handshake (REKEY_ATTEMPT_TIME).
+	waitTime = 90 * time.Second
+)
+
+// waitFront is the space in front of a packet for what sealing puts there.
+const waitFront = transport.HeaderSize + device.MessageEncapsulatingTransportSize
+
+// waiting are the packets to a peer that wait for a session, the oldest first.
+type waiting struct {
+	all *waitCounts
+
+	mu      sync.Mutex      // held while they are sent, so taken before that of the bind
+	ended   bool            // guarded by mu; the peer was removed
+	packets []waitingPacket // guarded by mu
+	bytes   int             // guarded by mu; of the packets
+
+	// packets dropped: for others, as too many waited; because no session came in time
+	full, late atomic.Uint64
+}
+
+// waitCounts are about the packets of all peers.
+type waitCounts struct {
+	peers      atomic.Int32 // how many have packets that wait
+	full, late atomic.Uint64
+}
+
+// waitingPacket is a packet with the space that sealing needs.
+type waitingPacket struct {
+	memory []byte
+	size   int
+	since  int64 // of the bind's clock
+}
+
+// add copies packets behind the others. Where they are too many, the oldest are dropped.
+func (w *waiting) add(slab []byte, packets []tun.ReadPacket, now int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		w.tooLate(len(packets))
+		return
+	}
+	had := len(w.packets) > 0
+	for _, p := range packets {
+		memory := make([]byte, waitFront+p.Size+transport.Tailroom)
+		copy(memory[waitFront:], slab[p.Offset:p.Offset+p.Size])
+		w.packets = append(w.packets, waitingPacket{memory, p.Size, now})
+		w.bytes += p.Size
+	}
+	n := 0
+	for bytes := w.bytes; len(w.packets)-n > waitPackets || bytes > waitBytes; n++ {
+		bytes -= w.packets[n].size
+	}
+	w.full.Add(uint64(n))
+	w.all.full.Add(uint64(n))
+	w.removeLocked(n)
+	w.noteLocked(had)
+}
+
+// any reports whether packets wait, of which those that come now must not get ahead.
+func (w *waiting) any() bool {
+	if w.all.peers.Load() == 0 {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.packets) > 0
+}
+
+// send seals and sends what waits, if the peer has a session.
+func (w *waiting) send(p *device.Peer, mtu int, now time.Time) (sent bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.packets) > 0 {
+		n := min(len(w.packets), batchSize)
+		pair, counter := p.Reserve(n, now)
+		if pair == nil {
+			return false
+		}
+		var s transport.Sealer
+		s.Use(pair.Send())
+		messages := make([][]byte, n)
+		for i, q := range w.packets[:n] {
+			m := s.Seal(q.memory, waitFront, q.size, mtu, counter+uint64(i))
+			messages[i] = q.memory[:waitFront-transport.HeaderSize+len(m)]
+		}
+		p.SendSealed(messages)
+		w.removeLocked(n)
+		w.noteLocked(true)
+	}
+	return true
+}
+
+// expire drops the packets that have waited too long.
+func (w *waiting) expire(now int64) {
+	if w.all.peers.Load() == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for n < len(w.packets) && now-w.packets[n].since >= int64(waitTime) {
+		n++
+	}
+	had := len(w.packets) > 0
+	w.tooLate(n)
+	w.removeLocked(n)
+	w.noteLocked(had)
+}
+
+// end drops all packets, and those that come later: the peer is removed.
+func (w *waiting) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	had := len(w.packets) > 0
+	w.ended = true
+	w.tooLate(len(w.packets))
+	w.removeLocked(len(w.packets))
+	w.noteLocked(had)
+}
+
+func (w *waiting) tooLate(n int) {
+	w.late.Add(uint64(n))
+	w.all.late.Add(uint64(n))
+}
+
+// removeLocked removes the first n packets.
+func (w *waiting) removeLocked(n int) {
+	for i := range w.packets[:n] {
+		w.bytes -= w.packets[i].size
+		w.packets[i].memory = nil
+	}
+	if w.packets = w.packets[n:]; len(w.packets) == 0 {
+		w.packets = nil
+	}
+}
+
+// noteLocked keeps the number of peers with packets that wait; had is whether this one had some.
+func (w *waiting) noteLocked(had bool) {
+	switch has := len(w.packets) > 0; {
+	case has && !had:
+		w.all.peers.Add(1)
+	case had && !has:
+		w.all.peers.Add(-1)
+	}
+}
+
+// sendWaiting sends what waits for a peer that has a session now.
+func (d *Device) sendWaiting(p *peerEndpoint) {
+	if !p.waiting.any() {
+		return
+	}
+	if q, ok := d.wg.LookupActivePeer(device.NoisePublicKey(p.key)); ok {
+		p.waiting.send(q, d.wg.MTU(), time.Now())
+	}
+}
+
+// checkWaiting drops what has waited too long. What else waits is tried: a session may have begun
+// while no one could be told.
+func (d *Device) checkWaiting() {
+	if d.bind.waits.peers.Load() == 0 {
+		return
+	}
+	now := d.bind.now()
+	for _, p := range d.bind.allPeers() {
+		p.waiting.expire(now)
+		d.sendWaiting(p)
+	}
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// helpWidth is how many columns a line of help has at most: those of a terminal of usual width.
+const helpWidth = 80
+
+// printFlags lists flags as PrintDefaults does, in lines of at most helpWidth columns.
+func printFlags(to io.Writer, flags *flag.FlagSet) {
+	flags.VisitAll(func(f *flag.Flag) {
+		name, usage := flag.UnquoteUsage(f)
+		fmt.Fprintln(to, strings.TrimRight("  -"+f.Name+" "+name, " "))
+		switch f.DefValue {
+		case "", "0", "false", "0s", "[]":
+		default:
+			usage += " (default " + f.DefValue + ")"
+		}
+		const indent = "       "
+		line := indent
+		for _, word := range strings.Fields(usage) {
+			if len(line)+1+len(word) > helpWidth && line != indent {
+				fmt.Fprintln(to, line)
+				line = indent
+			}
+			line += " " + word
+		}
+		fmt.Fprintln(to, line)
+	})
+}
