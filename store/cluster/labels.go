@@ -3,7 +3,7 @@ package cluster
 // labelCounts count how many entries of pods give an address a label. They are most of what a host
 // keeps of the pods of others beside the copy, so each is small: the name of a table is there once.
 type labelCounts struct {
-	tables map[string]labelTable
+	tables map[string]*labelTable
 	counts map[labelMember]uint32
 	free   []uint32 // numbers of tables that have no members any more
 }
@@ -19,24 +19,24 @@ type labelMember struct {
 }
 
 func newLabelCounts() labelCounts {
-	return labelCounts{map[string]labelTable{}, map[labelMember]uint32{}, nil}
+	return labelCounts{map[string]*labelTable{}, map[labelMember]uint32{}, nil}
 }
 
 // has reports whether an address has a label.
 func (c *labelCounts) has(l Label) bool {
-	t, ok := c.tables[l.Table]
-	return ok && c.counts[labelMember{t.number, l.Addr.As16()}] > 0
+	t := c.tables[l.Table]
+	return t != nil && c.counts[labelMember{t.number, l.Addr.As16()}] > 0
 }
 
 // add adds to the count of a label, and reports whether the address had it before.
 func (c *labelCounts) add(l Label, by int) (had bool) {
-	t, known := c.tables[l.Table]
-	switch {
-	case known:
-	case by <= 0:
-		return false
-	default:
-		t.number = c.unused()
+	t := c.tables[l.Table]
+	if t == nil {
+		if by <= 0 {
+			return false
+		}
+		t = &labelTable{number: c.unused()}
+		c.tables[l.Table] = t
 	}
 	m := labelMember{t.number, l.Addr.As16()}
 	count := c.counts[m]
@@ -47,17 +47,13 @@ func (c *labelCounts) add(l Label, by int) (had bool) {
 		delete(c.counts, m)
 	}
 	switch had = count > 0; {
-	case had == (n > 0):
-	case had:
+	case !had && n > 0:
+		t.members++
+	case had && n <= 0:
 		if t.members--; t.members == 0 {
 			delete(c.tables, l.Table)
 			c.free = append(c.free, t.number)
-			return had
 		}
-		c.tables[l.Table] = t
-	default:
-		t.members++
-		c.tables[l.Table] = t
 	}
 	return had
 }
