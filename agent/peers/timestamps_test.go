@@ -24,8 +24,8 @@ func newTimestamped(t *testing.T, text string) *Service {
 		Log: slog.New(slog.DiscardHandler)})
 }
 
-// TestTimestampsContinue: handshakes continue from what the disk has, whatever the clock shows, also
-// over several starts; a damaged file does not keep the tunnel away.
+// TestTimestampsContinue: handshakes continue from what the disk has, whatever the clock shows,
+// also over several starts; a damaged file does not keep the tunnel away.
 func TestTimestampsContinue(t *testing.T) {
 	last := time.Now().Add(366 * 24 * time.Hour).Round(0)
 	text := last.UTC().Format(time.RFC3339)
