@@ -38,6 +38,7 @@ type Desired struct {
 	version value // of HeadKey
 	stores  []string
 	named   uint64           // the epoch of the last w/cluster that was not refused
+	doubted uint64           // the epoch of the last w/cluster if it is too far away; 0: it is not
 	kept    map[string]bool  // keys whose good value is not the last one
 	refused map[string]error // why the last value of a single key, such as HeadKey, is refused
 
