@@ -99,7 +99,8 @@ func podsOf(v []byte) (p Pods) {
 // count adds the labels of pods, or takes them away.
 func (d *Desired) count(p Pods, by int) {
 	for i := range p.Pods {
-		for _, table := range p.Pods[i].Tables() {
+		for key, value := range p.Pods[i].Labels {
+			table := key + "=" + value
 			for _, a := range p.Pods[i].Addrs {
 				d.countLabel(Label{table, a}, by)
 			}
