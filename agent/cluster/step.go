@@ -30,7 +30,10 @@ const (
 func (s *Service) Step(b store.Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard = true
+	if !s.heard {
+		s.heard = true
+		wake(s.heads) // the copy may have a version on trial
+	}
 	s.followedLocked()
 	before, epoch := s.guarded.Stored().Revision, s.desired.Epoch()
 	s.take(s.desired.Apply(s.guarded.Step(b)))
