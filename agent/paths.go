@@ -103,6 +103,9 @@ func (p Paths) mountPoint() string {
 // Key is the private key of this node for the tunnel.
 func (p Paths) Key() string { return filepath.Join(p.State(), "key") }
 
+// Timestamps has how far the handshakes of that key have come.
+func (p Paths) Timestamps() string { return filepath.Join(p.State(), "handshakes") }
+
 // Peers is the record of the other nodes.
 func (p Paths) Peers() string { return filepath.Join(p.State(), "peers.json") }
 
@@ -110,5 +113,5 @@ func (p Paths) Peers() string { return filepath.Join(p.State(), "peers.json") }
 func (p Paths) WG() string { return p.at(overlay.DefaultUAPI) }
 
 func (p Paths) peerFiles() peers.Files {
-	return peers.Files{Record: p.Peers(), Key: p.Key(), UAPI: p.WG()}
+	return peers.Files{Record: p.Peers(), Key: p.Key(), Timestamps: p.Timestamps(), UAPI: p.WG()}
 }

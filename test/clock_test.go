@@ -20,13 +20,26 @@ import (
 )
 
 // stepTime is what a build of weir has in place of time.Now: a signal sets the time of day of the
-// process ten years ahead, or back. No namespace has a time of day of its own.
+// process ten years ahead, or back. With inThePast in its environment it begins ten years ago. No
+// namespace has a time of day of its own.
 const (
-	stepTime = `package time
+	inThePast = "BEGIN_TEN_YEARS_AGO=1"
+	stepTime  = `package time
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"syscall"
+)
 
-var stepped atomic.Int64
+var stepped = begin()
+
+func begin() *atomic.Int64 {
+	n := new(atomic.Int64)
+	if _, past := syscall.Getenv("BEGIN_TEN_YEARS_AGO"); past {
+		n.Store(-10 * 366 * 86400)
+	}
+	return n
+}
 
 // Step sets the time of day.
 func Step(seconds int64) { stepped.Add(seconds) }
@@ -44,6 +57,7 @@ import (
 var _ = stepBySignal()
 
 func stepBySignal() bool {
+	fmt.Fprintln(os.Stderr, "begins in", time.Now().Year())
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
 	go func() {
@@ -189,11 +203,7 @@ func TestLongSteppedClock(t *testing.T) {
 		}
 		t.Logf("%s: %v", when, time.Since(began).Round(time.Millisecond))
 	}
-	// a cannot begin a session, as with a host behind a NAT.
-	if out, err := k.a.host.Command("nft", "table inet quiet { chain out { type filter hook "+
-		"output priority 0; udp dport 51820 @th,64,8 1 drop; }; }").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	k.a.beginsNoSession()
 	for range 2 {
 		time.Sleep(5 * time.Second)
 		works("before")
@@ -219,6 +229,71 @@ func TestLongSteppedClock(t *testing.T) {
 	}
 	for _, s := range []syscall.Signal{ahead, back} {
 		k.trialEndsInTime(client, pageAt(address, 80), func() { k.stepClock(k.b, s) })
+	}
+}
+
+// beginsNoSession keeps a host from beginning sessions, as with a host behind a NAT.
+func (h *podHost) beginsNoSession() {
+	h.t.Helper()
+	if out, err := h.host.Command("nft", "table inet quiet { chain out { type filter hook "+
+		"output priority 0; udp dport 51820 @th,64,8 1 drop; }; }").CombinedOutput(); err != nil {
+		h.t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestLongEarlierClock: a host is killed and starts with a clock that is ten years behind, while
+// the store is away. It enforces the last version, and begins sessions of the tunnel with a host
+// that has seen later handshakes. It follows the store when that is back. So it does with a clock
+// that is right again.
+func TestLongEarlierClock(t *testing.T) {
+	t.Parallel()
+	need(t, "nginx", "curl", "nft")
+	program, err := storeProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := newCluster(t)
+	k.b.up = steppedWeir(t)
+	k.join("a", k.a)
+	k.join("b", k.b)
+	if out, err := k.load(clusterRules); err != nil {
+		t.Fatalf("%s, %v", out, err)
+	}
+	web, webPod := k.a.attach("web", "--label", "app=web")
+	nginx(t, web, 80)
+	client, _ := k.b.attach("client", "--label", "app=client")
+	page := pageAt(webPod.Addrs[0], 80)
+	reach(t, client, page)
+	k.a.beginsNoSession()
+	const denied = "add 20 deny ip from any to table(app=web)\n" + clusterRules
+	for _, past := range []bool{true, true, false} {
+		when := fmt.Sprint("ten years ago: ", past)
+		k.stopStore()
+		k.b.kill()
+		if k.b.within = nil; past {
+			k.b.within = []string{"env", inThePast}
+		}
+		k.b.start()
+		if now := fmt.Sprint("begins in ", time.Now().Year()); past ==
+			strings.Contains(k.b.stderr.String(), now) {
+			t.Fatalf("%s: %s", when, k.b.stderr)
+		}
+		if list := k.b.weir("fw", "list"); !strings.Contains(list, "app=web") {
+			t.Errorf("%s: without the store it enforces\n%s", when, list)
+		}
+		if _, err := curl(client, "--connect-timeout", fmt.Sprint(hang.Seconds()),
+			page); err != nil {
+			t.Fatalf("%s: without the store: %v", when, err)
+		}
+		k.startStore(program)
+		if out, err := k.load(denied); err != nil {
+			t.Fatalf("%s: %s, %v", when, out, err)
+		}
+		refuse(t, client, page)
+		if out, err := k.load(clusterRules); err != nil {
+			t.Fatalf("%s: %s, %v", when, out, err)
+		}
+		reach(t, client, page)
 	}
 }
 

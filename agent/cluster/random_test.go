@@ -38,7 +38,8 @@ type chaosHost struct {
 	ranges    netip.Prefix
 }
 
-// agreeTime is how long hosts may take to agree once the store is reachable and quiet.
+// agreeTime is how long hosts may take to agree once the store is reachable and quiet, and what
+// they hold is accepted.
 const agreeTime = time.Second
 
 // TestRandom: hosts join and leave, rules and pods change, versions are on trial, hosts are cut off
@@ -307,18 +308,16 @@ func (c *chaos) settle(step int) time.Duration {
 	for _, h := range c.hosts {
 		h.client.away(false)
 	}
-	last := ""
+	last, patience := "", time.Now().Add(10*agreeTime)
 	for {
-		for _, h := range c.hosts { // an administrator accepts what is held
-			if h.Status().Held > 0 {
-				h.Accept()
-			}
+		if c.accept() {
+			began = time.Now()
 		}
 		wrong := c.wrong()
 		if wrong == "" {
 			break
 		}
-		if last = wrong; time.Since(began) > 10*agreeTime {
+		if last = wrong; time.Now().After(patience) {
 			for name, h := range c.hosts {
 				h.Service.mu.Lock()
 				c.t.Logf("%s: revision %d, epoch %d, kept %v, held %v, waiting %v, revoked %v",
@@ -350,6 +349,21 @@ func (c *chaos) settle(step int) time.Duration {
 		h.parts.mu.Unlock()
 	}
 	return time.Since(began)
+}
+
+// accept has an administrator accept what hosts hold, and reports whether there was any. The answer
+// waits for the disk, which may be busy.
+func (c *chaos) accept() (any bool) {
+	for _, h := range c.hosts {
+		if h.Status().Held == 0 {
+			continue
+		}
+		any = true
+		if _, err := h.Accept(); err != nil {
+			c.t.Errorf("%s: %v", h.name, err)
+		}
+	}
+	return any
 }
 
 func keysOf(all []store.Entry) (keys []string) {

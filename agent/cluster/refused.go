@@ -33,6 +33,9 @@ func (s *Service) noteRefused() {
 				"back; if none made it, the store is stolen"
 		}
 	}
+	if s.desired.Doubted() > 0 {
+		advice += s.acceptHintLocked()
+	}
 	s.config.Problems.Set(aboutClaim, fmt.Sprintf("the store has what this host does not accept, "+
 		"so that what it knew before stays: %s", strings.Join(texts, "; ")), advice)
 }

@@ -121,6 +121,7 @@ type Service struct {
 	refused  version                   // guarded by mu; what is not to be tried again
 	opened   bool                      // the copy of the disk was read
 	heard    bool                      // guarded by mu; the store has said something in this run
+	earlier  uint64                    // guarded by mu; the epoch of a store that is not followed
 	sequence uint64                    // guarded by mu; of the last endpoints
 
 	// known is false while the host has neither a copy nor heard the store: then it takes nothing
@@ -243,10 +244,6 @@ func (s *Service) epoch() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.desired.Trust().Epoch
-}
-
-func (s *Service) failed(err error) {
-	s.config.Log.Info("the store is away; it is tried again", "err", err)
 }
 
 // wake has the reader of a channel look again.

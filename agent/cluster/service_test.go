@@ -147,7 +147,7 @@ func (d *direct) followOnce(ctx context.Context, f client.Follow, whole bool) er
 			return err
 		}
 		if epoch := epochOf(s); epoch > 0 && f.Epoch() > epoch {
-			return store.ErrBehind // an older store
+			return &client.EarlierError{Address: "the store", Epoch: epoch, Have: f.Epoch()}
 		}
 		if err := f.Step(store.Batch{Revision: s.Revision,
 			Changes: f.Copy().Diff(store.NewCopy(s))}); err != nil {

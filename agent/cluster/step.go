@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
@@ -23,6 +22,7 @@ const (
 	aboutRules = "the version of the rules"
 	aboutLocal = "what the host knows of its cluster"
 	aboutClaim = "what the store has and the host refuses"
+	aboutEpoch = "the epoch of the store"
 )
 
 // Step moves the copy forward: it is guarded, checked, given to the other parts, and then to the
@@ -30,7 +30,11 @@ const (
 func (s *Service) Step(b store.Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard = true
+	if !s.heard {
+		s.heard = true
+		wake(s.heads) // the copy may have a version on trial
+	}
+	s.followedLocked()
 	before, epoch := s.guarded.Stored().Revision, s.desired.Epoch()
 	s.take(s.desired.Apply(s.guarded.Step(b)))
 	s.noteHeld()
@@ -60,27 +64,6 @@ func (s *Service) becomeKnown() {
 		return
 	}
 	s.config.Problems.Solved(aboutKnown)
-}
-
-// Accept removes what was held back. It is on the disk when Accept returns without an error.
-func (s *Service) Accept() (api.Done, error) {
-	s.mu.Lock()
-	held := len(s.guarded.Held())
-	if held > 0 {
-		s.take(s.desired.Apply(s.guarded.Accept()))
-		s.noteHeld()
-		s.noteRefused()
-		s.settle()
-		s.appendLocked(disk.Record{Accept: true})
-	}
-	s.mu.Unlock()
-	if held > 0 {
-		if err := s.onDisk(); err != nil {
-			return api.Done{}, fmt.Errorf("%d removals are accepted, but a start would hold them "+
-				"again until the disk takes that: %w", held, err)
-		}
-	}
-	return api.Done{Version: api.Version, Message: fmt.Sprintf("%d removals accepted", held)}, nil
 }
 
 // take adds what a step changes to what other parts have to get, and what has to be on the disk.

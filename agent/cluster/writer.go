@@ -53,11 +53,14 @@ func (u *unwritten) add(r disk.Record) {
 		u.size += len(r.Batch.Changes[i].Key) + len(r.Batch.Changes[i].Value)
 	}
 	if u.lost = u.lost || u.size > maxUnwritten; u.lost {
-		u.records, u.size = nil, 0
+		u.lose()
 		return
 	}
 	u.records = append(u.records, r)
 }
+
+// lose has a snapshot take the place of the records.
+func (u *unwritten) lose() { u.records, u.size, u.lost = nil, 0, true }
 
 // takeRecords returns what was added since the last call, and whether some of it was dropped.
 func (u *unwritten) takeRecords() (all []disk.Record, lost bool) {

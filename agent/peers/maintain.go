@@ -39,6 +39,7 @@ func (p *Service) Begin() {
 	p.restoreLocked()
 	p.done.Go(p.watch)
 	p.done.Go(p.saveAll)
+	p.done.Go(p.keepTimestamps)
 }
 
 // watch makes the tunnel again when its interface was deleted, and retries what failed.

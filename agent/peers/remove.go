@@ -10,8 +10,8 @@ import (
 
 // RemoveTraces takes away what peers have left: routes, the socket for wg(8), the record, and the
 // key unless the settings name another file. The interface went with the agent, unless it is the
-// kernel's. With keep, record and key stay. removeEmpty removes a directory in which nothing is
-// left.
+// kernel's. With keep, record, key and timestamps stay. removeEmpty removes a directory in which
+// nothing is left.
 func RemoveTraces(f Files, keep bool, removeEmpty func(dir string) error) error {
 	bad := deleteKernelLinks(f, "")
 	_, err := os.Stat(f.Record)
@@ -19,7 +19,7 @@ func RemoveTraces(f Files, keep bool, removeEmpty func(dir string) error) error 
 		if keep {
 			return bad
 		}
-		return errors.Join(bad, removeFile(f.Key))
+		return errors.Join(bad, removeFile(f.Key), removeFile(f.Timestamps))
 	}
 	r, err := readRecord(f.Record)
 	if err != nil && !errors.Is(err, errDamaged) {
@@ -41,7 +41,7 @@ func RemoveTraces(f Files, keep bool, removeEmpty func(dir string) error) error 
 	}
 	aside, err := filepath.Glob(f.Record + ".*")
 	errs = append(errs, err)
-	for _, file := range append(aside, f.Record, f.Key) {
+	for _, file := range append(aside, f.Record, f.Key, f.Timestamps) {
 		errs = append(errs, removeFile(file))
 	}
 	return errors.Join(errs...)

@@ -43,7 +43,9 @@ type Links interface {
 type Files struct {
 	Record string // the other nodes
 	Key    string // this node's private key
-	UAPI   string // the directory in which wg(8) looks for sockets of interfaces
+	// Timestamps has how far the handshakes of that key have come.
+	Timestamps string
+	UAPI       string // the directory in which wg(8) looks for sockets of interfaces
 }
 
 // Config is what a Service needs.
@@ -100,9 +102,11 @@ type Service struct {
 	fault    error            // guarded by mu; why there is no tunnel although there should be
 	patient  backoff          // guarded by mu; of making the tunnel
 	closed   bool             // guarded by mu
-	begun    bool             // guarded by mu
-	stop     chan struct{}
-	done     sync.WaitGroup
+	// guarded by mu, but for the channel
+	timestamps timestamps
+	begun      bool // guarded by mu
+	stop       chan struct{}
+	done       sync.WaitGroup
 }
 
 // recorded is the content of the record.
@@ -140,7 +144,8 @@ func without(a, b []netip.Prefix) (rest []netip.Prefix) {
 func New(c Config) *Service {
 	p := &Service{config: c, recorded: recorded{byName: map[string]overlay.Peer{},
 		held: map[string][]netip.Prefix{}}, waits: map[string]error{},
-		stop: make(chan struct{}), saving: saving{unsavedC: make(chan struct{}, 1)}}
+		stop: make(chan struct{}), saving: saving{unsavedC: make(chan struct{}, 1)},
+		timestamps: timestamps{opened: make(chan struct{}, 1)}}
 	p.ranges.Store(&[]netip.Prefix{})
 	return p
 }
@@ -222,6 +227,7 @@ func (p *Service) has(a netip.Addr) bool {
 // openLocked makes the tunnel. Flows of the previous tunnel continue. The record has to name the
 // interface, for down; soon, if the disk is not to be waited for.
 func (p *Service) openLocked(soon bool) error {
+	p.continueHandshakesLocked()
 	t, err := p.openTunnel()
 	if err != nil {
 		return err
@@ -238,6 +244,10 @@ func (p *Service) openLocked(soon bool) error {
 		return errors.Join(err, t.close())
 	}
 	p.tunnel.Store(t)
+	select {
+	case p.timestamps.opened <- struct{}{}:
+	default: // it will be written anyway
+	}
 	return nil
 }
 

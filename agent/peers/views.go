@@ -84,6 +84,7 @@ func (p *Service) Problems() (all []api.Problem) {
 			Advice: "weir peer list, weir peer add; then remove the file"})
 	}
 	all = append(all, p.savingProblemsLocked()...)
+	all = append(all, p.clockProblemsLocked()...)
 	if p.leak != nil {
 		all = append(all,
 			api.Problem{What: "packets for peers may leave in the clear while there is " +

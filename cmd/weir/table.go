@@ -76,7 +76,7 @@ func verbs() []verb {
 		{"cluster grow", "[WORD]...", "Make another host a store host", storeVerb},
 		{"cluster backup", "[WORD]...", "Write all that the store has into a file", storeVerb},
 		{"cluster restore", "[WORD]...", "Begin a new store with a backup", storeVerb},
-		{"cluster accept", "", "Remove what the store lost and this host still enforces",
+		{"cluster accept", "", "Remove what the store lost, follow a store of another epoch",
 			clusterAcceptVerb},
 		{"cluster keys", "[add|remove KEY...]",
 			"List or change the keys of administrators that sign rules",

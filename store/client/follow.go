@@ -83,6 +83,19 @@ type stepError struct{ err error }
 
 func (e *stepError) Error() string { return e.err.Error() }
 
+// EarlierError means that a weir-store is in an earlier epoch than the host.
+type EarlierError struct {
+	Address     string
+	Epoch, Have uint64
+}
+
+func (e *EarlierError) Error() string {
+	return fmt.Sprintf("%v: %s is in epoch %d of the cluster, this host in %d: an old store runs "+
+		"there", store.ErrBehind, e.Address, e.Epoch, e.Have)
+}
+
+func (e *EarlierError) Unwrap() error { return store.ErrBehind }
+
 // followOnce follows until the first error, and returns how often the store was heard.
 func (c *Client) followOnce(ctx context.Context, f Follow) (steps int, err error) {
 	s, err := c.session(ctx)
@@ -97,8 +110,7 @@ func (c *Client) followOnce(ctx context.Context, f Follow) (steps int, err error
 	s.mu.Unlock()
 	have := c.epoch(f)
 	if s.welcome.Epoch < have {
-		return 0, fmt.Errorf("%w: %s is in epoch %d of the cluster, this host in %d: an old "+
-			"store runs there", store.ErrBehind, s.conn.RemoteAddr(), s.welcome.Epoch, have)
+		return 0, &EarlierError{s.conn.RemoteAddr().String(), s.welcome.Epoch, have}
 	}
 	at := f.Copy()
 	hello := wire.Follow{Epoch: have, Revision: at.Revision, Sum: at.Sum()}

@@ -33,11 +33,12 @@ type Desired struct {
 	waiting map[string]bool // hosts whose certificates are refused now
 	revoked map[Serial]bool
 	tables  map[string]*value // by key of a bucket
-	labels  map[Label]uint32  // how many entries of pods of other hosts give a label
+	labels  labelCounts       // of the pods of other hosts
 	head    *Head
 	version value // of HeadKey
 	stores  []string
 	named   uint64           // the epoch of the last w/cluster that was not refused
+	doubted uint64           // the epoch of the last w/cluster if it is too far away; 0: it is not
 	kept    map[string]bool  // keys whose good value is not the last one
 	refused map[string]error // why the last value of a single key, such as HeadKey, is refused
 
@@ -52,9 +53,9 @@ type value struct{ good, last []byte }
 type host struct {
 	cert   value
 	at     value
-	pods   map[string]*value // by key of a chunk
-	node   *Node             // the accepted certificate; nil: none
-	points *Endpoints        // accepted; nil: none
+	pods   []chunk    // ordered by key
+	node   *Node      // the accepted certificate; nil: none
+	points *Endpoints // accepted; nil: none
 }
 
 // Label is an address in a table of a label, such as app=web.
@@ -110,7 +111,7 @@ var ErrOutdated = errors.New("older than what was seen already")
 // numbers were removed.
 func NewDesired(own string, t Trust, revoked []Serial) *Desired {
 	d := &Desired{own: own, trust: t, hosts: map[string]*host{}, waiting: map[string]bool{},
-		revoked: map[Serial]bool{}, tables: map[string]*value{}, labels: map[Label]uint32{},
+		revoked: map[Serial]bool{}, tables: map[string]*value{}, labels: newLabelCounts(),
 		kept: map[string]bool{}, refused: map[string]error{}}
 	for _, s := range revoked {
 		d.revoked[s] = true
@@ -229,7 +230,7 @@ func (d *Desired) Apply(changes []store.Change) Effects {
 	}
 	s := d.now
 	for l, was := range s.labels {
-		if is := d.labels[l] > 0; is != was {
+		if is := d.labels.has(l); is != was {
 			s.effects.Labels[l] = is
 		}
 	}
@@ -297,11 +298,15 @@ func (d *Desired) apply(ch store.Change) {
 		d.locate(name, true)
 	case kind == "pods":
 		h := d.hostOf(name)
-		if h.pods[ch.Key] == nil {
-			h.pods[ch.Key] = &value{}
+		at, found := h.chunk(ch.Key)
+		if !found {
+			h.pods = slices.Insert(h.pods, at, chunk{key: ch.Key})
 		}
-		h.pods[ch.Key].last = valueOf(ch)
-		d.place(name, ch.Key, true)
+		h.pods[at].last = valueOf(ch)
+		d.place(name, &h.pods[at], true)
+		if h.pods[at].last == nil {
+			h.pods = slices.Delete(h.pods, at, at+1)
+		}
 	case kind == "table":
 		d.share(ch.Key, name, valueOf(ch))
 	}
@@ -322,7 +327,7 @@ func valueOf(ch store.Change) []byte {
 func (d *Desired) hostOf(name string) *host {
 	h := d.hosts[name]
 	if h == nil {
-		h = &host{pods: map[string]*value{}}
+		h = &host{}
 		d.hosts[name] = h
 	}
 	return h
@@ -354,7 +359,10 @@ func (d *Desired) value(key string) *value {
 	case kind == "at":
 		return &h.at
 	}
-	return h.pods[key]
+	if at, found := h.chunk(key); found {
+		return &h.pods[at].value
+	}
+	return nil
 }
 
 // keep notes whether the good value of a key is another one than the last.

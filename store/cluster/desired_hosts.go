@@ -121,8 +121,8 @@ func (d *Desired) certify(name string, news bool) {
 	d.now.hosts[name] = true
 	d.now.retry = d.now.retry || before != nil
 	d.locate(name, false)
-	for chunk := range h.pods {
-		d.place(name, chunk, false)
+	for i := range h.pods {
+		d.place(name, &h.pods[i], false)
 	}
 }
 

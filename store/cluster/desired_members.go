@@ -1,11 +1,27 @@
 package cluster
 
-import "encoding/json"
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+)
+
+// chunk is a value of pods. Most hosts have one: a map of them would take more than what is in it.
+type chunk struct {
+	key string
+	value
+}
+
+// chunk returns where the chunk of a key is, or would be.
+func (h *host) chunk(key string) (at int, found bool) {
+	return slices.BinarySearchFunc(h.pods, key, func(c chunk, key string) int {
+		return cmp.Compare(c.key, key)
+	})
+}
 
 // place looks at a chunk of pods of a host again.
-func (d *Desired) place(name, key string, news bool) {
-	h := d.hosts[name]
-	v := h.pods[key]
+func (d *Desired) place(name string, c *chunk, news bool) {
+	h, key, v := d.hosts[name], c.key, &c.value
 	before := v.good
 	if news && h.node != nil && len(before) > 0 && len(v.last) > 0 && d.replace(h, v) {
 		d.keep(key, v)
@@ -26,9 +42,6 @@ func (d *Desired) place(name, key string, news bool) {
 		}
 	}
 	d.keep(key, v)
-	if v.last == nil {
-		delete(h.pods, key)
-	}
 	if name == d.own { // this host knows its pods better
 		return
 	}
@@ -86,7 +99,8 @@ func podsOf(v []byte) (p Pods) {
 // count adds the labels of pods, or takes them away.
 func (d *Desired) count(p Pods, by int) {
 	for i := range p.Pods {
-		for _, table := range p.Pods[i].Tables() {
+		for key, value := range p.Pods[i].Labels {
+			table := key + "=" + value
 			for _, a := range p.Pods[i].Addrs {
 				d.countLabel(Label{table, a}, by)
 			}
@@ -95,14 +109,9 @@ func (d *Desired) count(p Pods, by int) {
 }
 
 func (d *Desired) countLabel(l Label, by int) {
-	had := d.labels[l]
+	had := d.labels.add(l, by)
 	if _, seen := d.now.labels[l]; !seen {
-		d.now.labels[l] = had > 0
-	}
-	if n := int(had) + by; n > 0 {
-		d.labels[l] = uint32(n)
-	} else {
-		delete(d.labels, l)
+		d.now.labels[l] = had
 	}
 }
 

@@ -208,7 +208,7 @@ func viewOf(d *Desired) view {
 	for _, h := range d.Hosts() {
 		v.hosts[h.Name] = fmt.Sprint(h.Node.Ranges, h.Addrs)
 	}
-	for l := range d.labels {
+	for l := range d.labels.all() {
 		v.labels[l] = true
 	}
 	if d.head != nil {
@@ -325,7 +325,7 @@ func TestDesiredIsWhatItWouldBeFromTheStart(t *testing.T) {
 // checkOwners: every address with a label lies in a range of exactly one host.
 func checkOwners(t *testing.T, d *Desired) {
 	t.Helper()
-	for l := range d.labels {
+	for l := range d.labels.all() {
 		owners := 0
 		for _, h := range d.Hosts() {
 			if h.Node.Owns(l.Addr) {

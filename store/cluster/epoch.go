@@ -23,6 +23,7 @@ func (d *Desired) Epoch() uint64 { return max(d.named, d.trust.Epoch) }
 
 // setIdentity takes a later epoch.
 func (d *Desired) setIdentity(v []byte) error {
+	d.doubted = 0
 	i, err := Decode[Identity](v)
 	switch {
 	case err != nil:
@@ -33,6 +34,7 @@ func (d *Desired) setIdentity(v []byte) error {
 		return fmt.Errorf("epoch %d: %w: epoch %d", i.Epoch, ErrOutdated, d.trust.Epoch)
 	}
 	if err := CheckEpoch(d.trust.Epoch, i.Epoch); err != nil {
+		d.doubted = i.Epoch
 		return err
 	}
 	d.stores, d.named = i.Stores, i.Epoch
@@ -47,4 +49,22 @@ func (d *Desired) begin(epoch uint64) {
 	if epoch > d.trust.Epoch {
 		d.trust.Epoch, d.now.effects.Trust = epoch, true
 	}
+}
+
+// Doubted returns the epoch that w/cluster names and that is too far away to be believed, or 0.
+func (d *Desired) Doubted() uint64 { return d.doubted }
+
+// Enter has the host believe an epoch, also an earlier one than its own: an administrator says that
+// the store of that epoch is the right one. What is in force stays until that store has something
+// else. It reports whether it did: signatures say which store is the right one where they are
+// demanded.
+func (d *Desired) Enter(epoch uint64) bool {
+	if epoch == 0 || d.trust.Admins.Locked() {
+		return false
+	}
+	d.trust.Epoch, d.named, d.doubted = epoch, epoch, 0
+	if d.trust.Head.Epoch > epoch {
+		d.trust.Head = Number{}
+	}
+	return true
 }

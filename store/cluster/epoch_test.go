@@ -69,3 +69,46 @@ func TestEpochOfAThief(t *testing.T) {
 		}
 	}
 }
+
+// TestEnterEpoch: an administrator has a host without signed rules enter the epoch of the store
+// that is the right one, whether a thief had moved the host on, or the store is too far away. The
+// head of that epoch counts, and from then on no earlier one.
+func TestEnterEpoch(t *testing.T) {
+	a := newAuthority()
+	identity := func(epoch uint64) store.Change {
+		return put(t, IdentityKey, &Identity{ID: a.trust.Cluster, Epoch: epoch})
+	}
+	head := func(epoch, count uint64) store.Change {
+		return put(t, HeadKey, &Head{Number: Number{Epoch: epoch, Count: count}, By: "a"})
+	}
+	d := NewDesired("a", a.trust, nil)
+	d.Apply([]store.Change{identity(1 + maxEpochs), head(1+maxEpochs, 7)})
+	d.Apply([]store.Change{identity(1 + 2*maxEpochs)})
+	if d.Trust().Epoch != 1+2*maxEpochs || d.Doubted() != 0 {
+		t.Fatalf("epoch %d, doubted %d", d.Trust().Epoch, d.Doubted())
+	}
+	if !d.Enter(2) || d.Head().Number.Count != 7 {
+		t.Errorf("the head is %v", d.Head())
+	}
+	is := func(number Number, refused int, changes ...store.Change) {
+		t.Helper()
+		d.Apply(changes)
+		if d.Head().Number != number || len(d.Refused()) != refused {
+			t.Errorf("%v, refused %v; expected %v", d.Head().Number, d.Refused(), number)
+		}
+	}
+	is(Number{2, 3}, 0, identity(2), head(2, 3))
+	is(Number{2, 3}, 2, identity(1), head(2, 2))
+	is(Number{2, 3}, 2, identity(3+maxEpochs), head(3+maxEpochs, 1))
+	if d.Doubted() != 3+maxEpochs || !d.Enter(d.Doubted()) {
+		t.Errorf("doubted %d", d.Doubted())
+	}
+	is(Number{3 + maxEpochs, 1}, 0, identity(3+maxEpochs), head(3+maxEpochs, 1))
+
+	a.trust.Admins = KeyList{Count: 1, Keys: []Key{public(a.admin)}}
+	d = NewDesired("a", a.trust, nil)
+	d.Apply([]store.Change{identity(2 + maxEpochs)})
+	if d.Enter(d.Doubted()) || d.Enter(1) || d.Trust().Epoch != 1 {
+		t.Errorf("with signatures: epoch %d", d.Trust().Epoch)
+	}
+}

@@ -94,8 +94,8 @@ func TestAnnounce(t *testing.T) {
 		Addrs: []netip.Addr{netip.MustParseAddr("10.0.3.1")}}); ok {
 		t.Error("a pod without an address of the host's is announced")
 	}
-	if !slices.Contains(p.Tables(), "app=web") {
-		t.Errorf("tables %v", p.Tables())
+	if p.Labels["app"] != "web" {
+		t.Errorf("labels %v", p.Labels)
 	}
 }
 

@@ -100,11 +100,3 @@ func (n *Node) mayHave(p *Pod) error {
 	}
 	return nil
 }
-
-// Tables returns the names of the tables that a pod is in.
-func (p *Pod) Tables() (names []string) {
-	for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
-		names = append(names, key+"="+p.Labels[key])
-	}
-	return names
-}

@@ -25,7 +25,9 @@ type Local struct {
 
 // Trust adds what the host learned since it joined.
 func (l *Local) Trust(joined cluster.Trust) cluster.Trust {
-	joined.Epoch = max(joined.Epoch, l.Epoch)
+	if l.Epoch > 0 { // an administrator may have accepted an earlier one
+		joined.Epoch = l.Epoch
+	}
 	if l.Admins.Count > joined.Admins.Count {
 		joined.Admins = l.Admins
 	}

@@ -37,6 +37,7 @@ type Config struct {
 type Driver struct {
 	client  *clientv3.Client
 	silence time.Duration
+	secured *handshakes // nil without TLS
 }
 
 var _ store.Store = (*Driver)(nil)
@@ -54,11 +55,17 @@ func Open(c Config) (*Driver, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: c.Silence,
 			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6,
 				Jitter: 0.5, MaxDelay: time.Second}}))
-	client, err := clientv3.New(c.Client)
-	if err != nil {
+	d := &Driver{silence: c.Silence}
+	if c.Client.TLS != nil {
+		d.secured = newHandshakes(c.Client.TLS)
+		c.Client.DialOptions = append(c.Client.DialOptions,
+			grpc.WithTransportCredentials(d.secured))
+	}
+	var err error
+	if d.client, err = clientv3.New(c.Client); err != nil {
 		return nil, err
 	}
-	return &Driver{client, c.Silence}, nil
+	return d, nil
 }
 
 // Client returns the connection, for what package store does not know.
@@ -85,7 +92,7 @@ func (d *Driver) Read(ctx context.Context, name string, revision int64) (store.S
 		got, err := d.client.Get(call, from, opts...)
 		cancel()
 		if err != nil {
-			return store.Snapshot{}, translate(ctx, err)
+			return store.Snapshot{}, d.translate(ctx, err)
 		}
 		if s.Revision == 0 {
 			s.Revision = got.Header.Revision
@@ -123,12 +130,18 @@ func (d *Driver) Commit(ctx context.Context, t store.Txn) (int64, error) {
 	defer cancel()
 	done, err := d.client.Txn(call).If(conditions...).Then(then...).Else(otherwise...).Commit()
 	if err != nil {
-		return 0, translate(ctx, err)
+		return 0, d.translate(ctx, err)
 	}
 	if !done.Succeeded {
 		return 0, conflict(t.Compare, done)
 	}
 	return done.Header.Revision, nil
+}
+
+// translate returns an error of package store for one of etcd, with the reason if there is no
+// connection.
+func (d *Driver) translate(ctx context.Context, err error) error {
+	return d.secured.explain(translate(ctx, err))
 }
 
 // conflict returns the first comparison that was false.

@@ -35,9 +35,10 @@ func (d *Driver) Watch(ctx context.Context, name string,
 		switch {
 		case !more || ctx.Err() != nil:
 		case w.silent.Load():
-			yield(store.Batch{}, fmt.Errorf("%w: silent for %v", store.ErrUnavailable, d.silence))
+			yield(store.Batch{}, d.secured.explain(fmt.Errorf("%w: silent for %v",
+				store.ErrUnavailable, d.silence)))
 		case err != nil:
-			yield(store.Batch{}, translate(ctx, err))
+			yield(store.Batch{}, d.translate(ctx, err))
 		default:
 			yield(store.Batch{}, fmt.Errorf("%w: the watch was closed", store.ErrUnavailable))
 		}

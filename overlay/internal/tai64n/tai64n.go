@@ -8,6 +8,7 @@ package tai64n
 import (
 	"bytes"
 	"encoding/binary"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,9 +27,36 @@ const (
 // began is when the program began: its time of day, and a reading of the clock that no one sets.
 var began = time.Now()
 
-// Now returns the timestamp of this moment: the time of day when the program began, and how long
-// it has run.
-func Now() Timestamp { return stamp(began, time.Since(began)) }
+// origin is the time of day that counts for began; nil: that of began itself.
+var origin atomic.Pointer[time.Time]
+
+// Now returns the timestamp of this moment: the time of day when the program began, or what
+// Continue has made of it, and how long it has run.
+func Now() Timestamp { return stamp(beginning(), time.Since(began)) }
+
+// Time returns the time that the timestamp of this moment has.
+func Time() time.Time { return beginning().Add(time.Since(began)) }
+
+func beginning() time.Time {
+	if t := origin.Load(); t != nil {
+		return *t
+	}
+	return began
+}
+
+// Continue has timestamps rise from a time, unless they are later already.
+func Continue(from time.Time) {
+	for {
+		before := origin.Load()
+		if !from.After(Time()) {
+			return
+		}
+		next := from.Add(-time.Since(began)).Round(0)
+		if origin.CompareAndSwap(before, &next) {
+			return
+		}
+	}
+}
 
 func stamp(began time.Time, running time.Duration) (t Timestamp) {
 	at := began.Add(running)

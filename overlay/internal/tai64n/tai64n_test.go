@@ -29,3 +29,23 @@ func TestTimestamps(t *testing.T) {
 		t.Errorf("%v, %v, %v", before, now, after)
 	}
 }
+
+// TestContinue: timestamps rise from a later time, and never back to an earlier one.
+func TestContinue(t *testing.T) {
+	t.Cleanup(func() { origin.Store(nil) })
+	last := Now()
+	for _, ahead := range []time.Duration{-time.Hour, 366 * 24 * time.Hour, time.Hour,
+		70 * 366 * 24 * time.Hour} {
+		before, from := Now(), time.Now().Add(ahead)
+		Continue(from)
+		if at := Time(); at.Before(from) || ahead < 0 && at.After(time.Now().Add(time.Minute)) {
+			t.Errorf("from %v on it is %v", from, at)
+		}
+		time.Sleep(20 * time.Millisecond)
+		if now := Now(); !now.After(before) || !now.After(last) {
+			t.Errorf("%v follows %v and %v", now, before, last)
+		} else {
+			last = now
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/client"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/disk"
+)
+
+// failed notes why the store is not followed.
+func (s *Service) failed(err error) {
+	s.config.Log.Info("the store is away; it is tried again", "err", err)
+	var earlier *client.EarlierError
+	if !errors.As(err, &earlier) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.earlier = earlier.Epoch
+	s.config.Problems.Set(aboutEpoch, fmt.Sprintf("this host does not follow %s, which is in "+
+		"epoch %d of the cluster, while this host is in %d: what it knew before stays",
+		earlier.Address, earlier.Epoch, earlier.Have), "an old store runs there, or someone else "+
+		"wrote a later epoch into the one before: look at the store hosts"+s.acceptHintLocked())
+}
+
+// followedLocked notes that a store is followed.
+func (s *Service) followedLocked() {
+	s.earlier = 0
+	s.config.Problems.Solved(aboutEpoch)
+}
+
+// acceptHintLocked is what to do if the store is the right one.
+func (s *Service) acceptHintLocked() string {
+	if s.desired.Trust().Admins.Locked() {
+		return ""
+	}
+	return "; if that is the right store: weir cluster accept"
+}
+
+// Accept removes what was held back, and has the host enter the epoch of the store if it does not
+// follow it, or does not believe it. It is on the disk when Accept returns without an error.
+func (s *Service) Accept() (api.Done, error) {
+	s.mu.Lock()
+	held := len(s.guarded.Held())
+	epoch := s.acceptEpochLocked()
+	if len(s.guarded.Held()) > 0 {
+		s.take(s.desired.Apply(s.guarded.Accept()))
+		s.noteHeld()
+		s.appendLocked(disk.Record{Accept: true})
+	}
+	s.noteRefused()
+	s.settle()
+	if epoch > 0 { // the copy on the disk has another one: it is written whole
+		s.unwritten.lose()
+		s.changedLocked()
+	}
+	local := s.unwritten.local
+	s.mu.Unlock()
+	done := api.Done{Version: api.Version, Message: fmt.Sprintf("%d removals accepted", held)}
+	if epoch > 0 {
+		done.Message = fmt.Sprintf("epoch %d accepted; %s", epoch, done.Message)
+	}
+	if held == 0 && epoch == 0 {
+		return done, nil
+	}
+	err := s.onDisk()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && epoch > 0 && s.unwritten.saved < local {
+		err = errors.New("the disk does not take the epoch")
+	}
+	if err != nil {
+		return api.Done{}, fmt.Errorf("%s, but a start would not know that until the disk takes "+
+			"it: %w", done.Message, err)
+	}
+	return done, nil
+}
+
+// acceptEpochLocked enters the epoch of the store, if it was not believed, and returns it. What is
+// in force stays until the store has something else.
+func (s *Service) acceptEpochLocked() uint64 {
+	doubted := s.desired.Doubted()
+	if doubted > 0 && s.desired.Enter(doubted) {
+		s.take(s.desired.Apply(s.singles(false)))
+		return doubted
+	}
+	epoch := s.earlier
+	if !s.desired.Enter(epoch) {
+		return 0
+	}
+	// What the copy has of the later epoch would bring that back with the next start.
+	revision := s.guarded.Stored().Revision
+	s.take(s.desired.Apply(s.guarded.Step(store.Batch{Revision: revision,
+		Changes: s.singles(true)})))
+	s.noteOwn(store.Batch{Revision: revision}, true)
+	s.followedLocked()
+	return epoch
+}
+
+// singles are changes of the values of the copy that have an epoch.
+func (s *Service) singles(deleted bool) (all []store.Change) {
+	for _, key := range []string{cluster.IdentityKey, cluster.HeadKey} {
+		if e, ok := s.guarded.Stored().Get(key); ok {
+			all = append(all, store.Change{Entry: e, Deleted: deleted})
+		}
+	}
+	return all
+}

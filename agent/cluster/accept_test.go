@@ -1,0 +1,140 @@
+package cluster
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// says reports whether a problem has a text and advises to accept.
+func (r *running) says(text string) bool {
+	for _, p := range r.config.Problems.All() {
+		if strings.Contains(p.What, text) && strings.Contains(p.Advice, "weir cluster accept") {
+			return true
+		}
+	}
+	return false
+}
+
+// begin writes an epoch, with the first version of it.
+func (l *lab) begin(epoch uint64) {
+	l.epoch = epoch
+	l.head.Number = cluster.Number{Epoch: epoch, Count: 1}
+	l.commit(store.Txn{Put: []store.Entry{l.entry(cluster.HeadKey, &l.head),
+		l.entry(cluster.IdentityKey, &cluster.Identity{ID: cluster.Serial{1}, Epoch: epoch})}})
+}
+
+// TestEpochAccepted: a thief of the store moves the epoch by small steps, so that the restored
+// store is an earlier one to the host, or one that is too far away. The host says so, keeps what it
+// enforces, and follows when its administrator accepts; a start does not undo that.
+func TestEpochAccepted(t *testing.T) {
+	l := newLab(t)
+	l.join("a", 1, "10.0.1.0/24")
+	dir, after := t.TempDir(), t.TempDir()
+	a := l.start("a", dir, 1, newParts(), false)
+	good := l.load("add 100 allow tcp from any to any\n", 0)
+	nstest.Eventually(t, "the version", func() bool { return a.parts.now() == good })
+	s, err := l.model.Read(t.Context(), cluster.Watched, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	backup, head := s.Revision, l.head
+	enforces := func(what, text string) {
+		t.Helper()
+		nstest.Eventually(t, what, func() bool {
+			return a.parts.now() == text && l.reportOf("a").Enforced == l.head.Number
+		})
+	}
+	restored := func(epoch uint64) {
+		l.model.Rewind(backup)
+		l.head = head
+		l.begin(epoch)
+	}
+	const step = 1 << 16
+	for i := range uint64(3) {
+		l.begin(1 + (i+1)*step)
+		nstest.Eventually(t, "a step", func() bool { return a.epoch() == l.epoch })
+	}
+	thief := l.load("add 100 allow ip from any to any\n", 0)
+	enforces("the version of the thief", thief)
+
+	restored(2)
+	nstest.Eventually(t, "the host names it", func() bool {
+		return a.says("is in epoch 2 of the cluster, while this host is in 196609")
+	})
+	if a.parts.now() != thief {
+		t.Errorf("before anyone accepts: %q", a.parts.now())
+	}
+	if done, err := a.Accept(); err != nil || !strings.Contains(done.Message, "epoch 2 accepted") {
+		t.Errorf("%+v, %v", done, err)
+	}
+	enforces("the restored version", good)
+	if a.says("is in epoch") || a.Status().Held > 0 {
+		t.Errorf("afterwards: %+v, %+v", a.Status(), a.config.Problems.All())
+	}
+
+	l.begin(4 + step)
+	nstest.Eventually(t, "an epoch that is far away", func() bool {
+		return a.says("at most 65536 are skipped")
+	})
+	if _, err := a.Accept(); err != nil {
+		t.Error(err)
+	}
+	enforces("the version of that epoch", good)
+
+	restored(3)
+	nstest.Eventually(t, "the host names it", func() bool { return a.says("is in epoch 3") })
+	a.client.away(true)
+	if _, err := a.Accept(); err != nil {
+		t.Error(err)
+	}
+	a.Service.writing.Lock() // as after a crash, before it has followed the store
+	err = os.CopyFS(after, os.DirFS(dir))
+	a.Service.writing.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := a.parts
+	a.stop()
+	a = l.start("a", after, 1, p, false)
+	enforces("the version after a start", good)
+	if a.epoch() != 3 || a.says("is in epoch") {
+		t.Errorf("epoch %d, %+v", a.epoch(), a.config.Problems.All())
+	}
+}
+
+// TestEpochAcceptedWithSignedRules: the signatures say which store is the right one. Accepting does
+// not bring an earlier one.
+func TestEpochAcceptedWithSignedRules(t *testing.T) {
+	l := newLab(t)
+	admin := keyOf("admin")
+	l.admins = cluster.KeyList{Count: 1, Keys: []cluster.Key{cluster.Key(admin[32:])}}
+	l.join("a", 1, "10.0.1.0/24")
+	a := l.start("a", t.TempDir(), 1, newParts(), false)
+	l.epoch, l.head.Number = 5, cluster.Number{Epoch: 5, Count: 1}
+	if err := l.head.Sign(admin); err != nil {
+		t.Fatal(err)
+	}
+	l.commit(store.Txn{Put: []store.Entry{l.entry(cluster.HeadKey, &l.head),
+		l.entry(cluster.IdentityKey, &cluster.Identity{ID: cluster.Serial{1}, Epoch: 5})}})
+	nstest.Eventually(t, "the signed epoch", func() bool { return a.epoch() == 5 })
+	l.model.Rewind(0)
+	l.put(cluster.IdentityKey, &cluster.Identity{ID: cluster.Serial{1}, Epoch: 2})
+	about := func() bool {
+		for _, p := range a.config.Problems.All() {
+			if strings.Contains(p.What, "is in epoch 2 of the cluster") {
+				return !strings.Contains(p.Advice, "accept")
+			}
+		}
+		return false
+	}
+	nstest.Eventually(t, "the host names the store", about)
+	if done, err := a.Accept(); err != nil || strings.Contains(done.Message, "epoch") ||
+		a.epoch() != 5 {
+		t.Errorf("%+v, %v, epoch %d", done, err, a.epoch())
+	}
+}
