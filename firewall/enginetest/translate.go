@@ -343,6 +343,9 @@ func (f *passed) step(t *Translation) {
 	if t.own == nil {
 		t.own = &flow.State{Proto: t.Inner.Proto, Loose: true}
 		t.own.Init(t.Inner.Proto, &seg, f.now)
+		if side == 1 { // the rules kept a state of what was before
+			t.own.Sides[0], t.own.Sides[1] = t.own.Sides[1], t.own.Sides[0]
+		}
 	} else if t.own.Step(&seg, flow.Dir(side), f.now, flow.ModeStrict) == flow.ResultRecycle {
 		t.own.Init(t.Inner.Proto, &seg, f.now)
 	}
