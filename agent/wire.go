@@ -122,7 +122,8 @@ func (n *Node) peersConfig() peers.Config {
 		CheckPort: func(port uint16) error {
 			return errors.Join(n.pods.CheckTunnelPort(port), n.nat.CheckTunnelPort(port))
 		},
-		IsPod: func(a netip.Addr) bool { return n.pods.Has(a) },
+		CheckRange: func(r netip.Prefix) error { return n.services.CheckRange(r) },
+		IsPod:      func(a netip.Addr) bool { return n.pods.Has(a) },
 	}
 }
 

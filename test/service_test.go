@@ -312,8 +312,13 @@ func TestServicesRefused(t *testing.T) {
 	if s := h.serviceList(); len(s.Services) != 1 || len(h.loopbackAddresses()) != 1 {
 		t.Errorf("after refusals: %+v, %v", s, h.loopbackAddresses())
 	}
+	_, refused, err := h.try("peer", "add", "b", "--key", strings.Repeat("B", 43)+"=", "--pods",
+		"10.200.0.0/24")
+	if err == nil || !strings.Contains(refused, "the address of service web") {
+		t.Errorf("a peer with the address of a service: %v, %s", err, refused)
+	}
 	_, _ = h.attach("p", "--publish", "10.200.0.10:90:80")
-	_, refused, err := h.try("service", "add", "taken", "10.200.0.10:90", "app=web")
+	_, refused, err = h.try("service", "add", "taken", "10.200.0.10:90", "app=web")
 	if err == nil || !strings.Contains(refused, "published for a pod") {
 		t.Errorf("a port that is published: %v, %s", err, refused)
 	}

@@ -316,6 +316,11 @@ func (p *Service) checkLocked(peer overlay.Peer) error {
 					"ranges of their own"}
 		}
 	}
+	for _, r := range peer.Pods {
+		if err := p.config.CheckRange(r); err != nil {
+			return fmt.Errorf("peer %s: %w", peer.Name, err)
+		}
+	}
 	for _, other := range p.byName {
 		if other.Name != peer.Name && other.Key == peer.Key {
 			return fmt.Errorf("peer %s: the key is that of peer %s", peer.Name, other.Name)

@@ -44,6 +44,7 @@ func newHanging(t *testing.T) *hanging {
 	h.Service = New(Config{Settings: DefaultSettings(), Files: Files{Record: h.file},
 		Engine: noStates{}, Log: slog.New(slog.DiscardHandler),
 		RangesChanged: func() error { return nil },
+		CheckRange:    func(netip.Prefix) error { return nil },
 		CheckPort:     func(uint16) error { return errors.New("no tunnel in this test") }})
 	h.done.Go(h.saveAll) // without the rest of Begin: its routes would be the machine's
 	return h

@@ -1,6 +1,7 @@
 package services
 
 import (
+	"math"
 	"net/netip"
 	"time"
 
@@ -33,7 +34,9 @@ const (
 const (
 	// expected is how many connections a pod should have accepted when it is suspected, and again
 	// when it is passed over: one that is well, of random flows, accepts none of so many once in
-	// 50 times, and twice in a row once in 3,000.
+	// 55 times (e^4), and twice in a row once in 3,000. They are counted so that this holds for any
+	// number of pods: each connection that one of n accepts says by ln(n/(n-1)) that it was not
+	// another one's turn, which is 1/n if they are many.
 	expected = 4
 	// fewest unanswered connections without which nothing is wrong
 	fewest = 3
@@ -52,13 +55,12 @@ type podHealth struct {
 	// connections that began before the last look and since it accepted one last, and those that
 	// began after the last look
 	unanswered, fresh uint64
-	// how many it should have accepted meanwhile
-	missed    float64
-	suspected bool // and the flows were divided again
-	until     time.Duration
-	pause     time.Duration // 0: it was never passed over, or forgotten
-	since     time.Duration // it is well since then
-	trial     uint64        // connections in all at which its trial ends
+	missed            float64 // how many it should have accepted meanwhile, see expected
+	suspected         bool    // and the flows were divided again
+	until             time.Duration
+	pause             time.Duration // 0: it was never passed over, or forgotten
+	since             time.Duration // it is well since then
+	trial             uint64        // connections in all at which its trial ends
 }
 
 // mostDrawn is how many parts of the flows may have counted when they are divided again.
@@ -103,7 +105,7 @@ func (h *health) look(now time.Duration, counts map[netip.AddrPort]forward.Backe
 			continue
 		}
 		if p.state == stateOK && used > 1 {
-			p.missed += float64(drawn) / float64(used-1)
+			p.missed += float64(drawn) * math.Log(float64(used)/float64(used-1))
 		}
 		changed = h.evaluate(p, now, counts[at]) || changed
 	}

@@ -2,6 +2,7 @@ package services
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -142,6 +143,36 @@ func TestDeadPodIsPassedOver(t *testing.T) {
 		s.second(100)
 		if s.now > 900*time.Second {
 			t.Fatal("a pod that accepts again is not used")
+		}
+	}
+}
+
+// TestFewPodsAreNoWorseOff: a pod that is well misses its turn by chance, and among few pods more
+// often in a row. It is suspected when that happens once in 55 times, whatever their number is.
+func TestFewPodsAreNoWorseOff(t *testing.T) {
+	for _, pods := range []int{2, 3, 10, 128} {
+		for drawn := range uint64(2000) {
+			h, counts := newHealth(), map[netip.AddrPort]forward.BackendCounters{}
+			for i := range pods {
+				counts[podAt(i)] = forward.BackendCounters{}
+			}
+			h.look(0, counts, 0)
+			counts[podAt(0)] = forward.BackendCounters{Begun: fewest}
+			for i := range pods - 1 {
+				counts[podAt(1+i)] = forward.BackendCounters{Begun: 1, Accepted: 1}
+			}
+			counts[podAt(1)] = forward.BackendCounters{Begun: drawn + 1, Accepted: drawn + 1,
+				Drawn: drawn}
+			h.look(time.Second, counts, 0)
+			h.look(2*time.Second, counts, 0)
+			chance := math.Pow(float64(pods-1)/float64(pods), float64(drawn))
+			if want := chance <= math.Exp(-expected); h.pods[podAt(0)].suspected != want {
+				t.Fatalf("one of %d pods accepts none of %d connections, by chance in %.4f of "+
+					"all cases; suspected: %v", pods, drawn, chance, !want)
+			}
+			if chance < math.Exp(-expected-1) {
+				break
+			}
 		}
 	}
 }

@@ -96,6 +96,19 @@ func (s *Service) changeLocked(before, now record, needed netip.Addr) error {
 	return errors.Join(err, back.write(s.config.File), s.applyLocked())
 }
 
+// CheckRange refuses a range of another node in which a service has its address.
+func (s *Service) CheckRange(r netip.Prefix) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.record.Services {
+		if o := &s.record.Services[i]; r.Contains(o.At.Addr()) {
+			return hinted{fmt.Sprintf("%s has %s, the address of service %s of this node", r,
+				o.At.Addr(), o.Name), "give one of them another address: weir service list"}
+		}
+	}
+	return nil
+}
+
 // List returns the services, in order of name.
 func (s *Service) List() (api.Services, error) {
 	s.mu.Lock()

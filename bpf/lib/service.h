@@ -83,7 +83,7 @@ static __always_inline struct backend *living(struct service *s, __u32 part)
 // From one part that is tried for a pod that is there to the next.
 enum { NEXT_PART = SERVICE_SLOTS / 4 + 1 };
 
-// living_of tries four parts, the given one first. It is no loop: Linux 6.1 refuses the one that
+// living_of tries four parts, the given one first, without a loop: Linux 6.1 refuses the one that
 // clang makes (TestBackEdges).
 static __always_inline struct backend *living_of(struct service *s, __u32 part)
 {
