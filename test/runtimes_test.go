@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirnet/weir/internal/nstest"
 )
 
@@ -290,8 +292,32 @@ func newPodman(t *testing.T, h *podHost, plugins string) (podman func(args ...st
 		cmd.Env = append(os.Environ(), "CONTAINERS_CONF="+conf)
 		return cmd
 	}
-	t.Cleanup(func() { podman("rm", "-af", "-t0").Run() })
+	t.Cleanup(func() {
+		podman("rm", "-af", "-t0").Run()
+		h.endStore(t)
+	})
 	return podman
+}
+
+// endStore unmounts podman's store once no podman uses it: behind each container that ends, conmon
+// starts one in the background, which mounts the store again.
+func (h *podHost) endStore(t *testing.T) {
+	t.Helper()
+	store := filepath.Join(h.root, "store")
+	eventually(t, "no podman uses its store", func() error {
+		lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, l := range lines {
+			if text, err := os.ReadFile(l); err == nil && strings.Contains(string(text), store) {
+				return fmt.Errorf("%s does: %q", l, text)
+			}
+		}
+		return err
+	})
+	for {
+		if err := unix.Unmount(filepath.Join(store, "overlay"), unix.MNT_DETACH); err != nil {
+			return // it is mounted no more
+		}
+	}
 }
 
 func TestLongPodman(t *testing.T) {
