@@ -10,8 +10,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
@@ -20,87 +21,65 @@ import (
 	"github.com/weirnet/weir/packet/build"
 )
 
-// TestFlowsThatBeginBeforeTheSwitch: a connection whose SYN met another engine after its states
-// were copied opens when the hooks are ours, without a second SYN: the answer waits until the flow
-// is copied.
+// heldRules let everyone ask UDP port 80, and refuse the rest: no kernel sends a datagram twice.
+const heldRules = "add 1 check-state\nadd allow udp from any to me 80 keep-state\n"
+
+// newHeld is an upgrade in which the hosts send nothing that the test did not ask for.
+func newHeld(t *testing.T) (g *pairLab, hooks []*previousHook) {
+	t.Helper()
+	g = newUpgrade(t, heldRules)
+	for _, n := range []*nstest.Node{g.server, g.client} {
+		g.must(t, n.Do(func() error {
+			const path = "/proc/sys/net/ipv6/conf/all/disable_ipv6"
+			return os.WriteFile(path, []byte("1"), 0)
+		}))
+	}
+	return g, g.follow(t)
+}
+
+// held returns how many packets are held.
+func (g *pairLab) held(t *testing.T) int {
+	t.Helper()
+	r, err := ringbuf.NewReader(g.engine.objects.Held)
+	g.must(t, err)
+	defer r.Close()
+	// each has a header of eight bytes before it, and is as long as a multiple of eight
+	return r.AvailableBytes() / (int(unsafe.Sizeof(weirHeldFrame{})+8+7) &^ 7)
+}
+
+// TestFlowsThatBeginBeforeTheSwitch: the answer to a query that met another engine after its states
+// were copied waits until the flow is copied, and arrives.
 func TestFlowsThatBeginBeforeTheSwitch(t *testing.T) {
 	t.Parallel()
-	g := newUpgrade(t)
-	e, hooks := g.engine, g.follow(t)
-	// The server's answer waits until it knows the client's link-layer address.
-	g.must(t, g.client.Do(func() error {
-		return os.WriteFile("/proc/sys/net/ipv4/conf/all/arp_ignore", []byte("8"), 0)
-	}))
-	run(t, g.client, "ip neigh replace 10.0.0.1 dev eth0 nud permanent lladdr "+mac(t, g.server))
-	run(t, g.server, "ip neigh flush dev eth0")
-	type result struct {
-		c   net.Conn
-		err error
-	}
-	dialed := make(chan result, 1)
-	go func() {
-		c, err := g.dial("10.0.0.1:80")
-		dialed <- result{c, err}
-	}()
-	nstest.Eventually(t, "the server has the SYN", func() bool {
-		out, err := g.server.Command("ip", "neigh", "show", "10.0.0.2").Output()
-		return err == nil && bytes.Contains(out, []byte("INCOMPLETE"))
-	})
+	g, hooks := newHeld(t)
+	e := g.engine
+	server, err := g.server.ListenPacket("udp", "10.0.0.1:80")
+	g.must(t, err)
+	defer server.Close()
+	client, err := g.client.DialContext(t.Context(), "udp", "10.0.0.1:80")
+	g.must(t, err)
+	defer client.Close()
+	g.send(t, client, 1, 10)
+	b := make([]byte, 100)
+	g.must(t, server.SetDeadline(time.Now().Add(patience)))
+	_, from, err := server.ReadFrom(b)
+	g.must(t, err)
 	g.must(t, g.locked(func() error { return e.switchHooksLocked(nil, hooks) }))
-	run(t, g.server, "ip neigh replace 10.0.0.2 dev eth0 nud permanent lladdr "+mac(t, g.client))
-	select {
-	case <-dialed:
-		t.Fatal("the SYN-ACK passed: its flow is known before it is copied")
-	case <-time.After(50 * time.Millisecond):
-	}
+	_, err = server.WriteTo([]byte("answer"), from)
+	g.must(t, err)
+	nstest.Eventually(t, "the answer is held", func() bool { return g.held(t) == 1 })
 	g.must(t, g.locked(func() error { return e.keepHooksLocked(hooks) }))
-	d := <-dialed
-	g.must(t, d.err)
-	defer d.c.Close()
-	if n := sentAgain(t, d.c); n != 0 {
-		t.Errorf("the client sent its SYN %d times again", n)
+	g.must(t, client.SetReadDeadline(time.Now().Add(patience)))
+	if n, err := client.Read(b); err != nil || string(b[:n]) != "answer" {
+		t.Errorf("the client read %q, %v", b[:n], err)
 	}
-	g.must(t, echoWord(d.c, "afterwards"))
-	if e.config.Holding != 0 {
+	if e.config.Holding != 0 || g.held(t) != 0 {
 		t.Error("refused packets are still held")
 	}
-	g.refused(t, "afterwards")
-}
-
-// sentAgain returns how many segments a connection has sent again.
-func sentAgain(t *testing.T, c net.Conn) (n uint32) {
-	t.Helper()
-	raw, err := c.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
+	g.send(t, client, 1, 10)
+	if _, _, err := server.ReadFrom(b); err != nil {
+		t.Error(err)
 	}
-	if err := raw.Control(func(fd uintptr) {
-		var info *unix.TCPInfo
-		info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err == nil {
-			n = info.Total_retrans
-		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
-}
-
-func mac(t *testing.T, n *nstest.Node) (address string) {
-	t.Helper()
-	if err := n.Do(func() error {
-		i, err := net.InterfaceByName("eth0")
-		if err == nil {
-			address = i.HardwareAddr.String()
-		}
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return address
 }
 
 // TestHeldAreDecidedOnce: what the rules refuse while it is held is refused afterwards, and each
@@ -108,33 +87,45 @@ func mac(t *testing.T, n *nstest.Node) (address string) {
 // connection. None of them passes.
 func TestHeldAreDecidedOnce(t *testing.T) {
 	t.Parallel()
-	g := newUpgrade(t)
-	hooks := g.follow(t)
+	g, hooks := newHeld(t)
 	heard, err := g.server.ListenPacket("udp", "10.0.0.1:81")
 	g.must(t, err)
 	defer heard.Close()
 	c, err := g.client.DialContext(t.Context(), "udp", "10.0.0.1:81")
 	g.must(t, err)
 	defer c.Close()
-	send := func(n, size int) { g.send(t, c, n, size) }
 	g.must(t, g.locked(func() error { return g.engine.switchHooksLocked(nil, hooks) }))
 	before := g.denied(t)
-	send(10, 100)
-	if n := g.denied(t) - before; n != 0 {
+	denied := func() int { return int(g.denied(t) - before) }
+	g.send(t, c, 10, 100)
+	nstest.Eventually(t, "small packets are held", func() bool { return g.held(t) == 10 })
+	if n := denied(); n != 0 {
 		t.Errorf("%d packets are counted while they are held", n)
 	}
-	send(10, 1000)
-	if n := g.denied(t) - before; n != 10 {
-		t.Errorf("%d packets are counted, want the ten that are too large", n)
+	g.send(t, c, 10, 1000)
+	nstest.Eventually(t, "packets that are too large are refused", func() bool {
+		return denied() == 10 && g.held(t) == 10
+	})
+	if c, err := g.connect("10.0.0.1:81"); err == nil {
+		c.Close()
+		t.Error("a refused port answers")
+	}
+	syns := denied() - 10
+	if syns == 0 || g.held(t) != 10 {
+		t.Errorf("%d SYNs are refused, %d packets are held", syns, g.held(t))
 	}
 	const many = 2000
-	send(many, 50)
-	if n := g.denied(t) - before; n <= 10 || n >= 20+many {
-		t.Errorf("%d of %d packets found no space", n-10, many)
+	g.send(t, c, many, 50)
+	nstest.Eventually(t, "each packet is held or refused", func() bool {
+		return denied()+g.held(t) == 20+syns+many
+	})
+	if n := g.held(t); n < 500 || n >= many {
+		t.Errorf("%d packets of %d found space", n, many)
 	}
 	g.must(t, g.locked(func() error { return g.engine.keepHooksLocked(hooks) }))
-	if n := g.denied(t) - before; n != 20+many {
-		t.Errorf("%d packets are counted afterwards, want %d", n, 20+many)
+	nstest.Eventually(t, "all are refused", func() bool { return denied() >= 20+syns+many })
+	if n := denied(); n != 20+syns+many || g.held(t) != 0 {
+		t.Errorf("%d packets are counted afterwards, want %d", n, 20+syns+many)
 	}
 	g.must(t, heard.SetReadDeadline(time.Now()))
 	if _, _, err := heard.ReadFrom(make([]byte, 1)); err == nil {
@@ -145,25 +136,23 @@ func TestHeldAreDecidedOnce(t *testing.T) {
 // TestHeldOfAKilledAgent: what was held when the agent was killed is not put to a hook later.
 func TestHeldOfAKilledAgent(t *testing.T) {
 	t.Parallel()
-	g := newUpgrade(t)
-	hooks := g.follow(t)
+	g, hooks := newHeld(t)
 	c, err := g.client.DialContext(t.Context(), "udp", "10.0.0.1:81")
 	g.must(t, err)
 	defer c.Close()
 	g.must(t, g.locked(func() error { return g.engine.switchHooksLocked(nil, hooks) }))
 	before := g.denied(t)
 	g.send(t, c, 5, 100)
+	nstest.Eventually(t, "packets are held", func() bool { return g.held(t) == 5 })
 	g.kill(t, hooks)
 	g.open(t)
 	g.interfaces(t)
-	g.must(t, g.engine.Load(compile(t, webRules)))
+	g.must(t, g.engine.Load(compile(t, heldRules)))
 	g.attach(t)
-	if n := g.denied(t) - before; n != 0 {
-		t.Errorf("%d old packets came to the hook", n)
-	}
-	g.send(t, c, 5, 100)
-	if n := g.denied(t) - before; n != 5 {
-		t.Errorf("%d packets are counted afterwards, want 5", n)
+	g.send(t, c, 5, 100) // behind what Attach gave to the hook
+	nstest.Eventually(t, "new packets are refused", func() bool { return g.denied(t)-before >= 5 })
+	if n := g.denied(t) - before; n != 5 || g.held(t) != 0 {
+		t.Errorf("%d packets were refused, five of them are new; %d are held", n, g.held(t))
 	}
 }
 
@@ -175,8 +164,7 @@ func (g *pairLab) send(t *testing.T, c net.Conn, packets, size int) {
 	}
 }
 
-// denied returns how many UDP packets that came in the rules have refused: what the kernel sends on
-// its own is ICMPv6.
+// denied returns how many packets that came in the rules have refused.
 func (g *pairLab) denied(t *testing.T) (n uint64) {
 	t.Helper()
 	all, err := g.engine.Decisions()

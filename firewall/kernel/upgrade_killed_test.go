@@ -12,14 +12,14 @@ import (
 )
 
 // newUpgrade has an engine whose hooks the next one, with the same rules, is about to take.
-func newUpgrade(t *testing.T) *pairLab {
+func newUpgrade(t *testing.T, rules string) *pairLab {
 	t.Helper()
-	g := newPairLab(t, webRules)
+	g := newPairLab(t, rules)
 	g.must(t, g.engine.Close())
 	g.options.MaxStates /= 2
 	g.open(t)
 	g.interfaces(t)
-	g.must(t, g.engine.Load(compile(t, webRules)))
+	g.must(t, g.engine.Load(compile(t, rules)))
 	return g
 }
 
@@ -101,7 +101,7 @@ func (g *pairLab) kill(t *testing.T, hooks []*previousHook) {
 // nothing passes that no rule allows.
 func TestKilledBetweenHooks(t *testing.T) {
 	t.Parallel()
-	g := newUpgrade(t)
+	g := newUpgrade(t, webRules)
 	hooks := g.follow(t)
 	g.must(t, g.locked(func() error { return g.engine.switchHooksLocked(nil, hooks) }))
 	path := g.engine.linkPath(g.index, 0)
