@@ -103,7 +103,7 @@ func TestKilledBetweenHooks(t *testing.T) {
 	t.Parallel()
 	g := newUpgrade(t, webRules)
 	hooks := g.follow(t)
-	g.must(t, g.locked(func() error { return g.engine.switchHooksLocked(nil, hooks) }))
+	g.must(t, g.locked(func() error { return g.engine.switchHooksLocked(g.server.Netlink(), hooks) }))
 	path := g.engine.linkPath(g.index, 0)
 	g.must(t, hooks[0].links[0].Pin(path))
 	g.must(t, removeIfThere(filepath.Join(g.engine.previous.dir, filepath.Base(path))))
