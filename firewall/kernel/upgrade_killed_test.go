@@ -49,6 +49,14 @@ func (g *pairLab) locked(f func() error) error {
 	return g.server.Do(f)
 }
 
+// switchHooks is the second step: our programs decide.
+func (g *pairLab) switchHooks(t *testing.T, hooks []*previousHook) {
+	t.Helper()
+	g.must(t, g.locked(func() error {
+		return g.engine.switchHooksLocked(g.server.Netlink(), hooks)
+	}))
+}
+
 // chain returns how many programs are at the hooks of the server.
 func (g *pairLab) chain(t *testing.T) int {
 	t.Helper()
@@ -103,7 +111,7 @@ func TestKilledBetweenHooks(t *testing.T) {
 	t.Parallel()
 	g := newUpgrade(t, webRules)
 	hooks := g.follow(t)
-	g.must(t, g.locked(func() error { return g.engine.switchHooksLocked(g.server.Netlink(), hooks) }))
+	g.switchHooks(t, hooks)
 	path := g.engine.linkPath(g.index, 0)
 	g.must(t, hooks[0].links[0].Pin(path))
 	g.must(t, removeIfThere(filepath.Join(g.engine.previous.dir, filepath.Base(path))))
