@@ -34,7 +34,7 @@ func (p *parser) protocol() (Test, error) {
 		return Test{Op: op.CondProto, A: uint32(n)}, nil
 	}
 	if _, ok := decimal(t.text); ok {
-		n, err := p.num(t, "protocol", 0, 255)
+		n, err := p.decNum(t, "protocol", 0, 255)
 		return Test{Op: op.CondProto, A: n}, err
 	}
 	if refusedOptions[t.text] != "" || t.text == "set" || t.text == "prob" {
@@ -112,9 +112,13 @@ func (p *parser) numbers(cond op.Cond, what string, lo, hi uint32) (Test, error)
 	if err != nil {
 		return Test{}, err
 	}
+	read := numReader(p.num)
+	if cond == op.CondTagged && !strings.ContainsAny(t.text, ",-") {
+		read, what = p.decNum, "tag" // by itself, but not in a list
+	}
 	test := Test{Op: cond}
 	for _, item := range t.split(',') {
-		r, err := p.numRange(item, what, lo, hi)
+		r, err := p.numRange(read, item, what, lo, hi)
 		if err != nil {
 			return Test{}, err
 		}
@@ -123,16 +127,16 @@ func (p *parser) numbers(cond op.Cond, what string, lo, hi uint32) (Test, error)
 	return test, nil
 }
 
-func (p *parser) numRange(t token, what string, lo, hi uint32) (Range, error) {
+func (p *parser) numRange(read numReader, t token, what string, lo, hi uint32) (Range, error) {
 	if t.text == "" {
 		return Range{}, p.fail(t, "", "empty item in a list")
 	}
 	low, high, ranged := strings.Cut(t.text, "-")
-	first, err := p.num(t.sub(0, len(low)), what, lo, hi)
+	first, err := read(t.sub(0, len(low)), what, lo, hi)
 	if err != nil || !ranged {
 		return Range{first, first}, err
 	}
-	last, err := p.num(t.sub(len(low)+1, len(low)+1+len(high)), what, lo, hi)
+	last, err := read(t.sub(len(low)+1, len(low)+1+len(high)), what, lo, hi)
 	if err != nil {
 		return Range{}, err
 	}
