@@ -1,7 +1,6 @@
 package services
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -9,8 +8,7 @@ import (
 // onceDead is a service of three pods, the first of which was passed over and is well since. hangs
 // are ports of an outsider that led to it when it answered nothing.
 func onceDead(t *testing.T, run int) (s *simulation, hangs []int) {
-	s = newSimulation(t, 3)
-	s.r = rand.New(rand.NewPCG(s.r.Uint64(), uint64(run)))
+	s = newSimulation(t, 3, run)
 	s.dead[podAt(0)] = true
 	for range 400 {
 		s.second(10)
@@ -75,7 +73,7 @@ func TestJunkEndsNoTrial(t *testing.T) {
 // TestTrialOfADeadPodIsShort: SYNs that no pod answers make a trial longer, but a pod that is dead
 // costs honest clients few connections for each.
 func TestTrialOfADeadPodIsShort(t *testing.T) {
-	s := newSimulation(t, 3)
+	s := newSimulation(t, 3, 0)
 	s.dead[podAt(0)] = true
 	trials, onTrial := 0, false
 	for s.now < time.Hour {
