@@ -95,6 +95,8 @@ type Engine struct {
 	// guarded by mu; what is in the map, nil for anything
 	published   map[weirPublishedKey]weirPublished
 	withdrawals withdrawals // guarded by mu
+	// guarded by mu; what is in the map, nil for anything
+	masked map[weirTableKey]weirMaskedSource
 	// guarded by mu; what is in the maps, nil for anything; trials by place
 	services map[weirPublishedKey]*weirService
 	trials   map[uint32]uint64

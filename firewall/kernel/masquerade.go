@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/internal/forward"
 )
@@ -25,16 +26,22 @@ func (e *Engine) SetMasquerade(m forward.Masquerade) error {
 
 // putMasqueradeLocked writes the prefixes and ports.
 func (e *Engine) putMasqueradeLocked(m forward.Masquerade) error {
-	held, err := readAll[weirTableKey, weirMaskedSource](e.objects.MaskedSources)
-	if err != nil {
-		return fmt.Errorf("read the translated sources: %w", err)
+	held := e.masked
+	if held == nil {
+		var err error
+		held, err = readAll[weirTableKey, weirMaskedSource](e.objects.MaskedSources)
+		if err != nil {
+			return fmt.Errorf("read the translated sources: %w", err)
+		}
 	}
+	e.masked = nil // until all is written
 	want := map[weirTableKey]weirMaskedSource{}
 	whole := false // there is 1:1 NAT
+	sources, except, near := setOf(m.Sources), setOf(m.Except), setOf(m.Near)
 	for _, p := range m.Prefixes() {
 		// The longest prefix answers for all that hold it.
-		flags := bit(within(p, m.Sources))*maskSource | bit(within(p, m.Except))*maskExcept |
-			bit(within(p, m.Near))*maskNear
+		flags := bit(sources.holds(p))*maskSource | bit(except.holds(p))*maskExcept |
+			bit(near.holds(p))*maskNear
 		v := weirMaskedSource{}
 		if to, ok := m.Behind(p); ok {
 			flags |= maskBehind | bit(to.Keep)*maskKeep
@@ -57,6 +64,7 @@ func (e *Engine) putMasqueradeLocked(m forward.Masquerade) error {
 	if err := putDifference(e.objects.MaskedSources, held, want); err != nil {
 		return fmt.Errorf("write the translated sources to the kernel: %w", err)
 	}
+	e.masked = want
 	e.forwarding.Masquerade = bit(len(m.Sources)+len(m.Others) > 0) | bit(whole)*masqueradeWhole
 	e.forwarding.Sources = uint32(len(m.Others))
 	e.forwarding.Ports = 0
@@ -104,12 +112,27 @@ func checkMasquerade(m forward.Masquerade) error {
 	return nil
 }
 
-// within reports that a prefix lies in one of others.
-func within(p netip.Prefix, others []netip.Prefix) bool {
-	for _, o := range others {
-		if o.Bits() <= p.Bits() && o.Contains(p.Addr()) {
-			return true
+// prefixSet finds out whether a prefix lies in one of the set, in as many steps as these have
+// lengths: a cluster has thousands of ranges.
+type prefixSet struct {
+	all     map[netip.Prefix]bool
+	lengths []int
+}
+
+func setOf(all []netip.Prefix) prefixSet {
+	s := prefixSet{all: make(map[netip.Prefix]bool, len(all))}
+	for _, p := range all {
+		s.all[p.Masked()] = true
+		if !slices.Contains(s.lengths, p.Bits()) {
+			s.lengths = append(s.lengths, p.Bits())
 		}
 	}
-	return false
+	return s
+}
+
+// holds reports that a prefix lies in one of the set.
+func (s prefixSet) holds(p netip.Prefix) bool {
+	return slices.ContainsFunc(s.lengths, func(bits int) bool {
+		return bits <= p.Bits() && s.all[netip.PrefixFrom(p.Addr(), bits).Masked()]
+	})
 }
