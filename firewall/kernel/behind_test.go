@@ -89,6 +89,7 @@ const finAck = packet.FlagFIN | packet.FlagACK
 // other end does not fit the copy, and is recorded all the same, and so is the last
 // acknowledgement: the next connection with these ports opens.
 func TestConnectionEndsWhileItIsCopied(t *testing.T) {
+	t.Parallel()
 	l := newCopyLab(t)
 	l.passes("the server's FIN", false, finAck, 901, 102)
 	l.passes("the last acknowledgement", true, packet.FlagACK, 102, 902)
@@ -104,6 +105,7 @@ func TestConnectionEndsWhileItIsCopied(t *testing.T) {
 // TestConnectionIsResetWhileItIsCopied: an RST behind data that the other table alone has seen is
 // recorded if it acknowledges what was sent.
 func TestConnectionIsResetWhileItIsCopied(t *testing.T) {
+	t.Parallel()
 	l := newCopyLab(t)
 	l.passes("the server's RST", false, packet.FlagRST|packet.FlagACK, 1001, 102)
 	l.last()
@@ -114,6 +116,7 @@ func TestConnectionIsResetWhileItIsCopied(t *testing.T) {
 
 // TestBlindSegmentsEndNoCopy: a copy records only what fits both of its numbers nearly.
 func TestBlindSegmentsEndNoCopy(t *testing.T) {
+	t.Parallel()
 	l := newCopyLab(t)
 	for _, s := range []struct {
 		what     string

@@ -31,6 +31,7 @@ func TestCallsUseTheirOwnScratch(t *testing.T) {
 
 // TestLoadedCallsUseTheirOwnScratch: so do the programs that an engine has loaded.
 func TestLoadedCallsUseTheirOwnScratch(t *testing.T) {
+	t.Parallel()
 	e := newEngine(t)
 	if err := e.needLocked("weir_in_l3", "weir_out_l3", "weir_local"); err != nil {
 		t.Fatal(err)

@@ -32,6 +32,7 @@ func (g *pairLab) byFilters(t *testing.T) {
 
 // TestFiltersLeaveNoTrace: detaching and removing take the queueing discipline away, too.
 func TestFiltersLeaveNoTrace(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, webRules)
 	g.detach(t)
 	clean := g.tc(t, "qdisc show dev eth0")
@@ -58,6 +59,7 @@ func TestFiltersLeaveNoTrace(t *testing.T) {
 
 // TestFiltersLeaveOthersAlone: another program's filter stays, and so does the qdisc that it is in.
 func TestFiltersLeaveOthersAlone(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, webRules)
 	g.detach(t)
 	g.tc(t, "qdisc add dev eth0 clsact")

@@ -23,6 +23,7 @@ func manyRules(first, n int) string {
 // TestCountersAreOfOneProgram: while rules are replaced, the counters that are read a part at a
 // time are all of the rules before or all of those after.
 func TestCountersAreOfOneProgram(t *testing.T) {
+	t.Parallel()
 	e := newEngine(t)
 	const n = 3*countersAtOnce + 7
 	one, other := compile(t, manyRules(1000, n)), compile(t, manyRules(5000, n))

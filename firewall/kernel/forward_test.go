@@ -8,6 +8,7 @@ import (
 )
 
 func TestEveryForwardingPath(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	v.serve(v.b.Node, 80)

@@ -151,6 +151,7 @@ func TestForwardedPorts(t *testing.T) {
 // TestForwardedErrors: the server's errors, and those of the host about the path to it, reach the
 // caller as if the port's address had said it, or with the quote that the caller knows.
 func TestForwardedErrors(t *testing.T) {
+	t.Parallel()
 	g := newGateway(t, openRules)
 	g.forward(8080, 80) // where no socket listens
 	for _, to := range forwardedAt {
@@ -227,6 +228,7 @@ func TestForwardedPortsRefused(t *testing.T) {
 // TestForwardedConnectionReset: rules that refuse an open connection on its way out reset it in the
 // name of the port that it came through.
 func TestForwardedConnectionReset(t *testing.T) {
+	t.Parallel()
 	g := newGateway(t, "add allow ip from any to any\n")
 	g.serve(g.server, 80)
 	g.forward(8080, 80)
@@ -247,6 +249,7 @@ func TestForwardedConnectionReset(t *testing.T) {
 // TestForwardedConnectionsLive: connections live when the engine is replaced, and with the settings
 // that are the same; they end with the setting, and when it leads elsewhere.
 func TestForwardedConnectionsLive(t *testing.T) {
+	t.Parallel()
 	g := newGateway(t, openRules)
 	g.serve(g.server, 80)
 	g.serve(g.server, 81)
@@ -318,6 +321,7 @@ func TestForwardedConnectionsLive(t *testing.T) {
 
 // TestForwardedPortsAreNotPublished: one port is either published or forwarded.
 func TestForwardedPortsAreNotPublished(t *testing.T) {
+	t.Parallel()
 	g := newGateway(t, openRules)
 	g.serve(g.server, 80)
 	g.serve(g.a.Node, 80)
@@ -382,6 +386,7 @@ func TestForwardedAndDirect(t *testing.T) {
 // TestForwardsShareALimit: the translations of all forwarded ports together are limited as those of
 // one pod, so that they leave others theirs.
 func TestForwardsShareALimit(t *testing.T) {
+	t.Parallel()
 	g := newGateway(t, natRules)
 	g.forward(8080, 80)
 	// So many that the search for one that gives way, by samples of the table, always finds one.

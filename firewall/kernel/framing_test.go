@@ -192,6 +192,7 @@ func infinibandFrame(neighbour []byte, ip []byte) []byte {
 // TestInfinibandFrames: packets of IPoIB are evaluated as others are, in both directions, whatever
 // their neighbour's address looks like.
 func TestInfinibandFrames(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	e := newEngineWith(t, firewall.DefaultOptions())
 	if err := e.Load(compile(t,
@@ -266,6 +267,7 @@ func TestInfinibandFrames(t *testing.T) {
 // TestTakeoverOfUnknownLinkType: an interface that an earlier engine guarded, and whose type is not
 // known any more, is left alone once the rules are in force, and nothing of it stays behind.
 func TestTakeoverOfUnknownLinkType(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, webRules)
 	f, index := tunOf(t, g.server, "tun0", unix.ARPHRD_NONE, "10.9.9.1/24")
 	attach := func() error {

@@ -44,6 +44,7 @@ var longText = strings.Repeat("0123456789abcdef", 1<<20)
 
 // TestGSOPackets: TCP with GSO packets above 64 KiB (BIG TCP) works in both directions.
 func TestGSOPackets(t *testing.T) {
+	t.Parallel()
 	g := newPairLab(t, webRules+"add deny ip from any to any\n")
 	allowSuper(t, g.server, "eth0")
 	allowSuper(t, g.client, "eth0")
@@ -71,6 +72,7 @@ func TestGSOPackets(t *testing.T) {
 // TestGSOPacketsToPods: they go straight to pods and from pod to NIC, too, and NICs that take none
 // get segments of the size of the MTU.
 func TestGSOPacketsToPods(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	v.masquerade(61000, 61999)
 	for _, n := range []*nstest.Node{v.a.Node, v.b.Node} {

@@ -308,6 +308,7 @@ func TestErrorsFromRouters(t *testing.T) {
 }
 
 func TestSmallLink(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	v.serve(v.outside, 80)
 	v.serve(v.a.Node, 80)
@@ -352,6 +353,7 @@ func TestSmallLink(t *testing.T) {
 }
 
 func TestFastPathOutlivesTheAgent(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	v.serve(v.outside, 80)
@@ -394,6 +396,7 @@ func TestFastPathOutlivesTheAgent(t *testing.T) {
 }
 
 func TestRemovedPodTakesItsStates(t *testing.T) {
+	t.Parallel()
 	// Only openings make states: what is still on its way when the pod goes must make none.
 	v := newCluster(t,
 		"add 1 check-state\nadd allow tcp from any to any setup keep-state\n"+

@@ -12,6 +12,7 @@ import (
 // MTU, reach a published port of the host from the host, and come back; as they do at a port of the
 // host's own (the control).
 func TestLargestDatagramsToOwnPorts(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	v.serve(v.host, 81)

@@ -20,6 +20,7 @@ import (
 // classifier's vectors have summaries: rules that decide far apart, rules that only count in
 // between, jumps, and blocks of rules that promise a match and have none.
 func TestManyRules(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	seed := testrand.Seed(t)
 	g := rand.New(rand.NewPCG(seed, 1))

@@ -57,6 +57,7 @@ func TestPrefixSet(t *testing.T) {
 
 // TestMasqueradeChanges: whatever was set before, the map has what a new engine writes.
 func TestMasqueradeChanges(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	random := rand.New(rand.NewPCG(testrand.Seed(t), 0))
 	content := func(t *testing.T, e *Engine) map[weirTableKey]weirMaskedSource {
@@ -91,6 +92,7 @@ func TestMasqueradeChanges(t *testing.T) {
 
 // TestMasqueradeThatDoesNotFit: what a call that failed has left in the map is gone after the next.
 func TestMasqueradeThatDoesNotFit(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
 	if err != nil {

@@ -234,6 +234,7 @@ func (f *frames) connectionAtTheSwitch(t *testing.T, from, to netip.AddrPort) {
 // change, also one that began after it, is closed for the next engine, too: its ports can be used
 // again at once. So is one that has missed packets and ends with its next ones.
 func TestConnectionsThatEndAtTheSwitch(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
 	pod, to := end(podA, 80), end(hostAddr, 8080)
@@ -283,6 +284,7 @@ func TestConnectionsThatEndAtTheSwitch(t *testing.T) {
 // TestMarkOfPrevious: while the hooks change, a packet that one engine has evaluated and sent
 // leaves by a hook of the other, which knows it.
 func TestMarkOfPrevious(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, natRules)
 	before := v.replaceBegin(natRules)
 	if a, b := before.localMark(), v.engine.localMark(); a != b || a == 0 {

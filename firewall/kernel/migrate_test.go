@@ -359,6 +359,7 @@ func (e *Engine) agreeTracks(t *testing.T) (n int) {
 // TestUnknownLayoutsAreNotRead leaves pins alone whose layout is newer, or whose maps are not what
 // their layout says.
 func TestUnknownLayoutsAreNotRead(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	dir := filepath.Join(nstest.Bpffs(t), "weir")
 	e, err := openShared(t, Config{Dir: dir, Options: firewall.DefaultOptions()})

@@ -11,6 +11,7 @@ import (
 // TestPublishedSYNAgain: no translation may be made for a SYN to a published port, and it is
 // refused. The client sends it again when one may, and gets through.
 func TestPublishedSYNAgain(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
 	syn := build.TCP{Seq: 100, Flags: packet.FlagSYN, Window: 1000}
@@ -30,6 +31,7 @@ func TestPublishedSYNAgain(t *testing.T) {
 // TestPublishedFlowAgain: a flow through a published port loses first its state, then its
 // translation. It gets both again.
 func TestPublishedFlowAgain(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
 	for _, gone := range []func(*entry) bool{

@@ -29,6 +29,7 @@ func (v *cluster) setConfig(change func(c *weirConfig)) {
 // TestHostKeepsCapacity fills all places that translations may have, by queries through a published
 // port and connections from pods: the host's own connections are made all the while.
 func TestHostKeepsCapacity(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 60000)
 	f.publish(8080, 80)
@@ -62,6 +63,7 @@ func TestHostKeepsCapacity(t *testing.T) {
 // TestMissingHalfOfATranslation takes one entry of a translation away, as no code does: the
 // client's next packet makes a whole one again.
 func TestMissingHalfOfATranslation(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
 	for _, half := range []uint32{0, metaWire} {
@@ -144,6 +146,7 @@ func TestPortsRevealNothingOfTheTable(t *testing.T) {
 // TestPortsOfTheHost: a port that is published, or that a socket of the host has, is not given to a
 // pod.
 func TestPortsOfTheHost(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.masquerade(3000, 3003)
 	l, err := f.host.Listen("tcp4", "0.0.0.0:3000")

@@ -68,6 +68,7 @@ var anyEnd netip.AddrPort
 // TestPublishedAfterDirect: a flow through a published port gets another source port in the pod
 // when a flow to the pod itself has the client's.
 func TestPublishedAfterDirect(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
 	client, pod, port := end(outsideAddr, 5000), end(podA, 80), end(hostAddr, 8080)
@@ -104,6 +105,7 @@ func TestPublishedAfterDirect(t *testing.T) {
 // TestDirectAfterPublished: a flow to the pod itself is not translated, so it is refused while one
 // through a published port has its ends in the pod, and changes nothing of that.
 func TestDirectAfterPublished(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
 	client, pod, port := end(outsideAddr, 5000), end(podA, 80), end(hostAddr, 8080)
@@ -130,6 +132,7 @@ func TestDirectAfterPublished(t *testing.T) {
 
 // TestTwoPortsOfOnePod: two published ports that lead to one, called by one source port.
 func TestTwoPortsOfOnePod(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	pod, client := end(podA, 80), end(outsideAddr, 5000)
 	var all []forward.Published
@@ -147,6 +150,7 @@ func TestTwoPortsOfOnePod(t *testing.T) {
 // TestClashWithoutPorts: where ports cannot be changed, the later flow is refused and changes
 // nothing of the earlier.
 func TestClashWithoutPorts(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, "add 1 check-state\nadd allow ip from any to any keep-state\n")
 	client, pod := end(outsideAddr, 5000), end(podA, 3868)
 	f.must(f.host.Do(func() error {

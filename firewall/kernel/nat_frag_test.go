@@ -50,6 +50,7 @@ func (f *frames) put(c piece) (code int32, src, dst netip.Addr) {
 // The rules let every fragment pass, also without a first, so that nothing but the translation
 // holds it.
 func TestFragmentsOfOtherHosts(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, "add allow ip from any to any frag\nadd allow ip from any to any\n")
 	f.masquerade(2000, 3000)
 	f.publish(8080, 80)

@@ -13,6 +13,7 @@ import (
 // TestSamePortReachesThePod: a client of a published port calls the pod itself from the same port,
 // and gets the pod's own answer.
 func TestSamePortReachesThePod(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
 	client := end(outsideAddr, 4000)
@@ -46,6 +47,7 @@ func TestSamePortReachesThePod(t *testing.T) {
 // TestPortsForManyQueries: when the ports towards one end are used up, the question that has been
 // idle longest is evicted, an established connection never.
 func TestPortsForManyQueries(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 2099)
 	kept, _ := f.shake(end(podA, 4000), end(outsideAddr, 53))
@@ -115,6 +117,7 @@ func (f *frames) decisions(t *testing.T) map[firewall.Reason]uint64 {
 // TestCapsOnTranslations: a pod has no more than its share, the host keeps its capacity, and the
 // counts are exact.
 func TestCapsOnTranslations(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, natRules)
 	f.masquerade(1024, 65535)
 	f.publish(8080, 80)

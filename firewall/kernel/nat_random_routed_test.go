@@ -25,6 +25,7 @@ const routedRules = "add 1 check-state\nadd 2 deny ip from any to any 666\n" +
 // host, to which ports are forwarded, which hides or does not, and which may have an address of the
 // host for itself.
 func TestRoutedTranslationsAgainstTheModel(t *testing.T) {
+	t.Parallel()
 	packets := 2000
 	if n, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
 		packets = n

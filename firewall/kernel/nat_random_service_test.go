@@ -14,6 +14,7 @@ import (
 // TestServicesAgainstTheModel is TestTranslationsAgainstTheModel with services: one with two ends,
 // one with one, one that the rules refuse, and one without a pod.
 func TestServicesAgainstTheModel(t *testing.T) {
+	t.Parallel()
 	packets := 1500
 	if n, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
 		packets = n

@@ -29,7 +29,10 @@ const mixedRules = "add 1 check-state\nadd 2 deny ip from any to any 666\n" +
 // TestTranslationsAgainstTheModel sends random sequences through the hooks and through the
 // reference model: verdicts, tuples, and the whole table of translations with its phases have to be
 // the same after each packet.
-func TestTranslationsAgainstTheModel(t *testing.T) { compareTranslations(t, 1500, 0) }
+func TestTranslationsAgainstTheModel(t *testing.T) {
+	t.Parallel()
+	compareTranslations(t, 1500, 0)
+}
 
 // TestLongTranslationsAgainstTheModel sends more, and as many as WEIR_DECISIONS says, until two
 // flows clash: the kernel draws ports, so they do sooner or later.

@@ -81,6 +81,7 @@ func talkLong(n *nstest.Node, to string) error {
 // What netfilter translates takes no path that goes round netfilter: neither what begins a flow nor
 // its answers.
 func TestNetfilterTranslates(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	for _, rules := range []string{openRules, "add allow ip from any to any\n"} {
 		v := newCluster(t, rules)

@@ -50,6 +50,7 @@ func openPart(t testing.TB, o firewall.Options) (*Engine, error) {
 // TestPartsAreAsWhole: an engine that uses a part of its tables has the settings of one whose
 // tables have that size.
 func TestPartsAreAsWhole(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	for _, sizes := range [][3]int{{1000, 1 << 16, 1 << 14}, {20000, 5000, 64}, {1, 1, 1},
 		{1 << 18, 1 << 16, 1 << 14}} {

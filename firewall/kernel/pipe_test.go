@@ -139,24 +139,26 @@ func TestPipeOnEveryPath(t *testing.T) {
 		"flow name": "add 1 count udp from any to any keep-state :x\nadd 10 pipe 1 udp from any to " +
 			"any 53 keep-state\n",
 	} {
-		e := newEngine(t)
-		if err := e.Load(compile(t, config+rules)); err != nil {
-			t.Fatal(err)
-		}
-		frame := udpFrame(t, 1, false)
-		passed := 0
-		for range 20 {
-			ret, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: frame})
-			if err != nil {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			if err := e.Load(compile(t, config+rules)); err != nil {
 				t.Fatal(err)
 			}
-			if int32(ret) == -1 { // TC_ACT_UNSPEC
-				passed++
+			frame := udpFrame(t, 1, false)
+			passed := 0
+			for range 20 {
+				ret, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: frame})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if int32(ret) == -1 { // TC_ACT_UNSPEC
+					passed++
+				}
 			}
-		}
-		if want := 100 / (len(frame) - 14); passed != want || want == 0 {
-			t.Errorf("%s: %d packets of %d bytes passed, not %d", name, passed, len(frame)-14, want)
-		}
+			if want := 100 / (len(frame) - 14); passed != want || want == 0 {
+				t.Errorf("%d packets of %d bytes passed, not %d", passed, len(frame)-14, want)
+			}
+		})
 	}
 }
 

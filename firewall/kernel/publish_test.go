@@ -38,6 +38,7 @@ func (v *cluster) masquerade(lo, hi uint16) {
 }
 
 func TestPublishedPorts(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
@@ -282,6 +283,7 @@ func TestMasqueradeKeepsHostPorts(t *testing.T) {
 }
 
 func TestMasqueradeLeavesRepliesAlone(t *testing.T) {
+	t.Parallel()
 	for _, rules := range []string{openRules, "add allow ip from any to any\n"} {
 		v := newCluster(t, rules)
 		v.masquerade(61000, 61999)

@@ -212,27 +212,29 @@ func TestRatesOnEveryPath(t *testing.T) {
 		"next": "add 10 allow udp from any to any 53 limit-rate 1/h burst 3 exceed next\n" +
 			"add 20 deny udp from any to any\n",
 	} {
-		e := newEngine(t)
-		if err := e.Load(compile(t, rules)); err != nil {
-			t.Fatal(err)
-		}
-		passed := 0
-		for n := range 20 {
-			ret, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: udpFrame(t, n/2, false)})
-			if err != nil {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t)
+			if err := e.Load(compile(t, rules)); err != nil {
 				t.Fatal(err)
 			}
-			if int32(ret) == -1 { // TC_ACT_UNSPEC
-				passed++
+			passed := 0
+			for n := range 20 {
+				ret, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: udpFrame(t, n/2, false)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if int32(ret) == -1 { // TC_ACT_UNSPEC
+					passed++
+				}
 			}
-		}
-		want := 3
-		if name == "keep-state" {
-			want = 6 // two packets of each of three flows
-		}
-		if passed != want {
-			t.Errorf("%s: %d packets passed, not %d", name, passed, want)
-		}
+			want := 3
+			if name == "keep-state" {
+				want = 6 // two packets of each of three flows
+			}
+			if passed != want {
+				t.Errorf("%d packets passed, not %d", passed, want)
+			}
+		})
 	}
 }
 

@@ -51,6 +51,7 @@ func (v *cluster) related(router, to, quoted netip.Addr, quotedTo netip.AddrPort
 // TestErrorsReachTheQuotedHost lets errors about the flows of one pod reach it, masqueraded or
 // published or neither, and none to another pod.
 func TestErrorsReachTheQuotedHost(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"as it is", "masqueraded", "published"} {
 		t.Run(way, func(t *testing.T) {
 			v := newCluster(t,

@@ -38,6 +38,7 @@ func syn(seq uint32) build.TCP {
 // TestServiceSpreadsFlows: clients that count their ports up reach all ends alike, and which end a
 // client reaches differs from service to service, since each has a seed of its own.
 func TestServiceSpreadsFlows(t *testing.T) {
+	t.Parallel()
 	f := newFrames(t, "add allow ip from any to any\n")
 	f.virtualAddresses()
 	to := []netip.AddrPort{end(podA, 80), end(podA, 81), end(podB, 80), end(podB, 81),

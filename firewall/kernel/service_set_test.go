@@ -28,6 +28,7 @@ func fullServices(from int) (all []forward.Service) {
 // TestServicesShareThePlaces: when all places are taken, others can take those of backends that go
 // with the same call. More backends than places are refused before anything is changed.
 func TestServicesShareThePlaces(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	if forward.MaxAllBackends != backendPlaces || forward.MaxBackends != maxBackends {
 		t.Error("package forward has other limits")

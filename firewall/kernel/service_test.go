@@ -190,6 +190,7 @@ func TestServices(t *testing.T) {
 // TestServiceKeepsFlows: flows stay with their pod when the set changes, and when the engine is
 // replaced; those of a pod that leaves the set end, and so do all when the service goes.
 func TestServiceKeepsFlows(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	v.virtualAddresses()
 	v.greet(v.a, 80)
@@ -319,6 +320,7 @@ func (v *cluster) counted(r *podNode) (sum forward.BackendCounters) {
 // TestServiceWithoutPods: what the rules would let pass is refused with a reason of its own and
 // their rule, and leaves no trace; what they answer gets their answer.
 func TestServiceWithoutPods(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, "add 1 check-state\nadd 10 reset tcp from any to any 81\n"+
 		"add 20 allow udp from any to any 82\nadd 30 allow ip from any to any keep-state\n")
 	v.virtualAddresses()
@@ -378,6 +380,7 @@ func TestServiceWithoutPods(t *testing.T) {
 // TestServicesMoveToOtherSizes: flows of services continue in an engine with tables of other sizes,
 // whatever is set first there, and end when their service is not set.
 func TestServicesMoveToOtherSizes(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	v.virtualAddresses()
 	v.greet(v.a, 80)

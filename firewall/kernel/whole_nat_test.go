@@ -127,6 +127,7 @@ func (g *gateway) checkPairs() {
 // TestOneToOneObeysTheRules: they see the server's own address; nothing is open that they do not
 // allow, and the answer to what they refuse comes from the address that was called.
 func TestOneToOneObeysTheRules(t *testing.T) {
+	t.Parallel()
 	g := newHidden(t, "add 1 check-state\nadd 10 allow tcp from any to 10.0.5.9 80 setup keep-state\n"+
 		"add 20 allow ipv6-icmp from any to any icmp6types 135,136\n"+
 		"add 30 reject ip from any to 10.0.5.9\nadd 40 deny ip from any to any\n")
