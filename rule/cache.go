@@ -13,6 +13,7 @@ import (
 // to by itself is kept. The zero Cache is ready. It is not safe for concurrent use.
 type Cache struct {
 	parts []part // of the rules compiled last, in order
+	work  [program.NumDims]workspace
 }
 
 // Compile is the function Compile.

@@ -10,7 +10,7 @@ import (
 // TestCache edits rules at random. What a Cache compiles is what Compile does.
 func TestCache(t *testing.T) {
 	s := ruleset(t, mixedRules(300))
-	others := ruleset(t, scatteredRules(400)).Rules
+	first, others := s.Rules, ruleset(t, scatteredRules(400)).Rules
 	g := rand.New(rand.NewPCG(5, 6))
 	var c Cache
 	kept := 0
@@ -20,7 +20,8 @@ func TestCache(t *testing.T) {
 			at := g.IntN(len(s.Rules))
 			switch g.IntN(5) {
 			case 0:
-				s.Rules = slices.Delete(s.Rules, at, min(at+g.IntN(30), len(s.Rules)))
+				n := g.IntN(1 + len(s.Rules)/10)
+				s.Rules = slices.Delete(s.Rules, at, min(at+n, len(s.Rules)))
 			case 1:
 				s.Add(others[g.IntN(len(others))])
 			case 2:
@@ -32,6 +33,9 @@ func TestCache(t *testing.T) {
 				changed.Log = !changed.Log
 				s.Rules[at] = &changed
 			}
+		}
+		if round%8 == 7 { // many more conditions, or fewer
+			s.Rules = slices.Clone([][]*Rule{first, others, others[:20]}[round/8%3])
 		}
 		before := c.parts
 		got, err := c.Compile(s, CompileOptions{})

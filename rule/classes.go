@@ -40,8 +40,9 @@ type edge struct {
 // classify sweeps over the edges of all sets in order of their keys, and keeps the vector of the
 // rules that hold there. A vector that was there before gives its class again: it is found by a
 // hash that changes by one word per edge, then compared in full. What it takes beside the edges is
-// linear in them.
-func classify(rules []limited, slots int, whole span) (classes, error) {
+// linear in them. The regions are those of the workspace.
+func (w *workspace) classify(slots int, whole span) (classes, error) {
+	rules := w.limits
 	words := (slots + 63) / 64
 	vector := make([]uint64, words)
 	for slot := range slots {
@@ -52,7 +53,7 @@ func classify(rules []limited, slots int, whole span) (classes, error) {
 		vector[l.slot/64] &^= 1 << (l.slot % 64)
 		n += 2 * len(l.spans)
 	}
-	edges := make([]edge, 0, n)
+	edges := emptied(w.edges, n)
 	for _, l := range rules {
 		for _, s := range l.spans {
 			edges = append(edges, edge{s.lo, uint32(l.slot)})
@@ -63,8 +64,13 @@ func classify(rules []limited, slots int, whole span) (classes, error) {
 	}
 	slices.SortFunc(edges, func(a, b edge) int { return a.at.compare(b.at) })
 
-	c := classes{regions: make([]region, 0, len(edges)+1), vectors: program.NewVectors(words)}
-	known := newKnown(&c.vectors, words, len(edges)/2)
+	c := classes{regions: emptied(w.regions, len(edges)+1), vectors: program.NewVectors(words)}
+	c.vectors.Reserve(places(edges)+1, len(edges))
+	known := &w.known
+	known.begin(&c.vectors, words, len(edges)/2)
+	defer func() {
+		w.edges, w.regions, known.vectors = edges, c.regions, nil
+	}()
 	hash := uint64(0)
 	at := whole.lo
 	var flips []uint32 // since the last class that was new
@@ -93,6 +99,16 @@ func classify(rules []limited, slots int, whole span) (classes, error) {
 		}
 		at = edges[i].at
 	}
+}
+
+// places returns how many different keys edges have that are in order.
+func places(edges []edge) (n int) {
+	for i := range edges {
+		if i == 0 || edges[i].at != edges[i-1].at {
+			n++
+		}
+	}
+	return n
 }
 
 // scramble spreads a number over 64 bits (the finalizer of SplitMix64).

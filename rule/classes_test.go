@@ -22,11 +22,13 @@ func TestVectorsAreBounded(t *testing.T) {
 		}
 		limits[slot] = limited{slot: slot, spans: s}
 	}
-	if _, err := classify(limits, len(limits), dimRange[program.DimSrc]); err == nil ||
+	if _, err := (&workspace{limits: limits}).classify(len(limits),
+		dimRange[program.DimSrc]); err == nil ||
 		!strings.Contains(err.Error(), "put addresses into tables") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := classify(limits[:2000], 2000, dimRange[program.DimSrc]); err != nil {
+	if _, err := (&workspace{limits: limits[:2000]}).classify(2000,
+		dimRange[program.DimSrc]); err != nil {
 		t.Error(err)
 	}
 }

@@ -41,11 +41,11 @@ type compiler struct {
 	tables  map[string]int
 	names   map[string]int
 	globs   map[string]int
-	pipes   map[uint32]uint16          // Rule.Pipe by number, 0 for one without a bound
-	seen    map[uint64]int             // how often a text came under one number, by hash
-	limits  [program.NumDims][]limited // baked conditions
-	named6  [2][]netip.Prefix          // IPv6 prefixes of the baked conditions: source, destination
-	numbers []uint16                   // by slot
+	pipes   map[uint32]uint16 // Rule.Pipe by number, 0 for one without a bound
+	seen    map[uint64]int    // how often a text came under one number, by hash
+	work    *[program.NumDims]workspace
+	named6  [2][]netip.Prefix // IPv6 prefixes of the baked conditions: source, destination
+	numbers []uint16          // by slot
 }
 
 func compile(s *Ruleset, o CompileOptions, bake bool, cache *Cache) (*Program, error) {
@@ -57,7 +57,7 @@ func compile(s *Ruleset, o CompileOptions, bake bool, cache *Cache) (*Program, e
 	c := &compiler{
 		flows: map[string]int{}, tables: map[string]int{}, names: map[string]int{},
 		globs: map[string]int{},
-		seen:  map[uint64]int{},
+		seen:  map[uint64]int{}, work: &cache.work,
 	}
 	c.Flows, c.flows[""], c.flows["default"] = []string{"default"}, 0, 0
 	c.Strict = o.Strict
@@ -104,8 +104,9 @@ func (c *compiler) reserve(parts []part) {
 			n[b.dim]++
 		}
 	}
-	for dim := range c.limits {
-		c.limits[dim] = make([]limited, 0, n[dim])
+	for dim := range c.work {
+		w := &c.work[dim]
+		w.limits = emptied(w.limits, n[dim])
 	}
 }
 
@@ -277,7 +278,8 @@ func (c *compiler) clauses(slot int, p *part) error {
 		}
 	}
 	for _, b := range p.baked {
-		c.limits[b.dim] = append(c.limits[b.dim], limited{slot, b.spans})
+		w := &c.work[b.dim]
+		w.limits = append(w.limits, limited{slot, b.spans})
 	}
 	for dim := range c.named6 {
 		c.named6[dim] = append(c.named6[dim], p.named6[dim]...)
@@ -288,44 +290,4 @@ func (c *compiler) clauses(slot int, p *part) error {
 // always reports whether the clause is true for every packet.
 func (c Clause) always() bool {
 	return slices.ContainsFunc(c, func(t Test) bool { return t.Op == op.CondTrue && !t.Not })
-}
-
-var errClasses = errors.New("the rules tell more than 65536 classes of ports apart; use ranges")
-
-// classify builds the classifier.
-func (c *compiler) classify() error {
-	slots := len(c.Rules)
-	k := &c.Classes
-	k.Words = (slots + 63) / 64
-	for dim := range program.NumDims {
-		cl, err := classify(c.limits[dim], slots, dimRange[dim])
-		if err != nil {
-			return err
-		}
-		k.Vectors[dim] = cl.vectors
-		k.Used[dim] = len(c.limits[dim]) > 0
-		ok := true
-		switch dim {
-		case program.DimSrc:
-			fillAddresses(&k.Src, &cl, c.named6[program.DimSrc])
-		case program.DimDst:
-			fillAddresses(&k.Dst, &cl, c.named6[program.DimDst])
-		case program.DimSrcPort, program.DimDstPort:
-			ports := make([]uint16, program.PortIndexes)
-			ok = cl.index(ports)
-			k.Ports[dim-program.DimSrcPort] = ports
-		case program.DimProto:
-			ok = cl.index(k.Proto[:])
-		case program.DimFlags:
-			ok = cl.index(k.Flags[:])
-		case program.DimICMP:
-			ok = cl.index(k.ICMP[:])
-		case program.DimHook:
-			ok = cl.index(k.Hook[:])
-		}
-		if !ok {
-			return errClasses
-		}
-	}
-	return nil
 }

@@ -299,7 +299,8 @@ func TestClasses6(t *testing.T) {
 				Src: Clause{test}})
 			baked = append(baked, limited{slot: i, spans: test.spans(program.DimSrc)})
 		}
-		borders, err := classify(baked, len(baked)+1, dimRange[program.DimSrc])
+		borders, err := (&workspace{limits: baked}).classify(len(baked)+1,
+			dimRange[program.DimSrc])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,9 +14,14 @@ type known struct {
 	scratch []uint64
 }
 
-func newKnown(vectors *program.Vectors, words, most int) *known {
-	return &known{vectors: vectors, last: make(map[uint64]uint32, most),
-		scratch: make([]uint64, words)}
+// begin forgets all and takes vectors that have no class yet. There will be most at most.
+func (k *known) begin(vectors *program.Vectors, words, most int) {
+	if old := len(k.last); k.last == nil || old > few && old/4 > most {
+		k.last = make(map[uint64]uint32, most)
+	}
+	clear(k.last)
+	k.vectors, k.before = vectors, emptied(k.before, most)
+	k.scratch = emptied(k.scratch, words)[:words]
 }
 
 func (k *known) find(hash uint64, vector []uint64) (class uint32, found bool) {

@@ -223,11 +223,15 @@ func (b *Book) Close() error {
 // enforceSavedLocked puts rules in force and saves them, or neither. What may fail for want of
 // space comes first: rules that were in force for a moment have cut what they did not let pass.
 func (b *Book) enforceSavedLocked(next Version) error {
+	writing := make(chan *written, 1)
+	go func() { writing <- b.store.write(next) }() // the disk has time while they are compiled
 	p, err := next.compile(&b.cache)
+	text := <-writing
 	if err != nil {
+		text.discard()
 		return err
 	}
-	saved, err := b.store.prepare(next)
+	saved, err := text.prepare()
 	if err != nil {
 		return fmt.Errorf("nothing was changed: save the rules: %w", err)
 	}

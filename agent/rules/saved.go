@@ -103,11 +103,13 @@ func (s *savedRules) save(r Version) error {
 
 // prepare writes the rules beside the file: what may fail for want of space is done when it
 // returns.
-func (s *savedRules) prepare(r Version) (pending, error) {
-	text, tail := s.whole(r)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.prepareLocked(text, tail)
+func (s *savedRules) prepare(r Version) (pending, error) { return s.write(r).prepare() }
+
+func (s *savedRules) retireLocked() error {
+	if s.retire == nil {
+		return nil
+	}
+	return s.retire()
 }
 
 // whole returns the content of a new file, and how it is continued.
@@ -119,10 +121,8 @@ func (s *savedRules) whole(r Version) ([]byte, *savedTail) {
 }
 
 func (s *savedRules) prepareLocked(text []byte, tail *savedTail) (*savedWhole, error) {
-	if s.retire != nil {
-		if err := s.retire(); err != nil {
-			return nil, err
-		}
+	if err := s.retireLocked(); err != nil {
+		return nil, err
 	}
 	p, err := atomicfile.Prepare(s.path, text)
 	if err != nil {
@@ -161,6 +161,7 @@ func (w *savedWhole) commitLocked() error {
 
 func (s *savedRules) format(r Version) []byte {
 	var b bytes.Buffer
+	b.Grow(1024 + 64*len(r.Set.Rules)) // or it would be copied again and again
 	action := "allow"
 	if r.Strict {
 		action = "deny"

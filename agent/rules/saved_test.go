@@ -2,6 +2,7 @@ package rules
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -192,5 +194,28 @@ func TestUnreadableRuleFile(t *testing.T) {
 			got.Set.Rules[0].Number != 9 {
 			t.Errorf("%+v, %v", got, err)
 		}
+	}
+}
+
+// TestRulesThatDoNotCompileAreNotSaved: they are written beside the file while they are compiled,
+// and nothing of them is left.
+func TestRulesThatDoNotCompileAreNotSaved(t *testing.T) {
+	b, _ := newBook(t)
+	must(t, b, "add 10 deny tcp from any to any 81")
+	before := savedText(t, b)
+	var text strings.Builder
+	for i := range program.MaxFlows + 1 {
+		fmt.Fprintf(&text, "add %d allow ip from any to any keep-state :f%d\n", 20+i, i)
+	}
+	if _, err := b.doAll("/f", text.String()); err == nil ||
+		!strings.Contains(err.Error(), "flow names") {
+		t.Errorf("%v", err)
+	}
+	if now := savedText(t, b); now != before {
+		t.Errorf("the file is\n%s", now)
+	}
+	all, err := os.ReadDir(filepath.Dir(b.store.path))
+	if err != nil || len(all) != 1 {
+		t.Errorf("%v, %v", all, err)
 	}
 }

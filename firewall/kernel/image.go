@@ -32,7 +32,8 @@ func newImage(in imageInput) (*image, error) {
 	h.Flows = uint32(len(in.flows))
 	copy(h.Flow[:], in.flows)
 
-	if row := section(im, codes(in)); row != firstCodes {
+	im.codes = codes(in)
+	if row := section(im, im.codes); row != firstCodes {
 		return nil, fmt.Errorf("the rules lie at row %d of the image", row)
 	}
 	if h.FastFlow = fastFlow(in); h.FastFlow != 0 && p.Rules[0].State == op.StateCheck {

@@ -98,7 +98,7 @@ func (e *Engine) switchLocked(p *program.Program, t *nextTables) error {
 	old := e.rules
 	e.ids.take(owners(p), slices.Concat(in.ids, in.pipes))
 	e.prog, e.serial = p, in.serial
-	e.rules = codes(in)
+	e.rules = im.codes
 	e.unpurged = e.unpurged || t.first || e.ids.lack(old)
 	e.takeImageLocked(m, waited == nil)
 	if waited != nil { // packets of the old rules may be on their way: their tables stay

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -13,12 +14,14 @@ import (
 // vectors of many rules take tens of megabytes, so that rows are made only as they are written.
 type image struct {
 	header weirHeader
-	parts  []part // behind the header's row
-	count  int    // of rows
+	codes  []weirCode // a part of it
+	parts  []part     // behind the header's row
+	count  int        // of rows
 }
 
 // part is a section of an image: memory that is written as it is, or vectors.
 type part struct {
+	row     int // the first
 	memory  []byte
 	vectors *program.Vectors
 	per     int // words that a vector takes
@@ -37,6 +40,7 @@ func (im *image) vectors(v *program.Vectors, per int) uint32 {
 
 func (im *image) add(p part, size int) uint32 {
 	row := uint32(im.count)
+	p.row = im.count
 	im.parts = append(im.parts, p)
 	im.count += max((size+rowSize-1)/rowSize, 1)
 	return row
@@ -51,18 +55,46 @@ func bytesOf[T any](values []T) []byte {
 		len(values)*int(unsafe.Sizeof(values[0])))
 }
 
-// write writes the image into a map.
+// write writes the image into a map, a long one by two processors.
 func (im *image) write(m *ebpf.Map) error {
-	w := rowWriter{m: m, of: im.count}
-	if err := w.write(bytesOf([]weirHeader{im.header})); err != nil {
-		return err
+	half := im.half()
+	if half == 0 || im.count < 4*chunk {
+		return im.writeParts(m, 0, len(im.parts))
 	}
-	if err := w.endSection(0); err != nil {
-		return err
-	}
+	first := make(chan error)
+	go func() { first <- im.writeParts(m, 0, half) }()
+	err := im.writeParts(m, half, len(im.parts))
+	return errors.Join(<-first, err)
+}
+
+// half returns the part that begins next to the middle of the image.
+func (im *image) half() (best int) {
+	off := im.count
 	for i := range im.parts {
+		if d := max(2*im.parts[i].row-im.count, im.count-2*im.parts[i].row); d < off {
+			best, off = i, d
+		}
+	}
+	return best
+}
+
+// writeParts writes some of the parts, the header with the first, and behind the last one what
+// clears the rest of the map.
+func (im *image) writeParts(m *ebpf.Map, from, to int) error {
+	w := &rowWriter{m: m, of: im.count}
+	if from == 0 {
+		if err := w.write(bytesOf([]weirHeader{im.header})); err != nil {
+			return err
+		}
+		if err := w.endSection(0); err != nil {
+			return err
+		}
+	} else {
+		w.row, w.done = im.parts[from].row, im.parts[from].row
+	}
+	for i := range im.parts[from:to] {
 		begin := w.row
-		if err := im.parts[i].write(&w); err != nil {
+		if err := im.parts[from+i].write(w); err != nil {
 			return err
 		}
 		if err := w.endSection(begin); err != nil {
@@ -70,7 +102,7 @@ func (im *image) write(m *ebpf.Map) error {
 		}
 	}
 	empty := make([]byte, rowSize)
-	for w.row < int(m.MaxEntries()) { // what an image before has left
+	for to == len(im.parts) && w.row < int(m.MaxEntries()) { // what an image before has left
 		if err := w.write(empty); err != nil {
 			return err
 		}

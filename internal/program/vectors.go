@@ -1,6 +1,9 @@
 package program
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // Vectors are the bit vectors of one dimension by class. Classes are made in the order of their
 // keys, so that a vector differs from the one before by the few rules that begin or end between
@@ -19,6 +22,12 @@ type Vectors struct {
 
 // NewVectors returns no vectors, of words words each.
 func NewVectors(words int) Vectors { return Vectors{words: words} }
+
+// Reserve makes space for so many classes and flips at most.
+func (v *Vectors) Reserve(classes, flips int) {
+	v.flips = slices.Grow(v.flips, flips)
+	v.ends, v.from = slices.Grow(v.ends, classes), slices.Grow(v.from, classes)
+}
 
 // Len returns the number of classes.
 func (v *Vectors) Len() int { return len(v.ends) }
