@@ -16,8 +16,8 @@ import (
 )
 
 // Warnings returns what is doubtful about the rules in force on this host: names that mean nothing
-// here, tables and pipes that are missing, empty tables, rules of which none is enabled, and no way
-// in for the session that asks.
+// here, tables, pipes and nat that are missing, empty tables, rules of which none is enabled, and
+// no way in for the session that asks.
 func (x *Explainer) Warnings(s *api.Session) (all []string, err error) {
 	ifs, labels := x.Interfaces(), x.Labels()
 	x.Book.View(func(r Version, p *program.Program) {
@@ -87,6 +87,15 @@ func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 		if r.Action.Op == op.ActionPipe && set.Pipes[number] == nil {
 			warn(r, fmt.Sprint("pipe ", number), "there is no pipe %d, so it drops what matches; "+
 				"weir fw pipe %d config bw 10Mbit/s", number, number)
+		}
+		if set.MissingNAT(r) {
+			warn(r, fmt.Sprint("nat ", number), "there is no nat %d, so it drops what matches; "+
+				"weir fw nat %d config if eth0", number, number)
+		} else if r.Action.Op == op.ActionNAT {
+			if x := set.NATs[number]; x.Iface != "" && !known[x.Iface] {
+				warn(r, "if "+x.Iface, "no interface is called %s, so nat %d has no address",
+					x.Iface, number)
+			}
 		}
 		for _, t := range slices.Concat(r.Clauses()...) {
 			switch t.Op {

@@ -96,6 +96,14 @@ static __always_inline int apply_action(const struct packet *p, struct walk *wal
 		if (unknown && h->need & NEED_STRICT)
 			return decide(walk, v, r, 0, REASON_FRAG_UNKNOWN);
 		return decide(walk, v, r, 1, REASON_RULE);
+	case ACT_NAT:
+		walk->nat = r->arg & (NAT_CONTINUES - 1);
+		if (!(r->arg & NAT_CONTINUES))
+			return decide(walk, v, r, 1, REASON_RULE);
+		if (!walk->held)
+			return STEP_CONTINUE;
+		walk->resume = walk->slot + 1;
+		return decide(walk, v, r, 1, REASON_RULE);
 	case ACT_COUNT:
 		return STEP_CONTINUE;
 	case ACT_SKIPTO: // the loader has turned targets that lie behind

@@ -51,7 +51,7 @@ __noinline int follow_fragment(__u32 unused)
 	if (!c)
 		return unused;
 	const struct packet *p = &c->packet;
-	const struct walk *walk = &c->walk;
+	struct walk *walk = &c->walk;
 	struct verdict *v = &c->verdict;
 	struct header *h = header_of(walk);
 	if (!h)
@@ -76,6 +76,11 @@ __noinline int follow_fragment(__u32 unused)
 		v->number = r->number;
 		v->id = r->id;
 		v->slot = number(slot);
+		if (r->action == ACT_NAT) {
+			walk->nat = r->arg & (NAT_CONTINUES - 1);
+			if (walk->held && r->arg & NAT_CONTINUES)
+				walk->resume = number(slot) + 1;
+		}
 	}
 	return 1;
 }

@@ -121,7 +121,7 @@ __noinline int hide_once(struct __sk_buff *skb)
 		if (!nat_evict_found(nat) || taken(skb, port))
 			return NAT_LOST;
 	}
-	int why = nat_create(skb, META_SOURCE);
+	int why = nat_create(skb, META_SOURCE | (nat->instance ? META_RULED : 0));
 	if (why != REASON_NAT_PORTS)
 		return why;
 	// The other CPU may have a packet of the same flow.
@@ -225,8 +225,9 @@ __noinline int find_published(__u32 inside)
 	__u32 whole = !to && f->masquerade & MASQUERADE_WHOLE;
 	if (whole)
 		to = find_whole(p);
-	if (!to || (inside && to->kind == TO_OTHER))
+	if (!to || (inside && to->kind & TO_OTHER))
 		return 0;
+	nat->ruled = to->kind == TO_RULED ? to->port >> 16 : 0;
 	tuple_of(p, &nat->goal);
 	if (unlikely(to->kind == TO_SERVICE)) {
 		struct published_key k;

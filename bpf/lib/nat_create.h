@@ -201,15 +201,16 @@ __noinline int nat_create(struct __sk_buff *skb, __u32 how)
 		return REASON_NAT_PORTS;
 	if (!nat_reserve(c, cf, pod))
 		return REASON_STATES_FULL;
-	int why = nat_claim(cf, p, look, META_WIRE | source);
+	int why = nat_claim(cf, p, look, META_WIRE | source | (how & META_RULED));
 	if (why)
 		return why;
 	__u32 wire = look->place, wire_from = look->from;
 	__u64 wire_tag = look->tag;
 	set_key(p, look, i);
 	// The state is new: what was translated before was another flow.
-	why = nat_conflict(new_state(look)) ? REASON_NAT_PORTS :
-					      nat_claim(cf, p, look, source | (how & META_FRESH));
+	why = nat_conflict(new_state(look)) ?
+		      REASON_NAT_PORTS :
+		      nat_claim(cf, p, look, source | (how & (META_FRESH | META_RULED)));
 	if (why) {
 		unclaim(p, wire);
 		return why;

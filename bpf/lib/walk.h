@@ -249,6 +249,15 @@ static __always_inline int step_matched(struct cpu *c, void *image, struct heade
 		return walk->mode == MODE_NEXT ? STEP_CONTINUE : STEP_DONE;
 	if (!r->state)
 		return STEP_CONTINUE;
+	if (unlikely(r->action == ACT_NAT)) { // deny_in: states are for what the host itself sends
+		const struct packet *p = &c->packet;
+		if (p->dir == DIR_IN ? c->nat.ruled : p->recv)
+			return STEP_CONTINUE;
+		if (p->dir == DIR_IN) {
+			count_rule(r->id, p->len, p->now);
+			return decide(walk, v, r, 0, REASON_RULE);
+		}
+	}
 	int why = need(c, r);
 	if (why) {
 		struct code *owner = code_in(image, walk->slot);

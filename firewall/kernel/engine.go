@@ -95,6 +95,9 @@ type Engine struct {
 	// guarded by mu; what is in the map, nil for anything
 	published   map[weirPublishedKey]weirPublished
 	withdrawals withdrawals // guarded by mu
+	// guarded by mu; what rules with nat ask for, whether it is known, and what was written last
+	ruled, ruledPut ruled
+	ruledKnown      bool
 	// guarded by mu; what is in the maps, nil for anything; trials by place
 	services map[weirPublishedKey]*weirService
 	trials   map[uint32]uint64

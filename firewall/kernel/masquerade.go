@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 
 	"github.com/weirnet/weir/internal/forward"
@@ -25,12 +26,85 @@ func (e *Engine) SetMasquerade(m forward.Masquerade) error {
 
 // putMasqueradeLocked writes the prefixes and ports.
 func (e *Engine) putMasqueradeLocked(m forward.Masquerade) error {
+	want, _ := maskedBySettings(m)
+	held, err := readAll[weirTableKey, weirMaskedSource](e.objects.MaskedSources)
+	if err != nil {
+		return fmt.Errorf("read the translated sources: %w", err)
+	}
+	changed := e.withdrawals.masquerade == nil
+	for k, v := range held {
+		changed = changed || !k.ruled() && v.Flags&maskBehind != 0 && want[k] != v
+	}
+	if changed {
+		e.withdrawals.made++
+	}
+	e.withdrawals.masquerade = nil
+	e.forwarding.Ports = 0
+	clear(e.forwarding.Span[:])
+	for i, r := range m.Ports {
+		s := &e.forwarding.Span[i]
+		s.First, s.Count = uint32(r.First), uint32(r.Last-r.First)+1
+		e.forwarding.Ports += s.Count
+	}
+	if err := e.putMaskedLocked(&m); err != nil {
+		return err
+	}
+	e.withdrawals.masquerade = &m
+	return nil
+}
+
+// ruled: the entry is that of an instance of nat.
+func (k weirTableKey) ruled() bool { return k.Family[1]|k.Family[2] != 0 }
+
+// putMaskedLocked writes the sources that the settings translate, those that the map has if the
+// settings are not known, and those of rules with nat.
+func (e *Engine) putMaskedLocked(m *forward.Masquerade) error {
 	held, err := readAll[weirTableKey, weirMaskedSource](e.objects.MaskedSources)
 	if err != nil {
 		return fmt.Errorf("read the translated sources: %w", err)
 	}
 	want := map[weirTableKey]weirMaskedSource{}
-	whole := false // there is 1:1 NAT
+	if m != nil {
+		var whole bool
+		want, whole = maskedBySettings(*m)
+		e.forwarding.Sources = uint32(len(m.Others))
+		e.forwarding.Masquerade = bit(len(m.Sources)+len(m.Others) > 0) |
+			bit(whole)*masqueradeWhole
+	} else {
+		e.forwarding.Sources = 0
+		for k, v := range held {
+			if !k.ruled() {
+				want[k] = v
+				e.forwarding.Sources += bit(v.Flags&maskBehind != 0)
+			}
+		}
+	}
+	maps.Copy(want, e.ruledPut.sources)
+	if err := putDifference(e.objects.MaskedSources, held, want); err != nil {
+		return fmt.Errorf("write the translated sources to the kernel: %w", err)
+	}
+	e.forwarding.Sources += uint32(len(e.ruledPut.sources))
+	e.forwarding.Masquerade &^= masqueradeRuled
+	e.forwarding.Masquerade |= bit(len(e.ruledPut.sources) > 0) * masqueradeRuled
+	if len(e.ruledPut.sources) > 0 {
+		e.forwarding.Masquerade |= e.wholeRuled()
+	}
+	return e.putForwardingLocked()
+}
+
+// wholeRuled is MASQUERADE_WHOLE if a rule with nat gives an address away.
+func (e *Engine) wholeRuled() uint32 {
+	for k := range e.ruledPut.ports {
+		if k.Proto == 0 {
+			return masqueradeWhole
+		}
+	}
+	return 0
+}
+
+// maskedBySettings lays out which sources are translated, and whether there is 1:1 NAT.
+func maskedBySettings(m forward.Masquerade) (want map[weirTableKey]weirMaskedSource, whole bool) {
+	want = map[weirTableKey]weirMaskedSource{}
 	for _, p := range m.Prefixes() {
 		// The longest prefix answers for all that hold it.
 		flags := bit(within(p, m.Sources))*maskSource | bit(within(p, m.Except))*maskExcept |
@@ -46,28 +120,7 @@ func (e *Engine) putMasqueradeLocked(m forward.Masquerade) error {
 		v.Flags = flags
 		want[trieKey(p)] = v
 	}
-	changed := e.withdrawals.masquerade == nil
-	for k, v := range held {
-		changed = changed || v.Flags&maskBehind != 0 && want[k] != v
-	}
-	if changed {
-		e.withdrawals.made++
-	}
-	e.withdrawals.masquerade = nil
-	if err := putDifference(e.objects.MaskedSources, held, want); err != nil {
-		return fmt.Errorf("write the translated sources to the kernel: %w", err)
-	}
-	e.forwarding.Masquerade = bit(len(m.Sources)+len(m.Others) > 0) | bit(whole)*masqueradeWhole
-	e.forwarding.Sources = uint32(len(m.Others))
-	e.forwarding.Ports = 0
-	clear(e.forwarding.Span[:])
-	for i, r := range m.Ports {
-		s := &e.forwarding.Span[i]
-		s.First, s.Count = uint32(r.First), uint32(r.Last-r.First)+1
-		e.forwarding.Ports += s.Count
-	}
-	e.withdrawals.masquerade = &m
-	return e.putForwardingLocked()
+	return want, whole
 }
 
 // podAddrsLocked are the addresses of the pods.

@@ -1,0 +1,58 @@
+package nat
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/packet"
+)
+
+// TestRulesChecked: what an instance of nat redirects is not the host's, no pod's, and not the only
+// address of an interface; and the host becomes a router for IPv4 as soon as there is one.
+func TestRulesChecked(t *testing.T) {
+	router := 0
+	s := New(Config{
+		SetForwarding: func(four, six bool) error {
+			if four && !six {
+				router++
+			}
+			return nil
+		},
+		IsOwn: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.0.0.1") },
+		IsOnly: func(a netip.Addr, _ []netip.Addr) bool {
+			return a == netip.MustParseAddr("203.0.113.1")
+		}})
+	port := func(to string) program.NAT {
+		return program.NAT{Number: 7, Ports: []program.NATPort{{Proto: uint8(packet.ProtoTCP),
+			Port: 80, Count: 1, To: netip.MustParseAddrPort(to)}}}
+	}
+	addr := func(local, public string) program.NAT {
+		return program.NAT{Number: 7, Addrs: []program.NATAddr{{Local: netip.MustParseAddr(local),
+			Public: netip.MustParseAddr(public)}}}
+	}
+	for _, c := range []struct {
+		nat  program.NAT
+		want string
+	}{
+		{port("10.0.0.5:80"), ""},
+		{port("10.0.0.1:80"), "nat 7: redirect_port: 10.0.0.1 is an address of this host"},
+		{port("10.88.0.5:80"), "nat 7: redirect_port: 10.88.0.5 is in pods.ranges"},
+		{addr("10.0.0.5", "203.0.113.9"), ""},
+		{addr("10.0.0.1", "203.0.113.9"), "nat 7: redirect_addr: 10.0.0.1 is an address"},
+		{addr("10.0.0.5", "203.0.113.1"), "nat 7: redirect_addr: 203.0.113.1 is the only address"},
+	} {
+		err := s.CheckRules([]program.NAT{c.nat}, []netip.Prefix{
+			netip.MustParsePrefix("10.88.0.0/24")})
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, not %q", c.nat, err, c.want)
+		}
+	}
+	if err := s.Follow(nil); err != nil || router != 0 {
+		t.Errorf("without nat: %v, a router %d times", err, router)
+	}
+	if err := s.Follow([]program.NAT{port("10.0.0.5:80")}); err != nil || router != 1 {
+		t.Errorf("with nat: %v, a router %d times", err, router)
+	}
+}

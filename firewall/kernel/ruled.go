@@ -1,0 +1,164 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/packet"
+)
+
+// Rules with nat name instances, whose addresses and ports lie in the maps of the settings
+// [[masquerade]] and [[forward]]: in the trie of translated sources under keys that hold the number
+// of the instance, and among the published ports as a kind of their own. An instance that has the
+// address of an interface follows it.
+
+// ruled is what the maps hold of instances.
+type ruled struct {
+	sources map[weirTableKey]weirMaskedSource
+	ports   map[weirPublishedKey]weirPublished
+	addrs   map[netip.Addr]bool // that sources have on the wire
+}
+
+// newRuled lays instances out. A port that is given away twice is an error.
+func newRuled(all []program.NAT, ifs []firewall.Interface) (r ruled, err error) {
+	r = ruled{map[weirTableKey]weirMaskedSource{}, map[weirPublishedKey]weirPublished{},
+		map[netip.Addr]bool{}}
+	for i := range all {
+		x := &all[i]
+		own, flags := addressOf(x, ifs), bit(x.Unreg)*maskUnreg|bit(x.UnregCGN)*maskUnregCGN
+		r.hide(x.Number, netip.PrefixFrom(netip.IPv4Unspecified(), 0), own, flags)
+		for _, a := range x.Addrs {
+			r.hide(x.Number, only(a.Local), a.Public, maskKeep)
+			err = errors.Join(err, r.lead(x.Number, netip.AddrPortFrom(a.Public, 0), 0,
+				netip.AddrPortFrom(a.Local, 0)))
+		}
+		for _, p := range x.Ports {
+			at := own
+			if p.Alias.IsValid() {
+				at = p.Alias
+			}
+			for n := range p.Count {
+				err = errors.Join(err, r.lead(x.Number, netip.AddrPortFrom(at, p.Port+uint16(n)),
+					packet.Proto(p.Proto), netip.AddrPortFrom(p.To.Addr(), p.To.Port()+uint16(n))))
+			}
+		}
+	}
+	return r, err
+}
+
+// addressOf returns the address of an instance, an invalid one if its interface has none.
+func addressOf(x *program.NAT, ifs []firewall.Interface) netip.Addr {
+	if x.Iface == "" {
+		return x.Addr
+	}
+	for _, i := range ifs {
+		if i.Name == x.Iface {
+			if w := visible(i, netip.Addr.Is4); w != (weirAddress{}) {
+				return w.addr()
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+func only(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// hide has an instance give sources an address, none if it is invalid: then they are dropped.
+func (r *ruled) hide(number uint16, from netip.Prefix, to netip.Addr, flags uint32) {
+	k := trieKey(from)
+	k.Family[1], k.Family[2] = byte(number), byte(number>>8)
+	v := weirMaskedSource{Flags: maskBehind | flags}
+	if to.IsValid() {
+		v.To = wordsOf(to)
+		r.addrs[to] = true
+	}
+	r.sources[k] = v
+}
+
+// lead has a port of an instance lead elsewhere; all of an address without protocol and ports.
+func (r *ruled) lead(number uint16, at netip.AddrPort, proto packet.Proto,
+	to netip.AddrPort) error {
+	if !at.Addr().IsValid() {
+		return nil
+	}
+	k := weirPublishedKey{Addr: wordsOf(at.Addr()), Port: at.Port(), Proto: uint8(proto)}
+	if _, double := r.ports[k]; double {
+		return fmt.Errorf("nat %d: %s %s is redirected twice", number, proto, at)
+	}
+	r.ports[k] = weirPublished{Addr: wordsOf(to.Addr()),
+		Port: uint32(number)<<16 | uint32(to.Port()), Kind: toRuled}
+	return nil
+}
+
+// with returns r and what o has besides.
+func (r ruled) with(o ruled) ruled {
+	all := ruled{maps.Clone(o.sources), maps.Clone(o.ports), maps.Clone(o.addrs)}
+	if all.sources == nil {
+		return r
+	}
+	maps.Copy(all.sources, r.sources)
+	maps.Copy(all.ports, r.ports)
+	maps.Copy(all.addrs, r.addrs)
+	return all
+}
+
+func (r ruled) equal(o ruled) bool {
+	return maps.Equal(r.sources, o.sources) && maps.Equal(r.ports, o.ports)
+}
+
+// beginRuledLocked writes what the next Program asks for, beside what the one in force does.
+func (e *Engine) beginRuledLocked(all []program.NAT) (next ruled, err error) {
+	if next, err = newRuled(all, e.ifs); err != nil {
+		return next, err
+	}
+	return next, e.putRuledLocked(next.with(e.ruled))
+}
+
+// endRuledLocked takes away what the Program in force does not ask for, with its connections.
+func (e *Engine) endRuledLocked(next ruled) error {
+	if err := e.putRuledLocked(next); err != nil {
+		return err
+	}
+	ended := e.withdrawals.made != e.withdrawals.done
+	for a := range e.ruled.addrs {
+		ended = ended || !next.addrs[a]
+	}
+	e.ruled, e.ruledKnown = next, true
+	if !ended || e.withdrawals.masquerade == nil {
+		return nil
+	}
+	return e.endUnwantedLocked()
+}
+
+// followRuledLocked gives the instances the addresses that their interfaces have now.
+func (e *Engine) followRuledLocked() error {
+	if e.prog == nil || len(e.prog.NATs) == 0 {
+		return nil
+	}
+	next, err := newRuled(e.prog.NATs, e.ifs)
+	if err != nil || next.equal(e.ruled) {
+		return err
+	}
+	return e.endRuledLocked(next)
+}
+
+// putRuledLocked writes the maps.
+func (e *Engine) putRuledLocked(r ruled) error {
+	if e.ruledKnown && r.equal(e.ruled) && r.equal(e.ruledPut) {
+		return nil
+	}
+	if !e.ruledKnown && !e.takenOver && len(r.sources) == 0 {
+		e.withdrawals.known[toRuled] = true
+		e.ruledPut = r
+		return nil
+	}
+	e.ruledPut = r
+	if err := e.putPublishedLocked(maps.Clone(r.ports), toRuled); err != nil {
+		return err
+	}
+	return e.putMaskedLocked(e.withdrawals.masquerade)
+}
