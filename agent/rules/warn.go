@@ -96,6 +96,11 @@ func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 				warn(r, "if "+x.Iface, "no interface is called %s, so nat %d has no address",
 					x.Iface, number)
 			}
+			if !set.ManyPass && !set.NATs[number].DenyIn && letsIn(r) {
+				warn(r, fmt.Sprint("in by nat ", number), "what comes in from anywhere and nat %d "+
+					"does not translate passes as it is, as in ipfw; write deny_in, or disable "+
+					"one_pass where rules behind it shall decide", number)
+			}
 		}
 		for _, t := range slices.Concat(r.Clauses()...) {
 			switch t.Op {
@@ -120,6 +125,27 @@ func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 		}
 	}
 	return all
+}
+
+// letsIn reports whether a rule may match what comes in, from any source.
+func letsIn(r *rule.Rule) bool {
+	if len(r.Src) > 0 && !slices.ContainsFunc(r.Src, func(t rule.Test) bool {
+		return t.Op == op.CondTrue
+	}) {
+		return false
+	}
+	for _, c := range r.Options {
+		if len(c) != 1 {
+			continue
+		}
+		switch c[0].Op {
+		case op.CondOut, op.CondXmit, op.CondXmitGlob, op.CondXmitAny, op.CondXmitAddr:
+			if !c[0].Not {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // hookOf returns where the session comes in: at the interface with the address that it is
