@@ -342,6 +342,15 @@ func (f *passed) touch(t *Translation) {
 	f.step(t)
 }
 
+// begin begins the state of a translation with a segment of one of the sides. Who made the
+// translation stays side A.
+func (t *Translation) begin(seg *flow.Segment, side int, now time.Duration) {
+	t.own.Init(t.Inner.Proto, seg, now)
+	if side == 1 {
+		t.own.Sides[0], t.own.Sides[1] = t.own.Sides[1], t.own.Sides[0]
+	}
+}
+
 func (f *passed) step(t *Translation) {
 	t.Last, t.fresh = f.now, false
 	if f.state != nil {
@@ -358,12 +367,9 @@ func (f *passed) step(t *Translation) {
 		if t.ruled && f.ends.Proto == packet.ProtoTCP && seg.Flags&packet.FlagRST != 0 {
 			return // it ends nothing that was seen
 		}
-		t.own.Init(t.Inner.Proto, &seg, f.now)
-		if side == 1 { // the rules kept a state of what was before
-			t.own.Sides[0], t.own.Sides[1] = t.own.Sides[1], t.own.Sides[0]
-		}
+		t.begin(&seg, side, f.now) // of the other side: the rules kept a state of what was before
 	} else if t.own.Step(&seg, flow.Dir(side), f.now, flow.ModeStrict) == flow.ResultRecycle {
-		t.own.Init(t.Inner.Proto, &seg, f.now)
+		t.begin(&seg, side, f.now)
 	}
 	t.Phase = t.own.Phase()
 }
