@@ -295,3 +295,41 @@ func TestNATConflict(t *testing.T) {
 	g.nft("add rule inet leaks in ip daddr 10.9.9.9 counter")
 	g.nft("add rule inet leaks in ip daddr 10.9.9.9 counter")
 }
+
+// TestNATUnregOnly: registered sources stay, those of private networks do not, and shared addresses
+// (RFC 6598) count as private if the instance says so.
+func TestNATUnregOnly(t *testing.T) {
+	rules := "nat 1 config if eth0 unreg_only\nadd nat 1 ip from any to any via eth0\n" +
+		"add allow ip from any to any via eth1\n"
+	g := newRuledGateway(t, rules)
+	l, err := g.server.Netlink().LinkByName("eth0")
+	g.must(err)
+	for _, a := range []string{"198.51.100.5/32", "100.64.0.5/32"} {
+		g.must(g.server.Netlink().AddAddr(l.Index, netip.MustParsePrefix(a)))
+		g.host.Route(a, "10.0.5.9")
+		g.outside.Route(a, "192.0.2.1")
+	}
+	translated := func() (n int) {
+		s, err := g.engine.Stats()
+		g.must(err)
+		return s.Translations.Now
+	}
+	for _, c := range []struct {
+		rules, source string
+		hidden        int
+	}{
+		{rules, "198.51.100.5", 0}, {rules, "100.64.0.5", 0}, {rules, "10.0.5.9", 1},
+		{strings.ReplaceAll(rules, "unreg_only", "unreg_cgn"), "100.64.0.5", 1},
+		{strings.ReplaceAll(rules, "unreg_only", "unreg_cgn"), "198.51.100.5", 0},
+		{strings.ReplaceAll(rules, "unreg_only", ""), "198.51.100.5", 1},
+	} {
+		g.load(c.rules)
+		before := translated()
+		if err := ping(g.server, "-I", c.source, "192.0.2.2"); err != nil {
+			t.Errorf("%s: %v", c.source, err)
+		}
+		if n := translated() - before; n != c.hidden {
+			t.Errorf("%s with %q: %d translations, not %d", c.source, c.rules[:40], n, c.hidden)
+		}
+	}
+}
