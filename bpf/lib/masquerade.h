@@ -121,7 +121,7 @@ __noinline int hide_once(struct __sk_buff *skb)
 		if (!nat_evict_found(nat) || taken(skb, port))
 			return NAT_LOST;
 	}
-	int why = nat_create(skb, META_SOURCE | (nat->instance ? META_RULED : 0));
+	int why = nat_create(skb, META_SOURCE);
 	if (why != REASON_NAT_PORTS)
 		return why;
 	// The other CPU may have a packet of the same flow.

@@ -151,8 +151,8 @@ static __always_inline int is_published(const struct packet *p, const struct nat
 }
 
 // join_halves makes two new entries halves of each other and counts the translation. word is that
-// of the inner entry, cross META_CROSS or 0. Not in nat_create, whose stack is in the longest
-// chain.
+// of the inner entry, cross META_CROSS or 0. Whether a rule with nat makes it stands in struct nat.
+// Not in nat_create, whose stack is in the longest chain.
 __noinline int join_halves(__u32 wire, __u32 inner, __u32 word, __u32 cross)
 {
 	struct cpu *c = this_cpu();
@@ -161,6 +161,8 @@ __noinline int join_halves(__u32 wire, __u32 inner, __u32 word, __u32 cross)
 	if (!c || !cf || !ws || !is)
 		return 0;
 	struct side *low = low_side(is, inner), *high = high_side(is, inner);
+	if (c->nat.instance | c->nat.ruled)
+		cross |= META_RULED;
 	low_side(ws, wire)->track = inner;
 	low_side(ws, wire)->flags |= cross;
 	low->track = wire;
@@ -201,16 +203,15 @@ __noinline int nat_create(struct __sk_buff *skb, __u32 how)
 		return REASON_NAT_PORTS;
 	if (!nat_reserve(c, cf, pod))
 		return REASON_STATES_FULL;
-	int why = nat_claim(cf, p, look, META_WIRE | source | (how & META_RULED));
+	int why = nat_claim(cf, p, look, META_WIRE | source);
 	if (why)
 		return why;
 	__u32 wire = look->place, wire_from = look->from;
 	__u64 wire_tag = look->tag;
 	set_key(p, look, i);
 	// The state is new: what was translated before was another flow.
-	why = nat_conflict(new_state(look)) ?
-		      REASON_NAT_PORTS :
-		      nat_claim(cf, p, look, source | (how & (META_FRESH | META_RULED)));
+	why = nat_conflict(new_state(look)) ? REASON_NAT_PORTS :
+					      nat_claim(cf, p, look, source | (how & META_FRESH));
 	if (why) {
 		unclaim(p, wire);
 		return why;

@@ -322,7 +322,6 @@ static __always_inline int inward(struct __sk_buff *skb, const struct packet *p,
 		struct set *s = exists(look->first_flow) ? set_at(place / WAYS) : NULL;
 		if (s && !kept_on_wire(nat))
 			mark_place(s, place);
-		how |= nat->ruled ? META_RULED : 0;
 		return nat_create_called(skb, how) ? REASON_NAT_PORTS : 0;
 	}
 	if (nat->translated) {
