@@ -191,14 +191,15 @@ bench-cluster: build
 bench-docs:
 	@scripts/bench-docs bench-out
 
+UNITS := weir.service weir-store.service weir-proxy.service
 install: build
 	install -D -m 755 $(BIN) bin/weir-store -t $(DESTDIR)$(PREFIX)/bin
-	install -D -m 644 dist/weir.service dist/weir-store.service -t $(DESTDIR)/lib/systemd/system
+	install -D -m 644 $(UNITS:%=dist/%) -t $(DESTDIR)/lib/systemd/system
 	sed -i 's|/usr/local/bin/weir|$(PREFIX)/bin/weir|' \
-		$(DESTDIR)/lib/systemd/system/weir.service $(DESTDIR)/lib/systemd/system/weir-store.service
+		$(UNITS:%=$(DESTDIR)/lib/systemd/system/%)
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/weir $(DESTDIR)$(PREFIX)/bin/weir-store \
-		$(DESTDIR)/lib/systemd/system/weir.service $(DESTDIR)/lib/systemd/system/weir-store.service
+		$(UNITS:%=$(DESTDIR)/lib/systemd/system/%)
 
 # Packages in dist/out, for each machine: static binaries, units, manual pages, completions, SBOM.
 MACHINES ?= amd64 arm64

@@ -51,5 +51,5 @@
 //	netfilter.Watcher.mu   what netfilter translates
 //	host.Links.mu          interfaces and addresses
 //	Node.mu, problem.List.mu, pods.Service.mu, watch.Captures.mu, peers.injector.mu, dialed.mu,
-//	pods.resolvers.mu
+//	pods.resolvers.mu, nat.Service.mu
 package agent

@@ -56,9 +56,9 @@ func newNode(c Config, member bool) *Node {
 		PeerRanges:    n.peers.Ranges,
 		Others:        func() ([]forward.SourceNAT, []netip.Prefix) { return n.nat.Others() },
 		Tunnel:        c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
-	n.nat = nat.New(nat.Config{Settings: c.Settings.NAT, SetForwards: n.engine.SetForwards,
-		SetForwarding: router.Set, SetMasquerade: n.pods.SetMasquerade, IsOwn: n.links.IsMine,
-		IsOnly: n.links.IsOnly})
+	n.nat = nat.New(nat.Config{Settings: c.Settings.NAT, Problems: &n.problems,
+		SetForwards: n.engine.SetForwards, SetForwarding: router.Set,
+		SetMasquerade: n.pods.SetMasquerade, IsOwn: n.links.IsMine, IsOnly: n.links.IsOnly})
 	n.services = services.New(services.Config{File: c.Paths.Services(),
 		Ranges: c.Settings.Pods.Ranges, Log: n.log, Problems: &n.problems, Engine: n.engine,
 		IsOwn: n.links.IsMine, Taken: n.checkVirtual,

@@ -76,4 +76,8 @@ type Input struct {
 	Now    time.Duration // monotonic
 	Random uint32        // for prob
 	Tags   []uint16      // tags that the packet carries already
+	// Segments has for each packet of a batch, or for the one packet, how many bytes follow the
+	// headers in each of its segments if it is a GSO or GRO packet, else 0. Pipes count what the
+	// segments have on the wire. It may be nil, and is not kept.
+	Segments []uint16
 }

@@ -109,8 +109,6 @@ func TestReceiveSingly(t *testing.T) {
 	}
 }
 
-var hookIn = firewall.Hook{Dir: firewall.In, Recv: 1}
-
 // TestWritingAllocatesNothing coalesces, filters and writes the segments of three GSO packets, as
 // the device gives them.
 func TestWritingAllocatesNothing(t *testing.T) {

@@ -354,8 +354,7 @@ func TestRefusedGROPacket(t *testing.T) {
 	for _, b := range bufs {
 		w.add(b[16:], segmentOf(b[16:]))
 	}
-	w.packets = append(w.packets, w.packet(0))
-	w.decide(nil, hookIn)
+	w.decideUnits()
 	refuser, err := unix.Eventfd(0, unix.EFD_NONBLOCK) // takes 8 bytes or returns EINVAL
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,9 @@ import (
 // called by several goroutines at once. The packets are valid during the call only. In a hook of
 // direction In, Recv is the Device; in one of direction Out, Xmit is. A packet that goes out may be
 // longer than the MTU: it is then a GSO packet of the kernel, which will be cut into segments that
-// differ in sequence numbers and lengths.
-type Filter func(hook firewall.Hook, packets [][]byte, pass []bool)
+// differ in sequence numbers and lengths. For a packet that will be cut, or was coalesced, segments
+// has how many bytes follow the headers in each segment, else 0.
+type Filter func(hook firewall.Hook, packets [][]byte, segments []uint16, pass []bool)
 
 // Worker evaluates batches for one goroutine, as the soft engine's workers do.
 type Worker interface {
@@ -28,14 +29,15 @@ func FilterBy(w Worker, clock func() time.Duration,
 	var mu sync.Mutex
 	var verdicts []firewall.Verdict
 	var in firewall.Input
-	return func(hook firewall.Hook, packets [][]byte, pass []bool) {
+	return func(hook firewall.Hook, packets [][]byte, segments []uint16, pass []bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if cap(verdicts) < len(packets) {
 			verdicts = make([]firewall.Verdict, max(len(packets), batchSize))
 		}
 		out := verdicts[:len(packets)]
-		in = firewall.Input{Hook: hook, Now: clock(), Random: rand.Uint32()}
+		in = firewall.Input{Hook: hook, Now: clock(), Random: rand.Uint32(),
+			Segments: segments}
 		w.EvaluateBatch(&in, packets, out)
 		for i := range out {
 			if pass[i] = out[i].Pass; !pass[i] && refused != nil {

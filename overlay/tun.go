@@ -164,8 +164,9 @@ func (t *tunDevice) coalesceRefused(protocol uint8) {
 
 // verdicts is the memory of one call of the filter.
 type verdicts struct {
-	packets [][]byte
-	pass    []bool
+	packets  [][]byte
+	segments []uint16 // as in Filter
+	pass     []bool
 }
 
 func (v *verdicts) decide(filter Filter, hook firewall.Hook) {
@@ -178,13 +179,17 @@ func (v *verdicts) decide(filter Filter, hook firewall.Hook) {
 		v.pass[i] = filter == nil
 	}
 	if filter != nil && n > 0 {
-		filter(hook, v.packets, v.pass)
+		filter(hook, v.packets, v.segments, v.pass)
 	}
+}
+
+func (v *verdicts) put(packet []byte, segment uint16) {
+	v.packets, v.segments = append(v.packets, packet), append(v.segments, segment)
 }
 
 func (v *verdicts) reset() {
 	clear(v.packets)
-	v.packets = v.packets[:0]
+	v.packets, v.segments = v.packets[:0], v.segments[:0]
 }
 
 // File implements tun.Device.

@@ -158,7 +158,11 @@ func (r *tunReader) filter(slab []byte) {
 		return
 	}
 	for _, f := range r.frames {
-		r.v.packets = append(r.v.packets, slab[f.at:f.at+f.size:f.at+f.size])
+		segment := uint16(0)
+		if f.head.gso() {
+			segment = f.head.segment
+		}
+		r.v.put(slab[f.at:f.at+f.size:f.at+f.size], segment)
 	}
 	r.v.decide(r.tun.filter, firewall.Hook{Dir: firewall.Out, Xmit: r.tun.index})
 	kept := r.frames[:0]

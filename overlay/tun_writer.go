@@ -49,11 +49,20 @@ func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
 		}
 		w.add(p, s)
 	}
-	for k := range w.units {
-		w.packets = append(w.packets, w.packet(k))
-	}
-	w.decide(t.filter, firewall.Hook{Dir: firewall.In, Recv: t.index})
+	w.decideUnits()
 	return len(bufs), w.writeAll()
+}
+
+// decideUnits asks the filter about every unit.
+func (w *tunWriter) decideUnits() {
+	for k := range w.units {
+		segment := uint16(0)
+		if u := &w.units[k]; u.count > 1 {
+			segment = uint16(u.payload)
+		}
+		w.put(w.packet(k), segment)
+	}
+	w.decide(w.tun.filter, firewall.Hook{Dir: firewall.In, Recv: w.tun.index})
 }
 
 // writeAll writes every unit that passed. Several peers may do so at once, without a lock.

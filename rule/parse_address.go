@@ -116,7 +116,7 @@ func (p *parser) prefix(t token) (netip.Prefix, error) {
 		if strings.Contains(length, ".") {
 			return netip.Prefix{}, p.fail(lt, text+":"+length, "a mask follows a colon")
 		}
-		if bits, err = p.num(lt, "prefix length", 0, bits); err != nil {
+		if bits, err = p.decNum(lt, "prefix length", 0, bits); err != nil {
 			return netip.Prefix{}, err
 		}
 	}
@@ -196,7 +196,7 @@ func (p *parser) addrSet(t token, at int) ([]netip.Prefix, error) {
 	last := a[3] | uint8(1<<(32-base.Bits())-1)
 	var in [256]bool
 	for _, item := range t.sub(at+1, len(t.text)-1).split(',') {
-		r, err := p.numRange(item, "last number", uint32(a[3]), uint32(last))
+		r, err := p.numRange(p.num, item, "last number", uint32(a[3]), uint32(last))
 		if err != nil {
 			return nil, err
 		}

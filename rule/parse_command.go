@@ -94,7 +94,8 @@ func (p *parser) command() (c *Command, err error) {
 // shown reads the numbers and ranges of a line that shows rules.
 func (p *parser) shown() error {
 	for !p.done() {
-		if _, err := p.numRange(p.next(), "rule number", 1, program.DefaultNumber); err != nil {
+		_, err := p.numRange(p.decNum, p.next(), "rule number", 1, program.DefaultNumber)
+		if err != nil {
 			return err
 		}
 	}
@@ -124,7 +125,7 @@ func (p *parser) turn(verb token, c *Command) error {
 // ruleNumbers reads the rest of the line.
 func (p *parser) ruleNumbers() (all []Range, err error) {
 	for !p.done() {
-		n, err := p.needNum("rule number", 1, program.DefaultNumber)
+		n, err := p.needDec("rule number", 1, program.DefaultNumber)
 		if err != nil {
 			return nil, err
 		}
@@ -176,7 +177,7 @@ func (p *parser) delete(c *Command) error {
 		return p.sets(&c.Sets, Reserved)
 	}
 	for !p.done() {
-		r, err := p.numRange(p.next(), "rule number", 1, program.DefaultNumber-1)
+		r, err := p.numRange(p.decNum, p.next(), "rule number", 1, program.DefaultNumber-1)
 		if err != nil {
 			return err
 		}

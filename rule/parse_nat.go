@@ -35,7 +35,7 @@ func (p *parser) nat(c *Command) error {
 		}
 	}
 	if number.text != "" {
-		n, err := p.num(number, "nat number", 1, math.MaxUint16)
+		n, err := p.decNum(number, "nat number", 1, math.MaxUint16)
 		if err != nil {
 			return err
 		}
@@ -227,7 +227,7 @@ func (p *parser) natEnd(t token) (a netip.Addr, ports Range, err error) {
 		}
 		t = t.sub(i+1, len(t.text))
 	}
-	if ports, err = p.portRange(t); err == nil && ports.Lo == 0 {
+	if ports, err = p.portRange(p.decNum, t); err == nil && ports.Lo == 0 {
 		err = p.fail(t, redirectHint, "ports go from 1 to 65535")
 	}
 	return a, ports, err

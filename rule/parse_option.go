@@ -271,6 +271,9 @@ func (p *parser) dscpValue(t token) (uint32, error) {
 		return 0, p.fail(t, "be, cs1-cs7, af11-af43, va, ef or a number from 0 to 63",
 			"unknown dscp %s", quote(t.text))
 	}
+	if _, ok := decimal(t.text); ok { // never octal, as in ipfw, which reads 0x2e as 0
+		return p.decNum(t, "dscp", 0, 63)
+	}
 	return p.num(t, "dscp", 0, 63)
 }
 
@@ -286,7 +289,7 @@ func (p *parser) state(r *Rule) error {
 			return p.fail(p.peek(), t.text+" src-addr 10",
 				"expected src-addr, src-port, dst-addr or dst-port, found %s", p.found(p.peek()))
 		}
-		n, err := p.needNum("number of states", 1, math.MaxInt32)
+		n, err := p.needDec("number of states", 1, math.MaxInt32)
 		if err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ func (p *parser) pipe(c *Command) error {
 		}
 	}
 	if number.text != "" {
-		n, err := p.num(number, "pipe number", 1, math.MaxUint16)
+		n, err := p.decNum(number, "pipe number", 1, math.MaxUint16)
 		if err != nil {
 			return err
 		}

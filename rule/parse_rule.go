@@ -37,10 +37,7 @@ func (p *parser) head(r *Rule) error {
 			return p.fail(t, "the default rule is a setting; the highest number of a rule is 65534",
 				"rule 65535 is the default rule")
 		}
-		if _, hex := hexadecimal(t.text); hex {
-			return p.fail(t, "", "a rule number is decimal")
-		}
-		n, err := p.num(t, "rule number", 0, program.DefaultNumber-1)
+		n, err := p.decNum(t, "rule number", 0, program.DefaultNumber-1)
 		if err != nil {
 			return err
 		}
@@ -49,7 +46,7 @@ func (p *parser) head(r *Rule) error {
 	for {
 		switch {
 		case p.accept("set"):
-			n, err := p.needNum("set number", 0, Reserved)
+			n, err := p.needDec("set number", 0, Reserved)
 			if err != nil {
 				return err
 			}
@@ -114,7 +111,7 @@ func (p *parser) action(r *Rule) error {
 		case op.ActionNAT:
 			what = "nat number"
 		}
-		r.Action.Arg, err = p.needNum(what, 1, program.DefaultNumber)
+		r.Action.Arg, err = p.needDec(what, 1, program.DefaultNumber)
 	case op.ActionCheckState:
 		r.State.Op = op.StateCheck
 		r.State.Flow, err = p.flow(true)
@@ -167,7 +164,7 @@ func (p *parser) marks(r *Rule) error {
 			p.next()
 			r.Log = true
 			if p.accept("logamount") {
-				n, err := p.needNum("logamount", 0, math.MaxUint32)
+				n, err := p.needDec("logamount", 0, math.MaxUint32)
 				if err != nil {
 					return err
 				}
@@ -190,7 +187,7 @@ func (p *parser) tag(r *Rule) error {
 	if r.Tag != 0 {
 		return p.fail(t, "", "a rule sets one tag")
 	}
-	n, err := p.needNum("tag", 1, math.MaxUint16-1)
+	n, err := p.needDec("tag", 1, math.MaxUint16-1)
 	r.Tag = uint16(n)
 	return err
 }

@@ -9,7 +9,7 @@ func (p *parser) sets(into *uint32, most uint32) error {
 		if err != nil {
 			return err
 		}
-		n, err := p.num(t, "set number", 0, most)
+		n, err := p.decNum(t, "set number", 0, most)
 		if err != nil {
 			return err
 		}
@@ -36,11 +36,11 @@ func (p *parser) set(c *Command) error {
 		return p.move(c)
 	case p.accept("swap"):
 		c.Verb = VerbSwap
-		from, err := p.needNum("set number", 0, Reserved-1)
+		from, err := p.needDec("set number", 0, Reserved-1)
 		if err != nil {
 			return err
 		}
-		to, err := p.needNum("set number", 0, Reserved-1)
+		to, err := p.needDec("set number", 0, Reserved-1)
 		c.From, c.To = uint8(from), uint8(to)
 		if err != nil {
 			return err
@@ -70,7 +70,7 @@ func (p *parser) set(c *Command) error {
 
 // ofSet reads N and a verb for the rules of set N: delete NUMBER..., flush, list and show.
 func (p *parser) ofSet(c *Command) error {
-	set, err := p.needNum("set number", 0, Reserved)
+	set, err := p.needDec("set number", 0, Reserved)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (p *parser) ofSet(c *Command) error {
 				"the number of the rule is missing")
 		}
 		for !p.done() {
-			r, err := p.numRange(p.next(), "rule number", 1, program.DefaultNumber-1)
+			r, err := p.numRange(p.decNum, p.next(), "rule number", 1, program.DefaultNumber-1)
 			if err != nil {
 				return err
 			}
@@ -108,14 +108,14 @@ func (p *parser) move(c *Command) error {
 	if isRule {
 		what, most = "rule number", program.DefaultNumber-1
 	}
-	from, err := p.needNum(what, 0, most)
+	from, err := p.needDec(what, 0, most)
 	if err != nil {
 		return err
 	}
 	if t := p.peek(); !p.accept("to") {
 		return p.fail(t, "set move [rule] A to B", "expected \"to\", found %s", p.found(t))
 	}
-	to, err := p.needNum("set number", 0, Reserved)
+	to, err := p.needDec("set number", 0, Reserved)
 	if err != nil {
 		return err
 	}

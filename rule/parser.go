@@ -74,29 +74,65 @@ func (p *parser) end(after string) error {
 	return p.fail(p.peek(), "", "unexpected %s after %s", quote(p.peek().text), after)
 }
 
-// num reads all of t as a number, decimal or, as in ipfw, hexadecimal behind 0x.
+// numReader reads all of a word as a number. There are num and decNum.
+type numReader func(t token, what string, lo, hi uint32) (uint32, error)
+
+// num reads a number that ipfw has strtoul read with base 0: decimal, hexadecimal behind 0x, or
+// octal behind 0.
 func (p *parser) num(t token, what string, lo, hi uint32) (uint32, error) {
+	if n, ok := hexadecimal(t.text); ok {
+		return p.within(t, n, what, lo, hi)
+	}
+	digits := strings.TrimLeft(t.text, "0")
+	if _, isDecimal := decimal(t.text); !isDecimal || t.text[0] != '0' || digits == "" {
+		return p.decNum(t, what, lo, hi)
+	}
+	n, err := strconv.ParseUint(digits, 8, 32)
+	if errors.Is(err, strconv.ErrSyntax) {
+		return 0, p.fail(t, "write "+digits, "%s: behind a 0 a number is octal, as in ipfw", what)
+	}
+	if err != nil {
+		n = 1 << 32
+	}
+	return p.within(t, n, what, lo, hi)
+}
+
+// decNum reads a number that ipfw has strtoul read with base 10, or atoi: it reads 0x64 as 0.
+func (p *parser) decNum(t token, what string, lo, hi uint32) (uint32, error) {
 	n, ok := decimal(t.text)
-	if !ok {
-		n, ok = hexadecimal(t.text)
+	if hex, is := hexadecimal(t.text); is {
+		return 0, p.fail(t, fmt.Sprintf("write %d", hex), "a %s is decimal", what)
 	}
 	if !ok {
 		return 0, p.fail(t, "", "%s must be a number from %d to %d, not %s", what, lo, hi,
 			quote(t.text))
 	}
+	return p.within(t, n, what, lo, hi)
+}
+
+func (p *parser) within(t token, n uint64, what string, lo, hi uint32) (uint32, error) {
 	if n < uint64(lo) || n > uint64(hi) {
 		return 0, p.fail(t, "", "%s must be from %d to %d", what, lo, hi)
 	}
 	return uint32(n), nil
 }
 
-// needNum reads the next word as a number.
+// needNum reads the next word by num.
 func (p *parser) needNum(what string, lo, hi uint32) (uint32, error) {
+	return p.needBy(p.num, what, lo, hi)
+}
+
+// needDec reads the next word by decNum.
+func (p *parser) needDec(what string, lo, hi uint32) (uint32, error) {
+	return p.needBy(p.decNum, what, lo, hi)
+}
+
+func (p *parser) needBy(read numReader, what string, lo, hi uint32) (uint32, error) {
 	t, err := p.need(what, "")
 	if err != nil {
 		return 0, err
 	}
-	return p.num(t, what, lo, hi)
+	return read(t, what, lo, hi)
 }
 
 // decimal reads digits; numbers beyond 32 bits come back as one above all of them.

@@ -9,7 +9,7 @@ import (
 
 // TestBinat: by weir.toml a server behind the host has addresses of it for itself, one of the
 // host's and one that is only routed to it, in both directions, also without the agent. The only
-// address of an interface is not given away.
+// address of an interface is not given away, and no other element waits for that.
 func TestBinat(t *testing.T) {
 	t.Parallel()
 	h := newForwardLab(t)
@@ -38,10 +38,13 @@ func TestBinat(t *testing.T) {
 	h.exchanged("after a restart")
 	h.kill()
 	h.file("etc/weir/weir.toml", "interfaces = [\"eth*\"]\n[[binat]]\nlisten = \"10.66.0.1\"\n"+
-		"to = \"10.0.5.9\"\n")
+		"to = \"10.0.5.8\"\n[[binat]]\nlisten = \"198.51.100.9\"\nto = \"10.0.5.9\"\n")
 	h.start()
 	out, _, err := h.try("status")
-	if err == nil || !strings.Contains(out, "only address of its interface") {
+	if err == nil || !strings.Contains(out, "[[binat]] 1 of weir.toml is not in force: listen: "+
+		"10.66.0.1 is the only address of its interface") ||
+		strings.Contains(out, "binat: 10.66.0.1") {
 		t.Errorf("the only address: %v\n%s", err, out)
 	}
+	h.connect(h.outside, "tcp", "198.51.100.9:80") // which does not wait for the other one
 }

@@ -299,7 +299,7 @@ func (m *machine) purge(closed *prober) {
 		t.Errorf("after the removal: %v", err)
 	}
 	left := m.run("sh", "-c",
-		`systemctl list-units --all --no-legend --plain "weir*"; ls -d /sys/fs/bpf/weir /run/weir /var/lib/weir /usr/bin/weir* /etc/default/weir /etc/systemd/system/*/weir.service 2>/dev/null; true`)
+		`systemctl list-units --all --no-legend --plain "weir*"; ls -d /sys/fs/bpf/weir /run/weir /var/lib/weir /usr/bin/weir* /etc/default/weir* /etc/systemd/system/*/weir.service 2>/dev/null; true`)
 	if left != "" {
 		t.Errorf("what is left:\n%s", left)
 	}
@@ -337,7 +337,8 @@ daemon off; error_log stderr; pid /tmp/nginx.pid; events {}
 http { access_log off; server { listen 80; location / { return 200 "from the container"; } } }
 END
 systemd-run -q --unit=web ip netns exec web nginx -c /srv/nginx.conf
-systemd-run -q --unit=proxy weir proxy --listen 127.0.0.1:1080`)
+echo 'OPTIONS="--metrics 127.0.0.1:1081"' >/etc/default/weir-proxy
+systemctl start weir-proxy`)
 	answers := func(what string, query func() (string, error)) {
 		t.Helper()
 		eventually(t, what, func() error {
@@ -375,7 +376,7 @@ systemd-run -q --unit=proxy weir proxy --listen 127.0.0.1:1080`)
 		return curl(beside, "http://"+pod+"/")
 	})
 	m.run("sh", "-ec",
-		"systemctl stop web proxy; weir pod detach web; ip netns del web; weir peer remove beside")
+		"systemctl stop web weir-proxy; weir pod detach web; ip netns del web; weir peer remove beside")
 	other.weir("down")
 	other.wait()
 }

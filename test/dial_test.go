@@ -99,6 +99,13 @@ func TestProxyVerb(t *testing.T) {
 		!strings.Contains(string(out), "hint: chmod 600") {
 		t.Errorf("%q %v", out, err)
 	}
+	// A credential of systemd has such a mode, in a directory that is the service's alone.
+	credential := exec.Command(weir, "proxy", "--users", users, "--listen", "192.0.2.1:0")
+	credential.Env = append(os.Environ(), "CREDENTIALS_DIRECTORY="+filepath.Dir(users))
+	out, err = credential.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "cannot assign requested address") {
+		t.Errorf("a credential: %q %v", out, err)
+	}
 	// A password in the clear is refused, with the way to a hash.
 	if err := errors.Join(os.WriteFile(users, []byte("ann:secret\n"), 0o600),
 		os.Chmod(users, 0o600)); err != nil {

@@ -172,7 +172,8 @@ func TestForwardToTheHostItself(t *testing.T) {
 	h.file("etc/weir/weir.toml", "[[forward]]\nlisten = \":8080\"\nto = \"10.0.5.1:80\"\n")
 	h.start("--rules", h.file("etc/weir/rules", "add allow ip from any to any\n"))
 	out, _, err := h.try("status")
-	if err == nil || !strings.Contains(out, "forward 1: to: 10.0.5.1 is an address of this host") {
+	if err == nil || !strings.Contains(out, "[[forward]] 1 of weir.toml is not in force: to: "+
+		"10.0.5.1 is an address of this host") {
 		t.Errorf("status: %v\n%s", err, out)
 	}
 }

@@ -64,6 +64,7 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 	want := documented(t, "metrics.md")
 	maps.DeleteFunc(want, func(name string, _ [2]string) bool {
 		return strings.HasPrefix(name, clusterMetric) || // TestCluster
+			strings.HasPrefix(name, podMetric) || // TestServicePassesDeadPodOver
 			strings.HasPrefix(name, serviceMetric) // TestServicePassesDeadPodOver
 	})
 	checkMetrics(t, string(text), want)
@@ -261,7 +262,7 @@ func TestDashboardAndAlertsMatch(t *testing.T) {
 		}
 	}
 	for name := range want {
-		if regexp.MustCompile("^weir_(states|dial|peers|handshakes|pods|endpoint|packets|bytes|sweep)").MatchString(name) && !asked[name] {
+		if regexp.MustCompile("^weir_(states|dial|peers|handshakes|pods|pod|endpoint|packets|bytes|sweep)").MatchString(name) && !asked[name] {
 			t.Errorf("nothing looks at %s", name)
 		}
 	}

@@ -28,6 +28,9 @@ var virtualAddresses = []string{"10.200.0.10", "fd00:200::10"}
 // serviceMetric is how the names of metrics of services begin.
 const serviceMetric = "weir_service_"
 
+// podMetric is how the names of metrics of pods begin.
+const podMetric = "weir_pod_"
+
 func newServiceHost(t *testing.T, rules string) *podHost {
 	t.Helper()
 	h := newPodHostWith(t, podSettings+"[observe]\nmetrics = \"127.0.0.1:9642\"\n", rules)
@@ -379,6 +382,7 @@ func TestServicePassesDeadPodOver(t *testing.T) {
 		return nil
 	})
 	h.metricsOf(serviceMetric)
+	h.metricsOf(podMetric)
 	if failed == 0 {
 		t.Error("a pod without a server was passed over before it refused anything")
 	}

@@ -41,17 +41,18 @@ func (s *Service) acceptHintLocked() string {
 	return "; if that is the right store: weir cluster accept"
 }
 
-// Accept removes what was held back, and has the host enter the epoch of the store if it does not
-// follow it, or does not believe it. It is on the disk when Accept returns without an error.
+// Accept has the host enter the epoch of the store if it does not follow it, or does not believe
+// it; otherwise it removes what was held back. It never does both: what to remove is another
+// question once the host follows the store. It is on the disk when Accept returns without an error.
 func (s *Service) Accept() (api.Done, error) {
 	s.mu.Lock()
-	held := len(s.guarded.Held())
 	epoch := s.acceptEpochLocked()
-	if len(s.guarded.Held()) > 0 {
+	held := len(s.guarded.Held())
+	if epoch == 0 && held > 0 {
 		s.take(s.desired.Apply(s.guarded.Accept()))
-		s.noteHeld()
 		s.appendLocked(disk.Record{Accept: true})
 	}
+	s.noteHeld()
 	s.noteRefused()
 	s.settle()
 	if epoch > 0 { // the copy on the disk has another one: it is written whole
@@ -60,10 +61,7 @@ func (s *Service) Accept() (api.Done, error) {
 	}
 	local := s.unwritten.local
 	s.mu.Unlock()
-	done := api.Done{Version: api.Version, Message: fmt.Sprintf("%d removals accepted", held)}
-	if epoch > 0 {
-		done.Message = fmt.Sprintf("epoch %d accepted; %s", epoch, done.Message)
-	}
+	done := api.Done{Version: api.Version, Message: accepted(epoch, held)}
 	if held == 0 && epoch == 0 {
 		return done, nil
 	}
@@ -78,6 +76,18 @@ func (s *Service) Accept() (api.Done, error) {
 			"it: %w", done.Message, err)
 	}
 	return done, nil
+}
+
+// accepted says what was accepted: an epoch that is not 0, or the removals that were held.
+func accepted(epoch uint64, held int) string {
+	switch {
+	case epoch == 0:
+		return fmt.Sprintf("%d removals accepted", held)
+	case held == 0:
+		return fmt.Sprintf("epoch %d accepted", epoch)
+	}
+	return fmt.Sprintf("epoch %d accepted; %d removals are still held: weir status shows them, "+
+		"weir cluster accept makes them", epoch, held)
 }
 
 // acceptEpochLocked enters the epoch of the store, if it was not believed, and returns it. What is

@@ -107,6 +107,34 @@ func TestEpochAccepted(t *testing.T) {
 	}
 }
 
+// TestEpochAcceptedBeforeRemovals: who accepts another store has not agreed to remove what the one
+// before lost.
+func TestEpochAcceptedBeforeRemovals(t *testing.T) {
+	l := newLab(t)
+	l.join("a", 1, "10.0.1.0/24")
+	l.join("b", 2, "10.0.2.0/24")
+	a := l.start("a", t.TempDir(), 1, newParts(), false)
+	l.begin(1 << 10)
+	nstest.Eventually(t, "b is known", func() bool {
+		return a.Status().Hosts == 2 && a.epoch() == l.epoch
+	})
+	l.commit(store.Txn{Delete: []string{cluster.NodeTree + "b"}})
+	nstest.Eventually(t, "the removal is held", func() bool { return a.Status().Held == 1 })
+	l.begin(2 + 1<<17)
+	nstest.Eventually(t, "an epoch that is far away", func() bool {
+		return a.says("at most 65536 are skipped")
+	})
+	for _, want := range []string{"epoch 131074 accepted; 1 removals are still held",
+		"1 removals accepted", "0 removals accepted"} {
+		if done, err := a.Accept(); err != nil || !strings.HasPrefix(done.Message, want) {
+			t.Errorf("%+v, %v instead of %q", done, err, want)
+		}
+	}
+	if now := a.Status(); a.epoch() != l.epoch || now.Held > 0 || now.Hosts != 1 {
+		t.Errorf("afterwards: epoch %d, %+v", a.epoch(), now)
+	}
+}
+
 // TestEpochAcceptedWithSignedRules: the signatures say which store is the right one. Accepting does
 // not bring an earlier one.
 func TestEpochAcceptedWithSignedRules(t *testing.T) {

@@ -99,14 +99,11 @@ func binatAddr(key, text string) (netip.Addr, error) {
 }
 
 // errOnlyAddress refuses to give the host's only address away.
-type errOnlyAddress struct {
-	number int
-	addr   netip.Addr
-}
+type errOnlyAddress struct{ addr netip.Addr }
 
 func (e errOnlyAddress) Error() string {
-	return fmt.Sprintf("binat %d: listen: %s is the only address of its interface: nothing would "+
-		"reach this host by it any more", e.number, e.addr)
+	return fmt.Sprintf("listen: %s is the only address of its interface: nothing would reach this "+
+		"host by it any more", e.addr)
 }
 
 // Hint returns what to do instead.

@@ -4,18 +4,23 @@
 package nat
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/internal/forward"
 )
 
 // Config is what a Service needs.
 type Config struct {
 	Settings Settings
-	// SetForwards replaces the forwarded ports in the engine.
+	Problems *problem.List
+	// SetForwards replaces the forwarded ports in the engine. Ports of pods and of services are a
+	// *forward.TakenError.
 	SetForwards func([]forward.Published) error
 	// SetMasquerade has the engine ask for what Others returns.
 	SetMasquerade func() error
@@ -29,54 +34,74 @@ type Config struct {
 }
 
 // Service puts the settings in force.
-type Service struct{ config Config }
+type Service struct {
+	config Config
+
+	mu   sync.Mutex        // its place in the lock order: agent/doc.go
+	held map[element]error // guarded by mu; what Apply held back last, nil before it
+}
 
 // New returns a Service that has done nothing yet.
 func New(c Config) *Service { return &Service{config: c} }
 
-// Apply puts the settings in force, and takes back what those of an earlier agent have left. After
-// an error what was in force before continues; it may be called again.
+// Apply puts the settings in force, and takes back what those of an earlier agent have left. An
+// element that cannot be in force is held back and a problem by its name, and no other one waits
+// for it: the error is problem.ErrNoted then. After another error, what was in force before
+// continues. It may be called again.
 func (s *Service) Apply() error {
-	var ports []forward.Published
-	four, six := false, false
-	for i, f := range s.config.Settings.Forwards {
-		if s.config.IsOwn(f.To.Addr()) {
-			return errOwnTarget{i + 1, f.To.Addr(), "forward"}
-		}
-		ports = append(ports, f.Ports()...)
-		four, six = four || f.To.Addr().Is4(), six || f.To.Addr().Is6()
+	held := s.unusable()
+	err := errors.Join(s.config.SetForwarding(s.families(held)), s.setForwards(held))
+	s.mu.Lock()
+	s.held = held
+	s.mu.Unlock()
+	err = errors.Join(err, s.config.SetMasquerade())
+	s.report(held)
+	if err == nil && len(held) > 0 {
+		return problem.ErrNoted
+	}
+	return err
+}
+
+// families returns for which the host has to be a router.
+func (s *Service) families(held map[element]error) (four, six bool) {
+	note := func(a netip.Addr) { four, six = four || a.Is4(), six || a.Is6() }
+	for _, f := range s.forwards(held) {
+		note(f.To.Addr())
 	}
 	for _, m := range s.config.Settings.Masquerades {
-		four, six = four || m.Source.Addr().Is4(), six || m.Source.Addr().Is6()
+		note(m.Source.Addr())
 	}
-	var away []netip.Addr
-	for _, b := range s.config.Settings.Binats {
-		away = append(away, b.Listen)
+	for _, b := range s.binats(held) {
+		note(b.To)
 	}
-	for i, b := range s.config.Settings.Binats {
-		switch {
-		case s.config.IsOwn(b.To):
-			return errOwnTarget{i + 1, b.To, "binat"}
-		case s.config.IsOnly(b.Listen, away):
-			return errOnlyAddress{i + 1, b.Listen}
+	return four, six
+}
+
+// setForwards hands the ports to the engine. It holds back the elements of which a port belongs to
+// a pod or a service.
+func (s *Service) setForwards(held map[element]error) error {
+	for {
+		var ports []forward.Published
+		for _, f := range s.forwards(held) {
+			ports = append(ports, f.Ports()...)
 		}
-		ports = append(ports, b.inward())
-		four, six = four || b.To.Is4(), six || b.To.Is6()
+		for _, b := range s.binats(held) {
+			ports = append(ports, b.inward())
+		}
+		err := s.config.SetForwards(ports)
+		var taken *forward.TakenError
+		if !errors.As(err, &taken) || !s.hold(held, taken) {
+			return err
+		}
 	}
-	if err := s.config.SetForwarding(four, six); err != nil {
-		return err
-	}
-	if err := s.config.SetForwards(ports); err != nil {
-		return err
-	}
-	return s.config.SetMasquerade()
 }
 
 // Others returns the networks that leave with another source, and the destinations for which they
 // keep theirs: each other, and what ports are forwarded to.
 func (s *Service) Others() (others []forward.SourceNAT, near []netip.Prefix) {
+	held := s.heldBack()
 	others = slices.Clone(s.config.Settings.Masquerades)
-	for _, b := range s.config.Settings.Binats {
+	for _, b := range s.binats(held) {
 		others = append(others, b.outward())
 	}
 	if len(others) == 0 {
@@ -85,26 +110,11 @@ func (s *Service) Others() (others []forward.SourceNAT, near []netip.Prefix) {
 	for _, o := range others {
 		near = append(near, o.Source)
 	}
-	for _, f := range s.config.Settings.Forwards {
+	for _, f := range s.forwards(held) {
 		near = append(near, netip.PrefixFrom(f.To.Addr(), f.To.Addr().BitLen()))
 	}
 	return others, near
 }
-
-// errOwnTarget refuses a target that is the host itself: what the host sends itself is not
-// translated back.
-type errOwnTarget struct {
-	number int
-	addr   netip.Addr
-	kind   string
-}
-
-func (e errOwnTarget) Error() string {
-	return fmt.Sprintf("%s %d: to: %s is an address of this host", e.kind, e.number, e.addr)
-}
-
-// Hint returns what to do instead.
-func (errOwnTarget) Hint() string { return "let the service listen at that port itself" }
 
 // CheckTunnelPort refuses a tunnel at a port that is forwarded: the target would get what other
 // nodes send.
@@ -137,7 +147,7 @@ func (s *Service) CheckVirtual(a netip.Addr) error {
 
 // Views are the forwarded ports as the API shows them.
 func (s *Service) Views() (all []api.Forward) {
-	for _, f := range s.config.Settings.Forwards {
+	for _, f := range s.forwards(s.heldBack()) {
 		all = append(all, api.Forward{Proto: f.Proto, Listen: f.Listen, To: f.To, Ports: f.Count})
 	}
 	return all
@@ -157,7 +167,7 @@ func (s *Service) Masquerades() (all []api.Masquerade) {
 
 // Binats are the addresses of 1:1 NAT as the API shows them.
 func (s *Service) Binats() (all []api.Binat) {
-	for _, b := range s.config.Settings.Binats {
+	for _, b := range s.binats(s.heldBack()) {
 		all = append(all, api.Binat(b))
 	}
 	return all
@@ -165,7 +175,7 @@ func (s *Service) Binats() (all []api.Binat) {
 
 // Count returns how many ports are forwarded.
 func (s *Service) Count() (n int) {
-	for _, f := range s.config.Settings.Forwards {
+	for _, f := range s.forwards(s.heldBack()) {
 		n += f.Count
 	}
 	return n

@@ -175,9 +175,9 @@ func (i *injector) expects() bool {
 
 // bypass returns a filter that lets our own packets out and passes all others to the given one.
 func (i *injector) bypass(filter overlay.Filter) overlay.Filter {
-	return func(hook firewall.Hook, packets [][]byte, pass []bool) {
+	return func(hook firewall.Hook, packets [][]byte, segments []uint16, pass []bool) {
 		if hook.Dir == firewall.In || !i.expects() {
-			filter(hook, packets, pass)
+			filter(hook, packets, segments, pass)
 			return
 		}
 		for k := 0; k < len(packets); k++ {
@@ -186,7 +186,7 @@ func (i *injector) bypass(filter overlay.Filter) overlay.Filter {
 				k++
 			}
 			if k > from {
-				filter(hook, packets[from:k], pass[from:k])
+				filter(hook, packets[from:k], segments[from:k], pass[from:k])
 			}
 			if k < len(packets) {
 				pass[k] = true

@@ -22,7 +22,7 @@ import (
 func TestInjectorBypassesTheFilter(t *testing.T) {
 	i := &injector{expected: map[string]time.Time{}}
 	evaluated := 0
-	filter := i.bypass(func(_ firewall.Hook, packets [][]byte, pass []bool) {
+	filter := i.bypass(func(_ firewall.Hook, packets [][]byte, _ []uint16, pass []bool) {
 		evaluated += len(packets)
 		clear(pass)
 	})
@@ -44,7 +44,7 @@ func TestInjectorBypassesTheFilter(t *testing.T) {
 	}
 	try := func(dir firewall.Direction, packets ...[]byte) []bool {
 		pass := make([]bool, len(packets))
-		filter(firewall.Hook{Dir: dir}, packets, pass)
+		filter(firewall.Hook{Dir: dir}, packets, make([]uint16, len(packets)), pass)
 		return pass
 	}
 	ours, other := build(1000), build(2000)
@@ -106,7 +106,7 @@ func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 	clock := func() time.Duration { return clock.Now() }
 	filter := own.bypass(overlay.FilterBy(engine.Worker(0), clock,
 		own.refused))
-	batch, pass := make([][]byte, 64), make([]bool, 64)
+	batch, segments, pass := make([][]byte, 64), make([]uint16, 64), make([]bool, 64)
 	for i := range batch {
 		port := uint16(80)
 		if i%8 == 7 {
@@ -122,7 +122,7 @@ func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 		t.Helper()
 		for _, dir := range []firewall.Direction{firewall.Out, firewall.In} {
 			if n := testing.AllocsPerRun(100, func() {
-				filter(firewall.Hook{Dir: dir}, batch, pass)
+				filter(firewall.Hook{Dir: dir}, batch, segments, pass)
 			}); n != 0 {
 				t.Errorf("%s: %v allocations for a batch of direction %d", what, n, dir)
 			}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	eyeballs "github.com/weirnet/weir/eyeballs/dns"
-	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/pod"
 	"github.com/weirnet/weir/pod/dns"
 )
@@ -79,26 +78,6 @@ func (s *Service) nameservers(m *pod.Manager, addrs []netip.Addr) (all []netip.A
 		}
 	}
 	return all
-}
-
-// Metrics are about the name server.
-func (s *Service) Metrics() ([]observe.Metric, error) {
-	var stats dns.Stats
-	if server := s.dns.Load(); server != nil {
-		stats = server.Stats()
-	}
-	queries := observe.Metric{Name: "weir_dns_queries_total", Type: observe.Counter,
-		Help: "Queries to the name server of the pods, by what became of them."}
-	for _, one := range []struct {
-		result string
-		n      uint64
-	}{
-		{"answered", stats.Answered}, {"forwarded", stats.Forwarded}, {"failed", stats.Failed},
-		{"refused", stats.Refused}, {"dropped", stats.Dropped},
-	} {
-		queries.Add(float64(one.n), "result", one.result)
-	}
-	return []observe.Metric{queries}, nil
 }
 
 const resolvConf = "/etc/resolv.conf"

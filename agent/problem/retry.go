@@ -2,6 +2,7 @@ package problem
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -24,15 +25,22 @@ type Retrier struct {
 // Wait waits until nothing is retried any more; the contexts of the retries have ended.
 func (r *Retrier) Wait() { r.running.Wait() }
 
+// ErrNoted is the error of something that has noted its problems itself, and is to be tried again.
+var ErrNoted = errors.New("see weir status")
+
 // Until calls do at once, and after a failure again until it succeeds or the node ends.
-// Meanwhile the status shows a problem with the hint of the error. do is never called twice at a
-// time.
+// Meanwhile the status shows a problem with the hint of the error, unless that is ErrNoted. do is
+// never called twice at a time.
 func (r *Retrier) Until(ctx context.Context, about, advice string, do func() error) {
 	try := func() bool {
 		err := do()
 		if err == nil {
 			r.Problems.Solved(about)
 			return true
+		}
+		if errors.Is(err, ErrNoted) {
+			r.Problems.Solved(about)
+			return false
 		}
 		r.Problems.Set(about, fmt.Sprintf("%s: %v; it is tried again", about, err),
 			Hint(err, advice))

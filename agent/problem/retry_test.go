@@ -31,6 +31,17 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 	nstest.Eventually(t, "it succeeds", func() bool {
 		return tried.Load() == 2 && len(l.All()) == 0
 	})
+	var noted atomic.Int64
+	r.Until(ctx, "a third", "wait", func() error {
+		if noted.Add(1) < 2 {
+			return ErrNoted
+		}
+		return nil
+	})
+	if p := l.All(); len(p) != 0 {
+		t.Errorf("what notes its own problems: %+v", p)
+	}
+	nstest.Eventually(t, "it is tried again", func() bool { return noted.Load() == 2 })
 	r.Until(ctx, "another", "wait", func() error { return errors.New("never") })
 	cancel()
 	r.Wait()

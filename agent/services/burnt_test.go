@@ -8,7 +8,7 @@ import (
 // TestSYNsThatUsePartsUp: SYNs that no pod answers use all parts up at once. A dead pod is passed
 // over nevertheless, one that is well is not, and the flows are divided again at a bounded rate.
 func TestSYNsThatUsePartsUp(t *testing.T) {
-	s := newSimulation(t, 3)
+	s := newSimulation(t, 3, 0)
 	s.dead[podAt(1)] = true
 	const end = 10 * time.Minute
 	passed, wrong := 0, 0

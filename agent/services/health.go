@@ -20,6 +20,11 @@ import (
 // are divided again, by another secret, before a pod is passed over, and when many parts have
 // counted or are used up. So each connection that counts was a draw at random: a pod that is well
 // accepts its share, and the client cannot change that.
+//
+// A trial is as long as it takes until about as many connections as are expected came to the pod
+// that others would have accepted, by what these begin for each that they accept meanwhile. So SYNs
+// that no pod answers make a trial longer, and end none. They meet all pods alike, since the flows
+// are divided again when it begins.
 
 // state is how a pod is used.
 type state string
@@ -44,7 +49,8 @@ const (
 	firstPause, lastPause = 2 * time.Second, 2 * time.Minute
 	// A pod that was well for so long begins with the first pause again.
 	forgets = 5 * time.Minute
-	// most connections of a trial
+	// most connections of a trial: it outlasts a thousand SYNs that no pod answers for each
+	// connection that one accepts
 	mostTried = 4096
 )
 
@@ -61,6 +67,9 @@ type podHealth struct {
 	pause             time.Duration // 0: it was never passed over, or forgotten
 	since             time.Duration // it is well since then
 	trial             uint64        // connections in all at which its trial ends
+	from              uint64        // connections in all when it began
+	// connections of the pods in use since then
+	begun, accepted uint64
 }
 
 // mostDrawn is how many parts of the flows may have counted when they are divided again.
@@ -85,6 +94,8 @@ type health struct {
 	total forward.BackendCounters
 	// how many connections of pods that are well began for each that they accepted
 	perAccepted float64
+	// connections of the pods in use since the last look
+	usedBegun, usedAccepted uint64
 }
 
 func newHealth() *health {
@@ -140,6 +151,7 @@ func (h *health) count(counts map[netip.AddrPort]forward.BackendCounters) (
 	answered map[netip.AddrPort]bool, drawn uint64, used int) {
 	answered = map[netip.AddrPort]bool{}
 	var begun, taken uint64
+	h.usedBegun, h.usedAccepted = 0, 0
 	for at, p := range h.pods {
 		n := counts[at]
 		accepted := n.Accepted - p.last.Accepted
@@ -151,6 +163,8 @@ func (h *health) count(counts map[netip.AddrPort]forward.BackendCounters) (
 		if p.state == stateOK {
 			used++
 			drawn += n.Drawn - p.last.Drawn
+			h.usedBegun += n.Begun - p.last.Begun
+			h.usedAccepted += accepted
 			if accepted > 0 {
 				begun += n.Begun - p.last.Begun
 				taken += accepted
@@ -199,14 +213,32 @@ func (h *health) evaluate(p *podHealth, now time.Duration, n forward.BackendCoun
 			return false
 		}
 		p.state, p.unanswered, p.fresh = stateOnTrial, 0, 0
+		p.from, p.begun, p.accepted = n.Begun, 0, 0
 		p.trial = n.Begun + uint64(min(expected*h.perAccepted, mostTried))
+		h.turn++
 	case stateOnTrial:
+		p.begun += h.usedBegun
+		p.accepted += h.usedAccepted
 		if n.Begun < p.trial || p.fresh > 0 { // the last answers may be under way
 			return false
+		}
+		if end := p.from + p.tried(n.Begun-p.from); n.Begun < end {
+			p.trial = end
+			return true
 		}
 		p.passOver(now)
 	}
 	return true
+}
+
+// tried returns how many connections of a trial, of which so many have begun, say as much as
+// expected ones that others would have accepted. While these accept none it doubles.
+func (p *podHealth) tried(begun uint64) uint64 {
+	enough := 2 * float64(begun)
+	if p.accepted > 0 {
+		enough = expected * max(1, float64(p.begun)/float64(p.accepted))
+	}
+	return uint64(min(enough, mostTried))
 }
 
 func (p *podHealth) passOver(now time.Duration) {

@@ -2,9 +2,11 @@ package services
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,8 +28,9 @@ type simulation struct {
 	lost   int // connections of honest clients that no pod accepted
 }
 
-func newSimulation(t *testing.T, pods int) *simulation {
-	s := &simulation{t: t, r: rand.New(rand.NewPCG(testrand.Seed(t), 1)), h: newHealth(),
+// newSimulation is one of several runs of a test, each with chance of its own.
+func newSimulation(t *testing.T, pods, run int) *simulation {
+	s := &simulation{t: t, r: rand.New(rand.NewPCG(testrand.Seed(t), uint64(run))), h: newHealth(),
 		counts: map[netip.AddrPort]forward.BackendCounters{}, dead: map[netip.AddrPort]bool{},
 		part: map[int]int{}, seen: map[int]bool{}}
 	for i := range pods {
@@ -109,7 +112,7 @@ func (s *simulation) state(i int) state { return s.h.pods[podAt(i)].state }
 // TestDeadPodIsPassedOver: one that accepts nothing gets no flows any more, then a few at a time,
 // in pauses that grow, and is in use as soon as it accepts one.
 func TestDeadPodIsPassedOver(t *testing.T) {
-	s := newSimulation(t, 3)
+	s := newSimulation(t, 3, 0)
 	for range 60 {
 		s.second(100)
 	}
@@ -180,7 +183,7 @@ func TestFewPodsAreNoWorseOff(t *testing.T) {
 // TestAllPodsDead: they are all used. So is the only one.
 func TestAllPodsDead(t *testing.T) {
 	for _, pods := range []int{1, 3} {
-		s := newSimulation(t, pods)
+		s := newSimulation(t, pods, 0)
 		for i := range pods {
 			s.dead[podAt(i)] = true
 		}
@@ -207,7 +210,7 @@ func TestAllPodsDead(t *testing.T) {
 
 // TestPodsDieOneByOne: whatever dies in whatever order, the last one that accepts is used.
 func TestPodsDieOneByOne(t *testing.T) {
-	s := newSimulation(t, 5)
+	s := newSimulation(t, 5, 0)
 	for i := range 4 {
 		s.dead[podAt(i)] = true
 		for range 30 {
@@ -228,7 +231,7 @@ func TestPodsDieOneByOne(t *testing.T) {
 
 // TestSlowServiceSaysNothing: a few connections say nothing.
 func TestSlowServiceSaysNothing(t *testing.T) {
-	s := newSimulation(t, 4)
+	s := newSimulation(t, 4, 0)
 	for range 3600 {
 		s.second(s.r.IntN(2))
 	}
@@ -253,8 +256,8 @@ func TestOutsiderMarksNoPod(t *testing.T) {
 			for port := 50000; port < 50050; port++ { // valid: what answers says where it leads
 				learned[port], _ = s.connect(port, true)
 			}
-			for port, at := range learned {
-				if at == podAt(0) {
+			for _, port := range slices.Sorted(maps.Keys(learned)) {
+				if learned[port] == podAt(0) {
 					for range 20 {
 						s.connect(port, false)
 					}
@@ -267,8 +270,8 @@ func TestOutsiderMarksNoPod(t *testing.T) {
 					learned[port], _ = s.connect(port, true)
 				}
 			}
-			for port, at := range learned {
-				if at != podAt(0) {
+			for _, port := range slices.Sorted(maps.Keys(learned)) {
+				if learned[port] != podAt(0) {
 					learned[port], _ = s.connect(port, true)
 				} else {
 					s.connect(port, false)
@@ -278,8 +281,8 @@ func TestOutsiderMarksNoPod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			passedOver := 0
-			for range 20 {
-				s := newSimulation(t, 3)
+			for run := range 20 {
+				s := newSimulation(t, 3, run)
 				learned := map[int]netip.AddrPort{}
 				for range 120 {
 					attack(s, learned)
@@ -301,7 +304,7 @@ func TestOutsiderMarksNoPod(t *testing.T) {
 // TestHealthForgets: a pod that was well for long begins with the first pause; one that goes and
 // comes again is a new one.
 func TestHealthForgets(t *testing.T) {
-	s := newSimulation(t, 2)
+	s := newSimulation(t, 2, 0)
 	die := func() time.Duration {
 		s.dead[podAt(0)] = true
 		for range 400 {

@@ -39,6 +39,10 @@ func TestIPFWLine(t *testing.T) {
 		{[]string{"# nothing"}, "bad arguments, for usage summary ``ipfw''"},
 		{[]string{"set", "32", "show"}, "invalid set number 32"},
 		{[]string{"set", "3"}, "missing command"},
+		{[]string{"set", "0x3", "show"}, "invalid set number 0x3"},
+		{[]string{"set", "010", "show"}, " set 10 show"},
+		{[]string{"0x64", "add", "deny", "ip", "from", "any", "to", "any"},
+			" add 0x64 deny ip from any to any"},
 	} {
 		l, err := parseIPFW(c.args)
 		if got := describe(l, err); got != c.want {
@@ -144,6 +148,11 @@ func TestIPFWRefuses(t *testing.T) {
 		{"zero ten", "^^^", exUsage},
 		{"list", "no node", exUnavailable},
 		{"show ten", "invalid rule number: ten", exUnavailable},
+		{"show 0x64", "invalid rule number: 0x64", exUnavailable},
+		{"zero 0x64", "a rule number is decimal", exUsage},
+		{"delete 0x64", "a rule number is decimal", exUsage},
+		{"0x64 add allow ip from any to any", "a rule number is decimal", exUsage},
+		{"-n add 00100 allow tcp from any to me 0x50,0120", "00100 allow tcp from any to me 80", 0},
 		{"del 100", "DEPRECATED: 'del' matched 'delete'", exUnavailable},
 		{"-h", "usage: ipfw", 0},
 	} {

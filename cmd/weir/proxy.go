@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -147,7 +148,8 @@ func printHash(c *call, name string) error {
 }
 
 // readUsers reads names and the bcrypt hashes of passwords. Even so the file is a secret: others
-// must not be able to read it.
+// must not be able to read it. A credential of systemd is in a directory that is ours alone, and
+// has the mode of an ACL.
 func readUsers(path string) (map[string]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -158,7 +160,9 @@ func readUsers(path string) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("proxy: users: %w", err)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
+	credentials := os.Getenv("CREDENTIALS_DIRECTORY")
+	isCredential := credentials != "" && filepath.Dir(path) == filepath.Clean(credentials)
+	if info.Mode().Perm()&0o077 != 0 && !isCredential {
 		return nil, advice{fmt.Errorf("proxy: users: others can read %s", path), "chmod 600 " +
 			path}
 	}

@@ -46,6 +46,7 @@ const (
 	ofLimit    = "limit by"        // op.LimitMask, one bit
 	ofRate     = "rate by"         // op.LimitMask, one bit or none
 	ofPipe     = "pipe by"         // a part of rule.PipeMask, 0 for none
+	ofSegments = "segments"        // of a GSO packet in a pipe, 2 for more
 	ofPhase    = "phase"           // flow.Phase of a state that was compared
 	ofReason   = "reason"          // firewall.Reason
 	ofUse      = "state use"       // firewall.StateUse
@@ -252,6 +253,8 @@ func expected() []aspect {
 	for part := range len(pipeParts(&rule.PipeMask{})) {
 		add(ofPipe, part, "carried", "too much")
 	}
+	add(ofSegments, 1, "counted")
+	add(ofSegments, 2, "counted")
 	for p := flow.PhaseOpening; p <= flow.PhaseAnswered; p++ {
 		add(ofPhase, int(p), "compared")
 	}

@@ -399,8 +399,9 @@ func (d *Difference) String() string {
 func (s *Step) String() string {
 	switch s.Kind {
 	case StepPacket:
-		return fmt.Sprintf("%v %v random %#x tags %v: %s\n     %s", s.Input.Now, s.Input.Hook,
-			s.Input.Random, s.Input.Tags, describe(s.Packet), hex.EncodeToString(s.Packet))
+		return fmt.Sprintf("%v %v random %#x tags %v segments %v: %s\n     %s", s.Input.Now,
+			s.Input.Hook, s.Input.Random, s.Input.Tags, s.Input.Segments,
+			describe(s.Packet), hex.EncodeToString(s.Packet))
 	case StepSweep:
 		return fmt.Sprintf("%v sweep and compare", s.Input.Now)
 	case StepTick:

@@ -64,7 +64,7 @@ func (j *job) carries(r *rule.Rule) bool {
 		depth *= 1500
 	}
 	full := max(pipeTime(x, depth+x.Burst, 0), 10*time.Millisecond) // a tick of the kernel's clock
-	cost := pipeTime(x, j.p.Len(), 1<<16-1)
+	cost := pipeTime(x, j.onTheWire(), 1<<16-1)
 	k := j.pipeKey(r, x)
 	b, known := j.piped[k]
 	if !known {
@@ -78,6 +78,22 @@ func (j *job) carries(r *rule.Rule) bool {
 	j.piped[k] = b
 	j.seen.pipe(&x.Mask, had)
 	return had
+}
+
+// onTheWire cuts the packet into its segments and returns how many bytes they have.
+func (j *job) onTheWire() (n uint32) {
+	if len(j.in.Segments) == 0 || j.in.Segments[0] == 0 {
+		return j.p.Len()
+	}
+	header, count := uint32(j.p.PayloadOffset()), 1
+	for left := j.p.Len() - header; ; left -= uint32(j.in.Segments[0]) {
+		if n += header; left <= uint32(j.in.Segments[0]) {
+			j.seen.note(ofSegments, min(count, 2), "counted")
+			return n + left
+		}
+		n += uint32(j.in.Segments[0])
+		count++
+	}
 }
 
 // pipeTime returns how long the bandwidth needs for n bytes: a byte takes a time that is rounded up

@@ -233,7 +233,19 @@ func (g random) step(c *Case, now time.Duration, open []*randomFlow) (s Step, be
 	if n < 14 && g.chance(30) { // a part that comes another way than the rest
 		s.Input.Hook.Recv = g.Uint32N(4)
 	}
+	s.Input.Segments = newRandom(uint64(s.Input.Random)).segments(s.Packet)
 	return s, begun
+}
+
+// segments makes a GSO packet of some of TCP and UDP with data.
+func (g random) segments(b []byte) []uint16 {
+	var p packet.Packet
+	p.Decode(b)
+	if g.chance(70) || p.Reason != packet.ReasonNone || p.IsFragment() || p.PayloadLen() < 1 ||
+		p.Proto != packet.ProtoTCP && p.Proto != packet.ProtoUDP {
+		return nil
+	}
+	return []uint16{uint16(1 + g.IntN(p.PayloadLen()+1))}
 }
 
 // damage cuts a packet short, flips bits, or lets something follow it.

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -53,12 +54,21 @@ func (r *testRunBuffer) open(calls *ebpf.Map, prog, tick *ebpf.Program) error {
 
 // run runs a program with the input in, over a frame, and reads the output back into in.
 func (r *testRunBuffer) run(prog *ebpf.Program, in *weirCall, frame []byte) error {
+	return r.runIn(prog, in, frame, nil)
+}
+
+// runIn is run with a struct __sk_buff, unless context is nil.
+func (r *testRunBuffer) runIn(prog *ebpf.Program, in *weirCall, frame, context []byte) error {
 	size := int(unsafe.Sizeof(*in))
 	b := unsafe.Slice((*byte)(unsafe.Pointer(in)), size)
 	if _, err := r.memory.WriteAt(b, 0); err != nil {
 		return err
 	}
-	code, err := prog.Run(&ebpf.RunOptions{Data: frame})
+	o := ebpf.RunOptions{Data: frame}
+	if context != nil {
+		o.Context = context
+	}
+	code, err := prog.Run(&o)
 	if err != nil {
 		return fmt.Errorf("call the eBPF program over a frame of %d bytes: %w", len(frame), err)
 	}
@@ -136,7 +146,12 @@ func (e *Engine) Evaluate(in *firewall.Input, b []byte) (firewall.Verdict, error
 	c := weirCall{Now: int64(in.Now), Random: in.Random, Recv: in.Hook.Recv, Xmit: in.Hook.Xmit,
 		Dir: uint8(in.Hook.Dir)}
 	c.Tags = uint8(copy(c.Tag[:], in.Tags))
-	if err := r.run(prog, &c, r.frame); err != nil {
+	var context []byte
+	if len(in.Segments) > 0 && in.Segments[0] > 0 {
+		context = make([]byte, skbSize)
+		binary.NativeEndian.PutUint32(context[176:], uint32(in.Segments[0])) // gso_size
+	}
+	if err := r.runIn(prog, &c, r.frame, context); err != nil {
 		return firewall.Verdict{}, err
 	}
 	o := &c.Out

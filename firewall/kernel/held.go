@@ -63,12 +63,14 @@ func (e *Engine) eachHeldLocked(f func(*weirHeldFrame) error) error {
 	}
 }
 
+// skbSize is the size of struct __sk_buff, include/uapi/linux/bpf.h.
+const skbSize = 192
+
 // letPacketGo gives a packet to its hook again. An interface that is gone or down takes none.
 func (e *Engine) letPacketGo(h *weirHeldFrame) error {
 	frame := h.Data[:min(int(h.Size), len(h.Data))]
 	completeChecksum(frame)
-	const size = 192 // of struct __sk_buff, include/uapi/linux/bpf.h
-	context := make([]byte, size)
+	context := make([]byte, skbSize)
 	for at, v := range map[int]uint32{8: h.Mark, 32: h.Priority, 36: h.IngressIfindex,
 		40: h.Ifindex, 48: h.PktType, 52: h.Dir} {
 		binary.NativeEndian.PutUint32(context[at:], v)

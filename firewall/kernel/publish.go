@@ -1,8 +1,11 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
@@ -85,18 +88,24 @@ func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished,
 			e.withdrawals.known = [...]bool{true, true, true, true}
 		}
 	}
-	others := uint32(0)
+	others, taken := uint32(0), []forward.TakenPort(nil)
 	for k, v := range e.published {
 		w, ok := want[k]
 		switch {
 		case v.Kind == kind:
 			changed = changed || !ok || w != v
 		case ok:
-			return fmt.Errorf("%d port %d of %s: %w", k.Proto, k.Port, k.Addr.addr(),
-				errTaken[v.Kind])
+			taken = append(taken, forward.TakenPort{Proto: packet.Proto(k.Proto),
+				Host: netip.AddrPortFrom(k.Addr.addr(), k.Port), By: errTaken[v.Kind]})
 		default:
 			want[k] = v
 		}
+	}
+	if len(taken) > 0 {
+		slices.SortFunc(taken, func(a, b forward.TakenPort) int {
+			return cmp.Or(cmp.Compare(a.Proto, b.Proto), a.Host.Compare(b.Host))
+		})
+		return &forward.TakenError{Ports: taken}
 	}
 	for _, v := range want {
 		others += bit(v.Kind == toOther || v.Kind == toRuled)

@@ -169,8 +169,21 @@ func (j *job) takeRate(slot int, code *program.Rule) firewall.Reason {
 // too little.
 func (j *job) takePipe(code *program.Rule) firewall.Reason {
 	x := &j.cfg.prog.Pipes[code.Pipe-1]
-	return j.takeOf(j.pipeKey(x), charge{cost: x.Cost(j.p.Len()), depth: x.Depth,
+	return j.takeOf(j.pipeKey(x), charge{cost: x.Cost(j.wireBytes()), depth: x.Depth,
 		masked: x.Masked(), empty: firewall.ReasonPipe})
+}
+
+// wireBytes returns how many bytes the packet has when it is cut into its segments.
+func (j *job) wireBytes() uint32 {
+	n, head, segment := j.p.Len(), uint32(j.p.PayloadOffset()), uint32(0)
+	if len(j.in.Segments) > 0 {
+		segment = uint32(j.in.Segments[0])
+	}
+	if segment == 0 || n <= head+segment {
+		return n
+	}
+	data := n - head
+	return data + (data+segment-1)/segment*head
 }
 
 // takeOf takes what a packet costs of a bucket. In a dry run the bucket stays as it is, and a

@@ -98,6 +98,9 @@ func (w *Worker) EvaluateBatch(in *firewall.Input, pkts [][]byte, out []firewall
 			}
 			w.in = *in
 			w.in.Random += uint32(i) * RandomStep
+			if w.in.Segments = nil; i < len(in.Segments) {
+				w.in.Segments = in.Segments[i : i+1]
+			}
 			w.left(&w.in, p, pkts[i], got, &out[i])
 		}
 	}

@@ -3,6 +3,7 @@
 package forward
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -62,6 +63,27 @@ type Published struct {
 	// address of the host; the unspecified address of a family means any of the host's own
 	Host netip.AddrPort
 	Pod  netip.AddrPort
+}
+
+// TakenError says which ports another kind of Published, or a Service, has. Nothing was changed.
+type TakenError struct{ Ports []TakenPort } // in order of protocol, address and port; not empty
+
+func (e *TakenError) Error() string {
+	if more := len(e.Ports) - 1; more > 0 {
+		return fmt.Sprintf("%v, and %d more ports", e.Ports[0], more)
+	}
+	return e.Ports[0].Error()
+}
+
+// TakenPort is a port that is given away, or an address without ports and protocol.
+type TakenPort struct {
+	Proto packet.Proto
+	Host  netip.AddrPort
+	By    error // who has it, and where to look
+}
+
+func (t TakenPort) Error() string {
+	return fmt.Sprintf("%s port %d of %s: %v", t.Proto, t.Host.Port(), t.Host.Addr(), t.By)
 }
 
 // Masquerade selects the forwarded packets that leave with another source, through any interface

@@ -132,10 +132,8 @@ func (w *WireGuard) findFamily() (uint16, error) {
 
 // ask sends one request of generic netlink and returns what follows the headers of the answers.
 func (w *WireGuard) ask(family uint16, flags int, command uint8, body []byte) ([][]byte, error) {
-	r := lib.NewNetlinkRequest(int(family), flags)
+	r := genericRequest(family, flags, command, body)
 	r.Sockets = map[int]*lib.SocketHandle{unix.NETLINK_GENERIC: w.socket}
-	r.AddData(&lib.Genlmsg{Command: command, Version: 1})
-	r.AddRawData(body)
 	replies, err := r.Execute(unix.NETLINK_GENERIC, 0)
 	for i, reply := range replies {
 		if len(reply) < lib.SizeofGenlmsg {
@@ -144,6 +142,15 @@ func (w *WireGuard) ask(family uint16, flags int, command uint8, body []byte) ([
 		replies[i] = reply[lib.SizeofGenlmsg:]
 	}
 	return replies, err
+}
+
+// genericRequest puts the header of generic netlink (struct genlmsghdr) in front of the body. The
+// library's Genlmsg has no space for the last two bytes of it, and sends what follows in memory.
+// They must be zero: Linux 7.3 checks that for WireGuard (genl_header_check).
+func genericRequest(family uint16, flags int, command uint8, body []byte) *lib.NetlinkRequest {
+	r := lib.NewNetlinkRequest(int(family), flags)
+	r.AddRawData(append([]byte{command, 1, 0, 0}, body...)) // version 1
+	return r
 }
 
 // Device reads an interface of type wireguard. The error wraps ErrNoLink when it is gone.

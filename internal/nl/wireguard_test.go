@@ -1,10 +1,12 @@
 package nl
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,6 +140,23 @@ func TestWireGuardDevice(t *testing.T) {
 		got, err := parseDevice([][]byte{whole[0][:n]})
 		if err == nil && reflect.DeepEqual(got, want) {
 			t.Errorf("%d of %d bytes are read as the whole", n, len(whole[0]))
+		}
+	}
+}
+
+// TestGenericHeader: of the header nothing is left to chance. Newer kernels refuse a request whose
+// reserved bytes are not zero.
+func TestGenericHeader(t *testing.T) {
+	var near atomic.Pointer[uint16] // a neighbour in memory
+	for i := range 1000 {
+		r := genericRequest(20, 0, wgGetDevice, nil)
+		for range 8 {
+			n := uint16(0xffff)
+			near.Store(&n)
+		}
+		got := r.Serialize()[16:]
+		if want := []byte{wgGetDevice, 1, 0, 0}; !bytes.Equal(got, want) {
+			t.Fatalf("request %d: %x, not %x", i, got, want)
 		}
 	}
 }
