@@ -114,11 +114,15 @@ static __always_inline int evaluate_rules(struct __sk_buff *skb, struct config *
 			return r != LOOKUP_DONE;
 		}
 	}
+	__u32 depth = walk->depth, jumps = walk->jumps;
 	reset_walk(walk);
-	if (unlikely(at))
-		walk->pc = at;
-	else
+	if (likely(!at)) {
 		begin_rules(walk, h);
+		return 1;
+	}
+	walk->pc = at;
+	walk->depth = depth; // "return" leads to where "call" stood in front of it
+	walk->jumps = jumps;
 	return 1;
 }
 
@@ -173,7 +177,8 @@ __noinline int before_rules(struct __sk_buff *skb)
 	__builtin_memset(v, 0, sizeof(*v));
 	look->proved = NONE;
 	v->reason = REASON_LOOP;
-	walk->current = cf->current & CURRENT_SLOT;
+	if (likely(!at)) // or it continues at a place in the rules where it began
+		walk->current = cf->current & CURRENT_SLOT;
 	if (p->kind != PARSED_IP) {
 		p->len = 0;
 		decided_before(v, 1, REASON_NOT_IP);

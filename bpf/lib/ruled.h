@@ -32,12 +32,14 @@ __noinline int take_held(__u32 unused)
 	if (!by || (nat->ruled != ANY_INSTANCE && nat->ruled != by)) {
 		nat->inner = NONE;
 		nat->ruled = 0;
-		return walk->resume != 0;
+		return 0;
 	}
 	nat->make = make;
 	become(&c->packet, nat, &nat->goal);
 	if (!walk->resume)
 		return 0;
 	nat->ruled |= SEEN_TRANSLATED;
+	c->look.first_flow =
+		NONE; // a state of the rules so far is one of the addresses on the wire
 	return 1;
 }

@@ -1,0 +1,51 @@
+package kernel
+
+import "testing"
+
+// redirects8080 is an instance beside that of the rule in front of its own.
+const redirects8080 = "nat 2 config if eth0 redirect_port tcp 10.0.5.9:80 8080\n"
+
+// TestNATDenyInOfOneInstance: what deny_in drops is not let in to the host because another instance
+// redirects its port.
+func TestNATDenyInOfOneInstance(t *testing.T) {
+	g := newRuledGateway(t, "nat 1 config if eth0 deny_in\n"+redirects8080+
+		"add 10 nat 2 ip from 192.0.2.77 to any in via eth0\n"+
+		"add 20 nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n")
+	g.serve(g.host, 8080)
+	g.outgoing("behind the host")
+	if err := tryExchange(g.outside, "192.0.2.1:8080"); err == nil {
+		t.Error("deny_in lets in what another instance redirects")
+	}
+}
+
+// TestNATInstancesInARow: where packets continue behind a rule with nat, each instance has its turn.
+func TestNATInstancesInARow(t *testing.T) {
+	for name, order := range map[string]string{
+		"behind":   "add 10 nat 1 ip from any to any in via eth0\nadd 20 nat 2 ip from any to any in via eth0\n",
+		"in front": "add 10 nat 2 ip from any to any in via eth0\nadd 20 nat 1 ip from any to any in via eth0\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRuledGateway(t, "disable one_pass\nnat 1 config if eth0\n"+redirects8080+order+
+				"add 30 nat 1 ip from 10.0.0.0/8 to any out via eth0\nadd 40 allow ip from any to any\n")
+			g.outgoing("behind the host")
+			if err := exchange(g.outside, "192.0.2.1:8080"); err != nil {
+				t.Errorf("redirected: %v", err)
+			}
+		})
+	}
+}
+
+// TestNATReturnsFromCall: rules that were called with a packet on the wire return with it when it
+// is translated.
+func TestNATReturnsFromCall(t *testing.T) {
+	const rules = "disable one_pass\nnat 1 config if eth0 redirect_port tcp 10.0.5.9:80 8080\n" +
+		"add 10 allow ip from any to any via eth1\nadd 20 call 1000 ip from any to any via eth0\n" +
+		"add 30 deny tcp from any to 10.0.5.9 80 in\nadd 40 allow ip from any to any\n" +
+		"add 1000 nat 1 ip from any to any\nadd 1010 return ip from any to any\n" +
+		"add 1020 allow ip from any to any\n"
+	g := newRuledGateway(t, rules)
+	g.outgoing("behind the host")
+	if err := tryExchange(g.outside, "192.0.2.1:8080"); err == nil {
+		t.Error("a rule behind the call does not see what nat has translated")
+	}
+}
