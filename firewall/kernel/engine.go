@@ -98,6 +98,7 @@ type Engine struct {
 	// guarded by mu; what rules with nat ask for, whether it is known, and what was written last
 	ruled, ruledPut ruled
 	ruledKnown      bool
+	ruledHeld       error // what an instance of nat could not have, nil if nothing
 	// guarded by mu; what is in the maps, nil for anything; trials by place
 	services map[weirPublishedKey]*weirService
 	trials   map[uint32]uint64

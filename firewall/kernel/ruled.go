@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/packet"
 )
@@ -110,12 +111,38 @@ func (r ruled) equal(o ruled) bool {
 	return maps.Equal(r.sources, o.sources) && maps.Equal(r.ports, o.ports)
 }
 
-// beginRuledLocked writes what the next Program asks for, beside what the one in force does.
+// beginRuledLocked writes what the next Program asks for, beside what the one in force does. The
+// first one is not refused for a port that is given away: addresses may have changed meanwhile, and
+// the settings may not be known yet. FollowNAT tries again.
 func (e *Engine) beginRuledLocked(all []program.NAT) (next ruled, err error) {
-	if next, err = newRuled(all, e.ifs); err != nil {
+	next, err = newRuled(all, e.ifs)
+	if e.prog == nil {
+		held, bad := e.putFreeLocked(next)
+		e.ruledHeld = errors.Join(err, held)
+		return next, bad
+	}
+	if err != nil {
 		return next, err
 	}
-	return next, e.putRuledLocked(next.with(e.ruled))
+	if err = e.putRuledLocked(next.with(e.ruled)); err == nil {
+		e.ruledHeld = nil
+	}
+	return next, err
+}
+
+// putFreeLocked is putRuledLocked for what remains of r without the ports that others have: these
+// are held.
+func (e *Engine) putFreeLocked(r ruled) (held, err error) {
+	err = e.putRuledLocked(r)
+	var taken *forward.TakenError
+	if !errors.As(err, &taken) {
+		return nil, err
+	}
+	for _, p := range taken.Ports {
+		delete(r.ports, weirPublishedKey{Addr: wordsOf(p.Host.Addr()), Port: p.Host.Port(),
+			Proto: uint8(p.Proto)})
+	}
+	return taken, e.putRuledLocked(r)
 }
 
 // endRuledLocked takes away what the Program in force does not ask for, with its connections.
@@ -134,16 +161,32 @@ func (e *Engine) endRuledLocked(next ruled) error {
 	return e.endUnwantedLocked()
 }
 
-// followRuledLocked gives the instances the addresses that their interfaces have now.
-func (e *Engine) followRuledLocked() error {
+// followRuledLocked gives the instances the addresses that their interfaces have now. A port that is
+// given away already is held: it keeps nothing else back.
+func (e *Engine) followRuledLocked() {
+	e.ruledHeld = nil
 	if e.prog == nil || len(e.prog.NATs) == 0 {
-		return nil
+		return
 	}
-	next, err := newRuled(e.prog.NATs, e.ifs)
-	if err != nil || next.equal(e.ruled) {
-		return err
+	next, doubled := newRuled(e.prog.NATs, e.ifs)
+	if doubled == nil && next.equal(e.ruled) {
+		return
 	}
-	return e.endRuledLocked(next)
+	held, err := e.putFreeLocked(next)
+	if err == nil {
+		err = e.endRuledLocked(next)
+	}
+	e.ruledHeld = errors.Join(doubled, held, err)
+}
+
+// FollowNAT tries again what an instance of nat could not have. It returns what it still has not.
+func (e *Engine) FollowNAT() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ruledHeld != nil {
+		e.followRuledLocked()
+	}
+	return e.ruledHeld
 }
 
 // putRuledLocked writes the maps.
@@ -151,7 +194,7 @@ func (e *Engine) putRuledLocked(r ruled) error {
 	if e.ruledKnown && r.equal(e.ruled) && r.equal(e.ruledPut) {
 		return nil
 	}
-	if !e.ruledKnown && !e.takenOver && len(r.sources) == 0 {
+	if !e.ruledKnown && !e.takenOver && len(r.sources)+len(e.ruledPut.sources) == 0 {
 		e.withdrawals.known[toRuled] = true
 		e.ruledPut = r
 		return nil
