@@ -92,6 +92,7 @@ const (
 	metaWire     = 1 << 23 // keyed by the tuple on the wire
 	metaCross    = 1 << 24 // the low end is the other entry's high end
 	metaSource   = 1 << 25 // the originator's address is translated
+	metaRuled    = 1 << 28 // of translations: a rule with nat has made it
 	metaFresh    = 1 << 29 // no packet that it translated has passed yet
 	metaBehind   = 1 << 31 // of liberal states: a copy, which may have missed packets
 )

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/forward"
 )
 
@@ -113,4 +114,34 @@ func TestNATInPlaceOfForward(t *testing.T) {
 	g.must(g.engine.SetForwards(nil))
 	g.must(g.engine.FollowNAT())
 	g.must(exchange(g.outside, "192.0.2.1:8080"))
+}
+
+// TestNATOtherSizes: when the table gets another size, translations stay those of a rule, whose
+// packets the rules in front of it see as they are on the wire.
+func TestNATOtherSizes(t *testing.T) {
+	rules := ruledFiles["simple"]
+	g := newRuledGateway(t, rules)
+	c, err := dialFrom(g.server, "192.0.2.2:80", patience)
+	g.must(err)
+	defer c.Close()
+	g.must(echoWord(c, "before"))
+	g.must(g.engine.Close())
+	o := firewall.DefaultOptions()
+	o.MaxStates *= 2
+	g.must(g.host.Do(func() (err error) {
+		g.engine, err = openShared(t, Config{Dir: g.dir, Options: o})
+		return err
+	}))
+	g.must(g.engine.SetInterfaces(g.ifs))
+	g.must(g.engine.SetMasquerade(forward.Masquerade{
+		Ports: []forward.PortRange{{First: 2000, Last: 3000}}}))
+	g.load(rules)
+	for _, i := range g.ifs {
+		if i.Name != "lo" {
+			g.must(g.host.Do(func() error { _, err := g.engine.Attach(i.Index); return err }))
+		}
+	}
+	if err := echoWord(c, "after"); err != nil {
+		t.Errorf("a connection through a table of another size: %v", err)
+	}
 }

@@ -94,7 +94,7 @@ var groups = []group{
 		{"META_KEEPS", "", 1 << 26, "counts in its track as proved"},
 		{"META_REDIRECT", "", 1 << 27, "netfilter does not translate the flow"},
 		{"META_CAME_IN", "", 1 << 28, "of states: made by a packet that came in"},
-		{"META_RULED", "", 1 << 28, "of translations: a rule with nat has made it"},
+		{"META_RULED", "metaRuled", 1 << 28, "of translations: a rule with nat has made it"},
 		{"META_FRESH", "metaFresh", 1 << 29, "no packet that it translated has passed yet"},
 		{"META_PUBLISHED", "", 1 << 30, "of states: the flow goes through a published port"},
 		{"META_BEHIND", "metaBehind", 1 << 31, "of liberal states: a copy, which may have missed " +
