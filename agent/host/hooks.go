@@ -108,7 +108,8 @@ func (h *Hooks) Follow() {
 	h.config.Problems.Solved(about)
 }
 
-// Behind reports whether an interface is not guarded although it should be, or a port not redirected.
+// Behind reports whether an interface is not guarded although it should be, or a port of nat is
+// held.
 func (h *Hooks) Behind() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -42,7 +42,7 @@ const (
 	firstPhase     = 13 // the inner entry of a translation holds the phase of its flow
 	firstNameIDs   = 13 // the names of flows lie in name_ids, before in labels
 	firstSeed      = 13
-	firstRuled     = 16 // a translation says whether a rule with nat has made it
+	firstRuled     = 16 // translations of rules with nat say so
 )
 
 // previousPins are the pinned maps of another engine.

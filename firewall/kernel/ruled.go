@@ -161,8 +161,8 @@ func (e *Engine) endRuledLocked(next ruled) error {
 	return e.endUnwantedLocked()
 }
 
-// followRuledLocked gives the instances the addresses that their interfaces have now. A port that is
-// given away already is held: it keeps nothing else back.
+// followRuledLocked gives the instances the addresses that their interfaces have now. A port that
+// is given away already is held: it keeps nothing else back.
 func (e *Engine) followRuledLocked() {
 	e.ruledHeld = nil
 	if e.prog == nil || len(e.prog.NATs) == 0 {

@@ -25,7 +25,8 @@ func TestNATDenyInOfOneInstance(t *testing.T) {
 	}
 }
 
-// TestNATInstancesInARow: where packets continue behind a rule with nat, each instance has its turn.
+// TestNATInstancesInARow: where packets continue behind a rule with nat, each instance has its
+// turn.
 func TestNATInstancesInARow(t *testing.T) {
 	for name, order := range map[string]string{
 		"behind":   "add 10 nat 1 ip from any to any in via eth0\nadd 20 nat 2 ip from any to any in via eth0\n",
