@@ -1,6 +1,7 @@
 package rule
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -79,12 +80,62 @@ func (c *compiler) takeNATs(s *Ruleset, rules []*Rule) error {
 	}
 	ports := 0
 	for i := range c.NATs {
+		ports += len(c.NATs[i].Addrs)
 		for _, r := range c.NATs[i].Ports {
 			ports += r.Count
 		}
 	}
 	if ports > program.MaxNATPorts {
-		return fmt.Errorf("nat: %d redirected ports; at most %d", ports, program.MaxNATPorts)
+		return fmt.Errorf("nat: %d redirected ports and addresses; at most %d", ports,
+			program.MaxNATPorts)
+	}
+	return redirectedTwice(c.NATs)
+}
+
+// redirection is what leads from ports of an address, or an interface's address, to other hosts;
+// without proto all of the address.
+type redirection struct {
+	at          string
+	proto       uint8
+	first, last int
+	nat         uint16
+}
+
+// redirectedTwice returns an error if two redirections have a port of one address. What addresses
+// the interfaces have is not known here.
+func redirectedTwice(nats []NAT) error {
+	var all []redirection
+	for _, x := range nats {
+		own := "interface " + x.Iface
+		if x.Iface == "" {
+			own = x.Addr.String()
+		}
+		for _, r := range x.Ports {
+			at := own
+			if r.Alias.IsValid() {
+				at = r.Alias.String()
+			}
+			all = append(all, redirection{at, r.Proto, int(r.Port), int(r.Port) + r.Count - 1,
+				x.Number})
+		}
+		for _, r := range x.Addrs {
+			all = append(all, redirection{at: r.Public.String(), nat: x.Number})
+		}
+	}
+	slices.SortFunc(all, func(a, b redirection) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.proto, b.proto),
+			cmp.Compare(a.first, b.first), cmp.Compare(a.nat, b.nat))
+	})
+	for i := 1; i < len(all); i++ {
+		a, b := all[i-1], all[i]
+		switch {
+		case a.at != b.at || a.proto != b.proto || b.first > a.last:
+		case b.proto == 0:
+			return fmt.Errorf("nat %d: %s is redirected by nat %d already", b.nat, b.at, a.nat)
+		default:
+			return fmt.Errorf("nat %d: %s port %d of %s is redirected by nat %d already", b.nat,
+				packet.Proto(b.proto), b.first, b.at, a.nat)
+		}
 	}
 	return nil
 }

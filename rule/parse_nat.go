@@ -80,6 +80,12 @@ func (p *parser) natConfig(c *Command) error {
 		t := p.next()
 		var err error
 		switch t.text {
+		case "if", "ip":
+			if x.Iface != "" || x.Addr.IsValid() {
+				return p.fail(t, "leave one of them out", "nat has one interface or one address")
+			}
+		}
+		switch t.text {
 		case "if":
 			var name token
 			if name, err = p.need("interface", "nat 1 config if eth0"); err == nil {
@@ -109,11 +115,8 @@ func (p *parser) natConfig(c *Command) error {
 			return err
 		}
 	}
-	switch {
-	case x.Iface == "" && !x.Addr.IsValid():
+	if x.Iface == "" && !x.Addr.IsValid() {
 		return p.fail(p.peek(), natHint, "nat needs if INTERFACE or ip ADDRESS")
-	case x.Iface != "" && x.Addr.IsValid():
-		return p.fail(p.peek(), "leave one of them out", "nat has both an interface and an address")
 	}
 	c.NAT = x
 	return nil
@@ -140,6 +143,9 @@ func (p *parser) natHost(t token) (netip.Addr, error) {
 	if strings.Contains(t.text, ",") {
 		return netip.Addr{}, p.fail(t, "one address for each; weir service add spreads flows over "+
 			"pods", "several addresses of nat are a part of ipfw that Weir does not have")
+	}
+	if t.text == "me" || t.text == "any" {
+		return netip.Addr{}, p.fail(t, natHint, "nat needs one address, not %s", quote(t.text))
 	}
 	a, err := p.addr(t)
 	if err == nil && !a.Is4() {
@@ -255,6 +261,9 @@ func (p *parser) redirectAddr(x *NAT) (err error) {
 		if o.Local == r.Local || o.Public == r.Public {
 			return p.fail(at, "", "one of the addresses is redirected already")
 		}
+	}
+	if len(x.Addrs) == program.MaxNATPorts {
+		return p.fail(at, "", "at most %d redirected addresses", program.MaxNATPorts)
 	}
 	x.Addrs = append(x.Addrs, r)
 	return nil

@@ -146,3 +146,23 @@ func TestNATOtherSizes(t *testing.T) {
 		t.Errorf("a connection through a table of another size: %v", err)
 	}
 }
+
+// TestNATDenyInBesideService: a service of the host that a rule in front of deny_in lets in answers
+// through it, with and without a state.
+func TestNATDenyInBesideService(t *testing.T) {
+	for _, how := range []string{"", " setup keep-state"} {
+		g := newRuledGateway(t, "nat 1 config if eth0 deny_in\n"+
+			"add 10 allow tcp from any to me 90 in via eth0"+how+"\n"+
+			"add 15 allow icmp from any to me in via eth0\n"+
+			"add 20 nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n")
+		g.serve(g.host, 90)
+		for range 2 {
+			if err := exchange(g.outside, "192.0.2.1:90"); err != nil {
+				t.Errorf("%q: %v", how, err)
+			}
+		}
+		if err := ping(g.outside, "192.0.2.1"); err != nil {
+			t.Errorf("%q: ping: %v", how, err)
+		}
+	}
+}

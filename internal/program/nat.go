@@ -13,7 +13,7 @@ const NATContinues = 1 << 16
 // write it.
 const NATFlow = "(nat)"
 
-// MaxNATPorts is how many ports all instances of a Program may redirect.
+// MaxNATPorts is how many ports and addresses all instances of a Program may redirect.
 const MaxNATPorts = 32768
 
 // NAT is an instance of address translation: what "nat N config" says. It is for IPv4 only.
@@ -69,6 +69,7 @@ func (p *Program) checkNATs() error {
 				return fmt.Errorf("program: nat %d redirects ports that are none", x.Number)
 			}
 		}
+		ports += len(x.Addrs)
 		for _, r := range x.Addrs {
 			if !r.Local.Is4() || !r.Public.Is4() {
 				return fmt.Errorf("program: nat %d redirects an address that is none", x.Number)
@@ -76,7 +77,8 @@ func (p *Program) checkNATs() error {
 		}
 	}
 	if ports > MaxNATPorts {
-		return fmt.Errorf("program: %d redirected ports; at most %d", ports, MaxNATPorts)
+		return fmt.Errorf("program: %d redirected ports and addresses; at most %d", ports,
+			MaxNATPorts)
 	}
 	return nil
 }
