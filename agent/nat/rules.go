@@ -22,11 +22,13 @@ func (e errRule) Hint() string { return e.hint }
 // CheckRules refuses rules whose instances of nat redirect to the host itself or to its pods, or
 // give the only address of an interface away.
 func (s *Service) CheckRules(all []program.NAT, pods []netip.Prefix) error {
+	var away []netip.Addr
 	for _, x := range all {
-		var away []netip.Addr
 		for _, r := range x.Addrs {
 			away = append(away, r.Public)
 		}
+	}
+	for _, x := range all {
 		for _, r := range x.Addrs {
 			if err := s.checkTarget(x.Number, "redirect_addr", r.Local, pods); err != nil {
 				return err

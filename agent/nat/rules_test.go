@@ -2,6 +2,7 @@ package nat
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,5 +55,25 @@ func TestRulesChecked(t *testing.T) {
 	}
 	if err := s.Follow([]program.NAT{port("10.0.0.5:80")}); err != nil || router != 1 {
 		t.Errorf("with nat: %v, a router %d times", err, router)
+	}
+}
+
+// TestRulesGiveAllAddressesAway: what all instances give away is looked at together.
+func TestRulesGiveAllAddressesAway(t *testing.T) {
+	first, second := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
+	s := New(Config{
+		IsOwn: func(netip.Addr) bool { return false },
+		IsOnly: func(a netip.Addr, away []netip.Addr) bool {
+			return slices.Contains(away, first) && slices.Contains(away, second)
+		}})
+	gives := func(number uint16, public netip.Addr) program.NAT {
+		return program.NAT{Number: number, Addrs: []program.NATAddr{
+			{Local: netip.MustParseAddr("10.0.0.5"), Public: public}}}
+	}
+	if err := s.CheckRules([]program.NAT{gives(1, first)}, nil); err != nil {
+		t.Error(err)
+	}
+	if err := s.CheckRules([]program.NAT{gives(1, first), gives(2, second)}, nil); err == nil {
+		t.Error("nothing reaches the host any more")
 	}
 }
