@@ -39,6 +39,7 @@ __noinline int take_held(__u32 unused)
 	if (!walk->resume)
 		return 0;
 	nat->ruled |= SEEN_TRANSLATED;
-	c->look.first_flow = NONE; // that of the rules so far is of the addresses on the wire
+	c->look.first_flow =
+		NONE; // a state of the rules so far is one of the addresses on the wire
 	return 1;
 }
