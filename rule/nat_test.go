@@ -11,7 +11,8 @@ func TestRedirectedTwice(t *testing.T) {
 	const named = "add nat 1 ip from any to any\nadd nat 2 ip from any to any\n"
 	for _, c := range []struct{ rules, want string }{
 		{"nat 1 config ip 192.0.2.1 redirect_port tcp 10.0.0.5:80 80 redirect_port tcp " +
-			"10.0.0.6:80 192.0.2.1:80\n", "nat 1: tcp port 80 of 192.0.2.1 is redirected by nat 1 already"},
+			"10.0.0.6:80 192.0.2.1:80\n", "nat 1: tcp port 80 of 192.0.2.1 is redirected by nat " +
+			"1 already"},
 		{"nat 1 config if eth0 redirect_port udp 10.0.0.5:1-9 1-9\nnat 2 config if eth0 " +
 			"redirect_port udp 10.0.0.6:53 5\n", "nat 2: udp port 5 of interface eth0 is " +
 			"redirected by nat 1 already"},
