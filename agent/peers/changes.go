@@ -170,7 +170,8 @@ func (p *Service) minus(old overlay.Peer, release bool) recorded {
 func (p *Service) changeLocked(next recorded, pending *atomicfile.Pending, old *overlay.Peer,
 	with overlay.Peer) error {
 	before := p.recorded
-	err := addBlackholes(without(next.closedRanges(), before.closedRanges()))
+	closes := next.closedBesides(before, with.Name)
+	err := addBlackholes(closes)
 	if err == nil {
 		err = p.swapLocked(old, &with)
 	}
@@ -180,8 +181,7 @@ func (p *Service) changeLocked(next recorded, pending *atomicfile.Pending, old *
 		}
 	}
 	if err != nil {
-		return errors.Join(err, p.goBackLocked(before),
-			deleteBlackholes(without(next.closedRanges(), before.closedRanges())))
+		return errors.Join(err, p.goBackLocked(before), deleteBlackholes(closes))
 	}
 	delete(p.waits, with.Name)
 	if with.Unencrypted {
@@ -189,7 +189,7 @@ func (p *Service) changeLocked(next recorded, pending *atomicfile.Pending, old *
 			p.waits[with.Name] = err
 		}
 	}
-	var gone overlay.Peer
+	gone := overlay.Peer{Name: with.Name}
 	if old != nil {
 		gone = *old
 		gone.Pods = without(old.Pods, with.Pods)
@@ -232,7 +232,7 @@ func (p *Service) goBackLocked(before recorded) error {
 // openLeftLocked deletes the routes that no peer wants after a change; gone is the peer with the
 // ranges that it lost.
 func (p *Service) openLeftLocked(before recorded, gone overlay.Peer) {
-	err := deleteBlackholes(without(before.closedRanges(), p.closedRanges()))
+	err := deleteBlackholes(before.closedBesides(p.recorded, gone.Name))
 	if gone.Unencrypted {
 		err = errors.Join(err, removePlain(gone.Pods))
 	}

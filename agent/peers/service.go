@@ -132,6 +132,42 @@ func (k recorded) closedRanges() (all []netip.Prefix) {
 	return all
 }
 
+// closedBesides returns what is closed here and not in another record, which differs in one peer,
+// by its name, and in what is held. It makes no lists of all peers: that one changes must cost
+// little where a cluster has thousands.
+func (k recorded) closedBesides(other recorded, name string) (rest []netip.Prefix) {
+	var all []netip.Prefix
+	if p := k.byName[name]; !p.Unencrypted {
+		all = append(all, p.Pods...)
+	}
+	for name, held := range k.held {
+		if !slices.Equal(held, other.held[name]) {
+			all = append(all, held...)
+		}
+	}
+	for _, r := range all {
+		if !slices.Contains(rest, r) && !other.closes(r) {
+			rest = append(rest, r)
+		}
+	}
+	return rest
+}
+
+// closes reports whether a range is among those of closedRanges.
+func (k recorded) closes(r netip.Prefix) bool {
+	for _, p := range k.byName {
+		if !p.Unencrypted && slices.Contains(p.Pods, r) {
+			return true
+		}
+	}
+	for _, held := range k.held {
+		if slices.Contains(held, r) {
+			return true
+		}
+	}
+	return false
+}
+
 // without returns the ranges of a that are not in b.
 func without(a, b []netip.Prefix) (rest []netip.Prefix) {
 	for _, r := range a {

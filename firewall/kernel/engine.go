@@ -99,6 +99,8 @@ type Engine struct {
 	ruled, ruledPut ruled
 	ruledKnown      bool
 	ruledHeld       error // what an instance of nat could not have, nil if nothing
+	// guarded by mu; what is in the map, nil for anything
+	masked map[weirTableKey]weirMaskedSource
 	// guarded by mu; what is in the maps, nil for anything; trials by place
 	services map[weirPublishedKey]*weirService
 	trials   map[uint32]uint64

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/internal/forward"
 )
@@ -26,11 +27,11 @@ func (e *Engine) SetMasquerade(m forward.Masquerade) error {
 
 // putMasqueradeLocked writes the prefixes and ports.
 func (e *Engine) putMasqueradeLocked(m forward.Masquerade) error {
-	want, _ := maskedBySettings(m)
-	held, err := readAll[weirTableKey, weirMaskedSource](e.objects.MaskedSources)
+	held, err := e.maskedLocked()
 	if err != nil {
-		return fmt.Errorf("read the translated sources: %w", err)
+		return err
 	}
+	want, whole := maskedBySettings(&m)
 	changed := e.withdrawals.masquerade == nil
 	for k, v := range held {
 		changed = changed || !k.ruled() && v.Flags&maskBehind != 0 && want[k] != v
@@ -46,7 +47,8 @@ func (e *Engine) putMasqueradeLocked(m forward.Masquerade) error {
 		s.First, s.Count = uint32(r.First), uint32(r.Last-r.First)+1
 		e.forwarding.Ports += s.Count
 	}
-	if err := e.putMaskedLocked(&m); err != nil {
+	e.forwarding.Masquerade = bit(len(m.Sources)+len(m.Others) > 0) | bit(whole)*masqueradeWhole
+	if err := e.putMaskedLocked(want, uint32(len(m.Others))); err != nil {
 		return err
 	}
 	e.withdrawals.masquerade = &m
@@ -56,38 +58,55 @@ func (e *Engine) putMasqueradeLocked(m forward.Masquerade) error {
 // ruled: the entry is that of an instance of nat.
 func (k weirTableKey) ruled() bool { return k.Family[1]|k.Family[2] != 0 }
 
-// putMaskedLocked writes the sources that the settings translate, those that the map has if the
-// settings are not known, and those of rules with nat.
-func (e *Engine) putMaskedLocked(m *forward.Masquerade) error {
+// maskedLocked returns what the trie of translated sources holds.
+func (e *Engine) maskedLocked() (map[weirTableKey]weirMaskedSource, error) {
+	if e.masked != nil {
+		return e.masked, nil
+	}
 	held, err := readAll[weirTableKey, weirMaskedSource](e.objects.MaskedSources)
 	if err != nil {
-		return fmt.Errorf("read the translated sources: %w", err)
+		return nil, fmt.Errorf("read the translated sources: %w", err)
 	}
-	want := map[weirTableKey]weirMaskedSource{}
-	if m != nil {
-		var whole bool
-		want, whole = maskedBySettings(*m)
-		e.forwarding.Sources = uint32(len(m.Others))
-		e.forwarding.Masquerade = bit(len(m.Sources)+len(m.Others) > 0) |
-			bit(whole)*masqueradeWhole
-	} else {
-		e.forwarding.Sources = 0
-		for k, v := range held {
-			if !k.ruled() {
-				want[k] = v
-				e.forwarding.Sources += bit(v.Flags&maskBehind != 0)
-			}
+	return held, nil
+}
+
+// putRuledSourcesLocked writes the sources of rules with nat beside what the settings translate.
+func (e *Engine) putRuledSourcesLocked() error {
+	held, err := e.maskedLocked()
+	if err != nil {
+		return err
+	}
+	want, others := map[weirTableKey]weirMaskedSource{}, uint32(0)
+	for k, v := range held {
+		if !k.ruled() {
+			want[k] = v
+			others += bit(v.Flags&maskBehind != 0)
 		}
 	}
-	maps.Copy(want, e.ruledPut.sources)
+	if m := e.withdrawals.masquerade; m != nil {
+		others = uint32(len(m.Others))
+	}
+	return e.putMaskedLocked(want, others)
+}
+
+// putMaskedLocked writes the sources that the settings translate, of which others are not pods, and
+// those of rules with nat.
+func (e *Engine) putMaskedLocked(want map[weirTableKey]weirMaskedSource, others uint32) error {
+	held, err := e.maskedLocked()
+	if err != nil {
+		return err
+	}
+	ruled := e.ruledPut.sources
+	maps.Copy(want, ruled)
+	e.masked = nil // until all is written
 	if err := putDifference(e.objects.MaskedSources, held, want); err != nil {
 		return fmt.Errorf("write the translated sources to the kernel: %w", err)
 	}
-	e.forwarding.Sources += uint32(len(e.ruledPut.sources))
+	e.masked = want
+	e.forwarding.Sources = others + uint32(len(ruled))
 	e.forwarding.Masquerade &^= masqueradeRuled
-	e.forwarding.Masquerade |= bit(len(e.ruledPut.sources) > 0) * masqueradeRuled
-	if len(e.ruledPut.sources) > 0 {
-		e.forwarding.Masquerade |= e.wholeRuled()
+	if len(ruled) > 0 {
+		e.forwarding.Masquerade |= masqueradeRuled | e.wholeRuled()
 	}
 	return e.putForwardingLocked()
 }
@@ -103,12 +122,13 @@ func (e *Engine) wholeRuled() uint32 {
 }
 
 // maskedBySettings lays out which sources are translated, and whether there is 1:1 NAT.
-func maskedBySettings(m forward.Masquerade) (want map[weirTableKey]weirMaskedSource, whole bool) {
+func maskedBySettings(m *forward.Masquerade) (want map[weirTableKey]weirMaskedSource, whole bool) {
 	want = map[weirTableKey]weirMaskedSource{}
+	sources, except, near := setOf(m.Sources), setOf(m.Except), setOf(m.Near)
 	for _, p := range m.Prefixes() {
 		// The longest prefix answers for all that hold it.
-		flags := bit(within(p, m.Sources))*maskSource | bit(within(p, m.Except))*maskExcept |
-			bit(within(p, m.Near))*maskNear
+		flags := bit(sources.holds(p))*maskSource | bit(except.holds(p))*maskExcept |
+			bit(near.holds(p))*maskNear
 		v := weirMaskedSource{}
 		if to, ok := m.Behind(p); ok {
 			flags |= maskBehind | bit(to.Keep)*maskKeep
@@ -157,12 +177,27 @@ func checkMasquerade(m forward.Masquerade) error {
 	return nil
 }
 
-// within reports that a prefix lies in one of others.
-func within(p netip.Prefix, others []netip.Prefix) bool {
-	for _, o := range others {
-		if o.Bits() <= p.Bits() && o.Contains(p.Addr()) {
-			return true
+// prefixSet finds out whether a prefix lies in one of the set, in as many steps as these have
+// lengths: a cluster has thousands of ranges.
+type prefixSet struct {
+	all     map[netip.Prefix]bool
+	lengths []int
+}
+
+func setOf(all []netip.Prefix) prefixSet {
+	s := prefixSet{all: make(map[netip.Prefix]bool, len(all))}
+	for _, p := range all {
+		s.all[p.Masked()] = true
+		if !slices.Contains(s.lengths, p.Bits()) {
+			s.lengths = append(s.lengths, p.Bits())
 		}
 	}
-	return false
+	return s
+}
+
+// holds reports that a prefix lies in one of the set.
+func (s prefixSet) holds(p netip.Prefix) bool {
+	return slices.ContainsFunc(s.lengths, func(bits int) bool {
+		return bits <= p.Bits() && s.all[netip.PrefixFrom(p.Addr(), bits).Masked()]
+	})
 }

@@ -83,7 +83,7 @@ func (s *objectSet) empty(name string, m *ebpf.Map) error {
 	case array && m.MaxEntries() >= manyEntries:
 		return s.zero(name, m)
 	case m.Type() == ebpf.ArrayOfMaps:
-		return deleteInner(m)
+		return s.deleteInner(name, m)
 	}
 	return empty(m)
 }
@@ -176,26 +176,58 @@ func zeroProgram(m *ebpf.Map) (*ebpf.Program, error) {
 		License: "GPL", Instructions: code})
 }
 
-// deleteInner takes all maps out of an array of maps.
-func deleteInner(m *ebpf.Map) error {
-	keys, ids := make([]uint32, m.MaxEntries()), make([]uint32, m.MaxEntries())
-	var cursor ebpf.MapBatchCursor
-	n, err := m.BatchLookup(&cursor, keys, ids, nil)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return err
+// deleteInner takes all maps out of an array of maps. A program finds them: on kernels before 6.8 a
+// system call that looks one up waits for all processors, also where there is none.
+func (s *objectSet) deleteInner(name string, m *ebpf.Map) error {
+	p := s.finds[name]
+	if p == nil {
+		var err error
+		if p, err = findProgram(m); err != nil {
+			return err
+		}
+		s.finds[name] = p
 	}
-	for _, k := range keys[:n] {
-		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	for {
+		found, err := p.Run(&ebpf.RunOptions{Data: make([]byte, 14)})
+		if err != nil || found == noneFound {
+			return err
+		}
+		if err := m.Delete(found); err != nil {
 			return err
 		}
 	}
-	return nil
+}
+
+// noneFound is what the program of findProgram returns for an array without maps.
+const noneFound = 1<<32 - 1
+
+// findProgram returns the index of the first map in an array of maps. The verifier follows each
+// turn of the loop to its end before it begins the next one, so that few branches are open.
+func findProgram(m *ebpf.Map) (*ebpf.Program, error) {
+	return ebpf.NewProgram(&ebpf.ProgramSpec{Name: "find", Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{
+			asm.Mov.Imm(asm.R6, 0),
+			asm.StoreMem(asm.RFP, -4, asm.R6, asm.Word).WithSymbol("turn"),
+			asm.LoadMapPtr(asm.R1, m.FD()),
+			asm.Mov.Reg(asm.R2, asm.RFP),
+			asm.Add.Imm(asm.R2, -4),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, "next"),
+			asm.Mov.Reg(asm.R0, asm.R6),
+			asm.Return(),
+			asm.Add.Imm(asm.R6, 1).WithSymbol("next"),
+			asm.JLT.Imm(asm.R6, int32(m.MaxEntries()), "turn"),
+			asm.Mov.Imm(asm.R0, -1),
+			asm.Return(),
+		}})
 }
 
 func (s *objectSet) close() error {
 	err := s.objects.Close()
-	for _, p := range s.zeros {
-		err = errors.Join(err, p.Close())
+	for _, programs := range []map[string]*ebpf.Program{s.zeros, s.finds} {
+		for _, p := range programs {
+			err = errors.Join(err, p.Close())
+		}
 	}
 	return err
 }

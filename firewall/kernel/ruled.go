@@ -203,5 +203,5 @@ func (e *Engine) putRuledLocked(r ruled) error {
 	if err := e.putPublishedLocked(maps.Clone(r.ports), toRuled); err != nil {
 		return err
 	}
-	return e.putMaskedLocked(e.withdrawals.masquerade)
+	return e.putRuledSourcesLocked()
 }

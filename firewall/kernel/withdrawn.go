@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/internal/forward"
 )
@@ -143,5 +144,7 @@ func (w *wanted) hides(from, wire netip.Addr) bool {
 	}
 	only := netip.PrefixFrom(from, from.BitLen())
 	to, ok := w.masquerade.Behind(only)
-	return within(only, w.masquerade.Sources) || ok && (!to.To.IsValid() || to.To == wire)
+	return slices.ContainsFunc(w.masquerade.Sources, func(s netip.Prefix) bool {
+		return s.Contains(from)
+	}) || ok && (!to.To.IsValid() || to.To == wire)
 }

@@ -57,12 +57,12 @@ func (b *bench) newLab() (l *lab, err error) {
 	}
 	for i := 1; i <= kernelNodes; i++ {
 		n := &kernelNode{name: fmt.Sprint("k", i), program: b.weir,
-			addr: netip.AddrFrom4([4]byte{10, 66, byte(i), 2}),
+			addr: netip.AddrFrom4([4]byte{10, 127, byte(i), 2}),
 			root: filepath.Join(b.dir, fmt.Sprint("k", i))}
 		if n.node, err = l.AddNode(n.name); err != nil {
 			return l, err
 		}
-		near := fmt.Sprintf("10.66.%d.1", i)
+		near := fmt.Sprintf("10.127.%d.1", i)
 		if err := l.AddLink(nstest.End{Node: l.store, Iface: fmt.Sprint("eth", i),
 			Addrs: []netip.Prefix{netip.MustParsePrefix(near + "/24")}},
 			nstest.End{Node: n.node, Iface: "eth0",
@@ -70,7 +70,7 @@ func (b *bench) newLab() (l *lab, err error) {
 			return l, err
 		}
 		if i > 1 { // weir-store has the address of the first link
-			if err := n.node.AddRoute(netip.MustParsePrefix("10.66.1.0/24"),
+			if err := n.node.AddRoute(netip.MustParsePrefix("10.127.1.0/24"),
 				netip.MustParseAddr(near)); err != nil {
 				return l, err
 			}

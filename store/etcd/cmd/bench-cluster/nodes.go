@@ -27,7 +27,7 @@ func (b *bench) nodes() error {
 	}
 	of := &bench{hosts: b.hosts, whole: min(b.whole, 20), pods: b.pods, program: b.program,
 		weir: b.weir, quick: b.quick, dir: filepath.Join(b.dir, "kernels"),
-		address: "10.66.1.1:7477", begin: time.Now(), worst: b.worst}
+		address: "10.127.1.1:7477", begin: time.Now(), worst: b.worst}
 	of.begun.at = map[int64]beginning{}
 	err := of.withKernels()
 	b.worst = of.worst
@@ -79,6 +79,9 @@ func (b *bench) withKernels() (err error) {
 	if err := f.startLight(); err != nil {
 		return err
 	}
+	if err := b.settled(l); err != nil {
+		return err
+	}
 	p := &policy{bench: b, lab: l, store: d}
 	return errors.Join(p.packets(), p.trial())
 }
@@ -104,6 +107,28 @@ func (b *bench) joinKernels(l *lab, d store.Store) error {
 		}
 		return err
 	})
+}
+
+// settled waits until each host with a kernel has all others as its peers, and nothing to report:
+// one that tries again what cannot be is not what is measured.
+func (b *bench) settled(l *lab) error {
+	for _, n := range l.nodes {
+		err := eventually(n.name+" has all peers", func() error {
+			list, err := n.run("peer", "list")
+			got, want := strings.Count(list, "host:"), b.hosts+len(l.nodes)-1
+			if err == nil && got != want {
+				err = fmt.Errorf("%d of %d", got, want)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := n.run("status", "--wait", patience.String()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func eventually(what string, try func() error) error {
