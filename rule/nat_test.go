@@ -17,7 +17,8 @@ func TestRedirectedTwice(t *testing.T) {
 			"redirect_port udp 10.0.0.6:53 5\n", "nat 2: udp port 5 of interface eth0 is " +
 			"redirected by nat 1 already"},
 		{"nat 1 config if eth0 redirect_addr 10.0.0.5 192.0.2.7\nnat 2 config if eth0 " +
-			"redirect_addr 10.0.0.6 192.0.2.7\n", "nat 2: 192.0.2.7 is redirected by nat 1 already"},
+			"redirect_addr 10.0.0.6 192.0.2.7\n",
+			"nat 2: 192.0.2.7 is redirected by nat 1 already"},
 		{"nat 1 config if eth0 redirect_port udp 10.0.0.5:53 53\nnat 2 config if eth0 " +
 			"redirect_port tcp 10.0.0.5:53 53\n", ""},
 		{"nat 1 config if eth0 redirect_port udp 10.0.0.5:53 53\nnat 2 config if eth1 " +
