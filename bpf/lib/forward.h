@@ -344,6 +344,8 @@ __noinline int before_ingress(struct __sk_buff *skb, __u32 l2)
 		int r = translate_in(skb);
 		if (r == NAT_FAILED)
 			return drop(skb, c, cf, REASON_NAT_PORTS);
+		if (unlikely(r == NAT_HELD))
+			c->walk.held = HELD_ERROR;
 		if (r == NAT_DONE && resolve_translated(skb, p, nat))
 			return drop(skb, c, cf, REASON_SPOOF);
 		// the verdict about the first fragment would be recorded for the others
@@ -475,7 +477,7 @@ static __always_inline int forward_in(struct __sk_buff *skb, const struct packet
 	if (likely(!nat->ruled)) // what is redirected is not for the host
 		before_evaluate(skb, p);
 	evaluate(skb);
-	if (unlikely(walk->held) && take_held(0))
+	if (unlikely(walk->held) && take_held(skb))
 		evaluate(skb);
 	after_evaluate(skb, v, cookie);
 	r = after_ingress(skb, l2);

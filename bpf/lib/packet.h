@@ -115,7 +115,8 @@ struct walk {
 	__u32 call[MAX_CALLS];
 	__u16 tag_list[MAX_TAGS];
 	__u32 tags;
-	// 1 + enum make: the translation that the packet has waits for a rule with nat, 0 for none
+	// 1 + enum make: the translation that the packet has waits for a rule with nat; HELD_ERROR:
+	// that of an ICMP error; 0 for none
 	__u32 held;
 	__u32 nat;    // number of the instance that the last rule with nat has named, 0 for none
 	__u32 resume; // where the walk continues with the packet translated, 0 for nowhere
@@ -154,6 +155,7 @@ enum { ANY_INSTANCE = 1 << 16, SEEN_TRANSLATED = 1 << 17 };
 // What is left to do for a packet to a published port: nothing, make its translation once it has
 // passed, or refuse it, since the service has no backend.
 enum make { MAKE_NONE, MAKE_TRANSLATION, MAKE_REFUSAL };
+enum { HELD_ERROR = 2 + MAKE_REFUSAL };
 
 // Translation, nat.h.
 struct nat {

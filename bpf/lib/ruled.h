@@ -15,29 +15,46 @@ static __always_inline void hold_translation(struct packet *p, struct nat *nat, 
 	nat->make = MAKE_NONE;
 }
 
+// take_error translates an ICMP error that a rule with nat has let pass. One whose flow has ended
+// meanwhile is dropped.
+static __always_inline int take_error(struct __sk_buff *skb, struct cpu *c)
+{
+	make_key(skb, &c->packet, &c->look);
+	if (nat_follow(META_WIRE) && c->look.is_error && rewrite_error(skb) >= 0)
+		return 1;
+	c->verdict.pass = 0;
+	c->verdict.reason = REASON_NAT_PORTS;
+	return 0;
+}
+
 // take_held follows the evaluation of a packet whose translation is held back: it has it if a rule
 // with nat has let it pass. It reports whether the rules behind that rule have to be asked.
-__noinline int take_held(__u32 unused)
+__noinline int take_held(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
-		return unused;
+		return 0;
 	struct nat *nat = &c->nat;
 	struct walk *walk = &c->walk;
-	__u32 make = walk->held - 1, by = walk->nat;
+	__u32 held = walk->held, by = walk->nat, resume = walk->resume;
 
 	walk->held = 0;
-	if (!c->verdict.pass || !by)
-		walk->resume = by = 0;
-	if (!by || (nat->ruled != ANY_INSTANCE && nat->ruled != by)) {
+	walk->resume = 0;
+	if (!c->verdict.pass || !by || (nat->ruled != ANY_INSTANCE && nat->ruled != by)) {
 		nat->inner = NONE;
 		nat->ruled = 0;
 		return 0;
 	}
-	nat->make = make;
-	become(&c->packet, nat, &nat->goal);
-	if (!walk->resume)
+	if (unlikely(held == HELD_ERROR)) {
+		if (!take_error(skb, c))
+			return 0;
+	} else {
+		nat->make = held - 1;
+		become(&c->packet, nat, &nat->goal);
+	}
+	if (!resume)
 		return 0;
+	walk->resume = resume;
 	nat->ruled |= SEEN_TRANSLATED;
 	c->look.first_flow =
 		NONE; // a state of the rules so far is one of the addresses on the wire

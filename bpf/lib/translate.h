@@ -50,7 +50,7 @@ __noinline int nat_fragment(__u32 note)
 	return 1;
 }
 
-enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_HIDE };
+enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_HIDE, NAT_HELD };
 
 // host_source gives a call the host's own source: a call of the host to a loopback address, or of a
 // pod to its own published port, which could not be answered otherwise.
@@ -67,7 +67,8 @@ static __always_inline int host_source(const struct packet *p, struct nat *nat,
 }
 
 // translate_in turns what came from outside back into what rules see. Only the fields change, but
-// for an ICMP error, which has no answer.
+// for an ICMP error, which has no answer. NAT_HELD: it is one of a flow that a rule with nat has
+// translated.
 __noinline int translate_in(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -84,6 +85,8 @@ __noinline int translate_in(struct __sk_buff *skb)
 		return nat_fragment(0) ? NAT_DONE : NAT_NONE;
 	make_key(skb, p, look);
 	if (nat_follow(META_WIRE)) {
+		if (unlikely(look->is_error && nat->ruled))
+			return NAT_HELD;
 		if (look->is_error)
 			return rewrite_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
 		become(p, nat, &nat->goal);

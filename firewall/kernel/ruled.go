@@ -113,11 +113,17 @@ func (r ruled) equal(o ruled) bool {
 
 // beginRuledLocked writes what the next Program asks for, beside what the one in force does. The
 // first one is not refused for a port that is given away: addresses may have changed meanwhile, and
-// the settings may not be known yet. FollowNAT tries again.
+// the settings may not be known yet. Nor is one while such a port is held already: it may be what a
+// trial returns to. FollowNAT tries again.
 func (e *Engine) beginRuledLocked(all []program.NAT) (next ruled, err error) {
 	next, err = newRuled(all, e.ifs)
-	if e.prog == nil {
-		held, bad := e.putFreeLocked(next)
+	if e.prog == nil || e.ruledHeld != nil {
+		both := next.with(e.ruled)
+		held, bad := e.putFreeLocked(both)
+		maps.DeleteFunc(next.ports, func(k weirPublishedKey, _ weirPublished) bool {
+			_, free := both.ports[k]
+			return !free
+		})
 		e.ruledHeld = errors.Join(err, held)
 		return next, bad
 	}

@@ -61,11 +61,12 @@ func TestNATReturnsFromCall(t *testing.T) {
 // TestNATConflictOfAddresses: an interface that gets the address of another instance keeps nothing
 // else of the host's interfaces back, and no port that is free.
 func TestNATConflictOfAddresses(t *testing.T) {
-	g := newRuledGateway(t, "nat 1 config if eth0 redirect_port tcp 10.0.5.9:80 8080 "+
-		"redirect_port tcp 10.0.5.9:80 8081\n"+
-		"nat 2 config ip 192.0.2.9 redirect_port tcp 10.0.5.9:81 8080\n"+
-		"add 10 nat 2 ip from 10.0.5.77 to any out via eth0\n"+
-		"add 20 nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n")
+	const rules = "nat 1 config if eth0 redirect_port tcp 10.0.5.9:80 8080 " +
+		"redirect_port tcp 10.0.5.9:80 8081\n" +
+		"nat 2 config ip 192.0.2.9 redirect_port tcp 10.0.5.9:81 8080\n" +
+		"add 10 nat 2 ip from 10.0.5.77 to any out via eth0\n" +
+		"add 20 nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n"
+	g := newRuledGateway(t, rules)
 	l, err := g.host.Netlink().LinkByName("eth0")
 	g.must(err)
 	g.must(g.host.Netlink().AddAddr(l.Index, netip.MustParsePrefix("192.0.2.9/32")))
@@ -76,6 +77,7 @@ func TestNATConflictOfAddresses(t *testing.T) {
 	if err := exchange(g.outside, "192.0.2.9:8081"); err != nil {
 		t.Errorf("a port of one instance: %v", err)
 	}
+	g.load("add 1 count ip from any to any\n" + rules) // as a trial that goes back
 	g.setAddrs("192.0.2.1/24", "192.0.2.9/32")
 	g.must(g.engine.FollowNAT())
 	if err := exchange(g.outside, "192.0.2.1:8080"); err != nil {
