@@ -58,7 +58,7 @@ func (n *Node) prepare(p *program.Program) error {
 			return err
 		}
 	}
-	if err := n.nat.CheckRules(p.NATs, n.config.Settings.Pods.Ranges); err != nil {
+	if err := n.nat.CheckRules(p, n.config.Settings.Pods.Ranges); err != nil {
 		return err
 	}
 	return n.routes.Set(p)

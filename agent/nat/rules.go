@@ -20,27 +20,28 @@ func (e errRule) Error() string { return fmt.Sprintf("nat %d: %s %s", e.number, 
 func (e errRule) Hint() string { return e.hint }
 
 // CheckRules refuses rules whose instances of nat redirect to the host itself or to its pods, or
-// give the only address of an interface away.
-func (s *Service) CheckRules(all []program.NAT, pods []netip.Prefix) error {
+// give the only address of an interface away. Rules that return are not refused because of
+// addresses, which may have changed: the engine holds what it cannot have.
+func (s *Service) CheckRules(p *program.Program, pods []netip.Prefix) error {
 	var away []netip.Addr
-	for _, x := range all {
+	for _, x := range p.NATs {
 		for _, r := range x.Addrs {
 			away = append(away, r.Public)
 		}
 	}
-	for _, x := range all {
+	for _, x := range p.NATs {
 		for _, r := range x.Addrs {
-			if err := s.checkTarget(x.Number, "redirect_addr", r.Local, pods); err != nil {
+			if err := s.checkTarget(p, x.Number, "redirect_addr", r.Local, pods); err != nil {
 				return err
 			}
-			if s.config.IsOnly(r.Public, away) {
+			if !p.Returns && s.config.IsOnly(r.Public, away) {
 				return errRule{x.Number, "redirect_addr: " + r.Public.String(),
 					"is the only address of its interface: nothing would reach this host by it " +
 						"any more", "give the interface a second address, or use redirect_port"}
 			}
 		}
 		for _, r := range x.Ports {
-			if err := s.checkTarget(x.Number, "redirect_port", r.To.Addr(), pods); err != nil {
+			if err := s.checkTarget(p, x.Number, "redirect_port", r.To.Addr(), pods); err != nil {
 				return err
 			}
 		}
@@ -48,10 +49,10 @@ func (s *Service) CheckRules(all []program.NAT, pods []netip.Prefix) error {
 	return nil
 }
 
-func (s *Service) checkTarget(number uint16, word string, to netip.Addr,
+func (s *Service) checkTarget(p *program.Program, number uint16, word string, to netip.Addr,
 	pods []netip.Prefix) error {
 	word += ": " + to.String()
-	if s.config.IsOwn(to) {
+	if !p.Returns && s.config.IsOwn(to) {
 		return errRule{number, word, "is an address of this host",
 			"let the service listen at that port itself"}
 	}

@@ -44,10 +44,15 @@ func TestRulesChecked(t *testing.T) {
 		{addr("10.0.0.1", "203.0.113.9"), "nat 7: redirect_addr: 10.0.0.1 is an address"},
 		{addr("10.0.0.5", "203.0.113.1"), "nat 7: redirect_addr: 203.0.113.1 is the only address"},
 	} {
-		err := s.CheckRules([]program.NAT{c.nat}, []netip.Prefix{
-			netip.MustParsePrefix("10.88.0.0/24")})
+		pods := []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")}
+		err := s.CheckRules(&program.Program{NATs: []program.NAT{c.nat}}, pods)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, not %q", c.nat, err, c.want)
+		}
+		// what was in force before is refused for pods alone: addresses change
+		err = s.CheckRules(&program.Program{NATs: []program.NAT{c.nat}, Returns: true}, pods)
+		if (err != nil) != strings.Contains(c.want, "pods") {
+			t.Errorf("%+v returns: %v", c.nat, err)
 		}
 	}
 	if err := s.Follow(nil); err != nil || router != 0 {
@@ -70,10 +75,12 @@ func TestRulesGiveAllAddressesAway(t *testing.T) {
 		return program.NAT{Number: number, Addrs: []program.NATAddr{
 			{Local: netip.MustParseAddr("10.0.0.5"), Public: public}}}
 	}
-	if err := s.CheckRules([]program.NAT{gives(1, first)}, nil); err != nil {
+	p := &program.Program{NATs: []program.NAT{gives(1, first)}}
+	if err := s.CheckRules(p, nil); err != nil {
 		t.Error(err)
 	}
-	if err := s.CheckRules([]program.NAT{gives(1, first), gives(2, second)}, nil); err == nil {
+	p.NATs = append(p.NATs, gives(2, second))
+	if err := s.CheckRules(p, nil); err == nil {
 		t.Error("nothing reaches the host any more")
 	}
 }

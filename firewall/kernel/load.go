@@ -91,7 +91,7 @@ func (e *Engine) switchLocked(p *program.Program, t *nextTables) error {
 	if err := before(t); err != nil {
 		return err
 	}
-	next, err := e.beginRuledLocked(p.NATs)
+	next, err := e.beginRuledLocked(p)
 	if err != nil {
 		return errors.Join(err, e.putRuledLocked(e.ruled))
 	}

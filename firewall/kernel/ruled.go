@@ -24,28 +24,32 @@ type ruled struct {
 	addrs   map[netip.Addr]bool // that sources have on the wire
 }
 
-// newRuled lays instances out. A port that is given away twice is an error.
+// newRuled lays instances out. It leaves out what it cannot give away, which is an error: a port
+// that another instance gives away, what would lead to the host itself, and the only address of an
+// interface.
 func newRuled(all []program.NAT, ifs []firewall.Interface) (r ruled, err error) {
 	r = ruled{map[weirTableKey]weirMaskedSource{}, map[weirPublishedKey]weirPublished{},
 		map[netip.Addr]bool{}}
+	own := newOwnAddresses(all, ifs)
 	for i := range all {
 		x := &all[i]
-		own, flags := addressOf(x, ifs), bit(x.Unreg)*maskUnreg|bit(x.UnregCGN)*maskUnregCGN
-		r.hide(x.Number, netip.PrefixFrom(netip.IPv4Unspecified(), 0), own, flags)
+		flags := bit(x.Unreg)*maskUnreg | bit(x.UnregCGN)*maskUnregCGN
+		r.hide(x.Number, netip.PrefixFrom(netip.IPv4Unspecified(), 0), addressOf(x, ifs), flags)
 		for _, a := range x.Addrs {
 			r.hide(x.Number, only(a.Local), a.Public, maskKeep)
-			err = errors.Join(err, r.lead(x.Number, netip.AddrPortFrom(a.Public, 0), 0,
-				netip.AddrPortFrom(a.Local, 0)))
+			bad := own.refuse(x.Number, "redirect_addr", a.Local, a.Public)
+			if bad == nil {
+				bad = r.lead(x.Number, netip.AddrPortFrom(a.Public, 0), 0,
+					netip.AddrPortFrom(a.Local, 0))
+			}
+			err = errors.Join(err, bad)
 		}
 		for _, p := range x.Ports {
-			at := own
-			if p.Alias.IsValid() {
-				at = p.Alias
+			bad := own.refuse(x.Number, "redirect_port", p.To.Addr(), netip.Addr{})
+			if bad == nil {
+				bad = r.leadPorts(x.Number, p, addressOf(x, ifs))
 			}
-			for n := range p.Count {
-				err = errors.Join(err, r.lead(x.Number, netip.AddrPortFrom(at, p.Port+uint16(n)),
-					packet.Proto(p.Proto), netip.AddrPortFrom(p.To.Addr(), p.To.Port()+uint16(n))))
-			}
+			err = errors.Join(err, bad)
 		}
 	}
 	return r, err
@@ -95,6 +99,21 @@ func (r *ruled) lead(number uint16, at netip.AddrPort, proto packet.Proto,
 	return nil
 }
 
+// leadPorts has the ports of a redirection lead elsewhere. It returns the first of its errors.
+func (r *ruled) leadPorts(number uint16, p program.NATPort, own netip.Addr) (first error) {
+	if p.Alias.IsValid() {
+		own = p.Alias
+	}
+	for n := range p.Count {
+		err := r.lead(number, netip.AddrPortFrom(own, p.Port+uint16(n)), packet.Proto(p.Proto),
+			netip.AddrPortFrom(p.To.Addr(), p.To.Port()+uint16(n)))
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
 // with returns r and what o has besides.
 func (r ruled) with(o ruled) ruled {
 	all := ruled{maps.Clone(o.sources), maps.Clone(o.ports), maps.Clone(o.addrs)}
@@ -111,13 +130,13 @@ func (r ruled) equal(o ruled) bool {
 	return maps.Equal(r.sources, o.sources) && maps.Equal(r.ports, o.ports)
 }
 
-// beginRuledLocked writes what the next Program asks for, beside what the one in force does. The
-// first one is not refused for a port that is given away: addresses may have changed meanwhile, and
-// the settings may not be known yet. Nor is one while such a port is held already: it may be what a
-// trial returns to. FollowNAT tries again.
-func (e *Engine) beginRuledLocked(all []program.NAT) (next ruled, err error) {
-	next, err = newRuled(all, e.ifs)
-	if e.prog == nil || e.ruledHeld != nil {
+// beginRuledLocked writes what the next Program asks for, beside what the one in force does. One
+// that returns is not refused for what cannot be given away: addresses may have changed meanwhile,
+// and at a start the settings may not be known yet. Nor is one while something is held already:
+// most loads change other rules. FollowNAT tries again.
+func (e *Engine) beginRuledLocked(p *program.Program) (next ruled, err error) {
+	next, err = newRuled(p.NATs, e.ifs)
+	if e.prog == nil || p.Returns || e.ruledHeld != nil {
 		both := next.with(e.ruled)
 		held, bad := e.putFreeLocked(both)
 		maps.DeleteFunc(next.ports, func(k weirPublishedKey, _ weirPublished) bool {
@@ -167,22 +186,22 @@ func (e *Engine) endRuledLocked(next ruled) error {
 	return e.endUnwantedLocked()
 }
 
-// followRuledLocked gives the instances the addresses that their interfaces have now. A port that
-// is given away already is held: it keeps nothing else back.
+// followRuledLocked gives the instances the addresses that their interfaces have now. What cannot
+// be given away is held: it keeps nothing else back.
 func (e *Engine) followRuledLocked() {
 	e.ruledHeld = nil
 	if e.prog == nil || len(e.prog.NATs) == 0 {
 		return
 	}
-	next, doubled := newRuled(e.prog.NATs, e.ifs)
-	if doubled == nil && next.equal(e.ruled) {
+	next, left := newRuled(e.prog.NATs, e.ifs)
+	if left == nil && next.equal(e.ruled) {
 		return
 	}
 	held, err := e.putFreeLocked(next)
 	if err == nil {
 		err = e.endRuledLocked(next)
 	}
-	e.ruledHeld = errors.Join(doubled, held, err)
+	e.ruledHeld = errors.Join(left, held, err)
 }
 
 // FollowNAT tries again what an instance of nat could not have. It returns what it still has not.

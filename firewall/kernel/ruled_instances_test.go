@@ -1,8 +1,6 @@
 package kernel
 
 import (
-	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/firewall"
@@ -56,67 +54,6 @@ func TestNATReturnsFromCall(t *testing.T) {
 	if err := tryExchange(g.outside, "192.0.2.1:8080"); err == nil {
 		t.Error("a rule behind the call does not see what nat has translated")
 	}
-}
-
-// TestNATConflictOfAddresses: an interface that gets the address of another instance keeps nothing
-// else of the host's interfaces back, and no port that is free.
-func TestNATConflictOfAddresses(t *testing.T) {
-	const rules = "nat 1 config if eth0 redirect_port tcp 10.0.5.9:80 8080 " +
-		"redirect_port tcp 10.0.5.9:80 8081\n" +
-		"nat 2 config ip 192.0.2.9 redirect_port tcp 10.0.5.9:81 8080\n" +
-		"add 10 nat 2 ip from 10.0.5.77 to any out via eth0\n" +
-		"add 20 nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n"
-	g := newRuledGateway(t, rules)
-	l, err := g.host.Netlink().LinkByName("eth0")
-	g.must(err)
-	g.must(g.host.Netlink().AddAddr(l.Index, netip.MustParsePrefix("192.0.2.9/32")))
-	g.setAddrs("192.0.2.9/32", "192.0.2.1/24")
-	if err := g.engine.FollowNAT(); err == nil || !strings.Contains(err.Error(), "twice") {
-		t.Errorf("a port of two instances: %v", err)
-	}
-	if err := exchange(g.outside, "192.0.2.9:8081"); err != nil {
-		t.Errorf("a port of one instance: %v", err)
-	}
-	g.load("add 1 count ip from any to any\n" + rules) // as a trial that goes back
-	g.setAddrs("192.0.2.1/24", "192.0.2.9/32")
-	g.must(g.engine.FollowNAT())
-	if err := exchange(g.outside, "192.0.2.1:8080"); err != nil {
-		t.Error(err)
-	}
-}
-
-// setAddrs gives the engine other addresses of eth0.
-func (g *gateway) setAddrs(addrs ...string) {
-	g.t.Helper()
-	for i := range g.ifs {
-		if g.ifs[i].Name == "eth0" {
-			g.ifs[i].Addrs = nil
-			for _, a := range addrs {
-				g.ifs[i].Addrs = append(g.ifs[i].Addrs, netip.MustParsePrefix(a))
-			}
-		}
-	}
-	g.must(g.engine.SetInterfaces(g.ifs))
-}
-
-// TestNATInPlaceOfForward: a start is not refused because the settings of the agent before have the
-// port that the rules redirect now. Once they do not, the rules have it.
-func TestNATInPlaceOfForward(t *testing.T) {
-	g := newRuledGateway(t, openRules)
-	g.must(g.engine.SetForwards([]forward.Published{{Proto: 6,
-		Host: netip.MustParseAddrPort("192.0.2.1:8080"),
-		Pod:  netip.MustParseAddrPort("10.0.5.9:80")}}))
-	g.must(exchange(g.outside, "192.0.2.1:8080"))
-	g.must(g.engine.Close())
-	g.open()
-	g.must(g.engine.SetInterfaces(g.ifs))
-	g.load(ruledFiles["one rule"])
-	if err := g.engine.FollowNAT(); err == nil {
-		t.Error("two have one port")
-	}
-	g.must(g.engine.SetForwards(nil))
-	g.must(g.engine.FollowNAT())
-	g.must(exchange(g.outside, "192.0.2.1:8080"))
 }
 
 // TestNATOtherSizes: when the table gets another size, translations stay those of a rule, whose

@@ -53,6 +53,9 @@ type Program struct {
 	Features Features   // what the rules need of an engine
 	Pipes    []Pipe     // those that rules name, Rule.Pipe
 	NATs     []NAT      // those that rules name, Rule.Arg
+	// It is the first, or was in force before: what its instances of nat cannot have now is held,
+	// and no reason to refuse it.
+	Returns bool
 	// canonical text by slot, without number and set (Rule.Text), for people
 	Texts []string
 }
