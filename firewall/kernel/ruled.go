@@ -135,6 +135,11 @@ func (r ruled) equal(o ruled) bool {
 // and at a start the settings may not be known yet. Nor is one while something is held already:
 // most loads change other rules. FollowNAT tries again.
 func (e *Engine) beginRuledLocked(p *program.Program) (next ruled, err error) {
+	if !e.ruledKnown && e.takenOver { // an error leaves what an earlier engine has written
+		if e.ruled, err = e.readRuledLocked(); err != nil {
+			return next, err
+		}
+	}
 	next, err = newRuled(p.NATs, e.ifs)
 	if e.prog == nil || p.Returns || e.ruledHeld != nil {
 		both := next.with(e.ruled)
@@ -225,8 +230,35 @@ func (e *Engine) putRuledLocked(r ruled) error {
 		return nil
 	}
 	e.ruledPut = r
-	if err := e.putPublishedLocked(maps.Clone(r.ports), toRuled); err != nil {
+	ports := map[weirPublishedKey]weirPublished{}
+	maps.Copy(ports, r.ports)
+	if err := e.putPublishedLocked(ports, toRuled); err != nil {
 		return err
 	}
 	return e.putRuledSourcesLocked()
+}
+
+// readRuledLocked returns what the maps hold of instances.
+func (e *Engine) readRuledLocked() (r ruled, err error) {
+	r = ruled{map[weirTableKey]weirMaskedSource{}, map[weirPublishedKey]weirPublished{},
+		map[netip.Addr]bool{}}
+	sources, err := e.maskedLocked()
+	if err != nil {
+		return r, err
+	}
+	for k, v := range sources {
+		if k.ruled() {
+			r.sources[k] = v
+			r.addrs[v.To.addr()] = true
+		}
+	}
+	ports, err := readAll[weirPublishedKey, weirPublished](e.objects.Published)
+	if err != nil {
+		return r, fmt.Errorf("read the published ports: %w", err)
+	}
+	maps.DeleteFunc(ports, func(_ weirPublishedKey, v weirPublished) bool {
+		return v.Kind != toRuled
+	})
+	r.ports = ports
+	return r, nil
 }

@@ -145,3 +145,28 @@ func TestNATReturns(t *testing.T) {
 	g.must(g.engine.FollowNAT())
 	g.must(exchange(g.outside, "192.0.2.1:8080"))
 }
+
+// TestNATManyPorts: rules whose ports do not fit into the map beside those of now change nothing,
+// also at a start, where an earlier engine has written these.
+func TestNATManyPorts(t *testing.T) {
+	rules := ruledFiles["one rule"]
+	g := newRuledGateway(t, rules)
+	var all []forward.Published
+	for port := range uint16(40_000) {
+		all = append(all, forward.Published{Proto: 132,
+			Host: netip.AddrPortFrom(hostAddr, 1+port), Pod: netip.AddrPortFrom(serverFour, 1+port)})
+	}
+	g.must(g.engine.SetForwards(all))
+	many := compile(t, "nat 1 config if eth0 redirect_port tcp 10.0.5.9:1024-33791 1024-33791\n"+
+		"add nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n")
+	for _, when := range []string{"later", "at a start"} {
+		if err := g.engine.Load(many); err == nil {
+			t.Errorf("%s: more than fits", when)
+		}
+		g.outgoing(when)
+		g.must(exchange(g.outside, "192.0.2.1:8080"))
+		g.reopen()
+	}
+	g.load(rules)
+	g.must(exchange(g.outside, "192.0.2.1:8080"))
+}
