@@ -3,6 +3,8 @@ package nat
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
+	"slices"
 
 	"github.com/weirnet/weir/internal/program"
 )
@@ -21,7 +23,8 @@ func (e errRule) Hint() string { return e.hint }
 
 // CheckRules refuses rules whose instances of nat redirect to the host itself or to its pods, or
 // give the only address of an interface away. Rules that return are not refused because of
-// addresses, which may have changed: the engine holds what it cannot have.
+// addresses, which may have changed, nor are others because of an instance that is in force: the
+// engine holds what it cannot have.
 func (s *Service) CheckRules(p *program.Program, pods []netip.Prefix) error {
 	var away []netip.Addr
 	for _, x := range p.NATs {
@@ -30,18 +33,19 @@ func (s *Service) CheckRules(p *program.Program, pods []netip.Prefix) error {
 		}
 	}
 	for _, x := range p.NATs {
+		old := p.Returns || s.inForce(&x)
 		for _, r := range x.Addrs {
-			if err := s.checkTarget(p, x.Number, "redirect_addr", r.Local, pods); err != nil {
+			if err := s.checkTarget(old, x.Number, "redirect_addr", r.Local, pods); err != nil {
 				return err
 			}
-			if !p.Returns && s.config.IsOnly(r.Public, away) {
+			if !old && s.config.IsOnly(r.Public, away) {
 				return errRule{x.Number, "redirect_addr: " + r.Public.String(),
 					"is the only address of its interface: nothing would reach this host by it " +
 						"any more", "give the interface a second address, or use redirect_port"}
 			}
 		}
 		for _, r := range x.Ports {
-			if err := s.checkTarget(p, x.Number, "redirect_port", r.To.Addr(), pods); err != nil {
+			if err := s.checkTarget(old, x.Number, "redirect_port", r.To.Addr(), pods); err != nil {
 				return err
 			}
 		}
@@ -49,10 +53,10 @@ func (s *Service) CheckRules(p *program.Program, pods []netip.Prefix) error {
 	return nil
 }
 
-func (s *Service) checkTarget(p *program.Program, number uint16, word string, to netip.Addr,
+func (s *Service) checkTarget(old bool, number uint16, word string, to netip.Addr,
 	pods []netip.Prefix) error {
 	word += ": " + to.String()
-	if !p.Returns && s.config.IsOwn(to) {
+	if !old && s.config.IsOwn(to) {
 		return errRule{number, word, "is an address of this host",
 			"let the service listen at that port itself"}
 	}
@@ -65,8 +69,20 @@ func (s *Service) checkTarget(p *program.Program, number uint16, word string, to
 	return nil
 }
 
-// Follow makes the host a router for rules with nat.
+// inForce reports whether the rules in force have an instance as it is.
+func (s *Service) inForce(x *program.NAT) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.rules, func(r program.NAT) bool {
+		return r.Number == x.Number && reflect.DeepEqual(&r, x)
+	})
+}
+
+// Follow makes the host a router for rules with nat, which are in force.
 func (s *Service) Follow(all []program.NAT) error {
+	s.mu.Lock()
+	s.rules = all
+	s.mu.Unlock()
 	if len(all) == 0 {
 		return nil
 	}

@@ -63,6 +63,31 @@ func TestRulesChecked(t *testing.T) {
 	}
 }
 
+// TestRulesInForceStay: other rules can change while an instance in force has a target that is an
+// address of the host by now.
+func TestRulesInForceStay(t *testing.T) {
+	own := false
+	s := New(Config{SetForwarding: func(_, _ bool) error { return nil },
+		IsOwn: func(netip.Addr) bool { return own }})
+	to := func(number uint16, target string) *program.Program {
+		return &program.Program{NATs: []program.NAT{{Number: number, Ports: []program.NATPort{{
+			Proto: uint8(packet.ProtoTCP), Port: 80, Count: 1,
+			To: netip.MustParseAddrPort(target)}}}}}
+	}
+	if err := s.Follow(to(7, "10.0.0.5:80").NATs); err != nil {
+		t.Fatal(err)
+	}
+	own = true
+	if err := s.CheckRules(to(7, "10.0.0.5:80"), nil); err != nil {
+		t.Errorf("as before: %v", err)
+	}
+	for _, p := range []*program.Program{to(7, "10.0.0.5:81"), to(8, "10.0.0.5:80")} {
+		if err := s.CheckRules(p, nil); err == nil {
+			t.Errorf("%+v is taken", p.NATs)
+		}
+	}
+}
+
 // TestRulesGiveAllAddressesAway: what all instances give away is looked at together.
 func TestRulesGiveAllAddressesAway(t *testing.T) {
 	first, second := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
