@@ -154,7 +154,8 @@ func TestNATManyPorts(t *testing.T) {
 	var all []forward.Published
 	for port := range uint16(40_000) {
 		all = append(all, forward.Published{Proto: 132,
-			Host: netip.AddrPortFrom(hostAddr, 1+port), Pod: netip.AddrPortFrom(serverFour, 1+port)})
+			Host: netip.AddrPortFrom(hostAddr, 1+port),
+			Pod:  netip.AddrPortFrom(serverFour, 1+port)})
 	}
 	g.must(g.engine.SetForwards(all))
 	many := compile(t, "nat 1 config if eth0 redirect_port tcp 10.0.5.9:1024-33791 1024-33791\n"+
