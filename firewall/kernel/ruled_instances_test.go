@@ -105,3 +105,18 @@ func TestNATDenyInBesideService(t *testing.T) {
 		}
 	}
 }
+
+// TestNATStaysTranslated: what leaves in a translated connection is translated, also if a rule
+// without nat lets it pass by now. In ipfw it would leave with an inner address.
+func TestNATStaysTranslated(t *testing.T) {
+	rules := ruledFiles["one rule"]
+	g := newRuledGateway(t, rules)
+	c, err := dialFrom(g.server, "192.0.2.2:80", patience)
+	g.must(err)
+	defer c.Close()
+	g.must(echoWord(c, "by nat"))
+	g.load("add 5 allow tcp from 10.0.0.0/8 to any out via eth0\n" + rules)
+	if err := echoWord(c, "by another rule"); err != nil {
+		t.Error(err)
+	}
+}
