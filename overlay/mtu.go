@@ -120,20 +120,34 @@ func (t *tunDevice) mtuOf(p []byte, dir firewall.Direction) int {
 
 const tcpSyn = 0x02
 
-// clampMSS lowers the maximum segment size in a TCP packet with SYN to what fits the MTU, so that
-// connections through the interface need no ICMP to find it. partial means that the checksum field
-// holds the sum of the pseudo header alone.
-func clampMSS(p []byte, mtu int, partial bool) {
-	ip := 0
+// synAt returns where the TCP header of a packet with SYN begins, 0 for other packets.
+func synAt(p []byte) (ip int) {
 	switch {
 	case len(p) >= 40 && p[0]>>4 == 4 && p[9] == 6 && p[6]&0x1f == 0 && p[7] == 0:
 		ip = int(p[0]&15) * 4
 	case len(p) >= 60 && p[0]>>4 == 6 && p[6] == 6:
 		ip = 40
-	default:
-		return
 	}
 	if ip < 20 || len(p) < ip+20 || p[ip+13]&tcpSyn == 0 {
+		return 0
+	}
+	return ip
+}
+
+// clamp does what clampMSS does, with the MTU of the packet's path. Only a SYN pays for looking
+// that up among all peers.
+func (t *tunDevice) clamp(p []byte, dir firewall.Direction, partial bool) {
+	if synAt(p) != 0 {
+		clampMSS(p, t.mtuOf(p, dir), partial)
+	}
+}
+
+// clampMSS lowers the maximum segment size in a TCP packet with SYN to what fits the MTU, so that
+// connections through the interface need no ICMP to find it. partial means that the checksum field
+// holds the sum of the pseudo header alone.
+func clampMSS(p []byte, mtu int, partial bool) {
+	ip := synAt(p)
+	if ip == 0 {
 		return
 	}
 	fits := mtu - 20 - 20

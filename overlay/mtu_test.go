@@ -118,6 +118,23 @@ func TestMTUOfOnePeer(t *testing.T) {
 	}
 }
 
+// BenchmarkClamp is what a packet without SYN pays where 500 peers have lower MTUs.
+func BenchmarkClamp(b *testing.B) {
+	var d tunDevice
+	d.mtu.Store(1420)
+	var all []rangeMTU
+	for i := range 500 {
+		pods := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
+		all = append(all, rangeMTU{pods, 1380})
+	}
+	d.pathMTU.Store(&all)
+	p := syn(false)
+	p[33] = tcpAck
+	for b.Loop() {
+		d.clamp(p, firewall.Out, false)
+	}
+}
+
 func FuzzClampMSS(f *testing.F) {
 	f.Add(syn(false, 2, 4, 5, 0xb4), 1420)
 	f.Add(syn(true, 1, 2, 4, 5, 0xb4), 1280)

@@ -187,7 +187,7 @@ func (r *tunReader) cut(slab []byte, packets []tun.ReadPacket) (k int) {
 			continue
 		}
 		if !f.head.gso() {
-			clampMSS(in, r.tun.mtuOf(in, firewall.Out), o.NeedsCsum)
+			r.tun.clamp(in, firewall.Out, o.NeedsCsum)
 			if o.NeedsCsum && !finishChecksum(in, o) {
 				r.tun.broken.Add(1)
 				continue

@@ -45,7 +45,7 @@ func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
 		p := b[offset:]
 		s := segmentOf(p)
 		if s.protocol == 0 {
-			clampMSS(p, t.mtuOf(p, firewall.In), false)
+			t.clamp(p, firewall.In, false)
 		}
 		w.add(p, s)
 	}

@@ -69,10 +69,10 @@ func (b *bench) run(only string) (err error) {
 	b.begin, b.worst, b.begun.at = time.Now(), 1e9, map[int64]beginning{}
 	b.dial = new(net.Dialer).DialContext
 	b.whole = min(b.whole, b.hosts)
-	fmt.Printf("%d hosts with %d pods, %d of them with a copy. Hosts and weir-store share %s.\n",
+	fmt.Printf("%d hosts with %d pods, %d of them with a copy. Hosts and weir-store\nshare %s.\n",
 		b.hosts, b.pods, b.whole, processors())
 	fmt.Println("Each host has the real client, a TLS connection and a guarded copy of its own; " +
-		"the checks of what it reads, its tables and its disk are left out. A host alone has " +
+		"the checks of what\nit reads, its tables and its disk are left out. A host alone has " +
 		"the checks.")
 	if only != "kernels" {
 		err = b.withStore()
