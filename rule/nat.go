@@ -151,6 +151,9 @@ func (c *compiler) natRule(code *program.Rule, r *Rule, manyPass bool) error {
 	code.Arg = uint32(r.nat())
 	if x.DenyIn {
 		code.State = op.StateKeep
+		// The text of a rule that keeps states no more may stay: its states do not, whose flow name
+		// goes with it.
+		code.Key = max(fnv1a(code.Key, program.NATFlow), 1)
 	}
 	if manyPass {
 		code.Arg |= program.NATContinues

@@ -3,7 +3,28 @@ package rule
 import (
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/rule/op"
 )
+
+// TestDenyInIsAnotherRule: a rule whose instance has no deny_in any more keeps none of its states:
+// another flow could get the number of their name.
+func TestDenyInIsAnotherRule(t *testing.T) {
+	keys := map[uint64]string{}
+	for _, config := range []string{"", "nat 1 config ip 192.0.2.1\n",
+		"nat 1 config ip 192.0.2.1 deny_in\n"} {
+		p, err := Compile(ruleset(t, config+"add nat 1 ip from any to any\n"), CompileOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &p.Rules[0]
+		if before, is := keys[r.Key]; is && (r.State != op.StateNone ||
+			strings.Contains(before, "deny_in")) {
+			t.Errorf("%q and %q are one rule", before, config)
+		}
+		keys[r.Key] = config
+	}
+}
 
 // TestRedirectedTwice: what two redirections of the rules have is found before the rules are in
 // force, also between instances.
