@@ -118,6 +118,23 @@ func TestMTUOfOnePeer(t *testing.T) {
 	}
 }
 
+// TestClampOfOnePeer: a SYN gets what fits the path to its peer, in both directions.
+func TestClampOfOnePeer(t *testing.T) {
+	var d tunDevice
+	d.mtu.Store(1420)
+	far := syn(false, 2, 4, 5, 0xb4)
+	to, _ := netip.AddrFromSlice(far[16:20])
+	d.pathMTU.Store(&[]rangeMTU{{netip.PrefixFrom(to, 32), 1312}})
+	for dir, fits := range map[firewall.Direction]uint16{firewall.Out: 1312, firewall.In: 1420} {
+		want := syn(false, 2, 4, 5, 0xb4)
+		clampMSS(want, int(fits), false)
+		p := bytes.Clone(far)
+		if d.clamp(p, dir, false); !bytes.Equal(p, want) || bytes.Equal(p, far) {
+			t.Errorf("%v: %x, want %x", dir, p, want)
+		}
+	}
+}
+
 // BenchmarkClamp is what a packet without SYN pays where 500 peers have lower MTUs.
 func BenchmarkClamp(b *testing.B) {
 	var d tunDevice

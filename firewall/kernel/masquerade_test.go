@@ -95,6 +95,37 @@ func TestMasqueradeChanges(t *testing.T) {
 	}
 }
 
+// TestMasqueradeThatDoesNotFit: what a call that failed has left in the map is gone after the next.
+func TestMasqueradeThatDoesNotFit(t *testing.T) {
+	nstest.Root(t)
+	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer e.Close()
+	own := netip.MustParsePrefix("10.63.0.0/24")
+	m := forward.Masquerade{Sources: []netip.Prefix{own},
+		Ports: []forward.PortRange{{First: 1024, Last: 2047}}}
+	if err := e.SetMasquerade(m); err != nil {
+		t.Fatal(err)
+	}
+	for i := range e.objects.MaskedSources.MaxEntries() {
+		a := netip.AddrFrom4([4]byte{10, 64 + byte(i>>16), byte(i >> 8), byte(i)})
+		m.Except = append(m.Except, netip.PrefixFrom(a, 32))
+	}
+	if err := e.SetMasquerade(m); err == nil {
+		t.Error("more fits than the map holds")
+	}
+	m.Except = nil
+	if err := e.SetMasquerade(m); err != nil {
+		t.Fatal(err)
+	}
+	held, err := readAll[weirTableKey, weirMaskedSource](e.objects.MaskedSources)
+	if _, there := held[trieKey(own)]; err != nil || len(held) != 1 || !there {
+		t.Errorf("%d entries are left, %v", len(held), err)
+	}
+}
+
 // BenchmarkSetMasquerade adds one range to those of a thousand hosts.
 func BenchmarkSetMasquerade(b *testing.B) {
 	nstest.Root(b)

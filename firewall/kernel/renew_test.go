@@ -103,15 +103,22 @@ func empty(m *ebpf.Map) error {
 // call copies each, for 130 ms in all maps of the default sizes.
 const manyEntries = 1024
 
+// program returns the program that empties a map, which it loads the first time.
+func (s *objectSet) program(name string, m *ebpf.Map,
+	load func(*ebpf.Map) (*ebpf.Program, error)) (p *ebpf.Program, err error) {
+	if p = s.programs[name]; p == nil {
+		if p, err = load(m); err == nil {
+			s.programs[name] = p
+		}
+	}
+	return p, err
+}
+
 // zero clears an array, for each processor on that processor.
 func (s *objectSet) zero(name string, m *ebpf.Map) error {
-	p := s.zeros[name]
-	if p == nil {
-		var err error
-		if p, err = zeroProgram(m); err != nil {
-			return err
-		}
-		s.zeros[name] = p
+	p, err := s.program(name, m, zeroProgram)
+	if err != nil {
+		return err
 	}
 	if m.Type() == ebpf.Array {
 		_, err := p.Run(&ebpf.RunOptions{Data: make([]byte, 14)})
@@ -179,13 +186,9 @@ func zeroProgram(m *ebpf.Map) (*ebpf.Program, error) {
 // deleteInner takes all maps out of an array of maps. A program finds them: on kernels before 6.8 a
 // system call that looks one up waits for all processors, also where there is none.
 func (s *objectSet) deleteInner(name string, m *ebpf.Map) error {
-	p := s.finds[name]
-	if p == nil {
-		var err error
-		if p, err = findProgram(m); err != nil {
-			return err
-		}
-		s.finds[name] = p
+	p, err := s.program(name, m, findProgram)
+	if err != nil {
+		return err
 	}
 	for {
 		found, err := p.Run(&ebpf.RunOptions{Data: make([]byte, 14)})
@@ -224,10 +227,8 @@ func findProgram(m *ebpf.Map) (*ebpf.Program, error) {
 
 func (s *objectSet) close() error {
 	err := s.objects.Close()
-	for _, programs := range []map[string]*ebpf.Program{s.zeros, s.finds} {
-		for _, p := range programs {
-			err = errors.Join(err, p.Close())
-		}
+	for _, p := range s.programs {
+		err = errors.Join(err, p.Close())
 	}
 	return err
 }

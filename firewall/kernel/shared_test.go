@@ -22,9 +22,9 @@ import (
 type objectSet struct {
 	sizes   [3]uint32
 	objects weirObjects
-	// by maps, see zeroProgram and findProgram
-	zeros, finds map[string]*ebpf.Program
-	inUse        bool // guarded by setsMu
+	// by the maps that they empty, see zeroProgram and findProgram
+	programs map[string]*ebpf.Program
+	inUse    bool // guarded by setsMu
 }
 
 // sets are those that there are, the one used last at the end.
@@ -78,7 +78,7 @@ func takeSet(spec *ebpf.CollectionSpec) (*objectSet, error) {
 		return nil, err
 	}
 	s = &objectSet{sizes: sizes, objects: maker.objects,
-		zeros: map[string]*ebpf.Program{}, finds: map[string]*ebpf.Program{}, inUse: true}
+		programs: map[string]*ebpf.Program{}, inUse: true}
 	setsMu.Lock()
 	sets = append(sets, s)
 	setsMu.Unlock()
