@@ -56,7 +56,7 @@ __noinline int take_held(struct __sk_buff *skb)
 		return 0;
 	walk->resume = resume;
 	nat->ruled |= SEEN_TRANSLATED;
-	c->look.first_flow =
-		NONE; // a state of the rules so far is one of the addresses on the wire
+	// a state of the rules so far is one of the addresses on the wire
+	c->look.first_flow = NONE;
 	return 1;
 }

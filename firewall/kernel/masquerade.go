@@ -96,6 +96,11 @@ func (e *Engine) putMaskedLocked(want map[weirTableKey]weirMaskedSource, others 
 	if err != nil {
 		return err
 	}
+	if e.ruledPut.sources == nil && e.takenOver { // before the first rules
+		if e.ruledPut, err = e.readRuledLocked(); err != nil {
+			return err
+		}
+	}
 	ruled := e.ruledPut.sources
 	maps.Copy(want, ruled)
 	e.masked = nil // until all is written

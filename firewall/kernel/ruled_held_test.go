@@ -171,3 +171,25 @@ func TestNATManyPorts(t *testing.T) {
 	g.load(rules)
 	g.must(exchange(g.outside, "192.0.2.1:8080"))
 }
+
+// TestNATBeforeRules: settings that come before the first rules take nothing of what an engine
+// before has written for rules with nat, which are in force.
+func TestNATBeforeRules(t *testing.T) {
+	g := newRuledGateway(t, "nat 1 config ip 192.0.2.1 redirect_port tcp 10.0.5.9:80 8080 "+
+		"redirect_addr 10.0.5.9 192.0.2.9\nadd nat 1 ip from any to any via eth0\n"+
+		"add allow ip from any to any via eth1\n")
+	l, err := g.host.Netlink().LinkByName("eth0")
+	g.must(err)
+	g.must(g.host.Netlink().AddAddr(l.Index, netip.MustParsePrefix("192.0.2.9/32")))
+	g.outgoing("before")
+	g.must(g.engine.Close())
+	g.open()
+	g.must(g.engine.SetForwards(nil))
+	g.must(g.engine.SetMasquerade(forward.Masquerade{
+		Ports: []forward.PortRange{{First: 2000, Last: 3000}}}))
+	g.must(reach(g.server, "192.0.2.2:80"))
+	g.must(exchange(g.outside, "192.0.2.1:8080"))
+	if f := g.engine.forwarding; f.Masquerade != masqueradeWhole|masqueradeRuled || f.Sources == 0 {
+		t.Errorf("forwarding %+v", f)
+	}
+}
