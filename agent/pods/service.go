@@ -53,6 +53,7 @@ type Config struct {
 	Settings Settings
 	Dir      string // of the records
 	Socket   string // where dockerd looks for a plugin
+	Networks string // file with the labels of Docker's networks
 	Log      *slog.Logger
 	Problems *problem.List
 
