@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
@@ -58,40 +59,33 @@ func TestPrefixSet(t *testing.T) {
 func TestMasqueradeChanges(t *testing.T) {
 	nstest.Root(t)
 	random := rand.New(rand.NewPCG(testrand.Seed(t), 0))
-	open := func() *Engine {
-		e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
-		if err != nil {
-			t.Fatalf("%+v", err)
-		}
-		return e
-	}
-	content := func(e *Engine) map[weirTableKey]weirMaskedSource {
+	content := func(t *testing.T, e *Engine) map[weirTableKey]weirMaskedSource {
+		t.Helper()
 		all, err := readAll[weirTableKey, weirMaskedSource](e.objects.MaskedSources)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return all
 	}
-	often := open()
-	defer often.Close()
-	for range 10 {
+	often := newEngineWith(t, firewall.DefaultOptions())
+	for i := range 10 {
 		m := forward.Masquerade{Sources: randomPrefixes(random, 3),
 			Except: randomPrefixes(random, 20), Near: randomPrefixes(random, 3),
 			Ports: []forward.PortRange{{First: 1024, Last: 2047}}}
 		if err := often.SetMasquerade(m); err != nil {
 			t.Fatal(err)
 		}
-		got := content(often)
-		once := open()
-		if err := once.SetMasquerade(m); err != nil {
-			t.Fatal(err)
-		}
-		if want := content(once); !reflect.DeepEqual(got, want) {
-			t.Errorf("after changes %v, at once %v", got, want)
-		}
-		if err := once.Close(); err != nil {
-			t.Fatal(err)
-		}
+		// Each round is a test of its own: when it ends, the next one has its maps, made as new.
+		t.Run(fmt.Sprint("change", i), func(t *testing.T) {
+			once := newEngineWith(t, firewall.DefaultOptions())
+			if err := once.SetMasquerade(m); err != nil {
+				t.Fatal(err)
+			}
+			got, want := content(t, often), content(t, once)
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("after changes %v, at once %v", got, want)
+			}
+		})
 	}
 }
 
