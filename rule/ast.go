@@ -45,9 +45,8 @@ type Pos struct {
 // Action is what a rule does with a packet.
 type Action struct {
 	Op op.Action
-	// ActionSkipTo, ActionCall: rule number; ActionPipe, ActionNAT: number of the pipe,
-	// of the instance; ActionUnreach,
-	// ActionUnreach6: ICMP code; else 0
+	// ActionSkipTo, ActionCall: rule number; ActionPipe, ActionNAT: number of the pipe, of the
+	// instance; ActionUnreach, ActionUnreach6: ICMP code; else 0
 	Arg uint32
 }
 

@@ -126,9 +126,9 @@ func (s *Service) list() []pod.Pod {
 }
 
 // SetMasquerade sets which packets leave with another source: those of pods to anything but pods,
-// here and on other nodes, and those of others as the settings say. Rules with
-// nat use the same ports. While the pods of an earlier run are not taken over it does nothing: what
-// an earlier agent has set holds.
+// here and on other nodes, and those of others as the settings say. Rules with nat use the same
+// ports. While the pods of an earlier run are not taken over it does nothing: what an earlier agent
+// has set holds.
 func (s *Service) SetMasquerade() error {
 	set, m := s.config.Settings, forward.Masquerade{}
 	if len(set.Ranges) > 0 && s.manager.Load() == nil {

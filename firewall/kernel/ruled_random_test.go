@@ -29,12 +29,7 @@ func TestRuledTranslationsAgainstTheModel(t *testing.T) {
 		packets = n
 	}
 	g := newGateway(t, openRules)
-	f := framesOf(g.cluster)
-	l, err := g.host.Netlink().LinkByName("eth1")
-	g.must(err)
-	inside := crossing{index: g.inside}
-	copy(inside.mac[:], l.HardwareAddr)
-	f.behind = map[netip.Addr]crossing{serverFour: inside}
+	f := g.frames()
 	f.publish(8080, 80)
 	g.must(g.engine.SetMasquerade(forward.Masquerade{Sources: podRanges, Except: podRanges,
 		Ports: []forward.PortRange{{First: 2000, Last: 2999}}}))

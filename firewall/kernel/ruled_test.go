@@ -212,19 +212,7 @@ func TestNATFollowsInterface(t *testing.T) {
 	l, err := g.host.Netlink().LinkByName("eth0")
 	g.must(err)
 	g.must(g.host.Netlink().AddAddr(l.Index, netip.MustParsePrefix("192.0.2.9/32")))
-	setAddr := func(addrs ...string) {
-		t.Helper()
-		for i := range g.ifs {
-			if g.ifs[i].Name == "eth0" {
-				g.ifs[i].Addrs = nil
-				for _, a := range addrs {
-					g.ifs[i].Addrs = append(g.ifs[i].Addrs, netip.MustParsePrefix(a))
-				}
-			}
-		}
-		g.must(g.engine.SetInterfaces(g.ifs))
-	}
-	setAddr("192.0.2.9/32", "192.0.2.1/24")
+	g.setAddrs("192.0.2.9/32", "192.0.2.1/24")
 	g.outgoing("another address")
 	if err := reach(g.outside, "192.0.2.9:8080"); err != nil {
 		t.Errorf("redirected: %v", err)
@@ -239,7 +227,7 @@ func TestNATFollowsInterface(t *testing.T) {
 	if len(shown) != 1 || !shown[netip.MustParseAddr("192.0.2.9")] {
 		t.Errorf("flows are shown as from %v", shown)
 	}
-	setAddr("2001:db8::1/64")
+	g.setAddrs("2001:db8::1/64")
 	if err := tryExchange(g.server, "192.0.2.2:80"); err == nil {
 		t.Error("something leaves from an interface without an address")
 	}
