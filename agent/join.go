@@ -58,6 +58,9 @@ func (n *Node) prepare(p *program.Program) error {
 			return err
 		}
 	}
+	if err := n.nat.CheckRules(p, n.config.Settings.Pods.Ranges); err != nil {
+		return err
+	}
 	return n.routes.Set(p)
 }
 
@@ -66,6 +69,10 @@ func (n *Node) prepare(p *program.Program) error {
 func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 	if err := n.shared.follow(set.Tables); err != nil {
 		n.problems.Add(err.Error(), "restart the node")
+	}
+	if err := n.nat.Follow(new.NATs); err != nil {
+		n.problems.Add("the host forwards no packets for rules with nat: "+err.Error(),
+			"sysctl -w net.ipv4.ip_forward=1")
 	}
 	if n.cluster != nil && n.cluster.Known() {
 		if err := n.shared.clear(new.Tables, set.Tables); err != nil {

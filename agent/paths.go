@@ -47,6 +47,9 @@ func (p Paths) Services() string { return filepath.Join(p.State(), "services.jso
 // Docker is where dockerd looks for a network driver named weir.
 func (p Paths) Docker() string { return p.at("run/docker/plugins/weir.sock") }
 
+// DockerNetworks has the labels of Docker's networks. It stays when Weir goes, as the networks do.
+func (p Paths) DockerNetworks() string { return filepath.Join(p.State(), "docker-networks.json") }
+
 // Pins is the directory of the pinned eBPF objects.
 func (p Paths) Pins() string {
 	if p.Bpffs != "" {

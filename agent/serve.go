@@ -90,7 +90,7 @@ const (
 
 // readable is what the read-only socket answers. The content of packets is not part of it.
 var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/tables", "GET /v1/sets",
-	"GET /v1/pipes",
+	"GET /v1/pipes", "GET /v1/nat",
 	"GET /v1/states", "GET /v1/top", "GET /v1/history",
 	"POST /v1/why", "POST /v1/flow", "POST /v1/preview",
 	"POST /v1/doubts", "GET /v1/pods", "GET /v1/services",
@@ -175,6 +175,7 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("GET /v1/tables", n.listTables)
 	mux.HandleFunc("GET /v1/sets", api.Answer(n.rules.Sets))
 	mux.HandleFunc("GET /v1/pipes", api.Answer(n.rules.Pipes))
+	mux.HandleFunc("GET /v1/nat", api.Answer(n.rules.NATs))
 	mux.HandleFunc("GET /v1/states", api.Answer(n.observer.States))
 	mux.HandleFunc("GET /v1/events", n.observer.ServeEvents)
 	mux.HandleFunc("GET /v1/top", n.observer.ServeTop)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/cluster"
+	"github.com/weirnet/weir/agent/nat"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
@@ -96,7 +97,7 @@ func TestTablesOfLostCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer service.Close()
-	n := &Node{cluster: service, shared: sharedTables{engine: engine,
+	n := &Node{cluster: service, nat: nat.New(nat.Config{}), shared: sharedTables{engine: engine,
 		problems: &problem.List{Log: log},
 		tables:   map[string]rule.Table{}, cleared: map[string]bool{}}}
 	rules := &program.Program{Tables: []string{"banned"}}

@@ -49,8 +49,8 @@ func newNode(c Config, member bool) *Node {
 			Guards: c.Settings.Host.Guards, Masquerade: c.Settings.Pods.Masquerade}
 	}}
 	n.pods = pods.New(pods.Config{Settings: c.Settings.Pods, Dir: c.Paths.Pods(),
-		Socket: c.Paths.Docker(), Log: n.log, Problems: &n.problems, Engine: n.engine,
-		Hooks: n.hooks, Links: n.links,
+		Socket: c.Paths.Docker(), Networks: c.Paths.DockerNetworks(), Log: n.log,
+		Problems: &n.problems, Engine: n.engine, Hooks: n.hooks, Links: n.links,
 		PrepareRouter: router.Prepare,
 		Changed:       n.podsChanged,
 		PeerRanges:    n.peers.Ranges,

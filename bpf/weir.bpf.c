@@ -45,7 +45,8 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 			return r;
 	}
 	if (f->pods | f->published | f->sources)
-		return dir == DIR_IN ? forward_in(skb, p, v, cookie, l2) : forward_out(skb, l2);
+		return dir == DIR_IN ? forward_in(skb, p, &c->walk, v, cookie, &c->nat, l2) :
+				       forward_out(skb, l2);
 	if (l2 != L2_INFINIBAND && likely(!listened(cf, EVENT_PACKET))) {
 		int r = fast_path(skb, cf, l2, 0, 0);
 		if (likely(r == FAST_DONE)) {

@@ -35,11 +35,11 @@ func (m *Manager) Label(ctx context.Context, name, ifName string, set map[string
 		for _, key := range remove {
 			delete(labels, key)
 		}
-		if err := errors.Join(p.checkFixed(labels), checkLabels(p.Name, labels)); err != nil {
-			return nil, err
-		}
 		next := *p
 		next.Labels = labels
+		if err := errors.Join(p.checkFixed(labels), next.checkLabels()); err != nil {
+			return nil, err
+		}
 		before, after = append(before, *p), append(after, next)
 	}
 	for i := range after {

@@ -217,7 +217,7 @@ func (s *Spec) check() error {
 		}
 		families[a.Is4()] = a
 	}
-	if err := errors.Join(s.checkNextHops(), checkLabels(s.Name, s.Labels)); err != nil {
+	if err := errors.Join(s.checkNextHops(), s.checkLabels()); err != nil {
 		return err
 	}
 	for _, p := range s.Publish {
@@ -269,18 +269,25 @@ func (s *Spec) nextHop(is4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// checkLabels refuses labels that cannot be tables.
-func checkLabels(pod string, labels map[string]string) error {
+func (s *Spec) checkLabels() error {
+	if err := CheckLabels(s.Labels); err != nil {
+		return fmt.Errorf("pod %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// CheckLabels refuses labels that cannot be tables.
+func CheckLabels(labels map[string]string) error {
 	if len(labels) > maxLabels {
-		return fmt.Errorf("pod %s: %d labels; a pod has at most %d", pod, len(labels), maxLabels)
+		return fmt.Errorf("%d labels; a pod has at most %d", len(labels), maxLabels)
 	}
 	for k, v := range labels {
 		if len(k)+1+len(v) > maxLabel {
-			return fmt.Errorf("pod %s: label %s=%s is longer than %d bytes", pod, k, v, maxLabel)
+			return fmt.Errorf("label %s=%s is longer than %d bytes", k, v, maxLabel)
 		}
 		if !validName(k, "/", maxLabel) || !validName(v, "/", maxLabel) {
-			return fmt.Errorf("pod %s: label %q=%q: only letters, digits, '_', '.', '/' and '-', "+
-				"at most 63 each", pod, k, v)
+			return fmt.Errorf("label %q=%q: only letters, digits, '_', '.', '/' and '-', "+
+				"at most 63 each", k, v)
 		}
 	}
 	return nil

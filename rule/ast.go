@@ -45,8 +45,8 @@ type Pos struct {
 // Action is what a rule does with a packet.
 type Action struct {
 	Op op.Action
-	// ActionSkipTo, ActionCall: rule number; ActionPipe: pipe number; ActionUnreach,
-	// ActionUnreach6: ICMP code; else 0
+	// ActionSkipTo, ActionCall: rule number; ActionPipe, ActionNAT: number of the pipe, of the
+	// instance; ActionUnreach, ActionUnreach6: ICMP code; else 0
 	Arg uint32
 }
 
@@ -78,7 +78,7 @@ type Test struct {
 }
 
 // Clauses returns every clause of the rule that is not empty: header first, then options. The rule
-// matches when all are true.
+// matches when all are true. A rule with nat is about IPv4 only.
 func (r *Rule) Clauses() []Clause {
 	all := make([]Clause, 0, 5+len(r.Options))
 	for _, c := range [...]Clause{r.Proto, r.Src, r.SrcPort, r.Dst, r.DstPort} {
@@ -90,6 +90,9 @@ func (r *Rule) Clauses() []Clause {
 		if len(c) > 0 {
 			all = append(all, c)
 		}
+	}
+	if r.Action.Op == op.ActionNAT {
+		all = append(all, Clause{{Op: op.CondVersion, A: 4}})
 	}
 	return all
 }

@@ -30,6 +30,8 @@ const (
 	VerbPipeDelete              // pipe Number
 	VerbPipeFlush               // all pipes
 	VerbOnePass                 // enable or disable one_pass: Disable
+	VerbNAT                     // nat Number gets the configuration NAT
+	VerbNATDelete               // nat Number
 )
 
 // Command is a parsed line.
@@ -50,6 +52,7 @@ type Command struct {
 	Empty    bool   // VerbTableCreate: empty it if it is there ("or-flush")
 	File     string // VerbTableCreate: the members are the lines of this file
 	Pipe     *Pipe
+	NAT      *NAT
 	Disable  bool // VerbOnePass
 }
 
@@ -77,6 +80,8 @@ func (c *Command) Apply(s *Ruleset) error {
 		s.Swap(c.From, c.To)
 	case VerbPipe, VerbPipeDelete, VerbPipeFlush:
 		return c.pipe(s)
+	case VerbNAT, VerbNATDelete:
+		return c.nat(s)
 	case VerbOnePass:
 		s.ManyPass = c.Disable
 	case VerbTableCreate, VerbTableAdd, VerbTableDelete, VerbTableFlush, VerbTableDrop:
@@ -98,6 +103,22 @@ func (c *Command) pipe(s *Ruleset) error {
 			s.Pipes = map[uint16]*Pipe{}
 		}
 		s.Pipes[c.Number] = c.Pipe
+	}
+	return nil
+}
+
+func (c *Command) nat(s *Ruleset) error {
+	_, there := s.NATs[c.Number]
+	switch {
+	case c.Verb == VerbNATDelete && !there:
+		return absent{fmt.Sprintf("there is no nat %d", c.Number), "weir fw nat show"}
+	case c.Verb == VerbNATDelete:
+		delete(s.NATs, c.Number)
+	default:
+		if s.NATs == nil {
+			s.NATs = map[uint16]*NAT{}
+		}
+		s.NATs[c.Number] = c.NAT
 	}
 	return nil
 }

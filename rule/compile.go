@@ -46,6 +46,8 @@ type compiler struct {
 	work    *[program.NumDims]workspace
 	named6  [2][]netip.Prefix // IPv6 prefixes of the baked conditions: source, destination
 	numbers []uint16          // by slot
+
+	manyPass bool // Ruleset.ManyPass
 }
 
 func compile(s *Ruleset, o CompileOptions, bake bool, cache *Cache) (*Program, error) {
@@ -80,6 +82,10 @@ func compile(s *Ruleset, o CompileOptions, bake bool, cache *Cache) (*Program, e
 	if err := c.takePipes(s, rules); err != nil {
 		return nil, err
 	}
+	if err := c.takeNATs(s, rules); err != nil {
+		return nil, err
+	}
+	c.manyPass = s.ManyPass
 	parts := cache.take(rules, bake)
 	c.reserve(parts)
 	for slot, r := range rules {
@@ -181,12 +187,16 @@ func (c *compiler) rule(slot int, p *part) error {
 		code.Arg = c.target(max(r.Action.Arg, uint32(r.Number)+1))
 	case op.ActionCall:
 		code.Arg = c.target(r.Action.Arg)
+	case op.ActionNAT:
+		if err := c.natRule(code, r, c.manyPass); err != nil {
+			return err
+		}
 	case op.ActionPipe: // without a pipe ipfw drops what it would carry
 		if code.Action = op.ActionAllow; c.missing(r) {
 			code.Action = op.ActionDeny
 		}
 	}
-	if r.State.Op.LooksUp() {
+	if code.State.LooksUp() {
 		c.First = min(c.First, slot)
 	}
 	if err := c.flow(code, r); err != nil {
@@ -206,7 +216,11 @@ func (c *compiler) flow(code *program.Rule, r *Rule) error {
 		code.Flow = program.AnyFlow
 		return nil
 	}
-	id, err := intern(c.flows, &c.Flows, r.State.Flow, program.MaxFlows+1, "flow names")
+	name := r.State.Flow
+	if code.Action == op.ActionNAT && code.State != op.StateNone {
+		name = program.NATFlow
+	}
+	id, err := intern(c.flows, &c.Flows, name, program.MaxFlows+1, "flow names")
 	code.Flow = uint8(id)
 	return err
 }

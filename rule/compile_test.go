@@ -121,6 +121,9 @@ func dumpProgram(p *program.Program) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "first %d features %#x flows %v tables %v names %v globs %v\n",
 		p.First, uint64(p.Features), p.Flows, p.Tables, p.Names, p.Globs)
+	for _, x := range p.NATs {
+		fmt.Fprintf(&b, "nat %d %s\n", x.Number, FormatNAT(&x))
+	}
 	for slot, c := range p.Rules {
 		fmt.Fprintf(&b,
 			"%d: %016x %d %s\n  set=%d %v arg=%d tag=%d prob=%#x state=%d flow=%d mask=%d "+

@@ -180,6 +180,9 @@ func printRuleset(s *Ruleset) string {
 	for _, number := range slices.Sorted(maps.Keys(s.Pipes)) {
 		fmt.Fprintf(&b, "pipe %d config %s\n", number, s.Pipes[number])
 	}
+	for _, number := range slices.Sorted(maps.Keys(s.NATs)) {
+		fmt.Fprintf(&b, "nat %d config %s\n", number, FormatNAT(s.NATs[number]))
+	}
 	for _, r := range s.Rules {
 		fmt.Fprintf(&b, "add %s\n", r)
 	}
@@ -199,6 +202,9 @@ func dumpRuleset(s *Ruleset) string {
 	}
 	for _, number := range slices.Sorted(maps.Keys(s.Pipes)) {
 		fmt.Fprintf(&b, "pipe %d %+v\n", number, *s.Pipes[number])
+	}
+	for _, number := range slices.Sorted(maps.Keys(s.NATs)) {
+		fmt.Fprintf(&b, "nat %d %+v\n", number, *s.NATs[number])
 	}
 	for _, r := range s.Rules {
 		b.WriteString(dumpRule(r))
@@ -268,7 +274,8 @@ func TestExamples(t *testing.T) {
 	}
 	kept = append(kept, "log", "logamount", "prob", "set", "me", "me6", "any", "all", "ip", "not",
 		"or", "table", "src-addr", "src-port", "dst-addr", "add", "delete", "flush")
-	aliases := append([]string{"liberal", "limit-rate", "pipe", "ip4", "ip6", "call"}, synonyms...)
+	aliases := append([]string{"liberal", "limit-rate", "pipe", "nat", "ip4", "ip6", "call"},
+		synonyms...)
 	for _, w := range kept {
 		if !used[w] && !slices.Contains(aliases, w) {
 			t.Errorf("examples/ipfw.rules does not use %q", w)
@@ -292,7 +299,7 @@ func TestDocumented(t *testing.T) {
 		}
 	}
 	blocks := strings.Split(text, "```\n")
-	for _, i := range []int{1, 5, 7, 9, 11} {
+	for _, i := range []int{1, 5, 7, 9, 11, 13} {
 		for line := range strings.SplitSeq(blocks[i], "\n") {
 			for command := range strings.SplitSeq(line, "        ") {
 				if _, err := ParseLine(command, nil); err != nil {
@@ -303,8 +310,8 @@ func TestDocumented(t *testing.T) {
 	}
 	_, err := ParseLine("add allow tcp from any to any uid root", nil)
 	if e := (*Error)(nil); !errors.As(err, &e) ||
-		!strings.HasPrefix(blocks[13], "web.rules:3:31: "+e.Msg+"\n"+
+		!strings.HasPrefix(blocks[15], "web.rules:3:31: "+e.Msg+"\n"+
 			strings.SplitN(e.Report(), "\n", 2)[1]) {
-		t.Errorf("docs/rules.md shows another report: %s", blocks[9])
+		t.Errorf("docs/rules.md shows another report: %s", blocks[15])
 	}
 }

@@ -126,10 +126,19 @@ func newLinter(s *Ruleset) (*linter, error) {
 }
 
 // final reports whether the action of a rule ends the walk.
-func (l *linter) final(slot int) bool { return l.rules[slot].passes() || l.rules[slot].drops() }
+func (l *linter) final(slot int) bool {
+	if l.rules[slot].Action.Op == op.ActionNAT && l.codes[slot].Arg&program.NATContinues != 0 {
+		return false
+	}
+	return l.rules[slot].passes() || l.rules[slot].drops()
+}
 
 func (r *Rule) passes() bool {
-	return r.Action.Op == op.ActionAllow || r.Action.Op == op.ActionPipe
+	switch r.Action.Op {
+	case op.ActionAllow, op.ActionPipe, op.ActionNAT:
+		return true
+	}
+	return false
 }
 
 func (r *Rule) drops() bool {

@@ -60,6 +60,8 @@ func (p *parser) command() (c *Command, err error) {
 		err = p.end("flush")
 	case p.isPipe():
 		err = p.pipe(c)
+	case p.isNAT():
+		err = p.nat(c)
 	case p.accept("table"):
 		err = p.tableCommand(c)
 	case t.text == "set" && !p.isRule():

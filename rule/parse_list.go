@@ -62,7 +62,7 @@ func (p *parser) ports(what op.Cond) (Test, error) {
 	}
 	test := Test{Op: what}
 	for _, item := range t.split(',') {
-		r, err := p.portRange(item)
+		r, err := p.portRange(p.num, item)
 		if err != nil {
 			return Test{}, err
 		}
@@ -71,7 +71,7 @@ func (p *parser) ports(what op.Cond) (Test, error) {
 	return test, nil
 }
 
-func (p *parser) portRange(t token) (Range, error) {
+func (p *parser) portRange(read numReader, t token) (Range, error) {
 	if n, ok := p.names.service(unescape(t.text)); ok {
 		return Range{uint32(n), uint32(n)}, nil
 	}
@@ -79,18 +79,18 @@ func (p *parser) portRange(t token) (Range, error) {
 	if t.text == "" {
 		return Range{}, p.fail(t, "", "empty item in a port list")
 	}
-	first, err := p.port(t.sub(0, len(lo)))
+	first, err := p.port(read, t.sub(0, len(lo)))
 	if err != nil || !ranged {
 		return Range{first, first}, err
 	}
-	last, err := p.port(t.sub(len(lo)+1, len(lo)+1+len(hi)))
+	last, err := p.port(read, t.sub(len(lo)+1, len(lo)+1+len(hi)))
 	if err != nil {
 		return Range{}, err
 	}
 	return p.ordered(t, first, last, "port")
 }
 
-func (p *parser) port(t token) (uint32, error) {
+func (p *parser) port(read numReader, t token) (uint32, error) {
 	if n, ok := p.names.service(unescape(t.text)); ok {
 		return uint32(n), nil
 	}
@@ -100,7 +100,7 @@ func (p *parser) port(t token) (uint32, error) {
 	if t.text[0] < '0' || t.text[0] > '9' {
 		return 0, p.fail(t, suggest(t.text, keys(services)...), "unknown service %s", quote(t.text))
 	}
-	return p.num(t, "port", 0, 65535)
+	return read(t, "port", 0, 65535)
 }
 
 // unescape takes the backslashes away that ipfw wants before the hyphens of a service name.

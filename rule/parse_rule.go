@@ -19,7 +19,7 @@ const maxComment = 255
 // [// comment].
 func (p *parser) rule() (*Rule, error) {
 	r := new(Rule)
-	steps := [...]func(*Rule) error{p.head, p.action, p.marks, p.body, p.remark}
+	steps := [...]func(*Rule) error{p.head, p.action, p.marks, p.body, p.stateless, p.remark}
 	for _, step := range steps {
 		if err := step(r); err != nil {
 			return nil, err
@@ -98,14 +98,18 @@ func (p *parser) action(r *Rule) error {
 		}
 	case op.ActionUnreach6:
 		r.Action.Arg, err = p.code("unreach6", codes6)
-	case op.ActionSkipTo, op.ActionCall, op.ActionPipe:
-		if t := p.peek(); t.text == "tablearg" {
-			return p.fail(t, refusedOptions["tablearg"],
+	case op.ActionSkipTo, op.ActionCall, op.ActionPipe, op.ActionNAT:
+		if t := p.peek(); t.text == "tablearg" ||
+			action == op.ActionNAT && t.text == "global" {
+			return p.fail(t, refusedNAT[t.text],
 				"%q is a word of ipfw that Weir does not have", t.text)
 		}
 		what := "rule number"
-		if action == op.ActionPipe {
+		switch action {
+		case op.ActionPipe:
 			what = "pipe number"
+		case op.ActionNAT:
+			what = "nat number"
 		}
 		r.Action.Arg, err = p.needDec(what, 1, program.DefaultNumber)
 	case op.ActionCheckState:
@@ -219,6 +223,22 @@ func (p *parser) body(r *Rule) error {
 		}
 	}
 	return p.options(r)
+}
+
+// stateless refuses that a rule with nat makes states: its translation is the state of both sides,
+// and one side alone would not follow a connection.
+func (p *parser) stateless(r *Rule) error {
+	if r.Action.Op != op.ActionNAT || r.State.Op == op.StateNone {
+		return nil
+	}
+	at := p.words[p.at-1]
+	for _, t := range p.words {
+		if t.text == r.State.Op.Word() {
+			at = t
+		}
+	}
+	return p.fail(at, "leave it out: the answers to what nat has translated follow the translation",
+		"a rule with nat makes no states")
 }
 
 // everyPacket takes "ip from any to any", which says nothing.

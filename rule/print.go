@@ -133,7 +133,7 @@ func (r *Rule) appendHeader(b []byte) []byte {
 func (r *Rule) appendAction(b []byte, s Style) []byte {
 	b = append(b, r.Action.Op.String()...)
 	switch r.Action.Op {
-	case op.ActionSkipTo, op.ActionCall, op.ActionPipe:
+	case op.ActionSkipTo, op.ActionCall, op.ActionPipe, op.ActionNAT:
 		b = appendNumber(append(b, ' '), r.Action.Arg)
 	case op.ActionUnreach:
 		b = appendCode(append(b, ' '), r.Action.Arg, codes4)

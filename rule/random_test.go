@@ -190,14 +190,14 @@ func (g random) rule() *Rule {
 	if g.chance(10) {
 		r.Prob = []float64{0.5, 1e-10, 0.123456789, 1 - 1e-9}[g.IntN(4)]
 	}
-	r.Action.Op = op.Action(1 + g.IntN(int(op.ActionPipe)))
+	r.Action.Op = op.Action(1 + g.IntN(int(op.ActionNAT)))
 	if g.chance(50) {
 		r.Action.Op = []op.Action{op.ActionAllow, op.ActionDeny, op.ActionCount}[g.IntN(3)]
 	}
 	switch r.Action.Op {
 	case op.ActionUnreach, op.ActionUnreach6:
 		r.Action.Arg = g.Uint32N(20)
-	case op.ActionSkipTo, op.ActionCall, op.ActionPipe:
+	case op.ActionSkipTo, op.ActionCall, op.ActionPipe, op.ActionNAT:
 		r.Action.Arg = 1 + g.Uint32N(4000)
 	case op.ActionCheckState:
 		r.State = State{Op: op.StateCheck, Flow: g.one("", "", "any", "web")}
@@ -250,7 +250,7 @@ func (g random) rate() Rate {
 }
 
 func (g random) state(r *Rule) {
-	if !g.chance(30) {
+	if !g.chance(30) || r.Action.Op == op.ActionNAT {
 		return
 	}
 	r.State = State{Op: op.StateKeep + op.State(g.IntN(4)),

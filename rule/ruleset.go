@@ -27,7 +27,8 @@ type Ruleset struct {
 	// of those tables that come from a file, which have no members in Tables
 	Lists map[string]*List
 	Pipes map[uint16]*Pipe // by number
-	// one_pass is disabled: no rule may be a pipe then
+	NATs  map[uint16]*NAT  // by number
+	// one_pass is disabled: no rule may be a pipe then, and what nat lets pass continues
 	ManyPass bool
 	// when those of their members end that have a timeout, on the clock of Now
 	Ends Ends
@@ -146,7 +147,8 @@ func (r *Rule) inSet(set uint8) *Rule {
 // Clone returns a copy that shares only rules, which never change.
 func (s *Ruleset) Clone() *Ruleset {
 	c := &Ruleset{Rules: slices.Clone(s.Rules), Disabled: s.Disabled, Ends: s.Ends.clone(),
-		Now: s.Now, Lists: maps.Clone(s.Lists), Pipes: maps.Clone(s.Pipes), ManyPass: s.ManyPass}
+		Now: s.Now, Lists: maps.Clone(s.Lists), Pipes: maps.Clone(s.Pipes),
+		NATs: maps.Clone(s.NATs), ManyPass: s.ManyPass}
 	if s.Tables != nil {
 		c.Tables = make(map[string]Table, len(s.Tables))
 	}

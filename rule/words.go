@@ -13,7 +13,7 @@ var actions = map[string]op.Action{
 	"unreach6": op.ActionUnreach6,
 	"count":    op.ActionCount,
 	"skipto":   op.ActionSkipTo, "call": op.ActionCall, "return": op.ActionReturn,
-	"check-state": op.ActionCheckState, "pipe": op.ActionPipe,
+	"check-state": op.ActionCheckState, "pipe": op.ActionPipe, "nat": op.ActionNAT,
 }
 
 // refused is why a word of ipfw is not taken; the value is a hint.
@@ -26,9 +26,7 @@ var refusedActions = refused{
 	"ngtee":    "netgraph is FreeBSD's",
 	"queue": "packets are not queued, so there are no weights; \"pipe\" limits flows " +
 		"together, tc shapes",
-	"sched": "traffic shaping (dummynet) is not part of the rules; shape with tc",
-	"nat": "translation is a setting: [[masquerade]], [[forward]] and [[binat]] of weir.toml, " +
-		"published ports of pods",
+	"sched":      "traffic shaping (dummynet) is not part of the rules; shape with tc",
 	"fwd":        "forwarding to another next hop is not done by rules; use a policy route",
 	"forward":    "forwarding to another next hop is not done by rules; use a policy route",
 	"reass":      "fragments follow their first fragment by themselves; leave the rule out",
@@ -44,9 +42,8 @@ var refusedActions = refused{
 	"reset6":     "\"reset\" answers IPv4 and IPv6",
 	"abort":      "SCTP is refused with \"reject\"",
 	"abort6":     "SCTP is refused with \"reject\"",
-	"rdr": "translation is a setting: [[forward]] and [[binat]] of weir.toml, published ports " +
-		"of pods",
-	"defrag": "fragments follow their first fragment by themselves; leave the rule out",
+	"rdr":        "write nat N config with redirect_port, and a rule with nat N",
+	"defrag":     "fragments follow their first fragment by themselves; leave the rule out",
 }
 
 var refusedOptions = refused{
@@ -85,7 +82,6 @@ var refusedOptions = refused{
 var refusedVerbs = refused{
 	"queue":    refusedActions["queue"],
 	"sched":    refusedActions["sched"],
-	"nat":      refusedActions["nat"],
 	"sysctl":   "settings live in the configuration file",
 	"flowset":  refusedActions["queue"],
 	"internal": "it shows FreeBSD's kernel objects",

@@ -16,6 +16,8 @@ var wrongLines = []struct{ line, hint string }{
 	{"fw set move rule 4711 to 3", "weir fw list"},
 	{"fw pipe 4711 delete", "weir fw pipe show"},
 	{"fw pipe 5 show", "weir fw pipe show"},
+	{"fw nat 4711 delete", "weir fw nat show"},
+	{"fw nat 5 show", "weir fw nat show"},
 	{"fw table nosuch list", "weir fw table all list"},
 	{"fw table nosuch flush", "weir fw table all list"},
 	{"fw table known create", "missing"},

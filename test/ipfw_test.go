@@ -55,6 +55,11 @@ $fwcmd add 65000 pass all from any to any`, "", 0},
 			"src-ip 0x000000ff\n", 0},
 	{"ipfw pipe 1 delete; ipfw pipe list 2 | wc -l; ipfw pipe flush; ipfw pipe show",
 		"2\n", 0},
+	{"ipfw nat 7 config if em0 same_ports redirect_port tcp 10.9.0.5:http 80 && " +
+		"ipfw add 700 nat 7 ip from any to any via em0 && ipfw nat show config && " +
+		"ipfw -q delete 700 && ipfw nat 7 delete && ipfw nat show",
+		"00700 nat 7 ip from any to any via em0\nipfw nat 7 config if em0 redirect_port tcp " +
+			"10.9.0.5:80 80\n", 0},
 	{"ipfw disable one_pass 2>&1 | grep -c one_pass; ipfw -q delete 600; ipfw disable one_pass",
 		"1\n", 0},
 	{"ipfw -q resetlog >/dev/null 2>&1", "", 64},

@@ -13,6 +13,7 @@
 //	GET  /v1/tables        Tables     ?members=0: only how many there are
 //	GET  /v1/sets          Sets
 //	GET  /v1/pipes         Pipes
+//	GET  /v1/nat           NATs
 //	GET  /v1/states        States
 //	GET  /v1/events        JSON lines of events; ?filter=EXPR ?since=TIME|DURATION ?follow=0
 //	GET  /v1/top           Top        ?n=ROWS
@@ -282,6 +283,18 @@ type Pipe struct {
 	Config    string `json:"config"`
 	Bandwidth uint64 `json:"bandwidth_bits"` // in a second, 0 for no bound
 	Burst     uint32 `json:"burst_bytes"`
+}
+
+// NATs are the instances of nat that are configured.
+type NATs struct {
+	Version int   `json:"version"`
+	NATs    []NAT `json:"nat"`
+}
+
+// NAT is an instance. Config is what stands behind "nat N config".
+type NAT struct {
+	Number uint16 `json:"number"`
+	Config string `json:"config"`
 }
 
 // Used is a set with rules.

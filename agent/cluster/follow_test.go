@@ -476,7 +476,7 @@ func TestWriteThatIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	nstest.Eventually(t, "the copy has it", func() bool {
-		return a.stored().Revision >= s.Revision
+		return a.Status().Revision >= s.Revision
 	})
 	a.client.setDeaf(true)
 	a.SetPods([]cluster.Pod{pod("p1", "10.0.1.1"), pod("p2", "10.0.1.2")})

@@ -89,6 +89,9 @@ func (e *Pair) SetInterfaces(ifs []firewall.Interface) error {
 	return e.each(func(x firewall.Engine) error { return x.SetInterfaces(ifs) })
 }
 
+// FollowNAT has the kernel engine try again what an instance of nat could not have.
+func (e *Pair) FollowNAT() error { return e.kernel.FollowNAT() }
+
 // SetRoutes implements firewall.Engine.
 func (e *Pair) SetRoutes(routes []firewall.Route) error {
 	return e.each(func(x firewall.Engine) error { return x.SetRoutes(routes) })

@@ -33,6 +33,8 @@ type Engine interface {
 	Attached() []uint32
 	// Guarded reports whether the engine that was taken over had evaluated packets of an interface.
 	Guarded() bool
+	// FollowNAT tries again what an instance of nat could not have, and returns what it has not.
+	FollowNAT() error
 }
 
 // Tunnel is the encrypted tunnel to other nodes.
@@ -90,9 +92,15 @@ func (h *Hooks) Ping() {
 
 // Follow follows the interfaces. A failure is shown in the status, and Behind retries it.
 func (h *Hooks) Follow() {
-	const about = "following the interfaces"
-	err := h.follow()
-	h.behind = err != nil
+	const about, ports = "following the interfaces", "ports of rules with nat"
+	err, held := h.follow(), h.config.Engine.FollowNAT()
+	h.behind = err != nil || held != nil
+	if held != nil {
+		h.config.Problems.Set(ports, "a port is not redirected as rules with nat say: "+
+			held.Error()+"; it is tried again", problem.Hint(held, "weir fw nat show"))
+	} else {
+		h.config.Problems.Solved(ports)
+	}
 	if err != nil {
 		h.config.Problems.Set(about, "cannot follow the interfaces: "+err.Error(), "weir doctor")
 		return
@@ -100,7 +108,8 @@ func (h *Hooks) Follow() {
 	h.config.Problems.Solved(about)
 }
 
-// Behind reports whether an interface is not guarded although it should be.
+// Behind reports whether an interface is not guarded although it should be, or a port of nat is
+// held.
 func (h *Hooks) Behind() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

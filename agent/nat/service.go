@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/internal/forward"
+	"github.com/weirnet/weir/internal/program"
 )
 
 // Config is what a Service needs.
@@ -39,6 +40,8 @@ type Service struct {
 
 	mu   sync.Mutex        // its place in the lock order: agent/doc.go
 	held map[element]error // guarded by mu; what Apply held back last, nil before it
+	// guarded by mu; the instances that rules name, never changed in place
+	rules []program.NAT
 }
 
 // New returns a Service that has done nothing yet.

@@ -93,7 +93,7 @@ func (s *Service) ServeDocker() (stop func() error, err error) {
 	node := dockerNode{s}
 	requests, cancel := context.WithCancel(context.Background())
 	server := http.Server{BaseContext: func(net.Listener) context.Context { return requests },
-		Handler: docker.New(node).Handler(), ReadHeaderTimeout: headerTime,
+		Handler: docker.New(node, s.config.Networks).Handler(), ReadHeaderTimeout: headerTime,
 		IdleTimeout: idleTime}
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -53,6 +53,7 @@ type Config struct {
 	Settings Settings
 	Dir      string // of the records
 	Socket   string // where dockerd looks for a plugin
+	Networks string // file with the labels of Docker's networks
 	Log      *slog.Logger
 	Problems *problem.List
 
@@ -125,8 +126,9 @@ func (s *Service) list() []pod.Pod {
 }
 
 // SetMasquerade sets which packets leave with another source: those of pods to anything but pods,
-// here and on other nodes, and those of others as the settings say. While the pods of an earlier
-// run are not taken over it does nothing: what an earlier agent has set holds.
+// here and on other nodes, and those of others as the settings say. Rules with nat use the same
+// ports. While the pods of an earlier run are not taken over it does nothing: what an earlier agent
+// has set holds.
 func (s *Service) SetMasquerade() error {
 	set, m := s.config.Settings, forward.Masquerade{}
 	if len(set.Ranges) > 0 && s.manager.Load() == nil {
@@ -136,9 +138,6 @@ func (s *Service) SetMasquerade() error {
 		m.Sources, m.Except = set.Ranges, slices.Concat(set.Ranges, s.config.PeerRanges())
 	}
 	m.Others, m.Near = s.config.Others()
-	if len(m.Sources)+len(m.Others) == 0 {
-		return s.config.Engine.SetMasquerade(forward.Masquerade{})
-	}
 	ephemeral, err := os.ReadFile(ephemeralFile)
 	if err != nil {
 		return fmt.Errorf("read the ports that the host takes for its own connections: %w", err)

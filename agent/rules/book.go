@@ -242,7 +242,7 @@ func (b *Book) enforceSavedLocked(next Version) error {
 	}
 	if err := saved.Commit(); err != nil {
 		return errors.Join(fmt.Errorf("nothing was changed: save the rules: %w", err),
-			b.enforceLocked(before))
+			b.returnLocked(before))
 	}
 	b.config.Problems.Solved(aboutSaving)
 	return nil
@@ -257,11 +257,22 @@ func (b *Book) enforceLocked(next Version) error {
 	return b.putLocked(next, p)
 }
 
+// returnLocked is enforceLocked for rules that were in force before.
+func (b *Book) returnLocked(before Version) error {
+	p, err := before.compile(&b.cache)
+	if err != nil {
+		return err
+	}
+	p.Returns = true
+	return b.putLocked(before, p)
+}
+
 // putLocked hands compiled rules to the engine. An error leaves everything as it was.
 func (b *Book) putLocked(next Version, p *program.Program) error {
 	if err := b.checkTimed(next.Set, 0); err != nil {
 		return err
 	}
+	p.Returns = p.Returns || b.program == nil
 	if err := b.config.Prepare(p); err != nil {
 		return err
 	}
@@ -274,7 +285,9 @@ func (b *Book) putLocked(next Version, p *program.Program) error {
 			tables[name] = b.rules.members(name)
 		}
 		// The error may come from after the switch.
-		return errors.Join(err, b.config.Engine.Replace(b.program, tables))
+		before := *b.program
+		before.Returns = true
+		return errors.Join(err, b.config.Engine.Replace(&before, tables))
 	}
 	old := b.program
 	b.rules, b.program = next, p

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -249,6 +250,33 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 	}
 	b.config.Prepare = func(*program.Program) error { return nil }
 	unchanged("a preparation that fails")
+}
+
+// TestRulesReturn: what comes back after a trial, a panic or an error says so.
+func TestRulesReturn(t *testing.T) {
+	b, _ := newBook(t)
+	var got []bool
+	b.config.Prepare = func(p *program.Program) error { got = append(got, p.Returns); return nil }
+	trial := Version{Set: ruleset(t, "add 5 allow ip from any to any\n"), Source: "new"}
+	if err := b.load(trial, time.Hour, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.revert(b.trial); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Panic(nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.EndPanic(); err != nil {
+		t.Fatal(err)
+	}
+	if want := []bool{false, true, false, true}; !slices.Equal(got, want) {
+		t.Errorf("%v, not %v", got, want)
+	}
+	b.program = nil // as at a start
+	if err := b.enforceLocked(trial); err != nil || !got[4] {
+		t.Errorf("the first: %v, %v", got, err)
+	}
 }
 
 func TestRulebookTrial(t *testing.T) {

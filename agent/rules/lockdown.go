@@ -94,19 +94,21 @@ func keepSSH(set *rule.Ruleset, path string, names *rule.Names) (read bool) {
 		_ = c.Apply(&old) // a line that does not apply, like a table created twice, is skipped
 	}
 	set.Tables, set.Lists, set.Ends, set.Pipes = old.Tables, old.Lists, old.Ends, old.Pipes
+	set.NATs, set.ManyPass = old.NATs, old.ManyPass
 	for _, r := range old.Active() {
 		set.Add(forSSH(r))
 	}
 	return read
 }
 
-// forSSH narrows a rule that allows, or is a pipe, down to ssh. All others stay as they are, since
-// they decide which packets come to one that allows: rules that deny or answer, jumps and tags.
-// Numbers stay, for jumps, but behind what the host needs.
+// forSSH narrows a rule that allows, is a pipe or translates down to ssh. All others stay as they
+// are, since they decide which packets come to one that allows: rules that deny or answer, jumps
+// and tags. Numbers stay, for jumps, but behind what the host needs.
 func forSSH(r *rule.Rule) *rule.Rule {
 	kept := *r
 	kept.Number, kept.Set = max(kept.Number, lockDownNext), 0
-	if kept.Action.Op == op.ActionAllow || kept.Action.Op == op.ActionPipe {
+	switch kept.Action.Op {
+	case op.ActionAllow, op.ActionPipe, op.ActionNAT:
 		kept.Options = slices.Concat(kept.Options, []rule.Clause{
 			{{Op: op.CondProto, A: uint32(packet.ProtoTCP)}},
 			{{Op: op.CondDstPort, Ranges: []rule.Range{{Lo: sshPort, Hi: sshPort}}}},

@@ -76,6 +76,13 @@ func TestLockDownLetsInWhomTheRulesDid(t *testing.T) {
 			"add 200 allow tcp from any to me 22 setup\n", []string{friend, other}},
 		{"a pipe", "pipe 1 config bw 1Mbit/s\nadd pipe 1 ip from 192.0.2.1 to any\n" +
 			"add pipe 2 ip from any to any\n", []string{friend}},
+		{"nat", "nat 1 config if eth0\nadd nat 1 ip from 192.0.2.1 to any\n" +
+			"add nat 2 ip from any to any\n", []string{friend}},
+		{"nat that continues", "disable one_pass\nnat 1 config if eth0\n" +
+			"add nat 1 ip from any to any\nadd allow tcp from 192.0.2.1 to me 22\n",
+			[]string{friend}},
+		{"nat with deny_in", "nat 1 config if eth0 deny_in\nadd allow tcp from 192.0.2.1 to me 22\n" +
+			"add nat 1 ip from any to any\n", []string{friend}},
 		{"a set that is off", "add set 3 allow tcp from any to me 22 setup\nset disable 3\n" +
 			"add allow tcp from 192.0.2.1 to me 22 setup\n", []string{friend}},
 		{"deleted and flushed", "add 10 allow tcp from any to me 22\nflush\n" +

@@ -148,7 +148,7 @@ func (b *Book) EndPanic() error {
 	}
 	before := b.panic.before
 	before.Set.Expire(b.config.Clock.Now())
-	if err := b.enforceLocked(before); err != nil {
+	if err := b.returnLocked(before); err != nil {
 		return fmt.Errorf("the panic continues: %w", err)
 	}
 	b.panic = nil

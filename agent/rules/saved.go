@@ -186,6 +186,9 @@ func (s *savedRules) format(r Version) []byte {
 	for _, number := range slices.Sorted(maps.Keys(r.Set.Pipes)) {
 		fmt.Fprintf(&b, "pipe %d config %s\n", number, r.Set.Pipes[number])
 	}
+	for _, number := range slices.Sorted(maps.Keys(r.Set.NATs)) {
+		fmt.Fprintf(&b, "nat %d config %s\n", number, rule.FormatNAT(r.Set.NATs[number]))
+	}
 	if r.Set.ManyPass {
 		b.WriteString("disable one_pass\n")
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -34,6 +35,8 @@ add 100 deny udp from any to any
 pipe 7 config bw 1Mbit/s queue 20KBytes burst 5 mask src-ip 0xff proto 6
 pipe 9 config
 add 200 pipe 7 udp from any to any
+nat 3 config if em0 deny_in redirect_port tcp 10.0.0.5:80-81 80-81
+add 300 nat 3 ip from any to any via em0
 set disable 3
 `)}
 	if err := s.save(r); err != nil {
@@ -48,6 +51,9 @@ set disable 3
 	}
 	if len(got.Set.Pipes) != 2 || *got.Set.Pipes[7] != *r.Set.Pipes[7] {
 		t.Errorf("pipes %v", got.Set.Pipes)
+	}
+	if len(got.Set.NATs) != 1 || !reflect.DeepEqual(got.Set.NATs[3], r.Set.NATs[3]) {
+		t.Errorf("nat %v", got.Set.NATs)
 	}
 	if a, b := string(s.format(got)), string(s.format(r)); a != b {
 		t.Errorf("got\n%s\nwant\n%s", a, b)

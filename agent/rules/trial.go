@@ -112,7 +112,7 @@ func (b *Book) revert(t *trial) (was bool, err error) {
 	}
 	b.trial = nil
 	t.before.Set.Expire(b.config.Clock.Now())
-	return true, b.enforceLocked(t.before)
+	return true, b.returnLocked(t.before)
 }
 
 // changeableLocked refuses changes that are made on this host while a rule set is on trial, and on

@@ -122,6 +122,18 @@ func (b *Book) Pipes() (api.Pipes, error) {
 	return a, nil
 }
 
+// NATs returns the instances of nat in the order of their numbers.
+func (b *Book) NATs() (api.NATs, error) {
+	a := api.NATs{Version: api.Version, NATs: []api.NAT{}}
+	b.View(func(r Version, _ *program.Program) {
+		for _, number := range slices.Sorted(maps.Keys(r.Set.NATs)) {
+			a.NATs = append(a.NATs, api.NAT{Number: number,
+				Config: rule.FormatNAT(r.Set.NATs[number])})
+		}
+	})
+	return a, nil
+}
+
 // Sets returns which sets are disabled and which have rules.
 func (b *Book) Sets() (api.Sets, error) {
 	a := api.Sets{Version: api.Version, Disabled: []int{}, Used: []api.Used{}}

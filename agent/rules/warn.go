@@ -16,8 +16,8 @@ import (
 )
 
 // Warnings returns what is doubtful about the rules in force on this host: names that mean nothing
-// here, tables and pipes that are missing, empty tables, rules of which none is enabled, and no way
-// in for the session that asks.
+// here, tables, pipes and nat that are missing, empty tables, rules of which none is enabled, and
+// no way in for the session that asks.
 func (x *Explainer) Warnings(s *api.Session) (all []string, err error) {
 	ifs, labels := x.Interfaces(), x.Labels()
 	x.Book.View(func(r Version, p *program.Program) {
@@ -88,6 +88,20 @@ func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 			warn(r, fmt.Sprint("pipe ", number), "there is no pipe %d, so it drops what matches; "+
 				"weir fw pipe %d config bw 10Mbit/s", number, number)
 		}
+		if set.MissingNAT(r) {
+			warn(r, fmt.Sprint("nat ", number), "there is no nat %d, so it drops what matches; "+
+				"weir fw nat %d config if eth0", number, number)
+		} else if r.Action.Op == op.ActionNAT {
+			if x := set.NATs[number]; x.Iface != "" && !known[x.Iface] {
+				warn(r, "if "+x.Iface, "no interface is called %s, so nat %d has no address",
+					x.Iface, number)
+			}
+			if !set.ManyPass && !set.NATs[number].DenyIn && letsIn(r) {
+				warn(r, fmt.Sprint("in by nat ", number), "what comes in from anywhere and nat %d "+
+					"does not translate passes as it is, as in ipfw; write deny_in, or disable "+
+					"one_pass where rules behind it shall decide", number)
+			}
+		}
 		for _, t := range slices.Concat(r.Clauses()...) {
 			switch t.Op {
 			case op.CondRecv, op.CondXmit, op.CondVia:
@@ -111,6 +125,27 @@ func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 		}
 	}
 	return all
+}
+
+// letsIn reports whether a rule may match what comes in, from any source.
+func letsIn(r *rule.Rule) bool {
+	if len(r.Src) > 0 && !slices.ContainsFunc(r.Src, func(t rule.Test) bool {
+		return t.Op == op.CondTrue
+	}) {
+		return false
+	}
+	for _, c := range r.Options {
+		if len(c) != 1 {
+			continue
+		}
+		switch c[0].Op {
+		case op.CondOut, op.CondXmit, op.CondXmitGlob, op.CondXmitAny, op.CondXmitAddr:
+			if !c[0].Not {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // hookOf returns where the session comes in: at the interface with the address that it is

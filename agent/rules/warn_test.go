@@ -42,6 +42,17 @@ func TestWarnings(t *testing.T) {
 			"add 3 deny ip from table(bad) to any\nadd 4 deny ip from table(app=web) to any", nil,
 			[]string{"rule 1: there is no table admin; weir fw table admin create",
 				"rule 2: table admins is empty"}},
+		{"nat", "nat 1 config if eth7 deny_in\nadd 1 nat 1 ip from any to any\nadd 2 nat 2 ip from any " +
+			"to any\n", nil, []string{"rule 1: no interface is called eth7, so nat 1 has no address",
+			"rule 2: there is no nat 2, so it drops what matches; weir fw nat 2 config if eth0"}},
+		{"nat that lets in", "nat 1 config if eth0\nadd 1 nat 1 ip from any to any out\n" +
+			"add 2 nat 1 ip from 10.0.0.0/8 to any\nadd 3 nat 1 ip from any to any xmit eth0\n" +
+			"add 4 nat 1 ip from any to me in\nadd 5 nat 1 ip from any to any\n", nil,
+			[]string{"rule 4: what comes in from anywhere and nat 1 does not translate passes as it " +
+				"is, as in ipfw; write deny_in, or disable one_pass where rules behind it " +
+				"shall decide"}},
+		{"nat that continues", "disable one_pass\nnat 1 config if eth0\n" +
+			"add 1 nat 1 ip from any to any\n", nil, nil},
 		{"pipes", "pipe 1 config bw 1Mbit/s\nadd 1 pipe 1 udp from any to any\nadd 2 pipe 2 tcp " +
 			"from any to any\n", nil, []string{"rule 2: there is no pipe 2, so it drops what " +
 			"matches; weir fw pipe 2 config bw 10Mbit/s"}},

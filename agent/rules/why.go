@@ -118,6 +118,10 @@ func followState(a *api.Explanation, p *program.Program, s firewall.State) {
 	switch p.Rules[index].Action {
 	case op.ActionAllow:
 		pass = true
+	case op.ActionNAT:
+		if pass = p.Rules[index].Arg&program.NATContinues == 0; !pass {
+			return
+		}
 	case op.ActionDeny, op.ActionReject, op.ActionReset, op.ActionUnreach, op.ActionUnreach6:
 	default:
 		return // evaluation continues after it; the explanation without the state shows how

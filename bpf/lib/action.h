@@ -78,9 +78,17 @@ static __always_inline int jump(struct walk *walk, struct verdict *v, struct cod
 	return STEP_CONTINUE;
 }
 
+// has_nat: a rule with nat translates the packet back, or as a redirected port asks. What any
+// instance has translated is for all of them, a redirected port for its own.
+static __always_inline int has_nat(const struct nat *nat, const struct code *r)
+{
+	return nat->ruled == ANY_INSTANCE || nat->ruled == (r->arg & (NAT_CONTINUES - 1));
+}
+
 // apply_action does what the rule in walk->slot says.
-static __always_inline int apply_action(const struct packet *p, struct walk *walk,
-					struct verdict *v, struct header *h, struct code *r)
+static __always_inline int apply_action(const struct packet *p, const struct nat *nat,
+					struct walk *walk, struct verdict *v, struct header *h,
+					struct code *r)
 {
 	__u32 last = walk->slot + 1 == h->rules, unknown = walk->later && last;
 
@@ -95,6 +103,14 @@ static __always_inline int apply_action(const struct packet *p, struct walk *wal
 	case ACT_ALLOW:
 		if (unknown && h->need & NEED_STRICT)
 			return decide(walk, v, r, 0, REASON_FRAG_UNKNOWN);
+		return decide(walk, v, r, 1, REASON_RULE);
+	case ACT_NAT:
+		walk->nat = r->arg & (NAT_CONTINUES - 1);
+		if (!(r->arg & NAT_CONTINUES))
+			return decide(walk, v, r, 1, REASON_RULE);
+		if (!walk->held || !has_nat(nat, r))
+			return STEP_CONTINUE;
+		walk->resume = walk->slot + 1;
 		return decide(walk, v, r, 1, REASON_RULE);
 	case ACT_COUNT:
 		return STEP_CONTINUE;

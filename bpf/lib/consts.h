@@ -172,6 +172,7 @@ enum action {
 	ACT_CALL = 9,
 	ACT_RETURN = 10,
 	ACT_CHECK = 11,
+	ACT_NAT = 13,
 };
 
 // op.State.
@@ -280,6 +281,7 @@ enum {
 	MAX_RULES = 16384,
 	MAX_CALLS = 16,
 	PIPE_SHIFT = 16,
+	NAT_CONTINUES = 1 << 16,
 	MAX_JUMPS = 256,
 	ANY_FLOW = 255,
 	DIR_BLOCK = 1 << 31,
@@ -326,7 +328,7 @@ enum phase {
 
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
 enum {
-	LAYOUT = 15,
+	LAYOUT = 16,
 };
 
 // The image of a Program: bytes of a row, and the row of the first codes.
@@ -408,7 +410,7 @@ enum tag_state {
 };
 
 // Bits of side.flags above those of flow.SideFlags and the scale. Low side only: META_HALF_OPEN and
-// META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE and META_FRESH.
+// META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE, META_RULED and META_FRESH.
 enum meta {
 	META_MADE = 1 << 16, // this end sent the packet that made the state
 	META_LOOSE = 1 << 17,
@@ -423,6 +425,7 @@ enum meta {
 	META_KEEPS = 1 << 26, // counts in its track as proved
 	META_REDIRECT = 1 << 27, // netfilter does not translate the flow
 	META_CAME_IN = 1 << 28, // of states: made by a packet that came in
+	META_RULED = 1 << 28, // of translations: a rule with nat has made it
 	META_FRESH = 1 << 29, // no packet that it translated has passed yet
 	META_PUBLISHED = 1 << 30, // of states: the flow goes through a published port
 	META_BEHIND = 1 << 31, // of liberal states: a copy, which may have missed packets
@@ -450,6 +453,7 @@ enum leads {
 	TO_POD = 0,
 	TO_OTHER = 1, // any address that the stack routes to
 	TO_SERVICE = 2, // one of the backends in the map services
+	TO_RULED = 3, // as TO_OTHER, by a rule with nat, number << 16 in port
 };
 
 // Services: how many backends one has, in how many equal parts its flows are divided, and how many
@@ -501,11 +505,15 @@ enum {
 	MASK_BEHIND = 4, // sources of others than pods
 	MASK_NEAR = 8, // destinations for which those stay
 	MASK_KEEP = 16, // ports and ids stay
+	MASK_UNREG = 32, // of rules with nat: sources of RFC 1918 only
+	MASK_UNREG_CGN = 64, // and of RFC 6598
 };
 
-// In forwarding.masquerade: some addresses have all ports and protocols of another one.
+// In forwarding.masquerade: some addresses have all ports and protocols of another one; rules have
+// nat.
 enum {
 	MASQUERADE_WHOLE = 2,
+	MASQUERADE_RULED = 4,
 };
 
 // Operations of the program weir_call.

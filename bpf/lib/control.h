@@ -57,6 +57,9 @@ __noinline int take_input(__u32 unused)
 	p->second = 0;
 	cookie->offer = OFFER_NONE;
 	look->missed = NONE;
+	c->nat.ruled = 0;
+	walk->held = 0;
+	walk->resume = 0;
 	walk->tags = 0;
 	for (__u32 i = 0; i < MAX_TAGS; i++) {
 		if (i < in->tags)

@@ -75,6 +75,7 @@ __noinline int stack_egress(struct __sk_buff *skb, int r)
 	// translated.
 	if (!from_pod && !routed && (to_pod || bridged || !is_icmp(p)))
 		return FWD_STACK;
+	nat->instance = routed ? c->walk.nat : 0;
 	if (outward(skb, p, look, nat, ifindex) == NAT_FAILED)
 		return drop(skb, c, cf, REASON_NAT_PORTS);
 	return rewrite_frame(skb) < 0 ? TC_ACT_SHOT : FWD_STACK;

@@ -90,9 +90,10 @@ static __always_inline void begin_rules(struct walk *walk, struct header *h)
 	walk->mode = MODE_MATCHED;
 }
 
-// evaluate_rules reports whether the rules have to be walked.
+// evaluate_rules reports whether the rules have to be walked. `at`, if not 0, is where that
+// continues.
 static __always_inline int evaluate_rules(struct __sk_buff *skb, struct config *cf, struct cpu *c,
-					  void *image, struct header *h)
+					  void *image, struct header *h, __u32 at)
 {
 	const struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
@@ -106,15 +107,22 @@ static __always_inline int evaluate_rules(struct __sk_buff *skb, struct config *
 		if (p->proto == PROTO_SCTP || (p->proto == PROTO_TCP && p->tcp_flags & TH_SYN))
 			read_extras(skb);
 		make_key(skb, p, look);
-		if (exists(fast_flow(h)) && !walk->later) {
+		if (exists(fast_flow(h)) && !walk->later && !at) {
 			int r = by_first_lookup(c, image, h);
 			if (r == LOOKUP_WALK)
 				begin_rules(walk, h);
 			return r != LOOKUP_DONE;
 		}
 	}
+	__u32 depth = walk->depth, jumps = walk->jumps;
 	reset_walk(walk);
-	begin_rules(walk, h);
+	if (likely(!at)) {
+		begin_rules(walk, h);
+		return 1;
+	}
+	walk->pc = at;
+	walk->depth = depth; // "return" leads to where "call" stood in front of it
+	walk->jumps = jumps;
 	return 1;
 }
 
@@ -162,11 +170,15 @@ __noinline int before_rules(struct __sk_buff *skb)
 	struct lookup *look = &c->look;
 	struct walk *walk = &c->walk;
 	struct verdict *v = &c->verdict;
+	__u32 at = walk->resume;
 
+	walk->resume = 0;
+	walk->nat = 0;
 	__builtin_memset(v, 0, sizeof(*v));
 	look->proved = NONE;
 	v->reason = REASON_LOOP;
-	walk->current = cf->current & CURRENT_SLOT;
+	if (likely(!at)) // or it continues at a place in the rules where it began
+		walk->current = cf->current & CURRENT_SLOT;
 	if (p->kind != PARSED_IP) {
 		p->len = 0;
 		decided_before(v, 1, REASON_NOT_IP);
@@ -197,7 +209,7 @@ __noinline int before_rules(struct __sk_buff *skb)
 		decided_before(v, 1, REASON_RULE);
 		return 0;
 	}
-	if (evaluate_rules(skb, cf, c, image, h))
+	if (evaluate_rules(skb, cf, c, image, h, at))
 		return 1;
 	if (unlikely(p->frag & FRAG_FIRST))
 		record_fragment(0);

@@ -8,6 +8,7 @@
 #include "cookie.h"
 #include "fast_forward.h"
 #include "hold.h"
+#include "ruled.h"
 
 // begin_packet makes the packet a new one to the rules.
 static __always_inline void begin_packet(struct cpu *c, struct config *cf)
@@ -22,6 +23,10 @@ static __always_inline void begin_packet(struct cpu *c, struct config *cf)
 	cookie->offer = OFFER_NONE;
 	look->missed = NONE;
 	c->nat.make = MAKE_NONE;
+	c->nat.ruled = 0;
+	c->nat.instance = 0;
+	walk->held = 0;
+	walk->resume = 0;
 }
 
 // conclude does what follows an evaluation. It reports whether the packet passes.
@@ -339,12 +344,16 @@ __noinline int before_ingress(struct __sk_buff *skb, __u32 l2)
 		int r = translate_in(skb);
 		if (r == NAT_FAILED)
 			return drop(skb, c, cf, REASON_NAT_PORTS);
+		if (unlikely(r == NAT_HELD))
+			c->walk.held = HELD_ERROR;
 		if (r == NAT_DONE && resolve_translated(skb, p, nat))
 			return drop(skb, c, cf, REASON_SPOOF);
 		// the verdict about the first fragment would be recorded for the others
 		if (unlikely(nat->make == MAKE_REFUSAL && p->frag & FRAG_FIRST))
 			return drop(skb, c, cf, REASON_NO_BACKEND);
 	}
+	if (unlikely(nat->ruled) && nat->translated && !fwd->endpoint[DIR_IN].known)
+		hold_translation(p, nat, &c->walk);
 	return FWD_CONTINUE;
 }
 
@@ -458,14 +467,18 @@ __noinline int after_egress(struct __sk_buff *skb)
 // forward_in forwards an incoming packet that fast_forward has left. p->recv, p->now and
 // walk->random are set.
 static __always_inline int forward_in(struct __sk_buff *skb, const struct packet *p,
-				      struct verdict *v, const struct cookie *cookie, __u32 l2)
+				      const struct walk *walk, struct verdict *v,
+				      const struct cookie *cookie, const struct nat *nat, __u32 l2)
 {
 	int r = before_ingress(skb, l2);
 
 	if (r != FWD_CONTINUE)
 		return r;
-	before_evaluate(skb, p);
+	if (likely(!nat->ruled)) // what is redirected is not for the host
+		before_evaluate(skb, p);
 	evaluate(skb);
+	if (unlikely(walk->held) && take_held(skb))
+		evaluate(skb);
 	after_evaluate(skb, v, cookie);
 	r = after_ingress(skb, l2);
 	if (r == FWD_CONTINUE)

@@ -44,6 +44,22 @@ __noinline int record_fragment(__u32 unused)
 	return 0;
 }
 
+// continue_fragment has the rules behind one with nat decide about a later fragment, as they have
+// about the first, which that rule translated. One whose translation is gone is none of it.
+static __always_inline void continue_fragment(struct cpu *c, const struct code *r, __u32 slot)
+{
+	struct walk *walk = &c->walk;
+
+	if (!walk->held || !has_nat(&c->nat, r)) {
+		c->verdict.pass = 0;
+		c->verdict.reason = REASON_FRAG_UNKNOWN;
+		return;
+	}
+	walk->resume = slot + 1;
+	walk->depth = 0;
+	walk->jumps = 0;
+}
+
 // follow_fragment gives a later fragment the verdict of the first. It returns 0 if there is none.
 __noinline int follow_fragment(__u32 unused)
 {
@@ -51,7 +67,7 @@ __noinline int follow_fragment(__u32 unused)
 	if (!c)
 		return unused;
 	const struct packet *p = &c->packet;
-	const struct walk *walk = &c->walk;
+	struct walk *walk = &c->walk;
 	struct verdict *v = &c->verdict;
 	struct header *h = header_of(walk);
 	if (!h)
@@ -76,6 +92,11 @@ __noinline int follow_fragment(__u32 unused)
 		v->number = r->number;
 		v->id = r->id;
 		v->slot = number(slot);
+		if (r->action == ACT_NAT) {
+			walk->nat = r->arg & (NAT_CONTINUES - 1);
+			if (r->arg & NAT_CONTINUES)
+				continue_fragment(c, r, number(slot));
+		}
 	}
 	return 1;
 }

@@ -75,6 +75,8 @@ __noinline int loopback_call(struct __sk_buff *skb)
 
 	nat->translated = 0;
 	nat->make = MAKE_NONE;
+	nat->ruled = 0;
+	nat->instance = 0;
 	look->first_flow = NONE;
 	if (p->kind != PARSED_IP || p->reason || !f->published)
 		return FWD_STACK;

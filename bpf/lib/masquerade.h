@@ -225,8 +225,9 @@ __noinline int find_published(__u32 inside)
 	__u32 whole = !to && f->masquerade & MASQUERADE_WHOLE;
 	if (whole)
 		to = find_whole(p);
-	if (!to || (inside && to->kind == TO_OTHER))
+	if (!to || (inside && to->kind & TO_OTHER))
 		return 0;
+	nat->ruled = to->kind == TO_RULED ? to->port >> 16 : 0;
 	tuple_of(p, &nat->goal);
 	if (unlikely(to->kind == TO_SERVICE)) {
 		struct published_key k;

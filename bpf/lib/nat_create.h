@@ -151,8 +151,8 @@ static __always_inline int is_published(const struct packet *p, const struct nat
 }
 
 // join_halves makes two new entries halves of each other and counts the translation. word is that
-// of the inner entry, cross META_CROSS or 0. Not in nat_create, whose stack is in the longest
-// chain.
+// of the inner entry, cross META_CROSS or 0. Whether a rule with nat makes it stands in struct nat.
+// Not in nat_create, whose stack is in the longest chain.
 __noinline int join_halves(__u32 wire, __u32 inner, __u32 word, __u32 cross)
 {
 	struct cpu *c = this_cpu();
@@ -161,6 +161,8 @@ __noinline int join_halves(__u32 wire, __u32 inner, __u32 word, __u32 cross)
 	if (!c || !cf || !ws || !is)
 		return 0;
 	struct side *low = low_side(is, inner), *high = high_side(is, inner);
+	if (c->nat.instance | c->nat.ruled)
+		cross |= META_RULED;
 	low_side(ws, wire)->track = inner;
 	low_side(ws, wire)->flags |= cross;
 	low->track = wire;

@@ -115,6 +115,11 @@ struct walk {
 	__u32 call[MAX_CALLS];
 	__u16 tag_list[MAX_TAGS];
 	__u32 tags;
+	// 1 + enum make: the translation that the packet has waits for a rule with nat; HELD_ERROR:
+	// that of an ICMP error; 0 for none
+	__u32 held;
+	__u32 nat;    // number of the instance that the last rule with nat has named, 0 for none
+	__u32 resume; // where the walk continues with the packet translated, 0 for nowhere
 	struct iface recv_if, xmit_if;
 };
 
@@ -143,9 +148,14 @@ struct nat_victim {
 	__u32 port; // that its eviction frees
 };
 
+// Values of nat->ruled: any instance; and besides it that the rules have seen the packet
+// translated.
+enum { ANY_INSTANCE = 1 << 16, SEEN_TRANSLATED = 1 << 17 };
+
 // What is left to do for a packet to a published port: nothing, make its translation once it has
 // passed, or refuse it, since the service has no backend.
 enum make { MAKE_NONE, MAKE_TRANSLATION, MAKE_REFUSAL };
+enum { HELD_ERROR = 2 + MAKE_REFUSAL };
 
 // Translation, nat.h.
 struct nat {
@@ -153,7 +163,11 @@ struct nat {
 			 // was
 	__u8 make;	 // enum make
 	__u8 keep;	 // the source keeps its port or id: it alone has the address
-	__u32 part;	 // of the flows of a service, the packet's
+	// the translation is that of a rule with nat: the number of the instance, or ANY_INSTANCE,
+	// 0 for another translation
+	__u32 ruled;
+	__u32 instance; // of nat, whose rule has let the packet pass that leaves now; 0 for none
+	__u32 part;	// of the flows of a service, the packet's
 	struct maybe backend; // place of the one that find_published has chosen
 	__u32 partner;	      // the other entry of a translation
 	struct maybe inner;   // place of the inner entry of the translation that the packet follows

@@ -80,11 +80,12 @@ struct published_key {
 // routes to. The target of a service lies in the map services, under the same key.
 struct published {
 	struct address addr;
-	__u32 port;
+	__u32 port; // of TO_RULED also the number of the instance, << 16
 	__u32 kind; // enum leads
 };
 
-// How a source is translated, in the trie of translated sources.
+// How a source is translated, in the trie of translated sources. The key of those of rules with nat
+// has the number of the instance in its family, see ruled_key.
 struct masked_source {
 	struct address to; // 0 for that of the NIC
 	__u32 flags;
@@ -104,6 +105,7 @@ struct nat_frag_key {
 struct nat_frag {
 	struct address src, dst;
 	__s64 until;
+	__u64 ruled; // as in struct nat
 };
 
 struct {

@@ -33,6 +33,7 @@ __noinline int nat_fragment(__u32 note)
 		v.dst.hi = p->dst_hi;
 		v.dst.lo = p->dst_lo;
 		v.until = p->now + cf->life_frag;
+		v.ruled = nat->ruled;
 		bpf_map_update_elem(&nat_frags, &k, &v, BPF_ANY);
 		return 1;
 	}
@@ -44,11 +45,12 @@ __noinline int nat_fragment(__u32 note)
 	nat->goal.dst_hi = v->dst.hi;
 	nat->goal.dst_lo = v->dst.lo;
 	nat->goal.ports = 0;
+	nat->ruled = v->ruled;
 	become(p, nat, &nat->goal);
 	return 1;
 }
 
-enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_HIDE };
+enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_HIDE, NAT_HELD };
 
 // host_source gives a call the host's own source: a call of the host to a loopback address, or of a
 // pod to its own published port, which could not be answered otherwise.
@@ -65,7 +67,8 @@ static __always_inline int host_source(const struct packet *p, struct nat *nat,
 }
 
 // translate_in turns what came from outside back into what rules see. Only the fields change, but
-// for an ICMP error, which has no answer.
+// for an ICMP error, which has no answer. NAT_HELD: it is one of a flow that a rule with nat has
+// translated.
 __noinline int translate_in(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -82,6 +85,8 @@ __noinline int translate_in(struct __sk_buff *skb)
 		return nat_fragment(0) ? NAT_DONE : NAT_NONE;
 	make_key(skb, p, look);
 	if (nat_follow(META_WIRE)) {
+		if (unlikely(look->is_error && nat->ruled))
+			return NAT_HELD;
 		if (look->is_error)
 			return rewrite_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
 		become(p, nat, &nat->goal);
@@ -117,8 +122,8 @@ __noinline int begins(__u32 unused)
 		return s &&
 		       (look->from ? high_side(s, place) : low_side(s, place))->flags & META_MADE;
 	}
-	if (p->proto == PROTO_TCP)
-		return (p->tcp_flags & (TH_SYN | TH_ACK)) == TH_SYN;
+	if (p->proto == PROTO_TCP) // a rule with nat translates what it lets pass, as ipfw does
+		return c->nat.instance || (p->tcp_flags & (TH_SYN | TH_ACK)) == TH_SYN;
 	return !is_icmp(p) || asks(p->version, p->icmp_type);
 }
 
@@ -140,6 +145,22 @@ static __always_inline struct masked_source *hides(const struct packet *p, struc
 	return to && to->flags & except ? NULL : source;
 }
 
+// unregistered: a source that is translated although only unregistered ones are.
+static __always_inline int unregistered(__u32 a, __u32 flags)
+{
+	return a >> 24 == 10 || a >> 20 == 0xac1 || a >> 16 == 0xc0a8 ||
+	       (flags & MASK_UNREG_CGN && a >> 22 == 0x191);
+}
+
+// ruled_key is the key of a source in the trie for an instance of nat: its number stands behind the
+// family.
+static __always_inline void ruled_key(struct table_key *k, const struct packet *p, __u32 instance)
+{
+	trie_key(k, p->version, p->src_hi, p->src_lo);
+	k->family[1] = instance;
+	k->family[2] = instance >> 8;
+}
+
 // hide sets the new source of a packet that leaves through a NIC.
 static __always_inline int hide(const struct packet *p, const struct lookup *look, struct nat *nat,
 				const struct masked_source *source, __u32 ifindex)
@@ -147,6 +168,8 @@ static __always_inline int hide(const struct packet *p, const struct lookup *loo
 	__u64 hi = source->to.hi, lo = source->to.lo;
 
 	if (!(hi | lo)) {
+		if (nat->instance)
+			return NAT_FAILED;
 		struct nic *nic = bpf_map_lookup_elem(&nics, &ifindex);
 		if (!nic)
 			return NAT_FAILED;
@@ -163,6 +186,21 @@ static __always_inline int hide(const struct packet *p, const struct lookup *loo
 	nat->goal.src_lo = lo;
 	nat->keep = (source->flags & MASK_KEEP) != 0;
 	return NAT_HIDE;
+}
+
+// hide_ruled does so for a packet that a rule with nat has let pass.
+static __always_inline int hide_ruled(const struct packet *p, const struct lookup *look,
+				      struct nat *nat, __u32 ifindex)
+{
+	struct table_key k;
+
+	ruled_key(&k, p, nat->instance);
+	struct masked_source *source = bpf_map_lookup_elem(&masked_sources, &k);
+	if (!source)
+		return NAT_FAILED;
+	if (source->flags & MASK_UNREG && !unregistered(p->src_lo, source->flags))
+		return NAT_NONE;
+	return hide(p, look, nat, source, ifindex);
 }
 
 // translate_out turns what rules see into what goes over the wire of an interface, 0 when it goes
@@ -182,7 +220,8 @@ __noinline int translate_out(struct __sk_buff *skb, __u32 ifindex)
 	if (p->frag & FRAG_LATER) {
 		if (nat_fragment(0))
 			return NAT_DONE;
-		return ifindex && hides(p, f) ? NAT_FAILED : NAT_NONE;
+		return ifindex && (f->masquerade & MASQUERADE_RULED || hides(p, f)) ? NAT_FAILED :
+										      NAT_NONE;
 	}
 	make_key(skb, p, look);
 	if (nat_follow(0)) {
@@ -190,8 +229,13 @@ __noinline int translate_out(struct __sk_buff *skb, __u32 ifindex)
 			return rewrite_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
 		become(p, nat, &nat->goal);
 	} else {
-		struct masked_source *source = ifindex && begins(0) ? hides(p, f) : NULL;
-		int r = source ? hide(p, look, nat, source, ifindex) : NAT_NONE;
+		int r = NAT_NONE;
+		if (ifindex && begins(0)) {
+			struct masked_source *source = nat->instance ? NULL : hides(p, f);
+			r = nat->instance ? hide_ruled(p, look, nat, ifindex) :
+			    source	  ? hide(p, look, nat, source, ifindex) :
+					    NAT_NONE;
+		}
 		if (r == NAT_FAILED || r == NAT_HIDE || !(p->frag & FRAG_FIRST))
 			return r;
 	}
@@ -221,14 +265,22 @@ static __always_inline int outward(struct __sk_buff *skb, struct packet *p,
 	return NAT_DONE;
 }
 
+// kept_on_wire: the packet's states, if any, are of its addresses on the wire. Such a state is not
+// one of a flow through a published port.
+static __always_inline int kept_on_wire(const struct nat *nat)
+{
+	return nat->ruled && !(nat->ruled & SEEN_TRANSLATED);
+}
+
 // may_publish: a translation may be made for this packet to a published port. A flow that reached
 // the pod directly stays so: otherwise a host that guesses its ports could redirect its answers.
-static __always_inline int may_publish(const struct packet *p, const struct lookup *look)
+static __always_inline int may_publish(const struct packet *p, const struct lookup *look,
+				       const struct nat *nat)
 {
 	__u32 place = look->first_place;
 	struct set *s = set_at(place / WAYS);
 
-	if (!exists(look->first_flow))
+	if (!exists(look->first_flow) || kept_on_wire(nat))
 		return p->proto != PROTO_TCP || !(p->tcp_flags & (TH_RST | TH_FIN));
 	return s && look->first_look == LOOK_HIT &&
 	       (new_state(look) || low_side(s, place)->flags & META_PUBLISHED);
@@ -266,17 +318,17 @@ static __always_inline int inward(struct __sk_buff *skb, const struct packet *p,
 	__u32 place = look->first_place;
 
 	if (nat->make) {
-		if (!may_publish(p, look))
+		if (!may_publish(p, look, nat))
 			return REASON_NAT_PORTS;
 		// Also when the translation cannot be made: the state stays, and the same packet,
 		// sent again, has to find that it may have one.
 		struct set *s = exists(look->first_flow) ? set_at(place / WAYS) : NULL;
-		if (s)
+		if (s && !kept_on_wire(nat))
 			mark_place(s, place);
 		return nat_create_called(skb, how) ? REASON_NAT_PORTS : 0;
 	}
 	if (nat->translated) {
-		if (unlikely(new_state(look)))
+		if (unlikely(new_state(look)) && !kept_on_wire(nat))
 			mark_published(0);
 		nat_touch(skb, p, look, nat);
 	} else if (f->published && new_state(look)) {

@@ -249,6 +249,15 @@ static __always_inline int step_matched(struct cpu *c, void *image, struct heade
 		return walk->mode == MODE_NEXT ? STEP_CONTINUE : STEP_DONE;
 	if (!r->state)
 		return STEP_CONTINUE;
+	if (unlikely(r->action == ACT_NAT)) { // deny_in: states are for what the host itself sends
+		const struct packet *p = &c->packet;
+		if (p->dir == DIR_IN ? has_nat(&c->nat, r) : p->recv)
+			return STEP_CONTINUE;
+		if (p->dir == DIR_IN) {
+			count_rule(r->id, p->len, p->now);
+			return decide(walk, v, r, 0, REASON_RULE);
+		}
+	}
 	int why = need(c, r);
 	if (why) {
 		struct code *owner = code_in(image, walk->slot);
@@ -275,13 +284,13 @@ __noinline int pipe_passes(__u32 slot)
 	return !why;
 }
 
-static __always_inline int step_act(const struct packet *p, struct walk *walk, struct verdict *v,
-				    void *image, struct header *h)
+static __always_inline int step_act(struct cpu *c, void *image, struct header *h)
 {
+	struct walk *walk = &c->walk;
 	struct code *r = code_in(image, walk->slot);
 	if (!r || (unlikely(r->flags & CODE_PIPE) && !pipe_passes(walk->slot)))
 		return STEP_DONE;
-	return apply_action(p, walk, v, h, r);
+	return apply_action(&c->packet, &c->nat, walk, &c->verdict, h, r);
 }
 
 static long one_step(__u32 index, void *unused)
@@ -289,7 +298,6 @@ static long one_step(__u32 index, void *unused)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return STEP_DONE;
-	const struct packet *p = &c->packet;
 	struct walk *walk = &c->walk;
 	struct verdict *v = &c->verdict;
 	void *image = image_of(walk);
@@ -305,7 +313,7 @@ static long one_step(__u32 index, void *unused)
 		verdict_store(walk->slot);
 	if (walk->mode == MODE_MATCHED && step_matched(c, image, h) == STEP_DONE)
 		return STEP_DONE;
-	return walk->mode == MODE_ACT ? step_act(p, walk, v, image, h) : STEP_CONTINUE;
+	return walk->mode == MODE_ACT ? step_act(c, image, h) : STEP_CONTINUE;
 }
 
 // walk runs the rules over the current packet.

@@ -108,6 +108,10 @@ func (c *call) ipfw(l *ipfwLine) error {
 		if slices.ContainsFunc(l.words[1:min(len(l.words), 3)], isShow) {
 			return c.ipfwPipes(l)
 		}
+	case "nat":
+		if slices.ContainsFunc(l.words[1:min(len(l.words), 3)], isShow) {
+			return c.ipfwNATs(l)
+		}
 	case "table":
 		return c.ipfwTable(l)
 	}

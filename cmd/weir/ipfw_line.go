@@ -32,6 +32,8 @@ const ipfwHelp = `usage: ipfw [-abcdDefhinNqSstTv] COMMAND
   set N list | show | delete NUMBER... | flush
   table NAME create | destroy | add | delete | flush | list | info | lookup
   table all list | info | flush | destroy
+  nat N config OPTION... | delete | show
+  nat show [config]
   pipe N config OPTION... | delete | show
   pipe show | flush
 

@@ -79,7 +79,7 @@ func (c *call) ipfwSets(l *ipfwLine) error {
 	return nil
 }
 
-// isShow reports whether a word shows pipes.
+// isShow reports whether a word shows pipes or nat.
 func isShow(word string) bool { return word == "show" || word == "list" }
 
 // ipfwPipes is pipe show, of all or of one: ipfw's first two lines of each. There is no queue, so
@@ -102,6 +102,29 @@ func (c *call) ipfwPipes(l *ipfwLine) error {
 		if only == "" || only == fmt.Sprint(x.Number) {
 			fmt.Fprintf(c.out, "%05d: %s    0 ms burst %d\n  %s\n", x.Number,
 				pipeBandwidth(x.Bandwidth), x.Burst, c.show(x.Config))
+		}
+	}
+	return nil
+}
+
+// ipfwNATs is nat show, of all or of one. There are no counts of translations.
+func (c *call) ipfwNATs(l *ipfwLine) error {
+	var only string
+	for _, w := range l.words[1:] {
+		if !isShow(w) && w != "config" && w != "log" {
+			only = w
+		}
+	}
+	if l.test {
+		return nil
+	}
+	var all api.NATs
+	if err := c.get("/v1/nat", &all); err != nil {
+		return err
+	}
+	for _, x := range all.NATs {
+		if only == "" || only == fmt.Sprint(x.Number) {
+			fmt.Fprintf(c.out, "ipfw nat %d config %s\n", x.Number, c.show(x.Config))
 		}
 	}
 	return nil

@@ -27,6 +27,8 @@ func verbs() []verb {
 			"Disable and enable sets of rules, swap or fill them", fwSetVerb},
 		{"fw pipe", "show|N config OPTION...|delete N|flush",
 			"Show and configure pipes, the bandwidths of rules", fwPipeVerb},
+		{"fw nat", "show|N config OPTION...|delete N",
+			"Show and configure the address translation of rules", fwNATVerb},
 		{"fw table", "NAME|all list|create|destroy|add|delete|flush|lookup|info ...",
 			"List and change tables of addresses", fwTableVerb},
 		{"fw check", "FILE", "Parse and check a rule file, offline, without changing anything",

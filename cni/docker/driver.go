@@ -36,7 +36,8 @@ type Range struct {
 // Driver serves dockerd. It keeps endpoints from their creation to their deletion; dockerd creates
 // them again after a restart.
 type Driver struct {
-	node Node
+	node     Node
+	networks networks
 
 	mu        sync.Mutex
 	endpoints map[string]endpoint // by Docker's endpoint id
@@ -55,8 +56,10 @@ type endpoint struct {
 // two default routes.
 const ifName = "eth0"
 
-// New makes a driver for a node.
-func New(node Node) *Driver { return &Driver{node: node, endpoints: map[string]endpoint{}} }
+// New makes a driver for a node. The file keeps the labels of networks.
+func New(node Node, file string) *Driver {
+	return &Driver{node: node, networks: networks{file: file}, endpoints: map[string]endpoint{}}
+}
 
 // maxRequest bounds a request of dockerd.
 const maxRequest = 1 << 20
@@ -71,6 +74,7 @@ func (d *Driver) Handler() http.Handler {
 		return map[string]string{"Scope": "local", "ConnectivityScope": "local"}, nil
 	})
 	handle(mux, "/NetworkDriver.CreateNetwork", d.createNetwork)
+	handle(mux, "/NetworkDriver.DeleteNetwork", d.deleteNetwork)
 	handle(mux, "/NetworkDriver.CreateEndpoint", d.createEndpoint)
 	// Published ports in this answer would change nothing: for `docker ps`, dockerd takes them only
 	// from drivers that are part of it, as values of its own Go types and not from JSON.
@@ -80,7 +84,7 @@ func (d *Driver) Handler() http.Handler {
 	handle(mux, "/NetworkDriver.DeleteEndpoint", d.deleteEndpoint)
 	handle(mux, "/NetworkDriver.Join", d.join)
 	handle(mux, "/NetworkDriver.Leave", d.leave)
-	for _, nothingToDo := range []string{"DeleteNetwork", "DiscoverNew", "DiscoverDelete",
+	for _, nothingToDo := range []string{"DiscoverNew", "DiscoverDelete",
 		"ProgramExternalConnectivity", "RevokeExternalConnectivity"} {
 		handle(mux, "/NetworkDriver."+nothingToDo, func(context.Context, struct{}) (any, error) {
 			return struct{}{}, nil
@@ -113,6 +117,7 @@ func handle[T any](mux *http.ServeMux, path string, f func(context.Context, T) (
 
 type createNetworkRequest struct {
 	NetworkID          string
+	Options            map[string]json.RawMessage
 	IPv4Data, IPv6Data []struct{ Pool string }
 }
 
@@ -128,7 +133,15 @@ func (d *Driver) createNetwork(_ context.Context, r createNetworkRequest) (any, 
 				"network with --ipam-driver weir", pool, d.node.Ranges())
 		}
 	}
-	return struct{}{}, nil
+	labels, err := networkLabels(r.Options)
+	if err != nil {
+		return nil, err
+	}
+	return struct{}{}, d.networks.set(r.NetworkID, labels)
+}
+
+func (d *Driver) deleteNetwork(_ context.Context, r struct{ NetworkID string }) (any, error) {
+	return struct{}{}, d.networks.set(r.NetworkID, nil)
 }
 
 func (d *Driver) inRange(p netip.Prefix) bool {
@@ -189,7 +202,16 @@ func (d *Driver) createEndpoint(_ context.Context, r createEndpointRequest) (any
 			e.publish = append(e.publish, p)
 		}
 	}
+	labels, err := d.networks.labels(r.NetworkID)
+	if err != nil {
+		return nil, err
+	}
 	e.name, e.labels = driverOptions(r.Options)
+	for key, value := range labels {
+		if _, own := e.labels[key]; !own {
+			e.labels[key] = value
+		}
+	}
 	if e.name == "" {
 		e.name = shortName(r.EndpointID)
 	}

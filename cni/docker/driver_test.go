@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http/httptest"
 	"net/netip"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -70,7 +71,7 @@ func call(t *testing.T, d *Driver, method, body string) string {
 
 func TestRequests(t *testing.T) {
 	n := &node{reserved: map[netip.Addr]bool{}}
-	d := New(n)
+	d := New(n, filepath.Join(t.TempDir(), "networks"))
 	for _, step := range []struct{ method, body, want string }{
 		{"Plugin.Activate", "", `{"Implements":["NetworkDriver","IpamDriver"]}`},
 		{"NetworkDriver.GetCapabilities", "", `{"ConnectivityScope":"local","Scope":"local"}`},
@@ -121,7 +122,8 @@ func TestRequests(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	d := New(&node{reserved: map[netip.Addr]bool{}, refuse: errors.New("range is full")})
+	d := New(&node{reserved: map[netip.Addr]bool{}, refuse: errors.New("range is full")},
+		filepath.Join(t.TempDir(), "networks"))
 	for _, c := range []struct{ method, body, want string }{
 		{"NetworkDriver.CreateNetwork", `{"IPv4Data":[{"Pool":"172.18.0.0/16"}]}`,
 			"create the network with --ipam-driver weir"},

@@ -240,7 +240,7 @@ func expected() []aspect {
 			add(ofState, int(o), "found")
 		}
 	}
-	add(ofMark, 0, "log", "tag", "prob taken", "prob not taken", "named flow made",
+	add(ofMark, 0, "deny_in", "log", "tag", "prob taken", "prob not taken", "named flow made",
 		"named flow found", "any flow found",
 		"defer-action made", "liberal made")
 	add(ofTrack, 0, "given away", "no space for one", "no space when proved")

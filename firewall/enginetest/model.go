@@ -40,6 +40,9 @@ type Model struct {
 	// hand, and whether it has made it again since.
 	reassignedTrack func(Track) (reassignedTrack, again bool)
 	seen            coverage // nil unless coverage is measured
+
+	nats     map[uint16]*rule.NAT
+	manyPass bool
 }
 
 // modelState is a state.
@@ -84,6 +87,7 @@ func (t *Model) Load(s *rule.Ruleset, o rule.CompileOptions, keys []uint64) {
 		last.Action.Op = op.ActionAllow
 	}
 	t.rules = append(s.Active(), last)
+	t.deniesIn(s.NATs)
 	t.keys, t.strict = keys, o.Strict
 	old := t.counts
 	t.counts = make([]firewall.RuleCounter, len(t.rules))
@@ -102,6 +106,7 @@ func (t *Model) Load(s *rule.Ruleset, o rule.CompileOptions, keys []uint64) {
 	}
 	t.frags = nil
 	t.loadPipes(s.Pipes)
+	t.nats, t.manyPass = s.NATs, s.ManyPass
 	t.removeStates(func(s *modelState) bool { return t.slot(s.rule) < 0 })
 	maps.DeleteFunc(t.rates, func(k modelRateKey, _ modelRate) bool { return t.slot(k.rule) < 0 })
 }
@@ -229,6 +234,13 @@ func (j *job) evaluate() firewall.Verdict {
 // later reports whether the packet is a fragment other than the first.
 func (j *job) later() bool { return j.p.Frag&packet.FragLater != 0 }
 
+// count counts the packet for a rule.
+func (j *job) count(slot int) {
+	j.counts[slot].Packets++
+	j.counts[slot].Bytes += uint64(j.p.Len())
+	j.counts[slot].Last = j.now
+}
+
 // walk is section 3 of the page.
 func (j *job) walk() firewall.Verdict {
 	var calls []int
@@ -273,6 +285,16 @@ func (j *job) walk() firewall.Verdict {
 				}
 				return j.drop(slot, firewall.ReasonRate)
 			}
+			if r.Action.Op == op.ActionNAT && state != op.StateNone { // deny_in
+				if j.in.Hook.Dir == firewall.In {
+					j.count(slot)
+					j.seen.note(ofMark, 0, "deny_in")
+					return j.drop(slot, firewall.ReasonRule)
+				}
+				if j.in.Hook.Recv != 0 {
+					state = op.StateNone
+				}
+			}
 			if state != op.StateNone {
 				if by, reason := j.requireState(slot, r); reason != firewall.ReasonRule {
 					return j.drop(by, reason)
@@ -285,9 +307,7 @@ func (j *job) walk() firewall.Verdict {
 		if !j.carries(r) {
 			return j.drop(slot, firewall.ReasonPipe)
 		}
-		j.counts[slot].Packets++
-		j.counts[slot].Bytes += uint64(j.p.Len())
-		j.counts[slot].Last = j.now
+		j.count(slot)
 		j.seen.act(r)
 		if r.Tag != 0 {
 			j.tag(r.Tag)
@@ -303,6 +323,14 @@ func (j *job) walk() firewall.Verdict {
 			// one without a configuration drops
 			return firewall.Verdict{Pass: j.pipeOf(r) != nil, Rule: r.Number, Slot: uint16(slot),
 				State: j.use}
+		case op.ActionNAT:
+			if j.nats[uint16(r.Action.Arg)] == nil { // one without a configuration drops
+				return j.drop(slot, firewall.ReasonRule)
+			}
+			if !j.manyPass {
+				return firewall.Verdict{Pass: true, Rule: r.Number, Slot: uint16(slot),
+					State: j.use}
+			}
 		case op.ActionCount:
 		case op.ActionSkipTo:
 			jumps++

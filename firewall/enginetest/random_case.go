@@ -70,6 +70,10 @@ func RandomCase(seed uint64, have program.Features, options firewall.Options, n 
 	if g.chance(30) {
 		c.Default = op.ActionAllow
 	}
+	manyPass := have&program.HasNAT != 0 && seed%10 == 9
+	if manyPass {
+		have &^= program.HasPipe
+	}
 	first := g.rules(have)
 	c.Rules = append(c.Rules, first)
 	for g.chance(40) {
@@ -89,6 +93,11 @@ func RandomCase(seed uint64, have program.Features, options firewall.Options, n 
 			}
 		}
 		c.Rules = append(c.Rules, next)
+	}
+	if manyPass { // which deny_in excludes
+		for i := range c.Rules {
+			c.Rules[i] = append(c.Rules[i], "nat 2 config ip 203.0.113.2", "disable one_pass")
+		}
 	}
 	c.PerSource, c.FewHalfOpen, c.FewTracks, c.Liberal = g.chance(15), g.chance(15), g.chance(15),
 		g.chance(10)

@@ -23,6 +23,9 @@ func (g random) rules(have program.Features) []string {
 			lines = append(lines, fmt.Sprintf("pipe %d config %s", number+1, g.pipe()))
 		}
 	}
+	if have&program.HasNAT != 0 { // nat 3 is missing
+		lines = append(lines, "nat 1 config ip 203.0.113.1", "nat 2 config ip 203.0.113.2 deny_in")
+	}
 	if have&program.HasCall != 0 && g.chance(4) {
 		lines = append(lines, ladder()...)
 	}
@@ -75,7 +78,9 @@ func (g random) rule(have program.Features, number int) string {
 		b.WriteString(" " + g.rate())
 	}
 	if keeps && has(program.HasKeepState) && g.chance(55) {
-		b.WriteString(" " + g.state(has))
+		if s := g.state(has); !strings.HasPrefix(action, "nat ") {
+			b.WriteString(" " + s)
+		}
 	}
 	return b.String()
 }
@@ -105,6 +110,8 @@ func (g random) action(has func(program.Features) bool, number int) (action stri
 		return "reset", false
 	case n == 18 && has(program.HasKeepState):
 		return "check-state", false
+	case n == 19 && has(program.HasNAT):
+		return fmt.Sprintf("nat %d", 1+number/100%3), true
 	}
 	return "allow", true
 }

@@ -28,6 +28,9 @@ type Translator struct {
 	HidesBehind bool
 	// Whole are addresses that lead to another host with all ports, by that host.
 	Whole map[netip.Addr]netip.Addr
+	// NAT is the number of the rule with nat that translates for Behind, 0 where settings do: what
+	// it lets pass is translated.
+	NAT uint16
 
 	Live []*Translation
 	// Chosen is the source port that the engine gives the next packet if it needs another one.
@@ -59,6 +62,7 @@ type Translation struct {
 	Last        time.Duration
 	own         *flow.State // where rules keep no state
 	fresh       bool        // no packet that it translated has left
+	ruled       bool        // a rule with nat has made it
 }
 
 type throughKey struct {
@@ -113,11 +117,19 @@ func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) C
 	} else if seen.To.Addr() != m.Host && followed == nil && m.strays(seen, now, seg) {
 		return Carried{}
 	}
+	held := m.held(seen, followed, called)
+	if held { // rules see what is on the wire
+		pkt = build(e)
+	}
 	v := m.Rules.Evaluate(&firewall.Input{Now: time.Duration(now),
 		Hook: firewall.Hook{Dir: firewall.In, Recv: recv}}, pkt)
 	if !v.Pass {
 		return Carried{}
 	}
+	if held && v.Rule != m.NAT {
+		seen, followed, called = e, nil, false
+	}
+	pkt = build(seen)
 	f := passed{Translator: m, ends: seen, pkt: pkt, now: now, v: v, state: m.state(seen, v)}
 	if !toPod && !fromPod {
 		return f.route(e, called, followed, recv)
@@ -227,7 +239,8 @@ func (f *passed) key() throughKey {
 // begins: the packet comes from who began the flow.
 func (f *passed) begins() bool {
 	if f.state == nil {
-		return f.ends.Proto != packet.ProtoTCP ||
+		_, behind := f.Behind[f.ends.From.Addr()]
+		return behind && f.NAT != 0 && f.v.Rule == f.NAT || f.ends.Proto != packet.ProtoTCP ||
 			f.segment().Flags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN
 	}
 	return f.state.From == f.ends.From
@@ -278,7 +291,7 @@ func (f *passed) markThrough() {
 }
 
 func (f *passed) add(wire Ends, source bool) *Translation {
-	t := &Translation{Wire: wire, Inner: f.ends, Source: source}
+	t := &Translation{Wire: wire, Inner: f.ends, Source: source, ruled: f.ruled(f.ends)}
 	f.Live = append(f.Live, t)
 	if f.untried {
 		t.Last, t.Phase, t.fresh = f.now, flow.PhaseOpening, true
@@ -329,6 +342,15 @@ func (f *passed) touch(t *Translation) {
 	f.step(t)
 }
 
+// begin begins the state of a translation with a segment of one of the sides. Who made the
+// translation stays side A.
+func (t *Translation) begin(seg *flow.Segment, side int, now time.Duration) {
+	t.own.Init(t.Inner.Proto, seg, now)
+	if side == 1 {
+		t.own.Sides[0], t.own.Sides[1] = t.own.Sides[1], t.own.Sides[0]
+	}
+}
+
 func (f *passed) step(t *Translation) {
 	t.Last, t.fresh = f.now, false
 	if f.state != nil {
@@ -342,12 +364,12 @@ func (f *passed) step(t *Translation) {
 	}
 	if t.own == nil {
 		t.own = &flow.State{Proto: t.Inner.Proto, Loose: true}
-		t.own.Init(t.Inner.Proto, &seg, f.now)
-		if side == 1 { // the rules kept a state of what was before
-			t.own.Sides[0], t.own.Sides[1] = t.own.Sides[1], t.own.Sides[0]
+		if t.ruled && f.ends.Proto == packet.ProtoTCP && seg.Flags&packet.FlagRST != 0 {
+			return // it ends nothing that was seen
 		}
+		t.begin(&seg, side, f.now) // of the other side: the rules kept a state of what was before
 	} else if t.own.Step(&seg, flow.Dir(side), f.now, flow.ModeStrict) == flow.ResultRecycle {
-		t.own.Init(t.Inner.Proto, &seg, f.now)
+		t.begin(&seg, side, f.now)
 	}
 	t.Phase = t.own.Phase()
 }

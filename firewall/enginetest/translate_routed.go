@@ -19,6 +19,18 @@ func (m *Translator) card(a netip.Addr) uint32 {
 	return m.Card
 }
 
+// ruled: a translation between these ends, as they are inside, is that of a rule with nat.
+func (m *Translator) ruled(inner Ends) bool {
+	_, from := m.Behind[inner.From.Addr()]
+	_, to := m.Behind[inner.To.Addr()]
+	return m.NAT != 0 && (from || to)
+}
+
+// held: the rules see a packet as it is on the wire, until one with nat has let it pass.
+func (m *Translator) held(seen Ends, followed *Translation, called bool) bool {
+	return called && m.ruled(seen) || followed != nil && followed.ruled
+}
+
 // hides: the sender hides from where its packet goes.
 func (f *passed) hides() bool {
 	if _, pod := f.Pods[f.ends.From.Addr()]; pod {
@@ -27,6 +39,9 @@ func (f *passed) hides() bool {
 	_, from := f.Behind[f.ends.From.Addr()]
 	_, to := f.Behind[f.ends.To.Addr()]
 	_, whole := f.Whole[f.ends.From.Addr()]
+	if f.NAT != 0 {
+		return from && f.v.Rule == f.NAT
+	}
 	return (f.HidesBehind || whole) && from && !to
 }
 

@@ -4,7 +4,7 @@ package kernel
 
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
 const (
-	layout = 15
+	layout = 16
 )
 
 // The image of a Program: bytes of a row, and the row of the first codes.
@@ -81,7 +81,7 @@ const (
 )
 
 // Bits of side.flags above those of flow.SideFlags and the scale. Low side only: META_HALF_OPEN and
-// META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE and META_FRESH.
+// META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE, META_RULED and META_FRESH.
 const (
 	metaMade     = 1 << 16 // this end sent the packet that made the state
 	metaLoose    = 1 << 17
@@ -92,6 +92,7 @@ const (
 	metaWire     = 1 << 23 // keyed by the tuple on the wire
 	metaCross    = 1 << 24 // the low end is the other entry's high end
 	metaSource   = 1 << 25 // the originator's address is translated
+	metaRuled    = 1 << 28 // of translations: a rule with nat has made it
 	metaFresh    = 1 << 29 // no packet that it translated has passed yet
 	metaBehind   = 1 << 31 // of liberal states: a copy, which may have missed packets
 )
@@ -112,6 +113,7 @@ const (
 	toPod     = 0
 	toOther   = 1 // any address that the stack routes to
 	toService = 2 // one of the backends in the map services
+	toRuled   = 3 // as TO_OTHER, by a rule with nat, number << 16 in port
 )
 
 // Services: how many backends one has, in how many equal parts its flows are divided, and how many
@@ -155,16 +157,20 @@ const (
 
 // Flags in the trie of translated sources.
 const (
-	maskSource = 1
-	maskExcept = 2
-	maskBehind = 4  // sources of others than pods
-	maskNear   = 8  // destinations for which those stay
-	maskKeep   = 16 // ports and ids stay
+	maskSource   = 1
+	maskExcept   = 2
+	maskBehind   = 4  // sources of others than pods
+	maskNear     = 8  // destinations for which those stay
+	maskKeep     = 16 // ports and ids stay
+	maskUnreg    = 32 // of rules with nat: sources of RFC 1918 only
+	maskUnregCGN = 64 // and of RFC 6598
 )
 
-// In forwarding.masquerade: some addresses have all ports and protocols of another one.
+// In forwarding.masquerade: some addresses have all ports and protocols of another one; rules have
+// nat.
 const (
 	masqueradeWhole = 2
+	masqueradeRuled = 4
 )
 
 // Operations of the program weir_call.

@@ -92,6 +92,7 @@ func (e *Engine) putHostLocked(changed, gone []firewall.Interface, addresses boo
 		if err := e.putNetworksLocked(); err != nil {
 			return err
 		}
+		e.followRuledLocked()
 		e.chooseOwnLocked()
 		e.config.Own = ownBits(e.ifs) // written by changedLocked, or with the first rules
 	}

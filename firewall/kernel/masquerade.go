@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -26,17 +27,108 @@ func (e *Engine) SetMasquerade(m forward.Masquerade) error {
 
 // putMasqueradeLocked writes the prefixes and ports.
 func (e *Engine) putMasqueradeLocked(m forward.Masquerade) error {
-	held := e.masked
-	if held == nil {
-		var err error
-		held, err = readAll[weirTableKey, weirMaskedSource](e.objects.MaskedSources)
-		if err != nil {
-			return fmt.Errorf("read the translated sources: %w", err)
+	held, err := e.maskedLocked()
+	if err != nil {
+		return err
+	}
+	want, whole := maskedBySettings(&m)
+	changed := e.withdrawals.masquerade == nil
+	for k, v := range held {
+		changed = changed || !k.ruled() && v.Flags&maskBehind != 0 && want[k] != v
+	}
+	if changed {
+		e.withdrawals.made++
+	}
+	e.withdrawals.masquerade = nil
+	e.forwarding.Ports = 0
+	clear(e.forwarding.Span[:])
+	for i, r := range m.Ports {
+		s := &e.forwarding.Span[i]
+		s.First, s.Count = uint32(r.First), uint32(r.Last-r.First)+1
+		e.forwarding.Ports += s.Count
+	}
+	e.forwarding.Masquerade = bit(len(m.Sources)+len(m.Others) > 0) | bit(whole)*masqueradeWhole
+	if err := e.putMaskedLocked(want, uint32(len(m.Others))); err != nil {
+		return err
+	}
+	e.withdrawals.masquerade = &m
+	return nil
+}
+
+// ruled: the entry is that of an instance of nat.
+func (k weirTableKey) ruled() bool { return k.Family[1]|k.Family[2] != 0 }
+
+// maskedLocked returns what the trie of translated sources holds.
+func (e *Engine) maskedLocked() (map[weirTableKey]weirMaskedSource, error) {
+	if e.masked != nil {
+		return e.masked, nil
+	}
+	held, err := readAll[weirTableKey, weirMaskedSource](e.objects.MaskedSources)
+	if err != nil {
+		return nil, fmt.Errorf("read the translated sources: %w", err)
+	}
+	return held, nil
+}
+
+// putRuledSourcesLocked writes the sources of rules with nat beside what the settings translate.
+func (e *Engine) putRuledSourcesLocked() error {
+	held, err := e.maskedLocked()
+	if err != nil {
+		return err
+	}
+	want, others := map[weirTableKey]weirMaskedSource{}, uint32(0)
+	for k, v := range held {
+		if !k.ruled() {
+			want[k] = v
+			others += bit(v.Flags&maskBehind != 0)
 		}
 	}
+	if m := e.withdrawals.masquerade; m != nil {
+		others = uint32(len(m.Others))
+	}
+	return e.putMaskedLocked(want, others)
+}
+
+// putMaskedLocked writes the sources that the settings translate, of which others are not pods, and
+// those of rules with nat.
+func (e *Engine) putMaskedLocked(want map[weirTableKey]weirMaskedSource, others uint32) error {
+	held, err := e.maskedLocked()
+	if err != nil {
+		return err
+	}
+	if e.ruledPut.sources == nil && e.takenOver { // before the first rules
+		if e.ruledPut, err = e.readRuledLocked(); err != nil {
+			return err
+		}
+	}
+	ruled := e.ruledPut.sources
+	maps.Copy(want, ruled)
 	e.masked = nil // until all is written
-	want := map[weirTableKey]weirMaskedSource{}
-	whole := false // there is 1:1 NAT
+	if err := putDifference(e.objects.MaskedSources, held, want); err != nil {
+		return fmt.Errorf("write the translated sources to the kernel: %w", err)
+	}
+	e.masked = want
+	e.forwarding.Sources = others + uint32(len(ruled))
+	e.forwarding.Masquerade &^= masqueradeRuled
+	if len(ruled) > 0 {
+		e.forwarding.Masquerade |= masqueradeRuled | e.wholeRuled()
+	}
+	return e.putForwardingLocked()
+}
+
+// wholeRuled is MASQUERADE_WHOLE if a rule with nat gives an address away.
+func (e *Engine) wholeRuled() uint32 {
+	for k := range e.ruledPut.ports {
+		if k.Proto == 0 {
+			return masqueradeWhole
+		}
+	}
+	return 0
+}
+
+// maskedBySettings lays out which sources are translated, and whether there is 1:1 NAT.
+func maskedBySettings(m *forward.Masquerade) (want map[weirTableKey]weirMaskedSource, whole bool) {
+	want = map[weirTableKey]weirMaskedSource{}
 	sources, except, near := setOf(m.Sources), setOf(m.Except), setOf(m.Near)
 	for _, p := range m.Prefixes() {
 		// The longest prefix answers for all that hold it.
@@ -53,29 +145,7 @@ func (e *Engine) putMasqueradeLocked(m forward.Masquerade) error {
 		v.Flags = flags
 		want[trieKey(p)] = v
 	}
-	changed := e.withdrawals.masquerade == nil
-	for k, v := range held {
-		changed = changed || v.Flags&maskBehind != 0 && want[k] != v
-	}
-	if changed {
-		e.withdrawals.made++
-	}
-	e.withdrawals.masquerade = nil
-	if err := putDifference(e.objects.MaskedSources, held, want); err != nil {
-		return fmt.Errorf("write the translated sources to the kernel: %w", err)
-	}
-	e.masked = want
-	e.forwarding.Masquerade = bit(len(m.Sources)+len(m.Others) > 0) | bit(whole)*masqueradeWhole
-	e.forwarding.Sources = uint32(len(m.Others))
-	e.forwarding.Ports = 0
-	clear(e.forwarding.Span[:])
-	for i, r := range m.Ports {
-		s := &e.forwarding.Span[i]
-		s.First, s.Count = uint32(r.First), uint32(r.Last-r.First)+1
-		e.forwarding.Ports += s.Count
-	}
-	e.withdrawals.masquerade = &m
-	return e.putForwardingLocked()
+	return want, whole
 }
 
 // podAddrsLocked are the addresses of the pods.

@@ -21,6 +21,18 @@ const routedRules = "add 1 check-state\nadd 2 deny ip from any to any 666\n" +
 	"add 8 allow udp from any to any keep-state\nadd 9 allow icmp from any to any\n" +
 	"add 10 deny ip from any to any\n"
 
+// frames makes frames of the cluster, and of the server behind the host.
+func (g *gateway) frames() *frames {
+	g.t.Helper()
+	f := framesOf(g.cluster)
+	l, err := g.host.Netlink().LinkByName("eth1")
+	g.must(err)
+	inside := crossing{index: g.inside}
+	copy(inside.mac[:], l.HardwareAddr)
+	f.behind = map[netip.Addr]crossing{serverFour: inside}
+	return f
+}
+
 // TestRoutedTranslationsAgainstTheModel is TestTranslationsAgainstTheModel with a server behind the
 // host, to which ports are forwarded, which hides or does not, and which may have an address of the
 // host for itself.
@@ -31,12 +43,7 @@ func TestRoutedTranslationsAgainstTheModel(t *testing.T) {
 		packets = n
 	}
 	g := newGateway(t, routedRules)
-	f := framesOf(g.cluster)
-	l, err := g.host.Netlink().LinkByName("eth1")
-	g.must(err)
-	inside := crossing{index: g.inside}
-	copy(inside.mac[:], l.HardwareAddr)
-	f.behind = map[netip.Addr]crossing{serverFour: inside}
+	f := g.frames()
 	f.publish(8080, 80)
 	ports := []forward.Published{
 		{Proto: packet.ProtoTCP, Host: end(hostAddr, 8088), Pod: end(serverFour, 80)},

@@ -12,6 +12,7 @@ import (
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/forward"
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 	"github.com/weirnet/weir/rule"
@@ -79,7 +80,7 @@ func (f *frames) compare(t *testing.T, packets, most int, rules string,
 	t.Helper()
 	const sequence = 150
 	passed, sent := 0, 0
-	for seed := uint64(0); sent < packets || moved == 0 && sent < most; seed++ {
+	for seed := testrand.Seed(t); sent < packets || moved == 0 && sent < most; seed++ {
 		sent += sequence
 		m := &natMatch{frames: f, t: t, r: rand.New(rand.NewPCG(seed, 14)), seed: seed,
 			model: model()}

@@ -117,5 +117,5 @@ func (e *Engine) dropPrevious(dir string) error {
 	}
 	pins := e.previous.pins
 	e.previous = nil
-	return errors.Join(e.endMigratedUnwantedLocked(), pins.close())
+	return errors.Join(e.endUnwantedLocked(), pins.close())
 }

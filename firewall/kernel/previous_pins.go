@@ -42,6 +42,7 @@ const (
 	firstPhase     = 13 // the inner entry of a translation holds the phase of its flow
 	firstNameIDs   = 13 // the names of flows lie in name_ids, before in labels
 	firstSeed      = 13
+	firstRuled     = 16 // translations of rules with nat say so
 )
 
 // previousPins are the pinned maps of another engine.
@@ -354,10 +355,14 @@ func (p *previousPins) renewTranslation(wire, inner *entry) {
 		}
 	}
 	last := max(inner.sides[0].Last, inner.sides[1].Last)
+	kept := uint32(metaMade | metaWire | metaCross | metaSource)
+	if p.layout >= firstRuled {
+		kept |= metaRuled
+	}
 	for _, x := range []*entry{wire, inner} {
 		x.tag &^= tagHalfOpen
 		for i := range x.sides {
-			x.sides[i].Flags &= metaMade | metaWire | metaCross | metaSource
+			x.sides[i].Flags &= kept
 			x.sides[i].Last, x.sides[i].Created = last, inner.sides[0].Created
 		}
 	}

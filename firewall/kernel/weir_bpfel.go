@@ -335,6 +335,10 @@ type weirCpu struct {
 		Call       [16]uint32
 		TagList    [8]uint16
 		Tags       uint32
+		Held       uint32
+		Nat        uint32
+		Resume     uint32
+		_          [4]byte
 		RecvIf     weirIface
 		XmitIf     weirIface
 	}
@@ -367,6 +371,8 @@ type weirCpu struct {
 		Make       uint8
 		Keep       uint8
 		_          [1]byte
+		Ruled      uint32
+		Instance   uint32
 		Part       uint32
 		Backend    weirMaybe
 		Partner    uint32
@@ -729,6 +735,7 @@ type weirNatFrag struct {
 	Src   weirAddress
 	Dst   weirAddress
 	Until int64
+	Ruled uint64
 }
 
 type weirNatFragKey struct {

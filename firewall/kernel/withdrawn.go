@@ -17,7 +17,7 @@ import (
 
 // withdrawals are counted, so that those are known whose translations have not ended yet.
 type withdrawals struct {
-	known [3]bool // by kind of port: the map has all of them
+	known [4]bool // by kind of port: the map has all of them
 	// nil before SetMasquerade
 	masquerade *forward.Masquerade
 	made, done uint64
@@ -30,12 +30,15 @@ type wanted struct {
 	// as in the map; what a pointer leads to is never changed
 	services map[weirPublishedKey]*weirService
 	pods     map[netip.Addr]bool
+	// addresses that rules with nat give sources, if that is known
+	ruled      map[netip.Addr]bool
+	ruledKnown bool
 }
 
 func (e *Engine) wantedLocked() *wanted {
 	return &wanted{withdrawals: e.withdrawals, ports: maps.Clone(e.published),
 		services: maps.Clone(e.services),
-		pods:     e.podAddrsLocked()}
+		pods:     e.podAddrsLocked(), ruled: e.ruled.addrs, ruledKnown: e.ruledKnown}
 }
 
 // endWithdrawn ends the translations of what was withdrawn.
@@ -56,9 +59,9 @@ func (e *Engine) endWithdrawn() error {
 	return nil
 }
 
-// endMigratedUnwantedLocked ends the translations that came from another engine, of which nothing
-// is left, and that are not to be there.
-func (e *Engine) endMigratedUnwantedLocked() error {
+// endUnwantedLocked ends the translations that are not wanted, also if nothing was withdrawn: some
+// may come from another engine, of which nothing is left.
+func (e *Engine) endUnwantedLocked() error {
 	e.withdrawals.made++
 	w := e.wantedLocked()
 	err := e.endUnwanted(w)
@@ -102,7 +105,8 @@ func (w *wanted) leads(at weirPublishedKey, to netip.AddrPort, known bool) bool 
 	if w.pods[to.Addr()] {
 		kind = toPod
 	}
-	if w.ports == nil || !w.known[kind] || !known && !w.known[toPod] {
+	if w.ports == nil || !w.known[kind] || kind == toOther && !w.known[toRuled] ||
+		!known && !w.known[toPod] {
 		return true
 	}
 	whole := at.Addr
@@ -135,7 +139,7 @@ func unspecified(a netip.Addr) netip.Addr {
 // hides reports whether a source may have an address on the wire. Those of pods keep what they
 // have.
 func (w *wanted) hides(from, wire netip.Addr) bool {
-	if w.masquerade == nil || w.pods[from] {
+	if w.masquerade == nil || !w.ruledKnown || w.pods[from] || w.ruled[wire] {
 		return true
 	}
 	only := netip.PrefixFrom(from, from.BitLen())

@@ -123,6 +123,18 @@ func (j *job) walk() firewall.Verdict {
 				return j.drop(slot, r)
 			}
 		}
+		if code.Action == op.ActionNAT && code.State != op.StateNone {
+			switch {
+			case j.in.Hook.Dir == firewall.In: // deny_in, and no state
+				j.record(slot, Matched)
+				if j.dry == nil {
+					j.sh.count(slot, j.p.Len(), j.now)
+				}
+				return j.drop(slot, firewall.ReasonRule)
+			case j.in.Hook.Recv != 0:
+				goto act
+			}
+		}
 		if code.State > op.StateCheck {
 			if by, r := j.requireState(slot, code); r != firewall.ReasonRule {
 				return j.drop(by, r)
@@ -153,6 +165,11 @@ func (j *job) walk() firewall.Verdict {
 		case op.ActionAllow:
 			if later && slot == last && j.cfg.prog.Strict {
 				return j.drop(slot, firewall.ReasonFragUnknown)
+			}
+			return firewall.Verdict{Pass: true, Rule: code.Number, Slot: uint16(slot), State: j.use}
+		case op.ActionNAT: // this engine translates nothing
+			if code.Arg&program.NATContinues != 0 {
+				continue
 			}
 			return firewall.Verdict{Pass: true, Rule: code.Number, Slot: uint16(slot), State: j.use}
 		case op.ActionCount:

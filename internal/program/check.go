@@ -38,6 +38,9 @@ func (p *Program) Check() error {
 			return fmt.Errorf("program: pipe %d is out of range", x.Number)
 		}
 	}
+	if err := p.checkNATs(); err != nil {
+		return err
+	}
 	for i := range p.Rules {
 		if !p.inside(i) {
 			return fmt.Errorf("program: rule %d with index %d reaches outside",
@@ -62,6 +65,8 @@ func (p *Program) inside(i int) bool {
 	case c.Action == op.ActionCall && int(c.Arg) >= len(p.Rules):
 		return false
 	case int(c.Pipe) > len(p.Pipes) || c.Pipe != 0 && c.Action != op.ActionAllow:
+		return false
+	case c.Action == op.ActionNAT && p.FindNAT(uint16(c.Arg)) == nil:
 		return false
 	case c.Flow != AnyFlow && int(c.Flow) >= len(p.Flows):
 		return false

@@ -42,6 +42,7 @@ const (
 	HasProb        // prob
 	HasRate        // limit-rate
 	HasPipe        // pipe
+	HasNAT         // nat
 	numFeatures    = iota
 )
 
@@ -57,7 +58,7 @@ var featureNames = [numFeatures]string{
 	"reject or unreach", "reset", "skipto",
 	"call or return", "check-state or keep-state", "limit", "record-state", "set-limit",
 	"a flow name", "defer-action", "liberal", "log", "prob",
-	"limit-rate", "pipe",
+	"limit-rate", "pipe", "nat",
 }
 
 // String names the lowest feature of the set in the words of the rules.
@@ -111,7 +112,7 @@ var actionFeatures = [...]Features{
 	op.ActionReject: HasReject, op.ActionUnreach: HasReject, op.ActionUnreach6: HasReject,
 	op.ActionReset:  HasReset,
 	op.ActionSkipTo: HasSkipTo, op.ActionCall: HasCall, op.ActionReturn: HasCall,
-	op.ActionCheckState: HasKeepState,
+	op.ActionCheckState: HasKeepState, op.ActionNAT: HasNAT,
 }
 
 var stateFeatures = [...]Features{

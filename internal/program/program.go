@@ -52,6 +52,10 @@ type Program struct {
 	Classes  Classifier // the bit vectors
 	Features Features   // what the rules need of an engine
 	Pipes    []Pipe     // those that rules name, Rule.Pipe
+	NATs     []NAT      // those that rules name, Rule.Arg
+	// It is the first, or was in force before: what its instances of nat cannot have now is held,
+	// and no reason to refuse it.
+	Returns bool
 	// canonical text by slot, without number and set (Rule.Text), for people
 	Texts []string
 }
@@ -63,7 +67,8 @@ type Rule struct {
 	Number uint16    // the rule's number
 	Set    uint8     // 0..31
 	Action op.Action // what to do
-	// ActionSkipTo, ActionCall: target slot; ActionUnreach, ActionUnreach6: ICMP code
+	// ActionSkipTo, ActionCall: target slot; ActionUnreach, ActionUnreach6: ICMP code; ActionNAT:
+	// the instance's number, perhaps with NATContinues
 	Arg     uint32
 	Tag     uint16       // tag to set, 0 none
 	Prob    uint32       // fails when Mix(random, slot) >= Prob; 0 means no prob option

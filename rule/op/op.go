@@ -19,6 +19,7 @@ const (
 	ActionReturn
 	ActionCheckState
 	ActionPipe // pipe; a Program has ActionAllow or ActionDeny in its place
+	ActionNAT  // nat
 )
 
 // State is what a rule does with states.

@@ -5,7 +5,7 @@ var actionNames = [...]string{
 	ActionUnreach:  "unreach",
 	ActionUnreach6: "unreach6",
 	ActionCount:    "count", ActionSkipTo: "skipto", ActionCall: "call", ActionReturn: "return",
-	ActionCheckState: "check-state", ActionPipe: "pipe",
+	ActionCheckState: "check-state", ActionPipe: "pipe", ActionNAT: "nat",
 }
 
 // String returns the action's word.

@@ -59,7 +59,7 @@ func (h Host) Scopes() []Scope {
 type Version map[Scope]*rule.Ruleset
 
 // For returns the rules of a host: those of its scopes, ordered by number. It refuses two scopes
-// with the same number, table or pipe, or of which one disables a set that the other one uses.
+// with the same number, table, pipe or nat, or of which one disables a set that the other one uses.
 // Every clash is reported with both places.
 func (v Version) For(h Host) (*rule.Ruleset, error) {
 	scopes := v.of(h)
@@ -85,6 +85,12 @@ func (v Version) For(h Host) (*rule.Ruleset, error) {
 				merged.Pipes = map[uint16]*rule.Pipe{}
 			}
 			merged.Pipes[number] = x
+		}
+		for number, x := range v[s].NATs {
+			if merged.NATs == nil {
+				merged.NATs = map[uint16]*rule.NAT{}
+			}
+			merged.NATs[number] = x
 		}
 		for name, table := range v[s].Tables {
 			if merged.Tables == nil {
@@ -183,6 +189,11 @@ func (v Version) clashes(a, b Scope) (found []error) {
 	for _, number := range slices.Sorted(maps.Keys(x.Pipes)) {
 		if _, ok := y.Pipes[number]; ok {
 			report(fmt.Sprintf("pipe %d", number), "configured there", "configured there")
+		}
+	}
+	for _, number := range slices.Sorted(maps.Keys(x.NATs)) {
+		if _, ok := y.NATs[number]; ok {
+			report(fmt.Sprintf("nat %d", number), "configured there", "configured there")
 		}
 	}
 	for set := range 32 {

@@ -91,15 +91,16 @@ func TestMembersWithTimeout(t *testing.T) {
 func TestTablesAndSetsClash(t *testing.T) {
 	v := Version{
 		All: rules(t, "all.rules", "table blocked add 192.0.2.0/24\nset disable 3\n"+
-			"pipe 5 config bw 1Mbit/s\ndisable one_pass\n"),
+			"pipe 5 config bw 1Mbit/s\ndisable one_pass\nnat 6 config if eth0\n"),
 		RoleScope("web"): rules(t, "web.rules", "table blocked add 192.0.2.0/24\n"+
 			"table own add 192.0.2.0/24\nadd 10 set 3 allow ip from any to any\n"+
-			"pipe 5 config bw 2Mbit/s\n"),
+			"pipe 5 config bw 2Mbit/s\nnat 6 config if eth1\n"),
 	}
 	_, err := v.For(Host{Name: "a", Roles: []string{"web"}})
 	for _, want := range []string{
 		"table blocked is in scope all (defined there) and in scope role:web (defined there)",
 		"pipe 5 is in scope all (configured there) and in scope role:web (configured there)",
+		"nat 6 is in scope all (configured there) and in scope role:web (configured there)",
 		"set 3 is in scope all (disabled there) and in scope role:web (web.rules:3)",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -107,7 +108,8 @@ func TestTablesAndSetsClash(t *testing.T) {
 		}
 	}
 	if merged, err := v.For(Host{Name: "b"}); err != nil || len(merged.Tables) != 1 ||
-		merged.Disabled != 1<<3 || len(merged.Pipes) != 1 || !merged.ManyPass {
+		merged.Disabled != 1<<3 || len(merged.Pipes) != 1 || len(merged.NATs) != 1 ||
+		!merged.ManyPass {
 		t.Errorf("%+v, %v", merged, err)
 	}
 }

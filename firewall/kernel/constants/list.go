@@ -165,6 +165,7 @@ var enums = []enum{
 		{"ACT_CALL", int64(op.ActionCall)},
 		{"ACT_RETURN", int64(op.ActionReturn)},
 		{"ACT_CHECK", int64(op.ActionCheckState)},
+		{"ACT_NAT", int64(op.ActionNAT)},
 	}},
 	{"op.State.", "state_op", []constant{
 		{"STATE_NONE", int64(op.StateNone)},
@@ -257,6 +258,7 @@ var enums = []enum{
 		{"MAX_RULES", int64(program.MaxRules)},
 		{"MAX_CALLS", int64(program.MaxCalls)},
 		{"PIPE_SHIFT", program.PipeShift},
+		{"NAT_CONTINUES", program.NATContinues},
 		{"MAX_JUMPS", int64(program.MaxJumps)},
 		{"ANY_FLOW", int64(program.AnyFlow)},
 		{"DIR_BLOCK", int64(program.DirBlock)},

@@ -18,7 +18,7 @@ type shared struct {
 var groups = []group{
 	{`The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map
 		changes.`, "", []shared{
-		{"LAYOUT", "layout", 15, ""},
+		{"LAYOUT", "layout", 16, ""},
 	}},
 	{"The image of a Program: bytes of a row, and the row of the first codes.", "", []shared{
 		{"ROW", "rowSize", 2048, ""},
@@ -79,8 +79,8 @@ var groups = []group{
 		{"TAG_ENDING", "", 8, "without TAG_HALF_OPEN"},
 	}},
 	{`Bits of side.flags above those of flow.SideFlags and the scale. Low side only:
-		META_HALF_OPEN and META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE and
-		META_FRESH.`, "meta", []shared{
+		META_HALF_OPEN and META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE,
+		META_RULED and META_FRESH.`, "meta", []shared{
 		{"META_MADE", "metaMade", 1 << 16, "this end sent the packet that made the state"},
 		{"META_LOOSE", "metaLoose", 1 << 17, ""},
 		{"META_LIBERAL", "metaLiberal", 1 << 18, ""},
@@ -94,6 +94,7 @@ var groups = []group{
 		{"META_KEEPS", "", 1 << 26, "counts in its track as proved"},
 		{"META_REDIRECT", "", 1 << 27, "netfilter does not translate the flow"},
 		{"META_CAME_IN", "", 1 << 28, "of states: made by a packet that came in"},
+		{"META_RULED", "metaRuled", 1 << 28, "of translations: a rule with nat has made it"},
 		{"META_FRESH", "metaFresh", 1 << 29, "no packet that it translated has passed yet"},
 		{"META_PUBLISHED", "", 1 << 30, "of states: the flow goes through a published port"},
 		{"META_BEHIND", "metaBehind", 1 << 31, "of liberal states: a copy, which may have missed " +
@@ -118,6 +119,7 @@ var groups = []group{
 		{"TO_POD", "toPod", 0, ""},
 		{"TO_OTHER", "toOther", 1, "any address that the stack routes to"},
 		{"TO_SERVICE", "toService", 2, "one of the backends in the map services"},
+		{"TO_RULED", "toRuled", 3, "as TO_OTHER, by a rule with nat, number << 16 in port"},
 	}},
 	{`Services: how many backends one has, in how many equal parts its flows are divided, and
 		how many backends count in all.`, "", []shared{
@@ -158,9 +160,14 @@ var groups = []group{
 		{"MASK_BEHIND", "maskBehind", 4, "sources of others than pods"},
 		{"MASK_NEAR", "maskNear", 8, "destinations for which those stay"},
 		{"MASK_KEEP", "maskKeep", 16, "ports and ids stay"},
+		{"MASK_UNREG", "maskUnreg", 32, "of rules with nat: sources of RFC 1918 only"},
+		{"MASK_UNREG_CGN", "maskUnregCGN", 64, "and of RFC 6598"},
 	}},
-	{"In forwarding.masquerade: some addresses have all ports and protocols of another one.", "",
-		[]shared{{"MASQUERADE_WHOLE", "masqueradeWhole", 2, ""}}},
+	{`In forwarding.masquerade: some addresses have all ports and protocols of another one; rules
+		have nat.`, "", []shared{
+		{"MASQUERADE_WHOLE", "masqueradeWhole", 2, ""},
+		{"MASQUERADE_RULED", "masqueradeRuled", 4, ""},
+	}},
 	{"Operations of the program weir_call.", "op", []shared{
 		{"OP_REMOVE", "opRemove", 1, ""},
 		{"OP_SWEEP", "opSweep", 2, ""},

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Translations of rules with nat, docs/design/0004-containers.md section 5: what comes in is
+// translated once such a rule has let it pass.
+#pragma once
+
+#include "translate.h"
+
+// hold_translation gives a packet back the addresses that it has on the wire: rules see these until
+// one with nat has let it pass.
+static __always_inline void hold_translation(struct packet *p, struct nat *nat, struct walk *walk)
+{
+	become(p, nat, &nat->was);
+	nat->translated = 0;
+	walk->held = 1 + nat->make;
+	nat->make = MAKE_NONE;
+}
+
+// take_error translates an ICMP error that a rule with nat has let pass. One whose flow has ended
+// meanwhile is dropped.
+static __always_inline int take_error(struct __sk_buff *skb, struct cpu *c)
+{
+	make_key(skb, &c->packet, &c->look);
+	if (nat_follow(META_WIRE) && c->look.is_error && rewrite_error(skb) >= 0)
+		return 1;
+	c->verdict.pass = 0;
+	c->verdict.reason = REASON_NAT_PORTS;
+	return 0;
+}
+
+// take_held follows the evaluation of a packet whose translation is held back: it has it if a rule
+// with nat has let it pass. It reports whether the rules behind that rule have to be asked.
+__noinline int take_held(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	struct nat *nat = &c->nat;
+	struct walk *walk = &c->walk;
+	__u32 held = walk->held, by = walk->nat, resume = walk->resume;
+
+	walk->held = 0;
+	walk->resume = 0;
+	if (!c->verdict.pass || !by || (nat->ruled != ANY_INSTANCE && nat->ruled != by)) {
+		nat->inner = NONE;
+		nat->ruled = 0;
+		return 0;
+	}
+	if (unlikely(held == HELD_ERROR)) {
+		if (!take_error(skb, c))
+			return 0;
+	} else {
+		nat->make = held - 1;
+		become(&c->packet, nat, &nat->goal);
+	}
+	if (!resume)
+		return 0;
+	walk->resume = resume;
+	nat->ruled |= SEEN_TRANSLATED;
+	// a state of the rules so far is one of the addresses on the wire
+	c->look.first_flow = NONE;
+	return 1;
+}

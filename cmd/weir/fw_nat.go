@@ -1,0 +1,39 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weirnet/weir/agent/api"
+)
+
+// fwNATVerb prints the instances of nat itself and passes every change to the node.
+func fwNATVerb(c *call) action {
+	asJSON := c.json(" (show)")
+	c.takes(1, -1)
+	c.complete(fixed("show", "delete"))
+	return func() error {
+		if c.NArg() == 2 && c.Arg(1) == "show" {
+			return c.failed(advice{errors.New("one instance is not shown alone"),
+				"weir fw nat show"})
+		}
+		if c.Arg(0) != "show" {
+			return c.do("nat "+strings.Join(c.Args(), " "), false)
+		}
+		if c.NArg() > 1 && c.Arg(1) != "config" {
+			return c.wrong("unexpected %q", c.Arg(1))
+		}
+		var all api.NATs
+		if err := c.get("/v1/nat", &all); err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(c.out, all)
+		}
+		for _, x := range all.NATs {
+			fmt.Fprintf(c.out, "nat %d config %s\n", x.Number, c.show(x.Config))
+		}
+		return nil
+	}
+}
