@@ -69,9 +69,16 @@ func TestEpochAccepted(t *testing.T) {
 	if a.parts.now() != thief {
 		t.Errorf("before anyone accepts: %q", a.parts.now())
 	}
+	a.client.away(true) // nothing is followed meanwhile, so that only Accept changes copies
+	reading := a.stored()
+	had := reading.Len()
 	if done, err := a.Accept(); err != nil || !strings.Contains(done.Message, "epoch 2 accepted") {
 		t.Errorf("%+v, %v", done, err)
 	}
+	if reading.Len() != had {
+		t.Error("the copy that the client may be reading was changed")
+	}
+	a.client.away(false)
 	enforces("the restored version", good)
 	if a.says("is in epoch") || a.Status().Held > 0 {
 		t.Errorf("afterwards: %+v, %+v", a.Status(), a.config.Problems.All())
