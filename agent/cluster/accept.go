@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/store"
@@ -95,27 +96,30 @@ func accepted(epoch uint64, held int) string {
 func (s *Service) acceptEpochLocked() uint64 {
 	doubted := s.desired.Doubted()
 	if doubted > 0 && s.desired.Enter(doubted) {
-		s.take(s.desired.Apply(s.singles(false)))
+		s.take(s.desired.Apply(s.singles()))
 		return doubted
 	}
 	epoch := s.earlier
 	if !s.desired.Enter(epoch) {
 		return 0
 	}
-	// What the copy has of the later epoch would bring that back with the next start.
-	revision := s.guarded.Stored().Revision
-	s.take(s.desired.Apply(s.guarded.Step(store.Batch{Revision: revision,
-		Changes: s.singles(true)})))
-	s.noteOwn(store.Batch{Revision: revision}, true)
+	// What the copy has of the later epoch would bring that back with the next start. The client
+	// may be reading that copy, so it stays as it is, and another one takes its place.
+	without := s.guarded.Stored().Snapshot()
+	without.Entries = slices.DeleteFunc(without.Entries, func(e store.Entry) bool {
+		return e.Key == cluster.IdentityKey || e.Key == cluster.HeadKey
+	})
+	s.take(s.desired.Apply(s.guarded.Replace(without)))
+	s.noteOwn(store.Batch{Revision: without.Revision}, true)
 	s.followedLocked()
 	return epoch
 }
 
 // singles are changes of the values of the copy that have an epoch.
-func (s *Service) singles(deleted bool) (all []store.Change) {
+func (s *Service) singles() (all []store.Change) {
 	for _, key := range []string{cluster.IdentityKey, cluster.HeadKey} {
 		if e, ok := s.guarded.Stored().Get(key); ok {
-			all = append(all, store.Change{Entry: e, Deleted: deleted})
+			all = append(all, store.Change{Entry: e})
 		}
 	}
 	return all

@@ -15,7 +15,7 @@ type pass struct {
 	how   uint32 // adoptMerge and adoptStale for what is here already
 	which which
 	last  bool // nothing of the other engine will be left
-	// Only the other engine has seen packets since the pass before: what has ended there ends here.
+	// What has ended in the other table ends here, if only the other engine saw its packets.
 	mirror bool
 }
 
@@ -34,6 +34,8 @@ type copies struct {
 	// by place, 0 for none
 	prints []uint64 // of an entry as it was copied last; without notDone from the last pass on
 	names  []uint64 // of the entry here that it became
+
+	followed int64 // Engine.now before the hooks changed: what our programs saw is later; or 0
 }
 
 func newCopies(p *previousPins) *copies {
@@ -57,6 +59,9 @@ func (c *copies) name(x *entry, flowID uint8) uint64 {
 		uint64(flowID)<<48 | x.tag>>24, uint64(x.sides[0].Created)}
 	return maphash.Bytes(c.seed, bytesOf(words[:])) | 1
 }
+
+// nameHere is the name of an entry of our own table.
+func (c *copies) nameHere(x *entry) uint64 { return c.name(x, uint8(x.tag>>16)) }
 
 // migrateLocked copies the states of another engine whose rules are in force here, and returns how
 // many it has copied.
@@ -215,13 +220,18 @@ func (m *migration) end(name uint64) {
 	}
 }
 
-// endMigratedLocked ends entries of our table by their names.
+// endMigratedLocked ends entries of our table by their names, but those of which our programs have
+// seen packets.
 func (e *Engine) endMigratedLocked(ended map[uint64]bool) error {
 	if len(ended) == 0 {
 		return nil
 	}
+	talks, err := e.talksLocked(ended)
+	if err != nil {
+		return err
+	}
 	return e.endWhere(func(x *entry) bool {
-		if !ended[e.previous.copies.name(x, uint8(x.tag>>16))] {
+		if !ended[e.previous.copies.nameHere(x)] || talks[x.tuple()] {
 			return false
 		}
 		if !x.translation() {
@@ -229,6 +239,26 @@ func (e *Engine) endMigratedLocked(ended map[uint64]bool) error {
 		}
 		return true
 	})
+}
+
+// talksLocked returns the flows of named states of which our programs have seen packets: they end
+// by themselves. A translation does not have the time of each packet, its state does.
+func (e *Engine) talksLocked(names map[uint64]bool) (map[tuple]bool, error) {
+	c := e.previous.copies
+	if c.followed == 0 {
+		return nil, nil
+	}
+	talks := map[tuple]bool{}
+	for x, err := range e.entries() {
+		if err != nil {
+			return nil, err
+		}
+		if !x.translation() && names[c.nameHere(x)] &&
+			max(x.sides[0].Last, x.sides[1].Last) >= c.followed {
+			talks[x.tuple()] = true
+		}
+	}
+	return talks, nil
 }
 
 // mostPasses is how many passes may come before the hooks change.
@@ -240,11 +270,15 @@ func (e *Engine) followLocked() error {
 	before := math.MaxInt
 	for range mostPasses {
 		n, err := e.migrateLocked(pass{how: adoptMerge, which: changed, mirror: true})
-		if err != nil || n == 0 || n > before/2 {
+		if err != nil {
 			return err
+		}
+		if n == 0 || n > before/2 {
+			break
 		}
 		before = n
 	}
+	e.previous.copies.followed = e.now()
 	return nil
 }
 
@@ -258,7 +292,8 @@ func (e *Engine) catchUpLocked(last bool) error {
 		return err
 	}
 	const how = adoptMerge | adoptStale
-	if _, err := e.migrateLocked(pass{how: how, which: changed, last: true}); err != nil {
+	if _, err := e.migrateLocked(pass{how: how, which: changed, last: true,
+		mirror: true}); err != nil {
 		return err
 	}
 	_, err := e.migrateLocked(pass{how: how, which: unchanged, last: true})

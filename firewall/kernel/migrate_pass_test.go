@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -277,6 +278,63 @@ func TestConnectionsThatEndAtTheSwitch(t *testing.T) {
 		}
 		f.goes("a SYN again", from, to,
 			build.TCP{Seq: 99000, Flags: packet.FlagSYN, Window: 1000}, from, pod)
+	}
+	f.replaceEnd()
+}
+
+// TestConnectionsThatAreGoneAtTheSwitch: a connection that ended after the last copy before the hooks
+// change, and is gone from the other table before the last copy, is not kept here: its port can be
+// used again. What this engine has seen packets of stays.
+func TestConnectionsThatAreGoneAtTheSwitch(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	to := end(hostAddr, 8080)
+	over, talks, kept := end(outsideAddr, 30001), end(outsideAddr, 30002), end(outsideAddr, 30003)
+	all := []netip.AddrPort{over, talks, kept}
+	for _, from := range all {
+		f.shake(from, to)
+	}
+	before := f.replaceBegin(natRules)
+	next := f.engine
+	f.publish(8080, 80)
+	next.mu.Lock()
+	f.must(next.followLocked())
+	s := build.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagACK, Window: 1000}
+	if code, _, _ := f.sendData(talks, to, s, 8); code == wasShot {
+		t.Errorf("data: %d", code)
+	}
+	f.must(before.endWhere(func(x *entry) bool {
+		a, b := x.called()
+		return slices.ContainsFunc([]netip.AddrPort{a, b}, func(e netip.AddrPort) bool {
+			return e == over || e == talks
+		})
+	}))
+	f.must(next.catchUpLocked(true))
+	next.mu.Unlock()
+	left := map[netip.AddrPort]int{}
+	for x, err := range next.entries() {
+		f.must(err)
+		a, b := x.called()
+		left[a]++
+		left[b]++
+	}
+	for _, from := range all {
+		want := 3 // the state and the two entries of the translation
+		if from == over {
+			want = 0
+		}
+		if left[from] != want {
+			t.Errorf("%d entries of %s, not %d: %v", left[from], from, want, left)
+		}
+	}
+	if got := len(f.pairs()); got != 2 {
+		t.Errorf("%d translations", got)
+	}
+	f.goes("a SYN again", over, to, build.TCP{Seq: 99000, Flags: packet.FlagSYN, Window: 1000},
+		over, end(podA, 80))
+	s = build.TCP{Seq: 5000, Ack: 99001, Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}
+	if code, _, _ := f.send(end(podA, 80), over, s); code == wasShot {
+		t.Errorf("its answer: %d", code)
 	}
 	f.replaceEnd()
 }
