@@ -31,6 +31,7 @@ func (g *gateway) refuses(from *nstest.Node, to string, wait time.Duration) bool
 // TestNATErrors: rules see an ICMP error about a translated flow as it is on the wire: those that
 // refuse inner addresses there refuse none, and it is translated by a rule with nat alone.
 func TestNATErrors(t *testing.T) {
+	t.Parallel()
 	for name, rules := range ruledFiles {
 		t.Run(name, func(t *testing.T) {
 			g := newRuledGateway(t, rules)

@@ -27,6 +27,7 @@ func newRuledFrames(t *testing.T, rules string) *frames {
 // TestNATFragmentBeforeFirst: while rules have nat, what the stack routes does not leave before the
 // first fragment: that one may be translated, and rules that let any fragment pass do not know it.
 func TestNATFragmentBeforeFirst(t *testing.T) {
+	t.Parallel()
 	f := newRuledFrames(t, "nat 1 config if eth0\nadd 10 nat 1 ip from 10.0.0.0/8 to any via eth0\n"+
 		"add 20 allow ip from any to any frag\nadd 30 allow ip from any to any\n")
 	b := enginetest.Packet(t, build.IPv4{Src: serverFour, Dst: outsideAddr, TTL: 64, ID: 77,
@@ -41,6 +42,7 @@ func TestNATFragmentBeforeFirst(t *testing.T) {
 // TestNATFragmentWithoutTranslation: where packets continue behind a rule with nat, a later
 // fragment does as its first. If how that was translated is not known any more, it is dropped.
 func TestNATFragmentWithoutTranslation(t *testing.T) {
+	t.Parallel()
 	f := newRuledFrames(t, "disable one_pass\n"+
 		"nat 1 config if eth0 redirect_port udp 10.0.5.9:80 8080\n"+
 		"add 10 nat 1 ip from any to any in via eth0\nadd 20 allow ip from any to any\n")
@@ -62,6 +64,7 @@ func TestNATFragmentWithoutTranslation(t *testing.T) {
 // TestNATStateOnTheWire: a state of the addresses on the wire, of a packet that rules behind nat
 // refused then, does not keep the translation back that the rules of now ask for.
 func TestNATStateOnTheWire(t *testing.T) {
+	t.Parallel()
 	const before, behind = "disable one_pass\n" +
 		"nat 1 config if eth0 redirect_port udp 10.0.5.9:80 8080\n" +
 		"add 10 count udp from any to any 8080 in keep-state\n" +

@@ -11,6 +11,7 @@ import (
 // TestNATConflictOfAddresses: an interface that gets the address of another instance keeps nothing
 // else of the host's interfaces back, and no port that is free.
 func TestNATConflictOfAddresses(t *testing.T) {
+	t.Parallel()
 	const rules = "nat 1 config if eth0 redirect_port tcp 10.0.5.9:80 8080 " +
 		"redirect_port tcp 10.0.5.9:80 8081\n" +
 		"nat 2 config ip 192.0.2.9 redirect_port tcp 10.0.5.9:81 8080\n" +
@@ -52,6 +53,7 @@ func (g *gateway) setAddrs(addrs ...string) {
 // TestNATInPlaceOfForward: a start is not refused because the settings of the agent before have the
 // port that the rules redirect now. Once they do not, the rules have it.
 func TestNATInPlaceOfForward(t *testing.T) {
+	t.Parallel()
 	g := newRuledGateway(t, openRules)
 	g.must(g.engine.SetForwards([]forward.Published{{Proto: 6,
 		Host: netip.MustParseAddrPort("192.0.2.1:8080"),
@@ -80,6 +82,7 @@ func (g *gateway) reopen() {
 // TestNATTargetBecomesOwn: a redirection to what is an address of the host now is held, and keeps
 // neither a start nor the others back. Once it is none any more, the port is redirected.
 func TestNATTargetBecomesOwn(t *testing.T) {
+	t.Parallel()
 	rules := ruledFiles["one rule"] + "nat 1 config if eth0 redirect_port tcp 10.0.5.9:80 8080 " +
 		"redirect_port tcp 10.0.5.1:80 8081\n"
 	g := newRuledGateway(t, openRules)
@@ -111,6 +114,7 @@ func TestNATTargetBecomesOwn(t *testing.T) {
 // TestNATOnlyAddressStays: the only address of an interface is not given away by rules that were in
 // force when it had another one.
 func TestNATOnlyAddressStays(t *testing.T) {
+	t.Parallel()
 	g := newRuledGateway(t, openRules)
 	g.serve(g.host, 90)
 	g.reopen()
@@ -127,6 +131,7 @@ func TestNATOnlyAddressStays(t *testing.T) {
 // TestNATReturns: rules that were in force before are not refused because a port of theirs was
 // given away meanwhile.
 func TestNATReturns(t *testing.T) {
+	t.Parallel()
 	g := newRuledGateway(t, openRules)
 	g.must(g.engine.SetForwards([]forward.Published{{Proto: 6,
 		Host: netip.MustParseAddrPort("192.0.2.1:8080"),
@@ -149,6 +154,7 @@ func TestNATReturns(t *testing.T) {
 // TestNATManyPorts: rules whose ports do not fit into the map beside those of now change nothing,
 // also at a start, where an earlier engine has written these.
 func TestNATManyPorts(t *testing.T) {
+	t.Parallel()
 	rules := ruledFiles["one rule"]
 	g := newRuledGateway(t, rules)
 	var all []forward.Published
@@ -175,6 +181,7 @@ func TestNATManyPorts(t *testing.T) {
 // TestNATBeforeRules: settings that come before the first rules take nothing of what an engine
 // before has written for rules with nat, which are in force.
 func TestNATBeforeRules(t *testing.T) {
+	t.Parallel()
 	g := newRuledGateway(t, "nat 1 config ip 192.0.2.1 redirect_port tcp 10.0.5.9:80 8080 "+
 		"redirect_addr 10.0.5.9 192.0.2.9\nadd nat 1 ip from any to any via eth0\n"+
 		"add allow ip from any to any via eth1\n")

@@ -13,6 +13,7 @@ const redirects8080 = "nat 2 config if eth0 redirect_port tcp 10.0.5.9:80 8080\n
 // TestNATDenyInOfOneInstance: what deny_in drops is not let in to the host because another instance
 // redirects its port.
 func TestNATDenyInOfOneInstance(t *testing.T) {
+	t.Parallel()
 	g := newRuledGateway(t, "nat 1 config if eth0 deny_in\n"+redirects8080+
 		"add 10 nat 2 ip from 192.0.2.77 to any in via eth0\n"+
 		"add 20 nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n")
@@ -26,6 +27,7 @@ func TestNATDenyInOfOneInstance(t *testing.T) {
 // TestNATInstancesInARow: where packets continue behind a rule with nat, each instance has its
 // turn.
 func TestNATInstancesInARow(t *testing.T) {
+	t.Parallel()
 	for name, order := range map[string]string{
 		"behind":   "add 10 nat 1 ip from any to any in via eth0\nadd 20 nat 2 ip from any to any in via eth0\n",
 		"in front": "add 10 nat 2 ip from any to any in via eth0\nadd 20 nat 1 ip from any to any in via eth0\n",
@@ -44,6 +46,7 @@ func TestNATInstancesInARow(t *testing.T) {
 // TestNATReturnsFromCall: rules that were called with a packet on the wire return with it when it
 // is translated.
 func TestNATReturnsFromCall(t *testing.T) {
+	t.Parallel()
 	const rules = "disable one_pass\nnat 1 config if eth0 redirect_port tcp 10.0.5.9:80 8080\n" +
 		"add 10 allow ip from any to any via eth1\nadd 20 call 1000 ip from any to any via eth0\n" +
 		"add 30 deny tcp from any to 10.0.5.9 80 in\nadd 40 allow ip from any to any\n" +
@@ -59,6 +62,7 @@ func TestNATReturnsFromCall(t *testing.T) {
 // TestNATOtherSizes: when the table gets another size, translations stay those of a rule, whose
 // packets the rules in front of it see as they are on the wire.
 func TestNATOtherSizes(t *testing.T) {
+	t.Parallel()
 	rules := ruledFiles["simple"]
 	g := newRuledGateway(t, rules)
 	c, err := dialFrom(g.server, "192.0.2.2:80", patience)
@@ -89,6 +93,7 @@ func TestNATOtherSizes(t *testing.T) {
 // TestNATDenyInBesideService: a service of the host that a rule in front of deny_in lets in answers
 // through it, with and without a state.
 func TestNATDenyInBesideService(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"", " setup keep-state"} {
 		g := newRuledGateway(t, "nat 1 config if eth0 deny_in\n"+
 			"add 10 allow tcp from any to me 90 in via eth0"+how+"\n"+
@@ -109,6 +114,7 @@ func TestNATDenyInBesideService(t *testing.T) {
 // TestNATStaysTranslated: what leaves in a translated connection is translated, also if a rule
 // without nat lets it pass by now. In ipfw it would leave with an inner address.
 func TestNATStaysTranslated(t *testing.T) {
+	t.Parallel()
 	rules := ruledFiles["one rule"]
 	g := newRuledGateway(t, rules)
 	c, err := dialFrom(g.server, "192.0.2.2:80", patience)

@@ -24,6 +24,7 @@ const ruledRules = "nat 1 config ip 192.0.2.1 redirect_port tcp 10.0.5.9:80 8088
 // TestRuledTranslationsAgainstTheModel is TestRoutedTranslationsAgainstTheModel with a rule that
 // translates in place of settings, beside published ports and pods that hide.
 func TestRuledTranslationsAgainstTheModel(t *testing.T) {
+	t.Parallel()
 	packets := 1500
 	if n, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
 		packets = n

@@ -90,6 +90,7 @@ var ruledFiles = map[string]string{
 
 // TestNATRules: what ipfw's files with nat say works as it is.
 func TestNATRules(t *testing.T) {
+	t.Parallel()
 	for name, rules := range ruledFiles {
 		t.Run(name, func(t *testing.T) {
 			g := newRuledGateway(t, rules)
@@ -123,6 +124,7 @@ func TestNATRules(t *testing.T) {
 // TestNATOnlyByRule: an instance that no rule names translates nothing, nor does one whose rule
 // does not match; one that is missing lets nothing pass.
 func TestNATOnlyByRule(t *testing.T) {
+	t.Parallel()
 	const config = "nat 1 config if eth0 redirect_port tcp 10.0.5.9:80 8080\n"
 	g := newRuledGateway(t, config+"add allow ip from any to any\n")
 	for name, rules := range map[string]string{
@@ -155,6 +157,7 @@ func TestNATOnlyByRule(t *testing.T) {
 // TestNATRulesLive: flows continue when the agent ends and another one takes over, and over a load
 // of the same instance; without it they end, and so they do when its address changes.
 func TestNATRulesLive(t *testing.T) {
+	t.Parallel()
 	rules := ruledFiles["one rule"]
 	g := newRuledGateway(t, rules)
 	var open []net.Conn
@@ -216,6 +219,7 @@ func TestNATRulesLive(t *testing.T) {
 // TestNATFollowsInterface: an instance has the address that its interface has now, and while that
 // has none nothing leaves.
 func TestNATFollowsInterface(t *testing.T) {
+	t.Parallel()
 	g := newRuledGateway(t, ruledFiles["one rule"])
 	l, err := g.host.Netlink().LinkByName("eth0")
 	g.must(err)
@@ -243,6 +247,7 @@ func TestNATFollowsInterface(t *testing.T) {
 
 // TestNATRedirectAddr: a host has an address for itself, beside the others behind the instance.
 func TestNATRedirectAddr(t *testing.T) {
+	t.Parallel()
 	g := newRuledGateway(t, "nat 1 config if eth0 redirect_addr 10.0.5.9 192.0.2.9\n"+
 		"add nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n")
 	l, err := g.host.Netlink().LinkByName("eth0")
@@ -265,6 +270,7 @@ func TestNATRedirectAddr(t *testing.T) {
 
 // TestNATConflict: a port that is published is not redirected, and the rules before stay.
 func TestNATConflict(t *testing.T) {
+	t.Parallel()
 	g := newRuledGateway(t, openRules)
 	g.must(g.engine.SetForwards([]forward.Published{{Proto: 6,
 		Host: netip.MustParseAddrPort("192.0.2.1:8080"),
@@ -295,6 +301,7 @@ func TestNATConflict(t *testing.T) {
 // TestNATUnregOnly: registered sources stay, those of private networks do not, and shared addresses
 // (RFC 6598) count as private if the instance says so.
 func TestNATUnregOnly(t *testing.T) {
+	t.Parallel()
 	rules := "nat 1 config if eth0 unreg_only\nadd nat 1 ip from any to any via eth0\n" +
 		"add allow ip from any to any via eth1\n"
 	g := newRuledGateway(t, rules)
