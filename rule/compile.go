@@ -41,6 +41,7 @@ type compiler struct {
 	tables  map[string]int
 	names   map[string]int
 	globs   map[string]int
+	hops    map[netip.AddrPort]uint32  // indexes in Hops
 	pipes   map[uint32]uint16          // Rule.Pipe by number, 0 for one without a bound
 	seen    map[uint64]int             // how often a text came under one number, by hash
 	limits  [program.NumDims][]limited // baked conditions
@@ -58,8 +59,8 @@ func compile(s *Ruleset, o CompileOptions, bake bool, cache *Cache) (*Program, e
 	}
 	c := &compiler{
 		flows: map[string]int{}, tables: map[string]int{}, names: map[string]int{},
-		globs: map[string]int{},
-		seen:  map[uint64]int{},
+		globs: map[string]int{}, hops: map[netip.AddrPort]uint32{},
+		seen: map[uint64]int{},
 	}
 	c.Flows, c.flows[""], c.flows["default"] = []string{"default"}, 0, 0
 	c.Strict = o.Strict
@@ -190,6 +191,8 @@ func (c *compiler) rule(slot int, p *part) error {
 		if err := c.natRule(code, r, c.manyPass); err != nil {
 			return err
 		}
+	case op.ActionFwd:
+		code.Arg = c.hop(r.Action.Hop)
 	case op.ActionPipe: // without a pipe ipfw drops what it would carry
 		if code.Action = op.ActionAllow; c.missing(r) {
 			code.Action = op.ActionDeny
