@@ -85,7 +85,8 @@ func Down(p Paths, keep bool) error {
 // system busy.
 func removeTraces(p Paths, keep bool, unlockPins func()) error {
 	errs := []error{pod.Remove(p.Pods()), peers.RemoveTraces(p.peerFiles(), keep, p.removeEmpty),
-		services.RemoveTraces(p.Services(), keep), host.RestoreSysctls(p.Sysctls())}
+		services.RemoveTraces(p.Services(), keep), host.RestoreSysctls(p.Sysctls()),
+		host.RemoveHops()}
 	if err := kernel.Remove(p.Pins()); err != nil {
 		errs = append(errs, fmt.Errorf("remove the pinned objects: %w", err))
 	}

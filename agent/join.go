@@ -74,6 +74,10 @@ func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 		n.problems.Add("the host forwards no packets for rules with nat: "+err.Error(),
 			"sysctl -w net.ipv4.ip_forward=1")
 	}
+	if err := n.routes.Release(new); err != nil {
+		n.problems.Add("the host keeps a routing rule of rules with fwd: "+err.Error(),
+			"ip rule; ip -6 rule")
+	}
 	if n.cluster != nil && n.cluster.Known() {
 		if err := n.shared.clear(new.Tables, set.Tables); err != nil {
 			n.problems.Add(err.Error(), "restart the node")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/cluster"
+	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/agent/nat"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/internal/program"
@@ -97,9 +98,9 @@ func TestTablesOfLostCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer service.Close()
-	n := &Node{cluster: service, nat: nat.New(nat.Config{}), shared: sharedTables{engine: engine,
-		problems: &problem.List{Log: log},
-		tables:   map[string]rule.Table{}, cleared: map[string]bool{}}}
+	n := &Node{cluster: service, nat: nat.New(nat.Config{}), routes: host.NewRoutes(nil),
+		shared: sharedTables{engine: engine, problems: &problem.List{Log: log},
+			tables: map[string]rule.Table{}, cleared: map[string]bool{}}}
 	rules := &program.Program{Tables: []string{"banned"}}
 	n.loaded(nil, rules, new(rule.Ruleset))
 	if len(engine["banned"]) != 1 {

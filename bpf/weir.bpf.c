@@ -2,6 +2,7 @@
 // Weir's programs, one per direction and kind of interface: with Ethernet headers, with those of IP
 // over InfiniBand, and without.
 #include "lib/control.h"
+#include "lib/hop.h"
 #include "lib/loopback.h"
 
 // is_tunnel: the interface is the tunnel to other nodes. What leaves by it has no recv, since it
@@ -68,7 +69,7 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 	if (dir == DIR_IN)
 		after_evaluate(skb, v, cookie);
 	if (conclude(skb, c, cf, l2))
-		return TC_ACT_UNSPEC;
+		return unlikely(c->walk.fwd) ? forward_on(skb, l2) : TC_ACT_UNSPEC;
 	return unlikely(v->answer) ? reply(skb) : TC_ACT_SHOT;
 }
 

@@ -44,6 +44,11 @@ const (
 	ReasonRatesFull
 	ReasonPipe      // dropped: more than the pipe of the rule carries
 	ReasonNoBackend // refused: the service has no pod
+	// dropped: the rule's next hop cannot be reached, or cannot get such a packet
+	ReasonNoHop
+	ReasonHopMTU   // dropped, and answered: too large for the way to the rule's next hop
+	ReasonHopTTL   // dropped, and answered: its hop limit ends before the rule's next hop
+	ReasonNoSocket // dropped: no socket listens where the rule sends the packet
 	numReasons
 )
 

@@ -38,6 +38,10 @@ var reasonNames = [...]string{
 	ReasonRatesFull:      "rates-full",
 	ReasonPipe:           "pipe",
 	ReasonNoBackend:      "no-backend",
+	ReasonNoHop:          "no-hop",
+	ReasonHopMTU:         "hop-mtu",
+	ReasonHopTTL:         "hop-ttl",
+	ReasonNoSocket:       "no-socket",
 }
 
 // String returns the reason's name, the same in every listing, event and metric. Names of decoder

@@ -48,6 +48,8 @@ type Action struct {
 	// ActionSkipTo, ActionCall: rule number; ActionPipe, ActionNAT: number of the pipe, of the
 	// instance; ActionUnreach, ActionUnreach6: ICMP code; else 0
 	Arg uint32
+	// ActionFwd: the next hop; the port is 0 for that of the packet
+	Hop netip.AddrPort
 }
 
 // State is what a rule does with states. A check-state rule has StateCheck.
@@ -78,7 +80,8 @@ type Test struct {
 }
 
 // Clauses returns every clause of the rule that is not empty: header first, then options. The rule
-// matches when all are true. A rule with nat is about IPv4 only.
+// matches when all are true. A rule with nat is about IPv4 only, one with fwd about the family of
+// its next hop.
 func (r *Rule) Clauses() []Clause {
 	all := make([]Clause, 0, 5+len(r.Options))
 	for _, c := range [...]Clause{r.Proto, r.Src, r.SrcPort, r.Dst, r.DstPort} {
@@ -91,8 +94,11 @@ func (r *Rule) Clauses() []Clause {
 			all = append(all, c)
 		}
 	}
-	if r.Action.Op == op.ActionNAT {
+	switch {
+	case r.Action.Op == op.ActionNAT, r.Action.Op == op.ActionFwd && r.Action.Hop.Addr().Is4():
 		all = append(all, Clause{{Op: op.CondVersion, A: 4}})
+	case r.Action.Op == op.ActionFwd:
+		all = append(all, Clause{{Op: op.CondVersion, A: 6}})
 	}
 	return all
 }

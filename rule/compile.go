@@ -41,8 +41,9 @@ type compiler struct {
 	tables  map[string]int
 	names   map[string]int
 	globs   map[string]int
-	pipes   map[uint32]uint16 // Rule.Pipe by number, 0 for one without a bound
-	seen    map[uint64]int    // how often a text came under one number, by hash
+	hops    map[netip.AddrPort]uint32 // indexes in Hops
+	pipes   map[uint32]uint16         // Rule.Pipe by number, 0 for one without a bound
+	seen    map[uint64]int            // how often a text came under one number, by hash
 	work    *[program.NumDims]workspace
 	named6  [2][]netip.Prefix // IPv6 prefixes of the baked conditions: source, destination
 	numbers []uint16          // by slot
@@ -58,8 +59,8 @@ func compile(s *Ruleset, o CompileOptions, bake bool, cache *Cache) (*Program, e
 	}
 	c := &compiler{
 		flows: map[string]int{}, tables: map[string]int{}, names: map[string]int{},
-		globs: map[string]int{},
-		seen:  map[uint64]int{}, work: &cache.work,
+		globs: map[string]int{}, hops: map[netip.AddrPort]uint32{},
+		seen: map[uint64]int{}, work: &cache.work,
 	}
 	c.Flows, c.flows[""], c.flows["default"] = []string{"default"}, 0, 0
 	c.Strict = o.Strict
@@ -191,6 +192,8 @@ func (c *compiler) rule(slot int, p *part) error {
 		if err := c.natRule(code, r, c.manyPass); err != nil {
 			return err
 		}
+	case op.ActionFwd:
+		code.Arg = c.hop(r.Action.Hop)
 	case op.ActionPipe: // without a pipe ipfw drops what it would carry
 		if code.Action = op.ActionAllow; c.missing(r) {
 			code.Action = op.ActionDeny

@@ -124,6 +124,9 @@ func dumpProgram(p *program.Program) string {
 	for _, x := range p.NATs {
 		fmt.Fprintf(&b, "nat %d %s\n", x.Number, FormatNAT(&x))
 	}
+	if len(p.Hops) > 0 {
+		fmt.Fprintf(&b, "hops %v\n", p.Hops)
+	}
 	for slot, c := range p.Rules {
 		fmt.Fprintf(&b,
 			"%d: %016x %d %s\n  set=%d %v arg=%d tag=%d prob=%#x state=%d flow=%d mask=%d "+

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/weirnet/weir/rule/op"
 )
 
 var update = flag.Bool("update", false,
@@ -219,6 +221,9 @@ func dumpRule(r *Rule) string {
 		"%d set=%d prob=%g %v/%d log=%v/%d tag=%d state=%+v defer=%v liberal=%v comment=%q\n",
 		r.Number, r.Set, r.Prob, r.Action.Op, r.Action.Arg, r.Log, r.LogMax, r.Tag, r.State,
 		r.Defer, r.Liberal, r.Comment)
+	if r.Action.Op == op.ActionFwd {
+		fmt.Fprintf(&b, "  hop %v\n", r.Action.Hop)
+	}
 	if r.Rate != (Rate{}) {
 		fmt.Fprintf(&b, "  rate %+v\n", r.Rate)
 	}
@@ -274,8 +279,8 @@ func TestExamples(t *testing.T) {
 	}
 	kept = append(kept, "log", "logamount", "prob", "set", "me", "me6", "any", "all", "ip", "not",
 		"or", "table", "src-addr", "src-port", "dst-addr", "add", "delete", "flush")
-	aliases := append([]string{"liberal", "limit-rate", "pipe", "nat", "ip4", "ip6", "call"},
-		synonyms...)
+	aliases := append([]string{"liberal", "limit-rate", "pipe", "nat", "fwd", "forward", "ip4",
+		"ip6", "call"}, synonyms...)
 	for _, w := range kept {
 		if !used[w] && !slices.Contains(aliases, w) {
 			t.Errorf("examples/ipfw.rules does not use %q", w)

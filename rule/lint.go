@@ -135,7 +135,7 @@ func (l *linter) final(slot int) bool {
 
 func (r *Rule) passes() bool {
 	switch r.Action.Op {
-	case op.ActionAllow, op.ActionPipe, op.ActionNAT:
+	case op.ActionAllow, op.ActionPipe, op.ActionNAT, op.ActionFwd:
 		return true
 	}
 	return false

@@ -135,6 +135,8 @@ func (r *Rule) appendAction(b []byte, s Style) []byte {
 	switch r.Action.Op {
 	case op.ActionSkipTo, op.ActionCall, op.ActionPipe, op.ActionNAT:
 		b = appendNumber(append(b, ' '), r.Action.Arg)
+	case op.ActionFwd:
+		b = appendHop(append(b, ' '), r.Action.Hop)
 	case op.ActionUnreach:
 		b = appendCode(append(b, ' '), r.Action.Arg, codes4)
 	case op.ActionUnreach6:

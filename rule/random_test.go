@@ -190,7 +190,7 @@ func (g random) rule() *Rule {
 	if g.chance(10) {
 		r.Prob = []float64{0.5, 1e-10, 0.123456789, 1 - 1e-9}[g.IntN(4)]
 	}
-	r.Action.Op = op.Action(1 + g.IntN(int(op.ActionNAT)))
+	r.Action.Op = op.Action(1 + g.IntN(int(op.ActionFwd)))
 	if g.chance(50) {
 		r.Action.Op = []op.Action{op.ActionAllow, op.ActionDeny, op.ActionCount}[g.IntN(3)]
 	}
@@ -199,6 +199,9 @@ func (g random) rule() *Rule {
 		r.Action.Arg = g.Uint32N(20)
 	case op.ActionSkipTo, op.ActionCall, op.ActionPipe, op.ActionNAT:
 		r.Action.Arg = 1 + g.Uint32N(4000)
+	case op.ActionFwd:
+		r.Action.Hop = netip.AddrPortFrom(netip.MustParseAddr(g.one("127.0.0.1", "10.1.2.3", "::1",
+			"2001:db8::1")), uint16(g.IntN(3)*3128))
 	case op.ActionCheckState:
 		r.State = State{Op: op.StateCheck, Flow: g.one("", "", "any", "web")}
 		return r

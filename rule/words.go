@@ -14,6 +14,7 @@ var actions = map[string]op.Action{
 	"count":    op.ActionCount,
 	"skipto":   op.ActionSkipTo, "call": op.ActionCall, "return": op.ActionReturn,
 	"check-state": op.ActionCheckState, "pipe": op.ActionPipe, "nat": op.ActionNAT,
+	"fwd": op.ActionFwd, "forward": op.ActionFwd,
 }
 
 // refused is why a word of ipfw is not taken; the value is a hint.
@@ -27,8 +28,6 @@ var refusedActions = refused{
 	"queue": "packets are not queued, so there are no weights; \"pipe\" limits flows " +
 		"together, tc shapes",
 	"sched":      "traffic shaping (dummynet) is not part of the rules; shape with tc",
-	"fwd":        "forwarding to another next hop is not done by rules; use a policy route",
-	"forward":    "forwarding to another next hop is not done by rules; use a policy route",
 	"reass":      "fragments follow their first fragment by themselves; leave the rule out",
 	"setfib":     "routing tables are chosen by policy routes here",
 	"setdscp":    "rules do not change packets",

@@ -60,6 +60,9 @@ $fwcmd add 65000 pass all from any to any`, "", 0},
 		"ipfw -q delete 700 && ipfw nat 7 delete && ipfw nat show",
 		"00700 nat 7 ip from any to any via em0\nipfw nat 7 config if em0 redirect_port tcp " +
 			"10.9.0.5:80 80\n", 0},
+	{"ipfw add 710 forward 127.0.0.1:3128 log tcp from any to any in && ipfw list 710 && " +
+		"ipfw -q delete 710", "00710 fwd 127.0.0.1,3128 log tcp from any to any in\n00710 fwd " +
+		"127.0.0.1,3128 log tcp from any to any in\n", 0},
 	{"ipfw disable one_pass 2>&1 | grep -c one_pass; ipfw -q delete 600; ipfw disable one_pass",
 		"1\n", 0},
 	{"ipfw -q resetlog >/dev/null 2>&1", "", 64},

@@ -44,6 +44,9 @@ func (e *Pair) LabelsLeft(a netip.Addr) ([]string, error) { return e.kernel.Labe
 // Adopt makes states of connections that are open already; package peers does so for the tunnel.
 func (e *Pair) Adopt(states []firewall.State) (int, error) { return e.kernel.Adopt(states) }
 
+// SetHops sets how packets get to the next hops of rules with fwd.
+func (e *Pair) SetHops(hops []kernel.Hop) error { return e.kernel.SetHops(hops) }
+
 // SetRouteMTUs sets the routes that have an MTU of their own.
 func (e *Pair) SetRouteMTUs(routes []kernel.RouteMTU) error {
 	return e.kernel.SetRouteMTUs(routes)

@@ -26,6 +26,7 @@ type Engine interface {
 	SetInterfaces([]firewall.Interface) error
 	SetRoutes([]firewall.Route) error
 	SetRouteMTUs([]kernel.RouteMTU) error
+	SetHops([]kernel.Hop) error
 	SetQueued(indexes []uint32) error
 	Attach(index uint32) (hook string, err error)
 	Detach(index uint32) error

@@ -14,6 +14,7 @@ type Routes struct {
 	wake   chan struct{} // has an element when routes changed since the engine got them
 	// remeasure: routes with an MTU of their own may have changed since the engine got them.
 	remeasure atomic.Bool
+	released  atomic.Bool // this run has taken back what rules with fwd need: hops.go
 }
 
 // NewRoutes returns the routes of a node whose engine has none yet.
@@ -64,8 +65,11 @@ func (r *Routes) setMTUs() error {
 }
 
 // Set gives the engine the host's routes, if the rules ask about them: there can be a
-// million.
+// million. And those to the next hops of rules.
 func (r *Routes) Set(p *program.Program) error {
+	if err := r.setHops(p); err != nil {
+		return err
+	}
 	if p.Features&(program.HasVerRevPath|program.HasVerSrcReach) == 0 {
 		return nil
 	}

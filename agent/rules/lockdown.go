@@ -101,14 +101,14 @@ func keepSSH(set *rule.Ruleset, path string, names *rule.Names) (read bool) {
 	return read
 }
 
-// forSSH narrows a rule that allows, is a pipe or translates down to ssh. All others stay as they
-// are, since they decide which packets come to one that allows: rules that deny or answer, jumps
-// and tags. Numbers stay, for jumps, but behind what the host needs.
+// forSSH narrows a rule that allows, is a pipe, translates or forwards down to ssh. All others stay
+// as they are, since they decide which packets come to one that allows: rules that deny or answer,
+// jumps and tags. Numbers stay, for jumps, but behind what the host needs.
 func forSSH(r *rule.Rule) *rule.Rule {
 	kept := *r
 	kept.Number, kept.Set = max(kept.Number, lockDownNext), 0
 	switch kept.Action.Op {
-	case op.ActionAllow, op.ActionPipe, op.ActionNAT:
+	case op.ActionAllow, op.ActionPipe, op.ActionNAT, op.ActionFwd:
 		kept.Options = slices.Concat(kept.Options, []rule.Clause{
 			{{Op: op.CondProto, A: uint32(packet.ProtoTCP)}},
 			{{Op: op.CondDstPort, Ranges: []rule.Range{{Lo: sshPort, Hi: sshPort}}}},

@@ -83,6 +83,8 @@ func TestLockDownLetsInWhomTheRulesDid(t *testing.T) {
 			[]string{friend}},
 		{"nat with deny_in", "nat 1 config if eth0 deny_in\nadd allow tcp from 192.0.2.1 to me 22\n" +
 			"add nat 1 ip from any to any\n", []string{friend}},
+		{"fwd", "add fwd 192.0.2.77 ip from any to any 80\n" +
+			"add fwd 127.0.0.1,2222 ip from 192.0.2.1 to any 22 in\n", []string{friend}},
 		{"a set that is off", "add set 3 allow tcp from any to me 22 setup\nset disable 3\n" +
 			"add allow tcp from 192.0.2.1 to me 22 setup\n", []string{friend}},
 		{"deleted and flushed", "add 10 allow tcp from any to me 22\nflush\n" +

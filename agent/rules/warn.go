@@ -102,6 +102,10 @@ func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 					"one_pass where rules behind it shall decide", number)
 			}
 		}
+		if r.Action.Op == op.ActionFwd && isOwn(r.Action.Hop.Addr(), ifs) && !onlyIn(r) {
+			warn(r, "fwd "+r.Action.Hop.String(), "what leaves and matches is dropped, since only "+
+				"what comes in can go to a socket of this host; write in")
+		}
 		for _, t := range slices.Concat(r.Clauses()...) {
 			switch t.Op {
 			case op.CondRecv, op.CondXmit, op.CondVia:
@@ -125,6 +129,20 @@ func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 		}
 	}
 	return all
+}
+
+// isOwn reports whether an address is one of the host's.
+func isOwn(a netip.Addr, ifs []firewall.Interface) bool {
+	return a.IsLoopback() || slices.ContainsFunc(ifs, func(i firewall.Interface) bool {
+		return slices.ContainsFunc(i.Addrs, func(p netip.Prefix) bool { return p.Addr() == a })
+	})
+}
+
+// onlyIn reports whether a rule says in.
+func onlyIn(r *rule.Rule) bool {
+	return slices.ContainsFunc(r.Clauses(), func(c rule.Clause) bool {
+		return len(c) == 1 && c[0].Op == op.CondIn && !c[0].Not
+	})
 }
 
 // letsIn reports whether a rule may match what comes in, from any source.

@@ -106,3 +106,20 @@ func TestEmptyRuleFileIsRefused(t *testing.T) {
 		t.Error("a refused file is in force")
 	}
 }
+
+// TestWarningsOfFwd: what leaves cannot go to a socket of the host.
+func TestWarningsOfFwd(t *testing.T) {
+	set, err := rule.ParseFile("", "add 1 fwd 127.0.0.1,3128 tcp from any to any 80 in\n"+
+		"add 2 fwd 192.0.2.9 ip from any to any out\nadd 3 fwd ::1 tcp from any to any 80\n"+
+		"add 4 fwd 10.0.0.1 tcp from any to any 80\n", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := doubts(set, true, []firewall.Interface{{Index: 2, Name: "eth0",
+		Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}}, nil)
+	for i, rule := range []string{"rule 3: ", "rule 4: "} {
+		if len(all) != 2 || !strings.HasPrefix(all[i], rule+"what leaves and matches is dropped") {
+			t.Errorf("warned of %q", all)
+		}
+	}
+}

@@ -116,7 +116,7 @@ func followState(a *api.Explanation, p *program.Program, s firewall.State) {
 	}
 	var pass bool
 	switch p.Rules[index].Action {
-	case op.ActionAllow:
+	case op.ActionAllow, op.ActionFwd:
 		pass = true
 	case op.ActionNAT:
 		if pass = p.Rules[index].Arg&program.NATContinues == 0; !pass {

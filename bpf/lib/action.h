@@ -85,6 +85,28 @@ static __always_inline int has_nat(const struct nat *nat, const struct code *r)
 	return nat->ruled == ANY_INSTANCE || nat->ruled == (r->arg & (NAT_CONTINUES - 1));
 }
 
+// set_hop has the rule in a slot send the packet to its next hop. As in ipfw, of the packets of its
+// states only those are sent there that go as the one that made the state.
+__noinline int set_hop(__u32 slot)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	const struct lookup *look = &c->look;
+	struct code *r = code_of(&c->walk, slot);
+	if (!r)
+		return 0;
+	if (c->verdict.state != USE_NONE && look->first_rule == r->id) {
+		__u32 place = look->first_place;
+		struct set *s = set_at(place / WAYS);
+		struct side *d = !s ? NULL : look->from ? high_side(s, place) : low_side(s, place);
+		if (!d || look->is_error || !(READ_ONCE(d->flags) & META_MADE))
+			return 0;
+	}
+	c->walk.fwd = r->arg + 1;
+	return 1;
+}
+
 // apply_action does what the rule in walk->slot says.
 static __always_inline int apply_action(const struct packet *p, const struct nat *nat,
 					struct walk *walk, struct verdict *v, struct header *h,
@@ -111,6 +133,9 @@ static __always_inline int apply_action(const struct packet *p, const struct nat
 		if (!walk->held || !has_nat(nat, r))
 			return STEP_CONTINUE;
 		walk->resume = walk->slot + 1;
+		return decide(walk, v, r, 1, REASON_RULE);
+	case ACT_FWD:
+		set_hop(walk->slot);
 		return decide(walk, v, r, 1, REASON_RULE);
 	case ACT_COUNT:
 		return STEP_CONTINUE;

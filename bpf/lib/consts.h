@@ -123,6 +123,10 @@ enum reason {
 	REASON_RATES_FULL = 26,
 	REASON_PIPE = 27,
 	REASON_NO_BACKEND = 28,
+	REASON_NO_HOP = 29,
+	REASON_HOP_MTU = 30,
+	REASON_HOP_TTL = 31,
+	REASON_NO_SOCKET = 32,
 	REASON_DECODE = 64,
 	NUM_REASONS = 128,
 };
@@ -173,6 +177,7 @@ enum action {
 	ACT_RETURN = 10,
 	ACT_CHECK = 11,
 	ACT_NAT = 13,
+	ACT_FWD = 14,
 };
 
 // op.State.
@@ -329,6 +334,11 @@ enum phase {
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
 enum {
 	LAYOUT = 16,
+};
+
+// The mark of a packet that a rule with fwd gives to a socket of the host.
+enum {
+	FWD_MARK = 2003134834,
 };
 
 // The image of a Program: bytes of a row, and the row of the first codes.

@@ -63,6 +63,8 @@ __noinline int stack_egress(struct __sk_buff *skb, int r)
 	// what is not for the host's link-layer address goes from port to port of a bridge
 	__u32 bridged = skb->ingress_ifindex && skb->pkt_type != HOST;
 	__u32 routed = for_others(f) && skb->ingress_ifindex && !bridged && !to_pod && !from_pod;
+	if (unlikely(c->walk.fwd) && !to_pod)
+		ifindex = fwd->hop_ifindex;
 	if (r != FWD_CONTINUE) {
 		// The answer would go back untranslated, by the stack.
 		if ((to_pod | routed) && nat_forget(FORGET_FRESH))
@@ -115,7 +117,13 @@ static __always_inline int forward_out(struct __sk_buff *skb, __u32 l2)
 	evaluate(skb);
 	note_egress(0);
 	// Not in stack_egress, whose stack would come on top of that of an answer.
-	return stack_egress(skb, checkpoint(skb, l2, DIR_IN));
+	int r = checkpoint(skb, l2, DIR_IN);
+	if (likely(r != FWD_HOP))
+		return stack_egress(skb, r);
+	r = stack_egress(skb, aim(skb, l2)); // an answer quotes the packet before its translation
+	if (r == FWD_STACK)
+		return send_hop(skb, l2);
+	return r == FWD_ANSWER ? answer_hop(skb) : r;
 }
 
 // deliver_to_pod evaluates what the host sends to a pod and stands at the wrong side of its host

@@ -174,6 +174,7 @@ __noinline int before_rules(struct __sk_buff *skb)
 
 	walk->resume = 0;
 	walk->nat = 0;
+	walk->fwd = 0;
 	__builtin_memset(v, 0, sizeof(*v));
 	look->proved = NONE;
 	v->reason = REASON_LOOP;

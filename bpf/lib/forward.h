@@ -8,6 +8,7 @@
 #include "cookie.h"
 #include "fast_forward.h"
 #include "hold.h"
+#include "redirect.h"
 #include "ruled.h"
 
 // begin_packet makes the packet a new one to the rules.
@@ -84,70 +85,6 @@ static __always_inline void set_endpoint(struct pkt_endpoint *pod, __u32 ifindex
 		pod->place = e->place;
 		pod->limited = e->limited;
 	}
-}
-
-// originated returns the flags of the state of a packet that its originator sent, 0 if there is
-// none, or another sent it.
-static __always_inline __u32 originated(const struct lookup *look)
-{
-	__u32 place = look->first_place;
-	struct set *s = exists(look->first_flow) && !look->is_error ? set_at(place / WAYS) : NULL;
-
-	if (!s)
-		return 0;
-	__u32 flags = READ_ONCE((look->from ? high_side(s, place) : low_side(s, place))->flags);
-	return flags & META_MADE ? flags : 0;
-}
-
-// set_redirect marks the packet's state: netfilter does not translate the flow.
-static __always_inline void set_redirect(const struct lookup *look)
-{
-	__u32 place = look->first_place;
-	struct set *s = set_at(place / WAYS);
-	struct tag_line *t = tags_at(place / WAYS);
-
-	// another flow may have taken the entry meanwhile
-	if (s && t && same_tag(READ_ONCE(t->tag[place % WAYS]), look->first_tag)) {
-		set_flags(low_side(s, place), META_REDIRECT);
-		set_flags(high_side(s, place), META_REDIRECT);
-	}
-}
-
-// queued: a pod that the packet comes from or goes to has queueing disciplines.
-static __always_inline int queued(const struct forward *fwd)
-{
-	const struct pkt_endpoint *from = &fwd->endpoint[DIR_OUT], *to = &fwd->endpoint[DIR_IN];
-
-	return ((from->known ? from->limited : 0) | (to->known ? to->limited : 0)) &
-	       ENDPOINT_QUEUED;
-}
-
-// may_redirect: nothing in the stack wants the packet: no queueing discipline, and not netfilter.
-// What netfilter translates has a state that was made where it came in, and another one, made where
-// it left. So an answer may be redirected only if what it answers was, and that only if its state
-// was made here or where it came in.
-// Where netfilter may translate what begins a flow, that goes up the stack first. If it leaves as
-// it came, the flow is not translated. Packets without a state show nothing, nor do fragments,
-// which all have to go the same path, as netfilter wants all of them.
-__noinline int may_redirect(__u32 unused)
-{
-	struct cpu *c = this_cpu();
-	struct forwarding *f = forwarding_settings();
-	if (!c || !f)
-		return unused;
-	const struct lookup *look = &c->look;
-	__u32 place = look->first_place, netfilter = f->netfilter;
-
-	if (unlikely(queued(&c->fwd)))
-		return 0;
-	if (c->nat.make)
-		return 1;
-	struct set *s = exists(look->first_flow) ? set_at(place / WAYS) : NULL;
-	if (!s || c->packet.frag & FRAG_FIRST)
-		return !netfilter;
-	if (READ_ONCE(low_side(s, place)->flags) & (META_REDIRECT | META_PUBLISHED))
-		return 1;
-	return !netfilter && originated(look) & (META_CAME_IN | META_ADOPTED);
 }
 
 // direct: nothing about the packet needs the stack.
@@ -358,7 +295,8 @@ __noinline int before_ingress(struct __sk_buff *skb, __u32 l2)
 }
 
 // checkpoint follows the evaluation of a packet from a pod (DIR_OUT) or to one (DIR_IN), and takes
-// what passed out of the pod's bucket. FWD_CONTINUE: the packet is not dropped.
+// what passed out of the pod's bucket. FWD_CONTINUE: the packet is not dropped. FWD_HOP: nor is it,
+// and a rule with fwd has let it pass on its way out.
 __noinline int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
 {
 	struct cpu *c = this_cpu();
@@ -376,17 +314,22 @@ __noinline int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
 		v->reason = REASON_NO_BACKEND; // with the rule that let it pass
 	}
 	int passed = conclude(skb, c, cf, l2);
+	int next = unlikely(c->walk.fwd) && dir == DIR_IN ? FWD_HOP : FWD_CONTINUE;
 	if (likely(passed) && !pod->known)
-		return FWD_CONTINUE;
+		return next;
 	int slow = passed && over_rate(pod->place, pod->limited, dir, skb->len);
 	if (likely(passed && !slow)) {
 		count_pod(pod->place, dir, skb->len);
-		return FWD_CONTINUE;
+		return next;
 	}
 	if (pod->known)
 		count_pod_drop(pod->place, dir);
 	return slow ? drop(skb, c, cf, REASON_RATE) : refuse_frame(skb, p, v, nat);
 }
+
+__noinline int aim(struct __sk_buff *skb, __u32 l2);	  // hop.h
+__noinline int answer_hop(struct __sk_buff *skb);	  // hop.h
+__noinline int send_hop(struct __sk_buff *skb, __u32 l2); // hop.h
 
 // after_ingress follows the first evaluation of an incoming packet, and finds out where it goes.
 // FWD_CONTINUE: it has to be evaluated at egress. FWD_EGRESS: the same state lets it pass there,
@@ -410,6 +353,14 @@ __noinline int after_ingress(struct __sk_buff *skb, __u32 l2)
 		return r;
 	if (p->kind != PARSED_IP || p->reason)
 		return FWD_STACK;
+	// A translation says where the packet goes.
+	if (unlikely(c->walk.fwd) && !nat->translated && !nat->make) {
+		r = aim(skb, l2);
+		if (r != FWD_CONTINUE)
+			return r;
+		if (c->walk.fwd)
+			return send_hop(skb, l2);
+	}
 	__u32 routed = for_others(f) && !to->known && !fwd->endpoint[DIR_OUT].known;
 	if (to->known || routed) {
 		if (routed || !direct(skb, p) || !fits(skb, p, to->mtu) || !may_redirect(0)) {
@@ -449,7 +400,14 @@ __noinline int after_egress(struct __sk_buff *skb)
 	const struct lookup *look = &c->look;
 	struct nat *nat = &c->nat;
 	struct forward *fwd = &c->fwd;
-	__u32 pod = fwd->endpoint[DIR_IN].known, flags = originated(look);
+	__u32 pod = fwd->endpoint[DIR_IN].known, flags = originated(look), out = pod ? 0 : p->xmit;
+	if (unlikely(c->walk.fwd)) { // before the packet is translated: an answer quotes it
+		int r = aim(skb, 14);
+		if (r != FWD_CONTINUE)
+			return r;
+		if (c->walk.fwd)
+			out = fwd->hop_ifindex;
+	}
 	if (flags && !(flags & META_REDIRECT))
 		set_redirect(look);
 	int why = pod && f->published | f->masquerade ?
@@ -459,8 +417,10 @@ __noinline int after_egress(struct __sk_buff *skb)
 		return drop(skb, c, cf, why);
 	// What comes from outside and goes to a pod is already translated.
 	if (fwd->endpoint[DIR_OUT].known && (f->published | (pod ? 0 : f->masquerade)) &&
-	    outward(skb, p, look, nat, pod ? 0 : p->xmit) == NAT_FAILED)
+	    outward(skb, p, look, nat, out) == NAT_FAILED)
 		return drop(skb, c, cf, REASON_NAT_PORTS);
+	if (unlikely(c->walk.fwd))
+		return rewrite_frame(skb) < 0 ? TC_ACT_SHOT : send_hop(skb, 14);
 	return pod ? to_pod(skb, p, fwd, cf, f) : to_nic(skb, p, fwd, cf);
 }
 
@@ -484,8 +444,10 @@ static __always_inline int forward_in(struct __sk_buff *skb, const struct packet
 	if (r == FWD_CONTINUE)
 		evaluate(skb);
 	else if (r != FWD_EGRESS)
-		return r;
+		return unlikely(r == FWD_ANSWER) ? answer_hop(skb) : r;
 	// Not in after_egress, whose stack would come on top of that of an answer.
 	r = checkpoint(skb, l2, DIR_IN);
-	return r == FWD_CONTINUE ? after_egress(skb) : r;
+	if (likely(r == FWD_CONTINUE) || r == FWD_HOP)
+		r = after_egress(skb);
+	return unlikely(r == FWD_ANSWER) ? answer_hop(skb) : r;
 }

@@ -40,6 +40,7 @@ __noinline int record_fragment(__u32 unused)
 	f.end = p->frag_end;
 	f.rule = v->number ? v->id : 0;
 	f.pass = v->pass;
+	f.fwd = walk->fwd;
 	bpf_map_update_elem(&frags, &k, &f, BPF_ANY);
 	return 0;
 }
@@ -85,6 +86,7 @@ __noinline int follow_fragment(__u32 unused)
 		return 1;
 	}
 	v->pass = f->pass;
+	walk->fwd = f->fwd;
 	v->reason = REASON_FRAG_FIRST;
 	struct maybe slot = f->rule ? slot_of(walk, h, f->rule) : NONE;
 	struct code *r = exists(slot) ? code_of(walk, number(slot)) : NULL;

@@ -6,8 +6,9 @@
 #include "origin.h"
 
 // What a step of forwarding returns: what the program is to return, of which FWD_STACK leaves the
-// packet to the stack; or what no program returns, that it continues, or goes to egress.
-enum fwd_step { FWD_STACK = TC_ACT_UNSPEC, FWD_CONTINUE = 100, FWD_EGRESS };
+// packet to the stack; or what no program returns: that it continues, goes to egress, or to the
+// next hop of a rule with fwd, or that answer_hop is to answer it.
+enum fwd_step { FWD_STACK = TC_ACT_UNSPEC, FWD_CONTINUE = 100, FWD_EGRESS, FWD_HOP, FWD_ANSWER };
 // A packet that was already evaluated at egress has the local mark without its lowest bit, which is
 // always set otherwise.
 enum { MARK_KIND = 1 };

@@ -212,6 +212,7 @@ static __s64 (*bpf_csum_diff)(__be32 *from, __u32 from_size, __be32 *to, __u32 t
 static long (*bpf_skb_change_type)(struct __sk_buff *skb, __u32 type) = (void *)32;
 static long (*bpf_skb_change_tail)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)38;
 static long (*bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
+static long (*bpf_skb_change_head)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)43;
 static long (*bpf_skb_adjust_room)(struct __sk_buff *skb, __s32 len, __u32 mode,
 				   __u64 flags) = (void *)50;
 static long (*bpf_fib_lookup)(void *ctx, struct bpf_fib_lookup *params, int plen,
@@ -231,6 +232,7 @@ static long (*bpf_redirect_neigh)(__u32 ifindex, struct bpf_redir_neigh *params,
 				  __u64 flags) = (void *)152;
 static long (*bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
 static __u64 (*bpf_ktime_get_coarse_ns)(void) = (void *)160;
+static long (*bpf_sk_assign)(struct __sk_buff *skb, void *sock, __u64 flags) = (void *)124;
 static long (*bpf_check_mtu)(void *ctx, __u32 ifindex, __u32 *mtu_len, __s32 len_diff,
 			     __u64 flags) = (void *)163;
 static long (*bpf_timer_init)(struct bpf_timer *timer, void *map, __u64 flags) = (void *)169;

@@ -119,6 +119,7 @@ struct walk {
 	// that of an ICMP error; 0 for none
 	__u32 held;
 	__u32 nat;    // number of the instance that the last rule with nat has named, 0 for none
+	__u32 fwd;    // 1 + place of the next hop where a rule with fwd has sent the packet, or 0
 	__u32 resume; // where the walk continues with the packet translated, 0 for nowhere
 	struct iface recv_if, xmit_if;
 };
@@ -186,7 +187,10 @@ struct pkt_endpoint {
 	__u32 mtu, ifindex;
 };
 
-// Forwarding, forward.h.
+// Why the next hop of a rule with fwd cannot get a packet, as an ICMP error says it.
+enum hop_error { HOP_FINE, HOP_TOO_BIG, HOP_EXPIRED };
+
+// Forwarding, forward.h and hop.h.
 struct forward {
 	// by direction as a pod sees it: the receiver, the sender
 	struct pkt_endpoint endpoint[2];
@@ -195,6 +199,9 @@ struct forward {
 	__u8 macs[12]; // destination, source
 	struct bpf_fib_lookup route;
 	struct bpf_redir_neigh next;
+	struct address hop; // that of a rule with fwd, or the gateway to it
+	__u32 hop_port, hop_ifindex, hop_mtu;
+	__u32 hop_error; // enum hop_error; of the answer being made
 };
 
 // Scratch: no function leaves anything in it for another one, except to its callee.

@@ -140,13 +140,20 @@ static __always_inline __u64 quote_sum(struct __sk_buff *skb, const struct packe
 }
 
 static __always_inline int make_error(struct __sk_buff *skb, const struct packet *p,
-				      const struct verdict *v, struct scratch *scratch)
+				      const struct verdict *v, const struct forward *fwd,
+				      struct scratch *scratch)
 {
 	int four = p->version == 4;
 	__u32 most = four ? QUOTE4 : QUOTE6, n = p->len < most ? p->len : most,
 	      header = four ? 20 : 40;
 	struct icmp e = {.type = four ? 3 : 1, .code = v->code};
 
+	if (unlikely(fwd->hop_error == HOP_TOO_BIG)) { // RFC 1191 4, RFC 4443 3.2
+		e.type = four ? 3 : 2;
+		e.rest = be32(fwd->hop_mtu);
+	} else if (unlikely(fwd->hop_error == HOP_EXPIRED)) {
+		e.type = four ? 11 : 3;
+	}
 	if (bpf_skb_change_tail(skb, p->l3 + n, 0) < 0)
 		return -1;
 	__u64 s = quote_sum(skb, p, scratch, n) + sum((__u32 *)&e, 2);
@@ -188,7 +195,7 @@ static __always_inline int make_answer(struct __sk_buff *skb, struct cpu *c)
 	case ANSWER_COOKIE:
 		return make_cookie(skb);
 	}
-	return may_answer(c) ? make_error(skb, p, v, scratch) : -1;
+	return may_answer(c) ? make_error(skb, p, v, &c->fwd, scratch) : -1;
 }
 
 // reply turns the packet into the answer that the verdict asks for and returns what the program has

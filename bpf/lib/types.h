@@ -295,7 +295,8 @@ struct frag {
 	__u32 rule; // struct code.id, 0 if decided before the rules
 	__u8 pass;
 	__u8 poisoned;
-	__u8 pad[6];
+	__u8 pad[2];
+	__u32 fwd; // walk.fwd
 };
 
 // firewall.Event

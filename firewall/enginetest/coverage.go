@@ -303,6 +303,10 @@ var elsewhere = map[firewall.Reason]string{
 	firewall.ReasonCookieRepeated: "as cookie",
 	firewall.ReasonRatesFull:      "as states-full",
 	firewall.ReasonNoBackend:      "as nat-ports",
+	firewall.ReasonNoHop:          "where packets of fwd go is the kernel engine's alone",
+	firewall.ReasonHopMTU:         "as no-hop",
+	firewall.ReasonHopTTL:         "as no-hop",
+	firewall.ReasonNoSocket:       "as no-hop",
 
 	firewall.ReasonDecode + firewall.Reason(packet.ReasonLink): "of link headers, which these " +
 		"packets do not have",

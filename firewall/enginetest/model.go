@@ -317,7 +317,7 @@ func (j *job) walk() firewall.Verdict {
 		}
 		pc = slot + 1
 		switch r.Action.Op {
-		case op.ActionAllow:
+		case op.ActionAllow, op.ActionFwd: // the verdict does not say where it goes
 			return firewall.Verdict{Pass: true, Rule: r.Number, Slot: uint16(slot), State: j.use}
 		case op.ActionPipe:
 			// one without a configuration drops

@@ -90,7 +90,7 @@ func (g random) action(has func(program.Features) bool, number int) (action stri
 	if has(program.HasPipe) && g.chance(12) {
 		return fmt.Sprintf("pipe %d", 1+g.IntN(5)), g.chance(40)
 	}
-	switch n := g.IntN(20); {
+	switch n := g.IntN(21); {
 	case n < 9:
 		return g.one("allow", "allow", "accept", "pass", "permit"), true
 	case n < 12:
@@ -112,6 +112,8 @@ func (g random) action(has func(program.Features) bool, number int) (action stri
 		return "check-state", false
 	case n == 19 && has(program.HasNAT):
 		return fmt.Sprintf("nat %d", 1+number/100%3), true
+	case n == 20 && has(program.HasFwd):
+		return "fwd " + g.one("127.0.0.1,3128", "10.9.9.9", "::1,3128", "2001:db8::9"), true
 	}
 	return "allow", true
 }

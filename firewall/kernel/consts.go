@@ -7,6 +7,11 @@ const (
 	layout = 16
 )
 
+// The mark of a packet that a rule with fwd gives to a socket of the host.
+const (
+	fwdMark = 2003134834
+)
+
 // The image of a Program: bytes of a row, and the row of the first codes.
 const (
 	rowSize    = 2048

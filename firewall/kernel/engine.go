@@ -108,6 +108,8 @@ type Engine struct {
 	// guarded by mu; on the loopback, nil while no port of a pod is published
 	local *local
 
+	hops bool // guarded by mu; SetHops has set some
+
 	clock func() int64 // stands for the clock in tests; nil otherwise
 	// stands for load in tests, when needLocked loads; nil otherwise
 	loadMore func(*ebpf.CollectionSpec, map[string]**ebpf.Program) error

@@ -43,7 +43,7 @@ func newImage(in imageInput) (*image, error) {
 	h.Conds = section(im, conds(in))
 	h.Pipes, h.Npipes = section(im, pipes(in)), uint32(len(in.pipes))
 	h.Ranges = section(im, slices.Clone(p.Ranges))
-	h.Prefixes = section(im, prefixSpans(p.Prefixes))
+	h.Prefixes = section(im, append(prefixSpans(p.Prefixes), hopSpans(p.Hops)...))
 	look := looks(p)
 	h.Look, h.LookBlocks = section(im, look), blocksOf(look)
 	if err := im.classifier(&p.Classes); err != nil {
@@ -129,6 +129,9 @@ func codes(in imageInput) []weirCode {
 		if c.Pipe != 0 {
 			w.Arg = uint32(c.Pipe - 1)
 		}
+		if c.Action == op.ActionFwd { // next hops lie behind the prefixes
+			w.Arg += uint32(len(in.prog.Prefixes))
+		}
 		out[slot] = w
 	}
 	return out
@@ -170,6 +173,16 @@ func prefixSpans(prefixes []netip.Prefix) []weirSpan {
 	for i, p := range prefixes {
 		lo, hi := prefixBounds(p)
 		out[i] = weirSpan{LoHi: lo[0], LoLo: lo[1], HiHi: hi[0], HiLo: hi[1]}
+	}
+	return out
+}
+
+// hopSpans lays next hops out: the address, and the port as hi_lo.
+func hopSpans(hops []netip.AddrPort) []weirSpan {
+	out := make([]weirSpan, len(hops))
+	for i, h := range hops {
+		out[i].LoHi, out[i].LoLo = packet.AddrWords(h.Addr())
+		out[i].HiLo = uint64(h.Port())
 	}
 	return out
 }

@@ -109,7 +109,7 @@ func (e *Engine) switchLocked(p *program.Program, t *nextTables) error {
 		t.old = nil
 		return errors.Join(waited, e.takeTablesLocked(t))
 	}
-	err = errors.Join(e.takeTablesLocked(t), e.endRuledLocked(next))
+	err = errors.Join(e.takeTablesLocked(t), e.endRuledLocked(next), e.forgetHopsLocked(p))
 	if e.idle > 0 {
 		err = errors.Join(err, e.dropIdleLocked())
 	}

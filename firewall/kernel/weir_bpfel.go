@@ -337,8 +337,8 @@ type weirCpu struct {
 		Tags       uint32
 		Held       uint32
 		Nat        uint32
+		Fwd        uint32
 		Resume     uint32
-		_          [4]byte
 		RecvIf     weirIface
 		XmitIf     weirIface
 	}
@@ -449,6 +449,11 @@ type weirCpu struct {
 			NhFamily uint32
 			Nh       [4]uint32
 		}
+		Hop        weirAddress
+		HopPort    uint32
+		HopIfindex uint32
+		HopMtu     uint32
+		HopError   uint32
 	}
 	Scratch struct {
 		_        structs.HostLayout
@@ -556,7 +561,8 @@ type weirFrag struct {
 	Rule     uint32
 	Pass     uint8
 	Poisoned uint8
-	Pad      [6]uint8
+	Pad      [2]uint8
+	Fwd      uint32
 }
 
 type weirFragKey struct {
@@ -672,6 +678,13 @@ type weirHeldFrame struct {
 	Dir            uint32
 	Size           uint32
 	Data           [256]uint8
+}
+
+type weirHop struct {
+	_       structs.HostLayout
+	Via     weirAddress
+	Ifindex uint32
+	Mtu     uint32
 }
 
 type weirIface struct {
@@ -950,6 +963,7 @@ const (
 	weirMapFwdCache      = "fwd_cache"
 	weirMapGauges        = "gauges"
 	weirMapHeld          = "held"
+	weirMapHops          = "hops"
 	weirMapIfaces        = "ifaces"
 	weirMapImages        = "images"
 	weirMapLogged        = "logged"
@@ -1070,6 +1084,7 @@ type weirMapSpecs struct {
 	FwdCache      *ebpf.MapSpec `ebpf:"fwd_cache"`
 	Gauges        *ebpf.MapSpec `ebpf:"gauges"`
 	Held          *ebpf.MapSpec `ebpf:"held"`
+	Hops          *ebpf.MapSpec `ebpf:"hops"`
 	Ifaces        *ebpf.MapSpec `ebpf:"ifaces"`
 	Images        *ebpf.MapSpec `ebpf:"images"`
 	Logged        *ebpf.MapSpec `ebpf:"logged"`
@@ -1146,6 +1161,7 @@ type weirMaps struct {
 	FwdCache      *ebpf.Map `ebpf:"fwd_cache"`
 	Gauges        *ebpf.Map `ebpf:"gauges"`
 	Held          *ebpf.Map `ebpf:"held"`
+	Hops          *ebpf.Map `ebpf:"hops"`
 	Ifaces        *ebpf.Map `ebpf:"ifaces"`
 	Images        *ebpf.Map `ebpf:"images"`
 	Logged        *ebpf.Map `ebpf:"logged"`
@@ -1198,6 +1214,7 @@ func (m *weirMaps) Close() error {
 		m.FwdCache,
 		m.Gauges,
 		m.Held,
+		m.Hops,
 		m.Ifaces,
 		m.Images,
 		m.Logged,

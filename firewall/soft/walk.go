@@ -167,6 +167,8 @@ func (j *job) walk() firewall.Verdict {
 				return j.drop(slot, firewall.ReasonFragUnknown)
 			}
 			return firewall.Verdict{Pass: true, Rule: code.Number, Slot: uint16(slot), State: j.use}
+		case op.ActionFwd: // packets go nowhere but through the tunnel
+			return firewall.Verdict{Pass: true, Rule: code.Number, Slot: uint16(slot), State: j.use}
 		case op.ActionNAT: // this engine translates nothing
 			if code.Arg&program.NATContinues != 0 {
 				continue

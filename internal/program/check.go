@@ -41,6 +41,11 @@ func (p *Program) Check() error {
 	if err := p.checkNATs(); err != nil {
 		return err
 	}
+	for _, h := range p.Hops {
+		if !ValidHop(h.Addr()) {
+			return fmt.Errorf("program: %s cannot be a next hop", h)
+		}
+	}
 	for i := range p.Rules {
 		if !p.inside(i) {
 			return fmt.Errorf("program: rule %d with index %d reaches outside",
@@ -67,6 +72,8 @@ func (p *Program) inside(i int) bool {
 	case int(c.Pipe) > len(p.Pipes) || c.Pipe != 0 && c.Action != op.ActionAllow:
 		return false
 	case c.Action == op.ActionNAT && p.FindNAT(uint16(c.Arg)) == nil:
+		return false
+	case c.Action == op.ActionFwd && int(c.Arg) >= len(p.Hops):
 		return false
 	case c.Flow != AnyFlow && int(c.Flow) >= len(p.Flows):
 		return false

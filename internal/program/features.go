@@ -43,6 +43,7 @@ const (
 	HasRate        // limit-rate
 	HasPipe        // pipe
 	HasNAT         // nat
+	HasFwd         // fwd
 	numFeatures    = iota
 )
 
@@ -58,7 +59,7 @@ var featureNames = [numFeatures]string{
 	"reject or unreach", "reset", "skipto",
 	"call or return", "check-state or keep-state", "limit", "record-state", "set-limit",
 	"a flow name", "defer-action", "liberal", "log", "prob",
-	"limit-rate", "pipe", "nat",
+	"limit-rate", "pipe", "nat", "fwd",
 }
 
 // String names the lowest feature of the set in the words of the rules.
@@ -113,6 +114,7 @@ var actionFeatures = [...]Features{
 	op.ActionReset:  HasReset,
 	op.ActionSkipTo: HasSkipTo, op.ActionCall: HasCall, op.ActionReturn: HasCall,
 	op.ActionCheckState: HasKeepState, op.ActionNAT: HasNAT,
+	op.ActionFwd: HasFwd,
 }
 
 var stateFeatures = [...]Features{

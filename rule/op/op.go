@@ -20,6 +20,7 @@ const (
 	ActionCheckState
 	ActionPipe // pipe; a Program has ActionAllow or ActionDeny in its place
 	ActionNAT  // nat
+	ActionFwd  // fwd
 )
 
 // State is what a rule does with states.

@@ -6,6 +6,7 @@ var actionNames = [...]string{
 	ActionUnreach6: "unreach6",
 	ActionCount:    "count", ActionSkipTo: "skipto", ActionCall: "call", ActionReturn: "return",
 	ActionCheckState: "check-state", ActionPipe: "pipe", ActionNAT: "nat",
+	ActionFwd: "fwd",
 }
 
 // String returns the action's word.

@@ -126,6 +126,10 @@ var enums = []enum{
 		{"REASON_RATES_FULL", int64(firewall.ReasonRatesFull)},
 		{"REASON_PIPE", int64(firewall.ReasonPipe)},
 		{"REASON_NO_BACKEND", int64(firewall.ReasonNoBackend)},
+		{"REASON_NO_HOP", int64(firewall.ReasonNoHop)},
+		{"REASON_HOP_MTU", int64(firewall.ReasonHopMTU)},
+		{"REASON_HOP_TTL", int64(firewall.ReasonHopTTL)},
+		{"REASON_NO_SOCKET", int64(firewall.ReasonNoSocket)},
 		{"REASON_DECODE", int64(firewall.ReasonDecode)},
 		{"NUM_REASONS", 2 * int64(firewall.ReasonDecode)},
 	}},
@@ -166,6 +170,7 @@ var enums = []enum{
 		{"ACT_RETURN", int64(op.ActionReturn)},
 		{"ACT_CHECK", int64(op.ActionCheckState)},
 		{"ACT_NAT", int64(op.ActionNAT)},
+		{"ACT_FWD", int64(op.ActionFwd)},
 	}},
 	{"op.State.", "state_op", []constant{
 		{"STATE_NONE", int64(op.StateNone)},

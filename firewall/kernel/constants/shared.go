@@ -20,6 +20,9 @@ var groups = []group{
 		changes.`, "", []shared{
 		{"LAYOUT", "layout", 16, ""},
 	}},
+	{"The mark of a packet that a rule with fwd gives to a socket of the host.", "", []shared{
+		{"FWD_MARK", "fwdMark", 0x77656972, ""},
+	}},
 	{"The image of a Program: bytes of a row, and the row of the first codes.", "", []shared{
 		{"ROW", "rowSize", 2048, ""},
 		{"FIRST_CODES", "firstCodes", 1, ""},

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Rules with fwd, docs/design/0004-containers.md section 7: what they let pass goes to their next
+// hop, or to a socket of the host.
+#pragma once
+
+#include "forward.h"
+
+// What is known of a next hop: who gets the packet, by which interface, and the MTU of the route if
+// it has one of its own. ifindex is 0 where there is no route.
+struct hop {
+	struct address via;
+	__u32 ifindex;
+	__u32 mtu;
+};
+
+// By the address that the rule has. The map holds those of two Programs, of which one replaces the
+// other.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2 * MAX_RULES);
+	__type(key, struct address);
+	__type(value, struct hop);
+} hops SEC(".maps");
+
+enum { TCP_ESTABLISHED = 1, TCP_TIME_WAIT = 6 }; // include/net/tcp_states.h
+
+enum hop_kind { HOP_NONE, HOP_OWN, HOP_OTHER };
+
+// own_hop: a next hop is the host itself.
+static __always_inline int own_hop(const struct address *a)
+{
+	if (!a->hi && (a->lo == 1 || a->lo >> 24 == ((__u64)MAPPED << 8 | 127)))
+		return 1;
+	return is_address(0, a->hi, a->lo);
+}
+
+// find_hop finds the next hop of the rule that has let the packet pass: enum hop_kind.
+__noinline int find_hop(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return unused; // or clang 19 passes nothing
+	const struct walk *walk = &c->walk;
+	struct forward *fwd = &c->fwd;
+	void *image = image_of(walk);
+	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
+	struct span *s = h && walk->fwd ? prefix_at(image, h, walk->fwd - 1) : NULL;
+	if (!s)
+		return HOP_NONE;
+	struct address to = {.hi = s->lo_hi, .lo = s->lo_lo};
+	fwd->hop = to;
+	fwd->hop_port = s->hi_lo;
+	if (own_hop(&to))
+		return HOP_OWN;
+	struct hop *n = bpf_map_lookup_elem(&hops, &to);
+	if (!n || !n->ifindex)
+		return HOP_NONE;
+	fwd->hop = n->via;
+	fwd->hop_ifindex = n->ifindex;
+	fwd->hop_mtu = n->mtu;
+	return HOP_OTHER;
+}
+
+// fits_hop: the packet is not too large for the way to the next hop, whose MTU is fwd->hop_mtu
+// then, 0 if the interface is gone.
+__noinline int fits_hop(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	__u32 mtu = 0;
+	if (!c)
+		return 0;
+	struct forward *fwd = &c->fwd;
+
+	if (bpf_check_mtu(skb, fwd->hop_ifindex, &mtu, 0, 0) < 0)
+		mtu = 0;
+	if (!fwd->hop_mtu || mtu < fwd->hop_mtu)
+		fwd->hop_mtu = mtu;
+	return fits(skb, &c->packet, fwd->hop_mtu);
+}
+
+// fail_hop drops a packet that its next hop cannot get. FWD_ANSWER: answer_hop answers as a router
+// does. Its stack would not fit here.
+static __always_inline int fail_hop(struct __sk_buff *skb, struct cpu *c, struct config *cf,
+				    __u8 reason, enum hop_error error)
+{
+	const struct packet *p = &c->packet;
+	struct verdict *v = &c->verdict;
+
+	drop(skb, c, cf, reason);
+	if (!answerable(p) || cf->holding)
+		return TC_ACT_SHOT;
+	v->answer = p->version == 4 ? ANSWER_UNREACH : ANSWER_UNREACH6;
+	v->code = error == HOP_TOO_BIG && p->version == 4 ? 4 : 0;
+	c->fwd.hop_error = error;
+	return FWD_ANSWER;
+}
+
+// answer_hop sends the answer to a packet that its next hop cannot get.
+__noinline int answer_hop(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return TC_ACT_SHOT;
+	int r = refuse_frame(skb, &c->packet, &c->verdict, &c->nat);
+	c->fwd.hop_error = HOP_FINE;
+	return r;
+}
+
+// unwelcome returns the reason for which the kernel's own input path, which this packet bypasses,
+// would not take it, or 0: see origin.h.
+static __always_inline __u8 unwelcome(struct __sk_buff *skb, struct cpu *c)
+{
+	const struct packet *p = &c->packet;
+
+	if (martian(p))
+		return REASON_MARTIAN;
+	return path_back(skb, p, &c->fwd, &c->scratch, origin_flags(p->recv)) ? 0 : REASON_SPOOF;
+}
+
+// check_hop checks whether the packet can go to its next hop. FWD_CONTINUE: it can.
+__noinline int check_hop(struct __sk_buff *skb, __u32 l2)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return TC_ACT_SHOT;
+	const struct packet *p = &c->packet;
+	struct forward *fwd = &c->fwd;
+	__u32 ifindex = fwd->hop_ifindex;
+
+	if (l2 == L2_INFINIBAND || !single(p->dst_hi, p->dst_lo, p->version))
+		return drop(skb, c, cf, REASON_NO_HOP);
+	// What was evaluated on its way out is not evaluated again, so the hook has to know the
+	// mark. A rule that keeps states meets what it has sent on its way in once more.
+	if (p->dir == DIR_OUT && !bpf_map_lookup_elem(&nics, &ifindex)) {
+		if (ifindex != skb->ifindex || p->second)
+			return drop(skb, c, cf, REASON_NO_HOP);
+		c->walk.fwd = 0;
+		return FWD_CONTINUE;
+	}
+	if (p->dir == DIR_IN) {
+		__u8 why = unwelcome(skb, c);
+		if (why)
+			return drop(skb, c, cf, why);
+		if (p->ttl <= 1)
+			return fail_hop(skb, c, cf, REASON_HOP_TTL, HOP_EXPIRED);
+	}
+	if (fits_hop(skb))
+		return FWD_CONTINUE;
+	if (!fwd->hop_mtu)
+		return drop(skb, c, cf, REASON_NO_HOP);
+	return fail_hop(skb, c, cf, REASON_HOP_MTU, HOP_TOO_BIG);
+}
+
+// socket_tuple writes the tuple to find the packet's socket by: that of its connection, or with
+// `listening` that which listens at the next hop. It returns its size.
+static __always_inline __u32 socket_tuple(struct bpf_sock_tuple *t, const struct packet *p,
+					  const struct forward *fwd, int listening)
+{
+	__u32 port = fwd->hop_port ? fwd->hop_port : p->ports & 0xffff;
+
+	if (!listening)
+		return sock_tuple(t, p->version, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo,
+				  p->ports);
+	return sock_tuple(t, p->version, p->src_hi, p->src_lo, fwd->hop.hi, fwd->hop.lo,
+			  (p->ports & 0xffff0000) | (port & 0xffff));
+}
+
+// tcp_socket gives a segment to the socket that listens at the next hop, or without `listening`
+// looks for that of its connection, which the stack finds by itself. It reports whether there is
+// one. A SYN may begin a connection where another one has just ended.
+__noinline int tcp_socket(struct __sk_buff *skb, __u32 listening)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	const struct packet *p = &c->packet;
+	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)c->scratch.buf;
+	__u32 size = socket_tuple(t, p, &c->fwd, listening);
+	struct bpf_sock *sk = bpf_skc_lookup_tcp(skb, t, size, -1, 0);
+	if (!sk)
+		return 0;
+	__u32 state = sk->state;
+	int found = state != TCP_LISTEN;
+	if (listening)
+		found = !found && bpf_sk_assign(skb, sk, 0) == 0;
+	else if (state == TCP_TIME_WAIT)
+		found = !bare_syn(p->tcp_flags);
+	bpf_sk_release(sk);
+	return found;
+}
+
+// udp_socket does so with a datagram.
+__noinline int udp_socket(struct __sk_buff *skb, __u32 listening)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	const struct packet *p = &c->packet;
+	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)c->scratch.buf;
+	__u32 size = socket_tuple(t, p, &c->fwd, listening);
+	struct bpf_sock *sk = bpf_sk_lookup_udp(skb, t, size, -1, 0);
+	if (!sk)
+		return 0;
+	int found = listening ? bpf_sk_assign(skb, sk, 0) == 0 : sk->state == TCP_ESTABLISHED;
+	bpf_sk_release(sk);
+	return found;
+}
+
+// to_socket gives an incoming packet to a socket of the host, as TPROXY does: its addresses stay.
+// What has no ports goes to the host only if it is addressed to it.
+__noinline int to_socket(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return TC_ACT_SHOT;
+	const struct packet *p = &c->packet;
+	int own = is_address(0, p->dst_hi, p->dst_lo), found = own;
+
+	if (p->frag & (FRAG_FIRST | FRAG_LATER))
+		found = 0;
+	else if (p->proto == PROTO_TCP)
+		found = tcp_socket(skb, 0) || tcp_socket(skb, 1);
+	else if (p->proto == PROTO_UDP)
+		found = udp_socket(skb, 0) || udp_socket(skb, 1);
+	if (!found)
+		return drop(skb, c, cf, REASON_NO_SOCKET);
+	// The agent has a routing rule for the mark. Without it the stack drops what has a socket.
+	if (!own)
+		skb->mark = FWD_MARK;
+	return FWD_STACK;
+}
+
+// aim finds out where a packet goes that a rule with fwd has let pass. FWD_CONTINUE: to the next
+// hop in struct forward, or if walk->fwd is 0, where it would go without the rule: frames with a
+// VLAN tag, which meet the hook of their own interface, and those that were not sent to this host
+// alone.
+__noinline int aim(struct __sk_buff *skb, __u32 l2)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return TC_ACT_SHOT;
+	const struct packet *p = &c->packet;
+	__u32 came_in = p->dir == DIR_IN || skb->ingress_ifindex;
+
+	if (skb->vlan_present || p->l3 != l2 || (came_in && skb->pkt_type != HOST)) {
+		c->walk.fwd = 0;
+		return FWD_CONTINUE;
+	}
+	int kind = find_hop(0);
+	if (kind == HOP_OTHER)
+		return check_hop(skb, l2);
+	if (kind == HOP_OWN && p->dir == DIR_IN)
+		return to_socket(skb);
+	return drop(skb, c, cf, REASON_NO_HOP);
+}
+
+// send_hop sends a packet to the next hop that aim has found, if it has. What came in is evaluated
+// at the interface that it leaves by, what was evaluated on its way out is not evaluated again.
+__noinline int send_hop(struct __sk_buff *skb, __u32 l2)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return TC_ACT_SHOT;
+	struct packet *p = &c->packet;
+	struct forward *fwd = &c->fwd;
+	__u32 ingress = p->dir == DIR_IN || p->second;
+
+	if (!c->walk.fwd)
+		return FWD_STACK;
+	if (!l2) { // the kernel takes the frame from its Ethernet header on
+		if (bpf_skb_change_head(skb, 14, 0) < 0)
+			return TC_ACT_SHOT;
+		p->l3 = 14;
+	}
+	if (ingress && address_frame(skb, p, fwd, 0) < 0)
+		return TC_ACT_SHOT;
+	if (p->dir == DIR_OUT)
+		skb->mark = cf->local_mark & ~MARK_KIND;
+	struct bpf_redir_neigh *next = &fwd->next;
+	__builtin_memset(next, 0, sizeof(*next));
+	if (p->version == 4) {
+		next->nh_family = AF_INET;
+		next->nh[0] = be32((__u32)fwd->hop.lo);
+	} else {
+		next->nh_family = AF_INET6;
+		put64(next->nh, fwd->hop.hi);
+		put64(next->nh + 2, fwd->hop.lo);
+	}
+	return bpf_redirect_neigh(fwd->hop_ifindex, next, sizeof(*next), 0);
+}
+
+// forward_on sends a packet on that a rule with fwd has let pass, on a host that has neither pods
+// nor translations.
+__noinline int forward_on(struct __sk_buff *skb, __u32 l2)
+{
+	int r = aim(skb, l2);
+
+	if (r == FWD_CONTINUE)
+		return send_hop(skb, l2);
+	return r == FWD_ANSWER ? answer_hop(skb) : r;
+}
