@@ -36,8 +36,8 @@ static __always_inline int fast_send(struct __sk_buff *skb, const struct fwd_ent
 	if (four)
 		age4(frame + 14);
 	__builtin_memcpy(frame, w->macs, sizeof(w->macs));
-	if (w->to_pod && likely(!f->no_redirect_peer))
-		return bpf_redirect_peer(w->ifindex, 0);
+	if (w->to_pod)
+		return enter_pod(skb, cf, f, w->ifindex, w->from_pod);
 	skb->mark = cf->local_mark & ~MARK_KIND;
 	return bpf_redirect(w->ifindex, 0);
 }
@@ -67,7 +67,7 @@ __noinline int fast_forward(struct __sk_buff *skb)
 	else
 		brief6(&e, h6);
 	brief_transport(&e, frame + sizeof(*eth) + head);
-	if (e.ttl <= 1 || skb->pkt_type != HOST || skb->vlan_present)
+	if (e.ttl <= 1 || skb->pkt_type != HOST || skb->vlan_present || !true_type(skb, four))
 		return FWD_CONTINUE;
 	p->src_hi = e.src_hi;
 	p->src_lo = e.src_lo;
