@@ -67,7 +67,7 @@ __noinline int fast_forward(struct __sk_buff *skb)
 	else
 		brief6(&e, h6);
 	brief_transport(&e, frame + sizeof(*eth) + head);
-	if (e.ttl <= 1 || skb->pkt_type != HOST || skb->vlan_present || !true_type(skb, four))
+	if (e.ttl <= 1 || skb->pkt_type != HOST || skb->vlan_present)
 		return FWD_CONTINUE;
 	p->src_hi = e.src_hi;
 	p->src_lo = e.src_lo;

@@ -150,7 +150,7 @@ static __always_inline int direct(struct __sk_buff *skb, const struct packet *p)
 {
 	return p->ttl > 1 && p->l3 == 14 && !p->ip_options &&
 	       !(p->ext_hdrs & ~(EXT_FRAGMENT | EXT_DESTINATION)) && skb->pkt_type == HOST &&
-	       !skb->vlan_present && true_type(skb, p->version == 4);
+	       !skb->vlan_present;
 }
 
 static __always_inline long store_macs(struct __sk_buff *skb, struct forward *fwd)

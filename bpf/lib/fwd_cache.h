@@ -210,13 +210,6 @@ static __always_inline int enter_pod(struct __sk_buff *skb, const struct config 
 	return bpf_redirect(ifindex, 0);
 }
 
-// true_type: what the kernel takes the packet for is what its header says. What comes from a netkit
-// may have been made by a packet socket, with a type of its sender's choice: the stack corrects it.
-static __always_inline int true_type(struct __sk_buff *skb, int four)
-{
-	return skb->protocol == (four ? be16(ETH_IP) : be16(ETH_IPV6));
-}
-
 static __always_inline int fits(struct __sk_buff *skb, const struct packet *p, __u32 mtu)
 {
 	__u32 segment = skb->gso_size;

@@ -3,22 +3,14 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"path/filepath"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
-	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
-	"github.com/weirnet/weir/packet/build"
 )
 
 // newNetkit is a cluster whose pods have netkits.
@@ -98,14 +90,44 @@ func TestNetkitNextEngine(t *testing.T) {
 		t.Errorf("program %d is at the inner end, not %d", info.Program, id)
 	}
 	v.must(echoWord(c, "after"))
-	// The endpoint goes, then the interface.
 	v.must(v.host.Do(func() error { return v.engine.DeleteEndpoint(index) }))
-	v.must(v.host.Netlink().DeleteLink(int(v.b.endpoint.Index)))
 	v.must(v.host.Do(func() error { return v.engine.Detach(v.b.endpoint.Index) }))
+	for _, r := range []*podNode{v.a, v.b} {
+		if n := v.atInnerEnd(r); n != 0 {
+			t.Errorf("%d programs are left at the inner end of %s", n, r)
+		}
+	}
 	if left, err := filepath.Glob(filepath.Join(v.engine.dir, "netkit-*")); len(left) > 0 ||
 		err != nil {
 		t.Errorf("%v are left, %v", left, err)
 	}
+}
+
+// TestNetkitRemove: Remove detaches from inner ends, too.
+func TestNetkitRemove(t *testing.T) {
+	v := newNetkit(t, openRules)
+	if n := v.atInnerEnd(v.a); n != 1 {
+		t.Errorf("%d programs at the inner end", n)
+	}
+	v.must(v.engine.Close())
+	v.must(v.host.Do(func() error { return Remove(v.dir) }))
+	if n := v.atInnerEnd(v.a); n != 0 {
+		t.Errorf("%d programs are left at the inner end", n)
+	}
+}
+
+// atInnerEnd returns how many programs are at the inner end of a pod.
+func (v *cluster) atInnerEnd(r *podNode) (n int) {
+	v.t.Helper()
+	v.must(v.host.Do(func() error {
+		all, err := link.QueryPrograms(link.QueryOptions{Target: int(r.endpoint.Index),
+			Attach: ebpf.AttachNetkitPeer})
+		if err == nil {
+			n = len(all.Programs)
+		}
+		return err
+	}))
+	return n
 }
 
 // TestNetkitVethAfterIt: another interface may have the index of a netkit that is gone.
@@ -125,95 +147,4 @@ func TestNetkitVethAfterIt(t *testing.T) {
 	if left, _ := filepath.Glob(v.engine.netkitPath(e.Index)); len(left) > 0 {
 		t.Errorf("%v is left", left)
 	}
-}
-
-// TestNetkitFalseType: a packet that a packet socket of a pod sends as one of the other family goes
-// where its header says, by the stack, which corrects the type.
-func TestNetkitFalseType(t *testing.T) {
-	v := newNetkit(t, openRules)
-	e := v.a.endpoint
-	v.must(ping(v.a.Node, "192.0.2.2"))
-	for i, to := range []netip.Addr{netip.MustParseAddr("192.0.2.2"),
-		netip.MustParseAddr("2001:db8::2")} {
-		c, err := v.outside.ListenPacket("udp", netip.AddrPortFrom(to, 99).String())
-		v.must(err)
-		defer c.Close()
-		var ip build.Layer = build.IPv4{Src: e.Addrs[0], Dst: to}
-		types := []uint16{0x0800, 0x86dd}
-		if i == 1 {
-			ip = build.IPv6{Src: e.Addrs[1], Dst: to, HopLimit: 64}
-			slices.Reverse(types)
-		}
-		text := enginetest.Packet(t, ip, build.UDP{SrcPort: 9, DstPort: 99},
-			build.Data("with a false type"))
-		frame := slices.Concat(e.HostMAC[:], e.MAC[:],
-			[]byte{byte(types[0] >> 8), byte(types[0])}, text)
-		v.must(injectAs(v.a.Node, frame, types[1]))
-		v.must(c.SetReadDeadline(time.Now().Add(patience)))
-		b := make([]byte, 100)
-		if n, _, err := c.ReadFrom(b); err != nil || string(b[:n]) != "with a false type" {
-			t.Errorf("%s: %q came, %v", to, b[:n], err)
-		}
-	}
-}
-
-// TestNetkitPastItsProgram: what a program in the pod's namespace puts at the host end, past the
-// program at the inner end, is evaluated there.
-func TestNetkitPastItsProgram(t *testing.T) {
-	v := newNetkit(t, "add deny udp from any to any 81 in\nadd allow ip from any to any\n")
-	eth0, err := v.a.Netlink().LinkByName("eth0")
-	v.must(err)
-	redirect, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R1, int32(eth0.Index)),
-			asm.Mov.Imm(asm.R2, 0), asm.FnRedirectPeer.Call(), asm.Return()}})
-	v.must(err)
-	defer redirect.Close()
-	v.must(v.a.Do(func() error {
-		l, err := link.AttachTCX(link.TCXOptions{Interface: loopback, Program: redirect,
-			Attach: ebpf.AttachTCXIngress})
-		if err == nil {
-			t.Cleanup(func() { l.Close() })
-		}
-		return err
-	}))
-	v.must(v.a.Netlink().ReplaceRoute(nl.Route{Dst: netip.MustParsePrefix("10.88.0.3/32"),
-		Link: loopback, Scope: nl.ScopeLink, Src: v.a.endpoint.Addrs[0]}))
-	for _, port := range []string{"81", "80"} {
-		c, err := v.b.ListenPacket("udp", "10.88.0.3:"+port)
-		v.must(err)
-		defer c.Close()
-		u, err := v.a.DialContext(t.Context(), "udp", "10.88.0.3:"+port)
-		v.must(err)
-		defer u.Close()
-		denied := v.drops(firewall.ReasonRule)
-		_, err = u.Write([]byte("past it"))
-		v.must(err)
-		if port == "81" {
-			nstest.Eventually(t, "the rules refuse it", func() bool {
-				return v.drops(firewall.ReasonRule) == denied+1
-			})
-			continue
-		}
-		v.must(c.SetReadDeadline(time.Now().Add(patience)))
-		if _, _, err := c.ReadFrom(make([]byte, 10)); err != nil {
-			t.Errorf("what the rules allow does not come: %v", err)
-		}
-	}
-}
-
-// injectAs sends a frame out of a node's eth0 as one of a type, whatever its header says.
-func injectAs(n *nstest.Node, frame []byte, etherType uint16) error {
-	l, err := n.Netlink().LinkByName("eth0")
-	if err != nil {
-		return err
-	}
-	return n.Do(func() error {
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: l.Index,
-			Protocol: etherType<<8 | etherType>>8})
-	})
 }
