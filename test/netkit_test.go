@@ -14,7 +14,7 @@ import (
 // TestNetkitNode: a node gives pods netkits where its settings say so: the rules hold between pods,
 // with the host and with the outside, through a restart and without an agent, and down leaves
 // nothing. A kernel without netkit refuses the pod, and says which setting asks for it; pods that
-// are there go on.
+// are there continue.
 func TestNetkitNode(t *testing.T) {
 	t.Parallel()
 	h := newPodHost(t, `
@@ -82,7 +82,7 @@ add allow ip from any to any keep-state
 	}
 }
 
-// refusesNetkit: on a kernel without netkit the pod is refused, and the one that is there goes on.
+// refusesNetkit: on a kernel without netkit the pod is refused, and that which is there continues.
 func (h *podHost) refusesNetkit(there *nstest.Node) {
 	h.t.Helper()
 	_, stderr, err := h.try("pod", "attach", "--name", "second", h.lab.Node("second").Path())

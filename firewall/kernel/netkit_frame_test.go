@@ -20,9 +20,9 @@ import (
 	"github.com/weirnet/weir/packet/build"
 )
 
-// TestNetkitMark: what the program at the inner end lets up the stack passes the ingress of the host
-// end by its mark, which goes. Every other mark is evaluated there. A frame with a length in place
-// of a type is left to that ingress. The program runs here without a netkit.
+// TestNetkitMark: what the program at the inner end lets up the stack passes the ingress of the
+// host end by its mark, which goes. Packets with another mark are evaluated there. A frame with a
+// length in place of a type is left to that ingress. The program runs here without a netkit.
 func TestNetkitMark(t *testing.T) {
 	nstest.Root(t)
 	v := newClusterOf(t, "add allow udp from any to any in\n", false)
