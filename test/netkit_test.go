@@ -20,6 +20,7 @@ func TestNetkitNode(t *testing.T) {
 	h := newPodHost(t, `
 add check-state
 add deny icmp from table(app=quiet) to any
+add deny ipv6-icmp from table(app=quiet) to any
 add allow ip from any to any keep-state
 `)
 	first, old := h.attach("first")
