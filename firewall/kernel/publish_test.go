@@ -37,8 +37,9 @@ func (v *cluster) masquerade(lo, hi uint16) {
 		Ports: []forward.PortRange{{First: lo, Last: hi}}}))
 }
 
-func TestPublishedPorts(t *testing.T) {
-	v := newCluster(t, openRules)
+func TestPublishedPorts(t *testing.T) { publishedPorts(t, newCluster(t, openRules)) }
+
+func publishedPorts(t *testing.T, v *cluster) {
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
 	for _, w := range []struct {
@@ -169,8 +170,9 @@ add deny ip from any to any
 	}
 }
 
-func TestMasquerade(t *testing.T) {
-	v := newCluster(t, openRules)
+func TestMasquerade(t *testing.T) { masqueraded(t, newCluster(t, openRules)) }
+
+func masqueraded(t *testing.T, v *cluster) {
 	v.masquerade(61000, 61999)
 	v.serve(v.outside, 80)
 	seen := make(chan netip.AddrPort, 10)

@@ -984,6 +984,7 @@ const (
 	weirProgWeirIn       = "weir_in"
 	weirProgWeirInIb     = "weir_in_ib"
 	weirProgWeirInL3     = "weir_in_l3"
+	weirProgWeirInNetkit = "weir_in_netkit"
 	weirProgWeirLocal    = "weir_local"
 	weirProgWeirOut      = "weir_out"
 	weirProgWeirOutIb    = "weir_out_ib"
@@ -1039,6 +1040,7 @@ type weirProgramSpecs struct {
 	WeirIn       *ebpf.ProgramSpec `ebpf:"weir_in"`
 	WeirInIb     *ebpf.ProgramSpec `ebpf:"weir_in_ib"`
 	WeirInL3     *ebpf.ProgramSpec `ebpf:"weir_in_l3"`
+	WeirInNetkit *ebpf.ProgramSpec `ebpf:"weir_in_netkit"`
 	WeirLocal    *ebpf.ProgramSpec `ebpf:"weir_local"`
 	WeirOut      *ebpf.ProgramSpec `ebpf:"weir_out"`
 	WeirOutIb    *ebpf.ProgramSpec `ebpf:"weir_out_ib"`
@@ -1245,6 +1247,7 @@ type weirPrograms struct {
 	WeirIn       *ebpf.Program `ebpf:"weir_in"`
 	WeirInIb     *ebpf.Program `ebpf:"weir_in_ib"`
 	WeirInL3     *ebpf.Program `ebpf:"weir_in_l3"`
+	WeirInNetkit *ebpf.Program `ebpf:"weir_in_netkit"`
 	WeirLocal    *ebpf.Program `ebpf:"weir_local"`
 	WeirOut      *ebpf.Program `ebpf:"weir_out"`
 	WeirOutIb    *ebpf.Program `ebpf:"weir_out_ib"`
@@ -1260,6 +1263,7 @@ func (p *weirPrograms) Close() error {
 		p.WeirIn,
 		p.WeirInIb,
 		p.WeirInL3,
+		p.WeirInNetkit,
 		p.WeirLocal,
 		p.WeirOut,
 		p.WeirOutIb,
