@@ -19,10 +19,10 @@ const rebootConfig = `rm -f /var/lib/man-db/auto-update
 printf '{"storage-driver":"vfs"}' >/etc/docker/daemon.json
 mkdir -p /etc/weir /etc/systemd/system/docker.service.d
 printf '[Service]\nExecStartPre=-/bin/umount -l /proc/sys\n' >/etc/systemd/system/docker.service.d/sys.conf
-echo 'OPTIONS="--iface eth*"' >/etc/default/weir
 printf '[pods]\nranges = ["10.88.0.0/24"]\ndocker = true\n' >/etc/weir/weir.toml
 printf 'add check-state\nadd allow tcp from any to table(app=web) 80 setup keep-state\n' >/etc/weir/rules
 dpkg --no-triggers -i /srv/weir_*.deb
+echo 'OPTIONS="--iface eth*"' >/etc/default/weir
 systemctl daemon-reload
 systemctl enable --now weir docker
 docker import -c 'CMD ["/bin/nginx", "-e", "stderr", "-c", "/etc/nginx.conf"]' /srv/nginx.tar nginx

@@ -321,8 +321,8 @@ type containerd struct {
 	config  string
 }
 
-// placesOfCtr is held by the test that uses them.
-var placesOfCtr sync.Mutex
+// Each is held by the test that uses the places where ctr, or dockerd, looks for Weir.
+var placesOfCtr, placesOfDocker sync.Mutex
 
 func newContainerd(t *testing.T, h *podHost) *containerd {
 	t.Helper()
@@ -406,6 +406,8 @@ func directory(t *testing.T, name string) {
 // a command of docker.
 func newDocker(t *testing.T, h *podHost) (docker func(args ...string) *nstest.Cmd) {
 	t.Helper()
+	placesOfDocker.Lock()
+	t.Cleanup(placesOfDocker.Unlock)
 	// dockerd finds drivers that do not run below / by a specification.
 	link(t, "/etc/docker/plugins/weir.spec", h.file("weir.spec",
 		"unix://"+filepath.Join(h.root, "run/docker/plugins/weir.sock")))
