@@ -81,8 +81,8 @@ func (e End) bringUp() error {
 // usableTimeout is how long a link may take from carrier to use. The kernel notices a carrier in a
 // work queue that runs once a second; since 6.9 a query of the link makes it do so at once. Until
 // then packets are dropped and there is no link-local address, without which a router asks for no
-// IPv6 neighbour.
-const usableTimeout = 5 * time.Second
+// IPv6 neighbour. On a machine with thirty processes for two processors 5 s were not enough once.
+const usableTimeout = time.Minute
 
 func (e End) awaitUsable() error {
 	for deadline := time.Now().Add(usableTimeout); ; time.Sleep(2 * time.Millisecond) {
