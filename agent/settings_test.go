@@ -71,6 +71,16 @@ short = "700ms"
 	}
 }
 
+// TestSettingsLink: pods get a veth unless the settings ask for a netkit.
+func TestSettingsLink(t *testing.T) {
+	for text, want := range map[string]string{"": "veth", "link = \"veth\"": "veth",
+		"link = \"netkit\"": "netkit"} {
+		if got, err := readText(t, "[pods]\n"+text+"\n"); err != nil || got.Pods.Link != want {
+			t.Errorf("%q: %q, %v", text, got.Pods.Link, err)
+		}
+	}
+}
+
 func TestSettingsNothingSaid(t *testing.T) {
 	got, err := readText(t, "# nothing\n")
 	if err != nil || !reflect.DeepEqual(got, DefaultSettings()) {
@@ -96,6 +106,7 @@ func TestSettingsRefused(t *testing.T) {
 		{"[states]\nmax = \"x\"", `weir.toml:2:7: states.max: unexpected string`},
 		{"interfaces = [\"eth0\"", `weir.toml:1:`},
 		{"log = \"loud\"", `log: "loud" is neither "text" nor "json"`},
+		{"[pods]\nlink = \"auto\"", `pods.link: "auto" is neither "veth" nor "netkit"`},
 		{"[states]\nmax = 0", `states.max: 0 is not between 1 and 67108864`},
 		{"[states]\ntracks = -1", `states.tracks: -1 is not between`},
 		{"[timeouts]\nsyn = 0", `weir.toml: timeouts.syn: a lifetime lies between`},

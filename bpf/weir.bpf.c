@@ -26,6 +26,10 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 		       l2 == 14	      ? deliver_to_pod(skb) :
 					TC_ACT_SHOT;
 	}
+	if (dir == DIR_IN && l2 == 14 && unlikely(mark == (cf->local_mark ^ MARK_NETKIT))) {
+		skb->mark = 0;
+		return TC_ACT_UNSPEC;
+	}
 	struct cpu *c = this_cpu();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
@@ -84,6 +88,31 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 SEC("tc") int weir_in(struct __sk_buff *skb)
 {
 	return hook(skb, 14, DIR_IN);
+}
+
+// weir_in_netkit sits where the inner end of a pod's netkit sends (BPF_NETKIT_PEER). The kernel has
+// already given the packet to the host end, so all is as at that one's ingress, but that the packet
+// has not waited in a queue. What goes up the stack passes weir_in there, which knows it by its
+// mark and evaluates everything else: what another program has put there.
+//
+// The rules go by the type in the Ethernet header, the stack by skb->protocol. With a veth both are
+// the same; here a packet socket chooses the latter. A frame where the two differ, or whose header
+// has a length in place of a type, goes to the host end first, as with a veth: on that way the
+// kernel sets skb->protocol by the header.
+SEC("tc") int weir_in_netkit(struct __sk_buff *skb)
+{
+	struct config *cf = settings();
+	if (!cf || cf->layout != LAYOUT)
+		return TC_ACT_SHOT;
+	const struct ethernet *eth = (void *)(long)skb->data;
+	if ((void *)(eth + 1) > (void *)(long)skb->data_end)
+		return TC_ACT_SHOT;
+	if (unlikely(eth->type != skb->protocol || be16(eth->type) < ETH_TYPES))
+		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+	int r = filter(skb, cf, 14, DIR_IN);
+	if (r == TC_ACT_UNSPEC)
+		skb->mark = cf->local_mark ^ MARK_NETKIT;
+	return r;
 }
 
 SEC("tc") int weir_out(struct __sk_buff *skb)

@@ -159,7 +159,7 @@ func (m *Manager) install(p *Pod, ns *nl.NS) error {
 		do   func() error
 	}{
 		{"record", func() error { return m.store.save(p) }},
-		{"link", func() error { return makeLink(m.conn, in, p) }},
+		{"link", func() error { return makeLink(m.conn, in, p, m.config.Link) }},
 		{"guard", func() error { return m.forward.SetEndpoint(p.Endpoint()) }},
 		{"labels", func() error { return m.config.OnAttach(*p) }},
 		{"inside", func() error { return in.setUp(p) }},

@@ -3,11 +3,12 @@
 //
 // # What a pod gets
 //
-// A veth pair. The container's end carries one address of each family, always a host address (/32,
-// /128): there is no shared segment, so nothing that a pod does with ARP or neighbour discovery
-// reaches another pod. Its default routes point to the gateway, the first address of the node's
-// range, through a permanent neighbour entry. The host's end is named weirXXXXXXXX and carries an
-// alias "weir:KEY", by which a Manager recognises its own interfaces, and no others, after a crash.
+// A veth pair, or a netkit. The container's end carries one address of each family, always a host
+// address (/32, /128): there is no shared segment, so nothing that a pod does with ARP or neighbour
+// discovery reaches another pod. Its default routes point to the gateway, the first address of the
+// node's range, through a permanent neighbour entry. The host's end is named weirXXXXXXXX and
+// carries an alias "weir:KEY", by which a Manager recognises its own interfaces, and no others,
+// after a crash.
 //
 // # All or nothing
 //

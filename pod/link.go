@@ -85,17 +85,38 @@ func (in *inside) close() {
 	}
 }
 
-// makeLink makes the pod's interfaces, both down.
-func makeLink(conn *nl.Conn, in *inside, p *Pod) error {
-	veth := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasOf(p),
+// Kinds of pairs, as ip-link(8) calls them.
+const (
+	LinkVeth   = "veth"
+	LinkNetkit = "netkit"
+)
+
+// errNoNetkit adds to nl.ErrNoNetkit what to do instead.
+type errNoNetkit struct{ error }
+
+func (e errNoNetkit) Unwrap() error { return e.error }
+
+// Hint returns what to do instead.
+func (errNoNetkit) Hint() string {
+	return `set link = "veth" in [pods] of weir.toml, or run a kernel that has it; "weir doctor" ` +
+		"shows whether it does"
+}
+
+// makeLink makes the pod's interfaces, both down, as a pair of a kind.
+func makeLink(conn *nl.Conn, in *inside, p *Pod, kind string) error {
+	pair := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasOf(p),
 		PeerName: p.InnerIf(), PeerHardwareAddr: net.HardwareAddr(p.MAC), MTU: p.MTU}
 	if in != nil {
 		if _, err := in.conn.LinkByName(p.IfName); err == nil {
 			return fmt.Errorf("there is an interface %s already, which Weir did not make", p.IfName)
 		}
-		veth.PeerNS = in.ns
+		pair.PeerNS = in.ns
 	}
-	// AddVeth takes "exists" for the result of its own interrupted call; so a host end of that name
+	add := conn.AddVeth
+	if kind == LinkNetkit {
+		add = conn.AddNetkit
+	}
+	// It takes "exists" for the result of its own interrupted call; so a host end of that name
 	// is removed first.
 	if err := removeHostEnd(conn, p); err != nil {
 		return err
@@ -105,14 +126,18 @@ func makeLink(conn *nl.Conn, in *inside, p *Pod) error {
 			"pod's; rename or "+
 			"remove it", l.Name, l.Index)
 	}
-	if err := conn.AddVeth(veth); err != nil {
+	err := add(pair)
+	if errors.Is(err, nl.ErrNoNetkit) {
+		return errNoNetkit{err}
+	}
+	if err != nil {
 		return err
 	}
 	host, err := conn.LinkByName(p.HostIf)
 	if err != nil {
 		return err
 	}
-	p.Index = uint32(host.Index)
+	p.Index, p.Link = uint32(host.Index), host.Kind
 	return conn.SetLinkAlias(host.Index, aliasOf(p))
 }
 

@@ -19,6 +19,9 @@ type Config struct {
 	Dir    string         // where the records live
 	Ranges []netip.Prefix // at most one of each family
 	MTU    int            // of pods that ask for none; 0 means 1500
+	// kind of the pairs that are made, LinkVeth or LinkNetkit; "" means LinkVeth. Pods that are
+	// there keep theirs.
+	Link string
 	// called with what failed after DetachAsync had returned; may be nil
 	OnError       func(error)
 	OnRecordError func(error) // called with records that cannot be used or written; may be nil

@@ -85,6 +85,7 @@ type Pod struct {
 	Key     string // "CONTAINER/IFNAME", what identifies it
 	HostIf  string
 	Index   uint32 // of the host's end
+	Link    string // LinkVeth or LinkNetkit
 	HostMAC net.HardwareAddr
 	// its next hops: the gateways of the ranges, or those of another IPAM
 	Gateway []netip.Addr
@@ -108,8 +109,8 @@ func (p *Pod) InnerIf() string { return p.HostIf + "p" }
 
 // Endpoint returns the pod as the fast path needs it.
 func (p *Pod) Endpoint() forward.Endpoint {
-	e := forward.Endpoint{Index: p.Index, Name: "pod:" + p.Name, Addrs: p.Addrs,
-		MTU: uint32(p.MTU), Rates: p.Rates}
+	e := forward.Endpoint{Index: p.Index, Netkit: p.Link == LinkNetkit, Name: "pod:" + p.Name,
+		Addrs: p.Addrs, MTU: uint32(p.MTU), Rates: p.Rates}
 	copy(e.MAC[:], p.MAC)
 	copy(e.HostMAC[:], p.HostMAC)
 	return e

@@ -79,7 +79,7 @@ func (m *Manager) adopt(p *Pod) error {
 		}
 		return nil
 	}
-	p.Index = uint32(l.Index)
+	p.Index, p.Link = uint32(l.Index), l.Kind
 	if p.NetnsID == "" { // of an older version
 		p.NetnsID = namespaceID(p.Netns)
 	}

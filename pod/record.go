@@ -36,6 +36,7 @@ type record struct {
 	Fixed       []string       `json:",omitempty"`
 	Aliases     []string       `json:",omitempty"`
 	OnlyAddrs   bool           `json:",omitempty"`
+	Link        string         `json:",omitempty"` // the kernel's answer comes before
 }
 
 type publishRecord struct {
@@ -53,7 +54,7 @@ func recordOf(p *Pod) record {
 		Extern: p.ExternalIPAM, Key: p.Key, HostIf: p.HostIf, Index: p.Index, HostMAC: p.HostMAC,
 		Gateway: p.Gateway, Created: p.Created, Ready: p.Ready, NetnsID: p.NetnsID, Table: p.Table,
 		Routes: p.Routes, NextHops: p.NextHops, Fixed: p.Fixed,
-		Aliases: p.Aliases, OnlyAddrs: p.OnlyAddrs}
+		Aliases: p.Aliases, OnlyAddrs: p.OnlyAddrs, Link: p.Link}
 	for _, pub := range p.Publish {
 		r.Publish = append(r.Publish, publishRecord{uint8(pub.Proto), pub.Host, pub.HostPort,
 			pub.Port})
@@ -68,7 +69,7 @@ func (r record) pod() *Pod {
 		Routes: r.Routes, NextHops: r.NextHops, Fixed: r.Fixed,
 		Aliases: r.Aliases, OnlyAddrs: r.OnlyAddrs},
 		Key: r.Key, HostIf: r.HostIf, Index: r.Index, HostMAC: r.HostMAC, Gateway: r.Gateway,
-		Created: r.Created, Ready: r.Ready, NetnsID: r.NetnsID, Table: r.Table}
+		Created: r.Created, Ready: r.Ready, NetnsID: r.NetnsID, Table: r.Table, Link: r.Link}
 	for _, pub := range r.Publish {
 		p.Publish = append(p.Publish, Publish{packet.Proto(pub.Proto), pub.Host, pub.HostPort,
 			pub.Port})

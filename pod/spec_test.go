@@ -30,7 +30,7 @@ func whole() *Pod {
 		HostMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1},
 		Gateway: []netip.Addr{netip.MustParseAddr("10.88.0.1")},
 		Created: time.Date(2026, 1, 2, 3, 4, 5, 0,
-			time.UTC), Ready: true, NetnsID: "4:5", Table: 100}
+			time.UTC), Ready: true, NetnsID: "4:5", Table: 100, Link: LinkNetkit}
 }
 
 // TestSpecOnTheWire: a request has the form that the API has always had.

@@ -54,6 +54,7 @@ type Pod struct {
 	IfName    string `json:"ifname"`
 	HostIf    string `json:"host_if"`
 	Index     uint32 `json:"index"` // of HostIf
+	Link      string `json:"link"`  // kind of the pair: "veth" or "netkit"
 	// where the inner end is until the runtime moves it
 	InnerIf  string       `json:"inner_if,omitempty"`
 	Addrs    []netip.Addr `json:"addrs"`

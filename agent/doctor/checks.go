@@ -58,6 +58,8 @@ func checks(pins string) []check {
 			helper(ebpf.SchedCLS, asm.FnRedirectPeer)},
 		{"redirect_neigh", false, "packets of pods take the slow path through the host", "",
 			helper(ebpf.SchedCLS, asm.FnRedirectNeigh)},
+		{"netkit", false, `pods cannot have it ([pods] link = "netkit"); they have a veth`,
+			"a kernel of 6.12 or later with CONFIG_NETKIT, as that of Debian 13", netkit},
 		{"fib lookup", false,
 			"verrevpath, versrcreach, antispoof and the fast path of pods do not work", "",
 			helper(ebpf.SchedCLS, asm.FnFibLookup)},

@@ -81,6 +81,35 @@ func tcx() (string, error) {
 	})
 }
 
+// netkit makes a pair in an empty namespace, and attaches a program to its inner end.
+func netkit() (string, error) {
+	return inEmptyNamespace(func() (string, error) {
+		p, err := passAll()
+		if err != nil {
+			return "", err
+		}
+		defer p.Close()
+		conn, err := nl.Open(nil)
+		if err != nil {
+			return "", err
+		}
+		defer conn.Close()
+		if err := conn.AddNetkit(nl.Veth{Name: "nk", PeerName: "nkp"}); err != nil {
+			return "", err
+		}
+		host, err := conn.LinkByName("nk")
+		if err != nil {
+			return "", err
+		}
+		l, err := link.AttachNetkit(link.NetkitOptions{Interface: host.Index, Program: p,
+			Attach: ebpf.AttachNetkitPeer})
+		if err != nil {
+			return "", err
+		}
+		return "", l.Close()
+	})
+}
+
 // clsact adds the qdisc to an empty namespace's loopback.
 func clsact() (string, error) {
 	return inEmptyNamespace(func() (string, error) { return "", addClsact(loopback) })

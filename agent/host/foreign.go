@@ -23,6 +23,7 @@ var foreignNames = []struct{ glob, maker string }{
 	{"lxdbr[0-9]*", "LXD"},
 	{"incusbr[0-9]*", "Incus"},
 	{"veth*", "a container"},
+	{"nk[0-9]*", "a container"}, // as the kernel names netkits
 }
 
 // Foreign returns who usually makes interfaces of a name for its containers, "" for other names.

@@ -21,6 +21,7 @@ func TestSettingsOthersContainers(t *testing.T) {
 		"docker0": "Docker", "docker_gwbridge": "Docker", "br-0123456789ab": "Docker",
 		"virbr0": "libvirt", "vnet3": "libvirt", "podman1": "Podman", "cni-podman0": "Podman",
 		"cni0": "CNI", "veth5aa8d22": "a container", "lxdbr0": "LXD",
+		"nk0": "a container", "nk12": "a container", "nk": "", "nkn0": "",
 		"eth0": "", "br0": "", "br-lan": "", "br-0123456789abc": "", "docker": "", "vnet": "",
 		"wg0": "", "pod:web": "", "lo": "",
 	} {

@@ -73,6 +73,7 @@ func (s *Service) takeOver() error {
 				err.Error(), "weir down will leave net.ipv4.ip_forward as it is then")
 		}
 		m, err := pod.New(pod.Config{Dir: s.config.Dir, Ranges: set.Ranges, MTU: set.MTU,
+			Link:    set.Link,
 			OnError: s.detachFailed, OnRecordError: s.recordFailed, Labels: s.left.of,
 			OnAttach: s.came, OnDetach: s.went, OnLabel: s.relabelled}, path{s})
 		if err != nil {

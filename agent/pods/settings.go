@@ -12,21 +12,25 @@ import (
 type Settings struct {
 	Ranges     []netip.Prefix // at most one of each family; none: this node has no pods
 	MTU        int
-	Masquerade bool // packets of pods to other networks leave with the host's address
-	Docker     bool // listen for dockerd
-	DNS        bool // answer pods that ask for names
+	Link       string // kind of the pairs of new pods, pod.LinkVeth or pod.LinkNetkit
+	Masquerade bool   // packets of pods to other networks leave with the host's address
+	Docker     bool   // listen for dockerd
+	DNS        bool   // answer pods that ask for names
 	// MasqueradePorts are those that the sources of hidden pods get; none: those that the host
 	// leaves.
 	MasqueradePorts []forward.PortRange
 }
 
 // DefaultSettings is the section when nothing is set.
-func DefaultSettings() Settings { return Settings{MTU: 1500, Masquerade: true, DNS: true} }
+func DefaultSettings() Settings {
+	return Settings{MTU: 1500, Link: pod.LinkVeth, Masquerade: true, DNS: true}
+}
 
 // File is the section as it is written. Pointers are nil for what was not set.
 type File struct {
 	Ranges          []string `toml:"ranges"`
 	MTU             *int     `toml:"mtu"`
+	Link            *string  `toml:"link"`
 	Masquerade      *bool    `toml:"masquerade"`
 	MasqueradePorts string   `toml:"masquerade_ports"`
 	Docker          *bool    `toml:"docker"`
@@ -48,6 +52,11 @@ func (f *File) Apply(s *Settings) error {
 	if f.MTU != nil {
 		if s.MTU = *f.MTU; s.MTU < 576 || s.MTU > 65535 {
 			return fmt.Errorf("pods.mtu: %d is not between 576 and 65535", s.MTU)
+		}
+	}
+	if f.Link != nil {
+		if s.Link = *f.Link; s.Link != pod.LinkVeth && s.Link != pod.LinkNetkit {
+			return fmt.Errorf(`pods.link: %q is neither "veth" nor "netkit"`, s.Link)
 		}
 	}
 	if f.Masquerade != nil {

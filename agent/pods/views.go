@@ -13,7 +13,7 @@ import (
 func podView(p pod.Pod) api.Pod {
 	v := api.Pod{
 		Network: p.Network, Container: p.Container, Name: p.Name, Netns: p.Netns, IfName: p.IfName,
-		HostIf: p.HostIf, Index: p.Index,
+		HostIf: p.HostIf, Index: p.Index, Link: p.Link,
 		Addrs: p.Addrs, Gateways: p.Gateway, MAC: p.MAC.String(), HostMAC: p.HostMAC.String(),
 		MTU: p.MTU, Labels: p.Labels, Aliases: p.Aliases,
 		Publish: p.Publish, Rates: p.Rates,

@@ -36,8 +36,8 @@ static __always_inline int fast_send(struct __sk_buff *skb, const struct fwd_ent
 	if (four)
 		age4(frame + 14);
 	__builtin_memcpy(frame, w->macs, sizeof(w->macs));
-	if (w->to_pod && likely(!f->no_redirect_peer))
-		return bpf_redirect_peer(w->ifindex, 0);
+	if (w->to_pod)
+		return enter_pod(skb, cf, f, w->ifindex, w->from_pod);
 	skb->mark = cf->local_mark & ~MARK_KIND;
 	return bpf_redirect(w->ifindex, 0);
 }

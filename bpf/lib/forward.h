@@ -125,10 +125,7 @@ static __always_inline int to_pod(struct __sk_buff *skb, const struct packet *p,
 {
 	if (rewrite_frame(skb) < 0 || address_frame(skb, p, fwd, 1) < 0)
 		return TC_ACT_SHOT;
-	if (likely(!f->no_redirect_peer))
-		return bpf_redirect_peer(p->xmit, 0);
-	skb->mark = cf->local_mark & ~MARK_KIND;
-	return bpf_redirect(p->xmit, 0);
+	return enter_pod(skb, cf, f, p->xmit, fwd->endpoint[DIR_OUT].known);
 }
 
 // to_nic hands a packet that passed to the NIC that its route leads to.
@@ -148,7 +145,8 @@ static __always_inline int to_nic(struct __sk_buff *skb, const struct packet *p,
 // to_host gives a packet of a pod to the host itself. The answer to a call of the host to its own
 // port comes in through the loopback, where the kernel checks neither its source nor, for IPv4,
 // rp_filter. A pod's call to its own published port comes back to the pod.
-static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct config *cf)
+static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct config *cf,
+				   const struct forwarding *f)
 {
 	struct packet *p = &c->packet;
 	const struct lookup *look = &c->look;
@@ -169,8 +167,9 @@ static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct 
 	if (rewrite_frame(skb) < 0)
 		return TC_ACT_SHOT;
 	if (to)
-		return address_frame(skb, p, fwd, 1) < 0 ? TC_ACT_SHOT :
-							   bpf_redirect_peer(p->xmit, 0);
+		return address_frame(skb, p, fwd, 1) < 0 ?
+			       TC_ACT_SHOT :
+			       enter_pod(skb, cf, f, p->xmit, fwd->endpoint[DIR_OUT].known);
 	if (r == NAT_NONE)
 		return FWD_STACK;
 	__builtin_memset(fwd->macs, 0, sizeof(fwd->macs)); // the loopback's own
@@ -377,7 +376,7 @@ __noinline int after_ingress(struct __sk_buff *skb, __u32 l2)
 		return FWD_STACK;
 	} else if (!direct(skb, p) || !may_redirect(0) || !route(skb, p, fwd)) {
 		p->xmit = 0;
-		return f->published && own_address(0) ? to_host(skb, c, cf) : FWD_STACK;
+		return f->published && own_address(0) ? to_host(skb, c, cf, f) : FWD_STACK;
 	}
 	p->dir = DIR_OUT;
 	p->second = 1;

@@ -12,6 +12,11 @@ enum fwd_step { FWD_STACK = TC_ACT_UNSPEC, FWD_CONTINUE = 100, FWD_EGRESS, FWD_H
 // A packet that was already evaluated at egress has the local mark without its lowest bit, which is
 // always set otherwise.
 enum { MARK_KIND = 1 };
+// A packet that weir_in_netkit has evaluated and left to the stack differs from the local mark in
+// this bit alone. weir_in clears that mark, and lets the packet pass.
+enum { MARK_NETKIT = 2 };
+// What a pod's packets come through, see fwd_entry.from_pod.
+enum { FROM_VETH = 1, FROM_NETKIT = 2 };
 
 // a route is looked up again every 67 ms: it may change, and the kernel keeps its neighbour alive
 enum { FWD_ROUTE_SHIFT = 26 };
@@ -22,10 +27,11 @@ struct fwd_entry {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 recv;
 	__u32 serial;
-	__u32 route; // the time, shifted, when the rest of the line was true of a NIC
-	__u32 back;  // the time, shifted, when path_back was asked, 0 if there was no need
-	__u8 tos;    // that the route is for
-	__u8 from_pod, to_pod;
+	__u32 route;   // the time, shifted, when the rest of the line was true of a NIC
+	__u32 back;    // the time, shifted, when path_back was asked, 0 if there was no need
+	__u8 tos;      // that the route is for
+	__u8 from_pod; // FROM_VETH, FROM_NETKIT or 0
+	__u8 to_pod;
 	__u8 hidden;   // it leaves with the host's address
 	__u32 ifindex; // where it leaves: the host end of a pod, or a NIC
 	__u32 mtu;
@@ -114,7 +120,7 @@ static __always_inline void fwd_to_pod(struct fwd_entry *w, struct endpoint *to)
 	__builtin_memcpy(w->macs, to->mac, 6);
 	__builtin_memcpy(w->macs + 6, to->host_mac, 6);
 	w->target.place = to->place;
-	w->target.limited = to->limited;
+	w->target.limited = limits_of(to);
 }
 
 // fwd_fill fills the entry of the packet's addresses. Neighbour discovery of a pod is not cached:
@@ -136,10 +142,11 @@ __noinline int fwd_fill(struct __sk_buff *skb, __u32 serial)
 	w->route = 0;
 	w->back = 0;
 	w->to_pod = 0;
-	w->from_pod = from != NULL;
+	w->from_pod = 0;
 	if (from) {
+		w->from_pod = from->limited & ENDPOINT_NETKIT ? FROM_NETKIT : FROM_VETH;
 		w->origin.place = from->place;
-		w->origin.limited = from->limited;
+		w->origin.limited = limits_of(from);
 	}
 	__u8 wrong = sender_wrong(skb, p, fwd, scratch, from);
 	if (wrong)
@@ -190,6 +197,18 @@ static __always_inline struct fwd_entry *fwd_get(struct __sk_buff *skb, const st
 
 	*wrong = known || !w ? 0 : fwd_fill(skb, serial);
 	return w;
+}
+
+// enter_pod puts a packet that was evaluated at egress into a pod, past the host end. A packet that
+// comes from a netkit is still on its sender's way out, where the kernel refuses
+// bpf_redirect_peer: it goes over the host end, whose egress hook knows the mark.
+static __always_inline int enter_pod(struct __sk_buff *skb, const struct config *cf,
+				     const struct forwarding *f, __u32 ifindex, __u8 from_pod)
+{
+	if (likely(!f->no_redirect_peer && from_pod != FROM_NETKIT))
+		return bpf_redirect_peer(ifindex, 0);
+	skb->mark = cf->local_mark & ~MARK_KIND;
+	return bpf_redirect(ifindex, 0);
 }
 
 static __always_inline int fits(struct __sk_buff *skb, const struct packet *p, __u32 mtu)

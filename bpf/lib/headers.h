@@ -5,6 +5,7 @@
 #include "maps.h"
 
 enum { ETH_IP = 0x0800, ETH_ARP = 0x0806, ETH_IPV6 = 0x86dd };
+enum { ETH_TYPES = 0x600 }; // what is less is a length, IEEE 802.3
 enum { MAPPED = 0xffff };
 
 struct ethernet {

@@ -182,7 +182,7 @@ struct nat {
 
 // The pod, if any, that a packet goes to or comes from.
 struct pkt_endpoint {
-	__u32 known;	      // it is a pod
+	__u32 known;	      // it is a pod; of the sender, fwd_entry.from_pod
 	__u32 place, limited; // as in struct endpoint
 	__u32 mtu, ifindex;
 };

@@ -6,10 +6,10 @@
 #include "maps.h"
 
 // Bits of endpoint.limited, besides 1 << DIR_IN and 1 << DIR_OUT: what the pod sends and gets goes
-// through queueing disciplines of its host end.
-enum { ENDPOINT_QUEUED = 4 };
+// through queueing disciplines of its host end; the pair is a netkit, see weir_in_netkit.
+enum { ENDPOINT_QUEUED = 4, ENDPOINT_NETKIT = 8 };
 
-// The pod behind the host end of a veth pair.
+// The pod behind the host end of a veth or netkit pair.
 struct endpoint {
 	struct address addr[MAX_POD_ADDRESSES]; // what it may send from; the first `count`
 	__u32 count;
@@ -17,7 +17,8 @@ struct endpoint {
 	__u32 mtu;
 	__u32 place; // in the maps of counters and buckets
 	__u8 mac[6], host_mac[6];
-	__u32 limited; // 1 << DIR_IN, 1 << DIR_OUT, as the pod sees it; ENDPOINT_QUEUED
+	__u32 limited; // 1 << DIR_IN, 1 << DIR_OUT, as the pod sees it; ENDPOINT_QUEUED,
+		       // ENDPOINT_NETKIT
 };
 
 // A NIC: an interface with Ethernet headers that is not a pod's and whose egress hook is ours, and
@@ -214,6 +215,12 @@ static __always_inline struct endpoint *pod_at(__u64 hi, __u64 lo)
 static __always_inline struct endpoint *endpoint_at(__u32 ifindex)
 {
 	return bpf_map_lookup_elem(&endpoints, &ifindex);
+}
+
+// limits_of returns the bits of endpoint.limited that keep a packet from the fast path.
+static __always_inline __u32 limits_of(const struct endpoint *e)
+{
+	return e->limited & ~ENDPOINT_NETKIT;
 }
 
 static __always_inline void count_pod(__u32 place, __u32 dir, __u32 len)

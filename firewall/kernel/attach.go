@@ -24,6 +24,7 @@ type attachment struct {
 	// Where the kernel has no tcx: tc filters, which last until they are deleted, and pins of their
 	// programs, by which the next engine knows them.
 	filters [2]bool
+	peer    link.Link // at the inner end of a pod's netkit, see netkit.go; nil if there is none
 }
 
 // hook names how the packets come to the programs.
@@ -64,6 +65,9 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 		if err == nil {
 			err = e.completeLocked(a)
 		}
+		if err == nil {
+			err = e.followPeerLocked(index)
+		}
 		if !errors.Is(err, errDefunct) {
 			return a.hook(), err
 		}
@@ -88,7 +92,8 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 		}
 	}
 	e.links[index] = a
-	return a.hook(), errors.Join(e.putNICLocked(index), e.replaceOthers(index))
+	return a.hook(), errors.Join(e.putNICLocked(index), e.replaceOthers(index),
+		e.followPeerLocked(index))
 }
 
 // reattachLocked checks whether an attachment belongs to the interface that has the index now;
@@ -208,7 +213,7 @@ func (e *Engine) Detach(index uint32) error {
 
 // detach undoes what was done for an attachment.
 func (e *Engine) detach(a *attachment) error {
-	var errs []error
+	errs := []error{e.dropPeer(a)}
 	if e.dir != "" {
 		for d := range directions {
 			errs = append(errs, removeIfThere(e.linkPath(a.index, d)))
@@ -220,7 +225,7 @@ func (e *Engine) detach(a *attachment) error {
 
 // close closes the links; with detach it also ends them.
 func (a *attachment) close(detach bool) error {
-	var errs []error
+	errs := []error{a.closePeer(detach)}
 	for d, l := range a.links {
 		if l == nil {
 			continue
@@ -287,6 +292,9 @@ func (e *Engine) openLinkLocked(c *nl.Conn, a *attachment) error {
 			err = e.loadLinks(a)
 		}
 	}
+	if err == nil {
+		err = e.openPeer(a)
+	}
 	switch {
 	case err == nil:
 		e.links[a.index] = a
@@ -346,6 +354,9 @@ func (e *Engine) takeLinksLocked() error {
 					directions[d].name, err)
 			}
 		}
+		if err := e.takePeerLocked(a, ids); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -396,7 +407,7 @@ func removeLinks(dir string) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{removePeers(dir)}
 	for _, p := range paths {
 		errs = append(errs, removeLink(p))
 	}

@@ -18,6 +18,8 @@ const (
 	limitedOut = 1 << firewall.Out
 	// ENDPOINT_QUEUED of bpf/lib/pod.h
 	limitedQueued = 4
+	// ENDPOINT_NETKIT
+	limitedNetkit = 8
 )
 
 // SetEndpoint adds or changes a pod, see forward.Forwarder.
@@ -68,7 +70,8 @@ func endpoint(p *forward.Endpoint) (v weirEndpoint, err error) {
 		}
 		v.Addr[i] = wordsOf(a)
 	}
-	v.Limited = bit(p.Rates.In > 0)*limitedIn | bit(p.Rates.Out > 0)*limitedOut
+	v.Limited = bit(p.Rates.In > 0)*limitedIn | bit(p.Rates.Out > 0)*limitedOut |
+		bit(p.Netkit)*limitedNetkit
 	return v, nil
 }
 
@@ -145,7 +148,10 @@ func (e *Engine) putEndpointLocked(v, old *weirEndpoint, known bool, r forward.R
 	if err := e.putForwardingLocked(); err != nil {
 		return err
 	}
-	return e.putNICLocked(v.Ifindex)
+	if err := e.putNICLocked(v.Ifindex); err != nil {
+		return err
+	}
+	return e.followPeerLocked(v.Ifindex)
 }
 
 // bucket describes a limit of bits per second with a burst of bytes. The burst holds at least ten
@@ -209,7 +215,7 @@ func (e *Engine) dropEndpointLocked(v *weirEndpoint) error {
 	}
 	delete(e.endpoints, v.Ifindex)
 	e.places[v.Place] = false
-	return errors.Join(append(errs, e.putForwardingLocked())...)
+	return errors.Join(append(errs, e.putForwardingLocked(), e.followPeerLocked(v.Ifindex))...)
 }
 
 // Endpoints returns the pods with their counters, see forward.Forwarder.

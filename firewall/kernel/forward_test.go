@@ -9,7 +9,10 @@ import (
 
 func TestEveryForwardingPath(t *testing.T) {
 	t.Parallel()
-	v := newCluster(t, openRules)
+	forwardingPaths(t, newCluster(t, openRules))
+}
+
+func forwardingPaths(t *testing.T, v *cluster) {
 	v.serve(v.a.Node, 80)
 	v.serve(v.b.Node, 80)
 	v.serve(v.outside, 80)
@@ -43,6 +46,9 @@ func TestEveryForwardingPath(t *testing.T) {
 	}
 	// The stack delivered to a only what the host itself sent to it.
 	sent, counted := v.hostSent(v.a), v.counters(v.a)
+	if v.netkit {
+		sent = 0 // the fast path between pods goes over the host end
+	}
 	if counted.PacketsIn < sent+30 || counted.PacketsOut < 30 || counted.BytesIn == 0 ||
 		counted.BytesOut == 0 {
 		t.Errorf("counters %+v, %d by the stack: not the fast path", counted, sent)

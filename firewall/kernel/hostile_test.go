@@ -21,13 +21,18 @@ import (
 
 func TestDeniedOnEveryPath(t *testing.T) {
 	t.Parallel()
-	v := newCluster(t, `add 1 check-state
+	deniedPaths(t, newCluster(t, deniedRules))
+}
+
+const deniedRules = `add 1 check-state
 add allow tcp from any to any 80 in keep-state
 add deny tcp from any to any 81 in
 add deny tcp from any to any 80 out xmit pod:b
 add deny tcp from any to any 80 out xmit eth0
 add deny ip from any to any
-`)
+`
+
+func deniedPaths(t *testing.T, v *cluster) {
 	for _, n := range []*podNode{v.a, v.b} {
 		v.serve(n.Node, 80)
 		v.serve(n.Node, 81)
@@ -114,7 +119,10 @@ func TestCaptureHasSpoofedPackets(t *testing.T) {
 
 func TestSpoofing(t *testing.T) {
 	t.Parallel()
-	v := newCluster(t, "add allow ip from any to any\n")
+	spoofing(t, newCluster(t, "add allow ip from any to any\n"))
+}
+
+func spoofing(t *testing.T, v *cluster) {
 	v.must(v.a.Netlink().AddAddr(loopback, netip.MustParsePrefix("10.88.0.9/32")))
 	v.must(v.a.Netlink().AddAddr(loopback, netip.MustParsePrefix("fd00:88::9/128")))
 	for _, from := range []string{"10.88.0.9", "fd00:88::9"} {

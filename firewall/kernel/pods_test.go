@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -34,6 +35,7 @@ type cluster struct {
 	dir           string
 	engine        *Engine
 	ifs           []firewall.Interface
+	netkit        bool // the pods have netkits, not veths
 }
 
 type podNode struct {
@@ -49,10 +51,16 @@ var (
 	gateways = []netip.Addr{netip.MustParseAddr("10.88.0.1"), netip.MustParseAddr("fd00:88::1")}
 )
 
+// newCluster makes one whose pods have veths; with WEIR_LINK=netkit netkits, which the kernel must
+// have then.
 func newCluster(t testing.TB, rules string) *cluster {
+	return newClusterOf(t, rules, os.Getenv("WEIR_LINK") == "netkit")
+}
+
+func newClusterOf(t testing.TB, rules string, netkit bool) *cluster {
 	lab := nstest.New(t)
-	v := &cluster{t: t, lab: lab, host: lab.Node("host"), outside: lab.Node("outside"),
-		dir: filepath.Join(nstest.Bpffs(t), "weir")}
+	v := &cluster{t: t, netkit: netkit, lab: lab, host: lab.Node("host"),
+		outside: lab.Node("outside"), dir: filepath.Join(nstest.Bpffs(t), "weir")}
 	lab.Join(v.host, "eth0", "192.0.2.1/24 2001:db8::1/64", v.outside, "eth0",
 		"192.0.2.2/24 2001:db8::2/64")
 	for _, key := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
@@ -112,7 +120,11 @@ func (v *cluster) settle(name string, number byte) *podNode {
 		netip.MustParseAddr(fmt.Sprintf("fd00:88::%d", number))}
 	e.MAC, e.HostMAC = [6]byte{2, 0, 0, 0, 1, number}, [6]byte{2, 0, 0, 0, 2, number}
 	conn, inner := v.host.Netlink(), r.Netlink()
-	v.must(conn.AddVeth(nl.Veth{
+	add := conn.AddVeth
+	if e.Netkit = v.netkit; v.netkit {
+		add = conn.AddNetkit
+	}
+	v.must(add(nl.Veth{
 		Name: "pod" + name, PeerName: "eth0", PeerNS: r.NS(),
 		HardwareAddr: net.HardwareAddr(e.HostMAC[:]), PeerHardwareAddr: net.HardwareAddr(e.MAC[:]),
 	}))
@@ -261,13 +273,19 @@ func (v *cluster) drops(r firewall.Reason) uint64 {
 
 // hostSent returns how many packets the host end of a pod has sent by the stack: the fast path does
 // not count there.
-func (v *cluster) hostSent(r *podNode) (n uint64) {
+func (v *cluster) hostSent(r *podNode) uint64 { return v.hostCount(r, 10) }
+
+// hostReceived returns how many packets came to the host end of a pod.
+func (v *cluster) hostReceived(r *podNode) uint64 { return v.hostCount(r, 2) }
+
+// hostCount returns a column of /proc/net/dev.
+func (v *cluster) hostCount(r *podNode, column int) (n uint64) {
 	v.t.Helper()
 	out, err := v.host.Command("cat", "/proc/self/net/dev").Output()
 	v.must(err)
 	for _, line := range strings.Split(string(out), "\n") {
 		if f := strings.Fields(line); len(f) > 10 && f[0] == "pod"+r.String()+":" {
-			_, err = fmt.Sscan(f[10], &n)
+			_, err = fmt.Sscan(f[column], &n)
 			v.must(err)
 		}
 	}

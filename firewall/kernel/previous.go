@@ -58,6 +58,7 @@ func (e *Engine) replaceOthers(index uint32) error {
 		if err != nil {
 			return err
 		}
+		links = append(links, filepath.Join(dir, fmt.Sprintf("netkit-%d", index)))
 		for _, l := range links {
 			errs = append(errs, removeLink(l))
 		}

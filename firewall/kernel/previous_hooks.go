@@ -51,7 +51,7 @@ func (e *Engine) takeHooksLocked() error {
 	if err := e.switchHooksLocked(c, hooks); err != nil { // both run side by side until Attach
 		return errors.Join(e.leaveHooksLocked(hooks, err), e.letGoLocked())
 	}
-	return e.keepHooksLocked(hooks)
+	return errors.Join(e.keepHooksLocked(hooks), e.followPeersLocked())
 }
 
 // followHooksLocked finds the hooks of another engine, and copies the states until little is
@@ -71,8 +71,12 @@ func (e *Engine) followHooksLocked(c *nl.Conn) ([]*previousHook, error) {
 	return hooks, nil
 }
 
-// switchHooksLocked lets our programs decide, and hold what they refuse.
+// switchHooksLocked lets our programs decide, and hold what they refuse. What comes from netkits
+// has to meet our programs at the host ends, too: theirs mark what they pass as ours do.
 func (e *Engine) switchHooksLocked(c *nl.Conn, hooks []*previousHook) error {
+	if err := removePeers(e.previous.dir); err != nil {
+		return err
+	}
 	if err := e.holdLocked(); err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (e *Engine) programs() map[string]**ebpf.Program {
 // onDemand are loaded when they are needed first: those of hooks take the kernel a third of a
 // second each, and few hosts need all.
 var onDemand = []string{"weir_in_l3", "weir_out_l3", "weir_in_ib", "weir_out_ib", "weir_local",
-	"weir_evaluate"}
+	"weir_in_netkit", "weir_evaluate"}
 
 func (e *Engine) programPath(name string) string {
 	return filepath.Join(e.dir, "prog-"+buildID()+"-"+name)

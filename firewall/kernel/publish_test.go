@@ -39,7 +39,10 @@ func (v *cluster) masquerade(lo, hi uint16) {
 
 func TestPublishedPorts(t *testing.T) {
 	t.Parallel()
-	v := newCluster(t, openRules)
+	publishedPorts(t, newCluster(t, openRules))
+}
+
+func publishedPorts(t *testing.T, v *cluster) {
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
 	for _, w := range []struct {
@@ -170,8 +173,9 @@ add deny ip from any to any
 	}
 }
 
-func TestMasquerade(t *testing.T) {
-	v := newCluster(t, openRules)
+func TestMasquerade(t *testing.T) { masqueraded(t, newCluster(t, openRules)) }
+
+func masqueraded(t *testing.T, v *cluster) {
 	v.masquerade(61000, 61999)
 	v.serve(v.outside, 80)
 	seen := make(chan netip.AddrPort, 10)

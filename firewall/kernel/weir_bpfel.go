@@ -998,6 +998,7 @@ const (
 	weirProgWeirIn       = "weir_in"
 	weirProgWeirInIb     = "weir_in_ib"
 	weirProgWeirInL3     = "weir_in_l3"
+	weirProgWeirInNetkit = "weir_in_netkit"
 	weirProgWeirLocal    = "weir_local"
 	weirProgWeirOut      = "weir_out"
 	weirProgWeirOutIb    = "weir_out_ib"
@@ -1053,6 +1054,7 @@ type weirProgramSpecs struct {
 	WeirIn       *ebpf.ProgramSpec `ebpf:"weir_in"`
 	WeirInIb     *ebpf.ProgramSpec `ebpf:"weir_in_ib"`
 	WeirInL3     *ebpf.ProgramSpec `ebpf:"weir_in_l3"`
+	WeirInNetkit *ebpf.ProgramSpec `ebpf:"weir_in_netkit"`
 	WeirLocal    *ebpf.ProgramSpec `ebpf:"weir_local"`
 	WeirOut      *ebpf.ProgramSpec `ebpf:"weir_out"`
 	WeirOutIb    *ebpf.ProgramSpec `ebpf:"weir_out_ib"`
@@ -1262,6 +1264,7 @@ type weirPrograms struct {
 	WeirIn       *ebpf.Program `ebpf:"weir_in"`
 	WeirInIb     *ebpf.Program `ebpf:"weir_in_ib"`
 	WeirInL3     *ebpf.Program `ebpf:"weir_in_l3"`
+	WeirInNetkit *ebpf.Program `ebpf:"weir_in_netkit"`
 	WeirLocal    *ebpf.Program `ebpf:"weir_local"`
 	WeirOut      *ebpf.Program `ebpf:"weir_out"`
 	WeirOutIb    *ebpf.Program `ebpf:"weir_out_ib"`
@@ -1277,6 +1280,7 @@ func (p *weirPrograms) Close() error {
 		p.WeirIn,
 		p.WeirInIb,
 		p.WeirInL3,
+		p.WeirInNetkit,
 		p.WeirLocal,
 		p.WeirOut,
 		p.WeirOutIb,

@@ -14,7 +14,7 @@ import (
 // input is played, how a test starts itself again, and what was built elsewhere for it. How long a
 // run takes is not among them: a test for `make test-long` has a name that begins with TestLong.
 var testSettings = []string{"WEIR_CI", "WEIR_SEED", "WEIR_DECISIONS", "WEIR_OBJECT",
-	"WEIR_BINARY"}
+	"WEIR_BINARY", "WEIR_LINK"}
 
 // instead says how tests are divided.
 const instead = "let the name of a test for make test-long begin with TestLong"

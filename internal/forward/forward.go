@@ -30,7 +30,8 @@ type Forwarder interface {
 
 // Endpoint is the pod behind one host interface.
 type Endpoint struct {
-	Index   uint32       // host end of the veth pair
+	Index   uint32       // host end of the pair
+	Netkit  bool         // the pair is a netkit, not a veth
 	Name    string       // as rules name it: "pod:NAME"
 	Addrs   []netip.Addr // the addresses that it may use as source
 	MAC     [6]byte      // of the pod's end

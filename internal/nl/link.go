@@ -29,8 +29,9 @@ type Link struct {
 	OperUp   bool
 	Loopback bool
 	Master   int // index of the bridge or bond it is a port of, or 0
-	Peer     int // veth: index of the other end, counted in the other end's namespace, or 0
-	// veth: id of the other end's namespace as seen from this one, or -1 when it is this one
+	Peer     int // veth, netkit: index of the other end, counted in the other end's namespace, or 0
+	// veth, netkit: id of the other end's namespace as seen from this one, or -1 when it is this
+	// one
 	PeerNS int
 }
 
@@ -113,7 +114,7 @@ func findLink(what string, ask func() (netlink.Link, error)) (Link, error) {
 	return linkOf(l), nil
 }
 
-// Veth describes a pair of virtual Ethernet interfaces to be made.
+// Veth describes a pair of virtual Ethernet interfaces to be made: a veth, or a netkit.
 type Veth struct {
 	Name, PeerName                 string
 	NS, PeerNS                     *NS // where each end is put; nil means the namespace of the Conn
@@ -140,8 +141,37 @@ func (c *Conn) AddVeth(v Veth) error {
 	}, unix.EEXIST)
 }
 
-// DeleteLink deletes a link. Deleting one end of a veth pair deletes both. The error wraps
-// ErrNoLink when there is none.
+// ErrNoNetkit means that the kernel has no netkit.
+var ErrNoNetkit = errors.New("this kernel has no netkit (Linux 6.7, CONFIG_NETKIT)")
+
+// AddNetkit makes a pair as AddVeth does, of the kind netkit: programs can be attached where each
+// end sends. Ends without a program let packets pass. The first end is the primary one, over which
+// alone the pair can be changed. What passes from one namespace to the other loses its mark and its
+// priority, before a program sees it. The error wraps ErrNoNetkit where the kernel has none.
+func (c *Conn) AddNetkit(v Veth) error {
+	attrs, peer := netlink.NewLinkAttrs(), netlink.LinkAttrs{Name: v.PeerName, MTU: v.MTU,
+		HardwareAddr: v.PeerHardwareAddr}
+	attrs.Name, attrs.MTU, attrs.HardwareAddr, attrs.Alias = v.Name, v.MTU, v.HardwareAddr, v.Alias
+	if v.NS != nil {
+		attrs.Namespace = netlink.NsFd(v.NS.Fd())
+	}
+	if v.PeerNS != nil {
+		peer.Namespace = netlink.NsFd(v.PeerNS.Fd())
+	}
+	l := &netlink.Netkit{LinkAttrs: attrs, Mode: netlink.NETKIT_MODE_L2,
+		Policy: netlink.NETKIT_POLICY_FORWARD, PeerPolicy: netlink.NETKIT_POLICY_FORWARD,
+		Scrub: netlink.NETKIT_SCRUB_DEFAULT, PeerScrub: netlink.NETKIT_SCRUB_DEFAULT}
+	l.SetPeerAttrs(&peer)
+	what := fmt.Sprintf("make netkit %q - %q", v.Name, v.PeerName)
+	err := change(what, func() error { return c.h.LinkAdd(l) }, unix.EEXIST)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("%s: %w", what, ErrNoNetkit)
+	}
+	return err
+}
+
+// DeleteLink deletes a link. Deleting one end of a pair deletes both. The error wraps ErrNoLink
+// when there is none.
 func (c *Conn) DeleteLink(index int) error {
 	what := fmt.Sprintf("delete link %d", index)
 	err := change(what, func() error { return c.h.LinkDel(byIndex(index)) }, unix.ENODEV)
