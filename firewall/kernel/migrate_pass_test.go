@@ -282,9 +282,9 @@ func TestConnectionsThatEndAtTheSwitch(t *testing.T) {
 	f.replaceEnd()
 }
 
-// TestConnectionsThatAreGoneAtTheSwitch: a connection that ended after the last copy before the hooks
-// change, and is gone from the other table before the last copy, is not kept here: its port can be
-// used again. What this engine has seen packets of stays.
+// TestConnectionsThatAreGoneAtTheSwitch: a connection that ended after the last copy before the
+// hooks change, and is gone from the other table before the last copy, is not kept here: its port
+// can be used again. What this engine has seen packets of stays.
 func TestConnectionsThatAreGoneAtTheSwitch(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)

@@ -36,27 +36,31 @@ func TestBatchesEvaluateAsSingles(t *testing.T) {
 		}
 		engines[1].prefetchStates = int(seed%3)*10 - 1
 		var pkts [][]byte
+		var segments []uint16
 		var input firewall.Input
 		for _, s := range c.Steps {
 			if s.Kind != enginetest.StepPacket {
 				continue
 			}
 			pkts = append(pkts, s.Packet)
+			segments = append(segments, append(s.Input.Segments, 0)[0])
 			if len(pkts) < 1+int(seed) {
 				continue
 			}
 			input = s.Input
+			input.Segments = segments
 			got := make([]firewall.Verdict, len(pkts))
 			engines[1].Worker(0).EvaluateBatch(&input, pkts, got)
 			for i, pkt := range pkts {
 				each := input
 				each.Random += uint32(i) * RandomStep
+				each.Segments = segments[i : i+1]
 				if want := engines[0].Worker(0).Evaluate(&each, pkt); got[i] != want {
 					t.Fatalf("seed %d: packet %d of %d: %+v in a batch, %+v by itself\n%s", seed, i,
 						len(pkts), got[i], want, strings.Join(c.Rules[0], "\n"))
 				}
 			}
-			pkts = pkts[:0]
+			pkts, segments = pkts[:0], segments[:0]
 		}
 		if one, other := list(t, engines[0]), list(t, engines[1]); !slices.Equal(one, other) {
 			t.Fatalf("seed %d: states\n%s\nin batches\n%s", seed, strings.Join(one, "\n"),
