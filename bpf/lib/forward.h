@@ -142,11 +142,26 @@ static __always_inline int to_nic(struct __sk_buff *skb, const struct packet *p,
 	return bpf_redirect_neigh(p->xmit, &fwd->next, sizeof(fwd->next), 0);
 }
 
+// back_to_pod hands a packet that a pod sent to a pod. Not in to_host, for its stack.
+__noinline int back_to_pod(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct forwarding *f = forwarding_settings();
+	if (!c || !cf || !f)
+		return TC_ACT_SHOT;
+	const struct packet *p = &c->packet;
+	struct forward *fwd = &c->fwd;
+
+	if (address_frame(skb, p, fwd, 1) < 0)
+		return TC_ACT_SHOT;
+	return enter_pod(skb, cf, f, p->xmit, fwd->endpoint[DIR_OUT].known);
+}
+
 // to_host gives a packet of a pod to the host itself. The answer to a call of the host to its own
 // port comes in through the loopback, where the kernel checks neither its source nor, for IPv4,
 // rp_filter. A pod's call to its own published port comes back to the pod.
-static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct config *cf,
-				   const struct forwarding *f)
+static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct config *cf)
 {
 	struct packet *p = &c->packet;
 	const struct lookup *look = &c->look;
@@ -167,9 +182,7 @@ static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct 
 	if (rewrite_frame(skb) < 0)
 		return TC_ACT_SHOT;
 	if (to)
-		return address_frame(skb, p, fwd, 1) < 0 ?
-			       TC_ACT_SHOT :
-			       enter_pod(skb, cf, f, p->xmit, fwd->endpoint[DIR_OUT].known);
+		return back_to_pod(skb);
 	if (r == NAT_NONE)
 		return FWD_STACK;
 	__builtin_memset(fwd->macs, 0, sizeof(fwd->macs)); // the loopback's own
@@ -376,7 +389,7 @@ __noinline int after_ingress(struct __sk_buff *skb, __u32 l2)
 		return FWD_STACK;
 	} else if (!direct(skb, p) || !may_redirect(0) || !route(skb, p, fwd)) {
 		p->xmit = 0;
-		return f->published && own_address(0) ? to_host(skb, c, cf, f) : FWD_STACK;
+		return f->published && own_address(0) ? to_host(skb, c, cf) : FWD_STACK;
 	}
 	p->dir = DIR_OUT;
 	p->second = 1;

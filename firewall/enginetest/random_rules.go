@@ -113,7 +113,8 @@ func (g random) action(has func(program.Features) bool, number int) (action stri
 	case n == 19 && has(program.HasNAT):
 		return fmt.Sprintf("nat %d", 1+number/100%3), true
 	case n == 20 && has(program.HasFwd):
-		return "fwd " + g.one("127.0.0.1,3128", "10.9.9.9", "::1,3128", "2001:db8::9"), true
+		return g.one("fwd", "fwd", "forward") + " " +
+			g.one("127.0.0.1,3128", "10.9.9.9", "::1,3128", "2001:db8::9"), true
 	}
 	return "allow", true
 }
