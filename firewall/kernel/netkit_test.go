@@ -30,6 +30,9 @@ func newNetkit(t *testing.T, rules string) *cluster {
 	return newClusterOf(t, rules, true)
 }
 
+// hostReceived returns how many packets came to the host end of a pod.
+func (v *cluster) hostReceived(r *podNode) uint64 { return v.hostCount(r, 2) }
+
 // TestNetkit: everything that pods with veths reach, pods with netkits reach, and what they send to
 // pods and NICs does not come to the host ends.
 func TestNetkit(t *testing.T) {

@@ -275,9 +275,6 @@ func (v *cluster) drops(r firewall.Reason) uint64 {
 // not count there.
 func (v *cluster) hostSent(r *podNode) uint64 { return v.hostCount(r, 10) }
 
-// hostReceived returns how many packets came to the host end of a pod.
-func (v *cluster) hostReceived(r *podNode) uint64 { return v.hostCount(r, 2) }
-
 // hostCount returns a column of /proc/net/dev.
 func (v *cluster) hostCount(r *podNode, column int) (n uint64) {
 	v.t.Helper()
