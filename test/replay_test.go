@@ -198,6 +198,11 @@ func TestReplayOfCutFrames(t *testing.T) {
 	if got := readCapture(t, passed); len(got) != 1 {
 		t.Errorf("%d packets passed into the file, want 1", len(got))
 	}
+	watch := exec.Command(weir, "flow", "watch", "--from", capture, "-f", rules)
+	stderr, err := watch.CombinedOutput()
+	if err != nil || !strings.Contains(string(stderr), "short snap length, left out: 2\n") {
+		t.Errorf("flow watch: %v, %s", err, stderr)
+	}
 	var printed struct {
 		Verdicts []struct{ Verdict, Reason string }
 		Sum      struct{ Packets, Passed, Cut int }
