@@ -133,8 +133,9 @@ chaos: deps build
 # random input on input that is new. `make test` has the same input each time.
 fuzz: deps
 	scripts/fuzz $(FUZZTIME)
-	WEIR_SEED=random WEIR_DECISIONS=$(DECISIONS) $(GO) test -count=1 -timeout 30m -run Differ \
-		./firewall/soft ./firewall/kernel
+	WEIR_SEED=random WEIR_DECISIONS=$(DECISIONS) $(GO) test -count=1 -timeout 30m \
+		-run '^Test(Explain)?Differ$$|^TestRandomRules$$' \
+		./firewall/soft ./firewall/kernel ./test/netfilter
 	WEIR_SEED=random $(GO) test -count=1 -timeout 30m $$(grep -rl --include=*_test.go \
 		'testrand\.Seed' . | xargs -n1 dirname | sort -u)
 

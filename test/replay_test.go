@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -148,17 +149,69 @@ func TestReplayOfBadCapture(t *testing.T) {
 	}
 	for file, want := range map[string]string{junk: "weir: fw replay: ",
 		whole: "after packet 8: "} {
-		cmd := exec.Command(weir, "fw", "replay", "-f", rules, "-w", filepath.Join(dir, "out.pcap"),
-			file)
+		cmd := exec.Command(weir, "fw", "replay", "-j", "-f", rules,
+			"-w", filepath.Join(dir, "out.pcap"), file)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
-		if err := cmd.Run(); err == nil || !strings.Contains(stderr.String(), want) {
+		text, err := cmd.Output()
+		if err == nil || !strings.Contains(stderr.String(), want) {
 			t.Errorf("%s: %v, %s", file, err, stderr.String())
+		}
+		var printed struct{ Error string }
+		if err := json.Unmarshal(text, &printed); err != nil || printed.Error == "" {
+			t.Errorf("%s: JSON %s: %v", file, text, err)
 		}
 	}
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 3 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestReplayOfCutFrames: a frame that is cut in its headers has no verdict, and its missing bytes
+// are not made up.
+func TestReplayOfCutFrames(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rules, capture := filepath.Join(dir, "my.rules"), filepath.Join(dir, "cut.pcap")
+	if err := os.WriteFile(rules, []byte("allow ip from any to any"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	all := records(t, packet.LinkEthernet)[:3]
+	for i, captured := range []int{14 + 18, 14 + 30, 14 + 40} {
+		all[i].Data = all[i].Data[:captured]
+	}
+	writeCapture(t, capture, all)
+	passed := filepath.Join(dir, "passed.pcap")
+	out := run(t, "fw", "replay", "-f", rules, "-w", passed, capture)
+	for _, want := range []string{
+		"none        0 cut            32 of 54 bytes, cut in the IP header\n",
+		"none        0 cut            44 of 54 bytes, cut in the tcp header\n",
+		"00100        1         40 allow ip from any to any\n",
+		"cut in their headers by a short snap length, no verdict: 2\n",
+		"3 packets, 1 passed, 0 dropped, 0 states at the end\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if got := readCapture(t, passed); len(got) != 1 {
+		t.Errorf("%d packets passed into the file, want 1", len(got))
+	}
+	watch := exec.Command(weir, "flow", "watch", "--from", capture, "-f", rules)
+	stderr, err := watch.CombinedOutput()
+	if err != nil || !strings.Contains(string(stderr), "short snap length, left out: 2\n") {
+		t.Errorf("flow watch: %v, %s", err, stderr)
+	}
+	var printed struct {
+		Verdicts []struct{ Verdict, Reason string }
+		Sum      struct{ Packets, Passed, Cut int }
+	}
+	text := run(t, "fw", "replay", "-j", "-f", rules, capture)
+	if err := json.Unmarshal([]byte(text), &printed); err != nil || printed.Sum.Cut != 2 ||
+		printed.Sum.Passed != 1 || printed.Verdicts[0].Verdict != "none" ||
+		printed.Verdicts[0].Reason != "cut" {
+		t.Errorf("%v: %s", err, text)
 	}
 }
 

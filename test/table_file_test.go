@@ -2,6 +2,7 @@ package test
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,4 +104,52 @@ add 3 allow tcp from any to me 80 setup keep-state
 	if left, _ := filepath.Glob(filepath.Join(p.root, "var/lib/weir/*")); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
+}
+
+// TestLongMillionPrefixes: a table of a million prefixes comes from a file into the kernel and has
+// its members, none beside them, and an end to what it costs.
+func TestLongMillionPrefixes(t *testing.T) {
+	t.Parallel()
+	const listed, bound = 1000000, 6e8
+	need(t, "nginx", "curl")
+	p := newPair(t)
+	nginx(t, p.server, 80)
+	beside := netip.MustParsePrefix("10.66.0.4/24")
+	eth0, err := p.client.Netlink().LinkByName("eth0")
+	if err == nil {
+		err = p.client.Netlink().AddAddr(eth0.Index, beside)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const own = "10.66.0.2/31\nfd66::2\n"
+	rules := p.file("rules", "table blocked create file "+
+		p.file("blocked.txt", longList(listed-2)+own)+`
+add 1 deny ip from table(blocked) to any in
+add 2 allow ip from any to any
+`)
+	began := time.Now()
+	p.start("--iface", "eth0", "--rules", rules)
+	resident := p.scrape()["process_resident_memory_bytes"]
+	t.Logf("ready after %v, resident %.0f MB", time.Since(began), resident/1e6)
+	if resident > bound {
+		t.Errorf("%.0f bytes are resident, at most %.0f", resident, bound)
+	}
+	if out := p.weir("fw", "table", "blocked", "info"); !strings.Contains(out,
+		fmt.Sprintf("items: %d\n", listed)) {
+		t.Errorf("info: %s", out)
+	}
+	for _, member := range []string{"10.66.0.2", "fd66::2"} {
+		url := "http://10.66.0.1/"
+		if strings.Contains(member, ":") {
+			url = "http://[fd66::1]/"
+		}
+		if out, err := curl(p.client, "--interface", member, url); err == nil {
+			t.Errorf("%s is a member and gets %q", member, out)
+		}
+	}
+	if out, err := curl(p.client, "--interface", "10.66.0.4", "http://10.66.0.1/"); err != nil {
+		t.Errorf("10.66.0.4 is beside the members: %q, %v", out, err)
+	}
+	p.weir("down")
 }

@@ -33,15 +33,19 @@ type PacketVerdict struct {
 	Number  int // from 1
 	Record  *pcap.Record
 	Frame   packet.Frame
-	Packet  *packet.Packet // the zero Packet when the frame holds no IP
+	Packet  *packet.Packet // the zero Packet when the frame holds no IP, or was cut
 	Dir     firewall.Direction
 	Iface   string
 	Verdict firewall.Verdict
+	// Cut says in which header a short snap length has cut the frame, so that there is no verdict:
+	// Verdict is zero then. It is "" when all is there that rules and states read.
+	Cut string
 }
 
 // Summary is the result of a whole capture.
 type Summary struct {
 	Packets, Passed int
+	Cut             int                    // without a verdict, see PacketVerdict
 	Rules           []firewall.RuleCounter // by rule index
 	Texts           []string               // by rule index
 	Reasons         map[firewall.Reason]uint64
@@ -114,6 +118,9 @@ func (r Replay) Run(ctx context.Context, capture io.Reader,
 		if j.Verdict.Pass {
 			s.Passed++
 		}
+		if j.Cut != "" {
+			s.Cut++
+		}
 		if err := report(j); err != nil {
 			return nil, err
 		}
@@ -140,8 +147,14 @@ func (p *replayer) finish(s *Summary) (err error) {
 func (p *replayer) evaluate(number int, record *pcap.Record) (*PacketVerdict, error) {
 	p.advance(record.Time)
 	j := &PacketVerdict{Number: number, Record: record, Packet: new(packet.Packet)}
-	data := whole(record)
+	frame := whole(record)
+	data := withLength(record.Link, frame)
 	j.Frame = j.Packet.DecodeFrame(record.Link, data)
+	captured := len(record.Data) - (len(frame) - len(data))
+	if header := cutIn(record.Link, data, captured, j.Packet, j.Frame); header != "" {
+		j.Cut = fmt.Sprintf("%d of %d bytes, cut in the %s", len(record.Data), record.Len, header)
+		*j.Packet = packet.Packet{}
+	}
 	j.Dir = p.direction(j)
 	index, err := p.iface(j)
 	if err != nil {
@@ -152,6 +165,7 @@ func (p *replayer) evaluate(number int, record *pcap.Record) (*PacketVerdict, er
 		hook = firewall.Hook{Dir: j.Dir, Xmit: index}
 	}
 	switch {
+	case j.Cut != "":
 	case j.Packet.Version == 0 && j.Packet.Reason == packet.ReasonNone:
 		j.Verdict = firewall.Verdict{Pass: true, Reason: firewall.ReasonNotIP}
 		p.beside[j.Verdict.Reason]++
@@ -196,15 +210,6 @@ func (p *replayer) advance(at time.Time) {
 		p.worker.Tick(p.now, nil)
 		p.ticked = p.now
 	}
-}
-
-// whole returns the frame at its length on the wire. What a short snap length has cut off is
-// payload, which the rules do not read; zeros stand for it.
-func whole(r *pcap.Record) []byte {
-	if r.Len <= len(r.Data) || r.Len > pcap.MaxPacket {
-		return r.Data
-	}
-	return append(r.Data[:len(r.Data):len(r.Data)], make([]byte, r.Len-len(r.Data))...)
 }
 
 // direction returns the direction of a packet: from the capture, or else from the source address.

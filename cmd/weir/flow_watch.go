@@ -121,7 +121,11 @@ func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Fi
 			failed = show(e)
 		}
 	}}
-	_, err = r.Run(c.ctx, capture, func(*offline.PacketVerdict) error { return failed })
+	s, err := r.Run(c.ctx, capture, func(*offline.PacketVerdict) error { return failed })
+	if err == nil && s.Cut > 0 {
+		fmt.Fprintf(c.stderr, "weir: cut in their headers by a short snap length, left out: %d\n",
+			s.Cut)
+	}
 	return err
 }
 

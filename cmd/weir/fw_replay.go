@@ -53,9 +53,7 @@ func fwReplayVerb(c *call) action {
 		if err == nil {
 			err = passed.finish()
 		}
-		if err == nil {
-			show.end(s)
-		}
+		show.end(s, err)
 		if flushed := buffered.Flush(); err == nil {
 			err = flushed
 		}
@@ -63,11 +61,11 @@ func fwReplayVerb(c *call) action {
 	}
 }
 
-// replayPrinter prints each verdict, and a summary at the end.
+// replayPrinter prints each verdict, and at the end a summary, unless there was an error.
 type replayPrinter interface {
 	begin()
 	packet(*offline.PacketVerdict)
-	end(*offline.Summary)
+	end(*offline.Summary, error)
 }
 
 type replayText struct {
@@ -93,7 +91,10 @@ func (p *replayText) packet(j *offline.PacketVerdict) {
 		p.c.show(v.Iface), v.Verdict, v.Rule, v.Reason, p.c.show(v.What))
 }
 
-func (p *replayText) end(s *offline.Summary) {
+func (p *replayText) end(s *offline.Summary, err error) {
+	if err != nil {
+		return
+	}
 	if !p.quiet {
 		fmt.Fprintln(p.w)
 	}
@@ -104,9 +105,11 @@ func (p *replayText) end(s *offline.Summary) {
 	for _, reason := range beside(s) {
 		fmt.Fprintf(p.w, "decided before or beside the rules: %s %d\n", reason, s.Reasons[reason])
 	}
+	if s.Cut > 0 {
+		fmt.Fprintf(p.w, "cut in their headers by a short snap length, no verdict: %d\n", s.Cut)
+	}
 	fmt.Fprintf(p.w, "%s, %d passed, %d dropped, %s at the end\n", plural(s.Packets, "packet"),
-		s.Passed, s.Packets-s.Passed,
-		plural(s.States, "state"))
+		s.Passed, s.Packets-s.Passed-s.Cut, plural(s.States, "state"))
 }
 
 // beside lists the reasons, other than rules, that decided packets.
@@ -145,6 +148,9 @@ func viewOf(j *offline.PacketVerdict) verdictView {
 	if j.Verdict.Pass {
 		v.Verdict = "pass"
 	}
+	if j.Cut != "" {
+		v.Verdict, v.Reason, v.What = "none", "cut", j.Cut
+	}
 	if j.Verdict.Reason == firewall.ReasonNotIP {
 		v.What = fmt.Sprintf("ethertype 0x%04x", j.Frame.EtherType)
 	}
@@ -175,7 +181,12 @@ func (p *replayJSON) packet(j *offline.PacketVerdict) {
 	fmt.Fprintf(p.w, "\n    %s", text)
 }
 
-func (p *replayJSON) end(s *offline.Summary) {
+func (p *replayJSON) end(s *offline.Summary, err error) {
+	if err != nil {
+		text, _ := json.Marshal(err.Error()) // a string
+		fmt.Fprintf(p.w, "\n  ],\n  \"error\": %s\n}\n", text)
+		return
+	}
 	type ruleView struct {
 		Number  uint16 `json:"number"`
 		Text    string `json:"text"`
@@ -191,7 +202,7 @@ func (p *replayJSON) end(s *offline.Summary) {
 		reasons[r.String()] = s.Reasons[r]
 	}
 	text, err := json.MarshalIndent(map[string]any{"packets": s.Packets, "passed": s.Passed,
-		"rules": rules, "reasons": reasons,
+		"cut": s.Cut, "rules": rules, "reasons": reasons,
 		"states": s.States}, "  ", "  ")
 	if err != nil {
 		panic(err) // plain strings and numbers

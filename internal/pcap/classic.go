@@ -9,8 +9,9 @@ import (
 
 // classic is the header of a pcap file.
 type classic struct {
-	nano bool
-	link packet.Link
+	nano  bool
+	minor uint16 // of version 2
+	link  packet.Link
 }
 
 // openClassic reads the file header of 24 bytes.
@@ -20,8 +21,8 @@ func (d *Reader) openClassic(nano bool) error {
 		return fmt.Errorf("pcap header: %w", err)
 	}
 	major, minor := d.order.Uint16(h[4:]), d.order.Uint16(h[6:])
-	if major != 2 || minor < 3 {
-		return fmt.Errorf("pcap version %d.%d: only 2.3 and later are supported", major, minor)
+	if major != 2 {
+		return fmt.Errorf("pcap version %d.%d: only 2.0 and later are supported", major, minor)
 	}
 	// The upper bits describe a frame check sequence, which follows the packet.
 	n := d.order.Uint32(h[20:]) & 0xffff
@@ -30,7 +31,7 @@ func (d *Reader) openClassic(nano bool) error {
 		return fmt.Errorf("link type %d is not supported: want Ethernet, raw IP, Linux cooked or "+
 			"loopback", n)
 	}
-	d.classic = &classic{nano: nano, link: l}
+	d.classic = &classic{nano: nano, minor: minor, link: l}
 	return nil
 }
 
@@ -45,6 +46,11 @@ func (d *Reader) nextClassic() (Record, error) {
 		frac *= 1000
 	}
 	captured, length := d.order.Uint32(h[8:]), d.order.Uint32(h[12:])
+	// Before 2.3 the lengths stood the other way round, and some programs wrote them so as 2.3
+	// (libpcap, sf-pcap.c).
+	if d.classic.minor < 3 || d.classic.minor == 3 && captured > length {
+		captured, length = length, captured
+	}
 	if captured > MaxPacket {
 		return Record{}, fmt.Errorf("packet of %d bytes: %w of %d", captured, errTooLong, MaxPacket)
 	}

@@ -70,8 +70,8 @@ func (s *ruleset) check() {
 				e.quiet = e.quiet || e.verdict == jump && !decides
 			case jumps && to == nil:
 				e.problem = "there is no chain " + e.target
-			case e.rate && decides:
-				e.problem = "packet rates are not part of the rules"
+			case e.rate != nil && decides:
+				e.problem = e.rate.problem()
 			case err != nil:
 				e.problem = err.Error()
 			}

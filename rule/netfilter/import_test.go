@@ -77,7 +77,13 @@ func TestLeftOut(t *testing.T) {
 		effect Effect
 		why    string
 	}{
-		{"-A INPUT -p icmp -m limit --limit 1/sec -j ACCEPT", EffectRefuses, "packet rates"},
+		{"-A INPUT -p icmp -m limit --limit 1/sec -j ACCEPT", EffectRefuses,
+			"with `limit-rate 1/s burst 5 exceed next`"},
+		{"-A INPUT -m limit --limit 7/min --limit-burst 9 -j DROP", EffectPasses,
+			"limit-rate 7/m burst 9 exceed next"},
+		{"-A INPUT -m limit --limit 2/day -j ACCEPT", EffectRefuses, "with `limit-rate N/s`"},
+		{"-A INPUT -p tcp -m hashlimit --hashlimit-upto 9/sec -j ACCEPT", EffectRefuses,
+			"limit-rate N/s src-addr"},
 		{"-A INPUT -m mac --mac-source 00:11:22:33:44:55 -j DROP", EffectPasses, "Ethernet"},
 		{"-A INPUT -p icmp --icmp-type 3/4 -j ACCEPT", EffectRefuses, "ICMP codes"},
 		{"-A INPUT -m mark ! --mark 0x1 -j NOSUCH", EffectUnknown, "marks"},

@@ -171,22 +171,30 @@ func (r *iptablesReader) translation(e *entry, target string) {
 
 // translationHint names what Weir has instead of a target of NAT.
 func translationHint(target string) string {
-	const none = "rules do not translate addresses"
+	const none = "translations are settings of weir.toml or rules `nat`, which name networks and " +
+		"interfaces of Weir's own"
 	switch strings.ToUpper(target) {
 	case "MASQUERADE", "SNAT":
-		return none + ": what containers of Weir send is masqueraded by the setting [pods] " +
-			"masquerade. If the nat table of netfilter stays for other networks, rules about " +
-			"what leaves see the translated source"
+		return none + ": write [[masquerade]] by hand; what containers of Weir send is " +
+			"masqueraded by the setting [pods] masquerade. If the nat table of netfilter stays " +
+			"for other networks, rules about what leaves see the translated source"
 	case "DNAT", "REDIRECT":
-		return none + ": a port of a container of Weir is published by `weir pod attach " +
-			"--publish`, by CNI or by Docker. If the nat table of netfilter stays for others, " +
-			"rules see what comes in before its translation: they have to let in the port of " +
-			"this host"
-	case "NETMAP", "TPROXY":
-		return none + ". If the nat table of netfilter stays, rules see the addresses on the wire"
+		return none + ": write [[forward]] by hand; a port of a container of Weir is published " +
+			"by `weir pod attach --publish`, by CNI or by Docker. If the nat table of netfilter " +
+			"stays for others, rules see what comes in before its translation: they have to let " +
+			"in the port of this host"
+	case "NETMAP":
+		return none + ": write a [[binat]] by hand for each address. If the nat table of " +
+			"netfilter stays, rules see the addresses on the wire"
+	case "TPROXY":
+		return tproxyHint
 	}
 	return ""
 }
+
+// tproxyHint is why TPROXY is not carried over.
+const tproxyHint = "its marks and routing are not part of the rules: write " +
+	"`fwd 127.0.0.1,PORT` by hand, which gives packets to a proxy by itself"
 
 // split cuts a line into words as iptables-restore does.
 func split(l string) (words []string) {

@@ -82,18 +82,22 @@ func (p *ruleParser) match(w string) {
 		p.next()
 		p.fail("extension headers are not matched")
 	case "--limit", "--limit-burst":
-		p.next()
-		p.entry.rate = true
+		p.limit(w, p.next())
 	default:
 		p.unknown(w)
 	}
 }
 
+// ratesOfSources is why rates of single sources are not carried over.
+const ratesOfSources = "its table belongs to all rules that name it, here each rule has rates of " +
+	"its own: write `limit-rate N/s src-addr` by hand into the rule that lets connections begin"
+
 // moduleProblems is why the matches of modules are not carried over.
 var moduleProblems = map[string]string{
-	"hashlimit": "packet rates are not part of the rules; `limit src-addr N` bounds connections",
-	"recent": "lists of recent addresses are not part of the rules; `limit src-addr N` bounds " +
-		"connections, and a program such as fail2ban can fill a table",
+	"hashlimit": ratesOfSources,
+	"recent": "lists of recent addresses are not part of the rules; `limit-rate N/m src-addr` on " +
+		"the rule that lets connections begin bounds how many a source begins, and a program " +
+		"such as fail2ban can fill a table",
 	"connlimit": "a rule that counts connections is `limit src-addr N` on the rule that lets " +
 		"them begin",
 	"owner":     "packets are not looked up to their socket; filter by port or by pod",

@@ -103,7 +103,7 @@ type entry struct {
 	problem string // why the rule is left out, "" if it is not
 	quiet   bool   // leaving it out changes no verdict
 	other   bool   // it decides about packets in a way that rules do not have
-	rate    bool   // it matches up to a rate of packets
+	rate    *rate  // nil if the rule says none
 }
 
 // ruleset is what a reader found.

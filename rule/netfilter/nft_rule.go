@@ -15,7 +15,7 @@ type nftParser struct {
 	families   int
 	all        []*entry
 	translates string // what Weir has instead, if the rule translates
-	rate       bool
+	rate       *rate
 }
 
 // fail leaves the rule out. The first reason counts.
@@ -88,7 +88,7 @@ var nftProblems = map[string]string{
 	"notrack":   "a rule makes a state or not by keep-state",
 	"set":       "rules do not change tables; `weir fw table` does",
 	"map":       "rules do not change tables",
-	"meter":     "packet rates are not part of the rules; `limit src-addr N` bounds connections",
+	"meter":     ratesOfSources,
 	"ct helper": "there are no helpers: a data connection needs a rule of its own",
 	"ct count": "a rule that counts connections is `limit src-addr N` on the rule that lets them " +
 		"begin",
@@ -98,8 +98,8 @@ var nftProblems = map[string]string{
 	"xt": "a rule of iptables-nft that nft cannot show: give the output of iptables-save and " +
 		"ip6tables-save instead",
 	"dup":    "packets are not doubled; `log` makes an event",
-	"fwd":    "packets are not sent elsewhere by rules",
-	"tproxy": "packets are not given to a proxy",
+	"fwd":    "it sends frames out of another interface; a rule `fwd` names a next hop of IP",
+	"tproxy": tproxyHint,
 	"synproxy": "SYN cookies are answered by themselves in a flood: the setting [states] " +
 		"syn_cookies",
 	"secmark": "rules do not change packets",
@@ -128,7 +128,7 @@ func (p *nftParser) statement(word string, arg any) {
 	case "log":
 		each(func(e *entry) { e.log = true })
 	case "limit":
-		p.rate = true
+		p.rate = nftRate(object)
 	case "vmap":
 		p.verdictMap(object)
 	case "masquerade", "snat":

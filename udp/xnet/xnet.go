@@ -2,6 +2,10 @@
 // Conn has the ReadBatch and WriteBatch of an ipv4.PacketConn, and of an ipv6.PacketConn, whose
 // Message is the same type.
 //
+// With an error the number of messages is how many were done before it, mostly 0. That of x/net is
+// -1 where a system call failed, and 0 where the socket is closed or a deadline has passed: no
+// caller can rely on it, so it is not copied.
+//
 // It is a package of its own so that package udp itself needs nothing of x/net.
 package xnet
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -88,6 +89,34 @@ func TestAgainstXNet(t *testing.T) {
 	if _, err := ours.ReadBatch(make([]ipv4.Message, 1), 1); !errors.Is(err,
 		errors.ErrUnsupported) {
 		t.Errorf("with flags: %v", err)
+	}
+}
+
+// TestNumberWithErrors: with an error the number is that of the messages before it.
+func TestNumberWithErrors(t *testing.T) {
+	u, pc := sockets(t)
+	c := New(u)
+	out := func(sizes ...int) (ms []ipv4.Message) {
+		for _, size := range sizes {
+			ms = append(ms, ipv4.Message{Addr: pc.LocalAddr(),
+				Buffers: [][]byte{make([]byte, size)}})
+		}
+		return ms
+	}
+	for want, sizes := range [][]int{{70000}, {1, 70000}, {1, 1, 70000, 1}} {
+		if n, err := c.WriteBatch(out(sizes...), 0); n != want || err == nil {
+			t.Errorf("sizes %v: %d, %v", sizes, n, err)
+		}
+	}
+	u.SetDeadline(time.Now().Add(10 * time.Millisecond))
+	for _, what := range []string{"while it waits", "before it waits"} {
+		if n, err := c.ReadBatch(out(1), 0); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the deadline comes %s: %d, %v", what, n, err)
+		}
+	}
+	u.Close()
+	if n, err := c.ReadBatch(out(1), 0); n != 0 || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("closed: %d, %v", n, err)
 	}
 }
 

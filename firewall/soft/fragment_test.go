@@ -1,0 +1,67 @@
+package soft
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
+)
+
+// fragment is a part of the datagram with an id.
+func fragment(t *testing.T, id, off uint16, more bool) []byte {
+	t.Helper()
+	ip := build.IPv4{Src: netip.MustParseAddr("10.0.0.9"), Dst: netip.MustParseAddr("10.0.0.1"),
+		ID: id, FragOff: off, Proto: packet.ProtoUDP}
+	layers := []build.Layer{ip, build.Data(make([]byte, 64))}
+	if more {
+		ip.Flags = packet.FragMF
+	}
+	layers[0] = ip
+	if off == 0 {
+		layers = []build.Layer{ip, build.UDP{SrcPort: 53, DstPort: 4000, Len: 128},
+			build.Data(make([]byte, 56))}
+	}
+	b, err := build.Packet(layers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestFragmentRules: what docs/rules.md says of rules about fragments. A datagram passes or not as
+// a whole; a rule with `frag` decides about the parts without a first one, one with `frag mf` about
+// all of a datagram in parts.
+func TestFragmentRules(t *testing.T) {
+	for rules, want := range map[string]struct{ whole, first, later, alone firewall.Verdict }{
+		"add 10 deny ip from any to any frag\nadd 20 allow udp from any to any 4000\n": {
+			whole: firewall.Verdict{Pass: true, Rule: 20, Reason: firewall.ReasonRule},
+			first: firewall.Verdict{Pass: true, Rule: 20, Reason: firewall.ReasonRule},
+			later: firewall.Verdict{Pass: true, Rule: 20, Reason: firewall.ReasonFragFirst},
+			alone: firewall.Verdict{Rule: 10, Reason: firewall.ReasonRule}},
+		"add 10 deny ip from any to any frag mf\nadd 20 allow udp from any to any 4000\n": {
+			whole: firewall.Verdict{Pass: true, Rule: 20, Reason: firewall.ReasonRule},
+			first: firewall.Verdict{Rule: 10, Reason: firewall.ReasonRule},
+			later: firewall.Verdict{Rule: 10, Reason: firewall.ReasonFragFirst},
+			alone: firewall.Verdict{Rule: 65535, Reason: firewall.ReasonFragUnknown}},
+		"add 10 allow ip from any to any frag\nadd 20 deny udp from any to any 4000\n": {
+			whole: firewall.Verdict{Rule: 20, Reason: firewall.ReasonRule},
+			first: firewall.Verdict{Rule: 20, Reason: firewall.ReasonRule},
+			later: firewall.Verdict{Rule: 20, Reason: firewall.ReasonFragFirst},
+			alone: firewall.Verdict{Pass: true, Rule: 10, Reason: firewall.ReasonRule}},
+	} {
+		w := loadMe(t, Options{}, rules).Worker(0)
+		ask := func(what string, b []byte, want firewall.Verdict) {
+			t.Helper()
+			v := w.Evaluate(in(1), b)
+			if v.Pass != want.Pass || v.Rule != want.Rule || v.Reason != want.Reason {
+				t.Errorf("%s%s: %+v, want %+v", rules, what, v, want)
+			}
+		}
+		ask("whole", udp(t, "10.0.0.9:53", "10.0.0.1:4000"), want.whole)
+		ask("first", fragment(t, 1, 0, true), want.first)
+		ask("later", fragment(t, 1, 64, false), want.later)
+		ask("alone", fragment(t, 2, 64, false), want.alone)
+	}
+}
