@@ -184,6 +184,7 @@ func (p *Service) changeLocked(next recorded, pending *atomicfile.Pending, old *
 		return errors.Join(err, p.goBackLocked(before), deleteBlackholes(closes))
 	}
 	delete(p.waits, with.Name)
+	delete(p.silent, with.Name) // it may have been why
 	if with.Unencrypted {
 		if err := keepPlain(with.Pods); err != nil {
 			p.waits[with.Name] = err

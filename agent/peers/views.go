@@ -108,7 +108,7 @@ func (p *Service) Problems() (all []api.Problem) {
 				err), Advice: "weir peer list"})
 		}
 	}
-	return all
+	return append(all, p.silentProblemsLocked(time.Now())...)
 }
 
 // asideFiles are the damaged records that were set aside and not removed yet.
