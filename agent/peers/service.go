@@ -75,7 +75,8 @@ type Config struct {
 	RangesChanged func() error
 	// CheckPort refuses a UDP port of the tunnel that a pod has.
 	CheckPort func(port uint16) error
-	// CheckRange refuses a range of another node in which this one has an address of a service.
+	// CheckRange refuses a range or an endpoint of another node in which this one has an address of
+	// a service.
 	CheckRange func(netip.Prefix) error
 	// IsPod reports whether an address is in a pod range of this node.
 	IsPod func(netip.Addr) bool

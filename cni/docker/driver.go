@@ -133,6 +133,15 @@ func (d *Driver) createNetwork(_ context.Context, r createNetworkRequest) (any, 
 				"network with --ipam-driver weir", pool, d.node.Ranges())
 		}
 	}
+	var internal bool
+	if raw := r.Options["com.docker.network.internal"]; len(raw) > 0 {
+		if err := json.Unmarshal(raw, &internal); err != nil {
+			return nil, fmt.Errorf("options: com.docker.network.internal: %w", err)
+		}
+	}
+	if internal {
+		return nil, errors.New("--internal: the rules of the host decide what its containers reach")
+	}
 	labels, err := networkLabels(r.Options)
 	if err != nil {
 		return nil, err

@@ -127,6 +127,9 @@ func TestRefusals(t *testing.T) {
 	for _, c := range []struct{ method, body, want string }{
 		{"NetworkDriver.CreateNetwork", `{"IPv4Data":[{"Pool":"172.18.0.0/16"}]}`,
 			"create the network with --ipam-driver weir"},
+		{"NetworkDriver.CreateNetwork",
+			`{"NetworkID":"n","Options":{"com.docker.network.internal":true}}`,
+			"--internal: the rules of the host decide what its containers reach"},
 		{"NetworkDriver.CreateEndpoint",
 			`{"EndpointID":"e","Options":{"com.docker.network.portmap":[{"Proto":6,"Port":80}]}}`,
 			"give it, as in -p 8080:80"},
