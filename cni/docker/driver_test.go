@@ -96,7 +96,8 @@ func TestRequests(t *testing.T) {
 		{"NetworkDriver.Join",
 			`{"NetworkID":"n","EndpointID":"0123456789abcdef","SandboxKey":"/var/run/docker/netns/x"}`,
 			`{"InterfaceName":{"SrcName":"weir0a1b2c3dp","DstPrefix":"eth"},"Gateway":"10.88.0.1","GatewayIPv6":"fd00:88::1",` +
-				`"StaticRoutes":[{"Destination":"10.88.0.1/32","RouteType":1},{"Destination":"fd00:88::1/128","RouteType":1}]}`},
+				`"StaticRoutes":[{"Destination":"10.88.0.1/32","RouteType":1},{"Destination":"10.88.0.0/24","RouteType":0,"NextHop":"10.88.0.1"},` +
+				`{"Destination":"fd00:88::1/128","RouteType":1},{"Destination":"fd00:88::/120","RouteType":0,"NextHop":"fd00:88::1"}]}`},
 		{"NetworkDriver.Leave", `{"EndpointID":"0123456789abcdef"}`, `{}`},
 		{"NetworkDriver.DeleteEndpoint", `{"EndpointID":"0123456789abcdef"}`, `{}`},
 		{"IpamDriver.ReleaseAddress", `{"PoolID":"10.88.0.0/24","Address":"10.88.0.9"}`, `{}`},
