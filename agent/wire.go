@@ -100,6 +100,10 @@ func (n *Node) checkVirtual(a netip.Addr) error {
 				r)
 		}
 	}
+	if peer := n.peers.At(a); peer != "" {
+		return fmt.Errorf("%s is the endpoint of peer %s, which the host would send to itself; "+
+			"choose another one", a, peer)
+	}
 	return n.nat.CheckVirtual(a)
 }
 

@@ -116,6 +116,9 @@ type PeerStatus struct {
 	Received      uint64         // bytes, encrypted
 	Sent          uint64
 	Moves         uint64 // how often Path changed
+	// handshakes that this node began, also those of which no message could be sent; the kernel's
+	// WireGuard does not count them
+	Begun uint64
 	// packets to the peer that waited for a session and were dropped: too many waited, or none came
 	// in time
 	WaitFull, WaitLate uint64

@@ -57,6 +57,8 @@ type peerEndpoint struct {
 	sent atomic.Uint64
 	rtt  atomic.Int64 // ns
 
+	begun atomic.Uint64 // handshakes
+
 	mu         sync.Mutex
 	candidates []netip.AddrPort
 	initiation [sizeInitiation]byte // the newest one sent

@@ -72,6 +72,7 @@ func (p *peer) status() PeerStatus {
 	s.RTT, s.Moves, s.Sent = time.Duration(p.peerEndpoint.rtt.Load()), p.peerEndpoint.moves.Load(),
 		p.peerEndpoint.sent.Load()
 	s.WaitFull, s.WaitLate = p.peerEndpoint.waiting.full.Load(), p.peerEndpoint.waiting.late.Load()
+	s.Begun = p.peerEndpoint.begun.Load()
 	if h := p.peerEndpoint.current.Load(); h != nil {
 		s.Path = h.addr
 	}

@@ -75,6 +75,7 @@ func (b *bind) sendToPeer(s *batch, n int, p *peerEndpoint) error {
 		// handshakes.
 		p.sentInitiation(head, now)
 		b.begun.Add(1)
+		p.begun.Add(1)
 		return b.sendCandidates(s, n, p, cur, false)
 	case len(head) == sizeResponse && head[0] == typeResponse:
 		b.accepted.Add(1)

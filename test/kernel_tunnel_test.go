@@ -173,6 +173,12 @@ add allow icmp from any to any keep-state
 	}
 }
 
+// TestKernelSilentPeer is TestLongSilentPeer with the kernel's WireGuard.
+func TestKernelSilentPeer(t *testing.T) {
+	const all = "add allow ip from any to any\n"
+	silentPeer(t, newHostsWith(t, [2]string{byKernel, byUser}, all, all), all)
+}
+
 // counted checks that the rules in the tunnel count what they refused, and say so.
 func (h *hosts) counted(t *testing.T) {
 	t.Helper()

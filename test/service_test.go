@@ -320,6 +320,7 @@ func TestServicesRefused(t *testing.T) {
 	if err == nil || !strings.Contains(refused, "the address of service web") {
 		t.Errorf("a peer with the address of a service: %v, %s", err, refused)
 	}
+	h.peersAreNoServices(t)
 	_, _ = h.attach("p", "--publish", "10.200.0.10:90:80")
 	_, refused, err = h.try("service", "add", "taken", "10.200.0.10:90", "app=web")
 	if err == nil || !strings.Contains(refused, "published for a pod") {
@@ -400,4 +401,27 @@ func TestServicePassesDeadPodOver(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// peersAreNoServices: the address of a peer is not one of a service, nor the other way round: the
+// host would send the tunnel's packets to itself.
+func (h *podHost) peersAreNoServices(t *testing.T) {
+	t.Helper()
+	add := func(endpoint string) (refused string, err error) {
+		_, refused, err = h.try("peer", "add", "b", "--key", strings.Repeat("B", 42)+"E=",
+			"--endpoint", endpoint, "--pods", "10.201.0.0/24")
+		return refused, err
+	}
+	if refused, err := add("10.200.0.10:51820"); err == nil ||
+		!strings.Contains(refused, "the address of service web") {
+		t.Errorf("a peer at the address of a service: %v, %s", err, refused)
+	}
+	if refused, err := add("10.66.0.2:51820"); err != nil {
+		t.Errorf("a peer at another address: %v, %s", err, refused)
+	}
+	_, refused, err := h.try("service", "add", "tunnel", "10.66.0.2:80", "app=web")
+	if err == nil || !strings.Contains(refused, "the endpoint of peer b") {
+		t.Errorf("a service at the address of a peer: %v, %s", err, refused)
+	}
+	h.weir("peer", "remove", "--release", "b")
 }

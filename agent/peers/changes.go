@@ -184,6 +184,7 @@ func (p *Service) changeLocked(next recorded, pending *atomicfile.Pending, old *
 		return errors.Join(err, p.goBackLocked(before), deleteBlackholes(closes))
 	}
 	delete(p.waits, with.Name)
+	delete(p.silent, with.Name) // it may have been why
 	if with.Unencrypted {
 		if err := keepPlain(with.Pods); err != nil {
 			p.waits[with.Name] = err
@@ -316,7 +317,11 @@ func (p *Service) checkLocked(peer overlay.Peer) error {
 					"ranges of their own"}
 		}
 	}
-	for _, r := range peer.Pods {
+	ranges := slices.Clone(peer.Pods)
+	for _, a := range endpointAddrs(peer) {
+		ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()))
+	}
+	for _, r := range ranges {
 		if err := p.config.CheckRange(r); err != nil {
 			return fmt.Errorf("peer %s: %w", peer.Name, err)
 		}

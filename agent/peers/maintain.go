@@ -65,6 +65,7 @@ func (p *Service) watch() {
 			if time.Since(repaired) >= retryEvery {
 				repaired = time.Now()
 				p.repairLocked()
+				p.listenLocked(repaired)
 			}
 		}
 		if !p.closed {

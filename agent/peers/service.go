@@ -75,7 +75,8 @@ type Config struct {
 	RangesChanged func() error
 	// CheckPort refuses a UDP port of the tunnel that a pod has.
 	CheckPort func(port uint16) error
-	// CheckRange refuses a range of another node in which this one has an address of a service.
+	// CheckRange refuses a range or an endpoint of another node in which this one has an address of
+	// a service.
 	CheckRange func(netip.Prefix) error
 	// IsPod reports whether an address is in a pod range of this node.
 	IsPod func(netip.Addr) bool
@@ -94,16 +95,17 @@ type Service struct {
 
 	file sync.Mutex // its place in the lock order: agent/doc.go; the file of the record
 
-	mu       sync.Mutex       // its place in the lock order: agent/doc.go
-	recorded                  // guarded by mu; as recorded, or soon
-	saving   saving           // guarded by mu, but for the channel
-	unread   error            // guarded by mu; why the record is not known
-	leak     error            // guarded by mu; why packets for peers may leave in the clear
-	astray   error            // guarded by mu; why routes to peers cannot be set again
-	waits    map[string]error // guarded by mu; why a peer cannot be reached yet
-	fault    error            // guarded by mu; why there is no tunnel although there should be
-	patient  backoff          // guarded by mu; of making the tunnel
-	closed   bool             // guarded by mu
+	mu       sync.Mutex          // its place in the lock order: agent/doc.go
+	recorded                     // guarded by mu; as recorded, or soon
+	saving   saving              // guarded by mu, but for the channel
+	unread   error               // guarded by mu; why the record is not known
+	leak     error               // guarded by mu; why packets for peers may leave in the clear
+	astray   error               // guarded by mu; why routes to peers cannot be set again
+	waits    map[string]error    // guarded by mu; why a peer cannot be reached yet
+	silent   map[string]*silence // guarded by mu; by the peer's name
+	fault    error               // guarded by mu; why there is no tunnel although there should be
+	patient  backoff             // guarded by mu; of making the tunnel
+	closed   bool                // guarded by mu
 	// guarded by mu, but for the channel
 	timestamps timestamps
 	begun      bool // guarded by mu
@@ -182,7 +184,8 @@ func without(a, b []netip.Prefix) (rest []netip.Prefix) {
 func New(c Config) *Service {
 	p := &Service{config: c, recorded: recorded{byName: map[string]overlay.Peer{},
 		held: map[string][]netip.Prefix{}}, waits: map[string]error{},
-		stop: make(chan struct{}), saving: saving{unsavedC: make(chan struct{}, 1)},
+		silent: map[string]*silence{},
+		stop:   make(chan struct{}), saving: saving{unsavedC: make(chan struct{}, 1)},
 		timestamps: timestamps{opened: make(chan struct{}, 1)}}
 	p.ranges.Store(&[]netip.Prefix{})
 	return p

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -47,6 +48,46 @@ func (p *Service) List() (api.Peers, error) {
 		a.Held = append(a.Held, api.HeldRanges{Name: name, Pods: p.held[name]})
 	}
 	return a, nil
+}
+
+// At returns the name of a peer that has an address as endpoint, or is reached there now, "" for
+// none.
+func (p *Service) At(a netip.Addr) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, peer := range p.byName {
+		if slices.Contains(endpointAddrs(peer), a) {
+			return name
+		}
+	}
+	t := p.tunnel.Load()
+	if t == nil {
+		return ""
+	}
+	list, err := t.device.Peers()
+	if err != nil {
+		return "" // the interface is gone, which watch sees
+	}
+	for _, s := range list {
+		if s.Path.Addr().Unmap() == a {
+			return s.Name
+		}
+	}
+	return ""
+}
+
+// endpointAddrs are the addresses among the endpoints of a peer; the others are names.
+func endpointAddrs(peer overlay.Peer) (all []netip.Addr) {
+	for _, e := range peer.Endpoints {
+		host, _, err := net.SplitHostPort(e)
+		if err != nil {
+			host = e // of a peer without encryption
+		}
+		if a, err := netip.ParseAddr(host); err == nil {
+			all = append(all, a.Unmap())
+		}
+	}
+	return all
 }
 
 // Key returns the node's public key; it makes a key the first time.
@@ -108,7 +149,7 @@ func (p *Service) Problems() (all []api.Problem) {
 				err), Advice: "weir peer list"})
 		}
 	}
-	return all
+	return append(all, p.silentProblemsLocked(time.Now())...)
 }
 
 // asideFiles are the damaged records that were set aside and not removed yet.

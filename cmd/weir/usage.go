@@ -197,12 +197,23 @@ func brokenUsage(usage string) string {
 	return text + line
 }
 
+// headings are what stands above the first verb of each part of the table of all verbs.
+var headings = map[string]string{"up": "The node:", "fw show": "Rules:", "flow watch": "Traffic:",
+	"pod attach": "Containers:", "peer add": "Other nodes:", "cluster init": "Clusters:",
+	"dial": "Without a node:"}
+
 // listVerbs prints the table of all verbs, or of those of a group.
 func listVerbs(w io.Writer, cmd *cobra.Command) {
-	fmt.Fprintf(w, "usage: %s\n\n", cmd.UseLine())
+	fmt.Fprintf(w, "usage: %s\n", cmd.UseLine())
+	if cmd.HasParent() {
+		fmt.Fprintln(w)
+	}
 	for _, v := range verbs() {
+		if heading := headings[v.name]; heading != "" && !cmd.HasParent() {
+			fmt.Fprintf(w, "\n%s\n", heading)
+		}
 		if first, _, _ := strings.Cut(v.name, " "); !cmd.HasParent() || first == cmd.Name() {
-			fmt.Fprintf(w, "  %-12s %s\n", v.name, v.brief)
+			fmt.Fprintf(w, "  %-13s %s\n", v.name, v.brief)
 		}
 	}
 	fmt.Fprintf(w, "\nMore about a verb: weir help VERB\n")

@@ -34,6 +34,24 @@ func TestHelpFitsATerminal(t *testing.T) {
 	}
 }
 
+// TestHelpHasParts: each heading of the list of verbs stands above a verb that there is, and the
+// list of a group has none.
+func TestHelpHasParts(t *testing.T) {
+	for _, line := range [][]string{{"help"}, {"help", "fw"}} {
+		var out, stderr bytes.Buffer
+		if code := run(t.Context(), line, strings.NewReader(""), &out, &stderr); code != 0 {
+			t.Fatalf("weir %q: status %d, %s", line, code, &stderr)
+		}
+		for verb, heading := range headings {
+			want := len(line) == 1
+			if strings.Contains(out.String(), "\n\n"+heading+"\n  "+verb+" ") != want {
+				t.Errorf("weir %q: heading %q above %s: want %v\n%s", line, heading, verb, want,
+					&out)
+			}
+		}
+	}
+}
+
 // TestUsageIsBroken: a usage is broken between its parts only.
 func TestUsageIsBroken(t *testing.T) {
 	for _, c := range []struct{ usage, want string }{

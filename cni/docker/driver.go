@@ -133,6 +133,15 @@ func (d *Driver) createNetwork(_ context.Context, r createNetworkRequest) (any, 
 				"network with --ipam-driver weir", pool, d.node.Ranges())
 		}
 	}
+	var internal bool
+	if raw := r.Options["com.docker.network.internal"]; len(raw) > 0 {
+		if err := json.Unmarshal(raw, &internal); err != nil {
+			return nil, fmt.Errorf("options: com.docker.network.internal: %w", err)
+		}
+	}
+	if internal {
+		return nil, errors.New("--internal: the rules of the host decide what its containers reach")
+	}
 	labels, err := networkLabels(r.Options)
 	if err != nil {
 		return nil, err
@@ -290,7 +299,16 @@ func (d *Driver) join(ctx context.Context, r joinRequest) (any, error) {
 			answer.GatewayIPv6 = gw.String()
 		}
 		answer.StaticRoutes = append(answer.StaticRoutes,
-			staticRoute{netip.PrefixFrom(gw, gw.BitLen()).String(), routeConnected})
+			staticRoute{Destination: netip.PrefixFrom(gw, gw.BitLen()).String(),
+				RouteType: routeConnected})
+		// Where another network of the container has its default route, other pods would see its
+		// address there, and the rules no labels.
+		for _, own := range d.node.Ranges() {
+			if own.Gateway == gw {
+				answer.StaticRoutes = append(answer.StaticRoutes,
+					staticRoute{Destination: own.Prefix.String(), NextHop: gw.String()})
+			}
+		}
 	}
 	return answer, nil
 }
@@ -307,7 +325,8 @@ type interfaceName struct{ SrcName, DstPrefix string }
 
 type staticRoute struct {
 	Destination string
-	RouteType   int
+	RouteType   int    // 0 has a next hop
+	NextHop     string `json:",omitempty"`
 }
 
 // routeConnected is libnetwork's type of a route without next hop.

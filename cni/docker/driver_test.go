@@ -96,7 +96,8 @@ func TestRequests(t *testing.T) {
 		{"NetworkDriver.Join",
 			`{"NetworkID":"n","EndpointID":"0123456789abcdef","SandboxKey":"/var/run/docker/netns/x"}`,
 			`{"InterfaceName":{"SrcName":"weir0a1b2c3dp","DstPrefix":"eth"},"Gateway":"10.88.0.1","GatewayIPv6":"fd00:88::1",` +
-				`"StaticRoutes":[{"Destination":"10.88.0.1/32","RouteType":1},{"Destination":"fd00:88::1/128","RouteType":1}]}`},
+				`"StaticRoutes":[{"Destination":"10.88.0.1/32","RouteType":1},{"Destination":"10.88.0.0/24","RouteType":0,"NextHop":"10.88.0.1"},` +
+				`{"Destination":"fd00:88::1/128","RouteType":1},{"Destination":"fd00:88::/120","RouteType":0,"NextHop":"fd00:88::1"}]}`},
 		{"NetworkDriver.Leave", `{"EndpointID":"0123456789abcdef"}`, `{}`},
 		{"NetworkDriver.DeleteEndpoint", `{"EndpointID":"0123456789abcdef"}`, `{}`},
 		{"IpamDriver.ReleaseAddress", `{"PoolID":"10.88.0.0/24","Address":"10.88.0.9"}`, `{}`},
@@ -127,6 +128,9 @@ func TestRefusals(t *testing.T) {
 	for _, c := range []struct{ method, body, want string }{
 		{"NetworkDriver.CreateNetwork", `{"IPv4Data":[{"Pool":"172.18.0.0/16"}]}`,
 			"create the network with --ipam-driver weir"},
+		{"NetworkDriver.CreateNetwork",
+			`{"NetworkID":"n","Options":{"com.docker.network.internal":true}}`,
+			"--internal: the rules of the host decide what its containers reach"},
 		{"NetworkDriver.CreateEndpoint",
 			`{"EndpointID":"e","Options":{"com.docker.network.portmap":[{"Proto":6,"Port":80}]}}`,
 			"give it, as in -p 8080:80"},
