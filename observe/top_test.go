@@ -74,8 +74,8 @@ func TestTalkers(t *testing.T) {
 	}
 }
 
-// TestPingsAreOnePair: the id of a ping is no port. All pings of a pair are one talker, and what is
-// refused of them one line, whether they are live, have ended or were dropped.
+// TestPingsAreOnePair: the id of a ping is not a port. All pings of a pair are one talker, and what
+// is refused of them one line, whether they are live, have ended or were dropped.
 func TestPingsAreOnePair(t *testing.T) {
 	top := NewTop(64)
 	now := time.Unix(1000, 0)
