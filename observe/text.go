@@ -25,11 +25,7 @@ func (e *Event) Text() string {
 	if e.TCPFlags != 0 && e.Kind != firewall.EventEnd {
 		b.WriteString(" " + FlagText(e.TCPFlags))
 	}
-	if e.Hook.Dir == firewall.Out {
-		b.WriteString(" out")
-	} else {
-		b.WriteString(" in")
-	}
+	b.WriteString(" " + e.Hook.Dir.String())
 	if e.Recv != "" {
 		b.WriteString(" recv " + tty.Escape(e.Recv))
 	}
