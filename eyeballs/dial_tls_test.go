@@ -117,6 +117,7 @@ func TestDialHTTPSRecords(t *testing.T) {
 	}
 }
 
+// TestHTTPTransport: a plain http.Transport works with the dialer, too.
 func TestHTTPTransport(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "hello")

@@ -4,9 +4,10 @@
 // that the standards allow, and the next dial not at all.
 //
 //	d := &eyeballs.Dialer{Timeout: 10 * time.Second}
-//	client := &http.Client{Transport: &http.Transport{DialContext: d.DialContext}}
+//	client := &http.Client{Transport: d.Transport()}
 //
-// A [Dialer] replaces [net.Dialer] wherever a DialContext function is needed.
+// A [Dialer] replaces [net.Dialer] wherever a DialContext function is needed. For HTTP,
+// [Dialer.Transport] makes a transport with HTTP/2 and proxies, as that of net/http has.
 //
 // # What happens in a dial
 //

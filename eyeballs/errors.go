@@ -82,13 +82,13 @@ func (e *Error) Error() string {
 	default:
 		fmt.Fprintf(&b, "all %d attempts failed", len(e.Attempts))
 		if len(e.Attempts) == 1 {
-			return e.Address + ": " + e.Attempts[0].String()
+			return e.Address + ": " + e.attempt(0)
 		}
 	}
 	sep := ": "
 	for i := range e.Attempts {
 		b.WriteString(sep)
-		b.WriteString(e.Attempts[i].String())
+		b.WriteString(e.attempt(i))
 		sep = "; "
 	}
 	for _, l := range e.Lookups {
@@ -101,10 +101,23 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
+// attempt describes an attempt behind the address of the dial: an attempt at that same address does
+// not repeat it.
+func (e *Error) attempt(i int) string {
+	a := &e.Attempts[i]
+	if a.Addr.String() == e.Address {
+		return a.course()
+	}
+	return a.String()
+}
+
 // String describes the attempt in a phrase.
-func (a *Attempt) String() string {
-	return fmt.Sprintf("%s: %s at %v after %v: %v", a.Addr, a.Stage, round(a.Start),
-		round(a.Duration), cause(a.Err))
+func (a *Attempt) String() string { return a.Addr.String() + ": " + a.course() }
+
+// course says how far the attempt got, when, and why it failed.
+func (a *Attempt) course() string {
+	return fmt.Sprintf("%s at %v after %v: %v", a.Stage, round(a.Start), round(a.Duration),
+		cause(a.Err))
 }
 
 func round(d time.Duration) time.Duration {

@@ -15,7 +15,7 @@ import (
 // An HTTP client whose connections are raced.
 func Example() {
 	d := &eyeballs.Dialer{Timeout: 10 * time.Second}
-	client := &http.Client{Transport: &http.Transport{DialContext: d.DialContext}}
+	client := &http.Client{Transport: d.Transport()}
 	_ = client
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -32,8 +33,13 @@ func TestDialLiteral(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
-	if _, err := f.Dial("tcp", "127.0.0.1:1"); !errors.Is(err, syscall.ECONNREFUSED) {
+	_, err = f.Dial("tcp", "127.0.0.1:1")
+	if !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("error %v", err)
+	}
+	// The address of the dial is also that of its attempt.
+	if strings.Count(err.Error(), "127.0.0.1:1") != 1 {
+		t.Errorf("the error names the address more than once: %v", err)
 	}
 }
 

@@ -2,6 +2,11 @@
 // verdict, its reason, the counters, the event that reports it, and the Engine that every
 // implementation provides.
 //
+// Two engines are in the packages below: soft, which other programs may use, and kernel. Package
+// enginetest tests that an engine behaves like them: its Run plays random rules and packets to the
+// engine and to a reference model, and shows a small case in which they differ. It is for tests,
+// and may change with every version.
+//
 // Times are what the monotonic clock of the engine shows, as a time.Duration since its start. It
 // costs what an int64 costs; views turn it into wall time.
 package firewall

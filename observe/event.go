@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/weirnet/weir/firewall"
@@ -20,12 +19,6 @@ type Event struct {
 	Lost uint64
 }
 
-// kinds are the words for what happened, in text, filters, JSON and metrics.
-var kinds = [...]string{
-	firewall.EventStart: "start", firewall.EventEnd: "end", firewall.EventDrop: "drop",
-	firewall.EventLog: "log", firewall.EventRefuse: "refuse",
-}
-
 // lostKind is the word for a gap.
 const lostKind = "lost"
 
@@ -34,17 +27,14 @@ func KindName(k firewall.EventKind) string {
 	if k == 0 {
 		return lostKind
 	}
-	if int(k) < len(kinds) {
-		return kinds[k]
-	}
-	return fmt.Sprintf("kind-%d", uint8(k))
+	return k.String()
 }
 
 // kindOf finds a kind by its word.
 func kindOf(word string) (firewall.EventKind, bool) {
-	for k, name := range kinds {
-		if name == word && name != "" {
-			return firewall.EventKind(k), true
+	for k := firewall.EventStart; k <= firewall.EventRefuse; k++ {
+		if k.String() == word {
+			return k, true
 		}
 	}
 	return 0, word == lostKind

@@ -54,7 +54,7 @@ func ParseFilter(text string, names *rule.Names) (*Filter, error) {
 	}
 	r, err := condition(tokens, names)
 	if err != nil {
-		return nil, err
+		return nil, f.locate(err, tokens)
 	}
 	f.clauses = r.Clauses()
 	return f, f.check(r)
@@ -97,21 +97,55 @@ func (f *Filter) event(tokens []string) (int, error) {
 	return 2, nil
 }
 
+// locate makes an error of condition one of the filter: with its text, and the place in it.
+func (f *Filter) locate(err error, tokens []string) error {
+	var e *rule.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	_, lead := complete(tokens)
+	more := len(f.text) - len(strings.Join(tokens, " ")) - len(lead)
+	place := *e
+	place.Text = f.text
+	place.Pos.Col = min(max(e.Pos.Col+more, 1), len(f.text)+1)
+	place.Pos.End = min(max(e.Pos.End+more, place.Pos.Col), len(f.text)+1)
+	return &place
+}
+
+// complete puts what a rule has before "from" in front of a condition that begins with "from" or
+// "to". lead is the text before what was given, with the action that a rule needs.
+func complete(tokens []string) (all []string, lead string) {
+	var more []string
+	switch {
+	case tokens[0] == "to" && indexOf(tokens, "from") < 0:
+		more = []string{"ip", "from", "any"}
+	case tokens[0] == "to", tokens[0] == "from":
+		more = []string{"ip"}
+	}
+	for _, word := range append([]string{action}, more...) {
+		lead += word + " "
+	}
+	return insert(tokens, 0, more...), lead
+}
+
+// action makes a condition a rule, so that it can be parsed.
+const action = "count"
+
 // condition parses the condition of a rule of which ends may be missing: "tcp", "tcp from X", "udp
 // to any 53", "from X", each followed by options. Such tokens can be completed in one way only, so
 // the first completion that parses is right. When none does, the error is that of the tokens as
 // they are.
 func condition(tokens []string, names *rule.Names) (*rule.Rule, error) {
-	first, err := rule.ParseRule("count "+strings.Join(tokens, " "), names)
+	tokens, _ = complete(tokens)
+	parse := func(tokens []string) (*rule.Rule, error) {
+		return rule.ParseRule(action+" "+strings.Join(tokens, " "), names)
+	}
+	first, err := parse(tokens)
 	if err == nil {
 		return first, nil
 	}
 	from, to := indexOf(tokens, "from"), indexOf(tokens, "to")
 	var tries [][]string
-	if from == 0 || to == 0 {
-		tokens = append([]string{"ip"}, tokens...)
-		from, to = indexOf(tokens, "from"), indexOf(tokens, "to")
-	}
 	switch {
 	case from < 0 && to < 0:
 		for i := 1; i <= len(tokens); i++ {
@@ -123,11 +157,9 @@ func condition(tokens []string, names *rule.Names) (*rule.Rule, error) {
 		for i := len(tokens); i > from+1; i-- {
 			tries = append(tries, insert(tokens, i, "to", "any"))
 		}
-	default:
-		tries = append(tries, tokens)
 	}
 	for _, t := range tries {
-		if r, err := rule.ParseRule("count "+strings.Join(t, " "), names); err == nil {
+		if r, err := parse(t); err == nil {
 			return r, nil
 		}
 	}

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -219,6 +220,35 @@ func TestFilterWords(t *testing.T) {
 		}
 		if got = strings.TrimSpace(got); got != want {
 			t.Errorf("%q picks %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestFilterErrorIsAboutTheFilter: the place of a mistake is one in the filter as it was typed, and
+// no other word is shown.
+func TestFilterErrorIsAboutTheFilter(t *testing.T) {
+	for text, want := range map[string]string{
+		"foo": "column 1: unknown option \"foo\"\n" +
+			"    foo\n" +
+			"    ^^^\n",
+		"deny  tcp bogus": "column 10: expected \"from\", found \"bogus\"\n" +
+			"    deny tcp bogus\n" +
+			"             ^^^^^\n" +
+			"    hint: PROTO from ADDRESS [PORT] to ADDRESS [PORT]\n",
+		"from 10.0.0.0/99":          "column 15: prefix length",
+		"reason limit to":           "column 16: address is missing\n",
+		"to 10.0.0.1 from 10.0.0.x": "column 1: ",
+		"rule 1-9 tcp from":         "column 18: address is missing\n",
+		"in recv":                   "column 8: interface is missing\n",
+	} {
+		_, err := ParseFilter(text, nil)
+		var e *rule.Error
+		if !errors.As(err, &e) {
+			t.Errorf("%q: error %v", text, err)
+			continue
+		}
+		if got := e.Report(); !strings.HasPrefix(got, want) || strings.Contains(got, "count") {
+			t.Errorf("%q:\n%swant\n%s", text, got, want)
 		}
 	}
 }

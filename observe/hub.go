@@ -10,8 +10,8 @@ import (
 
 // Hub distributes events to its readers. Its methods may be called from any goroutine.
 type Hub struct {
-	readers atomic.Int32                 // len(subs)
-	counts  [len(kinds)][2]atomic.Uint64 // by kind and direction
+	readers atomic.Int32                               // len(subs)
+	counts  [firewall.EventRefuse + 1][2]atomic.Uint64 // by kind and direction
 	lost    atomic.Uint64
 
 	// Subscribed, if set, is called with true when the first reader subscribes and with false when

@@ -40,11 +40,7 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	}
 	b = strconv.AppendUint(append(b, `,"rule":`...), uint64(e.Verdict.Rule), 10)
 	b = append(append(append(b, `,"reason":"`...), e.Verdict.Reason.String()...), '"')
-	dir := "in"
-	if e.Hook.Dir == firewall.Out {
-		dir = "out"
-	}
-	b = append(append(append(b, `,"hook":"`...), dir...), '"')
+	b = append(append(append(b, `,"hook":"`...), e.Hook.Dir.String()...), '"')
 	b = appendName(b, `,"recv":`, e.Recv)
 	b = appendName(b, `,"xmit":`, e.Xmit)
 	b = append(append(append(b, `,"proto":"`...), e.Proto.String()...), '"')

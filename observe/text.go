@@ -10,6 +10,9 @@ import (
 	"github.com/weirnet/weir/internal/tty"
 )
 
+// TextHeader stands over the lines of Text. What follows the two ends has its name in each line.
+const TextHeader = "TIME         EVENT  PROTO SOURCE -> DESTINATION"
+
 // Text returns the event as one line for a person. Names are escaped.
 func (e *Event) Text() string {
 	at := e.At.Local().Format("15:04:05.000")
@@ -22,11 +25,7 @@ func (e *Event) Text() string {
 	if e.TCPFlags != 0 && e.Kind != firewall.EventEnd {
 		b.WriteString(" " + FlagText(e.TCPFlags))
 	}
-	if e.Hook.Dir == firewall.Out {
-		b.WriteString(" out")
-	} else {
-		b.WriteString(" in")
-	}
+	b.WriteString(" " + e.Hook.Dir.String())
 	if e.Recv != "" {
 		b.WriteString(" recv " + tty.Escape(e.Recv))
 	}

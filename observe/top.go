@@ -32,8 +32,19 @@ type Count struct {
 type pairKey struct {
 	proto    packet.Proto
 	src, dst netip.Addr
-	port     uint16 // of dst
+	port     uint16 // of dst; 0 if the protocol has none: each ping has an id of its own
 }
+
+func pairOf(proto packet.Proto, src, dst netip.AddrPort) pairKey {
+	k := pairKey{proto: proto, src: src.Addr(), dst: dst.Addr()}
+	if proto.HasPorts() {
+		k.port = dst.Port()
+	}
+	return k
+}
+
+// to is the destination as it is shown.
+func (k *pairKey) to() netip.AddrPort { return netip.AddrPortFrom(k.dst, k.port) }
 
 type ended struct{ bytes, packets uint64 }
 
@@ -68,7 +79,7 @@ func NewTop(max int) *Top {
 
 // Add adds an event.
 func (t *Top) Add(e *firewall.Event, at time.Time) {
-	k := pairKey{e.Proto, e.Src.Addr(), e.Dst.Addr(), e.Dst.Port()}
+	k := pairOf(e.Proto, e.Src, e.Dst)
 	switch {
 	case Refused(e):
 		t.total.Packets++
@@ -76,7 +87,7 @@ func (t *Top) Add(e *firewall.Event, at time.Time) {
 		r := t.refused[k]
 		if r == nil {
 			t.evict()
-			r = &Refusals{Proto: e.Proto, Src: e.Src.Addr(), Dst: e.Dst}
+			r = &Refusals{Proto: e.Proto, Src: k.src, Dst: k.to()}
 			t.refused[k] = r
 		}
 		r.Packets++
@@ -139,10 +150,10 @@ func (t *Top) Refused(n int) []Refusals {
 func (t *Top) Talkers(states func(yield func(firewall.State) bool), now time.Time, n int) []Talker {
 	pairs := map[pairKey]*Talker{}
 	for s := range states {
-		k := pairKey{s.Proto, s.From.Addr(), s.To.Addr(), s.To.Port()}
+		k := pairOf(s.Proto, s.From, s.To)
 		p := pairs[k]
 		if p == nil {
-			p = &Talker{Proto: s.Proto, Src: k.src, Dst: s.To}
+			p = &Talker{Proto: s.Proto, Src: k.src, Dst: k.to()}
 			pairs[k] = p
 		}
 		p.States++
@@ -153,7 +164,7 @@ func (t *Top) Talkers(states func(yield func(firewall.State) bool), now time.Tim
 	bytes := make(map[pairKey]uint64, min(len(pairs), t.max))
 	for k, d := range t.ended {
 		if pairs[k] == nil {
-			pairs[k] = &Talker{Proto: k.proto, Src: k.src, Dst: netip.AddrPortFrom(k.dst, k.port)}
+			pairs[k] = &Talker{Proto: k.proto, Src: k.src, Dst: k.to()}
 		}
 		pairs[k].Rate = float64(d.bytes)
 	}

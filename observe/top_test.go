@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
 )
 
 // TestTopAddsUp: however many pairs there are, nothing that was refused goes missing, and the big
@@ -70,5 +71,35 @@ func TestTalkers(t *testing.T) {
 	list = top.Talkers(slices.Values([]firewall.State{state(2, 300)}), now.Add(3*time.Second), 10)
 	if list[0].Rate != 0 {
 		t.Errorf("%+v", list)
+	}
+}
+
+// TestPingsAreOnePair: the id of a ping is not a port. All pings of a pair are one talker, and what
+// is refused of them one line, whether they are live, have ended or were dropped.
+func TestPingsAreOnePair(t *testing.T) {
+	top := NewTop(64)
+	now := time.Unix(1000, 0)
+	from := func(id uint16) netip.AddrPort {
+		return netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), id)
+	}
+	to := func(id uint16) netip.AddrPort {
+		return netip.AddrPortFrom(netip.MustParseAddr("10.0.0.9"), id)
+	}
+	for id := range uint16(3) {
+		e := firewall.Event{Kind: firewall.EventEnd, Proto: packet.ProtoICMP, Src: from(id),
+			Dst: to(id), Bytes: [2]uint64{84, 84}}
+		top.Add(&e, now)
+		e.Kind, e.Verdict.Rule = firewall.EventDrop, 100
+		top.Add(&e, now)
+	}
+	live := []firewall.State{{Proto: packet.ProtoICMP, From: from(8), To: to(8)},
+		{Proto: packet.ProtoICMP, From: from(9), To: to(9)}}
+	list := top.Talkers(slices.Values(live), now, 10)
+	if len(list) != 1 || list[0].States != 2 || list[0].Dst != to(0) {
+		t.Errorf("talkers: %+v", list)
+	}
+	if refused := top.Refused(10); len(refused) != 1 || refused[0].Packets != 3 ||
+		refused[0].Dst != to(0) {
+		t.Errorf("refused: %+v", refused)
 	}
 }

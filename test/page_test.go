@@ -61,6 +61,10 @@ func TestPageServes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	version, err := exec.Command(weir, "version").Output() // in the head
+	if err != nil {
+		t.Fatal(err)
+	}
 	auth := "Authorization: Bearer " + token
 	for _, c := range []struct {
 		what, want, path string
@@ -70,6 +74,8 @@ func TestPageServes(t *testing.T) {
 		{"without a token", "token", "/v1/rules", nil},
 		{"rules", "deny tcp from any to me 81", "/v1/rules", []string{"-H", auth}},
 		{"status", strconv.Quote("host") + ":" + strconv.Quote(host), "/v1/status",
+			[]string{"-H", auth}},
+		{"version", `"weir":` + strconv.Quote(strings.Fields(string(version))[1]), "/v1/status",
 			[]string{"-H", auth}},
 		{"a change", "not found", "/v1/do", []string{"-H", auth, "-d", `{"line":"flush"}`}},
 		{"why", `"rule":160`, "/v1/why", []string{"-H", auth, "-d",

@@ -1,7 +1,6 @@
 // ---- the editor: it checks a change, shows what it would have decided, and prints its command
 
 const verdict = d => (d.passed ? "passes" : "refused") + (d.rule ? " by " + d.rule + " " + d.text : "") + (d.reason === "rule" ? "" : ", " + d.reason);
-const plural = (n, one) => n + " " + one + (n === 1 ? "" : "s");
 
 // mistakeText shows a mistake with its line and a caret, in the manner of fw check.
 function mistakeText(m) {

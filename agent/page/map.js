@@ -99,7 +99,7 @@ function edgePath(a, b) {
 }
 
 function edgeText(e) {
-	return e.from.label + " > " + e.to.label + ": " + (e.refused ? short(e.refused) + " packets refused" : short(e.rate) + "B/s, " + e.states + " states");
+	return e.from.label + " > " + e.to.label + ": " + (e.refused ? plural(short(e.refused), "packet") + " refused" : inBytes(e.rate) + "/s, " + plural(e.states, "state"));
 }
 
 // drawMap shows who talks to whom. The names of nodes choose which flows the list shows.

@@ -60,9 +60,9 @@ func TestLongMapInBrowser(t *testing.T) {
 	texts := c.eval("[...document.querySelectorAll('#map-svg title')].map(t => " +
 		"t.textContent).join('|')")
 	for _, want := range []string{
-		"203.0.113.9 > pod-01: 3MB/s, 42 states", // both families
-		"pod-01 > <img src=x onerror=", "east > pod-01: 90kB/s, 3 states",
-		"this host > 198.51.100.1: 0B/s, 1 states", "pod-02 > west: 100B/s",
+		"203.0.113.9 > pod-01: 3 MB/s, 42 states", // both families
+		"pod-01 > <img src=x onerror=", "east > pod-01: 90 kB/s, 3 states",
+		"this host > 198.51.100.1: 0 B/s, 1 state", "pod-02 > west: 100 B/s",
 		"198.51.100.66 > this host: 1234 packets refused", "|6 more|", "west, no keys agreed on"} {
 		if !strings.Contains("|"+texts+"|", want) {
 			t.Errorf("the map lacks %q:\n%s", want, texts)

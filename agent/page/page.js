@@ -31,6 +31,9 @@ function safe(text) {
 	return String(text).replace(/[\p{C}\u2028\u2029]/gu, c => "\\u{" + c.codePointAt(0).toString(16) + "}");
 }
 
+// safeLines is safe for text of several lines.
+const safeLines = text => String(text).split("\n").map(safe).join("\n");
+
 function element(tag, text, kind) {
 	const e = document.createElement(tag);
 	if (text !== undefined) e.textContent = safe(text);
@@ -44,6 +47,16 @@ function short(n) {
 	for (; n >= (u ? 1000 : 10000) && u < units.length - 1; u++) n /= 1000;
 	return (u ? n.toFixed(1).replace(".0", "") : Math.round(n)) + units[u];
 }
+
+// inBytes is a number of bytes with its unit.
+function inBytes(n) {
+	let u = 0;
+	for (; n >= 1000 && u < units.length - 1; u++) n /= 1000;
+	return (u ? n.toFixed(1).replace(".0", "") : Math.round(n)) + " " + units[u] + "B";
+}
+
+// plural is a number, or what short makes of it, with what it counts.
+const plural = (n, one) => n + " " + one + (String(n) === "1" ? "" : "s");
 
 // rough is short with three digits for what is small.
 function rough(n) {
@@ -80,13 +93,14 @@ function take(e) {
 	if (e.lost) lost += e.lost;
 	if (e.kind === "lost") return;
 	const refused = e.kind === "drop" || e.kind === "refuse";
-	const key = [refused, e.proto, e.src, refused ? 0 : e.src_port, e.dst, e.dst_port, refused ? e.rule + e.reason : e.kind === "log"].join("|");
+	const each = refused || e.kind === "log"; // an event for each packet: one row for all source ports
+	const key = [refused, e.proto, e.src, each ? 0 : e.src_port, e.dst, e.dst_port, each ? e.rule + e.reason : "", e.kind === "log"].join("|");
 	let f = flows.get(key);
 	if (f) flows.delete(key); // it becomes the youngest
 	else f = {packets: 0, bytes: 0};
 	f.event = e;
 	f.time = e.time; f.kind = e.kind; f.proto = e.proto; f.rule = e.rule; f.reason = e.reason; f.refused = refused;
-	f.from = end(e.src, refused ? 0 : e.src_port, e.src_name);
+	f.from = end(e.src, each ? 0 : e.src_port, e.src_name);
 	f.to = end(e.dst, e.dst_port, e.dst_name);
 	if (e.kind === "end") {
 		f.packets = e.packets[0] + e.packets[1];
@@ -133,8 +147,10 @@ function draw() {
 	page.redraw = Math.max(page.redraw, performance.now() - began);
 }
 
-function note(text) {
-	$("flows-note").textContent = text && safe(text) || flows.size + " shown" + (lost ? ", " + lost + " events lost" : "") + (paused ? ", paused" : "");
+// trouble is why no events come; it stays until they do.
+let trouble = "";
+function note() {
+	$("flows-note").textContent = trouble && safeLines(trouble) || flows.size + " shown" + (lost ? ", " + plural(lost, "event") + " lost" : "") + (paused ? ", paused" : "");
 }
 
 function frame() {
@@ -148,6 +164,7 @@ async function follow(filter) {
 	const mine = stream = new AbortController();
 	flows.clear();
 	lost = 0;
+	trouble = "";
 	dirty = true;
 	let since = "&since=60s";
 	for (;;) {
@@ -157,8 +174,12 @@ async function follow(filter) {
 				since = "";
 				continue;
 			}
-			if (!answer.ok) return note(await problem(answer));
-			since = "";
+			if (!answer.ok) {
+				trouble = await problem(answer);
+				return note();
+			}
+			since = trouble = "";
+			note();
 			const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
 			let rest = "";
 			for (;;) {
@@ -171,7 +192,8 @@ async function follow(filter) {
 		} catch (e) {
 			if (mine.signal.aborted) return;
 		}
-		note("the node does not answer");
+		trouble = "the node does not answer";
+		note();
 		await new Promise(r => setTimeout(r, 2000));
 		if (mine.signal.aborted) return;
 	}
@@ -194,9 +216,9 @@ async function top() {
 	const t = await (await ask("v1/top?n=60")).json();
 	drawMap(t);
 	bars($("talkers"), t.talkers.slice(0, 10), r => r.bytes_per_second || r.bytes / 1e9,
-		r => r.proto + " " + end(r.src, 0, r.src_name) + " > " + end(r.dst, r.port, r.dst_name) + "  " + short(r.bytes_per_second) + "B/s, " + short(r.bytes) + "B, " + r.states + " states");
+		r => r.proto + " " + end(r.src, 0, r.src_name) + " > " + end(r.dst, r.port, r.dst_name) + "  " + inBytes(r.bytes_per_second) + "/s, " + inBytes(r.bytes) + ", " + plural(r.states, "state"));
 	bars($("refusals"), t.refusals.slice(0, 10), r => r.packets,
-		r => r.proto + " " + end(r.src, 0, r.src_name) + " > " + end(r.dst, r.port, r.dst_name) + "  " + short(r.packets) + " packets, rule " + r.rule + (r.reason === "rule" ? "" : ", " + r.reason));
+		r => r.proto + " " + end(r.src, 0, r.src_name) + " > " + end(r.dst, r.port, r.dst_name) + "  " + plural(short(r.packets), "packet") + ", rule " + r.rule + (r.reason === "rule" ? "" : ", " + r.reason));
 	$("state-rows").replaceChildren(...t.ages.map(a => {
 		const tr = element("tr");
 		tr.append(element("td", a.proto), element("td", a.phase), ...a.counts.map(n => element("td", n, "num")));
@@ -231,8 +253,10 @@ async function rules() {
 		h.history.push(Math.max(0, r.packets - h.last));
 		if (h.history.length > samples) h.history.shift();
 		h.last = r.packets;
-		const tr = element("tr", undefined, r.packets || r.disabled ? "" : "never"), line = element("td");
+		const counted = /^check-state\b/.test(r.text); // by the rules that made the states
+		const tr = element("tr", undefined, r.packets || r.disabled || counted ? "" : "never"), line = element("td");
 		if (r.disabled) line.textContent = "disabled";
+		else if (!r.packets && counted) line.textContent = "counted by the rules of the states";
 		else if (!r.packets) line.textContent = "never hit";
 		else line.append(spark(h.history));
 		const number = element("td", undefined, "num"), edit = element("button", r.number, "link");
@@ -266,8 +290,8 @@ async function poll() {
 			const t = await top();
 			await rules();
 			$("status").textContent = safe((s.healthy ? "healthy" : "NOT healthy: " + (s.problems || []).map(p => p.what).join("; ")) +
-				" | guards " + (s.interfaces || []).map(i => i.name).join(" ") + " | " + s.rules + " rules | " + s.states + " of " + s.states_max + " states | " +
-				t.refused.packets + " packets refused" + (t.lost ? " | " + t.lost + " events lost" : ""));
+				" | guards " + (s.interfaces || []).map(i => i.name).join(" ") + " | " + plural(s.rules, "rule") + " | " + s.states + " of " + s.states_max + " states | " +
+				plural(t.refused.packets, "packet") + " refused" + (t.lost ? " | " + plural(t.lost, "event") + " lost" : "") + (s.weir ? " | Weir " + s.weir : ""));
 		}
 	} catch (e) {
 		$("status").textContent = "the node does not answer";
@@ -302,14 +326,15 @@ $("why-form").addEventListener("submit", async e => {
 	e.preventDefault();
 	const answer = await ask("v1/why", {method: "POST", body: JSON.stringify({packet: $("packet").value})});
 	if (!answer.ok) {
-		$("answer").textContent = (await problem(answer)).split("\n").map(safe).join("\n");
+		$("answer").textContent = safeLines(await problem(answer));
 		return;
 	}
 	const a = await answer.json();
-	const lines = [decision(a)];
+	const lines = ["the packet " + decision(a)];
+	const widest = Math.max(0, ...(a.tries || []).map(t => t.outcome.length));
 	if (a.found) lines.push("it belongs to the state " + a.found);
 	if (a.answer) lines.push("the sender gets a " + a.answer);
-	for (const t of a.tries || []) lines.push(String(t.rule).padStart(5, "0") + "  " + t.outcome + "  " + t.text);
+	for (const t of a.tries || []) lines.push(String(t.rule).padStart(5, "0") + "  " + t.outcome.padEnd(widest) + "  " + t.text);
 	$("answer").textContent = lines.map(safe).join("\n");
 });
 document.addEventListener("keydown", e => {

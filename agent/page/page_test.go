@@ -112,8 +112,7 @@ func (n *node) asked(t *testing.T, want string) {
 func (n *node) stream(w http.ResponseWriter, r *http.Request) {
 	filter := r.URL.Query().Get("filter")
 	if _, err := observe.ParseFilter(filter, nil); err != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		json.NewEncoder(w).Encode(api.Error{Version: 1, Message: err.Error()})
+		api.Refuse(w, http.StatusBadRequest, err)
 		return
 	}
 	select {
@@ -241,7 +240,7 @@ func (c *chromium) useKeys(n *node) {
 	c.until("document.getElementById('pause').getAttribute('aria-pressed')", "true")
 	c.click("packet")
 	c.press("tcp a -> b\r")
-	c.until("document.getElementById('answer').textContent.startsWith('is DROPPED, by rule 200: "+
+	c.until("document.getElementById('answer').textContent.startsWith('the packet is DROPPED, by rule 200: "+
 		"<img')", "true")
 }
 

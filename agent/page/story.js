@@ -57,7 +57,7 @@ function decision(a) {
 function happened(e) {
 	const words = {start: "a state was made", end: "the state ended", drop: "a packet was dropped", refuse: "a state was refused", log: "a rule with log matched"};
 	let text = e.time.slice(11, 19) + " UTC, " + words[e.kind] + (e.rule ? " by rule " + e.rule : "") + (e.reason && e.reason !== "rule" ? ", reason " + e.reason : "");
-	if (e.kind === "end") text += ", after " + seconds(e.duration_seconds || 0) + ", " + short(e.bytes[0]) + "B there, " + short(e.bytes[1]) + "B back";
+	if (e.kind === "end") text += ", after " + seconds(e.duration_seconds || 0) + ", " + inBytes(e.bytes[0]) + " there, " + inBytes(e.bytes[1]) + " back";
 	return text;
 }
 
@@ -85,7 +85,7 @@ async function tell(e) {
 	parts.push(element("h3", "Its first packet now"));
 	if (!f.why) parts.push(element("p", f.unknown));
 	else {
-		parts.push(element("p", decision(f.why), f.why.passed ? "open" : "refused"));
+		parts.push(element("p", "It " + decision(f.why), f.why.passed ? "open" : "refused"));
 		if (f.why.answer) parts.push(element("p", "The sender gets a " + f.why.answer + "."));
 		if (f.why.tries.length) parts.push(grid(["rule", "outcome", "text"], f.why.tries.map(t => [t.rule, t.outcome, t.text])));
 	}

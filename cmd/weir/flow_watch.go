@@ -15,6 +15,7 @@ import (
 	"github.com/weirnet/weir/agent/offline"
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/eyeballs"
+	"github.com/weirnet/weir/internal/tty"
 	"github.com/weirnet/weir/observe"
 )
 
@@ -42,6 +43,10 @@ func flowWatchVerb(c *call) action {
 		if *names {
 			dns = observe.NewResolved(c.ctx, eyeballs.DefaultResolver().NameOf)
 		}
+		colours := tty.Colours(c.out)
+		if !*asJSON && tty.IsTerminal(c.out) {
+			fmt.Fprintln(out, observe.TextHeader)
+		}
 		show := func(e *observe.Event) error {
 			if dns != nil {
 				dns.Put(e)
@@ -49,7 +54,7 @@ func flowWatchVerb(c *call) action {
 			if *asJSON {
 				out.Write(e.AppendJSON(nil))
 			} else {
-				fmt.Fprintln(out, e.Text())
+				fmt.Fprintln(out, watchLine(e, colours))
 			}
 			return out.Flush()
 		}
@@ -89,6 +94,14 @@ func flowWatchVerb(c *call) action {
 		}
 		return c.failed(err)
 	}
+}
+
+// watchLine is the line of an event; in colours, what is refused is red.
+func watchLine(e *observe.Event, colours bool) string {
+	if colours && observe.Refused(&e.Event) {
+		return "\x1b[31m" + e.Text() + "\x1b[0m"
+	}
+	return e.Text()
 }
 
 // watchCapture prints the events that a node with a rule file would have made for a capture.

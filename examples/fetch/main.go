@@ -30,7 +30,7 @@ func fetch(url string, out, messages io.Writer) error {
 			fmt.Fprintln(messages, e.At.Round(time.Millisecond), e.Kind, e.Addr)
 		}
 	}}
-	transport := &http.Transport{DialContext: dialer.DialContext}
+	transport := dialer.Transport()
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: time.Minute}
 	resp, err := client.Get(url)

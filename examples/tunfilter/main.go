@@ -4,6 +4,7 @@ package main
 
 import (
 	"log"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"time"
@@ -31,7 +32,7 @@ func main() {
 func pump(w *soft.Worker, hook firewall.Hook, start time.Time, from, to int) {
 	for buf := make([]byte, 65536); ; {
 		n := must(unix.Read(from, buf))
-		in := firewall.Input{Hook: hook, Now: time.Since(start)}
+		in := firewall.Input{Hook: hook, Now: time.Since(start), Random: rand.Uint32()}
 		if v := w.Evaluate(&in, buf[:n]); v.Pass {
 			_, _ = unix.Write(to, buf[:n]) // a device that is down drops the packet
 		} else if answer, ok := soft.Answer(v, buf[:n], netip.Addr{}); ok {

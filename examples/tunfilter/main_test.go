@@ -29,7 +29,8 @@ func TestTunFilter(t *testing.T) {
 	a, b := lab.Node("inside"), lab.Node("outside")
 	rules := filepath.Join(t.TempDir(), "rules")
 	text := "add 1 check-state\nadd 10 allow tcp from any to any 80 out setup keep-state\n" +
-		"add 20 reset tcp from any to any out\n"
+		"add 20 reset tcp from any to any out\n" +
+		"add 30 prob 0.5 allow udp from any to any 9 out\n"
 	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -95,5 +96,38 @@ func TestTunFilter(t *testing.T) {
 		t.Errorf("a connection came in: %q", body)
 	} else if e, ok := err.(net.Error); !ok && !e.Timeout() {
 		t.Errorf("it was not dropped silently: %v", err)
+	}
+	halfOfThem(t, a, b)
+}
+
+// halfOfThem sends datagrams that a rule lets pass with a probability of one half.
+func halfOfThem(t *testing.T, a, b *nstest.Node) {
+	t.Helper()
+	const sent = 200
+	l, err := b.ListenPacket("udp", "10.77.0.2:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := a.DialContext(t.Context(), "udp", "10.77.0.2:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range sent {
+		if _, err := c.Write([]byte("datagram")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	received := 0
+	for buf := make([]byte, 100); ; received++ {
+		l.SetReadDeadline(time.Now().Add(time.Second))
+		if _, _, err := l.ReadFrom(buf); err != nil {
+			break
+		}
+	}
+	// None or all would pass by luck once in 2^199 runs.
+	if received == 0 || received == sent {
+		t.Errorf("%d of %d datagrams passed prob 0.5", received, sent)
 	}
 }

@@ -9,13 +9,17 @@ import (
 	"sync/atomic"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/rule/op"
 )
 
-// Options are the settings of an engine.
+// Options are the settings of an engine. The zero value is ready for use: it has one worker, and
+// the limits and timeouts of firewall.DefaultOptions.
 type Options struct {
+	// MaxStates, MaxHalfOpen, MaxPerSource and MaxTracks are all those of firewall.DefaultOptions
+	// if none of them is set. So are Timeouts that are all zero.
 	firewall.Options
 	// Workers is the number of goroutines that evaluate packets, each through a Worker of its own;
 	// 0 means one.
@@ -65,9 +69,16 @@ var _ firewall.Engine = (*Engine)(nil)
 // file.
 func New(o Options) (*Engine, error) {
 	o.Workers = max(1, o.Workers)
-	if o.MaxStates < 1 || o.MaxHalfOpen < 1 || o.MaxTracks < 0 {
-		return nil, fmt.Errorf("soft: limits %d, %d, %d: states and half-open states must be at "+
-			"least 1", o.MaxStates, o.MaxHalfOpen, o.MaxTracks)
+	o.fill()
+	for _, limit := range []struct {
+		name        string
+		have, least int
+	}{{"MaxStates", o.MaxStates, 1}, {"MaxHalfOpen", o.MaxHalfOpen, 1},
+		{"MaxTracks", o.MaxTracks, 0}} {
+		if limit.have < limit.least {
+			return nil, fmt.Errorf("soft: Options.%s is %d, must be at least %d: begin with "+
+				"firewall.DefaultOptions()", limit.name, limit.have, limit.least)
+		}
 	}
 	e := &Engine{
 		opts: o, onEvent: o.OnEvent, prefetchStates: prefetchStates, tracks: newTracks(o.MaxTracks),
@@ -94,6 +105,18 @@ func New(o Options) (*Engine, error) {
 		e.workers = append(e.workers, &Worker{engine: e, shard: s, ps: new([group]packet.Packet)})
 	}
 	return e, e.Load(p)
+}
+
+// fill puts the defaults in the place of limits and timeouts that are not set.
+func (o *Options) fill() {
+	d := firewall.DefaultOptions()
+	if o.MaxStates == 0 && o.MaxHalfOpen == 0 && o.MaxPerSource == 0 && o.MaxTracks == 0 {
+		o.MaxStates, o.MaxHalfOpen = d.MaxStates, d.MaxHalfOpen
+		o.MaxPerSource, o.MaxTracks = d.MaxPerSource, d.MaxTracks
+	}
+	if o.Timeouts == (flow.Timeouts{}) {
+		o.Timeouts = d.Timeouts
+	}
 }
 
 // Worker returns worker i of Options.Workers. A Worker is for one goroutine.

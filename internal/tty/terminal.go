@@ -16,6 +16,12 @@ func IsTerminal(f any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
+// Colours reports whether f shows colours: it is a terminal, and neither NO_COLOR
+// (https://no-color.org) nor TERM=dumb says otherwise.
+func Colours(f any) bool {
+	return IsTerminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
 // Width returns the columns of the terminal behind w, or 80 if w is not a terminal.
 func Width(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
