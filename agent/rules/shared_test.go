@@ -87,7 +87,8 @@ func TestSharedRules(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
-	if _, err := b.Load(api.Load{Name: "f", Text: "add allow ip from any to any\n"}); err == nil {
+	if _, err := b.Load(t.Context(), api.Load{Name: "f",
+		Text: "add allow ip from any to any\n"}); err == nil {
 		t.Error("a rule file is loaded on this host alone")
 	}
 	b.config.Shared = func() (Version, bool) { return open("82"), true }
@@ -111,7 +112,7 @@ func TestPanicOfAHostOfACluster(t *testing.T) {
 	if err := b.Enforce(trial, time.Hour, func() { close(ended) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Panic(nil, 0); err != nil {
+	if err := b.Panic(t.Context(), nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	<-ended
@@ -126,7 +127,7 @@ func TestPanicOfAHostOfACluster(t *testing.T) {
 	if err := b.Enforce(next, 0, nil); err == nil || passes(e, 80) || passes(e, 81) {
 		t.Errorf("the panic is over: %v", err)
 	}
-	if err := b.EndPanic(); err != nil || !passes(e, 80) || passes(e, 81) {
+	if err := b.EndPanic(t.Context()); err != nil || !passes(e, 80) || passes(e, 81) {
 		t.Errorf("after the panic: %v", err)
 	}
 	if err := b.Enforce(next, 0, nil); err != nil || !passes(e, 81) {
