@@ -186,6 +186,7 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("POST /v1/commands", api.ChangeFor(n.rules.Run))
 	mux.HandleFunc("POST /v1/load", api.ChangeFor(n.explain.Load))
 	mux.HandleFunc("POST /v1/confirm", api.AnswerFor(n.rules.Confirm))
+	mux.HandleFunc("POST /v1/revert", api.AnswerFor(n.rules.Revert))
 	mux.HandleFunc("POST /v1/panic", api.ChangeFor(n.panic))
 	mux.HandleFunc("POST /v1/panic/end", api.AnswerFor(n.endPanic))
 	mux.HandleFunc("POST /v1/why", api.Change(n.explain.Why))

@@ -273,6 +273,15 @@ func (k *cluster) loadVersions(p *clusterPods) {
 		_, err := curl(p.client, p.url)
 		return err
 	})
+	if out, err := k.load("add 20 deny ip from any to table(app=web)\n"+clusterRules, "--confirm",
+		"1h"); err != nil {
+		t.Errorf("%s, %v", out, err)
+	}
+	refuse(t, p.client, p.url)
+	if out := k.a.weir("fw", "revert"); !strings.Contains(out, "enforced on 3 of 3 hosts") {
+		t.Errorf("fw revert says %q", out)
+	}
+	reach(t, p.client, p.url)
 	if _, _, err := k.c.try("fw", "add", "7", "allow", "ip", "from", "any", "to",
 		"any"); err == nil {
 		t.Error("the rules of one host are changed")

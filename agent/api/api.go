@@ -24,6 +24,7 @@
 //	POST /v1/commands      Commands -> Done       the commands of a file, all or none
 //	POST /v1/load          Load     -> Done       the whole rule set
 //	POST /v1/confirm                -> Done       keep what was loaded on trial
+//	POST /v1/revert                 -> Done       go back to what was before it
 //	POST /v1/panic         Panic    -> Done       deny everything but the session that asks
 //	POST /v1/panic/end              -> Done       the rules before
 //	POST /v1/why           Why      -> Explanation

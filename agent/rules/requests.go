@@ -100,6 +100,17 @@ func (b *Book) Confirm(ctx context.Context) (api.Done, error) {
 	return b.done(""), nil
 }
 
+// Revert ends the trial now: the rules before are in force.
+func (b *Book) Revert(ctx context.Context) (api.Done, error) {
+	t, err := b.goBack()
+	if err != nil {
+		return api.Done{}, err
+	}
+	b.config.Log.Info("reverted: the rules before are in force", "file", logged(t.name),
+		"uid", api.Caller(ctx))
+	return b.done(""), nil
+}
+
 // Reload reads the rule file again, as at the start but for the saved rules: the owner asks for the
 // file.
 func (b *Book) Reload() error {

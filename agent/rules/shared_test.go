@@ -59,6 +59,9 @@ func TestSharedRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("another trial", 82, "80")
+	if _, err := b.Revert(t.Context()); !errors.As(err, new(errShared)) {
+		t.Errorf("a host leaves a trial of its cluster alone: %v", err)
+	}
 	if name := <-ended; name != "82" {
 		t.Errorf("the trial of %s ends", name)
 	}

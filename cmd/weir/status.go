@@ -123,7 +123,8 @@ func printStatus(c *call, s api.Status) {
 		printCluster(c, s.Cluster)
 	}
 	if s.Trial != nil {
-		fmt.Fprintf(c.out, "trial: %s, for another %.0f s; keep it: weir fw confirm\n",
+		fmt.Fprintf(c.out, "trial: %s, for another %.0f s; keep it: weir fw confirm; "+
+			"go back now: weir fw revert\n",
 			c.show(s.Trial.Name), s.Trial.LeftSeconds)
 	}
 	if p := s.Panic; p != nil {

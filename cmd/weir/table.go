@@ -39,6 +39,7 @@ func verbs() []verb {
 		{"fw load", "FILE", "Replace the whole rule set by a file, at once or not at all",
 			fwLoadVerb},
 		{"fw confirm", "", "Keep the rule set of fw load --confirm", fwConfirmVerb},
+		{"fw revert", "", "End the trial of fw load --confirm at once", fwRevertVerb},
 		{"fw why", "PACKET",
 			"Explain what happens to a packet, which rule decides, and why",
 			fwWhyVerb},
