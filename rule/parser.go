@@ -13,6 +13,8 @@ type parser struct {
 	line
 	names *Names
 	at    int // index of the next word
+	// index of the word behind an address without ports; 0 for none
+	portPlace int
 }
 
 // fail makes an error at t.
