@@ -123,6 +123,10 @@ func (p *pair) asReaders(t *testing.T, program, run string) {
 			t.Errorf("a reader's weir %v: %s", verb, out)
 		}
 	}
+	if out := as("--groups=4242", "demo"); strings.Contains(out, "making") ||
+		!strings.Contains(out, "permission denied\nhint: run as root\n") {
+		t.Errorf("a reader's weir demo: %s", out)
+	}
 	if out := as("--groups=4242", "fw", "-f", "flush"); strings.HasSuffix(out, "<nil>") {
 		t.Errorf("a reader flushes: %s", out)
 	}
