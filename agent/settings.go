@@ -155,7 +155,8 @@ func (e errUnknown) Error() string {
 	return fmt.Sprintf("unknown setting %q", strings.Join(e.key, "."))
 }
 
-// Hint returns the setting that was meant, if one is close, and where all are listed. Other nodes are none: wg-quick has them in its file.
+// Hint returns the setting that was meant, if one is close, and where all are listed. Other nodes
+// are none: wg-quick has them in its file.
 func (e errUnknown) Hint() string {
 	for _, word := range e.key {
 		switch strings.ToLower(word) {

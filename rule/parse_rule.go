@@ -314,7 +314,7 @@ func (p *parser) found(t token) string {
 	return quote(t.text)
 }
 
-// noService is the hint for a word where ports stand that is no service.
+// noService is the hint for an unknown word where ports stand.
 const noService = "no service has this name in /etc/services; write the number of the port"
 
 // isPortPlace reports whether a word stands directly behind an address without ports.

@@ -96,7 +96,8 @@ func TestNoNodeHint(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	for _, line := range []string{"status", "fw list", "fw add allow ip from any to any",
-		"fw confirm", "fw revert", "flow top", "pod list", "peer list", "service list", "panic --end"} {
+		"fw confirm", "fw revert", "flow top", "pod list", "peer list", "service list",
+		"panic --end"} {
 		if _, stderr, err := p.try(strings.Fields(line)...); err == nil ||
 			!strings.Contains(stderr, "no node is running") ||
 			!strings.Contains(stderr, "\nhint: start one: weir up") {

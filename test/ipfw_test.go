@@ -122,8 +122,8 @@ func TestIPFWScript(t *testing.T) {
 	}
 }
 
-// TestIPFWByName: a link to the binary that is called ipfw speaks ipfw's command line to the node of
-// the host, as that of the package does. It sees the node's directory as /run.
+// TestIPFWByName: a link to the binary that is called ipfw speaks ipfw's command line to the node
+// of the host, as that of the package does. It sees the node's directory as /run.
 func TestIPFWByName(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

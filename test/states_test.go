@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// TestStatesAreDeleted: a filter lists some of the states, and deleting them cuts the connections of
-// a host that is denied since, and no others.
+// TestStatesAreDeleted: a filter lists some of the states, and deleting them cuts the connections
+// of a host that is denied since, and no others.
 func TestStatesAreDeleted(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

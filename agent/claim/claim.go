@@ -29,7 +29,7 @@ func (e errTaken) Error() string {
 	return fmt.Sprintf("another agent is at work on it, process %d", e.pid)
 }
 
-// Is reports whether an error is ErrTaken, whoever holds the claim.
+// Is reports whether an error is ErrTaken, with any process.
 func (errTaken) Is(other error) bool { return other == ErrTaken }
 
 // Hint returns how to see the other agent.

@@ -52,8 +52,8 @@ func (c *call) failed(err error) error {
 	return fmt.Errorf("%s: %w", c.verb.name, err)
 }
 
-// podsPatience is how long weir down waits for the number of containers: a node that does not answer
-// is to go all the same.
+// podsPatience is how long weir down waits for the number of containers: a node that does not
+// answer is to go all the same.
 const podsPatience = 2 * time.Second
 
 // containers is how many containers the node has, 0 where it does not say.

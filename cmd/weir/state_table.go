@@ -51,8 +51,8 @@ func printTable(c *call, t *api.StateTable, prefix string) {
 	}
 }
 
-// isNotable reports whether the figures of a table say more than that all is well: something is more
-// than half full, refused, evicted or lost, or there were SYN cookies.
+// isNotable reports whether the figures of a table say more than that all is well: something is
+// more than half full, refused, evicted or lost, or there were SYN cookies.
 func isNotable(t *api.StateTable) bool {
 	n, k := &t.Translations, &t.Cookies
 	for _, packets := range t.Refused {

@@ -105,7 +105,7 @@ func noDuration(text string) string {
 	if _, err := strconv.ParseFloat(text, 32); err == nil {
 		return fmt.Sprintf("it has no unit; write %ss", text)
 	}
-	return "it is no time; write one like 30s or 5m"
+	return "not a time; write one like 30s or 5m"
 }
 
 // similarFlags returns the flags with a name like one that does not exist. Commands can be compared
