@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -15,7 +16,7 @@ import (
 )
 
 // panic denies everything but the session that asks, and says what is left open.
-func (n *Node) panic(q api.Panic) (api.Done, error) {
+func (n *Node) panic(ctx context.Context, q api.Panic) (api.Done, error) {
 	s := q.Session
 	if err := n.checkSession(s); err != nil && !q.Force {
 		return api.Done{}, err
@@ -26,7 +27,7 @@ func (n *Node) panic(q api.Panic) (api.Done, error) {
 	}) {
 		tunnel = n.peers.Port()
 	}
-	if err := n.rules.Panic(s, tunnel); err != nil {
+	if err := n.rules.Panic(ctx, s, tunnel); err != nil {
 		return api.Done{}, err
 	}
 	return n.panicDone("everything is denied but:\n" +
@@ -91,9 +92,9 @@ func (n *Node) leftOpen(s *api.Session, tunnel uint16) (all []string) {
 }
 
 // endPanic brings the rules before the panic back.
-func (n *Node) endPanic() (api.Done, error) {
+func (n *Node) endPanic(ctx context.Context) (api.Done, error) {
 	_, s, _ := n.rules.InPanic()
-	if err := n.rules.EndPanic(); err != nil {
+	if err := n.rules.EndPanic(ctx); err != nil {
 		return api.Done{}, err
 	}
 	if s != nil {

@@ -176,18 +176,20 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("GET /v1/sets", api.Answer(n.rules.Sets))
 	mux.HandleFunc("GET /v1/pipes", api.Answer(n.rules.Pipes))
 	mux.HandleFunc("GET /v1/nat", api.Answer(n.rules.NATs))
-	mux.HandleFunc("GET /v1/states", api.Answer(n.observer.States))
+	mux.HandleFunc("GET /v1/states", n.observer.ServeStates)
+	mux.HandleFunc("POST /v1/states/delete", api.ChangeFor(n.observer.DeleteStates))
 	mux.HandleFunc("GET /v1/events", n.observer.ServeEvents)
 	mux.HandleFunc("GET /v1/top", n.observer.ServeTop)
 	mux.HandleFunc("GET /v1/history", n.observer.ServeHistory)
 	mux.HandleFunc("GET /v1/packets", n.observer.ServePackets)
 	mux.Handle("GET /metrics", observe.MetricsHandler(n.observer.Metrics))
-	mux.HandleFunc("POST /v1/do", api.Change(n.rules.Do))
-	mux.HandleFunc("POST /v1/commands", api.Change(n.rules.Run))
-	mux.HandleFunc("POST /v1/load", api.Change(n.explain.Load))
-	mux.HandleFunc("POST /v1/confirm", api.Answer(n.rules.Confirm))
-	mux.HandleFunc("POST /v1/panic", api.Change(n.panic))
-	mux.HandleFunc("POST /v1/panic/end", api.Answer(n.endPanic))
+	mux.HandleFunc("POST /v1/do", api.ChangeFor(n.rules.Do))
+	mux.HandleFunc("POST /v1/commands", api.ChangeFor(n.rules.Run))
+	mux.HandleFunc("POST /v1/load", api.ChangeFor(n.explain.Load))
+	mux.HandleFunc("POST /v1/confirm", api.AnswerFor(n.rules.Confirm))
+	mux.HandleFunc("POST /v1/revert", api.AnswerFor(n.rules.Revert))
+	mux.HandleFunc("POST /v1/panic", api.ChangeFor(n.panic))
+	mux.HandleFunc("POST /v1/panic/end", api.AnswerFor(n.endPanic))
 	mux.HandleFunc("POST /v1/why", api.Change(n.explain.Why))
 	mux.HandleFunc("POST /v1/flow", api.Change(n.flow))
 	mux.HandleFunc("POST /v1/preview", api.ChangeFor(n.preview))
@@ -217,7 +219,8 @@ func newServer(n *Node) *server {
 		one.ReadHeaderTimeout, one.IdleTimeout = headerTime, idleTime
 	}
 	s.http.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		return pods.WithAsker(ctx, unixsocket.Peer(c))
+		pid, uid := unixsocket.Peer(c)
+		return pods.WithAsker(api.WithCaller(ctx, uid), pid)
 	}
 	return s
 }

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/similar"
 )
 
 // Settings is the content of weir.toml. Every one has a default, so that the file may be missing.
@@ -151,7 +155,8 @@ func (e errUnknown) Error() string {
 	return fmt.Sprintf("unknown setting %q", strings.Join(e.key, "."))
 }
 
-// Hint returns where the settings are listed. Other nodes are none: wg-quick has them in its file.
+// Hint returns the setting that was meant, if one is close, and where all are listed. Other nodes
+// are none: wg-quick has them in its file.
 func (e errUnknown) Hint() string {
 	for _, word := range e.key {
 		switch strings.ToLower(word) {
@@ -160,7 +165,38 @@ func (e errUnknown) Hint() string {
 				"--endpoint HOST:51820"
 		}
 	}
-	return "weir.toml(5) lists all settings"
+	const all = "weir.toml(5) lists all settings"
+	if meant := nearest(e.key); meant != "" {
+		return fmt.Sprintf("did you mean %q? %s", meant, all)
+	}
+	return all
+}
+
+// nearest is the setting that an unknown one was meant to be, "" if none is close.
+func nearest(key []string) string {
+	table := reflect.TypeFor[settingsFile]()
+	for i, word := range key {
+		fields := map[string]reflect.Type{}
+		for n := range table.NumField() {
+			name, _, _ := strings.Cut(table.Field(n).Tag.Get("toml"), ",")
+			fields[name] = table.Field(n).Type
+		}
+		inner, known := fields[word]
+		if !known {
+			meant := similar.Word(word, slices.Sorted(maps.Keys(fields))...)
+			if meant == "" {
+				return ""
+			}
+			return strings.Join(append(slices.Clone(key[:i]), meant), ".")
+		}
+		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
+			inner = inner.Elem()
+		}
+		if table = inner; table.Kind() != reflect.Struct {
+			return ""
+		}
+	}
+	return ""
 }
 
 // settings applies the file to the defaults.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -121,6 +122,25 @@ func TestSettingsRefused(t *testing.T) {
 		_, err := readText(t, c.text)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q\n got  %v\n want %s", c.text, err, c.want)
+		}
+	}
+}
+
+// TestUnknownSettings: an unknown setting names the one that it was meant to be.
+func TestUnknownSettings(t *testing.T) {
+	for _, c := range []struct{ text, hint string }{
+		{"interface = [\"eth0\"]", `did you mean "interfaces"? weir.toml(5) lists all settings`},
+		{"[pods]\nrange = [\"10.88.0.0/24\"]", `did you mean "pods.ranges"? weir.toml(5)`},
+		{"[state]\nmax = 5", `did you mean "states"? weir.toml(5)`},
+		{"[[forward]]\nlistn = \":80\"", `did you mean "forward.listen"? weir.toml(5)`},
+		{"[overlay]\nprot = 5", `did you mean "overlay.port"? weir.toml(5)`},
+		{"[pods]\nnonsense = 5", "weir.toml(5) lists all settings"},
+		{"[overlay]\npeers = 5", "other nodes are not settings"},
+	} {
+		_, err := readText(t, c.text)
+		var hint interface{ Hint() string }
+		if !errors.As(err, &hint) || !strings.HasPrefix(hint.Hint(), c.hint) {
+			t.Errorf("%q: %v, want the hint %s", c.text, err, c.hint)
 		}
 	}
 }

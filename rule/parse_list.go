@@ -98,7 +98,8 @@ func (p *parser) port(read numReader, t token) (uint32, error) {
 		return 0, p.fail(t, "FIRST-LAST", "one end of the port range is missing")
 	}
 	if t.text[0] < '0' || t.text[0] > '9' {
-		return 0, p.fail(t, suggest(t.text, keys(services)...), "unknown service %s", quote(t.text))
+		return 0, p.fail(t, cmp.Or(suggest(t.text, keys(services)...), noService),
+			"unknown service %s", quote(t.text))
 	}
 	return read(t, "port", 0, 65535)
 }

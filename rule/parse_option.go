@@ -117,7 +117,11 @@ func (p *parser) unknownOption(t token) error {
 	if why, known := refusedOptions[t.text]; known {
 		return p.fail(t, why, "%s is a word of ipfw that Weir does not have", quote(t.text))
 	}
-	return p.fail(t, suggest(t.text, keys(options)...), "unknown option %s", quote(t.text))
+	hint := suggest(t.text, keys(options)...)
+	if hint == "" && p.isPortPlace(p.at-1) && isServiceName(t.text) {
+		hint = noService
+	}
+	return p.fail(t, hint, "unknown option %s", quote(t.text))
 }
 
 // The four conditions of each interface word lie in blocks of three.

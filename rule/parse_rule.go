@@ -288,14 +288,20 @@ func (p *parser) side(word string, addr, port op.Cond) (where, ports Clause, err
 	if t := p.peek(); isAbbreviation(t.text, word) {
 		p.next()
 	} else {
-		return nil, nil, p.fail(t, "PROTO from ADDRESS [PORT] to ADDRESS [PORT]",
+		hint := "PROTO from ADDRESS [PORT] to ADDRESS [PORT]"
+		if p.isPortPlace(p.at) && isServiceName(t.text) {
+			hint = noService
+		}
+		return nil, nil, p.fail(t, hint,
 			"expected %q, found %s", word, p.found(t))
 	}
 	where, err = p.clause(func() (Test, error) { return p.address(addr) })
 	if err != nil {
 		return nil, nil, err
 	}
+	p.portPlace = p.at
 	if p.startsPorts() {
+		p.portPlace = 0
 		ports, err = p.clause(func() (Test, error) { return p.ports(port) })
 	}
 	return where, ports, err
@@ -306,6 +312,17 @@ func (p *parser) found(t token) string {
 		return "the end of the rule"
 	}
 	return quote(t.text)
+}
+
+// noService is the hint for an unknown word where ports stand.
+const noService = "no service has this name in /etc/services; write the number of the port"
+
+// isPortPlace reports whether a word stands directly behind an address without ports.
+func (p *parser) isPortPlace(at int) bool { return p.portPlace > 0 && at == p.portPlace }
+
+// isServiceName reports whether a word could be the name of a service.
+func isServiceName(t string) bool {
+	return t != "" && (t[0]|0x20) >= 'a' && (t[0]|0x20) <= 'z' && !strings.ContainsAny(t, "({.:/")
 }
 
 // startsPorts reports whether ports come next: a number, or the name of a service that is not an

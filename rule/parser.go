@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weirnet/weir/internal/similar"
 )
 
 // parser reads the words of one line.
@@ -13,6 +15,8 @@ type parser struct {
 	line
 	names *Names
 	at    int // index of the next word
+	// index of the word behind an address without ports; 0 for none
+	portPlace int
 }
 
 // fail makes an error at t.
@@ -174,48 +178,11 @@ func quote(s string) string {
 
 // suggest names the word that t was meant to be, if one is close.
 func suggest(t string, words ...string) string {
-	best, least := "", 2*(len(t)/3+1)
-	for _, w := range words {
-		d := 2 * distance(t, w)
-		if t != "" && w[0] != t[0] {
-			d++ // the first letter is rarely the wrong one
-		}
-		if d < least || d == least && best != "" && w < best {
-			best, least = w, d
-		}
-	}
+	best := similar.Word(t, words...)
 	if best == "" {
 		return ""
 	}
 	return fmt.Sprintf("did you mean %q?", best)
-}
-
-// distance is the number of single-byte edits, neighbours exchanged counting as one, that turn a
-// into b; long words are far from everything.
-func distance(a, b string) int {
-	if len(a) > 32 || len(b) > 32 {
-		return 64
-	}
-	before, row := make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	var older []int
-	for i := 1; i <= len(a); i++ {
-		older, before, row = before, row, make([]int, len(b)+1)
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(before[j]+1, row[j-1]+1, before[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], older[j-2]+1)
-			}
-		}
-	}
-	return row[len(b)]
 }
 
 // keys returns the keys of a word table in order.

@@ -277,5 +277,10 @@ func TestTwoAgents(t *testing.T) {
 	if err == nil || out != "" || !strings.Contains(stderr, "another agent is at work on it") {
 		t.Errorf("a second agent: %v\n%s%s", err, out, stderr)
 	}
+	var s api.Status
+	p.json(&s, "status")
+	if !strings.Contains(stderr, fmt.Sprintf("process %d\n", s.PID)) {
+		t.Errorf("a second agent is not told the first one, %d: %s", s.PID, stderr)
+	}
 	p.weir("status")
 }

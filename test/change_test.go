@@ -43,6 +43,13 @@ func TestTrial(t *testing.T) {
 	time.Sleep(10500 * time.Millisecond)
 	refuse(t, p.client, "http://10.66.0.1/")
 
+	p.weir("fw", "load", "--confirm", "1h", webRules(t))
+	reach(t, p.client, "http://10.66.0.1/")
+	if out := p.weir("fw", "revert"); out != "1 rule from before the trial in force\n" {
+		t.Errorf("fw revert says %q", out)
+	}
+	refuse(t, p.client, "http://10.66.0.1/")
+
 	// A trial that dies with its agent is over: the next start has the rules before.
 	p.weir("fw", "load", "--confirm", "1h", webRules(t))
 	reach(t, p.client, "http://10.66.0.1/")

@@ -252,8 +252,8 @@ func (k *cluster) followPods(p *clusterPods) {
 	reach(t, p.client, p.url)
 }
 
-// loadVersions loads versions of the rules that a host refuses, and that no host confirms, and
-// changes a table of all.
+// loadVersions loads versions of the rules that a host refuses, that the administrator takes back,
+// and that no host confirms, and changes a table of all.
 func (k *cluster) loadVersions(p *clusterPods) {
 	t := k.t
 	if out, err := k.load("add 5 deny tcp from any to any 7477\n" + clusterRules); err == nil ||
@@ -264,6 +264,15 @@ func (k *cluster) loadVersions(p *clusterPods) {
 	if _, err := k.load(clusterRules); err != nil {
 		t.Error(err)
 	}
+	if out, err := k.load("add 20 deny ip from any to table(app=web)\n"+clusterRules, "--confirm",
+		"1h"); err != nil {
+		t.Errorf("%s, %v", out, err)
+	}
+	refuse(t, p.client, p.url)
+	if out := k.a.weir("fw", "revert"); !strings.Contains(out, "enforced on 3 of 3 hosts") {
+		t.Errorf("fw revert says %q", out)
+	}
+	reach(t, p.client, p.url)
 	if out, err := k.load("add 20 deny ip from any to table(app=web)\n"+clusterRules, "--confirm",
 		"10s"); err != nil {
 		t.Errorf("%s, %v", out, err)

@@ -112,7 +112,10 @@ func TestDownLeavesWhatWasThere(t *testing.T) {
 	t.Parallel()
 	h := newUsedHost(t)
 	h.use(1)
-	h.weir("down")
+	if _, stderr, err := h.try("down"); err != nil ||
+		stderr != "weir: without network until restarted: 1 container\n" {
+		t.Errorf("down: %v, %s", err, stderr)
+	}
 	if err := h.agentNode.wait(); err != nil {
 		t.Errorf("the agent ends with %v", err)
 	}

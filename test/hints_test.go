@@ -24,6 +24,7 @@ var wrongLines = []struct{ line, hint string }{
 	{"fw table known create file /nowhere", "weir fw table known destroy"},
 	{"fw table known delete 192.0.2.1", "weir fw table known list"},
 	{"fw confirm", "weir fw load FILE --confirm 30s"},
+	{"fw revert", "weir fw load FILE --confirm 30s"},
 	{"fw load /nowhere/rules", "/ has no nowhere"},
 	{"fw why tcp a", "'in via eth0 tcp"},
 	{"fw why out via eth9 tcp 192.0.2.1:1 -> 192.0.2.2:2", "ip link"},
@@ -95,7 +96,8 @@ func TestNoNodeHint(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	for _, line := range []string{"status", "fw list", "fw add allow ip from any to any",
-		"fw confirm", "flow top", "pod list", "peer list", "service list", "panic --end"} {
+		"fw confirm", "fw revert", "flow top", "pod list", "peer list", "service list",
+		"panic --end"} {
 		if _, stderr, err := p.try(strings.Fields(line)...); err == nil ||
 			!strings.Contains(stderr, "no node is running") ||
 			!strings.Contains(stderr, "\nhint: start one: weir up") {

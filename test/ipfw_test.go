@@ -121,3 +121,25 @@ func TestIPFWScript(t *testing.T) {
 		t.Errorf("flush: %d %s", code, out)
 	}
 }
+
+// TestIPFWByName: a link to the binary that is called ipfw speaks ipfw's command line to the node
+// of the host, as that of the package does. It sees the node's directory as /run.
+func TestIPFWByName(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.start("--iface", "eth0")
+	link := filepath.Join(t.TempDir(), "ipfw")
+	if err := os.Symlink(weir, link); err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.server.Command("unshare", "--mount", "sh", "-c", `mount --bind "$1" /run
+ipfw=$2
+$ipfw -q add 100 allow icmp from any to any && $ipfw list
+$ipfw -x list 2>&1; echo $?`, "sh", filepath.Join(p.root, "run"), link).CombinedOutput()
+	want := "00100 allow icmp from any to any\n65535 allow ip from any to any\n" +
+		"ipfw: illegal option -- x\n"
+	if err != nil || !strings.HasPrefix(string(out), want) ||
+		!strings.HasSuffix(string(out), "\n64\n") {
+		t.Errorf("%v\n%s\nwant\n%s", err, out, want)
+	}
+}

@@ -103,7 +103,8 @@ func (s *transcript) follow(r io.Reader) {
 		s.mu.Lock()
 		s.text.WriteString(lines.Text() + "\n")
 		s.mu.Unlock()
-		if strings.HasPrefix(lines.Text(), "weir: ready") {
+		if strings.HasPrefix(lines.Text(), "weir: ready") ||
+			strings.Contains(lines.Text(), `"msg":"ready: `) {
 			s.once.Do(func() { close(s.ready) })
 		}
 	}

@@ -184,6 +184,12 @@ func (h *hosts) looksRight(t *testing.T) {
 	if engines[""] < 2 || engines["tunnel"] < 2 {
 		t.Errorf("states at port 80 by engine: %v\n%+v", engines, s)
 	}
+	var deleted api.Deleted
+	h.left.json(&deleted, "fw", "states", "delete", "tcp", "to", "any", "80")
+	h.left.json(&s, "fw", "states", "tcp", "to", "any", "80")
+	if deleted.Deleted < 4 || len(s.States) > 0 {
+		t.Errorf("%d states of both engines are deleted, left are %+v", deleted.Deleted, s.States)
+	}
 	var r api.Rules
 	h.right.json(&r, "fw", "show")
 	for _, one := range r.Rules {

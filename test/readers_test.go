@@ -71,8 +71,8 @@ func TestReadersChangeNothing(t *testing.T) {
 			t.Errorf("GET %s: %s, want %s", path, out[max(0, len(out)-200):], want)
 		}
 	}
-	for _, path := range []string{"do", "load", "confirm", "down", "pods", "pods/detach",
-		"pods/check", "pods/gc", "peers", "peers/remove", "peers/key"} {
+	for _, path := range []string{"do", "load", "confirm", "revert", "states/delete", "down", "pods",
+		"pods/detach", "pods/check", "pods/gc", "peers", "peers/remove", "peers/key"} {
 		out := code(read, "-d", `{"line":"-f flush"}`, "http://localhost/v1/"+path)
 		if !strings.HasSuffix(out, "\n403") || !strings.Contains(out, "changes nothing") ||
 			!strings.Contains(out, "run as root") {
@@ -122,6 +122,10 @@ func (p *pair) asReaders(t *testing.T, program, run string) {
 		if out := as("--groups=4242", verb...); !strings.HasSuffix(out, "<nil>") {
 			t.Errorf("a reader's weir %v: %s", verb, out)
 		}
+	}
+	if out := as("--groups=4242", "demo"); strings.Contains(out, "making") ||
+		!strings.Contains(out, "permission denied\nhint: run as root\n") {
+		t.Errorf("a reader's weir demo: %s", out)
 	}
 	if out := as("--groups=4242", "fw", "-f", "flush"); strings.HasSuffix(out, "<nil>") {
 		t.Errorf("a reader flushes: %s", out)

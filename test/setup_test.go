@@ -112,6 +112,17 @@ func TestSetup(t *testing.T) {
 		}
 		return nil
 	})
+	asked := p.server.Command("env", session.from, weir, "setup", "--root", p.root, "--bpffs",
+		p.bpffs, "--confirm", "1h")
+	asked.Stdin = typed(t, "n\n")
+	if out, err := asked.CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "not kept: the rules before are in force") {
+		t.Errorf("not kept: %v\n%s", err, out)
+	}
+	var s api.Status
+	if p.json(&s, "status"); s.Trial != nil || s.Default != "allow" {
+		t.Errorf("after an answer of no: %+v", s)
+	}
 	if _, err := os.Stat(rules); err == nil {
 		t.Error("rules that were not confirmed became the rule file")
 	}

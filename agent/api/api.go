@@ -14,7 +14,7 @@
 //	GET  /v1/sets          Sets
 //	GET  /v1/pipes         Pipes
 //	GET  /v1/nat           NATs
-//	GET  /v1/states        States
+//	GET  /v1/states        States     ?filter=EXPR
 //	GET  /v1/events        JSON lines of events; ?filter=EXPR ?since=TIME|DURATION ?follow=0
 //	GET  /v1/top           Top        ?n=ROWS
 //	GET  /v1/history       History    ?since=NUMBER of a sample
@@ -24,6 +24,8 @@
 //	POST /v1/commands      Commands -> Done       the commands of a file, all or none
 //	POST /v1/load          Load     -> Done       the whole rule set
 //	POST /v1/confirm                -> Done       keep what was loaded on trial
+//	POST /v1/revert                 -> Done       go back to what was before it
+//	POST /v1/states/delete DeleteStates -> Deleted  end the states that a filter picks
 //	POST /v1/panic         Panic    -> Done       deny everything but the session that asks
 //	POST /v1/panic/end              -> Done       the rules before
 //	POST /v1/why           Why      -> Explanation
@@ -334,6 +336,17 @@ type State struct {
 	// Engine is "tunnel" for what the engine of the tunnel to other nodes has, and "" for the
 	// kernel's. A flow between pods of two nodes has a state in each.
 	Engine string `json:"engine,omitempty"`
+}
+
+// DeleteStates asks to end the states that a filter picks, in the words of GET /v1/states.
+type DeleteStates struct {
+	Filter string `json:"filter"`
+}
+
+// Deleted is how many states were ended.
+type Deleted struct {
+	Version int `json:"version"`
+	Deleted int `json:"deleted"`
 }
 
 // Do is one command in ipfw's grammar: "add 100 allow ip from any to any", "delete 100", "table web

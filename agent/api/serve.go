@@ -14,8 +14,13 @@ const maxRequest = 64 << 20
 
 // Answer returns the handler of a request without a body.
 func Answer[A any](ask func() (A, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		Reply(w, ask)
+	return AnswerFor(func(context.Context) (A, error) { return ask() })
+}
+
+// AnswerFor is Answer with the context of the request.
+func AnswerFor[A any](ask func(context.Context) (A, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		Reply(w, func() (A, error) { return ask(r.Context()) })
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,9 +19,18 @@ type Lock struct{ held *os.File }
 // ErrTaken means that another process holds the claim.
 var ErrTaken error = errTaken{}
 
-type errTaken struct{}
+// errTaken has the id of that process, or 0 where it is not known.
+type errTaken struct{ pid int }
 
-func (errTaken) Error() string { return "another agent is at work on it" }
+func (e errTaken) Error() string {
+	if e.pid == 0 {
+		return "another agent is at work on it"
+	}
+	return fmt.Sprintf("another agent is at work on it, process %d", e.pid)
+}
+
+// Is reports whether an error is ErrTaken, with any process.
+func (errTaken) Is(other error) bool { return other == ErrTaken }
 
 // Hint returns how to see the other agent.
 func (errTaken) Hint() string { return "weir status shows it; weir down or its service ends it" }
@@ -78,13 +89,36 @@ func Dir(path string) (*Lock, error) {
 
 func claimFile(path string, f *os.File) (*Lock, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = ErrTaken
+			err = errTaken{holder(f)}
 		}
+		f.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return &Lock{f}, nil
+}
+
+// holder is the process that holds the lock of a file, or 0: /proc/locks does not have those of
+// other pid namespaces, and has the devices of some file systems by another number.
+func holder(f *os.File) int {
+	var s unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &s) != nil {
+		return 0
+	}
+	text, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return 0
+	}
+	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(s.Dev), unix.Minor(s.Dev), s.Ino)
+	for line := range strings.Lines(string(text)) {
+		// "1: FLOCK  ADVISORY  WRITE 4711 fe:01:123 0 EOF"; a "->" in front of a process that waits
+		w := strings.Fields(line)
+		if len(w) > 5 && w[1] == "FLOCK" && w[5] == file {
+			pid, _ := strconv.Atoi(w[4])
+			return max(pid, 0)
+		}
+	}
+	return 0
 }
 
 // Release ends the claim.

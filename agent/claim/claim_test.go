@@ -2,8 +2,10 @@ package claim
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +21,9 @@ func TestLockIsHeldOnce(t *testing.T) {
 		}
 		if _, err := claim(dir); !errors.Is(err, ErrTaken) {
 			t.Errorf("%s: second claim: got %v, want %v", name, err, ErrTaken)
+		} else if want := fmt.Sprintf("process %d", os.Getpid()); !strings.HasSuffix(err.Error(),
+			want) {
+			t.Errorf("%s: second claim: %v, which should name %s", name, err, want)
 		}
 		first.Release()
 		again, err := claim(dir)

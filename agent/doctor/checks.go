@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -158,8 +159,14 @@ func synCookies() (string, error) {
 	return "", err
 }
 
-func jit() (string, error) {
-	text, err := os.ReadFile("/proc/sys/net/core/bpf_jit_enable")
+func jit() (string, error) { return jitSetting("/proc/sys/net/core/bpf_jit_enable") }
+
+// jitSetting reads the kernel's setting, which only the first network namespace shows.
+func jitSetting(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "not known: only the first network namespace shows it", nil
+	}
 	if err != nil {
 		return "", err
 	}

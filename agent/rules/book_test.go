@@ -264,10 +264,10 @@ func TestRulesReturn(t *testing.T) {
 	if _, err := b.revert(b.trial); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Panic(nil, 0); err != nil {
+	if err := b.Panic(t.Context(), nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.EndPanic(); err != nil {
+	if err := b.EndPanic(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if want := []bool{false, true, false, true}; !slices.Equal(got, want) {

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -71,7 +72,7 @@ func bare(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 // Panic denies everything but a session, nil for none, from now on. A trial ends with it: the rules
 // before the trial come back later. tunnel is the port of the tunnel that the session comes
 // through, 0 for none.
-func (b *Book) Panic(s *api.Session, tunnel uint16) error {
+func (b *Book) Panic(ctx context.Context, s *api.Session, tunnel uint16) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -113,7 +114,7 @@ func (b *Book) Panic(s *api.Session, tunnel uint16) error {
 		return fmt.Errorf("everything is denied, but a restart of the agent would lift that: %w",
 			unsaved)
 	}
-	b.config.Log.Warn("panic: everything is denied", "but", s)
+	b.config.Log.Warn("panic: everything is denied", "but", s, "uid", api.Caller(ctx))
 	return nil
 }
 
@@ -139,7 +140,7 @@ func (b *Book) showPanic() {
 }
 
 // EndPanic brings the rules before the panic back.
-func (b *Book) EndPanic() error {
+func (b *Book) EndPanic(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.panic == nil {
@@ -157,7 +158,7 @@ func (b *Book) EndPanic() error {
 		return fmt.Errorf("the rules before are in force, but the next start would panic again: %w",
 			err)
 	}
-	b.config.Log.Warn("the panic has ended")
+	b.config.Log.Warn("the panic has ended", "uid", api.Caller(ctx))
 	return nil
 }
 

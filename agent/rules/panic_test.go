@@ -41,11 +41,11 @@ func panicBook(t *testing.T) (*Book, *soft.Engine, *hands) {
 // TestPanic: only the session passes, nothing can be changed, and the end brings the rules back.
 func TestPanic(t *testing.T) {
 	b, e, _ := panicBook(t)
-	if err := b.EndPanic(); err == nil {
+	if err := b.EndPanic(t.Context()); err == nil {
 		t.Error("a panic ends that never began")
 	}
 	saved := savedText(t, b)
-	if err := b.Panic(ssh, 0); err != nil {
+	if err := b.Panic(t.Context(), ssh, 0); err != nil {
 		t.Fatal(err)
 	}
 	if !flows(e, 4000, 22) || flows(e, 4001, 22) || flows(e, 4000, 80) {
@@ -57,8 +57,8 @@ func TestPanic(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
-	if _, err := b.Load(api.Load{Name: "x", Text: "add allow ip from any to any"}); !errors.As(err,
-		new(errPanic)) {
+	if _, err := b.Load(t.Context(), api.Load{Name: "x",
+		Text: "add allow ip from any to any"}); !errors.As(err, new(errPanic)) {
 		t.Error(err)
 	}
 	if savedText(t, b) != saved {
@@ -66,7 +66,7 @@ func TestPanic(t *testing.T) {
 	}
 	other := *ssh
 	other.From = netip.MustParseAddrPort("192.0.2.1:5000")
-	if err := b.Panic(&other, 51820); err != nil {
+	if err := b.Panic(t.Context(), &other, 51820); err != nil {
 		t.Fatal(err)
 	}
 	if !flows(e, 5000, 22) || flows(e, 4000, 22) {
@@ -75,7 +75,7 @@ func TestPanic(t *testing.T) {
 	if p := b.config.Problems.All(); len(p) != 1 || !strings.Contains(p[0].Advice, "--end") {
 		t.Errorf("problems %+v", p)
 	}
-	if err := b.EndPanic(); err != nil {
+	if err := b.EndPanic(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if !flows(e, 4001, 22) || !flows(e, 4001, 80) || len(members(b, "banned")) != 1 {
@@ -104,7 +104,7 @@ func TestPanicSurvives(t *testing.T) {
 			damage: `{"boot":"one","session":{"from":"192.0.2.1:4000","to":"[2001:db8::1]:22"}}`},
 	} {
 		b, _, h := panicBook(t)
-		if err := b.Panic(ssh, 0); err != nil {
+		if err := b.Panic(t.Context(), ssh, 0); err != nil {
 			t.Fatal(err)
 		}
 		if c.damage != "" {
@@ -133,7 +133,7 @@ func TestPanicSurvives(t *testing.T) {
 			t.Errorf("%s: %t %t %t", c.name, flows(e, 4000, 22), flows(e, 4001, 22),
 				flows(e, 4000, 80))
 		}
-		if err := next.EndPanic(); err != nil {
+		if err := next.EndPanic(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if !flows(e, 1, 80) || len(members(next, "banned")) != 1 {
@@ -149,13 +149,13 @@ func TestPanicDuringATrial(t *testing.T) {
 		time.Hour, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Panic(nil, 0); err != nil {
+	if err := b.Panic(t.Context(), nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	if flows(e, 4000, 22) || flows(e, 1, 81) {
 		t.Error("something passes")
 	}
-	if err := b.EndPanic(); err != nil {
+	if err := b.EndPanic(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, on := b.TrialLeft(); on || flows(e, 1, 81) || !flows(e, 1, 80) {
@@ -169,13 +169,14 @@ func TestPanicOnAFullDisk(t *testing.T) {
 	if err := os.Mkdir(PanicFile(b.store.path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Panic(ssh, 0); err == nil || !strings.Contains(err.Error(), "a restart") {
+	if err := b.Panic(t.Context(), ssh, 0); err == nil ||
+		!strings.Contains(err.Error(), "a restart") {
 		t.Error(err)
 	}
 	if flows(e, 1, 80) {
 		t.Error("the panic is not in force")
 	}
-	if err := b.EndPanic(); err != nil {
+	if err := b.EndPanic(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,9 +1,11 @@
 package rules
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/rulefile"
@@ -17,28 +19,44 @@ func (b *Book) done(message string) api.Done {
 	return a
 }
 
+// maxLogged is how many bytes of a text of a caller a line of the log has: a command may have a
+// million addresses.
+const maxLogged = 200
+
+// logged is a text of a caller for the log: what is too long is cut, and its length says so.
+func logged(text string) string {
+	if len(text) <= maxLogged {
+		return text
+	}
+	end := maxLogged
+	for end > maxLogged-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return fmt.Sprintf("%s... (%d bytes)", text[:end], len(text))
+}
+
 // Do makes the change of one command.
-func (b *Book) Do(r api.Do) (api.Done, error) {
+func (b *Book) Do(ctx context.Context, r api.Do) (api.Done, error) {
 	message, err := b.do(r.Line, r.Lenient)
 	if err != nil {
 		return api.Done{}, err
 	}
-	b.config.Log.Info("changed", "command", r.Line)
+	b.config.Log.Info("changed", "command", logged(r.Line), "uid", api.Caller(ctx))
 	return b.done(message), nil
 }
 
 // Run executes the commands of a file on the rules in force, all or none.
-func (b *Book) Run(r api.Commands) (api.Done, error) {
+func (b *Book) Run(ctx context.Context, r api.Commands) (api.Done, error) {
 	message, err := b.doAll(r.Name, r.Text)
 	if err != nil {
 		return api.Done{}, err
 	}
-	b.config.Log.Info("changed", "file", r.Name)
+	b.config.Log.Info("changed", "file", logged(r.Name), "uid", api.Caller(ctx))
 	return b.done(message), nil
 }
 
 // Load replaces the rules, on trial if that is asked for.
-func (b *Book) Load(r api.Load) (api.Done, error) {
+func (b *Book) Load(ctx context.Context, r api.Load) (api.Done, error) {
 	var try time.Duration
 	if r.Confirm != "" {
 		var err error
@@ -65,7 +83,8 @@ func (b *Book) Load(r api.Load) (api.Done, error) {
 		return api.Done{}, err
 	}
 	b.config.Problems.Solved(aboutLockDown)
-	b.config.Log.Info("loaded", "file", r.Name, "rules", len(set.Rules), "trial", try)
+	b.config.Log.Info("loaded", "file", logged(r.Name), "rules", len(set.Rules), "trial", try,
+		"uid", api.Caller(ctx))
 	if try == 0 {
 		return b.done(""), nil
 	}
@@ -73,11 +92,22 @@ func (b *Book) Load(r api.Load) (api.Done, error) {
 }
 
 // Confirm keeps the rules that are on trial.
-func (b *Book) Confirm() (api.Done, error) {
+func (b *Book) Confirm(ctx context.Context) (api.Done, error) {
 	if err := b.confirm(); err != nil {
 		return api.Done{}, err
 	}
-	b.config.Log.Info("confirmed")
+	b.config.Log.Info("confirmed", "uid", api.Caller(ctx))
+	return b.done(""), nil
+}
+
+// Revert ends the trial now: the rules before are in force.
+func (b *Book) Revert(ctx context.Context) (api.Done, error) {
+	t, err := b.goBack()
+	if err != nil {
+		return api.Done{}, err
+	}
+	b.config.Log.Info("reverted: the rules before are in force", "file", logged(t.name),
+		"uid", api.Caller(ctx))
 	return b.done(""), nil
 }
 

@@ -59,6 +59,9 @@ func TestSharedRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("another trial", 82, "80")
+	if _, err := b.Revert(t.Context()); !errors.As(err, new(errShared)) {
+		t.Errorf("a host leaves a trial of its cluster alone: %v", err)
+	}
 	if name := <-ended; name != "82" {
 		t.Errorf("the trial of %s ends", name)
 	}
@@ -87,7 +90,8 @@ func TestSharedRules(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
-	if _, err := b.Load(api.Load{Name: "f", Text: "add allow ip from any to any\n"}); err == nil {
+	if _, err := b.Load(t.Context(), api.Load{Name: "f",
+		Text: "add allow ip from any to any\n"}); err == nil {
 		t.Error("a rule file is loaded on this host alone")
 	}
 	b.config.Shared = func() (Version, bool) { return open("82"), true }
@@ -111,7 +115,7 @@ func TestPanicOfAHostOfACluster(t *testing.T) {
 	if err := b.Enforce(trial, time.Hour, func() { close(ended) }); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Panic(nil, 0); err != nil {
+	if err := b.Panic(t.Context(), nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	<-ended
@@ -126,7 +130,7 @@ func TestPanicOfAHostOfACluster(t *testing.T) {
 	if err := b.Enforce(next, 0, nil); err == nil || passes(e, 80) || passes(e, 81) {
 		t.Errorf("the panic is over: %v", err)
 	}
-	if err := b.EndPanic(); err != nil || !passes(e, 80) || passes(e, 81) {
+	if err := b.EndPanic(t.Context()); err != nil || !passes(e, 80) || passes(e, 81) {
 		t.Errorf("after the panic: %v", err)
 	}
 	if err := b.Enforce(next, 0, nil); err != nil || !passes(e, 81) {

@@ -63,11 +63,17 @@ func (e errTrial) Error() string {
 
 // Hint returns how to end the trial.
 func (e errTrial) Hint() string {
-	return "keep it: weir fw confirm, or wait until the rules before are back"
+	return "keep it: weir fw confirm; go back now: weir fw revert"
 }
 
 var errNoTrial = &api.Error{Message: "no rule set is on trial; nothing to confirm",
-	Advice: "weir fw load FILE --confirm 30s puts one on trial; weir status shows what is in force"}
+	Advice: adviceTrial}
+
+var errNoTrialToEnd = &api.Error{Message: "no rule set is on trial; nothing to go back from",
+	Advice: adviceTrial}
+
+const adviceTrial = "weir fw load FILE --confirm 30s puts one on trial; " +
+	"weir status shows what is in force"
 
 // TrialLeft returns the name of the rule set on trial and how long it has left; false when there is
 // none.
@@ -113,6 +119,28 @@ func (b *Book) revert(t *trial) (was bool, err error) {
 	b.trial = nil
 	t.before.Set.Expire(b.config.Clock.Now())
 	return true, b.returnLocked(t.before)
+}
+
+// goBack ends the trial now, and returns it. If the rules before cannot be in force, the trial
+// continues. A host does not leave the trial of its cluster alone.
+func (b *Book) goBack() (*trial, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.trial
+	switch {
+	case b.config.Shared != nil:
+		return nil, errShared{}
+	case t == nil:
+		return nil, errNoTrialToEnd
+	}
+	t.before.Set.Expire(b.config.Clock.Now())
+	if err := b.returnLocked(t.before); err != nil {
+		return nil, fmt.Errorf("%w; go back to the rules before: %w",
+			errTrial{time.Until(t.ends)}, err)
+	}
+	t.timer.Stop()
+	b.trial = nil
+	return t, nil
 }
 
 // changeableLocked refuses changes that are made on this host while a rule set is on trial, and on

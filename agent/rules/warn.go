@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -52,8 +53,8 @@ func (x *Explainer) Doubts(q api.Doubts) (api.Warnings, error) {
 }
 
 // Load replaces the rules as Book.Load does, and says what is doubtful about them.
-func (x *Explainer) Load(r api.Load) (api.Done, error) {
-	done, err := x.Book.Load(r)
+func (x *Explainer) Load(ctx context.Context, r api.Load) (api.Done, error) {
+	done, err := x.Book.Load(ctx, r)
 	if err != nil {
 		return done, err
 	}

@@ -77,7 +77,8 @@ func TestWarnings(t *testing.T) {
 			Labels:     func() map[string][]rule.TableEntry { return nil },
 			Guards:     func(name string) bool { return name != "lo" },
 			States:     func() iter.Seq2[firewall.State, error] { return nil }}
-		done, err := x.Load(api.Load{Name: "rules", Text: tc.rules + "\n", Session: tc.session})
+		done, err := x.Load(t.Context(), api.Load{Name: "rules", Text: tc.rules + "\n",
+			Session: tc.session})
 		if err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
@@ -97,7 +98,7 @@ func TestWarnings(t *testing.T) {
 func TestEmptyRuleFileIsRefused(t *testing.T) {
 	b, e := newBook(t)
 	for _, text := range []string{"", "# nothing\n", "flush\n", "table 1 add 10.0.0.1\n"} {
-		if _, err := b.Load(api.Load{Name: "rules", Text: text}); err == nil ||
+		if _, err := b.Load(t.Context(), api.Load{Name: "rules", Text: text}); err == nil ||
 			!strings.Contains(err.Error(), "rules holds no rule") {
 			t.Errorf("%q: %v", text, err)
 		}

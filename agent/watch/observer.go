@@ -42,6 +42,7 @@ type Engine interface {
 	Capture(func(*firewall.Captured)) error
 	Stats() (kernel.Stats, error)
 	States() iter.Seq2[firewall.State, error]
+	DeleteStates(drop func(firewall.State) bool) (int, error)
 	Decisions() (map[firewall.Decision]firewall.Count, error)
 	// KernelDecisions are those of the kernel engine alone.
 	KernelDecisions() (map[firewall.Decision]firewall.Count, error)

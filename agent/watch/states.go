@@ -1,7 +1,9 @@
 package watch
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 	"time"
@@ -9,14 +11,25 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/packet"
 )
 
 // engineNames are the names of the engines, in the order of Readers.
 var engineNames = [...]string{"", "tunnel"}
 
-// States lists the live states, the youngest last.
-func (o *Observer) States() (api.States, error) {
+// ServeStates answers the live states that a filter picks.
+func (o *Observer) ServeStates(w http.ResponseWriter, r *http.Request) {
+	filter, err := observe.ParseStateFilter(r.URL.Query().Get("filter"), o.config.Rules.Names())
+	if err != nil {
+		api.Refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	api.Reply(w, func() (api.States, error) { return o.states(filter) })
+}
+
+// states lists the live states that a filter picks, the youngest last.
+func (o *Observer) states(filter *observe.Filter) (api.States, error) {
 	a := api.States{Version: api.Version, States: []api.State{}}
 	table, err := o.Table()
 	if err != nil {
@@ -33,7 +46,9 @@ func (o *Observer) States() (api.States, error) {
 			if err != nil {
 				return a, err
 			}
-			all = append(all, state{s, engineNames[i]})
+			if filter.MatchState(&s, &o.names) {
+				all = append(all, state{s, engineNames[i]})
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b state) int { return int(a.Created - b.Created) })
@@ -47,6 +62,51 @@ func (o *Observer) States() (api.States, error) {
 		a.States = append(a.States, v)
 	}
 	return a, nil
+}
+
+// stateKey is a state among all that live: a later one of the same flow is another.
+type stateKey struct {
+	proto    packet.Proto
+	from, to netip.AddrPort
+	link     uint32
+	query    uint8
+	created  time.Duration
+}
+
+func keyOf(s *firewall.State) stateKey {
+	return stateKey{s.Proto, s.From, s.To, s.Link, s.Query, s.Created}
+}
+
+// DeleteStates ends the states that a filter picks. They are found first, since an engine may hold
+// its workers while it deletes, and tables are looked up under a lock of their own.
+func (o *Observer) DeleteStates(ctx context.Context, q api.DeleteStates) (api.Deleted, error) {
+	a := api.Deleted{Version: api.Version}
+	filter, err := observe.ParseStateFilter(q.Filter, o.config.Rules.Names())
+	if err != nil {
+		return a, err
+	}
+	if filter.String() == "" {
+		return a, &api.Error{Message: "which states is not said",
+			Advice: "weir fw states delete from 192.0.2.7; all of them: weir fw states delete ip"}
+	}
+	picked := map[stateKey]bool{}
+	for s, err := range o.config.Engine.States() {
+		if err != nil {
+			return a, err
+		}
+		if filter.MatchState(&s, &o.names) {
+			picked[keyOf(&s)] = true
+		}
+	}
+	if len(picked) == 0 {
+		return a, nil
+	}
+	a.Deleted, err = o.config.Engine.DeleteStates(func(s firewall.State) bool {
+		return picked[keyOf(&s)]
+	})
+	o.config.Log.Info("states deleted", "filter", filter.String(), "states", a.Deleted,
+		"uid", api.Caller(ctx))
+	return a, err
 }
 
 // mostStatesOf bounds how many states of one flow are shown: there is one in each engine, and those

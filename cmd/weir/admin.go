@@ -197,6 +197,17 @@ func (c *call) confirmCluster(anyway bool) error {
 	})
 }
 
+// revertCluster ends the trial of a version on all hosts.
+func (c *call) revertCluster() error {
+	return c.asAdmin(func(ctx context.Context, a *administrator) error {
+		head, hosts, err := admin.Revert(ctx, a)
+		if err != nil {
+			return err
+		}
+		return c.outcome(ctx, a, head, hosts)
+	})
+}
+
 // changeShared adds members to a shared table, or deletes them.
 func (c *call) changeShared(line string, quiet bool) error {
 	command, err := rule.ParseLine(line, rulefile.SystemNames())

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -12,6 +13,9 @@ import (
 func demoVerb(c *call) action {
 	asJSON := c.json("")
 	return func() error {
+		if os.Geteuid() != 0 { // before it says what it makes
+			return c.failed(fmt.Errorf("make network namespaces: %w", fs.ErrPermission))
+		}
 		self, err := os.Executable()
 		if err != nil {
 			return c.failed(err)

@@ -54,6 +54,24 @@ func fwLoadVerb(c *call) action {
 	}
 }
 
+// fwRevertVerb ends a trial without waiting.
+func fwRevertVerb(c *call) action {
+	return func() error {
+		if member, err := c.isMember(); err != nil || member {
+			if err != nil {
+				return c.failed(err)
+			}
+			return c.revertCluster()
+		}
+		var done api.Done
+		if err := c.post("/v1/revert", nil, &done); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.out, "%s from before the trial in force\n", plural(done.Rules, "rule"))
+		return nil
+	}
+}
+
 func fwConfirmVerb(c *call) action {
 	anyway := c.Bool("anyway", false,
 		"of a cluster: also when a host was not heard of since it switched")

@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/tty"
@@ -11,26 +14,45 @@ import (
 
 func fwStatesVerb(c *call) action {
 	asJSON := c.json("")
+	c.takes(0, -1)
+	c.complete(func(before []string) []cobra.Completion {
+		if len(before) > 0 {
+			return nil
+		}
+		return []cobra.Completion{"delete"}
+	})
 	return func() error {
-		if !*asJSON {
-			return c.listStates()
+		filter := c.Args()
+		if len(filter) > 0 && filter[0] == "delete" {
+			if len(filter) == 1 {
+				return c.wrong("delete: missing FILTER")
+			}
+			return c.deleteStates(strings.Join(filter[1:], " "), *asJSON)
 		}
 		var s api.States
-		if err := c.get("/v1/states", &s); err != nil {
+		q := url.Values{"filter": {strings.Join(filter, " ")}}
+		if err := c.get("/v1/states?"+q.Encode(), &s); err != nil {
 			return err
 		}
-		return printJSON(c.out, s)
+		if *asJSON {
+			return printJSON(c.out, s)
+		}
+		printStates(c, s.States)
+		printTable(c, &s.Table, "# ")
+		return nil
 	}
 }
 
-// listStates prints the live states as a table.
-func (c *call) listStates() error {
-	var s api.States
-	if err := c.get("/v1/states", &s); err != nil {
+// deleteStates ends the states that a filter picks.
+func (c *call) deleteStates(filter string, asJSON bool) error {
+	var a api.Deleted
+	if err := c.post("/v1/states/delete", api.DeleteStates{Filter: filter}, &a); err != nil {
 		return err
 	}
-	printStates(c, s.States)
-	printTable(c, &s.Table, "# ")
+	if asJSON {
+		return printJSON(c.out, a)
+	}
+	fmt.Fprintf(c.out, "%s deleted\n", plural(a.Deleted, "state"))
 	return nil
 }
 

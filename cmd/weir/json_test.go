@@ -10,7 +10,8 @@ import (
 // changing are the verbs that read nothing, or whose answer is a file or a stream of another
 // format. All others take -j.
 var changing = []string{"up", "confirm", "down", "fw add", "fw delete", "fw zero", "fw flush",
-	"fw load", "fw confirm", "ipfw", "panic", "flow capture", "page", "pod attach", "pod detach",
+	"fw load", "fw confirm", "fw revert",
+	"ipfw", "panic", "flow capture", "page", "pod attach", "pod detach",
 	"service remove", "cni", "netavark", "peer add", "peer remove", "cluster init",
 	"cluster invite",
 	"cluster grow", "cluster backup", "cluster restore", "cluster accept", "cluster sign", "join",

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/weirnet/weir/agent"
 	"github.com/weirnet/weir/agent/api"
@@ -50,10 +52,28 @@ func (c *call) failed(err error) error {
 	return fmt.Errorf("%s: %w", c.verb.name, err)
 }
 
+// podsPatience is how long weir down waits for the number of containers: a node that does not
+// answer is to go all the same.
+const podsPatience = 2 * time.Second
+
+// containers is how many containers the node has, 0 where it does not say.
+func (c *call) containers() int {
+	ctx, cancel := context.WithTimeout(c.ctx, podsPatience)
+	defer cancel()
+	var all api.Pods
+	_ = c.client().Get(ctx, "/v1/pods", &all)
+	known := map[string]bool{} // one may have several interfaces
+	for i := range all.Pods {
+		known[all.Pods[i].Container] = true
+	}
+	return len(known)
+}
+
 func downVerb(c *call) action {
 	keep := c.Bool("keep", false,
 		"keep rules, peers and key for the next start; containers lose their network nevertheless")
 	return func() error {
+		lose := c.containers()
 		var done api.Done
 		path := "/v1/down"
 		if *keep {
@@ -62,6 +82,10 @@ func downVerb(c *call) action {
 		err := c.client().Post(c.ctx, path, nil, &done)
 		if errors.Is(err, api.ErrNoNode) { // no agent, but perhaps its pinned objects
 			err = agent.Down(c.paths(), *keep)
+		}
+		if err == nil && lose > 0 {
+			fmt.Fprintf(c.stderr, "weir: without network until restarted: %s\n",
+				plural(lose, "container"))
 		}
 		return c.failed(err)
 	}

@@ -74,11 +74,14 @@ func (c *call) askToKeep(most time.Duration) error {
 	fmt.Fprintf(c.stderr, "Try a second session now. Keep the rules? [y/N] (%v) ", most)
 	var answer string
 	fmt.Fscanln(c.in, &answer)
+	var done api.Done
 	if answer != "y" && answer != "yes" {
-		fmt.Fprintln(c.out, "not kept: the rules before come back when the time is up")
+		if err := c.post("/v1/revert", nil, &done); err != nil {
+			return err
+		}
+		fmt.Fprintln(c.out, "not kept: the rules before are in force")
 		return statusError(1)
 	}
-	var done api.Done
 	if err := c.post("/v1/confirm", nil, &done); err != nil {
 		return err
 	}

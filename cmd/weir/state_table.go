@@ -50,3 +50,16 @@ func printTable(c *call, t *api.StateTable, prefix string) {
 			k.Sent, k.Kept, k.Lost)
 	}
 }
+
+// isNotable reports whether the figures of a table say more than that all is well: something is
+// more than half full, refused, evicted or lost, or there were SYN cookies.
+func isNotable(t *api.StateTable) bool {
+	n, k := &t.Translations, &t.Cookies
+	for _, packets := range t.Refused {
+		if packets > 0 {
+			return true
+		}
+	}
+	return t.States > t.StatesMax/2 || t.HalfOpen > t.HalfOpenMax/2 || n.Now > n.Max/2 ||
+		t.Evicted+t.EventsLost+t.RatesFull+n.Evicted+n.Refused > 0 || k.On || k.Ever > 0
+}

@@ -73,8 +73,8 @@ func printStatus(c *call, s api.Status) {
 	if !s.Healthy {
 		state = "NOT healthy"
 	}
-	fmt.Fprintf(c.out, "%s, agent %d up for %v\n", state, s.PID,
-		time.Since(s.Since).Round(time.Second))
+	fmt.Fprintf(c.out, "%s, agent %d up for %v, weir %s\n", state, s.PID,
+		time.Since(s.Since).Round(time.Second), dash(s.Weir))
 	for _, p := range s.Problems {
 		fmt.Fprintf(c.out, "problem: %s\n", c.show(p.What))
 		if p.Advice != "" {
@@ -123,7 +123,8 @@ func printStatus(c *call, s api.Status) {
 		printCluster(c, s.Cluster)
 	}
 	if s.Trial != nil {
-		fmt.Fprintf(c.out, "trial: %s, for another %.0f s; keep it: weir fw confirm\n",
+		fmt.Fprintf(c.out, "trial: %s, for another %.0f s; keep it: weir fw confirm; "+
+			"go back now: weir fw revert\n",
 			c.show(s.Trial.Name), s.Trial.LeftSeconds)
 	}
 	if p := s.Panic; p != nil {
@@ -140,7 +141,9 @@ func printStatus(c *call, s api.Status) {
 		fmt.Fprintf(c.out, ", %d adopted at the start", s.Adopted)
 	}
 	fmt.Fprintln(c.out)
-	printTable(c, &s.Table, "")
+	if isNotable(&s.Table) {
+		printTable(c, &s.Table, "")
+	}
 	for _, r := range slices.Sorted(maps.Keys(s.Reasons)) {
 		fmt.Fprintf(c.out, "decided before or beside the rules: %s %d\n", r, s.Reasons[r])
 	}

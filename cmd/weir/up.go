@@ -46,6 +46,9 @@ func upVerb(c *call) action {
 		}
 		n.Log = slog.New(handler)
 		n.Ready = func(line string) { fmt.Fprintf(c.stderr, "weir: %s\n", c.show(line)) }
+		if n.Settings.LogJSON {
+			n.Ready = func(line string) { n.Log.Info(line) }
+		}
 		n.Reload = hangups()
 		err = agent.Run(c.ctx, n)
 		for errors.Is(err, agent.ErrAgain) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -84,8 +85,12 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	case errors.As(err, &lacking):
 		e.what = "flag needs an argument: " + spelling(lacking.GetFlag())
 	case errors.As(err, &invalid):
-		e.what = fmt.Sprintf("invalid value %q for flag %s: %v", invalid.GetValue(),
-			spelling(invalid.GetFlag()), invalid.Unwrap())
+		why := invalid.Unwrap().Error()
+		if invalid.GetFlag().Value.Type() == "duration" {
+			why = noDuration(invalid.GetValue())
+		}
+		e.what = fmt.Sprintf("invalid value %q for flag %s: %s", invalid.GetValue(),
+			spelling(invalid.GetFlag()), why)
 	}
 	if !cmd.HasParent() {
 		e.hint = strings.TrimSuffix(e.hint, cmd.UseLine()) + "weir help"
@@ -93,6 +98,14 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	}
 	e.what = verbName(cmd) + ": " + e.what
 	return e
+}
+
+// noDuration says what is wrong with a text that is to be a time.
+func noDuration(text string) string {
+	if _, err := strconv.ParseFloat(text, 32); err == nil {
+		return fmt.Sprintf("it has no unit; write %ss", text)
+	}
+	return "not a time; write one like 30s or 5m"
 }
 
 // similarFlags returns the flags with a name like one that does not exist. Commands can be compared

@@ -18,8 +18,8 @@ const module = "github.com/weirnet/weir"
 // listed directory belongs to that one unless it is listed itself. A new package needs a line here,
 // and docs/design/0001 has to agree.
 var ranks = map[string]int{
-	"rule/op": -1,
-	"packet":  0, "internal/program": 0, "examples": 0, // pure
+	"rule/op": -1, "internal/similar": -1,
+	"packet": 0, "internal/program": 0, "examples": 0, // pure
 	"flow": 1, "rule": 1,
 	"firewall": 2, "store": 2, // contracts
 	"observe": 3, "eyeballs": 3, "udp": 3,

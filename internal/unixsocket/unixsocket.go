@@ -29,25 +29,26 @@ func Listen(path string) (net.Listener, error) {
 	return c.Listen(context.Background(), "unix", path)
 }
 
-// Peer is the id of the process that connected, or 0 where it is not known.
-func Peer(c net.Conn) int {
+// Peer is the id of the process that connected and that of its user, or 0 and -1 where they are
+// not known.
+func Peer(c net.Conn) (pid, uid int) {
 	conn, ok := c.(syscall.Conn)
 	if !ok {
-		return 0
+		return 0, -1
 	}
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return 0
+		return 0, -1
 	}
-	pid := 0
+	uid = -1
 	err = raw.Control(func(fd uintptr) {
 		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err == nil {
-			pid = int(cred.Pid)
+			pid, uid = int(cred.Pid), int(cred.Uid)
 		}
 	})
 	if err != nil {
-		return 0
+		return 0, -1
 	}
-	return pid
+	return pid, uid
 }

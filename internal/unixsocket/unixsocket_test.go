@@ -45,7 +45,8 @@ func TestListenIsPrivateFromTheBeginning(t *testing.T) {
 	c.Close()
 }
 
-// TestPeer: a listener knows the process that connected, and of another kind of connection none.
+// TestPeer: a listener knows the process that connected and its user, and of another kind of
+// connection neither.
 func TestPeer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sock")
 	l, err := Listen(path)
@@ -63,13 +64,14 @@ func TestPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer accepted.Close()
-	if pid := Peer(accepted); pid != os.Getpid() {
-		t.Errorf("process %d connected, this is %d", pid, os.Getpid())
+	if pid, uid := Peer(accepted); pid != os.Getpid() || uid != os.Getuid() {
+		t.Errorf("process %d of user %d connected, this is %d of %d", pid, uid, os.Getpid(),
+			os.Getuid())
 	}
 	pipe, other := net.Pipe()
 	defer pipe.Close()
 	defer other.Close()
-	if pid := Peer(pipe); pid != 0 {
-		t.Errorf("a pipe is of process %d", pid)
+	if pid, uid := Peer(pipe); pid != 0 || uid != -1 {
+		t.Errorf("a pipe is of process %d, user %d", pid, uid)
 	}
 }

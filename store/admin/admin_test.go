@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -139,6 +140,34 @@ func TestConfirm(t *testing.T) {
 	}
 	if _, _, err := Confirm(t.Context(), l.admin, "me", Signer{}, false); err == nil {
 		t.Error("confirmed twice")
+	}
+}
+
+// TestRevert: the version before comes back at once, with the signature from when the trial began,
+// and another can be loaded.
+func TestRevert(t *testing.T) {
+	l := newLab(t)
+	if _, _, err := Revert(t.Context(), l.admin); err == nil {
+		t.Error("nothing is on trial")
+	}
+	before, err := l.load(cluster.All, "add 100 allow tcp from any to any\n", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trial, err := l.load(cluster.All, "add 200 allow tcp from any to any\n", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, hosts, err := Revert(t.Context(), l.admin)
+	if err != nil || !h.Same(before) || h.Trial != nil || h.Number != trial.Trial.Revert.Number ||
+		len(hosts) != 2 || !bytes.Equal(h.Signature, trial.Trial.Revert.Signature) {
+		t.Errorf("%+v, %v, %v", h, hosts, err)
+	}
+	if _, _, err := Confirm(t.Context(), l.admin, "me", Signer{}, true); err == nil {
+		t.Error("confirmed after going back")
+	}
+	if _, err := l.load(cluster.All, "add 300 allow tcp from any to any\n", 0); err != nil {
+		t.Errorf("another version: %v", err)
 	}
 }
 

@@ -93,7 +93,7 @@ func (e errTrial) Error() string { return fmt.Sprintf("version %v is on trial", 
 
 // Hint returns how to end the trial.
 func (errTrial) Hint() string {
-	return "keep it: weir fw confirm, or wait until the version before is back"
+	return "keep it: weir fw confirm; go back now: weir fw revert"
 }
 
 // Load checks a new text with those of the other scopes for every host, and writes the version that
@@ -234,4 +234,24 @@ func Confirm(ctx context.Context, s store.Store, by string, sign Signer, anyway 
 		return nil, nil, err
 	}
 	return &next, st.hosts(), nil
+}
+
+// Revert ends the trial of a version now: that before it takes its place, with the signature that
+// it got when the trial began.
+func Revert(ctx context.Context, s store.Store) (*cluster.Head, []string, error) {
+	for {
+		st, err := read(ctx, s)
+		if err != nil {
+			return nil, nil, err
+		}
+		if st.head.Trial == nil {
+			return nil, nil, errors.New("no version is on trial; nothing to go back from")
+		}
+		next := &st.head.Trial.Revert
+		if err := write(ctx, s, next, st.at[:1], nil, nil); err == nil {
+			return next, st.hosts(), nil
+		} else if !errors.Is(err, store.ErrConflict) {
+			return nil, nil, err
+		}
+	}
 }
