@@ -5,6 +5,9 @@ package similar
 func Word(t string, words ...string) string {
 	best, least := "", 2*(len(t)/3+1)
 	for _, w := range words {
+		if w == "" {
+			continue
+		}
 		d := 2 * distance(t, w)
 		if t != "" && w[0] != t[0] {
 			d++ // the first letter is rarely the wrong one
