@@ -63,11 +63,11 @@ func cutIn(link packet.Link, frame []byte, captured int, p *packet.Packet, f pac
 	if captured >= len(frame) {
 		return ""
 	}
-	real, reason := packet.ParseFrame(link, frame[:captured])
+	start, reason := packet.ParseFrame(link, frame[:captured])
 	if reason == packet.ReasonLink {
 		return "link-layer header"
 	}
-	if reason != packet.ReasonNone || !real.IsIP() {
+	if reason != packet.ReasonNone || !start.IsIP() {
 		return ""
 	}
 	ip, have := frame[f.L3:], captured-int(f.L3)

@@ -17,6 +17,7 @@ type base struct {
 	final   bool     // accepted packets pass: accept is 0
 	order   []string // keys of the chains to write behind it
 	entered map[string]kinds
+	knownTo map[string]bool // chains to which packets of known flows may come in netfilter
 	labels  map[string]label
 	policy  label // the end of the chain
 }
@@ -49,7 +50,8 @@ func (b *base) write(start kinds) {
 		b.block = true
 		b.comment("")
 		b.comment("Chain " + c.name)
-		if b.list(&frame{rules: c.rules}, kinds, 0, false) != 0 {
+		f := &frame{rules: c.rules, noKnown: !b.knownTo[key]}
+		if b.list(f, kinds, 0, false) != 0 {
 			b.do(op.ActionReturn)
 		}
 	}
@@ -106,6 +108,13 @@ func (b *base) list(f *frame, now kinds, end label, sure bool) kinds {
 		default:
 			if e.verdict == back || e.verdict == goTo {
 				returned |= now & e.kinds
+			}
+			if to != nil && e.kinds&known != 0 && !f.knownGone() {
+				b.knownTo[e.target] = true
+			}
+			if e.rate != nil {
+				b.rated(e, f, now, end)
+				continue
 			}
 			now = b.rule(e, now, end)
 		}

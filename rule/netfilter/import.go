@@ -33,8 +33,7 @@ func Import(sources []Source, o Options) (*Result, error) {
 		return nil, err
 	}
 	set.broadcast(o)
-	w := newWriter(set)
-	w.all()
+	w := set.write()
 	if err := w.number(); err != nil {
 		return nil, err
 	}
@@ -65,12 +64,15 @@ func (s *ruleset) check() {
 			jumps := e.verdict == jump || e.verdict == goTo
 			decides := e.verdict != proceed && (e.verdict != jump || to == nil ||
 				w.reaches(to, map[*chain]bool{}, (*entry).final))
+			if !decides {
+				e.rate = nil
+			}
 			switch err := e.writable(); {
 			case e.problem != "":
 				e.quiet = e.quiet || e.verdict == jump && !decides
 			case jumps && to == nil:
 				e.problem = "there is no chain " + e.target
-			case e.rate != nil && decides:
+			case e.rate != nil && !e.fits():
 				e.problem = e.rate.problem()
 			case err != nil:
 				e.problem = err.Error()

@@ -27,6 +27,15 @@ func TestRules(t *testing.T) {
 			"allow tcp from any to any not src-port 22,80 not dst-port 22,80"},
 		{"-A INPUT -m addrtype ! --dst-type LOCAL,MULTICAST -j ACCEPT",
 			"allow ip from any to not me not dst-ip 224.0.0.0/4"},
+		{"-A INPUT -p icmp -m limit --limit 1/sec -j ACCEPT",
+			"allow icmp from any to any limit-rate 1/s burst 5 exceed next"},
+		{"-A INPUT -m limit --limit 7/min --limit-burst 9 -j DROP",
+			"deny ip from any to any limit-rate 7/m burst 9 exceed next"},
+		{":SYN - [0:0]\n-A INPUT -p tcp --syn -j SYN\n-A SYN -m limit --limit 25/s -j RETURN\n" +
+			"-A SYN -j DROP", "return ip from any to any limit-rate 25/s burst 5 exceed next"},
+		{"-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n-A INPUT -p icmp " +
+			"--icmp-type 8 -m limit --limit 1/sec -j ACCEPT", "allow icmp from any to any " +
+			"icmptypes 8 limit-rate 1/s burst 5 exceed next keep-state"},
 		{"-A INPUT -p icmp -j REJECT --reject-with icmp-host-prohibited",
 			"unreach host-prohib icmp from any to any"},
 		{"-A INPUT -m statistic --mode random --probability 0.25 -j DROP",
@@ -77,10 +86,10 @@ func TestLeftOut(t *testing.T) {
 		effect Effect
 		why    string
 	}{
-		{"-A INPUT -p icmp -m limit --limit 1/sec -j ACCEPT", EffectRefuses,
+		{"-A INPUT -m limit --limit 1/sec -m ttl --ttl-eq 1 -j ACCEPT", EffectRefuses,
 			"with `limit-rate 1/s burst 5 exceed next`"},
-		{"-A INPUT -m limit --limit 7/min --limit-burst 9 -j DROP", EffectPasses,
-			"limit-rate 7/m burst 9 exceed next"},
+		{"-A INPUT -m conntrack --ctstate NEW,ESTABLISHED -m limit --limit 7/min " +
+			"--limit-burst 9 -j ACCEPT", EffectRefuses, "limit-rate 7/m burst 9 exceed next"},
 		{"-A INPUT -m limit --limit 2/day -j ACCEPT", EffectRefuses, "with `limit-rate N/s`"},
 		{"-A INPUT -p tcp -m hashlimit --hashlimit-upto 9/sec -j ACCEPT", EffectRefuses,
 			"limit-rate N/s src-addr"},

@@ -71,6 +71,9 @@ func (p *ruleParser) parse() {
 		p.one(w)
 		p.not = false
 	}
+	if p.entry.rate != nil {
+		p.entry.rate.end(p.entry)
+	}
 	if p.target == "" { // it counts
 		p.entry.quiet = true
 	}

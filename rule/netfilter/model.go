@@ -149,7 +149,9 @@ func (s *ruleset) chain(key, name string, families int) *chain {
 }
 
 // unconditional reports whether the rule matches every packet of its kinds.
-func (e *entry) unconditional() bool { return len(e.clauses) == 0 && e.prob == 0 }
+func (e *entry) unconditional() bool {
+	return len(e.clauses) == 0 && e.prob == 0 && e.rate == nil
+}
 
 // final reports whether no later rule sees what the rule matches.
 func (e *entry) final() bool {

@@ -71,6 +71,10 @@ func (p *nftParser) parse() {
 			p.statement(word, arg)
 		}
 	}
+	if p.rate != nil {
+		p.rate.end(p.all[0])
+		p.rate.shared = p.rate.shared || len(p.all) > 1
+	}
 	for _, e := range p.all {
 		e.rate = p.rate
 		if e.problem != "" && e.text == "" {
@@ -128,7 +132,10 @@ func (p *nftParser) statement(word string, arg any) {
 	case "log":
 		each(func(e *entry) { e.log = true })
 	case "limit":
+		twice := p.rate != nil
 		p.rate = nftRate(object)
+		p.rate.last(p.all[0])
+		p.rate.shared = twice
 	case "vmap":
 		p.verdictMap(object)
 	case "masquerade", "snat":

@@ -203,7 +203,8 @@ func (w *writer) stage(chains, behind []*chain, start kinds, after label) {
 			next = w.label()
 		}
 		b := &base{writer: w, chain: c, behind: rest, accept: next, entered: map[string]kinds{},
-			labels: map[string]label{}, final: next == 0}
+			knownTo: map[string]bool{},
+			labels:  map[string]label{}, final: next == 0}
 		b.write(start)
 		if i+1 < len(chains) {
 			w.place(next)

@@ -14,6 +14,8 @@ type frame struct {
 	rules []*entry
 	at    int // index of the next rule
 	up    *frame
+	// noKnown: packets of known flows were accepted in front of all jumps to the list
+	noKnown bool
 }
 
 // knownPass reports whether packets of known flows that are at the frame's next rule are accepted

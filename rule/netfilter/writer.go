@@ -28,12 +28,13 @@ type writer struct {
 	first    bool              // a check-state stands first
 	uses     map[string]int    // jumps to a chain, by its key
 	fates    map[followed]fate // what is known of chains
+	rates    map[*entry]int    // how many rules have the rate of an entry
 	families int               // of the packets that come to the next rule
 }
 
 func newWriter(s *ruleset) *writer {
 	w := &writer{set: s, uses: map[string]int{}, fates: map[followed]fate{},
-		families: bothFamilies}
+		rates: map[*entry]int{}, families: bothFamilies}
 	for _, c := range s.chains {
 		for _, e := range c.rules {
 			if e.problem != "" {

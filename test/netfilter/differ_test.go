@@ -60,6 +60,7 @@ func differ(t *testing.T, name string, seed uint64, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	lift(result)
 	h := newHost(t)
 	load(t, h, src, result)
 	hash := fnv.New64a()

@@ -47,6 +47,7 @@ func TestKernel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		lift(result)
 		p, err := rule.Compile(result.Rules, rule.CompileOptions{Strict: true})
 		if err != nil {
 			t.Fatal(err)
