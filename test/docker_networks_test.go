@@ -58,6 +58,14 @@ add allow tcp from any to me 80 setup keep-state
 	if err := fetch("host.docker.internal"); err != nil {
 		t.Errorf("the host: %v", err)
 	}
+	// dockerd asks for a range without routes again and again
+	if out, err := create("third"); err == nil || !strings.Contains(out,
+		"--subnet 10.88.0.0/24") {
+		t.Errorf("a network while there are pods: %v: %s", err, out)
+	}
+	if out, err := create("--subnet", "10.88.0.0/24", "third"); err != nil {
+		t.Errorf("a network while there are pods, with --subnet: %v: %s", err, out)
+	}
 	mustRun(t, docker("network", "disconnect", "pods", "client"))
 	for _, p := range h.pods() {
 		if p.Name == "late" {

@@ -41,6 +41,8 @@ type Driver struct {
 
 	mu        sync.Mutex
 	endpoints map[string]endpoint // by Docker's endpoint id
+	// whether a range of IPv4, of IPv6, was the last answer about addresses
+	offered [2]bool
 }
 
 // endpoint is the data of CreateEndpoint for the Join that follows.
@@ -94,8 +96,7 @@ func (d *Driver) Handler() http.Handler {
 	return mux
 }
 
-// handle decodes a request, calls f, and encodes its answer, or {"Err": ...}, which is an error for
-// dockerd.
+// handle decodes a request, calls f, and encodes its answer, or an error for dockerd.
 func handle[T any](mux *http.ServeMux, path string, f func(context.Context, T) (any, error)) {
 	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 		var request T
@@ -108,7 +109,9 @@ func handle[T any](mux *http.ServeMux, path string, f func(context.Context, T) (
 			answer, err = f(r.Context(), request)
 		}
 		if err != nil {
-			answer = map[string]string{"Err": "weir: " + err.Error()}
+			// dockerd reads Err of a network driver, and Error of an address driver
+			text := "weir: " + err.Error()
+			answer = map[string]string{"Err": text, "Error": text}
 		}
 		w.Header().Set("Content-Type", "application/vnd.docker.plugins.v1.1+json")
 		_ = json.NewEncoder(w).Encode(answer) // fails when dockerd has closed the connection

@@ -82,7 +82,8 @@ func TestRequests(t *testing.T) {
 		{"IpamDriver.RequestPool", `{"V6":true}`,
 			`{"Data":{},"Pool":"fd00:88::/120","PoolID":"fd00:88::/120"}`},
 		{"IpamDriver.RequestPool", `{"Pool":"172.20.0.0/16"}`,
-			`{"Err":"weir: subnet 172.20.0.0/16 is not this node's pod range 10.88.0.0/24; leave --subnet out"}`},
+			`{"Err":"weir: subnet 172.20.0.0/16 is not this node's pod range 10.88.0.0/24; leave --subnet out",` +
+				`"Error":"weir: subnet 172.20.0.0/16 is not this node's pod range 10.88.0.0/24; leave --subnet out"}`},
 		{"IpamDriver.RequestAddress",
 			`{"PoolID":"10.88.0.0/24","Options":{"RequestAddressType":"com.docker.network.gateway"}}`, `{"Address":"10.88.0.1/24","Data":{}}`},
 		{"NetworkDriver.CreateNetwork", `{"NetworkID":"n","IPv4Data":[{"Pool":"10.88.0.0/24"}]}`,
@@ -90,7 +91,8 @@ func TestRequests(t *testing.T) {
 		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24"}`,
 			`{"Address":"10.88.0.9/32","Data":{}}`},
 		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24","Address":"10.88.0.9"}`,
-			`{"Err":"weir: address in use"}`},
+			`{"Err":"weir: address in use",` +
+				`"Error":"weir: address in use"}`},
 		{"NetworkDriver.CreateEndpoint", `{"NetworkID":"n","EndpointID":"0123456789abcdef","Interface":{"Address":"10.88.0.9/32"},
 			"Options":{"weir.label.app":"web","com.docker.network.portmap":[{"Proto":6,"Port":80,"HostIP":"0.0.0.0","HostPort":8080,"HostPortEnd":8080}]}}`, `{"Interface":{}}`},
 		{"NetworkDriver.Join",
@@ -122,6 +124,29 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// TestRangeWithRoutes: dockerd takes no range in which the host has routes, and asks for another
+// one without an end. The second time the answer is what to do.
+func TestRangeWithRoutes(t *testing.T) {
+	d := New(&node{reserved: map[netip.Addr]bool{}}, filepath.Join(t.TempDir(), "networks"))
+	const pool, hint = `"Pool":"10.88.0.0/24"`, "--subnet 10.88.0.0/24"
+	for _, step := range []struct{ method, body, want string }{
+		{"IpamDriver.RequestPool", `{}`, pool},
+		{"IpamDriver.RequestPool", `{}`, hint},
+		{"IpamDriver.ReleasePool", `{"PoolID":"10.88.0.0/24"}`, `{}`},
+		{"IpamDriver.RequestPool", `{}`, pool},
+		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24"}`, "10.88.0.9"},
+		{"IpamDriver.RequestPool", `{}`, pool},
+		{"IpamDriver.RequestPool", `{"V6":true}`, `"Pool":"fd00:88::/120"`},
+		{"IpamDriver.RequestPool", `{"V6":true}`, "--subnet fd00:88::/120"},
+		{"IpamDriver.RequestPool", `{"Pool":"10.88.0.0/24"}`, pool},
+		{"IpamDriver.RequestPool", `{"Pool":"10.88.0.0/24"}`, pool},
+	} {
+		if got := call(t, d, step.method, step.body); !strings.Contains(got, step.want) {
+			t.Errorf("%s %s: %s, want %q", step.method, step.body, got, step.want)
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	d := New(&node{reserved: map[netip.Addr]bool{}, refuse: errors.New("range is full")},
 		filepath.Join(t.TempDir(), "networks"))
@@ -144,7 +169,7 @@ func TestRefusals(t *testing.T) {
 		{"NetworkDriver.Join", `{`, "unexpected EOF"},
 	} {
 		if got := call(t, d, c.method, c.body); !strings.Contains(got, `{"Err":"weir: `) ||
-			!strings.Contains(got, c.want) {
+			strings.Count(got, c.want) != 2 || !strings.Contains(got, `"Error":"weir: `) {
 			t.Errorf("%s %s: %s, want an error with %q", c.method, c.body, got, c.want)
 		}
 	}

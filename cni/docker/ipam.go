@@ -31,6 +31,7 @@ func (d *Driver) handleIPAM(mux *http.ServeMux) {
 		})
 	handle(mux, "/IpamDriver.RequestPool", d.requestPool)
 	handle(mux, "/IpamDriver.ReleasePool", func(context.Context, struct{}) (any, error) {
+		d.taken()
 		return struct{}{}, nil
 	})
 	handle(mux, "/IpamDriver.RequestAddress", d.requestAddress)
@@ -58,13 +59,38 @@ func (d *Driver) requestPool(_ context.Context, r poolRequest) (any, error) {
 			return nil, fmt.Errorf("--ip-range %s: a part of the pod range cannot be requested",
 				r.SubPool)
 		}
+		if r.Pool == "" && d.again(r.V6) {
+			return nil, fmt.Errorf("dockerd takes no range in which the host has routes, as it "+
+				"has to its pods; add --subnet %s", own.Prefix)
+		}
 		return map[string]any{"PoolID": own.Prefix.String(), "Pool": own.Prefix.String(),
 			"Data": map[string]string{}}, nil
 	}
 	return nil, fmt.Errorf("this node has no pod range of that family; add one to [pods] ranges")
 }
 
+// again reports whether dockerd asks for a range a second time instead of taking addresses of it:
+// it would do so for ever, as there is one range of a family.
+func (d *Driver) again(v6 bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	offered := &d.offered[0]
+	if v6 {
+		offered = &d.offered[1]
+	}
+	*offered = !*offered
+	return !*offered
+}
+
+// taken notes that dockerd has gone on from the range that it was offered.
+func (d *Driver) taken() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.offered = [2]bool{}
+}
+
 func (d *Driver) requestAddress(_ context.Context, r addressRequest) (any, error) {
+	d.taken()
 	pool, err := netip.ParsePrefix(r.PoolID)
 	if err != nil {
 		return nil, fmt.Errorf("pool: %w", err)
