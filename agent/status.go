@@ -14,11 +14,10 @@ import (
 
 // status returns the state of the node.
 func (n *Node) status() (api.Status, error) {
-	s := api.Status{Version: api.Version, Weir: n.config.Build.Version, PID: os.Getpid(),
-		Since:     n.began,
+	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began,
 		TakenOver: n.engine.TakenOver(), Pods: len(n.config.Settings.Pods.Ranges) > 0,
 		StatesMax: n.config.Settings.Engine.MaxStates, Reasons: map[string]uint64{},
-		Default: "allow"}
+		Default: "allow", Weir: n.config.Build.Version}
 	// without a name, the page shows none
 	s.Host, _ = os.Hostname()
 	s.Interfaces, s.Problems = n.hooks.Interfaces()

@@ -83,7 +83,7 @@ type Status struct {
 	// same.
 	Warnings   []string    `json:"warnings,omitempty"`
 	Host       string      `json:"host"` // the host's name
-	Weir       string      `json:"weir"` // the agent's version
+	Weir       string      `json:"weir"` // the version of the program, as weir version shows it
 	PID        int         `json:"pid"`
 	Since      time.Time   `json:"since"`
 	Interfaces []Interface `json:"interfaces"`
