@@ -71,8 +71,8 @@ func TestReadersChangeNothing(t *testing.T) {
 			t.Errorf("GET %s: %s, want %s", path, out[max(0, len(out)-200):], want)
 		}
 	}
-	for _, path := range []string{"do", "load", "confirm", "revert", "states/delete", "down", "pods",
-		"pods/detach", "pods/check", "pods/gc", "peers", "peers/remove", "peers/key"} {
+	for _, path := range []string{"do", "load", "confirm", "revert", "states/delete", "down",
+		"pods", "pods/detach", "pods/check", "pods/gc", "peers", "peers/remove", "peers/key"} {
 		out := code(read, "-d", `{"line":"-f flush"}`, "http://localhost/v1/"+path)
 		if !strings.HasSuffix(out, "\n403") || !strings.Contains(out, "changes nothing") ||
 			!strings.Contains(out, "run as root") {

@@ -75,6 +75,23 @@ func closed(t *testing.T, client *nstest.Node, address string) {
 	}
 }
 
+// setupNotKept answers the question of setup with no.
+func (p *pair) setupNotKept(session string) {
+	t := p.t
+	t.Helper()
+	cmd := p.server.Command("env", session, weir, "setup", "--root", p.root, "--bpffs", p.bpffs,
+		"--confirm", "1h")
+	cmd.Stdin = typed(t, "n\n")
+	if out, err := cmd.CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "not kept: the rules before are in force") {
+		t.Errorf("not kept: %v\n%s", err, out)
+	}
+	var s api.Status
+	if p.json(&s, "status"); s.Trial != nil || s.Default != "allow" {
+		t.Errorf("after an answer of no: %+v", s)
+	}
+}
+
 // TestSetup: setup keeps what a host serves and the session that asks, on trial; the rule file is
 // written when the rules are confirmed, and one that is there is never overwritten unasked.
 func TestSetup(t *testing.T) {
@@ -112,17 +129,7 @@ func TestSetup(t *testing.T) {
 		}
 		return nil
 	})
-	asked := p.server.Command("env", session.from, weir, "setup", "--root", p.root, "--bpffs",
-		p.bpffs, "--confirm", "1h")
-	asked.Stdin = typed(t, "n\n")
-	if out, err := asked.CombinedOutput(); err == nil ||
-		!strings.Contains(string(out), "not kept: the rules before are in force") {
-		t.Errorf("not kept: %v\n%s", err, out)
-	}
-	var s api.Status
-	if p.json(&s, "status"); s.Trial != nil || s.Default != "allow" {
-		t.Errorf("after an answer of no: %+v", s)
-	}
+	p.setupNotKept(session.from)
 	if _, err := os.Stat(rules); err == nil {
 		t.Error("rules that were not confirmed became the rule file")
 	}
