@@ -170,8 +170,10 @@ func (o *Observer) Begin(ctx context.Context) (stop func() error) {
 	o.clock.set()
 	o.nameThings()
 	if history := o.config.Settings.History; history > 0 {
-		// Flush reports a failure and retries
-		o.journal, _ = observe.OpenJournal(o.config.Dir, history, journalBytes)
+		// with a failure, too, since Flush tries again
+		journal, err := observe.OpenJournal(o.config.Dir, history, journalBytes)
+		o.journal = journal
+		o.kept(err)
 	}
 	o.hub.Subscribed = func(on bool) {
 		kinds := o.logKinds()
