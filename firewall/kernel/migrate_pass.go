@@ -220,45 +220,40 @@ func (m *migration) end(name uint64) {
 	}
 }
 
-// endMigratedLocked ends entries of our table by their names, but those of which our programs have
-// seen packets.
+// endMigratedLocked ends entries of our table by their names, but those of flows of which our
+// programs have seen packets: they end by themselves. A translation does not have the time of each
+// packet, its state does. The table is walked once, since packets may be held meanwhile.
 func (e *Engine) endMigratedLocked(ended map[uint64]bool) error {
 	if len(ended) == 0 {
 		return nil
 	}
-	talks, err := e.talksLocked(ended)
-	if err != nil {
-		return err
+	c := e.previous.copies
+	var found []*entry
+	talks := map[tuple]bool{}
+	for x, err := range e.entries() {
+		if err != nil {
+			return err
+		}
+		if !ended[c.nameHere(x)] {
+			continue
+		}
+		found = append(found, x)
+		if last := max(x.sides[0].Last, x.sides[1].Last); c.followed > 0 && last >= c.followed &&
+			!x.translation() {
+			talks[x.tuple()] = true
+		}
 	}
-	return e.endWhere(func(x *entry) bool {
-		if !ended[e.previous.copies.nameHere(x)] || talks[x.tuple()] {
-			return false
+	var errs []error
+	for _, x := range found {
+		if talks[x.tuple()] {
+			continue
 		}
 		if !x.translation() {
 			e.migrated--
 		}
-		return true
-	})
-}
-
-// talksLocked returns the flows of named states of which our programs have seen packets: they end
-// by themselves. A translation does not have the time of each packet, its state does.
-func (e *Engine) talksLocked(names map[uint64]bool) (map[tuple]bool, error) {
-	c := e.previous.copies
-	if c.followed == 0 {
-		return nil, nil
+		errs = append(errs, e.remove(x))
 	}
-	talks := map[tuple]bool{}
-	for x, err := range e.entries() {
-		if err != nil {
-			return nil, err
-		}
-		if !x.translation() && names[c.nameHere(x)] &&
-			max(x.sides[0].Last, x.sides[1].Last) >= c.followed {
-			talks[x.tuple()] = true
-		}
-	}
-	return talks, nil
+	return errors.Join(errs...)
 }
 
 // mostPasses is how many passes may come before the hooks change.
