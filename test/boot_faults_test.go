@@ -110,7 +110,7 @@ func (m *machine) faultyBoots(client *nstest.Node, closed *prober) {
 		m.try("systemctl", "stop", "weir")
 		m.run("sh", "-ec", day.repair)
 		m.run("sh", "-ec",
-			"systemctl reset-failed weir; systemctl start weir; weir status --wait 20s; systemctl "+
+			"systemctl reset-failed weir; systemctl start weir; weir status --wait 1m; systemctl "+
 				"stop weir; weir down --keep; "+state)
 	}
 	m.run("sh", "-ec", "systemctl start weir; weir peer remove --release far; weir fw delete 5")

@@ -286,5 +286,5 @@ func TestStoppedAgent(t *testing.T) {
 		t.Errorf("it says %s", stderr)
 	}
 	p.agent.Process.Signal(syscall.SIGCONT)
-	p.weir("status", "--wait", "10s")
+	p.weir("status", "--wait", patience.String())
 }

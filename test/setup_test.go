@@ -202,9 +202,15 @@ func TestReadme(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "shown"), []byte(shown), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	// Not a function: the trap would end the shell that runs one in the background, not its program.
+	sudo := "#!/bin/sh\nexec \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(dir, "sudo"), []byte(sudo), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	script := "set -e\ntrap 'kill $(jobs -p)' EXIT\nfor d in /run /var/lib /etc; do mount -t tmpfs none $d; done\n" +
-		"mount -t bpf none /sys/fs/bpf\nmake() { :; }\nsudo() { \"$@\"; }\n" +
-		fmt.Sprintf("cd %s\nmkdir bin\nln -s %s bin/weir\n", dir, weir) + all[0].commands +
+		"mount -t bpf none /sys/fs/bpf\nmake() { :; }\n" +
+		fmt.Sprintf("cd %s\nPATH=$PWD:$PATH\nmkdir bin\nln -s %s bin/weir\n", dir, weir) +
+		all[0].commands +
 		"./bin/weir fw load --confirm 10m shown 2> warned\n./bin/weir confirm\ntouch tried\n" +
 		"until [ -e seen ]; do sleep .1; done\n./bin/weir down\nwait\ntrap - EXIT\n"
 	cmd := server.Command("unshare", "-m", "--propagation", "private", "env", session.from, "bash",
@@ -225,8 +231,10 @@ func TestReadme(t *testing.T) {
 			t.Fatalf("a command failed: %v\n%s", err, out)
 		default:
 		}
-		_, err := os.Stat(filepath.Join(dir, "tried"))
-		return err
+		if _, err := os.Stat(filepath.Join(dir, "tried")); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
 	})
 	if err := dialSession(t, client).alive(); err != nil {
 		t.Errorf("a second session: %v\n%s", err, out)
