@@ -202,7 +202,8 @@ func TestReadme(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "shown"), []byte(shown), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// Not a function: the trap would end the shell that runs one in the background, not its program.
+	// Not a function: the trap would end the shell that runs one in the background, not its
+	// program.
 	sudo := "#!/bin/sh\nexec \"$@\"\n"
 	if err := os.WriteFile(filepath.Join(dir, "sudo"), []byte(sudo), 0o755); err != nil {
 		t.Fatal(err)
