@@ -23,26 +23,6 @@ type testRunBuffer struct {
 	frame  []byte
 }
 
-// separateCalls gives weir_call and weir_evaluate scratch of their own, see call_cpus in
-// bpf/lib/maps.h.
-func separateCalls(spec *ebpf.CollectionSpec) error {
-	for _, name := range []string{"weir_call", "weir_evaluate"} {
-		calls := spec.Programs[name].Instructions
-		done := 0
-		for i := range calls {
-			if calls[i].IsLoadFromMap() && calls[i].Reference() == "cpus" {
-				calls[i] = calls[i].WithReference("call_cpus")
-				done++
-			}
-		}
-		if done == 0 {
-			return fmt.Errorf("the program %s uses no scratch: the eBPF programs are not what was "+
-				"expected", name)
-		}
-	}
-	return nil
-}
-
 func (r *testRunBuffer) open(calls *ebpf.Map, prog, tick *ebpf.Program) error {
 	m, err := calls.Memory()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // callback of the timer, which comes between packets, is packets'. weir_release needs none.
 func TestCallsUseTheirOwnScratch(t *testing.T) {
 	spec := committed(t)
-	if err := separateCalls(spec); err != nil {
+	if err := edit(spec); err != nil {
 		t.Fatal(err)
 	}
 	for name, p := range spec.Programs {

@@ -171,7 +171,7 @@ func (e *Engine) open(load loader) error {
 		return fmt.Errorf("read the eBPF programs: %w", err)
 	}
 	e.size(spec)
-	if err := separateCalls(spec); err != nil {
+	if err := edit(spec); err != nil {
 		return err
 	}
 	if e.resized, err = e.isResized(); err != nil {

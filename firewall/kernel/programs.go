@@ -21,10 +21,6 @@ import (
 // the object file that they were loaded from: an engine of the same build that takes the maps over
 // takes the programs over, too. Another build loads its own.
 
-// edits stands for what is changed in the programs of the object file before they are loaded, see
-// separateCalls. It changes when that does.
-const edits = "call_cpus"
-
 // buildID names the object file that the programs come from.
 var buildID = sync.OnceValue(func() string {
 	sum := sha256.New()
@@ -145,7 +141,7 @@ func (e *Engine) needLocked(names ...string) error {
 	for name, m := range e.maps() {
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}
-	if err := separateCalls(spec); err != nil {
+	if err := edit(spec); err != nil {
 		return err
 	}
 	load := e.load
