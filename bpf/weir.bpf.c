@@ -17,22 +17,24 @@ static __always_inline int is_tunnel(__u32 ifindex)
 // before, the packet is dropped.
 static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u32 l2, __u8 dir)
 {
+	struct cpu *c = this_cpu();
+	if (!c)
+		return TC_ACT_SHOT;
 	__u32 mark = skb->mark;
 	if (unlikely(mark && (mark | 1) == cf->local_mark)) {
 		if (mark == cf->local_mark)
-			return dir == DIR_OUT ? marked(skb, l2) : TC_ACT_UNSPEC;
+			return dir == DIR_OUT ? marked(skb, c, l2) : TC_ACT_UNSPEC;
 		skb->mark = 0;
 		return dir == DIR_OUT ? TC_ACT_UNSPEC :
-		       l2 == 14	      ? deliver_to_pod(skb) :
+		       l2 == 14	      ? deliver_to_pod(skb, c) :
 					TC_ACT_SHOT;
 	}
 	if (dir == DIR_IN && l2 == 14 && unlikely(mark == (cf->local_mark ^ MARK_NETKIT))) {
 		skb->mark = 0;
 		return TC_ACT_UNSPEC;
 	}
-	struct cpu *c = this_cpu();
 	struct forwarding *f = forwarding_settings();
-	if (!c || !f)
+	if (!f)
 		return TC_ACT_SHOT;
 	struct packet *p = &c->packet;
 	struct verdict *v = &c->verdict;
@@ -45,15 +47,15 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 	p->now = coarse_now(cf);
 	begin_packet(c, cf);
 	if (dir == DIR_IN && l2 == 14 && (f->pods | f->published)) {
-		int r = fast_forward(skb);
+		int r = fast_forward(skb, c);
 		if (likely(r != FWD_CONTINUE))
 			return r;
 	}
 	if (f->pods | f->published | f->sources)
-		return dir == DIR_IN ? forward_in(skb, p, &c->walk, v, cookie, &c->nat, l2) :
-				       forward_out(skb, l2);
+		return dir == DIR_IN ? forward_in(skb, c, p, &c->walk, v, cookie, &c->nat, l2) :
+				       forward_out(skb, c, l2);
 	if (l2 != L2_INFINIBAND && likely(!listened(cf, EVENT_PACKET))) {
-		int r = fast_path(skb, cf, l2, 0, 0);
+		int r = fast_path(skb, c, cf, l2, 0, 0);
 		if (likely(r == FAST_DONE)) {
 			count_passed(c, dir);
 			return TC_ACT_UNSPEC;
@@ -63,18 +65,19 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 			return v->pass ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 		}
 	}
-	read_frame(skb, l2);
+	read_frame(skb, c, l2);
 	if (dir == DIR_IN) {
-		if (unlikely(perhaps_own(cf, p->src_hi, p->src_lo)) && strange(skb) != FWD_CONTINUE)
+		if (unlikely(perhaps_own(cf, p->src_hi, p->src_lo)) &&
+		    strange(skb, c) != FWD_CONTINUE)
 			return TC_ACT_SHOT;
-		before_evaluate(skb, p);
+		before_evaluate(skb, c, p);
 	}
-	evaluate(skb);
+	evaluate(skb, c);
 	if (dir == DIR_IN)
-		after_evaluate(skb, v, cookie);
+		after_evaluate(skb, c, v, cookie);
 	if (conclude(skb, c, cf, l2))
-		return unlikely(c->walk.fwd) ? forward_on(skb, l2) : TC_ACT_UNSPEC;
-	return unlikely(v->answer) ? reply(skb) : TC_ACT_SHOT;
+		return unlikely(c->walk.fwd) ? forward_on(skb, c, l2) : TC_ACT_UNSPEC;
+	return unlikely(v->answer) ? reply(skb, c) : TC_ACT_SHOT;
 }
 
 static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
@@ -151,8 +154,8 @@ SEC("tc") int weir_local(struct __sk_buff *skb)
 	c->packet.now = coarse_now(cf);
 	c->packet.dir = DIR_IN;
 	c->packet.recv = c->packet.xmit = skb->ifindex;
-	read_frame(skb, 14);
-	return loopback_call(skb);
+	read_frame(skb, c, 14);
+	return loopback_call(skb, c);
 }
 
 // weir_call does what struct call asks for, run by BPF_PROG_TEST_RUN.
@@ -166,7 +169,7 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 		return 1;
 	c->packet.now = in->now ? in->now : bpf_ktime_get_coarse_ns();
 	c->walk.current = cf->current & CURRENT_SLOT;
-	in->result = operate(in->op);
+	in->result = operate(c, in->op);
 	return 0;
 }
 
@@ -183,12 +186,12 @@ SEC("tc") int weir_evaluate(struct __sk_buff *skb)
 		return 1;
 	c->packet.now = in->now;
 	c->walk.current = cf->current & CURRENT_SLOT;
-	take_input(0);
-	if (!fast_path(skb, cf, 14, 0, 0)) {
-		read_frame(skb, 14);
-		evaluate(skb);
+	take_input(c);
+	if (!fast_path(skb, c, cf, 14, 0, 0)) {
+		read_frame(skb, c, 14);
+		evaluate(skb, c);
 	}
-	return give_verdict(0);
+	return give_verdict(c);
 }
 
 // weir_release gives a frame that was held to its hook again. Run by BPF_PROG_TEST_RUN, which sets

@@ -46,9 +46,8 @@ static __always_inline void count_rule(__u32 id, __u32 len, __s64 now)
 }
 
 // log_rule reports the match of a rule with log, up to the rule's log limit.
-__noinline int log_rule(__u32 slot)
+__noinline int log_rule(struct cpu *c, __u32 slot)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf || !listened(cf, EVENT_LOG))
 		return 0;
@@ -66,7 +65,7 @@ __noinline int log_rule(__u32 slot)
 	v->slot = slot;
 	v->pass = r->action != ACT_DENY && (r->action < ACT_REJECT || r->action > ACT_UNREACH6);
 	v->reason = REASON_RULE;
-	return event_packet(EVENT_LOG);
+	return event_packet(c, EVENT_LOG);
 }
 
 // jump continues the walk at a slot. The 257th jump ends it.
@@ -87,9 +86,8 @@ static __always_inline int has_nat(const struct nat *nat, const struct code *r)
 
 // set_hop has the rule in a slot send the packet to its next hop. As in ipfw, of the packets of its
 // states only those are sent there that go as the one that made the state.
-__noinline int set_hop(__u32 slot)
+__noinline int set_hop(struct cpu *c, __u32 slot)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct lookup *look = &c->look;
@@ -108,15 +106,15 @@ __noinline int set_hop(__u32 slot)
 }
 
 // apply_action does what the rule in walk->slot says.
-static __always_inline int apply_action(const struct packet *p, const struct nat *nat,
-					struct walk *walk, struct verdict *v, struct header *h,
-					struct code *r)
+static __always_inline int apply_action(struct cpu *c, const struct packet *p,
+					const struct nat *nat, struct walk *walk, struct verdict *v,
+					struct header *h, struct code *r)
 {
 	__u32 last = walk->slot + 1 == h->rules, unknown = walk->later && last;
 
 	count_rule(r->id, p->len, p->now);
 	if (r->flags & CODE_LOG)
-		log_rule(walk->slot);
+		log_rule(c, walk->slot);
 	if (r->tag)
 		add_tag(walk, r->tag);
 	walk->pc = walk->slot + 1;
@@ -135,7 +133,7 @@ static __always_inline int apply_action(const struct packet *p, const struct nat
 		walk->resume = walk->slot + 1;
 		return decide(walk, v, r, 1, REASON_RULE);
 	case ACT_FWD:
-		set_hop(walk->slot);
+		set_hop(c, walk->slot);
 		return decide(walk, v, r, 1, REASON_RULE);
 	case ACT_COUNT:
 		return STEP_CONTINUE;

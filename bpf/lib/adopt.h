@@ -11,8 +11,9 @@
 
 // adopt_track counts an adopted state in the track of its rule, however many states that has
 // already.
-static __always_inline void adopt_track(struct lookup *look, struct limit *limit, struct walk *walk,
-					struct side *low, struct side *high, int made)
+static __always_inline void adopt_track(struct cpu *c, struct lookup *look, struct limit *limit,
+					struct walk *walk, struct side *low, struct side *high,
+					int made)
 {
 	void *image = image_of(walk);
 	struct code *r = image ? owner_of(walk, image, low->rule) : NULL;
@@ -23,7 +24,7 @@ static __always_inline void adopt_track(struct lookup *look, struct limit *limit
 		return;
 	mask_state(limit, r, (struct address *)&look->key.low_hi,
 		   (struct address *)&look->key.high_hi, look->key.ports, look->key.proto, made);
-	struct maybe track = maybe_from(enter_limit(TRACK_DEAD));
+	struct maybe track = maybe_from(enter_limit(c, TRACK_DEAD));
 	if (!exists(track))
 		return;
 	take_track(limit, low, high, track);
@@ -92,7 +93,7 @@ static __always_inline int resyncs(struct call *in, struct side *low, struct sid
 // that the call wants strict becomes so when it has missed nothing: then its numbers have moved by
 // themselves, or nothing has moved. A strict state whose stream is already ahead of its numbers
 // would never catch up.
-__noinline int merge(__u32 place, __u32 at)
+__noinline int merge(struct cpu *c, __u32 place, __u32 at)
 {
 	struct call *in = bpf_map_lookup_elem(&calls, &at);
 	struct set *s = set_at(place / WAYS);
@@ -115,12 +116,11 @@ __noinline int merge(__u32 place, __u32 at)
 		__sync_fetch_and_and(&low->flags, ~(META_LIBERAL | META_BEHIND));
 		__sync_fetch_and_and(&high->flags, ~(META_LIBERAL | META_BEHIND));
 	}
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	c->look.proved = NONE;
-	new_phase(place, in->key.proto);
-	keep_proved(&c->look);
+	new_phase(c, place, in->key.proto);
+	keep_proved(c, &c->look);
 	clear_hint(place);
 	return behind ? ADOPT_BEHIND : 0;
 }
@@ -150,9 +150,8 @@ static __always_inline void write_sides(struct call *in, struct set *s, __u32 wa
 // adopt makes the state that the call with the number `at` describes, with its sides and its rule
 // as they are given, unless there is one. It sets call.place. With call.place set, which is 1 + the
 // place of a translation's other entry, it links the two.
-__noinline int adopt(__u32 at)
+__noinline int adopt(struct cpu *c, __u32 at)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	__u32 zero = 0;
 	struct call *in = bpf_map_lookup_elem(&calls, &at);
@@ -166,7 +165,7 @@ __noinline int adopt(__u32 at)
 	look->key = in->key;
 	look->hashed = 0;
 	key_hash(look, cf, look->key.flow);
-	if (find(look, cf))
+	if (find(c, look, cf))
 		return in->count & ADOPT_MERGE ? ADOPT_FOUND : 0;
 	__u32 flags = in->side[0].flags;
 	struct maybe partner = maybe_from(in->place);
@@ -176,8 +175,8 @@ __noinline int adopt(__u32 at)
 	__u64 lo = made ? look->key.low_lo : look->key.high_lo;
 	if (half_open && !translation)
 		enter_source(cf, source_hash(cf, hi, lo));
-	if ((g->states + c->pending >= cf->max_states && !reclaim(cf)) ||
-	    !find_place(cf, p, look)) {
+	if ((g->states + c->pending >= cf->max_states && !reclaim(c, cf)) ||
+	    !find_place(c, cf, p, look)) {
 		if (half_open && !translation)
 			leave_source(cf, source_hash(cf, hi, lo));
 		return failed(REASON_STATES_FULL);
@@ -194,7 +193,7 @@ __noinline int adopt(__u32 at)
 		if (!(flags & META_WIRE))
 			count_nat(pod_in(high_side(s, way)), 1);
 	} else if (flags & META_TRACKED)
-		adopt_track(look, limit, walk, low_side(s, way), high_side(s, way), made);
+		adopt_track(c, look, limit, walk, low_side(s, way), high_side(s, way), made);
 	count_states(c, cf, 1);
 	if (half_open)
 		count_half_open(1);
@@ -202,7 +201,7 @@ __noinline int adopt(__u32 at)
 	clear_hint(place); // that of an earlier state with this tag
 	c->created++;
 	in->place = place;
-	if (!settle(place))
+	if (!settle(c, place))
 		return 0;
 	struct set *o = translation && exists(partner) ? set_at(number(partner) / WAYS) : NULL;
 	if (o)
@@ -226,7 +225,7 @@ static long adopt_one(__u32 n, void *unused)
 			return 0;
 		in->place = before->place + 1;
 	}
-	int r = adopt(at);
-	in->result = r == ADOPT_FOUND ? merge(c->look.place, at) : r;
+	int r = adopt(c, at);
+	in->result = r == ADOPT_FOUND ? merge(c, c->look.place, at) : r;
 	return 0;
 }

@@ -9,9 +9,8 @@
 enum { CLASH_TRIES = 8 };
 
 // clashes: with this source port, nat->goal is the tuple of another flow in the pod that is alive.
-__noinline int clashes(__u32 port)
+__noinline int clashes(struct cpu *c, __u32 port)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 1;
@@ -20,16 +19,16 @@ __noinline int clashes(__u32 port)
 	struct tuple *t = &c->nat.goal;
 	t->ports = port << 16 | (t->ports & 0xffff);
 	set_key(p, look, t);
-	if (nat_find(0) && !reclaimable(look->place))
+	if (nat_find(c) && !reclaimable(c, look->place))
 		return 1;
 	struct maybe flow =
 		current_flow(READ_ONCE(cf->current)); // nearly all states have this name
 	key_hash(look, cf, exists(flow) ? number(flow) : 0);
-	if (!find(look, cf))
+	if (!find(c, look, cf))
 		return 0;
 	__u32 place = look->place;
 	struct set *s = set_at(place / WAYS);
-	if (!s || reclaimable(place))
+	if (!s || reclaimable(c, place))
 		return 0;
 	__u32 flags = low_side(s, place)->flags;
 	// It may be the packet's own flow, whose translation was evicted. But one that was answered
@@ -41,16 +40,15 @@ __noinline int clashes(__u32 port)
 // choose_source gives nat->goal, of a packet to a published port that has no translation, a source
 // port with which it clashes with no other flow. It returns 0 if none of those tried is free, or
 // the protocol's ports cannot be changed.
-__noinline int choose_source(__u32 unused)
+__noinline int choose_source(struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
-		return unused;
+		return 0;
 	const struct packet *p = &c->packet;
 	struct scratch *scratch = &c->scratch;
-	if (likely(!clashes(c->nat.goal.ports >> 16)))
+	if (likely(!clashes(c, c->nat.goal.ports >> 16)))
 		return 1;
 	if (!movable(p))
 		return 0;
@@ -61,7 +59,7 @@ __noinline int choose_source(__u32 unused)
 		__u32 step = READ_ONCE(scratch->left) + 0x9e3779b1;
 		WRITE_ONCE(scratch->left, step);
 		__u32 n = (__u64)step * span >> 32;
-		if (!clashes(f->ports ? port_of(f, n) : UNPRIVILEGED + n))
+		if (!clashes(c, f->ports ? port_of(f, n) : UNPRIVILEGED + n))
 			return 1;
 	}
 	return 0;

@@ -62,9 +62,8 @@ static __always_inline int has_ports(const struct packet *p)
 }
 
 // classify sets walk->class_of: in dimensions in which no two rules differ there is one class, 0.
-__noinline int classify(__u32 dims)
+__noinline int classify(struct cpu *c, __u32 dims)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;
@@ -116,9 +115,8 @@ static __always_inline __u64 *vector_of(struct walk *walk, void *image, __u32 k)
 
 // find_vectors records in which rows the packet's vectors lie and where they begin there. (A
 // dimension in which no two rules differ has one class.)
-__noinline int find_vectors(__u32 dims)
+__noinline int find_vectors(struct cpu *c, __u32 dims)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	struct walk *walk = &c->walk;
@@ -126,7 +124,7 @@ __noinline int find_vectors(__u32 dims)
 	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
 	if (!h)
 		return 0;
-	classify(dims);
+	classify(c, dims);
 	walk->blocks = ~0U;
 	walk->look_blocks = h->look_blocks;
 	for (__u32 k = 0; k < NUM_DIMS; k++) {
@@ -155,9 +153,8 @@ static __always_inline void found_word(struct walk *walk, __u32 w, __u64 all, __
 
 // seek moves walk->pc to the first word at or after it that may hold a candidate, or behind all of
 // them. Where a block turns out to hold none, the words after it are looked at one by one.
-__noinline int seek(__u64 looking)
+__noinline int seek(struct cpu *c, __u64 looking)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	struct walk *walk = &c->walk;
@@ -179,9 +176,8 @@ static __always_inline __u64 vector_word(const __u64 *vector, __u32 at, __u32 w)
 // a candidate. There is one branch per word, so that the verifier's work is the number of words,
 // and not more than that. The vectors are variables of their own and no array: that lies in
 // registers.
-static __always_inline int next_of(int all8, __u64 looking)
+static __always_inline int next_of(struct cpu *c, int all8, __u64 looking)
 {
-	struct cpu *c = this_cpu();
 	void *image = c ? image_of(&c->walk) : NULL;
 	if (!c || !image)
 		return 0;
@@ -218,24 +214,26 @@ static __always_inline int next_of(int all8, __u64 looking)
 }
 
 // Most rule sets differ in four dimensions or fewer.
-__noinline int next_of_4(__u64 looking)
+__noinline int next_of_4(struct cpu *c, __u64 looking)
 {
-	return next_of(0, looking);
+	return next_of(c, 0, looking);
 }
 
-__noinline int next_of_all(__u64 looking)
+__noinline int next_of_all(struct cpu *c, __u64 looking)
 {
-	return next_of(1, looking);
+	return next_of(c, 1, looking);
 }
 
 // next_word moves walk->word to the first word at or after walk->pc that holds a candidate: a rule
 // whose vectors all match or, while `looking`, one that looks states up. It returns 0 if there is
 // none.
-static __always_inline int next_word(struct walk *walk, struct header *h, int looking)
+static __always_inline int next_word(struct cpu *c, struct walk *walk, struct header *h,
+				     int looking)
 {
 	if (!walk->classified)
-		find_vectors(h->dims);
+		find_vectors(c, h->dims);
 	if (h->words > BLOCK)
-		seek(looking ? ~0ULL : 0);
-	return h->active <= 4 ? next_of_4(looking ? ~0ULL : 0) : next_of_all(looking ? ~0ULL : 0);
+		seek(c, looking ? ~0ULL : 0);
+	return h->active <= 4 ? next_of_4(c, looking ? ~0ULL : 0) :
+				next_of_all(c, looking ? ~0ULL : 0);
 }

@@ -287,9 +287,8 @@ static __always_inline int test_rest(const struct packet *p, const struct walk *
 }
 
 // test tests condition n, entry walk->entry of its pool, without its not.
-__noinline int test(__u32 n)
+__noinline int test(struct cpu *cpu, __u32 n)
 {
-	struct cpu *cpu = this_cpu();
 	if (!cpu)
 		return 0;
 	const struct packet *p = &cpu->packet;

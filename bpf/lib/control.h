@@ -6,16 +6,15 @@
 #include "adopt.h"
 
 // operate runs an operation.
-__noinline int operate(__u32 op)
+__noinline int operate(struct cpu *c, __u32 op)
 {
 	__u32 zero = 0;
 	struct config *cf = settings();
 	struct call *in = bpf_map_lookup_elem(&calls, &zero);
-	struct cpu *c = this_cpu();
 	if (!cf || !in || !c)
 		return 0;
 	if (op == OP_REMOVE)
-		return remove_state(in->place, in->tag_word, in->count);
+		return remove_state(c, in->place, in->tag_word, in->count);
 	if (op == OP_CLOCK) {
 		// first: if the clock moves on in between, ours is late rather than early
 		__s64 now = bpf_ktime_get_coarse_ns();
@@ -23,15 +22,15 @@ __noinline int operate(__u32 op)
 		return 0;
 	}
 	if (op == OP_ADOPT) {
-		int r = adopt(0);
-		return r == ADOPT_FOUND ? merge(c->look.place, 0) : r;
+		int r = adopt(c, 0);
+		return r == ADOPT_FOUND ? merge(c, c->look.place, 0) : r;
 	}
 	if (op == OP_ADOPT_MANY)
 		return bpf_loop(in->count, adopt_one, NULL, 0);
 	if (op == OP_BEGIN_MOVE) // for tests: what packets find while an entry moves
-		return begin_move(in->place);
+		return begin_move(c, in->place);
 	if (op == OP_END_MOVE)
-		return end_move(in->place);
+		return end_move(c, in->place);
 	c->swept = 0;
 	struct sweep w = {.next = in->place, .sets = cf->sets, .purge = op == OP_PURGE};
 	bpf_loop(in->count, sweep_one, &w, 0);
@@ -39,13 +38,12 @@ __noinline int operate(__u32 op)
 }
 
 // take_input sets what the hook would set, from the call.
-__noinline int take_input(__u32 unused)
+__noinline int take_input(struct cpu *c)
 {
 	__u32 zero = 0;
-	struct cpu *c = this_cpu();
 	struct call *in = bpf_map_lookup_elem(&calls, &zero);
 	if (!c || !in)
-		return unused;
+		return 0;
 	struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
 	struct walk *walk = &c->walk;
@@ -70,15 +68,14 @@ __noinline int take_input(__u32 unused)
 
 // give_verdict ends an evaluation and writes the verdict into the call. The program returns this
 // function's result.
-__noinline int give_verdict(__u32 unused)
+__noinline int give_verdict(struct cpu *c)
 {
 	__u32 zero = 0;
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct call *in = bpf_map_lookup_elem(&calls, &zero);
 	if (!c || !cf || !in)
 		return 1;
 	finish(c, cf);
 	in->out = c->verdict;
-	return unused;
+	return 0;
 }

@@ -76,9 +76,8 @@ static __always_inline long load_header(struct __sk_buff *skb, const struct pack
 
 // read_tcp loads the TCP header into scratch->buf, and records what its options say:
 // cookie->offered, cookie->ts_value, cookie->ts_echo. It returns the header's length, or 0.
-__noinline __u32 read_tcp(struct __sk_buff *skb)
+__noinline __u32 read_tcp(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;
@@ -111,9 +110,8 @@ __noinline __u32 read_tcp(struct __sk_buff *skb)
 
 // offer_cookie records in cookie->offer whether a cookie may answer this SYN, or has answered it,
 // in case the SYN needs a state.
-__noinline int offer_cookie(struct __sk_buff *skb)
+__noinline int offer_cookie(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf || !plain_segment(skb, &c->packet))
 		return 0;
@@ -136,12 +134,11 @@ struct answer_header {
 
 // cookie_clock is a millisecond clock of this flow. Its hash has keys of its own: the client that
 // reads the clock learns nothing about where states lie.
-__noinline __u32 cookie_clock(__u32 unused)
+__noinline __u32 cookie_clock(struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
-		return unused;
+		return 0;
 	const struct packet *p = &c->packet;
 	__u64 own =
 		hash5(cf->seed + SEED_COOKIE, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, p->ports);
@@ -150,9 +147,10 @@ __noinline __u32 cookie_clock(__u32 unused)
 }
 
 // cookie_stamp is the time stamp of an answer: that clock, its low bits what the SYN offered.
-static __always_inline __u32 cookie_stamp(const struct packet *p, const struct cookie *cookie)
+static __always_inline __u32 cookie_stamp(struct cpu *c, const struct packet *p,
+					  const struct cookie *cookie)
 {
-	__u32 now = cookie_clock(0), bits = p->scale == NO_SCALE ? TS_NO_SCALE : p->scale & 15;
+	__u32 now = cookie_clock(c), bits = p->scale == NO_SCALE ? TS_NO_SCALE : p->scale & 15;
 
 	if (cookie->offered & SEEN_SACK)
 		bits |= TS_SACK;
@@ -162,10 +160,10 @@ static __always_inline __u32 cookie_stamp(const struct packet *p, const struct c
 
 // stamp_options writes the options of an answer with a time stamp: SACK, the stamp, the window
 // scale.
-static __always_inline void stamp_options(__u8 *to, const struct packet *p,
+static __always_inline void stamp_options(struct cpu *c, __u8 *to, const struct packet *p,
 					  const struct cookie *cookie)
 {
-	__u32 stamp = cookie_stamp(p, cookie), echo = cookie->ts_value;
+	__u32 stamp = cookie_stamp(c, p, cookie), echo = cookie->ts_value;
 	int sack = cookie->offered & SEEN_SACK, scaled = p->scale != NO_SCALE;
 
 	to[0] = sack ? TCP_SACK : OPTION_PAD;
@@ -187,9 +185,8 @@ static __always_inline void stamp_options(__u8 *to, const struct packet *p,
 }
 
 // make_cookie turns the SYN into the answer.
-__noinline int make_cookie(struct __sk_buff *skb)
+__noinline int make_cookie(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct gauge *g = gauges_now();
 	if (!c || !cf || !g)
@@ -199,7 +196,7 @@ __noinline int make_cookie(struct __sk_buff *skb)
 	struct scratch *scratch = &c->scratch;
 	struct answer_header a = {.tcp = {.flags = TH_SYN | TH_ACK, .window = be16(COOKIE_WINDOW)}};
 	__u8 ip[40];
-	__u32 mtu = 0, header = p->version == 4 ? 20 : 40, n = read_tcp(skb);
+	__u32 mtu = 0, header = p->version == 4 ? 20 : 40, n = read_tcp(skb, c);
 	__s64 made;
 
 	opaque(n);
@@ -221,7 +218,7 @@ __noinline int make_cookie(struct __sk_buff *skb)
 	a.options[3] = mtu;
 	int stamped = cf->cookies & COOKIE_STAMPS && cookie->offered & SEEN_TS;
 	if (stamped)
-		stamp_options(a.options + 4, p, cookie);
+		stamp_options(c, a.options + 4, p, cookie);
 	__u32 size = stamped ? 40 : 24;
 	a.tcp.offset = size << 2;
 	a.tcp.check = fold(sum((__u32 *)&a, 10) + pseudo_sum(p, PROTO_TCP, size));
@@ -237,9 +234,8 @@ __noinline int make_cookie(struct __sk_buff *skb)
 // cookie_segment finds the segment size (MSS) that the SYN before this acknowledgement offered. It
 // computes the cookie again for each size that a cookie can encode. A cookie from before the last
 // turn of the kernel's minute gets the smallest size.
-__noinline __u32 cookie_segment(struct __sk_buff *skb)
+__noinline __u32 cookie_segment(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;
@@ -273,9 +269,8 @@ __noinline __u32 cookie_segment(struct __sk_buff *skb)
 
 // redeem_cookie checks whether this acknowledgement carries a cookie. If so, it is evaluated as the
 // SYN was.
-__noinline int redeem_cookie(struct __sk_buff *skb)
+__noinline int redeem_cookie(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c || !plain_segment(skb, &c->packet))
 		return 0;
 	struct packet *p = &c->packet;
@@ -301,8 +296,8 @@ __noinline int redeem_cookie(struct __sk_buff *skb)
 }
 
 // establish writes what the handshake has shown into the state that the acknowledgement made.
-static __always_inline void establish(const struct packet *p, const struct lookup *look,
-				      const struct cookie *cookie)
+static __always_inline void establish(struct cpu *c, const struct packet *p,
+				      const struct lookup *look, const struct cookie *cookie)
 {
 	__u32 place = look->first_place;
 	struct set *s = set_at(place / WAYS);
@@ -330,14 +325,13 @@ static __always_inline void establish(const struct packet *p, const struct looku
 	set_flags(d, SIDE_ACKED | SIDE_PROVED | scaled | (scaled ? scale << 8 : 0) |
 			     (p->tcp_flags & TH_FIN ? SIDE_FIN : 0));
 	if (promote(place))
-		keep_track(place);
+		keep_track(c, place);
 }
 
 // seat_cookie follows the evaluation of a redeemed cookie. The packet becomes an acknowledgement
 // again, and if it passes, the stack opens the connection with it. It returns 0 if that failed.
-__noinline int seat_cookie(struct __sk_buff *skb)
+__noinline int seat_cookie(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct gauge *g = gauges_now();
 	if (!c || !cf || !g)
@@ -352,9 +346,9 @@ __noinline int seat_cookie(struct __sk_buff *skb)
 	if (!v->pass)
 		return 1;
 	struct bpf_tcp_req_attrs a = {};
-	if (!read_tcp(skb))
+	if (!read_tcp(skb, c))
 		return 0;
-	a.mss = cookie_segment(skb);
+	a.mss = cookie_segment(skb, c);
 	if (cf->cookies & COOKIE_STAMPS && cookie->offered & SEEN_TS) {
 		a.tstamp_ok = 1;
 		a.rcv_tsval = cookie->ts_value;
@@ -365,7 +359,7 @@ __noinline int seat_cookie(struct __sk_buff *skb)
 		a.rcv_wscale = a.wscale_ok ? COOKIE_SCALE : 0;
 	}
 	if (v->state == USE_NEW)
-		establish(p, look, cookie);
+		establish(c, p, look, cookie);
 	struct bpf_sock *sk = listener(skb, p, scratch);
 	if (!sk)
 		return 0;
@@ -382,7 +376,8 @@ __noinline int seat_cookie(struct __sk_buff *skb)
 
 // before_evaluate handles incoming packets while cookies are in use: a SYN may get one, an
 // acknowledgement may carry one.
-static __always_inline void before_evaluate(struct __sk_buff *skb, const struct packet *p)
+static __always_inline void before_evaluate(struct __sk_buff *skb, struct cpu *c,
+					    const struct packet *p)
 {
 	__u8 f = p->tcp_flags & (TH_SYN | TH_ACK | TH_RST);
 
@@ -392,16 +387,16 @@ static __always_inline void before_evaluate(struct __sk_buff *skb, const struct 
 	if (!g || likely(!g->cookies))
 		return;
 	if (f == TH_ACK)
-		redeem_cookie(skb);
+		redeem_cookie(skb, c);
 	else if (g->cookies == COOKIES_ON)
-		offer_cookie(skb);
+		offer_cookie(skb, c);
 }
 
 // after_evaluate ends what before_evaluate began.
-static __always_inline void after_evaluate(struct __sk_buff *skb, struct verdict *v,
+static __always_inline void after_evaluate(struct __sk_buff *skb, struct cpu *c, struct verdict *v,
 					   const struct cookie *cookie)
 {
-	if (unlikely(cookie->offer == OFFER_REDEEMED) && !seat_cookie(skb)) {
+	if (unlikely(cookie->offer == OFFER_REDEEMED) && !seat_cookie(skb, c)) {
 		v->pass = 0;
 		v->reason = REASON_COOKIE_REFUSED;
 	}

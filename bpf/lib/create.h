@@ -88,14 +88,14 @@ static __always_inline int reserve_state(struct cpu *c, struct config *cf)
 	if (over >= 0 && cookie->offer != OFFER_REDEEMED) {
 		// Where the two sets hold no half-open state the new one exceeds the limit. Later
 		// ones make up for it: they evict two.
-		if (!evict(cf->sets)) {
+		if (!evict(c, cf->sets)) {
 			if (over >= cf->max_half_open / HALF_OPEN_OVER)
 				return REASON_HALF_OPEN_FULL;
 		} else if (over > 0) {
-			evict(cf->sets);
+			evict(c, cf->sets);
 		}
 	}
-	if (g->states + c->pending >= cf->max_states && !reclaim(cf) && !nat_evict(0))
+	if (g->states + c->pending >= cf->max_states && !reclaim(c, cf) && !nat_evict(c, 0))
 		return REASON_STATES_FULL;
 	return 0;
 }
@@ -110,8 +110,9 @@ static __always_inline void count_new(struct cpu *c, struct config *cf)
 
 // count_limit counts the state to be made in the track of a rule with limit. It returns 0 or the
 // reason why it may not be made.
-static __always_inline int count_limit(const struct packet *p, const struct lookup *look,
-				       struct limit *limit, struct code *r)
+static __always_inline int count_limit(struct cpu *c, const struct packet *p,
+				       const struct lookup *look, struct limit *limit,
+				       struct code *r)
 {
 	const struct key *k = &look->key;
 
@@ -121,7 +122,7 @@ static __always_inline int count_limit(const struct packet *p, const struct look
 	__u32 ports = look->from ? k->ports << 16 | k->ports >> 16 : k->ports;
 	masked_tuple(&limit->masked, r, (struct address *)&p->src_hi, (struct address *)&p->dst_hi,
 		     ports, k->proto);
-	limit->track = maybe_from(enter_limit(r->limit));
+	limit->track = maybe_from(enter_limit(c, r->limit));
 	if (exists(limit->track))
 		return 0;
 	return limit->none ? REASON_TRACKS_FULL : REASON_LIMIT;
@@ -146,28 +147,27 @@ static __always_inline int cookie_instead(const struct packet *p, struct verdict
 
 // evict_own makes space among the half-open states of limit->source, which has `had`. It returns 0
 // or the reason why there is none.
-static __always_inline int evict_own(__u32 had)
+static __always_inline int evict_own(struct cpu *c, __u32 had)
 {
-	__u32 found = source_victim(had); // struct maybe, or SOURCE_REFUSED
+	__u32 found = source_victim(c, had); // struct maybe, or SOURCE_REFUSED
 
 	if (found == SOURCE_REFUSED)
 		return REASON_HALF_OPEN_SOURCE;
 	if (exists(maybe_from(found)))
-		evict_at(number(maybe_from(found)), GONE_SOURCE);
+		evict_at(c, number(maybe_from(found)), GONE_SOURCE);
 	return 0;
 }
 
 // create_state makes a state for the rule in a slot and returns 0, or the reason why there is none.
-__noinline int create_state(__u32 slot)
+__noinline int create_state(struct cpu *c, __u32 slot)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return REASON_STATES_FULL;
 	const struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
 	struct limit *limit = &c->limit;
-	keep_proved(look);
+	keep_proved(c, look);
 	struct code *r = code_of(&c->walk, slot);
 	if (!r)
 		return REASON_STATES_FULL;
@@ -178,7 +178,7 @@ __noinline int create_state(__u32 slot)
 	if (look->key.proto == PROTO_TCP && bad_flags(p->tcp_flags))
 		return REASON_TCP_FLAGS;
 	key_hash(look, cf, r->flow);
-	int why = count_limit(p, look, limit, r);
+	int why = count_limit(c, p, look, limit, r);
 	if (why)
 		return why;
 	why = cookie_instead(p, &c->verdict, &c->cookie, r);
@@ -191,11 +191,11 @@ __noinline int create_state(__u32 slot)
 	      many = had >= cf->source_from && c->cookie.offer != OFFER_REDEEMED;
 	if (unlikely(many)) {
 		limit->source = source;
-		why = evict_own(had);
+		why = evict_own(c, had);
 	}
 	if (!why)
 		why = reserve_state(c, cf);
-	if (!why && !find_place(cf, p, look))
+	if (!why && !find_place(c, cf, p, look))
 		why = REASON_STATES_FULL;
 	__u32 place = look->place, way = place % WAYS;
 	struct set *s = why ? NULL : set_at(place / WAYS);
@@ -210,9 +210,9 @@ __noinline int create_state(__u32 slot)
 	count_new(c, cf);
 	__sync_lock_test_and_set(&tags->tag[way], look->tag | TAG_HALF_OPEN);
 	if (unlikely(many))
-		record_turn(place);
-	new_phase(place, look->key.proto); // a first packet may also end its flow
-	settle(place);
+		record_turn(c, place);
+	new_phase(c, place, look->key.proto); // a first packet may also end its flow
+	settle(c, place);
 	record_first(look, r->flow, LOOK_HIT, r->id);
 	look->first_new = 1;
 	return 0;

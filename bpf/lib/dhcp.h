@@ -15,9 +15,8 @@ static __always_inline int dhcp_ports(__u32 ports)
 
 // is_dhcp: the packet, which has such ports, belongs to the host's client. It is not forwarded: a
 // forwarded one has a receive interface at egress, and none of these destinations.
-__noinline int is_dhcp(__u32 unused)
+__noinline int is_dhcp(struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;

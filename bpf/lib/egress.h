@@ -17,9 +17,8 @@ static __always_inline int unsettled(const struct packet *p, const struct lookup
 
 // touch_unsettled keeps the translation alive of a packet that goes to a pod, or with `called` from
 // the caller of a published port, while its flow is beginning or ending.
-__noinline int touch_unsettled(struct __sk_buff *skb, __u32 called)
+__noinline int touch_unsettled(struct __sk_buff *skb, struct cpu *c, __u32 called)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
@@ -27,7 +26,7 @@ __noinline int touch_unsettled(struct __sk_buff *skb, __u32 called)
 	const struct lookup *look = &c->look;
 	struct nat *nat = &c->nat;
 
-	if (!unsettled(p, look) || !nat_find_inner(0))
+	if (!unsettled(p, look) || !nat_find_inner(c))
 		return 0;
 	__u32 inner = number(nat->inner);
 	struct set *s = set_at(inner / WAYS);
@@ -39,14 +38,13 @@ __noinline int touch_unsettled(struct __sk_buff *skb, __u32 called)
 		return 0;
 	if (called && (low->flags & META_SOURCE || !(d->flags & META_MADE)))
 		return 0;
-	nat_touch(skb, p, look, nat);
+	nat_touch(skb, c, p, look, nat);
 	return 1;
 }
 
 // stack_egress follows the checkpoint of a packet that leaves through the stack, which returned r.
-__noinline int stack_egress(struct __sk_buff *skb, int r)
+__noinline int stack_egress(struct __sk_buff *skb, struct cpu *c, int r)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
@@ -67,29 +65,28 @@ __noinline int stack_egress(struct __sk_buff *skb, int r)
 		ifindex = fwd->hop_ifindex;
 	if (r != FWD_CONTINUE) {
 		// The answer would go back untranslated, by the stack.
-		if ((to_pod | routed) && nat_forget(FORGET_FRESH))
+		if ((to_pod | routed) && nat_forget(c, FORGET_FRESH))
 			return TC_ACT_SHOT;
 		return r;
 	}
 	if (to_pod | routed)
-		touch_unsettled(skb, routed);
+		touch_unsettled(skb, c, routed);
 	// Of what goes to a pod, only the answer of a pod whose published port it has called is
 	// translated.
 	if (!from_pod && !routed && (to_pod || bridged || !is_icmp(p)))
 		return FWD_STACK;
 	nat->instance = routed ? c->walk.nat : 0;
-	if (outward(skb, p, look, nat, ifindex) == NAT_FAILED)
+	if (outward(skb, c, p, look, nat, ifindex) == NAT_FAILED)
 		return drop(skb, c, cf, REASON_NAT_PORTS);
-	return rewrite_frame(skb) < 0 ? TC_ACT_SHOT : FWD_STACK;
+	return rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : FWD_STACK;
 }
 
 // note_egress notes that a packet of the originator leaves the stack as it went in: netfilter does
 // not translate its flow.
-__noinline int note_egress(__u32 unused)
+__noinline int note_egress(struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
-		return unused;
+		return 0;
 	__u32 flags = originated(&c->look);
 	if (unlikely((flags & (META_CAME_IN | META_REDIRECT)) == META_CAME_IN))
 		set_redirect(&c->look);
@@ -98,9 +95,8 @@ __noinline int note_egress(__u32 unused)
 
 // reset_egress clears what a first evaluation leaves, and sets which pod the packet leaves for, if
 // any.
-__noinline int reset_egress(__u32 ifindex)
+__noinline int reset_egress(struct cpu *c, __u32 ifindex)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	c->look.first_flow = NONE;
@@ -110,30 +106,28 @@ __noinline int reset_egress(__u32 ifindex)
 	return 0;
 }
 
-static __always_inline int forward_out(struct __sk_buff *skb, __u32 l2)
+static __always_inline int forward_out(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
-	read_frame(skb, l2);
-	reset_egress(skb->ifindex);
-	evaluate(skb);
-	note_egress(0);
+	read_frame(skb, c, l2);
+	reset_egress(c, skb->ifindex);
+	evaluate(skb, c);
+	note_egress(c);
 	// Not in stack_egress, whose stack would come on top of that of an answer.
-	int r = checkpoint(skb, l2, DIR_IN);
+	int r = checkpoint(skb, c, l2, DIR_IN);
 	if (likely(r != FWD_HOP))
-		return stack_egress(skb, r);
-	r = stack_egress(skb, aim(skb, l2)); // an answer quotes the packet before its translation
+		return stack_egress(skb, c, r);
+	r = stack_egress(skb, c,
+			 aim(skb, c, l2)); // an answer quotes the packet before its translation
 	if (r == FWD_STACK)
-		return send_hop(skb, l2);
-	return r == FWD_ANSWER ? answer_hop(skb) : r;
+		return send_hop(skb, c, l2);
+	return r == FWD_ANSWER ? answer_hop(skb, c) : r;
 }
 
 // deliver_to_pod evaluates what the host sends to a pod and stands at the wrong side of its host
 // end for, see loopback_call, and puts it into the pod.
-static __always_inline int deliver_to_pod(struct __sk_buff *skb)
+static __always_inline int deliver_to_pod(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
-	if (!c || !cf)
-		return TC_ACT_SHOT;
 	struct packet *p = &c->packet;
 
 	p->dir = DIR_OUT;
@@ -141,7 +135,7 @@ static __always_inline int deliver_to_pod(struct __sk_buff *skb)
 	p->xmit = skb->ifindex;
 	p->now = coarse_now(cf);
 	begin_packet(c, cf);
-	int r = forward_out(skb, 14);
+	int r = forward_out(skb, c, 14);
 	if (r != FWD_STACK)
 		return r;
 	return bpf_skb_change_type(skb, HOST) < 0 ? TC_ACT_SHOT :
@@ -150,9 +144,8 @@ static __always_inline int deliver_to_pod(struct __sk_buff *skb)
 
 // marked lets a packet pass that Weir made itself. Keepalive probes and answers in the name of
 // a pod, or of another host behind this one, are translated as its own packets are.
-__noinline int marked(struct __sk_buff *skb, __u32 l2)
+__noinline int marked(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
@@ -166,15 +159,15 @@ __noinline int marked(struct __sk_buff *skb, __u32 l2)
 	p->now = coarse_now(cf);
 	p->dir = DIR_OUT;
 	p->xmit = skb->ifindex;
-	read_frame(skb, l2);
+	read_frame(skb, c, l2);
 	nat->translated = 0;
 	if (p->kind != PARSED_IP || p->reason || (!for_others(f) && !pod_at(p->src_hi, p->src_lo)))
 		return FWD_STACK;
-	make_key(skb, p, look);
-	if (nat_follow(0)) {
+	make_key(skb, c, p, look);
+	if (nat_follow(c, 0)) {
 		if (look->is_error)
-			return rewrite_error(skb) < 0 ? TC_ACT_SHOT : FWD_STACK;
+			return rewrite_error(skb, c) < 0 ? TC_ACT_SHOT : FWD_STACK;
 		become(p, nat, &nat->goal);
 	}
-	return rewrite_frame(skb) < 0 ? TC_ACT_SHOT : FWD_STACK;
+	return rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : FWD_STACK;
 }

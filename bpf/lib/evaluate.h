@@ -50,7 +50,7 @@ static __always_inline int by_first_lookup(struct cpu *c, void *image, struct he
 	struct walk *walk = &c->walk;
 	struct verdict *v = &c->verdict;
 	__u32 flow = number(fast_flow(h));
-	int found = was_missed(look, flow) ? LOOK_MISS : look_up(flow);
+	int found = was_missed(look, flow) ? LOOK_MISS : look_up(c, flow);
 	struct code *owner = found == LOOK_MISS ? NULL : code_in(image, walk->slot);
 
 	if (found == LOOK_HIT && owner && owner->action == ACT_ALLOW && !owner->tag &&
@@ -79,9 +79,9 @@ static __always_inline int by_first_lookup(struct cpu *c, void *image, struct he
 }
 
 // begin_rules starts the walk at the first rule that matches, if the verdict cache has it.
-static __always_inline void begin_rules(struct walk *walk, struct header *h)
+static __always_inline void begin_rules(struct cpu *c, struct walk *walk, struct header *h)
 {
-	struct maybe slot = maybe_from(verdict_lookup(h->reads));
+	struct maybe slot = maybe_from(verdict_lookup(c, h->reads));
 
 	if (!exists(slot))
 		return;
@@ -105,19 +105,19 @@ static __always_inline int evaluate_rules(struct __sk_buff *skb, struct config *
 	look->keyed = KEY_NONE;
 	if (h->need & NEED_STATES) {
 		if (p->proto == PROTO_SCTP || (p->proto == PROTO_TCP && p->tcp_flags & TH_SYN))
-			read_extras(skb);
-		make_key(skb, p, look);
+			read_extras(skb, c);
+		make_key(skb, c, p, look);
 		if (exists(fast_flow(h)) && !walk->later && !at) {
 			int r = by_first_lookup(c, image, h);
 			if (r == LOOKUP_WALK)
-				begin_rules(walk, h);
+				begin_rules(c, walk, h);
 			return r != LOOKUP_DONE;
 		}
 	}
 	__u32 depth = walk->depth, jumps = walk->jumps;
 	reset_walk(walk);
 	if (likely(!at)) {
-		begin_rules(walk, h);
+		begin_rules(c, walk, h);
 		return 1;
 	}
 	walk->pc = at;
@@ -135,34 +135,31 @@ static __always_inline void decided_before(struct verdict *v, int pass, __u8 rea
 
 // read_frame parses the frame of skb. l2 is 14 on an interface with Ethernet headers, L2_INFINIBAND
 // on one of InfiniBand, and 0 on one without headers.
-__noinline int read_frame(struct __sk_buff *skb, __u32 l2)
+__noinline int read_frame(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	c->packet.segment = skb->gso_size;
 	if (l2 == L2_INFINIBAND)
-		c->packet.kind = parse_slow(skb, L2_INFINIBAND);
+		c->packet.kind = parse_slow(skb, c, L2_INFINIBAND);
 	else
-		c->packet.kind = parse(skb, &c->packet, l2 ? 14 : 0);
+		c->packet.kind = parse(skb, c, &c->packet, l2 ? 14 : 0);
 	return 0;
 }
 
 // by_rules walks the rules.
-__noinline int by_rules(__u32 unused)
+__noinline int by_rules(struct cpu *c)
 {
 	walk_rules();
-	struct cpu *c = this_cpu();
 	if (c && unlikely(c->packet.frag & FRAG_FIRST))
-		record_fragment(0);
-	return unused;
+		record_fragment(c);
+	return 0;
 }
 
 // before_rules decides about the packet of skb, unless the rules have to be walked: then it
 // returns 1.
-__noinline int before_rules(struct __sk_buff *skb)
+__noinline int before_rules(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
@@ -195,13 +192,13 @@ __noinline int before_rules(struct __sk_buff *skb)
 		decided_before(v, 1, REASON_ESSENTIAL);
 		return 0;
 	}
-	if (p->proto == PROTO_UDP && dhcp_ports(p->ports) && !cf->no_dhcp && is_dhcp(0)) {
+	if (p->proto == PROTO_UDP && dhcp_ports(p->ports) && !cf->no_dhcp && is_dhcp(c)) {
 		decided_before(v, 1, REASON_ESSENTIAL);
 		return 0;
 	}
 	walk->later = (p->frag & FRAG_LATER) != 0;
-	if (unlikely(walk->later) && follow_fragment(0)) {
-		charge_fragment(p, walk, v);
+	if (unlikely(walk->later) && follow_fragment(c)) {
+		charge_fragment(c, p, walk, v);
 		return 0;
 	}
 	void *image = image_of(walk);
@@ -213,22 +210,21 @@ __noinline int before_rules(struct __sk_buff *skb)
 	if (evaluate_rules(skb, cf, c, image, h, at))
 		return 1;
 	if (unlikely(p->frag & FRAG_FIRST))
-		record_fragment(0);
+		record_fragment(c);
 	return 0;
 }
 
 // evaluate decides about the packet of skb, which has been read. It calls its two parts one after
 // the other: nested, their stacks would be too deep.
-static __always_inline void evaluate(struct __sk_buff *skb)
+static __always_inline void evaluate(struct __sk_buff *skb, struct cpu *c)
 {
-	if (before_rules(skb))
-		by_rules(0);
-	struct cpu *c = this_cpu();
+	if (before_rules(skb, c))
+		by_rules(c);
 	if (c)
-		keep_proved(&c->look);
+		keep_proved(c, &c->look);
 }
 
-static __always_inline void report_drop(const struct verdict *v, struct config *cf)
+static __always_inline void report_drop(struct cpu *c, const struct verdict *v, struct config *cf)
 {
 	__u8 r = v->reason;
 
@@ -241,7 +237,7 @@ static __always_inline void report_drop(const struct verdict *v, struct config *
 			     EVENT_DROP;
 
 	if (listened(cf, kind))
-		event_packet(kind);
+		event_packet(c, kind);
 }
 
 static __always_inline void count_verdict(struct cpu *c)
@@ -271,7 +267,7 @@ static __always_inline void finish(struct cpu *c, struct config *cf)
 
 	count_verdict(c);
 	if (unlikely(!v->pass))
-		report_drop(v, cf);
+		report_drop(c, v, cf);
 	if (unlikely(v->state == USE_NEW) && listened(cf, EVENT_START))
-		event_packet(EVENT_START);
+		event_packet(c, EVENT_START);
 }

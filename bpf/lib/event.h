@@ -41,9 +41,8 @@ static __always_inline int ring_has_space(__u64 most)
 }
 
 // event_packet reports the current packet and its verdict.
-__noinline int event_packet(__u32 kind)
+__noinline int event_packet(struct cpu *c, __u32 kind)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;
@@ -109,9 +108,8 @@ static __always_inline void event_end(struct config *cf, struct cpu *c, struct s
 }
 
 // event_frame hands the first bytes of the frame to the capture, with the verdict.
-__noinline int event_frame(struct __sk_buff *skb, __u32 l2)
+__noinline int event_frame(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;

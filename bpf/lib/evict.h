@@ -60,25 +60,24 @@ static __always_inline struct maybe victim(const struct lookup *look, struct con
 }
 
 // evict_at removes the state at a place if it is still half-open.
-static __always_inline int evict_at(__u32 place, __u32 why)
+static __always_inline int evict_at(struct cpu *c, __u32 place, __u32 why)
 {
 	struct tag_line *t = tags_at(place / WAYS);
 	__u64 tag = t ? READ_ONCE(t->tag[place % WAYS]) : 0;
 
-	return tag & TAG_HALF_OPEN && remove_state(place, tag, why);
+	return tag & TAG_HALF_OPEN && remove_state(c, place, tag, why);
 }
 
 // evict removes a half-open state from the two sets of look->hash.
-__noinline int evict(__u32 sets)
+__noinline int evict(struct cpu *c, __u32 sets)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
 	struct tag_line *a = tags_at(first_set(c->look.hash, sets)),
 			*b = tags_at(second_set(c->look.hash, sets));
 	struct maybe found = a && b ? victim(&c->look, cf, a, b) : NONE;
-	return exists(found) && evict_at(number(found), GONE_RECLAIMED);
+	return exists(found) && evict_at(c, number(found), GONE_RECLAIMED);
 }
 
 // own_half_open returns the place of a half-open state of limit->source that one of its turns
@@ -108,9 +107,8 @@ static __always_inline struct maybe own_half_open(const struct limit *limit, str
 // of the source's own, one of its oldest. If none is found the new state competes as if half-open
 // states were at their limit. SOURCE_REFUSED: the packet comes in from an address of the host
 // itself, which any sender may have forged. Such a source may have half as many as others.
-__noinline __u32 source_victim(__u32 had)
+__noinline __u32 source_victim(struct cpu *c, __u32 had)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return NONE.plus1;
@@ -134,9 +132,8 @@ __noinline __u32 source_victim(__u32 had)
 }
 
 // record_turn records where the new state of limit->source lies.
-__noinline int record_turn(__u32 place)
+__noinline int record_turn(struct cpu *c, __u32 place)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct maybe *slot = c && cf ? ring_slot(cf, c->limit.source, c->limit.turn) : NULL;
 

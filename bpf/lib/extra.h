@@ -35,9 +35,8 @@ static __always_inline void read_scale(struct __sk_buff *skb, struct packet *p,
 }
 
 // read_extras reads what the state machines need besides the decoder's fields.
-__noinline int read_extras(struct __sk_buff *skb)
+__noinline int read_extras(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	struct packet *p = &c->packet;

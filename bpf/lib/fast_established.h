@@ -92,14 +92,14 @@ static __always_inline int fast_stateless(struct packet *p, struct walk *walk, s
 
 // fast_missed follows a look-up without success: it hands the packet, of which the high end is the
 // sender if `from` is 1, to the slow path with its hash and tag, or to fast_new.
-static __always_inline int fast_missed(struct packet *p, struct lookup *look, struct walk *walk,
-				       struct config *cf, const struct brief *e,
+static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct lookup *look,
+				       struct walk *walk, struct config *cf, const struct brief *e,
 				       const struct key *k, int from, __u32 current)
 {
 	look->spare = NONE;
 	look->missed = current_flow(current);
 	if (e->proto == PROTO_TCP && !opens(e))
-		return scout(cf->sets);
+		return scout(c, cf->sets);
 	look->key.low_hi = k->low_hi;
 	look->key.low_lo = k->low_lo;
 	look->key.high_hi = k->high_hi;
@@ -112,9 +112,8 @@ static __always_inline int fast_missed(struct packet *p, struct lookup *look, st
 // fast_established evaluates the packet of skb if it is simple enough and belongs to a flow with a
 // state, or the rules look no state up: FAST_DONE, and the packet passes. FAST_NEW, FAST_STEP:
 // fast_new or fast_step may be tried. It leaves a state without the flags `need` to the slow path.
-__noinline int fast_established(struct __sk_buff *skb, __u32 l2, __u32 need)
+__noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 need)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct brief e;
 	if (!c || !cf || !read_brief(&e, skb, l2) || (e.proto == PROTO_UDP && dhcp_ports(e.ports)))
@@ -148,7 +147,7 @@ __noinline int fast_established(struct __sk_buff *skb, __u32 l2, __u32 need)
 			return FAST_NOT; // their keys also hold the link
 		look->hash = hash;
 		look->tag = tag;
-		return fast_missed(p, look, walk, cf, &e, &k, from, current);
+		return fast_missed(c, p, look, walk, cf, &e, &k, from, current);
 	}
 	look->unknown = 0;
 	__u32 place = READ_ONCE(look->place);
@@ -160,7 +159,7 @@ __noinline int fast_established(struct __sk_buff *skb, __u32 l2, __u32 need)
 	walk->current = current_slot(current);
 	if ((READ_ONCE(mine->flags) & need) != need)
 		return FAST_NOT;
-	struct owner *r = fast_rule(cf, mine->rule, current_slot(current));
+	struct owner *r = fast_rule(c, cf, mine->rule, current_slot(current));
 	if (!r)
 		return FAST_NOT;
 	__u64 *at = &line->tag[place & (WAYS - 1)];
@@ -185,21 +184,20 @@ __noinline int fast_established(struct __sk_buff *skb, __u32 l2, __u32 need)
 // not have to be told about, or FAST_DECIDED. With `known` it only takes flows that have a state. A
 // state has to have the flags `need`, and a new one gets them. It calls its parts one after the
 // other: nested, their stacks would be too deep.
-static __always_inline int fast_path(struct __sk_buff *skb, struct config *cf, __u32 l2,
-				     __u32 known, __u32 need)
+static __always_inline int fast_path(struct __sk_buff *skb, struct cpu *c, struct config *cf,
+				     __u32 l2, __u32 known, __u32 need)
 {
-	int r = fast_established(skb, l2, need);
+	int r = fast_established(skb, c, l2, need);
 
 	if (likely(r < FAST_NEW))
 		return r;
 	if (known && r == FAST_NEW)
 		return FAST_NOT;
-	struct cpu *c = this_cpu();
 	// The slow path checks a source that may be the host's own.
 	if (!c || (c->packet.dir == DIR_IN &&
 		   unlikely(perhaps_own(cf, c->packet.src_hi, c->packet.src_lo))))
 		return FAST_NOT;
 	if (r == FAST_STEP)
-		return fast_step(skb, l2) ? FAST_DECIDED : FAST_NOT;
-	return fast_new(skb, l2, need) ? FAST_DECIDED : FAST_NOT;
+		return fast_step(skb, c, l2) ? FAST_DECIDED : FAST_NOT;
+	return fast_new(skb, c, l2, need) ? FAST_DECIDED : FAST_NOT;
 }

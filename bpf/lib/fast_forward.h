@@ -43,9 +43,8 @@ static __always_inline int fast_send(struct __sk_buff *skb, const struct fwd_ent
 }
 
 // fast_forward forwards what it can. It returns FWD_CONTINUE for everything else, unchanged.
-__noinline int fast_forward(struct __sk_buff *skb)
+__noinline int fast_forward(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
 	const void *frame = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -82,7 +81,7 @@ __noinline int fast_forward(struct __sk_buff *skb)
 		return FWD_CONTINUE;
 	// A new flow ends the translation of one that called a published port with the same ends.
 	// Where netfilter may translate it, it goes up the stack.
-	if (fast_path(skb, cf, 14, f->published | f->netfilter, META_REDIRECT) == FAST_NOT) {
+	if (fast_path(skb, c, cf, 14, f->published | f->netfilter, META_REDIRECT) == FAST_NOT) {
 		c->look.missed = NONE;
 		return FWD_CONTINUE;
 	}

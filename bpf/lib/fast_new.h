@@ -34,9 +34,8 @@ static __always_inline __u32 duplicates(const struct lookup *look, struct tag_li
 // for duplicates while the entry is only claimed: of two claims, which are atomic, the later one
 // sees the earlier. A CPU that sees another claim gives its own up and takes the slow path, which
 // settles it.
-__noinline int fast_new(struct __sk_buff *skb, __u32 l2, __u32 flags)
+__noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 flags)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	__u32 zero = 0;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
@@ -60,7 +59,7 @@ __noinline int fast_new(struct __sk_buff *skb, __u32 l2, __u32 flags)
 	if (p->proto == PROTO_TCP) {
 		if (unlikely(g->cookies)) // the slow path may answer with one
 			return 0;
-		read_brief_scale(skb, l2);
+		read_brief_scale(skb, c, l2);
 	}
 	__s64 half_open = g->half_open;
 	if (unlikely(half_open - g->answered >= cf->max_half_open / COOKIES_FROM))
@@ -74,7 +73,7 @@ __noinline int fast_new(struct __sk_buff *skb, __u32 l2, __u32 flags)
 		leave_source(cf, source);
 		return 0;
 	}
-	__u32 claimed = (!full || evict_at(number(old), GONE_RECLAIMED)) &&
+	__u32 claimed = (!full || evict_at(c, number(old), GONE_RECLAIMED)) &&
 			claim_spare(p, look, fast_claim(look->tag)),
 	      place = look->place;
 	struct set *s = set_at(place / WAYS);

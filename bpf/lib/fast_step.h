@@ -67,11 +67,8 @@ static __always_inline int usual_scale(const __u8 *o, __u32 n)
 }
 
 // read_brief_scale reads the window scale of a SYN that describe_brief has described.
-static __always_inline void read_brief_scale(struct __sk_buff *skb, __u32 l2)
+static __always_inline void read_brief_scale(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
-	struct cpu *c = this_cpu();
-	if (!c)
-		return;
 	struct packet *p = &c->packet;
 	const __u8 *o = (void *)(long)skb->data + below(l2 + p->l4 + sizeof(struct tcp), 128);
 	int scale = -1;
@@ -82,15 +79,14 @@ static __always_inline void read_brief_scale(struct __sk_buff *skb, __u32 l2)
 		return;
 	}
 	p->l3 = l2;
-	read_extras(skb);
+	read_extras(skb, c);
 }
 
 // fast_step advances the state that fast_established has found by the segment that it has
 // described. The rule of the state, which is in the verdict, only counts and lets pass. It reports
 // whether the packet was evaluated: not if the state has ended, which is then removed.
-__noinline int fast_step(struct __sk_buff *skb, __u32 l2)
+__noinline int fast_step(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;
@@ -99,7 +95,7 @@ __noinline int fast_step(struct __sk_buff *skb, __u32 l2)
 	__u32 place = look->place, id = v->id;
 	__u16 number = v->number, slot = v->slot;
 	if (p->tcp_flags & TH_SYN)
-		read_brief_scale(skb, l2);
+		read_brief_scale(skb, c, l2);
 	struct tag_line *t = tags_at(place / WAYS);
 	// another flow may have taken the entry meanwhile
 	if (!t || !same_tag(READ_ONCE(t->tag[place % WAYS]), look->tag))
@@ -107,10 +103,10 @@ __noinline int fast_step(struct __sk_buff *skb, __u32 l2)
 	look->key.proto = PROTO_TCP;
 	look->is_error = 0;
 	look->proved = NONE;
-	int found = step(place);
+	int found = step(c, place);
 	if (found == LOOK_MISS)
 		return 0;
-	keep_proved(look);
+	keep_proved(c, look);
 	if (likely(!look_drops(found))) {
 		passes(v, found == LOOK_HIT ? USE_HIT : USE_UNTOUCHED, id, number, slot);
 		count_rule(id, p->len, p->now);

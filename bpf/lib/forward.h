@@ -34,13 +34,13 @@ static __always_inline void begin_packet(struct cpu *c, struct config *cf)
 static __always_inline int conclude(struct __sk_buff *skb, struct cpu *c, struct config *cf,
 				    __u32 l2)
 {
-	if (unlikely(cf->holding) && !c->verdict.pass && hold(skb)) {
+	if (unlikely(cf->holding) && !c->verdict.pass && hold(skb, c)) {
 		c->verdict.answer = ANSWER_NONE;
 		return 0;
 	}
 	finish(c, cf);
 	if (unlikely(listened(cf, EVENT_PACKET)))
-		event_frame(skb, l2);
+		event_frame(skb, c, l2);
 	return c->verdict.pass;
 }
 
@@ -63,7 +63,7 @@ static __always_inline int drop(struct __sk_buff *skb, struct cpu *c, struct con
 
 // refuse_frame drops a packet that the rules did not let pass. An answer is to the packet as it
 // came, not as it was translated.
-static __always_inline int refuse_frame(struct __sk_buff *skb, struct packet *p,
+static __always_inline int refuse_frame(struct __sk_buff *skb, struct cpu *c, struct packet *p,
 					const struct verdict *v, struct nat *nat)
 {
 	if (likely(!v->answer))
@@ -72,7 +72,7 @@ static __always_inline int refuse_frame(struct __sk_buff *skb, struct packet *p,
 		become(p, nat, &nat->was);
 	if (p->second)
 		p->dir = DIR_IN; // where the frame still stands
-	return reply(skb);
+	return reply(skb, c);
 }
 
 // set_endpoint sets which pod, if any, is behind an interface.
@@ -120,19 +120,19 @@ static __always_inline long address_frame(struct __sk_buff *skb, const struct pa
 }
 
 // to_pod hands a packet that passed to a pod.
-static __always_inline int to_pod(struct __sk_buff *skb, const struct packet *p,
+static __always_inline int to_pod(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
 				  struct forward *fwd, struct config *cf, struct forwarding *f)
 {
-	if (rewrite_frame(skb) < 0 || address_frame(skb, p, fwd, 1) < 0)
+	if (rewrite_frame(skb, c) < 0 || address_frame(skb, p, fwd, 1) < 0)
 		return TC_ACT_SHOT;
 	return enter_pod(skb, cf, f, p->xmit, fwd->endpoint[DIR_OUT].known);
 }
 
 // to_nic hands a packet that passed to the NIC that its route leads to.
-static __always_inline int to_nic(struct __sk_buff *skb, const struct packet *p,
+static __always_inline int to_nic(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
 				  struct forward *fwd, struct config *cf)
 {
-	if (rewrite_frame(skb) < 0 || address_frame(skb, p, fwd, fwd->straight) < 0)
+	if (rewrite_frame(skb, c) < 0 || address_frame(skb, p, fwd, fwd->straight) < 0)
 		return TC_ACT_SHOT;
 	skb->mark = cf->local_mark & ~MARK_KIND;
 	if (likely(fwd->straight))
@@ -143,9 +143,8 @@ static __always_inline int to_nic(struct __sk_buff *skb, const struct packet *p,
 }
 
 // back_to_pod hands a packet that a pod sent to a pod. Not in to_host, for its stack.
-__noinline int back_to_pod(struct __sk_buff *skb)
+__noinline int back_to_pod(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
@@ -168,7 +167,7 @@ static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct 
 	struct nat *nat = &c->nat;
 	struct forward *fwd = &c->fwd;
 	p->dir = DIR_OUT; // otherwise later fragments would take this for an ingress translation
-	int r = outward(skb, p, look, nat, 0);
+	int r = outward(skb, c, p, look, nat, 0);
 	p->dir = DIR_IN;
 	if (r == NAT_FAILED)
 		return drop(skb, c, cf, REASON_NAT_PORTS);
@@ -179,10 +178,10 @@ static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct 
 		p->xmit = to->ifindex;
 		count_pod(to->place, DIR_IN, skb->len);
 	}
-	if (rewrite_frame(skb) < 0)
+	if (rewrite_frame(skb, c) < 0)
 		return TC_ACT_SHOT;
 	if (to)
-		return back_to_pod(skb);
+		return back_to_pod(skb, c);
 	if (r == NAT_NONE)
 		return FWD_STACK;
 	__builtin_memset(fwd->macs, 0, sizeof(fwd->macs)); // the loopback's own
@@ -193,9 +192,8 @@ static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct 
 
 // resolve_endpoints sets what the forwarding cache knows of the packet's addresses. It returns the
 // reason to drop the packet for its addresses, or 0.
-__noinline int resolve_endpoints(struct __sk_buff *skb)
+__noinline int resolve_endpoints(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return REASON_SPOOF;
@@ -203,7 +201,7 @@ __noinline int resolve_endpoints(struct __sk_buff *skb)
 	struct forward *fwd = &c->fwd;
 	struct pkt_endpoint *from = &fwd->endpoint[DIR_OUT], *to = &fwd->endpoint[DIR_IN];
 	__u8 wrong;
-	struct fwd_entry *w = fwd_get(skb, p, fwd, f, &wrong);
+	struct fwd_entry *w = fwd_get(skb, c, p, fwd, f, &wrong);
 	if (!w)
 		return REASON_SPOOF;
 	from->known = w->from_pod;
@@ -222,14 +220,14 @@ __noinline int resolve_endpoints(struct __sk_buff *skb)
 
 // resolve_translated resolves the addresses after a translation. The sender stays the same,
 // although a pod that called itself now has the host's address.
-static __always_inline int resolve_translated(struct __sk_buff *skb, struct packet *p,
-					      const struct nat *nat)
+static __always_inline int resolve_translated(struct __sk_buff *skb, struct cpu *c,
+					      struct packet *p, const struct nat *nat)
 {
 	__u64 hi = p->src_hi, lo = p->src_lo;
 
 	p->src_hi = nat->was.src_hi;
 	p->src_lo = nat->was.src_lo;
-	__u8 wrong = resolve_endpoints(skb);
+	__u8 wrong = resolve_endpoints(skb, c);
 	p->src_hi = hi;
 	p->src_lo = lo;
 	return wrong;
@@ -238,9 +236,8 @@ static __always_inline int resolve_translated(struct __sk_buff *skb, struct pack
 // strange refuses a packet that came in with an address of the host as its source, on a host
 // without pods: the stack will not take it, so it makes no state and counts for no source.
 // FWD_CONTINUE: it is none.
-__noinline int strange(struct __sk_buff *skb)
+__noinline int strange(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return TC_ACT_SHOT;
@@ -255,9 +252,8 @@ __noinline int strange(struct __sk_buff *skb)
 
 // before_ingress checks who sent an incoming packet, and translates what comes from outside.
 // FWD_CONTINUE: it has to be evaluated.
-__noinline int before_ingress(struct __sk_buff *skb, __u32 l2)
+__noinline int before_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
@@ -267,7 +263,7 @@ __noinline int before_ingress(struct __sk_buff *skb, __u32 l2)
 	struct nat *nat = &c->nat;
 	struct forward *fwd = &c->fwd;
 
-	read_frame(skb, l2);
+	read_frame(skb, c, l2);
 	look->first_flow = NONE;
 	nat->translated = 0;
 	look->settled = 0;
@@ -275,13 +271,13 @@ __noinline int before_ingress(struct __sk_buff *skb, __u32 l2)
 	fwd->endpoint[DIR_IN].known = 0;
 	if (p->kind != PARSED_IP || p->reason) {
 		set_endpoint(&fwd->endpoint[DIR_OUT], skb->ifindex);
-		if (p->kind != PARSED_ARP || own_arp(skb))
+		if (p->kind != PARSED_ARP || own_arp(skb, c))
 			return FWD_CONTINUE;
 		refuse(p, 0); // no field of an earlier packet is reported
 		count_pod_drop(fwd->endpoint[DIR_OUT].place, DIR_OUT);
 		return drop(skb, c, cf, REASON_SPOOF);
 	}
-	__u8 wrong = resolve_endpoints(skb);
+	__u8 wrong = resolve_endpoints(skb, c);
 	__u32 from = fwd->endpoint[DIR_OUT].known;
 	if (unlikely(wrong)) {
 		if (from)
@@ -289,13 +285,13 @@ __noinline int before_ingress(struct __sk_buff *skb, __u32 l2)
 		return drop(skb, c, cf, wrong);
 	}
 	if (!fwd->endpoint[DIR_IN].known &&
-	    (from ? f->published && own_address(0) : f->published | f->masquerade)) {
-		int r = translate_in(skb);
+	    (from ? f->published && own_address(c) : f->published | f->masquerade)) {
+		int r = translate_in(skb, c);
 		if (r == NAT_FAILED)
 			return drop(skb, c, cf, REASON_NAT_PORTS);
 		if (unlikely(r == NAT_HELD))
 			c->walk.held = HELD_ERROR;
-		if (r == NAT_DONE && resolve_translated(skb, p, nat))
+		if (r == NAT_DONE && resolve_translated(skb, c, p, nat))
 			return drop(skb, c, cf, REASON_SPOOF);
 		// the verdict about the first fragment would be recorded for the others
 		if (unlikely(nat->make == MAKE_REFUSAL && p->frag & FRAG_FIRST))
@@ -309,9 +305,8 @@ __noinline int before_ingress(struct __sk_buff *skb, __u32 l2)
 // checkpoint follows the evaluation of a packet from a pod (DIR_OUT) or to one (DIR_IN), and takes
 // what passed out of the pod's bucket. FWD_CONTINUE: the packet is not dropped. FWD_HOP: nor is it,
 // and a rule with fwd has let it pass on its way out.
-__noinline int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
+__noinline int checkpoint(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 dir)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return TC_ACT_SHOT;
@@ -336,19 +331,18 @@ __noinline int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
 	}
 	if (pod->known)
 		count_pod_drop(pod->place, dir);
-	return slow ? drop(skb, c, cf, REASON_RATE) : refuse_frame(skb, p, v, nat);
+	return slow ? drop(skb, c, cf, REASON_RATE) : refuse_frame(skb, c, p, v, nat);
 }
 
-__noinline int aim(struct __sk_buff *skb, __u32 l2);	  // hop.h
-__noinline int answer_hop(struct __sk_buff *skb);	  // hop.h
-__noinline int send_hop(struct __sk_buff *skb, __u32 l2); // hop.h
+__noinline int aim(struct __sk_buff *skb, struct cpu *c, __u32 l2);	 // hop.h
+__noinline int answer_hop(struct __sk_buff *skb, struct cpu *c);	 // hop.h
+__noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2); // hop.h
 
 // after_ingress follows the first evaluation of an incoming packet, and finds out where it goes.
 // FWD_CONTINUE: it has to be evaluated at egress. FWD_EGRESS: the same state lets it pass there,
 // too.
-__noinline int after_ingress(struct __sk_buff *skb, __u32 l2)
+__noinline int after_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
@@ -360,36 +354,36 @@ __noinline int after_ingress(struct __sk_buff *skb, __u32 l2)
 	struct forward *fwd = &c->fwd;
 	struct pkt_endpoint *to = &fwd->endpoint[DIR_IN];
 
-	int r = checkpoint(skb, l2, DIR_OUT);
+	int r = checkpoint(skb, c, l2, DIR_OUT);
 	if (r != FWD_CONTINUE)
 		return r;
 	if (p->kind != PARSED_IP || p->reason)
 		return FWD_STACK;
 	// A translation says where the packet goes.
 	if (unlikely(c->walk.fwd) && !nat->translated && !nat->make) {
-		r = aim(skb, l2);
+		r = aim(skb, c, l2);
 		if (r != FWD_CONTINUE)
 			return r;
 		if (c->walk.fwd)
-			return send_hop(skb, l2);
+			return send_hop(skb, c, l2);
 	}
 	__u32 routed = for_others(f) && !to->known && !fwd->endpoint[DIR_OUT].known;
 	if (to->known || routed) {
-		if (routed || !direct(skb, p) || !fits(skb, p, to->mtu) || !may_redirect(0)) {
+		if (routed || !direct(skb, p) || !fits(skb, p, to->mtu) || !may_redirect(c)) {
 			// The egress hook evaluates it again: stack_egress takes back what is fresh
 			// then. An answer to the caller, whose state is new, ends nothing.
-			int why = inward(skb, p, look, nat, f, META_FRESH,
+			int why = inward(skb, c, p, look, nat, f, META_FRESH,
 					 routed ? FORGET_CALLED : FORGET_ANY);
 			if (why)
 				return drop(skb, c, cf, why);
-			return rewrite_frame(skb) < 0 ? TC_ACT_SHOT : FWD_STACK;
+			return rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : FWD_STACK;
 		}
 		p->xmit = to->ifindex;
 	} else if (!fwd->endpoint[DIR_OUT].known) {
 		return FWD_STACK;
-	} else if (!direct(skb, p) || !may_redirect(0) || !route(skb, p, fwd)) {
+	} else if (!direct(skb, p) || !may_redirect(c) || !route(skb, c, p, fwd)) {
 		p->xmit = 0;
-		return f->published && own_address(0) ? to_host(skb, c, cf) : FWD_STACK;
+		return f->published && own_address(c) ? to_host(skb, c, cf) : FWD_STACK;
 	}
 	p->dir = DIR_OUT;
 	p->second = 1;
@@ -401,9 +395,8 @@ __noinline int after_ingress(struct __sk_buff *skb, __u32 l2)
 }
 
 // after_egress follows the second evaluation and its checkpoint: it sends the packet.
-__noinline int after_egress(struct __sk_buff *skb)
+__noinline int after_egress(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
@@ -414,7 +407,7 @@ __noinline int after_egress(struct __sk_buff *skb)
 	struct forward *fwd = &c->fwd;
 	__u32 pod = fwd->endpoint[DIR_IN].known, flags = originated(look), out = pod ? 0 : p->xmit;
 	if (unlikely(c->walk.fwd)) { // before the packet is translated: an answer quotes it
-		int r = aim(skb, 14);
+		int r = aim(skb, c, 14);
 		if (r != FWD_CONTINUE)
 			return r;
 		if (c->walk.fwd)
@@ -423,43 +416,43 @@ __noinline int after_egress(struct __sk_buff *skb)
 	if (flags && !(flags & META_REDIRECT))
 		set_redirect(look);
 	int why = pod && f->published | f->masquerade ?
-			  inward(skb, p, look, nat, f, 0, FORGET_ANY) :
+			  inward(skb, c, p, look, nat, f, 0, FORGET_ANY) :
 			  0;
 	if (unlikely(why))
 		return drop(skb, c, cf, why);
 	// What comes from outside and goes to a pod is already translated.
 	if (fwd->endpoint[DIR_OUT].known && (f->published | (pod ? 0 : f->masquerade)) &&
-	    outward(skb, p, look, nat, out) == NAT_FAILED)
+	    outward(skb, c, p, look, nat, out) == NAT_FAILED)
 		return drop(skb, c, cf, REASON_NAT_PORTS);
 	if (unlikely(c->walk.fwd))
-		return rewrite_frame(skb) < 0 ? TC_ACT_SHOT : send_hop(skb, 14);
-	return pod ? to_pod(skb, p, fwd, cf, f) : to_nic(skb, p, fwd, cf);
+		return rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : send_hop(skb, c, 14);
+	return pod ? to_pod(skb, c, p, fwd, cf, f) : to_nic(skb, c, p, fwd, cf);
 }
 
 // forward_in forwards an incoming packet that fast_forward has left. p->recv, p->now and
 // walk->random are set.
-static __always_inline int forward_in(struct __sk_buff *skb, const struct packet *p,
+static __always_inline int forward_in(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
 				      const struct walk *walk, struct verdict *v,
 				      const struct cookie *cookie, const struct nat *nat, __u32 l2)
 {
-	int r = before_ingress(skb, l2);
+	int r = before_ingress(skb, c, l2);
 
 	if (r != FWD_CONTINUE)
 		return r;
 	if (likely(!nat->ruled)) // what is redirected is not for the host
-		before_evaluate(skb, p);
-	evaluate(skb);
-	if (unlikely(walk->held) && take_held(skb))
-		evaluate(skb);
-	after_evaluate(skb, v, cookie);
-	r = after_ingress(skb, l2);
+		before_evaluate(skb, c, p);
+	evaluate(skb, c);
+	if (unlikely(walk->held) && take_held(skb, c))
+		evaluate(skb, c);
+	after_evaluate(skb, c, v, cookie);
+	r = after_ingress(skb, c, l2);
 	if (r == FWD_CONTINUE)
-		evaluate(skb);
+		evaluate(skb, c);
 	else if (r != FWD_EGRESS)
-		return unlikely(r == FWD_ANSWER) ? answer_hop(skb) : r;
+		return unlikely(r == FWD_ANSWER) ? answer_hop(skb, c) : r;
 	// Not in after_egress, whose stack would come on top of that of an answer.
-	r = checkpoint(skb, l2, DIR_IN);
+	r = checkpoint(skb, c, l2, DIR_IN);
 	if (likely(r == FWD_CONTINUE) || r == FWD_HOP)
-		r = after_egress(skb);
-	return unlikely(r == FWD_ANSWER) ? answer_hop(skb) : r;
+		r = after_egress(skb, c);
+	return unlikely(r == FWD_ANSWER) ? answer_hop(skb, c) : r;
 }

@@ -21,12 +21,11 @@ static __always_inline void frag_key(const struct packet *p, struct header *h, s
 }
 
 // record_fragment records the verdict on a first fragment.
-__noinline int record_fragment(__u32 unused)
+__noinline int record_fragment(struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
-		return unused;
+		return 0;
 	const struct packet *p = &c->packet;
 	const struct walk *walk = &c->walk;
 	const struct verdict *v = &c->verdict;
@@ -62,11 +61,10 @@ static __always_inline void continue_fragment(struct cpu *c, const struct code *
 }
 
 // follow_fragment gives a later fragment the verdict of the first. It returns 0 if there is none.
-__noinline int follow_fragment(__u32 unused)
+__noinline int follow_fragment(struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
-		return unused;
+		return 0;
 	const struct packet *p = &c->packet;
 	struct walk *walk = &c->walk;
 	struct verdict *v = &c->verdict;
@@ -105,13 +103,13 @@ __noinline int follow_fragment(__u32 unused)
 
 // charge_fragment takes the bytes of a later fragment, which follows the first, of the pipe of the
 // rule that has let that pass, and counts it.
-static __always_inline void charge_fragment(const struct packet *p, const struct walk *walk,
-					    struct verdict *v)
+static __always_inline void charge_fragment(struct cpu *c, const struct packet *p,
+					    const struct walk *walk, struct verdict *v)
 {
 	struct code *r = v->number ? code_of(walk, v->slot) : NULL;
 	if (!r)
 		return;
-	int why = v->pass && r->flags & CODE_PIPE ? take_pipe(v->slot) : 0;
+	int why = v->pass && r->flags & CODE_PIPE ? take_pipe(c, v->slot) : 0;
 	if (why) {
 		v->pass = 0;
 		v->reason = why;

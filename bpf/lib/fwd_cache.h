@@ -91,9 +91,8 @@ enum { ARP_SENDER = 14 + 8 };
 
 // own_arp: the pod behind an interface speaks ARP for itself. Whatever asks for an address of the
 // host becomes its neighbour, and the neighbour table is small.
-__noinline int own_arp(struct __sk_buff *skb)
+__noinline int own_arp(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct endpoint *e = endpoint_at(skb->ifindex);
 	if (!c)
 		return 0;
@@ -125,9 +124,8 @@ static __always_inline void fwd_to_pod(struct fwd_entry *w, struct endpoint *to)
 
 // fwd_fill fills the entry of the packet's addresses. Neighbour discovery of a pod is not cached:
 // it depends on more than addresses.
-__noinline int fwd_fill(struct __sk_buff *skb, __u32 serial)
+__noinline int fwd_fill(struct __sk_buff *skb, struct cpu *c, __u32 serial)
 {
-	struct cpu *c = this_cpu();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return REASON_SPOOF;
@@ -187,15 +185,15 @@ static __always_inline struct fwd_entry *fwd_lookup(const struct packet *p, stru
 
 // fwd_get returns the entry of the packet's addresses, filled if need be, and sets *wrong to the
 // reason to drop the packet for its addresses, or to 0.
-static __always_inline struct fwd_entry *fwd_get(struct __sk_buff *skb, const struct packet *p,
-						 struct forward *fwd, struct forwarding *f,
-						 __u8 *wrong)
+static __always_inline struct fwd_entry *fwd_get(struct __sk_buff *skb, struct cpu *c,
+						 const struct packet *p, struct forward *fwd,
+						 struct forwarding *f, __u8 *wrong)
 {
 	__u32 serial = f->serial;
 	int known;
 	struct fwd_entry *w = fwd_lookup(p, fwd, serial, &known);
 
-	*wrong = known || !w ? 0 : fwd_fill(skb, serial);
+	*wrong = known || !w ? 0 : fwd_fill(skb, c, serial);
 	return w;
 }
 
@@ -241,9 +239,8 @@ static __always_inline __u32 route_mtu(const struct packet *p, __u32 mtu)
 
 // ask_route asks the kernel for the NIC that a packet of a pod leaves by, and stores it in the
 // entry. It reports whether there is one.
-__noinline int ask_route(struct __sk_buff *skb)
+__noinline int ask_route(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;
@@ -276,14 +273,15 @@ __noinline int ask_route(struct __sk_buff *skb)
 // route finds the NIC that a packet of a pod leaves by. It returns 0 if the stack has to route it.
 // The first packet of each interval goes through the kernel's neighbour table, which keeps the
 // neighbour alive; the others go straight.
-static __always_inline int route(struct __sk_buff *skb, struct packet *p, struct forward *fwd)
+static __always_inline int route(struct __sk_buff *skb, struct cpu *c, struct packet *p,
+				 struct forward *fwd)
 {
 	struct fwd_entry *w = fwd_at(fwd->index);
 
 	if (!w)
 		return 0;
 	fwd->straight = route_fresh(w, p->now, p->tos);
-	if (!fwd->straight && !ask_route(skb))
+	if (!fwd->straight && !ask_route(skb, c))
 		return 0;
 	p->xmit = w->ifindex;
 	__builtin_memcpy(fwd->macs, w->macs, sizeof(fwd->macs));

@@ -21,9 +21,8 @@ static __always_inline int may_hold(const struct packet *p, const struct verdict
 
 // hold keeps a packet that was refused. It returns 0 if there is no space or the packet is larger
 // than SNAP: its sender will send it again.
-__noinline int hold(struct __sk_buff *skb)
+__noinline int hold(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;

@@ -36,11 +36,10 @@ static __always_inline int own_hop(const struct address *a)
 }
 
 // find_hop finds the next hop of the rule that has let the packet pass: enum hop_kind.
-__noinline int find_hop(__u32 unused)
+__noinline int find_hop(struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
-		return unused; // or clang 19 passes nothing
+		return 0; // or clang 19 passes nothing
 	const struct walk *walk = &c->walk;
 	struct forward *fwd = &c->fwd;
 	void *image = image_of(walk);
@@ -64,9 +63,8 @@ __noinline int find_hop(__u32 unused)
 
 // fits_hop: the packet is not too large for the way to the next hop, whose MTU is fwd->hop_mtu
 // then, 0 if the interface is gone.
-__noinline int fits_hop(struct __sk_buff *skb)
+__noinline int fits_hop(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	__u32 mtu = 0;
 	if (!c)
 		return 0;
@@ -97,12 +95,11 @@ static __always_inline int fail_hop(struct __sk_buff *skb, struct cpu *c, struct
 }
 
 // answer_hop sends the answer to a packet that its next hop cannot get.
-__noinline int answer_hop(struct __sk_buff *skb)
+__noinline int answer_hop(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return TC_ACT_SHOT;
-	int r = refuse_frame(skb, &c->packet, &c->verdict, &c->nat);
+	int r = refuse_frame(skb, c, &c->packet, &c->verdict, &c->nat);
 	c->fwd.hop_error = HOP_FINE;
 	return r;
 }
@@ -119,9 +116,8 @@ static __always_inline __u8 unwelcome(struct __sk_buff *skb, struct cpu *c)
 }
 
 // check_hop checks whether the packet can go to its next hop. FWD_CONTINUE: it can.
-__noinline int check_hop(struct __sk_buff *skb, __u32 l2)
+__noinline int check_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return TC_ACT_SHOT;
@@ -146,7 +142,7 @@ __noinline int check_hop(struct __sk_buff *skb, __u32 l2)
 		if (p->ttl <= 1)
 			return fail_hop(skb, c, cf, REASON_HOP_TTL, HOP_EXPIRED);
 	}
-	if (fits_hop(skb))
+	if (fits_hop(skb, c))
 		return FWD_CONTINUE;
 	if (!fwd->hop_mtu)
 		return drop(skb, c, cf, REASON_NO_HOP);
@@ -170,9 +166,8 @@ static __always_inline __u32 socket_tuple(struct bpf_sock_tuple *t, const struct
 // tcp_socket gives a segment to the socket that listens at the next hop, or without `listening`
 // looks for that of its connection, which the stack finds by itself. It reports whether there is
 // one. A SYN may begin a connection where another one has just ended.
-__noinline int tcp_socket(struct __sk_buff *skb, __u32 listening)
+__noinline int tcp_socket(struct __sk_buff *skb, struct cpu *c, __u32 listening)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;
@@ -192,9 +187,8 @@ __noinline int tcp_socket(struct __sk_buff *skb, __u32 listening)
 }
 
 // udp_socket does so with a datagram.
-__noinline int udp_socket(struct __sk_buff *skb, __u32 listening)
+__noinline int udp_socket(struct __sk_buff *skb, struct cpu *c, __u32 listening)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;
@@ -210,9 +204,8 @@ __noinline int udp_socket(struct __sk_buff *skb, __u32 listening)
 
 // to_socket gives an incoming packet to a socket of the host, as TPROXY does: its addresses stay.
 // What has no ports goes to the host only if it is addressed to it.
-__noinline int to_socket(struct __sk_buff *skb)
+__noinline int to_socket(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return TC_ACT_SHOT;
@@ -222,9 +215,9 @@ __noinline int to_socket(struct __sk_buff *skb)
 	if (p->frag & (FRAG_FIRST | FRAG_LATER))
 		found = 0;
 	else if (p->proto == PROTO_TCP)
-		found = tcp_socket(skb, 0) || tcp_socket(skb, 1);
+		found = tcp_socket(skb, c, 0) || tcp_socket(skb, c, 1);
 	else if (p->proto == PROTO_UDP)
-		found = udp_socket(skb, 0) || udp_socket(skb, 1);
+		found = udp_socket(skb, c, 0) || udp_socket(skb, c, 1);
 	if (!found)
 		return drop(skb, c, cf, REASON_NO_SOCKET);
 	// The agent has a routing rule for the mark. Without it the stack drops what has a socket.
@@ -237,9 +230,8 @@ __noinline int to_socket(struct __sk_buff *skb)
 // hop in struct forward, or if walk->fwd is 0, where it would go without the rule: frames with a
 // VLAN tag, which meet the hook of their own interface, and those that were not sent to this host
 // alone.
-__noinline int aim(struct __sk_buff *skb, __u32 l2)
+__noinline int aim(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return TC_ACT_SHOT;
@@ -250,19 +242,18 @@ __noinline int aim(struct __sk_buff *skb, __u32 l2)
 		c->walk.fwd = 0;
 		return FWD_CONTINUE;
 	}
-	int kind = find_hop(0);
+	int kind = find_hop(c);
 	if (kind == HOP_OTHER)
-		return check_hop(skb, l2);
+		return check_hop(skb, c, l2);
 	if (kind == HOP_OWN && p->dir == DIR_IN)
-		return to_socket(skb);
+		return to_socket(skb, c);
 	return drop(skb, c, cf, REASON_NO_HOP);
 }
 
 // send_hop sends a packet to the next hop that aim has found, if it has. What came in is evaluated
 // at the interface that it leaves by, what was evaluated on its way out is not evaluated again.
-__noinline int send_hop(struct __sk_buff *skb, __u32 l2)
+__noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return TC_ACT_SHOT;
@@ -296,11 +287,11 @@ __noinline int send_hop(struct __sk_buff *skb, __u32 l2)
 
 // forward_on sends a packet on that a rule with fwd has let pass, on a host that has neither pods
 // nor translations.
-__noinline int forward_on(struct __sk_buff *skb, __u32 l2)
+__noinline int forward_on(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
-	int r = aim(skb, l2);
+	int r = aim(skb, c, l2);
 
 	if (r == FWD_CONTINUE)
-		return send_hop(skb, l2);
-	return r == FWD_ANSWER ? answer_hop(skb) : r;
+		return send_hop(skb, c, l2);
+	return r == FWD_ANSWER ? answer_hop(skb, c) : r;
 }

@@ -129,9 +129,8 @@ static __always_inline int quote_ports(struct __sk_buff *skb, const struct packe
 // look->quote_seq. An error goes to the sender of the packet that it quotes: one that goes
 // elsewhere belongs to no flow (CVE-2019-5598). Both addresses are as in the frame, or both as
 // translation left them.
-__noinline int read_quote(struct __sk_buff *skb)
+__noinline int read_quote(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;
@@ -184,7 +183,7 @@ __noinline int read_quote(struct __sk_buff *skb)
 }
 
 // make_key sets the key of the packet, once.
-static __always_inline void make_key(struct __sk_buff *skb, const struct packet *p,
+static __always_inline void make_key(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
 				     struct lookup *look)
 {
 	__u32 ports = p->ports;
@@ -197,7 +196,7 @@ static __always_inline void make_key(struct __sk_buff *skb, const struct packet 
 	if (is_icmp(p)) {
 		if (error_type(p->version, p->icmp_type)) {
 			look->is_error = 1;
-			read_quote(skb);
+			read_quote(skb, c);
 			return;
 		}
 		ports = icmp_ports(p->version, p->icmp_type, p->seq);

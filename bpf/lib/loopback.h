@@ -6,15 +6,15 @@
 
 // nat_create_loopback makes the translation for a call of the host to one of its own ports. The
 // source port changes only when it has to.
-static __always_inline int nat_create_loopback(struct __sk_buff *skb, const struct packet *p,
-					       struct nat *nat)
+static __always_inline int nat_create_loopback(struct __sk_buff *skb, struct cpu *c,
+					       const struct packet *p, struct nat *nat)
 {
 	__u32 port = nat->goal.ports >> 16, rest = nat->goal.ports & 0xffff;
-	int why = nat_create_called(skb, META_FRESH);
+	int why = nat_create_called(skb, c, META_FRESH);
 
 	for (__u32 i = 1; i < NAT_TRIES && why == REASON_NAT_PORTS && p->proto != PROTO_SCTP; i++) {
 		nat->goal.ports = (port * i + 0x9e37 * i) << 16 | rest;
-		why = nat_create_called(skb, META_FRESH);
+		why = nat_create_called(skb, c, META_FRESH);
 	}
 	return why;
 }
@@ -39,31 +39,30 @@ static __always_inline int translate_loopback(struct __sk_buff *skb, struct cpu 
 	if (unlikely(p->frag & (FRAG_FIRST | FRAG_LATER)))
 		tuple_of(p, &nat->before);
 	if (p->frag & FRAG_LATER)
-		return nat_fragment(0) ? FWD_CONTINUE : FWD_STACK;
-	make_key(skb, p, look);
+		return nat_fragment(c, 0) ? FWD_CONTINUE : FWD_STACK;
+	make_key(skb, c, p, look);
 	if (look->is_error || look->keyed != KEY_SET)
 		return FWD_STACK;
-	if (!nat_follow(META_WIRE)) {
-		if (!find_published(1))
+	if (!nat_follow(c, META_WIRE)) {
+		if (!find_published(c, 1))
 			return nat->make == MAKE_REFUSAL ? drop(skb, c, cf, REASON_NO_BACKEND) :
 							   FWD_STACK;
 		tuple_of(p, &nat->was);
 		if (hides_caller(p, nat) && !host_source(p, nat, f))
 			return TC_ACT_SHOT;
-		int why = choose_source(0) ? nat_create_loopback(skb, p, nat) : REASON_NAT_PORTS;
+		int why = choose_source(c) ? nat_create_loopback(skb, c, p, nat) : REASON_NAT_PORTS;
 		if (why)
 			return drop(skb, c, cf, REASON_NAT_PORTS);
 	}
 	become(p, nat, &nat->goal);
 	if (p->frag & FRAG_FIRST)
-		nat_fragment(1);
+		nat_fragment(c, 1);
 	return FWD_CONTINUE;
 }
 
 // loopback_call forwards what the host sends to itself: to a pod, if it goes to a published port.
-__noinline int loopback_call(struct __sk_buff *skb)
+__noinline int loopback_call(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
@@ -89,7 +88,7 @@ __noinline int loopback_call(struct __sk_buff *skb)
 	__builtin_memcpy(fwd->macs, to->mac, 6);
 	__builtin_memcpy(fwd->macs + 6, to->host_mac, 6);
 	p->xmit = to->ifindex;
-	if (rewrite_frame(skb) < 0 || store_macs(skb, fwd) < 0)
+	if (rewrite_frame(skb, c) < 0 || store_macs(skb, fwd) < 0)
 		return TC_ACT_SHOT;
 	if (p->proto == PROTO_TCP || (p->len <= to->mtu && !(p->frag & (FRAG_FIRST | FRAG_LATER))))
 		return bpf_redirect(p->xmit, 0);

@@ -7,9 +7,8 @@
 enum { NAT_TRIES = 32, NODE_QUERY = 139, UNPRIVILEGED = 1024 };
 // taken: the wire tuple nat->goal with a source port is not free. A translation has it, which is
 // then weighed for eviction, or a published port or a socket of the host does.
-__noinline int taken(struct __sk_buff *skb, __u32 port)
+__noinline int taken(struct __sk_buff *skb, struct cpu *c, __u32 port)
 {
-	struct cpu *c = this_cpu();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return 1;
@@ -23,16 +22,16 @@ __noinline int taken(struct __sk_buff *skb, __u32 port)
 	else
 		g->ports = port << 16 | (g->ports & 0xffff);
 	set_key(p, look, g);
-	if (nat_find(0)) {
+	if (nat_find(c)) {
 		__u64 before = nat->victim.rank;
 		__u64 tag = look->tag;
 		__u32 place = look->place;
-		if (nat_weigh(place, 0) != NAT_OVER) {
+		if (nat_weigh(c, place, 0) != NAT_OVER) {
 			if (nat->victim.rank != before)
 				nat->victim.port = port;
 			return 1;
 		}
-		remove_state(place, tag, GONE_EXPIRED);
+		remove_state(c, place, tag, GONE_EXPIRED);
 		nat_reset_victim(nat);
 	}
 	// The answers to what has an address alone find its translation before all others.
@@ -69,9 +68,8 @@ static __always_inline int movable(const struct packet *p)
 // choose_port finds a free port for nat->goal: the pod's own if it lies in the range, else one by a
 // keyed hash of the pod's end and the ports after it. It returns 0, or REASON_NAT_PORTS if none of
 // those tried is free; then nat_place is the translation to evict.
-__noinline int choose_port(struct __sk_buff *skb)
+__noinline int choose_port(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
@@ -84,7 +82,7 @@ __noinline int choose_port(struct __sk_buff *skb)
 
 	nat_reset_victim(nat);
 	nat->victim.port = own;
-	if ((nat->keep || !movable(p) || in_span(f, own)) && !taken(skb, own))
+	if ((nat->keep || !movable(p) || in_span(f, own)) && !taken(skb, c, own))
 		return 0;
 	if (nat->keep || (!movable(p) && !(icmp && own)))
 		return REASON_NAT_PORTS;
@@ -96,7 +94,7 @@ __noinline int choose_port(struct __sk_buff *skb)
 			break;
 		WRITE_ONCE(scratch->left, step);
 		__u32 n = (__u64)step * span >> 32;
-		if (!taken(skb, icmp ? n : port_of(f, n)))
+		if (!taken(skb, c, icmp ? n : port_of(f, n)))
 			return 0;
 	}
 	return REASON_NAT_PORTS;
@@ -104,9 +102,8 @@ __noinline int choose_port(struct __sk_buff *skb)
 
 // hide_once gives the packet a port and makes its translation. It returns 0, a reason, or NAT_LOST
 // if another CPU took the port or evicted the same translation a moment before.
-__noinline int hide_once(struct __sk_buff *skb)
+__noinline int hide_once(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return REASON_NAT_PORTS;
 	const struct packet *p = &c->packet;
@@ -114,28 +111,27 @@ __noinline int hide_once(struct __sk_buff *skb)
 	struct nat *nat = &c->nat;
 	struct tuple *t = &nat->was;
 
-	if (choose_port(skb)) {
+	if (choose_port(skb, c)) {
 		__u32 port = nat->victim.port;
 		if (nat->victim.rank == ~0ULL)
 			return REASON_NAT_PORTS;
-		if (!nat_evict_found(nat) || taken(skb, port))
+		if (!nat_evict_found(c, nat) || taken(skb, c, port))
 			return NAT_LOST;
 	}
-	int why = nat_create(skb, META_SOURCE);
+	int why = nat_create(skb, c, META_SOURCE);
 	if (why != REASON_NAT_PORTS)
 		return why;
 	// The other CPU may have a packet of the same flow.
 	set_key(p, look, t);
-	return nat_follow(0) ? 0 : NAT_LOST;
+	return nat_follow(c, 0) ? 0 : NAT_LOST;
 }
 
 // masquerade hides the source of the packet behind nat->goal.src. Ids of ICMP queries may have any
 // value, but the id of a node information query is the query itself. What has no ports keeps what
 // it has, and so does SCTP, whose checksum covers the ports. nat->was and nat->goal are set but for
 // the goal's port. It returns 0 or a reason.
-__noinline int masquerade(struct __sk_buff *skb)
+__noinline int masquerade(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return REASON_NAT_PORTS;
@@ -150,7 +146,7 @@ __noinline int masquerade(struct __sk_buff *skb)
 		return REASON_NAT_PORTS;
 	int why = NAT_LOST;
 	for (__u32 i = 0; i < NAT_RACES && why == NAT_LOST; i++)
-		why = hide_once(skb);
+		why = hide_once(skb, c);
 	if (why == NAT_LOST)
 		return REASON_NAT_PORTS;
 	if (why == REASON_NAT_PORTS) {
@@ -161,11 +157,10 @@ __noinline int masquerade(struct __sk_buff *skb)
 }
 
 // own_address: the packet goes to an address of the host.
-__noinline int own_address(__u32 unused)
+__noinline int own_address(struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
-		return unused;
+		return 0;
 	return is_address(0, c->packet.dst_hi, c->packet.dst_lo);
 }
 
@@ -210,9 +205,8 @@ static __always_inline struct published *find_whole(const struct packet *p)
 // is none. With `inside`, which the host or a pod has sent, a forwarded port is none: its target
 // would answer past the host, or without the address that hides the pod. A service without a
 // backend sets nat->make to MAKE_REFUSAL.
-__noinline int find_published(__u32 inside)
+__noinline int find_published(struct cpu *c, __u32 inside)
 {
-	struct cpu *c = this_cpu();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return 0;

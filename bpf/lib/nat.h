@@ -56,23 +56,21 @@ static __always_inline void set_key(const struct packet *p, struct lookup *look,
 }
 
 // nat_find looks for the translation of look->key and sets look->place.
-__noinline int nat_find(__u32 unused)
+__noinline int nat_find(struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
-		return unused;
+		return 0;
 	struct lookup *look = &c->look;
 	key_hash(look, cf, NAT_FLOW);
-	return find(look, cf);
+	return find(c, look, cf);
 }
 
 // nat_follow looks look->key up among the translations keyed by one kind of tuple (META_WIRE or 0),
 // and sets nat->goal to the other tuple. It changes nothing: whether the packet passes is not known
 // yet.
-__noinline int nat_follow(__u32 wire)
+__noinline int nat_follow(struct cpu *c, __u32 wire)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
@@ -80,7 +78,7 @@ __noinline int nat_follow(__u32 wire)
 	const struct lookup *look = &c->look;
 	struct nat *nat = &c->nat;
 	nat->inner = NONE;
-	if (look->keyed != KEY_SET || !nat_find(0))
+	if (look->keyed != KEY_SET || !nat_find(c))
 		return 0;
 	__u32 place = look->place;
 	struct set *s = set_at(place / WAYS);
@@ -111,7 +109,7 @@ __noinline int nat_follow(__u32 wire)
 		return 0;
 	if (unlikely(!answers || expired(cf, wire ? olow : low, wire ? ohigh : high,
 					 look->key.proto, p->now))) {
-		remove_state(place, look->tag, GONE_EXPIRED);
+		remove_state(c, place, look->tag, GONE_EXPIRED);
 		return 0;
 	}
 	__u32 ports = tag >> 32;
@@ -130,7 +128,7 @@ __noinline int nat_follow(__u32 wire)
 
 // nat_step advances a flow of which no rule keeps a state, by the same state machine: the inner
 // entry is its state. A segment with wrong sequence numbers ends nothing.
-static __always_inline void nat_step(struct __sk_buff *skb, const struct packet *p,
+static __always_inline void nat_step(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
 				     const struct nat *nat, struct side *low, struct side *high)
 {
 	struct side *d = nat->from ? high : low, *o = nat->from ? low : high;
@@ -141,7 +139,7 @@ static __always_inline void nat_step(struct __sk_buff *skb, const struct packet 
 		return;
 	}
 	if (p->tcp_flags & TH_SYN)
-		read_extras(skb);
+		read_extras(skb, c);
 	if (step_tcp(d, o, p) != RES_RECYCLE)
 		return;
 	// all but what the old connection has shown
@@ -153,9 +151,8 @@ static __always_inline void nat_step(struct __sk_buff *skb, const struct packet 
 
 // nat_phase records the phase of the flow in its translation: that of its state, or where rules
 // keep none the phase that nat_step computes.
-__noinline int nat_phase(struct __sk_buff *skb)
+__noinline int nat_phase(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;
@@ -174,7 +171,7 @@ __noinline int nat_phase(struct __sk_buff *skb)
 	if (of) {
 		phase = phase_of(low_side(of, place), high_side(of, place), p->proto);
 	} else {
-		nat_step(skb, p, nat, low, high);
+		nat_step(skb, c, p, nat, low, high);
 		phase = phase_of(low, high, p->proto);
 	}
 	WRITE_ONCE(high->track, with_phase(high, phase));
@@ -192,7 +189,7 @@ static __always_inline int new_state(const struct lookup *look)
 
 // nat_touch keeps the translation that the packet follows alive as its flow is. The packet has
 // passed. What left the flow's state untouched leaves the translation untouched.
-static __always_inline void nat_touch(struct __sk_buff *skb, const struct packet *p,
+static __always_inline void nat_touch(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
 				      const struct lookup *look, const struct nat *nat)
 {
 	__u32 inner = number(nat->inner);
@@ -205,17 +202,16 @@ static __always_inline void nat_touch(struct __sk_buff *skb, const struct packet
 	if (unlikely(phase != PHASE_ESTABLISHED || new_state(look) ||
 		     (tcp &&
 		      (!exists(look->first_flow) || p->tcp_flags & (TH_SYN | TH_FIN | TH_RST)))))
-		nat_phase(skb);
+		nat_phase(skb, c);
 	else if (p->now - READ_ONCE(low->last) > NAT_TOUCH)
 		WRITE_ONCE(low->last, p->now);
 }
 
 // nat_find_inner finds the translation whose inner tuple is the packet's, in either direction.
-__noinline int nat_find_inner(__u32 unused)
+__noinline int nat_find_inner(struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
-		return unused;
+		return 0;
 	const struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
 	struct nat *nat = &c->nat;
@@ -223,7 +219,7 @@ __noinline int nat_find_inner(__u32 unused)
 	if (p->frag & FRAG_LATER)
 		return 0;
 	canonical(p, look, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, ports_of(p), p->proto);
-	if (!nat_find(0))
+	if (!nat_find(c))
 		return 0;
 	__u32 place = look->place;
 	struct set *s = set_at(place / WAYS);

@@ -10,10 +10,9 @@ enum { FORGET_ANY, FORGET_FRESH, FORGET_CALLED };
 
 // nat_forget ends the translation of the packet's tuple, if there is one, and reports whether it
 // did.
-__noinline int nat_forget(__u32 which)
+__noinline int nat_forget(struct cpu *c, __u32 which)
 {
-	struct cpu *c = this_cpu();
-	if (!c || !nat_find_inner(0))
+	if (!c || !nat_find_inner(c))
 		return 0;
 	__u32 place = c->look.place;
 	struct set *s = set_at(place / WAYS);
@@ -23,23 +22,22 @@ __noinline int nat_forget(__u32 which)
 	if ((which == FORGET_FRESH && !(low->flags & META_FRESH)) ||
 	    (which == FORGET_CALLED && (low->flags & META_SOURCE || !(d->flags & META_MADE))))
 		return 0;
-	return remove_state(place, c->look.tag, GONE_RECYCLED);
+	return remove_state(c, place, c->look.tag, GONE_RECYCLED);
 }
 
 // nat_conflict: the tuple look->key has a translation already. One that is over, or whose other
 // half is missing, is removed first; with `dead` any other is, because its flow is known to be
 // another one.
-__noinline int nat_conflict(__u32 dead)
+__noinline int nat_conflict(struct cpu *c, __u32 dead)
 {
-	struct cpu *c = this_cpu();
-	if (!c || !nat_find(0))
+	if (!c || !nat_find(c))
 		return 0;
 	__u32 place = c->look.place;
 	__u64 tag = c->look.tag;
 	nat_reset_victim(&c->nat);
-	if (nat_weigh(place, 0) <= NAT_CLOSED || dead)
-		remove_state(place, tag, GONE_RECYCLED);
-	return nat_find(0);
+	if (nat_weigh(c, place, 0) <= NAT_CLOSED || dead)
+		remove_state(c, place, tag, GONE_RECYCLED);
+	return nat_find(c);
 }
 
 // After no translation could be evicted, no packet searches again for so long.
@@ -55,7 +53,7 @@ static __always_inline int nat_evict_for(struct cpu *c, struct maybe pod)
 	if (unlikely(c->dry_pod.plus1 == pod.plus1 && c->packet.now < c->dry_pod_until))
 		return 0;
 	for (__u32 i = 0; i < NAT_RACES; i++) {
-		if (nat_evict(pod.plus1))
+		if (nat_evict(c, pod.plus1))
 			return 1;
 		if (c->nat.victim.rank != ~0ULL) // another CPU has found the same one
 			continue;
@@ -79,17 +77,17 @@ static __always_inline int nat_reserve(struct cpu *c, struct config *cf, struct 
 		return 0;
 	if (READ_ONCE(g->nats) >= cf->max_nats && !nat_evict_for(c, NONE))
 		return 0;
-	return READ_ONCE(g->states) + c->pending + 2 <= cf->max_states || reclaim_dead(cf->sets) ||
-	       nat_evict_for(c, NONE);
+	return READ_ONCE(g->states) + c->pending + 2 <= cf->max_states ||
+	       reclaim_dead(c, cf->sets) || nat_evict_for(c, NONE);
 }
 
 // nat_claim takes an entry for look->key and fills it but for its tag. It sets look->place.
-static __always_inline int nat_claim(struct config *cf, const struct packet *p, struct lookup *look,
-				     __u32 meta)
+static __always_inline int nat_claim(struct cpu *c, struct config *cf, const struct packet *p,
+				     struct lookup *look, __u32 meta)
 {
-	if (!claim_spare(p, look, slow_claim(look->tag)) && !claim(0) && !claim(1) &&
-	    !(move_one(0) && claim(1)) &&
-	    !((reclaim_dead(cf->sets) || nat_evict_sets(cf->sets)) && claim(1)))
+	if (!claim_spare(p, look, slow_claim(look->tag)) && !claim(c, 0) && !claim(c, 1) &&
+	    !(move_one(c) && claim(c, 1)) &&
+	    !((reclaim_dead(c, cf->sets) || nat_evict_sets(c, cf->sets)) && claim(c, 1)))
 		return REASON_STATES_FULL;
 	__u32 way = look->place & (WAYS - 1);
 	struct set *s = set_at(look->place / WAYS);
@@ -153,9 +151,8 @@ static __always_inline int is_published(const struct packet *p, const struct nat
 // join_halves makes two new entries halves of each other and counts the translation. word is that
 // of the inner entry, cross META_CROSS or 0. Whether a rule with nat makes it stands in struct nat.
 // Not in nat_create, whose stack is in the longest chain.
-__noinline int join_halves(__u32 wire, __u32 inner, __u32 word, __u32 cross)
+__noinline int join_halves(struct cpu *c, __u32 wire, __u32 inner, __u32 word, __u32 cross)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct set *ws = set_at(wire / WAYS), *is = set_at(inner / WAYS);
 	if (!c || !cf || !ws || !is)
@@ -185,9 +182,8 @@ __noinline int join_halves(__u32 wire, __u32 inner, __u32 word, __u32 cross)
 // already. It makes both halves or none. It is called after the packet has passed, or with
 // META_FRESH, which marks that the packet may yet be refused. REASON_STATES_FULL: the table is
 // full, whatever the tuples.
-__noinline int nat_create(struct __sk_buff *skb, __u32 how)
+__noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return REASON_STATES_FULL;
@@ -199,19 +195,20 @@ __noinline int nat_create(struct __sk_buff *skb, __u32 how)
 	struct endpoint *e = source ? pod_at(i->src_hi, i->src_lo) : pod_at(i->dst_hi, i->dst_lo);
 	struct maybe pod = some(e ? e->place : MAX_PODS);
 	set_key(p, look, w);
-	if (nat_conflict(0))
+	if (nat_conflict(c, 0))
 		return REASON_NAT_PORTS;
 	if (!nat_reserve(c, cf, pod))
 		return REASON_STATES_FULL;
-	int why = nat_claim(cf, p, look, META_WIRE | source);
+	int why = nat_claim(c, cf, p, look, META_WIRE | source);
 	if (why)
 		return why;
 	__u32 wire = look->place, wire_from = look->from;
 	__u64 wire_tag = look->tag;
 	set_key(p, look, i);
 	// The state is new: what was translated before was another flow.
-	why = nat_conflict(new_state(look)) ? REASON_NAT_PORTS :
-					      nat_claim(cf, p, look, source | (how & META_FRESH));
+	why = nat_conflict(c, new_state(look)) ?
+		      REASON_NAT_PORTS :
+		      nat_claim(c, cf, p, look, source | (how & META_FRESH));
 	if (why) {
 		unclaim(p, wire);
 		return why;
@@ -219,27 +216,26 @@ __noinline int nat_create(struct __sk_buff *skb, __u32 how)
 	__u32 inner = look->place, cross = wire_from != look->from ? META_CROSS : 0;
 	__u64 inner_tag = look->tag;
 	struct tag_line *wt = tags_at(wire / WAYS), *it = tags_at(inner / WAYS);
-	if (!wt || !it || !join_halves(wire, inner, nat_word(pod, PHASE_OPENING), cross))
+	if (!wt || !it || !join_halves(c, wire, inner, nat_word(pod, PHASE_OPENING), cross))
 		return REASON_STATES_FULL;
 	nat->inner = some(inner);
 	nat->from = look->from;
 	if (!(how & META_FRESH))
-		nat_phase(skb);
+		nat_phase(skb, c);
 	store_ordered(&it->tag[inner & (WAYS - 1)], inner_tag);
 	store_ordered(&wt->tag[wire & (WAYS - 1)], wire_tag);
-	if (!settle(inner))
+	if (!settle(c, inner))
 		return REASON_NAT_PORTS;
 	set_key(p, look, w);
 	key_hash(look, cf, NAT_FLOW);
-	return settle(wire) ? 0 : REASON_NAT_PORTS;
+	return settle(c, wire) ? 0 : REASON_NAT_PORTS;
 }
 
 // nat_create_called does so for a caller of a published port, and notes to which backend of a
 // service the translation leads, if any.
-__noinline int nat_create_called(struct __sk_buff *skb, __u32 how)
+__noinline int nat_create_called(struct __sk_buff *skb, struct cpu *c, __u32 how)
 {
-	int why = nat_create(skb, how);
-	struct cpu *c = this_cpu();
+	int why = nat_create(skb, c, how);
 	if (why || !c || likely(!exists(c->nat.backend)))
 		return why;
 	const struct packet *p = &c->packet;

@@ -48,9 +48,8 @@ static __always_inline int nat_class(struct config *cf, struct side *low, struct
 
 // nat_weigh weighs the translation with an entry at a place for eviction. With `pod`, 1 + a pod's
 // place, it has to be one of that pod. It returns its enum nat_class.
-__noinline int nat_weigh(__u32 place, __u32 pod)
+__noinline int nat_weigh(struct cpu *c, __u32 place, __u32 pod)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct tag_line *t = tags_at(place / WAYS);
 	__u64 tag = t ? READ_ONCE(t->tag[place & (WAYS - 1)]) : 0, rank = 0;
@@ -91,9 +90,8 @@ __noinline int nat_weigh(__u32 place, __u32 pod)
 
 // nat_sample weighs the translations of some sets, from `first` on and wrapping around, until there
 // are enough. It returns how many sets it looked at.
-__noinline __u32 nat_sample(__u32 first, __u32 sets, __u32 pod)
+__noinline __u32 nat_sample(struct cpu *c, __u32 first, __u32 sets, __u32 pod)
 {
-	struct cpu *c = this_cpu();
 	if (!c || !sets)
 		return NAT_SETS;
 	for (int i = 0; i < NAT_SETS; i++) {
@@ -104,7 +102,7 @@ __noinline __u32 nat_sample(__u32 first, __u32 sets, __u32 pod)
 		for (int j = 0; j < WAYS; j++) {
 			__u64 tag = READ_ONCE(t->tag[j]);
 			if ((tag & TAG_MASK) == TAG_LIVE && (tag >> 16 & 0xff) == NAT_FLOW)
-				nat_weigh(n * WAYS + j, pod);
+				nat_weigh(c, n * WAYS + j, pod);
 		}
 		if (READ_ONCE(c->nat.victim.found) >= NAT_SAMPLE)
 			return i + 1;
@@ -113,13 +111,13 @@ __noinline __u32 nat_sample(__u32 first, __u32 sets, __u32 pod)
 }
 
 // nat_look weighs the translations of one set.
-static __always_inline void nat_look(__u32 n)
+static __always_inline void nat_look(struct cpu *c, __u32 n)
 {
 	struct tag_line *t = tags_at(n);
 
 	for (int i = 0; t && i < WAYS; i++) {
 		if ((READ_ONCE(t->tag[i]) & TAG_MASK) == TAG_LIVE)
-			nat_weigh(n * WAYS + i, 0);
+			nat_weigh(c, n * WAYS + i, 0);
 	}
 }
 
@@ -130,13 +128,13 @@ static __always_inline void nat_reset_victim(struct nat *nat)
 }
 
 // nat_evict_found removes the translation that was chosen, if there is one.
-static __always_inline int nat_evict_found(const struct nat *nat)
+static __always_inline int nat_evict_found(struct cpu *c, const struct nat *nat)
 {
 	__u32 zero = 0;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
 
 	if (nat->victim.rank == ~0ULL ||
-	    !remove_state(nat->victim.place, nat->victim.tag, GONE_RECLAIMED))
+	    !remove_state(c, nat->victim.place, nat->victim.tag, GONE_RECLAIMED))
 		return 0;
 	if (g)
 		__sync_fetch_and_add(&g->nats_evicted, 1);
@@ -144,9 +142,8 @@ static __always_inline int nat_evict_found(const struct nat *nat)
 }
 
 // nat_evict evicts a translation of a pod, with 0 of any pod.
-__noinline int nat_evict(__u32 pod)
+__noinline int nat_evict(struct cpu *c, __u32 pod)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	__u32 zero = 0;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
@@ -155,19 +152,18 @@ __noinline int nat_evict(__u32 pod)
 	__u32 start = READ_ONCE(g->nat_clock_hand), seen = 0;
 	nat_reset_victim(&c->nat);
 	for (int i = 0; i < NAT_ROUNDS && READ_ONCE(c->nat.victim.found) < NAT_SAMPLE; i++)
-		seen += nat_sample(start + seen, cf->sets, pod);
+		seen += nat_sample(c, start + seen, cf->sets, pod);
 	WRITE_ONCE(g->nat_clock_hand, (start + seen) % cf->sets);
-	return nat_evict_found(&c->nat);
+	return nat_evict_found(c, &c->nat);
 }
 
 // nat_evict_sets evicts a translation in one of the two sets of look->hash.
-__noinline int nat_evict_sets(__u32 sets)
+__noinline int nat_evict_sets(struct cpu *c, __u32 sets)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	nat_reset_victim(&c->nat);
-	nat_look(first_set(c->look.hash, sets));
-	nat_look(second_set(c->look.hash, sets));
-	return nat_evict_found(&c->nat);
+	nat_look(c, first_set(c->look.hash, sets));
+	nat_look(c, second_set(c->look.hash, sets));
+	return nat_evict_found(c, &c->nat);
 }

@@ -23,9 +23,8 @@ struct {
 } owners SEC(".maps");
 
 // cache_owner caches the rule with an id, if it is such a rule.
-__noinline int cache_owner(__u32 id)
+__noinline int cache_owner(struct cpu *c, __u32 id)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	__u32 at = id % OWNERS;
 	struct owner *o = bpf_map_lookup_elem(&owners, &at);
@@ -46,13 +45,14 @@ __noinline int cache_owner(__u32 id)
 
 // fast_rule returns the cached rule with an id, or NULL if that does more than let a packet pass.
 // The image is that in a slot, which walk->current holds.
-static __always_inline struct owner *fast_rule(struct config *cf, __u32 id, __u32 image)
+static __always_inline struct owner *fast_rule(struct cpu *c, struct config *cf, __u32 id,
+					       __u32 image)
 {
 	__u32 at = id % OWNERS;
 	struct owner *o = bpf_map_lookup_elem(&owners, &at);
 
 	if (o && (o->id != id || o->when != when_of(READ_ONCE(cf->epoch), image)) &&
-	    !cache_owner(id))
+	    !cache_owner(c, id))
 		return NULL;
 	return o;
 }

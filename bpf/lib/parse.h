@@ -228,9 +228,8 @@ static __always_inline int slow6(struct __sk_buff *skb, struct packet *p, struct
 
 // parse_slow_ip decodes the IP packet at p->l3 of a frame of this type, 0 if nothing said one. It
 // is a function of its own so that the verifier does not check it for each number of VLAN tags.
-__noinline int parse_slow_ip(struct __sk_buff *skb, __u32 type)
+__noinline int parse_slow_ip(struct __sk_buff *skb, struct cpu *c, __u32 type)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return PARSED_OTHER;
 	struct packet *p = &c->packet;
@@ -257,9 +256,8 @@ enum { L2_INFINIBAND = 24 };
 
 // parse_slow decodes any frame: VLAN tags, options, extension headers, fragments, headers that are
 // cut or not in one piece.
-__noinline int parse_slow(struct __sk_buff *skb, __u32 l2)
+__noinline int parse_slow(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return PARSED_OTHER;
 	struct packet *p = &c->packet;
@@ -296,18 +294,18 @@ __noinline int parse_slow(struct __sk_buff *skb, __u32 l2)
 		if (type != ETH_IP && type != ETH_IPV6)
 			return PARSED_OTHER;
 	}
-	return parse_slow_ip(skb, type);
+	return parse_slow_ip(skb, c, type);
 }
 
 // parse decodes the frame. l2 is 14 on an interface with Ethernet headers and 0 on one without.
-static __always_inline int parse(struct __sk_buff *skb, struct packet *p, __u32 l2)
+static __always_inline int parse(struct __sk_buff *skb, struct cpu *c, struct packet *p, __u32 l2)
 {
 	void *frame = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	const struct ip4 *four = frame + l2;
 	const struct ip6 *six = frame + l2;
 
 	if (frame + l2 + sizeof(*four) + 20 > end)
-		return parse_slow(skb, l2);
+		return parse_slow(skb, c, l2);
 	__u16 type = l2 ? ((struct ethernet *)frame)->type : 0;
 	p->l3 = l2;
 	p->buffer = skb->len - l2;
@@ -330,5 +328,5 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *p, __u32 
 			return transport(p, six + 1, payload);
 		}
 	}
-	return parse_slow(skb, l2);
+	return parse_slow(skb, c, l2);
 }

@@ -9,9 +9,8 @@
 // reclaimable returns the tag of the state at a place if it has expired or its TCP connection is
 // closed, 0 if not. It does not remove the state itself: its stack and that of remove_state would
 // add up.
-__noinline __u64 reclaimable(__u32 place)
+__noinline __u64 reclaimable(struct cpu *c, __u32 place)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
@@ -23,7 +22,7 @@ __noinline __u64 reclaimable(__u32 place)
 		return 0;
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	if (low->rule == NAT_RULE)
-		return nat_weigh(place, 0) <= NAT_CLOSED ? tag : 0;
+		return nat_weigh(c, place, 0) <= NAT_CLOSED ? tag : 0;
 	int phase = phase_of(low, high, tag_proto(tag));
 	if (phase != PHASE_CLOSED && phase != PHASE_RESET &&
 	    !expired(cf, low, high, tag_proto(tag), c->packet.now))
@@ -31,9 +30,8 @@ __noinline __u64 reclaimable(__u32 place)
 	return tag;
 }
 
-__noinline int strays(__u32 place)
+__noinline int strays(struct cpu *c, __u32 place)
 {
-	struct cpu *c = this_cpu();
 	struct set *s = set_at(place / WAYS);
 	if (!c || !s)
 		return 0;
@@ -48,28 +46,27 @@ __noinline int strays(__u32 place)
 	if (nat->make ? mine & META_PUBLISHED : nat->translated || !calls_port(mine))
 		return 0;
 	// It is over, or the SYN begins it again.
-	if (reclaimable(place))
+	if (reclaimable(c, place))
 		return 0;
 	return look->key.proto != PROTO_TCP || !bare_syn(p->tcp_flags) || o->flags & SIDE_SEEN ||
 	       !(mine & SIDE_SYN) || p->seq == d->start;
 }
 
-static __always_inline int reclaim_at(__u32 place)
+static __always_inline int reclaim_at(struct cpu *c, __u32 place)
 {
-	__u64 tag = reclaimable(place);
+	__u64 tag = reclaimable(c, place);
 
-	return tag && remove_state(place, tag, GONE_RECLAIMED);
+	return tag && remove_state(c, place, tag, GONE_RECLAIMED);
 }
 
 // reclaim_dead frees such an entry in one of the two sets of look->hash.
-__noinline int reclaim_dead(__u32 sets)
+__noinline int reclaim_dead(struct cpu *c, __u32 sets)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	__u32 a = first_set(c->look.hash, sets) * WAYS, b = second_set(c->look.hash, sets) * WAYS;
 	for (int i = 0; i < WAYS; i++) {
-		if (reclaim_at(a + i) || reclaim_at(b + i))
+		if (reclaim_at(c, a + i) || reclaim_at(c, b + i))
 			return 1;
 	}
 	return 0;
@@ -77,9 +74,9 @@ __noinline int reclaim_dead(__u32 sets)
 
 // reclaim frees an entry in one of the two sets of look->hash: dead ones first, then half-open
 // ones, then translations.
-static __always_inline int reclaim(struct config *cf)
+static __always_inline int reclaim(struct cpu *c, struct config *cf)
 {
-	return reclaim_dead(cf->sets) || evict(cf->sets) || nat_evict_sets(cf->sets);
+	return reclaim_dead(c, cf->sets) || evict(c, cf->sets) || nat_evict_sets(c, cf->sets);
 }
 
 // pick counts the vacant entries of a set in scratch->vacant and puts one of them into
@@ -135,9 +132,8 @@ static __always_inline void unclaim(const struct packet *p, __u32 place)
 
 // claim takes an entry for look->key: in the emptier of its two sets, which fills the table evenly.
 // It sets look->place. With no_wait it also takes an entry that ended just now.
-__noinline int claim(__u32 no_wait)
+__noinline int claim(struct cpu *c, __u32 no_wait)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
@@ -184,9 +180,8 @@ static __always_inline __u32 other_set(struct config *cf, struct set *s, __u64 t
 // look-ups find the entry in one of its places. A packet that found the old place and writes to it
 // after the copy loses what it wrote, the numbers of one segment. The next segment that counts
 // raises them. It returns the new place as a struct maybe.
-__noinline int begin_move(__u32 place)
+__noinline int begin_move(struct cpu *c, __u32 place)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	__u32 n = place / WAYS, way = place % WAYS;
 	struct set *s = set_at(n);
@@ -224,9 +219,8 @@ __noinline int begin_move(__u32 place)
 }
 
 // end_move completes what begin_move began at a place.
-__noinline int end_move(__u32 place)
+__noinline int end_move(struct cpu *c, __u32 place)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	__u32 moved = number(c->moved), way = place % WAYS, at = moved % WAYS;
@@ -246,24 +240,23 @@ __noinline int end_move(__u32 place)
 }
 
 // move takes the entry at a place to its other set, if that has a vacant entry.
-static __always_inline int move(__u32 place)
+static __always_inline int move(struct cpu *c, __u32 place)
 {
-	return begin_move(place) && end_move(place);
+	return begin_move(c, place) && end_move(c, place);
 }
 
 // move_one moves an entry out of the two sets of look->hash, so that they fill further before
 // anything is evicted.
-__noinline int move_one(__u32 unused)
+__noinline int move_one(struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
-		return unused;
+		return 0;
 	const struct lookup *look = &c->look;
 	for (int i = 0; i < 2 * WAYS; i++) {
 		__u32 n = i < WAYS ? first_set(look->hash, cf->sets) :
 				     second_set(look->hash, cf->sets);
-		if (move(n * WAYS + i % WAYS))
+		if (move(c, n * WAYS + i % WAYS))
 			return 1;
 	}
 	return 0;
@@ -271,14 +264,14 @@ __noinline int move_one(__u32 unused)
 
 // find_place finds a place for look->key: a vacant one, one that becomes vacant by moving, or one
 // that is reclaimed.
-static __always_inline int find_place(struct config *cf, const struct packet *p,
+static __always_inline int find_place(struct cpu *c, struct config *cf, const struct packet *p,
 				      struct lookup *look)
 {
-	if (claim_spare(p, look, slow_claim(look->tag)) || claim(0) || claim(1))
+	if (claim_spare(p, look, slow_claim(look->tag)) || claim(c, 0) || claim(c, 1))
 		return 1;
-	if (move_one(0) && claim(1))
+	if (move_one(c) && claim(c, 1))
 		return 1;
-	return reclaim(cf) && claim(1);
+	return reclaim(c, cf) && claim(c, 1);
 }
 
 // evict_double resolves a double insertion between the live entry at `place`, which is ours, and
@@ -286,34 +279,32 @@ static __always_inline int find_place(struct config *cf, const struct packet *p,
 // the lower place stays. Ours also goes for an entry that fast_new is about to fill: fast_new may
 // have looked for duplicates before ours was there, and if not, it makes another one. It returns 0
 // if ours went.
-__noinline int evict_double(__u32 place, __u32 other)
+__noinline int evict_double(struct cpu *c, __u32 place, __u32 other)
 {
-	struct cpu *c = this_cpu();
 	struct set *s = set_at(other / WAYS);
 	struct tag_line *t = tags_at(other / WAYS);
 	if (!c || !s || !t || other == place)
 		return 1;
 	__u64 tag = READ_ONCE(t->tag[other % WAYS]);
 	if (tag == fast_claim(c->look.tag)) {
-		remove_state(place, c->look.tag, GONE_DOUBLE);
+		remove_state(c, place, c->look.tag, GONE_DOUBLE);
 		return 0;
 	}
 	if (!same_tag(tag, c->look.tag) || !same_ends(s, other % WAYS, &c->look.key))
 		return 1;
 	if (other > place) {
-		remove_state(other, c->look.tag, GONE_DOUBLE);
+		remove_state(c, other, c->look.tag, GONE_DOUBLE);
 		return 1;
 	}
-	remove_state(place, c->look.tag, GONE_DOUBLE);
+	remove_state(c, place, c->look.tag, GONE_DOUBLE);
 	c->look.place = other;
 	return 0;
 }
 
 // settle checks whether two CPUs inserted look->key at once, and reports whether our entry, which
 // is live, stays.
-__noinline int settle(__u32 place)
+__noinline int settle(struct cpu *c, __u32 place)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 1;
@@ -324,10 +315,10 @@ __noinline int settle(__u32 place)
 		return 1;
 	for (int i = 0; i < WAYS; i++) {
 		if (unlikely(!((READ_ONCE(a->tag[i]) ^ tag) & TAG_IDENTITY) &&
-			     !evict_double(place, an * WAYS + i)))
+			     !evict_double(c, place, an * WAYS + i)))
 			return 0;
 		if (unlikely(!((READ_ONCE(b->tag[i]) ^ tag) & TAG_IDENTITY) &&
-			     !evict_double(place, bn * WAYS + i)))
+			     !evict_double(c, place, bn * WAYS + i)))
 			return 0;
 	}
 	return 1;

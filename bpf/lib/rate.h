@@ -145,9 +145,8 @@ __noinline int take_bucket(__u64 tag, __u64 key, __u32 index, __s64 cost, __s64 
 
 // take_rate takes a token of the rule in a slot for the packet. It returns 0, or the reason if
 // there is none.
-__noinline int take_rate(__u32 slot)
+__noinline int take_rate(struct cpu *c, __u32 slot)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return REASON_RATE;
@@ -190,9 +189,8 @@ static __always_inline __u64 wire_bytes(const struct packet *p)
 
 // take_pipe takes the bytes of the packet of the pipe of the rule in a slot. It returns 0, or the
 // reason if that carries too little.
-__noinline int take_pipe(__u32 slot)
+__noinline int take_pipe(struct cpu *c, __u32 slot)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return REASON_PIPE;

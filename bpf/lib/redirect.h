@@ -48,12 +48,11 @@ static __always_inline int queued(const struct forward *fwd)
 // Where netfilter may translate what begins a flow, that goes up the stack first. If it leaves as
 // it came, the flow is not translated. Packets without a state show nothing, nor do fragments,
 // which all have to go the same path, as netfilter wants all of them.
-__noinline int may_redirect(__u32 unused)
+__noinline int may_redirect(struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
-		return unused;
+		return 0;
 	const struct lookup *look = &c->look;
 	__u32 place = look->first_place, netfilter = f->netfilter;
 

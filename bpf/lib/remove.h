@@ -203,9 +203,8 @@ static __always_inline void remove_partner(struct cpu *c, struct config *cf, str
 
 // remove_state ends the state at a place if its tag is still the one given, and reports whether it
 // did.
-__noinline int remove_state(__u32 place, __u64 tag, __u32 why)
+__noinline int remove_state(struct cpu *c, __u32 place, __u64 tag, __u32 why)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);

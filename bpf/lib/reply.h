@@ -180,7 +180,7 @@ static __always_inline int may_answer(struct cpu *c)
 	return 1;
 }
 
-__noinline int make_cookie(struct __sk_buff *skb); // cookie.h
+__noinline int make_cookie(struct __sk_buff *skb, struct cpu *c); // cookie.h
 
 // make_answer turns the packet into the answer, but for its Ethernet header.
 static __always_inline int make_answer(struct __sk_buff *skb, struct cpu *c)
@@ -193,16 +193,15 @@ static __always_inline int make_answer(struct __sk_buff *skb, struct cpu *c)
 	case ANSWER_RESET:
 		return make_reset(skb, p);
 	case ANSWER_COOKIE:
-		return make_cookie(skb);
+		return make_cookie(skb, c);
 	}
 	return may_answer(c) ? make_error(skb, p, v, &c->fwd, scratch) : -1;
 }
 
 // reply turns the packet into the answer that the verdict asks for and returns what the program has
 // to return.
-__noinline int reply(struct __sk_buff *skb)
+__noinline int reply(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return TC_ACT_SHOT;

@@ -145,9 +145,8 @@ static __always_inline long rewrite_plain(struct __sk_buff *skb, const struct pa
 }
 
 // rewrite_frame writes the fields of the packet into the frame.
-__noinline int rewrite_frame(struct __sk_buff *skb)
+__noinline int rewrite_frame(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return -1;
 	const struct packet *p = &c->packet;
@@ -215,9 +214,8 @@ static __always_inline long rewrite_quote(struct __sk_buff *skb, struct cpu *c)
 
 // rewrite_error translates an ICMP error together with the packet that it quotes. nat->goal is the
 // tuple of an answer to that packet.
-__noinline int rewrite_error(struct __sk_buff *skb)
+__noinline int rewrite_error(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return -1;
 	struct packet *p = &c->packet;
@@ -239,7 +237,7 @@ __noinline int rewrite_error(struct __sk_buff *skb)
 	g->src_hi = end_hi;
 	g->src_lo = end_lo;
 	become(p, nat, g);
-	return rewrite_frame(skb);
+	return rewrite_frame(skb, c);
 }
 
 // age4 takes one from the time to live of an IPv4 header, RFC 1141.

@@ -19,8 +19,8 @@ static __always_inline void hold_translation(struct packet *p, struct nat *nat, 
 // meanwhile is dropped.
 static __always_inline int take_error(struct __sk_buff *skb, struct cpu *c)
 {
-	make_key(skb, &c->packet, &c->look);
-	if (nat_follow(META_WIRE) && c->look.is_error && rewrite_error(skb) >= 0)
+	make_key(skb, c, &c->packet, &c->look);
+	if (nat_follow(c, META_WIRE) && c->look.is_error && rewrite_error(skb, c) >= 0)
 		return 1;
 	c->verdict.pass = 0;
 	c->verdict.reason = REASON_NAT_PORTS;
@@ -29,9 +29,8 @@ static __always_inline int take_error(struct __sk_buff *skb, struct cpu *c)
 
 // take_held follows the evaluation of a packet whose translation is held back: it has it if a rule
 // with nat has let it pass. It reports whether the rules behind that rule have to be asked.
-__noinline int take_held(struct __sk_buff *skb)
+__noinline int take_held(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	struct nat *nat = &c->nat;

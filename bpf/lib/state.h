@@ -114,9 +114,8 @@ static __always_inline void take_track(const struct limit *limit, struct side *l
 
 // mask_at sets limit->masked for the state at a place, and returns the limit of its rule, 0 if that
 // is gone.
-__noinline __u32 mask_at(__u32 place)
+__noinline __u32 mask_at(struct cpu *c, __u32 place)
 {
-	struct cpu *c = this_cpu();
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
 	__u32 way = place % WAYS;
@@ -141,9 +140,8 @@ __noinline __u32 mask_at(__u32 place)
 // keep_track counts a state that has proved itself as proved in its track, which from now on is not
 // evicted. If the track was given to another tuple, the state enters its own again; if there is no
 // free track, or the limit is reached, the state is removed, as half-open states are.
-__noinline int keep_track(__u32 place)
+__noinline int keep_track(struct cpu *c, __u32 place)
 {
-	struct cpu *c = this_cpu();
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
 	__u32 way = place % WAYS;
@@ -155,13 +153,13 @@ __noinline int keep_track(__u32 place)
 		return 0;
 	if (!add_track(track_at(track_of(low)), high->created, TRACK_ONE_PROVED)) {
 		__u64 tag = READ_ONCE(t->tag[way]);
-		__u32 most = mask_at(place);
+		__u32 most = mask_at(c, place);
 		if (!most)
 			return 0;
-		struct maybe at = maybe_from(enter_limit(most));
+		struct maybe at = maybe_from(enter_limit(c, most));
 		if (!exists(at)) {
 			__sync_fetch_and_and(&low->flags, ~META_TRACKED);
-			return remove_state(place, tag, GONE_RECLAIMED);
+			return remove_state(c, place, tag, GONE_RECLAIMED);
 		}
 		take_track(limit, low, high, at);
 		if (!add_track(track_at(at), limit->era, TRACK_ONE_PROVED))
@@ -176,9 +174,8 @@ __noinline int keep_track(__u32 place)
 // new_phase follows a change of a state: one that has proved itself is no longer half-open, and one
 // that is closed counts in no track. It sets look->proved if keep_track has to follow: stacks are
 // too deep here.
-__noinline int new_phase(__u32 place, __u8 proto)
+__noinline int new_phase(struct cpu *c, __u32 place, __u8 proto)
 {
-	struct cpu *c = this_cpu();
 	struct set *s = set_at(place / WAYS);
 	if (!c || !s)
 		return 0;
@@ -203,14 +200,14 @@ __noinline int new_phase(__u32 place, __u8 proto)
 
 // keep_proved completes what new_phase has begun, before the packet looks another state up, or
 // makes one, and at its end.
-static __always_inline void keep_proved(struct lookup *look)
+static __always_inline void keep_proved(struct cpu *c, struct lookup *look)
 {
 	struct maybe place = look->proved;
 
 	if (likely(!exists(place)))
 		return;
 	look->proved = NONE;
-	keep_track(number(place));
+	keep_track(c, number(place));
 }
 
 // step_error evaluates an ICMP error about a packet that side o sent.
@@ -229,9 +226,8 @@ static __always_inline int step_error(struct side *d, struct side *o, const stru
 }
 
 // step_rare advances a state by a packet of SCTP, or an ICMP error.
-__noinline int step_rare(__u32 place)
+__noinline int step_rare(struct cpu *c, __u32 place)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct set *s = set_at(place / WAYS);
 	if (!c || !cf || !s)
@@ -262,13 +258,12 @@ static __always_inline int calls_port(__u32 flags)
 // strays: the packet comes to a published port and the flow of the state at a place does not, or
 // the other way round, although in the pod both have the same addresses and ports; and the state
 // does not give way to the packet. It needs what place.h has.
-__noinline int strays(__u32 place);
+__noinline int strays(struct cpu *c, __u32 place);
 
 // step advances the live state at a place, which is look->place, by the packet. It returns
 // LOOK_MISS if the packet does not belong to it.
-__noinline int step(__u32 place)
+__noinline int step(struct cpu *c, __u32 place)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct set *s = set_at(place / WAYS);
 	if (!c || !cf || !s)
@@ -289,11 +284,11 @@ __noinline int step(__u32 place)
 		return LOOK_HIT;
 	}
 	if (unlikely(expired(cf, low, high, proto, p->now))) {
-		remove_state(place, look->tag, GONE_EXPIRED);
+		remove_state(c, place, look->tag, GONE_EXPIRED);
 		return LOOK_MISS;
 	}
 	if (unlikely(look->is_error || proto == PROTO_SCTP)) {
-		r = step_rare(place);
+		r = step_rare(c, place);
 	} else if (proto == PROTO_TCP) {
 		r = step_tcp(d, o, p);
 		// A connection ends by a reset, or by the second FIN and what acknowledges it.
@@ -311,11 +306,11 @@ __noinline int step(__u32 place)
 		r = RES_HIT;
 	}
 	if (r == RES_RECYCLE) {
-		remove_state(place, look->tag, GONE_RECYCLED);
+		remove_state(c, place, look->tag, GONE_RECYCLED);
 		return LOOK_MISS;
 	}
 	if (r == RES_HIT && low->flags & (META_HALF_OPEN | META_TRACKED))
-		new_phase(place, proto);
+		new_phase(c, place, proto);
 	return look_result(r);
 }
 
@@ -345,16 +340,15 @@ static __always_inline int was_missed(struct lookup *look, __u32 flow)
 
 // look_up looks for the packet's state of a flow name. On anything but a miss walk->slot is the
 // slot of the state's rule.
-__noinline int look_up(__u32 flow)
+__noinline int look_up(struct cpu *c, __u32 flow)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return LOOK_MISS;
 	const struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
 	struct walk *walk = &c->walk;
-	keep_proved(look);
+	keep_proved(c, look);
 	void *image = image_of(walk);
 	if (!image || look->keyed != KEY_SET)
 		return LOOK_MISS;
@@ -363,7 +357,7 @@ __noinline int look_up(__u32 flow)
 	if (was_missed(look, flow))
 		return LOOK_MISS;
 	key_hash(look, cf, flow);
-	if (!find(look, cf))
+	if (!find(c, look, cf))
 		return LOOK_MISS;
 	__u32 place = look->place;
 	struct set *s = set_at(place / WAYS);
@@ -372,7 +366,7 @@ __noinline int look_up(__u32 flow)
 	struct side *d = look->from ? high_side(s, place) : low_side(s, place);
 	struct code *owner = owner_of(walk, image, d->rule);
 	if (!owner) {
-		remove_state(place, look->tag, GONE_RULE);
+		remove_state(c, place, look->tag, GONE_RULE);
 		return LOOK_MISS;
 	}
 	__u32 rule = owner->id;
@@ -384,9 +378,9 @@ __noinline int look_up(__u32 flow)
 	published |= READ_ONCE(c->nat.make);
 	opaque(published); // or what the verifier knows of the flags makes paths
 	opaque(place);	   // nor may the call of strays
-	if (unlikely(published) && strays(place))
+	if (unlikely(published) && strays(c, place))
 		return look_drop(REASON_NAT_PORTS);
-	int found = step(place);
+	int found = step(c, place);
 	if (found == LOOK_HIT || found == LOOK_UNTOUCHED)
 		record_first(look, flow, found, rule);
 	return found;

@@ -110,9 +110,8 @@ static __always_inline int alone(struct set *s, __u32 place, __s64 now)
 }
 
 // sweep_at looks at one state: it probes it, or removes it if it has expired or its rule is gone.
-__noinline int sweep_at(__u32 place, __u32 purge)
+__noinline int sweep_at(struct cpu *c, __u32 place, __u32 purge)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
@@ -127,11 +126,12 @@ __noinline int sweep_at(__u32 place, __u32 purge)
 		return 0;
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	if (!purge && expired(cf, low, high, tag_proto(tag), p->now))
-		return remove_state(place, tag, GONE_EXPIRED);
+		return remove_state(c, place, tag, GONE_EXPIRED);
 	if (low->rule == NAT_RULE)
-		return !purge && alone(s, place, p->now) && remove_state(place, tag, GONE_EXPIRED);
+		return !purge && alone(s, place, p->now) &&
+		       remove_state(c, place, tag, GONE_EXPIRED);
 	if (!owner_of(walk, image, low->rule))
-		return remove_state(place, tag, GONE_RULE);
+		return remove_state(c, place, tag, GONE_RULE);
 	c->swept = low->rule;
 	if (!purge && tag_proto(tag) == PROTO_TCP && listened(cf, EVENT_PROBE) &&
 	    wants_probe(cf, low, high, p->now))
@@ -142,9 +142,8 @@ __noinline int sweep_at(__u32 place, __u32 purge)
 // make_hint computes until when the sweep can skip a set, if no state was added or removed since
 // the last pass: in a busy set a hint is not worth its cost. A packet that ends a connection
 // meanwhile clears the hint, and then it is not written.
-__noinline int make_hint(__u32 n)
+__noinline int make_hint(struct cpu *c, __u32 n)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct set *s = set_at(n);
 	struct tag_line *t = tags_at(n);
@@ -177,23 +176,21 @@ __noinline int make_hint(__u32 n)
 }
 
 // left_alone: the sweep can skip a set.
-static __always_inline int left_alone(__u32 n)
+static __always_inline int left_alone(const struct cpu *c, __u32 n)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct tag_line *t = tags_at(n);
 	__u64 *hint = hint_at(n);
 
-	return c && cf && t && hint &&
+	return cf && t && hint &&
 	       hint_valid(READ_ONCE(*hint), hint_of(t, cf->epoch, c->packet.now));
 }
 
 // sweep_set looks at the states of a set and returns how many it removed. With `purge` only those
 // of rules that are gone have to go. Most states stay, and have the rule of the one before: one
 // cache line of each shows that.
-__noinline int sweep_set(__u32 n, __u32 purge)
+__noinline int sweep_set(struct cpu *c, __u32 n, __u32 purge)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct set *s = set_at(n);
 	struct tag_line *t = tags_at(n);
@@ -209,7 +206,7 @@ __noinline int sweep_set(__u32 n, __u32 purge)
 		if (READ_ONCE(low->rule) == c->swept &&
 		    (purge || young(cf, low, tag_proto(tag), c->packet.now)))
 			continue;
-		gone += sweep_at(n * WAYS + i, purge);
+		gone += sweep_at(c, n * WAYS + i, purge);
 	}
 	return gone;
 }
@@ -221,14 +218,15 @@ struct sweep {
 static long sweep_one(__u32 index, void *ctx)
 {
 	struct sweep *w = ctx;
+	struct cpu *c = this_cpu();
 
-	if (w->next + index >= w->sets)
+	if (!c || w->next + index >= w->sets)
 		return 1;
-	if (!w->purge && left_alone(w->next + index))
+	if (!w->purge && left_alone(c, w->next + index))
 		return 0;
-	int gone = sweep_set(w->next + index, w->purge);
+	int gone = sweep_set(c, w->next + index, w->purge);
 	if (!gone && !w->purge)
-		make_hint(w->next + index);
+		make_hint(c, w->next + index);
 	w->gone += gone;
 	return 0;
 }

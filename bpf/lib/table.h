@@ -264,9 +264,8 @@ static __always_inline void find_spare(const struct packet *p, struct lookup *lo
 }
 
 // scout is find_spare, and returns 0.
-__noinline int scout(__u32 sets)
+__noinline int scout(struct cpu *c, __u32 sets)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	struct tag_line *a = tags_at(first_set(c->look.hash, sets)),
@@ -277,7 +276,7 @@ __noinline int scout(__u32 sets)
 }
 
 // find looks for look->key with look->hash and look->tag in its two sets, and sets look->place.
-static __always_inline int find(struct lookup *look, struct config *cf)
+static __always_inline int find(struct cpu *c, struct lookup *look, struct config *cf)
 {
 	__u32 an = first_set(look->hash, cf->sets), bn = second_set(look->hash, cf->sets);
 	struct tag_line *a = tags_at(an), *b = tags_at(bn);
@@ -289,6 +288,6 @@ static __always_inline int find(struct lookup *look, struct config *cf)
 	__u64 tag = look->tag;
 	if (find_in(look, a, an, k, tag) || find_in(look, b, bn, k, tag))
 		return 1;
-	scout(cf->sets);
+	scout(c, cf->sets);
 	return 0;
 }

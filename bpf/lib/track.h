@@ -84,9 +84,9 @@ static __always_inline int track_claim(struct track_set *a, struct track_set *b,
 // free, or another CPU makes it at this moment.
 static __always_inline struct maybe track_place(void)
 {
-	struct cpu *c = this_cpu();
+	struct cpu *c = this_cpu(); // not a parameter: the loop would spill its counter
 	struct config *cf = settings();
-	if (!c || !cf)
+	if (!c)
 		return NONE;
 	struct masked *m = &c->limit.masked;
 	__u64 hash = hash5(cf->seed, m->src_hi ^ (__u64)m->rule << 32, m->src_lo,
@@ -148,9 +148,8 @@ enum { TRACK_TRIES = 4 };
 // enter_limit counts one more state of limit->masked, and returns the place of its track as a
 // struct maybe: none if it has as many as the limit says, or no track is free. It retries a
 // refusal, since another CPU may have been changing the same track.
-__noinline __u32 enter_limit(__u32 most)
+__noinline __u32 enter_limit(struct cpu *c, __u32 most)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return NONE.plus1;
 	for (int i = 0; i < TRACK_TRIES; i++) {

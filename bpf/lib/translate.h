@@ -8,9 +8,8 @@
 // nat_fragment lets later fragments follow the translation of the first, the current packet;
 // without `note` it looks up the translation that the current later fragment follows. nat->before
 // says what either was before it.
-__noinline int nat_fragment(__u32 note)
+__noinline int nat_fragment(struct cpu *c, __u32 note)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
@@ -69,9 +68,8 @@ static __always_inline int host_source(const struct packet *p, struct nat *nat,
 // translate_in turns what came from outside back into what rules see. Only the fields change, but
 // for an ICMP error, which has no answer. NAT_HELD: it is one of a flow that a rule with nat has
 // translated.
-__noinline int translate_in(struct __sk_buff *skb)
+__noinline int translate_in(struct __sk_buff *skb, struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return NAT_FAILED;
@@ -82,19 +80,19 @@ __noinline int translate_in(struct __sk_buff *skb)
 	if (unlikely(p->frag & (FRAG_FIRST | FRAG_LATER)))
 		tuple_of(p, &nat->before);
 	if (p->frag & FRAG_LATER)
-		return nat_fragment(0) ? NAT_DONE : NAT_NONE;
-	make_key(skb, p, look);
-	if (nat_follow(META_WIRE)) {
+		return nat_fragment(c, 0) ? NAT_DONE : NAT_NONE;
+	make_key(skb, c, p, look);
+	if (nat_follow(c, META_WIRE)) {
 		if (unlikely(look->is_error && nat->ruled))
 			return NAT_HELD;
 		if (look->is_error)
-			return rewrite_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
+			return rewrite_error(skb, c) < 0 ? NAT_FAILED : NAT_DONE;
 		become(p, nat, &nat->goal);
-	} else if (!look->is_error && find_published(c->fwd.endpoint[DIR_OUT].known)) {
+	} else if (!look->is_error && find_published(c, c->fwd.endpoint[DIR_OUT].known)) {
 		if (nat->goal.dst_lo == p->src_lo && nat->goal.dst_hi == p->src_hi &&
 		    !host_source(p, nat, f))
 			return NAT_FAILED;
-		if (!choose_source(0))
+		if (!choose_source(c))
 			return NAT_FAILED;
 		become(p, nat, &nat->goal);
 		nat->make = MAKE_TRANSLATION;
@@ -102,17 +100,16 @@ __noinline int translate_in(struct __sk_buff *skb)
 		return NAT_NONE;
 	}
 	if (p->frag & FRAG_FIRST)
-		nat_fragment(1);
+		nat_fragment(c, 1);
 	return NAT_DONE;
 }
 
 // begins: the packet comes from the end that began the flow, by its state. Where rules keep none,
 // by what the packet itself shows.
-__noinline int begins(__u32 unused)
+__noinline int begins(struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
-		return unused;
+		return 0;
 	const struct packet *p = &c->packet;
 	const struct lookup *look = &c->look;
 
@@ -205,9 +202,8 @@ static __always_inline int hide_ruled(const struct packet *p, const struct looku
 
 // translate_out turns what rules see into what goes over the wire of an interface, 0 when it goes
 // to a pod or to the host itself. NAT_HIDE: a translation has to be made for that; outward does it.
-__noinline int translate_out(struct __sk_buff *skb, __u32 ifindex)
+__noinline int translate_out(struct __sk_buff *skb, struct cpu *c, __u32 ifindex)
 {
-	struct cpu *c = this_cpu();
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return NAT_FAILED;
@@ -218,19 +214,19 @@ __noinline int translate_out(struct __sk_buff *skb, __u32 ifindex)
 	if (unlikely(p->frag & (FRAG_FIRST | FRAG_LATER)))
 		tuple_of(p, &nat->before);
 	if (p->frag & FRAG_LATER) {
-		if (nat_fragment(0))
+		if (nat_fragment(c, 0))
 			return NAT_DONE;
 		return ifindex && (f->masquerade & MASQUERADE_RULED || hides(p, f)) ? NAT_FAILED :
 										      NAT_NONE;
 	}
-	make_key(skb, p, look);
-	if (nat_follow(0)) {
+	make_key(skb, c, p, look);
+	if (nat_follow(c, 0)) {
 		if (look->is_error)
-			return rewrite_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
+			return rewrite_error(skb, c) < 0 ? NAT_FAILED : NAT_DONE;
 		become(p, nat, &nat->goal);
 	} else {
 		int r = NAT_NONE;
-		if (ifindex && begins(0)) {
+		if (ifindex && begins(c)) {
 			struct masked_source *source = nat->instance ? NULL : hides(p, f);
 			r = nat->instance ? hide_ruled(p, look, nat, ifindex) :
 			    source	  ? hide(p, look, nat, source, ifindex) :
@@ -241,27 +237,27 @@ __noinline int translate_out(struct __sk_buff *skb, __u32 ifindex)
 	}
 	// Also where nothing was translated: then the other fragments stay as they are, too.
 	if (p->frag & FRAG_FIRST)
-		nat_fragment(1);
+		nat_fragment(c, 1);
 	return NAT_DONE;
 }
 
 // outward translates a packet that has passed and leaves, see translate_out, and keeps its
 // translation alive.
-static __always_inline int outward(struct __sk_buff *skb, struct packet *p,
+static __always_inline int outward(struct __sk_buff *skb, struct cpu *c, struct packet *p,
 				   const struct lookup *look, struct nat *nat, __u32 ifindex)
 {
-	int r = translate_out(skb, ifindex);
+	int r = translate_out(skb, c, ifindex);
 
 	if (r != NAT_HIDE) {
 		if (r == NAT_DONE)
-			nat_touch(skb, p, look, nat);
+			nat_touch(skb, c, p, look, nat);
 		return r;
 	}
-	if (masquerade(skb))
+	if (masquerade(skb, c))
 		return NAT_FAILED;
 	become(p, nat, &nat->goal);
 	if (p->frag & FRAG_FIRST)
-		nat_fragment(1);
+		nat_fragment(c, 1);
 	return NAT_DONE;
 }
 
@@ -295,11 +291,10 @@ static __always_inline void mark_place(struct set *s, __u32 place)
 
 // mark_published marks the new state of a packet that follows a translation of a published port:
 // the state that the flow had was evicted, and the translation was not.
-__noinline int mark_published(__u32 unused)
+__noinline int mark_published(struct cpu *c)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
-		return unused;
+		return 0;
 	__u32 inner = number(c->nat.inner), place = c->look.first_place;
 	struct set *s = set_at(place / WAYS),
 		   *i = exists(c->nat.inner) ? set_at(inner / WAYS) : NULL;
@@ -311,7 +306,7 @@ __noinline int mark_published(__u32 unused)
 // inward does what remains for a packet to a pod, or to where a forwarded port may lead, that has
 // passed: it keeps its translation alive, or makes it (`how` as for nat_create). It returns 0 or a
 // reason. `forget` says which translation of its tuple a new flow ends.
-static __always_inline int inward(struct __sk_buff *skb, const struct packet *p,
+static __always_inline int inward(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
 				  const struct lookup *look, const struct nat *nat,
 				  struct forwarding *f, __u32 how, __u32 forget)
 {
@@ -325,16 +320,16 @@ static __always_inline int inward(struct __sk_buff *skb, const struct packet *p,
 		struct set *s = exists(look->first_flow) ? set_at(place / WAYS) : NULL;
 		if (s && !kept_on_wire(nat))
 			mark_place(s, place);
-		return nat_create_called(skb, how) ? REASON_NAT_PORTS : 0;
+		return nat_create_called(skb, c, how) ? REASON_NAT_PORTS : 0;
 	}
 	if (nat->translated) {
 		if (unlikely(new_state(look)) && !kept_on_wire(nat))
-			mark_published(0);
-		nat_touch(skb, p, look, nat);
+			mark_published(c);
+		nat_touch(skb, c, p, look, nat);
 	} else if (f->published && new_state(look)) {
 		// a client that called a published port by this tuple before now calls the pod
 		// itself
-		nat_forget(forget);
+		nat_forget(c, forget);
 	}
 	return 0;
 }

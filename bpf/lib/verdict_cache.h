@@ -99,9 +99,8 @@ static __always_inline void traits_of(struct traits *k, const struct packet *p,
 // verdict_lookup returns the slot of the first rule that matches the packet, which is at the
 // beginning of the rules, as a struct maybe: none if it is not cached. Then the walk finds it, and
 // walk->pure marks that it may be cached.
-__noinline int verdict_lookup(__u32 reads)
+__noinline int verdict_lookup(struct cpu *c, __u32 reads)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
@@ -134,9 +133,8 @@ static __always_inline __u16 cached_kind(struct header *h, struct code *r)
 
 // verdict_store caches that the rule in a slot is the first that matches packets with the traits of
 // this one.
-__noinline int verdict_store(__u32 slot)
+__noinline int verdict_store(struct cpu *c, __u32 slot)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;

@@ -32,22 +32,21 @@ static __always_inline void record_lookup(struct walk *walk, __u32 flow)
 }
 
 // ask looks one flow name up, unless this packet has done so.
-static __always_inline int ask(struct walk *walk, __u32 flow)
+static __always_inline int ask(struct cpu *c, struct walk *walk, __u32 flow)
 {
 	if (asked(walk, flow))
 		return LOOK_MISS;
 	record_lookup(walk, flow);
 	walk->lookups++;
-	int r = look_up(flow);
+	int r = look_up(c, flow);
 	if (r != LOOK_MISS)
 		walk->have[flow >> 6 & 3] |= 1ULL << (flow & 63);
 	return r;
 }
 
 // ask_any looks up all flow names in the order of the Program, until one is not a miss.
-__noinline int ask_any(__u32 flows)
+__noinline int ask_any(struct cpu *c, __u32 flows)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return LOOK_MISS;
 	struct walk *walk = &c->walk;
@@ -56,7 +55,7 @@ __noinline int ask_any(__u32 flows)
 		return LOOK_MISS;
 	for (__u32 i = 0; i < 256 && i < flows; i++) {
 		opaque(walk); // one base in one register: this is in the longest chain of stacks
-		int r = ask(walk, h->flow[i]);
+		int r = ask(c, walk, h->flow[i]);
 		if (r != LOOK_MISS)
 			return r;
 	}
@@ -82,7 +81,7 @@ static __always_inline int need(struct cpu *c, struct code *r)
 
 	if (!asked(walk, flow)) {
 		__u32 slot = walk->slot;
-		int found = ask(walk, flow);
+		int found = ask(c, walk, flow);
 		if (found == LOOK_HIT)
 			v->state = USE_HIT;
 		else if (found == LOOK_UNTOUCHED)
@@ -95,7 +94,7 @@ static __always_inline int need(struct cpu *c, struct code *r)
 		return 0;
 	if (unlikely(is_icmp(p) && !look->is_error && !asks(p->version, p->icmp_type)))
 		return r->state == STATE_LIMIT || r->state == STATE_SET_LIMIT ? REASON_NO_KEY : 0;
-	int why = create_state(walk->slot);
+	int why = create_state(c, walk->slot);
 	if (!why) {
 		v->state = USE_NEW;
 		walk->have[flow >> 6 & 3] |= 1ULL << (flow & 63);
@@ -105,8 +104,8 @@ static __always_inline int need(struct cpu *c, struct code *r)
 
 // look_first does a rule's look-up. It returns STEP_DONE after a drop; walk->mode shows whether the
 // state's rule takes over.
-static __always_inline int look_first(struct walk *walk, struct verdict *v, void *image,
-				      struct header *h, struct code *r)
+static __always_inline int look_first(struct cpu *c, struct walk *walk, struct verdict *v,
+				      void *image, struct header *h, struct code *r)
 {
 	__u32 slot = walk->slot;
 	int found;
@@ -114,9 +113,9 @@ static __always_inline int look_first(struct walk *walk, struct verdict *v, void
 	if (r->flow == ANY_FLOW || !asked(walk, r->flow))
 		walk->pure = 0;
 	if (r->flow == ANY_FLOW)
-		found = walk->any_asked ? LOOK_MISS : ask_any(h->flows);
+		found = walk->any_asked ? LOOK_MISS : ask_any(c, h->flows);
 	else
-		found = ask(walk, r->flow);
+		found = ask(c, walk, r->flow);
 	if (found == LOOK_MISS) {
 		walk->slot = slot;
 		return STEP_CONTINUE;
@@ -134,7 +133,7 @@ static __always_inline int look_first(struct walk *walk, struct verdict *v, void
 
 // advance_to finds the next rule to visit. It returns 0 when there is none, which the default rule
 // prevents.
-static __always_inline int advance_to(struct walk *walk, struct header *h)
+static __always_inline int advance_to(struct cpu *c, struct walk *walk, struct header *h)
 {
 	__u32 looking = !walk->later && walk->lookups < h->lookups;
 	__u64 left = walk->pc / 64 == walk->word ? walk->all & ~0ULL << (walk->pc & 63) : 0;
@@ -142,7 +141,7 @@ static __always_inline int advance_to(struct walk *walk, struct header *h)
 	if (!left) {
 		if (walk->pc / 64 == walk->word)
 			walk->pc = (walk->pc & ~63) + 64;
-		if (!next_word(walk, h, looking))
+		if (!next_word(c, walk, h, looking))
 			return 0;
 		if (walk->word != walk->pc / 64)
 			walk->pc = walk->word * 64;
@@ -157,10 +156,10 @@ static __always_inline int advance_to(struct walk *walk, struct header *h)
 	return 1;
 }
 
-static __always_inline int step_next(struct walk *walk, struct verdict *v, void *image,
-				     struct header *h)
+static __always_inline int step_next(struct cpu *c, struct walk *walk, struct verdict *v,
+				     void *image, struct header *h)
 {
-	if (!advance_to(walk, h))
+	if (!advance_to(c, walk, h))
 		return STEP_DONE;
 	struct code *r = code_in(image, walk->slot);
 	if (!r)
@@ -172,7 +171,7 @@ static __always_inline int step_next(struct walk *walk, struct verdict *v, void 
 	if (walk->later && !(r->flags & CODE_FRAG) && walk->slot + 1 != h->rules)
 		return STEP_CONTINUE;
 	if (r->state >= STATE_CHECK && r->state <= STATE_LIMIT) {
-		if (look_first(walk, v, image, h, r) == STEP_DONE)
+		if (look_first(c, walk, v, image, h, r) == STEP_DONE)
 			return STEP_DONE;
 		if (walk->mode == MODE_ACT || r->state == STATE_CHECK)
 			return STEP_CONTINUE;
@@ -188,14 +187,15 @@ static __always_inline int step_next(struct walk *walk, struct verdict *v, void 
 }
 
 // step_cond tests one condition, or one entry of its pool.
-static __always_inline int step_cond(struct walk *walk, void *image, struct header *h)
+static __always_inline int step_cond(struct cpu *c, struct walk *walk, void *image,
+				     struct header *h)
 {
 	__u32 n = walk->cond;
 	struct row *row = row_in(image, h->conds + n / ROW_CONDS);
 	if (!row)
 		return STEP_DONE;
 	__u8 flags = ((struct cond *)row)[n % ROW_CONDS].flags;
-	int v = walk->clause ? COND_IS_TRUE : test(n);
+	int v = walk->clause ? COND_IS_TRUE : test(c, n);
 	if (v == COND_MORE) {
 		walk->entry++;
 		return STEP_CONTINUE;
@@ -218,13 +218,12 @@ static __always_inline int step_cond(struct walk *walk, void *image, struct head
 
 // rate_passes asks the rule in a slot for a token. Without one it drops the packet, or has the walk
 // continue with the next rule.
-__noinline int rate_passes(__u32 slot)
+__noinline int rate_passes(struct cpu *c, __u32 slot)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	struct walk *walk = &c->walk;
-	int why = take_rate(slot);
+	int why = take_rate(c, slot);
 	if (!why)
 		return 1;
 	struct code *r = code_of(walk, slot);
@@ -245,7 +244,7 @@ static __always_inline int step_matched(struct cpu *c, void *image, struct heade
 	if (!r)
 		return STEP_DONE;
 	walk->mode = MODE_ACT;
-	if (unlikely(r->flags & CODE_RATE) && !rate_passes(walk->slot))
+	if (unlikely(r->flags & CODE_RATE) && !rate_passes(c, walk->slot))
 		return walk->mode == MODE_NEXT ? STEP_CONTINUE : STEP_DONE;
 	if (!r->state)
 		return STEP_CONTINUE;
@@ -272,12 +271,11 @@ static __always_inline int step_matched(struct cpu *c, void *image, struct heade
 
 // pipe_passes asks the pipe of the rule in a slot for the bytes of the packet. Without them it
 // drops the packet.
-__noinline int pipe_passes(__u32 slot)
+__noinline int pipe_passes(struct cpu *c, __u32 slot)
 {
-	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	int why = take_pipe(slot);
+	int why = take_pipe(c, slot);
 	struct code *r = code_of(&c->walk, slot);
 	if (why && r)
 		decide(&c->walk, &c->verdict, r, 0, why);
@@ -288,9 +286,9 @@ static __always_inline int step_act(struct cpu *c, void *image, struct header *h
 {
 	struct walk *walk = &c->walk;
 	struct code *r = code_in(image, walk->slot);
-	if (!r || (unlikely(r->flags & CODE_PIPE) && !pipe_passes(walk->slot)))
+	if (!r || (unlikely(r->flags & CODE_PIPE) && !pipe_passes(c, walk->slot)))
 		return STEP_DONE;
-	return apply_action(&c->packet, &c->nat, walk, &c->verdict, h, r);
+	return apply_action(c, &c->packet, &c->nat, walk, &c->verdict, h, r);
 }
 
 static long one_step(__u32 index, void *unused)
@@ -305,12 +303,12 @@ static long one_step(__u32 index, void *unused)
 	if (!h)
 		return STEP_DONE;
 	// Most rules are done in one step.
-	if (walk->mode == MODE_NEXT && step_next(walk, v, image, h) == STEP_DONE)
+	if (walk->mode == MODE_NEXT && step_next(c, walk, v, image, h) == STEP_DONE)
 		return STEP_DONE;
-	if (walk->mode == MODE_COND && step_cond(walk, image, h) == STEP_DONE)
+	if (walk->mode == MODE_COND && step_cond(c, walk, image, h) == STEP_DONE)
 		return STEP_DONE;
 	if (walk->pure && walk->mode >= MODE_MATCHED)
-		verdict_store(walk->slot);
+		verdict_store(c, walk->slot);
 	if (walk->mode == MODE_MATCHED && step_matched(c, image, h) == STEP_DONE)
 		return STEP_DONE;
 	return walk->mode == MODE_ACT ? step_act(c, image, h) : STEP_CONTINUE;
