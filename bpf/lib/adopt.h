@@ -153,9 +153,8 @@ static __always_inline void write_sides(struct call *in, struct set *s, __u32 wa
 __noinline int adopt(struct cpu *c, __u32 at)
 {
 	struct config *cf = settings();
-	__u32 zero = 0;
 	struct call *in = bpf_map_lookup_elem(&calls, &at);
-	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	struct gauge *g = gauges_now();
 	if (!c || !cf || !in || !g)
 		return 0;
 	const struct packet *p = &c->packet;

@@ -34,12 +34,6 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
 				   struct bpf_tcp_req_attrs *attrs, int attrs__sz)
 	__attribute__((section(".ksyms"), weak));
 
-static __always_inline struct gauge *gauges_now(void)
-{
-	__u32 zero = 0;
-	return bpf_map_lookup_elem(&gauges, &zero);
-}
-
 // listener returns the socket that listens where the packet goes, to be released, or NULL: there is
 // none, a connection has these ends already, or it speaks MPTCP, for which the stack takes no
 // cookies of ours.

@@ -77,8 +77,7 @@ enum { HALF_OPEN_OVER = 8 };
 static __always_inline int reserve_state(struct cpu *c, struct config *cf)
 {
 	const struct cookie *cookie = &c->cookie;
-	__u32 zero = 0;
-	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	struct gauge *g = gauges_now();
 
 	if (!g)
 		return REASON_STATES_FULL;

@@ -37,8 +37,7 @@ static __always_inline __u32 duplicates(const struct lookup *look, struct tag_li
 __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 flags)
 {
 	struct config *cf = settings();
-	__u32 zero = 0;
-	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	struct gauge *g = gauges_now();
 	if (!c || !cf || !g)
 		return 0;
 	const struct packet *p = &c->packet;

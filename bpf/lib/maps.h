@@ -11,10 +11,14 @@ struct {
 	__type(value, struct config);
 } config SEC(".maps");
 
-// Stands for the only value of that map, which the loader puts in its place: an address that the
-// programs know needs no look-up, and each look-up that is no more makes a start faster, too (the
-// kernel moves the whole rest of a program when it replaces one by its instructions).
-__attribute__((visibility("hidden"))) struct config config_value SEC(".data.config");
+// VALUE_OF declares MAP_value, which stands for the only value of a map. The loader puts that in
+// its place: an address that the programs know needs no look-up, and each look-up less makes a
+// start faster, too (the kernel moves the rest of a program when it replaces one by its
+// instructions).
+#define VALUE_OF(map, type) \
+	__attribute__((visibility("hidden"))) struct type map##_value SEC(".data." #map)
+
+VALUE_OF(config, config);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -155,6 +159,8 @@ struct {
 	__type(value, struct gauge);
 } gauges SEC(".maps");
 
+VALUE_OF(gauges, gauge);
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -225,6 +231,11 @@ static __always_inline struct cpu *this_cpu(void)
 static __always_inline struct config *settings(void)
 {
 	return &config_value;
+}
+
+static __always_inline struct gauge *gauges_now(void)
+{
+	return &gauges_value;
 }
 
 // coarse_now is CLOCK_MONOTONIC_COARSE, from the count of ticks that moves it: the verifier makes a

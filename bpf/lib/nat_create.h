@@ -68,8 +68,8 @@ static __always_inline int nat_evict_for(struct cpu *c, struct maybe pod)
 // one.
 static __always_inline int nat_reserve(struct cpu *c, struct config *cf, struct maybe pod)
 {
-	__u32 zero = 0, place = number(pod);
-	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	__u32 place = number(pod);
+	struct gauge *g = gauges_now();
 	struct nat_count *of = exists(pod) ? bpf_map_lookup_elem(&nat_counts, &place) : NULL;
 
 	if (!g || (of && cf->max_pod_nats && READ_ONCE(of->nats) >= cf->max_pod_nats &&

@@ -130,8 +130,7 @@ static __always_inline void nat_reset_victim(struct nat *nat)
 // nat_evict_found removes the translation that was chosen, if there is one.
 static __always_inline int nat_evict_found(struct cpu *c, const struct nat *nat)
 {
-	__u32 zero = 0;
-	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	struct gauge *g = gauges_now();
 
 	if (nat->victim.rank == ~0ULL ||
 	    !remove_state(c, nat->victim.place, nat->victim.tag, GONE_RECLAIMED))
@@ -145,8 +144,7 @@ static __always_inline int nat_evict_found(struct cpu *c, const struct nat *nat)
 __noinline int nat_evict(struct cpu *c, __u32 pod)
 {
 	struct config *cf = settings();
-	__u32 zero = 0;
-	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	struct gauge *g = gauges_now();
 	if (!c || !cf || !g || !cf->sets)
 		return 0;
 	__u32 start = READ_ONCE(g->nat_clock_hand), seen = 0;

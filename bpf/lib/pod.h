@@ -116,6 +116,8 @@ struct {
 	__type(value, struct forwarding);
 } forwarding SEC(".maps");
 
+VALUE_OF(forwarding, forwarding);
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -196,8 +198,7 @@ struct {
 
 static __always_inline struct forwarding *forwarding_settings(void)
 {
-	__u32 zero = 0;
-	return bpf_map_lookup_elem(&forwarding, &zero);
+	return &forwarding_value;
 }
 
 // for_others: the host translates for others than pods, by the stack.

@@ -9,8 +9,7 @@
 // the common gauge.
 static __always_inline void count_states(struct cpu *c, struct config *cf, __s64 n)
 {
-	__u32 zero = 0;
-	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	struct gauge *g = gauges_now();
 	__s64 pending = c->pending + n, batch = cf->batch;
 
 	if (g && (pending >= batch || pending <= -batch)) {
@@ -22,8 +21,7 @@ static __always_inline void count_states(struct cpu *c, struct config *cf, __s64
 
 static __always_inline void count_half_open(__s64 n)
 {
-	__u32 zero = 0;
-	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	struct gauge *g = gauges_now();
 
 	if (g)
 		__sync_fetch_and_add(&g->half_open, n);
@@ -43,8 +41,7 @@ static __always_inline __u64 originator(struct config *cf, struct set *s, __u32 
 
 static __always_inline void count_answered(__s64 n)
 {
-	__u32 zero = 0;
-	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	struct gauge *g = gauges_now();
 
 	if (g)
 		__sync_fetch_and_add(&g->answered, n);
@@ -146,8 +143,8 @@ static __always_inline void leave_track(struct set *s, __u32 way)
 // count_nat adds n to the number of translations: of all, and of the pod at a place, if any.
 static __always_inline void count_nat(struct maybe of_pod, __s32 n)
 {
-	__u32 zero = 0, pod = number(of_pod);
-	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	__u32 pod = number(of_pod);
+	struct gauge *g = gauges_now();
 
 	if (g) {
 		__sync_fetch_and_add(&g->nats, n);

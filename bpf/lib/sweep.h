@@ -234,8 +234,7 @@ static long sweep_one(__u32 index, void *ctx)
 // end_cookies ends SYN cookies when they are no longer needed.
 static __always_inline void end_cookies(struct config *cf, __s64 now)
 {
-	__u32 zero = 0;
-	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	struct gauge *g = gauges_now();
 	if (!g || g->cookies == COOKIES_OFF)
 		return;
 	if (g->cookies == COOKIES_GOING) {

@@ -1,21 +1,21 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/cilium/ebpf"
 )
 
 // edits stands for what edit does. It changes when that does.
-const edits = "call_cpus config"
+const edits = "call_cpus values"
 
 // edit changes the programs of the object file to what the kernel is to load.
 func edit(spec *ebpf.CollectionSpec) error {
 	if err := separateCalls(spec); err != nil {
 		return err
 	}
-	return addressConfig(spec)
+	return addressValues(spec)
 }
 
 // separateCalls gives weir_call and weir_evaluate scratch of their own, see call_cpus in
@@ -38,24 +38,28 @@ func separateCalls(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// configValue is the section of the variable that stands for the value of the map config, see
-// bpf/lib/maps.h.
-const configValue = ".data.config"
+// valuesOf are the maps with one value whose address the programs know, and valueSection is where the
+// variable lies that stands for it, see VALUE_OF in bpf/lib/maps.h.
+var valuesOf = []string{"config", "forwarding", "gauges"}
 
-// addressConfig puts the value of the map config in the place of that variable.
-func addressConfig(spec *ebpf.CollectionSpec) error {
-	value, config := spec.Maps[configValue], spec.Maps["config"]
-	if value == nil || config == nil || value.ValueSize != config.ValueSize {
-		return errors.New("the settings are not where they were expected in the eBPF programs")
+const valueSection = ".data."
+
+// addressValues puts the values of maps in the places of those variables.
+func addressValues(spec *ebpf.CollectionSpec) error {
+	for _, name := range valuesOf {
+		variable, m := spec.Maps[valueSection+name], spec.Maps[name]
+		if variable == nil || m == nil || variable.ValueSize != m.ValueSize || m.MaxEntries != 1 {
+			return fmt.Errorf("the value of the map %s is not where it was expected in the eBPF "+
+				"programs", name)
+		}
+		delete(spec.Maps, valueSection+name)
 	}
 	for _, p := range spec.Programs {
-		ins := p.Instructions
-		for i := range ins {
-			if ins[i].IsLoadFromMap() && ins[i].Reference() == configValue {
-				ins[i] = ins[i].WithReference("config")
+		for i, ins := range p.Instructions {
+			if name, is := strings.CutPrefix(ins.Reference(), valueSection); is {
+				p.Instructions[i] = ins.WithReference(name)
 			}
 		}
 	}
-	delete(spec.Maps, configValue)
 	return nil
 }
