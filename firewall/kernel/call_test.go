@@ -11,9 +11,6 @@ import (
 // callback of the timer, which comes between packets, is packets'. weir_release needs none.
 func TestCallsUseTheirOwnScratch(t *testing.T) {
 	spec := committed(t)
-	if err := edit(spec); err != nil {
-		t.Fatal(err)
-	}
 	for name, p := range spec.Programs {
 		uses := scratchOf(p)
 		other, own := "call_cpus", "cpus"

@@ -7,15 +7,19 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// edits stands for what edit does. It changes when that does.
+// edits stands for what readPrograms changes. It changes when that does.
 const edits = "call_cpus values"
 
-// edit changes the programs of the object file to what the kernel is to load.
-func edit(spec *ebpf.CollectionSpec) error {
-	if err := separateCalls(spec); err != nil {
-		return err
+// readPrograms reads the object file and changes its programs to what the kernel is to load.
+func readPrograms() (*ebpf.CollectionSpec, error) {
+	spec, err := loadWeir()
+	if err != nil {
+		return nil, fmt.Errorf("read the eBPF programs: %w", err)
 	}
-	return addressValues(spec)
+	if err := separateCalls(spec); err != nil {
+		return nil, err
+	}
+	return spec, addressValues(spec)
 }
 
 // separateCalls gives weir_call and weir_evaluate scratch of their own, see call_cpus in

@@ -166,14 +166,11 @@ func checkOptions(o *firewall.Options) error {
 
 // open fills a new Engine. What was acquired is given back by release when it fails.
 func (e *Engine) open(load loader) error {
-	spec, err := loadWeir()
+	spec, err := readPrograms()
 	if err != nil {
-		return fmt.Errorf("read the eBPF programs: %w", err)
-	}
-	e.size(spec)
-	if err := edit(spec); err != nil {
 		return err
 	}
+	e.size(spec)
 	if e.resized, err = e.isResized(); err != nil {
 		return err
 	}

@@ -134,15 +134,12 @@ func (e *Engine) needLocked(names ...string) error {
 			return err
 		}
 	}
-	spec, err := loadWeir()
+	spec, err := readPrograms()
 	if err != nil {
-		return fmt.Errorf("read the eBPF programs: %w", err)
+		return err
 	}
 	for name, m := range e.maps() {
 		spec.Maps[name].MaxEntries = m.MaxEntries()
-	}
-	if err := edit(spec); err != nil {
-		return err
 	}
 	load := e.load
 	if e.loadMore != nil {

@@ -26,7 +26,7 @@ func TestProcessedInstructions(t *testing.T) {
 }
 
 func committed(t *testing.T) *ebpf.CollectionSpec {
-	spec, err := loadWeir()
+	spec, err := readPrograms()
 	if err != nil {
 		t.Fatal(err)
 	}
