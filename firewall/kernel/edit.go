@@ -42,7 +42,7 @@ func separateCalls(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// valuesOf are the maps with one value whose address the programs know, and valueSection is where the
+// valuesOf are the maps with one value whose address the programs know. valueSection is where the
 // variable lies that stands for it, see VALUE_OF in bpf/lib/maps.h.
 var valuesOf = []string{"config", "forwarding", "gauges"}
 
