@@ -110,7 +110,7 @@ __noinline int classify(struct cpu *c, __u32 dims)
 // vector_of returns the row in which the k-th dimension's vector lies.
 static __always_inline __u64 *vector_of(struct walk *walk, void *image, __u32 k)
 {
-	return (__u64 *)bpf_map_lookup_elem(image, &walk->vector_row[k]);
+	return (__u64 *)row_in(image, walk->vector_row[k]);
 }
 
 // find_vectors records in which rows the packet's vectors lie and where they begin there. (A
@@ -189,7 +189,7 @@ static __always_inline int next_of(struct cpu *c, int all8, __u64 looking)
 	if (all8 && (!(v4 = vector_of(walk, image, 4)) || !(v5 = vector_of(walk, image, 5)) ||
 		     !(v6 = vector_of(walk, image, 6)) || !(v7 = vector_of(walk, image, 7))))
 		return 0;
-	if (!(look = bpf_map_lookup_elem(image, &walk->look_row)))
+	if (!(look = (__u64 *)row_in(image, walk->look_row)))
 		return 0;
 	const __u32 *at = walk->vector_at;
 	__u32 a0 = at[0], a1 = at[1], a2 = at[2], a3 = at[3];

@@ -205,6 +205,7 @@ func TestSYNCookies(t *testing.T) {
 // cookie that says so. The acknowledgement is dropped, and with a reason of its own: a rule let it
 // in.
 func TestCookieRefusedByTheStack(t *testing.T) {
+	t.Parallel()
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
 	g := newPairLabWith(t, webRules, o)

@@ -18,6 +18,7 @@ import (
 // TestFwdOfPods: what pods send goes to another next hop, too, with their own addresses and with
 // that of the interface by which it really leaves.
 func TestFwdOfPods(t *testing.T) {
+	t.Parallel()
 	for name, rules := range map[string]string{
 		"in": "add fwd 198.18.0.2 ip4 from 10.88.0.0/24 to 203.0.113.9 in\n" +
 			"add fwd 2001:db8:2::2 ip6 from fd00:88::/64 to 2001:db8:9::9 in\n" +
@@ -70,6 +71,7 @@ func TestFwdOfPods(t *testing.T) {
 
 // TestFwdWithoutHeaders: packets are forwarded from and to interfaces without Ethernet headers.
 func TestFwdWithoutHeaders(t *testing.T) {
+	t.Parallel()
 	u := newUplinks(t, "add fwd 198.18.0.2 udp from any to 203.0.113.9 90 in via tun0\n"+
 		"add fwd 10.5.0.2 udp from 10.1.0.2 to 203.0.113.9 91 in via eth0 keep-state\n"+
 		"add fwd 198.18.0.2 udp from any to 10.5.0.7 92 out via tun0\n"+
@@ -108,6 +110,7 @@ func TestFwdWithoutHeaders(t *testing.T) {
 // TestFwdWithTranslation: a rule with nat that continues translates what a rule with fwd sends by
 // another uplink, and so does a setting.
 func TestFwdWithTranslation(t *testing.T) {
+	t.Parallel()
 	for name, rules := range map[string]string{
 		"setting": "add fwd 198.18.0.2 ip4 from 10.1.0.2 to any out via eth1\n" +
 			"add allow ip from any to any\n",
@@ -170,6 +173,7 @@ func (u *uplinks) say(to string) {
 // TestFwdBack: a packet whose next hop is where it came from goes back with one hop less, and not
 // round for ever.
 func TestFwdBack(t *testing.T) {
+	t.Parallel()
 	u := newUplinks(t, "add fwd 10.1.0.2 udp from 10.1.0.2 to 203.0.113.9 in via eth0\n"+
 		"add allow ip from any to any\n")
 	u.hop("10.1.0.2", "10.1.0.2", u.ifs[1].Index, 0)

@@ -105,6 +105,7 @@ var proxyRules = map[string]string{
 // the next hop, which speaks in the name of that address. It does so through a load, a restart of
 // the agent, and without it. Without the rule new connections do not get there.
 func TestFwdToAProxy(t *testing.T) {
+	t.Parallel()
 	for name, rules := range proxyRules {
 		t.Run(name, func(t *testing.T) {
 			u := newUplinks(t, rules)
@@ -148,6 +149,7 @@ func TestFwdToAProxy(t *testing.T) {
 // TestFwdToNoSocket: where no socket listens, and where packets cannot be for one, they are
 // dropped; so they are while the host does not take them for its own.
 func TestFwdToNoSocket(t *testing.T) {
+	t.Parallel()
 	u := newUplinks(t, proxyRules["stateless"]+
 		"add 10 fwd 127.0.0.1,53 udp from 10.1.0.2 to any 53 in\n"+
 		"add 11 fwd 127.0.0.1 icmp from 10.1.0.2 to 203.0.113.9 in\n"+
@@ -180,6 +182,7 @@ func TestFwdToNoSocket(t *testing.T) {
 
 // TestFwdDatagrams: datagrams to port 53 of any address reach a socket of the host.
 func TestFwdDatagrams(t *testing.T) {
+	t.Parallel()
 	u := newUplinks(t, "add fwd 10.1.0.1,5300 udp from 10.1.0.2 to any 53 in\n"+
 		"add allow ip from any to any\n")
 	u.takeMarked()

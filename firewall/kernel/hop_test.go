@@ -152,6 +152,7 @@ func largeDatagrams(from *nstest.Node, to string) error {
 // TestFwd: a rule with fwd sends packets to another next hop, on their way in and out, with and
 // without states, beside pods or not; without the rule they do not get there.
 func TestFwd(t *testing.T) {
+	t.Parallel()
 	for name, rules := range hopRules {
 		t.Run(name, func(t *testing.T) {
 			u := newUplinks(t, rules)
@@ -174,6 +175,7 @@ func TestFwd(t *testing.T) {
 
 // TestFwdOfTheHostItself: what the host itself sends goes by another uplink, too.
 func TestFwdOfTheHostItself(t *testing.T) {
+	t.Parallel()
 	u := newUplinks(t, "add fwd 198.18.0.2 ip4 from me to 203.0.113.9 out\n"+
 		"add fwd 2001:db8:2::2 ip6 from me to 2001:db8:9::9 out\nadd allow ip from any to any\n")
 	u.answer("192.0.2.1/32", "2001:db8:1::1/128")
@@ -187,6 +189,7 @@ func TestFwdOfTheHostItself(t *testing.T) {
 // TestFwdSendsNoAnswers: of the packets of a rule's states only those are sent to its next hop that
 // go as the one that made the state.
 func TestFwdSendsNoAnswers(t *testing.T) {
+	t.Parallel()
 	u := newUplinks(t, "add fwd 198.18.0.2 tcp from 10.1.0.2 to 192.0.2.2 80 keep-state\n"+
 		"add fwd 10.9.9.9 tcp from any to any 81 keep-state\nadd allow ip from any to any\n")
 	u.serve(u.client, 81)
@@ -200,6 +203,7 @@ func TestFwdSendsNoAnswers(t *testing.T) {
 // TestFwdCannot: what cannot be sent to the next hop is dropped with a reason, and answered where a
 // router answers.
 func TestFwdCannot(t *testing.T) {
+	t.Parallel()
 	for name, rules := range hopRules {
 		t.Run(name, func(t *testing.T) {
 			u := newUplinks(t, rules)
@@ -248,6 +252,7 @@ func TestFwdCannot(t *testing.T) {
 
 // TestFwdSources: fwd does not pass on what the stack would not take: forged sources.
 func TestFwdSources(t *testing.T) {
+	t.Parallel()
 	u := newUplinks(t, "add fwd 198.18.0.2 ip4 from any to not me in via eth0\n"+
 		"add allow ip from any to any\n")
 	u.must(u.host.SetSysctl("net.ipv4.conf.all.rp_filter", "1"))

@@ -85,6 +85,7 @@ func (v *cluster) setNIC(local bool, reverse firewall.ReversePath) {
 // pod. The stack itself, without the hook at the NIC, shows what that is. It does not mind the
 // host's own addresses of IPv6, nor pods' addresses; Weir does.
 func TestSourcesFromTheNIC(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	nic, err := v.host.Netlink().LinkByName("eth0")
 	v.must(err)

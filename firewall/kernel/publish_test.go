@@ -111,6 +111,7 @@ func publishedPorts(t *testing.T, v *cluster) {
 }
 
 func TestHostCallsItsPortsWithoutTCX(t *testing.T) {
+	t.Parallel()
 	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	v.engine.noTCX = true

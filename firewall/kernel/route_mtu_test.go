@@ -82,6 +82,7 @@ func (v *routeLab) tooBig(to string, size int) bool {
 // TestRouteMTU: a route with an MTU of its own says how large a packet of a pod may be, as it does
 // without the fast path (the control: no hook at the pod).
 func TestRouteMTU(t *testing.T) {
+	t.Parallel()
 	v := newRouteLab(t)
 	for _, c := range []struct {
 		mtu                string

@@ -82,6 +82,7 @@ type interleaving struct {
 // taken it, changes nothing of that flow: the tag is checked again before the first store. Without
 // that a segment of the one moves the window of the other for good.
 func TestSuccessorOfAnEntry(t *testing.T) {
+	t.Parallel()
 	const text = "some text of the minimal length" // of a packet that is as long as a TCP header
 	const n = uint32(len(text))
 	ends := [2]netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}
@@ -180,6 +181,7 @@ func (c interleaving) test(t *testing.T) {
 // notes it when another flow has taken the entry, changes nothing of that flow, whose packets would
 // go round netfilter.
 func TestSuccessorIsNotRedirected(t *testing.T) {
+	t.Parallel()
 	const redirect = 1 << 27 // META_REDIRECT
 	e := newEngine(t)
 	ends := [2]netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}

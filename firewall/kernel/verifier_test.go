@@ -21,6 +21,7 @@ const maxProcessed = 300_000
 // TestProcessedInstructions loads what clang 14 made, which is committed, and asks the kernel what
 // each program cost its verifier.
 func TestProcessedInstructions(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	countProcessed(t, committed(t))
 }
