@@ -116,8 +116,8 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct cpu *c, __u
 	int r = checkpoint(skb, c, l2, DIR_IN);
 	if (likely(r != FWD_HOP))
 		return stack_egress(skb, c, r);
-	r = stack_egress(skb, c,
-			 aim(skb, c, l2)); // an answer quotes the packet before its translation
+	// an answer quotes the packet before its translation
+	r = stack_egress(skb, c, aim(skb, c, l2));
 	if (r == FWD_STACK)
 		return send_hop(skb, c, l2);
 	return r == FWD_ANSWER ? answer_hop(skb, c) : r;
