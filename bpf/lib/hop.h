@@ -39,7 +39,7 @@ static __always_inline int own_hop(const struct address *a)
 __noinline int find_hop(struct cpu *c)
 {
 	if (!c)
-		return 0; // or clang 19 passes nothing
+		return 0;
 	const struct walk *walk = &c->walk;
 	struct forward *fwd = &c->fwd;
 	void *image = image_of(walk);
