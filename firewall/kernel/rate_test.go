@@ -241,6 +241,7 @@ func TestRatesOnEveryPath(t *testing.T) {
 
 // TestCookieTakesOneToken: a connection that opens by a SYN cookie takes one token, for its SYN.
 func TestCookieTakesOneToken(t *testing.T) {
+	t.Parallel()
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
 	g := newPairLabWith(t, webRules, o)

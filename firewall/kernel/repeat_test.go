@@ -19,6 +19,7 @@ import (
 // TestRepeatedSYN sends SYNs several times while cookies are on: each is answered once, and again
 // when as much time has passed as a client lets pass before it asks again.
 func TestRepeatedSYN(t *testing.T) {
+	t.Parallel()
 	const rules = "add check-state\nadd 100 allow tcp from any to me 8080 setup keep-state\n"
 	t.Run("plain", func(t *testing.T) { repeatSYN(t, rules, false) })
 	t.Run("with published ports", func(t *testing.T) { repeatSYN(t, rules, true) })
