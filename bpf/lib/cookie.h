@@ -214,6 +214,7 @@ __noinline int make_cookie(struct __sk_buff *skb, struct cpu *c)
 	if (stamped)
 		stamp_options(c, a.options + 4, p, cookie);
 	__u32 size = stamped ? 40 : 24;
+	opaque(size); // or clang 19 passes it, from the stack, in place of the constants below
 	a.tcp.offset = size << 2;
 	a.tcp.check = fold(sum((__u32 *)&a, 10) + pseudo_sum(p, PROTO_TCP, size));
 	if (bpf_skb_change_tail(skb, p->l3 + header + size, 0) < 0 ||
