@@ -140,11 +140,16 @@ fuzz: deps
 		'testrand\.Seed' . | xargs -n1 dirname | sort -u)
 
 # A benchmark prints Markdown tables that end in a line `worst ratio: R`. `record` keeps them in
-# bench-out/NAME.md for `make bench-docs`, if the run was complete.
-record = @mkdir -p bench-out && bash -o pipefail -c \
-	'(cd peers && $(GO) run $(2)) | tee bench-out/$(1).part' && mv bench-out/$(1).part bench-out/$(1).md
+# bench-out/NAME.md for `make bench-docs`, with the time they took, if the run was complete.
+record = @mkdir -p bench-out && bash -o pipefail -c '(cd peers && $(GO) run $(2)) | \
+	tee bench-out/$(1).part && echo "took: $$(((SECONDS + 59) / 60)) minutes" | \
+	tee -a bench-out/$(1).part' && mv bench-out/$(1).part bench-out/$(1).md
 BENCHES := bench-udp bench-overlay bench-packet bench-dial bench-filter bench-pods bench-observe bench-firewall
-bench: deps $(BENCHES)
+bench: deps bench-time $(BENCHES)
+# How long each benchmark takes, by its page.
+.PHONY: bench-time
+bench-time:
+	@scripts/bench-time $(BENCHES:bench-%=%)
 # Package udp against golang.org/x/net; as root.
 .PHONY: bench-udp
 bench-udp:
@@ -154,7 +159,6 @@ bench-udp:
 bench-overlay:
 	$(call record,overlay,./overlay)
 # Package eyeballs against net.Dialer and curl, and package proxy; as root, with curl.
-# Takes about nine minutes.
 .PHONY: bench-dial
 bench-dial: build
 	$(call record,dial,./dial)
@@ -187,7 +191,8 @@ bench-firewall:
 bench-cluster: build
 	@mkdir -p bench-out
 	bash -o pipefail -c '(cd store/etcd && $(GO) run ./cmd/bench-cluster) | \
-		tee bench-out/cluster.part' && mv bench-out/cluster.part bench-out/cluster.md
+		tee bench-out/cluster.part && \
+		echo "took: $$(((SECONDS + 59) / 60)) minutes" | tee -a bench-out/cluster.part' && mv bench-out/cluster.part bench-out/cluster.md
 # Puts the tables of bench-out into docs/benchmarks.d, and docs/benchmarks.md together.
 bench-docs:
 	@scripts/bench-docs bench-out
