@@ -132,7 +132,8 @@ func loadRules(e *soft.Engine, text string) error {
 	return e.Load(p)
 }
 
-// fill makes n flows of UDP that have been answered.
+// fill makes n flows of UDP that have been answered, whose beginner has sent since then: states that
+// are not half-open.
 func fill(w *soft.Worker, n int) error {
 	out, err := newFlows(n, true)
 	if err != nil {
@@ -151,6 +152,7 @@ func fill(w *soft.Worker, n int) error {
 		if v := w.Evaluate(&comes, in.pkts[0]); v.State != firewall.StateHit {
 			return fmt.Errorf("flow %d is not remembered: %+v", k, v)
 		}
+		w.Evaluate(&goes, out.pkts[0])
 	}
 	return nil
 }

@@ -79,11 +79,14 @@ func manyStates(rounds int, slice time.Duration) error {
 		w := e.Worker(0)
 		goes := firewall.Input{Hook: firewall.Hook{Dir: firewall.Out, Xmit: 1}, Now: time.Second}
 		comes := firewall.Input{Hook: firewall.Hook{Dir: firewall.In, Recv: 1}, Now: time.Second}
-		for k := range uint64(n) { // every flow begins and is answered
+		// Every flow begins, is answered, and shows with another packet that it got the answer:
+		// until then its state is half-open.
+		for k := range uint64(n) {
 			out.set(0, k)
 			in.set(0, k)
 			w.Evaluate(&goes, out.pkts[0])
 			w.Evaluate(&comes, in.pkts[0])
+			w.Evaluate(&goes, out.pkts[0])
 			p.out(out.pkts[0])
 		}
 		ours, theirs := 0, 0
