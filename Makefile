@@ -142,7 +142,7 @@ fuzz: deps
 # A benchmark prints Markdown tables that end in a line `worst ratio: R`. `record` keeps them in
 # bench-out/NAME.md for `make bench-docs`, with the time they took, if the run was complete.
 record = @mkdir -p bench-out && bash -o pipefail -c '(cd peers && $(GO) run $(2)) | \
-	tee bench-out/$(1).part && echo "took: $$(((SECONDS + 59) / 60)) minutes" | \
+	tee bench-out/$(1).part && echo "took: $$(((SECONDS + 59) / 60)) min" | \
 	tee -a bench-out/$(1).part' && mv bench-out/$(1).part bench-out/$(1).md
 BENCHES := bench-udp bench-overlay bench-packet bench-dial bench-filter bench-pods bench-observe bench-firewall
 bench: deps bench-time $(BENCHES)
@@ -192,7 +192,7 @@ bench-cluster: build
 	@mkdir -p bench-out
 	bash -o pipefail -c '(cd store/etcd && $(GO) run ./cmd/bench-cluster) | \
 		tee bench-out/cluster.part && \
-		echo "took: $$(((SECONDS + 59) / 60)) minutes" | tee -a bench-out/cluster.part' && mv bench-out/cluster.part bench-out/cluster.md
+		echo "took: $$(((SECONDS + 59) / 60)) min" | tee -a bench-out/cluster.part' && mv bench-out/cluster.part bench-out/cluster.md
 # Puts the tables of bench-out into docs/benchmarks.d, and docs/benchmarks.md together.
 bench-docs:
 	@scripts/bench-docs bench-out

@@ -103,7 +103,7 @@ func mixedCases(rounds int, slice time.Duration) error {
 		return err
 	}
 	bar(mean, 1.4)
-	fmt.Printf("\nGeometric mean %.2f (bar 1.4). The peer looks nothing up for a TCP segment, "+
+	fmt.Printf("\nGeometric mean %.2f (bar 1.4). The peer looks nothing up for a TCP segment,\n"+
 		"ours finds the state of every packet.\n", mean)
 	return nil
 }

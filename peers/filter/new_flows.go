@@ -114,8 +114,8 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 		}
 	}
 	fmt.Print("\nBar: 3 million states per second in the first two rows. With a million states " +
-		"resident every new one waits for " +
-		"main memory. The peer keeps 512 flows of UDP and none of TCP.\n")
+		"every new\none waits for main memory. The peer keeps 512 flows of UDP and none of " +
+		"TCP.\n")
 	return nil
 }
 
@@ -132,8 +132,8 @@ func loadRules(e *soft.Engine, text string) error {
 	return e.Load(p)
 }
 
-// fill makes n flows of UDP that have been answered, whose beginner has sent since then: states that
-// are not half-open.
+// fill makes n flows of UDP that have been answered, whose beginner has sent since then: states
+// that are not half-open.
 func fill(w *soft.Worker, n int) error {
 	out, err := newFlows(n, true)
 	if err != nil {

@@ -129,6 +129,6 @@ func manyStates(rounds int, slice time.Duration) error {
 		}
 	}
 	fmt.Print("\nBars: faster than the peer at every size, at a million at most 4 times the cost " +
-		"at 512, at most 160 bytes per state.\n")
+		"at 512,\nat most 160 bytes per state.\n")
 	return nil
 }
