@@ -1,6 +1,7 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,7 +30,10 @@ func newSmallDisk(t *testing.T, root string) *smallDisk {
 	if err := unix.Mount("tmpfs", d.dir, "tmpfs", 0, "size=512k,nr_inodes=64"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { unix.Unmount(d.dir, unix.MNT_DETACH) })
+	t.Cleanup(func() {
+		for unix.Unmount(d.dir, unix.MNT_DETACH) == nil { // with what is mounted over it
+		}
+	})
 	return d
 }
 
@@ -47,15 +51,32 @@ func (d *smallDisk) free() {
 	}
 }
 
-func (d *smallDisk) readOnly(on bool) {
+func (d *smallDisk) readOnly() (undo func()) {
 	d.t.Helper()
-	flags := uintptr(unix.MS_REMOUNT)
-	if on {
-		flags |= unix.MS_RDONLY
-	}
-	if err := unix.Mount("tmpfs", d.dir, "tmpfs", flags, ""); err != nil {
+	unmount, err := readOnly(d.dir)
+	if err != nil {
 		d.t.Fatal(err)
 	}
+	return func() {
+		if err := unmount(); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
+// readOnly makes a directory read-only by a mount of it over itself. To remount its file system
+// fails while a file is open for writing, and every process that a parallel test starts has for a
+// moment, until exec, what this one writes.
+func readOnly(dir string) (unmount func() error, err error) {
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		return nil, err
+	}
+	unmount = func() error { return unix.Unmount(dir, unix.MNT_DETACH) }
+	err = unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
+	if err != nil {
+		return nil, errors.Join(err, unmount())
+	}
+	return unmount, nil
 }
 
 // problems returns the problems in the status.
@@ -120,18 +141,16 @@ func TestLongFullDisk(t *testing.T) {
 	p.events()
 
 	for _, when := range []string{"full", "read-only"} {
+		undo := p.disk.free
 		if p.kill(); when == "full" {
 			p.disk.fill()
 		} else {
-			p.disk.readOnly(true)
+			undo = p.disk.readOnly()
 		}
 		p.start("--iface", "eth0", "--rules", p.rules)
 		p.enforced("a start on a disk that is " + when)
-		if p.kill(); when == "full" {
-			p.disk.free()
-		} else {
-			p.disk.readOnly(false)
-		}
+		p.kill()
+		undo()
 		p.start("--iface", "eth0", "--rules", p.rules)
 		if reported := problems(t, p.agentNode); reported != "[]" {
 			t.Errorf("afterwards the problems are %s", reported)

@@ -52,10 +52,10 @@ func (r *restarts) disorders(state string) []disorder {
 			}, errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600))
 		}, "events"},
 		{"the disk is full", func() (func() error, error) {
-			return small(state, "size=64k", true)
+			return full(state)
 		}, "saved"},
 		{"the disk is read-only", func() (func() error, error) {
-			return small(state, "ro", false)
+			return readOnly(state)
 		}, "read-only"},
 		{"there is no network", func() (func() error, error) {
 			link, err := r.host.Netlink().LinkByName("eth0")
@@ -148,9 +148,8 @@ func recordOf(t *testing.T, records []string, name string) string {
 	return ""
 }
 
-// small mounts a small disk with what a directory holds over it, and fills it.
-func small(dir, options string, full bool) (unmount func() error, err error) {
-	unmount = func() error { return unix.Unmount(dir, unix.MNT_DETACH) }
+// full mounts a small disk with what a directory holds over it, and fills it.
+func full(dir string) (unmount func() error, err error) {
 	held, err := os.MkdirTemp("", "weir-small-")
 	if err != nil {
 		return nil, err
@@ -159,28 +158,31 @@ func small(dir, options string, full bool) (unmount func() error, err error) {
 	if err := os.CopyFS(held, os.DirFS(dir)); err != nil {
 		return nil, err
 	}
-	size := options
-	if options == "ro" {
-		size = "size=1m"
-	}
-	if err := unix.Mount("none", dir, "tmpfs", 0, size); err != nil {
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
 		return nil, err
 	}
-	if err := os.CopyFS(dir, os.DirFS(held)); err != nil {
-		return unmount, err
-	}
-	if options == "ro" {
-		return unmount, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, "")
-	}
-	if full {
-		f, err := os.Create(filepath.Join(dir, "ballast"))
-		if err != nil {
-			return unmount, err
-		}
-		defer f.Close()
-		for err == nil {
-			_, err = f.Write(make([]byte, 512))
-		}
+	unmount = func() error { return unix.Unmount(dir, unix.MNT_DETACH) }
+	if err := fillWith(dir, held); err != nil {
+		return nil, errors.Join(err, unmount())
 	}
 	return unmount, nil
+}
+
+// fillWith copies what held has to the disk at dir and writes there until it is full.
+func fillWith(dir, held string) error {
+	if err := os.CopyFS(dir, os.DirFS(held)); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(dir, "ballast"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for err == nil {
+		_, err = f.Write(make([]byte, 512))
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		return err
+	}
+	return nil
 }

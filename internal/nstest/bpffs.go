@@ -32,8 +32,8 @@ func MountBpffs() (dir string, unmount func() error, err error) {
 }
 
 func removeBpffs(dir string) error {
-	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil && err != unix.EINVAL &&
-		err != unix.ENOENT {
+	err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err != nil && err != unix.EINVAL && err != unix.ENOENT {
 		return fmt.Errorf("unmount %s: %w", dir, err)
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -2,11 +2,13 @@ package nstest
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -178,6 +180,25 @@ func TestTheNextLabSweepsWhatAKilledProcessLeft(t *testing.T) {
 	if stat, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil &&
 		!strings.Contains(string(stat), ") Z ") {
 		t.Errorf("process %s still runs: %s", pid, stat)
+	}
+}
+
+// TestSweepOfAHalfSweptDirectory: another process has unmounted the file system and not removed its
+// directory, now or for good.
+func TestSweepOfAHalfSweptDirectory(t *testing.T) {
+	Root(t)
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("weir-%d-1-1-bpffs", gone.Process.Pid))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(dir) })
+	New(t)
+	if exists(t, dir) {
+		t.Errorf("%s is still there", dir)
 	}
 }
 

@@ -1,14 +1,12 @@
 package nstest
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,13 +26,14 @@ func sweep() error {
 			}
 		}
 	}
-	mounts, err := mountPoints()
-	if err != nil {
+	// The directories say what is left, not the table of mounts: another process that sweeps at the
+	// same time may have unmounted one and not removed it yet, or died in between.
+	if entries, err = os.ReadDir(os.TempDir()); err != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}
-	for _, dir := range mounts {
-		if orphaned(filepath.Base(dir)) && filepath.Dir(dir) == filepath.Clean(os.TempDir()) {
-			if err := removeBpffs(dir); err != nil {
+	for _, e := range entries {
+		if e.IsDir() && orphaned(e.Name()) {
+			if err := removeBpffs(filepath.Join(os.TempDir(), e.Name())); err != nil {
 				return fmt.Errorf("sweep: %w", err)
 			}
 		}
@@ -109,23 +108,4 @@ func processesIn(inode uint64) ([]int, error) {
 		}
 	}
 	return pids, nil
-}
-
-// mountPoints lists where bpf file systems are mounted (proc_pid_mountinfo(5)).
-func mountPoints() ([]string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var dirs []string
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		front, back, ok := strings.Cut(lines.Text(), " - ")
-		fields := strings.Fields(front)
-		if ok && strings.HasPrefix(back, "bpf ") && len(fields) > 4 {
-			dirs = append(dirs, fields[4])
-		}
-	}
-	return dirs, lines.Err()
 }
