@@ -41,25 +41,20 @@ type bind struct {
 	write   func(packets [][]byte, offset int) (int, error)
 	helpers *helpers
 
-	mu     sync.RWMutex
-	mark   uint32
-	v4, v6 *udp.Conn
-	icmp6  *os.File // for sendTooBig; nil until it is needed
-	peers  map[Key]*peerEndpoint
-	// initiators maps the sender index of the newest initiation that we sent to a peer to that
-	// peer.
-	initiators map[uint32]*peerEndpoint
-	remotes    remotes
-	batches    pool[batch]
-	handshakes *handshakes
-	logLimit   logLimiter
+	mu       sync.RWMutex
+	mark     uint32
+	v4, v6   *udp.Conn
+	icmp6    *os.File // for sendTooBig; nil until it is needed
+	peers    map[Key]*peerEndpoint
+	remotes  remotes
+	batches  pool[batch]
+	logLimit logLimiter
 
 	begin      time.Time
 	sendErrors atomic.Uint64
 	sendFull   atomic.Uint64
 	gsoRefused atomic.Uint64 // by sockets of peers that are closed
 	readErrors atomic.Uint64
-	duplicates atomic.Uint64
 	// Handshakes, see Stats.
 	begun, answered, byOther, accepted atomic.Uint64
 
@@ -68,8 +63,7 @@ type bind struct {
 
 func newBind(log *slog.Logger, ns *nl.NS, mark uint32, offload bool) *bind {
 	return &bind{log: log, ns: ns, mark: mark, offload: offload, begin: time.Now(),
-		peers:      map[Key]*peerEndpoint{},
-		initiators: map[uint32]*peerEndpoint{}, handshakes: newHandshakes(),
+		peers:   map[Key]*peerEndpoint{},
 		batches: pool[batch]{newItem: newBatch}}
 }
 
@@ -263,33 +257,11 @@ func (b *bind) dropPeer(key Key) {
 	if p != nil {
 		delete(b.peers, key)
 		b.closeSenders(p)
-		for index, q := range b.initiators {
-			if p == q {
-				delete(b.initiators, index)
-			}
-		}
 	}
 	b.mu.Unlock()
 	if p != nil {
 		p.waiting.end() // waits for what sends, which needs mu
 	}
-}
-
-// setInitiator replaces the index of the newest initiation to a peer.
-func (b *bind) setInitiator(old, index uint32, p *peerEndpoint) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.initiators[old] == p {
-		delete(b.initiators, old)
-	}
-	b.initiators[index] = p
-}
-
-// initiator returns the peer that we sent the initiation with this index to, or nil.
-func (b *bind) initiator(index uint32) *peerEndpoint {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	return b.initiators[index]
 }
 
 // moved is called when a packet of a peer came from another address.

@@ -138,7 +138,6 @@ type Stats struct {
 	SendFull        uint64 // packets that came faster than the link to their peer carries
 	ReadErrors      uint64
 	Loops           uint64 // encrypted packets that were routed into the tunnel again
-	Copies          uint64 // handshake messages that came more than once
 	SocketDrops     uint64 // datagrams that came faster than they were read
 	// GSO packets that a route refused; their datagrams were sent one by one
 	GSORefused uint64
@@ -160,7 +159,6 @@ func (d *Device) Stats() Stats {
 		GSORefused: d.bind.gsoRefused.Load(),
 		ReadErrors: d.bind.readErrors.Load(),
 		Loops:      d.tun.loop.seen.Load(),
-		Copies:     d.bind.duplicates.Load(),
 		WaitFull:   d.bind.waits.full.Load(), WaitLate: d.bind.waits.late.Load(),
 		Begun: d.bind.begun.Load(), Answered: d.bind.answered.Load(),
 		AnsweredByOther: d.bind.byOther.Load(), Accepted: d.bind.accepted.Load(),

@@ -172,7 +172,7 @@ func (o *opener) accept(r *run, messages []received) {
 	}
 	r.paths.receiving.Unlock()
 	if accepted {
-		r.from.FromPeer(r.peer.Key())
+		r.from.fromPeer(r.paths)
 		r.peer.ReceivedAll(size, data)
 	}
 }

@@ -26,6 +26,7 @@ const (
 	typeData       = 4
 
 	sizeInitiation = 148
+	sizeResponse   = 92
 	sizeKeepalive  = 32
 )
 
@@ -49,6 +50,7 @@ type peerEndpoint struct {
 	key  Key
 
 	current      atomic.Pointer[path] // where packets go; nil before the first address
+	initiator    atomic.Pointer[path] // where its newest authentic initiation came from, or nil
 	lastReceived atomic.Int64         // when an authentic packet came last, ns of the bind's clock
 	data         atomic.Int64         // when data went or came last
 	mirrored     atomic.Int64         // when a batch went to all endpoints last
@@ -158,11 +160,9 @@ func (p *peerEndpoint) mayMirror(now int64) bool {
 // sentInitiation records an initiation: the response gives the round trip time and the path.
 func (p *peerEndpoint) sentInitiation(msg []byte, now int64) {
 	p.mu.Lock()
-	old := binary.LittleEndian.Uint32(p.initiation[4:])
 	copy(p.initiation[:], msg)
 	p.initSent, p.initLast, p.initTried = now, now, 0
 	p.mu.Unlock()
-	p.bind.setInitiator(old, binary.LittleEndian.Uint32(msg[4:]), p)
 }
 
 // lateInitiation returns the newest initiation and the next candidate to send it to, when it was
@@ -194,20 +194,11 @@ func (p *peerEndpoint) lateInitiation(now int64, atOnce bool) (msg []byte, to ne
 	return nil, to, false
 }
 
-// answered is called with every handshake response, authentic or not. It counts when it names our
-// newest initiation and comes from where that went. Then this is the fastest path, and the round
-// trip time is known.
-func (p *peerEndpoint) answered(receiver uint32, h *path, now int64) {
+// answered is called with the authentic response to our initiation with an index. If that is the
+// newest, this is the fastest path, and the round trip time is known.
+func (p *peerEndpoint) answered(index uint32, h *path, now int64) {
 	p.mu.Lock()
-	ours := p.initSent != 0 && binary.LittleEndian.Uint32(p.initiation[4:]) == receiver
-	known := false
-	if cur := p.current.Load(); cur != nil && cur.addr == h.addr {
-		known = true
-	}
-	for _, a := range p.candidates {
-		known = known || a == h.addr
-	}
-	if !ours || !known {
+	if p.initSent == 0 || binary.LittleEndian.Uint32(p.initiation[4:]) != index {
 		p.mu.Unlock()
 		return
 	}

@@ -179,6 +179,15 @@ func (p *peerEndpoint) probeKeys() (out, in []byte) {
 	return p.keyOut, p.keyIn
 }
 
+// probe handles a message if it is a probe or an acknowledgement, and reports whether it is one.
+func (b *bind) probe(m []byte, a *remoteEndpoint) bool {
+	if len(m) == 0 || m[0] != typeProbe && m[0] != typeProbeAck {
+		return false
+	}
+	b.handleProbe(m, a)
+	return true
+}
+
 // handleProbe handles a probe or an acknowledgement. Those that do not come from the source of an
 // authentic packet are ignored.
 func (b *bind) handleProbe(m []byte, a *remoteEndpoint) {

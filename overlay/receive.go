@@ -101,7 +101,7 @@ func (r *receiver) readDirect(slab []byte, packets []conn.ReceivedPacket) (int, 
 			if n == len(packets) {
 				break
 			}
-			if !r.opener.add(b, a) && r.accept(b, a, now) {
+			if !r.opener.add(b, a) && !r.bind.probe(b, a) {
 				packets[n] = conn.ReceivedPacket{Offset: at, Size: len(b), Endpoint: a}
 				n++
 			}
@@ -147,7 +147,7 @@ func (r *receiver) copyOut(slab []byte, packets []conn.ReceivedPacket) int {
 			if n == len(packets) || at+len(b) > len(slab) {
 				return n
 			}
-			if !r.opener.add(b, a) && r.accept(b, a, now) {
+			if !r.opener.add(b, a) && !r.bind.probe(b, a) {
 				copy(slab[at:], b)
 				packets[n] = conn.ReceivedPacket{Offset: at, Size: len(b), Endpoint: a}
 				at += (len(b) + 15) &^ 15

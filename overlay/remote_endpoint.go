@@ -11,22 +11,40 @@ import (
 type remoteEndpoint struct {
 	path
 	bind  *bind
-	seen  atomic.Int64 // when a packet came last, ns of the bind's clock
-	data  atomic.Bool  // whether there was more than keepalives in the last read
-	owner atomic.Pointer[peerEndpoint]
+	seen  atomic.Int64                 // when a packet came last, ns of the bind's clock
+	data  atomic.Bool                  // whether there was more than keepalives in the last read
+	owner atomic.Pointer[peerEndpoint] // of which the last authentic packet was
 }
 
 // FromPeer implements conn.PeerAwareEndpoint: an authentic packet of the peer with this key came
 // from here.
 func (a *remoteEndpoint) FromPeer(key [32]byte) {
-	p := a.owner.Load()
-	if p == nil || p.key != key {
-		if p = a.bind.peerOf(key); p == nil {
-			return
-		}
+	if p := a.bind.peerOf(key); p != nil {
+		a.fromPeer(p)
+	}
+}
+
+// fromPeer is called when an authentic packet of p came from here. A peer that was removed and
+// added again is another p.
+func (a *remoteEndpoint) fromPeer(p *peerEndpoint) {
+	if a.owner.Load() != p {
 		a.owner.Store(p)
 	}
 	p.fromPeer(&a.path, a.seen.Load(), a.data.Load())
+}
+
+// Initiated implements device.HandshakeEndpoint.
+func (a *remoteEndpoint) Initiated(key [32]byte) {
+	if p := a.bind.peerOf(key); p != nil {
+		p.initiator.Store(&a.path)
+	}
+}
+
+// Responded implements device.HandshakeEndpoint.
+func (a *remoteEndpoint) Responded(key [32]byte, index uint32) {
+	if p := a.bind.peerOf(key); p != nil {
+		p.answered(index, &a.path, a.seen.Load())
+	}
 }
 
 // ClearSrc implements conn.Endpoint; the next packet brings a new address.

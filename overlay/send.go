@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -71,18 +70,17 @@ func (b *bind) sendToPeer(s *batch, n int, p *peerEndpoint) error {
 	head := s.views[0]
 	switch {
 	case len(head) == sizeInitiation && head[0] == typeInitiation:
-		// One after the other: peers may not cope with duplicates that come at once, see
-		// handshakes.
+		// One after the other: WireGuard's workers may take both of two copies that come at once,
+		// and the ends then have different keys.
 		p.sentInitiation(head, now)
 		b.begun.Add(1)
 		p.begun.Add(1)
 		return b.sendCandidates(s, n, p, cur, false)
 	case len(head) == sizeResponse && head[0] == typeResponse:
 		b.accepted.Add(1)
-		// It goes to where the initiation came from that it answers. That one is authentic: the
-		// library answers no other.
-		if from := b.handshakes.initiatorPath(binary.LittleEndian.Uint32(head[8:]),
-			now); from != nil {
+		// It goes to where the initiation came from that it answers, which says nothing of where
+		// other packets should go: the peer may try this path because another is slow.
+		if from := p.initiator.Load(); from != nil {
 			return b.sendOver(s, n, from)
 		}
 	}

@@ -433,6 +433,10 @@ func (device *Device) ConsumeMessageInitiation(msg *MessageInitiation, endpoint 
 	// update handshake state
 
 	handshake.mutex.Lock()
+	if !timestamp.After(handshake.lastTimestamp) { // another worker took a copy meanwhile
+		handshake.mutex.Unlock()
+		return nil
+	}
 
 	handshake.hash = hash
 	handshake.chainKey = chainKey
@@ -609,6 +613,10 @@ func (device *Device) ConsumeMessageResponse(msg *MessageResponse) *Peer {
 	// update handshake state
 
 	handshake.mutex.Lock()
+	if handshake.state != handshakeInitiationCreated || handshake.localIndex != msg.Receiver {
+		handshake.mutex.Unlock() // another worker took a copy meanwhile
+		return nil
+	}
 
 	handshake.hash = hash
 	handshake.chainKey = chainKey

@@ -371,6 +371,7 @@ func (device *Device) RoutineHandshake(id int) {
 			device.log.Verbosef("%v - Received handshake initiation", peer)
 			peer.rxBytes.Add(uint64(len(elem.packet)))
 
+			peer.initiated(elem.packetMeta.Endpoint)
 			peer.SendHandshakeResponse()
 
 		case MessageResponseType:
@@ -393,6 +394,7 @@ func (device *Device) RoutineHandshake(id int) {
 			}
 
 			device.log.Verbosef("%v - Received handshake response", peer)
+			peer.responded(elem.packetMeta.Endpoint, msg.Receiver)
 			peer.rxBytes.Add(uint64(len(elem.packet)))
 
 			// update timers

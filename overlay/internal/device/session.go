@@ -3,15 +3,40 @@
 // it needs to seal and open most transport messages itself, in the place of that path: the keys,
 // the counters and the timers of a session.
 //
-// The library keeps all of them to itself, so the package that has them is copied. Nothing in the
-// copied files is changed, and a test compares them with the library's.
+// The library keeps all of them to itself, so the package that has them is copied. In the copied
+// files only the lines that copy_test.go lists are changed, which compares them with the library's.
 package device
 
 import (
 	"crypto/cipher"
 	"net/netip"
 	"time"
+
+	"github.com/tailscale/wireguard-go/conn"
 )
+
+// HandshakeEndpoint is a conn.Endpoint that learns which handshake messages from it are authentic
+// and new. The calls come from several goroutines.
+type HandshakeEndpoint interface {
+	// Initiated is called for an initiation of the peer with this key. The goroutine that calls it
+	// sends the response next.
+	Initiated(key [32]byte)
+	// Responded is called for the response to our initiation with this index, before anything is
+	// sent in the new session.
+	Responded(key [32]byte, index uint32)
+}
+
+func (peer *Peer) initiated(from conn.Endpoint) {
+	if e, ok := from.(HandshakeEndpoint); ok {
+		e.Initiated(peer.handshake.remoteStatic)
+	}
+}
+
+func (peer *Peer) responded(from conn.Endpoint, index uint32) {
+	if e, ok := from.(HandshakeEndpoint); ok {
+		e.Responded(peer.handshake.remoteStatic, index)
+	}
+}
 
 // IsUp reports whether the device is up.
 func (device *Device) IsUp() bool { return device.isUp() }
