@@ -63,7 +63,14 @@ static __always_inline int fast_tcp(struct config *cf, struct side *d, struct si
 static __always_inline int fast_stateless(struct packet *p, struct walk *walk, struct verdict *v,
 					  struct config *cf, const struct brief *e, __u32 current)
 {
-	if (walk->tags)
+	struct gauge *g = gauges_now();
+
+	if (walk->tags || !g)
+		return 0;
+	// What the slow path does before the rules: it redeems SYN cookies, and checks a source
+	// that may be the host's own.
+	if (p->dir == DIR_IN && ((e->proto == PROTO_TCP && unlikely(g->cookies)) ||
+				 unlikely(perhaps_own(cf, e->src_hi, e->src_lo))))
 		return 0;
 	struct traits k = {.when = when_of(READ_ONCE(cf->epoch), current_slot(current)),
 			   .src_hi = e->src_hi,

@@ -26,6 +26,8 @@ static __always_inline void begin_packet(struct cpu *c, struct config *cf)
 	c->nat.make = MAKE_NONE;
 	c->nat.ruled = 0;
 	c->nat.instance = 0;
+	c->nat.translated = 0;
+	c->fwd.hop_error = HOP_FINE;
 	walk->held = 0;
 	walk->resume = 0;
 }

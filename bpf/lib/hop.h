@@ -99,9 +99,7 @@ __noinline int answer_hop(struct __sk_buff *skb, struct cpu *c)
 {
 	if (!c)
 		return TC_ACT_SHOT;
-	int r = refuse_frame(skb, c, &c->packet, &c->verdict, &c->nat);
-	c->fwd.hop_error = HOP_FINE;
-	return r;
+	return refuse_frame(skb, c, &c->packet, &c->verdict, &c->nat);
 }
 
 // unwelcome returns the reason for which the kernel's own input path, which this packet bypasses,

@@ -167,11 +167,14 @@ static __always_inline int make_error(struct __sk_buff *skb, const struct packet
 	return bpf_skb_store_bytes(skb, p->l3 + header, &e, sizeof(e), 0);
 }
 
-// may_answer limits the rate of errors.
+// may_answer limits the rate of errors, but for those that say how large a packet may be: without
+// one a connection hangs. Linux does not limit them either (icmpv4_mask_allow, icmpv6_mask_allow).
 static __always_inline int may_answer(struct cpu *c)
 {
 	__s64 cost = 1000000000 / ERRORS_PER_SECOND, now = c->packet.now;
 
+	if (c->fwd.hop_error == HOP_TOO_BIG)
+		return 1;
 	if (c->answer_time < now - ERROR_BURST * cost)
 		c->answer_time = now - ERROR_BURST * cost;
 	if (c->answer_time > now)

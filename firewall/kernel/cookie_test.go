@@ -130,6 +130,38 @@ func (g *pairLab) stats(t *testing.T) Stats {
 	return s
 }
 
+// TestCookiesBehindEstablished: the first rule lets pass all segments with ACK, without a state. The
+// one that redeems a cookie does so all the same.
+func TestCookiesBehindEstablished(t *testing.T) {
+	t.Parallel()
+	o := firewall.DefaultOptions()
+	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
+	g := newPairLabWith(t, "add allow tcp from any to any established\n"+
+		"add allow tcp from any to me 8080 setup keep-state\n"+
+		"add allow ipv6-icmp from any to any\n", o)
+	listenTCP(t, g.server, "[::]:8080")
+	if s := g.stats(t); s.Cookies.Lack != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
+	}
+	to := []string{"10.0.0.1:8080", "[fd00::1]:8080"}
+	for _, a := range to { // the verdict is cached
+		if err := g.echoes(a, 1<<20); err != nil {
+			t.Fatalf("before the flood: %s: %v", a, err)
+		}
+	}
+	f := g.synFlood(t, 8080)
+	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
+	for n := range 10 {
+		if err := g.echoes(to[n%2], 1<<16); err != nil {
+			t.Errorf("in the flood: %s: %v", to[n%2], err)
+		}
+	}
+	stopFlood(t, f)
+	if s := g.stats(t); s.Cookies.Kept < 10 {
+		t.Errorf("cookies %+v", s.Cookies)
+	}
+}
+
 // TestSYNCookies floods a service from random sources: cookies begin by themselves, the service
 // continues for every other client, half-open states stay few, and the cookies end when the flood
 // has.

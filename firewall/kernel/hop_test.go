@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -224,12 +225,15 @@ func TestFwdCannot(t *testing.T) {
 			}
 			u.hop("198.18.0.2", "198.18.0.2", u.eth2, 1300)
 			u.hop("2001:db8:2::2", "2001:db8:2::2", u.eth2, 1300)
-			for _, remote := range remotes { // its sender gets an error, and makes smaller ones
+			// Its sender gets an error, and makes smaller ones, however many other errors there are.
+			editCPUs(t, u.engine, func(c *weirCpu) { c.AnswerTime = 1 << 61 })
+			for _, remote := range remotes {
 				to := netip.AddrPortFrom(netip.MustParseAddr(remote), 80).String()
 				if err := largeDatagrams(u.client, to); !errors.Is(err, unix.EMSGSIZE) {
 					t.Errorf("large fragments to %s: %v", to, err)
 				}
 			}
+			editCPUs(t, u.engine, func(c *weirCpu) { c.AnswerTime = 0 })
 			u.reaches("over a small path")
 			if n := u.drops(firewall.ReasonHopMTU); n < 2 {
 				t.Errorf("%d packets were too large", n)
@@ -247,6 +251,31 @@ func TestFwdCannot(t *testing.T) {
 				t.Errorf("%d packets had no hops left", n)
 			}
 		})
+	}
+}
+
+// TestAnswersAreTheirOwn: what an earlier packet left in the scratch of a CPU changes no answer.
+func TestAnswersAreTheirOwn(t *testing.T) {
+	t.Parallel()
+	g := newPairLab(t, "add allow ipv6-icmp from any to any\n"+
+		"add unreach port ip4 from any to me in\nadd unreach6 port ip6 from any to me in\n"+
+		"add allow ip from any to any out\n")
+	for _, to := range []string{"10.0.0.1:9", "[fd00::1]:9"} {
+		editCPUs(t, g.engine, func(c *weirCpu) {
+			c.Fwd.HopError, c.Fwd.HopMtu, c.Nat.Translated = 1, 1300, 1
+		})
+		c, err := g.client.DialContext(t.Context(), "udp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("refused")); err != nil {
+			t.Fatal(err)
+		}
+		c.SetReadDeadline(time.Now().Add(patience))
+		if _, err := c.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("%s: %v, want that it is refused", to, err)
+		}
 	}
 }
 

@@ -33,6 +33,17 @@ func (s *ids) adopt(key uint64, id uint32) {
 	s.incarnation[index] = uint16(id >> 16)
 }
 
+// skip skips the ids that earlier processes may have given out in so many loads: states and buckets
+// of rules that are gone may still have them. A load raises the incarnation of an index by one at
+// most.
+func (s *ids) skip(loads uint16) {
+	for index := range s.incarnation {
+		if !s.used[index] {
+			s.incarnation[index] = loads
+		}
+	}
+}
+
 // owners returns the keys of what has ids in a Program: its rules, then its pipes.
 func owners(p *program.Program) []uint64 {
 	keys := make([]uint64, 0, len(p.Rules)+len(p.Pipes))

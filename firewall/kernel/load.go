@@ -235,6 +235,7 @@ func (e *Engine) resume() error {
 		x := unsafe.Slice((*weirPipe)(unsafe.Pointer(&row[0])), rowPipes)[i%rowPipes]
 		e.ids.adopt(x.Key, x.Id)
 	}
+	e.ids.skip(uint16(h.Serial))
 	return nil
 }
 

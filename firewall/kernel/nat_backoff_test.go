@@ -24,11 +24,22 @@ func (f *frames) perCPU() (all []weirCpu) {
 // editCPUs changes what each CPU knows of itself.
 func (f *frames) editCPUs(edit func(*weirCpu)) {
 	f.t.Helper()
-	all := f.perCPU()
+	editCPUs(f.t, f.engine, edit)
+}
+
+// editCPUs changes what each CPU knows of itself.
+func editCPUs(t testing.TB, e *Engine, edit func(*weirCpu)) {
+	t.Helper()
+	var all []weirCpu
+	if err := e.objects.Cpus.Lookup(uint32(0), &all); err != nil {
+		t.Fatal(err)
+	}
 	for i := range all {
 		edit(&all[i])
 	}
-	f.must(f.engine.objects.Cpus.Update(uint32(0), all, ebpf.UpdateExist))
+	if err := e.objects.Cpus.Update(uint32(0), all, ebpf.UpdateExist); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // syn sends the first segment of a connection of pod a.

@@ -197,6 +197,32 @@ func TestOwnAddressFromOutside(t *testing.T) {
 	})
 }
 
+// TestOwnAddressWithoutStates: where the rules keep no states, verdicts are cached without the
+// source if no rule reads it. What comes with an address of the host is dropped all the same.
+func TestOwnAddressWithoutStates(t *testing.T) {
+	t.Parallel()
+	g := newPairLab(t, "add allow ip from any to any\n")
+	nic, err := g.server.Netlink().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for own, honest := range map[string]string{"10.0.0.1": "10.0.0.77", "fd00::1": "fd00::77"} {
+		to := netip.MustParseAddr(own)
+		var frames [][]byte
+		for range 20 { // the first ones take the slow path
+			frames = append(frames,
+				frameTo(t, nic.HardwareAddr, netip.MustParseAddr(honest), to, "honest"),
+				frameTo(t, nic.HardwareAddr, to, to, "mine"))
+		}
+		if err := inject(g.client, frames); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nstest.Eventually(t, "they are counted as spoofed", func() bool {
+		return g.drops(t, firewall.ReasonSpoof) == 40
+	})
+}
+
 // TestOwnAddressMovesNoState: segments from outside with an address of the host as their source
 // do not answer in its name. An outsider that could would make established states of forged
 // sources, which nothing evicts. The checksums are wrong, so the host itself says nothing.
