@@ -77,10 +77,13 @@ func (d dockerNode) Ranges() []docker.Range {
 }
 
 // ServeDocker answers dockerd where it looks for a plugin named weir. stop ends it and removes the
-// socket.
+// socket. While the pods of an earlier run are not taken over it fails, and is to be tried again.
 func (s *Service) ServeDocker() (stop func() error, err error) {
-	if s.manager.Load() == nil || !s.config.Settings.Docker {
+	if len(s.config.Settings.Ranges) == 0 || !s.config.Settings.Docker {
 		return func() error { return nil }, nil
+	}
+	if s.manager.Load() == nil {
+		return nil, errLater
 	}
 	socket := s.config.Socket
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {

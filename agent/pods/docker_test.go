@@ -2,6 +2,9 @@ package pods
 
 import (
 	"errors"
+	"net"
+	"net/netip"
+	"path/filepath"
 	"testing"
 
 	"github.com/weirnet/weir/pod"
@@ -12,5 +15,35 @@ func TestDockerCallsTheNode(t *testing.T) {
 	d := dockerNode{New(Config{})}
 	if _, err := d.Attach(t.Context(), pod.Spec{}); !errors.Is(err, errNone) {
 		t.Errorf("attach without pods: %v, want %v", err, errNone)
+	}
+}
+
+// TestDockerWaitsForThePods: while the pods of an earlier run are not taken over, dockerd is not
+// served, and the caller is told to try again. Then it is. Without pods there is nothing to try.
+func TestDockerWaitsForThePods(t *testing.T) {
+	set := DefaultSettings()
+	set.Docker = true
+	if stop, err := New(Config{Settings: set}).ServeDocker(); err != nil || stop() != nil {
+		t.Errorf("a node without pods: %v", err)
+	}
+	set.Ranges = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")}
+	socket := filepath.Join(t.TempDir(), "plugins", "weir.sock")
+	s := New(Config{Settings: set, Socket: socket})
+	if _, err := s.ServeDocker(); !errors.Is(err, errLater) {
+		t.Errorf("before the pods are taken over: %v, want %v", err, errLater)
+	}
+	s.manager.Store(&pod.Manager{})
+	stop, err := s.ServeDocker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Errorf("dockerd is not served: %v", err)
+	} else {
+		c.Close()
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
 	}
 }
