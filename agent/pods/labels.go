@@ -36,9 +36,15 @@ type labels struct {
 	own map[string]pod.Pod
 	// guarded by mu; tables of labels that a pod lost and that the engine did not take it out of,
 	// by key
-	strays  map[string][]string
+	strays map[string][]string
+	// guarded by mu; how many tables have lost their last member since empty ones were forgotten
+	emptied int
 	changed func() // called after a change of own, with mu held
 }
+
+// maxEmptied is how many tables may lose their last member before the empty ones are forgotten. A
+// pod that comes again to one that is not costs the engine one entry, and not a whole table.
+const maxEmptied = 64
 
 func newLabels(e labelEngine, changed func()) labels {
 	return labels{engine: e, tables: map[string]map[netip.Addr]map[string]bool{},
@@ -163,7 +169,30 @@ func (l *labels) removeLocked(table string, a netip.Addr, key string) error {
 		}
 	}
 	delete(l.tables[table], a)
+	l.emptiedLocked(table)
 	return nil
+}
+
+// emptiedLocked notes that a table may have lost its last member, and now and then forgets the
+// empty ones: runtimes may give each pod a label of its own. The engine has them empty, too, and
+// drops those that no rule names. Before the beginning those of own pods are still to be handed
+// over.
+func (l *labels) emptiedLocked(table string) {
+	if len(l.tables[table])+len(l.others[table]) > 0 {
+		return
+	}
+	if l.emptied++; l.emptied < maxEmptied {
+		return
+	}
+	l.emptied = 0
+	maps.DeleteFunc(l.others, func(_ string, members map[netip.Addr]struct{}) bool {
+		return len(members) == 0
+	})
+	if l.began {
+		maps.DeleteFunc(l.tables, func(_ string, members map[netip.Addr]map[string]bool) bool {
+			return len(members) == 0
+		})
+	}
 }
 
 // setLocked hands a whole table to the engine.
@@ -190,8 +219,8 @@ func (l *labels) begin() error {
 	return nil
 }
 
-// all returns the tables of labels, each whole: of living pods, and empty ones of pods that went in
-// this run or before it began.
+// all returns the tables of labels, each whole: of living pods, and empty ones of pods that went
+// and that are not forgotten yet.
 func (l *labels) all() map[string][]rule.TableEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -246,3 +246,46 @@ func TestOtherHostsPods(t *testing.T) {
 	b.others(false, "10.0.2.2") // one refused call is not an error
 	b.addresses("the whole table was handed over", "10.0.2.3")
 }
+
+// TestLabelsAreForgotten: of pods that came and went, each with a label of its own, few tables are
+// kept, of this host's pods and of others. One that is forgotten works again as it did.
+func TestLabelsAreForgotten(t *testing.T) {
+	const many = 1000
+	s := &shelf{tables: map[string]map[netip.Prefix]bool{}}
+	l := newLabels(s, func() {})
+	if err := errors.Join(l.begin(), l.came(labelled("stays", "10.88.0.9", "kept"))); err != nil {
+		t.Fatal(err)
+	}
+	for i := range many {
+		p := labelled("p", "10.88.0.2", fmt.Sprint("run", i))
+		other := cluster.Label{Table: fmt.Sprintf("job%d=x", i),
+			Addr: netip.MustParseAddr("10.0.2.1")}
+		if err := errors.Join(l.came(p), l.went(p),
+			l.setOthers(map[cluster.Label]bool{other: true}),
+			l.setOthers(map[cluster.Label]bool{other: false})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(l.tables) + len(l.others); n > maxEmptied+1 || n != len(l.all()) {
+		t.Errorf("%d tables are kept, %d shown, of %d that are empty", n, len(l.all()), 2*many)
+	}
+	for name := range s.tables {
+		if got := s.members(name); name != "kept=x" && got != "[]" {
+			t.Errorf("%s has %s", name, got)
+		}
+	}
+	again := labelled("p", "10.88.0.2", "run0", "kept")
+	if err := l.came(again); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.members("run0=x") + s.members("kept=x"); got !=
+		"[10.88.0.2/32][10.88.0.2/32 10.88.0.9/32]" {
+		t.Errorf("after a pod came again: %s", got)
+	}
+	if err := l.went(again); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.members("run0=x") + s.members("kept=x"); got != "[][10.88.0.9/32]" {
+		t.Errorf("after it went again: %s", got)
+	}
+}

@@ -57,19 +57,27 @@ func (l *labels) setOthers(changes map[cluster.Label]bool) error {
 	}
 	var errs []error
 	for table, of := range byTable {
-		whole := len(of) > len(l.others[table])+len(l.tables[table])
-		for _, c := range of {
-			err := l.setOtherLocked(c, changes[c], !whole)
-			whole = whole || err != nil
-		}
-		if !whole {
+		if err := l.setOthersOfLocked(table, of, changes); err != nil {
+			errs = append(errs, fmt.Errorf("table %s: %w", table, err))
 			continue
 		}
-		if err := l.engine.SetTable(table, l.entriesLocked(table)); err != nil {
-			errs = append(errs, fmt.Errorf("table %s: %w", table, err))
-		}
+		l.emptiedLocked(table)
 	}
 	return errors.Join(errs...)
+}
+
+// setOthersOfLocked changes entries of one table.
+func (l *labels) setOthersOfLocked(table string, of []cluster.Label,
+	changes map[cluster.Label]bool) error {
+	whole := len(of) > len(l.others[table])+len(l.tables[table])
+	for _, c := range of {
+		err := l.setOtherLocked(c, changes[c], !whole)
+		whole = whole || err != nil
+	}
+	if !whole {
+		return nil
+	}
+	return l.engine.SetTable(table, l.entriesLocked(table))
 }
 
 // setOtherLocked changes one entry, in the engine too if that is wanted.
