@@ -46,8 +46,9 @@ func (n *Node) isLeaving() bool {
 // remove ends enforcement and takes away what the node keeps, but for the socket, on which a client
 // waits for the answer.
 func (n *Node) remove() error {
-	n.pods.Wait()
-	n.services.Close() // requests that are under way would bring addresses and record back
+	// The API is answered until the end: a request would bring back what is taken away.
+	n.pods.EndChanges()
+	n.services.Close()
 	n.mu.Lock()
 	keep := n.keeping
 	n.mu.Unlock()

@@ -90,8 +90,13 @@ func (s *Service) takeOver() error {
 // Stop ends taking away pods that are gone, and waits for what is under way.
 func (s *Service) Stop() { s.stop() }
 
-// Wait waits until the pods that are being taken away are gone.
-func (s *Service) Wait() {
+// EndChanges has all further requests that change pods fail, and waits for those that are under way
+// and until the pods that are being taken away are gone.
+func (s *Service) EndChanges() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.changes.Wait()
 	if m := s.manager.Load(); m != nil {
 		m.Wait()
 	}

@@ -43,7 +43,8 @@ func (d dockerNode) Attach(ctx context.Context, spec pod.Spec) (cni.Reply, error
 
 // Detach implements cni.Agent.
 func (d dockerNode) Detach(ctx context.Context, container, ifName string) error {
-	return d.pods.detach(ctx, container, ifName, true)
+	_, err := d.pods.Detach(ctx, api.Detach{Container: container, IfName: ifName, NoWait: true})
+	return err
 }
 
 // Check implements cni.Agent.

@@ -14,10 +14,11 @@ import (
 // Attach gives a container its network. If the client disconnected in the meantime, a new
 // attachment is rolled back.
 func (s *Service) Attach(ctx context.Context, spec pod.Spec) (api.Pod, error) {
-	manager, err := s.pods()
+	manager, end, err := s.change()
 	if err != nil {
 		return api.Pod{}, err
 	}
+	defer end()
 	if err := s.config.Links.CheckRanges(s.config.Settings.Ranges, s.config.Tunnel); err != nil &&
 		!spec.ExternalIPAM {
 		return api.Pod{}, fmt.Errorf("pod %s: %w", spec.Name, err)
@@ -44,14 +45,16 @@ func (s *Service) Attach(ctx context.Context, spec pod.Spec) (api.Pod, error) {
 
 // Detach takes the network of a container away.
 func (s *Service) Detach(ctx context.Context, r api.Detach) (api.Done, error) {
-	if _, err := s.pods(); err != nil {
+	_, end, err := s.change()
+	if err != nil {
 		return api.Done{}, err
 	}
+	defer end()
 	return api.Done{Version: api.Version}, s.detach(ctx, r.Container, r.IfName, r.NoWait)
 }
 
-// detach takes a pod away, by the id or the name of its container. It is idempotent: an unknown pod
-// is not an error.
+// detach takes a pod away, by the id or the name of its container, for a request that is counted in
+// changes. It is idempotent: an unknown pod is not an error.
 func (s *Service) detach(ctx context.Context, name, ifName string, noWait bool) error {
 	manager, err := s.pods()
 	if err != nil {
@@ -77,10 +80,11 @@ func (s *Service) detach(ctx context.Context, name, ifName string, noWait bool) 
 
 // Label changes the labels of a container, of all its interfaces or of the named one.
 func (s *Service) Label(ctx context.Context, r api.Label) (api.Pods, error) {
-	manager, err := s.pods()
+	manager, end, err := s.change()
 	if err != nil {
 		return api.Pods{}, err
 	}
+	defer end()
 	changed, err := manager.Label(ctx, r.Container, r.IfName, r.Set, r.Remove)
 	if err != nil {
 		return api.Pods{}, err
@@ -105,10 +109,11 @@ func (s *Service) Check(r api.Check) (api.Done, error) {
 // GC is the garbage collection of a runtime. It does not touch other networks, Docker's, and
 // what was attached by hand.
 func (s *Service) GC(ctx context.Context, r api.GC) (api.Done, error) {
-	manager, err := s.pods()
+	manager, end, err := s.change()
 	if err != nil {
 		return api.Done{}, err
 	}
+	defer end()
 	if r.Network == "" {
 		return api.Done{}, errors.New("which network's pods are to be collected? Name it as it " +
 			"was named when they were attached")

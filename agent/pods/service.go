@@ -87,8 +87,11 @@ type Service struct {
 	failed  chan error                 // what could not be taken away; has space for one
 	stop    func()                     // ends the goroutine of Begin
 
+	changes sync.WaitGroup // requests that change pods; none is added once closed is set
+
 	mu      sync.Mutex // its place in the lock order: agent/doc.go
 	trouble error      // guarded by mu; why a pod that is gone has not been taken away yet
+	closed  bool       // guarded by mu; no request changes pods any more
 }
 
 // New returns a Service without pods; Begin takes those of an earlier run over.
@@ -106,6 +109,9 @@ var errNone = errors.New("this node gives no networks to containers; set [pods] 
 
 var errLater = errors.New("the pods of an earlier run are not taken over yet; see weir status")
 
+var errClosed = errors.New("the node is going down, and takes the network of all containers " +
+	"away; start it again with weir up, and the container then")
+
 // pods returns the manager, or the error for requests while there is none.
 func (s *Service) pods() (*pod.Manager, error) {
 	if m := s.manager.Load(); m != nil {
@@ -115,6 +121,21 @@ func (s *Service) pods() (*pod.Manager, error) {
 		return nil, errLater
 	}
 	return nil, errNone
+}
+
+// change returns the manager for a request that changes pods, and what ends the request:
+// EndChanges waits for it.
+func (s *Service) change() (m *pod.Manager, end func(), err error) {
+	if m, err = s.pods(); err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, nil, errClosed
+	}
+	s.changes.Add(1)
+	return m, s.changes.Done, nil
 }
 
 // list returns the pods that there are, oldest first.
