@@ -31,6 +31,8 @@ type server struct {
 const (
 	headerTime = 10 * time.Second // for a client to send the header
 	idleTime   = 60 * time.Second // for a connection between two requests
+	// for what is under way when the node ends
+	closeTime = 5 * time.Second
 )
 
 // readers is how many connections the read-only socket accepts: they get no more of the agent's
@@ -225,10 +227,19 @@ func newServer(n *Node) *server {
 	return s
 }
 
-// close answers what is under way, ends the streams and stops.
+// close answers what is under way, ends the streams and stops. A client that does not take its
+// answer in time, or does not send its request, is cut off: it is no reason for an error.
 func (s *server) close() error {
 	s.end()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
-	return errors.Join(s.http.Shutdown(ctx), s.reading.Shutdown(ctx))
+	var errs []error
+	for _, one := range []*http.Server{&s.http, &s.reading} {
+		err := one.Shutdown(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = one.Close()
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }

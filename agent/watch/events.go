@@ -2,6 +2,7 @@ package watch
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -31,6 +32,7 @@ func (o *Observer) ServeEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer sub.Close()
+	defer endWrites(r.Context(), w)()
 	s := stream{out: bufio.NewWriterSize(w, 64<<10), filter: filter, names: &o.names}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
@@ -59,6 +61,19 @@ func (o *Observer) ServeEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// lastWrite is how long a client has to take what is written when its stream ends.
+const lastWrite = time.Second
+
+// endWrites has the writes of a stream fail soon after ctx has ended, until stop is called. A
+// client may take nothing for as long as it likes, and misses what comes meanwhile; it does not
+// hold up the end of the node.
+func endWrites(ctx context.Context, w http.ResponseWriter) (stop func() bool) {
+	c := http.NewResponseController(w)
+	return context.AfterFunc(ctx, func() {
+		_ = c.SetWriteDeadline(time.Now().Add(lastWrite)) // or the connection is over
+	})
 }
 
 // stream writes the events that a filter picks.

@@ -38,6 +38,7 @@ func (o *Observer) ServePackets(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer o.Captures.close(sub)
+	defer endWrites(r.Context(), w)()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	flush := http.NewResponseController(w)
 	k := capturer{observer: o, sub: sub, filter: filter,
