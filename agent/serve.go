@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -81,10 +83,12 @@ func listenForReaders(path string, failed func(error)) (net.Listener, error) {
 
 const readersGroup = "weir"
 
-// Answers on the read-only socket that are made at once, and how long a reader has to take one. An
-// answer lies in memory until it is taken, and may be as large as the table of states.
+// Answers on the read-only socket that are made at once, and how long a reader has to send its
+// request and to take the answer. An answer lies in memory until it is taken, and may be as large
+// as the table of states.
 const (
 	answersAtOnce = 4
+	bodyTime      = 10 * time.Second
 	answerTime    = 10 * time.Second
 	// streams of events at once: of each some megabytes may wait in memory
 	streamsAtOnce = 32
@@ -100,8 +104,8 @@ var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/tables", "GE
 
 // readOnly passes on what only reads, and refuses the rest.
 func readOnly(all http.Handler) http.Handler {
-	mux, some := http.NewServeMux(), inTurn(all)
-	mux.Handle("GET /v1/events", someStreams(all))
+	mux, some := http.NewServeMux(), bodyFirst(inTurn(all))
+	mux.Handle("GET /v1/events", bodyFirst(someStreams(all)))
 	for _, pattern := range readable {
 		mux.Handle(pattern, some)
 	}
@@ -110,6 +114,36 @@ func readOnly(all http.Handler) http.Handler {
 		api.Refuse(w, http.StatusForbidden, errReadOnly{r.Method + " " + r.URL.Path})
 	})
 	return http.MaxBytesHandler(mux, 64<<10)
+}
+
+// bodyFirst passes a request on when its body, which has a bound, lies in memory: the server reads
+// the body of every request, at the latest before it answers, and a reader that does not send it
+// must not hold a turn meanwhile.
+func bodyFirst(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := readBody(w, r)
+		if err != nil {
+			api.Refuse(w, http.StatusBadRequest, fmt.Errorf("read the request: %w", err))
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// readBody reads the body of a request, which has bodyTime to come. After an error the deadline
+// stays, so that the server does not wait for the rest.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	c := http.NewResponseController(w)
+	if err := c.SetReadDeadline(time.Now().Add(bodyTime)); err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	// From now on a read waits for the client to hang up, which ends the context.
+	return body, c.SetReadDeadline(time.Time{})
 }
 
 // inTurn answers a few requests at once; others wait. A reader that does not take its answer in

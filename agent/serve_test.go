@@ -1,14 +1,19 @@
 package agent
 
 import (
+	"bufio"
+	"context"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirnet/weir/agent/api"
 )
 
 // pipes connects in memory and without buffers: what a client does not take blocks the server at
@@ -44,11 +49,19 @@ func (p *pipes) Close() error {
 // Addr implements net.Listener.
 func (*pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }
 
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	p.conns <- far
+	return near, nil
+}
+
 // send connects, and sends the text of a request.
 func (p *pipes) send(t *testing.T, request string) net.Conn {
 	t.Helper()
-	near, far := net.Pipe()
-	p.conns <- far
+	near, err := p.dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := io.WriteString(near, request); err != nil {
 		t.Fatal(err)
 	}
@@ -89,4 +102,47 @@ func TestCloseWaitsForNoClient(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestReadersThatSendNoBody: readers that do not send the bodies that they have announced, more
+// than there are turns, hold up no other one, and are refused after a while.
+func TestReadersThatSendNoBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPipes()
+		echo := func(q map[string]int) (map[string]int, error) { return q, nil }
+		server := http.Server{Handler: readOnly(api.Change(echo))}
+		go server.Serve(l)
+		defer server.Close() // after a failure, too
+		began := time.Now()
+		var silent []net.Conn
+		for range answersAtOnce {
+			for _, what := range []string{"POST /v1/why", "GET /v1/status"} {
+				c := l.send(t, what+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n{")
+				defer c.Close()
+				silent = append(silent, c)
+			}
+		}
+		synctest.Wait() // all wait for their bodies
+		client := http.Client{Transport: &http.Transport{DialContext: l.dial}, Timeout: time.Hour}
+		answer, err := client.Post("http://localhost/v1/why", "", strings.NewReader(`{"a":1}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if took := time.Since(began); err != nil || string(got) != "{\"a\":1}\n" || took > 0 {
+			t.Errorf("after %v: %q, %v", took, got, err)
+		}
+		for _, c := range silent {
+			answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil || answer.StatusCode != http.StatusBadRequest {
+				t.Fatalf("a reader that sends nothing: %+v, %v", answer, err)
+			}
+			answer.Body.Close()
+		}
+		if took := time.Since(began); took != bodyTime {
+			t.Errorf("they were refused after %v", took)
+		}
+		client.CloseIdleConnections()
+	})
 }
