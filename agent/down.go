@@ -81,15 +81,18 @@ func Down(p Paths, keep bool) error {
 	return errors.Join(removeTraces(p, keep, func() { held.ReleaseOne(p.Pins()) }), removeRun(p))
 }
 
-// removeTraces detaches everything, unpins everything and deletes the saved rules. What is not
-// there is fine. unlockPins releases the claim on the pins' directory, which would keep their file
-// system busy.
+// removeTraces detaches everything, unpins everything, opens what the last resort has closed and
+// deletes the saved rules. What is not there is fine. unlockPins releases the claim on the pins'
+// directory, which would keep their file system busy.
 func removeTraces(p Paths, keep bool, unlockPins func()) error {
 	errs := []error{pod.Remove(p.Pods()), peers.RemoveTraces(p.peerFiles(), keep, p.removeEmpty),
 		services.RemoveTraces(p.Services(), keep), host.RestoreSysctls(p.Sysctls()),
 		host.RemoveHops()}
 	if err := kernel.Remove(p.Pins()); err != nil {
 		errs = append(errs, fmt.Errorf("remove the pinned objects: %w", err))
+	}
+	if err := kernel.OpenAll(); err != nil {
+		errs = append(errs, fmt.Errorf("remove the last resort: %w", err))
 	}
 	unlockPins()
 	errs = append(errs, removePins(p))

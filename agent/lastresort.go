@@ -12,7 +12,7 @@ import (
 
 // LastResort closes the host when an agent cannot start at all and nothing that an earlier one left
 // guards it: a stateless program lets in only answers to the host, and ssh. It ends when the hooks
-// of an agent are in place. Where no rules were ever given it does nothing.
+// of an agent are in place, and with Down. Where no rules were ever given it does nothing.
 func LastResort(p Paths, file string, s Settings) (closed []string, err error) {
 	if kernel.Guards(p.Pins()) || file == "" && !given(p) {
 		return nil, nil

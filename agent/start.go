@@ -60,9 +60,8 @@ func (n *Node) begin(ctx context.Context) error {
 	n.retry.Until(ctx, "interfaces that are not to be guarded still are", "weir doctor",
 		n.hooks.DetachOthers)
 	n.hooks.LogNew(before)
-	if len(before) == 0 {
-		n.retry.Until(ctx, "the last resort is still in force", "weir doctor", kernel.OpenAll)
-	}
+	// Also where hooks were there before: an earlier start may have died between these and this.
+	n.retry.Until(ctx, "the last resort is still in force", "weir doctor", kernel.OpenAll)
 	if !early {
 		pods()
 	}

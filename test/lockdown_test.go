@@ -82,8 +82,18 @@ func TestLockDown(t *testing.T) {
 	p.wantPorts(t, "where no rules were ever given", "22 80", "")
 }
 
+// noLastResort wants nothing of the last resort left.
+func (p *pair) noLastResort(t *testing.T, when string) {
+	t.Helper()
+	if out, err := p.server.Command("tc", "filter", "show", "dev", "eth0",
+		"ingress").CombinedOutput(); err != nil || strings.Contains(string(out), "weir_last") {
+		t.Errorf("%s the last resort is left: %v\n%s", when, err, out)
+	}
+}
+
 // TestLastResort: a host whose agent cannot start at all is closed except for answers and ssh,
-// until one starts. A host with rules in force, and one that never had rules, stay as they are.
+// until one starts, or until weir down. A host with rules in force, and one that never had rules,
+// stay as they are.
 func TestLastResort(t *testing.T) {
 	t.Parallel()
 	need(t, "nginx", "curl")
@@ -122,15 +132,19 @@ func TestLastResort(t *testing.T) {
 		"10.66.0.1").CombinedOutput(); err == nil {
 		t.Errorf("the host answers a ping: %s", out)
 	}
+	p.weir("down")
+	p.noLastResort(t, "after weir down")
+	p.wantPorts(t, "after weir down", "22 80", "")
+	if _, stderr, err := p.try("up", "--last-resort"); err != nil ||
+		!strings.Contains(stderr, "closed eth0 to all") {
+		t.Fatalf("closed again: %v\n%s", err, stderr)
+	}
 	if err := os.Remove(bad); err != nil {
 		t.Fatal(err)
 	}
 	p.start("--iface", "eth0")
 	p.wantPorts(t, "with an agent", "80", "22")
-	if out, err := p.server.Command("tc", "filter", "show", "dev", "eth0",
-		"ingress").CombinedOutput(); err != nil || strings.Contains(string(out), "weir_last") {
-		t.Errorf("the last resort is left: %v\n%s", err, out)
-	}
+	p.noLastResort(t, "with an agent")
 	p.kill()
 	if _, stderr, err := p.try("up", "--last-resort"); err != nil || stderr != "" {
 		t.Errorf("where an agent was: %v\n%s", err, stderr)
