@@ -197,16 +197,15 @@ func (b *Book) loadFile(next Version, version string) error {
 	return err
 }
 
-// Close ends a trial by going back to the rules before it.
+// Close ends a trial by going back to the rules before it. Where they cannot be in force, those on
+// trial stay, and are not saved: the next start begins with the rules before.
 func (b *Book) Close() error {
 	b.mu.Lock()
-	t := b.trial
-	b.mu.Unlock()
 	var err error
-	if t != nil {
-		t.timer.Stop()
-		_, err = b.revert(t)
+	if b.trial != nil && !b.closed {
+		err = b.leaveTrialLocked()
 	}
+	b.mu.Unlock()
 	b.background.group.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()

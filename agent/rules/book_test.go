@@ -261,7 +261,7 @@ func TestRulesReturn(t *testing.T) {
 	if err := b.load(trial, time.Hour, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.revert(b.trial); err != nil {
+	if _, err := b.goBack(); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Panic(t.Context(), nil, 0); err != nil {

@@ -198,7 +198,7 @@ func TestTrialThatIsOverBringsNoMemberBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.up += time.Minute
-	if _, err := b.revert(b.trial); err != nil {
+	if _, err := b.goBack(); err != nil {
 		t.Fatal(err)
 	}
 	expectMembers(t, b, "192.0.2.2/32 3540s")

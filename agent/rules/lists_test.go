@@ -238,7 +238,7 @@ func TestTrialKeepsUpWithTheFile(t *testing.T) {
 	}
 	putList(t, file, "192.0.2.1\n")
 	follow(b)
-	if _, err := b.revert(b.trial); err != nil {
+	if _, err := b.goBack(); err != nil {
 		t.Fatal(err)
 	}
 	if passes(e.Engine, 80) {

@@ -102,8 +102,7 @@ func (b *Book) Panic(ctx context.Context, s *api.Session, tunnel uint16) error {
 		return errors.Join(fmt.Errorf("nothing was changed: %w", err), restore(file, was))
 	}
 	if t := b.trial; t != nil {
-		t.timer.Stop()
-		b.trial = nil
+		b.endTrialLocked()
 		if t.ended != nil {
 			go t.ended() // it may ask the Book
 		}

@@ -38,8 +38,7 @@ func (b *Book) Enforce(next Version, try time.Duration, ended func()) error {
 		return err
 	}
 	if last != nil {
-		last.timer.Stop()
-		b.trial = nil
+		b.endTrialLocked()
 	}
 	if try > 0 {
 		b.tryLocked(next.Source, before, try, ended)
@@ -57,8 +56,7 @@ func (b *Book) Keep() error {
 	if b.trial == nil {
 		return errNoTrial
 	}
-	b.trial.timer.Stop()
-	b.trial = nil
+	b.endTrialLocked()
 	b.saveSharedLocked()
 	return nil
 }

@@ -7,15 +7,25 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// trial is a rule set that is rolled back unless it is confirmed.
+// trial is a rule set that is rolled back unless it is confirmed. Book.mu guards its fields.
 type trial struct {
 	name   string
 	before Version
 	ends   time.Time
 	timer  *time.Timer
-	file   *newFile // to write when it is confirmed; may be nil
-	ended  func()   // called when the rules before are back; may be nil
+	file   *newFile      // to write when it is confirmed; may be nil
+	ended  func()        // called when the rules before are back; may be nil
+	pause  time.Duration // until the next try to go back; 0 while none has failed
 }
+
+// The pauses between two tries to go back from a trial double from the first to the last.
+const (
+	firstPause = time.Second
+	lastPause  = time.Minute
+)
+
+// aboutTrial is the subject of the problem that a trial cannot end.
+const aboutTrial = "the end of a trial"
 
 // The longest and shortest trial of a rule set.
 const (
@@ -39,19 +49,49 @@ func (b *Book) beginTrialLocked(name string, before Version, try time.Duration) 
 
 func (b *Book) tryLocked(name string, before Version, try time.Duration, ended func()) {
 	t := &trial{name: name, before: before, ends: time.Now().Add(try), ended: ended}
-	t.timer = time.AfterFunc(try, func() {
-		switch was, err := b.revert(t); {
-		case err != nil:
-			err = fmt.Errorf("go back to the rules before %s: %w", t.name, err)
-			b.config.Problems.Add(err.Error(), "")
-		case was:
-			b.config.Log.Warn("not confirmed: the rules before are in force", "file", t.name)
-			if t.ended != nil {
-				t.ended()
-			}
-		}
-	})
+	t.timer = time.AfterFunc(try, func() { b.timeIsUp(t) })
 	b.trial = t
+}
+
+// timeIsUp goes back from a trial that was not confirmed. While the rules before cannot be in
+// force, the trial continues, and it is tried again.
+func (b *Book) timeIsUp(t *trial) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.trial != t {
+		return
+	}
+	if err := b.leaveTrialLocked(); err != nil {
+		t.pause = min(max(2*t.pause, firstPause), lastPause)
+		t.ends = time.Now().Add(t.pause)
+		t.timer.Reset(t.pause)
+		b.config.Problems.Set(aboutTrial,
+			fmt.Sprintf("%s was not confirmed, but stays in force: %v", logged(t.name), err),
+			"it is tried again; keep the rules on trial: weir fw confirm")
+		return
+	}
+	b.config.Log.Warn("not confirmed: the rules before are in force", "file", logged(t.name))
+	if t.ended != nil {
+		go t.ended() // it may ask the Book
+	}
+}
+
+// leaveTrialLocked ends the trial by going back to the rules before. An error leaves it as it was.
+func (b *Book) leaveTrialLocked() error {
+	before := b.trial.before
+	before.Set.Expire(b.config.Clock.Now())
+	if err := b.returnLocked(before); err != nil {
+		return fmt.Errorf("go back to the rules before: %w", err)
+	}
+	b.endTrialLocked()
+	return nil
+}
+
+// endTrialLocked ends the trial, whichever rules are in force now.
+func (b *Book) endTrialLocked() {
+	b.trial.timer.Stop()
+	b.trial = nil
+	b.config.Problems.Solved(aboutTrial)
 }
 
 // errTrial refuses changes while a rule set is on trial: it would not be clear what to go back to.
@@ -104,21 +144,8 @@ func (b *Book) confirm() error {
 	if err := b.store.save(b.rules); err != nil {
 		return fmt.Errorf("%w; save the rules: %w", errTrial{time.Until(b.trial.ends)}, err)
 	}
-	b.trial.timer.Stop()
-	b.trial = nil
+	b.endTrialLocked()
 	return nil
-}
-
-// revert ends a trial that was not confirmed, and reports whether there was one.
-func (b *Book) revert(t *trial) (was bool, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.trial != t {
-		return false, nil
-	}
-	b.trial = nil
-	t.before.Set.Expire(b.config.Clock.Now())
-	return true, b.returnLocked(t.before)
 }
 
 // goBack ends the trial now, and returns it. If the rules before cannot be in force, the trial
@@ -133,13 +160,9 @@ func (b *Book) goBack() (*trial, error) {
 	case t == nil:
 		return nil, errNoTrialToEnd
 	}
-	t.before.Set.Expire(b.config.Clock.Now())
-	if err := b.returnLocked(t.before); err != nil {
-		return nil, fmt.Errorf("%w; go back to the rules before: %w",
-			errTrial{time.Until(t.ends)}, err)
+	if err := b.leaveTrialLocked(); err != nil {
+		return nil, fmt.Errorf("%w; %w", errTrial{time.Until(t.ends)}, err)
 	}
-	t.timer.Stop()
-	b.trial = nil
 	return t, nil
 }
 

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/internal/program"
 )
 
@@ -75,5 +77,77 @@ func TestEndOfTrialIsLogged(t *testing.T) {
 	if !strings.Contains(line, "not confirmed: the rules before are in force") ||
 		!strings.Contains(line, "level=WARN") || !strings.Contains(line, "file=new\n") {
 		t.Errorf("the log says %s", line)
+	}
+}
+
+// noWayBack has a Book refuse, while that is wanted, rules that come back.
+func noWayBack(b *Book) (refuse *atomic.Bool) {
+	refuse = new(atomic.Bool)
+	refuse.Store(true)
+	b.config.Prepare = func(p *program.Program) error {
+		if p.Returns && refuse.Load() {
+			return errors.New("no memory")
+		}
+		return nil
+	}
+	return refuse
+}
+
+// TestTrialGoesBackWhenItCan: where the rules before cannot be in force when the time is up, the
+// trial continues, the status says why, and they come back once they can. What is saved meanwhile
+// are the rules before.
+func TestTrialGoesBackWhenItCan(t *testing.T) {
+	b, e := newBook(t)
+	must(t, b, "add 10 deny tcp from any to any 81")
+	before := savedText(t, b)
+	refuse := noWayBack(b)
+	ended := make(chan bool, 9)
+	if err := b.Enforce(version(t, b, "add 5 allow tcp from any to any 81\n"), time.Millisecond,
+		func() { ended <- true }); err != nil {
+		t.Fatal(err)
+	}
+	nstest.Eventually(t, "the status says that the trial cannot end", func() bool {
+		p := b.config.Problems.All()
+		return len(p) == 1 && strings.Contains(p[0].What, "no memory") && p[0].Advice != ""
+	})
+	if _, left, on := b.TrialLeft(); !on || left > lastPause || !passes(e, 81) {
+		t.Errorf("the trial does not continue: %v, %v", left, on)
+	}
+	if _, err := b.do("add 1 count ip from any to any", false); !errors.As(err, new(errTrial)) {
+		t.Errorf("a change: %v", err)
+	}
+	if err := b.saveAgain(); err != nil || savedText(t, b) != before {
+		t.Errorf("%v; saved is\n%s", err, savedText(t, b))
+	}
+	if len(ended) > 0 {
+		t.Error("the trial counts as ended")
+	}
+	refuse.Store(false)
+	<-ended
+	if _, _, on := b.TrialLeft(); on || passes(e, 81) {
+		t.Error("the rules before are not back")
+	}
+	if p := b.config.Problems.All(); len(p) > 0 || len(ended) > 0 {
+		t.Errorf("problems %+v; ended again: %d", p, len(ended))
+	}
+	must(t, b, "add 20 allow tcp from any to any 81")
+}
+
+// TestCloseInATrialWithoutAWayBack: the rules on trial are not saved, also when the agent ends.
+func TestCloseInATrialWithoutAWayBack(t *testing.T) {
+	b, _ := newBook(t)
+	must(t, b, "add 10 deny tcp from any to any 81", "table x add 192.0.2.1",
+		"table x add 192.0.2.2")
+	noWayBack(b)
+	trial := Version{Set: ruleset(t, "add 5 allow tcp from any to any 81"), Source: "new"}
+	if err := b.load(trial, time.Hour, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err == nil || !strings.Contains(err.Error(), "no memory") {
+		t.Errorf("close: %v", err)
+	}
+	r, _, err := b.store.read()
+	if err != nil || len(r.Set.Rules) != 1 || r.Set.Rules[0].Number != 10 {
+		t.Errorf("saved is\n%s%v", savedText(t, b), err)
 	}
 }
