@@ -39,23 +39,31 @@ func (b *Book) newFile(r api.Load) (*newFile, error) {
 	return f, nil
 }
 
-// write makes the file. One that is there is kept under another name.
-func (f *newFile) write() error {
+// write makes the file; undo makes what was there of it. A file that is replaced is kept under
+// another name.
+func (f *newFile) write() (undo func() error, err error) {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
-		return err
+		return nil, err
 	}
-	if f.replace {
-		if _, err := atomicfile.KeepAside(f.path, "before"); err != nil &&
-			!errors.Is(err, fs.ErrNotExist) {
-			return err
+	undo = func() error { return atomicfile.Remove(f.path) }
+	if !f.replace {
+		err := atomicfile.Create(f.path, []byte(f.text))
+		if errors.Is(err, fs.ErrExist) {
+			err = errFileThere{f.path}
 		}
-		return atomicfile.Write(f.path, []byte(f.text))
+		return undo, err
 	}
-	err := atomicfile.Create(f.path, []byte(f.text))
-	if errors.Is(err, fs.ErrExist) {
-		return errFileThere{f.path}
+	kept, err := atomicfile.KeepAside(f.path, "before")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
-	return err
+	if err == nil {
+		undo = func() error { return os.Rename(kept, f.path) }
+	}
+	if err := atomicfile.Write(f.path, []byte(f.text)); err != nil {
+		return nil, errors.Join(err, undo())
+	}
+	return undo, nil
 }
 
 // errFileThere refuses to overwrite the owner's rule file.

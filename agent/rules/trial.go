@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -133,18 +134,38 @@ func (b *Book) confirm() error {
 	if b.trial == nil {
 		return errNoTrial
 	}
-	if f := b.trial.file; f != nil {
-		if err := f.write(); err != nil {
-			return fmt.Errorf("%w; write the rule file: %w", errTrial{time.Until(b.trial.ends)},
-				err)
-		}
-		b.store.setBase(fileVersion([]byte(f.text)))
-		b.trial.file = nil
-	}
-	if err := b.store.save(b.rules); err != nil {
+	if err := b.saveTrialLocked(b.trial.file); err != nil {
 		return fmt.Errorf("%w; save the rules: %w", errTrial{time.Until(b.trial.ends)}, err)
 	}
 	b.endTrialLocked()
+	return nil
+}
+
+// saveTrialLocked saves the rules on trial, and writes their rule file, nil for none: both, or
+// neither. What may fail for want of space comes first. If the agent dies in between, the rule file
+// alone is there, and the next start begins with it: the owner has confirmed it.
+func (b *Book) saveTrialLocked(file *newFile) (err error) {
+	if file == nil {
+		return b.store.save(b.rules)
+	}
+	base := b.store.setBase(fileVersion([]byte(file.text)))
+	defer func() {
+		if err != nil {
+			b.store.setBase(base)
+		}
+	}()
+	saved, err := b.store.prepare(b.rules)
+	if err != nil {
+		return err
+	}
+	undo, err := file.write()
+	if err != nil {
+		saved.Discard()
+		return fmt.Errorf("write the rule file: %w", err)
+	}
+	if err := saved.Commit(); err != nil {
+		return errors.Join(err, undo())
+	}
 	return nil
 }
 

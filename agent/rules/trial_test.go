@@ -3,6 +3,8 @@ package rules
 import (
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -149,5 +151,64 @@ func TestCloseInATrialWithoutAWayBack(t *testing.T) {
 	r, _, err := b.store.read()
 	if err != nil || len(r.Set.Rules) != 1 || r.Set.Rules[0].Number != 10 {
 		t.Errorf("saved is\n%s%v", savedText(t, b), err)
+	}
+}
+
+// TestConfirmationThatFailsWritesNoFile: wherever it fails, the rule file is what it was, and the
+// saved rules are based on it.
+func TestConfirmationThatFailsWritesNoFile(t *testing.T) {
+	const text = "add 5 allow tcp from any to any 81\n"
+	for save, old := range map[string]string{api.SaveNew: "", api.SaveReplace: "# the owner's\n"} {
+		b, _ := newBook(t)
+		before := 0 // files
+		file := filepath.Join(t.TempDir(), "rules")
+		b.config.Default = file
+		if old != "" {
+			before = 1
+			if err := os.WriteFile(file, []byte(old), 0o640); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect := func(what, content, base string, files int) {
+			t.Helper()
+			all, _ := filepath.Glob(file + "*")
+			if now, _ := os.ReadFile(file); string(now) != content || len(all) != files {
+				t.Errorf("%s, %s: the file is %q, of %v", save, what, now, all)
+			}
+			if now := b.store.version(); now != base {
+				t.Errorf("%s, %s: the rules are based on %s", save, what, now)
+			}
+		}
+		if _, err := b.Load(t.Context(), api.Load{Name: "new", Text: text, Confirm: "1h",
+			Save: save}); err != nil {
+			t.Fatal(err)
+		}
+		unblock := block(t, filepath.Dir(b.store.path))
+		if _, err := b.Confirm(t.Context()); !errors.As(err, new(errTrial)) {
+			t.Errorf("%s: nothing can be saved: %v", save, err)
+		}
+		expect("nothing can be saved", old, noFile, before)
+		unblock()
+		// They can be written, but do not take the place of what is there.
+		if err := errors.Join(os.Rename(b.store.path, b.store.path+".aside"),
+			os.Mkdir(b.store.path, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Confirm(t.Context()); !errors.As(err, new(errTrial)) {
+			t.Errorf("%s: a directory is in the way: %v", save, err)
+		}
+		expect("a directory is in the way", old, noFile, before)
+		if err := errors.Join(os.Remove(b.store.path),
+			os.Rename(b.store.path+".aside", b.store.path)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Confirm(t.Context()); err != nil {
+			t.Errorf("%s: %v", save, err)
+		}
+		version := fileVersion([]byte(text))
+		expect("confirmed", text, version, before+1)
+		if !strings.Contains(savedText(t, b), version) {
+			t.Errorf("%s: saved is\n%s", save, savedText(t, b))
+		}
 	}
 }
