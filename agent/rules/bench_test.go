@@ -38,7 +38,7 @@ func BenchmarkAdd(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := k.begin(Version{Set: set, Source: "rules"}, true); err != nil {
+	if _, err := k.begin(Version{Set: set, Source: "rules"}); err != nil {
 		b.Fatal(err)
 	}
 	least := time.Hour

@@ -79,6 +79,10 @@ type Version struct {
 	Set    *rule.Ruleset
 	Strict bool   // rule 65535 denies
 	Source string // where the rules come from, for people
+	// lockDown is why the host is locked down, of the rules that do it; nil for others. Rules of a
+	// lock-down are never saved, and no command changes them: the next boot would take them for the
+	// owner's.
+	lockDown *problem.Problem
 }
 
 // compile makes the Program of the rules.
@@ -136,9 +140,8 @@ func (b *Book) changeVersion(edit func(*Version) error) error {
 }
 
 // begin puts the first rules in force. They come from a file and may not fit on the disk: unsaved
-// is the error because of which a restart would begin with other ones. Without save a restart does
-// not begin with them.
-func (b *Book) begin(first Version, save bool) (unsaved, err error) {
+// is the error because of which a restart would begin with other ones.
+func (b *Book) begin(first Version) (unsaved, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	panics, err := b.resumePanicLocked(first)
@@ -148,7 +151,7 @@ func (b *Book) begin(first Version, save bool) (unsaved, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if !save {
+	if first.lockDown != nil {
 		return nil, nil
 	}
 	return b.store.save(first), nil
@@ -171,7 +174,7 @@ func (b *Book) saveAgain() error {
 func (b *Book) load(next Version, try time.Duration, file *newFile) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.changeableLocked(); err != nil {
+	if err := b.replaceableLocked(); err != nil {
 		return err
 	}
 	if try <= 0 {
@@ -212,8 +215,8 @@ func (b *Book) Close() error {
 	if b.expiry.timer != nil {
 		b.expiry.timer.Stop()
 	}
-	if !b.closed && b.rules.Set != nil {
-		_ = b.store.tidy(b.lastingLocked()) // the file is as good without
+	if lasting := b.lastingLocked(); !b.closed && lasting.Set != nil && lasting.lockDown == nil {
+		_ = b.store.tidy(lasting) // the file is as good without
 	}
 	b.closed = true
 	return err
@@ -292,6 +295,7 @@ func (b *Book) putLocked(next Version, p *program.Program) error {
 	b.rules, b.program = next, p
 	b.loads.Add(1)
 	b.followExpiryLocked()
+	b.showLockDownLocked()
 	if b.config.Loaded != nil {
 		b.config.Loaded(old, p, next.Set)
 	}

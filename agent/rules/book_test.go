@@ -69,8 +69,8 @@ func newBook(t *testing.T) (*Book, *soft.Engine) {
 		file: noFile}, config: Config{Engine: e,
 		Prepare: func(*program.Program) error { return nil }, Log: slog.New(slog.DiscardHandler),
 		Problems: &problem.List{Log: slog.New(slog.DiscardHandler)}}}
-	if unsaved, err := b.begin(Version{Set: new(rule.Ruleset), Source: "none"},
-		true); err != nil || unsaved != nil {
+	unsaved, err := b.begin(Version{Set: new(rule.Ruleset), Source: "none"})
+	if err != nil || unsaved != nil {
 		t.Fatal(err, unsaved)
 	}
 	t.Cleanup(func() {

@@ -189,15 +189,17 @@ func (b *Book) endMemberLocked(d deadline) error {
 	return nil
 }
 
-// noteTimeLocked notes the time in the saved rules every some minutes, while a member ends.
+// noteTimeLocked notes the time in the saved rules every some minutes, while a member ends. It does
+// not while the host is locked down: the saved rules are others.
 func (b *Book) noteTimeLocked(now time.Duration) {
-	if now-b.expiry.noted < stampEvery || b.rules.Set.Timed() == 0 {
+	lasting := b.lastingLocked()
+	if now-b.expiry.noted < stampEvery || b.rules.Set.Timed() == 0 || lasting.lockDown != nil {
 		return
 	}
 	b.expiry.noted = now
 	noted, err := b.store.stamp()
 	if !noted && err == nil {
-		err = b.store.save(b.lastingLocked())
+		err = b.store.save(lasting)
 	}
 	if err != nil {
 		b.config.Log.Warn("cannot note the time of members of tables", "err", err)

@@ -167,7 +167,7 @@ func restarted(t *testing.T, b *Book, h *hands) string {
 	next, _ := newBook(t)
 	next.config.Clock, next.store.clock = h.clock(), h.clock()
 	next.store.path = filepath.Join(t.TempDir(), "saved")
-	if _, err := next.begin(r, true); err != nil {
+	if _, err := next.begin(r); err != nil {
 		t.Fatal(err)
 	}
 	return strings.Join(members(next, "banned"), ", ")

@@ -18,7 +18,6 @@ type First struct {
 	Version
 	Denied  bool  // the saved rules, which the last agent enforced, denied by default
 	aside   bool  // saved rules are set aside: the rule file was edited since
-	unsaved bool  // they are not to be saved
 	problem error // the rule file cannot be used; the saved rules are in force instead
 	// what a trial of them returns to; nil for rules that were in force before
 	before *Version

@@ -195,7 +195,7 @@ func TestBootWithABadList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := next.begin(first.Version, true); err != nil {
+	if _, err := next.begin(first.Version); err != nil {
 		t.Fatal(err)
 	}
 	if passes(e, 80) || first.Set.Size("blocked") != 2 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/packet"
@@ -68,13 +69,32 @@ func (b *Book) lockDown(file string, why error) (First, error) {
 	}
 	_ = rulefile.ReadLists(set, nil, b.firstList) // what cannot be read yet is empty
 	set.Begin(b.config.Clock.Now())
-	b.config.Problems.Set(aboutLockDown,
-		"the host is locked down, since its rules cannot be used: "+
-			why.Error(),
-		problem.Hint(why, "put them right, weir fw check "+file+", and load them: weir fw load "+
-			file))
-	return First{Version: Version{Set: set, Strict: true, Source: "lock-down"},
-		unsaved: true}, nil
+	return First{Version: Version{Set: set, Strict: true, Source: "lock-down",
+		lockDown: &problem.Problem{About: aboutLockDown, Problem: api.Problem{
+			What: "the host is locked down, since its rules cannot be used: " + why.Error(),
+			Advice: problem.Hint(why, "put them right, weir fw check "+file+
+				", and load them: weir fw load "+file)}}}}, nil
+}
+
+// showLockDownLocked has the status show whether the host is locked down.
+func (b *Book) showLockDownLocked() {
+	if p := b.rules.lockDown; p != nil {
+		b.config.Problems.Put(*p)
+		return
+	}
+	b.config.Problems.Solved(aboutLockDown)
+}
+
+// errLockedDown refuses to change the rules of a lock-down.
+type errLockedDown struct{}
+
+func (errLockedDown) Error() string {
+	return "the host is locked down: nothing is changed until rules are loaded"
+}
+
+// Hint returns what to do.
+func (errLockedDown) Hint() string {
+	return "weir status shows why; load rules: weir fw load FILE"
 }
 
 // keepSSH adds what the readable lines of a rule file say about ssh: whom they let in, and what

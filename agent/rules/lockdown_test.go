@@ -1,13 +1,16 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/offline"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/firewall"
@@ -120,4 +123,118 @@ func TestLockDownLetsInWhomTheRulesDid(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// lockedDownBook returns a Book that has begun with saved rules that cannot be used.
+func lockedDownBook(t *testing.T, saved string, h *hands) *Book {
+	t.Helper()
+	b, _ := newBook(t)
+	b.store.path, b.store.clock, b.config.Clock = saved, h.clock(), h.clock()
+	b.config.LockDown, b.config.Settings.SSH = func() bool { return true }, SSHAsRules
+	first, err := b.First()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Begin(first); err != nil {
+		t.Fatal(err)
+	}
+	if p := b.config.Problems.All(); len(p) != 1 || !strings.Contains(p[0].What, "locked down") {
+		t.Fatalf("problems %+v", p)
+	}
+	t.Cleanup(func() { b.config.Problems.Solved(aboutLockDown) })
+	return b
+}
+
+// TestLockDownIsNotSaved: no command, no note of the time and no end of the agent writes the rules
+// of a lock-down over the saved ones: the next boot is locked down, too.
+func TestLockDownIsNotSaved(t *testing.T) {
+	const text = "table banned add 192.0.2.9 timeout 1h\n" +
+		"add deny ip from table(banned) to any\nadd allow tcp from any to me 22\n"
+	for _, what := range []string{"the file of a table is missing", "damaged"} {
+		h, saved := newHands(), filepath.Join(t.TempDir(), "rules.saved")
+		set := ruleset(t, text+"table blocked create file "+saved+".list\n")
+		set.Begin(h.up)
+		s := &savedRules{path: saved, file: noFile, clock: h.clock()}
+		if err := s.save(Version{Set: set, Strict: true, Source: "x"}); err != nil {
+			t.Fatal(err)
+		}
+		if what == "damaged" {
+			if err := os.WriteFile(saved, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before, err := os.ReadFile(saved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			b := lockedDownBook(t, saved, h)
+			for _, line := range []string{"table banned add 192.0.2.1 timeout 1h",
+				"table banned delete 192.0.2.9", "table missing create",
+				"add 7 allow ip from any to any", "-f flush"} {
+				if _, err := b.do(line, true); !errors.As(err, new(errLockedDown)) {
+					t.Errorf("%s: %s: %v", what, line, err)
+				}
+			}
+			h.up += stampEvery
+			b.expire()
+			if now := savedText(t, b); now != string(before) {
+				t.Errorf("%s: after a note of the time saved is\n%s", what, now)
+			}
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+			if now := savedText(t, b); now != string(before) {
+				t.Errorf("%s: after the end of the agent saved is\n%s", what, now)
+			}
+		}
+	}
+}
+
+// TestLockDownEndsWithALoad: what is on trial and a panic lead back to it, and the status shows it
+// until other rules stay.
+func TestLockDownEndsWithALoad(t *testing.T) {
+	saved := filepath.Join(t.TempDir(), "rules.saved")
+	if err := os.WriteFile(saved, []byte("garbage\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := lockedDownBook(t, saved, newHands())
+	lockedDown := func(what string, want bool) {
+		t.Helper()
+		if n := len(b.config.Problems.All()); (n == 1) != want {
+			t.Errorf("%s: %d problems", what, n)
+		}
+		if now := savedText(t, b); (now == "garbage\n") != want {
+			t.Errorf("%s: saved is\n%s", what, now)
+		}
+	}
+	load := api.Load{Name: "new", Text: "add 5 allow tcp from any to any 81\n", Confirm: "1h"}
+	if _, err := b.Load(t.Context(), load); err != nil {
+		t.Fatal(err)
+	}
+	if p := b.config.Problems.All(); len(p) != 0 {
+		t.Errorf("rules are on trial: %+v", p)
+	}
+	if _, err := b.Revert(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lockedDown("after a trial", true)
+	if _, err := b.do("table banned add 192.0.2.1", false); !errors.As(err, new(errLockedDown)) {
+		t.Errorf("after a trial: %v", err)
+	}
+	if err := b.Panic(t.Context(), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	b.config.Problems.Solved(aboutPanic)
+	lockedDown("in a panic", true)
+	if err := b.EndPanic(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lockedDown("after a panic", true)
+	load.Confirm = ""
+	if _, err := b.Load(t.Context(), load); err != nil {
+		t.Fatal(err)
+	}
+	must(t, b, "table banned add 192.0.2.1")
+	lockedDown("after a load", false)
 }

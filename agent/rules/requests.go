@@ -82,7 +82,6 @@ func (b *Book) Load(ctx context.Context, r api.Load) (api.Done, error) {
 	if err := b.load(Version{Set: set, Strict: true, Source: r.Name}, try, file); err != nil {
 		return api.Done{}, err
 	}
-	b.config.Problems.Solved(aboutLockDown)
 	b.config.Log.Info("loaded", "file", logged(r.Name), "rules", len(set.Rules), "trial", try,
 		"uid", api.Caller(ctx))
 	if try == 0 {
@@ -131,7 +130,6 @@ func (b *Book) Reload() error {
 		fileVersion(text)); err != nil {
 		return err
 	}
-	b.config.Problems.Solved(aboutLockDown)
 	b.config.Log.Info("loaded", "file", file, "rules", len(set.Rules))
 	return nil
 }

@@ -236,7 +236,7 @@ func TestStartThatCannotSave(t *testing.T) {
 	must(t, b, "add 10 deny tcp from any to any 81")
 	unblock := block(t, filepath.Dir(b.store.path))
 	unsaved, err := b.begin(Version{Set: ruleset(t, "add 10 deny tcp from any to any 82"),
-		Source: "x"}, true)
+		Source: "x"})
 	if err != nil || unsaved == nil {
 		t.Errorf("%v, unsaved %v", err, unsaved)
 	}

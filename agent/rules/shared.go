@@ -44,7 +44,6 @@ func (b *Book) Enforce(next Version, try time.Duration, ended func()) error {
 		b.tryLocked(next.Source, before, try, ended)
 		return nil
 	}
-	b.config.Problems.Solved(aboutLockDown)
 	b.saveSharedLocked()
 	return nil
 }

@@ -43,7 +43,7 @@ func (b *Book) Begin(first First) error {
 		}
 		return nil
 	}
-	unsaved, err := b.begin(first.Version, !first.unsaved)
+	unsaved, err := b.begin(first.Version)
 	if err != nil {
 		return fmt.Errorf("enforce %s: %w", first.Source, err)
 	}

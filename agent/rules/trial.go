@@ -187,16 +187,25 @@ func (b *Book) goBack() (*trial, error) {
 	return t, nil
 }
 
-// changeableLocked refuses changes that are made on this host while a rule set is on trial, and on
-// a host whose rules come from its cluster.
-func (b *Book) changeableLocked() error {
+// replaceableLocked refuses to load rules on this host while a rule set is on trial, and on a host
+// whose rules come from its cluster.
+func (b *Book) replaceableLocked() error {
 	if b.config.Shared != nil {
 		return errShared{}
 	}
 	return b.onTrialLocked()
 }
 
-// changeable returns why the rules cannot be changed now.
+// changeableLocked refuses to change the rules in force by a command where none can be loaded, and
+// while the host is locked down.
+func (b *Book) changeableLocked() error {
+	if err := b.replaceableLocked(); err != nil || b.rules.lockDown == nil {
+		return err
+	}
+	return errLockedDown{}
+}
+
+// changeable returns why no command can change the rules now.
 func (b *Book) changeable() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
