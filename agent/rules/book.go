@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/agent/rulefile"
@@ -200,12 +201,22 @@ func (b *Book) loadFile(next Version, version string) error {
 	return err
 }
 
-// Close ends a trial by going back to the rules before it. Where they cannot be in force, those on
-// trial stay, and are not saved: the next start begins with the rules before.
+// errClosed is the error of every change after Close.
+var errClosed = &api.Error{Message: "the node is going down: no rule is changed any more",
+	Advice: "weir up starts it again"}
+
+// Close ends all changes: when it returns, nothing writes the saved rules any more. What is under
+// way ends first. A trial ends by going back to the rules before it. Where they cannot be in force,
+// those on trial stay, and are not saved: the next start begins with the rules before.
 func (b *Book) Close() error {
 	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil
+	}
+	b.closed = true
 	var err error
-	if b.trial != nil && !b.closed {
+	if b.trial != nil {
 		err = b.leaveTrialLocked()
 	}
 	b.mu.Unlock()
@@ -215,10 +226,9 @@ func (b *Book) Close() error {
 	if b.expiry.timer != nil {
 		b.expiry.timer.Stop()
 	}
-	if lasting := b.lastingLocked(); !b.closed && lasting.Set != nil && lasting.lockDown == nil {
+	if lasting := b.lastingLocked(); lasting.Set != nil && lasting.lockDown == nil {
 		_ = b.store.tidy(lasting) // the file is as good without
 	}
-	b.closed = true
 	return err
 }
 

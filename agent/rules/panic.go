@@ -76,7 +76,7 @@ func (b *Book) Panic(ctx context.Context, s *api.Session, tunnel uint16) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return errors.New("the node ends")
+		return errClosed
 	}
 	boot := b.config.Clock.Stamp().Boot
 	p := &panicking{panicRecord{At: time.Now(), Boot: boot, Session: s, Tunnel: tunnel}, b.rules}
@@ -143,6 +143,9 @@ func (b *Book) showPanic() {
 func (b *Book) EndPanic(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.closed {
+		return errClosed
+	}
 	if b.panic == nil {
 		return &api.Error{Message: "there is no panic to end",
 			Advice: "weir status shows what is in force"}

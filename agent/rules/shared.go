@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"errors"
 	"sync"
 	"time"
 
@@ -25,7 +24,7 @@ func (b *Book) Enforce(next Version, try time.Duration, ended func()) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return errors.New("the node goes down")
+		return errClosed
 	}
 	if b.panic != nil {
 		return errPanic{}
@@ -52,6 +51,9 @@ func (b *Book) Enforce(next Version, try time.Duration, ended func()) error {
 func (b *Book) Keep() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.closed {
+		return errClosed
+	}
 	if b.trial == nil {
 		return errNoTrial
 	}
@@ -81,7 +83,7 @@ func (b *Book) saveShared() {
 	s := &b.background
 	for {
 		b.mu.Lock()
-		if !s.again || b.closed {
+		if !s.again {
 			s.runs = false
 			b.mu.Unlock()
 			return

@@ -131,6 +131,9 @@ func (b *Book) TrialLeft() (name string, left time.Duration, on bool) {
 func (b *Book) confirm() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.closed {
+		return errClosed
+	}
 	if b.trial == nil {
 		return errNoTrial
 	}
@@ -176,6 +179,8 @@ func (b *Book) goBack() (*trial, error) {
 	defer b.mu.Unlock()
 	t := b.trial
 	switch {
+	case b.closed:
+		return nil, errClosed
 	case b.config.Shared != nil:
 		return nil, errShared{}
 	case t == nil:
@@ -187,9 +192,12 @@ func (b *Book) goBack() (*trial, error) {
 	return t, nil
 }
 
-// replaceableLocked refuses to load rules on this host while a rule set is on trial, and on a host
-// whose rules come from its cluster.
+// replaceableLocked refuses to load rules on this host while a rule set is on trial, where they come
+// from the host's cluster, and after Close.
 func (b *Book) replaceableLocked() error {
+	if b.closed {
+		return errClosed
+	}
 	if b.config.Shared != nil {
 		return errShared{}
 	}

@@ -148,6 +148,9 @@ func TestCloseInATrialWithoutAWayBack(t *testing.T) {
 	if err := b.Close(); err == nil || !strings.Contains(err.Error(), "no memory") {
 		t.Errorf("close: %v", err)
 	}
+	if err := b.confirm(); !errors.Is(err, errClosed) {
+		t.Errorf("confirmed after that: %v", err)
+	}
 	r, _, err := b.store.read()
 	if err != nil || len(r.Set.Rules) != 1 || r.Set.Rules[0].Number != 10 {
 		t.Errorf("saved is\n%s%v", savedText(t, b), err)
