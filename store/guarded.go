@@ -134,6 +134,18 @@ func (d *Guarded) Accept() (changes []Change) {
 	return changes
 }
 
+// Forget drops what is held of some keys. It changes nothing for the host until its next start,
+// which does not get them back.
+func (d *Guarded) Forget(keys ...string) {
+	for _, key := range keys {
+		kind := d.guard.Kind(key)
+		if _, held := d.held[kind][key]; held {
+			delete(d.held[kind], key)
+			d.counts[kind]--
+		}
+	}
+}
+
 // add takes an entry whose key was not stored, and reports whether it changes what is enforced.
 func (d *Guarded) add(e Entry) (changed bool) {
 	kind := d.guard.Kind(e.Key)

@@ -110,6 +110,8 @@ func (s *Service) acceptEpochLocked() uint64 {
 		return e.Key == cluster.IdentityKey || e.Key == cluster.HeadKey
 	})
 	s.take(s.desired.Apply(s.guarded.Replace(without)))
+	// Each key is the only one of its kind, so its removal is held.
+	s.guarded.Forget(cluster.IdentityKey, cluster.HeadKey)
 	s.noteOwn(store.Batch{Revision: without.Revision}, true)
 	s.followedLocked()
 	return epoch

@@ -105,6 +105,51 @@ func TestEpochAccepted(t *testing.T) {
 	}
 }
 
+// TestEpochAcceptedBeforeAStart: a host accepts an earlier epoch and starts again before it has
+// followed the store. The later epoch, which it would believe, does not come back from its disk.
+func TestEpochAcceptedBeforeAStart(t *testing.T) {
+	l := newLab(t)
+	l.join("a", 1, "10.0.1.0/24")
+	dir, after := t.TempDir(), t.TempDir()
+	a := l.start("a", dir, 1, newParts(), false)
+	good := l.load("add 100 allow tcp from any to any\n", 0)
+	s, err := l.model.Read(t.Context(), cluster.Watched, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := l.head
+	l.begin(100)
+	nstest.Eventually(t, "the later epoch", func() bool {
+		return l.reportOf("a").Enforced == l.head.Number
+	})
+	l.model.Rewind(s.Revision)
+	l.head = head
+	l.begin(3)
+	nstest.Eventually(t, "the host names it", func() bool { return a.says("is in epoch 3") })
+	a.client.away(true)
+	if done, err := a.Accept(); err != nil || done.Message != "epoch 3 accepted" {
+		t.Fatal(done, err)
+	}
+	if held := a.Status().Held; held > 0 {
+		t.Errorf("%d removals are held", held)
+	}
+	a.Service.writing.Lock() // as after a crash
+	err = os.CopyFS(after, os.DirFS(dir))
+	a.Service.writing.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.stop()
+	a = l.start("a", after, 1, newParts(), true)
+	if a.epoch() != 3 || a.parts.now() != good {
+		t.Errorf("after a start: epoch %d, rules %q", a.epoch(), a.parts.now())
+	}
+	a.client.away(false)
+	nstest.Eventually(t, "the store is followed", func() bool {
+		return l.reportOf("a").Enforced == l.head.Number
+	})
+}
+
 // acceptAlone has a host accept while it cannot follow. The client may be reading its copy, which
 // stays as it is.
 func (a *running) acceptAlone(t *testing.T, want string) {
