@@ -200,6 +200,9 @@ func (r *tunReader) cut(slab []byte, packets []tun.ReadPacket) (k int) {
 		n, err := tun.GSOSplit(in, o, slab[base:], packets[k:], spacing)
 		for i := k; i < k+n; i++ {
 			packets[i].Offset += base
+			if o.NeedsCsum && o.GSOType == tun.GSOUDPL4 {
+				neverZero(slab[packets[i].Offset+int(o.CsumStart)+int(o.CsumOffset):])
+			}
 		}
 		if k += n; err != nil {
 			r.tun.broken.Add(1)
@@ -218,5 +221,19 @@ func finishChecksum(packet []byte, o tun.GSOOptions) bool {
 	initial := binary.BigEndian.Uint16(packet[at:])
 	packet[at], packet[at+1] = 0, 0
 	binary.BigEndian.PutUint16(packet[at:], ^tun.Checksum(packet[start:], initial))
+	if o.CsumOffset == udpChecksumAt {
+		neverZero(packet[at:])
+	}
 	return true
+}
+
+// udpChecksumAt is the offset of the checksum in the header of UDP, and of UDP-Lite.
+const udpChecksumAt = 6
+
+// neverZero replaces a checksum of UDP that came out as 0 by 0xffff, which stands for the same sum:
+// 0 says that there is none (RFC 768), and over IPv6 receivers drop that (RFC 8200 section 8.1).
+func neverZero(checksum []byte) {
+	if checksum[0] == 0 && checksum[1] == 0 {
+		checksum[0], checksum[1] = 0xff, 0xff
+	}
 }
