@@ -18,27 +18,38 @@ const (
 	linkEvery = time.Second
 )
 
-// put implements wire. A peer with a session keeps its endpoint: what comes from it decides.
+// put implements wire.
 func (d *KernelDevice) put(p *peer, list []netip.AddrPort) error {
 	now, err := d.wg.Device(d.link.Index)
 	if err != nil {
 		return err
 	}
-	keepalive := uint16(p.Keepalive / time.Second)
-	psk := [32]byte(p.Preshared)
-	c := nl.WireGuardChange{Key: p.Key, Preshared: &psk, Keepalive: &keepalive, Replace: true,
-		AllowedIPs: p.Pods}
-	i := slices.IndexFunc(now.Peers, func(o nl.WireGuardPeer) bool { return o.Key == p.Key })
-	if len(list) > 0 && (i < 0 || !now.Peers[i].Endpoint.IsValid() ||
-		time.Since(now.Peers[i].LastHandshake) > sessionLife &&
-			!slices.Contains(list, now.Peers[i].Endpoint)) {
-		c.Endpoint = list[0]
-	}
-	if err := d.wg.SetPeers(d.link.Index, c); err != nil {
+	if err := d.wg.SetPeers(d.link.Index, changeTo(p, list, now.Peers)); err != nil {
 		return err
 	}
 	d.setCandidates(p, list)
 	return nil
+}
+
+// changeTo is the change that makes a peer what it is to be. A peer with a session keeps its
+// endpoint: what comes from it decides. To replace the ranges, the kernel takes all away before it
+// adds the new ones, and packets to them meet no peer meanwhile: it is asked to only if one goes.
+func changeTo(p *peer, list []netip.AddrPort, has []nl.WireGuardPeer) nl.WireGuardChange {
+	keepalive := uint16(p.Keepalive / time.Second)
+	psk := [32]byte(p.Preshared)
+	c := nl.WireGuardChange{Key: p.Key, Preshared: &psk, Keepalive: &keepalive, AllowedIPs: p.Pods}
+	var now nl.WireGuardPeer
+	if i := slices.IndexFunc(has, func(o nl.WireGuardPeer) bool { return o.Key == p.Key }); i >= 0 {
+		now = has[i]
+	}
+	c.Replace = slices.ContainsFunc(now.AllowedIPs, func(r netip.Prefix) bool {
+		return !slices.Contains(p.Pods, r)
+	})
+	if len(list) > 0 && (!now.Endpoint.IsValid() || time.Since(now.LastHandshake) > sessionLife &&
+		!slices.Contains(list, now.Endpoint)) {
+		c.Endpoint = list[0]
+	}
+	return c
 }
 
 // drop implements wire.

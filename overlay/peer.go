@@ -27,7 +27,8 @@ type peer struct {
 func (d *peerSet) SetPeer(p Peer) error { return d.ReplacePeer(p.Key, p) }
 
 // ReplacePeer sets a peer in the place of the one with another key, if there is one. Packets to
-// ranges that both have go to one of the two at every moment. An error changes nothing.
+// ranges that both have go to one of the two at every moment, but for an instant in a KernelDevice
+// when the key stays and the peer loses a range. An error changes nothing.
 func (d *peerSet) ReplacePeer(old Key, p Peer) error {
 	if err := p.check(); err != nil {
 		return err

@@ -88,6 +88,44 @@ func TestReplacePeer(t *testing.T) {
 	}
 }
 
+// TestRangesKeepTheirPeer: while a peer is changed in place, and gets and loses a range, another
+// range that it has is its own at every moment.
+func TestRangesKeepTheirPeer(t *testing.T) {
+	a, b := pair(t, nil, nil)
+	kept, other := netip.MustParsePrefix("10.99.0.2/32"), netip.MustParsePrefix("10.76.0.0/16")
+	ended, looked := make(chan struct{}), make(chan int)
+	go func() {
+		lost := 0
+		for {
+			select {
+			case <-ended:
+				looked <- lost
+				return
+			default:
+			}
+			if a.dev.wg.PeerTo(kept.Addr()) == nil {
+				lost++
+			}
+		}
+	}()
+	for i := range 500 {
+		more := i&2 != 0
+		a.peer(t, b, func(p *Peer) {
+			if more {
+				p.Pods = []netip.Prefix{other, kept}
+			}
+		}, "10.98.0.2:51820")
+		if has := a.dev.wg.PeerTo(other.Addr()) != nil; has != more {
+			t.Errorf("change %d: %v has a peer: %v", i, other, has)
+			break
+		}
+	}
+	close(ended)
+	if lost := <-looked; lost > 0 {
+		t.Errorf("%v had no peer %d times", kept, lost)
+	}
+}
+
 // TestReroute: routes that another program deletes are set again.
 func TestReroute(t *testing.T) {
 	a, b := pair(t, nil, nil)

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "copy the files again")
 const library = "github.com/tailscale/wireguard-go"
 
 // own are the files of this directory that are not copies.
-var own = map[string]bool{"session.go": true}
+var own = map[string]bool{"ranges.go": true, "session.go": true}
 
 // instead are packages of the library in whose place the copy has our own.
 var instead = map[string]string{

@@ -1,0 +1,33 @@
+package overlay
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// TestKernelKeepsRanges: the kernel is asked to replace the ranges of a peer only when one goes: it
+// takes all away first.
+func TestKernelKeepsRanges(t *testing.T) {
+	first, second := netip.MustParsePrefix("10.76.0.0/16"), netip.MustParsePrefix("10.77.0.0/16")
+	has := []nl.WireGuardPeer{{Key: Key{2}, AllowedIPs: []netip.Prefix{first}},
+		{Key: Key{1}, AllowedIPs: []netip.Prefix{first}}}
+	for _, c := range []struct {
+		what     string
+		key      Key
+		pods     []netip.Prefix
+		replaces bool
+	}{
+		{"a new peer", Key{3}, []netip.Prefix{second}, false},
+		{"the same ranges", Key{1}, []netip.Prefix{first}, false},
+		{"one more", Key{1}, []netip.Prefix{second, first}, false},
+		{"another one", Key{1}, []netip.Prefix{second}, true},
+		{"none", Key{1}, nil, true},
+	} {
+		change := changeTo(&peer{Peer: Peer{Key: c.key, Pods: c.pods}}, nil, has)
+		if change.Replace != c.replaces || len(change.AllowedIPs) != len(c.pods) {
+			t.Errorf("%s: %+v", c.what, change)
+		}
+	}
+}
