@@ -54,12 +54,11 @@ func changeTo(p *peer, list []netip.AddrPort, has []nl.WireGuardPeer) nl.WireGua
 
 // drop implements wire.
 func (d *KernelDevice) drop(key Key) error {
-	err := d.wg.SetPeers(d.link.Index, nl.WireGuardChange{Key: key, Remove: true})
-	if k := d.paths[key]; k != nil && err == nil {
+	if k := d.paths[key]; k != nil {
 		d.moved += k.moves
 		delete(d.paths, key)
 	}
-	return err
+	return d.wg.SetPeers(d.link.Index, nl.WireGuardChange{Key: key, Remove: true})
 }
 
 // setCandidates implements wire.
@@ -205,21 +204,26 @@ func (d *KernelDevice) stepPaths(now time.Duration, routes map[netip.AddrPort]bo
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range device.Peers {
-		k := d.paths[p.Key]
-		if k == nil || d.closed {
-			continue
-		}
-		to, move := k.step(now, pathSample{received: p.Received, sent: p.Sent, endpoint: p.Endpoint,
-			session: time.Since(p.LastHandshake) < sessionLife, reachable: reachable})
-		if !move {
-			continue
-		}
-		err := d.wg.SetPeers(d.link.Index, nl.WireGuardChange{Key: p.Key, Only: true, Endpoint: to})
-		if more, ok := d.limit.may(kind{"next", p.Key}, int64(now)); ok {
-			d.log.Info("the peer does not answer; it gets the next endpoint", "peer",
-				d.peers[p.Key].Name, "was", p.Endpoint, "next", to, "err", err,
-				"not_logged_before", more)
-		}
+		d.stepLocked(p, now, reachable)
 	}
 	return true
+}
+
+// stepLocked takes a sample of a peer of the interface, which may have some that are not ours.
+func (d *KernelDevice) stepLocked(p nl.WireGuardPeer, now time.Duration,
+	reachable func(netip.AddrPort) bool) {
+	ours, k := d.peers[p.Key], d.paths[p.Key]
+	if ours == nil || k == nil || d.closed {
+		return
+	}
+	to, move := k.step(now, pathSample{received: p.Received, sent: p.Sent, endpoint: p.Endpoint,
+		session: time.Since(p.LastHandshake) < sessionLife, reachable: reachable})
+	if !move {
+		return
+	}
+	err := d.wg.SetPeers(d.link.Index, nl.WireGuardChange{Key: p.Key, Only: true, Endpoint: to})
+	if more, ok := d.limit.may(kind{"next", p.Key}, int64(now)); ok {
+		d.log.Info("the peer does not answer; it gets the next endpoint", "peer", ours.Name,
+			"was", p.Endpoint, "next", to, "err", err, "not_logged_before", more)
+	}
 }

@@ -31,3 +31,16 @@ func TestKernelKeepsRanges(t *testing.T) {
 		}
 	}
 }
+
+// TestKernelPeerOfOthers: a peer of the interface that is none of ours, such as one that was not
+// dropped, gets no endpoint.
+func TestKernelPeerOfOthers(t *testing.T) {
+	k := &kernelPath{candidates: []netip.AddrPort{pathA, pathB}}
+	d := &KernelDevice{paths: map[Key]*kernelPath{{1}: k}}
+	d.stepLocked(nl.WireGuardPeer{Key: Key{1}, Endpoint: pathA}, 0, func(a netip.AddrPort) bool {
+		return a == pathB
+	})
+	if k.tries > 0 {
+		t.Error("it was tried")
+	}
+}

@@ -23,12 +23,13 @@ type peer struct {
 
 // SetPeer adds a peer, or replaces the one with the same key. Sessions live on as long as the key
 // does. Names among the endpoints are looked up now and every half minute; the addresses of a slow
-// name are added when they are known. An error changes nothing.
+// name are added when they are known. An error changes nothing, unless it is ErrNotUndone.
 func (d *peerSet) SetPeer(p Peer) error { return d.ReplacePeer(p.Key, p) }
 
 // ReplacePeer sets a peer in the place of the one with another key, if there is one. Packets to
 // ranges that both have go to one of the two at every moment, but for an instant in a KernelDevice
-// when the key stays and the peer loses a range. An error changes nothing.
+// when the key stays and the peer loses a range. An error changes nothing, unless it is
+// ErrNotUndone.
 func (d *peerSet) ReplacePeer(old Key, p Peer) error {
 	if err := p.check(); err != nil {
 		return err
@@ -59,18 +60,19 @@ func (d *peerSet) ReplacePeer(old Key, p Peer) error {
 		next.routes = routes
 	}
 	before := d.peers[old]
-	if err := d.putLocked(next, before); err != nil {
-		return errors.Join(err, d.takeBackLocked(next, before))
-	}
-	if before == nil {
+	err := d.putLocked(next, before)
+	if err == nil {
 		return nil
 	}
-	err := d.deleteRoutes(before, next.Pods)
-	if !before.Unencrypted && (p.Unencrypted || before.Key != p.Key) {
-		err = errors.Join(err, d.endTunnel(before))
+	if bad := d.takeBackLocked(next, before); bad != nil {
+		return errors.Join(err, fmt.Errorf("%w: %w", ErrNotUndone, bad))
 	}
 	return err
 }
+
+// ErrNotUndone means that a change of a peer has failed and could not be undone. WireGuard or the
+// routes may have something of the peer that failed. The device has to be closed.
+var ErrNotUndone = errors.New("overlay: a change that failed was not undone")
 
 // conflict returns an error if a peer cannot coexist with the others, except for the one that it
 // replaces.
@@ -92,8 +94,9 @@ func (d *peerSet) conflict(replaced Key, p *Peer) error {
 	return nil
 }
 
-// putLocked adds a peer and routes its ranges to it. WireGuard has the ranges before the routes
-// exist.
+// putLocked adds a peer and routes its ranges to it, and then takes away what is left of the one
+// before it. WireGuard has the ranges before the routes exist. After an error takeBackLocked has to
+// follow.
 func (d *peerSet) putLocked(next, before *peer) error {
 	if !next.Unencrypted {
 		if err := d.tunnelTo(next); err != nil {
@@ -104,7 +107,16 @@ func (d *peerSet) putLocked(next, before *peer) error {
 		delete(d.peers, before.Key)
 	}
 	d.peers[next.Key] = next
-	return d.addRoutes(next, before)
+	if err := d.addRoutes(next, before); err != nil || before == nil {
+		return err
+	}
+	if err := d.deleteRoutes(before, next.Pods); err != nil {
+		return err
+	}
+	if before.Unencrypted || !next.Unencrypted && before.Key == next.Key {
+		return nil
+	}
+	return d.endTunnel(before)
 }
 
 // takeBackLocked undoes what putLocked did before it failed.
@@ -195,6 +207,7 @@ func (d *peerSet) endTunnel(p *peer) error {
 var ErrNoPeer = errors.New("overlay: no such peer")
 
 // RemovePeer removes a peer, its session and its routes. An unknown key is an error, ErrNoPeer.
+// After another error the peer is there, perhaps without its routes, and can be removed again.
 func (d *peerSet) RemovePeer(key Key) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -205,10 +218,12 @@ func (d *peerSet) RemovePeer(key Key) error {
 	if err := d.deleteRoutes(p, nil); err != nil {
 		return err
 	}
+	if !p.Unencrypted {
+		if err := d.endTunnel(p); err != nil {
+			return err
+		}
+	}
 	delete(d.peers, key)
 	d.wire.rangesChanged()
-	if p.Unencrypted {
-		return nil
-	}
-	return d.endTunnel(p)
+	return nil
 }

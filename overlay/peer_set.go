@@ -18,7 +18,7 @@ import (
 type wire interface {
 	// put adds a peer with the addresses of its endpoints, or changes it.
 	put(p *peer, list []netip.AddrPort) error
-	// drop removes a peer.
+	// drop removes a peer. After an error WireGuard may still have it.
 	drop(Key) error
 	// setCandidates replaces the addresses of a peer's endpoints.
 	setCandidates(p *peer, list []netip.AddrPort)

@@ -9,33 +9,40 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirnet/weir/internal/nstest"
 )
+
+// routes are those into the tunnel to peers.
+func (s *side) routes(t *testing.T) (all []string) {
+	t.Helper()
+	list, err := s.Netlink().Routes(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range list {
+		if r.Link == s.dev.Index() && r.Proto != unix.RTPROT_KERNEL {
+			all = append(all, r.Dst.String())
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func prefixes(text ...string) (all []netip.Prefix) {
+	for _, s := range text {
+		all = append(all, netip.MustParsePrefix(s))
+	}
+	return all
+}
 
 // TestReplacePeer: a peer takes the place of another one, or an error leaves everything as it was.
 func TestReplacePeer(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 10)
-	routes := func() (all []string) {
-		list, err := a.Netlink().Routes(0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range list {
-			if r.Link == a.dev.Index() {
-				all = append(all, r.Dst.String())
-			}
-		}
-		slices.Sort(all)
-		return all
-	}
-	prefixes := func(text ...string) (all []netip.Prefix) {
-		for _, s := range text {
-			all = append(all, netip.MustParsePrefix(s))
-		}
-		return all
-	}
+	routes := func() []string { return a.routes(t) }
 	before := routes()
 	if out, err := a.Command("ip", "route", "add", "10.77.0.0/16", "via",
 		"10.98.0.2").CombinedOutput(); err != nil {
@@ -85,6 +92,80 @@ func TestReplacePeer(t *testing.T) {
 	echo(t, a, b, 10)
 	if now := routes(); !slices.Equal(now, before) {
 		t.Errorf("the routes are %v, before they were %v", now, before)
+	}
+}
+
+// failingDrops is WireGuard that fails to drop peers some times.
+type failingDrops struct {
+	wire
+	times int
+}
+
+func (w *failingDrops) drop(key Key) error {
+	if w.times > 0 {
+		w.times--
+		return errors.New("not dropped")
+	}
+	return w.wire.drop(key)
+}
+
+// TestPeerThatIsNotDropped: WireGuard fails to drop the peer that another one replaces. All is as
+// before, or the error says that it is not; the next try works. A peer that was not removed is
+// there, and can be removed again.
+func TestPeerThatIsNotDropped(t *testing.T) {
+	a, b := pair(t, nil, nil)
+	echo(t, a, b, 10)
+	w := &failingDrops{wire: a.dev}
+	fails := func(times int) {
+		a.dev.mu.Lock()
+		defer a.dev.mu.Unlock()
+		a.dev.wire, w.times = w, times
+	}
+	old, routes := b.key.Public(), a.routes(t)
+	other := Peer{Name: "c", Key: newKey(t).Public(), Pods: prefixes("10.99.0.2/32",
+		"10.76.0.0/16")}
+	has := func(what string, key Key, want []string) {
+		t.Helper()
+		if list, err := a.dev.Peers(); err != nil || len(list) != 1 || list[0].Key != key {
+			t.Errorf("%s: the peers are %+v, %v", what, list, err)
+		}
+		if now := a.routes(t); !slices.Equal(now, want) {
+			t.Errorf("%s: the routes are %v, not %v", what, now, want)
+		}
+	}
+	fails(1)
+	if err := a.dev.ReplacePeer(old, other); err == nil || errors.Is(err, ErrNotUndone) {
+		t.Errorf("not dropped: %v", err)
+	}
+	has("not dropped", old, routes)
+	if a.dev.bind.peerOf(other.Key) != nil {
+		t.Error("not dropped: something is left of the other peer")
+	}
+	echo(t, a, b, 10)
+	fails(2)
+	if err := a.dev.ReplacePeer(old, other); !errors.Is(err, ErrNotUndone) {
+		t.Errorf("neither is dropped: %v", err)
+	}
+	has("neither is dropped", old, routes)
+	if err := a.dev.ReplacePeer(old, other); err != nil {
+		t.Error(err)
+	}
+	both := []string{"10.76.0.0/16", "10.99.0.2/32"}
+	has("the next try", other.Key, both)
+	if a.dev.bind.peerOf(old) != nil {
+		t.Error("the peer that was replaced is still known")
+	}
+	fails(1)
+	if err := a.dev.RemovePeer(other.Key); err == nil {
+		t.Error("a peer that was not dropped is removed")
+	}
+	has("not removed", other.Key, nil)
+	if err := a.dev.Reroute(); err != nil {
+		t.Error(err)
+	}
+	has("not removed, with routes again", other.Key, both)
+	if err := a.dev.RemovePeer(other.Key); err != nil || len(a.routes(t)) > 0 {
+		t.Errorf("%v, routes %v", err, a.routes(t))
 	}
 }
 

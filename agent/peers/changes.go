@@ -166,7 +166,7 @@ func (p *Service) minus(old overlay.Peer, release bool) recorded {
 }
 
 // changeLocked puts a peer in the place of an old one, which is nil for a new peer. After an error
-// everything is as it was.
+// everything is as it was. If the device cannot go back, the tunnel is made again.
 func (p *Service) changeLocked(next recorded, pending *atomicfile.Pending, old *overlay.Peer,
 	with overlay.Peer) error {
 	before := p.recorded
@@ -175,13 +175,19 @@ func (p *Service) changeLocked(next recorded, pending *atomicfile.Pending, old *
 	if err == nil {
 		err = p.swapLocked(old, &with)
 	}
+	undone := !errors.Is(err, overlay.ErrNotUndone)
 	if err == nil {
 		if err = p.takeLocked(next, pending); err != nil {
-			err = errors.Join(err, p.swapLocked(&with, old))
+			back := p.swapLocked(&with, old)
+			undone, err = back == nil, errors.Join(err, back)
 		}
 	}
 	if err != nil {
-		return errors.Join(err, p.goBackLocked(before), deleteBlackholes(closes))
+		err = errors.Join(err, p.goBackLocked(before), deleteBlackholes(closes))
+		if !undone {
+			p.remakeLocked(with.Name, err)
+		}
+		return err
 	}
 	delete(p.waits, with.Name)
 	delete(p.silent, with.Name) // it may have been why
@@ -211,14 +217,20 @@ func (p *Service) removeLocked(next recorded, pending *atomicfile.Pending,
 	delete(p.waits, old.Name)
 	p.cutLocked(old.Pods) // while both ends can still be reached
 	if err := p.swapLocked(&old, nil); err != nil {
-		t := p.tunnel.Swap(nil)
-		p.config.Log.Error("the tunnel is made again without the peer", "peer", old.Name, "err",
-			errors.Join(err, t.close()))
-		p.restoreLocked()
+		p.remakeLocked(old.Name, err)
 	}
 	p.cutLocked(old.Pods) // connections that began in the meantime
 	p.openLeftLocked(before, old)
 	return nil
+}
+
+// remakeLocked makes the tunnel again, with the peers of the record: a change of a peer has failed
+// and left it in doubt what the device has.
+func (p *Service) remakeLocked(peer string, why error) {
+	t := p.tunnel.Swap(nil)
+	p.config.Log.Error("the tunnel is made again, since a peer could not be changed", "peer", peer,
+		"err", errors.Join(why, t.close()))
+	p.restoreLocked()
 }
 
 // goBackLocked restores the record as it was before a change.

@@ -47,7 +47,8 @@ func (p *Service) watch() {
 	p.openUnknown()
 	for repaired := time.Now(); ; {
 		var ended <-chan struct{}
-		if t := p.tunnel.Load(); t != nil {
+		t := p.tunnel.Load()
+		if t != nil {
 			ended = t.device.Done()
 		}
 		select {
@@ -55,7 +56,7 @@ func (p *Service) watch() {
 			return
 		case <-ended:
 			p.mu.Lock()
-			if t := p.tunnel.Swap(nil); t != nil {
+			if p.tunnel.CompareAndSwap(t, nil) { // else a change has closed it
 				p.config.Log.Warn("the tunnel was deleted; it is made again", "interface",
 					t.device.Name())
 				p.fault = t.close()
