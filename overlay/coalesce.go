@@ -123,7 +123,7 @@ func (m *coalescer) coalesce(u *unit, p []byte, i int32, s segment) bool {
 }
 
 // packet is what the filter sees of unit k: the packet, or the common headers with the length of
-// all. Filters do not read beyond headers.
+// all. What follows these is not the unit's (Quotable).
 func (m *coalescer) packet(k int) []byte {
 	u := &m.units[k]
 	head := m.in[u.first]

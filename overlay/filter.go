@@ -13,8 +13,18 @@ import (
 // direction In, Recv is the Device; in one of direction Out, Xmit is. A packet that goes out may be
 // longer than the MTU: it is then a GSO packet of the kernel, which will be cut into segments that
 // differ in sequence numbers and lengths. For a packet that will be cut, or was coalesced, segments
-// has how many bytes follow the headers in each segment, else 0.
+// has how many bytes follow the headers in each segment, else 0. Of a packet that was coalesced,
+// only the headers are its own (Quotable).
 type Filter func(hook firewall.Hook, packets [][]byte, segments []uint16, pass []bool)
+
+// Quotable returns what of a packet that a Filter got may be shown to others: all, or the headers
+// if it was coalesced. Behind those are bytes of other packets, also of other peers.
+func Quotable(hook firewall.Hook, packet []byte, segment uint16) []byte {
+	if hook.Dir == firewall.Out || segment == 0 {
+		return packet
+	}
+	return packet[:segmentOf(packet).header]
+}
 
 // Worker evaluates batches for one goroutine, as the soft engine's workers do.
 type Worker interface {
@@ -22,10 +32,10 @@ type Worker interface {
 }
 
 // FilterBy returns a Filter that asks w, one batch at a time. The clock is the engine's. Refused
-// packets are given to refused, unless that is nil, so that it can send what v.Answer asks for; it
-// is called while the worker is locked and must not block.
+// packets are given to refused, unless that is nil, so that it can send what v.Answer asks for,
+// with what may be quoted of them; it is called while the worker is locked and must not block.
 func FilterBy(w Worker, clock func() time.Duration,
-	refused func(hook firewall.Hook, v firewall.Verdict, packet []byte)) Filter {
+	refused func(hook firewall.Hook, v firewall.Verdict, packet, quote []byte)) Filter {
 	var mu sync.Mutex
 	var verdicts []firewall.Verdict
 	var in firewall.Input
@@ -41,7 +51,7 @@ func FilterBy(w Worker, clock func() time.Duration,
 		w.EvaluateBatch(&in, packets, out)
 		for i := range out {
 			if pass[i] = out[i].Pass; !pass[i] && refused != nil {
-				refused(hook, out[i], packets[i])
+				refused(hook, out[i], packets[i], Quotable(hook, packets[i], segments[i]))
 			}
 		}
 	}

@@ -38,8 +38,8 @@ func TestFilter(t *testing.T) {
 				begin := time.Now()
 				c.Filter = FilterBy(&w, func() time.Duration {
 					return time.Since(begin)
-				}, func(h firewall.Hook, v firewall.Verdict, p []byte) {
-					if h.Dir == dir && v.Rule == 7 && len(p) > 20 &&
+				}, func(h firewall.Hook, v firewall.Verdict, p, quote []byte) {
+					if h.Dir == dir && v.Rule == 7 && len(p) > 20 && len(quote) == len(p) &&
 						(h.Recv != 0) == (dir == firewall.In) &&
 						(h.Xmit != 0) == (dir == firewall.Out) {
 						reported.Add(1)

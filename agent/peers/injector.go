@@ -68,13 +68,13 @@ func (i *injector) close() {
 	}
 }
 
-// refused queues the answer to a refused packet, if its verdict asks for one. It is called on the
-// packet path and never blocks.
-func (i *injector) refused(hook firewall.Hook, v firewall.Verdict, pkt []byte) {
+// refused queues the answer to a refused packet, if its verdict asks for one; quote is what of the
+// packet may be quoted. It is called on the packet path and never blocks.
+func (i *injector) refused(hook firewall.Hook, v firewall.Verdict, pkt, quote []byte) {
 	if v.Answer == firewall.AnswerNone || !i.answers.Allow() {
 		return
 	}
-	answer, ok := soft.Answer(v, pkt, netip.Addr{})
+	answer, ok := soft.AnswerQuoting(v, pkt, quote, netip.Addr{})
 	if !ok {
 		return
 	}
@@ -93,7 +93,7 @@ func (i *injector) noPeer(pkt []byte) {
 	if len(pkt) > 0 && pkt[0]>>4 == 6 {
 		v = firewall.Verdict{Answer: firewall.AnswerUnreach6, Code: addressUnreachable}
 	}
-	i.refused(firewall.Hook{Dir: firewall.Out}, v, pkt)
+	i.refused(firewall.Hook{Dir: firewall.Out}, v, pkt, pkt)
 }
 
 // probe queues a keepalive probe of a connection of the host itself. Those of pods are probed by

@@ -82,10 +82,28 @@ func TestInjectorBoundsAnswers(t *testing.T) {
 	}
 	for range 10 * answersPerSecond {
 		i.refused(firewall.Hook{Dir: firewall.In}, firewall.Verdict{Answer: firewall.AnswerReset},
-			syn)
+			syn, syn)
 	}
 	if made := len(i.queue); made < answersPerSecond || made > 2*answersPerSecond {
 		t.Errorf("%d answers", made)
+	}
+}
+
+// TestInjectorQuotesWhatItMay: the answer to a packet that was coalesced has its headers alone.
+func TestInjectorQuotesWhatItMay(t *testing.T) {
+	i := &injector{answers: rate.NewLimiter(answersPerSecond, answersPerSecond),
+		queue: make(chan soft.Probe, 10)}
+	pkt, err := build.Packet(build.IPv4{Src: netip.MustParseAddr("10.88.1.2"),
+		Dst: netip.MustParseAddr("10.88.2.2")}, build.UDP{SrcPort: 1000, DstPort: 53},
+		build.Data(make([]byte, 2000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.refused(firewall.Hook{Dir: firewall.In}, firewall.Verdict{Answer: firewall.AnswerUnreach},
+		pkt, pkt[:28])
+	var q packet.Packet
+	if len(i.queue) != 1 || q.Decode((<-i.queue).Packet) != packet.ReasonNone || q.Len() != 28+28 {
+		t.Errorf("the answer is %+v", q)
 	}
 }
 

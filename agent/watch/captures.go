@@ -94,8 +94,9 @@ func (w tunnelWorker) EvaluateBatch(in *firewall.Input, packets [][]byte, out []
 		return
 	}
 	for i, p := range packets {
+		own := overlay.Quotable(in.Hook, p, in.Segments[i])
 		w.captures.pass(&firewall.Captured{Time: in.Now, Hook: in.Hook, Verdict: out[i],
-			Length: uint32(len(p)), Data: p[:min(len(p), captureBytes)]})
+			Length: uint32(len(p)), Data: own[:min(len(own), captureBytes)]})
 	}
 }
 

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"bytes"
 	"net/netip"
 	"testing"
 
@@ -130,7 +131,29 @@ func TestUnreachableOfMalformed(t *testing.T) {
 		t.Error("a malformed packet was reset")
 	}
 	q, b := mustParse(t, "udp 192.0.2.1:1000 -> 192.0.2.2:53 len 60")
-	if _, ok := Unreachable(&q, b[:59], 13, netip.Addr{}); ok {
-		t.Error("answered with fewer bytes than the packet has")
+	if _, ok := Unreachable(&q, b[:27], 13, netip.Addr{}); ok {
+		t.Error("answered with fewer bytes than the headers have")
+	}
+}
+
+// TestUnreachableQuotesWhatItMay: with the headers of a packet alone, nothing else is quoted.
+func TestUnreachableQuotesWhatItMay(t *testing.T) {
+	for in, headers := range map[string]int{
+		"udp 192.0.2.1:1000 -> 192.0.2.2:53 len 60":         28,
+		"tcp [2001:db8::1]:1000 -> [2001:db8::2]:53 len 99": 60,
+	} {
+		p, b := mustParse(t, in)
+		reply, ok := Unreachable(&p, b[:headers], 3, netip.Addr{})
+		if !ok || !bytes.HasSuffix(reply, b[:headers]) {
+			t.Errorf("%s: %v, % x", in, ok, reply)
+			continue
+		}
+		var r packet.Packet
+		r.Decode(reply)
+		inner, ok := r.Inner(reply)
+		if !ok || inner.Ports != p.Ports || inner.Len() != p.Len() ||
+			r.PayloadLen() != headers {
+			t.Errorf("%s: quoted packet %v, %v", in, inner.String(), ok)
+		}
 	}
 }
