@@ -56,74 +56,6 @@ func (q *connQueue) Close() error {
 // Addr returns an address without meaning.
 func (q *connQueue) Addr() net.Addr { return &net.UnixAddr{} }
 
-// httpConn is a client's connection that the HTTP server reads, with the bytes that were read to
-// detect the protocol.
-type httpConn struct {
-	net.Conn
-	client *client
-	early  []byte
-
-	// forward carries the plain requests of this client with these credentials; nil before the
-	// first. Clients and users never share a connection: a server may bind it to the user that has
-	// authenticated on it.
-	mu          sync.Mutex
-	forward     *http.Transport // guarded by mu
-	credentials string          // guarded by mu
-}
-
-// connKey is the key of the httpConn in the context of a request.
-type connKey struct{}
-
-// transport returns the transport for plain requests of the client with these credentials.
-func (w *httpConn) transport(s *Server, credentials string) *http.Transport {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.forward != nil && w.credentials == credentials {
-		return w.forward
-	}
-	if w.forward != nil {
-		w.forward.CloseIdleConnections()
-	}
-	w.credentials = credentials
-	w.forward = &http.Transport{
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			target, err := s.dial(ctx, w.client.conn, network, address)
-			if err != nil {
-				return nil, err
-			}
-			return &idleConn{Conn: target, clock: newClock(s.IdleTimeout), s: s}, nil
-		},
-		DisableCompression:    true, // the client gets the encoding that it requested
-		MaxIdleConnsPerHost:   1,    // a client's requests come one after the other
-		MaxIdleConns:          4,
-		IdleConnTimeout:       90 * time.Second,
-		ExpectContinueTimeout: time.Second,
-	}
-	return w.forward
-}
-
-// Read returns the early bytes first.
-func (w *httpConn) Read(b []byte) (int, error) {
-	if len(w.early) > 0 {
-		n := copy(b, w.early)
-		if w.early = w.early[n:]; len(w.early) == 0 {
-			w.early = nil
-		}
-		return n, nil
-	}
-	return w.Conn.Read(b)
-}
-
-// Close ends the client.
-func (w *httpConn) Close() error {
-	w.mu.Lock()
-	if w.forward != nil {
-		w.forward.CloseIdleConnections()
-	}
-	w.mu.Unlock()
-	return w.client.Close()
-}
-
 func (s *Server) prepareHTTP() {
 	s.web = &http.Server{
 		Handler:           http.HandlerFunc(s.serveHTTP),
@@ -141,6 +73,9 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		http.Error(w, "weir proxy: not a connection of a client", http.StatusInternalServerError)
 		return
+	}
+	if r.ContentLength != 0 {
+		web.beginBody()
 	}
 	if len(s.Users) > 0 && !s.authorized(r, web) {
 		w.Header().Set("Proxy-Authenticate", `Basic realm="weir proxy"`)

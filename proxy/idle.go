@@ -2,10 +2,11 @@ package proxy
 
 import "net"
 
-// idleConn fails with a timeout when nothing has moved on it for too long, in either direction.
+// idleConn is a connection to the server of plain requests. It fails with a timeout when nothing
+// has moved for too long, neither on it nor on that of its client.
 type idleConn struct {
 	net.Conn
-	clock *clock
+	clock *clock // the client's, too
 	s     *Server
 }
 
@@ -14,36 +15,38 @@ func (c *idleConn) Read(b []byte) (int, error) {
 	for {
 		c.Conn.SetReadDeadline(c.clock.deadline())
 		n, err := c.Conn.Read(b)
-		if again := c.account(n, err); !again {
+		if n > 0 {
+			c.clock.touch()
+		}
+		if n > 0 || !isTimeout(err) {
+			return n, err
+		}
+		if c.clock.over() {
+			c.s.stats.idleClosed.Add(1)
 			return n, err
 		}
 	}
 }
 
 // Write waits as long as the clock allows.
-func (c *idleConn) Write(b []byte) (written int, err error) {
+func (c *idleConn) Write(b []byte) (int, error) { return c.s.write(c.Conn, c.clock, b) }
+
+// write writes to a connection as long as the clock allows. The time counts from now: before, there
+// was nothing to write.
+func (s *Server) write(conn net.Conn, clock *clock, b []byte) (written int, err error) {
+	clock.touch()
 	for {
-		c.Conn.SetWriteDeadline(c.clock.deadline())
-		n, err := c.Conn.Write(b[written:])
-		written += n
-		if again := c.account(n, err); !again || written == len(b) {
+		conn.SetWriteDeadline(clock.deadline())
+		n, err := conn.Write(b[written:])
+		if written += n; n > 0 {
+			clock.touch()
+		}
+		if !isTimeout(err) {
+			return written, err
+		}
+		if clock.over() {
+			s.stats.idleClosed.Add(1)
 			return written, err
 		}
 	}
-}
-
-// account updates the clock. It reports whether the deadline that passed was out of date, so that
-// the operation has to be repeated.
-func (c *idleConn) account(n int, err error) (again bool) {
-	if n > 0 {
-		c.clock.touch()
-	}
-	if !isTimeout(err) {
-		return false
-	}
-	if !c.clock.over() {
-		return n == 0
-	}
-	c.s.stats.idleClosed.Add(1)
-	return false
 }

@@ -205,7 +205,8 @@ func (s *Server) detect(c *client) {
 		s.socks(c, r)
 	case first >= 'A' && first <= 'Z' || first >= 'a' && first <= 'z':
 		c.conn.SetDeadline(time.Time{})
-		if !s.queue.push(&httpConn{Conn: c.conn, client: c, early: r.rest()}) {
+		if !s.queue.push(&httpConn{Conn: c.conn, client: c, early: r.rest(),
+			clock: newClock(s.IdleTimeout)}) {
 			c.Close()
 		}
 	default:

@@ -1,0 +1,139 @@
+package proxy
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// httpConn is a client's connection that the HTTP server reads, with the bytes that were read to
+// detect the protocol. The client has to take what is written to it, and to send the body of a
+// request: with nothing moving for too long these fail with a timeout. How long the header of a
+// request may take, and the next request, is the HTTP server's to bound.
+type httpConn struct {
+	net.Conn
+	client *client
+	early  []byte
+	clock  *clock // also of the connections to servers
+
+	// forward carries the plain requests of this client with these credentials; nil before the
+	// first. Clients and users never share a connection: a server may bind it to the user that has
+	// authenticated on it.
+	mu          sync.Mutex
+	forward     *http.Transport // guarded by mu
+	credentials string          // guarded by mu
+	inBody      bool            // guarded by mu; reads have the deadline of the clock
+}
+
+// connKey is the key of the httpConn in the context of a request.
+type connKey struct{}
+
+// transport returns the transport for plain requests of the client with these credentials.
+func (w *httpConn) transport(s *Server, credentials string) *http.Transport {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.forward != nil && w.credentials == credentials {
+		return w.forward
+	}
+	if w.forward != nil {
+		w.forward.CloseIdleConnections()
+	}
+	w.credentials = credentials
+	w.forward = &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			target, err := s.dial(ctx, w.client.conn, network, address)
+			if err != nil {
+				return nil, err
+			}
+			w.clock.touch() // the time of the dial does not count
+			return &idleConn{Conn: target, clock: w.clock, s: s}, nil
+		},
+		DisableCompression:    true, // the client gets the encoding that it requested
+		MaxIdleConnsPerHost:   1,    // a client's requests come one after the other
+		MaxIdleConns:          4,
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
+	}
+	return w.forward
+}
+
+// Read returns the early bytes first.
+func (w *httpConn) Read(b []byte) (int, error) {
+	if len(w.early) > 0 {
+		n := copy(b, w.early)
+		if w.early = w.early[n:]; len(w.early) == 0 {
+			w.early = nil
+		}
+		return n, nil
+	}
+	w.beginRead()
+	for {
+		n, err := w.Conn.Read(b)
+		if n > 0 {
+			w.clock.touch()
+		}
+		if n > 0 || !isTimeout(err) || !w.extend() {
+			return n, err
+		}
+	}
+}
+
+// Write waits as long as the clock allows.
+func (w *httpConn) Write(b []byte) (int, error) { return w.client.s.write(w.Conn, w.clock, b) }
+
+// SetReadDeadline ends what beginBody began: the HTTP server calls it when the body has ended, and
+// before it waits for the next request.
+func (w *httpConn) SetReadDeadline(t time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inBody = false
+	return w.Conn.SetReadDeadline(t)
+}
+
+// beginBody bounds reads by the clock from now on. The HTTP server bounds none of a body, neither
+// for the handler nor when it reads what the handler has left.
+func (w *httpConn) beginBody() {
+	w.mu.Lock()
+	w.inBody = true
+	w.mu.Unlock()
+}
+
+// beginRead sets the deadline of a read in a body. The time counts from now: before, the client may
+// have had to wait.
+func (w *httpConn) beginRead() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.inBody {
+		w.clock.touch()
+		w.Conn.SetReadDeadline(w.clock.deadline())
+	}
+}
+
+// extend sets the next deadline of a read that has timed out in a body. It returns false if the
+// clock allows no more, or the deadline was another one.
+func (w *httpConn) extend() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.inBody {
+		return false
+	}
+	if w.clock.over() {
+		w.inBody = false // the deadline stays: later reads of this body fail, too
+		w.client.s.stats.idleClosed.Add(1)
+		return false
+	}
+	w.Conn.SetReadDeadline(w.clock.deadline())
+	return true
+}
+
+// Close ends the client.
+func (w *httpConn) Close() error {
+	w.mu.Lock()
+	if w.forward != nil {
+		w.forward.CloseIdleConnections()
+	}
+	w.mu.Unlock()
+	return w.client.Close()
+}

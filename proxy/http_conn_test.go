@@ -1,0 +1,147 @@
+package proxy
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// TestClientThatDoesNotRead: a client of a plain request that takes no more of the answer keeps
+// neither its place nor the connection to the server.
+func TestClientThatDoesNotRead(t *testing.T) {
+	ended := make(chan struct{})
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		for data := make([]byte, 64<<10); ; {
+			if _, err := w.Write(data); err != nil {
+				return
+			}
+		}
+	}))
+	defer origin.Close()
+	s := &Server{IdleTimeout: 200 * time.Millisecond}
+	c, err := net.Dial("tcp", start(t, s, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := fmt.Fprintf(c, "GET %s/ HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL); err != nil {
+		t.Fatal(err)
+	}
+	nstest.Eventually(t, "the request is there", func() bool { return s.Stats().Requests == 1 })
+	nstest.Eventually(t, "the client is closed", func() bool { return s.Stats().Clients == 0 })
+	if s.Stats().IdleClosed == 0 {
+		t.Error("it is not counted")
+	}
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Error("the connection to the server is open")
+	}
+}
+
+// TestClientThatStopsInABody: nor does one stay that does not send the rest of its request, whether
+// a server waits for it or the proxy has refused the request.
+func TestClientThatStopsInABody(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+	}))
+	defer origin.Close()
+	s := &Server{IdleTimeout: 200 * time.Millisecond}
+	proxy := start(t, s, "")
+	for _, url := range []string{origin.URL + "/", "/"} {
+		for _, head := range []string{"Content-Length: 100\r\n\r\nab",
+			"Transfer-Encoding: chunked\r\n\r\n20\r\nab"} {
+			before := s.Stats().IdleClosed
+			c, err := net.Dial("tcp", proxy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\n%s", url, head)
+			c.SetReadDeadline(time.Now().Add(30 * time.Second))
+			if _, err := io.Copy(io.Discard, c); isTimeout(err) {
+				t.Errorf("%s, %q: the connection is open", url, head)
+			}
+			if s.Stats().IdleClosed == before {
+				t.Errorf("%s, %q: it is not counted", url, head)
+			}
+			c.Close()
+		}
+	}
+}
+
+// trickle is a connection that takes so many bytes until a deadline passes.
+type trickle struct {
+	net.Conn
+	each int
+	got  []byte
+}
+
+func (c *trickle) SetWriteDeadline(time.Time) error { return nil }
+
+func (c *trickle) Write(b []byte) (int, error) {
+	n := min(c.each, len(b))
+	c.got = append(c.got, b[:n]...)
+	if n < len(b) {
+		return n, os.ErrDeadlineExceeded
+	}
+	return n, nil
+}
+
+// TestSlowIsNotIdle: a write lasts as long as the other side takes some of it each time.
+func TestSlowIsNotIdle(t *testing.T) {
+	s, c := &Server{}, &trickle{each: 1}
+	n, err := s.write(c, newClock(time.Hour), []byte("hello"))
+	if n != 5 || err != nil || string(c.got) != "hello" || s.Stats().IdleClosed != 0 {
+		t.Errorf("%d %v %q %+v", n, err, c.got, s.Stats())
+	}
+	n, err = s.write(&trickle{}, newClock(0), []byte("hello"))
+	if n != 0 || !isTimeout(err) || s.Stats().IdleClosed != 1 {
+		t.Errorf("nothing moves: %d %v %+v", n, err, s.Stats())
+	}
+}
+
+// TestBodyEndsItsDeadline: when the body has ended the client may be silent as long as the HTTP
+// server lets it.
+func TestBodyEndsItsDeadline(t *testing.T) {
+	s := &Server{IdleTimeout: time.Hour, HandshakeTimeout: time.Hour}
+	s.prepareHTTP()
+	s.web.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		web := r.Context().Value(connKey{}).(*httpConn)
+		web.beginBody()
+		body, err := io.ReadAll(r.Body)
+		web.mu.Lock()
+		defer web.mu.Unlock()
+		fmt.Fprintf(w, "%s %v %v", body, err, web.inBody)
+	})
+	q := newConnQueue()
+	served := make(chan error, 1)
+	go func() { served <- s.web.Serve(q) }()
+	there, here := net.Pipe()
+	there.SetDeadline(time.Now().Add(30 * time.Second))
+	s.wait.Add(1)
+	q.push(&httpConn{Conn: here, client: &client{s: s, conn: here}, clock: newClock(time.Hour)})
+	go io.WriteString(there, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab")
+	resp, err := http.ReadResponse(bufio.NewReader(there), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(resp.Body); string(got) != "ab <nil> false" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	there.Close()
+	s.wait.Wait()
+	q.Close()
+	if err := <-served; !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
