@@ -12,7 +12,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// passed is the capture that `fw replay -w` writes. It gets its name only when it is complete.
+// passed is the capture that `fw replay -w` writes. It gets its name only when it is complete. It
+// holds the contents of connections: only the owner may read it, as os.CreateTemp makes it.
 type passed struct {
 	path   string
 	file   *os.File
@@ -83,9 +84,6 @@ func (p *passed) finish() error {
 		}
 	}
 	if err := p.buffer.Flush(); err != nil {
-		return err
-	}
-	if err := p.file.Chmod(0o644); err != nil {
 		return err
 	}
 	if err := os.Rename(p.file.Name(), p.path); err != nil {
