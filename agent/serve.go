@@ -85,7 +85,8 @@ const readersGroup = "weir"
 
 // Answers on the read-only socket that are made at once, and how long a reader has to send its
 // request and to take the answer. An answer lies in memory until it is taken, and may be as large
-// as the table of states.
+// as the table of states. One listing of the tables of the rules is made at once, and one answer
+// that needs an engine with them.
 const (
 	answersAtOnce = 4
 	bodyTime      = 10 * time.Second
@@ -94,20 +95,28 @@ const (
 	streamsAtOnce = 32
 )
 
-// readable is what the read-only socket answers. The content of packets is not part of it.
-var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/tables", "GET /v1/sets",
+// readable is what the read-only socket answers, beside events, tables and what is in withEngine.
+// The content of packets is not part of it.
+var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/sets",
 	"GET /v1/pipes", "GET /v1/nat",
 	"GET /v1/states", "GET /v1/top", "GET /v1/history",
-	"POST /v1/why", "POST /v1/flow", "POST /v1/preview",
-	"POST /v1/doubts", "GET /v1/pods", "GET /v1/services",
+	"POST /v1/flow", "GET /v1/pods", "GET /v1/services",
 	"GET /v1/peers", "GET /metrics"}
+
+// withEngine is what it answers with an engine that is made for the answer.
+var withEngine = []string{"POST /v1/why", "POST /v1/preview", "POST /v1/doubts"}
 
 // readOnly passes on what only reads, and refuses the rest.
 func readOnly(all http.Handler) http.Handler {
-	mux, some := http.NewServeMux(), bodyFirst(inTurn(all))
+	mux := http.NewServeMux()
+	some, one := bodyFirst(inTurn(all, answersAtOnce)), bodyFirst(inTurn(all, 1))
 	mux.Handle("GET /v1/events", bodyFirst(someStreams(all)))
+	mux.Handle("GET /v1/tables", bodyFirst(inTurn(all, 1)))
 	for _, pattern := range readable {
 		mux.Handle(pattern, some)
+	}
+	for _, pattern := range withEngine {
+		mux.Handle(pattern, one)
 	}
 	page.Files(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -146,10 +155,10 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, c.SetReadDeadline(time.Time{})
 }
 
-// inTurn answers a few requests at once; others wait. A reader that does not take its answer in
+// inTurn answers so many requests at once; others wait. A reader that does not take its answer in
 // time is cut off.
-func inTurn(all http.Handler) http.Handler {
-	turns := make(chan struct{}, answersAtOnce)
+func inTurn(all http.Handler, atOnce int) http.Handler {
+	turns := make(chan struct{}, atOnce)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case turns <- struct{}{}:

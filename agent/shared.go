@@ -147,10 +147,13 @@ func (t *sharedTables) all() map[string][]rule.TableEntry {
 	return entries
 }
 
-// list returns the tables for people.
-func (t *sharedTables) list() (all []api.Table) {
+// list returns the tables that q picks with all their members.
+func (t *sharedTables) list(q api.TableQuery) (all []api.Table) {
 	t.view(func(tables map[string]rule.Table) {
 		for _, name := range slices.Sorted(maps.Keys(tables)) {
+			if !q.Picks(name) {
+				continue
+			}
 			a := api.Table{Name: name, Entries: []api.TableEntry{}}
 			for _, p := range slices.SortedFunc(maps.Keys(tables[name]), netip.Prefix.Compare) {
 				a.Entries = append(a.Entries, api.TableEntry{Prefix: p.String(),

@@ -112,18 +112,21 @@ func (n *Node) listRules() (api.Rules, error) {
 	return a, err
 }
 
-// listTables answers with the tables of the rules and those of labels, and their members unless the
-// request has members=0.
+// listTables answers with the tables of the rules, those that all hosts of a cluster have and those
+// of labels, as far as the request asks for them.
 func (n *Node) listTables(w http.ResponseWriter, r *http.Request) {
-	members := r.URL.Query().Get("members") != "0"
-	api.Reply(w, func() (api.Tables, error) {
-		a := n.rules.Tables(members)
-		for _, t := range append(n.shared.list(), n.pods.Tables()...) {
-			if t.Items = len(t.Entries); !members {
-				t.Entries = []api.TableEntry{}
-			}
-			a.Tables = append(a.Tables, t)
+	q, err := api.ParseTableQuery(r.URL.Query())
+	if err != nil {
+		api.Refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	all := n.rules.Tables(q)
+	for _, t := range append(n.shared.list(q), n.pods.Tables()...) {
+		if q.Picks(t.Name) {
+			all = append(all, q.View(t))
 		}
-		return a, nil
-	})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	// an error is that of the connection: nobody reads any more
+	_ = api.WriteTables(w, all)
 }

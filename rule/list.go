@@ -69,21 +69,27 @@ func (s *Ruleset) Entries(table string) []TableEntry {
 
 // Member looks an address up in a table: the longest prefix that holds it counts.
 func (s *Ruleset) Member(table string, a netip.Addr) (value uint32, found bool) {
+	e, found := s.Longest(table, a)
+	return e.Value, found
+}
+
+// Longest returns the member of a table with the longest prefix that holds an address.
+func (s *Ruleset) Longest(table string, a netip.Addr) (e TableEntry, found bool) {
 	if !a.IsValid() || s.Size(table) == 0 {
-		return 0, false
+		return e, false
 	}
 	l := s.Lists[table]
 	for bits := a.BitLen(); bits >= 0; bits-- {
 		p, err := a.Prefix(bits)
 		if err != nil {
-			return 0, false
+			return e, false
 		}
 		if l != nil && l.Has(p) {
-			return 0, true
+			return TableEntry{Prefix: p}, true
 		}
 		if v, ok := s.Tables[table][p]; ok {
-			return v, true
+			return TableEntry{Prefix: p, Value: v}, true
 		}
 	}
-	return 0, false
+	return e, false
 }

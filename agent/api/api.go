@@ -10,7 +10,8 @@
 //
 //	GET  /v1/status        Status
 //	GET  /v1/rules         Rules
-//	GET  /v1/tables        Tables     ?members=0: only how many there are
+//	GET  /v1/tables        Tables     ?members=0: only how many there are; ?name=TABLE: only one;
+//	                       ?address=ADDRESS: only the longest prefix that holds it
 //	GET  /v1/sets          Sets
 //	GET  /v1/pipes         Pipes
 //	GET  /v1/nat           NATs

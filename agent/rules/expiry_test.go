@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/nstest"
@@ -45,11 +46,11 @@ func newTimedBook(t *testing.T) (*Book, *soft.Engine, *hands) {
 }
 
 func members(b *Book, table string) (all []string) {
-	for _, x := range b.Tables(true).Tables {
+	for _, x := range b.Tables(api.TableQuery{}) {
 		if x.Name != table {
 			continue
 		}
-		for _, e := range x.Entries {
+		for e := range x.Members {
 			left := ""
 			if e.LeftSeconds != nil {
 				left = fmt.Sprintf(" %gs", *e.LeftSeconds)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/rule"
 )
@@ -175,8 +176,8 @@ func TestRulesWithABadListAreRefused(t *testing.T) {
 	if err := b.prepareLists(ruleset(t, line)); err == nil {
 		t.Error("a file with a bad list is taken")
 	}
-	if a := b.Tables(true); len(a.Tables) != 0 {
-		t.Errorf("%+v", a)
+	if all := b.Tables(api.TableQuery{}); len(all) != 0 {
+		t.Errorf("%+v", all)
 	}
 }
 

@@ -65,39 +65,70 @@ func count(v *api.Rule, counters []firewall.RuleCounter, index int) {
 	}
 }
 
-// Tables returns the tables and, if asked for, their members.
-func (b *Book) Tables(withMembers bool) api.Tables {
-	a := api.Tables{Version: api.Version, Tables: []api.Table{}}
+// Tables returns what q asks of the tables, as they are now. The members are made while they are
+// read, without the lock: a table can have millions.
+func (b *Book) Tables(q api.TableQuery) (all []api.TableView) {
 	now := b.config.Clock.Now()
 	b.View(func(r Version, _ *program.Program) {
 		for _, name := range slices.Sorted(maps.Keys(r.Set.Tables)) {
-			t := api.Table{Name: name, Items: r.Set.Size(name), Entries: []api.TableEntry{}}
-			l := r.Set.Lists[name]
-			if l != nil {
-				t.File = l.File
+			if q.Picks(name) {
+				all = append(all, tableView(r.Set, name, q, now))
 			}
-			if !withMembers {
-				a.Tables = append(a.Tables, t)
-				continue
-			}
-			if l != nil {
-				for _, p := range l.Prefixes {
-					t.Entries = append(t.Entries, api.TableEntry{Prefix: p.String()})
-				}
-			}
-			members := r.Set.Tables[name]
-			for _, p := range slices.SortedFunc(maps.Keys(members), netip.Prefix.Compare) {
-				e := api.TableEntry{Prefix: p.String(), Value: members[p]}
-				if at, timed := r.Set.Ends[name][p]; timed {
-					left := max(clock.Seconds(at-now), 0)
-					e.LeftSeconds = &left
-				}
-				t.Entries = append(t.Entries, e)
-			}
-			a.Tables = append(a.Tables, t)
 		}
 	})
-	return a
+	return all
+}
+
+// tableView copies what q asks of a table. A List never changes and is not copied.
+func tableView(set *rule.Ruleset, name string, q api.TableQuery,
+	now time.Duration) api.TableView {
+	v := api.TableView{Table: api.Table{Name: name, Items: set.Size(name)}}
+	l := set.Lists[name]
+	if l != nil {
+		v.File = l.File
+	}
+	switch {
+	case q.NoMembers:
+		v.Members = slices.Values([]api.TableEntry(nil))
+	case q.Address.IsValid():
+		var some []api.TableEntry
+		if e, found := set.Longest(name, q.Address); found {
+			some = append(some, tableEntry(e, set.Ends[name], now))
+		}
+		v.Members = slices.Values(some)
+	case l != nil:
+		v.Members = func(yield func(api.TableEntry) bool) {
+			for _, p := range l.Prefixes {
+				if !yield(api.TableEntry{Prefix: p.String()}) {
+					return
+				}
+			}
+		}
+	default:
+		entries, ends := set.Entries(name), maps.Clone(set.Ends[name])
+		v.Members = func(yield func(api.TableEntry) bool) {
+			slices.SortFunc(entries, func(a, b rule.TableEntry) int {
+				return a.Prefix.Compare(b.Prefix)
+			})
+			for _, e := range entries {
+				if !yield(tableEntry(e, ends, now)) {
+					return
+				}
+			}
+		}
+	}
+	return v
+}
+
+// tableEntry is a member for people. ends are the times of its table at which members end.
+func tableEntry(e rule.TableEntry, ends map[netip.Prefix]time.Duration,
+	now time.Duration) api.TableEntry {
+	v := api.TableEntry{Prefix: e.Prefix.String(), Value: e.Value}
+	if at, timed := ends[e.Prefix]; timed {
+		left := max(clock.Seconds(at-now), 0)
+		v.LeftSeconds = &left
+	}
+	return v
 }
 
 // Count returns the number of rules, without the default rule.

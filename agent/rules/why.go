@@ -38,18 +38,22 @@ func (x *Explainer) Why(r api.Why) (a api.Explanation, err error) {
 	if err != nil {
 		return a, err
 	}
-	ifs := x.Interfaces()
-	x.Book.View(func(r Version, p *program.Program) {
-		var e *soft.Engine
-		if e, err = x.engine(p, r.Set, ifs); err != nil {
-			return
-		}
-		defer e.Close()
-		if a, err = offline.Explain(e, p, q, ifs, clock.Now()); err == nil &&
-			state != nil {
-			followState(&a, p, *state)
-		}
+	var set *rule.Ruleset
+	var p *program.Program
+	x.Book.View(func(now Version, inForce *program.Program) {
+		// Members of tables change under the lock alone, and a Program that is in force never
+		// does. The engine is made without the lock: with many members that takes long.
+		set, p = now.Set.Clone(), inForce
 	})
+	ifs := x.Interfaces()
+	e, err := x.engine(p, set, ifs)
+	if err != nil {
+		return a, err
+	}
+	defer e.Close()
+	if a, err = offline.Explain(e, p, q, ifs, clock.Now()); err == nil && state != nil {
+		followState(&a, p, *state)
+	}
 	return a, err
 }
 

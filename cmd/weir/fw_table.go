@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 
@@ -40,10 +41,14 @@ func fwTableVerb(c *call) action {
 	}
 }
 
-// someTables reads one table, or all, from the node.
-func (c *call) someTables(name, query string) (api.Tables, error) {
+// someTables reads one table, or all, from the node. A node of another version may answer with more
+// than the query asks for.
+func (c *call) someTables(name string, query url.Values) (api.Tables, error) {
+	if name != "all" {
+		query.Set("name", name)
+	}
 	var all api.Tables
-	if err := c.get("/v1/tables"+query, &all); err != nil || name == "all" {
+	if err := c.get("/v1/tables?"+query.Encode(), &all); err != nil || name == "all" {
 		return all, err
 	}
 	for _, t := range all.Tables {
@@ -63,9 +68,9 @@ type tableFormat struct {
 }
 
 func (c *call) listTables(name, what string, f tableFormat) error {
-	query := ""
+	query := url.Values{}
 	if (what == "info" || what == "detail") && !f.json {
-		query = "?members=0"
+		query.Set("members", "0")
 	}
 	some, err := c.someTables(name, query)
 	if err != nil {
@@ -107,20 +112,18 @@ func (c *call) lookup(name, address string) error {
 	if err != nil {
 		return c.wrong("%q is not an address", address)
 	}
-	some, err := c.someTables(name, "")
+	some, err := c.someTables(name, url.Values{"address": {addr.String()}})
 	if err != nil {
 		return err
 	}
-	found, best := api.TableEntry{}, -1
+	var found api.TableEntry
+	longest := -1
 	for _, t := range some.Tables {
-		for _, e := range t.Entries {
-			p, err := netip.ParsePrefix(e.Prefix)
-			if err == nil && p.Contains(addr) && p.Bits() > best {
-				found, best = e, p.Bits()
-			}
+		if e, bits := t.Longest(addr); bits > longest {
+			found, longest = e, bits
 		}
 	}
-	if best < 0 {
+	if longest < 0 {
 		return c.failed(fmt.Errorf("%s is not in table %s", addr, name))
 	}
 	fmt.Fprintf(c.out, "%s %d\n", found.Prefix, found.Value)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -72,11 +73,11 @@ func (c *call) liveTables(before []string) (all []cobra.Completion) {
 	case len(before) > 2 || before[1] != "delete":
 		return nil
 	}
-	path := "/v1/tables"
-	if len(before) == 0 {
-		path += "?members=0"
+	query := url.Values{"members": {"0"}}
+	if len(before) > 0 {
+		query = url.Values{"name": before[:1]}
 	}
-	for _, t := range live[api.Tables](c, path).Tables {
+	for _, t := range live[api.Tables](c, "/v1/tables?"+query.Encode()).Tables {
 		if len(before) == 0 {
 			all = append(all, t.Name)
 		} else if t.Name == before[0] {
