@@ -13,7 +13,7 @@ import (
 
 // fwTableVerb prints tables itself (list, info, lookup) and passes everything else to the node.
 func fwTableVerb(c *call) action {
-	asJSON := c.json(" (list, info)")
+	asJSON := c.json(" (list, info, lookup)")
 	quiet := c.BoolP("quiet", "q", false, "print nothing on success")
 	c.takes(2, -1)
 	c.complete(c.liveTables)
@@ -29,7 +29,7 @@ func fwTableVerb(c *call) action {
 			if c.NArg() != 3 {
 				return c.wrong("lookup takes one address")
 			}
-			return c.lookup(name, c.Arg(2))
+			return c.lookup(name, c.Arg(2), *asJSON)
 		}
 		if member, err := c.isMember(); err != nil || member {
 			if err != nil {
@@ -106,8 +106,9 @@ func (c *call) listTables(name, what string, f tableFormat) error {
 	return nil
 }
 
-// lookup prints the longest prefix of a table that covers an address.
-func (c *call) lookup(name, address string) error {
+// lookup prints the longest prefix of a table that covers an address. The JSON is that of a table
+// with this member.
+func (c *call) lookup(name, address string, asJSON bool) error {
 	addr, err := netip.ParseAddr(address)
 	if err != nil {
 		return c.wrong("%q is not an address", address)
@@ -116,16 +117,21 @@ func (c *call) lookup(name, address string) error {
 	if err != nil {
 		return err
 	}
-	var found api.TableEntry
+	var table api.Table
 	longest := -1
 	for _, t := range some.Tables {
 		if e, bits := t.Longest(addr); bits > longest {
-			found, longest = e, bits
+			table, longest = t, bits
+			table.Entries = []api.TableEntry{e}
 		}
 	}
 	if longest < 0 {
 		return c.failed(fmt.Errorf("%s is not in table %s", addr, name))
 	}
-	fmt.Fprintf(c.out, "%s %d\n", found.Prefix, found.Value)
+	if asJSON {
+		some.Tables = []api.Table{table}
+		return printJSON(c.out, some)
+	}
+	fmt.Fprintf(c.out, "%s %d\n", table.Entries[0].Prefix, table.Entries[0].Value)
 	return nil
 }

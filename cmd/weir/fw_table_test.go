@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -41,8 +43,8 @@ func nodeOfTables(t *testing.T, all []api.Table) (flags []string, queries chan s
 	return []string{"--root", root}, queries
 }
 
-// TestTableLookup: the node is asked for one table and one address. A node that does not know the
-// query answers with all that it has.
+// TestTableLookup: the node is asked for one table and one address, and the answer is printed in
+// both forms. A node that does not know the query answers with all that it has.
 func TestTableLookup(t *testing.T) {
 	web := api.Table{Name: "web", Items: 3, Entries: []api.TableEntry{{Prefix: "10.0.0.0/8"},
 		{Prefix: "10.1.0.0/16", Value: 7}, {Prefix: "fd00::/8"}}}
@@ -63,7 +65,15 @@ func TestTableLookup(t *testing.T) {
 			t.Errorf("%s: status %d, %q %s, asked for %s", words, code, out, stderr, query)
 		}
 	}
-	out, stderr, code := lookup("web lookup 192.0.2.1")
+	out, stderr, code := lookup("-j web lookup 10.1.2.3")
+	var got api.Tables
+	err := json.Unmarshal([]byte(out), &got)
+	web.Entries = web.Entries[1:2]
+	if want := (api.Tables{Version: api.Version, Tables: []api.Table{web}}); err != nil ||
+		code != 0 || !reflect.DeepEqual(got, want) {
+		t.Errorf("status %d, %v, %s%s", code, err, out, stderr)
+	}
+	out, stderr, code = lookup("-j web lookup 192.0.2.1")
 	if code != 1 || out != "" || !strings.Contains(stderr, "192.0.2.1 is not in table web") {
 		t.Errorf("status %d, %q, %s", code, out, stderr)
 	}

@@ -179,7 +179,7 @@ func (c *call) ipfwTable(l *ipfwLine) error {
 			return usageError{what: "address required",
 				hint: "ipfw table NAME lookup ADDRESS"}
 		}
-		return c.lookup(name, l.words[3])
+		return c.lookup(name, l.words[3], false)
 	}
 	lenient := verb == "flush" || verb == "destroy" || l.quiet
 	return c.ipfwDo(l, l.line(), lenient)
