@@ -271,7 +271,7 @@ func newServer(n *Node) *server {
 }
 
 // close answers what is under way, ends the streams and stops. A client that does not take its
-// answer in time, or does not send its request, is cut off: it is no reason for an error.
+// answer in time, or does not send its request, is cut off, which is not an error.
 func (s *server) close() error {
 	s.end()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)

@@ -127,6 +127,6 @@ func (n *Node) listTables(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	// an error is that of the connection: nobody reads any more
+	// an error is that of the connection: no client reads any more
 	_ = api.WriteTables(w, all)
 }

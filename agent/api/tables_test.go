@@ -49,7 +49,7 @@ type closed struct{}
 
 func (closed) Write([]byte) (int, error) { return 0, errors.New("closed") }
 
-// TestWriteTablesStops: members that nobody reads are not made.
+// TestWriteTablesStops: members that no client reads are not made.
 func TestWriteTablesStops(t *testing.T) {
 	endless := func(yield func(TableEntry) bool) {
 		for yield(TableEntry{Prefix: "10.0.0.0/8"}) {
@@ -60,8 +60,8 @@ func TestWriteTablesStops(t *testing.T) {
 	}
 }
 
-// TestTableQuery: a query picks one table, the longest prefix of an address, or no members; how
-// many there are is told each time.
+// TestTableQuery: a query picks one table, the longest prefix of an address, or no members. The
+// answer says how many there are each time.
 func TestTableQuery(t *testing.T) {
 	table := someTables()[1]
 	for query, want := range map[string][]string{

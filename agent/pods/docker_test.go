@@ -19,7 +19,7 @@ func TestDockerCallsTheNode(t *testing.T) {
 }
 
 // TestDockerWaitsForThePods: while the pods of an earlier run are not taken over, dockerd is not
-// served, and the caller is told to try again. Then it is. Without pods there is nothing to try.
+// served, and the error has the caller try again. Then it is. Without pods there is nothing to try.
 func TestDockerWaitsForThePods(t *testing.T) {
 	set := DefaultSettings()
 	set.Docker = true

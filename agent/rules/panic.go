@@ -90,7 +90,7 @@ func (b *Book) Panic(ctx context.Context, s *api.Session, tunnel uint16) error {
 	if err != nil {
 		return err
 	}
-	next.lockDown = p.before.lockDown // which the status goes on showing
+	next.lockDown = p.before.lockDown // which the status still shows
 	file := PanicFile(b.store.path)
 	was, _ := os.ReadFile(file)
 	text, err := json.Marshal(p.panicRecord)
@@ -204,7 +204,7 @@ func (b *Book) resumePanicLocked(first Version) (on bool, err error) {
 			return false, err
 		}
 	}
-	next.lockDown = first.lockDown // which the status goes on showing
+	next.lockDown = first.lockDown // which the status still shows
 	if err := b.enforceLocked(next); err != nil {
 		return false, err
 	}

@@ -192,8 +192,8 @@ func (b *Book) goBack() (*trial, error) {
 	return t, nil
 }
 
-// replaceableLocked refuses to load rules on this host while a rule set is on trial, where they come
-// from the host's cluster, and after Close.
+// replaceableLocked refuses to load rules on this host while a rule set is on trial, where they
+// come from the host's cluster, and after Close.
 func (b *Book) replaceableLocked() error {
 	if b.closed {
 		return errClosed

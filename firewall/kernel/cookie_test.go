@@ -130,8 +130,8 @@ func (g *pairLab) stats(t *testing.T) Stats {
 	return s
 }
 
-// TestCookiesBehindEstablished: the first rule lets pass all segments with ACK, without a state. The
-// one that redeems a cookie does so all the same.
+// TestCookiesBehindEstablished: the first rule lets pass all segments with ACK, without a state.
+// The one that redeems a cookie does so all the same.
 func TestCookiesBehindEstablished(t *testing.T) {
 	t.Parallel()
 	o := firewall.DefaultOptions()

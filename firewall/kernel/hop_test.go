@@ -225,7 +225,7 @@ func TestFwdCannot(t *testing.T) {
 			}
 			u.hop("198.18.0.2", "198.18.0.2", u.eth2, 1300)
 			u.hop("2001:db8:2::2", "2001:db8:2::2", u.eth2, 1300)
-			// Its sender gets an error, and makes smaller ones, however many other errors there are.
+			// Its sender gets an error, and makes smaller ones, whatever other errors there are.
 			editCPUs(t, u.engine, func(c *weirCpu) { c.AnswerTime = 1 << 61 })
 			for _, remote := range remotes {
 				to := netip.AddrPortFrom(netip.MustParseAddr(remote), 80).String()
