@@ -234,6 +234,9 @@ __noinline int end_move(struct cpu *c, __u32 place)
 	*low_side(o, at) = *low_side(s, way);
 	*high_side(o, at) = *high_side(s, way);
 	low_side(o, at)->flags |= flags & META_TRACKED;
+	// A packet that would have promoted it meanwhile could not.
+	if (tag & TAG_HALF_OPEN)
+		prove_again(low_side(o, at), high_side(o, at), tag_proto(tag));
 	__sync_lock_test_and_set(&t->tag[at], tag);
 	__sync_lock_test_and_set(&from->tag[way], free_tag(c->packet.now));
 	return 1;

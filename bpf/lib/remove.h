@@ -101,6 +101,17 @@ __noinline int promote(__u32 place)
 	return 1;
 }
 
+// prove_again has the next packet prove a state that has proved itself and could not be promoted:
+// another CPU was changing its tag. Of TCP and SCTP each packet tries; those of other protocols go
+// by the flags of their own side.
+static __always_inline void prove_again(struct side *low, struct side *high, __u8 proto)
+{
+	if (proto == PROTO_TCP || proto == PROTO_SCTP)
+		return;
+	__sync_fetch_and_and(&low->flags, ~SIDE_PROVED);
+	__sync_fetch_and_and(&high->flags, ~SIDE_PROVED);
+}
+
 // track_of returns the place of the track that counts a state, by its low side.
 static __always_inline struct maybe track_of(const struct side *low)
 {

@@ -187,7 +187,9 @@ __noinline int new_phase(struct cpu *c, __u32 place, __u8 proto)
 	if (low->flags & META_HALF_OPEN && phase != PHASE_OPENING) {
 		if (phase == PHASE_ANSWERED)
 			mark_answered(place);
-		else if (promote(place) && low->flags & META_TRACKED && !over)
+		else if (!promote(place))
+			prove_again(low, high, proto);
+		else if (low->flags & META_TRACKED && !over)
 			look->proved = some(place);
 	}
 	if (!over)

@@ -246,7 +246,7 @@ func sourceCells(halfOpen int) uint32 {
 }
 
 // sourceFew is up to which limit of half-open states of one source all of them are recorded; of
-// larger limits half.
+// larger limits half, rounded up: an address of the host itself is refused at half the limit.
 const sourceFew = 16
 
 // limitSources sets how many half-open states one source may have, 0 for any number.
@@ -257,7 +257,7 @@ func (c *weirConfig) limitSources(most int) {
 	case most == 0:
 		c.SourceFrom = math.MaxUint32
 	case most > sourceFew:
-		c.SourceTurns = uint32(most / 2)
+		c.SourceTurns = uint32(most - most/2)
 		c.SourceFrom = c.MaxSource - c.SourceTurns
 	}
 }

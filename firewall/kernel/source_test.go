@@ -181,3 +181,18 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 
 // trackCount returns how many states a track counts.
 func trackCount(held uint64) int { return int(held & (1<<27 - 1)) }
+
+// TestSourcesAreLookedAt: from half the limit of a source on, rounded down, its states are looked
+// at, since an address of the host itself may have no more.
+func TestSourcesAreLookedAt(t *testing.T) {
+	for most := 1; most < 100; most++ {
+		var c weirConfig
+		c.limitSources(most)
+		if int(c.SourceFrom) > most/2 || c.SourceTurns == 0 {
+			t.Errorf("of %d: from %d on, %d are recorded", most, c.SourceFrom, c.SourceTurns)
+		}
+		if most > sourceFew && int(c.SourceFrom) != most/2 {
+			t.Errorf("of %d: already from %d on", most, c.SourceFrom)
+		}
+	}
+}

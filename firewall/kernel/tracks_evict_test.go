@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // TestTracksAreEvicted: SYNs of forged sources hold every track of a limit. Each new client gets
@@ -105,6 +106,42 @@ func TestOnePacketProvesTwoTrackedStates(t *testing.T) {
 	if v := b.segment(true, outsider(1), 3, packet.FlagSYN, 1, 0,
 		0); v.Reason != firewall.ReasonLimit {
 		t.Errorf("a third one: %+v", v)
+	}
+}
+
+// TestMovingStateIsPromoted: the packet that proves a state comes while the state moves to its other
+// set, and cannot promote it. The next one does.
+func TestMovingStateIsPromoted(t *testing.T) {
+	b := newBench(t, "add check-state\nadd allow udp from any to any keep-state\n",
+		func(*firewall.Options) {})
+	peer := outsider(1)
+	ask := func() {
+		b.evaluate(firewall.In, peer, benchHost, build.UDP{SrcPort: 5000, DstPort: 53})
+	}
+	ask()
+	b.evaluate(firewall.Out, benchHost, peer, build.UDP{SrcPort: 53, DstPort: 5000})
+	place := -1
+	for x, err := range b.e.entries() {
+		if err != nil || place >= 0 {
+			t.Fatalf("more than one state, or %v", err)
+		}
+		place = int(x.place)
+	}
+	c := weirCall{Op: opBeginMove, Place: uint32(place), Now: int64(b.now)}
+	if err := b.e.call.ask(&c); err != nil || c.Result == 0 {
+		t.Fatalf("begin: %d %v", c.Result, err)
+	}
+	ask()
+	c = weirCall{Op: opEndMove, Place: uint32(place), Now: int64(b.now)}
+	if err := b.e.call.ask(&c); err != nil || c.Result != 1 {
+		t.Fatalf("end: %d %v", c.Result, err)
+	}
+	if s := b.stats(); s.HalfOpen != 1 {
+		t.Fatalf("this test could not fail: %d states are half-open", s.HalfOpen)
+	}
+	ask()
+	if s := b.stats(); s.States != 1 || s.HalfOpen != 0 {
+		t.Errorf("%d states are counted, %d half-open", s.States, s.HalfOpen)
 	}
 }
 

@@ -81,7 +81,7 @@ func newRing(most, halfOpen, shards int) ring {
 	r := ring{slots: make([]int32, 1<<bits.Len(uint(max(2*halfOpen/shards, 64)-1)))}
 	r.count = uint32(most)
 	if most > fewOfSource {
-		r.count = uint32(most / 2)
+		r.count = uint32(most - most/2) // forged refuses at half of most
 	}
 	r.from = uint32(most) - r.count
 	r.count = max(1, r.count/uint32(shards))
