@@ -75,7 +75,7 @@ func TestHandshakeFlood(t *testing.T) {
 	download(t, a, b, 2<<20, nil)
 	a.dev.wg.ScheduleHandshakeOnUserSend([32]byte(b.key.Public()))
 	renewed := false
-	for deadline := time.Now().Add(25 * time.Second); time.Now().Before(deadline) &&
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) &&
 		!renewed; time.Sleep(100 * time.Millisecond) {
 		echo(t, a, b, 100)
 		now, err := b.dev.Peers()

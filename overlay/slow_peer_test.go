@@ -57,12 +57,17 @@ func TestSlowPeer(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	for range 10 { // a round trip without the flood takes less than a millisecond
+	// A round trip without the flood takes less than a millisecond. If the slow peer blocked the
+	// others, each of these would take long; one that others on this machine delay says nothing,
+	// nor does a datagram that is lost and sent again after a second.
+	quickest := time.Hour
+	for range 10 {
 		begin := time.Now()
 		echo(t, a, fast, 100, 1000)
-		if took := time.Since(begin); took > 900*time.Millisecond {
-			t.Errorf("round trips to the other peer took %v", took)
-		}
+		quickest = min(quickest, time.Since(begin))
+	}
+	if quickest > 900*time.Millisecond {
+		t.Errorf("the quickest round trips to the other peer took %v", quickest)
 	}
 	begin := time.Now()
 	download(t, a, fast, 4<<20, nil)
