@@ -44,13 +44,15 @@ func TestTunFilter(t *testing.T) {
 		t.Helper()
 		var err error
 		var out []byte
-		for range 50 { // until the program has made its devices
-			if out, err = exec.Command("ip", args...).CombinedOutput(); err == nil {
-				return
+		defer func() {
+			if err != nil {
+				t.Logf("ip %v: %v\n%s", args, err, out)
 			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		t.Fatalf("ip %v: %v\n%s", args, err, out)
+		}()
+		nstest.Eventually(t, "the program has made its devices", func() bool {
+			out, err = exec.Command("ip", args...).CombinedOutput()
+			return err == nil
+		})
 	}
 	run("-n", a.Name(), "link", "set", "tout", "netns", b.Name())
 	run("-n", a.Name(), "address", "add", "10.77.0.1/24", "dev", "tin")
@@ -119,12 +121,13 @@ func halfOfThem(t *testing.T, a, b *nstest.Node) {
 			t.Fatal(err)
 		}
 	}
-	received := 0
+	received, wait := 0, time.Minute // the program may not have run yet
 	for buf := make([]byte, 100); ; received++ {
-		l.SetReadDeadline(time.Now().Add(time.Second))
+		l.SetReadDeadline(time.Now().Add(wait))
 		if _, _, err := l.ReadFrom(buf); err != nil {
 			break
 		}
+		wait = time.Second
 	}
 	// None or all would pass by luck once in 2^199 runs.
 	if received == 0 || received == sent {
