@@ -21,7 +21,7 @@ func TestWatchRoutesTellsOfChanges(t *testing.T) {
 		t.Helper()
 		select {
 		case <-reported:
-		case <-time.After(30 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("not reported: %s", what)
 		}
 	}
@@ -46,7 +46,7 @@ func TestWatchRoutesTellsOfChanges(t *testing.T) {
 		if err != context.Canceled {
 			t.Errorf("ended with %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Error("does not end")
 	}
 }
