@@ -41,7 +41,7 @@ func TestBothFamiliesAtOnce(t *testing.T) {
 		go srv.Serve(l)
 		defer srv.Close()
 		c := http.Client{Transport: &http.Transport{DialContext: client.DialContext},
-			Timeout: 5 * time.Second}
+			Timeout: patience}
 		defer c.CloseIdleConnections()
 		resp, err := c.Get("http://" + addr + "/")
 		if err != nil {
@@ -68,7 +68,7 @@ func TestARouterInTheMiddle(t *testing.T) {
 	b.Route("10.1.0.0/24", "10.2.0.1")
 	b.Route("fd01::/64", "fd02::1")
 	for _, to := range []string{"10.2.0.2", "fd02::2"} {
-		if out, err := a.Command("ping", "-n", "-c1", "-W5", to).CombinedOutput(); err != nil {
+		if out, err := a.Command("ping", "-n", "-c1", "-W60", to).CombinedOutput(); err != nil {
 			t.Errorf("ping %s: %v\n%s", to, err, out)
 		}
 	}

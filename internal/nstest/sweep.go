@@ -59,7 +59,7 @@ func removeNS(path string) error {
 
 // killTimeout is how long killed processes get to disappear. One that is stuck in the kernel for
 // longer is reported.
-const killTimeout = 5 * time.Second
+const killTimeout = time.Minute
 
 // killInside kills all processes in the namespace that path stands for, and waits until they are
 // gone.
