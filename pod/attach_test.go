@@ -141,7 +141,7 @@ func TestNamespaceMadeAgain(t *testing.T) {
 		t.Fatalf("the attach of the new namespace: %+v, made %v, %v", second, made, err)
 	}
 	nstest.Eventually(b.t, "the new one answers", func() bool {
-		return b.ping(b.host, second.Addrs[0]) == nil
+		return b.pingFor(b.host, second.Addrs[0], 2*time.Second) == nil
 	})
 	if err := b.host.Netlink().DeleteLink(int(second.Index)); err != nil {
 		t.Fatal(err)

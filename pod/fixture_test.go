@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nstest"
@@ -124,8 +125,14 @@ func (b *fixture) attach(name string, spec Spec) (Pod, *nstest.Node) {
 	return p, node
 }
 
+// ping sends one and waits for its answer, which has to come.
 func (b *fixture) ping(from *nstest.Node, to netip.Addr) error {
-	out, err := from.Command("ping", "-c1", "-W2", to.String()).CombinedOutput()
+	return b.pingFor(from, to, time.Minute)
+}
+
+func (b *fixture) pingFor(from *nstest.Node, to netip.Addr, most time.Duration) error {
+	out, err := from.Command("ping", "-c1", fmt.Sprint("-W", most.Seconds()),
+		to.String()).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("ping %s: %w: %s", to, err, out)
 	}
