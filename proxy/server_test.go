@@ -368,12 +368,12 @@ func TestOtherClients(t *testing.T) {
 	target := "http://web.test:" + port + "/"
 	python := `import sys, urllib.request
 o = urllib.request.build_opener(urllib.request.ProxyHandler({"http": "http://" + sys.argv[1]}))
-sys.stdout.write(o.open(sys.argv[2], timeout=5).read().decode())`
+sys.stdout.write(o.open(sys.argv[2], timeout=250).read().decode())`
 	for name, command := range map[string][]string{
-		"curl SOCKS5": {"curl", "-sS", "-m5", "--proxy", "socks5h://" + proxy, target},
-		"curl CONNECT": {"curl", "-sS", "-m5", "--proxytunnel", "--proxy", "http://" + proxy,
+		"curl SOCKS5": {"curl", "-sS", "-m250", "--proxy", "socks5h://" + proxy, target},
+		"curl CONNECT": {"curl", "-sS", "-m250", "--proxytunnel", "--proxy", "http://" + proxy,
 			target},
-		"curl plain": {"curl", "-sS", "-m5", "--proxy", "http://" + proxy, target},
+		"curl plain": {"curl", "-sS", "-m250", "--proxy", "http://" + proxy, target},
 		"python":     {"python3", "-c", python, proxy, target},
 	} {
 		t.Run(name, func(t *testing.T) {
