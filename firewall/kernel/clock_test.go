@@ -16,7 +16,8 @@ func TestClock(t *testing.T) {
 	if tick < int64(time.Millisecond) || tick > int64(10*time.Millisecond) {
 		t.Fatalf("a tick takes %d ns", tick)
 	}
-	for range 100 {
+	look := func() (off, most int64) {
+		t.Helper()
 		before := monotonic()
 		c := weirCall{Op: opClock, Clock: tick}
 		if err := e.call.ask(&c); err != nil {
@@ -28,8 +29,17 @@ func TestClock(t *testing.T) {
 		}
 		// What was found at the start and what is found now are two looks at one thing, which a
 		// daemon of NTP may steer by 500 ppm meanwhile (adjtimex(2)).
-		most := tick + 1 + (now-start)/2000
-		if off := c.Clock - e.config.Clock; off < -most || off > most {
+		return c.Clock - e.config.Clock, tick + 1 + (now-start)/2000
+	}
+	for range 100 {
+		off, most := look()
+		// A busy host may keep ticks from a virtual machine, which then come all at once: a reading
+		// is wrong if it is wrong again.
+		for try := 0; try < 3 && max(off, -off) > most; try++ {
+			time.Sleep(time.Duration(tick))
+			off, most = look()
+		}
+		if max(off, -off) > most {
 			t.Errorf("the clock is %d ns off, which may be %d", off, most)
 		}
 		time.Sleep(3 * time.Millisecond)

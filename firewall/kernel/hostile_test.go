@@ -219,13 +219,13 @@ func TestHopLimit(t *testing.T) {
 		t.Errorf("one hop away: %v: %s", err, out)
 	}
 	for _, to := range []string{"10.88.0.2", "fd00:88::2"} {
-		out, err := v.outside.Command("ping", "-c1", "-W1", "-t1", to).CombinedOutput()
+		out, err := v.outside.Command("ping", "-c1", "-W60", "-t1", to).CombinedOutput()
 		text := strings.ToLower(string(out))
 		if err == nil || !strings.Contains(text, "time to live exceeded") &&
 			!strings.Contains(text, "hop limit") {
 			t.Errorf("from outside to %s with a hop limit of 1: %v: %s", to, err, out)
 		}
-		if out, err := v.outside.Command("ping", "-c1", "-W1", "-t2",
+		if out, err := v.outside.Command("ping", "-c1", "-W60", "-t2",
 			to).CombinedOutput(); err != nil {
 			t.Errorf("from outside to %s with a hop limit of 2: %v: %s", to, err, out)
 		}
@@ -248,7 +248,7 @@ func TestSmallPod(t *testing.T) {
 	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(v.a.endpoint) }))
 	for _, to := range []string{"10.88.0.2", "fd00:88::2"} {
 		for _, from := range []*nstest.Node{v.outside, v.b.Node} {
-			out, _ := from.Command("ping", "-c1", "-W1", "-s1400", "-Mdo", to).CombinedOutput()
+			out, _ := from.Command("ping", "-c1", "-W60", "-s1400", "-Mdo", to).CombinedOutput()
 			if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") &&
 				!strings.Contains(text, "too big") {
 				t.Errorf("from %s to %s: no answer that 1400 bytes are too many: %s", from, to, out)
@@ -261,7 +261,7 @@ func TestSmallPod(t *testing.T) {
 	big := strings.Repeat("0123456789abcdef", 1<<14)
 	for _, to := range []string{"10.88.0.2:80", "[fd00:88::2]:80", "192.0.2.1:8080",
 		"[2001:db8::1]:8080"} {
-		c, err := dialFrom(v.outside, to, 2500*time.Millisecond)
+		c, err := dialFrom(v.outside, to, patience)
 		v.must(err)
 		if err := echoText(c, big); err != nil {
 			t.Errorf("a long stream to %s: %v", to, err)
@@ -292,13 +292,13 @@ func TestErrorsFromRouters(t *testing.T) {
 		v.must(n.Netlink().SetLinkMTU(l.Index, 1280))
 	}
 	for _, to := range []string{"198.51.100.2", "2001:db8:1::2"} {
-		out, err := v.a.Command("ping", "-c1", "-W1", "-t2", to).CombinedOutput()
+		out, err := v.a.Command("ping", "-c1", "-W60", "-t2", to).CombinedOutput()
 		if text := strings.ToLower(string(out)); err == nil ||
 			!strings.Contains(text, "time to live exceeded") &&
 				!strings.Contains(text, "hop limit") {
 			t.Errorf("%s with a hop limit of 2: %v: %s", to, err, out)
 		}
-		out, _ = v.a.Command("ping", "-c1", "-W1", "-s1400", "-Mdo", to).CombinedOutput()
+		out, _ = v.a.Command("ping", "-c1", "-W60", "-s1400", "-Mdo", to).CombinedOutput()
 		if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") &&
 			!strings.Contains(text, "too big") {
 			t.Errorf("to %s: no answer that 1400 bytes are too many: %s", to, out)
@@ -306,7 +306,7 @@ func TestErrorsFromRouters(t *testing.T) {
 	}
 	big := strings.Repeat("0123456789abcdef", 1<<14)
 	for _, to := range []string{"198.51.100.2:80", "[2001:db8:1::2]:80"} {
-		c, err := dialFrom(v.a.Node, to, 2500*time.Millisecond)
+		c, err := dialFrom(v.a.Node, to, patience)
 		v.must(err)
 		if err := echoText(c, big); err != nil {
 			t.Errorf("a long stream to %s: %v", to, err)

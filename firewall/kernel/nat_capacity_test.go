@@ -116,12 +116,12 @@ func TestMissingHalfOfATranslation(t *testing.T) {
 	}
 }
 
-// TestPortsRevealNothingOfTheTable: the port that a pod gets does not depend on the keys that say
-// where states lie.
+// TestPortsRevealNothingOfTheTable: the ports that a pod gets do not depend on the keys that say
+// where states lie. There are three, for the keys may agree on one by chance.
 func TestPortsRevealNothingOfTheTable(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 60000)
-	port := func(change int) uint16 {
+	ports := func(change int) (all [3]uint16) {
 		f.must(f.engine.endWhere(func(*entry) bool { return true }))
 		if change >= 0 {
 			f.setConfig(func(c *weirConfig) {
@@ -130,16 +130,19 @@ func TestPortsRevealNothingOfTheTable(t *testing.T) {
 				}
 			})
 		}
-		_, src, _ := f.send(end(podA, 1000), end(outsideAddr, 9), build.UDP{})
-		return src.Port()
+		for i := range all { // the pod's own port is hashed, the destination is not
+			_, src, _ := f.send(end(podA, 1000+i), end(outsideAddr, 9), build.UDP{})
+			all[i] = src.Port()
+		}
+		return all
 	}
 	const table, nat = 0, 12 // SEED_TABLE, SEED_NAT
-	first := port(-1)
-	if again := port(table); again != first {
-		t.Errorf("with other keys of the table the port is %d, not %d", again, first)
+	first := ports(-1)
+	if again := ports(table); again != first {
+		t.Errorf("with other keys of the table the ports are %d, not %d", again, first)
 	}
-	if other := port(nat); other == first {
-		t.Errorf("with other keys of its own the port is %d, too", other)
+	if other := ports(nat); other == first {
+		t.Errorf("with other keys of their own the ports are %d, too", other)
 	}
 }
 

@@ -172,15 +172,11 @@ func (v *cluster) settle(name string, number byte) *podNode {
 // awaitCarrier waits until a link sends: up to then the kernel throws away what is sent.
 func (v *cluster) awaitCarrier(conn *nl.Conn, name string) {
 	v.t.Helper()
-	for range 5000 {
+	nstest.Eventually(v.t, name+" comes up", func() bool {
 		l, err := conn.LinkByName(name)
 		v.must(err)
-		if l.Running {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	v.t.Fatalf("%s does not come up", name)
+		return l.Running
+	})
 }
 
 // serve echoes TCP and UDP on a port of a node, for both families.

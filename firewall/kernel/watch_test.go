@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf/ringbuf"
+
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/nstest"
@@ -32,13 +34,27 @@ func (g *pairLab) watch(t *testing.T, kinds ...firewall.EventKind) (stop func() 
 		time.Sleep(time.Millisecond)
 	}
 	return func() []firewall.Event {
-		time.Sleep(500 * time.Millisecond) // for what is in the ring
+		g.awaitEmptyRing(t) // the end of Watch drops what it has not read
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 		return all
 	}
+}
+
+// awaitEmptyRing waits until Watch has read all that lies in the ring of events. This reader never
+// reads.
+func (g *pairLab) awaitEmptyRing(t *testing.T) {
+	t.Helper()
+	r, err := ringbuf.NewReader(g.engine.objects.Events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	nstest.Eventually(t, "the ring of events is read", func() bool {
+		return r.AvailableBytes() == 0
+	})
 }
 
 func (g *pairLab) watched() bool {
@@ -242,6 +258,53 @@ func (g *pairLab) keepsIdle(t *testing.T, n int) {
 	})
 }
 
+// counted is how many packets rules 100 and 150 have counted.
+func (g *pairLab) counted(t *testing.T) (n uint64) {
+	t.Helper()
+	rules, err := g.engine.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules {
+		if r.Number == 100 || r.Number == 150 {
+			n += r.Packets
+		}
+	}
+	return n
+}
+
+// captures are the frames that a capture has brought so far.
+type captures struct {
+	mu  sync.Mutex
+	all []firewall.Captured
+}
+
+func (c *captures) add(f *firewall.Captured) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one := *f
+	one.Data = append([]byte(nil), f.Data...)
+	c.all = append(c.all, one)
+}
+
+func (c *captures) number() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.all)
+}
+
+// ofOurRules is how many frames rules 100 and 150 decided.
+func (c *captures) ofOurRules() (n uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.all {
+		if r := c.all[i].Verdict.Rule; r == 100 || r == 150 {
+			n++
+		}
+	}
+	return n
+}
+
 // TestCapture: every frame at the hooks comes with its bytes and its verdict, dropped ones
 // included, and none comes without a capture.
 func TestCapture(t *testing.T) {
@@ -250,16 +313,8 @@ func TestCapture(t *testing.T) {
 		"add 1 check-state\nadd 100 allow tcp from any to me 80 setup keep-state\n"+
 			"add 150 deny tcp from any to me 81\n")
 	stop := g.watch(t)
-	var mu sync.Mutex
-	var all []firewall.Captured
-	err := g.engine.Capture(func(f *firewall.Captured) {
-		mu.Lock()
-		defer mu.Unlock()
-		one := *f
-		one.Data = append([]byte(nil), f.Data...)
-		all = append(all, one)
-	})
-	if err != nil {
+	var captured captures
+	if err := g.engine.Capture(captured.add); err != nil {
 		t.Fatal(err)
 	}
 	c, err := g.dial("10.0.0.1:80")
@@ -274,7 +329,10 @@ func TestCapture(t *testing.T) {
 		c.Close()
 		t.Fatal("port 81 is open")
 	}
-	time.Sleep(time.Second) // for what is in the ring
+	time.Sleep(time.Second) // for the end of the connection
+	nstest.Eventually(t, "what the rules count is captured", func() bool {
+		return captured.ofOurRules() == g.counted(t)
+	})
 	if err := g.engine.Capture(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -282,14 +340,13 @@ func TestCapture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mu.Lock()
-	frames := len(all)
-	mu.Unlock()
+	frames := captured.number()
 	if c, err = g.dial("10.0.0.1:80"); err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
 	stop()
+	all := captured.all
 	if len(all) != frames || frames == 0 {
 		t.Fatalf("%d frames during the capture, %d in the end", frames, len(all))
 	}
