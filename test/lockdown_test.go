@@ -120,13 +120,12 @@ func TestLastResort(t *testing.T) {
 		"http://[fd66::1]/").CombinedOutput(); err == nil {
 		t.Errorf("by IPv6 port 80 answers: %s", out)
 	}
-	if out, err := p.client.Command("curl", "-sS", "--max-time", "5",
-		"http://[fd66::1]:22/").CombinedOutput(); err != nil {
+	if out, err := p.client.Command("curl", "-sS", "--max-time",
+		fmt.Sprint(patience.Seconds()), "http://[fd66::1]:22/").CombinedOutput(); err != nil {
 		t.Errorf("by IPv6 port 22 does not answer: %v %s", err, out)
 	}
-	if out, err := p.server.Command("ping", "-c1", "-W5",
-		"10.66.0.2").CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	if err := ping(p.server, "10.66.0.2"); err != nil {
+		t.Error(err)
 	}
 	if out, err := p.client.Command("ping", "-c1", "-W1",
 		"10.66.0.1").CombinedOutput(); err == nil {

@@ -121,6 +121,7 @@ table offices add fd00:88:1::2
 	nginx(t, web, 80, 81, 82)
 	client, _ := h.left.attach("client", "--addr", "10.88.1.2", "--addr", "fd00:88:1::2")
 	outsider, _ := h.left.attach("outsider")
+	wait := fmt.Sprint(patience.Seconds()) // for a refusal, which has to come
 	wire := h.onWire(t, func() {
 		for _, a := range webPod.Addrs {
 			reach(t, client, pageAt(a, 80))
@@ -131,8 +132,8 @@ table offices add fd00:88:1::2
 			refuse(t, client, pageAt(a, 82))   // by those of the left one, at the pod
 			// by a reset, of the left host's tunnel and of the right one's
 			for _, port := range []uint16{90, 91} {
-				if out, err := curl(client, pageAt(a, port)); err == nil ||
-					!strings.Contains(err.Error(), "(7)") {
+				if out, err := curl(client, "--connect-timeout", wait,
+					pageAt(a, port)); err == nil || !strings.Contains(err.Error(), "(7)") {
 					t.Errorf("%s is not reset: %q, %v", pageAt(a, port), out, err)
 				}
 			}
@@ -150,7 +151,7 @@ table offices add fd00:88:1::2
 	// no peer has it
 	mustRun(t, h.left.host.Command("ip", "route", "add", "10.88.9.0/24", "dev", "weir0"))
 	for _, from := range []*nstest.Node{h.left.host, client} {
-		if _, err := curl(from, "http://10.88.9.1/"); err == nil ||
+		if _, err := curl(from, "--connect-timeout", wait, "http://10.88.9.1/"); err == nil ||
 			!strings.Contains(err.Error(), "(7)") {
 			t.Errorf("%s does not learn that no peer has an address: %v", from, err)
 		}

@@ -17,15 +17,8 @@ func TestForeignPodRange(t *testing.T) {
 	nstest.Root(t)
 	h := newPodHostWith(t, "[pods]\nranges = [\"10.66.0.0/24\", \"fd66::/64\"]\n",
 		"add allow ip from any to any\n")
-	ping := func(to string) error {
-		out, err := h.host.Command("ping", "-c1", "-W2", to).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("ping %s: %w: %s", to, err, out)
-		}
-		return nil
-	}
 	for _, neighbour := range []string{"10.66.0.2", "fd66::2"} {
-		if err := ping(neighbour); err != nil {
+		if err := ping(h.host, neighbour); err != nil {
 			t.Error(err)
 		}
 	}
@@ -68,7 +61,7 @@ func TestForeignPodRange(t *testing.T) {
 	}
 	h.kill()
 	h.start()
-	if err := ping(first.Addrs[0].String()); err != nil {
+	if err := ping(h.host, first.Addrs[0].String()); err != nil {
 		t.Errorf("the container that was there: %v", err)
 	}
 	gateway("del", "10.88.0.200/25", "dev", "eth0")

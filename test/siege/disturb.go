@@ -102,12 +102,15 @@ func trial(x *chaos, r *rand.Rand) error {
 	if r.IntN(2) == 0 {
 		return x.again(syscall.SIGKILL)
 	}
-	time.Sleep(1500 * time.Millisecond)
-	out, err := x.agentNode.run("fw", "list")
-	if err == nil && strings.Contains(string(out), "5000") {
-		return errors.New("a trial without confirmation did not end")
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		out, err := x.agentNode.run("fw", "list")
+		if err != nil || !strings.Contains(string(out), "5000") {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return errors.New("a trial without confirmation did not end")
+		}
 	}
-	return err
 }
 
 func addDelete(x *chaos, r *rand.Rand) error {
