@@ -109,8 +109,8 @@ func TestOnePacketProvesTwoTrackedStates(t *testing.T) {
 	}
 }
 
-// TestMovingStateIsPromoted: the packet that proves a state comes while the state moves to its other
-// set, and cannot promote it. The next one does.
+// TestMovingStateIsPromoted: the packet that proves a state comes while the state moves to its
+// other set, and cannot promote it. The next one does.
 func TestMovingStateIsPromoted(t *testing.T) {
 	b := newBench(t, "add check-state\nadd allow udp from any to any keep-state\n",
 		func(*firewall.Options) {})
