@@ -18,11 +18,13 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// within fails if something takes a second: the disk of these tests answers later, or never.
+// within fails if something takes four seconds. That is less than `hangs` and retryEvery: what the
+// disk of these tests delays, or what has to be tried again, comes later or never.
 func within(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	answer := make(chan bool)
-	end := time.Now().Add(time.Second)
+	const most = 4 * time.Second
+	answer := make(chan bool, 1)
+	end := time.Now().Add(most)
 	go func() {
 		for !ok() {
 			time.Sleep(2 * time.Millisecond)
@@ -36,9 +38,9 @@ func within(t *testing.T, what string, ok func() bool) {
 	select {
 	case is := <-answer:
 		if !is {
-			t.Fatalf("not so within a second: %s", what)
+			t.Fatalf("not within %v: %s", most, what)
 		}
-	case <-time.After(2 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Fatalf("no answer: %s", what)
 	}
 }

@@ -230,6 +230,8 @@ func TestLostCopy(t *testing.T) {
 // TestTrial: unconfirmed rules go back on each host by its own timer, also on one that is cut off;
 // confirmed ones stay, and half-way each host reports that it is connected.
 func TestTrial(t *testing.T) {
+	// The test has to act before half of it is over, and the rest before its end.
+	const trial = 4 * time.Second
 	l := newLab(t)
 	l.join("a", 1, "10.0.1.0/24")
 	l.join("b", 2, "10.0.2.0/24")
@@ -243,7 +245,7 @@ func TestTrial(t *testing.T) {
 	}
 	first := l.load("add 100 allow tcp from any to any\n", 0)
 	both("the first version", first)
-	second := l.load("add 200 allow udp from any to any\n", time.Second)
+	second := l.load("add 200 allow udp from any to any\n", trial)
 	both("the trial", second)
 	b.client.away(true) // the rules cut it off
 	nstest.Eventually(t, "the other one reports half-way", func() bool {
@@ -256,13 +258,13 @@ func TestTrial(t *testing.T) {
 	nstest.Eventually(t, "the host that was cut off goes back", func() bool {
 		return b.parts.now() == first
 	})
-	time.Sleep(1200 * time.Millisecond)
+	time.Sleep(1200 * time.Millisecond) // the other one's timer began at about the same time
 	if a.parts.now() != second {
 		t.Error("confirmed rules went back")
 	}
 	b.client.away(false)
 	both("the confirmed version", second)
-	third := l.load("add 300 allow icmp from any to any\n", time.Second)
+	third := l.load("add 300 allow icmp from any to any\n", trial)
 	both("another trial", third)
 	both("both go back", second)
 	nstest.Eventually(t, "the report", func() bool { return l.reportOf("a").Refused != nil })
