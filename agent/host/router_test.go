@@ -198,11 +198,12 @@ func TestRouterBeforeStaysOne(t *testing.T) {
 // awaitRoute advertises until the host has the route: it listens a moment after the link is up.
 func awaitRoute(t *testing.T, host, router *nstest.Node, iface string) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !hasAdvertised(t, host, iface); {
-		if time.Now().After(end) {
-			t.Fatalf("no route by advertisement at %s", iface)
+	nstest.Eventually(t, "a route by advertisement at "+iface, func() bool {
+		if hasAdvertised(t, host, iface) {
+			return true
 		}
 		advertise(t, router, iface)
 		time.Sleep(20 * time.Millisecond)
-	}
+		return false
+	})
 }
