@@ -28,8 +28,11 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 	w := Watchdog{Locks: []func(){locker(&rules), locker(&hooks)}, Slow: []*Slow{slow},
 		Pulse: pulse}
 	var asking sync.WaitGroup // as in a node, one question at a time
-	well := func(turns bool) bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	// A node that is not well does not answer: the test waits only a moment for it. One that is
+	// well answers, on however busy a machine.
+	const moment, long = 100 * time.Millisecond, time.Minute
+	well := func(turns bool, within time.Duration) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
 		if turns {
 			go func() {
@@ -44,40 +47,44 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 		select {
 		case ok := <-answer:
 			return ok
-		case <-time.After(300 * time.Millisecond):
+		case <-time.After(3 * within):
 			return false
 		}
 	}
-	if !well(true) {
+	if !well(true, long) {
 		t.Error("not well although nothing is wrong")
 	}
-	if well(false) {
+	if well(false, moment) {
 		t.Error("well although the loop does not turn")
 	}
 	for name, lock := range map[string]*sync.Mutex{"rules": &rules, "hooks": &hooks} {
 		lock.Lock()
-		if well(true) {
+		if well(true, moment) {
 			t.Errorf("well although a goroutine keeps the lock of the %s", name)
 		}
 		lock.Unlock()
 		asking.Wait()
 	}
-	// Work on the peers may take long; then only a lock that is unavailable for minutes counts.
+	// Work on the peers may take long; then only a lock that is unavailable for minutes counts. An
+	// earlier question must not be open any more, so that the next one waits for this lock.
+	nstest.Eventually(t, "the questions so far are answered", func() bool {
+		return !slow.open.Load()
+	})
 	peers.Lock()
-	if !well(true) {
+	if !well(true, long) {
 		t.Error("not well although work on the peers has just begun")
 	}
 	slow.asked = time.Now().Add(-lockPatience)
-	if well(true) {
+	if well(true, moment) {
 		t.Error("well although a goroutine keeps the lock of the peers")
 	}
 	set.Add(1)
-	if !well(true) {
+	if !well(true, long) {
 		t.Error("not well although the work on the peers gets on")
 	}
 	slow.asked = time.Now().Add(-lockPatience)
 	peers.Unlock()
-	nstest.Eventually(t, "the peers can be had again", func() bool { return well(true) })
+	nstest.Eventually(t, "the peers can be had again", func() bool { return well(true, long) })
 }
 
 // TestSlowIsPatient: a goroutine that keeps the lock of a slow part is noticed, in time.
