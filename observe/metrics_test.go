@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -87,20 +88,25 @@ func TestScrapesWalkOnce(t *testing.T) {
 
 func serving(t *testing.T) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for try := 0; ; try++ {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		address = l.Addr().String()
+		l.Close()
+		s, err := ServeMetrics(address, func() ([]Metric, error) {
+			return []Metric{One(Gauge, "x", "X.", 1)}, nil
+		}, make(chan error, 1))
+		if err == nil {
+			t.Cleanup(func() { s.Close() })
+			return address
+		}
+		// Another process may have got the port meanwhile.
+		if !errors.Is(err, syscall.EADDRINUSE) || try == 20 {
+			t.Fatal(err)
+		}
 	}
-	address = l.Addr().String()
-	l.Close()
-	s, err := ServeMetrics(address, func() ([]Metric, error) {
-		return []Metric{One(Gauge, "x", "X.", 1)}, nil
-	}, make(chan error, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return address
 }
 
 // TestMetricsHosts: over the loopback, a name that DNS may have pointed there is refused.
