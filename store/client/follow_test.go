@@ -28,7 +28,8 @@ type follower struct {
 	largest  int // changes of a step
 	failures []error
 
-	hold atomic.Pointer[chan struct{}] // while set, Step waits for it to be closed
+	hold   atomic.Pointer[chan struct{}] // while set, Step waits for it to be closed
+	failed atomic.Pointer[chan struct{}] // while set, so does Failed, and nothing is tried again
 }
 
 var unguarded = store.Guard{
@@ -59,8 +60,11 @@ func (w *wired) follow(t *testing.T, from store.Snapshot, check func(store.Snaps
 			},
 			Failed: func(err error) {
 				f.mu.Lock()
-				defer f.mu.Unlock()
 				f.failures = append(f.failures, err)
+				f.mu.Unlock()
+				if failed := f.failed.Load(); failed != nil {
+					<-*failed
+				}
 			},
 		})
 	}()
@@ -170,7 +174,7 @@ func TestFollowFaults(t *testing.T) {
 
 // TestContinue: a host that comes back with its copy gets what it missed, and no difference.
 func TestContinue(t *testing.T) {
-	w := newWired(t, "h/")
+	w := newSteady(t, "h/")
 	for i := range 20 {
 		w.put(t, fmt.Sprintf("h/%d", i), "1")
 	}
@@ -201,7 +205,7 @@ func TestContinue(t *testing.T) {
 // TestOtherHistory: a host whose content at a revision is not what the store had gets the
 // difference, although weir-store has all changes since.
 func TestOtherHistory(t *testing.T) {
-	w := newWired(t, "h/")
+	w := newSteady(t, "h/")
 	first := w.put(t, "h/a", "1")
 	warm := w.follow(t, store.Snapshot{}, ignore)
 	w.arrives(t, warm)
@@ -215,7 +219,7 @@ func TestOtherHistory(t *testing.T) {
 
 // TestDifferenceIsSmall: after a restart of weir-store, a host gets the buckets that changed.
 func TestDifferenceIsSmall(t *testing.T) {
-	w := newWired(t, "h/")
+	w := newSteady(t, "h/")
 	for i := range 500 {
 		w.put(t, fmt.Sprintf("h/%d", i), "1")
 	}
@@ -241,7 +245,7 @@ func TestDifferenceIsSmall(t *testing.T) {
 // TestSlowHost: a host that takes nothing for a while gets the newest values as one step, and
 // others do not wait for it. Its calls are answered meanwhile.
 func TestSlowHost(t *testing.T) {
-	w := newWired(t, "h/")
+	w := newSteady(t, "h/")
 	w.put(t, "h/begin", "1")
 	slow := w.follow(t, store.Snapshot{}, ignore)
 	fast := w.follow(t, store.Snapshot{}, ignore)
@@ -294,7 +298,7 @@ func TestSlowLine(t *testing.T) {
 
 // TestStepFails: an error of Step ends Follow.
 func TestStepFails(t *testing.T) {
-	w := newWired(t, "h/")
+	w := newSteady(t, "h/")
 	w.put(t, "h/a", "1")
 	c := w.client(t, nil)
 	full := errors.New("full")
@@ -310,23 +314,38 @@ func TestStepFails(t *testing.T) {
 
 // TestStoreSilent: weir-store that hears nothing of the store says so, and the client leaves it.
 func TestStoreSilent(t *testing.T) {
-	w := newWired(t, "h/")
+	w := newPatient(t, "h/", 3*silence)
 	w.put(t, "h/a", "1")
 	f := w.follow(t, store.Snapshot{}, ignore)
 	w.arrives(t, f)
+	// The state is looked at before the client connects again, which it may do at once.
+	failed := make(chan struct{})
+	f.failed.Store(&failed)
+	again := sync.OnceFunc(func() {
+		f.failed.Store(nil)
+		close(failed)
+	})
+	defer again()
 	w.model.Partition(true)
+	var s client.State
 	storetest.Eventually(t, "the client leaves", func() bool {
+		s = f.client.State()
+		return !s.Connected
+	})
+	if s.Err == nil || time.Since(s.Heard) < w.silence {
+		t.Errorf("state: %+v", s)
+	}
+	storetest.Eventually(t, "Follow says so", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return len(f.failures) > 0
 	})
-	if s := f.client.State(); s.Connected || s.Err == nil || time.Since(s.Heard) < silence {
-		t.Errorf("state: %+v", s)
-	}
+	again()
 	w.model.Partition(false)
 	w.put(t, "h/a", "2")
 	w.arrives(t, f)
-	if s := f.client.State(); !s.Connected || time.Since(s.Heard) > silence {
-		t.Errorf("state: %+v", s)
-	}
+	storetest.Eventually(t, "the client is connected and hears the store", func() bool {
+		s := f.client.State()
+		return s.Connected && time.Since(s.Heard) <= w.silence
+	})
 }
