@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	silence  = 2 * time.Second
-	patience = 20 * time.Second
+	// A third of silence is what connecting may take, on a busy machine.
+	silence  = 12 * time.Second
+	patience = time.Minute
 )
 
 // founded is a cluster on the model with one weir-store and one administrator.

@@ -254,7 +254,8 @@ func TestSilentConnections(t *testing.T) {
 	if _, err := f.connect(t, host).Read(t.Context(), cluster.IdentityKey, 0); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(begin); took > time.Second {
+	// weir-store gives each of them five seconds: the host does not wait for their end.
+	if took := time.Since(begin); took > 4*time.Second {
 		t.Errorf("it took %v", took)
 	}
 }
