@@ -116,7 +116,7 @@ func (c *chromium) chartSpans() string {
 		"c.plot.scales.x.min)).join()")
 }
 
-// TestLongHistoryInBrowser: an hour of samples is four charts within a second; buttons and the
+// TestLongHistoryInBrowser: an hour of samples is four charts, without delay; buttons and the
 // mouse choose the time, all charts show the same one; what is new comes alone; a restarted agent
 // begins again; text of rules and names of pods stay text.
 func TestLongHistoryInBrowser(t *testing.T) {
@@ -158,7 +158,7 @@ func (c *chromium) chartsOfTheHour() {
 	took := number(t, c.eval("(() => { const t = performance.now(); for (const c of page.charts) "+
 		"c.names = ''; page.drawCharts(); return performance.now() - t })()"))
 	t.Logf("four charts of an hour took %.0f ms to draw", took)
-	if took > 1000 {
+	if took > tooSlow {
 		t.Error("that is too long")
 	}
 	// bytes in the last sample, as bits per second
