@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -40,17 +41,20 @@ func TestGuessesLeadToTCP(t *testing.T) {
 func TestServerChangesCases(t *testing.T) {
 	for _, noTCP := range []bool{false, true} {
 		d := startDNS(t)
-		r := etc(t, map[string]string{}, d)
 		d.Set("a-long-name-with-many-letters.test", typeA,
 			eyeballstest.Record{Addrs: addrs("192.0.2.1"), MixCase: true, NoTCP: noTCP})
 		d.Set("a-long-name-with-many-letters.test", typeAAAA,
 			eyeballstest.Record{Addrs: addrs("2001:db8::1"), MixCase: true, NoTCP: noTCP})
-		got, took := lookup(t, r, "a-long-name-with-many-letters.test", both)
-		wantAddrs(t, got[A], "192.0.2.1")
-		wantAddrs(t, got[AAAA], "2001:db8::1")
-		if took[A] > 900*time.Millisecond {
-			t.Errorf("without TCP %v: took %v", noTCP, took[A])
-		}
+		retry(t, func() error {
+			r := etc(t, map[string]string{}, d)
+			got, took := lookup(t, r, "a-long-name-with-many-letters.test", both)
+			wantAddrs(t, got[A], "192.0.2.1")
+			wantAddrs(t, got[AAAA], "2001:db8::1")
+			if took[A] > 900*time.Millisecond { // a question is sent again after a second
+				return fmt.Errorf("without TCP %v: took %v", noTCP, took[A])
+			}
+			return nil
+		})
 	}
 }
 

@@ -96,23 +96,41 @@ func wantAddrs(t *testing.T, a Answer, list ...string) {
 	}
 }
 
+// late is after how long a server answers in tests of what does not wait for that: longer than a
+// busy machine stalls, and less than the resolver's patience.
+const late = 3 * time.Second
+
+// retry repeats a test that depends on real time until it passes. A machine that stalls at the
+// wrong moment makes a good resolver late now and then; a bad one is late every time.
+func retry(t *testing.T, play func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
+		if err = play(); err == nil {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Error(err)
+}
+
 func TestAnswersComeAlone(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
-	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"),
-		Delay: 900 * time.Millisecond})
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), Delay: late})
 	d.Set("host.test", typeAAAA,
 		eyeballstest.Record{Addrs: addrs("2001:db8::1", "2001:db8::2"), CNAME: "alias.test"})
 	got, took := lookup(t, r, "host.test", both|HTTPS)
 	wantAddrs(t, got[A], "192.0.2.1")
 	wantAddrs(t, got[AAAA], "2001:db8::1", "2001:db8::2")
-	if took[AAAA] > 800*time.Millisecond || took[A] < 900*time.Millisecond {
+	if took[AAAA] > late-late/4 || took[A] < late {
 		t.Errorf("AAAA after %v, A after %v", took[AAAA], took[A])
 	}
 	if !isNotFound(got[HTTPS].Err) || got[HTTPS].NoName {
 		t.Errorf("HTTPS: %+v", got[HTTPS])
 	}
-	if q := d.Queries(); !slices.Equal(q,
+	// After a second, what is open is sent again.
+	if q := d.Queries(); len(q) < 3 || !slices.Equal(q[:3],
 		[]string{"HTTPS host.test", "AAAA host.test", "A host.test"}) {
 		t.Errorf("queries %q", q)
 	}
@@ -124,13 +142,13 @@ func TestD1OneSocketBackToBack(t *testing.T) {
 	r := etc(t, map[string]string{"resolv.conf": "options single-request\n"}, d)
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1")})
 	d.Set("host.test", typeAAAA,
-		eyeballstest.Record{Addrs: addrs("2001:db8::1"), Delay: 900 * time.Millisecond})
+		eyeballstest.Record{Addrs: addrs("2001:db8::1"), Delay: late})
 	_, took := lookup(t, r, "host.test", both)
-	if took[A] < 900*time.Millisecond {
+	if took[A] < late {
 		t.Errorf("A was sent before AAAA had answered: %v", took)
 	}
 	r = etc(t, map[string]string{"resolv.conf": "options single-request-reopen\n"}, d)
-	if _, took = lookup(t, r, "host.test", both); took[A] > 800*time.Millisecond {
+	if _, took = lookup(t, r, "host.test", both); took[A] > late-late/4 {
 		t.Errorf("with a socket each, A waited for AAAA: %v", took)
 	}
 }
@@ -264,13 +282,16 @@ func TestTruncatedGoesOverTCP(t *testing.T) {
 
 func TestServerWithoutEDNS(t *testing.T) {
 	d := startDNS(t)
-	r := etc(t, map[string]string{}, d)
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), NoEDNS: true})
-	got, took := lookup(t, r, "host.test", A)
-	wantAddrs(t, got[A], "192.0.2.1")
-	if took[A] > 900*time.Millisecond { // a question is sent again after a second
-		t.Errorf("took %v", took[A])
-	}
+	retry(t, func() error {
+		r := etc(t, map[string]string{}, d)
+		got, took := lookup(t, r, "host.test", A)
+		wantAddrs(t, got[A], "192.0.2.1")
+		if took[A] > 900*time.Millisecond { // a question is sent again after a second
+			return fmt.Errorf("took %v", took[A])
+		}
+		return nil
+	})
 }
 
 func TestCancelLeavesNothing(t *testing.T) {
