@@ -95,8 +95,18 @@ func (l *lab) three(t *testing.T) {
 	}
 }
 
-// leader returns the host whose member leads.
-func (l *lab) leader(t *testing.T) *host {
+// leader waits until a member leads, and returns its host: an election may be under way.
+func (l *lab) leader(t *testing.T) (h *host) {
+	t.Helper()
+	storetest.Eventually(t, "there is a leader", func() bool {
+		h = l.leads(t)
+		return h != nil
+	})
+	return h
+}
+
+// leads returns the host whose member says that it leads, or nil.
+func (l *lab) leads(t *testing.T) *host {
 	t.Helper()
 	for _, h := range l.hosts {
 		if h.process == nil {
@@ -115,7 +125,6 @@ func (l *lab) leader(t *testing.T) *host {
 			return h
 		}
 	}
-	t.Fatal("there is no leader")
 	return nil
 }
 

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
-
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -74,14 +75,34 @@ func (l *lab) newHost(t *testing.T, name string) *host {
 	return h
 }
 
+// ports counts the ports that freeAddress has tried.
+var ports atomic.Uint32
+
+// freeAddress returns an address that is free until the test binds it, seconds later: below the
+// ports that the kernel gives out by itself (ip_local_port_range), and not one of another test. A
+// socket in the abstract namespace, which has the extent of that of the ports, says that it is
+// taken, also to other processes.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, count = 20000, 12000
+	for range count {
+		port := first + ports.Add(1)%count
+		taken, err := net.Listen("unix", fmt.Sprintf("@weir-test-port-%d", port))
+		if err != nil {
+			continue
+		}
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			taken.Close()
+			continue
+		}
+		l.Close()
+		t.Cleanup(func() { taken.Close() })
+		return address
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatalf("no port from %d to %d is free", first, first+count-1)
+	return ""
 }
 
 func (h *host) command(args ...string) *exec.Cmd {
@@ -225,7 +246,8 @@ func (l *lab) connect(t *testing.T, c *identity.Credential, name string) *client
 	if err != nil {
 		t.Fatal(err)
 	}
-	connected, err := client.New(client.Config{Name: name, TLS: config, Silence: 3 * time.Second,
+	// A third of the time of silence is what connecting may take, on a busy machine.
+	connected, err := client.New(client.Config{Name: name, TLS: config, Silence: 15 * time.Second,
 		Dial: (&net.Dialer{}).DialContext, Stores: func() (all []string) {
 			for _, h := range l.hosts {
 				all = append(all, h.address)
