@@ -1,6 +1,7 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -300,13 +301,16 @@ func TestLongContainerd(t *testing.T) {
 	c.start()
 	ctr := c.ctr
 	c.run("web", serverRoot(t), serveWeb...)
-	c.run("other", clientRoot(t), "/bin/sleep", "600")
+	root := clientRoot(t)
+	c.run("other", root, "/bin/sleep", "600")
 	count := 0
 	h.meetsTheRules(t, func(command ...string) (string, error) {
 		count++
-		out, err := ctr(append([]string{"task", "exec", "--exec-id", fmt.Sprint("e", count),
-			"other"}, command...)...).Output()
-		return string(out), err
+		// by way of a file: ctr may lose what a command prints that soon ends
+		err := ctr(append([]string{"task", "exec", "--exec-id", fmt.Sprint("e", count), "other",
+			"/bin/busybox", "sh", "-c", `exec "$@" >/out`, "sh"}, command...)...).Run()
+		out, bad := os.ReadFile(filepath.Join(root, "out"))
+		return string(out), errors.Join(err, bad)
 	})
 	c.end("web", "other")
 	h.isEmpty(t)
