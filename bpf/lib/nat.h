@@ -176,7 +176,10 @@ __noinline int nat_phase(struct __sk_buff *skb, struct cpu *c)
 	}
 	WRITE_ONCE(high->track, with_phase(high, phase));
 	WRITE_ONCE(low->last, p->now);
-	if (unlikely(READ_ONCE(low->flags) & META_FRESH))
+	// At ingress the packet may yet be refused at egress, as may those that came before it,
+	// unless both ends have sent.
+	if ((p->dir == DIR_OUT || phase == PHASE_ESTABLISHED) &&
+	    unlikely(READ_ONCE(low->flags) & META_FRESH))
 		__sync_fetch_and_and(&low->flags, ~META_FRESH);
 	return 0;
 }

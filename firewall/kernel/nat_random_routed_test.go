@@ -9,6 +9,7 @@ import (
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // routedRules keep states for most, none for questions to port 53, and refuse some packets on their
@@ -81,6 +82,41 @@ func TestRoutedTranslationsAgainstTheModel(t *testing.T) {
 					{Proto: 17, To: end(hostAddr, 6667)}: end(serverFour, 666),
 				}}
 		})
+	}
+}
+
+// TestRefusedTwiceLeavesNothing: two datagrams of a flow come in before the first leaves, and the
+// rules refuse both on their way out. Their translation is gone.
+func TestRefusedTwiceLeavesNothing(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, routedRules)
+	f := g.frames()
+	g.must(g.host.Do(func() error {
+		return g.engine.SetForwards([]forward.Published{{Proto: packet.ProtoUDP,
+			Host: end(hostAddr, 5454), Pod: end(serverFour, 53)}})
+	}))
+	at, frame := f.frame(end(outsideAddr, 4001), end(hostAddr, 5454), build.UDP{}, 0)
+	var passed [][]byte
+	for range 2 {
+		code, out := f.run(f.engine.objects.WeirIn, 0, at.index, frame)
+		x, routed := f.routed(at.index, out)
+		if code != wentUp || !routed {
+			t.Fatalf("on its way in: %d", code)
+		}
+		copy(out, x.mac[:])
+		passed = append(passed, out)
+	}
+	if n := len(f.pairs()); n != 1 {
+		t.Fatalf("this test could not fail: there are %d translations", n)
+	}
+	for _, out := range passed {
+		code, _ := f.run(f.engine.objects.WeirOut, at.index, f.behind[serverFour].index, out)
+		if code != wasShot {
+			t.Errorf("on its way out: %d", code)
+		}
+	}
+	if n := len(f.pairs()); n != 0 {
+		t.Errorf("%d translations are left", n)
 	}
 }
 

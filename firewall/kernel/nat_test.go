@@ -70,6 +70,22 @@ func (f *frames) send(from, to netip.AddrPort, l build.Layer) (code int32, src,
 func (f *frames) sendData(from, to netip.AddrPort, l build.Layer, n int) (_ int32, src,
 	dst netip.AddrPort) {
 	f.t.Helper()
+	at, frame := f.frame(from, to, l, n)
+	code, out := f.run(f.engine.objects.WeirIn, 0, at.index, frame)
+	if x, routed := f.routed(at.index, out); code == wentUp && routed {
+		copy(out, x.mac[:]) // it was for the host, and the run decides by the interface
+		code, out = f.run(f.engine.objects.WeirOut, at.index, x.index, out)
+	}
+	port := func(at int) uint16 { return binary.BigEndian.Uint16(out[at:]) }
+	src = netip.AddrPortFrom(netip.AddrFrom4([4]byte(out[26:30])), port(34))
+	dst = netip.AddrPortFrom(netip.AddrFrom4([4]byte(out[30:34])), port(36))
+	return code, src, dst
+}
+
+// frame returns a packet with n bytes of data, and where it comes in.
+func (f *frames) frame(from, to netip.AddrPort, l build.Layer, n int) (at crossing,
+	frame []byte) {
+	f.t.Helper()
 	at, ok := f.podLinks[from.Addr()]
 	if !ok {
 		at, ok = f.behind[from.Addr()]
@@ -87,17 +103,8 @@ func (f *frames) sendData(from, to netip.AddrPort, l build.Layer, n int) (_ int3
 	}
 	ip := enginetest.Packet(f.t, build.IPv4{Src: from.Addr(), Dst: to.Addr(), TTL: 64}, l,
 		build.Data(make([]byte, n)))
-	frame := append(append([]byte(nil), at.mac[:]...), 2, 0, 0, 0, 0, 9, 8, 0)
-	frame = append(frame, ip...)
-	code, out := f.run(f.engine.objects.WeirIn, 0, at.index, frame)
-	if x, routed := f.routed(at.index, out); code == wentUp && routed {
-		copy(out, x.mac[:]) // it was for the host, and the run decides by the interface
-		code, out = f.run(f.engine.objects.WeirOut, at.index, x.index, out)
-	}
-	port := func(at int) uint16 { return binary.BigEndian.Uint16(out[at:]) }
-	src = netip.AddrPortFrom(netip.AddrFrom4([4]byte(out[26:30])), port(34))
-	dst = netip.AddrPortFrom(netip.AddrFrom4([4]byte(out[30:34])), port(36))
-	return code, src, dst
+	frame = append(append([]byte(nil), at.mac[:]...), 2, 0, 0, 0, 0, 9, 8, 0)
+	return at, append(frame, ip...)
 }
 
 // run puts a frame into a program at an interface, which it came in by or, with another one that it
