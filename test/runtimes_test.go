@@ -388,7 +388,7 @@ func link(t *testing.T, name, target string) {
 		return
 	}
 	if err := os.Symlink(target, name); err != nil {
-		t.Fatalf("%v; a test needs this place for a moment", err)
+		t.Fatalf("%v; a test needs this place for a moment: remove it if no test runs", err)
 	}
 	t.Cleanup(func() { os.Remove(name) })
 }
