@@ -107,7 +107,11 @@ func TestWG(t *testing.T) {
 			c.UAPI = DefaultUAPI
 		}
 		first = false
-	}, nil)
+	}, func(p *Peer) {
+		if p.Name == "a" { // b knows one path, and cannot move a back to another later
+			p.Endpoints = []string{"10.97.0.1:51820"}
+		}
+	})
 	echo(t, a, b, 100)
 	wg := func(args ...string) string {
 		t.Helper()

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -40,6 +41,18 @@ func onFirstCPU(f func() error) error {
 	}
 	defer unix.SchedSetaffinity(0, &old)
 	return f()
+}
+
+// stayOnFirstCPU keeps the goroutine of a test on one CPU, with which lies what one call leaves for
+// the next. The thread ends with the goroutine.
+func stayOnFirstCPU(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread()
+	var one unix.CPUSet
+	one.Set(0)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // synFrame returns a SYN from one port of a client.

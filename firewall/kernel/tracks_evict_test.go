@@ -112,6 +112,7 @@ func TestOnePacketProvesTwoTrackedStates(t *testing.T) {
 // TestMovingStateIsPromoted: the packet that proves a state comes while the state moves to its
 // other set, and cannot promote it. The next one does.
 func TestMovingStateIsPromoted(t *testing.T) {
+	stayOnFirstCPU(t)
 	b := newBench(t, "add check-state\nadd allow udp from any to any keep-state\n",
 		func(*firewall.Options) {})
 	peer := outsider(1)
@@ -148,6 +149,7 @@ func TestMovingStateIsPromoted(t *testing.T) {
 // TestMovingStateIsFound: look-ups find a state at every step of its move to its other set, so no
 // `reset` rule meets its packets.
 func TestMovingStateIsFound(t *testing.T) {
+	stayOnFirstCPU(t)
 	b := newBench(t,
 		"add check-state\nadd allow tcp from any to me 80 setup keep-state\n"+
 			"add reset tcp from any to any\n", func(*firewall.Options) {})
