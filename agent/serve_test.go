@@ -2,63 +2,23 @@ package agent
 
 import (
 	"bufio"
-	"context"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/pipenet"
 )
 
-// pipes connects in memory and without buffers: what a client does not take blocks the server at
-// once, and in a bubble of synctest the clock runs meanwhile.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	close  func()
-}
-
-func newPipes() *pipes {
-	p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	p.close = sync.OnceFunc(func() { close(p.closed) })
-	return p
-}
-
-// Accept implements net.Listener.
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (p *pipes) Close() error {
-	p.close()
-	return nil
-}
-
-// Addr implements net.Listener.
-func (*pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }
-
-func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
-	near, far := net.Pipe()
-	p.conns <- far
-	return near, nil
-}
-
 // send connects, and sends the text of a request.
-func (p *pipes) send(t *testing.T, request string) net.Conn {
+func send(t *testing.T, l *pipenet.Listener, request string) net.Conn {
 	t.Helper()
-	near, err := p.dial(t.Context(), "", "")
+	near, err := l.Dial(t.Context(), "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,10 +44,10 @@ func TestCloseWaitsForNoClient(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNode(Config{Paths: Paths{Root: t.TempDir()}, Settings: DefaultSettings(),
 					Log: slog.New(slog.DiscardHandler)}, false)
-				s, l := newServer(n), newPipes()
+				s, l := newServer(n), pipenet.Listen()
 				served := make(chan error, 1)
 				go func() { served <- s.http.Serve(l) }()
-				defer l.send(t, c.request).Close()
+				defer send(t, l, c.request).Close()
 				synctest.Wait() // for the handler, which waits for the client
 				began := time.Now()
 				if err := s.close(); err != nil {
@@ -108,7 +68,7 @@ func TestCloseWaitsForNoClient(t *testing.T) {
 // than there are turns, hold up no other one, and are refused after a while.
 func TestReadersThatSendNoBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newPipes()
+		l := pipenet.Listen()
 		echo := func(q map[string]int) (map[string]int, error) { return q, nil }
 		server := http.Server{Handler: readOnly(api.Change(echo))}
 		go server.Serve(l)
@@ -117,13 +77,13 @@ func TestReadersThatSendNoBody(t *testing.T) {
 		var silent []net.Conn
 		for range answersAtOnce {
 			for _, what := range []string{"POST /v1/why", "GET /v1/status"} {
-				c := l.send(t, what+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n{")
+				c := send(t, l, what+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n{")
 				defer c.Close()
 				silent = append(silent, c)
 			}
 		}
 		synctest.Wait() // all wait for their bodies
-		client := http.Client{Transport: &http.Transport{DialContext: l.dial}, Timeout: time.Hour}
+		client := http.Client{Transport: &http.Transport{DialContext: l.Dial}, Timeout: time.Hour}
 		answer, err := client.Post("http://localhost/v1/why", "", strings.NewReader(`{"a":1}`))
 		if err != nil {
 			t.Fatal(err)

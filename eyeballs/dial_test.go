@@ -26,7 +26,7 @@ func TestDialPrefersIPv6AndSendsNoOtherSYN(t *testing.T) {
 	port := listen(t, "127.0.0.1", "::1")
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.1")})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1")})
-	retry(t, func() error {
+	eyeballstest.Retry(t, func() error {
 		f.reset()
 		got, _ := f.dial("tcp", addr("host.test", port))
 		if got != netip.IPv6Loopback() || f.count(EventConnecting) != 1 {
@@ -75,7 +75,7 @@ func TestDialRefusedContinuesAtOnce(t *testing.T) {
 	f.dns.Set("host.test", typeA,
 		eyeballstest.Record{Addrs: ip("127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1")})
-	retry(t, func() error {
+	eyeballstest.Retry(t, func() error {
 		f.reset()
 		got, took := f.dial("tcp", addr("host.test", port))
 		if got.String() != "127.0.0.5" || took > 200*time.Millisecond || f.count(EventFailed) != 4 {
@@ -92,7 +92,7 @@ func TestDialD7SendsNoUselessQuery(t *testing.T) {
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.1")})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1"), Delay: time.Second})
 	f.setHost(true, false)
-	retry(t, func() error {
+	eyeballstest.Retry(t, func() error {
 		f.reset()
 		got, took := f.dial("tcp", addr("host.test", port))
 		if q := f.queries(); !got.Is4() || took > 40*time.Millisecond ||
@@ -108,7 +108,7 @@ func TestDialD7SendsNoUselessQuery(t *testing.T) {
 	f.setHost(false, true)
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Lose: -1})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1")})
-	retry(t, func() error {
+	eyeballstest.Retry(t, func() error {
 		f.reset()
 		got, took := f.dial("tcp", addr("host.test", port))
 		if q := f.queries(); !got.Is6() || took > 60*time.Millisecond ||
@@ -145,7 +145,7 @@ func TestDialAnswersLateOrLost(t *testing.T) {
 		"AAAA fails": {a, eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure},
 			"127.0.0.1", 0, 40 * ms},
 	} {
-		retry(t, func() error {
+		eyeballstest.Retry(t, func() error {
 			time.Sleep(10 * time.Millisecond) // the server may not have read the last question yet
 			f.dns.Clear()
 			f.dns.Set("host.test", typeA, tt.a)
@@ -257,7 +257,7 @@ func TestDialRemembersTheWinner(t *testing.T) {
 	port := listen(t, "127.0.0.1")
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.1")})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Lose: -1})
-	retry(t, func() error {
+	eyeballstest.Retry(t, func() error {
 		f.History.Forget()
 		if _, took := f.dial("tcp", addr("host.test", port)); took < 50*time.Millisecond {
 			return fmt.Errorf("the first dial took %v", took)
@@ -352,7 +352,7 @@ func TestD11PreferredFamily(t *testing.T) {
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.1")})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1"), Delay: time.Second})
 	f.setHost(true, true).route6 = netip.Addr{}
-	retry(t, func() error {
+	eyeballstest.Retry(t, func() error {
 		if got, took := f.dial("tcp", addr("host.test", port)); !got.Is4() ||
 			took > 40*time.Millisecond {
 			return fmt.Errorf("reached %v after %v", got, took)

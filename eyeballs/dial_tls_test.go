@@ -39,7 +39,7 @@ func TestDialTLS(t *testing.T) {
 	f := newFixture(t, "127.0.0.2 example.com\n127.0.0.1 example.com\n")
 	f.TLS = &tls.Config{RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}}
 	address := addr("example.com", good.Port())
-	retry(t, func() error {
+	eyeballstest.Retry(t, func() error {
 		f.History.Forget()
 		f.reset()
 		c, took := tlsDial(t, f, address)

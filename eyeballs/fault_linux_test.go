@@ -82,7 +82,7 @@ func faultsInside(t *testing.T, host eyeballstest.Family) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel() // the scenarios mostly wait
 			try := 0
-			retry(t, func() error {
+			eyeballstest.Retry(t, func() error {
 				name := s.Stage(n, server, i+try*100, plain, secure)
 				try++
 				return playFault(t, &s, name)

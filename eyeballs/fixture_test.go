@@ -167,20 +167,6 @@ func (f *fixture) dial(network, address string) (netip.Addr, time.Duration) {
 	return ap.Addr(), took
 }
 
-// retry repeats a test that depends on real time until it passes. A machine that stalls at the
-// wrong moment makes a good dialer late now and then; a bad one is late every time.
-func retry(t *testing.T, play func() error) {
-	t.Helper()
-	var err error
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
-		if err = play(); err == nil {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Error(err)
-}
-
 // endpoints returns endpoints at port 1.
 func endpoints(addrs []netip.Addr) (eps []race.Endpoint) {
 	for _, a := range addrs {

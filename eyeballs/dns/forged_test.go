@@ -45,7 +45,7 @@ func TestServerChangesCases(t *testing.T) {
 			eyeballstest.Record{Addrs: addrs("192.0.2.1"), MixCase: true, NoTCP: noTCP})
 		d.Set("a-long-name-with-many-letters.test", typeAAAA,
 			eyeballstest.Record{Addrs: addrs("2001:db8::1"), MixCase: true, NoTCP: noTCP})
-		retry(t, func() error {
+		eyeballstest.Retry(t, func() error {
 			r := etc(t, map[string]string{}, d)
 			got, took := lookup(t, r, "a-long-name-with-many-letters.test", both)
 			wantAddrs(t, got[A], "192.0.2.1")

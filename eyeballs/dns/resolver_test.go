@@ -100,20 +100,6 @@ func wantAddrs(t *testing.T, a Answer, list ...string) {
 // busy machine stalls, and less than the resolver's patience.
 const late = 3 * time.Second
 
-// retry repeats a test that depends on real time until it passes. A machine that stalls at the
-// wrong moment makes a good resolver late now and then; a bad one is late every time.
-func retry(t *testing.T, play func() error) {
-	t.Helper()
-	var err error
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
-		if err = play(); err == nil {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Error(err)
-}
-
 func TestAnswersComeAlone(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
@@ -283,7 +269,7 @@ func TestTruncatedGoesOverTCP(t *testing.T) {
 func TestServerWithoutEDNS(t *testing.T) {
 	d := startDNS(t)
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), NoEDNS: true})
-	retry(t, func() error {
+	eyeballstest.Retry(t, func() error {
 		r := etc(t, map[string]string{}, d)
 		got, took := lookup(t, r, "host.test", A)
 		wantAddrs(t, got[A], "192.0.2.1")

@@ -29,8 +29,8 @@ var ranks = map[string]int{
 	"store/disk": 3, "store/admin": 3,
 	"pod": 4, "pod/dns": 5, "overlay": 4, "proxy": 4, "cni": 5,
 	"cni/netavark":      6,
-	"internal/testrand": -1, // for tests, like the next
-	"internal/nstest":   4, "internal/rebuilt": 4, "internal/releases": 4, "store/storetest": 4,
+	"internal/testrand": -1, "internal/pipenet": -1, // for tests, like the next
+	"internal/nstest": 4, "internal/rebuilt": 4, "internal/releases": 4, "store/storetest": 4,
 	"agent/api": 5, "agent/rulefile": 5, "agent/clock": 5, "agent/claim": 5, "agent/routes": 5,
 	"agent/engines": 5, "agent/page": 5,
 	"agent/problem": 6, "agent/adopt": 6, "agent/offline": 6, "agent/doctor": 6,
@@ -51,8 +51,8 @@ var agentParts = []string{"agent/rules", "agent/host", "agent/pods", "agent/peer
 	"agent/cluster", "agent/nat", "agent/services"}
 
 // testPackages exist for tests: the tests of any package may import them.
-var testPackages = []string{"internal/nstest", "internal/testrand", "internal/rebuilt",
-	"internal/releases", "firewall/enginetest", "store/storetest"}
+var testPackages = []string{"internal/nstest", "internal/testrand", "internal/pipenet",
+	"internal/rebuilt", "internal/releases", "firewall/enginetest", "store/storetest"}
 
 // mayImport restricts who imports a package further than its rank does. Tests may import it.
 var mayImport = map[string][]string{
@@ -64,6 +64,7 @@ var mayImport = map[string][]string{
 		"firewall/kernel", "internal/nstest", "cmd/weir"},
 	"internal/poller":     {"udp", "overlay"},
 	"internal/testrand":   {"firewall/enginetest"},
+	"internal/pipenet":    {},
 	"internal/rebuilt":    {},
 	"internal/releases":   {},
 	"firewall/enginetest": {},

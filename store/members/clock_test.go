@@ -2,61 +2,16 @@ package members_test
 
 import (
 	"context"
-	"net"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/weirnet/weir/internal/pipenet"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/client"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/members"
 )
-
-// pipes connects in memory: in a bubble of synctest only that lets the clock of the bubble run.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	close  func()
-}
-
-func newPipes() *pipes {
-	p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	p.close = sync.OnceFunc(func() { close(p.closed) })
-	return p
-}
-
-// Accept implements net.Listener.
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (p *pipes) Close() error {
-	p.close()
-	return nil
-}
-
-// Addr implements net.Listener.
-func (*pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7477} }
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	near, far := net.Pipe()
-	select {
-	case p.conns <- far:
-		return near, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
 
 // TestClockOfAnotherTime: with a clock twenty and more years behind, a cluster is founded, hosts
 // join, follow, write and are removed, and tokens end after their hour. The clock is that of a
@@ -66,8 +21,8 @@ func TestClockOfAnotherTime(t *testing.T) {
 		if year := time.Now().Year(); year != 2000 {
 			t.Fatalf("it is %d", year)
 		}
-		p := newPipes()
-		f := foundAt(t, p, p.dial, pool("10.64.0.0/16", 24))
+		p := pipenet.Listen()
+		f := foundAt(t, p, p.Dial, pool("10.64.0.0/16", 24))
 		a, b := f.join(t, "a"), f.join(t, "b")
 		host, other := f.connect(t, a.Credential), f.connect(t, b.Credential)
 
