@@ -109,6 +109,31 @@ func TestOnePacketProvesTwoTrackedStates(t *testing.T) {
 	}
 }
 
+// beginMove begins the move of the only state to its other set, to the place `to`; end ends it, on
+// the same CPU.
+func (b *bench) beginMove() (end func(), to int64) {
+	b.t.Helper()
+	place := -1
+	for x, err := range b.e.entries() {
+		if err != nil || place >= 0 {
+			b.t.Fatalf("more than one state, or %v", err)
+		}
+		place = int(x.place)
+	}
+	c := weirCall{Op: opBeginMove, Place: uint32(place), Now: int64(b.now)}
+	if err := b.e.call.ask(&c); err != nil || c.Result == 0 {
+		b.t.Fatalf("begin: %d %v", c.Result, err)
+	}
+	to = c.Result - 1
+	return func() {
+		b.t.Helper()
+		c := weirCall{Op: opEndMove, Place: uint32(place), Now: int64(b.now)}
+		if err := b.e.call.ask(&c); err != nil || c.Result != 1 {
+			b.t.Fatalf("end: %d %v", c.Result, err)
+		}
+	}, to
+}
+
 // TestMovingStateIsPromoted: the packet that proves a state comes while the state moves to its
 // other set, and cannot promote it. The next one does.
 func TestMovingStateIsPromoted(t *testing.T) {
@@ -121,22 +146,9 @@ func TestMovingStateIsPromoted(t *testing.T) {
 	}
 	ask()
 	b.evaluate(firewall.Out, benchHost, peer, build.UDP{SrcPort: 53, DstPort: 5000})
-	place := -1
-	for x, err := range b.e.entries() {
-		if err != nil || place >= 0 {
-			t.Fatalf("more than one state, or %v", err)
-		}
-		place = int(x.place)
-	}
-	c := weirCall{Op: opBeginMove, Place: uint32(place), Now: int64(b.now)}
-	if err := b.e.call.ask(&c); err != nil || c.Result == 0 {
-		t.Fatalf("begin: %d %v", c.Result, err)
-	}
+	end, _ := b.beginMove()
 	ask()
-	c = weirCall{Op: opEndMove, Place: uint32(place), Now: int64(b.now)}
-	if err := b.e.call.ask(&c); err != nil || c.Result != 1 {
-		t.Fatalf("end: %d %v", c.Result, err)
-	}
+	end()
 	if s := b.stats(); s.HalfOpen != 1 {
 		t.Fatalf("this test could not fail: %d states are half-open", s.HalfOpen)
 	}
@@ -171,28 +183,14 @@ func TestMovingStateIsFound(t *testing.T) {
 			}
 		}
 		for range 3 {
-			place := -1
-			for x, err := range b.e.entries() {
-				if err != nil || place >= 0 {
-					t.Fatalf("more than one state, or %v", err)
-				}
-				place = int(x.place)
-			}
 			goes("before")
-			c := weirCall{Op: opBeginMove, Place: uint32(place), Now: int64(b.now)}
-			if err := b.e.call.ask(&c); err != nil || c.Result == 0 {
-				t.Fatalf("begin: %d %v", c.Result, err)
-			}
+			end, to := b.beginMove()
 			goes("while it moves")
-			moved := c.Result
-			c = weirCall{Op: opEndMove, Place: uint32(place), Now: int64(b.now)}
-			if err := b.e.call.ask(&c); err != nil || c.Result != 1 {
-				t.Fatalf("end: %d %v", c.Result, err)
-			}
+			end()
 			goes("after")
 			for x := range b.e.entries() {
-				if int64(x.place) != moved-1 {
-					t.Errorf("the state is at %d, not at %d", x.place, moved-1)
+				if int64(x.place) != to {
+					t.Errorf("the state is at %d, not at %d", x.place, to)
 				}
 			}
 			b.now += 100 * time.Millisecond
