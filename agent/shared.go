@@ -136,31 +136,39 @@ func (t *sharedTables) view(f func(map[string]rule.Table)) {
 	f(shown)
 }
 
+// copied returns a copy of the tables that are in the engine and that pick reports true for.
+// Sorting the members of a large one takes long, and is done without the lock.
+func (t *sharedTables) copied(pick func(name string) bool) map[string]rule.Table {
+	copies := map[string]rule.Table{}
+	t.view(func(tables map[string]rule.Table) {
+		for name, table := range tables {
+			if pick(name) {
+				copies[name] = maps.Clone(table)
+			}
+		}
+	})
+	return copies
+}
+
 // all returns the tables as engines take them.
 func (t *sharedTables) all() map[string][]rule.TableEntry {
 	entries := map[string][]rule.TableEntry{}
-	t.view(func(tables map[string]rule.Table) {
-		for name, table := range tables {
-			entries[name] = table.Entries()
-		}
-	})
+	for name, table := range t.copied(func(string) bool { return true }) {
+		entries[name] = table.Entries()
+	}
 	return entries
 }
 
 // list returns the tables that q picks with all their members.
 func (t *sharedTables) list(q api.TableQuery) (all []api.Table) {
-	t.view(func(tables map[string]rule.Table) {
-		for _, name := range slices.Sorted(maps.Keys(tables)) {
-			if !q.Picks(name) {
-				continue
-			}
-			a := api.Table{Name: name, Entries: []api.TableEntry{}}
-			for _, p := range slices.SortedFunc(maps.Keys(tables[name]), netip.Prefix.Compare) {
-				a.Entries = append(a.Entries, api.TableEntry{Prefix: p.String(),
-					Value: tables[name][p]})
-			}
-			all = append(all, a)
+	tables := t.copied(q.Picks)
+	for _, name := range slices.Sorted(maps.Keys(tables)) {
+		a := api.Table{Name: name, Entries: []api.TableEntry{}}
+		for _, e := range tables[name].Entries() {
+			a.Entries = append(a.Entries, api.TableEntry{Prefix: e.Prefix.String(),
+				Value: e.Value})
 		}
-	})
+		all = append(all, a)
+	}
 	return all
 }

@@ -205,9 +205,10 @@ func (b *Book) loadFile(next Version, version string) error {
 var errClosed = &api.Error{Message: "the node is going down: no rule is changed any more",
 	Advice: "weir up starts it again"}
 
-// Close ends all changes: when it returns, nothing writes the saved rules any more. What is under
-// way ends first. A trial ends by going back to the rules before it. Where they cannot be in force,
-// those on trial stay, and are not saved: the next start begins with the rules before.
+// Close ends all changes: when it returns, nothing writes the saved rules or the copies of lists
+// any more. What is under way ends first. A trial ends by going back to the rules before it. Where
+// they cannot be in force, those on trial stay, and are not saved: the next start begins with the
+// rules before.
 func (b *Book) Close() error {
 	b.mu.Lock()
 	if b.closed {
@@ -221,6 +222,7 @@ func (b *Book) Close() error {
 	}
 	b.mu.Unlock()
 	b.background.group.Wait()
+	b.endCopies()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.expiry.timer != nil {

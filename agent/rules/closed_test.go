@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/rule"
 )
 
 // TestClosedBookWritesNothing: what is asked for while the node goes down brings back nothing that
@@ -45,6 +46,7 @@ func TestClosedBookWritesNothing(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	b.copyList(&rule.List{File: "/list", Seen: "now"})
 	h.up += stampEvery
 	b.expire()
 	if err := b.saveAgain(); err != nil {

@@ -66,30 +66,26 @@ type claim struct {
 
 // passesNow returns why the first of the connections would be refused that the rules in force let
 // pass, "" if there is none.
-func (x *Explainer) passesNow(claims []claim, ifs []firewall.Interface) (why string) {
+func (x *Explainer) passesNow(claims []claim, ifs []firewall.Interface) string {
 	if len(claims) == 0 {
 		return ""
 	}
-	x.Book.View(func(v Version, p *program.Program) {
-		if p == nil {
-			why = claims[0].why
-			return
+	now, p := x.inForce()
+	if p == nil {
+		return claims[0].why
+	}
+	e, err := x.engine(p, now.Set, ifs)
+	if err != nil {
+		return claims[0].why
+	}
+	defer e.Close()
+	for _, c := range claims {
+		refused, err := x.refusesNeeded(e, p, c.needed, ifs)
+		if err != nil || refused == "" {
+			return c.why
 		}
-		e, err := x.engine(p, v.Set, ifs)
-		if err != nil {
-			why = claims[0].why
-			return
-		}
-		defer e.Close()
-		for _, c := range claims {
-			now, err := x.refusesNeeded(e, p, c.needed, ifs)
-			if err != nil || now == "" {
-				why = c.why
-				return
-			}
-		}
-	})
-	return why
+	}
+	return ""
 }
 
 // anyPort stands for the port that the kernel gives a new connection.

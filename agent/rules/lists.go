@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,8 +37,12 @@ const (
 	listSingles = 4096
 )
 
-// lists is what is known of the files. Only FollowLists uses it, but for the counters.
+// lists is what is known of the files. Only FollowLists uses it, but for the counters and what
+// copying guards.
 type lists struct {
+	copying sync.Mutex // held while a copy is written; its place in the lock order: agent/doc.go
+	ended   bool       // guarded by copying; nothing is written any more
+
 	settling map[string]string // what a file looked like a second ago
 	refused  map[string]string // what it looked like when it could not be read
 	copied   map[string]string // which content was copied
@@ -264,6 +269,11 @@ func (b *Book) copyList(l *rule.List) {
 		text.WriteByte('\n')
 	}
 	about := "the copy of " + l.File
+	b.lists.copying.Lock()
+	defer b.lists.copying.Unlock()
+	if b.lists.ended {
+		return
+	}
 	if err := atomicfile.Write(b.store.listCopy(l.File), text.Bytes()); err != nil {
 		b.config.Problems.Set(about, fmt.Sprintf("the content of %s cannot be kept for the next "+
 			"start: %v", l.File, err), "free space on the disk; it is tried again")
@@ -271,6 +281,14 @@ func (b *Book) copyList(l *rule.List) {
 	}
 	b.lists.copied = set(b.lists.copied, l.File, l.Seen)
 	b.config.Problems.Solved(about)
+}
+
+// endCopies waits for a copy that is being written, and prevents all later ones: `weir down`
+// removes them.
+func (b *Book) endCopies() {
+	b.lists.copying.Lock()
+	defer b.lists.copying.Unlock()
+	b.lists.ended = true
 }
 
 // removeCopies removes what is kept of files that no table has any more.

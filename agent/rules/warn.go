@@ -19,27 +19,26 @@ import (
 // Warnings returns what is doubtful about the rules in force on this host: names that mean nothing
 // here, tables, pipes and nat that are missing, empty tables, rules of which none is enabled, and
 // no way in for the session that asks.
-func (x *Explainer) Warnings(s *api.Session) (all []string, err error) {
-	ifs, labels := x.Interfaces(), x.Labels()
-	x.Book.View(func(r Version, p *program.Program) {
-		all = doubts(r.Set, r.Strict, ifs, labels)
-		if s == nil {
-			return
-		}
-		hook, ok := x.hookOf(*s, ifs)
-		if !ok {
-			return
-		}
-		var e *soft.Engine
-		if e, err = x.engine(p, r.Set, ifs); err != nil {
-			return
-		}
-		defer e.Close()
-		var refused string
-		if refused, err = refuses(e, p, *s, hook); refused != "" {
-			all = append(all, refused)
-		}
-	})
+func (x *Explainer) Warnings(s *api.Session) ([]string, error) {
+	now, p := x.inForce()
+	ifs := x.Interfaces()
+	all := doubts(now.Set, now.Strict, ifs, x.Labels())
+	if s == nil {
+		return all, nil
+	}
+	hook, ok := x.hookOf(*s, ifs)
+	if !ok {
+		return all, nil
+	}
+	e, err := x.engine(p, now.Set, ifs)
+	if err != nil {
+		return all, err
+	}
+	defer e.Close()
+	refused, err := refuses(e, p, *s, hook)
+	if refused != "" {
+		all = append(all, refused)
+	}
 	return all, err
 }
 

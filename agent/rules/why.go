@@ -38,15 +38,9 @@ func (x *Explainer) Why(r api.Why) (a api.Explanation, err error) {
 	if err != nil {
 		return a, err
 	}
-	var set *rule.Ruleset
-	var p *program.Program
-	x.Book.View(func(now Version, inForce *program.Program) {
-		// Members of tables change under the lock alone, and a Program that is in force never
-		// does. The engine is made without the lock: with many members that takes long.
-		set, p = now.Set.Clone(), inForce
-	})
+	now, p := x.inForce()
 	ifs := x.Interfaces()
-	e, err := x.engine(p, set, ifs)
+	e, err := x.engine(p, now.Set, ifs)
 	if err != nil {
 		return a, err
 	}
@@ -55,6 +49,17 @@ func (x *Explainer) Why(r api.Why) (a api.Explanation, err error) {
 		followState(&a, p, *state)
 	}
 	return a, err
+}
+
+// inForce returns a copy of the rules in force and their Program; the Program is nil before the
+// first rules. Members of tables change under the lock alone, and a Program that is in force never
+// does. What asks them makes its engine without the lock: with many members that takes long.
+func (x *Explainer) inForce() (now Version, p *program.Program) {
+	x.Book.View(func(v Version, inForce *program.Program) {
+		now, p = v, inForce
+		now.Set = v.Set.Clone()
+	})
+	return now, p
 }
 
 // Engine makes a user-space engine that runs these rules and knows what the node knows, to ask it

@@ -233,7 +233,16 @@ func (e *Engine) size(spec *ebpf.CollectionSpec) {
 	cells := sourceCells(e.options.MaxHalfOpen)
 	spec.Maps["sources"].MaxEntries = cells / sourceLine
 	spec.Maps["source_ring"].MaxEntries = cells
+	for _, name := range []string{"frags", "nat_frags"} {
+		m := spec.Maps[name]
+		m.MaxEntries = lruEntries(m.MaxEntries, ebpf.MustPossibleCPU())
+	}
 }
+
+// lruEntries returns the size of an LRU map that holds entries. Before Linux 6.16 each CPU may keep
+// 128 free entries for itself (LOCAL_FREE_TARGET of kernel/bpf/bpf_lru_list.c): with many CPUs
+// nothing would be left, and each new entry would evict one that is in use.
+func lruEntries(entries uint32, cpus int) uint32 { return max(entries, uint32(256*cpus)) }
 
 // sourceLine is SOURCE_LINE of bpf/lib/source.h: how many counters of half-open states lie in one
 // element of their map.

@@ -89,3 +89,12 @@ func (e *Engine) sizeAsLoaded(spec *ebpf.CollectionSpec) {
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}
 }
+
+// TestLRUMapsFitTheCPUs: each CPU can keep 128 free entries of an LRU map and leave as many to use.
+func TestLRUMapsFitTheCPUs(t *testing.T) {
+	for cpus, want := range map[int]uint32{1: 4096, 16: 4096, 64: 16384, 512: 1 << 17} {
+		if got := lruEntries(4096, cpus); got != want {
+			t.Errorf("%d CPUs: %d entries, want %d", cpus, got, want)
+		}
+	}
+}

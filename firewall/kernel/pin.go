@@ -44,7 +44,8 @@ func (e *Engine) pinnedMaps(spec *ebpf.CollectionSpec) (replacements, error) {
 		}
 		old[name] = pinned
 		// The engine that made these chose their sizes.
-		if name == "states" || name == "tags" || name == "sweep_hints" || name == "tracks" {
+		switch name {
+		case "states", "tags", "sweep_hints", "tracks", "frags", "nat_frags":
 			m.MaxEntries = pinned.MaxEntries()
 		}
 		if err := m.Compatible(pinned); err != nil {
