@@ -170,7 +170,7 @@ func (p *peerEndpoint) probeKeys() (out, in []byte) {
 		}
 		if secret, err := private.ECDH(public); err == nil {
 			key := func(sender []byte) []byte {
-				sum := sha256.Sum256(slices.Concat([]byte("weir sounding 2"), secret, sender))
+				sum := sha256.Sum256(slices.Concat([]byte("weir PMTU probe 3"), secret, sender))
 				return sum[:]
 			}
 			p.keyOut, p.keyIn = key(private.PublicKey().Bytes()), key(p.key[:])

@@ -63,7 +63,6 @@ type homonym struct{ file, word, why string }
 var homonyms = []homonym{
 	{"internal/arch/vocabulary.go", "*", "the list itself"},
 	{"internal/arch/vocabulary_test.go", "*", "what the list has to find"},
-	{"overlay/pmtu_probe.go", "sounding", "part of the key derivation on the wire"},
 	{"bpf/lib/kernel.h", "room", "a helper of the kernel, bpf_skb_adjust_room"},
 	{"bpf/lib/reply.h", "room", "the same"},
 	{"test/boot_test.go", "nobody", "a user of the system"},
