@@ -82,18 +82,7 @@ func (d *dialed) addresses(stores []string) (all []netip.AddrPort) {
 	return all
 }
 
-// openCluster reads what the host has of its cluster. Without it the rules saved before are in
-// force, and the status says why.
-func (n *Node) openCluster(m *disk.Member) {
-	if m == nil {
-		return
-	}
-	if err := n.followCluster(m); err != nil {
-		n.problems.Set("the cluster", "the store is not followed: "+err.Error(),
-			"weir join makes the host a member again")
-	}
-}
-
+// followCluster makes what follows the store of the cluster that the host has joined.
 func (n *Node) followCluster(m *disk.Member) error {
 	credential, err := identity.ParseCredential([]byte(m.Credential))
 	if err != nil {

@@ -64,7 +64,9 @@ type Node struct {
 	netfilter netfilter.Watcher
 	shared    sharedTables
 	cluster   *cluster.Service // nil on a host without a cluster
-	store     *client.Client   // nil on a host without a cluster
+	// why the store is not followed, although the host has joined a cluster; nil otherwise
+	unfollowed error
+	store      *client.Client // nil on a host without a cluster
 
 	// read by the loop: a send that succeeds proves that it turns
 	pulse         chan struct{}
@@ -97,10 +99,6 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	n.unlockPins = func() { claims.ReleaseOne(c.Paths.Pins()) }
-	if unknown != nil {
-		n.problems.Set("the cluster", "the store is not followed: "+unknown.Error(),
-			"weir join makes the host a member again")
-	}
 	n.peers.Load() // closes their ranges to the default route before anything can fail
 	if err := n.engine.Open(kernel.Config{Dir: c.Paths.Pins(),
 		Options: c.Settings.Engine}); err != nil {
@@ -114,7 +112,14 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err := host.Watch(ctx, &n.retry, n.links, n.routes); err != nil {
 		return err
 	}
-	n.openCluster(member)
+	n.unfollowed = unknown
+	if unknown == nil && member != nil {
+		n.unfollowed = n.followCluster(member)
+	}
+	if n.unfollowed != nil {
+		n.problems.Set("the cluster", "the store is not followed: "+n.unfollowed.Error(),
+			"weir join makes the host a member again")
+	}
 	if err := n.begin(ctx); err != nil {
 		return errors.Join(err, n.closeCluster())
 	}

@@ -68,8 +68,9 @@ func newNode(c Config, member bool) *Node {
 	if member {
 		shared = n.sharedRules
 	}
-	n.rules = rules.New(rules.Config{Shared: shared, Settings: c.Settings.Rules, File: c.Rules,
-		Default: c.Paths.Rules(), Saved: c.Paths.Saved(), Confirm: c.Confirm,
+	n.rules = rules.New(rules.Config{Shared: shared,
+		Unfollowed: func() error { return n.unfollowed }, Settings: c.Settings.Rules,
+		File: c.Rules, Default: c.Paths.Rules(), Saved: c.Paths.Saved(), Confirm: c.Confirm,
 		// what an earlier agent left in force guards better than any lock-down
 		LockDown: func() bool { return c.Boot && !kernel.Guards(c.Paths.Pins()) },
 		Engine:   n.engine, Prepare: n.prepare, Loaded: n.loaded, Log: n.log,

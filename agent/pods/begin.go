@@ -11,13 +11,11 @@ import (
 )
 
 // NameRecorded gives the interfaces of pods of an earlier run the names that rules know them by,
-// and the engine the tables of their labels. It changes nothing else: whether a pod is complete is
+// and the engine the tables of their labels, also on a host that has no ranges any more: what runs
+// is still denied what the rules deny it. It changes nothing else: whether a pod is complete is
 // checked by Begin.
 func (s *Service) NameRecorded() error {
 	recorded := map[string][]rule.TableEntry{}
-	if len(s.config.Settings.Ranges) == 0 {
-		return nil
-	}
 	pods, err := pod.Recorded(s.config.Dir, s.config.Links.ByAlias, s.left.of)
 	if err != nil {
 		s.config.Log.Warn("cannot read all records of pods", "err", err)

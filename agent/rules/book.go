@@ -29,6 +29,9 @@ type Config struct {
 	// Shared returns the rules of the host's cluster, as its disk has them; false if there are none
 	// yet. It is nil on a host without a cluster. With one, only Enforce and Keep change rules.
 	Shared func() (Version, bool)
+	// Unfollowed returns why the store of the host's cluster cannot be followed, although the host
+	// has joined one; nil otherwise.
+	Unfollowed func() error
 	// Confirm puts a rule file at the start on trial for so long; 0 for no trial.
 	Confirm time.Duration
 	// LockDown reports whether a host whose rules cannot be used is locked down.

@@ -66,7 +66,7 @@ func newBook(t *testing.T) (*Book, *soft.Engine) {
 		t.Fatal(err)
 	}
 	b := &Book{store: &savedRules{path: filepath.Join(t.TempDir(), "state", "rules.saved"),
-		file: noFile}, config: Config{Engine: e,
+		file: noFile}, config: Config{Engine: e, Unfollowed: func() error { return nil },
 		Prepare: func(*program.Program) error { return nil }, Log: slog.New(slog.DiscardHandler),
 		Problems: &problem.List{Log: slog.New(slog.DiscardHandler)}}}
 	unsaved, err := b.begin(Version{Set: new(rule.Ruleset), Source: "none"})

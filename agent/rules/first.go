@@ -17,6 +17,7 @@ import (
 type First struct {
 	Version
 	Denied  bool  // the saved rules, which the last agent enforced, denied by default
+	shared  bool  // the saved rules are in force, and come from a cluster
 	aside   bool  // saved rules are set aside: the rule file was edited since
 	problem error // the rule file cannot be used; the saved rules are in force instead
 	// what a trial of them returns to; nil for rules that were in force before
@@ -30,6 +31,9 @@ type First struct {
 // rules are set aside. A rule file with an error, or one that cannot be read, changes nothing: the
 // saved rules are in force, and without any the node does not start. needed means that the file has
 // to exist.
+//
+// Saved rules of a cluster are in force whatever the rule file holds. They stay those of a cluster
+// while the host is a member; then an edited rule file counts again.
 //
 // Saved rules that are damaged, or of a later version, are never overwritten: they are kept under
 // another name. Without a rule file to take instead, errUnusable is returned.
@@ -54,6 +58,9 @@ func (s *savedRules) first(rules string, needed bool) (First, error) {
 		if r.damage = s.keepAside(err, rules); !given {
 			return First{}, errUnusable{err, s.path, rules}
 		}
+	}
+	if kept && (base == ofCluster || base == "") { // earlier agents wrote no base for a cluster's
+		return First{Version: saved, Denied: saved.Strict, damage: s.tornAside(), shared: true}, nil
 	}
 	if kept && (!given || base == now) {
 		return First{Version: saved, Denied: saved.Strict, damage: s.tornAside()}, nil

@@ -54,8 +54,13 @@ func asideFor(err error) string {
 	return "damaged"
 }
 
-// noFile stands for the version of a rule file that does not exist.
-const noFile = "none"
+// What stands for the version of a rule file.
+const (
+	noFile = "none" // there was none
+	// ofCluster is that of saved rules that come from a cluster: they are newer than the rule file,
+	// whatever it holds.
+	ofCluster = "cluster"
+)
 
 // savedRules stores the rules of the last change in a file, so that a restart begins with them.
 type savedRules struct {

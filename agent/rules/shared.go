@@ -89,6 +89,7 @@ func (b *Book) saveShared() {
 			return
 		}
 		s.again = false
+		b.store.setBase(ofCluster)
 		text, tail := b.store.whole(b.lastingLocked())
 		b.store.mu.Lock() // before the other one is free: changes of members come behind it
 		b.mu.Unlock()

@@ -2,13 +2,18 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/weirnet/weir/rule"
+	"github.com/weirnet/weir/rule/op"
 )
 
 // First chooses the rules to start with.
 func (b *Book) First() (First, error) {
 	if b.config.Shared != nil {
 		if shared, ok := b.config.Shared(); ok {
+			b.store.setBase(ofCluster)
 			return First{Version: shared, Denied: shared.Strict}, nil
 		}
 	}
@@ -16,6 +21,12 @@ func (b *Book) First() (First, error) {
 	first, err := b.store.first(file, needed)
 	if err == nil {
 		err = b.firstLists(first)
+	}
+	if first.shared && b.config.Shared != nil {
+		b.store.setBase(ofCluster)
+	}
+	if why := b.config.Unfollowed(); why != nil && err == nil {
+		err = unfilled(first.Set, why)
 	}
 	if err != nil {
 		return b.lockDown(file, err)
@@ -64,6 +75,39 @@ func (b *Book) try(first First, most time.Duration) error {
 	b.beginTrialLocked(first.Source, *first.before, most)
 	return nil
 }
+
+// unfilled returns why rules cannot be used on a host that does not know whether it belongs to a
+// cluster: a table that they ask about and do not define may be one that the cluster fills. While
+// it is empty, what a rule denies to its members would pass. It returns nil if there is none.
+func unfilled(set *rule.Ruleset, why error) error {
+	for _, r := range set.Active() {
+		for _, t := range slices.Concat(r.Clauses()...) {
+			if t.Op != op.CondSrcTable && t.Op != op.CondDstTable {
+				continue
+			}
+			if _, defined := set.Tables[t.Name]; !defined {
+				return errUnfilled{r.Number, t.Name, why}
+			}
+		}
+	}
+	return nil
+}
+
+// errUnfilled refuses rules with a table that the host's cluster may have to fill.
+type errUnfilled struct {
+	rule  uint16
+	table string
+	why   error
+}
+
+func (e errUnfilled) Error() string {
+	return fmt.Sprintf("rule %d asks about table %s, which the host's cluster may fill, and the "+
+		"store cannot be followed: %v", e.rule, e.table, e.why)
+}
+func (e errUnfilled) Unwrap() error { return e.why }
+
+// Hint returns what to do.
+func (errUnfilled) Hint() string { return "make the host a member again: weir join TOKEN@HOST" }
 
 // saveEvery is how often saving the first rules is tried again.
 const saveEvery = 5 * time.Second

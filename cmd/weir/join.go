@@ -76,7 +76,8 @@ func (c *call) join(j client.Join) (*disk.Member, error) {
 			return nil, err
 		}
 	default:
-		return nil, err
+		return nil, advice{err, "remove it and join again: rm " +
+			filepath.Join(dir, disk.MemberFile) + "; if the name is taken then: weir node remove"}
 	}
 	if j.Name == "" {
 		if j.Name, err = hostName(); err != nil {
