@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/store/disk"
 )
 
 // LastResort closes the host when an agent cannot start at all and nothing that an earlier one left
@@ -25,6 +26,8 @@ func given(p Paths) bool {
 	if _, err := os.Lstat(p.Rules()); !errors.Is(err, fs.ErrNotExist) {
 		return true
 	}
-	saved, err := filepath.Glob(p.Saved() + "*") // also those that were set aside
-	return err != nil || len(saved) > 0
+	if _, err := os.Lstat(filepath.Join(p.Store(), disk.MemberFile)); err == nil {
+		return true // by its cluster
+	}
+	return rules.Given(p.Saved())
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/problem"
@@ -97,6 +98,20 @@ func (s *savedRules) firstInPlaceOf(unread error) (First, error) {
 	s.setBase(base)
 	return First{Version: saved, Denied: saved.Strict, problem: unread,
 		damage: s.tornAside()}, nil
+}
+
+// Given reports whether a node was ever given rules, by what it has saved in a file. What a node
+// without any saves has no rule, and allows.
+func Given(saved string) bool {
+	aside, err := filepath.Glob(saved + ".*")
+	if err != nil || len(aside) > 0 {
+		return true
+	}
+	r, _, err := (&savedRules{path: saved, names: rulefile.SystemNames()}).read()
+	if err == nil {
+		return r.Strict || len(r.Set.Rules) > 0
+	}
+	return !errors.Is(err, fs.ErrNotExist) // what cannot be read may be rules
 }
 
 // errUnusable means that there are saved rules, but none that can be used, and no others: to start

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -139,6 +140,33 @@ func TestPanicSurvives(t *testing.T) {
 		if !flows(e, 1, 80) || len(members(next, "banned")) != 1 {
 			t.Errorf("%s: the rules before are not back", c.name)
 		}
+	}
+}
+
+// TestTrialDuringAPanic: a start that is to try rules is refused during a panic, which continues.
+func TestTrialDuringAPanic(t *testing.T) {
+	b, _, _ := panicBook(t)
+	if err := b.Panic(t.Context(), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	b.config.Problems.Solved(aboutPanic)
+	b.config.Default = filepath.Join(t.TempDir(), "rules")
+	if err := os.WriteFile(b.config.Default, []byte("add allow ip from any to any 81\n"),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := savedText(t, b)
+	next := nextBook(t, b)
+	next.config.Confirm = time.Hour
+	first, err := next.First()
+	if err != nil || first.before == nil {
+		t.Fatal(first, err)
+	}
+	if err := next.Begin(first); err == nil || !strings.Contains(err.Error(), "a panic is on") {
+		t.Errorf("rules are tried during a panic: %v", err)
+	}
+	if now := savedText(t, next); now != before || !next.inPanicBefore() {
+		t.Errorf("the saved rules were\n%s and are\n%s", before, now)
 	}
 }
 

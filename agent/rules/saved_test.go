@@ -225,3 +225,29 @@ func TestRulesThatDoNotCompileAreNotSaved(t *testing.T) {
 		t.Errorf("%v, %v", all, err)
 	}
 }
+
+// TestGiven: what a start without rules saves does not count as rules; all others do, also those
+// that cannot be read or were set aside.
+func TestGiven(t *testing.T) {
+	b, _ := newBook(t)
+	expect := func(when string, want bool) {
+		t.Helper()
+		if got := Given(b.store.path); got != want {
+			t.Errorf("%s: %t, want %t", when, got, want)
+		}
+	}
+	expect("a start without rules", false)
+	must(t, b, "add 5 count ip from any to any")
+	expect("a rule", true)
+	for _, c := range []struct{ name, file string }{{"damaged", b.store.path},
+		{"set aside", b.store.path + ".old"}} {
+		if err := os.Remove(b.store.path); err != nil {
+			t.Fatal(err)
+		}
+		expect(c.name+", before", false)
+		if err := os.WriteFile(c.file, []byte("?"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		expect(c.name, true)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/rule/op"
 )
@@ -47,8 +48,14 @@ func (b *Book) First() (First, error) {
 
 // Begin puts the first rules in force, and saves them, or retries that for as long as the node
 // runs. Rules that the owner wants confirmed are on trial first, unless they were in force before.
+// During a panic they cannot be, and would be in force untried when it ends: that is an error.
 func (b *Book) Begin(first First) error {
-	if try := b.config.Confirm; try > 0 && first.before != nil && !b.inPanicBefore() {
+	if try := b.config.Confirm; try > 0 && first.before != nil {
+		if b.inPanicBefore() {
+			return &api.Error{Message: "a panic is on: " + first.Source + " cannot be on trial",
+				Advice: "start without --confirm, or undo the change of that file; " +
+					"weir panic --end ends the panic"}
+		}
 		if err := b.try(first, try); err != nil {
 			return fmt.Errorf("enforce %s: %w", first.Source, err)
 		}
