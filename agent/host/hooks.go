@@ -205,14 +205,21 @@ func (h *Hooks) followLocked() error {
 func isPod(i firewall.Interface) bool { return strings.HasPrefix(i.Name, "pod:") }
 
 // reattach attaches the hooks again on interfaces that may have been replaced by others with the
-// same index.
+// same index, or whose frames are others. When the kernel does not answer for one in time, the
+// others wait for the next pass.
 func (h *Hooks) reattach(remade map[int]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	var late error
 	for _, i := range h.followed {
-		if _, on := h.attached[i.Index]; on && remade[int(i.Index)] {
-			h.attachLocked(i)
+		if _, on := h.attached[i.Index]; !on || !remade[int(i.Index)] {
+			continue
 		}
+		if late != nil {
+			h.config.Links.keepRemade(map[int]bool{int(i.Index): true})
+			continue
+		}
+		late = h.attachLocked(i)
 	}
 }
 
@@ -249,12 +256,14 @@ func (h *Hooks) attach(changed, gone []firewall.Interface) error {
 	return errors.Join(errs...)
 }
 
-// detachLocked takes the hooks off an interface, if they are on it.
+// detachLocked takes the hooks off an interface, if they are on it. Those of one that could not be
+// attached again may still be.
 func (h *Hooks) detachLocked(i firewall.Interface) error {
-	delete(h.refused, i.Index)
-	if _, on := h.attached[i.Index]; !on {
+	_, on := h.attached[i.Index]
+	if _, refused := h.refused[i.Index]; !on && !refused {
 		return nil
 	}
+	delete(h.refused, i.Index)
 	delete(h.attached, i.Index)
 	if err := h.config.Engine.Detach(i.Index); err != nil {
 		return fmt.Errorf("interface %s: %w", i.Name, err)

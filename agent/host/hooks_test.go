@@ -1,10 +1,13 @@
 package host
 
 import (
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/firewall"
@@ -92,5 +95,67 @@ func TestHooksOfInterfacesThatWent(t *testing.T) {
 	}
 	if pins, err := filepath.Glob(config.Dir + "/*/link-*"); len(pins) != 4 || err != nil {
 		t.Errorf("pins %v, %v", pins, err)
+	}
+}
+
+// lateEngine is an engine whose kernel does not answer in time while late is set.
+type lateEngine struct {
+	Engine
+	late     bool
+	attached []uint32 // what Attach was called for
+	detached []uint32
+}
+
+func (e *lateEngine) Attach(index uint32) (string, error) {
+	if e.attached = append(e.attached, index); e.late {
+		return "", unix.EAGAIN
+	}
+	return "tcx", nil
+}
+
+func (e *lateEngine) Detach(index uint32) error {
+	e.detached = append(e.detached, index)
+	return nil
+}
+
+func (*lateEngine) SetInterfaces([]firewall.Interface) error { return nil }
+func (*lateEngine) FollowNAT() error                         { return nil }
+
+// TestReattachWhileTheKernelIsBusy: each request may take seconds, and the watchdog waits for the
+// pass. So one that is not answered ends it, and the next pass does the rest.
+func TestReattachWhileTheKernelIsBusy(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	e := &lateEngine{}
+	h := NewHooks(Config{Settings: Settings{Interfaces: []string{"eth*"}}, Engine: e,
+		Links: NewLinks(), Router: &Router{}, Tunnel: noTunnel{}, Log: log,
+		Problems: &problem.List{Log: log}})
+	const n = 20
+	list := func() {
+		for i := 1; i <= n; i++ {
+			h.config.Links.Report(nl.Event{Kind: nl.LinkSet,
+				Link: nl.Link{Index: i, Name: fmt.Sprint("eth", i), Up: true}})
+		}
+		h.config.Links.Report(nl.Event{Kind: nl.Synced})
+		h.Follow()
+	}
+	list()
+	e.late, e.attached = true, nil
+	list() // notifications were lost: any interface may be another one
+	if len(e.attached) > 2 {
+		t.Errorf("asked for %v", e.attached)
+	}
+	if !h.Behind() {
+		t.Error("no other pass follows")
+	}
+	h.config.Links.Report(nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: int(e.attached[0])}})
+	h.Follow()
+	if len(e.detached) != 1 {
+		t.Errorf("one that went before it was attached again: detached %v", e.detached)
+	}
+	e.late, e.attached = false, nil
+	h.Follow()
+	slices.Sort(e.attached)
+	if all := slices.Compact(e.attached); len(all) != n-1 || h.Behind() {
+		t.Errorf("attached again: %v", all)
 	}
 }

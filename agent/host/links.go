@@ -27,7 +27,8 @@ type Links struct {
 	gone   map[int]bool  // guarded by mu; interfaces of pods that are gone, until LosePod
 	// guarded by mu; interfaces reported since listAgain, nil after the listing
 	listed map[int]bool
-	// guarded by mu; interfaces that were gone, or may have been, since the last look
+	// guarded by mu; interfaces that were gone, or may have been, since the last look, or whose
+	// frames are others
 	remade map[int]bool
 
 	sources func(name string) (local bool, reverse firewall.ReversePath) // sourceSettings
@@ -55,7 +56,7 @@ func (l *Links) listAgain() {
 }
 
 // takeRemade returns which interfaces were gone since it was last called, or may have been: another
-// one may have the index by now.
+// one may have the index by now. Those with other frames are among them.
 func (l *Links) takeRemade() map[int]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +97,11 @@ func (l *Links) Report(e nl.Event) {
 			l.listed[e.Link.Index] = true
 		}
 		l.noteLocked(e.Link.Index)
-		if known && old.Name == e.Link.Name && old.Up == e.Link.Up {
+		reframed := known && (old.Encap != e.Link.Encap || old.NoRemote != e.Link.NoRemote)
+		if reframed { // a bond takes the type of its first port
+			l.remade[e.Link.Index] = true
+		}
+		if known && !reframed && old.Name == e.Link.Name && old.Up == e.Link.Up {
 			return // the kernel reports a new pod a dozen times
 		}
 	case nl.LinkGone:

@@ -91,3 +91,33 @@ func TestLinksListedAgain(t *testing.T) {
 		t.Errorf("after news were lost: %v", all)
 	}
 }
+
+// TestLinksWithOtherFrames: an interface whose frames change, as those of a bond do with its first
+// port, is to be looked at again although its name stays; any other change of it is nothing new.
+func TestLinksWithOtherFrames(t *testing.T) {
+	l := NewLinks()
+	bond := nl.Link{Index: 2, Name: "bond0", Up: true, Encap: "ether", MTU: 1500}
+	l.Report(nl.Event{Kind: nl.LinkSet, Link: bond})
+	l.Report(nl.Event{Kind: nl.Synced})
+	<-l.wake
+	for _, c := range []struct {
+		what   string
+		change func()
+		new    bool
+	}{
+		{"MTU", func() { bond.MTU = 9000 }, false},
+		{"type", func() { bond.Encap = "infiniband" }, true},
+		{"same", func() {}, false},
+		{"type of a tunnel", func() { bond.Encap = "gre" }, true},
+		{"no remote address", func() { bond.NoRemote = true }, true},
+	} {
+		c.change()
+		l.Report(nl.Event{Kind: nl.LinkSet, Link: bond})
+		if all := l.takeRemade(); all[2] != c.new || len(l.wake) == 1 != c.new {
+			t.Errorf("%s: to be looked at: %v, woken: %v", c.what, all, len(l.wake))
+		}
+		if len(l.wake) == 1 {
+			<-l.wake
+		}
+	}
+}

@@ -49,8 +49,8 @@ func (e *Engine) linkPath(index uint32, direction int) string {
 }
 
 // Attach hooks an interface, so that its packets are evaluated, and returns the name of the hook,
-// "tcx" or "clsact". An interface that is attached already stays so; if another interface has its
-// index by now, that one is attached.
+// "tcx" or "clsact". An interface that is attached already stays so, by the programs for the frames
+// that it has by now; if another interface has its index, that one is attached.
 func (e *Engine) Attach(index uint32) (hook string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -72,7 +72,7 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 			return a.hook(), err
 		}
 		delete(e.links, index)
-		if err := e.detach(a); err != nil {
+		if err := errors.Join(e.putNICLocked(index), e.detach(a)); err != nil {
 			return "", err
 		}
 	}
@@ -97,19 +97,24 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 }
 
 // reattachLocked checks whether an attachment belongs to the interface that has the index now;
-// errDefunct if it does not. Filters do not show it: they are set again.
+// errDefunct if it does not, or if the frames of that are not known. Filters do not show it: they
+// are set again.
 func (e *Engine) reattachLocked(a *attachment) error {
-	if err := a.sound(); err != nil || !a.filters[0] {
+	if err := a.sound(); err != nil {
 		return err
 	}
 	i, err := linkAt(a.index)
+	if errors.Is(err, nl.ErrNoLink) {
+		return errDefunct
+	}
 	if err != nil {
 		return err
 	}
-	if a.framing, err = framingOf(i); err != nil { // another interface has the index
+	f, err := framingOf(i)
+	if err != nil { // Attach returns it
 		return errDefunct
 	}
-	return errors.Join(e.filterLocked(a, 0), e.filterLocked(a, 1))
+	return e.reframeLocked(a, f)
 }
 
 // tickLocked starts the kernel's sweep of the state table. It continues without this process as

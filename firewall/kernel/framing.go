@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -66,4 +67,44 @@ func (e *Engine) programLocked(f framing, direction int) (*ebpf.Program, error) 
 	}
 	err := e.needLocked("weir_in_ib", "weir_out_ib")
 	return [2]*ebpf.Program{o.WeirInIb, o.WeirOutIb}[direction], err
+}
+
+// reframeLocked gives an attachment the programs for the framing that its interface has by now. The
+// kernel changes the type of an interface that has hooks: a bond or a team takes that of its first
+// port. If it fails, the next call tries all of it again.
+func (e *Engine) reframeLocked(a *attachment, f framing) (err error) {
+	was := a.framing
+	a.framing = f
+	defer func() {
+		if err != nil {
+			a.framing = was
+		}
+	}()
+	if a.filters[0] {
+		err = errors.Join(e.filterLocked(a, 0), e.filterLocked(a, 1))
+	} else if f != was {
+		err = e.updateLocked(a)
+	}
+	if err == nil && f != was {
+		err = e.putNICLocked(a.index)
+	}
+	return err
+}
+
+// updateLocked gives the links of an attachment the programs for its framing.
+func (e *Engine) updateLocked(a *attachment) error {
+	for d, l := range a.links {
+		if l == nil {
+			continue
+		}
+		p, err := e.programLocked(a.framing, d)
+		if err == nil {
+			err = l.Update(p)
+		}
+		if err != nil {
+			return fmt.Errorf("update the program of interface %d %s: %w", a.index,
+				directions[d].name, err)
+		}
+	}
+	return nil
 }
