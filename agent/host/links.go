@@ -96,12 +96,14 @@ func (l *Links) Report(e nl.Event) {
 		if l.listed != nil {
 			l.listed[e.Link.Index] = true
 		}
-		l.noteLocked(e.Link.Index)
+		// Also accept_local or rp_filter: Reread will not find them changed any more.
+		changed := l.noteLocked(e.Link.Index)
 		reframed := known && (old.Encap != e.Link.Encap || old.NoRemote != e.Link.NoRemote)
 		if reframed { // a bond takes the type of its first port
 			l.remade[e.Link.Index] = true
 		}
-		if known && !reframed && old.Name == e.Link.Name && old.Up == e.Link.Up {
+		if known && !reframed && !changed && old.Name == e.Link.Name &&
+			old.Up == e.Link.Up {
 			return // the kernel reports a new pod a dozen times
 		}
 	case nl.LinkGone:
@@ -152,9 +154,9 @@ func (l *Links) setAddrLocked(a nl.Addr, there bool) {
 	l.noteLocked(a.Link)
 }
 
-// noteLocked brings one interface in `all` up to date. A pod that leaves before the kernel reported
-// it is removed at once.
-func (l *Links) noteLocked(index int) {
+// noteLocked brings one interface in `all` up to date, and reports whether that changed it. A pod
+// that leaves before the kernel reported it is removed at once.
+func (l *Links) noteLocked(index int) (changed bool) {
 	kernel, there := l.byID[index]
 	now := firewall.Interface{Index: uint32(index), Name: kernel.Name, Addrs: l.addrs[index]}
 	if p, isPod := l.pods[index]; isPod && (there || !p.leaving) {
@@ -167,7 +169,7 @@ func (l *Links) noteLocked(index int) {
 	switch {
 	case known && there:
 		if l.all[at].Equal(now) {
-			return
+			return false
 		}
 		l.all = slices.Clone(l.all)
 		l.all[at] = now
@@ -176,6 +178,7 @@ func (l *Links) noteLocked(index int) {
 	case there:
 		l.all = slices.Concat(l.all[:at], []firewall.Interface{now}, l.all[at:])
 	}
+	return known || there
 }
 
 // Interfaces returns every interface of the host in order of index, those of pods also before the

@@ -96,6 +96,7 @@ func TestLinksListedAgain(t *testing.T) {
 // port, is to be looked at again although its name stays; any other change of it is nothing new.
 func TestLinksWithOtherFrames(t *testing.T) {
 	l := NewLinks()
+	l.sources = func(string) (bool, firewall.ReversePath) { return false, 0 }
 	bond := nl.Link{Index: 2, Name: "bond0", Up: true, Encap: "ether", MTU: 1500}
 	l.Report(nl.Event{Kind: nl.LinkSet, Link: bond})
 	l.Report(nl.Event{Kind: nl.Synced})

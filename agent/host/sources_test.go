@@ -62,3 +62,22 @@ func TestSourceSettingsAreReadAgain(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 }
+
+// TestSourceSettingsReadByAnEvent: a change that is found because the kernel reports something else
+// of the interface wakes the node, too: the next reread has nothing to compare it with.
+func TestSourceSettingsReadByAnEvent(t *testing.T) {
+	l := NewLinks()
+	mode := firewall.ReverseNone
+	l.sources = func(string) (bool, firewall.ReversePath) { return false, mode }
+	eth := nl.Link{Index: 2, Name: "eth0", Up: true, MTU: 1500}
+	l.Report(nl.Event{Kind: nl.LinkSet, Link: eth})
+	l.Report(nl.Event{Kind: nl.Synced})
+	<-l.wake
+	mode = firewall.ReverseStrict
+	eth.MTU = 9000
+	l.Report(nl.Event{Kind: nl.LinkSet, Link: eth})
+	l.Reread()
+	if len(l.wake) != 1 || l.Interfaces()[0].ReversePath != firewall.ReverseStrict {
+		t.Errorf("woken: %d, %+v", len(l.wake), l.Interfaces())
+	}
+}
