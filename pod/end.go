@@ -23,7 +23,7 @@ func (m *Manager) Detach(ctx context.Context, container, ifName string) error {
 // DetachAsync is Detach without the wait for the interface: when it returns, the pod's name and
 // published ports are free. The interface, which the kernel takes some tens of milliseconds to
 // remove, is removed afterwards; until then it stays filtered and no other pod gets its addresses.
-// If that fails, Config.OnError is called, and the next Sweep tries again.
+// If that fails, the next Sweep tries again.
 func (m *Manager) DetachAsync(ctx context.Context, container, ifName string) error {
 	p, release, err := m.claimPod(ctx, container, ifName)
 	if err != nil {
@@ -39,9 +39,7 @@ func (m *Manager) DetachAsync(ctx context.Context, container, ifName string) err
 	}
 	m.detaching.Go(func() {
 		defer release()
-		if err := m.dismantle(p); err != nil {
-			m.config.OnError(err)
-		}
+		_ = m.dismantle(p) // reported
 	})
 	return nil
 }
@@ -59,8 +57,9 @@ func (m *Manager) claimPod(ctx context.Context, container, ifName string) (p *Po
 	return m.get(key), release, nil
 }
 
-// end removes a pod, or what there is of one, whatever its state. A failed call can be repeated;
-// the pod keeps its addresses until one succeeds. Its key must be claimed.
+// end removes a pod, or what there is of one, whatever its state. A failed call is reported to
+// Config.OnError and can be repeated; the pod keeps its addresses until one succeeds. Its key must
+// be claimed.
 func (m *Manager) end(p *Pod) error {
 	m.unpublish(p)
 	return m.dismantle(p)
@@ -88,7 +87,8 @@ func (m *Manager) unpublish(p *Pod) bool {
 // dismantle removes the interface of a pod and with it its routes; then its labels, its endpoint in
 // the fast path, its ports and record. Until the labels are gone the endpoint refuses the pod's
 // addresses as sources of others, whom the labels might let in. It releases the addresses last,
-// when nothing in the node uses them any more.
+// when nothing in the node uses them any more. Config.OnError gets each failure: a runtime may not
+// ask again, and others cannot, since the pod is in no list any more.
 func (m *Manager) dismantle(p *Pod) error {
 	for _, s := range []struct {
 		name string
@@ -102,7 +102,9 @@ func (m *Manager) dismantle(p *Pod) error {
 	} {
 		m.step("detach: " + s.name)
 		if err := s.do(); err != nil {
-			return fmt.Errorf("detach pod %s: %s: %w", p.Name, s.name, err)
+			err = fmt.Errorf("detach pod %s: %s: %w", p.Name, s.name, err)
+			m.config.OnError(err)
+			return err
 		}
 	}
 	m.step("detach: done")

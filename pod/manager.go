@@ -22,7 +22,8 @@ type Config struct {
 	// kind of the pairs that are made, LinkVeth or LinkNetkit; "" means LinkVeth. Pods that are
 	// there keep theirs.
 	Link string
-	// called with what failed after DetachAsync had returned; may be nil
+	// called with each failure to take a pod away, also where a call returns it: the next Sweep
+	// tries again, and has to come; may be nil
 	OnError       func(error)
 	OnRecordError func(error) // called with records that cannot be used or written; may be nil
 	// Labels returns the labels of the pod with these addresses, whose record cannot be used, or

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -104,6 +105,49 @@ func TestFailedDetachAsyncIsRetried(t *testing.T) {
 	}
 	if left := b.traces(); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestEveryFailureToEndIsReported: the node hears of a pod that cannot be taken away, and tries
+// again, not the caller alone: a runtime may not ask again, and the pod is in no list any more.
+func TestEveryFailureToEndIsReported(t *testing.T) {
+	b := newFixture(t)
+	var reported error
+	b.m.config.OnError = func(err error) { reported = err }
+	fails := errors.New("no memory")
+	for what, try := range map[string]func(node *nstest.Node) error{
+		"detach": func(*nstest.Node) error { return b.m.Detach(t.Context(), "one", "") },
+		"detach of a pod whose record cannot be written": func(*nstest.Node) error {
+			dir := b.m.store.dir
+			if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0)); err != nil {
+				return err
+			}
+			return errors.Join(b.m.DetachAsync(t.Context(), "one", ""), os.Remove(dir))
+		},
+		"attach in place of a dead pod": func(node *nstest.Node) error {
+			if err := b.host.Netlink().DeleteLink(int(b.m.List()[0].Index)); err != nil {
+				return err
+			}
+			_, _, err := b.m.Attach(t.Context(), Spec{Container: "one", Netns: node.Path()})
+			return err
+		},
+		"attach that fails, as the interface is taken": func(node *nstest.Node) error {
+			_, _, err := b.m.Attach(t.Context(), Spec{Container: "two", Netns: node.Path()})
+			return err
+		},
+	} {
+		reported = nil
+		_, node := b.attach("one", Spec{})
+		b.m.config.OnDetach = func(Pod) error { return fails }
+		err := b.do(func() error { return try(node) })
+		if !errors.Is(err, fails) || !errors.Is(reported, fails) {
+			t.Errorf("%s: %v, reported %v", what, err, reported)
+		}
+		b.m.config.OnDetach = func(Pod) error { return nil }
+		if err := errors.Join(b.m.Sweep(t.Context()),
+			b.m.Detach(t.Context(), "one", "")); err != nil || len(b.m.pools[0].used) != 0 {
+			t.Fatalf("%s: then %v, in use %v", what, err, b.m.pools[0].used)
+		}
 	}
 }
 

