@@ -64,6 +64,13 @@ func (s *Server) prepareHTTP() {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
 		},
+		// The header of a request has come. The server answers some requests without the handler,
+		// and reads their bodies, too: `OPTIONS *`, and an Expect that it does not know.
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if web, ok := c.(*httpConn); ok && state == http.StateActive {
+				web.beginBody()
+			}
+		},
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 }
@@ -73,9 +80,6 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		http.Error(w, "weir proxy: not a connection of a client", http.StatusInternalServerError)
 		return
-	}
-	if r.ContentLength != 0 {
-		web.beginBody()
 	}
 	if len(s.Users) > 0 && !s.authorized(r, web) {
 		w.Header().Set("Proxy-Authenticate", `Basic realm="weir proxy"`)

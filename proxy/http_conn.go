@@ -83,8 +83,8 @@ func (w *httpConn) Read(b []byte) (int, error) {
 // Write waits as long as the clock allows.
 func (w *httpConn) Write(b []byte) (int, error) { return w.client.s.write(w.Conn, w.clock, b) }
 
-// SetReadDeadline ends what beginBody began: the HTTP server calls it when the body has ended, and
-// before it waits for the next request.
+// SetReadDeadline ends what beginBody began: the HTTP server calls it when the body has ended or
+// there is none, and before it waits for the next request.
 func (w *httpConn) SetReadDeadline(t time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +93,7 @@ func (w *httpConn) SetReadDeadline(t time.Time) error {
 }
 
 // beginBody bounds reads by the clock from now on. The HTTP server bounds none of a body, neither
-// for the handler nor when it reads what the handler has left.
+// for the handler nor when it reads what the handler has left, or answers without it.
 func (w *httpConn) beginBody() {
 	w.mu.Lock()
 	w.inBody = true

@@ -50,7 +50,8 @@ func TestClientThatDoesNotRead(t *testing.T) {
 }
 
 // TestClientThatStopsInABody: nor does one stay that does not send the rest of its request, whether
-// a server waits for it or the proxy has refused the request.
+// a server waits for it, the proxy has refused the request, or the HTTP server answers it without
+// the proxy's handler.
 func TestClientThatStopsInABody(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
@@ -58,7 +59,8 @@ func TestClientThatStopsInABody(t *testing.T) {
 	defer origin.Close()
 	s := &Server{IdleTimeout: 200 * time.Millisecond}
 	proxy := start(t, s, "")
-	for _, url := range []string{origin.URL + "/", "/"} {
+	for _, line := range []string{"POST " + origin.URL + "/ HTTP/1.1", "POST / HTTP/1.1",
+		"OPTIONS * HTTP/1.1", "POST / HTTP/1.1\r\nExpect: x"} {
 		for _, head := range []string{"Content-Length: 100\r\n\r\nab",
 			"Transfer-Encoding: chunked\r\n\r\n20\r\nab"} {
 			before := s.Stats().IdleClosed
@@ -66,13 +68,13 @@ func TestClientThatStopsInABody(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\n%s", url, head)
+			fmt.Fprintf(c, "%s\r\nHost: x\r\n%s", line, head)
 			c.SetReadDeadline(time.Now().Add(30 * time.Second))
 			if _, err := io.Copy(io.Discard, c); isTimeout(err) {
-				t.Errorf("%s, %q: the connection is open", url, head)
+				t.Errorf("%q, %q: the connection is open", line, head)
 			}
 			if s.Stats().IdleClosed == before {
-				t.Errorf("%s, %q: it is not counted", url, head)
+				t.Errorf("%q, %q: it is not counted", line, head)
 			}
 			c.Close()
 		}
@@ -117,7 +119,6 @@ func TestBodyEndsItsDeadline(t *testing.T) {
 	s.prepareHTTP()
 	s.web.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		web := r.Context().Value(connKey{}).(*httpConn)
-		web.beginBody()
 		body, err := io.ReadAll(r.Body)
 		web.mu.Lock()
 		defer web.mu.Unlock()
