@@ -28,8 +28,9 @@
 // # How connections end
 //
 // When one side ends its data, the proxy passes the end on, and the other direction continues. It
-// closes a connection on which nothing has moved for [Server.IdleTimeout]. [Server.Shutdown] stops
-// accepting and lets connections finish until its context ends.
+// closes a connection on which nothing has moved for [Server.IdleTimeout], and one that has shown
+// no right password within [Server.HandshakeTimeout]. [Server.Shutdown] stops accepting and lets
+// connections finish until its context ends.
 //
 // # Limits
 //

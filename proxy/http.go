@@ -81,10 +81,14 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "weir proxy: not a connection of a client", http.StatusInternalServerError)
 		return
 	}
-	if len(s.Users) > 0 && !s.authorized(r, web) {
-		w.Header().Set("Proxy-Authenticate", `Basic realm="weir proxy"`)
-		http.Error(w, "weir proxy: a user and password are required", http.StatusProxyAuthRequired)
-		return
+	if len(s.Users) > 0 {
+		if !s.authorized(r, web) {
+			w.Header().Set("Proxy-Authenticate", `Basic realm="weir proxy"`)
+			http.Error(w, "weir proxy: a user and password are required",
+				http.StatusProxyAuthRequired)
+			return
+		}
+		web.authorize()
 	}
 	switch {
 	case r.Method == http.MethodConnect:

@@ -25,6 +25,10 @@ type httpConn struct {
 	forward     *http.Transport // guarded by mu
 	credentials string          // guarded by mu
 	inBody      bool            // guarded by mu; reads have the deadline of the clock
+
+	// stranger is until when the client has to show a right password; zero once it has, or needs
+	// none. Until then the client is waited for no longer, whatever it sends.
+	stranger time.Time // guarded by mu
 }
 
 // connKey is the key of the httpConn in the context of a request.
@@ -81,14 +85,35 @@ func (w *httpConn) Read(b []byte) (int, error) {
 }
 
 // Write waits as long as the clock allows.
-func (w *httpConn) Write(b []byte) (int, error) { return w.client.s.write(w.Conn, w.clock, b) }
+func (w *httpConn) Write(b []byte) (int, error) {
+	s := w.client.s
+	w.mu.Lock()
+	until := w.stranger
+	w.mu.Unlock()
+	if until.IsZero() {
+		return s.write(w.Conn, w.clock, b)
+	}
+	w.Conn.SetWriteDeadline(until.Add(s.HandshakeTimeout)) // the check may have taken long
+	return w.Conn.Write(b)
+}
+
+// authorize ends the limits of a client without a password.
+func (w *httpConn) authorize() {
+	w.mu.Lock()
+	w.stranger = time.Time{}
+	w.mu.Unlock()
+}
 
 // SetReadDeadline ends what beginBody began: the HTTP server calls it when the body has ended or
-// there is none, and before it waits for the next request.
+// there is none, and before it waits for the next request. The zero time, of a read beside the
+// handler, waits for the handler and not for the client.
 func (w *httpConn) SetReadDeadline(t time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.inBody = false
+	if !w.stranger.IsZero() && t.After(w.stranger) {
+		t = w.stranger
+	}
 	return w.Conn.SetReadDeadline(t)
 }
 
@@ -105,7 +130,10 @@ func (w *httpConn) beginBody() {
 func (w *httpConn) beginRead() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.inBody {
+	switch {
+	case w.inBody && !w.stranger.IsZero():
+		w.Conn.SetReadDeadline(w.stranger)
+	case w.inBody:
 		w.clock.touch()
 		w.Conn.SetReadDeadline(w.clock.deadline())
 	}
@@ -119,7 +147,7 @@ func (w *httpConn) extend() bool {
 	if !w.inBody {
 		return false
 	}
-	if w.clock.over() {
+	if !w.stranger.IsZero() || w.clock.over() {
 		w.inBody = false // the deadline stays: later reads of this body fail, too
 		w.client.s.stats.idleClosed.Add(1)
 		return false

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -78,6 +79,60 @@ func TestClientThatStopsInABody(t *testing.T) {
 			}
 			c.Close()
 		}
+	}
+}
+
+// TestClientWithoutPassword: who has shown no password keeps no place either, by requests that are
+// refused or by their bodies.
+func TestClientWithoutPassword(t *testing.T) {
+	s := &Server{Users: hashed("ann", "secret"), HandshakeTimeout: 200 * time.Millisecond,
+		IdleTimeout: time.Hour}
+	proxy := start(t, s, "")
+	for _, head := range []string{"GET http://x/ HTTP/1.1\r\nHost: x",
+		"POST http://x/ HTTP/1.1\r\nHost: x\r\nContent-Length: 100",
+		"OPTIONS * HTTP/1.1\r\nHost: x\r\nContent-Length: 100",
+		"POST / HTTP/1.1\r\nHost: x\r\nExpect: x\r\nContent-Length: 100"} {
+		c, err := net.Dial("tcp", proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "%s\r\n\r\n", head)
+		c.SetReadDeadline(time.Now().Add(30 * time.Second))
+		if _, err := io.Copy(io.Discard, c); isTimeout(err) {
+			t.Errorf("%q: the connection is open", head)
+		}
+		c.Close()
+	}
+}
+
+// TestPasswordEndsLimits: nor by not reading what the proxy answers. One who has shown a password
+// may be silent as long as others.
+func TestPasswordEndsLimits(t *testing.T) {
+	s := &Server{Users: hashed("ann", "secret")}
+	s.prepare()
+	defer s.Shutdown(context.Background())
+	there, here := net.Pipe()
+	defer there.Close()
+	past := time.Now().Add(-time.Hour)
+	w := &httpConn{Conn: here, client: &client{s: s, conn: here}, clock: newClock(time.Hour),
+		stranger: past}
+	if _, err := w.Write([]byte("407")); !isTimeout(err) {
+		t.Error(err)
+	}
+	r := httptest.NewRequest("GET", "/", nil)
+	r = r.WithContext(context.WithValue(r.Context(), connKey{}, w))
+	s.serveHTTP(httptest.NewRecorder(), r)
+	if w.stranger != past {
+		t.Error("no password ends the limits")
+	}
+	r.Header.Set("Proxy-Authorization", "Basic YW5uOnNlY3JldA==")
+	s.serveHTTP(httptest.NewRecorder(), r)
+	if !w.stranger.IsZero() {
+		t.Error("the password does not end the limits")
+	}
+	go io.Copy(io.Discard, there)
+	if _, err := w.Write([]byte("200")); err != nil {
+		t.Error(err)
 	}
 }
 

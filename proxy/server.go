@@ -35,8 +35,9 @@ type Server struct {
 	// LocalTargets lets clients of other hosts reach what ControlContext would refuse them.
 	LocalTargets bool
 
-	// ConnectTimeout bounds a dial, HandshakeTimeout the time until a client has sent its request,
-	// IdleTimeout the time in which nothing moves on a connection.
+	// ConnectTimeout bounds a dial, HandshakeTimeout the time until a client has sent its
+	// request with the password, and the check of a password; IdleTimeout the time in which
+	// nothing moves on a connection.
 	ConnectTimeout, HandshakeTimeout, IdleTimeout time.Duration
 	// MaxClients bounds the connections of clients at a time.
 	MaxClients int
@@ -205,8 +206,12 @@ func (s *Server) detect(c *client) {
 		s.socks(c, r)
 	case first >= 'A' && first <= 'Z' || first >= 'a' && first <= 'z':
 		c.conn.SetDeadline(time.Time{})
-		if !s.queue.push(&httpConn{Conn: c.conn, client: c, early: r.rest(),
-			clock: newClock(s.IdleTimeout)}) {
+		web := &httpConn{Conn: c.conn, client: c, early: r.rest(),
+			clock: newClock(s.IdleTimeout)}
+		if len(s.Users) > 0 {
+			web.stranger = time.Now().Add(s.HandshakeTimeout)
+		}
+		if !s.queue.push(web) {
 			c.Close()
 		}
 	default:

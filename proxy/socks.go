@@ -129,9 +129,7 @@ func (s *Server) password(r *reader) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.HandshakeTimeout)
-	defer cancel()
-	if !s.allowed(ctx, r.conn, user, string(pass)) {
+	if !s.allowed(context.Background(), r.conn, user, string(pass)) {
 		r.conn.Write([]byte{authVersion, 1})
 		return errDenied
 	}
@@ -139,8 +137,10 @@ func (s *Server) password(r *reader) error {
 	return err
 }
 
-// allowed checks a user's password.
+// allowed checks a user's password, within HandshakeTimeout.
 func (s *Server) allowed(ctx context.Context, client net.Conn, user, pass string) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.HandshakeTimeout)
+	defer cancel()
 	if s.logins.allowed(ctx, s.Users, addrOf(client.RemoteAddr()), user, pass, time.Now) {
 		return true
 	}
