@@ -56,11 +56,19 @@ func (q *connQueue) Close() error {
 // Addr returns an address without meaning.
 func (q *connQueue) Addr() net.Addr { return &net.UnixAddr{} }
 
+// Bounds of headers in bytes, since each is held in memory: of a request, which anyone may send, and
+// of an answer.
+const (
+	maxRequestHeader = 64 << 10
+	maxAnswerHeader  = 256 << 10
+)
+
 func (s *Server) prepareHTTP() {
 	s.web = &http.Server{
 		Handler:           http.HandlerFunc(s.serveHTTP),
 		ReadHeaderTimeout: s.HandshakeTimeout,
 		IdleTimeout:       s.IdleTimeout,
+		MaxHeaderBytes:    maxRequestHeader,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
 		},

@@ -54,11 +54,12 @@ func (w *httpConn) transport(s *Server, credentials string) *http.Transport {
 			w.clock.touch() // the time of the dial does not count
 			return &idleConn{Conn: target, clock: w.clock, s: s}, nil
 		},
-		DisableCompression:    true, // the client gets the encoding that it requested
-		MaxIdleConnsPerHost:   1,    // a client's requests come one after the other
-		MaxIdleConns:          4,
-		IdleConnTimeout:       90 * time.Second,
-		ExpectContinueTimeout: time.Second,
+		DisableCompression:     true, // the client gets the encoding that it requested
+		MaxIdleConnsPerHost:    1,    // a client's requests come one after the other
+		MaxIdleConns:           4,
+		IdleConnTimeout:        90 * time.Second,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: maxAnswerHeader,
 	}
 	return w.forward
 }

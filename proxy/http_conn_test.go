@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,6 +134,36 @@ func TestPasswordEndsLimits(t *testing.T) {
 	go io.Copy(io.Discard, there)
 	if _, err := w.Write([]byte("200")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestHeaderLimits: neither a client, which may have shown no password yet, nor a server makes the
+// proxy hold much of a header.
+func TestHeaderLimits(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X", strings.Repeat("a", 2*maxAnswerHeader))
+	}))
+	defer origin.Close()
+	proxy := start(t, &Server{}, "")
+	const slop = 4096 // net/http reads so much more
+	for request, want := range map[string]int{
+		"GET http://x/ HTTP/1.1\r\nHost: x\r\nX: ":            http.StatusRequestHeaderFieldsTooLarge,
+		"GET " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\n\r\n": http.StatusBadGateway,
+	} {
+		c, err := net.Dial("tcp", proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(30 * time.Second))
+		if !strings.HasSuffix(request, "\r\n\r\n") {
+			request += strings.Repeat("a", maxRequestHeader+slop-len(request))
+		}
+		io.WriteString(c, request)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || resp.StatusCode != want {
+			t.Errorf("%.20q: %v %v, want %d", request, resp, err, want)
+		}
+		c.Close()
 	}
 }
 
