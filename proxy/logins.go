@@ -77,21 +77,18 @@ func (u *loginCheck) allowed(ctx context.Context, hashes map[string]string, from
 	mac.Write([]byte(user + "\x00" + pass))
 	id := [32]byte(mac.Sum(nil))
 	src := source(from)
-	u.mu.Lock()
-	_, known := u.verified[id]
-	g := u.failures[src]
-	u.mu.Unlock()
-	if known {
-		return true
-	}
-	if now().Before(g.until) {
-		return false
+	if known, wait := u.recall(id, src, now); known || wait {
+		return known
 	}
 	select {
 	case u.turn <- struct{}{}:
 		defer func() { <-u.turn }()
 	case <-ctx.Done():
 		return false
+	}
+	// Others of this source may have been checked meanwhile.
+	if known, wait := u.recall(id, src, now); known || wait {
+		return known
 	}
 	hash, there := hashes[user]
 	want := []byte(hash)
@@ -111,6 +108,15 @@ func (u *loginCheck) allowed(ctx context.Context, hashes map[string]string, from
 	}
 	u.recordFailureLocked(src, now())
 	return false
+}
+
+// recall reports whether a password was right before, and whether its source has to wait.
+func (u *loginCheck) recall(id [32]byte, src netip.Prefix, now func() time.Time) (known,
+	wait bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, known = u.verified[id]
+	return known, now().Before(u.failures[src].until)
 }
 
 // recordFailureLocked records a wrong password of a source.

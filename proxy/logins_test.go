@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,6 +64,33 @@ func TestGuesses(t *testing.T) {
 	}
 	if now = now.Add(1); !eve() {
 		t.Error("the wait does not end")
+	}
+}
+
+// TestGuessesAtOnce: nor does it help to send all guesses before the first one is checked.
+func TestGuessesAtOnce(t *testing.T) {
+	u, hashes := newLoginCheck(), hashed("ann", "secret")
+	from := netip.MustParseAddr("192.0.2.1")
+	const guesses = 20
+	asked := make(chan struct{}, 10*guesses)
+	now := func() time.Time { // each guess looks at the clock before it waits for its turn
+		asked <- struct{}{}
+		return time.Unix(1000, 0)
+	}
+	u.turn <- struct{}{}
+	var wait sync.WaitGroup
+	for n := range guesses {
+		wait.Go(func() {
+			u.allowed(context.Background(), hashes, from, "ann", fmt.Sprint(n), now)
+		})
+	}
+	for range guesses {
+		<-asked
+	}
+	<-u.turn
+	wait.Wait()
+	if n := u.failures[source(from)].count; n != freeFailures+1 {
+		t.Errorf("%d guesses were checked", n)
 	}
 }
 
