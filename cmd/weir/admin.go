@@ -75,10 +75,25 @@ func (c *call) administrator() (*administrator, error) {
 		return nil, err
 	}
 	a := &administrator{name: peer.ID.Name, key: credential.Key, member: m}
+	stores := c.stores(m)
 	a.Client, err = client.New(client.Config{Name: m.Name, Cluster: m.Cluster.String(),
-		Stores: func() []string { return m.Stores }, TLS: secured,
+		Stores: func() []string { return stores }, TLS: secured,
 		Dial: new(eyeballs.Dialer).DialContext})
 	return a, err
+}
+
+// stores returns the addresses of weir-stores: those that the host's copy of the store names, and
+// those that the host joined by, which may be gone.
+func (c *call) stores(m *disk.Member) []string {
+	s, err := disk.Read(c.paths().Store())
+	if err != nil { // it has none yet, or is damaged
+		return m.Stores
+	}
+	id, err := cluster.Decode[cluster.Identity](s.Value(cluster.IdentityKey))
+	if err != nil || id.ID != m.Cluster {
+		return m.Stores
+	}
+	return slices.Concat(id.Stores, m.Stores)
 }
 
 // signer is the administrator who signs, and what this host knows. Only what signs needs that: the

@@ -27,14 +27,6 @@ type Dir struct {
 	step   func()   // called after each change of the files; tests stop there
 }
 
-// State is what a directory had.
-type State struct {
-	Snapshot
-	Log []Record // since the snapshot
-	// Aside are the damaged files, under the names that they have now.
-	Aside []string
-}
-
 // Open reads a directory, which it makes if needed. Damaged files are set aside. Without a
 // snapshot and a log the state is empty, with revision 0.
 func Open(path string) (*Dir, State, error) {
