@@ -74,6 +74,7 @@ func (e *Engine) forgetLocked() {
 	c.prepareFastPath()
 	for _, s := range e.shards { // all of them: they share the tracks
 		s.hold()
+		defer s.release() // whatever happens below: a shard that is held evaluates no packet
 	}
 	e.tracks.renumber(old, renumber)
 	e.rates.renumber(old.prog.Pipes,
@@ -85,9 +86,6 @@ func (e *Engine) forgetLocked() {
 		clear(s.cache[:])
 		s.cfg = &c
 		s.moves++
-	}
-	for _, s := range e.shards {
-		s.release()
 	}
 	e.cfg = &c
 	e.nextID = uint32(len(ids))

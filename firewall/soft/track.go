@@ -315,7 +315,7 @@ func (ts *tracks) renumber(c *config, numbers []uint32) {
 	clear(ts.index)
 	for i := range ts.all[:ts.next] {
 		t := &ts.all[i]
-		if c.gone(t.key.rule) {
+		if t.key.rule == noRule || c.gone(t.key.rule) { // c knows nothing of noRule
 			t.held.Store(uint64(eraOf(t.held.Load())+1) << eraShift)
 			t.key.rule = noRule
 			continue

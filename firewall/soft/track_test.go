@@ -70,3 +70,27 @@ func TestLimitsWhenNumbersRunOut(t *testing.T) {
 		t.Errorf("a second flow of one source: %+v", v)
 	}
 }
+
+// TestNumbersRunOutAgain: a track whose rule was gone when the numbers ran out is still there when
+// they run out again.
+func TestNumbersRunOutAgain(t *testing.T) {
+	const limit = "add 20 allow udp from any to any limit src-addr 1\n"
+	e := load(t, Options{},
+		"add 1 check-state\nadd 20 allow udp from any to any limit src-addr 2\n")
+	prove(t, e.Worker(0), 1, "1.1.1.1:1", "2.2.2.2:2")
+	for k := range 4 { // first the rule above is in force, then it is gone, then forgotten
+		e.nextID = maxIDs + 1
+		if err := e.Load(compiled(t, fmt.Sprintf("add 1 check-state\nadd %d count ip from any to "+
+			"any\n%s", 10+k, limit))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := e.Worker(0)
+	if v := prove(t, w, 2, "1.1.1.1:1", "2.2.2.2:2"); v.State != firewall.StateNew {
+		t.Errorf("a flow of the source: %+v", v)
+	}
+	v := w.Evaluate(in(2), udp(t, "1.1.1.1:9", "2.2.2.2:2"))
+	if v.Reason != firewall.ReasonLimit {
+		t.Errorf("a second one: %+v", v)
+	}
+}
