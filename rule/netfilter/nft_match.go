@@ -31,13 +31,16 @@ func (p *nftParser) match(m map[string]any) {
 		right = set.Elem
 	}
 	t, err := p.tests(left, operator, right, set)
+	if err == nil && !understood(operator, left) {
+		err = fmt.Errorf("the operator %q of a match is not understood", operator)
+	}
 	if err != nil {
 		p.fail("%v", err)
 		return
 	}
 	p.also(t.needs...)
 	if t.kinds != 0 {
-		if operator == "!=" {
+		if inverts(operator) {
 			t.kinds = anyKind &^ t.kinds
 		}
 		for _, e := range p.all {
@@ -45,13 +48,18 @@ func (p *nftParser) match(m map[string]any) {
 		}
 		return
 	}
-	if len(t.tests) == 0 {
-		t.tests = []rule.Test{{Op: op.CondTrue, Not: true}}
+	p.ask(operator, t.tests)
+}
+
+// ask adds that one of the tests is true, or none of them if the operator inverts.
+func (p *nftParser) ask(operator string, tests []rule.Test) {
+	if len(tests) == 0 {
+		tests = []rule.Test{{Op: op.CondTrue, Not: true}}
 	}
-	if operator == "!=" {
-		p.also(negated(t.tests)...)
+	if inverts(operator) {
+		p.also(negated(tests)...)
 	} else {
-		p.also(rule.Clause(t.tests))
+		p.also(rule.Clause(tests))
 	}
 }
 
@@ -133,6 +141,9 @@ func (p *nftParser) fib(fib map[string]any, operator string, right any) (t nftTe
 		}
 	case result == "oif" && in == op.CondSrcIn && strings.Contains(flags, "iif") && len(list) == 1:
 		missing := list[0].lo == "false" || list[0].lo == "0"
+		if !missing && list[0].lo != "true" {
+			return t, fmt.Errorf("fib oif asks for no interface, or for any")
+		}
 		t.tests = []rule.Test{{Op: op.CondVerRevPath, Not: missing}}
 	default:
 		return t, fmt.Errorf("fib %s of %s is not part of the rules", result, flags)
@@ -196,20 +207,22 @@ func (p *nftParser) masked(operator string, masked []any, right any) {
 		p.fail("bits of a field are not matched by rules, but those of tcp flags")
 		return
 	}
-	mask, ok1 := flagSet(masked[1])
-	bits, ok2 := flagSet(right)
-	if !ok1 || !ok2 || operator != "==" && operator != "!=" {
+	mask, ok := flagSet(masked[1])
+	ok = ok && mask != 0 && (operator == "==" || operator == "!=")
+	var tests []rule.Test
+	for _, value := range members(right) {
+		bits, known := flagSet(value)
+		ok = ok && known
+		if bits&^mask == 0 { // else no packet has this value
+			tests = append(tests, rule.Test{Op: op.CondFlags, A: bits, B: mask})
+		}
+	}
+	if !ok {
 		p.fail("unknown TCP flags")
 		return
 	}
-	t := rule.Test{Op: op.CondFlags, A: bits, B: mask, Not: operator == "!="}
-	if bits&^mask != 0 {
-		t = rule.Test{Op: op.CondTrue, Not: operator != "!="}
-	}
 	p.also(rule.Clause{proto(packet.ProtoTCP)})
-	if mask != 0 {
-		p.also(rule.Clause{t})
-	}
+	p.ask(operator, tests)
 }
 
 // flagSet reads TCP flags: a name, a number, a list, or names joined by "|".
@@ -222,9 +235,6 @@ func flagSet(v any) (bits uint32, ok bool) {
 	case map[string]any:
 		if or, found := v["|"]; found {
 			return flagSet(or)
-		}
-		if set, found := v["set"]; found {
-			return flagSet(set)
 		}
 	case []any:
 		for _, item := range v {
@@ -250,7 +260,7 @@ func (p *nftParser) concat(operator string, left []any, right any) {
 	if elements == nil {
 		elements = []any{right}
 	}
-	if operator == "!=" || len(elements)*len(p.all) > maxSplit {
+	if operator != "==" && operator != "in" || len(elements)*len(p.all) > maxSplit {
 		p.fail("a concatenation that is inverted, or too large to write out")
 		return
 	}

@@ -72,15 +72,8 @@ func compound(v map[string]any) (nftValue, error) {
 // values reads the right side of a match: a value, a list, or an anonymous set.
 func values(v any) (all []nftValue, err error) {
 	list, ok := v.([]any)
-	if m, isMap := v.(map[string]any); isMap {
-		if set, isSet := m["set"].([]any); isSet {
-			list, ok = set, true
-		} else if set, isOne := m["set"]; isOne {
-			list, ok = []any{set}, true
-		}
-	}
 	if !ok {
-		list = []any{v}
+		list = members(v)
 	}
 	for _, item := range list {
 		one, err := value(item)
@@ -90,6 +83,19 @@ func values(v any) (all []nftValue, err error) {
 		all = append(all, one)
 	}
 	return all, nil
+}
+
+// members returns the members of an anonymous set, or else the value alone.
+func members(v any) []any {
+	m, _ := v.(map[string]any)
+	set, ok := m["set"]
+	if !ok {
+		return []any{v}
+	}
+	if list, ok := set.([]any); ok {
+		return list
+	}
+	return []any{set}
 }
 
 // prefixes returns the addresses as prefixes.
@@ -115,21 +121,4 @@ func (v nftValue) number(most uint64, names map[string]string) (rule.Range, bool
 	lo, ok1 := read(v.lo)
 	hi, ok2 := read(v.hi)
 	return rule.Range{Lo: lo, Hi: hi}, ok1 && ok2 && lo <= hi && v.bits < 0
-}
-
-// compared returns the range of numbers that an operator lets through, for operators that compare.
-func compared(op string, r rule.Range, most uint32) (rule.Range, bool) {
-	switch {
-	case op == "<" && r.Lo > 0:
-		return rule.Range{Lo: 0, Hi: r.Lo - 1}, true
-	case op == "<=":
-		return rule.Range{Lo: 0, Hi: r.Lo}, true
-	case op == ">" && r.Lo < most:
-		return rule.Range{Lo: r.Lo + 1, Hi: most}, true
-	case op == ">=":
-		return rule.Range{Lo: r.Lo, Hi: most}, true
-	case op == "<" || op == ">":
-		return r, false
-	}
-	return r, true
 }

@@ -1,0 +1,84 @@
+package netfilter
+
+import (
+	"strings"
+	"testing"
+)
+
+// nftMatch is a ruleset with one match, whose packets are dropped.
+func nftMatch(match string) string {
+	return `{"nftables": [{"table": {"family": "inet", "name": "t"}},
+		{"chain": {"family": "inet", "table": "t", "name": "in", "type": "filter",
+			"hook": "input", "prio": 0, "policy": "accept"}},
+		{"rule": {"family": "inet", "table": "t", "chain": "in", "handle": 7, "expr": [
+			{"match": {` + match + `}}, {"drop": null}]}}]}`
+}
+
+// TestOperators imports single matches. want is the rule that stands for one.
+func TestOperators(t *testing.T) {
+	const flags, all = `"left": {"payload": {"protocol": "tcp", "field": "flags"}}`,
+		`"left": {"&": [{"payload": {"protocol": "tcp", "field": "flags"}},
+			["fin", "syn", "psh", "ack"]]}`
+	for _, c := range []struct{ match, want string }{
+		{`"op": "!", ` + flags + `, "right": ["fin", "syn"]`,
+			"deny tcp from any to any not tcpflags fin not tcpflags syn"},
+		{`"op": "!", ` + flags + `, "right": "syn"`, "deny tcp from any to any not tcpflags syn"},
+		{`"op": "in", ` + flags + `, "right": ["fin", "syn"]`,
+			"deny tcp from any to any { tcpflags fin or tcpflags syn }"},
+		{`"op": "==", ` + all + `, "right": {"set": ["fin", {"|": ["psh", "ack"]}, "rst"]}`,
+			"deny tcp from any to any { tcpflags fin,!syn,!psh,!ack or " +
+				"tcpflags !fin,!syn,psh,ack }"},
+		{`"op": "!=", ` + all + `, "right": {"set": ["fin", {"|": ["psh", "ack"]}]}`,
+			"deny tcp from any to any not tcpflags fin,!syn,!psh,!ack " +
+				"not tcpflags !fin,!syn,psh,ack"},
+		{`"op": "==", ` + all + `, "right": ["fin", "syn"]`,
+			"deny tcp from any to any tcpflags fin,syn,!psh,!ack"},
+		{`"op": "!", "left": {"ct": {"key": "state"}}, "right": ["new", "established", "related"]`,
+			"deny tcp from any to any not setup"},
+		{`"op": ">", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 1024`,
+			"deny tcp from any to any 1025-65535"},
+	} {
+		r, err := Import([]Source{{"stdin", nftMatch(c.match)}}, Options{})
+		if err != nil {
+			t.Errorf("%s: %v", c.match, err)
+			continue
+		}
+		found := false
+		for _, x := range r.Rules.Rules {
+			found = found || x.Text() == c.want
+		}
+		if !found || !r.Complete() {
+			t.Errorf("%s: no rule %q in\n%s", c.match, c.want, r.Text)
+		}
+	}
+}
+
+// TestOperatorsLeftOut: what a match with this operator asks, no rule does.
+func TestOperatorsLeftOut(t *testing.T) {
+	const flags = `"left": {"payload": {"protocol": "tcp", "field": "flags"}}`
+	for _, match := range []string{
+		`"op": "<", ` + flags + `, "right": 3`,
+		`"op": "~", ` + flags + `, "right": "syn"`,
+		flags + `, "right": "syn"`,
+		`"op": ">", "left": {"payload": {"protocol": "ip", "field": "saddr"}},
+			"right": "10.0.0.0"`,
+		`"op": ">", "left": {"payload": {"protocol": "ip", "field": "dscp"}}, "right": 3`,
+		`"op": ">", "left": {"meta": {"key": "l4proto"}}, "right": "ggp"`,
+		`"op": "!", "left": {"meta": {"key": "iifname"}}, "right": "eth0"`,
+		`"op": ">", "left": {"ct": {"key": "state"}}, "right": "new"`,
+		`"op": ">", "left": {"fib": {"result": "oif", "flags": ["saddr", "iif"]}}, "right": false`,
+		`"op": "==", "left": {"fib": {"result": "oif", "flags": ["saddr", "iif"]}},
+			"right": "eth0"`,
+		`"op": ">", "left": {"concat": [{"meta": {"key": "l4proto"}}]},
+			"right": {"set": [{"concat": ["tcp"]}]}`,
+	} {
+		r, err := Import([]Source{{"stdin", nftMatch(match)}}, Options{})
+		if err != nil {
+			t.Errorf("%s: %v", match, err)
+			continue
+		}
+		if r.Complete() || strings.Contains(r.Text, "\nadd 1000 deny") {
+			t.Errorf("%s: carried over:\n%s", match, r.Text)
+		}
+	}
+}
