@@ -83,13 +83,7 @@ func (p *ruleParser) parse() {
 func (p *ruleParser) one(w string) {
 	switch w {
 	case "-m", "--match":
-		p.module = p.next()
-		if p.module == "rpfilter" {
-			p.entry.clauses = append(p.entry.clauses, rule.Clause{{Op: op.CondVerRevPath}})
-		}
-		if p.module == "frag" || p.module == "ipv6header" {
-			p.fail("extension headers are not matched")
-		}
+		p.useModule(p.next())
 	case "-j", "--jump":
 		p.jump(p.next())
 	case "-g", "--goto":

@@ -125,13 +125,18 @@ func (r *rate) words() string {
 	return words
 }
 
-// limit reads a value of -m limit: "10/min", or a burst.
-func (p *ruleParser) limit(option, value string) {
+// limited notes -m limit, which is a rate also without an option.
+func (p *ruleParser) limited() {
 	if p.entry.rate == nil {
 		// the values of xt_limit that iptables-save prints, and other programs leave out
 		p.entry.rate = &rate{packets: 3, unit: "hour", burst: 5}
 	}
 	p.entry.rate.last(p.entry)
+}
+
+// limit reads a value of -m limit: "10/min", or a burst.
+func (p *ruleParser) limit(option, value string) {
+	p.limited()
 	count, unit, _ := strings.Cut(value, "/")
 	n, err := strconv.ParseUint(count, 10, 32)
 	if err != nil {
