@@ -62,8 +62,8 @@ type replayer struct {
 	byName map[string]uint32 // index
 	me     map[netip.Addr]bool
 	first  time.Time
-	now    time.Duration // of the capture's clock; never goes back
-	ticked time.Duration
+	now    time.Duration              // of the capture's clock; never goes back
+	swept  time.Duration              // when
 	beside map[firewall.Reason]uint64 // decided before the engine
 }
 
@@ -129,6 +129,7 @@ func (r Replay) Run(ctx context.Context, capture io.Reader,
 }
 
 func (p *replayer) finish(s *Summary) (err error) {
+	p.engine.Sweep(p.now)
 	if s.Rules, err = p.engine.Rules(); err != nil {
 		return err
 	}
@@ -199,6 +200,10 @@ func (p *replayer) publish(ev *firewall.Event) {
 	p.Event(&e)
 }
 
+// sweepEvery is how often a node's sweep passes over a table of the usual size (bpf/lib/sweep.h):
+// until then a state that has expired has its place in the table and in limits.
+const sweepEvery = time.Second
+
 // advance sets the clock. Captures of several CPUs are not quite in order: the clock stands still
 // then.
 func (p *replayer) advance(at time.Time) {
@@ -206,9 +211,9 @@ func (p *replayer) advance(at time.Time) {
 		p.first = at
 	}
 	p.now = max(p.now, time.Second+at.Sub(p.first))
-	if p.now-p.ticked >= 10*time.Millisecond {
-		p.worker.Tick(p.now, nil)
-		p.ticked = p.now
+	if p.now-p.swept >= sweepEvery {
+		p.engine.Sweep(p.now)
+		p.swept = p.now
 	}
 }
 
