@@ -149,7 +149,7 @@ func (w *writer) pipeline(s *stages) {
 		after = post
 	}
 	w.begin(out, "What leaves passes through, or comes from this host.")
-	w.skip(op.ActionSkipTo, leaving, []rule.Clause{{not(anyInterface[0])}})
+	w.skip(op.ActionSkipTo, leaving, []rule.Clause{{not(anyInterface[0])}, own(s.families)})
 	w.begin(0, "Through this host.")
 	if closed {
 		w.do(op.ActionDeny)
@@ -188,6 +188,21 @@ func local(families int) rule.Clause {
 		c = append(c, rule.Test{Op: op.CondDstTable, Name: Broadcast})
 	}
 	return c
+}
+
+// own is true for what this host sends: its addresses, those of the loopback, and none yet. At the
+// tunnel forwarded packets have no receive interface either.
+func own(families int) rule.Clause {
+	var others []netip.Prefix
+	if families&ipv4 != 0 {
+		others = append(others, netip.MustParsePrefix("127.0.0.0/8"),
+			netip.MustParsePrefix("0.0.0.0/32"))
+	}
+	if families&ipv6 != 0 {
+		others = append(others, netip.MustParsePrefix("::1/128"),
+			netip.MustParsePrefix("::/128"))
+	}
+	return rule.Clause{{Op: op.CondSrcMe}, {Op: op.CondSrcIn, Prefixes: others}}
 }
 
 // stage writes chains one after the other. Packets that all of them accept continue at the label
