@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weirnet/weir/firewall"
@@ -39,6 +40,9 @@ type job struct {
 
 	lookedUp [4]uint64 // bit per flow id of the Program: looked up
 	have     [4]uint64 // bit per flow id: there is a state
+	// what nextLookup has found: look is its result for slots from lookFrom on, until look itself
+	// is looked up. Nothing yet if lookFrom is above look.
+	lookFrom, look int
 
 	tags  [maxTags]uint16
 	ntags int
@@ -231,15 +235,26 @@ func (j *job) candidate(pc int, later bool) int {
 // nextLookup returns the first slot at or after pc of a rule that looks up states not looked up
 // yet, or the last slot.
 func (j *job) nextLookup(pc int) int {
+	last := len(j.cfg.rules) - 1
 	if j.lookedUp[0]&1 != 0 && len(j.cfg.flows) == 1 {
-		return len(j.cfg.rules) - 1
+		return last
 	}
-	for _, slot := range j.cfg.lookups {
-		if int(slot) >= pc && !j.wasLookedUp(j.cfg.rules[slot].Flow) {
-			return int(slot)
+	if j.lookFrom <= pc && pc <= j.look &&
+		(j.look == last || !j.wasLookedUp(j.cfg.rules[j.look].Flow)) {
+		return j.look // names are only ever added to those that were looked up
+	}
+	j.lookFrom, j.look = pc, last
+	if j.wasLookedUp(program.AnyFlow) {
+		return last
+	}
+	i, _ := slices.BinarySearch(j.cfg.lookups, uint16(pc))
+	for _, slot := range j.cfg.lookups[i:] {
+		if !j.wasLookedUp(j.cfg.rules[slot].Flow) {
+			j.look = int(slot)
+			break
 		}
 	}
-	return len(j.cfg.rules) - 1
+	return j.look
 }
 
 // matches evaluates all conditions of a rule.

@@ -217,6 +217,7 @@ func (w *Worker) borrow(s *shard) firewall.Verdict {
 func (j *job) reset() {
 	j.classified, j.hasSeg, j.ntags, j.use = false, false, 0, firewall.StateNone
 	j.lookedUp, j.have = [4]uint64{}, [4]uint64{}
+	j.lookFrom, j.look = 1, 0
 	j.matched = -1
 }
 
