@@ -209,6 +209,17 @@ func excludes(a, b []Clause) bool {
 	return false
 }
 
+// lasting returns the clauses that a packet meets at every rule or at none. A tag may be set on the
+// way, so that tagged and not tagged are both true of a packet.
+func (l *linter) lasting(clauses []Clause) []Clause {
+	if !l.tags {
+		return clauses
+	}
+	return slices.DeleteFunc(slices.Clone(clauses), func(c Clause) bool {
+		return len(c) == 1 && c[0].Op == op.CondTagged
+	})
+}
+
 // implied reports whether all clauses of slot are true whenever those of for are: each has all
 // tests of one of these.
 func (l *linter) implied(slot, by int) bool {

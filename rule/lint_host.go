@@ -1,7 +1,6 @@
 package rule
 
 import (
-	"path"
 	"slices"
 
 	"github.com/weirnet/weir/rule/op"
@@ -147,8 +146,7 @@ func (t *Test) mayBe(name string) bool {
 	case op.CondRecv, op.CondXmit, op.CondVia:
 		return (t.Name == name) != t.Not
 	case op.CondRecvGlob, op.CondXmitGlob, op.CondViaGlob:
-		match, err := path.Match(t.Name, name)
-		return err != nil || match != t.Not
+		return Glob(t.Name, name) != t.Not
 	}
 	return true
 }

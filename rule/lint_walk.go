@@ -61,7 +61,7 @@ func (w *walk) plan() {
 		jump := r.Action.Op == op.ActionSkipTo || r.Action.Op == op.ActionCall
 		if at == w.to || !jump && !w.final(at) || r.Defer || w.empty[at] ||
 			!w.boxes[at].meets(&w.boxes[w.to]) ||
-			excludes(w.opaque[at], w.opaque[w.to]) {
+			excludes(w.lasting(w.opaque[at]), w.opaque[w.to]) {
 			continue
 		}
 		sure := r.Prob == 0 && !r.Rate.Next && w.implied(at, w.to)
