@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weirnet/weir/agent/rulefile"
@@ -19,8 +20,9 @@ import (
 
 // Replay evaluates a capture by a rule file.
 type Replay struct {
-	Name, Text string         // the rule file
-	Me         []netip.Prefix // addresses of the host that captured
+	Name, Text string // the rule file
+	// addresses of the host that captured: of Iface, or else of the first interface but lo
+	Me []netip.Prefix
 	// interface of every packet; "" for the one that the capture names, or eth0
 	Iface string
 	// Event, if set, is called with the events that a node would have reported, at the times of the
@@ -248,9 +250,14 @@ func (p *replayer) iface(j *PacketVerdict) (uint32, error) {
 	if len(p.ifs) >= maxReplayed {
 		return 0, fmt.Errorf("packets of more than %d interfaces", maxReplayed)
 	}
-	p.byName[j.Iface] = uint32(len(p.ifs) + 1)
-	p.ifs = append(p.ifs, firewall.Interface{Index: uint32(len(p.ifs) + 1), Name: j.Iface})
-	return uint32(len(p.ifs)), p.engine.SetInterfaces(p.ifs)
+	one := firewall.Interface{Index: uint32(len(p.ifs) + 1), Name: j.Iface}
+	p.byName[j.Iface] = one.Index
+	p.ifs = slices.Clone(p.ifs) // the engine keeps what it was given
+	if len(p.ifs) == 1 {        // lo, which had the addresses until there was another
+		one.Addrs, p.ifs[0].Addrs = p.ifs[0].Addrs, nil
+	}
+	p.ifs = append(p.ifs, one)
+	return one.Index, p.engine.SetInterfaces(p.ifs)
 }
 
 // Rule returns the text of the rule that decided, or "".

@@ -79,3 +79,18 @@ func TestReplayEndsStates(t *testing.T) {
 		t.Errorf("at once: %d passed, dropped %v, %d states", s.Passed, dropped, s.States)
 	}
 }
+
+// TestReplayWithoutIface: the host's addresses belong to the interface of the capture, whether or
+// not it is named.
+func TestReplayWithoutIface(t *testing.T) {
+	t.Parallel()
+	const text = "add 10 deny ip from any to any not antispoof in\n" +
+		"add 20 allow udp from any to any 53 recv 192.0.2.1\n"
+	packets := []sent{query(0, "192.0.2.9", 1000), query(0, "192.0.2.10", 1000)}
+	for _, iface := range []string{"", "eth0"} {
+		s, dropped := replayed(t, Replay{Text: text, Iface: iface}, packets)
+		if s.Passed != 2 {
+			t.Errorf("interface %q: %d of 2 passed, dropped %v", iface, s.Passed, dropped)
+		}
+	}
+}
