@@ -116,9 +116,23 @@ func transportNeeds(p *packet.Packet, ip []byte) (need int, header string) {
 			need = max(need, int(p.PayloadOffset()-p.L4))
 		}
 	case packet.ProtoSCTP:
-		need = 12
+		need = 12 + chunkNeeds(p, ip)
 	case packet.ProtoUDP, packet.ProtoUDPLite, packet.ProtoICMP, packet.ProtoICMPv6:
 		need = 8
 	}
 	return need, header
+}
+
+// chunkNeeds returns how many bytes of the first chunk of SCTP states read (flow.SegmentOf): its
+// type and flags, and of INIT (1) and INIT ACK (2) the tag.
+func chunkNeeds(p *packet.Packet, ip []byte) int {
+	at := int(p.PayloadOffset())
+	there := min(int(p.Len()), len(ip)) - at
+	switch {
+	case p.Reason != packet.ReasonNone || there < 4:
+		return 0
+	case there >= 8 && (ip[at] == 1 || ip[at] == 2):
+		return 8
+	}
+	return 4
 }

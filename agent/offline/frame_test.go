@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/pcap"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
@@ -33,10 +34,11 @@ type read struct {
 	p, inner packet.Packet
 	quotes   bool
 	scale    uint8
+	segment  flow.Segment
 }
 
 func readOf(p packet.Packet, ip []byte) (r read) {
-	r.p = p
+	r.p, r.segment = p, flow.SegmentOf(&p, ip)
 	r.inner, r.quotes = p.Inner(ip)
 	if p.TCPFlags&packet.FlagSYN != 0 {
 		r.scale, _ = p.WindowScale(ip)
@@ -54,7 +56,7 @@ func TestCut(t *testing.T) {
 	later := build.Fragment{ID: 7, Off: 64}
 	unreach := build.ICMP{Type: 3}
 	ack := build.TCP{SrcPort: 1, DstPort: 2, Flags: packet.FlagACK}
-	udp := build.UDP{SrcPort: 1, DstPort: 2}
+	udp, sctp := build.UDP{SrcPort: 1, DstPort: 2}, build.SCTP{SrcPort: 1, DstPort: 2}
 	syn := build.TCP{SrcPort: 1, DstPort: 2, Flags: packet.FlagSYN,
 		Options: []byte{2, 4, 5, 180, 1, 3, 3, 7}}
 	for name, tc := range map[string]struct {
@@ -64,7 +66,10 @@ func TestCut(t *testing.T) {
 		"tcp4":     {[]build.Layer{v4, ack, payload}, 40},
 		"syn":      {[]build.Layer{v4, syn, payload}, 48},
 		"udp6":     {[]build.Layer{v6, udp, payload}, 48},
-		"sctp":     {[]build.Layer{v4, build.SCTP{SrcPort: 1, DstPort: 2}, payload}, 32},
+		"sctp":     {[]build.Layer{v4, sctp, payload}, 36},
+		"bare":     {[]build.Layer{v4, sctp, build.Data{1, 0}}, 32},
+		"init":     {[]build.Layer{v4, sctp, build.Data{1, 0, 0, 8, 1, 2, 3, 4}, payload}, 40},
+		"init ack": {[]build.Layer{v6, sctp, build.Data{2, 0, 0, 8, 1, 2, 3, 4}, payload}, 60},
 		"ping":     {[]build.Layer{v4, build.ICMP{Type: 8, Rest: 0x10001}, payload}, 28},
 		"gre":      {[]build.Layer{v4, build.Upper(47), payload}, 20},
 		"hop":      {[]build.Layer{v6, hop, syn, payload}, 76},
