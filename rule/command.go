@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/weirnet/weir/internal/program"
 )
 
 // Verb is what a command line does.
@@ -62,11 +64,19 @@ type TableEntry struct {
 	Value  uint32
 }
 
+// maxHeld is how many rules commands can add, in enabled and disabled sets. Compile takes fewer,
+// but only after all lines of a file: each line moves the rules behind it.
+const maxHeld = 4 * program.MaxRules
+
 // Apply executes the command. A command that removes several things removes those that are there,
 // and the error names the first that is not; any other error changes nothing.
 func (c *Command) Apply(s *Ruleset) error {
 	switch c.Verb {
 	case VerbAdd:
+		if len(s.Rules) >= maxHeld {
+			return fmt.Errorf("%d rules, the most that all sets together may have: put addresses "+
+				"into a table", len(s.Rules))
+		}
 		s.Add(c.Rule)
 	case VerbDelete:
 		return c.delete(s)

@@ -69,7 +69,8 @@ func scan(file string, number int, text string, into []token) line {
 		case strings.HasPrefix(text[i:], "//"):
 			l.comment = comment(text, i+2)
 			return l
-		case strings.IndexByte("{}()", c) >= 0, c == '!' && strings.IndexAny(text[i+1:], "{(") == 0:
+		case strings.IndexByte("{}()", c) >= 0,
+			c == '!' && i+1 < len(text) && (text[i+1] == '{' || text[i+1] == '('):
 			l.words = append(l.words, token{text: text[i : i+1], col: i + 1, end: i + 2})
 			i++
 		default:
