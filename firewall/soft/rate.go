@@ -95,10 +95,11 @@ func (rs *rates) bucketLocked(k rateKey, now time.Duration) *rateBucket {
 	at := len(rs.all)
 	if at < rs.most {
 		rs.all = append(rs.all, rateBucket{})
-	} else if at = rs.unusedLocked(now); at < 0 {
+	} else if at = rs.unusedLocked(now); at >= 0 {
+		delete(rs.index, rs.all[at].key)
+	} else {
 		return nil
 	}
-	delete(rs.index, rs.all[at].key)
 	rs.index[k], rs.all[at] = at, rateBucket{key: k}
 	return &rs.all[at]
 }

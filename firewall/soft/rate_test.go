@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weirnet/weir/firewall"
 )
@@ -100,6 +101,26 @@ func TestLoadKeepsRates(t *testing.T) {
 		t.Errorf("%d buckets of rules that are gone", n)
 	}
 	check("after a change", firewall.ReasonRule)
+}
+
+// TestRateOfFirstRule: the first rule may have the id 0, so that its bucket for packets without
+// ports has a key of zeros. A new bucket takes nothing from it.
+func TestRateOfFirstRule(t *testing.T) {
+	rs, now := newRates(), time.Hour
+	once := charge{cost: time.Hour, depth: time.Hour, masked: true, empty: firewall.ReasonRate}
+	for n, c := range []struct {
+		key  rateKey
+		want firewall.Reason
+	}{
+		{rateKey{}, firewall.ReasonRule},
+		{rateKey{ports: 1}, firewall.ReasonRule},
+		{rateKey{}, firewall.ReasonRate},
+		{rateKey{ports: 1}, firewall.ReasonRate},
+	} {
+		if r := rs.take(c.key, once, now); r != c.want {
+			t.Errorf("packet %d: %v, not %v", n, r, c.want)
+		}
+	}
 }
 
 // TestRateOfManyWorkers: workers together pass what one would.
