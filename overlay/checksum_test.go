@@ -14,6 +14,7 @@ func cutFrame(v vnet, frame []byte) (list [][]byte) {
 	v.put(r.slab[spacing-vnetSize:])
 	copy(r.slab[spacing:], frame)
 	r.add(spacing, vnetSize+len(frame))
+	r.dropMisplaced(r.slab)
 	packets := newPackets()
 	for _, p := range packets[:r.cut(r.slab, packets)] {
 		list = append(list, bytes.Clone(r.slab[p.Offset:p.Offset+p.Size]))

@@ -127,8 +127,10 @@ func (d *Device) Done() <-chan struct{} { return d.wg.Wait() }
 // Stats are counters of a Device since it was made.
 type Stats struct {
 	DroppedIn, DroppedOut uint64 // refused by the Filter
-	Broken                uint64 // malformed packets of the kernel
-	NoPeer                uint64 // packets of the kernel to an address that no peer has
+	Broken                uint64 // packets of the kernel that could not be cut, or not whole
+	// packets of the kernel whose sender would have had a checksum written where none belongs
+	Misplaced uint64
+	NoPeer    uint64 // packets of the kernel to an address that no peer has
 	// packets of the kernel that waited for a session of their peer, and were dropped: too many
 	// waited, or none came in time
 	WaitFull, WaitLate uint64
@@ -153,7 +155,8 @@ type Stats struct {
 func (d *Device) Stats() Stats {
 	s := Stats{
 		DroppedIn: d.tun.dropped[0].Load(), DroppedOut: d.tun.dropped[1].Load(),
-		Broken: d.tun.broken.Load(), NoPeer: d.tun.noPeer.Load(),
+		Broken: d.tun.broken.Load(), Misplaced: d.tun.misplaced.Load(),
+		NoPeer:          d.tun.noPeer.Load(),
 		CoalesceRefused: d.tun.refused.Load(),
 		SendErrors:      d.bind.sendErrors.Load(), SendFull: d.bind.sendFull.Load(),
 		GSORefused: d.bind.gsoRefused.Load(),

@@ -90,9 +90,9 @@ func (s segment) sameHeaders(p []byte, t segment, q []byte) bool {
 // checksumAt is the offset of the checksum in the transport header.
 func (s segment) checksumAt() int {
 	if s.protocol == protocolTCP {
-		return 16
+		return tcpChecksumAt
 	}
-	return 6
+	return udpChecksumAt
 }
 
 // pseudo is the sum of the pseudo header for n bytes behind the IP header.

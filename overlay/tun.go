@@ -38,7 +38,9 @@ type tunDevice struct {
 	broken  atomic.Uint64    // packets from the kernel that could not be segmented
 	refused atomic.Uint64    // coalesced packets that the kernel refused
 	noPeer  atomic.Uint64    // packets from the kernel to an address that no peer has
-	loop    loopGuard
+	// packets from the kernel whose pending checksum is not where it belongs
+	misplaced atomic.Uint64
+	loop      loopGuard
 }
 
 // openTUN makes the interface, down and without addresses.

@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"encoding/binary"
 	"errors"
 	"os"
 	"syscall"
@@ -71,6 +70,7 @@ func (r *tunReader) read(slab []byte, packets []tun.ReadPacket) (int, error) {
 		}
 		if len(r.frames) > 0 {
 			r.dropLoops(slab)
+			r.dropMisplaced(slab)
 			r.filter(slab)
 			n += r.cut(slab, packets[n:])
 			if k := len(r.frames); k > 0 && r.frames[k-1].head.gso() {
@@ -209,31 +209,4 @@ func (r *tunReader) cut(slab []byte, packets []tun.ReadPacket) (k int) {
 		}
 	}
 	return k
-}
-
-// finishChecksum completes a checksum that the kernel left partial: the field holds the sum of the
-// pseudo header.
-func finishChecksum(packet []byte, o tun.GSOOptions) bool {
-	start, at := int(o.CsumStart), int(o.CsumStart)+int(o.CsumOffset)
-	if at+2 > len(packet) {
-		return false
-	}
-	initial := binary.BigEndian.Uint16(packet[at:])
-	packet[at], packet[at+1] = 0, 0
-	binary.BigEndian.PutUint16(packet[at:], ^tun.Checksum(packet[start:], initial))
-	if o.CsumOffset == udpChecksumAt {
-		neverZero(packet[at:])
-	}
-	return true
-}
-
-// udpChecksumAt is the offset of the checksum in the header of UDP, and of UDP-Lite.
-const udpChecksumAt = 6
-
-// neverZero replaces a checksum of UDP that came out as 0 by 0xffff, which stands for the same sum:
-// 0 says that there is none (RFC 768), and over IPv6 receivers drop that (RFC 8200 section 8.1).
-func neverZero(checksum []byte) {
-	if checksum[0] == 0 && checksum[1] == 0 {
-		checksum[0], checksum[1] = 0xff, 0xff
-	}
 }

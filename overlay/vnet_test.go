@@ -45,6 +45,7 @@ func FuzzVnet(f *testing.F) {
 		if fr := d.add(at, vnetSize+len(p)); fr.head.gso() && !fr.fits(len(slab), 1) {
 			return // it would be held back
 		}
+		d.dropMisplaced(slab)
 		n := d.cut(slab, packets)
 		if n < 1 {
 			t.Fatalf("%d packets", n)

@@ -64,7 +64,12 @@ func (p *Service) Metrics() ([]observe.Metric, error) {
 			"many waited, or no session came in time."}
 	waited.Add(float64(stats.WaitFull), "reason", "queue-full")
 	waited.Add(float64(stats.WaitLate), "reason", "no-session")
-	return []observe.Metric{all, handshakes, races, moves, waited,
+	refused := observe.Metric{Name: "weir_tunnel_malformed_total", Type: observe.Counter,
+		Help: "Packets into the tunnel that were dropped, by reason: their pending checksum was " +
+			"not where it belongs, or they could not be cut into segments."}
+	refused.Add(float64(stats.Misplaced), "reason", "checksum-place")
+	refused.Add(float64(stats.Broken), "reason", "segments")
+	return []observe.Metric{all, handshakes, races, moves, waited, refused,
 		observe.One(observe.Counter, "weir_tunnel_send_errors_total",
 			"Batches of encrypted packets that no endpoint accepted.", float64(stats.SendErrors)),
 		observe.One(observe.Counter, "weir_tunnel_no_peer_total",
