@@ -48,7 +48,7 @@ func (d *Device) open() (err error) {
 	if err := d.nl.SetLinkMTU(d.link.Index, d.config.MTU); err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
-	d.tun.loop.read, d.tun.onLost = d.readLocal, d.config.NoPeer // before the interface is read
+	d.tun.onLost = d.config.NoPeer // before the interface is read
 	d.bind = newBind(d.log, d.ns, d.config.Mark, !d.config.NoOffload)
 	d.bind.private = d.config.Key
 	// called by the device's own goroutines, so it must not call the device
@@ -91,6 +91,7 @@ func (d *Device) open() (err error) {
 		}
 	}
 	d.done.Go(d.watch)
+	d.done.Go(d.followAddrs)
 	return nil
 }
 

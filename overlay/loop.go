@@ -2,9 +2,7 @@ package overlay
 
 import (
 	"encoding/binary"
-	"net/netip"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,13 +12,9 @@ import (
 // or that moved there with a forged source. They would be encrypted again, over and over, a little
 // larger each time. The kernel's WireGuard refuses them where it routes them.
 type loopGuard struct {
-	port atomic.Uint32 // of the Device's sockets; 0: not open
-	seen atomic.Uint64
-	read func() map[netip.Addr]bool // the addresses of this host; nil after an error
-
-	// of the goroutine that reads the interface
-	local map[netip.Addr]bool
-	asked time.Time // when local was read
+	port  atomic.Uint32 // of the Device's sockets; 0: not open
+	seen  atomic.Uint64
+	local localAddrs
 }
 
 // isOwn reports whether a packet is an encrypted packet of the Device: the port belongs to its
@@ -49,25 +43,11 @@ func (g *loopGuard) isOwn(p []byte) bool {
 	if at == 0 || len(p) < at+8 || uint32(binary.BigEndian.Uint16(p[at:])) != g.port.Load() {
 		return false
 	}
-	from := source(p)
-	if !g.local[from] && !g.isLocalNow(from) {
+	if !g.local.has(source(p)) {
 		return false
 	}
 	g.seen.Add(1)
 	return true
-}
-
-// isLocalNow asks for the host's addresses, unless it did lately.
-func (g *loopGuard) isLocalNow(a netip.Addr) bool {
-	now := time.Now()
-	if g.read == nil || now.Sub(g.asked) < localEvery {
-		return false
-	}
-	g.asked = now
-	if local := g.read(); local != nil {
-		g.local = local
-	}
-	return g.local[a]
 }
 
 // dropLoops takes out the frames that are encrypted packets.
@@ -79,23 +59,6 @@ func (r *tunReader) dropLoops(slab []byte) {
 		}
 	}
 	r.frames = kept
-}
-
-// localEvery is the least time between two questions for the host's addresses, which are asked when
-// a packet from another one has the tunnel's port.
-const localEvery = time.Second
-
-// readLocal reads the host's addresses.
-func (d *Device) readLocal() map[netip.Addr]bool {
-	all, err := d.nl.Addrs(0)
-	if err != nil {
-		return nil
-	}
-	local := make(map[netip.Addr]bool, len(all))
-	for _, a := range all {
-		local[a.Prefix.Addr().Unmap()] = true
-	}
-	return local
 }
 
 // watchLoops logs loops, and returns how many were logged.

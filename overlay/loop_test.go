@@ -4,6 +4,11 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 // TestRoutingLoop: a peer that claims to be reached at an address that is routed into the tunnel,
@@ -23,6 +28,7 @@ func TestRoutingLoop(t *testing.T) {
 			p := a.dev.bind.peerOf(b.key.Public())
 			p.setCandidates(nil)
 			p.current.Store(&path{addr: netip.MustParseAddrPort(addr)})
+			awaitLocal(t, a, a.addr, true)
 			before := a.dev.Stats()
 			c, err := a.DialContext(t.Context(), "udp", b.addr+":9")
 			if err != nil {
@@ -43,5 +49,81 @@ func TestRoutingLoop(t *testing.T) {
 				t.Error("that is not counted")
 			}
 		})
+	}
+}
+
+// awaitLocal waits until a device knows an address as one of its host, or knows it no more.
+func awaitLocal(t *testing.T, s *side, addr string, want bool) {
+	t.Helper()
+	a := netip.MustParseAddr(addr)
+	nstest.Eventually(t, addr+" is known as it is", func() bool {
+		return s.dev.tun.loop.local.has(a) == want
+	})
+}
+
+// TestLoopGuardFollows: the guard knows the host's addresses as they come and go, before a packet
+// has one.
+func TestLoopGuardFollows(t *testing.T) {
+	a, _ := pair(t, nil, nil)
+	for _, addr := range []string{"10.98.0.1", "10.97.0.1", "10.99.0.1", "fd98::1"} {
+		awaitLocal(t, a, addr, true)
+	}
+	if a.dev.tun.loop.local.has(netip.MustParseAddr("10.98.0.2")) {
+		t.Error("the other end's address is one of the host")
+	}
+	link, err := a.Netlink().LinkByName("spare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Netlink().AddAddr(link.Index, netip.MustParsePrefix("10.95.0.1/24")); err != nil {
+		t.Fatal(err)
+	}
+	awaitLocal(t, a, "10.95.0.1", true)
+	if err := a.Netlink().DeleteLink(link.Index); err != nil {
+		t.Fatal(err)
+	}
+	for _, gone := range []string{"10.95.0.1", "10.97.0.1"} {
+		awaitLocal(t, a, gone, false)
+	}
+	awaitLocal(t, a, "10.98.0.1", true)
+}
+
+// TestLoopGuardAsksNobody: whether a packet is an own one is said at once, by what the kernel has
+// reported: whoever sends from the tunnel's port makes nobody wait. Here netlink does not answer.
+func TestLoopGuardAsksNobody(t *testing.T) {
+	var g loopGuard
+	g.port.Store(6000)
+	datagram, _ := gsoDatagram(false, 100) // from 10.0.0.1, port 6000
+	report := g.local.reporter()
+	own := netip.MustParsePrefix("10.0.0.1/8")
+	event := func(kind nl.EventKind, link int) {
+		report(nl.Event{Kind: kind, Addr: nl.Addr{Link: link, Prefix: own}})
+	}
+	is := func(when string, want bool) {
+		t.Helper()
+		if g.isOwn(datagram) != want {
+			t.Errorf("%s: own is %v", when, !want)
+		}
+	}
+	is("nothing is known", false)
+	event(nl.AddrSet, 1)
+	event(nl.Synced, 0)
+	is("listed", true)
+	event(nl.AddrSet, 1) // changed, such as no longer tentative
+	event(nl.AddrSet, 2)
+	event(nl.AddrGone, 1)
+	is("gone from one of two interfaces", true)
+	event(nl.AddrGone, 2)
+	is("gone", false)
+	event(nl.AddrSet, 1)
+	report = g.local.reporter()
+	is("listed again, not yet to the end", true)
+	event(nl.Synced, 0)
+	is("listed again", false)
+	datagram[20], datagram[21] = 0, 53
+	event(nl.AddrSet, 1)
+	is("another port", false)
+	if datagram[9] != unix.IPPROTO_UDP || g.seen.Load() != 3 {
+		t.Errorf("%d are counted, want 3", g.seen.Load())
 	}
 }
