@@ -20,7 +20,10 @@ func overhead(a netip.Addr) int {
 }
 
 // fitMTU lowers the interface's MTU to what fits the links by which the addresses are reached. It
-// never raises it: what lies behind those links is not known. A given Config.MTU stays.
+// never raises it: what lies behind those links is not known. A given Config.MTU stays. All peers
+// share the interface, so what is said of one path does not count: neither an address in the range
+// of pods, where nothing is sent, nor what a router, or someone who forges its messages, has
+// reported of one address.
 func (d *peerSet) fitMTU(list []netip.AddrPort) error {
 	if !d.autoMTU {
 		return nil
@@ -28,10 +31,14 @@ func (d *peerSet) fitMTU(list []netip.AddrPort) error {
 	best := d.wire.currentMTU()
 	for _, a := range list {
 		route, err := d.nl.RouteTo(a.Addr())
-		if err != nil {
-			continue // not reachable now
+		if err != nil || route.Link == d.link.Index {
+			continue // not reachable now; or by this tunnel itself
 		}
-		size := route.MTU
+		table, err := d.nl.MatchRoute(a.Addr(), 0) // RouteTo has the MTU that was reported
+		if err != nil {
+			continue
+		}
+		size := table.MTU
 		if size == 0 {
 			link, err := d.nl.LinkByIndex(route.Link)
 			if err != nil {
