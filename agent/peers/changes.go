@@ -184,6 +184,9 @@ func (p *Service) changeLocked(next recorded, pending *atomicfile.Pending, old *
 	}
 	if err != nil {
 		err = errors.Join(err, p.goBackLocked(before), deleteBlackholes(closes))
+		if old != nil && old.Unencrypted { // its second routes gave way to the blackholes
+			err = errors.Join(err, keepPlain(old.Pods))
+		}
 		if !undone {
 			p.remakeLocked(with.Name, err)
 		}
@@ -191,11 +194,6 @@ func (p *Service) changeLocked(next recorded, pending *atomicfile.Pending, old *
 	}
 	delete(p.waits, with.Name)
 	delete(p.silent, with.Name) // it may have been why
-	if with.Unencrypted {
-		if err := keepPlain(with.Pods); err != nil {
-			p.waits[with.Name] = err
-		}
-	}
 	gone := overlay.Peer{Name: with.Name}
 	if old != nil {
 		gone = *old
@@ -203,6 +201,11 @@ func (p *Service) changeLocked(next recorded, pending *atomicfile.Pending, old *
 		p.cutLocked(gone.Pods)
 	}
 	p.openLeftLocked(before, gone)
+	if with.Unencrypted { // behind that: IPv6 deletes by the metric, a blackhole or not
+		if err := keepPlain(with.Pods); err != nil {
+			p.waits[with.Name] = err
+		}
+	}
 	return nil
 }
 
