@@ -18,6 +18,11 @@ const (
 	waitBytes   = 2 << 20
 	// waitTime is how long WireGuard tries a handshake (REKEY_ATTEMPT_TIME).
 	waitTime = 90 * time.Second
+	// waitAll is how many bytes of memory wait for all peers together: where a cluster of thousands
+	// cannot be reached, one pod that sends to all of them would take gigabytes. It is 32 full
+	// queues. Beyond it a peer has its newest packets only, waitLeast bytes of them and one at
+	// least: enough for the first packets of some connections.
+	waitAll, waitLeast = 64 << 20, 16 << 10
 )
 
 // waitFront is the space in front of a packet for what sealing puts there.
@@ -31,6 +36,7 @@ type waiting struct {
 	ended   bool            // guarded by mu; the peer was removed
 	packets []waitingPacket // guarded by mu
 	bytes   int             // guarded by mu; of the packets
+	memory  int             // guarded by mu; of the packets
 
 	// packets dropped: for others, as too many waited; because no session came in time
 	full, late atomic.Uint64
@@ -39,6 +45,7 @@ type waiting struct {
 // waitCounts are about the packets of all peers.
 type waitCounts struct {
 	peers      atomic.Int32 // how many have packets that wait
+	memory     atomic.Int64 // bytes
 	full, late atomic.Uint64
 }
 
@@ -49,6 +56,10 @@ type waitingPacket struct {
 	since  int64 // of the bind's clock
 }
 
+// cost is how much memory a packet takes, about: with its place in the list, and what the allocator
+// rounds up.
+func (q *waitingPacket) cost() int { return len(q.memory) + 64 }
+
 // add copies packets behind the others. Where they are too many, the oldest are dropped.
 func (w *waiting) add(slab []byte, packets []tun.ReadPacket, now int64) {
 	w.mu.Lock()
@@ -58,15 +69,21 @@ func (w *waiting) add(slab []byte, packets []tun.ReadPacket, now int64) {
 		return
 	}
 	had := len(w.packets) > 0
+	before := w.memory
 	for _, p := range packets {
 		memory := make([]byte, waitFront+p.Size+transport.Tailroom)
 		copy(memory[waitFront:], slab[p.Offset:p.Offset+p.Size])
 		w.packets = append(w.packets, waitingPacket{memory, p.Size, now})
 		w.bytes += p.Size
+		w.memory += w.packets[len(w.packets)-1].cost()
 	}
+	all := int(w.all.memory.Add(int64(w.memory - before)))
 	n := 0
-	for bytes := w.bytes; len(w.packets)-n > waitPackets || bytes > waitBytes; n++ {
+	for bytes, memory := w.bytes, w.memory; len(w.packets)-n > waitPackets || bytes > waitBytes ||
+		all > waitAll && memory > waitLeast && n < len(w.packets)-1; n++ {
 		bytes -= w.packets[n].size
+		memory -= w.packets[n].cost()
+		all -= w.packets[n].cost()
 	}
 	w.full.Add(uint64(n))
 	w.all.full.Add(uint64(n))
@@ -143,10 +160,13 @@ func (w *waiting) tooLate(n int) {
 
 // removeLocked removes the first n packets.
 func (w *waiting) removeLocked(n int) {
+	before := w.memory
 	for i := range w.packets[:n] {
 		w.bytes -= w.packets[i].size
+		w.memory -= w.packets[i].cost()
 		w.packets[i].memory = nil
 	}
+	w.all.memory.Add(int64(w.memory - before))
 	if w.packets = w.packets[n:]; len(w.packets) == 0 {
 		w.packets = nil
 	}

@@ -76,9 +76,60 @@ func TestWaitingIsBounded(t *testing.T) {
 	late += uint64(len(model))
 	w.end()
 	w.add(slab, []tun.ReadPacket{{Offset: spacing, Size: 100}}, now)
-	if all.late.Load() != late+1 || all.peers.Load() != 0 || w.any() || w.bytes != 0 {
+	if all.late.Load() != late+1 || all.peers.Load() != 0 || w.any() || w.bytes != 0 ||
+		w.memory != 0 || all.memory.Load() != 0 {
 		t.Errorf("after the end %d peers wait, %d of %d are counted", all.peers.Load(),
 			all.late.Load(), late+1)
+	}
+}
+
+// TestWaitingIsBoundedInAll: packets that wait for many peers take a bounded memory together, each
+// peer has its newest ones, those that came first lose none, and what is dropped is counted.
+func TestWaitingIsBoundedInAll(t *testing.T) {
+	for _, size := range []int{40, 1400} { // small ones cost more than their bytes
+		var all waitCounts
+		slab := make([]byte, spacing+size)
+		peers := make([]waiting, 1000)
+		added := uint64(0)
+		kept := func(w *waiting) (n int) { return len(w.packets) }
+		for i := range peers {
+			w := &peers[i]
+			w.all = &all
+			for n := range uint32(waitPackets) {
+				binary.BigEndian.PutUint32(slab[spacing:], n)
+				w.add(slab, []tun.ReadPacket{{Offset: spacing, Size: size}}, 0)
+				added++
+			}
+			if got := kept(w); got == 0 || got > waitPackets ||
+				binary.BigEndian.Uint32(w.packets[got-1].memory[waitFront:]) != waitPackets-1 {
+				t.Fatalf("%d bytes: peer %d has %d packets, and not the newest", size, i, got)
+			}
+		}
+		if n := kept(&peers[0]); n != waitPackets {
+			t.Errorf("%d bytes: the first peer has %d packets, want %d", size, n, waitPackets)
+		}
+		memory, waits := 0, uint64(0)
+		for i := range peers {
+			for _, q := range peers[i].packets {
+				memory += q.cost()
+				waits++
+			}
+		}
+		most := waitAll + len(peers)*(waitLeast+spacing+size+100)
+		if memory > most || int64(memory) != all.memory.Load() {
+			t.Errorf("%d bytes: %d bytes wait, %d are counted, at most %d may", size, memory,
+				all.memory.Load(), most)
+		}
+		if all.full.Load() != added-waits {
+			t.Errorf("%d bytes: %d are counted as dropped, want %d", size, all.full.Load(),
+				added-waits)
+		}
+		for i := range peers {
+			peers[i].end()
+		}
+		if all.memory.Load() != 0 {
+			t.Errorf("%d bytes: %d are counted behind the end", size, all.memory.Load())
+		}
 	}
 }
 
