@@ -295,8 +295,13 @@ func (p *Service) swapLocked(old, with *overlay.Peer) error {
 	return t.device.ReplacePeer(old.Key, *with)
 }
 
-// resetTime is how long the tunnel takes to send resets to the ends of a connection.
-const resetTime = 5 * tunnelTick
+const (
+	// resetTime is how long the tunnel takes to send the resets that its engine has handed out.
+	resetTime = 5 * tunnelTick
+	// resetsWithin is how long the engine may take to hand all of them out. The most that it
+	// keeps take two thirds of a second, on a host that has the time.
+	resetsWithin = 5 * time.Second
+)
 
 // cutLocked ends the connections to ranges that a peer had. Ends that can be reached get a reset,
 // so that they do not wait for packets that never come.
@@ -313,6 +318,10 @@ func (p *Service) cutLocked(had []netip.Prefix) {
 	if t := p.tunnel.Load(); t != nil && t.engine != nil {
 		n, err := t.engine.DeleteStates(concerns)
 		if errs = append(errs, err); n > 0 {
+			end := time.Now().Add(resetsWithin)
+			for t.engine.Resets() > 0 && time.Now().Before(end) {
+				time.Sleep(tunnelTick)
+			}
 			time.Sleep(resetTime)
 		}
 	}

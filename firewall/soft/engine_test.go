@@ -150,6 +150,9 @@ func TestDeleteStatesResetsBothEnds(t *testing.T) {
 		t.Fatalf("%d states cut: %v", n, err)
 	}
 	w.Tick(3*time.Second, nil) // no send function: they wait
+	if n := e.Resets(); n != 2 {
+		t.Errorf("%d resets wait, want 2", n)
+	}
 	got := map[uint16]packet.Packet{}
 	for range 2 {
 		w.Tick(3*time.Second, func(pr Probe) {
@@ -163,7 +166,7 @@ func TestDeleteStatesResetsBothEnds(t *testing.T) {
 		})
 	}
 	server, client := got[80], got[1000]
-	if len(got) != 2 || server.Seq != 101 || client.Seq != 501 {
+	if len(got) != 2 || server.Seq != 101 || client.Seq != 501 || e.Resets() != 0 {
 		t.Errorf("resets %+v", got)
 	}
 }

@@ -116,6 +116,16 @@ func (e *Engine) DeleteStates(drop func(firewall.State) bool) (int, error) {
 	return n, nil
 }
 
+// Resets returns how many resets of DeleteStates Tick has not handed out yet.
+func (e *Engine) Resets() (n int) {
+	for _, s := range e.shards {
+		s.hold()
+		n += len(s.resets)
+		s.release()
+	}
+	return n
+}
+
 // Close lets go of everything. No worker may be evaluating.
 func (e *Engine) Close() error {
 	e.shards, e.workers = nil, nil
