@@ -18,7 +18,9 @@ import (
 )
 
 const (
-	// answersPerSecond bounds resets and ICMP errors (RFC 1812 4.3.2.8, RFC 4443 2.4 f).
+	// answersPerSecond bounds ICMP errors (RFC 1812 4.3.2.8, RFC 4443 2.4 f). Resets have no
+	// bound but the queue's, as in Linux: with one for all, a pod whose packets are refused
+	// would take those of others.
 	answersPerSecond = 100
 	// injectQueue is how many packets can wait to be sent.
 	injectQueue        = 256
@@ -71,7 +73,8 @@ func (i *injector) close() {
 // refused queues the answer to a refused packet, if its verdict asks for one; quote is what of the
 // packet may be quoted. It is called on the packet path and never blocks.
 func (i *injector) refused(hook firewall.Hook, v firewall.Verdict, pkt, quote []byte) {
-	if v.Answer == firewall.AnswerNone || !i.answers.Allow() {
+	if v.Answer == firewall.AnswerNone ||
+		v.Answer != firewall.AnswerReset && !i.answers.Allow() {
 		return
 	}
 	answer, ok := soft.AnswerQuoting(v, pkt, quote, netip.Addr{})

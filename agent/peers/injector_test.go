@@ -70,22 +70,30 @@ func TestInjectorBypassesTheFilter(t *testing.T) {
 	}
 }
 
-// TestInjectorBoundsAnswers: of many refused packets at once no more are answered than the limit.
+// TestInjectorBoundsAnswers: of many refused packets at once no more get an ICMP error than the
+// limit. They take no resets, of which each gets its own.
 func TestInjectorBoundsAnswers(t *testing.T) {
 	i := &injector{answers: rate.NewLimiter(answersPerSecond, answersPerSecond),
-		queue: make(chan soft.Probe, 10*answersPerSecond)}
+		queue: make(chan soft.Probe, 20*answersPerSecond)}
 	syn, err := build.Packet(build.IPv4{Src: netip.MustParseAddr("10.88.1.2"),
 		Dst: netip.MustParseAddr("10.88.2.2")}, build.TCP{SrcPort: 1000, DstPort: 80,
 		Flags: packet.FlagSYN})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 10 * answersPerSecond {
-		i.refused(firewall.Hook{Dir: firewall.In}, firewall.Verdict{Answer: firewall.AnswerReset},
-			syn, syn)
+	made := func(a firewall.Answer) int {
+		before := len(i.queue)
+		for range 10 * answersPerSecond {
+			v := firewall.Verdict{Answer: a}
+			i.refused(firewall.Hook{Dir: firewall.In}, v, syn, syn)
+		}
+		return len(i.queue) - before
 	}
-	if made := len(i.queue); made < answersPerSecond || made > 2*answersPerSecond {
-		t.Errorf("%d answers", made)
+	if n := made(firewall.AnswerUnreach); n < answersPerSecond || n > 2*answersPerSecond {
+		t.Errorf("%d ICMP errors", n)
+	}
+	if n := made(firewall.AnswerReset); n != 10*answersPerSecond {
+		t.Errorf("%d resets, want %d", n, 10*answersPerSecond)
 	}
 }
 
