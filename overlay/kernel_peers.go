@@ -11,12 +11,8 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-const (
-	// sessionLife is how long the keys of a handshake serve (REJECT_AFTER_TIME).
-	sessionLife = 180 * time.Second
-	// linkEvery is how often the interface is looked at while no peer has a choice of endpoints.
-	linkEvery = time.Second
-)
+// linkEvery is how often the interface is looked at while no peer has a choice of endpoints.
+const linkEvery = time.Second
 
 // put implements wire.
 func (d *KernelDevice) put(p *peer, list []netip.AddrPort) error {
@@ -45,8 +41,8 @@ func changeTo(p *peer, list []netip.AddrPort, has []nl.WireGuardPeer) nl.WireGua
 	c.Replace = slices.ContainsFunc(now.AllowedIPs, func(r netip.Prefix) bool {
 		return !slices.Contains(p.Pods, r)
 	})
-	if len(list) > 0 && (!now.Endpoint.IsValid() || time.Since(now.LastHandshake) > sessionLife &&
-		!slices.Contains(list, now.Endpoint)) {
+	if len(list) > 0 && (!now.Endpoint.IsValid() ||
+		!InSession(now.LastHandshake, time.Now()) && !slices.Contains(list, now.Endpoint)) {
 		c.Endpoint = list[0]
 	}
 	return c
@@ -217,7 +213,7 @@ func (d *KernelDevice) stepLocked(p nl.WireGuardPeer, now time.Duration,
 		return
 	}
 	to, move := k.step(now, pathSample{received: p.Received, sent: p.Sent, endpoint: p.Endpoint,
-		session: time.Since(p.LastHandshake) < sessionLife, reachable: reachable})
+		session: InSession(p.LastHandshake, time.Now()), reachable: reachable})
 	if !move {
 		return
 	}

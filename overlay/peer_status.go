@@ -62,6 +62,15 @@ func (d *Device) Peers() ([]PeerStatus, error) {
 	return list, nil
 }
 
+// sessionLife is how long the keys of a handshake serve (REJECT_AFTER_TIME).
+const sessionLife = 180 * time.Second
+
+// InSession reports whether the keys of a peer's last handshake still serve. That is by the time of
+// day: a handshake far in the future was before the clock was set back, and is over soon or long.
+func InSession(handshake, now time.Time) bool {
+	return now.Sub(handshake).Abs() < sessionLife
+}
+
 func (p *peer) status() PeerStatus {
 	s := PeerStatus{Peer: p.Peer}
 	s.Endpoints, s.Pods = slices.Clone(p.Endpoints), slices.Clone(p.Pods)

@@ -7,9 +7,6 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// sessionLife is how long the keys of a handshake serve (REJECT_AFTER_TIME of WireGuard).
-const sessionLife = 180 * time.Second
-
 // Metrics are about the other nodes and the tunnel to them. Counters begin again with a tunnel that
 // is made again.
 func (p *Service) Metrics() ([]observe.Metric, error) {
@@ -32,7 +29,7 @@ func (p *Service) Metrics() ([]observe.Metric, error) {
 			count["unreachable"]++
 		case s.Unencrypted:
 			count["plain"]++
-		case time.Since(s.LastHandshake) < sessionLife:
+		case overlay.InSession(s.LastHandshake, time.Now()):
 			count["connected"]++
 		default:
 			count["idle"]++

@@ -37,7 +37,7 @@ func (s *silence) step(now time.Time, p *overlay.PeerStatus) {
 	switch {
 	case p.Received != last.received || !p.LastHandshake.Equal(last.handshake):
 		s.since = time.Time{}
-	case s.since.IsZero() && tried && now.Sub(p.LastHandshake) > sessionLife:
+	case s.since.IsZero() && tried && !overlay.InSession(p.LastHandshake, now):
 		s.since = now
 	}
 }
