@@ -132,6 +132,8 @@ type Stats struct {
 	// packets of the kernel whose sender would have had a checksum written where none belongs
 	Misplaced uint64
 	NoPeer    uint64 // packets of the kernel to an address that no peer has
+	// packets of peers from an address outside their ranges, and what is no packet
+	Spoofed uint64
 	// packets of the kernel that waited for a session of their peer, and were dropped: too many
 	// waited, or none came in time
 	WaitFull, WaitLate uint64
@@ -161,9 +163,9 @@ func (d *Device) Stats() Stats {
 		CoalesceRefused: d.tun.refused.Load(),
 		SendErrors:      d.bind.sendErrors.Load(), SendFull: d.bind.sendFull.Load(),
 		GSORefused: d.bind.gsoRefused.Load(),
-		ReadErrors: d.bind.readErrors.Load(),
-		Loops:      d.tun.loop.seen.Load(),
-		WaitFull:   d.bind.waits.full.Load(), WaitLate: d.bind.waits.late.Load(),
+		ReadErrors: d.bind.readErrors.Load(), Spoofed: d.bind.spoofed.Load(),
+		Loops:    d.tun.loop.seen.Load(),
+		WaitFull: d.bind.waits.full.Load(), WaitLate: d.bind.waits.late.Load(),
 		Begun: d.bind.begun.Load(), Answered: d.bind.answered.Load(),
 		AnsweredByOther: d.bind.byOther.Load(), Accepted: d.bind.accepted.Load(),
 	}

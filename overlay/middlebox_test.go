@@ -218,7 +218,8 @@ func TestHostileWire(t *testing.T) {
 	}
 }
 
-// TestSpoofedSource: a peer may send from its own pod ranges only.
+// TestSpoofedSource: a peer may send from its own pod ranges only, and what it sends from elsewhere
+// is counted.
 func TestSpoofedSource(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 10)
@@ -250,5 +251,8 @@ func TestSpoofedSource(t *testing.T) {
 	n, _, err := server.ReadFrom(buf)
 	if err != nil || string(buf[:n]) != "10.99.0.1" {
 		t.Errorf("got %q: %v; the spoofed one must not come", buf[:n], err)
+	}
+	if n := b.dev.Stats().Spoofed; n != 1 { // what came was sent behind it
+		t.Errorf("%d packets are counted, want 1", n)
 	}
 }

@@ -165,6 +165,7 @@ func (o *opener) accept(r *run, messages []received) {
 		packet := m.message[transport.HeaderSize : transport.HeaderSize+m.size]
 		src, n := source(packet), trueSize(packet)
 		if n == 0 || src != last && !r.peer.AllowedPeerSourceIP(src) {
+			o.bind.spoofed.Add(1)
 			continue
 		}
 		last = src
