@@ -63,10 +63,7 @@ func (d *Device) lowerMTU(best int) error {
 		return fmt.Errorf("overlay: %w", err)
 	}
 	d.tun.mtu.Store(int32(best))
-	select {
-	case d.tun.events <- tun.EventMTUUpdate:
-	case <-d.wg.Wait():
-	}
+	d.tun.events.send(tun.EventMTUUpdate)
 	d.log.Info("mtu lowered", "interface", d.tun.name, "mtu", best)
 	return nil
 }

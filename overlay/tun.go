@@ -27,7 +27,7 @@ type tunDevice struct {
 	file    *os.File            // not watched by the runtime's poller
 	raw     syscall.RawConn
 	ready   poller.Poller // for packets of the kernel
-	events  chan tun.Event
+	events  *tunEvents
 	once    sync.Once
 
 	in           tunReader
@@ -49,7 +49,7 @@ func openTUN(name string, mtu int, offload bool, filter Filter) (*tunDevice, err
 	if err != nil {
 		return nil, fmt.Errorf("overlay: open /dev/net/tun: %w", err)
 	}
-	t := &tunDevice{filter: filter, events: make(chan tun.Event)}
+	t := &tunDevice{filter: filter, events: newTunEvents()}
 	if err := t.attach(fd, name, offload); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("overlay: make interface %s: %w", name, err)
@@ -204,7 +204,7 @@ func (t *tunDevice) MTU() (int, error) { return int(t.mtu.Load()), nil }
 func (t *tunDevice) Name() (string, error) { return t.name, nil }
 
 // Events implements tun.Device.
-func (t *tunDevice) Events() <-chan tun.Event { return t.events }
+func (t *tunDevice) Events() <-chan tun.Event { return t.events.list }
 
 // BatchSize implements tun.Device.
 func (t *tunDevice) BatchSize() int { return batchSize }
@@ -215,7 +215,7 @@ func (t *tunDevice) Close() error {
 	t.once.Do(func() {
 		t.ready.Close() // returns when no reader is left
 		err = t.file.Close()
-		close(t.events)
+		t.events.close()
 	})
 	if errors.Is(err, os.ErrClosed) {
 		return nil
