@@ -88,9 +88,9 @@ func TestLoopGuardFollows(t *testing.T) {
 	awaitLocal(t, a, "10.98.0.1", true)
 }
 
-// TestLoopGuardAsksNobody: whether a packet is an own one is said at once, by what the kernel has
-// reported: whoever sends from the tunnel's port makes nobody wait. Here netlink does not answer.
-func TestLoopGuardAsksNobody(t *testing.T) {
+// TestLoopGuardDoesNotAsk: the guard decides at once, by the addresses that the kernel has reported.
+// A sender that uses the tunnel's port delays no other. Here netlink does not answer.
+func TestLoopGuardDoesNotAsk(t *testing.T) {
 	var g loopGuard
 	g.port.Store(6000)
 	datagram, _ := gsoDatagram(false, 100) // from 10.0.0.1, port 6000
