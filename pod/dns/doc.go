@@ -2,7 +2,8 @@
 // ranges and answers the pods of the node only:
 //
 //	web.weir              addresses of the pod called web
-//	web.app.label.weir    addresses of the pods with the label app=web
+//	web.app.label.weir    addresses of the pods with the label app=web, unless another label could
+//	                      have this name (labelName)
 //	PTR                   the name of the pod with an address of the ranges
 //
 // What is outside of weir and of the ranges goes to the resolvers of the host, as it is. Names are

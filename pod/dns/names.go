@@ -65,11 +65,19 @@ func namesOf(p *pod.Pod) (names []string) {
 		names = append(names, name)
 	}
 	for key, value := range p.Labels {
-		if name := strings.ToLower(value + "." + key + "." + labelZone); valid(name) {
+		if name, ok := labelName(key, value); ok {
 			names = append(names, name)
 		}
 	}
 	return names
+}
+
+// labelName returns the name of a label in front of Zone, and whether it can have that. The name
+// says which key it is of: behind its first dot, as it is. With others, who may set app, but not
+// bank.app or App, could give a pod the name of bank.app=db by app=db.bank, or of App=db by app=db.
+func labelName(key, value string) (string, bool) {
+	name := strings.ToLower(value) + "." + key + "." + labelZone
+	return name, valid(name) && !strings.Contains(value, ".") && key == strings.ToLower(key)
 }
 
 // aliasesOf returns the names of a pod in its network. One without a network has none.

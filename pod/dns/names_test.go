@@ -78,6 +78,21 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestNameOfOneLabel: the name of a label leads to the pods with this label alone. Who may set other
+// keys gets no pod there, whatever the values, and case, which names do not tell apart.
+func TestNameOfOneLabel(t *testing.T) {
+	var n Names
+	n.Came(podOf("1/eth0", "db", map[string]string{"bank.app": "DB", "app": "web"}, "10.0.0.2"))
+	n.Came(podOf("2/eth0", "evil", map[string]string{"app": "db.bank", "App": "web",
+		"Bank.app": "db", "bank": "1.0"}, "10.0.0.3"))
+	for name, want := range map[string]string{"db.bank.app.label.": "10.0.0.2",
+		"web.app.label.": "10.0.0.2", "1.0.bank.label.": ""} {
+		if got := addrsOf(&n, name); got != want {
+			t.Errorf("%s: %q, not %q", name, got, want)
+		}
+	}
+}
+
 // TestAliases: an alias is known to the containers of its network alone, to those on several
 // networks in the order of their interfaces, and stands for all pods that have it. It comes before
 // the pod of that name.
