@@ -75,6 +75,7 @@ type sentQuestion struct {
 	id       uint16
 	name     dnsmessage.Name
 	anyCase  bool
+	edns     bool
 }
 
 // packet is what a reader received: a reply, or an error of the socket.
@@ -84,6 +85,7 @@ type packet struct {
 	reply    reply
 	err      error
 	tcp      bool
+	edns     bool // the query had EDNS(0)
 	folded   bool // right except for the case of the name
 	bogus    bool // it answers none of the questions
 }

@@ -48,14 +48,28 @@ func (x *exchange) handle(p packet) bool {
 		x.questionAnswered(p.question, s.addr, &p.reply)
 		return false
 	case dnsmessage.RCodeFormatError, dnsmessage.RCodeNotImplemented:
-		if !s.noEDNS {
-			s.noEDNS = true
-			x.send(p.server)
+		if p.edns {
+			x.withoutEDNS(&p)
 			return false
 		}
 	}
 	return x.questionFailed(p.question, p.server,
 		errServer("server failed: "+p.reply.rcode.String(), x.full, s.addr))
+}
+
+// withoutEDNS asks a server again that did not understand EDNS(0). What it said about a query with
+// EDNS(0) says nothing about the question: of several queries each gets such an answer.
+func (x *exchange) withoutEDNS(p *packet) {
+	s := &x.servers[p.server]
+	first := !s.noEDNS
+	s.noEDNS = true
+	switch {
+	case p.tcp:
+		x.questions[p.question].tcp[p.server] = false
+		x.queryTCP(p.server, p.question)
+	case first:
+		x.send(p.server) // all open questions
+	}
 }
 
 // bogus counts a packet from a server's address that answers none of the questions. After maxBogus

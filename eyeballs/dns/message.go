@@ -61,6 +61,7 @@ type reply struct {
 	id        uint16
 	rcode     dnsmessage.RCode
 	truncated bool
+	bare      bool // a format error that does not repeat the question
 	ad        bool
 	addrs     []netip.Addr
 	services  []svcb.Record
@@ -87,6 +88,11 @@ func parse(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (repl
 		return reply{}, errBogus
 	}
 	q, err := p.Question()
+	if err == dnsmessage.ErrSectionDone && h.RCode == dnsmessage.RCodeFormatError {
+		// Servers before EDNS(0) stop at the first record that they do not know, and send the
+		// header alone. The caller decides whether the id is enough to believe it.
+		return reply{id: id, rcode: h.RCode, bare: true}, nil
+	}
 	if err != nil {
 		return reply{}, err
 	}

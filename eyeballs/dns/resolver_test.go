@@ -280,6 +280,47 @@ func TestServerWithoutEDNS(t *testing.T) {
 	})
 }
 
+// TestServerWithoutEDNSOfSeveral: each question is asked again, over TCP as well, also where the
+// server sends only a header.
+func TestServerWithoutEDNSOfSeveral(t *testing.T) {
+	for _, options := range []string{"", "options single-request-reopen\n", "options use-vc\n"} {
+		for _, bare := range []bool{false, true} {
+			d := startDNS(t)
+			r := etc(t, map[string]string{"resolv.conf": options}, d)
+			rec := eyeballstest.Record{NoEDNS: true, Bare: bare}
+			d.Set("host.test", typeHTTPS, rec)
+			rec.Addrs = addrs("192.0.2.1")
+			d.Set("host.test", typeA, rec)
+			rec.Addrs = addrs("2001:db8::1")
+			d.Set("host.test", typeAAAA, rec)
+			got, _ := lookup(t, r, "host.test", both|HTTPS)
+			wantAddrs(t, got[A], "192.0.2.1")
+			wantAddrs(t, got[AAAA], "2001:db8::1")
+			if !isNotFound(got[HTTPS].Err) {
+				t.Errorf("%q, bare %v: HTTPS: %v", options, bare, got[HTTPS].Err)
+			}
+		}
+	}
+}
+
+// TestBareFormatError: a header, which needs no more than the id to forge, ends no question.
+func TestBareFormatError(t *testing.T) {
+	name := dnsmessage.MustNewName("host.test.")
+	m := dnsmessage.Message{Header: dnsmessage.Header{ID: 7, Response: true,
+		RCode: dnsmessage.RCodeFormatError}}
+	msg, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &exchange{questions: []question{{t: A, wire: typeA}}}
+	for _, edns := range []bool{true, false} {
+		sent := []sentQuestion{{id: 7, name: name, edns: edns}}
+		if p := x.match(0, msg, sent); p.bogus == edns {
+			t.Errorf("EDNS(0) %v: %+v", edns, p)
+		}
+	}
+}
+
 func TestCancelLeavesNothing(t *testing.T) {
 	d := startDNS(t)
 	d.Set("host.test", typeA, eyeballstest.Record{Lose: -1})

@@ -18,8 +18,8 @@ func (x *exchange) queryTCP(i, q int) {
 		return
 	}
 	question.tcp[i] = true
-	id := uint16(rand.Uint32())
-	msg, err := pack(make([]byte, 2, 514), id, question.on(x.name), !s.noEDNS, x.config.TrustAD)
+	id, edns := uint16(rand.Uint32()), !s.noEDNS
+	msg, err := pack(make([]byte, 2, 514), id, question.on(x.name), edns, x.config.TrustAD)
 	if err != nil {
 		x.finish(q, Answer{Err: err})
 		return
@@ -40,7 +40,7 @@ func (x *exchange) queryTCP(i, q int) {
 			case <-stop:
 			}
 		}()
-		p := packet{server: i, question: q, tcp: true}
+		p := packet{server: i, question: q, tcp: true, edns: edns}
 		var answer []byte
 		if answer, p.err = tcpExchange(ctx, addr, msg); p.err == nil {
 			p.reply, p.err = parse(answer, id, x.name, question.wire)

@@ -29,7 +29,8 @@ func (x *exchange) send(i int) {
 		if !s.foldsCase {
 			mixCase(&name)
 		}
-		sent = append(sent, sentQuestion{question: q, id: id, name: name, anyCase: s.foldsCase})
+		sent = append(sent, sentQuestion{question: q, id: id, name: name, anyCase: s.foldsCase,
+			edns: !s.noEDNS})
 		id += uint16(1 + rand.Uint32N(0x3fff))
 	}
 	if !x.config.Reopen {
@@ -58,7 +59,7 @@ func (x *exchange) sendFrom(i int, sent []sentQuestion) {
 	var buf [512]byte
 	for _, a := range sent {
 		q := x.questions[a.question].on(a.name)
-		msg, err := pack(buf[:0], a.id, q, !s.noEDNS, x.config.TrustAD)
+		msg, err := pack(buf[:0], a.id, q, a.edns, x.config.TrustAD)
 		if err != nil {
 			x.finish(a.question, Answer{Err: fmt.Errorf("dns: cannot send: %w", err)})
 			continue
@@ -109,12 +110,15 @@ func (x *exchange) match(i int, msg []byte, sent []sentQuestion) packet {
 	for _, a := range sent {
 		wire := x.questions[a.question].wire // does not change: no lock
 		reply, err := parse(msg, a.id, a.name, wire)
+		if err == nil && reply.bare && !a.edns {
+			continue // too little for the end of a question
+		}
 		if err == nil {
-			return packet{server: i, question: a.question, reply: reply}
+			return packet{server: i, question: a.question, reply: reply, edns: a.edns}
 		}
 		if err == errCase && a.anyCase {
 			if reply, err = parseFolded(msg, a.id, a.name, wire); err == nil {
-				return packet{server: i, question: a.question, reply: reply}
+				return packet{server: i, question: a.question, reply: reply, edns: a.edns}
 			}
 		}
 		if err == errCase {

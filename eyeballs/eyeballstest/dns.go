@@ -27,6 +27,7 @@ type Record struct {
 	Lose     int  // the number of queries to lose first; negative: all
 	Truncate bool // over UDP, set the TC bit and send no records
 	NoEDNS   bool // answer queries with EDNS(0) with a format error
+	Bare     bool // send that format error without the question
 	MixCase  bool // answer with swapped letter cases in the question
 	Forge    bool // over UDP, send forged answers before the real one
 	Guess    int  // over UDP, send that many answers with wrong ids before the real one
@@ -239,6 +240,9 @@ func (r *Record) message(id uint16, q dnsmessage.Question, tcp, edns bool) dnsme
 	}
 	if r.NoEDNS && edns {
 		m.RCode = dnsmessage.RCodeFormatError
+		if r.Bare {
+			m.Questions = nil
+		}
 		return m
 	}
 	if r.Truncate && !tcp {
