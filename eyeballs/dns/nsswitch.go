@@ -53,8 +53,12 @@ func sources(line string) []source {
 		case inAction:
 		case word == "files", word == "compat":
 			add(fromFiles)
-		case word == "dns", word == "resolve":
-			// systemd-resolved's module queries the stub that resolv.conf names.
+		case word == "dns":
+			add(fromDNS)
+		case word == "resolve":
+			// systemd-resolved answers from the hosts file first. Where it does not run, which its
+			// line allows for ([!UNAVAIL=return] files), the file is next.
+			add(fromFiles)
 			add(fromDNS)
 		case word == "myhostname", word == "mymachines", strings.HasPrefix(word, "mdns"):
 			// These and their actions concern local names only: see orderFor.
@@ -76,6 +80,9 @@ func sources(line string) []source {
 // orderFor returns the sources for one name. If the host uses multicast DNS, names in .local belong
 // to it, and only the modules of the C library speak it.
 func (s *system) orderFor(name string) []source {
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		return localOrder // never goes to a server, wherever dns stands (RFC 6761 section 6.3)
+	}
 	if s.mdns && (name == "local" || strings.HasSuffix(name, ".local")) {
 		return mdnsOrder
 	}
@@ -85,4 +92,7 @@ func (s *system) orderFor(name string) []source {
 	return s.order
 }
 
-var mdnsOrder = []source{fromFiles, fromSystem}
+var (
+	localOrder = []source{fromFiles}
+	mdnsOrder  = []source{fromFiles, fromSystem}
+)

@@ -87,7 +87,7 @@ func TestNsswitchOrder(t *testing.T) {
 	}
 	for line, want := range map[string][]source{
 		"files dns": {fromFiles, fromDNS},
-		"mymachines resolve [!UNAVAIL=return] files myhostname dns": {fromDNS, fromFiles},
+		"mymachines resolve [!UNAVAIL=return] files myhostname dns": {fromFiles, fromDNS},
 		"files mdns4_minimal [NOTFOUND=return] dns":                 {fromFiles, fromDNS},
 		"files ldap dns": {fromFiles, fromSystem, fromDNS},
 		"":               defaultOrder,
@@ -95,6 +95,23 @@ func TestNsswitchOrder(t *testing.T) {
 		if got := sources(line); !slices.Equal(got, want) {
 			t.Errorf("%q: %v want %v", line, got, want)
 		}
+	}
+}
+
+// TestLocalhostStays: no server is asked for localhost, wherever nsswitch.conf puts DNS.
+func TestLocalhostStays(t *testing.T) {
+	d := startDNS(t)
+	for _, name := range []string{"localhost", "x.localhost", "localhost.corp.test"} {
+		d.Set(name, typeA, eyeballstest.Record{Addrs: addrs("192.0.2.66")})
+	}
+	r := etc(t, map[string]string{"hosts": "", "resolv.conf": "search corp.test\n",
+		"nsswitch.conf": "hosts: dns files\n"}, d)
+	for _, name := range []string{"localhost", "x.localhost", "LocalHost."} {
+		got, _ := lookup(t, r, name, A)
+		wantAddrs(t, got[A], "127.0.0.1")
+	}
+	if q := d.Queries(); len(q) != 0 {
+		t.Errorf("queries %q", q)
 	}
 }
 
