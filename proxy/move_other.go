@@ -9,6 +9,9 @@ import (
 	"net"
 )
 
+// forbidBroadcast does nothing here.
+func forbidBroadcast(uintptr) error { return nil }
+
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
 // move moves everything from src to dst.

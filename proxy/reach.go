@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -36,9 +37,9 @@ func isLocal(a net.Addr) bool {
 
 // ControlContext belongs into the dialer behind Server.Dial. It refuses a socket by which a client
 // of another host would reach this host (loopback, unspecified and own addresses), its link
-// (link-local and multicast addresses) or a cloud's metadata service. It checks the address that is
-// dialed, so a name cannot hide it.
-func ControlContext(ctx context.Context, _, address string, _ syscall.RawConn) error {
+// (link-local, multicast and, on Linux, broadcast addresses) or a cloud's metadata service. It
+// checks the address that is dialed, so a name cannot hide it.
+func ControlContext(ctx context.Context, network, address string, c syscall.RawConn) error {
 	if ctx.Value(remoteClientKey{}) == nil {
 		return nil
 	}
@@ -49,6 +50,14 @@ func ControlContext(ctx context.Context, _, address string, _ syscall.RawConn) e
 	if why := refusalReason(a.Addr()); why != "" {
 		return fmt.Errorf("%w: %s is %s, and the client is on another host", ErrNotAllowed,
 			a.Addr(), why)
+	}
+	if !strings.HasPrefix(network, "udp") {
+		return nil
+	}
+	var failed error
+	err = c.Control(func(fd uintptr) { failed = forbidBroadcast(fd) })
+	if err = errors.Join(err, failed); err != nil {
+		return fmt.Errorf("%w: cannot forbid broadcasts: %w", ErrNotAllowed, err)
 	}
 	return nil
 }
@@ -96,6 +105,15 @@ type addrCache struct {
 	addrs []netip.Addr // guarded by mu
 }
 
+// anycastOf returns the subnet-router anycast address of a network (RFC 4291 section 2.6.1), which
+// a host that forwards has too, except on a point-to-point link (RFC 6164).
+func anycastOf(p *net.IPNet) (netip.Addr, bool) {
+	if ones, bits := p.Mask.Size(); bits != 128 || ones > 126 {
+		return netip.Addr{}, false
+	}
+	return netip.AddrFromSlice(p.IP.Mask(p.Mask))
+}
+
 // has reports whether a is an address of this host. If the kernel returns an error, it reports true
 // for every address.
 func (o *addrCache) has(a netip.Addr) bool {
@@ -111,6 +129,9 @@ func (o *addrCache) has(a netip.Addr) bool {
 			if p, ok := n.(*net.IPNet); ok {
 				if addr, ok := netip.AddrFromSlice(p.IP); ok {
 					o.addrs = append(o.addrs, addr.Unmap())
+				}
+				if a, ok := anycastOf(p); ok {
+					o.addrs = append(o.addrs, a)
 				}
 			}
 		}

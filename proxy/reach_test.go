@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 // TestRefusalReason: a client of another host reaches only other hosts.
@@ -91,6 +93,37 @@ func TestRemoteClient(t *testing.T) {
 	d := testDialer(t, "127.0.0.1 evil.test\n")
 	if c, err := d(remote, "udp", "evil.test:53"); !errors.Is(err, ErrNotAllowed) {
 		t.Errorf("UDP: %v %v", c, err)
+	}
+}
+
+// TestRemoteClientAndNetworks: nor does one reach this host by an address that stands for all of a
+// network.
+func TestRemoteClientAndNetworks(t *testing.T) {
+	lab := nstest.New(t)
+	host, peer := lab.Node("host"), lab.Node("peer")
+	lab.Join(host, "eth0", "10.9.9.1/24 2001:db8:9::1/64", peer, "eth0",
+		"10.9.9.2/24 2001:db8:9::2/64")
+	forget := func() {
+		hostAddrs.mu.Lock()
+		hostAddrs.read = time.Time{} // those of another namespace
+		hostAddrs.mu.Unlock()
+	}
+	forget()
+	defer forget()
+	remote := (&Server{}).withClient(context.Background(), remoteConn{})
+	d := net.Dialer{ControlContext: ControlContext}
+	for address, want := range map[string]bool{"10.9.9.2": true, "2001:db8:9::2": true,
+		"10.9.9.255": false, "2001:db8:9::": false} {
+		err := host.Do(func() error {
+			c, err := d.DialContext(remote, "udp", net.JoinHostPort(address, "9"))
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
+		if (err == nil) != want {
+			t.Errorf("%s: %v", address, err)
+		}
 	}
 }
 
