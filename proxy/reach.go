@@ -62,11 +62,12 @@ func ControlContext(ctx context.Context, network, address string, c syscall.RawC
 	return nil
 }
 
-// metadata are the metadata services of clouds that do not have a link-local address: Amazon's and
-// Oracle's over IPv6, Alibaba's.
+// metadata are the metadata services of clouds that do not have a link-local address: Amazon's,
+// Oracle's, Google's and Scaleway's over IPv6, Alibaba's, and Azure's WireServer.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"),
-	netip.MustParseAddr("100.100.100.200"),
+	netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("fd00:42::42"),
+	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"),
 }
 
 // nat64 is the well-known prefix of RFC 6052. Its addresses contain an IPv4 address.

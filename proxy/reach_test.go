@@ -22,7 +22,8 @@ func TestRefusalReason(t *testing.T) {
 	for _, a := range []string{"127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "0.1.2.3", "::",
 		"169.254.169.254", "fe80::1%lo", "224.0.0.1", "ff02::1",
 		"255.255.255.255", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe",
-		"fd00:ec2::254", "100.100.100.200"} {
+		"fd00:ec2::254", "100.100.100.200", "fd20:ce::254", "fd00:42::42", "168.63.129.16",
+		"64:ff9b::a83f:8110"} {
 		if refusalReason(netip.MustParseAddr(a)) == "" {
 			t.Errorf("%s can be reached", a)
 		}
