@@ -187,6 +187,9 @@ func ParseEvent(text []byte) (Event, error) {
 			continue
 		}
 		a, err := netip.ParseAddr(end.text)
+		if err == nil && a.Zone() != "" { // any text, and no packet has one
+			err = fmt.Errorf("address %q has a zone", end.text)
+		}
 		if err != nil {
 			return Event{}, fmt.Errorf("event: %w", err)
 		}
