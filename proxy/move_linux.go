@@ -50,7 +50,9 @@ func (p pipe) close() {
 
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
-// move moves everything from src to dst: by splice between two stream sockets, else through memory.
+// move moves everything from src to dst: by splice between two stream sockets, through memory
+// between others or when there are no descriptors for a pipe. New connections fail then; those that
+// there are must not.
 func (t *tunnel) move(dst, src net.Conn) error {
 	from, ok := rawConn(src)
 	to, ok2 := rawConn(dst)
@@ -60,7 +62,8 @@ func (t *tunnel) move(dst, src net.Conn) error {
 	for {
 		n, p, err := spliceIn(from)
 		switch {
-		case errors.Is(err, unix.EINVAL):
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EMFILE),
+			errors.Is(err, unix.ENFILE):
 			return t.copyLoop(dst, src)
 		case err != nil:
 			if t.extend(err, dst, src) {
