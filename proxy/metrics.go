@@ -21,13 +21,12 @@ type Dials struct {
 // Trace counts an event. It is meant for eyeballs.Dialer.Trace.
 func (d *Dials) Trace(e eyeballs.Event) {
 	switch e.Kind {
-	case eyeballs.EventConnected:
-		d.connected.Add(1)
 	case eyeballs.EventFailed:
 		d.failed.Add(1)
 	case eyeballs.EventCancelled:
 		d.cancelled.Add(1)
 	case eyeballs.EventWon:
+		d.connected.Add(1) // EventConnected comes with a handshake only, and may fail yet
 		family, other := 0, 0
 		if e.Addr.Addr().Unmap().Is6() {
 			family = 1
