@@ -45,6 +45,10 @@ func (x *exchange) handle(p packet) bool {
 	}
 	switch p.reply.rcode {
 	case dnsmessage.RCodeSuccess, dnsmessage.RCodeNameError:
+		if p.reply.saysNothing() {
+			return x.questionFailed(p.question, p.server,
+				errServer("server sent no answer", x.full, s.addr))
+		}
 		x.questionAnswered(p.question, s.addr, &p.reply)
 		return false
 	case dnsmessage.RCodeFormatError, dnsmessage.RCodeNotImplemented:

@@ -62,6 +62,7 @@ type reply struct {
 	rcode     dnsmessage.RCode
 	truncated bool
 	bare      bool // a format error that does not repeat the question
+	lame      bool // of a server that neither has the zone nor asks others
 	ad        bool
 	addrs     []netip.Addr
 	services  []svcb.Record
@@ -105,7 +106,8 @@ func parse(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (repl
 	if q.Name != name {
 		return reply{}, errCase
 	}
-	r := reply{id: id, rcode: h.RCode, truncated: h.Truncated, ad: h.AuthenticData}
+	r := reply{id: id, rcode: h.RCode, truncated: h.Truncated, ad: h.AuthenticData,
+		lame: !h.Authoritative && !h.RecursionAvailable}
 	if h.Truncated || h.RCode != dnsmessage.RCodeSuccess && h.RCode != dnsmessage.RCodeNameError {
 		return r, nil
 	}
@@ -116,6 +118,13 @@ func parse(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (repl
 		r.absence(p)
 	}
 	return r, nil
+}
+
+// saysNothing reports whether there are no records because the server does not know them: it
+// refers to others, as glibc takes it, or could not send them over TCP either.
+func (r *reply) saysNothing() bool {
+	return r.truncated ||
+		r.lame && r.rcode == dnsmessage.RCodeSuccess && !r.cacheable && r.host == ""
 }
 
 // answers collects the records of the name at the end of the chain of CNAMEs. The chain may stand

@@ -25,6 +25,7 @@ type Record struct {
 
 	Delay    time.Duration
 	Lose     int  // the number of queries to lose first; negative: all
+	Lame     bool // send no records, like a server that knows only other names
 	Truncate bool // over UDP, set the TC bit and send no records
 	NoEDNS   bool // answer queries with EDNS(0) with a format error
 	Bare     bool // send that format error without the question
@@ -247,6 +248,10 @@ func (r *Record) message(id uint16, q dnsmessage.Question, tcp, edns bool) dnsme
 	}
 	if r.Truncate && !tcp {
 		m.Truncated = true
+		return m
+	}
+	if r.Lame {
+		m.RecursionAvailable = false
 		return m
 	}
 	ttl := r.TTL
