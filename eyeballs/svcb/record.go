@@ -123,10 +123,15 @@ func (r *Record) set(key dnsmessage.SVCParamKey, value []byte) error {
 	return nil
 }
 
+// maxHints bounds the hints of one family that are taken from a record. One record can hold
+// 16,000, each of which would be an address to order and to dial.
+const maxHints = 16
+
 func hints(to *[]netip.Addr, value []byte, size int) error {
 	if len(value) == 0 || len(value)%size != 0 {
 		return fmt.Errorf("svcb: malformed hints of %d bytes", len(value))
 	}
+	value = value[:min(len(value), maxHints*size)]
 	for b := range slices.Chunk(value, size) {
 		addr, _ := netip.AddrFromSlice(b)
 		*to = append(*to, addr)

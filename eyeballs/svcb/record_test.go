@@ -48,6 +48,16 @@ func TestFromResource(t *testing.T) {
 	}
 }
 
+// TestHintsAreBounded: a record cannot make a dialer order and try thousands of addresses.
+func TestHintsAreBounded(t *testing.T) {
+	value := make([]byte, 65532) // 16,383 IPv4 addresses
+	r, err := FromResource(resource(param(dnsmessage.SVCParamIPv4Hint, string(value)),
+		param(dnsmessage.SVCParamIPv6Hint, string(value[:65520]))))
+	if err != nil || len(r.Hints4) != maxHints || len(r.Hints6) != maxHints {
+		t.Errorf("%d and %d hints: %v", len(r.Hints4), len(r.Hints6), err)
+	}
+}
+
 func TestRefusesMalformed(t *testing.T) {
 	for name, params := range map[string][]dnsmessage.SVCParam{
 		"empty alpn":          {param(dnsmessage.SVCParamALPN, "")},

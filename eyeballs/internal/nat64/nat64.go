@@ -89,11 +89,18 @@ func Extract(p netip.Prefix, v6 netip.Addr) (netip.Addr, bool) {
 	return netip.AddrFrom4(extract(v6.As16(), p.Bits())), true
 }
 
+// maxPrefixes bounds the prefixes of a network: each gives every IPv4 address another one to try.
+const maxPrefixes = 8
+
 // Prefixes finds the prefixes in the AAAA records of Name. If a well-known address stands at
-// several places of an answer, the longest prefix counts. An answer without one is ignored.
+// several places of an answer, the longest prefix counts. An answer without one is ignored, and so
+// is what follows the first maxPrefixes.
 func Prefixes(answers []netip.Addr) []netip.Prefix {
 	var found []netip.Prefix
 	for _, a := range answers {
+		if len(found) == maxPrefixes {
+			break
+		}
 		if !a.Is6() || a.Is4In6() {
 			continue
 		}

@@ -66,3 +66,16 @@ func TestPrefixes(t *testing.T) {
 		t.Errorf("found %v in nothing", got)
 	}
 }
+
+// TestPrefixesAreBounded: a server cannot multiply the addresses that a dialer tries.
+func TestPrefixesAreBounded(t *testing.T) {
+	var answers []netip.Addr
+	for n := range 256 {
+		p := netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, byte(n)}), 96)
+		a, _ := Synthesize(p, WellKnown[0])
+		answers = append(answers, a)
+	}
+	if got := Prefixes(answers); len(got) != maxPrefixes {
+		t.Errorf("%d prefixes", len(got))
+	}
+}
