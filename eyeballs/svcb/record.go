@@ -37,9 +37,9 @@ type Record struct {
 // (RFC 9460 section 9.1.2).
 const DefaultProtocol = "http/1.1"
 
-// ErrMandatory means that a record has a mandatory parameter that this package does not know. A
+// ErrMandatory means that a record has a mandatory parameter that the dialer does not support. A
 // client must ignore such a record (RFC 9460 section 8).
-var ErrMandatory = errors.New("svcb: record has an unknown mandatory parameter")
+var ErrMandatory = errors.New("svcb: record has an unsupported mandatory parameter")
 
 // Alias reports whether r is in AliasMode.
 func (r *Record) Alias() bool { return r.Priority == 0 }
@@ -155,8 +155,8 @@ func checkMandatory(res *dnsmessage.SVCBResource) error {
 		}
 		switch key {
 		case dnsmessage.SVCParamALPN, dnsmessage.SVCParamNoDefaultALPN, dnsmessage.SVCParamPort,
-			dnsmessage.SVCParamIPv4Hint, dnsmessage.SVCParamIPv6Hint, dnsmessage.SVCParamECH:
-		default:
+			dnsmessage.SVCParamIPv4Hint, dnsmessage.SVCParamIPv6Hint:
+		default: // ECH too: the dialer does not encrypt the name that its handshake sends
 			return ErrMandatory
 		}
 	}

@@ -81,10 +81,13 @@ func TestRefusesMalformed(t *testing.T) {
 			t.Errorf("%s: %+v %v", name, r, err)
 		}
 	}
-	_, err := FromResource(resource(param(dnsmessage.SVCParamMandatory, "\xff\x00"),
-		param(65280, "x")))
-	if !errors.Is(err, ErrMandatory) {
-		t.Errorf("unknown mandatory parameter: %v", err)
+	for list, key := range map[string]dnsmessage.SVCParamKey{"\xff\x00": 65280,
+		"\x00\x05": dnsmessage.SVCParamECH} {
+		_, err := FromResource(resource(param(dnsmessage.SVCParamMandatory, list),
+			param(key, "x")))
+		if !errors.Is(err, ErrMandatory) {
+			t.Errorf("unsupported mandatory parameter %v: %v", key, err)
+		}
 	}
 }
 
