@@ -218,8 +218,12 @@ func (r *reply) pass(p dnsmessage.Parser, name *dnsmessage.Name, t dnsmessage.Ty
 			}
 		case t == dnsmessage.TypeHTTPS:
 			res, err := p.HTTPSResource()
-			if err != nil {
-				return false, false, err
+			if err != nil { // malformed, if the message continues behind it
+				if err := p.SkipAnswer(); err != nil {
+					return false, false, err
+				}
+				found, spoilt, *ttl = true, true, min(*ttl, h.TTL)
+				continue
 			}
 			rec, err := svcb.FromResource(&res.SVCBResource)
 			switch {
