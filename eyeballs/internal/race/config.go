@@ -25,6 +25,8 @@ const (
 const (
 	// MaxEndpoints bounds the list of a race.
 	MaxEndpoints = 512
+	// MaxRunning bounds the attempts that run at a time: each is a descriptor and its SYNs.
+	MaxRunning = 32
 	// MaxNames bounds the names that one race looks up, the first one included.
 	MaxNames = 8
 )
@@ -47,8 +49,10 @@ type Config struct {
 	FirstFamilyCount int
 
 	// Limit is when the caller gives up, counted from the beginning; 0 means never. Attempts are
-	// spaced so that all known addresses get their turn before it.
+	// spaced so that all known addresses get their turn before it, unless MaxRunning are silent.
 	Limit time.Duration
+	// MaxRunning is how many attempts may run at a time. The next one then waits until one fails.
+	MaxRunning int
 
 	// Protocols are the ALPN ids that the caller speaks. A service that speaks none of them is
 	// never contacted.

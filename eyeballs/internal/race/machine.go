@@ -56,6 +56,9 @@ func New(cfg Config) *Machine {
 	if cfg.FirstFamilyCount <= 0 {
 		cfg.FirstFamilyCount = 1
 	}
+	if cfg.MaxRunning <= 0 {
+		cfg.MaxRunning = MaxRunning
+	}
 	return &Machine{cfg: cfg, known: never, wakeAt: never, prefixes: cfg.Prefixes}
 }
 
@@ -161,12 +164,12 @@ func (m *Machine) advance(now time.Duration) {
 	switch {
 	case next >= 0 && !m.started:
 		wake = m.known + m.resolutionDelay()
-	case next >= 0:
+	case next >= 0 && m.running < m.cfg.MaxRunning: // else the next failure continues
 		if now >= m.nextAt {
 			m.connect(now, next)
 			next = m.untried()
 		}
-		if next >= 0 {
+		if next >= 0 && m.running < m.cfg.MaxRunning {
 			wake = m.nextAt
 		}
 	}

@@ -312,3 +312,32 @@ func TestEndpointsAreBounded(t *testing.T) {
 		t.Errorf("%d endpoints, want %d", n, MaxEndpoints)
 	}
 }
+
+// TestRunningIsBounded: a name with hundreds of silent addresses takes few descriptors. After
+// a failure the next attempt begins.
+func TestRunningIsBounded(t *testing.T) {
+	s := newScript(t, Config{Limit: time.Minute})
+	var many []string
+	for i := range 4 * MaxRunning {
+		many = append(many, fmt.Sprintf("2001:db8::%x", i+1))
+	}
+	s.v6(many...).v4()
+	for range 4 * MaxRunning {
+		s.at(s.now + MaxAttemptDelay).tick()
+	}
+	connects := func() (n int) {
+		for _, line := range s.log {
+			if strings.Contains(line, ": connect ") {
+				n++
+			}
+		}
+		return n
+	}
+	if n := connects(); n != MaxRunning {
+		t.Fatalf("%d attempts run", n)
+	}
+	s.fail(3).tick()
+	if n := connects(); n != MaxRunning+1 {
+		t.Errorf("%d attempts after a failure", n)
+	}
+}

@@ -21,7 +21,7 @@ type world struct {
 	finish         map[netip.Addr]time.Duration // after connect; never = stalls
 	refuse         map[netip.Addr]bool
 	giveUp         time.Duration
-	first          int
+	first, running int
 	preferV4, tick bool
 }
 
@@ -47,6 +47,7 @@ func drawWorld(r *rand.Rand) *world {
 	w.giveUp = time.Duration(1500+r.IntN(3000)) * ms
 	w.first = 1 + r.IntN(2)
 	w.preferV4, w.tick = r.IntN(4) == 0, r.IntN(2) == 0
+	w.running = 1 + r.IntN(9)
 	return w
 }
 
@@ -73,7 +74,7 @@ type running struct {
 func play(t *testing.T, w *world) []string {
 	p := &player{t: t, w: w, live: map[int]*running{}, wake: never,
 		m: New(Config{Name: "x", Port: 1, Types: dns.AAAA | dns.A, PreferV4: w.preferV4,
-			FirstFamilyCount: w.first})}
+			FirstFamilyCount: w.first, MaxRunning: w.running})}
 	p.step(0, Event{Kind: Begin})
 	for now := time.Duration(0); !p.over; now += ms {
 		if now == w.giveUp {
@@ -200,7 +201,7 @@ func model(w *world) []string {
 				known != never && now >= known+ResolutionDelay || len(tries) > 0
 			// The newest attempt, or its connection, or a failure since, sets the pace.
 			pace := time.Duration(0)
-			alive := false
+			running := 0
 			type mark struct{ at, next time.Duration }
 			var marks []mark
 			for _, t := range tries {
@@ -213,7 +214,7 @@ func model(w *world) []string {
 				if w.refuse[t.addr] && t.connect <= now {
 					marks = append(marks, mark{t.connect, t.connect})
 				} else {
-					alive = true
+					running++
 				}
 			}
 			for _, m := range marks {
@@ -244,7 +245,7 @@ func model(w *world) []string {
 					}
 				}
 			}
-			if next >= 0 && ready && now >= pace {
+			if next >= 0 && ready && now >= pace && running < w.running {
 				if slices.ContainsFunc(tries, func(t try) bool { return t.finish == now }) {
 					return nil
 				}
@@ -255,7 +256,7 @@ func model(w *world) []string {
 				moment--
 				continue
 			}
-			if next < 0 && !alive && have6 && have4 {
+			if next < 0 && running == 0 && have6 && have4 {
 				return append(log, fmt.Sprintf("%d lose", now/ms))
 			}
 		}
