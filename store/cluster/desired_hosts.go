@@ -22,7 +22,10 @@ func (d *Desired) setHead(v []byte) error {
 	}
 	known := d.trust.Head
 	again := d.head != nil && equal(d.head.unsigned(), h.unsigned())
-	if c := h.Number.Compare(known); c < 0 || c == 0 && d.head != nil && !again {
+	// The host may know the number of a version that its disk has lost: it was seen just before a
+	// power cut. So only a version that is there excludes another one of its number.
+	have := d.head != nil && d.head.Number == known
+	if c := h.Number.Compare(known); c < 0 || c == 0 && have && !again {
 		return fmt.Errorf("version %v: %w: version %v; load the rules again", h.Number,
 			ErrOutdated, known)
 	}

@@ -112,3 +112,29 @@ func TestEnterEpoch(t *testing.T) {
 		t.Errorf("with signatures: epoch %d", d.Trust().Epoch)
 	}
 }
+
+// TestSeenAndLost: a host that knows the number of a version, and whose disk has lost that version
+// in a power cut, takes it from the store, and no older one.
+func TestSeenAndLost(t *testing.T) {
+	a := newAuthority()
+	at := func(count uint64, by string) store.Change {
+		return put(t, HeadKey, &Head{Number: Number{Epoch: 1, Count: count}, By: by})
+	}
+	old, next := at(6, "x"), at(7, "x")
+	confirmed, err := Decode[Head](old.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := NewDesired("a", a.trust, nil)
+	d.Load(nil, []store.Entry{old.Entry})
+	d.Saw(Number{Epoch: 1, Count: 7}, &confirmed)
+	if e := d.Apply([]store.Change{at(6, "y")}); e.Head != nil {
+		t.Error("an older version is taken")
+	}
+	if e := d.Apply([]store.Change{next}); e.Head == nil || len(e.Claims) > 0 {
+		t.Errorf("the version that was seen before the cut is refused: %+v", e)
+	}
+	if e := d.Apply([]store.Change{at(7, "y")}); e.Head != nil {
+		t.Error("another version of that number is taken")
+	}
+}
