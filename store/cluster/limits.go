@@ -18,6 +18,29 @@ const (
 	maxBucket = maxDocument
 )
 
+// HostMayRead returns an error for more than a host asks for at once: single keys, its own pods and
+// the parts of one text. It follows everything else: a read or a watch of that would be in the
+// memory of weir-store for as long as a stolen host takes nothing.
+func HostMayRead(name, of string, watch bool) error {
+	text, isText := strings.CutPrefix(of, TextTree)
+	var digest Digest
+	switch {
+	case watch:
+	case !strings.HasSuffix(of, "/"), of == PodsTree+name+"/",
+		isText && digest.UnmarshalText([]byte(strings.TrimSuffix(text, "/"))) == nil:
+		return nil
+	}
+	return fmt.Errorf("read %s: %w: a host follows it", of, store.ErrPermission)
+}
+
+// FeedMayRead returns an error for more than a feed asks for at once: single buckets.
+func FeedMayRead(of string, watch bool) error {
+	if watch || strings.HasSuffix(of, "/") {
+		return fmt.Errorf("read %s: %w: a feed reads single buckets", of, store.ErrPermission)
+	}
+	return nil
+}
+
 // HostMayWrite returns an error for a transaction with which a host writes something else than its
 // endpoints, its report and its chunks of pods, or more than they may have. A host deletes nothing:
 // what is gone has an empty value.

@@ -49,6 +49,9 @@ func admitHost(get server.Get, p identity.Peer) (a server.Admission, err error) 
 	}
 	a.Revision, a.Grants = e.Revision, cluster.HostGrants(node.Name)
 	a.Check = func(t store.Txn) error { return cluster.HostMayWrite(node.Name, t) }
+	a.CheckRead = func(of string, watch bool) error {
+		return cluster.HostMayRead(node.Name, of, watch)
+	}
 	a.Rate, a.Burst = writeRate, hostBurst
 	return a, nil
 }
@@ -71,6 +74,7 @@ func admitIssued(get server.Get, p identity.Peer) (a server.Admission, err error
 	if p.ID.Kind == identity.Feed {
 		a.Grants = cluster.FeedGrants(p.ID.Name)
 		a.Check = func(t store.Txn) error { return cluster.FeedMayWrite(p.ID.Name, t) }
+		a.CheckRead = cluster.FeedMayRead
 		a.Rate, a.Burst = writeRate, feedBurst
 	}
 	return a, nil

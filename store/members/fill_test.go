@@ -69,6 +69,59 @@ func TestStolenHostFills(t *testing.T) {
 	}
 }
 
+// TestStolenHostReads: a host, or a feed, asks for little at once, however much others or itself
+// wrote: weir-store has an answer, and the events of a watch, in its memory until they are taken.
+func TestStolenHostReads(t *testing.T) {
+	f := found(t)
+	host := f.connect(t, f.join(t, "b").Credential)
+	digest, texts, err := cluster.EncodeText("add 100 allow ip from any to any\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.model.Commit(t.Context(), store.Txn{Put: texts}); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("%s%v/", cluster.TextTree, digest)
+	feed := f.feed(t, "banned")
+	banned := cluster.TableTree + "banned/"
+	for key, by := range map[string]store.Store{cluster.EndpointKey + "b": host,
+		banned + "0a": feed} {
+		if _, err := by.Commit(t.Context(), put(key, "1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		by   store.Store
+		name string
+		may  bool
+	}{
+		{host, cluster.Watched, false}, {host, cluster.TextTree, false},
+		{host, cluster.PodsTree, false}, {host, cluster.PodsTree + "c/", false},
+		{host, text, true}, {host, cluster.PodsTree + "b/", true}, {host, cluster.HeadKey, true},
+		{feed, banned, false}, {feed, banned + "0a", true},
+	} {
+		if _, err := c.by.Read(t.Context(), c.name, 0); c.may != (err == nil) ||
+			err != nil && !errors.Is(err, store.ErrPermission) {
+			t.Errorf("read %s: %v", c.name, err)
+		}
+	}
+	for name, by := range map[string]store.Store{cluster.Watched: host, text: host,
+		cluster.EndpointKey + "b": host, banned: feed} {
+		if err := watchOnce(t, by, name); !errors.Is(err, store.ErrPermission) {
+			t.Errorf("watch %s: %v", name, err)
+		}
+	}
+}
+
+// watchOnce returns what a watch begins with; it has something to say.
+func watchOnce(t *testing.T, s store.Store, name string) error {
+	t.Helper()
+	for _, err := range s.Watch(t.Context(), name, 1) {
+		return err
+	}
+	return nil
+}
+
 // TestStolenFeed: a feed writes the buckets of its table, and no other keys below it.
 func TestStolenFeed(t *testing.T) {
 	f := found(t)

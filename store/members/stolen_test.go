@@ -205,6 +205,7 @@ func TestBadFrames(t *testing.T) {
 	stolen := f.join(t, "b").Credential
 	before := f.foreign(t)
 	evil := wire.Commit{Number: 1, Txn: put(cluster.HeadKey, "stolen")}.Encode()
+	const twice = "two watches with the same number"
 	for what, bad := range map[string]struct {
 		hello  bool
 		frames []byte
@@ -220,10 +221,14 @@ func TestBadFrames(t *testing.T) {
 		"digests without being asked": {true, bytes.Repeat((&wire.Digests{}).Encode(), 3)},
 		"a second hello":              {true, wire.Hello{}.Encode()},
 		"to follow twice":             {true, bytes.Repeat(wire.Follow{}.Encode(), 2)},
-		"two watches with the same number": {true,
+		twice: {true,
 			bytes.Repeat(wire.Watch{Name: cluster.Watched}.Encode(), 2)},
 	} {
-		conn := f.raw(t, stolen, bad.hello)
+		by := stolen
+		if what == twice { // a host has no watch
+			by = f.admin
+		}
+		conn := f.raw(t, by, bad.hello)
 		_, _ = conn.Write(bad.frames) // weir-store may have ended the connection already
 		_, err := io.Copy(io.Discard, conn)
 		var timeout net.Error

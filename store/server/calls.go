@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
+	"strings"
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/wire"
@@ -31,6 +33,15 @@ func (c *conn) limited() store.Store {
 }
 
 func (c *conn) read(m wire.Read) {
+	if strings.HasSuffix(m.Name, "/") {
+		// The answer is in memory until the client has taken it.
+		select {
+		case c.trees <- struct{}{}:
+			defer func() { <-c.trees }()
+		case <-c.ctx.Done():
+			return
+		}
+	}
 	snapshot, err := c.limited().Read(c.ctx, m.Name, m.Revision)
 	if err != nil {
 		c.result(m.Number, 0, err)
@@ -113,11 +124,38 @@ func (c *conn) endWatch(number uint64) {
 	}
 }
 
-// admitted is the store whose transactions compare that the certificate is still admitted: the
-// removal of a host and its last transaction have an order, whatever weir-store knows of it.
+// admitted is the store with the checks of the admission. Its transactions compare that the
+// certificate is still admitted: the removal of a host and its last transaction have an order,
+// whatever weir-store knows of it.
 type admitted struct {
 	store.Store
 	conn *conn
+}
+
+// mayRead asks the admission of now about a read or a watch.
+func (a *admitted) mayRead(name string, watch bool) error {
+	by, err := a.conn.current()
+	if err == nil && by.CheckRead != nil {
+		err = by.CheckRead(name, watch)
+	}
+	return err
+}
+
+// Read implements store.Store.
+func (a *admitted) Read(ctx context.Context, name string, revision int64) (store.Snapshot, error) {
+	if err := a.mayRead(name, false); err != nil {
+		return store.Snapshot{}, err
+	}
+	return a.Store.Read(ctx, name, revision)
+}
+
+// Watch implements store.Store.
+func (a *admitted) Watch(ctx context.Context, name string, after int64) iter.Seq2[store.Batch,
+	error] {
+	if err := a.mayRead(name, true); err != nil {
+		return func(yield func(store.Batch, error) bool) { yield(store.Batch{}, err) }
+	}
+	return a.Store.Watch(ctx, name, after)
 }
 
 // maxAdmissions is how often a transaction is tried when what admits the certificate changes.

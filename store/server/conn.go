@@ -27,6 +27,7 @@ type conn struct {
 	follow  chan wire.Follow // has one value, once
 	digests chan *wire.Digests
 	calls   chan struct{} // has a value for each call that runs
+	trees   chan struct{} // has one for each subtree that its certificate reads
 	running sync.WaitGroup
 
 	writing sync.Mutex
@@ -109,7 +110,8 @@ func (s *Server) hello(secured *tls.Conn) (c *conn, err error) {
 	}
 	c = &conn{server: s, peer: peer, began: time.Now(), tls: secured, admitted: admission,
 		follow: make(chan wire.Follow, 1), digests: make(chan *wire.Digests, 1),
-		calls: make(chan struct{}, maxCalls), watches: map[uint64]context.CancelFunc{}}
+		calls: make(chan struct{}, maxCalls), trees: make(chan struct{}, maxTrees),
+		watches: map[uint64]context.CancelFunc{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c, nil
 }

@@ -31,6 +31,9 @@ type Admission struct {
 	Revision int64
 	// Check refuses a transaction that the grants permit, such as one that is too large. nil: none.
 	Check func(store.Txn) error
+	// CheckRead refuses a read, or a watch, that the grants permit: they bound what may be asked
+	// for, and it bounds how much. nil: none.
+	CheckRead func(name string, watch bool) error
 	// Rate is how many bytes its certificate may write in a second, and Burst how many at once; 0:
 	// any number. What is too much waits.
 	Rate, Burst int
@@ -63,6 +66,7 @@ const (
 	maxHandshakes   = 512 // connections that have not proved who they are
 	maxPerPeer      = 4   // connections of one certificate
 	maxCalls        = 8   // reads and transactions of a connection at once
+	maxTrees        = 2   // reads of subtrees of a certificate at once
 	maxWatches      = 16  // of a connection
 	firstTimeout    = 5 * time.Second
 	differenceQueue = 2 * time.Second // for how long a difference may wait for others
@@ -277,6 +281,7 @@ func (s *Server) enter(c *conn) bool {
 	for other := range s.conns {
 		if other.peer.Serial == c.peer.Serial {
 			same++
+			c.trees = other.trees
 			if other.began.Before(oldest.began) {
 				oldest = other
 			}
