@@ -116,12 +116,14 @@ func (h home) list(ctx context.Context, s store.Store) (l cluster.KeyList, of cl
 	if err != nil {
 		return l, of, err
 	}
-	l = doc.Newest()
-	if known.Count > 0 {
+	switch l = doc.Newest(); {
+	case known.Locked():
 		if l, err = known.Follow(id.ID, &doc); err != nil {
 			return l, id.ID, fmt.Errorf("the store's keys of administrators are not signed by "+
 				"those that this host knows (%s): %w", h.file(keysFile), err)
 		}
+	case l.Count < known.Count: // from before the end of the lock
+		l = known
 	}
 	return l, id.ID, h.pinKeys(l)
 }

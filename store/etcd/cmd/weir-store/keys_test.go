@@ -5,9 +5,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/storetest"
 )
 
 // TestSignedInvitations: an invitation has the keys that hosts demand, and a store that was stolen
@@ -33,6 +35,46 @@ func TestSignedInvitations(t *testing.T) {
 	commit(t, l.admin(t), store.Txn{Put: []store.Entry{{Key: cluster.KeysKey, Value: value}}})
 	if said := a.fails(t, "invite"); !strings.Contains(said, "not signed by those") {
 		t.Errorf("an invitation with the keys of a thief: %s", said)
+	}
+}
+
+// TestLockBegunAgain: after the end of the rules lock, the next list of keys is in invitations, as
+// the very first one is. A list of before the end does not come back.
+func TestLockBegunAgain(t *testing.T) {
+	h, model := home(t.TempDir()), storetest.NewModel(time.Minute)
+	id := cluster.Serial{1}
+	of := func(count uint64, keys ...cluster.Key) cluster.KeyList {
+		return cluster.KeyList{Count: count, Keys: keys}
+	}
+	first, ended, again := of(1, cluster.Key{1}), of(2), of(3, cluster.Key{3})
+	put := func(key string, d cluster.Document) {
+		t.Helper()
+		value, err := cluster.Encode(d)
+		if err == nil {
+			_, err = model.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: key,
+				Value: value}}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(cluster.IdentityKey, &cluster.Identity{ID: id, Epoch: 1})
+	if err := h.pinKeys(ended); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		lists []cluster.KeyList
+		want  cluster.KeyList
+	}{{[]cluster.KeyList{first}, ended}, {[]cluster.KeyList{first, ended}, ended},
+		{[]cluster.KeyList{first, ended, again}, again}} {
+		put(cluster.KeysKey, &cluster.AdminKeys{Lists: c.lists})
+		l, _, err := h.list(t.Context(), model)
+		if err != nil || l.Count != c.want.Count || l.Locked() != c.want.Locked() {
+			t.Errorf("%d lists: %+v, %v; want %+v", len(c.lists), l, err, c.want)
+		}
+	}
+	if l, err := h.pinnedKeys(); err != nil || !l.Has(cluster.Key{3}) {
+		t.Errorf("the host knows %+v, %v", l, err)
 	}
 }
 
