@@ -1,10 +1,13 @@
 package cluster
 
 import (
+	"crypto/ed25519"
 	"testing"
 	"time"
 
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/disk"
 )
 
 // TestTrialAfterAStart: a host that starts during a trial begins with the confirmed version, and
@@ -32,4 +35,43 @@ func TestTrialAfterAStart(t *testing.T) {
 	nstest.Eventually(t, "the confirmation", func() bool {
 		return a.parts.now() == trial && l.reportOf("a").Enforced == l.head.Number
 	})
+}
+
+// TestAnotherCluster: a host that joins another cluster follows that one. What it kept of the one
+// before, such as a higher version and its keys of administrators, does not count there.
+func TestAnotherCluster(t *testing.T) {
+	l := newLab(t)
+	l.join("a", 1, "10.0.1.0/24")
+	lost := keyOf("lost")
+	l.admins = cluster.KeyList{Count: 3,
+		Keys: []cluster.Key{cluster.Key(lost.Public().(ed25519.PublicKey))}}
+	dir, p := t.TempDir(), newParts()
+	a := l.start("a", dir, 1, p, false)
+	l.load("add 100 allow tcp from any to any\n", 0)
+	l.head.Number.Count = 7
+	if err := l.head.Sign(lost); err != nil {
+		t.Fatal(err)
+	}
+	l.put(cluster.HeadKey, &l.head)
+	nstest.Eventually(t, "the rules of the first cluster", func() bool {
+		return l.reportOf("a").Enforced == l.head.Number
+	})
+	before := p.now()
+	a.stop()
+	other := newLabOf(t, cluster.Serial{2})
+	other.join("a", 2, "10.0.2.0/24")
+	a = other.start("a", dir, 2, p, true)
+	if p.now() != before {
+		t.Errorf("until the store is heard: %q", p.now())
+	}
+	a.client.away(false)
+	text := other.load("add 200 allow udp from any to any\n", 0)
+	nstest.Eventually(t, "the rules of the other cluster", func() bool {
+		return p.now() == text && other.reportOf("a").Enforced == other.head.Number
+	})
+	a.stop()
+	local, err := disk.ReadLocal(dir)
+	if err != nil || local.Cluster != other.id || local.Admins.Locked() {
+		t.Errorf("the host keeps %+v, %v", local, err)
+	}
 }

@@ -143,6 +143,9 @@ type owed struct {
 
 // Open reads what the host has on its disk. Nothing else happens before Fill and Run.
 func Open(c Config) (*Service, error) {
+	if err := disk.Begin(c.Dir, c.Trust.Cluster); err != nil {
+		return nil, err
+	}
 	dir, state, err := disk.Open(c.Dir)
 	if err != nil {
 		return nil, err
@@ -186,6 +189,9 @@ func Open(c Config) (*Service, error) {
 	s.noteHeld()
 	s.noteRefused()
 	s.readOwn()
+	if s.local.Cluster != c.Trust.Cluster {
+		s.changedLocked()
+	}
 	wake(s.disk) // a log that was cut cannot be continued
 	return s, nil
 }

@@ -317,6 +317,7 @@ func (p *parts) now() string {
 type lab struct {
 	t     testing.TB
 	model *storetest.Model
+	id    cluster.Serial
 	ca    ed25519.PrivateKey
 	head  cluster.Head
 	epoch uint64
@@ -329,10 +330,12 @@ func keyOf(name string) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(seed[:])
 }
 
-func newLab(t testing.TB) *lab {
-	l := &lab{t: t, model: storetest.NewModel(silence), ca: keyOf("ca"), epoch: 1}
+func newLab(t testing.TB) *lab { return newLabOf(t, cluster.Serial{1}) }
+
+func newLabOf(t testing.TB, id cluster.Serial) *lab {
+	l := &lab{t: t, model: storetest.NewModel(silence), id: id, ca: keyOf("ca"), epoch: 1}
 	l.head = cluster.Head{Number: cluster.Number{Epoch: 1}, By: "test"}
-	l.put(cluster.IdentityKey, &cluster.Identity{ID: cluster.Serial{1}, Epoch: 1})
+	l.put(cluster.IdentityKey, &cluster.Identity{ID: id, Epoch: 1})
 	return l
 }
 
@@ -358,7 +361,7 @@ func (l *lab) commit(txn store.Txn) {
 }
 
 func (l *lab) trust() cluster.Trust {
-	return cluster.Trust{Cluster: cluster.Serial{1}, Epoch: 1, Admins: l.admins,
+	return cluster.Trust{Cluster: l.id, Epoch: 1, Admins: l.admins,
 		CA: []cluster.Key{cluster.Key(l.ca.Public().(ed25519.PublicKey))}}
 }
 

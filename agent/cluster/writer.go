@@ -216,6 +216,7 @@ func (s *Service) writeLocal() {
 // localFilesLocked returns the files beside the copy.
 func (s *Service) localFilesLocked() (disk.LocalFiles, error) {
 	trust := s.desired.Trust()
+	s.local.Cluster = trust.Cluster
 	s.local.Epoch, s.local.Admins, s.local.Seen = trust.Epoch, trust.Admins, trust.Head
 	s.local.Revoked = s.desired.Revoked()
 	return s.local.Files()

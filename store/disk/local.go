@@ -15,6 +15,7 @@ import (
 // Local is what a host keeps beside the copy.
 type Local struct {
 	// Of the file version.
+	Cluster   cluster.Serial  `json:"cluster,omitzero"` // of which all of this is
 	Epoch     uint64          `json:"epoch"`
 	Admins    cluster.KeyList `json:"admins,omitzero"`
 	Seen      cluster.Number  `json:"seen"`                // the highest head, never a lower one
