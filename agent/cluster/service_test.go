@@ -180,6 +180,7 @@ type parts struct {
 	known    int
 	calls    int    // of tables: single changes
 	cutsOff  string // rules that have this text would cut the host off
+	entered  func(Load)
 	failing  error
 	pods     []cluster.Pod
 	refusals []cluster.Refusal
@@ -269,6 +270,9 @@ func (p *parts) parts() Parts {
 }
 
 func (p *parts) enforce(l Load) error {
+	if p.entered != nil { // before the Service hears of it
+		defer p.entered(l)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.loads++

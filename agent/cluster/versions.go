@@ -155,7 +155,9 @@ func (s *Service) loadHead(ctx context.Context) error {
 		return nil
 	case next.same(now) && now.trial && h.Trial == nil:
 		if err := s.config.Parts.Confirm(); err != nil {
-			return err
+			// Its trial has ended, perhaps before entered noted that it began: the rules before it
+			// are in force.
+			return s.replace(ctx, next)
 		}
 	case next.same(now) && !(now.trial && h.Trial != nil): // a new trial has a new timer
 		next.trial = now.trial
