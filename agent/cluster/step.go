@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -191,21 +192,40 @@ func (s *Service) setHosts(ctx context.Context) {
 		hosts := s.owed.hosts
 		s.owed.hosts = map[string]cluster.HostChange{}
 		s.mu.Unlock()
-		for name, h := range hosts {
-			about := "peer " + name
-			if err := s.config.Parts.Host(h); err != nil {
-				s.config.Problems.Set(about, fmt.Sprintf("host %s is not the peer that it should "+
-					"be: %v", name, err), problem.Hint(err, "it is tried again"))
-				s.mu.Lock()
-				if _, newer := s.owed.hosts[name]; !newer {
-					s.owed.hosts[name] = h
-				}
-				s.mu.Unlock()
-				continue
-			}
-			s.config.Problems.Solved(about)
+		for _, h := range inOrder(hosts) {
+			s.setHost(h)
 		}
 	}
+}
+
+// inOrder returns hosts in the order in which the peers get them: who is gone comes first, since
+// another host may have its range by now, which no two peers have.
+func inOrder(hosts map[string]cluster.HostChange) []cluster.HostChange {
+	return slices.SortedFunc(maps.Values(hosts), func(a, b cluster.HostChange) int {
+		switch {
+		case (a.Node == nil) == (b.Node == nil):
+			return strings.Compare(a.Name, b.Name)
+		case a.Node == nil:
+			return -1
+		}
+		return 1
+	})
+}
+
+// setHost gives the peers one host, again and again until they take it.
+func (s *Service) setHost(h cluster.HostChange) {
+	about := "peer " + h.Name
+	if err := s.config.Parts.Host(h); err != nil {
+		s.config.Problems.Set(about, fmt.Sprintf("host %s is not the peer that it should be: %v",
+			h.Name, err), problem.Hint(err, "it is tried again"))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if _, newer := s.owed.hosts[h.Name]; !newer {
+			s.owed.hosts[h.Name] = h
+		}
+		return
+	}
+	s.config.Problems.Solved(about)
 }
 
 // removeStrangers removes peers that an earlier run made and that the store does not have any more.
