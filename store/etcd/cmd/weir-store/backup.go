@@ -98,14 +98,8 @@ func restore(ctx context.Context, c *call) error {
 
 // setAside moves the data of the member away, which must not run, and makes it a member of one.
 func (h home) setAside(ctx context.Context, cfg *config) (kept string, err error) {
-	if d, err := h.driver(*cfg); err == nil {
-		limited, cancel := context.WithTimeout(ctx, connectTimeout/5)
-		_, err := d.Read(limited, "x", 0)
-		cancel()
-		d.Close()
-		if err == nil {
-			return "", errors.New("weir-store serves: stop it first, on all store hosts")
-		}
+	if h.runs(ctx) {
+		return "", errors.New("weir-store runs: stop it first, on all store hosts")
 	}
 	cfg.Peers = nil
 	if err := h.writeConfig(*cfg); err != nil {

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -293,6 +295,45 @@ func TestIssued(t *testing.T) {
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+// TestInitWhileItRuns: init and restore leave a store alone whose weir-store runs, also if that has
+// lost the majority and answers nothing.
+func TestInitWhileItRuns(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t)
+	again := []string{"init", "-name", "a", "-address", a.address, "-admin-file", l.adminFile()}
+	cfg, err := home(a.dir).config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(home(a.dir).file(configFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, err := net.Listen("unix", filepath.Join(home(a.dir).file(etcdDir), "client"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := a.fails(t, again...); !strings.Contains(said, "serves here") {
+		t.Errorf("init: %s", said)
+	}
+	if kept, err := home(a.dir).setAside(t.Context(), &cfg); err == nil {
+		t.Errorf("restore moves the store that runs to %s", kept)
+	}
+	if err := running.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.ReadFile(home(a.dir).file(configFile)); !bytes.Equal(after, before) {
+		t.Errorf("the configuration was %s, is %s, %v", before, after, err)
+	}
+	cfg.Peers = &peers{Listen: "https://127.0.0.1:1", Advertise: "https://127.0.0.1:1"}
+	if err := home(a.dir).writeConfig(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if said := a.fails(t, again...); !strings.Contains(said, "other members") {
+		t.Errorf("init of one of several: %s", said)
 	}
 }
 

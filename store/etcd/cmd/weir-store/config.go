@@ -16,6 +16,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/etcd"
 	"github.com/weirnet/weir/store/identity"
@@ -208,6 +209,20 @@ func (e *external) tls() (*tls.Config, error) {
 		t.Certificates = []tls.Certificate{pair}
 	}
 	return t, nil
+}
+
+// runs reports whether an embedded member of this directory runs, with a majority of the others or
+// without: someone listens at its socket. Another one would take that away from it.
+func (h home) runs(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	conn, err := new(eyeballs.Dialer).DialContext(ctx, "unix",
+		filepath.Join(h.file(etcdDir), "client"))
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
 }
 
 // connect returns the store of a directory, which runs.

@@ -55,6 +55,9 @@ func initialise(ctx context.Context, c *call) error {
 	if f.copyDir != "" {
 		return h.fromCopy(ctx, c, f)
 	}
+	if err := h.mayInit(ctx, f); err != nil {
+		return err
+	}
 	ca, admin, err := h.identities(f)
 	if err != nil {
 		return err
@@ -90,6 +93,25 @@ func initialise(ctx context.Context, c *call) error {
 	}
 	fmt.Fprintf(c.out, "cluster %s\nweir-store: %s\nadministrator %s: %s\n", doc.ID, f.Address,
 		f.admin, f.adminFile)
+	return nil
+}
+
+// mayInit returns an error for a store that is in use: init would replace its config.json. What an
+// interrupted run has begun is not in use.
+func (h home) mayInit(ctx context.Context, f *founding) error {
+	if h.runs(ctx) {
+		return fmt.Errorf("weir-store serves here: the cluster is made already; to make another "+
+			"one, stop it and move %s away", h)
+	}
+	had, err := h.config()
+	if err != nil {
+		return nil // it is not there yet, or not whole
+	}
+	if had.Peers != nil || (had.Etcd == nil) != (f.Etcd == nil) {
+		return fmt.Errorf("%s is that of a store with other members or another etcd: the cluster "+
+			"is made already; to make another one, move %s away", h.file(configFile), h)
+	}
+	f.Heart = had.Heart
 	return nil
 }
 
