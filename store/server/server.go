@@ -5,8 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -137,9 +139,12 @@ func (s *Server) Run(ctx context.Context) error {
 	held := store.NewGuarded(unguarded, store.Snapshot{})
 	follower := &store.Follower{Store: s.config.Store, Name: s.config.Name, Copy: held,
 		Changed: func(changes []store.Change) {
-			s.state.apply(store.Batch{Revision: held.Stored().Revision, Changes: changes},
-				s.pace())
-			s.admitAgain(changes)
+			now := held.Stored().Revision
+			putBack := now < s.state.revision()
+			s.state.apply(store.Batch{Revision: now, Changes: changes}, s.pace())
+			if s.admitAgain(changes); putBack {
+				s.admitAll(ctx)
+			}
 			if s.config.Changed != nil {
 				s.config.Changed(changes)
 			}
@@ -319,6 +324,31 @@ func (s *Server) admitAgain(changes []store.Change) {
 	s.mu.Unlock()
 	for _, c := range concerned {
 		c.checkAgain()
+	}
+}
+
+// admitAll checks all certificates again: the store was put back, so that no revision by which one
+// was admitted means what it meant.
+func (s *Server) admitAll(ctx context.Context) {
+	s.mu.Lock()
+	conns := slices.Collect(maps.Keys(s.conns))
+	s.mu.Unlock()
+	for _, c := range conns {
+		if c.admission().Key == "" {
+			continue
+		}
+		if a, err := s.config.Admit(s.state.get, c.peer); err == nil {
+			c.setAdmission(a)
+			continue
+		}
+		go func() { // the copy may not have it yet
+			ctx, cancel := context.WithTimeout(ctx, s.config.Silence)
+			defer cancel()
+			err := (&admitted{Store: s.config.Store, conn: c}).again(ctx)
+			if errors.Is(err, store.ErrUnavailable) {
+				c.cancel() // it is decided when the client is back
+			}
+		}()
 	}
 }
 

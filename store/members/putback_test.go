@@ -1,0 +1,61 @@
+package members_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/client"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/members"
+	"github.com/weirnet/weir/store/storetest"
+)
+
+// TestRemovedAfterPutBack: a host that only follows loses its connection when it is removed, also
+// if its store was put back meanwhile: the revision by which it was admitted is not there any more.
+// One that the store does not have any more loses it at once, and others stay.
+func TestRemovedAfterPutBack(t *testing.T) {
+	f := found(t, pool("10.0.0.0/16", 24))
+	b := f.join(t, "b")
+	node, _ := f.value(t, cluster.NodeTree+"b")
+	late := f.join(t, "late")
+	// Now b is admitted by a later revision than the one that the store goes back to.
+	if _, err := f.model.Commit(t.Context(), put(node.Key, string(node.Value))); err != nil {
+		t.Fatal(err)
+	}
+	ended := map[string]chan error{"b": follows(t, f.connect(t, b.Credential)),
+		"late": follows(t, f.connect(t, late.Credential))}
+	storetest.Eventually(t, "they follow", func() bool {
+		return f.server.Counters.Differences.Load() == 2
+	})
+	f.model.Rewind(node.Revision)
+	ends := func(name string) {
+		t.Helper()
+		select {
+		case <-ended[name]:
+		case <-time.After(patience):
+			t.Fatalf("%s follows for ever", name)
+		}
+	}
+	ends("late")
+	select {
+	case err := <-ended["b"]:
+		t.Errorf("b ended: %v", err)
+	default:
+	}
+	if err := members.Remove(t.Context(), f.model, "b", members.Signing{}); err != nil {
+		t.Fatal(err)
+	}
+	ends("b")
+}
+
+// follows has a host follow, and returns what gets the error that ends that.
+func follows(t *testing.T, host *client.Client) chan error {
+	failed := make(chan error, 10)
+	go host.Follow(t.Context(), client.Follow{
+		Copy:   func() *store.Copy { return store.NewCopy(store.Snapshot{}) },
+		Step:   func(store.Batch) error { return nil },
+		Failed: func(err error) { failed <- err },
+	})
+	return failed
+}
