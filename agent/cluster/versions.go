@@ -173,6 +173,11 @@ func (s *Service) replace(ctx context.Context, next version) error {
 	texts := map[cluster.Digest]string{}
 	for _, digest := range next.digests {
 		text, err := s.fetch(ctx, digest)
+		if errors.Is(err, cluster.ErrDocument) { // the store answers, and does not have it
+			err = fmt.Errorf("the store does not have the rules of a scope; load them again: %w",
+				err)
+			s.refuse(next, err)
+		}
 		if err != nil {
 			return err
 		}

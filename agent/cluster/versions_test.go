@@ -1,10 +1,13 @@
 package cluster
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
 )
 
 // TestTrialThatEndsAtOnce: a trial that ends before the host has noted that it began, on a machine
@@ -34,5 +37,29 @@ func TestTrialThatEndsAtOnce(t *testing.T) {
 	l.confirm()
 	nstest.Eventually(t, "the confirmed version", func() bool {
 		return p.now() == trial && l.reportOf("a").Enforced == l.head.Number
+	})
+}
+
+// TestVersionWithoutText: a host says that the store does not have the rules of a version, and
+// takes them when they come.
+func TestVersionWithoutText(t *testing.T) {
+	l := newLab(t)
+	l.join("a", 1, "10.0.1.0/24")
+	a := l.start("a", t.TempDir(), 1, newParts(), false)
+	digest, texts, err := cluster.EncodeText("add 100 allow tcp from any to any\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.head = l.head.Next(map[cluster.Scope]cluster.Digest{cluster.All: digest}, "test", 0)
+	l.put(cluster.HeadKey, &l.head)
+	nstest.Eventually(t, "the report", func() bool {
+		r := l.reportOf("a")
+		return r.Refused != nil && *r.Refused == l.head.Number &&
+			strings.Contains(r.Why, "load them again")
+	})
+	l.commit(store.Txn{Put: texts})
+	nstest.Eventually(t, "the version", func() bool {
+		r := l.reportOf("a")
+		return r.Refused == nil && r.Enforced == l.head.Number && a.parts.now() != ""
 	})
 }
