@@ -14,13 +14,16 @@ import (
 
 // failed notes why the store is not followed.
 func (s *Service) failed(err error) {
-	s.config.Log.Info("the store is away; it is tried again", "err", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text := err.Error(); text != s.away { // one line, not one for each try
+		s.away = text
+		s.config.Log.Info("the store is away; it is tried again", "err", err)
+	}
 	var earlier *client.EarlierError
 	if !errors.As(err, &earlier) {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.earlier = earlier.Epoch
 	s.config.Problems.Set(aboutEpoch, fmt.Sprintf("this host does not follow %s, which is in "+
 		"epoch %d of the cluster, while this host is in %d: what it knew before stays",
@@ -30,7 +33,7 @@ func (s *Service) failed(err error) {
 
 // followedLocked notes that a store is followed.
 func (s *Service) followedLocked() {
-	s.earlier = 0
+	s.earlier, s.away = 0, ""
 	s.config.Problems.Solved(aboutEpoch)
 }
 

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/rule"
@@ -112,6 +114,8 @@ type Service struct {
 	local    disk.Local                // guarded by mu
 	owed     owed                      // guarded by mu; what other parts have to get
 	claims   uint64                    // guarded by mu; refused so far
+	lines    *rate.Limiter             // of refused values in the log
+	away     string                    // guarded by mu; why the store is not followed
 	heldAt   time.Time                 // guarded by mu; since when removals are held
 	own      own                       // guarded by mu; what the store has of this host
 	addrs    []netip.AddrPort          // guarded by mu; own endpoints
@@ -152,6 +156,7 @@ func Open(c Config) (*Service, error) {
 	}
 	s := &Service{config: c, writer: writer{dir: dir, texts: dir.Texts(),
 		have: map[cluster.Digest]bool{}}, own: newOwn(),
+		lines: rate.NewLimiter(rate.Every(time.Second), 10),
 		owed: owed{map[cluster.Label]bool{}, map[cluster.Shared]*uint32{},
 			map[string]cluster.HostChange{}},
 		heads: make(chan struct{}, 1), hosts: make(chan struct{}, 1),
