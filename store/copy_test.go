@@ -142,7 +142,7 @@ func (m *modelGuarded) step(guard Guard, stored map[string]string, c *Copy) {
 		}
 	}
 	for kind, keys := range removed {
-		if 3*(len(keys)+held[kind]) > count[kind] {
+		if 3*(len(keys)+held[kind]) > count[kind] || guard.Demands(kind) {
 			continue
 		}
 		for _, key := range keys {
@@ -159,7 +159,10 @@ func TestGuarded(t *testing.T) {
 	seed := testrand.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	guard := Guard{
-		Kind: func(key string) string { return []string{"", "a", "b"}[int(key[len(key)-1])%3] },
+		Kind: func(key string) string {
+			return []string{"", "a", "b", "c"}[int(key[len(key)-1])%4]
+		},
+		Demands: func(kind string) bool { return kind == "c" },
 		Meant: func(c *Copy, key string) bool {
 			_, ok := c.Get("removed" + key)
 			return ok

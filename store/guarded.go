@@ -16,13 +16,17 @@ type Guard struct {
 	// Meant reports whether the store explains why a key is gone: stored has an entry, written by
 	// one that may remove the key, which names it as removed.
 	Meant func(stored *Copy, key string) bool
+
+	// Demands reports whether removals of a kind that are not explained are held, however few.
+	// nil: of none.
+	Demands func(kind string) bool
 }
 
 // Guarded is a copy of the store and, beside it, what the host still enforces and the store does
 // not have any more. That is nothing unless a step would remove more than a third of the keys of a
-// kind, and does not explain that: then its additions are enforced and its removals are held until
-// they are accepted or the keys come back. An emptied store, or an old backup, must not empty the
-// tables of every host.
+// kind, or any of a kind that demands it, and does not explain that: then its additions are
+// enforced and its removals are held until they are accepted or the keys come back. An emptied
+// store, or an old backup, must not empty the tables of every host.
 //
 // A step is one batch, or the difference to a whole snapshot. While removals of a kind are held,
 // further ones are added to them, so that a store that empties itself in small steps after a large
@@ -182,7 +186,8 @@ func (d *Guarded) enforce(now []Change, gone []Entry) []Change {
 		}
 	}
 	for kind, entries := range doubtful {
-		hold := 3*(len(entries)+len(d.held[kind])) > d.counts[kind]
+		hold := 3*(len(entries)+len(d.held[kind])) > d.counts[kind] ||
+			d.guard.Demands != nil && d.guard.Demands(kind)
 		for _, e := range entries {
 			if hold {
 				d.hold(kind, e)

@@ -177,8 +177,7 @@ func Open(c Config) (*Service, error) {
 	}
 	trust := s.local.Trust(c.Trust)
 	s.desired = cluster.NewDesired(c.Name, trust, s.local.Revoked)
-	guard := cluster.LockedGuard(func() []cluster.Key { return s.desired.Trust().Admins.Keys })
-	s.guarded = store.NewGuarded(guard, state.Stored)
+	s.guarded = store.NewGuarded(s.desired.Guard(), state.Stored)
 	s.guarded.Hold(state.Held)
 	s.take(s.desired.Load(state.Kept, s.guarded.Enforced().Entries))
 	for _, r := range state.Log {

@@ -3,12 +3,69 @@ package cluster
 import (
 	"crypto/ed25519"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/weirnet/weir/store"
 )
+
+// TestLockedRemoval: with keys of admins no host goes without a signed mark that is about its
+// certificate: neither one of many, nor with the mark of an earlier host of its name, whatever the
+// store has in its place.
+func TestLockedRemoval(t *testing.T) {
+	a := newAuthority()
+	var all store.Snapshot
+	for i := range 10 {
+		name := fmt.Sprint(i)
+		n := a.node(t, name)
+		all.Entries = append(all.Entries, put(t, NodeTree+name, n).Entry,
+			put(t, EndpointKey+name, endpointsOf(t, n, name, 1)).Entry)
+	}
+	serial, earlier := a.node(t, "3").Serial, a.node(t, "3")
+	earlier.Serial = Serial{9}
+	a.sign(t, earlier)
+	mark := func(by ed25519.PrivateKey, s Serial) store.Change {
+		m := &Removed{Serials: []Serial{s}}
+		if err := m.Sign(RemovedTree+"node/3", by); err != nil {
+			t.Fatal(err)
+		}
+		return put(t, RemovedTree+"node/3", m)
+	}
+	replayed, signed := mark(a.admin, earlier.Serial), mark(a.admin, serial)
+	overwritten := put(t, NodeTree+"3", earlier)
+	garbage := store.Change{Entry: store.Entry{Key: NodeTree + "3"}}
+	locked := KeyList{Count: 1, Keys: []Key{public(a.admin)}}
+	for name, c := range map[string]struct {
+		admins        KeyList
+		before, marks []store.Change
+		goes          bool
+	}{
+		"without a lock":   {KeyList{}, nil, nil, true},
+		"without a mark":   {locked, nil, nil, false},
+		"a thief's mark":   {locked, nil, []store.Change{mark(a.ca, serial)}, false},
+		"an earlier mark":  {locked, nil, []store.Change{replayed}, false},
+		"an earlier host":  {locked, []store.Change{overwritten, replayed}, nil, false},
+		"not a document":   {locked, []store.Change{garbage}, []store.Change{replayed}, false},
+		"a signed removal": {locked, nil, []store.Change{signed}, true},
+	} {
+		a.trust.Admins = c.admins
+		d := NewDesired("x", a.trust, nil)
+		g := store.NewGuarded(d.Guard(), all)
+		d.Load(nil, all.Entries)
+		d.Apply(g.Step(store.Batch{Revision: 11, Changes: c.before}))
+		d.Apply(g.Step(store.Batch{Revision: 12, Changes: slices.Concat([]store.Change{
+			removal(EndpointKey + "3"), removal(NodeTree + "3")}, c.marks)}))
+		if held := len(g.Held()); (d.Node("3") == nil) != c.goes || c.goes != (held == 0) {
+			t.Errorf("%s: held %v, the host is %v", name, g.Held(), d.Node("3"))
+		}
+		d.Apply(g.Step(store.Batch{Revision: 13, Changes: []store.Change{signed}}))
+		if d.Node("3") != nil || len(g.Held()) > 0 {
+			t.Errorf("%s: held after a signed mark: %v", name, g.Held())
+		}
+	}
+}
 
 // TestRulesLock: with keys of admins, a head, a mark of a removed host and a new list of admins
 // need a signature of one of them.

@@ -6,6 +6,7 @@ package cluster
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/store"
@@ -118,21 +119,36 @@ func StoreGrants() []store.Grant { return []store.Grant{{Name: Root, Write: true
 // removes, such as HeadKey: without it a host would have no rules.
 func Guard() store.Guard { return store.Guard{Kind: kind, Meant: meant} }
 
-// LockedGuard is Guard for a cluster with keys of admins: a mark below RemovedTree explains a
-// removal if one of them signed it.
-func LockedGuard(admins func() []Key) store.Guard {
-	return store.Guard{Kind: kind, Meant: func(stored *store.Copy, key string) bool {
-		mark, ok := stored.Get(markOf(key))
-		if !ok {
-			return false
-		}
-		keys := admins()
-		if len(keys) == 0 {
-			return true
-		}
-		r, err := Decode[Removed](mark.Value)
-		return err == nil && r.Verify(mark.Key, keys) == nil
+// Guard returns what this host holds back. With keys of admins, a mark below RemovedTree explains a
+// removal if one of them signed it. No host, and no endpoints of one, goes without a mark that is
+// about the certificate that counts here: an earlier host of its name had another one.
+func (d *Desired) Guard() store.Guard {
+	return store.Guard{Kind: kind, Meant: d.meant, Demands: func(kind string) bool {
+		return ofHost(kind) && d.trust.Admins.Locked()
 	}}
+}
+
+// ofHost reports whether a kind is what others need to reach a host.
+func ofHost(kind string) bool { return kind == "node" || kind == "at" }
+
+// meant is meant by what this host believes.
+func (d *Desired) meant(stored *store.Copy, key string) bool {
+	mark, ok := stored.Get(markOf(key))
+	if !d.trust.Admins.Locked() {
+		return ok
+	}
+	var node *Node
+	if ofHost(kind(key)) {
+		if node = d.Node(nameOf(key)); node == nil {
+			return true // nothing of it counts
+		}
+	}
+	if !ok {
+		return false
+	}
+	r, err := Decode[Removed](mark.Value)
+	return err == nil && r.Verify(mark.Key, d.trust.Admins.Keys) == nil &&
+		(node == nil || slices.Contains(r.Serials, node.Serial))
 }
 
 // kind returns the first part of a key below Watched: a single key is a kind of its own.
@@ -152,10 +168,16 @@ func meant(stored *store.Copy, key string) bool {
 
 // markOf returns the key that explains why another one is gone.
 func markOf(key string) string {
-	of, rest, _ := strings.Cut(strings.TrimPrefix(key, Watched), "/")
-	name, _, _ := strings.Cut(rest, "/")
-	if of != "table" {
-		of = "node"
+	of := "node"
+	if kind(key) == "table" {
+		of = "table"
 	}
-	return RemovedTree + of + "/" + name
+	return RemovedTree + of + "/" + nameOf(key)
+}
+
+// nameOf returns the second part of a key below Watched: the name of a host or of a table.
+func nameOf(key string) string {
+	_, rest, _ := strings.Cut(strings.TrimPrefix(key, Watched), "/")
+	name, _, _ := strings.Cut(rest, "/")
+	return name
 }

@@ -85,8 +85,7 @@ func (c *Copied) Known() []string {
 // replay does what the host does when it starts.
 func (c *Copied) replay() (*store.Guarded, *cluster.Desired) {
 	d := cluster.NewDesired("", c.Local.Trust(c.Trust), c.Local.Revoked)
-	admins := func() []cluster.Key { return d.Trust().Admins.Keys }
-	g := store.NewGuarded(cluster.LockedGuard(admins), c.State.Stored)
+	g := store.NewGuarded(d.Guard(), c.State.Stored)
 	g.Hold(c.State.Held)
 	d.Load(c.State.Kept, g.Enforced().Entries)
 	for _, r := range c.State.Log {

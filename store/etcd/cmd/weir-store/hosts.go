@@ -92,11 +92,25 @@ func remove(ctx context.Context, c *call) error {
 	}
 	defer d.Close()
 	if by.Key != nil {
-		if by, err = h.known(ctx, d, by); err != nil {
-			return err
-		}
+		by, err = h.known(ctx, d, by)
+	} else {
+		err = h.mayRemove(ctx, d)
+	}
+	if err != nil {
+		return err
 	}
 	return members.Remove(ctx, d, c.args[0], by)
+}
+
+// mayRemove returns an error where hosts would hold a removal that no one has signed: a later
+// signature is too late, since there is no certificate to sign any more.
+func (h home) mayRemove(ctx context.Context, s store.Store) error {
+	list, _, err := h.list(ctx, s)
+	if list.Locked() {
+		return errors.New("hosts believe signed removals only: -sign FILE with the credential of " +
+			"an administrator")
+	}
+	return err
 }
 
 // issue writes a credential and puts it in force.

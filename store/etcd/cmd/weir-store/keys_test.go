@@ -67,11 +67,18 @@ func TestLockBegunAgain(t *testing.T) {
 		want  cluster.KeyList
 	}{{[]cluster.KeyList{first}, ended}, {[]cluster.KeyList{first, ended}, ended},
 		{[]cluster.KeyList{first, ended, again}, again}} {
-		put(cluster.KeysKey, &cluster.AdminKeys{Lists: c.lists})
+		if put(cluster.KeysKey, &cluster.AdminKeys{Lists: c.lists}); !c.want.Locked() {
+			if err := h.mayRemove(t.Context(), model); err != nil {
+				t.Errorf("without the lock: %v", err)
+			}
+		}
 		l, _, err := h.list(t.Context(), model)
 		if err != nil || l.Count != c.want.Count || l.Locked() != c.want.Locked() {
 			t.Errorf("%d lists: %+v, %v; want %+v", len(c.lists), l, err, c.want)
 		}
+	}
+	if err := h.mayRemove(t.Context(), model); err == nil {
+		t.Error("a host may be removed without a signature")
 	}
 	if l, err := h.pinnedKeys(); err != nil || !l.Has(cluster.Key{3}) {
 		t.Errorf("the host knows %+v, %v", l, err)
