@@ -16,6 +16,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/etcd"
 	"github.com/weirnet/weir/store/identity"
@@ -41,6 +42,8 @@ func grow(ctx context.Context, c *call) error {
 		"others; default: the host of its address, port "+defaultPeerPort)
 	other := c.flags.String("peer-port", defaultPeerPort, "port at which the new member is "+
 		"reached by others")
+	replace := c.flags.Bool("replace", false, "the member at this HOST has lost its disk: "+
+		"remove it first")
 	wait := c.flags.Duration("wait", 10*time.Minute, "how long to wait for the new member")
 	if err := c.parse(3); err != nil {
 		return err
@@ -68,7 +71,7 @@ func grow(ctx context.Context, c *call) error {
 	if cfg.Etcd != nil {
 		return growExternal(ctx, c, cfg, d, ca, keys, name, address, file)
 	}
-	id, b, err := addMember(ctx, d, cfg, name, address, *other)
+	id, b, err := addMember(ctx, d, cfg, name, address, *other, *replace)
 	if err != nil {
 		return err
 	}
@@ -152,9 +155,11 @@ func (h home) openToPeers(ctx context.Context, c *call, cfg config, d *etcd.Driv
 	return nil
 }
 
-// addMember adds a learner, or finds the one that an interrupted run has added.
+// addMember adds a learner, or finds the one that an interrupted run has added. One that votes and
+// does not answer is not the new one, which would have its number, and would have forgotten what it
+// has acknowledged. It is removed if it is to be replaced.
 func addMember(ctx context.Context, d *etcd.Driver, cfg config, name, address,
-	peerPort string) (id uint64, b *bundle, err error) {
+	peerPort string, replace bool) (id uint64, b *bundle, err error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return 0, nil, err
@@ -168,6 +173,16 @@ func addMember(ctx context.Context, d *etcd.Driver, cfg config, name, address,
 		return slices.Contains(m.PeerURLs, at)
 	})
 	all := list.Members
+	if there >= 0 && !all[there].IsLearner && !answers(ctx, at) {
+		if !replace {
+			return 0, nil, fmt.Errorf("%s is a member already, which does not answer: start "+
+				"weir-store there; if its disk is lost, run grow -replace", at)
+		}
+		if _, err := d.Client().MemberRemove(ctx, all[there].ID); err != nil {
+			return 0, nil, fmt.Errorf("remove the member at %s: %w", at, err)
+		}
+		there = -1
+	}
 	if there < 0 {
 		added, err := addLearner(ctx, d, at)
 		if err != nil {
@@ -194,6 +209,18 @@ func addMember(ctx context.Context, d *etcd.Driver, cfg config, name, address,
 			Initial: initial, Existing: true}}}, nil
 }
 
+// answers reports whether a member accepts connections of others.
+func answers(ctx context.Context, at string) bool {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	conn, err := new(eyeballs.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(at, "https://"))
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
 // addLearner adds a learner. etcd refuses that for some seconds after another change.
 func addLearner(ctx context.Context, d *etcd.Driver, at string) (*clientv3.MemberAddResponse,
 	error) {
@@ -206,7 +233,8 @@ func addLearner(ctx context.Context, d *etcd.Driver, at string) (*clientv3.Membe
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("a member does not run: %w", err)
+			return nil, fmt.Errorf("a member does not run: %w; if its disk is lost, give the new "+
+				"host its address, and run grow -replace", err)
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
