@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -31,7 +32,8 @@ type previous struct {
 }
 
 // findPrevious opens what another engine has pinned, nil if there is nothing that can be read: an
-// unknown layout, or a start that did not complete.
+// unknown layout, or a start that did not complete. One that guards comes first: others may be what
+// starts have left that ended before they had a hook.
 func (e *Engine) findPrevious() (*previous, error) {
 	if e.dir == "" {
 		return nil, nil
@@ -43,6 +45,9 @@ func (e *Engine) findPrevious() (*previous, error) {
 	if e.resized {
 		others = append([]string{e.dir}, others...)
 	}
+	slices.SortStableFunc(others, func(a, b string) int {
+		return cmp.Compare(bit(guards(b)), bit(guards(a)))
+	})
 	for _, dir := range others {
 		pins, err := openPins(dir)
 		if errors.Is(err, errNotRead) || errors.Is(err, fs.ErrNotExist) {

@@ -29,6 +29,24 @@ func otherLayouts(dir string) ([]string, error) {
 	return others, nil
 }
 
+// guards reports whether the engine that has pinned something in dir has a hook.
+func guards(dir string) bool {
+	pins, err := filepath.Glob(filepath.Join(dir, hookPins))
+	return err == nil && len(pins) > 0
+}
+
+// clearIdle removes the directories of other layouts that guard nothing.
+func (e *Engine) clearIdle() error {
+	others, err := otherLayouts(e.dir)
+	errs := []error{err}
+	for _, dir := range others {
+		if !guards(dir) {
+			errs = append(errs, clearDir(dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Replaces reports whether an engine of another layout, or with tables of other sizes, guards
 // interfaces until ours does.
 func (e *Engine) Replaces() bool {

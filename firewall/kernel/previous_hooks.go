@@ -238,12 +238,13 @@ func (e *Engine) movePinsLocked(h *previousHook) error {
 	return nil
 }
 
-// endPreviousLocked removes what another engine has pinned, once it guards no interface.
+// endPreviousLocked removes what another engine has pinned, once it guards no interface, and what
+// others have left that never did.
 func (e *Engine) endPreviousLocked() error {
 	dir := e.previous.dir
 	left, err := filepath.Glob(filepath.Join(dir, hookPins))
 	if err != nil || len(left) > 0 {
 		return err
 	}
-	return errors.Join(e.migrateRest(dir), clearDir(dir), e.dropPrevious(dir))
+	return errors.Join(e.migrateRest(dir), clearDir(dir), e.dropPrevious(dir), e.clearIdle())
 }

@@ -15,12 +15,18 @@ import (
 func newUpgrade(t *testing.T, rules string) *pairLab {
 	t.Helper()
 	g := newPairLab(t, rules)
-	g.must(t, g.engine.Close())
 	g.options.MaxStates /= 2
+	g.begin(t, rules)
+	return g
+}
+
+// begin ends the engine and begins the next one, up to its first Load.
+func (g *pairLab) begin(t *testing.T, rules string) {
+	t.Helper()
+	g.must(t, g.engine.Close())
 	g.open(t)
 	g.interfaces(t)
 	g.must(t, g.engine.Load(compile(t, rules)))
-	return g
 }
 
 // follow is the first step: the states are copied, and the hooks are those of the engine before.
@@ -138,6 +144,37 @@ func TestKilledBetweenHooks(t *testing.T) {
 	g.must(t, err)
 	g.must(t, echoWord(again, "by the new engine"))
 	g.must(t, again.Close())
+}
+
+// TestKilledResize: a start with tables of another size is killed before it has a hook, and the next
+// one has the first size again. Its states are those of the engine that guards, and nothing is left
+// of either.
+func TestKilledResize(t *testing.T) {
+	t.Parallel()
+	g := newPairLab(t, webRules)
+	size := g.options.MaxStates
+	early, err := g.dial("10.0.0.1:80")
+	g.must(t, err)
+	defer early.Close()
+	g.must(t, echoWord(early, "before"))
+	g.options.MaxStates = size / 2
+	g.begin(t, webRules)
+	late, err := g.dial("10.0.0.1:80")
+	g.must(t, err)
+	defer late.Close()
+	g.must(t, echoWord(late, "to the engine that guards"))
+	g.options.MaxStates = size
+	g.begin(t, webRules)
+	if n := g.engine.Migrated(); n != 2 {
+		t.Fatalf("%d states were taken over, not 2", n)
+	}
+	g.attach(t)
+	g.must(t, echoWord(early, "after"))
+	g.must(t, echoWord(late, "after"))
+	others, err := otherLayouts(g.engine.dir)
+	if g.must(t, err); len(others) > 0 || g.chain(t) != 2 {
+		t.Errorf("%v is left, %d programs at two hooks", others, g.chain(t))
+	}
 }
 
 // TestInterfaceThatWentBeforeTheUpgrade: while no agent ran, an interface of the other engine went.
