@@ -95,17 +95,23 @@ func (e *Engine) watching(on bool) error {
 	return e.listenLocked()
 }
 
-// listenLocked writes which events have a subscriber.
+// listenLocked writes which events have a subscriber. The sweep leaves a set alone until its states
+// expire, or until they want probes if anybody listens for those: what it has noted under the epoch
+// before is for the other case.
 func (e *Engine) listenLocked() error {
 	if e.objects.Config == nil {
 		return nil
 	}
+	before := e.config.Listen
 	e.config.Listen = e.kinds | bit(e.capture != nil)<<eventPacket
 	switch {
 	case e.watched:
 		e.config.Listen |= 1 << eventProbe
 	case e.unheard:
 		e.config.Listen = 0
+	}
+	if (before^e.config.Listen)&(1<<eventProbe) != 0 {
+		e.config.Epoch++
 	}
 	return e.putConfigLocked()
 }

@@ -158,3 +158,25 @@ func TestSweepHints(t *testing.T) {
 	b.sweep(1)
 	b.states(0, "when a reset alone has expired")
 }
+
+// TestProbesAfterALateWatch: a set that the sweep left alone before there was a Watch is visited in
+// time for the probes of an idle connection.
+func TestProbesAfterALateWatch(t *testing.T) {
+	b := newHintBench(t)
+	const syn, ack = packet.FlagSYN, packet.FlagACK
+	b.segment(false, syn, 1000, 0)
+	b.segment(true, syn|ack, 5000, 1001)
+	b.segment(false, ack, 1001, 5001)
+	last := b.now
+	b.sweep(2)
+	b.hinted(int(b.e.config.Sets), "before the Watch")
+	b.must(b.e.watching(true))
+	b.sweep(3)
+	for left := 15*time.Second - time.Millisecond; left > 0; left -= 5 * time.Second {
+		b.now = last + time.Duration(b.e.config.LifeEstablished) - left
+		b.sweep(1)
+	}
+	if n := readRing(t, b.e)[eventProbe]; n != 3 {
+		t.Errorf("%d probes were asked for, not 3", n)
+	}
+}
