@@ -150,17 +150,23 @@ func (c *weirCall) forgetNumbers() {
 	}
 }
 
-// migrateAllLocked makes the first copy, when the rules are in force.
+// migrateAllLocked makes the first copy, when the rules are in force. A start before this one may
+// have made one into the same table and ended before it had a hook: what has changed in the other
+// table since is merged, and the counters are copied again.
 func (e *Engine) migrateAllLocked() error {
 	o := e.previous
 	if o == nil || o.copies != nil {
 		return nil
 	}
 	o.copies = newCopies(o.pins)
-	if _, err := e.migrateLocked(pass{which: everything}); err != nil {
+	first := pass{which: everything}
+	if e.takenOver && !e.guarded {
+		first.how = adoptMerge | adoptStale
+	}
+	if _, err := e.migrateLocked(first); err != nil {
 		return fmt.Errorf("take over the states of a previous Weir: %w", err)
 	}
-	if e.takenOver {
+	if e.guarded { // it counts by itself
 		return nil
 	}
 	return e.migrateCountersLocked()

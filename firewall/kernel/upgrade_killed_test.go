@@ -5,9 +5,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf/link"
 
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 )
 
@@ -175,6 +177,57 @@ func TestKilledResize(t *testing.T) {
 	if g.must(t, err); len(others) > 0 || g.chain(t) != 2 {
 		t.Errorf("%v is left, %d programs at two hooks", others, g.chain(t))
 	}
+}
+
+// TestKilledUpgradeIsUpToDate: an engine has copied the states of another and is killed before it
+// has a hook. The next one has what the states have become since, and what the rules have counted.
+func TestKilledUpgradeIsUpToDate(t *testing.T) {
+	t.Parallel()
+	o := firewall.DefaultOptions()
+	o.Timeouts.UDP, o.Timeouts.UDPReply = time.Hour, time.Hour // longer than any busy machine takes
+	g := newPairLabWith(t, heldRules, o)
+	server, err := g.server.ListenPacket("udp", "10.0.0.1:80")
+	g.must(t, err)
+	defer server.Close()
+	client, err := g.client.DialContext(t.Context(), "udp", "10.0.0.1:80")
+	g.must(t, err)
+	defer client.Close()
+	ask := func() {
+		t.Helper()
+		g.send(t, client, 1, 10)
+		g.must(t, server.SetDeadline(time.Now().Add(patience)))
+		_, _, err := server.ReadFrom(make([]byte, 100))
+		g.must(t, err)
+	}
+	look := func() (last int64, counted uint64) { // of the flow, and of all rules
+		t.Helper()
+		for x, err := range g.engine.entries() {
+			g.must(t, err)
+			last = max(last, x.sides[0].Last, x.sides[1].Last)
+		}
+		rules, err := g.engine.Rules()
+		g.must(t, err)
+		for i := range rules {
+			counted += rules[i].Packets
+		}
+		return last, counted
+	}
+	ask()
+	g.options.MaxStates /= 2
+	g.begin(t, heldRules)
+	first, before := look()
+	if first == 0 || before == 0 {
+		t.Fatalf("the flow was copied as of %d, with %d packets", first, before)
+	}
+	nstest.Eventually(t, "the clock advances", func() bool { return monotonic() > first })
+	ask()
+	g.begin(t, heldRules)
+	if last, counted := look(); last <= first || counted <= before {
+		t.Errorf("the last packet was at %d, then at %d; %d packets, then %d", first, last, before,
+			counted)
+	}
+	g.attach(t)
+	ask()
 }
 
 // TestInterfaceThatWentBeforeTheUpgrade: while no agent ran, an interface of the other engine went.
