@@ -180,3 +180,20 @@ func TestProbesAfterALateWatch(t *testing.T) {
 		t.Errorf("%d probes were asked for, not 3", n)
 	}
 }
+
+// TestPurgeInShortRuns: a Load that removes a rule removes all its states, in runs of the program
+// that visit few of them: packets wait for a run.
+func TestPurgeInShortRuns(t *testing.T) {
+	b := newHintBench(t)
+	const many = 300
+	b.datagrams(many)
+	b.states(many, "before")
+	b.must(b.e.Load(compile(t, "add 300 deny ip from any to any\n")))
+	calls := make([]weirCall, 1) // as the last one has left it
+	_, err := b.e.call.memory.ReadAt(bytesOf(calls), 0)
+	b.must(err)
+	if c := &calls[0]; c.Op != opPurge || c.Count > adoptBatch || c.Place == 0 {
+		t.Errorf("call %d visits %d sets from %d on", c.Op, c.Count, c.Place)
+	}
+	b.states(0, "without the rule")
+}
