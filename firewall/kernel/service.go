@@ -135,8 +135,18 @@ func (e *Engine) putServiceLocked(k weirPublishedKey, v *weirService) error {
 }
 
 // putServicePortsLocked has the ports of the services lead to them, and takes away those that are
-// gone.
+// gone. Rules ask whether an address of a service is the host's.
 func (e *Engine) putServicePortsLocked(next map[weirPublishedKey]*weirService) error {
+	before := e.addresses
+	err := e.replaceServicePortsLocked(next)
+	if before != nil && e.addresses != nil && maps.Equal(before, e.addresses) {
+		return err
+	}
+	return errors.Join(err, e.changedLocked())
+}
+
+// replaceServicePortsLocked adds addresses before their ports, and takes them away after them.
+func (e *Engine) replaceServicePortsLocked(next map[weirPublishedKey]*weirService) error {
 	e.chooseOwnLocked()
 	if err := e.putAddressesLocked(); err != nil {
 		return err
@@ -161,7 +171,7 @@ func (e *Engine) putServicePortsLocked(next map[weirPublishedKey]*weirService) e
 		delete(e.services, k)
 		delete(e.turns, k)
 	}
-	return nil
+	return e.putAddressesLocked()
 }
 
 // servesLocked reports that the ports of services are those that there are: to write them again

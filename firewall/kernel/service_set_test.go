@@ -5,7 +5,9 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/forward"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -159,4 +161,30 @@ func TestPartsStaySeen(t *testing.T) {
 		t.Errorf("%d parts are seen when the flows were divided again", seen())
 	}
 	connect(2)
+}
+
+// TestServicesChangeWhatIsMe: rules take the address of a service for the host's as long as there is
+// the service, also where no interface has it, and whatever was decided before.
+func TestServicesChangeWhatIsMe(t *testing.T) {
+	a := newAsker(t, newEngine(t),
+		"add 100 deny udp from any to me\nadd 200 allow udp from any to any\n")
+	host := nstest.New(t).Node("host")
+	set := func(all ...forward.Service) {
+		t.Helper()
+		a.must(host.Do(func() error { return a.e.SetServices(all) }))
+		a.udp.SrcPort++ // another flow, which looks the same to the rules
+	}
+	a.must(a.e.SetInterfaces([]firewall.Interface{{Index: 7, Name: "lan0",
+		Addrs: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24")}}}))
+	a.is(200)
+	s := forward.Service{Proto: packet.ProtoTCP, At: end(a.ip.Dst, 80)}
+	set(s)
+	a.is(100)
+	epoch := a.e.config.Epoch
+	set(s)
+	if a.e.config.Epoch != epoch {
+		t.Error("the same services again have verdicts forgotten")
+	}
+	set()
+	a.is(200)
 }
