@@ -144,6 +144,10 @@ func (e *Engine) Replace(p *rule.Program, tables map[string][]rule.TableEntry) e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	maps.Copy(e.tables, next)
+	var before []string
+	if e.cfg != nil {
+		before = e.cfg.prog.Tables
+	}
 	e.gen++
 	c := &config{prog: p, rules: p.Rules, gen: e.gen, opts: &e.opts.Options,
 		class: newClasses(&p.Classes)}
@@ -160,6 +164,12 @@ func (e *Engine) Replace(p *rule.Program, tables map[string][]rule.TableEntry) e
 	e.logsLocked(c)
 	c.prepareFastPath()
 	e.installLocked(c)
+	for name := range next {
+		e.forgetLocked(name)
+	}
+	for _, name := range before {
+		e.forgetLocked(name)
+	}
 	e.rates.renumber(p.Pipes, func(id uint32) (uint32, bool) { return id, !c.gone(id) })
 	return nil
 }

@@ -3,6 +3,7 @@ package soft
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
@@ -17,6 +18,7 @@ func (e *Engine) SetTable(name string, entries []rule.TableEntry) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.tableLocked(name).set.Store(t)
+	e.forgetLocked(name)
 	return nil
 }
 
@@ -52,6 +54,7 @@ func (e *Engine) DeleteTable(name string, p netip.Prefix) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := e.tableLocked(name)
+	defer e.forgetLocked(name)
 	less, ok := t.set.Load().without(p)
 	if !ok {
 		return fmt.Errorf("soft: table %s has no member %v", name, p)
@@ -69,6 +72,15 @@ func (e *Engine) tableLocked(name string) *members {
 		e.tables[name] = t
 	}
 	return t
+}
+
+// forgetLocked forgets a table without members that no rule names: a node that gives pods ever new
+// labels has ever new tables.
+func (e *Engine) forgetLocked(name string) {
+	t := e.tables[name]
+	if t != nil && t.set.Load().n == 0 && !slices.Contains(e.cfg.prog.Tables, name) {
+		delete(e.tables, name)
+	}
 }
 
 // SetInterfaces implements firewall.Engine.
