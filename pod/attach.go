@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/nl"
 )
 
@@ -187,30 +186,6 @@ func (m *Manager) setReady(p *Pod) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p.Ready = true
-	return nil
-}
-
-// publishFor sets the published ports in the fast path if those of p are concerned.
-func (m *Manager) publishFor(p *Pod) error {
-	if !p.published {
-		return nil
-	}
-	return m.publish()
-}
-
-// publish sets all published ports in the fast path.
-func (m *Manager) publish() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var all []forward.Published
-	for _, p := range m.pods {
-		if p.Ready {
-			all = append(all, p.Published()...)
-		}
-	}
-	if err := m.forward.SetPublished(all); err != nil {
-		return fmt.Errorf("published ports: %w", err)
-	}
 	return nil
 }
 

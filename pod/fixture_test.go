@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +23,7 @@ type fakeForwarder struct {
 	endpoints map[uint32]forward.Endpoint
 	published []forward.Published
 	refuse    error
+	taken     []forward.TakenPort    // what SetPublished refuses
 	reported  func(forward.Endpoint) // may be nil
 }
 
@@ -57,7 +59,12 @@ func (l *fakeForwarder) Endpoints() (all []forward.EndpointCounters, err error) 
 func (l *fakeForwarder) SetPublished(p []forward.Published) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.published = p
+	for _, t := range l.taken {
+		if slices.ContainsFunc(p, has(&forward.TakenError{Ports: []forward.TakenPort{t}})) {
+			return &forward.TakenError{Ports: []forward.TakenPort{t}}
+		}
+	}
+	l.published = slices.Clone(p)
 	return nil
 }
 

@@ -23,7 +23,8 @@ type Config struct {
 	// there keep theirs.
 	Link string
 	// called with each failure to take a pod away, also where a call returns it: the next Sweep
-	// tries again, and has to come; may be nil
+	// tries again, and has to come; and with published ports that are held back since something
+	// else has them; may be nil
 	OnError       func(error)
 	OnRecordError func(error) // called with records that cannot be used or written; may be nil
 	// Labels returns the labels of the pod with these addresses, whose record cannot be used, or
@@ -57,6 +58,7 @@ type Manager struct {
 	pools    []*Pool
 	pods     map[string]*Pod
 	reserved map[netip.Addr]bool      // handed out by Reserve, not attached yet
+	holds    bool                     // published ports are held back: see PublishHeld
 	busy     map[string]chan struct{} // keys with a call under way; closed when it ends
 }
 

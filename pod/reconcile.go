@@ -57,7 +57,7 @@ func (m *Manager) takeOver() error {
 		errs = append(errs, m.adopt(p))
 	}
 	return errors.Join(append(errs, m.removeOrphans(known), m.removeStaleEndpoints(),
-		m.publish())...)
+		m.publish(nil))...)
 }
 
 // adopt takes over a pod of an earlier process, or ends it when it is not complete. A pod that

@@ -2,6 +2,7 @@ package pods
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -27,10 +28,13 @@ func (s *Service) recordFailed(err error) {
 	s.config.Problems.Add(err.Error(), problem.Hint(err, "free space on the disk"))
 }
 
-func (s *Service) setTrouble(err error) {
+// setTrouble has Problems show what failed last, nil for nothing, and reports whether that is news.
+func (s *Service) setTrouble(err error) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	news = err != nil && (s.trouble == nil || s.trouble.Error() != err.Error())
 	s.trouble = err
+	return news
 }
 
 // watchInBackground starts to take away pods that are gone; stop ends that, and waits for what is
@@ -66,9 +70,12 @@ func (s *Service) watch(ctx context.Context) {
 			again = nil
 		}
 		before := s.dead()
-		err := s.manager.Load().Sweep(ctx)
-		s.setTrouble(err)
-		if err != nil { // logged where it came up
+		m := s.manager.Load()
+		err := errors.Join(m.Sweep(ctx), m.PublishHeld())
+		if s.setTrouble(err) {
+			s.config.Log.Warn("cannot take pods away or publish ports", "err", err)
+		}
+		if err != nil {
 			again = time.After(sweepPause)
 		}
 		for _, name := range before {

@@ -1,0 +1,80 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weirnet/weir/internal/forward"
+)
+
+// publishFor sets the published ports in the fast path if those of p are concerned.
+func (m *Manager) publishFor(p *Pod) error {
+	if !p.published {
+		return nil
+	}
+	return m.publish(p)
+}
+
+// publish sets all published ports in the fast path. A port that something else has is an error for
+// own, a pod that is being attached, which may be nil. A port of another pod is held back alone:
+// rules and settings may have taken it while no Manager ran. Config.OnError is called with it.
+func (m *Manager) publish(own *Pod) error {
+	held, err := m.setPublished(own)
+	if err == nil && held != nil {
+		m.config.OnError(held)
+	}
+	return err
+}
+
+// PublishHeld tries to publish what was held back, and returns what still is.
+func (m *Manager) PublishHeld() error {
+	m.mu.Lock()
+	none := !m.holds
+	m.mu.Unlock()
+	if none {
+		return nil
+	}
+	held, err := m.setPublished(nil)
+	return errors.Join(held, err)
+}
+
+// setPublished sets the published ports and returns what is held back.
+func (m *Manager) setPublished(own *Pod) (held, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []forward.Published
+	for _, p := range m.pods {
+		if p.Ready {
+			all = append(all, p.Published()...)
+		}
+	}
+	wanted := len(all)
+	for {
+		err := m.forward.SetPublished(all)
+		if err == nil {
+			m.holds = len(all) < wanted
+			return held, nil
+		}
+		err = fmt.Errorf("published ports: %w", err)
+		var taken *forward.TakenError
+		if !errors.As(err, &taken) ||
+			own != nil && own.Ready && slices.ContainsFunc(own.Published(), has(taken)) {
+			return nil, err
+		}
+		before := len(all)
+		if all = slices.DeleteFunc(all, has(taken)); len(all) == before {
+			return nil, err
+		}
+		held = errors.Join(held, err)
+	}
+}
+
+// has returns whether a port is one of those that something else has.
+func has(taken *forward.TakenError) func(forward.Published) bool {
+	return func(p forward.Published) bool {
+		return slices.ContainsFunc(taken.Ports, func(t forward.TakenPort) bool {
+			return t.Proto == p.Proto && t.Host == p.Host
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/weirnet/weir/internal/forward"
+)
+
+// ports are the host ports that the fast path has.
+func (l *fakeForwarder) ports() (all []uint16) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.published {
+		if !slices.Contains(all, p.Host.Port()) {
+			all = append(all, p.Host.Port())
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestTakenPortHoldsBackItself: a port that something else got while no Manager ran keeps no other
+// pod's from being published, nor the Manager from starting. It is published when it is free. A pod
+// that asks for such a port is refused.
+func TestTakenPortHoldsBackItself(t *testing.T) {
+	b := newFixture(t)
+	publish := func(port uint16) Spec {
+		return Spec{Publish: []Publish{{Proto: 6, HostPort: port, Port: 80}}}
+	}
+	b.attach("one", publish(8080))
+	b.attach("two", publish(9090))
+	b.m.Close()
+	for _, port := range []uint16{8080, 6060} {
+		b.fast.taken = append(b.fast.taken, forward.TakenPort{Proto: 6,
+			Host: netip.AddrPortFrom(netip.IPv4Unspecified(), port),
+			By:   fmt.Errorf("a rule has it")}, forward.TakenPort{Proto: 6,
+			Host: netip.AddrPortFrom(netip.IPv6Unspecified(), port),
+			By:   fmt.Errorf("a rule has it")})
+	}
+	var reported []error
+	b.start(func(c *Config) {
+		c.OnError = func(err error) { reported = append(reported, err) }
+	})
+	has := func(when string, want ...uint16) {
+		t.Helper()
+		if got := b.fast.ports(); !slices.Equal(got, want) {
+			t.Errorf("%s: %d are published, not %d", when, got, want)
+		}
+	}
+	has("after the start", 9090)
+	var taken *forward.TakenError
+	if len(reported) != 1 || !errors.As(reported[0], &taken) {
+		t.Errorf("the start reported %v", reported)
+	}
+	b.attach("three", publish(7070))
+	has("with another pod", 7070, 9090)
+	spec := publish(6060)
+	spec.Container, spec.Netns = "four", b.lab.Node("four").Path()
+	if _, _, err := b.try(spec); !errors.As(err, &taken) {
+		t.Errorf("a pod with a taken port: %v", err)
+	}
+	has("after the refused pod", 7070, 9090)
+	if err := b.m.PublishHeld(); !errors.As(err, &taken) {
+		t.Errorf("what is held: %v", err)
+	}
+	b.fast.taken = nil
+	if err := b.m.PublishHeld(); err != nil {
+		t.Error(err)
+	}
+	has("when the port is free", 7070, 8080, 9090)
+	if err := b.m.Detach(t.Context(), "one", ""); err != nil {
+		t.Error(err)
+	}
+	has("without the first", 7070, 9090)
+}
