@@ -60,7 +60,9 @@ func (e *Engine) attachLocalLocked() error {
 		return fmt.Errorf("attach to the loopback: %w", err)
 	}
 	if e.dir != "" {
-		if err := l.Pin(filepath.Join(e.dir, localLink)); err != nil {
+		path := filepath.Join(e.dir, localLink)
+		// An engine may have died before it let go of a hook that it no longer needed.
+		if err := errors.Join(removeIfThere(path), l.Pin(path)); err != nil {
 			return errors.Join(fmt.Errorf("pin the link of the loopback: %w", err), l.Close())
 		}
 	}

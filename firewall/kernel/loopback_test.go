@@ -3,9 +3,13 @@ package kernel
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 )
 
 // TestLargestDatagramsToOwnPorts: the largest datagrams of IPv6, which do not fit the loopback's
@@ -47,4 +51,36 @@ func TestLargestDatagramsToOwnPorts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLeftHookOfTheLoopback: an engine dies after the last published port has gone and before it
+// has let go of the loopback's hook. The next one publishes ports, and one hook is left.
+func TestLeftHookOfTheLoopback(t *testing.T) {
+	t.Parallel()
+	v := newCluster(t, openRules)
+	v.serve(v.a.Node, 80)
+	v.publish(8080, 80)
+	hook := v.engine.local.link
+	if hook == nil {
+		t.Skip("without tcx the next filter takes the place of the one before")
+	}
+	v.engine.local = nil // it is not let go of
+	v.must(v.host.Do(func() error { return v.engine.SetPublished(nil) }))
+	v.must(errors.Join(hook.Close(), v.engine.Close()))
+	v.open()
+	v.must(v.engine.SetInterfaces(v.ifs))
+	v.must(v.engine.Load(compile(t, openRules)))
+	for _, p := range []*podNode{v.a, v.b} {
+		v.must(v.host.Do(func() error { return v.engine.SetEndpoint(p.endpoint) }))
+	}
+	v.publish(8080, 80)
+	v.must(reach(v.host, "192.0.2.1:8080"))
+	v.must(v.host.Do(func() error {
+		at, err := link.QueryPrograms(link.QueryOptions{Target: loopback,
+			Attach: ebpf.AttachTCXEgress})
+		if err == nil && len(at.Programs) != 1 {
+			t.Errorf("%d programs at the loopback", len(at.Programs))
+		}
+		return err
+	}))
 }
