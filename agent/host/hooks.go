@@ -71,6 +71,7 @@ type Hooks struct {
 	held      bool       // guarded by following; the hooks wait
 	// guarded by following; the interfaces that the engine got last; those to be guarded have hooks
 	followed []firewall.Interface
+	came     []string // guarded by following; interfaces of which the router does not know yet
 
 	mu       sync.Mutex        // its place in the lock order: agent/doc.go
 	attached map[uint32]string // guarded by mu; hook by interface index
@@ -94,7 +95,7 @@ func (h *Hooks) Ping() {
 // Follow follows the interfaces. A failure is shown in the status, and Behind retries it.
 func (h *Hooks) Follow() {
 	const about, ports = "following the interfaces", "ports of rules with nat"
-	err, held := h.follow(), h.config.Engine.FollowNAT()
+	err, held := errors.Join(h.follow(), h.join()), h.config.Engine.FollowNAT()
 	h.behind = err != nil || held != nil
 	if held != nil {
 		h.config.Problems.Set(ports, "a port is not redirected as rules with nat say: "+
@@ -193,13 +194,40 @@ func (h *Hooks) followLocked() error {
 		h.followed = now
 	}
 	h.reattach(remade)
-	err := h.attach(changed, gone)
 	for _, i := range changed {
-		if t := h.config.Tunnel; !isPod(i) && !t.Owns(i.Name) && !t.Hooked(i.Name) {
-			err = errors.Join(err, h.config.Router.Joined(i.Name))
+		if t := h.config.Tunnel; !isPod(i) && !t.Owns(i.Name) && !t.Hooked(i.Name) &&
+			!slices.Contains(h.came, i.Name) {
+			h.came = append(h.came, i.Name)
 		}
 	}
-	return err
+	return h.attach(changed, gone)
+}
+
+// join tells the router of the interfaces that came or changed. It may ask the kernel about each,
+// which takes seconds while that is busy: it holds no lock meanwhile, and stops when one request is
+// not answered in time. The next pass tries what failed again, and then the rest.
+func (h *Hooks) join() error {
+	h.following.Lock()
+	names := h.came
+	h.came = nil
+	h.following.Unlock()
+	var errs []error
+	var left []string
+	for i, name := range names {
+		err := h.config.Router.Joined(name)
+		if err == nil {
+			continue
+		}
+		errs, left = append(errs, err), append(left, name)
+		if errors.Is(err, unix.EAGAIN) {
+			left = append(left, names[i+1:]...)
+			break
+		}
+	}
+	h.following.Lock()
+	defer h.following.Unlock()
+	h.came = append(h.came, left...)
+	return errors.Join(errs...)
 }
 
 func isPod(i firewall.Interface) bool { return strings.HasPrefix(i.Name, "pod:") }

@@ -159,3 +159,53 @@ func TestReattachWhileTheKernelIsBusy(t *testing.T) {
 		t.Errorf("attached again: %v", all)
 	}
 }
+
+// TestInterfacesThatCameWhileTheKernelIsBusy: whether the host is a router on an interface that came
+// may take a request that is not answered in time. Other passes do not wait for it, one is enough for
+// a pass, and later passes do the rest.
+func TestInterfacesThatCameWhileTheKernelIsBusy(t *testing.T) {
+	node := nstest.New(t).Node("host")
+	names := []string{"new0", "new1", "new2"}
+	log := slog.New(slog.DiscardHandler)
+	h := NewHooks(Config{Settings: Settings{Interfaces: []string{"eth*"}}, Engine: &lateEngine{},
+		Links: NewLinks(), Router: NewRouter(""), Tunnel: noTunnel{}, Log: log,
+		Problems: &problem.List{Log: log}})
+	h.config.Router.before.Store(&map[string]string{})
+	asked, late := 0, true
+	h.config.Router.kind = func(string) (string, error) {
+		if asked++; !h.following.TryLock() {
+			t.Error("a pod that comes now waits")
+		} else {
+			h.following.Unlock()
+		}
+		if late {
+			return "", unix.EAGAIN
+		}
+		return "device", nil
+	}
+	for i, name := range names {
+		out, err := node.Command("ip", "link", "add", name, "type", "veth").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		h.config.Links.Report(nl.Event{Kind: nl.LinkSet,
+			Link: nl.Link{Index: i + 1, Name: name}})
+	}
+	err := node.Do(func() error { h.Follow(); return nil })
+	if err != nil || asked != 1 || !h.Behind() {
+		t.Errorf("asked %d times, another pass follows: %v, %v", asked, h.Behind(), err)
+	}
+	late = false
+	err = node.Do(func() error {
+		h.Follow()
+		for _, name := range names {
+			if is := readSysctl(acceptRA(name)); is != routerAcceptsRA {
+				t.Errorf("accept_ra of %s is %s", name, is)
+			}
+		}
+		return nil
+	})
+	if err != nil || h.Behind() {
+		t.Errorf("behind: %v, %v", h.Behind(), err)
+	}
+}

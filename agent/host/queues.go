@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/internal/nl"
 )
 
 // Queues gives the engine the interfaces with queueing disciplines. Those of pods pass by them only
 // through the stack.
 func Queues(e Engine) error {
-	conn, err := nl.Open(nil)
+	conn, err := routes.Open()
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/internal/nl"
 )
 
@@ -19,11 +20,12 @@ type Router struct {
 	record string // of the kernel's settings before, see recordSysctls
 	// The settings before, if the host was no router for IPv6 then and is to be one; else nil.
 	before atomic.Pointer[map[string]string]
+	kind   func(name string) (string, error) // linkKind
 }
 
 // NewRouter returns a Router that has changed nothing. record is the file that recordSysctls
 // writes.
-func NewRouter(record string) *Router { return &Router{record: record} }
+func NewRouter(record string) *Router { return &Router{record: record, kind: linkKind} }
 
 // Set makes the host a router for the families asked for, and records what it was before.
 func (r *Router) Set(four, six bool) error {
@@ -85,7 +87,7 @@ func (r *Router) Joined(name string) error {
 		return nil
 	}
 	if _, known := (*before)[setting]; !known {
-		kind, err := linkKind(name)
+		kind, err := r.kind(name)
 		if err != nil || !mayBeUplink(kind) {
 			return err
 		}
@@ -99,7 +101,7 @@ func mayBeUplink(kind string) bool { return kind == "device" || kind == "bond" |
 
 // linkKind returns the kind of an interface, "" if it is gone.
 func linkKind(name string) (string, error) {
-	conn, err := nl.Open(nil)
+	conn, err := routes.Open()
 	if err != nil {
 		return "", err
 	}

@@ -37,6 +37,11 @@ func TestAddresses(t *testing.T) {
 	complain(t, found, err)
 }
 
+func TestRequests(t *testing.T) {
+	found, err := Requests(root)
+	complain(t, found, err)
+}
+
 func TestSizes(t *testing.T) {
 	tooLong, crowded, err := Sizes(root)
 	complain(t, tooLong, err)

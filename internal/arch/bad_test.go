@@ -135,6 +135,22 @@ func f(x any) { _, _, _ = sys.ParseCIDR("10.0.0.0/8"); _ = x.(*sys.IPNet); _ = s
 		"agent/a.go:7: sys.ParseCIDR")
 }
 
+func TestRequestsFindsLongOnes(t *testing.T) {
+	dir := t.TempDir()
+	const bad = `package p
+
+import "github.com/weirnet/weir/internal/nl"
+
+var c, err = nl.Open(nil)
+`
+	for _, name := range []string{"agent/a.go", "agent/host/a.go", "agent/host/a_test.go",
+		"agent/routes/a.go", "firewall/kernel/a.go"} {
+		write(t, dir, name, bad)
+	}
+	found, err := Requests(dir)
+	expect(t, found, err, "agent/a.go:5: nl.Open", "agent/host/a.go:5: nl.Open")
+}
+
 func TestSizesFindsLongFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, lines := range map[string]int{"short.go": 300, "crowded.c": 301, "full.go": 500,
