@@ -52,16 +52,15 @@ func onLoopback(a netip.Addr, change func(*nl.Conn, int, netip.Prefix) error,
 }
 
 // RemoveTraces takes away the addresses that the record in a file names, and the record, unless it
-// is to be kept: then the services stay in it.
+// is to be kept: then the services stay in it. One that cannot be read is kept as it is.
 func RemoveTraces(file string, keep bool) error {
-	r, err := readRecord(file)
-	if err != nil { // damaged, or of a later version: the addresses can be found
+	r, unusable := readRecord(file)
+	if unusable != nil { // damaged, or of a later version: the addresses can be found
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
 		r = record{Held: addressesIn(text)}
-		keep = false
 	}
 	var errs []error
 	for _, a := range r.Held {
@@ -70,9 +69,12 @@ func RemoveTraces(file string, keep bool) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if keep {
-		r.Held = r.virtual() // a new agent gives them to the loopback before it counts on them
-	} else {
+	switch {
+	case keep && unusable != nil:
+		return nil // the Weir that wrote it can use it, or weir service add sets it aside
+	case keep:
+		r.Held = r.virtual() // a new agent gives the loopback these before it counts on them
+	default:
 		r = record{}
 	}
 	return r.write(file)

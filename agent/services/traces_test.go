@@ -2,8 +2,12 @@ package services
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
+	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
 )
 
@@ -33,4 +37,39 @@ func TestAddressesOfTheLoopback(t *testing.T) {
 	}
 	do("add", AddAddress, six, true)
 	do("remove", RemoveAddress, six, false)
+}
+
+// TestTracesOfARecordThatCannotBeRead: its addresses leave the loopback. Where records are kept it
+// stays as it is, since another Weir may have written it; else it goes.
+func TestTracesOfARecordThatCannotBeRead(t *testing.T) {
+	nstest.Root(t)
+	n := nstest.New(t).Node("host")
+	virtual := netip.MustParseAddr("10.200.0.10")
+	for name, text := range map[string]string{
+		"of a later version": `{"version": 99, "addresses": ["10.200.0.10"], "services": 1}`,
+		"damaged":            `{"version": 1, "addresses": ["10.200.0.10"], "servi`,
+	} {
+		for _, keep := range []bool{true, false} {
+			file := filepath.Join(t.TempDir(), "services.json")
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Do(func() error { return AddAddress(virtual) }); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Do(func() error { return RemoveTraces(file, keep) }); err != nil {
+				t.Errorf("%s, keep %v: %v", name, keep, err)
+			}
+			held, err := n.Netlink().Addrs(loopback)
+			if err != nil || slices.ContainsFunc(held, func(a nl.Addr) bool {
+				return a.Prefix.Addr() == virtual
+			}) {
+				t.Errorf("%s, keep %v: the loopback has %v, %v", name, keep, held, err)
+			}
+			left, err := os.ReadFile(file)
+			if keep && string(left) != text || !keep && !os.IsNotExist(err) {
+				t.Errorf("%s, keep %v: left %q, %v", name, keep, left, err)
+			}
+		}
+	}
 }
