@@ -56,8 +56,8 @@ func (q *connQueue) Close() error {
 // Addr returns an address without meaning.
 func (q *connQueue) Addr() net.Addr { return &net.UnixAddr{} }
 
-// Bounds of headers in bytes, since each is held in memory: of a request, which anyone may send, and
-// of an answer.
+// Bounds of headers in bytes, since each is held in memory: of a request, which anyone may send,
+// and of an answer.
 const (
 	maxRequestHeader = 64 << 10
 	maxAnswerHeader  = 256 << 10

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -147,8 +148,8 @@ func TestHeaderLimits(t *testing.T) {
 	proxy := start(t, &Server{}, "")
 	const slop = 4096 // net/http reads so much more
 	for request, want := range map[string]int{
-		"GET http://x/ HTTP/1.1\r\nHost: x\r\nX: ":            http.StatusRequestHeaderFieldsTooLarge,
-		"GET " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\n\r\n": http.StatusBadGateway,
+		"GET http://x/ HTTP/1.1\r\nHost: x\r\nX: ":            431,
+		"GET " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\n\r\n": 502,
 	} {
 		c, err := net.Dial("tcp", proxy)
 		if err != nil {
@@ -164,6 +165,32 @@ func TestHeaderLimits(t *testing.T) {
 			t.Errorf("%.20q: %v %v, want %d", request, resp, err, want)
 		}
 		c.Close()
+	}
+}
+
+// TestPlainBytesAreCounted: bytes count that plain requests and their answers have.
+func TestPlainBytesAreCounted(t *testing.T) {
+	const up, down = 1 << 16, 1 << 20
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Write(make([]byte, down))
+	}))
+	defer origin.Close()
+	s := &Server{}
+	via := &url.URL{Scheme: "http", Host: start(t, s, "")}
+	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(via)}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Post(origin.URL, "text/plain", strings.NewReader(strings.Repeat("a", up)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got, err := io.ReadAll(resp.Body); len(got) != down || err != nil {
+		t.Fatalf("%d bytes, %v", len(got), err)
+	}
+	nstest.Eventually(t, "all is counted", func() bool { return s.Stats().BytesRelayed >= up+down })
+	if n := s.Stats().BytesRelayed; n > up+down+1<<16 {
+		t.Errorf("%d bytes are counted", n)
 	}
 }
 

@@ -17,6 +17,7 @@ func (c *idleConn) Read(b []byte) (int, error) {
 		n, err := c.Conn.Read(b)
 		if n > 0 {
 			c.clock.touch()
+			c.s.stats.bytesRelayed.Add(uint64(n))
 		}
 		if n > 0 || !isTimeout(err) {
 			return n, err
@@ -29,7 +30,11 @@ func (c *idleConn) Read(b []byte) (int, error) {
 }
 
 // Write waits as long as the clock allows.
-func (c *idleConn) Write(b []byte) (int, error) { return c.s.write(c.Conn, c.clock, b) }
+func (c *idleConn) Write(b []byte) (int, error) {
+	n, err := c.s.write(c.Conn, c.clock, b)
+	c.s.stats.bytesRelayed.Add(uint64(n))
+	return n, err
+}
 
 // write writes to a connection as long as the clock allows. The time counts from now: before, there
 // was nothing to write.

@@ -77,7 +77,7 @@ func (u *loginCheck) allowed(ctx context.Context, hashes map[string]string, from
 	mac.Write([]byte(user + "\x00" + pass))
 	id := [32]byte(mac.Sum(nil))
 	src := source(from)
-	if known, wait := u.remembered(id, src, now); known || wait {
+	if known, wait := u.lookUp(id, src, now); known || wait {
 		return known
 	}
 	select {
@@ -87,7 +87,7 @@ func (u *loginCheck) allowed(ctx context.Context, hashes map[string]string, from
 		return false
 	}
 	// Others of this source may have been checked meanwhile.
-	if known, wait := u.remembered(id, src, now); known || wait {
+	if known, wait := u.lookUp(id, src, now); known || wait {
 		return known
 	}
 	hash, there := hashes[user]
@@ -110,8 +110,8 @@ func (u *loginCheck) allowed(ctx context.Context, hashes map[string]string, from
 	return false
 }
 
-// remembered reports whether a password was right before, and whether its source has to wait.
-func (u *loginCheck) remembered(id [32]byte, src netip.Prefix, now func() time.Time) (known,
+// lookUp reports whether a password was right before, and whether its source has to wait.
+func (u *loginCheck) lookUp(id [32]byte, src netip.Prefix, now func() time.Time) (known,
 	wait bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

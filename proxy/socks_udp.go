@@ -166,6 +166,7 @@ func (a *association) forward(d *received) bool {
 		return false
 	}
 	a.clock.touch()
+	a.s.stats.bytesRelayed.Add(uint64(len(payload)))
 	return true
 }
 
@@ -266,6 +267,7 @@ func (a *association) answers(conn net.Conn, header []byte) {
 			a.s.stats.datagramsDropped.Add(1)
 		} else {
 			a.clock.touch()
+			a.s.stats.bytesRelayed.Add(uint64(d.n - len(header)))
 		}
 		d.release()
 	}

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 // associate opens an association. It returns the TCP connection that keeps it open, and the proxy's
@@ -89,6 +91,9 @@ func TestUDPAssociate(t *testing.T) {
 			}
 		}
 	}
+	nstest.Eventually(t, "payloads are counted", func() bool {
+		return s.Stats().BytesRelayed == 2*4*(1+1200+9000+60000)
+	})
 	// Fragments, malformed datagrams and those of other hosts are dropped and counted.
 	dropped := s.Stats().DatagramsDropped
 	sock.Write([]byte("\x00\x00\x01\x01\x7f\x00\x00\x01\x00\x01x"))

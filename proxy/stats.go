@@ -15,7 +15,9 @@ type Stats struct {
 	Failed           uint64 // dials that failed
 	IdleClosed       uint64 // connections closed after IdleTimeout
 	DatagramsDropped uint64 // datagrams not passed on
-	BytesRelayed     uint64 // bytes passed on, in both directions
+	// BytesRelayed are the bytes of tunnels and plain HTTP with its headers and the payloads of
+	// datagrams, in both directions.
+	BytesRelayed uint64
 }
 
 type counters struct {
