@@ -1,15 +1,19 @@
 package eyeballs
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"reflect"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // newWebServer is a server of HTTP/1.1 and HTTP/2 that answers with the protocol of the request,
@@ -157,6 +161,31 @@ func TestTransportIsLikeTheDefault(t *testing.T) {
 			}
 		} else if !reflect.DeepEqual(got.Field(i).Interface(), want.Field(i).Interface()) {
 			t.Errorf("%s is %v, want %v", field.Name, got.Field(i), want.Field(i))
+		}
+	}
+}
+
+// TestTransportEndsDials: a server that is silent does not hold a dial for ever, with the handshake
+// of the dialer or without.
+func TestTransportEndsDials(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{0: 30 * time.Second,
+		time.Hour: time.Hour} {
+		refused, within := errors.New("refused"), time.Duration(0)
+		d := &Dialer{Timeout: timeout, TLS: &tls.Config{}, ControlContext: func(ctx context.Context,
+			_, _ string, _ syscall.RawConn) error {
+			if end, ok := ctx.Deadline(); ok {
+				within = time.Until(end)
+			}
+			return refused
+		}}
+		tr := d.Transport()
+		for name, dial := range map[string]func(context.Context, string, string) (net.Conn, error){
+			"plain": tr.DialContext, "TLS": tr.DialTLSContext} {
+			within = 0
+			_, err := dial(t.Context(), "tcp", "127.0.0.1:9")
+			if !errors.Is(err, refused) || within <= 0 || within > want {
+				t.Errorf("%s, timeout %v: a dial has %v: %v", name, timeout, within, err)
+			}
 		}
 	}
 }
