@@ -74,8 +74,8 @@ func (c *Command) Apply(s *Ruleset) error {
 	switch c.Verb {
 	case VerbAdd:
 		if len(s.Rules) >= maxHeld {
-			return fmt.Errorf("%d rules, the most that all sets together may have: put addresses "+
-				"into a table", len(s.Rules))
+			return fmt.Errorf("%d rules, the most that all sets together may have: "+
+				"put addresses into a table", len(s.Rules))
 		}
 		s.Add(c.Rule)
 	case VerbDelete:

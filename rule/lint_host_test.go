@@ -55,7 +55,8 @@ func TestForgotten(t *testing.T) {
 		{"loopback by pattern", ssh + "allow ip from any to any via l*", Host{Loopback: true}, nil},
 		{"another interface", "allow ip from any to any via eth0", Host{Loopback: true},
 			[]Omission{NoLoopback}},
-		{"loopback by class", ssh + "allow ip from any to any via l[!x]", Host{Loopback: true}, nil},
+		{"loopback by class", ssh + "allow ip from any to any via l[!x]",
+			Host{Loopback: true}, nil},
 		{"not the loopback", ssh + "allow ip from any to any not via lo", Host{Loopback: true},
 			[]Omission{NoLoopback}},
 	} {

@@ -81,12 +81,13 @@ var lintCases = []struct{ name, rules, want string }{
 		"rule 20 is never reached: skipto leads past it (10)"},
 	{"tag on the way",
 		"10 skipto 100 ip from any to any not tagged 5\n50 deny ip from any to any\n" +
-			"100 count tag 5 ip from any to any\n150 allow tcp from any to me 22 in tagged 5", ""},
+			"100 count tag 5 ip from any to any\n" +
+			"150 allow tcp from any to me 22 in tagged 5", ""},
 	{"no tag on the way",
 		"10 skipto 100 ip from any to any not tagged 5\n50 deny ip from any to any\n" +
 			"150 allow tcp from any to me 22 in tagged 5",
-		"rule 150 is never reached: rule 50 takes every packet that it would match, and does " +
-			"the opposite"},
+		"rule 150 is never reached: rule 50 takes every packet that it would match, " +
+			"and does the opposite"},
 	{"skipto some",
 		"10 skipto 100 tcp from any to any\n20 allow ip from any to any\n" +
 			"100 deny tcp from any to any\n110 deny udp from any to any",

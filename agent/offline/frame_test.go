@@ -57,6 +57,7 @@ func TestCut(t *testing.T) {
 	unreach := build.ICMP{Type: 3}
 	ack := build.TCP{SrcPort: 1, DstPort: 2, Flags: packet.FlagACK}
 	udp, sctp := build.UDP{SrcPort: 1, DstPort: 2}, build.SCTP{SrcPort: 1, DstPort: 2}
+	initial, initialAck := build.Data{1, 0, 0, 8, 1, 2, 3, 4}, build.Data{2, 0, 0, 8, 1, 2, 3, 4}
 	syn := build.TCP{SrcPort: 1, DstPort: 2, Flags: packet.FlagSYN,
 		Options: []byte{2, 4, 5, 180, 1, 3, 3, 7}}
 	for name, tc := range map[string]struct {
@@ -68,8 +69,8 @@ func TestCut(t *testing.T) {
 		"udp6":     {[]build.Layer{v6, udp, payload}, 48},
 		"sctp":     {[]build.Layer{v4, sctp, payload}, 36},
 		"bare":     {[]build.Layer{v4, sctp, build.Data{1, 0}}, 32},
-		"init":     {[]build.Layer{v4, sctp, build.Data{1, 0, 0, 8, 1, 2, 3, 4}, payload}, 40},
-		"init ack": {[]build.Layer{v6, sctp, build.Data{2, 0, 0, 8, 1, 2, 3, 4}, payload}, 60},
+		"init":     {[]build.Layer{v4, sctp, initial, payload}, 40},
+		"init ack": {[]build.Layer{v6, sctp, initialAck, payload}, 60},
 		"ping":     {[]build.Layer{v4, build.ICMP{Type: 8, Rest: 0x10001}, payload}, 28},
 		"gre":      {[]build.Layer{v4, build.Upper(47), payload}, 20},
 		"hop":      {[]build.Layer{v6, hop, syn, payload}, 76},

@@ -69,7 +69,7 @@ func TestReplayEndsStates(t *testing.T) {
 	rules := Replay{Text: "add 10 allow udp from any to me 53 in limit src-addr 3\n"}
 	s, dropped := replayed(t, rules, packets)
 	if s.Passed != 10 || s.States != 1 {
-		t.Errorf("%d of 10 passed, dropped %v, %d states in the end", s.Passed, dropped, s.States)
+		t.Errorf("%d of 10 passed, dropped %v, %d states", s.Passed, dropped, s.States)
 	}
 	for k := range packets { // all at once
 		packets[k].at = 0
@@ -90,7 +90,7 @@ func TestReplayWithoutIface(t *testing.T) {
 	for _, iface := range []string{"", "eth0"} {
 		s, dropped := replayed(t, Replay{Text: text, Iface: iface}, packets)
 		if s.Passed != 2 {
-			t.Errorf("interface %q: %d of 2 passed, dropped %v", iface, s.Passed, dropped)
+			t.Errorf("%q: %d of 2 passed, dropped %v", iface, s.Passed, dropped)
 		}
 	}
 }

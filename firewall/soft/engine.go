@@ -165,10 +165,10 @@ func (e *Engine) Replace(p *rule.Program, tables map[string][]rule.TableEntry) e
 	c.prepareFastPath()
 	e.installLocked(c)
 	for name := range next {
-		e.forgetTableLocked(name)
+		e.forgetLocked(name)
 	}
 	for _, name := range before {
-		e.forgetTableLocked(name)
+		e.forgetLocked(name)
 	}
 	e.rates.renumber(p.Pipes, func(id uint32) (uint32, bool) { return id, !c.gone(id) })
 	return nil

@@ -74,7 +74,7 @@ func (e *Engine) forgetLocked() {
 	c.prepareFastPath()
 	for _, s := range e.shards { // all of them: they share the tracks
 		s.hold()
-		defer s.release() // whatever happens below: a shard that is held evaluates no packet
+		defer s.release() // also in a panic: a held shard evaluates no packet
 	}
 	e.tracks.renumber(old, renumber)
 	e.rates.renumber(old.prog.Pipes,

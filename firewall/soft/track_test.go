@@ -80,8 +80,8 @@ func TestNumbersRunOutAgain(t *testing.T) {
 	prove(t, e.Worker(0), 1, "1.1.1.1:1", "2.2.2.2:2")
 	for k := range 4 { // first the rule above is in force, then it is gone, then forgotten
 		e.nextID = maxIDs + 1
-		if err := e.Load(compiled(t, fmt.Sprintf("add 1 check-state\nadd %d count ip from any to "+
-			"any\n%s", 10+k, limit))); err != nil {
+		rules := fmt.Sprintf("add 1 check-state\nadd %d count ip from any to any\n", 10+k)
+		if err := e.Load(compiled(t, rules+limit)); err != nil {
 			t.Fatal(err)
 		}
 	}

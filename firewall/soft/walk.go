@@ -40,8 +40,8 @@ type job struct {
 
 	lookedUp [4]uint64 // bit per flow id of the Program: looked up
 	have     [4]uint64 // bit per flow id: there is a state
-	// what nextLookup has found: look is its result for slots from lookFrom on, until look itself
-	// is looked up. Nothing yet if lookFrom is above look.
+	// what nextLookup has found: look is its result for slots from lookFrom on, until look
+	// itself is looked up. Nothing yet if lookFrom is above look.
 	lookFrom, look int
 
 	tags  [maxTags]uint16

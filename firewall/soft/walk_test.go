@@ -60,7 +60,8 @@ func TestNextLookup(t *testing.T) {
 func TestNextLookupSearchesOnce(t *testing.T) {
 	const rules = 100
 	for _, looked := range []uint64{1, 1<<2 - 1} { // the first name, then both
-		cfg := lookupConfig(rules, func(slot int) uint8 { return uint8(slot / (rules - 1)) }, 2)
+		second := func(slot int) uint8 { return uint8(slot / (rules - 1)) } // the last
+		cfg := lookupConfig(rules, second, 2)
 		j := &job{cfg: cfg}
 		j.reset()
 		j.lookedUp[0] = looked

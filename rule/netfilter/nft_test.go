@@ -22,7 +22,8 @@ func TestOperators(t *testing.T) {
 	for _, c := range []struct{ match, want string }{
 		{`"op": "!", ` + flags + `, "right": ["fin", "syn"]`,
 			"deny tcp from any to any not tcpflags fin not tcpflags syn"},
-		{`"op": "!", ` + flags + `, "right": "syn"`, "deny tcp from any to any not tcpflags syn"},
+		{`"op": "!", ` + flags + `, "right": "syn"`,
+			"deny tcp from any to any not tcpflags syn"},
 		{`"op": "in", ` + flags + `, "right": ["fin", "syn"]`,
 			"deny tcp from any to any { tcpflags fin or tcpflags syn }"},
 		{`"op": "==", ` + all + `, "right": {"set": ["fin", {"|": ["psh", "ack"]}, "rst"]}`,
@@ -33,9 +34,11 @@ func TestOperators(t *testing.T) {
 				"not tcpflags !fin,!syn,psh,ack"},
 		{`"op": "==", ` + all + `, "right": ["fin", "syn"]`,
 			"deny tcp from any to any tcpflags fin,syn,!psh,!ack"},
-		{`"op": "!", "left": {"ct": {"key": "state"}}, "right": ["new", "established", "related"]`,
+		{`"op": "!", "left": {"ct": {"key": "state"}},
+			"right": ["new", "established", "related"]`,
 			"deny tcp from any to any not setup"},
-		{`"op": ">", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 1024`,
+		{`"op": ">", "left": {"payload": {"protocol": "tcp", "field": "dport"}},
+			"right": 1024`,
 			"deny tcp from any to any 1025-65535"},
 	} {
 		r, err := Import([]Source{{"stdin", nftMatch(c.match)}}, Options{})
@@ -66,7 +69,8 @@ func TestOperatorsLeftOut(t *testing.T) {
 		`"op": ">", "left": {"meta": {"key": "l4proto"}}, "right": "ggp"`,
 		`"op": "!", "left": {"meta": {"key": "iifname"}}, "right": "eth0"`,
 		`"op": ">", "left": {"ct": {"key": "state"}}, "right": "new"`,
-		`"op": ">", "left": {"fib": {"result": "oif", "flags": ["saddr", "iif"]}}, "right": false`,
+		`"op": ">", "left": {"fib": {"result": "oif", "flags": ["saddr", "iif"]}},
+			"right": false`,
 		`"op": "==", "left": {"fib": {"result": "oif", "flags": ["saddr", "iif"]}},
 			"right": "eth0"`,
 		`"op": ">", "left": {"concat": [{"meta": {"key": "l4proto"}}]},

@@ -39,7 +39,8 @@ func TestIntoTheTunnel(t *testing.T) {
 		[]firewall.Interface{
 			{Index: eth0, Name: "eth0", Addrs: prefixes("192.0.2.1/24")},
 			{Index: docker0, Name: "docker0", Addrs: prefixes("172.17.0.1/16")},
-			{Index: tunnel, Name: "weir0", Addrs: prefixes("10.42.1.1/24"), Tunnel: true},
+			{Index: tunnel, Name: "weir0", Addrs: prefixes("10.42.1.1/24"),
+				Tunnel: true},
 		}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +59,8 @@ func TestIntoTheTunnel(t *testing.T) {
 		{"the host without an address", "0.0.0.0", 0, eth0, true},
 	} {
 		b, err := build.Packet(build.IPv4{Src: netip.MustParseAddr(c.src),
-			Dst: netip.MustParseAddr("10.42.2.2")}, build.UDP{SrcPort: 1000, DstPort: 53})
+			Dst: netip.MustParseAddr("10.42.2.2")},
+			build.UDP{SrcPort: 1000, DstPort: 53})
 		if err != nil {
 			t.Fatal(err)
 		}
