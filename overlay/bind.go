@@ -55,7 +55,7 @@ type bind struct {
 	sendFull   atomic.Uint64
 	gsoRefused atomic.Uint64 // by sockets of peers that are closed
 	readErrors atomic.Uint64
-	spoofed    atomic.Uint64 // authentic packets from no address of their peer, or that are none
+	spoofed    atomic.Uint64 // see Stats
 	// Handshakes, see Stats.
 	begun, answered, byOther, accepted atomic.Uint64
 

@@ -132,7 +132,7 @@ type Stats struct {
 	// packets of the kernel whose sender would have had a checksum written where none belongs
 	Misplaced uint64
 	NoPeer    uint64 // packets of the kernel to an address that no peer has
-	// packets of peers from an address outside their ranges, and what is no packet
+	// authentic packets of peers from outside their ranges, or that are not of IP
 	Spoofed uint64
 	// packets of the kernel that waited for a session of their peer, and were dropped: too many
 	// waited, or none came in time

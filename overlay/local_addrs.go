@@ -10,8 +10,8 @@ import (
 )
 
 // localAddrs are the addresses of this host. The kernel reports them as they come and go: the
-// goroutine that reads the interface never asks for them: a pod can send packets with the tunnel's
-// port, and the packets to all peers would wait for the kernel's answer.
+// goroutine that reads the interface never asks for them. A pod could make it ask, by the port of
+// its packets, and the packets to all peers would wait for the kernel.
 type localAddrs struct {
 	mu    sync.RWMutex
 	count map[netip.Addr]int // guarded by mu; on how many interfaces

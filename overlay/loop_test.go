@@ -88,9 +88,10 @@ func TestLoopGuardFollows(t *testing.T) {
 	awaitLocal(t, a, "10.98.0.1", true)
 }
 
-// TestLoopGuardDoesNotAsk: the guard decides at once, by the addresses that the kernel has reported.
-// A sender that uses the tunnel's port delays no other. Here netlink does not answer.
-func TestLoopGuardDoesNotAsk(t *testing.T) {
+// TestLoopGuardAsksNothing: what the kernel has reported decides whether a packet is an own one.
+// Nothing is asked, so that a pod that sends from the tunnel's port makes no other wait.
+// The test has no netlink.
+func TestLoopGuardAsksNothing(t *testing.T) {
 	var g loopGuard
 	g.port.Store(6000)
 	datagram, _ := gsoDatagram(false, 100) // from 10.0.0.1, port 6000

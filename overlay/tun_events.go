@@ -6,8 +6,8 @@ import (
 	"github.com/tailscale/wireguard-go/tun"
 )
 
-// tunEvents are the events of the interface that the library receives. If the interface is deleted,
-// the library closes it and the events, possibly while one is being sent.
+// tunEvents are the events of the interface for the library. That closes the interface, and with it
+// the events, when it was deleted: at any moment, also while one is sent.
 type tunEvents struct {
 	list  chan tun.Event
 	ended chan struct{} // closed before list, so that senders let go

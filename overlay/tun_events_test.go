@@ -6,8 +6,8 @@ import (
 	"github.com/tailscale/wireguard-go/tun"
 )
 
-// TestEventsEnd: an event of an interface that is gone is dropped, and so is one that the library
-// has not received when the interface goes.
+// TestEventsEnd: an event of an interface that is gone goes nowhere, and one that waits to be taken
+// is given up when the interface goes.
 func TestEventsEnd(t *testing.T) {
 	e := newTunEvents()
 	go e.send(tun.EventMTUUpdate)
@@ -17,7 +17,7 @@ func TestEventsEnd(t *testing.T) {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		e.send(tun.EventMTUUpdate) // it is not received
+		e.send(tun.EventMTUUpdate) // it is not taken
 	}()
 	e.close()
 	<-sent

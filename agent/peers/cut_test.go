@@ -3,8 +3,8 @@ package peers
 import (
 	"net/netip"
 	"testing"
-	"time"
 
+	"github.com/weirnet/weir/agent/clock"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/firewall/soft"
@@ -33,7 +33,7 @@ func TestCutWaitsForAllResets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := firewall.Input{Hook: firewall.Hook{Dir: dir}, Now: time.Second}
+		in := firewall.Input{Hook: firewall.Hook{Dir: dir}, Now: clock.Now()}
 		out := make([]firewall.Verdict, 1)
 		if w.EvaluateBatch(&in, [][]byte{b}, out); !out[0].Pass {
 			t.Fatalf("%+v: %+v", tcp, out[0])

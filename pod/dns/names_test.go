@@ -78,8 +78,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNameOfOneLabel: the name of a label leads to the pods with this label alone. Who may set other
-// keys gets no pod there, whatever the values, and case, which names do not tell apart.
+// TestNameOfOneLabel: the name of a label leads to the pods with this label alone. Labels of other
+// keys get no pod there, whatever their values, and their case, which names do not tell apart.
 func TestNameOfOneLabel(t *testing.T) {
 	var n Names
 	n.Came(podOf("1/eth0", "db", map[string]string{"bank.app": "DB", "app": "web"}, "10.0.0.2"))

@@ -17,8 +17,11 @@ type slow struct {
 }
 
 func (s slow) Read(ctx context.Context, name string, _ int64) (store.Snapshot, error) {
-	s.reads <- name
-	<-ctx.Done()
+	select {
+	case s.reads <- name:
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
 	return store.Snapshot{}, ctx.Err()
 }
 
