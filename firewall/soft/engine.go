@@ -165,10 +165,10 @@ func (e *Engine) Replace(p *rule.Program, tables map[string][]rule.TableEntry) e
 	c.prepareFastPath()
 	e.installLocked(c)
 	for name := range next {
-		e.forgetLocked(name)
+		e.forgetTableLocked(name)
 	}
 	for _, name := range before {
-		e.forgetLocked(name)
+		e.forgetTableLocked(name)
 	}
 	e.rates.renumber(p.Pipes, func(id uint32) (uint32, bool) { return id, !c.gone(id) })
 	return nil

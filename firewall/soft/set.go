@@ -18,7 +18,7 @@ func (e *Engine) SetTable(name string, entries []rule.TableEntry) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.tableLocked(name).set.Store(t)
-	e.forgetLocked(name)
+	e.forgetTableLocked(name)
 	return nil
 }
 
@@ -54,7 +54,7 @@ func (e *Engine) DeleteTable(name string, p netip.Prefix) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := e.tableLocked(name)
-	defer e.forgetLocked(name)
+	defer e.forgetTableLocked(name)
 	less, ok := t.set.Load().without(p)
 	if !ok {
 		return fmt.Errorf("soft: table %s has no member %v", name, p)
@@ -74,9 +74,9 @@ func (e *Engine) tableLocked(name string) *members {
 	return t
 }
 
-// forgetLocked forgets a table without members that no rule names: a node that gives pods ever new
+// forgetTableLocked forgets a table without members that no rule names: a node that gives pods ever new
 // labels has ever new tables.
-func (e *Engine) forgetLocked(name string) {
+func (e *Engine) forgetTableLocked(name string) {
 	t := e.tables[name]
 	if t != nil && t.set.Load().n == 0 && !slices.Contains(e.cfg.prog.Tables, name) {
 		delete(e.tables, name)
