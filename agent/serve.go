@@ -100,11 +100,11 @@ const (
 var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/sets",
 	"GET /v1/pipes", "GET /v1/nat",
 	"GET /v1/states", "GET /v1/top", "GET /v1/history",
-	"POST /v1/flow", "GET /v1/pods", "GET /v1/services",
+	"GET /v1/pods", "GET /v1/services",
 	"GET /v1/peers", "GET /metrics"}
 
 // withEngine is what it answers with an engine that is made for the answer.
-var withEngine = []string{"POST /v1/why", "POST /v1/preview", "POST /v1/doubts"}
+var withEngine = []string{"POST /v1/why", "POST /v1/flow", "POST /v1/preview", "POST /v1/doubts"}
 
 // readOnly passes on what only reads, and refuses the rest.
 func readOnly(all http.Handler) http.Handler {

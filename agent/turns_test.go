@@ -17,15 +17,19 @@ func (timely) SetReadDeadline(time.Time) error  { return nil }
 func (timely) SetWriteDeadline(time.Time) error { return nil }
 
 // TestLargeAnswersWait: while the tables are listed for one reader no other gets them, and one
-// packet is explained at once. Neither keeps the other, or a small answer, waiting.
+// answer that needs an engine is made at once. Neither keeps the other, or a small answer, waiting.
 func TestLargeAnswersWait(t *testing.T) {
 	var begun atomic.Int32
 	inside, release := make(chan string), make(chan struct{})
 	socket := readOnly(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		begun.Add(1)
-		if r.URL.Path != "/v1/status" {
-			inside <- r.URL.Path
+		if r.URL.Path == "/v1/status" {
+			return
+		}
+		select {
+		case inside <- r.URL.Path:
 			<-release
+		case <-r.Context().Done(): // it was not its turn
 		}
 	}))
 	ask := func(ctx context.Context, request string) {
@@ -36,23 +40,26 @@ func TestLargeAnswersWait(t *testing.T) {
 	ended := make(chan struct{})
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	for i, request := range []string{"GET /v1/tables", "POST /v1/why"} {
+	for i, kind := range [][]string{{"GET /v1/tables"},
+		{"POST /v1/why", "POST /v1/flow", "POST /v1/preview", "POST /v1/doubts"}} {
 		go func() {
-			ask(t.Context(), request)
+			ask(t.Context(), kind[0])
 			ended <- struct{}{}
 		}()
 		select {
 		case <-inside:
 		case <-time.After(30 * time.Second):
-			t.Fatalf("%s waits for another kind", request)
+			t.Fatalf("%s waits for another kind", kind[0])
 		}
 		// These have left: they are answered only if it is their turn. A turn that is free is taken
 		// half of the time.
-		for range 64 {
-			ask(gone, request)
-		}
-		if n := begun.Load(); n != int32(i+1) {
-			t.Fatalf("%d answers are made", n)
+		for _, request := range kind {
+			for range 64 {
+				ask(gone, request)
+			}
+			if n := begun.Load(); n != int32(i+1) {
+				t.Fatalf("%s: %d answers are made", request, n)
+			}
 		}
 	}
 	ask(t.Context(), "GET /v1/status")
