@@ -160,9 +160,9 @@ func TestReattachWhileTheKernelIsBusy(t *testing.T) {
 	}
 }
 
-// TestInterfacesThatCameWhileTheKernelIsBusy: whether the host is a router on an interface that came
-// may take a request that is not answered in time. Other passes do not wait for it, one is enough for
-// a pass, and later passes do the rest.
+// TestInterfacesThatCameWhileTheKernelIsBusy: whether the host is a router on an interface that
+// came may take a request that is not answered in time. Other passes do not wait for it, one is
+// enough for a pass, and later passes do the rest.
 func TestInterfacesThatCameWhileTheKernelIsBusy(t *testing.T) {
 	node := nstest.New(t).Node("host")
 	names := []string{"new0", "new1", "new2"}

@@ -163,8 +163,8 @@ func TestPartsStaySeen(t *testing.T) {
 	connect(2)
 }
 
-// TestServicesChangeWhatIsMe: rules take the address of a service for the host's as long as there is
-// the service, also where no interface has it, and whatever was decided before.
+// TestServicesChangeWhatIsMe: rules take the address of a service for the host's as long as there
+// is the service, also where no interface has it, and whatever was decided before.
 func TestServicesChangeWhatIsMe(t *testing.T) {
 	a := newAsker(t, newEngine(t),
 		"add 100 deny udp from any to me\nadd 200 allow udp from any to any\n")

@@ -148,9 +148,9 @@ func TestKilledBetweenHooks(t *testing.T) {
 	g.must(t, again.Close())
 }
 
-// TestKilledResize: a start with tables of another size is killed before it has a hook, and the next
-// one has the first size again. Its states are those of the engine that guards, and nothing is left
-// of either.
+// TestKilledResize: a start with tables of another size is killed before it has a hook, and the
+// next one has the first size again. Its states are those of the engine that guards, and nothing is
+// left of either.
 func TestKilledResize(t *testing.T) {
 	t.Parallel()
 	g := newPairLab(t, webRules)

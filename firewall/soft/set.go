@@ -74,8 +74,8 @@ func (e *Engine) tableLocked(name string) *members {
 	return t
 }
 
-// forgetTableLocked forgets a table without members that no rule names: a node that gives pods ever new
-// labels has ever new tables.
+// forgetTableLocked forgets a table without members that no rule names. A node whose pods have new
+// labels again and again has as many tables.
 func (e *Engine) forgetTableLocked(name string) {
 	t := e.tables[name]
 	if t != nil && t.set.Load().n == 0 && !slices.Contains(e.cfg.prog.Tables, name) {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// mayWaitLong are the packages of the agent whose requests to the kernel may take as long as package
-// nl lets them, and why. The watchdog waits for others: they ask through agent/routes.
+// mayWaitLong are the packages of the agent whose requests to the kernel may take as long as
+// package nl lets them, and why. The watchdog waits for others: they ask through agent/routes.
 var mayWaitLong = map[string]string{
 	"agent/routes":   "it bounds them",
 	"agent/doctor":   "it is a command",
