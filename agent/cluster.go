@@ -327,5 +327,5 @@ type errAlone struct{}
 
 func (errAlone) Error() string { return "this host has not joined a cluster" }
 
-// Hint returns how to join one.
+// Hint returns how to join a cluster.
 func (errAlone) Hint() string { return "weir join TOKEN@HOST" }

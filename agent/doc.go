@@ -1,6 +1,6 @@
-// Package agent wires the other packages into a node, and is the only package that imports all of
-// them. A Node makes its parts, connects them, and orders how they start and stop; the rest is in
-// the parts.
+// Package agent connects the other packages to a node, and is the only package that imports all of
+// them. A Node makes its parts, connects them, and starts and stops them in order. All other code
+// is in the parts.
 //
 // # The parts
 //
@@ -14,25 +14,25 @@
 //	agent/watch  events and their history, captures, metrics, states, the watchdog
 //
 // No part imports another one. What a part needs of others is in its Config, as an interface or a
-// function, and newNode (wire.go) fills it in. Each part has its settings and its locks.
+// function, which newNode (wire.go) sets. Each part has its settings and its locks.
 //
-// Below the parts are agent/engines, which passes to the kernel engine, and to the engine of the
-// tunnel while there is one, what both have to know; agent/problem, what the status shows as wrong
-// and tries again; agent/adopt, open connections without states; agent/netfilter, whether netfilter
-// translates what pods send; agent/routes, agent/claim and agent/clock, small helpers; and
-// agent/api, the protocol. What the kernel engine enforces is pinned, so that it keeps enforcing
-// without the agent.
+// The parts share these packages: agent/engines passes each change to the kernel engine and, if
+// there is one, to the engine of the tunnel; agent/problem holds the problems that the status
+// shows, and retries; agent/adopt makes states for open connections; agent/netfilter detects
+// whether netfilter translates packets of pods; agent/routes, agent/claim and agent/clock are small
+// helpers; and agent/api is the protocol. The maps and programs of the kernel engine are pinned, so
+// it enforces the rules without the agent.
 //
 // # Without a node
 //
-// Package offline works on rule files and captures alone, and package rulefile reads rule files for
-// both.
+// Package offline evaluates rule files and captures without a node. Package rulefile reads rule
+// files for both.
 //
 // # Lock order
 //
-// A goroutine that holds one of these locks takes only locks of lines below it. It never holds two
-// of one line. pod.Manager's lock comes between rules.Book.mu and pods.labels.mu; the locks inside
-// the engines, the hub, the journal, the names of pods and the device are taken last.
+// A goroutine that holds one of these locks may take only locks on lines below it, and never holds
+// two locks of one line. pod.Manager's lock comes between rules.Book.mu and pods.labels.mu; the
+// locks inside the engines, the hub, the journal, the names of pods and the device are taken last.
 //
 //	peers.Service.file     the record of peers on the disk
 //	peers.Service.mu       changes of peers; held while the tunnel is made and peers are resolved

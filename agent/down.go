@@ -59,9 +59,9 @@ func (n *Node) remove() error {
 // removeRun takes away the socket's directory.
 func (n *Node) removeRun() error { return removeRun(n.config.Paths) }
 
-// Down removes every trace of a node whose agent does not run: hooks, pins and files; with keep,
-// the files in the state directory that the next start begins with stay. It returns an error when
-// an agent is at work; ask that one.
+// Down removes all traces of a node whose agent does not run: hooks, pins and files. With keep, the
+// files in the state directory that the next start uses stay. It returns an error if an agent is
+// running; then send the request to that agent.
 func Down(p Paths, keep bool) error {
 	var held claim.Claims
 	defer func() { held.Release() }()

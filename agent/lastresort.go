@@ -11,9 +11,9 @@ import (
 	"github.com/weirnet/weir/store/disk"
 )
 
-// LastResort closes the host when an agent cannot start at all and nothing that an earlier one left
-// guards it: a stateless program lets in only answers to the host, and ssh. It ends when the hooks
-// of an agent are in place, and with Down. Where no rules were ever given it does nothing.
+// LastResort closes the host if an agent cannot start and no hooks of an earlier agent guard it: a
+// stateless program lets in only answers to the host, and ssh. It is removed when the hooks of an
+// agent are in place, and by Down. If no rules were ever loaded, LastResort does nothing.
 func LastResort(p Paths, file string, s Settings) (closed []string, err error) {
 	if kernel.Guards(p.Pins()) || file == "" && !given(p) {
 		return nil, nil

@@ -84,7 +84,7 @@ type Node struct {
 	keeping bool       // guarded by mu; the files stay when the node goes down
 }
 
-// ErrAgain is the error of Run for a node that was asked to begin again: its identity changed. The
+// ErrAgain is the error of Run for a node that must restart because its identity changed. The
 // kernel keeps enforcing meanwhile.
 var ErrAgain = errors.New("the node begins again")
 

@@ -10,8 +10,8 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// Paths are where a node keeps its things. Several nodes live on one machine, each with a root and
-// a bpffs of its own.
+// Paths are the files and directories of a node. Several nodes can run on one machine, each with
+// its own root and bpffs.
 type Paths struct {
 	Root  string // put in front of every path; "" for the machine's own node
 	Bpffs string // directory of the pins; "" for sys/fs/bpf/weir below Root
@@ -29,10 +29,10 @@ func (p Paths) Run() string { return p.at("run/weir") }
 // Socket is where the local API listens, for root.
 func (p Paths) Socket() string { return filepath.Join(p.Run(), "weir.sock") }
 
-// ReadSocket is where those of group weir may look and change nothing.
+// ReadSocket is the read-only socket for group weir.
 func (p Paths) ReadSocket() string { return filepath.Join(p.Run(), "read.sock") }
 
-// State is the directory of what outlives the agent beside the pins.
+// State is the directory of the files that outlive the agent.
 func (p Paths) State() string { return p.at("var/lib/weir") }
 
 // Saved is the rule set of the last change, as the agent wrote it.
@@ -47,7 +47,7 @@ func (p Paths) Services() string { return filepath.Join(p.State(), "services.jso
 // Docker is where dockerd looks for a network driver named weir.
 func (p Paths) Docker() string { return p.at("run/docker/plugins/weir.sock") }
 
-// DockerNetworks has the labels of Docker's networks. It stays when Weir goes, as the networks do.
+// DockerNetworks has the labels of Docker's networks. It stays after Down, like the networks.
 func (p Paths) DockerNetworks() string { return filepath.Join(p.State(), "docker-networks.json") }
 
 // Pins is the directory of the pinned eBPF objects.
@@ -89,7 +89,7 @@ func (p Paths) eventsDir() string { return filepath.Join(p.State(), "events") }
 // Sysctls is the record of the kernel's settings before Weir.
 func (p Paths) Sysctls() string { return filepath.Join(p.State(), "sysctls.json") }
 
-// Store is where a host of a cluster keeps its copy of the store, and what it got when it joined.
+// Store is the directory of a cluster host's copy of the store, and of its certificate and key.
 func (p Paths) Store() string { return filepath.Join(p.State(), "store") }
 
 // Admin is the credential of the administrator, on a host that has one.
@@ -106,7 +106,7 @@ func (p Paths) mountPoint() string {
 // Key is the private key of this node for the tunnel.
 func (p Paths) Key() string { return filepath.Join(p.State(), "key") }
 
-// Timestamps has how far the handshakes of that key have come.
+// Timestamps has the latest handshake timestamp of that key.
 func (p Paths) Timestamps() string { return filepath.Join(p.State(), "handshakes") }
 
 // Peers is the record of the other nodes.

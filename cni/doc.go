@@ -1,9 +1,9 @@
 // Package cni is the front end of the Container Network Interface: it reads the environment and
-// standard input and writes a result or an error object. It decides nothing: it checks and
-// translates the request of a runtime and passes it to the node's agent.
+// standard input and writes a result or an error object. It only checks and translates the request
+// of a runtime and passes it to the node's agent.
 //
-// It supports versions 1.1.0, 1.0.0 and 0.4.0 of the specification with the verbs ADD, DEL, CHECK,
-// GC, STATUS and VERSION.
+// It supports versions 1.1.0, 1.0.0 and 0.4.0 of the specification with the operations ADD, DEL,
+// CHECK, GC, STATUS and VERSION.
 //
 // # Configuration
 //

@@ -1,24 +1,24 @@
-// Package eyeballs dials by name as Happy Eyeballs asks for: RFC 8305 and the draft of version 3
-// (HEv3, draft-ietf-happy-happyeyeballs-v3). A slow, dead or lying part of the path (a family, an
-// address, a DNS server, a lost packet, a TLS server that stalls) delays a dial by the short time
-// that the standards allow, and the next dial not at all.
+// Package eyeballs dials host names with Happy Eyeballs: RFC 8305 and the draft of version 3 (HEv3,
+// draft-ietf-happy-happyeyeballs-v3). A slow, dead or lying part of the path (a family, an address,
+// a DNS server, a lost packet, a TLS server that stalls) delays a dial only by the short time that
+// the standards allow, and does not delay the next dial.
 //
 //	d := &eyeballs.Dialer{Timeout: 10 * time.Second}
 //	client := &http.Client{Transport: d.Transport()}
 //
 // A [Dialer] replaces [net.Dialer] wherever a DialContext function is needed. For HTTP,
-// [Dialer.Transport] makes a transport with HTTP/2 and proxies, as that of net/http has.
+// [Dialer.Transport] makes a transport with HTTP/2 and proxies, like that of net/http.
 //
 // # What happens in a dial
 //
 // A literal address goes straight to net.Dialer. For a name, the dialer queries HTTPS (if
-// [Dialer.HTTPS] is set), AAAA and A at the same time, but no type that is of no use on this host.
-// The first attempt starts when the preferred family has answered, or 50 ms after the first address
-// is known. Attempts follow each other after 250 ms, or after a time that the round-trip time of
-// earlier connections suggests, and at once after a failure. The families alternate. Late answers
-// join in. No attempt is cancelled while the race runs. The first connection wins, or, with
-// [Dialer.TLS], the first finished handshake. When DialContext returns, everything it started has
-// ended.
+// [Dialer.HTTPS] is set), AAAA and A at the same time, except types that this host cannot use. The
+// first attempt starts when the preferred family has answered, or 50 ms after the first address is
+// known. Attempts follow each other after 250 ms, or after a time that the round-trip time of
+// earlier connections suggests, and at once after a failure. The families alternate. Addresses of
+// late answers are added. No attempt is cancelled while the race runs. The first connection wins,
+// or, with [Dialer.TLS], the first finished handshake. When DialContext returns, everything it
+// started has ended.
 //
 // # What is remembered
 //
@@ -37,11 +37,11 @@
 // # Parts
 //
 // A pure state machine, internal/race, makes the decisions. Package dns is the resolver,
-// internal/rfc6724 the sort, svcb and internal/nat64 are the formats. This package is the thin
-// runner around them. All of them import only the standard library and golang.org/x/net.
+// internal/rfc6724 the sort, svcb and internal/nat64 are the formats. This package does the I/O for
+// them. All of them import only the standard library and golang.org/x/net.
 //
 // # Limits
 //
-// QUIC is not raced. DNS answers are not authenticated. A path that loses large packets only after
-// the handshake is beyond what a dial can see.
+// QUIC is not raced. DNS answers are not authenticated. A dial cannot detect a path that loses
+// large packets only after the handshake.
 package eyeballs

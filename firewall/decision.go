@@ -1,7 +1,7 @@
 package firewall
 
-// Decision is a verdict that packets got: on which side of an interface, whether they passed, and
-// why.
+// Decision is a kind of verdict, by which packets are counted: the direction, whether they passed,
+// and why.
 type Decision struct {
 	Dir    Direction
 	Pass   bool

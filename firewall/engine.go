@@ -11,7 +11,7 @@ import (
 )
 
 // Engine enforces one Program. Methods may be called from any goroutine; Load and the setters are
-// atomic for packets: each packet is evaluated wholly by the old or wholly by the new
+// atomic for packets: each packet is evaluated entirely by the old or entirely by the new
 // configuration.
 type Engine interface {
 	// Load replaces the Program. States and counters of a rule that is in both Programs, with the
@@ -83,7 +83,7 @@ type RuleCounter struct {
 	Last    time.Duration // when it matched last, 0 never
 }
 
-// State is a live state for people and tools.
+// State describes a live state, for display and tools.
 type State struct {
 	Proto packet.Proto
 	// as in the packet that made it; ICMP: the port of From and To is the id
@@ -104,8 +104,8 @@ type State struct {
 	Bytes            [2]uint64
 }
 
-// Route is a route of the host, for verrevpath and versrcreach. The kernel engine asks the
-// kernel instead.
+// Route is a route of the host, for verrevpath and versrcreach. The kernel engine looks routes up
+// in the kernel instead.
 type Route struct {
 	Dst       netip.Prefix
 	Interface uint32 // index

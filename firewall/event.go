@@ -8,7 +8,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// EventKind is what happened.
+// EventKind is the kind of an event.
 type EventKind uint8
 
 // The kinds of events.
@@ -20,7 +20,7 @@ const (
 	EventRefuse                      // a state was refused
 )
 
-// Event reports one thing that happened; every view of Weir is fed by it.
+// Event reports one event; every view of Weir is made from events.
 type Event struct {
 	Kind     EventKind
 	Time     time.Duration
@@ -35,7 +35,7 @@ type Event struct {
 	Length   uint32
 }
 
-// Captured is a frame as it came to a hook, with its verdict.
+// Captured is a frame as it arrived at a hook, with its verdict.
 type Captured struct {
 	Time     time.Duration
 	Hook     Hook

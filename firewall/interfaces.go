@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// DiffInterfaces compares two lists of interfaces, each in order of index: changed are those of now
-// that are new or differ from old, gone are those of old that now lacks.
+// DiffInterfaces compares two lists of interfaces, each in order of index: changed are the
+// interfaces in now that are new or differ from old, gone are those in old that are not in now.
 func DiffInterfaces(old, now []Interface) (changed, gone []Interface) {
 	for len(old) > 0 || len(now) > 0 {
 		switch {
@@ -33,8 +33,8 @@ func CompareInterfaces(a, b Interface) int { return cmp.Compare(a.Index, b.Index
 // nor the tunnel.
 func (i Interface) UsesDHCP() bool { return !strings.HasPrefix(i.Name, "pod:") && !i.Tunnel }
 
-// HasAddress4 reports whether the interface has an IPv4 address apart from link-local ones, which
-// hosts give themselves while they wait for a lease (RFC 3927).
+// HasAddress4 reports whether the interface has an IPv4 address other than link-local ones, which
+// hosts assign themselves while they wait for a lease (RFC 3927).
 func (i Interface) HasAddress4() bool {
 	return slices.ContainsFunc(i.Addrs, func(p netip.Prefix) bool {
 		return p.Addr().Is4() && !p.Addr().IsLinkLocalUnicast()

@@ -16,7 +16,7 @@ func (d Direction) String() string { return nameIn(directionNames[:], "direction
 var answerNames = [...]string{AnswerNone: "none", AnswerReset: "reset", AnswerUnreach: "unreach",
 	AnswerUnreach6: "unreach6", AnswerCookie: "cookie"}
 
-// String returns the word of the rules that ask for the answer, or what else it is.
+// String returns the word that rules use for the answer, or a description of it.
 func (a Answer) String() string { return nameIn(answerNames[:], "answer-", int(a)) }
 
 // nameIn returns a name, or a number behind a prefix if there is none.

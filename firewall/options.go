@@ -2,8 +2,8 @@ package firewall
 
 import "github.com/weirnet/weir/flow"
 
-// Options are the settings of an engine, fixed for its life. DefaultOptions is what to begin with;
-// soft.New takes its limits and timeouts for those that are not set.
+// Options are the settings of an engine, fixed for its life. Begin with DefaultOptions. soft.New
+// uses its limits and timeouts for those that are not set.
 type Options struct {
 	Timeouts     flow.Timeouts
 	MaxStates    int // states in all, kept loosely: at most 5 % over

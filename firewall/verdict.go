@@ -30,7 +30,8 @@ type Hook struct {
 	Xmit uint32
 }
 
-// Link returns the index of the interface that the packet came in by or leaves by.
+// Link returns the index of the interface on which the packet was received or through which it is
+// sent.
 func (h Hook) Link() uint32 {
 	if h.Dir == Out {
 		return h.Xmit
@@ -52,7 +53,7 @@ type Verdict struct {
 	_ [6]uint8
 }
 
-// Answer is a packet that a verdict asks for.
+// Answer is the kind of packet to send in answer to a refused packet.
 type Answer uint8
 
 // The answers.
@@ -75,7 +76,7 @@ const (
 	StateUntouched          // found, passed by its rule, not counted
 )
 
-// Input is what an evaluation needs besides the packet's bytes.
+// Input is the input of an evaluation besides the packet's bytes.
 type Input struct {
 	Hook   Hook
 	Now    time.Duration // monotonic

@@ -8,8 +8,8 @@ type Rate struct {
 	Burst uint32        // at least 1
 }
 
-// Bucket is a token bucket as GCRA has it (ITU-T I.371): the time at which it is full again. The
-// zero value is full at any time that is not negative.
+// Bucket is a token bucket in the form of GCRA (ITU-T I.371): the time at which it is full again.
+// The zero value is full at any time that is not negative.
 type Bucket time.Duration
 
 // Take takes a token, if there is one, and returns the bucket after that.
@@ -17,8 +17,9 @@ func (b Bucket) Take(r Rate, now time.Duration) (after Bucket, ok bool) {
 	return b.TakeTime(r.Every, time.Duration(r.Burst)*r.Every, now)
 }
 
-// TakeTime takes what refills in a time, if it is there. depth is what an empty bucket takes to be
-// full again. More than a whole bucket is there when it is full; the bucket owes the rest then.
+// TakeTime takes the amount that refills in the given time, if the bucket holds it. depth is the
+// time in which an empty bucket refills. From a full bucket more than its whole content can be
+// taken; its content is then negative.
 func (b Bucket) TakeTime(cost, depth, now time.Duration) (after Bucket, ok bool) {
 	full := max(time.Duration(b), now)
 	if full-now > max(depth-cost, 0) {
@@ -27,5 +28,5 @@ func (b Bucket) TakeTime(cost, depth, now time.Duration) (after Bucket, ok bool)
 	return Bucket(full + cost), true
 }
 
-// Full reports whether the bucket is as good as a new one.
+// Full reports whether the bucket is full, like a new one.
 func (b Bucket) Full(now time.Duration) bool { return time.Duration(b) <= now }

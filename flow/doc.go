@@ -1,6 +1,6 @@
 // Package flow is the state machine of a flow: its key, its two sides, and how TCP, UDP, ICMP and
-// SCTP packets change them. Everything here is a pure function. Times are arguments: what one
-// monotonic clock shows, as a time.Duration since its start, which costs what an int64 costs.
+// SCTP packets change them. All functions are pure. Times are arguments: the time.Duration since
+// the start of one monotonic clock.
 //
 // A flow is found by its Key, which is the same for packets of both directions:
 //
@@ -18,9 +18,9 @@
 //	case r == flow.ResultRecycle: // a new flow on the same ports
 //	}
 //
-// A packet from one end changes only that end's Side. What follows from the sides is not stored:
-// Phase, Lifetime and Deadline are computed on demand.
+// A packet from one end changes only the Side of that end. Phase, Lifetime and Deadline are not
+// stored, but computed from the sides on demand.
 //
-// docs/design/0003-evaluation.md, sections 4, 8 and 9, is the specification, which the kernel
-// engine implements, too.
+// docs/design/0003-evaluation.md, sections 4, 8 and 9, is the specification. The kernel engine
+// implements it too.
 package flow

@@ -21,7 +21,7 @@ type Key struct {
 	_              uint16
 }
 
-// End is one of the two ends of a Key, mostly the one that sent a packet.
+// End is one of the two ends of a Key, usually the one that sent a packet.
 type End uint8
 
 // The ends. When both are the same, every packet is from the low end.
@@ -134,7 +134,8 @@ func order(k Key) (Key, End) {
 }
 
 // KeyBetween returns the key of a flow between two ends, evaluated at the interface link, and
-// which of them from is. An ICMP flow is an echo: from asks, and its port is the identifier.
+// which of them from is. An ICMP flow is an echo: from sends the request, and its port is the
+// identifier.
 func KeyBetween(proto packet.Proto, from, to netip.AddrPort, link uint32) (Key, End) {
 	port := to.Port()
 	switch proto {
@@ -173,7 +174,7 @@ func (k *Key) Shown(made End) (from, to netip.AddrPort) {
 	return from, to
 }
 
-// Query returns the type of the ICMP query that the end made asks, 0 of another protocol.
+// Query returns the type of the ICMP query that the end made sends, 0 for other protocols.
 func (k *Key) Query(made End) uint8 {
 	if k.Proto != packet.ProtoICMP && k.Proto != packet.ProtoICMPv6 {
 		return 0

@@ -25,7 +25,7 @@ func LinkLocal(p *packet.Packet) bool {
 	return p.SrcIP[12] == 169 && p.SrcIP[13] == 254 && p.DstIP[12] == 169 && p.DstIP[13] == 254
 }
 
-// LinkLocal reports whether the key has to hold a link, or holds one.
+// LinkLocal reports whether the key must contain a link, or contains one.
 func (k *Key) LinkLocal() bool {
 	return k.LowHi>>54 == linkLocal>>54 || k.HighHi>>54 == linkLocal>>54 ||
 		k.LowHi|k.HighHi == 0 && k.LowLo>>16 == mappedLow && k.HighLo>>16 == mappedLow

@@ -6,7 +6,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Segment is what the state machine reads of one packet.
+// Segment contains the fields of a packet that the state machine uses.
 type Segment struct {
 	Bytes  uint32 // IP length
 	Seq    uint32 // TCP: SEQ; SCTP: verification tag

@@ -7,8 +7,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Side is what one end of a flow has shown so far. Packets from one end write only their
-// own Side, so that two CPUs that handle the two directions write to separate cache lines.
+// Side is what is known about one end of a flow. Packets from one end write only their own Side, so
+// that two CPUs that handle the two directions write to separate cache lines.
 type Side struct {
 	Last    time.Duration // when the last packet that counted came
 	Packets uint64
@@ -111,7 +111,7 @@ func (s *State) Init(proto packet.Proto, seg *Segment, now time.Duration) (ok bo
 	return true
 }
 
-// Mode says what becomes of a TCP packet whose sequence numbers do not fit.
+// Mode selects what happens to a TCP packet whose sequence numbers do not fit.
 type Mode uint8
 
 // The modes.
@@ -124,7 +124,7 @@ const (
 // ResultHit changes the state, and only the side that sent the packet. In ModeLiberal a packet that
 // would be dropped because of its numbers is ResultUntouched instead.
 //
-// The caller has made sure that the state has not expired.
+// The caller must have checked that the state has not expired.
 func (s *State) Step(seg *Segment, d Dir, now time.Duration, mode Mode) Result {
 	switch s.Proto {
 	case packet.ProtoTCP:

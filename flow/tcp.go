@@ -6,8 +6,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Slack is how far behind the newest data or acknowledgement a segment may lie however small the
-// window is: one unscaled window and a little more, as in pf's and Linux's trackers (Rooij, "Real
+// Slack is how far behind the newest data or acknowledgement a segment may be even if the window is
+// small: one unscaled window and a little more, as in pf's and Linux's trackers (Rooij, "Real
 // stateful TCP packet filtering", 2001).
 const Slack = 66000
 

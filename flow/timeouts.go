@@ -13,7 +13,7 @@ type Timeouts struct {
 	Short       time.Duration // ICMP and everything else
 }
 
-// DefaultTimeouts returns ipfw's lifetimes (UDPReply is Weir's own).
+// DefaultTimeouts returns ipfw's lifetimes (ipfw has no UDPReply).
 func DefaultTimeouts() Timeouts {
 	return Timeouts{
 		Syn: 20 * time.Second, Established: 300 * time.Second, Fin: time.Second, Rst: time.Second,

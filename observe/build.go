@@ -5,7 +5,7 @@ import (
 	"runtime"
 )
 
-// Build is what a program was built from.
+// Build describes the source and the version of Go from which a program was built.
 type Build struct {
 	Version  string
 	Revision string // the commit, or "" when it is not known

@@ -1,6 +1,6 @@
-// Package observe makes all views of a firewall from one stream of events, so that no two views
-// can disagree: the live list, the table of top talkers and refused pairs, JSON lines, the history
-// that outlives the agent, and metrics.
+// Package observe makes all views of a firewall from one stream of events, so the views always
+// agree: the live list, the table of top talkers and refused pairs, JSON lines, the history that
+// outlives the agent, and metrics.
 //
 // # The path of an event
 //
@@ -9,8 +9,8 @@
 // [Sub]; without a Sub it only counts. A full queue loses events and counts them: the reader learns
 // how many are missing, and where.
 //
-// [Names] turns a firewall.Event into an [Event]: wall time for the engine's clock, names of
-// interfaces, names of pods. That is work of the reader, not of the packet path.
+// [Names] turns a firewall.Event into an [Event]: with wall-clock time, names of interfaces and
+// names of pods. The reader does this work, not the packet path.
 //
 // # Filters
 //

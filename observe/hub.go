@@ -94,7 +94,8 @@ func (h *Hub) Split(s *Sub, size int) (waiting []firewall.Event, lost uint64, ot
 	return waiting, lost, h.subscribeLocked(size)
 }
 
-// Sub is the queue of one reader. Its memory grows with what waits in it, up to its size.
+// Sub is the queue of one reader. Its memory grows with the number of queued events, up to its
+// size.
 type Sub struct {
 	hub  *Hub
 	size int

@@ -7,8 +7,8 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// Names looks up what a node knows besides the event. A nil function has no answer. Readers call
-// them from any goroutine.
+// Names looks up names that the node knows and that are not in the event. A nil function finds
+// none. Readers call them from any goroutine.
 type Names struct {
 	// Wall turns a time of the engine's clock into wall time; nil: the Unix epoch begins with the
 	// clock.

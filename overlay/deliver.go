@@ -2,8 +2,8 @@ package overlay
 
 import "fmt"
 
-// Deliver gives the kernel an IP packet as if a peer had sent it. The Filter does not see it: it is
-// for what a Filter sends itself, answers and probes.
+// Deliver passes an IP packet to the kernel as if a peer had sent it, without calling the Filter.
+// It is for packets that a Filter sends itself: answers and probes.
 func (d *Device) Deliver(packet []byte) error {
 	b := make([]byte, vnetSize+len(packet))
 	copy(b[vnetSize:], packet)

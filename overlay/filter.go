@@ -17,8 +17,8 @@ import (
 // only the headers are its own (Quotable).
 type Filter func(hook firewall.Hook, packets [][]byte, segments []uint16, pass []bool)
 
-// Quotable returns what of a packet that a Filter got may be shown to others: all, or the headers
-// if it was coalesced. Behind those are bytes of other packets, also of other peers.
+// Quotable returns the part of a packet that may be shown to others: the whole packet, or only the
+// headers if it was coalesced. The bytes after them belong to other packets, also of other peers.
 func Quotable(hook firewall.Hook, packet []byte, segment uint16) []byte {
 	if hook.Dir == firewall.Out || segment == 0 {
 		return packet

@@ -149,8 +149,8 @@ func (d *KernelDevice) keep(known []Peer, has []nl.WireGuardPeer) error {
 	return nil
 }
 
-// Up gives the interface these addresses and no others, switches it on and follows the peers. What
-// evaluates its packets has to be there.
+// Up gives the interface these addresses and no others, switches it on and follows the peers. The
+// hooks that evaluate its packets must be attached before.
 func (d *KernelDevice) Up(addrs []netip.Prefix) error {
 	if err := d.nl.SetLinkUp(d.link.Index); err != nil {
 		return fmt.Errorf("overlay: port %d: %w", d.config.Port, err)
@@ -199,7 +199,7 @@ func (d *KernelDevice) Done() <-chan struct{} { return d.gone }
 
 func (d *KernelDevice) ended() { d.endOnce.Do(func() { close(d.gone) }) }
 
-// Close ends the watch over the peers. The interface stays, and carries packets.
+// Close stops following the peers. The interface stays, and continues to carry packets.
 func (d *KernelDevice) Close() error {
 	d.mu.Lock()
 	if d.closed {

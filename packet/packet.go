@@ -2,8 +2,8 @@ package packet
 
 import "net/netip"
 
-// Packet is what the decoder found in one IP packet: 64 bytes, one cache line. It holds no pointers
-// and no reference to the bytes, so it may be kept, copied and compared with ==.
+// Packet is a decoded IP packet: 64 bytes, one cache line. It holds no pointers and no reference to
+// the bytes, so it may be kept, copied and compared with ==.
 //
 // Decode sets every field, whatever was in the struct before. Which fields mean
 // something in which case is fixed in docs/design/0002-decoder.md; a field

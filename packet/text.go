@@ -24,8 +24,8 @@ var extNames = []bitName{
 	{ExtAH, "ah"},
 }
 
-// String returns the packet in short: protocol, both ends, TCP flags or ICMP type and code,
-// and what is unusual about it. AppendText writes every field.
+// String returns a summary of the packet: protocol, both ends, TCP flags or ICMP type and code, and
+// unusual properties. AppendText writes every field.
 func (p *Packet) String() string {
 	var buf [96]byte
 	return string(p.appendEnds(buf[:0]))

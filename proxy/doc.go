@@ -13,17 +13,16 @@
 // # Who may use it
 //
 // Without users, Serve accepts only loopback addresses: any host that can reach an open proxy can
-// use it. A user's password is stored as its bcrypt hash. A client that sends wrong ones has to
-// wait.
+// use it. Passwords are stored as bcrypt hashes. After wrong passwords a client must wait.
 //
-// If the dialer has [ControlContext] and [Server.LocalTargets] is not set, a client of another
-// host does not reach this host's loopback, link-local and own addresses, nor a cloud's metadata
-// service. Clients and users never share a connection to a server.
+// If the dialer has [ControlContext] and [Server.LocalTargets] is not set, a client on another host
+// cannot reach this host's loopback, link-local and own addresses, or a cloud's metadata service.
+// Clients and users never share a connection to a server.
 //
-// # What it costs
+// # Resources
 //
-// Data moves by splice(2), inside the kernel. A silent connection holds two sockets and two parked
-// goroutines, and neither a buffer nor a pipe.
+// Data moves by splice(2), inside the kernel. An idle connection takes two sockets and two blocked
+// goroutines, and no buffer or pipe.
 //
 // # How connections end
 //

@@ -35,7 +35,8 @@ type Rule struct {
 	Comment string // text after //
 }
 
-// Pos is where a rule stands: columns count bytes from 1, End is the column after the last byte.
+// Pos is the place of a rule in its file: columns count bytes from 1, End is the column after the
+// last byte.
 type Pos struct {
 	File     string // "" for a command line
 	Line     int    // from 1

@@ -9,8 +9,8 @@ import (
 	"github.com/weirnet/weir/rule/op"
 )
 
-// A Cache compiles rule sets of which each has most rules of the one before: what a rule compiles
-// to by itself is kept. The zero Cache is ready. It is not safe for concurrent use.
+// A Cache compiles a sequence of rule sets that share most of their rules: it keeps the compiled
+// form of each rule. The zero Cache is ready. It is not safe for concurrent use.
 type Cache struct {
 	parts []part // of the rules compiled last, in order
 	work  [program.NumDims]workspace

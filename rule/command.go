@@ -68,8 +68,8 @@ type TableEntry struct {
 // but only after all lines of a file: each line moves the rules behind it.
 const maxHeld = 4 * program.MaxRules
 
-// Apply executes the command. A command that removes several things removes those that are there,
-// and the error names the first that is not; any other error changes nothing.
+// Apply executes the command. A command that removes several things removes those that exist, and
+// the error names the first that does not; after any other error nothing is changed.
 func (c *Command) Apply(s *Ruleset) error {
 	switch c.Verb {
 	case VerbAdd:
@@ -160,7 +160,7 @@ type absent struct{ msg, hint string }
 
 func (e absent) Error() string { return e.msg }
 
-// Hint returns how to see what is there.
+// Hint returns the command that lists what exists.
 func (e absent) Hint() string { return e.hint }
 
 // listRules is the hint for a rule that is not there.
@@ -179,7 +179,7 @@ func (e errTable) Error() string {
 	return fmt.Sprintf("table %s exists already", e.name)
 }
 
-// Hint returns how to have the table.
+// Hint returns how to create the table.
 func (e errTable) Hint() string {
 	if e.others {
 		return fmt.Sprintf("weir fw table %s destroy, or take another name", e.name)
@@ -188,7 +188,7 @@ func (e errTable) Hint() string {
 		"empties it", e.name)
 }
 
-// IsAbsent reports whether an error of Apply says that what was to be removed is not there.
+// IsAbsent reports whether an error of Apply means that the thing to remove does not exist.
 func IsAbsent(err error) bool {
 	var gone absent
 	return errors.As(err, &gone)
@@ -215,7 +215,7 @@ func (c *Command) checkList(s *Ruleset) error {
 	return nil
 }
 
-// Timeout returns that of an entry, 0 if it stays.
+// Timeout returns the timeout of an entry, 0 if it has none.
 func (c *Command) Timeout(i int) time.Duration {
 	if c.Timeouts == nil {
 		return 0

@@ -15,7 +15,7 @@ import (
 // fields and methods are for engines and may change.
 type Program = program.Program
 
-// CompileOptions are what a Program depends on beside the rules.
+// CompileOptions are the inputs of a Program other than the rules.
 type CompileOptions struct {
 	Default op.Action // of the default rule: ActionAllow or ActionDeny; 0 is ActionDeny
 	Strict  bool      // Program.Strict

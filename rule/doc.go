@@ -4,9 +4,9 @@
 //
 // # From text to a Program
 //
-// [ParseFile] reads a rule file into a [Ruleset]; [ParseLine] reads one command,
-// which [Command.Apply] carries out on a Ruleset. Mistakes come back as [Errors], each with place,
-// line, carets and hint:
+// [ParseFile] reads a rule file into a [Ruleset]; [ParseLine] reads one command, which
+// [Command.Apply] applies to a Ruleset. Mistakes are returned as [Errors], each with place, line,
+// carets and hint:
 //
 //	set, err := rule.ParseFile("web.rules", text, nil)
 //	var errs rule.Errors
@@ -18,10 +18,10 @@
 //
 // # Rules
 //
-// A [Rule] is a list of clauses that must all be true; a [Clause] is a list of tests of which one
-// must be; a [Test] is one condition, maybe negated. Header (PROTO from SRC to DST) and options are
-// made of the same tests. Rules may be made by hand as well as parsed; [Rule.String] prints the
-// canonical form, and parsing that gives the same rule.
+// A [Rule] is a list of clauses that must all be true. A [Clause] is a list of tests, at least one
+// of which must be true. A [Test] is one condition, which may be negated. Header (PROTO from SRC to
+// DST) and options are made of the same tests. Rules may be parsed or constructed in Go.
+// [Rule.String] prints the canonical form; parsing it gives the same rule.
 //
 // The operations that rules are made of, such as op.ActionAllow and op.CondSrcIn, are in package
 // rule/op.

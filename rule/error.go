@@ -26,7 +26,7 @@ func (e *Error) Error() string {
 }
 
 // Report returns the error with the line, carets under the place, and the hint, ending in a
-// newline. Characters that could steer a terminal are shown as '?'.
+// newline. Control characters are shown as '?'.
 func (e *Error) Report() string {
 	var b strings.Builder
 	b.WriteString(printable(e.Error()))

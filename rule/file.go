@@ -16,8 +16,8 @@ func ParseFile(name, text string, names *Names) (*Ruleset, error) {
 	return s, nil
 }
 
-// ParseCommands reads the lines of a rule file without obeying them, so that they can be applied to
-// a Ruleset that has rules. An error is of type Errors.
+// ParseCommands reads the lines of a rule file without executing them, so that they can be applied
+// to an existing Ruleset. An error is of type Errors.
 func ParseCommands(name, text string, names *Names) (all []*Command, err error) {
 	err = eachLine(name, text, names, func(p *parser) error {
 		c, err := p.command()
@@ -69,7 +69,7 @@ func (s *Ruleset) obey(p *parser) error {
 	return nil
 }
 
-// ParseLine reads one command line, as it stands in a file. An error is of type *Error.
+// ParseLine reads one line of a rule file. An error is of type *Error.
 func ParseLine(text string, names *Names) (*Command, error) {
 	p := &parser{line: scan("", 1, text, nil), names: names}
 	if strings.ContainsAny(text, "\n") {

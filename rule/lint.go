@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/rule/op"
 )
 
-// FindingKind is what is wrong with a rule.
+// FindingKind is the kind of a finding.
 type FindingKind uint8
 
 // The kinds of findings. Each means that no packet is ever matched by the rule's conditions.

@@ -6,7 +6,7 @@ import (
 	"github.com/weirnet/weir/rule/op"
 )
 
-// Omission is something that a host usually needs and that the rules do not let pass.
+// Omission is a kind of traffic that a host usually needs and that the rules do not allow.
 type Omission uint8
 
 // The omissions.
@@ -37,15 +37,16 @@ func (o Omission) String() string {
 	}[o]
 }
 
-// Host is what the settings of a host leave to the rules.
+// Host describes which traffic the settings of a host leave to the rules.
 type Host struct {
 	Neighbours bool // neighbour discovery (essential = false)
 	DHCP       bool // what the DHCP client sends and receives (dhcp = false)
 	Loopback   bool // the loopback is guarded
 }
 
-// Forgotten returns what the rules of a host forget. Like Lint, it reports only what is proved:
-// conditions that depend on more than the packet count as possible.
+// Forgotten returns the traffic that a host usually needs and that its rules do not allow. Like
+// Lint, it reports only what is proved: conditions that depend on more than the packet count as
+// possible.
 func Forgotten(s *Ruleset, h Host) (all []Omission, err error) {
 	l, err := newLinter(s)
 	if err != nil {

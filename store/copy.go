@@ -15,7 +15,7 @@ import (
 // difference.
 const Buckets = 256
 
-// Digest stands for the content of a bucket: keys and values, not revisions. A restored store has
+// Digest identifies the content of a bucket: keys and values, not revisions. A restored store has
 // other revisions for the same content.
 //
 // It is a hash over the ordered hashes of the entries. A sum of hashes would be cheaper to keep,
@@ -23,7 +23,7 @@ const Buckets = 256
 // hide the removal of another one.
 type Digest [sha256.Size]byte
 
-// Copy is what a host or weir-store has of the store. It is not safe for concurrent use.
+// Copy is the part of the store that a host or weir-store keeps. It is not safe for concurrent use.
 type Copy struct {
 	Revision int64 // that of the store that it agrees with
 	items    map[string]*item

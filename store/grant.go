@@ -12,8 +12,8 @@ type Grant struct {
 	Write bool
 }
 
-// Limited is a Store that does what the grants permit, and nothing else. weir-store gives every
-// host one. A driver may check the same grants once more.
+// Limited is a Store that allows only what the grants permit. weir-store gives every host one. A
+// driver may check the same grants once more.
 type Limited struct {
 	store  Store
 	grants []Grant

@@ -51,7 +51,8 @@ func NewGuarded(g Guard, s Snapshot) *Guarded {
 // Stored returns the copy that agrees with the store. The caller does not change it.
 func (d *Guarded) Stored() *Copy { return d.stored }
 
-// Enforced returns what the host enforces, ordered by key: what is stored and what is held.
+// Enforced returns the entries that the host enforces, ordered by key: those that are stored and
+// those that are held.
 func (d *Guarded) Enforced() Snapshot {
 	s := d.stored.Snapshot()
 	if held := d.HeldEntries(); len(held) > 0 {
@@ -129,7 +130,7 @@ func (d *Guarded) Replace(s Snapshot) (now []Change) {
 	return d.enforce(now, removed)
 }
 
-// Accept removes what was held back and returns the removals: an administrator confirmed them.
+// Accept applies the held removals, which an administrator has confirmed, and returns them.
 func (d *Guarded) Accept() (changes []Change) {
 	for _, key := range d.Held() {
 		changes = append(changes, d.removed(key))

@@ -109,7 +109,7 @@ func (e *ConflictError) Error() string {
 // Unwrap returns ErrConflict.
 func (e *ConflictError) Unwrap() error { return ErrConflict }
 
-// Covers reports whether a name is the key, or a subtree with the key in it.
+// Covers reports whether name is the key, or a subtree that contains it.
 func Covers(name, key string) bool {
 	return name == key || strings.HasSuffix(name, "/") && strings.HasPrefix(key, name)
 }

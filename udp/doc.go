@@ -1,4 +1,4 @@
-// Package udp moves UDP datagrams in batches, without one allocation.
+// Package udp sends and receives UDP datagrams in batches, without allocations.
 //
 // A Conn reads and writes many messages with one call:
 //
@@ -9,8 +9,8 @@
 //	n, err  = conn.WriteBatch(msgs)  // blocks until the kernel has them all
 //
 // The messages and their buffers belong to the caller, before and after the call; the package keeps
-// no reference to them. Headers, I/O vectors, socket addresses and control data live in rings that
-// are laid out once, grow for a larger batch, and are pooled by the Conn, so that several
+// no reference to them. Headers, I/O vectors, socket addresses and control data are kept in rings,
+// which are allocated once, grow for a larger batch, and are pooled by the Conn. So several
 // goroutines may read and write the same Conn at once. Deadlines and Close work as with a
 // net.UDPConn.
 //

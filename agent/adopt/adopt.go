@@ -1,4 +1,4 @@
-// Package adopt makes states of connections that were open before the rules.
+// Package adopt makes states for connections that were open before the rules were loaded.
 package adopt
 
 import (
@@ -121,8 +121,7 @@ func stateRule(p *program.Program, e soft.Explanation) (index uint16, ok bool) {
 	return 0, false
 }
 
-// Opening is how a connection that is open now may have begun: the first packet that the rules
-// would have seen.
+// Opening is the first packet of an open connection, as the rules would have seen it.
 type Opening struct {
 	In       bool // from outside
 	From, To netip.AddrPort

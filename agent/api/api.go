@@ -57,7 +57,7 @@ import (
 // Version is the version of all answers.
 const Version = 1
 
-// Error is what failed and, where that helps, what to do.
+// Error describes what failed and, if known, what to do.
 type Error struct {
 	Version int    `json:"version"`
 	Message string `json:"message"`
@@ -135,7 +135,7 @@ type Forward struct {
 	Ports  int            `json:"ports"`
 }
 
-// Masquerade is a network behind the host whose packets leave with another source.
+// Masquerade is a network behind the host whose packets are masqueraded.
 type Masquerade struct {
 	Source netip.Prefix `json:"source"`
 	To     string       `json:"to,omitempty"` // left out: that of the interface that they leave by
@@ -281,7 +281,7 @@ type Pipes struct {
 	Pipes   []Pipe `json:"pipes"`
 }
 
-// Pipe is a pipe. Config is what stands behind "pipe N config".
+// Pipe is a pipe. Config is the text after "pipe N config".
 type Pipe struct {
 	Number    uint16 `json:"number"`
 	Config    string `json:"config"`
@@ -295,7 +295,7 @@ type NATs struct {
 	NATs    []NAT `json:"nat"`
 }
 
-// NAT is an instance. Config is what stands behind "nat N config".
+// NAT is an instance. Config is the text after "nat N config".
 type NAT struct {
 	Number uint16 `json:"number"`
 	Config string `json:"config"`
@@ -339,7 +339,8 @@ type State struct {
 	Engine string `json:"engine,omitempty"`
 }
 
-// DeleteStates asks to end the states that a filter picks, in the words of GET /v1/states.
+// DeleteStates requests the deletion of the states that a filter selects, in the syntax of GET
+// /v1/states.
 type DeleteStates struct {
 	Filter string `json:"filter"`
 }
@@ -390,7 +391,7 @@ type Session struct {
 	To   netip.AddrPort `json:"to"`
 }
 
-// Panic asks to deny everything but a session.
+// Panic requests that everything is denied except a session.
 type Panic struct {
 	Session *Session `json:"session,omitempty"`
 	// Force: deny everything also without a session, or one that does not end at this host.
@@ -403,12 +404,12 @@ type InPanic struct {
 	Session *Session  `json:"session,omitempty"` // which it spares
 }
 
-// Doubts asks what is doubtful about the rules in force.
+// Doubts requests warnings about the rules in force.
 type Doubts struct {
 	Session *Session `json:"session,omitempty"`
 }
 
-// Warnings is what is doubtful about the rules in force: sentences for people.
+// Warnings are warnings about the rules in force, as sentences.
 type Warnings struct {
 	Version  int      `json:"version"`
 	Warnings []string `json:"warnings"`
@@ -433,7 +434,7 @@ type Explanation struct {
 	Tries   []Try  `json:"tries"`            // rules in the order in which they were tried
 }
 
-// Try is a rule that was tried, and what came of it.
+// Try is a rule that was tried, and the outcome.
 type Try struct {
 	Rule    uint16 `json:"rule"`
 	Text    string `json:"text"`

@@ -10,8 +10,8 @@ func WithCaller(ctx context.Context, uid int) context.Context {
 	return context.WithValue(ctx, callerKey{}, uid)
 }
 
-// Caller is the id of the user who asks, as the kernel says it, for the log; -1 where it is not
-// known.
+// Caller is the id of the user who sent the request, as reported by the kernel, for the log; -1 if
+// unknown.
 func Caller(ctx context.Context) int {
 	if uid, ok := ctx.Value(callerKey{}).(int); ok {
 		return uid

@@ -17,7 +17,7 @@ import (
 	"github.com/weirnet/weir/eyeballs"
 )
 
-// Client talks to the node behind a socket. It may be used by several goroutines.
+// Client sends requests to the node behind a socket. It may be used by several goroutines.
 type Client struct {
 	socket string
 	http   http.Client
@@ -53,14 +53,14 @@ func NewClient(socket string, others ...string) *Client {
 			ResponseHeaderTimeout: changePatience}}}
 }
 
-// Get asks for a value; path is that of the package documentation.
+// Get requests a value; the package documentation lists the paths.
 func (c *Client) Get(ctx context.Context, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, readPatience)
 	defer cancel()
 	return c.ask(ctx, http.MethodGet, path, nil, answer)
 }
 
-// Post asks for a change. request may be nil.
+// Post requests a change. request may be nil.
 func (c *Client) Post(ctx context.Context, path string, request, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, changePatience)
 	defer cancel()

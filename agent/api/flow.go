@@ -13,7 +13,7 @@ type FlowQuestion struct {
 	Xmit string `json:"xmit,omitempty"`
 }
 
-// Flow is what the node knows of a flow.
+// Flow is the node's information about a flow.
 type Flow struct {
 	Version int     `json:"version"`
 	Src     FlowEnd `json:"src"`
@@ -26,7 +26,7 @@ type Flow struct {
 	Unknown string       `json:"unknown,omitempty"`
 }
 
-// FlowEnd is what the node knows of an address.
+// FlowEnd is the node's information about an address.
 type FlowEnd struct {
 	Addr string `json:"addr"`
 	Port uint16 `json:"port,omitempty"`

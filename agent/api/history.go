@@ -20,7 +20,7 @@ type History struct {
 	Others Others `json:"others"`
 }
 
-// Traffic is what passed and what was dropped.
+// Traffic counts passed and dropped packets.
 type Traffic struct {
 	BytesIn    []float32 `json:"bytes_in"`
 	BytesOut   []float32 `json:"bytes_out"`
@@ -54,7 +54,7 @@ type PodHistory struct {
 	Dropped   []float32 `json:"dropped"` // packets
 }
 
-// Others is what the rules and pods counted that have no history of their own.
+// Others has the sums of the rules and pods that have no separate history.
 type Others struct {
 	RulePackets []float32 `json:"rule_packets"`
 	PodBytes    []float32 `json:"pod_bytes"`

@@ -62,7 +62,7 @@ type Peer struct {
 	Problem          string `json:"problem,omitempty"`
 }
 
-// PeerKey is what another node has to know of this one (POST /v1/peers/key).
+// PeerKey is the information that another node needs about this one (POST /v1/peers/key).
 type PeerKey struct {
 	Version int            `json:"version"`
 	Key     string         `json:"key"`

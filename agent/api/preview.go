@@ -10,7 +10,7 @@ type RuleChange struct {
 	Replay string `json:"replay,omitempty"`
 }
 
-// Preview is what a change would do.
+// Preview is the effect of a change.
 type Preview struct {
 	Version int  `json:"version"`
 	Fine    bool `json:"fine"` // it can be made
@@ -33,7 +33,7 @@ type Mistake struct {
 	Text    string `json:"text"`
 }
 
-// Replay is what the changed rules decide about the flows of the journal.
+// Replay has the verdicts of the changed rules for the flows of the journal.
 type Replay struct {
 	From    time.Time `json:"from"`  // of the first event
 	Flows   int       `json:"flows"` // that were decided again; each by its first packet

@@ -1,4 +1,4 @@
-// Package claim makes sure that one process alone works on a directory.
+// Package claim locks directories, so that only one process works on each.
 package claim
 
 import (

@@ -53,7 +53,7 @@ func (b Boot) wall() time.Time {
 	return time.Now()
 }
 
-// Stamp is a moment that a later boot can place.
+// Stamp is a point in time that can be compared after a reboot.
 type Stamp struct {
 	Boot string
 	Time time.Duration // since that boot

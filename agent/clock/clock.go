@@ -1,4 +1,4 @@
-// Package clock reads the clock of the engines.
+// Package clock reads the clock that the engines use.
 package clock
 
 import (

@@ -18,11 +18,11 @@ import (
 // maxWrites is how many keys one transaction of a host writes.
 const maxWrites = 100
 
-// PodsChanged says that the host's pods changed. They are written after a moment, with others that
-// come. It does not wait.
+// PodsChanged reports that the host's pods changed. They are written after a short delay, with
+// other changes. It does not wait.
 func (s *Service) PodsChanged() { wake(s.news) }
 
-// SetEndpoints says where the host's tunnel is reached.
+// SetEndpoints sets the addresses at which the host's tunnel can be reached.
 func (s *Service) SetEndpoints(addrs []netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,7 @@ type Load struct {
 	Strict bool   // what no rule matches is denied
 	Source string // for people
 	// Trial is how long the rules stay without Confirm; 0 for rules that stay. Reverted is called
-	// when the rules before are back in force.
+	// when the previous rules are in force again in force.
 	Trial    time.Duration
 	Reverted func()
 }
@@ -145,7 +145,7 @@ type owed struct {
 	hosts  map[string]cluster.HostChange
 }
 
-// Open reads what the host has on its disk. Nothing else happens before Fill and Run.
+// Open reads the host's copy from disk. It does nothing else; Fill and Run follow.
 func Open(c Config) (*Service, error) {
 	if err := disk.Begin(c.Dir, c.Trust.Cluster); err != nil {
 		return nil, err

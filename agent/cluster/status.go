@@ -7,7 +7,7 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-// Status returns what the node's status says about the cluster.
+// Status returns the cluster part of the node's status.
 func (s *Service) Status() *api.Cluster {
 	c := s.config.Client.State()
 	s.mu.Lock()

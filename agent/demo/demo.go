@@ -40,7 +40,7 @@ type Result struct {
 	Wrong      []string    `json:"wrong,omitempty"`   // what did not go as the rules say
 }
 
-// Visit is one request and what became of it.
+// Visit is one request of the demo and its result.
 type Visit struct {
 	Who    string `json:"who"`
 	What   string `json:"what"`

@@ -13,7 +13,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Wire is what a sniffer on the wire between the two hosts sees.
+// Wire is the result of the capture on the wire between the two hosts.
 type Wire struct {
 	WireGuard int `json:"wireguard"` // UDP packets from and to WireGuard's port
 	Bytes     int `json:"bytes"`     // in these

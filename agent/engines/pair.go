@@ -1,4 +1,4 @@
-// Package engines runs the engines of a node as one.
+// Package engines combines the kernel engine and the tunnel's engine of a node.
 package engines
 
 import (

@@ -15,8 +15,8 @@ import (
 // them.
 const mountSource = "weir"
 
-// PreparePins makes the directory of the pins, on a bpf file system that is mounted for it if need
-// be. fleeting means that the mount ends with this process.
+// PreparePins makes the directory of the pins, on a bpf file system that is mounted if necessary.
+// fleeting means that the mount ends with this process.
 func PreparePins(pins, mountPoint string) (fleeting bool, err error) {
 	on, err := onBpffs(pins)
 	if err != nil {

@@ -26,7 +26,8 @@ var foreignNames = []struct{ glob, maker string }{
 	{"nk[0-9]*", "a container"}, // as the kernel names netkits
 }
 
-// Foreign returns who usually makes interfaces of a name for its containers, "" for other names.
+// Foreign returns the program that usually makes interfaces with such a name for its containers, ""
+// for other names.
 func Foreign(name string) string {
 	for _, f := range foreignNames {
 		if ok, _ := path.Match(f.glob, name); ok {

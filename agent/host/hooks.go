@@ -61,8 +61,7 @@ type Config struct {
 	Problems *problem.List
 }
 
-// Hooks puts the engine's hooks on the interfaces that are to be guarded, and takes them off
-// others.
+// Hooks attaches the engine's hooks to the guarded interfaces, and detaches them from others.
 type Hooks struct {
 	config Config
 	behind bool // the last pass failed; used by the loop alone
@@ -79,7 +78,7 @@ type Hooks struct {
 	refused map[uint32]error
 }
 
-// NewHooks returns the hooks of a node that has put none yet.
+// NewHooks returns the hooks of a node that has attached none yet.
 func NewHooks(c Config) *Hooks {
 	return &Hooks{config: c, attached: map[uint32]string{}, refused: map[uint32]error{}}
 }
@@ -118,7 +117,7 @@ func (h *Hooks) Behind() bool {
 	return h.behind || len(h.refused) > 0
 }
 
-// Counts returns how many interfaces are guarded, and how many are not although they should be.
+// Counts returns the number of guarded interfaces, and of those that should be guarded but are not.
 func (h *Hooks) Counts() (guarded, refused int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -163,7 +162,7 @@ func (h *Hooks) guards(name string) bool {
 	return t.Hooked(name) || h.config.Settings.Guards(name) && !t.Owns(name)
 }
 
-// View shows the interfaces as the engine has them to f, and keeps them from changing meanwhile.
+// View calls f with the interfaces that the engine has, and prevents changes meanwhile.
 func (h *Hooks) View(f func([]firewall.Interface)) {
 	h.following.Lock()
 	defer h.following.Unlock()
@@ -344,7 +343,8 @@ func (h *Hooks) attachLocked(i firewall.Interface) (late error) {
 	return nil
 }
 
-// Interfaces returns what is guarded, and as problems what is not although it should be.
+// Interfaces returns the guarded interfaces, and as problems those that should be guarded but are
+// not.
 func (h *Hooks) Interfaces() (guarded []api.Interface, problems []api.Problem) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -79,7 +79,8 @@ func findHop(conn *nl.Conn, to netip.Addr) (hop kernel.Hop, local bool) {
 	return hop, false
 }
 
-// Release takes back what rules with fwd needed of the host, if those in force do not.
+// Release removes the routing rule and table for rules with fwd, unless the rules in force need
+// them.
 func (r *Routes) Release(p *program.Program) error {
 	if p.Features&program.HasFwd != 0 || r.released.Load() {
 		return nil

@@ -42,10 +42,10 @@ func NewLinks() *Links {
 			1), gone: map[int]bool{}, remade: map[int]bool{}, sources: sourceSettings}
 }
 
-// Wake has an element when something changed since it was last read.
+// Wake receives an element when something has changed since it was last read.
 func (l *Links) Wake() <-chan struct{} { return l.wake }
 
-// Lost has an element when the interface of a pod is gone.
+// Lost receives an element when the interface of a pod is gone.
 func (l *Links) Lost() <-chan struct{} { return l.lost }
 
 // listAgain announces a full listing: an interface that is not reported until Synced is gone.
@@ -248,7 +248,7 @@ func (l *Links) Name(index uint32) string {
 }
 
 // IsOnly reports whether an interface has an address and no other one of the family that others can
-// send to, but for some that are given away.
+// send to, except for addresses that are translated.
 func (l *Links) IsOnly(a netip.Addr, away []netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -64,8 +64,8 @@ func (r *Routes) setMTUs() error {
 	return r.engine.SetRouteMTUs(all)
 }
 
-// Set gives the engine the host's routes, if the rules ask about them: there can be a
-// million. And those to the next hops of rules.
+// Set gives the engine the host's routes if rules use them, because there can be a million, and the
+// routes to the next hops of rules.
 func (r *Routes) Set(p *program.Program) error {
 	if err := r.setHops(p); err != nil {
 		return err

@@ -40,8 +40,8 @@ func (s Settings) Guards(name string) bool {
 	return named || matched && name != "lo" && Foreign(name) == ""
 }
 
-// Skips returns who made an interface that the globs match and that is not guarded for its maker's
-// sake, "" for others.
+// Skips returns the program that made an interface which the globs match but which is not guarded
+// because it belongs to that program, "" for others.
 func (s Settings) Skips(name string) (maker string) {
 	if matched, named := s.matches(name); !matched || named || strings.HasPrefix(name, "pod:") {
 		return ""

@@ -118,8 +118,8 @@ func readSysctls() (map[string]string, error) {
 	return all, nil
 }
 
-// RestoreSysctls puts back what the record says and removes it. A setting that is not as Weir
-// leaves it was changed by another program since, and stays.
+// RestoreSysctls restores the settings in the record and removes the record. A setting with another
+// value than Weir's was changed by another program, and stays.
 func RestoreSysctls(record string) error {
 	text, err := os.ReadFile(record)
 	if errors.Is(err, fs.ErrNotExist) {

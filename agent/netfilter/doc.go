@@ -1,3 +1,3 @@
-// Package netfilter finds out whether netfilter may translate what goes from or to pods. It errs on
-// the side of yes.
+// Package netfilter detects whether netfilter may translate packets of pods. If it is not sure, it
+// answers yes.
 package netfilter

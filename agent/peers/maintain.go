@@ -27,8 +27,8 @@ func (b *backoff) failed(now time.Time) {
 	b.at = now.Add(b.pause)
 }
 
-// Begin brings the peers of an earlier run back. The status shows a failure, and it is retried. The
-// rules have to be in force. It may be called again.
+// Begin restores the peers of an earlier run. If it fails, the status shows this, and it is
+// retried. The rules have to be in force. It may be called again.
 func (p *Service) Begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -39,7 +39,7 @@ type Links interface {
 	IsMine(netip.Addr) bool
 }
 
-// Files are where the part keeps its things.
+// Files are the files of the part.
 type Files struct {
 	Record string // the other nodes
 	Key    string // this node's private key
@@ -323,8 +323,8 @@ func (p *Service) saveLocked(k recorded) error {
 	return err
 }
 
-// Close takes the tunnel away, unless it is the kernel's: that stays for the next agent. Peers are
-// recorded: the next agent brings them back, and until then their ranges are unreachable.
+// Close removes the tunnel, unless it is the kernel's, which stays for the next agent. Peers stay
+// in the record: the next agent restores them, and until then their ranges are unreachable.
 func (p *Service) Close() error {
 	p.mu.Lock()
 	if p.closed {

@@ -33,8 +33,8 @@ func (s *Service) NameRecorded() error {
 	return s.labels.record(recorded)
 }
 
-// Begin takes the pods of an earlier run over, and from then on takes away those that are gone.
-// Labels of pods that turn out to be gone are removed. After an error it may be called again.
+// Begin takes over the pods of an earlier run, and from then on removes pods whose namespace or
+// interface is gone, with their labels. After an error it may be called again.
 func (s *Service) Begin(ctx context.Context) error {
 	if err := s.takeOver(); err != nil || s.manager.Load() == nil {
 		return err
@@ -85,7 +85,7 @@ func (s *Service) takeOver() error {
 	return s.SetMasquerade()
 }
 
-// Stop ends taking away pods that are gone, and waits for what is under way.
+// Stop stops the removal of pods that are gone, and waits for removals in progress.
 func (s *Service) Stop() { s.stop() }
 
 // EndChanges has all further requests that change pods fail, and waits for those that are under way

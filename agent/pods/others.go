@@ -17,7 +17,7 @@ func (s *Service) SetOthers(changes map[cluster.Label]bool) error {
 	return s.labels.setOthers(changes)
 }
 
-// Living returns the pods of this host from the moment on from which they may send.
+// Living returns the pods of this host that may send.
 func (s *Service) Living() (all []pod.Pod) {
 	s.labels.mu.Lock()
 	defer s.labels.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package problem holds what is wrong with a node, for its status, and tries again what failed.
+// Package problem keeps the list of problems of a node, for its status, and retries failed steps.
 package problem
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// List holds what the status shows as wrong, one problem for each subject, in order of arrival. Its
+// List holds the problems that the status shows, one for each subject, in order of arrival. Its
 // zero value with a Log is ready.
 type List struct {
 	Log *slog.Logger // problems begin and end there, too
@@ -21,14 +21,14 @@ type List struct {
 	all []Problem  // guarded by mu
 }
 
-// Problem is something wrong.
+// Problem is a problem of the node.
 type Problem struct {
 	About string // the subject
 	File  string // the problem is over when this file is gone; "" for none
 	api.Problem
 }
 
-// Add notes something wrong that the status shows from now on.
+// Add adds a problem, which the status shows from now on.
 func (l *List) Add(what, advice string) { l.Set(what, what, advice) }
 
 // Set notes a problem until Solved is called for the same subject, in place of the one there was.
@@ -73,7 +73,7 @@ func (l *List) end(about string) (was bool) {
 	return len(l.all) < n
 }
 
-// All returns the problems that there are.
+// All returns the current problems.
 func (l *List) All() (all []api.Problem) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,7 +16,7 @@ const (
 	settled = 5 * time.Second
 )
 
-// Retrier tries again what failed, and notes in Problems what fails.
+// Retrier repeats failed steps until they succeed, and records their failures in Problems.
 type Retrier struct {
 	Problems *List
 	running  sync.WaitGroup // counts what is retried until it succeeds, and what Attend ends
@@ -55,7 +55,7 @@ func (r *Retrier) Until(ctx context.Context, about, advice string, do func() err
 	})
 }
 
-// Attend keeps trying to begin something that ends with the node.
+// Attend retries to start something that runs until the node ends.
 func (r *Retrier) Attend(ctx context.Context, about, advice string,
 	begin func() (stop func() error, err error)) {
 	r.Until(ctx, about, advice, func() error {
@@ -72,8 +72,8 @@ func (r *Retrier) Attend(ctx context.Context, about, advice string,
 	})
 }
 
-// Run runs something that should only end with the node, again when it ends before. The
-// problem is over when it has run for a while.
+// Run runs something that should run until the node ends, and restarts it if it ends earlier. The
+// problem ends when it has run for a while.
 func (r *Retrier) Run(ctx context.Context, about, advice string,
 	run func(context.Context) error) {
 	pause := firstPause

@@ -1,5 +1,5 @@
-// Package routes asks the kernel for routes, with requests that end: some are made under locks that
-// the watchdog looks at.
+// Package routes reads routes from the kernel, with a timeout, because some requests are made under
+// locks that the watchdog checks.
 package routes
 
 import (

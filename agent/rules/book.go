@@ -47,8 +47,8 @@ type Config struct {
 	Clock    clock.Boot // of members with a timeout
 }
 
-// Book holds the rules in force. Only it changes them: one change at a time, each compiled before
-// anything is touched, and each either wholly in force and saved or not made at all.
+// Book holds the rules in force. Only it changes them: one change at a time. Each is compiled
+// before anything is changed, and is either in force and saved or not made at all.
 type Book struct {
 	config Config
 	store  *savedRules

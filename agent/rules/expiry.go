@@ -206,7 +206,7 @@ func (b *Book) noteTimeLocked(now time.Duration) {
 	}
 }
 
-// Expiry is what became of members with a timeout.
+// Expiry has the counters of members with a timeout.
 type Expiry struct {
 	Timed   int    // members that will end
 	Ended   uint64 // that have ended
@@ -214,7 +214,7 @@ type Expiry struct {
 	Failed  uint64 // tries to remove one that failed
 }
 
-// Expiry returns the figures.
+// Expiry returns the counters.
 func (b *Book) Expiry() (x Expiry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

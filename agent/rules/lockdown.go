@@ -32,7 +32,7 @@ const sshPort = 22
 // aboutLockDown is the subject of the problem that the lock-down rules are in force.
 const aboutLockDown = "the lock-down"
 
-// SSH reports whether ssh is let in while the host is locked down.
+// SSH selects which ssh connections are allowed while the host is locked down.
 type SSH string
 
 // The values of SSH: as the last rules did, from everywhere, from nowhere.

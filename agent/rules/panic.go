@@ -139,7 +139,7 @@ func (b *Book) showPanic() {
 		b.panic.At.Format(time.DateTime), "weir panic --end brings the rules before back")
 }
 
-// EndPanic brings the rules before the panic back.
+// EndPanic restores the rules from before the panic.
 func (b *Book) EndPanic(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -165,7 +165,7 @@ func (b *Book) EndPanic(ctx context.Context) error {
 	return nil
 }
 
-// InPanic reports whether a panic is on, since when and what session it spares.
+// InPanic reports whether there is a panic, since when, and which session it allows.
 func (b *Book) InPanic() (at time.Time, s *api.Session, on bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

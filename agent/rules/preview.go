@@ -45,9 +45,9 @@ func (p *preview) close() {
 // Events opens the journal. What it returns must be iterated, once.
 type Events func() (iter.Seq[observe.Event], error)
 
-// Preview tells what a change of the rules in force would do, and with events what the changed
-// rules decide about their flows. It changes nothing, and it reads no files: who may look at the
-// node may ask, and must not read through it what only root can.
+// Preview shows the effect of a change of the rules in force, and with events the verdicts of the
+// changed rules for their flows. It changes nothing. It reads no files, because group weir may call
+// it and must not read files of root through it.
 func (x *Explainer) Preview(ctx context.Context, text string, events Events) (a api.Preview,
 	err error) {
 	a = api.Preview{Version: api.Version, Added: []api.Rule{}, Removed: []api.Rule{},

@@ -110,8 +110,7 @@ func (b *Book) Revert(ctx context.Context) (api.Done, error) {
 	return b.done(""), nil
 }
 
-// Reload reads the rule file again, as at the start but for the saved rules: the owner asks for the
-// file.
+// Reload reads the rule file again, as at the start, but ignores the saved rules.
 func (b *Book) Reload() error {
 	file, _ := b.file()
 	text, err := os.ReadFile(file)

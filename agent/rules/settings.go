@@ -8,7 +8,7 @@ type Settings struct {
 	SSH SSH
 }
 
-// DefaultSettings is what applies when nothing is set.
+// DefaultSettings are the settings when nothing is set.
 func DefaultSettings() Settings { return Settings{SSH: SSHAsRules} }
 
 // File is the section [lock_down] as it is written.

@@ -15,7 +15,7 @@ type trial struct {
 	ends   time.Time
 	timer  *time.Timer
 	file   *newFile      // to write when it is confirmed; may be nil
-	ended  func()        // called when the rules before are back; may be nil
+	ended  func()        // called when the previous rules are in force again; may be nil
 	pause  time.Duration // until the next try to go back; 0 while none has failed
 }
 

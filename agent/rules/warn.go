@@ -16,9 +16,9 @@ import (
 	"github.com/weirnet/weir/rule/op"
 )
 
-// Warnings returns what is doubtful about the rules in force on this host: names that mean nothing
-// here, tables, pipes and nat that are missing, empty tables, rules of which none is enabled, and
-// no way in for the session that asks.
+// Warnings returns warnings about the rules in force on this host: unknown names, missing tables,
+// pipes and nat instances, empty tables, rule sets without an enabled rule, and rules that would
+// refuse the session of the caller.
 func (x *Explainer) Warnings(s *api.Session) ([]string, error) {
 	now, p := x.inForce()
 	ifs := x.Interfaces()
@@ -42,7 +42,7 @@ func (x *Explainer) Warnings(s *api.Session) ([]string, error) {
 	return all, err
 }
 
-// Doubts answers what is doubtful.
+// Doubts returns the warnings for the session of a request.
 func (x *Explainer) Doubts(q api.Doubts) (api.Warnings, error) {
 	all, err := x.Warnings(q.Session)
 	if all == nil {
@@ -51,7 +51,7 @@ func (x *Explainer) Doubts(q api.Doubts) (api.Warnings, error) {
 	return api.Warnings{Version: api.Version, Warnings: all}, err
 }
 
-// Load replaces the rules as Book.Load does, and says what is doubtful about them.
+// Load replaces the rules like Book.Load, and returns warnings about them.
 func (x *Explainer) Load(ctx context.Context, r api.Load) (api.Done, error) {
 	done, err := x.Book.Load(ctx, r)
 	if err != nil {

@@ -62,8 +62,8 @@ func (x *Explainer) inForce() (now Version, p *program.Program) {
 	return now, p
 }
 
-// Engine makes a user-space engine that runs these rules and knows what the node knows, to ask it
-// about them.
+// Engine makes a user-space engine with these rules and the node's tables, interfaces, routes and
+// states, for explanations.
 func (x *Explainer) Engine(p *program.Program, set *rule.Ruleset) (*soft.Engine, error) {
 	return x.engine(p, set, x.Interfaces())
 }

@@ -1,6 +1,6 @@
-// Package netavark is a network plugin of netavark, which podman from version 5 on has in place of
-// CNI: https://github.com/containers/netavark/blob/main/plugin-API.md. Like package cni it decides
-// nothing: it checks and translates a request and passes it to the node's agent.
+// Package netavark is a network plugin for netavark, which replaces CNI in podman 5 and later:
+// https://github.com/containers/netavark/blob/main/plugin-API.md. Like package cni it only checks
+// and translates a request and passes it to the node's agent.
 //
 // podman calls it with create when a network is made, to check the network's options; netavark
 // calls it with setup NETNS and teardown NETNS for each container. Requests come on stdin, answers

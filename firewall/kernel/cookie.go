@@ -60,7 +60,7 @@ func lacksCookieFunction() (why string, err error) {
 	return "", nil
 }
 
-// LacksCookies says why SYN cookies cannot be used in this network namespace, "" if they can.
+// LacksCookies returns why SYN cookies cannot be used in this network namespace, "" if they can.
 func LacksCookies() (why string, err error) {
 	_, why, err = cookieUses(0)
 	return why, err

@@ -19,7 +19,7 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Config is what an engine needs to begin.
+// Config is the configuration of an engine.
 type Config struct {
 	// Dir is a directory on a bpf file system where everything is pinned. Empty: nothing is pinned,
 	// and enforcement ends with Close.

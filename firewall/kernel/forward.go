@@ -46,8 +46,8 @@ func (e *Engine) putForwardingLocked() error {
 	return nil
 }
 
-// SetNetfilter sets whether netfilter may translate what goes from or to pods: then each of their
-// flows begins in the stack, and takes the fast path if it leaves the stack as it came.
+// SetNetfilter sets whether netfilter may translate packets of pods: then each of their flows
+// begins in the stack, and moves to the fast path if its first packet leaves the stack unchanged.
 func (e *Engine) SetNetfilter(translates bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

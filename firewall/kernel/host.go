@@ -16,8 +16,7 @@ import (
 )
 
 // SetInterfaces sets the interfaces of the host with their addresses, see firewall.Engine. There
-// may be thousands, and one that comes or goes costs what it alone does, as far as the kernel is
-// asked.
+// may be thousands. Only the changes are written to the kernel.
 func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

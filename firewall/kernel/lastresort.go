@@ -20,7 +20,7 @@ import (
 // lastName marks the filter.
 const lastName = "weir_last"
 
-// Guards reports whether what an engine has pinned below dir is attached to an interface.
+// Guards reports whether programs that an engine has pinned below dir are attached to an interface.
 func Guards(dir string) bool {
 	pins, err := filepath.Glob(filepath.Join(dir, "layout-*", hookPins))
 	return err == nil && len(pins) > 0
@@ -57,7 +57,7 @@ func CloseAll(matches func(name string) bool, ssh bool) (closed []string, err er
 	return closed, errors.Join(errs...)
 }
 
-// OpenAll takes away what CloseAll has set.
+// OpenAll removes the program that CloseAll has attached.
 func OpenAll() error {
 	c, err := nl.Open(nil)
 	if err != nil {

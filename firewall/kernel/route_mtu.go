@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// RouteMTU is a route of any table that says how large packets on it may be, bytes.
+// RouteMTU is a route of any table that has its own MTU, in bytes.
 type RouteMTU struct {
 	Dst netip.Prefix
 	MTU uint32

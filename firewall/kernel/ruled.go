@@ -209,7 +209,8 @@ func (e *Engine) followRuledLocked() {
 	e.ruledHeld = errors.Join(left, held, err)
 }
 
-// FollowNAT tries again what an instance of nat could not have. It returns what it still has not.
+// FollowNAT retries the ports and addresses that an instance of nat could not get. It returns those
+// that it still could not get.
 func (e *Engine) FollowNAT() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

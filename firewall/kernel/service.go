@@ -218,8 +218,8 @@ func (e *Engine) readServicesLocked() error {
 	return nil
 }
 
-// Services returns what the backends of the services have counted, as they were set last: by the
-// engine before, if this one has set none yet.
+// Services returns the counters of the backends of the services that were set last: by the previous
+// engine, if this one has set none yet.
 func (e *Engine) Services() (map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters,
 	error) {
 	e.mu.Lock()
@@ -250,8 +250,8 @@ func (k weirPublishedKey) service() forward.ServiceKey {
 		At: netip.AddrPortFrom(k.Addr.addr(), k.Port)}
 }
 
-// SeenParts returns of how many parts of the flows of a TCP service, of forward.Parts, a connection
-// has begun since they were divided last.
+// SeenParts returns, for each TCP service, in how many of its forward.Parts parts of the flows a
+// connection has begun since they were last divided.
 func (e *Engine) SeenParts() (map[forward.ServiceKey]int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -179,7 +179,7 @@ func (e *Engine) AddTable(name string, t rule.TableEntry) error {
 	return e.changedLocked()
 }
 
-// DeleteTable removes a member. One that is not there is an error.
+// DeleteTable removes a member. A member that does not exist is an error.
 func (e *Engine) DeleteTable(name string, p netip.Prefix) error {
 	if !p.IsValid() {
 		return fmt.Errorf("table %s: %s is not a prefix", name, p)

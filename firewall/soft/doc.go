@@ -1,6 +1,7 @@
-// Package soft is the user-space engine: it runs a program.Program over packets, keeps states, and
-// needs no kernel. It filters the tunnel, evaluates captures, and explains why a packet got its
-// verdict. Other programs can import it: examples/tunfilter filters a TUN device in under 60 lines.
+// Package soft is the user-space engine: it evaluates packets with a program.Program, keeps states,
+// and needs no eBPF. Weir uses it to filter the tunnel, to evaluate captures, and to explain the
+// verdict of a packet. Other programs can import it: examples/tunfilter filters a TUN device in
+// under 60 lines.
 //
 //	rules, err := rule.ParseFile("rules", text, nil)
 //	...
@@ -21,49 +22,48 @@
 // # Workers
 //
 // An engine has a fixed number of Workers, one for each goroutine that evaluates packets. A worker
-// owns a shard of the states, so that workers share nothing but counters, which they update in
-// batches. Use EvaluateBatch where packets come in batches: it takes the shard once for many
-// packets. Hold keeps the shard from one Evaluate to the next. Evaluate alone takes it for each
-// packet.
+// owns a shard of the states, so workers share only counters, which they update in batches. Use
+// EvaluateBatch for packets that arrive in batches: it locks the shard once for many packets. Hold
+// keeps the lock from one Evaluate to the next. Evaluate alone takes the lock for each packet.
 //
-// Packets of one flow should reach the same worker, in both directions: Steer returns which one.
-// Otherwise the worker borrows the other's shard for that packet. The verdict is the same and only
-// costs more.
+// Packets of one flow should reach the same worker, in both directions: Steer returns this worker.
+// Otherwise the worker locks the shard of the other worker for that packet. The verdict is the
+// same, but takes longer.
 //
 // # Changes
 //
 // Load, SetTable, AddTable, DeleteTable, SetInterfaces and SetRoutes may be called at any time from
-// any goroutine. Workers continue meanwhile. Each packet is evaluated wholly by the old or wholly
-// by the new configuration. States and counters of a rule stay if the new Program has a rule of the
-// same number and text. Other states end. DeleteStates ends chosen states.
+// any goroutine. Workers continue meanwhile. Each packet is evaluated entirely by the old or
+// entirely by the new configuration. A rule keeps its states and counters if the new Program has a
+// rule with the same number and text. Other states end. DeleteStates deletes selected states.
 //
 // # Time
 //
-// The engine reads no clock. Every packet comes with its time, and Tick, called some hundred times
-// in a second for each worker, gives the memory of expired states back in small pieces. Deadlines
-// hold whether Tick is called or not. Tick also hands out keepalive probes for idle TCP connections
-// near their end, and resets for both ends of those that DeleteStates has ended. The caller sends
-// these packets.
+// The engine reads no clock. The caller passes the time with every packet. Call Tick about a
+// hundred times per second for each worker: it frees expired states in small steps. States expire
+// on time even if Tick is not called. Tick also returns keepalive probes for idle TCP connections
+// near their deadline, and resets for both ends of connections that DeleteStates has deleted. The
+// caller sends these packets.
 //
 // # Memory
 //
-// All tables are made by New and do not grow: about 160 bytes for each of MaxStates, with the space
-// for half-open states. When they are full, closed and expired states are evicted first, then
-// half-open ones. An established state is never ended for another: the new one is refused with a
-// reason. No packet costs more than two sets of eight entries, whatever an attacker sends, since a
-// secret decides which sets those are. Evaluate does not allocate.
+// New allocates all tables, and they do not grow: about 160 bytes for each of MaxStates, including
+// the space for half-open states. If they are full, closed and expired states are evicted first,
+// then half-open ones. An established state is never evicted: the new state is refused with a
+// reason. A look-up reads at most two sets of eight entries. A secret hash key selects the sets, so
+// an attacker cannot make packets collide. Evaluate does not allocate.
 //
 // # Answers
 //
-// A verdict may ask for an answer (rules with reset, reject, unreach). Answer builds it; the caller
+// A verdict may require an answer (rules with reset, reject, unreach). Answer builds it; the caller
 // sends it and limits the rate.
 //
-// # Seeing what happens
+// # Observing an engine
 //
 // Rules, Drops and States read counters and states. Options.OnEvent gets an event for every state
 // that begins or ends, every drop, and every match of a rule with log; nil costs nothing. Explain
 // returns the verdict that a packet would get, with every rule that was tried and why it did not
-// act. Check does the same for a flow that has not begun. Neither changes anything.
+// match. Check does the same for a flow that has not begun. Neither changes the engine.
 //
 // # Correctness
 //

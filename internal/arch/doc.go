@@ -1,9 +1,9 @@
-// Package arch holds the rules of the project that a compiler does not check, as functions that
-// list every violation in a tree. Its tests run them over the project, and over a small bad tree in
-// testdata where each of them has to find something: a check that cannot fail is not a check.
+// Package arch checks the project's rules that the compiler does not check. Each function lists the
+// violations in a tree. The tests run them on the project, and on a small bad tree in testdata in
+// which each must find a violation, so that no check passes by accident.
 //
 //   - Imports: packages import in one direction only (see law.go for the order), the public
-//     libraries stay light, and some libraries have one importer only.
+//     libraries have few dependencies, and some may be imported by one package only.
 //   - Code: only cmd/weir prints and exits, there are no init functions, and every exported
 //     identifier has a doc comment.
 //   - Dials: connections and name lookups go through package eyeballs.

@@ -66,7 +66,8 @@ type Published struct {
 	Pod  netip.AddrPort
 }
 
-// TakenError says which ports another kind of Published, or a Service, has. Nothing was changed.
+// TakenError lists the ports that another kind of Published, or a Service, already has. Nothing was
+// changed.
 type TakenError struct{ Ports []TakenPort } // in order of protocol, address and port; not empty
 
 func (e *TakenError) Error() string {
@@ -106,7 +107,7 @@ type PortRange struct{ First, Last uint16 }
 // MaxPortRanges is how many ranges of ports a Masquerade can have.
 const MaxPortRanges = 8
 
-// SourceNAT gives packets of a network behind the host another source.
+// SourceNAT translates the source of packets of a network behind the host.
 type SourceNAT struct {
 	Source netip.Prefix
 	To     netip.Addr // invalid for the address of the interface that they leave by

@@ -1,15 +1,15 @@
-// Package nl is Weir's interface to rtnetlink, and the only package that speaks it: links,
-// addresses, routes, neighbours, changes of them, and network namespaces. It also speaks generic
-// netlink to the kernel's WireGuard.
+// Package nl is Weir's interface to rtnetlink, and the only package that uses it: links, addresses,
+// routes, neighbours, changes of them, and network namespaces. It also configures the kernel's
+// WireGuard over generic netlink.
 //
 // # Why a package of our own
 //
-// The kernel may say that a dump changed while it was being read (NLM_F_DUMP_INTR), and the answer
-// is then incomplete without looking so. A system call may be interrupted (EINTR) before or after
-// the kernel did what was asked. The library underneath reports both and continues; callers easily
-// forget to check. Here every request is repeated until the answer is complete, and a request that
-// changes something counts as done when a repetition finds it done. A test in internal/arch refuses
-// the library anywhere else.
+// The kernel may report that a dump changed while it was read (NLM_F_DUMP_INTR); the answer is then
+// incomplete. A system call may be interrupted (EINTR) before or after the kernel did what was
+// asked. The library underneath reports both and continues; callers easily forget to check. Here
+// every request is repeated until the answer is complete, and a request that changes something
+// counts as done when a repetition finds it done. A test in internal/arch refuses the library
+// anywhere else.
 //
 // # Values
 //
@@ -23,7 +23,7 @@
 //
 // # Watching
 //
-// Watch reports links and addresses as they are and then every change of them. When the kernel had
-// to throw notifications away (ENOBUFS), Watch lists everything again and reports what it had
-// missed as ordinary events, so that the caller never has to list anything.
+// Watch reports the current links and addresses and then every change of them. If the kernel
+// dropped notifications (ENOBUFS), Watch lists everything again and reports the missed changes as
+// ordinary events, so the caller never has to list anything.
 package nl

@@ -1,7 +1,7 @@
-// Package nstest makes throw-away networks: network namespaces connected by veth pairs, for tests
+// Package nstest makes temporary networks: network namespaces connected by veth pairs, for tests
 // and for the demo.
 //
-// A Lab is a set of namespaces that live and die together:
+// A Lab is a set of namespaces that are made and removed together:
 //
 //	func TestPing(t *testing.T) {
 //		lab := nstest.New(t)
@@ -15,18 +15,18 @@
 // node, Do runs a function, Command a program, and Listen, ListenPacket and DialContext make
 // sockets.
 //
-// Eventually waits for what takes a moment, and Echo serves echo.
+// Eventually waits until a condition is true, and Echo is an echo server.
 //
-// Open is the same without a test around it, and returns errors instead of failing one.
+// Open does the same outside of a test, and returns errors instead of failing the test.
 //
 // # Nothing is left behind
 //
 // Close ends every process that still runs inside, and removes the namespaces, and with them the
 // links. New does so when the test ends, whether it passed, failed or panicked. The next Open
-// removes what a killed process left: names carry the process id and the start time of the process
-// that made them, and what belongs to no running process is removed.
+// removes namespaces that a killed process left behind: their names contain the id and the start
+// time of the process, and those of no running process are removed.
 //
-// # Rights
+// # Privileges
 //
 // Namespaces need root. Root, New and Bpffs skip the test without it. With WEIR_CI=1 in the
 // environment they fail it instead, so that a run that is meant to be complete cannot silently skip

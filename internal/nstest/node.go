@@ -133,7 +133,7 @@ func (n *Node) String() string { return n.label }
 // Name returns the name that ip-netns(8) knows the namespace by.
 func (n *Node) Name() string { return n.name }
 
-// Path returns the file that stands for the namespace.
+// Path returns the file of the namespace.
 func (n *Node) Path() string { return filepath.Join(netnsDir, n.name) }
 
 // NS returns the handle on the namespace. It belongs to the node and ends with it.

@@ -9,7 +9,7 @@ import (
 // patience is for what has to come, on however busy a machine.
 const patience = 5 * time.Minute
 
-// Eventually waits until something is so. It fails the test when that takes minutes.
+// Eventually waits until a condition is true. It fails the test if that takes minutes.
 func Eventually(t TB, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {

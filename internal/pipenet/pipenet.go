@@ -1,6 +1,6 @@
-// Package pipenet connects a server and its clients in memory and without buffers, for tests: what
-// one end does not take blocks the other at once, and in a bubble of testing/synctest the clock
-// runs meanwhile.
+// Package pipenet connects a server and its clients in memory and without buffers, for tests: a
+// write blocks until the other end reads it, and in a testing/synctest bubble the fake clock then
+// advances.
 package pipenet
 
 import (

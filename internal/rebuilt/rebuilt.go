@@ -1,5 +1,5 @@
 // Package rebuilt runs a test again in a build in which constants of a library have other values.
-// So a test can see in seconds what takes WireGuard minutes.
+// So a test can check in seconds what takes WireGuard minutes.
 package rebuilt
 
 import (

@@ -1,5 +1,6 @@
-// Package releases holds the tests of what releases promise (docs/design/0009-compatibility.md): a
-// list for each release, of which every later version has every line.
+// Package releases tests the compatibility promises of releases
+// (docs/design/0009-compatibility.md): each release has a list, and every later version must have
+// every line of it.
 package releases
 
 import (

@@ -1,4 +1,4 @@
-// Package similar finds the word that a misspelt one was meant to be.
+// Package similar finds the known word that is most similar to a misspelt one.
 package similar
 
 // Word is the word that t was meant to be, "" if none is close.

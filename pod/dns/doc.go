@@ -6,11 +6,12 @@
 //	                      have this name (labelName)
 //	PTR                   the name of the pod with an address of the ranges
 //
-// What is outside of weir and of the ranges goes to the resolvers of the host, as it is. Names are
-// those of the node's own pods. They are known before a pod can send, and forgotten before another
-// pod can get its addresses. An answer takes a look-up in a map, whatever the number of pods.
+// Queries for names outside of weir and of the ranges are forwarded unchanged to the resolvers of
+// the host. Only the node's own pods have names. A name exists before its pod can send, and is
+// removed before another pod can get its addresses. An answer takes one map look-up for any number
+// of pods.
 //
-// Everything is bounded: queries on their way to a resolver, of all pods and of one, connections,
-// and the addresses in an answer. What is too much is dropped and counted, so that a pod that
-// floods hurts itself.
+// The number of forwarded queries, in total and of one pod, of connections, and of addresses in an
+// answer is limited. Requests beyond a limit are dropped and counted, so a pod that floods affects
+// only itself.
 package dns

@@ -1,25 +1,27 @@
-// Package netfilter reads the rules of netfilter's front ends and writes rules of Weir that mean
-// the same: iptables-save, ip6tables-save, ipset save, `nft -j list ruleset` and the files of ufw.
-// It is pure: text comes in, a rule file and remarks go out. docs/import.md says what is carried
-// over, and which differences remain.
+// Package netfilter reads rules of netfilter's front ends and writes equivalent rules of Weir. It
+// reads iptables-save, ip6tables-save, ipset save, `nft -j list ruleset` and the files of ufw. It
+// does no I/O: the input is text, the output a rule file and remarks. docs/import.md lists what is
+// converted and which differences remain.
 //
-// Each form has its reader, which makes chains of the same kind: a list of conditions that package
-// rule has, the conntrack states that a rule asks for, and a verdict. A rule that a reader cannot
-// express has a problem, and is left out as a whole: half of its conditions would be another rule.
+// Each format has a reader. All readers produce the same kind of chains, whose rules consist of
+// conditions of package rule, the conntrack states that the rule tests, and a verdict. A rule that
+// a reader cannot express gets a problem and is left out as a whole, because with some conditions
+// missing it would be another rule.
 //
-// The writer puts the chains behind each other:
+// The writer puts the chains in this order:
 //
 //	in   prerouting, then input if the packet is for this host, else it passes
 //	out  forward if the packet came from an interface, else output; then postrouting
 //
-// So a packet that passes through is decided by the forward chains once, when both of its
-// interfaces are known. Each chain with a hook is followed by its own copies of the chains that it
-// jumps to. Jumps lead forward only.
+// So the forward chains decide about a forwarded packet once, when both of its interfaces are
+// known. Each chain with a hook is followed by its own copies of the chains that it jumps to. Jumps
+// lead forward only.
 //
 // # States
 //
-// Netfilter remembers every flow that passes, and rules ask for the kind of a packet. Weir's rules
-// make states, and check-state passes what belongs to one. The writer follows which kinds can still
-// reach a rule (kinds.go). A rule that lets a flow begin makes a state. Where known flows are
-// accepted for sure a check-state does it, as early as no verdict changes (safe.go).
+// Netfilter tracks every flow that passes, and rules test the conntrack state of a packet. In Weir,
+// rules make states, and check-state passes packets of a state. The writer tracks which conntrack
+// states can still reach a rule (kinds.go). A rule that allows new flows makes a state. If packets
+// of known flows are certainly accepted, a check-state does this, as early as possible without
+// changing a verdict (safe.go).
 package netfilter

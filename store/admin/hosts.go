@@ -54,14 +54,14 @@ func reports(ctx context.Context, s store.Store) (map[string]cluster.Report, err
 	return reports, nil
 }
 
-// Outcome is what came of a version.
+// Outcome is the result of a version on the hosts.
 type Outcome struct {
 	Enforced []string          // hosts that enforce it, or a later one
 	Refused  map[string]string // hosts that do not, and why
 	Silent   []string          // hosts that have not said
 }
 
-// Await waits until every host has said what came of a version, or the context ends.
+// Await waits until every host has reported the result of a version, or the context ends.
 func Await(ctx context.Context, s store.Store, n cluster.Number, hosts []string) (Outcome, error) {
 	all, err := s.Read(ctx, cluster.ReportTree, 0)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // DefaultSilence is how long a weir-store may be silent before the client goes to the next one.
 const DefaultSilence = 15 * time.Second
 
-// Config says who connects, and where to.
+// Config has the identity of the client and the addresses of the weir-stores.
 type Config struct {
 	Name    string          // of the host: with it, each host has an own order of weir-stores
 	Cluster string          // id; other clusters are refused. "": any
@@ -50,7 +50,7 @@ type Client struct {
 
 var _ store.Store = (*Client)(nil)
 
-// State is what is known about the connection.
+// State is the state of the connection.
 type State struct {
 	Address   string    // of the weir-store that is connected, or was last
 	Connected bool      // now
@@ -88,7 +88,7 @@ func (c *Client) Close() error {
 
 var errClosed = fmt.Errorf("%w: the client was closed", store.ErrUnavailable)
 
-// State returns what is known about the connection.
+// State returns the state of the connection.
 func (c *Client) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/weirnet/weir/store/wire"
 )
 
-// Join is what a host needs to join.
+// Join is the input of a join.
 type Join struct {
 	Token        identity.Token
 	Address      string // of a weir-store
@@ -28,7 +28,7 @@ type Join struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Joined is what a host got.
+// Joined is the result of a join.
 type Joined struct {
 	wire.JoinAnswer
 	Credential *identity.Credential

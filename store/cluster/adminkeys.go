@@ -22,7 +22,7 @@ type AdminKeys struct {
 	Lists []KeyList `json:"lists"`
 }
 
-// KeyList is one list of keys. The zero value stands for none: every version is good.
+// KeyList is one list of keys. The zero value means that there is none: every version is accepted.
 type KeyList struct {
 	Count     uint64    `json:"count"` // rises with each list
 	Keys      []Key     `json:"keys,omitempty"`

@@ -70,14 +70,14 @@ type Shared struct {
 	Prefix netip.Prefix
 }
 
-// HostChange is what others have to know of a host. Without a certificate it is gone.
+// HostChange has the changed data of another host. Without a certificate the host was removed.
 type HostChange struct {
 	Name  string
 	Node  *Node
 	Addrs []netip.AddrPort
 }
 
-// Effects are what a step changes for this host. Each element is named once.
+// Effects are the changes of a step for this host. Each element appears once.
 type Effects struct {
 	Hosts   []HostChange       // ordered by name
 	Labels  map[Label]bool     // true: the address is in the table from now on
@@ -107,8 +107,8 @@ type step struct {
 // ErrOutdated means that a document is older than one that was accepted.
 var ErrOutdated = errors.New("older than what was seen already")
 
-// NewDesired returns the state of a host that knows nothing but whom to trust, and which serial
-// numbers were removed.
+// NewDesired returns the state of a host that knows only its trust data and the removed serial
+// numbers.
 func NewDesired(own string, t Trust, revoked []Serial) *Desired {
 	d := &Desired{own: own, trust: t, hosts: map[string]*host{}, waiting: map[string]bool{},
 		revoked: map[Serial]bool{}, tables: map[string]*value{}, labels: newLabelCounts(),
@@ -119,7 +119,7 @@ func NewDesired(own string, t Trust, revoked []Serial) *Desired {
 	return d
 }
 
-// Trust returns what the host knows without the store.
+// Trust returns the trust data of the host, which do not come from the store.
 func (d *Desired) Trust() Trust { return d.trust }
 
 // Head returns the version of the rules, nil before there is one.

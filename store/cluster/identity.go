@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// Identity is the document of IdentityKey: what makes a cluster this one.
+// Identity is the document of IdentityKey: the identity of the cluster.
 type Identity struct {
 	Versioned
 	ID    Serial `json:"id"`

@@ -23,7 +23,7 @@ func RoleScope(role string) Scope { return Scope("role:" + role) }
 // NodeScope returns the scope of one host.
 func NodeScope(name string) Scope { return Scope("node:" + name) }
 
-// ParseScope reads what a user writes.
+// ParseScope parses a scope as users write it.
 func ParseScope(text string) (Scope, error) {
 	if text == string(All) {
 		return All, nil
@@ -151,7 +151,7 @@ func (v Version) Check(hosts []Host) error {
 	return errors.Join(clashes...)
 }
 
-// ClashError is what two scopes of one host both have.
+// ClashError names an element that two scopes of one host both have.
 type ClashError struct {
 	What   string   // "rule 100", "table web", "set 3"
 	Scopes [2]Scope // of one host, in the order of Host.Scopes

@@ -12,7 +12,7 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// Copied is what a host has of its cluster on its disk, from which a lost store is made again.
+// Copied is a host's data of its cluster on disk, from which a lost store can be rebuilt.
 type Copied struct {
 	State State
 	Local Local

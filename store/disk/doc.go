@@ -1,6 +1,6 @@
-// Package disk keeps a host's copy of the store on its disk: a snapshot, and a log of what changed
-// since. A host that starts without a network enforces what it finds there.
-// docs/design/0008-cluster.md, section 8, is the page to it.
+// Package disk keeps a host's copy of the store on its disk: a snapshot, and a log of later
+// changes. A host that starts without a network enforces this copy. See
+// docs/design/0008-cluster.md, section 8.
 //
 // Files of a directory:
 //
@@ -10,6 +10,6 @@
 //	log.before   the records between both
 //	texts/       rules by digest
 //
-// Records are numbered. A snapshot has the number of the last record in it, so that a crash at any
-// point of a change leaves files that lead to one state.
+// Records are numbered. A snapshot has the number of the last record that it contains, so after a
+// crash at any point the files give one consistent state.
 package disk

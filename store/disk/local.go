@@ -12,7 +12,7 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// Local is what a host keeps beside the copy.
+// Local is the data that a host keeps in addition to the copy.
 type Local struct {
 	// Of the file version.
 	Cluster   cluster.Serial  `json:"cluster,omitzero"` // of which all of this is

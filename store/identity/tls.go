@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Credential is what proves an identity: a certificate with its key, and the CAs of the cluster.
+// Credential proves an identity: a certificate with its key, and the CAs of the cluster.
 type Credential struct {
 	Certificate []byte // DER
 	Key         ed25519.PrivateKey

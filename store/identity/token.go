@@ -34,7 +34,7 @@ func NewToken(ca Fingerprint) Token {
 	return t
 }
 
-// String returns what an administrator types.
+// String returns the token as an administrator types it.
 func (t Token) String() string {
 	all := append(append(append([]byte(nil), t.ID[:]...), t.Secret[:]...), t.CA[:]...)
 	if t.Keys != ([sha256.Size]byte{}) {

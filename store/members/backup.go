@@ -44,8 +44,8 @@ const (
 	maxBackupLine = 2 << 20
 )
 
-// Backup writes all that the store has at one revision, but for invitations: who reads a backup
-// must not join with it, and a restored one would let a token be used again.
+// Backup writes the content of the store at one revision, except invitations: a reader of the
+// backup must not be able to join, and a restored invitation would let a token be used again.
 func Backup(ctx context.Context, s store.Store, to io.Writer) (entries int, err error) {
 	all, err := s.Read(ctx, cluster.Root, 0)
 	if err != nil {

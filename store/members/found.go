@@ -32,8 +32,8 @@ func entry(key string, d cluster.Document) (store.Entry, error) {
 // ErrExists is the error of a cluster that was founded before.
 var ErrExists = errors.New("the store has a cluster already")
 
-// Found writes the first documents of a cluster: who it is, and the first administrator. The store
-// has none yet.
+// Found writes the first documents of a cluster into an empty store: its identity, and the first
+// administrator.
 func Found(ctx context.Context, s store.Store, doc cluster.Identity, admin identity.Peer) error {
 	id, err := entry(cluster.IdentityKey, &doc)
 	if err != nil {
@@ -57,7 +57,7 @@ func Found(ctx context.Context, s store.Store, doc cluster.Identity, admin ident
 	return err
 }
 
-// Invitation is what an administrator gives a host.
+// Invitation is the data that an administrator gives to a new host.
 type Invitation struct {
 	Roles  []string
 	Labels []string // keys of labels that the host may give its pods

@@ -19,7 +19,7 @@ type Before struct {
 	Admins cluster.KeyList  // whose signature hosts demand, as far as this host knows
 }
 
-// Restoration is a backup as it is to be written.
+// Restoration is a backup that is ready to be written.
 type Restoration struct {
 	Epoch      uint64 // the one that begins
 	rest, last []store.Entry

@@ -23,7 +23,7 @@ import (
 // Get returns an entry of the store, or ok false if it does not exist.
 type Get func(key string) (e store.Entry, ok bool)
 
-// Admission is what a certificate may do now.
+// Admission has the current permissions of a certificate.
 type Admission struct {
 	Grants []store.Grant
 	// Key is the entry that admits the certificate, at Revision. When it changes, the certificate
@@ -75,7 +75,7 @@ const (
 	joinTimeout     = 30 * time.Second
 )
 
-// Counters count what happened since the start.
+// Counters count events since the start.
 type Counters struct {
 	Accepted, Refused, Ended atomic.Uint64 // connections; ended: those of removed certificates
 	Continues, Differences   atomic.Uint64 // how connections began to follow

@@ -1,8 +1,8 @@
-// Package netfilter compares what `weir import` writes with netfilter itself: the rules of the
-// source run in a network namespace, the imported ones in the user-space engine, and random packets
-// meet both.
+// Package netfilter compares the output of `weir import` with netfilter itself: the source rules
+// run in a network namespace, the imported rules in the user-space engine, and both evaluate the
+// same random packets.
 //
-// A packet comes in over a TUN device, or leaves through a raw socket. Chains behind all others
-// report what got that far, by NFLOG, before the write returns. So every packet has its verdict at
-// once.
+// A packet comes in over a TUN device, or leaves through a raw socket. Chains after all others
+// report the packets that reach them, by NFLOG, before the write returns. So the verdict of each
+// packet is known at once.
 package netfilter

@@ -3,11 +3,11 @@
 //	outside  eth0 ------ eth0  host  === pods 10.88.0.0/24
 //	10.66.0.2, .3              10.66.0.1
 //
-// Each scenario runs in namespaces of its own, with legitimate work before and during an attack:
-// new TCP connections and UDP questions in both directions, through a published port and out of a
-// pod that is masqueraded, and connections that are open all the time. Where netfilter can do the
-// same, an nft rule set stands in the same place for comparison, and no firewall at all.
+// Each scenario runs in its own namespaces, with legitimate work before and during an attack: new
+// TCP connections and UDP queries in both directions, through a published port and from a
+// masqueraded pod, and connections that stay open. For comparison the scenario also runs with an
+// nft rule set, if netfilter can do the same, and without a firewall.
 //
-// A scenario is a value in scenarios.go; the next one costs ten lines. The exit status is 1 when a
-// bar is missed.
+// A scenario is a value in scenarios.go of about ten lines. The exit status is 1 if a limit is
+// exceeded.
 package main
