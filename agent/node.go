@@ -84,9 +84,9 @@ type Node struct {
 	keeping bool       // guarded by mu; the files stay when the node goes down
 }
 
-// ErrAgain is the error of Run for a node that must restart because its identity changed. The
+// ErrRestart is the error of Run for a node that must restart because its identity changed. The
 // kernel keeps enforcing meanwhile.
-var ErrAgain = errors.New("the node begins again")
+var ErrRestart = errors.New("the node begins again")
 
 // Run runs a node until ctx ends, or until it is asked through the API to take itself down. When
 // ctx ends, the kernel keeps enforcing without the agent; the next agent takes over.
@@ -176,7 +176,7 @@ func (n *Node) serve(ctx context.Context, end func()) (err error) {
 	watch.Notify("READY=1")
 	n.config.Ready(n.readyLine())
 	err = n.loop(ctx, served)
-	if !errors.Is(err, ErrAgain) {
+	if !errors.Is(err, ErrRestart) {
 		watch.Notify("STOPPING=1")
 	}
 	end()
@@ -214,7 +214,7 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 		case <-n.downRequested:
 			return nil
 		case <-n.again:
-			return ErrAgain
+			return ErrRestart
 		case err := <-served:
 			return fmt.Errorf("serve the API: %w", err)
 		case <-n.links.Wake():

@@ -265,7 +265,7 @@ func newServer(n *Node) *server {
 	}
 	s.http.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		pid, uid := unixsocket.Peer(c)
-		return pods.WithAsker(api.WithCaller(ctx, uid), pid)
+		return pods.WithRequester(api.WithCaller(ctx, uid), pid)
 	}
 	return s
 }

@@ -50,7 +50,7 @@ func (m *Manager) assignLocked(p *Pod) error {
 			delete(m.reserved, p.Addrs[i])
 			taken = append(taken, p.Addrs[i])
 		case i >= 0:
-			if err := pool.Take(p.Addrs[i]); err != nil {
+			if err := pool.Allocate(p.Addrs[i]); err != nil {
 				undo()
 				return fmt.Errorf("pod %s: %w", p.Name, err)
 			}
@@ -58,7 +58,7 @@ func (m *Manager) assignLocked(p *Pod) error {
 		case p.ExternalIPAM || p.OnlyAddrs:
 			continue
 		default:
-			a, err := pool.Pick()
+			a, err := pool.AllocateAny()
 			if err != nil {
 				undo()
 				return fmt.Errorf("pod %s: %w", p.Name, err)
@@ -82,7 +82,7 @@ func (m *Manager) assignLocked(p *Pod) error {
 
 func (m *Manager) releaseLocked(a netip.Addr) {
 	for _, pool := range m.pools {
-		pool.Give(a)
+		pool.Free(a)
 	}
 }
 

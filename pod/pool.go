@@ -41,9 +41,9 @@ func (p *Pool) Prefix() netip.Prefix { return p.prefix }
 // Gateway returns the host's own address in the range, the first one.
 func (p *Pool) Gateway() netip.Addr { return p.prefix.Addr().Next() }
 
-// Take marks one address as used. It fails when the address is not of the range, is reserved, or is
+// Allocate marks one address as used. It fails when the address is not of the range, is reserved, or is
 // in use.
-func (p *Pool) Take(a netip.Addr) error {
+func (p *Pool) Allocate(a netip.Addr) error {
 	switch {
 	case !p.prefix.Contains(a):
 		return fmt.Errorf("address %s is not in the pod range %s", a, p.prefix)
@@ -56,9 +56,9 @@ func (p *Pool) Take(a netip.Addr) error {
 	return nil
 }
 
-// Pick chooses a free address and marks it as used. It goes round the range, so that a released
+// AllocateAny chooses a free address and marks it as used. It goes round the range, so that a released
 // address is reused after all others.
-func (p *Pool) Pick() (netip.Addr, error) {
+func (p *Pool) AllocateAny() (netip.Addr, error) {
 	first := p.next
 	for a := first; ; {
 		free := !p.used[a] && !p.reserved(a)
@@ -75,8 +75,8 @@ func (p *Pool) Pick() (netip.Addr, error) {
 	}
 }
 
-// Give releases an address. Unknown ones are ignored.
-func (p *Pool) Give(a netip.Addr) { delete(p.used, a) }
+// Free releases an address. Unknown ones are ignored.
+func (p *Pool) Free(a netip.Addr) { delete(p.used, a) }
 
 // after is the address that follows a in the range, going round.
 func (p *Pool) after(a netip.Addr) netip.Addr {

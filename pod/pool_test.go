@@ -19,7 +19,7 @@ func TestPoolHandsOutEveryAddressOnce(t *testing.T) {
 	p := pool(t, "10.88.0.0/29")
 	seen := map[netip.Addr]bool{}
 	for range 5 { // 8 less network, gateway, broadcast
-		a, err := p.Pick()
+		a, err := p.AllocateAny()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,32 +33,32 @@ func TestPoolHandsOutEveryAddressOnce(t *testing.T) {
 			t.Errorf("%s is reserved and was handed out", reserved)
 		}
 	}
-	if _, err := p.Pick(); !errors.Is(err, ErrPoolEmpty) {
+	if _, err := p.AllocateAny(); !errors.Is(err, ErrPoolEmpty) {
 		t.Fatalf("a full pool gave %v, want ErrPoolEmpty", err)
 	}
 	back := netip.MustParseAddr("10.88.0.4")
-	p.Give(back)
-	if a, err := p.Pick(); err != nil || a != back {
+	p.Free(back)
+	if a, err := p.AllocateAny(); err != nil || a != back {
 		t.Fatalf("Pick = %v, %v, want the one that was given back, %v", a, err, back)
 	}
 }
 
 func TestPoolReusesAnAddressLate(t *testing.T) {
 	p := pool(t, "fd00:88::/120")
-	a, err := p.Pick()
+	a, err := p.AllocateAny()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Give(a)
+	p.Free(a)
 	for range 253 {
-		b, err := p.Pick()
+		b, err := p.AllocateAny()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if b == a {
 			t.Fatal("an address came back although others were free")
 		}
-		p.Give(b)
+		p.Free(b)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestPoolTake(t *testing.T) {
 		{"10.88.0.255", "address 10.88.0.255 is reserved in the pod range 10.88.0.0/24"},
 		{"10.89.0.1", "address 10.89.0.1 is not in the pod range 10.88.0.0/24"},
 	} {
-		err := p.Take(netip.MustParseAddr(c.addr))
+		err := p.Allocate(netip.MustParseAddr(c.addr))
 		if got := errText(err); got != c.err {
 			t.Errorf("Take(%s) = %q, want %q", c.addr, got, c.err)
 		}

@@ -98,7 +98,7 @@ func (m *Manager) enter(p *Pod) error {
 				continue
 			}
 			// only after a damaged record: the first pod keeps the address
-			if err := pool.Take(a); err != nil {
+			if err := pool.Allocate(a); err != nil {
 				for _, a := range mine {
 					m.releaseLocked(a)
 				}

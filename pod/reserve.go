@@ -17,9 +17,9 @@ func (m *Manager) Reserve(want netip.Addr) (netip.Addr, error) {
 		}
 		var err error
 		if want.IsUnspecified() {
-			want, err = pool.Pick()
+			want, err = pool.AllocateAny()
 		} else if !m.reserved[want] {
-			err = pool.Take(want)
+			err = pool.Allocate(want)
 		}
 		if err != nil {
 			return netip.Addr{}, err

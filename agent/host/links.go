@@ -24,7 +24,7 @@ type Links struct {
 	all    []firewall.Interface
 	synced bool          // guarded by mu; everything was listed once
 	lost   chan struct{} // has an element when the interface of a pod is gone
-	gone   map[int]bool  // guarded by mu; interfaces of pods that are gone, until LosePod
+	gone   map[int]bool  // guarded by mu; interfaces of pods that are gone, until ExpectRemoval
 	// guarded by mu; interfaces reported since listAgain, nil after the listing
 	listed map[int]bool
 	// guarded by mu; interfaces that were gone, or may have been, since the last look, or whose
@@ -225,8 +225,8 @@ func (l *Links) AddPod(index uint32, name string) {
 	l.noteLocked(int(index))
 }
 
-// LosePod announces that the host end of a pod is about to be removed.
-func (l *Links) LosePod(index uint32) {
+// ExpectRemoval announces that the host end of a pod is about to be removed.
+func (l *Links) ExpectRemoval(index uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.gone, int(index))

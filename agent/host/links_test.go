@@ -31,7 +31,7 @@ func TestLinksFollow(t *testing.T) {
 		case 4:
 			l.AddPod(uint32(index), fmt.Sprint("pod:", index))
 		case 5:
-			l.LosePod(uint32(index))
+			l.ExpectRemoval(uint32(index))
 		}
 		var want []firewall.Interface
 		for i := range 13 {

@@ -14,7 +14,7 @@ type Routes struct {
 	wake   chan struct{} // has an element when routes changed since the engine got them
 	// remeasure: routes with an MTU of their own may have changed since the engine got them.
 	remeasure atomic.Bool
-	released  atomic.Bool // this run has taken back what rules with fwd need: hops.go
+	released  atomic.Bool // this run has taken back what rules with fwd need: fwd_routes.go
 }
 
 // NewRoutes returns the routes of a node whose engine has none yet.

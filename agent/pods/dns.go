@@ -18,13 +18,13 @@ func (s *Service) came(p pod.Pod) error {
 	if err := s.labels.came(p); err != nil {
 		return err
 	}
-	s.names.Came(p)
+	s.names.Add(p)
 	return nil
 }
 
 // went removes a pod from the names and from the tables of its labels.
 func (s *Service) went(p pod.Pod) error {
-	s.names.Went(p)
+	s.names.Remove(p)
 	return s.labels.went(p)
 }
 
@@ -33,7 +33,7 @@ func (s *Service) relabelled(before, after pod.Pod) error {
 	if err := s.labels.relabelled(before, after); err != nil {
 		return err
 	}
-	s.names.Came(after)
+	s.names.Add(after)
 	return nil
 }
 

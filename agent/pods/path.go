@@ -17,7 +17,7 @@ func (p path) SetEndpoint(e forward.Endpoint) error {
 }
 
 func (p path) DeleteEndpoint(index uint32) error {
-	p.config.Links.LosePod(index)
+	p.config.Links.ExpectRemoval(index)
 	return p.config.Engine.DeleteEndpoint(index)
 }
 

@@ -35,8 +35,8 @@ type Hooks interface {
 type Links interface {
 	// AddPod makes the host end of a pod known; it is guarded later.
 	AddPod(index uint32, name string)
-	// LosePod announces that the host end of a pod is about to be removed.
-	LosePod(index uint32)
+	// ExpectRemoval announces that the host end of a pod is about to be removed.
+	ExpectRemoval(index uint32)
 	// Lost has an element when the interface of a pod is gone, and IsLost reports whether one is.
 	Lost() <-chan struct{}
 	IsLost(index uint32) bool

@@ -28,7 +28,7 @@ import (
 //
 // The first says what rule 65535 does, which version of the owner's rule file the rules are based
 // on, and where they came from, the other that nothing is missing. Changes of tables made since
-// stand behind it (saved_tail.go). The first version had no end and no tail.
+// stand behind it (saved_append.go). The first version had no end and no tail.
 const (
 	savedIntro   = "# weir saved rules"
 	savedVersion = 2

@@ -51,7 +51,7 @@ func upVerb(c *call) action {
 		}
 		n.Reload = hangups()
 		err = agent.Run(c.ctx, n)
-		for errors.Is(err, agent.ErrAgain) {
+		for errors.Is(err, agent.ErrRestart) {
 			n.Confirm = 0
 			err = agent.Run(c.ctx, n)
 		}

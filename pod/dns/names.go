@@ -104,8 +104,8 @@ func valid(name string) bool {
 	return true
 }
 
-// Came enters a pod, in place of what was known of it.
-func (n *Names) Came(p pod.Pod) {
+// Add enters a pod, in place of what was known of it.
+func (n *Names) Add(p pod.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.wentLocked(p.Key)
@@ -132,8 +132,8 @@ func (n *Names) Came(p pod.Pod) {
 	}
 }
 
-// Went removes a pod.
-func (n *Names) Went(p pod.Pod) {
+// Remove removes a pod.
+func (n *Names) Remove(p pod.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.wentLocked(p.Key)

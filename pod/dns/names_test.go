@@ -39,9 +39,9 @@ func addrsFor(n *Names, asker netip.Addr, name string) string {
 func TestAddressOfAnother(t *testing.T) {
 	var n Names
 	old := podOf("1", "old", nil, "10.0.0.2")
-	n.Came(old)
-	n.Came(podOf("2", "new", nil, "10.0.0.2"))
-	n.Went(old)
+	n.Add(old)
+	n.Add(podOf("2", "new", nil, "10.0.0.2"))
+	n.Remove(old)
 	if name, ok := n.owner(netip.MustParseAddr("10.0.0.2")); !ok || name != "new.weir." {
 		t.Errorf("the owner is %q, %v", name, ok)
 	}
@@ -52,12 +52,12 @@ func TestAddressOfAnother(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	var n Names
-	n.Came(podOf("1/eth0", "Web", map[string]string{"app": "web"}, "10.0.0.2", "fd00::2"))
-	n.Came(podOf("2/eth0", "shop.db-1", map[string]string{"app": "web", "k8s.io/name": "X"},
+	n.Add(podOf("1/eth0", "Web", map[string]string{"app": "web"}, "10.0.0.2", "fd00::2"))
+	n.Add(podOf("2/eth0", "shop.db-1", map[string]string{"app": "web", "k8s.io/name": "X"},
 		"10.0.0.3"))
-	n.Came(podOf("3/eth0", "evil.app.label", map[string]string{"a..b": "c"}, "10.0.0.4"))
-	n.Came(podOf("4/eth0", "label", nil, "10.0.0.5"))
-	n.Came(podOf("5/eth0", strings.Repeat("x", 64), nil, "10.0.0.6"))
+	n.Add(podOf("3/eth0", "evil.app.label", map[string]string{"a..b": "c"}, "10.0.0.4"))
+	n.Add(podOf("4/eth0", "label", nil, "10.0.0.5"))
+	n.Add(podOf("5/eth0", strings.Repeat("x", 64), nil, "10.0.0.6"))
 	for name, want := range map[string]string{"web.": "10.0.0.2 fd00::2", "shop.db-1.": "10.0.0.3",
 		"web.app.label.": "10.0.0.2 10.0.0.3 fd00::2", "x.k8s.io/name.label.": "10.0.0.3",
 		"evil.app.label.": "", "label.": "", "c.a..b.label.": "",
@@ -82,8 +82,8 @@ func TestNames(t *testing.T) {
 // keys get no pod there, whatever their values, and their case, which names do not tell apart.
 func TestNameOfOneLabel(t *testing.T) {
 	var n Names
-	n.Came(podOf("1/eth0", "db", map[string]string{"bank.app": "DB", "app": "web"}, "10.0.0.2"))
-	n.Came(podOf("2/eth0", "evil", map[string]string{"app": "db.bank", "App": "web",
+	n.Add(podOf("1/eth0", "db", map[string]string{"bank.app": "DB", "app": "web"}, "10.0.0.2"))
+	n.Add(podOf("2/eth0", "evil", map[string]string{"app": "db.bank", "App": "web",
 		"Bank.app": "db", "bank": "1.0"}, "10.0.0.3"))
 	for name, want := range map[string]string{"db.bank.app.label.": "10.0.0.2",
 		"web.app.label.": "10.0.0.2", "1.0.bank.label.": ""} {
@@ -101,7 +101,7 @@ func TestAliases(t *testing.T) {
 	come := func(container, ifName, network, addr string, aliases ...string) pod.Pod {
 		p := podOf(container+"/"+ifName, container, nil, addr)
 		p.Container, p.Network, p.Aliases = container, network, aliases
-		n.Came(p)
+		n.Add(p)
 		return p
 	}
 	come("shop_web_1", "eth0", "shop", "10.0.0.2", "web", "WEB", "x.app.label", "a..b", "label")
@@ -126,12 +126,12 @@ func TestAliases(t *testing.T) {
 		{"10.0.0.6", "shop_client."}: "10.0.0.5", {"10.0.0.4", "shop_client."}: "10.0.0.4",
 		{"10.0.0.4", "shop_web_2."}: "10.0.0.3", {"10.0.0.4", "x.app.label."}: "",
 		{"10.0.0.4", "label."}: "", {"10.0.0.4", "a..b."}: ""})
-	n.Went(second)
-	n.Went(both)
+	n.Remove(second)
+	n.Remove(both)
 	wants("after one is gone", map[[2]string]string{{"10.0.0.4", "web."}: "10.0.0.2",
 		{"10.0.0.6", "web."}: "10.0.0.5", {"10.0.0.7", "shop_client."}: "10.0.0.4"})
 	for _, key := range slices.Collect(maps.Keys(n.byPod)) {
-		n.Went(pod.Pod{Key: key})
+		n.Remove(pod.Pod{Key: key})
 	}
 	if len(n.byName)+len(n.byAlias)+len(n.byAddr)+len(n.byContainer) > 0 {
 		t.Errorf("left: %v, %v, %v, %v", n.byName, n.byAlias, n.byAddr, n.byContainer)
@@ -151,11 +151,11 @@ func TestNamesFollowPods(t *testing.T) {
 			if r.IntN(2) == 0 {
 				p := podOf(key, "p"+key, map[string]string{"l": fmt.Sprint(r.IntN(2))},
 					fmt.Sprintf("10.0.%d.%d", r.IntN(2), i))
-				n.Came(p)
+				n.Add(p)
 				living[key] = p
 			} else {
-				n.Went(living[key])
-				n.Went(pod.Pod{Key: key})
+				n.Remove(living[key])
+				n.Remove(pod.Pod{Key: key})
 				delete(living, key)
 			}
 			want := map[string][]string{}

@@ -40,10 +40,10 @@ func ask(t testing.TB, name string, kind dnsmessage.Type, size int) []byte {
 // newServer returns a Server that does not listen, with two pods and many of one label.
 func newServer(resolvers ...netip.AddrPort) *Server {
 	names := new(Names)
-	names.Came(podOf("1", "web", map[string]string{"app": "web"}, "10.0.0.2", "fd00::2"))
-	names.Came(podOf("2", "four", nil, "10.0.0.3"))
+	names.Add(podOf("1", "web", map[string]string{"app": "web"}, "10.0.0.2", "fd00::2"))
+	names.Add(podOf("2", "four", nil, "10.0.0.3"))
 	for i := range 200 {
-		names.Came(podOf(fmt.Sprint("m", i), fmt.Sprint("many-", i),
+		names.Add(podOf(fmt.Sprint("m", i), fmt.Sprint("many-", i),
 			map[string]string{"app": "many"}, fmt.Sprintf("10.0.1.%d", i),
 			fmt.Sprintf("fd00::1:%x", i)))
 	}
@@ -233,7 +233,7 @@ func bothOnOnePort(t *testing.T) (*net.TCPListener, *net.UDPConn) {
 func resolver(t *testing.T, addr string) netip.AddrPort {
 	t.Helper()
 	other := newServer()
-	other.names.Came(podOf("r", "x", nil, addr))
+	other.names.Add(podOf("r", "x", nil, addr))
 	u, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +265,7 @@ func TestServer(t *testing.T) {
 	closed := netip.MustParseAddrPort("127.0.0.1:1") // refused at once: the next one is asked
 	s := newServer(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), 9), closed)
 	s.config.Gateways = []netip.Addr{netip.MustParseAddr("127.0.0.3")}
-	s.names.Came(podOf("me", "me", nil, "127.0.0.1"))
+	s.names.Add(podOf("me", "me", nil, "127.0.0.1"))
 	real := resolver(t, "192.0.2.77")
 	s.config.Resolvers = func() []netip.AddrPort { return []netip.AddrPort{closed, real} }
 	at := serving(t, s)
@@ -336,7 +336,7 @@ func TestServer(t *testing.T) {
 // TestFloodsAreBounded: queries that no resolver answers keep nothing but their own pod waiting.
 func TestFloodsAreBounded(t *testing.T) {
 	s := newServer()
-	s.names.Came(podOf("me", "me", nil, "127.0.0.1"))
+	s.names.Add(podOf("me", "me", nil, "127.0.0.1"))
 	s.config.Gateways = nil
 	silent := resolver(t, "192.0.2.77")
 	s.config.Resolvers = func() []netip.AddrPort { return []netip.AddrPort{silent} }

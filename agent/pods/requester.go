@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// askerKey is that of the process that asks, in the context of a request.
-type askerKey struct{}
+// requesterKey is that of the process that asks, in the context of a request.
+type requesterKey struct{}
 
-// WithAsker is the context of the requests of a process.
-func WithAsker(ctx context.Context, pid int) context.Context {
-	return context.WithValue(ctx, askerKey{}, pid)
+// WithRequester is the context of the requests of a process.
+func WithRequester(ctx context.Context, pid int) context.Context {
+	return context.WithValue(ctx, requesterKey{}, pid)
 }
 
 // asker is the process that asks, or 0.
 func asker(ctx context.Context) int {
-	pid, _ := ctx.Value(askerKey{}).(int)
+	pid, _ := ctx.Value(requesterKey{}).(int)
 	return pid
 }
 
