@@ -39,7 +39,7 @@ func TestPoolHandsOutEveryAddressOnce(t *testing.T) {
 	back := netip.MustParseAddr("10.88.0.4")
 	p.Free(back)
 	if a, err := p.AllocateAny(); err != nil || a != back {
-		t.Fatalf("Pick = %v, %v, want the one that was given back, %v", a, err, back)
+		t.Fatalf("AllocateAny = %v, %v, want the one that was given back, %v", a, err, back)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestPoolReusesAnAddressLate(t *testing.T) {
 	}
 }
 
-func TestPoolTake(t *testing.T) {
+func TestPoolAllocate(t *testing.T) {
 	p := pool(t, "10.88.0.0/24")
 	for _, c := range []struct{ addr, err string }{
 		{"10.88.0.9", ""},
@@ -73,7 +73,7 @@ func TestPoolTake(t *testing.T) {
 	} {
 		err := p.Allocate(netip.MustParseAddr(c.addr))
 		if got := errText(err); got != c.err {
-			t.Errorf("Take(%s) = %q, want %q", c.addr, got, c.err)
+			t.Errorf("Allocate(%s) = %q, want %q", c.addr, got, c.err)
 		}
 	}
 }
