@@ -81,7 +81,10 @@ func sources(line string) []source {
 // to it, and only the modules of the C library speak it.
 func (s *system) orderFor(name string) []source {
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
-		return localOrder // never goes to a server, wherever dns stands (RFC 6761 section 6.3)
+		if slices.Contains(s.order, fromDNS) {
+			return localOrder // no server is asked, wherever dns stands (RFC 6761 section 6.3)
+		}
+		return s.order
 	}
 	if s.mdns && (name == "local" || strings.HasSuffix(name, ".local")) {
 		return mdnsOrder
