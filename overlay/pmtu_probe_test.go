@@ -151,6 +151,10 @@ func TestPMTUProbeAnswers(t *testing.T) {
 	ours, theirs := a.dev.bind.peerOf(b.key.Public()), b.dev.bind.peerOf(a.key.Public())
 	from := &remoteEndpoint{path: *theirs.current.Load(), bind: b.dev.bind}
 	from.owner.Store(theirs)
+	ours.prober.mu.Lock() // an acknowledgement of the search under way may come late
+	ours.prober.number++
+	ours.prober.due = 1 << 62
+	ours.prober.mu.Unlock()
 	answered := func(m []byte) bool {
 		t.Helper()
 		ours.prober.mu.Lock()

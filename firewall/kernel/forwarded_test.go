@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -70,6 +71,29 @@ func (g *gateway) nft(args string) string {
 		g.t.Fatalf("nft %s: %v: %s", args, err, out)
 	}
 	return string(out)
+}
+
+// awaitAcknowledged waits until all that the server has sent over TCP is acknowledged. Without its
+// translation it would send that again, and from its own address.
+func (g *gateway) awaitAcknowledged() {
+	g.t.Helper()
+	nstest.Eventually(g.t, "the server's data is acknowledged", func() bool {
+		waits := false
+		g.must(g.server.Do(func() error {
+			for _, name := range []string{"tcp", "tcp6"} {
+				text, err := os.ReadFile("/proc/thread-self/net/" + name)
+				if err != nil {
+					return err
+				}
+				for line := range strings.Lines(string(text)) {
+					f := strings.Fields(line) // the fourth is the state: 01 is established
+					waits = waits || f[3] == "01" && !strings.HasPrefix(f[4], "00000000:")
+				}
+			}
+			return nil
+		}))
+		return !waits
+	})
 }
 
 // forwards are a port of the host, for both families, TCP and UDP, that leads to one of the server.
@@ -306,12 +330,14 @@ func TestForwardedConnectionsLive(t *testing.T) {
 	}
 	say = dial("tcp")
 	g.must(say("before", patience))
+	g.awaitAcknowledged()
 	g.forward(8080, 81)
 	if say("elsewhere", impatience) == nil {
 		t.Error("a connection continues to a server that the port leads to no longer")
 	}
 	say = dial("tcp", "udp")
 	g.must(say("to the other port", patience))
+	g.awaitAcknowledged()
 	g.must(g.host.Do(func() error { return g.engine.SetForwards(nil) }))
 	if say("nowhere", impatience) == nil {
 		t.Error("a connection continues through a port that is forwarded no longer")
