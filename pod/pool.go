@@ -41,8 +41,8 @@ func (p *Pool) Prefix() netip.Prefix { return p.prefix }
 // Gateway returns the host's own address in the range, the first one.
 func (p *Pool) Gateway() netip.Addr { return p.prefix.Addr().Next() }
 
-// Allocate marks one address as used. It fails when the address is not of the range, is reserved, or
-// is in use.
+// Allocate marks one address as used. It fails when the address is not of the range, is reserved,
+// or is in use.
 func (p *Pool) Allocate(a netip.Addr) error {
 	switch {
 	case !p.prefix.Contains(a):
@@ -56,8 +56,8 @@ func (p *Pool) Allocate(a netip.Addr) error {
 	return nil
 }
 
-// AllocateAny chooses a free address and marks it as used. It goes round the range, so that a released
-// address is reused after all others.
+// AllocateAny chooses a free address and marks it as used. It goes round the range, so that a
+// released address is reused after all others.
 func (p *Pool) AllocateAny() (netip.Addr, error) {
 	first := p.next
 	for a := first; ; {

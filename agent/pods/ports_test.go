@@ -157,7 +157,8 @@ func TestPortsThatPodmanHolds(t *testing.T) {
 		{"sshd", grandchild, false},
 	} {
 		rename(c.holder)
-		if err := p.checkPublished(WithRequester(t.Context(), c.asker), spec); (err == nil) != c.free {
+		ctx := WithRequester(t.Context(), c.asker)
+		if err := p.checkPublished(ctx, spec); (err == nil) != c.free {
 			t.Errorf("%s holds the port, process %d asks: %v", c.holder, c.asker, err)
 		}
 	}
