@@ -50,6 +50,13 @@ func (e *Engine) attachLocalLocked() error {
 	if e.noTCX {
 		return e.filterLocalLocked()
 	}
+	if e.dir != "" {
+		// An engine may have died before it let go of a hook that it no longer needed. The kernel
+		// does not take a program twice.
+		if err := removeIfThere(filepath.Join(e.dir, localLink)); err != nil {
+			return fmt.Errorf("remove the link of the loopback of an earlier engine: %w", err)
+		}
+	}
 	l, err := link.AttachTCX(link.TCXOptions{Interface: loopback, Program: e.objects.WeirLocal,
 		Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
 	if errors.Is(err, link.ErrNotSupported) {
@@ -60,9 +67,7 @@ func (e *Engine) attachLocalLocked() error {
 		return fmt.Errorf("attach to the loopback: %w", err)
 	}
 	if e.dir != "" {
-		path := filepath.Join(e.dir, localLink)
-		// An engine may have died before it let go of a hook that it no longer needed.
-		if err := errors.Join(removeIfThere(path), l.Pin(path)); err != nil {
+		if err := l.Pin(filepath.Join(e.dir, localLink)); err != nil {
 			return errors.Join(fmt.Errorf("pin the link of the loopback: %w", err), l.Close())
 		}
 	}
