@@ -26,9 +26,9 @@ type httpConn struct {
 	credentials string          // guarded by mu
 	inBody      bool            // guarded by mu; reads have the deadline of the clock
 
-	// stranger is until when the client has to show a right password; zero once it has, or needs
+	// loginBy is until when the client has to show a right password; zero once it has, or needs
 	// none. Until then the client is waited for no longer, whatever it sends.
-	stranger time.Time // guarded by mu
+	loginBy time.Time // guarded by mu
 }
 
 // connKey is the key of the httpConn in the context of a request.
@@ -89,7 +89,7 @@ func (w *httpConn) Read(b []byte) (int, error) {
 func (w *httpConn) Write(b []byte) (int, error) {
 	s := w.client.s
 	w.mu.Lock()
-	until := w.stranger
+	until := w.loginBy
 	w.mu.Unlock()
 	if until.IsZero() {
 		return s.write(w.Conn, w.clock, b)
@@ -101,7 +101,7 @@ func (w *httpConn) Write(b []byte) (int, error) {
 // authorize ends the limits of a client without a password.
 func (w *httpConn) authorize() {
 	w.mu.Lock()
-	w.stranger = time.Time{}
+	w.loginBy = time.Time{}
 	w.mu.Unlock()
 }
 
@@ -112,8 +112,8 @@ func (w *httpConn) SetReadDeadline(t time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.inBody = false
-	if !w.stranger.IsZero() && t.After(w.stranger) {
-		t = w.stranger
+	if !w.loginBy.IsZero() && t.After(w.loginBy) {
+		t = w.loginBy
 	}
 	return w.Conn.SetReadDeadline(t)
 }
@@ -132,8 +132,8 @@ func (w *httpConn) beginRead() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.inBody && !w.stranger.IsZero():
-		w.Conn.SetReadDeadline(w.stranger)
+	case w.inBody && !w.loginBy.IsZero():
+		w.Conn.SetReadDeadline(w.loginBy)
 	case w.inBody:
 		w.clock.touch()
 		w.Conn.SetReadDeadline(w.clock.deadline())
@@ -148,7 +148,7 @@ func (w *httpConn) extend() bool {
 	if !w.inBody {
 		return false
 	}
-	if !w.stranger.IsZero() || w.clock.over() {
+	if !w.loginBy.IsZero() || w.clock.over() {
 		w.inBody = false // the deadline stays: later reads of this body fail, too
 		w.client.s.stats.idleClosed.Add(1)
 		return false

@@ -117,19 +117,19 @@ func TestPasswordEndsLimits(t *testing.T) {
 	defer there.Close()
 	past := time.Now().Add(-time.Hour)
 	w := &httpConn{Conn: here, client: &client{s: s, conn: here}, clock: newClock(time.Hour),
-		stranger: past}
+		loginBy: past}
 	if _, err := w.Write([]byte("407")); !isTimeout(err) {
 		t.Error(err)
 	}
 	r := httptest.NewRequest("GET", "/", nil)
 	r = r.WithContext(context.WithValue(r.Context(), connKey{}, w))
 	s.serveHTTP(httptest.NewRecorder(), r)
-	if w.stranger != past {
+	if w.loginBy != past {
 		t.Error("no password ends the limits")
 	}
 	r.Header.Set("Proxy-Authorization", "Basic YW5uOnNlY3JldA==")
 	s.serveHTTP(httptest.NewRecorder(), r)
-	if !w.stranger.IsZero() {
+	if !w.loginBy.IsZero() {
 		t.Error("the password does not end the limits")
 	}
 	go io.Copy(io.Discard, there)

@@ -209,7 +209,7 @@ func (s *Server) detect(c *client) {
 		web := &httpConn{Conn: c.conn, client: c, early: r.rest(),
 			clock: newClock(s.IdleTimeout)}
 		if len(s.Users) > 0 {
-			web.stranger = time.Now().Add(s.HandshakeTimeout)
+			web.loginBy = time.Now().Add(s.HandshakeTimeout)
 		}
 		if !s.queue.push(web) {
 			c.Close()

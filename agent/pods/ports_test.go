@@ -144,9 +144,9 @@ func TestPortsThatPodmanHolds(t *testing.T) {
 		HostPort: uint16(l.Addr().(*net.TCPAddr).Port)}}}
 	p := New(Config{TunnelPort: func() uint16 { return 0 }})
 	for _, c := range []struct {
-		holder string
-		asker  int
-		free   bool
+		holder    string
+		requester int
+		free      bool
 	}{
 		{"podman", grandchild, true},
 		{"podman", child.Process.Pid, true},
@@ -157,9 +157,9 @@ func TestPortsThatPodmanHolds(t *testing.T) {
 		{"sshd", grandchild, false},
 	} {
 		rename(c.holder)
-		ctx := WithRequester(t.Context(), c.asker)
+		ctx := WithRequester(t.Context(), c.requester)
 		if err := p.checkPublished(ctx, spec); (err == nil) != c.free {
-			t.Errorf("%s holds the port, process %d asks: %v", c.holder, c.asker, err)
+			t.Errorf("%s holds the port, process %d asks: %v", c.holder, c.requester, err)
 		}
 	}
 }

@@ -17,8 +17,8 @@ func WithRequester(ctx context.Context, pid int) context.Context {
 	return context.WithValue(ctx, requesterKey{}, pid)
 }
 
-// asker is the process that asks, or 0.
-func asker(ctx context.Context) int {
+// requester is the process that asks, or 0.
+func requester(ctx context.Context) int {
 	pid, _ := ctx.Value(requesterKey{}).(int)
 	return pid
 }
@@ -39,8 +39,8 @@ func (p process) String() string {
 // keepsPortsFor reports whether the process is a part of podman that holds sockets at the ports of
 // its containers, which take nothing themselves. That is the monitor of a container, and from
 // podman 5 on podman itself while it starts one: then one that it started asks.
-func (p process) keepsPortsFor(asker int) bool {
-	return p.name == "conmon" || p.name == "podman" && startedBy(p.pid, asker)
+func (p process) keepsPortsFor(requester int) bool {
+	return p.name == "conmon" || p.name == "podman" && startedBy(p.pid, requester)
 }
 
 // generations bounds the walk from a process to those that started it.
