@@ -2,7 +2,7 @@ package udp
 
 import "errors"
 
-// Config holds the options of a Conn. The zero value is a socket without options, with GSO.
+// Config holds the options of a Conn. The zero value sets no option and leaves GSO on.
 type Config struct {
 	// ReadBuffer and WriteBuffer are the sizes of the kernel's socket buffers in bytes; 0 keeps the
 	// system's default. A process with CAP_NET_ADMIN may exceed the system's upper limit.
@@ -63,12 +63,12 @@ type Features struct {
 type Stats struct {
 	// ReadCalls is the number of reads that returned at least one message.
 	ReadCalls uint64
-	// WriteCalls is the number of system calls (elsewhere than on Linux: WriteBatch calls) that
+	// WriteCalls is the number of system calls (on systems other than Linux: WriteBatch calls) that
 	// sent at least one message.
 	WriteCalls uint64
 	// ReadPackets is the number of messages received. A GRO packet is one.
 	ReadPackets uint64
-	// WritePackets is the number of messages that the kernel took, also inside GSO packets.
+	// WritePackets is the number of messages that the kernel took, including those in GSO packets.
 	WritePackets uint64
 	// ReadGRO is the number of GRO packets received: messages of more than one datagram.
 	ReadGRO uint64
@@ -90,7 +90,6 @@ type Stats struct {
 	Retried uint64
 	// ErrorsQueued is the number of ICMP errors taken from the kernel.
 	ErrorsQueued uint64
-	// ErrorsDropped is the number of ICMP errors among them that were lost, because 64 were waiting
-	// for ReadErrors.
+	// ErrorsDropped is how many of these errors were lost, because 64 were waiting for ReadErrors.
 	ErrorsDropped uint64
 }

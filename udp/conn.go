@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Conn is a UDP socket that moves messages in batches. Its methods may be called by several
-// goroutines at once.
+// Conn is a UDP socket that reads and writes messages in batches. Its methods may be called by
+// several goroutines at once.
 type Conn struct {
 	config        Config
 	family        family
@@ -31,7 +31,7 @@ const (
 	familyDual               // an AF_INET6 socket that carries IPv4 as mapped addresses
 )
 
-// counters is Stats in atomics.
+// counters holds Stats as atomics.
 type counters struct {
 	readCalls, writeCalls, readPackets, writePackets, readGRO, writeGSO atomic.Uint64
 	truncated, controlTruncated, gsoRefused, retried                    atomic.Uint64
@@ -116,8 +116,8 @@ func (c *Conn) ReadBatch(msgs []Message) (n int, err error) {
 }
 
 // WriteBatch passes all messages to the kernel, in order, and returns how many it took. When that
-// is less than len(msgs), err is why the message at n could not be sent; the caller may continue
-// with the next one.
+// is less than len(msgs), err says why msgs[n] could not be sent; the caller may continue with the
+// next message.
 func (c *Conn) WriteBatch(msgs []Message) (n int, err error) {
 	if len(msgs) == 0 {
 		return 0, nil
@@ -128,10 +128,10 @@ func (c *Conn) WriteBatch(msgs []Message) (n int, err error) {
 // Close closes the socket. Calls that wait return net.ErrClosed.
 func (c *Conn) Close() error { return c.sys.close() }
 
-// LocalAddrPort is the address that the socket is bound to.
+// LocalAddrPort returns the address that the socket is bound to.
 func (c *Conn) LocalAddrPort() netip.AddrPort { return c.local }
 
-// RemoteAddrPort is the address that the socket is connected to, or the zero value.
+// RemoteAddrPort returns the address that the socket is connected to, or the zero value.
 func (c *Conn) RemoteAddrPort() netip.AddrPort { return c.remote }
 
 func addrPortOf(a net.Addr) netip.AddrPort {
@@ -143,7 +143,7 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }
 
-// SetDeadline is SetReadDeadline and SetWriteDeadline.
+// SetDeadline sets the read deadline and the write deadline.
 func (c *Conn) SetDeadline(t time.Time) error {
 	if err := c.sys.setReadDeadline(t); err != nil {
 		return err

@@ -79,8 +79,8 @@ func parseControl(b []byte, m *Message) (r received) {
 		case unix.IPPROTO_IP:
 			switch {
 			case typ == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
-				// struct in_pktinfo: ifindex, the local address, the destination of the header. A
-				// reply to a broadcast must not come from it, hence the middle one.
+				// struct in_pktinfo: interface index, local address, destination in the header. The
+				// last may be a broadcast address, which a reply must not come from.
 				m.IfIndex = int(binary.NativeEndian.Uint32(data))
 				m.Local = netip.AddrFrom4([4]byte(data[4:]))
 			case typ == unix.IP_TOS && len(data) >= 1:
@@ -120,8 +120,8 @@ func appendControl(b []byte, level, typ int32, n int) (all, data []byte) {
 }
 
 // buildControl lays out the control data of a datagram. b is empty and has space for writeControl
-// bytes. is4 means that the packet is IPv4, whatever the family of the socket: the kernel takes
-// SOL_IP control data for mapped addresses.
+// bytes. is4 means that the packet is IPv4, whatever the family of the socket: for mapped addresses
+// the kernel accepts SOL_IP control data.
 func buildControl(b []byte, m *Message, segment int, is4 bool) []byte {
 	var data []byte
 	if segment > 0 {

@@ -71,7 +71,7 @@ func FuzzControl(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(bytes.Repeat([]byte{0xff}, 40))
 	f.Add(append([]byte{16, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 20)...))
-	// one for all: asking for the host's interfaces every time would be most of the work
+	// one for all: listing the host's interfaces each time would take most of the time
 	var z zones
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var m Message

@@ -18,19 +18,19 @@
 //
 // On Linux, consecutive messages of a WriteBatch that have the same destination, the same source
 // and the same size leave as one GSO packet (UDP_SEGMENT, generic segmentation offload): the
-// kernel walks its stack once for dozens of datagrams. The last message of such a run may be
-// shorter. I/O vectors gather the buffers, nothing is copied, and the datagrams on the wire are
-// the same. GSO is on by default; Config.NoGSO switches it off. Where a route refuses GSO packets
-// (EIO or EINVAL, which depend on the device, the path and the kernel), the Conn sends the
-// datagrams again one by one and remembers the route for ten minutes.
+// kernel's network stack runs once for dozens of datagrams. The last message of such a run may be
+// shorter. I/O vectors gather the buffers, nothing is copied, and the datagrams on the wire are the
+// same. GSO is on by default; Config.NoGSO switches it off. Where a route refuses GSO packets (EIO
+// or EINVAL, which depend on the device, the path and the kernel), the Conn sends the datagrams
+// again one by one and remembers the route for ten minutes.
 //
 // Config.GRO lets the kernel coalesce received datagrams into GRO packets (UDP_GRO). It is off by
 // default, because it changes what a buffer must hold: every message given to ReadBatch then needs
 // buffers of MaxPayload bytes. A message whose Segment is not zero carries several datagrams;
-// Message.Segments walks them in place. A Reader has slots of the right size and returns single
-// datagrams that point into them, without a copy.
+// Message.Segments iterates over them in place. A Reader has slots of the right size and returns
+// single datagrams that point into them, without a copy.
 //
-// Conn.Sibling opens a second socket at the address for sending, with a buffer of its own.
+// Conn.Sibling opens a second socket at the same address, only for sending, with its own buffer.
 //
 // # Packet information
 //
@@ -43,5 +43,6 @@
 //
 // Linux 5.0 and later use sendmmsg(2), recvmmsg(2) and the offloads. Listen probes what the running
 // kernel lacks, and Conn.Features reports it. On other systems the same calls work, one datagram at
-// a time; Config fields that the system cannot serve make Listen fail with errors.ErrUnsupported.
+// a time; Config fields that the system does not support make Listen fail with
+// errors.ErrUnsupported.
 package udp

@@ -29,7 +29,7 @@ func (e *ICMPError) Error() string {
 
 func (e *ICMPError) Unwrap() error { return e.Errno }
 
-// errorLimit is how many errors wait for ReadErrors; the newest are dropped.
+// errorLimit is how many errors may wait for ReadErrors; further ones are dropped.
 const errorLimit = 64
 
 // errorList is a bounded queue of errors.

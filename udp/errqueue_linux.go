@@ -51,7 +51,7 @@ func (c *Conn) drainErrors(fd uintptr) int {
 	}
 }
 
-// parseError finds the extended error in control data: struct sock_extended_err, and behind it the
+// parseError finds the extended error in control data: struct sock_extended_err, followed by the
 // offender's address.
 func parseError(b []byte, z *zones) (e ICMPError, ok bool) {
 	for {

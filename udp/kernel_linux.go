@@ -65,8 +65,8 @@ func gsoBug(k release) string {
 }
 
 // maxSegments is how many datagrams a GSO packet may have: UDP_MAX_SEGMENTS was 64 before 6.9 and
-// is 128 since. It is one less, because old kernels counted the header's bytes and refused 64 small
-// datagrams.
+// is 128 since. The result is one less, because old kernels counted the header's bytes and refused
+// 64 small datagrams.
 func maxSegments(k release) int {
 	if k.less(release{6, 9, 0}) {
 		return 63

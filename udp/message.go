@@ -21,7 +21,7 @@ const (
 	CE     ECN = 3
 )
 
-// Message is one datagram, or one GSO or GRO packet of equal datagrams, to send or received.
+// Message is one datagram, or one GSO or GRO packet of datagrams of equal size, sent or received.
 //
 // For reading, the caller sets Buffers; ReadBatch fills in everything else. For writing, the caller
 // sets Buffers and Addr, and the other fields as needed; WriteBatch fills in N.
@@ -40,11 +40,11 @@ type Message struct {
 	// when not zero.
 	IfIndex int
 	// Segment, when not zero, means that the payload is several datagrams of that many bytes, of
-	// which the last may be shorter. A message for writing may say so too: it is then cut as if its
-	// pieces had been messages of their own.
+	// which the last may be shorter. A message to write may set it too: each piece is then sent as
+	// a datagram of its own.
 	Segment int
-	// ECN is what the IP header said (Config.ECN) or shall say. NotECT leaves the socket's own
-	// value.
+	// ECN is the field of the received IP header (Config.ECN), or of the header to send. NotECT
+	// leaves the socket's own value.
 	ECN ECN
 	// Truncated means that the datagram was longer than Buffers; the rest of it is lost.
 	Truncated bool
@@ -52,8 +52,8 @@ type Message struct {
 	Time time.Time
 }
 
-// Payload returns the N received bytes when they lie in the first buffer, as they do with a message
-// of one buffer. The slice points into that buffer.
+// Payload returns the received bytes in the first buffer: all N bytes if the message has one
+// buffer. The slice points into that buffer.
 func (m *Message) Payload() []byte {
 	if len(m.Buffers) == 0 {
 		return nil
@@ -61,8 +61,8 @@ func (m *Message) Payload() []byte {
 	return m.Buffers[0][:min(m.N, len(m.Buffers[0]))]
 }
 
-// Segments walks the datagrams of a received message of one buffer: one for a single datagram,
-// several for a GRO packet. The slices point into the buffer.
+// Segments returns an iterator over the datagrams of a received message with one buffer. Only a GRO
+// packet has several. The slices point into the buffer.
 func (m *Message) Segments() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		rest := m.Payload()

@@ -86,8 +86,8 @@ func TestGoneSource(t *testing.T) {
 	}
 }
 
-// refused returns an address whose port refuses datagrams during the test: its socket is connected
-// to another port, and nothing else can have it meanwhile.
+// refused returns an address whose port refuses datagrams during the test: the socket that holds
+// the port is connected to another one, so nothing else can bind it.
 func refused(t *testing.T, family string) netip.AddrPort {
 	t.Helper()
 	taken := localhost(family)
@@ -186,7 +186,7 @@ func TestDropsAreCounted(t *testing.T) {
 	if err != nil || n == 100 {
 		t.Fatalf("%d came: %v", n, err)
 	}
-	// The counter travels with the next datagram that is queued.
+	// The counter comes with the next datagram that is queued.
 	if _, err := from.WriteBatch(msgs[:1]); err != nil {
 		t.Fatal(err)
 	}
@@ -223,8 +223,8 @@ func TestBuffersAndFeatures(t *testing.T) {
 	}
 }
 
-// TestForcedBuffers: a process with CAP_NET_ADMIN gets buffers beyond the system's limit, another
-// one gets the limit.
+// TestForcedBuffers: a process with CAP_NET_ADMIN gets buffers beyond the system's limit. A process
+// without it gets the limit.
 func TestForcedBuffers(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/net/core/rmem_max")
 	if err != nil {
@@ -244,8 +244,8 @@ func TestForcedBuffers(t *testing.T) {
 	}
 }
 
-// TestDontFragment: with the bit a datagram that is larger than the wire fails, without it arrives
-// in pieces.
+// TestDontFragment: with the DF bit a datagram larger than the MTU fails, without it the datagram
+// arrives in fragments.
 func TestDontFragment(t *testing.T) {
 	ownNamespace(t, "1500")
 	for _, network := range []string{"udp4", "udp6"} {
@@ -268,7 +268,7 @@ func TestDontFragment(t *testing.T) {
 }
 
 // TestRouteWithoutGSO simulates a route whose device returns EIO for GSO packets: their datagrams
-// are sent one by one, those to others as before.
+// are sent one by one, those to other destinations as before.
 func TestRouteWithoutGSO(t *testing.T) {
 	c, to, other := listen(t, "udp4", netip.AddrPort{}, Config{}),
 		listen(t, "udp4", localhost("udp4"), Config{}),

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// PacketConn is a Conn as a net.PacketConn, for code that reads and writes one datagram at a time.
-// It reads batches, and GRO packets, from the kernel and returns them one by one. It replaces the
-// Conn's own reading calls; do not mix them.
+// PacketConn adapts a Conn to net.PacketConn, for code that reads and writes one datagram at a
+// time. It reads batches, and GRO packets, from the kernel and returns them one by one. Do not read
+// from the Conn as well.
 type PacketConn struct {
 	conn *Conn
 

@@ -2,8 +2,8 @@ package udp
 
 import "sync"
 
-// pool keeps rings for reuse. Unlike a sync.Pool, the collector does not empty it: a Conn in use
-// allocates nothing, ever. The mutex is held for a few instructions.
+// pool keeps rings for reuse. The garbage collector does not empty it as it does a sync.Pool, so a
+// Conn in use allocates nothing. The mutex is held for a few instructions.
 type pool struct {
 	mu   sync.Mutex
 	idle []*ring

@@ -1,6 +1,6 @@
 package udp
 
-// Reader reads a Conn into slots of its own and returns single datagrams, also when the kernel
+// Reader reads a Conn into its own slots and returns single datagrams, even when the kernel
 // delivers GRO packets. It is for one goroutine; a Conn may have several Readers.
 type Reader struct {
 	conn  *Conn
@@ -39,7 +39,7 @@ func (r *Reader) ReadBatch() ([]Message, error) {
 	return r.out[:k], nil
 }
 
-// split puts the datagrams of m behind the first k of out, and returns the new number.
+// split appends the datagrams of m to the first k of out and returns the new number.
 func (r *Reader) split(m *Message, k int) int {
 	rest, size := m.Payload(), m.Segment
 	if size == 0 {

@@ -26,7 +26,7 @@ type ring struct {
 	starts  []cursor // writing: where in the batch each header begins; one more for the end
 	spans   []int32  // writing: the first vector of each header; one more for the end
 
-	// Operands of the callbacks, called again and again as the socket becomes ready.
+	// Operands of the callbacks, which run each time the socket becomes ready.
 	count int           // headers in use
 	done  int           // headers that the kernel took or filled
 	errno syscall.Errno // why it stopped
@@ -159,7 +159,8 @@ func (r *ring) transmit(ep uintptr) bool {
 			s.write.Wait(ep)
 			return false
 		default:
-			// sendmmsg returns the error of its first message only; those before it are sent.
+			// sendmmsg fails only with the error of its first message: those before r.done are
+			// sent.
 			r.errno = errno
 			return true
 		}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// system is the part of a Conn that only Linux has.
+// system is the Linux part of a Conn.
 type system struct {
 	*socket
 	gso, gro bool
@@ -81,7 +81,7 @@ func (c *Conn) setOptions(fd int) error {
 	setBuffer(fd, unix.SO_RCVBUF, unix.SO_RCVBUFFORCE, cfg.ReadBuffer)
 	setBuffer(fd, unix.SO_SNDBUF, unix.SO_SNDBUFFORCE, cfg.WriteBuffer)
 	if cfg.PacketInfo {
-		// A dual-stack socket has the address of IPv4 datagrams in the IPv6 option, mapped.
+		// A dual-stack socket reports the address of IPv4 datagrams in the IPv6 option, mapped.
 		o4 := option{unix.IPPROTO_IP, unix.IP_PKTINFO, "IP_PKTINFO"}
 		if c.family != familyV4 {
 			o4 = option{}

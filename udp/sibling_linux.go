@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sibling opens a socket at the address of c, for sending: it has a buffer of its own, and
-// WriteBatch does not wait for space in it, but fails with ErrFull. All that comes to the address
-// still comes to c, which must not be connected. The options are those of config, but for
-// ReusePort.
+// Sibling opens a second socket at the address of c, only for sending. It has its own buffer, and
+// its WriteBatch does not wait for space there but fails with ErrFull. Datagrams to the address
+// still arrive at c, which must not be connected. The options are those of config, with ReusePort
+// set.
 func (c *Conn) Sibling(config Config) (*Conn, error) {
-	// Only now: at an address that is shared from the beginning, c would not have noticed another
-	// program that has it already.
+	// Only now: with SO_REUSEPORT from the beginning, c could have bound an address that another
+	// program already shares.
 	if err := c.reuse(); err != nil {
 		return nil, err
 	}
@@ -49,8 +49,8 @@ func (c *Conn) reuse() (err error) {
 	return err
 }
 
-// receiveAll makes c receive what comes to any socket of its address: it is the first one there,
-// and a program of one instruction chooses number 0.
+// receiveAll makes c receive the datagrams for all sockets of its address. c is the first one of
+// the group, and a BPF program of one instruction selects number 0.
 func (c *Conn) receiveAll() (err error) {
 	program := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}}
 	if e := c.sys.Control(func(fd uintptr) {

@@ -10,8 +10,7 @@ import (
 )
 
 // TestSibling: what siblings send comes from the address of the first socket, which receives all
-// that is sent to it, from whatever port. The address stays the first socket's alone for others
-// that do not share it.
+// that is sent there, from any port. A socket that does not share the address cannot bind it.
 func TestSibling(t *testing.T) {
 	for _, network := range []string{"udp4", "udp6"} {
 		ip := netip.MustParseAddr("127.0.0.1")
@@ -73,7 +72,7 @@ func checkSiblings(t *testing.T, network string, c *Conn, to netip.AddrPort, sib
 				t.Fatal(n, err)
 			}
 			from.SetReadDeadline(time.Now().Add(10 * time.Second))
-			if n, err := from.Read(buf[0]); n != 1 || err != nil { // connected: of that source only
+			if n, err := from.Read(buf[0]); n != 1 || err != nil { // connected: receives only from that source
 				t.Fatal(n, err)
 			}
 		}

@@ -4,5 +4,5 @@ package udp
 
 import "errors"
 
-// Sibling fails: only Linux can do it.
+// Sibling returns errors.ErrUnsupported: it needs Linux.
 func (c *Conn) Sibling(Config) (*Conn, error) { return nil, errors.ErrUnsupported }

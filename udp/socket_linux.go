@@ -14,8 +14,8 @@ import (
 	"github.com/weirnet/weir/internal/poller"
 )
 
-// socket is a descriptor that the runtime's poller does not watch, with a way to wait for each
-// direction.
+// socket is a descriptor that the runtime's poller does not watch, with a poller of its own for
+// each direction.
 type socket struct {
 	fd          int
 	read, write poller.Poller
@@ -23,7 +23,7 @@ type socket struct {
 	cleanup     runtime.Cleanup
 }
 
-// newSocket takes the descriptor out of pc, which is closed.
+// newSocket duplicates the descriptor of pc. The caller closes pc.
 func newSocket(pc syscall.Conn) (*socket, error) {
 	raw, err := pc.SyscallConn()
 	if err != nil {

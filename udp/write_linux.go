@@ -12,8 +12,8 @@ import (
 
 func ptr[T any](p *T) unsafe.Pointer { return unsafe.Pointer(p) }
 
-// cursor is a position in a batch for writing: a message, and how many bytes of it are done. The
-// latter is not zero only inside a message that has a Segment and leaves in pieces.
+// cursor is a position in a batch for writing: a message, and how many bytes of it are done. off is
+// not zero only inside a message that has a Segment and is sent in pieces.
 type cursor struct{ msg, off int }
 
 func (c *Conn) writeBatch(msgs []Message) (int, error) {
@@ -50,7 +50,7 @@ func (c *Conn) writeBatch(msgs []Message) (int, error) {
 	return len(msgs), nil
 }
 
-// tally counts the headers that the kernel took, which were n messages.
+// tally counts the headers that the kernel took, which hold n messages.
 func (r *ring) tally(n int) {
 	gso := 0
 	for i := range r.done {
@@ -91,7 +91,7 @@ func (r *ring) retry(m *Message, tries int) bool {
 			return false
 		}
 	case unix.EPERM:
-		// Connection tracking refuses the first datagram of a flow now and then (golang/go#63322).
+		// Connection tracking sometimes refuses the first datagram of a flow (golang/go#63322).
 		if tries >= 1 {
 			return false
 		}
@@ -106,8 +106,8 @@ func (r *ring) retry(m *Message, tries int) bool {
 	return true
 }
 
-// segmentOf returns the segment size of header i, or 0. It is the first control message, when
-// there.
+// segmentOf returns the segment size of header i, or 0. UDP_SEGMENT is the first control message,
+// if present.
 func (r *ring) segmentOf(i int) int {
 	h := &r.headers[i].Hdr
 	if h.Control == nil {
@@ -120,7 +120,7 @@ func (r *ring) segmentOf(i int) int {
 	return int(*(*uint16)(ptr(&data[0])))
 }
 
-// destination is the address that m is sent to.
+// destination returns the address that m is sent to.
 func (c *Conn) destination(m *Message) netip.Addr {
 	if c.connected {
 		return c.remote.Addr()
@@ -128,8 +128,8 @@ func (c *Conn) destination(m *Message) netip.Addr {
 	return m.Addr.Addr()
 }
 
-// layOutWrite fills as many headers as there are, from at on. It returns false when the socket
-// cannot send to the address of the first message; a later one ends the run of headers.
+// layOutWrite fills headers with the messages from at on. It stops at a message to whose address
+// the socket cannot send, and returns false if that is the first one.
 func (r *ring) layOutWrite(msgs []Message, at cursor) bool {
 	c := r.conn
 	gso := c.sys.gso
@@ -182,9 +182,9 @@ const (
 	maxGSO6 = 65535 - 8
 )
 
-// gather adds the vectors of one header: the datagram at at, and those behind it that can share a
-// GSO packet with segments of at most limit bytes. It returns where the next header begins, and the
-// segment size, 0 for a single datagram.
+// gather adds the vectors of one header: the datagram at position at, and those after it that can
+// share a GSO packet with segments of at most limit bytes. It returns where the next header begins,
+// and the segment size, 0 for a single datagram.
 func (r *ring) gather(msgs []Message, at cursor, limit int, is4 bool) (next cursor, segment int) {
 	space, first := maxGSO6, len(r.vectors)
 	if is4 {
@@ -221,7 +221,7 @@ func sameHeader(a, b *Message) bool {
 		a.IfIndex == b.IfIndex
 }
 
-// datagram is the size of the datagram that begins at off.
+// datagram returns the size of the datagram that begins at off.
 func (m *Message) datagram(off int) int {
 	n := m.size() - off
 	if m.Segment > 0 && n > m.Segment {
@@ -230,7 +230,8 @@ func (m *Message) datagram(off int) int {
 	return n
 }
 
-// after is the position behind a datagram of n bytes at a, in message m.
+// after returns the position after a datagram of n bytes at a, in message m. At the end of m it
+// sets m.N.
 func (a cursor) after(m *Message, n int) cursor {
 	if m.Segment > 0 && a.off+n < m.size() {
 		return cursor{a.msg, a.off + n}

@@ -4,5 +4,5 @@ package xnet
 
 import "syscall"
 
-// truncatedFlag is what x/net has in Flags of a datagram that was longer than its buffers.
+// truncatedFlag is what x/net sets in Flags for a datagram that was longer than its buffers.
 const truncatedFlag = syscall.MSG_TRUNC

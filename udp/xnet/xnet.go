@@ -2,11 +2,11 @@
 // Conn has the ReadBatch and WriteBatch of an ipv4.PacketConn, and of an ipv6.PacketConn, whose
 // Message is the same type.
 //
-// With an error the number of messages is how many were done before it, mostly 0. That of x/net is
-// -1 where a system call failed, and 0 where the socket is closed or a deadline has passed: no
-// caller can rely on it, so it is not copied.
+// With an error, both calls return how many messages were done before it, mostly 0. Those of x/net
+// return -1 if a system call failed, and 0 if the socket is closed or a deadline has passed. No
+// caller can rely on that, so it is not copied.
 //
-// It is a package of its own so that package udp itself needs nothing of x/net.
+// The package is separate so that package udp does not import x/net.
 package xnet
 
 import (
@@ -66,9 +66,9 @@ func (c *Conn) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	return n, err
 }
 
-// WriteBatch is WriteBatch of ipv4.PacketConn, except that it hands all messages to the kernel, not
-// as many as one system call takes. Flags must be 0. An address is a *net.UDPAddr, or nil on a
-// connected Conn.
+// WriteBatch is WriteBatch of ipv4.PacketConn, except that it passes all messages to the kernel,
+// not only as many as one system call takes. Flags must be 0. An address is a *net.UDPAddr, or nil
+// on a connected Conn.
 func (c *Conn) WriteBatch(ms []ipv4.Message, flags int) (int, error) {
 	if flags != 0 {
 		return 0, fmt.Errorf("xnet: flags %#x: %w", flags, errors.ErrUnsupported)

@@ -26,7 +26,7 @@ var (
 	_ batcher = (*ipv6.PacketConn)(nil)
 )
 
-// sockets returns one of this project and one of the standard library, with ten seconds to live.
+// sockets returns a socket of package udp and one of package net, with deadlines in ten seconds.
 func sockets(t *testing.T) (*udp.Conn, *net.UDPConn) {
 	t.Helper()
 	u, err := udp.Listen("udp4", netip.MustParseAddrPort("127.0.0.1:0"), udp.Config{})
