@@ -2,7 +2,7 @@ package flow
 
 import "time"
 
-// Rate is how often something may happen: once in Every on average, and Burst times at once.
+// Rate is how often something may happen: once per Every on average, and Burst times at once.
 type Rate struct {
 	Every time.Duration // more than 0
 	Burst uint32        // at least 1
@@ -18,8 +18,8 @@ func (b Bucket) Take(r Rate, now time.Duration) (after Bucket, ok bool) {
 }
 
 // TakeTime takes the amount that refills in the given time, if the bucket holds it. depth is the
-// time in which an empty bucket refills. From a full bucket more than its whole content can be
-// taken; its content is then negative.
+// time in which an empty bucket refills. From a full bucket more than depth can be taken; its
+// content is then negative.
 func (b Bucket) TakeTime(cost, depth, now time.Duration) (after Bucket, ok bool) {
 	full := max(time.Duration(b), now)
 	if full-now > max(depth-cost, 0) {

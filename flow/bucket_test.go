@@ -27,7 +27,7 @@ func (t *tokens) take(r Rate, now time.Duration) bool {
 	return true
 }
 
-// TestBucket: the word decides as the bucket of tokens does, at any times.
+// TestBucket: a Bucket decides as the bucket of tokens does, at any times.
 func TestBucket(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 500 {

@@ -34,7 +34,7 @@ func TestRecordedConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b = append(b, make([]byte, 30000)...) // the payload was left out
+		b = append(b, make([]byte, 30000)...) // the file does not contain the payload
 		var p packet.Packet
 		if r := p.Decode(b); r != packet.ReasonNone {
 			t.Fatalf("packet %d: %v", now, r)

@@ -63,9 +63,9 @@ func TestKeyNeedsAFlow(t *testing.T) {
 	}
 }
 
-// TestStepProperties holds what engines rely on against random segments: a packet writes only its
-// own side, only a hit changes a state, the liberal switch drops nothing because of its numbers,
-// and hits of both modes agree.
+// TestStepProperties checks with random segments what engines rely on: a packet writes only its own
+// side, only a hit changes a state, liberal mode drops nothing because of its numbers, and both
+// modes have the same hits.
 func TestStepProperties(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for round := range 3000 {
@@ -296,7 +296,7 @@ func TestLifetimes(t *testing.T) {
 }
 
 // TestProof: a flow of any protocol is established when the side that began it has sent again after
-// an answer, and an SCTP association not by another INIT.
+// an answer. Another INIT does not establish an SCTP association.
 func TestProof(t *testing.T) {
 	for _, proto := range []uint8{17, 136, 1, 58, 47, 132} {
 		first, again := Segment{Chunk: chunkInit, Bytes: 40}, Segment{Chunk: 10, Seq: 7, Bytes: 40}

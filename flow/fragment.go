@@ -2,9 +2,9 @@ package flow
 
 import "github.com/weirnet/weir/packet"
 
-// FragmentEnd returns where the data of the fragment p ends in its datagram, in bytes. b are the
-// bytes that p was decoded from. In IPv6 the data begins behind the fragment header, which other
-// headers may precede and follow.
+// FragmentEnd returns where the data of the fragment p ends in its datagram, in bytes. b holds the
+// bytes that p was decoded from. In IPv6 the data begins after the fragment header; other headers
+// may precede and follow it.
 func FragmentEnd(p *packet.Packet, b []byte) uint32 {
 	begin := uint32(p.L4)
 	if p.Version == 6 {

@@ -8,7 +8,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// FuzzStep reads segments out of bytes, 20 for each, and holds the machine to what engines rely on.
+// FuzzStep reads segments out of bytes, 20 for each, and checks what engines rely on.
 func FuzzStep(f *testing.F) {
 	f.Add(uint8(packet.ProtoTCP), []byte{})
 	f.Fuzz(func(t *testing.T, proto uint8, b []byte) {

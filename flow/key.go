@@ -7,11 +7,11 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Key names a flow in canonical order, so that packets of both directions have the same
-// Key. It is comparable and has the layout that the kernel engine uses: 40 bytes, no padding.
+// Key identifies a flow. Its ends are in canonical order, so packets of both directions have the
+// same Key. It is comparable and has the layout that the kernel engine uses: 40 bytes, no padding.
 //
 // The end with the smaller (address, port) is the low end. IPv4 addresses are v4-mapped
-// (::ffff:a.b.c.d); link-local ones carry their link, see link.go.
+// (::ffff:a.b.c.d); link-local ones contain their link, see link.go.
 type Key struct {
 	LowHi, LowLo   uint64 // address of the low end
 	HighHi, HighLo uint64 // address of the high end
@@ -30,7 +30,7 @@ const (
 	EndHigh
 )
 
-// Dir returns the direction of a packet that e sent in a flow that the end made began.
+// Dir returns the direction of a packet that e sent, in a flow that the end made began.
 func (e End) Dir(made End) Dir { return Dir(e ^ made) }
 
 // Dir is the direction of a packet in its flow. It is the index of the sender's side in
@@ -46,16 +46,16 @@ const (
 // Reverse returns the other direction.
 func (d Dir) Reverse() Dir { return d ^ 1 }
 
-// KeyOf returns the key of the flow that p belongs to, and the end that sent p. b are the
-// bytes that p was decoded from; only ICMP errors are read again. link is the index of the
+// KeyOf returns the key of the flow that p belongs to, and the end that sent p. b holds the bytes
+// that p was decoded from; of ICMP errors the quote is read from it. link is the index of the
 // interface at which p is evaluated.
 //
-// The ports are those of TCP, UDP, UDP-Lite and SCTP, of ICMP queries and their answers those of
-// icmpPorts, and 0 of every other protocol. An ICMP error has the key of the packet that it quotes
-// and goes the other way.
+// The ports are those of TCP, UDP, UDP-Lite and SCTP. ICMP queries and their answers have those of
+// icmpPorts, other protocols 0. An ICMP error has the key of the packet that it quotes, and the
+// opposite direction.
 //
-// ok is false when p has no flow: malformed, a later fragment, an ICMP message that is
-// neither query nor answer, an error that QuotedKey refuses, or an address that Key.SetLink
+// ok is false when p has no flow: it is malformed, a later fragment, an ICMP message that is
+// neither query nor answer, or an error that QuotedKey refuses, or has an address that Key.SetLink
 // refuses.
 func KeyOf(p *packet.Packet, b []byte, link uint32) (k Key, d End, ok bool) {
 	if p.Reason != packet.ReasonNone || p.Frag&packet.FragLater != 0 {
@@ -103,7 +103,8 @@ func keyOf(p *packet.Packet, link uint32) (k Key, d End, ok bool) {
 // icmpPorts returns the values that replace the ports of an ICMP query or its answer: the
 // identifier for the end that asks, and for the end that answers the identifier plus the type of
 // the query, modulo 2^16. So the key holds the direction and the type of the query, and the keys of
-// two queries never collide: for that, two types would have to add up to 0. Other messages have 0.
+// two queries never collide: for that, two types would have to add up to 0. It returns 0 for other
+// messages.
 func icmpPorts(p *packet.Packet) uint32 {
 	query, answer := p.ICMPQueryType()
 	if query == 0 {
@@ -133,9 +134,8 @@ func order(k Key) (Key, End) {
 	return k, EndHigh
 }
 
-// KeyBetween returns the key of a flow between two ends, evaluated at the interface link, and
-// which of them from is. An ICMP flow is an echo: from sends the request, and its port is the
-// identifier.
+// KeyBetween returns the key of a flow between two ends, evaluated at the interface link, and which
+// End from is. An ICMP flow is an echo: from sends the request, and its port is the identifier.
 func KeyBetween(proto packet.Proto, from, to netip.AddrPort, link uint32) (Key, End) {
 	port := to.Port()
 	switch proto {
@@ -154,17 +154,17 @@ func KeyBetween(proto packet.Proto, from, to netip.AddrPort, link uint32) (Key, 
 	return k, d
 }
 
-// Low and High return the ends of the key. IPv4 ends are plain IPv4 addresses.
+// Low returns the end with the smaller (address, port). IPv4 addresses are not mapped.
 func (k *Key) Low() netip.AddrPort {
 	return netip.AddrPortFrom(addr(k.LowHi, k.LowLo), uint16(k.Ports>>16))
 }
 
-// High returns the end with the larger (address, port).
+// High returns the end with the larger (address, port). IPv4 addresses are not mapped.
 func (k *Key) High() netip.AddrPort {
 	return netip.AddrPortFrom(addr(k.HighHi, k.HighLo), uint16(k.Ports))
 }
 
-// Shown returns the ends for people and tools, the one that made the state first. Both ends of an
+// Shown returns the ends as output shows them: from is the one that made the state. Both ends of an
 // ICMP query have its identifier as port.
 func (k *Key) Shown(made End) (from, to netip.AddrPort) {
 	from, to = k.Ends(made)
@@ -183,7 +183,7 @@ func (k *Key) Query(made End) uint8 {
 	return uint8(to.Port() - from.Port())
 }
 
-// Ends returns the addresses of the end that sends, and of the other one.
+// Ends returns the address and port of sender, and those of the other end.
 func (k *Key) Ends(sender End) (from, to netip.AddrPort) {
 	if sender == EndLow {
 		return k.Low(), k.High()

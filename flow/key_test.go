@@ -87,8 +87,8 @@ func TestErrorsGoToWhomTheyQuote(t *testing.T) {
 	}
 }
 
-// TestQueriesAndAnswers: who asks for what is a part of the key, for each type and id, and no two
-// are the same.
+// TestQueriesAndAnswers: the key contains which end asks, the type and the id of the query. No two
+// keys are the same.
 func TestQueriesAndAnswers(t *testing.T) {
 	for family, pairs := range map[string][][2]uint8{"10.0.0.": {{8, 0}, {13, 14}, {15, 16},
 		{17, 18}}, "fd00::": {{128, 129}, {139, 140}}} {
@@ -132,7 +132,7 @@ func TestQueriesAndAnswers(t *testing.T) {
 	}
 }
 
-// TestLinks: flows with link-local ends differ by their link, and others are not.
+// TestLinks: the keys of flows with link-local ends depend on the link, other keys do not.
 func TestLinks(t *testing.T) {
 	for _, c := range []struct {
 		from, to string
@@ -181,7 +181,7 @@ func TestLinks(t *testing.T) {
 			t.Errorf("%s to %s: %d keys", c.from, c.to, len(keys))
 		}
 	}
-	// the 54 bits behind the prefix are not 0
+	// the 54 bits after the prefix are not 0
 	for _, to := range []string{"fe80:0:1::2", "fe81::2", "febf::1", "fe80:0:0:1::2"} {
 		p, b := decoded(t, build.IPv6{Src: netip.MustParseAddr("fe80::1"),
 			Dst: netip.MustParseAddr(to)}, build.UDP{SrcPort: 1, DstPort: 2})

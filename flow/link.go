@@ -2,14 +2,15 @@ package flow
 
 import "github.com/weirnet/weir/packet"
 
-// A link-local address is valid on its link only, so the key of a flow holds the link: the
-// interface at whose hook the packet is evaluated, by which it came in or leaves. The key has it in
-// the upper half of the link-local addresses: of fe80::/10, where the 54 bits behind the prefix are
-// 0 (RFC 4291 2.5.6), and of 169.254.0.0/16.
+// A link-local address is valid only on its link, so the key of its flow holds the link: the
+// interface at whose hook the packet is evaluated, by which it comes in or leaves. The link is in
+// the upper half of the link-local addresses: those of fe80::/10, whose 54 bits after the prefix
+// are 0 (RFC 4291 2.5.6), and those of 169.254.0.0/16.
 //
-// IPv6 is never forwarded from or to such an address (RFC 4007 9), and one end is enough. IPv4 is,
-// to the metadata services of clouds at 169.254.169.254, and such a packet would have one link on
-// its way in and another on its way out. So for IPv4 both ends have to be link-local.
+// IPv6 packets from or to such an address are never forwarded (RFC 4007 9), so one link-local end
+// is enough. IPv4 packets are, to the metadata services of clouds at 169.254.169.254. Such a packet
+// would have one link when it comes in and another when it leaves. So for IPv4 both ends must be
+// link-local.
 const (
 	linkLocal  = 0xfe80 << 48
 	onLink     = 1 << 40 // set beside the link, so that a key with a link never equals one without
@@ -25,13 +26,13 @@ func LinkLocal(p *packet.Packet) bool {
 	return p.SrcIP[12] == 169 && p.SrcIP[13] == 254 && p.DstIP[12] == 169 && p.DstIP[13] == 254
 }
 
-// LinkLocal reports whether the key must contain a link, or contains one.
+// LinkLocal reports whether the key must hold a link, or holds one.
 func (k *Key) LinkLocal() bool {
 	return k.LowHi>>54 == linkLocal>>54 || k.HighHi>>54 == linkLocal>>54 ||
 		k.LowHi|k.HighHi == 0 && k.LowLo>>16 == mappedLow && k.HighLo>>16 == mappedLow
 }
 
-// SetLink puts the link into a key that has to hold one and does not yet. It returns false if an
+// SetLink puts the link into a key that must hold one and does not yet. It returns false if an
 // address of fe80::/10 has bits set where the link goes: such addresses are not in use (RFC 4291
 // 2.5.6), and they have no flow.
 func (k *Key) SetLink(link uint32) bool {

@@ -7,19 +7,18 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Phase is the stage of a flow's life, computed from its two sides.
+// Phase is the stage of a flow, computed from its two sides.
 type Phase uint8
 
-// The phases. A flow is established when it has proved itself: the side that began it has sent
-// again after an answer, so it has received the answer. Before that its source address may be
-// forged.
+// The phases. A flow is established when the side that began it has sent again after an answer, and
+// so has received the answer. Before that, its source address may be forged.
 const (
 	PhaseOpening Phase = iota
 	PhaseEstablished
 	PhaseClosing // TCP: both FINs sent, not both acknowledged
 	PhaseClosed  // TCP: both FINs acknowledged
 	PhaseReset   // TCP: a valid RST; SCTP: ABORT or SHUTDOWN COMPLETE
-	// other protocols than TCP: both sides were seen, and the one that began has not sent since
+	// other protocols than TCP: both sides were seen, and the side that began has not sent since
 	PhaseAnswered
 )
 
@@ -32,7 +31,7 @@ func (p Phase) String() string {
 	return fmt.Sprintf("phase(%d)", uint8(p))
 }
 
-// HalfOpen reports whether the flow has yet to prove itself. Engines keep such states apart, and
+// HalfOpen reports whether the phase is opening or answered. Engines keep such states apart, and
 // evict only them.
 func (p Phase) HalfOpen() bool { return p == PhaseOpening || p == PhaseAnswered }
 
@@ -70,7 +69,7 @@ func (s *State) Phase() Phase {
 	return PhaseOpening
 }
 
-// HalfOpen reports whether the flow has yet to prove itself.
+// HalfOpen reports whether the flow is opening or answered.
 func (s *State) HalfOpen() bool { return s.Phase().HalfOpen() }
 
 // Lifetime returns how long the state lives after the last packet that counted.
@@ -109,6 +108,5 @@ func (t *Timeouts) Of(proto packet.Proto, p Phase) time.Duration {
 // Last returns the time of the last packet that counted.
 func (s *State) Last() time.Duration { return max(s.Sides[0].Last, s.Sides[1].Last) }
 
-// Deadline returns the time after which the state has expired: a packet at a time above it does not
-// find the state.
+// Deadline returns the time after which the state has expired: a later packet does not find it.
 func (s *State) Deadline(t *Timeouts) time.Duration { return s.Last() + s.Lifetime(t) }

@@ -2,11 +2,12 @@ package flow
 
 import "time"
 
-// stepSCTP moves an association. Every packet carries the tag that its receiver chose, the same one
-// for the whole association; INIT carries 0. ABORT and SHUTDOWN COMPLETE with the T bit carry the
-// sender's own (RFC 9260 8.5.1). A receiver chooses by its INIT or INIT ACK; one that has restarted
-// chooses another tag for the association that is there (RFC 9260 5.2.2). Anybody could have sent
-// such an INIT, so the tag that was used before stays valid, and it alone ends the association.
+// stepSCTP updates an association. Every packet carries the tag that its receiver chose, the same
+// one for the whole association; INIT carries 0. ABORT and SHUTDOWN COMPLETE with the T bit carry
+// the sender's own (RFC 9260 8.5.1). An end chooses its tag in its INIT or INIT ACK; one that has
+// restarted chooses another tag for the same association (RFC 9260 5.2.2). Such an INIT may be
+// forged, so the tag that was used before stays valid, and only a packet with it ends the
+// association.
 func (s *State) stepSCTP(seg *Segment, from int, now time.Duration) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	ends := seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete
@@ -43,7 +44,7 @@ func (s *State) stepSCTP(seg *Segment, from int, now time.Duration) Result {
 }
 
 // mayUse reports whether a packet of side d may carry a tag: the one that d has used, or the one
-// that p has asked for last. Any will do where neither is known.
+// that p has asked for last. Where neither is known, it may carry any.
 func (d *Side) mayUse(p *Side, tag uint32) bool {
 	if d.Flags&SideSyn != 0 && tag == d.Start {
 		return true
@@ -54,7 +55,7 @@ func (d *Side) mayUse(p *Side, tag uint32) bool {
 	return d.Flags&SideSyn == 0
 }
 
-// ask notes the tag that a side asks the other one to use.
+// ask records the tag that a side asks the other one to use.
 func (d *Side) ask(seg *Segment) {
 	if seg.Init != 0 {
 		d.End = seg.Init
@@ -62,7 +63,8 @@ func (d *Side) ask(seg *Segment) {
 	}
 }
 
-// tag notes the first tag that a side uses, unless the packet carries none of its own.
+// tag records the first tag that a side uses, unless the packet is an INIT or reflects a tag
+// (bitT).
 func (d *Side) tag(seg *Segment) {
 	if d.Flags&SideSyn != 0 || seg.Chunk == chunkInit || seg.Bits&bitT != 0 &&
 		(seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete) {

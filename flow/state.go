@@ -7,8 +7,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Side is what is known about one end of a flow. Packets from one end write only their own Side, so
-// that two CPUs that handle the two directions write to separate cache lines.
+// Side is what is known about one end of a flow. Packets from one end write only the Side of that
+// end, so two CPUs that handle the two directions write to separate cache lines.
 type Side struct {
 	Last    time.Duration // when the last packet that counted came
 	Packets uint64
@@ -76,9 +76,9 @@ func (r Result) String() string {
 func (r Result) Drops() bool { return r >= ResultBadFlags }
 
 // New returns the state that a packet of protocol proto makes. ok is false when it can make none: a
-// TCP segment with impossible flags (then the result is BadFlags).
+// TCP segment with impossible flags, which Step would drop with ResultBadFlags.
 //
-// A TCP segment that is not a SYN without ACK makes a loose state.
+// A TCP segment other than a SYN without ACK makes a loose state.
 func New(proto packet.Proto, seg *Segment, now time.Duration) (s State, ok bool) {
 	ok = s.Init(proto, seg, now)
 	return s, ok
@@ -120,7 +120,7 @@ const (
 	ModeLiberal             // it passes, and the state stays as it is
 )
 
-// Step updates the state by a packet of direction d and returns what to do with the packet. Only
+// Step updates the state with a packet of direction d and returns what to do with the packet. Only
 // ResultHit changes the state, and only the side that sent the packet. In ModeLiberal a packet that
 // would be dropped because of its numbers is ResultUntouched instead.
 //
@@ -141,7 +141,7 @@ func (s *State) Step(seg *Segment, d Dir, now time.Duration, mode Mode) Result {
 	return ResultHit
 }
 
-// prove records that side d has sent a packet that counts, if that proves the flow.
+// prove sets SideProved if a packet of side d that counts shows that side 0 has received an answer.
 func (s *State) prove(d int) {
 	if d == 0 && s.Sides[1].Flags&SideSeen != 0 {
 		s.Sides[0].Flags |= SideProved
@@ -149,8 +149,8 @@ func (s *State) prove(d int) {
 }
 
 // ICMPError evaluates an ICMP error that quotes a packet of direction q: seq is the quoted sequence
-// number. An error never changes the state but the counters of the side that the error comes from,
-// which is the one that q is sent to.
+// number. An error changes only the counters of the side that it comes from: the one that packets
+// of direction q go to.
 func (s *State) ICMPError(seq uint32, q Dir, bytes uint32, mode Mode) Result {
 	if s.Proto == packet.ProtoTCP && !s.loose() && mode != ModeLiberal {
 		side, other := &s.Sides[q&1], &s.Sides[1-q&1]

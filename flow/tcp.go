@@ -18,18 +18,19 @@ const (
 	flagACK = packet.FlagACK
 )
 
-// before reports a < b modulo 2^32.
+// before reports whether a < b modulo 2^32.
 func before(a, b uint32) bool { return int32(a-b) < 0 }
 
-// between reports lo <= x <= hi modulo 2^32.
+// between reports whether lo <= x <= hi modulo 2^32.
 func between(lo, x, hi uint32) bool { return !before(x, lo) && !before(hi, x) }
 
-// badFlags reports flags that no TCP sends: none of SYN, ACK and RST, or SYN with FIN or RST.
+// badFlags reports whether no TCP sends flags f: none of SYN, ACK and RST, or SYN with FIN or RST.
 func badFlags(f uint8) bool {
 	return f&(flagSYN|flagACK|flagRST) == 0 || f&flagSYN != 0 && f&(flagFIN|flagRST) != 0
 }
 
-// stepTCP is section 8 of docs/design/0003-evaluation.md; the numbers are those of its list.
+// stepTCP implements section 8 of docs/design/0003-evaluation.md; the numbers are those of its
+// list.
 func (s *State) stepTCP(seg *Segment, from int, now time.Duration) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	f := seg.Flags
@@ -83,38 +84,37 @@ func (s *State) stepTCP(seg *Segment, from int, now time.Duration) Result {
 		scale = d.Scale
 	}
 	d.advance(seg, scale, now) // 8
-	// of mid-stream the start is not known
+	// p.Start is not known in mid-stream
 	if from == 0 && (s.Loose || !before(seg.Ack, p.Start+1)) {
 		d.Flags |= SideProved
 	}
 	return ResultHit
 }
 
-// loose reports a state of which the numbers of a side are still unknown.
+// loose reports whether the numbers of a side are still unknown.
 func (s *State) loose() bool { return s.Loose && s.Sides[0].Flags&s.Sides[1].Flags&SideAcked == 0 }
 
-// near is how far a first segment of one side may lie from what the other side has acknowledged,
-// and its acknowledgement from what that has sent. Who knows neither number meets both once in
-// 16,384. A flow with more than that on its way stays loose until it has less.
+// near is how far the first segment of a side may lie from what the other side has acknowledged,
+// and its acknowledgement from what the other side has sent. A blind guess satisfies both once in
+// 16,384 times. A flow with more bytes than that in flight stays loose until it has fewer.
 const near = 1 << 24
 
-// looseScale is the scale of windows whose option was not seen: the largest, RFC 7323
-// 2.3.
+// looseScale is the window scale when the option was not seen: the largest (RFC 7323 2.3).
 const looseScale = 14
 
-// looseTCP evaluates a segment of a state of which the numbers of a side are unknown.
+// looseTCP evaluates a segment of a state in which the numbers of a side are unknown.
 func (s *State) looseTCP(seg *Segment, from int, now time.Duration) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	switch {
 	case seg.Flags&flagRST != 0:
-		// what d itself has said, nothing vouches for
+		// the numbers of d itself are not confirmed
 		if p.Flags&SideAcked != 0 && seg.Seq == p.Ack {
 			d.Flags |= SideRst
 			d.touch(seg, now)
 			return ResultHit
 		}
 		return ResultUntouched
-	case p.Flags&SideAcked == 0: // nothing vouches for what d has said before: the newest counts
+	case p.Flags&SideAcked == 0: // the numbers of d are not confirmed: the newest count
 		d.pickUp(seg, now)
 	case !within(seg.Seq, p.Ack) || !within(seg.Ack, p.End):
 		return ResultUntouched
@@ -131,11 +131,11 @@ func (s *State) looseTCP(seg *Segment, from int, now time.Duration) Result {
 	return ResultHit
 }
 
-// within reports that two numbers are near.
+// within reports whether two numbers are near.
 func within(a, b uint32) bool { return a-b+near <= 2*near }
 
-// newest returns what replaces a number that nothing vouches for: the new one, unless its segment
-// comes out of order, which is when it is a little less.
+// newest returns what replaces a number that is not confirmed: the new one, unless that is at most
+// Slack less. Then its segment came out of order.
 func newest(old, is uint32) uint32 {
 	if old-is <= Slack {
 		return old
@@ -143,8 +143,8 @@ func newest(old, is uint32) uint32 {
 	return is
 }
 
-// pickUp initialises a side from a segment in mid-stream. A FIN is believed when the numbers of the
-// other side agree.
+// pickUp initialises a side from a segment in mid-stream. It does not set SideFin: the caller does,
+// when the numbers of the other side agree.
 func (d *Side) pickUp(seg *Segment, now time.Duration) {
 	end, win := seg.Seq+seg.Len, seg.Window<<looseScale
 	ack, edge := seg.Ack, seg.Ack+win
@@ -163,9 +163,8 @@ func (d *Side) pickUp(seg *Segment, now time.Duration) {
 	d.touch(seg, now)
 }
 
-// answersAgain reports a SYN and ACK that takes the place of the one before, of which the side that
-// began has acknowledged nothing: that was lost, and its sender has begun again or made another SYN
-// cookie.
+// answersAgain reports whether a SYN and ACK replaces an earlier one, which the side that began has
+// not acknowledged: that was lost, and its sender has begun again or made another SYN cookie.
 func (s *State) answersAgain(seg *Segment, from int) bool {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	return from == 1 && p.Flags&(SideAcked|SideProved) == 0 && seg.Seq != d.Start &&
@@ -248,7 +247,7 @@ func (d *Side) begin(seg *Segment, now time.Duration) {
 	d.touch(seg, now)
 }
 
-// advance moves the numbers of a side by a valid segment.
+// advance updates the numbers of a side with a valid segment.
 func (d *Side) advance(seg *Segment, scale uint8, now time.Duration) {
 	if end := seg.Seq + seg.Len; before(d.End, end) {
 		d.End = end

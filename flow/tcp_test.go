@@ -13,8 +13,8 @@ import (
 //
 //	side flags seq ack len window [wsN] = result
 //
-// with flags out of SARFP (or "." for none), and len the payload. "a SA ..." before the state
-// exists makes it. The state is returned.
+// with flags from SARFP (or "." for none), and len the payload. "a SA ..." before the state exists
+// makes it. The state is returned.
 func play(t *testing.T, liberal bool, script string) State {
 	t.Helper()
 	var s State
@@ -88,7 +88,7 @@ const open = `
 	a A 1001 5001 0 502 = hit
 `
 
-// tcpCases are what TestTCP plays, by the sections of the evaluation that they are about.
+// tcpCases are what TestTCP plays, by the steps in section 8 of the evaluation.
 var tcpCases = []struct {
 	name, script string
 	liberal      bool
@@ -324,8 +324,8 @@ func TestTCPRefusesImpossibleFirst(t *testing.T) {
 	}
 }
 
-// TestALongTransfer sends 5 GiB: the sequence numbers come round, and the connection stays what it
-// is.
+// TestALongTransfer sends 5 GiB: the sequence numbers wrap around, and the connection stays
+// established.
 func TestALongTransfer(t *testing.T) {
 	s := play(t, false, open)
 	const piece = 32000

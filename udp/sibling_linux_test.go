@@ -72,7 +72,7 @@ func checkSiblings(t *testing.T, network string, c *Conn, to netip.AddrPort, sib
 				t.Fatal(n, err)
 			}
 			from.SetReadDeadline(time.Now().Add(10 * time.Second))
-			if n, err := from.Read(buf[0]); n != 1 || err != nil { // connected: receives only from that source
+			if n, err := from.Read(buf[0]); n != 1 || err != nil { // only from that source
 				t.Fatal(n, err)
 			}
 		}
