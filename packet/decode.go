@@ -23,7 +23,7 @@ func (p *Packet) Decode(b []byte) Reason {
 	// extension headers. It leaves every other packet, and every malformed one, to full, which
 	// starts again. Read full for the meaning; tests compare the two.
 	//
-	// The cost is the number of instructions and of stores, of which a CPU makes at most two in a
+	// The cost is the number of instructions and of stores; a CPU does at most two stores in a
 	// cycle. That explains the form of the code:
 	//
 	//   - It calls nothing, and all offsets are constants.
@@ -101,7 +101,7 @@ func (p *Packet) Decode(b []byte) Reason {
 			uint64(b[32])<<24 | uint64(b[33])<<16 | uint64(b[34])<<8 | uint64(b[35])
 		p.Seq, p.Ports = uint32(u), uint32(u>>32)
 		p.aux, p.TCPFlags, p.offset, p.Ack = uint16(v), uint8(v>>16), uint8(v>>24), uint32(v>>32)
-		// the header's length, plus 0 to 3 by reserved bits
+		// the header's length, plus 0 to 3 from reserved bits
 		if n := int(uint32(v) >> 26); n < 20 || n > total-20 {
 			break
 		}
@@ -186,7 +186,7 @@ func (p *Packet) Decode(b []byte) Reason {
 			uint64(b[52])<<24 | uint64(b[53])<<16 | uint64(b[54])<<8 | uint64(b[55])
 		p.Seq, p.Ports = uint32(u), uint32(u>>32)
 		p.aux, p.TCPFlags, p.offset, p.Ack = uint16(v), uint8(v>>16), uint8(v>>24), uint32(v>>32)
-		// the header's length, plus 0 to 3 by reserved bits
+		// the header's length, plus 0 to 3 from reserved bits
 		if n := int(uint32(v) >> 26); n < 20 || n > total-40 {
 			break
 		}

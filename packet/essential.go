@@ -47,7 +47,7 @@ func (p *Packet) ICMPQuery() (query, reply bool) {
 
 // ICMPQueryType returns the type of the query that the packet is, or that it answers, and which of
 // the two it is: echo, timestamp, information and address mask of ICMP, echo and node information
-// (RFC 4620) of ICMPv6. It returns 0 for other packets. Linux conntrack follows the same ones.
+// (RFC 4620) of ICMPv6. It returns 0 for other packets. Linux conntrack tracks the same types.
 // Bytes 4 and 5, ICMPID, are the same in a query and its answer.
 func (p *Packet) ICMPQueryType() (query uint8, answer bool) {
 	if !p.IsICMP() {

@@ -1,6 +1,6 @@
 package packet
 
-// What the tests in package packet_test need of the inside.
+// Internals for the tests in package packet_test.
 
 // Full is the part of Decode that reads any packet of at least 20 bytes.
 func Full(p *Packet, b []byte) Reason { return p.full(b) }

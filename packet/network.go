@@ -37,10 +37,10 @@ func (p *Packet) options4(o []byte) Reason {
 	return ReasonNone
 }
 
-// fragment sets the fragment state and checks the place of the fragment.
-// off is its offset in bytes, data the number of bytes after the headers, and
-// front the bytes that count towards 65535 besides: the IPv4 header, or the
-// IPv6 extension headers before the fragment header. p.Proto and p.L4 are set.
+// fragment sets the fragment state and checks the place of the fragment. off is its offset in
+// bytes, data the number of bytes after the headers, and front the other bytes that count towards
+// 65535: the IPv4 header, or the IPv6 extension headers before the fragment header. p.Proto and
+// p.L4 are set.
 func (p *Packet) fragment(off uint16, more bool, data, front int) (done bool) {
 	if more {
 		p.Frag |= FragMF
@@ -112,8 +112,8 @@ func (p *Packet) extensions(b []byte) (done bool) {
 	return false
 }
 
-// step records the extension header p.Proto, which h starts with and which is size bytes long, and
-// moves p.L4 and p.Proto behind it.
+// step records the extension header of type p.Proto, which is the first size bytes of h, and moves
+// p.L4 and p.Proto past it.
 func (p *Packet) step(h []byte, size int) {
 	switch p.Proto {
 	case ProtoHopByHop:

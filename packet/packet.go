@@ -5,16 +5,15 @@ import "net/netip"
 // Packet is a decoded IP packet: 64 bytes, one cache line. It holds no pointers and no reference to
 // the bytes, so it may be kept, copied and compared with ==.
 //
-// Decode sets every field, whatever was in the struct before. Which fields mean
-// something in which case is fixed in docs/design/0002-decoder.md; a field
-// that does not apply is zero.
+// Decode sets every field, whatever was in the struct before. A field that does not apply is zero;
+// docs/design/0002-decoder.md says which fields apply in which case.
 //
 // The exported fields are what the headers say, each with one meaning in every packet, in the form
-// that filters compare and tables store. The methods return what takes more than one field, and the
-// addresses as netip.Addr.
+// that filters compare and tables store. The methods return values that depend on several fields,
+// and the addresses as netip.Addr.
 //
-// Methods and functions that take the packet's bytes besides need the bytes that it was decoded
-// from, unchanged. With others the result is meaningless, and the call may panic.
+// Methods and functions that also take the packet's bytes need the bytes that it was decoded from,
+// unchanged. With other bytes the result is meaningless, and the call may panic.
 type Packet struct {
 	// SrcIP and DstIP are the addresses in network order. An IPv4 address
 	// a.b.c.d is ::ffff:a.b.c.d; since the decoder refuses such
@@ -60,12 +59,12 @@ type Packet struct {
 	// Frag holds the fragment state (FragFirst, FragLater) in its two low
 	// bits and the header's flags FragMF, FragDF, FragRF above.
 	Frag uint8
-	// IPOptions is the set of noteworthy options seen: OptSSRR to OptRouterAlert.
+	// IPOptions is the set of these options seen: OptSSRR to OptRouterAlert.
 	IPOptions uint8
 	// TTL is the time to live or the hop limit.
 	TTL uint8
-	// Proto is the upper-layer protocol after all extension headers. For a later fragment it is
-	// the next header in the header with the offset.
+	// Proto is the upper-layer protocol after all extension headers. For a later fragment it is the
+	// number in the IPv4 header or the IPv6 fragment header.
 	Proto Proto
 }
 
@@ -81,8 +80,8 @@ const (
 	FlagCWR
 )
 
-// Values of Packet.Frag. A packet that is whole, also an IPv6 "atomic
-// fragment" (RFC 6946), has neither FragFirst nor FragLater.
+// Values of Packet.Frag. A whole packet, including an IPv6 "atomic fragment" (RFC 6946), has
+// neither FragFirst nor FragLater.
 const (
 	FragFirst uint8 = 0x01 // offset 0, more fragments follow
 	FragLater uint8 = 0x02 // offset above 0
@@ -184,9 +183,9 @@ func (p *Packet) PayloadOffset() uint16 { return p.L4 + uint16(p.offset>>4<<2) }
 // packet. For TCP it is the length of the segment without SYN and FIN.
 func (p *Packet) PayloadLen() int { return int(p.rest) - int(p.offset>>4<<2) }
 
-// Payload returns the bytes that follow the transport header, up to the end of the IP packet: a
-// part of b, the bytes that p was decoded from. It is nil when p is malformed. For a later fragment
-// it is the fragment's data.
+// Payload returns the bytes that follow the transport header, up to the end of the IP packet, as a
+// part of b, which holds the bytes that p was decoded from. It is nil when p is malformed. For a
+// later fragment it is the fragment's data.
 func (p *Packet) Payload(b []byte) []byte {
 	if p.Reason != ReasonNone {
 		return nil

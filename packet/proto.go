@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Proto is an IP protocol number (the IPv4 protocol, or the IPv6 next header), which every
-// command, event and API of Weir writes by the same name.
+// Proto is an IP protocol number: the IPv4 protocol, or the IPv6 next header. Every command, event
+// and API of Weir writes it by the same name.
 type Proto uint8
 
 // IP protocol numbers that the decoder knows by name. They have no type, so that a Proto and
@@ -51,8 +51,8 @@ var protoNumbers = map[string]Proto{
 	"mpls-in-ip": 137, "manet": 138, "hip": 139, "shim6": 140, "wesp": 141, "rohc": 142,
 }
 
-// String returns the name of a protocol that is often met, such as "tcp" or "ipv6-icmp", and the
-// decimal number of any other. ParseProto reads both.
+// String returns the name of a common protocol, such as "tcp" or "ipv6-icmp", and the decimal
+// number of any other. ParseProto reads both.
 func (p Proto) String() string {
 	if name := protoNames[p]; name != "" {
 		return name

@@ -59,7 +59,7 @@ func randomIPv4(r *rand.Rand) build.IPv4 {
 		}
 	}
 	if pick(8) {
-		// as IGMP packets look, but perhaps a fragment
+		// like an IGMP packet, but perhaps a fragment
 		ip.Options, ip.Proto = optionBytes(packet.OptRouterAlert), packet.ProtoIGMP
 	}
 	return ip

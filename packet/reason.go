@@ -71,7 +71,7 @@ func (r Reason) String() string {
 	return "unknown"
 }
 
-// Err returns nil for ReasonNone, and else a DecodeError.
+// Err returns nil for ReasonNone, else a DecodeError.
 func (r Reason) Err() error {
 	if r == ReasonNone {
 		return nil

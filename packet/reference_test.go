@@ -1,7 +1,7 @@
 package packet
 
-// reference decodes as docs/design/0002-decoder.md says, one step after the other and one
-// byte at a time. It is slow and obviously right; Decode must agree with it.
+// reference decodes as docs/design/0002-decoder.md says, one step after another and one byte at a
+// time. It is slow and obviously right; Decode must agree with it.
 func reference(b []byte) Packet {
 	t := referenceDecoder{b: b}
 	t.decode()

@@ -1,10 +1,9 @@
 package packet
 
-// WindowScale returns the shift of the window scale option (RFC 7323) of the TCP
-// header of p. b are the bytes that p was decoded from. ok is false when there is no
-// such option, when the options before it are malformed, or when p is not TCP or is a later
-// fragment. A shift above 14 is returned as 14, as the RFC asks. Only a SYN may
-// carry the option; the caller looks at the flags.
+// WindowScale returns the shift of the window scale option (RFC 7323) of the TCP header of p. b
+// holds the bytes that p was decoded from. ok is false when there is no such option, when the
+// options before it are malformed, or when p is not TCP or is a later fragment. A shift above 14 is
+// returned as 14, as the RFC asks. Only a SYN may carry the option; the caller checks the flags.
 func (p *Packet) WindowScale(b []byte) (shift uint8, ok bool) {
 	o := p.tcpOptions(b)
 	for len(o) > 0 && o[0] != 0 {

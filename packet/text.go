@@ -31,7 +31,7 @@ func (p *Packet) String() string {
 	return string(p.appendEnds(buf[:0]))
 }
 
-// appendEnds appends the short form.
+// appendEnds appends what String returns.
 func (p *Packet) appendEnds(b []byte) []byte {
 	if p.Version == 0 {
 		b = append(b, "malformed "...)

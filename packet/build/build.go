@@ -142,7 +142,7 @@ type IPv4 struct {
 	ID       uint16
 	Flags    uint8  // FragMF, FragDF, FragRF
 	FragOff  uint16 // in bytes, a multiple of 8
-	Len      uint16 // total length; zero: what it is
+	Len      uint16 // total length; zero: the actual length
 	Options  []byte
 }
 
@@ -190,7 +190,7 @@ type IPv6 struct {
 	Label    uint32 // flow label, 20 bits
 	HopLimit uint8
 	Next     uint8  // zero: of the layer above
-	Len      uint16 // payload length; zero: what it is
+	Len      uint16 // payload length; zero: the actual length
 }
 
 func (IPv6) number() int { return 41 }

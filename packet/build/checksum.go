@@ -15,7 +15,7 @@ func sum(s uint32, b []byte) uint32 {
 	return uint32(fold(s))
 }
 
-// fold makes 16 bits of an accumulator, not complemented.
+// fold reduces an accumulator to 16 bits, not complemented.
 func fold(s uint32) uint16 {
 	for s > 0xffff {
 		s = s>>16 + s&0xffff
@@ -23,8 +23,8 @@ func fold(s uint32) uint16 {
 	return uint16(s)
 }
 
-// pseudoSum is the accumulator over the pseudo-header of n bytes of upper-layer data. With
-// no IP header below it is over zero addresses.
+// pseudoSum is the accumulator over the pseudo-header of n bytes of upper-layer data. Without an IP
+// header below, the addresses count as zero.
 func pseudoSum(c context, proto packet.Proto, n int) uint32 {
 	s := uint32(proto) + uint32(n>>16) + uint32(n&0xffff)
 	if c.src.IsValid() && c.dst.IsValid() {

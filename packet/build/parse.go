@@ -15,8 +15,8 @@ import (
 //
 //	PROTO SRC[:PORT] -> DST[:PORT] [WORD [VALUE]]...
 //
-// PROTO is a name or number that ParseProto reads. An IPv6 address with a port stands in
-// brackets. The words, each with its default:
+// PROTO is a name or number that ParseProto reads. An IPv6 address with a port is in brackets. The
+// words, each with its default:
 //
 //	flags LETTERS   TCP flags of FSRPAUEC, or none (S)
 //	seq N  ack N  win N     TCP fields (0)
@@ -65,7 +65,7 @@ var extNames = map[string]uint8{
 	"rt0": packet.ExtRouting0, "ah": packet.ExtAH,
 }
 
-// description is the text form taken apart.
+// description is the parsed text form.
 type description struct {
 	proto              packet.Proto
 	src, dst           netip.AddrPort
@@ -132,7 +132,7 @@ func parseEnd(s string, ports bool) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a, 0), nil
 }
 
-// word reads the word at the front of w, with its value, and returns how many it took.
+// word reads the word at the front of w, with its value, and returns how many elements it took.
 func (d *description) word(w []string) (int, error) {
 	switch w[0] {
 	case "df":

@@ -50,12 +50,12 @@ const (
 )
 
 // Unreachable returns the ICMP or ICMPv6 "destination unreachable" error with the given code about
-// packet p, sent from src, or from the destination of p when src is the zero Addr. b are the bytes
-// that p was decoded from, or only the first of them, with all headers, if no more may be quoted.
-// ok is false when RFC 1812 section 4.3.2.7 and RFC 4443 section 2.4 (e) forbid an answer: p is
-// malformed, an ICMP error or redirect, an ICMPv6 message of the error range, a fragment other than
-// the first, or its source or destination is not a single host's address. The caller makes sure
-// that p did not arrive as a link-layer broadcast, and limits the rate.
+// packet p, sent from src, or from the destination of p when src is the zero Addr. b holds the
+// bytes that p was decoded from, or only the first of them, with all headers, if no more may be
+// quoted. ok is false when RFC 1812 section 4.3.2.7 and RFC 4443 section 2.4 (e) forbid an answer:
+// p is malformed, an ICMP error or redirect, an ICMPv6 message of the error range, a fragment other
+// than the first, or its source or destination is not a single host's address. The caller makes
+// sure that p did not arrive as a link-layer broadcast, and limits the rate.
 func Unreachable(p *packet.Packet, b []byte, code uint8, src netip.Addr) (reply []byte, ok bool) {
 	if p.Reason != packet.ReasonNone || p.Version == 0 || p.Frag&packet.FragLater != 0 ||
 		int(p.PayloadOffset()) > len(b) {

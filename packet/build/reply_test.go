@@ -136,7 +136,7 @@ func TestUnreachableOfMalformed(t *testing.T) {
 	}
 }
 
-// TestUnreachableQuotesWhatItMay: with the headers of a packet alone, nothing else is quoted.
+// TestUnreachableQuotesWhatItMay: given only the headers of a packet, it quotes nothing else.
 func TestUnreachableQuotesWhatItMay(t *testing.T) {
 	for in, headers := range map[string]int{
 		"udp 192.0.2.1:1000 -> 192.0.2.2:53 len 60":         28,

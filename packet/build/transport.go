@@ -21,7 +21,7 @@ type TCP struct {
 // UDP is a UDP header.
 type UDP struct {
 	SrcPort, DstPort uint16
-	Len              uint16 // zero: what it is
+	Len              uint16 // zero: the actual length
 	NoChecksum       bool   // send none: zero
 	Partial          bool   // leave the checksum to the network card: pseudo-header sum only
 }
