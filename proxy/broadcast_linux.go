@@ -2,8 +2,8 @@ package proxy
 
 import "golang.org/x/sys/unix"
 
-// forbidBroadcast makes connect fail with EACCES for every address that the kernel takes for a
-// broadcast. Package net allows them on each UDP socket.
+// forbidBroadcast makes connect fail with EACCES for every address that the kernel treats as a
+// broadcast address. Package net allows broadcasts on each UDP socket.
 func forbidBroadcast(fd uintptr) error {
 	return unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BROADCAST, 0)
 }

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// client is one connection of a client and everything made for it. Close closes all of that.
+// client is the connection of a client, with everything opened for it.
 type client struct {
 	s    *Server
 	conn net.Conn
@@ -52,7 +52,7 @@ func (c *client) attach(other interface{ Close() error }) bool {
 	return true
 }
 
-// Close ends everything of the client.
+// Close closes the connection and everything attached.
 func (c *client) Close() error {
 	c.once.Do(func() {
 		c.mu.Lock()

@@ -1,4 +1,4 @@
-// Package proxy offers a dialer to other programs: SOCKS5 and HTTP on one port.
+// Package proxy lets other programs use a dialer, by SOCKS5 and HTTP on one port.
 //
 //	s := &proxy.Server{Dial: dialer.DialContext}
 //	l, err := net.Listen("tcp", "127.0.0.1:1080")
@@ -27,9 +27,9 @@
 // # How connections end
 //
 // When one side ends its data, the proxy passes the end on, and the other direction continues. It
-// closes a connection on which nothing has moved for [Server.IdleTimeout], and one that has shown
-// no right password within [Server.HandshakeTimeout]. [Server.Shutdown] stops accepting and lets
-// connections finish until its context ends.
+// closes a connection on which nothing has moved for [Server.IdleTimeout], and one on which no
+// right password has come within [Server.HandshakeTimeout]. [Server.Shutdown] stops accepting and
+// lets connections finish until its context ends.
 //
 // # Limits
 //

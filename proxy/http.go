@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// connQueue is a listener for connections that another one has accepted.
+// connQueue is a listener for connections that another listener has accepted.
 type connQueue struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -53,7 +53,7 @@ func (q *connQueue) Close() error {
 	return nil
 }
 
-// Addr returns an address without meaning.
+// Addr returns a meaningless address.
 func (q *connQueue) Addr() net.Addr { return &net.UnixAddr{} }
 
 // Bounds of headers in bytes, since each is held in memory: of a request, which anyone may send,
@@ -72,8 +72,9 @@ func (s *Server) prepareHTTP() {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, c)
 		},
-		// The header of a request has come. The server answers some requests without the handler,
-		// and reads their bodies, too: `OPTIONS *`, and an Expect that it does not know.
+		// StateActive: the header of a request has been read. The server answers some requests
+		// without the handler, and reads their bodies too: `OPTIONS *`, and an Expect that it does
+		// not know.
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if web, ok := c.(*httpConn); ok && state == http.StateActive {
 				web.beginBody()
@@ -190,7 +191,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, web *httpConn) 
 	p := httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL = cloneURL(p.In.URL)
-			p.Out.Host = p.In.URL.Host // the URL counts (RFC 9112 section 3.2.2)
+			p.Out.Host = p.In.URL.Host // not the Host header (RFC 9112 section 3.2.2)
 			for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host",
 				"X-Forwarded-Proto"} {
 				if v, ok := p.In.Header[h]; ok {
@@ -206,7 +207,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, web *httpConn) 
 		FlushInterval: -1, // data is passed on at once
 	}
 	defer func() {
-		// With this panic the server cuts the connection: the response is incomplete.
+		// This panic makes the server close the connection: the response is incomplete.
 		if v := recover(); v != nil {
 			if err, ok := v.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 				s.Log.Error("request failed", "err", v)

@@ -9,9 +9,9 @@ import (
 )
 
 // httpConn is a client's connection that the HTTP server reads, with the bytes that were read to
-// detect the protocol. The client has to take what is written to it, and to send the body of a
-// request: with nothing moving for too long these fail with a timeout. How long the header of a
-// request may take, and the next request, is the HTTP server's to bound.
+// detect the protocol. Writes, and reads of the body of a request, fail with a timeout if nothing
+// has moved for too long. The HTTP server bounds the time for the header of a request, and until
+// the next request.
 type httpConn struct {
 	net.Conn
 	client *client
@@ -26,8 +26,8 @@ type httpConn struct {
 	credentials string          // guarded by mu
 	inBody      bool            // guarded by mu; reads have the deadline of the clock
 
-	// loginBy is until when the client has to show a right password; zero once it has, or needs
-	// none. Until then the client is waited for no longer, whatever it sends.
+	// loginBy is when the right password must have come; zero once it has, or if none is needed.
+	// Until then the proxy waits for the client no longer, whatever the client sends.
 	loginBy time.Time // guarded by mu
 }
 
@@ -94,20 +94,20 @@ func (w *httpConn) Write(b []byte) (int, error) {
 	if until.IsZero() {
 		return s.write(w.Conn, w.clock, b)
 	}
-	w.Conn.SetWriteDeadline(until.Add(s.HandshakeTimeout)) // the check may have taken long
+	w.Conn.SetWriteDeadline(until.Add(s.HandshakeTimeout)) // the check may take long
 	return w.Conn.Write(b)
 }
 
-// authorize ends the limits of a client without a password.
+// authorize removes the limits of a client without a password.
 func (w *httpConn) authorize() {
 	w.mu.Lock()
 	w.loginBy = time.Time{}
 	w.mu.Unlock()
 }
 
-// SetReadDeadline ends what beginBody began: the HTTP server calls it when the body has ended or
-// there is none, and before it waits for the next request. The zero time, of a read beside the
-// handler, waits for the handler and not for the client.
+// SetReadDeadline undoes beginBody: the HTTP server calls it when the body has ended or there is
+// none, and before it waits for the next request. The zero time is for its read in the background,
+// which waits for the handler and not for the client.
 func (w *httpConn) SetReadDeadline(t time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,8 +118,9 @@ func (w *httpConn) SetReadDeadline(t time.Time) error {
 	return w.Conn.SetReadDeadline(t)
 }
 
-// beginBody bounds reads by the clock from now on. The HTTP server bounds none of a body, neither
-// for the handler nor when it reads what the handler has left, or answers without it.
+// beginBody bounds reads by the clock from now on. The HTTP server sets no deadline in a body,
+// neither for the handler nor when it reads what the handler has left, or answers without the
+// handler.
 func (w *httpConn) beginBody() {
 	w.mu.Lock()
 	w.inBody = true
@@ -141,7 +142,7 @@ func (w *httpConn) beginRead() {
 }
 
 // extend sets the next deadline of a read that has timed out in a body. It returns false if the
-// clock allows no more, or the deadline was another one.
+// clock allows no more, or if the deadline is not that of a body.
 func (w *httpConn) extend() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

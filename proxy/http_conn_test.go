@@ -18,8 +18,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestClientThatDoesNotRead: a client of a plain request that takes no more of the answer keeps
-// neither its place nor the connection to the server.
+// TestClientThatDoesNotRead: if a client stops reading the answer to a plain request, its
+// connection is closed, and so is the one to the server.
 func TestClientThatDoesNotRead(t *testing.T) {
 	ended := make(chan struct{})
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,9 +52,9 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestClientThatStopsInABody: nor does one stay that does not send the rest of its request, whether
-// a server waits for it, the proxy has refused the request, or the HTTP server answers it without
-// the proxy's handler.
+// TestClientThatStopsInABody: the connection of a client that does not send the rest of its request
+// is closed, whether a server waits for the rest, the proxy has refused the request, or the HTTP
+// server answers it without the proxy's handler.
 func TestClientThatStopsInABody(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
@@ -84,8 +84,8 @@ func TestClientThatStopsInABody(t *testing.T) {
 	}
 }
 
-// TestClientWithoutPassword: who has shown no password keeps no place either, by requests that are
-// refused or by their bodies.
+// TestClientWithoutPassword: the connection of a client that has sent no password is closed, even
+// if it sends requests that are refused, or their bodies.
 func TestClientWithoutPassword(t *testing.T) {
 	s := &Server{Users: hashed("ann", "secret"), HandshakeTimeout: 200 * time.Millisecond,
 		IdleTimeout: time.Hour}
@@ -107,8 +107,8 @@ func TestClientWithoutPassword(t *testing.T) {
 	}
 }
 
-// TestPasswordEndsLimits: nor by not reading what the proxy answers. One who has shown a password
-// may be silent as long as others.
+// TestPasswordEndsLimits: the limits also hold for a client without a password that does not read
+// the answers. A client that has sent its password may be silent as long as others.
 func TestPasswordEndsLimits(t *testing.T) {
 	s := &Server{Users: hashed("ann", "secret")}
 	s.prepare()
@@ -138,15 +138,15 @@ func TestPasswordEndsLimits(t *testing.T) {
 	}
 }
 
-// TestHeaderLimits: neither a client, which may have shown no password yet, nor a server makes the
-// proxy hold much of a header.
+// TestHeaderLimits: the proxy holds a bounded part of a header, from a client, which may have sent
+// no password yet, and from a server.
 func TestHeaderLimits(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X", strings.Repeat("a", 2*maxAnswerHeader))
 	}))
 	defer origin.Close()
 	proxy := start(t, &Server{}, "")
-	const slop = 4096 // net/http reads so much more
+	const slop = 4096 // net/http reads this much more
 	for request, want := range map[string]int{
 		"GET http://x/ HTTP/1.1\r\nHost: x\r\nX: ":            431,
 		"GET " + origin.URL + "/ HTTP/1.1\r\nHost: x\r\n\r\n": 502,
@@ -168,7 +168,7 @@ func TestHeaderLimits(t *testing.T) {
 	}
 }
 
-// TestPlainBytesAreCounted: bytes count that plain requests and their answers have.
+// TestPlainBytesAreCounted: the bytes of plain requests and of their answers count.
 func TestPlainBytesAreCounted(t *testing.T) {
 	const up, down = 1 << 16, 1 << 20
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -194,7 +194,7 @@ func TestPlainBytesAreCounted(t *testing.T) {
 	}
 }
 
-// trickle is a connection that takes so many bytes until a deadline passes.
+// trickle is a connection whose writes take at most each bytes and then time out.
 type trickle struct {
 	net.Conn
 	each int
@@ -212,7 +212,7 @@ func (c *trickle) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestSlowIsNotIdle: a write lasts as long as the other side takes some of it each time.
+// TestSlowIsNotIdle: a write lasts as long as the other side takes some of it before each deadline.
 func TestSlowIsNotIdle(t *testing.T) {
 	s, c := &Server{}, &trickle{each: 1}
 	n, err := s.write(c, newClock(time.Hour), []byte("hello"))

@@ -2,11 +2,11 @@ package proxy
 
 import "net"
 
-// idleConn is a connection to the server of plain requests. It fails with a timeout when nothing
-// has moved for too long, neither on it nor on that of its client.
+// idleConn is a connection to the server of plain requests. It fails with a timeout if nothing has
+// moved for too long, on it or on the connection of its client.
 type idleConn struct {
 	net.Conn
-	clock *clock // the client's, too
+	clock *clock // also of the client's connection
 	s     *Server
 }
 

@@ -23,7 +23,7 @@ const (
 )
 
 // loginCheck checks passwords against bcrypt hashes. It remembers a right one by a keyed hash, so
-// that bcrypt runs once for it. A source of wrong ones has to wait longer after each; until then
+// that bcrypt runs once for it. A source of wrong ones has to wait, longer after each. Meanwhile
 // its passwords are refused unchecked, except remembered ones. One check runs at a time: guesses
 // take at most one processor.
 type loginCheck struct {
@@ -47,8 +47,8 @@ func newLoginCheck() *loginCheck {
 	return u
 }
 
-// source is the prefix in which a client can change its address at no cost: an IPv4 address, or an
-// IPv6 /64.
+// source returns the prefix in which a client can change its address at no cost: an IPv4 address,
+// or an IPv6 /64.
 func source(a netip.Addr) netip.Prefix {
 	bits := 32
 	if a.Is6() {

@@ -20,7 +20,7 @@ func hashed(name, pass string) map[string]string {
 	return map[string]string{name: string(hash)}
 }
 
-// TestGuesses: a source of wrong passwords has to wait, longer each time, and no other source. A
+// TestGuesses: a source of wrong passwords has to wait, longer each time. Other sources do not. A
 // password that was right once stays right.
 func TestGuesses(t *testing.T) {
 	u, hashes := newLoginCheck(), hashed("ann", "secret")
@@ -67,7 +67,8 @@ func TestGuesses(t *testing.T) {
 	}
 }
 
-// TestGuessesAtOnce: nor does it help to send all guesses before the first one is checked.
+// TestGuessesAtOnce: a source has to wait even if it sends all guesses before the first one is
+// checked.
 func TestGuessesAtOnce(t *testing.T) {
 	u, hashes := newLoginCheck(), hashed("ann", "secret")
 	from := netip.MustParseAddr("192.0.2.1")

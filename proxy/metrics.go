@@ -26,7 +26,7 @@ func (d *Dials) Trace(e eyeballs.Event) {
 	case eyeballs.EventCancelled:
 		d.cancelled.Add(1)
 	case eyeballs.EventWon:
-		d.connected.Add(1) // EventConnected comes with a handshake only, and may fail yet
+		d.connected.Add(1) // EventConnected comes only before a handshake, which may fail
 		family, other := 0, 0
 		if e.Addr.Addr().Unmap().Is6() {
 			family = 1

@@ -51,8 +51,8 @@ func (p pipe) close() {
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
 // move moves everything from src to dst: by splice between two stream sockets, through memory
-// between others or when there are no descriptors for a pipe. New connections fail then; those that
-// there are must not.
+// between others or when there are no descriptors for a pipe. New connections fail then, but
+// existing ones must not.
 func (t *tunnel) move(dst, src net.Conn) error {
 	from, ok := rawConn(src)
 	to, ok2 := rawConn(dst)
@@ -100,7 +100,7 @@ func rawConn(c net.Conn) (syscall.RawConn, bool) {
 }
 
 // spliceIn waits for data and moves what is there into a pipe. It holds no pipe while it waits. 0
-// bytes without an error are the end.
+// bytes without an error mean the end of the data.
 func spliceIn(from syscall.RawConn) (n int64, p pipe, err error) {
 	var failed error
 	err = from.Read(func(fd uintptr) bool {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMoveWithoutDescriptors: a tunnel outlives that the process has no descriptors left for a
+// TestMoveWithoutDescriptors: a tunnel continues when the process has no descriptors left for a
 // pipe.
 func TestMoveWithoutDescriptors(t *testing.T) {
 	pair := func() (there, here net.Conn) {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// quota limits what all clients together have of something. One source has at most a quarter of it.
+// quota limits how many of something all clients together hold. One source holds at most a quarter.
 type quota struct {
 	limit int
 

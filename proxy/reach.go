@@ -35,10 +35,10 @@ func isLocal(a net.Addr) bool {
 	return addrOf(a).IsLoopback()
 }
 
-// ControlContext belongs into the dialer behind Server.Dial. It refuses a socket by which a client
-// of another host would reach this host (loopback, unspecified and own addresses), its link
-// (link-local, multicast and, on Linux, broadcast addresses) or a cloud's metadata service. It
-// checks the address that is dialed, so a name cannot hide it.
+// ControlContext is for the field of that name in the dialer behind Server.Dial. It refuses a
+// socket by which a client of another host would reach this host (loopback, unspecified and own
+// addresses), its link (link-local, multicast and, on Linux, broadcast addresses) or a cloud's
+// metadata service. It checks the address that is dialed, so a name cannot hide it.
 func ControlContext(ctx context.Context, network, address string, c syscall.RawConn) error {
 	if ctx.Value(remoteClientKey{}) == nil {
 		return nil

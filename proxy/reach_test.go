@@ -97,8 +97,8 @@ func TestRemoteClient(t *testing.T) {
 	}
 }
 
-// TestRemoteClientAndNetworks: nor does one reach this host by an address that stands for all of a
-// network.
+// TestRemoteClientAndNetworks: a client of another host does not reach this host by a broadcast
+// address or an anycast address of a network.
 func TestRemoteClientAndNetworks(t *testing.T) {
 	lab := nstest.New(t)
 	host, peer := lab.Node("host"), lab.Node("peer")
@@ -225,7 +225,7 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
-// TestSilentUpgrade: nor does a connection stay that became another protocol's and is silent.
+// TestSilentUpgrade: a connection that was upgraded to another protocol and is silent is closed.
 func TestSilentUpgrade(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// clock records when data last moved on a connection, in either direction. Deadlines are set when
-// one has passed, never per packet.
+// clock records when data last moved on a connection, in either direction. A new deadline is set
+// only when the previous one has passed, never per packet.
 type clock struct {
 	idle time.Duration
-	last atomic.Int64 // nanoseconds after start
+	last atomic.Int64 // nanoseconds after base
 	base time.Time
 }
 
@@ -20,7 +20,7 @@ func newClock(idle time.Duration) *clock { return &clock{idle: idle, base: time.
 
 func (c *clock) touch() { c.last.Store(int64(time.Since(c.base))) }
 
-// deadline is when the connection will have been idle for too long.
+// deadline returns when the connection will have been idle for too long.
 func (c *clock) deadline() time.Time {
 	return c.base.Add(time.Duration(c.last.Load()) + c.idle)
 }

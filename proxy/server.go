@@ -35,9 +35,9 @@ type Server struct {
 	// LocalTargets lets clients of other hosts reach what ControlContext would refuse them.
 	LocalTargets bool
 
-	// ConnectTimeout bounds a dial, HandshakeTimeout the time until a client has sent its
-	// request with the password, and the check of a password; IdleTimeout the time in which
-	// nothing moves on a connection.
+	// ConnectTimeout bounds a dial. HandshakeTimeout bounds the time until a client has sent its
+	// request with the password, and the check of the password. IdleTimeout bounds the time in
+	// which nothing moves on a connection.
 	ConnectTimeout, HandshakeTimeout, IdleTimeout time.Duration
 	// MaxClients bounds the connections of clients at a time.
 	MaxClients int
@@ -64,21 +64,21 @@ type Server struct {
 	wait      sync.WaitGroup // one for each client
 }
 
-// ErrOpen means that a server without users should listen where other hosts can reach it.
+// ErrOpen means that a server without users was to listen where other hosts can reach it.
 var ErrOpen = errors.New("proxy: refusing to be an open proxy: listen on loopback, or require a " +
 	"user and password")
 
 // ErrClosed is the error of Serve after Shutdown.
 var ErrClosed = errors.New("proxy: server closed")
 
-// Check reports ErrOpen if a listener at addr would make s an open proxy.
+// Check returns ErrOpen if a listener at addr would make s an open proxy.
 func (s *Server) Check(addr net.Addr) error {
 	if len(s.Users) > 0 {
 		return nil
 	}
 	switch a := addr.(type) {
 	case *net.UnixAddr:
-		return nil // its directory decides who may connect
+		return nil // the mode of its directory decides who may connect
 	case *net.TCPAddr:
 		if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.Unmap().IsLoopback() {
 			return nil
@@ -234,7 +234,7 @@ func (s *Server) dial(ctx context.Context, client net.Conn, network, address str
 	return s.dialWithin(ctx, client, network, address)
 }
 
-// dialWithin is dial within the time of ctx.
+// dialWithin is dial, bounded only by ctx.
 func (s *Server) dialWithin(ctx context.Context, client net.Conn, network, address string) (
 	net.Conn, error) {
 	conn, err := s.Dial(s.withClient(ctx, client), network, address)

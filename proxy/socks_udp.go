@@ -31,8 +31,8 @@ type association struct {
 
 	mu     sync.Mutex
 	client netip.AddrPort // guarded by mu, as all below: the destination of answers
-	// fixed means that the request named client. Else it is the source of the first datagram, until
-	// none has come for sessionIdle.
+	// fixed means that the request named client. Else client is the source of the first datagram,
+	// until none has come for sessionIdle.
 	fixed    bool
 	lastSeen time.Time // when the client's last datagram came
 	sessions map[string]*session

@@ -19,7 +19,7 @@ func associate(t *testing.T, proxy string) (net.Conn, netip.AddrPort) {
 	return associateFrom(t, proxy, 0)
 }
 
-// associateFrom does so and names the port from which datagrams will come.
+// associateFrom is associate, and names the port from which datagrams will come.
 func associateFrom(t *testing.T, proxy string, port uint16) (net.Conn, netip.AddrPort) {
 	t.Helper()
 	c, err := net.Dial("tcp", proxy)
@@ -125,7 +125,7 @@ func TestUDPAssociate(t *testing.T) {
 }
 
 // TestUDPAssociateNamedPort: an association whose client has named its port belongs to that port,
-// also when another one of the client's host sends first.
+// even when another port of the client's host sends first.
 func TestUDPAssociateNamedPort(t *testing.T) {
 	s := &Server{}
 	proxy := start(t, s, "")

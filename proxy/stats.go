@@ -15,8 +15,8 @@ type Stats struct {
 	Failed           uint64 // dials that failed
 	IdleClosed       uint64 // connections closed after IdleTimeout
 	DatagramsDropped uint64 // datagrams not passed on
-	// BytesRelayed are the bytes of tunnels and plain HTTP with its headers and the payloads of
-	// datagrams, in both directions.
+	// BytesRelayed counts the bytes of tunnels, of plain HTTP with its headers, and of the payloads
+	// of datagrams, in both directions.
 	BytesRelayed uint64
 }
 

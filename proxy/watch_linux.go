@@ -9,8 +9,8 @@ import (
 )
 
 // watch calls gone if the peer of conn hangs up, or conn is closed. It leaves the peer's data
-// unread; once there is some, it no longer notices that the peer hangs up, which only costs time.
-// stop ends the watch and waits for it.
+// unread. Once there is some, watch no longer notices that the peer hangs up, which only costs
+// time. stop ends the watch and waits for it.
 func watch(conn net.Conn, gone context.CancelFunc) (stop func()) {
 	raw, ok := rawConn(conn)
 	if !ok {
