@@ -388,8 +388,8 @@ func TestLocalAddr(t *testing.T) {
 	}
 }
 
-// TestAbsentFamilyIsNotACause: a refusal does not look like a missing name because the name has no
-// IPv6 address.
+// TestAbsentFamilyIsNotACause: if a name has no IPv6 address, the refusal of its IPv4 address does
+// not look like a missing name.
 func TestAbsentFamilyIsNotACause(t *testing.T) {
 	refused := &Error{Attempts: []Attempt{{Err: syscall.ECONNREFUSED}},
 		Lookups: []Lookup{{Err: &net.DNSError{IsNotFound: true}}}}

@@ -25,8 +25,8 @@ var shared struct {
 // DefaultResolver returns the resolver of every Dialer that has none of its own.
 func DefaultResolver() *dns.Resolver { return &shared.resolver }
 
-// Dialer dials by racing. Its zero value is ready for use. Its first fields are those of
-// [net.Dialer]. It is safe for concurrent use as long as its fields do not change.
+// Dialer races the addresses of a name. Its zero value is ready for use. Its first fields are those
+// of [net.Dialer]. It is safe for concurrent use as long as its fields do not change.
 type Dialer struct {
 	// Timeout, Deadline, LocalAddr, KeepAlive, KeepAliveConfig, Control and ControlContext are
 	// those of net.Dialer. A timeout is not divided between addresses: if it is short, the attempts
@@ -65,7 +65,7 @@ type Dialer struct {
 	Trace func(Event)
 }
 
-// Dial is DialContext without a context.
+// Dial calls DialContext with the background context.
 func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
@@ -133,7 +133,7 @@ func portNumber(ctx context.Context, network, port string) (uint16, error) {
 	return uint16(n), err
 }
 
-// toASCII returns the form in which DNS has an international name (RFC 5891).
+// toASCII returns the form of an international name in DNS (RFC 5891).
 func toASCII(host string) (string, error) {
 	for i := range len(host) {
 		if host[i] >= 0x80 {

@@ -1,7 +1,7 @@
 // Package eyeballs dials host names with Happy Eyeballs: RFC 8305 and the draft of version 3 (HEv3,
-// draft-ietf-happy-happyeyeballs-v3). A slow, dead or lying part of the path (a family, an address,
-// a DNS server, a lost packet, a TLS server that stalls) delays a dial only by the short time that
-// the standards allow, and does not delay the next dial.
+// draft-ietf-happy-happyeyeballs-v3). A slow, dead or faulty part of the path (a family, an
+// address, a DNS server, a lost packet, a TLS server that stalls) delays a dial only by the short
+// time that the standards allow, and does not delay the next dial.
 //
 //	d := &eyeballs.Dialer{Timeout: 10 * time.Second}
 //	client := &http.Client{Transport: d.Transport()}
@@ -11,7 +11,7 @@
 //
 // # What happens in a dial
 //
-// A literal address goes straight to net.Dialer. For a name, the dialer queries HTTPS (if
+// A literal address is passed to net.Dialer. For a name, the dialer queries HTTPS (if
 // [Dialer.HTTPS] is set), AAAA and A at the same time, except types that this host cannot use. The
 // first attempt starts when the preferred family has answered, or 50 ms after the first address is
 // known. Attempts follow each other after 250 ms, or after a time that the round-trip time of

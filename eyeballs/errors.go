@@ -101,8 +101,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// attempt describes an attempt behind the address of the dial: an attempt at that same address does
-// not repeat it.
+// attempt describes an attempt, to follow the address of the dial. It leaves out the attempt's
+// address if that is the same.
 func (e *Error) attempt(i int) string {
 	a := &e.Attempts[i]
 	if a.Addr.String() == e.Address {

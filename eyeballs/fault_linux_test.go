@@ -18,7 +18,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// insideVar is set when the test runs again inside a namespace, to the kind of host that it is.
+// insideVar is set when the test runs again inside a namespace. Its value is the kind of host.
 const insideVar = "WEIR_EYEBALLS_HOST"
 
 // TestFaults plays every scenario on a simulated network in new namespaces, one for each kind of
@@ -98,8 +98,8 @@ func faultsInside(t *testing.T, host eyeballstest.Family) {
 	}
 }
 
-// literalThroughNAT64: a host without IPv4 reaches an IPv4 literal through the NAT64 (HEv3 section
-// 8).
+// literalThroughNAT64 checks that a host without IPv4 reaches an IPv4 literal through the NAT64
+// (HEv3 section 8).
 func literalThroughNAT64(t *testing.T, n *eyeballstest.Net, server *eyeballstest.DNS, port uint16) {
 	server.Set("ipv4only.arpa", typeAAAA,
 		eyeballstest.Record{TTL: 60, Addrs: ip("64:ff9b::c000:aa", "64:ff9b::c000:ab")})

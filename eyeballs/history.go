@@ -27,7 +27,7 @@ type History struct {
 	hosts   map[string]*hostEntry // by host:port as dialled
 }
 
-// hostEntry is what earlier dials of one host:port taught.
+// hostEntry is what earlier dials of one host:port showed.
 type hostEntry struct {
 	addrs []addrEntry
 	// downV4 and downV6 are the times until which a whole family counts as down: its addresses kept
@@ -38,11 +38,11 @@ type hostEntry struct {
 	unresponsiveV4, unresponsiveV6 time.Time
 }
 
-// addrEntry is what earlier dials taught about one address.
+// addrEntry is what earlier dials showed about one address.
 type addrEntry struct {
 	addr netip.Addr
 	rtt  time.Duration // smoothed, 0 = unknown
-	down time.Time     // until when it counts as down; zero if it won a race since
+	down time.Time     // until when it counts as down; zero if it has won a race since
 }
 
 // Forget empties the history.
@@ -69,7 +69,7 @@ func (h *History) lookup(id networkID, address string) (e hostEntry, ok bool) {
 	return e, true
 }
 
-// result is what one won race taught.
+// result is what one won race showed.
 type result struct {
 	network  networkID
 	address  string // host:port as dialled
@@ -80,7 +80,7 @@ type result struct {
 	at                             time.Time
 }
 
-// outcome is what one attempt of a won race taught.
+// outcome is what one attempt of a won race showed.
 type outcome struct {
 	addr netip.Addr
 	won  bool
@@ -88,7 +88,7 @@ type outcome struct {
 	down bool          // it kept the dial waiting
 }
 
-// record stores what a race taught, unless the network changed during the dial.
+// record stores what a race showed, unless the network changed during the dial.
 func (h *History) record(r *result) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -217,9 +217,9 @@ func (e *hostEntry) rtt(a netip.Addr) time.Duration {
 	return k.rtt
 }
 
-// attemptDelay is the Connection Attempt Delay after an attempt to an address, 0 if no round-trip
-// time is known. It is about when TCP would send its first packet again if it knew that time (RFC
-// 6298 section 2.2: RTT + 4 * RTT/2).
+// attemptDelay returns the Connection Attempt Delay after an attempt to an address, 0 if no
+// round-trip time is known. That is about when TCP would retransmit its first packet if it knew
+// that time (RFC 6298 section 2.2: RTT + 4 * RTT/2).
 func (e *hostEntry) attemptDelay(a netip.Addr) time.Duration {
 	return 3 * e.find(a).rtt
 }

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// hostView is what this host looked like at one moment: its families, its routes, and the network
-// that it is on.
+// hostView is a snapshot of this host: its families, its routes, and the network that it is on.
 type hostView struct {
 	// v4 and v6 mean that the family has an address that is neither loopback nor link-local. Only
 	// then are its records useful (HEv3 section 4.1).
@@ -35,7 +34,7 @@ const viewLifetime = time.Second
 const maxSources = 4096
 
 // viewCache keeps the newest view of this host. Its zero value is ready for use. Concurrent dials
-// share one reading.
+// share one view.
 type viewCache struct {
 	mu   sync.Mutex
 	view *hostView // guarded by mu
@@ -51,8 +50,8 @@ func (c *viewCache) get() *hostView {
 	return c.view
 }
 
-// internet4 and internet6 stand for any address on the Internet: those of a root server. Nothing is
-// sent there; they only select the route.
+// internet4 and internet6 stand for any address on the Internet: they are those of a root server.
+// Nothing is sent there; they only select the route.
 var (
 	internet4 = netip.MustParseAddr("198.41.0.4")
 	internet6 = netip.MustParseAddr("2001:503:ba3e::2:30")

@@ -61,9 +61,9 @@ func readProc(name string) string {
 	return string(text)
 }
 
-// families finds which families this host has. It reads /proc instead of asking by netlink: a
-// netlink dump waits for the lock of any process that configures interfaces, for seconds at times,
-// and no dial should wait for that.
+// families finds which families this host has. It reads /proc, not netlink: a netlink dump waits
+// for a lock that any process holds while it configures interfaces, sometimes for seconds. A dial
+// must not wait for that.
 func (v *hostView) families(h hash.Hash) {
 	v.v4 = v.route4.IsValid() && !v.route4.IsLoopback() ||
 		parseRoute(readProc("/proc/net/route"), h)

@@ -12,7 +12,7 @@ import (
 	"github.com/weirnet/weir/eyeballs/internal/nat64"
 )
 
-// dialLiteral leaves an address without a name to net.Dialer: there is nothing to race.
+// dialLiteral passes a literal address to net.Dialer: there is nothing to race.
 func (d *Dialer) dialLiteral(ctx context.Context, network, address string) (net.Conn, error) {
 	plain := d.plain()
 	plain.Timeout, plain.Deadline = d.Timeout, d.Deadline
@@ -78,8 +78,8 @@ func noRoute(err error) bool {
 	return errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
-// throughNAT64 returns the address under which a NAT64 serves an IPv4 literal, on a host that has
-// no IPv4 (HEv3 section 8).
+// throughNAT64 returns the IPv6 address that a NAT64 translates to an IPv4 literal, on a host that
+// has no IPv4 (HEv3 section 8).
 func (d *Dialer) throughNAT64(ctx context.Context, network, address string) (string, bool) {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || !ap.Addr().Unmap().Is4() || network == "tcp4" || network == "udp4" {

@@ -33,8 +33,8 @@ func (r *run) sort(eps []race.Endpoint) {
 	}
 }
 
-// remember stores in the history what a won race taught. An address is down if it had its chance
-// but had not answered when the race was over, or failed only after a wait.
+// remember stores in the history what a won race showed. An address is down if it was tried before
+// the winner and its attempt lasted at least race.MinAttemptDelay.
 func (r *run) remember() {
 	won := &r.attempts[r.winner]
 	outcomes := make([]outcome, 0, len(r.attempts))

@@ -17,7 +17,7 @@ import (
 type target struct {
 	network string
 	address string // host:port as the caller gave it
-	host    string // the name as DNS has it
+	host    string // the name in ASCII
 	port    uint16
 }
 
@@ -86,7 +86,7 @@ func (r *run) chooseTypes(cfg *race.Config) {
 	if wanted&dns.AAAA == 0 || r.view.v4 || !r.view.v6 || r.resolver.Static(r.host) {
 		return
 	}
-	// A host without IPv4 reaches it through a NAT64 or not at all.
+	// A host without IPv4 reaches IPv4 addresses through a NAT64 or not at all.
 	cfg.NoV4, cfg.PreferV4 = true, false
 	if len(cfg.Prefixes) > 0 {
 		r.useful |= dns.A & wanted

@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/eyeballs/internal/race"
 )
 
-// run is one dial: it does what a race.Machine commands. Its fields belong to the goroutine of the
-// dial; attempts and lookups report through a channel.
+// run is one dial: it executes the commands of a race.Machine. Its fields belong to the goroutine
+// of the dial; attempts and lookups report through a channel.
 type run struct {
 	target
 	d      *Dialer
@@ -22,7 +22,7 @@ type run struct {
 	begin  time.Time
 
 	view     *hostView
-	useful   dns.Type // what this host sends to a server; other questions stay unasked
+	useful   dns.Type // questions that this host sends to a server; others are not sent
 	entry    hostEntry
 	hasEntry bool // the history knows something about the target
 	resolver *dns.Resolver
@@ -113,20 +113,20 @@ func (r *run) run() (net.Conn, *Error) {
 	return r.attempts[r.winner].conn, nil
 }
 
-// step gives the machine an event, does what it commands, and repeats that with the events that
-// this causes at once.
+// step gives the machine an event, executes its commands, and repeats that for the events that
+// these cause at once.
 func (r *run) step(ev race.Event) {
 	r.pending = append(r.pending[:0], ev)
 	for i := 0; i < len(r.pending); i++ {
 		ev := r.pending[i]
-		// Doing a command never calls the machine, so its slice stays valid.
+		// Executing a command never calls the machine, so the slice of commands stays valid.
 		for _, c := range r.machine.Step(r.now(), ev) {
 			r.do(c)
 		}
 	}
 }
 
-// do does one command of the machine.
+// do executes one command of the machine.
 func (r *run) do(c race.Command) {
 	switch c.Kind {
 	case race.Query:

@@ -45,8 +45,8 @@ type Event struct {
 	Prefixes []netip.Prefix
 	From     string
 
-	// Attempt counts the attempts of the dial from 0. Err explains a failed attempt or a missing
-	// answer.
+	// Attempt is the number of the attempt in the dial, from 0. Err explains a failed attempt or a
+	// missing answer.
 	Attempt int
 	Addr    netip.AddrPort
 	Err     error

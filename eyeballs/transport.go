@@ -7,15 +7,14 @@ import (
 )
 
 // Transport returns a new http.Transport whose connections d dials. Like http.DefaultTransport it
-// speaks HTTP/2 to servers that offer it, asks the proxies of the environment, closes idle
-// connections, and gives a dial 30 seconds if d has no Timeout; a transport with nothing but a
-// DialContext does none of that. TLS and HTTPS of d are for connections to servers of https; behind
-// a proxy, too, a server gets that TLS configuration. Later changes of d do not reach the
-// transport.
+// speaks HTTP/2 to servers that offer it, uses the proxies of the environment, closes idle
+// connections, and limits a dial to 30 seconds if d has no Timeout; a transport with nothing but a
+// DialContext does none of that. TLS and HTTPS of d apply to https servers; TLS also to those
+// behind a proxy. Later changes of d do not affect the transport.
 func (d *Dialer) Transport() *http.Transport {
 	plain := *d
 	if plain.Timeout == 0 {
-		// A dial outlives its request, and TLSHandshakeTimeout does not hold for DialTLSContext.
+		// A dial outlives its request, and TLSHandshakeTimeout does not apply to DialTLSContext.
 		plain.Timeout = 30 * time.Second
 	}
 	plain.TLS, plain.HTTPS = nil, false

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// newWebServer is a server of HTTP/1.1 and HTTP/2 that answers with the protocol of the request,
-// and the certificates that it is trusted by.
+// newWebServer starts a server of HTTP/1.1 and HTTP/2 that answers with the protocol of the
+// request. roots holds its certificate.
 func newWebServer(t *testing.T) (port string, roots *x509.CertPool) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -35,7 +35,7 @@ func newWebServer(t *testing.T) (port string, roots *x509.CertPool) {
 	return port, roots
 }
 
-// get asks for an address and returns what the server says.
+// get requests an address and returns the answer.
 func get(t *testing.T, transport *http.Transport, address string) string {
 	t.Helper()
 	defer transport.CloseIdleConnections()
@@ -52,7 +52,7 @@ func get(t *testing.T, transport *http.Transport, address string) string {
 }
 
 // TestTransportSpeaksHTTP2: with the transport's own TLS, with that of the dialer, and with HTTPS
-// records, a server that offers HTTP/2 is asked in it.
+// records, a server that offers HTTP/2 gets requests in HTTP/2.
 func TestTransportSpeaksHTTP2(t *testing.T) {
 	port, roots := newWebServer(t)
 	for name, set := range map[string]func(*Dialer) *http.Transport{
@@ -82,7 +82,7 @@ func TestTransportSpeaksHTTP2(t *testing.T) {
 	}
 }
 
-// TestTransportWithoutTLS: the TLS of the dialer is not for http.
+// TestTransportWithoutTLS: the TLS of the dialer does not apply to http.
 func TestTransportWithoutTLS(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "hello")
@@ -165,8 +165,8 @@ func TestTransportIsLikeTheDefault(t *testing.T) {
 	}
 }
 
-// TestTransportEndsDials: a server that is silent does not hold a dial for ever, with the handshake
-// of the dialer or without.
+// TestTransportEndsDials: a dial to a silent server ends, with the handshake of the dialer and
+// without.
 func TestTransportEndsDials(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{0: 30 * time.Second,
 		time.Hour: time.Hour} {

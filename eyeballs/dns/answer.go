@@ -11,7 +11,7 @@ import (
 // are not the numbers that DNS uses on the wire.
 type Type uint8
 
-// Queries leave back to back in the order HTTPS, AAAA, A (HEv3 section 4.1).
+// Queries are sent back to back in the order HTTPS, AAAA, A (HEv3 section 4.1).
 const (
 	A Type = 1 << iota
 	AAAA
@@ -25,7 +25,7 @@ const (
 // order is the order in which questions are sent.
 var order = [...]Type{HTTPS, AAAA, A, Prefix64, PTR}
 
-// String names the types in t, in the order in which queries leave: "HTTPS+AAAA+A".
+// String names the types in t, in the order in which queries are sent: "HTTPS+AAAA+A".
 func (t Type) String() string {
 	names := map[Type]string{HTTPS: "HTTPS", AAAA: "AAAA", A: "A", Prefix64: "PREF64", PTR: "PTR"}
 	s := ""

@@ -15,7 +15,8 @@ type Config struct {
 	Servers []netip.AddrPort
 	// Search lists the domains to try, without the final dot.
 	Search []string
-	// Ndots is the number of dots from which a name is tried as it is before the search domains.
+	// Ndots is the smallest number of dots with which a name is tried as it is before the search
+	// domains.
 	Ndots int
 	// Timeout and Attempts bound a query: it ends after Timeout * Attempts, whatever the number of
 	// servers. A server has Timeout for an answer over TCP.
@@ -44,7 +45,7 @@ const (
 	maxSearch   = 32
 )
 
-// DefaultConfig is the configuration without a resolv.conf.
+// DefaultConfig returns the configuration without a resolv.conf.
 func DefaultConfig() Config {
 	return Config{
 		Servers: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:53"),

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// The timetable of an exchange.
+// The timing of an exchange.
 const (
-	// ServerDelay is how long one server has before the questions go to the next one too.
+	// ServerDelay is how long one server has before the questions are sent to the next one too.
 	ServerDelay = 300 * time.Millisecond
 	// Resend is when open questions are sent again for the first time. The wait doubles from then
 	// on.
@@ -64,9 +64,9 @@ type server struct {
 	foldsCase bool       // it changes the case of names and TCP failed: any case is accepted
 }
 
-// maxBogus is how many wrong answers may come from the address of one server. More are taken for an
-// attempt to guess an answer. From then on only TCP counts, which an attacker beside the path
-// cannot spoof (RFC 5452 section 9).
+// maxBogus is how many wrong answers may come from the address of one server. More count as an
+// attempt to guess an answer. From then on only TCP counts, which an off-path attacker cannot spoof
+// (RFC 5452 section 9).
 const maxBogus = 10
 
 // sentQuestion is a question as one transmission sends it: with its own id and letter cases.
@@ -90,8 +90,8 @@ type packet struct {
 	bogus    bool // it answers none of the questions
 }
 
-// exchange sends questions about a name that DNS may have. Everything that it starts has ended when
-// it returns.
+// exchange sends questions about a name that is valid in DNS. Everything that it starts has ended
+// when it returns.
 func (r *Resolver) exchange(ctx context.Context, config *Config, wire dnsmessage.Name, q query) {
 	x := &exchange{r: r, config: config, name: wire, full: q.name, answer: q.answer,
 		packets: make(chan packet, 4), done: make(chan struct{})}

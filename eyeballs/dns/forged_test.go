@@ -37,7 +37,8 @@ func TestGuessesLeadToTCP(t *testing.T) {
 	}
 }
 
-// TestServerChangesCases: its questions go over TCP. If it has no TCP, any letter case counts.
+// TestServerChangesCases: questions to such a server go over TCP. If it has no TCP, any letter case
+// counts.
 func TestServerChangesCases(t *testing.T) {
 	for _, noTCP := range []bool{false, true} {
 		d := startDNS(t)

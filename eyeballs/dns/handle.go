@@ -33,7 +33,7 @@ func (x *exchange) handle(p packet) bool {
 		return false
 	}
 	if p.err != nil && q.folded && s.foldsCase && p.tcp {
-		return false // the datagram is still on its way
+		return false // the answer by datagram is still to come
 	}
 	if p.err != nil {
 		return x.questionFailed(p.question, p.server, p.err)
@@ -61,8 +61,8 @@ func (x *exchange) handle(p packet) bool {
 		errServer("server failed: "+p.reply.rcode.String(), x.full, s.addr))
 }
 
-// withoutEDNS asks a server again that did not understand EDNS(0). What it said about a query with
-// EDNS(0) says nothing about the question: of several queries each gets such an answer.
+// withoutEDNS asks again, without EDNS(0), a server that did not understand it. Its answer to a
+// query with EDNS(0) says nothing about the question: each of several queries gets such an answer.
 func (x *exchange) withoutEDNS(p *packet) {
 	s := &x.servers[p.server]
 	first := !s.noEDNS

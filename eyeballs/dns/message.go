@@ -120,15 +120,15 @@ func parse(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (repl
 	return r, nil
 }
 
-// saysNothing reports whether there are no records because the server does not know them: it
-// refers to others, as glibc takes it, or could not send them over TCP either.
+// saysNothing reports whether there are no records because the server does not know them: it refers
+// to others, as glibc also interprets it, or could not send them even over TCP.
 func (r *reply) saysNothing() bool {
 	return r.truncated ||
 		r.lame && r.rcode == dnsmessage.RCodeSuccess && !r.cacheable && r.host == ""
 }
 
-// answers collects the records of the name at the end of the chain of CNAMEs. The chain may stand
-// in any order, so the section is read until a pass finds nothing new.
+// answers collects the records of the name at the end of the chain of CNAMEs. The chain may be in
+// any order, so the section is read until a pass finds nothing new.
 func (r *reply) answers(p dnsmessage.Parser, name dnsmessage.Name, t dnsmessage.Type) error {
 	ttl := uint32(math.MaxUint32)
 	for range 16 {
@@ -218,7 +218,7 @@ func (r *reply) pass(p dnsmessage.Parser, name *dnsmessage.Name, t dnsmessage.Ty
 			}
 		case t == dnsmessage.TypeHTTPS:
 			res, err := p.HTTPSResource()
-			if err != nil { // malformed, if the message continues behind it
+			if err != nil { // only the record is malformed, if the message continues after it
 				if err := p.SkipAnswer(); err != nil {
 					return false, false, err
 				}

@@ -25,8 +25,8 @@ func TestLameServer(t *testing.T) {
 	}
 }
 
-// TestMalformedHTTPSRecord: a record whose parameters are not in order spoils its set, as RFC 9460
-// section 2.2 wants it, and not the message: that would be forged.
+// TestMalformedHTTPSRecord: a record whose parameters are not in order makes its set invalid, as
+// RFC 9460 section 2.2 demands, but not the message, which would count as forged.
 func TestMalformedHTTPSRecord(t *testing.T) {
 	name := dnsmessage.MustNewName("host.test.")
 	record := func(last string) dnsmessage.Resource {
@@ -57,7 +57,8 @@ func TestMalformedHTTPSRecord(t *testing.T) {
 	}
 }
 
-// TestTruncatedOverTCP: nor does an answer that does not fit into TCP either.
+// TestTruncatedOverTCP: an answer that is truncated even over TCP does not say that there is no
+// record.
 func TestTruncatedOverTCP(t *testing.T) {
 	var got Answer
 	x := &exchange{r: &Resolver{}, config: &Config{}, full: "host.test", open: 1,

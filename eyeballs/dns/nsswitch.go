@@ -77,12 +77,12 @@ func sources(line string) []source {
 	return order
 }
 
-// orderFor returns the sources for one name. If the host uses multicast DNS, names in .local belong
-// to it, and only the modules of the C library speak it.
+// orderFor returns the sources for one name. If the host uses multicast DNS, names in .local are
+// looked up by it, and only the modules of the C library implement it.
 func (s *system) orderFor(name string) []source {
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
 		if slices.Contains(s.order, fromDNS) {
-			return localOrder // no server is asked, wherever dns stands (RFC 6761 section 6.3)
+			return localOrder // no server is asked, wherever dns is listed (RFC 6761 section 6.3)
 		}
 		return s.order
 	}

@@ -50,9 +50,9 @@ func answerHosts(name string, types Type, from string, e *hostAddrs, answer func
 	}
 }
 
-// queryServers queries DNS about a name, completed by one search domain after the other until one
-// has a record. It returns the types that it did not answer, which are none if last is true: no
-// other source follows.
+// queryServers queries DNS about a name, completed by one search domain after another until one has
+// a record. It returns the types that it did not answer. If last is true, no other source follows,
+// and it answers all.
 func (r *Resolver) queryServers(ctx context.Context, sys *system, q query, last bool) Type {
 	deliver := func(a Answer) {
 		if a.Type == Prefix64 {
@@ -112,8 +112,8 @@ func (r *Resolver) queryServers(ctx context.Context, sys *system, q query, last 
 
 // queryPrefixes queries the prefixes of a NAT64. A prefix of the network's own decides where all
 // IPv4 traffic goes, and its answer is not authenticated (RFC 7050 section 3.1 asks for that). So
-// it counts only from TCP, where an attacker beside the path cannot answer. The well-known prefix
-// leads only to the network's NAT64: it counts in any case.
+// it counts only from TCP, where an off-path attacker cannot answer. The well-known prefix leads
+// only to the network's NAT64: it counts in any case.
 func (r *Resolver) queryPrefixes(ctx context.Context, sys *system, answer func(Answer)) {
 	accept := func(a Answer) {
 		r.cache.put(prefixName, a, time.Now())
@@ -154,9 +154,9 @@ func (r *Resolver) queryName(ctx context.Context, config *Config, q query) {
 	}
 }
 
-// wireName checks by the rules of package net that DNS may have a name. Anything else that a user
-// may type (a number in parts, a space, a control character) is not a host, and is not sent to a
-// server.
+// wireName checks, by the rules of package net, that a name is valid in DNS. Anything else that a
+// user may type (a number in parts, a space, a control character) is not a host, and is not sent to
+// a server.
 func wireName(full string) (dnsmessage.Name, error) {
 	bad := errNoHost(full, "")
 	if len(full) == 0 || len(full) > 253 {

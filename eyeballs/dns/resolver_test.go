@@ -96,8 +96,8 @@ func wantAddrs(t *testing.T, a Answer, list ...string) {
 	}
 }
 
-// late is after how long a server answers in tests of what does not wait for that: longer than a
-// busy machine stalls, and less than the resolver's patience.
+// late is the delay of an answer that a test must not wait for: longer than a busy machine stalls,
+// and shorter than the resolver's timeout.
 const late = 3 * time.Second
 
 func TestAnswersComeAlone(t *testing.T) {
@@ -280,7 +280,7 @@ func TestServerWithoutEDNS(t *testing.T) {
 	})
 }
 
-// TestServerWithoutEDNSOfSeveral: each question is asked again, over TCP as well, also where the
+// TestServerWithoutEDNSOfSeveral: each question is asked again, over TCP as well, even if the
 // server sends only a header.
 func TestServerWithoutEDNSOfSeveral(t *testing.T) {
 	for _, options := range []string{"", "options single-request-reopen\n", "options use-vc\n"} {

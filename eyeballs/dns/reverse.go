@@ -47,8 +47,8 @@ func (r *Resolver) NameOf(ctx context.Context, a netip.Addr) (string, error) {
 	return "", err
 }
 
-// reverseName is the name of the PTR record of an address (RFC 1035 section 3.5, RFC 3596 section
-// 2.5).
+// reverseName returns the name of the PTR record of an address (RFC 1035 section 3.5, RFC 3596
+// section 2.5).
 func reverseName(a netip.Addr) string {
 	var b strings.Builder
 	raw := a.AsSlice()
@@ -74,8 +74,8 @@ func isHostName(s string) bool {
 	})
 }
 
-// parseNames reads the names of addresses from a hosts file: the first name of the first line of
-// each.
+// parseNames reads the names of addresses from a hosts file: for each address, the first name of
+// its first line.
 func parseNames(r io.Reader) map[netip.Addr]string {
 	names := map[netip.Addr]string{}
 	for text := range linesOf(r) {

@@ -31,7 +31,7 @@ type stamp struct {
 
 var files = [3]string{"resolv.conf", "hosts", "nsswitch.conf"}
 
-// recheck is how long the files are used without another look at them.
+// recheck is how long the files are used before they are checked again.
 const recheck = time.Second
 
 func stamps(dir string) (all [3]stamp) {

@@ -111,7 +111,7 @@ func (x *exchange) match(i int, msg []byte, sent []sentQuestion) packet {
 		wire := x.questions[a.question].wire // does not change: no lock
 		reply, err := parse(msg, a.id, a.name, wire)
 		if err == nil && reply.bare && !a.edns {
-			continue // too little for the end of a question
+			continue // not enough to end a question
 		}
 		if err == nil {
 			return packet{server: i, question: a.question, reply: reply, edns: a.edns}

@@ -6,7 +6,7 @@ import (
 )
 
 // Retry repeats a test that depends on real time until it passes. A machine that stalls at the
-// wrong moment makes a good dialer or resolver late now and then; a bad one is late every time.
+// wrong moment sometimes makes a correct dialer or resolver late; a faulty one is late every time.
 func Retry(t testing.TB, play func() error) {
 	t.Helper()
 	var err error

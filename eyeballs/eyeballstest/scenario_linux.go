@@ -148,7 +148,7 @@ func (s *Scenario) Stage(n *Net, d *DNS, serial int, plain, secure uint16) (name
 		return a
 	}
 	a, aaaa := s.A, s.AAAA
-	// A TTL of one minute: the second dial of a row may use what the first learned.
+	// A TTL of one minute: the second dial of a scenario may use what the first learned.
 	a.TTL, aaaa.TTL = 60, 60
 	for i, h := range s.V4 {
 		a.Addrs = append(a.Addrs, put(i, h, false))

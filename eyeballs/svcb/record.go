@@ -24,7 +24,7 @@ type Record struct {
 	// service does not speak DefaultProtocol.
 	ALPN          []string
 	NoDefaultALPN bool
-	// Port is 0 if the record has none: the port of the URL counts.
+	// Port is 0 if the record has none: then the port of the URL applies.
 	Port uint16
 	// Hints4 and Hints6 are addresses that count as answers until the A and AAAA records of the
 	// target are known (RFC 9460 section 7.3).

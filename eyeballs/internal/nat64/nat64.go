@@ -1,6 +1,6 @@
-// Package nat64 converts addresses between IPv4 and the IPv6 form under which a NAT64 serves them:
-// RFC 6052 for the formats, RFC 7050 for the discovery of the prefix, RFC 6147 for what must never
-// be synthesised. It is pure.
+// Package nat64 converts addresses between IPv4 and the IPv6 form that a NAT64 translates: RFC 6052
+// for the formats, RFC 7050 for the discovery of the prefix, RFC 6147 for what must never be
+// synthesised. It does no I/O.
 package nat64
 
 import (
@@ -21,7 +21,7 @@ var WellKnownPrefix = netip.MustParsePrefix("64:ff9b::/96")
 // lengths are the prefix lengths that RFC 6052 section 2.2 allows.
 var lengths = [...]int{96, 64, 56, 48, 40, 32}
 
-// embed writes v4 behind the first bits of b. It skips byte 8, which RFC 6052 keeps zero.
+// embed writes v4 after the first bits of b. It skips byte 8, which RFC 6052 keeps zero.
 func embed(b *[16]byte, bits int, v4 [4]byte) {
 	at := bits / 8
 	for _, octet := range v4 {
@@ -92,9 +92,9 @@ func Extract(p netip.Prefix, v6 netip.Addr) (netip.Addr, bool) {
 // maxPrefixes bounds the prefixes of a network: each gives every IPv4 address another one to try.
 const maxPrefixes = 8
 
-// Prefixes finds the prefixes in the AAAA records of Name. If a well-known address stands at
-// several places of an answer, the longest prefix counts. An answer without one is ignored, and so
-// is what follows the first maxPrefixes.
+// Prefixes finds the prefixes in the AAAA records of Name. If a well-known address is at several
+// positions of an answer, the longest prefix counts. An answer without one is ignored, and so are
+// prefixes after the first maxPrefixes.
 func Prefixes(answers []netip.Addr) []netip.Prefix {
 	var found []netip.Prefix
 	for _, a := range answers {

@@ -35,7 +35,7 @@ func (m *Machine) serviceGroup(owner *name, r *svcb.Record) {
 	}
 	v6, v4 := r.Hints6, r.Hints4
 	if t != nil {
-		// An answer, also an empty one, replaces the hints of its family.
+		// An answer, even an empty one, replaces the hints of its family.
 		if t.answered&dns.AAAA != 0 {
 			v6 = t.v6
 		}
@@ -108,8 +108,8 @@ func (m *Machine) endpoints(to []Endpoint, a netip.Addr, port uint16, r *svcb.Re
 	return to
 }
 
-// interleave calls add for each of group so that the families alternate, after the first endpoints
-// of the leading family (RFC 8305 section 4). The order within a family stays.
+// interleave calls add for each endpoint of group: as many as first of the leading family, then the
+// families in turn (RFC 8305 section 4). The order within a family stays.
 func interleave(group []Endpoint, first int, add func(Endpoint)) {
 	lead := group[0].Known.Is4()
 	seek := func(from int, v4 bool) int {

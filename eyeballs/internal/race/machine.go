@@ -164,7 +164,7 @@ func (m *Machine) advance(now time.Duration) {
 	switch {
 	case next >= 0 && !m.started:
 		wake = m.known + m.resolutionDelay()
-	case next >= 0 && m.running < m.cfg.MaxRunning: // else the next failure continues
+	case next >= 0 && m.running < m.cfg.MaxRunning: // else a failure starts the next
 		if now >= m.nextAt {
 			m.connect(now, next)
 			next = m.untried()
@@ -193,8 +193,8 @@ func (m *Machine) connect(now time.Duration, i int) {
 	m.commands = append(m.commands, Command{Kind: Connect, ID: id, Endpoint: ep})
 }
 
-// delay is the Connection Attempt Delay after an attempt to addr. If the caller's time is limited,
-// it is short enough for every address to get a turn.
+// delay returns the Connection Attempt Delay after an attempt to addr. If the caller's time is
+// limited, it is short enough for every address to get a turn.
 func (m *Machine) delay(now time.Duration, addr netip.Addr) time.Duration {
 	d := m.cfg.AttemptDelay
 	if m.cfg.Delay != nil {
@@ -214,7 +214,8 @@ func (m *Machine) delay(now time.Duration, addr netip.Addr) time.Duration {
 	return min(max(d, MinAttemptDelay), MaxAttemptDelay)
 }
 
-// resolutionDelay leaves half of a very short limit to the attempts.
+// resolutionDelay returns the Resolution Delay. It leaves half of a very short limit to the
+// attempts.
 func (m *Machine) resolutionDelay() time.Duration {
 	d := m.cfg.ResolutionDelay
 	if m.cfg.Limit > 0 {

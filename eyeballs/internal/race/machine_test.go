@@ -277,7 +277,7 @@ func TestN1NAT64(t *testing.T) {
 		Answer: dns.Answer{Name: "host.test", Type: dns.Prefix64}})
 	s.want("1: lose")
 
-	// The sort and the interleaving take an address of a DNS64 for IPv4.
+	// The sort and the interleaving treat an address of a DNS64 as IPv4.
 	s = newScript(t, Config{Prefixes: []netip.Prefix{prefix}, NoV4: true})
 	s.v6("64:ff9b::c000:201", "64:ff9b::c000:202", "2001:db8::1").v4()
 	for ep := range s.m.Endpoints {

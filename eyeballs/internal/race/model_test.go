@@ -92,7 +92,7 @@ func play(t *testing.T, w *world) []string {
 	return p.log
 }
 
-// happen hands over what the world has for a millisecond.
+// happen gives the machine the events of one millisecond.
 func (p *player) happen(now time.Duration) {
 	if now == p.w.at6 {
 		p.step(now, Event{Kind: Answered,
@@ -118,7 +118,7 @@ func (p *player) happen(now time.Duration) {
 	}
 }
 
-// step hands an event over and does what the machine says.
+// step gives the machine an event and executes its commands.
 func (p *player) step(now time.Duration, ev Event) {
 	for _, c := range slices.Clone(p.m.Step(now, ev)) {
 		if p.over {
@@ -220,7 +220,7 @@ func model(w *world) []string {
 			for _, m := range marks {
 				pace = max(pace, m.next)
 			}
-			// A failure lifts every wait that was set before it.
+			// A failure ends every wait that was set before it.
 			for i, t := range tries {
 				tie := slices.ContainsFunc(tries[:i], func(u try) bool {
 					return u.connect == t.connect || u.finish == t.connect
@@ -316,7 +316,7 @@ func checkSpacing(t *testing.T, w *world, log []string) {
 // TestModel compares random races with the reference model.
 func TestModel(t *testing.T) { compareWithModel(t, 500) }
 
-// TestLongModel compares more of them.
+// TestLongModel compares more races.
 func TestLongModel(t *testing.T) { compareWithModel(t, 1500) }
 
 func compareWithModel(t *testing.T, races int) {

@@ -135,8 +135,8 @@ func (m *Machine) pending() bool {
 	return false
 }
 
-// end follows the aliases from the first name. ok is false while the service records at the end of
-// the chain are outstanding.
+// end returns the name at the end of the aliases from the first name. ok is false while the service
+// records at the end of the chain are outstanding.
 func (m *Machine) end() (n *name, ok bool) {
 	n = &m.names[0]
 	for range MaxNames {
