@@ -6,7 +6,6 @@ import (
 	"net"
 )
 
-// tlsConfig returns the TLS configuration for a host.
 func (d *Dialer) tlsConfig(host string) *tls.Config {
 	c := d.TLS
 	if c.ServerName == "" {

@@ -323,7 +323,6 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// modeOf returns the mode that a test asks for.
 func modeOf(liberal bool) Mode {
 	if liberal {
 		return ModeLiberal

@@ -33,8 +33,8 @@ func (p *Packet) Decode(b []byte) Reason {
 	//   - The compiler does not combine a constant with a variable. Hence the rotations, which
 	//     hide zeros from it. Where constants stand beside variables, the order of the stores
 	//     keeps it from trying.
-	//   - A store stands between the tests of b[0] and the load of h, or the byte would be read
-	//     twice.
+	//   - A store is between the tests of b[0] and the load of h, since otherwise the byte would be
+	//     read twice.
 	//   - The protocols are compared first and read after, so that each takes at most one jump.
 	if len(b) < 20 {
 		*p = Packet{}

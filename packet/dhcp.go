@@ -15,7 +15,7 @@ const (
 //   - IPv4: between the ports 68 and 67, to one host or to 255.255.255.255. A server sends an offer
 //     to the offered address, which the client does not have yet (RFC 2131 4.1).
 //   - IPv6: from port 546 to 547 of one host or of ff02::1:2; from port 547 to 546 between
-//     link-local addresses, as a client asks from one (RFC 8415 18.2).
+//     link-local addresses, since a client sends from one (RFC 8415 18.2).
 //
 // A fragment is neither.
 func (p *Packet) DHCPClient() (sent, received bool) {

@@ -25,7 +25,6 @@ func (p *Packet) stop(r Reason) Reason {
 	return r
 }
 
-// full4 reads an IPv4 packet.
 func (p *Packet) full4(b []byte) Reason {
 	ihl := int(b[0]&15) * 4
 	if ihl < 20 {
@@ -53,7 +52,6 @@ func (p *Packet) full4(b []byte) Reason {
 	return p.transport(b)
 }
 
-// full6 reads an IPv6 packet.
 func (p *Packet) full6(b []byte) Reason {
 	if len(b) < 40 {
 		return p.refuse(ReasonShort)

@@ -119,7 +119,6 @@ func appendFlags(b []byte, flags uint8) []byte {
 	return b
 }
 
-// appendNumber appends a word and a number.
 func appendNumber(b []byte, word string, n uint64) []byte {
 	return strconv.AppendUint(append(b, word...), n, 10)
 }

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// client is the connection of a client, with everything opened for it.
+// client is the connection of a client, with everything opened for it. Close closes all of that.
 type client struct {
 	s    *Server
 	conn net.Conn
@@ -52,7 +52,7 @@ func (c *client) attach(other interface{ Close() error }) bool {
 	return true
 }
 
-// Close closes the connection and everything attached.
+// Close closes the connection and everything attached to it.
 func (c *client) Close() error {
 	c.once.Do(func() {
 		c.mu.Lock()

@@ -54,7 +54,6 @@ func (q *request) address() string { return net.JoinHostPort(q.host, strconv.Ito
 
 var errDenied = errors.New("wrong user or password")
 
-// socks serves a SOCKS5 client.
 func (s *Server) socks(c *client, r *reader) {
 	q, reply, err := s.negotiate(r)
 	if err != nil {

@@ -50,7 +50,6 @@ func (l Destination) wrap(rest []byte, c context) ([]byte, error) {
 	return options(l.Options, rest, c)
 }
 
-// options makes an options header.
 func options(o, rest []byte, c context) ([]byte, error) {
 	h := append([]byte{upper(c.next), 0}, o...)
 	switch pad := -len(h) & 7; pad {

@@ -84,7 +84,6 @@ type description struct {
 	length             int
 }
 
-// parse reads the whole line.
 func (d *description) parse(s string) error {
 	fields := strings.Fields(s)
 	if len(fields) < 4 || fields[2] != "->" {
