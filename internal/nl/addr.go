@@ -58,7 +58,7 @@ func (c *Conn) AddAddr(link int, p netip.Prefix) error {
 	if p.Addr().Is6() {
 		a.Flags = unix.IFA_F_NODAD
 	}
-	err := change(fmt.Sprintf("give link %d address %s", link, p),
+	err := change(fmt.Sprintf("add address %s to link %d", p, link),
 		func() error { return c.h.AddrAdd(byIndex(link), a) }, unix.EEXIST)
 	if err == nil && p.Addr().Is6() {
 		c.awaitLocal(p.Addr())
@@ -84,7 +84,7 @@ func (c *Conn) awaitLocal(a netip.Addr) {
 
 // DeleteAddr takes an address away from a link.
 func (c *Conn) DeleteAddr(link int, p netip.Prefix) error {
-	return change(fmt.Sprintf("take address %s from link %d", p, link),
+	return change(fmt.Sprintf("delete address %s from link %d", p, link),
 		func() error { return c.h.AddrDel(byIndex(link), &netlink.Addr{IPNet: netOf(p)}) },
 		unix.EADDRNOTAVAIL)
 }

@@ -183,14 +183,14 @@ func (c *Conn) DeleteLink(index int) error {
 
 // SetLinkUp switches a link on.
 func (c *Conn) SetLinkUp(index int) error {
-	return change(fmt.Sprintf("switch link %d on", index), func() error {
+	return change(fmt.Sprintf("set link %d up", index), func() error {
 		return c.h.LinkSetUp(byIndex(index))
 	})
 }
 
 // SetLinkDown switches a link off.
 func (c *Conn) SetLinkDown(index int) error {
-	return change(fmt.Sprintf("switch link %d off", index), func() error {
+	return change(fmt.Sprintf("set link %d down", index), func() error {
 		return c.h.LinkSetDown(byIndex(index))
 	})
 }
@@ -205,13 +205,13 @@ func (c *Conn) SetLinkMTU(index, mtu int) error {
 // IPv6 there is nothing to do.
 func (c *Conn) OnlyOwnAddrs(index int) error {
 	const none = 1 // IN6_ADDR_GEN_MODE_NONE
-	return change(fmt.Sprintf("keep the kernel from giving link %d addresses", index),
+	return change(fmt.Sprintf("set addrgenmode none on link %d", index),
 		func() error { return c.h.LinkSetIP6AddrGenMode(byIndex(index), none) }, unix.EAFNOSUPPORT)
 }
 
 // RenameLink gives a link another name. Before kernel 6.0 the link has to be down.
 func (c *Conn) RenameLink(index int, name string) error {
-	return change(fmt.Sprintf("name link %d %q", index, name),
+	return change(fmt.Sprintf("rename link %d to %q", index, name),
 		func() error { return c.h.LinkSetName(byIndex(index), name) })
 }
 

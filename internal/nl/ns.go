@@ -28,7 +28,7 @@ func OpenNS(path string) (*NS, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil || fs.Type != unix.NSFS_MAGIC {
 		f.Close()
-		return nil, fmt.Errorf("open network namespace: %s is not one", path)
+		return nil, fmt.Errorf("%s is not a network namespace", path)
 	}
 	return &NS{file: f, fd: int(f.Fd())}, nil
 }

@@ -21,13 +21,13 @@ func ruleOf(src netip.Addr, table int) *netlink.Rule {
 
 // AddSourceRule has packets from one address ask a routing table before the main one.
 func (c *Conn) AddSourceRule(src netip.Addr, table int) error {
-	return change(fmt.Sprintf("have packets from %s ask table %d", src, table),
+	return change(fmt.Sprintf("add the routing rule from %s lookup %d", src, table),
 		func() error { return c.h.RuleAdd(ruleOf(src, table)) }, unix.EEXIST)
 }
 
 // DeleteSourceRule takes back what AddSourceRule did.
 func (c *Conn) DeleteSourceRule(src netip.Addr, table int) error {
-	return change(fmt.Sprintf("stop packets from %s asking table %d", src, table),
+	return change(fmt.Sprintf("delete the routing rule from %s lookup %d", src, table),
 		func() error { return c.h.RuleDel(ruleOf(src, table)) }, unix.ENOENT)
 }
 
@@ -46,7 +46,7 @@ func markRule(mark uint32, table int, six bool) *netlink.Rule {
 
 // AddMarkRule has packets of one family with a mark ask a routing table before the main one.
 func (c *Conn) AddMarkRule(mark uint32, table int, six bool) error {
-	return change(fmt.Sprintf("have packets with mark %#x ask table %d", mark, table),
+	return change(fmt.Sprintf("add the routing rule fwmark %#x lookup %d", mark, table),
 		func() error { return c.h.RuleAdd(markRule(mark, table, six)) }, unix.EEXIST)
 }
 
@@ -63,6 +63,6 @@ func (c *Conn) HasMarkRule(mark uint32, table int, six bool) (bool, error) {
 
 // DeleteMarkRule takes back what AddMarkRule did.
 func (c *Conn) DeleteMarkRule(mark uint32, table int, six bool) error {
-	return change(fmt.Sprintf("stop packets with mark %#x asking table %d", mark, table),
+	return change(fmt.Sprintf("delete the routing rule fwmark %#x lookup %d", mark, table),
 		func() error { return c.h.RuleDel(markRule(mark, table, six)) }, unix.ENOENT)
 }

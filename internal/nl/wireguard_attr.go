@@ -178,7 +178,7 @@ func parseDevice(replies [][]byte) (d WireGuardDevice, err error) {
 			}
 		}
 		if len(reply) > 0 {
-			return d, fmt.Errorf("%d bytes of an answer are no attribute", len(reply))
+			return d, fmt.Errorf("%d bytes of an answer are not an attribute", len(reply))
 		}
 	}
 	return d, nil
@@ -210,7 +210,7 @@ func parsePeer(b []byte) (p WireGuardPeer, err error) {
 		}
 	}
 	if !known || len(b) > 0 {
-		return p, fmt.Errorf("a peer without a key, or %d bytes that are no attribute", len(b))
+		return p, fmt.Errorf("a peer without a key, or %d bytes that are not an attribute", len(b))
 	}
 	return p, nil
 }
