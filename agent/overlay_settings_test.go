@@ -46,7 +46,7 @@ func TestOverlaySettingsRefused(t *testing.T) {
 			`overlay.addresses: "10.99.0.1" is not an address with a length`},
 		{`key = "key"`, `overlay.key: "key" is not an absolute path`},
 		{`mtu = 576`, `overlay.mtu: 576 is not between 1280`},
-		{`backend = "fast"`, `overlay.backend: "fast" is none; write "user", "kernel" or "auto"`},
+		{`backend = "fast"`, `overlay.backend: "fast" is not "user", "kernel" or "auto"`},
 		{`peers = 5`, `weir.toml:2:1: unknown setting "overlay.peers"`},
 	} {
 		if _, err := readText(t, "[overlay]\n"+c.text+"\n"); err == nil ||

@@ -94,11 +94,12 @@ func TestSettingsRefused(t *testing.T) {
 		{"[[forward]]\nlisten = \":80\"\nto = \"10.0.5.9:80\"\nport = 80\n",
 			`weir.toml:4:1: unknown setting "forward.port"`},
 		{"[[forward]]\nlisten = \":80\"\nto = \"10.0.5.9:80\"\n[[forward]]\nlisten = \":81\"\n",
-			`weir.toml: forward 2: to: "" is not an address and a port`},
+			`weir.toml: [[forward]] 2: to: "" is not an address and a port`},
 		{"[pods]\nranges = [\"10.88.0.0/24\"]\n[[forward]]\nlisten = \":80\"\n" +
-			"to = \"10.88.0.9:80\"\n", `weir.toml: forward 1: to: 10.88.0.9 is in pods.ranges`},
+			"to = \"10.88.0.9:80\"\n", `weir.toml: [[forward]] 1: to: 10.88.0.9 is in pods.ranges`},
 		{"[overlay]\nport = 9\n[[forward]]\nlisten = \":9\"\nproto = \"udp\"\n" +
-			"to = \"10.0.5.9:9\"\n", `weir.toml: forward 1: listen: udp port 9 is that of the tunnel`},
+			"to = \"10.0.5.9:9\"\n",
+			`weir.toml: [[forward]] 1: listen: udp port 9 is that of the tunnel`},
 		{"interface = [\"eth0\"]", `weir.toml:1:1: unknown setting "interface"`},
 		{"log = \"text\"\n[states]\nmax = 5\nmaximum = 6\n",
 			`weir.toml:4:1: unknown setting "states.maximum"`},

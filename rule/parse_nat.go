@@ -195,7 +195,7 @@ func (p *parser) redirectPort(x *NAT) error {
 	case err != nil:
 		return err
 	case from.Hi-from.Lo != to.Hi-to.Lo:
-		return p.fail(at, redirectHint, "%d ports cannot lead to %d", from.Hi-from.Lo+1,
+		return p.fail(at, redirectHint, "%d public ports, but %d target ports", from.Hi-from.Lo+1,
 			to.Hi-to.Lo+1)
 	case alias == host && alias.IsValid():
 		return p.fail(at, "", "the address leads to itself")

@@ -274,7 +274,7 @@ func TestTwoAgents(t *testing.T) {
 	p := newPair(t)
 	p.start("--iface", "eth0")
 	out, stderr, err := p.try("up", "--iface", "eth0")
-	if err == nil || out != "" || !strings.Contains(stderr, "another agent is at work on it") {
+	if err == nil || out != "" || !strings.Contains(stderr, "another agent uses it") {
 		t.Errorf("a second agent: %v\n%s%s", err, out, stderr)
 	}
 	var s api.Status

@@ -24,16 +24,16 @@ type errTaken struct{ pid int }
 
 func (e errTaken) Error() string {
 	if e.pid == 0 {
-		return "another agent is at work on it"
+		return "another agent uses it"
 	}
-	return fmt.Sprintf("another agent is at work on it, process %d", e.pid)
+	return fmt.Sprintf("another agent uses it, process %d", e.pid)
 }
 
 // Is reports whether an error is ErrTaken, with any process.
 func (errTaken) Is(other error) bool { return other == ErrTaken }
 
 // Hint returns how to see the other agent.
-func (errTaken) Hint() string { return "weir status shows it; weir down or its service ends it" }
+func (errTaken) Hint() string { return "weir status shows that agent; weir down ends it" }
 
 // FileName is the file in a directory that others may read by which the directory is claimed.
 const FileName = "lock"

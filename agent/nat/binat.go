@@ -38,31 +38,32 @@ func (s *Settings) applyBinats(all []BinatFile) error {
 	for i, f := range all {
 		one, err := f.binat()
 		if err != nil {
-			return fmt.Errorf("binat %d: %w", i+1, err)
+			return fmt.Errorf("[[binat]] %d: %w", i+1, err)
 		}
 		if i == maxBinats {
-			return fmt.Errorf("binat %d: at most %d are possible", i+1, maxBinats)
+			return fmt.Errorf("[[binat]] %d: at most %d are possible", i+1, maxBinats)
 		}
 		for j, o := range s.Binats {
 			switch {
 			case o.Listen == one.Listen:
-				return fmt.Errorf("binat %d: listen: %s is that of binat %d already", i+1,
-					one.Listen, j+1)
+				return fmt.Errorf("[[binat]] %d: listen: %s is that of [[binat]] %d already",
+					i+1, one.Listen, j+1)
 			case o.To == one.To:
-				return fmt.Errorf("binat %d: to: %s is that of binat %d already", i+1, one.To, j+1)
+				return fmt.Errorf("[[binat]] %d: to: %s is that of [[binat]] %d already",
+					i+1, one.To, j+1)
 			case o.To == one.Listen || o.Listen == one.To:
-				return fmt.Errorf("binat %d: %s and %s are those of binat %d in another order", i+1,
-					one.Listen, one.To, j+1)
+				return fmt.Errorf("[[binat]] %d: %s and %s are those of [[binat]] %d in "+
+					"another order", i+1, one.Listen, one.To, j+1)
 			}
 		}
 		for j, m := range s.Masquerades {
 			if m.To == one.Listen {
-				return fmt.Errorf("binat %d: listen: %s is the address of masquerade %d; give it "+
-					"another one", i+1, one.Listen, j+1)
+				return fmt.Errorf("[[binat]] %d: listen: %s is the address of [[masquerade]] "+
+					"%d; give it another one", i+1, one.Listen, j+1)
 			}
 			if m.Source == only(one.To) {
-				return fmt.Errorf("binat %d: to: %s has its address by masquerade %d already; "+
-					"leave that out", i+1, one.To, j+1)
+				return fmt.Errorf("[[binat]] %d: to: %s has its address by [[masquerade]] %d "+
+					"already; leave that out", i+1, one.To, j+1)
 			}
 		}
 		s.Binats = append(s.Binats, one)
@@ -80,7 +81,7 @@ func (f BinatFile) binat() (one Binat, err error) {
 	}
 	switch {
 	case one.Listen.Is4() != one.To.Is4():
-		return one, fmt.Errorf("%s and %s are of two families", one.Listen, one.To)
+		return one, fmt.Errorf("%s and %s are of different address families", one.Listen, one.To)
 	case one.Listen == one.To:
 		return one, fmt.Errorf("listen and to have the same address, %s", one.To)
 	}

@@ -79,16 +79,16 @@ func TestBinatsRefused(t *testing.T) {
 		"255.255.255.255 10.0.5.10":   "listen: 255.255.255.255 is not an address that packets",
 		"fe80::1%eth0 fd00::1":        "listen: ",
 		"::ffff:203.0.113.8 10.0.5.9": "listen: ",
-		"203.0.113.8 fd00::1":         "are of two families",
+		"203.0.113.8 fd00::1":         "are of different address families",
 		"203.0.113.8 203.0.113.8":     "listen and to have the same address",
-		"203.0.113.9 10.0.5.10":       "listen: 203.0.113.9 is that of binat 1 already",
-		"203.0.113.10 10.0.5.9":       "to: 10.0.5.9 is that of binat 1 already",
-		"10.0.5.9 10.0.5.10":          "are those of binat 1 in another order",
-		"203.0.113.7 10.0.5.10":       "listen: 203.0.113.7 is the address of masquerade 2",
-		"203.0.113.10 10.0.5.7":       "to: 10.0.5.7 has its address by masquerade 2 already",
+		"203.0.113.9 10.0.5.10":       "listen: 203.0.113.9 is that of [[binat]] 1 already",
+		"203.0.113.10 10.0.5.9":       "to: 10.0.5.9 is that of [[binat]] 1 already",
+		"10.0.5.9 10.0.5.10":          "are those of [[binat]] 1 in another order",
+		"203.0.113.7 10.0.5.10":       "listen: 203.0.113.7 is the address of [[masquerade]] 2",
+		"203.0.113.10 10.0.5.7":       "to: 10.0.5.7 has its address by [[masquerade]] 2 already",
 	} {
 		_, err := binats("203.0.113.9 10.0.5.9", line)
-		if err == nil || !strings.HasPrefix(err.Error(), "binat 2: ") ||
+		if err == nil || !strings.HasPrefix(err.Error(), "[[binat]] 2: ") ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, not %q", line, err, want)
 		}
@@ -98,7 +98,7 @@ func TestBinatsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Check([]netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")}, 0); err == nil ||
-		!strings.Contains(err.Error(), "binat 1: 203.0.113.9 or 10.88.0.9 is in pods.ranges") {
+		!strings.Contains(err.Error(), "[[binat]] 1: 203.0.113.9 or 10.88.0.9 is in pods.ranges") {
 		t.Errorf("a pod: %v", err)
 	}
 }

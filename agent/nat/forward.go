@@ -72,7 +72,7 @@ func (f ForwardFile) forward() (Forward, error) {
 		var err error
 		one.Proto, err = packet.ParseProto(f.Proto)
 		if err != nil || !slices.Contains(ported, one.Proto) {
-			return one, fmt.Errorf(`proto: %q is none of "tcp", "udp" and "sctp"`, f.Proto)
+			return one, fmt.Errorf(`proto: %q is not "tcp", "udp" or "sctp"`, f.Proto)
 		}
 	}
 	to, last, err := parseEnd(f.To)
@@ -99,7 +99,7 @@ func (f ForwardFile) forward() (Forward, error) {
 	}
 	switch {
 	case a.Is4() != to.Addr().Is4():
-		return one, fmt.Errorf("%s and %s are of two families", a, to.Addr())
+		return one, fmt.Errorf("%s and %s are of different address families", a, to.Addr())
 	case a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast():
 		return one, fmt.Errorf("listen: %s is not an address that other hosts can send to", a)
 	case a == to.Addr():
@@ -109,7 +109,8 @@ func (f ForwardFile) forward() (Forward, error) {
 	one.Count = int(lastListen-listen.Port()) + 1
 	switch n := int(last-to.Port()) + 1; {
 	case n != one.Count:
-		return one, fmt.Errorf("%d ports cannot lead to %d", one.Count, n)
+		return one, fmt.Errorf("%d public ports, but %d target ports; the numbers must be equal",
+			one.Count, n)
 	case one.Proto == packet.ProtoSCTP && listen.Port() != to.Port():
 		return one, fmt.Errorf("an SCTP port keeps its number, %d: its checksum covers the ports",
 			listen.Port())

@@ -18,12 +18,12 @@ func (s *Settings) applyMasquerades(all []MasqueradeFile) error {
 	for i, f := range all {
 		one, err := f.sourceNAT()
 		if err != nil {
-			return fmt.Errorf("masquerade %d: %w", i+1, err)
+			return fmt.Errorf("[[masquerade]] %d: %w", i+1, err)
 		}
 		for j, o := range s.Masquerades {
 			if o.Source == one.Source {
-				return fmt.Errorf("masquerade %d: source: %s is that of masquerade %d already", i+1,
-					one.Source, j+1)
+				return fmt.Errorf("[[masquerade]] %d: source: %s is that of [[masquerade]] %d "+
+					"already", i+1, one.Source, j+1)
 			}
 		}
 		s.Masquerades = append(s.Masquerades, one)
@@ -57,7 +57,7 @@ func (f MasqueradeFile) sourceNAT() (one forward.SourceNAT, err error) {
 		return one, fmt.Errorf(`to: %q is not an address; write "203.0.113.9", or leave it out for `+
 			"that of the interface", f.To)
 	case a.Is4() != one.Source.Addr().Is4():
-		return one, fmt.Errorf("%s and %s are of two families", one.Source, a)
+		return one, fmt.Errorf("%s and %s are of different address families", one.Source, a)
 	case a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.IsLinkLocalUnicast():
 		return one, fmt.Errorf("to: %s is not an address that other hosts can answer to", a)
 	}

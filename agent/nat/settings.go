@@ -33,17 +33,17 @@ func (s *Settings) applyForwards(all []ForwardFile) error {
 	for i, f := range all {
 		one, err := f.forward()
 		if err != nil {
-			return fmt.Errorf("forward %d: %w", i+1, err)
+			return fmt.Errorf("[[forward]] %d: %w", i+1, err)
 		}
 		for j, o := range s.Forwards {
 			if port, both := one.meets(o); both {
-				return fmt.Errorf("forward %d: listen: %s port %d of %s is forwarded by forward "+
-					"%d already", i+1, one.Proto, port, one.address(), j+1)
+				return fmt.Errorf("[[forward]] %d: listen: %s port %d of %s is forwarded by "+
+					"[[forward]] %d already", i+1, one.Proto, port, one.address(), j+1)
 			}
 		}
 		if total += one.Count; total > maxForwarded {
-			return fmt.Errorf("forward %d: %d ports are too many; at most %d in all", i+1, total,
-				maxForwarded)
+			return fmt.Errorf("[[forward]] %d: %d ports are too many; at most %d in all", i+1,
+				total, maxForwarded)
 		}
 		s.Forwards = append(s.Forwards, one)
 	}
@@ -56,29 +56,28 @@ func (s *Settings) Check(pods []netip.Prefix, tunnel uint16) error {
 	for i, f := range s.Forwards {
 		for _, r := range pods {
 			if r.Contains(f.To.Addr()) {
-				return fmt.Errorf("forward %d: to: %s is in pods.ranges; publish the port with "+
-					"the "+
-					"pod: weir pod attach --publish", i+1, f.To.Addr())
+				return fmt.Errorf("[[forward]] %d: to: %s is in pods.ranges; publish the port "+
+					"with the pod: weir pod attach --publish", i+1, f.To.Addr())
 			}
 		}
 		if f.Has(packet.ProtoUDP, tunnel) {
-			return fmt.Errorf("forward %d: listen: udp port %d is that of the tunnel to other "+
-				"nodes; forward another one, or set overlay.port", i+1, tunnel)
+			return fmt.Errorf("[[forward]] %d: listen: udp port %d is that of the tunnel to "+
+				"other nodes; forward another one, or set overlay.port", i+1, tunnel)
 		}
 	}
 	for i, m := range s.Masquerades {
 		for _, r := range pods {
 			if r.Overlaps(m.Source) {
-				return fmt.Errorf("masquerade %d: source: %s has addresses of pods.ranges, which "+
-					"pods.masquerade is for", i+1, m.Source)
+				return fmt.Errorf("[[masquerade]] %d: source: %s has addresses of pods.ranges, "+
+					"which pods.masquerade is for", i+1, m.Source)
 			}
 		}
 	}
 	for i, b := range s.Binats {
 		for _, r := range pods {
 			if r.Contains(b.To) || r.Contains(b.Listen) {
-				return fmt.Errorf("binat %d: %s or %s is in pods.ranges; publish the ports with "+
-					"the pod: weir pod attach --publish", i+1, b.Listen, b.To)
+				return fmt.Errorf("[[binat]] %d: %s or %s is in pods.ranges; publish the ports "+
+					"with the pod: weir pod attach --publish", i+1, b.Listen, b.To)
 			}
 		}
 	}

@@ -48,14 +48,15 @@ func TestForwardsRead(t *testing.T) {
 func TestForwardsRefused(t *testing.T) {
 	const fine = "203.0.113.7:443 tcp 10.0.5.9:443"
 	for _, c := range []struct{ line, want string }{
-		{"203.0.113.7 tcp 10.0.5.9:443", `forward 2: listen: "203.0.113.7" is not an address and`},
-		{"203.0.113.7:0 tcp 10.0.5.9:443", "forward 2: listen: "},
-		{"203.0.113.7:65536 tcp 10.0.5.9:443", "forward 2: listen: "},
-		{"203.0.113.7:20-10 tcp 10.0.5.9:20-10", "forward 2: "},
-		{"2001:db8::7:443 tcp [fd00::9]:443", "forward 2: listen: "},
-		{"[203.0.113.7]:443 tcp 10.0.5.9:443", "forward 2: listen: "},
-		{"[fe80::1%eth0]:443 tcp [fd00::9]:443", "forward 2: listen: "},
-		{"[::ffff:203.0.113.7]:443 tcp 10.0.5.9:443", "forward 2: listen: "},
+		{"203.0.113.7 tcp 10.0.5.9:443",
+			`[[forward]] 2: listen: "203.0.113.7" is not an address and`},
+		{"203.0.113.7:0 tcp 10.0.5.9:443", "[[forward]] 2: listen: "},
+		{"203.0.113.7:65536 tcp 10.0.5.9:443", "[[forward]] 2: listen: "},
+		{"203.0.113.7:20-10 tcp 10.0.5.9:20-10", "[[forward]] 2: "},
+		{"2001:db8::7:443 tcp [fd00::9]:443", "[[forward]] 2: listen: "},
+		{"[203.0.113.7]:443 tcp 10.0.5.9:443", "[[forward]] 2: listen: "},
+		{"[fe80::1%eth0]:443 tcp [fd00::9]:443", "[[forward]] 2: listen: "},
+		{"[::ffff:203.0.113.7]:443 tcp 10.0.5.9:443", "[[forward]] 2: listen: "},
 		{"127.0.0.1:443 tcp 10.0.5.9:443", "listen: 127.0.0.1 is not an address that other hosts"},
 		{"224.0.0.5:443 tcp 10.0.5.9:443", "listen: 224.0.0.5 is not an address"},
 		{"[fe80::1]:443 tcp [fd00::9]:443", "listen: fe80::1 is not an address"},
@@ -65,14 +66,15 @@ func TestForwardsRefused(t *testing.T) {
 		{":80 tcp [fe80::9]:80", "to: fe80::9 is not an address of another host"},
 		{":80 tcp [ff02::9]:80", "to: ff02::9 is not an address of another host"},
 		{":80 tcp web:80", `to: "web:80" is not an address`},
-		{"203.0.113.7:80 tcp [fd00::9]:80", "203.0.113.7 and fd00::9 are of two families"},
+		{"203.0.113.7:80 tcp [fd00::9]:80",
+			"203.0.113.7 and fd00::9 are of different address families"},
 		{"203.0.113.7:80 tcp 203.0.113.7:81", "listen and to have the same address"},
-		{":80-89 tcp 10.0.5.9:80", "10 ports cannot lead to 1"},
+		{":80-89 tcp 10.0.5.9:80", "10 public ports, but 1 target ports"},
 		{":80 sctp 10.0.5.9:81", "an SCTP port keeps its number, 80"},
-		{":80 icmp 10.0.5.9:80", `proto: "icmp" is none of "tcp", "udp" and "sctp"`},
-		{":80 TCP 10.0.5.9:80", `proto: "TCP" is none of`},
-		{"203.0.113.7:440-450 tcp 10.0.5.9:440-450", "forward 2: listen: tcp port 443 of " +
-			"203.0.113.7 is forwarded by forward 1 already"},
+		{":80 icmp 10.0.5.9:80", `proto: "icmp" is not "tcp", "udp" or "sctp"`},
+		{":80 TCP 10.0.5.9:80", `proto: "TCP" is not`},
+		{"203.0.113.7:440-450 tcp 10.0.5.9:440-450", "[[forward]] 2: listen: tcp port 443 of " +
+			"203.0.113.7 is forwarded by [[forward]] 1 already"},
 		{":1-40000 tcp 10.0.5.9:1-40000", "40001 ports are too many; at most 32768 in all"},
 	} {
 		_, err := apply(fine, c.line)
@@ -95,11 +97,11 @@ func TestForwardsChecked(t *testing.T) {
 	}
 	pods := []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")}
 	if err := s.Check(pods, 0); err == nil ||
-		!strings.Contains(err.Error(), "forward 2: to: 10.88.0.9 is in pods.ranges") {
+		!strings.Contains(err.Error(), "[[forward]] 2: to: 10.88.0.9 is in pods.ranges") {
 		t.Errorf("a pod: %v", err)
 	}
 	if err := s.Check(nil, 51820); err == nil ||
-		!strings.Contains(err.Error(), "forward 1: listen: udp port 51820 is that of the tunnel") {
+		!strings.Contains(err.Error(), "[[forward]] 1: listen: udp port 51820 is that of the") {
 		t.Errorf("the tunnel's port: %v", err)
 	}
 	if err := s.Check(nil, 51831); err != nil {
@@ -183,17 +185,18 @@ func TestMasqueradesRead(t *testing.T) {
 
 func TestMasqueradesRefused(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
-		{"10.0.5.9", `masquerade 2: source: "10.0.5.9" is not a network; write "10.0.5.0/24"`},
-		{"10.0.5.9/24", "masquerade 2: source: 10.0.5.9/24 is an address in 10.0.5.0/24"},
-		{"0.0.0.0/0", "masquerade 2: source: 0.0.0.0/0 is everything"},
-		{"::/0 2001:db8::1", "masquerade 2: source: ::/0 is everything"},
-		{"127.0.0.0/8", "masquerade 2: source: no packets are routed from 127.0.0.0/8"},
-		{"fe80::/64", "masquerade 2: source: no packets are routed from fe80::/64"},
-		{"10.1.0.0/16 eth0", `masquerade 2: to: "eth0" is not an address`},
+		{"10.0.5.9", `[[masquerade]] 2: source: "10.0.5.9" is not a network; write "10.0.5.0/24"`},
+		{"10.0.5.9/24", "[[masquerade]] 2: source: 10.0.5.9/24 is an address in 10.0.5.0/24"},
+		{"0.0.0.0/0", "[[masquerade]] 2: source: 0.0.0.0/0 is everything"},
+		{"::/0 2001:db8::1", "[[masquerade]] 2: source: ::/0 is everything"},
+		{"127.0.0.0/8", "[[masquerade]] 2: source: no packets are routed from 127.0.0.0/8"},
+		{"fe80::/64", "[[masquerade]] 2: source: no packets are routed from fe80::/64"},
+		{"10.1.0.0/16 eth0", `[[masquerade]] 2: to: "eth0" is not an address`},
 		{"10.1.0.0/16 2001:db8::1",
-			"masquerade 2: 10.1.0.0/16 and 2001:db8::1 are of two families"},
-		{"10.1.0.0/16 0.0.0.0", "masquerade 2: to: 0.0.0.0 is not an address that other hosts"},
-		{"10.0.5.0/24 203.0.113.9", "masquerade 2: source: 10.0.5.0/24 is that of masquerade 1"},
+			"[[masquerade]] 2: 10.1.0.0/16 and 2001:db8::1 are of different address families"},
+		{"10.1.0.0/16 0.0.0.0", "[[masquerade]] 2: to: 0.0.0.0 is not an address that other hosts"},
+		{"10.0.5.0/24 203.0.113.9",
+			"[[masquerade]] 2: source: 10.0.5.0/24 is that of [[masquerade]] 1"},
 	} {
 		_, err := masquerades("10.0.5.0/24", c.line)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -205,7 +208,7 @@ func TestMasqueradesRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Check([]netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")}, 0); err == nil ||
-		!strings.Contains(err.Error(), "masquerade 1: source: 10.0.0.0/8 has addresses of pods") {
+		!strings.Contains(err.Error(), "[[masquerade]] 1: source: 10.0.0.0/8 has addresses of") {
 		t.Errorf("a pod's range: %v", err)
 	}
 }

@@ -91,7 +91,7 @@ func (f *File) Apply(s *Settings) error {
 		switch s.Backend = Backend(*f.Backend); s.Backend {
 		case BackendAuto, BackendKernel, BackendUser:
 		default:
-			return fmt.Errorf(`overlay.backend: %q is none; write "user", "kernel" or "auto"`,
+			return fmt.Errorf(`overlay.backend: %q is not "user", "kernel" or "auto"`,
 				*f.Backend)
 		}
 	}

@@ -23,7 +23,7 @@ func (f *File) Apply(s *Settings) error {
 	case SSHAsRules, SSHAlways, SSHNever:
 		s.SSH = ssh
 	default:
-		return fmt.Errorf(`lock_down.ssh: %q is none of "rules", "always" and "never"`, ssh)
+		return fmt.Errorf(`lock_down.ssh: %q is not "rules", "always" or "never"`, ssh)
 	}
 	return nil
 }
