@@ -19,7 +19,7 @@ func (n *Node) flow(q api.FlowQuestion) (a api.Flow, err error) {
 		return a, err
 	}
 	if !q.Src.IsValid() || !q.Dst.IsValid() || q.Src.Addr().Is4() != q.Dst.Addr().Is4() {
-		return a, errors.New("a flow has two addresses of one family")
+		return a, errors.New("a flow needs two addresses of one address family")
 	}
 	a.Version = api.Version
 	if a.Src, err = n.flowEnd(q.Src); err != nil {

@@ -68,19 +68,19 @@ func (n *Node) prepare(p *program.Program) error {
 // did would cut off what is open.
 func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 	if err := n.shared.follow(set.Tables); err != nil {
-		n.problems.Add(err.Error(), "restart the node")
+		n.problems.Add(err.Error(), "restart the agent: systemctl restart weir")
 	}
 	if err := n.nat.Follow(new.NATs); err != nil {
-		n.problems.Add("the host forwards no packets for rules with nat: "+err.Error(),
-			"sysctl -w net.ipv4.ip_forward=1")
+		n.problems.Add("cannot enable IPv4 forwarding for rules with nat: "+err.Error(),
+			"enable it by hand: sysctl -w net.ipv4.ip_forward=1")
 	}
 	if err := n.routes.Release(new); err != nil {
-		n.problems.Add("the host keeps a routing rule of rules with fwd: "+err.Error(),
-			"ip rule; ip -6 rule")
+		n.problems.Add("cannot delete a routing rule of rules with fwd: "+err.Error(),
+			"look at the routing rules: ip rule; ip -6 rule")
 	}
 	if n.cluster != nil && n.cluster.Known() {
 		if err := n.shared.clear(new.Tables, set.Tables); err != nil {
-			n.problems.Add(err.Error(), "restart the node")
+			n.problems.Add(err.Error(), "restart the agent: systemctl restart weir")
 		}
 	}
 	if !new.Strict || old != nil && old.Strict {

@@ -117,8 +117,8 @@ func Run(ctx context.Context, c Config) (err error) {
 		n.unfollowed = n.followCluster(member)
 	}
 	if n.unfollowed != nil {
-		n.problems.Set("the cluster", "the store is not followed: "+n.unfollowed.Error(),
-			"weir join makes the host a member again")
+		n.problems.Set("the cluster", "this host does not follow the store of its cluster: "+
+			n.unfollowed.Error(), "weir join makes the host a member again")
 	}
 	if err := n.begin(ctx); err != nil {
 		return errors.Join(err, n.closeCluster())
@@ -155,7 +155,7 @@ func (n *Node) claim() (claim.Claims, error) {
 		return held, err
 	}
 	if fleeting {
-		n.problems.Add("this process has mounts of its own, so that enforcement ends with it",
+		n.problems.Add("this process has its own mount namespace, so that enforcement ends with it",
 			"mount a bpf file system for all processes and name a directory of it with --bpffs")
 	}
 	return append(held, l), nil
@@ -165,13 +165,13 @@ func (n *Node) claim() (claim.Claims, error) {
 func (n *Node) serve(ctx context.Context, end func()) (err error) {
 	s := newServer(n)
 	served := make(chan error, 2)
-	n.retry.Attend(ctx, "the names of pods", "free the port, or set dns = false in [pods]",
+	n.retry.Attend(ctx, "pods cannot look up names", "free the port, or set dns = false in [pods]",
 		n.pods.ServeDNS)
-	n.retry.Until(ctx, "the sockets of the API", "weir doctor",
+	n.retry.Until(ctx, "cannot serve the API", "weir doctor",
 		func() error { return s.begin(n.config.Paths, served) })
 	go n.services.Run(ctx)
-	n.retry.Attend(ctx, "dockerd", "weir doctor", n.pods.ServeDocker)
-	n.retry.Attend(ctx, "the address of the metrics", "see observe.metrics in the settings",
+	n.retry.Attend(ctx, "cannot serve dockerd", "weir doctor", n.pods.ServeDocker)
+	n.retry.Attend(ctx, "cannot serve metrics", "set another observe.metrics in weir.toml",
 		n.observer.ServeScrapes)
 	watch.Notify("READY=1")
 	n.config.Ready(n.readyLine())

@@ -47,14 +47,14 @@ func (errNoSession) Hint() string {
 // checkSession refuses a session that the rules of a panic would not keep.
 func (n *Node) checkSession(s *api.Session) error {
 	if s == nil {
-		return errNoSession{"no ssh session is known that is to stay open"}
+		return errNoSession{"no ssh session was found that could be spared"}
 	}
 	if !s.From.IsValid() || !s.To.IsValid() {
 		return errNoSession{"the session has no valid addresses"}
 	}
 	if !n.links.IsMine(s.To.Addr().Unmap().WithZone("")) {
-		return errNoSession{fmt.Sprintf("the session to %s does not end at this host, so it could "+
-			"not be told from others", s.To)}
+		return errNoSession{fmt.Sprintf("the session to %s does not end at this host, so it "+
+			"cannot be spared", s.To)}
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func listenForReaders(path string, failed func(error)) (net.Listener, error) {
 			err = os.Chmod(path, 0o660)
 		}
 		if err != nil { // they cannot look, and the node does its work
-			failed(fmt.Errorf("group %s cannot look at the node: %w", readersGroup, err))
+			failed(fmt.Errorf("group %s cannot read the state of the node: %w", readersGroup, err))
 		}
 	}
 	return netutil.LimitListener(l, readers), nil
@@ -205,7 +205,7 @@ func (errStreams) Hint() string { return "wait until one ends, or run as root" }
 type errReadOnly struct{ request string }
 
 func (e errReadOnly) Error() string {
-	return fmt.Sprintf("not permitted: this socket answers questions and changes nothing (%s)",
+	return fmt.Sprintf("not permitted: this socket is read-only (%s)",
 		e.request)
 }
 

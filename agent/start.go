@@ -44,7 +44,7 @@ func (n *Node) begin(ctx context.Context) error {
 	pods := func() {
 		n.retry.Until(ctx, "the pods cannot be taken over", "weir doctor",
 			func() error { return n.beginPods(ctx) })
-		n.retry.Until(ctx, "the services", "weir doctor", n.services.Begin)
+		n.retry.Until(ctx, "services are not in force", "weir doctor", n.services.Begin)
 	}
 	early := n.engine.Replaces()
 	if early { // the engine in force knows the pods; ours must know them before it replaces that
@@ -75,8 +75,8 @@ func (n *Node) lookAtNetfilter(anyway bool) {
 		return
 	}
 	if err := n.netfilter.Look(anyway); err != nil {
-		n.problems.Set(about, "what netfilter translates is not known: "+err.Error(),
-			"flows of pods begin in the stack; nft list ruleset")
+		n.problems.Set(about, "cannot read what netfilter translates: "+err.Error(),
+			"until then, flows of pods begin in the host's stack; look at: nft list ruleset")
 		return
 	}
 	n.problems.Solved(about)

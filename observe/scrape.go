@@ -70,7 +70,7 @@ func ServeMetrics(address string, read func() ([]Metric, error), served chan<- e
 		WriteTimeout: 2 * scrapeTime, IdleTimeout: scrapeIdle, MaxHeaderBytes: 16 << 10}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("serve metrics: %w", err)
+		return nil, fmt.Errorf("listen for Prometheus: %w", err)
 	}
 	go func() {
 		if err := s.Serve(netutil.LimitListener(l, scrapeConns)); !errors.Is(err,

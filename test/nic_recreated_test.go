@@ -66,7 +66,7 @@ func TestNICRecreated(t *testing.T) {
 	p.remake(t)
 	p.start("--iface", "eth0", "--rules", rules)
 	p.wantPorts(t, "after the start", "80", "81")
-	if !strings.Contains(p.stderr.String(), "came or was made again while no agent ran") ||
+	if !strings.Contains(p.stderr.String(), "the interface was created while no agent ran") ||
 		!strings.Contains(p.stderr.String(), "interface=eth0") {
 		t.Errorf("the start does not name the card:\n%s", p.stderr)
 	}

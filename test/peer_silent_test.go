@@ -38,7 +38,7 @@ func silentPeer(t *testing.T, h *hosts, rules string) {
 	}
 	defer c.Close()
 	c.Write([]byte("datagram"))
-	if advice := h.left.problem(t, "peer right does not answer: for 1m"); !strings.Contains(advice,
+	if advice := h.left.problem(t, "10.66.0.2:51820 for 1m"); !strings.Contains(advice,
 		"UDP") || !strings.Contains(advice, "weir peer key") {
 		t.Errorf("the advice is %q", advice)
 	}

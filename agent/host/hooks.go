@@ -97,7 +97,7 @@ func (h *Hooks) Follow() {
 	err, held := errors.Join(h.follow(), h.join()), h.config.Engine.FollowNAT()
 	h.behind = err != nil || held != nil
 	if held != nil {
-		h.config.Problems.Set(ports, "a port is not redirected as rules with nat say: "+
+		h.config.Problems.Set(ports, "a port of a rule with nat is not redirected: "+
 			held.Error()+"; it is tried again", problem.Hint(held, "weir fw nat show"))
 	} else {
 		h.config.Problems.Solved(ports)
@@ -397,8 +397,8 @@ func (h *Hooks) LogNew(before []uint32) {
 	defer h.mu.Unlock()
 	for _, i := range h.config.Links.Interfaces() {
 		if _, on := h.attached[i.Index]; on && !slices.Contains(before, i.Index) {
-			h.config.Log.Warn("came or was made again while no agent ran: until now no rules "+
-				"applied to its packets", "interface", i.Name)
+			h.config.Log.Warn("the interface was created while no agent ran: until now no "+
+				"rules applied to its packets", "interface", i.Name)
 		}
 	}
 }

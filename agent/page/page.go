@@ -109,7 +109,7 @@ func assemble() (document []byte, policy string) {
 func Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !Local(r.Host) {
-			http.Error(w, "this host is not known here: ask for localhost", http.StatusForbidden)
+			http.Error(w, "unknown host name: use localhost", http.StatusForbidden)
 			return
 		}
 		if crossOrigin(r) {

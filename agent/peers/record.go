@@ -95,13 +95,13 @@ func (r recordFile) check() error {
 	for _, p := range r.Peers {
 		if p.Name == "" || names[p.Name] || p.Key.IsZero() ||
 			!slices.EqualFunc(p.Pods, p.Pods, validRange) {
-			return fmt.Errorf("peer %q makes no sense", p.Name)
+			return fmt.Errorf("the entry of peer %q is not valid", p.Name)
 		}
 		names[p.Name] = true
 	}
 	for _, h := range r.Held {
 		if !slices.EqualFunc(h.Pods, h.Pods, validRange) {
-			return fmt.Errorf("held ranges of %q make no sense", h.Name)
+			return fmt.Errorf("the held ranges of %q are not valid", h.Name)
 		}
 	}
 	return nil

@@ -246,7 +246,7 @@ func (p *Service) readLocked() {
 func (p *Service) closeLocked() {
 	err := addBlackholes(p.closedRanges())
 	if err != nil && p.leak == nil {
-		p.config.Log.Error("packets for peers may leave in the clear", "err", err)
+		p.config.Log.Error("packets for peers may leave unencrypted", "err", err)
 	}
 	p.leak = err
 }

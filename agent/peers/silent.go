@@ -96,12 +96,13 @@ func (p *Service) silentProblemsLocked(now time.Time) (all []api.Problem) {
 			continue
 		}
 		all = append(all, api.Problem{
-			What: fmt.Sprintf("peer %s does not answer: for %v, what is sent to %s is in vain",
-				name, now.Sub(s.since).Round(time.Second),
-				strings.Join(p.byName[name].Endpoints, ", ")),
-			Advice: "does it run, and do the rules of both hosts and the network between let UDP " +
-				"to that port pass? do weir peer list here and weir peer key there name the " +
-				"same key? is its clock right? If it is gone for good: weir peer remove " + name})
+			What: fmt.Sprintf("peer %s does not answer: no packet came from %s for %v", name,
+				strings.Join(p.byName[name].Endpoints, ", "),
+				now.Sub(s.since).Round(time.Second)),
+			Advice: "check that the peer runs, that its clock is right, that the rules of both " +
+				"hosts and the network between them let UDP to that port pass, and that weir " +
+				"peer list here shows the key that weir peer key prints there; if the peer is " +
+				"gone for good: weir peer remove " + name})
 	}
 	if more > 0 {
 		all = append(all, api.Problem{What: fmt.Sprintf("%d more peers do not answer", more),

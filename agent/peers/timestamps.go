@@ -39,7 +39,7 @@ func (p *Service) continueHandshakesLocked() {
 	s := &p.timestamps
 	at, err := readTimestamps(p.config.Files.Timestamps)
 	if err != nil {
-		p.config.Log.Warn("how far handshakes have come is not known", "err", err)
+		p.config.Log.Warn("cannot read the time of the last handshake", "err", err)
 	}
 	if at.After(s.saved) {
 		s.saved = at
@@ -47,8 +47,8 @@ func (p *Service) continueHandshakesLocked() {
 	if now := overlay.HandshakeTime().Round(0); p.config.Settings.Backend != BackendKernel &&
 		now.Before(s.saved) {
 		overlay.ContinueHandshakes(s.saved.Add(timestampsAhead))
-		p.config.Log.Warn("the clock is earlier than in the run before; handshakes continue "+
-			"from there", "clock", now, "before", s.saved)
+		p.config.Log.Warn("the clock is earlier than in the last run; the times of handshakes "+
+			"continue from that", "clock", now, "before", s.saved)
 	}
 }
 
@@ -103,7 +103,7 @@ func (p *Service) saveTimestamps() {
 	if err == nil {
 		p.timestamps.saved = at
 	} else if p.timestamps.failed == nil {
-		p.config.Log.Error("how far handshakes have come is not written", "err", err)
+		p.config.Log.Error("cannot write the time of the last handshake", "err", err)
 	}
 	p.timestamps.failed = err
 }
@@ -115,16 +115,17 @@ func timeOfDay() time.Time { return time.Now().Round(0) }
 func (p *Service) clockProblemsLocked() (all []api.Problem) {
 	s, t := &p.timestamps, p.tunnel.Load()
 	if s.failed != nil {
-		all = append(all, api.Problem{What: "how far handshakes have come cannot be written, so " +
-			"that after a boot with an earlier clock peers would refuse them: " + s.failed.Error(),
+		all = append(all, api.Problem{What: "cannot write the time of the last handshake, so " +
+			"that after a boot with an earlier clock peers would refuse handshakes: " +
+			s.failed.Error(),
 			Advice: "free space on the disk; it is tried again"})
 	}
 	now := timeOfDay()
 	if t == nil || t.kernel == nil || now.After(s.saved.Add(-clockSlack)) {
 		return all
 	}
-	return append(all, api.Problem{What: fmt.Sprintf("the clock shows %s, and it showed %s when "+
-		"the tunnel was used: until it shows that again, peers refuse the sessions that this host "+
-		"begins", now.UTC().Format(time.DateTime), s.saved.UTC().Format(time.DateTime)),
-		Advice: "set the clock (timedatectl); backend = \"user\" in [overlay] does without"})
+	return append(all, api.Problem{What: fmt.Sprintf("the clock shows %s, which is earlier than "+
+		"%s, when the tunnel was used last: until that time, peers refuse handshakes of this host",
+		now.UTC().Format(time.DateTime), s.saved.UTC().Format(time.DateTime)),
+		Advice: "set the clock (timedatectl), or set backend = \"user\" in [overlay]"})
 }

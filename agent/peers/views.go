@@ -109,27 +109,27 @@ const problemPatience = time.Second
 func (p *Service) Problems() (all []api.Problem) {
 	for end := time.Now().Add(problemPatience); !p.mu.TryLock(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			return []api.Problem{{What: "a change of the peers takes long, and what else is " +
-				"wrong with them is not known until it ends",
-				Advice: "does the disk answer? dmesg, iostat"}}
+			return []api.Problem{{What: "a change of the peers has not ended, and until " +
+				"then other problems of peers are not shown",
+				Advice: "look at the disk: dmesg, iostat"}}
 		}
 	}
 	defer p.mu.Unlock()
 	if p.unread != nil {
-		all = append(all, api.Problem{What: "peers are not known: " + p.unread.Error(),
+		all = append(all, api.Problem{What: "cannot read the record of peers: " + p.unread.Error(),
 			Advice: "it is tried again; ranges that can be read in it stay unreachable"})
 	}
 	if aside := p.asideFiles(); len(aside) > 0 {
 		all = append(all, api.Problem{What: "the record of peers was damaged and set aside as " +
 			strings.Join(aside, ", "),
-			Advice: "weir peer list, weir peer add; then remove the file"})
+			Advice: "weir peer list shows the peers; add those that are missing: weir peer add; " +
+				"then remove the file"})
 	}
 	all = append(all, p.savingProblemsLocked()...)
 	all = append(all, p.clockProblemsLocked()...)
 	if p.leak != nil {
 		all = append(all,
-			api.Problem{What: "packets for peers may leave in the clear while there is " +
-				"no tunnel: " +
+			api.Problem{What: "packets for peers may leave unencrypted while there is no tunnel: " +
 				p.leak.Error(), Advice: "it is tried again"})
 	}
 	if p.fault != nil {
@@ -139,9 +139,8 @@ func (p *Service) Problems() (all []api.Problem) {
 	if p.astray != nil {
 		all = append(all,
 			api.Problem{What: "another program deleted routes to peers, and they cannot be set " +
-				"again: " +
-				p.astray.Error(), Advice: "ip link show " + p.config.Settings.Name +
-				"; it is tried again"})
+				"again: " + p.astray.Error(), Advice: "look at the interface: ip link show " +
+				p.config.Settings.Name + "; it is tried again"})
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.waits)) {
 		if err := p.waits[name]; err != nil {

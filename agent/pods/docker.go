@@ -101,8 +101,8 @@ func (s *Service) ServeDocker() (stop func() error, err error) {
 		IdleTimeout: idleTime}
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.config.Problems.Add("dockerd is not answered any more: "+err.Error(),
-				"restart the node")
+			s.config.Problems.Add("dockerd is not served any more: "+err.Error(),
+				"restart the agent: systemctl restart weir")
 		}
 	}()
 	return func() error {

@@ -115,8 +115,8 @@ func (s *Service) GC(ctx context.Context, r api.GC) (api.Done, error) {
 	}
 	defer end()
 	if r.Network == "" {
-		return api.Done{}, errors.New("which network's pods are to be collected? Name it as it " +
-			"was named when they were attached")
+		return api.Done{}, errors.New("the network is missing: name it as it was named when its " +
+			"pods were attached")
 	}
 	var errs []error
 	for _, p := range manager.List() {

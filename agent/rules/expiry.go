@@ -62,7 +62,7 @@ func (d *deadlines) Pop() any {
 type errManyTimed struct{}
 
 func (errManyTimed) Error() string {
-	return fmt.Sprintf("there can be %d members of tables with a timeout", maxTimed)
+	return fmt.Sprintf("too many members with a timeout: all tables together can have %d", maxTimed)
 }
 
 // Hint returns what to do about it.
@@ -154,7 +154,7 @@ func (b *Book) expire() {
 		if err := b.endMemberLocked(d); err != nil {
 			x.failed.Add(1)
 			b.config.Problems.Set(aboutExpiry, fmt.Sprintf("%s stays in table %s, although its "+
-				"time is over: %v", d.prefix, d.table, err), "it is tried again")
+				"timeout has expired: %v", d.prefix, d.table, err), "it is tried again")
 			again, stuck[d.table], pause = append(again, d), true, expireAgain
 			continue
 		}

@@ -124,7 +124,7 @@ func TestPreviewChecks(t *testing.T) {
 		{"# nothing", "there is no command"},
 		{"table t destroy\nadd 5 deny ip from table(t) to any", "there is no table t"},
 		{"add 200 deny ip from 10.0.0.0/8 to any", "is never reached"},
-		{"add 5 deny ip from any to any via eht0", "no interface is called eht0"},
+		{"add 5 deny ip from any to any via eht0", "there is no interface eht0"},
 		{"add 5 deny tcp from any to me 80 // it's",
 			`weir fw add 5 deny tcp from any to me 80 // 'it'\''s'`},
 		{"add 5 deny ip from { 10.0.0.1 or 10.0.0.2 } to any",

@@ -108,7 +108,7 @@ type errUnfilled struct {
 }
 
 func (e errUnfilled) Error() string {
-	return fmt.Sprintf("rule %d asks about table %s, which the host's cluster may fill, and the "+
+	return fmt.Sprintf("rule %d matches table %s, which the host's cluster may fill, but the "+
 		"store cannot be followed: %v", e.rule, e.table, e.why)
 }
 func (e errUnfilled) Unwrap() error { return e.why }

@@ -93,7 +93,7 @@ func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 				"weir fw nat %d config if eth0", number, number)
 		} else if r.Action.Op == op.ActionNAT {
 			if x := set.NATs[number]; x.Iface != "" && !known[x.Iface] {
-				warn(r, "if "+x.Iface, "no interface is called %s, so nat %d has no address",
+				warn(r, "if "+x.Iface, "there is no interface %s, so nat %d has no address",
 					x.Iface, number)
 			}
 			if !set.ManyPass && !set.NATs[number].DenyIn && letsIn(r) {
@@ -111,7 +111,7 @@ func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 			case op.CondRecv, op.CondXmit, op.CondVia:
 				// pods come and go
 				if !known[t.Name] && !strings.HasPrefix(t.Name, "pod:") {
-					warn(r, "if "+t.Name, "no interface is called %s", t.Name)
+					warn(r, "if "+t.Name, "there is no interface %s", t.Name)
 				}
 			case op.CondSrcTable, op.CondDstTable:
 				_, there := set.Tables[t.Name]

@@ -33,7 +33,7 @@ func TestWarnings(t *testing.T) {
 		{"unknown interface, once",
 			"add 5 deny ip from any to any via eht0\nadd 6 deny ip from any to any xmit eht0\n" +
 				"add 7 allow ip from any to any", nil,
-			[]string{"rule 5: no interface is called eht0"}},
+			[]string{"rule 5: there is no interface eht0"}},
 		{"patterns, pods and lo", "add allow ip from any to any via ppp*\n" +
 			"add deny ip from any to any via pod:gone\nadd deny ip from any to any via lo", nil,
 			nil},
@@ -43,7 +43,7 @@ func TestWarnings(t *testing.T) {
 			[]string{"rule 1: there is no table admin; weir fw table admin create",
 				"rule 2: table admins is empty"}},
 		{"nat", "nat 1 config if eth7 deny_in\nadd 1 nat 1 ip from any to any\nadd 2 nat 2 ip from any " +
-			"to any\n", nil, []string{"rule 1: no interface is called eth7, so nat 1 has no address",
+			"to any\n", nil, []string{"rule 1: there is no interface eth7, so nat 1 has no address",
 			"rule 2: there is no nat 2, so it drops what matches; weir fw nat 2 config if eth0"}},
 		{"nat that lets in", "nat 1 config if eth0\nadd 1 nat 1 ip from any to any out\n" +
 			"add 2 nat 1 ip from 10.0.0.0/8 to any\nadd 3 nat 1 ip from any to any xmit eth0\n" +

@@ -46,8 +46,8 @@ func (s *Service) addLocked(virtual []netip.Addr) {
 		s.config.Problems.Solved(about)
 		return
 	}
-	s.config.Problems.Set(about, fmt.Sprintf("the loopback does not get %d addresses of services: "+
-		"%v", len(s.refused), first), "it is tried again; for IPv6, "+
+	s.config.Problems.Set(about, fmt.Sprintf("cannot add %d addresses of services to lo: %v",
+		len(s.refused), first), "it is tried again; for IPv6, "+
 		"net.ipv6.conf.lo.disable_ipv6 has to be 0")
 }
 
@@ -116,8 +116,8 @@ func (s *Service) reportLeft(left int) {
 		s.config.Problems.Solved(about)
 		return
 	}
-	s.config.Problems.Set(about, fmt.Sprintf("pods that get no flows of a service: %d; one has at "+
-		"most %d pods, and all of the host together %d", left, forward.MaxBackends,
+	s.config.Problems.Set(about, fmt.Sprintf("%d pods get no flows of a service: a service has at "+
+		"most %d pods, and all services of a host together %d", left, forward.MaxBackends,
 		forward.MaxAllBackends), "weir service list shows the pods that get flows")
 }
 

@@ -45,6 +45,7 @@ func (s *Service) setAsideLocked() error {
 	}
 	s.config.Problems.Put(problem.Problem{About: "the record of services", File: aside,
 		Problem: api.Problem{What: "the record of services was damaged and set aside as " + aside,
-			Advice: "weir service list, weir service add; then remove the file"}})
+			Advice: "weir service list shows the services; add those that are missing: weir " +
+				"service add; then remove the file"}})
 	return nil
 }

@@ -45,7 +45,7 @@ func (s *Spec) check() error {
 		return hinted{fmt.Sprintf("service %s: %s is not an address that others can send to",
 			s.Name, a), "take an address that nothing else has, such as 10.200.0.10"}
 	case !isLabel || key == "":
-		return fmt.Errorf("service %s: table(%s) is not one of pods with a label; write "+
+		return fmt.Errorf("service %s: table(%s) is not the table of a label; write "+
 			"table(KEY=VALUE)", s.Name, s.Table)
 	case s.Port == 0:
 		return fmt.Errorf("service %s: ports of pods go from 1 to 65535", s.Name)
@@ -99,7 +99,7 @@ func (s *Service) checkAgainst(spec *Spec, r *record) error {
 		}
 	}
 	if len(r.Services) >= maxServices {
-		return hinted{what("there are %d services, which is as many as there can be",
+		return hinted{what("there are %d services, the maximum",
 			len(r.Services)), "weir service list"}
 	}
 	return nil

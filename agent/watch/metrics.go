@@ -240,7 +240,7 @@ func (o *Observer) ServeScrapes() (stop func() error, err error) {
 	go func() {
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 			o.config.Problems.Add("metrics are not served any more: "+err.Error(),
-				"restart the node")
+				"restart the agent: systemctl restart weir")
 		}
 	}()
 	return s.Close, nil

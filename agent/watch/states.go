@@ -86,7 +86,7 @@ func (o *Observer) DeleteStates(ctx context.Context, q api.DeleteStates) (api.De
 		return a, err
 	}
 	if filter.String() == "" {
-		return a, &api.Error{Message: "which states is not said",
+		return a, &api.Error{Message: "the filter is missing: name the states to delete",
 			Advice: "weir fw states delete from 192.0.2.7; all of them: weir fw states delete ip"}
 	}
 	picked := map[stateKey]bool{}

@@ -119,7 +119,7 @@ func (e *Engine) freePlaceLocked() (uint32, error) {
 	if place := slices.Index(e.places[:], false); place >= 0 {
 		return uint32(place), nil
 	}
-	return 0, fmt.Errorf("there are %d pods, which is as many as there can be", maxPods)
+	return 0, fmt.Errorf("there are %d pods, the maximum", maxPods)
 }
 
 func (e *Engine) putEndpointLocked(v, old *weirEndpoint, known bool, r forward.Rates) error {

@@ -58,16 +58,16 @@ type errManyTables struct{ name string }
 func (e errManyTables) Error() string {
 	if isLabel(e.name) {
 		return fmt.Sprintf("label %s: the pods of this node have %d different labels already, "+
-			"which is as many as there can be", e.name, maxTables)
+			"the maximum", e.name, maxTables)
 	}
-	return fmt.Sprintf("table %s: there are %d tables already, which is as many as there can be",
+	return fmt.Sprintf("table %s: there are %d tables already, the maximum",
 		e.name, maxTables)
 }
 
 // Hint returns what to do about it.
 func (e errManyTables) Hint() string {
 	if isLabel(e.name) {
-		return "label pods with what rules ask about, and not with what is different for each"
+		return "give pods only labels that rules match, and none that is different for each pod"
 	}
 	return "remove tables that are not needed: weir fw table NAME destroy"
 }

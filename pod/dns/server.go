@@ -71,7 +71,7 @@ func Listen(c Config) (*Server, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, gateway := range c.Gateways {
 		if err := s.listen(netip.AddrPortFrom(gateway, Port)); err != nil {
-			return nil, errors.Join(fmt.Errorf("the name server of the pods: %w", err), s.Close())
+			return nil, errors.Join(fmt.Errorf("name server of the pods: %w", err), s.Close())
 		}
 	}
 	return s, nil
