@@ -53,11 +53,12 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 	all = append(all, observe.One(observe.Gauge, "weir_table_timed_members",
 		"Members of tables that have a timeout.", float64(x.Timed)),
 		observe.One(observe.Counter, "weir_table_timeouts_total",
-			"Members of tables whose time was over.", float64(x.Ended)),
+			"Members of tables that expired.", float64(x.Ended)),
 		observe.One(observe.Counter, "weir_table_timed_refused_total",
-			"Members with a timeout that were one too many.", float64(x.Refused)),
+			"Members with a timeout that were refused because there were too many.",
+			float64(x.Refused)),
 		observe.One(observe.Counter, "weir_table_timeouts_failed_total",
-			"Tries to remove a member whose time was over that failed.", float64(x.Failed)))
+			"Failed attempts to remove an expired member.", float64(x.Failed)))
 	all = append(all, observe.One(observe.Gauge, "weir_pods",
 		"Containers that this node gives a network.",
 		float64(n.pods.Count())))

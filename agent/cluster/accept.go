@@ -18,7 +18,7 @@ func (s *Service) failed(err error) {
 	defer s.mu.Unlock()
 	if text := err.Error(); text != s.away { // one line, not one for each try
 		s.away = text
-		s.config.Log.Info("the store is away; it is tried again", "err", err)
+		s.config.Log.Info("the store does not answer; it is tried again", "err", err)
 	}
 	var earlier *client.EarlierError
 	if !errors.As(err, &earlier) {
@@ -26,7 +26,7 @@ func (s *Service) failed(err error) {
 	}
 	s.earlier = earlier.Epoch
 	s.config.Problems.Set(aboutEpoch, fmt.Sprintf("this host does not follow %s, which is in "+
-		"epoch %d of the cluster, while this host is in %d: what it knew before stays",
+		"epoch %d of the cluster, while this host is in %d: it keeps what it knew before",
 		earlier.Address, earlier.Epoch, earlier.Have), "an old store runs there, or someone else "+
 		"wrote a later epoch into the one before: look at the store hosts"+s.acceptHintLocked())
 }
@@ -73,11 +73,11 @@ func (s *Service) Accept() (api.Done, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil && epoch > 0 && s.unwritten.saved < local {
-		err = errors.New("the disk does not take the epoch")
+		err = errors.New("the epoch is not written")
 	}
 	if err != nil {
-		return api.Done{}, fmt.Errorf("%s, but a start would not know that until the disk takes "+
-			"it: %w", done.Message, err)
+		return api.Done{}, fmt.Errorf("%s, but a start would not know that until it is on the "+
+			"disk: %w", done.Message, err)
 	}
 	return done, nil
 }

@@ -126,7 +126,7 @@ func (s *Service) fill() {
 		}
 	}
 	if len(errs) > 0 {
-		s.config.Problems.Set(aboutParts, fmt.Sprintf("tables are not what the store has: %v",
+		s.config.Problems.Set(aboutParts, fmt.Sprintf("tables differ from those of the store: %v",
 			errs), problem.Hint(errs[0], "it is tried again"))
 		return
 	}
@@ -218,8 +218,8 @@ func inOrder(hosts map[string]cluster.HostChange) []cluster.HostChange {
 func (s *Service) setHost(h cluster.HostChange) {
 	about := "peer " + h.Name
 	if err := s.config.Parts.Host(h); err != nil {
-		s.config.Problems.Set(about, fmt.Sprintf("host %s is not the peer that it should be: %v",
-			h.Name, err), problem.Hint(err, "it is tried again"))
+		s.config.Problems.Set(about, fmt.Sprintf("peer %s differs from that host in the store: "+
+			"%v", h.Name, err), problem.Hint(err, "it is tried again"))
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if _, newer := s.owed.hosts[h.Name]; !newer {

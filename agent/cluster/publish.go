@@ -94,7 +94,8 @@ func (s *Service) publish(ctx context.Context) {
 			continue
 		}
 		failures++
-		s.config.Log.Info("own pods, endpoints and report are not written yet", "err", err)
+		s.config.Log.Info("cannot write own pods, endpoints and report to the store yet",
+			"err", err)
 		if !problem.Sleep(ctx, client.Pause(failures, err, s.config.Random())) {
 			return
 		}

@@ -29,13 +29,13 @@ func (s *Service) noteRefused() {
 	for _, r := range refused {
 		texts = append(texts, singles[r.Key]+": "+r.Err.Error())
 		if errors.Is(r.Err, cluster.ErrSignature) {
-			advice = "weir cluster sign, if an administrator made it or wants the version before " +
-				"back; if none made it, the store is stolen"
+			advice = "if an administrator made it, or wants the version before back: weir " +
+				"cluster sign; if no administrator made it, the store is stolen"
 		}
 	}
 	if s.desired.Doubted() > 0 {
 		advice += s.acceptHintLocked()
 	}
-	s.config.Problems.Set(aboutClaim, fmt.Sprintf("the store has what this host does not accept, "+
-		"so that what it knew before stays: %s", strings.Join(texts, "; ")), advice)
+	s.config.Problems.Set(aboutClaim, fmt.Sprintf("this host does not accept what the store has, "+
+		"and keeps what it knew before: %s", strings.Join(texts, "; ")), advice)
 }

@@ -165,7 +165,7 @@ func Open(c Config) (*Service, error) {
 		return nil, errors.Join(err, dir.Close())
 	}
 	if s.texts, err = s.writer.texts.All(); err != nil {
-		c.Log.Warn("not all saved texts of rules can be read", "err", err)
+		c.Log.Warn("cannot read all saved texts of rules", "err", err)
 	}
 	for digest := range s.texts {
 		s.writer.have[digest] = true
@@ -237,7 +237,7 @@ func (s *Service) Run(ctx context.Context) {
 		err := s.config.Client.Follow(ctx, client.Follow{Copy: s.stored, Epoch: s.epoch,
 			Step: func(b store.Batch) error { s.Step(b); return nil }, Failed: s.failed})
 		if ctx.Err() == nil {
-			s.config.Log.Error("the store is not followed", "err", err)
+			s.config.Log.Error("cannot follow the store", "err", err)
 			problem.Sleep(ctx, retryEvery)
 		}
 	}

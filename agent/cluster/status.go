@@ -44,12 +44,12 @@ func (s *Service) Metrics() ([]observe.Metric, error) {
 		observe.One(observe.Counter, "weir_store_claims_total",
 			"Values of the store that failed a check and were ignored.", float64(a.Claims)),
 		observe.One(observe.Gauge, "weir_store_unwritten_steps",
-			"Steps that are enforced and that the copy on the disk does not have.",
+			"Steps that are enforced but not yet written to the copy on the disk.",
 			float64(s.unwrittenSteps())),
 	}
 	if a.SilentSeconds != nil {
 		all = append(all, observe.One(observe.Gauge, "weir_store_silent_seconds",
-			"For how long the store was not heard.", *a.SilentSeconds))
+			"Time since the last message of the store.", *a.SilentSeconds))
 	}
 	return all, nil
 }

@@ -198,13 +198,14 @@ func (s *Service) writeLocal() {
 	s.mu.Unlock()
 	if w.localFailed = (time.Time{}); err != nil {
 		w.localFailed = time.Now()
-		s.config.Problems.Set(aboutLocal, fmt.Sprintf("a start would not know what the host knows "+
-			"of its cluster now: %v", err), "free space on the disk; it is tried again")
+		s.config.Problems.Set(aboutLocal, fmt.Sprintf("cannot write what the host knows of its "+
+			"cluster, so that a start would not know it: %v", err),
+			"free space on the disk; it is tried again")
 		return
 	}
 	s.config.Problems.Solved(aboutLocal)
 	if err := w.texts.Keep(texts); err != nil {
-		s.config.Log.Warn("old texts of rules stay", "err", err)
+		s.config.Log.Warn("cannot delete old texts of rules", "err", err)
 		return
 	}
 	maps.DeleteFunc(w.have, func(d cluster.Digest, _ bool) bool {

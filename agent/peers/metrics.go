@@ -46,14 +46,14 @@ func (p *Service) Metrics() ([]observe.Metric, error) {
 		return []observe.Metric{all, moves}, nil
 	}
 	handshakes := observe.Metric{Name: "weir_handshakes_total", Type: observe.Counter,
-		Help: "Handshakes of the tunnel: begun here, of these answered by the peer, and those of " +
-			"peers that were answered here."}
+		Help: "Handshakes of the tunnel: begun here, those of them that were answered, and those " +
+			"of peers that were accepted here."}
 	handshakes.Add(float64(stats.Begun), "step", "begun")
 	handshakes.Add(float64(stats.Answered), "step", "answered")
 	handshakes.Add(float64(stats.Accepted), "step", "accepted")
 	races := observe.Metric{Name: "weir_endpoint_races_total", Type: observe.Counter,
-		Help: "Handshakes that a peer answered, by which of its endpoints won: the one asked " +
-			"first, or another one because that did not answer."}
+		Help: "Handshakes that a peer answered, by endpoint: the one tried first, or another one " +
+			"because the first did not answer."}
 	races.Add(float64(stats.Answered-stats.AnsweredByOther), "winner", "first")
 	races.Add(float64(stats.AnsweredByOther), "winner", "other")
 	waited := observe.Metric{Name: "weir_tunnel_wait_dropped_total", Type: observe.Counter,
@@ -77,9 +77,10 @@ func (p *Service) Metrics() ([]observe.Metric, error) {
 		observe.One(observe.Counter, "weir_tunnel_loops_total",
 			"Encrypted packets that were routed into the tunnel again.", float64(stats.Loops)),
 		observe.One(observe.Counter, "weir_tunnel_send_dropped_total",
-			"Encrypted packets that came faster than the link to their peer carries.",
+			"Encrypted packets dropped because the link to their peer was too slow.",
 			float64(stats.SendFull)),
 		observe.One(observe.Counter, "weir_tunnel_dropped_datagrams_total",
-			"Encrypted packets that came faster than they were read.", float64(stats.SocketDrops)),
+			"Encrypted packets dropped because they arrived faster than they were read.",
+			float64(stats.SocketDrops)),
 	}, nil
 }

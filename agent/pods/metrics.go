@@ -50,7 +50,7 @@ func (s *Service) dnsMetrics() observe.Metric {
 		stats = server.Stats()
 	}
 	queries := observe.Metric{Name: "weir_dns_queries_total", Type: observe.Counter,
-		Help: "Queries to the name server of the pods, by what became of them."}
+		Help: "Queries to the name server of the pods, by result."}
 	for _, one := range []struct {
 		result string
 		n      uint64

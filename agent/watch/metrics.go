@@ -60,9 +60,9 @@ func (o *Observer) packetMetrics() ([]observe.Metric, error) {
 		return nil, err
 	}
 	packets := observe.Metric{Name: "weir_rule_packets_total", Type: observe.Counter,
-		Help: "Packets that rules of a number matched."}
+		Help: "Packets matched by the rules with this number."}
 	volume := observe.Metric{Name: "weir_rule_bytes_total", Type: observe.Counter,
-		Help: "Bytes of the packets that rules of a number matched."}
+		Help: "Bytes of the packets matched by the rules with this number."}
 	for i := 0; i < len(rules.Rules); {
 		sum, j := rules.Rules[i], i+1
 		for ; j < len(rules.Rules) && rules.Rules[j].Number == sum.Number; j++ {
@@ -112,7 +112,7 @@ func (o *Observer) stateMetrics() ([]observe.Metric, error) {
 	limit.Add(float64(s.MaxStates), "pool", "all")
 	limit.Add(float64(s.MaxHalfOpen), "pool", "half_open")
 	removed := observe.Metric{Name: "weir_states_removed_total", Type: observe.Counter,
-		Help: "States that ended, by why."}
+		Help: "States that ended, by reason."}
 	for _, why := range slices.Sorted(maps.Keys(s.Removed)) {
 		removed.Add(float64(s.Removed[why]), "why", why)
 	}
@@ -142,9 +142,9 @@ func (o *Observer) stateMetrics() ([]observe.Metric, error) {
 			float64(reasons[firewall.ReasonNATPorts])),
 		counter("weir_states_created_total", "States made.", float64(s.Created)),
 		counter("weir_answers_unsent_total",
-			"Resets and ICMP errors that were due and could not be sent.", float64(s.Unanswered)),
+			"Resets and ICMP errors that could not be sent.", float64(s.Unanswered)),
 		counter("weir_rates_full_total",
-			"Packets of rules with limit-rate that found no place for a bucket of their own.",
+			"Packets of rules with limit-rate for which there was no space for a bucket.",
 			float64(s.RatesFull)),
 		gauge("weir_syn_cookies_on",
 			"1 while SYNs to services of the host are answered by SYN cookies.",
@@ -164,7 +164,7 @@ func (o *Observer) stateMetrics() ([]observe.Metric, error) {
 		counter("weir_sweep_work_seconds_total", "Total time that the sweep has worked.",
 			s.Sweep.Work.Seconds()),
 		counter("weir_events_lost_in_kernel_total",
-			"Events that found the ring in the kernel full.", float64(s.Lost)),
+			"Events lost because the ring buffer in the kernel was full.", float64(s.Lost)),
 	}, nil
 }
 
@@ -186,7 +186,8 @@ func (o *Observer) eventMetrics() []observe.Metric {
 		counter("weir_log_entries_total",
 			"Packets that rules with log wrote to the journal of systemd.", float64(entries)),
 		counter("weir_log_skipped_total",
-			"Packets that were too many for it, or that it did not take.", float64(skipped)),
+			"Logged packets not written, because of the rate limit or because the journal "+
+				"did not accept them.", float64(skipped)),
 		counter("weir_events_lost_total",
 			"Events that a subscriber missed, in the kernel or in its queue.",
 			float64(o.hub.Lost())),
@@ -206,7 +207,7 @@ func (o *Observer) historyMetrics() []observe.Metric {
 		counter("weir_history_failures_total", "Samples for which counters could not be read.",
 			float64(o.sampled.failed.Load())),
 		counter("weir_history_left_out_total",
-			"Samples of rules and pods that had no space of their own.", float64(left)),
+			"Samples of rules and pods beyond the limit.", float64(left)),
 		counter("weir_history_seconds_total", "Time that the samples took.",
 			time.Duration(o.sampled.nanos.Load()).Seconds()),
 	}
