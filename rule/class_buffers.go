@@ -28,7 +28,7 @@ func emptied[T any](s []T, n int) []T {
 	return s[:0]
 }
 
-var errClasses = errors.New("the rules tell more than 65536 classes of ports apart; use ranges")
+var errClasses = errors.New("the rules distinguish more than 65536 classes of ports; use ranges")
 
 // classify builds the classifier. Long rule sets have two or three dimensions with many classes,
 // which are made side by side where there are several processors.

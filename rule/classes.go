@@ -84,8 +84,8 @@ func (w *workspace) classify(slots int, whole span) (classes, error) {
 		class, found := known.find(hash, vector)
 		if !found {
 			if c.vectors.Len() == maxVectorWords/words {
-				return classes{}, fmt.Errorf("%d rules tell more than %d sets of addresses "+
-					"apart, which take %d MiB, the most: put addresses into tables",
+				return classes{}, fmt.Errorf("%d rules distinguish more than %d sets of "+
+					"addresses, which take %d MiB, the maximum: put addresses into tables",
 					slots, c.vectors.Len(), maxVectorWords*8>>20)
 			}
 			class = known.add(hash, vector, flips)

@@ -74,7 +74,7 @@ func (c *Command) Apply(s *Ruleset) error {
 	switch c.Verb {
 	case VerbAdd:
 		if len(s.Rules) >= maxHeld {
-			return fmt.Errorf("%d rules, the most that all sets together may have: "+
+			return fmt.Errorf("there are %d rules, the maximum of all sets together: "+
 				"put addresses into a table", len(s.Rules))
 		}
 		s.Add(c.Rule)
@@ -209,7 +209,8 @@ func (c *Command) checkList(s *Ruleset) error {
 		return nil
 	case VerbTableAdd, VerbTableDelete, VerbTableFlush:
 		if l != nil {
-			return fmt.Errorf("table %s has the lines of %s: change them there", c.Table, l.File)
+			return fmt.Errorf("the members of table %s come from %s: change them there", c.Table,
+				l.File)
 		}
 	}
 	return nil

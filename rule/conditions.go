@@ -34,7 +34,8 @@ func (c *compiler) cond(t *Test) (program.Cond, error) {
 	switch t.Op {
 	case op.CondSrcIn, op.CondDstIn, op.CondRecvAddr, op.CondXmitAddr, op.CondViaAddr:
 		if len(t.Prefixes) > math.MaxUint16 {
-			return cond, fmt.Errorf("%d prefixes in one list: use a table", len(t.Prefixes))
+			return cond, fmt.Errorf("%d prefixes in one list, at most %d: use a table",
+				len(t.Prefixes), math.MaxUint16)
 		}
 		cond.A, cond.N = uint32(len(c.Prefixes)), uint16(len(t.Prefixes))
 		c.Prefixes = append(c.Prefixes, t.Prefixes...)
@@ -42,7 +43,8 @@ func (c *compiler) cond(t *Test) (program.Cond, error) {
 	case op.CondSrcPort, op.CondDstPort, op.CondWin, op.CondICMPType, op.CondICMP6Type, op.CondTTL,
 		op.CondLen, op.CondID, op.CondTagged:
 		if len(t.Ranges) > math.MaxUint16 {
-			return cond, fmt.Errorf("%d entries in the list of %s", len(t.Ranges), t.Op.Word())
+			return cond, fmt.Errorf("%d entries in the list of %s, at most %d",
+				len(t.Ranges), t.Op.Word(), math.MaxUint16)
 		}
 		cond.A, cond.N = uint32(len(c.Ranges)), uint16(len(t.Ranges))
 		for _, r := range t.Ranges {

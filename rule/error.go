@@ -53,7 +53,7 @@ func (l Errors) Error() string {
 	case 2:
 		return l[0].Error() + " (and 1 more error)"
 	case MaxErrors:
-		return fmt.Sprintf("%s (and %d more errors or more)", l[0].Error(), len(l)-1)
+		return fmt.Sprintf("%s (and at least %d more errors)", l[0].Error(), len(l)-1)
 	}
 	return fmt.Sprintf("%s (and %d more errors)", l[0].Error(), len(l)-1)
 }

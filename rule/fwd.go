@@ -47,7 +47,7 @@ func (p *parser) hopAddr(t token) (netip.Addr, error) {
 	}
 	if a, err := netip.ParseAddr(t.text); err == nil && a.Is6() && a.IsLinkLocalUnicast() {
 		return a, p.fail(t, "write another address of that host",
-			"a link-local address leads nowhere without its interface")
+			"a link-local address is not reachable without an interface")
 	}
 	a, err := p.addr(t)
 	if err == nil && !program.ValidHop(a) {

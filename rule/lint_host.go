@@ -22,8 +22,8 @@ const (
 // String returns the omission as a sentence.
 func (o Omission) String() string {
 	return map[Omission]string{
-		NoSSH: "no rule lets a connection to ssh (TCP port 22) come in: a host that is reached " +
-			"by ssh is lost",
+		NoSSH: "no rule lets a connection to ssh (TCP port 22) come in: you cannot reach " +
+			"the host by ssh any more",
 		NoICMPErrors: "TCP passes without states, and ICMP errors (icmptypes 3) do not: path MTU " +
 			"discovery fails, connections hang",
 		NoTooBig: "TCP over IPv6 passes without states, and \"packet too big\" (icmp6types 2) " +
@@ -31,7 +31,7 @@ func (o Omission) String() string {
 		NoNeighbours: "neighbour discovery is left to the rules (essential = false), and they " +
 			"refuse icmp6types 135 or 136: IPv6 does not work",
 		NoDHCP: "the DHCP client is left to the rules (dhcp = false), and they refuse UDP port " +
-			"68 to 67 out or 67 to 68 in: a host that rents its address loses it",
+			"68 to 67 out or 67 to 68 in: a host with a DHCP lease loses its address",
 		NoLoopback: "the loopback is guarded, and the rules refuse what passes lo: programs of " +
 			"this host do not reach each other",
 	}[o]

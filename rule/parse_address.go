@@ -173,7 +173,7 @@ func (p *parser) masked(t token, at int) ([]netip.Prefix, error) {
 	}
 	if uint64(bits)<<length&0xffffffff != 0 {
 		return nil, p.fail(mt, "write the prefixes that it stands for",
-			"the ones of a mask must stand together on the left")
+			"the mask is not contiguous: its ones must all be on the left")
 	}
 	return []netip.Prefix{netip.PrefixFrom(addr, length).Masked()}, nil
 }
@@ -279,7 +279,7 @@ func (p *parser) name(t token, what, more string) error {
 		}
 		return p.fail(t.sub(i, i+1), "letters, digits and _ - . "+
 			strings.Join(strings.Split(more, ""),
-				" "), "%s holds the character %s", what, quote(t.text[i:i+1]))
+				" "), "%s cannot contain %s", what, quote(t.text[i:i+1]))
 	}
 	if len(t.text) > maxName {
 		return p.fail(t, "", "%s is longer than %d bytes", what, maxName)

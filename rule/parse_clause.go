@@ -24,7 +24,8 @@ func (p *parser) clause(test func() (Test, error)) (Clause, error) {
 	var c Clause
 	for {
 		if t := p.peek(); t.text == "{" || t.text == "(" {
-			return nil, p.fail(t, "or-blocks have one level", "an or-block inside an or-block")
+			return nil, p.fail(t, "or-blocks have one level",
+				"an or-block cannot contain an or-block")
 		}
 		t, err := p.negatable(test)
 		if err != nil {
@@ -80,7 +81,7 @@ func (p *parser) negatable(test func() (Test, error)) (Test, error) {
 	} else if not && (t.text == "{" || t.text == "(") {
 		return Test{},
 			p.fail(t, "not A and not B is two options; not in front of each inside is an or of "+
-				"both", "\"not\" before an or-block")
+				"both", "\"not\" cannot stand before an or-block")
 	}
 	t, err := test()
 	t.Not = t.Not != not // one that is never true comes negated

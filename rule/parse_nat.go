@@ -43,7 +43,7 @@ func (p *parser) nat(c *Command) error {
 	}
 	switch {
 	case verb.text == "":
-		return p.fail(p.peek(), natHint, "what to do with nat is missing")
+		return p.fail(p.peek(), natHint, "the command is missing after nat")
 	case verb.text == "list" || verb.text == "show":
 		c.Number = 0
 		if !p.accept("config") {
@@ -198,7 +198,7 @@ func (p *parser) redirectPort(x *NAT) error {
 		return p.fail(at, redirectHint, "%d public ports, but %d target ports", from.Hi-from.Lo+1,
 			to.Hi-to.Lo+1)
 	case alias == host && alias.IsValid():
-		return p.fail(at, "", "the address leads to itself")
+		return p.fail(at, "", "the public address and the target are the same")
 	}
 	if next := p.peek(); next.text != "" && next.text[0] >= '0' && next.text[0] <= '9' {
 		return p.fail(next, "write who may come in into the rule: from "+next.text,
@@ -255,7 +255,7 @@ func (p *parser) redirectAddr(x *NAT) (err error) {
 		return err
 	}
 	if r.Local == r.Public {
-		return p.fail(at, hint, "the address leads to itself")
+		return p.fail(at, hint, "the public address and the target are the same")
 	}
 	for _, o := range x.Addrs {
 		if o.Local == r.Local || o.Public == r.Public {

@@ -41,7 +41,7 @@ func (p *parser) pipe(c *Command) error {
 	}
 	switch {
 	case verb.text == "":
-		return p.fail(p.peek(), pipeHint, "what to do with the pipe is missing")
+		return p.fail(p.peek(), pipeHint, "the command is missing after pipe")
 	case verb.text == "flush":
 		c.Verb = VerbPipeFlush
 		if c.Number != 0 {
@@ -188,7 +188,7 @@ func (p *parser) pipeQueue(x *Pipe) error {
 	}
 	n, err := p.pipeBytes("queue")
 	if x.Queue, x.InBytes = n, true; err == nil && n == 0 {
-		err = p.fail(t, "", "the queue must hold something")
+		err = p.fail(t, "", "the queue must be more than 0")
 	}
 	return err
 }

@@ -217,7 +217,7 @@ func (p *parser) body(r *Rule) error {
 			return nil
 		}
 		return p.fail(p.peek(), "every packet is \"ip from any to any\"",
-			"the rule says nothing about packets")
+			"protocol and addresses are missing")
 	}
 	if p.hasHeader() {
 		if err := p.header(r); err != nil {

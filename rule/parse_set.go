@@ -23,7 +23,7 @@ func (p *parser) set(c *Command) error {
 	c.Verb = VerbSets
 	if p.done() {
 		return p.fail(p.peek(), "set disable N, set enable N, set move A to B, set swap A B",
-			"what to do with a set is missing")
+			"the command is missing after set")
 	}
 	if _, isNumber := decimal(p.peek().text); isNumber {
 		return p.ofSet(c)

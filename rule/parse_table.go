@@ -26,7 +26,7 @@ func (p *parser) tableCommand(c *Command) error {
 	}
 	c.Table = t.text
 	p.accept("atomic") // every line is
-	verb, err := p.need("what to do with the table", tableHint)
+	verb, err := p.need("the command for the table", tableHint)
 	if err != nil {
 		return err
 	}

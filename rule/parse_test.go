@@ -236,7 +236,7 @@ func TestMappedNeverMatches(t *testing.T) {
 func TestErrors(t *testing.T) {
 	var l Errors
 	for n, want := range map[int]string{1: "f:3:4: bad", 2: "f:3:4: bad (and 1 more error)",
-		3: "f:3:4: bad (and 2 more errors)", 20: "f:3:4: bad (and 19 more errors or more)"} {
+		3: "f:3:4: bad (and 2 more errors)", 20: "f:3:4: bad (and at least 19 more errors)"} {
 		for l = nil; len(l) < n; {
 			l = append(l, &Error{Pos: Pos{"f", 3, 4, 5}, Msg: "bad"})
 		}

@@ -71,7 +71,7 @@ func (p *parser) rate(r *Rule) error {
 		}
 		if full := float64(rate.Burst) * float64(rate.Every()); full > float64(maxRefill) {
 			return p.fail(at, "a smaller burst or a higher rate",
-				"a burst of %d at %s comes back in %.0f hours, at most 24", rate.Burst,
+				"a burst of %d at %s takes %.0f hours to refill, at most 24", rate.Burst,
 				value.text, math.Ceil(full/float64(time.Hour)))
 		}
 	}

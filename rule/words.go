@@ -46,10 +46,10 @@ var refusedActions = refused{
 }
 
 var refusedOptions = refused{
-	"uid":               "packets are not looked up to their socket; filter by port or by pod",
-	"gid":               "packets are not looked up to their socket; filter by port or by pod",
+	"uid":               "the socket of a packet is not looked up; filter by port or by pod",
+	"gid":               "the socket of a packet is not looked up; filter by port or by pod",
 	"jail":              "jails are FreeBSD's; a container is a pod: \"via pod:NAME\"",
-	"sockarg":           "packets are not looked up to their socket",
+	"sockarg":           "the socket of a packet is not looked up",
 	"fib":               "routing tables are chosen by policy routes here",
 	"layer2":            "rules are about IP; a frame is not evaluated a second time",
 	"MAC":               "rules are about IP; a pod's addresses are already bound to its interface",

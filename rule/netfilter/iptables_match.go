@@ -64,11 +64,11 @@ func (p *ruleParser) match(w string) {
 		p.probability(p.next())
 	case "--mode":
 		if p.next() != "random" {
-			p.fail("statistic in turns is not part of the rules; prob is")
+			p.fail("statistic --mode nth has no equivalent in rules; --mode random has: prob")
 		}
 	case "--invert":
 		if p.module != "rpfilter" {
-			p.fail("%s of the match %s is not part of the rules", w, p.module)
+			p.fail("%s of the match %s has no equivalent in rules", w, p.module)
 			return
 		}
 		for _, c := range p.entry.clauses {

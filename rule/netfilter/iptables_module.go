@@ -20,23 +20,23 @@ var moduleProblems = map[string]string{
 		"such as fail2ban can fill a table",
 	"connlimit": "a rule that counts connections is `limit src-addr N` on the rule that lets " +
 		"them begin",
-	"owner":     "packets are not looked up to their socket; filter by port or by pod",
-	"cgroup":    "packets are not looked up to their socket; filter by port or by pod",
+	"owner":     "the socket of a packet is not looked up; filter by port or by pod",
+	"cgroup":    "the socket of a packet is not looked up; filter by port or by pod",
 	"mac":       "rules are about IP, not about Ethernet addresses",
 	"mark":      "marks of netfilter are not seen",
 	"connmark":  "marks of netfilter are not seen",
 	"string":    "the payload is not searched",
 	"u32":       "the payload is not searched",
 	"bpf":       "the payload is not searched",
-	"time":      "rules have no hours; load another set by a timer: weir fw set",
+	"time":      "rules do not match the time of day; switch a set with a timer: weir fw set",
 	"physdev":   "ports of a bridge are not interfaces of the rules",
 	"policy":    "whether a packet came through IPsec is not known at the hook",
 	"helper":    "there are no helpers: a data connection needs a rule of its own",
 	"pkttype":   "the type of a frame is not known; --dst-type asks for the address",
 	"tcpmss":    "TCP options are not matched",
-	"quota":     "rules do not count down",
+	"quota":     "rules have no quota",
 	"connbytes": "rules do not look at what a flow has sent",
-	"socket":    "packets are not looked up to their socket",
+	"socket":    "the socket of a packet is not looked up",
 	"geoip":     "load the prefixes of a country into a table",
 	"eui64":     "rules are about IP, not about Ethernet addresses",
 	"ah":        extensionHeaders, "dst": extensionHeaders, "frag": extensionHeaders,
@@ -58,7 +58,7 @@ func (p *ruleParser) useModule(name string) {
 	if why, ok := moduleProblems[name]; ok {
 		p.fail("-m %s: %s", name, why)
 	} else if !slices.Contains(modules, name) {
-		p.fail("the match %s is not part of the rules", name)
+		p.fail("the match %s has no equivalent in rules", name)
 	}
 	switch name {
 	case "rpfilter":
@@ -75,7 +75,7 @@ func (p *ruleParser) unknown(w string) {
 	case ok:
 		p.fail("-m %s: %s", p.module, why)
 	case p.module != "" && strings.HasPrefix(w, "-"):
-		p.fail("%s of the match %s is not part of the rules", w, p.module)
+		p.fail("%s of the match %s has no equivalent in rules", w, p.module)
 	default:
 		p.fail("%s is not understood", w)
 	}

@@ -164,7 +164,7 @@ func (p *ruleParser) jump(target string) {
 func targetProblem(target string) string {
 	switch target {
 	case "NFQUEUE", "QUEUE":
-		return "packets are not given to programs"
+		return "packets are not queued to programs"
 	case "SYNPROXY":
 		return "SYN cookies are answered by themselves in a flood: the setting [states] syn_cookies"
 	case "SET":

@@ -146,7 +146,7 @@ func (p *nftParser) fib(fib map[string]any, operator string, right any) (t nftTe
 		}
 		t.tests = []rule.Test{{Op: op.CondVerRevPath, Not: missing}}
 	default:
-		return t, fmt.Errorf("fib %s of %s is not part of the rules", result, flags)
+		return t, fmt.Errorf("fib %s of %s has no equivalent in rules", result, flags)
 	}
 	return t, nil
 }
@@ -174,7 +174,7 @@ func (p *nftParser) meta(key, operator string, list []nftValue) (t nftTests, err
 		case "mark":
 			return t, fmt.Errorf("marks of netfilter are not seen")
 		case "skuid", "skgid", "cgroup":
-			return t, fmt.Errorf("packets are not looked up to their socket; filter by port or " +
+			return t, fmt.Errorf("the socket of a packet is not looked up; filter by port or " +
 				"by pod")
 		case "pkttype":
 			return t, fmt.Errorf("the type of a frame is not known; fib daddr type asks for the " +

@@ -88,7 +88,7 @@ var nothing = []string{"counter", "continue", "last", "comment"}
 
 // nftProblems is why statements are not carried over.
 var nftProblems = map[string]string{
-	"queue": "packets are not given to programs", "mangle": "rules do not change packets",
+	"queue": "packets are not queued to programs", "mangle": "rules do not change packets",
 	"notrack":   "a rule makes a state or not by keep-state",
 	"set":       "rules do not change tables; `weir fw table` does",
 	"map":       "rules do not change tables",
@@ -97,11 +97,11 @@ var nftProblems = map[string]string{
 	"ct count": "a rule that counts connections is `limit src-addr N` on the rule that lets them " +
 		"begin",
 	"ct timeout": "lifetimes are settings: [timeouts]",
-	"quota":      "rules do not count down",
+	"quota":      "rules have no quota",
 	"flow":       "known flows take the fast path by themselves; leave the flowtable out",
 	"xt": "a rule of iptables-nft that nft cannot show: give the output of iptables-save and " +
 		"ip6tables-save instead",
-	"dup":    "packets are not doubled; `log` makes an event",
+	"dup":    "packets are not duplicated; `log` makes an event",
 	"fwd":    "it sends frames out of another interface; a rule `fwd` names a next hop of IP",
 	"tproxy": tproxyHint,
 	"synproxy": "SYN cookies are answered by themselves in a flood: the setting [states] " +

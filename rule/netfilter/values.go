@@ -67,7 +67,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 			ones, err = maskLength(mask)
 		}
 		if err != nil {
-			return netip.Prefix{}, fmt.Errorf("the ones of the mask of %s do not stand together",
+			return netip.Prefix{}, fmt.Errorf("the mask of %s is not contiguous",
 				text)
 		}
 		bits = ones
