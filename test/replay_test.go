@@ -188,7 +188,7 @@ func TestReplayOfCutFrames(t *testing.T) {
 		"none        0 cut            32 of 54 bytes, cut in the IP header\n",
 		"none        0 cut            44 of 54 bytes, cut in the tcp header\n",
 		"00100        1         40 allow ip from any to any\n",
-		"cut in their headers by a short snap length, no verdict: 2\n",
+		"packets without a verdict, since the snap length cut their headers: 2\n",
 		"3 packets, 1 passed, 0 dropped, 0 states at the end\n",
 	} {
 		if !strings.Contains(out, want) {

@@ -27,7 +27,7 @@ const (
 // checks lists the features that Weir uses of a kernel.
 func checks(pins string) []check {
 	return []check{
-		{"kernel", true, "older kernels were never tried; what Weir needs is in 6.1 and later",
+		{"kernel", true, "older kernels do not have all that Weir needs, and are not tested",
 			"run a kernel of 6.1 or later (Debian 12 has it)", kernelVersion},
 		{checkPrivilege, true,
 			"only root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON together, may guard an interface",
@@ -39,13 +39,13 @@ func checks(pins string) []check {
 			bpffs(pins)},
 		{checkTCX, false, "clsact is used instead; other tc users can push Weir aside", "", tcx},
 		{checkClsact, false, "tcx is the only way to attach", "", clsact},
-		{"BTF", true, "the programs cannot be fitted to this kernel", "",
+		{"BTF", true, "the programs cannot be relocated for this kernel (CO-RE)", "",
 			fileExists("/sys/kernel/btf/vmlinux")},
 		{"lpm tries", true, "there is nowhere to keep tables of prefixes", "",
 			eachMap(ebpf.LPMTrie)},
-		{"bpf_loop", true, "a rule set cannot be walked", "", helper(ebpf.SchedCLS, asm.FnLoop)},
+		{"bpf_loop", true, "rules cannot be evaluated", "", helper(ebpf.SchedCLS, asm.FnLoop)},
 		{"own programs", true, "no interface can be guarded",
-			"report what stands here together with the kernel's release", ownPrograms},
+			"report this line, with the output of uname -r", ownPrograms},
 		{"timers", false,
 			"the agent has to sweep old states away; without an agent they stay until their " +
 				"entry is needed", "",
@@ -60,19 +60,19 @@ func checks(pins string) []check {
 		{"redirect_neigh", false, "packets of pods take the slow path through the host", "",
 			helper(ebpf.SchedCLS, asm.FnRedirectNeigh)},
 		{"netkit", false, `pods cannot have it ([pods] link = "netkit"); they have a veth`,
-			"a kernel of 6.12 or later with CONFIG_NETKIT, as that of Debian 13", netkit},
+			"run a kernel of 6.12 or later with CONFIG_NETKIT (Debian 13 has it)", netkit},
 		{"fib lookup", false,
 			"verrevpath, versrcreach, antispoof and the fast path of pods do not work", "",
 			helper(ebpf.SchedCLS, asm.FnFibLookup)},
 		{"XDP", false, "floods are dropped later, in tc", "", program(ebpf.XDP)},
 		{"SYN cookies", false,
-			"in a flood of SYNs half-open connections push each other out, and clients far away " +
+			"in a flood of SYNs half-open connections evict each other, and clients far away " +
 				"may not get through",
-			"a kernel of 6.8 or later, with sysctl net.ipv4.tcp_syncookies=1", synCookies},
+			"run a kernel of 6.8 or later, with sysctl net.ipv4.tcp_syncookies=1", synCookies},
 		{"JIT", false, "programs are interpreted, several times slower",
 			"sysctl net.core.bpf_jit_enable=1", jit},
 		{"sock_diag", false, "TCP connections that are open when Weir starts cannot be adopted",
-			"modprobe inet_diag tcp_diag", sockDiag},
+			"modprobe -a inet_diag tcp_diag", sockDiag},
 		{"namespaces", false, "weir demo cannot run", "", namespaces},
 	}
 }
@@ -171,7 +171,7 @@ func jitSetting(file string) (string, error) {
 		return "", err
 	}
 	if strings.TrimSpace(string(text)) == "0" {
-		return "", fmt.Errorf("switched off")
+		return "", fmt.Errorf("net.core.bpf_jit_enable is 0")
 	}
 	return "", nil
 }

@@ -49,7 +49,7 @@ func dialVerb(c *call) action {
 	c.takes(1, 1)
 	return func() error {
 		if *only4 && *only6 {
-			return c.wrong("-4 and -6 exclude each other")
+			return c.wrong("-4 and -6 cannot be combined")
 		}
 		d := &eyeballs.Dialer{Timeout: *timeout}
 		address, secure, web, err := dialTarget(c.Arg(0))

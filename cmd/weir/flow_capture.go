@@ -27,9 +27,9 @@ func flowCaptureVerb(c *call) action {
 	return func() error {
 		switch {
 		case *snap < 1 || *snap > 256:
-			return c.wrong("-s %d is not from 1 to 256", *snap)
+			return c.wrong("-s %d is not between 1 and 256", *snap)
 		case *count < 0 || *rate < 1:
-			return c.wrong("-c and --rate take numbers above 0")
+			return c.wrong("-c and --rate must be more than 0")
 		}
 		file := io.Writer(c.out)
 		if *name != "-" {
@@ -78,7 +78,7 @@ func flowCaptureVerb(c *call) action {
 		if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errEnough) {
 			return c.failed(err)
 		}
-		fmt.Fprintf(c.stderr, "%s written, %d left out by the rate\n", plural(kept, "frame"),
+		fmt.Fprintf(c.stderr, "%s written, %d left out because of --rate\n", plural(kept, "frame"),
 			missed)
 		return nil
 	}

@@ -34,7 +34,7 @@ func flowTopVerb(c *call) action {
 		case sortKeys[*sort] == nil:
 			return c.wrong("--sort %q is not one of rate, bytes, packets, states", *sort)
 		case *rows < 0 || *rows > 1000:
-			return c.wrong("-n %d is not from 1 to 1000", *rows)
+			return c.wrong("-n %d is not between 1 and 1000", *rows)
 		case *every < 100*time.Millisecond:
 			return c.wrong("--every %v is shorter than 100ms", *every)
 		}

@@ -60,7 +60,7 @@ func flowWatchVerb(c *call) action {
 		}
 		switch {
 		case *from != "" && *since != "":
-			return c.wrong("--since reads from the node, --from from a file")
+			return c.wrong("--since and --from cannot be combined: --from reads from a file")
 		case *past && *since == "":
 			return c.wrong("--past needs --since")
 		case *rules != "" && *from == "":
@@ -136,8 +136,8 @@ func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Fi
 	}}
 	s, err := r.Run(c.ctx, capture, func(*offline.PacketVerdict) error { return failed })
 	if err == nil && s.Cut > 0 {
-		fmt.Fprintf(c.stderr, "weir: cut in their headers by a short snap length, left out: %d\n",
-			s.Cut)
+		fmt.Fprintf(c.stderr,
+			"weir: packets left out, since the snap length cut their headers: %d\n", s.Cut)
 	}
 	return err
 }
@@ -176,8 +176,8 @@ func (c *call) watchFile(name string, filter *observe.Filter,
 		}
 	}
 	if bad > 0 {
-		return advice{fmt.Errorf("%s: lines that are not events: %d", name, bad),
-			"weir flow watch -j > FILE saves a stream; a capture is read by rules: -f RULES"}
+		return advice{fmt.Errorf("%s: %d lines are not events", name, bad),
+			"weir flow watch -j > FILE saves a stream; to read a capture, add -f RULES"}
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ type clusterRule struct {
 // listOfCluster prints rules that the store has.
 func (c *call) listOfCluster(f *clusterFlags, asJSON bool, args []string) error {
 	if f.node != "" && f.scope != "" || len(args) > 0 || f.scope != "" && asJSON {
-		return c.wrong("--node NAME [-j] or --on SCOPE, and nothing else")
+		return c.wrong("give --node NAME [-j] or --on SCOPE, and nothing else")
 	}
 	if f.scope != "" {
 		scope, err := cluster.ParseScope(f.scope)

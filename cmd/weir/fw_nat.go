@@ -15,8 +15,8 @@ func fwNATVerb(c *call) action {
 	c.complete(fixed("show", "delete"))
 	return func() error {
 		if c.NArg() == 2 && c.Arg(1) == "show" {
-			return c.failed(advice{errors.New("one instance is not shown alone"),
-				"weir fw nat show"})
+			return c.failed(advice{errors.New("nat show takes no number"),
+				"weir fw nat show shows all instances"})
 		}
 		if c.Arg(0) != "show" {
 			return c.do("nat "+strings.Join(c.Args(), " "), false)

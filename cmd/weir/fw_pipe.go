@@ -15,7 +15,8 @@ func fwPipeVerb(c *call) action {
 	c.complete(fixed("show", "delete", "flush"))
 	return func() error {
 		if c.NArg() == 2 && c.Arg(1) == "show" {
-			return c.failed(advice{errors.New("one pipe is not shown alone"), "weir fw pipe show"})
+			return c.failed(advice{errors.New("pipe show takes no number"),
+				"weir fw pipe show shows all pipes"})
 		}
 		if c.Arg(0) != "show" {
 			return c.do("pipe "+strings.Join(c.Args(), " "), false)

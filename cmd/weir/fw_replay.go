@@ -106,7 +106,8 @@ func (p *replayText) end(s *offline.Summary, err error) {
 		fmt.Fprintf(p.w, "decided before or beside the rules: %s %d\n", reason, s.Reasons[reason])
 	}
 	if s.Cut > 0 {
-		fmt.Fprintf(p.w, "cut in their headers by a short snap length, no verdict: %d\n", s.Cut)
+		fmt.Fprintf(p.w, "packets without a verdict, since the snap length cut their headers: %d\n",
+			s.Cut)
 	}
 	fmt.Fprintf(p.w, "%s, %d passed, %d dropped, %s at the end\n", plural(s.Packets, "packet"),
 		s.Passed, s.Packets-s.Passed-s.Cut, plural(s.States, "state"))

@@ -134,8 +134,8 @@ func (c *call) directory(dir string) (all []netfilter.Source, err error) {
 		all = append(all, netfilter.Source{Name: name, Text: text})
 	}
 	if len(all) == 0 {
-		return nil, advice{fmt.Errorf("%s: a directory without the files of ufw (before.rules, "+
-			"...)", dir), "they are in /etc/ufw"}
+		return nil, advice{fmt.Errorf("%s: the directory does not have the files of ufw "+
+			"(before.rules, ...)", dir), "they are in /etc/ufw"}
 	}
 	return all, nil
 }

@@ -4,9 +4,9 @@ import "github.com/weirnet/weir/agent/api"
 
 // panicVerb denies everything but the ssh session in which it is given.
 func panicVerb(c *call) action {
-	end := c.Bool("end", false, "bring the rules before the panic back")
+	end := c.Bool("end", false, "put the rules before the panic in force again")
 	force := c.BoolP("force", "f", false,
-		"deny everything even if no session is known that could end the panic")
+		"deny everything even if no ssh session can be spared")
 	return func() error {
 		var done api.Done
 		path, request := "/v1/panic", any(api.Panic{Session: session(), Force: *force})

@@ -44,7 +44,7 @@ func proxyVerb(c *call) action {
 		}
 		switch {
 		case *connect <= 0 || *idle <= 0:
-			return c.wrong("a timeout must be more than 0")
+			return c.wrong("--connect-timeout and --idle-timeout must be more than 0")
 		case *clients <= 0:
 			return c.wrong("--max-clients must be more than 0")
 		}

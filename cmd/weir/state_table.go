@@ -29,7 +29,7 @@ func printTable(c *call, t *api.StateTable, prefix string) {
 	line("packets refused a state: %s; %d states evicted", strings.Join(refused, ", "),
 		t.Evicted)
 	if t.RatesFull > 0 {
-		line("rates of rules: %d packets found no place for a bucket of their own", t.RatesFull)
+		line("limit-rate and pipes: no space for a bucket for %d packets", t.RatesFull)
 	}
 	if n := &t.Translations; n.Made > 0 || n.Refused > 0 {
 		line("translations: %d of %d (%d of one pod), each two more entries of the table; %d "+

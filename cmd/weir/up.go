@@ -22,14 +22,13 @@ func upVerb(c *call) action {
 	boot := c.Bool("boot", false,
 		"when the rules cannot be used, lock the host down instead of failing to start")
 	last := c.Bool("last-resort", false,
-		"after a failed start: close the host unless rules are in force, and end")
+		"after a failed start: close the host unless rules are in force, then exit")
 	confirm := c.Duration("confirm", 0,
 		"return to the rules before after `TIME` (30s) without `weir confirm`")
 	c.completeFlag("iface", interfaces)
 	return func() error {
 		if *confirm != 0 && (*boot || *last) {
-			return c.wrong("--confirm needs an owner who confirms: not with --boot or " +
-				"--last-resort")
+			return c.wrong("--confirm cannot be combined with --boot or --last-resort")
 		}
 		n, err := c.nodeConfig(*config, *ifaces)
 		if *last {

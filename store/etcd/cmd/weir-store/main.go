@@ -31,7 +31,7 @@ func commands() []command {
 		{"init", "", "make the CA and the store of a new cluster", initialise},
 		{"serve", "", "run the store; the unit weir-store does", serve},
 		{"invite", "", "print a token that a host joins with", invite},
-		{"remove", "NAME", "remove a host at once, with all that it may do", remove},
+		{"remove", "NAME", "remove a host; its certificate ends at once", remove},
 		{"issue", "KIND:NAME FILE", "write a credential of an admin or a feed", issue},
 		{"revoke", "KIND:NAME", "end the credentials of an admin or a feed", revoke},
 		{"backup", "FILE", "write all that the store has", backup},
