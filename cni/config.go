@@ -234,10 +234,11 @@ func (p portMapping) publish() (pod.Publish, error) {
 	}
 	proto, ok := packet.ProtoNumber(name)
 	if !ok || !pod.Publishable(proto) {
-		return pod.Publish{}, fmt.Errorf("protocol %q cannot be published", p.Protocol)
+		return pod.Publish{}, fmt.Errorf("protocol %q cannot be published; tcp, udp and sctp can",
+			p.Protocol)
 	}
 	if p.HostPort < 0 || p.HostPort > 65535 || p.ContainerPort < 1 || p.ContainerPort > 65535 {
-		return pod.Publish{}, fmt.Errorf("%d to %d: ports are from 1 to 65535", p.HostPort,
+		return pod.Publish{}, fmt.Errorf("%d to %d: ports go from 1 to 65535", p.HostPort,
 			p.ContainerPort)
 	}
 	pub := pod.Publish{Proto: proto, HostPort: uint16(p.HostPort), Port: uint16(p.ContainerPort)}

@@ -124,7 +124,8 @@ func (b *bind) openLocked(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 			b.v6 = v6
 		}
 		if len(fns) == 0 {
-			return nil, 0, fmt.Errorf("overlay: no IP here: %w", syscall.EAFNOSUPPORT)
+			return nil, 0, fmt.Errorf("overlay: this host has neither IPv4 nor IPv6: %w",
+				syscall.EAFNOSUPPORT)
 		}
 		return fns, got, nil
 	}

@@ -34,7 +34,7 @@ type KernelDevice struct {
 var _ wire = (*KernelDevice)(nil)
 
 // ErrNoKernel means that the kernel cannot make an interface of its own WireGuard.
-var ErrNoKernel = errors.New("overlay: no interface of the kernel's WireGuard can be made")
+var ErrNoKernel = errors.New("overlay: cannot make an interface of the kernel's WireGuard")
 
 // NewKernel makes the interface, or takes over the one of the same name and Config.Owner. It does
 // not switch it on: Up does. Of the peers that it has, those in known stay, and SetPeer brings each

@@ -91,7 +91,7 @@ func (w *tunWriter) writeUnits(fd uintptr) {
 			err = w.writeSingly(fd, u)
 		}
 		if err != nil && w.err == nil {
-			w.err = fmt.Errorf("overlay: give a packet to the kernel: %w", err)
+			w.err = fmt.Errorf("overlay: write a packet to the TUN interface: %w", err)
 		}
 	}
 }

@@ -75,7 +75,8 @@ func (m *Manager) assignLocked(p *Pod) error {
 		}
 	}
 	if len(p.Addrs) == 0 {
-		return fmt.Errorf("pod %s: no address to give; set [pods] ranges", p.Name)
+		return fmt.Errorf("pod %s: there is no pod range to take an address from; set [pods] "+
+			"ranges in weir.toml", p.Name)
 	}
 	return nil
 }

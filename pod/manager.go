@@ -218,7 +218,8 @@ func (m *Manager) claim(ctx context.Context, key string) (release func(), err er
 		select {
 		case <-other:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%s: another call works on it: %w", key, ctx.Err())
+			return nil, fmt.Errorf("%s: another request for this pod has not ended: %w", key,
+				ctx.Err())
 		}
 	}
 }

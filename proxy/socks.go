@@ -169,7 +169,7 @@ func readRequest(r *reader) (q request, reply byte, err error) {
 		return q, replyNoCommand, fmt.Errorf("command %d is not supported", q.command)
 	}
 	if q.host == "" {
-		return q, replyNoAddress, errors.New("an empty host name")
+		return q, replyNoAddress, errors.New("the host name is empty")
 	}
 	return q, replyOK, nil
 }

@@ -216,7 +216,7 @@ func (k *cluster) withoutSignature(x *thief, good desired.Number) {
 	k.b.stop()
 	k.b.start()
 	k.refusesVersion(k.b, stolen, good)
-	k.refuses(k.a, "not signed by whom it should be", "fw", "load", "--on", "role:host-b",
+	k.refuses(k.a, "not signed by an accepted key", "fw", "load", "--on", "role:host-b",
 		k.a.file("more.rules", "add 300 allow tcp from any to any 22 keep-state\n"))
 	k.refuses(k.a, "other rules of [all]", "cluster", "sign", stolen.String())
 	k.a.weir("cluster", "sign", good.String()) // puts it back

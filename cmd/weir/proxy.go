@@ -175,8 +175,8 @@ func readUsers(path string) (map[string]string, error) {
 		}
 		name, hash, ok := strings.Cut(line, ":")
 		if !ok || name == "" || len(name) > 255 {
-			return nil, fmt.Errorf("proxy: users: %s:%d: want NAME:HASH, the name at most 255 "+
-				"bytes", path, n)
+			return nil, fmt.Errorf("proxy: users: %s:%d: the line is not NAME:HASH with a "+
+				"name of at most 255 bytes", path, n)
 		}
 		if _, err := bcrypt.Cost([]byte(hash)); err != nil {
 			return nil, advice{fmt.Errorf("proxy: users: %s:%d: the text behind %q is not a "+

@@ -143,7 +143,8 @@ func (d *Driver) createNetwork(_ context.Context, r createNetworkRequest) (any, 
 		}
 	}
 	if internal {
-		return nil, errors.New("--internal: the rules of the host decide what its containers reach")
+		return nil, errors.New("--internal is not supported: the rules of the host decide what " +
+			"its containers reach")
 	}
 	labels, err := networkLabels(r.Options)
 	if err != nil {

@@ -155,7 +155,7 @@ func TestRefusals(t *testing.T) {
 			"create the network with --ipam-driver weir"},
 		{"NetworkDriver.CreateNetwork",
 			`{"NetworkID":"n","Options":{"com.docker.network.internal":true}}`,
-			"--internal: the rules of the host decide what its containers reach"},
+			"--internal is not supported: the rules of the host decide what its containers reach"},
 		{"NetworkDriver.CreateEndpoint",
 			`{"EndpointID":"e","Options":{"com.docker.network.portmap":[{"Proto":6,"Port":80}]}}`,
 			"give it, as in -p 8080:80"},

@@ -56,7 +56,7 @@ func (d *Driver) requestPool(_ context.Context, r poolRequest) (any, error) {
 				r.Pool, own.Prefix)
 		}
 		if r.SubPool != "" {
-			return nil, fmt.Errorf("--ip-range %s: a part of the pod range cannot be requested",
+			return nil, fmt.Errorf("--ip-range %s is not supported: leave it out",
 				r.SubPool)
 		}
 		if r.Pool == "" && d.again(r.V6) {

@@ -38,20 +38,23 @@ func (c *Call) create() (any, error) {
 func (n *network) check() error {
 	switch driver := n.IPAMOptions["driver"]; {
 	case n.Internal:
-		return errors.New("--internal: the rules of the host decide what its containers reach")
+		return errors.New("--internal is not supported: the rules of the host decide what its " +
+			"containers reach")
 	case len(n.Subnets) > 0:
-		return errors.New("--subnet, --gateway and --ip-range: addresses are from [pods] ranges " +
-			"of /etc/weir/weir.toml")
+		return errors.New("--subnet, --gateway and --ip-range are not supported: addresses are " +
+			"from [pods] ranges of /etc/weir/weir.toml")
 	case len(n.Routes) > 0:
-		return errors.New("--route: a container has one link, to the host, and its default route")
+		return errors.New("--route is not supported: a container has one link, to the host, and " +
+			"its default route")
 	case driver != "" && driver != "none":
-		return fmt.Errorf("--ipam-driver %s: addresses are from [pods] ranges of "+
-			"/etc/weir/weir.toml", driver)
+		return fmt.Errorf("--ipam-driver %s is not supported: addresses are from [pods] "+
+			"ranges of /etc/weir/weir.toml", driver)
 	case n.Interface != "":
-		return fmt.Errorf("--interface-name %s: each container has an interface of its own",
-			n.Interface)
+		return fmt.Errorf("--interface-name %s is not supported: each container has an "+
+			"interface of its own", n.Interface)
 	case len(n.DNSServers) > 0:
-		return errors.New("--dns: the node answers its containers itself; give --dns to podman run")
+		return errors.New("--dns is not supported for a network: the node answers its containers " +
+			"itself; give --dns to podman run")
 	}
 	_, err := readOptions(n.Options)
 	return err

@@ -127,7 +127,7 @@ func TestSetupRefuses(t *testing.T) {
 		{`"label.tier":"1"`, `"root":"/x"`, "the option root is the network's"},
 		{`"tcp","range":1`, `"icmp","range":1`, `protocol "icmp" cannot be published`},
 		{`5300,"protocol":"udp,tcp","range":2`, `65535,"protocol":"udp","range":2`,
-			"ports are from 1 to 65535"},
+			"ports go from 1 to 65535"},
 		{`"host_port":8080`, `"host_port":0`, "give a port of the host"},
 		{`127.0.0.1`, `localhost`, "localhost"},
 		{`aa:bb:cc:dd:aa:00`, `x`, "static_mac"},

@@ -69,7 +69,7 @@ func (p *port) publish() (all []pod.Publish, err error) {
 	}
 	last := max(p.Range, 1) - 1
 	if int(p.Host)+int(last) > 65535 || int(p.Container)+int(last) > 65535 {
-		return nil, fmt.Errorf("%d ports from %d and %d on: ports are from 1 to 65535", p.Range,
+		return nil, fmt.Errorf("%d ports from %d and %d on: ports go from 1 to 65535", p.Range,
 			p.Host, p.Container)
 	}
 	for name := range strings.SplitSeq(p.Protocol, ",") {
@@ -78,7 +78,7 @@ func (p *port) publish() (all []pod.Publish, err error) {
 		}
 		proto, ok := packet.ProtoNumber(strings.ToLower(name))
 		if !ok || !pod.Publishable(proto) {
-			return nil, fmt.Errorf("protocol %q cannot be published", name)
+			return nil, fmt.Errorf("protocol %q cannot be published; tcp, udp and sctp can", name)
 		}
 		for i := range last + 1 {
 			all = append(all, pod.Publish{Proto: proto, Host: host, HostPort: p.Host + i,

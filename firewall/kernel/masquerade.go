@@ -176,7 +176,7 @@ func checkMasquerade(m forward.Masquerade) error {
 	}
 	for _, r := range m.Ports {
 		if r.First == 0 || r.Last < r.First {
-			return fmt.Errorf("masquerade: ports from %d to %d are none", r.First, r.Last)
+			return fmt.Errorf("masquerade: %d-%d is not a range of ports", r.First, r.Last)
 		}
 	}
 	return nil

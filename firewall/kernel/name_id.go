@@ -60,7 +60,7 @@ func (l *nameIDs) id(kind uint32, name string) (uint32, error) {
 			return id, l.put(kind, id, name)
 		}
 	}
-	return 0, fmt.Errorf("%q is one of more than %d names", name, nameLimits[kind])
+	return 0, fmt.Errorf("%q: there are %d names, the maximum", name, nameLimits[kind])
 }
 
 // reserve returns unused ids for some names, which may have one already: a name's present id stays

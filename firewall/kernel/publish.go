@@ -33,7 +33,7 @@ func (e *Engine) publish(ports []forward.Published, kind uint32) error {
 			return fmt.Errorf("%s %s: %w", verb, p.Host, err)
 		}
 		if _, double := want[k]; double {
-			return fmt.Errorf("%s %s: the port is given away twice", verb, p.Host)
+			return fmt.Errorf("%s %s: the port is published twice", verb, p.Host)
 		}
 		v.Kind = kind
 		want[k] = v
@@ -57,7 +57,7 @@ func publication(p forward.Published) (k weirPublishedKey, v weirPublished, err 
 	case !host.IsValid() || !pod.IsValid() || host.Is4() != pod.Is4():
 		return k, v, fmt.Errorf("%s is of another family", p.Pod)
 	case whole && (host.IsUnspecified() || pod.IsUnspecified()):
-		return k, v, errors.New("an unspecified address is not one")
+		return k, v, errors.New("an unspecified address cannot be used")
 	case !whole && (p.Host.Port() == 0 || p.Pod.Port() == 0):
 		return k, v, errors.New("ports go from 1 to 65535")
 	case p.Proto == packet.ProtoSCTP && p.Host.Port() != p.Pod.Port():

@@ -24,7 +24,7 @@ func (e *Engine) SetServices(all []forward.Service) error {
 			return fmt.Errorf("service %s: %w", s.At, err)
 		}
 		if want[k] != nil {
-			return fmt.Errorf("service %s: the port is given away twice", s.At)
+			return fmt.Errorf("service %s: the port has two services", s.At)
 		}
 		want[k] = s
 		n += len(s.Backends)

@@ -87,7 +87,7 @@ type description struct {
 func (d *description) parse(s string) error {
 	fields := strings.Fields(s)
 	if len(fields) < 4 || fields[2] != "->" {
-		return errors.New("want PROTO SRC -> DST")
+		return errors.New("not PROTO SRC -> DST")
 	}
 	var err error
 	if d.proto, err = packet.ParseProto(fields[0]); err != nil {
@@ -109,7 +109,7 @@ func (d *description) parse(s string) error {
 		return err
 	}
 	if d.src.Addr().Is4() != d.dst.Addr().Is4() {
-		return fmt.Errorf("%v and %v: addresses of different families", d.src.Addr(), d.dst.Addr())
+		return fmt.Errorf("%v and %v are of different address families", d.src.Addr(), d.dst.Addr())
 	}
 	return nil
 }
@@ -119,14 +119,14 @@ func parseEnd(s string, ports bool) (netip.AddrPort, error) {
 	if ports {
 		e, err := netip.ParseAddrPort(s)
 		if err != nil || e.Addr().Zone() != "" || e.Addr().Is4In6() {
-			return e, fmt.Errorf("bad end %q: want ADDRESS:PORT, or [ADDRESS]:PORT for IPv6", s)
+			return e, fmt.Errorf("%q is not ADDRESS:PORT, or [ADDRESS]:PORT for IPv6", s)
 		}
 		return e, nil
 	}
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" || a.Is4In6() {
-		return netip.AddrPort{}, fmt.Errorf("bad address %q: want an IPv4 or IPv6 address without "+
-			"port and zone", s)
+		return netip.AddrPort{}, fmt.Errorf("%q is not an IPv4 or IPv6 address without port and "+
+			"zone", s)
 	}
 	return netip.AddrPortFrom(a, 0), nil
 }

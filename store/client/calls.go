@@ -76,7 +76,7 @@ func (c *Client) collect(ctx context.Context, request func(number uint64) []byte
 		case a, ok := <-waiting.frames:
 			switch {
 			case !ok || a.result == nil:
-				return store.Snapshot{}, s.end(errors.New("an answer was not one"))
+				return store.Snapshot{}, s.end(errors.New("the answer is not a result"))
 			case a.result.Err != nil:
 				return store.Snapshot{}, a.result.Err
 			}

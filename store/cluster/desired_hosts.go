@@ -136,7 +136,7 @@ func (d *Desired) acceptable(name string, v []byte) (*Node, error) {
 	case err != nil:
 		return nil, err
 	case n.Name != name:
-		return nil, fmt.Errorf("the certificate is that of host %s", n.Name)
+		return nil, fmt.Errorf("the certificate belongs to host %s", n.Name)
 	case d.revoked[n.Serial]:
 		return nil, fmt.Errorf("the certificate %v was removed", n.Serial)
 	}
@@ -148,10 +148,10 @@ func (d *Desired) acceptable(name string, v []byte) (*Node, error) {
 			continue
 		}
 		if r, overlaps := overlap(n.Ranges, h.node.Ranges); overlaps {
-			return nil, fmt.Errorf("the range %v is one of host %s", r, other)
+			return nil, fmt.Errorf("the range %v overlaps one of host %s", r, other)
 		}
 		if n.TLS == h.node.TLS || n.WireGuard == h.node.WireGuard {
-			return nil, fmt.Errorf("its key is that of host %s", other)
+			return nil, fmt.Errorf("its key belongs to host %s", other)
 		}
 	}
 	return &n, nil

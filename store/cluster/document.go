@@ -139,7 +139,7 @@ func unhex(to, text []byte) error {
 type Signature []byte
 
 // ErrSignature means that a document does not carry the signature that it needs.
-var ErrSignature = errors.New("not signed by whom it should be")
+var ErrSignature = errors.New("not signed by an accepted key")
 
 // signed is what a signature is about: what kind of document, whose it is, and its content without
 // signatures.

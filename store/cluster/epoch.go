@@ -11,7 +11,7 @@ const maxEpochs = 1 << 16
 // CheckEpoch returns an error for an epoch that is too far after a known one to be believed.
 func CheckEpoch(known, next uint64) error {
 	if next > known && next-known > maxEpochs {
-		return fmt.Errorf("epoch %d: not believed after epoch %d: at most %d are skipped", next,
+		return fmt.Errorf("epoch %d is too far after epoch %d: at most %d are skipped", next,
 			known, maxEpochs)
 	}
 	return nil

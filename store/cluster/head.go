@@ -73,7 +73,7 @@ func (t *Trial) Duration() time.Duration { return time.Duration(t.Milliseconds) 
 // Check implements Document.
 func (h *Head) Check() error {
 	if h.Number.Epoch == 0 || h.Number.Count == 0 || !printable(h.By) || len(h.Scopes) > maxScopes {
-		return errors.New("a version has a number, an author and scopes")
+		return errors.New("a version needs a number, an author and scopes")
 	}
 	for s := range h.Scopes {
 		if _, err := ParseScope(string(s)); err != nil {

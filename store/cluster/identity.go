@@ -21,7 +21,7 @@ type Identity struct {
 // Check implements Document.
 func (i *Identity) Check() error {
 	if i.ID == (Serial{}) || i.Epoch == 0 {
-		return errors.New("a cluster has an id and an epoch from 1")
+		return errors.New("a cluster needs an id and an epoch from 1")
 	}
 	supernets := make([]netip.Prefix, len(i.Pools))
 	for n, p := range i.Pools {

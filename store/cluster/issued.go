@@ -117,7 +117,7 @@ type Invite struct {
 func (i *Invite) Check() error {
 	switch {
 	case i.Verifier == (Digest{}):
-		return errors.New("a token has a verifier")
+		return errors.New("a token needs a verifier")
 	case i.Uses < 1 || i.Uses > maxUses:
 		return fmt.Errorf("a token for %d hosts: 1 to %d are possible", i.Uses, maxUses)
 	case i.Seconds < 1 || i.Seconds > int64(maxValid/time.Second):

@@ -40,7 +40,7 @@ func (n *Node) Check() error {
 		return err
 	}
 	if n.Serial == (Serial{}) || n.TLS == (Key{}) || n.WireGuard == (Key{}) {
-		return errors.New("a host has a serial number and two keys")
+		return errors.New("a host needs a serial number and two keys")
 	}
 	if max(len(n.Roles), len(n.Ranges), len(n.Labels)) > maxNodeParts {
 		return fmt.Errorf("more than %d roles, ranges or label keys", maxNodeParts)
@@ -116,7 +116,7 @@ func (e *Endpoints) Check() error {
 		return fmt.Errorf("%d endpoints, at most %d", len(e.Addrs), maxEndpoints)
 	}
 	if e.Sequence == 0 {
-		return errors.New("sequence numbers begin with 1")
+		return errors.New("sequence number 0: the first is 1")
 	}
 	for _, a := range e.Addrs {
 		if !a.IsValid() || a.Port() == 0 || a.Addr().Is4In6() || a.Addr().Zone() != "" ||

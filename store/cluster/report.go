@@ -1,9 +1,6 @@
 package cluster
 
-import (
-	"errors"
-	"fmt"
-)
+import "errors"
 
 // Report is the document below ReportTree: which version a host enforces.
 type Report struct {
@@ -23,10 +20,10 @@ type Report struct {
 // Check implements Document.
 func (r *Report) Check() error {
 	if len(r.Why) > 1024 || !printable(r.Weir) || r.Held < 0 {
-		return fmt.Errorf("too long")
+		return errors.New("a part of the report is too long or not valid")
 	}
 	if (r.Refused == nil) != (r.Why == "") {
-		return errors.New("what is refused has a reason")
+		return errors.New("a version that is refused needs a reason, and only that")
 	}
 	return nil
 }

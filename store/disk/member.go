@@ -55,7 +55,7 @@ func (m *Member) check() error {
 	case err != nil:
 		return err
 	case n.Name != m.Name:
-		return fmt.Errorf("the certificate is that of host %s, not %s", n.Name, m.Name)
+		return fmt.Errorf("the certificate belongs to host %s, not %s", n.Name, m.Name)
 	case len(m.Stores) == 0 || m.Credential == "" || m.Cluster == (cluster.Serial{}):
 		return fmt.Errorf("there is no cluster, no weir-store or no key in it")
 	}

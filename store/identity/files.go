@@ -28,7 +28,7 @@ func ParseCredential(file []byte) (*Credential, error) {
 		return nil, err
 	}
 	if len(certs) < 2 {
-		return nil, errors.New("the file of a credential has its certificate and that of the CA")
+		return nil, errors.New("the file of a credential needs its certificate and that of the CA")
 	}
 	c := &Credential{Certificate: certs[0], Key: key, CAs: certs[1:]}
 	peer, err := c.Peer()
@@ -52,7 +52,7 @@ func ParseCA(file []byte) (*CA, error) {
 		return nil, err
 	}
 	if len(certs) != 1 {
-		return nil, fmt.Errorf("the file of a CA has one certificate, not %d", len(certs))
+		return nil, fmt.Errorf("the file of a CA needs one certificate, not %d", len(certs))
 	}
 	return loadCA(certs[0], key)
 }

@@ -47,7 +47,7 @@ func (c *Credential) Peer() (Peer, error) {
 // pool returns the CAs.
 func pool(cas [][]byte) (*x509.CertPool, error) {
 	if len(cas) == 0 {
-		return nil, errors.New("without the certificate of a CA no one can be verified")
+		return nil, errors.New("the certificate of a CA is missing")
 	}
 	p := x509.NewCertPool()
 	for _, der := range cas {

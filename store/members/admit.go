@@ -30,7 +30,7 @@ func Admit(get server.Get, p identity.Peer) (server.Admission, error) {
 	case identity.Admin, identity.Feed:
 		return admitIssued(get, p)
 	}
-	return server.Admission{}, fmt.Errorf("%v has no rights here", p.ID)
+	return server.Admission{}, fmt.Errorf("%v may not connect to the store", p.ID)
 }
 
 func admitHost(get server.Get, p identity.Peer) (a server.Admission, err error) {
@@ -45,7 +45,7 @@ func admitHost(get server.Get, p identity.Peer) (a server.Admission, err error) 
 	}
 	if node.Name != p.ID.Name || node.Serial != cluster.Serial(p.Serial) ||
 		!slices.Equal(node.TLS[:], p.Key) {
-		return server.Admission{}, fmt.Errorf("host %s has another certificate by now", p.ID.Name)
+		return server.Admission{}, fmt.Errorf("host %s has another certificate now", p.ID.Name)
 	}
 	a.Revision, a.Grants = e.Revision, cluster.HostGrants(node.Name)
 	a.Check = func(t store.Txn) error { return cluster.HostMayWrite(node.Name, t) }

@@ -57,7 +57,7 @@ func (j *Joiner) Join(ctx context.Context, state tls.ConnectionState, m wire.Joi
 		return nil, errToken
 	}
 	if len(q.Key) != ed25519.PublicKeySize || len(q.WireGuardKey) != len(cluster.Key{}) {
-		return nil, errors.New("a host sends two keys of 32 bytes")
+		return nil, errors.New("a host has to send two keys of 32 bytes")
 	}
 	r := &request{q, state, m, cluster.InviteTree + q.Invite}
 	if _, _, err := j.invited(ctx, r); err != nil {

@@ -133,7 +133,7 @@ func (b *backup) checkSignatures() (err error) {
 	}
 	if !b.list.Has(cluster.Key(b.admin.Public().(ed25519.PublicKey))) {
 		return errors.New("hosts demand the signature of another administrator: restore with " +
-			"his key")
+			"the key of that one")
 	}
 	if err := b.head.Verify(b.list.Keys); err != nil {
 		return fmt.Errorf("version %v of the backup: %w: take a backup whose version an "+
@@ -159,7 +159,7 @@ func (b *backup) begin() (*Restoration, error) {
 	})}
 	had, err := Epoch(b.before.Epoch, b.identity, b.head, b.list.Keys)
 	if err != nil && b.before.Epoch == 0 {
-		return nil, fmt.Errorf("the backup is of an epoch that cannot be: %w", err)
+		return nil, fmt.Errorf("the epoch of the backup is not valid: %w", err)
 	}
 	// Without a record of this host, other hosts may be in the one of the identity.
 	if b.before.Epoch == 0 && cluster.CheckEpoch(1, b.identity.Epoch) == nil {

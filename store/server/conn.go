@@ -182,7 +182,8 @@ func (c *conn) current() (Admission, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
-		return Admission{}, fmt.Errorf("%w: %v is admitted no more", store.ErrPermission, c.peer.ID)
+		return Admission{}, fmt.Errorf("%w: %v is not admitted any more", store.ErrPermission,
+			c.peer.ID)
 	}
 	return c.admitted, nil
 }

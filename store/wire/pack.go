@@ -111,7 +111,7 @@ func (r *reader) packed(read func(*reader)) error {
 		}
 		body = i.content
 	default:
-		return fmt.Errorf("compressed in way %d", how)
+		return fmt.Errorf("unknown compression %d", how)
 	}
 	inner := &reader{rest: body}
 	read(inner)

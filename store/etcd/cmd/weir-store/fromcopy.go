@@ -22,7 +22,7 @@ import (
 // fromCopy makes a cluster again whose stores are all lost, with what a host has on its disk.
 func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 	if _, err := os.Lstat(h.file(caFile)); err != nil {
-		return fmt.Errorf("hosts trust the CA that they joined, no new one: put %s there first: %w",
+		return fmt.Errorf("hosts trust only the CA that they joined: put its %s there first: %w",
 			caFile, err)
 	}
 	if _, err := os.Lstat(h.file(etcdDir)); f.Etcd == nil && !errors.Is(err, fs.ErrNotExist) {
@@ -164,8 +164,8 @@ func restoreKey(entries []store.Entry, file string, own *identity.Credential) (
 			return nil, fmt.Errorf("%s: %w", e.Key, err)
 		}
 		if l := doc.Newest(); l.Locked() && !l.Has(admin.KeyOf(key)) {
-			return nil, errors.New("hosts demand the signature of another administrator: -sign " +
-				"FILE with his credential")
+			return nil, errors.New("hosts demand the signature of another administrator: give " +
+				"-sign FILE with the credential of that one")
 		}
 	}
 	return key, nil

@@ -84,7 +84,8 @@ func grow(ctx context.Context, c *call) error {
 	waiting, cancel := context.WithTimeout(ctx, *wait)
 	defer cancel()
 	if err := promote(waiting, d, id); err != nil {
-		return fmt.Errorf("%s has not everything yet: %w; run grow again to wait longer", name, err)
+		return fmt.Errorf("%s does not have all data yet: %w; run grow again to wait longer", name,
+			err)
 	}
 	fmt.Fprintf(c.out, "%s is a member\n", name)
 	return addStore(ctx, d, address)

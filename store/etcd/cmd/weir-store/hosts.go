@@ -107,8 +107,8 @@ func remove(ctx context.Context, c *call) error {
 func (h home) mayRemove(ctx context.Context, s store.Store) error {
 	list, _, err := h.list(ctx, s)
 	if list.Locked() {
-		return errors.New("hosts believe signed removals only: -sign FILE with the credential of " +
-			"an administrator")
+		return errors.New("hosts accept only signed removals: give -sign FILE with the " +
+			"credential of an administrator")
 	}
 	return err
 }

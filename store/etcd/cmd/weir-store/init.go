@@ -149,8 +149,8 @@ func (c *call) founding() (*founding, error) {
 	c.flags.Var(&pools, "pool", "NETWORK:LENGTH that hosts get ranges of pod addresses from, "+
 		"such as 10.64.0.0/12:24; may be repeated")
 	c.flags.StringVar(&f.admin, "admin", "admin", "name of the first administrator")
-	c.flags.StringVar(&f.adminFile, "admin-file", "/etc/weir/admin.pem", "where its credential "+
-		"is written")
+	c.flags.StringVar(&f.adminFile, "admin-file", "/etc/weir/admin.pem", "file that the "+
+		"credential of the first administrator is written to")
 	c.flags.StringVar(&f.copyDir, "from-copy", "", "make a cluster again whose stores are all "+
 		"lost, with the copy of a host in `DIR`, usually /var/lib/weir/store; ca.pem of the "+
 		"cluster has to be in the directory of the store")
@@ -162,7 +162,7 @@ func (c *call) founding() (*founding, error) {
 		"administrator on all rules: first of this one, then see weir cluster keys")
 	c.flags.Var(&endpoints, "etcd", "URL of an external etcd; may be repeated. Default: embedded")
 	c.flags.StringVar(&e.Certificate, "etcd-cert", "", "certificate for the external etcd")
-	c.flags.StringVar(&e.Key, "etcd-key", "", "its key")
+	c.flags.StringVar(&e.Key, "etcd-key", "", "key of the certificate of -etcd-cert")
 	c.flags.StringVar(&e.CA, "etcd-ca", "", "certificate of the external etcd's CA")
 	if err := c.parse(0); err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func parsePools(texts []string) (pools []cluster.Pool, err error) {
 	for _, text := range texts {
 		i := strings.LastIndexByte(text, ':')
 		if i < 0 || !strings.Contains(text[:i], "/") {
-			return nil, fmt.Errorf("-pool %s: it is NETWORK:LENGTH, such as 10.64.0.0/12:24", text)
+			return nil, fmt.Errorf("-pool %s is not NETWORK:LENGTH, such as 10.64.0.0/12:24", text)
 		}
 		var p cluster.Pool
 		if p.Supernet, err = netip.ParsePrefix(text[:i]); err != nil {
