@@ -183,7 +183,7 @@ func insert(tokens []string, at int, more ...string) []string {
 // check refuses conditions that events cannot answer.
 func (f *Filter) check(r *rule.Rule) error {
 	if r.State.Op != op.StateNone || r.Rate.N != 0 || r.Prob != 0 || r.Log || r.Tag != 0 {
-		return errors.New("filter: it only picks events and makes no state, tag or log")
+		return errors.New("filter: it selects events: leave states, limits, prob, log and tag out")
 	}
 	for _, c := range f.clauses {
 		for i := range c {

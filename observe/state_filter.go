@@ -16,7 +16,7 @@ func ParseStateFilter(text string, names *rule.Names) (*Filter, error) {
 		return nil, err
 	}
 	if f.kinds != 0 || f.reasons != nil {
-		return nil, fmt.Errorf("filter: start, drop, reason and the like are events, not states")
+		return nil, fmt.Errorf("filter: start, drop and reason select events, not states")
 	}
 	for _, c := range f.clauses {
 		for i := range c {

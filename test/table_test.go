@@ -90,7 +90,7 @@ func TestStateTableViews(t *testing.T) {
 	s := p.table(t, "12 established, 8 of 65536 half-open (8 of one source)",
 		"packets refused a state: limit 1; 14 states evicted",
 		"events lost in the kernel: 0", "table: 20 of 64 states;",
-		"SYN cookies: none (the settings say no)")
+		"SYN cookies: none ([states] syn_cookies is false)")
 	if s.States != 20 || s.Established != 12 || s.HalfOpen != 8 || s.StatesMax != 64 ||
 		s.PerSource != 8 || len(s.Refused) != 1 || s.Refused["limit"] != 1 ||
 		s.Evicted != 14 || s.EventsLost != 0 {

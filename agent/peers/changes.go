@@ -433,7 +433,7 @@ func (p *Service) heldAdvice(name string, ranges []netip.Prefix) string {
 	if held == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s: unreachable from now on, so that nothing goes there in the clear; to "+
+	return fmt.Sprintf("%s: unreachable from now on, so that nothing goes there unencrypted; to "+
 		"let packets take this host's other routes:\n"+
 		"  weir peer remove --release %s", strings.Join(held, ","), name)
 }

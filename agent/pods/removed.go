@@ -73,13 +73,13 @@ func (s *Service) watch(ctx context.Context) {
 		m := s.manager.Load()
 		err := errors.Join(m.Sweep(ctx), m.PublishHeld())
 		if s.setTrouble(err) {
-			s.config.Log.Warn("cannot take pods away or publish ports", "err", err)
+			s.config.Log.Warn("cannot remove pods or publish ports", "err", err)
 		}
 		if err != nil {
 			again = time.After(sweepPause)
 		}
 		for _, name := range before {
-			s.config.Log.Info("pod is gone: its interface is", "pod", name)
+			s.config.Log.Info("pod removed: its interface is gone", "pod", name)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (s *Service) Problems() (all []api.Problem) {
 	}
 	for _, name := range s.dead() {
 		all = append(all, api.Problem{What: fmt.Sprintf("pod %s: its interface is gone", name),
-			Advice: "it is being taken away; ask again in a moment"})
+			Advice: "the pod is being removed; run weir status again in a moment"})
 	}
 	if err := s.config.Links.CheckRanges(s.config.Settings.Ranges, s.config.Tunnel); err != nil {
 		all = append(all, api.Problem{What: err.Error() + "; no container is added",

@@ -35,7 +35,7 @@ func (o *Observer) record(ctx context.Context) error {
 	}
 	ticks.Wait()
 	if err := o.journal.Close(); err != nil {
-		o.config.Log.Error("the last events are not kept", "err", err)
+		o.config.Log.Error("cannot write the last events", "err", err)
 	}
 	return nil
 }

@@ -294,7 +294,7 @@ func (e *Engine) configure() error {
 		return err
 	}
 	if o.NoCookies {
-		c.Cookies, e.noCookies = 0, "the settings say no"
+		c.Cookies, e.noCookies = 0, "[states] syn_cookies is false"
 	}
 	c.Layout = layout
 	c.Sets, c.TrackSets = e.objects.States.MaxEntries(), e.objects.Tracks.MaxEntries()
