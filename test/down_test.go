@@ -157,7 +157,7 @@ func TestDownWhileAnotherNodeHasThePins(t *testing.T) {
 	p.start("--iface", "eth0")
 	out, err := p.server.Command(weir, "down", "--root", t.TempDir(), "--bpffs",
 		p.bpffs).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "another agent is at work") {
+	if err == nil || !strings.Contains(string(out), "another agent uses it") {
 		t.Errorf("%v %s", err, out)
 	}
 	p.weir("status")

@@ -200,7 +200,7 @@ func TestReplayOfCutFrames(t *testing.T) {
 	}
 	watch := exec.Command(weir, "flow", "watch", "--from", capture, "-f", rules)
 	stderr, err := watch.CombinedOutput()
-	if err != nil || !strings.Contains(string(stderr), "short snap length, left out: 2\n") {
+	if err != nil || !strings.Contains(string(stderr), "the snap length cut their headers: 2\n") {
 		t.Errorf("flow watch: %v, %s", err, stderr)
 	}
 	var printed struct {
