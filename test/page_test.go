@@ -92,7 +92,7 @@ func TestPageServes(t *testing.T) {
 	}
 	socket := []string{"--unix-socket", filepath.Join(p.root, "run/weir/read.sock")}
 	for header, want := range map[string]string{"Host: localhost:8080": "<title>Weir",
-		"Host: evil.example": "not known here", "Origin: http://evil.example": "other sites"} {
+		"Host: evil.example": "unknown host name", "Origin: http://evil.example": "other sites"} {
 		if got, _ := curl(p.server, append(socket, "-H", header,
 			"http://localhost/")...); !strings.Contains(got, want) {
 			t.Errorf("on the socket with %s: %q", header, got)

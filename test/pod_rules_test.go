@@ -331,7 +331,7 @@ func TestContainersThatStopTogether(t *testing.T) {
 	})
 	var s api.Status
 	h.json(&s, "status", "-j")
-	if !s.Healthy || strings.Contains(h.stderr.String(), "cannot take") ||
+	if !s.Healthy || strings.Contains(h.stderr.String(), "cannot remove pods") ||
 		strings.Contains(h.stderr.String(), "no such device") {
 		t.Errorf("status %+v; the agent printed\n%s", s.Problems, h.stderr)
 	}

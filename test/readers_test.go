@@ -74,7 +74,7 @@ func TestReadersChangeNothing(t *testing.T) {
 	for _, path := range []string{"do", "load", "confirm", "revert", "states/delete", "down",
 		"pods", "pods/detach", "pods/check", "pods/gc", "peers", "peers/remove", "peers/key"} {
 		out := code(read, "-d", `{"line":"-f flush"}`, "http://localhost/v1/"+path)
-		if !strings.HasSuffix(out, "\n403") || !strings.Contains(out, "changes nothing") ||
+		if !strings.HasSuffix(out, "\n403") || !strings.Contains(out, "is read-only") ||
 			!strings.Contains(out, "run as root") {
 			t.Errorf("POST %s: %s", path, out)
 		}
@@ -88,7 +88,7 @@ func TestReadersChangeNothing(t *testing.T) {
 			"Origin: http://evil.example", "Sec-Fetch-Site: cross-site"} {
 			if out := code(socket, "-H", header, "-d", `{"line":"-f flush"}`,
 				"http://localhost/v1/do"); !strings.HasSuffix(out, "\n403") ||
-				strings.Contains(out, "changes nothing") {
+				strings.Contains(out, "is read-only") {
 				t.Errorf("%s with %s: %s", socket, header, out)
 			}
 		}
@@ -132,7 +132,7 @@ func (p *pair) asReaders(t *testing.T, program, run string) {
 	}
 	for _, verb := range [][]string{{"fw", "add", "deny", "ip", "from", "any", "to", "any"},
 		{"down"}, {"flow", "capture", "-w", "-"}} {
-		if out := as("--groups=4242", verb...); !strings.Contains(out, "changes nothing") ||
+		if out := as("--groups=4242", verb...); !strings.Contains(out, "is read-only") ||
 			!strings.Contains(out, "run as root") {
 			t.Errorf("a reader's weir %v: %s", verb, out)
 		}

@@ -63,7 +63,7 @@ func TestUpOnTrial(t *testing.T) {
 		t.Errorf("rules that were in force: %v", err)
 	}
 	if _, stderr, err := p.try("up", "--confirm", "30s", "--boot"); err == nil ||
-		!strings.Contains(stderr, "not with --boot") {
+		!strings.Contains(stderr, "cannot be combined with --boot") {
 		t.Errorf("--confirm and --boot: %v, %s", err, stderr)
 	}
 }

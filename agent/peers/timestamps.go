@@ -115,8 +115,8 @@ func timeOfDay() time.Time { return time.Now().Round(0) }
 func (p *Service) clockProblemsLocked() (all []api.Problem) {
 	s, t := &p.timestamps, p.tunnel.Load()
 	if s.failed != nil {
-		all = append(all, api.Problem{What: "cannot write the time of the last handshake, so " +
-			"that after a boot with an earlier clock peers would refuse handshakes: " +
+		all = append(all, api.Problem{What: "the time of the last handshake cannot be " +
+			"written, so that after a boot with an earlier clock peers would refuse handshakes: " +
 			s.failed.Error(),
 			Advice: "free space on the disk; it is tried again"})
 	}

@@ -103,7 +103,7 @@ func TestPodsBeyondSpace(t *testing.T) {
 			t.Errorf("service %d has %d pods", i, len(one.Backends))
 		}
 	}
-	left := fmt.Sprintf("service: %d;", full+2*pods)
+	left := fmt.Sprintf("%d pods get no flows", full+2*pods)
 	if p := fmt.Sprint(s.config.Problems.All()); !strings.Contains(p, left) {
 		t.Errorf("no %q in %s", left, p)
 	}

@@ -104,7 +104,7 @@ func TestLeftOut(t *testing.T) {
 		{"-A INPUT -i averyveryverylongname -j ACCEPT", EffectRefuses, "longer than 15"},
 		{"-A INPUT -m nosuch --whatever 1 -j DROP", EffectPasses, "the match nosuch"},
 		{"-A INPUT -m socket -j ACCEPT", EffectRefuses, "the socket of a packet is not looked up"},
-		{"-A INPUT -m socket --transparent -j ACCEPT", EffectRefuses, "their socket"},
+		{"-A INPUT -m socket --transparent -j ACCEPT", EffectRefuses, "the socket of a packet"},
 		{"-A INPUT -m hbh -j DROP", EffectPasses, "extension headers"},
 		{"-A INPUT -m eui64 -j ACCEPT", EffectRefuses, "Ethernet"},
 		{"-A INPUT -m nosuch -j ACCEPT", EffectRefuses, "the match nosuch has no equivalent"},
