@@ -97,7 +97,7 @@ func lifetime(v any) (d time.Duration, err error) {
 			return 0, fmt.Errorf(`%q is not a lifetime; write seconds (20) or a duration ("5m")`, v)
 		}
 	default:
-		return 0, fmt.Errorf(`a lifetime is a number of seconds (20) or a duration ("5m")`)
+		return 0, fmt.Errorf(`not a lifetime; write seconds (20) or a duration ("5m")`)
 	}
 	if d < 100*time.Millisecond || d > 30*24*time.Hour {
 		return 0, fmt.Errorf("a lifetime lies between 100ms and 720h, not %v", d)

@@ -114,7 +114,7 @@ func TestSettingsRefused(t *testing.T) {
 		{"[timeouts]\nsyn = 0", `weir.toml: timeouts.syn: a lifetime lies between`},
 		{"[timeouts]\nsyn = 9999999999999", `9999999999999 seconds are too many`},
 		{"[timeouts]\nsyn = \"soon\"", `"soon" is not a lifetime`},
-		{"[timeouts]\nsyn = true", `a lifetime is a number of seconds`},
+		{"[timeouts]\nsyn = true", `not a lifetime; write seconds (20)`},
 		{"interfaces = [\"\"]", `interfaces: "" is not a name`},
 		{"interfaces = [\"eth[\"]", `interfaces: "eth[" is not a name`},
 		{"interfaces = [\"eth0,eth1\"]", `interfaces: "eth0,eth1" is several names`},

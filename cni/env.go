@@ -81,7 +81,7 @@ func (e Env) args() (cniArgs, error) {
 		}
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return a, fmt.Errorf("%q has no '='", pair)
+			return a, fmt.Errorf("%q is not KEY=VALUE", pair)
 		}
 		switch key {
 		case "K8S_POD_NAMESPACE":
@@ -98,7 +98,7 @@ func (e Env) args() (cniArgs, error) {
 			for _, label := range strings.Split(value, ",") {
 				k, v, ok := strings.Cut(label, "=")
 				if !ok {
-					return a, fmt.Errorf("label %q has no '='", label)
+					return a, fmt.Errorf("label %q is not KEY=VALUE", label)
 				}
 				a.labels[k] = v
 			}

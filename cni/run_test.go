@@ -177,7 +177,7 @@ var badCalls = []struct {
 	{"relative namespace", addEnvWith(func(e *Env) { e.Netns = "x" }),
 		goodConfig, nil, 8, "not an absolute path"},
 	{"bad arguments", addEnvWith(func(e *Env) { e.Args = "WEIR_LABELS=app" }),
-		goodConfig, nil, 4, `label "app" has no '='`},
+		goodConfig, nil, 4, `label "app" is not KEY=VALUE`},
 	{"bad address", addEnv(),
 		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"ips":["10.0.0.300"]}}`, nil, 7, "10.0.0.300"},
 	{"bad port", addEnv(),

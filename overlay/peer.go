@@ -178,7 +178,7 @@ func (d *peerSet) lookUp(p *peer) {
 		list := p.endpoints.list()
 		d.wire.setCandidates(p, list)
 		if err := d.fitMTU(list); err != nil {
-			d.log.Warn("mtu", "peer", p.Name, "err", err)
+			d.log.Warn("cannot set the MTU", "peer", p.Name, "err", err)
 		}
 	})
 	if missing != nil && len(p.endpoints.list()) == 0 && d.ctx.Err() == nil {

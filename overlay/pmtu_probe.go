@@ -274,7 +274,7 @@ func (d *Device) setPathMTU(p *peerEndpoint, h *path, size int) {
 	// the routes of other peers are not ours
 	if fits < MinMTU || known == nil || known.Unencrypted {
 		if err := d.bind.sendTooBig(h, size); err != nil {
-			d.log.Warn("path size", "peer", p.key.String(), "err", err)
+			d.log.Warn("cannot set the path MTU", "peer", p.key.String(), "err", err)
 		}
 		p.kernelPMTU = kernelPMTU{h.addr, size, d.bind.now()}
 	}
@@ -288,7 +288,7 @@ func (d *Device) setPathMTU(p *peerEndpoint, h *path, size int) {
 		return
 	}
 	if err := d.addRoutes(known, known); err != nil { // in place
-		d.log.Warn("mtu", "peer", p.key.String(), "err", err)
+		d.log.Warn("cannot set the MTU", "peer", p.key.String(), "err", err)
 	}
 	d.rangesChanged()
 }

@@ -53,7 +53,7 @@ add allow tcp from any to table(app=api) 81 setup keep-state
 		"c1 zone=green":  "the label zone=red is of the configuration of net",
 		"c1 zone-":       "change it there",
 		"none app=web":   "no such pod",
-		"c1 app":         "write KEY=VALUE to set it, KEY- to remove it",
+		"c1 app":         "is not KEY=VALUE to set it or KEY- to remove it",
 		"c1 app=a app-":  "set and removed",
 		"c1 app=a app=b": `set to "a" and to "b"`,
 		"c1 app=a,b":     "only letters",

@@ -269,7 +269,7 @@ func (s *Service) entered(ctx context.Context, v version) {
 		s.unwritten.answer = s.unwritten.local
 	}
 	s.config.Problems.Solved(aboutRules)
-	s.config.Log.Info("in force", "version", v.number(), "trial", v.trial)
+	s.config.Log.Info("version in force", "version", v.number(), "trial", v.trial)
 	s.report.Enforced, s.report.Refused, s.report.Why = v.number(), nil, ""
 	s.report.Connected = false
 	wake(s.news)
@@ -315,7 +315,7 @@ func (s *Service) refuse(v version, err error) {
 	s.report.Enforced, s.report.Refused, s.report.Why = s.force.number(), &number, short(err)
 	s.report.Connected = false
 	s.config.Problems.Set(aboutRules, fmt.Sprintf("version %v is not in force: %v", number, err),
-		"weir node list; load rules that this host can use")
+		"load rules that this host can use; weir node list shows what each host enforces")
 	wake(s.news)
 }
 

@@ -90,7 +90,7 @@ func (p *Service) addLocked(next recorded, pending *atomicfile.Pending, peer ove
 	if err := p.changeLocked(next, pending, goes, peer); err != nil {
 		return api.Done{}, err
 	}
-	p.config.Log.Info("peer", "name", peer.Name, "endpoints", peer.Endpoints, "pods", peer.Pods,
+	p.config.Log.Info("peer set", "name", peer.Name, "endpoints", peer.Endpoints, "pods", peer.Pods,
 		"encrypted", !peer.Unencrypted)
 	notes := []string{p.advice(peer)}
 	if changed {

@@ -102,7 +102,7 @@ func (p *Service) repairLocked() {
 		if t := p.tunnel.Load(); t != nil {
 			err := t.device.Reroute()
 			if err != nil && p.astray == nil {
-				p.config.Log.Warn("routes to peers", "err", err)
+				p.config.Log.Warn("cannot set routes to peers", "err", err)
 			}
 			p.astray = err
 		}

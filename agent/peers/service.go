@@ -228,7 +228,7 @@ func (p *Service) readLocked() {
 		}
 	}
 	if p.unread == nil && err != nil {
-		p.config.Log.Error("the record of peers", "err", err)
+		p.config.Log.Error("cannot use the record of peers", "err", err)
 	}
 	if errors.Is(err, errDamaged) {
 		if _, bad := atomicfile.SetAside(file, "damaged"); bad != nil {

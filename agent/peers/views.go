@@ -188,7 +188,7 @@ func peerOf(r api.AddPeer) (overlay.Peer, error) {
 		return p, fmt.Errorf("peer %q: a name has 1 to 63 characters and no blanks", r.Name)
 	}
 	if len(r.Pods) == 0 {
-		return p, fmt.Errorf("peer %s: no pod ranges; without any, nothing is sent there", r.Name)
+		return p, fmt.Errorf("peer %s: pod ranges are missing: give --pods RANGE", r.Name)
 	}
 	var err error
 	if p.Key, err = overlay.ParseKey(r.Key); err != nil {

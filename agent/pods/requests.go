@@ -31,7 +31,7 @@ func (s *Service) Attach(ctx context.Context, spec pod.Spec) (api.Pod, error) {
 		return api.Pod{}, err
 	}
 	if made {
-		s.config.Log.Info("attached", "pod", p.Name, "addresses", p.Addrs)
+		s.config.Log.Info("pod attached", "pod", p.Name, "addresses", p.Addrs)
 	}
 	if err := ctx.Err(); made && err != nil {
 		return api.Pod{}, errors.Join(err,
@@ -74,7 +74,7 @@ func (s *Service) detach(ctx context.Context, name, ifName string, noWait bool) 
 	if err := away(ctx, found.Container, found.IfName); err != nil {
 		return err
 	}
-	s.config.Log.Info("detached", "pod", found.Name)
+	s.config.Log.Info("pod detached", "pod", found.Name)
 	return nil
 }
 
@@ -91,7 +91,7 @@ func (s *Service) Label(ctx context.Context, r api.Label) (api.Pods, error) {
 	}
 	list := api.Pods{Version: api.Version, Pods: []api.Pod{}}
 	for _, p := range changed {
-		s.config.Log.Info("labelled", "pod", p.Name, "labels", p.Labels)
+		s.config.Log.Info("pod labelled", "pod", p.Name, "labels", p.Labels)
 		list.Pods = append(list.Pods, podView(p))
 	}
 	return list, nil

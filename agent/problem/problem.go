@@ -61,7 +61,7 @@ func (l *List) put(p Problem) (news bool) {
 // Solved ends the problem about a subject, if there is one.
 func (l *List) Solved(about string) {
 	if l.end(about) {
-		l.Log.Info("solved", "problem", about)
+		l.Log.Info("problem solved", "problem", about)
 	}
 }
 

@@ -109,7 +109,7 @@ func parseMember(text string) (p netip.Prefix, err error) {
 	case err != nil || !p.IsValid():
 		return p, fmt.Errorf("%.60q is not an address or a prefix", text)
 	case p.Addr().Is4In6():
-		return p, fmt.Errorf("%q: write IPv4 addresses as such", text)
+		return p, fmt.Errorf("%q is an IPv4-mapped address; write the IPv4 address", text)
 	}
 	return p.Masked(), nil
 }

@@ -41,7 +41,7 @@ func (b *Book) Do(ctx context.Context, r api.Do) (api.Done, error) {
 	if err != nil {
 		return api.Done{}, err
 	}
-	b.config.Log.Info("changed", "command", logged(r.Line), "uid", api.Caller(ctx))
+	b.config.Log.Info("rules changed", "command", logged(r.Line), "uid", api.Caller(ctx))
 	return b.done(message), nil
 }
 
@@ -51,7 +51,7 @@ func (b *Book) Run(ctx context.Context, r api.Commands) (api.Done, error) {
 	if err != nil {
 		return api.Done{}, err
 	}
-	b.config.Log.Info("changed", "file", logged(r.Name), "uid", api.Caller(ctx))
+	b.config.Log.Info("rules changed", "file", logged(r.Name), "uid", api.Caller(ctx))
 	return b.done(message), nil
 }
 
@@ -82,7 +82,7 @@ func (b *Book) Load(ctx context.Context, r api.Load) (api.Done, error) {
 	if err := b.load(Version{Set: set, Strict: true, Source: r.Name}, try, file); err != nil {
 		return api.Done{}, err
 	}
-	b.config.Log.Info("loaded", "file", logged(r.Name), "rules", len(set.Rules), "trial", try,
+	b.config.Log.Info("rules loaded", "file", logged(r.Name), "rules", len(set.Rules), "trial", try,
 		"uid", api.Caller(ctx))
 	if try == 0 {
 		return b.done(""), nil
@@ -95,7 +95,7 @@ func (b *Book) Confirm(ctx context.Context) (api.Done, error) {
 	if err := b.confirm(); err != nil {
 		return api.Done{}, err
 	}
-	b.config.Log.Info("confirmed", "uid", api.Caller(ctx))
+	b.config.Log.Info("rules confirmed", "uid", api.Caller(ctx))
 	return b.done(""), nil
 }
 
@@ -129,7 +129,7 @@ func (b *Book) Reload() error {
 		fileVersion(text)); err != nil {
 		return err
 	}
-	b.config.Log.Info("loaded", "file", file, "rules", len(set.Rules))
+	b.config.Log.Info("rules loaded", "file", file, "rules", len(set.Rules))
 	return nil
 }
 

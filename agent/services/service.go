@@ -200,7 +200,7 @@ func (s *Service) lookLocked() error {
 		h.look(s.now(), of, seen[k])
 		for at, p := range h.pods {
 			if was := before[at]; was != "" && was != p.state {
-				s.config.Log.Info("service", "at", k.At, "pod", at, "is", string(p.state))
+				s.config.Log.Info("pod of a service", "at", k.At, "pod", at, "is", string(p.state))
 			}
 		}
 	}

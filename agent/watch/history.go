@@ -222,7 +222,7 @@ func (o *Observer) ServeHistory(w http.ResponseWriter, r *http.Request) {
 		var err error
 		if since, err = strconv.ParseUint(text, 10, 64); err != nil {
 			api.Refuse(w, http.StatusBadRequest,
-				fmt.Errorf("since is %q, not the number of a sample", text))
+				fmt.Errorf("since %q is not the number of a sample", text))
 			return
 		}
 	}

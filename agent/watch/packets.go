@@ -28,7 +28,7 @@ func (o *Observer) ServePackets(w http.ResponseWriter, r *http.Request) {
 		if perSecond, err = strconv.Atoi(text); err != nil || perSecond < 1 ||
 			perSecond > captureRate {
 			api.Refuse(w, http.StatusBadRequest,
-				fmt.Errorf("rate is %q, not a number from 1 to %d", text, captureRate))
+				fmt.Errorf("rate %q is not between 1 and %d", text, captureRate))
 			return
 		}
 	}

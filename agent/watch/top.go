@@ -23,7 +23,7 @@ func (o *Observer) ServeTop(w http.ResponseWriter, r *http.Request) {
 		v, err := strconv.Atoi(text)
 		if err != nil || v < 1 || v > topPairs {
 			api.Refuse(w, http.StatusBadRequest,
-				fmt.Errorf("n is %q, not a number from 1 to %d", text, topPairs))
+				fmt.Errorf("n %q is not between 1 and %d", text, topPairs))
 			return
 		}
 		rows = v

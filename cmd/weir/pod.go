@@ -39,7 +39,7 @@ func podAttachVerb(c *call) action {
 		for _, l := range *labels {
 			key, value, ok := strings.Cut(l, "=")
 			if !ok {
-				return c.wrong("label %q has no '='", l)
+				return c.wrong("label %q is not KEY=VALUE", l)
 			}
 			a.Labels[key] = value
 		}

@@ -27,7 +27,7 @@ func podLabelVerb(c *call) action {
 			if !sets {
 				key, sets = strings.CutSuffix(word, "-")
 				if !sets {
-					return c.wrong("label %q: write KEY=VALUE to set it, KEY- to remove it", word)
+					return c.wrong("label %q is not KEY=VALUE to set it or KEY- to remove it", word)
 				}
 				request.Remove = append(request.Remove, key)
 				continue

@@ -68,7 +68,7 @@ func parseLabelTable(text string) (string, error) {
 	label := text
 	if rest, ok := strings.CutPrefix(text, "table("); ok {
 		if label, ok = strings.CutSuffix(rest, ")"); !ok {
-			return "", fmt.Errorf("%q has no ')'", text)
+			return "", fmt.Errorf("%q is not table(KEY=VALUE)", text)
 		}
 	}
 	if key, _, ok := strings.Cut(label, "="); !ok || key == "" {

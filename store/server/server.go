@@ -194,7 +194,7 @@ func (s *Server) Serve(l net.Listener) error {
 			if closed || !errors.As(err, &temporary) || !temporary.Temporary() {
 				return err
 			}
-			s.config.Log.Warn("accept", "err", err) // too many open files
+			s.config.Log.Warn("cannot accept", "err", err) // too many open files
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}

@@ -302,7 +302,7 @@ func adopt(_ context.Context, c *call) error {
 		return err
 	}
 	if _, err := os.Lstat(h.file(configFile)); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is there already: this is a store host", h.file(configFile))
+		return fmt.Errorf("%s exists already: this is a store host", h.file(configFile))
 	}
 	if err := errors.Join(write(h.file(storeFile), []byte(b.Credential)),
 		h.pinKeys(b.Keys)); err != nil {

@@ -123,7 +123,7 @@ func issue(ctx context.Context, c *call) error {
 		return err
 	}
 	if _, err := os.Lstat(c.args[1]); err == nil {
-		return fmt.Errorf("%s is there already", c.args[1])
+		return fmt.Errorf("%s exists already: name another file", c.args[1])
 	}
 	h, _, d, err := c.connect(ctx)
 	if err != nil {

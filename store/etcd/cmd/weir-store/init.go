@@ -249,7 +249,7 @@ func ensure(ca *identity.CA, path string, id identity.ID) (*identity.Credential,
 	c.CAs = [][]byte{ca.Certificate()}
 	p, err := c.Verify()
 	if err != nil || p.ID != id {
-		return nil, fmt.Errorf("%s is there already, and is not %v of this cluster: move it away",
+		return nil, fmt.Errorf("%s exists already, and is not %v of this cluster: move it away",
 			path, id)
 	}
 	return c, nil
