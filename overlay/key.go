@@ -22,8 +22,8 @@ func ParseKey(s string) (Key, error) {
 	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s))
 	if err != nil || len(b) != len(Key{}) {
 		return Key{},
-			errors.New("overlay: a key is 32 bytes in base64, 44 characters, as `wg genkey` " +
-				"prints it")
+			errors.New("overlay: not a key: a key has 32 bytes in base64, 44 characters, as " +
+				"`wg genkey` prints it")
 	}
 	return Key(b), nil
 }

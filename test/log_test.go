@@ -24,7 +24,7 @@ func TestLogIsJSON(t *testing.T) {
 			t.Errorf("%v: %s", err, line)
 		}
 		ready = ready || strings.HasPrefix(l.Msg, "ready: guards eth0")
-		changed = changed || l.Msg == "changed" && l.UID != nil && *l.UID == 0
+		changed = changed || l.Msg == "rules changed" && l.UID != nil && *l.UID == 0
 	}
 	if !ready || !changed {
 		t.Errorf("ready %v, changed by root %v:\n%s", ready, changed, p.stderr)

@@ -25,19 +25,19 @@ func TestLogOfChanges(t *testing.T) {
 		{"a command", func(ctx context.Context) error {
 			_, err := b.Do(ctx, api.Do{Line: "add 7 allow tcp from any to any 80"})
 			return err
-		}, `changed command="add 7 allow tcp from any to any 80" uid=1000`},
+		}, `"rules changed" command="add 7 allow tcp from any to any 80" uid=1000`},
 		{"a long one", func(ctx context.Context) error {
 			_, err := b.Do(ctx, api.Do{Line: long})
 			return err
-		}, `changed command="` + long[:200] + `... (10011 bytes)" uid=1000`},
+		}, `"rules changed" command="` + long[:200] + `... (10011 bytes)" uid=1000`},
 		{"a file of commands", func(ctx context.Context) error {
 			_, err := b.Run(ctx, api.Commands{Name: "f", Text: "add 8 allow ip from any to any\n"})
 			return err
-		}, "changed file=f uid=1000"},
+		}, `"rules changed" file=f uid=1000`},
 		{"a rule file", func(ctx context.Context) error {
 			_, err := b.Load(ctx, api.Load{Name: "f", Text: "add 9 allow ip from any to any\n"})
 			return err
-		}, "loaded file=f rules=1 trial=0s uid=1000"},
+		}, `"rules loaded" file=f rules=1 trial=0s uid=1000`},
 		{"a panic", func(ctx context.Context) error { return b.Panic(ctx, nil, 0) },
 			"uid=1000"},
 		{"its end", b.EndPanic, "uid=1000"},
