@@ -64,7 +64,7 @@ func (r *Retrier) Attend(ctx context.Context, about, advice string,
 			r.running.Go(func() {
 				<-ctx.Done()
 				if err := stop(); err != nil {
-					r.Problems.Log.Warn("cannot end", "what", about, "err", err)
+					r.Problems.Log.Warn("an error while stopping", "about", about, "err", err)
 				}
 			})
 		}
