@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Weir's programs, one per direction and kind of interface: with Ethernet headers, with those of IP
-// over InfiniBand, and without.
+// Weir's programs, one per direction and kind of interface: with Ethernet headers, with headers of
+// IP over InfiniBand, and without link-layer headers.
 #include "lib/control.h"
 #include "lib/hop.h"
 #include "lib/loopback.h"
 
-// is_tunnel: the interface is the tunnel to other nodes. What leaves by it has no recv, since it
-// has none either where the tunnel is a TUN device: the same rules decide the same there.
+// is_tunnel: the interface is the tunnel to other nodes. A packet that leaves by it has no recv, as
+// in the tunnel in user space, which cannot know it: the same rules decide the same in both.
 static __always_inline int is_tunnel(__u32 ifindex)
 {
 	struct iface *f = bpf_map_lookup_elem(&ifaces, &ifindex);
 	return f && f->dhcp & IFACE_TUNNEL;
 }
 
-// filter evaluates a packet at an interface. The test for passing comes last: whatever fails
-// before, the packet is dropped.
+// filter evaluates a packet at an interface. The test for passing comes last: if anything fails
+// before it, the packet is dropped.
 static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u32 l2, __u8 dir)
 {
 	struct cpu *c = this_cpu();
@@ -93,15 +93,16 @@ SEC("tc") int weir_in(struct __sk_buff *skb)
 	return hook(skb, 14, DIR_IN);
 }
 
-// weir_in_netkit sits where the inner end of a pod's netkit sends (BPF_NETKIT_PEER). The kernel has
-// already given the packet to the host end, so all is as at that one's ingress, but that the packet
-// has not waited in a queue. What goes up the stack passes weir_in there, which knows it by its
-// mark and evaluates everything else: what another program has put there.
+// weir_in_netkit runs when the inner end of a pod's netkit sends (BPF_NETKIT_PEER). The kernel has
+// already given the packet to the host end. So everything is as at the ingress of the host end, but
+// the packet has not waited in a queue. A packet that goes up the stack then meets weir_in at the
+// host end, which lets it pass by its mark. weir_in evaluates all other packets: those that another
+// program has put there.
 //
-// The rules go by the type in the Ethernet header, the stack by skb->protocol. With a veth both are
-// the same; here a packet socket chooses the latter. A frame where the two differ, or whose header
-// has a length in place of a type, goes to the host end first, as with a veth: on that way the
-// kernel sets skb->protocol by the header.
+// The rules use the type in the Ethernet header, the stack uses skb->protocol. With a veth both are
+// the same; with a netkit a packet socket chooses skb->protocol. A frame in which the two differ,
+// or whose header has a length in place of a type, goes to the ingress of the host end first: on
+// that path the kernel sets skb->protocol from the header, as with a veth.
 SEC("tc") int weir_in_netkit(struct __sk_buff *skb)
 {
 	struct config *cf = settings();
@@ -143,8 +144,8 @@ SEC("tc") int weir_out_ib(struct __sk_buff *skb)
 	return hook(skb, L2_INFINIBAND, DIR_OUT);
 }
 
-// weir_local sits at egress of the loopback, where the host sends to itself: it calls published
-// ports there, too.
+// weir_local runs at egress of the loopback: the host's calls to its own published ports leave
+// there.
 SEC("tc") int weir_local(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -173,9 +174,9 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 	return 0;
 }
 
-// weir_evaluate runs the same code as the programs above over the packet given, with the input of
-// struct call. Run by BPF_PROG_TEST_RUN, and apart from weir_call: a node never needs it, and it
-// takes the kernel's verifier as long as a program above.
+// weir_evaluate evaluates the given packet by the same code as the programs above, with the input
+// of struct call. Run by BPF_PROG_TEST_RUN. It is separate from weir_call, because a node never
+// needs it, and the verifier takes as long for it as for a program above.
 SEC("tc") int weir_evaluate(struct __sk_buff *skb)
 {
 	__u32 zero = 0;
@@ -194,9 +195,9 @@ SEC("tc") int weir_evaluate(struct __sk_buff *skb)
 	return give_verdict(c);
 }
 
-// weir_release gives a frame that was held to its hook again. Run by BPF_PROG_TEST_RUN, which sets
-// the interfaces, mark and priority that the frame had there. The kernel takes it for one that came
-// in now, so the type that it had is in cb[0]. cb[1] is the direction.
+// weir_release gives a held frame to its hook again. Run by BPF_PROG_TEST_RUN, which sets the
+// interfaces, mark and priority that the frame had there. The kernel sets pkt_type as for a new
+// frame, so cb[0] holds the type that this one had. cb[1] is the direction.
 SEC("tc") int weir_release(struct __sk_buff *skb)
 {
 	struct config *cf = settings();

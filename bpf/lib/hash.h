@@ -8,8 +8,8 @@
 // (Knuth, multiplicative hashing).
 #define GOLDEN 0x9e3779b97f4a7c15ULL
 
-// hash5 hashes five words with the keys at s: NH (Black et al., UMAC, 1999), whose collisions an
-// attacker who does not know the keys can not construct, and a finalizer to spread the bits.
+// hash5 hashes five words with the keys at s: NH (Black et al., UMAC, 1999), and a finalizer to
+// spread the bits. Without the keys an attacker cannot construct collisions.
 static __always_inline __u64 hash5(const __u64 *s, __u64 a, __u64 b, __u64 c, __u64 d, __u64 e)
 {
 	__u64 h = (__u64)((__u32)a + (__u32)s[0]) * ((__u32)(a >> 32) + (__u32)s[1]);
@@ -27,8 +27,8 @@ static __always_inline __u64 hash5(const __u64 *s, __u64 a, __u64 b, __u64 c, __
 
 enum { CACHE_ENTRIES = 1 << 10 };
 
-// cache_index returns where packets with these addresses, and `rest`, belong in a cache. It has no
-// key: a collision costs the cached entry, and is found by comparing.
+// cache_index returns where packets with these addresses and `rest` belong in a cache. The hash has
+// no key: a collision is found by comparison, and costs only the cached entry.
 static __always_inline __u32 cache_index(__u64 src_hi, __u64 src_lo, __u64 dst_hi, __u64 dst_lo,
 					 __u64 rest)
 {

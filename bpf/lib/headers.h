@@ -5,7 +5,7 @@
 #include "maps.h"
 
 enum { ETH_IP = 0x0800, ETH_ARP = 0x0806, ETH_IPV6 = 0x86dd };
-enum { ETH_TYPES = 0x600 }; // what is less is a length, IEEE 802.3
+enum { ETH_TYPES = 0x600 }; // smaller values are lengths, IEEE 802.3
 enum { MAPPED = 0xffff };
 
 struct ethernet {
@@ -71,8 +71,8 @@ static __always_inline void put64(__be32 *to, __u64 v)
 	to[1] = be32((__u32)v);
 }
 
-// sock_tuple writes between which ends to look for a socket, and returns the size of that. ports
-// are those of the source << 16 | of the destination.
+// sock_tuple writes the ends of the socket to look for, and returns the size of the tuple. ports:
+// source << 16 | destination.
 static __always_inline __u32 sock_tuple(struct bpf_sock_tuple *t, __u8 version, __u64 src_hi,
 					__u64 src_lo, __u64 dst_hi, __u64 dst_lo, __u32 ports)
 {
@@ -110,7 +110,7 @@ static __always_inline __u8 ip_version(const void *ip)
 	return *(const __u8 *)ip >> 4;
 }
 
-// plain4: without options, and no fragment.
+// plain4: the header has no options, and the packet is not a fragment.
 static __always_inline int plain4(const struct ip4 *h)
 {
 	return h->version_ihl == 0x45 && !(h->frag & be16(IP4_MF | IP4_OFFSET));

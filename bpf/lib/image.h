@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// How a Program lies in memory.
+// The layout of a Program in memory.
 #pragma once
 
 #include "consts.h"
 #include "kernel.h"
 
-// A Program lives in one map, its image: rows of 2048 bytes, each section beginning at a row of its
+// A Program lives in one map, its image: rows of 2048 bytes. Each section begins at a row of its
 // own. The first row is the header. An image is never changed once it is published.
 enum {
 	ROW_CODES = ROW / 64,
@@ -54,14 +54,15 @@ struct header {
 	__u32 active;		 // number of dimensions in order[] with more than one class
 	__u8 order[NUM_DIMS];	 // dimensions, those with most classes first
 	__u8 flow[256];		 // the Program's flow ids in order -> stable flow ids
-	// per class a bit for each block of BLOCK words in which its vector has any; 0 where the
-	// vectors have only one block
+	// per class a bit for each block of BLOCK words in which its vector has a bit set; 0 where
+	// the vectors have only one block
 	__u32 sums[NUM_DIMS];
 	__u32 look_blocks; // such bits of the slots that look up states
-	// enum read: what the vectors ask about, and << READ_BITS what they or any condition do
+	// enum read: what the vectors ask about, and << READ_BITS what the vectors and all
+	// conditions ask about
 	__u32 reads;
-	// first slot to visit when the look-up of fast_flow has found nothing: the first rule may
-	// only look
+	// first slot to visit when the look-up of fast_flow has found nothing: it is not the first
+	// if that rule does nothing else
 	__u32 after;
 	__u32 pipes; // first row of the pipes, and how many there are
 	__u32 npipes;
@@ -89,8 +90,8 @@ struct code {
 	__u8 flags;
 	__u8 rate_mask;
 	__u8 pad[2];
-	// limit-rate: ns between two packets, and how far from now a bucket that still has a token
-	// is full again
+	// limit-rate: ns between two packets, and the longest time until a bucket that still has a
+	// token is full again
 	__s64 every, slack;
 };
 

@@ -25,29 +25,30 @@ typedef __u64 __be64;
 // clang-format off
 // Hides from the compiler what it knows of a variable, so that a bound stays where it is written.
 #define opaque(v) asm volatile("" : "+r"(v))
-// A pointer that has just been tested. The verifier wants the test before any arithmetic, which
-// clang 19 would do before a test, too.
+// A pointer that has just been tested. The verifier demands the test before any arithmetic; clang
+// 19 would move arithmetic before it.
 #define tested(p) ({ opaque(p); p; })
-// A number below `most`, a power of two, in a form that shows it. Without the mask, which clang
-// leaves out of what it knows to be small, the verifier loses the bounds at an `or` of two unknown
-// numbers, before Linux 6.8.
+// A number below `most`, a power of two, in a form that the verifier follows. clang would omit the
+// mask of a number that it knows to be small. Without the mask a verifier before Linux 6.8 loses
+// the bounds at an `or` of two unknown numbers.
 #define below(n, most) ({ __u32 less = (n); opaque(less); less & ((most) - 1); })
-// A size from 1 to `most`, a power of two, in a form that shows it: from a test for 0 the verifier
-// learns nothing before Linux 6.8, and helpers want 1.
+// A size from 1 to `most`, a power of two, in a form that the verifier follows: before Linux 6.8 it
+// learns nothing from a test for 0, and helpers demand at least 1.
 #define sized(n, most) (below((n) - 1, most) + 1)
 #define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
 #define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
 
-// Memory order. Processors other than x86 let loads, and stores, pass each other. BPF as old as
-// Linux 6.1 has no acquire and no release, but two things that order:
-// An atomic operation whose result is used, or an exchange, is a full barrier. Without a use of the
-// result the compiler makes one that orders nothing (BPF_OR without BPF_FETCH, stset on arm64).
+// Memory order. Processors other than x86 may reorder loads, and stores. BPF of Linux 6.1 has no
+// acquire and no release, but two things that order:
+// An atomic operation whose result is used, or an exchange, is a full barrier. If the result is not
+// used, the compiler makes an operation that orders nothing (BPF_OR without BPF_FETCH, stset on
+// arm64).
 #define or_ordered(p, v) ({ typeof(*(p)) was = __sync_fetch_and_or(p, v); opaque(was); was; })
 #define store_ordered(p, v) __sync_lock_test_and_set(p, v)
-// The same where nothing may wait for the cold lines of earlier stores. Programs are compiled once
-// for all processors, and no helper reports on which they run, so the loader sets whether this one
-// keeps stores in order by itself (x86, Intel SDM volume 3, 8.2.2): then the compiler alone must
-// not turn them round. For one it does not know the loader says no.
+// The same, but without a wait for the cold lines of earlier stores where the processor itself
+// keeps stores in order (x86, Intel SDM volume 3, 8.2.2): there only the compiler must not reorder
+// them. Programs are compiled once for all processors, and no helper reports on which one they run,
+// so the loader sets in_order. For a processor that it does not know it sets 0.
 #define store_release(p, v, in_order) ({ \
 	barrier(); \
 	if (in_order) \
@@ -55,8 +56,8 @@ typedef __u64 __be64;
 	else \
 		store_ordered(p, v); \
 })
-// A load whose address depends on what an earlier load gave comes after it. This is 0, and depends
-// on v; x86 knows that it is 0 and does not wait.
+// A load whose address depends on the result of an earlier load comes after it. depends_on(v) is 0
+// and depends on v; x86 recognises the 0 and does not wait.
 #define depends_on(v) ({ __u64 zero_of = (v); asm volatile("%0 ^= %0" : "+r"(zero_of)); zero_of; })
 // clang-format on
 

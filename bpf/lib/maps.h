@@ -11,10 +11,9 @@ struct {
 	__type(value, struct config);
 } config SEC(".maps");
 
-// VALUE_OF declares MAP_value, which stands for the only value of a map. The loader puts that in
-// its place: an address that the programs know needs no look-up, and each look-up less makes a
-// start faster, too (the kernel moves the rest of a program when it replaces one by its
-// instructions).
+// VALUE_OF declares MAP_value, the only value of a map. The loader replaces it by the address of
+// that value, so the programs need no look-up. Fewer look-ups also make the load faster: the kernel
+// moves the rest of a program each time it replaces a look-up by its instructions.
 #define VALUE_OF(map, type) \
 	__attribute__((visibility("hidden"))) struct type map##_value SEC(".data." #map)
 
@@ -27,9 +26,8 @@ struct {
 	__type(value, struct cpu);
 } cpus SEC(".maps");
 
-// The same for weir_call and weir_evaluate: the loader puts it in the place of cpus there. Before
-// Linux 6.3 a packet may interrupt BPF_PROG_TEST_RUN, and would overwrite what an adoption is about
-// to use.
+// In weir_call and weir_evaluate the loader replaces cpus by this map: before Linux 6.3 a packet
+// may interrupt BPF_PROG_TEST_RUN, and would overwrite what an adoption is about to use.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -79,7 +77,7 @@ struct table {
 	__uint(value_size, sizeof(__u32));
 };
 
-// Tables by their ids. The map holds those of two rule sets, of which one replaces the other.
+// Tables by id. The map can hold those of two rule sets: one in force, and one that replaces it.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 8192);
@@ -238,8 +236,8 @@ static __always_inline struct gauge *gauges_now(void)
 	return &gauges_value;
 }
 
-// coarse_now is CLOCK_MONOTONIC_COARSE, from the count of ticks that moves it: the verifier makes a
-// load of that, while the clock is two calls.
+// coarse_now is CLOCK_MONOTONIC_COARSE, computed from the count of ticks that advances it: the
+// verifier turns the read of that count into a load, while a read of the clock is two calls.
 static __always_inline __s64 coarse_now(struct config *cf)
 {
 	__s64 tick = cf->tick;
@@ -255,7 +253,7 @@ static __always_inline void *image_of(const struct walk *walk)
 	return bpf_map_lookup_elem(&images, &current);
 }
 
-// row_in returns row n of an image, row_of of the image that evaluates the packet.
+// row_in returns row n of an image, row_of that of the image that evaluates the packet.
 static __always_inline struct row *row_in(void *image, __u32 n)
 {
 	return bpf_map_lookup_elem(image, &n);

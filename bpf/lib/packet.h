@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What a CPU knows of the current packet, in parts by what they are for, and its own counters. It
-// lies in a map and not on the stack: the verifier does not track what is stored there, which keeps
-// its work small.
+// The data of the current packet on a CPU, in parts by purpose, and the CPU's own counters. It is
+// in a map, not on the stack: the verifier does not track values in a map, so it processes less.
 //
-// A function takes the parts that it uses, and those that it only reads as const. One that takes
-// struct cpu uses most of them. A global function takes none: it finds them by itself (this_cpu),
-// as the verifier checks it for any argument.
+// A function takes the parts that it uses, as const if it only reads them. One that uses most of
+// them takes struct cpu. So does a global function, and tests the pointer: the verifier checks it
+// for any argument. A few look it up themselves (this_cpu): README.md says why.
 #pragma once
 
 #include "types.h"
 
-// A packet, and where and when it is evaluated. After the decode, or where the fast path has
-// described it, it changes only where it is forwarded (dir, recv, xmit, second), translated
-// (become), or carries a SYN cookie (redeem_cookie). own_arp and resolve_translated ask about other
-// addresses than the packet's, and put them here. Fields down to "reason" are those of
-// packet.Packet.
+// A packet, and where and when it is evaluated. After the decoder or the fast path has filled it
+// in, it changes only when the packet is forwarded (dir, recv, xmit, second), translated (become),
+// or carries a SYN cookie (redeem_cookie). own_arp and resolve_translated put other addresses here
+// to ask about them. Fields down to "reason" are those of packet.Packet.
 struct packet {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 ports, seq, ack;
@@ -24,7 +22,7 @@ struct packet {
 	__u8 tcp_flags, icmp_type, icmp_code, frag;
 	__u8 version, proto, ttl, tos;
 	__u8 ip_options, ext_hdrs, reason;
-	__u8 jumbo; // bytes of the jumbo option that a GSO packet has and its segments have not
+	__u8 jumbo; // bytes of the jumbo header of a GSO packet, which its segments do not have
 
 	__u8 kind;		// enum parsed
 	__u8 scale;		// of a SYN, NO_SCALE if there is none
@@ -71,7 +69,7 @@ struct lookup {
 	__u8 settled;
 };
 
-// What counts the state to be made: the track of a rule with limit, and its source.
+// Where the state to be made counts: in the track of a rule with limit, and for its source.
 struct limit {
 	struct masked masked; // what the track counts by
 	__u64 tag;	      // of the track of that
@@ -106,7 +104,7 @@ struct walk {
 	__u32 classified;
 	__u32 reads; // enum read: what was asked about so far
 	__u64 epoch; // config.epoch when the walk began
-	// so far only what lies in struct traits was asked about, and no rule has matched
+	// so far the rules asked only about what struct traits holds, and none has matched
 	__u8 pure;
 	__u8 any_asked;
 	__u64 looked[4]; // flow ids that were looked up
@@ -149,7 +147,7 @@ struct nat_victim {
 	__u32 port; // that its eviction frees
 };
 
-// Values of nat->ruled: any instance; and besides it that the rules have seen the packet
+// Values of nat->ruled: any instance; and a bit that says that the rules have seen the packet
 // translated.
 enum { ANY_INSTANCE = 1 << 16, SEEN_TRANSLATED = 1 << 17 };
 
@@ -167,16 +165,16 @@ struct nat {
 	// the translation is that of a rule with nat: the number of the instance, or ANY_INSTANCE,
 	// 0 for another translation
 	__u32 ruled;
-	__u32 instance; // of nat, whose rule has let the packet pass that leaves now; 0 for none
-	__u32 part;	// of the flows of a service, the packet's
+	__u32 instance; // of the rule with nat that has let the leaving packet pass; 0 for none
+	__u32 part;	// of a service's flows to which the packet's flow belongs
 	struct maybe backend; // place of the one that find_published has chosen
 	__u32 partner;	      // the other entry of a translation
 	struct maybe inner;   // place of the inner entry of the translation that the packet follows
 	__u32 from;	      // 0: the low end of that entry sent the packet
 	struct nat_victim victim;
 	struct tuple was, goal;
-	// the translation that fragments follow: a packet between a pod and a published port may
-	// go through two
+	// the tuple before the translation that fragments follow: a packet between a pod and a
+	// published port may have two translations
 	struct tuple before;
 };
 
@@ -187,7 +185,7 @@ struct pkt_endpoint {
 	__u32 mtu, ifindex;
 };
 
-// Why the next hop of a rule with fwd cannot get a packet, as an ICMP error says it.
+// Why the next hop of a rule with fwd cannot get a packet, as reported in an ICMP error.
 enum hop_error { HOP_FINE, HOP_TOO_BIG, HOP_EXPIRED };
 
 // Forwarding, forward.h and hop.h.
@@ -242,7 +240,7 @@ struct cpu {
 	__u64 unanswered; // answers that could not be made or were too many
 	__s64 answer_time;
 	__s64 pending; // states counted here and not yet in the gauge
-	// hash of an end towards which no port was free and none could be made so
+	// hash of an end towards which no port was free and none could be freed
 	__u64 dry;
 	__s64 dry_until;
 	struct maybe dry_pod; // place of a pod, none for all: no translation of it could be evicted

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// SYNs that repeat one that a cookie has just answered. They get no second answer, or a sender that
-// forges one SYN of a peer several times would make the host send as many answers. A client that
-// has lost the answer sends the SYN again after a second (RFC 6298 section 2).
+// Repetitions of a SYN that a cookie has just answered. They get no second answer: a sender that
+// forges the same SYN several times would make the host send as many answers to its victim. A
+// client that has not received the answer sends the SYN again after a second (RFC 6298 section 2).
 #pragma once
 
 #include "remove.h"
 
 enum { ANSWERED = 1024 };
-#define REPEAT_TIME 500000000 // ns; as long as the kernel by itself, net.ipv4.tcp_invalid_ratelimit
+#define REPEAT_TIME 500000000 // ns; the kernel's own limit, net.ipv4.tcp_invalid_ratelimit
 
-// One that was answered, on each CPU, at the index of its hash.
+// A SYN that was answered. Each CPU has its own map of them, by hash.
 struct answered {
 	__u64 syn; // hash of its flow and sequence number
 	__s64 until;

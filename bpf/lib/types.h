@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What lies in maps. The Go types are generated from these. A change of a pinned one raises LAYOUT.
+// What lies in maps. The Go types are generated from these types. A change of a pinned type raises
+// LAYOUT.
 #pragma once
 
 #include "image.h"
 #include "maybe.h"
 
-// An interface of the host. Name ids and globs are those of the Program whose image has this
-// parity.
+// An interface of the host. Name ids and globs at index n are those of the Program whose image has
+// parity n.
 struct iface {
 	__u64 globs[2];
 	__u32 name[2];
@@ -24,7 +25,7 @@ struct iface_address {
 	struct address addr;
 };
 
-// To how many interfaces one network may be connected.
+// How many interfaces of one network are listed.
 enum { MAX_CONNECTED = 4 };
 
 struct route {
@@ -37,10 +38,10 @@ struct connected {
 	__u32 more;		      // there are others
 };
 
-// Prefixes lie in tries below a byte for the family, so ::/0 holds no IPv4 address; IPv4 as
-// ::ffff:a.b.c.d.
+// The key of a prefix in a trie begins with the family, so ::/0 contains no IPv4 address. IPv4
+// addresses have the form ::ffff:a.b.c.d.
 struct table_key {
-	__u32 bits;	// with the 32 of family
+	__u32 bits;	// prefix length, with the 32 of family
 	__u8 family[4]; // 4 or 6, three zeros
 	__u8 addr[16];
 };
@@ -67,14 +68,15 @@ static __always_inline __u32 current_reads(__u32 current)
 	return current >> CURRENT_READS;
 }
 
-// when_of is of what rules an answer was: the image in a slot and config.epoch. It is never 0.
+// when_of identifies the rules that gave an answer: the image in a slot, and config.epoch. It is
+// never 0.
 static __always_inline __u64 when_of(__u64 epoch, __u32 slot)
 {
 	return epoch << 8 | slot;
 }
 
-// The two parts of header.reads, each of enum read: what the vectors alone ask about, and what they
-// or any condition do.
+// The two parts of header.reads, each of enum read: what the vectors alone ask about, and what the
+// vectors and all conditions ask about.
 static __always_inline __u32 vectors_read(__u32 reads)
 {
 	return reads & READ_ALL;
@@ -85,11 +87,11 @@ static __always_inline __u32 rules_read(__u32 reads)
 	return reads >> READ_BITS & READ_ALL;
 }
 
-// Whose keys lie where in config.seed. A hash that other hosts can observe has keys of its own, so
-// it reveals nothing about where states lie in the table.
+// Where the keys of each hash lie in config.seed. A hash that other hosts can observe has keys of
+// its own, so it reveals nothing about where states lie in the table.
 enum { SEED_TABLE = 0, SEED_SOURCE = 10, SEED_NAT = 12, SEED_COOKIE = 22, NUM_SEEDS = 32 };
 
-// The settings, written by the agent. times in ns.
+// The settings, written by the agent. Times are in ns.
 struct config {
 	__u32 layout;
 	// slot of the image in force, and above it its header.fast_flow and header.reads: one word,
@@ -112,14 +114,14 @@ struct config {
 	__u64 own[4]; // a bit for each address of the host: origin.h
 	__s64 life_syn, life_established, life_fin, life_rst, life_udp, life_udp_reply, life_short;
 	__s64 life_frag;
-	// what CLOCK_MONOTONIC_COARSE was when the count of jiffies was 0, and what it moves by;
+	// what CLOCK_MONOTONIC_COARSE was when the count of jiffies was 0, and what one jiffy adds;
 	// tick is 0 if that is not known
 	__s64 clock, tick;
 	// stores are seen by other CPUs in the order in which they are made: store_release
 	__u32 in_order;
-	// source.h: the number of cells and of slots of the ring less one, both powers of two; from
-	// how many half-open states on a source's new ones are recorded, ~0 for never; how many of
-	// these.
+	// source.h: the number of cells less one, and of slots of the ring less one (both numbers
+	// are powers of two); the number of half-open states from which on a source's new ones are
+	// recorded, ~0 for never; how many of these are recorded.
 	__u32 source_mask, ring_mask, source_from, source_turns;
 	__u32 max_nats;	    // translations
 	__u32 max_pod_nats; // of one pod, 0 for any number
@@ -187,17 +189,17 @@ static __always_inline __u32 partner_of(const struct side *low)
 	return low->track;
 }
 
-// One set of the state table: a line of tags, and elsewhere the addresses and the sides. The lines
-// of tags lie together, so that they stay in the cache when the entries do not: a look-up costs one
-// cold entry, a miss none. A tag holds the ports, the protocol, the flow name and twelve bits of
-// the hash; its two low bits say what the entry is, the third that it is half-open; the fourth that
-// it was answered, if it is half-open, and if not, that its connection ends (sweep_hint.h). Entries
-// are found by their tag, so that a miss costs two lines.
+// One set of the state table: a line of tags, and in another map the addresses and the sides. The
+// lines of tags lie together, so they stay in the cache when the entries do not. An entry is found
+// by its tag: a look-up reads two lines of tags, and one cold entry unless it finds nothing. A tag
+// holds the ports, the protocol, the flow name and twelve bits of the hash. Its two low bits say
+// what the entry is, the third that it is half-open. The fourth says of a half-open entry that it
+// was answered, of another one that its connection ends (sweep_hint.h).
 struct tag_line {
 	__u64 tag[WAYS];
 };
 
-// The bits that an entry which is claimed has in common with what it will be.
+// The bits of a tag that are the same while the entry is claimed and when it is live.
 #define TAG_IDENTITY (~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED | (TAG_LIVE ^ TAG_CLAIMED)))
 
 struct set {
@@ -207,9 +209,9 @@ struct set {
 	struct side side[2 * WAYS];
 };
 
-// A track counts the states that one rule made for one masked tuple: all, and of these those that
-// have proved themselves. One that counts half-open states only may be given to another tuple: then
-// its era changes, and these states no longer count.
+// A track counts the states that one rule made for one masked tuple: all of them, and those that
+// have proved themselves. A track that counts only half-open states may be given to another tuple:
+// then its era changes, and these states no longer count.
 enum { TRACK_DEAD = 1 << 27, TRACK_COUNT = 0x7ffffff };
 #define TRACK_ONE_PROVED (1ULL << 28)
 #define TRACK_PROVED ((1ULL << 56) - TRACK_ONE_PROVED)
@@ -225,8 +227,8 @@ struct masked {
 
 struct track {
 	struct masked by;
-	// how many | TRACK_DEAD | how many that are proved << 28 | the lowest byte of the era <<
-	// TRACK_ERA
+	// number of states | TRACK_DEAD | number of proved ones << 28 | the lowest byte of the era
+	// << TRACK_ERA
 	__u64 held;
 	__u32 era;
 	__u32 pad;
@@ -237,7 +239,7 @@ struct track_set {
 	struct track track[WAYS];
 };
 
-// How many states there are. One line each: they are written by every CPU.
+// Counts of states and translations. Counts that every CPU writes have cache lines of their own.
 struct gauge {
 	__s64 states;
 	__u64 pad1[7];
@@ -263,7 +265,7 @@ struct gauge {
 };
 
 enum { COOKIES_FROM = 4, COOKIES_TO = 8 }; // see enum cookies_mode
-// What cookie->offer says of a packet: a SYN that may be answered by a cookie, one that was
+// What cookie->offer says about a packet: a SYN that may be answered by a cookie, one that was
 // answered just now, an acknowledgement that is evaluated as its SYN.
 enum offer { OFFER_NONE, OFFER_COOKIE, OFFER_REPEATED, OFFER_REDEEMED };
 
@@ -329,7 +331,7 @@ struct captured {
 	__u8 data[SNAP];
 };
 
-// A frame that is held, hold.h, and where it came to a hook.
+// A frame that is held (hold.h), and the hook that it came to.
 struct held_frame {
 	__u32 ifindex, ingress_ifindex;
 	__u32 mark, priority, pkt_type;
@@ -351,12 +353,12 @@ struct verdict {
 	__u32 id;
 };
 
-// The same in two words of the byte order of BPF on little-endian machines.
+// The same as two words on a little-endian machine.
 struct verdict_words {
 	__u64 first, second;
 };
 
-// A test or the agent runs a program by BPF_PROG_TEST_RUN with this input and reads the output.
+// Input and output of a program that a test or the agent runs by BPF_PROG_TEST_RUN.
 struct call {
 	__s64 now;
 	__u32 random;
@@ -388,8 +390,7 @@ struct name_id {
 	__u8 name[64];
 };
 
-// Types that lie in rows and that only the loader writes. No map holds them by their name, so they
-// are named here for the generator.
+// Types that the generator finds only here: no map has them as the type of its values.
 struct shapes {
 	struct header header;
 	struct code code;
