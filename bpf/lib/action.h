@@ -77,15 +77,15 @@ static __always_inline int jump(struct walk *walk, struct verdict *v, struct cod
 	return STEP_CONTINUE;
 }
 
-// has_nat: a rule with nat translates the packet back, or as a redirected port asks. What any
-// instance has translated is for all of them, a redirected port for its own.
+// has_nat: a rule with nat translates the packet. A flow that any instance has translated is
+// translated back by all instances; a redirected port belongs to one instance.
 static __always_inline int has_nat(const struct nat *nat, const struct code *r)
 {
 	return nat->ruled == ANY_INSTANCE || nat->ruled == (r->arg & (NAT_CONTINUES - 1));
 }
 
-// set_hop has the rule in a slot send the packet to its next hop. As in ipfw, of the packets of its
-// states only those are sent there that go as the one that made the state.
+// set_hop lets the rule in a slot send the packet to its next hop. As in ipfw, of the packets of
+// its states only those in the direction of the first packet are sent there.
 __noinline int set_hop(struct cpu *c, __u32 slot)
 {
 	if (!c)

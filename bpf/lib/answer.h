@@ -4,7 +4,7 @@
 
 #include "decode.h"
 
-// answerable: RFC 1122 3.2.2, RFC 4443 2.4.
+// single: the address may be that of one host. answerable: RFC 1122 3.2.2, RFC 4443 2.4.
 static __always_inline int single(__u64 hi, __u64 lo, __u8 version)
 {
 	__u32 a = lo;

@@ -52,7 +52,8 @@ static __always_inline int is_address(__u32 ifindex, __u64 hi, __u64 lo)
 	return bpf_map_lookup_elem(&addresses, &k) != NULL;
 }
 
-// own_bit is the number of an address in config.own, from 0 to 255. ownBits in Go does the same.
+// own_bit is the number of the bit of an address in config.own, from 0 to 255. ownBits in Go does
+// the same.
 static __always_inline __u32 own_bit(__u64 hi, __u64 lo)
 {
 	return (hi * 3 ^ lo) * GOLDEN >> 56;
@@ -164,8 +165,8 @@ static __always_inline void record_read(struct walk *walk, __u8 op)
 		walk->reads |= READ_SPORT;
 }
 
-// The kinds of conditions, in the order of enum cond_op. First: what the packet is, its addresses
-// and ports.
+// The conditions by kind, in the order of enum cond_op. test_ends: version, protocol, addresses and
+// ports.
 static __always_inline int test_ends(const struct packet *p, const struct walk *walk, void *image,
 				     struct header *h, struct cond *c)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The fields of one packet: the part of the decoder that needs no more than fixed headers. The
-// decoder of docs/design/0002-decoder.md; section numbers here are those of that page.
-// packet.Packet.Decode gives the same fields and the same reason for the same bytes.
+// The fields of one packet: the part of the decoder that reads only fixed headers. Section numbers
+// are those of docs/design/0002-decoder.md. packet.Packet.Decode gives the same fields and the same
+// reason for the same bytes.
 #pragma once
 
 #include "headers.h"
@@ -16,11 +16,11 @@ enum {
 	MAX_HOP_OPTIONS = 16
 };
 
-// Kinds of options that IPv4 and TCP have in common, and what is none.
+// Kinds of options that IPv4 and TCP have in common, and the mark of an invalid one.
 enum { OPTION_BAD = -1, OPTION_END, OPTION_PAD };
 
 struct option {
-	int kind; // or OPTION_BAD: it ends behind the options
+	int kind; // or OPTION_BAD: its length is invalid
 	__u32 at; // where it lies in scratch->buf
 	__u32 len;
 };
@@ -225,7 +225,8 @@ static __always_inline __u8 read_ip6(struct packet *p, const struct ip6 *h, __u3
 	return 0;
 }
 
-// is_icmp: the ICMP fields are set. is_icmp_error: it quotes a packet.
+// is_icmp: the ICMP fields are set. error_type: a message of this type is an error, which quotes a
+// packet.
 static __always_inline int is_icmp(const struct packet *p)
 {
 	return !p->reason && !(p->frag & FRAG_LATER) &&
@@ -256,9 +257,9 @@ static __always_inline __u8 query_of(__u8 version, __u8 type)
 	return !type ? 8 : type == 14 || type == 16 || type == 18 ? type - 1 : 0;
 }
 
-// icmp_ports returns what stands for the ports of a query or its answer, whose bytes 4 to 7 are
-// `word`, as in flow.KeyOf: for the end that asks the id, for the one that answers the id plus the
-// type of the query. Other messages have none: 0.
+// icmp_ports returns what takes the place of the ports of a query or its answer, as in flow.KeyOf:
+// the id for the end that asks, the id plus the type of the query for the end that answers. `word`
+// is bytes 4 to 7 of the message. For other messages it returns 0.
 static __always_inline __u32 icmp_ports(__u8 version, __u8 type, __u32 word)
 {
 	__u32 id = word >> 16, query = query_of(version, type);

@@ -40,9 +40,9 @@ static __always_inline void reset_walk(struct walk *walk)
 
 enum { LOOKUP_WALK, LOOKUP_CONTINUE, LOOKUP_DONE };
 
-// by_first_lookup decides most packets of the slow path: the first rule looks states up, there is
-// one, and its rule decides (LOOKUP_DONE). Otherwise the walk begins (LOOKUP_WALK) or continues
-// where p stands (LOOKUP_CONTINUE).
+// by_first_lookup decides about most packets of the slow path: the first rule looks a state up,
+// finds one, and its rule decides (LOOKUP_DONE). Otherwise the walk begins (LOOKUP_WALK) or
+// continues with the action of the state's rule (LOOKUP_CONTINUE).
 static __always_inline int by_first_lookup(struct cpu *c, void *image, struct header *h)
 {
 	const struct packet *p = &c->packet;
@@ -90,8 +90,8 @@ static __always_inline void begin_rules(struct cpu *c, struct walk *walk, struct
 	walk->mode = MODE_MATCHED;
 }
 
-// evaluate_rules reports whether the rules have to be walked. `at`, if not 0, is where that
-// continues.
+// evaluate_rules reports whether the rules have to be walked. `at`, if not 0, is the slot where the
+// walk continues.
 static __always_inline int evaluate_rules(struct __sk_buff *skb, struct config *cf, struct cpu *c,
 					  void *image, struct header *h, __u32 at)
 {
@@ -121,7 +121,7 @@ static __always_inline int evaluate_rules(struct __sk_buff *skb, struct config *
 		return 1;
 	}
 	walk->pc = at;
-	walk->depth = depth; // "return" leads to where "call" stood in front of it
+	walk->depth = depth; // a "return" here returns to a "call" before this slot
 	walk->jumps = jumps;
 	return 1;
 }
@@ -175,7 +175,7 @@ __noinline int before_rules(struct __sk_buff *skb, struct cpu *c)
 	__builtin_memset(v, 0, sizeof(*v));
 	look->proved = NONE;
 	v->reason = REASON_LOOP;
-	if (likely(!at)) // or it continues at a place in the rules where it began
+	if (likely(!at)) // a walk that continues keeps its image
 		walk->current = cf->current & CURRENT_SLOT;
 	if (p->kind != PARSED_IP) {
 		p->len = 0;
@@ -186,8 +186,8 @@ __noinline int before_rules(struct __sk_buff *skb, struct cpu *c)
 		decided_before(v, 0, REASON_DECODE + p->reason);
 		return 0;
 	}
-	// Neighbour discovery is essential on one link only: it is not forwarded, where the hop
-	// limit is one less.
+	// Only the first evaluation knows neighbour discovery: a forwarded packet has a lower hop
+	// limit, and is not neighbour discovery any more.
 	if (p->proto == PROTO_ICMPV6 && !cf->no_essential && !p->second && essential(p)) {
 		decided_before(v, 1, REASON_ESSENTIAL);
 		return 0;
@@ -228,7 +228,7 @@ static __always_inline void report_drop(struct cpu *c, const struct verdict *v, 
 {
 	__u8 r = v->reason;
 
-	if (r == REASON_COOKIE) // not dropped but answered
+	if (r == REASON_COOKIE) // it was answered, not dropped
 		return;
 
 	__u32 kind = (r >= REASON_LIMIT && r <= REASON_NO_KEY) || r == REASON_HALF_OPEN_SOURCE ||

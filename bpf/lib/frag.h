@@ -44,8 +44,9 @@ __noinline int record_fragment(struct cpu *c)
 	return 0;
 }
 
-// continue_fragment has the rules behind one with nat decide about a later fragment, as they have
-// about the first, which that rule translated. One whose translation is gone is none of it.
+// continue_fragment lets the rules behind one with nat decide about a later fragment, as they did
+// about the first fragment, which that rule translated. A fragment without that translation is
+// dropped.
 static __always_inline void continue_fragment(struct cpu *c, const struct code *r, __u32 slot)
 {
 	struct walk *walk = &c->walk;
@@ -101,8 +102,8 @@ __noinline int follow_fragment(struct cpu *c)
 	return 1;
 }
 
-// charge_fragment takes the bytes of a later fragment, which follows the first, of the pipe of the
-// rule that has let that pass, and counts it.
+// charge_fragment takes the bytes of a later fragment from the pipe of the rule that has let the
+// first one pass, and counts the fragment for that rule.
 static __always_inline void charge_fragment(struct cpu *c, const struct packet *p,
 					    const struct walk *walk, struct verdict *v)
 {

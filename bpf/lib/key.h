@@ -81,8 +81,8 @@ static __always_inline void canonical(const struct packet *p, struct lookup *loo
 		on_link(p, look);
 }
 
-// quote_headers steps over the quoted IPv6 extension headers from look->quote_at on;
-// look->quote_proto moves along. 0: there is no flow.
+// quote_headers moves look->quote_at and look->quote_proto past the quoted IPv6 extension headers.
+// 0: there is no flow.
 static __always_inline int quote_headers(struct __sk_buff *skb, const struct packet *p,
 					 struct lookup *look, struct scratch *scratch)
 {
@@ -125,10 +125,10 @@ static __always_inline int quote_ports(struct __sk_buff *skb, const struct packe
 	return *ports != 0; // or the quoted packet is an error, too
 }
 
-// read_quote sets the key from the packet that an ICMP error quotes, turned round, and
-// look->quote_seq. An error goes to the sender of the packet that it quotes: one that goes
-// elsewhere belongs to no flow (CVE-2019-5598). Both addresses are as in the frame, or both as
-// translation left them.
+// read_quote sets the key and look->quote_seq from the packet that an ICMP error quotes, and
+// look->from to the end that this packet was sent to. An error goes to the sender of the packet
+// that it quotes: an error to another address belongs to no flow (CVE-2019-5598). The addresses of
+// both packets are as in the frame, or both as translated.
 __noinline int read_quote(struct __sk_buff *skb, struct cpu *c)
 {
 	if (!c)

@@ -87,7 +87,7 @@ static __always_inline __u8 hop_options(struct __sk_buff *skb, struct packet *p,
 }
 
 // extension_size returns the length of the extension header whose first bytes are in scratch->buf,
-// 0 when the packet ends inside it.
+// 0 when it is invalid or the packet ends inside it.
 static __always_inline __u32 extension_size(__u8 proto, const __u8 *b, __u32 left)
 {
 	__u32 size = 8;
@@ -226,8 +226,9 @@ static __always_inline int slow6(struct __sk_buff *skb, struct packet *p, struct
 	return load_transport(skb, p, scratch);
 }
 
-// parse_slow_ip decodes the IP packet at p->l3 of a frame of this type, 0 if nothing said one. It
-// is a function of its own so that the verifier does not check it for each number of VLAN tags.
+// parse_slow_ip decodes the IP packet at p->l3 of a frame whose link-layer header has this type, 0
+// if it has none. It is a function of its own so that the verifier does not check it for each
+// number of VLAN tags.
 __noinline int parse_slow_ip(struct __sk_buff *skb, struct cpu *c, __u32 type)
 {
 	if (!c)
@@ -248,14 +249,14 @@ __noinline int parse_slow_ip(struct __sk_buff *skb, struct cpu *c, __u32 type)
 	return version == 4 ? slow4(skb, p, scratch) : slow6(skb, p, scratch);
 }
 
-// Between the hooks and IP over InfiniBand the kernel puts the 20 bytes of the neighbour's address,
-// of zeros at ingress, before the 4 of RFC 4391 section 6, which begin with the protocol:
-// IPOIB_HARD_LEN of drivers/infiniband/ulp/ipoib/ipoib.h. No frame with an Ethernet header has IP
-// there.
+// At the hooks a frame of IP over InfiniBand begins with 20 bytes that the kernel adds: the
+// neighbour's address, zeros at ingress (IPOIB_HARD_LEN of drivers/infiniband/ulp/ipoib/ipoib.h).
+// The 4 bytes of RFC 4391 section 6 follow, which begin with the protocol. No frame with an
+// Ethernet header has its IP header at this offset.
 enum { L2_INFINIBAND = 24 };
 
 // parse_slow decodes any frame: VLAN tags, options, extension headers, fragments, headers that are
-// cut or not in one piece.
+// truncated or not in one piece.
 __noinline int parse_slow(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	if (!c)

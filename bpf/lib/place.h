@@ -45,7 +45,7 @@ __noinline int strays(struct cpu *c, __u32 place)
 		return 0;
 	if (nat->make ? mine & META_PUBLISHED : nat->translated || !calls_port(mine))
 		return 0;
-	// It is over, or the SYN begins it again.
+	// The state is over, or the SYN begins another connection.
 	if (reclaimable(c, place))
 		return 0;
 	return look->key.proto != PROTO_TCP || !bare_syn(p->tcp_flags) || o->flags & SIDE_SEEN ||
@@ -59,7 +59,7 @@ static __always_inline int reclaim_at(struct cpu *c, __u32 place)
 	return tag && remove_state(c, place, tag, GONE_RECLAIMED);
 }
 
-// reclaim_dead frees such an entry in one of the two sets of look->hash.
+// reclaim_dead frees a reclaimable entry in one of the two sets of look->hash.
 __noinline int reclaim_dead(struct cpu *c, __u32 sets)
 {
 	if (!c)
@@ -107,7 +107,7 @@ static __always_inline int claim_picked(struct lookup *look, const struct scratc
 	return 1;
 }
 
-// claim_spare takes the entry that the look-up found, by the tag of a claim.
+// claim_spare claims the entry look->spare, with the tag `claim`.
 static __always_inline int claim_spare(const struct packet *p, struct lookup *look, __u64 claim)
 {
 	__u32 place = number(look->spare), way = place % WAYS;
@@ -131,7 +131,7 @@ static __always_inline void unclaim(const struct packet *p, __u32 place)
 }
 
 // claim takes an entry for look->key: in the emptier of its two sets, which fills the table evenly.
-// It sets look->place. With no_wait it also takes an entry that ended just now.
+// It sets look->place. With no_wait it also takes an entry that was freed just now.
 __noinline int claim(struct cpu *c, __u32 no_wait)
 {
 	struct config *cf = settings();
@@ -163,7 +163,7 @@ __noinline int claim(struct cpu *c, __u32 no_wait)
 	return 0;
 }
 
-// other_set returns the set in which the entry at a place could lie as well.
+// other_set returns the second of the two sets in which the entry at a place may lie.
 static __always_inline __u32 other_set(struct config *cf, struct set *s, __u64 tag, __u32 n,
 				       __u32 way)
 {
@@ -174,12 +174,12 @@ static __always_inline __u32 other_set(struct config *cf, struct set *s, __u64 t
 	return a == n ? b : a;
 }
 
-// begin_move claims the place in its other set to which the entry at a place will move, if there is
-// a vacant entry. The tag of the old place decides whether the entry was moved, promoted or
-// removed, and the flag there whether it has left its track: each happens once. At every moment
-// look-ups find the entry in one of its places. A packet that found the old place and writes to it
-// after the copy loses what it wrote, the numbers of one segment. The next segment that counts
-// raises them. It returns the new place as a struct maybe.
+// begin_move claims a vacant entry, if there is one, in the other set of the entry at a place,
+// which will move there. It returns the new place as a struct maybe. The tag of the old place
+// decides whether the entry was moved, promoted or removed, and META_TRACKED there whether it has
+// left its track: each happens once. At every moment look-ups find the entry in one of the two
+// places. If a packet has found the old place and writes to it after the copy, the numbers of one
+// segment are lost. The next segment that counts raises them.
 __noinline int begin_move(struct cpu *c, __u32 place)
 {
 	struct config *cf = settings();
@@ -208,8 +208,8 @@ __noinline int begin_move(struct cpu *c, __u32 place)
 		return 0;
 	if (__sync_val_compare_and_swap(&t->tag[at], old, fast_claim(tag)) != old)
 		return 0;
-	// From here on this CPU owns the old place. Look-ups find it until they find the new one.
-	// the state ended meanwhile
+	// From here on this CPU owns the old place, unless the state has ended meanwhile. Look-ups
+	// find the old place until they find the new one.
 	if (__sync_val_compare_and_swap(&from->tag[way], tag, tag ^ TAG_LIVE ^ TAG_MOVING) != tag) {
 		__sync_lock_test_and_set(&t->tag[at], free_tag(p->now));
 		return 0;
@@ -234,7 +234,7 @@ __noinline int end_move(struct cpu *c, __u32 place)
 	*low_side(o, at) = *low_side(s, way);
 	*high_side(o, at) = *high_side(s, way);
 	low_side(o, at)->flags |= flags & META_TRACKED;
-	// A packet that would have promoted it meanwhile could not.
+	// Meanwhile no packet could promote the state.
 	if (tag & TAG_HALF_OPEN)
 		prove_again(low_side(o, at), high_side(o, at), tag_proto(tag));
 	__sync_lock_test_and_set(&t->tag[at], tag);
@@ -279,9 +279,9 @@ static __always_inline int find_place(struct cpu *c, struct config *cf, const st
 
 // evict_double resolves a double insertion between the live entry at `place`, which is ours, and
 // one at another place that has the same identity: of two live ones with the same key the one at
-// the lower place stays. Ours also goes for an entry that fast_new is about to fill: fast_new may
-// have looked for duplicates before ours was there, and if not, it makes another one. It returns 0
-// if ours went.
+// the lower place stays. Ours is also removed if fast_new is about to fill another one: fast_new
+// may have looked for duplicates before ours was there. If it has seen ours, it gives up, and the
+// slow path makes another entry. evict_double returns 0 if it removed ours.
 __noinline int evict_double(struct cpu *c, __u32 place, __u32 other)
 {
 	struct set *s = set_at(other / WAYS);

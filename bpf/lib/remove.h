@@ -47,8 +47,8 @@ static __always_inline void count_answered(__s64 n)
 		__sync_fetch_and_add(&g->answered, n);
 }
 
-// mark_answered sets in the tag of a half-open state that it was answered: such states are evicted
-// first, and SYN cookies do not begin because of them.
+// mark_answered sets in the tag of a half-open state that it was answered. Answered states are
+// evicted first, and do not count towards the start of SYN cookies.
 __noinline int mark_answered(__u32 place)
 {
 	struct tag_line *t = tags_at(place / WAYS);
@@ -76,8 +76,8 @@ static __always_inline void uncount_half_open(__u64 source, __u64 tag)
 	}
 }
 
-// promote takes a state out of the half-open ones. The tag decides whether it is one of them, so
-// that promotion, removal and a move exclude each other; the flag is only a hint.
+// promote ends the half-open phase of a state. The tag decides whether a state is half-open, so
+// promotion, removal and a move exclude each other; META_HALF_OPEN is only a hint.
 __noinline int promote(__u32 place)
 {
 	__u32 way = place % WAYS;
@@ -101,9 +101,9 @@ __noinline int promote(__u32 place)
 	return 1;
 }
 
-// prove_again has the next packet prove a state that has proved itself and could not be promoted:
-// another CPU was changing its tag. Of TCP and SCTP each packet tries; those of other protocols go
-// by the flags of their own side.
+// prove_again lets the next packet promote a state that has proved itself and could not be
+// promoted, because another CPU was changing its tag. With TCP and SCTP each packet tries by
+// itself; with other protocols only if the flags of its own side ask for it.
 static __always_inline void prove_again(struct side *low, struct side *high, __u8 proto)
 {
 	if (proto == PROTO_TCP || proto == PROTO_SCTP)
@@ -133,7 +133,7 @@ static __always_inline int add_track(struct track *t, __u32 era, __u64 n)
 	__u64 old = __sync_fetch_and_add(&t->held, n);
 	if ((__u8)(old >> TRACK_ERA) == (__u8)era)
 		return 1;
-	__sync_fetch_and_add(&t->held, -n); // another tuple has just taken it
+	__sync_fetch_and_add(&t->held, -n); // the track was just given to another tuple
 	return 0;
 }
 
@@ -169,8 +169,8 @@ static __always_inline void count_nat(struct maybe of_pod, __s32 n)
 		__sync_fetch_and_add(&of->nats, n);
 }
 
-// answers_to: `other`, which lies with this tag at the partner of the translation's entry `low` at
-// a place, is its other half.
+// answers_to: `other` is the other half of the translation whose entry `low` is at a place. `other`
+// has this tag, and is at the place that `low` names.
 static __always_inline int answers_to(__u64 tag, const struct side *other, const struct side *low,
 				      __u32 place)
 {

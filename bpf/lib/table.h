@@ -6,8 +6,8 @@
 // An entry is claimed by compare-and-swap of its tag, written, and then published by setting the
 // tag live. A removed entry rests for some milliseconds before it is used again, so that a packet
 // on another CPU that found it just before does not write into its successor. Two CPUs may insert
-// one key at once; each looks again after publishing, and the entry at the lower place stays. The
-// fast path looks before (fast_new).
+// one key at once; each looks again after publishing, and the entry at the lower place stays.
+// fast_new looks before it publishes.
 #pragma once
 
 #include "hash.h"
@@ -39,8 +39,8 @@ static __always_inline int vacant(__u64 tag, __s64 now)
 	return (tag & TAG_MASK) == TAG_FREE && tag >> 2 <= (__u64)now >> TICK_SHIFT;
 }
 
-// tag_of is the tag of a live state with these ports, protocol and flow name (`names`): with bits
-// of the hash that do not choose its sets or its way, or entries of one set would share them.
+// tag_of is the tag of a live state with these ports, protocol and flow name (`names`). Its bits of
+// the hash choose neither its sets nor its way: entries of one set would share such bits.
 static __always_inline __u64 tag_of(__u64 names, __u64 hash)
 {
 	return names | (hash >> 32 & 0xfff) << 4 | TAG_LIVE;
@@ -77,8 +77,8 @@ static __always_inline void prefetch(__u32 first, __u64 hash)
 	}
 }
 
-// names_of returns what a tag has of a key besides its ends, tag_names that of a tag, and hash_of
-// the hash of a key.
+// names_of returns the ports, protocol and flow name of a key as a tag holds them, tag_names those
+// of a tag, and hash_of the hash of a key.
 static __always_inline __u64 names_of(const struct key *k)
 {
 	return (__u64)k->ports << 32 | (__u32)k->proto << 24 | (__u32)k->flow << 16;
@@ -158,8 +158,8 @@ static __always_inline int same_tag(__u64 a, __u64 b)
 	return !((a ^ b) & ~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED | (TAG_LIVE ^ TAG_MOVING)));
 }
 
-// fast_claim and slow_claim are the tags of an entry while it is filled: by fast_new, or by the
-// slow path, which looks for duplicates when it is live.
+// fast_claim and slow_claim are the tags of an entry while it is filled: by fast_new or a move, or
+// by the slow path, which looks for duplicates when the entry is live.
 static __always_inline __u64 fast_claim(__u64 tag)
 {
 	return (tag & TAG_IDENTITY) | TAG_HALF_OPEN;
@@ -217,7 +217,7 @@ static __always_inline __u64 vacancies(struct tag_line *t, __u64 tick)
 	for (int i = 0; i < WAYS; i++) {
 		__u64 tag = READ_ONCE(t->tag[i]);
 		__u64 later = tick - (tag >> 2);
-		opaque(later); // or the compiler makes branches of it: 2^16 paths
+		opaque(later); // otherwise the compiler makes branches: 2^16 paths
 		taken |= ((tag & TAG_MASK) + (later >> 63) + 7) >> 3 << i;
 	}
 	return taken ^ ((1 << WAYS) - 1);
@@ -233,8 +233,8 @@ static __always_inline __u32 count_bits(__u32 v)
 
 // find_spare sets look->spare to where a state for look->key could lie: at its home way in its
 // first set, which prefetch has loaded, or else in the emptier of its two sets, a and b, which
-// fills the table evenly. It loads the cache lines that such a state would write while the rules
-// are evaluated.
+// fills the table evenly. It begins to load the cache lines that such a state would write; the
+// rules are evaluated meanwhile.
 static __always_inline void find_spare(const struct packet *p, struct lookup *look, __u32 sets,
 				       struct tag_line *a, struct tag_line *b)
 {

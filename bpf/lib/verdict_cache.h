@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // The verdict cache holds, on each CPU, the first rule that matches packets with the same traits.
-// An entry is valid until something changes that rules ask about (config.epoch). It exists only
-// where the rules asked about nothing but what lies in struct traits: no state, no probability, no
+// An entry is valid until something changes that rules ask about (config.epoch). It is made only
+// where the rules have asked about nothing outside struct traits: no state, no probability, no
 // field that differs from packet to packet. The rule's action still runs for each packet.
 #pragma once
 
@@ -33,7 +33,7 @@ struct {
 	__type(value, struct cached_verdict);
 } verdict_cache SEC(".maps");
 
-// verdict_slot returns the entry where packets with these traits belong.
+// verdict_slot returns the entry for packets with these traits.
 static __always_inline struct cached_verdict *verdict_slot(struct traits *k)
 {
 	__u64 rest = (__u64)k->proto << 24 | k->tcp_flags << 16 | k->icmp_type << 8 | k->kind;
@@ -96,9 +96,9 @@ static __always_inline void traits_of(struct traits *k, const struct packet *p,
 	k->kind = p->version << 4 | p->dir;
 }
 
-// verdict_lookup returns the slot of the first rule that matches the packet, which is at the
-// beginning of the rules, as a struct maybe: none if it is not cached. Then the walk finds it, and
-// walk->pure marks that it may be cached.
+// verdict_lookup returns the slot of the first rule that matches the packet, as a struct maybe:
+// none if it is not cached. Then the walk finds it, and walk->pure marks that it may be cached. No
+// rule has been visited yet.
 __noinline int verdict_lookup(struct cpu *c, __u32 reads)
 {
 	struct config *cf = settings();
@@ -120,7 +120,7 @@ __noinline int verdict_lookup(struct cpu *c, __u32 reads)
 	return NONE.plus1;
 }
 
-// cached_kind returns what struct cached_verdict holds of a rule besides its slot.
+// cached_kind returns the bits of cached_verdict.slot that describe the rule.
 static __always_inline __u16 cached_kind(struct header *h, struct code *r)
 {
 	if (r->action != ACT_ALLOW || r->tag ||

@@ -54,7 +54,8 @@ __noinline int ask_any(struct cpu *c, __u32 flows)
 	if (!h)
 		return LOOK_MISS;
 	for (__u32 i = 0; i < 256 && i < flows; i++) {
-		opaque(walk); // one base in one register: this is in the longest chain of stacks
+		opaque(walk); // keeps one base in one register: this is in the longest chain of
+			      // stacks
 		int r = ask(c, walk, h->flow[i]);
 		if (r != LOOK_MISS)
 			return r;
@@ -63,7 +64,7 @@ __noinline int ask_any(struct cpu *c, __u32 flows)
 	return LOOK_MISS;
 }
 
-// asks_more: a rule whose conditions are true asks for a token, or needs a state.
+// asks_more: when its conditions are true, the rule still needs a token or a state.
 static __always_inline __u32 asks_more(const struct code *r)
 {
 	return r->state | (r->flags & CODE_RATE);
@@ -314,7 +315,7 @@ static long one_step(__u32 index, void *unused)
 	return walk->mode == MODE_ACT ? step_act(c, image, h) : STEP_CONTINUE;
 }
 
-// walk runs the rules over the current packet.
+// walk_rules evaluates the current packet by the rules.
 static __always_inline void walk_rules(void)
 {
 	bpf_loop(MAX_STEPS, one_step, NULL, 0);
