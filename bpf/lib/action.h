@@ -137,7 +137,7 @@ static __always_inline int apply_action(struct cpu *c, const struct packet *p,
 		return decide(walk, v, r, 1, REASON_RULE);
 	case ACT_COUNT:
 		return STEP_CONTINUE;
-	case ACT_SKIPTO: // the loader has turned targets that lie behind
+	case ACT_SKIPTO: // the compiler lets targets lie only ahead
 		return jump(walk, v, r, r->arg);
 	case ACT_CALL:
 		if (walk->depth >= MAX_CALLS)

@@ -6,9 +6,9 @@
 // the SYN would have been. Its state is established at once, and the stack receives what it needs
 // to open the connection, by bpf_sk_assign_tcp_reqsk (Linux 6.8).
 //
-// What the client's SYN offered is kept where the kernel's own cookies keep it: the size of
-// segments in the cookie, window scale and SACK in the low bits of the time stamp, so a client
-// without time stamps gets neither.
+// What the client's SYN offered is kept where the kernel's own cookies keep it: the segment size in
+// the cookie, window scale and SACK in the low bits of the time stamp. So a client without time
+// stamps gets neither of the two.
 #pragma once
 
 #include "reply.h"
@@ -34,9 +34,9 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
 				   struct bpf_tcp_req_attrs *attrs, int attrs__sz)
 	__attribute__((section(".ksyms"), weak));
 
-// listener returns the socket that listens where the packet goes, to be released, or NULL: there is
-// none, a connection has these ends already, or it speaks MPTCP, for which the stack takes no
-// cookies of ours.
+// listener returns the socket that listens where the packet goes, to be released, or NULL if there
+// is none, if a connection has these ends already, or if the listener speaks MPTCP, for which the
+// stack takes no cookies of ours.
 static __always_inline struct bpf_sock *listener(struct __sk_buff *skb, const struct packet *p,
 						 struct scratch *scratch)
 {
@@ -53,7 +53,7 @@ static __always_inline struct bpf_sock *listener(struct __sk_buff *skb, const st
 	return sk;
 }
 
-// plain_segment: a segment to an address of the host, in one piece, sent to us alone.
+// plain_segment: a segment to an address of the host, in one piece, in a unicast frame.
 static __always_inline int plain_segment(struct __sk_buff *skb, const struct packet *p)
 {
 	return p->kind == PARSED_IP && !p->reason && !(p->frag & (FRAG_FIRST | FRAG_LATER)) &&
@@ -140,7 +140,8 @@ __noinline __u32 cookie_clock(struct cpu *c)
 	return (__u32)((__u64)p->now / 1000000) + (__u32)own;
 }
 
-// cookie_stamp is the time stamp of an answer: that clock, its low bits what the SYN offered.
+// cookie_stamp is the time stamp of an answer: cookie_clock, with what the SYN offered in the low
+// bits.
 static __always_inline __u32 cookie_stamp(struct cpu *c, const struct packet *p,
 					  const struct cookie *cookie)
 {
@@ -227,8 +228,8 @@ __noinline int make_cookie(struct __sk_buff *skb, struct cpu *c)
 }
 
 // cookie_segment finds the segment size (MSS) that the SYN before this acknowledgement offered. It
-// computes the cookie again for each size that a cookie can encode. A cookie from before the last
-// turn of the kernel's minute gets the smallest size.
+// computes the cookie again for each size that a cookie can encode. A cookie from an earlier minute
+// of the kernel's clock gets the smallest size.
 __noinline __u32 cookie_segment(struct __sk_buff *skb, struct cpu *c)
 {
 	if (!c)
@@ -387,7 +388,7 @@ static __always_inline void before_evaluate(struct __sk_buff *skb, struct cpu *c
 		offer_cookie(skb, c);
 }
 
-// after_evaluate ends what before_evaluate began.
+// after_evaluate completes what before_evaluate began.
 static __always_inline void after_evaluate(struct __sk_buff *skb, struct cpu *c, struct verdict *v,
 					   const struct cookie *cookie)
 {

@@ -33,8 +33,8 @@ static __always_inline void fill(const struct packet *p, const struct lookup *lo
 	high->flags = meta | (look->from ? first : 0);
 	low->rule = high->rule = id;
 	low->track = limit->track.plus1;
-	// The other end has sent nothing; the time of its last packet is that of the state, and not
-	// 0, which the clock may show.
+	// The other end has sent nothing. The time of its last packet is that of the state, not 0:
+	// the clock may be at 0.
 	low->created = low->last = high->last = p->now;
 	high->created = exists(limit->track) ? limit->era : 0;
 	if (proto == PROTO_TCP) {

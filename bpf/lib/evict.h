@@ -14,7 +14,7 @@ static __always_inline __u64 half_open_in(struct tag_line *t, __u64 want)
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
 		__u64 differs = (READ_ONCE(t->tag[i]) & want) ^ want;
-		opaque(differs); // or the compiler makes branches of it: 2^16 paths
+		opaque(differs); // otherwise the compiler makes branches: 2^16 paths
 		m |= (differs - 1) >> 63 << i;
 	}
 	return m;
@@ -32,9 +32,9 @@ static __always_inline __s64 made_at(__u32 place)
 }
 
 // victim returns the place of the half-open state that would be evicted for look->hash, if its two
-// sets, a and b, have one: of two picked at random the older one. Answered ones come
-// first, since the client already has its answer. Tags show which states are half-open, so a flood
-// costs few cache lines.
+// sets, a and b, have one: of two picked at random, one in each set, the older one. Answered ones
+// come first, since the client already has its answer. Tags show which states are half-open, so a
+// flood costs few cache lines.
 static __always_inline struct maybe victim(const struct lookup *look, struct config *cf,
 					   struct tag_line *a, struct tag_line *b)
 {
@@ -80,8 +80,8 @@ __noinline int evict(struct cpu *c, __u32 sets)
 	return exists(found) && evict_at(c, number(found), GONE_RECLAIMED);
 }
 
-// own_half_open returns the place of a half-open state of limit->source that one of its turns
-// names.
+// own_half_open returns the place of the state that the ring names for a turn of limit->source,
+// none if that is not a half-open state of this source.
 static __always_inline struct maybe own_half_open(const struct limit *limit, struct config *cf,
 						  __u32 turn)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The buckets of rules with limit-rate, and of pipes, docs/design/0010-rates.md. A bucket is one
-// time: when it is full again (GCRA, ITU-T I.371, flow.Bucket). One that is full is as good as a
-// new one, so its place may be given to another tuple. Without such a place the bucket of the rule
-// counts.
+// The buckets of rules with limit-rate, and of pipes, docs/design/0010-rates.md. A bucket is stored
+// as one time: when it is full again (GCRA, ITU-T I.371, flow.Bucket). A full one equals a new one,
+// so its place may be given to another tuple. A packet for which there is no place counts in the
+// bucket of the rule.
 #pragma once
 
 #include "create.h"
@@ -36,8 +36,8 @@ struct {
 
 enum { RATE_TRIES = 4 };
 
-// take_token takes a token of the bucket that is full at *full, and reports whether there was one.
-// One that it loses to other CPUs each time counts as none.
+// take_token takes a token from the bucket that is full at *full, and reports whether there was
+// one. After RATE_TRIES lost races there was none.
 static __always_inline int take_token(__s64 *full, __s64 every, __s64 slack, __s64 now)
 {
 	for (int i = 0; i < RATE_TRIES; i++) {
@@ -59,7 +59,7 @@ static __always_inline __u64 rate_ways(struct rate_set *s, __u64 tag, __u64 key)
 	for (int i = 0; i < WAYS; i++) {
 		__u64 differs = (READ_ONCE(s->tag[i]) ^ tag) | (READ_ONCE(s->key[i]) ^ key);
 		differs = ~(differs | -differs) >> 63;
-		opaque(differs); // or the compiler makes branches of it
+		opaque(differs); // otherwise the compiler makes branches
 		m |= differs << i;
 	}
 	return m;
@@ -93,9 +93,9 @@ static __always_inline __u64 rate_hash(const __u64 *seed, const struct packet *p
 		     (__u64)id << 32 | ports);
 }
 
-// take_bucket takes `cost` of the bucket that a tag and a key find, or if the tag is 0 of the one
-// with an index, of all packets of a rule or pipe. What is no more than `slack` away from full has
-// enough. It returns 0, REASON_RATE, or REASON_RATES_FULL if there was no place.
+// take_bucket takes `cost` from the bucket that a tag and a key find, or if the tag is 0, from the
+// one with an index, which all packets of a rule or pipe share. A bucket that is full again within
+// `slack` has enough. It returns 0, REASON_RATE, or REASON_RATES_FULL if there was no place.
 __noinline int take_bucket(__u64 tag, __u64 key, __u32 index, __s64 cost, __s64 slack)
 {
 	struct cpu *c = this_cpu();
@@ -133,8 +133,8 @@ __noinline int take_bucket(__u64 tag, __u64 key, __u32 index, __s64 cost, __s64 
 		__sync_lock_test_and_set(&s->tag[way], 0);
 		WRITE_ONCE(s->key[way], key);
 		__sync_lock_test_and_set(&s->tag[way], tag);
-		// Of two CPUs that do the same for one tuple, the later one sees both places. From
-		// then on all find the first of them. If both see both, each takes a token of the
+		// If two CPUs do this for one tuple, the later one sees both places. From then on
+		// all CPUs find the first of them. If both see both, each takes a token of the
 		// first, and one token is lost.
 		found = rate_ways(a, tag, key) | (an == bn ? 0 : rate_ways(b, tag, key) << WAYS);
 		if (!(found & (found - 1)))
@@ -177,7 +177,7 @@ static __always_inline __u64 pipe_hash(const __u64 *seed, const struct packet *p
 		     (__u64)x->id << 32 | ports);
 }
 
-// wire_bytes is how many bytes the packet has when it is cut into its segments.
+// wire_bytes is how many bytes the packet has on the wire, cut into its segments.
 static __always_inline __u64 wire_bytes(const struct packet *p)
 {
 	__u32 head = p->payload, data = p->len - head, segment = p->segment;
@@ -187,8 +187,8 @@ static __always_inline __u64 wire_bytes(const struct packet *p)
 	return data + (__u64)((data + segment - 1) / segment) * (head - p->jumbo);
 }
 
-// take_pipe takes the bytes of the packet of the pipe of the rule in a slot. It returns 0, or the
-// reason if that carries too little.
+// take_pipe takes the bytes of the packet from the pipe of the rule in a slot. It returns 0, or the
+// reason if the pipe has too few.
 __noinline int take_pipe(struct cpu *c, __u32 slot)
 {
 	struct config *cf = settings();

@@ -38,7 +38,7 @@ static __always_inline void set_sctp_ask(struct side *d, const struct packet *p)
 }
 
 // may_use: a packet of side d may carry the tag. It is the one that d has used, or the one that o
-// has asked for last. Any will do where neither is known.
+// has asked for last. Any tag is valid where neither is known.
 static __always_inline int may_use(struct side *d, struct side *o, __u32 tag)
 {
 	if (d->flags & SIDE_SYN && tag == d->start)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // How many half-open states each source has: two cells of one table of counters, by a keyed hash of
 // the source; the lower cell counts. There are two cells for each half-open state that there may
-// be, so a source with none counts as one of n only if both its cells hold n states of other
-// sources: with four, and all cells as full as they get, once in 2,700.
+// be, so a source without states counts as one with n only if both its cells hold n states of other
+// sources: for n = 4, and with all cells as full as they get, once in 2,700.
 //
-// A source at its limit loses one of its own. A ring, whose slots a hash spreads over one array,
-// records the states that a source with many makes. A slot comes up again after a number of turns,
-// and then names one of the oldest.
+// A source at its limit loses one of its own states. A ring records the states that a source with
+// many makes; a hash spreads the slots of all rings over one array. After config.source_turns turns
+// a slot comes up again, and then names one of the oldest states.
 #pragma once
 
 #include "event.h"
@@ -41,8 +41,8 @@ struct {
 	__type(value, __u32);
 } source_turns SEC(".maps");
 
-// source_hash hashes an address: all of IPv4, the first 64 bits of IPv6, of which one host has all
-// that follow.
+// source_hash hashes an address: all of IPv4, the first 64 bits of IPv6, since one host may have
+// all addresses of a /64.
 static __always_inline __u64 source_hash(struct config *cf, __u64 hi, __u64 lo)
 {
 	__u64 a = is_mapped(hi, lo) ? lo : hi;
@@ -87,7 +87,7 @@ static __always_inline void leave_source(struct config *cf, __u64 hash)
 	__sync_fetch_and_add(b, -1);
 }
 
-// next_turn counts what a source with many states makes.
+// next_turn counts the states that a source with many makes, and returns how many there were.
 static __always_inline __u32 next_turn(__u64 hash)
 {
 	__u32 n = hash >> 20 & (SOURCE_TURNS - 1);

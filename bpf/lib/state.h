@@ -5,7 +5,8 @@
 #include "sweep_hint.h"
 #include "track.h"
 
-// What a look-up said; from LOOK_DROP on that the packet is dropped, with a reason.
+// Results of a look-up. From LOOK_DROP on the packet is dropped, and what is above LOOK_DROP is the
+// reason.
 enum look { LOOK_MISS, LOOK_HIT, LOOK_UNTOUCHED, LOOK_DROP = 16 };
 
 static __always_inline int look_drop(int reason)
@@ -92,7 +93,7 @@ static __always_inline void masked_tuple(struct masked *m, struct code *r, struc
 	m->pad = 0;
 }
 
-// mask_state sets limit->masked for a state that is there.
+// mask_state sets limit->masked for an existing state.
 static __always_inline void mask_state(struct limit *limit, struct code *r, struct address *low,
 				       struct address *high, __u32 ports, __u8 proto, int made)
 {
@@ -104,7 +105,7 @@ static __always_inline void mask_state(struct limit *limit, struct code *r, stru
 	limit->masked.dst_hi = off_link(limit->masked.dst_hi);
 }
 
-// take_track counts a state in the track that was entered last.
+// take_track records in a state the track that was entered last.
 static __always_inline void take_track(const struct limit *limit, struct side *low,
 				       struct side *high, struct maybe track)
 {
@@ -112,8 +113,8 @@ static __always_inline void take_track(const struct limit *limit, struct side *l
 	high->created = limit->era;
 }
 
-// mask_at sets limit->masked for the state at a place, and returns the limit of its rule, 0 if that
-// is gone.
+// mask_at sets limit->masked for the state at a place, and returns the limit of its rule, 0 if the
+// rule is gone.
 __noinline __u32 mask_at(struct cpu *c, __u32 place)
 {
 	struct set *s = set_at(place / WAYS);
@@ -137,9 +138,10 @@ __noinline __u32 mask_at(struct cpu *c, __u32 place)
 	return r->limit;
 }
 
-// keep_track counts a state that has proved itself as proved in its track, which from now on is not
-// evicted. If the track was given to another tuple, the state enters its own again; if there is no
-// free track, or the limit is reached, the state is removed, as half-open states are.
+// keep_track counts a state that has proved itself as proved in its track, which is not evicted
+// from then on. If the track was given to another tuple, the state enters one of its own tuple
+// again. If there is no free track, or the limit is reached, the state is removed like a half-open
+// one.
 __noinline int keep_track(struct cpu *c, __u32 place)
 {
 	struct set *s = set_at(place / WAYS);
@@ -165,15 +167,15 @@ __noinline int keep_track(struct cpu *c, __u32 place)
 		if (!add_track(track_at(at), limit->era, TRACK_ONE_PROVED))
 			return 0;
 	}
-	// It may have left its track at this moment.
+	// The state may have left its track at this moment.
 	if (!(__sync_fetch_and_or(&low->flags, META_KEEPS) & META_TRACKED))
 		add_track(track_at(track_of(low)), high->created, -TRACK_ONE_PROVED);
 	return 0;
 }
 
 // new_phase follows a change of a state: one that has proved itself is no longer half-open, and one
-// that is closed counts in no track. It sets look->proved if keep_track has to follow: stacks are
-// too deep here.
+// that is closed counts in no track. It sets look->proved if keep_track has to follow: here the
+// stack would be too deep for it.
 __noinline int new_phase(struct cpu *c, __u32 place, __u8 proto)
 {
 	struct set *s = set_at(place / WAYS);
@@ -217,7 +219,7 @@ static __always_inline int step_error(struct side *d, struct side *o, const stru
 				      const struct lookup *look, int liberal)
 {
 	if (look->key.proto == PROTO_TCP && !loose(d, o) && !liberal) {
-		// the start may lie more than half the circle back
+		// the start may lie more than 2^31 back
 		__u32 first = d->flags & SIDE_ACKED ? d->ack : o->start;
 		if (!(o->flags & SIDE_SEEN) || !between(first, look->quote_seq, o->end))
 			return RES_BAD_ICMP;
@@ -250,16 +252,16 @@ static __always_inline int unproved(__u32 flags)
 	return (flags & (META_PEER | META_MADE | SIDE_PROVED)) == (META_PEER | META_MADE);
 }
 
-// calls_port: this side sends to a published port. So what it sends to the pod itself belongs to
-// another flow. The fast path sees only such packets.
+// calls_port: this side sends to a published port. A packet that it sends to the pod itself belongs
+// to another flow. The fast path translates nothing, so it sees only the latter.
 static __always_inline int calls_port(__u32 flags)
 {
 	return (flags & META_CALLER) == META_CALLER;
 }
 
-// strays: the packet comes to a published port and the flow of the state at a place does not, or
-// the other way round, although in the pod both have the same addresses and ports; and the state
-// does not give way to the packet. It needs what place.h has.
+// strays: the packet and the flow of the state at a place have the same addresses and ports in the
+// pod, but only one of them goes through a published port; and the packet does not replace the
+// state. Defined in place.h.
 __noinline int strays(struct cpu *c, __u32 place);
 
 // step advances the live state at a place, which is look->place, by the packet. It returns
@@ -280,8 +282,8 @@ __noinline int step(struct cpu *c, __u32 place)
 
 	if (mine & META_PEER && !unproved(mine) && !look->is_error &&
 	    p->now <= d->last + lifetime(cf, PHASE_ESTABLISHED, proto)) {
-		// No TCP, SCTP or error; both ends were seen, and not long ago: the other side's
-		// line need not be read.
+		// Not TCP, SCTP or an ICMP error. Both ends were seen, this one recently, so the
+		// other side's line need not be read.
 		touch(d, p);
 		return LOOK_HIT;
 	}
@@ -293,7 +295,7 @@ __noinline int step(struct cpu *c, __u32 place)
 		r = step_rare(c, place);
 	} else if (proto == PROTO_TCP) {
 		r = step_tcp(d, o, p);
-		// A connection ends by a reset, or by the second FIN and what acknowledges it.
+		// A connection ends by a reset, or by the second FIN and its acknowledgement.
 		if (r == RES_HIT &&
 		    ((d->flags | o->flags) & SIDE_RST || d->flags & o->flags & SIDE_FIN))
 			note_end(place);
@@ -378,7 +380,7 @@ __noinline int look_up(struct cpu *c, __u32 flow)
 		return LOOK_MISS;
 	__u32 published = READ_ONCE(d->flags) & META_PUBLISHED;
 	published |= READ_ONCE(c->nat.make);
-	opaque(published); // or what the verifier knows of the flags makes paths
+	opaque(published); // otherwise each value of the flags is a path to the verifier
 	opaque(place);	   // nor may the call of strays
 	if (unlikely(published) && strays(c, place))
 		return look_drop(REASON_NAT_PORTS);

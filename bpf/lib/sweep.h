@@ -17,12 +17,12 @@ enum {
 	SETS_PER_TICK = 768,
 	MAX_SETS_PER_TICK = 4096
 };
-// Probes to idle TCP connections: every PROBE_EVERY seconds of the last PROBE_WITHIN (ipfw's
+// Probes to idle TCP connections: every PROBE_EVERY seconds of a state's last PROBE_WITHIN (ipfw's
 // dyn_keepalive_interval and _period).
 enum { PROBE_WITHIN = 20, PROBE_EVERY = 5 };
 enum { CLOCK_MONOTONIC = 1 };
 #define COOKIE_LOOK 1000000000LL
-// the kernel's cookies last for two minutes, of which the first has begun
+// a cookie of the kernel is valid for at most two minutes
 #define COOKIE_LIFE 128000000000LL
 
 // sets_per_tick is how many sets the hand passes in one tick.
@@ -66,10 +66,10 @@ static __always_inline void event_probe(struct config *cf, struct cpu *c, struct
 	bpf_ringbuf_submit(e, 0);
 }
 
-// wants_probe: the state is an established, tracked TCP connection that will expire soon, of which
-// one end may be done. The hand passes every PASS, so one of PROBE_EVERY / PASS passes probes. Of a
-// connection that was adopted no number may be known yet. Any number will do: an end answers one
-// that it does not expect with its own (RFC 9293 3.10.7.4).
+// wants_probe: the state is an established TCP connection that will expire soon; one end may have
+// sent its FIN. Of the passes within PROBE_EVERY one sends the probe. The numbers of an adopted
+// connection may be unknown. Any number will do: an end answers one that it does not expect with
+// its own (RFC 9293 3.10.7.4).
 static __always_inline int wants_probe(struct config *cf, struct side *low, struct side *high,
 				       __s64 now)
 {
@@ -97,8 +97,8 @@ static __always_inline int young(struct config *cf, struct side *low, __u8 proto
 	       now <= READ_ONCE(low->last) + (first < later ? first : later);
 }
 
-// alone: the wire entry of a translation has lost the inner one. Each is checked once in about
-// sixteen passes: halves are removed together, so only a race causes this.
+// alone: the wire entry of a translation is left without the inner one. Each is checked once in
+// about sixteen passes: halves are removed together, so only a race causes this.
 static __always_inline int alone(struct set *s, __u32 place, __s64 now)
 {
 	struct side *low = low_side(s, place);
@@ -109,7 +109,7 @@ static __always_inline int alone(struct set *s, __u32 place, __s64 now)
 	return !exists(inner_of(s, place));
 }
 
-// sweep_at looks at one state: it probes it, or removes it if it has expired or its rule is gone.
+// sweep_at requests a probe of one state, or removes it if it has expired or its rule is gone.
 __noinline int sweep_at(struct cpu *c, __u32 place, __u32 purge)
 {
 	struct config *cf = settings();
@@ -141,7 +141,7 @@ __noinline int sweep_at(struct cpu *c, __u32 place, __u32 purge)
 
 // make_hint computes until when the sweep can skip a set, if no state was added or removed since
 // the last pass: in a busy set a hint is not worth its cost. A packet that ends a connection
-// meanwhile clears the hint, and then it is not written.
+// meanwhile clears the hint, and then no new one is written.
 __noinline int make_hint(struct cpu *c, __u32 n)
 {
 	struct config *cf = settings();
@@ -186,9 +186,9 @@ static __always_inline int left_alone(const struct cpu *c, __u32 n)
 	       hint_valid(READ_ONCE(*hint), hint_of(t, cf->epoch, c->packet.now));
 }
 
-// sweep_set looks at the states of a set and returns how many it removed. With `purge` only those
-// of rules that are gone have to go. Most states stay, and have the rule of the one before: one
-// cache line of each shows that.
+// sweep_set looks at the states of a set and returns how many it removed. With `purge` it removes
+// only those whose rule is gone. Most states stay, and have the rule of the one before: one cache
+// line of each shows that.
 __noinline int sweep_set(struct cpu *c, __u32 n, __u32 purge)
 {
 	struct config *cf = settings();

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // Sweep hints, one for each set of the state table: the time until which the sweep can skip the
 // set. A pass over states that stay reads two words for a set and not a cache line for each state.
-// A hint is valid for the tags with which it was made: a state that is added, removed or promoted
-// changes one, and so does one whose connection begins to end. A set with such a state has no hint:
-// the rest of the end changes no tag. A tag may come again, with another state of the same flow:
-// one that is new cannot expire before the one of the hint could, unless its first packet ends it,
-// and then it has no hint either.
+// A hint is valid for the tags with which it was made. A state that is added, removed or promoted
+// changes a tag, and so does one whose connection begins to end. A set with an ending connection
+// has no hint: the later steps of the end change no tag. A tag may appear again, with another state
+// of the same flow. This state cannot expire before the one of the hint could, unless its first
+// packet ends it, and then the set has no hint either.
 #pragma once
 
 #include "remove.h"
 
-// Its unit of time is about a second. No set is skipped for longer than a day.
+// The unit of time of a hint is about a second. No set is skipped for longer than a day.
 enum { HINT_SHIFT = 30, HINT_MAKING = 1, HINT_MAX = 80000 };
 
 static __always_inline __u64 *hint_at(__u32 n)
@@ -18,7 +18,7 @@ static __always_inline __u64 *hint_at(__u32 n)
 	return bpf_map_lookup_elem(&sweep_hints, &n);
 }
 
-// clear_hint makes the sweep look at the set of a place again. It follows the change.
+// clear_hint makes the sweep look at the set of a place again. It is called after the change.
 static __always_inline void clear_hint(__u32 place)
 {
 	__u64 *hint = hint_at(place / WAYS);
@@ -29,7 +29,7 @@ static __always_inline void clear_hint(__u32 place)
 }
 
 // note_end makes the sweep look at the set of a place, where a connection ends, until that state is
-// gone. It follows the change. The tag is in the cache, the hint is not.
+// gone. It is called after the change. It prefers the tag, which is in the cache; the hint is not.
 static __always_inline void note_end(__u32 place)
 {
 	struct tag_line *t = tags_at(place / WAYS);
@@ -61,7 +61,7 @@ static __always_inline int hint_valid(__u64 hint, __u64 fresh)
 	return (__u32)hint == (__u32)fresh && hint >> 32 > fresh >> 32;
 }
 
-// earliest returns when at the earliest the sweep has to do something about a live state, if no tag
+// earliest returns the earliest time at which the sweep has to act on a live state, if no tag
 // changes and no connection ends until then. Translations, SCTP and connections that end change in
 // other ways: for them it returns 0.
 static __always_inline __s64 earliest(struct config *cf, struct side *low, struct side *high,

@@ -57,12 +57,13 @@ static __always_inline __s64 lifetime(struct config *c, int phase, __u8 proto)
 	return c->life_short;
 }
 
-// A translation outlives the state of its flow by so much: the time of its last packet is exact to
-// a second, and late segments of a closed connection are translated as those before them.
+// A translation outlives the state of its flow by this time: the time of its last packet is exact
+// to a second, and late segments of a closed connection are still translated.
 #define NAT_GRACE 2000000000LL
 #define NAT_FOLLOWS (1LL << 62)
 
-// nat_lifetime is that of a translation: its flow's. The wire entry goes when the inner one does.
+// nat_lifetime is the lifetime of a translation: that of its flow. The wire entry is removed with
+// the inner one.
 static __always_inline __s64 nat_lifetime(struct config *c, struct side *low, struct side *high,
 					  __u8 proto)
 {
@@ -96,8 +97,8 @@ static __always_inline int syn_tcp(struct side *d, struct side *o, const struct 
 	return RES_UNTOUCHED;
 }
 
-// near_known: both numbers of a segment fit the last ones that are known of its connection but for
-// what may have been missed. A blind segment does once in 2^30.
+// near_known: both numbers of a segment lie within SLACK of the last known ones of its connection,
+// of which packets may have been missed. A blind segment passes once in 2^30.
 static __always_inline int near_known(struct side *d, struct side *o, const struct packet *p)
 {
 	return d->end - p->seq + SLACK <= 2 * SLACK && o->end - p->ack + SLACK <= 2 * SLACK;
@@ -119,12 +120,12 @@ static __always_inline int catches_up(struct side *d, struct side *o, const stru
 	       p->tcp_flags & TH_ACK && near_known(d, o, p);
 }
 
-// loose_tcp evaluates a segment of a state of which the numbers of a side are unknown, no bare SYN
-// (4).
+// loose_tcp evaluates a segment, not a bare SYN, of a state in which the numbers of a side are
+// unknown (4).
 static __always_inline int loose_tcp(struct side *d, struct side *o, const struct packet *p)
 {
 	if (p->tcp_flags & TH_RST) {
-		// what d itself has said, nothing vouches for
+		// nothing confirms the numbers of d
 		if (!(o->flags & SIDE_ACKED && p->seq == o->ack))
 			return RES_UNTOUCHED;
 		set_flags(d, SIDE_RST);
@@ -132,7 +133,7 @@ static __always_inline int loose_tcp(struct side *d, struct side *o, const struc
 		return RES_HIT;
 	}
 	__u32 scale = loose_scale(d, o);
-	// nothing vouches for the earlier numbers of d: the newest count
+	// nothing confirms the earlier numbers of d: the newest count
 	if (!(o->flags & SIDE_ACKED)) {
 		__u32 fin = ends_near(d, o, p) ? SIDE_FIN : 0;
 		pick_up(d, p, scale, d->flags & SIDE_ACKED);
@@ -164,7 +165,7 @@ static __always_inline int answers_again(struct side *d, struct side *o, const s
 	       !(o->flags & (SIDE_ACKED | SIDE_PROVED)) && p->seq != d->start && acks_syn(o, p);
 }
 
-// first_tcp evaluates the first segment of a side, no bare SYN (5).
+// first_tcp evaluates the first segment of a side, not a bare SYN (5).
 static __always_inline int first_tcp(struct side *d, struct side *o, const struct packet *p)
 {
 	__u8 f = p->tcp_flags;
@@ -230,7 +231,7 @@ static __always_inline int step_tcp(struct side *d, struct side *o, const struct
 		return fit;
 	__u32 scale = d->flags & o->flags & SIDE_SCALED && !(f & TH_SYN) ? d->flags >> 8 & 15 : 0;
 	advance(d, p, scale); // 8
-	// of mid-stream the start is not known
+	// in mid-stream the start is not known
 	if (d->flags & META_MADE && (d->flags & META_LOOSE || !before(p->ack, o->start + 1)))
 		set_flags(d, SIDE_PROVED);
 	return RES_HIT;

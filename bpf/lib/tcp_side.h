@@ -2,12 +2,12 @@
 // The numbers and flags of the sides of a TCP connection.
 //
 // Two CPUs may carry packets of one side at once, so numbers that only grow are raised by
-// compare-and-swap, and facts (flags) are set after the numbers that they vouch for, by an atomic
+// compare-and-swap, and flags are set after the numbers that they declare valid, by an atomic
 // operation that orders them. begin, pick_up with its callers, and advance store numbers, and then
-// call set_flags. Where loads may pass each other, a reader may have read a number before the flag,
-// when both packets are processed at one moment. It then evaluates by a number that was not set,
-// and refuses a segment, or leaves it to the rules. It changes nothing: whatever advances a side
-// has to fit the numbers of both.
+// call set_flags. Where the processor may reorder loads, a reader may have read a number before the
+// flag, when both packets are processed at one moment. It then evaluates by a number that was not
+// set, and refuses a segment, or leaves it to the rules. It changes nothing: a segment that
+// advances a side has to fit the numbers of both.
 #pragma once
 
 #include "key.h"
@@ -32,16 +32,16 @@ static __always_inline __u32 max32(__u32 a, __u32 b)
 static __always_inline void set_flags(struct side *s, __u32 flags)
 {
 	if ((READ_ONCE(s->flags) & flags) != flags)
-		or_ordered(&s->flags, flags); // after the numbers that they vouch for
+		or_ordered(&s->flags, flags); // after the numbers that they declare valid
 }
 
-// raise sets *at to v if that is later, modulo 2^32. It gives up after four lost races. A segment
-// of the same side that raised the number won each, so nothing moves back, and a segment without
-// valid numbers cannot race. What this segment alone would have added is then missing, as if the
-// firewall had not seen it. For `end` the acknowledgement of its bytes is refused until they are
-// sent again, for `ack` and `edge` the other side's window opens with the next acknowledgement. TCP
-// repairs both as it does the loss of one segment. A loop without a bound is refused by the
-// verifier, and each round is paid by all of them in instructions to verify.
+// raise sets *at to v if that is later, modulo 2^32. It gives up after four lost races. Each was
+// won by a segment of the same side that raised the number, so nothing moves back. A segment
+// without valid numbers cannot race. What this segment alone would have added is then missing, as
+// if the firewall had not seen it. For `end` the acknowledgement of its bytes is refused until they
+// are sent again; for `ack` and `edge` the other side's window opens with the next acknowledgement.
+// TCP repairs both like the loss of one segment. The verifier refuses a loop without a bound, and
+// each round adds instructions to verify.
 static __always_inline void raise(__u32 *at, __u32 v)
 {
 	for (int i = 0; i < 4; i++) {
@@ -84,7 +84,7 @@ static __always_inline void touch(struct side *d, const struct packet *p)
 	set_flags(d, SIDE_SEEN);
 }
 
-// first_flags are the facts that the first segment of a side shows.
+// first_flags are the flags that follow from the first segment of a side.
 static __always_inline __u32 first_flags(const struct packet *p)
 {
 	__u8 f = p->tcp_flags;
@@ -111,7 +111,7 @@ static __always_inline int loose(struct side *d, struct side *o)
 }
 
 // NEAR is how far a first segment of one side may lie from what the other side has acknowledged,
-// and its acknowledgement from what that has sent.
+// and its acknowledgement from what the other side has sent.
 enum { NEAR = 1 << 24 };
 
 static __always_inline int near(__u32 a, __u32 b)
@@ -134,7 +134,7 @@ static __always_inline __u32 loose_scale(struct side *d, struct side *o)
 	return both & SIDE_SCALED ? SIDE_SCALED | (d->flags & SIDE_SCALE) : 0;
 }
 
-// picked_flags are the facts that a side's segment in mid-stream shows. A FIN counts when the
+// picked_flags are the flags that follow from a side's segment in mid-stream. A FIN counts when the
 // numbers of the other side agree.
 static __always_inline __u32 picked_flags(const struct packet *p, __u32 scale)
 {
@@ -143,8 +143,8 @@ static __always_inline __u32 picked_flags(const struct packet *p, __u32 scale)
 	return SIDE_SEEN | scale | (f & TH_ACK ? SIDE_ACKED : 0) | (f & TH_RST ? SIDE_RST : 0);
 }
 
-// newest is what replaces a number that nothing vouches for: the new one, unless its segment comes
-// out of order, which is when it is a little less.
+// newest is what replaces a number that nothing confirms: the new one, unless it is a little less,
+// because its segment came out of order.
 static __always_inline __u32 newest(__u32 old, __u32 is)
 {
 	return old - is <= SLACK ? old : is;
@@ -166,7 +166,7 @@ static __always_inline void pick_up(struct side *d, const struct packet *p, __u3
 	touch(d, p);
 }
 
-// replace_flags exchanges flags at once, unless others change them all the time.
+// replace_flags replaces flags in one step. It gives up after four lost races.
 static __always_inline void replace_flags(struct side *s, __u32 gone, __u32 set)
 {
 	for (int i = 0; i < 4; i++) {

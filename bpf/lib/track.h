@@ -41,8 +41,8 @@ static __always_inline struct maybe track_find(struct track_set *s, struct maske
 	return some(way);
 }
 
-// track_spare returns the way of an entry of a set that could hold another tuple: one never used or
-// counting nothing, or one that counts nothing of `kept`.
+// track_spare returns the way of an entry of a set that could hold another tuple: one never used,
+// or one whose track.held has no bit of `kept`.
 static __always_inline struct maybe track_spare(struct scratch *scratch, struct track_set *s,
 						__u64 kept)
 {
@@ -146,8 +146,8 @@ static __always_inline int enter_track(struct limit *limit, __u32 place, __u32 m
 enum { TRACK_TRIES = 4 };
 
 // enter_limit counts one more state of limit->masked, and returns the place of its track as a
-// struct maybe: none if it has as many as the limit says, or no track is free. It retries a
-// refusal, since another CPU may have been changing the same track.
+// struct maybe: none if the track has reached the limit, or no track is free. It retries a refusal,
+// since another CPU may have been changing the same track.
 __noinline __u32 enter_limit(struct cpu *c, __u32 most)
 {
 	if (!c)
