@@ -5,12 +5,10 @@
 
 #include "sweep.h"
 
-// ADOPT_FOUND stays in the program: look->place is that of the state, and merge has to follow. It
-// is not called within adopt, whose stack and that of merge would add up to more than Linux 6.1
-// allows.
+// The agent never gets ADOPT_FOUND: look->place is that of the state, and the caller of adopt calls
+// merge. Within adopt the stacks of both would add up to more than Linux 6.1 allows.
 
-// adopt_track counts an adopted state in the track of its rule, however many states that has
-// already.
+// adopt_track counts an adopted state in the track of its rule, also beyond the limit.
 static __always_inline void adopt_track(struct cpu *c, struct lookup *look, struct limit *limit,
 					struct walk *walk, struct side *low, struct side *high,
 					int made)
@@ -35,7 +33,7 @@ static __always_inline void adopt_track(struct cpu *c, struct lookup *look, stru
 }
 
 // misses reports whether a side has not seen all that another table knows of it. The byte counts
-// show when the sequence numbers have gone half around.
+// show it when the sequence numbers have moved by more than 2^31.
 static __always_inline int misses(struct side *d, struct side *v)
 {
 	return d->bytes < v->bytes || before(READ_ONCE(d->end), v->end) ||
@@ -44,8 +42,8 @@ static __always_inline int misses(struct side *d, struct side *v)
 }
 
 // catch_up brings one side up to what another table knows of it. Numbers only move forward. The
-// byte counts show that they moved by more than half of the circle, unless each table has seen
-// packets that the other has not.
+// byte counts show it when they have moved by more than 2^31, unless each table has seen packets
+// that the other has not.
 static __always_inline void catch_up(struct side *d, struct side *v, int stale)
 {
 	if (!(READ_ONCE(d->flags) & SIDE_SEEN))
@@ -82,17 +80,17 @@ static __always_inline void catch_up_nat(struct side *low, struct side *high, st
 	WRITE_ONCE(high->track, with_phase(high, phase_in(&in->side[1])));
 }
 
-// resyncs: what may have missed packets takes its numbers from the next ones. Where both ends have
-// sent their FIN there are none but the last acknowledgement.
+// resyncs: a state that may have missed packets takes its numbers from the next ones. Not if both
+// ends have sent their FIN: only the last acknowledgement follows.
 static __always_inline int resyncs(struct call *in, struct side *low, struct side *high)
 {
 	return in->count & ADOPT_RESYNC && !(low->flags & high->flags & SIDE_FIN);
 }
 
-// merge brings the state at a place up to what the call with the number `at` describes. A state
-// that the call wants strict becomes so when it has missed nothing: then its numbers have moved by
-// themselves, or nothing has moved. A strict state whose stream is already ahead of its numbers
-// would never catch up.
+// merge brings the state at a place up to what the call with the number `at` describes. If the call
+// describes a strict state, this one becomes strict when it has missed nothing: it has seen all
+// packets itself, or there were none. A strict state whose connection is already ahead of its
+// numbers would never catch up.
 __noinline int merge(struct cpu *c, __u32 place, __u32 at)
 {
 	struct call *in = bpf_map_lookup_elem(&calls, &at);

@@ -5,18 +5,18 @@
 
 #include "headers.h"
 
-// Nothing in it points into the packet, so the verifier's paths of both families and both protocols
-// meet again.
+// It holds no pointer into the packet, so the verifier can merge its paths of both families and
+// both protocols.
 struct brief {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	// the first words of the transport header; what a UDP datagram has there means nothing
 	__u32 ports, seq, ack, bits;
-	__u32 len, rest; // of the packet, and of it behind the IP header
+	__u32 len, rest; // of the packet, and of its part behind the IP header
 	__u8 version, proto, ttl, tos;
 };
 
-// brief4, brief6 and brief_transport read a header each, of which at least 20 bytes have to be
-// there.
+// brief4, brief6 and brief_transport read one header each. The caller has checked that the IP
+// header and 20 bytes behind it can be read.
 static __always_inline void brief4(struct brief *e, const struct ip4 *h)
 {
 	e->len = be16(h->len);
@@ -68,7 +68,7 @@ static __always_inline __u32 brief_window(const struct brief *e)
 	return e->bits & 0xffff;
 }
 
-// whole_segment: the header of a TCP segment has a length that the decoder takes.
+// whole_segment: the decoder accepts the length of the TCP header.
 static __always_inline int whole_segment(const struct brief *e)
 {
 	__u32 header = brief_tcp_header(e);

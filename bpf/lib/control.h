@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What the agent asks the kernel to do with the state table: it never writes there itself, for it
-// would race with packets.
+// Operations on the state table that the agent requests. It never writes there itself: it would
+// race with packets.
 #pragma once
 
 #include "adopt.h"

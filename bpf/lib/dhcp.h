@@ -4,8 +4,8 @@
 
 #include "walk.h"
 
-// dhcp_ports: a UDP packet with these ports may be the client's. They are neighbours, which one
-// comparison rules out for most packets.
+// dhcp_ports: a UDP packet with these ports may be the client's. The two ports differ by one, so
+// one comparison rules out most packets.
 static __always_inline int dhcp_ports(__u32 ports)
 {
 	return unlikely((ports >> 16) - (ports & 0xffff) + 1 < 3) &&
@@ -13,8 +13,9 @@ static __always_inline int dhcp_ports(__u32 ports)
 		ports == DHCP6_RECEIVED);
 }
 
-// is_dhcp: the packet, which has such ports, belongs to the host's client. It is not forwarded: a
-// forwarded one has a receive interface at egress, and none of these destinations.
+// is_dhcp: the packet, which has such ports, belongs to the host's client. The packet is not
+// forwarded: a forwarded one has a receive interface at egress, and at ingress none of these
+// destinations.
 __noinline int is_dhcp(struct cpu *c)
 {
 	if (!c)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Packets that leave through the stack: what the host sends itself, and what could not go straight.
+// Packets that leave through the stack: those of the host itself, and those that could not be
+// redirected.
 #pragma once
 
 #include "forward.h"
@@ -15,8 +16,8 @@ static __always_inline int unsettled(const struct packet *p, const struct lookup
 	       phase_of(low_side(s, place), high_side(s, place), p->proto) != PHASE_ESTABLISHED;
 }
 
-// touch_unsettled keeps the translation alive of a packet that goes to a pod, or with `called` from
-// the caller of a published port, while its flow is beginning or ending.
+// touch_unsettled keeps a translation alive while its flow is beginning or ending: that of a packet
+// to a pod, or with `called` of a packet from the caller of a published port.
 __noinline int touch_unsettled(struct __sk_buff *skb, struct cpu *c, __u32 called)
 {
 	struct config *cf = settings();
@@ -34,7 +35,7 @@ __noinline int touch_unsettled(struct __sk_buff *skb, struct cpu *c, __u32 calle
 		return 0;
 	struct side *low = low_side(s, inner), *high = high_side(s, inner),
 		    *d = nat->from ? high : low;
-	if (expired(cf, low, high, p->proto, p->now)) // the sweep has not come by yet
+	if (expired(cf, low, high, p->proto, p->now)) // the sweep has not removed it yet
 		return 0;
 	if (called && (low->flags & META_SOURCE || !(d->flags & META_MADE)))
 		return 0;
@@ -58,20 +59,20 @@ __noinline int stack_egress(struct __sk_buff *skb, struct cpu *c, int r)
 		return r == FWD_CONTINUE ? FWD_STACK : r;
 	__u32 to_pod = fwd->endpoint[DIR_IN].known, ifindex = to_pod ? 0 : skb->ifindex;
 	__u32 from_pod = (!to_pod || f->published) && pod_at(p->src_hi, p->src_lo) != NULL;
-	// what is not for the host's link-layer address goes from port to port of a bridge
+	// a frame that is not for the host's link-layer address is bridged
 	__u32 bridged = skb->ingress_ifindex && skb->pkt_type != HOST;
 	__u32 routed = for_others(f) && skb->ingress_ifindex && !bridged && !to_pod && !from_pod;
 	if (unlikely(c->walk.fwd) && !to_pod)
 		ifindex = fwd->hop_ifindex;
 	if (r != FWD_CONTINUE) {
-		// The answer would go back untranslated, by the stack.
+		// The answer would go back through the stack, untranslated.
 		if ((to_pod | routed) && nat_forget(c, FORGET_FRESH))
 			return TC_ACT_SHOT;
 		return r;
 	}
 	if (to_pod | routed)
 		touch_unsettled(skb, c, routed);
-	// Of what goes to a pod, only the answer of a pod whose published port it has called is
+	// Of packets to a pod, only answers from a pod whose published port it has called are
 	// translated.
 	if (!from_pod && !routed && (to_pod || bridged || !is_icmp(p)))
 		return FWD_STACK;
@@ -112,7 +113,7 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct cpu *c, __u
 	reset_egress(c, skb->ifindex);
 	evaluate(skb, c);
 	note_egress(c);
-	// Not in stack_egress, whose stack would come on top of that of an answer.
+	// Not in stack_egress, whose stack would add to that of an answer.
 	int r = checkpoint(skb, c, l2, DIR_IN);
 	if (likely(r != FWD_HOP))
 		return stack_egress(skb, c, r);
@@ -123,8 +124,8 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct cpu *c, __u
 	return r == FWD_ANSWER ? answer_hop(skb, c) : r;
 }
 
-// deliver_to_pod evaluates what the host sends to a pod and stands at the wrong side of its host
-// end for, see loopback_call, and puts it into the pod.
+// deliver_to_pod evaluates a packet of the host that loopback_call has redirected to the ingress of
+// a pod's host end, and puts it into the pod.
 static __always_inline int deliver_to_pod(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();

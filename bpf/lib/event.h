@@ -11,7 +11,7 @@ static __always_inline int listened(struct config *cf, __u32 kind)
 	return cf->listen >> kind & 1;
 }
 
-// describe writes where a packet was evaluated and the verdict.
+// describe writes where a packet was evaluated, and the verdict.
 static __always_inline void describe(struct event *e, const struct packet *p,
 				     const struct verdict *v)
 {
@@ -29,9 +29,9 @@ static __always_inline void describe(struct event *e, const struct packet *p,
 }
 
 enum { RING_AVAILABLE = 0 }; // BPF_RB_AVAIL_DATA
-// How much of the ring may be taken when an event is written. Refused and captured packets, which
-// any host can cause at will, stop at half of it, so that rare events find space. The last eighth
-// is reserved for keepalive probes, without which idle connections end.
+// How much of the ring may be taken when an event is written. Events of refused and captured
+// packets, which any host can cause at will, stop at half of it, so that rare events find space.
+// The last eighth is reserved for keepalive probes, without which idle connections end.
 enum { RING_UNTRUSTED = EVENT_RING / 2, RING_EVENTS = EVENT_RING / 8 * 7 };
 
 // ring_has_space: an event may take space in the ring.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The fast path, which takes most packets: those of struct brief, of a flow with a state whose rule
-// lets it pass; or the first packet of a UDP flow or a TCP connection whose rule is cached. It
-// decodes only what that needs, for established flows into registers. It leaves everything else to
-// the slow path. For the packets that the fast path takes the slow path decides the same.
+// The fast path, for most of the packets that struct brief describes: those of a flow with a state
+// whose rule lets them pass, and the first packet of a UDP flow or a TCP connection whose rule is
+// cached. It decodes only what it needs, for established flows into registers. It leaves all other
+// packets to the slow path. The slow path decides the same about the packets that the fast path
+// takes.
 #pragma once
 
 #include "fast_new.h"
@@ -10,8 +11,9 @@
 
 enum { FAST_TCP = SIDE_SEEN | SIDE_ACKED, NOT_FAST_TCP = SIDE_FIN | SIDE_RST | META_HALF_OPEN };
 
-// Both check the tag again, at `at`, just before they write: between the look-up and here, waiting
-// for cold lines, a CPU can lose its time slice, and another flow can take the entry.
+// fast_udp and fast_tcp check the tag again, at `at`, just before they write: while the CPU waits
+// for cold lines after the look-up, it can lose its time slice, and another flow can take the
+// entry.
 
 // fast_udp counts a packet of a live state. META_PEER shows which lifetime the state has, without a
 // load of the other side. It may be missing although the other end has answered, so without it the
@@ -31,7 +33,7 @@ static __always_inline int fast_udp(struct config *cf, struct side *d, __s64 now
 	return 1;
 }
 
-// fast_tcp moves an established connection by a segment without SYN, FIN and RST: points 7 and 8
+// fast_tcp advances an established connection by a segment without SYN, FIN and RST: points 7 and 8
 // of docs/design/0003-evaluation.md section 8.
 static __always_inline int fast_tcp(struct config *cf, struct side *d, struct side *o,
 				    const struct brief *t, __s64 now, __u64 *at, __u64 tag)
@@ -67,8 +69,8 @@ static __always_inline int fast_stateless(struct packet *p, struct walk *walk, s
 
 	if (walk->tags || !g)
 		return 0;
-	// What the slow path does before the rules: it redeems SYN cookies, and checks a source
-	// that may be the host's own.
+	// Before the rules the slow path redeems SYN cookies, and checks a source that may be the
+	// host's own.
 	if (p->dir == DIR_IN && ((e->proto == PROTO_TCP && unlikely(g->cookies)) ||
 				 unlikely(perhaps_own(cf, e->src_hi, e->src_lo))))
 		return 0;
@@ -118,7 +120,8 @@ static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct l
 
 // fast_established evaluates the packet of skb if it is simple enough and belongs to a flow with a
 // state, or the rules look no state up: FAST_DONE, and the packet passes. FAST_NEW, FAST_STEP:
-// fast_new or fast_step may be tried. It leaves a state without the flags `need` to the slow path.
+// fast_new or fast_step may be tried. It leaves packets of a state without the flags `need` to the
+// slow path.
 __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 need)
 {
 	struct config *cf = settings();
@@ -187,10 +190,10 @@ __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, 
 	return FAST_DONE;
 }
 
-// fast_path evaluates the packet of skb if it can: FAST_DONE, and it passes by a rule that it does
-// not have to be told about, or FAST_DECIDED. With `known` it only takes flows that have a state. A
-// state has to have the flags `need`, and a new one gets them. It calls its parts one after the
-// other: nested, their stacks would be too deep.
+// fast_path evaluates the packet of skb if it can. FAST_DONE: it passes, and there is no event to
+// report. FAST_DECIDED: the verdict is in struct cpu. With `known` it only takes flows that have a
+// state. A state has to have the flags `need`, and a new one gets them. It calls its parts one
+// after the other: nested, their stacks would be too deep.
 static __always_inline int fast_path(struct __sk_buff *skb, struct cpu *c, struct config *cf,
 				     __u32 l2, __u32 known, __u32 need)
 {

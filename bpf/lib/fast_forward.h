@@ -58,7 +58,8 @@ __noinline int fast_forward(struct __sk_buff *skb, struct cpu *c)
 	int four = eth->type == be16(ETH_IP), known;
 	if (!four && (eth->type != be16(ETH_IPV6) || frame + 74 > end))
 		return FWD_CONTINUE;
-	// of IP and, when segments are made of it, of what is above
+	// bytes of headers: first of IP, below also of the transport header, for the segments of a
+	// GSO packet
 	__u32 head = four ? sizeof(*h4) : sizeof(*h6);
 	struct brief e;
 	if (four)
@@ -79,8 +80,9 @@ __noinline int fast_forward(struct __sk_buff *skb, struct cpu *c)
 	head += e.proto == PROTO_TCP ? brief_tcp_header(&e) : sizeof(struct udp);
 	if ((segment ? segment + head : e.len) > w->mtu)
 		return FWD_CONTINUE;
-	// A new flow ends the translation of one that called a published port with the same ends.
-	// Where netfilter may translate it, it goes up the stack.
+	// Where ports are published, the slow path takes new flows: they end the translation of a
+	// flow with the same ends that called a published port. Where netfilter may translate a new
+	// flow, that goes up the stack.
 	if (fast_path(skb, c, cf, 14, f->published | f->netfilter, META_REDIRECT) == FAST_NOT) {
 		c->look.missed = NONE;
 		return FWD_CONTINUE;
@@ -91,7 +93,7 @@ __noinline int fast_forward(struct __sk_buff *skb, struct cpu *c)
 			count_pod_drop(w->origin.place, DIR_OUT);
 		return TC_ACT_SHOT;
 	}
-	p->dir = DIR_OUT; // there the same state lets it pass
+	p->dir = DIR_OUT; // at egress the same state lets it pass
 	count_verdict(c);
 	count_rule(c->verdict.id, p->len, p->now);
 	if (w->from_pod)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // The fast path of segments that do more than move the numbers of an established connection: those
-// that open and close it, and what does not fit. The state machine is that of the slow path.
+// that open and close it, and those that do not fit. The state machine is that of the slow path.
 #pragma once
 
 #include "brief.h"
@@ -83,8 +83,9 @@ static __always_inline void read_brief_scale(struct __sk_buff *skb, struct cpu *
 }
 
 // fast_step advances the state that fast_established has found by the segment that it has
-// described. The rule of the state, which is in the verdict, only counts and lets pass. It reports
-// whether the packet was evaluated: not if the state has ended, which is then removed.
+// described. The rule of the state, which is in the verdict, only counts the packet and lets it
+// pass. It reports whether the packet was evaluated: not if the state has ended, which is then
+// removed.
 __noinline int fast_step(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	if (!c)

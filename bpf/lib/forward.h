@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // Forwarding, docs/design/0004-containers.md section 3: a packet is evaluated at ingress and at
-// egress, translated, and handed straight to the pod or the NIC. What cannot go straight goes up
-// the stack, which routes it, fragments it or answers that it cannot. The other hooks then do what
-// remains.
+// egress, translated, and redirected to the pod or the NIC. A packet that cannot be redirected goes
+// up the stack, which routes it, fragments it or answers with an error. The hooks on its path then
+// do what remains.
 #pragma once
 
 #include "cookie.h"
@@ -11,7 +11,7 @@
 #include "redirect.h"
 #include "ruled.h"
 
-// begin_packet makes the packet a new one to the rules.
+// begin_packet clears what an earlier packet has left.
 static __always_inline void begin_packet(struct cpu *c, struct config *cf)
 {
 	struct packet *p = &c->packet;
@@ -63,8 +63,8 @@ static __always_inline int drop(struct __sk_buff *skb, struct cpu *c, struct con
 	return TC_ACT_SHOT;
 }
 
-// refuse_frame drops a packet that the rules did not let pass. An answer is to the packet as it
-// came, not as it was translated.
+// refuse_frame drops a packet that the rules did not let pass. An answer is made to the packet as
+// it came in, not as translated.
 static __always_inline int refuse_frame(struct __sk_buff *skb, struct cpu *c, struct packet *p,
 					const struct verdict *v, struct nat *nat)
 {
@@ -73,7 +73,7 @@ static __always_inline int refuse_frame(struct __sk_buff *skb, struct cpu *c, st
 	if (nat->translated)
 		become(p, nat, &nat->was);
 	if (p->second)
-		p->dir = DIR_IN; // where the frame still stands
+		p->dir = DIR_IN; // where the frame still is
 	return reply(skb, c);
 }
 
@@ -102,7 +102,7 @@ static __always_inline long store_macs(struct __sk_buff *skb, struct forward *fw
 	return bpf_skb_store_bytes(skb, 0, fwd->macs, 12, 0);
 }
 
-// address_frame takes one from the hop limit and, with `macs`, writes the addresses of the next
+// address_frame decrements the hop limit and, with `macs`, writes the MAC addresses for the next
 // hop.
 static __always_inline long address_frame(struct __sk_buff *skb, const struct packet *p,
 					  struct forward *fwd, int macs)
@@ -144,7 +144,7 @@ static __always_inline int to_nic(struct __sk_buff *skb, struct cpu *c, const st
 	return bpf_redirect_neigh(p->xmit, &fwd->next, sizeof(fwd->next), 0);
 }
 
-// back_to_pod hands a packet that a pod sent to a pod. Not in to_host, for its stack.
+// back_to_pod hands a pod's packet to a pod. It is not a part of to_host because of the stack.
 __noinline int back_to_pod(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
@@ -237,7 +237,7 @@ static __always_inline int resolve_translated(struct __sk_buff *skb, struct cpu 
 
 // strange refuses a packet that came in with an address of the host as its source, on a host
 // without pods: the stack will not take it, so it makes no state and counts for no source.
-// FWD_CONTINUE: it is none.
+// FWD_CONTINUE: it is not such a packet.
 __noinline int strange(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
@@ -305,8 +305,8 @@ __noinline int before_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 }
 
 // checkpoint follows the evaluation of a packet from a pod (DIR_OUT) or to one (DIR_IN), and takes
-// what passed out of the pod's bucket. FWD_CONTINUE: the packet is not dropped. FWD_HOP: nor is it,
-// and a rule with fwd has let it pass on its way out.
+// a packet that passed from the pod's bucket. FWD_CONTINUE: the packet is not dropped. FWD_HOP: a
+// rule with fwd has let it pass on its way out.
 __noinline int checkpoint(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 dir)
 {
 	struct config *cf = settings();
@@ -361,7 +361,7 @@ __noinline int after_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 		return r;
 	if (p->kind != PARSED_IP || p->reason)
 		return FWD_STACK;
-	// A translation says where the packet goes.
+	// With a translation, that decides where the packet goes.
 	if (unlikely(c->walk.fwd) && !nat->translated && !nat->make) {
 		r = aim(skb, c, l2);
 		if (r != FWD_CONTINUE)
@@ -372,8 +372,9 @@ __noinline int after_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	__u32 routed = for_others(f) && !to->known && !fwd->endpoint[DIR_OUT].known;
 	if (to->known || routed) {
 		if (routed || !direct(skb, p) || !fits(skb, p, to->mtu) || !may_redirect(c)) {
-			// The egress hook evaluates it again: stack_egress takes back what is fresh
-			// then. An answer to the caller, whose state is new, ends nothing.
+			// The egress hook evaluates the packet again. If it is refused there,
+			// stack_egress ends a translation that is fresh. An answer to the caller,
+			// whose state is new, ends nothing.
 			int why = inward(skb, c, p, look, nat, f, META_FRESH,
 					 routed ? FORGET_CALLED : FORGET_ANY);
 			if (why)
@@ -452,7 +453,7 @@ static __always_inline int forward_in(struct __sk_buff *skb, struct cpu *c, cons
 		evaluate(skb, c);
 	else if (r != FWD_EGRESS)
 		return unlikely(r == FWD_ANSWER) ? answer_hop(skb, c) : r;
-	// Not in after_egress, whose stack would come on top of that of an answer.
+	// Not in after_egress, whose stack would add to that of an answer.
 	r = checkpoint(skb, c, l2, DIR_IN);
 	if (likely(r == FWD_CONTINUE) || r == FWD_HOP)
 		r = after_egress(skb, c);

@@ -5,12 +5,12 @@
 
 #include "origin.h"
 
-// What a step of forwarding returns: what the program is to return, of which FWD_STACK leaves the
-// packet to the stack; or what no program returns: that it continues, goes to egress, or to the
-// next hop of a rule with fwd, or that answer_hop is to answer it.
+// What a step of forwarding returns: a value for the program to return, of which FWD_STACK leaves
+// the packet to the stack; or a value that no program returns: the packet continues, goes to
+// egress, goes to the next hop of a rule with fwd, or answer_hop has to answer it.
 enum fwd_step { FWD_STACK = TC_ACT_UNSPEC, FWD_CONTINUE = 100, FWD_EGRESS, FWD_HOP, FWD_ANSWER };
-// A packet that was already evaluated at egress has the local mark without its lowest bit, which is
-// always set otherwise.
+// A packet that was already evaluated at egress has the local mark without this bit. The local mark
+// always has it.
 enum { MARK_KIND = 1 };
 // A packet that weir_in_netkit has evaluated and left to the stack differs from the local mark in
 // this bit alone. weir_in clears that mark, and lets the packet pass.
@@ -27,7 +27,7 @@ struct fwd_entry {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 recv;
 	__u32 serial;
-	__u32 route;   // the time, shifted, when the rest of the line was true of a NIC
+	__u32 route;   // the time, shifted, when a route to a NIC was stored below
 	__u32 back;    // the time, shifted, when path_back was asked, 0 if there was no need
 	__u8 tos;      // that the route is for
 	__u8 from_pod; // FROM_VETH, FROM_NETKIT or 0
@@ -89,8 +89,8 @@ static __always_inline __u8 sender_wrong(struct __sk_buff *skb, const struct pac
 
 enum { ARP_SENDER = 14 + 8 };
 
-// own_arp: the pod behind an interface speaks ARP for itself. Whatever asks for an address of the
-// host becomes its neighbour, and the neighbour table is small.
+// own_arp: the pod behind an interface is the sender in an ARP packet. A sender that asks for an
+// address of the host gets an entry in the neighbour table, which is small.
 __noinline int own_arp(struct __sk_buff *skb, struct cpu *c)
 {
 	struct endpoint *e = endpoint_at(skb->ifindex);
@@ -197,9 +197,9 @@ static __always_inline struct fwd_entry *fwd_get(struct __sk_buff *skb, struct c
 	return w;
 }
 
-// enter_pod puts a packet that was evaluated at egress into a pod, past the host end. A packet that
-// comes from a netkit is still on its sender's way out, where the kernel refuses
-// bpf_redirect_peer: it goes over the host end, whose egress hook knows the mark.
+// enter_pod puts a packet that was evaluated at egress into a pod, past the host end. A packet from
+// a netkit is still on the transmit path of its sender, where the kernel refuses bpf_redirect_peer.
+// It goes through the host end, whose egress hook lets it pass by its mark.
 static __always_inline int enter_pod(struct __sk_buff *skb, const struct config *cf,
 				     const struct forwarding *f, __u32 ifindex, __u8 from_pod)
 {
@@ -222,10 +222,10 @@ static __always_inline int route_fresh(struct fwd_entry *w, __s64 now, __u8 tos)
 	return w->route == (__u32)(now >> FWD_ROUTE_SHIFT) && w->tos == tos;
 }
 
-// route_mtu is the MTU of the route to the packet's destination, at most `mtu`. bpf_fib_lookup
-// heeds a route's own MTU only if that is locked, or ip_forward_use_pmtu is set; the stack heeds
-// each when it forwards. The agent writes it from the routes that it knows. It may be too small:
-// then the stack decides.
+// route_mtu is the MTU of the route to the packet's destination, at most `mtu`. bpf_fib_lookup uses
+// a route's own MTU only if that is locked, or ip_forward_use_pmtu is set; the stack uses it always
+// when it forwards. The agent fills the map route_mtus from the routes that it knows. An MTU there
+// may be too small: then the stack decides.
 static __always_inline __u32 route_mtu(const struct packet *p, __u32 mtu)
 {
 	struct forwarding *f = forwarding_settings();

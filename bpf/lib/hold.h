@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Packets that are held, for some milliseconds, when our programs take the hooks of another engine.
-// The table of that one has flows that are not copied yet, and our rules refuse their packets. So
-// what they refuse is not dropped but kept, until the agent has copied all flows and gives it to
-// its hook again (weir_release): then it is decided. Each packet is decided by one engine. The
-// counters of a rule and of a pod that refused it count it twice.
+// Packets that are held for some milliseconds when our programs take over the hooks of another
+// engine. The table of the other engine has flows that are not copied yet, and our rules refuse
+// their packets. These packets are not dropped but held, until the agent has copied all flows and
+// gives them to their hooks again (weir_release). Only then are they decided, so one engine decides
+// about each packet. The counters of a rule and of a pod that refused a held packet count it twice.
 #pragma once
 
 #include "event.h"
 
-// may_hold: a state that is not here yet might let the packet pass. What begins a connection of TCP
-// needs none. The checksum of SCTP may be left to the NIC, and the agent does not complete it.
+// may_hold: a state that is not here yet might let the packet pass. A SYN needs no state. The
+// checksum of SCTP may be left to the NIC, and the agent does not complete it.
 static __always_inline int may_hold(const struct packet *p, const struct verdict *v)
 {
 	if (p->kind != PARSED_IP || p->reason || p->l3 != 14 || p->proto == PROTO_SCTP ||
@@ -38,7 +38,7 @@ __noinline int hold(struct __sk_buff *skb, struct cpu *c)
 	h->mark = skb->mark;
 	h->priority = skb->priority;
 	h->pkt_type = skb->pkt_type;
-	h->dir = p->second ? DIR_IN : p->dir; // where the frame still stands
+	h->dir = p->second ? DIR_IN : p->dir; // where the frame still is
 	h->size = n;
 	if (bpf_skb_load_bytes(skb, 0, h->data, sized(n, SNAP)) < 0) {
 		bpf_ringbuf_discard(h, 0);

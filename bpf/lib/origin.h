@@ -19,7 +19,7 @@ struct {
 	__type(value, __u32);
 } origins SEC(".maps");
 
-// the loopback's index; pkt_type of what the stack looped
+// the loopback's index; pkt_type of a packet that the stack looped back
 enum { LOOPBACK = 1, PACKET_LOOPBACK = 5 };
 
 // martian: no packet from outside may have these addresses. RFC 1122 3.2.1.3, RFC 4291 2.5.2, 2.5.3
@@ -40,7 +40,7 @@ static __always_inline int martian(const struct packet *p)
 	return !(p->src_hi | p->src_lo) && p->dst_hi >> 56 != 0xff;
 }
 
-// route_ends writes between which ends a route is asked for: words are those of address_words.
+// route_ends writes the ends of a route look-up: words are those of address_words.
 static __always_inline void route_ends(struct bpf_fib_lookup *r, const struct packet *p,
 				       const __be32 *words)
 {
@@ -79,9 +79,9 @@ static __always_inline __u32 origin_flags(__u32 ifindex)
 }
 
 // claims_host: the packet came from outside and has an address of the host as its source.
-// Exceptions: what the stack itself looped (multicast), an interface that accepts local sources, an
-// address that is the host's elsewhere only (another link's link-local one, another VRF's), and
-// neighbour discovery, by which the host learns that another host has its address.
+// Exceptions: what the stack itself looped back (multicast), an interface that accepts local
+// sources, an address that is the host's elsewhere only (another link's link-local one, another
+// VRF's), and neighbour discovery, by which the host learns that another host has its address.
 static __always_inline int claims_host(struct __sk_buff *skb, const struct packet *p,
 				       struct forward *fwd, struct scratch *scratch)
 {
@@ -99,9 +99,10 @@ static __always_inline int claims_host(struct __sk_buff *skb, const struct packe
 	return r != FIB_SUCCESS && r != FIB_NO_NEIGH;
 }
 
-// path_back: the stack would take the packet, which goes to a pod, from this interface without a
-// look at more than the route to its source. If not, the stack decides: rp_filter knows all next
-// hops of a route, marks and IPsec. It refuses to forward link-local sources, and answers.
+// path_back: the route to the packet's source shows that the stack would accept the packet, which
+// goes to a pod, from this interface. If it does not show that, the stack decides: rp_filter knows
+// all next hops of a route, marks and IPsec. The stack refuses to forward link-local sources, and
+// answers.
 static __always_inline int path_back(struct __sk_buff *skb, const struct packet *p,
 				     struct forward *fwd, struct scratch *scratch, __u32 flags)
 {

@@ -22,7 +22,7 @@ struct {
 	__type(value, struct owner);
 } owners SEC(".maps");
 
-// cache_owner caches the rule with an id, if it is such a rule.
+// cache_owner caches the rule with an id, if it only counts packets and lets them pass.
 __noinline int cache_owner(struct cpu *c, __u32 id)
 {
 	struct config *cf = settings();

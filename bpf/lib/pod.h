@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // What is known of pods, of NICs, and of translation, docs/design/0004-containers.md: written by
-// the agent, read by packets.
+// the agent, read by the programs.
 #pragma once
 
 #include "maps.h"
@@ -45,7 +45,7 @@ struct forwarding {
 	__u32 forwards;		// how many of the published ports lead to no pod
 	__u32 sources;		// how many ranges of others than pods are translated
 	struct port_span span[MAX_PORT_SPANS];
-	// addresses that the host has for a pod when it calls the pod's port at a loopback address
+	// the host's source addresses when it calls a pod's port at a loopback address
 	struct address four, six;
 };
 
@@ -55,8 +55,8 @@ struct pod_counter {
 	__u64 drops[2];
 };
 
-// A rate limit: `time` is when all that was sent so far may have been sent at the rate. A bucket
-// whose time lies `burst` behind is full.
+// A rate limit: `time` is when the rate allows all that was sent so far. A bucket whose time is
+// `burst` or more in the past is full.
 struct bucket {
 	__s64 time;
 	__u64 per_byte; // ns << 16
@@ -201,7 +201,7 @@ static __always_inline struct forwarding *forwarding_settings(void)
 	return &forwarding_value;
 }
 
-// for_others: the host translates for others than pods, by the stack.
+// for_others: the host translates for others than pods, whose packets go through the stack.
 static __always_inline __u32 for_others(const struct forwarding *f)
 {
 	return f->forwards | f->sources;
@@ -242,7 +242,8 @@ static __always_inline void count_pod_drop(__u32 place, __u32 dir)
 		n->drops[dir & 1]++;
 }
 
-// over_rate takes a packet out of a bucket, and reports whether the bucket is empty.
+// over_rate takes a packet from a bucket. It reports whether the bucket was empty; then it takes
+// nothing.
 static __always_inline int over_rate(__u32 place, __u32 limited, __u32 dir, __u32 len)
 {
 	if (likely(!(limited >> dir & 1)))

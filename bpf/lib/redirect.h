@@ -41,13 +41,14 @@ static __always_inline int queued(const struct forward *fwd)
 	       ENDPOINT_QUEUED;
 }
 
-// may_redirect: nothing in the stack wants the packet: no queueing discipline, and not netfilter.
-// What netfilter translates has a state that was made where it came in, and another one, made where
-// it left. So an answer may be redirected only if what it answers was, and that only if its state
-// was made here or where it came in.
-// Where netfilter may translate what begins a flow, that goes up the stack first. If it leaves as
-// it came, the flow is not translated. Packets without a state show nothing, nor do fragments,
-// which all have to go the same path, as netfilter wants all of them.
+// may_redirect: the packet may bypass the stack, because neither a queueing discipline nor
+// netfilter needs it. A flow that netfilter translates has two states: one made where it came in,
+// one made where it left the stack. So an answer may be redirected only if the packets that it
+// answers are, and these only if their state was made here or where they came in.
+// Where netfilter may translate the first packet of a flow, that packet goes up the stack. If it
+// leaves as it came in, the flow is not translated. Packets without a state do not show that, so
+// they go up the stack. So do fragments: all have to go the same path, and netfilter reassembles
+// them.
 __noinline int may_redirect(struct cpu *c)
 {
 	struct forwarding *f = forwarding_settings();

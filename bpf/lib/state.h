@@ -381,7 +381,7 @@ __noinline int look_up(struct cpu *c, __u32 flow)
 	__u32 published = READ_ONCE(d->flags) & META_PUBLISHED;
 	published |= READ_ONCE(c->nat.make);
 	opaque(published); // otherwise each value of the flags is a path to the verifier
-	opaque(place);	   // nor may the call of strays
+	opaque(place);	   // the same for the call of strays
 	if (unlikely(published) && strays(c, place))
 		return look_drop(REASON_NAT_PORTS);
 	int found = step(c, place);
