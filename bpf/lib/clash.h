@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // A client that uses one source port for a published port and for the pod itself, or for two ports
-// that lead to one, has two flows that would be one in the pod. The later one through a published
-// port gets another source port there, as Linux does it (nf_nat_used_tuple).
+// that lead to one, has two flows that would have the same ends in the pod. The later one through a
+// published port gets another source port there, as Linux does it (nf_nat_used_tuple).
 #pragma once
 
 #include "masquerade.h"
@@ -31,8 +31,8 @@ __noinline int clashes(struct cpu *c, __u32 port)
 	if (!s || reclaimable(c, place))
 		return 0;
 	__u32 flags = low_side(s, place)->flags;
-	// It may be the packet's own flow, whose translation was evicted. But one that was answered
-	// does not begin again.
+	// The state may be that of the packet's own flow, whose translation was evicted. But a flow
+	// that was answered does not begin again.
 	return !(flags & META_PUBLISHED) ||
 	       (p->proto == PROTO_TCP && bare_syn(p->tcp_flags) && !(flags & META_HALF_OPEN));
 }

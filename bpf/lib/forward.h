@@ -144,7 +144,8 @@ static __always_inline int to_nic(struct __sk_buff *skb, struct cpu *c, const st
 	return bpf_redirect_neigh(p->xmit, &fwd->next, sizeof(fwd->next), 0);
 }
 
-// back_to_pod hands a pod's packet to a pod. It is not a part of to_host because of the stack.
+// back_to_pod hands a pod's packet to a pod. It is separate from to_host to keep that one's stack
+// small.
 __noinline int back_to_pod(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();

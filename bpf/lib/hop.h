@@ -5,16 +5,16 @@
 
 #include "forward.h"
 
-// What is known of a next hop: who gets the packet, by which interface, and the MTU of the route if
-// it has one of its own. ifindex is 0 where there is no route.
+// A next hop as resolved by the agent: the address that gets the packet, the interface, and the MTU
+// of the route if it has one of its own. ifindex is 0 if there is no route.
 struct hop {
 	struct address via;
 	__u32 ifindex;
 	__u32 mtu;
 };
 
-// By the address that the rule has. The map holds those of two Programs, of which one replaces the
-// other.
+// By the address in the rule. The map can hold those of two Programs: one in force, and one that
+// replaces it.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -61,8 +61,8 @@ __noinline int find_hop(struct cpu *c)
 	return HOP_OTHER;
 }
 
-// fits_hop: the packet is not too large for the way to the next hop, whose MTU is fwd->hop_mtu
-// then, 0 if the interface is gone.
+// fits_hop: the packet is not too large for the path to the next hop. It sets fwd->hop_mtu to the
+// MTU of that path, 0 if the interface is gone.
 __noinline int fits_hop(struct __sk_buff *skb, struct cpu *c)
 {
 	__u32 mtu = 0;
@@ -78,7 +78,7 @@ __noinline int fits_hop(struct __sk_buff *skb, struct cpu *c)
 }
 
 // fail_hop drops a packet that its next hop cannot get. FWD_ANSWER: answer_hop answers as a router
-// does. Its stack would not fit here.
+// does. Here the stack would be too deep for it.
 static __always_inline int fail_hop(struct __sk_buff *skb, struct cpu *c, struct config *cf,
 				    __u8 reason, enum hop_error error)
 {
@@ -125,8 +125,9 @@ __noinline int check_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 
 	if (l2 == L2_INFINIBAND || !single(p->dst_hi, p->dst_lo, p->version))
 		return drop(skb, c, cf, REASON_NO_HOP);
-	// What was evaluated on its way out is not evaluated again, so the hook has to know the
-	// mark. A rule that keeps states meets what it has sent on its way in once more.
+	// A packet that was evaluated on its way out is not evaluated again, so the hook of its new
+	// interface has to know the mark. A packet that a rule with states has sent on at ingress
+	// matches that rule again here: it is already at the right interface.
 	if (p->dir == DIR_OUT && !bpf_map_lookup_elem(&nics, &ifindex)) {
 		if (ifindex != skb->ifindex || p->second)
 			return drop(skb, c, cf, REASON_NO_HOP);
@@ -184,7 +185,7 @@ __noinline int tcp_socket(struct __sk_buff *skb, struct cpu *c, __u32 listening)
 	return found;
 }
 
-// udp_socket does so with a datagram.
+// udp_socket does the same with a datagram.
 __noinline int udp_socket(struct __sk_buff *skb, struct cpu *c, __u32 listening)
 {
 	if (!c)
@@ -218,7 +219,8 @@ __noinline int to_socket(struct __sk_buff *skb, struct cpu *c)
 		found = udp_socket(skb, c, 0) || udp_socket(skb, c, 1);
 	if (!found)
 		return drop(skb, c, cf, REASON_NO_SOCKET);
-	// The agent has a routing rule for the mark. Without it the stack drops what has a socket.
+	// The agent has a routing rule for the mark, which delivers the packet to the host.
+	// Otherwise the stack would drop it, since it has a socket.
 	if (!own)
 		skb->mark = FWD_MARK;
 	return FWD_STACK;
@@ -248,8 +250,9 @@ __noinline int aim(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	return drop(skb, c, cf, REASON_NO_HOP);
 }
 
-// send_hop sends a packet to the next hop that aim has found, if it has. What came in is evaluated
-// at the interface that it leaves by, what was evaluated on its way out is not evaluated again.
+// send_hop sends a packet to the next hop that aim has found, if any. A packet that came in is
+// evaluated at the interface that it leaves by; one that was evaluated on its way out is not
+// evaluated again.
 __noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	struct config *cf = settings();
@@ -261,7 +264,7 @@ __noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 
 	if (!c->walk.fwd)
 		return FWD_STACK;
-	if (!l2) { // the kernel takes the frame from its Ethernet header on
+	if (!l2) { // the kernel expects an Ethernet header
 		if (bpf_skb_change_head(skb, 14, 0) < 0)
 			return TC_ACT_SHOT;
 		p->l3 = 14;
@@ -283,8 +286,8 @@ __noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	return bpf_redirect_neigh(fwd->hop_ifindex, next, sizeof(*next), 0);
 }
 
-// forward_on sends a packet on that a rule with fwd has let pass, on a host that has neither pods
-// nor translations.
+// forward_on sends a packet to the next hop of the rule with fwd that has let it pass, on a host
+// that has neither pods nor translations.
 __noinline int forward_on(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	int r = aim(skb, c, l2);

@@ -19,8 +19,8 @@ static __always_inline int nat_create_loopback(struct __sk_buff *skb, struct cpu
 	return why;
 }
 
-// hides_caller: the pod could not answer to the source of a call of the host, a loopback address;
-// or the call is one to a service, whose address the stack took as the source, too.
+// hides_caller: a call of the host needs another source. It has a loopback address, which the pod
+// could not answer, or it goes to a service, whose address the stack took as the source, too.
 static __always_inline int hides_caller(const struct packet *p, const struct nat *nat)
 {
 	return is_loopback(p->version, p->src_hi, p->src_lo) ||
@@ -60,7 +60,7 @@ static __always_inline int translate_loopback(struct __sk_buff *skb, struct cpu 
 	return FWD_CONTINUE;
 }
 
-// loopback_call forwards what the host sends to itself: to a pod, if it goes to a published port.
+// loopback_call forwards a packet that the host sends to itself to a pod, if its port is published.
 __noinline int loopback_call(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
@@ -93,8 +93,8 @@ __noinline int loopback_call(struct __sk_buff *skb, struct cpu *c)
 	if (p->proto == PROTO_TCP || (p->len <= to->mtu && !(p->frag & (FRAG_FIRST | FRAG_LATER))))
 		return bpf_redirect(p->xmit, 0);
 	// The packet fits the loopback's MTU and not the pod's, and it is too late to make
-	// fragments: it goes in whole, past the queue. So do all fragments of what exceeds the
-	// loopback's MTU: a short one must not overtake the first.
+	// fragments: it enters the pod whole, past the queue. So do all fragments of a datagram
+	// larger than the loopback's MTU: a short one must not overtake the first.
 	skb->mark = cf->local_mark & ~MARK_KIND;
 	return bpf_redirect(p->xmit, BPF_F_INGRESS);
 }

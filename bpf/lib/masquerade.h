@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Which ports masqueraded pods get, and which ports of the host are a pod's.
+// Which ports masqueraded pods get, and where the published ports of the host lead.
 #pragma once
 
 #include "nat_create.h"
@@ -34,7 +34,8 @@ __noinline int taken(struct __sk_buff *skb, struct cpu *c, __u32 port)
 		remove_state(c, place, tag, GONE_EXPIRED);
 		nat_reset_victim(nat);
 	}
-	// The answers to what has an address alone find its translation before all others.
+	// If the source has the address alone (keep), the answers find its translation before
+	// anything else.
 	return !nat->keep &&
 	       ((f->published && is_published(p, nat, port)) || host_uses(skb, p, nat, scratch));
 }
@@ -65,9 +66,9 @@ static __always_inline int movable(const struct packet *p)
 	return p->proto == PROTO_TCP || p->proto == PROTO_UDP || p->proto == PROTO_UDPLITE;
 }
 
-// choose_port finds a free port for nat->goal: the pod's own if it lies in the range, else one by a
-// keyed hash of the pod's end and the ports after it. It returns 0, or REASON_NAT_PORTS if none of
-// those tried is free; then nat_place is the translation to evict.
+// choose_port finds a free port for nat->goal: the pod's own if it lies in the range, else one of a
+// sequence that begins at a keyed hash of the pod's end. It returns 0, or REASON_NAT_PORTS if none
+// of those tried is free; then nat->victim is the translation to evict, if any.
 __noinline int choose_port(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
@@ -188,8 +189,8 @@ static __always_inline struct published *find_port(const struct packet *p)
 		       NULL;
 }
 
-// find_whole returns what the packet's destination leads to with all its ports and protocols, NULL
-// if it does not. Of ICMP only queries begin a flow.
+// find_whole returns where the packet's destination leads with all its ports and protocols, NULL if
+// it leads nowhere. Of ICMP only queries begin a flow.
 static __always_inline struct published *find_whole(const struct packet *p)
 {
 	struct published_key k;
@@ -201,10 +202,10 @@ static __always_inline struct published *find_whole(const struct packet *p)
 	return bpf_map_lookup_elem(&published, &k);
 }
 
-// find_published sets nat->goal to what a packet to a published port becomes, and returns 0 if it
-// is none. With `inside`, which the host or a pod has sent, a forwarded port is none: its target
-// would answer past the host, or without the address that hides the pod. A service without a
-// backend sets nat->make to MAKE_REFUSAL.
+// find_published sets nat->goal to the translated tuple of a packet to a published port, and
+// returns 0 if the port is not published. With `inside` the host or a pod has sent the packet, and
+// a forwarded port does not count: its target would answer past the host, or to the pod's own
+// address. A service without a backend sets nat->make to MAKE_REFUSAL.
 __noinline int find_published(struct cpu *c, __u32 inside)
 {
 	struct forwarding *f = forwarding_settings();

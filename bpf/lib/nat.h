@@ -10,7 +10,8 @@
 #include "evaluate.h"
 #include "service.h"
 
-// how exact the time of the last packet is: lines that both directions read are rarely written
+// how exact the time of the last packet is: cache lines that both directions read are rarely
+// written
 #define NAT_TOUCH 1000000000LL
 
 // ports_of returns what a translation calls ports: those of struct key.
@@ -104,7 +105,7 @@ __noinline int nat_follow(struct cpu *c, __u32 wire)
 		return 0;
 	struct side *olow = low_side(o, partner), *ohigh = high_side(o, partner);
 	int answers = answers_to(tag, olow, low, place);
-	// it is being made, or adopted
+	// the translation is being made, or adopted
 	if (unlikely(!answers && (p->now - low->created < NAT_YOUNG || partner == ~0U)))
 		return 0;
 	if (unlikely(!answers || expired(cf, wire ? olow : low, wire ? ohigh : high,
@@ -142,7 +143,7 @@ static __always_inline void nat_step(struct __sk_buff *skb, struct cpu *c, const
 		read_extras(skb, c);
 	if (step_tcp(d, o, p) != RES_RECYCLE)
 		return;
-	// all but what the old connection has shown
+	// all flags but those that the old connection has set
 	__u32 kept = ~(__u32)0xffff & ~(__u32)META_LOOSE;
 	__sync_fetch_and_and(&d->flags, kept);
 	__sync_fetch_and_and(&o->flags, kept);
@@ -190,8 +191,8 @@ static __always_inline int new_state(const struct lookup *look)
 	return exists(look->first_flow) && look->first_new;
 }
 
-// nat_touch keeps the translation that the packet follows alive as its flow is. The packet has
-// passed. What left the flow's state untouched leaves the translation untouched.
+// nat_touch keeps the translation of a packet that has passed alive, as its flow's state was kept
+// alive. A packet that left the state untouched leaves the translation untouched.
 static __always_inline void nat_touch(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
 				      const struct lookup *look, const struct nat *nat)
 {

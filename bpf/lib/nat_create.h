@@ -26,8 +26,8 @@ __noinline int nat_forget(struct cpu *c, __u32 which)
 }
 
 // nat_conflict: the tuple look->key has a translation already. One that is over, or whose other
-// half is missing, is removed first; with `dead` any other is, because its flow is known to be
-// another one.
+// half is missing, is removed first; with `dead` any other is, too, because it is known to belong
+// to another flow.
 __noinline int nat_conflict(struct cpu *c, __u32 dead)
 {
 	if (!c || !nat_find(c))
@@ -40,7 +40,7 @@ __noinline int nat_conflict(struct cpu *c, __u32 dead)
 	return nat_find(c);
 }
 
-// After no translation could be evicted, no packet searches again for so long.
+// If no translation could be evicted, no packet searches again for this time.
 #define NAT_DRY 10000000LL
 
 // A CPU that loses a race tries again: those that won it have got what they needed, so no CPU loses
@@ -104,7 +104,7 @@ static __always_inline int nat_claim(struct cpu *c, struct config *cf, const str
 	return 0;
 }
 
-// host_uses reports whether a socket of the host would receive the answers to the goal.
+// host_uses reports whether a socket of the host would receive the answers to nat->goal.
 static __always_inline int host_uses(struct __sk_buff *skb, const struct packet *p, struct nat *nat,
 				     struct scratch *scratch)
 {
@@ -148,9 +148,9 @@ static __always_inline int is_published(const struct packet *p, const struct nat
 	return bpf_map_lookup_elem(&published, &k) != NULL;
 }
 
-// join_halves makes two new entries halves of each other and counts the translation. word is that
-// of the inner entry, cross META_CROSS or 0. Whether a rule with nat makes it stands in struct nat.
-// Not in nat_create, whose stack is in the longest chain.
+// join_halves makes two new entries halves of each other and counts the translation. word is the
+// nat_word of the inner entry, cross META_CROSS or 0. struct nat says whether a rule with nat makes
+// it. It is separate from nat_create, whose stack is in the longest chain.
 __noinline int join_halves(struct cpu *c, __u32 wire, __u32 inner, __u32 word, __u32 cross)
 {
 	struct config *cf = settings();
@@ -165,7 +165,7 @@ __noinline int join_halves(struct cpu *c, __u32 wire, __u32 inner, __u32 word, _
 	low->track = wire;
 	low->flags |= cross;
 	high->track = word;
-	// it does not have the sequence numbers of a TCP connection
+	// the entry does not have the sequence numbers of the TCP connection
 	if (exists(c->look.first_flow) || !bare_syn(c->packet.tcp_flags)) {
 		low->flags |= META_LOOSE;
 		high->flags |= META_LOOSE;
@@ -177,8 +177,8 @@ __noinline int join_halves(struct cpu *c, __u32 wire, __u32 inner, __u32 word, _
 }
 
 // nat_create makes the translation between nat->was, the tuple on the wire, and nat->goal, the
-// tuple that rules see, both as the caller sends them; for META_SOURCE they change places. It
-// returns 0, or the reason why not: REASON_NAT_PORTS if one of the tuples has a translation
+// tuple that rules see, both as the caller sends them; with META_SOURCE nat->goal is on the wire.
+// It returns 0, or the reason why not: REASON_NAT_PORTS if one of the tuples has a translation
 // already. It makes both halves or none. It is called after the packet has passed, or with
 // META_FRESH, which marks that the packet may yet be refused. REASON_STATES_FULL: the table is
 // full, whatever the tuples.
@@ -205,7 +205,7 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 	__u32 wire = look->place, wire_from = look->from;
 	__u64 wire_tag = look->tag;
 	set_key(p, look, i);
-	// The state is new: what was translated before was another flow.
+	// If the state is new, an earlier translation was that of another flow.
 	why = nat_conflict(c, new_state(look)) ?
 		      REASON_NAT_PORTS :
 		      nat_claim(c, cf, p, look, source | (how & META_FRESH));
@@ -231,7 +231,7 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 	return settle(c, wire) ? 0 : REASON_NAT_PORTS;
 }
 
-// nat_create_called does so for a caller of a published port, and notes to which backend of a
+// nat_create_called does the same for a caller of a published port, and notes to which backend of a
 // service the translation leads, if any.
 __noinline int nat_create_called(struct __sk_buff *skb, struct cpu *c, __u32 how)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // Which translation is evicted when ports or places run out: of a sample, an expired one, a closed
 // one, a half-open one, or the one that has been idle longest, in this order. That of an
-// established TCP connection is never evicted.
+// established TCP or SCTP connection is never evicted.
 #pragma once
 
 #include "state.h"
@@ -12,12 +12,12 @@ enum nat_class { NAT_OVER, NAT_CLOSED, NAT_HALF_OPEN, NAT_IDLE, NAT_KEPT };
 // translations that could be evicted. The tags of the sets lie together, so most of this is a
 // sequential read.
 enum { NAT_ROUNDS = 64, NAT_SETS = 32, NAT_SAMPLE = 4 };
-// a translation whose other half is missing may still be under construction
+// a younger translation whose other half is missing may still be being made
 #define NAT_YOUNG 1000000000LL
 enum { NAT_CLASS_SHIFT = 60 };
 
 // inner_of returns the place of the inner entry of a translation of which one entry lies at a
-// place, none if the other one does not answer to it.
+// place, none if the other one does not belong to it.
 static __always_inline struct maybe inner_of(struct set *s, __u32 place)
 {
 	struct side *low = low_side(s, place);
@@ -31,7 +31,7 @@ static __always_inline struct maybe inner_of(struct set *s, __u32 place)
 	return some(low->flags & META_WIRE ? partner : place);
 }
 
-// nat_class returns how well a translation can be spared, by its inner entry.
+// nat_class returns how early a translation is evicted, by its inner entry.
 static __always_inline int nat_class(struct config *cf, struct side *low, struct side *high,
 				     __u8 proto, __s64 now)
 {

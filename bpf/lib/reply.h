@@ -73,7 +73,7 @@ static __always_inline long store_ip(struct __sk_buff *skb, const struct packet 
 	return bpf_skb_store_bytes(skb, p->l3, &h, sizeof(h), 0);
 }
 
-// swap_macs sends the frame back to where it came from.
+// swap_macs addresses the frame to where it came from.
 static __always_inline long swap_macs(struct __sk_buff *skb)
 {
 	struct ethernet e;
@@ -167,8 +167,8 @@ static __always_inline int make_error(struct __sk_buff *skb, const struct packet
 	return bpf_skb_store_bytes(skb, p->l3 + header, &e, sizeof(e), 0);
 }
 
-// may_answer limits the rate of errors, but for those that say how large a packet may be: without
-// one a connection hangs. Linux does not limit them either (icmpv4_mask_allow, icmpv6_mask_allow).
+// may_answer limits the rate of errors, except those that report an MTU: without one a connection
+// hangs. Linux does not limit them either (icmpv4_mask_allow, icmpv6_mask_allow).
 static __always_inline int may_answer(struct cpu *c)
 {
 	__s64 cost = 1000000000 / ERRORS_PER_SECOND, now = c->packet.now;
@@ -209,7 +209,8 @@ __noinline int reply(struct __sk_buff *skb, struct cpu *c)
 	if (!c || !cf)
 		return TC_ACT_SHOT;
 	const struct packet *p = &c->packet;
-	// VLAN tags inside the frame, and frames that were not unicast to this host, get no answer.
+	// Frames with VLAN tags in the data, and frames that were not unicast to this host, get no
+	// answer.
 	if (p->l3 > 14 || (p->dir == DIR_IN && skb->pkt_type != HOST))
 		return TC_ACT_SHOT;
 	if (make_answer(skb, c) < 0) {

@@ -6,8 +6,8 @@
 
 #include "masquerade.h"
 
-// checksum_at returns where the checksum of the upper layer lies behind its start, 0 if it has none
-// that depends on the tuple. SCTP's does not cover addresses, and its ports are never changed.
+// checksum_at returns the offset of the checksum in the transport header, 0 if it has none that
+// depends on the tuple. SCTP's does not cover addresses, and its ports are never changed.
 static __always_inline __u32 checksum_at(const struct packet *p, __u8 proto)
 {
 	switch (proto) {
@@ -45,7 +45,7 @@ static __always_inline void address_words(const struct packet *p, __be32 *to, __
 }
 
 // pseudo_replace updates a checksum for a changed pseudo-header. Without BPF_F_IPV6 (Linux 6.16)
-// kernels spoil the sum of a packet that the NIC has summed up.
+// the kernel corrupts the sum that the NIC has computed of a packet (CHECKSUM_COMPLETE).
 static __always_inline long pseudo_replace(struct __sk_buff *skb, const struct packet *p, __u32 at,
 					   __u64 diff, __u64 flags)
 {
@@ -100,11 +100,11 @@ static __always_inline long mangle_ports(struct __sk_buff *skb, const struct pac
 	return bpf_skb_store_bytes(skb, start, &new, 4, 0);
 }
 
-// of that: the checksum, both addresses, and the ports if they follow
+// from the checksum of an IPv4 header on: itself, both addresses, and the ports if they follow
 enum { IP4_CHECKSUM = 10, IP4_SUMMED = 14 };
 
-// replace returns a checksum of Internet words after some of them changed, RFC 1624: as it lies in
-// memory.
+// replace returns an Internet checksum after a change of two 32-bit words, RFC 1624. All are in the
+// byte order of memory.
 static __always_inline __u16 replace(__u16 checksum, __be32 *old, __be32 *new)
 {
 	__u64 sum = (__u16)~checksum;
@@ -117,7 +117,7 @@ static __always_inline __u16 replace(__u16 checksum, __be32 *old, __be32 *new)
 }
 
 // rewrite_plain is rewrite_frame for most packets: TCP or UDP over IPv4 without options, in one
-// piece. Everything that changes but the upper checksum lies together.
+// piece. Everything that changes, except the transport checksum, lies together.
 static __always_inline long rewrite_plain(struct __sk_buff *skb, const struct packet *p,
 					  struct nat *nat, struct scratch *scratch)
 {
@@ -163,9 +163,9 @@ __noinline int rewrite_frame(struct __sk_buff *skb, struct cpu *c)
 	return 0;
 }
 
-// rewrite_quote turns the packet that an ICMP error quotes, which was read last, into one of
-// nat->goal's tuple, which is that of an answer to it. The quoted packet's own transport checksum
-// stays: no receiver checks it.
+// rewrite_quote translates the packet that an ICMP error quotes, which was read last. nat->goal is
+// the tuple of an answer to that packet. The quoted packet's own transport checksum stays: no
+// receiver checks it.
 static __always_inline long rewrite_quote(struct __sk_buff *skb, struct cpu *c)
 {
 	const struct packet *p = &c->packet;
@@ -240,7 +240,7 @@ __noinline int rewrite_error(struct __sk_buff *skb, struct cpu *c)
 	return rewrite_frame(skb, c);
 }
 
-// age4 takes one from the time to live of an IPv4 header, RFC 1141.
+// age4 decrements the time to live of an IPv4 header, RFC 1141.
 static __always_inline void age4(__u8 *ip)
 {
 	__u32 sum = *(__u16 *)(ip + 10) + (__u32)be16(0x0100);

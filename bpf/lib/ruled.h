@@ -27,8 +27,9 @@ static __always_inline int take_error(struct __sk_buff *skb, struct cpu *c)
 	return 0;
 }
 
-// take_held follows the evaluation of a packet whose translation is held back: it has it if a rule
-// with nat has let it pass. It reports whether the rules behind that rule have to be asked.
+// take_held follows the evaluation of a packet whose translation is held back, and translates it if
+// a rule with nat has let it pass. It reports whether the rules behind that rule have to be
+// evaluated.
 __noinline int take_held(struct __sk_buff *skb, struct cpu *c)
 {
 	if (!c)
@@ -55,7 +56,7 @@ __noinline int take_held(struct __sk_buff *skb, struct cpu *c)
 		return 0;
 	walk->resume = resume;
 	nat->ruled |= SEEN_TRANSLATED;
-	// a state of the rules so far is one of the addresses on the wire
+	// a state of the rules so far has the addresses on the wire
 	c->look.first_flow = NONE;
 	return 1;
 }

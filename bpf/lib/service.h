@@ -12,13 +12,13 @@ struct backend {
 };
 
 // A service is replaced as a whole. Its flows are divided into parts of the same size by a hash
-// that no one outside can compute; a slot says whose a part is. A part of a backend that is on
-// trial goes to `other` as soon as that has had the flows that it is tried with.
+// that other hosts cannot compute; slot has the backend of each part. A part of a backend on trial
+// goes to the one in `other` once the backend has had the flows that it is tried with.
 struct service {
 	__u32 count; // backends that get flows, 0: none
 	__u32 pad;
 	__u64 seed[SERVICE_SEEDS];
-	// parts of which a connection has begun since the agent wrote the service last: only the
+	// parts in which a connection has begun since the agent last wrote the service: only the
 	// first of each is a draw
 	__u64 seen[SERVICE_SLOTS / 64];
 	__u8 slot[SERVICE_SLOTS];
@@ -50,8 +50,8 @@ struct {
 	__type(value, struct backend_count);
 } backend_counts SEC(".maps");
 
-// How many connections a backend on trial may have begun when it gets another one, 0 for any
-// number. Only the agent writes it.
+// From how many begun connections on a backend on trial gets no more, 0 if it is not on trial. Only
+// the agent writes it.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, BACKEND_PLACES);
@@ -80,7 +80,7 @@ static __always_inline struct backend *living(struct service *s, __u32 part)
 	return pod_at(b->addr.hi, b->addr.lo) ? b : NULL;
 }
 
-// From one part that is tried for a pod that is there to the next.
+// The distance between the parts that living_of tries.
 enum { NEXT_PART = SERVICE_SLOTS / 4 + 1 };
 
 // living_of tries four parts, the given one first, without a loop: Linux 6.1 refuses the one that
@@ -126,7 +126,7 @@ static __always_inline struct backend_count *count_of(struct maybe backend)
 	return exists(backend) ? bpf_map_lookup_elem(&backend_counts, &place) : NULL;
 }
 
-// begin_backend counts a connection that has begun, and returns what its translation is to know of
+// begin_backend counts a connection that has begun, and returns what its translation records about
 // its backend.
 static __always_inline __u32 begin_backend(const struct packet *p, const struct nat *nat,
 					   struct service *s)
@@ -146,7 +146,8 @@ static __always_inline __u32 begin_backend(const struct packet *p, const struct 
 }
 
 // count_answer counts what a backend first says to a connection, which its translation notes.
-// Nothing that the client sends counts, so a client whose answers get lost counts as answered.
+// Nothing that the client sends counts, so a connection counts as answered even if the answers get
+// lost.
 static __always_inline void count_answer(const struct packet *p, struct side *high)
 {
 	struct backend_count *n = count_of(backend_in(high));

@@ -5,9 +5,9 @@
 #include "clash.h"
 #include "rewrite.h"
 
-// nat_fragment lets later fragments follow the translation of the first, the current packet;
-// without `note` it looks up the translation that the current later fragment follows. nat->before
-// says what either was before it.
+// nat_fragment with `note` records the translation of the current packet, a first fragment, for the
+// later ones. Without `note` it translates the current packet, a later fragment, by that record.
+// nat->before is the tuple before the translation.
 __noinline int nat_fragment(struct cpu *c, __u32 note)
 {
 	struct config *cf = settings();
@@ -65,9 +65,9 @@ static __always_inline int host_source(const struct packet *p, struct nat *nat,
 	return 1;
 }
 
-// translate_in turns what came from outside back into what rules see. Only the fields change, but
-// for an ICMP error, which has no answer. NAT_HELD: it is one of a flow that a rule with nat has
-// translated.
+// translate_in turns what came from outside back into what rules see. Only the fields change,
+// except for an ICMP error, to which no answer is sent. NAT_HELD: it is an error about a flow that
+// a rule with nat has translated.
 __noinline int translate_in(struct __sk_buff *skb, struct cpu *c)
 {
 	struct forwarding *f = forwarding_settings();
@@ -124,8 +124,7 @@ __noinline int begins(struct cpu *c)
 	return !is_icmp(p) || asks(p->version, p->icmp_type);
 }
 
-// hides returns how the source of a packet is translated that leaves with another address, NULL if
-// it stays.
+// hides returns how the source of a leaving packet is translated, NULL if it stays.
 static __always_inline struct masked_source *hides(const struct packet *p, struct forwarding *f)
 {
 	struct table_key k;
@@ -142,7 +141,7 @@ static __always_inline struct masked_source *hides(const struct packet *p, struc
 	return to && to->flags & except ? NULL : source;
 }
 
-// unregistered: a source that is translated although only unregistered ones are.
+// unregistered: the IPv4 source is one of RFC 1918, or with MASK_UNREG_CGN of RFC 6598.
 static __always_inline int unregistered(__u32 a, __u32 flags)
 {
 	return a >> 24 == 10 || a >> 20 == 0xac1 || a >> 16 == 0xc0a8 ||
@@ -185,7 +184,7 @@ static __always_inline int hide(const struct packet *p, const struct lookup *loo
 	return NAT_HIDE;
 }
 
-// hide_ruled does so for a packet that a rule with nat has let pass.
+// hide_ruled does the same for a packet that a rule with nat has let pass.
 static __always_inline int hide_ruled(const struct packet *p, const struct lookup *look,
 				      struct nat *nat, __u32 ifindex)
 {
@@ -200,8 +199,8 @@ static __always_inline int hide_ruled(const struct packet *p, const struct looku
 	return hide(p, look, nat, source, ifindex);
 }
 
-// translate_out turns what rules see into what goes over the wire of an interface, 0 when it goes
-// to a pod or to the host itself. NAT_HIDE: a translation has to be made for that; outward does it.
+// translate_out turns what rules see into what goes over the wire. ifindex is 0 for a packet to a
+// pod or to the host itself. NAT_HIDE: a translation has to be made first; outward does it.
 __noinline int translate_out(struct __sk_buff *skb, struct cpu *c, __u32 ifindex)
 {
 	struct forwarding *f = forwarding_settings();
@@ -261,7 +260,7 @@ static __always_inline int outward(struct __sk_buff *skb, struct cpu *c, struct 
 	return NAT_DONE;
 }
 
-// kept_on_wire: the packet's states, if any, are of its addresses on the wire. Such a state is not
+// kept_on_wire: the packet's states, if any, have its addresses on the wire. Such a state is not
 // one of a flow through a published port.
 static __always_inline int kept_on_wire(const struct nat *nat)
 {
