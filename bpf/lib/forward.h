@@ -193,7 +193,7 @@ static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct 
 	return bpf_redirect(LOOPBACK, BPF_F_INGRESS);
 }
 
-// resolve_endpoints sets what the forwarding cache knows of the packet's addresses. It returns the
+// resolve_endpoints sets the endpoints of the packet from the forwarding cache. It returns the
 // reason to drop the packet for its addresses, or 0.
 __noinline int resolve_endpoints(struct __sk_buff *skb, struct cpu *c)
 {

@@ -272,7 +272,7 @@ __noinline int ask_route(struct __sk_buff *skb, struct cpu *c)
 
 // route finds the NIC that a packet of a pod leaves by. It returns 0 if the stack has to route it.
 // The first packet of each interval goes through the kernel's neighbour table, which keeps the
-// neighbour alive; the others go straight.
+// neighbour alive; the others go directly to the NIC.
 static __always_inline int route(struct __sk_buff *skb, struct cpu *c, struct packet *p,
 				 struct forward *fwd)
 {

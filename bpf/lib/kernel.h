@@ -23,7 +23,7 @@ typedef __u64 __be64;
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define barrier() asm volatile("" ::: "memory")
 // clang-format off
-// Hides from the compiler what it knows of a variable, so that a bound stays where it is written.
+// Hides from the compiler what it knows of a variable, so that a test stays where it is written.
 #define opaque(v) asm volatile("" : "+r"(v))
 // A pointer that has just been tested. The verifier demands the test before any arithmetic; clang
 // 19 would move arithmetic before it.

@@ -63,7 +63,7 @@ struct lookup {
 	__u32 first_rule;
 	__u32 first_place;
 	__u64 first_tag;
-	__u8 first_look; // what the look-up said
+	__u8 first_look; // result of the look-up
 	__u8 first_new;	 // this packet made the state
 	// a state alone decided that the packet passes, and will decide the same at egress
 	__u8 settled;
@@ -83,7 +83,7 @@ struct limit {
 // The walk through the rules of an image.
 struct walk {
 	__u32 current; // slot of the image
-	__u32 slot;    // rule at hand
+	__u32 slot;    // of the current rule
 	__u32 random;
 	__u32 pc;
 	__u32 word; // of the candidates below, ~0 if none

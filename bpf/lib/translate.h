@@ -148,7 +148,7 @@ static __always_inline int unregistered(__u32 a, __u32 flags)
 	       (flags & MASK_UNREG_CGN && a >> 22 == 0x191);
 }
 
-// ruled_key is the key of a source in the trie for an instance of nat: its number stands behind the
+// ruled_key is the key of a source in the trie for an instance of nat: its number follows the
 // family.
 static __always_inline void ruled_key(struct table_key *k, const struct packet *p, __u32 instance)
 {
