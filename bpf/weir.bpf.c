@@ -94,10 +94,9 @@ SEC("tc") int weir_in(struct __sk_buff *skb)
 }
 
 // weir_in_netkit runs when the inner end of a pod's netkit sends (BPF_NETKIT_PEER). The kernel has
-// already given the packet to the host end. So everything is as at the ingress of the host end, but
-// the packet has not waited in a queue. A packet that goes up the stack then meets weir_in at the
-// host end, which lets it pass by its mark. weir_in evaluates all other packets: those that another
-// program has put there.
+// already given the packet to the host end, so all is as at its ingress, except that the packet has
+// not waited in a queue. A packet that goes up the stack meets weir_in at that ingress. weir_in
+// lets it pass by its mark, and evaluates what other programs have put there.
 //
 // The rules use the type in the Ethernet header, the stack uses skb->protocol. With a veth both are
 // the same; with a netkit a packet socket chooses skb->protocol. A frame in which the two differ,
@@ -175,8 +174,8 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 }
 
 // weir_evaluate evaluates the given packet by the same code as the programs above, with the input
-// of struct call. Run by BPF_PROG_TEST_RUN. It is separate from weir_call, because a node never
-// needs it, and the verifier takes as long for it as for a program above.
+// of struct call. Run by BPF_PROG_TEST_RUN. It is separate from weir_call: a node never needs it,
+// and the verifier takes as long for it as for a program above.
 SEC("tc") int weir_evaluate(struct __sk_buff *skb)
 {
 	__u32 zero = 0;

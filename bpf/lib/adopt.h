@@ -5,7 +5,7 @@
 
 #include "sweep.h"
 
-// The agent never gets ADOPT_FOUND: look->place is that of the state, and the caller of adopt calls
+// The agent never gets ADOPT_FOUND: look->place is that of the state, and adopt's caller calls
 // merge. Within adopt the stacks of both would add up to more than Linux 6.1 allows.
 
 // adopt_track counts an adopted state in the track of its rule, also beyond the limit.

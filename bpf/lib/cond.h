@@ -52,8 +52,7 @@ static __always_inline int is_address(__u32 ifindex, __u64 hi, __u64 lo)
 	return bpf_map_lookup_elem(&addresses, &k) != NULL;
 }
 
-// own_bit is the number of the bit of an address in config.own, from 0 to 255. ownBits in Go does
-// the same.
+// own_bit is the bit of an address in config.own, from 0 to 255. ownBits in Go does the same.
 static __always_inline __u32 own_bit(__u64 hi, __u64 lo)
 {
 	return (hi * 3 ^ lo) * GOLDEN >> 56;

@@ -8,7 +8,7 @@
 //
 // What the client's SYN offered is kept where the kernel's own cookies keep it: the segment size in
 // the cookie, window scale and SACK in the low bits of the time stamp. So a client without time
-// stamps gets neither of the two.
+// stamps gets neither.
 #pragma once
 
 #include "reply.h"
@@ -140,8 +140,7 @@ __noinline __u32 cookie_clock(struct cpu *c)
 	return (__u32)((__u64)p->now / 1000000) + (__u32)own;
 }
 
-// cookie_stamp is the time stamp of an answer: cookie_clock, with what the SYN offered in the low
-// bits.
+// cookie_stamp is the time stamp of an answer: cookie_clock, its low bits what the SYN offered.
 static __always_inline __u32 cookie_stamp(struct cpu *c, const struct packet *p,
 					  const struct cookie *cookie)
 {

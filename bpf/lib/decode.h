@@ -225,8 +225,7 @@ static __always_inline __u8 read_ip6(struct packet *p, const struct ip6 *h, __u3
 	return 0;
 }
 
-// is_icmp: the ICMP fields are set. error_type: a message of this type is an error, which quotes a
-// packet.
+// is_icmp: the ICMP fields are set. error_type: this type is an error, which quotes a packet.
 static __always_inline int is_icmp(const struct packet *p)
 {
 	return !p->reason && !(p->frag & FRAG_LATER) &&

@@ -13,9 +13,8 @@ static __always_inline int dhcp_ports(__u32 ports)
 		ports == DHCP6_RECEIVED);
 }
 
-// is_dhcp: the packet, which has such ports, belongs to the host's client. The packet is not
-// forwarded: a forwarded one has a receive interface at egress, and at ingress none of these
-// destinations.
+// is_dhcp: the packet, which has such ports, belongs to the host's client. It is not forwarded: a
+// forwarded one has a receive interface at egress, and none of these destinations at ingress.
 __noinline int is_dhcp(struct cpu *c)
 {
 	if (!c)

@@ -186,8 +186,8 @@ __noinline int before_rules(struct __sk_buff *skb, struct cpu *c)
 		decided_before(v, 0, REASON_DECODE + p->reason);
 		return 0;
 	}
-	// Only the first evaluation knows neighbour discovery: a forwarded packet has a lower hop
-	// limit, and is not neighbour discovery any more.
+	// Not at the second evaluation: a forwarded packet has a lower hop limit, and is no longer
+	// neighbour discovery.
 	if (p->proto == PROTO_ICMPV6 && !cf->no_essential && !p->second && essential(p)) {
 		decided_before(v, 1, REASON_ESSENTIAL);
 		return 0;

@@ -32,9 +32,9 @@ static __always_inline __s64 made_at(__u32 place)
 }
 
 // victim returns the place of the half-open state that would be evicted for look->hash, if its two
-// sets, a and b, have one: of two picked at random, one in each set, the older one. Answered ones
-// come first, since the client already has its answer. Tags show which states are half-open, so a
-// flood costs few cache lines.
+// sets, a and b, have one: the older of two picked at random, one in each set. Answered ones come
+// first, since the client already has its answer. Tags show which states are half-open, so a flood
+// costs few cache lines.
 static __always_inline struct maybe victim(const struct lookup *look, struct config *cf,
 					   struct tag_line *a, struct tag_line *b)
 {

@@ -2,8 +2,7 @@
 // The fast path, for most of the packets that struct brief describes: those of a flow with a state
 // whose rule lets them pass, and the first packet of a UDP flow or a TCP connection whose rule is
 // cached. It decodes only what it needs, for established flows into registers. It leaves all other
-// packets to the slow path. The slow path decides the same about the packets that the fast path
-// takes.
+// packets to the slow path, which would decide the same about those that it takes.
 #pragma once
 
 #include "fast_new.h"
@@ -11,9 +10,8 @@
 
 enum { FAST_TCP = SIDE_SEEN | SIDE_ACKED, NOT_FAST_TCP = SIDE_FIN | SIDE_RST | META_HALF_OPEN };
 
-// fast_udp and fast_tcp check the tag again, at `at`, just before they write: while the CPU waits
-// for cold lines after the look-up, it can lose its time slice, and another flow can take the
-// entry.
+// fast_udp and fast_tcp check the tag again, at `at`, just before they write: while it waits for
+// cold lines, a CPU can lose its time slice, and another flow can take the entry.
 
 // fast_udp counts a packet of a live state. META_PEER shows which lifetime the state has, without a
 // load of the other side. It may be missing although the other end has answered, so without it the
@@ -120,8 +118,8 @@ static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct l
 
 // fast_established evaluates the packet of skb if it is simple enough and belongs to a flow with a
 // state, or the rules look no state up: FAST_DONE, and the packet passes. FAST_NEW, FAST_STEP:
-// fast_new or fast_step may be tried. It leaves packets of a state without the flags `need` to the
-// slow path.
+// fast_new or fast_step may be tried. The slow path gets packets of a state without the flags
+// `need`.
 __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 need)
 {
 	struct config *cf = settings();

@@ -58,8 +58,7 @@ __noinline int fast_forward(struct __sk_buff *skb, struct cpu *c)
 	int four = eth->type == be16(ETH_IP), known;
 	if (!four && (eth->type != be16(ETH_IPV6) || frame + 74 > end))
 		return FWD_CONTINUE;
-	// bytes of headers: first of IP, below also of the transport header, for the segments of a
-	// GSO packet
+	// bytes of the IP header, below with the transport header, for segments of a GSO packet
 	__u32 head = four ? sizeof(*h4) : sizeof(*h6);
 	struct brief e;
 	if (four)
@@ -80,9 +79,8 @@ __noinline int fast_forward(struct __sk_buff *skb, struct cpu *c)
 	head += e.proto == PROTO_TCP ? brief_tcp_header(&e) : sizeof(struct udp);
 	if ((segment ? segment + head : e.len) > w->mtu)
 		return FWD_CONTINUE;
-	// Where ports are published, the slow path takes new flows: they end the translation of a
-	// flow with the same ends that called a published port. Where netfilter may translate a new
-	// flow, that goes up the stack.
+	// Not new flows where ports are published: they end a translation of a published port with
+	// the same ends. Nor where netfilter may translate them: then they go up the stack.
 	if (fast_path(skb, c, cf, 14, f->published | f->netfilter, META_REDIRECT) == FAST_NOT) {
 		c->look.missed = NONE;
 		return FWD_CONTINUE;

@@ -7,8 +7,7 @@
 
 // duplicates counts the entries of the two sets of look->hash that have the identity of look->tag,
 // claimed or live: one is ours. It compares only the lower halves of tags, so once in some hundred
-// times another flow counts as a duplicate. There is no branch: where our entry lies is hard to
-// predict.
+// times another flow counts as a duplicate. There is no branch: where ours lies is hard to predict.
 static __always_inline __u32 duplicates(const struct lookup *look, struct tag_line *a,
 					struct tag_line *b)
 {

@@ -83,7 +83,7 @@ static __always_inline void read_brief_scale(struct __sk_buff *skb, struct cpu *
 }
 
 // fast_step advances the state that fast_established has found by the segment that it has
-// described. The rule of the state, which is in the verdict, only counts the packet and lets it
+// described. The rule of the state, which is in the verdict, only counts packets and lets them
 // pass. It reports whether the packet was evaluated: not if the state has ended, which is then
 // removed.
 __noinline int fast_step(struct __sk_buff *skb, struct cpu *c, __u32 l2)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // Forwarding, docs/design/0004-containers.md section 3: a packet is evaluated at ingress and at
 // egress, translated, and redirected to the pod or the NIC. A packet that cannot be redirected goes
-// up the stack, which routes it, fragments it or answers with an error. The hooks on its path then
-// do what remains.
+// up the stack, which routes it, fragments it or answers with an error. The hooks there do what
+// remains.
 #pragma once
 
 #include "cookie.h"
@@ -63,8 +63,8 @@ static __always_inline int drop(struct __sk_buff *skb, struct cpu *c, struct con
 	return TC_ACT_SHOT;
 }
 
-// refuse_frame drops a packet that the rules did not let pass. An answer is made to the packet as
-// it came in, not as translated.
+// refuse_frame drops a packet that the rules did not let pass. An answer is to the packet as it
+// came in, not as translated.
 static __always_inline int refuse_frame(struct __sk_buff *skb, struct cpu *c, struct packet *p,
 					const struct verdict *v, struct nat *nat)
 {
@@ -144,8 +144,7 @@ static __always_inline int to_nic(struct __sk_buff *skb, struct cpu *c, const st
 	return bpf_redirect_neigh(p->xmit, &fwd->next, sizeof(fwd->next), 0);
 }
 
-// back_to_pod hands a pod's packet to a pod. It is separate from to_host to keep that one's stack
-// small.
+// back_to_pod hands a pod's packet to a pod. Not in to_host, whose stack it would enlarge.
 __noinline int back_to_pod(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
@@ -362,7 +361,7 @@ __noinline int after_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 		return r;
 	if (p->kind != PARSED_IP || p->reason)
 		return FWD_STACK;
-	// With a translation, that decides where the packet goes.
+	// A translation decides where the packet goes.
 	if (unlikely(c->walk.fwd) && !nat->translated && !nat->make) {
 		r = aim(skb, c, l2);
 		if (r != FWD_CONTINUE)
@@ -373,9 +372,9 @@ __noinline int after_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	__u32 routed = for_others(f) && !to->known && !fwd->endpoint[DIR_OUT].known;
 	if (to->known || routed) {
 		if (routed || !direct(skb, p) || !fits(skb, p, to->mtu) || !may_redirect(c)) {
-			// The egress hook evaluates the packet again. If it is refused there,
-			// stack_egress ends a translation that is fresh. An answer to the caller,
-			// whose state is new, ends nothing.
+			// The egress hook evaluates it again: if that refuses it, stack_egress ends
+			// a fresh translation. An answer to the caller, whose state is new, ends
+			// nothing.
 			int why = inward(skb, c, p, look, nat, f, META_FRESH,
 					 routed ? FORGET_CALLED : FORGET_ANY);
 			if (why)

@@ -45,8 +45,7 @@ __noinline int record_fragment(struct cpu *c)
 }
 
 // continue_fragment lets the rules behind one with nat decide about a later fragment, as they did
-// about the first fragment, which that rule translated. A fragment without that translation is
-// dropped.
+// about the first, which that rule translated. One without that translation is dropped.
 static __always_inline void continue_fragment(struct cpu *c, const struct code *r, __u32 slot)
 {
 	struct walk *walk = &c->walk;

@@ -125,9 +125,9 @@ __noinline int check_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 
 	if (l2 == L2_INFINIBAND || !single(p->dst_hi, p->dst_lo, p->version))
 		return drop(skb, c, cf, REASON_NO_HOP);
-	// A packet that was evaluated on its way out is not evaluated again, so the hook of its new
-	// interface has to know the mark. A packet that a rule with states has sent on at ingress
-	// matches that rule again here: it is already at the right interface.
+	// A packet on its way out is not evaluated again, so the hook of its new interface has to
+	// know the mark. What a rule with states has sent on at ingress matches that rule again
+	// here, already at the right interface.
 	if (p->dir == DIR_OUT && !bpf_map_lookup_elem(&nics, &ifindex)) {
 		if (ifindex != skb->ifindex || p->second)
 			return drop(skb, c, cf, REASON_NO_HOP);
@@ -219,8 +219,8 @@ __noinline int to_socket(struct __sk_buff *skb, struct cpu *c)
 		found = udp_socket(skb, c, 0) || udp_socket(skb, c, 1);
 	if (!found)
 		return drop(skb, c, cf, REASON_NO_SOCKET);
-	// The agent has a routing rule for the mark, which delivers the packet to the host.
-	// Otherwise the stack would drop it, since it has a socket.
+	// The agent has a routing rule for the mark. The stack drops a packet with a socket that it
+	// would forward.
 	if (!own)
 		skb->mark = FWD_MARK;
 	return FWD_STACK;
@@ -251,8 +251,7 @@ __noinline int aim(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 }
 
 // send_hop sends a packet to the next hop that aim has found, if any. A packet that came in is
-// evaluated at the interface that it leaves by; one that was evaluated on its way out is not
-// evaluated again.
+// evaluated again at its new interface; one on its way out is not.
 __noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	struct config *cf = settings();
@@ -286,8 +285,8 @@ __noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	return bpf_redirect_neigh(fwd->hop_ifindex, next, sizeof(*next), 0);
 }
 
-// forward_on sends a packet to the next hop of the rule with fwd that has let it pass, on a host
-// that has neither pods nor translations.
+// forward_on sends a packet to the next hop of its rule with fwd, on a host without pods and
+// translations.
 __noinline int forward_on(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	int r = aim(skb, c, l2);

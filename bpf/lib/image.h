@@ -61,8 +61,8 @@ struct header {
 	// enum read: what the vectors ask about, and << READ_BITS what the vectors and all
 	// conditions ask about
 	__u32 reads;
-	// first slot to visit when the look-up of fast_flow has found nothing: it is not the first
-	// if that rule does nothing else
+	// first slot to visit when the look-up of fast_flow has found nothing: 1 if the first rule
+	// does nothing else
 	__u32 after;
 	__u32 pipes; // first row of the pipes, and how many there are
 	__u32 npipes;

@@ -39,10 +39,9 @@ typedef __u64 __be64;
 #define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
 
 // Memory order. Processors other than x86 may reorder loads, and stores. BPF of Linux 6.1 has no
-// acquire and no release, but two things that order:
-// An atomic operation whose result is used, or an exchange, is a full barrier. If the result is not
-// used, the compiler makes an operation that orders nothing (BPF_OR without BPF_FETCH, stset on
-// arm64).
+// acquire and no release, but two things that order. The first: an atomic operation whose result is
+// used, or an exchange, is a full barrier. If it is not used, the operation orders nothing (BPF_OR
+// without BPF_FETCH, stset on arm64).
 #define or_ordered(p, v) ({ typeof(*(p)) was = __sync_fetch_and_or(p, v); opaque(was); was; })
 #define store_ordered(p, v) __sync_lock_test_and_set(p, v)
 // The same, but without a wait for the cold lines of earlier stores where the processor itself
@@ -56,8 +55,8 @@ typedef __u64 __be64;
 	else \
 		store_ordered(p, v); \
 })
-// A load whose address depends on the result of an earlier load comes after it. depends_on(v) is 0
-// and depends on v; x86 recognises the 0 and does not wait.
+// The second: a load whose address depends on the result of an earlier load comes after it.
+// depends_on(v) is 0 and depends on v; x86 recognises the 0 and does not wait.
 #define depends_on(v) ({ __u64 zero_of = (v); asm volatile("%0 ^= %0" : "+r"(zero_of)); zero_of; })
 // clang-format on
 

@@ -34,8 +34,7 @@ __noinline int taken(struct __sk_buff *skb, struct cpu *c, __u32 port)
 		remove_state(c, place, tag, GONE_EXPIRED);
 		nat_reset_victim(nat);
 	}
-	// If the source has the address alone (keep), the answers find its translation before
-	// anything else.
+	// With an address of its own (keep), the answers find the translation first.
 	return !nat->keep &&
 	       ((f->published && is_published(p, nat, port)) || host_uses(skb, p, nat, scratch));
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// A number that may be missing: a place, a
-// slot, a flow id. Zeroed memory holds none. READ_ONCE and WRITE_ONCE take plus1: clang copies
-// volatile structs through the stack.
+// A number that may be missing: a place, a slot, a flow id. Zeroed memory holds none. READ_ONCE and
+// WRITE_ONCE take plus1: clang copies volatile structs through the stack.
 #pragma once
 
 #include "kernel.h"

@@ -10,8 +10,7 @@
 #include "evaluate.h"
 #include "service.h"
 
-// how exact the time of the last packet is: cache lines that both directions read are rarely
-// written
+// how exact the time of the last packet is: lines that both directions read are rarely written
 #define NAT_TOUCH 1000000000LL
 
 // ports_of returns what a translation calls ports: those of struct key.

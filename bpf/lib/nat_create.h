@@ -149,8 +149,8 @@ static __always_inline int is_published(const struct packet *p, const struct nat
 }
 
 // join_halves makes two new entries halves of each other and counts the translation. word is the
-// nat_word of the inner entry, cross META_CROSS or 0. struct nat says whether a rule with nat makes
-// it. It is separate from nat_create, whose stack is in the longest chain.
+// nat_word of the inner entry, cross META_CROSS or 0. struct nat shows if a rule with nat makes it.
+// Not in nat_create, whose stack is in the longest chain.
 __noinline int join_halves(struct cpu *c, __u32 wire, __u32 inner, __u32 word, __u32 cross)
 {
 	struct config *cf = settings();

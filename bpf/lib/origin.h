@@ -99,10 +99,9 @@ static __always_inline int claims_host(struct __sk_buff *skb, const struct packe
 	return r != FIB_SUCCESS && r != FIB_NO_NEIGH;
 }
 
-// path_back: the route to the packet's source shows that the stack would accept the packet, which
-// goes to a pod, from this interface. If it does not show that, the stack decides: rp_filter knows
-// all next hops of a route, marks and IPsec. The stack refuses to forward link-local sources, and
-// answers.
+// path_back: the route to the source shows that the stack would accept the packet, which goes to a
+// pod, from this interface. If not, the stack decides: rp_filter knows all next hops of a route,
+// marks and IPsec. The stack refuses to forward link-local sources, and answers.
 static __always_inline int path_back(struct __sk_buff *skb, const struct packet *p,
 				     struct forward *fwd, struct scratch *scratch, __u32 flags)
 {

@@ -226,9 +226,9 @@ static __always_inline int slow6(struct __sk_buff *skb, struct packet *p, struct
 	return load_transport(skb, p, scratch);
 }
 
-// parse_slow_ip decodes the IP packet at p->l3 of a frame whose link-layer header has this type, 0
-// if it has none. It is a function of its own so that the verifier does not check it for each
-// number of VLAN tags.
+// parse_slow_ip decodes the IP packet at p->l3. type is that in the link-layer header, 0 without
+// one. It is a function of its own so that the verifier does not check it for each number of VLAN
+// tags.
 __noinline int parse_slow_ip(struct __sk_buff *skb, struct cpu *c, __u32 type)
 {
 	if (!c)

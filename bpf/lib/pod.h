@@ -242,8 +242,7 @@ static __always_inline void count_pod_drop(__u32 place, __u32 dir)
 		n->drops[dir & 1]++;
 }
 
-// over_rate takes a packet from a bucket. It reports whether the bucket was empty; then it takes
-// nothing.
+// over_rate takes a packet from a bucket, and reports whether the bucket was empty.
 static __always_inline int over_rate(__u32 place, __u32 limited, __u32 dir, __u32 len)
 {
 	if (likely(!(limited >> dir & 1)))

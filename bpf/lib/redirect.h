@@ -44,11 +44,10 @@ static __always_inline int queued(const struct forward *fwd)
 // may_redirect: the packet may bypass the stack, because neither a queueing discipline nor
 // netfilter needs it. A flow that netfilter translates has two states: one made where it came in,
 // one made where it left the stack. So an answer may be redirected only if the packets that it
-// answers are, and these only if their state was made here or where they came in.
-// Where netfilter may translate the first packet of a flow, that packet goes up the stack. If it
-// leaves as it came in, the flow is not translated. Packets without a state do not show that, so
-// they go up the stack. So do fragments: all have to go the same path, and netfilter reassembles
-// them.
+// answers are, and these only if their state was made here or where they came in. Where netfilter
+// may translate the first packet of a flow, that packet goes up the stack. If it leaves as it came
+// in, the flow is not translated. Packets without a state do not show that and go up the stack; so
+// do all fragments, which netfilter reassembles.
 __noinline int may_redirect(struct cpu *c)
 {
 	struct forwarding *f = forwarding_settings();

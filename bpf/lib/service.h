@@ -50,7 +50,7 @@ struct {
 	__type(value, struct backend_count);
 } backend_counts SEC(".maps");
 
-// From how many begun connections on a backend on trial gets no more, 0 if it is not on trial. Only
+// With how many begun connections a backend on trial gets no more, 0 if it is not on trial. Only
 // the agent writes it.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -5,8 +5,7 @@
 #include "sweep_hint.h"
 #include "track.h"
 
-// Results of a look-up. From LOOK_DROP on the packet is dropped, and what is above LOOK_DROP is the
-// reason.
+// Results of a look-up. LOOK_DROP + a reason: the packet is dropped for that reason.
 enum look { LOOK_MISS, LOOK_HIT, LOOK_UNTOUCHED, LOOK_DROP = 16 };
 
 static __always_inline int look_drop(int reason)
@@ -140,8 +139,7 @@ __noinline __u32 mask_at(struct cpu *c, __u32 place)
 
 // keep_track counts a state that has proved itself as proved in its track, which is not evicted
 // from then on. If the track was given to another tuple, the state enters one of its own tuple
-// again. If there is no free track, or the limit is reached, the state is removed like a half-open
-// one.
+// again. If no track is free, or the limit is reached, the state is removed like a half-open one.
 __noinline int keep_track(struct cpu *c, __u32 place)
 {
 	struct set *s = set_at(place / WAYS);
@@ -174,8 +172,8 @@ __noinline int keep_track(struct cpu *c, __u32 place)
 }
 
 // new_phase follows a change of a state: one that has proved itself is no longer half-open, and one
-// that is closed counts in no track. It sets look->proved if keep_track has to follow: here the
-// stack would be too deep for it.
+// that is closed counts in no track. It sets look->proved if keep_track has to follow: the stack is
+// too deep here.
 __noinline int new_phase(struct cpu *c, __u32 place, __u8 proto)
 {
 	struct set *s = set_at(place / WAYS);

@@ -29,7 +29,8 @@ static __always_inline void clear_hint(__u32 place)
 }
 
 // note_end makes the sweep look at the set of a place, where a connection ends, until that state is
-// gone. It is called after the change. It prefers the tag, which is in the cache; the hint is not.
+// gone. It is called after the change. It marks the tag, which is in the cache, or else clears the
+// hint, which is not.
 static __always_inline void note_end(__u32 place)
 {
 	struct tag_line *t = tags_at(place / WAYS);

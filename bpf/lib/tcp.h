@@ -62,8 +62,8 @@ static __always_inline __s64 lifetime(struct config *c, int phase, __u8 proto)
 #define NAT_GRACE 2000000000LL
 #define NAT_FOLLOWS (1LL << 62)
 
-// nat_lifetime is the lifetime of a translation: that of its flow. The wire entry is removed with
-// the inner one.
+// nat_lifetime is the lifetime of a translation: its flow's. The wire entry is removed with the
+// inner one.
 static __always_inline __s64 nat_lifetime(struct config *c, struct side *low, struct side *high,
 					  __u8 proto)
 {
@@ -125,7 +125,7 @@ static __always_inline int catches_up(struct side *d, struct side *o, const stru
 static __always_inline int loose_tcp(struct side *d, struct side *o, const struct packet *p)
 {
 	if (p->tcp_flags & TH_RST) {
-		// nothing confirms the numbers of d
+		// nothing confirms the numbers of d itself
 		if (!(o->flags & SIDE_ACKED && p->seq == o->ack))
 			return RES_UNTOUCHED;
 		set_flags(d, SIDE_RST);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What lies in maps. The Go types are generated from these types. A change of a pinned type raises
+// What lies in maps. The Go types are generated from these. A change of a pinned type raises
 // LAYOUT.
 #pragma once
 
 #include "image.h"
 #include "maybe.h"
 
-// An interface of the host. Name ids and globs at index n are those of the Program whose image has
-// parity n.
+// An interface of the host. Index n of name and globs is for the Program whose image has parity n.
 struct iface {
 	__u64 globs[2];
 	__u32 name[2];
@@ -68,8 +67,7 @@ static __always_inline __u32 current_reads(__u32 current)
 	return current >> CURRENT_READS;
 }
 
-// when_of identifies the rules that gave an answer: the image in a slot, and config.epoch. It is
-// never 0.
+// when_of identifies the rules behind an answer: image slot and config.epoch. It is never 0.
 static __always_inline __u64 when_of(__u64 epoch, __u32 slot)
 {
 	return epoch << 8 | slot;
@@ -119,9 +117,9 @@ struct config {
 	__s64 clock, tick;
 	// stores are seen by other CPUs in the order in which they are made: store_release
 	__u32 in_order;
-	// source.h: the number of cells less one, and of slots of the ring less one (both numbers
-	// are powers of two); the number of half-open states from which on a source's new ones are
-	// recorded, ~0 for never; how many of these are recorded.
+	// source.h: the numbers of cells and of slots of the ring, both powers of two, less one;
+	// from how many half-open states on a source's new ones are recorded, ~0 for never; how
+	// many of these.
 	__u32 source_mask, ring_mask, source_from, source_turns;
 	__u32 max_nats;	    // translations
 	__u32 max_pod_nats; // of one pod, 0 for any number

@@ -54,8 +54,7 @@ __noinline int ask_any(struct cpu *c, __u32 flows)
 	if (!h)
 		return LOOK_MISS;
 	for (__u32 i = 0; i < 256 && i < flows; i++) {
-		opaque(walk); // keeps one base in one register: this is in the longest chain of
-			      // stacks
+		opaque(walk); // one base in one register: this is in the longest chain of stacks
 		int r = ask(c, walk, h->flow[i]);
 		if (r != LOOK_MISS)
 			return r;
