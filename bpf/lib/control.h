@@ -5,7 +5,7 @@
 
 #include "adopt.h"
 
-// operate runs an operation.
+// operate runs an operation of enum op.
 __noinline int operate(struct cpu *c, __u32 op)
 {
 	__u32 zero = 0;

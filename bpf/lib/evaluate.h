@@ -147,7 +147,7 @@ __noinline int read_frame(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	return 0;
 }
 
-// by_rules walks the rules.
+// by_rules walks the rules, and records the verdict on a first fragment.
 __noinline int by_rules(struct cpu *c)
 {
 	walk_rules();

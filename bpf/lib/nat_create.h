@@ -136,7 +136,7 @@ static __always_inline void published_key(struct published_key *k, const struct 
 	k->proto = p->proto;
 }
 
-// is_published: a port of the address that nat->goal comes from is published.
+// is_published: this port of the source address of nat->goal is published.
 static __always_inline int is_published(const struct packet *p, const struct nat *nat, __u32 port)
 {
 	struct published_key k;

@@ -56,7 +56,7 @@ struct lookup {
 	__u32 unknown;	     // the last packet of the fast path had no state
 	struct maybe missed; // flow id of which the fast path found no state
 	struct maybe spare;  // place that a look-up without success found for the key
-	struct maybe proved; // place of the state that keep_proved has to keep
+	struct maybe proved; // place of the state that keep_track has to count as proved
 
 	// What the first evaluation found or made.
 	struct maybe first_flow; // id of its flow name
@@ -72,7 +72,7 @@ struct lookup {
 // Where the state to be made counts: in the track of a rule with limit, and for its source.
 struct limit {
 	struct masked masked; // what the track counts by
-	__u64 tag;	      // of the track of that
+	__u64 tag;	      // of the track of this tuple
 	__u32 era;	      // of the track that was entered
 	struct maybe track;   // its place
 	__u32 none;	      // there was no free track

@@ -37,7 +37,7 @@ struct {
 enum { RATE_TRIES = 4 };
 
 // take_token takes a token from the bucket that is full at *full, and reports whether there was
-// one. After RATE_TRIES lost races there was none.
+// one. After RATE_TRIES lost races it reports none.
 static __always_inline int take_token(__s64 *full, __s64 every, __s64 slack, __s64 now)
 {
 	for (int i = 0; i < RATE_TRIES; i++) {

@@ -366,7 +366,7 @@ struct call {
 	__u8 op;
 	__u8 pad;
 	__u16 tag[MAX_TAGS];
-	__u32 place; // of the state to remove, of the set to begin to sweep with
+	__u32 place; // the state to remove, or the set with which a sweep begins
 	__u32 count;
 	__u64 tag_word;
 	__s64 clock; // of OP_CLOCK: config.tick, and as an output config.clock
