@@ -161,7 +161,8 @@ __noinline int back_to_pod(struct __sk_buff *skb, struct cpu *c)
 
 // to_host gives a packet of a pod to the host itself. The answer to a call of the host to its own
 // port comes in through the loopback, where the kernel checks neither its source nor, for IPv4,
-// rp_filter. A pod's call to its own published port comes back to the pod.
+// rp_filter, and where rules of netfilter usually let everything pass. A pod's call to its own
+// published port comes back to the pod.
 static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct config *cf)
 {
 	struct packet *p = &c->packet;
@@ -173,6 +174,11 @@ static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct 
 	p->dir = DIR_IN;
 	if (r == NAT_FAILED)
 		return drop(skb, c, cf, REASON_NAT_PORTS);
+	// Only what a translation gave another source goes into the loopback: not fragments whose
+	// first stayed as it is, nor an error about the packets of another pod.
+	if (unlikely(r == NAT_DONE && (p->frag & (FRAG_FIRST | FRAG_LATER) || look->is_error)) &&
+	    pod_at(p->src_hi, p->src_lo))
+		r = NAT_NONE;
 	struct endpoint *to = r == NAT_DONE && direct(skb, p) ? pod_at(p->dst_hi, p->dst_lo) : NULL;
 	if (to) {
 		__builtin_memcpy(fwd->macs, to->mac, 6);

@@ -1,12 +1,17 @@
 package kernel
 
 import (
+	"context"
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
 
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/packet"
@@ -106,5 +111,79 @@ func TestFragmentsOfOtherHosts(t *testing.T) {
 	if code, _, dst := f.put(piece{at: f.nic, src: outsideAddr, dst: hostAddr, proto: datagram,
 		id: id}); code != redirected || dst != podA {
 		t.Errorf("in, its own: %d to %s", code, dst)
+	}
+}
+
+// TestFragmentsToTheHost: fragments that a pod sends to the host go up the stack, but for the
+// answer to a call of the host to its own port. That goes into the loopback, where rules of
+// netfilter usually let everything pass.
+func TestFragmentsToTheHost(t *testing.T) {
+	t.Parallel()
+	f := newFrames(t, "add allow ip from any to any frag\nadd allow ip from any to any\n")
+	f.publish(8080, 80)
+	put := func(what string, id uint16, layer build.Layer, code int32, src netip.Addr) {
+		t.Helper()
+		c, s, _ := f.put(piece{at: f.podLinks[podA], src: podA, dst: hostAddr, layer: layer,
+			proto: packet.ProtoUDP, id: id})
+		if c != code || s != src {
+			t.Errorf("%s: %d from %s, not %d from %s", what, c, s, code, src)
+		}
+	}
+	question := build.UDP{SrcPort: 80, DstPort: 53, Len: 56}
+	answer := build.UDP{SrcPort: 80, DstPort: 5000, Len: 56}
+	put("the first", 77, question, wentUp, podA)
+	put("a later one", 77, nil, wentUp, podA)
+
+	_, call := f.frame(end(hostAddr, 5000), end(hostAddr, 8080), build.UDP{}, 8)
+	if code, _ := f.run(f.engine.objects.WeirLocal, loopback, loopback, call); code != redirected {
+		t.Fatalf("the host's call: %d", code)
+	}
+	put("the first of an answer", 78, answer, redirected, hostAddr)
+	put("a later one of an answer", 78, nil, redirected, hostAddr)
+	put("a later one without a first", 79, nil, wentUp, podA)
+	put("the first, with the id of an answer", 78, question, wentUp, podA)
+	put("a later one, with the id of an answer", 78, nil, wentUp, podA)
+}
+
+// TestLargeDatagramsOfPodsToTheHost does so with the stacks of Linux: the host receives them by the
+// pod's interface.
+func TestLargeDatagramsOfPodsToTheHost(t *testing.T) {
+	t.Parallel()
+	v := newCluster(t, openRules)
+	v.publish(8080, 80)
+	for _, to := range []string{"192.0.2.1:81", "[2001:db8::1]:81"} {
+		var server net.PacketConn
+		v.must(v.host.Do(func() (err error) {
+			server, err = net.ListenPacket("udp", to)
+			return err
+		}))
+		defer server.Close()
+		v.must(server.SetReadDeadline(time.Now().Add(patience)))
+		four, six := ipv4.NewPacketConn(server), ipv6.NewPacketConn(server)
+		if to[0] == '[' {
+			v.must(six.SetControlMessage(ipv6.FlagInterface, true))
+		} else {
+			v.must(four.SetControlMessage(ipv4.FlagInterface, true))
+		}
+		client, err := v.a.DialContext(context.Background(), "udp", to)
+		v.must(err)
+		defer client.Close()
+		_, err = client.Write(make([]byte, 4000))
+		v.must(err)
+		var n, index int
+		if b := make([]byte, 5000); to[0] == '[' {
+			var m *ipv6.ControlMessage
+			n, m, _, err = six.ReadFrom(b)
+			v.must(err)
+			index = m.IfIndex
+		} else {
+			var m *ipv4.ControlMessage
+			n, m, _, err = four.ReadFrom(b)
+			v.must(err)
+			index = m.IfIndex
+		}
+		if n != 4000 || index != int(v.a.endpoint.Index) {
+			t.Errorf("%s: %d bytes by interface %d, not by %d", to, n, index, v.a.endpoint.Index)
+		}
 	}
 }
