@@ -137,6 +137,10 @@ __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, 
 		return fast_stateless(p, walk, v, cf, &e, current);
 	struct key k = {.proto = e.proto, .flow = number(flow)};
 	int from = order_ends(&k, e.src_hi, e.src_lo, e.dst_hi, e.dst_lo, e.ports);
+	// A key with a link-local end holds the link, in bits that an address of a packet may have,
+	// too. The high end is not below fe80:: if either is such an end.
+	if (unlikely(k.high_hi >= LINK_LOCAL) && (is_local6(k.low_hi) || is_local6(k.high_hi)))
+		return FAST_NOT;
 	__u64 names = names_of(&k), hash = hash_of(cf, &k, names), tag = tag_of(names, hash);
 	__u32 an = first_set(hash, cf->sets), bn = second_set(hash, cf->sets);
 	struct tag_line *a = tags_at(an), *b = tags_at(bn), *line = a;

@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -242,6 +243,22 @@ func queryCases() []keyCase {
 	return all
 }
 
+// forged returns the address, as it could be in a packet, that equals the one that a key has for a
+// link-local address on a link.
+func forged(addr string, link uint32) string {
+	a := netip.MustParseAddr(addr)
+	if !a.IsLinkLocalUnicast() {
+		return addr
+	}
+	b := a.As16()
+	b[0], b[1], b[2] = 0xfe, 0x80, 1
+	if a.Is4() {
+		b[2] = 2
+	}
+	binary.BigEndian.PutUint32(b[4:], link)
+	return netip.AddrFrom16(b).String()
+}
+
 // linkCases are flows of link-local ends, on links that have the same addresses.
 func linkCases() []keyCase {
 	var all []keyCase
@@ -252,13 +269,15 @@ func linkCases() []keyCase {
 		us, peer := a[0], a[1]
 		icmp, kinds := icmpOf(netip.MustParseAddr(us).Is6())
 		for proto, bodies := range map[uint8][2][]byte{
-			packet.ProtoUDP: {udpBody(1000, 53, 8), udpBody(53, 1000, 8)},
+			// long enough for the fast path
+			packet.ProtoUDP: {udpBody(1000, 53, 16), udpBody(53, 1000, 16)},
 			packet.ProtoTCP: {tcpBody(1000, 80, 5000, 0, packet.FlagSYN, 500, 0xff, 0),
 				tcpBody(80, 1000, 9000, 5001, packet.FlagSYN|packet.FlagACK, 500, 0xff, 0)},
 		} {
 			there := between(us, peer, packet.Proto(proto)).with(bodies[0])
 			back := between(peer, us, packet.Proto(proto)).with(bodies[1])
 			about := between(peer, us, icmp).with(icmpBody(kinds[0], 0, 0, there))
+			like := between(forged(peer, 2), forged(us, 2), packet.Proto(proto)).with(bodies[1])
 			all = append(all, keyCase{fmt.Sprintf("protocol %d from %s to %s", proto, us, peer),
 				keepStateRules(us, "out keep-state"),
 				[]keyStep{
@@ -269,6 +288,8 @@ func linkCases() []keyCase {
 					drops("an error on another link", inBy(3), about, firewall.ReasonRule),
 					passes("an error", inBy(2), about, firewall.StateUntouched),
 					passes("the answer", inBy(2), back, firewall.StateHit),
+					drops("ends like those of the key", inBy(2), like, firewall.ReasonRule),
+					drops("such ends on another link", inBy(3), like, firewall.ReasonRule),
 					passes("the same ends on another link", outBy(3), there, firewall.StateNew),
 					passes("the answer there", inBy(3), back, firewall.StateHit),
 				}})

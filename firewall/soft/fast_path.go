@@ -103,6 +103,10 @@ func (s *shard) fastPath(p *packet.Packet, in *firewall.Input,
 			}
 			return s.fastStateless(p, in.Hook.Dir, now), undecided
 		}
+		// the key holds a link, too, in bits that an address of a packet may have
+		if p.Version == 6 && flow.LinkLocal(p) {
+			return nil, undecided
+		}
 		if e, from = s.hinted(p, h); e == nil {
 			got := s.fastLookup(p, m, h)
 			if got == noState && c.stateless {
@@ -165,7 +169,7 @@ func (s *shard) fastLookup(p *packet.Packet, m *lastState, h uint64) fastResult 
 	e, from := likely.locate(p, id, back, h)
 	if e == nil {
 		if e, from = other.locate(p, id, back, h); e == nil {
-			if flow.LinkLocal(p) { // its key holds a link, too
+			if flow.LinkLocal(p) { // both ends are link-local ones of IPv4
 				return undecided
 			}
 			s.hash = h
