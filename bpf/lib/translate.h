@@ -23,7 +23,7 @@ __noinline int nat_fragment(struct cpu *c, __u32 note)
 	k.dst.lo = t->dst_lo;
 	k.id = p->ip_id;
 	k.recv = p->recv;
-	k.proto = p->proto;
+	k.proto = p->version == 4 ? p->proto : 0; // as in frag_key
 	k.dir = p->dir;
 	if (note) {
 		struct nat_frag v = {};

@@ -114,6 +114,54 @@ func TestFragmentsOfOtherHosts(t *testing.T) {
 	}
 }
 
+// TestFragmentsBehindOptions: options of IPv6 behind the fragment header are in the first fragment
+// alone, and each fragment may announce another protocol (RFC 8200 4.5). The later ones are
+// translated as the first all the same, but not those of another datagram.
+func TestFragmentsBehindOptions(t *testing.T) {
+	t.Parallel()
+	f := newFrames(t, "add allow ip from any to any frag\nadd allow ip from any to any\n")
+	f.masquerade(2000, 3000)
+	f.publish(8080, 80)
+	host, outside := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
+	f.must(f.host.Command("ping", "-c", "1", "-W", "60", outside.String()).Run())
+	pod := f.a.endpoint.Addrs[1]
+	put := func(at crossing, src, dst netip.Addr, above ...build.Layer) (code int32, s,
+		d netip.Addr) {
+		b := enginetest.Packet(t, slices.Concat(
+			[]build.Layer{build.IPv6{Src: src, Dst: dst, HopLimit: 64}}, above,
+			[]build.Layer{build.Data(make([]byte, 24))})...)
+		code, out := f.run(f.engine.objects.WeirIn, 0, at.index,
+			slices.Concat(at.mac[:], []byte{2, 0, 0, 0, 0, 9, 0x86, 0xdd}, b))
+		return code, netip.AddrFrom16([16]byte(out[22:38])), netip.AddrFrom16([16]byte(out[38:54]))
+	}
+	for _, c := range []struct {
+		what                     string
+		at                       crossing
+		src, dst, newSrc, newDst netip.Addr
+		port                     uint16
+	}{
+		{"out", f.podLinks[podA], pod, outside, host, outside, 53},
+		{"in", f.nic, outside, host, outside, pod, 8080},
+	} {
+		code, src, dst := put(c.at, c.src, c.dst, build.Fragment{ID: 77, More: true},
+			build.Destination{}, build.UDP{SrcPort: 4000, DstPort: c.port, Len: 96})
+		if code != redirected || src != c.newSrc || dst != c.newDst {
+			t.Errorf("%s, the first: %d from %s to %s", c.what, code, src, dst)
+		}
+		for _, next := range []uint8{packet.ProtoDestination, packet.ProtoUDP} {
+			later := build.Fragment{ID: 77, Off: 40, Next: next}
+			code, src, dst = put(c.at, c.src, c.dst, later)
+			if code != redirected || src != c.newSrc || dst != c.newDst {
+				t.Errorf("%s, with protocol %d: %d from %s to %s", c.what, next, code, src, dst)
+			}
+			later.ID++
+			if _, src, dst = put(c.at, c.src, c.dst, later); src != c.src || dst != c.dst {
+				t.Errorf("%s, of another datagram: from %s to %s", c.what, src, dst)
+			}
+		}
+	}
+}
+
 // TestFragmentsToTheHost: fragments that a pod sends to the host go up the stack, but for the
 // answer to a call of the host to its own port. That goes into the loopback, where rules of
 // netfilter usually let everything pass.
