@@ -41,10 +41,20 @@ static __always_inline int misses(struct side *d, struct side *v)
 		(before(READ_ONCE(d->ack), v->ack) || before(READ_ONCE(d->edge), v->edge)));
 }
 
-// catch_up brings one side up to what another table knows of it. Numbers only move forward. The
-// byte counts show it when they have moved by more than 2^31, unless each table has seen packets
-// that the other has not.
-static __always_inline void catch_up(struct side *d, struct side *v, int stale)
+// catch_up_tags brings the verification tags of a side of SCTP up to date. They do not grow: the
+// first that a side uses stays, and of those that it asks for the last counts.
+static __always_inline void catch_up_tags(struct side *d, struct side *v)
+{
+	if (v->flags & SIDE_SYN && !(READ_ONCE(d->flags) & SIDE_SYN))
+		d->start = v->start;
+	if (v->flags & SIDE_ACKED && (!(READ_ONCE(d->flags) & SIDE_ACKED) || d->last <= v->last))
+		d->end = v->end;
+}
+
+// catch_up_numbers does so for the numbers of TCP, which only move forward. The byte counts show
+// that they moved by more than half of the circle, unless each table has seen packets that the
+// other has not.
+static __always_inline void catch_up_numbers(struct side *d, struct side *v, int stale)
 {
 	if (!(READ_ONCE(d->flags) & SIDE_SEEN))
 		d->start = v->start;
@@ -62,6 +72,15 @@ static __always_inline void catch_up(struct side *d, struct side *v, int stale)
 	}
 	if (d->win < v->win)
 		d->win = v->win;
+}
+
+// catch_up brings one side up to what another table, which the call describes, knows of it.
+static __always_inline void catch_up(struct side *d, struct side *v, const struct call *in)
+{
+	if (in->key.proto == PROTO_SCTP)
+		catch_up_tags(d, v);
+	else
+		catch_up_numbers(d, v, in->count & ADOPT_STALE);
 	if (d->last < v->last)
 		d->last = v->last;
 	if (d->packets < v->packets)
@@ -105,8 +124,8 @@ __noinline int merge(struct cpu *c, __u32 place, __u32 at)
 	}
 	int behind = in->key.proto == PROTO_TCP &&
 		     (misses(low, &in->side[0]) || misses(high, &in->side[1]));
-	catch_up(low, &in->side[0], in->count & ADOPT_STALE);
-	catch_up(high, &in->side[1], in->count & ADOPT_STALE);
+	catch_up(low, &in->side[0], in);
+	catch_up(high, &in->side[1], in);
 	int strict = !(in->side[0].flags & META_LIBERAL);
 	if (behind && strict && resyncs(in, low, high)) {
 		resync(low, high);
