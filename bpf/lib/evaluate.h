@@ -98,6 +98,8 @@ static __always_inline int evaluate_rules(struct __sk_buff *skb, struct config *
 	const struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
 	struct walk *walk = &c->walk;
+	// before anything that rules ask about is read: what changes from now on raises it
+	walk->epoch = READ_ONCE(cf->epoch);
 	if (h->need & NEED_NAMES) {
 		load_iface(p->recv, &walk->recv_if);
 		load_iface(p->xmit, &walk->xmit_if);

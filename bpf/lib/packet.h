@@ -103,8 +103,8 @@ struct walk {
 	__u32 blocks, look_blocks; // where a rule may match, where one looks states up: header.sums
 	__u32 classified;
 	__u32 reads; // enum read: what was asked about so far
-	__u64 epoch; // config.epoch when the walk began
-	// so far the rules asked only about what struct traits holds, and none has matched
+	__u64 epoch; // config.epoch before the evaluation
+	// so far only what lies in struct traits was asked about, and no rule has matched
 	__u8 pure;
 	__u8 any_asked;
 	__u64 looked[4]; // flow ids that were looked up

@@ -101,15 +101,12 @@ static __always_inline void traits_of(struct traits *k, const struct packet *p,
 // rule has been visited yet.
 __noinline int verdict_lookup(struct cpu *c, __u32 reads)
 {
-	struct config *cf = settings();
-	if (!c || !cf)
+	if (!c)
 		return 0;
 	const struct packet *p = &c->packet;
 	struct walk *walk = &c->walk;
 	if (walk->tags || p->frag & (FRAG_FIRST | FRAG_LATER | FRAG_MF))
 		return 0;
-	walk->epoch =
-		READ_ONCE(cf->epoch); // before any look-up: what changes from now on raises it
 	struct traits k;
 	traits_of(&k, p, walk, walk->epoch);
 	struct cached_verdict *m = verdict_find(&k, reads);

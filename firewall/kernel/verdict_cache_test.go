@@ -2,8 +2,14 @@ package kernel
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
@@ -165,6 +171,76 @@ func TestVerdictCacheFollowsChanges(t *testing.T) {
 				a.is(300)
 			})
 		}
+	}
+}
+
+// raisesEpoch returns weir_evaluate as a program in which a function, of at most two arguments,
+// first raises config.epoch: what stands for a change on another CPU.
+func (e *Engine) raisesEpoch(t *testing.T, function string) *ebpf.Program {
+	t.Helper()
+	spec := committed(t)
+	e.sizeAsLoaded(spec)
+	p := spec.Programs["weir_evaluate"]
+	at := slices.IndexFunc(p.Instructions, func(ins asm.Instruction) bool {
+		f := btf.FuncMetadata(&ins)
+		return f != nil && f.Name == function
+	})
+	if at < 0 {
+		t.Fatalf("no function %s", function)
+	}
+	first := asm.LoadMapValue(asm.R3, 0, uint32(unsafe.Offsetof(e.config.Epoch)))
+	first.Metadata, p.Instructions[at].Metadata = p.Instructions[at].Metadata, first.Metadata
+	p.Instructions = slices.Insert(p.Instructions, at, first.WithReference("config"),
+		asm.LoadMem(asm.R4, asm.R3, 0, asm.DWord), asm.Add.Imm(asm.R4, 1),
+		asm.StoreMem(asm.R3, 0, asm.R4, asm.DWord))
+	var raises *ebpf.Program
+	if err := e.load(spec, map[string]**ebpf.Program{"weir_evaluate": &raises}); err != nil {
+		t.Fatalf("%+v", err)
+	}
+	return raises
+}
+
+// TestVerdictCacheDuringARename renames an interface while a packet is between the look-up of its
+// name and the verdict cache. The packet may have the verdict of the old name, but later ones have
+// that of the new name.
+func TestVerdictCacheDuringARename(t *testing.T) {
+	e := newEngine(t)
+	usual, err := e.evaluator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raises := e.raisesEpoch(t, "verdict_lookup")
+	defer raises.Close()
+	for kind, rest := range map[string]string{
+		"by rules":  "add 200 allow udp from any to any\n",
+		"by states": "add 50 check-state\nadd 200 allow udp from any to any keep-state\n",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			stayOnFirstCPU(t)
+			a := newAsker(t, e, "add 100 deny udp from any to any recv wan*\n"+
+				"add 110 deny udp from any to any recv ext0\n"+rest)
+			for name, number := range map[string]uint16{"wan0": 100, "ext0": 110} {
+				a.must(e.SetInterfaces([]firewall.Interface{{Index: 7, Name: "lan0"}}))
+				a.udp.SrcPort++ // another flow, which looks the same to the rules
+				b := enginetest.Packet(t, a.ip, a.udp, build.Data("hello"))
+				e.objects.WeirEvaluate = raises
+				v, err := e.Evaluate(&a.Input, b)
+				e.objects.WeirEvaluate = usual
+				a.must(err)
+				if v.Rule != 200 {
+					t.Fatalf("while the name was lan0: %+v", v)
+				}
+				var c weirConfig
+				a.must(e.objects.Config.Lookup(uint32(0), &c))
+				if c.Epoch != e.config.Epoch+1 {
+					t.Fatalf("the epoch was raised from %d to %d", e.config.Epoch, c.Epoch)
+				}
+				// This writes the new name, and the epoch that the kernel has by now.
+				a.must(e.SetInterfaces([]firewall.Interface{{Index: 7, Name: name}}))
+				a.udp.SrcPort++
+				a.is(number)
+			}
+		})
 	}
 }
 
