@@ -231,7 +231,26 @@ static long sweep_one(__u32 index, void *ctx)
 	return 0;
 }
 
-// end_cookies ends SYN cookies when they are no longer needed.
+// need_cookies: SYN cookies, which are on, are still needed, as far as that is known.
+static __always_inline int need_cookies(struct config *cf, struct gauge *g, __s64 now)
+{
+	__s64 since = now - g->looked;
+	if (since < COOKIE_LOOK)
+		return 1;
+	__u64 sent = g->cookies_sent, kept = g->cookies_kept,
+	      lost = sent - g->sent_before - (kept - g->kept_before);
+	// A sample from too long ago does not describe the present.
+	int fresh = since < 2 * COOKIE_LOOK;
+	g->looked = now;
+	g->sent_before = sent;
+	g->kept_before = kept;
+	__u64 would =
+		(__s64)lost < 0 ? 0 : lost * ((__u64)cf->life_syn >> 20) / ((__u64)since >> 20);
+	return !fresh || !cf->life_syn || would >= cf->max_half_open / COOKIES_TO ||
+	       g->half_open - g->answered >= cf->max_half_open / COOKIES_TO;
+}
+
+// end_cookies ends SYN cookies when they are no longer needed, or the settings allow no new ones.
 static __always_inline void end_cookies(struct config *cf, __s64 now)
 {
 	struct gauge *g = gauges_now();
@@ -242,20 +261,7 @@ static __always_inline void end_cookies(struct config *cf, __s64 now)
 			__sync_val_compare_and_swap(&g->cookies, COOKIES_GOING, COOKIES_OFF);
 		return;
 	}
-	__s64 since = now - g->looked;
-	if (since < COOKIE_LOOK)
-		return;
-	__u64 sent = g->cookies_sent, kept = g->cookies_kept,
-	      lost = sent - g->sent_before - (kept - g->kept_before);
-	// A sample from too long ago does not describe the present.
-	int fresh = since < 2 * COOKIE_LOOK;
-	g->looked = now;
-	g->sent_before = sent;
-	g->kept_before = kept;
-	__u64 would =
-		(__s64)lost < 0 ? 0 : lost * ((__u64)cf->life_syn >> 20) / ((__u64)since >> 20);
-	if (!fresh || !cf->life_syn || would >= cf->max_half_open / COOKIES_TO ||
-	    g->half_open - g->answered >= cf->max_half_open / COOKIES_TO)
+	if (cf->cookies & COOKIE_USE && need_cookies(cf, g, now))
 		return;
 	g->cookies_until = now + COOKIE_LIFE;
 	__sync_val_compare_and_swap(&g->cookies, COOKIES_ON, COOKIES_GOING);

@@ -100,7 +100,7 @@ struct config {
 	__u32 max_states;
 	__u32 max_half_open;
 	__u32 max_source; // half-open states of one source, 0 for any number
-	__u32 cookies;	  // bits of enum cookie_use, 0 for no SYN cookies
+	__u32 cookies;	  // bits of enum cookie_use
 	__u32 batch;	  // how many states a CPU may count before it adds them to the shared count
 	__u32 liberal;
 	__u32 no_essential;

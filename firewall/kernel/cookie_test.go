@@ -233,6 +233,41 @@ func TestSYNCookies(t *testing.T) {
 	}
 }
 
+// TestCookiesEndWithTheSettings: an engine whose settings allow no SYN cookies ends those of the
+// engine before it, while the flood continues.
+func TestCookiesEndWithTheSettings(t *testing.T) {
+	t.Parallel()
+	o := firewall.DefaultOptions()
+	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
+	rules := compile(t, "add check-state\nadd allow tcp from any to me 8080 setup keep-state\n")
+	g := newPairLabWith(t, webRules, o)
+	listenTCP(t, g.server, "[::]:8080")
+	load := func() {
+		t.Helper()
+		if err := g.server.Do(func() error { return g.engine.Load(rules) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load()
+	if s := g.stats(t); s.Cookies.Lack != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
+	}
+	f := g.synFlood(t, 8080)
+	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
+	g.options.NoCookies = true
+	g.reopen(t)
+	load()
+	nstest.Eventually(t, "cookies are off", func() bool { return !g.stats(t).Cookies.On })
+	load() // packets that found them on are through
+	before := g.stats(t).Cookies
+	time.Sleep(impatience)
+	after := g.stats(t).Cookies
+	stopFlood(t, f)
+	if after.Sent != before.Sent || after.On || after.Turns != before.Turns {
+		t.Errorf("no cookies are allowed: %+v, then %+v", before, after)
+	}
+}
+
 // TestCookieRefusedByTheStack: a host whose TCP no longer scales windows takes no connection by a
 // cookie that says so. The acknowledgement is dropped, and with a reason of its own: a rule let it
 // in.

@@ -293,8 +293,8 @@ func (e *Engine) configure() error {
 	if c.Cookies, e.noCookies, err = cookieUses(c.Cookies); err != nil {
 		return err
 	}
-	if o.NoCookies {
-		c.Cookies, e.noCookies = 0, "[states] syn_cookies is false"
+	if o.NoCookies { // those that were sent before are redeemed as they were made
+		c.Cookies, e.noCookies = c.Cookies&^cookieUse, "the settings say no"
 	}
 	c.Layout = layout
 	c.Sets, c.TrackSets = e.objects.States.MaxEntries(), e.objects.Tracks.MaxEntries()
