@@ -52,7 +52,7 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 			return r;
 	}
 	if (f->pods | f->published | f->sources)
-		return dir == DIR_IN ? forward_in(skb, c, p, &c->walk, v, cookie, &c->nat, l2) :
+		return dir == DIR_IN ? forward_in(skb, c, p, &c->walk, cookie, &c->nat, l2) :
 				       forward_out(skb, c, l2);
 	if (l2 != L2_INFINIBAND && likely(!listened(cf, EVENT_PACKET))) {
 		int r = fast_path(skb, c, cf, l2, 0, 0);
@@ -74,7 +74,7 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 	}
 	evaluate(skb, c);
 	if (dir == DIR_IN)
-		after_evaluate(skb, c, v, cookie);
+		after_evaluate(skb, c, cookie);
 	if (conclude(skb, c, cf, l2))
 		return unlikely(c->walk.fwd) ? forward_on(skb, c, l2) : TC_ACT_UNSPEC;
 	return unlikely(v->answer) ? reply(skb, c) : TC_ACT_SHOT;

@@ -323,24 +323,15 @@ static __always_inline void establish(struct cpu *c, const struct packet *p,
 		keep_track(c, place);
 }
 
-// seat_cookie follows the evaluation of a redeemed cookie. The packet becomes an acknowledgement
-// again, and if it passes, the stack opens the connection with it. It returns 0 if that failed.
-__noinline int seat_cookie(struct __sk_buff *skb, struct cpu *c)
+// open_connection has the stack open the connection of an acknowledgement that passes. It returns 0
+// if that failed.
+static __always_inline int open_connection(struct __sk_buff *skb, struct cpu *c, struct config *cf,
+					   struct gauge *g)
 {
-	struct config *cf = settings();
-	struct gauge *g = gauges_now();
-	if (!c || !cf || !g)
-		return 0;
-	struct packet *p = &c->packet;
-	const struct lookup *look = &c->look;
-	const struct verdict *v = &c->verdict;
+	const struct packet *p = &c->packet;
 	const struct cookie *cookie = &c->cookie;
-	struct scratch *scratch = &c->scratch;
-	p->tcp_flags = cookie->redeemed_flags;
-	p->seq++;
-	if (!v->pass)
-		return 1;
 	struct bpf_tcp_req_attrs a = {};
+
 	if (!read_tcp(skb, c))
 		return 0;
 	a.mss = cookie_segment(skb, c);
@@ -353,9 +344,7 @@ __noinline int seat_cookie(struct __sk_buff *skb, struct cpu *c)
 		a.snd_wscale = a.wscale_ok ? cookie->ts_echo & 15 : 0;
 		a.rcv_wscale = a.wscale_ok ? COOKIE_SCALE : 0;
 	}
-	if (v->state == USE_NEW)
-		establish(c, p, look, cookie);
-	struct bpf_sock *sk = listener(skb, p, scratch);
+	struct bpf_sock *sk = listener(skb, p, &c->scratch);
 	if (!sk)
 		return 0;
 	void *tcp = bpf_skc_to_tcp_sock(sk);
@@ -365,8 +354,36 @@ __noinline int seat_cookie(struct __sk_buff *skb, struct cpu *c)
 	bpf_sk_release(sk);
 	if (r < 0)
 		return 0;
+	if (c->verdict.state == USE_NEW)
+		establish(c, p, &c->look, cookie);
 	__sync_fetch_and_add(&g->cookies_kept, 1);
 	return 1;
+}
+
+// seat_cookie follows the evaluation of a redeemed cookie. The packet becomes an acknowledgement
+// again, and if it passes, the stack opens the connection with it. Otherwise the state that it has
+// made ends: it does not evict half-open ones, as that of a SYN does.
+__noinline int seat_cookie(struct __sk_buff *skb, struct cpu *c)
+{
+	struct config *cf = settings();
+	struct gauge *g = gauges_now();
+	if (!c || !cf || !g)
+		return 0;
+	struct packet *p = &c->packet;
+	const struct lookup *look = &c->look;
+	struct verdict *v = &c->verdict;
+	p->tcp_flags = c->cookie.redeemed_flags;
+	p->seq++;
+	if (v->pass && open_connection(skb, c, cf, g))
+		return 0;
+	if (v->pass) {
+		v->pass = 0;
+		v->reason = REASON_COOKIE_REFUSED;
+	}
+	if (v->state != USE_NEW)
+		return 0;
+	v->state = USE_NONE;
+	return remove_state(c, look->first_place, look->first_tag, GONE_EXPIRED);
 }
 
 // before_evaluate handles incoming packets while cookies are in use: a SYN may get one, an
@@ -387,12 +404,10 @@ static __always_inline void before_evaluate(struct __sk_buff *skb, struct cpu *c
 		offer_cookie(skb, c);
 }
 
-// after_evaluate completes what before_evaluate began.
-static __always_inline void after_evaluate(struct __sk_buff *skb, struct cpu *c, struct verdict *v,
+// after_evaluate ends what before_evaluate began.
+static __always_inline void after_evaluate(struct __sk_buff *skb, struct cpu *c,
 					   const struct cookie *cookie)
 {
-	if (unlikely(cookie->offer == OFFER_REDEEMED) && !seat_cookie(skb, c)) {
-		v->pass = 0;
-		v->reason = REASON_COOKIE_REFUSED;
-	}
+	if (unlikely(cookie->offer == OFFER_REDEEMED))
+		seat_cookie(skb, c);
 }

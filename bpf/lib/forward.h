@@ -441,8 +441,8 @@ __noinline int after_egress(struct __sk_buff *skb, struct cpu *c)
 // forward_in forwards an incoming packet that fast_forward has left. p->recv, p->now and
 // walk->random are set.
 static __always_inline int forward_in(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
-				      const struct walk *walk, struct verdict *v,
-				      const struct cookie *cookie, const struct nat *nat, __u32 l2)
+				      const struct walk *walk, const struct cookie *cookie,
+				      const struct nat *nat, __u32 l2)
 {
 	int r = before_ingress(skb, c, l2);
 
@@ -453,7 +453,7 @@ static __always_inline int forward_in(struct __sk_buff *skb, struct cpu *c, cons
 	evaluate(skb, c);
 	if (unlikely(walk->held) && take_held(skb, c))
 		evaluate(skb, c);
-	after_evaluate(skb, c, v, cookie);
+	after_evaluate(skb, c, cookie);
 	r = after_ingress(skb, c, l2);
 	if (r == FWD_CONTINUE)
 		evaluate(skb, c);

@@ -1,0 +1,114 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/firewall/enginetest"
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
+)
+
+// cookieClient is a client with one SYN cookie of port 8080 of a server, which it can redeem by any
+// number of acknowledgements. Its address is that of no host, so nothing answers the server.
+type cookieClient struct {
+	t      *testing.T
+	g      *pairLab
+	wire   *nstest.Frames
+	server net.HardwareAddr
+	seq    uint32 // of the SYN
+	cookie uint32
+}
+
+// newCookieClient has a SYN answered by a cookie while rules are in force.
+func newCookieClient(t *testing.T, rules string) *cookieClient {
+	t.Helper()
+	g := newPairLab(t, rules)
+	listenTCP(t, g.server, "[::]:8080")
+	if s := g.stats(t); s.Cookies.Lack != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
+	}
+	wire, err := nstest.OpenFrames(g.client, "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stopFlood(t, wire) })
+	k := &cookieClient{t: t, g: g, wire: wire, seq: 7}
+	var gauge weirGauge
+	if err := g.engine.objects.Gauges.Lookup(uint32(0), &gauge); err != nil {
+		t.Fatal(err)
+	}
+	gauge.Cookies = cookiesOn // until the sweep looks
+	run := &ebpf.RunOptions{Data: k.frame(packet.FlagSYN, k.seq, 0), DataOut: make([]byte, 256)}
+	if err := g.server.Do(func() error {
+		i, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		k.server = i.HardwareAddr
+		err = g.engine.objects.Gauges.Put(uint32(0), gauge)
+		_, bad := g.engine.objects.WeirIn.Run(run)
+		return errors.Join(err, bad)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n := g.stats(t).Cookies.Sent; n != 1 || len(run.DataOut) < 14+40 {
+		t.Fatalf("%d cookies, %x", n, run.DataOut)
+	}
+	k.cookie = binary.BigEndian.Uint32(run.DataOut[14+24:])
+	return k
+}
+
+// frame returns a segment to the server.
+func (k *cookieClient) frame(flags uint8, seq, ack uint32) []byte {
+	k.t.Helper()
+	b := enginetest.Packet(k.t, build.IPv4{Src: netip.MustParseAddr("10.0.0.3"),
+		Dst: netip.MustParseAddr("10.0.0.1")}, build.TCP{SrcPort: 5000, DstPort: 8080, Seq: seq,
+		Ack: ack, Flags: flags, Window: 64240})
+	f := append(frameFor(b), b...)
+	copy(f, k.server)
+	return f
+}
+
+// redeem sends an acknowledgement of the cookie whose two numbers are larger by some amount, which
+// a cookie allows.
+func (k *cookieClient) redeem(more uint32) {
+	k.t.Helper()
+	f := k.frame(packet.FlagACK, k.seq+1+more, k.cookie+1+more)
+	if err := k.wire.Send(f); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// TestCookieRefusedByALaterRule: an acknowledgement that makes a state, and is refused by a later
+// rule than when its SYN came, leaves no state.
+func TestCookieRefusedByALaterRule(t *testing.T) {
+	t.Parallel()
+	k := newCookieClient(t, "add check-state\nadd allow tcp from any to me 8080 setup keep-state\n")
+	rules := compile(t, "add check-state\nadd allow tcp from any to me 8080 setup keep-state "+
+		"defer-action\nadd deny tcp from any to any\n")
+	load := func() {
+		t.Helper()
+		if err := k.g.engine.Load(rules); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load()
+	nstest.Eventually(t, "a state is made", func() bool {
+		k.redeem(0)
+		return k.g.stats(t).Created > 0
+	})
+	load() // the packets so far are through
+	if states := k.g.states(t); len(states) != 0 {
+		t.Errorf("a refused packet has left %+v", states)
+	}
+	if s := k.g.stats(t); s.Cookies.Kept != 0 {
+		t.Errorf("cookies %+v", s.Cookies)
+	}
+}
