@@ -331,9 +331,10 @@ enum phase {
 	PHASE_ANSWERED = 5,
 };
 
-// The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
+// The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes,
+// or there is another map.
 enum {
-	LAYOUT = 16,
+	LAYOUT = 17,
 };
 
 // The mark of a packet that a rule with fwd gives to a socket of the host.

@@ -126,18 +126,15 @@ struct answer_header {
 	__u8 options[20];
 };
 
-// cookie_clock is a millisecond clock of this flow. Its hash has keys of its own: the client that
-// reads the clock learns nothing about where states lie.
+// cookie_clock is a millisecond clock of this flow.
 __noinline __u32 cookie_clock(struct cpu *c)
 {
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
 	const struct packet *p = &c->packet;
-	__u64 own =
-		hash5(cf->seed + SEED_COOKIE, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, p->ports);
 
-	return (__u32)((__u64)p->now / 1000000) + (__u32)own;
+	return (__u32)((__u64)p->now / 1000000) + (__u32)cookie_hash(p, cf);
 }
 
 // cookie_stamp is the time stamp of an answer: cookie_clock, its low bits what the SYN offered.
@@ -266,7 +263,8 @@ __noinline __u32 cookie_segment(struct __sk_buff *skb, struct cpu *c)
 // SYN was.
 __noinline int redeem_cookie(struct __sk_buff *skb, struct cpu *c)
 {
-	if (!c || !plain_segment(skb, &c->packet))
+	struct config *cf = settings();
+	if (!c || !cf || !plain_segment(skb, &c->packet))
 		return 0;
 	struct packet *p = &c->packet;
 	struct cookie *cookie = &c->cookie;
@@ -283,7 +281,9 @@ __noinline int redeem_cookie(struct __sk_buff *skb, struct cpu *c)
 	if (p->version == 4 ? bpf_tcp_raw_check_syncookie_ipv4(ip, scratch->buf) < 0 :
 			      bpf_tcp_raw_check_syncookie_ipv6(ip, scratch->buf) < 0)
 		return 0;
+	__s64 *until = redeemed_at(p, cf);
 	cookie->offer = OFFER_REDEEMED;
+	cookie->again = !until || p->now < READ_ONCE(*until);
 	cookie->redeemed_flags = p->tcp_flags;
 	p->tcp_flags = TH_SYN;
 	p->seq--;
@@ -356,6 +356,9 @@ static __always_inline int open_connection(struct __sk_buff *skb, struct cpu *c,
 		return 0;
 	if (c->verdict.state == USE_NEW)
 		establish(c, p, &c->look, cookie);
+	__s64 *until = redeemed_at(p, cf);
+	if (until)
+		WRITE_ONCE(*until, p->now + COOKIE_LIFE);
 	__sync_fetch_and_add(&g->cookies_kept, 1);
 	return 1;
 }

@@ -127,6 +127,7 @@ struct cookie {
 	__u8 offer;   // enum offer
 	__u8 offered; // enum seen_option
 	__u8 redeemed_flags;
+	__u8 again; // one of this flow was redeemed before
 	__u32 ts_value, ts_echo;
 	__u64 syn; // repeat.h
 };

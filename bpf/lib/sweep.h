@@ -22,8 +22,6 @@ enum {
 enum { PROBE_WITHIN = 20, PROBE_EVERY = 5 };
 enum { CLOCK_MONOTONIC = 1 };
 #define COOKIE_LOOK 1000000000LL
-// a cookie of the kernel is valid for at most two minutes
-#define COOKIE_LIFE 128000000000LL
 
 // sets_per_tick is how many sets the hand passes in one tick.
 static __always_inline __u32 sets_per_tick(struct config *cf)

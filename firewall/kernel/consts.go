@@ -2,9 +2,10 @@
 
 package kernel
 
-// The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
+// The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes,
+// or there is another map.
 const (
-	layout = 16
+	layout = 17
 )
 
 // The mark of a packet that a rule with fwd gives to a socket of the host.

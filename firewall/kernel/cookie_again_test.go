@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
@@ -110,5 +111,32 @@ func TestCookieRefusedByALaterRule(t *testing.T) {
 	}
 	if s := k.g.stats(t); s.Cookies.Kept != 0 {
 		t.Errorf("cookies %+v", s.Cookies)
+	}
+}
+
+// TestCopiesOfARedeemedCookie: a client that resets its connection and opens it again by copies of
+// one acknowledgement takes a token of a rule with limit-rate for each, but for the first, for
+// which its SYN has taken one. Copies whose numbers are larger are no exception.
+func TestCopiesOfARedeemedCookie(t *testing.T) {
+	t.Parallel()
+	k := newCookieClient(t, "add check-state\nadd allow tcp from any to me 8080 setup limit-rate "+
+		"3/h burst 3 keep-state\n")
+	kept := func() uint64 { return k.g.stats(t).Cookies.Kept }
+	nstest.Eventually(t, "the connection is open", func() bool {
+		k.redeem(0)
+		return kept() > 0
+	})
+	more := uint32(0)
+	nstest.Eventually(t, "copies find no token", func() bool {
+		if err := k.wire.Send(k.frame(packet.FlagRST, k.seq+1+more, 0)); err != nil {
+			t.Fatal(err)
+		}
+		more += 1000
+		k.redeem(more)
+		dropped, _ := k.g.decided(t, firewall.ReasonRate)
+		return kept() > 3 || dropped > 2
+	})
+	if n := kept(); n != 3 {
+		t.Errorf("three tokens were enough for %d connections", n)
 	}
 }

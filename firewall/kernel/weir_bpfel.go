@@ -359,7 +359,7 @@ type weirCpu struct {
 		Offer         uint8
 		Offered       uint8
 		RedeemedFlags uint8
-		_             [1]byte
+		Again         uint8
 		TsValue       uint32
 		TsEcho        uint32
 		_             [4]byte
@@ -979,6 +979,7 @@ const (
 	weirMapPods          = "pods"
 	weirMapPublished     = "published"
 	weirMapRates         = "rates"
+	weirMapRedeemed      = "redeemed"
 	weirMapRouteMtus     = "route_mtus"
 	weirMapRoutes        = "routes"
 	weirMapRuleRates     = "rule_rates"
@@ -1102,6 +1103,7 @@ type weirMapSpecs struct {
 	Pods          *ebpf.MapSpec `ebpf:"pods"`
 	Published     *ebpf.MapSpec `ebpf:"published"`
 	Rates         *ebpf.MapSpec `ebpf:"rates"`
+	Redeemed      *ebpf.MapSpec `ebpf:"redeemed"`
 	RouteMtus     *ebpf.MapSpec `ebpf:"route_mtus"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
 	RuleRates     *ebpf.MapSpec `ebpf:"rule_rates"`
@@ -1179,6 +1181,7 @@ type weirMaps struct {
 	Pods          *ebpf.Map `ebpf:"pods"`
 	Published     *ebpf.Map `ebpf:"published"`
 	Rates         *ebpf.Map `ebpf:"rates"`
+	Redeemed      *ebpf.Map `ebpf:"redeemed"`
 	RouteMtus     *ebpf.Map `ebpf:"route_mtus"`
 	Routes        *ebpf.Map `ebpf:"routes"`
 	RuleRates     *ebpf.Map `ebpf:"rule_rates"`
@@ -1232,6 +1235,7 @@ func (m *weirMaps) Close() error {
 		m.Pods,
 		m.Published,
 		m.Rates,
+		m.Redeemed,
 		m.RouteMtus,
 		m.Routes,
 		m.RuleRates,
