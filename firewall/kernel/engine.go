@@ -294,7 +294,7 @@ func (e *Engine) configure() error {
 		return err
 	}
 	if o.NoCookies { // those that were sent before are redeemed as they were made
-		c.Cookies, e.noCookies = c.Cookies&^cookieUse, "the settings say no"
+		c.Cookies, e.noCookies = c.Cookies&^cookieUse, "[states] syn_cookies is false"
 	}
 	c.Layout = layout
 	c.Sets, c.TrackSets = e.objects.States.MaxEntries(), e.objects.Tracks.MaxEntries()
