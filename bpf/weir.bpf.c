@@ -4,6 +4,7 @@
 #include "lib/control.h"
 #include "lib/hop.h"
 #include "lib/loopback.h"
+#include "lib/upper.h"
 
 // is_tunnel: the interface is the tunnel to other nodes. A packet that leaves by it has no recv, as
 // in the tunnel in user space, which cannot know it: the same rules decide the same in both.
@@ -85,6 +86,8 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	struct config *cf = settings();
 	if (!cf || cf->layout != LAYOUT)
 		return TC_ACT_SHOT;
+	if (l2 == 14 && unlikely(cf->uppers) && at_upper(skb, dir))
+		return TC_ACT_UNSPEC;
 	return filter(skb, cf, l2, dir);
 }
 

@@ -44,6 +44,9 @@ func (e *Pair) LabelsLeft(a netip.Addr) ([]string, error) { return e.kernel.Labe
 // Adopt makes states of connections that are open already; package peers does so for the tunnel.
 func (e *Pair) Adopt(states []firewall.State) (int, error) { return e.kernel.Adopt(states) }
 
+// SetUppers sets the upper devices that evaluate frames of their lower ones.
+func (e *Pair) SetUppers(all []kernel.Upper) error { return e.kernel.SetUppers(all) }
+
 // SetHops sets how packets get to the next hops of rules with fwd.
 func (e *Pair) SetHops(hops []kernel.Hop) error { return e.kernel.SetHops(hops) }
 

@@ -24,6 +24,7 @@ const RetryEvery = 5 * time.Second
 // Engine is what Hooks and Routes need of the engines.
 type Engine interface {
 	SetInterfaces([]firewall.Interface) error
+	SetUppers([]kernel.Upper) error
 	SetRoutes([]firewall.Route) error
 	SetRouteMTUs([]kernel.RouteMTU) error
 	SetHops([]kernel.Hop) error
@@ -71,6 +72,8 @@ type Hooks struct {
 	// guarded by following; the interfaces that the engine got last; those to be guarded have hooks
 	followed []firewall.Interface
 	came     []string // guarded by following; interfaces of which the router does not know yet
+	// guarded by following; the upper devices that the engine got last, nil for any
+	uppers []kernel.Upper
 
 	mu       sync.Mutex        // its place in the lock order: agent/doc.go
 	attached map[uint32]string // guarded by mu; hook by interface index
@@ -192,6 +195,11 @@ func (h *Hooks) followLocked() error {
 		}
 		h.followed = now
 	}
+	// Before the hooks: those of an upper device that is gone evaluate nothing.
+	if err := h.followUppers(); err != nil {
+		h.config.Links.keepRemade(remade)
+		return err
+	}
 	h.reattach(remade)
 	for _, i := range changed {
 		if t := h.config.Tunnel; !isPod(i) && !t.Owns(i.Name) && !t.Hooked(i.Name) &&
@@ -200,6 +208,20 @@ func (h *Hooks) followLocked() error {
 		}
 	}
 	return h.attach(changed, gone)
+}
+
+// followUppers passes the upper devices to the engine, if they have changed.
+func (h *Hooks) followUppers() error {
+	all := h.config.Links.Uppers()
+	if h.uppers != nil && slices.Equal(h.uppers, all) {
+		return nil
+	}
+	h.uppers = nil
+	if err := h.config.Engine.SetUppers(all); err != nil {
+		return err
+	}
+	h.uppers = all
+	return nil
 }
 
 // join tells the router of the interfaces that came or changed. It may ask the kernel about each,

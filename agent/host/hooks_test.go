@@ -106,6 +106,8 @@ type lateEngine struct {
 	detached []uint32
 }
 
+func (*lateEngine) SetUppers([]kernel.Upper) error { return nil }
+
 func (e *lateEngine) Attach(index uint32) (string, error) {
 	if e.attached = append(e.attached, index); e.late {
 		return "", unix.EAGAIN

@@ -30,6 +30,7 @@ type Links struct {
 	// guarded by mu; interfaces that were gone, or may have been, since the last look, or whose
 	// frames are others
 	remade map[int]bool
+	uppers uppers // guarded by mu
 
 	sources func(name string) (local bool, reverse firewall.ReversePath) // sourceSettings
 }
@@ -102,7 +103,8 @@ func (l *Links) Report(e nl.Event) {
 		if reframed { // a bond takes the type of its first port
 			l.remade[e.Link.Index] = true
 		}
-		if known && !reframed && !changed && old.Name == e.Link.Name &&
+		restacked := l.uppers.note(old, e.Link)
+		if known && !reframed && !changed && !restacked && old.Name == e.Link.Name &&
 			old.Up == e.Link.Up {
 			return // the kernel reports a new pod a dozen times
 		}
@@ -125,6 +127,7 @@ func (l *Links) Report(e nl.Event) {
 func (l *Links) dropLocked(index int) {
 	l.remade[index] = true
 	l.noteLostLocked(index)
+	l.uppers.note(l.byID[index], nl.Link{})
 	delete(l.byID, index)
 	delete(l.addrs, index)
 	delete(l.pods, index)

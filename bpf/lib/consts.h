@@ -459,6 +459,13 @@ enum {
 	NAT_ANSWERED = 1 << 31,
 };
 
+// The kinds of an upper device, upper.kind.
+enum upper_kind {
+	UPPER_VLAN = 0, // takes the frames with its tag
+	UPPER_BOND = 1, // takes all frames of its ports
+	UPPER_BRIDGE = 2, // takes the frames to its link-layer addresses
+};
+
 // What a published port leads to, published.kind.
 enum leads {
 	TO_POD = 0,

@@ -126,6 +126,8 @@ struct config {
 	__u32 no_dhcp;
 	__u32 rate_sets;
 	__u32 holding; // hold.h
+	__u32 uppers;  // upper devices are known: upper.h
+	__u32 pad;
 };
 
 // A state's identity, flow.Key.

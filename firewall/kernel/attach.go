@@ -69,10 +69,11 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 			err = e.followPeerLocked(index)
 		}
 		if !errors.Is(err, errDefunct) {
-			return a.hook(), err
+			return a.hook(), errors.Join(err, e.putUppersLocked())
 		}
 		delete(e.links, index)
-		if err := errors.Join(e.putNICLocked(index), e.detach(a)); err != nil {
+		if err := errors.Join(e.putUppersLocked(), e.putNICLocked(index),
+			e.detach(a)); err != nil {
 			return "", err
 		}
 	}
@@ -93,7 +94,7 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 	}
 	e.links[index] = a
 	return a.hook(), errors.Join(e.putNICLocked(index), e.replaceOthers(index),
-		e.followPeerLocked(index))
+		e.followPeerLocked(index), e.putUppersLocked())
 }
 
 // reattachLocked checks whether an attachment belongs to the interface that has the index now;
@@ -213,7 +214,8 @@ func (e *Engine) Detach(index uint32) error {
 		return nil
 	}
 	delete(e.links, index)
-	return errors.Join(e.putNICLocked(index), e.detach(a))
+	// Before the hooks go: the lower devices evaluate its frames from now on.
+	return errors.Join(e.putUppersLocked(), e.putNICLocked(index), e.detach(a))
 }
 
 // detach undoes what was done for an attachment.

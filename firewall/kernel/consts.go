@@ -114,6 +114,13 @@ const (
 	natPhase = 7
 )
 
+// The kinds of an upper device, upper.kind.
+const (
+	upperVLAN   = 0 // takes the frames with its tag
+	upperBond   = 1 // takes all frames of its ports
+	upperBridge = 2 // takes the frames to its link-layer addresses
+)
+
 // What a published port leads to, published.kind.
 const (
 	toPod     = 0

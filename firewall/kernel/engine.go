@@ -110,6 +110,10 @@ type Engine struct {
 
 	hops bool // guarded by mu; SetHops has set some
 
+	uppers []Upper // guarded by mu
+	// guarded by mu; what is in the map, nil for anything
+	uppersPut map[weirUpperKey]weirUpper
+
 	clock func() int64 // stands for the clock in tests; nil otherwise
 	// stands for load in tests, when needLocked loads; nil otherwise
 	loadMore func(*ebpf.CollectionSpec, map[string]**ebpf.Program) error

@@ -190,6 +190,8 @@ type weirConfig struct {
 	NoDhcp          uint32
 	RateSets        uint32
 	Holding         uint32
+	Uppers          uint32
+	Pad             uint32
 }
 
 type weirConnected struct {
@@ -940,6 +942,21 @@ type weirTrackSet struct {
 	}
 }
 
+type weirUpper struct {
+	_       structs.HostLayout
+	Ifindex uint32
+	Kind    uint32
+}
+
+type weirUpperKey struct {
+	_       structs.HostLayout
+	Ifindex uint32
+	Proto   uint16
+	Vlan    uint16
+	Mac     [6]uint8
+	Pad     [2]uint8
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -993,6 +1010,7 @@ const (
 	weirMapTables        = "tables"
 	weirMapTags          = "tags"
 	weirMapTracks        = "tracks"
+	weirMapUppers        = "uppers"
 	weirMapVerdictCache  = "verdict_cache"
 	weirProgWeirCall     = "weir_call"
 	weirProgWeirEvaluate = "weir_evaluate"
@@ -1117,6 +1135,7 @@ type weirMapSpecs struct {
 	Tables        *ebpf.MapSpec `ebpf:"tables"`
 	Tags          *ebpf.MapSpec `ebpf:"tags"`
 	Tracks        *ebpf.MapSpec `ebpf:"tracks"`
+	Uppers        *ebpf.MapSpec `ebpf:"uppers"`
 	VerdictCache  *ebpf.MapSpec `ebpf:"verdict_cache"`
 }
 
@@ -1195,6 +1214,7 @@ type weirMaps struct {
 	Tables        *ebpf.Map `ebpf:"tables"`
 	Tags          *ebpf.Map `ebpf:"tags"`
 	Tracks        *ebpf.Map `ebpf:"tracks"`
+	Uppers        *ebpf.Map `ebpf:"uppers"`
 	VerdictCache  *ebpf.Map `ebpf:"verdict_cache"`
 }
 
@@ -1249,6 +1269,7 @@ func (m *weirMaps) Close() error {
 		m.Tables,
 		m.Tags,
 		m.Tracks,
+		m.Uppers,
 		m.VerdictCache,
 	)
 }

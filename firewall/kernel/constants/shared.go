@@ -17,7 +17,7 @@ type shared struct {
 // groups are what lies in maps and in calls: the one place where these numbers stand.
 var groups = []group{
 	{`The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map
-		changes, or there is another map.`, "", []shared{
+		changes.`, "", []shared{
 		{"LAYOUT", "layout", 17, ""},
 	}},
 	{"The mark of a packet that a rule with fwd gives to a socket of the host.", "", []shared{
@@ -117,6 +117,11 @@ var groups = []group{
 		{"NAT_BACKEND", "", 1<<13 - 1, "of BACKEND_PLACES"},
 		{"NAT_DRAWN", "", 1 << 30, ""},
 		{"NAT_ANSWERED", "", 1 << 31, ""},
+	}},
+	{"The kinds of an upper device, upper.kind.", "upper_kind", []shared{
+		{"UPPER_VLAN", "upperVLAN", 0, "takes the frames with its tag"},
+		{"UPPER_BOND", "upperBond", 1, "takes all frames of its ports"},
+		{"UPPER_BRIDGE", "upperBridge", 2, "takes the frames to its link-layer addresses"},
 	}},
 	{"What a published port leads to, published.kind.", "leads", []shared{
 		{"TO_POD", "toPod", 0, ""},

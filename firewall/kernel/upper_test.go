@@ -1,0 +1,172 @@
+package kernel
+
+import (
+	"strings"
+	"testing"
+)
+
+// upperRules name the upper device alone: what is evaluated at the NIC, too, is refused there.
+const upperRules = `add 10 check-state
+add 20 allow ip from 10.88.0.0/24,fd00:88::/64 to any in recv pod:* keep-state
+add 30 allow ip from any to 10.88.0.0/24,fd00:88::/64 80 in recv up0 keep-state
+add 40 allow ip from any to me 81 in recv up0 keep-state
+add 50 allow ip from me to any out xmit up0 keep-state
+add 60 deny ip from any to any
+`
+
+// onUpper is a cluster whose host has its addresses on an upper device above the NIC, up0.
+type onUpper struct {
+	*cluster
+	nic, upper uint32
+}
+
+const hostAddrs = "192.0.2.1/24 2001:db8::1/64"
+
+// newOnUpper makes one. `make` has the commands of ip that make up0 of eth0 at the host.
+func newOnUpper(t *testing.T, make ...string) *onUpper {
+	u := &onUpper{cluster: newCluster(t, upperRules)}
+	u.nic = u.ifs[1].Index
+	u.ip("addr flush dev eth0")
+	u.ip(make...)
+	u.ip("link set eth0 up", "link set up0 up", "addr add 192.0.2.1/24 dev up0",
+		"addr add 2001:db8::1/64 dev up0 nodad")
+	u.ifs[1].Addrs = nil
+	u.upper = u.addInterface("up0", hostAddrs)
+	u.must(u.host.Do(func() error { _, err := u.engine.Attach(u.upper); return err }))
+	u.awaitCarrier(u.host.Netlink(), "up0")
+	u.publish(8080, 80)
+	u.masquerade(40000, 41000)
+	u.serve(u.a.Node, 80)
+	u.serve(u.outside, 80)
+	u.serve(u.host, 81)
+	return u
+}
+
+// ip runs commands of ip at the host.
+func (u *onUpper) ip(commands ...string) {
+	u.t.Helper()
+	for _, c := range commands {
+		out, err := u.host.Command("ip", strings.Fields(c)...).CombinedOutput()
+		if err != nil {
+			u.t.Fatalf("ip %s: %v: %s", c, err, out)
+		}
+	}
+}
+
+// check wants everything that the rules allow to pass, once.
+func (u *onUpper) check() {
+	u.t.Helper()
+	for what, err := range map[string]error{
+		"pod to outside":          reach(u.a.Node, "192.0.2.2:80"),
+		"pod to outside, 6":       reach(u.a.Node, "[2001:db8::2]:80"),
+		"outside to a port":       reach(u.outside, "192.0.2.1:8080"),
+		"outside to a port, 6":    reach(u.outside, "[2001:db8::1]:8080"),
+		"outside to the host":     reach(u.outside, "192.0.2.1:81"),
+		"outside to the host, 6":  reach(u.outside, "[2001:db8::1]:81"),
+		"host to outside":         reach(u.host, "192.0.2.2:80"),
+		"host to outside, 6":      reach(u.host, "[2001:db8::2]:80"),
+		"fragments of a pod":      ping(u.a.Node, "-s", "4000", "192.0.2.2"),
+		"fragments of a pod, 6":   ping(u.a.Node, "-s", "4000", "2001:db8::2"),
+		"fragments of the host":   ping(u.host, "-s", "4000", "192.0.2.2"),
+		"what begins at a pod, 6": ping(u.a.Node, "2001:db8::2"),
+	} {
+		if err != nil {
+			u.t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, s := range u.states() {
+		if s.Proto == 17 && s.To.Port() == 81 && s.Packets != [2]uint64{1, 1} {
+			u.t.Errorf("a datagram and its answer were counted %v times: %+v", s.Packets, s)
+		}
+	}
+}
+
+// refused wants the host's port to be closed to the outside.
+func (u *onUpper) refused(when string) {
+	u.t.Helper()
+	for _, to := range []string{"192.0.2.1:81", "[2001:db8::1]:81"} {
+		if tryExchange(u.outside, to) == nil {
+			u.t.Errorf("%s: %s answers although no rule allows it", when, to)
+		}
+	}
+}
+
+func TestUpperBridge(t *testing.T) {
+	t.Parallel()
+	u := newOnUpper(t, "link add up0 type bridge", "link set eth0 master up0")
+	vm := u.lab.Node("vm")
+	u.lab.Join(u.host, "vnet0", "", vm, "eth0", "192.0.2.9/24 2001:db8::9/64")
+	u.ip("link set vnet0 master up0") // which may change the address of the bridge
+	bridge, err := u.host.Netlink().LinkByName("up0")
+	u.must(err)
+	var uppers []Upper
+	for _, name := range []string{"eth0", "vnet0"} {
+		port, err := u.host.Netlink().LinkByName(name)
+		u.must(err)
+		uppers = append(uppers, Upper{Index: u.upper, Lower: uint32(port.Index), Kind: UpperBridge,
+			MACs: [2][6]byte{[6]byte(bridge.HardwareAddr), [6]byte(port.HardwareAddr)}})
+	}
+	u.must(u.engine.SetUppers(uppers))
+	u.check()
+	// What the bridge forwards is evaluated at the NIC, in both directions.
+	u.serve(vm, 80)
+	for _, to := range []string{"192.0.2.9:80", "[2001:db8::9]:80"} {
+		if tryExchange(u.outside, to) == nil {
+			t.Errorf("the outside reaches %s behind the bridge", to)
+		}
+	}
+	for _, to := range []string{"192.0.2.2:80", "[2001:db8::2]:80"} {
+		if tryExchange(vm, to) == nil {
+			t.Errorf("a host behind the bridge reaches %s", to)
+		}
+	}
+	u.must(u.engine.Load(compile(t, upperRules+
+		"add 55 allow ip from any to 192.0.2.9,2001:db8::9 80 in recv eth0 keep-state\n")))
+	for _, to := range []string{"192.0.2.9:80", "[2001:db8::9]:80"} {
+		if err := reach(u.outside, to); err != nil {
+			t.Errorf("the outside does not reach %s behind the bridge: %v", to, err)
+		}
+	}
+	u.check()
+}
+
+// TestUpperWithoutHooks: the lower device evaluates what is not evaluated above it.
+func TestUpperWithoutHooks(t *testing.T) {
+	t.Parallel()
+	u := newOnUpper(t, "link add up0 type bridge", "link set eth0 master up0")
+	at := Upper{Index: u.upper, Lower: u.nic, Kind: UpperBond}
+	u.must(u.engine.SetUppers([]Upper{at}))
+	u.must(exchange(u.outside, "192.0.2.1:81"))
+	u.must(u.engine.Detach(u.upper))
+	u.refused("without hooks above")
+	u.must(u.host.Do(func() error { _, err := u.engine.Attach(u.upper); return err }))
+	u.must(exchange(u.outside, "192.0.2.1:81"))
+	// While no agent runs the upper device goes, and the NIC gets its addresses.
+	u.ip("link del up0", "addr add 192.0.2.1/24 dev eth0", "addr add 2001:db8::1/64 dev eth0 nodad")
+	u.refused("without the upper device")
+	u.must(u.engine.SetUppers(nil))
+	u.refused("with no upper device")
+}
+
+// TestUppersKept: the next engine keeps the upper devices until it is told others.
+func TestUppersKept(t *testing.T) {
+	t.Parallel()
+	u := newOnUpper(t, "link add up0 type bridge", "link set eth0 master up0")
+	at := Upper{Index: u.upper, Lower: u.nic, Kind: UpperBond}
+	u.must(u.engine.SetUppers([]Upper{at}))
+	u.must(u.engine.Close())
+	u.open()
+	u.must(u.engine.SetInterfaces(u.ifs))
+	u.must(u.engine.SetUppers([]Upper{at}))
+	u.must(u.engine.Load(compile(t, upperRules)))
+	u.check()
+	held, err := readAll[weirUpperKey, weirUpper](u.engine.objects.Uppers)
+	if err != nil || len(held) != 1 {
+		t.Errorf("the map holds %v, %v", held, err)
+	}
+	u.must(u.engine.SetUppers(nil))
+	held, err = readAll[weirUpperKey, weirUpper](u.engine.objects.Uppers)
+	if err != nil || len(held) != 0 || u.engine.config.Uppers != 0 {
+		t.Errorf("without upper devices the map holds %v, %v", held, err)
+	}
+}
