@@ -19,6 +19,10 @@ func TestBridgeUplink(t *testing.T) {
 			}
 		}
 	}
+	// without a link-local address the host asks for no neighbour
+	for _, name := range []string{"default", "eth0"} {
+		h.host.Sysctl("net.ipv6.conf."+name+".dad_transmits", "0")
+	}
 	bridge := func() {
 		t.Helper()
 		ip("link add br0 type bridge", "link set eth0 master br0", "addr flush dev eth0",
@@ -47,8 +51,8 @@ func TestBridgeUplink(t *testing.T) {
 	h.exchanged("started again")
 
 	h.open = nil
-	ip("link del br0", "addr add 10.66.0.1/24 dev eth0", "addr add fd66::1/64 dev eth0 nodad",
-		"addr add fd66::3/128 dev eth0 nodad")
+	ip("link del br0", "link set eth0 down", "link set eth0 up", "addr add 10.66.0.1/24 dev eth0",
+		"addr add fd66::1/64 dev eth0 nodad", "addr add fd66::3/128 dev eth0 nodad")
 	check("without the bridge")
 	h.open = nil
 	bridge()

@@ -28,7 +28,8 @@ const (
 )
 
 func joinVerb(c *call) action {
-	name := c.String("name", "", "the `NAME` of this host in the cluster (default: from its host name)")
+	name := c.String("name", "",
+		"the `NAME` of this host in the cluster (default: from its host name)")
 	c.takes(1, 1)
 	return func() error {
 		text, address, ok := strings.Cut(c.Arg(0), "@")

@@ -26,6 +26,10 @@ const hostAddrs = "192.0.2.1/24 2001:db8::1/64"
 func newOnUpper(t *testing.T, make ...string) *onUpper {
 	u := &onUpper{cluster: newCluster(t, upperRules)}
 	u.nic = u.ifs[1].Index
+	// without a link-local address the host asks for no neighbour
+	for _, name := range []string{"default", "eth0"} {
+		u.must(u.host.SetSysctl("net.ipv6.conf."+name+".dad_transmits", "0"))
+	}
 	u.ip("addr flush dev eth0")
 	u.ip(make...)
 	u.ip("link set eth0 up", "link set up0 up", "addr add 192.0.2.1/24 dev up0",
@@ -142,13 +146,14 @@ func TestUpperWithoutHooks(t *testing.T) {
 	u.must(u.host.Do(func() error { _, err := u.engine.Attach(u.upper); return err }))
 	u.must(exchange(u.outside, "192.0.2.1:81"))
 	// While no agent runs the upper device goes, and the NIC gets its addresses.
-	u.ip("link del up0", "addr add 192.0.2.1/24 dev eth0", "addr add 2001:db8::1/64 dev eth0 nodad")
+	u.ip("link del up0", "link set eth0 down", "link set eth0 up", "addr add 192.0.2.1/24 dev eth0",
+		"addr add 2001:db8::1/64 dev eth0 nodad")
 	u.refused("without the upper device")
 	u.must(u.engine.SetUppers(nil))
 	u.refused("with no upper device")
 }
 
-// TestUppersKept: the next engine keeps the upper devices until it is told others.
+// TestUppersKept: the next engine keeps the upper devices until it gets others.
 func TestUppersKept(t *testing.T) {
 	t.Parallel()
 	u := newOnUpper(t, "link add up0 type bridge", "link set eth0 master up0")

@@ -17,7 +17,7 @@ type shared struct {
 // groups are what lies in maps and in calls: the one place where these numbers stand.
 var groups = []group{
 	{`The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map
-		changes.`, "", []shared{
+		changes, or there is another map.`, "", []shared{
 		{"LAYOUT", "layout", 17, ""},
 	}},
 	{"The mark of a packet that a rule with fwd gives to a socket of the host.", "", []shared{
