@@ -52,8 +52,8 @@ func (e *Engine) attachLocalLocked() error {
 	}
 	if e.dir != "" {
 		// An engine may have died before it let go of a hook that it no longer needed. The kernel
-		// does not take a program twice.
-		if err := removeIfThere(filepath.Join(e.dir, localLink)); err != nil {
+		// does not take a program twice, and ends a link later than its pin, unless it is detached.
+		if err := removeLink(filepath.Join(e.dir, localLink)); err != nil {
 			return fmt.Errorf("remove the link of the loopback of an earlier engine: %w", err)
 		}
 	}
