@@ -28,8 +28,8 @@ build:
 demo: deps build
 	@./$(BIN) demo
 
-# The tests that a commit has to pass before it is made. Bar: five minutes on two idle processors.
-# Without root, those that need it skip; WEIR_CI=1 turns such a skip into a failure.
+# The tests that a commit has to pass before it is made. Target: five minutes on two idle
+# processors. Without root, those that need it skip; WEIR_CI=1 turns such a skip into a failure.
 test: deps
 	@[ "$$(id -u)" = 0 ] || \
 		echo "test: NOT ROOT: everything that needs the kernel will be skipped" >&2
@@ -114,9 +114,9 @@ test-kernels:
 test-releases: deps
 	scripts/releases $(RELEASES)
 
-# Attacks on a protected host and the losses of its legitimate users; exit status 1 when a bar is
+# Attacks on a protected host and the losses of its legitimate users; exit status 1 when a target is
 # missed. Takes about an hour; as root, with nft. A whole run is kept for `make bench-docs`, also
-# with bars missed.
+# with targets missed.
 .PHONY: siege
 siege: deps build
 	@mkdir -p bench-out

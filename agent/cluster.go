@@ -167,31 +167,32 @@ func (n *Node) clusterParts() cluster.Parts {
 		Enforce: func(l cluster.Load) error {
 			return n.rules.Enforce(versionOf(l), l.Trial, l.Reverted)
 		},
-		Confirm: n.rules.Keep,
-		CutsOff: n.cutsOff, Labels: n.pods.SetOthers, Shared: n.shared.set, Host: n.setHost,
+		Confirm:           n.rules.Keep,
+		CheckConnectivity: n.checkConnectivity,
+		Labels:            n.pods.SetOthers, Shared: n.shared.set, Host: n.setHost,
 		Peers: n.hostPeers,
 		Pods:  n.ownPods, Known: n.clearUnfilled}
 }
 
-// cutsOff returns why rules would cut this host off from a weir-store, or others from one on this
-// host.
-func (n *Node) cutsOff(l cluster.Load, stores []netip.AddrPort, others []netip.Addr,
+// checkConnectivity returns why rules would cut this host off from a weir-store, or others from one
+// on this host.
+func (n *Node) checkConnectivity(l cluster.Load, stores []netip.AddrPort, others []netip.Addr,
 	s *desired.Session) (string, error) {
-	var needed []rules.Needed
+	var needed []rules.RequiredConn
 	for _, to := range stores {
 		if !n.links.IsMine(to.Addr()) {
-			needed = append(needed, rules.Needed{To: to})
+			needed = append(needed, rules.RequiredConn{To: to})
 			continue
 		}
 		for _, from := range others {
-			needed = append(needed, rules.Needed{From: from, To: to})
+			needed = append(needed, rules.RequiredConn{From: from, To: to})
 		}
 	}
 	var session *api.Session
 	if s != nil {
 		session = &api.Session{From: s.From, To: s.To}
 	}
-	return n.explain.CutsOff(versionOf(l), needed, session)
+	return n.explain.CheckConnectivity(versionOf(l), needed, session)
 }
 
 func versionOf(l cluster.Load) rules.Version {
@@ -308,7 +309,7 @@ func (n *Node) labels() map[string][]rule.TableEntry {
 // acceptRemovals removes what the host holds though the store lost it.
 func (n *Node) acceptRemovals() (api.Done, error) {
 	if n.cluster == nil {
-		return api.Done{}, errAlone{}
+		return api.Done{}, errNoCluster{}
 	}
 	return n.cluster.Accept()
 }
@@ -322,10 +323,10 @@ func (n *Node) restart() (api.Done, error) {
 	return api.Done{Version: api.Version}, nil
 }
 
-// errAlone refuses what only a host of a cluster can do.
-type errAlone struct{}
+// errNoCluster refuses what only a host of a cluster can do.
+type errNoCluster struct{}
 
-func (errAlone) Error() string { return "this host has not joined a cluster" }
+func (errNoCluster) Error() string { return "this host has not joined a cluster" }
 
 // Hint returns how to join a cluster.
-func (errAlone) Hint() string { return "weir join TOKEN@HOST" }
+func (errNoCluster) Hint() string { return "weir join TOKEN@HOST" }

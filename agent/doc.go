@@ -19,9 +19,9 @@
 // The parts share these packages: agent/engines passes each change to the kernel engine and, if
 // there is one, to the engine of the tunnel; agent/problem holds the problems that the status
 // shows, and retries; agent/adopt makes states for open connections; agent/netfilter detects
-// whether netfilter translates packets of pods; agent/routes, agent/claim and agent/clock are small
-// helpers; and agent/api is the protocol. The maps and programs of the kernel engine are pinned, so
-// it enforces the rules without the agent.
+// whether netfilter translates packets of pods; agent/routes, agent/dirlock and agent/clock are
+// small helpers; and agent/api is the protocol. The maps and programs of the kernel engine are
+// pinned, so it enforces the rules without the agent.
 //
 // # Without a node
 //
@@ -31,7 +31,7 @@
 // # Lock order
 //
 // A goroutine that holds one of these locks may take only locks on lines below it, and never holds
-// two locks of one line. pod.Manager's lock comes between rules.Book.mu and pods.labels.mu; the
+// two locks of one line. pod.Manager's lock comes between rules.Manager.mu and pods.labels.mu; the
 // locks inside the engines, the hub, the journal, the names of pods and the device are taken last.
 //
 //	peers.Service.file     the record of peers on the disk
@@ -42,7 +42,7 @@
 //	cluster.Service.writing  the disk with the copy of the store; nothing waits for it
 //	cluster.Service.mu     the copy of the store, and what other parts have to get of it
 //	services.Service.mu    the services and the health of their pods
-//	rules.Book.mu          changes of the rules, and views of them
+//	rules.Manager.mu       changes of the rules, and views of them
 //	rules.savedRules.mu    the file of the saved rules
 //	rules.lists.copying    a copy of a list file while it is written
 //	sharedTables.mu        tables that all hosts have

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/agent/claim"
+	"github.com/weirnet/weir/agent/dirlock"
 	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/agent/peers"
 	"github.com/weirnet/weir/agent/rules"
@@ -63,12 +63,12 @@ func (n *Node) removeRun() error { return removeRun(n.config.Paths) }
 // files in the state directory that the next start uses stay. It returns an error if an agent is
 // running; then send the request to that agent.
 func Down(p Paths, keep bool) error {
-	var held claim.Claims
+	var held dirlock.Locks
 	defer func() { held.Release() }()
 	for _, one := range []struct {
 		dir string
-		by  func(string) (*claim.Lock, error)
-	}{{p.Run(), claim.ByFile}, {p.Pins(), claim.Dir}} {
+		by  func(string) (*dirlock.Lock, error)
+	}{{p.Run(), dirlock.AcquireByFile}, {p.Pins(), dirlock.Acquire}} {
 		l, err := one.by(one.dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -82,7 +82,7 @@ func Down(p Paths, keep bool) error {
 }
 
 // removeTraces detaches everything, unpins everything, opens what the last resort has closed and
-// deletes the saved rules. What is not there is fine. unlockPins releases the claim on the pins'
+// deletes the saved rules. What is not there is fine. unlockPins releases the lock on the pins'
 // directory, which would keep their file system busy.
 func removeTraces(p Paths, keep bool, unlockPins func()) error {
 	errs := []error{pod.Remove(p.Pods()), peers.RemoveTraces(p.peerFiles(), keep, p.removeEmpty),
@@ -91,7 +91,7 @@ func removeTraces(p Paths, keep bool, unlockPins func()) error {
 	if err := kernel.Remove(p.Pins()); err != nil {
 		errs = append(errs, fmt.Errorf("remove the pinned objects: %w", err))
 	}
-	if err := kernel.OpenAll(); err != nil {
+	if err := kernel.UnblockAll(); err != nil {
 		errs = append(errs, fmt.Errorf("remove the last resort: %w", err))
 	}
 	unlockPins()
@@ -124,7 +124,7 @@ func sweepState(p Paths) error { return atomicfile.Sweep(p.State()) }
 
 func removeRun(p Paths) error {
 	return errors.Join(removeFile(p.Socket()), removeFile(p.ReadSocket()),
-		removeFile(filepath.Join(p.Run(), claim.FileName)), p.removeEmpty(p.Run()))
+		removeFile(filepath.Join(p.Run(), dirlock.FileName)), p.removeEmpty(p.Run()))
 }
 
 func removeFile(path string) error {

@@ -18,7 +18,7 @@ func LastResort(p Paths, file string, s Settings) (closed []string, err error) {
 	if kernel.Guards(p.Pins()) || file == "" && !given(p) {
 		return nil, nil
 	}
-	return kernel.CloseAll(s.Host.Guards, s.Rules.SSH != rules.SSHNever)
+	return kernel.BlockAll(s.Host.Guards, s.Rules.SSH != rules.SSHNever)
 }
 
 // given reports whether there are, or were, rules.
@@ -29,5 +29,5 @@ func given(p Paths) bool {
 	if _, err := os.Lstat(filepath.Join(p.Store(), disk.MemberFile)); err == nil {
 		return true // by its cluster
 	}
-	return rules.Given(p.Saved())
+	return rules.HadRules(p.Saved())
 }

@@ -42,7 +42,7 @@ func (h *closable) do(f func() error) {
 func (h *closable) close() {
 	h.t.Helper()
 	h.do(func() error {
-		_, err := kernel.CloseAll(func(string) bool { return true }, true)
+		_, err := kernel.BlockAll(func(string) bool { return true }, true)
 		return err
 	})
 	h.wantFilter("closed", "weir_last")

@@ -27,45 +27,45 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 	problems := len(n.problems.All()) + refused
 	all := []observe.Metric{
 		n.config.Build.Metric(),
-		observe.One(observe.Gauge, "weir_rules", "Rules, without the default rule.",
+		observe.NewMetric(observe.Gauge, "weir_rules", "Rules, without the default rule.",
 			float64(n.rules.Count())),
-		observe.One(observe.Counter, "weir_ruleset_loads_total",
+		observe.NewMetric(observe.Counter, "weir_ruleset_loads_total",
 			"Rule sets put in force by this agent.",
 			float64(n.rules.Loads())),
-		observe.One(observe.Gauge, "weir_interfaces_guarded", "Interfaces with hooks.",
+		observe.NewMetric(observe.Gauge, "weir_interfaces_guarded", "Interfaces with hooks.",
 			float64(guarded)),
-		observe.One(observe.Gauge, "weir_problems", "Problems that weir status shows.",
+		observe.NewMetric(observe.Gauge, "weir_problems", "Problems that weir status shows.",
 			float64(problems)),
-		observe.One(observe.Counter, "weir_connections_adopted_total",
+		observe.NewMetric(observe.Counter, "weir_connections_adopted_total",
 			"Connections that were open before the rules and became states.", float64(adopted)),
-		observe.One(observe.Gauge, "process_start_time_seconds",
+		observe.NewMetric(observe.Gauge, "process_start_time_seconds",
 			"When the agent started, since the epoch.",
 			float64(n.began.UnixMilli())/1e3),
-		observe.One(observe.Gauge, "go_goroutines", "Goroutines of the agent.",
+		observe.NewMetric(observe.Gauge, "go_goroutines", "Goroutines of the agent.",
 			float64(runtime.NumGoroutine())),
 	}
 	reloads, failed := n.rules.Reloads()
-	all = append(all, observe.One(observe.Counter, "weir_table_reloads_total",
+	all = append(all, observe.NewMetric(observe.Counter, "weir_table_reloads_total",
 		"Files of tables that were read again.", float64(reloads)),
-		observe.One(observe.Counter, "weir_table_reload_failures_total",
+		observe.NewMetric(observe.Counter, "weir_table_reload_failures_total",
 			"Files of tables that could not be read, or were wrong.", float64(failed)))
 	x := n.rules.Expiry()
-	all = append(all, observe.One(observe.Gauge, "weir_table_timed_members",
+	all = append(all, observe.NewMetric(observe.Gauge, "weir_table_timed_members",
 		"Members of tables that have a timeout.", float64(x.Timed)),
-		observe.One(observe.Counter, "weir_table_timeouts_total",
+		observe.NewMetric(observe.Counter, "weir_table_timeouts_total",
 			"Members of tables that expired.", float64(x.Ended)),
-		observe.One(observe.Counter, "weir_table_timed_refused_total",
+		observe.NewMetric(observe.Counter, "weir_table_timed_refused_total",
 			"Members with a timeout that were refused because there were too many.",
 			float64(x.Refused)),
-		observe.One(observe.Counter, "weir_table_timeouts_failed_total",
+		observe.NewMetric(observe.Counter, "weir_table_timeouts_failed_total",
 			"Failed attempts to remove an expired member.", float64(x.Failed)))
-	all = append(all, observe.One(observe.Gauge, "weir_pods",
+	all = append(all, observe.NewMetric(observe.Gauge, "weir_pods",
 		"Containers that this node gives a network.",
 		float64(n.pods.Count())))
-	all = append(all, observe.One(observe.Gauge, "weir_forwarded_ports",
+	all = append(all, observe.NewMetric(observe.Gauge, "weir_forwarded_ports",
 		"Ports of the host that lead to other hosts.", float64(n.nat.Count())))
 	if rss, err := residentBytes(); err == nil {
-		all = append(all, observe.One(observe.Gauge, "process_resident_memory_bytes",
+		all = append(all, observe.NewMetric(observe.Gauge, "process_resident_memory_bytes",
 			"Memory of the agent, without what it shares with the kernel.", float64(rss)))
 	}
 	return all, nil

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirnet/weir/agent/claim"
 	"github.com/weirnet/weir/agent/cluster"
+	"github.com/weirnet/weir/agent/dirlock"
 	"github.com/weirnet/weir/agent/engines"
 	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/agent/nat"
@@ -53,7 +53,7 @@ type Node struct {
 	links    *host.Links
 	hooks    *host.Hooks
 	routes   *host.Routes
-	rules    *rules.Book
+	rules    *rules.Manager
 	explain  rules.Explainer
 	pods     *pods.Service
 	nat      *nat.Service
@@ -74,7 +74,7 @@ type Node struct {
 	again         chan struct{} // has an element when the node is to begin again
 	downRequested chan struct{} // closed by a request to take everything down
 	downResult    chan error    // the result of that
-	unlockPins    func()        // releases the claim on the pins' directory
+	unlockPins    func()        // releases the lock on the pins' directory
 	// rules that deny by default were in force when this agent took over
 	denied bool
 
@@ -93,12 +93,12 @@ var ErrRestart = errors.New("the node begins again")
 func Run(ctx context.Context, c Config) (err error) {
 	member, unknown := joined(&c)
 	n := newNode(c, member != nil)
-	claims, err := n.claim()
-	defer claims.Release()
+	locks, err := n.lockDirs()
+	defer locks.Release()
 	if err != nil {
 		return err
 	}
-	n.unlockPins = func() { claims.ReleaseOne(c.Paths.Pins()) }
+	n.unlockPins = func() { locks.ReleaseOne(c.Paths.Pins()) }
 	n.peers.Load() // closes their ranges to the default route before anything can fail
 	if err := n.engine.Open(kernel.Config{Dir: c.Paths.Pins(),
 		Options: c.Settings.Engine}); err != nil {
@@ -134,15 +134,15 @@ func Run(ctx context.Context, c Config) (err error) {
 	return n.serve(ctx, end)
 }
 
-// claim makes the node's directories and claims them: the socket's, so that two agents never share
-// a root, and that of the pins, so that they never share these.
-func (n *Node) claim() (claim.Claims, error) {
+// lockDirs makes the node's directories and locks them: the socket's, so that two agents never
+// share a root, and that of the pins, so that they never share these.
+func (n *Node) lockDirs() (dirlock.Locks, error) {
 	p := n.config.Paths
-	var held claim.Claims
+	var held dirlock.Locks
 	if err := os.MkdirAll(p.Run(), 0o755); err != nil {
 		return nil, err
 	}
-	l, err := claim.ByFile(p.Run())
+	l, err := dirlock.AcquireByFile(p.Run())
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (n *Node) claim() (claim.Claims, error) {
 	if err != nil {
 		return held, err
 	}
-	if l, err = claim.Dir(p.Pins()); err != nil {
+	if l, err = dirlock.Acquire(p.Pins()); err != nil {
 		return held, err
 	}
 	if fleeting {
@@ -165,13 +165,13 @@ func (n *Node) claim() (claim.Claims, error) {
 func (n *Node) serve(ctx context.Context, end func()) (err error) {
 	s := newServer(n)
 	served := make(chan error, 2)
-	n.retry.Attend(ctx, "pods cannot look up names", "free the port, or set dns = false in [pods]",
+	n.retry.Start(ctx, "pods cannot look up names", "free the port, or set dns = false in [pods]",
 		n.pods.ServeDNS)
 	n.retry.Until(ctx, "cannot serve the API", "weir doctor",
 		func() error { return s.begin(n.config.Paths, served) })
 	go n.services.Run(ctx)
-	n.retry.Attend(ctx, "cannot serve dockerd", "weir doctor", n.pods.ServeDocker)
-	n.retry.Attend(ctx, "cannot serve metrics", "set another observe.metrics in weir.toml",
+	n.retry.Start(ctx, "cannot serve dockerd", "weir doctor", n.pods.ServeDocker)
+	n.retry.Start(ctx, "cannot serve metrics", "set another observe.metrics in weir.toml",
 		n.observer.ServeScrapes)
 	watch.Notify("READY=1")
 	n.config.Ready(n.readyLine())
@@ -199,7 +199,7 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 	defer refused.Stop()
 	reread := time.NewTicker(host.RereadEvery)
 	defer reread.Stop()
-	look := time.NewTicker(netfilter.Every)
+	look := time.NewTicker(netfilter.Interval)
 	defer look.Stop()
 	for {
 		select {
@@ -221,7 +221,7 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 			n.hooks.Follow()
 			n.announce()
 		case <-refused.C:
-			if n.hooks.Behind() {
+			if n.hooks.Incomplete() {
 				n.hooks.Follow()
 			}
 		case <-n.routes.Wake():

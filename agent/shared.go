@@ -39,10 +39,10 @@ type sharedTables struct {
 
 // set changes members; nil takes one out. Single entries are changed, unless that would be more
 // than to hand the table over. After an error the call is to be repeated.
-func (t *sharedTables) set(changes map[cluster.Shared]*uint32) error {
+func (t *sharedTables) set(changes map[cluster.SharedMember]*uint32) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	byTable := map[string][]cluster.Shared{}
+	byTable := map[string][]cluster.SharedMember{}
 	for m := range changes {
 		byTable[m.Table] = append(byTable[m.Table], m)
 	}

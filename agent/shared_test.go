@@ -49,7 +49,7 @@ func TestSharedTableOfTheRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := uint32(1)
-	if err := s.set(map[desired.Shared]*uint32{{Table: "trusted", Prefix: shared}: &one,
+	if err := s.set(map[desired.SharedMember]*uint32{{Table: "trusted", Prefix: shared}: &one,
 		{Table: "trusted", Prefix: own}:   nil,
 		{Table: "banned", Prefix: shared}: &one}); err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestTablesOfLostCopy(t *testing.T) {
 	service, err := cluster.Open(cluster.Config{Name: "a", Dir: t.TempDir(), Log: log,
 		Problems: &problem.List{Log: log}, Parts: cluster.Parts{
 			Labels: func(map[desired.Label]bool) error { return nil },
-			Shared: func(map[desired.Shared]*uint32) error { return nil }}})
+			Shared: func(map[desired.SharedMember]*uint32) error { return nil }}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func (n *Node) begin(ctx context.Context) error {
 	if err := sweepState(n.config.Paths); err != nil {
 		n.problems.Add("files left by a crash cannot be removed: "+err.Error(), "")
 	}
-	first, err := n.rules.First()
+	first, err := n.rules.Initial()
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (n *Node) begin(ctx context.Context) error {
 		n.hooks.DetachOthers)
 	n.hooks.LogNew(before)
 	// Also where hooks were there before: an earlier start may have died between these and this.
-	n.retry.Until(ctx, "the last resort is still in force", "weir doctor", kernel.OpenAll)
+	n.retry.Until(ctx, "the last resort is still in force", "weir doctor", kernel.UnblockAll)
 	if !early {
 		pods()
 	}

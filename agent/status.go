@@ -36,7 +36,7 @@ func (n *Node) status() (api.Status, error) {
 		s.Trial = &api.Trial{Name: name, LeftSeconds: clock.Seconds(left)}
 	}
 	if at, session, on := n.rules.InPanic(); on {
-		s.Panic = &api.InPanic{Since: at, Session: session}
+		s.Panic = &api.PanicState{Since: at, Session: session}
 	}
 	for _, err := range n.engine.States() {
 		if err != nil {

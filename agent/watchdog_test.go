@@ -18,7 +18,7 @@ import (
 // TestWatchdogWaitsForTheDisk: the node is well while the cluster's part holds its lock for long,
 // as it does while a disk hangs: traffic does not need it.
 func TestWatchdogWaitsForTheDisk(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	log := slog.New(slog.DiscardHandler)
 	n := newNode(Config{Paths: Paths{Root: t.TempDir()}, Settings: DefaultSettings(), Log: log},
 		false)
@@ -50,7 +50,7 @@ func TestWatchdogWaitsForTheDisk(t *testing.T) {
 	}()
 	go func() { <-n.pulse }()
 	well := make(chan bool, 1)
-	go func() { well <- n.newWatchdog().Well(t.Context()) }()
+	go func() { well <- n.newWatchdog().WaitHealthy(t.Context()) }()
 	select {
 	case is := <-well:
 		if !is {
@@ -64,7 +64,7 @@ func TestWatchdogWaitsForTheDisk(t *testing.T) {
 // TestWatchdogAsksEveryPart: the node is not well while a goroutine keeps a lock of a part, or
 // while its loop does not turn.
 func TestWatchdogAsksEveryPart(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	n := newNode(Config{Paths: Paths{Root: t.TempDir()}, Settings: DefaultSettings(),
 		Log: slog.New(slog.DiscardHandler)}, false)
 	if err := n.engine.Open(kernel.Config{Options: firewall.DefaultOptions()}); err != nil {
@@ -85,7 +85,7 @@ func TestWatchdogAsksEveryPart(t *testing.T) {
 		} else {
 			cancel()
 		}
-		return dog.Well(ctx)
+		return dog.WaitHealthy(ctx)
 	}
 	if !well(true) {
 		t.Error("not well although nothing is wrong")

@@ -75,7 +75,7 @@ func newNode(c Config, member bool) *Node {
 		LockDown: func() bool { return c.Boot && !kernel.Guards(c.Paths.Pins()) },
 		Engine:   n.engine, Prepare: n.prepare, Loaded: n.loaded, Log: n.log,
 		Problems: &n.problems})
-	n.explain = rules.Explainer{Book: n.rules, Options: c.Settings.Engine,
+	n.explain = rules.Explainer{Manager: n.rules, Options: c.Settings.Engine,
 		Interfaces: n.links.Interfaces, Labels: n.labels, States: n.engine.States,
 		Guards: c.Settings.Host.Guards}
 	n.observer = watch.New(watch.Config{Settings: c.Settings.Watch, Dir: c.Paths.eventsDir(),

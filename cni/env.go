@@ -30,7 +30,7 @@ func ReadEnv(getenv func(string) string) Env {
 
 var containerForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-// check refuses what the specification refuses for a verb.
+// check refuses what the specification refuses for a command.
 func (e Env) check() *types.Error {
 	perContainer := e.Command == "ADD" || e.Command == "DEL" || e.Command == "CHECK"
 	if !perContainer {

@@ -8,11 +8,12 @@ import (
 	"testing"
 )
 
-// plugin puts an IPAM plugin into CNI_PATH that returns a result, and notes the verbs that it gets.
-func plugin(t *testing.T, name, result string) (verbs func() string) {
+// plugin puts an IPAM plugin into CNI_PATH that returns a result, and notes the commands that it
+// gets.
+func plugin(t *testing.T, name, result string) (commands func() string) {
 	t.Helper()
 	dir := t.TempDir()
-	noted := filepath.Join(dir, "verbs")
+	noted := filepath.Join(dir, "commands")
 	script := fmt.Sprintf("#!/bin/sh\necho $CNI_COMMAND >>%s\n[ $CNI_COMMAND != ADD ] || echo '%s'\n",
 		noted, result)
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
@@ -68,14 +69,14 @@ func TestRefusedOfIPAM(t *testing.T) {
 		addr + `,"routes":[{"dst":"10.0.0.0/8","scope":0}]`:      "has mtu, advmss",
 		addr + `,"routes":[{"dst":"10.0.0.0/8","advmss":1400}]`:  "has mtu, advmss",
 	} {
-		verbs := plugin(t, "fake", `{"cniVersion":"1.1.0",`+result+`}`)
+		commands := plugin(t, "fake", `{"cniVersion":"1.1.0",`+result+`}`)
 		n := &node{}
 		code, out := call1(t, n, addEnv(), strings.Replace(delegates, "1.0.0", "1.1.0", 1))
 		if code != 1 || out["code"] != 7.0 || !strings.Contains(fmt.Sprint(out["msg"]), want) ||
 			out["details"] == "" || n.request.Container != "" {
 			t.Errorf("%s: exit %d, %v, request %+v", result, code, out, n.request)
 		}
-		if got := verbs(); got != "ADD DEL" {
+		if got := commands(); got != "ADD DEL" {
 			t.Errorf("%s: the plugin was called with %s", result, got)
 		}
 	}
@@ -83,22 +84,22 @@ func TestRefusedOfIPAM(t *testing.T) {
 
 // TestDHCPIsRefused: with a reason and without a call of the plugin; what did not begin can end.
 func TestDHCPIsRefused(t *testing.T) {
-	verbs := plugin(t, "dhcp", `{}`)
+	commands := plugin(t, "dhcp", `{}`)
 	config := strings.NewReplacer("fake", "dhcp", "1.0.0", "1.1.0").Replace(delegates)
-	for verb, want := range map[string]int{"ADD": 1, "STATUS": 1, "DEL": 0} {
+	for command, want := range map[string]int{"ADD": 1, "STATUS": 1, "DEL": 0} {
 		n, env := &node{}, addEnv()
-		env.Command = verb
+		env.Command = command
 		code, out := call1(t, n, env, config)
 		if code != want || code == 1 && (out["code"] != 7.0 ||
 			!strings.Contains(fmt.Sprint(out["msg"]), "dhcp cannot be used") ||
 			!strings.Contains(fmt.Sprint(out["details"]), "host-local")) {
-			t.Errorf("%s: exit %d, %v", verb, code, out)
+			t.Errorf("%s: exit %d, %v", command, code, out)
 		}
 		if n.request.Container != "" {
-			t.Errorf("%s: the agent is asked for %+v", verb, n.request)
+			t.Errorf("%s: the agent is asked for %+v", command, n.request)
 		}
 	}
-	if got := verbs(); got != "" {
+	if got := commands(); got != "" {
 		t.Errorf("the plugin was called with %s", got)
 	}
 }

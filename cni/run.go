@@ -58,10 +58,10 @@ func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Age
 	if env.Command == "VERSION" {
 		return versions(data)
 	}
-	verbs := map[string]func(context.Context, *call) (any, *types.Error){
+	commands := map[string]func(context.Context, *call) (any, *types.Error){
 		"ADD": add, "DEL": del, "CHECK": check, "GC": gc, "STATUS": status,
 	}
-	verb, ok := verbs[env.Command]
+	command, ok := commands[env.Command]
 	if !ok {
 		return nil, fail(types.ErrInvalidEnvironmentVariables,
 			"it is one of ADD, DEL, CHECK, GC, STATUS and VERSION, set by a container runtime; "+
@@ -93,7 +93,7 @@ func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Age
 	if err != nil {
 		return nil, fromAgent("reach the agent", err)
 	}
-	return verb(ctx, &call{env: env, config: c, stdin: data, agent: agent})
+	return command(ctx, &call{env: env, config: c, stdin: data, agent: agent})
 }
 
 // call is one request.

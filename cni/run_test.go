@@ -162,7 +162,7 @@ var badCalls = []struct {
 	{"old version", addEnv(), `{"cniVersion":"0.2.0","name":"net","type":"weir-cni"}`, nil, 1,
 		`cniVersion "0.2.0"`},
 	{"no name", addEnv(), `{"cniVersion":"1.1.0","type":"weir-cni"}`, nil, 7, "no name"},
-	{"no verb", addEnvWith(func(e *Env) { e.Command = "" }),
+	{"no command", addEnvWith(func(e *Env) { e.Command = "" }),
 		goodConfig, nil, 4, `CNI_COMMAND is ""`},
 	{"no container", addEnvWith(func(e *Env) { e.Container = "" }),
 		goodConfig, nil, 4, "CNI_CONTAINERID is not set"},
@@ -224,7 +224,7 @@ func TestErrorsAreObjectsWithCodes(t *testing.T) {
 	}
 }
 
-func TestVerbsWithoutResult(t *testing.T) {
+func TestCommandsWithoutResult(t *testing.T) {
 	n := &node{}
 	env := addEnv()
 	env.Command, env.Netns = "DEL", ""
@@ -269,12 +269,12 @@ func FuzzRun(f *testing.F) {
 		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","ips":[{"address":"1.2.3.4/5"}]}}`, "")
 	f.Add("GC", `{"cniVersion":"1.1.0","name":"n","type":"w","cni.dev/valid-attachments":[{"containerID":"a","ifname":"b"}]}`, ";;")
 	f.Add("VERSION", `{`, "=")
-	f.Fuzz(func(t *testing.T, verb, stdin, args string) {
+	f.Fuzz(func(t *testing.T, command, stdin, args string) {
 		if strings.Contains(stdin, "ipam") {
 			t.Skip("would run a program")
 		}
 		env := addEnv()
-		env.Command, env.Args = verb, args
+		env.Command, env.Args = command, args
 		var b bytes.Buffer
 		code := Run(context.Background(), env, strings.NewReader(stdin), &b,
 			func(string) (Agent, error) { return &node{}, nil })

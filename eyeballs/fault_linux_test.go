@@ -28,7 +28,7 @@ func TestFaults(t *testing.T) {
 		faultsInside(t, eyeballstest.Family(host[0]-'0'))
 		return
 	}
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		if os.Getenv("WEIR_CI") == "1" {
 			t.Fatal("no /dev/net/tun:", err)
@@ -83,7 +83,7 @@ func faultsInside(t *testing.T, host eyeballstest.Family) {
 			t.Parallel() // the scenarios mostly wait
 			try := 0
 			eyeballstest.Retry(t, func() error {
-				name := s.Stage(n, server, i+try*100, plain, secure)
+				name := s.SetUp(n, server, i+try*100, plain, secure)
 				try++
 				return playFault(t, &s, name)
 			})

@@ -66,7 +66,7 @@ func TestJournalAfterAFailedRotation(t *testing.T) {
 // TestJournalOnAFullDisk: Flush returns the fault as long as it lasts, the past can be read, and
 // events are kept again when there is space.
 func TestJournalOnAFullDisk(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestReadStreamSkipsDamage(t *testing.T) {
 // TestJournalLeavesSpace: with any number of events, saved rules and records of pods on the same
 // file system can be written.
 func TestJournalLeavesSpace(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
 		t.Fatal(err)

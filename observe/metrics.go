@@ -35,8 +35,8 @@ func (m *Metric) Add(value float64, labels ...string) {
 	m.Samples = append(m.Samples, Sample{labels, value})
 }
 
-// One is a metric with a single sample.
-func One(t MetricType, name, help string, v float64) Metric {
+// NewMetric returns a metric with a single sample.
+func NewMetric(t MetricType, name, help string, v float64) Metric {
 	return Metric{Name: name, Help: help, Type: t, Samples: []Sample{{Value: v}}}
 }
 

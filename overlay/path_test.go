@@ -57,8 +57,8 @@ func TestPathDies(t *testing.T) {
 		gap := longestGap(t, a, b, 60<<20, func() { block(wire) })
 		t.Logf("%s died: longest pause %v", wire, gap)
 		shortest = min(shortest, gap)
-		// The bar is a second, and one round has to hold it; the machine that runs the tests may be
-		// busy. WireGuard alone takes 15 s and more.
+		// The target is a second, and one round has to hold it; the machine that runs the tests may
+		// be busy. WireGuard alone takes 15 s and more.
 		if gap > 10*time.Second {
 			t.Errorf("%s died: nothing came for %v", wire, gap)
 		}

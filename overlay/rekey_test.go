@@ -14,7 +14,7 @@ import (
 // else: its timers are constants. It returns false there.
 func hurry(t *testing.T) bool {
 	t.Helper()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	return rebuilt.With(t, rebuilt.File{Module: "github.com/weirnet/weir",
 		Path: "overlay/internal/device/constants.go", Constants: map[string]string{
 			"RekeyAfterTime":   "1500 * time.Millisecond",

@@ -85,7 +85,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	lab := nstest.New(t)
 	b := &fixture{t: t, lab: lab, host: lab.Node("host"), dir: t.TempDir(),
 		fast: &fakeForwarder{endpoints: map[uint32]forward.Endpoint{}}}

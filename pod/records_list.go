@@ -9,11 +9,11 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// Recorded returns the pods with a complete record and an interface, which find looks up by name
+// ReadRecords returns the pods with a complete record and an interface, which find looks up by name
 // and alias. For a pod whose record cannot be used it returns what the kernel knows, with the
 // labels that labels returns; the error reports such records. It changes nothing: rules can refer
 // to pods before a Manager takes them over.
-func Recorded(dir string, find func(name string, is func(alias string) bool) (index uint32),
+func ReadRecords(dir string, find func(name string, is func(alias string) bool) (index uint32),
 	labels func([]netip.Addr) map[string]string) ([]Pod, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

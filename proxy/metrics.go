@@ -57,9 +57,9 @@ func (d *Dials) Metrics() []observe.Metric {
 	attempts.Add(float64(d.failed.Load()), "outcome", "failed")
 	attempts.Add(float64(d.cancelled.Load()), "outcome", "cancelled")
 	return []observe.Metric{races, attempts,
-		observe.One(observe.Counter, "weir_dial_failures_total", "Failed dials.",
+		observe.NewMetric(observe.Counter, "weir_dial_failures_total", "Failed dials.",
 			float64(d.lost.Load())),
-		observe.One(observe.Counter, "weir_dial_seconds_total",
+		observe.NewMetric(observe.Counter, "weir_dial_seconds_total",
 			"Time that successful dials took.", time.Duration(d.took.Load()).Seconds()),
 	}
 }
@@ -79,15 +79,16 @@ func (s *Server) Metrics() []observe.Metric {
 	refused.Add(float64(st.Denied), "why", "denied")
 	refused.Add(float64(st.Failed), "why", "unreachable")
 	return []observe.Metric{requests, refused,
-		observe.One(observe.Gauge, "weir_proxy_clients", "Connected clients.",
+		observe.NewMetric(observe.Gauge, "weir_proxy_clients", "Connected clients.",
 			float64(st.Clients)),
-		observe.One(observe.Counter, "weir_proxy_clients_total", "Clients that have connected.",
+		observe.NewMetric(observe.Counter, "weir_proxy_clients_total",
+			"Clients that have connected.",
 			float64(st.Accepted)),
-		observe.One(observe.Counter, "weir_proxy_bytes_total",
+		observe.NewMetric(observe.Counter, "weir_proxy_bytes_total",
 			"Bytes passed on, in both directions.", float64(st.BytesRelayed)),
-		observe.One(observe.Counter, "weir_proxy_idle_closed_total",
+		observe.NewMetric(observe.Counter, "weir_proxy_idle_closed_total",
 			"Connections closed because they were idle.", float64(st.IdleClosed)),
-		observe.One(observe.Counter, "weir_proxy_datagrams_dropped_total",
+		observe.NewMetric(observe.Counter, "weir_proxy_datagrams_dropped_total",
 			"Datagrams that were not passed on.", float64(st.DatagramsDropped)),
 	}
 }

@@ -9,53 +9,53 @@ import (
 	"github.com/weirnet/weir/internal/program"
 )
 
-// Verb is what a command line does.
-type Verb uint8
+// CommandKind is what a command line does.
+type CommandKind uint8
 
-// The verbs. VerbNone and VerbZero change no Ruleset: the counters of a rule file start at 0, and a
-// file that is read shows nothing.
+// The kinds. CommandNone and CommandZero change no Ruleset: the counters of a rule file start at 0,
+// and a file that is read shows nothing.
 const (
-	VerbNone        Verb = iota // a line that changes nothing: empty, resetlog, show
-	VerbZero                    // the counters of Numbers, or of all rules if there are none
-	VerbAdd                     // Rule
-	VerbDelete                  // Numbers, of Sets if there are any; or every rule of Sets
-	VerbFlush                   // all rules but those of set 31
-	VerbSets                    // disable and enable Sets
-	VerbMove                    // rules of number Number, or of set From if that is 0, to set To
-	VerbSwap                    // sets From and To
-	VerbTableCreate             // Table
-	VerbTableAdd                // Entries to Table
-	VerbTableDelete             // Entries from Table
-	VerbTableFlush              // Table, or all tables if it is ""
-	VerbTableDrop               // destroy Table, or all tables if it is ""
-	VerbPipe                    // pipe Number gets the configuration Pipe
-	VerbPipeDelete              // pipe Number
-	VerbPipeFlush               // all pipes
-	VerbOnePass                 // enable or disable one_pass: Disable
-	VerbNAT                     // nat Number gets the configuration NAT
-	VerbNATDelete               // nat Number
+	CommandNone        CommandKind = iota // a line that changes nothing: empty, resetlog, show
+	CommandZero                           // the counters of Numbers, or of all rules
+	CommandAdd                            // Rule
+	CommandDelete                         // Numbers (of Sets, if any), or every rule of Sets
+	CommandFlush                          // all rules but those of set 31
+	CommandSets                           // disable and enable Sets
+	CommandMove                           // rules Number, or of set From if that is 0, to set To
+	CommandSwap                           // sets From and To
+	CommandTableCreate                    // Table
+	CommandTableAdd                       // Entries to Table
+	CommandTableDelete                    // Entries from Table
+	CommandTableFlush                     // Table, or all tables if it is ""
+	CommandTableDrop                      // destroy Table, or all tables if it is ""
+	CommandPipe                           // pipe Number gets the configuration Pipe
+	CommandPipeDelete                     // pipe Number
+	CommandPipeFlush                      // all pipes
+	CommandOnePass                        // enable or disable one_pass: Disable
+	CommandNAT                            // nat Number gets the configuration NAT
+	CommandNATDelete                      // nat Number
 )
 
 // Command is a parsed line.
 type Command struct {
-	Verb     Verb
+	Kind     CommandKind
 	Pos      Pos
 	Rule     *Rule
 	Numbers  []Range // of rules
-	Sets     uint32  // bit per set: VerbDelete, and what VerbSets disables
-	Enable   uint32  // what VerbSets enables
+	Sets     uint32  // bit per set: CommandDelete, and what CommandSets disables
+	Enable   uint32  // what CommandSets enables
 	Number   uint16
 	From, To uint8
 	Table    string
 	Entries  []TableEntry
 	// Timeouts of the Entries, 0 for one that stays; nil if all do
 	Timeouts []time.Duration
-	IfNew    bool   // VerbTableCreate: fine if the table is there ("missing")
-	Empty    bool   // VerbTableCreate: empty it if it is there ("or-flush")
-	File     string // VerbTableCreate: the members are the lines of this file
+	IfNew    bool   // CommandTableCreate: fine if the table is there ("missing")
+	Empty    bool   // CommandTableCreate: empty it if it is there ("or-flush")
+	File     string // CommandTableCreate: the members are the lines of this file
 	Pipe     *Pipe
 	NAT      *NAT
-	Disable  bool // VerbOnePass
+	Disable  bool // CommandOnePass
 }
 
 // TableEntry is a member of a table.
@@ -71,30 +71,31 @@ const maxHeld = 4 * program.MaxRules
 // Apply executes the command. A command that removes several things removes those that exist, and
 // the error names the first that does not; after any other error nothing is changed.
 func (c *Command) Apply(s *Ruleset) error {
-	switch c.Verb {
-	case VerbAdd:
+	switch c.Kind {
+	case CommandAdd:
 		if len(s.Rules) >= maxHeld {
 			return fmt.Errorf("there are %d rules, the maximum of all sets together: "+
 				"put addresses into a table", len(s.Rules))
 		}
 		s.Add(c.Rule)
-	case VerbDelete:
+	case CommandDelete:
 		return c.delete(s)
-	case VerbFlush:
+	case CommandFlush:
 		s.Flush()
-	case VerbSets:
+	case CommandSets:
 		s.Disabled = (s.Disabled | c.Sets) &^ c.Enable
-	case VerbMove:
+	case CommandMove:
 		return s.Move(c.Number, c.From, c.To)
-	case VerbSwap:
+	case CommandSwap:
 		s.Swap(c.From, c.To)
-	case VerbPipe, VerbPipeDelete, VerbPipeFlush:
+	case CommandPipe, CommandPipeDelete, CommandPipeFlush:
 		return c.pipe(s)
-	case VerbNAT, VerbNATDelete:
+	case CommandNAT, CommandNATDelete:
 		return c.nat(s)
-	case VerbOnePass:
+	case CommandOnePass:
 		s.ManyPass = c.Disable
-	case VerbTableCreate, VerbTableAdd, VerbTableDelete, VerbTableFlush, VerbTableDrop:
+	case CommandTableCreate, CommandTableAdd, CommandTableDelete, CommandTableFlush,
+		CommandTableDrop:
 		return c.table(s)
 	}
 	return nil
@@ -102,11 +103,11 @@ func (c *Command) Apply(s *Ruleset) error {
 
 func (c *Command) pipe(s *Ruleset) error {
 	switch _, there := s.Pipes[c.Number]; {
-	case c.Verb == VerbPipeFlush:
+	case c.Kind == CommandPipeFlush:
 		s.Pipes = nil
-	case c.Verb == VerbPipeDelete && !there:
+	case c.Kind == CommandPipeDelete && !there:
 		return absent{fmt.Sprintf("there is no pipe %d", c.Number), "weir fw pipe show"}
-	case c.Verb == VerbPipeDelete:
+	case c.Kind == CommandPipeDelete:
 		delete(s.Pipes, c.Number)
 	default:
 		if s.Pipes == nil {
@@ -120,9 +121,9 @@ func (c *Command) pipe(s *Ruleset) error {
 func (c *Command) nat(s *Ruleset) error {
 	_, there := s.NATs[c.Number]
 	switch {
-	case c.Verb == VerbNATDelete && !there:
+	case c.Kind == CommandNATDelete && !there:
 		return absent{fmt.Sprintf("there is no nat %d", c.Number), "weir fw nat show"}
-	case c.Verb == VerbNATDelete:
+	case c.Kind == CommandNATDelete:
 		delete(s.NATs, c.Number)
 	default:
 		if s.NATs == nil {
@@ -197,8 +198,8 @@ func IsAbsent(err error) bool {
 // checkList refuses to change what comes from a file.
 func (c *Command) checkList(s *Ruleset) error {
 	l := s.Lists[c.Table]
-	switch c.Verb {
-	case VerbTableCreate:
+	switch c.Kind {
+	case CommandTableCreate:
 		have := ""
 		if l != nil {
 			have = l.File
@@ -207,7 +208,7 @@ func (c *Command) checkList(s *Ruleset) error {
 			return errTable{c.Table, true}
 		}
 		return nil
-	case VerbTableAdd, VerbTableDelete, VerbTableFlush:
+	case CommandTableAdd, CommandTableDelete, CommandTableFlush:
 		if l != nil {
 			return fmt.Errorf("the members of table %s come from %s: change them there", c.Table,
 				l.File)
@@ -232,14 +233,14 @@ func (c *Command) table(s *Ruleset) error {
 	if err := c.checkList(s); err != nil {
 		return err
 	}
-	switch c.Verb {
-	case VerbTableCreate:
+	switch c.Kind {
+	case CommandTableCreate:
 		if there && !c.IfNew && !c.Empty {
 			return errTable{c.Table, false}
 		}
 		if !there || c.Empty {
 			s.Tables[c.Table] = make(Table)
-			delete(s.Ends, c.Table)
+			delete(s.Deadlines, c.Table)
 		}
 		if !there && c.File != "" {
 			if s.Lists == nil {
@@ -247,14 +248,14 @@ func (c *Command) table(s *Ruleset) error {
 			}
 			s.Lists[c.Table] = &List{File: c.File}
 		}
-	case VerbTableAdd: // ipfw makes a table at its first member too
+	case CommandTableAdd: // ipfw makes a table at its first member too
 		if !there {
 			s.Tables[c.Table] = make(Table)
 		}
 		for i, e := range c.Entries {
 			s.addMember(c.Table, e, c.Timeout(i))
 		}
-	case VerbTableDelete:
+	case CommandTableDelete:
 		var err error
 		for _, e := range c.Entries {
 			if _, member := t[e.Prefix]; !member && err == nil {
@@ -262,18 +263,18 @@ func (c *Command) table(s *Ruleset) error {
 					"weir fw table " + c.Table + " list"}
 			}
 			delete(t, e.Prefix)
-			s.SetEnd(c.Table, e.Prefix, 0)
+			s.SetDeadline(c.Table, e.Prefix, 0)
 		}
 		return err
-	case VerbTableFlush, VerbTableDrop:
+	case CommandTableFlush, CommandTableDrop:
 		if c.Table != "" && !there {
 			return absent{fmt.Sprintf("there is no table %s", c.Table), "weir fw table all list"}
 		}
 		for name, t := range s.Tables {
 			if c.Table == "" || name == c.Table {
 				clear(t)
-				delete(s.Ends, name)
-				if c.Verb == VerbTableDrop {
+				delete(s.Deadlines, name)
+				if c.Kind == CommandTableDrop {
 					delete(s.Lists, name)
 					delete(s.Tables, name)
 				}

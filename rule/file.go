@@ -21,7 +21,7 @@ func ParseFile(name, text string, names *Names) (*Ruleset, error) {
 func ParseCommands(name, text string, names *Names) (all []*Command, err error) {
 	err = eachLine(name, text, names, func(p *parser) error {
 		c, err := p.command()
-		if err == nil && c.Verb != VerbNone {
+		if err == nil && c.Kind != CommandNone {
 			all = append(all, c)
 		}
 		return err
@@ -84,7 +84,7 @@ func ParseRule(text string, names *Names) (*Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Verb != VerbAdd {
+	if c.Kind != CommandAdd {
 		return nil, &Error{Pos: c.Pos, Text: text, Msg: "not a rule",
 			Hint: "ACTION PROTO from SRC to DST"}
 	}

@@ -44,10 +44,10 @@ type Host struct {
 	Loopback   bool // the loopback is guarded
 }
 
-// Forgotten returns the traffic that a host usually needs and that its rules do not allow. Like
+// Omissions returns the traffic that a host usually needs and that its rules do not allow. Like
 // Lint, it reports only what is proved: conditions that depend on more than the packet count as
 // possible.
-func Forgotten(s *Ruleset, h Host) (all []Omission, err error) {
+func Omissions(s *Ruleset, h Host) (all []Omission, err error) {
 	l, err := newLinter(s)
 	if err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func TestForgotten(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		got, err := Forgotten(set, c.host)
+		got, err := Omissions(set, c.host)
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}

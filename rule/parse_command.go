@@ -7,7 +7,7 @@ import (
 	"github.com/weirnet/weir/internal/program"
 )
 
-// commands are the verbs of a line.
+// commands are the words that a line can begin with.
 var commands = map[string]bool{
 	"add": true, "delete": true, "flush": true, "set": true, "table": true, "zero": true,
 	"resetlog": true, "list": true, "show": true, "print": true, "enable": true, "disable": true,
@@ -16,19 +16,19 @@ var commands = map[string]bool{
 // isAbbreviation reports whether a text is the beginning of a word, as ipfw takes it for the word.
 func isAbbreviation(text, word string) bool { return text != "" && strings.HasPrefix(word, text) }
 
-// expand makes the next word the only verb of ipfw that begins with it.
+// expand makes the next word the only command of ipfw that begins with it.
 func (p *parser) expand() {
 	t, found := p.peek(), ""
-	for verb := range maps.Keys(commands) {
-		if isAbbreviation(t.text, verb) {
+	for command := range maps.Keys(commands) {
+		if isAbbreviation(t.text, command) {
 			if found != "" {
 				return
 			}
-			found = verb
+			found = command
 		}
 	}
-	for verb := range refusedVerbs {
-		if isAbbreviation(t.text, verb) {
+	for command := range refusedCommands {
+		if isAbbreviation(t.text, command) {
 			return
 		}
 	}
@@ -37,7 +37,7 @@ func (p *parser) expand() {
 	}
 }
 
-// command reads a whole line: [ipfw] [-qf] VERB ...; a rule may stand without "add".
+// command reads a whole line: [ipfw] [-qf] COMMAND ...; a rule may stand without "add".
 func (p *parser) command() (c *Command, err error) {
 	c = &Command{Pos: Pos{File: p.file, Line: p.number, Col: 1, End: len(p.text) + 1}}
 	if err := p.prefixWords(); err != nil {
@@ -56,7 +56,7 @@ func (p *parser) command() (c *Command, err error) {
 	case p.accept("delete"):
 		err = p.delete(c)
 	case p.accept("flush"):
-		c.Verb = VerbFlush
+		c.Kind = CommandFlush
 		err = p.end("flush")
 	case p.isPipe():
 		err = p.pipe(c)
@@ -68,7 +68,7 @@ func (p *parser) command() (c *Command, err error) {
 		p.next()
 		err = p.set(c)
 	case p.accept("zero"):
-		c.Verb = VerbZero
+		c.Kind = CommandZero
 		c.Numbers, err = p.ruleNumbers()
 	case p.accept("resetlog"):
 		_, err = p.ruleNumbers()
@@ -77,10 +77,11 @@ func (p *parser) command() (c *Command, err error) {
 	case p.accept("enable"), p.accept("disable"):
 		err = p.turn(t, c)
 	case p.accept("add"), p.isRule():
-		c.Verb = VerbAdd
+		c.Kind = CommandAdd
 		c.Rule, err = p.rule()
-	case refusedVerbs[t.text] != "":
-		err = p.fail(t, refusedVerbs[t.text], "%s is not a command of a rule file", quote(t.text))
+	case refusedCommands[t.text] != "":
+		err = p.fail(t, refusedCommands[t.text], "%s is not a command of a rule file",
+			quote(t.text))
 	default:
 		err = p.fail(t, suggest(t.text, append(keys(commands), keys(actions)...)...),
 			"unknown command %s", quote(t.text))
@@ -103,23 +104,24 @@ func (p *parser) shown() error {
 }
 
 // turn reads what ipfw's enable and disable switch.
-func (p *parser) turn(verb token, c *Command) error {
-	t, err := p.need("what to "+verb.text, "")
+func (p *parser) turn(command token, c *Command) error {
+	t, err := p.need("what to "+command.text, "")
 	if err != nil {
 		return err
 	}
 	why, known := switches[t.text]
 	switch {
 	case !known:
-		return p.fail(t, suggest(t.text, keys(switches)...), "%s of %s is unknown", verb.text,
+		return p.fail(t, suggest(t.text, keys(switches)...), "%s of %s is unknown", command.text,
 			quote(t.text))
 	case why != "":
-		return p.fail(t, why, "%s of %s is not a command of a rule file", verb.text, quote(t.text))
+		return p.fail(t, why, "%s of %s is not a command of a rule file", command.text,
+			quote(t.text))
 	}
 	if t.text == "one_pass" {
-		c.Verb, c.Disable = VerbOnePass, verb.text == "disable"
+		c.Kind, c.Disable = CommandOnePass, command.text == "disable"
 	}
-	return p.end(verb.text + " " + t.text)
+	return p.end(command.text + " " + t.text)
 }
 
 // ruleNumbers reads the rest of the line.
@@ -164,12 +166,12 @@ func (p *parser) isRule() bool {
 		_, isNumber := decimal(p.ahead(1).text)
 		return isNumber && !commands[p.ahead(2).text]
 	}
-	return refusedActions[t] != "" && refusedVerbs[t] == ""
+	return refusedActions[t] != "" && refusedCommands[t] == ""
 }
 
 // delete reads numbers and ranges of rules, or set N...
 func (p *parser) delete(c *Command) error {
-	c.Verb = VerbDelete
+	c.Kind = CommandDelete
 	if p.done() {
 		return p.fail(p.peek(), "delete NUMBER...", "the number of the rule is missing")
 	}

@@ -11,25 +11,26 @@ import (
 
 const natHint = "nat 1 config if eth0 redirect_port tcp 10.0.0.5:80 80"
 
-// natVerbs are what can be done with an instance.
-var natVerbs = map[string]bool{"config": true, "delete": true, "list": true, "show": true}
+// natCommands are what can be done with an instance.
+var natCommands = map[string]bool{"config": true, "delete": true, "list": true, "show": true}
 
-// isNAT reports whether a line is about an instance of nat, and not a rule without "add": the verb
-// stands before or behind the number, as in ipfw.
+// isNAT reports whether a line is about an instance of nat, and not a rule without "add": the
+// command stands before or behind the number, as in ipfw.
 func (p *parser) isNAT() bool {
-	return p.peek().text == "nat" && (natVerbs[p.ahead(1).text] || natVerbs[p.ahead(2).text] ||
+	return p.peek().text == "nat" && (natCommands[p.ahead(1).text] ||
+		natCommands[p.ahead(2).text] ||
 		p.ahead(1).text == "")
 }
 
 // nat reads nat N config ..., nat delete N, nat [N] show [config|log].
 func (p *parser) nat(c *Command) error {
 	p.next()
-	var number, verb token
+	var number, command token
 	for range 2 {
 		switch t := p.peek(); {
-		case t.text == "" || number.text != "" && verb.text != "":
-		case natVerbs[t.text] && verb.text == "":
-			verb = p.next()
+		case t.text == "" || number.text != "" && command.text != "":
+		case natCommands[t.text] && command.text == "":
+			command = p.next()
 		case number.text == "" && t.text != "config" && t.text != "log":
 			number = p.next()
 		}
@@ -42,22 +43,22 @@ func (p *parser) nat(c *Command) error {
 		c.Number = uint16(n)
 	}
 	switch {
-	case verb.text == "":
+	case command.text == "":
 		return p.fail(p.peek(), natHint, "the command is missing after nat")
-	case verb.text == "list" || verb.text == "show":
+	case command.text == "list" || command.text == "show":
 		c.Number = 0
 		if !p.accept("config") {
 			p.accept("log")
 		}
 	case c.Number == 0:
 		return p.fail(p.peek(), natHint, "the number of nat is missing")
-	case verb.text == "delete":
-		c.Verb = VerbNATDelete
+	case command.text == "delete":
+		c.Kind = CommandNATDelete
 	default:
-		c.Verb = VerbNAT
+		c.Kind = CommandNAT
 		return p.natConfig(c)
 	}
-	return p.end("nat " + verb.text)
+	return p.end("nat " + command.text)
 }
 
 // refusedNAT is why a part of a configuration is not taken.

@@ -7,27 +7,28 @@ import (
 
 const pipeHint = "pipe N config bw 10Mbit/s [queue SIZE] [burst SIZE] [mask src-ip 0xffffffff]"
 
-// pipeVerbs are what can be done with a pipe.
-var pipeVerbs = map[string]bool{
+// pipeCommands are what can be done with a pipe.
+var pipeCommands = map[string]bool{
 	"config": true, "delete": true, "flush": true, "list": true, "show": true,
 }
 
-// isPipe reports whether a line is about a pipe, and not a rule without "add": the verb stands
+// isPipe reports whether a line is about a pipe, and not a rule without "add": the command stands
 // before or behind the number, as in ipfw.
 func (p *parser) isPipe() bool {
-	return p.peek().text == "pipe" && (pipeVerbs[p.ahead(1).text] || pipeVerbs[p.ahead(2).text] ||
+	return p.peek().text == "pipe" && (pipeCommands[p.ahead(1).text] ||
+		pipeCommands[p.ahead(2).text] ||
 		p.ahead(1).text == "")
 }
 
 // pipe reads pipe N config ..., pipe delete N, pipe flush, pipe show [N].
 func (p *parser) pipe(c *Command) error {
 	p.next()
-	var number, verb token
+	var number, command token
 	for range 2 {
 		switch t := p.peek(); {
-		case t.text == "" || number.text != "" && verb.text != "":
-		case pipeVerbs[t.text] && verb.text == "":
-			verb = p.next()
+		case t.text == "" || number.text != "" && command.text != "":
+		case pipeCommands[t.text] && command.text == "":
+			command = p.next()
 		case number.text == "":
 			number = p.next()
 		}
@@ -40,24 +41,24 @@ func (p *parser) pipe(c *Command) error {
 		c.Number = uint16(n)
 	}
 	switch {
-	case verb.text == "":
+	case command.text == "":
 		return p.fail(p.peek(), pipeHint, "the command is missing after pipe")
-	case verb.text == "flush":
-		c.Verb = VerbPipeFlush
+	case command.text == "flush":
+		c.Kind = CommandPipeFlush
 		if c.Number != 0 {
 			return p.fail(number, "pipe delete NUMBER", "flush removes all pipes")
 		}
-	case verb.text == "list" || verb.text == "show":
+	case command.text == "list" || command.text == "show":
 		c.Number = 0
 	case c.Number == 0:
 		return p.fail(p.peek(), pipeHint, "the number of the pipe is missing")
-	case verb.text == "delete":
-		c.Verb = VerbPipeDelete
+	case command.text == "delete":
+		c.Kind = CommandPipeDelete
 	default:
-		c.Verb = VerbPipe
+		c.Kind = CommandPipe
 		return p.pipeConfig(c)
 	}
-	return p.end("pipe " + verb.text)
+	return p.end("pipe " + command.text)
 }
 
 // refusedPipe is why a part of a pipe's configuration is not taken.

@@ -20,7 +20,7 @@ func (p *parser) sets(into *uint32, most uint32) error {
 
 // set reads disable N... enable N..., move [rule] A to B, swap A B.
 func (p *parser) set(c *Command) error {
-	c.Verb = VerbSets
+	c.Kind = CommandSets
 	if p.done() {
 		return p.fail(p.peek(), "set disable N, set enable N, set move A to B, set swap A B",
 			"the command is missing after set")
@@ -30,12 +30,12 @@ func (p *parser) set(c *Command) error {
 	}
 	switch {
 	case p.accept("show"):
-		c.Verb = VerbNone
+		c.Kind = CommandNone
 		return p.end("set show")
 	case p.accept("move"):
 		return p.move(c)
 	case p.accept("swap"):
-		c.Verb = VerbSwap
+		c.Kind = CommandSwap
 		from, err := p.needDec("set number", 0, Reserved-1)
 		if err != nil {
 			return err
@@ -68,19 +68,19 @@ func (p *parser) set(c *Command) error {
 	return nil
 }
 
-// ofSet reads N and a verb for the rules of set N: delete NUMBER..., flush, list and show.
+// ofSet reads N and a command for the rules of set N: delete NUMBER..., flush, list and show.
 func (p *parser) ofSet(c *Command) error {
 	set, err := p.needDec("set number", 0, Reserved)
 	if err != nil {
 		return err
 	}
-	c.Verb, c.Sets = VerbNone, 1<<set
-	switch verb := p.next(); verb.text {
+	c.Kind, c.Sets = CommandNone, 1<<set
+	switch command := p.next(); command.text {
 	case "flush":
-		c.Verb = VerbDelete
+		c.Kind = CommandDelete
 		return p.end("flush")
 	case "delete":
-		c.Verb = VerbDelete
+		c.Kind = CommandDelete
 		if p.done() {
 			return p.fail(p.peek(), "set N delete NUMBER..., or set N flush",
 				"the number of the rule is missing")
@@ -96,13 +96,13 @@ func (p *parser) ofSet(c *Command) error {
 	case "list", "show", "print":
 		return p.shown()
 	default:
-		return p.fail(verb, "set N delete NUMBER..., set N flush, set N show",
-			"%s is not a command for the rules of a set", quote(verb.text))
+		return p.fail(command, "set N delete NUMBER..., set N flush, set N show",
+			"%s is not a command for the rules of a set", quote(command.text))
 	}
 }
 
 func (p *parser) move(c *Command) error {
-	c.Verb = VerbMove
+	c.Kind = CommandMove
 	what, most := "set number", uint32(Reserved)
 	isRule := p.accept("rule")
 	if isRule {

@@ -26,38 +26,38 @@ func (p *parser) tableCommand(c *Command) error {
 	}
 	c.Table = t.text
 	p.accept("atomic") // every line is
-	verb, err := p.need("the command for the table", tableHint)
+	command, err := p.need("the command for the table", tableHint)
 	if err != nil {
 		return err
 	}
-	switch verb.text {
+	switch command.text {
 	case "create":
-		c.Verb = VerbTableCreate
+		c.Kind = CommandTableCreate
 		return p.createOptions(c)
 	case "add":
-		c.Verb = VerbTableAdd
+		c.Kind = CommandTableAdd
 		return p.entries(c, true)
 	case "delete":
-		c.Verb = VerbTableDelete
+		c.Kind = CommandTableDelete
 		return p.entries(c, false)
 	case "flush", "destroy":
-		c.Verb = VerbTableFlush
-		if verb.text == "destroy" {
-			c.Verb = VerbTableDrop
+		c.Kind = CommandTableFlush
+		if command.text == "destroy" {
+			c.Kind = CommandTableDrop
 		}
 		if c.Table == "all" {
 			c.Table = ""
 		}
-		return p.end(verb.text)
+		return p.end(command.text)
 	case "list", "info", "detail", "lookup":
-		c.Verb = VerbNone
+		c.Kind = CommandNone
 		p.accept(p.peek().text) // the address of lookup
-		return p.end("table " + verb.text)
+		return p.end("table " + command.text)
 	case "swap", "lock", "unlock", "modify":
-		return p.fail(verb, "load the file again: it replaces everything at once",
-			"%s of tables is a part of ipfw that Weir does not have", quote(verb.text))
+		return p.fail(command, "load the file again: it replaces everything at once",
+			"%s of tables is a part of ipfw that Weir does not have", quote(command.text))
 	}
-	return p.fail(verb, tableHint, "unknown word %s after table", quote(verb.text))
+	return p.fail(command, tableHint, "unknown word %s after table", quote(command.text))
 }
 
 // createOptions reads ipfw's. What concerns only ipfw's data structures is accepted and has no

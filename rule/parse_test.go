@@ -287,22 +287,22 @@ func TestRefused(t *testing.T) {
 		check("add allow ip from any to any "+word+" 1", word, why)
 		check("add allow ip from any to any { in or not "+word+" 1 }", word, why)
 	}
-	for word, why := range refusedVerbs {
+	for word, why := range refusedCommands {
 		check(word+" 1 config", word, why)
 	}
 }
 
-// TestZero: the verb carries the numbers whose counters it is about; a rule file may have it.
+// TestZero: the command carries the numbers whose counters it is about; a rule file may have it.
 func TestZero(t *testing.T) {
 	for line, want := range map[string]string{"zero": "[]", "zero 5 65535": "[5 65535]",
 		"ipfw -q zero 7": "[7]"} {
 		c, err := ParseLine(line, nil)
-		if err != nil || c.Verb != VerbZero || fmt.Sprint(c.Numbers) != want {
+		if err != nil || c.Kind != CommandZero || fmt.Sprint(c.Numbers) != want {
 			t.Errorf("%s: %+v, %v", line, c, err)
 		}
 	}
 	for _, line := range []string{"", "# text", "resetlog 5"} {
-		if c, err := ParseLine(line, nil); err != nil || c.Verb != VerbNone {
+		if c, err := ParseLine(line, nil); err != nil || c.Kind != CommandNone {
 			t.Errorf("%q: %+v, %v", line, c, err)
 		}
 	}

@@ -31,7 +31,7 @@ type Ruleset struct {
 	// one_pass is disabled: no rule may be a pipe then, and what nat lets pass continues
 	ManyPass bool
 	// when those of their members end that have a timeout, on the clock of Now
-	Ends Ends
+	Deadlines Deadlines
 	// the time at which commands are applied: timeouts count from it. A file that is read has 0.
 	Now time.Duration
 }
@@ -146,8 +146,9 @@ func (r *Rule) inSet(set uint8) *Rule {
 
 // Clone returns a copy that shares only rules, which never change.
 func (s *Ruleset) Clone() *Ruleset {
-	c := &Ruleset{Rules: slices.Clone(s.Rules), Disabled: s.Disabled, Ends: s.Ends.clone(),
-		Now: s.Now, Lists: maps.Clone(s.Lists), Pipes: maps.Clone(s.Pipes),
+	c := &Ruleset{Rules: slices.Clone(s.Rules), Disabled: s.Disabled,
+		Deadlines: s.Deadlines.clone(),
+		Now:       s.Now, Lists: maps.Clone(s.Lists), Pipes: maps.Clone(s.Pipes),
 		NATs: maps.Clone(s.NATs), ManyPass: s.ManyPass}
 	if s.Tables != nil {
 		c.Tables = make(map[string]Table, len(s.Tables))

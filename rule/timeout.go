@@ -95,31 +95,31 @@ func (s *Ruleset) addMember(table string, e TableEntry, timeout time.Duration) {
 	if timeout > 0 {
 		timeout += s.Now
 	}
-	s.SetEnd(table, e.Prefix, timeout)
+	s.SetDeadline(table, e.Prefix, timeout)
 }
 
-// SetEnd records when a member ends; 0 for one that stays or is gone.
-func (s *Ruleset) SetEnd(table string, p netip.Prefix, at time.Duration) {
-	ends := s.Ends[table]
+// SetDeadline records when a member ends; 0 for one that stays or is gone.
+func (s *Ruleset) SetDeadline(table string, p netip.Prefix, at time.Duration) {
+	ends := s.Deadlines[table]
 	if at == 0 {
 		if delete(ends, p); len(ends) == 0 {
-			delete(s.Ends, table)
+			delete(s.Deadlines, table)
 		}
 		return
 	}
-	if s.Ends == nil {
-		s.Ends = Ends{}
+	if s.Deadlines == nil {
+		s.Deadlines = Deadlines{}
 	}
 	if ends == nil {
 		ends = map[netip.Prefix]time.Duration{}
-		s.Ends[table] = ends
+		s.Deadlines[table] = ends
 	}
 	ends[p] = at
 }
 
 // Timed returns how many members end.
 func (s *Ruleset) Timed() (n int) {
-	for _, ends := range s.Ends {
+	for _, ends := range s.Deadlines {
 		n += len(ends)
 	}
 	return n
@@ -128,7 +128,7 @@ func (s *Ruleset) Timed() (n int) {
 // Begin sets the time. Members whose timeouts counted from the time before now have as much left as
 // they had then.
 func (s *Ruleset) Begin(now time.Duration) {
-	for _, ends := range s.Ends {
+	for _, ends := range s.Deadlines {
 		for p := range ends {
 			ends[p] += now - s.Now
 		}
@@ -139,7 +139,7 @@ func (s *Ruleset) Begin(now time.Duration) {
 // Expire sets the time and removes the members that end until then. It returns how many.
 func (s *Ruleset) Expire(now time.Duration) (n int) {
 	s.Now = now
-	for table, ends := range s.Ends {
+	for table, ends := range s.Deadlines {
 		for p, end := range ends {
 			if end <= now {
 				delete(s.Tables[table], p)
@@ -148,16 +148,16 @@ func (s *Ruleset) Expire(now time.Duration) (n int) {
 			}
 		}
 		if len(ends) == 0 {
-			delete(s.Ends, table)
+			delete(s.Deadlines, table)
 		}
 	}
 	return n
 }
 
-// Ends is when members of tables end, by table. Members that stay are not in it.
-type Ends map[string]map[netip.Prefix]time.Duration
+// Deadlines are when members of tables end, by table. Members that stay are not in it.
+type Deadlines map[string]map[netip.Prefix]time.Duration
 
-func (e Ends) clone() Ends {
+func (e Deadlines) clone() Deadlines {
 	c := maps.Clone(e)
 	for table, members := range c {
 		c[table] = maps.Clone(members)

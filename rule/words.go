@@ -78,7 +78,7 @@ var refusedOptions = refused{
 	"tablearg":   "table values can be matched, table(NAME,VALUE), but not used as an argument",
 }
 
-var refusedVerbs = refused{
+var refusedCommands = refused{
 	"queue":    refusedActions["queue"],
 	"sched":    refusedActions["sched"],
 	"sysctl":   "settings live in the configuration file",

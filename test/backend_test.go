@@ -14,7 +14,7 @@ import (
 // and the status says why; "kernel" makes no tunnel without one and says what to do. Without a
 // setting the tunnel is ours.
 func TestTunnelBackend(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	t.Parallel()
 	h := newPodHostWith(t, podSettings+"[overlay]\n", "add allow ip from any to any\n")
 	err := h.outside.Netlink().AddWireGuard("probe", 1420)

@@ -64,14 +64,14 @@ func TestBadFiles(t *testing.T) {
 		file := p.file(fmt.Sprintf("bad%d.rules", i),
 			"add 50 count ip from any to any\ntable x create missing\n"+c.line+
 				"\nadd 60 allow ip from any to any\n")
-		for _, verb := range []string{"check", "load"} {
-			out, stderr, err := p.try("fw", verb, file)
+		for _, command := range []string{"check", "load"} {
+			out, stderr, err := p.try("fw", command, file)
 			place := regexp.QuoteMeta(fmt.Sprintf("%s:3:%d: ", file, c.column))
 			form := regexp.MustCompile(`^` + place + `[^\n]+\n    ` + regexp.QuoteMeta(c.line) +
 				`\n    ` + strings.Repeat(" ", c.column-1) + `\^+\n(    hint: [^\n]+\n)?` +
-				`weir: fw ` + verb + `: ` + place + `[^\n]+\n$`)
+				`weir: fw ` + command + `: ` + place + `[^\n]+\n$`)
 			if err == nil || out != "" || !form.MatchString(stderr) {
-				t.Errorf("%s %q (column %d): %v\n%s%s", verb, c.line, c.column, err, out, stderr)
+				t.Errorf("%s %q (column %d): %v\n%s%s", command, c.line, c.column, err, out, stderr)
 			}
 			hints += strings.Count(stderr, "\n    hint: ")
 		}

@@ -131,8 +131,8 @@ func TestChangesSurvive(t *testing.T) {
 	}
 }
 
-// TestVerbs goes through what else `weir fw` does to a running node.
-func TestVerbs(t *testing.T) {
+// TestCommands goes through what else `weir fw` does to a running node.
+func TestCommands(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	p.start("--iface", "eth0")

@@ -150,8 +150,8 @@ func (k *cluster) accepts(h *podHost, n desired.Number) {
 
 // TestLongSignedRules: a version that an administrator of the list has signed is in force on all
 // hosts. One that a thief of etcd has written is not: each host says so, also after a start and if
-// it joined later, and no verb of an administrator signs it. A key that is taken off the list signs
-// nothing any more.
+// it joined later, and no command of an administrator signs it. A key that is taken off the list
+// signs nothing any more.
 func TestLongSignedRules(t *testing.T) {
 	t.Parallel()
 	k := newCluster(t, "--signed")
@@ -296,7 +296,7 @@ func (k *cluster) withRemovedKey(x *thief) (good, stolen desired.Number) {
 	return good, stolen
 }
 
-// refuses runs a verb on a host that has to fail with a text.
+// refuses runs a command on a host that has to fail with a text.
 func (k *cluster) refuses(h *podHost, want string, args ...string) {
 	k.t.Helper()
 	out, stderr, err := h.try(args...)

@@ -91,7 +91,7 @@ func (d *disturbed) disturb() {
 	}
 }
 
-// loadNext loads the next version. The verb is killed if it still waits for hosts after a while:
+// loadNext loads the next version. The command is killed if it still waits for hosts after a while:
 // then the version may be there or not.
 func (d *disturbed) loadNext() {
 	d.mu.Lock()

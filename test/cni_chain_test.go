@@ -12,7 +12,7 @@ import (
 )
 
 // chained calls a plugin that follows weir-cni in a chain, with what that returned.
-func (h *podHost) chained(verb, plugin, container string, node *nstest.Node, more string,
+func (h *podHost) chained(command, plugin, container string, node *nstest.Node, more string,
 	previous map[string]any) {
 	h.t.Helper()
 	result, err := json.Marshal(previous)
@@ -20,12 +20,13 @@ func (h *podHost) chained(verb, plugin, container string, node *nstest.Node, mor
 		h.t.Fatal(err)
 	}
 	cmd := h.host.Command("/usr/lib/cni/" + plugin)
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+container, "CNI_NETNS="+
-		node.Path(), "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni")
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+container,
+		"CNI_NETNS="+
+			node.Path(), "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni")
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(
 		`{"cniVersion":"1.0.0","name":"net","type":%q,%s,"prevResult":%s}`, plugin, more, result))
 	if out, err := cmd.CombinedOutput(); err != nil {
-		h.t.Fatalf("%s of %s: %v\n%s", verb, plugin, err, out)
+		h.t.Fatalf("%s of %s: %v\n%s", command, plugin, err, out)
 	}
 }
 

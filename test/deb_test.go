@@ -17,7 +17,7 @@ import (
 // node, and goes without a trace.
 func TestLongPackage(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	need(t, "dpkg-deb", "unshare", "man")
 	old, next := packages(t)
 	root := filepath.Join(t.TempDir(), "root")

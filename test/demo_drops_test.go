@@ -25,7 +25,7 @@ import (
 // connection attempt that it sees come in and that nothing answers was dropped, and each such
 // packet has its event with the rule that the demo names; and no event is without its packet.
 func TestLongEveryDropOfTheDemoHasAnEvent(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	need(t, "tcpdump", "nsenter")
 	t.Parallel()
 	cmd := exec.Command(weir, "demo", "-j")

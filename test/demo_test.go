@@ -19,7 +19,7 @@ import (
 // TestLongDemo: the demo shows what the rules say, and leaves nothing behind.
 func TestLongDemo(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	if _, err := storeProgram(); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestLongDemo(t *testing.T) {
 // TestLongDemoJSON checks the demo by its numbers.
 func TestLongDemoJSON(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	if _, err := storeProgram(); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestLongDemoJSON(t *testing.T) {
 // runs.
 func TestLongDemoInterrupted(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	if _, err := storeProgram(); err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func startProxy(t *testing.T, args ...string) (address string, stop func() strin
 	}
 }
 
-func TestProxyVerb(t *testing.T) {
+func TestProxyCommand(t *testing.T) {
 	t.Parallel()
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "hello")
@@ -118,7 +118,7 @@ func TestProxyVerb(t *testing.T) {
 	}
 }
 
-func TestDialVerb(t *testing.T) {
+func TestDialCommand(t *testing.T) {
 	t.Parallel()
 	origin := httptest.NewTLSServer(nil)
 	defer origin.Close()

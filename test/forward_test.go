@@ -163,7 +163,7 @@ func TestForwardedPorts(t *testing.T) {
 // and nothing is forwarded.
 func TestForwardToTheHostItself(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	lab := nstest.New(t)
 	outside, host := lab.Node("outside"), lab.Node("host")
 	lab.Join(outside, "eth0", "10.66.0.2/24", host, "eth0", "10.66.0.1/24")

@@ -130,10 +130,10 @@ func byNetavark(t *testing.T, program string) {
 		"network_info":{"pods":{"name":"pods","id":"1","driver":"weir","dns_enabled":false,
 			"internal":false,"ipv6_enabled":false,"ipam_options":{"driver":"none"},
 			"options":{"label.app":"web","root":%q}}}}`, h.root))
-	call := func(verb string) string {
+	call := func(command string) string {
 		t.Helper()
 		return mustRun(t, h.host.Command(program, "--plugin-directory", plugins, "--config",
-			t.TempDir(), "-f", options, verb, web.Path()))
+			t.TempDir(), "-f", options, command, web.Path()))
 	}
 	out := call("setup")
 	own := h.pod("web")

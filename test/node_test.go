@@ -142,7 +142,7 @@ func (g *agentNode) wait() error {
 	}
 }
 
-// try runs a verb of weir against the node: verb words first, then the rest.
+// try runs a command of weir against the node: command words first, then the rest.
 func (g *agentNode) try(args ...string) (stdout, stderr string, err error) {
 	cmd := g.node.Command(weir, append([]string{"--root", g.root, "--bpffs", g.bpffs}, args...)...)
 	var out, text bytes.Buffer
@@ -161,14 +161,14 @@ func (g *agentNode) weir(args ...string) string {
 	return out
 }
 
-// json runs a reading verb with -j and returns its answer in v.
+// json runs a reading command with -j and returns its answer in v.
 func (g *agentNode) json(v any, args ...string) {
 	g.t.Helper()
-	verb := 1
+	command := 1
 	if args[0] == "fw" || args[0] == "flow" {
-		verb = 2
+		command = 2
 	}
-	out := g.weir(slices.Insert(slices.Clone(args), verb, "-j")...)
+	out := g.weir(slices.Insert(slices.Clone(args), command, "-j")...)
 	unmarshal(g.t, out, v)
 }
 

@@ -79,7 +79,7 @@ func TestLongPathOfPeerDies(t *testing.T) {
 		}
 		pause := fetchSlow(t, client, at+"slow", func() { h.block(t, dead) })
 		t.Logf("over %s: the longest pause was %v", before, pause)
-		// The bar is a second, and one round has to hold it: the machine may be busy. WireGuard
+		// The target is a second, and one round has to hold it: the machine may be busy. WireGuard
 		// alone takes 15 s and more.
 		shortest = min(shortest, pause)
 		if now := h.left.peers().Peers[0]; wires[now.Path] == "" || now.Path == before {

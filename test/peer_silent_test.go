@@ -13,7 +13,7 @@ import (
 // says so after a minute, with what to do, until the first handshake. So it does where the rules of
 // this host refuse what is sent. A peer to which nothing is sent is left out.
 func TestLongSilentPeer(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	t.Parallel()
 	const all = "add allow ip from any to any\n"
 	for name, rules := range map[string]string{"key": all,

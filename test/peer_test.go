@@ -162,7 +162,7 @@ table offices add fd00:88:1::2
 	}
 }
 
-// looksRight checks what the reading verbs say after TestTwoHosts.
+// looksRight checks what the reading commands say after TestTwoHosts.
 func (h *hosts) looksRight(t *testing.T) {
 	t.Helper()
 	p := h.left.peers()
@@ -353,7 +353,7 @@ func footprint(t *testing.T, h *podHost) string {
 
 // TestBadPeers: what makes no sense is refused with a reason, and changes nothing.
 func TestBadPeers(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	t.Parallel()
 	h := newHosts(t, wireRules, "add allow tcp from any to any\n")
 	key := strings.TrimSpace(h.right.weir("peer", "key"))

@@ -12,7 +12,7 @@ import (
 // TestPacketsThatWaitInVain: packets to a peer with which no session begins are shown with the
 // reason for which they were dropped, by `weir peer list`, `weir status` and the metrics.
 func TestPacketsThatWaitInVain(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	need(t, "curl")
 	t.Parallel()
 	h := newHosts(t, "add allow ip from any to any\n", "add allow ip from any to any\n")

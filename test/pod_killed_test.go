@@ -48,7 +48,7 @@ func (h *podHost) traces() string {
 // what it had before, and as many pods find an address. Other pods lose no packet meanwhile.
 func TestLongKilledAddsLeaveNothing(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	h := newPodHostWith(t, killedAddSettings, "add allow ip from any to any\n")
 	config := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q}`, h.root)
 	stays := h.lab.Node("stays")
@@ -105,7 +105,7 @@ func TestLongKilledAddsLeaveNothing(t *testing.T) {
 // one does not remove, and a repeated ADD works. Other pods lose no packet meanwhile.
 func TestKilledAgentMidAttach(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	config := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q}`, h.root)
 	plugin := filepath.Join(h.root, "weir-cni")

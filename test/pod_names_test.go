@@ -15,7 +15,7 @@ import (
 // Those that ended without a word while no agent ran do not hold theirs either.
 func TestLongNamesOfContainersThatStopTogether(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	config := func(i int) string {
 		return fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q,`+

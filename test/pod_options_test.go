@@ -21,7 +21,7 @@ func (h *podHost) members(table string) string {
 // than that.
 func TestPluginRuntimeOptions(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	h := newPodHost(t,
 		"add check-state\nadd allow tcp from any to table(app=web) 80 setup keep-state\n")
 	config := func(ports string) string {

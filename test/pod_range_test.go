@@ -14,7 +14,7 @@ import (
 // added.
 func TestForeignPodRange(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	h := newPodHostWith(t, "[pods]\nranges = [\"10.66.0.0/24\", \"fd66::/64\"]\n",
 		"add allow ip from any to any\n")
 	for _, neighbour := range []string{"10.66.0.2", "fd66::2"} {

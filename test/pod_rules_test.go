@@ -55,7 +55,7 @@ func sender(t *testing.T, node *nstest.Node, stop chan struct{}, all *sync.WaitG
 // a pod meets the rules from the first packet on, and so does its source.
 func TestNothingLeavesBeforeTheRules(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	for _, c := range []struct {
 		rules  string
 		passes bool // what comes from the pod's own address
@@ -227,7 +227,7 @@ func TestLabelsGoWithTheirPod(t *testing.T) {
 // by.
 func TestNodesOwnNamespace(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	for _, ranges := range []string{`"10.88.0.0/24"`, `"10.88.0.0/24", "fd00:88::/120"`} {
 		h := newPodHostWith(t, "[pods]\nranges = ["+ranges+"]\n", "add allow ip from any to any\n")
 		h.host.Route("0.0.0.0/0", "10.66.0.2")
@@ -257,7 +257,7 @@ func TestNodesOwnNamespace(t *testing.T) {
 // nothing away.
 func TestClientDisconnects(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	node, p := h.attach("one")
 	body, err := json.Marshal(pod.Spec{Container: p.Container, Name: "one", Netns: node.Path()})
@@ -289,7 +289,7 @@ func TestClientDisconnects(t *testing.T) {
 // name, port or address behind.
 func TestContainersThatStopTogether(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	config := func(i int) string {
 		return fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q,"runtimeConfig":{"portMappings":[{"hostPort":%d,"containerPort":80,"protocol":"tcp"}]}}`,
@@ -341,7 +341,7 @@ func TestContainersThatStopTogether(t *testing.T) {
 // pod; rules name it by its beginning.
 func TestLongestName(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	long := strings.Repeat("n", 63) + "." + strings.Repeat("p", 253)
 	h := newPodHost(t, "add allow icmp from any to any via pod:nnnnnnnn* keep-state\n")
 	node := h.lab.Node("long")

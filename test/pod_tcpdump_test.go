@@ -103,7 +103,7 @@ func TestLongTcpdumpInside(t *testing.T) {
 // process, all get a network, and all give it back.
 func TestLongFiftyPluginsSideBySide(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	config := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q}`, h.root)
 	h.cni("VERSION", "", "", config) // makes the link to the plugin
@@ -113,16 +113,16 @@ func TestLongFiftyPluginsSideBySide(t *testing.T) {
 	for i := range nodes {
 		nodes[i] = h.lab.Node(fmt.Sprint("side", i))
 	}
-	all := func(verb string) (results [n]map[string]any) {
+	all := func(command string) (results [n]map[string]any) {
 		began := time.Now()
 		var done sync.WaitGroup
 		for i := range n {
 			done.Go(func() {
-				results[i], _ = h.cni(verb, nodes[i].Name(), nodes[i].Path(), config)
+				results[i], _ = h.cni(command, nodes[i].Name(), nodes[i].Path(), config)
 			})
 		}
 		done.Wait()
-		t.Logf("%d %ss side by side took %v", n, verb, time.Since(began))
+		t.Logf("%d %ss side by side took %v", n, command, time.Since(began))
 		return results
 	}
 	given := map[string]bool{}

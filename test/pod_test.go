@@ -165,7 +165,7 @@ func TestPodsOutliveTheAgent(t *testing.T) {
 }
 
 // cni calls the plugin as a runtime does.
-func (h *podHost) cni(verb, container, netns, config string, args ...string) (out map[string]any,
+func (h *podHost) cni(command, container, netns, config string, args ...string) (out map[string]any,
 	took time.Duration) {
 	h.t.Helper()
 	plugin := filepath.Join(h.root, "weir-cni")
@@ -175,19 +175,20 @@ func (h *podHost) cni(verb, container, netns, config string, args ...string) (ou
 		}
 	}
 	cmd := h.host.Command(plugin)
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+container, "CNI_NETNS="+
-		netns, "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni", "CNI_ARGS="+strings.Join(args, ";"))
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+container,
+		"CNI_NETNS="+
+			netns, "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni", "CNI_ARGS="+strings.Join(args, ";"))
 	cmd.Stdin = strings.NewReader(config)
 	began := time.Now()
 	text, err := cmd.Output()
 	took = time.Since(began)
 	if len(text) > 0 {
 		if err := json.Unmarshal(text, &out); err != nil {
-			h.t.Fatalf("%s: %v\n%s", verb, err, text)
+			h.t.Fatalf("%s: %v\n%s", command, err, text)
 		}
 	}
 	if err != nil && out["code"] == nil {
-		h.t.Fatalf("%s: %v without an error object\n%s", verb, err, text)
+		h.t.Fatalf("%s: %v without an error object\n%s", command, err, text)
 	}
 	return out, took
 }
@@ -198,10 +199,10 @@ func (h *podHost) pluginConfig(version, more string) string {
 		h.root, more)
 }
 
-// TestPlugin: every verb of CNI through the plugin binary, in every version.
+// TestPlugin: every command of CNI through the plugin binary, in every version.
 func TestPlugin(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	for i, v := range []string{"0.4.0", "1.0.0", "1.1.0"} {
 		h.pluginVersion(fmt.Sprint("c", i), v)

@@ -18,7 +18,7 @@ import (
 // need skips the test when a program is missing; with WEIR_CI=1 it fails it.
 func need(t *testing.T, programs ...string) {
 	t.Helper()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	for _, p := range programs {
 		if _, err := exec.LookPath(p); err == nil {
 			continue

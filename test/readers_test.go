@@ -18,7 +18,7 @@ import (
 
 // TestReadersChangeNothing: the socket for those who may look answers questions, refuses every
 // change with an error that says why, and is reached by its group alone; others reach neither
-// socket and cannot open the directory. The verbs take whichever socket is theirs.
+// socket and cannot open the directory. The commands take whichever socket is theirs.
 func TestReadersChangeNothing(t *testing.T) {
 	t.Parallel()
 	need(t, "curl", "setpriv")
@@ -100,7 +100,7 @@ func TestReadersChangeNothing(t *testing.T) {
 	}
 }
 
-// asReaders runs verbs as other users: 65534 has no rights, and 4242 stands for group weir.
+// asReaders runs commands as other users: 65534 has no rights, and 4242 stands for group weir.
 func (p *pair) asReaders(t *testing.T, program, run string) {
 	t.Helper()
 	read := filepath.Join(run, "read.sock")
@@ -117,10 +117,11 @@ func (p *pair) asReaders(t *testing.T, program, run string) {
 		out, err := p.server.Command("setpriv", args...).CombinedOutput()
 		return fmt.Sprintf("%s%v", out, err)
 	}
-	for _, verb := range [][]string{{"status"}, {"fw", "list"}, {"fw", "states"}, {"peer", "list"},
+	for _, command := range [][]string{{"status"}, {"fw", "list"}, {"fw", "states"},
+		{"peer", "list"},
 		{"pod", "list"}, {"fw", "why", "tcp 192.0.2.1:1 -> 10.66.0.1:80"}} {
-		if out := as("--groups=4242", verb...); !strings.HasSuffix(out, "<nil>") {
-			t.Errorf("a reader's weir %v: %s", verb, out)
+		if out := as("--groups=4242", command...); !strings.HasSuffix(out, "<nil>") {
+			t.Errorf("a reader's weir %v: %s", command, out)
 		}
 	}
 	if out := as("--groups=4242", "demo"); strings.Contains(out, "making") ||
@@ -130,11 +131,11 @@ func (p *pair) asReaders(t *testing.T, program, run string) {
 	if out := as("--groups=4242", "fw", "-f", "flush"); strings.HasSuffix(out, "<nil>") {
 		t.Errorf("a reader flushes: %s", out)
 	}
-	for _, verb := range [][]string{{"fw", "add", "deny", "ip", "from", "any", "to", "any"},
+	for _, command := range [][]string{{"fw", "add", "deny", "ip", "from", "any", "to", "any"},
 		{"down"}, {"flow", "capture", "-w", "-"}} {
-		if out := as("--groups=4242", verb...); !strings.Contains(out, "is read-only") ||
+		if out := as("--groups=4242", command...); !strings.Contains(out, "is read-only") ||
 			!strings.Contains(out, "run as root") {
-			t.Errorf("a reader's weir %v: %s", verb, out)
+			t.Errorf("a reader's weir %v: %s", command, out)
 		}
 	}
 	for _, args := range [][]string{{program, "--root", p.root, "status"}, {"ls", run},

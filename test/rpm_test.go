@@ -16,7 +16,7 @@ import (
 // and leaves what the Debian package leaves at a removal.
 func TestLongRPM(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	need(t, "unshare", "man")
 	_, old := ownPackages(t)
 	dir := t.TempDir()

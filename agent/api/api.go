@@ -92,12 +92,12 @@ type Status struct {
 	Skipped []Skipped `json:"skipped,omitempty"`
 	Rules   int       `json:"rules"` // without the default rule
 	// where the rules come from: a file, "saved", "none"
-	Source    string   `json:"source"`
-	Default   string   `json:"default"` // what rule 65535 does: allow or deny
-	Trial     *Trial   `json:"trial,omitempty"`
-	Panic     *InPanic `json:"panic,omitempty"`
-	States    int      `json:"states"`
-	StatesMax int      `json:"states_max"`
+	Source    string      `json:"source"`
+	Default   string      `json:"default"` // what rule 65535 does: allow or deny
+	Trial     *Trial      `json:"trial,omitempty"`
+	Panic     *PanicState `json:"panic,omitempty"`
+	States    int         `json:"states"`
+	StatesMax int         `json:"states_max"`
 	// connections that were open before and became states
 	Adopted   int  `json:"adopted"`
 	TakenOver bool `json:"takenover"` // enforcement was there when the agent started
@@ -270,9 +270,9 @@ type TableEntry struct {
 
 // Sets are which sets are disabled and which have rules.
 type Sets struct {
-	Version  int    `json:"version"`
-	Disabled []int  `json:"disabled"`
-	Used     []Used `json:"used"`
+	Version  int        `json:"version"`
+	Disabled []int      `json:"disabled"`
+	Used     []SetCount `json:"used"`
 }
 
 // Pipes are the pipes that are configured.
@@ -301,8 +301,8 @@ type NAT struct {
 	Config string `json:"config"`
 }
 
-// Used is a set with rules.
-type Used struct {
+// SetCount is a set with rules.
+type SetCount struct {
 	Set   int `json:"set"`
 	Rules int `json:"rules"`
 }
@@ -351,9 +351,9 @@ type Deleted struct {
 	Deleted int `json:"deleted"`
 }
 
-// Do is one command in ipfw's grammar: "add 100 allow ip from any to any", "delete 100", "table web
-// add 10.0.0.0/8".
-type Do struct {
+// Command is one line in ipfw's grammar: "add 100 allow ip from any to any", "delete 100", "table
+// web add 10.0.0.0/8".
+type Command struct {
 	Line string `json:"line"`
 	// Lenient: what is to be removed and is not there is no error
 	Lenient bool `json:"lenient,omitempty"`
@@ -398,14 +398,14 @@ type Panic struct {
 	Force bool `json:"force,omitempty"`
 }
 
-// InPanic is a panic that is on.
-type InPanic struct {
+// PanicState is a panic that is on.
+type PanicState struct {
 	Since   time.Time `json:"since"`
 	Session *Session  `json:"session,omitempty"` // which it spares
 }
 
-// Doubts requests warnings about the rules in force.
-type Doubts struct {
+// WarningsQuery requests warnings about the rules in force.
+type WarningsQuery struct {
 	Session *Session `json:"session,omitempty"`
 }
 

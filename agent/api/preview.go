@@ -20,7 +20,7 @@ type Preview struct {
 	Command  string    `json:"command,omitempty"` // of a shell, that makes it
 	Added    []Rule    `json:"added"`             // without counters
 	Removed  []Rule    `json:"removed"`
-	Doubts   []string  `json:"doubts"` // which the rules in force do not raise
+	Warnings []string  `json:"doubts"` // which the rules in force do not raise
 	Replay   *Replay   `json:"replay,omitempty"`
 }
 
@@ -58,12 +58,12 @@ type ChangedFlow struct {
 	DstName string  `json:"dst_name,omitempty"`
 	Port    uint16  `json:"port,omitempty"`
 	Flows   int     `json:"flows"`
-	Now     Decided `json:"now"`
-	Then    Decided `json:"then"`
+	Now     Verdict `json:"now"`
+	Then    Verdict `json:"then"`
 }
 
-// Decided is a verdict and the rule that it comes from.
-type Decided struct {
+// Verdict is a verdict and the rule that it comes from.
+type Verdict struct {
 	Passed bool   `json:"passed"`
 	Rule   uint16 `json:"rule,omitempty"`
 	Text   string `json:"text,omitempty"`

@@ -14,11 +14,11 @@ const maxRequest = 64 << 20
 
 // Answer returns the handler of a request without a body.
 func Answer[A any](ask func() (A, error)) http.HandlerFunc {
-	return AnswerFor(func(context.Context) (A, error) { return ask() })
+	return AnswerContext(func(context.Context) (A, error) { return ask() })
 }
 
-// AnswerFor is Answer with the context of the request.
-func AnswerFor[A any](ask func(context.Context) (A, error)) http.HandlerFunc {
+// AnswerContext is Answer with the context of the request.
+func AnswerContext[A any](ask func(context.Context) (A, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		Reply(w, func() (A, error) { return ask(r.Context()) })
 	}
@@ -26,11 +26,11 @@ func AnswerFor[A any](ask func(context.Context) (A, error)) http.HandlerFunc {
 
 // Change returns the handler of a request with a body.
 func Change[R, A any](ask func(R) (A, error)) http.HandlerFunc {
-	return ChangeFor(func(_ context.Context, r R) (A, error) { return ask(r) })
+	return ChangeContext(func(_ context.Context, r R) (A, error) { return ask(r) })
 }
 
-// ChangeFor is Change with the context of the request, which ends when the client disconnects.
-func ChangeFor[R, A any](ask func(context.Context, R) (A, error)) http.HandlerFunc {
+// ChangeContext is Change with the context of the request, which ends when the client disconnects.
+func ChangeContext[R, A any](ask func(context.Context, R) (A, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var request R
 		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))

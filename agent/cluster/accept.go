@@ -97,13 +97,13 @@ func accepted(epoch uint64, held int) string {
 // acceptEpochLocked enters the epoch of the store, if it was not believed, and returns it. What is
 // in force stays until the store has something else.
 func (s *Service) acceptEpochLocked() uint64 {
-	doubted := s.desired.Doubted()
-	if doubted > 0 && s.desired.Enter(doubted) {
+	implausible := s.desired.ImplausibleEpoch()
+	if implausible > 0 && s.desired.AcceptEpoch(implausible) {
 		s.take(s.desired.Apply(s.singles()))
-		return doubted
+		return implausible
 	}
 	epoch := s.earlier
-	if !s.desired.Enter(epoch) {
+	if !s.desired.AcceptEpoch(epoch) {
 		return 0
 	}
 	// What the copy has of the later epoch would bring that back with the next start. The client

@@ -122,7 +122,7 @@ func (s *Service) fill() {
 		if err := s.config.Parts.Shared(s.owed.shared); err != nil {
 			errs = append(errs, err)
 		} else {
-			s.owed.shared = map[cluster.Shared]*uint32{}
+			s.owed.shared = map[cluster.SharedMember]*uint32{}
 		}
 	}
 	if len(errs) > 0 {

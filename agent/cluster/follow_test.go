@@ -171,7 +171,7 @@ func TestStartWithoutStore(t *testing.T) {
 	p := newParts()
 	a = l.start("a", dir, 1, p, true)
 	if a.parts.now() != good || !a.hasLabel(web("10.0.2.1")) ||
-		p.shared[cluster.Shared{Table: "bad", Prefix: member.Prefix}] != 7 {
+		p.shared[cluster.SharedMember{Table: "bad", Prefix: member.Prefix}] != 7 {
 		t.Errorf("after a start: %q, %v, %v", a.parts.now(), p.labels, p.shared)
 	}
 	nstest.Eventually(t, "the peer", func() bool {

@@ -123,7 +123,7 @@ func (c *chaos) joinHost() {
 	}
 	c.serials[name]++
 	serial := c.serials[name]
-	all, err := cluster.Claim(c.t.Context(), c.model, []cluster.Pool{c.pool}, name,
+	all, err := cluster.ClaimRanges(c.t.Context(), c.model, []cluster.Pool{c.pool}, name,
 		func(r []netip.Prefix) (store.Txn, error) {
 			n := c.node(name, serial, r[0].String())
 			n.Serial[2] = name[1]
@@ -183,7 +183,7 @@ func (c *chaos) removeHost(h *chaosHost) {
 			t.Delete = append(t.Delete, e.Key)
 		}
 	}
-	release, err := cluster.Release(ranges, h.name)
+	release, err := cluster.ReleaseRanges(ranges, h.name)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func (s *Service) noteRefused() {
 				"cluster sign; if no administrator made it, the store is stolen"
 		}
 	}
-	if s.desired.Doubted() > 0 {
+	if s.desired.ImplausibleEpoch() > 0 {
 		advice += s.acceptHintLocked()
 	}
 	s.config.Problems.Set(aboutClaim, fmt.Sprintf("this host does not accept what the store has, "+

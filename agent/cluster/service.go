@@ -54,14 +54,14 @@ type Parts struct {
 	Enforce func(Load) error
 	// Confirm keeps the version on trial.
 	Confirm func() error
-	// CutsOff returns why rules would cut this host off from weir-stores, or others from one on
-	// this host, or a session that it has; "" if they would not.
-	CutsOff func(l Load, stores []netip.AddrPort, others []netip.Addr,
+	// CheckConnectivity returns why rules would cut this host off from weir-stores, or others from
+	// one on this host, or a session that it has; "" if they would not.
+	CheckConnectivity func(l Load, stores []netip.AddrPort, others []netip.Addr,
 		session *cluster.Session) (string, error)
 	// Labels puts addresses of pods of other hosts into tables, or takes them out.
 	Labels func(map[cluster.Label]bool) error
 	// Shared puts members into shared tables, or takes them out (nil).
-	Shared func(map[cluster.Shared]*uint32) error
+	Shared func(map[cluster.SharedMember]*uint32) error
 	// Host makes a host a peer, changes it, or removes it.
 	Host func(cluster.HostChange) error
 	// Peers returns the hosts that are peers already.
@@ -141,7 +141,7 @@ type Service struct {
 // owed is what other parts have to get: the newest of each.
 type owed struct {
 	labels map[cluster.Label]bool
-	shared map[cluster.Shared]*uint32
+	shared map[cluster.SharedMember]*uint32
 	hosts  map[string]cluster.HostChange
 }
 
@@ -157,7 +157,7 @@ func Open(c Config) (*Service, error) {
 	s := &Service{config: c, writer: writer{dir: dir, texts: dir.Texts(),
 		have: map[cluster.Digest]bool{}}, own: newOwn(),
 		lines: rate.NewLimiter(rate.Every(time.Second), 10),
-		owed: owed{map[cluster.Label]bool{}, map[cluster.Shared]*uint32{},
+		owed: owed{map[cluster.Label]bool{}, map[cluster.SharedMember]*uint32{},
 			map[string]cluster.HostChange{}},
 		heads: make(chan struct{}, 1), hosts: make(chan struct{}, 1),
 		news: make(chan struct{}, 1), disk: make(chan struct{}, 1)}
@@ -188,7 +188,7 @@ func Open(c Config) (*Service, error) {
 		}
 	}
 	s.known.Store(s.guarded.Stored().Revision > 0)
-	s.desired.Saw(s.local.Seen, s.local.Confirmed)
+	s.desired.SetSeen(s.local.Seen, s.local.Confirmed)
 	s.claims, s.opened = 0, true // they were counted when they came
 	s.noteHeld()
 	s.noteRefused()

@@ -173,7 +173,7 @@ type parts struct {
 	onTrial  bool
 	timer    *time.Timer
 	labels   map[cluster.Label]bool
-	shared   map[cluster.Shared]uint32
+	shared   map[cluster.SharedMember]uint32
 	hosts    map[string]cluster.HostChange
 	history  []string // what was put in force
 	loads    int
@@ -187,7 +187,7 @@ type parts struct {
 }
 
 func newParts() *parts {
-	return &parts{labels: map[cluster.Label]bool{}, shared: map[cluster.Shared]uint32{},
+	return &parts{labels: map[cluster.Label]bool{}, shared: map[cluster.SharedMember]uint32{},
 		hosts: map[string]cluster.HostChange{}}
 }
 
@@ -204,7 +204,8 @@ func (p *parts) parts() Parts {
 	return Parts{Parse: func(name, text string) (*rule.Ruleset, error) {
 		return rule.ParseFile(name, text, new(rule.Names))
 	}, Enforce: p.enforce, Confirm: p.confirm,
-		CutsOff: func(l Load, _ []netip.AddrPort, _ []netip.Addr, _ *cluster.Session) (string,
+		CheckConnectivity: func(l Load, _ []netip.AddrPort, _ []netip.Addr,
+			_ *cluster.Session) (string,
 			error) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -227,7 +228,7 @@ func (p *parts) parts() Parts {
 			}
 			return nil
 		},
-		Shared: func(all map[cluster.Shared]*uint32) error {
+		Shared: func(all map[cluster.SharedMember]*uint32) error {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			for m, v := range all {
@@ -437,7 +438,7 @@ func (l *lab) startWith(name, dir string, serial cluster.Serial, p *parts,
 	l.t.Helper()
 	// Fill hands whole tables over: what an earlier run had in them does not count.
 	p.mu.Lock()
-	p.labels, p.shared = map[cluster.Label]bool{}, map[cluster.Shared]uint32{}
+	p.labels, p.shared = map[cluster.Label]bool{}, map[cluster.SharedMember]uint32{}
 	p.mu.Unlock()
 	r := &running{lab: l, parts: p, client: newDirect(l.model, name)}
 	r.client.cut = awayFrom

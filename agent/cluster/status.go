@@ -37,18 +37,18 @@ func (s *Service) Metrics() ([]observe.Metric, error) {
 		connected = 1
 	}
 	all := []observe.Metric{
-		observe.One(observe.Gauge, "weir_store_connected",
+		observe.NewMetric(observe.Gauge, "weir_store_connected",
 			"1 while the host is connected to a weir-store.", connected),
-		observe.One(observe.Gauge, "weir_store_held_removals",
+		observe.NewMetric(observe.Gauge, "weir_store_held_removals",
 			"Keys that the store lost and that the host still enforces.", float64(a.Held)),
-		observe.One(observe.Counter, "weir_store_claims_total",
+		observe.NewMetric(observe.Counter, "weir_store_claims_total",
 			"Values of the store that failed a check and were ignored.", float64(a.Claims)),
-		observe.One(observe.Gauge, "weir_store_unwritten_steps",
+		observe.NewMetric(observe.Gauge, "weir_store_unwritten_steps",
 			"Steps that are enforced but not yet written to the copy on the disk.",
 			float64(s.unwrittenSteps())),
 	}
 	if a.SilentSeconds != nil {
-		all = append(all, observe.One(observe.Gauge, "weir_store_silent_seconds",
+		all = append(all, observe.NewMetric(observe.Gauge, "weir_store_silent_seconds",
 			"Time since the last message of the store.", *a.SilentSeconds))
 	}
 	return all, nil

@@ -187,7 +187,7 @@ func (s *Service) replace(ctx context.Context, next version) error {
 	l, err := s.build(next, texts)
 	s.mu.Unlock()
 	if err == nil {
-		err = s.endures(l, next.head)
+		err = s.checkConnectivity(l, next.head)
 	}
 	if err == nil {
 		if t := next.head.Trial; t != nil {
@@ -211,9 +211,9 @@ func (s *Service) replace(ctx context.Context, next version) error {
 	return nil
 }
 
-// endures returns an error for a version that would cut this host off from the store, or the others
-// from the store on this host.
-func (s *Service) endures(l Load, h *cluster.Head) error {
+// checkConnectivity returns an error for a version that would cut this host off from the store, or
+// the others from the store on this host.
+func (s *Service) checkConnectivity(l Load, h *cluster.Head) error {
 	s.mu.Lock()
 	var others []netip.Addr
 	for _, h := range s.desired.Hosts() {
@@ -222,7 +222,7 @@ func (s *Service) endures(l Load, h *cluster.Head) error {
 		}
 	}
 	s.mu.Unlock()
-	why, err := s.config.Parts.CutsOff(l, s.config.Stores(), others, h.Session)
+	why, err := s.config.Parts.CheckConnectivity(l, s.config.Stores(), others, h.Session)
 	if err == nil && why != "" {
 		err = refusal{errors.New(why)}
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// clusterStage is the stage of the fourth act: three hosts, of which one has the store.
+// clusterTestbed is the testbed of the fourth part: three hosts, of which one has the store.
 //
 //	web, job === web1  eth1 ------ eth1  db1 === db
 //	                eth0 \        / eth0
 //	                 eth0 \      / eth1
 //	                        hub
-type clusterStage struct {
+type clusterTestbed struct {
 	weir, weirStore string // programs
 
 	dir           string
@@ -46,7 +46,7 @@ type member struct {
 const storeAt = "10.66.0.1"
 
 // build makes the namespaces and starts the nodes, without rules.
-func (s *clusterStage) build(ctx context.Context, lab *nstest.Lab, dir, pins string) (err error) {
+func (s *clusterTestbed) build(ctx context.Context, lab *nstest.Lab, dir, pins string) (err error) {
 	s.dir = dir
 	s.hub, s.web1, s.db = &member{name: "hub"}, &member{name: "web1"}, &member{name: "db1"}
 	for label, n := range map[string]**nstest.Node{"hub": &s.hub.where, "web1": &s.web1.where,
@@ -87,7 +87,7 @@ func (s *clusterStage) build(ctx context.Context, lab *nstest.Lab, dir, pins str
 }
 
 // startStore runs weir-store until close.
-func (s *clusterStage) startStore() error {
+func (s *clusterTestbed) startStore() error {
 	s.store = s.hub.where.Command(s.weirStore, "serve", "-dir",
 		filepath.Join(s.hub.root, "var/lib/weir-store"))
 	s.store.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -109,7 +109,7 @@ type Command struct {
 }
 
 // do gives a command on a host. shown is what stands for it; "" for its words.
-func (s *clusterStage) do(ctx context.Context, m *member, shown string, args ...string) (Command,
+func (s *clusterTestbed) do(ctx context.Context, m *member, shown string, args ...string) (Command,
 	error) {
 	c := Command{Host: m.name, Command: shown}
 	if shown == "" {
@@ -125,7 +125,7 @@ func (s *clusterStage) do(ctx context.Context, m *member, shown string, args ...
 }
 
 // attach gives a container its network, and a server if a port is given. It returns its address.
-func (s *clusterStage) attach(ctx context.Context, m *member, who *nstest.Node,
+func (s *clusterTestbed) attach(ctx context.Context, m *member, who *nstest.Node,
 	labels map[string]string, port int) (netip.Addr, error) {
 	a := pod.Spec{Container: who.Name(), Name: who.String(), Netns: who.Path(), Labels: labels}
 	var p api.Pod
@@ -173,12 +173,12 @@ func (m *member) follows(ctx context.Context) error {
 }
 
 // write writes a rule file where commands are given.
-func (s *clusterStage) write(name, text string) error {
+func (s *clusterTestbed) write(name, text string) error {
 	return os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600)
 }
 
 // close takes the nodes and the store down; the namespaces are the lab's.
-func (s *clusterStage) close() error {
+func (s *clusterTestbed) close() error {
 	var errs []error
 	for _, m := range []*member{s.hub, s.web1, s.db} {
 		if m != nil && m.node != nil {

@@ -33,7 +33,7 @@ type Result struct {
 	Visits  []Visit     `json:"visits"`
 	Rules   []api.Rule  `json:"rules"`
 	States  []api.State `json:"states"`
-	// The second, the third and the fourth act.
+	// The second, the third and the fourth part.
 	Containers *Containers `json:"containers"`
 	TwoHosts   *TwoHosts   `json:"two_hosts"`
 	Cluster    *Cluster    `json:"cluster,omitempty"` // the fourth; none without weir-store
@@ -47,13 +47,13 @@ type Visit struct {
 	Passed bool   `json:"passed"`
 	Answer string `json:"answer"`
 	Rule   uint16 `json:"rule"` // the rule whose counter moved
-	// After the first act: the host whose rule it is, and its text.
+	// After the first part: the host whose rule it is, and its text.
 	Host string `json:"host,omitempty"`
 	Text string `json:"text,omitempty"`
 }
 
-// stage is everything that has to go away again.
-type stage struct {
+// testbed is everything that has to go away again.
+type testbed struct {
 	lab                     *nstest.Lab
 	server, client, scanner *nstest.Node
 	dir                     string
@@ -62,18 +62,18 @@ type stage struct {
 	node                    *node
 	sites                   []*site
 	hosts                   hosts
-	cluster                 clusterStage
+	cluster                 clusterTestbed
 }
 
 // Run runs the demo. weir is the path of the binary that runs the nodes, weirStore that of the one
-// that runs the store; without it there is no fourth act.
+// that runs the store; without it there is no fourth part.
 func Run(ctx context.Context, weir, weirStore string) (r *Result, err error) {
-	s := &stage{cluster: clusterStage{weir: weir, weirStore: weirStore}}
+	s := &testbed{cluster: clusterTestbed{weir: weir, weirStore: weirStore}}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.build(); err != nil {
 		return nil, err
 	}
-	// The stage of the other acts is built while the first one plays.
+	// The testbed of the other parts is built while the first one runs.
 	ctx, cancel := context.WithCancel(ctx)
 	built := make(chan error, 1)
 	go func() {
@@ -93,12 +93,12 @@ func Run(ctx context.Context, weir, weirStore string) (r *Result, err error) {
 		return nil, err
 	}
 	var wrong []string
-	if r.Containers, wrong, err = s.hosts.playContainers(ctx); err != nil {
-		return nil, fmt.Errorf("second act: %w", err)
+	if r.Containers, wrong, err = s.hosts.runContainers(ctx); err != nil {
+		return nil, fmt.Errorf("second part: %w", err)
 	}
 	r.Wrong = append(r.Wrong, wrong...)
-	if r.TwoHosts, wrong, err = s.hosts.playTwoHosts(ctx); err != nil {
-		return nil, fmt.Errorf("third act: %w", err)
+	if r.TwoHosts, wrong, err = s.hosts.runTwoHosts(ctx); err != nil {
+		return nil, fmt.Errorf("third part: %w", err)
 	}
 	r.Wrong = append(r.Wrong, wrong...)
 	if w := &r.TwoHosts.Wire; w.WireGuard == 0 || w.Readable > 0 || len(w.Others) > 0 {
@@ -107,23 +107,23 @@ func Run(ctx context.Context, weir, weirStore string) (r *Result, err error) {
 	if weirStore == "" {
 		return r, nil
 	}
-	if r.Cluster, wrong, err = s.cluster.play(ctx); err != nil {
-		return nil, fmt.Errorf("fourth act: %w", err)
+	if r.Cluster, wrong, err = s.cluster.run(ctx); err != nil {
+		return nil, fmt.Errorf("fourth part: %w", err)
 	}
 	r.Wrong = append(r.Wrong, wrong...)
 	return r, nil
 }
 
-// first plays the first act.
-func (s *stage) first(ctx context.Context, weir string) (r *Result, err error) {
+// first runs the first part.
+func (s *testbed) first(ctx context.Context, weir string) (r *Result, err error) {
 	if s.node, err = s.startNode(ctx, weir); err != nil {
 		return nil, err
 	}
-	return s.play(ctx)
+	return s.run(ctx)
 }
 
 // build makes the namespaces, the wires and the servers.
-func (s *stage) build() (err error) {
+func (s *testbed) build() (err error) {
 	if s.lab, err = nstest.Open(); err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (s *stage) build() (err error) {
 }
 
 // startNode starts `weir up` on the server's two interfaces with the rules of examples/web.rules.
-func (s *stage) startNode(ctx context.Context, weir string) (*node, error) {
+func (s *testbed) startNode(ctx context.Context, weir string) (*node, error) {
 	rules := filepath.Join(s.dir, "web.rules")
 	if err := os.WriteFile(rules, []byte(examples.Web), 0o600); err != nil {
 		return nil, err
@@ -194,7 +194,7 @@ func (s *stage) startNode(ctx context.Context, weir string) (*node, error) {
 }
 
 // close takes everything away, whatever is there.
-func (s *stage) close() error {
+func (s *testbed) close() error {
 	var errs []error
 	if s.node != nil {
 		errs = append(errs, s.node.down())

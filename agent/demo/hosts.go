@@ -15,7 +15,7 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// hosts are the second and the third act: two hosts with containers.
+// hosts are the second and the third part: two hosts with containers.
 //
 //	web      10.88.1.2 fd00:88:1::2 ===
 //	client   10.88.1.3 fd00:88:1::3 === left  eth0 --- eth0  right === shop 10.88.2.2 fd00:88:2::2
@@ -137,15 +137,15 @@ func visitBy(ctx context.Context, by *node, host string, p plan, beside []uint16
 	return v, nil
 }
 
-// Containers is what the second act saw.
+// Containers is what the second part saw.
 type Containers struct {
 	File   string    `json:"file"` // the rules of the left host
 	Pods   []api.Pod `json:"pods"`
 	Visits []Visit   `json:"visits"`
 }
 
-// playContainers is the second act: containers on one host, named by their labels.
-func (h *hosts) playContainers(ctx context.Context) (c *Containers, wrong []string, err error) {
+// runContainers is the second part: containers on one host, named by their labels.
+func (h *hosts) runContainers(ctx context.Context) (c *Containers, wrong []string, err error) {
 	err = errors.Join(h.attach(ctx, h.leftNode, h.web, "app", "web", 80, 81),
 		h.attach(ctx, h.leftNode, h.client, "role", "client"),
 		h.attach(ctx, h.leftNode, h.job, "", ""))
@@ -184,7 +184,7 @@ func (h *hosts) playContainers(ctx context.Context) (c *Containers, wrong []stri
 	return c, wrong, err
 }
 
-// TwoHosts is what the third act saw.
+// TwoHosts is what the third part saw.
 type TwoHosts struct {
 	File   string     `json:"file"` // the rules of the right host
 	Visits []Visit    `json:"visits"`
@@ -192,9 +192,9 @@ type TwoHosts struct {
 	Wire   Wire       `json:"wire"`
 }
 
-// playTwoHosts is the third act: the client of one host and the shop of the other, and what the
+// runTwoHosts is the third part: the client of one host and the shop of the other, and what the
 // wire between them sees.
-func (h *hosts) playTwoHosts(ctx context.Context) (r *TwoHosts, wrong []string, err error) {
+func (h *hosts) runTwoHosts(ctx context.Context) (r *TwoHosts, wrong []string, err error) {
 	if err := h.attach(ctx, h.rightNode, h.shop, "app", "shop", 80, 81); err != nil {
 		return nil, nil, err
 	}

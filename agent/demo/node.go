@@ -65,7 +65,7 @@ func (n *node) kill(why error) error {
 // do gives the node a command in ipfw's words.
 func (n *node) do(ctx context.Context, line string) error {
 	var done api.Done
-	return n.client.Post(ctx, "/v1/do", api.Do{Line: line}, &done)
+	return n.client.Post(ctx, "/v1/do", api.Command{Line: line}, &done)
 }
 
 // rules returns the rules with their counters.

@@ -62,7 +62,7 @@ type plan struct {
 	right bool   // the right host decides, not the left one
 }
 
-func (s *stage) plans() []plan {
+func (s *testbed) plans() []plan {
 	plans := []plan{}
 	for _, p := range []struct {
 		from *nstest.Node
@@ -83,9 +83,9 @@ func (s *stage) plans() []plan {
 	return plans
 }
 
-// play makes every visit, one after the other, so that the counter that moved is that of the rule
+// run makes every visit, one after the other, so that the counter that moved is that of the rule
 // that decided.
-func (s *stage) play(ctx context.Context) (*Result, error) {
+func (s *testbed) run(ctx context.Context) (*Result, error) {
 	r := &Result{Version: 1, File: examples.Web, Added: clientsRule}
 	before, err := s.node.rules(ctx)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // TestProbeFindsWhatWorks runs on a machine that is known to be able, since the other root tests
 // run there: whatever they use has to be found.
 func TestProbeFindsWhatWorks(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	r := Probe(t.TempDir())
 	if !r.Able {
 		t.Errorf("not able: %+v", r)
@@ -29,7 +29,7 @@ func TestProbeFindsWhatWorks(t *testing.T) {
 }
 
 func TestProbeLeavesNothing(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	Probe(t.TempDir()) // the packages below may keep something the first time
 	before, _ := os.ReadDir("/proc/self/fd")
 	Probe(t.TempDir())
@@ -66,7 +66,7 @@ func TestEvaluate(t *testing.T) {
 // TestNetlinkErrorIsSeen: a kernel that lacks a feature answers the request with an error, and the
 // check fails with it.
 func TestNetlinkErrorIsSeen(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	const absent = 77
 	_, err := inEmptyNamespace(func() (string, error) { return "", addClsact(absent) })
 	if !errors.Is(err, unix.ENODEV) {

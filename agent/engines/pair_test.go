@@ -18,7 +18,7 @@ import (
 // TestEnginesRunTheSame: a Program that one engine refuses neither runs, and what the rules before
 // had made is still there: states, counters, and the rules.
 func TestEnginesRunTheSame(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	guard, err := kernel.Open(kernel.Config{Options: firewall.DefaultOptions()})
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 )
 
 func TestPinsAreMountedAndRemoved(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	at := filepath.Join(t.TempDir(), "bpf")
 	pins := filepath.Join(at, "weir")
 	t.Cleanup(func() { unix.Unmount(at, 0) })

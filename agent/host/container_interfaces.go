@@ -26,9 +26,9 @@ var foreignNames = []struct{ glob, maker string }{
 	{"nk[0-9]*", "a container"}, // as the kernel names netkits
 }
 
-// Foreign returns the program that usually makes interfaces with such a name for its containers, ""
+// MakerOf returns the program that usually makes interfaces with such a name for its containers, ""
 // for other names.
-func Foreign(name string) string {
+func MakerOf(name string) string {
 	for _, f := range foreignNames {
 		if ok, _ := path.Match(f.glob, name); ok {
 			return f.maker

@@ -112,9 +112,9 @@ func (h *Hooks) Follow() {
 	h.config.Problems.Solved(about)
 }
 
-// Behind reports whether an interface is not guarded although it should be, or a port of nat is
+// Incomplete reports whether an interface is not guarded although it should be, or a port of nat is
 // held.
-func (h *Hooks) Behind() bool {
+func (h *Hooks) Incomplete() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.behind || len(h.refused) > 0

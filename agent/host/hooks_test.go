@@ -29,7 +29,7 @@ func (noTunnel) Index() uint32      { return 0 }
 // its hooks over and that in which the node lists the interfaces leaves no pins, like one that is
 // not to be guarded any more. The others keep theirs.
 func TestHooksOfInterfacesThatWent(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	node := nstest.New(t).Node("host")
 	config := kernel.Config{Dir: filepath.Join(nstest.Bpffs(t), "weir"),
 		Options: firewall.DefaultOptions()}
@@ -146,7 +146,7 @@ func TestReattachWhileTheKernelIsBusy(t *testing.T) {
 	if len(e.attached) > 2 {
 		t.Errorf("asked for %v", e.attached)
 	}
-	if !h.Behind() {
+	if !h.Incomplete() {
 		t.Error("no other pass follows")
 	}
 	h.config.Links.Report(nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: int(e.attached[0])}})
@@ -157,7 +157,7 @@ func TestReattachWhileTheKernelIsBusy(t *testing.T) {
 	e.late, e.attached = false, nil
 	h.Follow()
 	slices.Sort(e.attached)
-	if all := slices.Compact(e.attached); len(all) != n-1 || h.Behind() {
+	if all := slices.Compact(e.attached); len(all) != n-1 || h.Incomplete() {
 		t.Errorf("attached again: %v", all)
 	}
 }
@@ -194,8 +194,8 @@ func TestInterfacesThatCameWhileTheKernelIsBusy(t *testing.T) {
 			Link: nl.Link{Index: i + 1, Name: name}})
 	}
 	err := node.Do(func() error { h.Follow(); return nil })
-	if err != nil || asked != 1 || !h.Behind() {
-		t.Errorf("asked %d times, another pass follows: %v, %v", asked, h.Behind(), err)
+	if err != nil || asked != 1 || !h.Incomplete() {
+		t.Errorf("asked %d times, another pass follows: %v, %v", asked, h.Incomplete(), err)
 	}
 	late = false
 	err = node.Do(func() error {
@@ -207,7 +207,7 @@ func TestInterfacesThatCameWhileTheKernelIsBusy(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || h.Behind() {
-		t.Errorf("behind: %v, %v", h.Behind(), err)
+	if err != nil || h.Incomplete() {
+		t.Errorf("behind: %v, %v", h.Incomplete(), err)
 	}
 }

@@ -16,7 +16,7 @@ func Queues(e Engine) error {
 		return err
 	}
 	defer conn.Close()
-	links, err := conn.Queued()
+	links, err := conn.LinksWithQdisc()
 	if err != nil {
 		return err
 	}

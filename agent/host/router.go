@@ -79,7 +79,7 @@ func (r *Router) Prepare(six bool) error {
 func (r *Router) Joined(name string) error {
 	before := r.before.Load()
 	if before == nil || (*before)[forwarding6(name)] == "1" || name == "all" || name == "default" ||
-		name == "lo" || Foreign(name) != "" {
+		name == "lo" || MakerOf(name) != "" {
 		return nil
 	}
 	setting := acceptRA(name)

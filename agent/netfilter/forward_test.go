@@ -44,7 +44,7 @@ func forwarding(family, policy, rules string) string {
 
 func TestDropped(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	const sent, sent6 = "what pods of 10.88.0.0/24 send", "what pods of fd00:88::/64 send"
 	const got = "what goes to pods of 10.88.0.0/24"
 	for _, c := range []struct{ name, iptables, nft, want string }{
@@ -111,7 +111,7 @@ func TestDropped(t *testing.T) {
 // tests, other targets, IPv6.
 func TestDroppedByLegacy(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	const sent, sent6 = "what pods of 10.88.0.0/24 send", "what pods of fd00:88::/64 send"
 	for _, c := range []struct{ rules, restore, want string }{
 		{"-A FORWARD -p tcp -j ACCEPT\n", "iptables", sent},
@@ -145,7 +145,7 @@ func TestDroppedByLegacy(t *testing.T) {
 // warns, as long as both is so.
 func TestDroppedIsAWarning(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	host := nstest.New(t).Node("host")
 	w := Watcher{Engine: &engine{}, Scope: func() Scope { return scope(false) },
 		Log: slog.New(slog.DiscardHandler)}

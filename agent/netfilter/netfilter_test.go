@@ -66,7 +66,7 @@ var restores = []string{"iptables-nft-restore", "iptables-legacy-restore"}
 
 func TestTranslates(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	for _, c := range []struct {
 		name       string
 		iptables   string
@@ -173,7 +173,7 @@ func (e *engine) SetNetfilter(on bool) error { e.calls = append(e.calls, on); re
 // A watcher looks again when rules of nft come and go, and only then.
 func TestWatcher(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	host := nstest.New(t).Node("host")
 	e := &engine{}
 	w := Watcher{Engine: e, Scope: func() Scope {

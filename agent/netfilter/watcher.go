@@ -9,8 +9,8 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// Every is how often a Watcher is to look: the longest that a flow may begin without a new rule.
-const Every = time.Second
+// Interval is how often a Watcher is to look: the longest that a flow may begin without a new rule.
+const Interval = time.Second
 
 // Translates returns where netfilter may translate a packet of the scope, "" if it does not.
 func Translates(s Scope) (string, error) {

@@ -36,8 +36,8 @@ func newEngine(o soft.Options, p *program.Program, set *rule.Ruleset, ifs []fire
 	return e, e.Load(p)
 }
 
-// Small returns the options with small tables, for an engine that answers a few questions.
-func Small(o firewall.Options) firewall.Options {
+// SmallTables returns the options with small tables, for an engine that answers a few questions.
+func SmallTables(o firewall.Options) firewall.Options {
 	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = min(o.MaxStates, 1024), min(o.MaxHalfOpen, 1024),
 		min(o.MaxTracks, 1024)
 	return o

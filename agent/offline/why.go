@@ -27,7 +27,7 @@ func Why(name, text string, me []netip.Prefix, about string) (api.Explanation, e
 		return api.Explanation{}, err
 	}
 	ifs := imagined(me, q.recv, q.xmit)
-	e, err := Engine(Small(firewall.DefaultOptions()), p, set, ifs, nil)
+	e, err := Engine(SmallTables(firewall.DefaultOptions()), p, set, ifs, nil)
 	if err != nil {
 		return api.Explanation{}, err
 	}

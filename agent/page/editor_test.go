@@ -27,12 +27,12 @@ func (n *node) preview(w http.ResponseWriter, r *http.Request) any {
 		return api.Preview{Mistakes: []api.Mistake{{Line: 1, Column: 9, Text: c.Text,
 			Message: `"alow" is not an action`, Hint: "did you mean allow?"}}}
 	}
-	now := api.Decided{Passed: true, Rule: 100, Text: "allow tcp from any to me 80", Reason: "rule"}
-	then := api.Decided{Rule: 90, Text: "deny tcp from 203.0.113.0/24 to me 80", Reason: "rule"}
+	now := api.Verdict{Passed: true, Rule: 100, Text: "allow tcp from any to me 80", Reason: "rule"}
+	then := api.Verdict{Rule: 90, Text: "deny tcp from 203.0.113.0/24 to me 80", Reason: "rule"}
 	a := api.Preview{Fine: true, Command: "weir fw " + c.Text,
 		Added: []api.Rule{{Number: 90, Text: "deny tcp from 203.0.113.0/24 to me 80 // " +
 			n.name("flood")}},
-		Removed: []api.Rule{}, Doubts: []string{"rule 90: table " + n.name("bad") + " is empty"}}
+		Removed: []api.Rule{}, Warnings: []string{"rule 90: table " + n.name("bad") + " is empty"}}
 	if c.Replay != "" {
 		a.Replay = &api.Replay{From: time.Unix(hourBegins, 0), Flows: 120, Same: 100, Refused: 17,
 			Passed: 2, Other: 1, Skipped: 3, LeftOut: 4, Changes: []api.ChangedFlow{{Proto: "tcp",

@@ -61,17 +61,17 @@ var asked = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/top", "GET /v1/
 // New serves the page, and passes what it asks to the API if the token comes with it.
 func New(api http.Handler, token string) http.Handler {
 	mux := http.NewServeMux()
-	Files(mux)
+	Handle(mux)
 	guarded := withToken(api, token)
 	for _, pattern := range asked {
 		mux.Handle(pattern, guarded)
 	}
-	return Guard(mux)
+	return RefuseCrossOrigin(mux)
 }
 
-// Files puts the page into a mux. It is one document, so that it takes one request: style and
+// Handle puts the page into a mux. It is one document, so that it takes one request: style and
 // script stand in it, and the policy lets exactly these two run.
-func Files(mux *http.ServeMux) {
+func Handle(mux *http.ServeMux) {
 	document, policy := assemble()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -104,11 +104,11 @@ func assemble() (document []byte, policy string) {
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// Guard refuses what a browser was tricked into: requests to the node under a name that a foreign
-// DNS server resolves (DNS rebinding), and requests from another site's page.
-func Guard(next http.Handler) http.Handler {
+// RefuseCrossOrigin refuses what a browser was tricked into: requests to the node under a name that
+// a foreign DNS server resolves (DNS rebinding), and requests from another site's page.
+func RefuseCrossOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !Local(r.Host) {
+		if !IsLoopback(r.Host) {
 			http.Error(w, "unknown host name: use localhost", http.StatusForbidden)
 			return
 		}
@@ -120,9 +120,9 @@ func Guard(next http.Handler) http.Handler {
 	})
 }
 
-// Local reports whether a Host header names the loopback, in one of the forms that no DNS server
-// resolves.
-func Local(host string) bool {
+// IsLoopback reports whether a Host header names the loopback, in one of the forms that no DNS
+// server resolves.
+func IsLoopback(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		name = h

@@ -13,19 +13,19 @@ import (
 	"github.com/weirnet/weir/pod/dns"
 )
 
-// came enters a pod in the tables of its labels and in the names.
-func (s *Service) came(p pod.Pod) error {
-	if err := s.labels.came(p); err != nil {
+// attached enters a pod in the tables of its labels and in the names.
+func (s *Service) attached(p pod.Pod) error {
+	if err := s.labels.attached(p); err != nil {
 		return err
 	}
 	s.names.Add(p)
 	return nil
 }
 
-// went removes a pod from the names and from the tables of its labels.
-func (s *Service) went(p pod.Pod) error {
+// detached removes a pod from the names and from the tables of its labels.
+func (s *Service) detached(p pod.Pod) error {
 	s.names.Remove(p)
-	return s.labels.went(p)
+	return s.labels.detached(p)
 }
 
 // relabelled moves a pod to the tables and names of other labels.

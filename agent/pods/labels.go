@@ -65,8 +65,9 @@ func (l *labels) record(tables map[string][]rule.TableEntry) error {
 	return nil
 }
 
-// came enters a pod's addresses in the tables of its labels. When one cannot be, went is to follow.
-func (l *labels) came(p pod.Pod) error {
+// attached enters a pod's addresses in the tables of its labels. When one cannot be, detached is to
+// follow.
+func (l *labels) attached(p pod.Pod) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.enterLocked(p, tablesOf(p.Labels)); err != nil {
@@ -120,11 +121,11 @@ func (l *labels) addLocked(table string, a netip.Addr, key string) error {
 	return nil
 }
 
-// went takes a pod's addresses out. After an error the pod may still be in some tables, and went is
-// to be called again. One that went before this run began may still be in the engine's tables:
-// these are handed over with the others. (A pod's record outlives its labels, so that each is heard
-// of.)
-func (l *labels) went(p pod.Pod) error {
+// detached takes a pod's addresses out. After an error the pod may still be in some tables, and
+// went is to be called again. One that went before this run began may still be in the engine's
+// tables: these are handed over with the others. (A pod's record outlives its labels, so that each
+// is heard of.)
+func (l *labels) detached(p pod.Pod) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.leaveLocked(p, append(tablesOf(p.Labels), l.strays[p.Key]...)); err != nil {

@@ -81,22 +81,22 @@ func TestLabelsAreSets(t *testing.T) {
 	s := &shelf{tables: map[string]map[netip.Prefix]bool{
 		"a=x": {netip.MustParsePrefix("10.88.0.9/32"): true}}}
 	l := newLabels(s, func() {})
-	if err := errors.Join(l.begin(), l.came(labelled("p", "10.88.0.2", "a")),
-		l.came(labelled("p", "10.88.0.2", "a"))); err != nil {
+	if err := errors.Join(l.begin(), l.attached(labelled("p", "10.88.0.2", "a")),
+		l.attached(labelled("p", "10.88.0.2", "a"))); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.members("a=x"); got != "[10.88.0.2/32]" { // and not what a run before left
 		t.Errorf("members %s", got)
 	}
-	if err := errors.Join(l.went(labelled("p", "10.88.0.2", "a")),
-		l.went(labelled("p", "10.88.0.2", "a"))); err != nil {
+	if err := errors.Join(l.detached(labelled("p", "10.88.0.2", "a")),
+		l.detached(labelled("p", "10.88.0.2", "a"))); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.members("a=x"); got != "[]" {
 		t.Errorf("after the pod went: %s", got)
 	}
-	if err := errors.Join(l.came(labelled("p", "10.88.0.2", "a")),
-		l.came(labelled("q", "10.88.0.2", "a")), l.went(labelled("p", "10.88.0.2",
+	if err := errors.Join(l.attached(labelled("p", "10.88.0.2", "a")),
+		l.attached(labelled("q", "10.88.0.2", "a")), l.detached(labelled("p", "10.88.0.2",
 			"a"))); err != nil {
 		t.Fatal(err)
 	}
@@ -115,10 +115,10 @@ func TestLabelsThatFail(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := labelled("p", "10.88.0.2", "a", "b", "c")
-		came := l.came(p)
-		went := l.went(p)
+		came := l.attached(p)
+		went := l.detached(p)
 		if went != nil { // it is tried again
-			went = l.went(p)
+			went = l.detached(p)
 		}
 		if went != nil {
 			t.Errorf("refusal %d: %v", n, went)
@@ -144,8 +144,8 @@ func TestLabelsBegin(t *testing.T) {
 	s := &shelf{tables: map[string]map[netip.Prefix]bool{"a=x": maps.Clone(old),
 		"b=x": maps.Clone(old)}}
 	l := newLabels(s, func() {})
-	err := errors.Join(l.came(labelled("p", "10.88.0.2", "a")),
-		l.came(labelled("q", "10.88.0.3", "a")), l.went(labelled("dead", "10.88.0.9", "b")))
+	err := errors.Join(l.attached(labelled("p", "10.88.0.2", "a")),
+		l.attached(labelled("q", "10.88.0.3", "a")), l.detached(labelled("dead", "10.88.0.9", "b")))
 	if err != nil || s.calls != 0 {
 		t.Fatalf("%v, %d calls before the beginning", err, s.calls)
 	}
@@ -213,7 +213,7 @@ func TestOtherHostsPods(t *testing.T) {
 	own := pod.Pod{Key: "c/eth0",
 		Spec: pod.Spec{Addrs: []netip.Addr{netip.MustParseAddr("10.0.1.1")},
 			Labels: map[string]string{"app": "web"}}}
-	if err := errors.Join(b.came(own), b.begin()); err != nil {
+	if err := errors.Join(b.attached(own), b.begin()); err != nil {
 		t.Fatal(err)
 	}
 	b.addresses("with an own pod", "10.0.1.1", "10.0.2.1", "10.0.2.2")
@@ -226,7 +226,7 @@ func TestOtherHostsPods(t *testing.T) {
 	b.addresses("one came, one went", "10.0.1.1", "10.0.2.2", "10.0.2.3")
 	b.others(false, "10.0.2.1") // it is not there: the whole table says what is right
 	b.addresses("again", "10.0.1.1", "10.0.2.2", "10.0.2.3")
-	if err := b.went(own); err != nil {
+	if err := b.detached(own); err != nil {
 		t.Fatal(err)
 	}
 	b.addresses("the own pod went", "10.0.2.2", "10.0.2.3")
@@ -253,14 +253,15 @@ func TestLabelsAreForgotten(t *testing.T) {
 	const many = 1000
 	s := &shelf{tables: map[string]map[netip.Prefix]bool{}}
 	l := newLabels(s, func() {})
-	if err := errors.Join(l.begin(), l.came(labelled("stays", "10.88.0.9", "kept"))); err != nil {
+	if err := errors.Join(l.begin(), l.attached(labelled("stays", "10.88.0.9",
+		"kept"))); err != nil {
 		t.Fatal(err)
 	}
 	for i := range many {
 		p := labelled("p", "10.88.0.2", fmt.Sprint("run", i))
 		other := cluster.Label{Table: fmt.Sprintf("job%d=x", i),
 			Addr: netip.MustParseAddr("10.0.2.1")}
-		if err := errors.Join(l.came(p), l.went(p),
+		if err := errors.Join(l.attached(p), l.detached(p),
 			l.setOthers(map[cluster.Label]bool{other: true}),
 			l.setOthers(map[cluster.Label]bool{other: false})); err != nil {
 			t.Fatal(err)
@@ -275,14 +276,14 @@ func TestLabelsAreForgotten(t *testing.T) {
 		}
 	}
 	again := labelled("p", "10.88.0.2", "run0", "kept")
-	if err := l.came(again); err != nil {
+	if err := l.attached(again); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.members("run0=x") + s.members("kept=x"); got !=
 		"[10.88.0.2/32][10.88.0.2/32 10.88.0.9/32]" {
 		t.Errorf("after a pod came again: %s", got)
 	}
-	if err := l.went(again); err != nil {
+	if err := l.detached(again); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.members("run0=x") + s.members("kept=x"); got != "[][10.88.0.9/32]" {

@@ -19,7 +19,7 @@ func TestRelabelled(t *testing.T) {
 	if err := l.begin(); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.came(before); err != nil {
+	if err := l.attached(before); err != nil {
 		t.Fatal(err)
 	}
 	watched := &watchedShelf{shelf: s}
@@ -69,7 +69,7 @@ func TestRelabelledFails(t *testing.T) {
 			}
 			before := labelled("p", "10.88.0.2", "a", "b")
 			after := labelled("p", "10.88.0.2", "c", "d")
-			if err := l.came(before); err != nil {
+			if err := l.attached(before); err != nil {
 				t.Fatal(err)
 			}
 			s.refuses, s.until = s.calls+first, s.calls+first+more
@@ -85,7 +85,7 @@ func TestRelabelledFails(t *testing.T) {
 				has = again(t, &l, has)
 				s.expect(t, has, "after another change")
 			}
-			if err := l.went(has); err != nil {
+			if err := l.detached(has); err != nil {
 				t.Fatal(err)
 			}
 			for table := range s.tables {

@@ -16,7 +16,7 @@ import (
 // checked by Begin.
 func (s *Service) NameRecorded() error {
 	recorded := map[string][]rule.TableEntry{}
-	pods, err := pod.Recorded(s.config.Dir, s.config.Links.ByAlias, s.left.of)
+	pods, err := pod.ReadRecords(s.config.Dir, s.config.Links.ByAlias, s.left.of)
 	if err != nil {
 		s.config.Log.Warn("cannot read all records of pods", "err", err)
 	}
@@ -73,7 +73,7 @@ func (s *Service) takeOver() error {
 		m, err := pod.New(pod.Config{Dir: s.config.Dir, Ranges: set.Ranges, MTU: set.MTU,
 			Link:    set.Link,
 			OnError: s.detachFailed, OnRecordError: s.recordFailed, Labels: s.left.of,
-			OnAttach: s.came, OnDetach: s.went, OnLabel: s.relabelled}, path{s})
+			OnAttach: s.attached, OnDetach: s.detached, OnLabel: s.relabelled}, path{s})
 		if err != nil {
 			return fmt.Errorf("containers: %w", err)
 		}

@@ -19,7 +19,7 @@ const (
 // Retrier repeats failed steps until they succeed, and records their failures in Problems.
 type Retrier struct {
 	Problems *List
-	running  sync.WaitGroup // counts what is retried until it succeeds, and what Attend ends
+	running  sync.WaitGroup // counts what is retried until it succeeds, and what Start ends
 }
 
 // Wait waits until nothing is retried any more; the contexts of the retries have ended.
@@ -55,8 +55,8 @@ func (r *Retrier) Until(ctx context.Context, about, advice string, do func() err
 	})
 }
 
-// Attend retries to start something that runs until the node ends.
-func (r *Retrier) Attend(ctx context.Context, about, advice string,
+// Start retries to start something that runs until the node ends.
+func (r *Retrier) Start(ctx context.Context, about, advice string,
 	begin func() (stop func() error, err error)) {
 	r.Until(ctx, about, advice, func() error {
 		stop, err := begin()

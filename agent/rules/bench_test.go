@@ -19,7 +19,7 @@ import (
 // BenchmarkAdd measures what `weir fw add` to 10,000 rules takes in the agent, until the rule is in
 // force in the kernel engine and saved. Least of some rounds: run with -benchtime 1x.
 func BenchmarkAdd(b *testing.B) {
-	nstest.Root(b)
+	nstest.RequireRoot(b)
 	e, err := kernel.Open(kernel.Config{Options: firewall.DefaultOptions()})
 	if err != nil {
 		b.Fatalf("%+v", err)

@@ -11,10 +11,10 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// TestClosedBookWritesNothing: what is asked for while the node goes down brings back nothing that
-// was removed.
-func TestClosedBookWritesNothing(t *testing.T) {
-	b, e, h := newTimedBook(t)
+// TestClosedManagerWritesNothing: what is asked for while the node goes down brings back nothing
+// that was removed.
+func TestClosedManagerWritesNothing(t *testing.T) {
+	b, e, h := newTimedManager(t)
 	must(t, b, "table banned add 192.0.2.9 timeout 1h")
 	if err := b.Close(); err != nil {
 		t.Fatal(err)

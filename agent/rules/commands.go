@@ -13,30 +13,30 @@ import (
 // do executes one command in ipfw's grammar. The message is what ipfw prints without -q: the rule
 // that was added, with its number, or what was done. If it is lenient, what is to be removed need
 // not be there.
-func (b *Book) do(line string, lenient bool) (message string, err error) {
-	c, err := rule.ParseLine(line, b.names)
+func (m *Manager) do(line string, lenient bool) (message string, err error) {
+	c, err := rule.ParseLine(line, m.names)
 	if err != nil {
 		return "", err
 	}
-	switch c.Verb {
-	case rule.VerbNone:
+	switch c.Kind {
+	case rule.CommandNone:
 		return "", &api.Error{Message: "there is no command",
 			Advice: "write one of a rule file, such as: add allow tcp from any to me 22"}
-	case rule.VerbZero:
-		if err := b.zero(c.Numbers); err != nil {
+	case rule.CommandZero:
+		if err := m.zero(c.Numbers); err != nil {
 			return "", err
 		}
 		return cleared(c.Numbers), nil
-	case rule.VerbTableAdd, rule.VerbTableDelete:
-		return b.changeMembers(c, lenient)
-	case rule.VerbFlush:
+	case rule.CommandTableAdd, rule.CommandTableDelete:
+		return m.changeMembers(c, lenient)
+	case rule.CommandFlush:
 		message = "Flushed all rules."
 	}
-	err = b.change(func(set *rule.Ruleset) error {
+	err = m.change(func(set *rule.Ruleset) error {
 		if err := apply(c, set); err != nil && (!lenient || !rule.IsAbsent(err)) {
 			return err
 		}
-		if c.Verb == rule.VerbAdd {
+		if c.Kind == rule.CommandAdd {
 			message = listing(added(set, c.Rule))
 		}
 		return nil
@@ -49,7 +49,7 @@ func (b *Book) do(line string, lenient bool) (message string, err error) {
 
 // apply executes a command on rules that a running node has.
 func apply(c *rule.Command, set *rule.Ruleset) error {
-	if c.Verb == rule.VerbTableDrop {
+	if c.Kind == rule.CommandTableDrop {
 		if err := errInUse(set, c.Table); err != nil {
 			return err
 		}
@@ -60,26 +60,26 @@ func apply(c *rule.Command, set *rule.Ruleset) error {
 // doAll executes the commands of a file on the rules in force, all or none. What is to be removed
 // and is not there is no error. A file that flushes the rules and adds others is a whole rule set:
 // what it does not let pass is denied.
-func (b *Book) doAll(name, text string) (message string, err error) {
-	commands, err := rule.ParseCommands(name, text, b.names)
+func (m *Manager) doAll(name, text string) (message string, err error) {
+	commands, err := rule.ParseCommands(name, text, m.names)
 	if err != nil {
 		return "", err
 	}
 	var lines []string
-	err = b.changeVersion(func(next *Version) (err error) {
+	err = m.changeVersion(func(next *Version) (err error) {
 		lines, err = next.apply(name, commands)
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, c := range commands {
-		if c.Verb != rule.VerbZero {
+		if c.Kind != rule.CommandZero {
 			continue
 		}
-		if err := b.zeroLocked(c.Numbers); err != nil {
+		if err := m.zeroLocked(c.Numbers); err != nil {
 			return "", fmt.Errorf("%s:%d: the rules of the file are in force, but: %w",
 				c.Pos.File, c.Pos.Line, err)
 		}
@@ -96,16 +96,16 @@ func (r *Version) apply(name string, commands []*rule.Command) (lines []string, 
 		if err := apply(c, r.Set); err != nil && !rule.IsAbsent(err) {
 			return nil, fmt.Errorf("%s:%d: %w", c.Pos.File, c.Pos.Line, err)
 		}
-		switch c.Verb {
-		case rule.VerbAdd:
+		switch c.Kind {
+		case rule.CommandAdd:
 			lines = append(lines, listing(added(r.Set, c.Rule)))
 			whole = flushed
-		case rule.VerbZero:
+		case rule.CommandZero:
 			if err := errNoRule(r.Set, c.Numbers); err != nil {
 				return nil, fmt.Errorf("%s:%d: %w", c.Pos.File, c.Pos.Line, err)
 			}
 		}
-		flushed = flushed || c.Verb == rule.VerbFlush
+		flushed = flushed || c.Kind == rule.CommandFlush
 	}
 	if whole {
 		r.Strict, r.Source = true, name
@@ -143,27 +143,27 @@ func cleared(numbers []rule.Range) string {
 }
 
 // zero sets counters to 0: of all rules, or of those with the numbers.
-func (b *Book) zero(numbers []rule.Range) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := errNoRule(b.rules.Set, numbers); err != nil {
+func (m *Manager) zero(numbers []rule.Range) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := errNoRule(m.rules.Set, numbers); err != nil {
 		return err
 	}
-	return b.zeroLocked(numbers)
+	return m.zeroLocked(numbers)
 }
 
 // zeroLocked is zero without a check: a number that no rule has does nothing.
-func (b *Book) zeroLocked(numbers []rule.Range) error {
+func (m *Manager) zeroLocked(numbers []rule.Range) error {
 	if len(numbers) == 0 {
 		numbers = []rule.Range{{}} // 0 means all
 	}
 	for _, n := range numbers {
-		if err := b.config.Engine.Zero(uint16(n.Lo)); err != nil {
+		if err := m.config.Engine.Zero(uint16(n.Lo)); err != nil {
 			return err
 		}
 	}
 	now := time.Now()
-	b.zeroed.Store(&now)
+	m.zeroed.Store(&now)
 	return nil
 }
 

@@ -19,8 +19,8 @@ type newFile struct {
 }
 
 // newFile returns the file that a request asks for, nil for none.
-func (b *Book) newFile(r api.Load) (*newFile, error) {
-	path, _ := b.file()
+func (m *Manager) newFile(r api.Load) (*newFile, error) {
+	path, _ := m.file()
 	f := &newFile{path: path, text: r.Text, replace: r.Save == api.SaveReplace}
 	switch r.Save {
 	case "":

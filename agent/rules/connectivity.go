@@ -14,18 +14,19 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Needed is a TCP connection that rules must not refuse.
-type Needed struct {
+// RequiredConn is a TCP connection that rules must not refuse.
+type RequiredConn struct {
 	From netip.Addr // of another host that connects to this one; zero: this host connects
 	To   netip.AddrPort
 }
 
-// CutsOff evaluates offline, with rules that are not in force, new connections and the answers to
-// them. It returns which rule would refuse one, "" for none. What another host needs is what that
-// host says of itself: it does not count if the rules in force refuse it too, or a stolen host
-// could prevent every version by the address that it names. A session is that of the one who loads
-// the rules, and may be nil.
-func (x *Explainer) CutsOff(v Version, needed []Needed, session *api.Session) (string, error) {
+// CheckConnectivity evaluates offline, with rules that are not in force, new connections and the
+// answers to them. It returns which rule would refuse one, "" for none. What another host needs is
+// what that host says of itself: it does not count if the rules in force refuse it too, or a stolen
+// host could prevent every version by the address that it names. A session is that of the one who
+// loads the rules, and may be nil.
+func (x *Explainer) CheckConnectivity(v Version, needed []RequiredConn,
+	session *api.Session) (string, error) {
 	p, err := v.compile(new(rule.Cache))
 	if err != nil {
 		return "", err
@@ -36,17 +37,17 @@ func (x *Explainer) CutsOff(v Version, needed []Needed, session *api.Session) (s
 		return "", err
 	}
 	defer e.Close()
-	var claims []claim
+	var refused []refusedConn
 	for _, n := range needed {
-		why, err := x.refusesNeeded(e, p, n, ifs)
+		why, err := x.refusesConn(e, p, n, ifs)
 		if err != nil || why != "" && !n.From.IsValid() {
 			return why, err
 		}
 		if why != "" {
-			claims = append(claims, claim{n, why})
+			refused = append(refused, refusedConn{n, why})
 		}
 	}
-	if why := x.passesNow(claims, ifs); why != "" {
+	if why := x.passesNow(refused, ifs); why != "" {
 		return why, nil
 	}
 	if session == nil {
@@ -58,30 +59,30 @@ func (x *Explainer) CutsOff(v Version, needed []Needed, session *api.Session) (s
 	return "", nil
 }
 
-// claim is a connection of another host that rules would refuse, and why.
-type claim struct {
-	needed Needed
+// refusedConn is a connection of another host that rules would refuse, and why.
+type refusedConn struct {
+	needed RequiredConn
 	why    string
 }
 
 // passesNow returns why the first of the connections would be refused that the rules in force let
 // pass, "" if there is none.
-func (x *Explainer) passesNow(claims []claim, ifs []firewall.Interface) string {
-	if len(claims) == 0 {
+func (x *Explainer) passesNow(refused []refusedConn, ifs []firewall.Interface) string {
+	if len(refused) == 0 {
 		return ""
 	}
 	now, p := x.inForce()
 	if p == nil {
-		return claims[0].why
+		return refused[0].why
 	}
 	e, err := x.engine(p, now.Set, ifs)
 	if err != nil {
-		return claims[0].why
+		return refused[0].why
 	}
 	defer e.Close()
-	for _, c := range claims {
-		refused, err := x.refusesNeeded(e, p, c.needed, ifs)
-		if err != nil || refused == "" {
+	for _, c := range refused {
+		why, err := x.refusesConn(e, p, c.needed, ifs)
+		if err != nil || why == "" {
 			return c.why
 		}
 	}
@@ -91,9 +92,9 @@ func (x *Explainer) passesNow(claims []claim, ifs []firewall.Interface) string {
 // anyPort stands for the port that the kernel gives a new connection.
 const anyPort = 40000
 
-// refusesNeeded evaluates one connection. Without a route to the other host there is none, and
+// refusesConn evaluates one connection. Without a route to the other host there is none, and
 // nothing is evaluated at an interface that is not guarded.
-func (x *Explainer) refusesNeeded(e *soft.Engine, p *program.Program, n Needed,
+func (x *Explainer) refusesConn(e *soft.Engine, p *program.Program, n RequiredConn,
 	ifs []firewall.Interface) (string, error) {
 	remote, who := n.To.Addr(), "this host"
 	if n.From.IsValid() {

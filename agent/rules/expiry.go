@@ -71,72 +71,72 @@ func (errManyTimed) Hint() string {
 }
 
 // checkTimed refuses too many members with a timeout, of which more are to come.
-func (b *Book) checkTimed(set *rule.Ruleset, more int) error {
+func (m *Manager) checkTimed(set *rule.Ruleset, more int) error {
 	if more > 0 && set.Timed()+more > maxTimed || set.Timed() > maxTimed {
-		b.expiry.refused.Add(uint64(max(more, 1)))
+		m.expiry.refused.Add(uint64(max(more, 1)))
 		return errManyTimed{}
 	}
 	return nil
 }
 
 // followExpiryLocked reads the deadlines of the rules in force again.
-func (b *Book) followExpiryLocked() {
-	set := b.rules.Set
-	b.expiry.next = make(deadlines, 0, set.Timed())
-	for table, ends := range set.Ends {
+func (m *Manager) followExpiryLocked() {
+	set := m.rules.Set
+	m.expiry.next = make(deadlines, 0, set.Timed())
+	for table, ends := range set.Deadlines {
 		for p, at := range ends {
-			b.expiry.next = append(b.expiry.next, deadline{at, table, p})
+			m.expiry.next = append(m.expiry.next, deadline{at, table, p})
 		}
 	}
-	heap.Init(&b.expiry.next)
-	b.expiry.noted = b.config.Clock.Now()
-	b.armLocked(0)
+	heap.Init(&m.expiry.next)
+	m.expiry.noted = m.config.Clock.Now()
+	m.armLocked(0)
 }
 
 // followMembersLocked adds the deadlines of members that a command has made.
-func (b *Book) followMembersLocked(c *rule.Command) {
-	if c.Verb != rule.VerbTableAdd || c.Timeouts == nil {
+func (m *Manager) followMembersLocked(c *rule.Command) {
+	if c.Kind != rule.CommandTableAdd || c.Timeouts == nil {
 		return
 	}
-	set := b.rules.Set
+	set := m.rules.Set
 	// members that are made over and over leave deadlines behind that no longer count
-	if len(b.expiry.next) > 2*(set.Timed()+expireBatch) {
-		b.followExpiryLocked()
+	if len(m.expiry.next) > 2*(set.Timed()+expireBatch) {
+		m.followExpiryLocked()
 		return
 	}
 	for _, e := range c.Entries {
-		if at, timed := set.Ends[c.Table][e.Prefix]; timed {
-			heap.Push(&b.expiry.next, deadline{at, c.Table, e.Prefix})
+		if at, timed := set.Deadlines[c.Table][e.Prefix]; timed {
+			heap.Push(&m.expiry.next, deadline{at, c.Table, e.Prefix})
 		}
 	}
-	b.armLocked(0)
+	m.armLocked(0)
 }
 
 // armLocked has expire called when the next member ends, or the time is to be noted; not before a
 // pause.
-func (b *Book) armLocked(pause time.Duration) {
-	x := &b.expiry
+func (m *Manager) armLocked(pause time.Duration) {
+	x := &m.expiry
 	if x.timer != nil {
 		x.timer.Stop()
 	}
-	if len(x.next) == 0 || b.closed {
+	if len(x.next) == 0 || m.closed {
 		x.timer = nil
 		return
 	}
 	// The timer stands still while the machine sleeps, and the clock does not.
-	wait := min(x.next[0].at-b.config.Clock.Now(), time.Minute)
-	x.timer = b.config.Clock.After(max(wait, pause, 0), b.expire)
+	wait := min(x.next[0].at-m.config.Clock.Now(), time.Minute)
+	x.timer = m.config.Clock.After(max(wait, pause, 0), m.expire)
 }
 
 // expire removes the members whose time is over from the engines, each by one change, and from the
 // rules. The saved rules still have them: who reads them knows the time.
-func (b *Book) expire() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
+func (m *Manager) expire() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
 		return
 	}
-	x, now, pause := &b.expiry, b.config.Clock.Now(), time.Duration(0)
+	x, now, pause := &m.expiry, m.config.Clock.Now(), time.Duration(0)
 	var again []deadline // of tables that cannot be changed now: others end meanwhile
 	stuck := map[string]bool{}
 	for range expireBatch {
@@ -144,65 +144,65 @@ func (b *Book) expire() {
 			break
 		}
 		d := heap.Pop(&x.next).(deadline)
-		if at, timed := b.rules.Set.Ends[d.table][d.prefix]; !timed || at != d.at {
+		if at, timed := m.rules.Set.Deadlines[d.table][d.prefix]; !timed || at != d.at {
 			continue
 		}
 		if stuck[d.table] {
 			again = append(again, d)
 			continue
 		}
-		if err := b.endMemberLocked(d); err != nil {
+		if err := m.endMemberLocked(d); err != nil {
 			x.failed.Add(1)
-			b.config.Problems.Set(aboutExpiry, fmt.Sprintf("%s stays in table %s, although its "+
+			m.config.Problems.Set(aboutExpiry, fmt.Sprintf("%s stays in table %s, although its "+
 				"timeout has expired: %v", d.prefix, d.table, err), "it is tried again")
 			again, stuck[d.table], pause = append(again, d), true, expireAgain
 			continue
 		}
 		x.ended.Add(1)
 		if len(stuck) == 0 {
-			b.config.Problems.Solved(aboutExpiry)
+			m.config.Problems.Solved(aboutExpiry)
 		}
 	}
 	for _, d := range again {
 		heap.Push(&x.next, d)
 	}
-	b.noteTimeLocked(now)
-	b.armLocked(pause)
+	m.noteTimeLocked(now)
+	m.armLocked(pause)
 }
 
 // endMemberLocked removes a member. Where that fails, because an earlier try reached one engine,
 // the table is set again.
-func (b *Book) endMemberLocked(d deadline) error {
-	table := b.rules.Set.Tables[d.table]
+func (m *Manager) endMemberLocked(d deadline) error {
+	table := m.rules.Set.Tables[d.table]
 	value := table[d.prefix]
 	delete(table, d.prefix)
-	err := b.config.Engine.DeleteTable(d.table, d.prefix)
+	err := m.config.Engine.DeleteTable(d.table, d.prefix)
 	if err == nil {
-		b.rules.Set.SetEnd(d.table, d.prefix, 0)
+		m.rules.Set.SetDeadline(d.table, d.prefix, 0)
 		return nil
 	}
-	if again := b.config.Engine.SetTable(d.table, b.rules.Set.Entries(d.table)); again != nil {
+	if again := m.config.Engine.SetTable(d.table, m.rules.Set.Entries(d.table)); again != nil {
 		table[d.prefix] = value
 		return errors.Join(err, again)
 	}
-	b.rules.Set.SetEnd(d.table, d.prefix, 0)
+	m.rules.Set.SetDeadline(d.table, d.prefix, 0)
 	return nil
 }
 
 // noteTimeLocked notes the time in the saved rules every some minutes, while a member ends. It does
 // not while the host is locked down: the saved rules are others.
-func (b *Book) noteTimeLocked(now time.Duration) {
-	lasting := b.lastingLocked()
-	if now-b.expiry.noted < stampEvery || b.rules.Set.Timed() == 0 || lasting.lockDown != nil {
+func (m *Manager) noteTimeLocked(now time.Duration) {
+	lasting := m.lastingLocked()
+	if now-m.expiry.noted < stampEvery || m.rules.Set.Timed() == 0 || lasting.lockDown != nil {
 		return
 	}
-	b.expiry.noted = now
-	noted, err := b.store.stamp()
+	m.expiry.noted = now
+	noted, err := m.store.stamp()
 	if !noted && err == nil {
-		err = b.store.save(lasting)
+		err = m.store.save(lasting)
 	}
 	if err != nil {
-		b.config.Log.Warn("cannot note the time of members of tables", "err", err)
+		m.config.Log.Warn("cannot note the time of members of tables", "err", err)
 	}
 }
 
@@ -215,13 +215,13 @@ type Expiry struct {
 }
 
 // Expiry returns the counters.
-func (b *Book) Expiry() (x Expiry) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.rules.Set != nil {
-		x.Timed = b.rules.Set.Timed()
+func (m *Manager) Expiry() (x Expiry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.rules.Set != nil {
+		x.Timed = m.rules.Set.Timed()
 	}
-	x.Ended, x.Refused = b.expiry.ended.Load(), b.expiry.refused.Load()
-	x.Failed = b.expiry.failed.Load()
+	x.Ended, x.Refused = m.expiry.ended.Load(), m.expiry.refused.Load()
+	x.Failed = m.expiry.failed.Load()
 	return x
 }

@@ -35,17 +35,17 @@ func newHands() *hands {
 	return &hands{boot: "one", up: time.Hour, wall: time.Unix(1790000000, 0)}
 }
 
-// newTimedBook returns a Book by a clock that the test moves.
-func newTimedBook(t *testing.T) (*Book, *soft.Engine, *hands) {
+// newTimedManager returns a Manager by a clock that the test moves.
+func newTimedManager(t *testing.T) (*Manager, *soft.Engine, *hands) {
 	t.Helper()
-	b, e := newBook(t)
+	b, e := newManager(t)
 	h := newHands()
 	b.config.Clock, b.store.clock = h.clock(), h.clock()
 	must(t, b, "add 10 deny tcp from table(banned) to any", "add 20 allow ip from any to any")
 	return b, e, h
 }
 
-func members(b *Book, table string) (all []string) {
+func members(b *Manager, table string) (all []string) {
 	for _, x := range b.Tables(api.TableQuery{}) {
 		if x.Name != table {
 			continue
@@ -61,7 +61,7 @@ func members(b *Book, table string) (all []string) {
 	return all
 }
 
-func expectMembers(t *testing.T, b *Book, want string) {
+func expectMembers(t *testing.T, b *Manager, want string) {
 	t.Helper()
 	if got := strings.Join(members(b, "banned"), ", "); got != want {
 		t.Errorf("members %q, not %q", got, want)
@@ -71,7 +71,7 @@ func expectMembers(t *testing.T, b *Book, want string) {
 // TestMemberEnds: a member is gone from the rules and the engine when its time is over, the others
 // stay, and a member that is added again ends as the last command says.
 func TestMemberEnds(t *testing.T) {
-	b, e, h := newTimedBook(t)
+	b, e, h := newTimedManager(t)
 	must(t, b, "table banned add 192.0.2.1 timeout 10s 192.0.2.2",
 		"table banned add 192.0.2.3 timeout 10s",
 		"table banned add 192.0.2.4 timeout 10s", "table banned add 192.0.2.3 timeout 1m",
@@ -99,7 +99,7 @@ func TestMemberEnds(t *testing.T) {
 
 // TestMemberEndsByItself: nothing but the timer is needed.
 func TestMemberEndsByItself(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	must(t, b, "add 10 deny tcp from table(banned) to any", "add 20 allow ip from any to any",
 		"table banned add 192.0.2.1 timeout 50ms")
 	nstest.Eventually(t, "the member ends", func() bool { return passes(e, 80) })
@@ -138,7 +138,7 @@ func TestMembersEndOverRestarts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, how := range []string{"in the tail", "whole"} {
-				b, _, h := newTimedBook(t)
+				b, _, h := newTimedManager(t)
 				must(t, b, "table banned add 192.0.2.9 timeout 10s")
 				h.up, h.wall = h.up+100*time.Second, h.wall.Add(100*time.Second)
 				must(t, b, "table banned add 192.0.2.1 timeout 1m 192.0.2.2 timeout 1h 192.0.2.3")
@@ -158,14 +158,14 @@ func TestMembersEndOverRestarts(t *testing.T) {
 }
 
 // restarted returns the members that an agent would begin with.
-func restarted(t *testing.T, b *Book, h *hands) string {
+func restarted(t *testing.T, b *Manager, h *hands) string {
 	t.Helper()
 	s := &savedRules{path: b.store.path, clock: h.clock()}
 	r, _, err := s.read()
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, _ := newBook(t)
+	next, _ := newManager(t)
 	next.config.Clock, next.store.clock = h.clock(), h.clock()
 	next.store.path = filepath.Join(t.TempDir(), "saved")
 	if _, err := next.begin(r); err != nil {
@@ -177,7 +177,7 @@ func restarted(t *testing.T, b *Book, h *hands) string {
 // TestTimeIsNoted: a host that crashes again and again, and does not know the time of day, loses at
 // most the time since the last note.
 func TestTimeIsNoted(t *testing.T) {
-	b, _, h := newTimedBook(t)
+	b, _, h := newTimedManager(t)
 	must(t, b, "table banned add 192.0.2.1 timeout 1h")
 	for range 11 {
 		h.up += stampEvery
@@ -192,7 +192,7 @@ func TestTimeIsNoted(t *testing.T) {
 // TestTrialThatIsOverBringsNoMemberBack: members whose time was over meanwhile do not return with
 // the rules before a trial.
 func TestTrialThatIsOverBringsNoMemberBack(t *testing.T) {
-	b, e, h := newTimedBook(t)
+	b, e, h := newTimedManager(t)
 	must(t, b, "table banned add 192.0.2.1 timeout 10s 192.0.2.2 timeout 1h")
 	next := Version{Set: ruleset(t, "add allow ip from any to any"), Strict: true, Source: "next"}
 	if err := b.load(next, time.Hour, nil); err != nil {
@@ -211,7 +211,7 @@ func TestTrialThatIsOverBringsNoMemberBack(t *testing.T) {
 // TestMembersOfAFileEnd: timeouts in a rule file count from the moment it is loaded, those of a
 // command file from the command.
 func TestMembersOfAFileEnd(t *testing.T) {
-	b, _, h := newTimedBook(t)
+	b, _, h := newTimedManager(t)
 	set := ruleset(t, "table banned add 192.0.2.1 timeout 10s\nadd allow ip from any to any")
 	set.Begin(h.up)
 	if err := b.load(Version{Set: set, Source: "file"}, 0, nil); err != nil {
@@ -230,13 +230,13 @@ func TestMembersOfAFileEnd(t *testing.T) {
 // TestMembersWithATimeoutAreBounded: one more is refused and counted, whether it comes by a command
 // or in a file, and changes nothing.
 func TestMembersWithATimeoutAreBounded(t *testing.T) {
-	b, _, _ := newTimedBook(t)
+	b, _, _ := newTimedManager(t)
 	must(t, b, "table full create")
 	set := b.rules.Set
 	a := netip.MustParseAddr("10.0.0.0")
 	for range maxTimed {
 		set.Tables["full"][netip.PrefixFrom(a, 32)] = 0
-		set.SetEnd("full", netip.PrefixFrom(a, 32), 1000*time.Hour)
+		set.SetDeadline("full", netip.PrefixFrom(a, 32), 1000*time.Hour)
 		a = a.Next()
 	}
 	_, err := b.do("table banned add 192.0.2.1 timeout 1h", false)
@@ -253,7 +253,7 @@ func TestMembersWithATimeoutAreBounded(t *testing.T) {
 		t.Errorf("%+v", x)
 	}
 	clear(set.Tables["full"]) // for the end of the test
-	delete(b.rules.Set.Ends, "full")
+	delete(b.rules.Set.Deadlines, "full")
 }
 
 // keeping is an engine that refuses to remove members, and to set tables.
@@ -280,7 +280,7 @@ func (e *keeping) SetTable(name string, all []rule.TableEntry) error {
 // TestMemberThatCannotBeRemoved: it is tried again, shown as a problem until then, and removed by
 // setting the table where one change does not do it.
 func TestMemberThatCannotBeRemoved(t *testing.T) {
-	b, e, h := newTimedBook(t)
+	b, e, h := newTimedManager(t)
 	must(t, b, "table banned add 192.0.2.1 timeout 1s 192.0.2.2",
 		"table guests add 192.0.2.3 timeout 2s")
 	engine := &keeping{e, true, true, "guests"}
@@ -308,7 +308,7 @@ func TestMemberThatCannotBeRemoved(t *testing.T) {
 
 // TestUndoneMembersEndAsBefore: a command that fails changes no deadline.
 func TestUndoneMembersEndAsBefore(t *testing.T) {
-	b, e, _ := newTimedBook(t)
+	b, e, _ := newTimedManager(t)
 	must(t, b, "table banned add 192.0.2.1 timeout 10s 192.0.2.2")
 	b.config.Engine = &stubborn{e, netip.MustParsePrefix("10.0.0.9/32")}
 	if _, err := b.do("table banned add 192.0.2.1 192.0.2.2 timeout 1h 192.0.2.3 timeout 1s "+

@@ -14,8 +14,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// First are the rules that a node starts with.
-type First struct {
+// Initial are the rules that a node starts with.
+type Initial struct {
 	Version
 	Denied  bool  // the saved rules, which the last agent enforced, denied by default
 	shared  bool  // the saved rules are in force, and come from a cluster
@@ -38,14 +38,14 @@ type First struct {
 //
 // Saved rules that are damaged, or of a later version, are never overwritten: they are kept under
 // another name. Without a rule file to take instead, errUnusable is returned.
-func (s *savedRules) first(rules string, needed bool) (First, error) {
+func (s *savedRules) first(rules string, needed bool) (Initial, error) {
 	text, err := os.ReadFile(rules)
 	given := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s.firstInPlaceOf(err)
 	}
 	if err != nil && needed {
-		return First{}, err
+		return Initial{}, err
 	}
 	now := noFile
 	if given {
@@ -54,28 +54,29 @@ func (s *savedRules) first(rules string, needed bool) (First, error) {
 	s.setBase(now)
 	saved, base, err := s.read()
 	kept := err == nil
-	var r First
+	var r Initial
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		if r.damage = s.keepAside(err, rules); !given {
-			return First{}, errUnusable{err, s.path, rules}
+			return Initial{}, errUnusable{err, s.path, rules}
 		}
 	}
 	if kept && (base == ofCluster || base == "") { // earlier agents wrote no base for a cluster's
-		return First{Version: saved, Denied: saved.Strict, damage: s.tornAside(), shared: true}, nil
+		return Initial{Version: saved, Denied: saved.Strict, damage: s.tornAside(), shared: true},
+			nil
 	}
 	if kept && (!given || base == now) {
-		return First{Version: saved, Denied: saved.Strict, damage: s.tornAside()}, nil
+		return Initial{Version: saved, Denied: saved.Strict, damage: s.tornAside()}, nil
 	}
 	if !given {
-		return First{Version: Version{Set: new(rule.Ruleset), Source: "none"}}, nil
+		return Initial{Version: Version{Set: new(rule.Ruleset), Source: "none"}}, nil
 	}
 	set, err := rulefile.ParseGiven(rules, string(text), s.names)
 	if err != nil && kept {
 		s.setBase(base)
-		return First{Version: saved, Denied: saved.Strict, problem: err}, nil
+		return Initial{Version: saved, Denied: saved.Strict, problem: err}, nil
 	}
 	if err != nil {
-		return First{}, err
+		return Initial{}, err
 	}
 	set.Begin(s.clock.Now())
 	r.Version = Version{Set: set, Strict: true, Source: rules}
@@ -90,19 +91,19 @@ func (s *savedRules) first(rules string, needed bool) (First, error) {
 
 // firstInPlaceOf returns the saved rules in place of a rule file that cannot be read. They are no
 // worse than in place of one with mistakes, of which a damaged disk may make either.
-func (s *savedRules) firstInPlaceOf(unread error) (First, error) {
+func (s *savedRules) firstInPlaceOf(unread error) (Initial, error) {
 	saved, base, err := s.read()
 	if err != nil {
-		return First{}, unread
+		return Initial{}, unread
 	}
 	s.setBase(base)
-	return First{Version: saved, Denied: saved.Strict, problem: unread,
+	return Initial{Version: saved, Denied: saved.Strict, problem: unread,
 		damage: s.tornAside()}, nil
 }
 
-// Given reports whether a node was ever given rules, by what it has saved in a file. What a node
+// HadRules reports whether a node was ever given rules, by what it has saved in a file. What a node
 // without any saves has no rule, and allows.
-func Given(saved string) bool {
+func HadRules(saved string) bool {
 	aside, err := filepath.Glob(saved + ".*")
 	if err != nil || len(aside) > 0 {
 		return true

@@ -51,14 +51,14 @@ type lists struct {
 }
 
 // FollowLists follows the files of tables until ctx ends.
-func (b *Book) FollowLists(ctx context.Context) {
+func (m *Manager) FollowLists(ctx context.Context) {
 	every := time.NewTicker(listEvery)
 	defer every.Stop()
 	freed := ^uint64(0)
 	for {
 		// reading a large file takes many times what stays
-		if large := b.followLists(); large && freed != b.lists.reloads.Load() {
-			freed = b.lists.reloads.Load()
+		if large := m.followLists(); large && freed != m.lists.reloads.Load() {
+			freed = m.lists.reloads.Load()
 			debug.FreeOSMemory()
 		}
 		select {
@@ -70,32 +70,32 @@ func (b *Book) FollowLists(ctx context.Context) {
 }
 
 // followLists looks at each file once. It reports whether one of them is large.
-func (b *Book) followLists() (large bool) {
-	used := b.usedLists()
+func (m *Manager) followLists() (large bool) {
+	used := m.usedLists()
 	if used == nil {
 		return false
 	}
 	for _, l := range used {
-		b.followList(l)
+		m.followList(l)
 		large = large || len(l.Prefixes) > listSingles
 	}
-	b.removeCopies(used)
+	m.removeCopies(used)
 	return large
 }
 
-func (b *Book) followList(l *rule.List) {
+func (m *Manager) followList(l *rule.List) {
 	seen, err := rulefile.Seen(l.File)
 	if err != nil {
 		seen = err.Error()
 	}
 	switch {
 	case seen == l.Seen:
-		b.listGood(l)
+		m.listGood(l)
 		return
-	case b.lists.refused[l.File] == seen:
+	case m.lists.refused[l.File] == seen:
 		return
-	case err == nil && b.lists.settling[l.File] != seen:
-		b.lists.settling = set(b.lists.settling, l.File, seen)
+	case err == nil && m.lists.settling[l.File] != seen:
+		m.lists.settling = set(m.lists.settling, l.File, seen)
 		return
 	}
 	next := l
@@ -103,21 +103,21 @@ func (b *Book) followList(l *rule.List) {
 		next, err = rulefile.ReadList(l.File)
 	}
 	if err == nil {
-		err = b.swapList(next)
+		err = m.swapList(next)
 	}
 	switch {
 	case err == nil:
-		b.listGood(next)
+		m.listGood(next)
 	case !rulefile.IsWritten(err):
-		b.listFailed(l, seen, err)
+		m.listFailed(l, seen, err)
 	}
 }
 
 // listGood ends the problem with a file, and keeps its content.
-func (b *Book) listGood(l *rule.List) {
-	delete(b.lists.refused, l.File)
-	b.config.Problems.Solved(aboutList(l.File))
-	b.copyList(l)
+func (m *Manager) listGood(l *rule.List) {
+	delete(m.lists.refused, l.File)
+	m.config.Problems.Solved(aboutList(l.File))
+	m.copyList(l)
 }
 
 // set is m with a value; m may be nil.
@@ -130,19 +130,19 @@ func set(m map[string]string, key, value string) map[string]string {
 }
 
 // usedLists returns the lists of the rules in force and of those that may come back, by file.
-func (b *Book) usedLists() map[string]*rule.List {
+func (m *Manager) usedLists() map[string]*rule.List {
 	used := map[string]*rule.List{}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.rules.Set == nil || b.closed {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.rules.Set == nil || m.closed {
 		return nil
 	}
-	for _, kept := range b.keptLocked() {
+	for _, kept := range m.keptLocked() {
 		for _, l := range kept.Lists {
 			used[l.File] = l
 		}
 	}
-	for _, l := range b.rules.Set.Lists {
+	for _, l := range m.rules.Set.Lists {
 		used[l.File] = l
 	}
 	return used
@@ -153,38 +153,38 @@ func aboutList(file string) string { return "the table file " + file }
 
 // listFailed reports a file that cannot be used, and what it looks like: it is not read again until
 // it looks different.
-func (b *Book) listFailed(l *rule.List, seen string, err error) {
-	b.lists.refused = set(b.lists.refused, l.File, seen)
-	b.lists.failures.Add(1)
-	b.config.Problems.Set(aboutList(l.File), fmt.Sprintf("%v; the %d prefixes read before stay in "+
+func (m *Manager) listFailed(l *rule.List, seen string, err error) {
+	m.lists.refused = set(m.lists.refused, l.File, seen)
+	m.lists.failures.Add(1)
+	m.config.Problems.Set(aboutList(l.File), fmt.Sprintf("%v; the %d prefixes read before stay in "+
 		"force", err, len(l.Prefixes)), "put the file right: it is read again when it changes")
 }
 
 // swapList gives the tables of a file its new content. An error leaves what was there.
-func (b *Book) swapList(next *rule.List) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
+func (m *Manager) swapList(next *rule.List) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
 		return nil
 	}
 	began := time.Now()
-	for table, l := range b.rules.Set.Lists {
+	for table, l := range m.rules.Set.Lists {
 		if l.File != next.File {
 			continue
 		}
 		added, removed := l.Difference(next)
-		b.rules.Set.Lists[table] = next
-		if err := b.changeListLocked(table, added, removed); err != nil {
-			b.rules.Set.Lists[table] = l
+		m.rules.Set.Lists[table] = next
+		if err := m.changeListLocked(table, added, removed); err != nil {
+			m.rules.Set.Lists[table] = l
 			// an engine may have some of the changes
-			back := b.config.Engine.SetTable(table, b.rules.Set.Entries(table))
+			back := m.config.Engine.SetTable(table, m.rules.Set.Entries(table))
 			return errors.Join(fmt.Errorf("table %s: %w", table, err), back)
 		}
-		b.lists.reloads.Add(1)
-		b.config.Log.Info("table read again", "table", table, "file", l.File, "added", len(added),
+		m.lists.reloads.Add(1)
+		m.config.Log.Info("table read again", "table", table, "file", l.File, "added", len(added),
 			"removed", len(removed), "members", len(next.Prefixes), "took", time.Since(began))
 	}
-	for _, kept := range b.keptLocked() {
+	for _, kept := range m.keptLocked() {
 		for table, l := range kept.Lists {
 			if l.File == next.File {
 				kept.Lists[table] = next
@@ -196,10 +196,10 @@ func (b *Book) swapList(next *rule.List) error {
 
 // changeListLocked changes the members of a table in the engines. What comes is added before what
 // goes is removed, so that an address that both contents have is a member all the time.
-func (b *Book) changeListLocked(table string, added, removed []netip.Prefix) error {
-	e := b.config.Engine
+func (m *Manager) changeListLocked(table string, added, removed []netip.Prefix) error {
+	e := m.config.Engine
 	if len(added)+len(removed) > listSingles {
-		return e.SetTable(table, b.rules.Set.Entries(table))
+		return e.SetTable(table, m.rules.Set.Entries(table))
 	}
 	for _, p := range added {
 		if err := e.AddTable(table, rule.TableEntry{Prefix: p}); err != nil {
@@ -215,22 +215,22 @@ func (b *Book) changeListLocked(table string, added, removed []netip.Prefix) err
 }
 
 // prepareLists reads the files of rules to come, but for those that the rules in force have.
-func (b *Book) prepareLists(next *rule.Ruleset) error {
+func (m *Manager) prepareLists(next *rule.Ruleset) error {
 	known := new(rule.Ruleset)
-	b.View(func(r Version, _ *program.Program) { known.Lists = maps.Clone(r.Set.Lists) })
+	m.View(func(r Version, _ *program.Program) { known.Lists = maps.Clone(r.Set.Lists) })
 	return rulefile.ReadLists(next, known, rulefile.ReadList)
 }
 
 // firstLists reads the files of the rules to start with, and of those that a trial returns to.
-func (b *Book) firstLists(first First) error {
-	if err := rulefile.ReadLists(first.Set, nil, b.firstList); err != nil || first.before == nil {
+func (m *Manager) firstLists(first Initial) error {
+	if err := rulefile.ReadLists(first.Set, nil, m.firstList); err != nil || first.before == nil {
 		return err
 	}
-	return rulefile.ReadLists(first.before.Set, first.Set, b.firstList)
+	return rulefile.ReadLists(first.before.Set, first.Set, m.firstList)
 }
 
 // firstList reads a file at the start, or if that fails the copy of what it held last.
-func (b *Book) firstList(file string) (*rule.List, error) {
+func (m *Manager) firstList(file string) (*rule.List, error) {
 	var l *rule.List
 	var err error
 	for range 3 {
@@ -242,12 +242,12 @@ func (b *Book) firstList(file string) (*rule.List, error) {
 	if err == nil {
 		return l, nil
 	}
-	last, bad := rulefile.ReadList(b.store.listCopy(file))
+	last, bad := rulefile.ReadList(m.store.listCopy(file))
 	if bad != nil {
 		return nil, err
 	}
 	last.File, last.Seen = file, "copy"
-	b.listFailed(last, "", err)
+	m.listFailed(last, "", err)
 	return last, nil
 }
 
@@ -258,8 +258,8 @@ func (s *savedRules) listCopy(file string) string {
 }
 
 // copyList keeps the content of a file.
-func (b *Book) copyList(l *rule.List) {
-	if b.lists.copied[l.File] == l.Seen {
+func (m *Manager) copyList(l *rule.List) {
+	if m.lists.copied[l.File] == l.Seen {
 		return
 	}
 	var text bytes.Buffer
@@ -269,43 +269,43 @@ func (b *Book) copyList(l *rule.List) {
 		text.WriteByte('\n')
 	}
 	about := "the copy of " + l.File
-	b.lists.copying.Lock()
-	defer b.lists.copying.Unlock()
-	if b.lists.ended {
+	m.lists.copying.Lock()
+	defer m.lists.copying.Unlock()
+	if m.lists.ended {
 		return
 	}
-	if err := atomicfile.Write(b.store.listCopy(l.File), text.Bytes()); err != nil {
-		b.config.Problems.Set(about, fmt.Sprintf("the content of %s cannot be kept for the next "+
+	if err := atomicfile.Write(m.store.listCopy(l.File), text.Bytes()); err != nil {
+		m.config.Problems.Set(about, fmt.Sprintf("the content of %s cannot be kept for the next "+
 			"start: %v", l.File, err), "free space on the disk; it is tried again")
 		return
 	}
-	b.lists.copied = set(b.lists.copied, l.File, l.Seen)
-	b.config.Problems.Solved(about)
+	m.lists.copied = set(m.lists.copied, l.File, l.Seen)
+	m.config.Problems.Solved(about)
 }
 
 // endCopies waits for a copy that is being written, and prevents all later ones: `weir down`
 // removes them.
-func (b *Book) endCopies() {
-	b.lists.copying.Lock()
-	defer b.lists.copying.Unlock()
-	b.lists.ended = true
+func (m *Manager) endCopies() {
+	m.lists.copying.Lock()
+	defer m.lists.copying.Unlock()
+	m.lists.ended = true
 }
 
 // removeCopies removes what is kept of files that no table has any more.
-func (b *Book) removeCopies(used map[string]*rule.List) {
-	for _, m := range []map[string]string{b.lists.settling, b.lists.refused, b.lists.copied} {
-		for file := range m {
+func (m *Manager) removeCopies(used map[string]*rule.List) {
+	for _, copies := range []map[string]string{m.lists.settling, m.lists.refused, m.lists.copied} {
+		for file := range copies {
 			if used[file] != nil {
 				continue
 			}
-			delete(m, file)
-			b.config.Problems.Solved(aboutList(file))
-			_ = os.Remove(b.store.listCopy(file)) // one that stays is of no use and does no harm
+			delete(copies, file)
+			m.config.Problems.Solved(aboutList(file))
+			_ = os.Remove(m.store.listCopy(file)) // one that stays is of no use and does no harm
 		}
 	}
 }
 
 // Reloads returns how often the file of a table was read again, and how often that failed.
-func (b *Book) Reloads() (done, failed uint64) {
-	return b.lists.reloads.Load(), b.lists.failures.Load()
+func (m *Manager) Reloads() (done, failed uint64) {
+	return m.lists.reloads.Load(), m.lists.failures.Load()
 }

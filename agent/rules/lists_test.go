@@ -37,10 +37,10 @@ func (e *counting) SetTable(name string, all []rule.TableEntry) error {
 	return e.Engine.SetTable(name, all)
 }
 
-// listBook returns a Book with a table that comes from a file.
-func listBook(t *testing.T, text string) (*Book, *counting, string) {
+// listManager returns a Manager with a table that comes from a file.
+func listManager(t *testing.T, text string) (*Manager, *counting, string) {
 	t.Helper()
-	b, e := newBook(t)
+	b, e := newManager(t)
 	engine := &counting{Engine: e}
 	b.config.Engine = engine
 	file := filepath.Join(t.TempDir(), "blocked.txt")
@@ -58,7 +58,7 @@ func putList(t *testing.T, file, text string) {
 }
 
 // follow looks at the files as often as a change needs to be seen.
-func follow(b *Book) {
+func follow(b *Manager) {
 	for range 2 {
 		b.followLists()
 	}
@@ -67,7 +67,7 @@ func follow(b *Book) {
 // TestTableFollowsItsFile: the members are those of the file, also after it changed; only what
 // changed is changed, and addresses that both contents have are members all the time.
 func TestTableFollowsItsFile(t *testing.T) {
-	b, e, file := listBook(t, "192.0.2.1\n10.0.0.0/8\nfd00::/8\n")
+	b, e, file := listManager(t, "192.0.2.1\n10.0.0.0/8\nfd00::/8\n")
 	if passes(e.Engine, 80) {
 		t.Fatal("the engine does not know the members")
 	}
@@ -107,7 +107,7 @@ func TestTableFollowsItsFile(t *testing.T) {
 // TestFileThatIsWrongChangesNothing: what is wrong is a problem that names file and line, once, and
 // the members stay until the file is good again.
 func TestFileThatIsWrongChangesNothing(t *testing.T) {
-	b, e, file := listBook(t, "192.0.2.1\n")
+	b, e, file := listManager(t, "192.0.2.1\n")
 	for _, c := range []struct {
 		spoil func()
 		want  string
@@ -142,7 +142,7 @@ func TestFileThatIsWrongChangesNothing(t *testing.T) {
 
 // TestEngineThatRefusesAList: the members of before are there again.
 func TestEngineThatRefusesAList(t *testing.T) {
-	b, e, file := listBook(t, "192.0.2.1\n")
+	b, e, file := listManager(t, "192.0.2.1\n")
 	e.fail = errors.New("no memory")
 	putList(t, file, "192.0.2.2\n192.0.2.3\n")
 	follow(b)
@@ -163,7 +163,7 @@ func TestEngineThatRefusesAList(t *testing.T) {
 
 // TestRulesWithABadListAreRefused: nothing changes.
 func TestRulesWithABadListAreRefused(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	file := filepath.Join(t.TempDir(), "bad")
 	putList(t, file, "x")
 	line := "table blocked create file " + file
@@ -184,15 +184,15 @@ func TestRulesWithABadListAreRefused(t *testing.T) {
 // TestBootWithABadList: the content that was in force last is taken, and the file again once it is
 // good. Without such a content the start is refused.
 func TestBootWithABadList(t *testing.T) {
-	b, _, file := listBook(t, "192.0.2.1\n10.0.0.0/8\n")
+	b, _, file := listManager(t, "192.0.2.1\n10.0.0.0/8\n")
 	b.followLists()
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	putList(t, file, "damaged")
-	next, e := newBook(t)
+	next, e := newManager(t)
 	next.store.path = b.store.path
-	first, err := next.First()
+	first, err := next.Initial()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,16 +223,16 @@ func TestBootWithABadList(t *testing.T) {
 		Set: ruleset(t, "table blocked create file "+file)}))), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	other, _ := newBook(t)
+	other, _ := newManager(t)
 	other.store.path, other.config.LockDown = b.store.path, func() bool { return false }
-	if _, err := other.First(); err == nil || !strings.Contains(err.Error(), file+":1: ") {
+	if _, err := other.Initial(); err == nil || !strings.Contains(err.Error(), file+":1: ") {
 		t.Errorf("a list that was never read: %v", err)
 	}
 }
 
 // TestTrialKeepsUpWithTheFile: what a trial returns to has the content of now.
 func TestTrialKeepsUpWithTheFile(t *testing.T) {
-	b, e, file := listBook(t, "10.0.0.0/8\n")
+	b, e, file := listManager(t, "10.0.0.0/8\n")
 	next := ruleset(t, "add allow ip from any to any")
 	if err := b.load(Version{Set: next, Strict: true, Source: "next"}, time.Hour, nil); err != nil {
 		t.Fatal(err)

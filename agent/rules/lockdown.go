@@ -45,31 +45,31 @@ const (
 // lockDown returns the lock-down rules when there are rules but none that can be used. What an
 // earlier agent left in force guards better than any lock-down; then the start is refused, as it is
 // when the agent was not started for a boot.
-func (b *Book) lockDown(file string, why error) (First, error) {
-	if !b.config.LockDown() {
-		return First{}, why
+func (m *Manager) lockDown(file string, why error) (Initial, error) {
+	if !m.config.LockDown() {
+		return Initial{}, why
 	}
-	set, err := rule.ParseFile("lock-down", lockDownRules, b.names)
+	set, err := rule.ParseFile("lock-down", lockDownRules, m.names)
 	if err != nil {
-		return First{}, errors.Join(why, err)
+		return Initial{}, errors.Join(why, err)
 	}
-	switch b.config.Settings.SSH {
+	switch m.config.Settings.SSH {
 	case SSHAlways:
 		c, err := rule.ParseLine("add 100 allow tcp from any to me 22 in setup keep-state",
-			b.names)
+			m.names)
 		if err := errors.Join(err, c.Apply(set)); err != nil {
-			return First{}, errors.Join(why, err)
+			return Initial{}, errors.Join(why, err)
 		}
 	case SSHAsRules:
-		for _, path := range []string{b.store.path, b.store.path + ".old", file} {
-			if keepSSH(set, path, b.names) {
+		for _, path := range []string{m.store.path, m.store.path + ".old", file} {
+			if keepSSH(set, path, m.names) {
 				break
 			}
 		}
 	}
-	_ = rulefile.ReadLists(set, nil, b.firstList) // what cannot be read yet is empty
-	set.Begin(b.config.Clock.Now())
-	return First{Version: Version{Set: set, Strict: true, Source: "lock-down",
+	_ = rulefile.ReadLists(set, nil, m.firstList) // what cannot be read yet is empty
+	set.Begin(m.config.Clock.Now())
+	return Initial{Version: Version{Set: set, Strict: true, Source: "lock-down",
 		lockDown: &problem.Problem{About: aboutLockDown, Problem: api.Problem{
 			What: "the host is locked down, since its rules cannot be used: " + why.Error(),
 			Advice: problem.Hint(why, "put them right, weir fw check "+file+
@@ -77,12 +77,12 @@ func (b *Book) lockDown(file string, why error) (First, error) {
 }
 
 // showLockDownLocked has the status show whether the host is locked down.
-func (b *Book) showLockDownLocked() {
-	if p := b.rules.lockDown; p != nil {
-		b.config.Problems.Put(*p)
+func (m *Manager) showLockDownLocked() {
+	if p := m.rules.lockDown; p != nil {
+		m.config.Problems.Put(*p)
 		return
 	}
-	b.config.Problems.Solved(aboutLockDown)
+	m.config.Problems.Solved(aboutLockDown)
 }
 
 // errLockedDown refuses to change the rules of a lock-down.
@@ -107,13 +107,14 @@ func keepSSH(set *rule.Ruleset, path string, names *rule.Names) (read bool) {
 	var old rule.Ruleset
 	for line := range strings.Lines(string(text)) {
 		c, err := rule.ParseLine(strings.TrimSpace(line), names)
-		if err != nil || c.Verb == rule.VerbNone {
+		if err != nil || c.Kind == rule.CommandNone {
 			continue
 		}
-		read = read || c.Verb == rule.VerbAdd
+		read = read || c.Kind == rule.CommandAdd
 		_ = c.Apply(&old) // a line that does not apply, like a table created twice, is skipped
 	}
-	set.Tables, set.Lists, set.Ends, set.Pipes = old.Tables, old.Lists, old.Ends, old.Pipes
+	set.Tables, set.Lists, set.Deadlines, set.Pipes = old.Tables, old.Lists, old.Deadlines,
+		old.Pipes
 	set.NATs, set.ManyPass = old.NATs, old.ManyPass
 	for _, r := range old.Active() {
 		set.Add(forSSH(r))

@@ -42,7 +42,7 @@ func lockDownEngine(t *testing.T, text string) (*soft.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return offline.Engine(offline.Small(firewall.DefaultOptions()), p, first.Set,
+	return offline.Engine(offline.SmallTables(firewall.DefaultOptions()), p, first.Set,
 		[]firewall.Interface{{Index: 1, Name: "eth0", Addrs: []netip.Prefix{lockedDown}}}, nil)
 }
 
@@ -125,13 +125,13 @@ func TestLockDownLetsInWhomTheRulesDid(t *testing.T) {
 	}
 }
 
-// lockedDownBook returns a Book that has begun with saved rules that cannot be used.
-func lockedDownBook(t *testing.T, saved string, h *hands) *Book {
+// lockedDownManager returns a Manager that has begun with saved rules that cannot be used.
+func lockedDownManager(t *testing.T, saved string, h *hands) *Manager {
 	t.Helper()
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	b.store.path, b.store.clock, b.config.Clock = saved, h.clock(), h.clock()
 	b.config.LockDown, b.config.Settings.SSH = func() bool { return true }, SSHAsRules
-	first, err := b.First()
+	first, err := b.Initial()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestLockDownIsNotSaved(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			b := lockedDownBook(t, saved, h)
+			b := lockedDownManager(t, saved, h)
 			for _, line := range []string{"table banned add 192.0.2.1 timeout 1h",
 				"table banned delete 192.0.2.9", "table missing create",
 				"add 7 allow ip from any to any", "-f flush"} {
@@ -198,7 +198,7 @@ func TestLockDownEndsWithALoad(t *testing.T) {
 	if err := os.WriteFile(saved, []byte("garbage\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := lockedDownBook(t, saved, newHands())
+	b := lockedDownManager(t, saved, newHands())
 	lockedDown := func(what string, want bool) {
 		t.Helper()
 		if n := len(b.config.Problems.All()); (n == 1) != want {

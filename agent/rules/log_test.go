@@ -12,7 +12,7 @@ import (
 
 // TestLogOfChanges: the log says who changed the rules, and does not hold a long command whole.
 func TestLogOfChanges(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	var log bytes.Buffer
 	b.config.Log = slog.New(slog.NewTextHandler(&log, nil))
 	ctx := api.WithCaller(t.Context(), 1000)
@@ -23,11 +23,11 @@ func TestLogOfChanges(t *testing.T) {
 		want string
 	}{
 		{"a command", func(ctx context.Context) error {
-			_, err := b.Do(ctx, api.Do{Line: "add 7 allow tcp from any to any 80"})
+			_, err := b.Do(ctx, api.Command{Line: "add 7 allow tcp from any to any 80"})
 			return err
 		}, `"rules changed" command="add 7 allow tcp from any to any 80" uid=1000`},
 		{"a long one", func(ctx context.Context) error {
-			_, err := b.Do(ctx, api.Do{Line: long})
+			_, err := b.Do(ctx, api.Command{Line: long})
 			return err
 		}, `"rules changed" command="` + long[:200] + `... (10011 bytes)" uid=1000`},
 		{"a file of commands", func(ctx context.Context) error {

@@ -72,26 +72,26 @@ func bare(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 // Panic denies everything but a session, nil for none, from now on. A trial ends with it: the rules
 // before the trial come back later. tunnel is the port of the tunnel that the session comes
 // through, 0 for none.
-func (b *Book) Panic(ctx context.Context, s *api.Session, tunnel uint16) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
+func (m *Manager) Panic(ctx context.Context, s *api.Session, tunnel uint16) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
 		return errClosed
 	}
-	boot := b.config.Clock.Stamp().Boot
-	p := &panicking{panicRecord{At: time.Now(), Boot: boot, Session: s, Tunnel: tunnel}, b.rules}
+	boot := m.config.Clock.Stamp().Boot
+	p := &panicking{panicRecord{At: time.Now(), Boot: boot, Session: s, Tunnel: tunnel}, m.rules}
 	switch {
-	case b.panic != nil:
-		p.before = b.panic.before
-	case b.trial != nil:
-		p.before = b.trial.before
+	case m.panic != nil:
+		p.before = m.panic.before
+	case m.trial != nil:
+		p.before = m.trial.before
 	}
-	next, err := p.rules(boot, b.names)
+	next, err := p.rules(boot, m.names)
 	if err != nil {
 		return err
 	}
 	next.lockDown = p.before.lockDown // which the status still shows
-	file := PanicFile(b.store.path)
+	file := PanicFile(m.store.path)
 	was, _ := os.ReadFile(file)
 	text, err := json.Marshal(p.panicRecord)
 	if err == nil {
@@ -99,22 +99,22 @@ func (b *Book) Panic(ctx context.Context, s *api.Session, tunnel uint16) error {
 	}
 	// What cannot be recorded is in force all the same, but a restart would lift it.
 	unsaved := err
-	if err := b.enforceLocked(next); err != nil {
+	if err := m.enforceLocked(next); err != nil {
 		return errors.Join(fmt.Errorf("nothing was changed: %w", err), restore(file, was))
 	}
-	if t := b.trial; t != nil {
-		b.endTrialLocked()
+	if t := m.trial; t != nil {
+		m.endTrialLocked()
 		if t.ended != nil {
-			go t.ended() // it may ask the Book
+			go t.ended() // it may ask the Manager
 		}
 	}
-	b.panic = p
-	b.showPanic()
+	m.panic = p
+	m.showPanic()
 	if unsaved != nil {
 		return fmt.Errorf("everything is denied, but a restart of the agent would lift that: %w",
 			unsaved)
 	}
-	b.config.Log.Warn("panic: everything is denied", "but", s, "uid", api.Caller(ctx))
+	m.config.Log.Warn("panic: everything is denied", "but", s, "uid", api.Caller(ctx))
 	return nil
 }
 
@@ -134,95 +134,95 @@ func removed(err error) error {
 }
 
 // showPanic has the status show the panic.
-func (b *Book) showPanic() {
-	b.config.Problems.Set(aboutPanic, "panic: everything is denied since "+
-		b.panic.At.Format(time.DateTime), "weir panic --end brings the rules before back")
+func (m *Manager) showPanic() {
+	m.config.Problems.Set(aboutPanic, "panic: everything is denied since "+
+		m.panic.At.Format(time.DateTime), "weir panic --end brings the rules before back")
 }
 
 // EndPanic restores the rules from before the panic.
-func (b *Book) EndPanic(ctx context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
+func (m *Manager) EndPanic(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
 		return errClosed
 	}
-	if b.panic == nil {
+	if m.panic == nil {
 		return &api.Error{Message: "there is no panic to end",
 			Advice: "weir status shows what is in force"}
 	}
-	before := b.panic.before
-	before.Set.Expire(b.config.Clock.Now())
-	if err := b.returnLocked(before); err != nil {
+	before := m.panic.before
+	before.Set.Expire(m.config.Clock.Now())
+	if err := m.returnLocked(before); err != nil {
 		return fmt.Errorf("the panic continues: %w", err)
 	}
-	b.panic = nil
-	b.config.Problems.Solved(aboutPanic)
-	if err := removed(os.Remove(PanicFile(b.store.path))); err != nil {
+	m.panic = nil
+	m.config.Problems.Solved(aboutPanic)
+	if err := removed(os.Remove(PanicFile(m.store.path))); err != nil {
 		return fmt.Errorf("the rules before are in force, but the next start would panic again: %w",
 			err)
 	}
-	b.config.Log.Warn("the panic has ended", "uid", api.Caller(ctx))
+	m.config.Log.Warn("the panic has ended", "uid", api.Caller(ctx))
 	return nil
 }
 
 // InPanic reports whether there is a panic, since when, and which session it allows.
-func (b *Book) InPanic() (at time.Time, s *api.Session, on bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.panic == nil {
+func (m *Manager) InPanic() (at time.Time, s *api.Session, on bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.panic == nil {
 		return at, nil, false
 	}
-	return b.panic.At, b.panic.Session, true
+	return m.panic.At, m.panic.Session, true
 }
 
 // inPanicBefore reports whether there is a record of a panic.
-func (b *Book) inPanicBefore() bool {
-	_, err := os.Lstat(PanicFile(b.store.path))
+func (m *Manager) inPanicBefore() bool {
+	_, err := os.Lstat(PanicFile(m.store.path))
 	return err == nil
 }
 
 // resumePanicLocked continues a panic that was on before the start. A record that cannot be read is
 // one of a panic that spares nothing.
-func (b *Book) resumePanicLocked(first Version) (on bool, err error) {
-	if !b.inPanicBefore() {
+func (m *Manager) resumePanicLocked(first Version) (on bool, err error) {
+	if !m.inPanicBefore() {
 		return false, nil
 	}
-	text, err := os.ReadFile(PanicFile(b.store.path))
+	text, err := os.ReadFile(PanicFile(m.store.path))
 	p := &panicking{before: first}
 	if err == nil {
 		err = json.Unmarshal(text, &p.panicRecord)
 	}
-	boot, next := b.config.Clock.Stamp().Boot, Version{}
+	boot, next := m.config.Clock.Stamp().Boot, Version{}
 	if err == nil {
-		next, err = p.rules(boot, b.names)
+		next, err = p.rules(boot, m.names)
 	}
 	if err != nil {
 		p.panicRecord = panicRecord{}
-		b.config.Log.Error("the record of the panic cannot be used: no session is spared",
+		m.config.Log.Error("the record of the panic cannot be used: no session is spared",
 			"err", err)
-		if next, err = p.rules(boot, b.names); err != nil {
+		if next, err = p.rules(boot, m.names); err != nil {
 			return false, err
 		}
 	}
 	next.lockDown = first.lockDown // which the status still shows
-	if err := b.enforceLocked(next); err != nil {
+	if err := m.enforceLocked(next); err != nil {
 		return false, err
 	}
-	b.panic = p
-	b.showPanic()
+	m.panic = p
+	m.showPanic()
 	return true, nil
 }
 
 // lastingLocked returns the rules that the node has when a trial was not confirmed and a panic has
 // ended: those that are saved.
-func (b *Book) lastingLocked() Version {
+func (m *Manager) lastingLocked() Version {
 	switch {
-	case b.panic != nil:
-		return b.panic.before
-	case b.trial != nil:
-		return b.trial.before
+	case m.panic != nil:
+		return m.panic.before
+	case m.trial != nil:
+		return m.trial.before
 	}
-	return b.rules
+	return m.rules
 }
 
 // errPanic refuses changes during a panic.
@@ -234,12 +234,12 @@ func (errPanic) Error() string { return "there is a panic: no rule is changed un
 func (errPanic) Hint() string { return "weir panic --end" }
 
 // keptLocked are the rule sets that may come into force again.
-func (b *Book) keptLocked() (sets []*rule.Ruleset) {
-	if b.trial != nil {
-		sets = append(sets, b.trial.before.Set)
+func (m *Manager) keptLocked() (sets []*rule.Ruleset) {
+	if m.trial != nil {
+		sets = append(sets, m.trial.before.Set)
 	}
-	if b.panic != nil {
-		sets = append(sets, b.panic.before.Set)
+	if m.panic != nil {
+		sets = append(sets, m.panic.before.Set)
 	}
 	return sets
 }

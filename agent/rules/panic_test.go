@@ -25,10 +25,10 @@ func flows(e *soft.Engine, from, to uint16) bool {
 		netip.AddrPortFrom(netip.MustParseAddr("192.0.2.2"), to)).Verdict.Pass
 }
 
-// panicBook returns a Book whose rules let ports 22 and 80 in.
-func panicBook(t *testing.T) (*Book, *soft.Engine, *hands) {
+// panicManager returns a Manager whose rules let ports 22 and 80 in.
+func panicManager(t *testing.T) (*Manager, *soft.Engine, *hands) {
 	t.Helper()
-	b, e := newBook(t)
+	b, e := newManager(t)
 	h := newHands()
 	b.config.Clock, b.store.clock = h.clock(), h.clock()
 	set := ruleset(t, "add allow tcp from any to any 22,80\ntable banned add 192.0.2.9 timeout 1h")
@@ -41,7 +41,7 @@ func panicBook(t *testing.T) (*Book, *soft.Engine, *hands) {
 
 // TestPanic: only the session passes, nothing can be changed, and the end brings the rules back.
 func TestPanic(t *testing.T) {
-	b, e, _ := panicBook(t)
+	b, e, _ := panicManager(t)
 	if err := b.EndPanic(t.Context()); err == nil {
 		t.Error("a panic ends that never began")
 	}
@@ -104,7 +104,7 @@ func TestPanicSurvives(t *testing.T) {
 		{name: "a session of two families", boot: "one",
 			damage: `{"boot":"one","session":{"from":"192.0.2.1:4000","to":"[2001:db8::1]:22"}}`},
 	} {
-		b, _, h := panicBook(t)
+		b, _, h := panicManager(t)
 		if err := b.Panic(t.Context(), ssh, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -120,9 +120,9 @@ func TestPanicSurvives(t *testing.T) {
 		if c.boot != h.boot {
 			h.boot, h.up = c.boot, time.Minute
 		}
-		next, e := newBook(t)
+		next, e := newManager(t)
 		next.store.path, next.store.clock, next.config.Clock = b.store.path, h.clock(), h.clock()
-		first, err := next.First()
+		first, err := next.Initial()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestPanicSurvives(t *testing.T) {
 
 // TestTrialDuringAPanic: a start that is to try rules is refused during a panic, which continues.
 func TestTrialDuringAPanic(t *testing.T) {
-	b, _, _ := panicBook(t)
+	b, _, _ := panicManager(t)
 	if err := b.Panic(t.Context(), nil, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -156,9 +156,9 @@ func TestTrialDuringAPanic(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := savedText(t, b)
-	next := nextBook(t, b)
+	next := nextManager(t, b)
 	next.config.Confirm = time.Hour
-	first, err := next.First()
+	first, err := next.Initial()
 	if err != nil || first.before == nil {
 		t.Fatal(first, err)
 	}
@@ -172,7 +172,7 @@ func TestTrialDuringAPanic(t *testing.T) {
 
 // TestPanicDuringATrial: what comes back are the rules before the trial.
 func TestPanicDuringATrial(t *testing.T) {
-	b, e, _ := panicBook(t)
+	b, e, _ := panicManager(t)
 	if err := b.load(Version{Set: ruleset(t, "add allow tcp from any to any 81"), Strict: true},
 		time.Hour, nil); err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestPanicDuringATrial(t *testing.T) {
 
 // TestPanicOnAFullDisk: it is in force, and the answer says that a restart would lift it.
 func TestPanicOnAFullDisk(t *testing.T) {
-	b, e, _ := panicBook(t)
+	b, e, _ := panicManager(t)
 	if err := os.Mkdir(PanicFile(b.store.path), 0o700); err != nil {
 		t.Fatal(err)
 	}

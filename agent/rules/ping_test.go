@@ -7,7 +7,7 @@ import (
 
 // TestPingWaitsForTheLock: the watchdog sees a goroutine that keeps the lock.
 func TestPingWaitsForTheLock(t *testing.T) {
-	b := new(Book)
+	b := new(Manager)
 	b.mu.Lock()
 	free := make(chan struct{})
 	go func() {

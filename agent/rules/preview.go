@@ -51,14 +51,14 @@ type Events func() (iter.Seq[observe.Event], error)
 func (x *Explainer) Preview(ctx context.Context, text string, events Events) (a api.Preview,
 	err error) {
 	a = api.Preview{Version: api.Version, Added: []api.Rule{}, Removed: []api.Rule{},
-		Doubts: []string{}}
+		Warnings: []string{}}
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	if at := strings.IndexFunc(text, unprintable); at >= 0 {
 		a.Message = fmt.Sprintf("line %d has a character that cannot be printed",
 			strings.Count(text[:at], "\n")+1)
 		return a, nil
 	}
-	commands, err := rule.ParseCommands("change", text, x.Book.names)
+	commands, err := rule.ParseCommands("change", text, x.Manager.names)
 	if err != nil {
 		a.Mistakes, a.Message = mistakes(err)
 		return a, nil
@@ -75,7 +75,7 @@ func (x *Explainer) Preview(ctx context.Context, text string, events Events) (a 
 	}
 	a.Fine, a.Command = true, shellCommand(text)
 	a.Added, a.Removed = difference(p.then.Set, p.now.Set), difference(p.now.Set, p.then.Set)
-	if a.Doubts, err = x.newDoubts(p); err != nil || events == nil {
+	if a.Warnings, err = x.newWarnings(p); err != nil || events == nil {
 		return a, err
 	}
 	seq, err := events()
@@ -89,11 +89,11 @@ func (x *Explainer) Preview(ctx context.Context, text string, events Events) (a 
 // preview makes the change on a copy of the rules in force.
 func (x *Explainer) preview(commands []*rule.Command) (p *preview, err error) {
 	p = &preview{ifs: x.Interfaces()}
-	x.Book.View(func(r Version, _ *program.Program) {
+	x.Manager.View(func(r Version, _ *program.Program) {
 		// members of tables change under the lock alone
 		p.now.Version, p.then.Version = r, r
 		p.now.Set, p.then.Set = r.Set.Clone(), r.Set.Clone()
-		p.then.Set.Now = x.Book.config.Clock.Now()
+		p.then.Set.Now = x.Manager.config.Clock.Now()
 	})
 	if _, err := p.then.apply("change", commands); err != nil {
 		return p, err
@@ -117,15 +117,15 @@ var errListUnread = errors.New("a preview does not read files: what the table wo
 
 func readNoList(string) (*rule.List, error) { return nil, errListUnread }
 
-// newDoubts returns what is doubtful about the changed rules and not about those in force.
-func (x *Explainer) newDoubts(p *preview) (all []string, err error) {
+// newWarnings returns what is doubtful about the changed rules and not about those in force.
+func (x *Explainer) newWarnings(p *preview) (all []string, err error) {
 	labels := x.Labels()
-	old := doubts(p.now.Set, p.now.Strict, p.ifs, labels)
+	old := warnings(p.now.Set, p.now.Strict, p.ifs, labels)
 	all = []string{}
-	if err := x.Book.changeable(); err != nil {
+	if err := x.Manager.changeable(); err != nil {
 		all = append(all, "the command would be refused now: "+err.Error())
 	}
-	for _, d := range doubts(p.then.Set, p.then.Strict, p.ifs, labels) {
+	for _, d := range warnings(p.then.Set, p.then.Strict, p.ifs, labels) {
 		if !slices.Contains(old, d) {
 			all = append(all, d)
 		}

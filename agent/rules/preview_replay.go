@@ -144,7 +144,7 @@ func (p *preview) replay(ctx context.Context, events iter.Seq[observe.Event],
 }
 
 // decide returns the verdict about the first packet of a flow, or about a packet that begins none.
-func (s *side) decide(f *flowSeen) api.Decided {
+func (s *side) decide(f *flowSeen) api.Verdict {
 	in := &firewall.Input{Hook: f.hook}
 	x := s.engine.Check(in, f.proto, f.src, f.dst)
 	if f.flags != 0 {
@@ -152,7 +152,7 @@ func (s *side) decide(f *flowSeen) api.Decided {
 			x = s.engine.Explain(in, b)
 		}
 	}
-	d := api.Decided{Passed: x.Verdict.Pass, Rule: x.Verdict.Rule,
+	d := api.Verdict{Passed: x.Verdict.Pass, Rule: x.Verdict.Rule,
 		Reason: x.Verdict.Reason.String()}
 	if d.Rule != 0 {
 		d.Text = s.program.Texts[x.Verdict.Slot]

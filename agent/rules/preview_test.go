@@ -21,13 +21,13 @@ import (
 // newExplainer returns the rules of a host with eth0 and a pod.
 func newExplainer(t *testing.T, text string) *Explainer {
 	t.Helper()
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	if _, err := b.Run(t.Context(), api.Commands{Name: "rules", Text: text}); err != nil {
 		t.Fatal(err)
 	}
 	ifs := []firewall.Interface{{Index: 2, Name: "eth0",
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}, {Index: 7, Name: "pod:web"}}
-	return &Explainer{Book: b, Options: firewall.DefaultOptions(),
+	return &Explainer{Manager: b, Options: firewall.DefaultOptions(),
 		Interfaces: func() []firewall.Interface { return ifs },
 		Labels: func() map[string][]rule.TableEntry {
 			return map[string][]rule.TableEntry{"app=web": {{Prefix: netip.MustParsePrefix(
@@ -76,7 +76,7 @@ add 900 deny ip from any to any
 	j[len(j)-1].Verdict.Reason = firewall.ReasonTCPWindow
 	j = append(j, j[0]) // the same flow again, as its end reports it
 	j[len(j)-1].Kind = firewall.EventEnd
-	before := fmt.Sprint(x.Book.List())
+	before := fmt.Sprint(x.Manager.List())
 
 	a, err := x.Preview(t.Context(), `# no more of these, and a web server of the host
 add 50 deny ip from table(bad) to any
@@ -109,7 +109,7 @@ add 200 allow udp from any to me 53,54 keep-state
 		a.Removed[0].Text != "allow udp from any to me 53 keep-state" {
 		t.Errorf("added %+v, removed %+v", a.Added, a.Removed)
 	}
-	if after := fmt.Sprint(x.Book.List()); after != before {
+	if after := fmt.Sprint(x.Manager.List()); after != before {
 		t.Errorf("the rules were\n%s\nand are\n%s", before, after)
 	}
 }
@@ -140,7 +140,7 @@ func TestPreviewChecks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := a.Message + "\n" + a.Command + "\n" + strings.Join(a.Doubts, "\n")
+		said := a.Message + "\n" + a.Command + "\n" + strings.Join(a.Warnings, "\n")
 		for _, m := range a.Mistakes {
 			said += fmt.Sprintf("\n%d:%d %s", m.Line, m.Column, m.Message)
 		}
@@ -148,12 +148,12 @@ func TestPreviewChecks(t *testing.T) {
 			t.Errorf("%q: %q in %q", tc.text, tc.want, said)
 		}
 	}
-	x.Book.config.Shared = func() (Version, bool) { return Version{}, false }
+	x.Manager.config.Shared = func() (Version, bool) { return Version{}, false }
 	a, err := x.Preview(t.Context(), "add 5 deny ip from any to me 80", nil)
-	if err != nil || !strings.Contains(strings.Join(a.Doubts, "\n"), "would be refused now") {
-		t.Errorf("on a host of a cluster: %q %v", a.Doubts, err)
+	if err != nil || !strings.Contains(strings.Join(a.Warnings, "\n"), "would be refused now") {
+		t.Errorf("on a host of a cluster: %q %v", a.Warnings, err)
 	}
-	x.Book.config.Shared = nil
+	x.Manager.config.Shared = nil
 }
 
 // TestPreviewReadsNoFile: members of group weir may ask for a preview, and must not read what root

@@ -214,7 +214,7 @@ func (s *savedRules) format(r Version) []byte {
 
 // formatMember writes a member with what it has left, or nothing if that is nothing.
 func formatMember(b *bytes.Buffer, set *rule.Ruleset, table string, p netip.Prefix, value uint32) {
-	end, timed := set.Ends[table][p]
+	end, timed := set.Deadlines[table][p]
 	switch {
 	case !timed:
 		fmt.Fprintf(b, "table %s add %s %d\n", table, p, value)

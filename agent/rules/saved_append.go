@@ -120,13 +120,13 @@ func writeAt(path string, at int64, text []byte) error {
 
 // memberLine is the command in canonical words. Its timeouts count from a moment so long ago.
 func memberLine(c *rule.Command, ago time.Duration) []byte {
-	verb := "delete"
-	if c.Verb == rule.VerbTableAdd {
-		verb = "add"
+	command := "delete"
+	if c.Kind == rule.CommandTableAdd {
+		command = "add"
 	}
-	b := fmt.Appendf(nil, "table %s %s", c.Table, verb)
+	b := fmt.Appendf(nil, "table %s %s", c.Table, command)
 	for i, e := range c.Entries {
-		if b = fmt.Appendf(b, " %s", e.Prefix); c.Verb == rule.VerbTableAdd {
+		if b = fmt.Appendf(b, " %s", e.Prefix); c.Kind == rule.CommandTableAdd {
 			b = fmt.Appendf(b, " %d", e.Value)
 		}
 		if left := c.Timeout(i); left > 0 {

@@ -179,7 +179,7 @@ func block(t *testing.T, dir string) func() {
 
 // TestChangeThatCannotBeSavedIsNeverInForce: not for a moment, which would cut connections.
 func TestChangeThatCannotBeSavedIsNeverInForce(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	must(t, b, "add 10 deny tcp from table(bad) to any", "table bad add 192.0.2.7")
 	calls := &loads{Engine: e}
 	b.config.Engine = calls
@@ -210,7 +210,7 @@ func TestChangeThatCannotBeSavedIsNeverInForce(t *testing.T) {
 
 // TestTrialThatCannotBeSavedContinues: a confirmation that fails leaves the trial as it is.
 func TestTrialThatCannotBeSavedContinues(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
 	if err := b.load(Version{Set: ruleset(t, "add 5 allow tcp from any to any 81"), Strict: true,
 		Source: "new"}, time.Hour, nil); err != nil {
@@ -232,7 +232,7 @@ func TestTrialThatCannotBeSavedContinues(t *testing.T) {
 // TestStartThatCannotSave: the first rules are in force whether or not they can be saved, and are
 // saved when they can.
 func TestStartThatCannotSave(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
 	unblock := block(t, filepath.Dir(b.store.path))
 	unsaved, err := b.begin(Version{Set: ruleset(t, "add 10 deny tcp from any to any 82"),
@@ -268,7 +268,7 @@ func TestStartThatCannotSave(t *testing.T) {
 // trials and members of tables too.
 func TestAnsweredChangesSurviveAPowerCut(t *testing.T) {
 	d := powercut.New(t)
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	b.store.path = filepath.Join(d.Dir, "state", "rules.saved")
 	b.store.tail = nil
 	check := func(when string) {
@@ -311,7 +311,7 @@ func TestAnsweredChangesSurviveAPowerCut(t *testing.T) {
 // TestManyMembersDoNotRewriteTheFile: the changes stand behind the rules until they are as long
 // as these.
 func TestManyMembersDoNotRewriteTheFile(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	var members []string
 	for i := range 20000 {
 		members = append(members, fmt.Sprintf("10.1.%d.%d", i>>8, i&255))
@@ -346,9 +346,9 @@ func TestManyMembersDoNotRewriteTheFile(t *testing.T) {
 }
 
 // TestCloseWritesTheTailIntoTheWhole: after a clean end the file has no tail. What the file holds
-// that is not this Book's is left alone.
+// that is not this Manager's is left alone.
 func TestCloseWritesTheTailIntoTheWhole(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	must(t, b, "table x add 10.0.0.1")
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
@@ -360,7 +360,7 @@ func TestCloseWritesTheTailIntoTheWhole(t *testing.T) {
 		t.Errorf("the file is\n%s", text)
 	}
 	const other = "another program's"
-	other2, _ := newBook(t)
+	other2, _ := newManager(t)
 	other2.store.tail = nil // as when the file could not be read
 	if err := os.WriteFile(other2.store.path, []byte(other), 0o600); err != nil {
 		t.Fatal(err)

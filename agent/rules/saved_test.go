@@ -206,7 +206,7 @@ func TestUnreadableRuleFile(t *testing.T) {
 // TestRulesThatDoNotCompileAreNotSaved: they are written beside the file while they are compiled,
 // and nothing of them is left.
 func TestRulesThatDoNotCompileAreNotSaved(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
 	before := savedText(t, b)
 	var text strings.Builder
@@ -226,13 +226,13 @@ func TestRulesThatDoNotCompileAreNotSaved(t *testing.T) {
 	}
 }
 
-// TestGiven: what a start without rules saves does not count as rules; all others do, also those
+// TestHadRules: what a start without rules saves does not count as rules; all others do, also those
 // that cannot be read or were set aside.
-func TestGiven(t *testing.T) {
-	b, _ := newBook(t)
+func TestHadRules(t *testing.T) {
+	b, _ := newManager(t)
 	expect := func(when string, want bool) {
 		t.Helper()
-		if got := Given(b.store.path); got != want {
+		if got := HadRules(b.store.path); got != want {
 			t.Errorf("%s: %t, want %t", when, got, want)
 		}
 	}

@@ -9,105 +9,105 @@ import (
 
 // Parse reads a rule file with the host's names, as ParseGiven does. It may hold no rule: it is a
 // part of the rules.
-func (b *Book) Parse(name, text string) (*rule.Ruleset, error) {
-	return rule.ParseFile(name, text, b.names)
+func (m *Manager) Parse(name, text string) (*rule.Ruleset, error) {
+	return rule.ParseFile(name, text, m.names)
 }
 
 // Enforce puts rules of the host's cluster in force, in place of those before and of those on
 // trial. With a trial longer than 0, the last rules that were not on trial come back when it ends
 // without Keep, and then ended is called. A full disk does not prevent that: saving is tried again.
 // During a panic it returns an error: the cluster tries again.
-func (b *Book) Enforce(next Version, try time.Duration, ended func()) error {
-	if err := b.prepareLists(next.Set); err != nil {
+func (m *Manager) Enforce(next Version, try time.Duration, ended func()) error {
+	if err := m.prepareLists(next.Set); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
 		return errClosed
 	}
-	if b.panic != nil {
+	if m.panic != nil {
 		return errPanic{}
 	}
-	before, last := b.rules, b.trial
+	before, last := m.rules, m.trial
 	if last != nil {
 		before = last.before
 	}
-	if err := b.enforceLocked(next); err != nil {
+	if err := m.enforceLocked(next); err != nil {
 		return err
 	}
 	if last != nil {
-		b.endTrialLocked()
+		m.endTrialLocked()
 	}
 	if try > 0 {
-		b.tryLocked(next.Source, before, try, ended)
+		m.tryLocked(next.Source, before, try, ended)
 		return nil
 	}
-	b.saveSharedLocked()
+	m.saveSharedLocked()
 	return nil
 }
 
 // Keep keeps rules of the cluster that are on trial.
-func (b *Book) Keep() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
+func (m *Manager) Keep() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
 		return errClosed
 	}
-	if b.trial == nil {
+	if m.trial == nil {
 		return errNoTrial
 	}
-	b.endTrialLocked()
-	b.saveSharedLocked()
+	m.endTrialLocked()
+	m.saveSharedLocked()
 	return nil
 }
 
 // background is the saving of rules of the cluster.
 type background struct {
-	runs, again bool // guarded by Book.mu
+	runs, again bool // guarded by Manager.mu
 	group       sync.WaitGroup
 }
 
 // saveSharedLocked saves rules of the cluster without the lock: the host's copy of the store has
 // them, and a disk that hangs must delay neither the next version nor status. What is saved is what
 // a start without that copy enforces.
-func (b *Book) saveSharedLocked() {
-	s := &b.background
-	if s.again = true; !s.runs && !b.closed {
+func (m *Manager) saveSharedLocked() {
+	s := &m.background
+	if s.again = true; !s.runs && !m.closed {
 		s.runs = true
-		s.group.Go(b.saveShared)
+		s.group.Go(m.saveShared)
 	}
 }
 
-func (b *Book) saveShared() {
-	s := &b.background
+func (m *Manager) saveShared() {
+	s := &m.background
 	for {
-		b.mu.Lock()
+		m.mu.Lock()
 		if !s.again {
 			s.runs = false
-			b.mu.Unlock()
+			m.mu.Unlock()
 			return
 		}
 		s.again = false
-		b.store.setBase(ofCluster)
-		text, tail := b.store.whole(b.lastingLocked())
-		b.store.mu.Lock() // before the other one is free: changes of members come behind it
-		b.mu.Unlock()
-		w, err := b.store.prepareLocked(text, tail)
+		m.store.setBase(ofCluster)
+		text, tail := m.store.whole(m.lastingLocked())
+		m.store.mu.Lock() // before the other one is free: changes of members come behind it
+		m.mu.Unlock()
+		w, err := m.store.prepareLocked(text, tail)
 		if err == nil {
 			err = w.commitLocked()
 		}
-		b.store.mu.Unlock()
+		m.store.mu.Unlock()
 		if err == nil {
-			b.config.Problems.Solved(aboutSaving)
+			m.config.Problems.Solved(aboutSaving)
 			continue
 		}
-		b.config.Problems.Set(aboutSaving, "the rules in force cannot be saved: "+err.Error(),
+		m.config.Problems.Set(aboutSaving, "the rules in force cannot be saved: "+err.Error(),
 			"free space on the disk; it is tried again")
 		time.AfterFunc(saveEvery, func() {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.saveSharedLocked()
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.saveSharedLocked()
 		})
 	}
 }

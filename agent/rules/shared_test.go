@@ -15,7 +15,7 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-func version(t *testing.T, b *Book, text string) Version {
+func version(t *testing.T, b *Manager, text string) Version {
 	t.Helper()
 	set, err := b.Parse("all", text)
 	if err != nil {
@@ -28,7 +28,7 @@ func version(t *testing.T, b *Book, text string) Version {
 // kept goes back to the last one that was not on trial; a start begins with that one, and commands
 // of this host alone are refused.
 func TestSharedRules(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	b.config.Shared = func() (Version, bool) { return Version{}, false }
 	open := func(port string) Version {
 		return version(t, b, "add 100 allow tcp from any to any "+port+"\n")
@@ -95,7 +95,7 @@ func TestSharedRules(t *testing.T) {
 		t.Error("a rule file is loaded on this host alone")
 	}
 	b.config.Shared = func() (Version, bool) { return open("82"), true }
-	if first, err := b.First(); err != nil ||
+	if first, err := b.Initial(); err != nil ||
 		first.Set.Rules[0].Text() != open("82").Set.Rules[0].Text() {
 		t.Errorf("a start begins with %+v, %v", first, err)
 	}
@@ -104,7 +104,7 @@ func TestSharedRules(t *testing.T) {
 // TestPanicOfAHostOfACluster: a panic ends a trial of the cluster, and no version of the cluster
 // lifts it. A version of rules with a table from a file reads the host's file.
 func TestPanicOfAHostOfACluster(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	b.config.Shared = func() (Version, bool) { return Version{}, false }
 	first := version(t, b, "add 100 allow tcp from any to any 80\n")
 	if err := b.Enforce(first, 0, nil); err != nil {
@@ -141,21 +141,21 @@ func TestPanicOfAHostOfACluster(t *testing.T) {
 // TestCutsOff: the rule that would refuse a connection of this host, or to it, is named, in both
 // directions; what no rule sees is not evaluated.
 func TestCutsOff(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	guarded := true
 	lo := firewall.Interface{Index: 1, Name: "lo",
 		Addrs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")}}
-	x := &Explainer{Book: b, Options: firewall.DefaultOptions(),
+	x := &Explainer{Manager: b, Options: firewall.DefaultOptions(),
 		Interfaces: func() []firewall.Interface { return []firewall.Interface{lo} },
 		Labels:     func() map[string][]rule.TableEntry { return nil },
 		Guards:     func(string) bool { return guarded }}
 	store := netip.MustParseAddrPort("127.0.0.1:7477")
-	out := []Needed{{To: store}}
-	in := []Needed{{From: netip.MustParseAddr("127.0.0.7"), To: store}}
+	out := []RequiredConn{{To: store}}
+	in := []RequiredConn{{From: netip.MustParseAddr("127.0.0.7"), To: store}}
 	const keep = "add 10 check-state\nadd 20 allow tcp from any to any 7477 setup keep-state\n"
 	for _, c := range []struct {
 		rules  string
-		needed []Needed
+		needed []RequiredConn
 		want   string
 	}{
 		{keep, out, ""},
@@ -168,7 +168,7 @@ func TestCutsOff(t *testing.T) {
 		{"add 20 allow tcp from any to any 7477\n", out, "rule 65535"},
 		{"add 5 deny tcp from any 7477 to any\n" + keep, out, "rule 5 (deny tcp from any 7477"},
 	} {
-		why, err := x.CutsOff(version(t, b, c.rules), c.needed, nil)
+		why, err := x.CheckConnectivity(version(t, b, c.rules), c.needed, nil)
 		if err != nil || !strings.HasPrefix(why, c.want) || c.want == "" && why != "" {
 			t.Errorf("%q: %q, %v, want %q", c.rules, why, err, c.want)
 		}
@@ -176,23 +176,24 @@ func TestCutsOff(t *testing.T) {
 	// An address that the rules in force refuse is one that a host may say of itself.
 	must(t, b, "add 10 check-state", "add 15 deny ip from 127.0.0.66 to any",
 		"add 20 allow tcp from any to any 7477 setup keep-state")
-	evil := []Needed{{From: netip.MustParseAddr("127.0.0.66"), To: store}}
+	evil := []RequiredConn{{From: netip.MustParseAddr("127.0.0.66"), To: store}}
 	refusing := "add 5 deny ip from 127.0.0.66 to any\n"
-	if why, err := x.CutsOff(version(t, b, refusing+keep), evil, nil); err != nil || why != "" {
+	if why, err := x.CheckConnectivity(version(t, b, refusing+keep), evil, nil); err != nil ||
+		why != "" {
 		t.Errorf("a stolen host prevents a version: %q, %v", why, err)
 	}
-	if why, _ := x.CutsOff(version(t, b, "add 5 deny tcp from any to any 7477 in\n"+keep),
+	if why, _ := x.CheckConnectivity(version(t, b, "add 5 deny tcp from any to any 7477 in\n"+keep),
 		append(evil, in...), nil); !strings.Contains(why, "127.0.0.7 off") {
 		t.Errorf("one that is not refused now: %q", why)
 	}
 	session := &api.Session{From: netip.MustParseAddrPort("127.0.0.7:5000"),
 		To: netip.MustParseAddrPort("127.0.0.1:22")}
-	if why, err := x.CutsOff(version(t, b, keep), nil, session); err != nil ||
+	if why, err := x.CheckConnectivity(version(t, b, keep), nil, session); err != nil ||
 		!strings.Contains(why, "could not come in again") {
 		t.Errorf("the session: %q, %v", why, err)
 	}
 	guarded = false
-	if why, err := x.CutsOff(version(t, b, "add 5 deny ip from any to any\n"), out,
+	if why, err := x.CheckConnectivity(version(t, b, "add 5 deny ip from any to any\n"), out,
 		session); err != nil ||
 		why != "" {
 		t.Errorf("an interface that is not guarded: %q, %v", why, err)
@@ -202,7 +203,7 @@ func TestCutsOff(t *testing.T) {
 // TestSharedDiskThatHangs: it delays neither versions of the cluster nor who asks for the rules.
 // Once it answers, the last version is saved.
 func TestSharedDiskThatHangs(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	disk := powercut.New(t)
 	b.config.Shared = func() (Version, bool) { return Version{}, false }
 	b.store.path = filepath.Join(disk.Dir, "saved")

@@ -10,38 +10,38 @@ import (
 	"github.com/weirnet/weir/rule/op"
 )
 
-// First chooses the rules to start with.
-func (b *Book) First() (First, error) {
-	if b.config.Shared != nil {
-		if shared, ok := b.config.Shared(); ok {
-			b.store.setBase(ofCluster)
-			return First{Version: shared, Denied: shared.Strict}, nil
+// Initial chooses the rules to start with.
+func (m *Manager) Initial() (Initial, error) {
+	if m.config.Shared != nil {
+		if shared, ok := m.config.Shared(); ok {
+			m.store.setBase(ofCluster)
+			return Initial{Version: shared, Denied: shared.Strict}, nil
 		}
 	}
-	file, needed := b.file()
-	first, err := b.store.first(file, needed)
+	file, needed := m.file()
+	first, err := m.store.first(file, needed)
 	if err == nil {
-		err = b.firstLists(first)
+		err = m.firstLists(first)
 	}
-	if first.shared && b.config.Shared != nil {
-		b.store.setBase(ofCluster)
+	if first.shared && m.config.Shared != nil {
+		m.store.setBase(ofCluster)
 	}
-	if why := b.config.Unfollowed(); why != nil && err == nil {
+	if why := m.config.Unfollowed(); why != nil && err == nil {
 		err = unfilled(first.Set, why)
 	}
 	if err != nil {
-		return b.lockDown(file, err)
+		return m.lockDown(file, err)
 	}
 	if first.problem != nil {
-		b.config.Problems.Add("the rule file cannot be used; the rules of the last change are in "+
+		m.config.Problems.Add("the rule file cannot be used; the rules of the last change are in "+
 			"force: "+first.problem.Error(), "weir fw check "+file)
 	}
 	if first.aside {
-		b.config.Log.Info("the rule file was edited: it is in force, the saved rules were set "+
-			"aside", "aside", b.store.path+".old")
+		m.config.Log.Info("the rule file was edited: it is in force, the saved rules were set "+
+			"aside", "aside", m.store.path+".old")
 	}
 	if first.damage != nil {
-		b.config.Problems.Put(*first.damage)
+		m.config.Problems.Put(*first.damage)
 	}
 	return first, nil
 }
@@ -49,37 +49,37 @@ func (b *Book) First() (First, error) {
 // Begin puts the first rules in force, and saves them, or retries that for as long as the node
 // runs. Rules that the owner wants confirmed are on trial first, unless they were in force before.
 // During a panic they cannot be, and would be in force untried when it ends: that is an error.
-func (b *Book) Begin(first First) error {
-	if try := b.config.Confirm; try > 0 && first.before != nil {
-		if b.inPanicBefore() {
+func (m *Manager) Begin(first Initial) error {
+	if try := m.config.Confirm; try > 0 && first.before != nil {
+		if m.inPanicBefore() {
 			return &api.Error{Message: "a panic is on: " + first.Source + " cannot be on trial",
 				Advice: "start without --confirm, or undo the change of that file; " +
 					"weir panic --end ends the panic"}
 		}
-		if err := b.try(first, try); err != nil {
+		if err := m.try(first, try); err != nil {
 			return fmt.Errorf("enforce %s: %w", first.Source, err)
 		}
 		return nil
 	}
-	unsaved, err := b.begin(first.Version)
+	unsaved, err := m.begin(first.Version)
 	if err != nil {
 		return fmt.Errorf("enforce %s: %w", first.Source, err)
 	}
-	b.unsaved(unsaved)
+	m.unsaved(unsaved)
 	return nil
 }
 
 // try puts the first rules in force on trial.
-func (b *Book) try(first First, most time.Duration) error {
+func (m *Manager) try(first Initial, most time.Duration) error {
 	if err := checkTrial(most); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.enforceLocked(first.Version); err != nil {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.enforceLocked(first.Version); err != nil {
 		return err
 	}
-	b.beginTrialLocked(first.Source, *first.before, most)
+	m.beginTrialLocked(first.Source, *first.before, most)
 	return nil
 }
 
@@ -124,12 +124,12 @@ const aboutSaving = "saving the rules"
 
 // unsaved records that the first rules could not be saved, and retries for as long as the node
 // runs.
-func (b *Book) unsaved(err error) {
+func (m *Manager) unsaved(err error) {
 	if err == nil {
-		b.config.Problems.Solved(aboutSaving)
+		m.config.Problems.Solved(aboutSaving)
 		return
 	}
-	b.config.Problems.Set(aboutSaving, "the rules in force cannot be saved: "+err.Error(),
+	m.config.Problems.Set(aboutSaving, "the rules in force cannot be saved: "+err.Error(),
 		"free space on the disk; it is tried again")
-	time.AfterFunc(saveEvery, func() { b.unsaved(b.saveAgain()) })
+	time.AfterFunc(saveEvery, func() { m.unsaved(m.saveAgain()) })
 }

@@ -16,14 +16,14 @@ import (
 // changeMembers adds members to a table or deletes some, at once and without compiling anything.
 // The change is saved before it is in force. The message has a line for each member.
 // If it is lenient, what is to be deleted and is not a member is not an error.
-func (b *Book) changeMembers(c *rule.Command, lenient bool) (message string, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.changeableLocked(); err != nil {
+func (m *Manager) changeMembers(c *rule.Command, lenient bool) (message string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.changeableLocked(); err != nil {
 		return "", err
 	}
-	members := b.rules.Set.Tables[c.Table]
-	if lenient && c.Verb == rule.VerbTableDelete {
+	members := m.rules.Set.Tables[c.Table]
+	if lenient && c.Kind == rule.CommandTableDelete {
 		c.Entries = slices.DeleteFunc(c.Entries, func(e rule.TableEntry) bool {
 			_, member := members[e.Prefix]
 			return !member
@@ -33,7 +33,7 @@ func (b *Book) changeMembers(c *rule.Command, lenient bool) (message string, err
 		return "", nil
 	}
 	message = changed(c, members)
-	if err := b.changeMembersLocked(c); err != nil {
+	if err := m.changeMembersLocked(c); err != nil {
 		return "", err
 	}
 	return message, nil
@@ -45,7 +45,7 @@ func changed(c *rule.Command, before rule.Table) string {
 	for i, e := range c.Entries {
 		have, member := before[e.Prefix]
 		switch {
-		case c.Verb == rule.VerbTableDelete:
+		case c.Kind == rule.CommandTableDelete:
 			lines[i] = fmt.Sprintf("deleted: %s %d", e.Prefix, have)
 		case member:
 			lines[i] = fmt.Sprintf("updated: %s %d", e.Prefix, e.Value)
@@ -56,29 +56,29 @@ func changed(c *rule.Command, before rule.Table) string {
 	return strings.Join(lines, "\n")
 }
 
-func (b *Book) changeMembersLocked(c *rule.Command) error {
-	set := b.rules.Set
-	set.Now = b.config.Clock.Now()
+func (m *Manager) changeMembersLocked(c *rule.Command) error {
+	set := m.rules.Set
+	set.Now = m.config.Clock.Now()
 	if c.Timeouts != nil {
-		if err := b.checkTimed(set, len(c.Entries)); err != nil {
+		if err := m.checkTimed(set, len(c.Entries)); err != nil {
 			return fmt.Errorf("table %s: %w", c.Table, err)
 		}
 	}
-	undo := b.undoMembersLocked(c)
-	if err := c.Apply(b.rules.Set); err != nil {
+	undo := m.undoMembersLocked(c)
+	if err := c.Apply(m.rules.Set); err != nil {
 		return errors.Join(err, undo(0))
 	}
-	saved, err := b.store.prepareMembers(c, b.rules)
+	saved, err := m.store.prepareMembers(c, m.rules)
 	if err != nil {
 		return errors.Join(fmt.Errorf("nothing was changed: save the table: %w", err), undo(0))
 	}
 	for i, e := range c.Entries {
 		var err error
-		if c.Verb == rule.VerbTableAdd {
-			err = b.config.Engine.AddTable(c.Table,
+		if c.Kind == rule.CommandTableAdd {
+			err = m.config.Engine.AddTable(c.Table,
 				rule.TableEntry{Prefix: e.Prefix, Value: e.Value})
 		} else {
-			err = b.config.Engine.DeleteTable(c.Table, e.Prefix)
+			err = m.config.Engine.DeleteTable(c.Table, e.Prefix)
 		}
 		if err != nil {
 			saved.Discard()
@@ -89,26 +89,26 @@ func (b *Book) changeMembersLocked(c *rule.Command) error {
 		return errors.Join(fmt.Errorf("nothing was changed: save the table: %w", err),
 			undo(len(c.Entries)))
 	}
-	b.followMembersLocked(c)
+	m.followMembersLocked(c)
 	return nil
 }
 
 // undoMembersLocked remembers the members that a command is about to change, only those: tables are
 // large. The function puts them back, in the engine those of the first applied entries.
-func (b *Book) undoMembersLocked(c *rule.Command) func(applied int) error {
-	table, there := b.rules.Set.Tables[c.Table]
+func (m *Manager) undoMembersLocked(c *rule.Command) func(applied int) error {
+	table, there := m.rules.Set.Tables[c.Table]
 	before, ends := rule.Table{}, map[netip.Prefix]time.Duration{}
 	for _, e := range c.Entries {
 		if value, member := table[e.Prefix]; member {
 			before[e.Prefix] = value
 		}
-		if at, timed := b.rules.Set.Ends[c.Table][e.Prefix]; timed {
+		if at, timed := m.rules.Set.Deadlines[c.Table][e.Prefix]; timed {
 			ends[e.Prefix] = at
 		}
 	}
 	return func(applied int) (err error) {
-		if now := b.rules.Set.Tables[c.Table]; !there {
-			delete(b.rules.Set.Tables, c.Table)
+		if now := m.rules.Set.Tables[c.Table]; !there {
+			delete(m.rules.Set.Tables, c.Table)
 		} else {
 			for _, e := range c.Entries {
 				delete(now, e.Prefix)
@@ -116,15 +116,15 @@ func (b *Book) undoMembersLocked(c *rule.Command) func(applied int) error {
 			maps.Copy(now, before)
 		}
 		for _, e := range c.Entries {
-			b.rules.Set.SetEnd(c.Table, e.Prefix, ends[e.Prefix])
+			m.rules.Set.SetDeadline(c.Table, e.Prefix, ends[e.Prefix])
 		}
 		for _, e := range c.Entries[:applied] {
 			if value, member := before[e.Prefix]; member {
-				err = errors.Join(err, b.config.Engine.AddTable(c.Table,
+				err = errors.Join(err, m.config.Engine.AddTable(c.Table,
 					rule.TableEntry{Prefix: e.Prefix, Value: value}))
 			} else {
 				// the one that was refused may not be there
-				_ = b.config.Engine.DeleteTable(c.Table, e.Prefix)
+				_ = m.config.Engine.DeleteTable(c.Table, e.Prefix)
 			}
 		}
 		return err

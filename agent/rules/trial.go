@@ -8,7 +8,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// trial is a rule set that is rolled back unless it is confirmed. Book.mu guards its fields.
+// trial is a rule set that is rolled back unless it is confirmed. Manager.mu guards its fields.
 type trial struct {
 	name   string
 	before Version
@@ -44,55 +44,55 @@ func checkTrial(t time.Duration) error {
 
 // beginTrialLocked has the rules in force go back to those before, unless they are confirmed in
 // time, whether or not the client is still there.
-func (b *Book) beginTrialLocked(name string, before Version, try time.Duration) {
-	b.tryLocked(name, before, try, nil)
+func (m *Manager) beginTrialLocked(name string, before Version, try time.Duration) {
+	m.tryLocked(name, before, try, nil)
 }
 
-func (b *Book) tryLocked(name string, before Version, try time.Duration, ended func()) {
+func (m *Manager) tryLocked(name string, before Version, try time.Duration, ended func()) {
 	t := &trial{name: name, before: before, ends: time.Now().Add(try), ended: ended}
-	t.timer = time.AfterFunc(try, func() { b.timeIsUp(t) })
-	b.trial = t
+	t.timer = time.AfterFunc(try, func() { m.timeIsUp(t) })
+	m.trial = t
 }
 
 // timeIsUp goes back from a trial that was not confirmed. While the rules before cannot be in
 // force, the trial continues, and it is tried again.
-func (b *Book) timeIsUp(t *trial) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed || b.trial != t {
+func (m *Manager) timeIsUp(t *trial) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed || m.trial != t {
 		return
 	}
-	if err := b.leaveTrialLocked(); err != nil {
+	if err := m.leaveTrialLocked(); err != nil {
 		t.pause = min(max(2*t.pause, firstPause), lastPause)
 		t.ends = time.Now().Add(t.pause)
 		t.timer.Reset(t.pause)
-		b.config.Problems.Set(aboutTrial,
+		m.config.Problems.Set(aboutTrial,
 			fmt.Sprintf("%s was not confirmed, but stays in force: %v", logged(t.name), err),
 			"it is tried again; keep the rules on trial: weir fw confirm")
 		return
 	}
-	b.config.Log.Warn("not confirmed: the rules before are in force", "file", logged(t.name))
+	m.config.Log.Warn("not confirmed: the rules before are in force", "file", logged(t.name))
 	if t.ended != nil {
-		go t.ended() // it may ask the Book
+		go t.ended() // it may ask the Manager
 	}
 }
 
 // leaveTrialLocked ends the trial by going back to the rules before. An error leaves it as it was.
-func (b *Book) leaveTrialLocked() error {
-	before := b.trial.before
-	before.Set.Expire(b.config.Clock.Now())
-	if err := b.returnLocked(before); err != nil {
+func (m *Manager) leaveTrialLocked() error {
+	before := m.trial.before
+	before.Set.Expire(m.config.Clock.Now())
+	if err := m.returnLocked(before); err != nil {
 		return fmt.Errorf("go back to the rules before: %w", err)
 	}
-	b.endTrialLocked()
+	m.endTrialLocked()
 	return nil
 }
 
 // endTrialLocked ends the trial, whichever rules are in force now.
-func (b *Book) endTrialLocked() {
-	b.trial.timer.Stop()
-	b.trial = nil
-	b.config.Problems.Solved(aboutTrial)
+func (m *Manager) endTrialLocked() {
+	m.trial.timer.Stop()
+	m.trial = nil
+	m.config.Problems.Solved(aboutTrial)
 }
 
 // errTrial refuses changes while a rule set is on trial: it would not be clear what to go back to.
@@ -118,46 +118,46 @@ const adviceTrial = "weir fw load FILE --confirm 30s puts one on trial; " +
 
 // TrialLeft returns the name of the rule set on trial and how long it has left; false when there is
 // none.
-func (b *Book) TrialLeft() (name string, left time.Duration, on bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.trial == nil {
+func (m *Manager) TrialLeft() (name string, left time.Duration, on bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.trial == nil {
 		return "", 0, false
 	}
-	return b.trial.name, time.Until(b.trial.ends), true
+	return m.trial.name, time.Until(m.trial.ends), true
 }
 
 // confirm keeps the rules that are on trial. If they cannot be saved, the trial continues.
-func (b *Book) confirm() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
+func (m *Manager) confirm() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
 		return errClosed
 	}
-	if b.trial == nil {
+	if m.trial == nil {
 		return errNoTrial
 	}
-	if err := b.saveTrialLocked(b.trial.file); err != nil {
-		return fmt.Errorf("%w; save the rules: %w", errTrial{time.Until(b.trial.ends)}, err)
+	if err := m.saveTrialLocked(m.trial.file); err != nil {
+		return fmt.Errorf("%w; save the rules: %w", errTrial{time.Until(m.trial.ends)}, err)
 	}
-	b.endTrialLocked()
+	m.endTrialLocked()
 	return nil
 }
 
 // saveTrialLocked saves the rules on trial, and writes their rule file, nil for none: both, or
 // neither. What may fail for want of space comes first. If the agent dies in between, the rule file
 // alone is there, and the next start begins with it: the owner has confirmed it.
-func (b *Book) saveTrialLocked(file *newFile) (err error) {
+func (m *Manager) saveTrialLocked(file *newFile) (err error) {
 	if file == nil {
-		return b.store.save(b.rules)
+		return m.store.save(m.rules)
 	}
-	base := b.store.setBase(fileVersion([]byte(file.text)))
+	base := m.store.setBase(fileVersion([]byte(file.text)))
 	defer func() {
 		if err != nil {
-			b.store.setBase(base)
+			m.store.setBase(base)
 		}
 	}()
-	saved, err := b.store.prepare(b.rules)
+	saved, err := m.store.prepare(m.rules)
 	if err != nil {
 		return err
 	}
@@ -174,19 +174,19 @@ func (b *Book) saveTrialLocked(file *newFile) (err error) {
 
 // goBack ends the trial now, and returns it. If the rules before cannot be in force, the trial
 // continues. A host does not leave the trial of its cluster alone.
-func (b *Book) goBack() (*trial, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	t := b.trial
+func (m *Manager) goBack() (*trial, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.trial
 	switch {
-	case b.closed:
+	case m.closed:
 		return nil, errClosed
-	case b.config.Shared != nil:
+	case m.config.Shared != nil:
 		return nil, errShared{}
 	case t == nil:
 		return nil, errNoTrialToEnd
 	}
-	if err := b.leaveTrialLocked(); err != nil {
+	if err := m.leaveTrialLocked(); err != nil {
 		return nil, fmt.Errorf("%w; %w", errTrial{time.Until(t.ends)}, err)
 	}
 	return t, nil
@@ -194,38 +194,38 @@ func (b *Book) goBack() (*trial, error) {
 
 // replaceableLocked refuses to load rules on this host while a rule set is on trial, where they
 // come from the host's cluster, and after Close.
-func (b *Book) replaceableLocked() error {
-	if b.closed {
+func (m *Manager) replaceableLocked() error {
+	if m.closed {
 		return errClosed
 	}
-	if b.config.Shared != nil {
+	if m.config.Shared != nil {
 		return errShared{}
 	}
-	return b.onTrialLocked()
+	return m.onTrialLocked()
 }
 
 // changeableLocked refuses to change the rules in force by a command where none can be loaded, and
 // while the host is locked down.
-func (b *Book) changeableLocked() error {
-	if err := b.replaceableLocked(); err != nil || b.rules.lockDown == nil {
+func (m *Manager) changeableLocked() error {
+	if err := m.replaceableLocked(); err != nil || m.rules.lockDown == nil {
 		return err
 	}
 	return errLockedDown{}
 }
 
 // changeable returns why no command can change the rules now.
-func (b *Book) changeable() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.changeableLocked()
+func (m *Manager) changeable() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changeableLocked()
 }
 
-func (b *Book) onTrialLocked() error {
-	if b.panic != nil {
+func (m *Manager) onTrialLocked() error {
+	if m.panic != nil {
 		return errPanic{}
 	}
-	if b.trial == nil {
+	if m.trial == nil {
 		return nil
 	}
-	return errTrial{time.Until(b.trial.ends)}
+	return errTrial{time.Until(m.trial.ends)}
 }

@@ -26,7 +26,7 @@ func (l logLines) Write(line []byte) (int, error) {
 // TestRevert: a trial ends at once and once, and the log says who ended it; where the rules before
 // cannot be in force, the trial continues.
 func TestRevert(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
 	before := savedText(t, b)
 	if _, err := b.Revert(t.Context()); !errors.Is(err, errNoTrialToEnd) {
@@ -68,7 +68,7 @@ func TestRevert(t *testing.T) {
 
 // TestEndOfTrialIsLogged: the log says that the time of a trial is up, and names what was on trial.
 func TestEndOfTrialIsLogged(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	log := make(logLines, 9)
 	b.config.Log = slog.New(slog.NewTextHandler(log, nil))
 	trial := Version{Set: ruleset(t, "add 5 deny ip from any to any\n"), Source: "new"}
@@ -82,8 +82,8 @@ func TestEndOfTrialIsLogged(t *testing.T) {
 	}
 }
 
-// noWayBack has a Book refuse, while that is wanted, rules that come back.
-func noWayBack(b *Book) (refuse *atomic.Bool) {
+// noWayBack has a Manager refuse, while that is wanted, rules that come back.
+func noWayBack(b *Manager) (refuse *atomic.Bool) {
 	refuse = new(atomic.Bool)
 	refuse.Store(true)
 	b.config.Prepare = func(p *program.Program) error {
@@ -99,7 +99,7 @@ func noWayBack(b *Book) (refuse *atomic.Bool) {
 // trial continues, the status says why, and they come back once they can. What is saved meanwhile
 // are the rules before.
 func TestTrialGoesBackWhenItCan(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
 	before := savedText(t, b)
 	refuse := noWayBack(b)
@@ -137,7 +137,7 @@ func TestTrialGoesBackWhenItCan(t *testing.T) {
 
 // TestCloseInATrialWithoutAWayBack: the rules on trial are not saved, also when the agent ends.
 func TestCloseInATrialWithoutAWayBack(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	must(t, b, "add 10 deny tcp from any to any 81", "table x add 192.0.2.1",
 		"table x add 192.0.2.2")
 	noWayBack(b)
@@ -162,7 +162,7 @@ func TestCloseInATrialWithoutAWayBack(t *testing.T) {
 func TestConfirmationThatFailsWritesNoFile(t *testing.T) {
 	const text = "add 5 allow tcp from any to any 81\n"
 	for save, old := range map[string]string{api.SaveNew: "", api.SaveReplace: "# the owner's\n"} {
-		b, _ := newBook(t)
+		b, _ := newManager(t)
 		before := 0 // files
 		file := filepath.Join(t.TempDir(), "rules")
 		b.config.Default = file

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// nextBook returns a Book that comes after another one on the same host.
-func nextBook(t *testing.T, b *Book) *Book {
+// nextManager returns a Manager that comes after another one on the same host.
+func nextManager(t *testing.T, b *Manager) *Manager {
 	t.Helper()
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	next, _ := newBook(t)
+	next, _ := newManager(t)
 	next.store.path, next.store.file, next.config.Default = b.store.path, "", b.config.Default
 	return next
 }
@@ -23,7 +23,7 @@ func nextBook(t *testing.T, b *Book) *Book {
 // that the cluster gave it last, not with the rule file from before. Out of the cluster it has them
 // too, until the owner edits the file.
 func TestStartWithoutTheCopy(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	b.store.file = "" // as New makes it
 	b.config.Default = filepath.Join(t.TempDir(), "rules")
 	write := func(text string) {
@@ -32,7 +32,7 @@ func TestStartWithoutTheCopy(t *testing.T) {
 		}
 	}
 	write("add 1 allow ip from any to any\n")
-	begin := func(b *Book, shared *Version, member bool) string {
+	begin := func(b *Manager, shared *Version, member bool) string {
 		t.Helper()
 		b.config.Shared = nil
 		if member {
@@ -43,7 +43,7 @@ func TestStartWithoutTheCopy(t *testing.T) {
 				return *shared, true
 			}
 		}
-		first, err := b.First()
+		first, err := b.Initial()
 		if err == nil {
 			err = b.Begin(first)
 		}
@@ -64,7 +64,7 @@ func TestStartWithoutTheCopy(t *testing.T) {
 		if c.file != "" {
 			write(c.file)
 		}
-		b = nextBook(t, b)
+		b = nextManager(t, b)
 		if got := begin(b, nil, c.member); !strings.Contains(got, c.want) {
 			t.Errorf("start %d begins with %s, want %s", i, got, c.want)
 		}
@@ -74,27 +74,27 @@ func TestStartWithoutTheCopy(t *testing.T) {
 // TestTablesOfTheClusterStayFilled: a host that has joined a cluster and cannot read how does not
 // begin with rules that ask about a table that the cluster fills. At a boot it is locked down.
 func TestTablesOfTheClusterStayFilled(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	must(t, b, "table own create", "add 1 deny ip from table(own) to any",
 		"add 2 allow ip from any to any")
-	next := nextBook(t, b)
+	next := nextManager(t, b)
 	next.config.Unfollowed = func() error { return errors.New("the file member is damaged") }
 	next.config.LockDown = func() bool { return false }
-	if _, err := next.First(); err != nil {
+	if _, err := next.Initial(); err != nil {
 		t.Errorf("with tables of its own: %v", err)
 	}
 	must(t, next, "add 1 deny ip from table(blocklist) to any")
-	next = nextBook(t, next)
+	next = nextManager(t, next)
 	next.config.LockDown = func() bool { return false }
-	if _, err := next.First(); err != nil {
+	if _, err := next.Initial(); err != nil {
 		t.Errorf("on a host without a cluster: %v", err)
 	}
 	next.config.Unfollowed = func() error { return errors.New("the file member is damaged") }
-	if _, err := next.First(); !errors.As(err, new(errUnfilled)) {
+	if _, err := next.Initial(); !errors.As(err, new(errUnfilled)) {
 		t.Errorf("the tables are empty: %v", err)
 	}
 	next.config.LockDown = func() bool { return true }
-	if first, err := next.First(); err != nil || first.lockDown == nil ||
+	if first, err := next.Initial(); err != nil || first.lockDown == nil ||
 		!strings.Contains(first.lockDown.What, "table blocklist") {
 		t.Errorf("at a boot: %+v, %v", first, err)
 	}

@@ -15,15 +15,15 @@ import (
 
 // List returns the rules in order of evaluation with their counters, disabled ones without, the
 // default rule last.
-func (b *Book) List() (api.Rules, error) {
-	a := api.Rules{Version: api.Version, Since: b.began}
-	if at := b.zeroed.Load(); at != nil {
+func (m *Manager) List() (api.Rules, error) {
+	a := api.Rules{Version: api.Version, Since: m.began}
+	if at := m.zeroed.Load(); at != nil {
 		a.Since = *at
 	}
 	var counters []firewall.RuleCounter
 	var err error
-	b.View(func(r Version, p *program.Program) {
-		if counters, err = b.config.Engine.Rules(); err != nil {
+	m.View(func(r Version, p *program.Program) {
+		if counters, err = m.config.Engine.Rules(); err != nil {
 			return
 		}
 		index := 0
@@ -67,9 +67,9 @@ func count(v *api.Rule, counters []firewall.RuleCounter, index int) {
 
 // Tables returns what q asks of the tables, as they are now. The members are made while they are
 // read, without the lock: a table can have millions.
-func (b *Book) Tables(q api.TableQuery) (all []api.TableView) {
-	now := b.config.Clock.Now()
-	b.View(func(r Version, _ *program.Program) {
+func (m *Manager) Tables(q api.TableQuery) (all []api.TableView) {
+	now := m.config.Clock.Now()
+	m.View(func(r Version, _ *program.Program) {
 		for _, name := range slices.Sorted(maps.Keys(r.Set.Tables)) {
 			if q.Picks(name) {
 				all = append(all, tableView(r.Set, name, q, now))
@@ -93,7 +93,7 @@ func tableView(set *rule.Ruleset, name string, q api.TableQuery,
 	case q.Address.IsValid():
 		var some []api.TableEntry
 		if e, found := set.Longest(name, q.Address); found {
-			some = append(some, tableEntry(e, set.Ends[name], now))
+			some = append(some, tableEntry(e, set.Deadlines[name], now))
 		}
 		v.Members = slices.Values(some)
 	case l != nil:
@@ -105,7 +105,7 @@ func tableView(set *rule.Ruleset, name string, q api.TableQuery,
 			}
 		}
 	default:
-		entries, ends := set.Entries(name), maps.Clone(set.Ends[name])
+		entries, ends := set.Entries(name), maps.Clone(set.Deadlines[name])
 		v.Members = func(yield func(api.TableEntry) bool) {
 			slices.SortFunc(entries, func(a, b rule.TableEntry) int {
 				return a.Prefix.Compare(b.Prefix)
@@ -132,18 +132,18 @@ func tableEntry(e rule.TableEntry, ends map[netip.Prefix]time.Duration,
 }
 
 // Count returns the number of rules, without the default rule.
-func (b *Book) Count() (n int) {
-	b.View(func(r Version, _ *program.Program) { n = len(r.Set.Rules) })
+func (m *Manager) Count() (n int) {
+	m.View(func(r Version, _ *program.Program) { n = len(r.Set.Rules) })
 	return n
 }
 
 // Loads returns how many rule sets were put in force.
-func (b *Book) Loads() uint64 { return b.loads.Load() }
+func (m *Manager) Loads() uint64 { return m.loads.Load() }
 
 // Pipes returns the pipes in the order of their numbers.
-func (b *Book) Pipes() (api.Pipes, error) {
+func (m *Manager) Pipes() (api.Pipes, error) {
 	a := api.Pipes{Version: api.Version, Pipes: []api.Pipe{}}
-	b.View(func(r Version, _ *program.Program) {
+	m.View(func(r Version, _ *program.Program) {
 		for _, number := range slices.Sorted(maps.Keys(r.Set.Pipes)) {
 			x := r.Set.Pipes[number]
 			a.Pipes = append(a.Pipes, api.Pipe{Number: number, Config: x.String(),
@@ -154,9 +154,9 @@ func (b *Book) Pipes() (api.Pipes, error) {
 }
 
 // NATs returns the instances of nat in the order of their numbers.
-func (b *Book) NATs() (api.NATs, error) {
+func (m *Manager) NATs() (api.NATs, error) {
 	a := api.NATs{Version: api.Version, NATs: []api.NAT{}}
-	b.View(func(r Version, _ *program.Program) {
+	m.View(func(r Version, _ *program.Program) {
 		for _, number := range slices.Sorted(maps.Keys(r.Set.NATs)) {
 			a.NATs = append(a.NATs, api.NAT{Number: number,
 				Config: rule.FormatNAT(r.Set.NATs[number])})
@@ -166,9 +166,9 @@ func (b *Book) NATs() (api.NATs, error) {
 }
 
 // Sets returns which sets are disabled and which have rules.
-func (b *Book) Sets() (api.Sets, error) {
-	a := api.Sets{Version: api.Version, Disabled: []int{}, Used: []api.Used{}}
-	b.View(func(r Version, _ *program.Program) {
+func (m *Manager) Sets() (api.Sets, error) {
+	a := api.Sets{Version: api.Version, Disabled: []int{}, Used: []api.SetCount{}}
+	m.View(func(r Version, _ *program.Program) {
 		var rules [32]int
 		for _, one := range r.Set.Rules {
 			rules[one.Set]++
@@ -178,7 +178,7 @@ func (b *Book) Sets() (api.Sets, error) {
 				a.Disabled = append(a.Disabled, set)
 			}
 			if used > 0 {
-				a.Used = append(a.Used, api.Used{Set: set, Rules: used})
+				a.Used = append(a.Used, api.SetCount{Set: set, Rules: used})
 			}
 		}
 	})

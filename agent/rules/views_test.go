@@ -15,7 +15,7 @@ import (
 )
 
 // mustNotWait obeys lines, which must not wait for what the test is doing.
-func mustNotWait(t *testing.T, b *Book, lines ...string) {
+func mustNotWait(t *testing.T, b *Manager, lines ...string) {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
@@ -39,7 +39,7 @@ func mustNotWait(t *testing.T, b *Book, lines ...string) {
 // TestListingHoldsNoLock: while the members of tables are written out, rules and members change.
 // The listing has what the tables held when it began.
 func TestListingHoldsNoLock(t *testing.T) {
-	b, _, file := listBook(t, "192.0.2.1\n10.0.0.0/8\n")
+	b, _, file := listManager(t, "192.0.2.1\n10.0.0.0/8\n")
 	must(t, b, "table web add 10.0.0.2 7 10.0.0.1 8")
 	b.followLists()
 	putList(t, file, "172.16.0.0/12\n")
@@ -61,7 +61,7 @@ func TestListingHoldsNoLock(t *testing.T) {
 
 // TestTablesOfAQuery: one table, and of an address the longest prefix.
 func TestTablesOfAQuery(t *testing.T) {
-	b, _, _ := newTimedBook(t)
+	b, _, _ := newTimedManager(t)
 	must(t, b, "table banned add 10.0.0.0/8 7 10.1.0.0/16 8 timeout 1h",
 		"table web add 10.0.0.0/8")
 	for _, c := range []struct {
@@ -97,10 +97,10 @@ func TestTablesOfAQuery(t *testing.T) {
 // TestWhyHoldsNoLock: while the engine is made that explains a packet, rules and members change. It
 // has the rules from before.
 func TestWhyHoldsNoLock(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	must(t, b, "table bad add 192.0.2.9", "add 10 deny tcp from table(bad) to any",
 		"add 20 allow ip from any to any")
-	x := &Explainer{Book: b, Options: firewall.DefaultOptions(),
+	x := &Explainer{Manager: b, Options: firewall.DefaultOptions(),
 		Interfaces: func() []firewall.Interface { return nil },
 		Labels: func() map[string][]rule.TableEntry {
 			mustNotWait(t, b, "table bad delete 192.0.2.9", "add 5 count ip from any to any")

@@ -22,7 +22,7 @@ import (
 func (x *Explainer) Warnings(s *api.Session) ([]string, error) {
 	now, p := x.inForce()
 	ifs := x.Interfaces()
-	all := doubts(now.Set, now.Strict, ifs, x.Labels())
+	all := warnings(now.Set, now.Strict, ifs, x.Labels())
 	if s == nil {
 		return all, nil
 	}
@@ -42,8 +42,8 @@ func (x *Explainer) Warnings(s *api.Session) ([]string, error) {
 	return all, err
 }
 
-// Doubts returns the warnings for the session of a request.
-func (x *Explainer) Doubts(q api.Doubts) (api.Warnings, error) {
+// SessionWarnings returns the warnings for the session of a request.
+func (x *Explainer) SessionWarnings(q api.WarningsQuery) (api.Warnings, error) {
 	all, err := x.Warnings(q.Session)
 	if all == nil {
 		all = []string{}
@@ -51,9 +51,9 @@ func (x *Explainer) Doubts(q api.Doubts) (api.Warnings, error) {
 	return api.Warnings{Version: api.Version, Warnings: all}, err
 }
 
-// Load replaces the rules like Book.Load, and returns warnings about them.
+// Load replaces the rules like Manager.Load, and returns warnings about them.
 func (x *Explainer) Load(ctx context.Context, r api.Load) (api.Done, error) {
-	done, err := x.Book.Load(ctx, r)
+	done, err := x.Manager.Load(ctx, r)
 	if err != nil {
 		return done, err
 	}
@@ -64,8 +64,8 @@ func (x *Explainer) Load(ctx context.Context, r api.Load) (api.Done, error) {
 	return done, nil
 }
 
-// doubts examines rules without evaluating any.
-func doubts(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
+// warnings examines rules without evaluating any.
+func warnings(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 	labels map[string][]rule.TableEntry) (all []string) {
 	active := set.Active()
 	if len(active) == 0 && strict {

@@ -71,8 +71,8 @@ func TestWarnings(t *testing.T) {
 			[]string{cut + "rule 10 (deny tcp from fe80::2 to any) refuses new connections from " +
 				"fe80::2 to port 22"}},
 	} {
-		b, _ := newBook(t)
-		x := &Explainer{Book: b, Options: firewall.DefaultOptions(),
+		b, _ := newManager(t)
+		x := &Explainer{Manager: b, Options: firewall.DefaultOptions(),
 			Interfaces: func() []firewall.Interface { return ifs },
 			Labels:     func() map[string][]rule.TableEntry { return nil },
 			Guards:     func(name string) bool { return name != "lo" },
@@ -87,7 +87,7 @@ func TestWarnings(t *testing.T) {
 			t.Errorf("%s: got\n%s\nwant\n%s", tc.name, strings.Join(done.Warnings, "\n"),
 				strings.Join(tc.want, "\n"))
 		}
-		if again, err := x.Doubts(api.Doubts{Session: tc.session}); err != nil ||
+		if again, err := x.SessionWarnings(api.WarningsQuery{Session: tc.session}); err != nil ||
 			!slices.Equal(again.Warnings, done.Warnings) {
 			t.Errorf("%s: asked again: %v, %v", tc.name, again.Warnings, err)
 		}
@@ -96,7 +96,7 @@ func TestWarnings(t *testing.T) {
 
 // TestEmptyRuleFileIsRefused: a file that was cut short must not lock its owner out.
 func TestEmptyRuleFileIsRefused(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	for _, text := range []string{"", "# nothing\n", "flush\n", "table 1 add 10.0.0.1\n"} {
 		if _, err := b.Load(t.Context(), api.Load{Name: "rules", Text: text}); err == nil ||
 			!strings.Contains(err.Error(), "rules holds no rule") {
@@ -116,7 +116,7 @@ func TestWarningsOfFwd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := doubts(set, true, []firewall.Interface{{Index: 2, Name: "eth0",
+	all := warnings(set, true, []firewall.Interface{{Index: 2, Name: "eth0",
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}}, nil)
 	for i, rule := range []string{"rule 3: ", "rule 4: "} {
 		if len(all) != 2 || !strings.HasPrefix(all[i], rule+"what leaves and matches is dropped") {

@@ -19,7 +19,7 @@ import (
 
 // Explainer explains verdicts of the rules in force.
 type Explainer struct {
-	Book       *Book
+	Manager    *Manager
 	Options    firewall.Options // of the engines
 	Interfaces func() []firewall.Interface
 	Labels     func() map[string][]rule.TableEntry // the tables of labels
@@ -55,7 +55,7 @@ func (x *Explainer) Why(r api.Why) (a api.Explanation, err error) {
 // first rules. Members of tables change under the lock alone, and a Program that is in force never
 // does. What asks them makes its engine without the lock: with many members that takes long.
 func (x *Explainer) inForce() (now Version, p *program.Program) {
-	x.Book.View(func(v Version, inForce *program.Program) {
+	x.Manager.View(func(v Version, inForce *program.Program) {
 		now, p = v, inForce
 		now.Set = v.Set.Clone()
 	})
@@ -74,7 +74,7 @@ func (x *Explainer) engine(p *program.Program, set *rule.Ruleset, ifs []firewall
 	if err != nil {
 		return nil, err
 	}
-	e, err := offline.Engine(offline.Small(x.Options), p, set, ifs, routes)
+	e, err := offline.Engine(offline.SmallTables(x.Options), p, set, ifs, routes)
 	if err != nil {
 		return e, err
 	}

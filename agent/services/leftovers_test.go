@@ -14,7 +14,7 @@ import (
 // TestAddressesOfTheLoopback: to add one that is there, and to remove one that is not, succeeds.
 // Without IPv6 on the loopback an address cannot be added, but is gone.
 func TestAddressesOfTheLoopback(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	lab := nstest.New(t)
 	n := lab.Node("host")
 	six := netip.MustParseAddr("fd00:200::10")
@@ -42,7 +42,7 @@ func TestAddressesOfTheLoopback(t *testing.T) {
 // TestTracesOfARecordThatCannotBeRead: its addresses leave the loopback. Where records are kept it
 // stays as it is, since another Weir may have written it; else it goes.
 func TestTracesOfARecordThatCannotBeRead(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	n := nstest.New(t).Node("host")
 	virtual := netip.MustParseAddr("10.200.0.10")
 	for name, text := range map[string]string{

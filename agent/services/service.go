@@ -45,8 +45,8 @@ type Config struct {
 	AddAddress, RemoveAddress func(netip.Addr) error
 }
 
-// Every is how often the counters of the pods are looked at.
-const Every = time.Second
+// Interval is how often the counters of the pods are looked at.
+const Interval = time.Second
 
 // Service puts the services in force.
 type Service struct {
@@ -141,7 +141,7 @@ func (s *Service) Changed() {
 // Run follows the pods and their counters until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	const about = "what services know of pods" // Begin has a subject of its own
-	tick := time.NewTicker(Every)
+	tick := time.NewTicker(Interval)
 	defer tick.Stop()
 	for {
 		look := false

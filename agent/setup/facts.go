@@ -1,5 +1,5 @@
 // Package setup writes a first rule file for a host from what is known of it. It is pure: package
-// agent/survey finds the facts out.
+// agent/hostfacts finds the facts out.
 package setup
 
 import (

@@ -221,11 +221,11 @@ func boolean(b bool) float64 {
 }
 
 func counter(name, help string, v float64) observe.Metric {
-	return observe.One(observe.Counter, name, help, v)
+	return observe.NewMetric(observe.Counter, name, help, v)
 }
 
 func gauge(name, help string, v float64) observe.Metric {
-	return observe.One(observe.Gauge, name, help, v)
+	return observe.NewMetric(observe.Gauge, name, help, v)
 }
 
 // ServeScrapes answers scrapes, and nothing else, on the address of the settings, if there is one.

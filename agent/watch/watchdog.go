@@ -33,16 +33,16 @@ func (w *Watchdog) Begin(ctx context.Context) {
 				return
 			case <-t.C:
 			}
-			if w.Well(ctx) {
+			if w.WaitHealthy(ctx) {
 				Notify("WATCHDOG=1")
 			}
 		}
 	}()
 }
 
-// Well waits until every lock that matters was free once and the loop has turned. It returns
+// WaitHealthy waits until every lock that matters was free once and the loop has turned. It returns
 // false when ctx ends first.
-func (w *Watchdog) Well(ctx context.Context) bool {
+func (w *Watchdog) WaitHealthy(ctx context.Context) bool {
 	for _, lock := range w.Locks {
 		lock()
 	}

@@ -43,7 +43,7 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 			}()
 		}
 		answer := make(chan bool, 1)
-		asking.Go(func() { answer <- w.Well(ctx) })
+		asking.Go(func() { answer <- w.WaitHealthy(ctx) })
 		select {
 		case ok := <-answer:
 			return ok

@@ -421,7 +421,7 @@ enum tag_state {
 };
 
 // Bits of side.flags above those of flow.SideFlags and the scale. Low side only: META_HALF_OPEN and
-// META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE, META_RULED and META_FRESH.
+// META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE, META_NAT_RULE and META_FRESH.
 enum meta {
 	META_MADE = 1 << 16, // this end sent the packet that made the state
 	META_LOOSE = 1 << 17,
@@ -436,7 +436,7 @@ enum meta {
 	META_KEEPS = 1 << 26, // counts in its track as proved
 	META_REDIRECT = 1 << 27, // netfilter does not translate the flow
 	META_CAME_IN = 1 << 28, // of states: made by a packet that came in
-	META_RULED = 1 << 28, // of translations: a rule with nat has made it
+	META_NAT_RULE = 1 << 28, // of translations: a rule with nat has made it
 	META_FRESH = 1 << 29, // no packet that it translated has passed yet
 	META_PUBLISHED = 1 << 30, // of states: the flow goes through a published port
 	META_BEHIND = 1 << 31, // of liberal states: a copy, which may have missed packets
@@ -471,7 +471,7 @@ enum leads {
 	TO_POD = 0,
 	TO_OTHER = 1, // any address that the stack routes to
 	TO_SERVICE = 2, // one of the backends in the map services
-	TO_RULED = 3, // as TO_OTHER, by a rule with nat, number << 16 in port
+	TO_NAT_RULE = 3, // as TO_OTHER, by a rule with nat, number << 16 in port
 };
 
 // Services: how many backends one has, in how many equal parts its flows are divided, and how many
@@ -531,7 +531,7 @@ enum {
 // nat.
 enum {
 	MASQUERADE_WHOLE = 2,
-	MASQUERADE_RULED = 4,
+	MASQUERADE_NAT_RULE = 4,
 };
 
 // Operations of the program weir_call.

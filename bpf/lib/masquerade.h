@@ -221,7 +221,7 @@ __noinline int find_published(struct cpu *c, __u32 inside)
 		to = find_whole(p);
 	if (!to || (inside && to->kind & TO_OTHER))
 		return 0;
-	nat->ruled = to->kind == TO_RULED ? to->port >> 16 : 0;
+	nat->ruled = to->kind == TO_NAT_RULE ? to->port >> 16 : 0;
 	tuple_of(p, &nat->goal);
 	if (unlikely(to->kind == TO_SERVICE)) {
 		struct published_key k;

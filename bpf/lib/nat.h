@@ -121,7 +121,7 @@ __noinline int nat_follow(struct cpu *c, __u32 wire)
 	t->ports = from ? ports << 16 | ports >> 16 : ports;
 	nat->partner = partner;
 	nat->inner = some(wire ? partner : place);
-	nat->ruled = flags & META_RULED ? ANY_INSTANCE : 0;
+	nat->ruled = flags & META_NAT_RULE ? ANY_INSTANCE : 0;
 	nat->from = wire ? from : look->from;
 	return 1;
 }

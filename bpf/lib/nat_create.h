@@ -159,7 +159,7 @@ __noinline int join_halves(struct cpu *c, __u32 wire, __u32 inner, __u32 word, _
 		return 0;
 	struct side *low = low_side(is, inner), *high = high_side(is, inner);
 	if (c->nat.instance | c->nat.ruled)
-		cross |= META_RULED;
+		cross |= META_NAT_RULE;
 	low_side(ws, wire)->track = inner;
 	low_side(ws, wire)->flags |= cross;
 	low->track = wire;

@@ -81,7 +81,7 @@ struct published_key {
 // routes to. The target of a service lies in the map services, under the same key.
 struct published {
 	struct address addr;
-	__u32 port; // of TO_RULED also the number of the instance, << 16
+	__u32 port; // of TO_NAT_RULE also the number of the instance, << 16
 	__u32 kind; // enum leads
 };
 

@@ -26,7 +26,7 @@ import (
 // awaitTime is how long a load waits for the reports of the hosts.
 const awaitTime = 10 * time.Second
 
-// storeTime is how long a verb waits for the store.
+// storeTime is how long a command waits for the store.
 const storeTime = 15 * time.Second
 
 // administrator is a connection to the store with the rights of an administrator.
@@ -97,7 +97,7 @@ func (c *call) stores(m *disk.Member) []string {
 }
 
 // signer is the administrator who signs, and what this host knows. Only what signs needs that: the
-// other verbs show a cluster on a host whose record is damaged, too.
+// other commands show a cluster on a host whose record is damaged, too.
 func (c *call) signer(a *administrator) (admin.Signer, disk.Local, error) {
 	local, err := disk.ReadLocal(c.paths().Store())
 	if err != nil {
@@ -232,14 +232,14 @@ func (c *call) changeShared(line string, quiet bool) error {
 	return c.asAdmin(func(ctx context.Context, a *administrator) error {
 		var l api.Done
 		n := 0
-		switch command.Verb {
-		case rule.VerbTableAdd:
+		switch command.Kind {
+		case rule.CommandTableAdd:
 			var members []cluster.Member
 			for _, e := range command.Entries {
 				members = append(members, cluster.Member{Prefix: e.Prefix, Value: e.Value})
 			}
 			n, err = admin.ChangeMembers(ctx, a, command.Table, members, nil)
-		case rule.VerbTableDelete:
+		case rule.CommandTableDelete:
 			n, err = admin.ChangeMembers(ctx, a, command.Table, nil, prefixes(command.Entries))
 		default:
 			return errors.New("only add and delete change a shared table; others come with " +

@@ -22,9 +22,9 @@ import (
 	"github.com/weirnet/weir/store/storetest"
 )
 
-// TestVerbsKnowLaterStores: the verbs of an administrator reach a weir-store that came after the
-// host had joined, when those before are gone: the host's copy names it.
-func TestVerbsKnowLaterStores(t *testing.T) {
+// TestCommandsKnowLaterStores: the commands of an administrator reach a weir-store that came after
+// the host had joined, when those before are gone: the host's copy names it.
+func TestCommandsKnowLaterStores(t *testing.T) {
 	must := func(err error) {
 		t.Helper()
 		if err != nil {

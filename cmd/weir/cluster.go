@@ -16,8 +16,8 @@ import (
 // storeProgram serves the store. It is a program of its own: agents carry no etcd.
 const storeProgram = "weir-store"
 
-// storeVerb runs weir-store with the same words.
-func storeVerb(c *call) action {
+// storeCommand runs weir-store with the same words.
+func storeCommand(c *call) action {
 	var args []string
 	c.cmd.DisableFlagParsing = true
 	c.cmd.Args = func(_ *cobra.Command, all []string) error {
@@ -33,7 +33,7 @@ func storeVerb(c *call) action {
 		if err != nil {
 			return c.failed(err)
 		}
-		_, word, _ := strings.Cut(c.verb.name, " ")
+		_, word, _ := strings.Cut(c.command.name, " ")
 		run := exec.CommandContext(c.ctx, program, append([]string{word}, words...)...)
 		run.Stdin, run.Stdout, run.Stderr = c.in, c.out, c.stderr
 		var exit *exec.ExitError
@@ -71,7 +71,7 @@ func (c *call) storeWords(args []string) (words []string, err error) {
 	}
 	c.node.root = root
 	own := []string{"--dir", filepath.Join(absolute(root), "var/lib/weir-store")}
-	if c.verb.name == "cluster init" {
+	if c.command.name == "cluster init" {
 		own = append(own, "--admin-file", c.paths().Admin())
 	}
 	return append(own, words...), nil
@@ -100,8 +100,8 @@ func (e errNoStore) Unwrap() error { return e.error }
 // Hint returns what to do.
 func (errNoStore) Hint() string { return "install weir-store on the hosts that keep the store" }
 
-// clusterAcceptVerb removes what the host holds though the store lost it.
-func clusterAcceptVerb(c *call) action {
+// clusterAcceptCommand removes what the host holds though the store lost it.
+func clusterAcceptCommand(c *call) action {
 	return func() error {
 		var done api.Done
 		if err := c.post("/v1/cluster/accept", nil, &done); err != nil {

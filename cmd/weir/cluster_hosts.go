@@ -30,7 +30,7 @@ type hostAnswer struct {
 	Weir     string         `json:"weir,omitempty"`
 }
 
-func nodeListVerb(c *call) action {
+func nodeListCommand(c *call) action {
 	asJSON := c.json("")
 	return func() error {
 		return c.asAdmin(func(ctx context.Context, a *administrator) error {

@@ -25,8 +25,8 @@ type keyAnswer struct {
 	Own bool        `json:"own,omitempty"`
 }
 
-// clusterKeysVerb lists and changes the keys of administrators.
-func clusterKeysVerb(c *call) action {
+// clusterKeysCommand lists and changes the keys of administrators.
+func clusterKeysCommand(c *call) action {
 	asJSON := c.json("")
 	c.takes(0, -1)
 	return func() error {
@@ -112,8 +112,8 @@ func (c *call) printKeys(l cluster.KeyList, own cluster.Key, asJSON bool) error 
 	return nil
 }
 
-// clusterSignVerb signs the version of the rules that the store has.
-func clusterSignVerb(c *call) action {
+// clusterSignCommand signs the version of the rules that the store has.
+func clusterSignCommand(c *call) action {
 	changed := c.Bool("changed", false,
 		"sign rules that this host does not enforce: you have read them")
 	c.takes(1, 1)

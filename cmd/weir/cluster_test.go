@@ -14,7 +14,7 @@ import (
 )
 
 // TestStoreWords: weir-store gets the words as they are, flags too; --root selects the store's
-// files as it selects the node's. Its exit status is that of the verb.
+// files as it selects the node's. Its exit status is that of the command.
 func TestStoreWords(t *testing.T) {
 	dir := t.TempDir()
 	const script = "#!/bin/sh\necho \"$@\"\nexit 3\n"
@@ -46,7 +46,7 @@ func TestStoreWords(t *testing.T) {
 	}
 }
 
-// TestAloneHasNoCluster: on a host without a cluster the verbs of one say so.
+// TestAloneHasNoCluster: on a host without a cluster the commands of one say so.
 func TestAloneHasNoCluster(t *testing.T) {
 	root := t.TempDir()
 	rules := filepath.Join(root, "rules")

@@ -25,7 +25,7 @@ func runPlugin(ctx context.Context, in io.Reader, out io.Writer) int {
 	return cni.Run(ctx, cni.ReadEnv(os.Getenv), in, out, dialNode)
 }
 
-func cniVerb(c *call) action {
+func cniCommand(c *call) action {
 	return func() error {
 		if code := runPlugin(c.ctx, c.in, c.out); code != 0 {
 			return statusError(code) // the error object is on stdout

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestRulesAreNotFlags: flags of a verb that takes a rule, a packet or a filter end at its first
+// TestRulesAreNotFlags: flags of a command that takes a rule, a packet or a filter end at its first
 // argument; what follows reaches the parser as it was typed. Elsewhere flags may follow arguments.
 func TestRulesAreNotFlags(t *testing.T) {
 	for _, c := range []struct{ line, args, flags string }{

@@ -18,8 +18,8 @@ import (
 // completionPatience is how long a shell waits for values of the node.
 const completionPatience = time.Second
 
-// complete sets the function that completes the verb's arguments. It gets those before the one that
-// is completed.
+// complete sets the function that completes the command's arguments. It gets those before the one
+// that is completed.
 func (c *call) complete(values func(before []string) []cobra.Completion) {
 	c.cmd.ValidArgsFunction = completer(values)
 }

@@ -1,7 +1,7 @@
 package main
 
-// completionVerb prints a script that asks this binary for completions.
-func completionVerb(c *call) action {
+// completionCommand prints a script that asks this binary for completions.
+func completionCommand(c *call) action {
 	c.takes(1, 1)
 	c.complete(fixed("bash", "zsh", "fish"))
 	return func() error {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/internal/tty"
 )
 
-func demoVerb(c *call) action {
+func demoCommand(c *call) action {
 	asJSON := c.json("")
 	return func() error {
 		if os.Geteuid() != 0 { // before it says what it makes
@@ -22,7 +22,7 @@ func demoVerb(c *call) action {
 		}
 		store, missing := findStore()
 		if missing != nil {
-			fmt.Fprintln(c.stderr, "weir: without weir-store there is no fourth act: make build")
+			fmt.Fprintln(c.stderr, "weir: without weir-store there is no fourth part: make build")
 		}
 		fmt.Fprintln(c.stderr,
 			"weir: making up to 15 namespaces, six nodes, servers and clients; this takes some "+

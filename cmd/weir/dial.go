@@ -40,7 +40,7 @@ type dialEvent struct {
 	Error     string   `json:"error,omitempty"`
 }
 
-func dialVerb(c *call) action {
+func dialCommand(c *call) action {
 	asJSON := c.json("")
 	withTLS := c.Bool("tls", false, "a connection wins only after its TLS handshake")
 	only4 := c.BoolP("ipv4", "4", false, "use IPv4 only")

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// TestEveryVerbHasAPage: docs/ is the source of the manual pages, so each verb has one that begins
-// with its name and shows its usage as the binary does.
-func TestEveryVerbHasAPage(t *testing.T) {
+// TestEveryCommandHasAPage: docs/ is the source of the manual pages, so each command has one that
+// begins with its name and shows its usage as the binary does.
+func TestEveryCommandHasAPage(t *testing.T) {
 	top := newCommand(t.Context(), nil, io.Discard, io.Discard)
-	for _, v := range verbs() {
+	for _, v := range commands() {
 		page := filepath.Join("..", "..", "docs", strings.ReplaceAll(v.name, " ", "-")+".md")
 		text, err := os.ReadFile(page)
 		if err != nil {
@@ -32,9 +32,9 @@ func TestEveryVerbHasAPage(t *testing.T) {
 	}
 }
 
-func TestVerbNamesAreUnique(t *testing.T) {
+func TestCommandNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
-	for _, v := range verbs() {
+	for _, v := range commands() {
 		if seen[v.name] {
 			t.Errorf("%s twice", v.name)
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/weirnet/weir/agent/doctor"
 )
 
-func doctorVerb(c *call) action {
+func doctorCommand(c *call) action {
 	asJSON := c.json("")
 	bundle := c.String("bundle", "", "write everything that a bug report needs to `FILE`, a tar.gz")
 	mask := c.Bool("mask", false, "with --bundle: replace addresses")

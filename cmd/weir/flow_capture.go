@@ -17,7 +17,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-func flowCaptureVerb(c *call) action {
+func flowCaptureCommand(c *call) action {
 	name := c.StringP("write", "w", "", "write to `FILE`, pcapng; - is stdout")
 	c.requires("write")
 	snap := c.IntP("snaplen", "s", 256, "keep `BYTES` of each frame, at most 256")

@@ -14,7 +14,7 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-func flowTopVerb(c *call) action {
+func flowTopCommand(c *call) action {
 	asJSON := c.json(", once")
 	rows := c.IntP("rows", "n", 0, "print `ROWS` of each table (default: what fits, or 20)")
 	sort := c.String("sort", "rate",
@@ -28,7 +28,7 @@ func flowTopVerb(c *call) action {
 	return func() error {
 		v := topView{sort: *sort, word: c.Arg(0)}
 		if *names {
-			v.names = observe.NewResolved(c.ctx, eyeballs.DefaultResolver().NameOf)
+			v.names = observe.NewNameCache(c.ctx, eyeballs.DefaultResolver().NameOf)
 		}
 		switch {
 		case sortKeys[*sort] == nil:

@@ -25,7 +25,7 @@ type topView struct {
 	word   string // rows without it are left out
 	typing bool   // the word is being typed
 	paused bool
-	names  *observe.Resolved // of addresses by DNS; nil without --names
+	names  *observe.NameCache // of addresses by DNS; nil without --names
 }
 
 // sortKeys are the orders of talkers, the largest first.

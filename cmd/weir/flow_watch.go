@@ -19,7 +19,7 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-func flowWatchVerb(c *call) action {
+func flowWatchCommand(c *call) action {
 	asJSON := c.json(" lines")
 	from := c.String("from", "",
 		"instead of the node, read `FILE`: a saved stream (- is stdin), or with -f a capture")
@@ -39,9 +39,9 @@ func flowWatchVerb(c *call) action {
 		}
 		out := bufio.NewWriter(c.out)
 		defer out.Flush()
-		var dns *observe.Resolved
+		var dns *observe.NameCache
 		if *names {
-			dns = observe.NewResolved(c.ctx, eyeballs.DefaultResolver().NameOf)
+			dns = observe.NewNameCache(c.ctx, eyeballs.DefaultResolver().NameOf)
 		}
 		colours := tty.Colours(c.out)
 		if !*asJSON && tty.IsTerminal(c.out) {

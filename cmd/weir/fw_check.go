@@ -25,7 +25,7 @@ type mistake struct {
 	Text    string `json:"text"`
 }
 
-func fwCheckVerb(c *call) action {
+func fwCheckCommand(c *call) action {
 	asJSON := c.json("")
 	c.takes(1, 1)
 	return func() error {

@@ -8,20 +8,21 @@ import (
 	"github.com/weirnet/weir/internal/tty"
 )
 
-// fwDoVerb passes a command to the node in ipfw's syntax: "fw add 100 allow ..." is the line "add
-// 100 allow ..." of a rule file.
-func fwDoVerb(c *call) action {
+// fwDoCommand passes a command to the node in ipfw's syntax: "fw add 100 allow ..." is the line
+// "add 100 allow ..." of a rule file.
+func fwDoCommand(c *call) action {
 	quiet := c.BoolP("quiet", "q", false, "print nothing on success")
 	least := 1
-	if c.verb.name == "fw zero" {
+	if c.command.name == "fw zero" {
 		least = 0
 	}
 	c.takes(least, -1)
-	if c.verb.name != "fw add" {
+	if c.command.name != "fw add" {
 		c.complete(c.liveRules)
 	}
 	return func() error {
-		return c.do(strings.TrimPrefix(c.verb.name, "fw ")+" "+strings.Join(c.Args(), " "), *quiet)
+		return c.do(strings.TrimPrefix(c.command.name, "fw ")+" "+strings.Join(c.Args(), " "),
+			*quiet)
 	}
 }
 
@@ -31,7 +32,7 @@ func (c *call) do(line string, quiet bool) error { return c.doLine(line, quiet, 
 // error.
 func (c *call) doLine(line string, quiet, lenient bool) error {
 	var done api.Done
-	request := api.Do{Line: strings.TrimSpace(line), Lenient: lenient}
+	request := api.Command{Line: strings.TrimSpace(line), Lenient: lenient}
 	if err := c.post("/v1/do", request, &done); err != nil {
 		return err
 	}
@@ -59,8 +60,8 @@ func (c *call) message(done api.Done, quiet bool) {
 	}
 }
 
-// fwFlushVerb asks for confirmation on a terminal: without rules the default decides everything.
-func fwFlushVerb(c *call) action {
+// fwFlushCommand asks for confirmation on a terminal: without rules the default decides everything.
+func fwFlushCommand(c *call) action {
 	force := c.BoolP("force", "f", false, "do not ask")
 	quiet := c.BoolP("quiet", "q", false, "print nothing on success")
 	return func() error {

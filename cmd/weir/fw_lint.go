@@ -46,7 +46,7 @@ var lintKinds = map[rule.FindingKind]string{
 	rule.Covered: "covered", rule.Unreachable: "unreachable",
 }
 
-func fwLintVerb(c *call) action {
+func fwLintCommand(c *call) action {
 	asJSON := c.json("")
 	c.takes(1, 1)
 	return func() error {
@@ -63,7 +63,7 @@ func fwLintVerb(c *call) action {
 			return c.failed(err)
 		}
 		n, _ := c.nodeConfig("", nil) // the defaults, if they cannot be read
-		forgotten, err := rule.Forgotten(set, rule.Host{
+		forgotten, err := rule.Omissions(set, rule.Host{
 			Neighbours: n.Settings.Engine.NoEssential, DHCP: n.Settings.Engine.NoDHCP,
 			Loopback: n.Settings.Host.Guards("lo")})
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-func fwLoadVerb(c *call) action {
+func fwLoadCommand(c *call) action {
 	confirm := c.Duration("confirm", 0,
 		"return to the previous rules after `TIME` (30s) without `weir fw confirm`")
 	on := c.String("on", "",
@@ -54,8 +54,8 @@ func fwLoadVerb(c *call) action {
 	}
 }
 
-// fwRevertVerb ends a trial without waiting.
-func fwRevertVerb(c *call) action {
+// fwRevertCommand ends a trial without waiting.
+func fwRevertCommand(c *call) action {
 	return func() error {
 		if member, err := c.isMember(); err != nil || member {
 			if err != nil {
@@ -72,7 +72,7 @@ func fwRevertVerb(c *call) action {
 	}
 }
 
-func fwConfirmVerb(c *call) action {
+func fwConfirmCommand(c *call) action {
 	anyway := c.Bool("anyway", false,
 		"of a cluster: also when a host was not heard of since it switched")
 	return func() error {

@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// fwNATVerb prints the instances of nat itself and passes every change to the node.
-func fwNATVerb(c *call) action {
+// fwNATCommand prints the instances of nat itself and passes every change to the node.
+func fwNATCommand(c *call) action {
 	asJSON := c.json(" (show)")
 	c.takes(1, -1)
 	c.complete(fixed("show", "delete"))

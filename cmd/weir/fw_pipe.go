@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// fwPipeVerb prints the pipes itself and passes every change to the node.
-func fwPipeVerb(c *call) action {
+// fwPipeCommand prints the pipes itself and passes every change to the node.
+func fwPipeCommand(c *call) action {
 	asJSON := c.json(" (show)")
 	c.takes(1, -1)
 	c.complete(fixed("show", "delete", "flush"))

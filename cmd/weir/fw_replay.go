@@ -12,7 +12,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-func fwReplayVerb(c *call) action {
+func fwReplayCommand(c *call) action {
 	asJSON := c.json("")
 	file := c.StringP("rules", "f", "", "evaluate with the rule file `FILE`")
 	c.requires("rules")

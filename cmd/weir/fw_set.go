@@ -7,8 +7,8 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// fwSetVerb prints the sets itself and passes every change to the node.
-func fwSetVerb(c *call) action {
+// fwSetCommand prints the sets itself and passes every change to the node.
+func fwSetCommand(c *call) action {
 	asJSON := c.json(" (show)")
 	c.takes(1, -1)
 	c.complete(fixed("show", "disable", "enable", "swap", "move"))

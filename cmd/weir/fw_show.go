@@ -17,9 +17,9 @@ type listFlags struct {
 	only                                                    *uint8 // rules of this set alone
 }
 
-func fwShowVerb(c *call) action { return c.listRules(true) }
+func fwShowCommand(c *call) action { return c.listRules(true) }
 
-func fwListVerb(c *call) action { return c.listRules(false) }
+func fwListCommand(c *call) action { return c.listRules(false) }
 
 func (c *call) listRules(counters bool) action {
 	var f listFlags

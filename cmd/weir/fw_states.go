@@ -12,7 +12,7 @@ import (
 	"github.com/weirnet/weir/internal/tty"
 )
 
-func fwStatesVerb(c *call) action {
+func fwStatesCommand(c *call) action {
 	asJSON := c.json("")
 	c.takes(0, -1)
 	c.complete(func(before []string) []cobra.Completion {

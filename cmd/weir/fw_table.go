@@ -11,8 +11,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// fwTableVerb prints tables itself (list, info, lookup) and passes everything else to the node.
-func fwTableVerb(c *call) action {
+// fwTableCommand prints tables itself (list, info, lookup) and passes everything else to the node.
+func fwTableCommand(c *call) action {
 	asJSON := c.json(" (list, info, lookup)")
 	quiet := c.BoolP("quiet", "q", false, "print nothing on success")
 	c.takes(2, -1)

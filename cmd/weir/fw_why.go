@@ -30,7 +30,7 @@ func (a *addresses) Set(s string) error {
 	return nil
 }
 
-func fwWhyVerb(c *call) action {
+func fwWhyCommand(c *call) action {
 	asJSON := c.json("")
 	file := c.StringP("rules", "f", "", "use the rule file `FILE`, offline, instead of the node")
 	var me addresses

@@ -26,7 +26,7 @@ type importAnswer struct {
 // leftOut is the exit status of import when rules were left out.
 const leftOut = statusError(3)
 
-func importVerb(c *call) action {
+func importCommand(c *call) action {
 	asJSON := c.json("")
 	out := c.StringP("out", "o", "", "write the rules to the new file `OUT` instead of stdout")
 	networks := c.StringArray("network", nil,

@@ -23,7 +23,8 @@ const (
 func isIPFW(args []string) bool { return len(args) > 0 && filepath.Base(args[0]) == "ipfw" }
 
 // protectIPFW keeps the flags of ipfw's command line from those of weir: `ipfw -q ...` gets a "--"
-// behind the verb. `weir fw -q ...`, with a flag in front of the verb as in ipfw, is the same.
+// behind the command. `weir fw -q ...`, with a flag in front of the command as in ipfw, is the
+// same.
 func protectIPFW(args []string) []string {
 	i := 0
 	for i < len(args) && strings.HasPrefix(args[i], "--") {
@@ -43,8 +44,8 @@ func protectIPFW(args []string) []string {
 	return append(append(args[:i:i], "ipfw", "--"), args[i+1:]...)
 }
 
-// ipfwVerb speaks ipfw's command line.
-func ipfwVerb(c *call) action {
+// ipfwCommand speaks ipfw's command line.
+func ipfwCommand(c *call) action {
 	c.takes(0, -1)
 	return func() error {
 		line, err := parseIPFW(c.Args())
@@ -124,11 +125,11 @@ func (c *call) ipfwDo(l *ipfwLine, line string, lenient bool) error {
 	switch {
 	case err != nil:
 		return c.failed(err)
-	case l.test && command.Verb == rule.VerbAdd && !l.quiet:
+	case l.test && command.Kind == rule.CommandAdd && !l.quiet:
 		fmt.Fprintf(c.out, "%05d %s\n", command.Rule.Number,
 			c.show(command.Rule.Listing(rule.Style{Flows: true})))
 		return nil
-	case l.test || command.Verb == rule.VerbNone:
+	case l.test || command.Kind == rule.CommandNone:
 		return nil
 	}
 	return c.doLine(line, l.quiet, lenient)

@@ -165,8 +165,8 @@ func (l *ipfwLine) flag(letter byte) error {
 	return nil
 }
 
-// ipfwVerbs are the commands in the order in which ipfw looks for one that begins with a word.
-var ipfwVerbs = []string{"nat", "pipe", "queue", "flowset", "sched", "add", "set", "table",
+// ipfwCommands are the commands in the order in which ipfw looks for one that begins with a word.
+var ipfwCommands = []string{"nat", "pipe", "queue", "flowset", "sched", "add", "set", "table",
 	"enable", "disable", "delete", "nat64clat", "nat64stl", "nat64lsn", "nptv6", "flush", "zero",
 	"resetlog", "print", "list", "show", "internal"}
 
@@ -174,12 +174,12 @@ var ipfwVerbs = []string{"nat", "pipe", "queue", "flowset", "sched", "add", "set
 // the abbreviation, if it was one.
 func (l *ipfwLine) expand() (full, abbreviated string) {
 	word := l.words[0]
-	for _, verb := range ipfwVerbs {
-		if isAbbreviated(word, verb) {
-			if l.words[0] = verb; verb != word {
+	for _, command := range ipfwCommands {
+		if isAbbreviated(word, command) {
+			if l.words[0] = command; command != word {
 				abbreviated = word
 			}
-			return verb, abbreviated
+			return command, abbreviated
 		}
 	}
 	return "", ""

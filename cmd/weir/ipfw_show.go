@@ -145,8 +145,8 @@ func pipeBandwidth(n uint64) string {
 	return fmt.Sprintf("%7.3f Gbit/s", float64(n)/1e9)
 }
 
-// ipfwTableVerbs are what can be done with a table.
-var ipfwTableVerbs = []string{"add", "delete", "create", "destroy", "flush", "modify", "swap",
+// ipfwTableCommands are what can be done with a table.
+var ipfwTableCommands = []string{"add", "delete", "create", "destroy", "flush", "modify", "swap",
 	"info", "detail", "list", "lookup", "atomic", "lock", "unlock"}
 
 // ipfwTable prints tables, and has the node change them. A missing table may be emptied and
@@ -155,25 +155,26 @@ func (c *call) ipfwTable(l *ipfwLine) error {
 	if len(l.words) < 3 {
 		return usageError{what: "table needs name and command", hint: "ipfw -h"}
 	}
-	name, verb := l.words[1], l.words[2]
-	if !slices.Contains(ipfwTableVerbs, verb) {
+	name, command := l.words[1], l.words[2]
+	if !slices.Contains(ipfwTableCommands, command) {
 		var meant []string
-		for _, v := range ipfwTableVerbs {
-			if isAbbreviated(verb, v) {
+		for _, v := range ipfwTableCommands {
+			if isAbbreviated(command, v) {
 				meant = append(meant, v)
 			}
 		}
 		if len(meant) != 1 {
-			return usageError{what: "ambiguous or unknown table command " + verb, hint: "ipfw -h"}
+			return usageError{what: "ambiguous or unknown table command " + command,
+				hint: "ipfw -h"}
 		}
-		verb, l.words[2] = meant[0], meant[0]
+		command, l.words[2] = meant[0], meant[0]
 	}
-	switch verb {
+	switch command {
 	case "list", "info", "detail":
 		if l.test {
 			return nil
 		}
-		return c.listTables(name, verb, tableFormat{addresses: l.addresses})
+		return c.listTables(name, command, tableFormat{addresses: l.addresses})
 	case "lookup":
 		if len(l.words) != 4 {
 			return usageError{what: "address required",
@@ -181,6 +182,6 @@ func (c *call) ipfwTable(l *ipfwLine) error {
 		}
 		return c.lookup(name, l.words[3], false)
 	}
-	lenient := verb == "flush" || verb == "destroy" || l.quiet
+	lenient := command == "flush" || command == "destroy" || l.quiet
 	return c.ipfwDo(l, l.line(), lenient)
 }

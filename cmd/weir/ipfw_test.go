@@ -91,7 +91,7 @@ func TestIPFWAbbreviations(t *testing.T) {
 }
 
 // TestIPFWFlagsAreItsOwn: the flags of ipfw's command line do not reach weir's, also in front of a
-// verb of weir fw.
+// command of weir fw.
 func TestIPFWFlagsAreItsOwn(t *testing.T) {
 	for line, want := range map[string]string{
 		"ipfw -q -f flush":                  "ipfw -- -q -f flush",

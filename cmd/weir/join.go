@@ -27,7 +27,7 @@ const (
 	joinTime  = 30 * time.Second // for the answer
 )
 
-func joinVerb(c *call) action {
+func joinCommand(c *call) action {
 	name := c.String("name", "",
 		"the `NAME` of this host in the cluster (default: from its host name)")
 	c.takes(1, 1)

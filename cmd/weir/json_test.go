@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// changing are the verbs that read nothing, or whose answer is a file or a stream of another
+// changing are the commands that read nothing, or whose answer is a file or a stream of another
 // format. All others take -j.
 var changing = []string{"up", "confirm", "down", "fw add", "fw delete", "fw zero", "fw flush",
 	"fw load", "fw confirm", "fw revert",
@@ -17,10 +17,10 @@ var changing = []string{"up", "confirm", "down", "fw add", "fw delete", "fw zero
 	"cluster grow", "cluster backup", "cluster restore", "cluster accept", "cluster sign", "join",
 	"node remove", "proxy", "completion"}
 
-// TestReadingVerbsTakeJSON: every verb takes -j or changes something.
-func TestReadingVerbsTakeJSON(t *testing.T) {
+// TestReadingCommandsTakeJSON: every command takes -j or changes something.
+func TestReadingCommandsTakeJSON(t *testing.T) {
 	top := newCommand(t.Context(), nil, io.Discard, io.Discard)
-	for _, v := range verbs() {
+	for _, v := range commands() {
 		cmd, _, err := top.Find(strings.Fields(v.name))
 		if err != nil {
 			t.Fatal(err)

@@ -1,9 +1,9 @@
 // Weir is a firewall and a network for containers and hosts: rules in ipfw's grammar, enforced in
 // the kernel, in user space and offline on captures. This is its one binary; `weir help` lists the
-// verbs, and docs/ has a page for each.
+// commands, and docs/ has a page for each.
 //
-// Each verb has a file here that reads its flags, calls a package and prints the result. No other
-// package of Weir writes to stdout or ends the process.
+// Each command has a file here that reads its flags, calls a package and prints the result. No
+// other package of Weir writes to stdout or ends the process.
 package main
 
 import (
@@ -64,7 +64,7 @@ type usageError struct{ what, hint string }
 
 func (e usageError) Error() string { return e.what }
 
-// statusError ends the process with a status when the verb has already printed everything.
+// statusError ends the process with a status when the command has already printed everything.
 type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }

@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/cni/netavark"
 )
 
-func netavarkVerb(c *call) action {
+func netavarkCommand(c *call) action {
 	c.takes(0, 2)
 	return func() error {
 		ctx, cancel := context.WithTimeout(c.ctx, cniTimeout)

@@ -44,12 +44,12 @@ func (c *call) post(path string, request, answer any) error {
 	return c.failed(c.client().Post(c.ctx, path, request, answer))
 }
 
-// failed puts the verb in front of an error.
+// failed puts the command in front of an error.
 func (c *call) failed(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", c.verb.name, err)
+	return fmt.Errorf("%s: %w", c.command.name, err)
 }
 
 // podsPatience is how long weir down waits for the number of containers: a node that does not
@@ -69,7 +69,7 @@ func (c *call) containers() int {
 	return len(known)
 }
 
-func downVerb(c *call) action {
+func downCommand(c *call) action {
 	keep := c.Bool("keep", false,
 		"keep rules, peers and key for the next start; containers lose their network nevertheless")
 	return func() error {

@@ -17,7 +17,7 @@ import (
 	"github.com/weirnet/weir/eyeballs"
 )
 
-func pageVerb(c *call) action {
+func pageCommand(c *call) action {
 	address := c.String("listen", "127.0.0.1:0",
 		"serve on this loopback `ADDRESS` and port; port 0 picks one")
 	return func() error {

@@ -2,8 +2,8 @@ package main
 
 import "github.com/weirnet/weir/agent/api"
 
-// panicVerb denies everything but the ssh session in which it is given.
-func panicVerb(c *call) action {
+// panicCommand denies everything but the ssh session in which it is given.
+func panicCommand(c *call) action {
 	end := c.Bool("end", false, "put the rules before the panic in force again")
 	force := c.BoolP("force", "f", false,
 		"deny everything even if no ssh session can be spared")

@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-func peerAddVerb(c *call) action {
+func peerAddCommand(c *call) action {
 	key := c.String("key", "", "the peer's public `KEY`, as weir peer key prints it there")
 	c.requires("key")
 	pods := c.StringSlice("pods", nil, "the ranges of its containers: `RANGE[,...]`")
@@ -55,7 +55,7 @@ func peerAddVerb(c *call) action {
 	}
 }
 
-func peerRemoveVerb(c *call) action {
+func peerRemoveCommand(c *call) action {
 	release := c.Bool("release", false,
 		"let packets for its containers take this host's other routes, unencrypted")
 	c.takes(1, 1)
@@ -73,7 +73,7 @@ func peerRemoveVerb(c *call) action {
 	}
 }
 
-func peerKeyVerb(c *call) action {
+func peerKeyCommand(c *call) action {
 	asJSON := c.BoolP("json", "j", false,
 		"print JSON, with the port and the ranges of this node's containers")
 	return func() error {
@@ -89,7 +89,7 @@ func peerKeyVerb(c *call) action {
 	}
 }
 
-func peerListVerb(c *call) action {
+func peerListCommand(c *call) action {
 	asJSON := c.json("")
 	return func() error {
 		var all api.Peers

@@ -15,7 +15,7 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-func podAttachVerb(c *call) action {
+func podAttachCommand(c *call) action {
 	name := c.String("name", "",
 		"`NAME` of the pod, in rules via pod:NAME (default: the last part of NETNS)")
 	mtu := c.Int("mtu", 0, "MTU of the interface in `BYTES` (default: the node's)")
@@ -125,7 +125,7 @@ func parsePublish(s string) (pod.Publish, error) {
 	return p, nil
 }
 
-func podDetachVerb(c *call) action {
+func podDetachCommand(c *call) action {
 	c.takes(1, 1)
 	c.complete(c.livePods)
 	return func() error {
@@ -142,10 +142,10 @@ type notFound struct{ name string }
 
 func (e notFound) Error() string { return "no such pod: " + e.name }
 
-// Hint is the verb that lists the names.
+// Hint is the command that lists the names.
 func (notFound) Hint() string { return "weir pod list" }
 
-func podListVerb(c *call) action {
+func podListCommand(c *call) action {
 	asJSON := c.json("")
 	return func() error {
 		var pods api.Pods

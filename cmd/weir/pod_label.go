@@ -11,7 +11,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-func podLabelVerb(c *call) action {
+func podLabelCommand(c *call) action {
 	asJSON := c.json("")
 	c.takes(2, -1)
 	c.complete(func(before []string) []cobra.Completion {

@@ -23,7 +23,7 @@ import (
 // graceful is how long `weir proxy` lets connections finish after a signal to stop.
 const graceful = 10 * time.Second
 
-func proxyVerb(c *call) action {
+func proxyCommand(c *call) action {
 	listen := c.String("listen", "127.0.0.1:1080", "accept clients at `ADDRESS`")
 	users := c.String("users", "", "admit only the users in `FILE`, lines of NAME:HASH")
 	hash := c.String("hash", "",

@@ -16,16 +16,16 @@ import (
 
 var newRelease = flag.String("release", "", "write the list of this release, such as 0.2.0")
 
-// userVisible lists the verbs, their flags and the metrics of this version.
+// userVisible lists the commands, their flags and the metrics of this version.
 func userVisible(t *testing.T) (lines []string) {
 	t.Helper()
 	top := newCommand(t.Context(), nil, io.Discard, io.Discard)
-	for _, v := range verbs() {
+	for _, v := range commands() {
 		cmd, _, err := top.Find(strings.Fields(v.name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines = append(lines, "verb "+v.name)
+		lines = append(lines, "command "+v.name)
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			line := "flag " + v.name + " --" + f.Name + " " + f.Value.Type()
 			if f.Shorthand != "" {
@@ -47,10 +47,11 @@ func userVisible(t *testing.T) (lines []string) {
 	return lines
 }
 
-// TestReleasesKeepVerbsAndMetrics: verbs, flags and metrics of a release are there in every later
-// version (docs/design/0009-compatibility.md). A list is written once, when its release is made:
+// TestReleasesKeepCommandsAndMetrics: commands, flags and metrics of a release are there in every
+// later version (docs/design/0009-compatibility.md). A list is written once, when its release is
+// made:
 //
 //	go test ./cmd/weir -run TestReleasesKeep -release 0.2.0
-func TestReleasesKeepVerbsAndMetrics(t *testing.T) {
-	releases.Keep(t, "testdata/releases", userVisible(t), 150, *newRelease)
+func TestReleasesKeepCommandsAndMetrics(t *testing.T) {
+	releases.Check(t, "testdata/releases", userVisible(t), 150, *newRelease)
 }

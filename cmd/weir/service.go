@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-func serviceAddVerb(c *call) action {
+func serviceAddCommand(c *call) action {
 	port := c.Uint16("port", 0, "the `PORT` of the pods (default: that of the service)")
 	asJSON := c.json("")
 	c.takes(3, 3)
@@ -78,7 +78,7 @@ func parseLabelTable(text string) (string, error) {
 	return label, nil
 }
 
-func serviceRemoveVerb(c *call) action {
+func serviceRemoveCommand(c *call) action {
 	c.takes(1, 1)
 	c.complete(c.liveServices)
 	return func() error {
@@ -86,7 +86,7 @@ func serviceRemoveVerb(c *call) action {
 	}
 }
 
-func serviceListVerb(c *call) action {
+func serviceListCommand(c *call) action {
 	asJSON := c.json("")
 	return func() error {
 		var list api.Services

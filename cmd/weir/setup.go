@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/hostfacts"
 	"github.com/weirnet/weir/agent/setup"
-	"github.com/weirnet/weir/agent/survey"
 	"github.com/weirnet/weir/internal/tty"
 )
 
@@ -20,7 +20,7 @@ type setupAnswer struct {
 	Rules   string      `json:"rules"`
 }
 
-func setupVerb(c *call) action {
+func setupCommand(c *call) action {
 	dry := c.Bool("dry-run", false, "print the rule file, and change nothing")
 	asJSON := c.BoolP("json", "j", false,
 		"print what was found and the rule file as JSON, change nothing")
@@ -32,7 +32,7 @@ func setupVerb(c *call) action {
 		if err != nil {
 			return c.failed(err)
 		}
-		facts, err := survey.Look(n.Settings.Host)
+		facts, err := hostfacts.Gather(n.Settings.Host)
 		if err != nil {
 			return c.failed(err)
 		}

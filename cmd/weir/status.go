@@ -11,7 +11,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-func statusVerb(c *call) action {
+func statusCommand(c *call) action {
 	asJSON := c.json("")
 	wait := c.Duration("wait", 0, "wait up to `TIME` (10s) for the node to answer and be healthy")
 	return func() error {
@@ -19,7 +19,7 @@ func statusVerb(c *call) action {
 		if err != nil {
 			return err
 		}
-		s.Warnings = append(s.Warnings, c.doubts()...)
+		s.Warnings = append(s.Warnings, c.ruleWarnings()...)
 		if *asJSON {
 			if err := printJSON(c.out, s); err != nil {
 				return err

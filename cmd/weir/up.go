@@ -14,7 +14,7 @@ import (
 	"github.com/weirnet/weir/agent/host"
 )
 
-func upVerb(c *call) action {
+func upCommand(c *call) action {
 	config := c.String("config", "", "read settings from `FILE` instead of /etc/weir/weir.toml")
 	rules := c.String("rules", "", "read rules from `FILE` instead of /etc/weir/rules")
 	ifaces := c.StringArray("iface", nil,

@@ -13,7 +13,7 @@ import (
 
 // wrong returns an error of usage, exit status 2.
 func (c *call) wrong(format string, args ...any) error {
-	return usageError{what: c.verb.name + ": " + fmt.Sprintf(format, args...),
+	return usageError{what: c.command.name + ": " + fmt.Sprintf(format, args...),
 		hint: c.cmd.UseLine()}
 }
 
@@ -68,7 +68,7 @@ func flagUsage(flags *pflag.FlagSet) string {
 // wrongFlag is an error of the flags, with the flag that may be meant.
 func wrongFlag(cmd *cobra.Command, err error) error {
 	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
-		return unknownVerb(cmd, words)
+		return unknownCommand(cmd, words)
 	}
 	e := usageError{what: err.Error(), hint: cmd.UseLine()}
 	var unknown *pflag.NotExistError
@@ -96,7 +96,7 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		e.hint = strings.TrimSuffix(e.hint, cmd.UseLine()) + "weir help"
 		return e
 	}
-	e.what = verbName(cmd) + ": " + e.what
+	e.what = commandName(cmd) + ": " + e.what
 	return e
 }
 
@@ -130,21 +130,22 @@ func meant(words []string) string {
 	return "did you mean " + strings.Join(words, " or ") + "? "
 }
 
-// unknownVerb is the error for words of which the first is not a verb of cmd. There may be none.
-func unknownVerb(cmd *cobra.Command, words []string) error {
+// unknownCommand is the error for words of which the first is not a command of cmd. There may be
+// none.
+func unknownCommand(cmd *cobra.Command, words []string) error {
 	e, prefix := usageError{hint: "weir help"}, ""
 	if cmd.HasParent() {
-		prefix = verbName(cmd) + ": "
-		e.hint = "one of " + strings.Join(verbsBelow(cmd), " ")
+		prefix = commandName(cmd) + ": "
+		e.hint = "one of " + strings.Join(commandsBelow(cmd), " ")
 	}
 	if len(words) == 0 {
-		e.what = prefix + "missing verb"
+		e.what = prefix + "missing command"
 		return e
 	}
-	e.what = fmt.Sprintf("%sunknown verb %q", prefix, words[0])
+	e.what = fmt.Sprintf("%sunknown command %q", prefix, words[0])
 	cmd.SuggestionsMinimumDistance = min(2, len(words[0])/2)
 	similar := cmd.SuggestionsFor(words[0])
-	for _, v := range verbs() {
+	for _, v := range commands() {
 		if !cmd.HasParent() && strings.HasSuffix(v.name, " "+words[0]) {
 			similar = append(similar, v.name)
 		}
@@ -153,13 +154,13 @@ func unknownVerb(cmd *cobra.Command, words []string) error {
 	return e
 }
 
-// verbName is the name of a command without that of the binary.
-func verbName(cmd *cobra.Command) string {
+// commandName is the name of a command without that of the binary.
+func commandName(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-func verbsBelow(cmd *cobra.Command) (names []string) {
-	for _, v := range verbs() {
+func commandsBelow(cmd *cobra.Command) (names []string) {
+	for _, v := range commands() {
 		if first, second, two := strings.Cut(v.name, " "); two && first == cmd.Name() {
 			names = append(names, second)
 		}
@@ -167,11 +168,11 @@ func verbsBelow(cmd *cobra.Command) (names []string) {
 	return names
 }
 
-// help prints the usage of a verb as an answer, or lists verbs.
+// help prints the usage of a command as an answer, or lists commands.
 func help(cmd *cobra.Command, _ []string) {
 	out := cmd.OutOrStdout()
 	if cmd.HasSubCommands() {
-		listVerbs(out, cmd)
+		listCommands(out, cmd)
 		return
 	}
 	cmd.InheritedFlags() // adds them to Flags
@@ -210,18 +211,18 @@ func brokenUsage(usage string) string {
 	return text + line
 }
 
-// headings are what stands above the first verb of each part of the table of all verbs.
+// headings are what stands above the first command of each part of the table of all commands.
 var headings = map[string]string{"up": "The node:", "fw show": "Rules:", "flow watch": "Traffic:",
 	"pod attach": "Containers:", "peer add": "Other nodes:", "cluster init": "Clusters:",
 	"dial": "Without a node:"}
 
-// listVerbs prints the table of all verbs, or of those of a group.
-func listVerbs(w io.Writer, cmd *cobra.Command) {
+// listCommands prints the table of all commands, or of those of a group.
+func listCommands(w io.Writer, cmd *cobra.Command) {
 	fmt.Fprintf(w, "usage: %s\n", cmd.UseLine())
 	if cmd.HasParent() {
 		fmt.Fprintln(w)
 	}
-	for _, v := range verbs() {
+	for _, v := range commands() {
 		if heading := headings[v.name]; heading != "" && !cmd.HasParent() {
 			fmt.Fprintf(w, "\n%s\n", heading)
 		}
@@ -229,5 +230,5 @@ func listVerbs(w io.Writer, cmd *cobra.Command) {
 			fmt.Fprintf(w, "  %-13s %s\n", v.name, v.brief)
 		}
 	}
-	fmt.Fprintf(w, "\nMore about a verb: weir help VERB\n")
+	fmt.Fprintf(w, "\nMore about a command: weir help COMMAND\n")
 }

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// TestHelpFitsATerminal: no line of the help of any verb, or of their lists, has more than 80
+// TestHelpFitsATerminal: no line of the help of any command, or of their lists, has more than 80
 // columns, and a line that is broken continues with a whole word.
 func TestHelpFitsATerminal(t *testing.T) {
 	lines := [][]string{{"help"}, {"--help"}, {"ipfw", "-h"}}
-	for _, v := range verbs() {
+	for _, v := range commands() {
 		words := strings.Fields(v.name)
 		lines = append(lines, append([]string{"help"}, words...))
 		switch {
@@ -34,18 +34,18 @@ func TestHelpFitsATerminal(t *testing.T) {
 	}
 }
 
-// TestHelpHasParts: each heading of the list of verbs stands above a verb that there is, and the
-// list of a group has none.
+// TestHelpHasParts: each heading of the list of commands stands above a command that there is, and
+// the list of a group has none.
 func TestHelpHasParts(t *testing.T) {
 	for _, line := range [][]string{{"help"}, {"help", "fw"}} {
 		var out, stderr bytes.Buffer
 		if code := run(t.Context(), line, strings.NewReader(""), &out, &stderr); code != 0 {
 			t.Fatalf("weir %q: status %d, %s", line, code, &stderr)
 		}
-		for verb, heading := range headings {
+		for command, heading := range headings {
 			want := len(line) == 1
-			if strings.Contains(out.String(), "\n\n"+heading+"\n  "+verb+" ") != want {
-				t.Errorf("weir %q: heading %q above %s: want %v\n%s", line, heading, verb, want,
+			if strings.Contains(out.String(), "\n\n"+heading+"\n  "+command+" ") != want {
+				t.Errorf("weir %q: heading %q above %s: want %v\n%s", line, heading, command, want,
 					&out)
 			}
 		}

@@ -26,7 +26,7 @@ type versionAnswer struct {
 	Platform string `json:"platform"`
 }
 
-func versionVerb(c *call) action {
+func versionCommand(c *call) action {
 	asJSON := c.json("")
 	return func() error { return printVersion(c.out, *asJSON) }
 }

@@ -4,12 +4,12 @@ import (
 	"fmt"
 
 	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/agent/survey"
+	"github.com/weirnet/weir/agent/hostfacts"
 )
 
 // session returns the ssh connection in which this command was given, nil if there is none.
 func session() *api.Session {
-	s, ok := survey.Session()
+	s, ok := hostfacts.Session()
 	if !ok {
 		return nil
 	}
@@ -23,11 +23,12 @@ func (c *call) warn(all []string) {
 	}
 }
 
-// doubts asks the node what is doubtful about its rules. The status that was read says more than
+// ruleWarnings asks the node for warnings about its rules. The status that was read says more than
 // why this was refused.
-func (c *call) doubts() []string {
+func (c *call) ruleWarnings() []string {
 	var a api.Warnings
-	if err := c.client().Post(c.ctx, "/v1/doubts", api.Doubts{Session: session()}, &a); err != nil {
+	if err := c.client().Post(c.ctx, "/v1/doubts", api.WarningsQuery{Session: session()},
+		&a); err != nil {
 		return nil
 	}
 	return a.Warnings

@@ -46,23 +46,23 @@ func withHint(err error) string {
 }
 
 func (c *Call) serve(ctx context.Context) (any, error) {
-	verb, netns := "info", ""
+	command, netns := "info", ""
 	if len(c.Args) > 0 {
-		verb = c.Args[0]
+		command = c.Args[0]
 	}
-	switch verb {
+	switch command {
 	case "info":
 		return info{c.Version, apiVersion}, nil
 	case "create":
 		return c.create()
 	case "setup", "teardown":
 		if len(c.Args) < 2 {
-			return nil, fmt.Errorf("%s: the path of the network namespace is missing", verb)
+			return nil, fmt.Errorf("%s: the path of the network namespace is missing", command)
 		}
 		netns = c.Args[1]
 	default:
 		return nil, fmt.Errorf("unknown command %q: create, setup NETNS, teardown NETNS or info",
-			verb)
+			command)
 	}
 	var request container
 	if err := c.read(&request); err != nil {
@@ -76,7 +76,7 @@ func (c *Call) serve(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if verb == "teardown" {
+	if command == "teardown" {
 		return nil, agent.Detach(ctx, request.ID, request.Own.Interface)
 	}
 	spec, err := request.spec(netns, options)

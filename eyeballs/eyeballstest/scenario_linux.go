@@ -120,10 +120,10 @@ func Scenarios() []Scenario {
 	return all
 }
 
-// Stage sets a scenario up under a new name, so that several can run at once and nothing is cached.
+// SetUp sets a scenario up under a new name, so that several can run at once and nothing is cached.
 // serial must be different for each name. plain and secure are the ports of the servers without and
 // with TLS.
-func (s *Scenario) Stage(n *Net, d *DNS, serial int, plain, secure uint16) (name string) {
+func (s *Scenario) SetUp(n *Net, d *DNS, serial int, plain, secure uint16) (name string) {
 	name = fmt.Sprintf("s%d.test", serial)
 	port := plain
 	if s.TLS {

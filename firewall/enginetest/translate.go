@@ -51,8 +51,8 @@ type Ends struct {
 	From, To netip.AddrPort
 }
 
-// Turned are the ends of an answer.
-func (e Ends) Turned() Ends { return Ends{e.Proto, e.To, e.From} }
+// Reversed are the ends of an answer.
+func (e Ends) Reversed() Ends { return Ends{e.Proto, e.To, e.From} }
 
 // Translation is a flow that is translated.
 type Translation struct {
@@ -82,8 +82,8 @@ func (m *Translator) Deadline(t *Translation) time.Duration {
 	return t.Last + m.Rules.Options.Timeouts.Of(t.Wire.Proto, t.Phase) + Grace
 }
 
-// Carried is what becomes of a packet.
-type Carried struct {
+// Forwarded is what becomes of a packet.
+type Forwarded struct {
 	Pass bool
 	Up   bool // it is the host's own business
 	// the stack carries it from a card to a card
@@ -92,8 +92,8 @@ type Carried struct {
 	Made   *Translation // it hid a pod: the port is the kernel's choice, 0 here
 }
 
-// Carry has a packet come in at a time. build makes it, as sent between some ends.
-func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) Carried {
+// Forward has a packet come in at a time. build makes it, as sent between some ends.
+func (m *Translator) Forward(e Ends, now time.Duration, build func(Ends) []byte) Forwarded {
 	m.Live = slices.DeleteFunc(m.Live, func(t *Translation) bool { return now > m.Deadline(t) })
 	recv, fromPod := m.Pods[e.From.Addr()]
 	if !fromPod {
@@ -101,7 +101,7 @@ func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) C
 	}
 	seen, followed, called := m.arrive(e)
 	if !seen.To.IsValid() {
-		return Carried{}
+		return Forwarded{}
 	}
 	xmit, toPod := m.Pods[seen.To.Addr()]
 	if !toPod {
@@ -111,11 +111,11 @@ func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) C
 	if seg := segmentOf(pkt); called {
 		var free bool
 		if seen, free = m.move(seen, now, seg); !free {
-			return Carried{}
+			return Forwarded{}
 		}
 		pkt = build(seen)
 	} else if seen.To.Addr() != m.Host && followed == nil && m.strays(seen, now, seg) {
-		return Carried{}
+		return Forwarded{}
 	}
 	held := m.held(seen, followed, called)
 	if held { // rules see what is on the wire
@@ -124,7 +124,7 @@ func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) C
 	v := m.Rules.Evaluate(&firewall.Input{Now: time.Duration(now),
 		Hook: firewall.Hook{Dir: firewall.In, Recv: recv}}, pkt)
 	if !v.Pass {
-		return Carried{}
+		return Forwarded{}
 	}
 	if held && v.Rule != m.NAT {
 		seen, followed, called = e, nil, false
@@ -138,7 +138,7 @@ func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) C
 		hook := firewall.Hook{Dir: firewall.Out, Recv: recv, Xmit: xmit}
 		if v = m.Rules.Evaluate(&firewall.Input{Now: time.Duration(now), Hook: hook},
 			pkt); !v.Pass {
-			return Carried{}
+			return Forwarded{}
 		}
 	}
 	// It has passed: now translations may move.
@@ -150,7 +150,7 @@ func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) C
 	switch {
 	case called:
 		if followed = f.publish(e); followed == nil {
-			return Carried{}
+			return Forwarded{}
 		}
 	case followed != nil:
 		if v.State == firewall.StateNew && !followed.Source {
@@ -163,7 +163,7 @@ func (m *Translator) Carry(e Ends, now time.Duration, build func(Ends) []byte) C
 	if fromPod {
 		return f.leave(toPod)
 	}
-	return Carried{Pass: true, Out: seen}
+	return Forwarded{Pass: true, Out: seen}
 }
 
 // arrive says what rules see of a packet, which translation it follows, and whether it calls a
@@ -176,8 +176,8 @@ func (m *Translator) arrive(e Ends) (seen Ends, t *Translation, called bool) {
 		if !t.Source && t.Wire == e {
 			return t.Inner, t, false
 		}
-		if t.Source && t.Wire == e.Turned() {
-			return t.Inner.Turned(), t, false
+		if t.Source && t.Wire == e.Reversed() {
+			return t.Inner.Reversed(), t, false
 		}
 	}
 	if to, ok := m.Published[Port{e.Proto, e.To}]; ok {
@@ -203,7 +203,7 @@ func (m *Translator) state(e Ends, v firewall.Verdict) *firewall.State {
 	}
 	for _, s := range m.Rules.States() {
 		ends := Ends{s.Proto, s.From, s.To}
-		if ends == e || ends == e.Turned() {
+		if ends == e || ends == e.Reversed() {
 			return &s
 		}
 	}
@@ -212,7 +212,7 @@ func (m *Translator) state(e Ends, v firewall.Verdict) *firewall.State {
 
 func (m *Translator) forget(inner Ends) {
 	m.Live = slices.DeleteFunc(m.Live, func(t *Translation) bool {
-		return t.Inner == inner || t.Inner == inner.Turned()
+		return t.Inner == inner || t.Inner == inner.Reversed()
 	})
 }
 
@@ -270,7 +270,7 @@ func (f *passed) publish(wire Ends) *Translation {
 	}
 	for _, t := range f.Live {
 		over := t.Phase == flow.PhaseClosed || t.Phase == flow.PhaseReset || newSubject
-		if (t.Inner == f.ends || t.Inner == f.ends.Turned()) && !over {
+		if (t.Inner == f.ends || t.Inner == f.ends.Reversed()) && !over {
 			return nil
 		}
 	}
@@ -302,19 +302,19 @@ func (f *passed) add(wire Ends, source bool) *Translation {
 }
 
 // leave says how what a pod has sent continues.
-func (f *passed) leave(toPod bool) Carried {
+func (f *passed) leave(toPod bool) Forwarded {
 	for _, t := range f.Live {
 		switch {
 		case t.Source && t.Inner == f.ends:
 			f.touch(t)
-			return Carried{Pass: true, Out: t.Wire}
-		case !t.Source && t.Inner == f.ends.Turned():
+			return Forwarded{Pass: true, Out: t.Wire}
+		case !t.Source && t.Inner == f.ends.Reversed():
 			f.touch(t)
-			return Carried{Pass: true, Out: t.Wire.Turned()}
+			return Forwarded{Pass: true, Out: t.Wire.Reversed()}
 		}
 	}
 	if toPod || !f.hides() || !f.begins() {
-		return Carried{Pass: true, Out: f.ends}
+		return Forwarded{Pass: true, Out: f.ends}
 	}
 	wire := f.ends
 	if public, whole := f.Whole[wire.From.Addr()]; whole {
@@ -323,7 +323,7 @@ func (f *passed) leave(toPod bool) Carried {
 	}
 	wire.From = netip.AddrPortFrom(f.Host, 0)
 	t := f.add(wire, true)
-	return Carried{Pass: true, Out: wire, Made: t}
+	return Forwarded{Pass: true, Out: wire, Made: t}
 }
 
 // touch lets a translation continue as its flow does. Of an established flow that rules keep a

@@ -15,7 +15,7 @@ func (m *Translator) stateBetween(e Ends, now time.Duration) *modelState {
 	for _, s := range m.Rules.states {
 		from, to := s.key.Shown(s.from)
 		is := Ends{s.Proto, from, to}
-		if (is == e || is == e.Turned()) && !m.Rules.expired(s, now) {
+		if (is == e || is == e.Reversed()) && !m.Rules.expired(s, now) {
 			return s
 		}
 	}
@@ -38,7 +38,7 @@ func (m *Translator) isThrough(s *modelState) bool {
 func (m *Translator) clashes(e Ends, now time.Duration, seg flow.Segment) bool {
 	for _, t := range m.Live {
 		over := t.Phase == flow.PhaseClosed || t.Phase == flow.PhaseReset
-		if (t.Inner == e || t.Inner == e.Turned()) && !over {
+		if (t.Inner == e || t.Inner == e.Reversed()) && !over {
 			return true
 		}
 	}

@@ -47,7 +47,7 @@ func (f *passed) hides() bool {
 
 // route carries a packet that has passed where it came in, and leaves by a card or is for the host.
 // It was sent as wire.
-func (f *passed) route(wire Ends, called bool, followed *Translation, recv uint32) Carried {
+func (f *passed) route(wire Ends, called bool, followed *Translation, recv uint32) Forwarded {
 	if f.v.State == firewall.StateNew {
 		delete(f.through, f.key())
 	}
@@ -55,7 +55,7 @@ func (f *passed) route(wire Ends, called bool, followed *Translation, recv uint3
 	case called:
 		f.untried = true
 		if f.publish(wire) == nil {
-			return Carried{}
+			return Forwarded{}
 		}
 	case followed != nil:
 		if f.v.State == firewall.StateNew && !followed.Source {
@@ -66,15 +66,15 @@ func (f *passed) route(wire Ends, called bool, followed *Translation, recv uint3
 		f.drop(func(t *Translation) bool { return !t.Source && t.Inner == f.ends })
 	}
 	if f.ends.To.Addr() == f.Host {
-		return Carried{Pass: true, Up: true}
+		return Forwarded{Pass: true, Up: true}
 	}
 	v := f.Rules.Evaluate(&firewall.Input{Now: f.now, Hook: firewall.Hook{Dir: firewall.Out,
 		Recv: recv, Xmit: f.card(f.ends.To.Addr())}}, f.pkt)
 	if !v.Pass {
 		f.drop(func(t *Translation) bool {
-			return t.fresh && (t.Inner == f.ends || t.Inner == f.ends.Turned())
+			return t.fresh && (t.Inner == f.ends || t.Inner == f.ends.Reversed())
 		})
-		return Carried{}
+		return Forwarded{}
 	}
 	out := passed{Translator: f.Translator, ends: f.ends, pkt: f.pkt, now: f.now, v: v,
 		state: f.Translator.state(f.ends, v)}
@@ -92,16 +92,16 @@ func (f *passed) route(wire Ends, called bool, followed *Translation, recv uint3
 
 // leaveWhole makes the translation of a packet that keeps its port. Another one with its tuple on
 // the wire gives way, unless that is an established connection.
-func (f *passed) leaveWhole(wire Ends) Carried {
+func (f *passed) leaveWhole(wire Ends) Forwarded {
 	for _, t := range f.Live {
-		same := t.Wire == wire || t.Wire == wire.Turned()
+		same := t.Wire == wire || t.Wire == wire.Reversed()
 		if same && t.Phase == flow.PhaseEstablished && t.Wire.Proto == packet.ProtoTCP {
-			return Carried{}
+			return Forwarded{}
 		}
 	}
-	f.drop(func(t *Translation) bool { return t.Wire == wire || t.Wire == wire.Turned() })
+	f.drop(func(t *Translation) bool { return t.Wire == wire || t.Wire == wire.Reversed() })
 	f.add(wire, true)
-	return Carried{Pass: true, Out: wire}
+	return Forwarded{Pass: true, Out: wire}
 }
 
 func (m *Translator) drop(gone func(*Translation) bool) {

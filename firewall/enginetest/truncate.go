@@ -11,14 +11,15 @@ import (
 	"github.com/weirnet/weir/rule/op"
 )
 
-// Whole is a packet with headers of some kind, every one of which is complete.
-type Whole struct {
+// CompletePacket is a packet with headers of some kind, every one of which is complete.
+type CompletePacket struct {
 	Name  string
 	Bytes []byte
 }
 
-// Wholes returns packets that have every header that is decoded, alone and behind each other.
-func Wholes() []Whole {
+// CompletePackets returns packets that have every header that is decoded, alone and behind each
+// other.
+func CompletePackets() []CompletePacket {
 	v4 := craft{src: netip.MustParseAddr("10.0.0.1"), dst: netip.MustParseAddr("10.0.0.2"),
 		ttl: 64, id: 77}
 	v6 := craft{src: netip.MustParseAddr("2001:db8::1"), dst: netip.MustParseAddr("2001:db8::2"),
@@ -42,10 +43,10 @@ func Wholes() []Whole {
 		{"UDP-Lite", packet.ProtoUDPLite, udpBody(4000, 53, 12)},
 		{"SCTP", packet.ProtoSCTP, sctpBody(4000, 80, 0, 1, 0)}, {"GRE", 47, make([]byte, 16)},
 	}
-	var all []Whole
+	var all []CompletePacket
 	add := func(name string, c craft, proto packet.Proto, body []byte) {
 		c.proto, c.body = proto, body
-		all = append(all, Whole{name, c.bytes()})
+		all = append(all, CompletePacket{name, c.bytes()})
 	}
 	extensions := func(first uint8, ext []byte) craft {
 		c := v6
@@ -165,7 +166,7 @@ func RunTruncated(t *testing.T, options firewall.Options,
 	t.Helper()
 	total := 0
 	for _, strict := range []bool{true, false} {
-		for _, w := range Wholes() {
+		for _, w := range CompletePackets() {
 			c := &Case{Rules: [][]string{truncatedRules}, Default: op.ActionDeny, Strict: strict}
 			now := time.Minute
 			for _, b := range Truncations(w.Bytes) {

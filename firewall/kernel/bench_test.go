@@ -74,7 +74,7 @@ func evaluations(b *testing.B) []evaluation {
 // BenchmarkEvaluate measures the whole evaluation of one packet by BPF_PROG_TEST_RUN, everything in
 // cache: run with -cpu 1 -benchtime 1x.
 func BenchmarkEvaluate(b *testing.B) {
-	nstest.Root(b)
+	nstest.RequireRoot(b)
 	b.Run("nothing", func(b *testing.B) { // what the test itself takes
 		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
 			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})

@@ -50,7 +50,7 @@ func benchSegments() []benchSegment {
 // for each of many connections: the median. "nothing" is an empty program. Run with -cpu 1
 // -benchtime 1x.
 func BenchmarkConnection(b *testing.B) {
-	nstest.Root(b)
+	nstest.RequireRoot(b)
 	e, err := Open(Config{Options: firewall.DefaultOptions()})
 	if err != nil {
 		b.Fatalf("%+v", err)

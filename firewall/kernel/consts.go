@@ -87,7 +87,7 @@ const (
 )
 
 // Bits of side.flags above those of flow.SideFlags and the scale. Low side only: META_HALF_OPEN and
-// META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE, META_RULED and META_FRESH.
+// META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE, META_NAT_RULE and META_FRESH.
 const (
 	metaMade     = 1 << 16 // this end sent the packet that made the state
 	metaLoose    = 1 << 17
@@ -98,7 +98,7 @@ const (
 	metaWire     = 1 << 23 // keyed by the tuple on the wire
 	metaCross    = 1 << 24 // the low end is the other entry's high end
 	metaSource   = 1 << 25 // the originator's address is translated
-	metaRuled    = 1 << 28 // of translations: a rule with nat has made it
+	metaNATRule  = 1 << 28 // of translations: a rule with nat has made it
 	metaFresh    = 1 << 29 // no packet that it translated has passed yet
 	metaBehind   = 1 << 31 // of liberal states: a copy, which may have missed packets
 )
@@ -126,7 +126,7 @@ const (
 	toPod     = 0
 	toOther   = 1 // any address that the stack routes to
 	toService = 2 // one of the backends in the map services
-	toRuled   = 3 // as TO_OTHER, by a rule with nat, number << 16 in port
+	toNATRule = 3 // as TO_OTHER, by a rule with nat, number << 16 in port
 )
 
 // Services: how many backends one has, in how many equal parts its flows are divided, and how many
@@ -182,8 +182,8 @@ const (
 // In forwarding.masquerade: some addresses have all ports and protocols of another one; rules have
 // nat.
 const (
-	masqueradeWhole = 2
-	masqueradeRuled = 4
+	masqueradeWhole   = 2
+	masqueradeNATRule = 4
 )
 
 // Operations of the program weir_call.

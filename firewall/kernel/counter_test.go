@@ -73,7 +73,7 @@ func TestCountersAreOfOneProgram(t *testing.T) {
 // BenchmarkRules reads the counters of 10,000 rules, and reports the longest time that a change
 // would wait for it.
 func BenchmarkRules(b *testing.B) {
-	nstest.Root(b)
+	nstest.RequireRoot(b)
 	e, err := Open(Config{Options: firewall.DefaultOptions()})
 	if err != nil {
 		b.Fatal(err)

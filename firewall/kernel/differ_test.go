@@ -180,7 +180,7 @@ func shortenTimers(t *testing.T) {
 
 // trial opens an engine and returns what the conformance suite needs of it.
 func trial(t *testing.T) (firewall.Options, func(firewall.Options) (enginetest.Subject, error)) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	shortenTimers(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = 4096, 4096, 4096

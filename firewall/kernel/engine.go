@@ -96,9 +96,9 @@ type Engine struct {
 	published   map[weirPublishedKey]weirPublished
 	withdrawals withdrawals // guarded by mu
 	// guarded by mu; what rules with nat ask for, whether it is known, and what was written last
-	ruled, ruledPut ruled
-	ruledKnown      bool
-	ruledHeld       error // what an instance of nat could not have, nil if nothing
+	natEntries, natEntriesPut natEntries
+	natEntriesKnown           bool
+	natEntriesHeld            error // what an instance of nat could not have, nil if nothing
 	// guarded by mu; what is in the map, nil for anything
 	masked map[weirTableKey]weirMaskedSource
 	// guarded by mu; what is in the maps, nil for anything; trials by place

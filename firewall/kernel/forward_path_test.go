@@ -19,7 +19,7 @@ import (
 // on its way to or from a pod, by BPF_PROG_TEST_RUN, everything in cache. What the kernel does with
 // the packet afterwards is not in it. (A packet to a NIC cannot be sent twice here: it is marked.)
 func BenchmarkPassage(b *testing.B) {
-	nstest.Root(b)
+	nstest.RequireRoot(b)
 	v := newCluster(b, hundredRules())
 	v.must(ping(v.a.Node, "192.0.2.2")) // now the host knows its neighbour
 	v.must(ping(v.a.Node, "2001:db8::2"))

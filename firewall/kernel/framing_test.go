@@ -193,7 +193,7 @@ func infinibandFrame(neighbour []byte, ip []byte) []byte {
 // their neighbour's address looks like.
 func TestInfinibandFrames(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	e := newEngineWith(t, firewall.DefaultOptions())
 	if err := e.Load(compile(t,
 		"add check-state\nadd allow udp from any to any 53 keep-state\n"+

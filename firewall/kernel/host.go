@@ -91,7 +91,7 @@ func (e *Engine) putHostLocked(changed, gone []firewall.Interface, addresses boo
 		if err := e.putNetworksLocked(); err != nil {
 			return err
 		}
-		e.followRuledLocked()
+		e.followNATEntriesLocked()
 		e.chooseOwnLocked()
 		e.config.Own = ownBits(e.ifs) // written by changedLocked, or with the first rules
 	}

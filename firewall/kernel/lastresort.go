@@ -26,8 +26,8 @@ func Guards(dir string) bool {
 	return err == nil && len(pins) > 0
 }
 
-// CloseAll closes the interfaces that match but the loopback, and returns their names.
-func CloseAll(matches func(name string) bool, ssh bool) (closed []string, err error) {
+// BlockAll blocks the interfaces that match but the loopback, and returns their names.
+func BlockAll(matches func(name string) bool, ssh bool) (closed []string, err error) {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: lastName, Type: ebpf.SchedCLS,
 		Instructions: lastResort(ssh), License: "GPL"})
 	if err != nil {
@@ -57,8 +57,8 @@ func CloseAll(matches func(name string) bool, ssh bool) (closed []string, err er
 	return closed, errors.Join(errs...)
 }
 
-// OpenAll removes the program that CloseAll has attached.
-func OpenAll() error {
+// UnblockAll removes the program that BlockAll has attached.
+func UnblockAll() error {
 	c, err := nl.Open(nil)
 	if err != nil {
 		return err

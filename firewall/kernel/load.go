@@ -91,13 +91,13 @@ func (e *Engine) switchLocked(p *program.Program, t *nextTables) error {
 	if err := before(t); err != nil {
 		return err
 	}
-	next, err := e.beginRuledLocked(p)
+	next, err := e.beginNATEntriesLocked(p)
 	if err != nil {
-		return errors.Join(err, e.putRuledLocked(e.ruled))
+		return errors.Join(err, e.putNATEntriesLocked(e.natEntries))
 	}
 	waited := e.publishLocked(m, im, in, p)
 	if waited != nil && e.config.Current&currentSlot != in.parity {
-		return errors.Join(waited, e.putRuledLocked(e.ruled))
+		return errors.Join(waited, e.putNATEntriesLocked(e.natEntries))
 	}
 	old := e.rules
 	e.ids.take(owners(p), slices.Concat(in.ids, in.pipes))
@@ -109,7 +109,7 @@ func (e *Engine) switchLocked(p *program.Program, t *nextTables) error {
 		t.old = nil
 		return errors.Join(waited, e.takeTablesLocked(t))
 	}
-	err = errors.Join(e.takeTablesLocked(t), e.endRuledLocked(next), e.forgetHopsLocked(p))
+	err = errors.Join(e.takeTablesLocked(t), e.endNATEntriesLocked(next), e.forgetHopsLocked(p))
 	if e.idle > 0 {
 		err = errors.Join(err, e.dropIdleLocked())
 	}

@@ -31,7 +31,7 @@ func loadRules(n, port int) string {
 // one that is added to them is: time, and that of the processors, which other work prolongs less.
 // Least of some rounds: run with -benchtime 1x.
 func BenchmarkLoad(b *testing.B) {
-	nstest.Root(b)
+	nstest.RequireRoot(b)
 	e, err := Open(Config{Options: firewall.DefaultOptions()})
 	if err != nil {
 		b.Fatalf("%+v", err)

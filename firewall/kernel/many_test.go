@@ -21,7 +21,7 @@ import (
 // between, jumps, and blocks of rules that promise a match and have none.
 func TestManyRules(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	seed := testrand.Seed(t)
 	g := rand.New(rand.NewPCG(seed, 1))
 	var text strings.Builder

@@ -34,7 +34,7 @@ func (e *Engine) putMasqueradeLocked(m forward.Masquerade) error {
 	want, whole := maskedBySettings(&m)
 	changed := e.withdrawals.masquerade == nil
 	for k, v := range held {
-		changed = changed || !k.ruled() && v.Flags&maskBehind != 0 && want[k] != v
+		changed = changed || !k.ofInstance() && v.Flags&maskBehind != 0 && want[k] != v
 	}
 	if changed {
 		e.withdrawals.made++
@@ -55,8 +55,8 @@ func (e *Engine) putMasqueradeLocked(m forward.Masquerade) error {
 	return nil
 }
 
-// ruled: the entry is that of an instance of nat.
-func (k weirTableKey) ruled() bool { return k.Family[1]|k.Family[2] != 0 }
+// ofInstance: the entry is that of an instance of nat.
+func (k weirTableKey) ofInstance() bool { return k.Family[1]|k.Family[2] != 0 }
 
 // maskedLocked returns what the trie of translated sources holds.
 func (e *Engine) maskedLocked() (map[weirTableKey]weirMaskedSource, error) {
@@ -70,15 +70,15 @@ func (e *Engine) maskedLocked() (map[weirTableKey]weirMaskedSource, error) {
 	return held, nil
 }
 
-// putRuledSourcesLocked writes the sources of rules with nat beside what the settings translate.
-func (e *Engine) putRuledSourcesLocked() error {
+// putNATSourcesLocked writes the sources of rules with nat beside what the settings translate.
+func (e *Engine) putNATSourcesLocked() error {
 	held, err := e.maskedLocked()
 	if err != nil {
 		return err
 	}
 	want, others := map[weirTableKey]weirMaskedSource{}, uint32(0)
 	for k, v := range held {
-		if !k.ruled() {
+		if !k.ofInstance() {
 			want[k] = v
 			others += bit(v.Flags&maskBehind != 0)
 		}
@@ -96,29 +96,29 @@ func (e *Engine) putMaskedLocked(want map[weirTableKey]weirMaskedSource, others 
 	if err != nil {
 		return err
 	}
-	if e.ruledPut.sources == nil && e.takenOver { // before the first rules
-		if e.ruledPut, err = e.readRuledLocked(); err != nil {
+	if e.natEntriesPut.sources == nil && e.takenOver { // before the first rules
+		if e.natEntriesPut, err = e.readNATEntriesLocked(); err != nil {
 			return err
 		}
 	}
-	ruled := e.ruledPut.sources
-	maps.Copy(want, ruled)
+	entries := e.natEntriesPut.sources
+	maps.Copy(want, entries)
 	e.masked = nil // until all is written
 	if err := putDifference(e.objects.MaskedSources, held, want); err != nil {
 		return fmt.Errorf("write the translated sources to the kernel: %w", err)
 	}
 	e.masked = want
-	e.forwarding.Sources = others + uint32(len(ruled))
-	e.forwarding.Masquerade &^= masqueradeRuled
-	if len(ruled) > 0 {
-		e.forwarding.Masquerade |= masqueradeRuled | e.wholeRuled()
+	e.forwarding.Sources = others + uint32(len(entries))
+	e.forwarding.Masquerade &^= masqueradeNATRule
+	if len(entries) > 0 {
+		e.forwarding.Masquerade |= masqueradeNATRule | e.wholeByRule()
 	}
 	return e.putForwardingLocked()
 }
 
-// wholeRuled is MASQUERADE_WHOLE if a rule with nat gives an address away.
-func (e *Engine) wholeRuled() uint32 {
-	for k := range e.ruledPut.ports {
+// wholeByRule is MASQUERADE_WHOLE if a rule with nat gives an address away.
+func (e *Engine) wholeByRule() uint32 {
+	for k := range e.natEntriesPut.ports {
 		if k.Proto == 0 {
 			return masqueradeWhole
 		}

@@ -58,7 +58,7 @@ func TestPrefixSet(t *testing.T) {
 // TestMasqueradeChanges: whatever was set before, the map has what a new engine writes.
 func TestMasqueradeChanges(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	random := rand.New(rand.NewPCG(testrand.Seed(t), 0))
 	content := func(t *testing.T, e *Engine) map[weirTableKey]weirMaskedSource {
 		t.Helper()
@@ -93,7 +93,7 @@ func TestMasqueradeChanges(t *testing.T) {
 // TestMasqueradeThatDoesNotFit: what a call that failed has left in the map is gone after the next.
 func TestMasqueradeThatDoesNotFit(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	e, err := openShared(t, Config{Options: firewall.DefaultOptions()})
 	if err != nil {
 		t.Fatalf("%+v", err)
@@ -124,7 +124,7 @@ func TestMasqueradeThatDoesNotFit(t *testing.T) {
 
 // BenchmarkSetMasquerade adds one range to those of a thousand hosts.
 func BenchmarkSetMasquerade(b *testing.B) {
-	nstest.Root(b)
+	nstest.RequireRoot(b)
 	e, err := openShared(b, Config{Options: firewall.DefaultOptions()})
 	if err != nil {
 		b.Fatalf("%+v", err)

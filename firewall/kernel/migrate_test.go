@@ -195,7 +195,7 @@ func (g *pairLab) closed(t *testing.T, when string) {
 // a stream goes through both.
 func TestStatesOfPreviousLayout(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	g := joinPair(t, firewall.DefaultOptions())
 	previous := g.startPrevious(t, "layout-3")
 	g.closed(t, "under the previous engine")
@@ -360,7 +360,7 @@ func (e *Engine) agreeTracks(t *testing.T) (n int) {
 // their layout says.
 func TestUnknownLayoutsAreNotRead(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	dir := filepath.Join(nstest.Bpffs(t), "weir")
 	e, err := openShared(t, Config{Dir: dir, Options: firewall.DefaultOptions()})
 	if err != nil {

@@ -145,7 +145,7 @@ func (m *natMatch) one(i int) bool {
 		}
 		m.moved++
 	}
-	want := m.model.Carry(e, m.now(), build)
+	want := m.model.Forward(e, m.now(), build)
 	what := func(format string, args ...any) bool {
 		m.t.Errorf("%d %s>%s %+v", e.Proto, e.From, e.To, seg)
 		m.t.Errorf(format, args...)
@@ -260,7 +260,7 @@ func (m *natMatch) ends() enginetest.Ends {
 		// not come in.
 		o := m.model.Live[r.IntN(len(m.model.Live))]
 		for _, k := range r.Perm(4) {
-			e := [...]enginetest.Ends{o.Wire, o.Wire.Turned(), o.Inner, o.Inner.Turned()}[k]
+			e := [...]enginetest.Ends{o.Wire, o.Wire.Reversed(), o.Inner, o.Inner.Reversed()}[k]
 			if e.From.Addr() != hostAddr && e.From.Addr() != virtual[0] {
 				return e
 			}

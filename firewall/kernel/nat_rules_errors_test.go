@@ -32,15 +32,15 @@ func (g *gateway) refuses(from *nstest.Node, to string, wait time.Duration) bool
 // refuse inner addresses there refuse none, and it is translated by a rule with nat alone.
 func TestNATErrors(t *testing.T) {
 	t.Parallel()
-	for name, rules := range ruledFiles {
+	for name, rules := range natRuleFiles {
 		t.Run(name, func(t *testing.T) {
-			g := newRuledGateway(t, rules)
+			g := newNATRuleGateway(t, rules)
 			if !g.refuses(g.server, "192.0.2.2:9", patience) {
 				t.Error("no error reaches the server")
 			}
 		})
 	}
-	g := newRuledGateway(t, "nat 1 config if eth0\nadd 5 allow icmp from any to me in via eth0\n"+
+	g := newNATRuleGateway(t, "nat 1 config if eth0\nadd 5 allow icmp from any to me in via eth0\n"+
 		"add 10 nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n")
 	if g.refuses(g.server, "192.0.2.2:9", impatience) {
 		t.Error("an error is translated that a rule without nat let pass")

@@ -15,8 +15,8 @@ import (
 	"github.com/weirnet/weir/packet/build"
 )
 
-// newRuledFrames sends single frames through a host whose rules translate.
-func newRuledFrames(t *testing.T, rules string) *frames {
+// newNATRuleFrames sends single frames through a host whose rules translate.
+func newNATRuleFrames(t *testing.T, rules string) *frames {
 	f := newFrames(t, openRules)
 	f.must(f.engine.SetMasquerade(forward.Masquerade{
 		Ports: []forward.PortRange{{First: 2000, Last: 3000}}}))
@@ -28,8 +28,8 @@ func newRuledFrames(t *testing.T, rules string) *frames {
 // first fragment: that one may be translated, and rules that let any fragment pass do not know it.
 func TestNATFragmentBeforeFirst(t *testing.T) {
 	t.Parallel()
-	f := newRuledFrames(t, "nat 1 config if eth0\nadd 10 nat 1 ip from 10.0.0.0/8 to any via eth0\n"+
-		"add 20 allow ip from any to any frag\nadd 30 allow ip from any to any\n")
+	f := newNATRuleFrames(t, "nat 1 config if eth0\nadd 10 nat 1 ip from 10.0.0.0/8 to any via "+
+		"eth0\nadd 20 allow ip from any to any frag\nadd 30 allow ip from any to any\n")
 	b := enginetest.Packet(t, build.IPv4{Src: serverFour, Dst: outsideAddr, TTL: 64, ID: 77,
 		FragOff: 32, Proto: packet.ProtoUDP}, build.Data(make([]byte, 24)))
 	code, out := f.run(f.engine.objects.WeirOut, f.podLinks[podA].index, f.nic.index,
@@ -43,7 +43,7 @@ func TestNATFragmentBeforeFirst(t *testing.T) {
 // fragment does as its first. If how that was translated is not known any more, it is dropped.
 func TestNATFragmentWithoutTranslation(t *testing.T) {
 	t.Parallel()
-	f := newRuledFrames(t, "disable one_pass\n"+
+	f := newNATRuleFrames(t, "disable one_pass\n"+
 		"nat 1 config if eth0 redirect_port udp 10.0.5.9:80 8080\n"+
 		"add 10 nat 1 ip from any to any in via eth0\nadd 20 allow ip from any to any\n")
 	first := piece{at: f.nic, src: outsideAddr, dst: hostAddr, id: 77,
@@ -69,7 +69,7 @@ func TestNATStateOnTheWire(t *testing.T) {
 		"nat 1 config if eth0 redirect_port udp 10.0.5.9:80 8080\n" +
 		"add 10 count udp from any to any 8080 in keep-state\n" +
 		"add 20 nat 1 ip from any to any in via eth0\n", "add 40 allow ip from any to any\n"
-	f := newRuledFrames(t, before+"add 30 deny udp from any to 10.0.5.9\n"+behind)
+	f := newNATRuleFrames(t, before+"add 30 deny udp from any to 10.0.5.9\n"+behind)
 	from, to := netip.AddrPortFrom(outsideAddr, 4000), netip.AddrPortFrom(hostAddr, 8080)
 	if code, _, dst := f.send(from, to, build.UDP{}); code != wasShot {
 		t.Fatalf("refused: %d to %s", code, dst)
@@ -100,7 +100,7 @@ func TestNATLoadsDuringWalks(t *testing.T) {
 		"add 50 "+all)
 	late := compile(t, config+"add 11 "+count+"add 12 "+count+"add 13 "+count+"add 14 "+nat+
 		"add 20 "+deny+"add 60 "+all)
-	f := newRuledFrames(t, openRules)
+	f := newNATRuleFrames(t, openRules)
 	f.must(f.engine.Load(late))
 	b := enginetest.Packet(t, build.IPv4{Src: outsideAddr, Dst: hostAddr, TTL: 64},
 		build.UDP{SrcPort: 4000, DstPort: 8080})

@@ -17,7 +17,7 @@ func TestNATConflictOfAddresses(t *testing.T) {
 		"nat 2 config ip 192.0.2.9 redirect_port tcp 10.0.5.9:81 8080\n" +
 		"add 10 nat 2 ip from 10.0.5.77 to any out via eth0\n" +
 		"add 20 nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n"
-	g := newRuledGateway(t, rules)
+	g := newNATRuleGateway(t, rules)
 	l, err := g.host.Netlink().LinkByName("eth0")
 	g.must(err)
 	g.must(g.host.Netlink().AddAddr(l.Index, netip.MustParsePrefix("192.0.2.9/32")))
@@ -54,7 +54,7 @@ func (g *gateway) setAddrs(addrs ...string) {
 // port that the rules redirect now. Once they do not, the rules have it.
 func TestNATInPlaceOfForward(t *testing.T) {
 	t.Parallel()
-	g := newRuledGateway(t, openRules)
+	g := newNATRuleGateway(t, openRules)
 	g.must(g.engine.SetForwards([]forward.Published{{Proto: 6,
 		Host: netip.MustParseAddrPort("192.0.2.1:8080"),
 		Pod:  netip.MustParseAddrPort("10.0.5.9:80")}}))
@@ -62,7 +62,7 @@ func TestNATInPlaceOfForward(t *testing.T) {
 	g.must(g.engine.Close())
 	g.open()
 	g.must(g.engine.SetInterfaces(g.ifs))
-	g.load(ruledFiles["one rule"])
+	g.load(natRuleFiles["one rule"])
 	if err := g.engine.FollowNAT(); err == nil {
 		t.Error("two have one port")
 	}
@@ -83,9 +83,9 @@ func (g *gateway) reopen() {
 // neither a start nor the others back. Once it is none any more, the port is redirected.
 func TestNATTargetBecomesOwn(t *testing.T) {
 	t.Parallel()
-	rules := ruledFiles["one rule"] + "nat 1 config if eth0 redirect_port tcp 10.0.5.9:80 8080 " +
+	rules := natRuleFiles["one rule"] + "nat 1 config if eth0 redirect_port tcp 10.0.5.9:80 8080 " +
 		"redirect_port tcp 10.0.5.1:80 8081\n"
-	g := newRuledGateway(t, openRules)
+	g := newNATRuleGateway(t, openRules)
 	g.reopen()
 	g.load(rules)
 	if err := g.engine.FollowNAT(); err == nil || !strings.Contains(err.Error(),
@@ -115,7 +115,7 @@ func TestNATTargetBecomesOwn(t *testing.T) {
 // force when it had another one.
 func TestNATOnlyAddressStays(t *testing.T) {
 	t.Parallel()
-	g := newRuledGateway(t, openRules)
+	g := newNATRuleGateway(t, openRules)
 	g.serve(g.host, 90)
 	g.reopen()
 	g.load("nat 1 config if eth0 redirect_addr 10.0.5.9 192.0.2.1\n" +
@@ -132,11 +132,11 @@ func TestNATOnlyAddressStays(t *testing.T) {
 // given away meanwhile.
 func TestNATReturns(t *testing.T) {
 	t.Parallel()
-	g := newRuledGateway(t, openRules)
+	g := newNATRuleGateway(t, openRules)
 	g.must(g.engine.SetForwards([]forward.Published{{Proto: 6,
 		Host: netip.MustParseAddrPort("192.0.2.1:8080"),
 		Pod:  netip.MustParseAddrPort("10.0.5.9:80")}}))
-	p := compile(t, ruledFiles["one rule"])
+	p := compile(t, natRuleFiles["one rule"])
 	if err := g.engine.Load(p); err == nil {
 		t.Error("two have one port")
 	}
@@ -155,8 +155,8 @@ func TestNATReturns(t *testing.T) {
 // also at a start, where an earlier engine has written these.
 func TestNATManyPorts(t *testing.T) {
 	t.Parallel()
-	rules := ruledFiles["one rule"]
-	g := newRuledGateway(t, rules)
+	rules := natRuleFiles["one rule"]
+	g := newNATRuleGateway(t, rules)
 	var all []forward.Published
 	for port := range uint16(40_000) {
 		all = append(all, forward.Published{Proto: 132,
@@ -182,7 +182,7 @@ func TestNATManyPorts(t *testing.T) {
 // before has written for rules with nat, which are in force.
 func TestNATBeforeRules(t *testing.T) {
 	t.Parallel()
-	g := newRuledGateway(t, "nat 1 config ip 192.0.2.1 redirect_port tcp 10.0.5.9:80 8080 "+
+	g := newNATRuleGateway(t, "nat 1 config ip 192.0.2.1 redirect_port tcp 10.0.5.9:80 8080 "+
 		"redirect_addr 10.0.5.9 192.0.2.9\nadd nat 1 ip from any to any via eth0\n"+
 		"add allow ip from any to any via eth1\n")
 	l, err := g.host.Netlink().LinkByName("eth0")
@@ -196,7 +196,8 @@ func TestNATBeforeRules(t *testing.T) {
 		Ports: []forward.PortRange{{First: 2000, Last: 3000}}}))
 	g.must(reach(g.server, "192.0.2.2:80"))
 	g.must(exchange(g.outside, "192.0.2.1:8080"))
-	if f := g.engine.forwarding; f.Masquerade != masqueradeWhole|masqueradeRuled || f.Sources == 0 {
+	if f := g.engine.forwarding; f.Masquerade != masqueradeWhole|masqueradeNATRule ||
+		f.Sources == 0 {
 		t.Errorf("forwarding %+v", f)
 	}
 }

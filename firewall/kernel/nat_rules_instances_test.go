@@ -14,7 +14,7 @@ const redirects8080 = "nat 2 config if eth0 redirect_port tcp 10.0.5.9:80 8080\n
 // redirects its port.
 func TestNATDenyInOfOneInstance(t *testing.T) {
 	t.Parallel()
-	g := newRuledGateway(t, "nat 1 config if eth0 deny_in\n"+redirects8080+
+	g := newNATRuleGateway(t, "nat 1 config if eth0 deny_in\n"+redirects8080+
 		"add 10 nat 2 ip from 192.0.2.77 to any in via eth0\n"+
 		"add 20 nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n")
 	g.serve(g.host, 8080)
@@ -33,7 +33,8 @@ func TestNATInstancesInARow(t *testing.T) {
 		"in front": "add 10 nat 2 ip from any to any in via eth0\nadd 20 nat 1 ip from any to any in via eth0\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newRuledGateway(t, "disable one_pass\nnat 1 config if eth0\n"+redirects8080+order+
+			g := newNATRuleGateway(t, "disable one_pass\nnat 1 config if "+
+				"eth0\n"+redirects8080+order+
 				"add 30 nat 1 ip from 10.0.0.0/8 to any out via eth0\nadd 40 allow ip from any to any\n")
 			g.outgoing("behind the host")
 			if err := exchange(g.outside, "192.0.2.1:8080"); err != nil {
@@ -52,7 +53,7 @@ func TestNATReturnsFromCall(t *testing.T) {
 		"add 30 deny tcp from any to 10.0.5.9 80 in\nadd 40 allow ip from any to any\n" +
 		"add 1000 nat 1 ip from any to any\nadd 1010 return ip from any to any\n" +
 		"add 1020 allow ip from any to any\n"
-	g := newRuledGateway(t, rules)
+	g := newNATRuleGateway(t, rules)
 	g.outgoing("behind the host")
 	if err := tryExchange(g.outside, "192.0.2.1:8080"); err == nil {
 		t.Error("a rule behind the call does not see what nat has translated")
@@ -63,8 +64,8 @@ func TestNATReturnsFromCall(t *testing.T) {
 // packets the rules in front of it see as they are on the wire.
 func TestNATOtherSizes(t *testing.T) {
 	t.Parallel()
-	rules := ruledFiles["simple"]
-	g := newRuledGateway(t, rules)
+	rules := natRuleFiles["simple"]
+	g := newNATRuleGateway(t, rules)
 	c, err := dialFrom(g.server, "192.0.2.2:80", patience)
 	g.must(err)
 	defer c.Close()
@@ -95,7 +96,7 @@ func TestNATOtherSizes(t *testing.T) {
 func TestNATDenyInBesideService(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"", " setup keep-state"} {
-		g := newRuledGateway(t, "nat 1 config if eth0 deny_in\n"+
+		g := newNATRuleGateway(t, "nat 1 config if eth0 deny_in\n"+
 			"add 10 allow tcp from any to me 90 in via eth0"+how+"\n"+
 			"add 15 allow icmp from any to me in via eth0\n"+
 			"add 20 nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n")
@@ -115,8 +116,8 @@ func TestNATDenyInBesideService(t *testing.T) {
 // without nat lets it pass by now. In ipfw it would leave with an inner address.
 func TestNATStaysTranslated(t *testing.T) {
 	t.Parallel()
-	rules := ruledFiles["one rule"]
-	g := newRuledGateway(t, rules)
+	rules := natRuleFiles["one rule"]
+	g := newNATRuleGateway(t, rules)
 	c, err := dialFrom(g.server, "192.0.2.2:80", patience)
 	g.must(err)
 	defer c.Close()

@@ -11,9 +11,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// ruledRules translate for a server behind the host, and refuse some packets as they are on the
+// natTestRules translate for a server behind the host, and refuse some packets as they are on the
 // wire, some where they leave, and let some pass in front of the rule with nat.
-const ruledRules = "nat 1 config ip 192.0.2.1 redirect_port tcp 10.0.5.9:80 8088 redirect_port " +
+const natTestRules = "nat 1 config ip 192.0.2.1 redirect_port tcp 10.0.5.9:80 8088 redirect_port " +
 	"udp 10.0.5.9:80 8088 redirect_port udp 10.0.5.9:53 5454 redirect_port udp 10.0.5.9:666 6667\n" +
 	"add 2 deny ip from any to any 666\nadd 3 deny ip from any to 10.0.5.0/24 in via eth0\n" +
 	"add 4 deny udp from 192.0.2.2 4001 to 192.0.2.1 in\n" +
@@ -21,9 +21,9 @@ const ruledRules = "nat 1 config ip 192.0.2.1 redirect_port tcp 10.0.5.9:80 8088
 	"add 6 allow tcp from 192.0.2.2 4001 to any in via eth0\n" +
 	"add 7 nat 1 ip from any to any via eth0\nadd 8 allow ip from any to any\n"
 
-// TestRuledTranslationsAgainstTheModel is TestRoutedTranslationsAgainstTheModel with a rule that
+// TestNATRuleTranslationsAgainstTheModel is TestRoutedTranslationsAgainstTheModel with a rule that
 // translates in place of settings, beside published ports and pods that hide.
-func TestRuledTranslationsAgainstTheModel(t *testing.T) {
+func TestNATRuleTranslationsAgainstTheModel(t *testing.T) {
 	t.Parallel()
 	packets := 1500
 	if n, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
@@ -34,8 +34,8 @@ func TestRuledTranslationsAgainstTheModel(t *testing.T) {
 	f.publish(8080, 80)
 	g.must(g.engine.SetMasquerade(forward.Masquerade{Sources: podRanges, Except: podRanges,
 		Ports: []forward.PortRange{{First: 2000, Last: 2999}}}))
-	g.load(ruledRules)
-	f.compare(t, packets, 0, ruledRules, func() *enginetest.Translator {
+	g.load(natTestRules)
+	f.compare(t, packets, 0, natTestRules, func() *enginetest.Translator {
 		return &enginetest.Translator{Hides: true, NAT: 7,
 			Behind: map[netip.Addr]uint32{serverFour: g.inside},
 			Published: map[enginetest.Port]netip.AddrPort{

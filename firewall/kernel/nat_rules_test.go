@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// newRuledGateway is a gateway whose rules translate for the server: no setting does.
-func newRuledGateway(t *testing.T, rules string) *gateway {
+// newNATRuleGateway is a gateway whose rules translate for the server: no setting does.
+func newNATRuleGateway(t *testing.T, rules string) *gateway {
 	g := newGateway(t, openRules)
 	g.must(g.engine.SetMasquerade(forward.Masquerade{
 		Ports: []forward.PortRange{{First: 2000, Last: 3000}}}))
@@ -55,7 +55,7 @@ func (g *gateway) outgoing(when string) {
 
 // The rule sets of files that use nat. In each the server reaches the outside, and the outside
 // reaches the server at port 8080 of the host.
-var ruledFiles = map[string]string{
+var natRuleFiles = map[string]string{
 	"one rule": "nat 1 config if eth0 same_ports reset redirect_port tcp 10.0.5.9:80 8080 " +
 		"redirect_port udp 10.0.5.9:80 8080\n" +
 		"add nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n",
@@ -91,9 +91,9 @@ var ruledFiles = map[string]string{
 // TestNATRules: what ipfw's files with nat say works as it is.
 func TestNATRules(t *testing.T) {
 	t.Parallel()
-	for name, rules := range ruledFiles {
+	for name, rules := range natRuleFiles {
 		t.Run(name, func(t *testing.T) {
-			g := newRuledGateway(t, rules)
+			g := newNATRuleGateway(t, rules)
 			g.serve(g.host, 90)
 			g.outgoing("behind the host")
 			for what, err := range map[string]error{
@@ -126,7 +126,7 @@ func TestNATRules(t *testing.T) {
 func TestNATOnlyByRule(t *testing.T) {
 	t.Parallel()
 	const config = "nat 1 config if eth0 redirect_port tcp 10.0.5.9:80 8080\n"
-	g := newRuledGateway(t, config+"add allow ip from any to any\n")
+	g := newNATRuleGateway(t, config+"add allow ip from any to any\n")
 	for name, rules := range map[string]string{
 		"no rule":   config + "add allow ip from any to any\n",
 		"no config": "add nat 1 ip from any to any via eth0\nadd allow ip from any to any\n",
@@ -158,8 +158,8 @@ func TestNATOnlyByRule(t *testing.T) {
 // of the same instance; without it they end, and so they do when its address changes.
 func TestNATRulesLive(t *testing.T) {
 	t.Parallel()
-	rules := ruledFiles["one rule"]
-	g := newRuledGateway(t, rules)
+	rules := natRuleFiles["one rule"]
+	g := newNATRuleGateway(t, rules)
 	var open []net.Conn
 	for _, network := range []string{"tcp4", "udp4"} {
 		c, err := g.server.DialContext(context.Background(), network, "192.0.2.2:80")
@@ -220,7 +220,7 @@ func TestNATRulesLive(t *testing.T) {
 // has none nothing leaves.
 func TestNATFollowsInterface(t *testing.T) {
 	t.Parallel()
-	g := newRuledGateway(t, ruledFiles["one rule"])
+	g := newNATRuleGateway(t, natRuleFiles["one rule"])
 	l, err := g.host.Netlink().LinkByName("eth0")
 	g.must(err)
 	g.must(g.host.Netlink().AddAddr(l.Index, netip.MustParsePrefix("192.0.2.9/32")))
@@ -248,7 +248,7 @@ func TestNATFollowsInterface(t *testing.T) {
 // TestNATRedirectAddr: a host has an address for itself, beside the others behind the instance.
 func TestNATRedirectAddr(t *testing.T) {
 	t.Parallel()
-	g := newRuledGateway(t, "nat 1 config if eth0 redirect_addr 10.0.5.9 192.0.2.9\n"+
+	g := newNATRuleGateway(t, "nat 1 config if eth0 redirect_addr 10.0.5.9 192.0.2.9\n"+
 		"add nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n")
 	l, err := g.host.Netlink().LinkByName("eth0")
 	g.must(err)
@@ -271,11 +271,11 @@ func TestNATRedirectAddr(t *testing.T) {
 // TestNATConflict: a port that is published is not redirected, and the rules before stay.
 func TestNATConflict(t *testing.T) {
 	t.Parallel()
-	g := newRuledGateway(t, openRules)
+	g := newNATRuleGateway(t, openRules)
 	g.must(g.engine.SetForwards([]forward.Published{{Proto: 6,
 		Host: netip.MustParseAddrPort("192.0.2.1:8080"),
 		Pod:  netip.MustParseAddrPort("10.0.5.9:80")}}))
-	set, err := rule.ParseFile("", ruledFiles["one rule"], nil)
+	set, err := rule.ParseFile("", natRuleFiles["one rule"], nil)
 	g.must(err)
 	p, err := rule.Compile(set, rule.CompileOptions{})
 	g.must(err)
@@ -304,7 +304,7 @@ func TestNATUnregOnly(t *testing.T) {
 	t.Parallel()
 	rules := "nat 1 config if eth0 unreg_only\nadd nat 1 ip from any to any via eth0\n" +
 		"add allow ip from any to any via eth1\n"
-	g := newRuledGateway(t, rules)
+	g := newNATRuleGateway(t, rules)
 	l, err := g.server.Netlink().LinkByName("eth0")
 	g.must(err)
 	for _, a := range []string{"198.51.100.5/32", "100.64.0.5/32"} {

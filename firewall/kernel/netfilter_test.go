@@ -82,7 +82,7 @@ func talkLong(n *nstest.Node, to string) error {
 // its answers.
 func TestNetfilterTranslates(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	for _, rules := range []string{openRules, "add allow ip from any to any\n"} {
 		v := newCluster(t, rules)
 		v.netfilter(translations)
@@ -135,7 +135,7 @@ func (v *cluster) masqueraded(at string, want netip.Addr) {
 // Answers to what netfilter has translated go back through it, although the engine does not know
 // that it translates.
 func TestAnswersFollowTheirFlow(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	v := newCluster(t, openRules)
 	v.netfilter(translations)
 	v.serve(v.b.Node, 7)
@@ -156,7 +156,7 @@ func TestAnswersFollowTheirFlow(t *testing.T) {
 // A flow that netfilter leaves as it is takes the fast path, whether netfilter might have
 // translated it or not: from its first packet on, or from the second.
 func TestUntranslatedFlowsAreFast(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	v := newCluster(t, openRules)
 	v.netfilter(translations)
 	v.serve(v.b.Node, 7)

@@ -17,7 +17,7 @@ import (
 // BenchmarkNetkit compares pods with netkits and pods with veths in short rounds, one after the
 // other: what a round trip of a small datagram takes, and 4 MiB over TCP, the least of all rounds.
 func BenchmarkNetkit(b *testing.B) {
-	nstest.Root(b)
+	nstest.RequireRoot(b)
 	err := nstest.New(b).Node("try").Netlink().AddNetkit(nl.Veth{Name: "nk", PeerName: "nkp"})
 	if errors.Is(err, nl.ErrNoNetkit) {
 		b.Skip(err)

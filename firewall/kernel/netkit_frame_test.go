@@ -26,7 +26,7 @@ import (
 // host end by its mark, which goes. Packets with another mark are evaluated there. A frame with a
 // length in place of a type is left to that ingress. The program runs here without a netkit.
 func TestNetkitMark(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	v := newClusterOf(t, "add allow udp from any to any in\n", false)
 	e := v.engine
 	v.must(e.needLocked("weir_in_netkit"))

@@ -18,7 +18,7 @@ import (
 // newNetkit is a cluster whose pods have netkits.
 func newNetkit(t *testing.T, rules string) *cluster {
 	t.Helper()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	conn := nstest.New(t).Node("try").Netlink()
 	err := conn.AddNetkit(nl.Veth{Name: "nk", PeerName: "nkp"})
 	if errors.Is(err, nl.ErrNoNetkit) { // the kernels before Debian 13's

@@ -14,7 +14,7 @@ import (
 // newPartEngine opens an engine without pins until the test ends, see openPart.
 func newPartEngine(t *testing.T, o firewall.Options) *Engine {
 	t.Helper()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	e, err := openPart(t, o)
 	if err != nil {
 		t.Fatalf("%+v", err)
@@ -51,7 +51,7 @@ func openPart(t testing.TB, o firewall.Options) (*Engine, error) {
 // tables have that size.
 func TestPartsAreAsWhole(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	for _, sizes := range [][3]int{{1000, 1 << 16, 1 << 14}, {20000, 5000, 64}, {1, 1, 1},
 		{1 << 18, 1 << 16, 1 << 14}} {
 		t.Run(fmt.Sprint(sizes), func(t *testing.T) {

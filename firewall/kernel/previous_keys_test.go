@@ -84,7 +84,7 @@ func keyedStates(t *testing.T, e *Engine) (all []keyedState) {
 // TestKeysOfPreviousLayouts migrates the states of a layout whose keys held neither links nor
 // queries: each is found by what it was made for, and by nothing else.
 func TestKeysOfPreviousLayouts(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	dir := filepath.Join(nstest.Bpffs(t), "weir")
 	const rules = "add 10 allow ip from any to any keep-state\n"
 	o := firewall.DefaultOptions()

@@ -357,7 +357,7 @@ func (p *previousPins) renewTranslation(wire, inner *entry) {
 	last := max(inner.sides[0].Last, inner.sides[1].Last)
 	kept := uint32(metaMade | metaWire | metaCross | metaSource)
 	if p.layout >= firstRuled {
-		kept |= metaRuled
+		kept |= metaNATRule
 	}
 	for _, x := range []*entry{wire, inner} {
 		x.tag &^= tagHalfOpen

@@ -25,7 +25,7 @@ type bench struct {
 // newBench opens an engine for the host 10.0.0.1.
 func newBench(t *testing.T, rules string, change func(*firewall.Options)) *bench {
 	t.Helper()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	o := firewall.DefaultOptions()
 	change(&o)
 	e := newPartEngine(t, o)

@@ -108,7 +108,7 @@ func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished,
 		return &forward.TakenError{Ports: taken}
 	}
 	for _, v := range want {
-		others += bit(v.Kind == toOther || v.Kind == toRuled)
+		others += bit(v.Kind == toOther || v.Kind == toNATRule)
 	}
 	pods := uint32(len(want)) - others // what the host itself may call
 	if pods > 0 {
@@ -141,5 +141,5 @@ var errTaken = [...]error{
 	toPod:     errors.New("it is published for a pod; weir pod list"),
 	toOther:   errors.New("[[forward]] of weir.toml has it; publish another one"),
 	toService: errors.New("it is that of a service; weir service list"),
-	toRuled:   errors.New("a rule with nat redirects it; weir fw nat show"),
+	toNATRule: errors.New("a rule with nat redirects it; weir fw nat show"),
 }

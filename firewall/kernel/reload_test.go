@@ -21,7 +21,7 @@ import (
 // map or that of the rules before the last, it holds what a map of its own would.
 func TestImagesAreRewritten(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	e := newEngineWith(t, firewall.DefaultOptions())
 	g := rand.New(rand.NewPCG(8, 9))
 	same, halves := 0, 0
@@ -89,7 +89,7 @@ func rowsOf(t *testing.T, m *ebpf.Map) []byte {
 
 // TestNewRulesCountFromZero gives new rules, few and many, the indexes of rules that have counted.
 func TestNewRulesCountFromZero(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	e := newEngineWith(t, firewall.DefaultOptions())
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -140,7 +140,7 @@ func TestNewRulesCountFromZero(t *testing.T) {
 // TestStatesEndWithTheirRule: a Load that takes no rule away visits no state, one that does ends
 // the states of that rule, also when others came in between.
 func TestStatesEndWithTheirRule(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	e := newEngineWith(t, firewall.DefaultOptions())
 	const rules = "add 10 allow udp from 10.0.0.2 to any 53 keep-state\n" +
 		"add 20 allow udp from 10.0.0.3 to any 53 keep-state\n"

@@ -31,14 +31,15 @@ type wanted struct {
 	services map[weirPublishedKey]*weirService
 	pods     map[netip.Addr]bool
 	// addresses that rules with nat give sources, if that is known
-	ruled      map[netip.Addr]bool
-	ruledKnown bool
+	natAddrs        map[netip.Addr]bool
+	natEntriesKnown bool
 }
 
 func (e *Engine) wantedLocked() *wanted {
 	return &wanted{withdrawals: e.withdrawals, ports: maps.Clone(e.published),
 		services: maps.Clone(e.services),
-		pods:     e.podAddrsLocked(), ruled: e.ruled.addrs, ruledKnown: e.ruledKnown}
+		pods:     e.podAddrsLocked(), natAddrs: e.natEntries.addrs,
+		natEntriesKnown: e.natEntriesKnown}
 }
 
 // endWithdrawn ends the translations of what was withdrawn.
@@ -105,7 +106,7 @@ func (w *wanted) leads(at weirPublishedKey, to netip.AddrPort, known bool) bool 
 	if w.pods[to.Addr()] {
 		kind = toPod
 	}
-	if w.ports == nil || !w.known[kind] || kind == toOther && !w.known[toRuled] ||
+	if w.ports == nil || !w.known[kind] || kind == toOther && !w.known[toNATRule] ||
 		!known && !w.known[toPod] {
 		return true
 	}
@@ -139,7 +140,7 @@ func unspecified(a netip.Addr) netip.Addr {
 // hides reports whether a source may have an address on the wire. Those of pods keep what they
 // have.
 func (w *wanted) hides(from, wire netip.Addr) bool {
-	if w.masquerade == nil || !w.ruledKnown || w.pods[from] || w.ruled[wire] {
+	if w.masquerade == nil || !w.natEntriesKnown || w.pods[from] || w.natAddrs[wire] {
 		return true
 	}
 	only := netip.PrefixFrom(from, from.BitLen())

@@ -47,7 +47,7 @@ func endings() [][]segment {
 // numbers that tell nothing. Not one packet is refused, and every connection begins a state of its
 // own. Three hundred are under way at any time.
 func TestLongPortReuseAtFullRate(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	e := newEngineWith(t, firewall.DefaultOptions())
 	if err := e.Load(compile(t,
 		"add check-state\nadd allow tcp from any to any 80 setup keep-state\n")); err != nil {

@@ -51,7 +51,7 @@ func TestLongShortConnectionsAtFullRate(t *testing.T) { shortConnections(t, 100_
 // shortConnections makes so many in a second.
 func shortConnections(t *testing.T, rate int) {
 	t.Helper()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	e := newEngineWith(t, firewall.DefaultOptions())
 	if err := e.Load(compile(t,
 		"add check-state\nadd allow tcp from any to any 80 setup keep-state\n")); err != nil {
@@ -123,7 +123,7 @@ func portAt(client int) int {
 // TestStatelessRulesPassInAFullTable fills the table to the last state: rules with states refuse,
 // and those without still pass.
 func TestStatelessRulesPassInAFullTable(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 1000, 1000
 	e := newPartEngine(t, o)

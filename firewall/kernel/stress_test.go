@@ -113,7 +113,7 @@ func TestLongTwoCPUs(t *testing.T) { everyPathOnTwoCPUs(t, 8000, 3*time.Second) 
 
 func everyPathOnTwoCPUs(t *testing.T, flows int, atOnce time.Duration) {
 	t.Helper()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	nop := []byte{1, 1, 1, 1}
 	for name, c := range map[string]struct {
 		rule    string
@@ -236,7 +236,7 @@ func everythingAtOnce(t *testing.T, e *Engine, frames [2][][]byte, run func(fram
 // TestFloodOfNewFlows fills the half-open part: newcomers push each other out, and what is
 // established stays.
 func TestFloodOfNewFlows(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 5000
 	e := newPartEngine(t, o)
@@ -291,7 +291,7 @@ func TestFloodOfNewFlows(t *testing.T) {
 // TestTableFillsUp inserts until the table refuses: not before 90 %, and never above the maximum
 // by more than 5 %.
 func TestTableFillsUp(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 30000
 	e := newEngineWith(t, o)
@@ -422,7 +422,7 @@ func sum(m map[string]uint64) (n uint64) {
 // TestLimitIsExact has both CPUs open more connections than a limit allows, at once, again and
 // again: there are never more, and never fewer.
 func TestLimitIsExact(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 20000
 	e := newEngineWith(t, o)

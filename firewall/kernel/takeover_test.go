@@ -191,7 +191,7 @@ func TestLabelsLeft(t *testing.T) {
 // TestTableNamesAreReleased makes more tables than there can be, one after the other, and then as
 // many labels as there can be at once: rules and their tables are not touched by that.
 func TestTableNamesAreReleased(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	shortenTimers(t)
 	e := newEngine(t)
 	if err := e.Load(compile(t, "add allow ip from table(kept) to any\n")); err != nil {

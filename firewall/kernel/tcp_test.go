@@ -18,7 +18,7 @@ import (
 // TestSequenceNumberBounds plays TCP connections whose numbers lie at, just before and just behind
 // every bound that the state machine compares with, to the kernel and to flow.State.
 func TestSequenceNumberBounds(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = 4096, 4096, 64
 	e := newPartEngine(t, o)

@@ -37,7 +37,7 @@ func TestTruncatedFramesOnTheWire(t *testing.T) {
 		return n
 	}
 	before, sent := decided(), uint64(0)
-	for _, w := range enginetest.Wholes() {
+	for _, w := range enginetest.CompletePackets() {
 		for _, b := range enginetest.Truncations(w.Bytes) {
 			ethertype := []byte{8, 0}
 			if w.Bytes[0]>>4 == 6 {

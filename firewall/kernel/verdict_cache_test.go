@@ -58,7 +58,7 @@ func newEngine(t *testing.T) *Engine {
 // newEngineWith opens an engine without pins until the test ends.
 func newEngineWith(t *testing.T, o firewall.Options) *Engine {
 	t.Helper()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	e, err := openShared(t, Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)

@@ -22,7 +22,7 @@ const maxProcessed = 300_000
 // each program cost its verifier.
 func TestProcessedInstructions(t *testing.T) {
 	t.Parallel()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	countProcessed(t, committed(t))
 }
 
@@ -37,7 +37,7 @@ func committed(t *testing.T) *ebpf.CollectionSpec {
 // TestLongProcessedInstructionsOfClang19 does so with what clang 19 makes of the same C.
 // WEIR_OBJECT names an object made elsewhere, for a machine without a compiler.
 func TestLongProcessedInstructionsOfClang19(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	countProcessed(t, byClang19(t))
 }
 

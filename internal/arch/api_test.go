@@ -21,7 +21,7 @@ func TestAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	releases.Keep(t, "testdata/api", now, 500, *release)
+	releases.Check(t, "testdata/api", now, 500, *release)
 }
 
 func TestAPIListsDeclarations(t *testing.T) {

@@ -101,7 +101,7 @@ func wideStrings(content []byte, test bool) map[int]bool {
 }
 
 // widePageLines returns the lines of Markdown that are quoted, rows of tables, comments or
-// headings of verbs with all their arguments.
+// headings of commands with all their arguments.
 func widePageLines(content []byte) map[int]bool {
 	may := quotedLines(content)
 	number := 0

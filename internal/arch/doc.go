@@ -2,7 +2,7 @@
 // violations in a tree. The tests run them on the project, and on a small bad tree in testdata in
 // which each must find a violation, so that no check passes by accident.
 //
-//   - Imports: packages import in one direction only (see law.go for the order), the public
+//   - Imports: packages import in one direction only (see imports.go for the order), the public
 //     libraries have few dependencies, and some may be imported by one package only.
 //   - Code: only cmd/weir prints and exits, there are no init functions, and every exported
 //     identifier has a doc comment.

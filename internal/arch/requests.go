@@ -9,10 +9,10 @@ import (
 // mayWaitLong are the packages of the agent whose requests to the kernel may take as long as
 // package nl lets them, and why. The watchdog waits for others: they ask through agent/routes.
 var mayWaitLong = map[string]string{
-	"agent/routes":   "it bounds them",
-	"agent/doctor":   "it is a command",
-	"agent/survey":   "it is a command",
-	"agent/services": "the watchdog is patient with its lock",
+	"agent/routes":    "it bounds them",
+	"agent/doctor":    "it is a command",
+	"agent/hostfacts": "it is a command",
+	"agent/services":  "the watchdog is patient with its lock",
 }
 
 // Requests lists every place in the Go files of the agent below root that opens a connection to the

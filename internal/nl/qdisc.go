@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Queued lists the links that have a queueing discipline, each once. What every link may have does
-// not count: noqueue, and clsact, which only holds filters.
-func (c *Conn) Queued() ([]int, error) {
+// LinksWithQdisc lists the links that have a queueing discipline, each once. What every link may
+// have does not count: noqueue, and clsact, which only holds filters.
+func (c *Conn) LinksWithQdisc() ([]int, error) {
 	list, err := read("list queueing disciplines", func() ([]netlink.Qdisc, error) {
 		return c.h.QdiscList(nil)
 	})
@@ -32,8 +32,8 @@ func (c *Conn) Queued() ([]int, error) {
 	return all, nil
 }
 
-// Filtered lists the links that have a queueing discipline which only holds tc filters.
-func (c *Conn) Filtered() (map[int]bool, error) {
+// LinksWithFilters lists the links that have a queueing discipline which only holds tc filters.
+func (c *Conn) LinksWithFilters() (map[int]bool, error) {
 	list, err := read("list queueing disciplines", func() ([]netlink.Qdisc, error) {
 		return c.h.QdiscList(nil)
 	})

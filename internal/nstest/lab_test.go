@@ -146,7 +146,7 @@ func leaveBehind() {
 }
 
 func TestTheNextLabSweepsWhatAKilledProcessLeft(t *testing.T) {
-	Root(t)
+	RequireRoot(t)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), "NSTEST_LEAVE_BEHIND=1")
 	out, err := cmd.StdoutPipe()
@@ -186,7 +186,7 @@ func TestTheNextLabSweepsWhatAKilledProcessLeft(t *testing.T) {
 // TestSweepOfAHalfSweptDirectory: another process has unmounted the file system and not removed its
 // directory, now or for good.
 func TestSweepOfAHalfSweptDirectory(t *testing.T) {
-	Root(t)
+	RequireRoot(t)
 	gone := exec.Command("true")
 	if err := gone.Run(); err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func TestSweepOfAHalfSweptDirectory(t *testing.T) {
 // TestARuntimeThatSharesTheDirectory: the first ip-netns(8) or container runtime on a machine
 // mounts the directory of names over itself; a lab that was there before goes away all the same.
 func TestARuntimeThatSharesTheDirectory(t *testing.T) {
-	Root(t)
+	RequireRoot(t)
 	const inner = "NSTEST_FRESH_RUN"
 	if os.Getenv(inner) == "" {
 		self, err := os.Executable()
@@ -241,7 +241,7 @@ func TestARuntimeThatSharesTheDirectory(t *testing.T) {
 }
 
 func TestBpffsIsPrivateAndGoesAway(t *testing.T) {
-	Root(t)
+	RequireRoot(t)
 	var dir string
 	t.Run("inner", func(t *testing.T) {
 		dir = Bpffs(t)

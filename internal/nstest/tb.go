@@ -17,9 +17,9 @@ type TB interface {
 	Skipf(format string, args ...any)
 }
 
-// Root skips the test unless it runs as root with the right to make network namespaces. With
+// RequireRoot skips the test unless it runs as root with the right to make network namespaces. With
 // WEIR_CI=1 in the environment it fails the test instead.
-func Root(t TB) {
+func RequireRoot(t TB) {
 	t.Helper()
 	if why := lacking(); why != "" {
 		if os.Getenv("WEIR_CI") == "1" {
@@ -55,7 +55,7 @@ func lacking() string {
 // New opens a lab for a test and closes it when the test ends.
 func New(t TB) *Lab {
 	t.Helper()
-	Root(t)
+	RequireRoot(t)
 	l, err := Open()
 	if err != nil {
 		t.Fatalf("open lab: %v", err)
@@ -125,7 +125,7 @@ func (n *Node) Sysctl(key, value string) {
 // the test ends.
 func Bpffs(t TB) string {
 	t.Helper()
-	Root(t)
+	RequireRoot(t)
 	dir, unmount, err := MountBpffs()
 	if err != nil {
 		t.Fatalf("%v", err)

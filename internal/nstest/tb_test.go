@@ -33,7 +33,7 @@ func checkSkips(complain func(string, ...any)) {
 	for _, ci := range []string{"", "1"} {
 		os.Setenv("WEIR_CI", ci)
 		var r recorder
-		Root(&r)
+		RequireRoot(&r)
 		said := r.skipped + r.failed
 		if (ci == "1") != (r.failed != "") || (ci == "") != (r.skipped != "") ||
 			!strings.Contains(said, "NOT TESTED: needs root") {

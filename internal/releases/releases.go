@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// Keep compares the lists dir/VERSION.txt with what this version has, which is in order. A list has
-// at least so many lines. If write is not "", the list of that version is written first.
-func Keep(t *testing.T, dir string, now []string, least int, write string) {
+// Check compares the lists dir/VERSION.txt with what this version has, which is in order. A list
+// has at least so many lines. If write is not "", the list of that version is written first.
+func Check(t *testing.T, dir string, now []string, least int, write string) {
 	t.Helper()
 	if write != "" {
 		list := filepath.Join(dir, write+".txt")

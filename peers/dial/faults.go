@@ -147,7 +147,7 @@ func (st *stage) run(s *eyeballstest.Scenario, c contender) func() outcome {
 		st.serial++
 		serial := st.serial
 		st.mu.Unlock()
-		name := s.Stage(st.net, st.dns, serial, st.plain, st.secure)
+		name := s.SetUp(st.net, st.dns, serial, st.plain, st.secure)
 		took, family := c(s, name)
 		return result{took, family}
 	}

@@ -20,7 +20,7 @@ type row struct {
 	work    func(dial dialFunc, network, address string, until time.Time) (ops int,
 		spent time.Duration, err error)
 	network string
-	bar     float64
+	target  float64
 }
 
 const exchange = 512 // bytes, as in the benchmarks of package net
@@ -99,8 +99,8 @@ func (r *row) compare(rounds int) error {
 	ratio := ratios[rounds/2]
 	a, b := quartile(times[0]), quartile(times[1])
 	fmt.Printf("| %s | %.1f (%.0f) | %.1f (%.0f) | %.2f | %.2f |\n", r.name, a, allocs[0], b,
-		allocs[1], ratio, r.bar)
-	report(ratio / r.bar)
+		allocs[1], ratio, r.target)
+	report(ratio / r.target)
 	if allocs[1] > allocs[0] {
 		report(allocs[0] / allocs[1])
 	}

@@ -11,7 +11,7 @@ import (
 
 // idle opens many connections through new proxies, leaves them idle, and measures the memory. A
 // proxy needs two descriptors for each. If the limit of one process is lower, two proxies share the
-// connections and the bar.
+// connections and the target.
 func idle(weir string) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -77,7 +77,7 @@ func run(rounds int, chosen, weir string) error {
 		return nil
 	}
 	if err := part("good", "### Everything works\n\n"+
-		"| dial and exchange | net.Dialer us (allocs) | weir us (allocs) | ratio | bar |\n"+
+		"| dial and exchange | net.Dialer us (allocs) | weir us (allocs) | ratio | target |\n"+
 		"| --- | --- | --- | --- | --- |\n", "good"); err != nil {
 		return err
 	}
@@ -87,17 +87,17 @@ func run(rounds int, chosen, weir string) error {
 		return err
 	}
 	if err := part("proxy",
-		"\n### The proxy\n\n| what | direct | through weir proxy | value | bar |\n"+
+		"\n### The proxy\n\n| what | direct | through weir proxy | value | target |\n"+
 			"| --- | --- | --- | --- | --- |\n", "relay"); err != nil {
 		return err
 	}
-	fmt.Printf("\nEach row is divided by its bar; 1 or more means that every bar is met.\n\n"+
+	fmt.Printf("\nEach row is divided by its target; 1 or more means that every target is met.\n\n"+
 		"worst ratio: %.2f\n", worst)
 	return nil
 }
 
-// report reports a row divided by its bar to the parent process: 1 or more means that the bar is
-// met.
+// report reports a row divided by its target to the parent process: 1 or more means that the target
+// is met.
 func report(ratio float64) { fmt.Printf("ratio %v\n", ratio) }
 
 // inNamespace prepares the files of /etc in the mount namespace of this process.

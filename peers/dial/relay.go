@@ -12,7 +12,7 @@ import (
 	xproxy "golang.org/x/net/proxy"
 )
 
-// Bars of the proxy.
+// Targets of the proxy.
 const (
 	idleConns    = 10000
 	idleMiB      = 150

@@ -74,10 +74,11 @@ func tenCases(rounds int, slice time.Duration) error {
 	if err != nil {
 		return err
 	}
-	bar(worstCase, 1)
-	bar(mean, 2)
-	bar(single, 1)
-	fmt.Printf("\nGeometric mean %.2f (bar 2), worst case %.2f (bar 1), one by one %.2f (bar 1).\n",
+	checkTarget(worstCase, 1)
+	checkTarget(mean, 2)
+	checkTarget(single, 1)
+	fmt.Printf("\nGeometric mean %.2f (target 2), worst case %.2f (target 1), one by one %.2f "+
+		"(target 1).\n",
 		mean, worstCase, single)
 	return nil
 }
@@ -86,7 +87,7 @@ func tenCases(rounds int, slice time.Duration) error {
 // it has found.
 func mixedCases(rounds int, slice time.Duration) error {
 	fmt.Print("### The same with 64 flows in turn\n\n" +
-		"| case | weir ns, batches of 64 | peer ns | ratio | bar |\n" +
+		"| case | weir ns, batches of 64 | peer ns | ratio | target |\n" +
 		"| --- | --- | --- | --- | --- |\n")
 	mean, _, err := cases(rounds, slice, batch,
 		func(name string, r []result, peer result) float64 {
@@ -94,7 +95,7 @@ func mixedCases(rounds int, slice time.Duration) error {
 			if strings.HasPrefix(name, "tcp") {
 				least = 0.8 // the peer looks nothing up
 			}
-			bar(ratio, least)
+			checkTarget(ratio, least)
 			fmt.Printf("| %s | %.1f | %.1f | %.2f | %.1f |\n", name, r[0].min, peer.min, ratio,
 				least)
 			return ratio
@@ -102,8 +103,8 @@ func mixedCases(rounds int, slice time.Duration) error {
 	if err != nil {
 		return err
 	}
-	bar(mean, 1.4)
-	fmt.Printf("\nGeometric mean %.2f (bar 1.4). The peer looks nothing up for a TCP segment,\n"+
+	checkTarget(mean, 1.4)
+	fmt.Printf("\nGeometric mean %.2f (target 1.4). The peer looks nothing up for a TCP segment,\n"+
 		"ours finds the state of every packet.\n", mean)
 	return nil
 }

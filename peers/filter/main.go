@@ -35,10 +35,10 @@ func main() {
 	}
 }
 
-// worst is the smallest ratio seen, each divided by its bar.
+// worst is the smallest ratio seen, each divided by its target.
 var worst = 1e9
 
-func bar(ratio, must float64) { worst = min(worst, ratio/must) }
+func checkTarget(ratio, must float64) { worst = min(worst, ratio/must) }
 
 func run(chosen string, rounds int, slice time.Duration) error {
 	wanted, err := only.Parts(chosen, "cases", "mixed", "rules", "states", "workers", "new")
@@ -59,9 +59,9 @@ func run(chosen string, rounds int, slice time.Duration) error {
 		fmt.Println()
 	}
 	if worst == 1e9 {
-		return nil // a table without bars
+		return nil // a table without targets
 	}
-	fmt.Printf("Each ratio is divided by its bar; 1 or more means that every bar is held.\n\n"+
+	fmt.Printf("Each ratio is divided by its target; 1 or more means that every target is met.\n\n"+
 		"worst ratio: %.2f\n", worst)
 	return nil
 }

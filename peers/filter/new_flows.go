@@ -105,7 +105,7 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 			return fmt.Errorf("%s: %d states of %d packets", c.name, made, evaluated)
 		}
 		if c.established == 0 {
-			bar(1e3/r[0].min, 3)
+			checkTarget(1e3/r[0].min, 3)
 		}
 		if c.halfOpen > 1<<16 {
 			if err := longest(w, in.Now, next); err != nil {

@@ -119,13 +119,13 @@ func manyStates(rounds int, slice time.Duration) error {
 		fmt.Printf("| %d | %.1f | %.1f | %.2f | %.2f | %d | %d | %.0f / %.0f | %.0f |\n", n,
 			r[0].min, r[1].min, r[1].min/r[0].min, r[0].min/first,
 			ours, theirs, r[0].allocs, r[1].allocs, size)
-		bar(r[1].min/r[0].min, 1)
+		checkTarget(r[1].min/r[0].min, 1)
 		if ours != n {
 			return fmt.Errorf("%d of %d states are remembered", ours, n)
 		}
 		if n == 1_000_000 {
-			bar(4*first/r[0].min, 1)
-			bar(160/size, 1)
+			checkTarget(4*first/r[0].min, 1)
+			checkTarget(160/size, 1)
 		}
 	}
 	fmt.Print("\nBars: faster than the peer at every size, at a million at most 4 times the cost " +

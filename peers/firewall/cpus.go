@@ -29,11 +29,11 @@ func (b *bench) cpus(n int) error {
 		return err
 	}
 	fmt.Print("### Two CPUs, UDP, packets/s of both over those of one, limits on\n\n" +
-		"| flows | none | weir | bar |\n| --- | --- | --- | --- |\n")
+		"| flows | none | weir | target |\n| --- | --- | --- | --- |\n")
 	for _, row := range []struct {
-		name  string
-		lanes []lane
-		bar   float64
+		name   string
+		lanes  []lane
+		target float64
 	}{
 		{"disjoint, 64 on each CPU",
 			[]lane{{cpu: 0, first: firstForeign}, {cpu: 1, first: firstForeign + perLane}}, 1.9},
@@ -50,7 +50,7 @@ func (b *bench) cpus(n int) error {
 			gain[m.name] = spreadOf(r[m.name])
 		}
 		fmt.Printf("| %s | %v | %v | %s |\n", row.name, gain["none"], gain["weir"],
-			atLeast(gain["weir"].mid, row.bar))
+			atLeast(gain["weir"].mid, row.target))
 	}
 	fmt.Println()
 	return nil

@@ -90,18 +90,18 @@ func (b *bench) floodRow(n, rate, each int) error {
 			return r.p99
 		})
 		alive := middle(m.name, func(r floodResult) float64 { return r.alive })
-		bars := [3]string{}
+		targets := [3]string{}
 		if m.name == "weir" {
-			bars[0], bars[2] = " ("+atLeast(share, 1)+")", " ("+atLeast(alive, idle)+")"
+			targets[0], targets[2] = " ("+atLeast(share, 1)+")", " ("+atLeast(alive, idle)+")"
 			if each == 1 && rate > 0 && got["weir"][0].rate == 150000 {
-				bars[1] = " (" + atMost(p99, 10) + ")"
+				targets[1] = " (" + atMost(p99, 10) + ")"
 			}
 		}
 		fmt.Printf("| %d | %d | %s | %.0f | %.0f | %.2f%s | %.1f%s | %.0f%s |\n",
 			got[m.name][0].rate, each, m.name,
 			middle(m.name, func(r floodResult) float64 {
 				return r.reached
-			}), rate, share, bars[0], p99, bars[1], alive, bars[2])
+			}), rate, share, targets[0], p99, targets[1], alive, targets[2])
 	}
 	return nil
 }

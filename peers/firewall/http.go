@@ -121,7 +121,7 @@ func (b *bench) http(n, concurrent, idle int) (err error) {
 		spreadOf(ratios(perRequest["nft"], perRequest["none"]))
 	fmt.Printf("### HTTP, nginx, 1 KB, one request per connection, %d concurrent, %d idle states\n"+
 		"\n"+
-		"| | none | weir / none | bar | nft / none |\n| --- | --- | --- | --- | --- |\n"+
+		"| | none | weir / none | target | nft / none |\n| --- | --- | --- | --- | --- |\n"+
 		"| requests/s | %.0f | %v | %s | %v |\n"+
 		"| server CPU per request | %.1f us | %v | %s | %v |\n\n%d requests failed.\n\n",
 		concurrent, idle, spreadOf(r["none"]).mid, weir, atLeast(weir.mid, 0.99), nft,
@@ -184,7 +184,7 @@ func (b *bench) sustained(int) error {
 		}
 	}
 	fmt.Printf("### HTTP at full rate for %v, 1000 concurrent, default sizes\n\n"+
-		"| requests/s | failed | refused for want of space | bar |\n| --- | --- | --- | --- |\n"+
+		"| requests/s | failed | refused for want of space | target |\n| --- | --- | --- | --- |\n"+
 		"| %.0f | %d | %d | %s |\n\n", minute, float64(load.done.Load())/minute.Seconds(),
 		load.failed.Load(), refused, atMost(float64(refused), 0.5))
 	return nil

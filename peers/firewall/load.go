@@ -11,7 +11,7 @@ import (
 // loads measures how long changes take.
 func (b *bench) loads(n int) error {
 	progress("loads")
-	fmt.Print("### Changes\n\n| what | time | bar |\n| --- | --- | --- |\n")
+	fmt.Print("### Changes\n\n| what | time | target |\n| --- | --- | --- |\n")
 	weir, _, _ := ahead(10000)
 	rules := "add check-state\n" + weir + "add 60000 allow udp from any to me 9 keep-state\n"
 	took, compiled := time.Hour, time.Hour

@@ -22,20 +22,20 @@ func main() {
 	}
 }
 
-// worst is the smallest of the ratios of weir to its bar, where 1 and more means that the bar is
-// held.
+// worst is the smallest of the ratios of weir to its target, where 1 and more means that the target
+// is held.
 var worst = 1e9
 
-// atMost notes a number that must not be above a bar.
-func atMost(got, bar float64) string {
-	worst = min(worst, bar/max(got, 1e-9))
-	return fmt.Sprintf("<= %.3g", bar)
+// atMost notes a number that must not be above a target.
+func atMost(got, target float64) string {
+	worst = min(worst, target/max(got, 1e-9))
+	return fmt.Sprintf("<= %.3g", target)
 }
 
-// atLeast notes a number that must not be below a bar.
-func atLeast(got, bar float64) string {
-	worst = min(worst, got/bar)
-	return fmt.Sprintf(">= %.3g", bar)
+// atLeast notes a number that must not be below a target.
+func atLeast(got, target float64) string {
+	worst = min(worst, got/target)
+	return fmt.Sprintf(">= %.3g", target)
 }
 
 func run(cycles int, chosen string) error {
@@ -64,7 +64,7 @@ func run(cycles int, chosen string) error {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
-	fmt.Printf("\nEvery number is divided by its bar, or the bar by the number; 1 or more means "+
-		"that all bars are held.\n\nworst ratio: %.2f\n", worst)
+	fmt.Printf("\nEvery number is divided by its target, or the target by the number; 1 or more "+
+		"means that all targets are met.\n\nworst ratio: %.2f\n", worst)
 	return nil
 }

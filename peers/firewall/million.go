@@ -97,7 +97,7 @@ func (b *bench) million(int) error {
 				end.States, made.States)
 		}
 		flat := slices.Min(expiring) / slices.Min(still)
-		fmt.Printf("### A table of %d states\n\n| what | | bar |\n| --- | --- | --- |\n"+
+		fmt.Printf("### A table of %d states\n\n| what | | target |\n| --- | --- | --- |\n"+
 			"| states made | %d | |\n| share of a CPU that the sweep takes, nothing to sweep | "+
 			"%.2f %% | |\n"+
 			"| the same, table full, nothing expires, while it notes that | %.2f %% | |\n"+

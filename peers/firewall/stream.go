@@ -54,7 +54,7 @@ func (b *bench) tcpStream(n int) error {
 		return err
 	}
 	weir, nft := spreadOf(ratios(r["weir"], r["none"])), spreadOf(ratios(r["nft"], r["none"]))
-	fmt.Printf("### One TCP stream\n\n| none, Gbit/s | weir / none | bar | nft / none |\n"+
+	fmt.Printf("### One TCP stream\n\n| none, Gbit/s | weir / none | target | nft / none |\n"+
 		"| --- | --- | --- | --- |\n| %.1f | %v | %s | %v |\n\n",
 		spreadOf(r["none"]).mid*8/1e9, weir, atLeast(weir.mid, 0.99), nft)
 	return nil

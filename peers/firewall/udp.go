@@ -62,7 +62,7 @@ const (
 // udpFlows measures states: one flow, many flows, only new flows.
 func (b *bench) udpFlows(n int) error {
 	fmt.Print("### UDP, 60-byte frames, CPU ns per packet over no firewall\n\n" +
-		"| flows | none | weir | nft | share of nft's cost | bar |\n" +
+		"| flows | none | weir | nft | share of nft's cost | target |\n" +
 		"| --- | --- | --- | --- | --- | --- |\n")
 	// One-way flows stay half-open: let there be as many of them as of others, as nft does.
 	o := firewall.DefaultOptions()
@@ -71,9 +71,9 @@ func (b *bench) udpFlows(n int) error {
 		return err
 	}
 	for _, row := range []struct {
-		name  string
-		flows uint32
-		bar   float64
+		name   string
+		flows  uint32
+		target float64
 	}{{"1", 1, 0.40}, {"100,000 in turn", 100000, 0.65}, {"every packet a new one", 0, 0.45}} {
 		progress("udp, flows: " + row.name)
 		if err := b.load(weirUDP); err != nil {
@@ -86,7 +86,7 @@ func (b *bench) udpFlows(n int) error {
 		share := shareOf(r["weir"], r["nft"], r["none"])
 		fmt.Printf("| %s | %.0f | %+.0f | %+.0f | %.2f | %s |\n", row.name, slices.Min(r["none"]),
 			over(r["weir"], r["none"]), over(r["nft"], r["none"]),
-			share, atMost(share, row.bar))
+			share, atMost(share, row.target))
 	}
 	fmt.Println()
 	return nil
@@ -96,11 +96,11 @@ func (b *bench) udpFlows(n int) error {
 func (b *bench) udpRules(n int) error {
 	fmt.Print("### UDP, one flow, behind many rules that do not match, CPU ns per packet over no " +
 		"firewall\n\n" +
-		"| rules ahead | weir | nft, linear | nft, a set | weir / linear | bar | weir / set " +
-		"| bar |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+		"| rules ahead | weir | nft, linear | nft, a set | weir / linear | target | weir / set " +
+		"| target |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, row := range []struct {
-		rules int
-		bar   float64
+		rules  int
+		target float64
 	}{{1000, 0.02}, {10000, 0.005}} {
 		progress(fmt.Sprintf("udp behind %d rules", row.rules))
 		weir, linear, set := ahead(row.rules)
@@ -116,7 +116,8 @@ func (b *bench) udpRules(n int) error {
 			shareOf(r["weir"], r["set"], r["none"])
 		fmt.Printf("| %d | %+.0f | %+.0f | %+.0f | %.4f | %s | %.2f | %s |\n", row.rules,
 			over(r["weir"], r["none"]), over(r["linear"], r["none"]),
-			over(r["set"], r["none"]), toLinear, atMost(toLinear, row.bar), toSet, atMost(toSet, 1))
+			over(r["set"], r["none"]), toLinear, atMost(toLinear, row.target), toSet,
+			atMost(toSet, 1))
 	}
 	fmt.Println()
 	progress("established flows behind 10000 rules")

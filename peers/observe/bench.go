@@ -122,7 +122,7 @@ func (b *bench) close() error {
 	return errors.Join(b.lab.Close(), unmounted, os.RemoveAll(b.root))
 }
 
-// weirOut runs a verb against the node.
+// weirOut runs a command against the node.
 func (b *bench) weirOut(args ...string) ([]byte, error) {
 	cmd := b.server.Command(b.weir, append([]string{"--root", b.root}, args...)...)
 	out, err := cmd.Output()

@@ -25,7 +25,8 @@ func main() {
 	}
 }
 
-// worst is the smallest ratio of a number to its bar, where 1 and more means that the bar is met.
+// worst is the smallest ratio of a number to its target, where 1 and more means that the target is
+// met.
 var worst = 1e9
 
 func run(weir string, cycles int) error {
@@ -34,7 +35,7 @@ func run(weir string, cycles int) error {
 		return err
 	}
 	defer b.close()
-	fmt.Println("| what | no watcher | one watcher | ratio | bar |")
+	fmt.Println("| what | no watcher | one watcher | ratio | target |")
 	fmt.Println("| --- | --- | --- | --- | --- |")
 	if err := b.overhead("ns per packet of an established UDP flow", 9, cycles, 1.05); err != nil {
 		return err
@@ -42,7 +43,7 @@ func run(weir string, cycles int) error {
 	if err := b.overhead("ns per refused packet, an event each", 10, cycles, 0); err != nil {
 		return err
 	}
-	fmt.Println("\n| what | value | bar |")
+	fmt.Println("\n| what | value | target |")
 	fmt.Println("| --- | --- | --- |")
 	if err := b.flood(3 * time.Second); err != nil {
 		return err
@@ -55,7 +56,7 @@ func run(weir string, cycles int) error {
 }
 
 // overhead sends frames to a port with and without a watcher, in turn.
-func (b *bench) overhead(what string, port uint16, cycles int, bar float64) error {
+func (b *bench) overhead(what string, port uint16, cycles int, target float64) error {
 	var off, on []float64
 	for range cycles {
 		ns, err := b.round(port)
@@ -79,9 +80,9 @@ func (b *bench) overhead(what string, port uint16, cycles int, bar float64) erro
 	slices.Sort(on)
 	a, z := off[len(off)/4], on[len(on)/4]
 	limit := "-"
-	if bar > 0 {
-		limit = fmt.Sprintf("<= %.2f", bar)
-		worst = min(worst, bar/(z/a))
+	if target > 0 {
+		limit = fmt.Sprintf("<= %.2f", target)
+		worst = min(worst, target/(z/a))
 	}
 	fmt.Printf("| %s | %.0f | %.0f | %.3f | %s |\n", what, a, z, z/a, limit)
 	return nil
@@ -163,7 +164,7 @@ func (b *bench) flood(duration time.Duration) error {
 	return nil
 }
 
-// million makes a million states and reads the agent's memory, after the verbs that walk them.
+// million makes a million states and reads the agent's memory, after the commands that walk them.
 func (b *bench) million() error {
 	const ports, sources = 62500, 16
 	err := b.client.Do(func() error {

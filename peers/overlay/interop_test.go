@@ -125,7 +125,7 @@ func TestInterop(t *testing.T) {
 // themselves all the time. No packet of a ping meanwhile is lost, whichever end renews, and
 // downloads are complete.
 func TestRekeysWithOthers(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	short := map[string]string{
 		"RekeyAfterTime": "1500 * time.Millisecond", "RejectAfterTime": "4000 * time.Millisecond",
 		"RekeyTimeout": "500 * time.Millisecond", "KeepaliveTimeout": "1000 * time.Millisecond",
@@ -195,7 +195,7 @@ func TestOtherFollows(t *testing.T) {
 				}
 			})
 			t.Logf("longest pause: %v", gap)
-			if gap > 3*time.Second { // the bar is one; the machine may be busy
+			if gap > 3*time.Second { // the target is one; the machine may be busy
 				t.Errorf("nothing came for %v", gap)
 			}
 		})

@@ -91,8 +91,8 @@ func bench(args []string) error {
 			worst = min(worst, t.print(r))
 		}
 	}
-	fmt.Printf("\nEach ratio is divided by its bar; 1 or more means that every bar is held.\n\n"+
-		"worst ratio: %.2f\n", worst)
+	fmt.Printf("\nEach ratio is divided by its target; 1 or more means that every target is "+
+		"met.\n\nworst ratio: %.2f\n", worst)
 	return nil
 }
 

@@ -36,14 +36,14 @@ func paired(a, b []outcome, get func(outcome) float64) float64 {
 	return v[len(v)/2]
 }
 
-// bar is a ratio that must be reached, against whom.
-type bar struct {
+// target is a ratio that must be reached, against whom.
+type target struct {
 	against  string
 	rate     float64 // ours divided by theirs; 0 is none
 	cpu, p99 float64 // theirs divided by ours; 0 is none
 }
 
-var bars = map[string][]bar{
+var targets = map[string][]target{
 	"tcp1":   {{fork, 1.3, 1.3, 0}, {upstream, 1.6, 1.6, 0}, {weir, 0.97, 0, 0}},
 	"tcp8":   {{fork, 1.3, 1.3, 0}, {upstream, 1.6, 1.6, 0}},
 	"nouso":  {{fork, 2, 0, 0}, {upstream, 2, 0, 0}},
@@ -52,7 +52,7 @@ var bars = map[string][]bar{
 }
 
 // print writes the table, and returns the smallest ratio of the filtered device, each divided by
-// its bar.
+// its target.
 func (t table) print(r map[string][]outcome) float64 {
 	fmt.Printf("\n### %s\n\n| what | %s min / median / max | CPU ns | sent again per GB | p99 ms "+
 		"| disturbed |\n| --- | --- | --- | --- | --- | --- |\n", t.title, t.unit)
@@ -75,10 +75,10 @@ func (t table) print(r map[string][]outcome) float64 {
 			v[len(v)/2]/t.scale, v[len(v)-1]/t.scale, median(r[k], cpu), median(r[k],
 				lost), late, disturbed, len(v))
 	}
-	fmt.Print("\n| weir+filter against | rate ratio | bar | CPU ratio | bar | p99 ratio | bar |\n" +
-		"| --- | --- | --- | --- | --- | --- | --- |\n")
+	fmt.Print("\n| weir+filter against | rate ratio | target | CPU ratio | target | p99 ratio | " +
+		"target |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	worst, ours := 1e9, r[filtered]
-	for _, b := range bars[t.key] {
+	for _, b := range targets[t.key] {
 		if len(ours) == 0 || len(r[b.against]) == 0 {
 			continue // not asked for
 		}

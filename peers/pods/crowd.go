@@ -80,16 +80,17 @@ func (b *bench) agentNode(name string) (k *agentNode, err error) {
 }
 
 // plugin calls the plugin for a pod and returns how long it took.
-func (k *agentNode) plugin(verb string, n *nstest.Node) (time.Duration, []byte, error) {
+func (k *agentNode) plugin(command string, n *nstest.Node) (time.Duration, []byte, error) {
 	c := k.Command(filepath.Join(k.root, "weir-cni"))
-	c.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + n.Name(), "CNI_NETNS=" + n.Path(),
+	c.Env = []string{"CNI_COMMAND=" + command, "CNI_CONTAINERID=" + n.Name(),
+		"CNI_NETNS=" + n.Path(),
 		"CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni"}
 	c.Stdin = strings.NewReader(fmt.Sprintf(
 		`{"cniVersion":"1.1.0","name":"crowd","type":"weir-cni","root":%q}`, k.root))
 	began := time.Now()
 	out, err := c.Output()
 	if err != nil {
-		err = fmt.Errorf("%s: %w: %s", verb, err, out)
+		err = fmt.Errorf("%s: %w: %s", command, err, out)
 	}
 	return time.Since(began), out, err
 }
@@ -204,9 +205,9 @@ func (b *bench) crowd() error {
 		return err
 	}
 	print("Many pods on one host, one processor", "transactions/s", 1, variants,
-		[]bar{{beside: "two pods", rate: 1}})
+		[]target{{beside: "two pods", rate: 1}})
 	first, last := quartile(adds[:edge], 2), quartile(adds[len(adds)-edge:], 2)
-	fmt.Printf("\n| with %d pods | | bar |\n| --- | --- | --- |\n", b.pods)
+	fmt.Printf("\n| with %d pods | | target |\n| --- | --- | --- |\n", b.pods)
 	fmt.Printf("| ADD, the first %d, median ms | %.1f | < 60 |\n"+
 		"| ADD, the last %d, median ms | %.1f | < 60 |\n", edge, first, edge, last)
 	fmt.Printf("| last to first | %.2f | <= 1.20 |\n"+

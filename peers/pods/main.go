@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// worst is the smallest quotient of a number and its bar.
+// worst is the smallest quotient of a number and its target.
 var worst = 1e9
 
 func run(b *bench, chosen string) (err error) {
@@ -122,19 +122,19 @@ func (b *bench) play(variants []*variant) error {
 	return nil
 }
 
-// bar is what the first variant has to reach beside another: at least a rate, at most a p99 (0:
+// target is what the first variant has to reach beside another: at least a rate, at most a p99 (0:
 // none).
-type bar struct {
+type target struct {
 	beside string
 	rate   float64
 	p99    float64
 }
 
 // print shows what was measured; ratios are those of the first variant to the others.
-func print(title, unit string, scale float64, variants []*variant, bars []bar) {
+func print(title, unit string, scale float64, variants []*variant, targets []target) {
 	fmt.Printf("\n### %s\n\n| variant | %s | p98, p99, p99.5, us | ratio of %s to it | quartiles "+
 		"| "+
-		"bar |\n| --- | --- | --- | --- | --- | --- |\n", title, unit, variants[0].name)
+		"target |\n| --- | --- | --- | --- | --- | --- |\n", title, unit, variants[0].name)
 	for _, w := range variants {
 		r := ratios(variants[0].rates, w.rates)
 		late := "-"
@@ -142,16 +142,16 @@ func print(title, unit string, scale float64, variants []*variant, bars []bar) {
 			late = fmt.Sprintf("%.1f, %.1f, %.1f", w.lateness(0), w.lateness(1), w.lateness(2))
 		}
 		wanted := ""
-		for _, bar := range bars {
-			if bar.beside != w.name {
+		for _, target := range targets {
+			if target.beside != w.name {
 				continue
 			}
-			wanted = fmt.Sprintf(">= %.2f", bar.rate)
-			worst = min(worst, quartile(r, 2)/bar.rate)
-			if bar.p99 > 0 {
+			wanted = fmt.Sprintf(">= %.2f", target.rate)
+			worst = min(worst, quartile(r, 2)/target.rate)
+			if target.p99 > 0 {
 				p := variants[0].lateness(1) / w.lateness(1)
-				wanted += fmt.Sprintf(", p99 %.2f <= %.2f", p, bar.p99)
-				worst = min(worst, bar.p99/p)
+				wanted += fmt.Sprintf(", p99 %.2f <= %.2f", p, target.p99)
+				worst = min(worst, target.p99/p)
 			}
 		}
 		fmt.Printf("| %s | %.0f | %s | %.2f | %.2f - %.2f | %s |\n", w.name,

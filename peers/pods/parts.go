@@ -97,7 +97,7 @@ func (b *bench) remote() error {
 		return err
 	}
 	print("Pod to remote pod, one processor", "transactions/s", 1, variants,
-		[]bar{{beside: "routing, nft", rate: 1.10}, {beside: "host to host", rate: 0.90},
+		[]target{{beside: "routing, nft", rate: 1.10}, {beside: "host to host", rate: 0.90},
 			{beside: onlyRedirect, rate: 0.95, p99: 1.1}})
 	for _, n := range ends {
 		if err := spread(n, other); err != nil {
@@ -112,7 +112,7 @@ func (b *bench) remote() error {
 	}
 	print("Pod to remote pod, RPS of the pod's interface to the other processor", "transactions/s",
 		1, variants,
-		[]bar{{beside: "weir, bpf_redirect", rate: 3.0},
+		[]target{{beside: "weir, bpf_redirect", rate: 3.0},
 			{beside: "host to host", rate: 0.95, p99: 1.2},
 			{beside: onlyRedirect, rate: 0.95, p99: 1.1}})
 	return nil
@@ -163,17 +163,17 @@ func (b *bench) local() error {
 		}
 		add(w.name, from, on, to)
 	}
-	bars := []bar{{beside: "bridge", rate: 1}, {beside: "ptp", rate: 1},
+	targets := []target{{beside: "bridge", rate: 1}, {beside: "ptp", rate: 1},
 		{beside: "bridge, firewall, portmap", rate: 1}, {beside: "ptp, firewall, portmap", rate: 1}}
 	if err := b.play(rr); err != nil {
 		return err
 	}
-	print("Pod to pod on one host, one processor", "transactions/s", 1, rr, bars)
+	print("Pod to pod on one host, one processor", "transactions/s", 1, rr, targets)
 	if err := b.play(streams); err != nil {
 		return err
 	}
-	bars = append(slices.Clone(bars), bar{beside: "routing", rate: 1})
-	print("Pod to pod on one host, one TCP stream, one processor", "MB/s", 1e6, streams, bars)
+	targets = append(slices.Clone(targets), target{beside: "routing", rate: 1})
+	print("Pod to pod on one host, one TCP stream, one processor", "MB/s", 1e6, streams, targets)
 	if err := b.play(loose); err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func (b *bench) published() error {
 		return err
 	}
 	print("A published port from another host, one processor", "requests/s", 1, variants,
-		[]bar{{beside: "weir, the pod itself", rate: 0.95}, {beside: "bridge, portmap", rate: 1},
+		[]target{{beside: "weir, the pod itself", rate: 0.95}, {beside: "bridge, portmap", rate: 1},
 			{beside: "ptp, portmap", rate: 1}})
 	return nil
 }

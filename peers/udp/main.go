@@ -20,10 +20,10 @@ func main() {
 	}
 }
 
-// worst is the smallest ratio so far, each divided by the bar of its row.
+// worst is the smallest ratio so far, each divided by the target of its row.
 var worst = 1e9
 
-func bar(ratio, must float64) float64 {
+func checkTarget(ratio, must float64) float64 {
 	worst = min(worst, ratio/must)
 	return ratio
 }
@@ -35,8 +35,8 @@ func run(rounds int, slice time.Duration) error {
 	if err := throughput(rounds, slice); err != nil {
 		return err
 	}
-	fmt.Printf("\nEach ratio is divided by its bar; 1 or more means that every bar is met.\n\n"+
-		"worst ratio: %.2f\n", worst)
+	fmt.Printf("\nEach ratio is divided by its target; 1 or more means that every target is "+
+		"met.\n\nworst ratio: %.2f\n", worst)
 	return nil
 }
 
@@ -45,7 +45,7 @@ func run(rounds int, slice time.Duration) error {
 func sizes(rounds int, slice time.Duration) error {
 	fmt.Print("### Batches of N datagrams of 15 bytes, loopback, no offload\n\n" +
 		"| N | x/net Iter ns (allocs, B) | x/net Batch ns (allocs, B) | weir Iter ns (allocs, B) " +
-		"| weir Batch ns (allocs, B) | Iter ratio | Batch ratio | bar | with GSO and GRO |\n" +
+		"| weir Batch ns (allocs, B) | Iter ratio | Batch ratio | target | with GSO and GRO |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for n := 1; n <= 512; n *= 2 {
 		l := load{to: make([]int, n), size: 15}
@@ -57,9 +57,9 @@ func sizes(rounds int, slice time.Duration) error {
 		if n >= 8 {
 			must = 1.05
 		}
-		iter, batch := r[0].wall/r[2].wall, bar(r[1].wall/r[3].wall, must)
+		iter, batch := r[0].wall/r[2].wall, checkTarget(r[1].wall/r[3].wall, must)
 		if r[2].allocs+r[3].allocs+r[2].bytes+r[3].bytes > 0 {
-			bar(0, 1) // Package udp promises no allocations.
+			checkTarget(0, 1) // Package udp promises no allocations.
 		}
 		fmt.Printf("| %d | %s | %s | %s | %s | %.2f | %.2f | %.2f | %.2f |\n",
 			n, cell(r[0]), cell(r[1]), cell(r[2]), cell(r[3]), iter, batch, must,
@@ -75,7 +75,7 @@ func throughput(rounds int, slice time.Duration) error {
 	const n, peers = 64, 8
 	fmt.Printf("\n### Batches of %d datagrams of 1400 bytes, loopback\n\n", n)
 	fmt.Print("| to | x/net kpps | CPU ns | weir, no offload kpps | CPU ns | weir kpps | CPU ns " +
-		"| pps ratio | CPU ratio | bar |\n" +
+		"| pps ratio | CPU ratio | target |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	random := rand.New(rand.NewPCG(1, 2))
 	one, runs, mixed := make([]int, n), make([]int, n), make([]int, n)
@@ -100,7 +100,7 @@ func throughput(rounds int, slice time.Duration) error {
 		fmt.Printf("| %s | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f | %.2f | %.2f | %.2f |\n",
 			row.name,
 			n/x.wall*1e6, x.cpu/n, n/noGSO.wall*1e6, noGSO.cpu/n, n/w.wall*1e6, w.cpu/n,
-			bar(x.wall/w.wall, row.must), bar(x.cpu/w.cpu, row.must), row.must)
+			checkTarget(x.wall/w.wall, row.must), checkTarget(x.cpu/w.cpu, row.must), row.must)
 	}
 	return nil
 }

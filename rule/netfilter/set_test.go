@@ -37,7 +37,7 @@ func TestMembersOfSets(t *testing.T) {
 			if _, there := r.Rules.Tables["s"][p]; !there {
 				t.Errorf("%s: %v is not a member", name, p)
 			}
-			if got := r.Rules.Ends["s"][p]; got.String() != end {
+			if got := r.Rules.Deadlines["s"][p]; got.String() != end {
 				t.Errorf("%s: %v ends after %v, not %s", name, p, got, end)
 			}
 		}

@@ -69,7 +69,7 @@ func secure(ctx context.Context, config *tls.Config, dial func(context.Context, 
 	if err != nil {
 		return nil, &dialError{err}
 	}
-	_ = wire.Tune(conn) // an old kernel cannot
+	_ = wire.SetTCPOptions(conn) // an old kernel cannot
 	secured := tls.Client(conn, config)
 	if err := secured.HandshakeContext(ctx); err != nil {
 		conn.Close()

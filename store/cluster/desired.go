@@ -37,10 +37,11 @@ type Desired struct {
 	head    *Head
 	version value // of HeadKey
 	stores  []string
-	named   uint64           // the epoch of the last w/cluster that was not refused
-	doubted uint64           // the epoch of the last w/cluster if it is too far away; 0: it is not
-	kept    map[string]bool  // keys whose good value is not the last one
-	refused map[string]error // why the last value of a single key, such as HeadKey, is refused
+	named   uint64 // the epoch of the last w/cluster that was not refused
+	// the epoch of the last w/cluster if it is too far away; 0: it is not
+	implausible uint64
+	kept        map[string]bool  // keys whose good value is not the last one
+	refused     map[string]error // why the last value of a single key, such as HeadKey, is refused
 
 	now *step // what Apply collects
 }
@@ -64,8 +65,8 @@ type Label struct {
 	Addr  netip.Addr
 }
 
-// Shared is a member of a shared table.
-type Shared struct {
+// SharedMember is a member of a shared table.
+type SharedMember struct {
 	Table  string
 	Prefix netip.Prefix
 }
@@ -79,13 +80,13 @@ type HostChange struct {
 
 // Effects are the changes of a step for this host. Each element appears once.
 type Effects struct {
-	Hosts   []HostChange       // ordered by name
-	Labels  map[Label]bool     // true: the address is in the table from now on
-	Shared  map[Shared]*uint32 // the value; nil: not a member any more
-	Head    *Head              // a new version
-	Trust   bool               // Trust has changed
-	Revoked []Serial           // serial numbers that were not known as removed
-	Claims  []Refusal          // what was refused
+	Hosts   []HostChange             // ordered by name
+	Labels  map[Label]bool           // true: the address is in the table from now on
+	Shared  map[SharedMember]*uint32 // the value; nil: not a member any more
+	Head    *Head                    // a new version
+	Trust   bool                     // Trust has changed
+	Revoked []Serial                 // serial numbers that were not known as removed
+	Claims  []Refusal                // what was refused
 }
 
 // Refusal is a value that failed a check.
@@ -136,9 +137,9 @@ func (d *Desired) Node(name string) *Node {
 	return nil
 }
 
-// Saw says which head was the highest that the host had seen, and its last confirmed one, after the
-// copy on the disk was read: a copy that lost its end must not bring an older version.
-func (d *Desired) Saw(highest Number, confirmed *Head) {
+// SetSeen says which head was the highest that the host had seen, and its last confirmed one, after
+// the copy on the disk was read: a copy that lost its end must not bring an older version.
+func (d *Desired) SetSeen(highest Number, confirmed *Head) {
 	if d.trust.Head.Compare(highest) < 0 {
 		d.trust.Head, d.head = highest, confirmed
 	}
@@ -201,7 +202,7 @@ func (d *Desired) Load(kept, entries []store.Entry) Effects {
 // those of all hosts.
 func (d *Desired) Apply(changes []store.Change) Effects {
 	d.now = &step{hosts: map[string]bool{}, labels: map[Label]bool{},
-		effects: Effects{Labels: map[Label]bool{}, Shared: map[Shared]*uint32{}}}
+		effects: Effects{Labels: map[Label]bool{}, Shared: map[SharedMember]*uint32{}}}
 	for _, ch := range changes { // whose signatures count
 		if ch.Key == KeysKey {
 			d.apply(ch)

@@ -41,8 +41,8 @@ func remotePods(b *testing.B, hosts, each int) (certs, chunks []store.Change) {
 }
 
 // BenchmarkRemotePods measures what a host keeps of 10,000 pods of 1,000 other hosts, all of it:
-// the values, the copy with its guard, and what the checks have. Bar: 300 bytes for each. And the
-// time for each, when they all come at once.
+// the values, the copy with its guard, and what the checks have. Target: 300 bytes for each. And
+// the time for each, when they all come at once.
 func BenchmarkRemotePods(b *testing.B) {
 	a := newAuthority()
 	certs, chunks := remotePods(b, 1000, 10)

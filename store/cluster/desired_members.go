@@ -143,12 +143,12 @@ func (d *Desired) share(key, table string, last []byte) {
 	for _, m := range before {
 		was[m] = true
 		if !is[m] {
-			d.now.effects.Shared[Shared{table, m.Prefix}] = nil
+			d.now.effects.Shared[SharedMember{table, m.Prefix}] = nil
 		}
 	}
 	for _, m := range members {
 		if !was[m] {
-			d.now.effects.Shared[Shared{table, m.Prefix}] = &m.Value
+			d.now.effects.Shared[SharedMember{table, m.Prefix}] = &m.Value
 		}
 	}
 }

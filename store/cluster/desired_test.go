@@ -267,7 +267,7 @@ func TestDesiredIsWhatItWouldBeFromTheStart(t *testing.T) {
 		entries := map[string]store.Entry{}
 		labels := map[Label]bool{}
 		hosts := map[string]string{}
-		shared := map[Shared]uint32{}
+		shared := map[SharedMember]uint32{}
 		for revision := range int64(60) {
 			var changes []store.Change
 			for range 1 + random.IntN(3) {

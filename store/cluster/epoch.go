@@ -23,7 +23,7 @@ func (d *Desired) Epoch() uint64 { return max(d.named, d.trust.Epoch) }
 
 // setIdentity takes a later epoch.
 func (d *Desired) setIdentity(v []byte) error {
-	d.doubted = 0
+	d.implausible = 0
 	i, err := Decode[Identity](v)
 	switch {
 	case err != nil:
@@ -34,7 +34,7 @@ func (d *Desired) setIdentity(v []byte) error {
 		return fmt.Errorf("epoch %d: %w: epoch %d", i.Epoch, ErrOutdated, d.trust.Epoch)
 	}
 	if err := CheckEpoch(d.trust.Epoch, i.Epoch); err != nil {
-		d.doubted = i.Epoch
+		d.implausible = i.Epoch
 		return err
 	}
 	d.stores, d.named = i.Stores, i.Epoch
@@ -51,18 +51,19 @@ func (d *Desired) begin(epoch uint64) {
 	}
 }
 
-// Doubted returns the epoch that w/cluster names and that is too far away to be believed, or 0.
-func (d *Desired) Doubted() uint64 { return d.doubted }
+// ImplausibleEpoch returns the epoch that w/cluster names and that is too far away to be believed,
+// or 0.
+func (d *Desired) ImplausibleEpoch() uint64 { return d.implausible }
 
-// Enter has the host believe an epoch, also an earlier one than its own: an administrator says that
-// the store of that epoch is the right one. What is in force stays until that store has something
-// else. It reports whether it did: signatures say which store is the right one where they are
-// demanded.
-func (d *Desired) Enter(epoch uint64) bool {
+// AcceptEpoch has the host believe an epoch, also an earlier one than its own: an administrator
+// says that the store of that epoch is the right one. What is in force stays until that store has
+// something else. It reports whether it did: signatures say which store is the right one where they
+// are demanded.
+func (d *Desired) AcceptEpoch(epoch uint64) bool {
 	if epoch == 0 || d.trust.Admins.Locked() {
 		return false
 	}
-	d.trust.Epoch, d.named, d.doubted = epoch, epoch, 0
+	d.trust.Epoch, d.named, d.implausible = epoch, epoch, 0
 	if d.trust.Head.Epoch > epoch {
 		d.trust.Head = Number{}
 	}

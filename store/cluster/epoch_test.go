@@ -84,10 +84,10 @@ func TestEnterEpoch(t *testing.T) {
 	d := NewDesired("a", a.trust, nil)
 	d.Apply([]store.Change{identity(1 + maxEpochs), head(1+maxEpochs, 7)})
 	d.Apply([]store.Change{identity(1 + 2*maxEpochs)})
-	if d.Trust().Epoch != 1+2*maxEpochs || d.Doubted() != 0 {
-		t.Fatalf("epoch %d, doubted %d", d.Trust().Epoch, d.Doubted())
+	if d.Trust().Epoch != 1+2*maxEpochs || d.ImplausibleEpoch() != 0 {
+		t.Fatalf("epoch %d, implausible %d", d.Trust().Epoch, d.ImplausibleEpoch())
 	}
-	if !d.Enter(2) || d.Head().Number.Count != 7 {
+	if !d.AcceptEpoch(2) || d.Head().Number.Count != 7 {
 		t.Errorf("the head is %v", d.Head())
 	}
 	is := func(number Number, refused int, changes ...store.Change) {
@@ -100,15 +100,15 @@ func TestEnterEpoch(t *testing.T) {
 	is(Number{2, 3}, 0, identity(2), head(2, 3))
 	is(Number{2, 3}, 2, identity(1), head(2, 2))
 	is(Number{2, 3}, 2, identity(3+maxEpochs), head(3+maxEpochs, 1))
-	if d.Doubted() != 3+maxEpochs || !d.Enter(d.Doubted()) {
-		t.Errorf("doubted %d", d.Doubted())
+	if d.ImplausibleEpoch() != 3+maxEpochs || !d.AcceptEpoch(d.ImplausibleEpoch()) {
+		t.Errorf("implausible %d", d.ImplausibleEpoch())
 	}
 	is(Number{3 + maxEpochs, 1}, 0, identity(3+maxEpochs), head(3+maxEpochs, 1))
 
 	a.trust.Admins = KeyList{Count: 1, Keys: []Key{public(a.admin)}}
 	d = NewDesired("a", a.trust, nil)
 	d.Apply([]store.Change{identity(2 + maxEpochs)})
-	if d.Enter(d.Doubted()) || d.Enter(1) || d.Trust().Epoch != 1 {
+	if d.AcceptEpoch(d.ImplausibleEpoch()) || d.AcceptEpoch(1) || d.Trust().Epoch != 1 {
 		t.Errorf("with signatures: epoch %d", d.Trust().Epoch)
 	}
 }
@@ -127,7 +127,7 @@ func TestSeenAndLost(t *testing.T) {
 	}
 	d := NewDesired("a", a.trust, nil)
 	d.Load(nil, []store.Entry{old.Entry})
-	d.Saw(Number{Epoch: 1, Count: 7}, &confirmed)
+	d.SetSeen(Number{Epoch: 1, Count: 7}, &confirmed)
 	if e := d.Apply([]store.Change{at(6, "y")}); e.Head != nil {
 		t.Error("an older version is taken")
 	}

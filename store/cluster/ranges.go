@@ -187,11 +187,11 @@ func owners(s store.Snapshot) ([]Owner, error) {
 	return list, nil
 }
 
-// Claim gives a host its range of each pool and returns them. with adds what belongs to the same
-// transaction, such as the host's certificate and the use of its invitation, when it gets the
+// ClaimRanges gives a host its range of each pool and returns them. with adds what belongs to the
+// same transaction, such as the host's certificate and the use of its invitation, when it gets the
 // ranges. Claim tries again when another host was faster, and returns the conflict when a
 // comparison of with failed.
-func Claim(ctx context.Context, s store.Store, pools []Pool, name string,
+func ClaimRanges(ctx context.Context, s store.Store, pools []Pool, name string,
 	with func([]netip.Prefix) (store.Txn, error)) ([]netip.Prefix, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -246,9 +246,9 @@ func chooseAll(ctx context.Context, s store.Store, pools []Pool, name string) ([
 	return chosen, nil
 }
 
-// Release returns what removes a host's right to its ranges; the ranges stay known as released. all
-// is the subtree of ranges as it was read.
-func Release(all store.Snapshot, name string) (t store.Txn, err error) {
+// ReleaseRanges returns what removes a host's right to its ranges; the ranges stay known as
+// released. all is the subtree of ranges as it was read.
+func ReleaseRanges(all store.Snapshot, name string) (t store.Txn, err error) {
 	list, err := owners(all)
 	if err != nil {
 		return t, err

@@ -187,7 +187,7 @@ func TestClaims(t *testing.T) {
 		group.Go(func() {
 			name := fmt.Sprint("host", i)
 			s := &together{Store: model, all: &all}
-			first, err := Claim(t.Context(), s, []Pool{p}, name, none)
+			first, err := ClaimRanges(t.Context(), s, []Pool{p}, name, none)
 			if err != nil {
 				t.Error(err)
 				return
@@ -195,7 +195,7 @@ func TestClaims(t *testing.T) {
 			if i%3 == 0 {
 				release(t, s, name)
 			}
-			again, err := Claim(t.Context(), s, []Pool{p}, name, none)
+			again, err := ClaimRanges(t.Context(), s, []Pool{p}, name, none)
 			if !slices.Equal(again, first) || len(again) != 1 || err != nil {
 				t.Errorf("%s had %v, gets %v, %v", name, first, again, err)
 				return
@@ -218,7 +218,7 @@ func release(t *testing.T, s store.Store, name string) {
 	if err != nil {
 		t.Error(err)
 	}
-	x, err := Release(owned, name)
+	x, err := ReleaseRanges(owned, name)
 	if err != nil {
 		t.Error(err)
 	}
@@ -235,7 +235,7 @@ func TestClaimWithMore(t *testing.T) {
 		return store.Txn{Compare: []store.Compare{{Key: NodeTree + "a"}},
 			Put: []store.Entry{{Key: NodeTree + "a", Value: fmt.Append(nil, r)}}}, nil
 	}
-	r, err := Claim(t.Context(), s, pools, "a", invited)
+	r, err := ClaimRanges(t.Context(), s, pools, "a", invited)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,8 @@ func TestClaimWithMore(t *testing.T) {
 		len(r) != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := Claim(t.Context(), s, pools, "a", invited); !errors.Is(err, store.ErrConflict) {
+	if _, err := ClaimRanges(t.Context(), s, pools, "a", invited); !errors.Is(err,
+		store.ErrConflict) {
 		t.Errorf("a second host of the name joined: %v", err)
 	}
 }

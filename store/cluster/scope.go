@@ -113,7 +113,7 @@ func (v Version) For(h Host) (*rule.Ruleset, error) {
 
 // lasting refuses members of tables with a timeout: each host that starts would begin it again.
 func (v Version) lasting(s Scope) error {
-	timed := slices.Sorted(maps.Keys(v[s].Ends))
+	timed := slices.Sorted(maps.Keys(v[s].Deadlines))
 	if len(timed) == 0 {
 		return nil
 	}

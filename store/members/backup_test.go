@@ -14,7 +14,7 @@ import (
 )
 
 // restore writes a backup into a store and returns the epoch that begins.
-func restore(t *testing.T, s store.Store, entries []store.Entry, before members.Before,
+func restore(t *testing.T, s store.Store, entries []store.Entry, before members.PriorState,
 	admin ed25519.PrivateKey) (uint64, error) {
 	r, err := members.Prepare(entries, before, admin)
 	if err != nil {
@@ -41,14 +41,14 @@ func TestBackup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := restore(t, f.model, entries, members.Before{},
+	if _, err := restore(t, f.model, entries, members.PriorState{},
 		nil); err == nil {
 		t.Error("restored into a store that is not empty")
 	}
 	for _, test := range []struct{ had, want uint64 }{{0, 2}, {6, 7}} {
 		s := storetest.NewModel(time.Second)
 		epoch, err := restore(t, s, entries,
-			members.Before{Epoch: test.had}, nil)
+			members.PriorState{Epoch: test.had}, nil)
 		if err != nil || epoch != test.want {
 			t.Fatalf("epoch %d, %v", epoch, err)
 		}

@@ -78,7 +78,7 @@ func (b *backup) withoutHost(all *store.Copy, node cluster.Node) (changes []stor
 		return nil, err
 	}
 	changes = append(changes, store.Change{Entry: e})
-	t, err := cluster.Release(ranges, node.Name)
+	t, err := cluster.ReleaseRanges(ranges, node.Name)
 	for _, p := range t.Put {
 		changes = append(changes, store.Change{Entry: p})
 	}

@@ -56,7 +56,7 @@ func TestRestoreEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.revoke(t, "admin:a")
-	before := members.Before{Ended: f.endedNow(t)}
+	before := members.PriorState{Ended: f.endedNow(t)}
 	if len(before.Ended) != 2 {
 		t.Fatalf("%d certificates have ended", len(before.Ended))
 	}

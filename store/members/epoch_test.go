@@ -63,7 +63,7 @@ func TestEpochOfABackup(t *testing.T) {
 				Lists: []cluster.KeyList{{Count: 1, Keys: c.admins}}})
 		}
 		got, err := restore(t, storetest.NewModel(time.Second), entries,
-			members.Before{Epoch: c.known}, admin)
+			members.PriorState{Epoch: c.known}, admin)
 		if got != c.want || (err != nil) != (c.want == 0) {
 			t.Errorf("%s: epoch %d, %v; want %d", name, got, err, c.want)
 		}

@@ -142,7 +142,7 @@ func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
 	}
 	t.Compare = append(t.Compare, head, store.Compare{Key: r.invite, Revision: invited},
 		store.Compare{Key: key, Revision: before})
-	ranges, err := cluster.Claim(ctx, j.known, doc.Pools, r.Name,
+	ranges, err := cluster.ClaimRanges(ctx, j.known, doc.Pools, r.Name,
 		func(ranges []netip.Prefix) (store.Txn, error) {
 			node.Ranges = slices.Clone(ranges)
 			if err := node.Sign(j.ca.Key()); err != nil {

@@ -60,7 +60,7 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 	if err != nil {
 		return err
 	}
-	t, err := cluster.Release(ranges, name)
+	t, err := cluster.ReleaseRanges(ranges, name)
 	if err != nil {
 		return err
 	}

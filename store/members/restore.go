@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// Before is what a store host knows of the store before it was restored.
-type Before struct {
+// PriorState is what a store host knows of the store before it was restored.
+type PriorState struct {
 	Epoch  uint64           // the highest one
 	Ended  []cluster.Serial // of removed hosts, and of admins and feeds that were revoked
 	Admins cluster.KeyList  // whose signature hosts demand, as far as this host knows
@@ -30,7 +30,7 @@ type Restoration struct {
 // ended before, or in the backup, stays ended. In a cluster with keys of administrators, admin
 // signs the version and what was ended. A thief of the store may have written what the backup has:
 // of that nothing gets the signature that did not have one.
-func Prepare(entries []store.Entry, before Before, admin ed25519.PrivateKey) (*Restoration,
+func Prepare(entries []store.Entry, before PriorState, admin ed25519.PrivateKey) (*Restoration,
 	error) {
 	b := backup{entries: slices.DeleteFunc(slices.Clone(entries), isInvite), before: before,
 		admin: admin}
@@ -76,7 +76,7 @@ func (r *Restoration) Write(ctx context.Context, s store.Store) error {
 // backup is one that is being prepared.
 type backup struct {
 	entries  []store.Entry
-	before   Before
+	before   PriorState
 	admin    ed25519.PrivateKey
 	identity *cluster.Identity
 	head     *cluster.Head // nil: no rules

@@ -89,7 +89,7 @@ func TestRestoredVersionIsSigned(t *testing.T) {
 		"keys of a thief":             {foreign, l.list, l.key, "is another one"},
 		"older than the list of keys": {good, next, l.thief, "version 1.3 of the backup"},
 	} {
-		r, err := members.Prepare(c.entries, members.Before{Epoch: 1, Admins: c.pinned}, c.by)
+		r, err := members.Prepare(c.entries, members.PriorState{Epoch: 1, Admins: c.pinned}, c.by)
 		if (err == nil) != (c.refused == "") ||
 			err != nil && !strings.Contains(err.Error(), c.refused) {
 			t.Errorf("%s: %v, %v; want %q", name, r, err, c.refused)
@@ -121,7 +121,7 @@ func TestRestoredRemovalsAreSigned(t *testing.T) {
 	l.write(t, entry.Key, entry.Value)
 
 	s := storetest.NewModel(time.Second)
-	if _, err := restore(t, s, l.backup(t), members.Before{Epoch: 1, Admins: l.list,
+	if _, err := restore(t, s, l.backup(t), members.PriorState{Epoch: 1, Admins: l.list,
 		Ended: []cluster.Serial{d.Serial}}, l.key); err != nil {
 		t.Fatal(err)
 	}

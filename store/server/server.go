@@ -198,7 +198,7 @@ func (s *Server) Serve(l net.Listener) error {
 			time.Sleep(50 * time.Millisecond)
 			continue
 		}
-		_ = wire.Tune(raw) // an old kernel cannot
+		_ = wire.SetTCPOptions(raw) // an old kernel cannot
 		if !s.begin(raw) {
 			raw.Close()
 			return net.ErrClosed

@@ -39,7 +39,7 @@ func TestLongDiffer(t *testing.T) { compareSets(t, perSet) }
 // of them together.
 func compareSets(t *testing.T, n int) {
 	t.Helper()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	names, err := filepath.Glob(sets + "/*.source*")
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no rule sets in %s: %v", sets, err)
@@ -121,7 +121,7 @@ func compare(t *testing.T, h *host, result *netfilter.Result, seed uint64, n int
 
 // TestDifferFinds changes one rule of an imported set: the comparison notices it.
 func TestDifferFinds(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	src := readSet(t, sets+"/fail2ban.source")
 	for _, change := range [][2]string{
 		{"unreach port ip from 198.51.100.0/25", "allow ip from 198.51.100.0/25"},

@@ -19,7 +19,7 @@ const kernelPackets = 300
 // TestKernel loads the imported rule sets into the kernel, where packets get the verdicts of the
 // user-space engine. Sets that ask for routes are left out: the kernel has its own.
 func TestKernel(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	names, err := filepath.Glob(sets + "/*.source")
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no rule sets in %s: %v", sets, err)

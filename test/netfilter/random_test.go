@@ -29,7 +29,7 @@ func TestLongRandomRules(t *testing.T) { compareRandomRules(t, 10) }
 
 func compareRandomRules(t *testing.T, count int) {
 	t.Helper()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	if all, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
 		count = max(1, all/randomPackets)
 	}

@@ -13,7 +13,7 @@ import (
 // TestRates: of packets that come at once, netfilter and the imported rules pass as many. The rates
 // are so low that nothing comes back meanwhile.
 func TestRates(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	const head = "*filter\n:INPUT DROP [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n"
 	const ping = "-p icmp -m icmp --icmp-type 8 -m limit --limit 1/hour --limit-burst "
 	for name, tc := range map[string]struct {
@@ -46,7 +46,7 @@ func TestRates(t *testing.T) {
 
 // TestNftRate does it with nft.
 func TestNftRate(t *testing.T) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	h := newHost(t)
 	h.input(t, `table inet filter {
 	chain input {

@@ -35,7 +35,7 @@ func TestIntoTheTunnel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := offline.Engine(offline.Small(firewall.DefaultOptions()), p, result.Rules,
+	e, err := offline.Engine(offline.SmallTables(firewall.DefaultOptions()), p, result.Rules,
 		[]firewall.Interface{
 			{Index: eth0, Name: "eth0", Addrs: prefixes("192.0.2.1/24")},
 			{Index: docker0, Name: "docker0", Addrs: prefixes("172.17.0.1/16")},

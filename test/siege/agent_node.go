@@ -126,7 +126,7 @@ func (g *agentNode) signal(s syscall.Signal) error {
 	}
 }
 
-// run runs a verb of weir against the node and returns what it printed.
+// run runs a command of weir against the node and returns what it printed.
 func (g *agentNode) run(args ...string) ([]byte, error) {
 	cmd := g.node.Command(g.weir,
 		append([]string{"--root", g.root, "--bpffs", g.bpffs}, args...)...)

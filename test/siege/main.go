@@ -53,7 +53,7 @@ func main() {
 		os.Exit(1)
 	}
 	if missed > 0 {
-		fmt.Fprintf(os.Stderr, "siege: %d bars missed\n", missed)
+		fmt.Fprintf(os.Stderr, "siege: %d targets missed\n", missed)
 		os.Exit(1)
 	}
 }
@@ -77,7 +77,7 @@ func (c config) chaos(d time.Duration, seed uint64) int {
 	return 0
 }
 
-// run runs everything that is asked for and returns how many bars were missed.
+// run runs everything that is asked for and returns how many targets were missed.
 func (c config) run() (missed int, err error) {
 	if err := raiseFiles(); err != nil {
 		return 0, err

@@ -40,7 +40,7 @@ func TestLongSiege(t *testing.T) {
 // was late.
 func siegeInShort(t *testing.T, kinds []restart, attacks []string) {
 	t.Helper()
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	c := config{weir: buildWeir(t), calm: 300 * time.Millisecond, floodFor: 800 * time.Millisecond,
 		loadFor: 2 * time.Second, restarts: 1, pods: 3, short: true, out: io.Discard}
 	if err := raiseFiles(); err != nil {
@@ -87,7 +87,7 @@ func TestChaos(t *testing.T)     { chaosInShort(t, 8) }
 func TestLongChaos(t *testing.T) { chaosInShort(t, len(disturbances)) }
 
 func chaosInShort(t *testing.T, least int) {
-	nstest.Root(t)
+	nstest.RequireRoot(t)
 	violations, err := config{weir: buildWeir(t), out: io.Discard}.chaosFor(0, least, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -16,13 +16,13 @@ type line struct {
 	during        float64
 	refused, lost int64
 	kept          int
-	missed        int // bars
+	missed        int // targets
 }
 
-// summary prints all lines in one table and returns how many bars were missed.
+// summary prints all lines in one table and returns how many targets were missed.
 func (c config) summary(all []line) (missed int) {
 	fmt.Fprint(c.out, "\n### All scenarios\n\n| scenario | | legitimate work before, /s | during, "+
-		"/s | refused | lost of what stays open | bar |\n| --- | --- | --- | --- | --- | --- | "+
+		"/s | refused | lost of what stays open | target |\n| --- | --- | --- | --- | --- | --- | "+
 		"--- |\n")
 	for _, l := range all {
 		before, lost, held := "-", "-", "-"
@@ -78,8 +78,9 @@ func (c config) restartTable() (all []line, err error) {
 		}
 		if i == 0 {
 			fmt.Fprint(c.out, "\n### Restarts of the agent under probes of refused ports\n\n"+
-				"| restart | times | to ready, median | probes | answered (bar 0) | new "+
-				"connections | failed (bar 0) | later than 0.9 s (bar 0) | lost of kept (bar 0) "+
+				"| restart | times | to ready, median | probes | answered (target 0) | new "+
+				"connections | failed (target 0) | later than 0.9 s (target 0) | lost of kept "+
+				"(target 0) "+
 				"| what |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 		}
 		all = append(all, c.restartLine(k, rows[i]))
@@ -91,9 +92,9 @@ func (c config) restartLine(k restart, r restartRow) line {
 	l := line{scenario: k.title(), by: "weir", during: float64(r.ok) / r.took.Seconds(),
 		refused: r.failed, lost: int64(r.lost), kept: r.kept}
 	fmt.Fprintf(c.out, "| %s | %d | %.0f ms | %d | %s | %d | %s | %s | %s of %d |%s |\n", r.kind,
-		r.times, r.median.Seconds()*1000, r.probes, bar(&l.missed, r.passed, 0), r.ok,
-		bar(&l.missed, r.failed, 0), bar(&l.missed, r.slow, 0),
-		bar(&l.missed, int64(r.lost), 0), r.kept, r.why)
+		r.times, r.median.Seconds()*1000, r.probes, checkAtMost(&l.missed, r.passed, 0), r.ok,
+		checkAtMost(&l.missed, r.failed, 0), checkAtMost(&l.missed, r.slow, 0),
+		checkAtMost(&l.missed, int64(r.lost), 0), r.kept, r.why)
 	return l
 }
 
@@ -132,8 +133,10 @@ func (c config) floodTable() (all []line, err error) {
 				}
 				if len(all) == 0 {
 					fmt.Fprint(c.out, "### Floods and guesses\n\n| attack | packets/s | reached "+
-						"| | work/s before | during | refused (bar: the share that none loses) | "+
-						"later than 0.9 s | lost of kept (bar 0) | ns a packet | lack of space |\n"+
+						"| | work/s before | during | refused (target: the share that none "+
+						"loses) | "+
+						"later than 0.9 s | lost of kept (target 0) | ns a packet | lack of "+
+						"space |\n"+
 						"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 				}
 				all = append(all, c.floodLine(r, none))
@@ -154,7 +157,8 @@ func (c config) floodLine(r, none row) line {
 		if none.done > 0 {
 			allowed = (none.failed*r.done + none.done - 1) / none.done
 		}
-		failed, gone = bar(&l.missed, r.failed, allowed), bar(&l.missed, int64(r.lost), 0)
+		failed, gone = checkAtMost(&l.missed, r.failed, allowed),
+			checkAtMost(&l.missed, int64(r.lost), 0)
 	}
 	fmt.Fprintf(c.out, "| %s | %d | %.0f | %s | %.0f | %.0f | %s | %d | %s of %d | %d |%s |\n",
 		r.scenario, r.rate, r.reached, r.contender, r.before, r.during, failed, r.slow, gone,
@@ -177,8 +181,8 @@ func (c config) loadTable() (all []line, err error) {
 			}
 			if len(all) == 0 {
 				fmt.Fprint(c.out, "\n### Loads through translations\n\n| load | asked for, /s | | "+
-					"done, /s | refused (bar 0) | later than 0.9 s | states before | after | back "+
-					"within | bar | lack of space (bar none) |\n"+
+					"done, /s | refused (target 0) | later than 0.9 s | states before | after | "+
+					"back within | target | lack of space (target none) |\n"+
 					"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 			}
 			all = append(all, c.loadLine(l, r))
@@ -191,7 +195,7 @@ func (c config) loadLine(k load, r loadRow) line {
 	l := line{scenario: k.name, by: r.contender, during: r.rate, refused: r.failed}
 	failed, back := fmt.Sprint(r.failed), "-"
 	if r.contender == "weir" {
-		failed, back = bar(&l.missed, r.failed, 0), fmt.Sprintf("%.1f s", r.back.Seconds())
+		failed, back = checkAtMost(&l.missed, r.failed, 0), fmt.Sprintf("%.1f s", r.back.Seconds())
 		if r.why != "" { // what was sent again and came through was refused all the same
 			l.missed++
 			r.why += " MISSED"
@@ -207,8 +211,8 @@ func (c config) loadLine(k load, r loadRow) line {
 	return l
 }
 
-// bar shows a number that may be at most some, and counts when it is more.
-func bar(missed *int, n, atMost int64) string {
+// checkAtMost shows a number that may be at most some, and counts when it is more.
+func checkAtMost(missed *int, n, atMost int64) string {
 	if n <= atMost {
 		return fmt.Sprint(n)
 	}

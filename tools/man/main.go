@@ -16,7 +16,7 @@ import (
 	"github.com/cpuguy83/go-md2man/v2/md2man"
 )
 
-// special are the names and sections of the pages that are not about a verb.
+// special are the names and sections of the pages that are not about a command.
 var special = map[string]string{"settings": "weir.toml.5", "rules": "weir-rules.5",
 	"metrics": "weir-metrics.7", "tutorial": "weir-tutorial.7", "glossary": "weir-glossary.7",
 	"overlay": "weir-overlay.7", "cluster": "weir-cluster.7",
@@ -54,7 +54,7 @@ func run(weir, docs, out, version string) error {
 		name := cmp.Or(special[base], "weir-"+base+".1")
 		page := manual(string(text))
 		if special[base] == "" {
-			if page, err = manualOfVerb(weir, base, string(text)); err != nil {
+			if page, err = manualOfCommand(weir, base, string(text)); err != nil {
 				return err
 			}
 		}
@@ -84,8 +84,9 @@ func manual(text string) string {
 
 var usageOfPage = regexp.MustCompile(`^# .*\n\n(    .*\n)+`)
 
-// manualOfVerb puts the usage and the flags, as the binary prints them, around the page of a verb.
-func manualOfVerb(weir, base, text string) (string, error) {
+// manualOfCommand puts the usage and the flags, as the binary prints them, around the page of a
+// command.
+func manualOfCommand(weir, base, text string) (string, error) {
 	args := append([]string{"help"}, strings.SplitN(base, "-", 2)...)
 	help, err := exec.Command(weir, args...).Output()
 	if err != nil {

@@ -83,7 +83,7 @@ var groups = []group{
 	}},
 	{`Bits of side.flags above those of flow.SideFlags and the scale. Low side only:
 		META_HALF_OPEN and META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE,
-		META_RULED and META_FRESH.`, "meta", []shared{
+		META_NAT_RULE and META_FRESH.`, "meta", []shared{
 		{"META_MADE", "metaMade", 1 << 16, "this end sent the packet that made the state"},
 		{"META_LOOSE", "metaLoose", 1 << 17, ""},
 		{"META_LIBERAL", "metaLiberal", 1 << 18, ""},
@@ -97,7 +97,7 @@ var groups = []group{
 		{"META_KEEPS", "", 1 << 26, "counts in its track as proved"},
 		{"META_REDIRECT", "", 1 << 27, "netfilter does not translate the flow"},
 		{"META_CAME_IN", "", 1 << 28, "of states: made by a packet that came in"},
-		{"META_RULED", "metaRuled", 1 << 28, "of translations: a rule with nat has made it"},
+		{"META_NAT_RULE", "metaNATRule", 1 << 28, "of translations: a rule with nat has made it"},
 		{"META_FRESH", "metaFresh", 1 << 29, "no packet that it translated has passed yet"},
 		{"META_PUBLISHED", "", 1 << 30, "of states: the flow goes through a published port"},
 		{"META_BEHIND", "metaBehind", 1 << 31, "of liberal states: a copy, which may have missed " +
@@ -127,7 +127,7 @@ var groups = []group{
 		{"TO_POD", "toPod", 0, ""},
 		{"TO_OTHER", "toOther", 1, "any address that the stack routes to"},
 		{"TO_SERVICE", "toService", 2, "one of the backends in the map services"},
-		{"TO_RULED", "toRuled", 3, "as TO_OTHER, by a rule with nat, number << 16 in port"},
+		{"TO_NAT_RULE", "toNATRule", 3, "as TO_OTHER, by a rule with nat, number << 16 in port"},
 	}},
 	{`Services: how many backends one has, in how many equal parts its flows are divided, and
 		how many backends count in all.`, "", []shared{
@@ -174,7 +174,7 @@ var groups = []group{
 	{`In forwarding.masquerade: some addresses have all ports and protocols of another one; rules
 		have nat.`, "", []shared{
 		{"MASQUERADE_WHOLE", "masqueradeWhole", 2, ""},
-		{"MASQUERADE_RULED", "masqueradeRuled", 4, ""},
+		{"MASQUERADE_NAT_RULE", "masqueradeNATRule", 4, ""},
 	}},
 	{"Operations of the program weir_call.", "op", []shared{
 		{"OP_REMOVE", "opRemove", 1, ""},

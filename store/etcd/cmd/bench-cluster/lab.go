@@ -137,7 +137,7 @@ func (n *kernelNode) start() error {
 	}
 }
 
-// run runs a verb of weir on the host.
+// run runs a command of weir on the host.
 func (n *kernelNode) run(args ...string) (string, error) {
 	c := n.node.Command(n.program, append([]string{"--root", n.root, "--bpffs", n.bpffs},
 		args...)...)

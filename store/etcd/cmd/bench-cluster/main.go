@@ -3,7 +3,7 @@
 // guard. They leave out what a host does with a change afterwards: the checks of package cluster,
 // the tables and the disk. One host is measured alone with the checks. Bare etcd watches in the
 // same run are the peer. As root it also measures hosts that enforce rules in the kernel, with
-// packets. It prints Markdown tables. The last line is the worst ratio of a bar to what was
+// packets. It prints Markdown tables. The last line is the worst ratio of a target to what was
 // measured.
 package main
 
@@ -125,23 +125,24 @@ func (b *bench) weirStore(args ...string) *exec.Cmd {
 	return c
 }
 
-// row prints what was measured beside its bar. Smaller is better.
-func (b *bench) row(what string, measured, bar float64, unit string) {
+// row prints what was measured beside its target. Smaller is better.
+func (b *bench) row(what string, measured, target float64, unit string) {
 	ratio := "-"
-	if bar > 0 {
-		r := bar / max(measured, 1e-9)
+	if target > 0 {
+		r := target / max(measured, 1e-9)
 		b.worst = min(b.worst, r)
 		ratio = fmt.Sprintf("%.2f", r)
 	}
 	text := "-"
-	if bar > 0 {
-		text = fmt.Sprintf("%.4g %s", bar, unit)
+	if target > 0 {
+		text = fmt.Sprintf("%.4g %s", target, unit)
 	}
 	fmt.Printf("| %s | %.3g %s | %s | %s |\n", what, measured, unit, text, ratio)
 }
 
 func heading(title string) {
-	fmt.Printf("\n### %s\n\n| what | measured | bar | ratio |\n| --- | --- | --- | --- |\n", title)
+	fmt.Printf("\n### %s\n\n| what | measured | target | ratio |\n| --- | --- | --- | --- |\n",
+		title)
 }
 
 func processors() string {

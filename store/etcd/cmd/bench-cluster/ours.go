@@ -194,16 +194,16 @@ func (b *bench) churn(f *fleet, d store.Store, _ int64) error {
 		time.Sleep(time.Second)
 		times := b.take(f.times)
 		heading(fmt.Sprintf("Pods that change, %d/s each alone, and a version each second", rate))
-		bars := []float64{30, 150, 250, 300}
+		targets := []float64{30, 150, 250, 300}
 		if rate != 100 {
-			bars = make([]float64, 4)
+			targets = make([]float64, 4)
 		}
 		b.row("rate that was reached", float64(count)/took.Seconds(), 0, "/s")
-		b.row("a pod to each copy, p50", percentile(times["pods"], 0.5), bars[0], "ms")
-		b.row("p99", percentile(times["pods"], 0.99), bars[1], "ms")
-		b.row("a version to each copy, p99", percentile(times["head"], 0.99), bars[2], "ms")
+		b.row("a pod to each copy, p50", percentile(times["pods"], 0.5), targets[0], "ms")
+		b.row("p99", percentile(times["pods"], 0.99), targets[1], "ms")
+		b.row("a version to each copy, p99", percentile(times["head"], 0.99), targets[2], "ms")
 		b.row("bytes to a host for each change, versions included",
-			float64(f.bytes.Load())/float64(b.hosts)/float64(count), bars[3], "B")
+			float64(f.bytes.Load())/float64(b.hosts)/float64(count), targets[3], "B")
 		b.row("weir-store with its etcd",
 			100*(after.store-before.store).Seconds()/took.Seconds(), 0, "% of a core")
 		if err := b.rowsOfChange(before, count); err != nil {

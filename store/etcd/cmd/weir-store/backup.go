@@ -70,7 +70,7 @@ func restore(ctx context.Context, c *call) error {
 		return err
 	}
 	prepared, err := members.Prepare(entries,
-		members.Before{Epoch: had, Ended: seen.all(), Admins: pinned}, key)
+		members.PriorState{Epoch: had, Ended: seen.all(), Admins: pinned}, key)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.args[0], err)
 	}

@@ -45,7 +45,7 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 	if err != nil {
 		return err
 	}
-	var before members.Before
+	var before members.PriorState
 	before.Epoch, before.Ended = copied.Ended()
 	had, err := h.epoch()
 	if err != nil {
@@ -87,8 +87,8 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 }
 
 // copied reads the copy, and changes nothing there.
-func (f *founding) copied(ca *identity.CA, own *identity.Credential) (*disk.Copied, error) {
-	c := &disk.Copied{Address: f.Address}
+func (f *founding) copied(ca *identity.CA, own *identity.Credential) (*disk.HostCopy, error) {
+	c := &disk.HostCopy{Address: f.Address}
 	id, err := hex.DecodeString(ca.Cluster())
 	if err != nil || len(id) != len(cluster.Serial{}) {
 		return nil, errors.New("the CA is not one of a cluster")

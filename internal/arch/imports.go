@@ -31,14 +31,14 @@ var ranks = map[string]int{
 	"cni/netavark":      6,
 	"internal/testrand": -1, "internal/pipenet": -1, // for tests, like the next
 	"internal/nstest": 4, "internal/rebuilt": 4, "internal/releases": 4, "store/storetest": 4,
-	"agent/api": 5, "agent/rulefile": 5, "agent/clock": 5, "agent/claim": 5, "agent/routes": 5,
+	"agent/api": 5, "agent/rulefile": 5, "agent/clock": 5, "agent/dirlock": 5, "agent/routes": 5,
 	"agent/engines": 5, "agent/page": 5,
 	"agent/problem": 6, "agent/adopt": 6, "agent/offline": 6, "agent/doctor": 6,
 	"agent/netfilter": 6,
 	// the parts of a node, none of which imports another one
 	"agent/rules": 7, "agent/host": 7, "agent/pods": 7, "agent/peers": 7, "agent/watch": 7,
 	"agent/cluster": 7, "agent/nat": 7, "agent/services": 7,
-	"agent/setup": 8, "agent/survey": 9, // what setup advises, and what that needs to know
+	"agent/setup": 8, "agent/hostfacts": 9, // what setup advises, and what that needs to know
 	"agent": 8, "agent/demo": 9, // what connects the parts
 	"cmd/weir": 10,
 	"test":     11, "internal/arch": 11,
@@ -60,7 +60,7 @@ var mayImport = map[string][]string{
 	"internal/tty":    {"cmd/weir", "observe"},
 	"internal/nl": {"pod", "overlay", "cni", "agent", "agent/adopt", "agent/doctor", "agent/host",
 		"agent/netfilter", "agent/peers", "agent/pods", "agent/routes", "agent/services",
-		"agent/survey",
+		"agent/hostfacts",
 		"firewall/kernel", "internal/nstest", "cmd/weir"},
 	"internal/poller":     {"udp", "overlay"},
 	"internal/testrand":   {"firewall/enginetest"},
@@ -118,7 +118,7 @@ func Imports(root string) ([]string, error) {
 		}
 		if _, ok := ranks[rankedPackage(name)]; !ok {
 			found = append(found, fmt.Sprintf("%s: a package without a rank: give it one in "+
-				"internal/arch/law.go", name))
+				"internal/arch/imports.go", name))
 			continue
 		}
 		found = append(found, checkOrder(name, p)...)

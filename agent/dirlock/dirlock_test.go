@@ -1,4 +1,4 @@
-package claim
+package dirlock
 
 import (
 	"errors"
@@ -12,21 +12,21 @@ import (
 )
 
 func TestLockIsHeldOnce(t *testing.T) {
-	for name, claim := range map[string]func(string) (*Lock, error){
-		"by itself": Dir, "by a file": ByFile} {
+	for name, acquire := range map[string]func(string) (*Lock, error){
+		"by itself": Acquire, "by a file": AcquireByFile} {
 		dir := t.TempDir()
-		first, err := claim(dir)
+		first, err := acquire(dir)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if _, err := claim(dir); !errors.Is(err, ErrTaken) {
-			t.Errorf("%s: second claim: got %v, want %v", name, err, ErrTaken)
+		if _, err := acquire(dir); !errors.Is(err, ErrLocked) {
+			t.Errorf("%s: second lock: got %v, want %v", name, err, ErrLocked)
 		} else if want := fmt.Sprintf("process %d", os.Getpid()); !strings.HasSuffix(err.Error(),
 			want) {
-			t.Errorf("%s: second claim: %v, which should name %s", name, err, want)
+			t.Errorf("%s: second lock: %v, which should name %s", name, err, want)
 		}
 		first.Release()
-		again, err := claim(dir)
+		again, err := acquire(dir)
 		if err != nil {
 			t.Fatalf("%s: after release: %v", name, err)
 		}
@@ -35,7 +35,7 @@ func TestLockIsHeldOnce(t *testing.T) {
 }
 
 // TestOnlyTheOwnerHoldsTheLock: what other users can open in a directory that they may read does
-// not prevent a claim on it, and they cannot open what is locked.
+// not prevent a lock on it, and they cannot open what is locked.
 func TestOnlyTheOwnerHoldsTheLock(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
@@ -53,7 +53,7 @@ func TestOnlyTheOwnerHoldsTheLock(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	l, err := ByFile(dir)
+	l, err := AcquireByFile(dir)
 	if err != nil {
 		t.Fatalf("with the directory locked: %v", err)
 	}
@@ -65,7 +65,7 @@ func TestOnlyTheOwnerHoldsTheLock(t *testing.T) {
 	if err := os.Chmod(open, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	pins, err := Dir(open)
+	pins, err := Acquire(open)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,8 +80,8 @@ func TestOnlyTheOwnerHoldsTheLock(t *testing.T) {
 	if err := os.Chown(theirs, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
-	if l, err := Dir(theirs); err == nil {
+	if l, err := Acquire(theirs); err == nil {
 		l.Release()
-		t.Error("a directory of another user is claimed")
+		t.Error("a directory of another user is locked")
 	}
 }

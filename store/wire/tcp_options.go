@@ -18,11 +18,11 @@ const rtoMax = 1000 // ms
 var probing = net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: time.Second,
 	Count: 13}
 
-// Tune prepares a connection between weir-store and a host. What was sent while the host was cut
-// off arrives within a second of its return: without it TCP doubles its pauses, and a host that was
-// away for ten seconds hears the news up to ten seconds late. A kernel before 6.15 refuses that,
-// which Tune reports; the connection works all the same.
-func Tune(conn net.Conn) error {
+// SetTCPOptions prepares a connection between weir-store and a host. What was sent while the host
+// was cut off arrives within a second of its return: without it TCP doubles its pauses, and a host
+// that was away for ten seconds hears the news up to ten seconds late. A kernel before 6.15 refuses
+// that, which SetTCPOptions reports; the connection works all the same.
+func SetTCPOptions(conn net.Conn) error {
 	c, ok := conn.(syscall.Conn)
 	if !ok {
 		return nil // it is not a socket

@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// Copied is a host's data of its cluster on disk, from which a lost store can be rebuilt.
-type Copied struct {
+// HostCopy is a host's data of its cluster on disk, from which a lost store can be rebuilt.
+type HostCopy struct {
 	State State
 	Local Local
 	Trust cluster.Trust // with the CA whose key is there
@@ -42,7 +42,7 @@ func (e *ErrTexts) Error() string {
 }
 
 // Entries returns the entries of a backup that is what the host enforces: for members.Prepare.
-func (c *Copied) Entries() ([]store.Entry, error) {
+func (c *HostCopy) Entries() ([]store.Entry, error) {
 	guarded, d := c.replay()
 	all := map[string][]byte{}
 	for _, e := range guarded.Enforced().Entries {
@@ -59,31 +59,31 @@ func (c *Copied) Entries() ([]store.Entry, error) {
 }
 
 // Ended returns the highest epoch that the host has seen, and the serial numbers of removed hosts.
-func (c *Copied) Ended() (epoch uint64, ended []cluster.Serial) {
+func (c *HostCopy) Ended() (epoch uint64, ended []cluster.Serial) {
 	_, d := c.replay()
 	return d.Trust().Epoch, d.Revoked()
 }
 
 // Admins returns the keys of administrators that the host demands.
-func (c *Copied) Admins() cluster.KeyList {
+func (c *HostCopy) Admins() cluster.KeyList {
 	_, d := c.replay()
 	return d.Trust().Admins
 }
 
 // Revision is that of the copy.
-func (c *Copied) Revision() int64 {
+func (c *HostCopy) Revision() int64 {
 	g, _ := c.replay()
 	return g.Stored().Revision
 }
 
 // Known returns the addresses of weir-stores that the hosts have.
-func (c *Copied) Known() []string {
+func (c *HostCopy) Known() []string {
 	_, d := c.replay()
 	return d.Stores()
 }
 
 // replay does what the host does when it starts.
-func (c *Copied) replay() (*store.Guarded, *cluster.Desired) {
+func (c *HostCopy) replay() (*store.Guarded, *cluster.Desired) {
 	d := cluster.NewDesired("", c.Local.Trust(c.Trust), c.Local.Revoked)
 	g := store.NewGuarded(d.Guard(), c.State.Stored)
 	g.Hold(c.State.Held)
@@ -95,11 +95,11 @@ func (c *Copied) replay() (*store.Guarded, *cluster.Desired) {
 			d.Apply(g.Step(r.Batch))
 		}
 	}
-	d.Saw(c.Local.Seen, c.Local.Confirmed)
+	d.SetSeen(c.Local.Seen, c.Local.Confirmed)
 	return g, d
 }
 
-func (c *Copied) entries(all map[string][]byte, d *cluster.Desired, h *cluster.Head) (
+func (c *HostCopy) entries(all map[string][]byte, d *cluster.Desired, h *cluster.Head) (
 	entries []store.Entry, err error) {
 	set := func(key string, doc cluster.Document) {
 		value, bad := cluster.Encode(doc)
@@ -151,7 +151,7 @@ func (c *Copied) entries(all map[string][]byte, d *cluster.Desired, h *cluster.H
 }
 
 // texts returns the entries with the rules of a version.
-func (c *Copied) texts(d *cluster.Desired, h *cluster.Head) (all []store.Entry, err error) {
+func (c *HostCopy) texts(d *cluster.Desired, h *cluster.Head) (all []store.Entry, err error) {
 	missing := &ErrTexts{Hosts: map[cluster.Scope][]string{}}
 	for _, scope := range slices.Sorted(maps.Keys(h.Scopes)) {
 		text, ok := c.Texts[h.Scopes[scope]]

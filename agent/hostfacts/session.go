@@ -1,6 +1,6 @@
-// Package survey looks at the machine for verbs that advise its owner: the session that asks, and
-// what `weir setup` needs to know.
-package survey
+// Package hostfacts looks at the machine for commands that advise its owner: the session that asks,
+// and what `weir setup` needs to know.
+package hostfacts
 
 import (
 	"net/netip"

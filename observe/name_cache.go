@@ -20,9 +20,9 @@ const (
 	lookupTime = 3 * time.Second
 )
 
-// Resolved has the names of addresses that look-ups have found so far. It never waits for one: a
+// NameCache has the names of addresses that look-ups have found so far. It never waits for one: a
 // new address has no name yet. Its methods may be called from any goroutine.
-type Resolved struct {
+type NameCache struct {
 	ctx    context.Context
 	lookup func(context.Context, netip.Addr) (string, error)
 
@@ -36,14 +36,14 @@ type resolved struct {
 	until time.Time // when it is looked up again
 }
 
-// NewResolved makes a Resolved that begins look-ups until ctx ends.
-func NewResolved(ctx context.Context,
-	lookup func(context.Context, netip.Addr) (string, error)) *Resolved {
-	return &Resolved{ctx: ctx, lookup: lookup, names: map[netip.Addr]resolved{}}
+// NewNameCache makes a NameCache that begins look-ups until ctx ends.
+func NewNameCache(ctx context.Context,
+	lookup func(context.Context, netip.Addr) (string, error)) *NameCache {
+	return &NameCache{ctx: ctx, lookup: lookup, names: map[netip.Addr]resolved{}}
 }
 
 // Name returns the name of an address if it is known, and starts a look-up if it is not.
-func (r *Resolved) Name(a netip.Addr) string {
+func (r *NameCache) Name(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
 	}
@@ -64,7 +64,7 @@ func (r *Resolved) Name(a netip.Addr) string {
 }
 
 // forgetLocked drops the names of half of the addresses.
-func (r *Resolved) forgetLocked() {
+func (r *NameCache) forgetLocked() {
 	for a := range r.names { // in random order
 		if delete(r.names, a); len(r.names) <= resolvedMost/2 {
 			return
@@ -72,7 +72,7 @@ func (r *Resolved) forgetLocked() {
 	}
 }
 
-func (r *Resolved) find(a netip.Addr) {
+func (r *NameCache) find(a netip.Addr) {
 	ctx, cancel := context.WithTimeout(r.ctx, lookupTime)
 	defer cancel()
 	name, err := r.lookup(ctx, a)
@@ -86,7 +86,7 @@ func (r *Resolved) find(a netip.Addr) {
 }
 
 // Put fills in the names of an event. It keeps the name of a pod and replaces that of a table.
-func (r *Resolved) Put(e *Event) {
+func (r *NameCache) Put(e *Event) {
 	for _, end := range []struct {
 		name *string
 		addr netip.Addr

@@ -14,7 +14,7 @@ import (
 	"github.com/weirnet/weir/examples"
 )
 
-// Cluster is what the fourth act saw.
+// Cluster is what the fourth part saw.
 type Cluster struct {
 	Files []ScopeFile `json:"files"`
 	Join  []Command   `json:"join"` // three hosts become a cluster
@@ -39,9 +39,9 @@ const trialTime = 4 * time.Second
 // mistake is the rule that no one confirms.
 const mistake = "add 20 deny ip from any to table(app=db)\n"
 
-// play is the fourth act: three hosts with one rule set, of which one is cut off while a version
+// run is the fourth part: three hosts with one rule set, of which one is cut off while a version
 // with a mistake is on trial.
-func (s *clusterStage) play(ctx context.Context) (c *Cluster, wrong []string, err error) {
+func (s *clusterTestbed) run(ctx context.Context) (c *Cluster, wrong []string, err error) {
 	c = &Cluster{Files: []ScopeFile{{"all.rules", "all", examples.ClusterAll},
 		{"web.rules", "role:web", examples.ClusterWeb},
 		{"db.rules", "role:db", examples.ClusterDB}}}
@@ -90,7 +90,7 @@ func (s *clusterStage) play(ctx context.Context) (c *Cluster, wrong []string, er
 }
 
 // found makes the cluster and has the three hosts join.
-func (s *clusterStage) found(ctx context.Context) (all []Command, err error) {
+func (s *clusterTestbed) found(ctx context.Context) (all []Command, err error) {
 	made, err := s.do(ctx, s.hub, "", "cluster", "init", "--name", "hub", "--address", storeAt,
 		"--pool", "10.64.0.0/16:24")
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *clusterStage) found(ctx context.Context) (all []Command, err error) {
 }
 
 // answers reports whether weir-store accepts connections.
-func (s *clusterStage) answers(ctx context.Context) func() (bool, error) {
+func (s *clusterTestbed) answers(ctx context.Context) func() (bool, error) {
 	return func() (bool, error) {
 		select {
 		case err := <-s.ended:
@@ -148,7 +148,7 @@ func (s *clusterStage) answers(ctx context.Context) func() (bool, error) {
 }
 
 // containers attaches the containers, and waits until each host knows those of the other.
-func (s *clusterStage) containers(ctx context.Context) (db netip.Addr, err error) {
+func (s *clusterTestbed) containers(ctx context.Context) (db netip.Addr, err error) {
 	if db, err = s.attach(ctx, s.db, s.sql, map[string]string{"app": "db"}, 5432); err != nil {
 		return db, err
 	}
@@ -184,7 +184,7 @@ func (s *clusterStage) containers(ctx context.Context) (db netip.Addr, err error
 
 // trial loads a version with a mistake, and cuts a host off. Nothing confirms it. meanwhile
 // is called while it is in force.
-func (s *clusterStage) trial(ctx context.Context, c *Cluster, meanwhile func() error) error {
+func (s *clusterTestbed) trial(ctx context.Context, c *Cluster, meanwhile func() error) error {
 	if err := s.write("wrong.rules", mistake+examples.ClusterAll); err != nil {
 		return err
 	}

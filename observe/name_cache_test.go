@@ -30,7 +30,7 @@ func TestResolvedNeverWaits(t *testing.T) {
 		}
 		return fmt.Sprintf("host-%d.example", a.As4()[3]), nil
 	}
-	r := NewResolved(t.Context(), lookup)
+	r := NewNameCache(t.Context(), lookup)
 	began := time.Now()
 	for i := range 20000 {
 		if name := r.Name(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})); name != "" {

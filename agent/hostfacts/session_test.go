@@ -1,4 +1,4 @@
-package survey
+package hostfacts
 
 import (
 	"fmt"

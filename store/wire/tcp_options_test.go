@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestTune: the kernel has the bound, or says that it does not know it. What is not a socket is
-// left alone.
-func TestTune(t *testing.T) {
+// TestSetTCPOptions: the kernel has the bound, or says that it does not know it. What is not a
+// socket is left alone.
+func TestSetTCPOptions(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -20,7 +20,7 @@ func TestTune(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := Tune(conn); errors.Is(err, syscall.ENOPROTOOPT) {
+	if err := SetTCPOptions(conn); errors.Is(err, syscall.ENOPROTOOPT) {
 		t.Logf("before Linux 6.15: %v", err)
 	} else if err != nil {
 		t.Error(err)
@@ -46,7 +46,7 @@ func TestTune(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	defer theirs.Close()
-	if err := Tune(ours); err != nil {
+	if err := SetTCPOptions(ours); err != nil {
 		t.Error(err)
 	}
 }

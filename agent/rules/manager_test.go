@@ -36,7 +36,7 @@ func (e *stubborn) AddTable(name string, m rule.TableEntry) error {
 // TestRulebookAddsMembersAllOrNone: of the members of one command all are in force, or none, in the
 // rules and in the engine.
 func TestRulebookAddsMembersAllOrNone(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	must(t, b, "add 10 deny tcp from table(bad) to any", "table bad add 192.0.2.9 7")
 	b.config.Engine = &stubborn{e, netip.MustParsePrefix("10.0.0.9/32")}
 	for _, line := range []string{"table bad add 192.0.2.1 192.0.2.9 8 10.0.0.9",
@@ -58,14 +58,14 @@ func TestRulebookAddsMembersAllOrNone(t *testing.T) {
 	}
 }
 
-// newBook returns a Book over a user-space engine that starts without rules.
-func newBook(t *testing.T) (*Book, *soft.Engine) {
+// newManager returns a Manager over a user-space engine that starts without rules.
+func newManager(t *testing.T) (*Manager, *soft.Engine) {
 	t.Helper()
 	e, err := soft.New(soft.Options{Options: firewall.DefaultOptions()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Book{store: &savedRules{path: filepath.Join(t.TempDir(), "state", "rules.saved"),
+	b := &Manager{store: &savedRules{path: filepath.Join(t.TempDir(), "state", "rules.saved"),
 		file: noFile}, config: Config{Engine: e, Unfollowed: func() error { return nil },
 		Prepare: func(*program.Program) error { return nil }, Log: slog.New(slog.DiscardHandler),
 		Problems: &problem.List{Log: slog.New(slog.DiscardHandler)}}}
@@ -91,7 +91,7 @@ func passes(e *soft.Engine, port uint16) bool {
 		netip.AddrPortFrom(netip.MustParseAddr("192.0.2.2"), port)).Verdict.Pass
 }
 
-func must(t *testing.T, b *Book, lines ...string) {
+func must(t *testing.T, b *Manager, lines ...string) {
 	t.Helper()
 	for _, l := range lines {
 		if _, err := b.do(l, false); err != nil {
@@ -100,7 +100,7 @@ func must(t *testing.T, b *Book, lines ...string) {
 	}
 }
 
-func savedText(t *testing.T, b *Book) string {
+func savedText(t *testing.T, b *Manager) string {
 	t.Helper()
 	text, err := os.ReadFile(b.store.path)
 	if err != nil {
@@ -110,7 +110,7 @@ func savedText(t *testing.T, b *Book) string {
 }
 
 func TestRulebookReturnsTheAddedRule(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	for _, c := range []struct{ line, message string }{
 		{"add allow tcp from any to any 80", "00100 allow tcp from any to any 80"},
 		{"add 50 deny tcp from any to any 81", "00050 deny tcp from any to any 81"},
@@ -140,7 +140,7 @@ func TestRulebookReturnsTheAddedRule(t *testing.T) {
 // TestRulebookRunsAFile: the commands of a file change the rules in force, all or none, and a file
 // that flushes them and adds others is a whole rule set.
 func TestRulebookRunsAFile(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	must(t, b, "add 10 deny tcp from any to any 81", "add 31 set 31 count ip from any to any",
 		"table kept add 192.0.2.1")
 	message, err := b.doAll("/f", "table kept flush\ntable gone flush\ndelete 7\n"+
@@ -173,7 +173,7 @@ func TestRulebookRunsAFile(t *testing.T) {
 
 // TestRulebookIsLenient: if that is wanted, what is to be removed and is not there is no error.
 func TestRulebookIsLenient(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	must(t, b, "table a add 10.0.0.1")
 	for _, line := range []string{"table a delete 10.0.0.2 10.0.0.1", "table none flush",
 		"table none delete 10.0.0.1"} {
@@ -191,7 +191,7 @@ func TestRulebookIsLenient(t *testing.T) {
 
 // TestRulebookChangesNothingOnError: whatever fails, engine, rules and file stay as they were.
 func TestRulebookChangesNothingOnError(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	must(t, b, "add 10 deny tcp from table(bad) to any", "table bad add 192.0.2.1")
 	before := savedText(t, b)
 	unchanged := func(what string) {
@@ -254,7 +254,7 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 
 // TestRulesReturn: what comes back after a trial, a panic or an error says so.
 func TestRulesReturn(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	var got []bool
 	b.config.Prepare = func(p *program.Program) error { got = append(got, p.Returns); return nil }
 	trial := Version{Set: ruleset(t, "add 5 allow ip from any to any\n"), Source: "new"}
@@ -280,7 +280,7 @@ func TestRulesReturn(t *testing.T) {
 }
 
 func TestRulebookTrial(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	must(t, b, "add 10 deny tcp from any to any 81", "table x add 192.0.2.0/24")
 	before := savedText(t, b)
 	trial := Version{Set: ruleset(t,
@@ -346,7 +346,7 @@ func second(_ string, err error) error { return err }
 // TestRulebookSerializesChanges: many at once are all made, one after the other, and the file has
 // all of them.
 func TestRulebookSerializesChanges(t *testing.T) {
-	b, _ := newBook(t)
+	b, _ := newManager(t)
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -386,7 +386,7 @@ func (e *late) Replace(p *program.Program, tables map[string][]rule.TableEntry) 
 // TestRulebookTakesRulesAndTablesBack: when an engine fails although the rules are in force, rules
 // and tables before are back, in the engine and in the book.
 func TestRulebookTakesRulesAndTablesBack(t *testing.T) {
-	b, e := newBook(t)
+	b, e := newManager(t)
 	must(t, b, "add 10 deny tcp from table(bad) to any 80", "table bad add 192.0.2.1")
 	b.config.Engine = &late{e, 1}
 	if _, err := b.do("table bad flush", false); err == nil || passes(e, 80) {

@@ -1,4 +1,4 @@
-package survey
+package hostfacts
 
 import (
 	"net/netip"
@@ -12,9 +12,9 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// Look finds out what the rules for this host are made of. guarded are the settings of a node.
+// Gather finds out what the rules for this host are made of. guarded are the settings of a node.
 // What cannot be read, without root for instance, is left out.
-func Look(guarded host.Settings) (setup.Facts, error) {
+func Gather(guarded host.Settings) (setup.Facts, error) {
 	f := setup.Facts{Services: listeners("/proc"), Firewalls: firewalls("/")}
 	if s, ok := Session(); ok {
 		f.Session = &s
@@ -63,7 +63,7 @@ func interfaces(guarded host.Settings) ([]setup.Interface, error) {
 		i := setup.Interface{Name: l.Name, Guarded: guarded.Guards(l.Name), Bridge: names[l.Master],
 			Guests: guests[l.Master] && l.Kind == "device"}
 		if !i.Guarded {
-			i.Maker = host.Foreign(l.Name)
+			i.Maker = host.MakerOf(l.Name)
 		}
 		addrs, err := conn.Addrs(l.Index)
 		if err != nil {

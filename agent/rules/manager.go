@@ -20,7 +20,7 @@ import (
 	"github.com/weirnet/weir/rule/op"
 )
 
-// Config is what a Book needs.
+// Config is what a Manager needs.
 type Config struct {
 	Settings Settings
 	// File is the rule file that has to exist, "" for Default, which may be missing.
@@ -47,9 +47,9 @@ type Config struct {
 	Clock    clock.Boot // of members with a timeout
 }
 
-// Book holds the rules in force. Only it changes them: one change at a time. Each is compiled
+// Manager holds the rules in force. Only it changes them: one change at a time. Each is compiled
 // before anything is changed, and is either in force and saved or not made at all.
-type Book struct {
+type Manager struct {
 	config Config
 	store  *savedRules
 	names  *rule.Names
@@ -70,15 +70,15 @@ type Book struct {
 	background background
 }
 
-// New returns a Book without rules.
-func New(c Config) *Book {
+// New returns a Manager without rules.
+func New(c Config) *Manager {
 	names := rulefile.SystemNames()
-	return &Book{config: c, names: names, began: time.Now(),
+	return &Manager{config: c, names: names, began: time.Now(),
 		store: &savedRules{path: c.Saved, names: names, clock: c.Clock}}
 }
 
 // Version is a version of the rules. Once it is in force, only members of its tables change,
-// under the Book's lock.
+// under the Manager's lock.
 type Version struct {
 	Set    *rule.Ruleset
 	Strict bool   // rule 65535 denies
@@ -107,50 +107,50 @@ func (r Version) members(table string) []rule.TableEntry {
 }
 
 // Ping takes the lock, for the watchdog.
-func (b *Book) Ping() {
-	b.mu.Lock()
-	b.mu.Unlock() //lint:ignore SA2001 that it can be had is all that matters
+func (m *Manager) Ping() {
+	m.mu.Lock()
+	m.mu.Unlock() //lint:ignore SA2001 that it can be had is all that matters
 }
 
 // View shows the rules in force and their Program to f, which must not keep them.
-func (b *Book) View(f func(Version, *program.Program)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	f(b.rules, b.program)
+func (m *Manager) View(f func(Version, *program.Program)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f(m.rules, m.program)
 }
 
 // change edits a copy of the rules and puts it in force.
-func (b *Book) change(edit func(*rule.Ruleset) error) error {
-	return b.changeVersion(func(next *Version) error { return edit(next.Set) })
+func (m *Manager) change(edit func(*rule.Ruleset) error) error {
+	return m.changeVersion(func(next *Version) error { return edit(next.Set) })
 }
 
 // changeVersion is change with what belongs to the rules.
-func (b *Book) changeVersion(edit func(*Version) error) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.changeableLocked(); err != nil {
+func (m *Manager) changeVersion(edit func(*Version) error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.changeableLocked(); err != nil {
 		return err
 	}
-	next := b.rules
-	next.Set = b.rules.Set.Clone()
-	next.Set.Now = b.config.Clock.Now()
+	next := m.rules
+	next.Set = m.rules.Set.Clone()
+	next.Set.Now = m.config.Clock.Now()
 	if err := edit(&next); err != nil {
 		return err
 	}
-	if err := rulefile.ReadLists(next.Set, b.rules.Set, rulefile.ReadList); err != nil {
+	if err := rulefile.ReadLists(next.Set, m.rules.Set, rulefile.ReadList); err != nil {
 		return err
 	}
-	return b.enforceSavedLocked(next)
+	return m.enforceSavedLocked(next)
 }
 
 // begin puts the first rules in force. They come from a file and may not fit on the disk: unsaved
 // is the error because of which a restart would begin with other ones.
-func (b *Book) begin(first Version) (unsaved, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	panics, err := b.resumePanicLocked(first)
+func (m *Manager) begin(first Version) (unsaved, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	panics, err := m.resumePanicLocked(first)
 	if err == nil && !panics {
-		err = b.enforceLocked(first)
+		err = m.enforceLocked(first)
 	}
 	if err != nil {
 		return nil, err
@@ -158,48 +158,48 @@ func (b *Book) begin(first Version) (unsaved, err error) {
 	if first.lockDown != nil {
 		return nil, nil
 	}
-	return b.store.save(first), nil
+	return m.store.save(first), nil
 }
 
-// saveAgain saves the rules in force, after that has failed at the start. Once the Book is
+// saveAgain saves the rules in force, after that has failed at the start. Once the Manager is
 // closed it does nothing.
-func (b *Book) saveAgain() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
+func (m *Manager) saveAgain() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
 		return nil
 	}
-	return b.store.save(b.lastingLocked())
+	return m.store.save(m.lastingLocked())
 }
 
 // load replaces the rules. With a trial longer than 0 the rules before come back when it ends
 // unconfirmed, whether or not the client is still there. file, if not nil, is written when they are
 // confirmed.
-func (b *Book) load(next Version, try time.Duration, file *newFile) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.replaceableLocked(); err != nil {
+func (m *Manager) load(next Version, try time.Duration, file *newFile) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.replaceableLocked(); err != nil {
 		return err
 	}
 	if try <= 0 {
-		return b.enforceSavedLocked(next)
+		return m.enforceSavedLocked(next)
 	}
-	before := b.rules
-	if err := b.enforceLocked(next); err != nil {
+	before := m.rules
+	if err := m.enforceLocked(next); err != nil {
 		return err
 	}
-	b.beginTrialLocked(next.Source, before, try)
-	b.trial.file = file
+	m.beginTrialLocked(next.Source, before, try)
+	m.trial.file = file
 	return nil
 }
 
 // loadFile is load for a new version of the owner's rule file: the rules saved from now on have it
 // as their base.
-func (b *Book) loadFile(next Version, version string) error {
-	before := b.store.setBase(version)
-	err := b.load(next, 0, nil)
+func (m *Manager) loadFile(next Version, version string) error {
+	before := m.store.setBase(version)
+	err := m.load(next, 0, nil)
 	if err != nil {
-		b.store.setBase(before)
+		m.store.setBase(before)
 	}
 	return err
 }
@@ -212,37 +212,37 @@ var errClosed = &api.Error{Message: "the node is going down: no rule is changed 
 // any more. What is under way ends first. A trial ends by going back to the rules before it. Where
 // they cannot be in force, those on trial stay, and are not saved: the next start begins with the
 // rules before.
-func (b *Book) Close() error {
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
+func (m *Manager) Close() error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
 		return nil
 	}
-	b.closed = true
+	m.closed = true
 	var err error
-	if b.trial != nil {
-		err = b.leaveTrialLocked()
+	if m.trial != nil {
+		err = m.leaveTrialLocked()
 	}
-	b.mu.Unlock()
-	b.background.group.Wait()
-	b.endCopies()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.expiry.timer != nil {
-		b.expiry.timer.Stop()
+	m.mu.Unlock()
+	m.background.group.Wait()
+	m.endCopies()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.expiry.timer != nil {
+		m.expiry.timer.Stop()
 	}
-	if lasting := b.lastingLocked(); lasting.Set != nil && lasting.lockDown == nil {
-		_ = b.store.tidy(lasting) // the file is as good without
+	if lasting := m.lastingLocked(); lasting.Set != nil && lasting.lockDown == nil {
+		_ = m.store.tidy(lasting) // the file is as good without
 	}
 	return err
 }
 
 // enforceSavedLocked puts rules in force and saves them, or neither. What may fail for want of
 // space comes first: rules that were in force for a moment have cut what they did not let pass.
-func (b *Book) enforceSavedLocked(next Version) error {
+func (m *Manager) enforceSavedLocked(next Version) error {
 	writing := make(chan *written, 1)
-	go func() { writing <- b.store.write(next) }() // the disk has time while they are compiled
-	p, err := next.compile(&b.cache)
+	go func() { writing <- m.store.write(next) }() // the disk has time while they are compiled
+	p, err := next.compile(&m.cache)
 	text := <-writing
 	if err != nil {
 		text.discard()
@@ -252,67 +252,67 @@ func (b *Book) enforceSavedLocked(next Version) error {
 	if err != nil {
 		return fmt.Errorf("nothing was changed: save the rules: %w", err)
 	}
-	before := b.rules
-	if err := b.putLocked(next, p); err != nil {
+	before := m.rules
+	if err := m.putLocked(next, p); err != nil {
 		saved.Discard()
 		return err
 	}
 	if err := saved.Commit(); err != nil {
 		return errors.Join(fmt.Errorf("nothing was changed: save the rules: %w", err),
-			b.returnLocked(before))
+			m.returnLocked(before))
 	}
-	b.config.Problems.Solved(aboutSaving)
+	m.config.Problems.Solved(aboutSaving)
 	return nil
 }
 
 // enforceLocked compiles rules and hands them to the engine. An error leaves everything as it was.
-func (b *Book) enforceLocked(next Version) error {
-	p, err := next.compile(&b.cache)
+func (m *Manager) enforceLocked(next Version) error {
+	p, err := next.compile(&m.cache)
 	if err != nil {
 		return err
 	}
-	return b.putLocked(next, p)
+	return m.putLocked(next, p)
 }
 
 // returnLocked is enforceLocked for rules that were in force before.
-func (b *Book) returnLocked(before Version) error {
-	p, err := before.compile(&b.cache)
+func (m *Manager) returnLocked(before Version) error {
+	p, err := before.compile(&m.cache)
 	if err != nil {
 		return err
 	}
 	p.Returns = true
-	return b.putLocked(before, p)
+	return m.putLocked(before, p)
 }
 
 // putLocked hands compiled rules to the engine. An error leaves everything as it was.
-func (b *Book) putLocked(next Version, p *program.Program) error {
-	if err := b.checkTimed(next.Set, 0); err != nil {
+func (m *Manager) putLocked(next Version, p *program.Program) error {
+	if err := m.checkTimed(next.Set, 0); err != nil {
 		return err
 	}
-	p.Returns = p.Returns || b.program == nil
-	if err := b.config.Prepare(p); err != nil {
+	p.Returns = p.Returns || m.program == nil
+	if err := m.config.Prepare(p); err != nil {
 		return err
 	}
-	tables := changedTables(b.rules.Set, next.Set)
-	if err := b.config.Engine.Replace(p, tables); err != nil {
-		if b.program == nil {
+	tables := changedTables(m.rules.Set, next.Set)
+	if err := m.config.Engine.Replace(p, tables); err != nil {
+		if m.program == nil {
 			return err
 		}
 		for name := range tables {
-			tables[name] = b.rules.members(name)
+			tables[name] = m.rules.members(name)
 		}
 		// The error may come from after the switch.
-		before := *b.program
+		before := *m.program
 		before.Returns = true
-		return errors.Join(err, b.config.Engine.Replace(&before, tables))
+		return errors.Join(err, m.config.Engine.Replace(&before, tables))
 	}
-	old := b.program
-	b.rules, b.program = next, p
-	b.loads.Add(1)
-	b.followExpiryLocked()
-	b.showLockDownLocked()
-	if b.config.Loaded != nil {
-		b.config.Loaded(old, p, next.Set)
+	old := m.program
+	m.rules, m.program = next, p
+	m.loads.Add(1)
+	m.followExpiryLocked()
+	m.showLockDownLocked()
+	if m.config.Loaded != nil {
+		m.config.Loaded(old, p, next.Set)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package claim locks directories, so that only one process works on each.
-package claim
+// Package dirlock locks directories, so that only one process works on each.
+package dirlock
 
 import (
 	"errors"
@@ -12,34 +12,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock is a claim on a directory. The kernel drops it when the process ends, however that happens.
+// Lock is held on a directory. The kernel drops it when the process ends, however that happens.
 // A process that can open the locked file can hold the lock, so only the owner may open it.
 type Lock struct{ held *os.File }
 
-// ErrTaken means that another process holds the claim.
-var ErrTaken error = errTaken{}
+// ErrLocked means that another process holds the lock.
+var ErrLocked error = errLocked{}
 
-// errTaken has the id of that process, or 0 where it is not known.
-type errTaken struct{ pid int }
+// errLocked has the id of that process, or 0 where it is not known.
+type errLocked struct{ pid int }
 
-func (e errTaken) Error() string {
+func (e errLocked) Error() string {
 	if e.pid == 0 {
 		return "another agent uses it"
 	}
 	return fmt.Sprintf("another agent uses it, process %d", e.pid)
 }
 
-// Is reports whether an error is ErrTaken, with any process.
-func (errTaken) Is(other error) bool { return other == ErrTaken }
+// Is reports whether an error is ErrLocked, with any process.
+func (errLocked) Is(other error) bool { return other == ErrLocked }
 
 // Hint returns how to see the other agent.
-func (errTaken) Hint() string { return "weir status shows that agent; weir down ends it" }
+func (errLocked) Hint() string { return "weir status shows that agent; weir down ends it" }
 
-// FileName is the file in a directory that others may read by which the directory is claimed.
+// FileName is the file in a directory that others may read by which the directory is locked.
 const FileName = "lock"
 
-// ByFile claims a directory for this process by a file in it that only its owner can open.
-func ByFile(dir string) (*Lock, error) {
+// AcquireByFile locks a directory for this process by a file in it that only its owner can open.
+func AcquireByFile(dir string) (*Lock, error) {
 	for {
 		f, err := os.OpenFile(filepath.Join(dir, FileName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW,
 			0o600)
@@ -49,7 +49,7 @@ func ByFile(dir string) (*Lock, error) {
 		if err := f.Chmod(0o600); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		l, err := claimFile(dir, f)
+		l, err := lockFile(dir, f)
 		if err != nil {
 			return nil, err
 		}
@@ -66,9 +66,9 @@ func ByFile(dir string) (*Lock, error) {
 	}
 }
 
-// Dir claims a directory for this process by itself: there can be no files on a bpf file
+// Acquire locks a directory for this process by itself: there can be no files on a bpf file
 // system. It has to be ours alone.
-func Dir(path string) (*Lock, error) {
+func Acquire(path string) (*Lock, error) {
 	d, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -84,13 +84,13 @@ func Dir(path string) (*Lock, error) {
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	return claimFile(path, d)
+	return lockFile(path, d)
 }
 
-func claimFile(path string, f *os.File) (*Lock, error) {
+func lockFile(path string, f *os.File) (*Lock, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = errTaken{holder(f)}
+			err = errLocked{holder(f)}
 		}
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -121,21 +121,21 @@ func holder(f *os.File) int {
 	return 0
 }
 
-// Release ends the claim.
+// Release ends the lock.
 func (l *Lock) Release() { l.held.Close() }
 
-// Claims are the directories that this process alone works on.
-type Claims []*Lock
+// Locks are the directories that this process alone works on.
+type Locks []*Lock
 
 // Release ends all of them.
-func (c Claims) Release() {
+func (c Locks) Release() {
 	for _, l := range c {
 		l.Release()
 	}
 }
 
-// ReleaseOne releases one directory, whether or not it is claimed.
-func (c Claims) ReleaseOne(dir string) {
+// ReleaseOne releases one directory, whether or not it is locked.
+func (c Locks) ReleaseOne(dir string) {
 	for _, l := range c {
 		if l.held.Name() == dir {
 			l.Release()
