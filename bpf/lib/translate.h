@@ -215,8 +215,9 @@ __noinline int translate_out(struct __sk_buff *skb, struct cpu *c, __u32 ifindex
 	if (p->frag & FRAG_LATER) {
 		if (nat_fragment(c, 0))
 			return NAT_DONE;
-		return ifindex && (f->masquerade & MASQUERADE_NAT_RULE || hides(p, f)) ? NAT_FAILED :
-										      NAT_NONE;
+		return ifindex && (f->masquerade & MASQUERADE_NAT_RULE || hides(p, f)) ?
+			       NAT_FAILED :
+			       NAT_NONE;
 	}
 	make_key(skb, c, p, look);
 	if (nat_follow(c, 0)) {
