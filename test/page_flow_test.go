@@ -117,7 +117,7 @@ table offices add 10.66.0.0/24
 func badFlowRequests(t *testing.T, h *podHost) {
 	t.Helper()
 	for body, want := range map[string]string{
-		`{"proto":"udp","src":"10.0.0.1:1","dst":"[::1]:2"}`:                 "one family",
+		`{"proto":"udp","src":"10.0.0.1:1","dst":"[::1]:2"}`:                 "one address family",
 		`{"proto":"nonsense","src":"10.0.0.1:1","dst":"10.0.0.2:2"}`:         "nonsense",
 		`{"proto":"udp","src":"10.0.0.1:1"}`:                                 "two addresses",
 		`{"proto":"udp","src":"10.0.0.1:1","dst":"10.0.0.2:2","recv":"x y"}`: "",

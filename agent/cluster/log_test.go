@@ -44,7 +44,7 @@ func TestFewLines(t *testing.T) {
 	s.followedLocked()
 	s.mu.Unlock()
 	s.failed(errors.New("no route"))
-	if n := lines("away"); n != 4 {
+	if n := lines("does not answer"); n != 4 {
 		t.Errorf("%d lines of an outage", n)
 	}
 	if err := s.Close(); err != nil {

@@ -167,7 +167,7 @@ func (l *lab) initFromCopy(t *testing.T, a *host, x *copiedHost) {
 	}
 	again := []string{"init", "-name", "a", "-address", a.address, "-admin-file", l.adminFile(),
 		"-from-copy", x.copy}
-	if said := a.fails(t, again...); !strings.Contains(said, "put ca.pem there") {
+	if said := a.fails(t, again...); !strings.Contains(said, "put its ca.pem there") {
 		t.Errorf("with a new CA: %s", said)
 	}
 	if err := os.WriteFile(filepath.Join(a.dir, caFile), ca, 0o600); err != nil {
