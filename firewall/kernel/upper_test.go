@@ -3,6 +3,8 @@ package kernel
 import (
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 // upperRules name the upper device alone: what is evaluated at the NIC, too, is refused there.
@@ -46,11 +48,16 @@ func newOnUpper(t *testing.T, make ...string) *onUpper {
 	return u
 }
 
-// ip runs commands of ip at the host.
+// ip runs commands of ip at the host, run at any node.
 func (u *onUpper) ip(commands ...string) {
 	u.t.Helper()
+	u.run(u.host, commands...)
+}
+
+func (u *onUpper) run(n *nstest.Node, commands ...string) {
+	u.t.Helper()
 	for _, c := range commands {
-		out, err := u.host.Command("ip", strings.Fields(c)...).CombinedOutput()
+		out, err := n.Command("ip", strings.Fields(c)...).CombinedOutput()
 		if err != nil {
 			u.t.Fatalf("ip %s: %v: %s", c, err, out)
 		}

@@ -8,14 +8,10 @@ import "testing"
 
 func TestUpperVLAN(t *testing.T) {
 	u := newOnUpper(t, "link add link eth0 name up0 type vlan id 10")
-	out, err := u.outside.Command("sh", "-c", `ip addr flush dev eth0 &&
-		ip link add link eth0 name eth0.10 type vlan id 10 && ip link set eth0.10 up &&
-		ip addr add 192.0.2.2/24 dev eth0.10 && ip addr add 2001:db8::2/64 dev eth0.10 nodad &&
-		ip route add 10.88.0.0/24 via 192.0.2.1 &&
-		ip route add fd00:88::/64 via 2001:db8::1`).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	u.run(u.outside, "addr flush dev eth0", "link add link eth0 name eth0.10 type vlan id 10",
+		"link set eth0.10 up", "addr add 192.0.2.2/24 dev eth0.10",
+		"addr add 2001:db8::2/64 dev eth0.10 nodad", "route add 10.88.0.0/24 via 192.0.2.1",
+		"-6 route add fd00:88::/64 via 2001:db8::1")
 	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic, Kind: UpperVLAN, Proto: 0x8100,
 		ID: 10}}))
 	u.check()
