@@ -11,7 +11,7 @@ func TestUpperVLAN(t *testing.T) {
 	u.run(u.outside, "addr flush dev eth0", "link add link eth0 name eth0.10 type vlan id 10",
 		"link set eth0.10 up", "addr add 192.0.2.2/24 dev eth0.10",
 		"addr add 2001:db8::2/64 dev eth0.10 nodad", "route add 10.88.0.0/24 via 192.0.2.1",
-		"-6 route add fd00:88::/64 via 2001:db8::1")
+		"-6 route replace fd00:88::/64 via 2001:db8::1")
 	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic, Kind: UpperVLAN, Proto: 0x8100,
 		ID: 10}}))
 	u.check()
