@@ -8,10 +8,12 @@ type Cluster struct {
 	Connected bool   `json:"connected"`
 	// for how long the store was not heard; none: not in this run
 	SilentSeconds *float64 `json:"silent_seconds,omitempty"`
-	Revision      int64    `json:"revision"` // of the copy
-	Hosts         int      `json:"hosts"`
-	Version       string   `json:"version"` // of the rules, in force
-	Trial         bool     `json:"trial,omitempty"`
+	// hundredths of the space for the database of the store; none: not known
+	StorePercent int    `json:"store_percent,omitempty"`
+	Revision     int64  `json:"revision"` // of the copy
+	Hosts        int    `json:"hosts"`
+	Version      string `json:"version"` // of the rules, in force
+	Trial        bool   `json:"trial,omitempty"`
 	// a version that is not in force, and why
 	Refused string `json:"refused,omitempty"`
 	Why     string `json:"why,omitempty"`

@@ -24,6 +24,7 @@ const (
 	aboutLocal = "what the host knows of its cluster"
 	aboutClaim = "what the store has and the host refuses"
 	aboutEpoch = "the epoch of the store"
+	aboutFull  = "the space of the store"
 )
 
 // Step moves the copy forward: it is guarded, checked, given to the other parts, and then to the
@@ -173,6 +174,7 @@ func (s *Service) tick(ctx context.Context) {
 			wake(s.hosts)
 		}
 		s.mu.Unlock()
+		s.noteFull()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ type direct struct {
 	cuts int                // how often it was cut off
 	deaf bool               // it hears nothing, and writes
 	end  context.CancelFunc // of what follows
+	full atomic.Int64       // of the database, in hundredths
 }
 
 func newDirect(m store.Store, name string) *direct {
@@ -92,7 +94,9 @@ func (d *direct) Commit(ctx context.Context, t store.Txn) (int64, error) {
 	return d.Store.Commit(ctx, t)
 }
 
-func (d *direct) State() client.State { return client.State{Connected: d.isAway() == nil} }
+func (d *direct) State() client.State {
+	return client.State{Connected: d.isAway() == nil, Full: int(d.full.Load())}
+}
 
 // Follow follows as the client does: by revision, or by a difference.
 func (d *direct) Follow(ctx context.Context, f client.Follow) error {

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
@@ -15,7 +16,7 @@ func (s *Service) Status() *api.Cluster {
 	a := &api.Cluster{Name: s.config.Name, Store: c.Address, Connected: c.Connected,
 		Revision: s.guarded.Stored().Revision, Hosts: len(s.desired.Hosts()),
 		Version: s.force.number().String(), Trial: s.force.trial, Held: len(s.guarded.Held()),
-		Claims: s.claims}
+		Claims: s.claims, StorePercent: c.Full}
 	if !c.Heard.IsZero() {
 		silent := time.Since(c.Heard).Seconds()
 		a.SilentSeconds = &silent
@@ -51,7 +52,28 @@ func (s *Service) Metrics() ([]observe.Metric, error) {
 		all = append(all, observe.NewMetric(observe.Gauge, "weir_store_silent_seconds",
 			"Time since the last message of the store.", *a.SilentSeconds))
 	}
+	if a.StorePercent > 0 {
+		all = append(all, observe.NewMetric(observe.Gauge, "weir_store_full_ratio",
+			"How full the database of the store is, from 0 to 1.", float64(a.StorePercent)/100))
+	}
 	return all, nil
+}
+
+// nearlyFull is from how many hundredths on a database is a problem: from 80 on, weir-store refuses
+// pods.
+const nearlyFull = 70
+
+// noteFull shows that the store will refuse what hosts and administrators write.
+func (s *Service) noteFull() {
+	full := s.config.Client.State().Full
+	if full < nearlyFull {
+		s.config.Problems.Solved(aboutFull)
+		return
+	}
+	s.config.Problems.Set(aboutFull, fmt.Sprintf("the database of the store is %d %% full: from "+
+		"80 %% on it takes no more pods, from 90 %% on no more tables, rules and invitations",
+		full), "remove hosts and members of shared tables that are not needed; the log of "+
+		"weir-store reports why it cannot free more space")
 }
 
 func (s *Service) unwrittenSteps() int {

@@ -171,8 +171,12 @@ func printCluster(c *call, k *api.Cluster) {
 	}
 	fmt.Fprintf(c.out, "cluster: host %s of %d, rules version %s\n", c.show(k.Name), k.Hosts,
 		k.Version)
-	fmt.Fprintf(c.out, "store: %s %s, copy of revision %d\n", c.show(dash(k.Store)), heard,
+	fmt.Fprintf(c.out, "store: %s %s, copy of revision %d", c.show(dash(k.Store)), heard,
 		k.Revision)
+	if k.StorePercent > 0 {
+		fmt.Fprintf(c.out, ", database %d %% full", k.StorePercent)
+	}
+	fmt.Fprintln(c.out)
 	if k.Held > 0 {
 		fmt.Fprintf(c.out, "held: %d keys that the store lost, for %.0f s\n", k.Held, k.HeldSeconds)
 	}

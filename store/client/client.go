@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/wire"
 )
 
 // DefaultSilence is how long a weir-store may be silent before the client goes to the next one.
@@ -56,6 +57,7 @@ type State struct {
 	Connected bool      // now
 	Heard     time.Time // when it, or through it the store, was last heard; zero: never
 	Revision  int64     // of the weir-store, as it last said
+	Full      int       // hundredths of its database, as it last said; 0: not known
 	Err       error     // why the last connection ended, or could not be made
 }
 
@@ -209,11 +211,12 @@ func (c *Client) connect(ctx context.Context, address string) (*session, error) 
 	return s, nil
 }
 
-// heard notes that weir-store reported its revision, and for how long it has heard nothing itself.
-func (c *Client) heard(s *session, revision int64, silent time.Duration) {
+// heard notes that weir-store reported its state.
+func (c *Client) heard(s *session, m wire.Progress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.current == s {
-		c.state.Heard, c.state.Revision = time.Now().Add(-silent), revision
+		c.state.Heard, c.state.Revision = time.Now().Add(-m.Silent), m.Revision
+		c.state.Full = m.Full
 	}
 }

@@ -22,7 +22,7 @@ type session struct {
 	from    *bufio.Reader
 	silence time.Duration
 	welcome wire.Welcome
-	heard   func(s *session, revision int64, silent time.Duration)
+	heard   func(*session, wire.Progress)
 
 	writing sync.Mutex
 
@@ -47,7 +47,7 @@ type answer struct {
 
 // dial connects and says hello.
 func dial(ctx context.Context, c *Config, address string,
-	heard func(*session, int64, time.Duration)) (*session, error) {
+	heard func(*session, wire.Progress)) (*session, error) {
 	conn, err := secure(ctx, c.TLS, c.Dial, address)
 	if err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func (s *session) handle(t wire.Type, body []byte) error {
 		if err != nil {
 			return err
 		}
-		s.heard(s, m.Revision, m.Silent)
+		s.heard(s, m)
 		if m.Silent >= s.silence {
 			return fmt.Errorf("%w: weir-store has heard nothing for %v", store.ErrUnavailable,
 				m.Silent)

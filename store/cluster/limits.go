@@ -87,3 +87,30 @@ func mayWrite(t store.Txn, most func(key string) int) error {
 	}
 	return nil
 }
+
+// How full the database may be, in hundredths, for what grows. The rest is for the removal of who
+// has filled it, for joins, and for versions of the rules, whose texts have more space than pods.
+const (
+	mostForHosts = 80
+	mostForAdmin = 90
+)
+
+// HostMost returns how full the database may be for a longer value of a key that a host or a feed
+// writes. Endpoints and reports have a key each, and a load waits for reports.
+func HostMost(key string) int {
+	if strings.HasPrefix(key, PodsTree) || strings.HasPrefix(key, TableTree) {
+		return mostForHosts
+	}
+	return mostForAdmin
+}
+
+// AdminMost is HostMost for an administrator. A version, and the list of keys, are always taken.
+func AdminMost(key string) int {
+	if key == HeadKey || key == KeysKey || strings.HasPrefix(key, RemovedTree) {
+		return full
+	}
+	return mostForAdmin
+}
+
+// full is more than a database can be.
+const full = 101

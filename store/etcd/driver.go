@@ -21,8 +21,11 @@ import (
 	"github.com/weirnet/weir/store"
 )
 
-// page is how many keys are read at once.
-const page = 500
+// page is how many entries are read at once, and keysPage how many keys.
+const (
+	page     = 500
+	keysPage = 10000
+)
 
 // DefaultSilence is how long etcd may be silent before a watch or a call ends.
 const DefaultSilence = 15 * time.Second
@@ -106,6 +109,27 @@ func (d *Driver) Read(ctx context.Context, name string, revision int64) (store.S
 		}
 	}
 	return s, nil
+}
+
+// Keys returns what is below a name without the values, which may be larger than the memory. Its
+// pages may be of several revisions.
+func (d *Driver) Keys(ctx context.Context, name string) (all []store.Entry, err error) {
+	end := append(below(name), clientv3.WithLimit(keysPage), clientv3.WithKeysOnly())
+	for from, more := name, true; more; {
+		call, cancel := context.WithTimeout(ctx, d.silence)
+		got, err := d.client.Get(call, from, end...)
+		cancel()
+		if err != nil {
+			return nil, d.translate(ctx, err)
+		}
+		for _, kv := range got.Kvs {
+			all = append(all, store.Entry{Key: string(kv.Key), Revision: kv.ModRevision})
+		}
+		if more = got.More; more {
+			from = all[len(all)-1].Key + "\x00"
+		}
+	}
+	return all, nil
 }
 
 // Commit implements store.Store.

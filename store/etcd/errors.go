@@ -40,5 +40,9 @@ func translate(ctx context.Context, err error) error {
 			return fmt.Errorf("%w (%w)", k.ours, err)
 		}
 	}
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return fmt.Errorf("%w: its database is full: %w",
+			store.ErrUnavailable, err)
+	}
 	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 }

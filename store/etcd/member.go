@@ -17,10 +17,9 @@ import (
 	"github.com/weirnet/weir/store"
 )
 
-// quota is how large the database may become. 10,000 pods on 1,000 hosts are about 2 MiB, and an
-// hour of a thousand changes of 1 KiB a second before it is compacted would be more than that: such
-// a rate lasts seconds.
-const quota = 1 << 30
+// defaultQuota is how large the database may become. 10,000 pods on 1,000 hosts are about 2 MiB.
+// History is the rest, and Space shortens it in time.
+const defaultQuota = 1 << 30
 
 // MemberConfig describes a member. Its clients are in the same directory: it listens for them on a
 // unix socket only.
@@ -28,6 +27,7 @@ type MemberConfig struct {
 	Dir       string        // data, and the sockets client and peer
 	Name      string        // ""; weir
 	Heartbeat time.Duration // 0: 300 ms, for disks that need long for an fsync
+	Quota     int64         // bytes of the database; 0: 1 GiB
 	Log       *zap.Logger   // nil: none
 	Peers     *Peers        // nil: a member of one
 }
@@ -86,6 +86,9 @@ func (c MemberConfig) embedded() (*embed.Config, error) {
 	if c.Name == "" {
 		c.Name = "weir"
 	}
+	if c.Quota == 0 {
+		c.Quota = defaultQuota
+	}
 	cfg := embed.NewConfig()
 	cfg.Name = c.Name
 	cfg.Dir = filepath.Join(c.Dir, "data")
@@ -100,7 +103,7 @@ func (c MemberConfig) embedded() (*embed.Config, error) {
 	cfg.TickMs = uint(c.Heartbeat.Milliseconds())
 	cfg.ElectionMs = 10 * cfg.TickMs
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, "1h"
-	cfg.QuotaBackendBytes = quota
+	cfg.QuotaBackendBytes = c.Quota
 	cfg.MaxTxnOps = store.MaxOperations
 	if c.Peers == nil {
 		return cfg, nil

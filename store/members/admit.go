@@ -10,10 +10,10 @@ import (
 	"github.com/weirnet/weir/store/server"
 )
 
-// What a certificate of a host or a feed may write. The store keeps what was written for an hour or
-// two, in a database of 1 GiB: without a limit one stolen host fills that within a minute, and then
-// it takes no change from anyone, not even the removal of that host. A chunk of 32 pods has about 5
-// KiB, so a host replaces six pods a second for ever, and some thousand at once.
+// What a certificate of a host or a feed may write. The store keeps what was written for a minute
+// at least, in a database of 1 GiB: without a limit one stolen host fills that within a minute, and
+// then it takes no change from anyone, not even the removal of that host. A chunk of 32 pods has
+// about 5 KiB, so a host replaces six pods a second for ever, and some thousand at once.
 const (
 	writeRate = 32 << 10 // bytes in a second
 	hostBurst = 16 << 20 // bytes at once
@@ -52,7 +52,7 @@ func admitHost(get server.Get, p identity.Peer) (a server.Admission, err error) 
 	a.CheckRead = func(of string, watch bool) error {
 		return cluster.HostMayRead(node.Name, of, watch)
 	}
-	a.Rate, a.Burst = writeRate, hostBurst
+	a.Rate, a.Burst, a.Most = writeRate, hostBurst, cluster.HostMost
 	return a, nil
 }
 
@@ -70,12 +70,12 @@ func admitIssued(get server.Get, p identity.Peer) (a server.Admission, err error
 	if !slices.Contains(issued.Certificates, want) {
 		return server.Admission{}, fmt.Errorf("the certificate of %v is not in force", p.ID)
 	}
-	a.Revision, a.Grants = e.Revision, cluster.AdminGrants()
+	a.Revision, a.Grants, a.Most = e.Revision, cluster.AdminGrants(), cluster.AdminMost
 	if p.ID.Kind == identity.Feed {
 		a.Grants = cluster.FeedGrants(p.ID.Name)
 		a.Check = func(t store.Txn) error { return cluster.FeedMayWrite(p.ID.Name, t) }
 		a.CheckRead = cluster.FeedMayRead
-		a.Rate, a.Burst = writeRate, feedBurst
+		a.Rate, a.Burst, a.Most = writeRate, feedBurst, cluster.HostMost
 	}
 	return a, nil
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ type founded struct {
 	server  *server.Server
 	address string
 	dial    dialer
+	full    atomic.Int64 // of the database, in hundredths
 }
 
 func found(t *testing.T, pools ...cluster.Pool) *founded {
@@ -74,6 +76,7 @@ func foundAt(t *testing.T, listener net.Listener, dial dialer, pools ...cluster.
 	must(err)
 	f.server, err = server.New(server.Config{Store: f.model, Name: cluster.Watched, TLS: config,
 		Cluster: members.ClusterOf, Admit: members.Admit,
+		Full: func() int { return int(f.full.Load()) },
 		Join: members.NewJoiner(f.model, f.ca).Join, Progress: silence / 6, Silence: silence})
 	must(err)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -51,3 +51,33 @@ func (s *Server) budget(c *conn, by Admission) *rate.Limiter {
 	}
 	return b
 }
+
+// full returns how full the database of the store is, in hundredths; 0 if that is not known.
+func (s *Server) full() int {
+	if s.config.Full == nil {
+		return 0
+	}
+	return s.config.Full()
+}
+
+// hasSpace returns an error for a transaction that takes space which is reserved for others. At its
+// quota etcd takes nothing, not even the removal of the host that has filled it. A value that is
+// not longer than the one before is taken, so that what is gone can be said.
+func (c *conn) hasSpace(t store.Txn, by Admission) error {
+	if by.Most == nil {
+		return nil
+	}
+	full := c.server.full()
+	for _, p := range t.Put {
+		if full < by.Most(p.Key) {
+			continue
+		}
+		if had, _ := c.server.state.get(p.Key); len(p.Value) <= len(had.Value) {
+			continue
+		}
+		c.server.Counters.NoSpace.Add(1)
+		return fmt.Errorf("%w: its database is %d %% full, and the rest is for removals and "+
+			"rules: write %s", store.ErrUnavailable, full, p.Key)
+	}
+	return nil
+}

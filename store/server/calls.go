@@ -172,6 +172,9 @@ func (a *admitted) Commit(ctx context.Context, t store.Txn) (int64, error) {
 			return 0, err
 		}
 	}
+	if err := a.conn.hasSpace(t, by); err != nil {
+		return 0, err
+	}
 	if err := a.conn.spend(ctx, t, by); err != nil {
 		return 0, err
 	}

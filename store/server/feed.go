@@ -27,7 +27,9 @@ func (c *conn) feed() {
 			return
 		case <-progress:
 			progress = c.server.beat.wait(phase)
-			if c.write(c.server.state.progress().Encode()) != nil {
+			m := c.server.state.progress()
+			m.Full = c.server.full()
+			if c.write(m.Encode()) != nil {
 				return
 			}
 			continue

@@ -36,6 +36,9 @@ type Admission struct {
 	// CheckRead refuses a read, or a watch, that the grants permit: they bound what may be asked
 	// for, and it bounds how much. nil: none.
 	CheckRead func(name string, watch bool) error
+	// Most returns how full the database may be, in hundredths, for a longer value of a key. nil:
+	// any value is taken.
+	Most func(key string) int
 	// Rate is how many bytes its certificate may write in a second, and Burst how many at once; 0:
 	// any number. What is too much waits.
 	Rate, Burst int
@@ -54,6 +57,8 @@ type Config struct {
 	// Changed gets what changes in the copy, from the first snapshot on. It does not wait. May be
 	// nil.
 	Changed func([]store.Change)
+	// Full returns how full the database of the store is, in hundredths. nil: that is not known.
+	Full func() int
 	// Join answers a host that has a token. nil: no one can join here.
 	Join func(ctx context.Context, state tls.ConnectionState, m wire.Join) ([]byte, error)
 
@@ -83,6 +88,7 @@ type Counters struct {
 	Slow                     atomic.Uint64 // steps that were merged for a slow connection
 	Commits, Denied          atomic.Uint64 // transactions; not permitted
 	Throttled                atomic.Uint64 // transactions that waited for their turn
+	NoSpace                  atomic.Uint64 // transactions that the database has no space for
 	Joins, JoinsRefused      atomic.Uint64
 	StoreFailures            atomic.Uint64 // how often the watch on the store ended
 }

@@ -32,16 +32,19 @@ func DecodeWelcome(body []byte) (m Welcome, err error) {
 	return m, r.end()
 }
 
-// Progress says how far weir-store is, and for how long its own watch has been silent.
+// Progress says how far weir-store is, for how long its own watch has been silent, and how full the
+// database of the store is.
 type Progress struct {
 	Revision int64
 	Silent   time.Duration
+	Full     int // hundredths; 0: not known
 }
 
 // Encode returns the frame.
 func (m Progress) Encode() []byte {
 	b := appendUint(begin(TypeProgress, 0), uint64(m.Revision))
-	return finish(appendUint(b, uint64(max(m.Silent, 0).Milliseconds())))
+	b = appendUint(b, uint64(max(m.Silent, 0).Milliseconds()))
+	return finish(appendUint(b, uint64(min(max(m.Full, 0), 100))))
 }
 
 // maxDuration bounds durations on the wire.
@@ -60,6 +63,11 @@ func (r *reader) duration() time.Duration {
 func DecodeProgress(body []byte) (m Progress, err error) {
 	r := &reader{rest: body}
 	m.Revision, m.Silent = r.revision(), r.duration()
+	full := r.uint()
+	if full > 100 {
+		r.fail(fmt.Errorf("a database that is %d %% full", full))
+	}
+	m.Full = int(min(full, 100))
 	return m, r.end()
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // Version is the version of the protocol. Both ends refuse others.
-const Version = 2
+const Version = 3
 
 // MaxFrame is the largest body. A client that has not proved who it is may send MaxFirst.
 const (

@@ -113,7 +113,11 @@ func serve(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	s, err := h.server(d, seen, log)
+	var space *etcd.Space // nil: who runs an external etcd keeps space free in it
+	if member != nil {
+		space = member.Space(d)
+	}
+	s, err := h.server(d, seen, space, log)
 	if err != nil {
 		return err
 	}
@@ -122,11 +126,12 @@ func serve(ctx context.Context, c *call) error {
 		return err
 	}
 	log.Info("weir-store serves", "address", listener.Addr())
-	return h.run(ctx, d, member, s, seen, listener, log)
+	return h.run(ctx, d, member, space, s, seen, listener, log)
 }
 
 // server returns what serves hosts. Without the CA's key, no one can join here.
-func (h home) server(d *etcd.Driver, seen *ended, log *slog.Logger) (*server.Server, error) {
+func (h home) server(d *etcd.Driver, seen *ended, space *etcd.Space, log *slog.Logger) (
+	*server.Server, error) {
 	own, err := readCredential(h.file(storeFile))
 	if err != nil {
 		return nil, err
@@ -137,6 +142,9 @@ func (h home) server(d *etcd.Driver, seen *ended, log *slog.Logger) (*server.Ser
 	}
 	c := server.Config{Store: d, Name: cluster.Watched, TLS: config, Cluster: members.ClusterOf,
 		Admit: members.Admit, Changed: seen.note, Log: log}
+	if space != nil {
+		c.Full = space.Full
+	}
 	ca, err := h.ca()
 	switch {
 	case err == nil:
@@ -148,8 +156,8 @@ func (h home) server(d *etcd.Driver, seen *ended, log *slog.Logger) (*server.Ser
 }
 
 // run runs the parts of a weir-store until the context or one of them ends.
-func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member, s *server.Server,
-	seen *ended, listener net.Listener, log *slog.Logger) error {
+func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member, space *etcd.Space,
+	s *server.Server, seen *ended, listener net.Listener, log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	complain := func(err error) { log.Warn("weir-store", "err", err) }
@@ -161,9 +169,11 @@ func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member, s *s
 	part(func(context.Context) error { return s.Serve(listener) })
 	part((&members.Expiry{Store: d, Now: time.Now, Log: complain}).Run)
 	part((&members.Trials{Store: d, Now: time.Now, Log: complain}).Run)
+	part((&members.Texts{Store: d, Keys: d.Keys, Now: time.Now, Log: complain}).Run)
 	part(func(ctx context.Context) error { return h.keep(ctx, d, complain) })
 	part(func(ctx context.Context) error { return seen.keep(ctx, complain) })
 	if member != nil {
+		part(func(ctx context.Context) error { return space.Run(ctx, complain) })
 		part(func(ctx context.Context) error {
 			select {
 			case <-ctx.Done():

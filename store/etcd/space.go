@@ -1,0 +1,164 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Space keeps space free in the database of an embedded member. At its quota etcd raises an alarm
+// and refuses every put from then on, also when there is space again. Space drops the history
+// before that, gives free pages back, and ends the alarm.
+type Space struct {
+	client   *clientv3.Client
+	endpoint string
+	full     atomic.Int64 // hundredths of the quota
+
+	// What was the newest revision at a time: the history before it is dropped next.
+	revision int64
+	at       time.Time
+}
+
+// When a member frees space. Parts of the quota: from a half on it drops history, and is
+// defragmented if that gives a 16th back, with an alarm a 64th. An alarm ends when a 32nd is free:
+// hosts and administrators do not fill that again (server.Config.Full), so it is there for
+// removals, joins and the next version.
+const (
+	spaceEvery = 5 * time.Second
+	// shortHistory is how much history a large database keeps: a watch that is further behind
+	// reads everything again.
+	shortHistory = time.Minute
+	spaceTimeout = 5 * time.Minute // of a compaction, or of writing what is in use again
+)
+
+// Space returns what keeps space free in the member's database, with a connection to that member.
+func (m *Member) Space(d *Driver) *Space {
+	return &Space{client: d.client, endpoint: m.Endpoint()}
+}
+
+// Full returns how full the database was at the last look, in hundredths of its quota.
+func (s *Space) Full() int { return int(s.full.Load()) }
+
+// Run looks at the database until the context ends.
+func (s *Space) Run(ctx context.Context, complain func(error)) error {
+	tick := time.NewTicker(spaceEvery)
+	defer tick.Stop()
+	said := ""
+	for {
+		text := ""
+		if err := s.Look(ctx); err != nil && ctx.Err() == nil {
+			if text = err.Error(); text != said { // once, not every five seconds
+				complain(err)
+			}
+		}
+		said = text
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// Look frees space if that is needed and possible.
+func (s *Space) Look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, spaceTimeout)
+	defer cancel()
+	now, err := s.status(ctx)
+	if err != nil {
+		return fmt.Errorf("the database of etcd: %w", err)
+	}
+	alarm := slices.ContainsFunc(now.Errors, func(text string) bool {
+		return strings.Contains(text, etcdserverpb.AlarmType_NOSPACE.String())
+	})
+	if now.IsLearner || !alarm && now.DbSize < now.DbSizeQuota/2 {
+		return nil
+	}
+	if now, err = s.freeSpace(ctx, now, alarm); err != nil {
+		return fmt.Errorf("cannot free space in the database of etcd: %w", err)
+	}
+	if !alarm {
+		return nil
+	}
+	if now.DbSize > now.DbSizeQuota-now.DbSizeQuota/32 {
+		return fmt.Errorf("the database of etcd is full and takes nothing: %d MiB of %d are in "+
+			"use; deleted texts of rules free space soon, otherwise restore a backup",
+			now.DbSizeInUse>>20, now.DbSizeQuota>>20)
+	}
+	alarms, err := s.alarms(ctx)
+	if err != nil {
+		return fmt.Errorf("the alarms of etcd: %w", err)
+	}
+	for _, a := range alarms {
+		// That of another member, too: it may be gone. If it is full, it raises the alarm again.
+		if _, err := s.client.AlarmDisarm(ctx, a); err != nil {
+			return fmt.Errorf("cannot end the alarm of etcd: %w", err)
+		}
+	}
+	return nil
+}
+
+// freeSpace drops history, and gives free pages back to the file system.
+func (s *Space) freeSpace(ctx context.Context, now *clientv3.StatusResponse, alarm bool) (
+	*clientv3.StatusResponse, error) {
+	before := s.revision
+	if alarm {
+		before = now.Header.Revision
+	}
+	if s.at.IsZero() || time.Since(s.at) >= shortHistory {
+		s.revision, s.at = now.Header.Revision, time.Now()
+	} else if !alarm {
+		before = 0 // dropped already
+	}
+	if before > 0 {
+		_, err := s.client.Compact(ctx, before, clientv3.WithCompactPhysical())
+		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+			return now, err
+		}
+	}
+	now, err := s.status(ctx)
+	if err != nil {
+		return now, err
+	}
+	gain := now.DbSize - now.DbSizeInUse
+	if gain < now.DbSizeQuota/64 || !alarm && gain < now.DbSizeQuota/16 {
+		return now, nil
+	}
+	// Writes wait until what is in use was written again.
+	if _, err := s.client.Defragment(ctx, s.endpoint); err != nil {
+		return now, err
+	}
+	return s.status(ctx)
+}
+
+// status asks the member, and notes how full it is.
+func (s *Space) status(ctx context.Context) (*clientv3.StatusResponse, error) {
+	now, err := s.client.Status(ctx, s.endpoint)
+	if err != nil {
+		return nil, err
+	}
+	s.full.Store(min(100, now.DbSize*100/max(now.DbSizeQuota, 1)))
+	return now, nil
+}
+
+// alarms returns those about space, of all members. It costs a write of the log of etcd.
+func (s *Space) alarms(ctx context.Context) (all []*clientv3.AlarmMember, err error) {
+	got, err := s.client.AlarmList(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range got.Alarms {
+		if a.Alarm == etcdserverpb.AlarmType_NOSPACE {
+			all = append(all, (*clientv3.AlarmMember)(a))
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,131 @@
+package etcd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/storetest"
+)
+
+// smallMember returns a driver and what keeps space free, of a member with a database of 32 MiB.
+func smallMember(t *testing.T) (*Driver, *Space) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	m, err := Start(t.Context(), MemberConfig{Dir: dir, Quota: 32 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	d, err := Open(Config{Client: clientv3.Config{Endpoints: []string{m.Endpoint()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d, m.Space(d)
+}
+
+// fill writes values of 512 KiB until etcd takes no more, and returns how many it took.
+func fill(t *testing.T, d *Driver, key func(n int) string) (n int) {
+	t.Helper()
+	value := bytes.Repeat([]byte("0123456789abcdef"), 32<<10)
+	for ; n < 200; n++ {
+		_, err := d.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: key(n), Value: value}}})
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "is full") {
+			t.Fatal(err)
+		}
+		return n
+	}
+	t.Fatal("the database is never full")
+	return n
+}
+
+func mayWrite(t *testing.T, d *Driver) error {
+	t.Helper()
+	_, err := d.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: "small",
+		Value: []byte("1")}}})
+	return err
+}
+
+// TestFullOfHistory: a database at its quota takes writes again after the next look, without what
+// etcd's own compaction would have kept for an hour.
+func TestFullOfHistory(t *testing.T) {
+	d, s := smallMember(t)
+	fill(t, d, func(int) string { return "one" })
+	if err := mayWrite(t, d); err == nil {
+		t.Fatal("etcd takes a write at its quota")
+	}
+	storetest.Eventually(t, "it takes writes again", func() bool {
+		if err := s.Look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return mayWrite(t, d) == nil
+	})
+	if s.Full() > 25 {
+		t.Errorf("%d %% full, and it has one value", s.Full())
+	}
+}
+
+// TestHistoryBeforeItIsFull: a database that is half full drops the history that is older than a
+// minute, and gives the space back.
+func TestHistoryBeforeItIsFull(t *testing.T) {
+	d, s := smallMember(t)
+	value := bytes.Repeat([]byte("0123456789abcdef"), 32<<10)
+	for range 45 {
+		if _, err := d.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: "one",
+			Value: value}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Look(t.Context()); err != nil || s.Full() < 50 {
+		t.Fatalf("%d %% full: %v", s.Full(), err)
+	}
+	storetest.Eventually(t, "there is space again", func() bool {
+		s.at = s.at.Add(-time.Minute)
+		if err := s.Look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return s.Full() < 25
+	})
+}
+
+// TestFullOfValues: what is in use cannot be dropped. The look says so, and after deletions, which
+// etcd takes, the store takes writes again.
+func TestFullOfValues(t *testing.T) {
+	d, s := smallMember(t)
+	n := fill(t, d, func(n int) string { return fmt.Sprintf("k%03d", n) })
+	storetest.Eventually(t, "it says that it is full", func() bool {
+		err := s.Look(t.Context())
+		return err != nil && strings.Contains(err.Error(), "is full")
+	})
+	keys, err := d.Keys(t.Context(), "k000")
+	if err != nil || len(keys) != 1 || keys[0].Value != nil || keys[0].Revision == 0 {
+		t.Errorf("%v, %v", keys, err)
+	}
+	for i := range n / 2 {
+		if _, err := d.Commit(t.Context(),
+			store.Txn{Delete: []string{fmt.Sprintf("k%03d", i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	storetest.Eventually(t, "it takes writes again", func() bool {
+		if err := s.Look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return mayWrite(t, d) == nil
+	})
+}
