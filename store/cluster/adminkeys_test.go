@@ -196,3 +196,57 @@ func TestKeyLists(t *testing.T) {
 		t.Error("the store locked a host that was not invited so")
 	}
 }
+
+// TestRemovalBeforeAnotherList: a host was away while an administrator removed a host, and then the
+// key of that administrator was removed. The host believes the removal when it follows the lists,
+// whichever list the key was in; afterwards the key removes no one.
+func TestRemovalBeforeAnotherList(t *testing.T) {
+	a := newAuthority()
+	second := keyOf("second")
+	one := KeyList{Count: 1, Keys: []Key{public(a.admin)}}
+	next := func(l KeyList, by ed25519.PrivateKey, keys ...ed25519.PrivateKey) KeyList {
+		var all []Key
+		for _, k := range keys {
+			all = append(all, public(k))
+		}
+		l, err := l.Next(a.trust.Cluster, all, by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	third := keyOf("third")
+	two := next(one, a.admin, a.admin, second, third)
+	three := next(two, third, third)
+	b, c := a.node(t, "b"), a.node(t, "c")
+	mark := func(n *Node, by ed25519.PrivateKey) store.Change {
+		m := &Removed{Serials: []Serial{n.Serial}}
+		if err := m.Sign(RemovedTree+"node/"+n.Name, by); err != nil {
+			t.Fatal(err)
+		}
+		return put(t, RemovedTree+"node/"+n.Name, m)
+	}
+	lists := put(t, KeysKey, &AdminKeys{Lists: []KeyList{one, two, three}})
+	for name, by := range map[string]ed25519.PrivateKey{"first": a.admin, "second": second} {
+		a.trust.Admins = one
+		d := NewDesired("x", a.trust, nil)
+		all := store.Snapshot{Entries: []store.Entry{put(t, NodeTree+"b", b).Entry,
+			put(t, NodeTree+"c", c).Entry}}
+		g := store.NewGuarded(d.Guard(), all)
+		d.Load(nil, all.Entries)
+		d.Apply(g.Step(store.Batch{Revision: 2, Changes: []store.Change{lists,
+			removal(NodeTree + "b"), mark(b, by)}}))
+		if d.Node("b") != nil || !slices.Equal(d.Revoked(), []Serial{b.Serial}) {
+			t.Errorf("%s: the host that was removed: %v, removed %v", name, d.Node("b"),
+				d.Revoked())
+		}
+		d.Apply(g.Step(store.Batch{Revision: 3, Changes: []store.Change{put(t, NodeTree+"b", b),
+			mark(c, by), removal(NodeTree + "c")}}))
+		if d.Node("b") != nil {
+			t.Errorf("%s: the removed host is back", name)
+		}
+		if d.Node("c") == nil {
+			t.Errorf("%s: a key that was removed removes a host", name)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -54,7 +55,13 @@ func (d *Desired) setKeys(v []byte) error {
 		return err
 	}
 	next, err := d.trust.Admins.Follow(d.trust.Cluster, &a)
-	if next.Count != d.trust.Admins.Count {
+	if before := d.trust.Admins; next.Count != before.Count {
+		d.now.passed = before.Keys
+		for _, l := range a.Lists {
+			if before.Count < l.Count && l.Count <= next.Count {
+				d.now.passed = slices.Concat(d.now.passed, l.Keys)
+			}
+		}
 		d.trust.Admins, d.now.effects.Trust = next, true
 		if last := d.version.last; last != nil && !bytes.Equal(last, d.version.good) {
 			d.checkSingle(HeadKey, d.setHead(last))
@@ -74,7 +81,11 @@ func (d *Desired) remove(key string, v []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := r.Verify(key, d.trust.Admins.Keys); err != nil {
+	admins := d.trust.Admins.Keys
+	if d.trust.Admins.Locked() {
+		admins = slices.Concat(admins, d.now.passed)
+	}
+	if err := r.Verify(key, admins); err != nil {
 		return err
 	}
 	for _, s := range r.Serials {

@@ -103,7 +103,7 @@ func AdminGrants() []store.Grant {
 		{Name: HeadKey, Write: true},
 		{Name: KeysKey, Write: true},
 		{Name: TableTree, Write: true},
-		{Name: RemovedTree + "table/", Write: true},
+		{Name: RemovedTree, Write: true}, // marks of hosts: AdminMayWrite
 		{Name: TextTree, Write: true},
 		{Name: InviteTree, Write: true},
 		{Name: ReportTree},
@@ -138,7 +138,7 @@ func (d *Desired) meant(stored *store.Copy, key string) bool {
 		return ok
 	}
 	var node *Node
-	if ofHost(kind(key)) {
+	if k := kind(key); ofHost(k) || k == "pods" {
 		if node = d.Node(nameOf(key)); node == nil {
 			return true // nothing of it counts
 		}
@@ -148,7 +148,7 @@ func (d *Desired) meant(stored *store.Copy, key string) bool {
 	}
 	r, err := Decode[Removed](mark.Value)
 	return err == nil && r.Verify(mark.Key, d.trust.Admins.Keys) == nil &&
-		(node == nil || slices.Contains(r.Serials, node.Serial))
+		(!ofHost(kind(key)) || slices.Contains(r.Serials, node.Serial))
 }
 
 // kind returns the first part of a key below Watched: a single key is a kind of its own.

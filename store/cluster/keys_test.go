@@ -70,7 +70,7 @@ func TestAuthority(t *testing.T) {
 		"feed": {FeedGrants("blocked"), map[string]bool{TableTree + "blocked/00": true}},
 		"admin": {AdminGrants(), map[string]bool{HeadKey: true, TextTree + "0123": true,
 			InviteTree + "1": true, TableTree + "blocked/00": true, TableTree + "b/00": true,
-			RemovedTree + "table/b": true}},
+			RemovedTree + "table/b": true, RemovedTree + "node/b": true}}, // AdminMayWrite
 	} {
 		var mine string
 		for key := range c.may {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/store/cluster"
@@ -70,10 +72,11 @@ func (l *Local) Files() (LocalFiles, error) {
 	return files, nil
 }
 
-// Write writes them.
+// Write writes them, revoked before version: a mark that was signed by a key of an earlier list is
+// not believed again.
 func (f LocalFiles) Write(dir string) error {
-	for name, content := range f {
-		if err := atomicfile.Write(filepath.Join(dir, name), content); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		if err := atomicfile.Write(filepath.Join(dir, name), f[name]); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}

@@ -48,7 +48,7 @@ func admitHost(get server.Get, p identity.Peer) (a server.Admission, err error) 
 		return server.Admission{}, fmt.Errorf("host %s has another certificate now", p.ID.Name)
 	}
 	a.Revision, a.Grants = e.Revision, cluster.HostGrants(node.Name)
-	a.Check = func(t store.Txn) error { return cluster.HostMayWrite(node.Name, t) }
+	a.Check = func(_ server.Get, t store.Txn) error { return cluster.HostMayWrite(node.Name, t) }
 	a.CheckRead = func(of string, watch bool) error {
 		return cluster.HostMayRead(node.Name, of, watch)
 	}
@@ -71,9 +71,12 @@ func admitIssued(get server.Get, p identity.Peer) (a server.Admission, err error
 		return server.Admission{}, fmt.Errorf("the certificate of %v is not in force", p.ID)
 	}
 	a.Revision, a.Grants, a.Most = e.Revision, cluster.AdminGrants(), cluster.AdminMost
+	a.Check = func(get server.Get, t store.Txn) error { return cluster.AdminMayWrite(get, t) }
 	if p.ID.Kind == identity.Feed {
 		a.Grants = cluster.FeedGrants(p.ID.Name)
-		a.Check = func(t store.Txn) error { return cluster.FeedMayWrite(p.ID.Name, t) }
+		a.Check = func(_ server.Get, t store.Txn) error {
+			return cluster.FeedMayWrite(p.ID.Name, t)
+		}
 		a.CheckRead = cluster.FeedMayRead
 		a.Rate, a.Burst, a.Most = writeRate, feedBurst, cluster.HostMost
 	}

@@ -168,7 +168,7 @@ func (a *admitted) Commit(ctx context.Context, t store.Txn) (int64, error) {
 		return 0, err
 	}
 	if by.Check != nil {
-		if err := by.Check(t); err != nil {
+		if err := by.Check(a.conn.server.state.get, t); err != nil {
 			return 0, err
 		}
 	}

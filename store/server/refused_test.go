@@ -19,8 +19,8 @@ func TestRefusedConnectionCommitsNothing(t *testing.T) {
 		"after the check":  nil,
 	} {
 		model := storetest.NewModel(time.Second)
-		c := &conn{}
-		c.admitted = Admission{Key: "w/node/b", Revision: 1, Check: func(store.Txn) error {
+		c := &conn{server: &Server{state: newState()}}
+		c.admitted = Admission{Key: "w/node/b", Revision: 1, Check: func(Get, store.Txn) error {
 			if refuse == nil {
 				c.end()
 			}

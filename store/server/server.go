@@ -32,7 +32,8 @@ type Admission struct {
 	Key      string
 	Revision int64
 	// Check refuses a transaction that the grants permit, such as one that is too large. nil: none.
-	Check func(store.Txn) error
+	// get reads the copy of weir-store.
+	Check func(get Get, t store.Txn) error
 	// CheckRead refuses a read, or a watch, that the grants permit: they bound what may be asked
 	// for, and it bounds how much. nil: none.
 	CheckRead func(name string, watch bool) error
