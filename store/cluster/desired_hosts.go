@@ -88,16 +88,21 @@ func (d *Desired) remove(key string, v []byte) error {
 	if err := r.Verify(key, admins); err != nil {
 		return err
 	}
-	for _, s := range r.Serials {
+	d.revoke(r.Serials)
+	if h := d.hosts[name]; h != nil && h.node != nil && d.revoked[h.node.Serial] {
+		d.certify(name, false)
+	}
+	return nil
+}
+
+// revoke notes serial numbers that no certificate counts with any more.
+func (d *Desired) revoke(all []Serial) {
+	for _, s := range all {
 		if !d.revoked[s] {
 			d.revoked[s] = true
 			d.now.effects.Revoked = append(d.now.effects.Revoked, s)
 		}
 	}
-	if h := d.hosts[name]; h != nil && h.node != nil && d.revoked[h.node.Serial] {
-		d.certify(name, false)
-	}
-	return nil
 }
 
 // certify looks at the certificate of a host again, and then at what depends on it.
@@ -110,6 +115,7 @@ func (d *Desired) certify(name string, news bool) {
 		h.cert.good, h.node = nil, nil
 	case err == nil:
 		h.cert.good, h.node = h.cert.last, n
+		d.revoke(n.Replaces)
 	default:
 		if news {
 			d.check(key, err)

@@ -66,9 +66,13 @@ func (i *Issued) End(which func(IssuedCertificate) bool) (ended int) {
 }
 
 // EndedBy returns the serial numbers that an entry of the store names as ended, of hosts, admins
-// and feeds.
-func EndedBy(e store.Entry) []Serial {
+// and feeds. ca are the keys that sign certificates of hosts.
+func EndedBy(e store.Entry, ca []Key) []Serial {
 	switch {
+	case strings.HasPrefix(e.Key, NodeTree):
+		if n, err := Decode[Node](e.Value); err == nil && n.Verify(ca) == nil {
+			return n.Replaces
+		}
 	case strings.HasPrefix(e.Key, RemovedTree+"node/"):
 		if r, err := Decode[Removed](e.Value); err == nil {
 			return r.Serials

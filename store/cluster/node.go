@@ -16,6 +16,7 @@ const AnyLabel = "*"
 const (
 	maxNodeParts = 64 // roles, ranges, label keys
 	maxEndpoints = 16
+	maxReplaced  = 64
 )
 
 // Node is the document below NodeTree: the certificate of a host, signed by the CA. Its TLS
@@ -29,7 +30,10 @@ type Node struct {
 	Roles     []string       `json:"roles,omitempty"`
 	Ranges    []netip.Prefix `json:"ranges,omitempty"` // of its pods
 	Labels    []string       `json:"labels,omitempty"` // keys that its pods may have, or AnyLabel
-	Signature Signature      `json:"signature"`
+	// Replaces are the serial numbers of earlier certificates of the host, oldest first: this one
+	// ends them.
+	Replaces  []Serial  `json:"replaces,omitempty"`
+	Signature Signature `json:"signature"`
 }
 
 func compareBytes(a, b []byte) int { return bytes.Compare(a, b) }
@@ -44,6 +48,10 @@ func (n *Node) Check() error {
 	}
 	if max(len(n.Roles), len(n.Ranges), len(n.Labels)) > maxNodeParts {
 		return fmt.Errorf("more than %d roles, ranges or label keys", maxNodeParts)
+	}
+	if len(n.Replaces) > maxReplaced || slices.Contains(n.Replaces, n.Serial) {
+		return fmt.Errorf("a certificate replaces up to %d others, not %d", maxReplaced,
+			len(n.Replaces))
 	}
 	for _, role := range n.Roles {
 		if err := CheckName(role); err != nil {
@@ -89,6 +97,13 @@ func (n *Node) content() Node {
 // Verify returns an error unless the CA signed the certificate. ca are its public keys.
 func (n *Node) Verify(ca []Key) error {
 	return verify(ca, "node", n.Name, n.content(), n.Signature)
+}
+
+// Replace has the certificate end an earlier one of the host, and what that ended. Of more than
+// there is space for, those that ended first are forgotten.
+func (n *Node) Replace(earlier *Node) {
+	n.Replaces = append(slices.Clone(earlier.Replaces), earlier.Serial)
+	n.Replaces = n.Replaces[max(0, len(n.Replaces)-maxReplaced):]
 }
 
 // MayLabel reports whether the host's pods may have labels with a key.

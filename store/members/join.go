@@ -132,6 +132,9 @@ func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
 	node := cluster.Node{Name: r.Name, Serial: cluster.Serial(identity.NewSerial()),
 		TLS: cluster.Key(r.Key), WireGuard: cluster.Key(r.WireGuardKey), Roles: invite.Roles,
 		Labels: invite.Labels}
+	if exists {
+		j.replace(&node, &old)
+	}
 	t, err := j.prepare(r, invite, got[2])
 	if err != nil {
 		return nil, err
@@ -180,6 +183,15 @@ func (r *request) mayReplace(exists bool, old cluster.Node) error {
 			"(weir node remove %s)", r.Name, r.Name)
 	}
 	return nil
+}
+
+// replace has the certificate of a host that joins again end the one before, whose key may be known
+// to others. Of what the CA has not signed, nothing gets its signature.
+func (j *Joiner) replace(node, old *cluster.Node) {
+	ca := cluster.Key(j.ca.Key().Public().(ed25519.PublicKey))
+	if old.Name == node.Name && old.Verify([]cluster.Key{ca}) == nil {
+		node.Replace(old)
+	}
 }
 
 // prepare returns the part of the transaction that does not depend on the version of the rules and

@@ -2,6 +2,7 @@ package members_test
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -183,6 +184,44 @@ func TestRejoin(t *testing.T) {
 		if _, err := old.Commit(t.Context(), put(cluster.EndpointKey+"b", "3")); err == nil {
 			t.Error("the old certificate writes")
 		}
+	}
+	peer, err := first.Credential.Peer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _ := f.value(t, cluster.NodeTree+"b")
+	ca := cluster.Key(f.ca.Key().Public().(ed25519.PublicKey))
+	if got := cluster.EndedBy(e, []cluster.Key{ca}); !slices.Equal(got,
+		[]cluster.Serial{cluster.Serial(peer.Serial)}) {
+		t.Errorf("the new certificate ends %v, not %v", got, peer.Serial)
+	}
+	if got := cluster.EndedBy(e, []cluster.Key{{1}}); len(got) > 0 {
+		t.Errorf("without the signature of the CA it ends %v", got)
+	}
+}
+
+// TestRejoinEndsOnlyItsOwn: what a stolen store has in the place of a certificate gets no signature
+// of the CA: a host that joins again does not end another one.
+func TestRejoinEndsOnlyItsOwn(t *testing.T) {
+	f := found(t, pool("10.0.0.0/16", 24))
+	first := f.join(t, "b")
+	f.join(t, "c")
+	b, _ := f.node(t, "b")
+	c, _ := f.node(t, "c")
+	forged := b
+	forged.Replaces = []cluster.Serial{c.Serial}
+	value, err := cluster.Encode(&forged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write(t, cluster.NodeTree+"b", value)
+	j := f.joining(t, f.invite(t, members.Invitation{}), "b")
+	j.Old = first.Credential.Key
+	if _, err := j.Do(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := f.node(t, "b"); len(again.Replaces) > 0 {
+		t.Errorf("the CA signs that %v ended", again.Replaces)
 	}
 }
 

@@ -197,7 +197,7 @@ func (b *backup) ends() (hosts, others map[cluster.Serial]bool, err error) {
 	}
 	for _, e := range b.entries {
 		if e.Key == cluster.IssuedKey {
-			for _, s := range cluster.EndedBy(e) {
+			for _, s := range cluster.EndedBy(e, nil) {
 				others[s] = true
 			}
 		}

@@ -20,6 +20,7 @@ import (
 // a backup that is older than the end of a certificate does not have it.
 type ended struct {
 	file string
+	ca   []cluster.Key // who signs certificates of hosts; set before note is called
 	news chan struct{} // has an element when the file lacks some
 
 	mu    sync.Mutex
@@ -60,7 +61,7 @@ func (e *ended) note(changes []store.Change) {
 	defer e.mu.Unlock()
 	before := len(e.known)
 	for _, ch := range changes {
-		for _, s := range cluster.EndedBy(ch.Entry) {
+		for _, s := range cluster.EndedBy(ch.Entry, e.ca) {
 			e.known[s] = true
 		}
 	}

@@ -81,16 +81,9 @@ func (h home) keys(ctx context.Context, s store.Store) (d cluster.Digest, err er
 // as far as they follow from that.
 func (h home) known(ctx context.Context, s store.Store, by members.Signing) (members.Signing,
 	error) {
-	own, err := readCredential(h.file(storeFile))
-	if err != nil {
+	var err error
+	if by.CA, err = h.caKeys(); err != nil {
 		return by, err
-	}
-	for _, der := range own.CAs {
-		key, err := identity.CAKey(der)
-		if err != nil {
-			return by, err
-		}
-		by.CA = append(by.CA, cluster.Key(key))
 	}
 	list, _, err := h.list(ctx, s)
 	if err != nil && !list.Locked() {
@@ -98,6 +91,22 @@ func (h home) known(ctx context.Context, s store.Store, by members.Signing) (mem
 	}
 	by.Admins = list.Keys
 	return by, nil
+}
+
+// caKeys returns the keys that sign certificates of hosts.
+func (h home) caKeys() (keys []cluster.Key, err error) {
+	own, err := readCredential(h.file(storeFile))
+	if err != nil {
+		return nil, err
+	}
+	for _, der := range own.CAs {
+		key, err := identity.CAKey(der)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, cluster.Key(key))
+	}
+	return keys, nil
 }
 
 // list returns the list of keys that hosts demand, of the cluster with this id. If the store's do

@@ -113,6 +113,9 @@ func serve(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
+	if seen.ca, err = h.caKeys(); err != nil {
+		return err
+	}
 	var space *etcd.Space // nil: who runs an external etcd keeps space free in it
 	if member != nil {
 		space = member.Space(d)

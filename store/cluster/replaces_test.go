@@ -1,0 +1,64 @@
+package cluster
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/weirnet/weir/store"
+)
+
+// TestReplacedCertificate: a certificate ends the earlier ones of its host. A stolen store cannot
+// put one of them back, neither at a host that has seen it nor at one that came later.
+func TestReplacedCertificate(t *testing.T) {
+	a := newAuthority()
+	first := a.node(t, "b")
+	again := func(n *Node, serial byte) *Node {
+		next := *n
+		next.Serial, next.TLS = Serial{serial}, Key{serial}
+		next.Replace(n)
+		return a.sign(t, &next)
+	}
+	second := again(first, 2)
+	third := again(second, 3)
+	ended := []Serial{first.Serial, second.Serial}
+	slices.SortFunc(ended, Serial.Compare)
+	for name, seen := range map[string][]*Node{"all": {first, second, third},
+		"the first": {first, third}, "none": {third}} {
+		d := NewDesired("x", a.trust, nil)
+		for _, n := range seen {
+			if e := d.Apply([]store.Change{put(t, NodeTree+"b", n)}); len(e.Claims) > 0 {
+				t.Errorf("saw %s: %v", name, e.Claims)
+			}
+		}
+		if got := d.Revoked(); !slices.Equal(got, ended) {
+			t.Errorf("saw %s: removed %v, expected %v", name, got, ended)
+		}
+		for _, n := range []*Node{first, second} {
+			e := d.Apply([]store.Change{put(t, NodeTree+"b", n)})
+			if got := d.Node("b"); len(e.Claims) != 1 || got == nil || got.Serial != third.Serial {
+				t.Errorf("saw %s: an earlier certificate is put back: %v", name, got)
+			}
+		}
+	}
+}
+
+// TestReplacesLimit: a host that joins again for ever has a certificate of bounded size, which ends
+// the newest of the others.
+func TestReplacesLimit(t *testing.T) {
+	a := newAuthority()
+	n := a.node(t, "b")
+	for i := range 2 * maxReplaced {
+		next := *n
+		next.Serial = Serial{1, byte(i)}
+		next.Replace(n)
+		n = a.sign(t, &next)
+	}
+	if err := n.Check(); err != nil || len(n.Replaces) != maxReplaced ||
+		n.Replaces[maxReplaced-1] != (Serial{1, 2*maxReplaced - 2}) {
+		t.Errorf("%d are replaced: %v", len(n.Replaces), err)
+	}
+	n.Replaces = append(n.Replaces, Serial{7})
+	if n.Check() == nil {
+		t.Error("more are replaced than a certificate may name")
+	}
+}
