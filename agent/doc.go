@@ -50,6 +50,7 @@
 //	host.Hooks.following   one pass over the interfaces at a time
 //	host.Hooks.mu          hooks
 //	netfilter.Watcher.mu   what netfilter translates
+//	host.Stack.mu          IPsec policies and routing rules
 //	host.Links.mu          interfaces and addresses
 //	Node.mu, problem.List.mu, pods.Service.mu, watch.Captures.mu, peers.injector.mu, dialed.mu,
 //	pods.resolvers.mu, nat.Service.mu

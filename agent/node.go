@@ -62,6 +62,7 @@ type Node struct {
 	observer *watch.Observer
 	// what netfilter translates; used when the pods begin, and by the loop
 	netfilter netfilter.Watcher
+	stack     host.Stack // what has packets of pods go up the stack
 	shared    sharedTables
 	cluster   *cluster.Service // nil on a host without a cluster
 	// why the store is not followed, although the host has joined a cluster; nil otherwise
@@ -205,6 +206,7 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 		select {
 		case <-reread.C:
 			n.links.Reread()
+			n.lookAtStack()
 			n.lookAtNetfilter(true)
 		case <-look.C:
 			n.lookAtNetfilter(false)

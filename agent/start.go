@@ -82,8 +82,16 @@ func (n *Node) lookAtNetfilter(anyway bool) {
 	n.problems.Solved(about)
 }
 
+// lookAtStack looks at what has packets of pods go up the stack, on a host that may have pods.
+func (n *Node) lookAtStack() {
+	if len(n.config.Settings.Pods.Ranges) > 0 {
+		n.stack.Look()
+	}
+}
+
 // beginPods takes the pods of an earlier run over.
 func (n *Node) beginPods(ctx context.Context) error {
+	n.lookAtStack()
 	n.lookAtNetfilter(true)
 	if len(n.config.Settings.Pods.Ranges) > 0 {
 		if err := host.Queues(n.engine); err != nil {
@@ -94,6 +102,7 @@ func (n *Node) beginPods(ctx context.Context) error {
 		return err
 	}
 	go host.WatchQueues(ctx, &n.retry, n.engine, &n.problems)
+	go n.stack.Watch(ctx, &n.retry)
 	n.routes.Changed(true) // those with an MTU of their own matter now
 	return nil
 }

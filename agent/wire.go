@@ -44,10 +44,12 @@ func newNode(c Config, member bool) *Node {
 	n.hooks = host.NewHooks(host.Config{Settings: c.Settings.Host, Engine: n.engine,
 		Links: n.links, Router: router, Tunnel: n.peers, Log: n.log, Problems: &n.problems})
 	n.routes = host.NewRoutes(n.engine)
-	n.netfilter = netfilter.Watcher{Engine: n.engine, Log: n.log, Scope: func() netfilter.Scope {
+	n.stack.Engine, n.stack.Problems, n.stack.Log = n.engine, &n.problems, n.log
+	n.netfilter = netfilter.Watcher{Engine: n.engine, Log: n.log, Stack: n.stack.Why}
+	n.netfilter.Scope = func() netfilter.Scope {
 		return netfilter.Scope{Pods: c.Settings.Pods.Ranges, Interfaces: n.links.Interfaces(),
 			Guards: c.Settings.Host.Guards, Masquerade: c.Settings.Pods.Masquerade}
-	}}
+	}
 	n.pods = pods.New(pods.Config{Settings: c.Settings.Pods, Dir: c.Paths.Pods(),
 		Socket: c.Paths.Docker(), Networks: c.Paths.DockerNetworks(), Log: n.log,
 		Problems: &n.problems, Engine: n.engine, Hooks: n.hooks, Links: n.links,

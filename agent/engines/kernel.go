@@ -58,6 +58,12 @@ func (e *Pair) SetRouteMTUs(routes []kernel.RouteMTU) error {
 // SetNetfilter sets whether netfilter may translate what goes from or to pods.
 func (e *Pair) SetNetfilter(translates bool) error { return e.kernel.SetNetfilter(translates) }
 
+// SetStack sets the IPsec policies for forwarded packets, and whether the host has routing rules
+// that the fast path does not respect.
+func (e *Pair) SetStack(routing bool, policies []kernel.Policy) error {
+	return e.kernel.SetStack(routing, policies)
+}
+
 // SetQueued sets at which interfaces of pods packets go through queueing disciplines.
 func (e *Pair) SetQueued(indexes []uint32) error { return e.kernel.SetQueued(indexes) }
 

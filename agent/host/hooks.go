@@ -29,6 +29,7 @@ type Engine interface {
 	SetRouteMTUs([]kernel.RouteMTU) error
 	SetHops([]kernel.Hop) error
 	SetQueued(indexes []uint32) error
+	SetStack(routing bool, policies []kernel.Policy) error
 	Attach(index uint32) (hook string, err error)
 	Detach(index uint32) error
 	// Attached returns the indexes of the interfaces that have hooks.

@@ -141,14 +141,15 @@ func TestDroppedByLegacy(t *testing.T) {
 	}
 }
 
-// TestDroppedIsAWarning: where flows begin in the stack and netfilter drops them there, a watcher
-// warns, as long as both is so.
+// TestDroppedIsAWarning: where flows begin in the stack, or all packets go through it, and
+// netfilter drops them there, a watcher warns, as long as both is so.
 func TestDroppedIsAWarning(t *testing.T) {
 	t.Parallel()
 	nstest.RequireRoot(t)
 	host := nstest.New(t).Node("host")
+	stack := ""
 	w := Watcher{Engine: &engine{}, Scope: func() Scope { return scope(false) },
-		Log: slog.New(slog.DiscardHandler)}
+		Log: slog.New(slog.DiscardHandler), Stack: func() string { return stack }}
 	expect := func(when, want string) {
 		t.Helper()
 		if err := host.Do(func() error { return w.Look(false) }); err != nil {
@@ -166,4 +167,12 @@ func TestDroppedIsAWarning(t *testing.T) {
 	expect("they do", "table f chain forward of netfilter drops what pods of 10.88.0.0/24 send")
 	load(t, host, "flush table inet nat", "nft", "-f", "-")
 	expect("they do not any more", "")
+	stack = "an IPsec policy"
+	if err := host.Do(func() error { return w.Look(true) }); err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Join(w.Warnings(), "\n")
+	if !strings.Contains(all, "since the host has an IPsec policy") {
+		t.Errorf("all packets go through the stack: %q", all)
+	}
 }

@@ -35,6 +35,9 @@ type Watcher struct {
 	Engine Engine
 	Scope  func() Scope
 	Log    *slog.Logger
+	// Stack returns why all packets between pods and other hosts go through the host's stack, "" if
+	// they need not. It may be nil.
+	Stack func() string
 
 	mu         sync.Mutex
 	looked     bool   // guarded by mu
@@ -66,27 +69,38 @@ func (w *Watcher) Look(anyway bool) error {
 	}
 	w.generation = generation
 	w.warning = ""
-	if what, where, err := w.dropped(found); err != nil {
+	if w.warning, err = w.dropped(found); err != nil {
 		return w.setLocked(found, err)
-	} else if what != "" {
-		w.warning = fmt.Sprintf("%s of netfilter drops %s: their flows begin in the host's stack, "+
-			"since %s may translate them; let them pass there, see weir cni, beside netfilter",
-			where, what, found)
 	}
 	return w.setLocked(found, nil)
 }
 
-// dropped asks what netfilter drops of the flows that begin in the stack.
-func (w *Watcher) dropped(found string) (what, where string, err error) {
-	if found == "" {
-		return "", "", nil
+// dropped returns a warning about what netfilter drops of the flows that go through the stack, ""
+// if nothing.
+func (w *Watcher) dropped(found string) (string, error) {
+	why := ""
+	if w.Stack != nil {
+		why = w.Stack()
+	}
+	switch {
+	case why != "":
+		why = "they go through the host's stack, since the host has " + why
+	case found != "":
+		why = "their flows begin in the host's stack, since " + found + " may translate them"
+	default:
+		return "", nil
 	}
 	s := w.Scope()
-	return s.Dropped()
+	what, where, err := s.Dropped()
+	if what == "" || err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s of netfilter drops %s: %s; let them pass there, see weir cni, beside "+
+		"netfilter", where, what, why), nil
 }
 
-// Warnings says what netfilter drops of the flows that begin in the stack, as far as its rules are
-// understood.
+// Warnings says what netfilter drops of the flows that go through the stack, as far as its rules
+// are understood.
 func (w *Watcher) Warnings() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

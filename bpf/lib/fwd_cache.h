@@ -155,7 +155,8 @@ __noinline int fwd_fill(struct __sk_buff *skb, struct cpu *c, __u32 serial)
 		__u32 flags = from ? 0 : origin_flags(p->recv);
 		if (flags & (ORIGIN_STRICT | ORIGIN_LOOSE))
 			w->back = p->now >> FWD_ROUTE_SHIFT;
-		if (!from && !path_back(skb, p, fwd, scratch, flags))
+		if ((f->stack & (from ? STACK_PODS : STACK_NICS)) ||
+		    (!from && !path_back(skb, p, fwd, scratch, flags)))
 			w->mtu = 0; // no packet fits: the stack decides
 	}
 	w->hidden = from && !to && hides(p, f) != NULL;
@@ -238,10 +239,12 @@ static __always_inline __u32 route_mtu(const struct packet *p, __u32 mtu)
 }
 
 // ask_route asks the kernel for the NIC that a packet of a pod leaves by, and stores it in the
-// entry. It reports whether there is one.
+// entry. It reports whether there is one. The look-up knows no ports and no mark, and asks no IPsec
+// policy.
 __noinline int ask_route(struct __sk_buff *skb, struct cpu *c)
 {
-	if (!c)
+	struct forwarding *f = forwarding_settings();
+	if (!c || !f || unlikely(f->stack & STACK_NICS))
 		return 0;
 	const struct packet *p = &c->packet;
 	struct forward *fwd = &c->fwd;

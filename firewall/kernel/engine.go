@@ -89,6 +89,9 @@ type Engine struct {
 	forwarding weirForwarding          // guarded by mu; what is in the map
 	endpoints  map[uint32]weirEndpoint // guarded by mu; by the index of the host end
 	queued     map[uint32]bool         // interfaces with queueing disciplines: SetQueued
+	policies   []Policy                // guarded by mu; SetStack
+	routing    bool                    // guarded by mu; SetStack
+	stackKnown bool                    // guarded by mu; until then what is in the map stays
 	places     [maxPods]bool           // guarded by mu; in which a pod counts
 	// guarded by mu; what is in the map, by interface index
 	nics map[uint32]weirNic

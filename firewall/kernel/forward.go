@@ -38,6 +38,9 @@ func (e *Engine) readForwarding() error {
 // invalidates the forwarding caches.
 func (e *Engine) putForwardingLocked() error {
 	e.forwarding.Pods = uint32(len(e.endpoints))
+	if e.stackKnown {
+		e.forwarding.Stack = e.stackLocked()
+	}
 	// 0 marks an empty entry of the forwarding cache
 	e.forwarding.Serial = max(e.forwarding.Serial+1, 1)
 	if err := e.objects.Forwarding.Put(uint32(0), &e.forwarding); err != nil {

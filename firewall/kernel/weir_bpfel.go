@@ -547,11 +547,13 @@ type weirForwarding struct {
 	Netfilter      uint32
 	Forwards       uint32
 	Sources        uint32
+	Stack          uint32
 	Span           [8]struct {
 		_     structs.HostLayout
 		First uint32
 		Count uint32
 	}
+	_    [4]byte
 	Four weirAddress
 	Six  weirAddress
 }

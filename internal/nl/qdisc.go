@@ -2,12 +2,8 @@ package nl
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -53,30 +49,6 @@ func (c *Conn) LinksWithFilters() (map[int]bool, error) {
 // in the namespace of the calling thread may have changed, at most about twenty times a second,
 // until ctx ends.
 func WatchQdiscs(ctx context.Context, changed func()) error {
-	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_TC)
-	if err != nil {
-		return fmt.Errorf("watch queueing disciplines: %w", err)
-	}
-	stop := context.AfterFunc(ctx, s.Close) // which ends Receive
-	defer func() {
-		if stop() {
-			s.Close()
-		}
-	}()
-	for {
-		changed()
-		time.Sleep(routesPause)
-		for {
-			_, _, err := s.Receive()
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			if err == nil || errors.Is(err, unix.ENOBUFS) { // the kernel lost some
-				break
-			}
-			if !errors.Is(err, unix.EINTR) {
-				return fmt.Errorf("watch queueing disciplines: %w", err)
-			}
-		}
-	}
+	return watchGroups(ctx, "watch queueing disciplines", changed, unix.NETLINK_ROUTE,
+		unix.RTNLGRP_TC)
 }

@@ -1,0 +1,107 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+
+	"github.com/weirnet/weir/agent/problem"
+	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// Stack tells the engine for which IPsec policies and routing rules packets of pods have to go up
+// the stack. If either cannot be read, all of them go.
+type Stack struct {
+	Engine   Engine
+	Problems *problem.List
+	Log      *slog.Logger
+
+	mu  sync.Mutex
+	why string // guarded by mu
+}
+
+// Look reads the policies and the routing rules, and gives the engine what it has to know.
+func (s *Stack) Look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	const about = "IPsec policies and routing rules"
+	if err := s.lookLocked(); err != nil {
+		s.Problems.Set(about, err.Error(),
+			"while they cannot be read, packets of pods go through the host's stack; weir doctor")
+		return
+	}
+	s.Problems.Solved(about)
+}
+
+func (s *Stack) lookLocked() error {
+	policies, err := forwardPolicies()
+	if err != nil {
+		return errors.Join(err, s.setLocked("IPsec policies that cannot be read", true, allPackets))
+	}
+	rule, err := packetRule()
+	if err != nil {
+		return errors.Join(err, s.setLocked("routing rules that cannot be read", true, policies))
+	}
+	why := rule
+	if len(policies) > 0 {
+		why = fmt.Sprintf("an IPsec policy for packets from %s to %s", policies[0].Src,
+			policies[0].Dst)
+	}
+	return s.setLocked(why, rule != "", policies)
+}
+
+// allPackets is a policy for each family that may match every packet.
+var allPackets = []kernel.Policy{{Src: netip.MustParsePrefix("0.0.0.0/0"),
+	Dst: netip.MustParsePrefix("0.0.0.0/0")},
+	{Src: netip.MustParsePrefix("::/0"), Dst: netip.MustParsePrefix("::/0")}}
+
+func forwardPolicies() (all []kernel.Policy, err error) {
+	list, err := nl.ForwardPolicies()
+	for _, p := range list {
+		all = append(all, kernel.Policy(p))
+	}
+	return all, err
+}
+
+// packetRule names a routing rule that the fast path does not respect, "" if there is none. That of
+// rules with fwd is about packets that the engine itself marks for the stack.
+func packetRule() (string, error) {
+	rules, err := nl.PacketRules()
+	for _, r := range rules {
+		if r.Mark != kernel.FwdMark || r.Table != hopTable {
+			return fmt.Sprintf("the routing rule %d, which is about more than addresses",
+				r.Priority), err
+		}
+	}
+	return "", err
+}
+
+func (s *Stack) setLocked(why string, routing bool, policies []kernel.Policy) error {
+	if err := s.Engine.SetStack(routing, policies); err != nil {
+		return err
+	}
+	if (why != "") != (s.why != "") {
+		s.Log.Info("packets between pods and other hosts go through the stack", "why", why)
+	}
+	s.why = why
+	return nil
+}
+
+// Why says why packets between pods and other hosts go through the stack, "" if they need not.
+func (s *Stack) Why() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.why
+}
+
+// Watch follows the policies and the routing rules until ctx ends.
+func (s *Stack) Watch(ctx context.Context, retry *problem.Retrier) {
+	go retry.Run(ctx, "the IPsec policies are not followed", "weir doctor",
+		func(ctx context.Context) error { return nl.WatchPolicies(ctx, s.Look) })
+	retry.Run(ctx, "the routing rules are not followed", "weir doctor",
+		func(ctx context.Context) error { return nl.WatchRules(ctx, s.Look) })
+}
