@@ -86,9 +86,14 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	struct config *cf = settings();
 	if (!cf || cf->layout != LAYOUT)
 		return TC_ACT_SHOT;
-	if (l2 == 14 && unlikely(cf->uppers) && at_upper(skb, dir))
+	if (l2 != 14 || dir == DIR_IN || likely(!cf->uppers))
+		return filter(skb, cf, l2, dir);
+	if (has_left(skb))
 		return TC_ACT_UNSPEC;
-	return filter(skb, cf, l2, dir);
+	int r = filter(skb, cf, l2, dir);
+	if (r == TC_ACT_UNSPEC)
+		note_left(skb);
+	return r;
 }
 
 SEC("tc") int weir_in(struct __sk_buff *skb)

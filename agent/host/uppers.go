@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"cmp"
 	"slices"
 
@@ -18,25 +17,23 @@ type uppers struct {
 // note takes the change of a link, of which either side may be empty, and reports whether upper
 // devices may have changed.
 func (u *uppers) note(old, now nl.Link) (changed bool) {
-	if stacked(old) == stacked(now) && (!stacked(now) || old.Master == now.Master &&
-		old.Kind == now.Kind && old.VLAN == now.VLAN && old.Peer == now.Peer &&
-		old.PeerNS == now.PeerNS && old.Filtering == now.Filtering &&
-		bytes.Equal(old.HardwareAddr, now.HardwareAddr)) {
+	if old.Master == now.Master && lower(old) == lower(now) {
 		return false
 	}
 	u.known = false
 	return true
 }
 
-// stacked reports whether a link is an upper device or has one.
-func stacked(l nl.Link) bool {
-	return l.Master != 0 || l.Kind == "vlan" || l.Kind == "bridge" || isBond(l)
+// lower returns the lower device of a VLAN, 0 for other links and if it is in another namespace.
+func lower(l nl.Link) int {
+	if l.Kind != "vlan" || l.PeerNS != -1 {
+		return 0
+	}
+	return l.Peer
 }
 
-func isBond(l nl.Link) bool { return l.Kind == "bond" || l.Kind == "team" }
-
-// Uppers returns the upper devices whose frames need not be evaluated at their lower devices, too,
-// in a certain order. The list is never changed in place.
+// Uppers returns the upper devices in a certain order: VLANs, and the bridges, bonds and the like of
+// ports. The list is never changed in place.
 func (l *Links) Uppers() []kernel.Upper {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,25 +43,14 @@ func (l *Links) Uppers() []kernel.Upper {
 	return l.uppers.all
 }
 
-// uppersOf finds the upper devices. A bridge with VLANs of its own is not among them: a link-layer
-// address that is its own in one VLAN belongs to another host in the next.
 func uppersOf(links map[int]nl.Link) []kernel.Upper {
 	all := []kernel.Upper{}
 	for index, l := range links {
-		if l.Kind == "vlan" && l.Peer != 0 && l.PeerNS == -1 {
-			all = append(all, kernel.Upper{Index: uint32(index), Lower: uint32(l.Peer),
-				Kind: kernel.UpperVLAN, Proto: l.VLAN.Proto, ID: l.VLAN.ID})
+		if l.Master != 0 {
+			all = append(all, kernel.Upper{Index: uint32(l.Master), Lower: uint32(index)})
 		}
-		master := links[l.Master]
-		u := kernel.Upper{Index: uint32(l.Master), Lower: uint32(index), Kind: kernel.UpperBond}
-		switch {
-		case isBond(master):
-			all = append(all, u)
-		case master.Kind == "bridge" && !master.Filtering:
-			u.Kind = kernel.UpperBridge
-			copy(u.MACs[0][:], master.HardwareAddr)
-			copy(u.MACs[1][:], l.HardwareAddr)
-			all = append(all, u)
+		if below := lower(l); below != 0 {
+			all = append(all, kernel.Upper{Index: uint32(index), Lower: uint32(below)})
 		}
 	}
 	slices.SortFunc(all, func(a, b kernel.Upper) int {

@@ -334,7 +334,7 @@ enum phase {
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes,
 // or there is another map.
 enum {
-	LAYOUT = 18,
+	LAYOUT = 19,
 };
 
 // Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or
@@ -464,13 +464,6 @@ enum {
 	NAT_BACKEND = 8191, // of BACKEND_PLACES
 	NAT_DRAWN = 1 << 30,
 	NAT_ANSWERED = 1 << 31,
-};
-
-// The kinds of an upper device, upper.kind.
-enum upper_kind {
-	UPPER_VLAN = 0, // takes the frames with its tag
-	UPPER_BOND = 1, // takes all frames of its ports
-	UPPER_BRIDGE = 2, // takes the frames to its link-layer addresses
 };
 
 // What a published port leads to, published.kind.

@@ -1,25 +1,17 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Upper devices, as netdev_master_upper_dev_link has them: a VLAN, a bond or a bridge above an
-// interface. A frame crosses the hooks of both, and one state and one translation must be made: it
-// is evaluated at the upper device, which has the addresses, and passes the lower one. The agent
-// writes only upper devices whose hooks are on.
+// Upper devices: a VLAN, a bond or a bridge above an interface. What leaves by one crosses the
+// hooks of both, and is evaluated and translated at the upper one, which has the addresses. At the
+// lower one it passes, if it is what this CPU has just evaluated above; everything else is
+// evaluated.
+//
+// What comes in is evaluated at both: which frames an upper device takes depends on more than a
+// program can see, and a frame that it does not take would not be evaluated at all.
 #pragma once
 
 #include "maps.h"
 
-// Which frames of a lower device an upper one takes. Of a VLAN the tag; of a bridge a link-layer
-// address that it takes for its own. Neither: that the lower device is a port.
 struct upper_key {
-	__u32 ifindex; // of the lower device
-	__be16 proto;  // of the tag, as on the wire
-	__u16 vlan;
-	__u8 mac[6];
-	__u8 pad[2];
-};
-
-struct upper {
-	__u32 ifindex;
-	__u32 kind; // enum upper_kind
+	__u32 lower, upper; // indexes of interfaces
 };
 
 struct {
@@ -27,42 +19,88 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 65536);
 	__type(key, struct upper_key);
-	__type(value, struct upper);
+	__type(value, __u32);
 } uppers SEC(".maps");
 
-// is_there reports whether the upper device exists: it may have gone while no agent ran.
-static __always_inline int is_there(struct __sk_buff *skb, const struct upper *u)
-{
-	__u32 mtu = 0;
+enum { LEFT_WORDS = 6 };
 
-	return bpf_check_mtu(skb, u->ifindex, &mtu, 0, 0) >= 0;
+// What this CPU let leave last, by an interface that may be an upper device.
+struct left {
+	__u32 at;	// where it was evaluated
+	__u32 passed;	// the last lower device that let it pass
+	__u32 len;	// 0: nothing
+	__u32 segments; // the kernel may make segments of it
+	__u64 head[LEFT_WORDS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct left);
+} left SEC(".maps");
+
+// read_head reads the beginning of the packet behind the Ethernet header, of a short one less.
+static __always_inline void read_head(struct __sk_buff *skb, struct left *l)
+{
+	l->len = skb->len;
+	if (bpf_skb_load_bytes(skb, 14, l->head, 8 * LEFT_WORDS) < 0 &&
+	    bpf_skb_load_bytes(skb, 14, l->head, 24) < 0)
+		l->len = 0;
 }
 
-// at_upper reports whether an upper device evaluates the frame, which then passes here.
-__noinline int at_upper(struct __sk_buff *skb, __u32 dir)
+// note_left notes a frame that an interface lets leave.
+__noinline int note_left(struct __sk_buff *skb)
 {
-	struct upper_key k = {.ifindex = skb->ifindex};
+	__u32 zero = 0;
+	struct left *l = bpf_map_lookup_elem(&left, &zero);
 
-	if (skb->vlan_present) {
-		k.proto = skb->vlan_proto;
-		k.vlan = skb->vlan_tci & 0xfff;
-		struct upper *vlan = bpf_map_lookup_elem(&uppers, &k);
-		if (vlan)
-			return is_there(skb, vlan);
-		k.proto = 0;
-		k.vlan = 0;
-	}
-	struct upper *u = bpf_map_lookup_elem(&uppers, &k);
-	if (!u || !is_there(skb, u))
+	if (!l)
 		return 0;
-	if (u->kind == UPPER_BOND)
-		return 1;
-	if (dir == DIR_IN)
-		return bpf_skb_load_bytes(skb, 0, k.mac, sizeof(k.mac)) == 0 &&
-		       bpf_map_lookup_elem(&uppers, &k) != NULL;
-	// What a bridge forwards from port to port came in by another port. Everything else has
-	// passed the hook of the bridge.
-	k.ifindex = skb->ingress_ifindex;
-	struct upper *from = bpf_map_lookup_elem(&uppers, &k);
-	return !from || from->ifindex != u->ifindex;
+	__builtin_memset(l, 0, sizeof(*l));
+	l->at = skb->ifindex;
+	l->segments = skb->gso_size;
+	read_head(skb, l);
+	return 0;
+}
+
+// head_mask returns which bytes of a word of the head a packet has in common with the segments that
+// are made of it: the time to live, the protocol, the addresses and the ports.
+static __always_inline __u64 head_mask(int six, int word)
+{
+	if (six)
+		return word == 0 ? 0xffffULL << 48 : word == 5 ? 0xffffffff : ~0ULL;
+	return word == 1 ? ~(0xffffULL << 16) : word == 2 ? ~0ULL : 0;
+}
+
+static __always_inline int is_upper(__u32 lower, __u32 upper)
+{
+	struct upper_key k = {.lower = lower, .upper = upper};
+
+	return bpf_map_lookup_elem(&uppers, &k) != NULL;
+}
+
+// has_left reports whether the frame was evaluated when it left an upper device of this interface.
+// From the hook of one to that of the other the kernel stays on a CPU and sends nothing else there
+// (__dev_queue_xmit has softirqs off). If the upper device has a queue, it is another frame that
+// was noted: then this one is evaluated, too.
+__noinline int has_left(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct left *l = bpf_map_lookup_elem(&left, &zero), now = {};
+
+	if (!l || !l->len)
+		return 0;
+	read_head(skb, &now);
+	int whole = l->len == now.len, six = (__u8)l->head[0] >> 4 == 6;
+	if (!now.len || (!whole && !l->segments))
+		return 0;
+	for (int i = 0; i < LEFT_WORDS; i++) {
+		if ((l->head[i] ^ now.head[i]) & (whole ? ~0ULL : head_mask(six, i)))
+			return 0;
+	}
+	if (!is_upper(skb->ifindex, l->at) && !is_upper(skb->ifindex, l->passed))
+		return 0;
+	l->passed = skb->ifindex;
+	return 1;
 }

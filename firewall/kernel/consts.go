@@ -5,7 +5,7 @@ package kernel
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes,
 // or there is another map.
 const (
-	layout = 18
+	layout = 19
 )
 
 // Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or
@@ -119,13 +119,6 @@ const (
 const (
 	natFlow  = 255
 	natPhase = 7
-)
-
-// The kinds of an upper device, upper.kind.
-const (
-	upperVLAN   = 0 // takes the frames with its tag
-	upperBond   = 1 // takes all frames of its ports
-	upperBridge = 2 // takes the frames to its link-layer addresses
 )
 
 // What a published port leads to, published.kind.

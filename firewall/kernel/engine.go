@@ -115,7 +115,7 @@ type Engine struct {
 
 	uppers []Upper // guarded by mu
 	// guarded by mu; what is in the map, nil for anything
-	uppersPut map[weirUpperKey]weirUpper
+	uppersPut map[weirUpperKey]uint32
 
 	clock func() int64 // stands for the clock in tests; nil otherwise
 	// stands for load in tests, when needLocked loads; nil otherwise

@@ -1,17 +1,25 @@
 package kernel
 
 import (
+	"errors"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
+	"unsafe"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// upperRules name the upper device alone: what is evaluated at the NIC, too, is refused there.
+// upperRules let the host send by the upper device alone: what is evaluated at the NIC, too, is
+// refused there.
 const upperRules = `add 10 check-state
 add 20 allow ip from 10.88.0.0/24,fd00:88::/64 to any in recv pod:* keep-state
-add 30 allow ip from any to 10.88.0.0/24,fd00:88::/64 80 in recv up0 keep-state
-add 40 allow ip from any to me 81 in recv up0 keep-state
+add 30 allow ip from any to 10.88.0.0/24,fd00:88::/64 80 in keep-state
+add 40 allow ip from any to me 81 in keep-state
 add 50 allow ip from me to any out xmit up0 keep-state
 add 60 deny ip from any to any
 `
@@ -85,19 +93,29 @@ func (u *onUpper) check() {
 			u.t.Errorf("%s: %v", what, err)
 		}
 	}
+	long := strings.Repeat("segments ", 50000)
+	for _, from := range []*nstest.Node{u.a.Node, u.host} {
+		c, err := dialFrom(from, "192.0.2.2:80", patience)
+		if err == nil {
+			err = errors.Join(echoText(c, long), c.Close())
+		}
+		if err != nil {
+			u.t.Errorf("a long text of %s: %v", from, err)
+		}
+	}
 	for _, s := range u.states() {
-		if s.Proto == 17 && s.To.Port() == 81 && s.Packets != [2]uint64{1, 1} {
-			u.t.Errorf("a datagram and its answer were counted %v times: %+v", s.Packets, s)
+		if s.Proto == 17 && s.To.Port() == 81 && s.Packets[1] != 1 {
+			u.t.Errorf("an answer was counted %d times: %+v", s.Packets[1], s)
 		}
 	}
 }
 
-// refused wants the host's port to be closed to the outside.
+// refused wants no connection of the host to the outside.
 func (u *onUpper) refused(when string) {
 	u.t.Helper()
-	for _, to := range []string{"192.0.2.1:81", "[2001:db8::1]:81"} {
-		if tryExchange(u.outside, to) == nil {
-			u.t.Errorf("%s: %s answers although no rule allows it", when, to)
+	for _, to := range []string{"192.0.2.2:80", "[2001:db8::2]:80"} {
+		if tryExchange(u.host, to) == nil {
+			u.t.Errorf("%s: the host reaches %s although no rule allows it", when, to)
 		}
 	}
 }
@@ -107,17 +125,14 @@ func TestUpperBridge(t *testing.T) {
 	u := newOnUpper(t, "link add up0 type bridge", "link set eth0 master up0")
 	vm := u.lab.Node("vm")
 	u.lab.Join(u.host, "vnet0", "", vm, "eth0", "192.0.2.9/24 2001:db8::9/64")
-	u.ip("link set vnet0 master up0") // which may change the address of the bridge
-	bridge, err := u.host.Netlink().LinkByName("up0")
+	nic, err := u.host.Netlink().LinkByName("eth0")
 	u.must(err)
-	var uppers []Upper
-	for _, name := range []string{"eth0", "vnet0"} {
-		port, err := u.host.Netlink().LinkByName(name)
-		u.must(err)
-		uppers = append(uppers, Upper{Index: u.upper, Lower: uint32(port.Index), Kind: UpperBridge,
-			MACs: [2][6]byte{[6]byte(bridge.HardwareAddr), [6]byte(port.HardwareAddr)}})
-	}
-	u.must(u.engine.SetUppers(uppers))
+	// a bridge takes the lowest address of its ports
+	u.ip("link set up0 address "+nic.HardwareAddr.String(), "link set vnet0 master up0")
+	port, err := u.host.Netlink().LinkByName("vnet0")
+	u.must(err)
+	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic},
+		{Index: u.upper, Lower: uint32(port.Index)}}))
 	u.check()
 	// What the bridge forwards is evaluated at the NIC, in both directions.
 	u.serve(vm, 80)
@@ -141,43 +156,106 @@ func TestUpperBridge(t *testing.T) {
 	u.check()
 }
 
-// TestUpperWithoutHooks: the lower device evaluates what is not evaluated above it.
+// TestUpperSegments: the kernel makes segments between the hooks where the NIC cannot.
+func TestUpperSegments(t *testing.T) {
+	t.Parallel()
+	u := newOnUpper(t, "link add up0 type bridge", "link set eth0 master up0")
+	for _, command := range []uint32{unix.ETHTOOL_STSO, unix.ETHTOOL_SGSO, unix.ETHTOOL_SSG,
+		unix.ETHTOOL_STXCSUM} {
+		u.must(u.host.Do(func() error { return switchOff("eth0", command) }))
+	}
+	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic}}))
+	u.check()
+}
+
+// switchOff switches an offload of an interface off, as ethtool -K does.
+func switchOff(name string, command uint32) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	value := struct{ command, data uint32 }{command: command} // struct ethtool_value
+	request := struct {                                       // struct ifreq
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		pad  [16]byte
+	}{data: unsafe.Pointer(&value)}
+	copy(request.name[:], name)
+	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&request)))
+	if e != 0 {
+		return e
+	}
+	return nil
+}
+
+// TestUpperWithoutHooks: the lower device evaluates what was not evaluated above it.
 func TestUpperWithoutHooks(t *testing.T) {
 	t.Parallel()
 	u := newOnUpper(t, "link add up0 type bridge", "link set eth0 master up0")
-	at := Upper{Index: u.upper, Lower: u.nic, Kind: UpperBond}
-	u.must(u.engine.SetUppers([]Upper{at}))
-	u.must(exchange(u.outside, "192.0.2.1:81"))
+	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic}}))
+	u.must(exchange(u.host, "192.0.2.2:80"))
 	u.must(u.engine.Detach(u.upper))
 	u.refused("without hooks above")
 	u.must(u.host.Do(func() error { _, err := u.engine.Attach(u.upper); return err }))
-	u.must(exchange(u.outside, "192.0.2.1:81"))
+	u.must(exchange(u.host, "192.0.2.2:80"))
 	// While no agent runs the upper device goes, and the NIC gets its addresses.
 	u.ip("link del up0", "link set eth0 down", "link set eth0 up", "addr add 192.0.2.1/24 dev eth0",
 		"addr add 2001:db8::1/64 dev eth0 nodad")
 	u.refused("without the upper device")
-	u.must(u.engine.SetUppers(nil))
-	u.refused("with no upper device")
+}
+
+// TestUpperPassesNothingElse: what a process sends by the port itself, and what a guest of the
+// bridge sends, is evaluated at the port, whatever has left before.
+func TestUpperPassesNothingElse(t *testing.T) {
+	t.Parallel()
+	u := newOnUpper(t, "link add up0 type bridge", "link set eth0 master up0")
+	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic}}))
+	guest := u.lab.Node("guest")
+	u.lab.Join(u.host, "vnet0", "", guest, "eth0", "192.0.2.9/24")
+	u.ip("link set vnet0 master up0")
+	u.must(exchange(u.host, "192.0.2.2:80"))
+	before := u.drops(firewall.ReasonRule)
+	u.must(u.host.Do(func() error {
+		d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
+			return errors.Join(c.Control(func(fd uintptr) {
+				err = unix.SetsockoptString(int(fd), unix.SOL_SOCKET, unix.SO_BINDTODEVICE, "eth0")
+			}), err)
+		}}
+		c, err := d.Dial("udp4", "239.1.2.3:9")
+		if err == nil {
+			_, err = c.Write([]byte("by the port itself"))
+			err = errors.Join(err, c.Close())
+		}
+		return err
+	}))
+	nstest.Eventually(t, "what is sent by the port is refused", func() bool {
+		return u.drops(firewall.ReasonRule) > before
+	})
+	if tryExchange(guest, "192.0.2.2:80") == nil {
+		t.Error("a guest of the bridge reaches the outside although no rule allows it")
+	}
 }
 
 // TestUppersKept: the next engine keeps the upper devices until it gets others.
 func TestUppersKept(t *testing.T) {
 	t.Parallel()
 	u := newOnUpper(t, "link add up0 type bridge", "link set eth0 master up0")
-	at := Upper{Index: u.upper, Lower: u.nic, Kind: UpperBond}
-	u.must(u.engine.SetUppers([]Upper{at}))
+	at := []Upper{{Index: u.upper, Lower: u.nic}}
+	u.must(u.engine.SetUppers(at))
 	u.must(u.engine.Close())
 	u.open()
 	u.must(u.engine.SetInterfaces(u.ifs))
-	u.must(u.engine.SetUppers([]Upper{at}))
+	u.must(u.engine.SetUppers(at))
 	u.must(u.engine.Load(compile(t, upperRules)))
 	u.check()
-	held, err := readAll[weirUpperKey, weirUpper](u.engine.objects.Uppers)
+	held, err := readAll[weirUpperKey, uint32](u.engine.objects.Uppers)
 	if err != nil || len(held) != 1 {
 		t.Errorf("the map holds %v, %v", held, err)
 	}
 	u.must(u.engine.SetUppers(nil))
-	held, err = readAll[weirUpperKey, weirUpper](u.engine.objects.Uppers)
+	held, err = readAll[weirUpperKey, uint32](u.engine.objects.Uppers)
 	if err != nil || len(held) != 0 || u.engine.config.Uppers != 0 {
 		t.Errorf("without upper devices the map holds %v, %v", held, err)
 	}

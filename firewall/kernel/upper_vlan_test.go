@@ -12,19 +12,16 @@ func TestUpperVLAN(t *testing.T) {
 		"link set eth0.10 up", "addr add 192.0.2.2/24 dev eth0.10",
 		"addr add 2001:db8::2/64 dev eth0.10 nodad", "route add 10.88.0.0/24 via 192.0.2.1",
 		"-6 route replace fd00:88::/64 via 2001:db8::1")
-	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic, Kind: UpperVLAN, Proto: 0x8100,
-		ID: 10}}))
+	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic}}))
 	u.check()
-	// Frames with the tag of no VLAN, and those without a tag, are evaluated at the NIC.
-	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic, Kind: UpperVLAN, Proto: 0x8100,
-		ID: 11}}))
-	u.refused("with another VLAN")
+	u.must(u.engine.SetUppers(nil))
+	u.refused("at the lower device, too")
 }
 
 func TestUpperBond(t *testing.T) {
 	u := newOnUpper(t, "link add up0 type bond mode active-backup", "link set eth0 down",
 		"link set eth0 master up0")
-	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic, Kind: UpperBond}}))
+	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic}}))
 	u.check()
 	u.must(u.engine.SetUppers(nil))
 	u.refused("at the port, too")

@@ -718,6 +718,15 @@ type weirKey struct {
 	Pad    uint16
 }
 
+type weirLeft struct {
+	_        structs.HostLayout
+	At       uint32
+	Passed   uint32
+	Len      uint32
+	Segments uint32
+	Head     [6]uint64
+}
+
 type weirMaskedSource struct {
 	_     structs.HostLayout
 	To    weirAddress
@@ -944,19 +953,10 @@ type weirTrackSet struct {
 	}
 }
 
-type weirUpper struct {
-	_       structs.HostLayout
-	Ifindex uint32
-	Kind    uint32
-}
-
 type weirUpperKey struct {
-	_       structs.HostLayout
-	Ifindex uint32
-	Proto   uint16
-	Vlan    uint16
-	Mac     [6]uint8
-	Pad     [2]uint8
+	_     structs.HostLayout
+	Lower uint32
+	Upper uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -985,6 +985,7 @@ const (
 	weirMapHops          = "hops"
 	weirMapIfaces        = "ifaces"
 	weirMapImages        = "images"
+	weirMapLeft          = "left"
 	weirMapLogged        = "logged"
 	weirMapMaskedSources = "masked_sources"
 	weirMapNameIds       = "name_ids"
@@ -1110,6 +1111,7 @@ type weirMapSpecs struct {
 	Hops          *ebpf.MapSpec `ebpf:"hops"`
 	Ifaces        *ebpf.MapSpec `ebpf:"ifaces"`
 	Images        *ebpf.MapSpec `ebpf:"images"`
+	Left          *ebpf.MapSpec `ebpf:"left"`
 	Logged        *ebpf.MapSpec `ebpf:"logged"`
 	MaskedSources *ebpf.MapSpec `ebpf:"masked_sources"`
 	NameIds       *ebpf.MapSpec `ebpf:"name_ids"`
@@ -1189,6 +1191,7 @@ type weirMaps struct {
 	Hops          *ebpf.Map `ebpf:"hops"`
 	Ifaces        *ebpf.Map `ebpf:"ifaces"`
 	Images        *ebpf.Map `ebpf:"images"`
+	Left          *ebpf.Map `ebpf:"left"`
 	Logged        *ebpf.Map `ebpf:"logged"`
 	MaskedSources *ebpf.Map `ebpf:"masked_sources"`
 	NameIds       *ebpf.Map `ebpf:"name_ids"`
@@ -1244,6 +1247,7 @@ func (m *weirMaps) Close() error {
 		m.Hops,
 		m.Ifaces,
 		m.Images,
+		m.Left,
 		m.Logged,
 		m.MaskedSources,
 		m.NameIds,

@@ -33,15 +33,7 @@ type Link struct {
 	// that, or 0
 	Peer int
 	// veth, netkit, VLAN: id of that namespace as seen from this one, or -1 when it is this one
-	PeerNS    int
-	VLAN      VLAN // of a VLAN
-	Filtering bool // bridge: it has VLANs of its own (vlan_filtering)
-}
-
-// VLAN is the tag of a VLAN's frames.
-type VLAN struct {
-	Proto uint16 // ETH_P_8021Q or ETH_P_8021AD
-	ID    uint16 // 0 to 4094
+	PeerNS int
 }
 
 // ErrNoLink means that there is no link of that name or index.
@@ -49,7 +41,6 @@ var ErrNoLink = errors.New("no such link")
 
 func linkOf(l netlink.Link) Link {
 	a := l.Attrs()
-	b, bridge := l.(*netlink.Bridge)
 	return Link{
 		Index: a.Index, Name: a.Name, Kind: l.Type(), Alias: a.Alias, MTU: a.MTU,
 		Encap: a.EncapType, NoRemote: noRemote(l),
@@ -59,17 +50,7 @@ func linkOf(l netlink.Link) Link {
 		OperUp:       a.OperState == netlink.OperUp,
 		Loopback:     a.RawFlags&unix.IFF_LOOPBACK != 0,
 		Master:       a.MasterIndex, Peer: a.ParentIndex, PeerNS: a.NetNsID,
-		VLAN:      vlanOf(l),
-		Filtering: bridge && b.VlanFiltering != nil && *b.VlanFiltering,
 	}
-}
-
-func vlanOf(l netlink.Link) VLAN {
-	v, ok := l.(*netlink.Vlan)
-	if !ok {
-		return VLAN{}
-	}
-	return VLAN{Proto: uint16(v.VlanProtocol), ID: uint16(v.VlanId)}
 }
 
 // noRemote: the kernel makes headers for a GRE tunnel without a remote address or to a group, but
@@ -87,8 +68,7 @@ func (l Link) equal(o Link) bool {
 		l.Kind == o.Kind &&
 		l.Alias == o.Alias && l.MTU == o.MTU && l.Encap == o.Encap && l.NoRemote == o.NoRemote &&
 		l.Up == o.Up && l.Running == o.Running && l.OperUp == o.OperUp &&
-		l.Loopback == o.Loopback && l.Master == o.Master && l.Peer == o.Peer &&
-		l.PeerNS == o.PeerNS && l.VLAN == o.VLAN && l.Filtering == o.Filtering
+		l.Loopback == o.Loopback && l.Master == o.Master && l.Peer == o.Peer && l.PeerNS == o.PeerNS
 }
 
 // byIndex names a link to the library.

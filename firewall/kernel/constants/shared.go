@@ -18,7 +18,7 @@ type shared struct {
 var groups = []group{
 	{`The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map
 		changes, or there is another map.`, "", []shared{
-		{"LAYOUT", "layout", 18, ""},
+		{"LAYOUT", "layout", 19, ""},
 	}},
 	{`Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or
 		routing rules for them that the fast path does not know.`, "stack_use", []shared{
@@ -122,11 +122,6 @@ var groups = []group{
 		{"NAT_BACKEND", "", 1<<13 - 1, "of BACKEND_PLACES"},
 		{"NAT_DRAWN", "", 1 << 30, ""},
 		{"NAT_ANSWERED", "", 1 << 31, ""},
-	}},
-	{"The kinds of an upper device, upper.kind.", "upper_kind", []shared{
-		{"UPPER_VLAN", "upperVLAN", 0, "takes the frames with its tag"},
-		{"UPPER_BOND", "upperBond", 1, "takes all frames of its ports"},
-		{"UPPER_BRIDGE", "upperBridge", 2, "takes the frames to its link-layer addresses"},
 	}},
 	{"What a published port leads to, published.kind.", "leads", []shared{
 		{"TO_POD", "toPod", 0, ""},
