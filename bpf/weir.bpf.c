@@ -86,13 +86,17 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	struct config *cf = settings();
 	if (!cf || cf->layout != LAYOUT)
 		return TC_ACT_SHOT;
-	if (l2 != 14 || dir == DIR_IN || likely(!cf->uppers))
+	if (l2 != 14 || likely(!cf->uppers))
 		return filter(skb, cf, l2, dir);
-	if (has_left(skb))
+	struct cpu *c = this_cpu();
+	if (!c)
+		return TC_ACT_SHOT;
+	c->again = has_passed(skb, dir);
+	if (dir == DIR_OUT && c->again)
 		return TC_ACT_UNSPEC;
 	int r = filter(skb, cf, l2, dir);
 	if (r == TC_ACT_UNSPEC)
-		note_left(skb);
+		note_passed(skb, dir);
 	return r;
 }
 

@@ -247,4 +247,6 @@ struct cpu {
 	struct maybe dry_pod; // place of a pod, none for all: no translation of it could be evicted
 	__s64 dry_pod_until;
 	__u64 rates_full; // packets without a place for a bucket of their own, rate.h
+	__u32 again;	  // an interface below has let the packet pass, if config.uppers: upper.h
+	__u32 pad;
 };

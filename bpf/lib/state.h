@@ -380,7 +380,8 @@ __noinline int look_up(struct cpu *c, __u32 flow)
 	published |= READ_ONCE(c->nat.make);
 	opaque(published); // otherwise each value of the flags is a path to the verifier
 	opaque(place);	   // the same for the call of strays
-	if (unlikely(published) && strays(c, place))
+	// what a lower device has translated does not follow the translation again
+	if (unlikely(published) && !(cf->uppers && c->again) && strays(c, place))
 		return look_drop(REASON_NAT_PORTS);
 	int found = step(c, place);
 	if (found == LOOK_HIT || found == LOOK_UNTOUCHED)

@@ -5,7 +5,8 @@
 // evaluated.
 //
 // What comes in is evaluated at both: which frames an upper device takes depends on more than a
-// program can see, and a frame that it does not take would not be evaluated at all.
+// program can see, and a frame that it does not take would not be evaluated at all. At the upper
+// one it is known that the lower one may have translated it (struct cpu.again).
 #pragma once
 
 #include "maps.h"
@@ -22,38 +23,39 @@ struct {
 	__type(value, __u32);
 } uppers SEC(".maps");
 
-enum { LEFT_WORDS = 6 };
+enum { HEAD_WORDS = 6 };
 
-// What this CPU let leave last, by an interface that may be an upper device.
-struct left {
+// What this CPU let pass last.
+struct passed {
 	__u32 at;	// where it was evaluated
-	__u32 passed;	// the last lower device that let it pass
+	__u32 below;	// the last lower device that let it leave
 	__u32 len;	// 0: nothing
 	__u32 segments; // the kernel may make segments of it
-	__u64 head[LEFT_WORDS];
+	__u64 head[HEAD_WORDS];
 };
 
+// By direction.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
-	__type(value, struct left);
-} left SEC(".maps");
+	__type(value, struct passed);
+} passed SEC(".maps");
 
 // read_head reads the beginning of the packet behind the Ethernet header, of a short one less.
-static __always_inline void read_head(struct __sk_buff *skb, struct left *l)
+static __always_inline void read_head(struct __sk_buff *skb, struct passed *l)
 {
 	l->len = skb->len;
-	if (bpf_skb_load_bytes(skb, 14, l->head, 8 * LEFT_WORDS) < 0 &&
+	if (bpf_skb_load_bytes(skb, 14, l->head, 8 * HEAD_WORDS) < 0 &&
 	    bpf_skb_load_bytes(skb, 14, l->head, 24) < 0)
 		l->len = 0;
 }
 
-// note_left notes a frame that an interface lets leave.
-__noinline int note_left(struct __sk_buff *skb)
+// note_passed notes a frame that an interface lets pass.
+__noinline int note_passed(struct __sk_buff *skb, __u32 dir)
 {
-	__u32 zero = 0;
-	struct left *l = bpf_map_lookup_elem(&left, &zero);
+	__u32 key = dir & 1;
+	struct passed *l = bpf_map_lookup_elem(&passed, &key);
 
 	if (!l)
 		return 0;
@@ -80,14 +82,14 @@ static __always_inline int is_upper(__u32 lower, __u32 upper)
 	return bpf_map_lookup_elem(&uppers, &k) != NULL;
 }
 
-// has_left reports whether the frame was evaluated when it left an upper device of this interface.
-// From the hook of one to that of the other the kernel stays on a CPU and sends nothing else there
-// (__dev_queue_xmit has softirqs off). If the upper device has a queue, it is another frame that
-// was noted: then this one is evaluated, too.
-__noinline int has_left(struct __sk_buff *skb)
+// has_passed reports whether the frame has just been let pass at an upper device of this interface,
+// when it leaves, or at a lower one, when it comes in. Between the hooks the kernel stays on a CPU
+// and processes nothing else there (softirqs are off). If the upper device has a queue, or packet
+// steering, it is another frame that was noted.
+__noinline int has_passed(struct __sk_buff *skb, __u32 dir)
 {
-	__u32 zero = 0;
-	struct left *l = bpf_map_lookup_elem(&left, &zero), now = {};
+	__u32 key = dir & 1;
+	struct passed *l = bpf_map_lookup_elem(&passed, &key), now = {};
 
 	if (!l || !l->len)
 		return 0;
@@ -95,12 +97,14 @@ __noinline int has_left(struct __sk_buff *skb)
 	int whole = l->len == now.len, six = (__u8)l->head[0] >> 4 == 6;
 	if (!now.len || (!whole && !l->segments))
 		return 0;
-	for (int i = 0; i < LEFT_WORDS; i++) {
+	for (int i = 0; i < HEAD_WORDS; i++) {
 		if ((l->head[i] ^ now.head[i]) & (whole ? ~0ULL : head_mask(six, i)))
 			return 0;
 	}
-	if (!is_upper(skb->ifindex, l->at) && !is_upper(skb->ifindex, l->passed))
+	if (dir == DIR_IN)
+		return is_upper(l->at, skb->ifindex);
+	if (!is_upper(skb->ifindex, l->at) && !is_upper(skb->ifindex, l->below))
 		return 0;
-	l->passed = skb->ifindex;
+	l->below = skb->ifindex;
 	return 1;
 }

@@ -125,10 +125,8 @@ func TestUpperBridge(t *testing.T) {
 	u := newOnUpper(t, "link add up0 type bridge", "link set eth0 master up0")
 	vm := u.lab.Node("vm")
 	u.lab.Join(u.host, "vnet0", "", vm, "eth0", "192.0.2.9/24 2001:db8::9/64")
-	nic, err := u.host.Netlink().LinkByName("eth0")
-	u.must(err)
-	// a bridge takes the lowest address of its ports
-	u.ip("link set up0 address "+nic.HardwareAddr.String(), "link set vnet0 master up0")
+	// with another address than its port's: frames for the bridge are for another host there
+	u.ip("link set up0 address 02:00:00:00:00:05", "link set vnet0 master up0")
 	port, err := u.host.Netlink().LinkByName("vnet0")
 	u.must(err)
 	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic},

@@ -491,6 +491,8 @@ type weirCpu struct {
 	_           [4]byte
 	DryPodUntil int64
 	RatesFull   uint64
+	Again       uint32
+	Pad         uint32
 }
 
 type weirEndpoint struct {
@@ -718,15 +720,6 @@ type weirKey struct {
 	Pad    uint16
 }
 
-type weirLeft struct {
-	_        structs.HostLayout
-	At       uint32
-	Passed   uint32
-	Len      uint32
-	Segments uint32
-	Head     [6]uint64
-}
-
 type weirMaskedSource struct {
 	_     structs.HostLayout
 	To    weirAddress
@@ -787,6 +780,15 @@ type weirOwner struct {
 	Id     uint32
 	Number uint16
 	Slot   uint16
+}
+
+type weirPassed struct {
+	_        structs.HostLayout
+	At       uint32
+	Below    uint32
+	Len      uint32
+	Segments uint32
+	Head     [6]uint64
 }
 
 type weirPipe struct {
@@ -985,7 +987,6 @@ const (
 	weirMapHops          = "hops"
 	weirMapIfaces        = "ifaces"
 	weirMapImages        = "images"
-	weirMapLeft          = "left"
 	weirMapLogged        = "logged"
 	weirMapMaskedSources = "masked_sources"
 	weirMapNameIds       = "name_ids"
@@ -995,6 +996,7 @@ const (
 	weirMapNics          = "nics"
 	weirMapOrigins       = "origins"
 	weirMapOwners        = "owners"
+	weirMapPassed        = "passed"
 	weirMapPodCounters   = "pod_counters"
 	weirMapPods          = "pods"
 	weirMapPublished     = "published"
@@ -1111,7 +1113,6 @@ type weirMapSpecs struct {
 	Hops          *ebpf.MapSpec `ebpf:"hops"`
 	Ifaces        *ebpf.MapSpec `ebpf:"ifaces"`
 	Images        *ebpf.MapSpec `ebpf:"images"`
-	Left          *ebpf.MapSpec `ebpf:"left"`
 	Logged        *ebpf.MapSpec `ebpf:"logged"`
 	MaskedSources *ebpf.MapSpec `ebpf:"masked_sources"`
 	NameIds       *ebpf.MapSpec `ebpf:"name_ids"`
@@ -1121,6 +1122,7 @@ type weirMapSpecs struct {
 	Nics          *ebpf.MapSpec `ebpf:"nics"`
 	Origins       *ebpf.MapSpec `ebpf:"origins"`
 	Owners        *ebpf.MapSpec `ebpf:"owners"`
+	Passed        *ebpf.MapSpec `ebpf:"passed"`
 	PodCounters   *ebpf.MapSpec `ebpf:"pod_counters"`
 	Pods          *ebpf.MapSpec `ebpf:"pods"`
 	Published     *ebpf.MapSpec `ebpf:"published"`
@@ -1191,7 +1193,6 @@ type weirMaps struct {
 	Hops          *ebpf.Map `ebpf:"hops"`
 	Ifaces        *ebpf.Map `ebpf:"ifaces"`
 	Images        *ebpf.Map `ebpf:"images"`
-	Left          *ebpf.Map `ebpf:"left"`
 	Logged        *ebpf.Map `ebpf:"logged"`
 	MaskedSources *ebpf.Map `ebpf:"masked_sources"`
 	NameIds       *ebpf.Map `ebpf:"name_ids"`
@@ -1201,6 +1202,7 @@ type weirMaps struct {
 	Nics          *ebpf.Map `ebpf:"nics"`
 	Origins       *ebpf.Map `ebpf:"origins"`
 	Owners        *ebpf.Map `ebpf:"owners"`
+	Passed        *ebpf.Map `ebpf:"passed"`
 	PodCounters   *ebpf.Map `ebpf:"pod_counters"`
 	Pods          *ebpf.Map `ebpf:"pods"`
 	Published     *ebpf.Map `ebpf:"published"`
@@ -1247,7 +1249,6 @@ func (m *weirMaps) Close() error {
 		m.Hops,
 		m.Ifaces,
 		m.Images,
-		m.Left,
 		m.Logged,
 		m.MaskedSources,
 		m.NameIds,
@@ -1257,6 +1258,7 @@ func (m *weirMaps) Close() error {
 		m.Nics,
 		m.Origins,
 		m.Owners,
+		m.Passed,
 		m.PodCounters,
 		m.Pods,
 		m.Published,
