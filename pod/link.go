@@ -296,10 +296,20 @@ func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod, own []netip.Addr) error {
 	return nil
 }
 
-// hostEnd finds the host end of a pod. A link of that name is the pod's if it has the index that
-// the pod had in this process, or its alias or, since the alias is set a moment after the link is
-// made, the address that follows from the key. Any other belongs to another program or pod.
+// hostEnd finds the host end of a pod. The link with the pod's index is the pod's if it has its
+// alias or its name: either may be changed. A link of that name with another index is the pod's if
+// it has its alias or, since the alias is set a moment after the link is made, the address that
+// follows from the key. Any other belongs to another program or pod.
 func hostEnd(conn *nl.Conn, p *Pod) (l nl.Link, ours bool, err error) {
+	if p.Index != 0 {
+		l, err = conn.LinkByIndex(int(p.Index))
+		if err == nil && (l.Name == p.HostIf || isAliasOf(l.Alias, p)) {
+			return l, true, nil
+		}
+		if err != nil && !errors.Is(err, nl.ErrNoLink) {
+			return l, false, err
+		}
+	}
 	l, err = conn.LinkByName(p.HostIf)
 	if errors.Is(err, nl.ErrNoLink) {
 		return l, false, nil
@@ -307,9 +317,23 @@ func hostEnd(conn *nl.Conn, p *Pod) (l nl.Link, ours bool, err error) {
 	if err != nil {
 		return l, false, err
 	}
-	ours = p.Index != 0 && l.Index == int(p.Index) || isAliasOf(l.Alias, p) ||
-		l.Alias == "" && bytes.Equal(l.HardwareAddr, p.HostMAC)
+	ours = isAliasOf(l.Alias, p) || l.Alias == "" && bytes.Equal(l.HardwareAddr, p.HostMAC)
 	return l, ours, nil
+}
+
+// forgetIndex forgets the index of a pod's record if, since a reboot, it may be another link's.
+func forgetIndex(conn *nl.Conn, p *Pod) error {
+	if p.Index == 0 {
+		return nil
+	}
+	l, err := conn.LinkByIndex(int(p.Index))
+	if err != nil && !errors.Is(err, nl.ErrNoLink) {
+		return err
+	}
+	if err != nil || !isAliasOf(l.Alias, p) {
+		p.Index = 0
+	}
+	return nil
 }
 
 // removeHostEnd removes the host end of a pod, if there is one.

@@ -63,10 +63,13 @@ func (m *Manager) takeOver() error {
 // adopt takes over a pod of an earlier process, or ends it when it is not complete. A pod that
 // cannot be ended is reported to Config.OnError and left to Sweep.
 func (m *Manager) adopt(p *Pod) error {
-	p.published, p.Index = len(p.Publish) > 0, 0
+	p.published = len(p.Publish) > 0
 	if err := m.enter(p); err != nil {
 		m.config.OnError(err)
 		p.Ready = false
+	}
+	if err := forgetIndex(m.conn, p); err != nil {
+		return err
 	}
 	l, ours, err := hostEnd(m.conn, p)
 	if err != nil {
@@ -178,12 +181,12 @@ func (m *Manager) Check(container, ifName string, addrs []netip.Addr) error {
 	if addrs != nil && !sameAddrs(addrs, p.Addrs) {
 		return fmt.Errorf("pod %s: its addresses are %v, not %v", p.Name, p.Addrs, addrs)
 	}
-	host, err := m.conn.LinkByName(p.HostIf)
+	host, _, err := hostEnd(m.conn, &p)
 	if err != nil {
 		return fmt.Errorf("pod %s: host end: %w", p.Name, err)
 	}
 	if host.Index != int(p.Index) {
-		return fmt.Errorf("pod %s: host end %s is another interface", p.Name, p.HostIf)
+		return fmt.Errorf("pod %s: host end %s is gone", p.Name, p.HostIf)
 	}
 	if !host.Up {
 		return fmt.Errorf("pod %s: host end %s is down", p.Name, p.HostIf)

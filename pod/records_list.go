@@ -9,11 +9,12 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// ReadRecords returns the pods with a complete record and an interface, which find looks up by name
-// and alias. For a pod whose record cannot be used it returns what the kernel knows, with the
-// labels that labels returns; the error reports such records. It changes nothing: rules can refer
-// to pods before a Manager takes them over.
-func ReadRecords(dir string, find func(name string, is func(alias string) bool) (index uint32),
+// ReadRecords returns the pods with a complete record and an interface, which find looks up by
+// recorded index or name, and alias. For a pod whose record cannot be used it returns what the
+// kernel knows, with the labels that labels returns; the error reports such records. It changes
+// nothing: rules can refer to pods before a Manager takes them over.
+func ReadRecords(dir string,
+	find func(recorded uint32, name string, is func(alias string) bool) (index uint32),
 	labels func([]netip.Addr) map[string]string) ([]Pod, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -25,7 +26,7 @@ func ReadRecords(dir string, find func(name string, is func(alias string) bool) 
 	}
 	var all []Pod
 	for _, p := range records {
-		if p.Index = find(p.HostIf, func(alias string) bool {
+		if p.Index = find(p.Index, p.HostIf, func(alias string) bool {
 			return isAliasOf(alias, p)
 		}); p.Ready && p.Index != 0 {
 			all = append(all, *p)

@@ -73,11 +73,14 @@ func (l *Links) keepRemade(all map[int]bool) {
 	maps.Copy(l.remade, all)
 }
 
-// ByAlias returns the index of the interface with a name and an alias for which is returns true, 0
-// if there is none.
-func (l *Links) ByAlias(name string, is func(alias string) bool) uint32 {
+// ByAlias returns the index of the interface with an alias for which is returns true, and with an
+// expected index or, if that is another one's, with a name; 0 if there is none.
+func (l *Links) ByAlias(expected uint32, name string, is func(alias string) bool) uint32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if one, ok := l.byID[int(expected)]; ok && is(one.Alias) {
+		return expected
+	}
 	for index, one := range l.byID {
 		if one.Name == name && is(one.Alias) {
 			return uint32(index)

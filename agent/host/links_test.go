@@ -71,9 +71,14 @@ func TestLinksListedAgain(t *testing.T) {
 		t.Errorf("at first: %v", all)
 	}
 	alias := func(want string) func(string) bool { return func(a string) bool { return a == want } }
-	if l.ByAlias("weir12345678", alias("weir:a/eth0")) != 3 ||
-		l.ByAlias("weir12345678", alias("weir:b/eth0")) != 0 {
+	if l.ByAlias(0, "weir12345678", alias("weir:a/eth0")) != 3 ||
+		l.ByAlias(2, "weir12345678", alias("weir:a/eth0")) != 3 ||
+		l.ByAlias(3, "weir12345678", alias("weir:b/eth0")) != 0 {
 		t.Error("the interface of a pod is not found by its alias")
+	}
+	set(3, "renamed", "weir:a/eth0")
+	if l.ByAlias(3, "weir12345678", alias("weir:a/eth0")) != 3 {
+		t.Error("the renamed interface of a pod is not found by its index")
 	}
 	l.Report(nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: 2}})
 	set(2, "eth0", "")

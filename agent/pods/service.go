@@ -40,9 +40,9 @@ type Links interface {
 	// Lost has an element when the interface of a pod is gone, and IsLost reports whether one is.
 	Lost() <-chan struct{}
 	IsLost(index uint32) bool
-	// ByAlias returns the index of the interface with a name and an alias for which is returns
-	// true.
-	ByAlias(name string, is func(alias string) bool) uint32
+	// ByAlias returns the index of the interface with an alias for which is returns true, and with
+	// an expected index or a name.
+	ByAlias(expected uint32, name string, is func(alias string) bool) uint32
 	// RangesFree refuses ranges that belong to others; CheckRanges looks at interfaces alone.
 	RangesFree(ranges []netip.Prefix, tunnel string) error
 	CheckRanges(ranges []netip.Prefix, tunnel string) error
