@@ -70,6 +70,7 @@ type Engine struct {
 	tables  map[string]*ebpf.Map   // guarded by mu
 	ifs     []firewall.Interface   // guarded by mu; in order of index
 	synced  bool                   // guarded by mu; ifs is what the kernel has
+	routes  *[]firewall.Route      // guarded by mu; set before the first Load, nil for none
 	links   map[uint32]*attachment // guarded by mu; by interface index
 	// guarded by mu; pinned, but their interfaces are gone
 	defunct []*attachment
@@ -131,7 +132,8 @@ func layoutDir(dir string) string { return filepath.Join(dir, fmt.Sprintf("layou
 
 // Open loads the programs and makes or takes over the maps. It changes nothing: what an earlier
 // engine has pinned stays in force until the first Load, which takes over all of it at once or,
-// when it fails, nothing. Interfaces and tables that are set before come into force with that Load.
+// when it fails, nothing. Interfaces, routes and tables that are set before come into force with
+// that Load.
 func Open(c Config) (*Engine, error) { return openWith(c, (*Engine).loadPrograms) }
 
 // openWith is Open with the function that makes the maps and loads the programs: tests have one

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 
 	"github.com/weirnet/weir/internal/program"
@@ -34,12 +35,12 @@ func (e *Engine) replaceFirst(p *program.Program,
 		return true, err
 	}
 	e.staged = synced
-	return true, errors.Join(err, e.undoTablesLocked(t))
+	return true, errors.Join(err, e.undoTablesLocked(t), e.forgetVerdictsLocked())
 }
 
 // beforeFirstLocked does, when the image is complete, what has to be done before it is in force.
-// What can fail for lack of a resource comes first. The facts about the host, its addresses and
-// NICs, hold under any rules.
+// What can fail for lack of a resource comes first. The facts about the host, its addresses,
+// NICs and routes, hold under any rules.
 func (e *Engine) beforeFirstLocked(t *nextTables) error {
 	if err := e.pinLocked(); err != nil {
 		return err
@@ -54,7 +55,26 @@ func (e *Engine) beforeFirstLocked(t *nextTables) error {
 	if err := e.resumeLocalLocked(); err != nil {
 		return err
 	}
-	return e.putHostLocked(e.ifs, nil, true)
+	if err := e.putHostLocked(e.ifs, nil, true); err != nil || e.routes == nil {
+		return err
+	}
+	return e.putRoutesLocked(*e.routes)
+}
+
+// forgetVerdictsLocked invalidates the verdict caches of the rules in force, also an earlier
+// engine's, after a first Load that may have changed facts about the host and failed.
+func (e *Engine) forgetVerdictsLocked() error {
+	var there weirConfig
+	err := e.objects.Config.Lookup(uint32(0), &there)
+	if err == nil {
+		e.config.Epoch++
+		there.Epoch = e.config.Epoch
+		err = e.objects.Config.Put(uint32(0), &there)
+	}
+	if err != nil {
+		return fmt.Errorf("invalidate the verdict caches: %w", err)
+	}
+	return nil
 }
 
 // afterFirstLocked removes, when the first Program is in force, what is no longer needed.
@@ -63,7 +83,7 @@ func (e *Engine) afterFirstLocked() error {
 		_, ok := interfaceOf(e.ifs, index)
 		return ok
 	})
-	e.synced = err == nil
+	e.synced, e.routes = err == nil, nil
 	errs := []error{err}
 	for _, a := range e.defunct {
 		errs = append(errs, e.detach(a))

@@ -272,6 +272,11 @@ func prune[K any](m *ebpf.Map, wanted func(K) bool) error {
 func (e *Engine) SetRoutes(routes []firewall.Route) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.staged != nil { // the first Load writes them
+		routes = slices.Clone(routes)
+		e.routes = &routes
+		return nil
+	}
 	return errors.Join(e.putRoutesLocked(routes), e.changedLocked())
 }
 

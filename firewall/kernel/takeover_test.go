@@ -391,3 +391,59 @@ func TestInterfacesComeWithTheFirstRules(t *testing.T) {
 	}
 	check("taken over", originStrict)
 }
+
+// TestRoutesComeWithTheFirstRules: routes that an engine gets before its first Load do not change
+// those that the rules in force ask about. A Load that fails after it has written them leaves no
+// verdict cached.
+func TestRoutesComeWithTheFirstRules(t *testing.T) {
+	t.Parallel()
+	g := newPairLab(t, webRules)
+	lan := firewall.Route{Dst: netip.MustParsePrefix("10.0.0.0/24"), Interface: g.index}
+	all := firewall.Route{Dst: netip.MustParsePrefix("0.0.0.0/0"), Interface: g.index}
+	set := func(routes ...firewall.Route) {
+		t.Helper()
+		if err := g.engine.SetRoutes(routes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := func(when string, want int) {
+		t.Helper()
+		now, err := readAll[weirTableKey, weirRoute](g.engine.objects.Routes)
+		if err != nil || len(now) != want {
+			t.Errorf("%s: %d routes, want %d; %v", when, len(now), want, err)
+		}
+	}
+	epoch := func() uint64 {
+		t.Helper()
+		var c weirConfig
+		if err := g.engine.objects.Config.Lookup(uint32(0), &c); err != nil {
+			t.Fatal(err)
+		}
+		return c.Epoch
+	}
+	set(lan)
+	has("after a Load", 1)
+	g.reopen(t)
+	set(lan, all)
+	has("before the first Load of the next engine", 1)
+	images, before := g.engine.objects.Images, epoch()
+	closed, err := images.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	g.engine.objects.Images = closed
+	if err := g.engine.Load(compile(t, webRules)); err == nil {
+		t.Fatal("a load that cannot write passes without an error")
+	}
+	g.engine.objects.Images = images
+	if epoch() == before {
+		t.Error("verdicts from before a load that failed still count")
+	}
+	if err := g.engine.Load(compile(t, webRules)); err != nil {
+		t.Fatal(err)
+	}
+	has("with the first Load", 2)
+	set()
+	has("after it", 0)
+}
