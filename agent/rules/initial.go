@@ -23,6 +23,7 @@ type Initial struct {
 	problem error // the rule file cannot be used; the saved rules are in force instead
 	// what a trial of them returns to; nil for rules that were in force before
 	before *Version
+	base   string           // version of the rule file that before is based on
 	damage *problem.Problem // the saved rules cannot be used; the rule file is in force instead
 }
 
@@ -81,9 +82,9 @@ func (s *savedRules) first(rules string, needed bool) (Initial, error) {
 	set.Begin(s.clock.Now())
 	r.Version = Version{Set: set, Strict: true, Source: rules}
 	r.Denied, r.aside = saved.Strict, kept
-	r.before = &Version{Set: new(rule.Ruleset), Source: "none"}
+	r.before, r.base = &Version{Set: new(rule.Ruleset), Source: "none"}, noFile
 	if kept {
-		r.before = &saved
+		r.before, r.base = &saved, base
 		s.retireBy(s.keepOld)
 	}
 	return r, nil

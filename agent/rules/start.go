@@ -80,6 +80,8 @@ func (m *Manager) try(first Initial, most time.Duration) error {
 		return err
 	}
 	m.beginTrialLocked(first.Source, *first.before, most)
+	// What is saved until they are confirmed, and after a revert, is based on what it was based on.
+	m.trial.base = m.store.setBase(first.base)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 type trial struct {
 	name   string
 	before Version
+	base   string // version of the rule file that is on trial; "" for that of before
 	ends   time.Time
 	timer  *time.Timer
 	file   *newFile      // to write when it is confirmed; may be nil
@@ -137,7 +138,7 @@ func (m *Manager) confirm() error {
 	if m.trial == nil {
 		return errNoTrial
 	}
-	if err := m.saveTrialLocked(m.trial.file); err != nil {
+	if err := m.saveTrialLocked(); err != nil {
 		return fmt.Errorf("%w; save the rules: %w", errTrial{time.Until(m.trial.ends)}, err)
 	}
 	m.endTrialLocked()
@@ -147,11 +148,15 @@ func (m *Manager) confirm() error {
 // saveTrialLocked saves the rules on trial, and writes their rule file, nil for none: both, or
 // neither. What may fail for want of space comes first. If the agent dies in between, the rule file
 // alone is there, and the next start begins with it: the owner has confirmed it.
-func (m *Manager) saveTrialLocked(file *newFile) (err error) {
-	if file == nil {
+func (m *Manager) saveTrialLocked() (err error) {
+	file, next := m.trial.file, m.trial.base
+	if file != nil {
+		next = fileVersion([]byte(file.text))
+	}
+	if next == "" {
 		return m.store.save(m.rules)
 	}
-	base := m.store.setBase(fileVersion([]byte(file.text)))
+	base := m.store.setBase(next)
 	defer func() {
 		if err != nil {
 			m.store.setBase(base)
@@ -160,6 +165,9 @@ func (m *Manager) saveTrialLocked(file *newFile) (err error) {
 	saved, err := m.store.prepare(m.rules)
 	if err != nil {
 		return err
+	}
+	if file == nil {
+		return saved.Commit()
 	}
 	undo, err := file.write()
 	if err != nil {

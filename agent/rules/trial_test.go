@@ -215,3 +215,49 @@ func TestConfirmationThatFailsWritesNoFile(t *testing.T) {
 		}
 	}
 }
+
+// TestBaseOfAStartOnTrial: until the rule file of a start is confirmed, what is saved is based on
+// what the rules before it are based on. So a start after a revert begins with the file again, also
+// where the time of members was noted, or rules were changed, since.
+func TestBaseOfAStartOnTrial(t *testing.T) {
+	b, _, h := newTimedManager(t)
+	must(t, b, "table banned add 192.0.2.1 timeout 1h")
+	const text = "table banned add 192.0.2.7 timeout 1h\nadd 5 allow ip from any to any\n"
+	b.config.Default = filepath.Join(t.TempDir(), "rules")
+	if err := os.WriteFile(b.config.Default, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	begin := func() {
+		t.Helper()
+		b = nextManager(t, b)
+		b.config.Clock, b.store.clock, b.config.Confirm = h.clock(), h.clock(), time.Hour
+		first, err := b.Initial()
+		if err == nil {
+			err = b.Begin(first)
+		}
+		if _, _, on := b.TrialLeft(); err != nil || !on || first.Set.Rules[0].Number != 5 {
+			t.Fatalf("the file is not on trial: %+v, %v", first, err)
+		}
+	}
+	saved := func(when, base string, rules int) {
+		t.Helper()
+		r, file, err := b.store.read()
+		if err != nil || file != base || len(r.Set.Rules) != rules {
+			t.Errorf("%s: %v; saved is\n%s", when, err, savedText(t, b))
+		}
+	}
+	begin()
+	h.up += stampEvery
+	b.expire()
+	saved("the time was noted", noFile, 2)
+	if _, err := b.Revert(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	must(t, b, "add 30 count ip from any to any")
+	saved("changed after a revert", noFile, 3)
+	begin()
+	if _, err := b.Confirm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	saved("confirmed", fileVersion([]byte(text)), 1)
+}
