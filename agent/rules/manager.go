@@ -196,8 +196,13 @@ func (m *Manager) load(next Version, try time.Duration, file *newFile) error {
 // loadFile is load for a new version of the owner's rule file: the rules saved from now on have it
 // as their base.
 func (m *Manager) loadFile(next Version, version string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.replaceableLocked(); err != nil {
+		return err
+	}
 	before := m.store.setBase(version)
-	err := m.load(next, 0, nil)
+	err := m.enforceSavedLocked(next)
 	if err != nil {
 		m.store.setBase(before)
 	}

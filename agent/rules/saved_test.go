@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -249,5 +250,24 @@ func TestHadRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect(c.name, true)
+	}
+}
+
+// TestBaseFollowsTheChange: a new version of the rule file that waits for another change is not yet
+// the base of what that saves.
+func TestBaseFollowsTheChange(t *testing.T) {
+	b, _ := newManager(t)
+	done := make(chan error, 1)
+	b.mu.Lock()
+	go func() {
+		done <- b.loadFile(Version{Set: ruleset(t, "add 5 deny ip from any to any\n")}, "next")
+	}()
+	time.Sleep(100 * time.Millisecond)
+	if base := b.store.version(); base != noFile {
+		t.Errorf("the base is %s while another change is made", base)
+	}
+	b.mu.Unlock()
+	if err := <-done; err != nil || b.store.version() != "next" {
+		t.Errorf("%v; the base is %s", err, b.store.version())
 	}
 }
