@@ -24,8 +24,9 @@ const (
 type association struct {
 	s     *Server
 	c     *client
-	sock  *net.UDPConn
-	peer  netip.Addr // the client's; datagrams from other addresses are dropped
+	raw   syscall.RawConn // the UDP socket
+	peer  netip.Addr      // the client's, no zone; datagrams from other addresses are dropped
+	zone  uint32          // index of the interface of a link-local peer; else 0
 	ctx   context.Context
 	clock *clock
 
@@ -47,7 +48,7 @@ type session struct {
 // associate serves UDP ASSOCIATE.
 func (s *Server) associate(c *client, q *request) {
 	s.stats.associations.Add(1)
-	local, remote := addrOf(c.conn.LocalAddr()), addrOf(c.conn.RemoteAddr())
+	local, remote := addrOf(c.conn.LocalAddr()), addrOf(c.conn.RemoteAddr()).WithZone("")
 	sock, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, 0)))
 	if err != nil {
 		s.stats.failed.Add(1)
@@ -58,9 +59,14 @@ func (s *Server) associate(c *client, q *request) {
 	if !c.attach(sock) {
 		return
 	}
+	raw, err := sock.SyscallConn()
+	if err != nil {
+		c.Close()
+		return
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.attach(closer(cancel))
-	a := &association{s: s, c: c, sock: sock, peer: remote, ctx: ctx,
+	a := &association{s: s, c: c, raw: raw, peer: remote, zone: zoneOf(c.conn), ctx: ctx,
 		clock: newClock(s.IdleTimeout), sessions: map[string]*session{}}
 	// The request may name the port from which the client will send; most clients send 0. With a
 	// port, another user of the client's host cannot take the association over.
@@ -143,12 +149,8 @@ func parseDatagram(b []byte) (q request, payload []byte, err error) {
 // serve reads and forwards the client's datagrams.
 func (a *association) serve() {
 	defer a.c.Close()
-	raw, err := a.sock.SyscallConn()
-	if err != nil {
-		return
-	}
 	for {
-		d, err := receive(raw, 0)
+		d, err := receive(a.raw, 0)
 		if err != nil {
 			return
 		}
@@ -162,7 +164,7 @@ func (a *association) serve() {
 // forward forwards a client's datagram. It reports whether it did.
 func (a *association) forward(d *received) bool {
 	q, payload, err := parseDatagram(d.bytes())
-	if err != nil || !a.fromClient(d.from) || !a.send(&q, payload) {
+	if err != nil || !a.fromClient(d) || !a.send(&q, payload) {
 		return false
 	}
 	a.clock.touch()
@@ -172,15 +174,17 @@ func (a *association) forward(d *received) bool {
 
 // fromClient reports whether a datagram is the client's. The first one shows the client's port, and
 // so does the first one after sessionIdle.
-func (a *association) fromClient(from netip.AddrPort) bool {
+func (a *association) fromClient(d *received) bool {
+	if d.from.Addr() != a.peer || d.zone != a.zone {
+		return false
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	if from.Addr() == a.peer && !a.fixed &&
-		(!a.client.IsValid() || now.Sub(a.lastSeen) > sessionIdle) {
-		a.client = from
+	if !a.fixed && (!a.client.IsValid() || now.Sub(a.lastSeen) > sessionIdle) {
+		a.client = d.from
 	}
-	if from != a.client {
+	if d.from != a.client {
 		return false
 	}
 	a.lastSeen = now
@@ -263,7 +267,7 @@ func (a *association) answers(conn net.Conn, header []byte) {
 		a.mu.Lock()
 		to := a.client
 		a.mu.Unlock()
-		if _, err := a.sock.WriteToUDPAddrPort(d.bytes(), to); err != nil {
+		if err := send(a.raw, d.bytes(), sockaddrOf(to, a.zone)); err != nil {
 			a.s.stats.datagramsDropped.Add(1)
 		} else {
 			a.clock.touch()
