@@ -262,7 +262,7 @@ __noinline int ask_route(struct __sk_buff *skb, struct cpu *c)
 	if (bpf_fib_lookup(skb, fib, sizeof(*fib), 0) != FIB_SUCCESS)
 		return 0;
 	__u32 ifindex = fib->ifindex;
-	if (!bpf_map_lookup_elem(&nics, &ifindex))
+	if (!may_redirect_to(ifindex))
 		return 0;
 	w->ifindex = ifindex;
 	w->mtu = route_mtu(p, fib->tot_len);

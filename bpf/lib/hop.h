@@ -128,7 +128,7 @@ __noinline int check_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	// A packet on its way out is not evaluated again, so the hook of its new interface has to
 	// know the mark. What a rule with states has sent on at ingress matches that rule again
 	// here, already at the right interface.
-	if (p->dir == DIR_OUT && !bpf_map_lookup_elem(&nics, &ifindex)) {
+	if (p->dir == DIR_OUT && !may_redirect_to(ifindex)) {
 		if (ifindex != skb->ifindex || p->second)
 			return drop(skb, c, cf, REASON_NO_HOP);
 		c->walk.fwd = 0;

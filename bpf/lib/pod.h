@@ -21,10 +21,11 @@ struct endpoint {
 		       // ENDPOINT_NETKIT
 };
 
-// A NIC: an interface with Ethernet headers that is not a pod's and whose egress hook is ours, and
-// the addresses that pods are masqueraded with there, 0 if it has none.
+// An interface that is not a pod's and whose egress hook is ours.
 struct nic {
-	struct address four, six;
+	struct address four, six; // that pods are masqueraded with there, 0 if it has none
+	__u32 redirect;		  // it has Ethernet headers: packets may be redirected to it
+	__u32 pad;
 };
 
 // Ports to choose from: the first, and how many.
@@ -138,7 +139,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 65536);
 	__type(key, __u32);
 	__type(value, struct nic);
 } nics SEC(".maps");
@@ -217,6 +218,14 @@ static __always_inline struct endpoint *pod_at(__u64 hi, __u64 lo)
 static __always_inline struct endpoint *endpoint_at(__u32 ifindex)
 {
 	return bpf_map_lookup_elem(&endpoints, &ifindex);
+}
+
+// may_redirect_to: packets may leave by an interface without the stack.
+static __always_inline int may_redirect_to(__u32 ifindex)
+{
+	struct nic *nic = bpf_map_lookup_elem(&nics, &ifindex);
+
+	return nic && nic->redirect;
 }
 
 // limits_of returns the bits of endpoint.limited that keep a packet from the fast path.

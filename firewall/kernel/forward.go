@@ -76,14 +76,14 @@ func (e *Engine) putNICsLocked() error {
 	return nil
 }
 
-// putNICLocked writes whether pods may leave through an interface without the stack, and the
-// addresses that hide them there. They may through one whose egress hook is ours, that has Ethernet
-// headers and is not a pod's.
+// putNICLocked writes the addresses that pods are masqueraded with at an interface that is not a
+// pod's and whose egress hook is ours. Packets may leave by it without the stack if it has Ethernet
+// headers.
 func (e *Engine) putNICLocked(index uint32) error {
 	a := e.links[index]
 	_, pod := e.endpoints[index]
 	old, was := e.nics[index]
-	if a == nil || a.half() || a.framing != ethernet || pod || index == loopback {
+	if a == nil || a.half() || pod || index == loopback {
 		if !was {
 			return nil
 		}
@@ -95,7 +95,8 @@ func (e *Engine) putNICLocked(index uint32) error {
 		return e.putForwardingLocked()
 	}
 	i, _ := interfaceOf(e.ifs, index)
-	now := weirNic{Four: visible(i, netip.Addr.Is4), Six: visible(i, netip.Addr.Is6)}
+	now := weirNic{Four: visible(i, netip.Addr.Is4), Six: visible(i, netip.Addr.Is6),
+		Redirect: bit(a.framing == ethernet)}
 	if was && old == now {
 		return nil
 	}

@@ -769,9 +769,11 @@ type weirNatFragKey struct {
 }
 
 type weirNic struct {
-	_    structs.HostLayout
-	Four weirAddress
-	Six  weirAddress
+	_        structs.HostLayout
+	Four     weirAddress
+	Six      weirAddress
+	Redirect uint32
+	Pad      uint32
 }
 
 type weirOwner struct {
