@@ -164,6 +164,23 @@ static __always_inline void write_sides(struct call *in, struct set *s, __u32 wa
 	}
 }
 
+// succeeds: the flow that the call describes began after the last packet of the entry at a place.
+// So that is a copy of an earlier flow with the same ends, which has ended in the other table. The
+// entry on the wire of a translation does not have the time of each packet: one that belongs to the
+// inner entry at `partner` is current if that one is.
+static __always_inline int succeeds(const struct call *in, __u32 place, struct maybe partner)
+{
+	struct set *s = set_at(place / WAYS);
+	__s64 began = in->side[0].created;
+
+	if (!s)
+		return 0;
+	struct side *low = low_side(s, place), *high = high_side(s, place);
+	if (low->rule == NAT_RULE && holds(partner, partner_of(low)))
+		return 0;
+	return began != low->created && began >= low->last && began >= high->last;
+}
+
 // adopt makes the state that the call with the number `at` describes, with its sides and its rule
 // as they are given, unless there is one. It sets call.place. With call.place set, which is 1 + the
 // place of a translation's other entry, it links the two.
@@ -181,10 +198,15 @@ __noinline int adopt(struct cpu *c, __u32 at)
 	look->key = in->key;
 	look->hashed = 0;
 	key_hash(look, cf, look->key.flow);
-	if (find(c, look, cf))
-		return in->count & ADOPT_MERGE ? ADOPT_FOUND : 0;
-	__u32 flags = in->side[0].flags;
 	struct maybe partner = maybe_from(in->place);
+	if (find(c, look, cf)) {
+		if (!(in->count & ADOPT_MERGE))
+			return 0;
+		if (!succeeds(in, look->place, partner))
+			return ADOPT_FOUND;
+		remove_state(c, look->place, look->tag, GONE_RECYCLED);
+	}
+	__u32 flags = in->side[0].flags;
 	int made = (flags & META_MADE) != 0, half_open = (flags & META_HALF_OPEN) != 0,
 	    translation = in->side[0].rule == NAT_RULE;
 	__u64 hi = off_link(made ? look->key.low_hi : look->key.high_hi);

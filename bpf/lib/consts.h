@@ -541,11 +541,11 @@ enum op {
 };
 
 // What call.count of an adoption says. With ADOPT_MERGE a state that is there already is brought up
-// to what the call describes. With ADOPT_STALE the other table has not seen the latest packets: its
-// numbers are only compared, and the later ones stay. With ADOPT_RESYNC no other copy follows: a
-// state that may have missed packets begins again with the numbers of the next ones. With
-// ADOPT_PARTNER it describes the other entry of the translation that the call before it has made or
-// brought up to date.
+// to what the call describes, and one of an earlier flow with the same ends is replaced. With
+// ADOPT_STALE the other table has not seen the latest packets: its numbers are only compared, and
+// the later ones stay. With ADOPT_RESYNC no other copy follows: a state that may have missed
+// packets begins again with the numbers of the next ones. With ADOPT_PARTNER it describes the other
+// entry of the translation that the call before it has made or brought up to date.
 enum {
 	ADOPT_MERGE = 1,
 	ADOPT_STALE = 2,
