@@ -18,7 +18,7 @@ type shared struct {
 var groups = []group{
 	{`The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map
 		changes, or there is another map.`, "", []shared{
-		{"LAYOUT", "layout", 18, ""},
+		{"LAYOUT", "layout", 19, ""},
 	}},
 	{"The mark of a packet that a rule with fwd gives to a socket of the host.", "", []shared{
 		{"FWD_MARK", "fwdMark", 0x77656972, ""},
