@@ -334,7 +334,14 @@ enum phase {
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes,
 // or there is another map.
 enum {
-	LAYOUT = 18,
+	LAYOUT = 19,
+};
+
+// Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or
+// routing rules for them that the fast path does not know.
+enum stack_use {
+	STACK_NICS = 1, // those between pods and NICs
+	STACK_PODS = 2, // those from one pod to another
 };
 
 // The mark of a packet that a rule with fwd gives to a socket of the host.

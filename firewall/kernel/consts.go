@@ -5,7 +5,14 @@ package kernel
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes,
 // or there is another map.
 const (
-	layout = 18
+	layout = 19
+)
+
+// Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or
+// routing rules for them that the fast path does not know.
+const (
+	stackNICs = 1 // those between pods and NICs
+	stackPods = 2 // those from one pod to another
 )
 
 // The mark of a packet that a rule with fwd gives to a socket of the host.

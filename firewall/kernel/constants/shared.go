@@ -20,6 +20,11 @@ var groups = []group{
 		changes, or there is another map.`, "", []shared{
 		{"LAYOUT", "layout", 19, ""},
 	}},
+	{`Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or
+		routing rules for them that the fast path does not know.`, "stack_use", []shared{
+		{"STACK_NICS", "stackNICs", 1, "those between pods and NICs"},
+		{"STACK_PODS", "stackPods", 2, "those from one pod to another"},
+	}},
 	{"The mark of a packet that a rule with fwd gives to a socket of the host.", "", []shared{
 		{"FWD_MARK", "fwdMark", 0x77656972, ""},
 	}},
