@@ -52,11 +52,9 @@ func (s *Service) Metrics() ([]observe.Metric, error) {
 		all = append(all, observe.NewMetric(observe.Gauge, "weir_store_silent_seconds",
 			"Time since the last message of the store.", *a.SilentSeconds))
 	}
-	if a.StorePercent > 0 {
-		all = append(all, observe.NewMetric(observe.Gauge, "weir_store_full_ratio",
-			"How full the database of the store is, from 0 to 1.", float64(a.StorePercent)/100))
-	}
-	return all, nil
+	return append(all, observe.NewMetric(observe.Gauge, "weir_store_full_ratio",
+		"How full the database of the store is, from 0 to 1; 0 if that is not known.",
+		float64(a.StorePercent)/100)), nil
 }
 
 // nearlyFull is from how many hundredths on a database is a problem: from 80 on, weir-store refuses

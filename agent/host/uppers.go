@@ -32,8 +32,8 @@ func lower(l nl.Link) int {
 	return l.Peer
 }
 
-// Uppers returns the upper devices in a certain order: VLANs, and the bridges, bonds and the like of
-// ports. The list is never changed in place.
+// Uppers returns the upper devices in a certain order: VLANs, and the bridges and bonds of ports.
+// The list is never changed in place.
 func (l *Links) Uppers() []kernel.Upper {
 	l.mu.Lock()
 	defer l.mu.Unlock()

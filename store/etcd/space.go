@@ -145,7 +145,8 @@ func (s *Space) status(ctx context.Context) (*clientv3.StatusResponse, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.full.Store(min(100, now.DbSize*100/max(now.DbSizeQuota, 1)))
+	quota := max(now.DbSizeQuota, 1)
+	s.full.Store(min(100, (now.DbSize*100+quota-1)/quota)) // rounded up: 0 means not known
 	return now, nil
 }
 
