@@ -194,7 +194,7 @@ func TestUpperWithoutHooks(t *testing.T) {
 	u := newOnUpper(t, "link add up0 type bridge", "link set eth0 master up0")
 	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic}}))
 	u.must(exchange(u.host, "192.0.2.2:80"))
-	u.must(u.engine.Detach(u.upper))
+	u.must(u.host.Do(func() error { return u.engine.Detach(u.upper) }))
 	u.refused("without hooks above")
 	u.must(u.host.Do(func() error { _, err := u.engine.Attach(u.upper); return err }))
 	u.must(exchange(u.host, "192.0.2.2:80"))
