@@ -77,22 +77,43 @@ func (g *gateway) nft(args string) string {
 // translation it would send that again, and from its own address.
 func (g *gateway) awaitAcknowledged() {
 	g.t.Helper()
-	nstest.Eventually(g.t, "the server's data is acknowledged", func() bool {
-		waits := false
-		g.must(g.server.Do(func() error {
+	g.awaitSockets(g.server, "the server's data is acknowledged", func(state, queues string) bool {
+		return state != "01" || strings.HasPrefix(queues, "00000000:")
+	})
+}
+
+// awaitClosed does so until all connections between the server and the outside have ended, up to
+// the last acknowledgement.
+func (g *gateway) awaitClosed() {
+	g.t.Helper()
+	for _, n := range []*nstest.Node{g.server, g.outside} {
+		g.awaitSockets(n, "the connections end", func(state, _ string) bool {
+			return state == "0A" || state == "06" // TCP_LISTEN, TCP_TIME_WAIT
+		})
+	}
+}
+
+// awaitSockets waits until all sockets of TCP of a node are as they should be: 01 is the state of
+// established ones.
+func (g *gateway) awaitSockets(n *nstest.Node, what string, fine func(state, queues string) bool) {
+	g.t.Helper()
+	nstest.Eventually(g.t, what, func() bool {
+		all := true
+		g.must(n.Do(func() error {
 			for _, name := range []string{"tcp", "tcp6"} {
 				text, err := os.ReadFile("/proc/thread-self/net/" + name)
 				if err != nil {
 					return err
 				}
-				for line := range strings.Lines(string(text)) {
-					f := strings.Fields(line) // the fourth is the state: 01 is established
-					waits = waits || f[3] == "01" && !strings.HasPrefix(f[4], "00000000:")
+				_, lines, _ := strings.Cut(string(text), "\n") // below the heads of the columns
+				for line := range strings.Lines(lines) {
+					f := strings.Fields(line)
+					all = all && fine(f[3], f[4])
 				}
 			}
 			return nil
 		}))
-		return !waits
+		return all
 	})
 }
 

@@ -148,7 +148,7 @@ func TestBehindAnUplinkWithoutHeaders(t *testing.T) {
 		}
 	}
 	check("settings", 2)
-	g.awaitAcknowledged()
+	g.awaitClosed()
 	g.hide()
 	g.must(g.host.Do(func() error { return g.engine.SetForwards(nil) }))
 	g.must(g.engine.Load(compile(t, "nat 1 config if ppp0 redirect_port tcp 10.0.5.9:80 8080 "+
