@@ -15,6 +15,9 @@ import (
 func TestPortsUsedAgainDuringAMigration(t *testing.T) {
 	t.Parallel()
 	f := newFrames(t, natRules)
+	// the connection that ends lives on until the next engine is loaded, which may take seconds
+	f.engine.config.LifeFin = f.engine.config.LifeEstablished
+	f.must(f.engine.putConfigLocked())
 	f.masquerade(2000, 3000)
 	f.publish(8080, 80)
 	client, caller, server := end(outsideAddr, 30001), end(outsideAddr, 30002), end(outsideAddr, 53)
