@@ -196,11 +196,9 @@ func (h *Hooks) followLocked() error {
 		}
 		h.followed = now
 	}
-	// Before the hooks: those of an upper device that is gone evaluate nothing.
-	if err := h.followUppers(); err != nil {
-		h.config.Links.keepRemade(remade)
-		return err
-	}
+	// Before the hooks, which the engine may have taken over. If it fails, lower devices evaluate
+	// what leaves by both.
+	err := h.followUppers()
 	h.reattach(remade)
 	for _, i := range changed {
 		if t := h.config.Tunnel; !isPod(i) && !t.Owns(i.Name) && !t.Hooked(i.Name) &&
@@ -208,7 +206,7 @@ func (h *Hooks) followLocked() error {
 			h.came = append(h.came, i.Name)
 		}
 	}
-	return h.attach(changed, gone)
+	return errors.Join(err, h.attach(changed, gone))
 }
 
 // followUppers passes the upper devices to the engine, if they have changed.

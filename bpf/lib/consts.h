@@ -334,7 +334,7 @@ enum phase {
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes,
 // or there is another map.
 enum {
-	LAYOUT = 19,
+	LAYOUT = 20,
 };
 
 // Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or

@@ -29,8 +29,10 @@ enum { HEAD_WORDS = 6 };
 struct passed {
 	__u32 at;	// where it was evaluated
 	__u32 below;	// the last lower device that let it leave
+	__u32 from;	// the interface that it came in by, 0 for none
 	__u32 len;	// 0: nothing
-	__u32 segments; // the kernel may make segments of it
+	__u32 segments; // how many the kernel may still make of it
+	__u32 pad;
 	__u64 head[HEAD_WORDS];
 };
 
@@ -61,7 +63,9 @@ __noinline int note_passed(struct __sk_buff *skb, __u32 dir)
 		return 0;
 	__builtin_memset(l, 0, sizeof(*l));
 	l->at = skb->ifindex;
-	l->segments = skb->gso_size;
+	l->from = skb->ingress_ifindex;
+	if (skb->gso_size)
+		l->segments = skb->len / skb->gso_size + 1;
 	read_head(skb, l);
 	return 0;
 }
@@ -82,29 +86,42 @@ static __always_inline int is_upper(__u32 lower, __u32 upper)
 	return bpf_map_lookup_elem(&uppers, &k) != NULL;
 }
 
-// has_passed reports whether the frame has just been let pass at an upper device of this interface,
-// when it leaves, or at a lower one, when it comes in. Between the hooks the kernel stays on a CPU
-// and processes nothing else there (softirqs are off). If the upper device has a queue, or packet
-// steering, it is another frame that was noted.
-__noinline int has_passed(struct __sk_buff *skb, __u32 dir)
+// same_frame reports whether a frame is the one that was noted. Only what leaves is one of its
+// segments.
+static __always_inline int same_frame(struct __sk_buff *skb, struct passed *l, __u32 dir)
 {
-	__u32 key = dir & 1;
-	struct passed *l = bpf_map_lookup_elem(&passed, &key), now = {};
+	struct passed now = {};
 
-	if (!l || !l->len)
-		return 0;
 	read_head(skb, &now);
 	int whole = l->len == now.len, six = (__u8)l->head[0] >> 4 == 6;
-	if (!now.len || (!whole && !l->segments))
+	if (!now.len || (!whole && (dir == DIR_IN || !l->segments)))
 		return 0;
 	for (int i = 0; i < HEAD_WORDS; i++) {
 		if ((l->head[i] ^ now.head[i]) & (whole ? ~0ULL : head_mask(six, i)))
 			return 0;
 	}
+	return 1;
+}
+
+// has_passed reports whether the frame has just been let pass at an upper device of this interface,
+// when it leaves, or at a lower one, when it comes in. Between the hooks the kernel stays on a CPU
+// and processes nothing else there (softirqs are off). If the upper device has a queue, or packet
+// steering, it is another frame that was noted. What leaves has the same origin: a guest of a
+// bridge may send what the host has sent.
+__noinline int has_passed(struct __sk_buff *skb, __u32 dir)
+{
+	__u32 key = dir & 1;
+	struct passed *l = bpf_map_lookup_elem(&passed, &key);
+
+	if (!l || !l->len || !same_frame(skb, l, dir))
+		return 0;
 	if (dir == DIR_IN)
 		return is_upper(l->at, skb->ifindex);
-	if (!is_upper(skb->ifindex, l->at) && !is_upper(skb->ifindex, l->below))
+	if (l->from != skb->ingress_ifindex ||
+	    (!is_upper(skb->ifindex, l->at) && !is_upper(skb->ifindex, l->below)))
 		return 0;
+	if (l->len != skb->len)
+		l->segments--;
 	l->below = skb->ifindex;
 	return 1;
 }

@@ -5,7 +5,7 @@ package kernel
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes,
 // or there is another map.
 const (
-	layout = 19
+	layout = 20
 )
 
 // Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or

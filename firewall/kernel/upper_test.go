@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"net"
 	"strings"
@@ -8,10 +9,14 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // upperRules let the host send by the upper device alone: what is evaluated at the NIC, too, is
@@ -233,6 +238,61 @@ func TestUpperPassesNothingElse(t *testing.T) {
 	})
 	if tryExchange(guest, "192.0.2.2:80") == nil {
 		t.Error("a guest of the bridge reaches the outside although no rule allows it")
+	}
+}
+
+// TestUpperRecognises: a lower device lets pass the frame that was let pass above it, with the same
+// origin, and no more segments than the kernel makes of it.
+func TestUpperRecognises(t *testing.T) {
+	u := newOnUpper(t, "link add up0 type bridge", "link set eth0 master up0")
+	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic}}))
+	u.must(u.engine.Load(compile(t, "add allow ip from me to any out xmit up0\n"+
+		"add deny ip from any to any\n")))
+	segment := func(port uint16, seq uint32, n int) []byte {
+		b := enginetest.Packet(t, build.IPv4{Src: hostAddr, Dst: outsideAddr},
+			build.TCP{SrcPort: port, DstPort: 80, Seq: seq, Flags: packet.FlagACK},
+			build.Data(make([]byte, n)))
+		return append(append(make([]byte, 12), 8, 0), b...)
+	}
+	leaves := func(at, from uint32, gso int, frame []byte) bool {
+		t.Helper()
+		context := make([]byte, 192) // struct __sk_buff
+		binary.NativeEndian.PutUint32(context[36:], from)
+		binary.NativeEndian.PutUint32(context[40:], at)
+		binary.NativeEndian.PutUint32(context[176:], uint32(gso))
+		var code uint32
+		run := func() (err error) {
+			code, err = u.engine.objects.WeirOut.Run(&ebpf.RunOptions{Data: frame, Context: context,
+				DataOut: make([]byte, len(frame)+64)})
+			return err
+		}
+		u.must(u.host.Do(func() error { return onFirstCPU(run) }))
+		return int32(code) == wentUp
+	}
+	for _, step := range []struct {
+		what     string
+		at, from uint32
+		gso      int
+		frame    []byte
+		want     bool
+	}{
+		{"a frame below, before any", u.nic, 0, 0, segment(1000, 1, 10), false},
+		{"a frame above", u.upper, 0, 0, segment(1000, 1, 10), true},
+		{"the same below", u.nic, 0, 0, segment(1000, 1, 10), true},
+		{"a longer one", u.nic, 0, 0, segment(1000, 1, 11), false},
+		{"another sequence number", u.nic, 0, 0, segment(1000, 2, 10), false},
+		{"another origin", u.nic, u.upper + 1, 0, segment(1000, 1, 10), false},
+		{"three segments in one", u.upper, 0, 1000, segment(1000, 1, 2500), true},
+		{"of another connection", u.nic, 0, 0, segment(1001, 1, 1000), false},
+		{"of another origin", u.nic, u.upper + 1, 0, segment(1000, 1, 1000), false},
+		{"the first", u.nic, 0, 0, segment(1000, 1, 1000), true},
+		{"the second", u.nic, 0, 0, segment(1000, 1001, 1000), true},
+		{"the third", u.nic, 0, 0, segment(1000, 2001, 500), true},
+		{"a fourth", u.nic, 0, 0, segment(1000, 2501, 500), false},
+	} {
+		if got := leaves(step.at, step.from, step.gso, step.frame); got != step.want {
+			t.Errorf("%s: it leaves: %v", step.what, got)
+		}
 	}
 }
 

@@ -788,8 +788,10 @@ type weirPassed struct {
 	_        structs.HostLayout
 	At       uint32
 	Below    uint32
+	From     uint32
 	Len      uint32
 	Segments uint32
+	Pad      uint32
 	Head     [6]uint64
 }
 

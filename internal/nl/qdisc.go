@@ -28,23 +28,6 @@ func (c *Conn) LinksWithQdisc() ([]int, error) {
 	return all, nil
 }
 
-// LinksWithFilters lists the links that have a queueing discipline which only holds tc filters.
-func (c *Conn) LinksWithFilters() (map[int]bool, error) {
-	list, err := read("list queueing disciplines", func() ([]netlink.Qdisc, error) {
-		return c.h.QdiscList(nil)
-	})
-	if err != nil {
-		return nil, err
-	}
-	links := map[int]bool{}
-	for _, q := range list {
-		if kind := q.Type(); kind == "clsact" || kind == "ingress" {
-			links[q.Attrs().LinkIndex] = true
-		}
-	}
-	return links, nil
-}
-
 // WatchQdiscs calls changed once at the beginning and then whenever queueing disciplines or filters
 // in the namespace of the calling thread may have changed, at most about twenty times a second,
 // until ctx ends.

@@ -18,7 +18,7 @@ type shared struct {
 var groups = []group{
 	{`The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map
 		changes, or there is another map.`, "", []shared{
-		{"LAYOUT", "layout", 19, ""},
+		{"LAYOUT", "layout", 20, ""},
 	}},
 	{`Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or
 		routing rules for them that the fast path does not know.`, "stack_use", []shared{
