@@ -292,7 +292,7 @@ enum {
 	DIR_BLOCK = 1 << 31,
 };
 
-// How many ranges of ports there are to choose from, internal/forward.
+// The most ranges of ports for translations, internal/forward.
 enum {
 	MAX_PORT_SPANS = 8,
 };
@@ -331,14 +331,14 @@ enum phase {
 	PHASE_ANSWERED = 5,
 };
 
-// The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes,
-// or there is another map.
+// The version of the layout of all pinned maps. Raise it when the meaning of a byte in a pinned map
+// changes, or when a map is added.
 enum {
 	LAYOUT = 20,
 };
 
 // Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or
-// routing rules for them that the fast path does not know.
+// routing rules that only the stack applies.
 enum stack_use {
 	STACK_NICS = 1, // those between pods and NICs
 	STACK_PODS = 2, // those from one pod to another
@@ -355,7 +355,7 @@ enum {
 	FIRST_CODES = 1,
 };
 
-// A block of words: what the summary of a vector has a bit for.
+// Words of a block. The summary of a vector has one bit for each block.
 enum {
 	BLOCK = 8,
 };
@@ -367,7 +367,7 @@ enum need {
 	NEED_STATES = 4,
 };
 
-// Bits of header.reads: what rules may ask about and often do not.
+// Bits of header.reads: fields that the rules test.
 enum read {
 	READ_SRC = 1,
 	READ_SPORT = 2,
@@ -387,21 +387,21 @@ enum code_flag {
 	CODE_PIPE = 128, // arg is the index of the pipe
 };
 
-// Where the parts of config.current lie.
+// The parts of config.current: a mask, and two shifts.
 enum {
 	CURRENT_SLOT = 255,
 	CURRENT_FAST_FLOW = 8,
 	CURRENT_READS = 24,
 };
 
-// What is known of a network: a route, by its prefix.
+// Flags of a route in the trie of routes.
 enum {
 	ROUTE_BLACKHOLE = 1,
 	ROUTE_DEFAULT = 2,
 };
 
-// Bits of iface.dhcp: the host may have a client there, that is, it is not a pod's; it has no IPv4
-// address yet; and it is the tunnel to other nodes.
+// Bits of iface.dhcp. The host may have a DHCP client there: the interface is not a pod's. It has
+// no IPv4 address yet. It is the tunnel to other nodes.
 enum dhcp_use {
 	DHCP_CLIENT = 1,
 	DHCP_NO_ADDRESS = 2,
@@ -413,9 +413,9 @@ enum {
 	WAYS = 8,
 };
 
-// What the low bits of a tag say. A free entry may be used from the tick in its upper bits on: from
-// the beginning, if it was never used. Look-ups find one that is moving, but only the CPU that
-// moves it may remove it or change what it counts as.
+// The state of an entry, in the low bits of its tag. A free entry may be used from the tick in the
+// upper bits on; the tick of one that was never used is 0. Look-ups find an entry that is moving,
+// but only the CPU that moves it may remove it or change how it is counted.
 enum tag_state {
 	TAG_FREE = 0,
 	TAG_CLAIMED = 1,
@@ -449,12 +449,13 @@ enum meta {
 	META_BEHIND = 1 << 31, // of liberal states: a copy, which may have missed packets
 };
 
-// Translations lie among the states, under a flow id of their own. A translation's inner entry has
-// in track of its high side the phase of the flow that it was in when the last packet passed, above
-// it 1 + the place of the pod that it counts for, 0 for none, and above that 1 + the place of the
-// backend of a service, whether its connection is the first of its part of the flows, and whether
-// the backend has answered. Its last packet is that of its low side. The low sides of both entries
-// have the place of the other.
+// Translations are entries of the state table with the flow id NAT_FLOW. side.track of the high
+// side of the inner entry holds, from the low bits up: the phase of the flow at its last packet
+// (NAT_PHASE); 1 + the place of the pod whose limit it counts against, 0 for none (NAT_POD); 1 +
+// the place of the backend of a service, 0 for none (NAT_BACKEND); whether it is the first
+// connection of its part of the flows (NAT_DRAWN); whether the backend has answered (NAT_ANSWERED).
+// side.last of its low side is the time of the last packet. The low side of each entry holds the
+// place of the other entry.
 enum {
 	NAT_FLOW = 255,
 	NAT_PHASE = 7,
@@ -466,7 +467,7 @@ enum {
 	NAT_ANSWERED = 1 << 31,
 };
 
-// What a published port leads to, published.kind.
+// The kind of target of a published port, published.kind.
 enum leads {
 	TO_POD = 0,
 	TO_OTHER = 1, // any address that the stack routes to
@@ -474,8 +475,8 @@ enum leads {
 	TO_NAT_RULE = 3, // as TO_OTHER, by a rule with nat, number << 16 in port
 };
 
-// Services: how many backends one has, in how many equal parts its flows are divided, and how many
-// backends count in all.
+// Limits of services: the backends of one service, the parts into which its flows are divided, and
+// the backends of all services together.
 enum {
 	MAX_BACKENDS = 128, // a power of two
 	SERVICE_SLOTS = 256, // a power of two
@@ -483,28 +484,28 @@ enum {
 	SERVICE_SEEDS = 10, // as hash5 takes
 };
 
-// The scale of windows whose option was not seen: the largest, RFC 7323 2.3.
+// The window scale if the option was not seen: the largest, RFC 7323 2.3.
 enum {
 	LOOSE_SCALE = 14,
 };
 
-// Modes of SYN cookies. They begin when half-open states fill 1/COOKIES_FROM of their limit. They
-// end when these, and the unredeemed cookies as if they were states, fill less than 1/COOKIES_TO.
-// Cookies sent before may be redeemed for another two minutes.
+// Modes of SYN cookies. COOKIES_ON begins when half-open states fill 1/COOKIES_FROM of their limit.
+// It ends when half-open states and unredeemed cookies together fill less than 1/COOKIES_TO. Then
+// cookies that were sent may be redeemed for two minutes (COOKIES_ENDING).
 enum cookies_mode {
 	COOKIES_OFF = 0,
 	COOKIES_ON = 1,
-	COOKIES_GOING = 2,
+	COOKIES_ENDING = 2,
 };
 
-// Bits of config.cookies. With COOKIE_STAMPS the stack has time stamps, SACK and window scaling.
+// Bits of config.cookies. COOKIE_STAMPS: the stack uses timestamps, SACK and window scaling.
 enum cookie_use {
 	COOKIE_USE = 1,
 	COOKIE_STAMPS = 2,
 };
 
-// Kinds of events for the agent alone, besides enum event_kind: a captured packet, a request to
-// probe both ends of an idle TCP connection. Subscribers never see them.
+// Kinds of events besides enum event_kind, for the agent only: a captured packet, and a request to
+// probe both ends of an idle TCP connection. Subscribers do not get them.
 enum {
 	EVENT_PACKET = 30,
 	EVENT_PROBE = 31,
@@ -521,14 +522,14 @@ enum {
 	MASK_SOURCE = 1,
 	MASK_EXCEPT = 2,
 	MASK_BEHIND = 4, // sources of others than pods
-	MASK_NEAR = 8, // destinations for which those stay
-	MASK_KEEP = 16, // ports and ids stay
+	MASK_NEAR = 8, // destinations to which those are not translated
+	MASK_KEEP = 16, // ports and ids are not translated
 	MASK_UNREG = 32, // of rules with nat: sources of RFC 1918 only
 	MASK_UNREG_CGN = 64, // and of RFC 6598
 };
 
-// In forwarding.masquerade: some addresses have all ports and protocols of another one; rules have
-// nat.
+// Bits of forwarding.masquerade. MASQUERADE_WHOLE: all ports and protocols of some addresses are
+// translated to another address. MASQUERADE_NAT_RULE: there are rules with nat.
 enum {
 	MASQUERADE_WHOLE = 2,
 	MASQUERADE_NAT_RULE = 4,
@@ -547,12 +548,12 @@ enum op {
 	OP_ADOPT_MANY = 9,
 };
 
-// What call.count of an adoption says. With ADOPT_MERGE a state that is there already is brought up
-// to what the call describes, and one of an earlier flow with the same ends is replaced. With
-// ADOPT_STALE the other table has not seen the latest packets: its numbers are only compared, and
-// the later ones stay. With ADOPT_RESYNC no other copy follows: a state that may have missed
-// packets begins again with the numbers of the next ones. With ADOPT_PARTNER it describes the other
-// entry of the translation that the call before it has made or brought up to date.
+// Bits of call.count of an adoption. ADOPT_MERGE: if the state exists, it is updated from the call;
+// a state of an earlier flow with the same ends is replaced. ADOPT_STALE: the table that the copy
+// comes from has not seen the latest packets, so the later numbers of the two are kept.
+// ADOPT_RESYNC: this is the last copy; a state that may have missed packets takes its numbers from
+// the next ones. ADOPT_PARTNER: the call describes the other entry of the translation that the
+// previous call has made or updated.
 enum {
 	ADOPT_MERGE = 1,
 	ADOPT_STALE = 2,
@@ -560,14 +561,14 @@ enum {
 	ADOPT_PARTNER = 8,
 };
 
-// How many states OP_ADOPT_MANY adopts at most. Since Linux 6.3 no softirq interrupts it, and
-// packets of its CPU wait for it: some 50 microseconds.
+// The most states that one OP_ADOPT_MANY adopts. Since Linux 6.3 no softirq interrupts it, so
+// packets of its CPU wait for it, about 50 microseconds.
 enum {
 	ADOPT_BATCH = 64,
 };
 
-// What an adoption returns: the state was made, or it was there and had missed packets that the
-// call's sides have seen. ADOPT_FOUND stays in the program, see adopt.h.
+// The result of an adoption: the state was made; it existed and had missed packets that the sides
+// in the call have seen; it existed (only inside the program, see adopt.h).
 enum {
 	ADOPT_MADE = 1,
 	ADOPT_BEHIND = 2,

@@ -254,15 +254,15 @@ static __always_inline void end_cookies(struct config *cf, __s64 now)
 	struct gauge *g = gauges_now();
 	if (!g || g->cookies == COOKIES_OFF)
 		return;
-	if (g->cookies == COOKIES_GOING) {
+	if (g->cookies == COOKIES_ENDING) {
 		if (now > g->cookies_until)
-			__sync_val_compare_and_swap(&g->cookies, COOKIES_GOING, COOKIES_OFF);
+			__sync_val_compare_and_swap(&g->cookies, COOKIES_ENDING, COOKIES_OFF);
 		return;
 	}
 	if (cf->cookies & COOKIE_USE && need_cookies(cf, g, now))
 		return;
 	g->cookies_until = now + COOKIE_LIFE;
-	__sync_val_compare_and_swap(&g->cookies, COOKIES_ON, COOKIES_GOING);
+	__sync_val_compare_and_swap(&g->cookies, COOKIES_ON, COOKIES_ENDING);
 }
 
 // check_clock corrects our own reading of the clock. The count of ticks advances a little before

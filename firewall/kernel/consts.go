@@ -2,14 +2,14 @@
 
 package kernel
 
-// The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes,
-// or there is another map.
+// The version of the layout of all pinned maps. Raise it when the meaning of a byte in a pinned map
+// changes, or when a map is added.
 const (
 	layout = 20
 )
 
 // Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or
-// routing rules for them that the fast path does not know.
+// routing rules that only the stack applies.
 const (
 	stackNICs = 1 // those between pods and NICs
 	stackPods = 2 // those from one pod to another
@@ -26,7 +26,7 @@ const (
 	firstCodes = 1
 )
 
-// A block of words: what the summary of a vector has a bit for.
+// Words of a block. The summary of a vector has one bit for each block.
 const (
 	block = 8
 )
@@ -38,7 +38,7 @@ const (
 	needStates = 4
 )
 
-// Bits of header.reads: what rules may ask about and often do not.
+// Bits of header.reads: fields that the rules test.
 const (
 	readSrc   = 1
 	readSport = 2
@@ -57,21 +57,21 @@ const (
 	codePipe     = 128 // arg is the index of the pipe
 )
 
-// Where the parts of config.current lie.
+// The parts of config.current: a mask, and two shifts.
 const (
 	currentSlot     = 255
 	currentFastFlow = 8
 	currentReads    = 24
 )
 
-// What is known of a network: a route, by its prefix.
+// Flags of a route in the trie of routes.
 const (
 	routeBlackhole = 1
 	routeDefault   = 2
 )
 
-// Bits of iface.dhcp: the host may have a client there, that is, it is not a pod's; it has no IPv4
-// address yet; and it is the tunnel to other nodes.
+// Bits of iface.dhcp. The host may have a DHCP client there: the interface is not a pod's. It has
+// no IPv4 address yet. It is the tunnel to other nodes.
 const (
 	dhcpClient    = 1
 	dhcpNoAddress = 2
@@ -83,9 +83,9 @@ const (
 	ways = 8
 )
 
-// What the low bits of a tag say. A free entry may be used from the tick in its upper bits on: from
-// the beginning, if it was never used. Look-ups find one that is moving, but only the CPU that
-// moves it may remove it or change what it counts as.
+// The state of an entry, in the low bits of its tag. A free entry may be used from the tick in the
+// upper bits on; the tick of one that was never used is 0. Look-ups find an entry that is moving,
+// but only the CPU that moves it may remove it or change how it is counted.
 const (
 	tagLive     = 3
 	tagMask     = 3
@@ -110,18 +110,19 @@ const (
 	metaBehind   = 1 << 31 // of liberal states: a copy, which may have missed packets
 )
 
-// Translations lie among the states, under a flow id of their own. A translation's inner entry has
-// in track of its high side the phase of the flow that it was in when the last packet passed, above
-// it 1 + the place of the pod that it counts for, 0 for none, and above that 1 + the place of the
-// backend of a service, whether its connection is the first of its part of the flows, and whether
-// the backend has answered. Its last packet is that of its low side. The low sides of both entries
-// have the place of the other.
+// Translations are entries of the state table with the flow id NAT_FLOW. side.track of the high
+// side of the inner entry holds, from the low bits up: the phase of the flow at its last packet
+// (NAT_PHASE); 1 + the place of the pod whose limit it counts against, 0 for none (NAT_POD); 1 +
+// the place of the backend of a service, 0 for none (NAT_BACKEND); whether it is the first
+// connection of its part of the flows (NAT_DRAWN); whether the backend has answered (NAT_ANSWERED).
+// side.last of its low side is the time of the last packet. The low side of each entry holds the
+// place of the other entry.
 const (
 	natFlow  = 255
 	natPhase = 7
 )
 
-// What a published port leads to, published.kind.
+// The kind of target of a published port, published.kind.
 const (
 	toPod     = 0
 	toOther   = 1 // any address that the stack routes to
@@ -129,34 +130,34 @@ const (
 	toNATRule = 3 // as TO_OTHER, by a rule with nat, number << 16 in port
 )
 
-// Services: how many backends one has, in how many equal parts its flows are divided, and how many
-// backends count in all.
+// Limits of services: the backends of one service, the parts into which its flows are divided, and
+// the backends of all services together.
 const (
 	maxBackends   = 128 // a power of two
 	serviceSlots  = 256 // a power of two
 	backendPlaces = 4096
 )
 
-// The scale of windows whose option was not seen: the largest, RFC 7323 2.3.
+// The window scale if the option was not seen: the largest, RFC 7323 2.3.
 const (
 	looseScale = 14
 )
 
-// Modes of SYN cookies. They begin when half-open states fill 1/COOKIES_FROM of their limit. They
-// end when these, and the unredeemed cookies as if they were states, fill less than 1/COOKIES_TO.
-// Cookies sent before may be redeemed for another two minutes.
+// Modes of SYN cookies. COOKIES_ON begins when half-open states fill 1/COOKIES_FROM of their limit.
+// It ends when half-open states and unredeemed cookies together fill less than 1/COOKIES_TO. Then
+// cookies that were sent may be redeemed for two minutes (COOKIES_ENDING).
 const (
 	cookiesOn = 1
 )
 
-// Bits of config.cookies. With COOKIE_STAMPS the stack has time stamps, SACK and window scaling.
+// Bits of config.cookies. COOKIE_STAMPS: the stack uses timestamps, SACK and window scaling.
 const (
 	cookieUse    = 1
 	cookieStamps = 2
 )
 
-// Kinds of events for the agent alone, besides enum event_kind: a captured packet, a request to
-// probe both ends of an idle TCP connection. Subscribers never see them.
+// Kinds of events besides enum event_kind, for the agent only: a captured packet, and a request to
+// probe both ends of an idle TCP connection. Subscribers do not get them.
 const (
 	eventPacket = 30
 	eventProbe  = 31
@@ -173,14 +174,14 @@ const (
 	maskSource   = 1
 	maskExcept   = 2
 	maskBehind   = 4  // sources of others than pods
-	maskNear     = 8  // destinations for which those stay
-	maskKeep     = 16 // ports and ids stay
+	maskNear     = 8  // destinations to which those are not translated
+	maskKeep     = 16 // ports and ids are not translated
 	maskUnreg    = 32 // of rules with nat: sources of RFC 1918 only
 	maskUnregCGN = 64 // and of RFC 6598
 )
 
-// In forwarding.masquerade: some addresses have all ports and protocols of another one; rules have
-// nat.
+// Bits of forwarding.masquerade. MASQUERADE_WHOLE: all ports and protocols of some addresses are
+// translated to another address. MASQUERADE_NAT_RULE: there are rules with nat.
 const (
 	masqueradeWhole   = 2
 	masqueradeNATRule = 4
@@ -199,12 +200,12 @@ const (
 	opAdoptMany = 9
 )
 
-// What call.count of an adoption says. With ADOPT_MERGE a state that is there already is brought up
-// to what the call describes, and one of an earlier flow with the same ends is replaced. With
-// ADOPT_STALE the other table has not seen the latest packets: its numbers are only compared, and
-// the later ones stay. With ADOPT_RESYNC no other copy follows: a state that may have missed
-// packets begins again with the numbers of the next ones. With ADOPT_PARTNER it describes the other
-// entry of the translation that the call before it has made or brought up to date.
+// Bits of call.count of an adoption. ADOPT_MERGE: if the state exists, it is updated from the call;
+// a state of an earlier flow with the same ends is replaced. ADOPT_STALE: the table that the copy
+// comes from has not seen the latest packets, so the later numbers of the two are kept.
+// ADOPT_RESYNC: this is the last copy; a state that may have missed packets takes its numbers from
+// the next ones. ADOPT_PARTNER: the call describes the other entry of the translation that the
+// previous call has made or updated.
 const (
 	adoptMerge   = 1
 	adoptStale   = 2
@@ -212,14 +213,14 @@ const (
 	adoptPartner = 8
 )
 
-// How many states OP_ADOPT_MANY adopts at most. Since Linux 6.3 no softirq interrupts it, and
-// packets of its CPU wait for it: some 50 microseconds.
+// The most states that one OP_ADOPT_MANY adopts. Since Linux 6.3 no softirq interrupts it, so
+// packets of its CPU wait for it, about 50 microseconds.
 const (
 	adoptBatch = 64
 )
 
-// What an adoption returns: the state was made, or it was there and had missed packets that the
-// call's sides have seen. ADOPT_FOUND stays in the program, see adopt.h.
+// The result of an adoption: the state was made; it existed and had missed packets that the sides
+// in the call have seen; it existed (only inside the program, see adopt.h).
 const (
 	adoptMade   = 1
 	adoptBehind = 2

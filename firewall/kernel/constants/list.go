@@ -21,7 +21,7 @@ type constant struct {
 	value int64
 }
 
-// enums are what packages of Go and the programs call by different names.
+// enums are the constants of Go packages that the programs use by other names.
 var enums = []enum{
 	{"packet.Proto.", "proto", []constant{
 		{"PROTO_HOPBYHOP", int64(packet.ProtoHopByHop)},
@@ -268,7 +268,7 @@ var enums = []enum{
 		{"ANY_FLOW", int64(program.AnyFlow)},
 		{"DIR_BLOCK", int64(program.DirBlock)},
 	}},
-	{"How many ranges of ports there are to choose from, internal/forward.", "", []constant{
+	{"The most ranges of ports for translations, internal/forward.", "", []constant{
 		{"MAX_PORT_SPANS", int64(forward.MaxPortRanges)},
 	}},
 	{"flow.SideFlags.", "side_flag", []constant{

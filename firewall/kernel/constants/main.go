@@ -71,7 +71,7 @@ func goFile(groups []group) []byte {
 	return b.Bytes()
 }
 
-// literal returns a number as one writes it: a high bit as a shift.
+// literal returns a number as C and Go text: bits from 16 up as a shift.
 func literal(n int64) string {
 	for shift := 16; shift < 32; shift++ {
 		if n == 1<<shift {
