@@ -194,6 +194,44 @@ func TestPlainBytesAreCounted(t *testing.T) {
 	}
 }
 
+// TestAnswerBeforeTheEndOfABody: a server may answer before it has the whole request. The client
+// gets the answer at once, and the server gets the rest.
+func TestAnswerBeforeTheEndOfABody(t *testing.T) {
+	const half = 1 << 15
+	rest := make(chan int64, 1)
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).EnableFullDuplex()
+		io.CopyN(io.Discard, r.Body, half)
+		w.Write(make([]byte, 1<<20))
+		n, _ := io.Copy(io.Discard, r.Body)
+		rest <- n
+	}))
+	defer origin.Close()
+	c, err := net.Dial("tcp", start(t, &Server{}, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	fmt.Fprintf(c, "POST %s/ HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", origin.URL, 2*half)
+	c.Write(make([]byte, half))
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatalf("no answer before the end of the request: %v", err)
+	}
+	defer resp.Body.Close()
+	if n, err := io.CopyN(io.Discard, resp.Body, 1<<20); err != nil {
+		t.Fatalf("%d bytes of the answer, then %v", n, err)
+	}
+	c.Write(make([]byte, half))
+	if n := <-rest; n != half {
+		t.Errorf("the server got %d bytes of the rest", n)
+	}
+	if n, err := io.Copy(io.Discard, resp.Body); n != 0 || err != nil {
+		t.Errorf("%d bytes more, %v", n, err)
+	}
+}
+
 // trickle is a connection whose writes take at most each bytes and then time out.
 type trickle struct {
 	net.Conn
