@@ -81,11 +81,12 @@ func TestFullOfHistory(t *testing.T) {
 }
 
 // TestHistoryBeforeItIsFull: a database that is half full drops the history that is older than a
-// minute, and gives the space back.
+// minute, and gives the space back. The test continues to write: pages that etcd frees can bring
+// the database below a half, and then nothing is done.
 func TestHistoryBeforeItIsFull(t *testing.T) {
 	d, s := smallMember(t)
 	value := bytes.Repeat([]byte("0123456789abcdef"), 32<<10)
-	for s.Full() < 60 { // etcd writes in batches, and tells its size after them
+	write := func() {
 		_, err := d.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: "one", Value: value}}})
 		if err == nil {
 			_, err = s.status(t.Context())
@@ -94,10 +95,13 @@ func TestHistoryBeforeItIsFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Look(t.Context()); err != nil {
-		t.Fatal(err)
+	for s.Full() < 60 { // etcd writes in batches, and tells its size after them
+		write()
 	}
 	storetest.Eventually(t, "there is space again", func() bool {
+		if s.Full() < 50 {
+			write()
+		}
 		s.at = s.at.Add(-time.Minute)
 		if err := s.Look(t.Context()); err != nil {
 			t.Fatal(err)
