@@ -268,11 +268,17 @@ func TestBlackHoleOverIPv6(t *testing.T) {
 			download(t, a, b, 3<<20, nil)
 			download(t, b, a, 3<<20, nil)
 			for s, other := range map[*side]*side{a: b, b: a} {
-				out, err := s.Command("ip", "route", "show", other.addr).CombinedOutput()
-				if mtu, _ := s.dev.tun.MTU(); err != nil || mtu != DefaultMTU ||
-					!strings.Contains(string(out), fmt.Sprintf("mtu %d", c.want)) {
-					t.Errorf("%s: the interface has MTU %d, the route to the peer is %s, want %d; "+
-						"%v", s, mtu, out, c.want, err)
+				// The kernel fragments before the route is set.
+				want := fmt.Sprintf("mtu %d", c.want)
+				nstest.Eventually(t, fmt.Sprintf("the route of %s has %s", s, want), func() bool {
+					out, err := s.Command("ip", "route", "show", other.addr).CombinedOutput()
+					if err != nil {
+						t.Fatalf("%v: %s", err, out)
+					}
+					return strings.Contains(string(out), want)
+				})
+				if mtu, _ := s.dev.tun.MTU(); mtu != DefaultMTU {
+					t.Errorf("%s: the interface has MTU %d", s, mtu)
 				}
 			}
 			echo(t, a, b, 100, c.want-28, 5000)
