@@ -130,8 +130,7 @@ func (c *chaos) joinHost() {
 			if err := n.Sign(c.ca); err != nil {
 				return store.Txn{}, err
 			}
-			return store.Txn{Put: []store.Entry{c.entry(cluster.NodeTree+name, n)},
-				Delete: []string{cluster.RemovedTree + "node/" + name}}, nil
+			return store.Txn{Put: []store.Entry{c.entry(cluster.NodeTree+name, n)}}, nil
 		})
 	if err != nil {
 		c.t.Fatal(err)

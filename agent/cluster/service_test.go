@@ -378,8 +378,7 @@ func (l *lab) trust() cluster.Trust {
 func (l *lab) join(name string, serial byte, ranges string, roles ...string) *cluster.Node {
 	l.t.Helper()
 	n := l.node(name, serial, ranges, roles...)
-	l.commit(store.Txn{Put: []store.Entry{l.entry(cluster.NodeTree+name, n)},
-		Delete: []string{cluster.RemovedTree + "node/" + name}})
+	l.put(cluster.NodeTree+name, n)
 	return n
 }
 

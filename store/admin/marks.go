@@ -3,15 +3,17 @@ package admin
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// marksAtOnce is how many marks one transaction signs.
-const marksAtOnce = 100
+// Limits of a transaction that signs marks.
+const (
+	marksAtOnce = 100
+	maxMarks    = store.MaxBytes / 2 // bytes
+)
 
 // signMarks signs the marks of removals again that hosts believe by the list before and would not
 // believe by the next one: a host that joins later would accept the certificates of removed hosts.
@@ -41,11 +43,17 @@ func (st *state) signMarks(ctx context.Context, s store.Store, by Signer,
 	if len(voided) > 0 && !next.Has(KeyOf(by.Key)) {
 		return errLastSigner{names}
 	}
-	for some := range slices.Chunk(voided, marksAtOnce) {
-		t := store.Txn{Put: some}
-		for _, e := range some {
+	for len(voided) > 0 {
+		var t store.Txn
+		size := 0
+		for _, e := range voided[:min(len(voided), marksAtOnce)] {
+			if size += len(e.Key) + len(e.Value); size > maxMarks && len(t.Put) > 0 {
+				break
+			}
+			t.Put = append(t.Put, e)
 			t.Compare = append(t.Compare, store.Compare{Key: e.Key, Revision: e.Revision})
 		}
+		voided = voided[len(t.Put):]
 		if _, err := s.Commit(ctx, t); err != nil {
 			return err
 		}

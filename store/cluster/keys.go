@@ -119,9 +119,10 @@ func StoreGrants() []store.Grant { return []store.Grant{{Name: Root, Write: true
 // removes, such as HeadKey: without it a host would have no rules.
 func Guard() store.Guard { return store.Guard{Kind: kind, Meant: meant} }
 
-// Guard returns what this host holds back. With keys of admins, a mark below RemovedTree explains a
-// removal if one of them signed it. No host, and no endpoints of one, goes without a mark that is
-// about the certificate that counts here: an earlier host of its name had another one.
+// Guard returns what this host holds back. A mark below RemovedTree explains the removal of a host
+// if it is about the certificate that counts here: an earlier host of its name had another one.
+// With keys of admins, one of them has signed it, and no host, and no endpoints of one, goes
+// without it.
 func (d *Desired) Guard() store.Guard {
 	return store.Guard{Kind: kind, Meant: d.meant, Demands: func(kind string) bool {
 		return ofHost(kind) && d.trust.Admins.Locked()
@@ -133,22 +134,20 @@ func ofHost(kind string) bool { return kind == "node" || kind == "at" }
 
 // meant is meant by what this host believes.
 func (d *Desired) meant(stored *store.Copy, key string) bool {
-	mark, ok := stored.Get(markOf(key))
-	if !d.trust.Admins.Locked() {
-		return ok
-	}
 	var node *Node
-	if k := kind(key); ofHost(k) || k == "pods" {
+	k := kind(key)
+	if k == "pods" || ofHost(k) {
 		if node = d.Node(nameOf(key)); node == nil {
 			return true // nothing of it counts
 		}
 	}
+	mark, ok := stored.Get(markOf(key))
 	if !ok {
 		return false
 	}
 	r, err := Decode[Removed](mark.Value)
 	return err == nil && r.Verify(mark.Key, d.trust.Admins.Keys) == nil &&
-		(!ofHost(kind(key)) || slices.Contains(r.Serials, node.Serial))
+		(node == nil || slices.Contains(r.Serials, node.Serial))
 }
 
 // kind returns the first part of a key below Watched: a single key is a kind of its own.

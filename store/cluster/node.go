@@ -17,6 +17,8 @@ const (
 	maxNodeParts = 64 // roles, ranges, label keys
 	maxEndpoints = 16
 	maxReplaced  = 64
+	// maxRemoved are the serial numbers of a mark, a document of 280 KiB.
+	maxRemoved = 8192
 )
 
 // Node is the document below NodeTree: the certificate of a host, signed by the CA. Its TLS
@@ -102,9 +104,13 @@ func (n *Node) Verify(ca []Key) error {
 // Replace has the certificate end an earlier one of the host, and what that ended. Of more than
 // there is space for, those that ended first are forgotten.
 func (n *Node) Replace(earlier *Node) {
-	n.Replaces = append(slices.Clone(earlier.Replaces), earlier.Serial)
+	n.Replaces = earlier.Serials()
 	n.Replaces = n.Replaces[max(0, len(n.Replaces)-maxReplaced):]
 }
+
+// Serials returns the serial numbers that end with the certificate: those that it replaces, and its
+// own.
+func (n *Node) Serials() []Serial { return append(slices.Clone(n.Replaces), n.Serial) }
 
 // MayLabel reports whether the host's pods may have labels with a key.
 func (n *Node) MayLabel(key string) bool {
@@ -164,7 +170,8 @@ func (e *Endpoints) Verify(n *Node) error {
 // Removed is the document below RemovedTree: what was removed on purpose.
 type Removed struct {
 	Versioned
-	// Serials are those of a host's certificates; none for a table.
+	// Serials are those of all certificates that hosts of the name had when they were removed. They
+	// stay when another host of the name joins. None for a table.
 	Serials []Serial `json:"serials,omitempty"`
 	// Signature is one of an admin's, for a cluster with keys of admins.
 	Signature Signature `json:"signature,omitempty"`
@@ -174,6 +181,9 @@ type Removed struct {
 func (r *Removed) Check() error {
 	return ascending("serials", r.Serials, Serial.Compare)
 }
+
+// HasSpace reports whether the removal of one more host fits into the mark.
+func (r *Removed) HasSpace() bool { return len(r.Serials)+maxReplaced < maxRemoved }
 
 // Sign signs a mark below RemovedTree with an admin's private key.
 func (r *Removed) Sign(key string, admin []byte) (err error) {

@@ -36,7 +36,10 @@ func (b *backup) end() error {
 			if err != nil || !hosts[node.Serial] {
 				continue // hosts check it again
 			}
-			gone, err := b.withoutHost(all, node)
+			// Of those that it replaces, some may be another host's: a thief has written them.
+			ended := slices.DeleteFunc(node.Serials(),
+				func(s cluster.Serial) bool { return !hosts[s] })
+			gone, err := b.withoutHost(all, node.Name, ended)
 			if err != nil {
 				return err
 			}
@@ -48,21 +51,22 @@ func (b *backup) end() error {
 	return nil
 }
 
-// withoutHost returns what the removal of a host changes in a backup.
-func (b *backup) withoutHost(all *store.Copy, node cluster.Node) (changes []store.Change,
-	err error) {
+// withoutHost returns what the removal of a host, whose certificates have ended, changes in a
+// backup.
+func (b *backup) withoutHost(all *store.Copy, name string, ended []cluster.Serial) (
+	changes []store.Change, err error) {
 	var ranges store.Snapshot
 	for _, e := range b.entries {
 		switch {
 		case strings.HasPrefix(e.Key, cluster.RangeTree):
 			ranges.Entries = append(ranges.Entries, e)
-		case e.Key == cluster.NodeTree+node.Name, e.Key == cluster.EndpointKey+node.Name,
-			e.Key == cluster.ReportTree+node.Name,
-			strings.HasPrefix(e.Key, cluster.PodsTree+node.Name+"/"):
+		case e.Key == cluster.NodeTree+name, e.Key == cluster.EndpointKey+name,
+			e.Key == cluster.ReportTree+name,
+			strings.HasPrefix(e.Key, cluster.PodsTree+name+"/"):
 			changes = append(changes, store.Change{Entry: e, Deleted: true})
 		}
 	}
-	key := cluster.RemovedTree + "node/" + node.Name
+	key := removedKey(name)
 	var mark cluster.Removed
 	if e, there := all.Get(key); there {
 		had, counts, err := b.signed(e)
@@ -73,25 +77,24 @@ func (b *backup) withoutHost(all *store.Copy, node cluster.Node) (changes []stor
 			mark = had
 		}
 	}
-	e, err := markWith(mark, key, node.Serial, b.admin)
+	e, err := markWith(mark, key, ended, b.admin)
 	if err != nil {
 		return nil, err
 	}
 	changes = append(changes, store.Change{Entry: e})
-	t, err := cluster.ReleaseRanges(ranges, node.Name)
+	t, err := cluster.ReleaseRanges(ranges, name)
 	for _, p := range t.Put {
 		changes = append(changes, store.Change{Entry: p})
 	}
 	return changes, err
 }
 
-// markWith returns the mark of a removal with one more serial number.
-func markWith(mark cluster.Removed, key string, serial cluster.Serial,
+// markWith returns the mark of a removal with more serial numbers.
+func markWith(mark cluster.Removed, key string, ended []cluster.Serial,
 	admin ed25519.PrivateKey) (store.Entry, error) {
-	if !slices.Contains(mark.Serials, serial) {
-		mark.Serials = append(mark.Serials, serial)
-	}
+	mark.Serials = append(mark.Serials, ended...)
 	slices.SortFunc(mark.Serials, cluster.Serial.Compare)
+	mark.Serials = slices.Compact(mark.Serials)
 	mark.Signature = nil
 	if admin != nil {
 		if err := mark.Sign(key, admin); err != nil {

@@ -103,9 +103,13 @@ func (r *request) proves(got store.Snapshot) (cluster.Invite, int64, error) {
 func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
 	key := cluster.NodeTree + r.Name
 	got, err := readAll(ctx, j.store, 0, r.invite, cluster.IdentityKey, cluster.MembersKey,
-		cluster.HeadKey, cluster.KeysKey)
+		cluster.HeadKey, cluster.KeysKey, removedKey(r.Name))
 	if err != nil {
 		return nil, err
+	}
+	if mark, _ := readMark(got[5]); !mark.HasSpace() {
+		return nil, fmt.Errorf("%d certificates of hosts %s were removed: choose another name",
+			len(mark.Serials), r.Name)
 	}
 	invite, invited, err := r.proves(got[0])
 	if err != nil {
@@ -213,12 +217,7 @@ func (j *Joiner) prepare(r *request, invite cluster.Invite, members store.Snapsh
 	}
 	t.Compare = append(t.Compare, counted.Compare...)
 	t.Put = append(t.Put, counted.Put...)
-	if err := j.ownKeys(r); err != nil {
-		return t, err
-	}
-	// The mark of an earlier host of this name. Others have its serial number for ever.
-	t.Delete = append(t.Delete, cluster.RemovedTree+"node/"+r.Name)
-	return t, nil
+	return t, j.ownKeys(r)
 }
 
 // ownKeys returns an error if another host has one of the keys. Public keys are public, and of two

@@ -52,7 +52,7 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	mark, marked, err := markOf(ctx, s, node, by)
+	mark, marked, err := markOf(ctx, s, &node, by)
 	if err != nil {
 		return err
 	}
@@ -85,19 +85,38 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 	return removeRest(ctx, s, name)
 }
 
-// markOf returns the mark of a removal, with the serial numbers of earlier ones.
-func markOf(ctx context.Context, s store.Store, node cluster.Node, by Signing) (
+func removedKey(name string) string { return cluster.RemovedTree + "node/" + name }
+
+// readMark returns the mark of earlier removals, and its revision. One that is not a document has
+// no serial numbers: no host believes it.
+func readMark(got store.Snapshot) (mark cluster.Removed, revision int64) {
+	for _, e := range got.Entries {
+		mark, _ = cluster.Decode[cluster.Removed](e.Value)
+		revision = e.Revision
+	}
+	return mark, revision
+}
+
+// markOf returns the mark of a removal, with the serial numbers of earlier ones. A host that was
+// away may have seen only a certificate that the removed one replaces: so the mark ends these, too.
+func markOf(ctx context.Context, s store.Store, node *cluster.Node, by Signing) (
 	store.Entry, store.Compare, error) {
-	key := cluster.RemovedTree + "node/" + node.Name
-	mark, revision, _, err := one[cluster.Removed](ctx, s, key)
-	at := store.Compare{Key: key, Revision: revision}
+	key := removedKey(node.Name)
+	at := store.Compare{Key: key}
+	got, err := s.Read(ctx, key, 0)
 	if err != nil {
 		return store.Entry{}, at, err
 	}
+	mark, revision := readMark(got)
+	at.Revision = revision
 	if by.Key != nil && mark.Verify(key, by.Admins) != nil {
 		mark.Serials = nil // hosts do not believe them, so they are not to be signed
 	}
-	e, err := markWith(mark, key, node.Serial, by.Key)
+	ended := []cluster.Serial{node.Serial}
+	if node.Verify(by.CA) == nil {
+		ended = node.Serials()
+	}
+	e, err := markWith(mark, key, ended, by.Key)
 	return e, at, err
 }
 

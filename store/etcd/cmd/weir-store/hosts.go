@@ -91,12 +91,12 @@ func remove(ctx context.Context, c *call) error {
 		return err
 	}
 	defer d.Close()
-	if by.Key != nil {
-		by, err = h.known(ctx, d, by)
-	} else {
-		err = h.mayRemove(ctx, d)
+	if by.Key == nil {
+		if err := h.mayRemove(ctx, d); err != nil {
+			return err
+		}
 	}
-	if err != nil {
+	if by, err = h.known(ctx, d, by); err != nil {
 		return err
 	}
 	return members.Remove(ctx, d, c.args[0], by)

@@ -1,0 +1,100 @@
+package members_test
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/members"
+	"github.com/weirnet/weir/store/server"
+	"github.com/weirnet/weir/store/storetest"
+)
+
+// TestRemovedForEver: a removed host stays removed when another host of its name has joined, with
+// all certificates that it had. Hosts that were away meanwhile, or came later, do not believe a
+// thief of the store that puts one back, and a store host that was away restores none.
+func TestRemovedForEver(t *testing.T) {
+	f := found(t, pool("10.0.0.0/16", 24))
+	by, away := f.signing(t)
+	_, later := f.signing(t)
+	first := f.join(t, "b")
+	_, firstEntry := f.node(t, "b")
+	f.apply(t, away)
+	j := f.joining(t, f.invite(t, members.Invitation{}), "b")
+	j.Old = first.Credential.Key
+	second, err := j.Do(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secondEntry := f.node(t, "b")
+	backup, err := f.model.Read(t.Context(), cluster.Root, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := members.Remove(t.Context(), f.model, "b", by); err != nil {
+		t.Fatal(err)
+	}
+	third := f.join(t, "b")
+	now, nowEntry := f.node(t, "b")
+	get := server.Get(func(key string) (store.Entry, bool) { return f.value(t, key) })
+	for what, c := range map[string]*identity.Credential{"first": first.Credential,
+		"second": second.Credential, "third": third.Credential} {
+		p, err := c.Peer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := members.Admit(get, p); (err == nil) != (what == "third") {
+			t.Errorf("weir-store admits the %s certificate: %v", what, err == nil)
+		}
+	}
+	ended := f.endedNow(t)
+
+	for _, e := range []store.Entry{nowEntry, firstEntry, secondEntry} {
+		f.write(t, e.Key, e.Value)
+		for what, host := range map[string]*cluster.Desired{"away": away, "later": later} {
+			f.apply(t, host)
+			if n := host.Node("b"); n == nil || n.Serial != now.Serial {
+				t.Errorf("a host that was %s accepts another certificate than %v", what, now.Serial)
+			}
+		}
+	}
+	s := storetest.NewModel(time.Second)
+	if _, err := restore(t, s, backup.Entries, members.PriorState{Epoch: 1, Ended: ended},
+		nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, there := (&founded{model: s}).value(t, cluster.NodeTree+"b"); there {
+		t.Error("a backup puts it back")
+	}
+}
+
+// TestMarkHasSpace: the removal of a host always fits into the mark of its name, because a join is
+// refused before. A mark that is not one does not refuse a removal.
+func TestMarkHasSpace(t *testing.T) {
+	f := found(t, pool("10.0.0.0/16", 24))
+	f.join(t, "b")
+	const key = cluster.RemovedTree + "node/b"
+	f.write(t, key, []byte("garbage"))
+	if err := members.Remove(t.Context(), f.model, "b", members.Signing{}); err != nil {
+		t.Error(err)
+	}
+	var mark cluster.Removed
+	for mark.HasSpace() {
+		var s cluster.Serial
+		binary.BigEndian.PutUint32(s[:], uint32(len(mark.Serials)+1))
+		mark.Serials = append(mark.Serials, s)
+	}
+	value, err := cluster.Encode(&mark)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write(t, key, value)
+	_, err = f.joining(t, f.invite(t, members.Invitation{}), "b").Do(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "another name") {
+		t.Errorf("the join: %v", err)
+	}
+}
