@@ -113,3 +113,25 @@ func (l KeyList) Follow(of Serial, a *AdminKeys) (KeyList, error) {
 	}
 	return l, nil
 }
+
+// Passed returns the keys of the lists from l on to next, which follows from l in the document. A
+// host that was away has a removal and a later list in one step: it believes the mark as it would
+// have when the mark was new. A thief gains nothing: that store could have withheld the later list.
+func (l KeyList) Passed(next KeyList, a *AdminKeys) []Key {
+	passed := l.Keys
+	for _, one := range a.Lists {
+		if l.Count < one.Count && one.Count <= next.Count {
+			passed = slices.Concat(passed, one.Keys)
+		}
+	}
+	return passed
+}
+
+// Signers returns the keys of which one has to have signed a mark of a removal, with those that
+// were passed in the same step; none without the lock, when every mark is good.
+func (l KeyList) Signers(passed []Key) []Key {
+	if !l.Locked() {
+		return nil
+	}
+	return slices.Concat(l.Keys, passed)
+}

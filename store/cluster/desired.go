@@ -103,10 +103,7 @@ type step struct {
 	hosts   map[string]bool
 	labels  map[Label]bool // whether the address was in the table before
 	retry   bool           // a range may be free now
-	// passed are the keys of the lists that the host has followed in this step. A host that was
-	// away has a removal and a later list in one step: it believes the mark as it would have when
-	// the mark was new. A thief gains nothing: that store could have withheld the later list.
-	passed []Key
+	passed  []Key          // KeyList.Passed of the lists that the host has followed in this step
 }
 
 // ErrOutdated means that a document is older than one that was accepted.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -56,12 +55,7 @@ func (d *Desired) setKeys(v []byte) error {
 	}
 	next, err := d.trust.Admins.Follow(d.trust.Cluster, &a)
 	if before := d.trust.Admins; next.Count != before.Count {
-		d.now.passed = before.Keys
-		for _, l := range a.Lists {
-			if before.Count < l.Count && l.Count <= next.Count {
-				d.now.passed = slices.Concat(d.now.passed, l.Keys)
-			}
-		}
+		d.now.passed = before.Passed(next, &a)
 		d.trust.Admins, d.now.effects.Trust = next, true
 		if last := d.version.last; last != nil && !bytes.Equal(last, d.version.good) {
 			d.checkSingle(HeadKey, d.setHead(last))
@@ -77,18 +71,11 @@ func (d *Desired) remove(key string, v []byte) error {
 	if !ok {
 		return nil
 	}
-	r, err := Decode[Removed](v)
+	serials, err := removedBy(key, v, d.trust.Admins.Signers(d.now.passed))
 	if err != nil {
 		return err
 	}
-	admins := d.trust.Admins.Keys
-	if d.trust.Admins.Locked() {
-		admins = slices.Concat(admins, d.now.passed)
-	}
-	if err := r.Verify(key, admins); err != nil {
-		return err
-	}
-	d.revoke(r.Serials)
+	d.revoke(serials)
 	if h := d.hosts[name]; h != nil && h.node != nil && d.revoked[h.node.Serial] {
 		d.certify(name, false)
 	}

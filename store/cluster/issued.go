@@ -66,16 +66,17 @@ func (i *Issued) End(which func(IssuedCertificate) bool) (ended int) {
 }
 
 // EndedBy returns the serial numbers that an entry of the store names as ended, of hosts, admins
-// and feeds. ca are the keys that sign certificates of hosts.
-func EndedBy(e store.Entry, ca []Key) []Serial {
+// and feeds. ca are the keys that sign certificates of hosts, and admins those that sign marks of
+// removals, as KeyList.Signers returns them.
+func EndedBy(e store.Entry, ca, admins []Key) []Serial {
 	switch {
 	case strings.HasPrefix(e.Key, NodeTree):
 		if n, err := Decode[Node](e.Value); err == nil && n.Verify(ca) == nil {
 			return n.Replaces
 		}
 	case strings.HasPrefix(e.Key, RemovedTree+"node/"):
-		if r, err := Decode[Removed](e.Value); err == nil {
-			return r.Serials
+		if serials, err := removedBy(e.Key, e.Value, admins); err == nil {
+			return serials
 		}
 	case e.Key == IssuedKey:
 		if i, err := Decode[Issued](e.Value); err == nil {
@@ -83,6 +84,16 @@ func EndedBy(e store.Entry, ca []Key) []Serial {
 		}
 	}
 	return nil
+}
+
+// removedBy returns the serial numbers that a mark of a removal ends. Without admins every mark is
+// good.
+func removedBy(key string, value []byte, admins []Key) ([]Serial, error) {
+	r, err := Decode[Removed](value)
+	if err == nil {
+		err = r.Verify(key, admins)
+	}
+	return r.Serials, err
 }
 
 // Membership is the document of MembersKey: Count increases with every change of a host's roles.

@@ -95,6 +95,15 @@ func CAKey(der []byte) (ed25519.PublicKey, error) {
 	return cert.PublicKey.(ed25519.PublicKey), nil
 }
 
+// CACluster returns the id of the cluster of a CA's certificate.
+func CACluster(der []byte) (string, error) {
+	cert, err := parseCA(der)
+	if err != nil {
+		return "", err
+	}
+	return (&CA{cert: cert}).Cluster(), nil
+}
+
 // Fingerprint is the SHA-256 of a CA's certificate.
 type Fingerprint [sha256.Size]byte
 

@@ -23,7 +23,7 @@ func (f *founded) endedNow(t *testing.T) (all []cluster.Serial) {
 		t.Fatal(err)
 	}
 	for _, e := range s.Entries {
-		all = append(all, cluster.EndedBy(e, nil)...)
+		all = append(all, cluster.EndedBy(e, nil, nil)...)
 	}
 	slices.SortFunc(all, func(a, b cluster.Serial) int { return bytes.Compare(a[:], b[:]) })
 	return all

@@ -197,7 +197,7 @@ func (b *backup) ends() (hosts, others map[cluster.Serial]bool, err error) {
 	}
 	for _, e := range b.entries {
 		if e.Key == cluster.IssuedKey {
-			for _, s := range cluster.EndedBy(e, nil) {
+			for _, s := range cluster.EndedBy(e, nil, nil) {
 				others[s] = true
 			}
 		}

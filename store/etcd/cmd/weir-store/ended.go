@@ -14,16 +14,19 @@ import (
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/identity"
 )
 
 // ended are the serial numbers that a weir-store has ever seen as ended. They lie beside the store:
 // a backup that is older than the end of a certificate does not have it.
 type ended struct {
 	file string
-	ca   []cluster.Key // who signs certificates of hosts; set before note is called
-	news chan struct{} // has an element when the file lacks some
+	of   cluster.Serial // the cluster; set by trust
+	ca   []cluster.Key  // who signs certificates of hosts; set by trust
+	news chan struct{}  // has an element when the file lacks some
 
 	mu    sync.Mutex
+	keys  cluster.KeyList         // guarded by mu; who signs marks of removals
 	known map[cluster.Serial]bool // guarded by mu
 }
 
@@ -48,6 +51,28 @@ func (h home) readEnded() (*ended, error) {
 	return e, nil
 }
 
+// trust reads whose signatures note believes.
+func (e *ended) trust(h home) error {
+	own, err := readCredential(h.file(storeFile))
+	if err != nil {
+		return err
+	}
+	of, err := identity.CACluster(own.CAs[0])
+	if err != nil {
+		return err
+	}
+	if err := e.of.UnmarshalText([]byte(of)); err != nil {
+		return fmt.Errorf("the cluster of the CA: %w", err)
+	}
+	if e.ca, err = h.caKeys(); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.keys, err = h.pinnedKeys()
+	return err
+}
+
 // all returns them, ordered.
 func (e *ended) all() []cluster.Serial {
 	e.mu.Lock()
@@ -55,13 +80,14 @@ func (e *ended) all() []cluster.Serial {
 	return slices.SortedFunc(maps.Keys(e.known), cluster.Serial.Compare)
 }
 
-// note takes those of changes of the store: server.Config.Changed.
+// note takes those of changes of the store: server.Config.Changed. trust comes first. It believes
+// what hosts believe: a restore has an administrator sign what has ended.
 func (e *ended) note(changes []store.Change) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	before := len(e.known)
+	before, signers := len(e.known), e.followLocked(changes)
 	for _, ch := range changes {
-		for _, s := range cluster.EndedBy(ch.Entry, e.ca) {
+		for _, s := range cluster.EndedBy(ch.Entry, e.ca, signers) {
 			e.known[s] = true
 		}
 	}
@@ -72,6 +98,27 @@ func (e *ended) note(changes []store.Change) {
 	case e.news <- struct{}{}:
 	default:
 	}
+}
+
+// followLocked takes a new list of the keys of administrators, and returns which of them sign the
+// marks among the changes.
+func (e *ended) followLocked(changes []store.Change) []cluster.Key {
+	var passed []cluster.Key
+	for _, ch := range changes {
+		if ch.Key != cluster.KeysKey || ch.Deleted {
+			continue
+		}
+		doc, err := cluster.Decode[cluster.AdminKeys](ch.Value)
+		if err != nil {
+			continue
+		}
+		next, _ := followKeys(e.keys, e.of, &doc) // what does not follow changes nothing
+		if next.Count != e.keys.Count {
+			passed = e.keys.Passed(next, &doc)
+		}
+		e.keys = next
+	}
+	return e.keys.Signers(passed)
 }
 
 // keep writes the file when there are more, until the context ends.

@@ -125,14 +125,23 @@ func (h home) list(ctx context.Context, s store.Store) (l cluster.KeyList, of cl
 	if err != nil {
 		return l, of, err
 	}
-	switch l = doc.Newest(); {
-	case known.Locked():
-		if l, err = known.Follow(id.ID, &doc); err != nil {
-			return l, id.ID, fmt.Errorf("the store's keys of administrators are not signed by "+
-				"those that this host knows (%s): %w", h.file(keysFile), err)
-		}
-	case l.Count < known.Count: // from before the end of the lock
-		l = known
+	if l, err = followKeys(known, id.ID, &doc); err != nil {
+		return l, id.ID, fmt.Errorf("the store's keys of administrators are not signed by "+
+			"those that this host knows (%s): %w", h.file(keysFile), err)
 	}
 	return l, id.ID, h.pinKeys(l)
+}
+
+// followKeys returns the list of keys that a store host believes which knows one. Without a lock it
+// takes the newest one that it sees.
+func followKeys(known cluster.KeyList, of cluster.Serial, doc *cluster.AdminKeys) (
+	cluster.KeyList, error) {
+	newest := doc.Newest()
+	switch {
+	case known.Locked():
+		return known.Follow(of, doc)
+	case newest.Count < known.Count: // from before the end of the lock
+		return known, nil
+	}
+	return newest, nil
 }

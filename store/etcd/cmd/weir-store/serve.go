@@ -113,7 +113,7 @@ func serve(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	if seen.ca, err = h.caKeys(); err != nil {
+	if err := seen.trust(h); err != nil {
 		return err
 	}
 	var space *etcd.Space // nil: who runs an external etcd keeps space free in it
