@@ -69,9 +69,9 @@ func (s *Service) noteFull() {
 		return
 	}
 	s.config.Problems.Set(aboutFull, fmt.Sprintf("the database of the store is %d %% full: from "+
-		"80 %% on it takes no more pods, from 90 %% on no more tables, rules and invitations",
-		full), "remove hosts and members of shared tables that are not needed; the log of "+
-		"weir-store reports why it cannot free more space")
+		"80 %% on it takes no more pods, from 90 %% on no more tables, rules and invitations, "+
+		"from 95 %% on no hosts that join", full), "remove hosts and members of shared tables "+
+		"that are not needed; the log of weir-store reports why it cannot free more space")
 }
 
 func (s *Service) unwrittenSteps() int {

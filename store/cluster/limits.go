@@ -116,11 +116,16 @@ func mayWrite(t store.Txn, most func(key string) int) error {
 	return nil
 }
 
-// How full the database may be, in hundredths, for what grows. The rest is for the removal of who
-// has filled it, for joins, and for versions of the rules, whose texts have more space than pods.
+// How full the database may be, in hundredths, for what grows. The texts of rules have more space
+// than pods, and versions and joins more than texts. What is beyond 100 is for removals, which are
+// never refused: weir-store makes them, so nothing that hosts and administrators send needs it.
 const (
-	mostForHosts = 80
-	mostForAdmin = 90
+	mostForHosts    = 80
+	mostForAdmin    = 90
+	mostForVersions = 95
+	mostForMarks    = 100 // that an administrator signs again
+	// MostForJoins is how full the database may be for a host that joins.
+	MostForJoins = mostForVersions
 )
 
 // HostMost returns how full the database may be for a longer value of a key that a host or a feed
@@ -132,13 +137,13 @@ func HostMost(key string) int {
 	return mostForAdmin
 }
 
-// AdminMost is HostMost for an administrator. A version, and the list of keys, are always taken.
+// AdminMost is HostMost for an administrator.
 func AdminMost(key string) int {
-	if key == HeadKey || key == KeysKey || strings.HasPrefix(key, RemovedTree) {
-		return full
+	switch {
+	case strings.HasPrefix(key, RemovedTree):
+		return mostForMarks
+	case key == HeadKey, key == KeysKey:
+		return mostForVersions
 	}
 	return mostForAdmin
 }
-
-// full is more than a database can be.
-const full = 101

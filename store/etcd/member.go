@@ -17,9 +17,13 @@ import (
 	"github.com/weirnet/weir/store"
 )
 
-// defaultQuota is how large the database may become. 10,000 pods on 1,000 hosts are about 2 MiB.
-// History is the rest, and Space shortens it in time.
+// defaultQuota is what hosts and administrators may fill of the database. 10,000 pods on 1,000
+// hosts are about 2 MiB. History is the rest, and Space shortens it in time.
 const defaultQuota = 1 << 30
+
+// etcdQuota returns the quota of etcd itself, at which it refuses removals, too: a quarter more.
+// Only removals use that quarter, and what was under way when the quota was reached.
+func etcdQuota(quota int64) int64 { return quota + quota/4 }
 
 // MemberConfig describes a member. Its clients are in the same directory: it listens for them on a
 // unix socket only.
@@ -27,7 +31,7 @@ type MemberConfig struct {
 	Dir       string        // data, and the sockets client and peer
 	Name      string        // ""; weir
 	Heartbeat time.Duration // 0: 300 ms, for disks that need long for an fsync
-	Quota     int64         // bytes of the database; 0: 1 GiB
+	Quota     int64         // bytes of the database without the reserve; 0: 1 GiB
 	Log       *zap.Logger   // nil: none
 	Peers     *Peers        // nil: a member of one
 }
@@ -46,12 +50,16 @@ type Peers struct {
 
 // Member is an etcd in this process.
 type Member struct {
-	etcd *embed.Etcd
-	dir  string
+	etcd  *embed.Etcd
+	dir   string
+	quota int64 // without the reserve
 }
 
 // Start starts a member and waits until it serves, or the context ends.
 func Start(ctx context.Context, c MemberConfig) (*Member, error) {
+	if c.Quota == 0 {
+		c.Quota = defaultQuota
+	}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -63,7 +71,7 @@ func Start(ctx context.Context, c MemberConfig) (*Member, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd in %s: %w", c.Dir, err)
 	}
-	m := &Member{etcd, c.Dir}
+	m := &Member{etcd, c.Dir, c.Quota}
 	select {
 	case <-etcd.Server.ReadyNotify():
 		return m, nil
@@ -86,9 +94,6 @@ func (c MemberConfig) embedded() (*embed.Config, error) {
 	if c.Name == "" {
 		c.Name = "weir"
 	}
-	if c.Quota == 0 {
-		c.Quota = defaultQuota
-	}
 	cfg := embed.NewConfig()
 	cfg.Name = c.Name
 	cfg.Dir = filepath.Join(c.Dir, "data")
@@ -103,7 +108,7 @@ func (c MemberConfig) embedded() (*embed.Config, error) {
 	cfg.TickMs = uint(c.Heartbeat.Milliseconds())
 	cfg.ElectionMs = 10 * cfg.TickMs
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, "1h"
-	cfg.QuotaBackendBytes = c.Quota
+	cfg.QuotaBackendBytes = etcdQuota(c.Quota)
 	cfg.MaxTxnOps = store.MaxOperations
 	if c.Peers == nil {
 		return cfg, nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -14,38 +13,44 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Space keeps space free in the database of an embedded member. At its quota etcd raises an alarm
-// and refuses every put from then on, also when there is space again. Space drops the history
-// before that, gives free pages back, and ends the alarm.
+// Space keeps space free in the database of an embedded member. At its own quota (etcdQuota) etcd
+// raises an alarm and refuses every put from then on, also when there is space again. Space drops
+// the history before that, gives free pages back, and ends the alarm.
 type Space struct {
-	client   *clientv3.Client
-	endpoint string
-	full     atomic.Int64 // hundredths of the quota
+	client *clientv3.Client
+	member *Member
 
 	// What was the newest revision at a time: the history before it is dropped next.
 	revision int64
 	at       time.Time
 }
 
-// When a member frees space. Parts of the quota: from a half on it drops history, and is
-// defragmented if that gives a 16th back, with an alarm a 64th. An alarm ends when a 32nd is free:
-// hosts and administrators do not fill that again (server.Config.Full), so it is there for
-// removals, joins and the next version.
+// When a member frees space. From shortFrom hundredths of the quota on it drops history, and is
+// defragmented if that gives a 16th of the quota back; from noneFrom on, and with an alarm, a 64th.
+// An alarm ends when a 32nd of etcd's quota is free. Hosts and administrators do not fill that
+// again (server.Config.Full), so it is there for removals.
 const (
 	spaceEvery = 5 * time.Second
+	shortFrom  = 50
+	noneFrom   = 90
 	// shortHistory is how much history a large database keeps: a watch that is further behind
-	// reads everything again.
+	// reads everything again. From noneFrom on it is spaceEvery.
 	shortHistory = time.Minute
 	spaceTimeout = 5 * time.Minute // of a compaction, or of writing what is in use again
 )
 
 // Space returns what keeps space free in the member's database, with a connection to that member.
 func (m *Member) Space(d *Driver) *Space {
-	return &Space{client: d.client, endpoint: m.Endpoint()}
+	return &Space{client: d.client, member: m}
 }
 
-// Full returns how full the database was at the last look, in hundredths of its quota.
-func (s *Space) Full() int { return int(s.full.Load()) }
+// Full returns how full the database is, in hundredths of the quota. etcd writes in batches: it
+// knows its size a tenth of a second later.
+func (s *Space) Full() int {
+	quota := s.member.quota
+	size := s.member.etcd.Server.Backend().Size()
+	return int(min(100, (size*100+quota-1)/quota)) // rounded up: 0 means not known
+}
 
 // Run looks at the database until the context ends.
 func (s *Space) Run(ctx context.Context, complain func(error)) error {
@@ -72,18 +77,23 @@ func (s *Space) Run(ctx context.Context, complain func(error)) error {
 func (s *Space) Look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, spaceTimeout)
 	defer cancel()
-	now, err := s.status(ctx)
+	now, err := s.client.Status(ctx, s.member.Endpoint())
 	if err != nil {
 		return fmt.Errorf("the database of etcd: %w", err)
 	}
 	alarm := slices.ContainsFunc(now.Errors, func(text string) bool {
 		return strings.Contains(text, etcdserverpb.AlarmType_NOSPACE.String())
 	})
-	if now.IsLearner || !alarm && now.DbSize < now.DbSizeQuota/2 {
+	if now.IsLearner || !alarm && s.Full() < shortFrom {
 		return nil
 	}
 	if now, err = s.freeSpace(ctx, now, alarm); err != nil {
 		return fmt.Errorf("cannot free space in the database of etcd: %w", err)
+	}
+	if !alarm && s.Full() == 100 {
+		return fmt.Errorf("the database of etcd is full: %d MiB of %d are in use, and weir-store "+
+			"takes only removals; deleted texts of rules free space soon, otherwise remove hosts",
+			now.DbSizeInUse>>20, s.member.quota>>20)
 	}
 	if !alarm {
 		return nil
@@ -110,12 +120,13 @@ func (s *Space) Look(ctx context.Context) error {
 func (s *Space) freeSpace(ctx context.Context, now *clientv3.StatusResponse, alarm bool) (
 	*clientv3.StatusResponse, error) {
 	before := s.revision
-	if alarm {
+	if alarm || s.Full() == 100 { // no one can write anyway
 		before = now.Header.Revision
 	}
-	if s.at.IsZero() || time.Since(s.at) >= shortHistory {
+	short := alarm || s.Full() >= noneFrom
+	if short || s.at.IsZero() || time.Since(s.at) >= shortHistory {
 		s.revision, s.at = now.Header.Revision, time.Now()
-	} else if !alarm {
+	} else {
 		before = 0 // dropped already
 	}
 	if before > 0 {
@@ -124,30 +135,20 @@ func (s *Space) freeSpace(ctx context.Context, now *clientv3.StatusResponse, ala
 			return now, err
 		}
 	}
-	now, err := s.status(ctx)
+	endpoint := s.member.Endpoint()
+	now, err := s.client.Status(ctx, endpoint)
 	if err != nil {
 		return now, err
 	}
 	gain := now.DbSize - now.DbSizeInUse
-	if gain < now.DbSizeQuota/64 || !alarm && gain < now.DbSizeQuota/16 {
+	if gain < s.member.quota/64 || !short && gain < s.member.quota/16 {
 		return now, nil
 	}
 	// Writes wait until what is in use was written again.
-	if _, err := s.client.Defragment(ctx, s.endpoint); err != nil {
+	if _, err := s.client.Defragment(ctx, endpoint); err != nil {
 		return now, err
 	}
-	return s.status(ctx)
-}
-
-// status asks the member, and notes how full it is.
-func (s *Space) status(ctx context.Context) (*clientv3.StatusResponse, error) {
-	now, err := s.client.Status(ctx, s.endpoint)
-	if err != nil {
-		return nil, err
-	}
-	quota := max(now.DbSizeQuota, 1)
-	s.full.Store(min(100, (now.DbSize*100+quota-1)/quota)) // rounded up: 0 means not known
-	return now, nil
+	return s.client.Status(ctx, endpoint)
 }
 
 // alarms returns those about space, of all members. It costs a write of the log of etcd.

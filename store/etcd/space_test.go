@@ -15,7 +15,8 @@ import (
 	"github.com/weirnet/weir/store/storetest"
 )
 
-// smallMember returns a driver and what keeps space free, of a member with a database of 32 MiB.
+// smallMember returns a driver and what keeps space free, of a member with a database of 32 MiB and
+// a reserve of 8.
 func smallMember(t *testing.T) (*Driver, *Space) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weir")
@@ -54,6 +55,21 @@ func fill(t *testing.T, d *Driver, key func(n int) string) (n int) {
 	return n
 }
 
+// fillTo writes values of 512 KiB until the database is so full, and returns how many it wrote. It
+// is slow: etcd writes in batches, and tells its size after them.
+func fillTo(t *testing.T, d *Driver, s *Space, full int, key func(n int) string) (n int) {
+	t.Helper()
+	value := bytes.Repeat([]byte("0123456789abcdef"), 32<<10)
+	for ; s.Full() < full; n++ {
+		_, err := d.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: key(n), Value: value}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return n
+}
+
 func mayWrite(t *testing.T, d *Driver) error {
 	t.Helper()
 	_, err := d.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: "small",
@@ -81,33 +97,40 @@ func TestFullOfHistory(t *testing.T) {
 }
 
 // TestHistoryBeforeItIsFull: a database that is half full drops the history that is older than a
-// minute, and gives the space back. The test continues to write: pages that etcd frees can bring
-// the database below a half, and then nothing is done.
+// minute, and gives the space back. The test fills it again: pages that etcd frees can bring it below
+// a half, and then nothing is to be done.
 func TestHistoryBeforeItIsFull(t *testing.T) {
 	d, s := smallMember(t)
-	value := bytes.Repeat([]byte("0123456789abcdef"), 32<<10)
-	write := func() {
-		_, err := d.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: "one", Value: value}}})
-		if err == nil {
-			_, err = s.status(t.Context())
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for s.Full() < 60 { // etcd writes in batches, and tells its size after them
-		write()
+	fillTo(t, d, s, 60, func(int) string { return "one" })
+	if err := s.Look(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	storetest.Eventually(t, "there is space again", func() bool {
-		if s.Full() < 50 {
-			write()
-		}
+		fillTo(t, d, s, shortFrom, func(int) string { return "one" })
 		s.at = s.at.Add(-time.Minute)
 		if err := s.Look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return s.Full() < 25
 	})
+}
+
+// TestReserve: etcd takes removals when all that hosts and administrators may fill is in use, and
+// there is nothing to drop.
+func TestReserve(t *testing.T) {
+	d, s := smallMember(t)
+	n := 0
+	storetest.Eventually(t, "there is nothing to drop", func() bool {
+		n += fillTo(t, d, s, 100, func(i int) string { return fmt.Sprintf("k%03d", n+i) })
+		err := s.Look(t.Context())
+		return err != nil && strings.Contains(err.Error(), "only removals")
+	})
+	for n := range 500 {
+		if _, err := d.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: fmt.Sprint("m", n),
+			Value: make([]byte, 2<<10)}}}); err != nil {
+			t.Fatalf("removal %d: %v", n, err)
+		}
+	}
 }
 
 // TestFullOfValues: what is in use cannot be dropped. The look says so, and after deletions, which

@@ -74,10 +74,11 @@ func foundAt(t *testing.T, listener net.Listener, dial dialer, pools ...cluster.
 	must(err)
 	config, err := own.Server()
 	must(err)
+	joiner := members.NewJoiner(f.model, f.ca)
+	joiner.Full = func() int { return int(f.full.Load()) }
 	f.server, err = server.New(server.Config{Store: f.model, Name: cluster.Watched, TLS: config,
-		Cluster: members.ClusterOf, Admit: members.Admit,
-		Full: func() int { return int(f.full.Load()) },
-		Join: members.NewJoiner(f.model, f.ca).Join, Progress: silence / 6, Silence: silence})
+		Cluster: members.ClusterOf, Admit: members.Admit, Full: joiner.Full,
+		Join: joiner.Join, Progress: silence / 6, Silence: silence})
 	must(err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup

@@ -11,8 +11,9 @@ import (
 	"github.com/weirnet/weir/store/storetest"
 )
 
-// TestReservedSpace: before the database is full, hosts add nothing to it, and then administrators
-// nothing but versions. So there is space for the removal of a host, and what is gone can be said.
+// TestReservedSpace: before the database is full, hosts add nothing to it, then administrators
+// nothing but versions, and then nothing. What is gone can be said until it is full. Removals have
+// the space beyond that.
 func TestReservedSpace(t *testing.T) {
 	f := found(t)
 	b := f.connect(t, f.join(t, "b").Credential)
@@ -37,7 +38,14 @@ func TestReservedSpace(t *testing.T) {
 		{90, admin, text, "rules", true},
 		{90, admin, table, "members", true},
 		{90, admin, table, "none", false},
-		{100, admin, cluster.HeadKey, "version", false},
+		{90, admin, cluster.HeadKey, "version", false},
+		{95, admin, cluster.HeadKey, "next version", true},
+		{95, admin, cluster.KeysKey, "keys", true},
+		{99, admin, cluster.HeadKey, "before", false},
+		{99, admin, cluster.RemovedTree + "table/old", "mark", false},
+		{100, admin, cluster.RemovedTree + "table/web", "mark", true},
+		{100, admin, cluster.HeadKey, "", true},
+		{100, b, cluster.ReportTree + "b", "", true},
 	} {
 		f.full.Store(int64(step.full))
 		commit := func() error {
@@ -54,6 +62,12 @@ func TestReservedSpace(t *testing.T) {
 		storetest.Eventually(t, fmt.Sprintf("%d %% full, %s = %q", step.full, step.key,
 			step.value), func() bool { return commit() == nil })
 	}
+	f.full.Store(95)
+	token := f.invite(t, members.Invitation{})
+	if _, err := f.joining(t, token, "c").Do(t.Context()); err == nil {
+		t.Error("a host joins")
+	}
+	f.full.Store(100)
 	if err := members.Remove(t.Context(), f.model, "b", members.Signing{}); err != nil {
 		t.Error(err)
 	}

@@ -62,7 +62,8 @@ func (s *Server) full() int {
 
 // hasSpace returns an error for a transaction that takes space which is reserved for others. At its
 // quota etcd takes nothing, not even the removal of the host that has filled it. A value that is
-// not longer than the one before is taken, so that what is gone can be said.
+// not longer than the one before is taken, so that what is gone can be said, unless the database is
+// full: it leaves the one before in the history.
 func (c *conn) hasSpace(t store.Txn, by Admission) error {
 	if by.Most == nil {
 		return nil
@@ -72,12 +73,12 @@ func (c *conn) hasSpace(t store.Txn, by Admission) error {
 		if full < by.Most(p.Key) {
 			continue
 		}
-		if had, _ := c.server.state.get(p.Key); len(p.Value) <= len(had.Value) {
+		if had, _ := c.server.state.get(p.Key); full < 100 && len(p.Value) <= len(had.Value) {
 			continue
 		}
 		c.server.Counters.NoSpace.Add(1)
-		return fmt.Errorf("%w: its database is %d %% full, and the rest is for removals and "+
-			"rules: write %s", store.ErrUnavailable, full, p.Key)
+		return fmt.Errorf("%w: its database is %d %% full, and the rest is reserved: write %s",
+			store.ErrUnavailable, full, p.Key)
 	}
 	return nil
 }

@@ -58,7 +58,8 @@ type Config struct {
 	// Changed gets what changes in the copy, from the first snapshot on. It does not wait. May be
 	// nil.
 	Changed func([]store.Change)
-	// Full returns how full the database of the store is, in hundredths. nil: that is not known.
+	// Full returns how full the database of the store is, in hundredths, at most 100, of what may
+	// be filled. It is called for each transaction. nil: that is not known.
 	Full func() int
 	// Join answers a host that has a token. nil: no one can join here.
 	Join func(ctx context.Context, state tls.ConnectionState, m wire.Join) ([]byte, error)

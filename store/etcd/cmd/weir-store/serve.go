@@ -151,7 +151,8 @@ func (h home) server(d *etcd.Driver, seen *ended, space *etcd.Space, log *slog.L
 	ca, err := h.ca()
 	switch {
 	case err == nil:
-		c.Join = members.NewJoiner(d, ca).Join
+		j := members.NewJoiner(d, ca)
+		j.Full, c.Join = c.Full, j.Join
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
