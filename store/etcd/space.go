@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
 // Space keeps space free in the database of an embedded member. At its own quota (etcdQuota) etcd
@@ -144,11 +145,40 @@ func (s *Space) freeSpace(ctx context.Context, now *clientv3.StatusResponse, ala
 	if gain < s.member.quota/64 || !short && gain < s.member.quota/16 {
 		return now, nil
 	}
-	// Writes wait until what is in use was written again.
-	if _, err := s.client.Defragment(ctx, endpoint); err != nil {
+	if err := s.defragment(ctx, alarm); err != nil {
 		return now, err
 	}
 	return s.client.Status(ctx, endpoint)
+}
+
+// defragKey is where the member that defragments has its lock, outside of what weir-store serves.
+const defragKey = "/weir/defragment"
+
+// defragment gives free pages back. The member answers nothing until what is in use was written
+// again, so one member does that at a time, and another one that wants to leaves it to a later
+// look. With an alarm etcd takes no lock. It takes no other writes either, so no member waits then.
+func (s *Space) defragment(ctx context.Context, alarm bool) error {
+	if alarm {
+		_, err := s.client.Defragment(ctx, s.member.Endpoint())
+		return err
+	}
+	lease, err := concurrency.NewSession(s.client, concurrency.WithContext(ctx),
+		concurrency.WithTTL(int(spaceTimeout/time.Second)))
+	if err != nil {
+		return err
+	}
+	err = concurrency.NewMutex(lease, defragKey).TryLock(ctx)
+	if errors.Is(err, concurrency.ErrLocked) {
+		return lease.Close()
+	}
+	if err != nil {
+		return errors.Join(err, lease.Close())
+	}
+	if _, err := s.client.Defragment(ctx, s.member.Endpoint()); err != nil {
+		lease.Orphan() // the member may still be at it: the lock ends with the lease
+		return err
+	}
+	return lease.Close()
 }
 
 // alarms returns those about space, of all members. It costs a write of the log of etcd.

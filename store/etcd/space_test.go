@@ -10,6 +10,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/storetest"
@@ -113,6 +114,45 @@ func TestHistoryBeforeItIsFull(t *testing.T) {
 		}
 		return s.Full() < 25
 	})
+}
+
+// TestOneDefragments: a member does not defragment while another one does.
+func TestOneDefragments(t *testing.T) {
+	d, s := smallMember(t)
+	fillTo(t, d, s, 60, func(int) string { return "one" })
+	other, err := concurrency.NewSession(d.Client())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := concurrency.NewMutex(other, defragKey)
+	if err := lock.Lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	look := func() {
+		t.Helper()
+		s.at = s.at.Add(-time.Minute)
+		if err := s.Look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	storetest.Eventually(t, "the history is dropped", func() bool {
+		look()
+		now, err := d.Client().Status(t.Context(), s.member.Endpoint())
+		return err == nil && (now.DbSizeInUse < now.DbSize/2 || s.Full() < 60)
+	})
+	if look(); s.Full() < 60 {
+		t.Errorf("%d %% full: it has not waited for the other member", s.Full())
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if look(); s.Full() > 25 {
+		t.Errorf("%d %% full after the other member", s.Full())
+	}
+	left, err := d.Keys(t.Context(), defragKey+"/")
+	if err != nil || len(left) > 0 {
+		t.Errorf("locks that are left: %v, %v", left, err)
+	}
 }
 
 // TestReserve: etcd takes removals when all that hosts and administrators may fill is in use, and
