@@ -185,6 +185,7 @@ type parts struct {
 	calls    int    // of tables: single changes
 	cutsOff  string // rules that have this text would cut the host off
 	entered  func(Load)
+	parsing  func(text string) // before it is parsed
 	failing  error
 	pods     []cluster.Pod
 	refusals []cluster.Refusal
@@ -206,6 +207,9 @@ func textOf(set *rule.Ruleset) string {
 
 func (p *parts) parts() Parts {
 	return Parts{Parse: func(name, text string) (*rule.Ruleset, error) {
+		if p.parsing != nil {
+			p.parsing(text)
+		}
 		return rule.ParseFile(name, text, new(rule.Names))
 	}, Enforce: p.enforce, Confirm: p.confirm,
 		CheckConnectivity: func(l Load, _ []netip.AddrPort, _ []netip.Addr,

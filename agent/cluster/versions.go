@@ -63,24 +63,27 @@ func (s *Service) hostLocked() cluster.Host {
 // of it is missing.
 func (s *Service) First() (Load, bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.local.Confirmed
+	h, host, texts := s.local.Confirmed, s.hostLocked(), maps.Clone(s.texts)
+	s.mu.Unlock()
 	if h == nil {
 		return Load{}, false
 	}
-	v := versionOf(h, s.hostLocked())
-	l, err := s.build(v, s.texts)
+	v := versionOf(h, host)
+	l, err := s.build(v, texts)
 	if err != nil {
 		s.config.Problems.Set(aboutRules, fmt.Sprintf("version %v cannot be read from the disk: %v",
 			h.Number, err), "the rules saved before are in force until the store answers")
 		return Load{}, false
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.force, s.settled = v, v
 	s.report.Enforced = h.Number
 	return l, true
 }
 
-// build parses and merges the rules of a version.
+// build parses and merges the rules of a version. A scope may have 32 MiB of rules: while they are
+// parsed, steps and status do not wait.
 func (s *Service) build(v version, texts map[cluster.Digest]string) (Load, error) {
 	rules := cluster.Version{}
 	for scope, digest := range v.digests {
@@ -93,10 +96,15 @@ func (s *Service) build(v version, texts map[cluster.Digest]string) (Load, error
 			return Load{}, refusal{err}
 		}
 	}
-	set, err := rules.For(s.hostLocked())
+	s.mu.Lock()
+	host := s.hostLocked()
+	s.mu.Unlock()
+	set, err := rules.For(host)
 	if err != nil {
 		return Load{}, refusal{err}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for name := range set.Tables {
 		if s.desired.HasTable(name) {
 			return Load{}, refusal{fmt.Errorf("table %s is a shared one, and this version defines "+
@@ -183,9 +191,7 @@ func (s *Service) replace(ctx context.Context, next version) error {
 		}
 		texts[digest] = text
 	}
-	s.mu.Lock()
 	l, err := s.build(next, texts)
-	s.mu.Unlock()
 	if err == nil {
 		err = s.checkConnectivity(l, next.head)
 	}

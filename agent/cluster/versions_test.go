@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,4 +63,30 @@ func TestVersionWithoutText(t *testing.T) {
 		r := l.reportOf("a")
 		return r.Refused == nil && r.Enforced == l.head.Number && a.parts.now() != ""
 	})
+}
+
+// TestStepsWhileParsing: while a version is parsed, which takes long if it is large, the host
+// follows the store and answers.
+func TestStepsWhileParsing(t *testing.T) {
+	l := newLab(t)
+	l.join("a", 1, "10.0.1.0/24")
+	l.join("b", 2, "10.0.2.0/24")
+	begun, end := make(chan struct{}), make(chan struct{})
+	begin, release := sync.OnceFunc(func() { close(begun) }), sync.OnceFunc(func() { close(end) })
+	defer release()
+	p := newParts()
+	p.parsing = func(text string) {
+		if strings.Contains(text, "add 7 ") {
+			begin()
+			<-end
+		}
+	}
+	a := l.start("a", t.TempDir(), 1, p, false)
+	version := l.load("add 7 allow tcp from any to any\n", 0)
+	<-begun
+	l.put(cluster.PodsTree+"b/0000", &cluster.Pods{Pods: []cluster.Pod{pod("x", "10.0.2.1")}})
+	nstest.Eventually(t, "a pod of b", func() bool { return a.hasLabel(web("10.0.2.1")) })
+	nstest.Eventually(t, "status", func() bool { return a.Status().Revision > 0 })
+	release()
+	nstest.Eventually(t, "the version", func() bool { return p.now() == version })
 }
