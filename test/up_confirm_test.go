@@ -19,7 +19,8 @@ func TestUpOnTrial(t *testing.T) {
 	passes := func() error { return p.client.Command("ping", "-c1", "-W1", "10.66.0.1").Run() }
 	status := func() (s api.Status) {
 		t.Helper()
-		p.json(&s, "status")
+		out, _, _ := p.try("status", "-j") // fails while there is a problem
+		unmarshal(t, out, &s)
 		return s
 	}
 	// long enough for what follows: the time begins before the command is ready
@@ -50,6 +51,9 @@ func TestUpOnTrial(t *testing.T) {
 		t.Errorf("after the second trial: %+v", s)
 	}
 	p.stop()
+	p.unconfirmed(deny)
+	eventually(t, "a start does not take what was not confirmed", passes)
+	p.stop()
 
 	// The rules were in force before: there is nothing to try.
 	p.start("--iface", "eth0", "--rules", allow)
@@ -66,4 +70,21 @@ func TestUpOnTrial(t *testing.T) {
 		!strings.Contains(stderr, "cannot be combined with --boot") {
 		t.Errorf("--confirm and --boot: %v, %s", err, stderr)
 	}
+}
+
+// unconfirmed starts with a rule file that was not confirmed: the rules before are in force, and
+// the status and the log say so. The command that the status names loads the file.
+func (p *pair) unconfirmed(file string) {
+	p.t.Helper()
+	p.start("--iface", "eth0", "--rules", file)
+	want := file + " was on trial and was not confirmed"
+	out, _, err := p.try("status")
+	if err == nil || !strings.Contains(out, want) || !strings.Contains(p.stderr.String(), want) {
+		p.t.Errorf("status: %v\n%s\nlog:\n%s", err, out, p.stderr)
+	}
+	p.weir("fw", "load", "--confirm", "30s", file)
+	if err := p.client.Command("ping", "-c1", "-W1", "10.66.0.1").Run(); err == nil {
+		p.t.Error("the rules that were loaded are not in force")
+	}
+	p.weir("fw", "revert")
 }

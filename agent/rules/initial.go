@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/problem"
@@ -21,18 +22,21 @@ type Initial struct {
 	shared  bool  // the saved rules are in force, and come from a cluster
 	aside   bool  // saved rules are set aside: the rule file was edited since
 	problem error // the rule file cannot be used; the saved rules are in force instead
+	// the rule file was on trial and not confirmed; the saved rules are in force instead
+	unconfirmed bool
 	// what a trial of them returns to; nil for rules that were in force before
 	before *Version
 	base   string           // version of the rule file that before is based on
+	file   string           // version of the rule file in force, if before is not nil
 	damage *problem.Problem // the saved rules cannot be used; the rule file is in force instead
 }
 
 // first finds the rules to start with. The rule file is the owner's; changes made since by commands
 // are in the saved rules, which are based on a version of the rule file. While the file stays as it
 // was, the saved rules are in force; once the owner edits it, the file is in force and the saved
-// rules are set aside. A rule file with an error, or one that cannot be read, changes nothing: the
-// saved rules are in force, and without any the node does not start. needed means that the file has
-// to exist.
+// rules are set aside. A rule file that was not confirmed is not in force until it is edited, or on
+// trial again. One with an error, or one that cannot be read, changes nothing: the saved rules are
+// in force, and without any the node does not start. needed means that the file has to exist.
 //
 // Saved rules of a cluster are in force whatever the rule file holds. They stay those of a cluster
 // while the host is a member; then an edited rule file counts again.
@@ -53,8 +57,9 @@ func (s *savedRules) first(rules string, needed bool) (Initial, error) {
 		now = fileVersion(text)
 	}
 	s.setBase(now)
-	saved, base, err := s.read()
+	saved, recorded, err := s.read()
 	kept := err == nil
+	base, rejected, _ := strings.Cut(recorded, unconfirmed)
 	var r Initial
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		if r.damage = s.keepAside(err, rules); !given {
@@ -66,14 +71,20 @@ func (s *savedRules) first(rules string, needed bool) (Initial, error) {
 			nil
 	}
 	if kept && (!given || base == now) {
+		s.setBase(now + recorded[len(base):])
 		return Initial{Version: saved, Denied: saved.Strict, damage: s.tornAside()}, nil
 	}
 	if !given {
 		return Initial{Version: Version{Set: new(rule.Ruleset), Source: "none"}}, nil
 	}
+	if kept && rejected == now && !s.tries {
+		s.setBase(recorded)
+		return Initial{Version: saved, Denied: saved.Strict, damage: s.tornAside(),
+			unconfirmed: true}, nil
+	}
 	set, err := rulefile.ParseGiven(rules, string(text), s.names)
 	if err != nil && kept {
-		s.setBase(base)
+		s.setBase(recorded)
 		return Initial{Version: saved, Denied: saved.Strict, problem: err}, nil
 	}
 	if err != nil {
@@ -82,7 +93,7 @@ func (s *savedRules) first(rules string, needed bool) (Initial, error) {
 	set.Begin(s.clock.Now())
 	r.Version = Version{Set: set, Strict: true, Source: rules}
 	r.Denied, r.aside = saved.Strict, kept
-	r.before, r.base = &Version{Set: new(rule.Ruleset), Source: "none"}, noFile
+	r.before, r.base, r.file = &Version{Set: new(rule.Ruleset), Source: "none"}, noFile, now
 	if kept {
 		r.before, r.base = &saved, base
 		s.retireBy(s.keepOld)

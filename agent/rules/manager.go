@@ -184,29 +184,39 @@ func (m *Manager) load(next Version, try time.Duration, file *newFile) error {
 	if try <= 0 {
 		return m.enforceSavedLocked(next)
 	}
-	before := m.rules
-	if err := m.enforceLocked(next); err != nil {
-		return err
-	}
-	m.beginTrialLocked(next.Source, before, try)
-	m.trial.file = file
-	return nil
+	return m.enforceTrialLocked(next, try, file, "")
 }
 
-// loadFile is load for a new version of the owner's rule file: the rules saved from now on have it
-// as their base.
-func (m *Manager) loadFile(next Version, version string) error {
+// loadFile is load for a new version of the owner's rule file: once they are confirmed, the rules
+// saved from now on have it as their base.
+func (m *Manager) loadFile(next Version, try time.Duration, version string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.replaceableLocked(); err != nil {
 		return err
 	}
-	before := m.store.setBase(version)
-	err := m.enforceSavedLocked(next)
-	if err != nil {
-		m.store.setBase(before)
+	if try > 0 {
+		return m.enforceTrialLocked(next, try, nil, version)
 	}
-	return err
+	before := m.store.setBase(version)
+	if err := m.enforceSavedLocked(next); err != nil {
+		m.store.setBase(before)
+		return err
+	}
+	m.config.Problems.Solved(aboutFile)
+	return nil
+}
+
+// enforceTrialLocked puts rules in force on trial.
+func (m *Manager) enforceTrialLocked(next Version, try time.Duration, file *newFile,
+	base string) error {
+	before := m.rules
+	if err := m.enforceLocked(next); err != nil {
+		return err
+	}
+	m.beginTrialLocked(next.Source, before, try)
+	m.trial.file, m.trial.base = file, base
+	return nil
 }
 
 // errClosed is the error of every change after Close.

@@ -103,7 +103,7 @@ func (m *Manager) Panic(ctx context.Context, s *api.Session, tunnel uint16) erro
 		return errors.Join(fmt.Errorf("nothing was changed: %w", err), restore(file, was))
 	}
 	if t := m.trial; t != nil {
-		m.endTrialLocked()
+		m.dropTrialLocked()
 		if t.ended != nil {
 			go t.ended() // it may ask the Manager
 		}

@@ -79,7 +79,13 @@ func (m *Manager) Load(ctx context.Context, r api.Load) (api.Done, error) {
 		return api.Done{}, err
 	}
 	set.Begin(m.config.Clock.Now())
-	if err := m.load(Version{Set: set, Strict: true, Source: r.Name}, try, file); err != nil {
+	next := Version{Set: set, Strict: true, Source: r.Name}
+	if version := m.store.unconfirmedAs(r.Text); version != "" && file == nil {
+		err = m.loadFile(next, try, version)
+	} else {
+		err = m.load(next, try, file)
+	}
+	if err != nil {
 		return api.Done{}, err
 	}
 	m.config.Log.Info("rules loaded", "file", logged(r.Name), "rules", len(set.Rules), "trial", try,
@@ -125,7 +131,7 @@ func (m *Manager) Reload() error {
 		return err
 	}
 	set.Begin(m.config.Clock.Now())
-	if err := m.loadFile(Version{Set: set, Strict: true, Source: file},
+	if err := m.loadFile(Version{Set: set, Strict: true, Source: file}, 0,
 		fileVersion(text)); err != nil {
 		return err
 	}

@@ -60,6 +60,10 @@ const (
 	// ofCluster is that of saved rules that come from a cluster: they are newer than the rule file,
 	// whatever it holds.
 	ofCluster = "cluster"
+	// unconfirmed stands between a base and the version of a rule file that was on trial after it.
+	// The trial is recorded before it begins: no start without one takes that version, whether the
+	// rules before came back or the agent died.
+	unconfirmed = " unconfirmed "
 )
 
 // savedRules stores the rules of the last change in a file, so that a restart begins with them.
@@ -67,6 +71,8 @@ type savedRules struct {
 	path  string
 	names *rule.Names
 	clock clock.Boot
+
+	tries bool // an edited rule file is put on trial at the start
 
 	mu   sync.Mutex // its place in the lock order: agent/doc.go
 	file string     // guarded by mu; version of the owner's rule file
@@ -89,6 +95,16 @@ func (s *savedRules) version() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.file
+}
+
+// unconfirmedAs returns the version of a text, if it is that of the rule file that was not
+// confirmed; "" otherwise.
+func (s *savedRules) unconfirmedAs(text string) string {
+	_, version, _ := strings.Cut(s.version(), unconfirmed)
+	if version != fileVersion([]byte(text)) {
+		return ""
+	}
+	return version
 }
 
 // fileVersion names the content of a rule file.

@@ -192,7 +192,7 @@ func TestChangeThatCannotBeSavedIsNeverInForce(t *testing.T) {
 		}
 	}
 	if err := b.loadFile(Version{Set: ruleset(t, "add 5 allow ip from any to any"), Strict: true},
-		"v"); err == nil || b.store.version() != noFile {
+		0, "v"); err == nil || b.store.version() != noFile {
 		t.Errorf("load: %v, the rules descend from %s", err, b.store.version())
 	}
 	if calls.n != 0 {

@@ -85,34 +85,51 @@ func TestSavedRulesThatAreNone(t *testing.T) {
 	}
 }
 
-// TestFirstRules is the table of docs/up.md.
+// Rule files, each with one rule.
+const (
+	ownerRules  = "add 1 allow ip from any to any"
+	editedRules = "add 2 allow ip from any to any"
+	brokenRules = "add 3 allwo ip from any to any"
+)
+
+// triedRules is the base of saved rules after a trial of editedRules.
+var triedRules = fileVersion([]byte(ownerRules)) + unconfirmed + fileVersion([]byte(editedRules))
+
+// firstRules is the table of docs/up.md.
+var firstRules = []struct {
+	name string
+	file string // content of the rule file, "" for none
+	// version of the rule file that the saved rules descend from, "" for no saved rules
+	saved        string
+	number       uint16 // of the only rule that is in force then, 0 for none
+	strict       bool
+	aside        bool
+	problem, err bool
+	unconfirmed  bool
+}{
+	{name: "nothing"},
+	{name: "file alone", file: ownerRules, number: 1, strict: true},
+	{name: "saved alone", saved: noFile, number: 9},
+	{name: "unchanged file", file: ownerRules, saved: fileVersion([]byte(ownerRules)),
+		number: 9},
+	{name: "edited file", file: editedRules, saved: fileVersion([]byte(ownerRules)), number: 2,
+		strict: true, aside: true},
+	{name: "file is new", file: ownerRules, saved: noFile, number: 1, strict: true, aside: true},
+	{name: "file removed", saved: fileVersion([]byte(ownerRules)), number: 9},
+	{name: "broken file, saved", file: brokenRules, saved: fileVersion([]byte(ownerRules)),
+		number: 9, problem: true},
+	{name: "broken file alone", file: brokenRules, err: true},
+	{name: "unconfirmed file", file: editedRules, saved: triedRules, number: 9, unconfirmed: true},
+	{name: "unconfirmed and edited", file: editedRules + " ", saved: triedRules, number: 2,
+		strict: true, aside: true},
+	{name: "unconfirmed and undone", file: ownerRules, saved: triedRules, number: 9},
+	{name: "unconfirmed and removed", saved: triedRules, number: 9},
+}
+
+// TestFirstRules: a start begins with the rules that docs/up.md says.
 func TestFirstRules(t *testing.T) {
-	const file, edited, broken = "add 1 allow ip from any to any", "add 2 allow ip from any to any",
-		"add 3 allwo ip from any to any"
 	const changed = "add 9 count ip from any to any"
-	for _, c := range []struct {
-		name string
-		file string // content of the rule file, "" for none
-		// version of the rule file that the saved rules descend from, "" for no saved rules
-		saved        string
-		number       uint16 // of the only rule that is in force then, 0 for none
-		strict       bool
-		aside        bool
-		problem, err bool
-	}{
-		{name: "nothing"},
-		{name: "file alone", file: file, number: 1, strict: true},
-		{name: "saved alone", saved: noFile, number: 9},
-		{name: "unchanged file", file: file, saved: fileVersion([]byte(file)), number: 9},
-		{name: "edited file", file: edited, saved: fileVersion([]byte(file)), number: 2,
-			strict: true,
-			aside:  true},
-		{name: "file is new", file: file, saved: noFile, number: 1, strict: true, aside: true},
-		{name: "file removed", saved: fileVersion([]byte(file)), number: 9},
-		{name: "broken file, saved", file: broken, saved: fileVersion([]byte(file)), number: 9,
-			problem: true},
-		{name: "broken file alone", file: broken, err: true},
-	} {
+	for _, c := range firstRules {
 		dir := t.TempDir()
 		rules := filepath.Join(dir, "rules")
 		s := &savedRules{path: filepath.Join(dir, "rules.saved")}
@@ -140,7 +157,7 @@ func TestFirstRules(t *testing.T) {
 			number = got.Set.Rules[0].Number
 		}
 		if number != c.number || got.Strict != c.strict || got.aside != c.aside ||
-			(got.problem != nil) != c.problem {
+			(got.problem != nil) != c.problem || got.unconfirmed != c.unconfirmed {
 			t.Errorf("%s: rule %d, strict %v, aside %v, problem %v", c.name, number, got.Strict,
 				got.aside, got.problem)
 		}
@@ -260,7 +277,7 @@ func TestBaseFollowsTheChange(t *testing.T) {
 	done := make(chan error, 1)
 	b.mu.Lock()
 	go func() {
-		done <- b.loadFile(Version{Set: ruleset(t, "add 5 deny ip from any to any\n")}, "next")
+		done <- b.loadFile(Version{Set: ruleset(t, "add 5 deny ip from any to any\n")}, 0, "next")
 	}()
 	time.Sleep(100 * time.Millisecond)
 	if base := b.store.version(); base != noFile {

@@ -72,6 +72,7 @@ type background struct {
 // them, and a disk that hangs must delay neither the next version nor status. What is saved is what
 // a start without that copy enforces.
 func (m *Manager) saveSharedLocked() {
+	m.config.Problems.Solved(aboutFile) // which does not matter any more
 	s := &m.background
 	if s.again = true; !s.runs && !m.closed {
 		s.runs = true

@@ -19,6 +19,7 @@ func (m *Manager) Initial() (Initial, error) {
 		}
 	}
 	file, needed := m.file()
+	m.store.tries = m.config.Confirm > 0
 	first, err := m.store.first(file, needed)
 	if err == nil {
 		err = m.firstLists(first)
@@ -33,8 +34,11 @@ func (m *Manager) Initial() (Initial, error) {
 		return m.lockDown(file, err)
 	}
 	if first.problem != nil {
-		m.config.Problems.Add("the rule file cannot be used; the rules of the last change are in "+
-			"force: "+first.problem.Error(), "weir fw check "+file)
+		m.config.Problems.Set(aboutFile, "the rule file cannot be used; the rules of the last "+
+			"change are in force: "+first.problem.Error(), "weir fw check "+file)
+	}
+	if first.unconfirmed {
+		m.showUnconfirmed()
 	}
 	if first.aside {
 		m.config.Log.Info("the rule file was edited: it is in force, the saved rules were set "+
@@ -69,20 +73,35 @@ func (m *Manager) Begin(first Initial) error {
 	return nil
 }
 
-// try puts the first rules in force on trial.
+// try puts the first rules in force on trial. That is on disk before: what is saved until they are
+// confirmed, and after a revert, is based on what it was based on, and says what is not confirmed.
 func (m *Manager) try(first Initial, most time.Duration) error {
 	if err := checkTrial(most); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.store.setBase(first.base + unconfirmed + first.file)
+	if err := m.store.save(*first.before); err != nil {
+		return fmt.Errorf("nothing was changed: save that it is on trial: %w", err)
+	}
 	if err := m.enforceLocked(first.Version); err != nil {
 		return err
 	}
 	m.beginTrialLocked(first.Source, *first.before, most)
-	// What is saved until they are confirmed, and after a revert, is based on what it was based on.
-	m.trial.base = m.store.setBase(first.base)
+	m.trial.base = first.file
 	return nil
+}
+
+// aboutFile is the subject of the problem that the rule file is not in force.
+const aboutFile = "the rule file"
+
+// showUnconfirmed has the status show that the rule file was on trial, and is not in force.
+func (m *Manager) showUnconfirmed() {
+	file, _ := m.file()
+	m.config.Problems.Set(aboutFile, file+" was on trial and was not confirmed: the rules before "+
+		"it are in force, also after a restart", "edit it and run systemctl reload weir, or put "+
+		"it on trial again: weir fw load --confirm 30s "+file)
 }
 
 // unfilled returns why rules cannot be used on a host that does not know whether it belongs to a

@@ -12,7 +12,7 @@ import (
 type trial struct {
 	name   string
 	before Version
-	base   string // version of the rule file that is on trial; "" for that of before
+	base   string // version of the rule file that is on trial; "" for other rules
 	ends   time.Time
 	timer  *time.Timer
 	file   *newFile      // to write when it is confirmed; may be nil
@@ -85,8 +85,17 @@ func (m *Manager) leaveTrialLocked() error {
 	if err := m.returnLocked(before); err != nil {
 		return fmt.Errorf("go back to the rules before: %w", err)
 	}
-	m.endTrialLocked()
+	m.dropTrialLocked()
 	return nil
+}
+
+// dropTrialLocked ends a trial that was not confirmed.
+func (m *Manager) dropTrialLocked() {
+	ofFile := m.trial.base != ""
+	m.endTrialLocked()
+	if ofFile {
+		m.showUnconfirmed()
+	}
 }
 
 // endTrialLocked ends the trial, whichever rules are in force now.
@@ -160,7 +169,9 @@ func (m *Manager) saveTrialLocked() (err error) {
 	defer func() {
 		if err != nil {
 			m.store.setBase(base)
+			return
 		}
+		m.config.Problems.Solved(aboutFile)
 	}()
 	saved, err := m.store.prepare(m.rules)
 	if err != nil {

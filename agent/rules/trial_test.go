@@ -216,9 +216,42 @@ func TestConfirmationThatFailsWritesNoFile(t *testing.T) {
 	}
 }
 
+// startOnTrial begins the next Manager, which puts the rule file on trial.
+func startOnTrial(t *testing.T, b *Manager, h *hands) *Manager {
+	t.Helper()
+	b = nextManager(t, b)
+	b.config.Clock, b.store.clock, b.config.Confirm = h.clock(), h.clock(), time.Hour
+	first, err := b.Initial()
+	if err == nil {
+		err = b.Begin(first)
+	}
+	if _, _, on := b.TrialLeft(); err != nil || !on || first.Set.Rules[0].Number != 5 {
+		t.Fatalf("the file is not on trial: %+v, %v", first, err)
+	}
+	return b
+}
+
+// revertFile reverts a trial of the rule file, of which the status shows the problem.
+func revertFile(t *testing.T, b *Manager) {
+	t.Helper()
+	if _, err := b.Revert(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expectUnconfirmed(t, b)
+}
+
+func expectUnconfirmed(t *testing.T, b *Manager) {
+	t.Helper()
+	if p := b.config.Problems.All(); len(p) != 1 ||
+		!strings.Contains(p[0].What, b.config.Default+" was on trial and was not confirmed") ||
+		!strings.Contains(p[0].Advice, "weir fw load --confirm 30s "+b.config.Default) {
+		t.Errorf("problems %+v", p)
+	}
+}
+
 // TestBaseOfAStartOnTrial: until the rule file of a start is confirmed, what is saved is based on
-// what the rules before it are based on. So a start after a revert begins with the file again, also
-// where the time of members was noted, or rules were changed, since.
+// what the rules before it are based on, and names what is not confirmed, also where the time of
+// members was noted, or rules were changed, since. A start after a revert may try the file again.
 func TestBaseOfAStartOnTrial(t *testing.T) {
 	b, _, h := newTimedManager(t)
 	must(t, b, "table banned add 192.0.2.1 timeout 1h")
@@ -227,18 +260,7 @@ func TestBaseOfAStartOnTrial(t *testing.T) {
 	if err := os.WriteFile(b.config.Default, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	begin := func() {
-		t.Helper()
-		b = nextManager(t, b)
-		b.config.Clock, b.store.clock, b.config.Confirm = h.clock(), h.clock(), time.Hour
-		first, err := b.Initial()
-		if err == nil {
-			err = b.Begin(first)
-		}
-		if _, _, on := b.TrialLeft(); err != nil || !on || first.Set.Rules[0].Number != 5 {
-			t.Fatalf("the file is not on trial: %+v, %v", first, err)
-		}
-	}
+	version := fileVersion([]byte(text))
 	saved := func(when, base string, rules int) {
 		t.Helper()
 		r, file, err := b.store.read()
@@ -246,18 +268,102 @@ func TestBaseOfAStartOnTrial(t *testing.T) {
 			t.Errorf("%s: %v; saved is\n%s", when, err, savedText(t, b))
 		}
 	}
-	begin()
+	b = startOnTrial(t, b, h)
+	saved("on trial", noFile+unconfirmed+version, 2)
 	h.up += stampEvery
 	b.expire()
-	saved("the time was noted", noFile, 2)
-	if _, err := b.Revert(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	saved("the time was noted", noFile+unconfirmed+version, 2)
+	revertFile(t, b)
 	must(t, b, "add 30 count ip from any to any")
-	saved("changed after a revert", noFile, 3)
-	begin()
+	saved("changed after a revert", noFile+unconfirmed+version, 3)
+	b.config.Problems.Solved(aboutFile) // for the end of the test
+	b = startOnTrial(t, b, h)
 	if _, err := b.Confirm(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	saved("confirmed", fileVersion([]byte(text)), 1)
+	saved("confirmed", version, 1)
+}
+
+// TestUnconfirmedFile: a rule file that was on trial and not confirmed is not in force after a
+// start without a trial, also if the agent died in the trial, until an owner loads it.
+func TestUnconfirmedFile(t *testing.T) {
+	const text = "add 5 deny ip from any to any\n"
+	for name, load := range map[string]func(*Manager) error{
+		"reload": (*Manager).Reload,
+		"load": func(b *Manager) error {
+			_, err := b.Load(t.Context(), api.Load{Name: "-", Text: text})
+			return err
+		},
+		"load and confirm": func(b *Manager) error {
+			if _, err := b.Load(t.Context(), api.Load{Name: "-", Text: text,
+				Confirm: "1h"}); err != nil {
+				return err
+			}
+			_, err := b.Confirm(t.Context())
+			return err
+		},
+	} {
+		tried, _ := newManager(t)
+		must(t, tried, "add 10 allow ip from any to any")
+		h := newHands()
+		tried.config.Default = filepath.Join(t.TempDir(), "rules")
+		if err := os.WriteFile(tried.config.Default, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		tried = startOnTrial(t, tried, h)
+		// The agent dies now.
+		b, e := newManager(t)
+		start := func(number uint16) {
+			t.Helper()
+			b.store.path, b.config.Default = tried.store.path, tried.config.Default
+			first, err := b.Initial()
+			if err == nil {
+				err = b.Begin(first)
+			}
+			if err != nil || first.Set.Rules[0].Number != number ||
+				passes(e, 80) != (number == 10) {
+				t.Fatalf("%s: %+v, %v", name, first, err)
+			}
+		}
+		start(10)
+		expectUnconfirmed(t, b)
+		if err := load(b); err != nil || passes(e, 80) || len(b.config.Problems.All()) > 0 {
+			t.Errorf("%s: %v, problems %+v", name, err, b.config.Problems.All())
+		}
+		b, e = newManager(t)
+		start(5)
+		if _, err := tried.Revert(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		tried.config.Problems.Solved(aboutFile)
+	}
+}
+
+// TestTrialThatCannotBeRecorded: a rule file is not on trial while the disk does not say so: a
+// start after a crash would take it.
+func TestTrialThatCannotBeRecorded(t *testing.T) {
+	b, _ := newManager(t)
+	b.config.Default = filepath.Join(t.TempDir(), "rules")
+	if err := os.WriteFile(b.config.Default, []byte("add 5 deny ip from any to any\n"),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	b = nextManager(t, b)
+	b.config.Confirm = time.Hour
+	first, err := b.Initial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := savedText(t, b)
+	unblock := block(t, filepath.Dir(b.store.path))
+	if err := b.Begin(first); err == nil || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Errorf("nothing can be saved: %v", err)
+	}
+	unblock()
+	if now := savedText(t, b); now != before {
+		t.Errorf("saved is\n%s", now)
+	}
+	if _, _, on := b.TrialLeft(); on {
+		t.Error("there is a trial")
+	}
 }
