@@ -112,7 +112,8 @@ type Engine struct {
 	// guarded by mu; on the loopback, nil while no port of a pod is published
 	local *local
 
-	hops bool // guarded by mu; SetHops has set some
+	hops       bool  // guarded by mu; some are in the map that this engine wrote
+	stagedHops []Hop // guarded by mu; set before the first Load
 
 	uppers []Upper // guarded by mu
 	// guarded by mu; what is in the map, nil for anything
@@ -132,8 +133,8 @@ func layoutDir(dir string) string { return filepath.Join(dir, fmt.Sprintf("layou
 
 // Open loads the programs and makes or takes over the maps. It changes nothing: what an earlier
 // engine has pinned stays in force until the first Load, which takes over all of it at once or,
-// when it fails, nothing. Interfaces, routes and tables that are set before come into force with
-// that Load.
+// when it fails, nothing. Interfaces, routes, next hops and tables that are set before come into
+// force with that Load.
 func Open(c Config) (*Engine, error) { return openWith(c, (*Engine).loadPrograms) }
 
 // openWith is Open with the function that makes the maps and loads the programs: tests have one

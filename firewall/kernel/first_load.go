@@ -40,7 +40,7 @@ func (e *Engine) replaceFirst(p *program.Program,
 
 // beforeFirstLocked does, when the image is complete, what has to be done before it is in force.
 // What can fail for lack of a resource comes first. The facts about the host, its addresses,
-// NICs and routes, hold under any rules.
+// NICs, next hops and routes, hold under any rules.
 func (e *Engine) beforeFirstLocked(t *nextTables) error {
 	if err := e.pinLocked(); err != nil {
 		return err
@@ -55,7 +55,10 @@ func (e *Engine) beforeFirstLocked(t *nextTables) error {
 	if err := e.resumeLocalLocked(); err != nil {
 		return err
 	}
-	if err := e.putHostLocked(e.ifs, nil, true); err != nil || e.routes == nil {
+	if err := e.putHostLocked(e.ifs, nil, true); err != nil {
+		return err
+	}
+	if err := e.putHopsLocked(e.stagedHops); err != nil || e.routes == nil {
 		return err
 	}
 	return e.putRoutesLocked(*e.routes)
@@ -83,7 +86,7 @@ func (e *Engine) afterFirstLocked() error {
 		_, ok := interfaceOf(e.ifs, index)
 		return ok
 	})
-	e.synced, e.routes = err == nil, nil
+	e.synced, e.routes, e.stagedHops = err == nil, nil, nil
 	errs := []error{err}
 	for _, a := range e.defunct {
 		errs = append(errs, e.detach(a))

@@ -28,6 +28,14 @@ type Hop struct {
 func (e *Engine) SetHops(hops []Hop) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.staged != nil { // the first Load writes them
+		e.stagedHops = append(e.stagedHops, hops...)
+		return nil
+	}
+	return e.putHopsLocked(hops)
+}
+
+func (e *Engine) putHopsLocked(hops []Hop) error {
 	e.hops = e.hops || len(hops) > 0
 	for _, h := range hops {
 		v := weirHop{Via: wordsOf(h.Via), Ifindex: h.Interface, Mtu: h.MTU}

@@ -174,6 +174,23 @@ func TestFwd(t *testing.T) {
 	}
 }
 
+// TestFirstLoadSetsHops: next hops that are set before the first Load are not in force before it.
+func TestFirstLoadSetsHops(t *testing.T) {
+	t.Parallel()
+	u := newUplinks(t, hopRules["in"])
+	u.must(u.engine.Close())
+	u.open()
+	u.must(u.engine.SetInterfaces(u.ifs))
+	u.hop("198.18.0.2", "198.18.0.2", 0, 0) // without a route
+	if err := tryExchange(u.client, "203.0.113.9:80"); err != nil {
+		t.Errorf("before the first Load: %v", err)
+	}
+	u.load(hopRules["in"])
+	if err := tryExchange(u.client, "203.0.113.9:80"); err == nil {
+		t.Error("the first Load does not set next hops")
+	}
+}
+
 // TestFwdOfTheHostItself: what the host itself sends goes by another uplink, too.
 func TestFwdOfTheHostItself(t *testing.T) {
 	t.Parallel()
