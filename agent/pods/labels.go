@@ -221,22 +221,34 @@ func (l *labels) begin() error {
 }
 
 // all returns the tables of labels, each whole: of living pods, and empty ones of pods that went
-// and that are not forgotten yet.
+// and that are not forgotten yet. Sorting the members takes long, and is done without the lock: no
+// pod waits for a reader.
 func (l *labels) all() map[string][]rule.TableEntry {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.allLocked()
+	addrs := l.addrsLocked()
+	l.mu.Unlock()
+	return sorted(addrs)
 }
 
-func (l *labels) allLocked() map[string][]rule.TableEntry {
-	tables := map[string][]rule.TableEntry{}
+// addrsLocked returns the addresses of all tables, as addrsOfLocked does.
+func (l *labels) addrsLocked() map[string][]netip.Addr {
+	tables := map[string][]netip.Addr{}
 	for name := range l.tables {
-		tables[name] = l.entriesLocked(name)
+		tables[name] = l.addrsOfLocked(name)
 	}
 	for name := range l.others {
 		if tables[name] == nil {
-			tables[name] = l.entriesLocked(name)
+			tables[name] = l.addrsOfLocked(name)
 		}
+	}
+	return tables
+}
+
+// sorted returns tables as engines take them.
+func sorted(addrs map[string][]netip.Addr) map[string][]rule.TableEntry {
+	tables := make(map[string][]rule.TableEntry, len(addrs))
+	for name, all := range addrs {
+		tables[name] = entriesOf(all)
 	}
 	return tables
 }
@@ -259,11 +271,16 @@ func (s *Service) Labels() map[string][]rule.TableEntry { return s.labels.all() 
 func (s *Service) ViewLabels(f func(map[string][]rule.TableEntry)) {
 	s.labels.mu.Lock()
 	defer s.labels.mu.Unlock()
-	f(s.labels.allLocked())
+	f(sorted(s.labels.addrsLocked()))
 }
 
 // entriesLocked are the addresses of a table, in order, as engines take them.
 func (l *labels) entriesLocked(table string) []rule.TableEntry {
+	return entriesOf(l.addrsOfLocked(table))
+}
+
+// addrsOfLocked are the addresses of a table, in no order; some may be there twice.
+func (l *labels) addrsOfLocked(table string) []netip.Addr {
 	members, others := l.tables[table], l.others[table]
 	addrs := make([]netip.Addr, 0, len(members)+len(others))
 	for a, pods := range members {
@@ -277,6 +294,11 @@ func (l *labels) entriesLocked(table string) []rule.TableEntry {
 			addrs = append(addrs, e.Prefix.Addr())
 		}
 	}
+	return addrs
+}
+
+// entriesOf returns addresses in order, each once, as engines take them.
+func entriesOf(addrs []netip.Addr) []rule.TableEntry {
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	addrs = slices.Compact(addrs)
 	all := make([]rule.TableEntry, len(addrs))

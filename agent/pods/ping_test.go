@@ -1,6 +1,8 @@
 package pods
 
 import (
+	"net/netip"
+	"strconv"
 	"testing"
 	"time"
 
@@ -26,4 +28,20 @@ func TestPingWaitsForTheLocks(t *testing.T) {
 	}
 	s.labels.mu.Unlock()
 	<-free
+}
+
+// TestPingCopiesNothing: the watchdog takes the lock of the labels, and no copy of their tables.
+func TestPingCopiesNothing(t *testing.T) {
+	s := New(Config{})
+	s.manager.Store(&pod.Manager{})
+	s.labels = newLabels(&shelf{tables: map[string]map[netip.Prefix]bool{}}, func() {})
+	for i := range 1000 {
+		key := strconv.Itoa(i)
+		if err := s.labels.attached(labelled(key, "10.0.0.1", "app"+key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := testing.AllocsPerRun(1, s.Ping); n > 100 {
+		t.Errorf("Ping makes %v allocations", n)
+	}
 }

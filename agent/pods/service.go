@@ -184,6 +184,7 @@ func (s *Service) Has(a netip.Addr) bool {
 func (s *Service) Ping() {
 	if s.manager.Load() != nil {
 		s.list()
-		s.labels.all()
+		s.labels.mu.Lock()
+		s.labels.mu.Unlock() //lint:ignore SA2001 that it can be had is all that matters
 	}
 }
