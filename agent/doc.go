@@ -41,7 +41,7 @@
 //	watch.history.mu       counts of the last hour; the text of rules is looked up under it
 //	cluster.Service.writing  the disk with the copy of the store; nothing waits for it
 //	cluster.Service.mu     the copy of the store, and what other parts have to get of it
-//	services.Service.mu    the services and the health of their pods
+//	services.Manager.mu    the services and the health of their pods
 //	rules.Manager.mu       changes of the rules, and views of them
 //	rules.savedRules.mu    the file of the saved rules
 //	rules.lists.copying    a copy of a list file while it is written

@@ -57,7 +57,7 @@ type Node struct {
 	explain  rules.Explainer
 	pods     *pods.Service
 	nat      *nat.Service
-	services *services.Service
+	services *services.Manager
 	peers    *peers.Service
 	observer *watch.Observer
 	// what netfilter translates; used when the pods begin, and by the loop

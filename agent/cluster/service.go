@@ -98,7 +98,7 @@ const (
 	callTime   = 15 * time.Second      // for a call of the store
 )
 
-// Service is the part. The copy and what follows from it belong to mu.
+// Service follows the store of the host's cluster. The copy and what follows from it belong to mu.
 type Service struct {
 	config Config
 

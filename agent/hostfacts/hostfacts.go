@@ -79,10 +79,10 @@ func interfaces(guarded host.Settings) ([]setup.Interface, error) {
 
 // listeners lists the TCP sockets that listen and the UDP sockets that are not connected, with
 // their programs: proc_pid_net(5).
-func listeners(proc string) []setup.Service {
+func listeners(proc string) []setup.Listener {
 	programs := programsOf(proc)
 	only6 := map[string]bool{}
-	all := []setup.Service{}
+	all := []setup.Listener{}
 	for _, file := range []struct{ name, proto, state string }{
 		{"tcp", "tcp", "0A"}, {"tcp6", "tcp", "0A"}, {"udp", "udp", "07"}, {"udp6", "udp", "07"},
 	} {
@@ -106,7 +106,7 @@ func listeners(proc string) []setup.Service {
 }
 
 // socketOf reads a line of such a file: "0: 0100007F:1F90 00000000:0000 0A ... inode ...".
-func socketOf(line, state string) (s setup.Service, inode string, ok bool) {
+func socketOf(line, state string) (s setup.Listener, inode string, ok bool) {
 	w := strings.Fields(line)
 	if len(w) < 10 || w[3] != state {
 		return s, "", false

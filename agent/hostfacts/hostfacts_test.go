@@ -48,7 +48,7 @@ func TestListeners(t *testing.T) {
 		}
 	}
 	addr := netip.MustParseAddr
-	want := []setup.Service{
+	want := []setup.Listener{
 		{Proto: "tcp", Address: addr("0.0.0.0"), Port: 80, Program: "nginx"},
 		{Proto: "tcp", Address: addr("127.0.0.1"), Port: 8080},
 		{Proto: "tcp", Address: addr("::"), Port: 80, Program: "nginx"},

@@ -13,7 +13,7 @@ import (
 // applyLocked makes the engine and the loopback have what the record says. Ports come before
 // addresses: at an address without its ports, sockets of the host would be reached. An address that
 // the loopback does not get is noted and no error: the other services are not to wait for it.
-func (s *Service) applyLocked() error {
+func (s *Manager) applyLocked() error {
 	pods, ok := s.config.Pods()
 	if !ok && len(s.config.Ranges) > 0 {
 		return errLater // or their flows would end
@@ -27,7 +27,7 @@ func (s *Service) applyLocked() error {
 }
 
 // addLocked gives the loopback the addresses of the services.
-func (s *Service) addLocked(virtual []netip.Addr) {
+func (s *Manager) addLocked(virtual []netip.Addr) {
 	const about = "the addresses of services"
 	s.refused = map[netip.Addr]error{}
 	var first error
@@ -52,7 +52,7 @@ func (s *Service) addLocked(virtual []netip.Addr) {
 }
 
 // releaseLocked takes the addresses away that no service has any more.
-func (s *Service) releaseLocked(virtual []netip.Addr) error {
+func (s *Manager) releaseLocked(virtual []netip.Addr) error {
 	now := s.record.clone()
 	var errs []error
 	for _, a := range s.record.Held {
@@ -76,7 +76,7 @@ func (s *Service) releaseLocked(virtual []netip.Addr) error {
 }
 
 // setLocked hands the services to the engine, if it does not have them.
-func (s *Service) setLocked(pods []pod.Pod) error {
+func (s *Manager) setLocked(pods []pod.Pod) error {
 	next, all := map[string][]forward.Backend{}, []forward.Service{}
 	same := s.set != nil && len(s.set) == len(s.record.Services)
 	of, left := allBackends(s.record.Services, pods)
@@ -110,7 +110,7 @@ func (s *Service) setLocked(pods []pod.Pod) error {
 }
 
 // reportLeft notes how many pods are left out.
-func (s *Service) reportLeft(left int) {
+func (s *Manager) reportLeft(left int) {
 	const about = "the pods of services"
 	if left == 0 {
 		s.config.Problems.Solved(about)

@@ -11,7 +11,7 @@ import (
 )
 
 // unusableLocked says why nothing can be changed.
-func (s *Service) unusableLocked() error {
+func (s *Manager) unusableLocked() error {
 	if s.closed {
 		return errClosed
 	}
@@ -20,7 +20,7 @@ func (s *Service) unusableLocked() error {
 
 // startLocked returns the record that a service is added to. In place of a damaged one it has the
 // addresses that are named there. What is in force stays until the service is added.
-func (s *Service) startLocked() (record, error) {
+func (s *Manager) startLocked() (record, error) {
 	err := s.unusableLocked()
 	if s.closed || !isDamaged(err) {
 		return s.record, err
@@ -32,7 +32,7 @@ func (s *Service) startLocked() (record, error) {
 }
 
 // setAsideLocked gives a damaged record another name, too, before it is replaced.
-func (s *Service) setAsideLocked() error {
+func (s *Manager) setAsideLocked() error {
 	if s.broken == nil {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // damagedHost is a host with a service whose record is damaged then, and its next agent.
-func damagedHost(t *testing.T) (h *fakeHost, s *Service, file string) {
+func damagedHost(t *testing.T) (h *fakeHost, s *Manager, file string) {
 	t.Helper()
 	h = &fakeHost{begun: true}
 	file = filepath.Join(t.TempDir(), "services.json")

@@ -12,7 +12,7 @@ import (
 )
 
 // Add adds a service. The one that is there already is left as it is.
-func (s *Service) Add(r api.AddService) (api.Services, error) {
+func (s *Manager) Add(r api.AddService) (api.Services, error) {
 	spec, err := specOf(r)
 	if err != nil {
 		return api.Services{}, err
@@ -56,7 +56,7 @@ func (s *Service) Add(r api.AddService) (api.Services, error) {
 }
 
 // Remove removes a service; its flows end.
-func (s *Service) Remove(r api.RemoveService) (api.Done, error) {
+func (s *Manager) Remove(r api.RemoveService) (api.Done, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.unusableLocked(); err != nil {
@@ -78,7 +78,7 @@ func (s *Service) Remove(r api.RemoveService) (api.Done, error) {
 // changeLocked writes a record and puts it in force. An address that is needed, if there is one,
 // has to lie on the loopback then. After an error the record before is in force and on the disk,
 // but for addresses, which are taken away later.
-func (s *Service) changeLocked(before, now record, needed netip.Addr) error {
+func (s *Manager) changeLocked(before, now record, needed netip.Addr) error {
 	if err := now.write(s.config.File); err != nil {
 		return fmt.Errorf("write the services: %w", err)
 	}
@@ -97,7 +97,7 @@ func (s *Service) changeLocked(before, now record, needed netip.Addr) error {
 }
 
 // CheckRange refuses a range of another node in which a service has its address.
-func (s *Service) CheckRange(r netip.Prefix) error {
+func (s *Manager) CheckRange(r netip.Prefix) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.record.Services {
@@ -110,14 +110,14 @@ func (s *Service) CheckRange(r netip.Prefix) error {
 }
 
 // List returns the services, in order of name.
-func (s *Service) List() (api.Services, error) {
+func (s *Manager) List() (api.Services, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.viewLocked("")
 }
 
 // viewLocked shows the services, or one.
-func (s *Service) viewLocked(only string) (api.Services, error) {
+func (s *Manager) viewLocked(only string) (api.Services, error) {
 	list := api.Services{Version: api.Version, Services: []api.Service{}}
 	if s.broken != nil {
 		return list, s.broken
@@ -143,7 +143,7 @@ func (s *Service) viewLocked(only string) (api.Services, error) {
 	return list, nil
 }
 
-func (s *Service) viewOf(spec *Spec, of []backend,
+func (s *Manager) viewOf(spec *Spec, of []backend,
 	counts map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters) api.Service {
 	v := api.Service{Name: spec.Name, Proto: spec.Proto, At: spec.At, Table: spec.Table,
 		Port: spec.Port, Pods: []api.ServicePod{}}
@@ -162,7 +162,7 @@ func (s *Service) viewOf(spec *Spec, of []backend,
 }
 
 // Metrics are about the services: a pod has a name that its runtime chooses, so pods are counted.
-func (s *Service) Metrics() ([]observe.Metric, error) {
+func (s *Manager) Metrics() ([]observe.Metric, error) {
 	s.mu.Lock()
 	broken := s.broken
 	s.mu.Unlock()

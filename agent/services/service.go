@@ -27,7 +27,7 @@ type Engine interface {
 	SeenParts() (map[forward.ServiceKey]int, error)
 }
 
-// Config is what a Service needs.
+// Config is what a Manager needs.
 type Config struct {
 	File     string         // of the record
 	Ranges   []netip.Prefix // of the pods of this host
@@ -48,8 +48,8 @@ type Config struct {
 // Interval is how often the counters of the pods are looked at.
 const Interval = time.Second
 
-// Service puts the services in force.
-type Service struct {
+// Manager puts the services in force.
+type Manager struct {
 	config Config
 	poked  chan struct{} // has an element when pods have come or gone
 	now    func() time.Duration
@@ -67,14 +67,14 @@ type Service struct {
 	refused map[netip.Addr]error
 }
 
-// New returns a Service that has done nothing yet.
-func New(c Config) *Service {
-	return &Service{config: c, poked: make(chan struct{}, 1), now: clock.Now,
+// New returns a Manager that has done nothing yet.
+func New(c Config) *Manager {
+	return &Manager{config: c, poked: make(chan struct{}, 1), now: clock.Now,
 		health: map[forward.ServiceKey]*health{}}
 }
 
 // Load reads the record. Until it can be read, what an earlier agent left stays in force.
-func (s *Service) Load() error {
+func (s *Manager) Load() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.readLocked()
@@ -82,7 +82,7 @@ func (s *Service) Load() error {
 
 // readLocked reads the record. The addresses that are named in a damaged one are kept in mind:
 // whatever comes in its place, they are to leave the loopback.
-func (s *Service) readLocked() error {
+func (s *Manager) readLocked() error {
 	s.record, s.broken = readRecord(s.config.File)
 	if isDamaged(s.broken) {
 		if text, err := os.ReadFile(s.config.File); err == nil {
@@ -109,14 +109,14 @@ var errClosed = errors.New("the node is going down")
 
 // Close ends all changes: record, loopback and engine stay as they are from then on. What is under
 // way ends first.
-func (s *Service) Close() {
+func (s *Manager) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
 // Begin puts the services of the record in force, once the pods are known. It may be called again.
-func (s *Service) Begin() error {
+func (s *Manager) Begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -131,7 +131,7 @@ func (s *Service) Begin() error {
 }
 
 // Changed notes that pods have come or gone, or have other labels. It does not wait.
-func (s *Service) Changed() {
+func (s *Manager) Changed() {
 	select {
 	case s.poked <- struct{}{}:
 	default:
@@ -139,7 +139,7 @@ func (s *Service) Changed() {
 }
 
 // Run follows the pods and their counters until ctx ends.
-func (s *Service) Run(ctx context.Context) {
+func (s *Manager) Run(ctx context.Context) {
 	const about = "what services know of pods" // Begin has a subject of its own
 	tick := time.NewTicker(Interval)
 	defer tick.Stop()
@@ -162,7 +162,7 @@ func (s *Service) Run(ctx context.Context) {
 }
 
 // follow brings the services up to what the pods are, and with look what they answer.
-func (s *Service) follow(look bool) error {
+func (s *Manager) follow(look bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.broken != nil ||
@@ -178,7 +178,7 @@ func (s *Service) follow(look bool) error {
 }
 
 // lookLocked has the health of the pods follow their counters.
-func (s *Service) lookLocked() error {
+func (s *Manager) lookLocked() error {
 	counts, err := s.config.Engine.Services()
 	if err != nil {
 		return err
@@ -213,7 +213,7 @@ func (s *Service) lookLocked() error {
 }
 
 // Ping takes the lock, for the watchdog.
-func (s *Service) Ping() {
+func (s *Manager) Ping() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 }

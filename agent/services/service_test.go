@@ -46,8 +46,8 @@ func (h *fakeHost) Services() (map[forward.ServiceKey]map[netip.AddrPort]forward
 	return h.counts, nil
 }
 
-// service returns a Service on this host, with a record in a file.
-func (h *fakeHost) service(t *testing.T, file string) *Service {
+// service returns a Manager on this host, with a record in a file.
+func (h *fakeHost) service(t *testing.T, file string) *Manager {
 	t.Helper()
 	s := New(Config{File: file, Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")},
 		Log:      slog.New(slog.DiscardHandler),
@@ -109,13 +109,13 @@ func TestServicesNotBeforePods(t *testing.T) {
 // TestFailedAddChangesNothing: neither the record, nor the engine, nor the loopback, whatever
 // fails.
 func TestFailedAddChangesNothing(t *testing.T) {
-	for what, fail := range map[string]func(*fakeHost, *Service, string){
-		"the engine": func(h *fakeHost, _ *Service, _ string) { h.fails = errors.New("no") },
-		"the disk": func(_ *fakeHost, s *Service, dir string) {
+	for what, fail := range map[string]func(*fakeHost, *Manager, string){
+		"the engine": func(h *fakeHost, _ *Manager, _ string) { h.fails = errors.New("no") },
+		"the disk": func(_ *fakeHost, s *Manager, dir string) {
 			s.config.File = filepath.Join(dir, "file", "services.json")
 			os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)
 		},
-		"the loopback": func(_ *fakeHost, s *Service, _ string) {
+		"the loopback": func(_ *fakeHost, s *Manager, _ string) {
 			s.config.AddAddress = func(netip.Addr) error { return errors.New("no") }
 		},
 	} {

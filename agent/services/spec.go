@@ -63,7 +63,7 @@ func (e hinted) Hint() string { return e.hint }
 
 // checkAgainst refuses a service that the host, or another service, does not leave space for. r is
 // the record without it.
-func (s *Service) checkAgainst(spec *Spec, r *record) error {
+func (s *Manager) checkAgainst(spec *Spec, r *record) error {
 	a := spec.At.Addr()
 	what := func(format string, args ...any) string {
 		return fmt.Sprintf("service %s: ", spec.Name) + fmt.Sprintf(format, args...)

@@ -13,7 +13,7 @@ type Facts struct {
 	// the ssh connection in which the owner asks, nil when there is none
 	Session    *api.Session `json:"session,omitempty"`
 	Interfaces []Interface  `json:"interfaces"`
-	Services   []Service    `json:"services"`
+	Services   []Listener   `json:"services"`
 	// the first port of net.ipv4.ip_local_port_range: UDP sockets from there on are clients
 	FirstLocalPort uint16 `json:"first_local_port"`
 	Forwards       bool   `json:"forwards"` // the kernel forwards packets
@@ -31,8 +31,8 @@ type Interface struct {
 	Guarded  bool           `json:"guarded"`
 }
 
-// Service is a socket that waits for packets.
-type Service struct {
+// Listener is a socket that waits for packets.
+type Listener struct {
 	Proto   string     `json:"proto"`   // tcp or udp
 	Address netip.Addr `json:"address"` // unspecified for all addresses
 	// of an IPv6 socket on all addresses: it takes IPv4, too

@@ -171,14 +171,14 @@ func notes(t *text, f Facts) {
 
 // merged returns the services by protocol and port, each once. One that listens on all addresses
 // covers the others; one on all addresses of both families is one.
-func merged(f Facts) (all []Service) {
+func merged(f Facts) (all []Listener) {
 	list := slices.Clone(f.Services)
-	slices.SortStableFunc(list, func(a, b Service) int {
+	slices.SortStableFunc(list, func(a, b Listener) int {
 		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Proto, b.Proto),
 			-compareWide(a, b), a.Address.Compare(b.Address))
 	})
 	for _, s := range list {
-		covered := slices.ContainsFunc(all, func(o Service) bool {
+		covered := slices.ContainsFunc(all, func(o Listener) bool {
 			return o.Proto == s.Proto && o.Port == s.Port && covers(o, s)
 		})
 		if !covered {
@@ -194,13 +194,13 @@ func merged(f Facts) (all []Service) {
 			}
 		}
 	}
-	return slices.CompactFunc(all, func(a, b Service) bool {
+	return slices.CompactFunc(all, func(a, b Listener) bool {
 		return a.Proto == b.Proto && a.Port == b.Port && a.Both && b.Both
 	})
 }
 
 // width is how much a service covers.
-func width(s Service) int {
+func width(s Listener) int {
 	switch {
 	case s.Address.IsUnspecified() && s.Both:
 		return 3
@@ -210,9 +210,9 @@ func width(s Service) int {
 	return 1
 }
 
-func compareWide(a, b Service) int { return cmp.Compare(width(a), width(b)) }
+func compareWide(a, b Listener) int { return cmp.Compare(width(a), width(b)) }
 
-func covers(o, s Service) bool {
+func covers(o, s Listener) bool {
 	if o.Address == s.Address {
 		return true
 	}

@@ -23,12 +23,12 @@ var (
 	lo = Interface{Name: "lo", Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")}}
 )
 
-func service(proto, address string, port uint16, program string) Service {
-	return Service{Proto: proto, Address: netip.MustParseAddr(address), Port: port,
+func service(proto, address string, port uint16, program string) Listener {
+	return Listener{Proto: proto, Address: netip.MustParseAddr(address), Port: port,
 		Program: program}
 }
 
-func both(proto string, port uint16, program string) Service {
+func both(proto string, port uint16, program string) Listener {
 	s := service(proto, "::", port, program)
 	s.Both = true
 	return s
@@ -38,7 +38,7 @@ func both(proto string, port uint16, program string) Service {
 var hosts = map[string]Facts{
 	"bare": {},
 	"web": {Session: ssh, Interfaces: []Interface{lo, eth0}, FirstLocalPort: 32768,
-		Services: []Service{both("tcp", 22, "sshd"), service("tcp", "0.0.0.0", 80, "nginx"),
+		Services: []Listener{both("tcp", 22, "sshd"), service("tcp", "0.0.0.0", 80, "nginx"),
 			service("tcp", "::", 80, "nginx"), both("tcp", 443, "nginx"),
 			service("tcp", "10.66.0.1", 443, "nginx"), service("tcp", "127.0.0.1", 8125, "agent"),
 			service("tcp", "::1", 8125, "agent"), both("tcp", 5432, "postgres"),
@@ -50,7 +50,7 @@ var hosts = map[string]Facts{
 		To: netip.MustParseAddrPort("[2001:db8::1]:2222")}, Forwards: true,
 		Interfaces: []Interface{eth0, {Name: "docker0", Maker: "Docker"},
 			{Name: "virbr0", Maker: "libvirt"}, {Name: "veth1", Maker: "a container"}},
-		Services:  []Service{both("tcp", 8080, "docker-proxy")},
+		Services:  []Listener{both("tcp", 8080, "docker-proxy")},
 		Firewalls: []string{"nftables with table ip nat", "ufw"}},
 	"router": {Forwards: true, Interfaces: []Interface{eth0, {Name: "eth1", Guarded: true}}},
 	"bridge": {Interfaces: []Interface{{Name: "eth0", Guarded: true, Bridge: "br0", Guests: true},
