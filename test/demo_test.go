@@ -63,7 +63,7 @@ func TestLongDemo(t *testing.T) {
 		`job +GET http://10\.64\..*:5432/ +refused +no answer +web1 +60000  deny log ip from any to any`,
 		`web, during the trial +GET .* +refused +no answer +web1 +20  deny ip from any to table\(app=db\)`,
 		`web, after the trial +GET .* +passed +200 OK: .* +web1 +1100  allow tcp .*`,
-		`All 27 answers are as the rules require\. Everything made for this is gone again\.`,
+		`All 27 answers are as the rules require\. The demo has removed all that it made\.`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + line + `$`).Match(out) {
 			t.Errorf("the demo does not print %s", line)

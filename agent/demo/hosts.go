@@ -252,7 +252,7 @@ func (h *hosts) meet(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return errors.New("the two hosts do not agree on keys")
+			return errors.New("the two hosts have made no handshake in time")
 		}
 		select {
 		case <-ctx.Done():

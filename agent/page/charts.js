@@ -110,7 +110,7 @@ const charts = [
 	{id: "by-rule", unit: "packets/s", kind: "rule", lines() {
 		const lines = busiest("rule", $("pick-rule").value, c => c.values.packets).map(c => [c.label, rate(c.values.packets)]);
 		const others = past.columns.get("others").values.rule_packets;
-		if (!$("pick-rule").value && others.some(v => v)) lines.push(["rules without space", rate(others)]);
+		if (!$("pick-rule").value && others.some(v => v)) lines.push(["other rules", rate(others)]);
 		return lines;
 	}},
 	{id: "by-pod", unit: "bit/s", kind: "pod", lines() {
@@ -166,7 +166,7 @@ function drawCharts() {
 		}
 		chart.plot.setScale("x", {min, max});
 		const now = lines.map(([label, values]) => clip(label, 40) + " " + rough(values[values.length - 1]) + " " + chart.unit);
-		place.setAttribute("aria-label", safe(now.slice(0, 3).join(", ") || "nothing was counted"));
+		place.setAttribute("aria-label", safe(now.slice(0, 3).join(", ") || "no traffic"));
 	}
 	for (const kind of ["rule", "pod"]) picks(kind);
 }

@@ -17,11 +17,11 @@ function code(text, kind) {
 const ruleLines = (sign, rules) => rules.map(r => code(sign + " " + String(r.number).padStart(5, "0") + " " + (r.set ? "set " + r.set + " " : "") + r.text + (r.disabled ? "   (its set is disabled)" : ""), sign === "+" ? "open" : "refused"));
 
 function replayed(r) {
-	const parts = [element("h3", "The last minutes, decided again")];
-	if (!r.flows) return [...parts, element("p", "No flow was decided by rules in that time.")];
+	const parts = [element("h3", "Flows of the last minutes with the change")];
+	if (!r.flows) return [...parts, element("p", "The rules decided no flow in that time.")];
 	const since = clock(new Date(r.from) / 1000, true);
-	parts.push(element("p", plural(r.flows, "flow") + " since " + since + ": " + r.refused + " would be refused, " + r.passed + " would pass, " + r.other + " would meet another rule, " + r.same + " stay as they are" +
-		(r.left_out ? "; " + r.left_out + " were left out" : "") + (r.skipped ? "; " + plural(r.skipped, "event") + " not decided by rules" : "") + "."));
+	parts.push(element("p", plural(r.flows, "flow") + " since " + since + ": " + r.refused + " would be refused, " + r.passed + " would pass, " + r.other + " would match another rule, " + r.same + " would not change" +
+		(r.left_out ? "; " + r.left_out + " were left out" : "") + (r.skipped ? "; the rules did not decide " + plural(r.skipped, "event") : "") + "."));
 	if (r.changes.length) parts.push(grid(["flows", "flow", "now", "with the change"], r.changes.map(c => [c.flows,
 		c.proto + " " + end(c.src, 0, c.src_name) + " > " + end(c.dst, c.port, c.dst_name), verdict(c.now), verdict(c.then)])));
 	return parts;
@@ -32,17 +32,17 @@ function showPreview(a, text) {
 	const place = $("preview");
 	if (!a.fine) {
 		place.replaceChildren(...(a.mistakes || []).map(m => code(mistakeText(m), "refused")), ...a.message ? [element("p", a.message, "refused")] : []);
-		$("change-note").textContent = "this cannot be done";
+		$("change-note").textContent = "the commands are not valid";
 		$("change").setAttribute("aria-invalid", "true");
 		return;
 	}
 	$("change").removeAttribute("aria-invalid");
-	$("change-note").textContent = "this can be done";
+	$("change-note").textContent = "the commands are valid";
 	const parts = [...ruleLines("-", a.removed), ...ruleLines("+", a.added)];
-	if (!parts.length) parts.push(element("p", "The rules stay as they are."));
+	if (!parts.length) parts.push(element("p", "The rules do not change."));
 	parts.push(...a.doubts.map(d => element("p", d, "refused")));
 	if (a.replay) parts.push(...replayed(a.replay));
-	parts.push(element("h3", "The command, as root"), code(a.command, "command"));
+	parts.push(element("h3", "Run this as root to make the change"), code(a.command, "command"));
 	const copy = element("button", "Copy");
 	copy.type = "button";
 	copy.addEventListener("click", () => navigator.clipboard.writeText(a.command).then(() => copy.textContent = "Copied", () => getSelection().selectAllChildren(copy.previousSibling)));
@@ -60,13 +60,13 @@ async function preview(replay) {
 		$("change-note").textContent = "";
 		return;
 	}
-	$("change-note").textContent = "checking";
+	$("change-note").textContent = "waiting for the node";
 	const answer = await ask("v1/preview", {method: "POST", body: JSON.stringify({text, replay})});
 	const a = answer.ok ? await answer.json() : {fine: false, message: await problem(answer)};
 	if (mine === asking.number) showPreview(a, text);
 }
 
-const asked = replay => preview(replay).catch(() => $("change-note").textContent = "the node does not answer");
+const asked = replay => preview(replay).catch(() => $("change-note").textContent = noAnswer);
 
 $("change-form").addEventListener("submit", e => {
 	e.preventDefault();

@@ -81,9 +81,9 @@ func TestLongEditorInBrowser(t *testing.T) {
 	}
 	c.until(said+".includes('17 would be refused')", "true")
 	text := c.eval(said)
-	for _, want := range []string{"120 flows since", "2 would pass", "1 would meet another rule",
+	for _, want := range []string{"120 flows since", "2 would pass", "1 would match another rule",
 		"4 were left out", "tcp 203.0.113.9 > pod:web:80", "refused by 90 deny tcp from 203",
-		"+ 00090 deny tcp", "is empty", "The command, as root", "<img src=x"} {
+		"+ 00090 deny tcp", "is empty", "Run this as root", "<img src=x"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the preview lacks %q:\n%s", want, text)
 		}

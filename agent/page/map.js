@@ -118,7 +118,7 @@ function drawMap(t) {
 		return line;
 	}), ...nodes.map(n => {
 		const g = shape("g", {class: "node " + n.kind + (n.dead ? " dead" : ""), tabindex: 0, role: "button"});
-		g.append(shape("title", {}, n.label + (n.dead ? ", no keys agreed on" : "")),
+		g.append(shape("title", {}, n.label + (n.dead ? ", no handshake" : "")),
 			shape("rect", {x: n.x, y: n.y, width: n.width, height: 24 * size, rx: 4}),
 			shape("text", {x: n.x + 8 * size, y: n.y + 16 * size}, clip(n.label, letters)));
 		const narrow = () => {
@@ -132,7 +132,7 @@ function drawMap(t) {
 		return g;
 	}));
 	const busy = edges.filter(e => e.rate || e.refused).sort((a, b) => b.rate - a.rate || b.refused - a.refused);
-	svg.setAttribute("aria-label", safe(busy.slice(0, 5).map(edgeText).join("; ") || "nothing flows"));
+	svg.setAttribute("aria-label", safe(busy.slice(0, 5).map(edgeText).join("; ") || "no traffic"));
 }
 
 // look asks which pods and other nodes there are.

@@ -71,6 +71,9 @@ function end(addr, port, name) {
 	return port ? shown + ":" + port : shown;
 }
 
+// noAnswer says what to do when a request fails.
+const noAnswer = "the node does not answer: run weir status on its host";
+
 // ---- flows: a map from flow to row, the youngest last; only the rows in sight are in the document
 
 const maxFlows = 10000;
@@ -192,7 +195,7 @@ async function follow(filter) {
 		} catch (e) {
 			if (mine.signal.aborted) return;
 		}
-		trouble = "the node does not answer";
+		trouble = noAnswer;
 		note();
 		await new Promise(r => setTimeout(r, 2000));
 		if (mine.signal.aborted) return;
@@ -256,18 +259,18 @@ async function rules() {
 		const counted = /^check-state\b/.test(r.text); // by the rules that made the states
 		const tr = element("tr", undefined, r.packets || r.disabled || counted ? "" : "never"), line = element("td");
 		if (r.disabled) line.textContent = "disabled";
-		else if (!r.packets && counted) line.textContent = "counted by the rules of the states";
-		else if (!r.packets) line.textContent = "never hit";
+		else if (!r.packets && counted) line.textContent = "counted by the rules that made the states";
+		else if (!r.packets) line.textContent = "never matched";
 		else line.append(spark(h.history));
 		const number = element("td", undefined, "num"), edit = element("button", r.number, "link");
 		edit.dataset.rule = (r.set ? "set " + r.set + " " : "") + r.text;
-		edit.title = "take it into the editor";
+		edit.title = "copy to the editor";
 		number.append(i < all.length - 1 ? edit : r.number); // the default rule is not a rule
 		tr.append(number, element("td", r.packets, "num"), element("td", short(r.bytes), "num"), line, element("td", r.text, "code"));
 		return tr;
 	});
 	if (!$("rule-rows").contains(document.activeElement)) $("rule-rows").replaceChildren(...rows);
-	$("rules-note").textContent = all.length > maxRules ? "and " + (all.length - maxRules) + " more" : "";
+	$("rules-note").textContent = all.length > maxRules ? (all.length - maxRules) + " more rules: run weir fw show" : "";
 }
 
 // title names the host and what is wrong with it: how many problems, or "!" when that is not known.
@@ -289,12 +292,12 @@ async function poll() {
 			title((s.problems || []).length);
 			const t = await top();
 			await rules();
-			$("status").textContent = safe((s.healthy ? "healthy" : "NOT healthy: " + (s.problems || []).map(p => p.what).join("; ")) +
+			$("status").textContent = safe((s.healthy ? "healthy" : "NOT healthy, run weir status: " + (s.problems || []).map(p => p.what).join("; ")) +
 				" | guards " + (s.interfaces || []).map(i => i.name).join(" ") + " | " + plural(s.rules, "rule") + " | " + s.states + " of " + s.states_max + " states | " +
 				plural(t.refused.packets, "packet") + " refused" + (t.lost ? " | " + plural(t.lost, "event") + " lost" : "") + (s.weir ? " | Weir " + s.weir : ""));
 		}
 	} catch (e) {
-		$("status").textContent = "the node does not answer";
+		$("status").textContent = noAnswer;
 		title("!");
 	}
 	setTimeout(poll, 2000);

@@ -218,7 +218,7 @@ func (c *chromium) hostileNames() {
 	c.eval("document.getElementById('list').scrollTop = 0; page.draw()")
 	text := c.eval("document.body.innerText")
 	for _, want := range []string{"<img src=x", `\u{202e}\u{1b}[2J`, "DROP", "tcp-window", "12345",
-		"never hit", "udp 10.0.0.9 > 10.0.0.1:53"} {
+		"never matched", "udp 10.0.0.9 > 10.0.0.1:53"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not show %q", want)
 		}
@@ -227,7 +227,7 @@ func (c *chromium) hostileNames() {
 		t.Error("the page shows characters that turn or hide text")
 	}
 	if got := c.eval("[...document.querySelectorAll('#rule-rows tr')].map(r => r.className).join()"); got != ",never" {
-		t.Errorf("rules that were never hit are not marked: %q", got)
+		t.Errorf("rules that never matched are not marked: %q", got)
 	}
 }
 

@@ -41,9 +41,9 @@ function endText(e) {
 
 function peerText(p) {
 	const words = [p.name, p.encrypted ? "encrypted" : "NOT encrypted"];
-	if (p.path) words.push("by " + p.path);
+	if (p.path) words.push("path " + p.path);
 	if (p.rtt_seconds) words.push((p.rtt_seconds * 1000).toFixed(1) + " ms");
-	words.push(p.handshake ? "keys agreed on " + seconds((Date.now() - new Date(p.handshake)) / 1000) + " ago" : p.encrypted ? "no keys agreed on yet" : "");
+	words.push(p.handshake ? "last handshake " + seconds((Date.now() - new Date(p.handshake)) / 1000) + " ago" : p.encrypted ? "no handshake yet" : "");
 	if (p.problem) words.push(p.problem);
 	return words.filter(w => w).join(", ");
 }
@@ -65,7 +65,7 @@ function happened(e) {
 async function tell(e) {
 	const parts = [facts([["Last event", happened(e)], ["Interfaces", [e.hook, e.recv && "received by " + e.recv, e.xmit && "sent by " + e.xmit].filter(w => w).join(", ")], ["TCP flags", e.flags]])];
 	$("story-title").textContent = safe(e.proto + " " + end(e.src, e.src_port, e.src_name) + " > " + end(e.dst, e.dst_port, e.dst_name));
-	$("story-body").replaceChildren(...parts, element("p", "asking the node", "dim"));
+	$("story-body").replaceChildren(...parts, element("p", "waiting for the node", "dim"));
 	if (!$("story").open) $("story").showModal();
 	if (!e.src || !e.dst) {
 		$("story-body").replaceChildren(...parts, element("p", "The packet has no readable addresses."));
@@ -81,11 +81,11 @@ async function tell(e) {
 	parts.push(element("h3", "States"));
 	parts.push(f.states.length ? grid(["flow", "translated to", "phase", "rule", "age", "ends in", "packets", "bytes"], f.states.map(s => [
 		s.from + " > " + s.to + (s.flow && s.flow !== "default" ? " :" + s.flow : "") + (s.engine ? ", in the tunnel" : ""), s.wire_from ? s.wire_from + " > " + s.wire_to : "",
-		s.phase, s.rule, seconds(s.age_seconds), seconds(s.left_seconds), s.packets.map(short).join(" / "), s.bytes.map(short).join(" / ")])) : element("p", "There is none now."));
-	parts.push(element("h3", "Its first packet now"));
+		s.phase, s.rule, seconds(s.age_seconds), seconds(s.left_seconds), s.packets.map(short).join(" / "), s.bytes.map(short).join(" / ")])) : element("p", "The node has no state of this flow."));
+	parts.push(element("h3", "If it began now"));
 	if (!f.why) parts.push(element("p", f.unknown));
 	else {
-		parts.push(element("p", "It " + decision(f.why), f.why.passed ? "open" : "refused"));
+		parts.push(element("p", "Its first packet " + decision(f.why), f.why.passed ? "open" : "refused"));
 		if (f.why.answer) parts.push(element("p", "The sender gets a " + f.why.answer + "."));
 		if (f.why.tries.length) parts.push(grid(["rule", "outcome", "text"], f.why.tries.map(t => [t.rule, t.outcome, t.text])));
 	}
@@ -104,7 +104,7 @@ $("list").addEventListener("click", e => {
 function choose(f, open) {
 	selection.flow = f;
 	draw();
-	if (open) tell(f.event).catch(() => $("story-body").append(element("p", "the node does not answer", "refused")));
+	if (open) tell(f.event).catch(() => $("story-body").append(element("p", noAnswer, "refused")));
 }
 
 $("list").addEventListener("keydown", e => {

@@ -61,7 +61,7 @@ func TestLongStoryInBrowser(t *testing.T) {
 	}
 	text := c.eval("document.getElementById('story').innerText")
 	for _, want := range []string{"a state was made by rule 100", "received by eth0",
-		"a pod of node east", "encrypted, by 198.51.100.7:51820, 12.3 ms, keys agreed on 4",
+		"a pod of node east", "encrypted, path 198.51.100.7:51820, 12.3 ms, last handshake 4",
 		"pod <img src=x", "app=web, in table served", "192.0.2.1:61000 > 198.51.100.9:80",
 		"established", "1 min", "123.5k", "passes, by rule 100", "deny udp from any to any"} {
 		if !strings.Contains(text, want) {

@@ -78,8 +78,8 @@ func TestWordingInBrowser(t *testing.T) {
 	for id, want := range map[string]string{
 		"talkers":  "tcp 10.0.0.1 > 10.0.0.2:80 2.6 kB/s, 746 B, 1 state",
 		"refusals": "udp 10.0.0.9 > 10.0.0.1:53 1 packet, rule 200",
-		"rule-rows": "100 0 0 counted by the rules of the states check-state " +
-			"200 0 0 never hit deny udp from any to any",
+		"rule-rows": "100 0 0 counted by the rules that made the states check-state " +
+			"200 0 0 never matched deny udp from any to any",
 	} {
 		if got := strings.Join(strings.Fields(c.eval(text(id))), " "); got != want {
 			t.Errorf("%s is %q, want %q", id, got, want)

@@ -22,11 +22,12 @@ func demoCommand(c *call) action {
 		}
 		store, missing := findStore()
 		if missing != nil {
-			fmt.Fprintln(c.stderr, "weir: without weir-store there is no fourth part: make build")
+			fmt.Fprintln(c.stderr, "weir: weir-store is missing, so the fourth part is left out: "+
+				"run make build")
 		}
 		fmt.Fprintln(c.stderr,
-			"weir: making up to 15 namespaces, six nodes, servers and clients; this takes some "+
-				"seconds")
+			"weir: making up to 15 namespaces, six nodes, servers and clients; this takes up to "+
+				"half a minute")
 		r, err := demo.Run(c.ctx, self, store)
 		if err != nil {
 			return c.failed(err)
@@ -39,7 +40,8 @@ func demoCommand(c *call) action {
 			printDemo(c, r)
 		}
 		if len(r.Wrong) > 0 {
-			return c.failed(fmt.Errorf("not as the rules require: %s", strings.Join(r.Wrong, "; ")))
+			return c.failed(fmt.Errorf("these results differ from the rules: %s",
+				strings.Join(r.Wrong, "; ")))
 		}
 		return nil
 	}
@@ -56,7 +58,8 @@ func printDemo(c *call, r *demo.Result) {
 The server runs "weir up" with examples/web.rules:
 
 %s
-and, while it ran, "weir fw %s". Real requests, one after the other:
+"weir fw %s" added a rule while it ran.
+Clients make real requests, one after the other:
 
 `, indent(r.File), r.Added)
 	texts := map[uint16]string{}
@@ -81,7 +84,7 @@ and, while it ran, "weir fw %s". Real requests, one after the other:
 	}
 	if len(r.Wrong) == 0 {
 		fmt.Fprintf(c.out,
-			"\nAll %d answers are as the rules require. Everything made for this is gone again.\n",
+			"\nAll %d answers are as the rules require. The demo has removed all that it made.\n",
 			all)
 	}
 }

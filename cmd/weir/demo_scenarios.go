@@ -29,8 +29,8 @@ Containers (weir pod list):
 	}
 	t.Flush()
 	fmt.Fprint(c.out,
-		"\nReal requests. The pod job is attached again with a label, and the table of that "+
-			"label has it at once:\n\n")
+		"\nClients make real requests. Then the pod job is attached again with a label, which "+
+			"puts it\ninto the table of that label:\n\n")
 	printVisits(c, r.Visits)
 }
 
@@ -45,13 +45,13 @@ func printTwoHosts(c *call, r *demo.TwoHosts) {
 The other host runs "weir up" with examples/right.rules; "weir peer add" has connected the two:
 
 %s
-Real requests through the tunnel, evaluated by the rules of both hosts:
+Clients make real requests through the tunnel. The rules of both hosts evaluate them:
 
 `, indent(r.File))
 	printVisits(c, r.Visits)
 	fmt.Fprint(c.out, "\nThe left host's peer (weir peer list):\n\n")
 	printPeers(c, r.Peers)
-	fmt.Fprint(c.out, "\nMeanwhile, captured on the wire between the two:\n\n")
+	fmt.Fprint(c.out, "\nA capture on the wire between the two hosts has seen meanwhile:\n\n")
 	for _, line := range r.Wire.Sample {
 		fmt.Fprintf(c.out, "  %s\n", line)
 	}
@@ -71,8 +71,8 @@ func printThreeHosts(c *call, r *demo.Cluster) {
                    eth0 \      / eth1
                           hub, 10.66.0.1
 
-Three hosts run "weir up" without rules, and hub runs the store. Each joins with one command, and has
-its addresses, its keys and the other hosts from the store:
+Three hosts run "weir up" without rules, and hub runs the store. Each host joins with one command.
+Then the store gives it its addresses, its keys and the other hosts:
 
 `)
 	printCommands(c, r.Join)
@@ -85,16 +85,15 @@ its addresses, its keys and the other hosts from the store:
 	fmt.Fprintln(c.out)
 	printCommands(c, r.Load)
 	fmt.Fprint(c.out,
-		"\nNow a mistake, on trial: a rule 20 that denies what goes to the database. "+
-			"Meanwhile db1 is\ncut off from the store, so that it could not hear a confirmation, "+
-			"and "+
-			"none is given:\n\n")
+		"\nNow a version with a mistake is on trial: its rule 20 denies packets to the "+
+			"database. Meanwhile\ndb1 is cut off from the store. It cannot hear a confirmation, "+
+			"so fw confirm refuses:\n\n")
 	printCommands(c, r.Trial)
-	fmt.Fprint(c.out, "\nThe hosts go back on their own, db1 too (on db1, weir status):\n\n")
+	fmt.Fprint(c.out, "\nEach host reverts on its own, db1 too. On db1:\n\n")
 	printCommands(c, r.CutOff)
 	fmt.Fprint(c.out,
-		"\nReal requests before, during and after the trial. The label tables have the "+
-			"containers of\nall hosts:\n\n")
+		"\nClients make real requests before, during and after the trial. The tables of labels "+
+			"contain\nthe containers of all hosts:\n\n")
 	printVisits(c, r.Visits)
 }
 

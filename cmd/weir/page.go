@@ -70,7 +70,7 @@ func (c *call) proxy() http.Handler {
 		}},
 		FlushInterval: -1, // events are sent at once
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
-			http.Error(w, "the node does not answer", http.StatusBadGateway)
+			http.Error(w, "the node does not answer: run weir status", http.StatusBadGateway)
 		},
 	}
 }
