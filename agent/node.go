@@ -206,7 +206,7 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 		select {
 		case <-reread.C:
 			n.links.Reread()
-			n.lookAtStack()
+			n.stack.Look()
 			n.lookAtNetfilter(true)
 		case <-look.C:
 			n.lookAtNetfilter(false)

@@ -40,6 +40,8 @@ func (n *Node) begin(ctx context.Context) error {
 	if err := n.rules.Begin(first); err != nil {
 		return err
 	}
+	n.stack.Look()
+	go n.stack.Watch(ctx, &n.retry)
 
 	pods := func() {
 		n.retry.Until(ctx, "the pods cannot be taken over", "weir doctor",
@@ -82,16 +84,8 @@ func (n *Node) lookAtNetfilter(anyway bool) {
 	n.problems.Solved(about)
 }
 
-// lookAtStack looks at what has packets of pods go up the stack, on a host that may have pods.
-func (n *Node) lookAtStack() {
-	if len(n.config.Settings.Pods.Ranges) > 0 {
-		n.stack.Look()
-	}
-}
-
 // beginPods takes the pods of an earlier run over.
 func (n *Node) beginPods(ctx context.Context) error {
-	n.lookAtStack()
 	n.lookAtNetfilter(true)
 	if len(n.config.Settings.Pods.Ranges) > 0 {
 		if err := host.Queues(n.engine); err != nil {
@@ -102,7 +96,6 @@ func (n *Node) beginPods(ctx context.Context) error {
 		return err
 	}
 	go host.WatchQueues(ctx, &n.retry, n.engine, &n.problems)
-	go n.stack.Watch(ctx, &n.retry)
 	n.routes.Changed(true) // those with an MTU of their own matter now
 	return nil
 }

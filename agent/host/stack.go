@@ -14,7 +14,8 @@ import (
 )
 
 // Stack tells the engine for which IPsec policies and routing rules packets of pods have to go up
-// the stack. If either cannot be read, all of them go.
+// the stack. If either cannot be read, all of them go. The engine also asks the policies itself,
+// on hosts without pods, too.
 type Stack struct {
 	Engine   Engine
 	Problems *problem.List
@@ -54,7 +55,8 @@ func (s *Stack) lookLocked() error {
 	return s.setLocked(why, rule != "", policies)
 }
 
-// allPackets is a policy for each family that may match every packet.
+// allPackets is a policy for each family that may match every packet. It protects none: that they
+// cannot be read must not cut off the pods of a host without policies.
 var allPackets = []kernel.Policy{{Src: netip.MustParsePrefix("0.0.0.0/0"),
 	Dst: netip.MustParsePrefix("0.0.0.0/0")},
 	{Src: netip.MustParsePrefix("::/0"), Dst: netip.MustParsePrefix("::/0")}}

@@ -142,7 +142,7 @@ func (o *Observer) stateMetrics() ([]observe.Metric, error) {
 			float64(reasons[firewall.ReasonNATPorts])),
 		counter("weir_states_created_total", "States made.", float64(s.Created)),
 		counter("weir_answers_unsent_total",
-			"Resets and ICMP errors that could not be sent.", float64(s.Unanswered)),
+			"Resets and ICMP errors that were not sent.", float64(s.Unanswered)),
 		counter("weir_rates_full_total",
 			"Packets of rules with limit-rate for which there was no space for a bucket.",
 			float64(s.RatesFull)),

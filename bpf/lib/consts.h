@@ -334,7 +334,7 @@ enum phase {
 // The version of the layout of all pinned maps. Raise it when the meaning of a byte in a pinned map
 // changes, or when a map is added.
 enum {
-	LAYOUT = 20,
+	LAYOUT = 21,
 };
 
 // Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or
@@ -342,6 +342,13 @@ enum {
 enum stack_use {
 	STACK_NICS = 1, // those between pods and NICs
 	STACK_PODS = 2, // those from one pod to another
+};
+
+// Bits of policy.flags: what an IPsec policy is about, and in which direction.
+enum policy_flag {
+	POLICY_PROTECTS = 1, // it wants packets encrypted, or refuses them
+	POLICY_OUT = 2,
+	POLICY_FORWARD = 4,
 };
 
 // The mark of a packet that a rule with fwd gives to a socket of the host.
@@ -509,6 +516,11 @@ enum cookie_use {
 enum {
 	EVENT_PACKET = 30,
 	EVENT_PROBE = 31,
+};
+
+// How many IPsec policies the programs ask.
+enum {
+	MAX_POLICIES = 4096,
 };
 
 // Limits of pods.

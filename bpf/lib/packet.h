@@ -237,8 +237,9 @@ struct cpu {
 	struct count decided[4 * NUM_REASONS];
 	__u64 removed[8]; // states by why they went, enum removal
 	__u64 created;
-	__u64 lost;	  // events that found the ring full
-	__u64 unanswered; // answers that could not be made or were too many
+	__u64 lost; // events that found the ring full
+	// answers that could not be made, were too many, or may have to be encrypted
+	__u64 unanswered;
 	__s64 answer_time;
 	__s64 pending; // states counted here and not yet in the gauge
 	// hash of an end towards which no port was free and none could be freed

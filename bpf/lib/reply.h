@@ -2,12 +2,17 @@
 // The answers that verdicts ask for: the packet itself becomes its answer and goes back to where it
 // came from.
 //
+// At egress it goes up the stack, which asks the IPsec policies of the host. At ingress it leaves
+// past them, so there is none to a packet whose answer a policy may want encrypted: it would quote
+// in the clear what may have come in encrypted.
+//
 // The answer has the mark config.local_mark, by which the programs recognise it and let it pass.
 // Sources: RFC 9293 3.10.7.1 for resets, RFC 1812 4.3.2 and RFC 4443 2.4 for errors. build.Reset
 // and build.Unreachable make the same packets in Go.
 #pragma once
 
 #include "evaluate.h"
+#include "policy.h"
 
 enum { QUOTE4 = 576 - 28, QUOTE6 = 1280 - 48, CHUNK = 64, HOST = 0 };
 enum { ERRORS_PER_SECOND = 1000, ERROR_BURST = 50 }; // of one CPU
@@ -206,14 +211,16 @@ static __always_inline int make_answer(struct __sk_buff *skb, struct cpu *c)
 __noinline int reply(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
-	if (!c || !cf)
+	struct forwarding *f = forwarding_settings();
+	if (!c || !cf || !f)
 		return TC_ACT_SHOT;
 	const struct packet *p = &c->packet;
 	// Frames with VLAN tags in the data, and frames that were not unicast to this host, get no
 	// answer.
 	if (p->l3 > 14 || (p->dir == DIR_IN && skb->pkt_type != HOST))
 		return TC_ACT_SHOT;
-	if (make_answer(skb, c) < 0) {
+	if ((p->dir == DIR_IN && unlikely(f->policies) && protected(skb, c, POLICY_OUT, 1)) ||
+	    make_answer(skb, c) < 0) {
 		c->unanswered++;
 		return TC_ACT_SHOT;
 	}

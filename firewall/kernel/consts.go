@@ -5,7 +5,7 @@ package kernel
 // The version of the layout of all pinned maps. Raise it when the meaning of a byte in a pinned map
 // changes, or when a map is added.
 const (
-	layout = 20
+	layout = 21
 )
 
 // Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or
@@ -13,6 +13,13 @@ const (
 const (
 	stackNICs = 1 // those between pods and NICs
 	stackPods = 2 // those from one pod to another
+)
+
+// Bits of policy.flags: what an IPsec policy is about, and in which direction.
+const (
+	policyProtects = 1 // it wants packets encrypted, or refuses them
+	policyOut      = 2
+	policyForward  = 4
 )
 
 // The mark of a packet that a rule with fwd gives to a socket of the host.
@@ -161,6 +168,11 @@ const (
 const (
 	eventPacket = 30
 	eventProbe  = 31
+)
+
+// How many IPsec policies the programs ask.
+const (
+	maxPolicies = 4096
 )
 
 // Limits of pods.

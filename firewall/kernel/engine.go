@@ -91,6 +91,7 @@ type Engine struct {
 	endpoints  map[uint32]weirEndpoint // guarded by mu; by the index of the host end
 	queued     map[uint32]bool         // interfaces with queueing disciplines: SetQueued
 	policies   []Policy                // guarded by mu; SetStack
+	asked      []Policy                // guarded by mu; what the map of policies is known to hold
 	routing    bool                    // guarded by mu; SetStack
 	stackKnown bool                    // guarded by mu; until then what is in the map stays
 	places     [maxPods]bool           // guarded by mu; in which a pod counts

@@ -24,7 +24,8 @@ func (v *cluster) ip(args string) {
 func (v *cluster) setPolicies(direction string, all ...Policy) {
 	v.t.Helper()
 	v.ip("xfrm policy flush")
-	for _, p := range all {
+	for i, p := range all {
+		all[i].Forward = direction == "fwd"
 		v.ip(fmt.Sprintf("xfrm policy add src %s dst %s dir %s tmpl src %s dst %s proto esp "+
 			"mode tunnel", p.Src, p.Dst, direction, p.Src.Addr(), p.Dst.Addr()))
 	}
@@ -32,7 +33,7 @@ func (v *cluster) setPolicies(direction string, all ...Policy) {
 }
 
 func policy(src, dst string) Policy {
-	return Policy{Src: netip.MustParsePrefix(src), Dst: netip.MustParsePrefix(dst)}
+	return Policy{Src: netip.MustParsePrefix(src), Dst: netip.MustParsePrefix(dst), Protects: true}
 }
 
 // flows are open UDP sockets to addresses that have answered.

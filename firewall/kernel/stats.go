@@ -16,7 +16,8 @@ type Stats struct {
 	Created               uint64
 	Removed               map[string]uint64 // by why
 	Lost                  uint64            // events that were not read in time
-	// answers (resets, ICMP errors) that could not be made or were too many
+	// answers (resets, ICMP errors) that could not be made, were too many, or may have to be
+	// encrypted by an IPsec policy
 	Unanswered uint64
 	// packets of rules with limit-rate that found no place for a bucket of their own, and were
 	// counted in the one that such packets of their rule share

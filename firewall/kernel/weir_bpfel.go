@@ -550,12 +550,12 @@ type weirForwarding struct {
 	Forwards       uint32
 	Sources        uint32
 	Stack          uint32
+	Policies       uint32
 	Span           [8]struct {
 		_     structs.HostLayout
 		First uint32
 		Count uint32
 	}
-	_    [4]byte
 	Four weirAddress
 	Six  weirAddress
 }
@@ -819,6 +819,23 @@ type weirPodCounter struct {
 	Drops   [2]uint64
 }
 
+type weirPolicy struct {
+	_         structs.HostLayout
+	Src       weirAddress
+	Dst       weirAddress
+	SrcMask   weirAddress
+	DstMask   weirAddress
+	Ports     uint32
+	PortsMask uint32
+	Mark      uint32
+	MarkMask  uint32
+	Version   uint8
+	Proto     uint8
+	Flags     uint8
+	Pad       uint8
+	Pad2      uint32
+}
+
 type weirPublished struct {
 	_    structs.HostLayout
 	Addr weirAddress
@@ -1003,6 +1020,7 @@ const (
 	weirMapPassed        = "passed"
 	weirMapPodCounters   = "pod_counters"
 	weirMapPods          = "pods"
+	weirMapPolicies      = "policies"
 	weirMapPublished     = "published"
 	weirMapRates         = "rates"
 	weirMapRedeemed      = "redeemed"
@@ -1129,6 +1147,7 @@ type weirMapSpecs struct {
 	Passed        *ebpf.MapSpec `ebpf:"passed"`
 	PodCounters   *ebpf.MapSpec `ebpf:"pod_counters"`
 	Pods          *ebpf.MapSpec `ebpf:"pods"`
+	Policies      *ebpf.MapSpec `ebpf:"policies"`
 	Published     *ebpf.MapSpec `ebpf:"published"`
 	Rates         *ebpf.MapSpec `ebpf:"rates"`
 	Redeemed      *ebpf.MapSpec `ebpf:"redeemed"`
@@ -1209,6 +1228,7 @@ type weirMaps struct {
 	Passed        *ebpf.Map `ebpf:"passed"`
 	PodCounters   *ebpf.Map `ebpf:"pod_counters"`
 	Pods          *ebpf.Map `ebpf:"pods"`
+	Policies      *ebpf.Map `ebpf:"policies"`
 	Published     *ebpf.Map `ebpf:"published"`
 	Rates         *ebpf.Map `ebpf:"rates"`
 	Redeemed      *ebpf.Map `ebpf:"redeemed"`
@@ -1265,6 +1285,7 @@ func (m *weirMaps) Close() error {
 		m.Passed,
 		m.PodCounters,
 		m.Pods,
+		m.Policies,
 		m.Published,
 		m.Rates,
 		m.Redeemed,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,6 +46,48 @@ func TestForwardPolicies(t *testing.T) {
 		if err != nil || strings.Join(got, ", ") != c.want {
 			t.Errorf("%s: %v, %v; want %s", c.args, got, err, c.want)
 		}
+	}
+}
+
+// TestPoliciesInOrder: the policies are in the order in which the kernel asks them, with all that
+// they compare. Those of xfrm interfaces are none, nor those that let only some pass in the clear.
+func TestPoliciesInOrder(t *testing.T) {
+	n := nstest.New(t).Node("n")
+	a := "src 10.0.0.0/8 dst 192.0.2.1/32 "
+	for _, args := range []string{
+		a + "proto udp sport 4789 dport 4789 dir out priority 7 mark 0x30 mask 0xf0 " +
+			"tmpl proto esp mode transport",
+		a + "proto icmp type 8 code 0 dir fwd priority 6 action block",
+		a + "dir out priority 5",
+		"src fd00::/8 dst ::/0 dir out priority 5 action block",
+		a + "dir out priority 1 if_id 4 action block",
+		a + "dev lo dir out priority 2",
+		a + "dev lo dir out priority 3 action block mark 9",
+	} {
+		ip(t, n, "xfrm policy add "+args)
+	}
+	ip(t, n, "xfrm policy setdefault fwd block")
+	prefix := netip.MustParsePrefix
+	four, six := prefix("10.0.0.0/8"), prefix("fd00::/8")
+	to, any4, any6 := prefix("192.0.2.1/32"), prefix("0.0.0.0/0"), prefix("::/0")
+	want := []nl.Policy{
+		{Src: four, Dst: to, Protects: true, Mark: 9, MarkMask: 0xffffffff},
+		{Src: six, Dst: any6, Protects: true},
+		{Src: four, Dst: to},
+		{Src: four, Dst: to, Forward: true, Protects: true, Proto: 1, Ports: 8 << 16,
+			PortsMask: 0xffffffff},
+		{Src: four, Dst: to, Protects: true, Proto: 17, Ports: 4789<<16 | 4789,
+			PortsMask: 0xffffffff, Mark: 0x30, MarkMask: 0xf0},
+		{Src: any4, Dst: any4, Forward: true, Protects: true},
+		{Src: any6, Dst: any6, Forward: true, Protects: true},
+	}
+	var got []nl.Policy
+	err := n.Do(func() (err error) {
+		got, err = nl.ForwardPolicies()
+		return err
+	})
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 }
 

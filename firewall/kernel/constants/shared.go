@@ -16,15 +16,21 @@ type shared struct {
 
 // groups are the numbers in maps and in calls. They are defined only here.
 var groups = []group{
-	{`The version of the layout of all pinned maps. Raise it when the meaning of a byte in a
-		pinned map changes, or when a map is added.`, "", []shared{
-		{"LAYOUT", "layout", 20, ""},
+	{`The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map
+		changes, or there is another map.`, "", []shared{
+		{"LAYOUT", "layout", 21, ""},
 	}},
 	{`Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or
 		routing rules that only the stack applies.`, "stack_use", []shared{
 		{"STACK_NICS", "stackNICs", 1, "those between pods and NICs"},
 		{"STACK_PODS", "stackPods", 2, "those from one pod to another"},
 	}},
+	{"Bits of policy.flags: what an IPsec policy is about, and in which direction.", "policy_flag",
+		[]shared{
+			{"POLICY_PROTECTS", "policyProtects", 1, "it wants packets encrypted, or refuses them"},
+			{"POLICY_OUT", "policyOut", 2, ""},
+			{"POLICY_FORWARD", "policyForward", 4, ""},
+		}},
 	{"The mark of a packet that a rule with fwd gives to a socket of the host.", "", []shared{
 		{"FWD_MARK", "fwdMark", 0x77656972, ""},
 	}},
@@ -160,6 +166,9 @@ var groups = []group{
 			{"EVENT_PACKET", "eventPacket", 30, ""},
 			{"EVENT_PROBE", "eventProbe", 31, ""},
 		}},
+	{"How many IPsec policies the programs ask.", "", []shared{
+		{"MAX_POLICIES", "maxPolicies", 4096, ""},
+	}},
 	{"Limits of pods.", "", []shared{
 		{"MAX_POD_ADDRESSES", "maxPodAddresses", 4, ""},
 		{"MAX_PODS", "maxPods", 8192, ""},

@@ -1,0 +1,135 @@
+package kernel
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/packet"
+)
+
+// setAsked gives the engine policies that the host itself does not have: what they stop, the
+// programs have stopped.
+func (v *cluster) setAsked(all ...Policy) {
+	v.t.Helper()
+	v.must(v.engine.SetStack(false, all))
+}
+
+// inClear is a policy that protects nothing.
+func inClear(p Policy) Policy { p.Protects = false; return p }
+
+// answered reports whether a refused call gets its answers: a reset and an ICMP error.
+func (v *cluster) answered(host string) error {
+	to := func(port uint16) string {
+		return netip.AddrPortFrom(netip.MustParseAddr(host), port).String()
+	}
+	reset := make(chan error)
+	go func() {
+		_, err := dialFrom(v.outside, to(81), impatience)
+		reset <- err
+	}()
+	c, err := v.outside.DialContext(v.t.Context(), "udp", to(82))
+	if err == nil {
+		defer c.Close()
+		err = echoWordFor(c, "refused", impatience)
+	}
+	tcp := <-reset
+	switch a, b := errors.Is(tcp, unix.ECONNREFUSED), errors.Is(err, unix.ECONNREFUSED); {
+	case a && b:
+		return nil
+	case a || b || tcp == nil || err == nil:
+		v.t.Errorf("%s: tcp: %v; udp: %v", host, tcp, err)
+	}
+	return errors.Join(tcp, err)
+}
+
+// TestAnswersMeetPolicies: a packet gets no answer that an IPsec policy may want encrypted, since
+// the programs send it past the stack. Others get theirs.
+func TestAnswersMeetPolicies(t *testing.T) {
+	t.Parallel()
+	nstest.RequireRoot(t)
+	v := newCluster(t, "add 1 check-state\nadd reset tcp from any to any 81 in\n"+
+		"add unreach port udp from any to 192.0.2.1,10.88.0.2 82 in\n"+
+		"add unreach6 port udp from any to any 82 in\n"+
+		"add allow ip from any to any keep-state\n")
+	host := policy("192.0.2.1/32", "192.0.2.0/30")
+	part := host
+	part.Proto, part.Ports, part.PortsMask = packet.ProtoUDP, 9, 0xffff
+	part.Mark, part.MarkMask = 7, 0xff
+	forward := host
+	forward.Forward = true
+	for _, c := range []struct {
+		name     string
+		policies []Policy
+		none     []string // of these addresses
+	}{
+		{"no policies", nil, nil},
+		{"for the host", []Policy{host}, []string{"192.0.2.1"}},
+		{"for a part of its packets", []Policy{part}, []string{"192.0.2.1"}},
+		{"behind one that protects nothing", []Policy{inClear(host), host}, nil},
+		{"behind one for a part", []Policy{inClear(part), host}, []string{"192.0.2.1"}},
+		{"about what comes in", []Policy{forward}, nil},
+		{"from others", []Policy{policy("192.0.2.2/32", "192.0.2.2/32")}, nil},
+		{"for pods", []Policy{policy("10.88.0.0/24", "192.0.2.2/32"),
+			policy("fd00:88::/64", "::/0")}, []string{"10.88.0.2", "fd00:88::2"}},
+		{"for IPv6", []Policy{policy("::/0", "::/0")}, []string{"2001:db8::1", "fd00:88::2"}},
+	} {
+		v.setAsked(c.policies...)
+		before, err := v.engine.Stats()
+		v.must(err)
+		var all sync.WaitGroup
+		for _, host := range []string{"192.0.2.1", "2001:db8::1", "10.88.0.2", "fd00:88::2"} {
+			all.Go(func() {
+				err := v.answered(host)
+				if (err != nil) != slices.Contains(c.none, host) {
+					t.Errorf("%s: %s: %v", c.name, host, err)
+				}
+			})
+		}
+		all.Wait()
+		after, err := v.engine.Stats()
+		v.must(err)
+		if n := after.Unanswered - before.Unanswered; (n > 0) != (c.none != nil) {
+			t.Errorf("%s: %d answers were not sent", c.name, n)
+		}
+	}
+}
+
+// TestManyPolicies: where the programs have no space for all policies, the last of them protect
+// everything that leaves.
+func TestManyPolicies(t *testing.T) {
+	t.Parallel()
+	nstest.RequireRoot(t)
+	v := newCluster(t, openRules)
+	all := make([]Policy, maxPolicies+1)
+	for i := range all {
+		a := netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)})
+		all[i] = policy(netip.PrefixFrom(a, 32).String(), "192.0.2.7/32")
+	}
+	v.must(v.engine.SetStack(false, all[:maxPolicies]))
+	last := func() (p weirPolicy) {
+		v.must(v.engine.objects.Policies.Lookup(uint32(maxPolicies-1), &p))
+		return p
+	}
+	if got := last(); got != all[maxPolicies-1].words() {
+		t.Errorf("the last of as many as possible: %+v", got)
+	}
+	if err := v.engine.SetStack(false, all); !errors.Is(err, errManyPolicies) {
+		t.Errorf("one more: %v", err)
+	}
+	if got := last(); got != protectAll[1].words() {
+		t.Errorf("the last of too many: %+v", got)
+	}
+	if err := v.engine.SetStack(false, all); !errors.Is(err, errManyPolicies) {
+		t.Errorf("again: %v", err)
+	}
+	v.must(v.engine.SetStack(false, nil))
+	if v.engine.forwarding.Policies != 0 {
+		t.Errorf("without policies %d are asked", v.engine.forwarding.Policies)
+	}
+}
