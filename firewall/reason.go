@@ -49,6 +49,8 @@ const (
 	ReasonHopMTU   // dropped, and answered: too large for the way to the rule's next hop
 	ReasonHopTTL   // dropped, and answered: its hop limit ends before the rule's next hop
 	ReasonNoSocket // dropped: no socket listens where the rule sends the packet
+	// dropped: an IPsec policy wants encrypted, or refuses, what the translation has made of it
+	ReasonIPsec
 	numReasons
 )
 

@@ -42,6 +42,7 @@ var reasonNames = [...]string{
 	ReasonHopMTU:         "hop-mtu",
 	ReasonHopTTL:         "hop-ttl",
 	ReasonNoSocket:       "no-socket",
+	ReasonIPsec:          "ipsec",
 }
 
 // String returns the reason's name, the same in every listing, event and metric. Names of decoder

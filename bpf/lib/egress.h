@@ -77,8 +77,9 @@ __noinline int stack_egress(struct __sk_buff *skb, struct cpu *c, int r)
 	if (!from_pod && !routed && (to_pod || bridged || !is_icmp(p)))
 		return FWD_STACK;
 	nat->instance = routed ? c->walk.nat : 0;
-	if (outward(skb, c, p, look, nat, ifindex) == NAT_FAILED)
-		return drop(skb, c, cf, REASON_NAT_PORTS);
+	int why = translate_leaving(skb, c, p, look, nat, f, ifindex);
+	if (unlikely(why))
+		return drop(skb, c, cf, why);
 	return rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : FWD_STACK;
 }
 
@@ -165,10 +166,15 @@ __noinline int marked(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	if (p->kind != PARSED_IP || p->reason || (!for_others(f) && !pod_at(p->src_hi, p->src_lo)))
 		return FWD_STACK;
 	make_key(skb, c, p, look);
-	if (nat_follow(c, 0)) {
-		if (look->is_error)
-			return rewrite_error(skb, c) < 0 ? TC_ACT_SHOT : FWD_STACK;
+	if (!nat_follow(c, 0))
+		return FWD_STACK;
+	if (!look->is_error)
 		become(p, nat, &nat->goal);
+	else if (rewrite_error(skb, c) < 0)
+		return TC_ACT_SHOT;
+	if (unlikely(f->policies) && protected(skb, c, POLICY_OUT, 0)) {
+		c->unanswered++;
+		return TC_ACT_SHOT;
 	}
-	return rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : FWD_STACK;
+	return look->is_error ? FWD_STACK : rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : FWD_STACK;
 }

@@ -89,6 +89,22 @@ static __always_inline void set_endpoint(struct pkt_endpoint *pod, __u32 ifindex
 	}
 }
 
+// translate_leaving translates a packet that leaves by an interface (0: for a pod) behind the
+// stack, which has asked the IPsec policies about the addresses before. It returns 0 or the reason
+// to drop the packet.
+static __always_inline int translate_leaving(struct __sk_buff *skb, struct cpu *c, struct packet *p,
+					     const struct lookup *look, struct nat *nat,
+					     struct forwarding *f, __u32 ifindex)
+{
+	int r = outward(skb, c, p, look, nat, ifindex);
+
+	if (r == NAT_FAILED)
+		return REASON_NAT_PORTS;
+	if (unlikely(f->policies) && r == NAT_DONE && ifindex && protected(skb, c, POLICY_OUT, 0))
+		return REASON_IPSEC;
+	return 0;
+}
+
 // direct: nothing about the packet needs the stack.
 static __always_inline int direct(struct __sk_buff *skb, const struct packet *p)
 {
@@ -430,9 +446,10 @@ __noinline int after_egress(struct __sk_buff *skb, struct cpu *c)
 	if (unlikely(why))
 		return drop(skb, c, cf, why);
 	// What comes from outside and goes to a pod is already translated.
-	if (fwd->endpoint[DIR_OUT].known && (f->published | (pod ? 0 : f->masquerade)) &&
-	    outward(skb, c, p, look, nat, out) == NAT_FAILED)
-		return drop(skb, c, cf, REASON_NAT_PORTS);
+	if (fwd->endpoint[DIR_OUT].known && (f->published | (pod ? 0 : f->masquerade)))
+		why = translate_leaving(skb, c, p, look, nat, f, out);
+	if (unlikely(why))
+		return drop(skb, c, cf, why);
 	if (unlikely(c->walk.fwd))
 		return rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : send_hop(skb, c, 14);
 	return pod ? to_pod(skb, c, p, fwd, cf, f) : to_nic(skb, c, p, fwd, cf);

@@ -307,6 +307,7 @@ var elsewhere = map[firewall.Reason]string{
 	firewall.ReasonHopMTU:         "as no-hop",
 	firewall.ReasonHopTTL:         "as no-hop",
 	firewall.ReasonNoSocket:       "as no-hop",
+	firewall.ReasonIPsec:          "as nat-ports",
 
 	firewall.ReasonDecode + firewall.Reason(packet.ReasonLink): "of link headers, which these " +
 		"packets do not have",

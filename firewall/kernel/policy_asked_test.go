@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 )
@@ -98,6 +99,65 @@ func TestAnswersMeetPolicies(t *testing.T) {
 			t.Errorf("%s: %d answers were not sent", c.name, n)
 		}
 	}
+}
+
+// TestTranslationsMeetPolicies: no packet leaves in the clear that, as translated, an IPsec policy
+// wants encrypted: neither that of a masqueraded pod, nor an answer of a published port.
+func TestTranslationsMeetPolicies(t *testing.T) {
+	t.Parallel()
+	nstest.RequireRoot(t)
+	v := newCluster(t, openRules)
+	v.serve(v.a.Node, 80)
+	v.serve(v.outside, 9)
+	v.masquerade(20000, 30000)
+	v.publish(8080, 80)
+	port := policy("192.0.2.1/32", "192.0.2.2/32")
+	port.Proto, port.Ports, port.PortsMask = packet.ProtoTCP, 10, 0xffff
+	marked := policy("192.0.2.1/32", "0.0.0.0/0")
+	marked.Mark, marked.MarkMask = 7, 0xff
+	all := policy("192.0.2.1/32", "0.0.0.0/0")
+	for _, c := range []struct {
+		name      string
+		policies  []Policy
+		four, six bool // pass
+	}{
+		{"no policies", nil, true, true},
+		{"for the host", []Policy{all}, false, true},
+		{"for IPv6", []Policy{policy("2001:db8::1/128", "2001:db8::/64")}, true, false},
+		{"for another port", []Policy{port}, true, true},
+		{"for a mark", []Policy{marked}, true, true},
+		{"behind one that protects nothing", []Policy{inClear(all), all}, true, true},
+		{"for other hosts", []Policy{policy("192.0.2.1/32", "192.0.2.9/32")}, true, true},
+	} {
+		v.setAsked(c.policies...)
+		for _, w := range []struct {
+			from *nstest.Node
+			to   string
+			want bool
+		}{{v.a.Node, "192.0.2.2:9", c.four}, {v.a.Node, "[2001:db8::2]:9", c.six},
+			{v.outside, "192.0.2.1:8080", c.four}, {v.outside, "[2001:db8::1]:8080", c.six}} {
+			before := v.drops(firewall.ReasonIPsec)
+			if udp, tcp := v.passes(w.from, w.to); udp != w.want || tcp != w.want {
+				t.Errorf("%s: %s: udp %v, tcp %v, want %v", c.name, w.to, udp, tcp, w.want)
+			}
+			// more may be dropped of connections that ended before
+			if !w.want && v.drops(firewall.ReasonIPsec) == before {
+				t.Errorf("%s: %s: nothing is dropped for a policy", c.name, w.to)
+			}
+		}
+	}
+}
+
+// passes reports whether an address that may not answer does.
+func (v *cluster) passes(from *nstest.Node, to string) (udp, tcp bool) {
+	v.t.Helper()
+	c, err := from.DialContext(v.t.Context(), "udp", to)
+	v.must(err)
+	defer c.Close()
+	done := make(chan bool)
+	go func() { done <- tryExchange(from, to) == nil }()
+	udp = echoWordFor(c, "over udp", impatience) == nil
+	return udp, <-done
 }
 
 // TestManyPolicies: where the programs have no space for all policies, the last of them protect

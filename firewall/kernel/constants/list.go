@@ -130,6 +130,7 @@ var enums = []enum{
 		{"REASON_HOP_MTU", int64(firewall.ReasonHopMTU)},
 		{"REASON_HOP_TTL", int64(firewall.ReasonHopTTL)},
 		{"REASON_NO_SOCKET", int64(firewall.ReasonNoSocket)},
+		{"REASON_IPSEC", int64(firewall.ReasonIPsec)},
 		{"REASON_DECODE", int64(firewall.ReasonDecode)},
 		{"NUM_REASONS", 2 * int64(firewall.ReasonDecode)},
 	}},
