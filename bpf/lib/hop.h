@@ -113,7 +113,16 @@ static __always_inline __u8 unwelcome(struct __sk_buff *skb, struct cpu *c)
 	return path_back(skb, p, &c->fwd, &c->scratch, origin_flags(p->recv)) ? 0 : REASON_SPOOF;
 }
 
-// check_hop checks whether the packet can go to its next hop. FWD_CONTINUE: it can.
+// meets_policy: an IPsec policy is about a packet that came in, which the stack has not asked yet.
+static __always_inline int meets_policy(struct __sk_buff *skb, struct cpu *c)
+{
+	struct forwarding *f = forwarding_settings();
+
+	return unlikely(f->policies) &&
+	       (protected(skb, c, POLICY_OUT, 0) || protected(skb, c, POLICY_FORWARD, 0));
+}
+
+// check_hop checks whether the packet can go to its next hop. FWD_CONTINUE: it can, or as aim says.
 __noinline int check_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	struct config *cf = settings();
@@ -138,6 +147,10 @@ __noinline int check_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 		__u8 why = unwelcome(skb, c);
 		if (why)
 			return drop(skb, c, cf, why);
+		if (meets_policy(skb, c)) {
+			c->walk.fwd = 0;
+			return FWD_CONTINUE;
+		}
 		if (p->ttl <= 1)
 			return fail_hop(skb, c, cf, REASON_HOP_TTL, HOP_EXPIRED);
 	}
@@ -228,8 +241,8 @@ __noinline int to_socket(struct __sk_buff *skb, struct cpu *c)
 
 // aim finds out where a packet goes that a rule with fwd has let pass. FWD_CONTINUE: to the next
 // hop in struct forward, or if walk->fwd is 0, where it would go without the rule: frames with a
-// VLAN tag, which meet the hook of their own interface, and those that were not sent to this host
-// alone.
+// VLAN tag, which meet the hook of their own interface, those that were not sent to this host
+// alone, and on their way in those that an IPsec policy is about.
 __noinline int aim(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	struct config *cf = settings();

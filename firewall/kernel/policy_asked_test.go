@@ -160,6 +160,45 @@ func (v *cluster) passes(from *nstest.Node, to string) (udp, tcp bool) {
 	return udp, <-done
 }
 
+// TestFwdMeetsPolicies: a rule with fwd does not send on, past the stack, what an IPsec policy is
+// about. It goes where it would go without the rule, and the stack asks the policy.
+func TestFwdMeetsPolicies(t *testing.T) {
+	t.Parallel()
+	nstest.RequireRoot(t)
+	u := newUplinks(t, hopRules["in"])
+	four := policy("10.1.0.2/32", "203.0.113.0/24")
+	forward := four
+	forward.Forward = true
+	udp := four
+	udp.Proto, udp.Ports, udp.PortsMask = packet.ProtoUDP, 80, 0xffff
+	for _, pods := range []bool{false, true} {
+		if pods {
+			u.settle("a", 2)
+		}
+		for _, c := range []struct {
+			name     string
+			policies []Policy
+			udp, tcp bool // reach the second uplink
+		}{
+			{"no policies", nil, true, true},
+			{"out", []Policy{four}, false, false},
+			{"fwd", []Policy{forward}, false, false},
+			{"of udp", []Policy{udp}, false, true},
+			{"behind one that protects nothing", []Policy{inClear(four), four}, true, true},
+			{"for others", []Policy{policy("10.1.0.3/32", "203.0.113.9/32")}, true, true},
+		} {
+			if pods && c.name != "out" {
+				continue
+			}
+			u.setAsked(c.policies...)
+			if udp, tcp := u.passes(u.client, "203.0.113.9:80"); udp != c.udp || tcp != c.tcp {
+				t.Errorf("%s, pods %v: udp %v, tcp %v, want %v, %v", c.name, pods, udp, tcp, c.udp,
+					c.tcp)
+			}
+		}
+	}
+}
+
 // TestManyPolicies: where the programs have no space for all policies, the last of them protect
 // everything that leaves.
 func TestManyPolicies(t *testing.T) {
