@@ -519,7 +519,7 @@ enum {
 	EVENT_PROBE = 31,
 };
 
-// How many IPsec policies the programs ask.
+// The most IPsec policies that the programs ask.
 enum {
 	MAX_POLICIES = 4096,
 };

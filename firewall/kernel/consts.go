@@ -170,7 +170,7 @@ const (
 	eventProbe  = 31
 )
 
-// How many IPsec policies the programs ask.
+// The most IPsec policies that the programs ask.
 const (
 	maxPolicies = 4096
 )

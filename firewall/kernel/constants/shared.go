@@ -16,8 +16,8 @@ type shared struct {
 
 // groups are the numbers in maps and in calls. They are defined only here.
 var groups = []group{
-	{`The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map
-		changes, or there is another map.`, "", []shared{
+	{`The version of the layout of all pinned maps. Raise it when the meaning of a byte in a
+		pinned map changes, or when a map is added.`, "", []shared{
 		{"LAYOUT", "layout", 21, ""},
 	}},
 	{`Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or
@@ -166,7 +166,7 @@ var groups = []group{
 			{"EVENT_PACKET", "eventPacket", 30, ""},
 			{"EVENT_PROBE", "eventProbe", 31, ""},
 		}},
-	{"How many IPsec policies the programs ask.", "", []shared{
+	{"The most IPsec policies that the programs ask.", "", []shared{
 		{"MAX_POLICIES", "maxPolicies", 4096, ""},
 	}},
 	{"Limits of pods.", "", []shared{
