@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"github.com/weirnet/weir/agent"
 	"github.com/weirnet/weir/agent/host"
 )
@@ -26,14 +28,28 @@ func upCommand(c *call) action {
 	confirm := c.Duration("confirm", 0,
 		"return to the rules before after `TIME` (30s) without `weir confirm`")
 	c.completeFlag("iface", interfaces)
+	// The unit passes the options of the agent on: a mistake in them keeps that from starting.
+	closes := func(mistake error) error {
+		if mistake == nil || !*last {
+			return mistake
+		}
+		return errors.Join(mistake, c.lastResort(*config, nil, *rules))
+	}
+	checkArgs := c.cmd.Args
+	c.cmd.Args = func(cmd *cobra.Command, words []string) error {
+		return closes(checkArgs(cmd, words))
+	}
+	c.cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return closes(wrongFlag(cmd, err))
+	})
 	return func() error {
-		if *confirm != 0 && (*boot || *last) {
-			return c.wrong("--confirm cannot be combined with --boot or --last-resort")
+		if *last {
+			return c.lastResort(*config, *ifaces, *rules)
+		}
+		if *confirm != 0 && *boot {
+			return c.wrong("--confirm cannot be combined with --boot")
 		}
 		n, err := c.nodeConfig(*config, *ifaces)
-		if *last {
-			return c.lastResort(n, *rules)
-		}
 		if err != nil {
 			return fmt.Errorf("up: %w", err)
 		}
@@ -61,11 +77,16 @@ func upCommand(c *call) action {
 	}
 }
 
-// lastResort closes the host after a failed start, also when the settings cannot be read. systemd
-// sets SERVICE_RESULT to how its service ended.
-func (c *call) lastResort(n agent.Config, rules string) error {
+// lastResort closes the host after a failed start, also when the settings or the names of
+// interfaces cannot be used: then what is left of them decides what is closed. systemd sets
+// SERVICE_RESULT to how its service ended.
+func (c *call) lastResort(config string, ifaces []string, rules string) error {
 	if os.Getenv("SERVICE_RESULT") == "success" {
 		return nil
+	}
+	n, err := c.nodeConfig(config, ifaces)
+	if err != nil {
+		n, _ = c.nodeConfig(config, nil)
 	}
 	closed, err := agent.LastResort(n.Paths, rules, n.Settings)
 	if len(closed) > 0 {
