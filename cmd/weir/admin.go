@@ -223,11 +223,29 @@ func (c *call) revertCluster() error {
 	})
 }
 
+// errLasting refuses a member with a timeout in a shared table, where it would stay.
+type errLasting string
+
+func (e errLasting) Error() string {
+	return fmt.Sprintf("table %s is one of the cluster, whose members have no timeout", string(e))
+}
+
+// Hint returns how to end a member.
+func (e errLasting) Hint() string {
+	return fmt.Sprintf("add it without one, and end it with: weir fw table %s delete PREFIX",
+		string(e))
+}
+
 // changeShared adds members to a shared table, or deletes them.
 func (c *call) changeShared(line string, quiet bool) error {
 	command, err := rule.ParseLine(line, rulefile.SystemNames())
 	if err != nil {
 		return c.failed(err)
+	}
+	for i := range command.Entries {
+		if command.Timeout(i) > 0 {
+			return c.failed(errLasting(command.Table))
+		}
 	}
 	return c.asAdmin(func(ctx context.Context, a *administrator) error {
 		var l api.Done

@@ -113,26 +113,34 @@ func TestInvitedKeys(t *testing.T) {
 	}
 }
 
-// TestEpochOfAJoin: a host that demands signatures does not believe the epoch that weir-store
-// answers: it would refuse every store of a lower one.
-func TestEpochOfAJoin(t *testing.T) {
+// joinedAs is what weir-store answers to a host that joins.
+func joinedAs(t *testing.T, name string) *client.Joined {
+	t.Helper()
 	ca, err := identity.NewCA(identity.NewClusterID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	credential, err := identity.Issue(ca, identity.ID{Kind: identity.Host, Name: "a"})
+	credential, err := identity.Issue(ca, identity.ID{Kind: identity.Host, Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
-	node, err := cluster.Encode(&cluster.Node{Name: "a", Serial: cluster.Serial{1},
+	node, err := cluster.Encode(&cluster.Node{Name: name, Serial: cluster.Serial{1},
 		TLS: cluster.Key{1}, WireGuard: cluster.Key{1}, Signature: cluster.Signature{1}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	j := &client.Joined{Credential: credential}
-	j.Cluster, j.Epoch, j.Stores, j.Node = ca.Cluster(), 1<<40, []string{"a:1"}, node
+	j.Cluster, j.Epoch, j.Stores, j.Node = ca.Cluster(), 1<<40, []string{name + ":1"}, node
+	return j
+}
+
+// TestEpochOfAJoin: a host that demands signatures does not believe the epoch that weir-store
+// answers: it would refuse every store of a lower one.
+func TestEpochOfAJoin(t *testing.T) {
+	j := joinedAs(t, "a")
 	var id cluster.Serial
-	if err := id.UnmarshalText([]byte(j.Cluster)); err != nil {
+	err := id.UnmarshalText([]byte(j.Cluster))
+	if err != nil {
 		t.Fatal(err)
 	}
 	list := cluster.KeyList{Count: 1, Keys: []cluster.Key{{1}}}
@@ -149,6 +157,32 @@ func TestEpochOfAJoin(t *testing.T) {
 			t.TempDir())
 		if err != nil || m.Epoch != want {
 			t.Errorf("with keys %v: %+v, %v; want epoch %d", keys, m, err, want)
+		}
+	}
+}
+
+// TestSharedMembersLast: a member with a timeout is refused where the table would be one of the
+// cluster, which has none: it would be there for ever, on every host.
+func TestSharedMembersLast(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "var/lib/weir/store")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := memberOf(client.Join{Name: "a"}, joinedAs(t, "a"), dir); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"add 192.0.2.7 timeout 1h":             "no timeout",
+		"add 192.0.2.6 192.0.2.7 3 timeout 1h": "no timeout",
+		"add 192.0.2.7":                        "there is no credential",
+	} {
+		var messages bytes.Buffer
+		words := append([]string{"--root", root, "fw", "table", "banned"},
+			strings.Fields(line)...)
+		if status := run(t.Context(), words, nil, &messages, &messages); status != 1 ||
+			!strings.Contains(messages.String(), want) {
+			t.Errorf("%s: status %d, %s", line, status, &messages)
 		}
 	}
 }
