@@ -256,6 +256,13 @@ func (c *call) changeShared(line string, quiet bool) error {
 			for _, e := range command.Entries {
 				members = append(members, cluster.Member{Prefix: e.Prefix, Value: e.Value})
 			}
+			names := rulefile.SystemNames()
+			if err := admin.MayShare(ctx, a, command.Table,
+				func(name, text string) (*rule.Ruleset, error) {
+					return rule.ParseFile(name, text, names)
+				}); err != nil {
+				return err
+			}
 			n, err = admin.ChangeMembers(ctx, a, command.Table, members, nil)
 		case rule.CommandTableDelete:
 			n, err = admin.ChangeMembers(ctx, a, command.Table, nil, prefixes(command.Entries))

@@ -237,6 +237,40 @@ func TestMembers(t *testing.T) {
 	}
 }
 
+// TestTablesOfTheRules: a table that the rules define cannot become a shared one. Both a version on
+// trial and the one before it count.
+func TestTablesOfTheRules(t *testing.T) {
+	l := newLab(t)
+	may := func(table string) error {
+		return MayShare(t.Context(), l.admin, table,
+			func(name, text string) (*rule.Ruleset, error) {
+				return rule.ParseFile(name, text, new(rule.Names))
+			})
+	}
+	if err := may("lan"); err != nil {
+		t.Errorf("before the first version: %v", err)
+	}
+	const before = "table lan add 10.0.0.0/8\nadd 1 deny ip from table(bad) to any\n"
+	const next = "table net create\nadd 1 deny ip from table(bad) to any\n"
+	for _, c := range []struct {
+		text          string
+		try           time.Duration
+		lan, net, bad bool
+	}{
+		{before, 0, false, true, true}, {next, time.Minute, false, false, true},
+	} {
+		if _, err := l.load(cluster.RoleScope("ra"), c.text, c.try); err != nil {
+			t.Fatal(err)
+		}
+		for table, want := range map[string]bool{"lan": c.lan, "net": c.net, "bad": c.bad} {
+			if err := may(table); (err == nil) != want ||
+				err != nil && !strings.Contains(err.Error(), "scope role:ra define table "+table) {
+				t.Errorf("%q: table %s: %v", c.text, table, err)
+			}
+		}
+	}
+}
+
 // TestRules: a host's rules come with their scopes, and a scope's text as it was loaded.
 func TestRules(t *testing.T) {
 	l := newLab(t)

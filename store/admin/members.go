@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
+	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 )
@@ -54,6 +56,58 @@ func ChangeMembers(ctx context.Context, s store.Store, table string, add []clust
 		}
 	}
 	return changed, nil
+}
+
+// MayShare returns an error for a table that the newest version of the rules defines, or the one
+// that a trial goes back to. Its members come with the rules: hosts refuse a version that defines a
+// shared table, and no further one could be loaded.
+func MayShare(ctx context.Context, s store.Store, table string,
+	parse func(name, text string) (*rule.Ruleset, error)) error {
+	got, err := s.Read(ctx, cluster.HeadKey, 0)
+	if err != nil || len(got.Entries) == 0 {
+		return err
+	}
+	head, err := cluster.Decode[cluster.Head](got.Entries[0].Value)
+	if err != nil {
+		return fmt.Errorf("%s: %w", cluster.HeadKey, err)
+	}
+	scopes := []map[cluster.Scope]cluster.Digest{head.Scopes}
+	if head.Trial != nil {
+		scopes = append(scopes, head.Trial.Revert.Scopes)
+	}
+	for _, one := range scopes {
+		for _, scope := range slices.Sorted(maps.Keys(one)) {
+			text, err := fetch(ctx, s, one[scope])
+			if err != nil {
+				return fmt.Errorf("the rules of scope %s: %w", scope, err)
+			}
+			set, err := parse(string(scope), text)
+			if err != nil {
+				return err
+			}
+			if _, there := set.Tables[table]; there {
+				return errDefined{table, scope}
+			}
+		}
+	}
+	return nil
+}
+
+// errDefined refuses to share a table of the rules.
+type errDefined struct {
+	table string
+	scope cluster.Scope
+}
+
+func (e errDefined) Error() string {
+	return fmt.Sprintf("the rules of scope %s define table %s: its members are changed with them",
+		e.scope, e.table)
+}
+
+// Hint returns how to change them.
+func (e errDefined) Hint() string {
+	return fmt.Sprintf("weir fw list --on %s > FILE, then weir fw load --on %s FILE", e.scope,
+		e.scope)
 }
 
 // changeBucket reads a bucket and writes it if edit changes something, until no other writer was
