@@ -20,6 +20,10 @@ var local = map[uint16]string{
 	10250: "kubelet", 11211: "memcached", 27017: "MongoDB",
 }
 
+// groups are the UDP ports of services that clients ask by broadcast or multicast.
+var groups = map[uint16]bool{67: true, 137: true, 138: true, 547: true, 1900: true, 3702: true,
+	5353: true, 5355: true}
+
 // text is a rule file in the making.
 type text struct {
 	b strings.Builder
@@ -109,9 +113,9 @@ func services(t *text, f Facts) {
 		if s.Proto == "tcp" {
 			state = "setup keep-state"
 		}
-		if s.Address.IsMulticast() || to == "me" && s.Proto == "udp" && (s.Port == 5353 ||
-			s.Port == 5355) {
-			to = "any" // groups
+		if s.Address.IsMulticast() || s.Proto == "udp" && s.Address.IsUnspecified() &&
+			groups[s.Port] {
+			to = "any"
 		}
 		t.rule("%d allow %s from %s to %s %d in %s // %s%s", number, s.Proto, from, to, s.Port,
 			state, clean(name), extra)

@@ -52,6 +52,10 @@ var hosts = map[string]Facts{
 			{Name: "virbr0", Maker: "libvirt"}, {Name: "veth1", Maker: "a container"}},
 		Services:  []Listener{both("tcp", 8080, "docker-proxy")},
 		Firewalls: []string{"nftables with table ip nat", "ufw"}},
+	"lan": {Interfaces: []Interface{lo, eth0}, FirstLocalPort: 32768,
+		Services: []Service{service("udp", "0.0.0.0", 67, "dnsmasq"),
+			both("udp", 547, "dnsmasq"), service("udp", "0.0.0.0", 137, "nmbd"),
+			service("udp", "10.66.0.1", 53, "dnsmasq")}},
 	"router": {Forwards: true, Interfaces: []Interface{eth0, {Name: "eth1", Guarded: true}}},
 	"bridge": {Interfaces: []Interface{{Name: "eth0", Guarded: true, Bridge: "br0", Guests: true},
 		{Name: "br0", Guarded: true}}},
@@ -79,7 +83,7 @@ func TestRulesOfHosts(t *testing.T) {
 // TestRulesDecide asks the rules of a host about packets.
 func TestRulesDecide(t *testing.T) {
 	me := eth0.Networks
-	web, bridge := Rules(hosts["web"]), Rules(hosts["bridge"])
+	web, bridge, lan := Rules(hosts["web"]), Rules(hosts["bridge"]), Rules(hosts["lan"])
 	for _, tc := range []struct {
 		text, packet string
 		pass         bool
@@ -98,6 +102,11 @@ func TestRulesDecide(t *testing.T) {
 		{web, "in via eth0 icmp 192.0.2.7 -> 10.66.0.1 type 8", true},
 		{web, "out via eth0 tcp 10.66.0.1:4000 -> 192.0.2.7:443", true},
 		{web, "in via eth0 tcp 192.0.2.7:4000 -> 10.77.0.1:22", false},
+		{lan, "in via eth0 udp 0.0.0.0:68 -> 255.255.255.255:67", true},
+		{lan, "in via eth0 udp [fe80::7]:546 -> [ff02::1:2]:547", true},
+		{lan, "in via eth0 udp 10.66.0.7:137 -> 10.66.0.255:137", true},
+		{lan, "in via eth0 udp 192.0.2.7:137 -> 10.66.0.255:137", false},
+		{lan, "in via eth0 udp 10.66.0.7:4000 -> 10.66.0.255:53", false},
 		{bridge, "in via eth0 tcp 192.0.2.7:4000 -> 10.66.0.55:22", true},
 		{bridge, "in via eth0 tcp 192.0.2.7:4000 -> 10.66.0.1:22", false},
 	} {
