@@ -16,7 +16,9 @@ type Facts struct {
 	Services   []Listener   `json:"services"`
 	// the first port of net.ipv4.ip_local_port_range: UDP sockets from there on are clients
 	FirstLocalPort uint16 `json:"first_local_port"`
-	Forwards       bool   `json:"forwards"` // the kernel forwards packets
+	// the UDP port of the tunnel to other nodes, which the agent opens
+	TunnelPort uint16 `json:"tunnel_port"`
+	Forwards   bool   `json:"forwards"` // the kernel forwards packets
 	// other firewalls that are active, for people: "nftables: table inet filter"
 	Firewalls []string `json:"firewalls"`
 }

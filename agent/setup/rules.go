@@ -89,8 +89,7 @@ func services(t *text, f Facts) {
 			continue
 		case s.Proto == "udp" && (s.Port == 68 || s.Port == 546):
 			continue // the DHCP client
-		case s.Proto == "udp" && s.Port >= f.FirstLocalPort && f.FirstLocalPort > 0 &&
-			s.Program != "": // a client; a socket without a program is the kernel's: WireGuard
+		case isClient(s, f):
 			continue
 		case f.Session != nil && s.Proto == "tcp" && s.Port == f.Session.To.Port():
 			continue
@@ -124,6 +123,13 @@ func services(t *text, f Facts) {
 	if any {
 		t.gap()
 	}
+}
+
+// isClient reports whether a UDP socket is one of a client, by its port. A socket without a program
+// is the kernel's: WireGuard.
+func isClient(s Service, f Facts) bool {
+	return s.Proto == "udp" && s.Port >= f.FirstLocalPort && f.FirstLocalPort > 0 &&
+		s.Program != "" && s.Port != f.TunnelPort
 }
 
 // icmp lets in what every connection needs of ICMP.

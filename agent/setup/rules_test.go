@@ -56,6 +56,8 @@ var hosts = map[string]Facts{
 		Services: []Service{service("udp", "0.0.0.0", 67, "dnsmasq"),
 			both("udp", 547, "dnsmasq"), service("udp", "0.0.0.0", 137, "nmbd"),
 			service("udp", "10.66.0.1", 53, "dnsmasq")}},
+	"peer": {Interfaces: []Interface{lo, eth0}, FirstLocalPort: 32768, TunnelPort: 51820,
+		Services: []Service{both("udp", 51820, "weir"), both("udp", 51821, "chrome")}},
 	"router": {Forwards: true, Interfaces: []Interface{eth0, {Name: "eth1", Guarded: true}}},
 	"bridge": {Interfaces: []Interface{{Name: "eth0", Guarded: true, Bridge: "br0", Guests: true},
 		{Name: "br0", Guarded: true}}},
@@ -83,7 +85,8 @@ func TestRulesOfHosts(t *testing.T) {
 // TestRulesDecide asks the rules of a host about packets.
 func TestRulesDecide(t *testing.T) {
 	me := eth0.Networks
-	web, bridge, lan := Rules(hosts["web"]), Rules(hosts["bridge"]), Rules(hosts["lan"])
+	web, bridge := Rules(hosts["web"]), Rules(hosts["bridge"])
+	lan, peer := Rules(hosts["lan"]), Rules(hosts["peer"])
 	for _, tc := range []struct {
 		text, packet string
 		pass         bool
@@ -107,6 +110,8 @@ func TestRulesDecide(t *testing.T) {
 		{lan, "in via eth0 udp 10.66.0.7:137 -> 10.66.0.255:137", true},
 		{lan, "in via eth0 udp 192.0.2.7:137 -> 10.66.0.255:137", false},
 		{lan, "in via eth0 udp 10.66.0.7:4000 -> 10.66.0.255:53", false},
+		{peer, "in via eth0 udp 192.0.2.7:51820 -> 10.66.0.1:51820", true},
+		{peer, "in via eth0 udp 192.0.2.7:51820 -> 10.66.0.1:51821", false},
 		{bridge, "in via eth0 tcp 192.0.2.7:4000 -> 10.66.0.55:22", true},
 		{bridge, "in via eth0 tcp 192.0.2.7:4000 -> 10.66.0.1:22", false},
 	} {

@@ -36,6 +36,7 @@ func setupCommand(c *call) action {
 		if err != nil {
 			return c.failed(err)
 		}
+		facts.TunnelPort = n.Settings.Overlay.Port
 		text := setup.Rules(facts)
 		switch {
 		case *asJSON:
