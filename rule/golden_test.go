@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -284,6 +285,38 @@ func TestExamples(t *testing.T) {
 	for _, w := range kept {
 		if !used[w] && !slices.Contains(aliases, w) {
 			t.Errorf("examples/ipfw.rules does not use %q", w)
+		}
+	}
+}
+
+// TestSamplesAndSSH: whole rule files of the pages and the examples let administrators log in by
+// ssh, or say that they do not.
+func TestSamplesAndSSH(t *testing.T) {
+	samples := map[string]string{}
+	for _, name := range []string{"ipfw", "left", "right", "web", "cluster/all"} {
+		samples[name] = readFile(t, "../examples/"+name+".rules")
+	}
+	file := regexp.MustCompile(`(?s)<<'END'\n(.*?)\nEND\n`)
+	for _, page := range []string{"tutorial", "overlay", "cluster"} {
+		found := file.FindAllStringSubmatch(readFile(t, "../docs/"+page+".md"), -1)
+		if len(found) == 0 {
+			t.Errorf("docs/%s.md has no rule file", page)
+		}
+		for i, m := range found {
+			if !strings.HasPrefix(m[1], "# Hosts of the role ") { // a part of the rules
+				samples[fmt.Sprintf("docs/%s.md, file %d", page, i+1)] = m[1] + "\n"
+			}
+		}
+	}
+	for name, text := range samples {
+		set, err := ParseFile(name, text, nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		missing, err := Omissions(set, Host{})
+		if err != nil || slices.Contains(missing, NoSSH) && !strings.Contains(text, "ssh") {
+			t.Errorf("%s: missing %v, %v", name, missing, err)
 		}
 	}
 }
