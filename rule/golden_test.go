@@ -321,6 +321,24 @@ func TestSamplesAndSSH(t *testing.T) {
 	}
 }
 
+// TestSamplesAndNAT: who types what a page shows about nat does not open the host to everyone.
+func TestSamplesAndNAT(t *testing.T) {
+	for _, page := range []string{"fw-nat", "rules"} {
+		found := 0
+		for line := range strings.Lines(readFile(t, "../docs/"+page+".md")) {
+			if _, config, there := strings.Cut(line, "nat 1 config "); there {
+				found++
+				if !strings.Contains(config, "deny_in ") {
+					t.Errorf("docs/%s.md: %s", page, line)
+				}
+			}
+		}
+		if found == 0 {
+			t.Errorf("docs/%s.md shows no nat", page)
+		}
+	}
+}
+
 // TestDocumented holds docs/rules.md against the words of the parser, kept and refused, and loads
 // its examples.
 func TestDocumented(t *testing.T) {

@@ -89,8 +89,12 @@ func warnings(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 				"weir fw pipe %d config bw 10Mbit/s", number, number)
 		}
 		if set.MissingNAT(r) {
+			denyIn := " deny_in" // without it, and with one_pass, everything comes in
+			if set.ManyPass {
+				denyIn = ""
+			}
 			warn(r, fmt.Sprint("nat ", number), "there is no nat %d, so it drops what matches; "+
-				"weir fw nat %d config if eth0", number, number)
+				"weir fw nat %d config if eth0%s", number, number, denyIn)
 		} else if r.Action.Op == op.ActionNAT {
 			if x := set.NATs[number]; x.Iface != "" && !known[x.Iface] {
 				warn(r, "if "+x.Iface, "there is no interface %s, so nat %d has no address",

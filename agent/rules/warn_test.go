@@ -44,7 +44,7 @@ func TestWarnings(t *testing.T) {
 				"rule 2: table admins is empty"}},
 		{"nat", "nat 1 config if eth7 deny_in\nadd 1 nat 1 ip from any to any\nadd 2 nat 2 ip from any " +
 			"to any\n", nil, []string{"rule 1: there is no interface eth7, so nat 1 has no address",
-			"rule 2: there is no nat 2, so it drops what matches; weir fw nat 2 config if eth0"}},
+			"rule 2: there is no nat 2, so it drops what matches; weir fw nat 2 config if eth0 deny_in"}},
 		{"nat that lets in", "nat 1 config if eth0\nadd 1 nat 1 ip from any to any out\n" +
 			"add 2 nat 1 ip from 10.0.0.0/8 to any\nadd 3 nat 1 ip from any to any xmit eth0\n" +
 			"add 4 nat 1 ip from any to me in\nadd 5 nat 1 ip from any to any\n", nil,
