@@ -127,7 +127,7 @@ func services(t *text, f Facts) {
 
 // isClient reports whether a UDP socket is one of a client, by its port. A socket without a program
 // is the kernel's: WireGuard.
-func isClient(s Service, f Facts) bool {
+func isClient(s Listener, f Facts) bool {
 	return s.Proto == "udp" && s.Port >= f.FirstLocalPort && f.FirstLocalPort > 0 &&
 		s.Program != "" && s.Port != f.TunnelPort
 }
