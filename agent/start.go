@@ -25,7 +25,7 @@ func (n *Node) begin(ctx context.Context) error {
 		return err
 	}
 	if n.cluster != nil {
-		n.cluster.Fill()
+		n.cluster.FillFirst(firstTables(first.NamedTables()))
 	}
 	if err := n.pods.NameRecorded(); err != nil {
 		return err
@@ -42,6 +42,9 @@ func (n *Node) begin(ctx context.Context) error {
 	}
 	n.stack.Look()
 	go n.stack.Watch(ctx, &n.retry)
+	if n.cluster != nil {
+		n.cluster.Fill()
+	}
 
 	pods := func() {
 		n.retry.Until(ctx, "the pods cannot be taken over", "weir doctor",
@@ -68,6 +71,30 @@ func (n *Node) begin(ctx context.Context) error {
 		pods()
 	}
 	return nil
+}
+
+// Of tables that the first rules do not name, other hosts of the cluster may have given this one
+// any number, by labels that are different for each pod, and names of any length. The first rules
+// come with as many as the engine is sure to take, with the longest name that rules can write.
+const (
+	mostFirst    = 512
+	longestTable = 63
+)
+
+// firstTables returns which tables of the cluster come with the first rules. The engine takes the
+// others later, each by itself, or refuses it.
+func firstTables(named map[string]bool) (pick func(table string) bool) {
+	others := map[string]bool{}
+	return func(table string) bool {
+		if named[table] || others[table] {
+			return true
+		}
+		if len(others) == mostFirst || len(table) > longestTable {
+			return false
+		}
+		others[table] = true
+		return true
+	}
 }
 
 // lookAtNetfilter looks at what netfilter translates, on a host that may have pods.

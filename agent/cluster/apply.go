@@ -134,7 +134,31 @@ func (s *Service) fill() {
 	s.config.Problems.Solved(aboutParts)
 }
 
-// Fill gives the tables what the copy on the disk has, before the first rules are in force.
+// FillFirst gives the tables that pick returns true for what the copy on the disk has, before the
+// first rules are in force: these come with all tables that there are then, or not at all. Fill
+// gives the others what they have to get, and is to follow.
+func (s *Service) FillFirst(pick func(table string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	later := owed{labels: map[cluster.Label]bool{}, shared: map[cluster.SharedMember]*uint32{}}
+	for l, is := range s.owed.labels {
+		if !pick(l.Table) {
+			later.labels[l] = is
+			delete(s.owed.labels, l)
+		}
+	}
+	for m, value := range s.owed.shared {
+		if !pick(m.Table) {
+			later.shared[m] = value
+			delete(s.owed.shared, m)
+		}
+	}
+	s.fill()
+	maps.Copy(s.owed.labels, later.labels)
+	maps.Copy(s.owed.shared, later.shared)
+}
+
+// Fill gives the tables what they have to get.
 func (s *Service) Fill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

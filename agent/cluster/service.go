@@ -145,7 +145,7 @@ type owed struct {
 	hosts  map[string]cluster.HostChange
 }
 
-// Open reads the host's copy from disk. It does nothing else; Fill and Run follow.
+// Open reads the host's copy from disk. It does nothing else; FillFirst, Fill and Run follow.
 func Open(c Config) (*Service, error) {
 	if err := disk.Begin(c.Dir, c.Trust.Cluster); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,6 +97,19 @@ func (r Version) compile(c *rule.Cache) (*program.Program, error) {
 		o = rule.CompileOptions{Default: op.ActionDeny, Strict: true}
 	}
 	return c.Compile(r.Set, o)
+}
+
+// NamedTables returns the names of the tables that the rules ask about.
+func (r Version) NamedTables() map[string]bool {
+	named := map[string]bool{}
+	for _, one := range r.Set.Active() {
+		for _, t := range slices.Concat(one.Clauses()...) {
+			if t.Op == op.CondSrcTable || t.Op == op.CondDstTable {
+				named[t.Name] = true
+			}
+		}
+	}
+	return named
 }
 
 // members returns the members of a table as engines take them.

@@ -71,15 +71,20 @@ func last(entries []rule.TableEntry) []rule.TableEntry {
 	return out
 }
 
-// firstTablesLocked makes the tables of a Program and those that were set before it.
+// firstTablesLocked makes the tables of a Program and those that were set before it. Labels have no
+// limit here: those of pods that are there were counted when they came, some while rules named
+// them, and however many they are, the first rules have to come into force.
 func (e *Engine) firstTablesLocked(p *program.Program) (*nextTables, error) {
 	t := &nextTables{first: true}
-	kinds := map[bool]int{}
+	unnamed := 0
 	for name, members := range e.staged {
 		if slices.Contains(p.Tables, name) || len(members) == 0 {
 			continue
 		}
-		if kinds[isLabel(name)]++; kinds[isLabel(name)] > maxTables {
+		if !isLabel(name) {
+			unnamed++
+		}
+		if unnamed > maxTables {
 			return t, errManyTables{name}
 		}
 		t.names = append(t.names, name)

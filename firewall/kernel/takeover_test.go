@@ -244,6 +244,31 @@ func TestTableNamesAreReleased(t *testing.T) {
 	}
 }
 
+// TestManyLabelsAtAStart: pods may have more labels than there can be that no rule names, because
+// rules named some when they came. The next agent begins with all of them.
+func TestManyLabelsAtAStart(t *testing.T) {
+	nstest.RequireRoot(t)
+	shortenTimers(t)
+	e := newEngine(t)
+	member := entries("10.0.0.1/32")
+	for i := range maxTables + 50 {
+		if err := e.SetTable(fmt.Sprintf("id=%d", i), member); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Load(compile(t, "add deny ip from table(id=7) to any\n")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxTables + 50 {
+		if err := e.SetTable(fmt.Sprintf("id=%d", i), member); err != nil {
+			t.Fatalf("a label that is there: %v", err)
+		}
+	}
+	if err := e.SetTable("one=more", member); err == nil {
+		t.Error("one label more is not refused")
+	}
+}
+
 // TestFewDescriptors starts engines with too few descriptors, at every number of them: such a start
 // is refused and all interfaces stay guarded.
 func TestFewDescriptors(t *testing.T) {
