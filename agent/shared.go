@@ -38,7 +38,8 @@ type sharedTables struct {
 }
 
 // set changes members; nil takes one out. Single entries are changed, unless that would be more
-// than to hand the table over. After an error the call is to be repeated.
+// than to hand the table over. It removes from changes what is done; after an error the call is to
+// be repeated with the rest.
 func (t *sharedTables) set(changes map[cluster.SharedMember]*uint32) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,11 +70,14 @@ func (t *sharedTables) set(changes map[cluster.SharedMember]*uint32) error {
 				whole = t.change(name, m.Prefix, changes[m]) != nil
 			}
 		}
-		if !whole {
-			continue
+		if whole {
+			if err := t.engine.SetTable(name, table.Entries()); err != nil {
+				errs = append(errs, fmt.Errorf("table %s: %w", name, err))
+				continue
+			}
 		}
-		if err := t.engine.SetTable(name, table.Entries()); err != nil {
-			errs = append(errs, fmt.Errorf("table %s: %w", name, err))
+		for _, m := range members {
+			delete(changes, m)
 		}
 	}
 	return errors.Join(errs...)

@@ -58,7 +58,8 @@ type Parts struct {
 	// one on this host, or a session that it has; "" if they would not.
 	CheckConnectivity func(l Load, stores []netip.AddrPort, others []netip.Addr,
 		session *cluster.Session) (string, error)
-	// Labels puts addresses of pods of other hosts into tables, or takes them out.
+	// Labels puts addresses of pods of other hosts into tables, or takes them out. It and Shared
+	// remove from the map what is done; after an error they are called again with the rest.
 	Labels func(map[cluster.Label]bool) error
 	// Shared puts members into shared tables, or takes them out (nil).
 	Shared func(map[cluster.SharedMember]*uint32) error

@@ -189,6 +189,50 @@ func (b *webTable) others(add bool, addrs ...string) {
 	}
 }
 
+// fullShelf is a shelf that has no place for one table.
+type fullShelf struct {
+	*shelf
+	refused string
+}
+
+func (s *fullShelf) SetTable(name string, entries []rule.TableEntry) error {
+	if name == s.refused {
+		return errShelf
+	}
+	return s.shelf.SetTable(name, entries)
+}
+
+func (s *fullShelf) AddTable(name string, e rule.TableEntry) error {
+	if s.tables[name] == nil { // as engines do
+		return s.SetTable(name, []rule.TableEntry{e})
+	}
+	return s.shelf.AddTable(name, e)
+}
+
+// TestOnlyWhatFailsIsRepeated: a table that the engine does not take leaves its own changes to be
+// made again, and not those of others.
+func TestOnlyWhatFailsIsRepeated(t *testing.T) {
+	s := &fullShelf{&shelf{tables: map[string]map[netip.Prefix]bool{}}, "job=1"}
+	l := newLabels(s, func() {})
+	address := netip.MustParseAddr("10.0.2.1")
+	refused := cluster.Label{Table: "job=1", Addr: address}
+	changes := map[cluster.Label]bool{refused: true, {Table: "app=web", Addr: address}: true,
+		{Table: "app=db", Addr: address}: true}
+	if err := l.setOthers(changes); !errors.Is(err, errShelf) {
+		t.Error(err)
+	}
+	if !maps.Equal(changes, map[cluster.Label]bool{refused: true}) {
+		t.Errorf("to be made again: %v", changes)
+	}
+	s.refused = ""
+	if err := l.setOthers(changes); err != nil || len(changes) > 0 {
+		t.Errorf("%v, to be made again: %v", err, changes)
+	}
+	if len(s.tables) != 3 {
+		t.Errorf("tables %v", s.tables)
+	}
+}
+
 // TestOtherHostsPods: addresses of pods of other hosts are in the tables beside those of this
 // host's pods, whatever comes first, and single changes are single calls.
 func TestOtherHostsPods(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // SetOthers enters addresses of pods of other hosts in tables of labels (true), or takes them out.
-// After an error some may be changed; the call is to be repeated.
+// It removes from changes what is done; after an error the call is to be repeated with the rest.
 func (s *Service) SetOthers(changes map[cluster.Label]bool) error {
 	return s.labels.setOthers(changes)
 }
@@ -60,6 +60,9 @@ func (l *labels) setOthers(changes map[cluster.Label]bool) error {
 		if err := l.setOthersOfLocked(table, of, changes); err != nil {
 			errs = append(errs, fmt.Errorf("table %s: %w", table, err))
 			continue
+		}
+		for _, c := range of {
+			delete(changes, c)
 		}
 		l.emptiedLocked(table)
 	}
