@@ -122,15 +122,24 @@ func New(config Config, forward forward.Forwarder) (*Manager, error) {
 	return m, nil
 }
 
-// begin prepares the host for pods.
+// begin prepares the host for pods. Gateway addresses of earlier ranges go with the last pod that
+// may need them.
 func (m *Manager) begin() error {
-	if err := m.store.saveGateways(m.gateways()); err != nil {
-		m.config.OnRecordError(err) // only Remove needs it
-	}
+	earlier := m.earlierGateways()
+	m.recordGateways(earlier)
 	if err := m.setUpHost(); err != nil {
 		return err
 	}
-	return m.takeOver()
+	if err := m.takeOver(); err != nil || len(earlier) == 0 {
+		return err
+	}
+	needed, idle := m.splitNeeded(earlier)
+	if err := deleteGateways(m.conn, idle); err != nil {
+		m.config.OnRecordError(fmt.Errorf("gateway addresses of earlier ranges: %w", err))
+		return nil // Remove tries again
+	}
+	m.recordGateways(needed)
+	return nil
 }
 
 // homeID identifies the namespace of the calling thread.
@@ -141,14 +150,6 @@ func homeID() (string, error) {
 	}
 	defer ns.Close()
 	return ns.ID()
-}
-
-func (m *Manager) gateways() []netip.Addr {
-	var list []netip.Addr
-	for _, p := range m.pools {
-		list = append(list, p.Gateway())
-	}
-	return list
 }
 
 // Close releases the Manager's sockets and files. Pods keep their network.

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/internal/nl"
@@ -56,19 +55,8 @@ func removeGateways(conn *nl.Conn, s store) error {
 	if err != nil {
 		return err
 	}
-	lo, err := conn.LinkByName("lo")
-	if err != nil {
+	if err := deleteGateways(conn, gateways); err != nil {
 		return err
 	}
-	held, err := conn.Addrs(lo.Index)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, a := range held {
-		if a.Prefix.IsSingleIP() && slices.Contains(gateways, a.Prefix.Addr()) {
-			errs = append(errs, conn.DeleteAddr(lo.Index, a.Prefix))
-		}
-	}
-	return errors.Join(append(errs, s.removeGateways())...)
+	return s.removeGateways()
 }
