@@ -219,7 +219,9 @@ func (d *Driver) createEndpoint(_ context.Context, r createEndpointRequest) (any
 	if err != nil {
 		return nil, err
 	}
-	e.name, e.labels = driverOptions(r.Options)
+	if e.name, e.labels, err = driverOptions(r.Options); err != nil {
+		return nil, err
+	}
 	for key, value := range labels {
 		if _, own := e.labels[key]; !own {
 			e.labels[key] = value
@@ -236,21 +238,28 @@ func (d *Driver) createEndpoint(_ context.Context, r createEndpointRequest) (any
 
 // driverOptions returns the name and labels of --network
 // name=pods,driver-opt=weir.name=web,driver-opt=weir.label.app=web. Docker passes neither the
-// container's name nor its labels to a network driver.
-func driverOptions(options map[string]json.RawMessage) (name string, labels map[string]string) {
+// container's name nor its labels to a network driver. Another option of Weir's is refused: a
+// misspelt key must not change which rules match the container.
+func driverOptions(options map[string]json.RawMessage) (name string, labels map[string]string,
+	err error) {
 	labels = map[string]string{}
 	for key, raw := range options {
-		var value string
-		if json.Unmarshal(raw, &value) != nil {
+		if !strings.HasPrefix(key, "weir.") {
 			continue // an option of Docker's own
 		}
-		if key == "weir.name" {
+		var value string
+		label, isLabel := strings.CutPrefix(key, "weir.label.")
+		switch isText := json.Unmarshal(raw, &value) == nil; {
+		case isText && key == "weir.name":
 			name = value
-		} else if label, ok := strings.CutPrefix(key, "weir.label."); ok {
+		case isText && isLabel:
 			labels[label] = value
+		default:
+			return "", nil, fmt.Errorf("option %s=%s is unknown; a container has weir.name=NAME "+
+				"and weir.label.KEY=VALUE", key, raw)
 		}
 	}
-	return name, labels
+	return name, labels, nil
 }
 
 type endpointRequest struct{ NetworkID, EndpointID string }

@@ -84,6 +84,24 @@ func TestNetworkOptionsAreRefused(t *testing.T) {
 	}
 }
 
+// TestContainerOptionsAreRefused: a container does not start without the label that a misspelt
+// option was to give it. Options of others are ignored.
+func TestContainerOptionsAreRefused(t *testing.T) {
+	d := New(&node{}, filepath.Join(t.TempDir(), "networks"))
+	for options, want := range map[string]string{
+		`"weir.labels.app":"web"`:      "option weir.labels.app=",
+		`"weir.lable.app":"web"`:       "option weir.lable.app=",
+		`"weir.label.app":1`:           "option weir.label.app=1",
+		`"weir.names":"web"`:           "option weir.names=",
+		`"other":"1","weir.name":"db"`: `{"Interface":{}}`,
+	} {
+		if got := call(t, d, "NetworkDriver.CreateEndpoint", fmt.Sprintf(`{"NetworkID":"n",`+
+			`"EndpointID":"e","Options":{%s}}`, options)); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %q", options, got, want)
+		}
+	}
+}
+
 // TestDamagedNetworks: a container whose labels are not known does not start without them.
 func TestDamagedNetworks(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "networks")
