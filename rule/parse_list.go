@@ -48,6 +48,23 @@ func (p *parser) protocol() (Test, error) {
 	return Test{}, p.fail(t, hint, "unknown protocol %s", quote(t.text))
 }
 
+// protoIPv6 is IPv6 in IPv4 (RFC 4213).
+const protoIPv6 = 41
+
+// protocolOption reads what follows proto. As in ipfw, ipv6 is protocol 41 there, not the version
+// that it is before "from", and ipv4 is unknown.
+func (p *parser) protocolOption() (Test, error) {
+	switch t := p.peek(); t.text {
+	case "ipv6":
+		p.next()
+		return Test{Op: op.CondProto, A: protoIPv6}, nil
+	case "ipv4":
+		return Test{}, p.fail(t, "proto ip4 is the version, proto ipencap IPv4 in IP",
+			"unknown protocol %s", quote(t.text))
+	}
+	return p.protocol()
+}
+
 // directions are options that other firewalls have in front of the protocol.
 var directions = map[string]bool{"in": true, "out": true, "via": true, "recv": true, "xmit": true}
 

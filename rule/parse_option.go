@@ -63,7 +63,7 @@ func (p *parser) option() (Test, error) {
 	case formPorts:
 		return p.ports(o.op)
 	case formProtocol:
-		return p.protocol()
+		return p.protocolOption()
 	case formInterface:
 		return p.iface(t.text, o.op)
 	case formFlags:

@@ -40,6 +40,31 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestProtocolOption: behind proto, ipv6 is a protocol in a packet of either version, as in ipfw;
+// before "from" it is the version.
+func TestProtocolOption(t *testing.T) {
+	const rule = "allow ip from any to any "
+	for text, want := range map[string]string{
+		rule + "proto ipv6":                  rule + "proto 41",
+		rule + "not proto ipv6":              rule + "not proto 41",
+		rule + "{ proto ipv6 or in }":        rule + "{ proto 41 or in }",
+		rule + "proto ip6 proto ipencap":     rule + "ipversion 6 proto ipencap",
+		rule + "ipv6":                        rule + "ipversion 6",
+		"allow ipv6 from any to any proto 4": "allow ip6 from any to any proto ipencap",
+	} {
+		r, err := ParseRule(text, nil)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		} else if got := r.String(); got != want {
+			t.Errorf("%s: %q, not %q", text, got, want)
+		}
+	}
+	_, err := ParseRule(rule+"proto ipv4", nil)
+	if err == nil || !strings.Contains(err.Error(), `unknown protocol "ipv4"`) {
+		t.Errorf("proto ipv4: %v", err)
+	}
+}
+
 // TestSystemServices checks that the built-in ports are those of the system's own list, where there
 // is one.
 func TestSystemServices(t *testing.T) {
