@@ -93,6 +93,39 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// TestLoadWithNamesOfOneMachine: a name that only this machine has is refused, with what to write
+// instead. A host without it would refuse the rules, and the store parses them without any.
+func TestLoadWithNamesOfOneMachine(t *testing.T) {
+	l := newLab(t)
+	names := new(rule.Names)
+	if err := errors.Join(names.ReadServices(strings.NewReader("gitd 9418/tcp\n")),
+		names.ReadProtocols(strings.NewReader("quux 200\n"))); err != nil {
+		t.Fatal(err)
+	}
+	load := func(text string) error {
+		_, _, err := Load(t.Context(), l.admin, Loading{Scope: cluster.All, Name: "f", Text: text,
+			By: "me", Parse: func(name, text string) (*rule.Ruleset, error) {
+				return rule.ParseFile(name, text, names)
+			}})
+		return err
+	}
+	for _, text := range []string{"add allow tcp from any to me gitd\n",
+		"add allow tcp from any to me ssh,gitd\n", "add allow ip from any to me dst-port gitd\n",
+		"add allow quux from any to any\n"} {
+		var mistakes rule.Errors
+		if err := load(text); !errors.As(err, &mistakes) ||
+			!strings.Contains(mistakes.Report(), "hint: write the number: not every host") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, head, err := Hosts(t.Context(), l.admin); err != nil || head.Number.Count != 0 {
+		t.Errorf("head: %+v, %v", head, err)
+	}
+	if err := load("add allow tcp from any to me ssh,9418\n"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestConcurrentLoads: no load is lost.
 func TestConcurrentLoads(t *testing.T) {
 	l := newLab(t)

@@ -103,6 +103,9 @@ func (errTrial) Hint() string {
 // has it. It returns the version and the names of the hosts that have to enforce it.
 func Load(ctx context.Context, s store.Store, l Loading) (*cluster.Head, []string, error) {
 	digest, parts, err := cluster.EncodeText(l.Text)
+	if err == nil {
+		err = l.checkNames()
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -133,6 +136,23 @@ func Load(ctx context.Context, s store.Store, l Loading) (*cluster.Head, []strin
 			return nil, nil, err
 		}
 	}
+}
+
+// checkNames refuses names that this machine has from /etc/services or /etc/protocols. A host that
+// lacks one refuses the version, one may have another number for it, and a weir-store, which reads
+// no such file, lets no host join whose rules have one.
+func (l *Loading) checkNames() error {
+	if _, err := l.Parse(l.Name, l.Text); err != nil {
+		return err
+	}
+	_, err := rule.ParseFile(l.Name, l.Text, nil)
+	var unknown rule.Errors
+	if errors.As(err, &unknown) {
+		for _, e := range unknown {
+			e.Hint = "write the number: not every host of the cluster knows this name"
+		}
+	}
+	return err
 }
 
 // check refuses a version that a host could not have.
