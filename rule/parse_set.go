@@ -103,12 +103,12 @@ func (p *parser) ofSet(c *Command) error {
 
 func (p *parser) move(c *Command) error {
 	c.Kind = CommandMove
-	what, most := "set number", uint32(Reserved)
+	what, least, most := "set number", uint32(0), uint32(Reserved)
 	isRule := p.accept("rule")
 	if isRule {
-		what, most = "rule number", program.DefaultNumber-1
+		what, least, most = "rule number", 1, program.DefaultNumber-1
 	}
-	from, err := p.needDec(what, 0, most)
+	from, err := p.needDec(what, least, most)
 	if err != nil {
 		return err
 	}
