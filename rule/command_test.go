@@ -33,12 +33,18 @@ func TestLongLine(t *testing.T) {
 	if len(l.words) != 1<<20 || l.words[0].text != "!" {
 		t.Errorf("%d words, the first %q", len(l.words), l.words[0].text)
 	}
-	l = scan("", 1, "!{ !( !x !", nil)
-	var words []string
-	for _, w := range l.words {
-		words = append(words, w.text)
-	}
-	if got := strings.Join(words, "|"); got != "!|{|!|(|!x|!" {
-		t.Errorf("words %s", got)
+	for text, want := range map[string]string{
+		"!{ !( !x !":                   "!|{|!|(|!x|!",
+		"table( a , 5 ) a{ 1, 2 ,3 }":  "table(a,5)|a{1,2,3}",
+		"table(a b) a{1 2}":            "table(a|b|)|a{1|2|}",
+		"{ a{1, 2} or table(b ) } x,y": "{|a{1,2}|or|table(b)|}|x,y",
+	} {
+		var words []string
+		for _, w := range scan("", 1, text, nil).words {
+			words = append(words, w.text)
+		}
+		if got := strings.Join(words, "|"); got != want {
+			t.Errorf("%s: words %s, want %s", text, got, want)
+		}
 	}
 }

@@ -91,7 +91,7 @@ func word(text string, from int) (token, int) {
 		c := text[i]
 		if isSpace(c) {
 			rest := strings.TrimLeft(text[i:], " \t")
-			if text[i-1] != ',' && depth == 0 || strings.HasPrefix(rest, "//") ||
+			if !joins(text[i-1], rest, depth) || strings.HasPrefix(rest, "//") ||
 				strings.HasPrefix(rest, "#") {
 				break
 			}
@@ -127,6 +127,13 @@ func word(text string, from int) (token, int) {
 		return token{text: text[from:i], col: from + 1, end: i + 1}, i
 	}
 	return token{text: string(kept), col: from + 1, end: cols[len(cols)-1] + 1, cols: cols}, i
+}
+
+// joins reports whether white space behind a byte belongs to no word: behind a comma and, inside
+// braces, at either side of a comma or a brace. Elsewhere {1 2} would become {12}.
+func joins(before byte, rest string, depth int) bool {
+	return before == ',' || depth > 0 && (before == '{' || before == '(' ||
+		rest != "" && strings.IndexByte(",})", rest[0]) >= 0)
 }
 
 // comment returns the text from index from on without white space around it.
