@@ -82,8 +82,12 @@ func warnings(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 			all = append(all, fmt.Sprintf("rule %d: ", r.Number)+fmt.Sprintf(format, args...))
 		}
 	}
-	for _, r := range active {
+	for i, r := range active {
 		number := uint16(r.Action.Arg)
+		if r.Action.Op == op.ActionCall && i+1 < len(active) && active[i+1].Number == r.Number {
+			warn(r, fmt.Sprint("call in ", r.Number), "after return the other rules of this "+
+				"number are tried, which ipfw skips; give them other numbers")
+		}
 		if r.Action.Op == op.ActionPipe && set.Pipes[number] == nil {
 			warn(r, fmt.Sprint("pipe ", number), "there is no pipe %d, so it drops what matches; "+
 				"weir fw pipe %d config bw 10Mbit/s", number, number)

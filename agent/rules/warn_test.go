@@ -108,6 +108,21 @@ func TestEmptyRuleFileIsRefused(t *testing.T) {
 	}
 }
 
+// TestWarningsOfCall: rules of the number of a call, behind it, are not for what returns in ipfw.
+func TestWarningsOfCall(t *testing.T) {
+	set, err := rule.ParseFile("", "add 1 call 9 tcp from any to any\n"+
+		"add 1 allow udp from any to any\nadd 2 count ip from any to any\n"+
+		"add 2 call 9 ip from any to any\nadd 9 return\n", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"rule 1: after return the other rules of this number are tried, which ipfw " +
+		"skips; give them other numbers"}
+	if all := warnings(set, true, nil, nil); !slices.Equal(all, want) {
+		t.Errorf("warned of %q", all)
+	}
+}
+
 // TestWarningsOfFwd: what leaves cannot go to a socket of the host.
 func TestWarningsOfFwd(t *testing.T) {
 	set, err := rule.ParseFile("", "add 1 fwd 127.0.0.1,3128 tcp from any to any 80 in\n"+
