@@ -24,7 +24,7 @@ func TestPodsMeetPoliciesOfTheHost(t *testing.T) {
 	for _, c := range []struct{ add, remove string }{
 		{"xfrm policy add src 10.88.0.0/24 dst 10.66.0.2/32 dir out action block",
 			"xfrm policy flush"},
-		{"rule add pref 100 ipproto icmp to 10.66.0.2 prohibit", "rule delete pref 100"},
+		{"rule add pref 100 ipproto 1 to 10.66.0.2 prohibit", "rule delete pref 100"},
 	} {
 		nstest.Eventually(t, "outside answers before: "+c.add, answers)
 		mustRun(t, h.host.Command("ip", strings.Fields(c.add)...))
@@ -54,7 +54,7 @@ func TestAnswersMeetPoliciesOfTheHost(t *testing.T) {
 	}
 	nstest.Eventually(t, "a refused call is answered", answers)
 	mustRun(t, p.server.Command("ip", strings.Fields("xfrm policy add src 10.66.0.1/32 dst "+
-		"10.66.0.2/32 proto udp dir out action block")...))
+		"10.66.0.2/32 proto 17 dir out action block")...))
 	nstest.Eventually(t, "it is not while there is a policy", func() bool { return !answers() })
 	mustRun(t, p.server.Command("ip", "xfrm", "policy", "flush"))
 	nstest.Eventually(t, "it is answered again", answers)
