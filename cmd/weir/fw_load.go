@@ -10,7 +10,7 @@ import (
 )
 
 func fwLoadCommand(c *call) action {
-	confirm := c.Duration("confirm", 0,
+	confirm := c.trialFlag(0,
 		"return to the previous rules after `TIME` (30s) without `weir fw confirm`")
 	on := c.String("on", "",
 		"of a cluster, the hosts that get the rules, `SCOPE`: all, role:NAME or "+

@@ -25,7 +25,7 @@ func setupCommand(c *call) action {
 	asJSON := c.BoolP("json", "j", false,
 		"print what was found and the rule file as JSON, change nothing")
 	force := c.Bool("force", false, "replace a rule file; the old one is kept under another name")
-	confirm := c.Duration("confirm", setupTrial,
+	confirm := c.trialFlag(setupTrial,
 		"return to the previous rules after `TIME` (1m) without `weir confirm`")
 	return func() error {
 		n, err := c.nodeConfig("", nil)

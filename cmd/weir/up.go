@@ -25,7 +25,7 @@ func upCommand(c *call) action {
 		"when the rules cannot be used, lock the host down instead of failing to start")
 	last := c.Bool("last-resort", false,
 		"after a failed start: close the host unless rules are in force, then exit")
-	confirm := c.Duration("confirm", 0,
+	confirm := c.trialFlag(0,
 		"return to the rules before after `TIME` (30s) without `weir confirm`")
 	c.completeFlag("iface", interfaces)
 	// The unit passes the options of the agent on: a mistake in them keeps that from starting.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -86,7 +87,8 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		e.what = "flag needs an argument: " + spelling(lacking.GetFlag())
 	case errors.As(err, &invalid):
 		why := invalid.Unwrap().Error()
-		if invalid.GetFlag().Value.Type() == "duration" {
+		_, notTime := time.ParseDuration(invalid.GetValue())
+		if notTime != nil && invalid.GetFlag().Value.Type() == "duration" {
 			why = noDuration(invalid.GetValue())
 		}
 		e.what = fmt.Sprintf("invalid value %q for flag %s: %s", invalid.GetValue(),

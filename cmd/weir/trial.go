@@ -1,0 +1,48 @@
+package main
+
+import (
+	"errors"
+	"time"
+)
+
+// trialTime is the value of --confirm: how long rules are on trial. Without the flag it is the
+// default of the command, of which 0 means no trial. A flag with 0 is refused: who gives one
+// wants a trial.
+type trialTime time.Duration
+
+// The bounds of nodes and of stores.
+const (
+	minTrial = time.Second
+	maxTrial = time.Hour
+)
+
+// Set implements pflag.Value.
+func (t *trialTime) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	if d < minTrial || d > maxTrial {
+		return errors.New("a trial takes between 1s and 1h")
+	}
+	*t = trialTime(d)
+	return nil
+}
+
+// String implements pflag.Value. The help shows no default that is no trial.
+func (t *trialTime) String() string {
+	if *t == 0 {
+		return ""
+	}
+	return time.Duration(*t).String()
+}
+
+// Type implements pflag.Value.
+func (t *trialTime) Type() string { return "duration" }
+
+// trialFlag declares --confirm.
+func (c *call) trialFlag(def time.Duration, usage string) *time.Duration {
+	t := def
+	c.Var((*trialTime)(&t), "confirm", usage)
+	return &t
+}
