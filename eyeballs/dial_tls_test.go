@@ -103,7 +103,7 @@ func TestDialHTTPSRecords(t *testing.T) {
 				param(dnsmessage.SVCParamPort, byte(port>>8), byte(port)),
 				param(dnsmessage.SVCParamIPv4Hint, 127, 0, 0, 7),
 			}}}})
-	f.dns.Set("svc.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.1"), Delay: time.Second})
+	f.dns.Set("svc.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.1"), Lose: -1})
 	f.dns.Set("svc.test", typeAAAA, eyeballstest.Record{})
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.3")})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{})

@@ -87,20 +87,13 @@ func (f *fixture) count(kind EventKind) (n int) {
 	return n
 }
 
-// queries returns the queries that the server received. A dial may be over before the server has
-// read the last question.
-func (f *fixture) queries() []string {
-	time.Sleep(20 * time.Millisecond)
-	return f.dns.Queries()
-}
-
 // reset forgets what was dialled: the next dial is the first.
 func (f *fixture) reset() {
 	f.History.Forget()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.events = nil
-	f.queries()
+	f.dns.Queries()
 }
 
 // listen accepts connections on all addresses at one port, and echoes.

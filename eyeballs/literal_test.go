@@ -19,7 +19,7 @@ func TestDialLiteral(t *testing.T) {
 			t.Errorf("reached %v", got)
 		}
 	}
-	if len(f.queries()) != 0 {
+	if len(f.dns.Queries()) != 0 {
 		t.Error("queried DNS for a literal")
 	}
 	sock := filepath.Join(t.TempDir(), "s")

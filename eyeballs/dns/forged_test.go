@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +21,8 @@ func TestGuessesLeadToTCP(t *testing.T) {
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), Guess: 50})
 	got, _ := lookup(t, r, "host.test", A)
 	wantAddrs(t, got[A], "192.0.2.1")
-	if q := d.Queries(); !slices.Equal(q, []string{"A host.test", "A host.test"}) {
+	if q := d.Queries(); len(q)-int(r.Stats().Resent) > 2 || len(q) < 2 ||
+		q[0] != "A host.test" || q[1] != q[0] {
 		t.Errorf("queries %q: want one over UDP and one over TCP", q)
 	}
 	if s := r.Stats(); s.Bogus < maxBogus {

@@ -89,6 +89,21 @@ func lookup(t *testing.T, r *Resolver, name string, types Type) (map[Type]Answer
 	return got, took
 }
 
+// asked returns the questions since the last call, each once if some were sent again: a machine
+// that stalls makes answers late.
+func asked(d *eyeballstest.DNS, r *Resolver) (all []string) {
+	q := d.Queries()
+	if r.Stats().Resent == 0 {
+		return q
+	}
+	for _, one := range q {
+		if !slices.Contains(all, one) {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
 func wantAddrs(t *testing.T, a Answer, list ...string) {
 	t.Helper()
 	if !slices.Equal(a.Addrs, addrs(list...)) {
@@ -183,6 +198,15 @@ func TestSeveralServersAreRaced(t *testing.T) {
 	r2 := etc(t, map[string]string{"resolv.conf": fmt.Sprintf("nameserver "+
 		"[127.0.0.1]:1\nnameserver [127.0.0.1]:%d\n", good.Addr.Port())})
 	for _, r := range []*Resolver{r, r2} {
+		failed := make(chan struct{})
+		good.Set("host.test", typeA,
+			eyeballstest.Record{Addrs: addrs("192.0.2.1"), Hold: failed})
+		go func() { // the answer does not come before the failure
+			for r.Stats().ServerFail == 0 && t.Context().Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
+			close(failed)
+		}()
 		// it has five
 		if got, took = lookup(t, r, "host.test", A); took[A] > 4*time.Second {
 			t.Errorf("after a failing server: %v", took[A])
@@ -362,7 +386,7 @@ func TestPrefix64(t *testing.T) {
 			t.Errorf("prefixes %v", p)
 		}
 	}
-	if n := strings.Count(strings.Join(d.Queries(), "\n"), "ipv4only.arpa"); n != 1 {
+	if n := strings.Count(strings.Join(asked(d, r), "\n"), "ipv4only.arpa"); n != 1 {
 		t.Errorf("queried the prefix %d times", n)
 	}
 }

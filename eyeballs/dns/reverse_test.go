@@ -43,7 +43,7 @@ func TestNameOf(t *testing.T) {
 		}
 	}
 	queries := 0
-	for _, q := range d.Queries() {
+	for _, q := range asked(d, r) {
 		if strings.Contains(q, "1.2.0.192") {
 			queries++
 		}

@@ -24,16 +24,17 @@ type Record struct {
 	RCode    dnsmessage.RCode
 
 	Delay    time.Duration
-	Lose     int  // the number of queries to lose first; negative: all
-	Lame     bool // send no records, like a server that knows only other names
-	Truncate bool // over UDP, set the TC bit and send no records
-	NoEDNS   bool // answer queries with EDNS(0) with a format error
-	Bare     bool // send that format error without the question
-	MixCase  bool // answer with swapped letter cases in the question
-	Forge    bool // over UDP, send forged answers before the real one
-	Guess    int  // over UDP, send that many answers with wrong ids before the real one
-	NoTCP    bool // answer nothing over TCP
-	AD       bool // claim that the answer is authentic, if the query asks for that
+	Hold     <-chan struct{} // the answer waits until it is closed
+	Lose     int             // the number of queries to lose first; negative: all
+	Lame     bool            // send no records, like a server that knows only other names
+	Truncate bool            // over UDP, set the TC bit and send no records
+	NoEDNS   bool            // answer queries with EDNS(0) with a format error
+	Bare     bool            // send that format error without the question
+	MixCase  bool            // answer with swapped letter cases in the question
+	Forge    bool            // over UDP, send forged answers before the real one
+	Guess    int             // over UDP, send that many answers with wrong ids before the real one
+	NoTCP    bool            // answer nothing over TCP
+	AD       bool            // claim that the answer is authentic, if the query asks for that
 }
 
 // DNS is a DNS server on loopback that answers, delays and loses as its records say. Names without
@@ -45,6 +46,7 @@ type DNS struct {
 	tcp   net.Listener
 	wait  sync.WaitGroup
 	close chan struct{}
+	read  chan struct{} // what Queries sends has been read
 
 	mu      sync.Mutex
 	records map[question]*Record // guarded by mu
@@ -64,7 +66,8 @@ func NewDNS(addr string) (*DNS, error) {
 	}
 	// Both protocols use the same port: the one that UDP got may be in use by TCP.
 	for try := 0; ; try++ {
-		d := &DNS{records: map[question]*Record{}, close: make(chan struct{})}
+		d := &DNS{records: map[question]*Record{}, close: make(chan struct{}),
+			read: make(chan struct{})}
 		if d.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(ap)); err != nil {
 			return nil, fmt.Errorf("test DNS server: %w", err)
 		}
@@ -100,19 +103,34 @@ func (d *DNS) Set(name string, t dnsmessage.Type, r Record) {
 
 // Clear forgets all records and all queries.
 func (d *DNS) Clear() {
+	d.catchUp()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.records)
 	d.queries = nil
 }
 
-// Queries returns the questions since the last call: "AAAA host.test".
+// Queries returns the questions since the last call: "AAAA host.test". What was sent over UDP
+// before the call is among them, even where the sender has not waited for the answer.
 func (d *DNS) Queries() []string {
+	d.catchUp()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	q := d.queries
 	d.queries = nil
 	return q
+}
+
+// catchUp waits until the server has read all datagrams that have been sent to it: it sends itself
+// an empty one behind them.
+func (d *DNS) catchUp() {
+	if _, err := d.udp.WriteToUDPAddrPort(nil, d.Addr); err != nil {
+		return
+	}
+	select {
+	case <-d.read:
+	case <-d.close:
+	}
 }
 
 func (d *DNS) serveUDP() {
@@ -122,6 +140,13 @@ func (d *DNS) serveUDP() {
 		n, from, err := d.udp.ReadFromUDPAddrPort(buf)
 		if err != nil {
 			return
+		}
+		if n == 0 && from == d.Addr {
+			select {
+			case d.read <- struct{}{}:
+			case <-d.close:
+			}
+			continue
 		}
 		d.answer(buf[:n], false, func(msg []byte) { d.udp.WriteToUDPAddrPort(msg, from) })
 	}
@@ -216,13 +241,20 @@ func (d *DNS) answer(msg []byte, tcp bool, send func([]byte)) bool {
 		}
 		send(out)
 	}
-	if rec.Delay == 0 {
+	if rec.Delay == 0 && rec.Hold == nil {
 		deliver()
 		return true
 	}
 	d.wait.Add(1)
 	go func() {
 		defer d.wait.Done()
+		if rec.Hold != nil {
+			select {
+			case <-rec.Hold:
+			case <-d.close:
+				return
+			}
+		}
 		select {
 		case <-time.After(rec.Delay):
 			deliver()
