@@ -239,7 +239,7 @@ func TestSilentUpgrade(t *testing.T) {
 		io.Copy(io.Discard, c)
 	}))
 	defer origin.Close()
-	s := &Server{IdleTimeout: 200 * time.Millisecond}
+	s := &Server{IdleTimeout: 2 * time.Second} // the server answers within that
 	c, err := net.Dial("tcp", start(t, s, ""))
 	if err != nil {
 		t.Fatal(err)
