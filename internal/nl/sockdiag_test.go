@@ -28,6 +28,12 @@ func TestTCPSocketsOfANamespace(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
+		// to the other end it is established with the last packet of the handshake
+		accepted, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer accepted.Close()
 		from := conn.LocalAddr().(*net.TCPAddr).AddrPort()
 		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 		to := netip.MustParseAddrPort(c.dial)
