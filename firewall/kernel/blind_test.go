@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -112,7 +111,7 @@ func injectBlindly(t *testing.T, seqs, drawn int) {
 	all := 0
 	for round, host := range []string{"10.0.0.1", "fd00::1"} {
 		c, s := g.pair(t, host, 90+round)
-		exchangeWords(t, c, s, "before")
+		g.exchangeWords(t, c, s, "before")
 		// The lower address has the first side of the state.
 		client, server := 0, 1
 		if netip.MustParseAddr(host).Less(
@@ -134,7 +133,7 @@ func injectBlindly(t *testing.T, seqs, drawn int) {
 				t.Errorf("%s: segments as if from the %s changed the state\nfrom %+v\nto   %+v",
 					host, as.name, before, after)
 			}
-			exchangeWords(t, c, s, host+", after segments as if from the "+as.name)
+			g.exchangeWords(t, c, s, host+", after segments as if from the "+as.name)
 			before = g.numbers(t)
 		}
 		drops, err := g.engine.Decisions()
@@ -155,8 +154,8 @@ func injectBlindly(t *testing.T, seqs, drawn int) {
 	}
 }
 
-// exchangeWords sends a word both ways, and waits for delayed acknowledgements.
-func exchangeWords(t *testing.T, c, s net.Conn, when string) {
+// exchangeWords sends a word both ways, and waits until both are acknowledged: that may be delayed.
+func (g *pairLab) exchangeWords(t *testing.T, c, s net.Conn, when string) {
 	t.Helper()
 	if err := sendWord(c, s, when+", to the server"); err != nil {
 		t.Fatalf("%s: %v", when, err)
@@ -164,7 +163,10 @@ func exchangeWords(t *testing.T, c, s net.Conn, when string) {
 	if err := sendWord(s, c, when+", to the client"); err != nil {
 		t.Fatalf("%s: %v", when, err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	nstest.Eventually(t, when+": all is acknowledged", func() bool {
+		n := g.numbers(t)
+		return n[0].Ack == n[1].End && n[1].Ack == n[0].End
+	})
 }
 
 // inject sends segments for one side of a connection: resets and SYNs with every sequence number

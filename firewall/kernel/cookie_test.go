@@ -95,7 +95,7 @@ func listenTCP(t *testing.T, n *nstest.Node, address string) {
 }
 
 // echoes sends so much through a new connection, and wants it back.
-func (g *pairLab) echoes(to string, size int) error { return g.echoesFor(to, size, 60*time.Second) }
+func (g *pairLab) echoes(to string, size int) error { return g.echoesFor(to, size, patience) }
 
 // echoesFor does so for some time at most.
 func (g *pairLab) echoesFor(to string, size int, most time.Duration) error {

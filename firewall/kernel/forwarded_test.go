@@ -422,11 +422,14 @@ func TestForwardedAndDirect(t *testing.T) {
 	g.forward(8080, 80)
 	for i, order := range [][]string{{"10.0.5.9:80", "192.0.2.1:8080"},
 		{"192.0.2.1:8080", "10.0.5.9:80"}} {
-		from, second := end(outsideAddr, 30001+i), i == 0
-		first, err := dialBy(from, g.cluster, order[0])
+		from, second, most := end(outsideAddr, 30001+i), i == 0, 2*impatience
+		if second {
+			most = patience
+		}
+		first, err := dialBy(from, g.cluster, order[0], patience)
 		g.must(err)
 		g.must(echoWord(first, "first"))
-		c, err := dialBy(from, g.cluster, order[1])
+		c, err := dialBy(from, g.cluster, order[1], most)
 		if (err == nil) != second {
 			t.Errorf("%s after %s: %v", order[1], order[0], err)
 		}

@@ -45,9 +45,9 @@ func (v *cluster) replaceEnd() {
 	v.must(v.host.Do(func() error { _, err := v.engine.Attach(nic); return err }))
 }
 
-// dialBy dials from a port, which other connections may have.
-func dialBy(from netip.AddrPort, v *cluster, to string) (*net.TCPConn, error) {
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Timeout: 2 * impatience,
+// dialBy dials from a port, which other connections may have, for some time at most.
+func dialBy(from netip.AddrPort, v *cluster, to string, most time.Duration) (*net.TCPConn, error) {
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Timeout: most,
 		Control: func(_, _ string, c syscall.RawConn) (err error) {
 			controlled := c.Control(func(fd uintptr) {
 				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
@@ -78,7 +78,7 @@ func TestFlowsThatEndDuringAMigration(t *testing.T) {
 	from := []netip.AddrPort{end(outsideAddr, 30001), end(outsideAddr, 30002)}
 	var open []*net.TCPConn
 	for i := range to {
-		c, err := dialBy(from[i], v, to[i])
+		c, err := dialBy(from[i], v, to[i], patience)
 		v.must(err)
 		v.must(echoWord(c, "before"))
 		open = append(open, c)
@@ -105,7 +105,7 @@ func TestFlowsThatEndDuringAMigration(t *testing.T) {
 		t.Errorf("%d entries are left of connections that have ended", n)
 	}
 	for i := range to {
-		c, err := dialBy(from[i], v, to[i])
+		c, err := dialBy(from[i], v, to[i], patience)
 		if err != nil {
 			t.Errorf("again from %s: %v", from[i], err)
 			continue

@@ -171,11 +171,14 @@ func TestOnePortForTwoConnections(t *testing.T) {
 	v.publish(8080, 80)
 	for i, order := range [][]string{{"10.88.0.2:80", "192.0.2.1:8080"},
 		{"192.0.2.1:8080", "10.88.0.2:80"}} {
-		from, second := end(outsideAddr, 30001+i), i == 0
-		first, err := dialBy(from, v, order[0])
+		from, second, most := end(outsideAddr, 30001+i), i == 0, 2*impatience
+		if second {
+			most = patience
+		}
+		first, err := dialBy(from, v, order[0], patience)
 		v.must(err)
 		v.must(echoWord(first, "first"))
-		c, err := dialBy(from, v, order[1])
+		c, err := dialBy(from, v, order[1], most)
 		if (err == nil) != second {
 			t.Errorf("%s after %s: %v", order[1], order[0], err)
 		}

@@ -57,7 +57,7 @@ func (v *cluster) defaultRoute() {
 func talkLong(n *nstest.Node, to string) error {
 	for _, network := range []string{"tcp", "udp"} {
 		err := func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), impatience)
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			c, err := n.DialContext(ctx, network, to)
 			if err != nil {

@@ -329,7 +329,10 @@ func TestCapture(t *testing.T) {
 		c.Close()
 		t.Fatal("port 81 is open")
 	}
-	time.Sleep(time.Second) // for the end of the connection
+	nstest.Eventually(t, "the connection has ended", func() bool {
+		all := g.states(t)
+		return len(all) == 0 || all[0].Phase.Over()
+	})
 	nstest.Eventually(t, "what the rules count is captured", func() bool {
 		return captured.ofOurRules() == g.counted(t)
 	})
