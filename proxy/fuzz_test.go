@@ -49,7 +49,7 @@ func FuzzSOCKS5(f *testing.F) {
 		s.logins = newLoginCheck()
 		conn := &bytesConn{Reader: bytes.NewReader(input)}
 		r := &reader{conn: conn}
-		q, reply, err := s.negotiate(r)
+		q, reply, err := s.negotiate(newClient(s, conn), r)
 		if err == nil {
 			if reply != replyOK || q.host == "" || q.command != cmdConnect &&
 				q.command != cmdAssociate {

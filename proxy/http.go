@@ -122,7 +122,7 @@ func (s *Server) authorized(r *http.Request, web *httpConn) bool {
 		}
 		return false
 	}
-	return s.allowed(r.Context(), web.client.conn, user, pass)
+	return s.allowed(r.Context(), web.client, user, pass)
 }
 
 // connect serves CONNECT. The connection becomes a tunnel.

@@ -103,6 +103,7 @@ func (w *httpConn) authorize() {
 	w.mu.Lock()
 	w.loginBy = time.Time{}
 	w.mu.Unlock()
+	w.client.proved()
 }
 
 // SetReadDeadline undoes beginBody: the HTTP server calls it when the body has ended or there is

@@ -116,7 +116,7 @@ func TestPasswordEndsLimits(t *testing.T) {
 	there, here := net.Pipe()
 	defer there.Close()
 	past := time.Now().Add(-time.Hour)
-	w := &httpConn{Conn: here, client: &client{s: s, conn: here}, clock: newClock(time.Hour),
+	w := &httpConn{Conn: here, client: newClient(s, here), clock: newClock(time.Hour),
 		loginBy: past}
 	if _, err := w.Write([]byte("407")); !isTimeout(err) {
 		t.Error(err)
@@ -281,7 +281,7 @@ func TestBodyEndsItsDeadline(t *testing.T) {
 	there, here := net.Pipe()
 	there.SetDeadline(time.Now().Add(30 * time.Second))
 	s.wait.Add(1)
-	q.push(&httpConn{Conn: here, client: &client{s: s, conn: here}, clock: newClock(time.Hour)})
+	q.push(&httpConn{Conn: here, client: newClient(s, here), clock: newClock(time.Hour)})
 	go io.WriteString(there, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab")
 	resp, err := http.ReadResponse(bufio.NewReader(there), nil)
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 func TestRefusesToBeOpen(t *testing.T) {
@@ -142,6 +144,56 @@ func TestMaxClients(t *testing.T) {
 		t.Fatal("after two have closed:", err)
 	}
 	c.Close()
+}
+
+// TestPlacesWithoutPassword: clients that show no password do not keep others away, and end none
+// that has shown it. One that loses its place does not wait for the check of its password.
+func TestPlacesWithoutPassword(t *testing.T) {
+	s := &Server{Users: hashed("ann", "secret"), MaxClients: 4, HandshakeTimeout: time.Hour}
+	proxy, port := start(t, s, oneHost), echo(t)
+	first, err := dialSOCKS(t, proxy, "ann", "secret", "host.test:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	for _, begin := range []string{"", "\x05\x01\x02", "GET http://x/ HTTP/1.1\r\n"} {
+		accepted := s.Stats().Accepted
+		for range 8 {
+			c, err := net.Dial("tcp", proxy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			io.WriteString(c, begin)
+		}
+		nstest.Eventually(t, "all places are taken", func() bool {
+			return s.Stats().Accepted+s.Stats().TurnedAway >= accepted+8
+		})
+		c, err := dialSOCKS(t, proxy, "ann", "secret", "host.test:"+port)
+		if err != nil {
+			t.Fatalf("behind clients that send %q: %v", begin, err)
+		}
+		roundTrip(t, c, 1<<10)
+		c.Close()
+	}
+	roundTrip(t, first, 1<<10)
+	if st := s.Stats(); st.TurnedAway < 15 || st.Clients > 4 {
+		t.Errorf("%+v", st)
+	}
+	s.logins.turn <- struct{}{}
+	there, here := net.Pipe()
+	defer there.Close()
+	c, checked := newClient(s, here), make(chan bool, 1)
+	go func() { checked <- s.allowed(context.Background(), c, "eve", "guess") }()
+	c.cancel()
+	select {
+	case right := <-checked:
+		if right {
+			t.Error("a password that was not checked is right")
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("it waits for the check")
+	}
 }
 
 func TestGracefulStop(t *testing.T) {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,8 @@ type Server struct {
 	// request with the password, and the check of the password. IdleTimeout bounds the time in
 	// which nothing moves on a connection.
 	ConnectTimeout, HandshakeTimeout, IdleTimeout time.Duration
-	// MaxClients bounds the connections of clients at a time.
+	// MaxClients bounds the connections of clients at a time. A further one takes the place of the
+	// oldest that has shown no password, if there is one.
 	MaxClients int
 	// MaxSessions bounds the destinations of all UDP associations at a time. One client has at
 	// most a quarter of them.
@@ -60,6 +62,7 @@ type Server struct {
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{} // guarded by mu, as all below
 	clients   map[*client]struct{}
+	unproven  list.List // clients that have shown no password, if one is needed; the oldest first
 	closing   bool
 	wait      sync.WaitGroup // one for each client
 }

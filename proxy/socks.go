@@ -55,7 +55,7 @@ func (q *request) address() string { return net.JoinHostPort(q.host, strconv.Ito
 var errDenied = errors.New("wrong user or password")
 
 func (s *Server) socks(c *client, r *reader) {
-	q, reply, err := s.negotiate(r)
+	q, reply, err := s.negotiate(c, r)
 	if err != nil {
 		if reply != replyOK {
 			c.conn.Write(replyTo(reply, netip.AddrPort{}))
@@ -63,6 +63,7 @@ func (s *Server) socks(c *client, r *reader) {
 		s.refuse(c, err)
 		return
 	}
+	c.proved()
 	c.conn.SetDeadline(time.Time{})
 	switch q.command {
 	case cmdConnect:
@@ -74,7 +75,7 @@ func (s *Server) socks(c *client, r *reader) {
 
 // negotiate agrees on a method, checks the password, and reads the request. On an error, reply is
 // to be sent first unless it is replyOK.
-func (s *Server) negotiate(r *reader) (q request, reply byte, err error) {
+func (s *Server) negotiate(c *client, r *reader) (q request, reply byte, err error) {
 	head, err := r.take(2)
 	if err != nil {
 		return q, replyOK, err
@@ -103,7 +104,7 @@ func (s *Server) negotiate(r *reader) (q request, reply byte, err error) {
 		return q, replyOK, err
 	}
 	if want == methodPassword {
-		if err := s.password(r); err != nil {
+		if err := s.password(c, r); err != nil {
 			return q, replyOK, err
 		}
 	}
@@ -111,7 +112,7 @@ func (s *Server) negotiate(r *reader) (q request, reply byte, err error) {
 }
 
 // password does the username/password negotiation (RFC 1929).
-func (s *Server) password(r *reader) error {
+func (s *Server) password(c *client, r *reader) error {
 	head, err := r.take(2)
 	if err != nil {
 		return err
@@ -128,7 +129,7 @@ func (s *Server) password(r *reader) error {
 	if err != nil {
 		return err
 	}
-	if !s.allowed(context.Background(), r.conn, user, string(pass)) {
+	if !s.allowed(context.Background(), c, user, string(pass)) {
 		r.conn.Write([]byte{authVersion, 1})
 		return errDenied
 	}
@@ -136,11 +137,13 @@ func (s *Server) password(r *reader) error {
 	return err
 }
 
-// allowed checks a user's password, within HandshakeTimeout.
-func (s *Server) allowed(ctx context.Context, client net.Conn, user, pass string) bool {
+// allowed checks a user's password, within HandshakeTimeout. It returns when the client is closed:
+// otherwise more than MaxClients could wait here.
+func (s *Server) allowed(ctx context.Context, c *client, user, pass string) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.HandshakeTimeout)
 	defer cancel()
-	if s.logins.allowed(ctx, s.Users, addrOf(client.RemoteAddr()), user, pass, time.Now) {
+	defer context.AfterFunc(c.ctx, cancel)()
+	if s.logins.allowed(ctx, s.Users, addrOf(c.conn.RemoteAddr()), user, pass, time.Now) {
 		return true
 	}
 	s.stats.denied.Add(1)

@@ -39,7 +39,7 @@ func (p *linkLocalPair) associate(t *testing.T, named uint16) (net.Conn, uint16)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { control.Close() })
-	c := &client{s: p.s}
+	c := newClient(p.s, nil)
 	p.s.wait.Add(1)
 	p.s.stats.clients.Add(1)
 	if err := p.host.Do(func() (err error) {
