@@ -199,7 +199,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, web *httpConn) 
 				}
 			}
 		},
-		Transport: web.transport(s, r.Header.Get("Proxy-Authorization")),
+		Transport: web.transport(r.Header.Get("Proxy-Authorization")),
 		ErrorLog:  log.New(io.Discard, "", 0),
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, "weir proxy: "+err.Error(), statusFor(err))

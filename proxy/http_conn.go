@@ -24,6 +24,7 @@ type httpConn struct {
 	mu          sync.Mutex
 	forward     *http.Transport // guarded by mu
 	credentials string          // guarded by mu
+	server      net.Conn        // guarded by mu; the newest connection of forward
 	inBody      bool            // guarded by mu; reads have the deadline of the clock
 
 	// loginBy is when the right password must have come; zero once it has, or if none is needed.
@@ -35,7 +36,7 @@ type httpConn struct {
 type connKey struct{}
 
 // transport returns the transport for plain requests of the client with these credentials.
-func (w *httpConn) transport(s *Server, credentials string) *http.Transport {
+func (w *httpConn) transport(credentials string) *http.Transport {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.forward != nil && w.credentials == credentials {
@@ -46,22 +47,37 @@ func (w *httpConn) transport(s *Server, credentials string) *http.Transport {
 	}
 	w.credentials = credentials
 	w.forward = &http.Transport{
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			target, err := s.dial(ctx, w.client.conn, network, address)
-			if err != nil {
-				return nil, err
-			}
-			w.clock.touch() // the time of the dial does not count
-			return &idleConn{Conn: target, clock: w.clock, s: s}, nil
-		},
+		DialContext:            w.dialServer,
 		DisableCompression:     true, // the client gets the encoding that it requested
-		MaxIdleConnsPerHost:    1,    // a client's requests come one after the other
-		MaxIdleConns:           4,
+		MaxIdleConns:           1,    // a client's requests come one after the other
 		IdleConnTimeout:        90 * time.Second,
 		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: maxAnswerHeader,
 	}
 	return w.forward
+}
+
+// dialServer connects to the server of a plain request, in the place of the server before: a client
+// takes two descriptors, not more. No request uses the connection before any more.
+func (w *httpConn) dialServer(ctx context.Context, network, address string) (net.Conn, error) {
+	w.mu.Lock()
+	before := w.server
+	w.server = nil
+	w.mu.Unlock()
+	if before != nil {
+		before.Close()
+	}
+	s := w.client.s
+	target, err := s.dial(ctx, w.client.conn, network, address)
+	if err != nil {
+		return nil, err
+	}
+	w.clock.touch() // the time of the dial does not count
+	c := &idleConn{Conn: target, clock: w.clock, s: s}
+	w.mu.Lock()
+	w.server = c
+	w.mu.Unlock()
+	return c, nil
 }
 
 // Read returns the early bytes first.

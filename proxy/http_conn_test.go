@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -229,6 +230,49 @@ func TestAnswerBeforeTheEndOfABody(t *testing.T) {
 	}
 	if n, err := io.Copy(io.Discard, resp.Body); n != 0 || err != nil {
 		t.Errorf("%d bytes more, %v", n, err)
+	}
+}
+
+// TestOneServerAtATime: a client of plain requests to many servers holds a connection to the last
+// one alone. Otherwise clients would take more descriptors than MaxClients allows for.
+func TestOneServerAtATime(t *testing.T) {
+	var open atomic.Int64
+	proxy := start(t, &Server{}, "")
+	c, err := net.Dial("tcp", proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	answers := bufio.NewReader(c)
+	for range 5 {
+		origin := httptest.NewUnstartedServer(http.HandlerFunc(
+			func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }))
+		origin.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				open.Add(1)
+			case http.StateClosed:
+				open.Add(-1)
+			}
+		}
+		origin.Start()
+		defer origin.Close()
+		for range 2 {
+			fmt.Fprintf(c, "GET %s/ HTTP/1.1\r\nHost: x\r\n\r\n", origin.URL)
+			resp, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, err := io.ReadAll(resp.Body); string(b) != "hello" || err != nil {
+				t.Fatalf("%q, %v", b, err)
+			}
+		}
+	}
+	for end := time.Now().Add(30 * time.Second); open.Load() != 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) { // before the transport closes idle ones
+			t.Fatalf("%d connections to servers", open.Load())
+		}
 	}
 }
 
