@@ -48,7 +48,8 @@ func source(dst netip.Addr) netip.Addr {
 }
 
 // procLimit bounds what is read of a file in /proc, in bytes. A router may hold all routes of the
-// Internet. Only the beginning matters: default and local routes come first.
+// Internet: default and local routes come first. A host with many interfaces has more link-local
+// addresses of IPv6, in any order.
 const procLimit = 64 << 10
 
 func readProc(name string) string {
@@ -68,6 +69,7 @@ func (v *hostView) families(h hash.Hash) {
 	v.v4 = v.route4.IsValid() && !v.route4.IsLoopback() ||
 		parseRoute(readProc("/proc/net/route"), h)
 	v.v6, v.deprecated = parseIfInet6(readProc("/proc/net/if_inet6"), h)
+	v.v6 = v.v6 || v.route6.IsGlobalUnicast()
 }
 
 // parseRoute reports whether there is an IPv4 route other than loopback's, and adds the routes to

@@ -1,8 +1,15 @@
 package eyeballs
 
 import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -55,5 +62,55 @@ func TestReadHostView(t *testing.T) {
 	}
 	if src := v.source(netip.MustParseAddr("127.0.0.1")); !src.IsLoopback() {
 		t.Errorf("from %v to loopback", src)
+	}
+}
+
+// TestManyLinkLocalAddresses: a host has IPv6 also if its only global address is behind the
+// link-local ones of a thousand interfaces in what the kernel lists.
+func TestManyLinkLocalAddresses(t *testing.T) {
+	const inside = "WEIR_TEST_MANY_ADDRESSES"
+	if os.Getuid() != 0 {
+		t.Skip("SKIPPED: needs root, for a network namespace")
+	}
+	if os.Getenv(inside) == "" { // /proc/net is that of the process, not of a thread
+		c := exec.Command(os.Args[0], "-test.run=^TestManyLinkLocalAddresses$")
+		c.Env = append(os.Environ(), inside+"=1")
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return
+	}
+	ip := func(lines ...string) {
+		t.Helper()
+		c := exec.Command("ip", "-batch", "-")
+		c.Stdin = strings.NewReader(strings.Join(lines, "\n"))
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	lines := []string{"link add many0 type veth peer many1", "link set many0 up"}
+	for i := range 3000 {
+		lines = append(lines, fmt.Sprintf("addr add fe80::1:%x/64 dev many0 nodad", i))
+	}
+	ip(lines...)
+	for i := 1; ; i++ { // the kernel orders them by a hash
+		a := netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: byte(i)})
+		ip(fmt.Sprintf("addr add %s/64 dev many0 nodad", a))
+		list, err := os.ReadFile("/proc/net/if_inet6")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Index(list, []byte(hex.EncodeToString(a.AsSlice()))) > procLimit {
+			break
+		}
+		if i == 100 {
+			t.Fatal("every address is among the first")
+		}
+		ip(fmt.Sprintf("addr del %s/64 dev many0", a))
+	}
+	ip("route add default via 2001:db8::ff dev many0")
+	if v := readHostView(); !v.v6 || v.v4 || !v.route6.IsValid() {
+		t.Errorf("IPv6 %v, IPv4 %v, route from %v", v.v6, v.v4, v.route6)
 	}
 }
