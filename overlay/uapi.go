@@ -44,12 +44,19 @@ func (u *uapi) close() error {
 func (u *uapi) accept() {
 	for {
 		c, err := u.ln.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil { // such as too many open files
+			time.Sleep(acceptAgain)
+			continue
 		}
 		u.done.Go(func() { u.serve(c) })
 	}
 }
+
+// acceptAgain is how long after a failure the next client is accepted.
+const acceptAgain = 100 * time.Millisecond
 
 // uapiTimeout is how long a client may take for an operation.
 const uapiTimeout = 5 * time.Second
