@@ -29,7 +29,7 @@ func (t *trialTime) Set(text string) error {
 	return nil
 }
 
-// String implements pflag.Value. The help shows no default that is no trial.
+// String implements pflag.Value. It is empty without a trial, so that the help shows no default.
 func (t *trialTime) String() string {
 	if *t == 0 {
 		return ""

@@ -98,8 +98,8 @@ func TestFullOfHistory(t *testing.T) {
 }
 
 // TestHistoryBeforeItIsFull: a database that is half full drops the history that is older than a
-// minute, and gives the space back. The test fills it again: pages that etcd frees can bring it below
-// a half, and then nothing is to be done.
+// minute, and gives the space back. The test fills it again: pages that etcd frees can bring it
+// below a half, and then nothing is to be done.
 func TestHistoryBeforeItIsFull(t *testing.T) {
 	d, s := smallMember(t)
 	fillTo(t, d, s, 60, func(int) string { return "one" })
