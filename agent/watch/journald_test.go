@@ -62,11 +62,12 @@ func TestLogIsBounded(t *testing.T) {
 		send: func(_ string, _ journal.Priority, fields map[string]string) error {
 			began <- struct{}{}
 			<-hang
-			sent <- fields
+			var err error
 			if fails.Load() {
-				return errors.New("no journal")
+				err = errors.New("no journal")
 			}
-			return nil
+			sent <- fields // last: the test changes what fails when it has them
+			return err
 		}}
 	go j.run(t.Context())
 	j.put(&firewall.Event{Kind: firewall.EventDrop})
