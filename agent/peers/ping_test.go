@@ -44,7 +44,7 @@ func TestProblemsDoNotWait(t *testing.T) {
 		if n != 1 {
 			t.Errorf("%d problems", n)
 		}
-	case <-time.After(10 * problemPatience):
+	case <-time.After(time.Minute):
 		t.Error("no answer while the peers are changed")
 	}
 }

@@ -69,7 +69,7 @@ func (h *hanging) atOnce(what string, do func() error) {
 		if err != nil {
 			h.t.Errorf("%s: %v", what, err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(5 * time.Minute):
 		h.t.Fatalf("%s: it waits for the disk", what)
 	}
 }
