@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirnet/weir/agent/problem"
@@ -280,65 +281,66 @@ func TestRulesReturn(t *testing.T) {
 }
 
 func TestRulebookTrial(t *testing.T) {
-	b, e := newManager(t)
-	must(t, b, "add 10 deny tcp from any to any 81", "table x add 192.0.2.0/24")
-	before := savedText(t, b)
-	trial := Version{Set: ruleset(t,
-		"table x add 10.0.0.1\nadd 5 allow tcp from any to any 81\n"), Strict: true, Source: "new"}
-	if err := b.load(trial, 3*time.Second, nil); err != nil {
-		t.Fatal(err)
-	}
-	if !passes(e, 81) || passes(e, 80) {
-		t.Error("the rules on trial are not in force")
-	}
-	var busy errTrial
-	for _, err := range []error{second(b.do("add 1 count ip from any to any", false)),
-		second(b.do("table x add 10.0.0.2", false)), b.load(trial, 0, nil)} {
-		if !errors.As(err, &busy) || busy.Hint() == "" {
-			t.Errorf("a change during the trial: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		b, e := newManager(t)
+		must(t, b, "add 10 deny tcp from any to any 81", "table x add 192.0.2.0/24")
+		before := savedText(t, b)
+		trial := Version{Set: ruleset(t,
+			"table x add 10.0.0.1\nadd 5 allow tcp from any to any 81\n"), Strict: true,
+			Source: "new"}
+		if err := b.load(trial, 3*time.Second, nil); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if name, left, on := b.TrialLeft(); name != "new" || left <= 0 || !on {
-		t.Errorf("trial %q, %v, %v", name, left, on)
-	}
-	if now := savedText(t, b); now != before {
-		t.Errorf("rules on trial were saved:\n%s", now)
-	}
-	for deadline := time.Now().Add(30 * time.Second); passes(e, 81) &&
-		time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if passes(e, 81) || !passes(e, 80) {
-		t.Error("the rules before did not come back")
-	}
-	if err := b.confirm(); !errors.Is(err, errNoTrial) {
-		t.Errorf("confirm afterwards: %v", err)
-	}
-	if members := b.rules.Set.Tables["x"]; len(members) != 1 {
-		t.Errorf("the table before did not come back: %v", members)
-	}
+		if !passes(e, 81) || passes(e, 80) {
+			t.Error("the rules on trial are not in force")
+		}
+		var busy errTrial
+		for _, err := range []error{second(b.do("add 1 count ip from any to any", false)),
+			second(b.do("table x add 10.0.0.2", false)), b.load(trial, 0, nil)} {
+			if !errors.As(err, &busy) || busy.Hint() == "" {
+				t.Errorf("a change during the trial: %v", err)
+			}
+		}
+		if name, left, on := b.TrialLeft(); name != "new" || left <= 0 || !on {
+			t.Errorf("trial %q, %v, %v", name, left, on)
+		}
+		if now := savedText(t, b); now != before {
+			t.Errorf("rules on trial were saved:\n%s", now)
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if passes(e, 81) || !passes(e, 80) {
+			t.Error("the rules before did not come back")
+		}
+		if err := b.confirm(); !errors.Is(err, errNoTrial) {
+			t.Errorf("confirm afterwards: %v", err)
+		}
+		if members := b.rules.Set.Tables["x"]; len(members) != 1 {
+			t.Errorf("the table before did not come back: %v", members)
+		}
 
-	if err := b.load(trial, time.Hour, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.confirm(); err != nil {
-		t.Fatal(err)
-	}
-	if !passes(e, 81) || !strings.Contains(savedText(t, b), "add 5 ") {
-		t.Error("confirmed rules are not in force and saved")
-	}
+		if err := b.load(trial, time.Hour, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.confirm(); err != nil {
+			t.Fatal(err)
+		}
+		if !passes(e, 81) || !strings.Contains(savedText(t, b), "add 5 ") {
+			t.Error("confirmed rules are not in force and saved")
+		}
 
-	// The agent stops in the middle of a trial.
-	if err := b.load(Version{Set: ruleset(t, "add 6 deny ip from any to any"), Strict: true},
-		time.Hour, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if !passes(e, 81) {
-		t.Error("stopping did not bring the rules before back")
-	}
+		// The agent stops in the middle of a trial.
+		if err := b.load(Version{Set: ruleset(t, "add 6 deny ip from any to any"), Strict: true},
+			time.Hour, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if !passes(e, 81) {
+			t.Error("stopping did not bring the rules before back")
+		}
+	})
 }
 
 func second(_ string, err error) error { return err }

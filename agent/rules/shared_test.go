@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
@@ -28,77 +29,79 @@ func version(t *testing.T, b *Manager, text string) Version {
 // kept goes back to the last one that was not on trial; a start begins with that one, and commands
 // of this host alone are refused.
 func TestSharedRules(t *testing.T) {
-	b, e := newManager(t)
-	b.config.Shared = func() (Version, bool) { return Version{}, false }
-	open := func(port string) Version {
-		return version(t, b, "add 100 allow tcp from any to any "+port+"\n")
-	}
-	ended := make(chan string, 3)
-	end := func(name string) func() { return func() { ended <- name } }
-	expect := func(what string, port uint16, saved string) {
-		t.Helper()
-		for _, p := range []uint16{80, 81, 82} {
-			if passes(e, p) != (p == port) {
-				t.Errorf("%s: port %d passes: %v", what, p, p != port)
+	synctest.Test(t, func(t *testing.T) {
+		b, e := newManager(t)
+		b.config.Shared = func() (Version, bool) { return Version{}, false }
+		open := func(port string) Version {
+			return version(t, b, "add 100 allow tcp from any to any "+port+"\n")
+		}
+		ended := make(chan string, 3)
+		end := func(name string) func() { return func() { ended <- name } }
+		expect := func(what string, port uint16, saved string) {
+			t.Helper()
+			for _, p := range []uint16{80, 81, 82} {
+				if passes(e, p) != (p == port) {
+					t.Errorf("%s: port %d passes: %v", what, p, p != port)
+				}
+			}
+			b.background.group.Wait()
+			if !strings.Contains(savedText(t, b), " "+saved+"\n") {
+				t.Errorf("%s: saved is\n%s", what, savedText(t, b))
 			}
 		}
-		b.background.group.Wait()
-		if !strings.Contains(savedText(t, b), " "+saved+"\n") {
-			t.Errorf("%s: saved is\n%s", what, savedText(t, b))
+		if err := b.Enforce(open("80"), 0, nil); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if err := b.Enforce(open("80"), 0, nil); err != nil {
-		t.Fatal(err)
-	}
-	expect("at first", 80, "80")
-	if err := b.Enforce(open("81"), time.Hour, end("81")); err != nil {
-		t.Fatal(err)
-	}
-	expect("on trial", 81, "80")
-	if err := b.Enforce(open("82"), time.Second, end("82")); err != nil {
-		t.Fatal(err)
-	}
-	expect("another trial", 82, "80")
-	if _, err := b.Revert(t.Context()); !errors.As(err, new(errShared)) {
-		t.Errorf("a host leaves a trial of its cluster alone: %v", err)
-	}
-	if name := <-ended; name != "82" {
-		t.Errorf("the trial of %s ends", name)
-	}
-	expect("not kept", 80, "80")
-	if err := b.Keep(); err == nil {
-		t.Error("nothing is on trial")
-	}
-	if err := b.Enforce(open("81"), time.Hour, end("81")); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Keep(); err != nil {
-		t.Fatal(err)
-	}
-	expect("kept", 81, "81")
-	if err := b.Enforce(open("82"), time.Hour, end("82")); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Enforce(open("80"), 0, nil); err != nil {
-		t.Fatal(err)
-	}
-	expect("a version ends a trial", 80, "80")
-	for _, line := range []string{"add 1 allow ip from any to any", "table bad add 192.0.2.1",
-		"flush"} {
-		if _, err := b.do(line, false); err == nil ||
-			!strings.Contains(err.Error(), "its cluster") {
-			t.Errorf("%s: %v", line, err)
+		expect("at first", 80, "80")
+		if err := b.Enforce(open("81"), time.Hour, end("81")); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if _, err := b.Load(t.Context(), api.Load{Name: "f",
-		Text: "add allow ip from any to any\n"}); err == nil {
-		t.Error("a rule file is loaded on this host alone")
-	}
-	b.config.Shared = func() (Version, bool) { return open("82"), true }
-	if first, err := b.Initial(); err != nil ||
-		first.Set.Rules[0].Text() != open("82").Set.Rules[0].Text() {
-		t.Errorf("a start begins with %+v, %v", first, err)
-	}
+		expect("on trial", 81, "80")
+		if err := b.Enforce(open("82"), time.Second, end("82")); err != nil {
+			t.Fatal(err)
+		}
+		expect("another trial", 82, "80")
+		if _, err := b.Revert(t.Context()); !errors.As(err, new(errShared)) {
+			t.Errorf("a host leaves a trial of its cluster alone: %v", err)
+		}
+		if name := <-ended; name != "82" {
+			t.Errorf("the trial of %s ends", name)
+		}
+		expect("not kept", 80, "80")
+		if err := b.Keep(); err == nil {
+			t.Error("nothing is on trial")
+		}
+		if err := b.Enforce(open("81"), time.Hour, end("81")); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Keep(); err != nil {
+			t.Fatal(err)
+		}
+		expect("kept", 81, "81")
+		if err := b.Enforce(open("82"), time.Hour, end("82")); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Enforce(open("80"), 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		expect("a version ends a trial", 80, "80")
+		for _, line := range []string{"add 1 allow ip from any to any", "table bad add 192.0.2.1",
+			"flush"} {
+			if _, err := b.do(line, false); err == nil ||
+				!strings.Contains(err.Error(), "its cluster") {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+		if _, err := b.Load(t.Context(), api.Load{Name: "f",
+			Text: "add allow ip from any to any\n"}); err == nil {
+			t.Error("a rule file is loaded on this host alone")
+		}
+		b.config.Shared = func() (Version, bool) { return open("82"), true }
+		if first, err := b.Initial(); err != nil ||
+			first.Set.Rules[0].Text() != open("82").Set.Rules[0].Text() {
+			t.Errorf("a start begins with %+v, %v", first, err)
+		}
+	})
 }
 
 // TestPanicOfAHostOfACluster: a panic ends a trial of the cluster, and no version of the cluster
@@ -226,7 +229,7 @@ func TestSharedDiskThatHangs(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(5 * time.Minute):
 		t.Error("a version waits for the disk")
 	}
 	if !passes(e, 83) {
