@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -152,65 +153,69 @@ func TestAcceptSurvivesPowerCut(t *testing.T) {
 // TestCopyOnFullDisk: the host follows, says so, and a start begins with a whole older state: its
 // rules are those that it knew last. With space everything is written.
 func TestCopyOnFullDisk(t *testing.T) {
-	l := newLab(t)
-	l.join("a", 1, "10.0.1.0/24")
-	l.join("b", 2, "10.0.2.0/24")
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=128k"); err != nil {
-		if os.Getenv("WEIR_CI") == "1" {
-			t.Fatalf("NOT TESTED: %v, and WEIR_CI=1 forbids to skip", err)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		l.join("a", 1, "10.0.1.0/24")
+		l.join("b", 2, "10.0.2.0/24")
+		dir := t.TempDir()
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=128k"); err != nil {
+			if os.Getenv("WEIR_CI") == "1" {
+				t.Fatalf("NOT TESTED: %v, and WEIR_CI=1 forbids to skip", err)
+			}
+			t.Skipf("NOT TESTED: %v", err)
 		}
-		t.Skipf("NOT TESTED: %v", err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	a := l.start("a", dir, 1, newParts(), false)
-	b := l.start("b", t.TempDir(), 2, newParts(), false)
-	first := l.load("add 1 allow tcp from any to any 1\n", 0)
-	nstest.Eventually(t, "the first version is reported", func() bool {
-		return l.reportOf("a").Enforced == l.head.Number
-	})
-	fill, err := os.Create(filepath.Join(dir, "fill"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for err == nil {
-		_, err = fill.Write(make([]byte, 512))
-	}
-	fill.Close()
-
-	second := l.load("add 2 allow tcp from any to any 2\n", 0)
-	within(t, "the second version", func() bool { return a.parts.now() == second })
-	for i := range 100 {
-		addr := fmt.Sprintf("10.0.2.%d", i+1)
-		b.SetPods([]cluster.Pod{pod(strings.Repeat("p", 60), addr)})
-		nstest.Eventually(t, "a pod", func() bool { return a.hasLabel(web(addr)) })
-	}
-	nstest.Eventually(t, "the status says so", func() bool {
-		return a.hasProblem("cannot be written") && a.hasProblem("a start would not know")
-	})
-	copied := func() string {
-		a.writing.Lock()
-		defer a.writing.Unlock()
-		to := t.TempDir()
-		if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+		a := l.start("a", dir, 1, newParts(), false)
+		b := l.start("b", t.TempDir(), 2, newParts(), false)
+		first := l.load("add 1 allow tcp from any to any 1\n", 0)
+		nstest.Eventually(t, "the first version is reported", func() bool {
+			return l.reportOf("a").Enforced == l.head.Number
+		})
+		a.writing.Lock() // a file that is half written would leave space when that fails
+		fill, err := os.Create(filepath.Join(dir, "fill"))
+		if err != nil {
 			t.Fatal(err)
 		}
-		return to
-	}
-	again := l.start("a", copied(), 1, newParts(), true)
-	if now := again.parts.now(); now != first {
-		t.Errorf("a start enforces %q, not %q", now, first)
-	}
-	again.stop()
+		for err == nil {
+			_, err = fill.Write(make([]byte, 512))
+		}
+		fill.Close()
+		a.writing.Unlock()
 
-	if err := os.Remove(fill.Name()); err != nil {
-		t.Fatal(err)
-	}
-	nstest.Eventually(t, "everything is written", func() bool {
-		return !a.hasProblem("") && a.unwrittenSteps() == 0
+		second := l.load("add 2 allow tcp from any to any 2\n", 0)
+		within(t, "the second version", func() bool { return a.parts.now() == second })
+		for i := range 100 {
+			addr := fmt.Sprintf("10.0.2.%d", i+1)
+			b.SetPods([]cluster.Pod{pod(strings.Repeat("p", 60), addr)})
+			nstest.Eventually(t, "a pod", func() bool { return a.hasLabel(web(addr)) })
+		}
+		nstest.Eventually(t, "the status says so", func() bool {
+			return a.hasProblem("cannot be written") && a.hasProblem("a start would not know")
+		})
+		copied := func() string {
+			a.writing.Lock()
+			defer a.writing.Unlock()
+			to := t.TempDir()
+			if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+			return to
+		}
+		again := l.start("a", copied(), 1, newParts(), true)
+		if now := again.parts.now(); now != first {
+			t.Errorf("a start enforces %q, not %q", now, first)
+		}
+		again.stop()
+
+		if err := os.Remove(fill.Name()); err != nil {
+			t.Fatal(err)
+		}
+		nstest.Eventually(t, "everything is written", func() bool {
+			return !a.hasProblem("") && a.unwrittenSteps() == 0
+		})
+		again = l.start("a", copied(), 1, newParts(), true)
+		if now := again.parts.now(); now != second || !again.hasLabel(web("10.0.2.100")) {
+			t.Errorf("a start with space enforces %q, with %v", now, again.parts.labels)
+		}
 	})
-	again = l.start("a", copied(), 1, newParts(), true)
-	if now := again.parts.now(); now != second || !again.hasLabel(web("10.0.2.100")) {
-		t.Errorf("a start with space enforces %q, with %v", now, again.parts.labels)
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirnet/weir/internal/nstest"
@@ -230,54 +231,55 @@ func TestLostCopy(t *testing.T) {
 // TestTrial: unconfirmed rules go back on each host by its own timer, also on one that is cut off;
 // confirmed ones stay, and half-way each host reports that it is connected.
 func TestTrial(t *testing.T) {
-	// The test has to act before half of it is over, and the rest before its end.
-	const trial = 4 * time.Second
-	l := newLab(t)
-	l.join("a", 1, "10.0.1.0/24")
-	l.join("b", 2, "10.0.2.0/24")
-	a := l.start("a", t.TempDir(), 1, newParts(), false)
-	b := l.start("b", t.TempDir(), 2, newParts(), false)
-	both := func(what, text string) {
-		t.Helper()
-		nstest.Eventually(t, what, func() bool {
-			return a.parts.now() == text && b.parts.now() == text
+	synctest.Test(t, func(t *testing.T) {
+		const trial = 4 * time.Second
+		l := newLab(t)
+		l.join("a", 1, "10.0.1.0/24")
+		l.join("b", 2, "10.0.2.0/24")
+		a := l.start("a", t.TempDir(), 1, newParts(), false)
+		b := l.start("b", t.TempDir(), 2, newParts(), false)
+		both := func(what, text string) {
+			t.Helper()
+			nstest.Eventually(t, what, func() bool {
+				return a.parts.now() == text && b.parts.now() == text
+			})
+		}
+		first := l.load("add 100 allow tcp from any to any\n", 0)
+		both("the first version", first)
+		second := l.load("add 200 allow udp from any to any\n", trial)
+		both("the trial", second)
+		b.client.away(true) // the rules cut it off
+		nstest.Eventually(t, "the other one reports half-way", func() bool {
+			return l.reportOf("a").Connected
 		})
-	}
-	first := l.load("add 100 allow tcp from any to any\n", 0)
-	both("the first version", first)
-	second := l.load("add 200 allow udp from any to any\n", trial)
-	both("the trial", second)
-	b.client.away(true) // the rules cut it off
-	nstest.Eventually(t, "the other one reports half-way", func() bool {
-		return l.reportOf("a").Connected
+		if l.reportOf("b").Connected {
+			t.Error("a host that is cut off reports")
+		}
+		l.confirm()
+		nstest.Eventually(t, "the host that was cut off goes back", func() bool {
+			return b.parts.now() == first
+		})
+		time.Sleep(1200 * time.Millisecond) // the other one's timer began at about the same time
+		if a.parts.now() != second {
+			t.Error("confirmed rules went back")
+		}
+		b.client.away(false)
+		both("the confirmed version", second)
+		third := l.load("add 300 allow icmp from any to any\n", trial)
+		both("another trial", third)
+		both("both go back", second)
+		nstest.Eventually(t, "the report", func() bool { return l.reportOf("a").Refused != nil })
+		time.Sleep(50 * time.Millisecond)
+		both("the version is not tried again", second)
+		revert := l.head.Trial.Revert
+		l.head = revert
+		l.put(cluster.HeadKey, &revert)
+		nstest.Eventually(t, "the store goes back", func() bool {
+			r := l.reportOf("a")
+			return r.Refused == nil && r.Enforced == revert.Number
+		})
+		both("the same rules", second)
 	})
-	if l.reportOf("b").Connected {
-		t.Error("a host that is cut off reports")
-	}
-	l.confirm()
-	nstest.Eventually(t, "the host that was cut off goes back", func() bool {
-		return b.parts.now() == first
-	})
-	time.Sleep(1200 * time.Millisecond) // the other one's timer began at about the same time
-	if a.parts.now() != second {
-		t.Error("confirmed rules went back")
-	}
-	b.client.away(false)
-	both("the confirmed version", second)
-	third := l.load("add 300 allow icmp from any to any\n", trial)
-	both("another trial", third)
-	both("both go back", second)
-	nstest.Eventually(t, "the report", func() bool { return l.reportOf("a").Refused != nil })
-	time.Sleep(50 * time.Millisecond)
-	both("the version is not tried again", second)
-	revert := l.head.Trial.Revert
-	l.head = revert
-	l.put(cluster.HeadKey, &revert)
-	nstest.Eventually(t, "the store goes back", func() bool {
-		r := l.reportOf("a")
-		return r.Refused == nil && r.Enforced == revert.Number
-	})
-	both("the same rules", second)
 }
 
 // TestVersionThatCannotBe: a host keeps what it has and says why.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirnet/weir/internal/testrand"
@@ -40,16 +41,21 @@ type chaosHost struct {
 
 // agreeTime is how long hosts may take to agree once the store is reachable and quiet, and what
 // they hold is accepted. It is less than retryEvery, so that nothing had to be tried again.
+// The clock is that of a bubble of synctest: what a busy machine takes does not count.
 const agreeTime = 4 * time.Second
 
 // TestRandom: hosts join and leave, rules and pods change, versions are on trial, hosts are cut off
 // and killed, the store is put back and cut off. Soon after the store is reachable and quiet, all
 // hosts enforce one version and the same pods. Nothing was in force meanwhile that was not loaded,
 // and no range has two owners.
-func TestRandom(t *testing.T) { chooseSteps(t, 100) }
+func TestRandom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { chooseSteps(t, 100) })
+}
 
 // TestLongRandom has more steps.
-func TestLongRandom(t *testing.T) { chooseSteps(t, 1000) }
+func TestLongRandom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { chooseSteps(t, 1000) })
+}
 
 func chooseSteps(t *testing.T, steps int) {
 	t.Helper()
