@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/internal/pipenet"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/client"
 	"github.com/weirnet/weir/store/identity"
@@ -40,6 +41,8 @@ type wired struct {
 	name  string // what the server follows
 
 	silence time.Duration
+	piped   bool // all connections are in memory
+	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 
 	mu     sync.Mutex
 	grants map[string][]store.Grant // by name of the host; nil: everything
@@ -63,16 +66,45 @@ func newSteady(t *testing.T, name string) *wired {
 // newPatient has another time of silence.
 func newPatient(t *testing.T, name string, silence time.Duration) *wired {
 	t.Helper()
+	w := &wired{name: name, silence: silence, dial: new(net.Dialer).DialContext,
+		proxy: storetest.NewProxy(t, "tcp", "127.0.0.1:0", "")}
+	w.begin(t)
+	return w
+}
+
+// newPiped is for a bubble of testing/synctest.
+func newPiped(t *testing.T, name string, silence time.Duration) *wired {
+	t.Helper()
+	l := pipenet.Listen()
+	w := &wired{name: name, silence: silence, dial: l.Dial, piped: true,
+		proxy: storetest.NewProxyAt(t, l, nil)}
+	w.begin(t)
+	return w
+}
+
+func (w *wired) begin(t *testing.T) {
+	t.Helper()
 	ca, err := identity.NewCA("test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wired{model: storetest.NewModel(silence), ca: ca, name: name,
-		silence: silence, grants: map[string][]store.Grant{}}
-	w.proxy = storetest.NewProxy(t, "tcp", "127.0.0.1:0", "")
+	w.model, w.ca, w.grants = storetest.NewModel(w.silence), ca, map[string][]store.Grant{}
 	w.start(t)
 	t.Cleanup(func() { w.stop() })
-	return w
+}
+
+// listen returns a listener of weir-store, and what connects to it.
+func (w *wired) listen(t *testing.T) (net.Listener, func() (net.Conn, error)) {
+	t.Helper()
+	if w.piped {
+		l := pipenet.Listen()
+		return l, func() (net.Conn, error) { return l.Dial(context.Background(), "", "") }
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) }
 }
 
 // admitKey is the entry that admits a host whose rights are limited.
@@ -95,15 +127,12 @@ func (w *wired) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener, to := w.listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	group.Go(func() { w.server.Run(ctx) })
 	group.Go(func() { w.server.Serve(listener) })
-	w.proxy.LeadTo(listener.Addr().String())
+	w.proxy.Lead(to)
 	running := w.server
 	w.stop = sync.OnceFunc(func() {
 		cancel()
@@ -155,7 +184,7 @@ func (w *wired) client(t *testing.T, grants []store.Grant) *client.Client {
 	name, config := w.newHost(t, grants)
 	c, err := client.New(client.Config{Name: name, Cluster: "test", TLS: config,
 		Stores: func() []string { return []string{w.proxy.Address} },
-		Dial:   (&net.Dialer{}).DialContext, Silence: w.silence})
+		Dial:   w.dial, Silence: w.silence})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirnet/weir/internal/testrand"
@@ -120,56 +121,59 @@ func ignore(store.Snapshot) {}
 // put back. After every step a follower has exactly what the store had at that
 // revision; in the end, what it has.
 func TestFollowFaults(t *testing.T) {
-	seed := testrand.Seed(t)
-	random := rand.New(rand.NewPCG(seed, 0))
-	w := newWired(t, "h/")
-	w.put(t, "h/begin", "1")
-	var rewound atomic.Bool // then a revision has no one content any more
-	check := func(s store.Snapshot) {
-		if rewound.Load() {
-			return
+	synctest.Test(t, func(t *testing.T) {
+		seed := testrand.Seed(t)
+		random := rand.New(rand.NewPCG(seed, 0))
+		w := newPiped(t, "h/", silence)
+		w.put(t, "h/begin", "1")
+		var rewound atomic.Bool // then a revision has no one content any more
+		check := func(s store.Snapshot) {
+			if rewound.Load() {
+				return
+			}
+			want, err := w.model.Read(context.Background(), "h/", s.Revision)
+			if errors.Is(err, store.ErrCompacted) {
+				return
+			}
+			if err != nil || store.NewCopy(want).Sum() != store.NewCopy(s).Sum() {
+				t.Errorf("at %d: %v, expected %v (%v)", s.Revision, contentOf(s), contentOf(want),
+					err)
+			}
 		}
-		want, err := w.model.Read(context.Background(), "h/", s.Revision)
-		if errors.Is(err, store.ErrCompacted) {
-			return
+		var all []*follower
+		for range 3 {
+			all = append(all, w.follow(t, store.Snapshot{}, check))
 		}
-		if err != nil || store.NewCopy(want).Sum() != store.NewCopy(s).Sum() {
-			t.Errorf("at %d: %v, expected %v (%v)", s.Revision, contentOf(s), contentOf(want), err)
+		var last int64
+		for i := range 600 {
+			switch {
+			case i%150 == 149:
+				w.stop()
+				w.model.Restart()
+				w.start(t)
+			case i%61 == 60:
+				w.model.Compact(last)
+			case i%200 == 199:
+				w.proxy.Cut(true)
+				time.Sleep(silence + silence/4)
+				w.proxy.Cut(false)
+			case i == 500:
+				rewound.Store(true)
+				w.model.Rewind(last - 30)
+			case i%40 == 39:
+				time.Sleep(20 * time.Millisecond)
+			}
+			x := store.Txn{Put: []store.Entry{{Key: fmt.Sprintf("h/%d", random.IntN(40)),
+				Value: bytes.Repeat([]byte("a part of it; "), 30+random.IntN(3))}}}
+			if gone := fmt.Sprintf("h/%d", random.IntN(40)); gone != x.Put[0].Key {
+				x.Delete = []string{gone}
+			}
+			last = w.commit(t, x)
 		}
-	}
-	var all []*follower
-	for range 3 {
-		all = append(all, w.follow(t, store.Snapshot{}, check))
-	}
-	var last int64
-	for i := range 600 {
-		switch {
-		case i%150 == 149:
-			w.stop()
-			w.model.Restart()
-			w.start(t)
-		case i%61 == 60:
-			w.model.Compact(last)
-		case i%200 == 199:
-			w.proxy.Cut(true)
-			time.Sleep(silence + silence/4)
-			w.proxy.Cut(false)
-		case i == 500:
-			rewound.Store(true)
-			w.model.Rewind(last - 30)
-		case i%40 == 39:
-			time.Sleep(20 * time.Millisecond)
+		for _, f := range all {
+			w.arrives(t, f)
 		}
-		x := store.Txn{Put: []store.Entry{{Key: fmt.Sprintf("h/%d", random.IntN(40)),
-			Value: bytes.Repeat([]byte("a part of it; "), 30+random.IntN(3))}}}
-		if gone := fmt.Sprintf("h/%d", random.IntN(40)); gone != x.Put[0].Key {
-			x.Delete = []string{gone}
-		}
-		last = w.commit(t, x)
-	}
-	for _, f := range all {
-		w.arrives(t, f)
-	}
+	})
 }
 
 // TestContinue: a host that comes back with its copy gets what it missed, and no difference.
@@ -245,55 +249,60 @@ func TestDifferenceIsSmall(t *testing.T) {
 // TestSlowHost: a host that takes nothing for a while gets the newest values as one step, and
 // others do not wait for it. Its calls are answered meanwhile.
 func TestSlowHost(t *testing.T) {
-	w := newSteady(t, "h/")
-	w.put(t, "h/begin", "1")
-	slow := w.follow(t, store.Snapshot{}, ignore)
-	fast := w.follow(t, store.Snapshot{}, ignore)
-	w.arrives(t, slow)
-	hold := make(chan struct{})
-	slow.hold.Store(&hold)
-	for i := range 300 {
-		w.put(t, fmt.Sprintf("h/%d", i%30), fmt.Sprint(i))
-	}
-	w.arrives(t, fast)
-	if _, err := slow.client.Read(t.Context(), "h/begin", 0); err != nil {
-		t.Errorf("a call of a host that is slow: %v", err)
-	}
-	slow.mu.Lock()
-	before := slow.steps
-	slow.mu.Unlock()
-	slow.hold.Store(nil)
-	close(hold)
-	w.arrives(t, slow)
-	slow.stop()
-	if n := slow.steps - before; n > 3 {
-		t.Errorf("%d steps for what was missed", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newPiped(t, "h/", silence)
+		w.put(t, "h/begin", "1")
+		slow := w.follow(t, store.Snapshot{}, ignore)
+		fast := w.follow(t, store.Snapshot{}, ignore)
+		w.arrives(t, slow)
+		hold := make(chan struct{})
+		slow.hold.Store(&hold)
+		for i := range 300 {
+			w.put(t, fmt.Sprintf("h/%d", i%30), fmt.Sprint(i))
+		}
+		w.arrives(t, fast)
+		if _, err := slow.client.Read(t.Context(), "h/begin", 0); err != nil {
+			t.Errorf("a call of a host that is slow: %v", err)
+		}
+		slow.mu.Lock()
+		before := slow.steps
+		slow.mu.Unlock()
+		synctest.Wait() // for the slow one's connection, which gets all of it
+		slow.hold.Store(nil)
+		close(hold)
+		w.arrives(t, slow)
+		slow.stop()
+		if n := slow.steps - before; n > 3 {
+			t.Errorf("%d steps for what was missed", n)
+		}
+	})
 }
 
 // TestSlowLine: a frame that takes longer than the time of silence arrives.
 func TestSlowLine(t *testing.T) {
-	w := newPatient(t, "h/", 3*silence)
-	f := w.follow(t, store.Snapshot{}, ignore)
-	w.put(t, "h/begin", "1")
-	w.arrives(t, f)
-	w.proxy.Slow.Store(true)
-	random := rand.New(rand.NewPCG(1, 1))
-	value := make([]byte, 200<<10)
-	for i := range value {
-		value[i] = byte(random.Uint32()) // it does not compress
-	}
-	begin := time.Now()
-	w.put(t, "h/large", string(value))
-	w.arrives(t, f)
-	if took := time.Since(begin); took < w.silence {
-		t.Errorf("it took %v, which tests nothing", took)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.failures) > 0 {
-		t.Errorf("it failed: %v", f.failures)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newPiped(t, "h/", 3*silence)
+		f := w.follow(t, store.Snapshot{}, ignore)
+		w.put(t, "h/begin", "1")
+		w.arrives(t, f)
+		w.proxy.Slow.Store(true)
+		random := rand.New(rand.NewPCG(1, 1))
+		value := make([]byte, 200<<10)
+		for i := range value {
+			value[i] = byte(random.Uint32()) // it does not compress
+		}
+		begin := time.Now()
+		w.put(t, "h/large", string(value))
+		w.arrives(t, f)
+		if took := time.Since(begin); took < w.silence {
+			t.Errorf("it took %v, which tests nothing", took)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if len(f.failures) > 0 {
+			t.Errorf("it failed: %v", f.failures)
+		}
+	})
 }
 
 // TestStepFails: an error of Step ends Follow.
@@ -314,38 +323,40 @@ func TestStepFails(t *testing.T) {
 
 // TestStoreSilent: weir-store that hears nothing of the store says so, and the client leaves it.
 func TestStoreSilent(t *testing.T) {
-	w := newPatient(t, "h/", 3*silence)
-	w.put(t, "h/a", "1")
-	f := w.follow(t, store.Snapshot{}, ignore)
-	w.arrives(t, f)
-	// The state is looked at before the client connects again, which it may do at once.
-	failed := make(chan struct{})
-	f.failed.Store(&failed)
-	again := sync.OnceFunc(func() {
-		f.failed.Store(nil)
-		close(failed)
-	})
-	defer again()
-	w.model.Partition(true)
-	var s client.State
-	storetest.Eventually(t, "the client leaves", func() bool {
-		s = f.client.State()
-		return !s.Connected
-	})
-	if s.Err == nil || time.Since(s.Heard) < w.silence {
-		t.Errorf("state: %+v", s)
-	}
-	storetest.Eventually(t, "Follow says so", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return len(f.failures) > 0
-	})
-	again()
-	w.model.Partition(false)
-	w.put(t, "h/a", "2")
-	w.arrives(t, f)
-	storetest.Eventually(t, "the client is connected and hears the store", func() bool {
-		s := f.client.State()
-		return s.Connected && time.Since(s.Heard) <= w.silence
+	synctest.Test(t, func(t *testing.T) {
+		w := newPiped(t, "h/", 3*silence)
+		w.put(t, "h/a", "1")
+		f := w.follow(t, store.Snapshot{}, ignore)
+		w.arrives(t, f)
+		// The state is looked at before the client connects again, which it may do at once.
+		failed := make(chan struct{})
+		f.failed.Store(&failed)
+		again := sync.OnceFunc(func() {
+			f.failed.Store(nil)
+			close(failed)
+		})
+		defer again()
+		w.model.Partition(true)
+		var s client.State
+		storetest.Eventually(t, "the client leaves", func() bool {
+			s = f.client.State()
+			return !s.Connected
+		})
+		if s.Err == nil || time.Since(s.Heard) < w.silence {
+			t.Errorf("state: %+v", s)
+		}
+		storetest.Eventually(t, "Follow says so", func() bool {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return len(f.failures) > 0
+		})
+		again()
+		w.model.Partition(false)
+		w.put(t, "h/a", "2")
+		w.arrives(t, f)
+		storetest.Eventually(t, "the client is connected and hears the store", func() bool {
+			s := f.client.State()
+			return s.Connected && time.Since(s.Heard) <= w.silence
+		})
 	})
 }

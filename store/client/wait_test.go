@@ -17,7 +17,7 @@ import (
 func TestWaitForEver(t *testing.T) {
 	w := newWired(t, "h/")
 	w.put(t, "h/a", "1")
-	evil := w.listen(t, func(conn net.Conn) {
+	evil := w.serveTLS(t, func(conn net.Conn) {
 		if _, _, err := wire.ReadFrame(conn, wire.MaxFirst); err != nil {
 			return
 		}
@@ -60,8 +60,8 @@ func TestWaitForEver(t *testing.T) {
 	}
 }
 
-// listen serves TLS connections with the certificate of a weir-store.
-func (w *wired) listen(t *testing.T, serve func(net.Conn)) (address string) {
+// serveTLS serves TLS connections with the certificate of a weir-store.
+func (w *wired) serveTLS(t *testing.T, serve func(net.Conn)) (address string) {
 	t.Helper()
 	own, err := identity.Issue(w.ca, identity.ID{Kind: identity.Store, Name: "evil"})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirnet/weir/store"
@@ -37,6 +38,14 @@ type Opener func(t *testing.T) Cluster
 
 // Run runs the conformance suite.
 func Run(t *testing.T, open Opener) {
+	run(t, open, func(t *testing.T, test func(*testing.T)) { test(t) })
+}
+
+// RunInBubbles runs each test in a bubble of testing/synctest: how busy the machine is makes no
+// store silent. The cluster may use nothing but memory.
+func RunInBubbles(t *testing.T, open Opener) { run(t, open, synctest.Test) }
+
+func run(t *testing.T, open Opener, in func(*testing.T, func(*testing.T))) {
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, Cluster)
@@ -61,7 +70,9 @@ func Run(t *testing.T, open Opener) {
 		{"Emptied", testEmptied},
 		{"Faults", testFaults},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
+		t.Run(c.name, func(t *testing.T) {
+			in(t, func(t *testing.T) { c.test(t, open(t)) })
+		})
 	}
 }
 
