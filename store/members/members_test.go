@@ -282,16 +282,11 @@ func TestRemove(t *testing.T) {
 	storetest.Eventually(t, "it follows", func() bool {
 		return f.server.Counters.Differences.Load() > 0
 	})
-	begin := time.Now()
 	if err := members.Remove(t.Context(), f.model, "b", members.Signing{}); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case err := <-following:
-		// A connection that the removal does not end stays for ever.
-		if time.Since(begin) > 5*time.Second {
-			t.Errorf("following ended after %v: %v", time.Since(begin), err)
-		}
+	case <-following: // a connection that the removal does not end stays for ever
 	case <-time.After(patience):
 		t.Fatal("following does not end")
 	}
