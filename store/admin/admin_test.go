@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirnet/weir/rule"
@@ -206,28 +207,30 @@ func TestRevert(t *testing.T) {
 
 // TestAwait: every host counts as one of three, and a later version counts, too.
 func TestAwait(t *testing.T) {
-	l := newLab(t)
-	n := cluster.Number{Epoch: 1, Count: 5}
-	done := make(chan Outcome)
-	go func() {
-		o, err := Await(t.Context(), l.admin, n, []string{"a", "b"})
-		if err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		n := cluster.Number{Epoch: 1, Count: 5}
+		done := make(chan Outcome)
+		go func() {
+			o, err := Await(t.Context(), l.admin, n, []string{"a", "b"})
+			if err != nil {
+				t.Error(err)
+			}
+			done <- o
+		}()
+		l.report("a", cluster.Report{Enforced: cluster.Number{Epoch: 1, Count: 6}})
+		l.report("b", cluster.Report{Refused: &n, Why: "rule 1"})
+		if o := <-done; !slices.Equal(o.Enforced, []string{"a"}) || o.Refused["b"] != "rule 1" ||
+			len(o.Silent) > 0 {
+			t.Errorf("%+v", o)
 		}
-		done <- o
-	}()
-	l.report("a", cluster.Report{Enforced: cluster.Number{Epoch: 1, Count: 6}})
-	l.report("b", cluster.Report{Refused: &n, Why: "rule 1"})
-	if o := <-done; !slices.Equal(o.Enforced, []string{"a"}) || o.Refused["b"] != "rule 1" ||
-		len(o.Silent) > 0 {
-		t.Errorf("%+v", o)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	n.Count = 7
-	if o, err := Await(ctx, l.admin, n, []string{"a", "b"}); err != nil || len(o.Silent) != 2 {
-		t.Errorf("%+v, %v", o, err)
-	}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		n.Count = 7
+		if o, err := Await(ctx, l.admin, n, []string{"a", "b"}); err != nil || len(o.Silent) != 2 {
+			t.Errorf("%+v, %v", o, err)
+		}
+	})
 }
 
 // TestMembers: members come and go, in whichever order of writers; a bucket that is empty stays.
