@@ -57,7 +57,7 @@ func connect(t *testing.T, client, server *tls.Config) (c, s *tls.Conn, failed e
 		a.Close()
 		b.Close()
 	})
-	late := time.Now().Add(10 * time.Second)
+	late := time.Now().Add(time.Minute)
 	a.SetDeadline(late)
 	b.SetDeadline(late)
 	c, s = tls.Client(a, client), tls.Server(b, server)
