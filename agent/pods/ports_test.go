@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/internal/forward"
-	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/pod"
 )
@@ -59,6 +59,15 @@ func TestMasqueradePorts(t *testing.T) {
 // TestPublishedPortsOfTheHost: a pod does not get a port at which the host listens, nor that of the
 // tunnel.
 func TestPublishedPortsOfTheHost(t *testing.T) {
+	// of its own: on the machine other tests listen at ports that they get
+	host := nstest.New(t).Node("host")
+	if err := host.Do(func() error { portsOfTheHost(t); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func portsOfTheHost(t *testing.T) {
+	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -70,14 +79,7 @@ func TestPublishedPortsOfTheHost(t *testing.T) {
 	}
 	defer u.Close()
 	busy, heard := uint16(l.Addr().(*net.TCPAddr).Port), uint16(u.LocalAddr().(*net.UDPAddr).Port)
-	all, err := nl.Listeners(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	free := uint16(20000)
-	for slices.ContainsFunc(all, func(l nl.Listener) bool { return l.Local.Port() == free }) {
-		free++
-	}
+	const free = 20000 // not one that the kernel gives out
 	p := New(Config{TunnelPort: func() uint16 { return 51820 }})
 	other, loopback := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("127.0.0.1")
 	for _, c := range []struct {
