@@ -118,6 +118,11 @@ func TestEtcdWithAWrongClock(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	// A call that ends before the first handshake has failed does not have the reason.
+	storetest.Eventually(t, "a handshake fails", func() bool {
+		_, _ = d.Read(t.Context(), "/a", 0)
+		return d.secured.failed.Load() != nil
+	})
 	_, err = d.Read(t.Context(), "/a", 0)
 	says("a read", err, store.ErrUnavailable)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)

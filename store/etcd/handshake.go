@@ -27,7 +27,9 @@ func newHandshakes(c *tls.Config) *handshakes {
 func (h *handshakes) ClientHandshake(ctx context.Context, authority string,
 	conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secured, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, conn)
-	if h.failed.Store(nil); err != nil {
+	if err == nil {
+		h.failed.Store(nil)
+	} else { // at once: a call that ends now has the reason of the try before, or this one
 		h.failed.Store(&err)
 	}
 	return secured, info, err
