@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/etcd"
 	"github.com/weirnet/weir/store/storetest"
 )
 
@@ -33,6 +36,7 @@ func newDebianEtcd(t *testing.T, l *lab) *debianEtcd {
 		peer: freeAddress(t)}
 	e.start(t)
 	t.Cleanup(func() { e.kill(t) })
+	e.answers(t)
 	e.proxy = storetest.NewProxy(t, "tcp", "127.0.0.1:0", e.at)
 	return e
 }
@@ -48,6 +52,21 @@ func (e *debianEtcd) start(t *testing.T) {
 	if err := e.process.Start(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// answers waits until it does: commands of weir-store give up after seconds.
+func (e *debianEtcd) answers(t *testing.T) {
+	t.Helper()
+	d, err := etcd.Open(etcd.Config{Client: clientv3.Config{
+		Endpoints: []string{"http://" + e.at}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	storetest.Eventually(t, "etcd answers", func() bool {
+		_, err := d.Read(t.Context(), cluster.IdentityKey, 0)
+		return err == nil
+	})
 }
 
 func (e *debianEtcd) kill(t *testing.T) {

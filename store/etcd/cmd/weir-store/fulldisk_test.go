@@ -124,20 +124,25 @@ func TestFullDiskOfOne(t *testing.T) {
 	ended := make(chan error, 1)
 	full := l.hosts[1].process
 	go func() { ended <- full.Wait() }()
+	var err error
 	gone := false
 	for n := 0; n < 2000 && !gone; n++ {
 		commit(t, admin, put(fmt.Sprintf("%sfull/%02x", cluster.TableTree, n%64),
 			strings.Repeat(fmt.Sprintf("%08d", n), 64<<10/8)))
 		select {
-		case err := <-ended:
-			t.Logf("after %d transactions the member ended: %v", n+1, err)
+		case err = <-ended:
 			gone = true
 		default:
 		}
 	}
-	if !gone {
-		t.Fatal("the member with the full disk does not end: its host would not be told")
+	if !gone { // it may be behind
+		select {
+		case err = <-ended:
+		case <-time.After(patience):
+			t.Fatal("the member with the full disk does not end: its host would not be told")
+		}
 	}
+	t.Logf("the member ended: %v", err)
 	l.hosts[1].process = nil
 	works := func(value string) {
 		t.Helper()
