@@ -49,6 +49,11 @@ func newTablePair(t *testing.T) *pair {
 func (p *pair) begin(network, address string, most time.Duration) error {
 	ctx, cancel := context.WithTimeout(p.t.Context(), most)
 	defer cancel()
+	return p.beginIn(ctx, network, address)
+}
+
+// beginIn is begin until a context ends.
+func (p *pair) beginIn(ctx context.Context, network, address string) error {
 	c, err := p.client.DialContext(ctx, network, address)
 	if err != nil {
 		return err
@@ -106,8 +111,7 @@ func (p *pair) fillTable() {
 	t.Helper()
 	failed := uint64(0)
 	for range 68 { // 80 in all; these from a source of their own
-		// before the SYN is sent again
-		if p.begin("tcp", "[fd66::1]:8080", 900*time.Millisecond) != nil {
+		if !p.beginOrRefused("[fd66::1]:8080") {
 			failed++
 		}
 	}
@@ -123,6 +127,37 @@ func (p *pair) fillTable() {
 		s.HalfOpen),
 		fmt.Sprintf("limit 1, states-full %d; %d states evicted",
 			s.Refused["states-full"], s.Evicted))
+}
+
+// beginOrRefused begins a connection, and reports false when a SYN of it was refused a state. That
+// no answer comes within some time would not tell one from the other.
+func (p *pair) beginOrRefused(address string) bool {
+	p.t.Helper()
+	refused := func() uint64 {
+		var s api.Status
+		p.json(&s, "status")
+		return s.Table.Refused["states-full"]
+	}
+	before := refused()
+	ctx, cancel := context.WithCancel(p.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.beginIn(ctx, "tcp", address) }()
+	for {
+		select {
+		case err := <-ended:
+			cancel()
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			return true
+		case <-time.After(50 * time.Millisecond):
+		}
+		if refused() > before {
+			cancel()
+			<-ended // it sends no more
+			return false
+		}
+	}
 }
 
 // loseEvents has more packets logged than the ring holds while the agent stands still.
