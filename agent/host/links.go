@@ -18,8 +18,10 @@ type Links struct {
 	mu    sync.Mutex             // its place in the lock order: agent/doc.go
 	byID  map[int]nl.Link        // guarded by mu
 	addrs map[int][]netip.Prefix // guarded by mu; usable addresses by interface
-	wake  chan struct{}          // has an element when something changed since it was last read
-	pods  map[int]podLink        // guarded by mu; host ends of pods
+	// guarded by mu; which of them were made from router advertisements
+	advertised map[int][]netip.Prefix
+	wake       chan struct{}   // has an element when something changed since it was last read
+	pods       map[int]podLink // guarded by mu; host ends of pods
 	// guarded by mu; what follows from these, in order of index; never changed in place
 	all    []firewall.Interface
 	synced bool          // guarded by mu; everything was listed once
@@ -37,7 +39,8 @@ type Links struct {
 
 // NewLinks returns an empty list of interfaces.
 func NewLinks() *Links {
-	return &Links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{}, pods: map[int]podLink{},
+	return &Links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{},
+		advertised: map[int][]netip.Prefix{}, pods: map[int]podLink{},
 		wake: make(chan struct{}, 1),
 		lost: make(chan struct{},
 			1), gone: map[int]bool{}, remade: map[int]bool{}, sources: sourceSettings}
@@ -133,6 +136,7 @@ func (l *Links) dropLocked(index int) {
 	l.uppers.note(l.byID[index], nl.Link{})
 	delete(l.byID, index)
 	delete(l.addrs, index)
+	delete(l.advertised, index)
 	delete(l.pods, index)
 	l.noteLocked(index)
 }
@@ -150,13 +154,17 @@ func (l *Links) syncLocked() {
 }
 
 func (l *Links) setAddrLocked(a nl.Addr, there bool) {
-	have := slices.DeleteFunc(slices.Clone(l.addrs[a.Link]), func(p netip.Prefix) bool {
-		return p == a.Prefix
-	})
-	if there {
-		have = append(have, a.Prefix)
+	set := func(of map[int][]netip.Prefix, there bool) {
+		have := slices.DeleteFunc(slices.Clone(of[a.Link]), func(p netip.Prefix) bool {
+			return p == a.Prefix
+		})
+		if there {
+			have = append(have, a.Prefix)
+		}
+		of[a.Link] = have
 	}
-	l.addrs[a.Link] = have
+	set(l.addrs, there)
+	set(l.advertised, there && a.Advertised)
 	l.noteLocked(a.Link)
 }
 

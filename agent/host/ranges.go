@@ -33,8 +33,15 @@ func (errRange) Hint() string {
 func isPodEnd(l nl.Link) bool { return strings.HasPrefix(l.Alias, pod.AliasPrefix) }
 
 // CheckRanges compares the ranges of pods with the networks that interfaces have addresses in. Of
-// addresses that have no network, those of the tunnel and of the loopback may be in a range.
+// addresses that have no network, those of the tunnel and of the loopback may be in a range. A
+// network of a router advertisement does not count: any host on the link could keep the node from
+// adding pods.
 func (l *Links) CheckRanges(ranges []netip.Prefix, tunnel string) error {
+	return l.checkNetworks(ranges, tunnel, false)
+}
+
+// checkNetworks is CheckRanges, with advertised also for networks of router advertisements.
+func (l *Links) checkNetworks(ranges []netip.Prefix, tunnel string, advertised bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, index := range slices.Sorted(maps.Keys(l.addrs)) {
@@ -44,7 +51,8 @@ func (l *Links) CheckRanges(ranges []netip.Prefix, tunnel string) error {
 		}
 		own := link.Loopback || link.Name == tunnel
 		for _, a := range l.addrs[index] {
-			if a.IsSingleIP() && own {
+			if a.IsSingleIP() && own ||
+				!advertised && slices.Contains(l.advertised[index], a) {
 				continue
 			}
 			for _, r := range ranges {
@@ -109,7 +117,7 @@ func (l *Links) RangesFree(ranges []netip.Prefix, tunnel string) error {
 	if l.hasGateways(ranges) {
 		return nil
 	}
-	if err := l.CheckRanges(ranges, tunnel); err != nil {
+	if err := l.checkNetworks(ranges, tunnel, true); err != nil {
 		return err
 	}
 	return l.checkRoutes(ranges, tunnel)

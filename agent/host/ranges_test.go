@@ -2,6 +2,7 @@ package host
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/internal/nl"
@@ -41,6 +42,46 @@ func TestRangesOfOthers(t *testing.T) {
 			netip.MustParsePrefix("fd00:88::/120")}
 		if err := l.CheckRanges(ranges, "weir0"); (err != nil) != one.clash {
 			t.Errorf("%s %s: %v", one.link.Name, one.addr, err)
+		}
+	}
+}
+
+// TestRangesAndAdvertisements: who sends router advertisements for the range of pods does not keep
+// a node that has it from adding pods. A node that begins is refused the range.
+func TestRangesAndAdvertisements(t *testing.T) {
+	lab := nstest.New(t)
+	node := lab.Node("node")
+	lab.Join(node, "wire", "10.98.0.1/24", lab.Node("other"), "wire", "10.98.0.2/24")
+	ranges := []netip.Prefix{netip.MustParsePrefix("fd00:88::/120")}
+	for _, one := range []struct {
+		address         string
+		running, begins bool
+	}{{"fd00:88::7/64", false, false}, {"fd00:88::7/64 mngtmpaddr", true, false},
+		{"fd00:99::7/64", true, true}} {
+		args := append([]string{"address", "add", "dev", "wire", "nodad"},
+			strings.Fields(one.address)...)
+		if out, err := node.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		all, err := node.Netlink().Addrs(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := NewLinks()
+		for _, a := range all {
+			l.Report(nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: a.Link, Name: "wire"}})
+			l.Report(nl.Event{Kind: nl.AddrSet, Addr: a})
+		}
+		if err := l.CheckRanges(ranges, ""); (err == nil) != one.running {
+			t.Errorf("%s: a node that runs: %v", one.address, err)
+		}
+		if err := node.Do(func() error { return l.RangesFree(ranges, "") }); (err == nil) !=
+			one.begins {
+			t.Errorf("%s: a node that begins: %v", one.address, err)
+		}
+		if out, err := node.Command("ip", "-6", "address", "flush", "dev", "wire", "scope",
+			"global").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
 		}
 	}
 }

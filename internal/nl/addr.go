@@ -16,6 +16,8 @@ type Addr struct {
 	Scope  Scope
 	// IPv6: duplicate address detection is not over or has failed; the address cannot be used
 	Tentative bool
+	// IPv6: made from a router advertisement, which any host on the link can send
+	Advertised bool
 }
 
 // Scope is how far away an address or a route is valid (rtnetlink(7)).
@@ -27,11 +29,17 @@ const (
 	ScopeLink   Scope = unix.RT_SCOPE_LINK
 )
 
-const unusable = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
+const (
+	unusable = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
+	// The kernel and network managers set these for addresses of stateless autoconfiguration, and
+	// for the temporary ones beside them.
+	advertised = unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_TEMPORARY
+)
 
 func addrFrom(a netlink.Addr) Addr {
 	return Addr{Link: a.LinkIndex, Prefix: prefixOf(a.IPNet), Scope: Scope(a.Scope),
-		Tentative: a.Flags&unusable != 0 && a.Flags&unix.IFA_F_OPTIMISTIC == 0}
+		Tentative:  a.Flags&unusable != 0 && a.Flags&unix.IFA_F_OPTIMISTIC == 0,
+		Advertised: a.Flags&advertised != 0 && a.IP.To4() == nil}
 }
 
 // Addrs lists the addresses of one link, or of all links when link is 0.
