@@ -2,6 +2,7 @@ package rule
 
 import (
 	"path"
+	"slices"
 	"strings"
 	"time"
 )
@@ -29,6 +30,11 @@ func (p *parser) tableCommand(c *Command) error {
 	command, err := p.need("the command for the table", tableHint)
 	if err != nil {
 		return err
+	}
+	changes := []string{"create", "add", "delete"}
+	if c.Table == "all" && slices.Contains(changes, command.text) {
+		return p.fail(t, "choose another name: table all flush empties every table",
+			"no table can have the name %s", quote(t.text))
 	}
 	switch command.text {
 	case "create":
