@@ -69,6 +69,7 @@ func TestRangesAndAdvertisements(t *testing.T) {
 		}
 		l := NewLinks()
 		for _, a := range all {
+			a.Tentative = false // as it is until the link is ready
 			l.Report(nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: a.Link, Name: "wire"}})
 			l.Report(nl.Event{Kind: nl.AddrSet, Addr: a})
 		}
