@@ -2,7 +2,7 @@ package host
 
 import (
 	"net/netip"
-	"strings"
+	"slices"
 	"testing"
 
 	"github.com/weirnet/weir/internal/nl"
@@ -50,23 +50,38 @@ func TestRangesOfOthers(t *testing.T) {
 // a node that has it from adding pods. A node that begins is refused the range.
 func TestRangesAndAdvertisements(t *testing.T) {
 	lab := nstest.New(t)
-	node := lab.Node("node")
-	lab.Join(node, "wire", "10.98.0.1/24", lab.Node("other"), "wire", "10.98.0.2/24")
+	node, other := lab.Node("node"), lab.Node("other")
+	lab.Join(node, "wire", "10.98.0.1/24", other, "wire", "10.98.0.2/24")
 	ranges := []netip.Prefix{netip.MustParsePrefix("fd00:88::/120")}
-	for _, one := range []struct {
-		address         string
-		running, begins bool
-	}{{"fd00:88::7/64", false, false}, {"fd00:88::7/64 mngtmpaddr", true, false},
-		{"fd00:99::7/64", true, true}} {
-		args := append([]string{"address", "add", "dev", "wire", "nodad"},
-			strings.Fields(one.address)...)
-		if out, err := node.Command("ip", args...).CombinedOutput(); err != nil {
+	add := func(address string) {
+		t.Helper()
+		if out, err := node.Command("ip", "address", "replace", "dev", "wire", "nodad",
+			address).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		all, err := node.Netlink().Addrs(0)
-		if err != nil {
-			t.Fatal(err)
-		}
+	}
+	for _, one := range []struct {
+		network         string
+		begin           func()
+		running, begins bool
+	}{
+		{"fd00:88::/64", func() { add("fd00:88::7/64") }, false, false},
+		{"fd00:88::/64", func() {
+			advertise(t, other, "wire", prefixOption("fd00:88::/64")...)
+		}, true, false},
+		{"fd00:99::/64", func() { add("fd00:99::7/64") }, true, true},
+	} {
+		var all []nl.Addr
+		nstest.Eventually(t, "an address in "+one.network, func() (there bool) {
+			one.begin() // again: an advertisement is lost before the link is ready
+			var err error
+			if all, err = node.Netlink().Addrs(0); err != nil {
+				t.Fatal(err)
+			}
+			return slices.ContainsFunc(all, func(a nl.Addr) bool {
+				return a.Prefix.Masked().String() == one.network
+			})
+		})
 		l := NewLinks()
 		for _, a := range all {
 			a.Tentative = false // as it is until the link is ready
@@ -74,17 +89,25 @@ func TestRangesAndAdvertisements(t *testing.T) {
 			l.Report(nl.Event{Kind: nl.AddrSet, Addr: a})
 		}
 		if err := l.CheckRanges(ranges, ""); (err == nil) != one.running {
-			t.Errorf("%s: a node that runs: %v", one.address, err)
+			t.Errorf("%s: a node that runs: %v", one.network, err)
 		}
 		if err := node.Do(func() error { return l.RangesFree(ranges, "") }); (err == nil) !=
 			one.begins {
-			t.Errorf("%s: a node that begins: %v", one.address, err)
+			t.Errorf("%s: a node that begins: %v", one.network, err)
 		}
 		if out, err := node.Command("ip", "-6", "address", "flush", "dev", "wire", "scope",
 			"global").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
+}
+
+// prefixOption is the option of a router advertisement for a prefix (RFC 4861, section 4.6.2) from
+// which hosts make addresses, for 1,800 s.
+func prefixOption(prefix string) []byte {
+	p := netip.MustParsePrefix(prefix)
+	return slices.Concat([]byte{3, 4, byte(p.Bits()), 0xc0, 0, 0, 7, 8, 0, 0, 7, 8, 0, 0, 0, 0},
+		p.Addr().AsSlice())
 }
 
 // TestRoutesOfOthers: so is one with a route to it, or into it; wider routes do not matter.

@@ -12,8 +12,9 @@ import (
 	"github.com/weirnet/weir/packet/build"
 )
 
-// advertise sends a router advertisement (RFC 4861, section 4.2): a default route for 1,800 s.
-func advertise(t *testing.T, router *nstest.Node, iface string) {
+// advertise sends a router advertisement (RFC 4861, section 4.2), with options: a default route for
+// 1,800 s.
+func advertise(t *testing.T, router *nstest.Node, iface string, options ...byte) {
 	t.Helper()
 	out, err := nstest.OpenFrames(router, iface)
 	if err != nil {
@@ -24,7 +25,8 @@ func advertise(t *testing.T, router *nstest.Node, iface string) {
 		build.Ethernet{Src: [6]byte(out.MAC), Dst: [6]byte{0x33, 0x33, 5: 1}},
 		build.IPv6{Src: netip.MustParseAddr("fe80::1"), Dst: netip.MustParseAddr("ff02::1"),
 			HopLimit: 255},
-		build.ICMPv6{Type: 134, Rest: 64<<24 | 1800}, build.Data(make([]byte, 8)))
+		build.ICMPv6{Type: 134, Rest: 64<<24 | 1800},
+		build.Data(append(make([]byte, 8), options...)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,14 +32,14 @@ func (s *Stack) Look() {
 	const about = "IPsec policies and routing rules"
 	if err := s.lookLocked(); err != nil {
 		s.Problems.Set(about, err.Error(),
-			"while they cannot be read, packets of pods go through the host's stack; weir doctor")
+			"weir doctor; until then packets of pods go through the host's stack")
 		return
 	}
 	s.Problems.Solved(about)
 }
 
 func (s *Stack) lookLocked() error {
-	policies, err := forwardPolicies()
+	policies, err := nl.ForwardPolicies()
 	if err != nil {
 		return errors.Join(err, s.setLocked("IPsec policies that cannot be read", true, allPackets))
 	}
@@ -60,14 +60,6 @@ func (s *Stack) lookLocked() error {
 var allPackets = []kernel.Policy{{Src: netip.MustParsePrefix("0.0.0.0/0"),
 	Dst: netip.MustParsePrefix("0.0.0.0/0")},
 	{Src: netip.MustParsePrefix("::/0"), Dst: netip.MustParsePrefix("::/0")}}
-
-func forwardPolicies() (all []kernel.Policy, err error) {
-	list, err := nl.ForwardPolicies()
-	for _, p := range list {
-		all = append(all, kernel.Policy(p))
-	}
-	return all, err
-}
 
 // packetRule names a routing rule that the fast path does not respect, "" if there is none. That of
 // rules with fwd is about packets that the engine itself marks for the stack.

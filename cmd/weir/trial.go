@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"time"
+
+	"github.com/weirnet/weir/store/cluster"
 )
 
 // trialTime is the value of --confirm: how long rules are on trial. Without the flag it is the
@@ -10,19 +12,13 @@ import (
 // wants a trial.
 type trialTime time.Duration
 
-// The bounds of nodes and of stores.
-const (
-	minTrial = time.Second
-	maxTrial = time.Hour
-)
-
 // Set implements pflag.Value.
 func (t *trialTime) Set(text string) error {
 	d, err := time.ParseDuration(text)
 	if err != nil {
 		return err
 	}
-	if d < minTrial || d > maxTrial {
+	if d < cluster.MinTrial || d > cluster.MaxTrial {
 		return errors.New("a trial takes between 1s and 1h")
 	}
 	*t = trialTime(d)

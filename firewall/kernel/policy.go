@@ -5,20 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/weirnet/weir/internal/nl"
 )
 
-// Policy is an IPsec policy of the host for packets that leave, or with Forward for those that come
-// in and are forwarded.
-type Policy struct {
-	Src, Dst netip.Prefix
-	Forward  bool
-	// It wants its packets encrypted, or refuses them. What others match leaves in the clear.
-	Protects bool
-	Proto    uint8 // 0 for any
-	// The bits of ports that it compares: source<<16 | destination, of ICMP type and code.
-	Ports, PortsMask uint32
-	Mark, MarkMask   uint32 // the bits of the packet's mark that it compares
-}
+// Policy is an IPsec policy of the host, as the kernel lists it.
+type Policy = nl.Policy
 
 // SetStack sets the IPsec policies for forwarded packets, in the order in which the kernel asks
 // them, and whether the host has routing rules that the fast path does not respect. While there is
@@ -70,7 +62,7 @@ func (e *Engine) putPoliciesLocked(policies []Policy) (many error) {
 			continue
 		}
 		e.asked = e.asked[:min(i, len(e.asked))]
-		if err := e.objects.Policies.Put(uint32(i), p.words()); err != nil {
+		if err := e.objects.Policies.Put(uint32(i), policyWords(p)); err != nil {
 			return fmt.Errorf("write the IPsec policies to the kernel: %w", err)
 		}
 		e.asked = append(e.asked, p)
@@ -79,8 +71,8 @@ func (e *Engine) putPoliciesLocked(policies []Policy) (many error) {
 	return many
 }
 
-// words returns the policy as the programs read it.
-func (p Policy) words() (w weirPolicy) {
+// policyWords returns a policy as the programs read it.
+func policyWords(p Policy) (w weirPolicy) {
 	w.Src, w.SrcMask = wordsOf(p.Src.Masked().Addr()), maskOf(p.Src)
 	w.Dst, w.DstMask = wordsOf(p.Dst.Masked().Addr()), maskOf(p.Dst)
 	w.Ports, w.PortsMask, w.Mark, w.MarkMask = p.Ports, p.PortsMask, p.Mark, p.MarkMask

@@ -215,13 +215,13 @@ func TestManyPolicies(t *testing.T) {
 		v.must(v.engine.objects.Policies.Lookup(uint32(maxPolicies-1), &p))
 		return p
 	}
-	if got := last(); got != all[maxPolicies-1].words() {
+	if got := last(); got != policyWords(all[maxPolicies-1]) {
 		t.Errorf("the last of as many as possible: %+v", got)
 	}
 	if err := v.engine.SetStack(false, all); !errors.Is(err, errManyPolicies) {
 		t.Errorf("one more: %v", err)
 	}
-	if got := last(); got != protectAll[1].words() {
+	if got := last(); got != policyWords(protectAll[1]) {
 		t.Errorf("the last of too many: %+v", got)
 	}
 	if err := v.engine.SetStack(false, all); !errors.Is(err, errManyPolicies) {

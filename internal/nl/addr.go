@@ -31,8 +31,7 @@ const (
 
 const (
 	unusable = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
-	// The kernel and network managers set these for addresses of stateless autoconfiguration, and
-	// for the temporary ones beside them.
+	// The kernel sets one of these for addresses that it makes from router advertisements.
 	advertised = unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_TEMPORARY
 )
 

@@ -20,8 +20,8 @@ const (
 	maxText   = 32 << 20  // of the rules of a scope
 	partBytes = 256 << 10 // of a part of a compressed text
 	maxScopes = 4096
-	minTrial  = time.Second
-	maxTrial  = time.Hour
+	MinTrial  = time.Second // of a node alone, too
+	MaxTrial  = time.Hour
 )
 
 // Number orders heads: by epoch, then by count. It only rises.
@@ -83,8 +83,8 @@ func (h *Head) Check() error {
 	if h.Trial == nil {
 		return nil
 	}
-	if t := h.Trial.Duration(); t < minTrial || t > maxTrial {
-		return fmt.Errorf("a trial takes between %v and %v, not %v", minTrial, maxTrial, t)
+	if t := h.Trial.Duration(); t < MinTrial || t > MaxTrial {
+		return fmt.Errorf("a trial takes between %v and %v, not %v", MinTrial, MaxTrial, t)
 	}
 	r := &h.Trial.Revert
 	if r.Trial != nil || r.Number != h.Number.plus(1) || r.Version != h.Version {

@@ -117,8 +117,8 @@ func mayWrite(t store.Txn, most func(key string) int) error {
 }
 
 // How full the database may be, in hundredths, for what grows. The texts of rules have more space
-// than pods, and versions and joins more than texts. What is beyond 100 is for removals, which are
-// never refused: weir-store makes them, so nothing that hosts and administrators send needs it.
+// than pods, and versions and joins more than texts. What is beyond 100 is for removals, which
+// weir-store makes: nothing that hosts and administrators send needs it.
 const (
 	mostForHosts    = 80
 	mostForAdmin    = 90
