@@ -70,9 +70,7 @@ func fwFlushCommand(c *call) action {
 		}
 		if !*force {
 			fmt.Fprint(c.stderr, "remove all rules? [y/N] ")
-			var answer string
-			fmt.Fscanln(c.in, &answer)
-			if answer != "y" && answer != "yes" {
+			if !c.agreed() {
 				return c.failed(fmt.Errorf("nothing was changed"))
 			}
 		}

@@ -161,10 +161,11 @@ func (c *call) ipfwFlush(l *ipfwLine) error {
 		var answer string
 		for answer != "y" && answer != "n" {
 			fmt.Fprint(c.out, "Are you sure? [yn] ")
-			if _, err := fmt.Fscanln(c.in, &answer); err != nil && answer == "" {
+			line, err := c.readLine(maxAnswer)
+			if err != nil {
 				return nil
 			}
-			answer = strings.ToLower(answer)
+			answer = strings.ToLower(strings.TrimSpace(line))
 		}
 		if answer == "n" {
 			return nil

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/internal/tty"
 	"github.com/weirnet/weir/overlay"
 	"github.com/weirnet/weir/store/client"
 	"github.com/weirnet/weir/store/cluster"
@@ -25,6 +27,8 @@ import (
 const (
 	storePort = "7477"           // of weir-store, unless the token has another
 	joinTime  = 30 * time.Second // for the answer
+
+	maxInvitation = 4096 // bytes
 )
 
 func joinCommand(c *call) action {
@@ -32,9 +36,20 @@ func joinCommand(c *call) action {
 		"the `NAME` of this host in the cluster (default: from its host name)")
 	c.takes(1, 1)
 	return func() error {
-		text, address, ok := strings.Cut(c.Arg(0), "@")
+		invitation := c.Arg(0)
+		if invitation == "-" {
+			if tty.IsTerminal(c.in) {
+				fmt.Fprint(c.stderr, "TOKEN@HOST: ")
+			}
+			line, err := c.readLine(maxInvitation)
+			if err != nil && !errors.Is(err, io.EOF) {
+				return c.failed(err)
+			}
+			invitation = strings.TrimSpace(line)
+		}
+		text, address, ok := strings.Cut(invitation, "@")
 		if !ok || address == "" {
-			return c.wrong("%q is not TOKEN@HOST, as weir cluster invite prints it", c.Arg(0))
+			return c.wrong("%q is not TOKEN@HOST, as weir cluster invite prints it", invitation)
 		}
 		token, err := identity.ParseToken(text)
 		if err != nil {

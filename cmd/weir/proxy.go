@@ -130,11 +130,10 @@ func printHash(c *call, name string) error {
 	if strings.ContainsAny(name, ":\n") || len(name) > 255 {
 		return c.wrong("a name has at most 255 bytes and no colon")
 	}
-	line, err := bufio.NewReader(io.LimitReader(c.in, 1024)).ReadString('\n')
+	pass, err := c.readLine(1024)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("proxy: password: %w", err)
 	}
-	pass := strings.TrimRight(line, "\r\n")
 	if pass == "" {
 		return advice{errors.New("proxy: no password on standard input"),
 			"weir proxy --hash " + name + " < FILE"}

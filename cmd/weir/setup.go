@@ -73,10 +73,8 @@ func (c *call) askToKeep(most time.Duration) error {
 		return nil
 	}
 	fmt.Fprintf(c.stderr, "Try a second session now. Keep the rules? [y/N] (%v) ", most)
-	var answer string
-	fmt.Fscanln(c.in, &answer)
 	var done api.Done
-	if answer != "y" && answer != "yes" {
+	if !c.agreed() {
 		if err := c.post("/v1/revert", nil, &done); err != nil {
 			return err
 		}

@@ -91,7 +91,7 @@ func commands() []command {
 		{"cluster sign", "VERSION",
 			"Sign the version of the rules that the store has",
 			clusterSignCommand},
-		{"join", "TOKEN@HOST[:PORT]", "Make this host a member of a cluster", joinCommand},
+		{"join", "TOKEN@HOST[:PORT]|-", "Make this host a member of a cluster", joinCommand},
 		{"node list", "", "List the hosts of the cluster, and what each enforces", nodeListCommand},
 		{"node remove", "[WORD]...", "Remove a host from the cluster; its certificate ends at once",
 			storeCommand},
