@@ -70,8 +70,36 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("168.63.129.16"),
 }
 
+// linkLocalMetadata are the metadata services with a link-local address, of which a NAT64 may have
+// one on its link: of all clouds, and Amazon's for containers.
+var linkLocalMetadata = []netip.Addr{
+	netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("169.254.170.2"),
+	netip.MustParseAddr("169.254.170.23"),
+}
+
 // nat64 is the well-known prefix of RFC 6052. Its addresses contain an IPv4 address.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+
+// translatesToMetadata reports whether a NAT64 with a prefix of its own could translate an address
+// to that of a metadata service. The prefix is not known, so that all lengths of RFC 6052 section
+// 2.2 count. Another address has these 32 bits there by chance only.
+func translatesToMetadata(a netip.Addr) bool {
+	if !a.Is6() {
+		return false
+	}
+	b := a.As16()
+	for _, bits := range []int{32, 40, 48, 56, 64, 96} {
+		embedded := slices.Clone(b[bits/8:])
+		if bits < 96 { // the octet from bit 64 on is between its parts, and zero
+			embedded = slices.Delete(embedded, 8-bits/8, 9-bits/8)
+		}
+		v4 := netip.AddrFrom4([4]byte(embedded))
+		if slices.Contains(metadata, v4) || slices.Contains(linkLocalMetadata, v4) {
+			return true
+		}
+	}
+	return false
+}
 
 // refusalReason explains why a client of another host must not reach an address. It is "" for an
 // address that such a client may reach.
@@ -88,7 +116,7 @@ func refusalReason(a netip.Addr) string {
 		return "link-local"
 	case a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return "not a unicast address"
-	case slices.Contains(metadata, a):
+	case slices.Contains(metadata, a), translatesToMetadata(a):
 		return "a metadata service"
 	case hostAddrs.has(a):
 		return "an address of this host"

@@ -23,13 +23,18 @@ func TestRefusalReason(t *testing.T) {
 		"169.254.169.254", "fe80::1%lo", "224.0.0.1", "ff02::1",
 		"255.255.255.255", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe",
 		"fd00:ec2::254", "100.100.100.200", "fd20:ce::254", "fd00:42::42", "168.63.129.16",
-		"64:ff9b::a83f:8110"} {
+		"64:ff9b::a83f:8110",
+		// 169.254.169.254 as in the table of RFC 6052 section 2.4, and others of its kind
+		"2001:db8:a9fe:a9fe::", "2001:db8:1a9:fea9:fe::", "2001:db8:122:a9fe:a9:fe00::",
+		"2001:db8:122:3a9:fe:a9fe::", "2001:db8:122:344:a9:fea9:fe00::",
+		"2001:db8:122:344::a9fe:a9fe", "2001:db8:122:344::a9fe:aa02",
+		"2001:db8:122:344::6464:64c8"} {
 		if refusalReason(netip.MustParseAddr(a)) == "" {
 			t.Errorf("%s can be reached", a)
 		}
 	}
 	for _, a := range []string{"192.0.2.1", "2001:db8::1", "10.1.2.3", "64:ff9b::c000:201",
-		"fd00::1"} {
+		"fd00::1", "2001:db8:122:344::a9fe:a9fd", "2001:db8:122:344:a9fe:a9fe::"} {
 		if why := refusalReason(netip.MustParseAddr(a)); why != "" {
 			t.Errorf("%s: %s", a, why)
 		}
