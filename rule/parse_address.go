@@ -80,7 +80,7 @@ func (p *parser) items(t token) []token {
 	return items
 }
 
-// prefixes reads one item of an address list: ADDR, ADDR/LEN, a.b.c.d:MASK or a.b.c.d/LEN{LIST}.
+// prefixes reads one item of an address list: ADDR, ADDR/LEN, a.b.c.d:MASK or a.b.c.d[/LEN]{LIST}.
 func (p *parser) prefixes(t token) ([]netip.Prefix, error) {
 	if t.text == "" {
 		return nil, p.fail(t, "", "empty item in an address list")
@@ -179,11 +179,14 @@ func (p *parser) masked(t token, at int) ([]netip.Prefix, error) {
 }
 
 // addrSet reads a.b.c.d/LEN{LIST}, whose brace is at index at: the addresses of the /LEN whose last
-// number is in the list. They come back as the fewest prefixes.
+// number is in the list. Without LEN it is 24, as in ipfw. They come back as the fewest prefixes.
 func (p *parser) addrSet(t token, at int) ([]netip.Prefix, error) {
 	base, err := p.prefix(t.sub(0, at))
 	if err != nil {
 		return nil, err
+	}
+	if base.Addr().Is4() && !strings.Contains(t.text[:at], "/") {
+		base = netip.PrefixFrom(base.Addr(), 24).Masked()
 	}
 	if !base.Addr().Is4() || base.Bits() < 24 {
 		return nil, p.fail(t.sub(0, at), "a.b.c.0/24{1,5-9}",
