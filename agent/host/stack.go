@@ -78,8 +78,12 @@ func (s *Stack) setLocked(why string, routing bool, policies []kernel.Policy) er
 	if err := s.Engine.SetStack(routing, policies); err != nil {
 		return err
 	}
-	if (why != "") != (s.why != "") {
-		s.Log.Info("packets between pods and other hosts go through the stack", "why", why)
+	switch {
+	case why != "" && s.why == "":
+		s.Log.Info("if there are pods, their packets from and to other hosts go through the stack",
+			"why", why)
+	case why == "" && s.why != "":
+		s.Log.Info("packets between pods and other hosts take the fast path again")
 	}
 	s.why = why
 	return nil
