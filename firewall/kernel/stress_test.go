@@ -291,6 +291,7 @@ func TestFloodOfNewFlows(t *testing.T) {
 // TestTableFillsUp inserts until the table refuses: not before 90 %, and never above the maximum
 // by more than 5 %.
 func TestTableFillsUp(t *testing.T) {
+	t.Parallel()
 	nstest.RequireRoot(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 30000
