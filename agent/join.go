@@ -58,6 +58,9 @@ func (n *Node) prepare(p *program.Program) error {
 			return err
 		}
 	}
+	if err := n.pods.Place(p.Tables); err != nil {
+		return err
+	}
 	if err := n.nat.CheckRules(p, n.config.Settings.Pods.Ranges); err != nil {
 		return err
 	}

@@ -16,7 +16,14 @@ type labelEngine interface {
 	SetTable(name string, entries []rule.TableEntry) error
 	AddTable(name string, e rule.TableEntry) error
 	DeleteTable(name string, p netip.Prefix) error
+	// CheckTable refuses a table that is not there yet and after which fewer than reserve others
+	// could come.
+	CheckTable(name string, reserve int) error
 }
+
+// ownLabels is how many tables of labels that no rule names stay free for pods of this host: labels
+// of other hosts must not keep its pods from starting.
+const ownLabels = 256
 
 // labels are the tables of labels, KEY=VALUE each: the addresses of all pods with that label.
 // They follow from the pods that came and have not gone, however often either is reported.
@@ -32,6 +39,8 @@ type labels struct {
 	recorded map[string][]rule.TableEntry
 	// guarded by mu; table -> addresses of pods of other hosts
 	others map[string]map[netip.Addr]struct{}
+	// guarded by mu; tables with others for which the engine has no place
+	unplaced map[string]bool
 	// guarded by mu; pods of this host that came and have not gone, by key
 	own map[string]pod.Pod
 	// guarded by mu; tables of labels that a pod lost and that the engine did not take it out of,
@@ -48,8 +57,8 @@ const maxEmptied = 64
 
 func newLabels(e labelEngine, changed func()) labels {
 	return labels{engine: e, tables: map[string]map[netip.Addr]map[string]bool{},
-		others: map[string]map[netip.Addr]struct{}{}, own: map[string]pod.Pod{},
-		strays: map[string][]string{}, changed: changed}
+		others: map[string]map[netip.Addr]struct{}{}, unplaced: map[string]bool{},
+		own: map[string]pod.Pod{}, strays: map[string][]string{}, changed: changed}
 }
 
 // record hands the engine the tables of the labels that recorded pods had.
@@ -204,6 +213,7 @@ func (l *labels) setLocked(table string) error {
 	if err := l.engine.SetTable(table, l.entriesLocked(table)); err != nil {
 		return fmt.Errorf("table %s: %w", table, err)
 	}
+	delete(l.unplaced, table)
 	return nil
 }
 

@@ -61,6 +61,8 @@ func (s *shelf) DeleteTable(name string, p netip.Prefix) error {
 	return nil
 }
 
+func (s *shelf) CheckTable(string, int) error { return nil }
+
 func (s *shelf) members(table string) string {
 	return fmt.Sprint(slices.SortedFunc(maps.Keys(s.tables[table]), netip.Prefix.Compare))
 }
@@ -189,14 +191,22 @@ func (b *webTable) others(add bool, addrs ...string) {
 	}
 }
 
-// fullShelf is a shelf that has no place for one table.
+// fullShelf is a shelf that has no place for one table. With keeps it has one for a pod's own label.
 type fullShelf struct {
 	*shelf
 	refused string
+	keeps   bool
+}
+
+func (s *fullShelf) CheckTable(name string, _ int) error {
+	if s.keeps && name == s.refused && s.tables[name] == nil {
+		return errShelf
+	}
+	return nil
 }
 
 func (s *fullShelf) SetTable(name string, entries []rule.TableEntry) error {
-	if name == s.refused {
+	if name == s.refused && !s.keeps {
 		return errShelf
 	}
 	return s.shelf.SetTable(name, entries)
@@ -212,7 +222,7 @@ func (s *fullShelf) AddTable(name string, e rule.TableEntry) error {
 // TestOnlyWhatFailsIsRepeated: a table that the engine does not take leaves its own changes to be
 // made again, and not those of others.
 func TestOnlyWhatFailsIsRepeated(t *testing.T) {
-	s := &fullShelf{&shelf{tables: map[string]map[netip.Prefix]bool{}}, "job=1"}
+	s := &fullShelf{&shelf{tables: map[string]map[netip.Prefix]bool{}}, "job=1", false}
 	l := newLabels(s, func() {})
 	address := netip.MustParseAddr("10.0.2.1")
 	refused := cluster.Label{Table: "job=1", Addr: address}
@@ -230,6 +240,60 @@ func TestOnlyWhatFailsIsRepeated(t *testing.T) {
 	}
 	if len(s.tables) != 3 {
 		t.Errorf("tables %v", s.tables)
+	}
+}
+
+// TestPlacesOfOwnLabels: a label of other hosts for which the engine has no place, but those that it
+// keeps for the host's own pods, comes with the first own pod that has it. Without one, its removal
+// needs no engine.
+func TestPlacesOfOwnLabels(t *testing.T) {
+	s := &fullShelf{&shelf{tables: map[string]map[netip.Prefix]bool{}}, "job=x", true}
+	l := newLabels(s, func() {})
+	if err := l.begin(); err != nil {
+		t.Fatal(err)
+	}
+	first := cluster.Label{Table: "job=x", Addr: netip.MustParseAddr("10.0.2.1")}
+	second := cluster.Label{Table: "job=x", Addr: netip.MustParseAddr("10.0.2.2")}
+	if err := l.setOthers(map[cluster.Label]bool{first: true,
+		second: true}); !errors.Is(err, errShelf) || s.calls > 0 {
+		t.Errorf("%v, %d calls", err, s.calls)
+	}
+	if err := l.setOthers(map[cluster.Label]bool{first: false}); !errors.Is(err, errShelf) {
+		t.Errorf("one is left: %v", err)
+	}
+	if err := l.attached(labelled("p", "10.88.0.2", "job")); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.members("job=x"); got != "[10.0.2.2/32 10.88.0.2/32]" {
+		t.Errorf("members with an own pod: %s", got)
+	}
+	if err := l.setOthers(map[cluster.Label]bool{first: true, second: false}); err != nil {
+		t.Error(err)
+	}
+	if got := s.members("job=x"); got != "[10.0.2.1/32 10.88.0.2/32]" {
+		t.Errorf("members afterwards: %s", got)
+	}
+	s.refused = "env=x"
+	other := cluster.Label{Table: "env=x", Addr: first.Addr}
+	if err := l.setOthers(map[cluster.Label]bool{other: true}); !errors.Is(err, errShelf) {
+		t.Error(err)
+	}
+	if err := l.place([]string{"job=x", "env=x"}); err != nil {
+		t.Error(err)
+	}
+	if got := s.members("env=x"); got != "[10.0.2.1/32]" {
+		t.Errorf("members before a rule that names it: %s", got)
+	}
+	s.refused, other.Table = "tier=x", "tier=x"
+	if err := l.setOthers(map[cluster.Label]bool{other: true}); !errors.Is(err, errShelf) {
+		t.Error(err)
+	}
+	calls := s.calls
+	if err := l.setOthers(map[cluster.Label]bool{other: false}); err != nil || s.calls > calls {
+		t.Errorf("removal of what the engine never had: %v, %d calls", err, s.calls-calls)
+	}
+	if len(l.unplaced) > 0 {
+		t.Errorf("without a place: %v", l.unplaced)
 	}
 }
 

@@ -47,6 +47,25 @@ func (l *labels) clear(tables []string) error {
 	return nil
 }
 
+// Place hands the engine those of the tables, which rules are about to name, for which it had no
+// place as long as none did.
+func (s *Service) Place(tables []string) error { return s.labels.place(tables) }
+
+func (l *labels) place(tables []string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range tables {
+		if !l.unplaced[name] {
+			continue
+		}
+		if err := l.engine.SetTable(name, l.entriesLocked(name)); err != nil {
+			return fmt.Errorf("table %s: %w", name, err)
+		}
+		delete(l.unplaced, name)
+	}
+	return nil
+}
+
 // setOthers changes single entries, unless that would be more than to hand the table over.
 func (l *labels) setOthers(changes map[cluster.Label]bool) error {
 	l.mu.Lock()
@@ -69,10 +88,22 @@ func (l *labels) setOthers(changes map[cluster.Label]bool) error {
 	return errors.Join(errs...)
 }
 
-// setOthersOfLocked changes entries of one table.
+// setOthersOfLocked changes entries of one table. If no rule names it and the engine has no place for
+// it, it comes with a rule that names it, or with a pod of this host that has the label.
 func (l *labels) setOthersOfLocked(table string, of []cluster.Label,
 	changes map[cluster.Label]bool) error {
-	whole := len(of) > len(l.others[table])+len(l.tables[table])
+	if err := l.engine.CheckTable(table, ownLabels); err != nil {
+		for _, c := range of {
+			_ = l.setOtherLocked(c, changes[c], false) // without the engine nothing can fail
+		}
+		if len(l.others[table]) == 0 {
+			delete(l.unplaced, table)
+			return nil
+		}
+		l.unplaced[table] = true
+		return err
+	}
+	whole := l.unplaced[table] || len(of) > len(l.others[table])+len(l.tables[table])
 	for _, c := range of {
 		err := l.setOtherLocked(c, changes[c], !whole)
 		whole = whole || err != nil
@@ -80,7 +111,11 @@ func (l *labels) setOthersOfLocked(table string, of []cluster.Label,
 	if !whole {
 		return nil
 	}
-	return l.engine.SetTable(table, l.entriesLocked(table))
+	if err := l.engine.SetTable(table, l.entriesLocked(table)); err != nil {
+		return err
+	}
+	delete(l.unplaced, table)
+	return nil
 }
 
 // setOtherLocked changes one entry, in the engine too if that is wanted.

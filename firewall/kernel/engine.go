@@ -76,6 +76,8 @@ type Engine struct {
 	defunct []*attachment
 	// guarded by mu; tables that may be empty since some were removed last
 	idle int
+	// guarded by mu; since then rules were replaced, which may have been the last to name some
+	unnamed bool
 	// guarded by mu; tables set before the first Load, nil after it
 	staged  map[string][]rule.TableEntry
 	noTCX   bool // guarded by mu; the kernel is older than tcx

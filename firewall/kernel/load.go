@@ -113,6 +113,7 @@ func (e *Engine) switchLocked(p *program.Program, t *nextTables) error {
 	if e.idle > 0 {
 		err = errors.Join(err, e.dropIdleLocked())
 	}
+	e.unnamed = true
 	if bad := e.purgeLocked(); bad != nil {
 		err = errors.Join(err, fmt.Errorf("the rules are in force, but states of old rules may "+
 			"still be there: %w", bad))

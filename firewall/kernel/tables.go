@@ -24,18 +24,32 @@ const maxIdle = 64
 // isLabel reports whether a table is that of a label, KEY=VALUE.
 func isLabel(table string) bool { return strings.Contains(table, "=") }
 
-// checkTableCountLocked refuses a table above the limit.
-func (e *Engine) checkTableCountLocked(name string) error {
-	if e.namedLocked(name) || e.countLocked(name) < maxTables {
+// CheckTable refuses a table that the engine would have to make, unless it could make as many more
+// of its kind after it as reserve says.
+func (e *Engine) CheckTable(name string, reserve int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.tables[name] != nil {
 		return nil
 	}
-	if err := e.dropIdleLocked(); err != nil {
-		return err
-	}
-	if e.countLocked(name) < maxTables {
+	return e.checkTableCountLocked(name, reserve)
+}
+
+// checkTableCountLocked refuses a table above the limit less a reserve.
+func (e *Engine) checkTableCountLocked(name string, reserve int) error {
+	limit := maxTables - reserve
+	if e.namedLocked(name) || e.countLocked(name) < limit {
 		return nil
 	}
-	return errManyTables{name}
+	if e.idle > 0 || e.unnamed { // else there is none: a refusal costs no look at all tables
+		if err := e.dropIdleLocked(); err != nil {
+			return err
+		}
+		if e.countLocked(name) < limit {
+			return nil
+		}
+	}
+	return errManyTables{name, limit}
 }
 
 // countLocked counts the tables of the kind of one, without those that rules name.
@@ -52,16 +66,19 @@ func (e *Engine) namedLocked(table string) bool {
 	return e.prog != nil && slices.Contains(e.prog.Tables, table)
 }
 
-// errManyTables refuses a table.
-type errManyTables struct{ name string }
+// errManyTables refuses a table: there are as many of its kind as the limit.
+type errManyTables struct {
+	name  string
+	limit int
+}
 
 func (e errManyTables) Error() string {
 	if isLabel(e.name) {
-		return fmt.Sprintf("label %s: the pods of this node have %d different labels already, "+
-			"the maximum", e.name, maxTables)
+		return fmt.Sprintf("label %s: pods have %d other labels already that no rule names, "+
+			"the maximum", e.name, e.limit)
 	}
-	return fmt.Sprintf("table %s: there are %d tables already, the maximum",
-		e.name, maxTables)
+	return fmt.Sprintf("table %s: there are %d tables already that no rule names, the maximum",
+		e.name, e.limit)
 }
 
 // Hint returns what to do about it.
@@ -90,7 +107,7 @@ func (e *Engine) idleLocked(name string) error {
 // dropIdleLocked removes the tables that have no members and that no rule names.
 func (e *Engine) dropIdleLocked() error {
 	var ids []uint32
-	e.idle = 0
+	e.idle, e.unnamed = 0, false
 	for name, m := range e.tables {
 		if e.namedLocked(name) {
 			continue

@@ -218,10 +218,18 @@ func TestTableNamesAreReleased(t *testing.T) {
 			t.Errorf("for %s %d names of tables are left", what, n)
 		}
 	}
+	const reserve = 100
 	for i := range maxTables {
-		if err := e.AddTable(fmt.Sprintf("id=%d", i), member); err != nil {
+		name := fmt.Sprintf("id=%d", i)
+		if err := e.CheckTable(name, reserve); (err != nil) != (i >= maxTables-reserve) {
+			t.Fatalf("table %d with %d to be left: %v", i, reserve, err)
+		}
+		if err := errors.Join(e.AddTable(name, member), e.CheckTable(name, reserve)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := e.CheckTable("kept", maxTables); err != nil {
+		t.Errorf("a table of the rules: %v", err)
 	}
 	err = e.AddTable("one=more", member)
 	var hint interface{ Hint() string }

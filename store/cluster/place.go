@@ -132,7 +132,7 @@ func (n *Node) Announce(p *Pod) (Pod, bool) {
 			break
 		}
 		if value := p.Labels[key]; n.MayLabel(key) && checkLabelKey(key) == nil &&
-			printable(value) {
+			isLabel(key, value) {
 			if a.Labels == nil {
 				a.Labels = map[string]string{}
 			}

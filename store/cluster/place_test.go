@@ -75,7 +75,8 @@ func TestPlacePods(t *testing.T) {
 // TestAnnounce: what others would refuse, and with it the other pods of the chunk, is not written.
 func TestAnnounce(t *testing.T) {
 	n := newAuthority().node(t, "b", "10.0.2.0/24")
-	long := strings.Repeat("x", maxPodText+1)
+	longest := strings.Repeat("x", maxLabel-len("k="))
+	long := longest + "x"
 	p, ok := n.Announce(&Pod{Name: "two words", Addrs: []netip.Addr{netip.MustParseAddr("10.0.2.1"),
 		netip.MustParseAddr("192.0.2.1")}, Labels: map[string]string{"app": "web", "role": "db"}})
 	if !ok || len(p.Addrs) != 1 || len(p.Labels) != 1 || p.Labels["app"] != "web" ||
@@ -84,12 +85,17 @@ func TestAnnounce(t *testing.T) {
 		t.Errorf("%+v, %v", p, ok)
 	}
 	n.Labels = []string{AnyLabel}
-	labels := map[string]string{"a=b": "c", "ok": "1", "blank": "a b", "long": long, long: "a",
-		"": "x"}
-	if p, _ := n.Announce(&Pod{Name: "p", Addrs: p.Addrs, Labels: labels}); len(p.Labels) != 1 ||
+	labels := map[string]string{"a=b": "c", "ok": "1", "blank": "a b", "l": long, long: "a",
+		"": "x", "k": longest}
+	if p, _ := n.Announce(&Pod{Name: "p", Addrs: p.Addrs, Labels: labels}); len(p.Labels) != 2 ||
 		p.check() != nil {
 		t.Errorf("%+v", p)
 	}
+	p.Labels["l"] = long // rules cannot write the name of its table
+	if p.check() == nil {
+		t.Error("a label of 64 bytes is accepted")
+	}
+	delete(p.Labels, "l")
 	if _, ok := n.Announce(&Pod{Name: "p",
 		Addrs: []netip.Addr{netip.MustParseAddr("10.0.3.1")}}); ok {
 		t.Error("a pod without an address of the host's is announced")
@@ -108,8 +114,8 @@ func TestPlaceLargePods(t *testing.T) {
 		p := Pod{Name: fmt.Sprint("p", i), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0,
 			byte(i)})}, Labels: map[string]string{}}
 		for l := range maxPodLabels {
-			p.Labels[strings.Repeat("<", maxPodText-2)+fmt.Sprintf("%02d", l)] =
-				strings.Repeat(">", maxPodText)
+			p.Labels[strings.Repeat("<", 30)+fmt.Sprintf("%02d", l)] =
+				strings.Repeat(">", maxLabel-33)
 		}
 		pods = append(pods, p)
 	}

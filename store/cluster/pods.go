@@ -16,7 +16,8 @@ const ChunkPods = 32
 const (
 	maxPodAddrs  = 8
 	maxPodLabels = 64
-	maxPodText   = 253 // of a name, a key or a value of a label
+	maxPodText   = 253 // bytes of a name
+	maxLabel     = 63  // bytes of KEY=VALUE: the longest name of a table that rules can write
 )
 
 // Pods is the document below PodsTree: some pods of a host.
@@ -62,9 +63,8 @@ func (p *Pod) check() error {
 		if err := checkLabelKey(key); err != nil {
 			return err
 		}
-		if !printable(value) {
-			return fmt.Errorf("the value of label %s is not text of at most %d bytes", key,
-				maxPodText)
+		if !isLabel(key, value) {
+			return fmt.Errorf("label %s=%s is not text of at most %d bytes", key, value, maxLabel)
 		}
 	}
 	return ascending("addresses", p.Addrs, netip.Addr.Compare)
@@ -76,6 +76,11 @@ func checkLabelKey(key string) error {
 		return fmt.Errorf("%q is not the key of a label", key)
 	}
 	return nil
+}
+
+// isLabel reports whether a label with a checked key can be the name of a table.
+func isLabel(key, value string) bool {
+	return len(key)+len("=")+len(value) <= maxLabel && printable(value)
 }
 
 // printable reports whether a text fits and has visible characters of ASCII only.
