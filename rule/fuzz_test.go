@@ -8,7 +8,7 @@ import (
 )
 
 // FuzzParse feeds any text: what loads must print, load again as the same, and compile; what does
-// not must be told with places that lie in the text.
+// not must give errors with places that lie in the text.
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{"testdata/good/*.rules", "../examples/*.rules"} {
 		files, err := filepath.Glob(pattern)

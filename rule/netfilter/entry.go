@@ -10,7 +10,7 @@ import (
 // now come to it.
 func (b *base) rule(e *entry, now kinds, end label) kinds {
 	k := now & e.kinds
-	if e.prob != 0 && (b.states || e.kinds != anyKind) {
+	if e.prob != 0 && (b.states || e.kinds != anyKind || e.verdict == goTo) {
 		next := b.label()
 		b.add(rule.Rule{Prob: 1 - e.prob, Action: rule.Action{Op: op.ActionSkipTo}}).to = next
 		defer b.place(next)
@@ -58,10 +58,10 @@ func (b *base) some(e *entry, now, k kinds, end label) bool {
 func (b *base) entangled(e *entry, now, k kinds, decides bool) string {
 	const asks = "it asks for packets of known flows, and a rule cannot do that without letting " +
 		"them pass"
-	const apart = "known flows are not told apart before it: no rule in front of it or behind it " +
+	const apart = "known flows are not separated before it: no rule in front of it or behind it " +
 		"accepts them all"
 	const midstream = "it is about TCP segments in mid-stream of unknown flows, and known flows " +
-		"are not told apart before it"
+		"are not separated before it"
 	if !decides && k&known != 0 {
 		return asks
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/rule/op"
 )
@@ -38,8 +40,8 @@ func Import(sources []Source, o Options) (*Result, error) {
 		return nil, err
 	}
 	for _, name := range slices.Sorted(keys(set.unknown)) {
-		set.note(set.unknown[name], "table %s is empty: the members of the set were not part of "+
-			"what was read; give the output of `ipset save` too", name)
+		set.unfilled(set.unknown[name], "table %s is empty: the members of the set were not part "+
+			"of what was read; give the output of `ipset save` too", name)
 	}
 	set.families()
 	text := w.text(set.remarks)
@@ -83,6 +85,10 @@ func (s *ruleset) check() {
 
 // writable returns why the rule language has no words for the conditions.
 func (e *entry) writable() error {
+	if is := only(e.clauses); is != 0 && !slices.Contains(havePorts, is) &&
+		slices.ContainsFunc(e.clauses, asksPort) {
+		return errors.New("rules know the ports of TCP, UDP, UDP-Lite and SCTP alone")
+	}
 	r := rule.Rule{Action: rule.Action{Op: op.ActionCount}}
 	for _, c := range e.clauses {
 		put(&r, c)
@@ -92,6 +98,16 @@ func (e *entry) writable() error {
 		return errors.New(e.Msg)
 	}
 	return err
+}
+
+// havePorts are the protocols whose ports rules know.
+var havePorts = []packet.Proto{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite,
+	packet.ProtoSCTP}
+
+func asksPort(c rule.Clause) bool {
+	return slices.ContainsFunc(c, func(t rule.Test) bool {
+		return t.Op == op.CondSrcPort || t.Op == op.CondDstPort
+	})
 }
 
 // keys is maps.Keys for the map of unknown sets.
@@ -177,7 +193,7 @@ func recognise(src Source) string {
 // loops refuses chains that jump in a circle, as the kernel does.
 func (s *ruleset) loops() error {
 	const inside, done = 1, 2
-	state := map[string]int{}
+	state, depth := map[string]int{}, map[string]int{}
 	var visit func(c *chain) error
 	visit = func(c *chain) error {
 		if state[c.key] == inside {
@@ -192,7 +208,12 @@ func (s *ruleset) loops() error {
 				if err := visit(to); err != nil {
 					return err
 				}
+				depth[c.key] = max(depth[c.key], depth[to.key]+1)
 			}
+		}
+		if depth[c.key] > program.MaxCalls {
+			return fmt.Errorf("from the chain %s chains jump to others %d times deep; rules can "+
+				"call %d times deep", c.name, depth[c.key], program.MaxCalls)
 		}
 		state[c.key] = done
 		return nil

@@ -66,6 +66,13 @@ func readIPSet(s *ruleset, at Place, l string) error {
 			s.remarks = append(s.remarks, Remark{Place: at, Text: l, Left: true,
 				Effect: EffectUnknown, Why: "a set of the type " + kind + " is not a table"})
 		}
+		if i := slices.Index(words, "netmask"); i > 0 && i+1 < len(words) {
+			s.netmask[name], _ = strconv.Atoi(words[i+1])
+		}
+		if slices.Contains(words, "bitmask") {
+			s.remarks = append(s.remarks, Remark{Place: at, Text: l, Left: true,
+				Effect: EffectUnknown, Why: "a table has no mask for what is looked up"})
+		}
 		if s.tables[name] == nil {
 			s.tables[name] = rule.Table{}
 		}
@@ -100,6 +107,9 @@ func readIPSet(s *ruleset, at Place, l string) error {
 		prefixes = []netip.Prefix{p}
 	}
 	for _, p := range prefixes {
+		if bits := s.netmask[name]; bits > 0 && bits < p.Bits() { // of what is looked up, too
+			p = netip.PrefixFrom(p.Addr(), bits).Masked()
+		}
 		s.member(name, p, left)
 	}
 	return nil

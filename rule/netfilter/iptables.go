@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"fmt"
+	"path"
 	"strings"
 )
 
@@ -63,8 +64,10 @@ func (r *iptablesReader) read(src Source) error {
 
 // guessFamily returns the family of a table without a header, whose lines begin at 0.
 func guessFamily(name string, lines []string) int {
-	if strings.Contains(name, "6") {
-		return ipv6
+	for _, word := range []string{"v6", "ip6", "rules6"} { // as in rules.v6 and ip6tables.save
+		if strings.Contains(path.Base(name), word) {
+			return ipv6
+		}
 	}
 	for _, l := range lines {
 		if l = strings.TrimSpace(l); l == "COMMIT" {

@@ -122,6 +122,9 @@ func flagBits(list string) (bits uint32, ok bool) {
 
 func (p *ruleParser) icmp(is packet.Proto, text string, names map[string]string) {
 	if text == "any" || text == "255" && is == packet.ProtoICMP {
+		if p.not {
+			p.entry.clauses = append(p.entry.clauses, rule.Clause{noPacket})
+		}
 		return
 	}
 	if n, ok := names[text]; ok {
@@ -230,7 +233,9 @@ func (p *ruleParser) probability(text string) {
 	if p.not {
 		f = 1 - f
 	}
-	if f < 1 {
+	if f == 0 {
+		p.entry.clauses = append(p.entry.clauses, rule.Clause{noPacket})
+	} else if f < 1 {
 		p.entry.prob = f
 	}
 }

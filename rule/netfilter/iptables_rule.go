@@ -151,8 +151,8 @@ func (p *ruleParser) jump(target string) {
 		"IDLETIMER", "SYNPROXY", "NFQUEUE", "QUEUE", "HMARK", "TCPOPTSTRIP":
 		p.words = nil
 		p.fail("%s", targetProblem(target))
-		e.other = slices.Contains([]string{"NFQUEUE", "QUEUE", "NOTRACK", "CT", "SYNPROXY", "TEE"},
-			target)
+		e.other = slices.Contains([]string{"NFQUEUE", "QUEUE", "NOTRACK", "CT", "SYNPROXY", "TEE",
+			"SET"}, target)
 		e.quiet = target == "CHECKSUM" || target == "TCPMSS" || target == "AUDIT" ||
 			target == "TRACE"
 	default:

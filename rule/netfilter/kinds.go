@@ -47,6 +47,9 @@ func icmpTypes(p packet.Proto, r []rule.Range) rule.Test {
 	return rule.Test{Op: op.CondICMP6Type, Ranges: r}
 }
 
+// noPacket is true for no packet.
+var noPacket = rule.Test{Op: op.CondTrue, Not: true}
+
 func not(t rule.Test) rule.Test {
 	t.Not = !t.Not
 	return t
@@ -116,14 +119,16 @@ func mayBe(clauses []rule.Clause, p packet.Proto, families int) bool {
 
 // foreign reports whether the clauses are about packets of another family.
 func foreign(clauses []rule.Clause, families int) bool {
-	switch only(clauses) {
-	case packet.ProtoICMP:
-		return families&ipv4 == 0
-	case packet.ProtoICMPv6:
-		return families&ipv6 == 0
-	}
 	for _, c := range clauses {
-		if len(c) == 1 && c[0].Op == op.CondVersion && !c[0].Not {
+		if len(c) != 1 || c[0].Not {
+			continue
+		}
+		switch c[0].Op { // a protocol number of its own can stand in a packet of either family
+		case op.CondICMPType:
+			return families&ipv4 == 0
+		case op.CondICMP6Type:
+			return families&ipv6 == 0
+		case op.CondVersion:
 			return families == ipv4 && c[0].A == 6 || families == ipv6 && c[0].A == 4
 		}
 	}

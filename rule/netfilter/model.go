@@ -115,6 +115,7 @@ type ruleset struct {
 	ends    map[string]map[netip.Prefix]uint64 // seconds that members have left, by table
 	names   map[string]string                  // of tables, by the names of the sets
 	unknown map[string]Place                   // sets that rules ask and no source has
+	netmask map[string]int                     // of ipsets that have one, by table
 	seen    int                                // families that the source is complete for
 	remarks []Remark
 }
@@ -122,7 +123,7 @@ type ruleset struct {
 func newRuleset(form string) *ruleset {
 	return &ruleset{form: form, byKey: map[string]*chain{}, tables: map[string]rule.Table{},
 		ends: map[string]map[netip.Prefix]uint64{}, names: map[string]string{},
-		unknown: map[string]Place{}}
+		unknown: map[string]Place{}, netmask: map[string]int{}}
 }
 
 // member adds a member of a table; left is how many seconds it has left, 0 for one that stays.

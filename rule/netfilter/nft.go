@@ -135,12 +135,21 @@ func (r *nftReader) rule(n *nftRule) {
 	p := &nftParser{reader: r, rule: n, families: families, all: []*entry{{place: at,
 		text: nftText(n), kinds: anyKind, comment: n.Comment}}}
 	p.parse()
+	for _, e := range p.all { // a statement that changes nothing may stand before a verdict
+		e.quiet = e.quiet && e.verdict == proceed
+	}
 	if p.translates != "" && (r.nat[c] || c.hook == hookNone) {
 		r.set.leave(&entry{place: at, text: p.all[0].text, problem: p.translates,
 			other: true})
 		return
 	}
-	if r.nat[c] {
+	if r.nat[c] { // what it accepts is not translated, and goes to the other chains as all does
+		for _, e := range p.all {
+			if e.verdict == drop || e.verdict == reject || e.verdict == jump || e.verdict == goTo {
+				e.problem = "a chain of type nat is not carried over"
+				r.set.leave(e)
+			}
+		}
 		return
 	}
 	c.rules = append(c.rules, p.all...)
@@ -190,7 +199,7 @@ func (r *nftReader) table(s *nftSet) (string, error) {
 		}
 	}
 	if len(t) == 0 || slices.Contains(s.Flags, "dynamic") {
-		r.set.note(Place{File: r.source},
+		r.set.unfilled(Place{File: r.source},
 			"table %s: nothing fills it but `weir fw table`; the set "+
 				"%s of nft is filled by rules or another program", name, s.Name)
 	}

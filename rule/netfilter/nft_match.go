@@ -131,7 +131,7 @@ func (p *nftParser) fib(fib map[string]any, operator string, right any) (t nftTe
 		in, me, table = op.CondSrcIn, op.CondSrcMe, op.CondSrcTable
 	}
 	switch {
-	case result == "type":
+	case result == "type" && !strings.Contains(flags, "iif") && !strings.Contains(flags, "oif"):
 		for _, v := range list {
 			tests, ok := typeTests(v.lo, p.families, in, me, table)
 			if !ok {

@@ -1,7 +1,9 @@
 package netfilter
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
@@ -12,6 +14,9 @@ import (
 var fieldProtocols = map[string]packet.Proto{"tcp": packet.ProtoTCP, "udp": packet.ProtoUDP,
 	"udplite": packet.ProtoUDPLite, "sctp": packet.ProtoSCTP, "icmp": packet.ProtoICMP,
 	"icmpv6": packet.ProtoICMPv6}
+
+// extensions are the extension headers of IPv6 that Weir and nft's `meta l4proto` skip.
+var extensions = []packet.Proto{0, 43, 44, packet.ProtoAH, 60}
 
 // payload reads a match of a field of a header.
 func (p *nftParser) payload(protocol, field, operator string, list []nftValue,
@@ -98,6 +103,11 @@ func (p *nftParser) network(t nftTests, field, operator string, list []nftValue,
 			n, ok := protocolNumber(v.lo)
 			if !ok {
 				return t, fmt.Errorf("unknown protocol %s", v.lo)
+			}
+			// nft compares the field of the first header, rules what follows the extensions.
+			if field == "nexthdr" && (operator == "!=" || slices.Contains(extensions, n)) {
+				return t, errors.New("rules match the protocol behind extension headers, not the " +
+					"next header: meta l4proto")
 			}
 			t.tests = append(t.tests, proto(n))
 		}

@@ -149,7 +149,7 @@ func (p *nftParser) statement(word string, arg any) {
 			p.fail("%s", why)
 			each(func(e *entry) {
 				e.other = slices.Contains([]string{"queue", "notrack", "tproxy", "synproxy", "fwd",
-					"xt", "dup"}, word)
+					"xt", "dup", "set", "map", "meter"}, word)
 			})
 			if word == "flow" || word == "ct timeout" {
 				each(func(e *entry) { e.quiet = true })
@@ -219,8 +219,12 @@ func (p *nftParser) verdictMap(m map[string]any) {
 			sub.statement(word, arg)
 		}
 		for _, one := range sub.all {
-			// of one verdict are those of conntrack states, which are one rule
-			if at := slices.Index(verdicts, text); at >= 0 && one.kinds != anyKind {
+			// of one verdict are those of conntrack states alone, which are one rule
+			key := ""
+			if one.kinds != anyKind && len(one.clauses) == 0 {
+				key = text
+			}
+			if at := slices.Index(verdicts, key); at >= 0 && key != "" {
 				before := alternatives[at]
 				alternatives[at] = func(e *entry) {
 					kept := e.kinds
@@ -229,7 +233,7 @@ func (p *nftParser) verdictMap(m map[string]any) {
 				}
 				continue
 			}
-			verdicts = append(verdicts, text)
+			verdicts = append(verdicts, key)
 			alternatives = append(alternatives, func(e *entry) { e.take(one) })
 		}
 	}

@@ -73,6 +73,12 @@ func TestOperatorsLeftOut(t *testing.T) {
 			"right": false`,
 		`"op": "==", "left": {"fib": {"result": "oif", "flags": ["saddr", "iif"]}},
 			"right": "eth0"`,
+		`"op": "!=", "left": {"fib": {"result": "type", "flags": ["daddr", "iif"]}},
+			"right": {"set": ["local", "broadcast", "multicast"]}`,
+		`"op": "!=", "left": {"payload": {"protocol": "ip6", "field": "nexthdr"}},
+			"right": {"set": ["tcp", "udp", "ipv6-icmp"]}`,
+		`"op": "==", "left": {"payload": {"protocol": "ip6", "field": "nexthdr"}},
+			"right": "ipv6-route"`,
 		`"op": ">", "left": {"concat": [{"meta": {"key": "l4proto"}}]},
 			"right": {"set": [{"concat": ["tcp"]}]}`,
 	} {

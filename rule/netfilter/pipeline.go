@@ -177,8 +177,8 @@ func local(families int) rule.Clause {
 	c := rule.Clause{{Op: op.CondDstMe}}
 	var groups []netip.Prefix
 	if families&ipv4 != 0 {
-		groups = append(groups, netip.MustParsePrefix("224.0.0.0/4"),
-			netip.MustParsePrefix("255.255.255.255/32"))
+		groups = append(groups, netip.MustParsePrefix("127.0.0.0/8"),
+			netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"))
 	}
 	if families&ipv6 != 0 {
 		groups = append(groups, netip.MustParsePrefix("ff00::/8"))

@@ -94,6 +94,13 @@ func (s *ruleset) leave(e *entry) {
 	}
 }
 
+// unfilled records that a table does not have the members of its set: what rules that ask it do is
+// not what they did.
+func (s *ruleset) unfilled(at Place, format string, args ...any) {
+	s.remarks = append(s.remarks, Remark{Place: at, Left: true, Effect: EffectUnknown,
+		Why: fmt.Sprintf(format, args...)})
+}
+
 // note records what is not about a rule that was left out.
 func (s *ruleset) note(at Place, format string, args ...any) {
 	s.remarks = append(s.remarks, Remark{Place: at, Effect: EffectNone,

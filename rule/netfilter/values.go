@@ -151,7 +151,12 @@ func typeTests(kind string, families int, in, me, table op.Cond) (tests []rule.T
 	}
 	switch kind {
 	case "local":
-		return []rule.Test{{Op: me}}, true
+		tests = []rule.Test{{Op: me}}
+		if families&ipv4 != 0 { // all of it is, not only the address that the loopback has
+			tests = append(tests, rule.Test{Op: in,
+				Prefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+		}
+		return tests, true
 	case "multicast":
 		return []rule.Test{groups}, true
 	case "broadcast":
