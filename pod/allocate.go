@@ -111,6 +111,12 @@ func (m *Manager) conflictLocked(key string, spec Spec) error {
 			return fmt.Errorf("pod name %s is taken by container %s; choose another name",
 				spec.Name, o.Container)
 		}
+		if o.Container != spec.Container &&
+			(o.Name == spec.Container || o.Container == spec.Name) {
+			return fmt.Errorf("pod %s of container %s: pod %s of container %s exists, and a name "+
+				"must not be the id of another container; choose another name", spec.Name,
+				spec.Container, o.Name, o.Container)
+		}
 		for _, p := range spec.Publish {
 			for _, q := range o.Publish {
 				if p.Proto == q.Proto && p.HostPort == q.HostPort && hostsOverlap(p.Host, q.Host) {

@@ -301,6 +301,35 @@ func TestLivingPodKeepsItsName(t *testing.T) {
 	}
 }
 
+// TestNamesAndContainers: a name that is the id of another container is refused, and so is the
+// reverse: a command about one must not change the other. Of pods that were attached so before, the
+// container comes first.
+func TestNamesAndContainers(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	b.attach("one", Spec{Name: "db"})
+	for container, name := range map[string]string{"db": "web", "two": "one"} {
+		_, _, err := b.try(Spec{Container: container, Name: name, Netns: b.lab.Node("n").Path()})
+		if err == nil || !strings.Contains(err.Error(), "the id of another container") {
+			t.Errorf("container %s with the name %s: %v", container, name, err)
+		}
+	}
+	b.attach("three", Spec{Name: "cache"})
+	later, err := b.m.Find("cache", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.m.mu.Lock()
+	b.m.pods[later.Key].Container = "db"
+	b.m.mu.Unlock()
+	if p, err := b.m.Find("db", ""); err != nil || p.Name != "cache" {
+		t.Errorf("db is %+v, %v", p, err)
+	}
+	b.m.mu.Lock()
+	b.m.pods[later.Key].Container = "three"
+	b.m.mu.Unlock()
+}
+
 // TestTooManyLabels: labels are bounded, and a pod with more is refused alone.
 func TestTooManyLabels(t *testing.T) {
 	b := newFixture(t)

@@ -162,15 +162,18 @@ func (m *Manager) Close() {
 // Wait waits until the work of DetachAsync is done.
 func (m *Manager) Wait() { m.detaching.Wait() }
 
-// Find returns a pod by container and interface, or by container alone, or by name: of several the
-// oldest.
+// Find returns a pod by container and interface, or by container alone, or by name: of several one
+// of that container before one of that name, and then the oldest.
 func (m *Manager) Find(name, ifName string) (Pod, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var found *Pod
 	for _, p := range m.pods {
-		if p.Ready && (p.Container == name || p.Name == name) &&
-			(ifName == "" || p.IfName == ifName) && (found == nil || byAge(p, found) < 0) {
+		if !p.Ready || p.Container != name && p.Name != name || ifName != "" && p.IfName != ifName {
+			continue
+		}
+		is, was := p.Container == name, found != nil && found.Container == name
+		if found == nil || is && !was || is == was && byAge(p, found) < 0 {
 			found = p
 		}
 	}
