@@ -34,6 +34,7 @@ type fixture struct {
 
 	mu     sync.Mutex
 	events []Event
+	known  map[dns.Type]chan struct{} // closed with the first answer of the type
 }
 
 func newFixture(t *testing.T, hosts string) *fixture {
@@ -57,6 +58,10 @@ func newFixture(t *testing.T, hosts string) *fixture {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.events = append(f.events, e)
+		if c := f.known[e.Types]; e.Kind == EventAnswered && c != nil {
+			close(c)
+			delete(f.known, e.Types)
+		}
 	}
 	f.setHost(true, true)
 	return f
@@ -74,6 +79,45 @@ func (f *fixture) setHost(v4, v6 bool) *hostView {
 	}
 	f.History.views = viewCache{view: v}
 	return v
+}
+
+// answered returns a channel that is closed with the first answer of a type from now on.
+func (f *fixture) answered(t dns.Type) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := make(chan struct{})
+	f.known = map[dns.Type]chan struct{}{t: c}
+	return c
+}
+
+// begins checks how the dial since reset begins its attempts: with one to the address, as long
+// after the first answer as wait says, and others behind it after the Connection Attempt Delay at
+// the soonest. So much holds on a machine that stalls, too; package race has tests of each time on
+// a clock of its own.
+func (f *fixture) begins(name string, with string, wait time.Duration) {
+	f.t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var attempts []Event
+	answer := time.Duration(-1)
+	for _, e := range f.events {
+		switch {
+		case e.Kind == EventConnecting:
+			attempts = append(attempts, e)
+		case e.Kind == EventAnswered && answer < 0:
+			answer = e.At
+		}
+	}
+	if len(attempts) == 0 || answer < 0 || attempts[0].Addr.Addr().String() != with ||
+		attempts[0].At-answer < wait {
+		f.t.Errorf("%s: want an attempt to %s after %v: %+v", name, with, wait, f.events)
+		return
+	}
+	for i, e := range attempts[1:] {
+		if e.At-attempts[i].At < race.AttemptDelay {
+			f.t.Errorf("%s: attempt %d begins after %v", name, i+1, e.At-attempts[i].At)
+		}
+	}
 }
 
 func (f *fixture) count(kind EventKind) (n int) {
@@ -99,36 +143,45 @@ func (f *fixture) reset() {
 // listen accepts connections on all addresses at one port, and echoes.
 func listen(t *testing.T, addrs ...string) (port uint16) {
 	t.Helper()
+	for _, l := range listeners(t, addrs...) {
+		port = l.Addr().(*net.TCPAddr).AddrPort().Port()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() { io.Copy(c, c); c.Close() }()
+			}
+		}()
+	}
+	return port
+}
+
+// listeners returns a listener on each address, all at one port, which the kernel chooses.
+func listeners(t *testing.T, addrs ...string) (all []net.Listener) {
+	t.Helper()
 	for try := 0; ; try++ {
-		var all []net.Listener
+		port, all := "0", all
 		var err error
 		for _, a := range addrs {
 			var l net.Listener
-			if l, err = net.Listen("tcp", net.JoinHostPort(a, fmt.Sprint(port))); err != nil {
+			if l, err = net.Listen("tcp", net.JoinHostPort(a, port)); err != nil {
 				break
 			}
-			port = l.Addr().(*net.TCPAddr).AddrPort().Port()
+			_, port, _ = net.SplitHostPort(l.Addr().String())
 			all = append(all, l)
 		}
 		if err == nil {
 			for _, l := range all {
 				t.Cleanup(func() { l.Close() })
-				go func() {
-					for {
-						c, err := l.Accept()
-						if err != nil {
-							return
-						}
-						go func() { io.Copy(c, c); c.Close() }()
-					}
-				}()
 			}
-			return port
+			return all
 		}
 		for _, l := range all {
 			l.Close()
 		}
-		if port = 0; try == 20 {
+		if try == 20 { // another program has the port on one of them
 			t.Fatal(err)
 		}
 	}
