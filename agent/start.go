@@ -24,11 +24,12 @@ func (n *Node) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n.cluster != nil {
-		n.cluster.FillFirst(firstTables(first.NamedTables()))
-	}
-	if err := n.pods.NameRecorded(); err != nil {
+	own, err := n.pods.NameRecorded()
+	if err != nil {
 		return err
+	}
+	if n.cluster != nil {
+		n.cluster.FillFirst(firstTables(first.NamedTables(), own))
 	}
 	if err := n.services.Load(); err != nil {
 		n.log.Error("the services cannot be read", "err", err) // Begin notes a problem
@@ -81,15 +82,15 @@ const (
 	longestTable = 63
 )
 
-// firstTables returns which tables of the cluster come with the first rules. The engine takes the
-// others later, each by itself, or refuses it.
-func firstTables(named map[string]bool) (pick func(table string) bool) {
+// firstTables returns which tables of the cluster come with the first rules, beside so many of the
+// labels of own pods. The engine takes the others later, each by itself, or has no place for them.
+func firstTables(named map[string]bool, own int) (pick func(table string) bool) {
 	others := map[string]bool{}
 	return func(table string) bool {
 		if named[table] || others[table] {
 			return true
 		}
-		if len(others) == mostFirst || len(table) > longestTable {
+		if len(others) >= mostFirst-own || len(table) > longestTable {
 			return false
 		}
 		others[table] = true

@@ -41,10 +41,10 @@ func (e *Pair) Migrated() int { return e.kernel.Migrated() }
 // LabelsLeft returns the tables of labels of an earlier engine that hold an address.
 func (e *Pair) LabelsLeft(a netip.Addr) ([]string, error) { return e.kernel.LabelsLeft(a) }
 
-// CheckTable refuses a table that is not there yet and after which fewer than reserve others could
-// come.
-func (e *Pair) CheckTable(name string, reserve int) error {
-	return e.kernel.CheckTable(name, reserve)
+// LabelsWithoutPlace returns those of the tables of labels that have no place, if as many labels as
+// reserve are to have one after them.
+func (e *Pair) LabelsWithoutPlace(labels []string, reserve int) ([]string, error) {
+	return e.kernel.LabelsWithoutPlace(labels, reserve)
 }
 
 // Adopt makes states of connections that are open already; package peers does so for the tunnel.

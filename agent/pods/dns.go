@@ -86,7 +86,7 @@ const resolvConf = "/etc/resolv.conf"
 type resolvers struct {
 	file string
 
-	mu      sync.Mutex
+	mu      sync.Mutex       // its place in the lock order: agent/doc.go
 	checked time.Time        // guarded by mu
 	changed time.Time        // guarded by mu; of the file
 	servers []netip.AddrPort // guarded by mu

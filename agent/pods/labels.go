@@ -16,9 +16,9 @@ type labelEngine interface {
 	SetTable(name string, entries []rule.TableEntry) error
 	AddTable(name string, e rule.TableEntry) error
 	DeleteTable(name string, p netip.Prefix) error
-	// CheckTable refuses a table that is not there yet and after which fewer than reserve others
-	// could come.
-	CheckTable(name string, reserve int) error
+	// LabelsWithoutPlace returns those of the tables that have no place, if as many others as
+	// reserve are to have one after them.
+	LabelsWithoutPlace(tables []string, reserve int) ([]string, error)
 }
 
 // ownLabels is how many tables of labels that no rule names stay free for pods of this host: labels

@@ -61,7 +61,7 @@ func (s *shelf) DeleteTable(name string, p netip.Prefix) error {
 	return nil
 }
 
-func (s *shelf) CheckTable(string, int) error { return nil }
+func (s *shelf) LabelsWithoutPlace([]string, int) ([]string, error) { return nil, nil }
 
 func (s *shelf) members(table string) string {
 	return fmt.Sprint(slices.SortedFunc(maps.Keys(s.tables[table]), netip.Prefix.Compare))
@@ -191,18 +191,18 @@ func (b *webTable) others(add bool, addrs ...string) {
 	}
 }
 
-// fullShelf is a shelf that has no place for one table. With keeps it has one for a pod's own label.
+// fullShelf is a shelf that has no place for one table; with keeps it has one for own pods.
 type fullShelf struct {
 	*shelf
 	refused string
 	keeps   bool
 }
 
-func (s *fullShelf) CheckTable(name string, _ int) error {
-	if s.keeps && name == s.refused && s.tables[name] == nil {
-		return errShelf
+func (s *fullShelf) LabelsWithoutPlace(tables []string, _ int) ([]string, error) {
+	if s.keeps && s.tables[s.refused] == nil && slices.Contains(tables, s.refused) {
+		return []string{s.refused}, nil
 	}
-	return nil
+	return nil, nil
 }
 
 func (s *fullShelf) SetTable(name string, entries []rule.TableEntry) error {
@@ -243,57 +243,59 @@ func TestOnlyWhatFailsIsRepeated(t *testing.T) {
 	}
 }
 
-// TestPlacesOfOwnLabels: a label of other hosts for which the engine has no place, but those that it
-// keeps for the host's own pods, comes with the first own pod that has it. Without one, its removal
-// needs no engine.
+// TestPlacesOfOwnLabels: a label of other hosts for which the engine has no place but those that
+// it keeps for the host's own pods comes with the first own pod that has it, or with a rule.
 func TestPlacesOfOwnLabels(t *testing.T) {
 	s := &fullShelf{&shelf{tables: map[string]map[netip.Prefix]bool{}}, "job=x", true}
 	l := newLabels(s, func() {})
+	others := func(table string, changes map[string]bool) {
+		t.Helper()
+		all := map[cluster.Label]bool{}
+		for a, is := range changes {
+			all[cluster.Label{Table: table, Addr: netip.MustParseAddr(a)}] = is
+		}
+		if err := l.setOthers(all); err != nil || len(all) > 0 {
+			t.Errorf("%v; left to do: %v", err, all)
+		}
+	}
+	expect := func(when, table, want string) {
+		t.Helper()
+		if got := s.members(table); got != want {
+			t.Errorf("%s: members %s, want %s", when, got, want)
+		}
+	}
 	if err := l.begin(); err != nil {
 		t.Fatal(err)
 	}
-	first := cluster.Label{Table: "job=x", Addr: netip.MustParseAddr("10.0.2.1")}
-	second := cluster.Label{Table: "job=x", Addr: netip.MustParseAddr("10.0.2.2")}
-	if err := l.setOthers(map[cluster.Label]bool{first: true,
-		second: true}); !errors.Is(err, errShelf) || s.calls > 0 {
-		t.Errorf("%v, %d calls", err, s.calls)
-	}
-	if err := l.setOthers(map[cluster.Label]bool{first: false}); !errors.Is(err, errShelf) {
-		t.Errorf("one is left: %v", err)
+	others("job=x", map[string]bool{"10.0.2.1": true, "10.0.2.2": true})
+	others("job=x", map[string]bool{"10.0.2.1": false})
+	if s.calls > 0 || !l.has("job=x", netip.MustParseAddr("10.0.2.2")) {
+		t.Errorf("%d calls", s.calls)
 	}
 	if err := l.attached(labelled("p", "10.88.0.2", "job")); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.members("job=x"); got != "[10.0.2.2/32 10.88.0.2/32]" {
-		t.Errorf("members with an own pod: %s", got)
-	}
-	if err := l.setOthers(map[cluster.Label]bool{first: true, second: false}); err != nil {
-		t.Error(err)
-	}
-	if got := s.members("job=x"); got != "[10.0.2.1/32 10.88.0.2/32]" {
-		t.Errorf("members afterwards: %s", got)
-	}
+	expect("with an own pod", "job=x", "[10.0.2.2/32 10.88.0.2/32]")
+	others("job=x", map[string]bool{"10.0.2.1": true, "10.0.2.2": false})
+	expect("afterwards", "job=x", "[10.0.2.1/32 10.88.0.2/32]")
 	s.refused = "env=x"
-	other := cluster.Label{Table: "env=x", Addr: first.Addr}
-	if err := l.setOthers(map[cluster.Label]bool{other: true}); !errors.Is(err, errShelf) {
-		t.Error(err)
-	}
+	others("env=x", map[string]bool{"10.0.2.1": true})
 	if err := l.place([]string{"job=x", "env=x"}); err != nil {
 		t.Error(err)
 	}
-	if got := s.members("env=x"); got != "[10.0.2.1/32]" {
-		t.Errorf("members before a rule that names it: %s", got)
-	}
-	s.refused, other.Table = "tier=x", "tier=x"
-	if err := l.setOthers(map[cluster.Label]bool{other: true}); !errors.Is(err, errShelf) {
-		t.Error(err)
-	}
+	expect("before a rule that names it", "env=x", "[10.0.2.1/32]")
+	s.refused = "tier=x"
+	others("tier=x", map[string]bool{"10.0.2.1": true})
+	s.refused = "" // there is a place again: all of them come
+	others("tier=x", map[string]bool{"10.0.2.2": true})
+	expect("with a place", "tier=x", "[10.0.2.1/32 10.0.2.2/32]")
+	s.refused = "zone=x"
+	others("zone=x", map[string]bool{"10.0.2.1": true})
 	calls := s.calls
-	if err := l.setOthers(map[cluster.Label]bool{other: false}); err != nil || s.calls > calls {
-		t.Errorf("removal of what the engine never had: %v, %d calls", err, s.calls-calls)
-	}
-	if len(l.unplaced) > 0 {
-		t.Errorf("without a place: %v", l.unplaced)
+	others("zone=x", map[string]bool{"10.0.2.1": false})
+	if s.calls > calls || len(l.unplaced) > 0 {
+		t.Errorf("%d calls for what the engine never had; without a place: %v", s.calls-calls,
+			l.unplaced)
 	}
 }
 

@@ -3,7 +3,9 @@ package pods
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/pod"
@@ -66,7 +68,9 @@ func (l *labels) place(tables []string) error {
 	return nil
 }
 
-// setOthers changes single entries, unless that would be more than to hand the table over.
+// setOthers changes single entries, unless that would be more than to hand the table over. Tables
+// that no rule names and for which there is no place come with a rule that names them, or with a
+// pod of this host that has the label.
 func (l *labels) setOthers(changes map[cluster.Label]bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,9 +78,21 @@ func (l *labels) setOthers(changes map[cluster.Label]bool) error {
 	for c := range changes {
 		byTable[c.Table] = append(byTable[c.Table], c)
 	}
+	tables := slices.Sorted(maps.Keys(byTable))
+	list, err := l.engine.LabelsWithoutPlace(tables, ownLabels)
+	if err != nil {
+		return err
+	}
+	without := map[string]bool{}
+	for _, table := range list {
+		without[table] = true
+	}
 	var errs []error
-	for table, of := range byTable {
-		if err := l.setOthersOfLocked(table, of, changes); err != nil {
+	for _, table := range tables {
+		of := byTable[table]
+		if without[table] {
+			l.rememberLocked(table, of, changes)
+		} else if err := l.setOthersOfLocked(table, of, changes); err != nil {
 			errs = append(errs, fmt.Errorf("table %s: %w", table, err))
 			continue
 		}
@@ -85,24 +101,25 @@ func (l *labels) setOthers(changes map[cluster.Label]bool) error {
 		}
 		l.emptiedLocked(table)
 	}
+	if len(errs) > 1 {
+		return fmt.Errorf("%w, and %d tables more", errs[0], len(errs)-1)
+	}
 	return errors.Join(errs...)
 }
 
-// setOthersOfLocked changes entries of one table. If no rule names it and the engine has no place for
-// it, it comes with a rule that names it, or with a pod of this host that has the label.
+// rememberLocked changes entries of a table that the engine does not have.
+func (l *labels) rememberLocked(table string, of []cluster.Label, changes map[cluster.Label]bool) {
+	for _, c := range of {
+		_ = l.setOtherLocked(c, changes[c], false) // without the engine nothing can fail
+	}
+	if l.unplaced[table] = true; len(l.others[table]) == 0 {
+		delete(l.unplaced, table)
+	}
+}
+
+// setOthersOfLocked changes entries of one table.
 func (l *labels) setOthersOfLocked(table string, of []cluster.Label,
 	changes map[cluster.Label]bool) error {
-	if err := l.engine.CheckTable(table, ownLabels); err != nil {
-		for _, c := range of {
-			_ = l.setOtherLocked(c, changes[c], false) // without the engine nothing can fail
-		}
-		if len(l.others[table]) == 0 {
-			delete(l.unplaced, table)
-			return nil
-		}
-		l.unplaced[table] = true
-		return err
-	}
 	whole := l.unplaced[table] || len(of) > len(l.others[table])+len(l.tables[table])
 	for _, c := range of {
 		err := l.setOtherLocked(c, changes[c], !whole)

@@ -50,7 +50,7 @@ func (e *Engine) tableLocked(name string) (*ebpf.Map, error) {
 	if m := e.tables[name]; m != nil {
 		return m, nil
 	}
-	if err := e.checkTableCountLocked(name, 0); err != nil {
+	if err := e.checkTableCountLocked(name); err != nil {
 		return nil, err
 	}
 	m, err := newTable()
@@ -98,7 +98,7 @@ func (e *Engine) SetTable(name string, entries []rule.TableEntry) error {
 	defer e.mu.Unlock()
 	old := e.tables[name]
 	if old == nil {
-		if err := e.checkTableCountLocked(name, 0); err != nil {
+		if err := e.checkTableCountLocked(name); err != nil {
 			return errors.Join(err, m.Close())
 		}
 	}

@@ -24,32 +24,48 @@ const maxIdle = 64
 // isLabel reports whether a table is that of a label, KEY=VALUE.
 func isLabel(table string) bool { return strings.Contains(table, "=") }
 
-// CheckTable refuses a table that the engine would have to make, unless it could make as many more
-// of its kind after it as reserve says.
-func (e *Engine) CheckTable(name string, reserve int) error {
+// LabelsWithoutPlace returns those of the tables of labels that the engine would have to make and
+// has no place for, if as many labels as reserve are to have one after them.
+func (e *Engine) LabelsWithoutPlace(labels []string, reserve int) ([]string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.tables[name] != nil {
-		return nil
+	named := map[string]bool{}
+	if e.prog != nil {
+		for _, name := range e.prog.Tables {
+			named[name] = true
+		}
 	}
-	return e.checkTableCountLocked(name, reserve)
+	var fresh []string
+	for _, name := range labels {
+		if e.tables[name] == nil && !named[name] {
+			fresh = append(fresh, name)
+		}
+	}
+	if len(fresh) == 0 {
+		return nil, nil
+	}
+	places := maxTables - reserve - e.countLocked(fresh[0])
+	if places < len(fresh) && (e.idle > 0 || e.unnamed) {
+		if err := e.dropIdleLocked(); err != nil {
+			return nil, err
+		}
+		places = maxTables - reserve - e.countLocked(fresh[0])
+	}
+	return fresh[min(max(places, 0), len(fresh)):], nil
 }
 
-// checkTableCountLocked refuses a table above the limit less a reserve.
-func (e *Engine) checkTableCountLocked(name string, reserve int) error {
-	limit := maxTables - reserve
-	if e.namedLocked(name) || e.countLocked(name) < limit {
+// checkTableCountLocked refuses a table above the limit.
+func (e *Engine) checkTableCountLocked(name string) error {
+	if e.namedLocked(name) || e.countLocked(name) < maxTables {
 		return nil
 	}
-	if e.idle > 0 || e.unnamed { // else there is none: a refusal costs no look at all tables
-		if err := e.dropIdleLocked(); err != nil {
-			return err
-		}
-		if e.countLocked(name) < limit {
-			return nil
-		}
+	if err := e.dropIdleLocked(); err != nil {
+		return err
 	}
-	return errManyTables{name, limit}
+	if e.countLocked(name) < maxTables {
+		return nil
+	}
+	return errManyTables{name}
 }
 
 // countLocked counts the tables of the kind of one, without those that rules name.
@@ -66,19 +82,16 @@ func (e *Engine) namedLocked(table string) bool {
 	return e.prog != nil && slices.Contains(e.prog.Tables, table)
 }
 
-// errManyTables refuses a table: there are as many of its kind as the limit.
-type errManyTables struct {
-	name  string
-	limit int
-}
+// errManyTables refuses a table: there are maxTables of its kind.
+type errManyTables struct{ name string }
 
 func (e errManyTables) Error() string {
 	if isLabel(e.name) {
 		return fmt.Sprintf("label %s: pods have %d other labels already that no rule names, "+
-			"the maximum", e.name, e.limit)
+			"the maximum", e.name, maxTables)
 	}
 	return fmt.Sprintf("table %s: there are %d tables already that no rule names, the maximum",
-		e.name, e.limit)
+		e.name, maxTables)
 }
 
 // Hint returns what to do about it.

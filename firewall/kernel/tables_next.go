@@ -85,7 +85,7 @@ func (e *Engine) firstTablesLocked(p *program.Program) (*nextTables, error) {
 			unnamed++
 		}
 		if unnamed > maxTables {
-			return t, errManyTables{name, maxTables}
+			return t, errManyTables{name}
 		}
 		t.names = append(t.names, name)
 	}
@@ -155,7 +155,7 @@ func (e *Engine) checkSpaceLocked(t *nextTables, p *program.Program) error {
 			}
 		}
 		if e.countLocked(name)+n > maxTables {
-			return errManyTables{name, maxTables}
+			return errManyTables{name}
 		}
 		return nil
 	}
