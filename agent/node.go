@@ -87,7 +87,7 @@ type Node struct {
 
 // ErrRestart is the error of Run for a node that must restart because its identity changed. The
 // kernel keeps enforcing meanwhile.
-var ErrRestart = errors.New("the node begins again")
+var ErrRestart = errors.New("the node restarts")
 
 // Run runs a node until ctx ends, or until it is asked through the API to take itself down. When
 // ctx ends, the kernel keeps enforcing without the agent; the next agent takes over.
@@ -183,15 +183,24 @@ func (n *Node) serve(ctx context.Context, end func()) (err error) {
 	end()
 	n.pods.Stop() // or it would take pods that go down for dead
 	down := n.isLeaving()
+	var removed error
 	if down {
-		n.downResult <- n.remove()
+		removed = n.remove()
+		n.downResult <- removed
 	}
 	err = errors.Join(err, s.close())
 	n.pods.Close()
-	if down {
-		err = errors.Join(err, n.removeRun())
+	if !down {
+		return err
 	}
-	return err
+	err = errors.Join(err, n.removeRun())
+	if removed != nil {
+		return errors.Join(err, removed)
+	}
+	if err != nil && !errors.Is(err, ErrRestart) {
+		n.log.Error("the node is down, but not all was closed", "err", err)
+	}
+	return nil // an error would have the service manager close the host
 }
 
 func (n *Node) loop(ctx context.Context, served <-chan error) error {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/weirnet/weir/agent/peers"
 	"github.com/weirnet/weir/overlay"
@@ -71,6 +72,9 @@ func (p Paths) removeEmpty(dir string) error {
 		}
 		if err == nil {
 			err = os.Remove(dir)
+		}
+		if errors.Is(err, syscall.EBUSY) { // a mount of the service manager for this process
+			return nil
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

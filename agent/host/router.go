@@ -18,7 +18,7 @@ import (
 // where the host has accepted advertisements.
 type Router struct {
 	record string // of the kernel's settings before, see recordSysctls
-	// The settings before, if the host was no router for IPv6 then and is to be one; else nil.
+	// The settings before, if the host was not a router for IPv6 then and is to be one; else nil.
 	before atomic.Pointer[map[string]string]
 	kind   func(name string) (string, error) // linkKind
 }

@@ -21,8 +21,8 @@ type Stack struct {
 	Problems *problem.List
 	Log      *slog.Logger
 
-	mu  sync.Mutex
-	why string // guarded by mu
+	mu  sync.Mutex // its place in the lock order: agent/doc.go
+	why string     // guarded by mu
 }
 
 // Look reads the policies and the routing rules, and gives the engine what it has to know.

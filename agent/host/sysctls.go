@@ -77,7 +77,9 @@ func recordSysctls(record string) (before map[string]string, err error) {
 // errNotAsBefore means that the record of the kernel's settings is damaged, and names the copy.
 type errNotAsBefore struct{ aside string }
 
-func (e errNotAsBefore) Error() string { return "the record is damaged; it is kept as " + e.aside }
+func (e errNotAsBefore) Error() string {
+	return "the record is damaged; it was renamed to " + e.aside
+}
 
 // thisBoot is a record without values.
 func thisBoot() (r sysctlRecord, err error) {

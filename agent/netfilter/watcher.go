@@ -39,12 +39,12 @@ type Watcher struct {
 	// they need not. It may be nil.
 	Stack func() string
 
-	mu         sync.Mutex
-	looked     bool   // guarded by mu
-	without    bool   // guarded by mu; the kernel had no nftables
-	generation uint32 // guarded by mu
-	found      string // guarded by mu
-	warning    string // guarded by mu
+	mu         sync.Mutex // its place in the lock order: agent/doc.go
+	looked     bool       // guarded by mu
+	without    bool       // guarded by mu; the kernel had no nftables
+	generation uint32     // guarded by mu
+	found      string     // guarded by mu
+	warning    string     // guarded by mu
 }
 
 // Look looks at netfilter's rules, if those of nftables have changed since, or if it is to look in
@@ -117,8 +117,11 @@ func (w *Watcher) setLocked(found string, cause error) error {
 	if err := w.Engine.SetNetfilter(found != ""); err != nil {
 		return err
 	}
-	if found != w.found {
+	switch {
+	case found != "" && found != w.found:
 		w.Log.Info("netfilter may translate what goes from or to pods", "where", found)
+	case found == "" && w.found != "":
+		w.Log.Info("netfilter translates nothing that goes from or to pods")
 	}
 	w.looked, w.found = cause == nil, found
 	return cause

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -123,14 +122,7 @@ func restore(file string, was []byte) error {
 	if was != nil {
 		return atomicfile.Write(file, was)
 	}
-	return removed(os.Remove(file))
-}
-
-func removed(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return atomicfile.Remove(file)
 }
 
 // showPanic has the status show the panic.
@@ -157,7 +149,7 @@ func (m *Manager) EndPanic(ctx context.Context) error {
 	}
 	m.panic = nil
 	m.config.Problems.Solved(aboutPanic)
-	if err := removed(os.Remove(PanicFile(m.store.path))); err != nil {
+	if err := atomicfile.Remove(PanicFile(m.store.path)); err != nil {
 		return fmt.Errorf("the rules before are in force, but the next start would panic again: %w",
 			err)
 	}

@@ -98,10 +98,7 @@ func (r *record) check() error {
 // write replaces the record. One without content is removed.
 func (r *record) write(file string) error {
 	if len(r.Services)+len(r.Held) == 0 {
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		return atomicfile.Remove(file)
 	}
 	r.Version = recordVersion
 	text, err := json.MarshalIndent(r, "", "\t")

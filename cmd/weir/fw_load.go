@@ -74,7 +74,7 @@ func fwRevertCommand(c *call) action {
 
 func fwConfirmCommand(c *call) action {
 	anyway := c.Bool("anyway", false,
-		"of a cluster: also when a host was not heard of since it switched")
+		"of a cluster: also if a host has sent no report since it switched")
 	return func() error {
 		if member, err := c.isMember(); err != nil || member {
 			if err != nil {

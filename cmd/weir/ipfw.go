@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -162,8 +163,11 @@ func (c *call) ipfwFlush(l *ipfwLine) error {
 		for answer != "y" && answer != "n" {
 			fmt.Fprint(c.out, "Are you sure? [yn] ")
 			line, err := c.readLine(maxAnswer)
-			if err != nil {
+			if errors.Is(err, io.EOF) {
 				return nil
+			}
+			if err != nil {
+				return err
 			}
 			answer = strings.ToLower(strings.TrimSpace(line))
 		}

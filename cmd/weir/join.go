@@ -48,8 +48,8 @@ func joinCommand(c *call) action {
 			invitation = strings.TrimSpace(line)
 		}
 		text, address, ok := strings.Cut(invitation, "@")
-		if !ok || address == "" {
-			return c.wrong("%q is not TOKEN@HOST, as weir cluster invite prints it", invitation)
+		if !ok || address == "" { // a part of it may be secret
+			return c.wrong("this is not TOKEN@HOST, as weir cluster invite prints it")
 		}
 		token, err := identity.ParseToken(text)
 		if err != nil {

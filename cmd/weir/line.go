@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// readLine reads a line of the input, of at most max bytes, and returns it without its end. A signal
-// that is to end the command ends the wait, too.
+// readLine reads a line of the input, of at most max bytes, and returns it without its end. A
+// signal that is to end the command ends the wait, too.
 func (c *call) readLine(max int) (string, error) {
 	type input struct {
 		line string
@@ -26,7 +26,7 @@ func (c *call) readLine(max int) (string, error) {
 	case r := <-read:
 		return r.line, r.err
 	case <-c.ctx.Done():
-		return "", c.ctx.Err()
+		return "", errors.New("interrupted: nothing was changed")
 	}
 }
 

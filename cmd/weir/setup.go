@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -75,6 +76,7 @@ func (c *call) askToKeep(most time.Duration) error {
 	fmt.Fprintf(c.stderr, "Try a second session now. Keep the rules? [y/N] (%v) ", most)
 	var done api.Done
 	if !c.agreed() {
+		c.ctx = context.WithoutCancel(c.ctx) // a signal is an answer, too
 		if err := c.post("/v1/revert", nil, &done); err != nil {
 			return err
 		}

@@ -208,7 +208,7 @@ func (d *Driver) createEndpoint(_ context.Context, r createEndpointRequest) (any
 				if err != nil {
 					return nil, fmt.Errorf("published port %d: %w", b.HostPort, err)
 				}
-				if !host.IsUnspecified() {
+				if !host.IsUnspecified() || host.Is4() { // [::] is both families, as for CNI
 					p.Host = host.Unmap()
 				}
 			}

@@ -94,7 +94,8 @@ func TestRequests(t *testing.T) {
 			`{"Err":"weir: address in use",` +
 				`"Error":"weir: address in use"}`},
 		{"NetworkDriver.CreateEndpoint", `{"NetworkID":"n","EndpointID":"0123456789abcdef","Interface":{"Address":"10.88.0.9/32"},
-			"Options":{"weir.label.app":"web","com.docker.network.portmap":[{"Proto":6,"Port":80,"HostIP":"0.0.0.0","HostPort":8080,"HostPortEnd":8080}]}}`, `{"Interface":{}}`},
+			"Options":{"weir.label.app":"web","com.docker.network.portmap":[{"Proto":6,"Port":80,"HostIP":"","HostPort":8080,"HostPortEnd":8080},
+			{"Proto":6,"Port":81,"HostIP":"0.0.0.0","HostPort":8081,"HostPortEnd":8081}]}}`, `{"Interface":{}}`},
 		{"NetworkDriver.Join",
 			`{"NetworkID":"n","EndpointID":"0123456789abcdef","SandboxKey":"/var/run/docker/netns/x"}`,
 			`{"InterfaceName":{"SrcName":"weir0a1b2c3dp","DstPrefix":"eth"},"Gateway":"10.88.0.1","GatewayIPv6":"fd00:88::1",` +
@@ -112,9 +113,10 @@ func TestRequests(t *testing.T) {
 	want := pod.Spec{
 		Container: "0123456789abcdef", Name: "0123456789ab", Netns: "/var/run/docker/netns/x",
 		IfName: "eth0", RuntimeMovesInterface: true, OnlyAddrs: true,
-		Addrs:   []netip.Addr{netip.MustParseAddr("10.88.0.9")},
-		Labels:  map[string]string{"app": "web"},
-		Publish: []pod.Publish{{Proto: 6, HostPort: 8080, Port: 80}},
+		Addrs:  []netip.Addr{netip.MustParseAddr("10.88.0.9")},
+		Labels: map[string]string{"app": "web"},
+		Publish: []pod.Publish{{Proto: 6, HostPort: 8080, Port: 80},
+			{Proto: 6, Host: netip.IPv4Unspecified(), HostPort: 8081, Port: 81}},
 	}
 	if !reflect.DeepEqual(n.request, want) {
 		t.Errorf("the agent got\n%+v, want\n%+v", n.request, want)

@@ -82,7 +82,7 @@ func (d *Driver) again(v6 bool) bool {
 	return !*offered
 }
 
-// taken notes that dockerd has gone on from the range that it was offered.
+// taken notes that dockerd has taken the range that it was offered.
 func (d *Driver) taken() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
