@@ -36,14 +36,20 @@ function learn(a) {
 	for (const [name, values] of Object.entries(a.traffic)) append(t, name, values);
 	const o = columnOf("others", () => ({kind: "others"}));
 	for (const [name, values] of Object.entries(a.others)) append(o, name, values);
-	for (const d of a.dropped) append(columnOf("reason " + d.reason, () => ({kind: "reason", label: d.reason === "rule" ? "by rules" : d.reason})), "packets", d.packets);
+	for (const d of a.dropped) {
+		append(columnOf("reason " + d.reason, () => ({
+			kind: "reason", label: d.reason === "rule" ? "by rules" : d.reason,
+		})), "packets", d.packets);
+	}
 	for (const r of a.rules) {
-		const c = columnOf("rule " + r.number + " " + r.text, () => ({kind: "rule", label: r.number + " " + r.text}));
+		const c = columnOf("rule " + r.number + " " + r.text,
+			() => ({kind: "rule", label: r.number + " " + r.text}));
 		append(c, "packets", r.packets);
 		append(c, "bytes", r.bytes);
 	}
 	for (const p of a.pods) {
-		const c = columnOf("pod " + p.container + " " + p.ifname, () => ({kind: "pod", label: p.name}));
+		const c = columnOf("pod " + p.container + " " + p.ifname,
+			() => ({kind: "pod", label: p.name}));
 		append(c, "in", p.bytes_in);
 		append(c, "out", p.bytes_out);
 		append(c, "dropped", p.dropped);
@@ -106,9 +112,11 @@ const charts = [
 		const t = past.columns.get("traffic").values;
 		return [["in", rate(t.bytes_in, 8)], ["out", rate(t.bytes_out, 8)]];
 	}},
-	{id: "refused", unit: "packets/s", lines: () => busiest("reason", "", c => c.values.packets).map(c => [c.label, rate(c.values.packets)])},
+	{id: "refused", unit: "packets/s", lines: () => busiest("reason", "", c => c.values.packets)
+		.map(c => [c.label, rate(c.values.packets)])},
 	{id: "by-rule", unit: "packets/s", kind: "rule", lines() {
-		const lines = busiest("rule", $("pick-rule").value, c => c.values.packets).map(c => [c.label, rate(c.values.packets)]);
+		const lines = busiest("rule", $("pick-rule").value, c => c.values.packets)
+			.map(c => [c.label, rate(c.values.packets)]);
 		const others = past.columns.get("others").values.rule_packets;
 		if (!$("pick-rule").value && others.some(v => v)) lines.push(["other rules", rate(others)]);
 		return lines;
@@ -130,20 +138,31 @@ function build(chart, lines) {
 	if (chart.plot) chart.plot.destroy();
 	chart.size = size;
 	const place = $("chart-" + chart.id), grid = {stroke: colour("--line"), width: 1};
-	const axis = {stroke: colour("--dim"), grid, ticks: grid, font: Math.round(11 * size) + "px system-ui"};
+	const axis = {stroke: colour("--dim"), grid, ticks: grid,
+		font: Math.round(11 * size) + "px system-ui"};
 	chart.plot = new uPlot({
 		width: place.clientWidth, height: place.clientHeight,
 		legend: {live: true}, padding: [8, 8, 0, 0],
-		cursor: {sync: {key: "weir"}, drag: {x: true, y: false, setScale: false}, bind: {dblclick: () => () => setZoom(3600)}},
+		cursor: {sync: {key: "weir"}, drag: {x: true, y: false, setScale: false},
+			bind: {dblclick: () => () => setZoom(3600)}},
 		scales: {x: {time: true}, y: {range: (u, min, max) => [0, max > 0 ? max * 1.1 : 1]}},
-		axes: [{...axis, size: 44 * size, space: 60 * size, values: (u, ticks, a, space, step) => ticks.map(t => clock(t, step < 60))}, {...axis, size: 52 * size, space: 30 * size, values: (u, ticks) => ticks.map(rough)}],
-		series: [{value: (u, v) => v === null ? "" : clock(v, true)}, ...lines.map(([label], i) => ({
-			label: safe(clip(label, 40)), stroke: colour("--c" + (i % 6 + 1)), width: 1.5, points: {show: false},
-			value: (u, v) => v === null ? "" : rough(v) + " " + chart.unit,
-		}))],
+		axes: [
+			{...axis, size: 44 * size, space: 60 * size,
+				values: (u, ticks, a, space, step) => ticks.map(t => clock(t, step < 60))},
+			{...axis, size: 52 * size, space: 30 * size, values: (u, ticks) => ticks.map(rough)},
+		],
+		series: [
+			{value: (u, v) => v === null ? "" : clock(v, true)},
+			...lines.map(([label], i) => ({
+				label: safe(clip(label, 40)), stroke: colour("--c" + (i % 6 + 1)), width: 1.5,
+				points: {show: false},
+				value: (u, v) => v === null ? "" : rough(v) + " " + chart.unit,
+			})),
+		],
 		hooks: {setSelect: [u => {
 			if (u.select.width < 5) return;
-			const from = u.posToVal(u.select.left, "x"), to = u.posToVal(u.select.left + u.select.width, "x");
+			const from = u.posToVal(u.select.left, "x"),
+				to = u.posToVal(u.select.left + u.select.width, "x");
 			u.setSelect({left: 0, top: 0, width: 0, height: 0}, false);
 			setZoom(null, from, to);
 		}]},
@@ -165,7 +184,8 @@ function drawCharts() {
 			chart.plot.setData([past.times, ...lines.map(l => l[1])], false);
 		}
 		chart.plot.setScale("x", {min, max});
-		const now = lines.map(([label, values]) => clip(label, 40) + " " + rough(values[values.length - 1]) + " " + chart.unit);
+		const now = lines.map(([label, values]) => clip(label, 40) + " " +
+			rough(values[values.length - 1]) + " " + chart.unit);
 		place.setAttribute("aria-label", safe(now.slice(0, 3).join(", ") || "no traffic"));
 	}
 	for (const kind of ["rule", "pod"]) picks(kind);
@@ -190,7 +210,9 @@ function picks(kind) {
 // setZoom shows the last seconds, or with null a part of the past.
 function setZoom(span, min = null, max = null) {
 	Object.assign(zoom, {span: span || zoom.span, min, max});
-	for (const b of document.querySelectorAll("#spans button")) b.setAttribute("aria-pressed", min === null && Number(b.value) === zoom.span);
+	for (const b of document.querySelectorAll("#spans button")) {
+		b.setAttribute("aria-pressed", min === null && Number(b.value) === zoom.span);
+	}
 	drawCharts();
 }
 
@@ -207,7 +229,9 @@ async function fetchHistory() {
 	drawCharts();
 }
 
-for (const b of document.querySelectorAll("#spans button")) b.addEventListener("click", () => setZoom(Number(b.value)));
+for (const b of document.querySelectorAll("#spans button")) {
+	b.addEventListener("click", () => setZoom(Number(b.value)));
+}
 for (const kind of ["rule", "pod"]) $("pick-" + kind).addEventListener("change", drawCharts);
 new ResizeObserver(() => {
 	for (const chart of charts) {

@@ -1,10 +1,13 @@
 // ---- the editor: it checks a change, shows what it would have decided, and prints its command
 
-const verdict = d => (d.passed ? "passes" : "refused") + (d.rule ? " by " + d.rule + " " + d.text : "") + (d.reason === "rule" ? "" : ", " + d.reason);
+const verdict = d => (d.passed ? "passes" : "refused") +
+	(d.rule ? " by " + d.rule + " " + d.text : "") +
+	(d.reason === "rule" ? "" : ", " + d.reason);
 
 // mistakeText shows a mistake with its line and a caret, in the manner of fw check.
 function mistakeText(m) {
-	return m.line + ":" + m.column + ": " + m.message + "\n    " + m.text.replaceAll("\t", " ") + "\n    " + " ".repeat(Math.max(0, m.column - 1)) + "^" + (m.hint ? "\n    " + m.hint : "");
+	return m.line + ":" + m.column + ": " + m.message + "\n    " + m.text.replaceAll("\t", " ") +
+		"\n    " + " ".repeat(Math.max(0, m.column - 1)) + "^" + (m.hint ? "\n    " + m.hint : "");
 }
 
 function code(text, kind) {
@@ -14,16 +17,27 @@ function code(text, kind) {
 }
 
 // ruleLines lists rules that a change adds or removes.
-const ruleLines = (sign, rules) => rules.map(r => code(sign + " " + String(r.number).padStart(5, "0") + " " + (r.set ? "set " + r.set + " " : "") + r.text + (r.disabled ? "   (its set is disabled)" : ""), sign === "+" ? "open" : "refused"));
+const ruleLines = (sign, rules) => rules.map(r => code(
+	sign + " " + String(r.number).padStart(5, "0") + " " + (r.set ? "set " + r.set + " " : "") +
+		r.text + (r.disabled ? "   (its set is disabled)" : ""),
+	sign === "+" ? "open" : "refused"));
 
 function replayed(r) {
 	const parts = [element("h3", "Flows of the last minutes with the change")];
 	if (!r.flows) return [...parts, element("p", "The rules decided no flow in that time.")];
 	const since = clock(new Date(r.from) / 1000, true);
-	parts.push(element("p", plural(r.flows, "flow") + " since " + since + ": " + r.refused + " would be refused, " + r.passed + " would pass, " + r.other + " would match another rule, " + r.same + " would not change" +
-		(r.left_out ? "; " + r.left_out + " were left out" : "") + (r.skipped ? "; the rules did not decide " + plural(r.skipped, "event") : "") + "."));
-	if (r.changes.length) parts.push(grid(["flows", "flow", "now", "with the change"], r.changes.map(c => [c.flows,
-		c.proto + " " + end(c.src, 0, c.src_name) + " > " + end(c.dst, c.port, c.dst_name), verdict(c.now), verdict(c.then)])));
+	parts.push(element("p", plural(r.flows, "flow") + " since " + since + ": " +
+		r.refused + " would be refused, " + r.passed + " would pass, " +
+		r.other + " would match another rule, " + r.same + " would not change" +
+		(r.left_out ? "; " + r.left_out + " were left out" : "") +
+		(r.skipped ? "; the rules did not decide " + plural(r.skipped, "event") : "") + "."));
+	if (r.changes.length) {
+		parts.push(grid(["flows", "flow", "now", "with the change"], r.changes.map(c => [
+			c.flows,
+			c.proto + " " + end(c.src, 0, c.src_name) + " > " + end(c.dst, c.port, c.dst_name),
+			verdict(c.now), verdict(c.then),
+		])));
+	}
 	return parts;
 }
 
@@ -31,7 +45,8 @@ function replayed(r) {
 function showPreview(a, text) {
 	const place = $("preview");
 	if (!a.fine) {
-		place.replaceChildren(...(a.mistakes || []).map(m => code(mistakeText(m), "refused")), ...a.message ? [element("p", a.message, "refused")] : []);
+		place.replaceChildren(...(a.mistakes || []).map(m => code(mistakeText(m), "refused")),
+			...a.message ? [element("p", a.message, "refused")] : []);
 		$("change-note").textContent = "the commands are not valid";
 		$("change").setAttribute("aria-invalid", "true");
 		return;
@@ -45,7 +60,9 @@ function showPreview(a, text) {
 	parts.push(element("h3", "Run this as root to make the change"), code(a.command, "command"));
 	const copy = element("button", "Copy");
 	copy.type = "button";
-	copy.addEventListener("click", () => navigator.clipboard.writeText(a.command).then(() => copy.textContent = "Copied", () => getSelection().selectAllChildren(copy.previousSibling)));
+	copy.addEventListener("click", () => navigator.clipboard.writeText(a.command).then(
+		() => copy.textContent = "Copied",
+		() => getSelection().selectAllChildren(copy.previousSibling)));
 	parts.push(copy);
 	place.replaceChildren(...parts);
 }
@@ -88,7 +105,8 @@ $("rule-rows").addEventListener("click", e => {
 	const button = e.target.closest("button");
 	if (!button) return;
 	const number = button.textContent, change = $("change");
-	change.value = (change.value.trim() ? change.value.trim() + "\n" : "") + "delete " + number + "\nadd " + number + " " + button.dataset.rule + "\n";
+	change.value = (change.value.trim() ? change.value.trim() + "\n" : "") +
+		"delete " + number + "\nadd " + number + " " + button.dataset.rule + "\n";
 	change.focus();
 	change.scrollIntoView({block: "center"});
 	asked("");

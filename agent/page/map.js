@@ -13,9 +13,12 @@ function shape(tag, attributes, text) {
 
 // bits reads an address as a number and its length.
 function bits(addr) {
-	if (!addr.includes(":")) return [addr.split(".").reduce((n, part) => n << 8n | BigInt(part), 0n), 32n];
+	if (!addr.includes(":")) {
+		return [addr.split(".").reduce((n, part) => n << 8n | BigInt(part), 0n), 32n];
+	}
 	const [left, right] = addr.split("::").map(half => half ? half.split(":") : []);
-	const words = right ? [...left, ...Array(8 - left.length - right.length).fill("0"), ...right] : left;
+	const words = right ?
+		[...left, ...Array(8 - left.length - right.length).fill("0"), ...right] : left;
 	return [words.reduce((n, word) => n << 16n | BigInt("0x" + word), 0n), 128n];
 }
 
@@ -27,10 +30,16 @@ function within(addr, prefix) {
 // nodeOf returns what an address belongs to: a pod, this host, another node, or nothing known.
 function nodeOf(addr, mine) {
 	const pod = around.pods.find(p => p.addrs?.includes(addr));
-	if (pod) return {key: "pod " + pod.container + " " + pod.ifname, kind: "pod", label: pod.name, from: pod.addrs.join(",")};
+	if (pod) {
+		return {key: "pod " + pod.container + " " + pod.ifname, kind: "pod", label: pod.name,
+			from: pod.addrs.join(",")};
+	}
 	if (mine) return {key: "host", kind: "host", label: "this host", from: "me"};
 	const peer = addr && around.peers.find(p => p.pods?.some(range => within(addr, range)));
-	if (peer) return {key: "peer " + peer.name, kind: "peer", label: peer.name, from: (peer.pods || []).join(",")};
+	if (peer) {
+		return {key: "peer " + peer.name, kind: "peer", label: peer.name,
+			from: (peer.pods || []).join(",")};
+	}
 	return {key: "outside " + addr, kind: "outside", label: addr || "?", from: addr};
 }
 
@@ -43,12 +52,19 @@ function graph(t) {
 	};
 	node({key: "host", kind: "host", label: "this host", from: "me"});
 	for (const p of around.pods) if (p.addrs?.length) node(nodeOf(p.addrs[0]));
-	for (const p of around.peers) node({key: "peer " + p.name, kind: "peer", label: p.name, from: (p.pods || []).join(",")}).dead = p.encrypted && !p.handshake;
+	for (const p of around.peers) {
+		node({key: "peer " + p.name, kind: "peer", label: p.name, from: (p.pods || []).join(",")})
+			.dead = p.encrypted && !p.handshake;
+	}
 	const pairs = [];
-	for (const r of t.talkers) pairs.push([node(nodeOf(r.src, r.src_mine)), node(nodeOf(r.dst, r.dst_mine)), {rate: r.bytes_per_second, states: r.states, refused: 0}]);
+	for (const r of t.talkers) {
+		pairs.push([node(nodeOf(r.src, r.src_mine)), node(nodeOf(r.dst, r.dst_mine)),
+			{rate: r.bytes_per_second, states: r.states, refused: 0}]);
+	}
 	for (const r of t.refusals) {
 		if (new Date(t.time) - new Date(r.last) > 60000) continue;
-		pairs.push([node(nodeOf(r.src, r.src_mine)), node(nodeOf(r.dst, r.dst_mine)), {rate: 0, states: 0, refused: r.packets}]);
+		pairs.push([node(nodeOf(r.src, r.src_mine)), node(nodeOf(r.dst, r.dst_mine)),
+			{rate: 0, states: 0, refused: r.packets}]);
 	}
 	for (const [a, b, n] of pairs) {
 		a.weight += n.rate + n.states + n.refused;
@@ -56,7 +72,8 @@ function graph(t) {
 	}
 	const stand = new Map(); // what a node without space is shown as
 	for (const [kind, limit] of Object.entries(most)) {
-		const all = [...nodes.values()].filter(n => n.kind === kind).sort((a, b) => b.weight - a.weight || (a.key < b.key ? -1 : 1));
+		const all = [...nodes.values()].filter(n => n.kind === kind)
+			.sort((a, b) => b.weight - a.weight || (a.key < b.key ? -1 : 1));
 		const rest = all.slice(limit);
 		if (!rest.length) continue;
 		const others = node({key: kind + " others", kind, label: rest.length + " more", from: ""});
@@ -78,12 +95,20 @@ function graph(t) {
 // lay gives each node its place: the world on the left, this host with its pods in the middle,
 // other nodes on the right. A node stays where it is while the nodes are the same.
 function lay(nodes, width) {
-	const columns = [nodes.filter(n => n.kind === "outside"), nodes.filter(n => n.kind === "host").concat(nodes.filter(n => n.kind === "pod")), nodes.filter(n => n.kind === "peer")];
+	const columns = [
+		nodes.filter(n => n.kind === "outside"),
+		nodes.filter(n => n.kind === "host").concat(nodes.filter(n => n.kind === "pod")),
+		nodes.filter(n => n.kind === "peer"),
+	];
 	const gap = Math.min(140, width / 8), box = (width - 2 * gap - 2) / 3, row = 30 * size;
 	const rows = Math.max(...columns.map(c => c.length), 3);
 	columns.forEach((column, i) => {
-		column.sort((a, b) => (b.kind === "host") - (a.kind === "host") || a.label.localeCompare(b.label, "en", {numeric: true}));
-		column.forEach((n, at) => Object.assign(n, {x: 1 + i * (box + gap), y: 4 + (at + (rows - column.length) / 2) * row, width: box, column: i}));
+		column.sort((a, b) => (b.kind === "host") - (a.kind === "host") ||
+			a.label.localeCompare(b.label, "en", {numeric: true}));
+		column.forEach((n, at) => Object.assign(n, {
+			x: 1 + i * (box + gap), y: 4 + (at + (rows - column.length) / 2) * row, width: box,
+			column: i,
+		}));
 	});
 	return rows * row + 8;
 }
@@ -92,32 +117,43 @@ function edgePath(a, b) {
 	const y1 = a.y + 12 * size, y2 = b.y + 12 * size;
 	if (a.column === b.column) {
 		const x = a.column === 2 ? a.x : a.x + a.width, out = a.column === 2 ? -40 : 40;
-		return "M" + x + " " + y1 + "C" + (x + out) + " " + y1 + " " + (x + out) + " " + y2 + " " + x + " " + y2;
+		return "M" + x + " " + y1 + "C" + (x + out) + " " + y1 + " " +
+			(x + out) + " " + y2 + " " + x + " " + y2;
 	}
-	const x1 = a.column < b.column ? a.x + a.width : a.x, x2 = a.column < b.column ? b.x : b.x + b.width, middle = (x1 + x2) / 2;
-	return "M" + x1 + " " + y1 + "C" + middle + " " + y1 + " " + middle + " " + y2 + " " + x2 + " " + y2;
+	const x1 = a.column < b.column ? a.x + a.width : a.x,
+		x2 = a.column < b.column ? b.x : b.x + b.width, middle = (x1 + x2) / 2;
+	return "M" + x1 + " " + y1 + "C" + middle + " " + y1 + " " +
+		middle + " " + y2 + " " + x2 + " " + y2;
 }
 
 function edgeText(e) {
-	return e.from.label + " > " + e.to.label + ": " + (e.refused ? plural(short(e.refused), "packet") + " refused" : inBytes(e.rate) + "/s, " + plural(e.states, "state"));
+	return e.from.label + " > " + e.to.label + ": " +
+		(e.refused ? plural(short(e.refused), "packet") + " refused" :
+			inBytes(e.rate) + "/s, " + plural(e.states, "state"));
 }
 
 // drawMap shows who talks to whom. The names of nodes choose which flows the list shows.
 function drawMap(t) {
 	const svg = $("map-svg"), width = svg.clientWidth;
-	if (!around.known || !width || svg.contains(document.activeElement)) return; // not while someone walks in it
+	// not while someone walks in it
+	if (!around.known || !width || svg.contains(document.activeElement)) return;
 	const {nodes, edges} = graph(t);
 	const height = lay(nodes, width);
 	svg.setAttribute("viewBox", "0 0 " + width + " " + height);
 	svg.setAttribute("height", height);
 	const letters = Math.floor((nodes[0].width / size - 16) / 7.3);
 	svg.replaceChildren(...edges.sort((a, b) => a.refused - b.refused).map(e => {
-		const line = shape("path", {d: edgePath(e.from, e.to), class: e.refused ? "edge bad" : e.rate ? "edge" : "edge idle",
-			"stroke-width": (e.refused ? 1.5 : 1 + Math.min(8, Math.log2(1 + e.rate / 1000))).toFixed(1)});
+		const line = shape("path", {
+			d: edgePath(e.from, e.to),
+			class: e.refused ? "edge bad" : e.rate ? "edge" : "edge idle",
+			"stroke-width": (e.refused ? 1.5 : 1 + Math.min(8, Math.log2(1 + e.rate / 1000)))
+				.toFixed(1),
+		});
 		line.append(shape("title", {}, edgeText(e)));
 		return line;
 	}), ...nodes.map(n => {
-		const g = shape("g", {class: "node " + n.kind + (n.dead ? " dead" : ""), tabindex: 0, role: "button"});
+		const g = shape("g",
+			{class: "node " + n.kind + (n.dead ? " dead" : ""), tabindex: 0, role: "button"});
 		g.append(shape("title", {}, n.label + (n.dead ? ", no handshake" : "")),
 			shape("rect", {x: n.x, y: n.y, width: n.width, height: 24 * size, rx: 4}),
 			shape("text", {x: n.x + 8 * size, y: n.y + 16 * size}, clip(n.label, letters)));
@@ -131,7 +167,8 @@ function drawMap(t) {
 		g.addEventListener("keydown", e => e.key === "Enter" && narrow());
 		return g;
 	}));
-	const busy = edges.filter(e => e.rate || e.refused).sort((a, b) => b.rate - a.rate || b.refused - a.refused);
+	const busy = edges.filter(e => e.rate || e.refused)
+		.sort((a, b) => b.rate - a.rate || b.refused - a.refused);
 	svg.setAttribute("aria-label", safe(busy.slice(0, 5).map(edgeText).join("; ") || "no traffic"));
 }
 

@@ -28,7 +28,8 @@ async function problem(answer) {
 
 // safe shows what would hide text or turn its direction: names come from anybody.
 function safe(text) {
-	return String(text).replace(/[\p{C}\u2028\u2029]/gu, c => "\\u{" + c.codePointAt(0).toString(16) + "}");
+	return String(text).replace(/[\p{C}\u2028\u2029]/gu,
+		c => "\\u{" + c.codePointAt(0).toString(16) + "}");
 }
 
 // safeLines is safe for text of several lines.
@@ -67,7 +68,8 @@ function rough(n) {
 function end(addr, port, name) {
 	if (!addr) return "?";
 	const bare = port && addr.includes(":") ? "[" + addr + "]" : addr;
-	const shown = name && !name.startsWith("table:") ? name : bare; // who else is in a table is another one
+	// who else is in a table is another one
+	const shown = name && !name.startsWith("table:") ? name : bare;
 	return port ? shown + ":" + port : shown;
 }
 
@@ -96,13 +98,16 @@ function take(e) {
 	if (e.lost) lost += e.lost;
 	if (e.kind === "lost") return;
 	const refused = e.kind === "drop" || e.kind === "refuse";
-	const each = refused || e.kind === "log"; // an event for each packet: one row for all source ports
-	const key = [refused, e.proto, e.src, each ? 0 : e.src_port, e.dst, e.dst_port, each ? e.rule + e.reason : "", e.kind === "log"].join("|");
+	// an event for each packet: one row for all source ports
+	const each = refused || e.kind === "log";
+	const key = [refused, e.proto, e.src, each ? 0 : e.src_port, e.dst, e.dst_port,
+		each ? e.rule + e.reason : "", e.kind === "log"].join("|");
 	let f = flows.get(key);
 	if (f) flows.delete(key); // it becomes the youngest
 	else f = {packets: 0, bytes: 0};
 	f.event = e;
-	f.time = e.time; f.kind = e.kind; f.proto = e.proto; f.rule = e.rule; f.reason = e.reason; f.refused = refused;
+	f.time = e.time; f.kind = e.kind; f.proto = e.proto;
+	f.rule = e.rule; f.reason = e.reason; f.refused = refused;
 	f.from = end(e.src, each ? 0 : e.src_port, e.src_name);
 	f.to = end(e.dst, e.dst_port, e.dst_name);
 	if (e.kind === "end") {
@@ -134,13 +139,15 @@ function draw() {
 			list.append(pool[i]);
 		}
 		const row = pool[i], f = order[first + i];
-		const cells = [f.time.slice(11, 19), words[f.kind], f.proto, f.from, f.to, f.rule, f.reason === "rule" ? "" : f.reason, short(f.packets), short(f.bytes)];
+		const cells = [f.time.slice(11, 19), words[f.kind], f.proto, f.from, f.to, f.rule,
+			f.reason === "rule" ? "" : f.reason, short(f.packets), short(f.bytes)];
 		for (let c = 0; c < 9; c++) {
 			const text = safe(cells[c]);
 			if (row.children[c].textContent !== text) row.children[c].textContent = text;
 		}
 		row.dataset.at = first + i;
-		row.className = "row" + (f === selection.flow ? " chosen" : "") + (f.refused ? " refused" : f.kind === "start" ? " open" : "");
+		row.className = "row" + (f === selection.flow ? " chosen" : "") +
+			(f.refused ? " refused" : f.kind === "start" ? " open" : "");
 		row.style.top = (first + i) * rowHeight + "px";
 		row.hidden = false;
 	}
@@ -153,7 +160,8 @@ function draw() {
 // trouble is why no events come; it stays until they do.
 let trouble = "";
 function note() {
-	$("flows-note").textContent = trouble && safeLines(trouble) || flows.size + " shown" + (lost ? ", " + plural(lost, "event") + " lost" : "") + (paused ? ", paused" : "");
+	$("flows-note").textContent = trouble && safeLines(trouble) || flows.size + " shown" +
+		(lost ? ", " + plural(lost, "event") + " lost" : "") + (paused ? ", paused" : "");
 }
 
 function frame() {
@@ -172,7 +180,8 @@ async function follow(filter) {
 	let since = "&since=60s";
 	for (;;) {
 		try {
-			const answer = await ask("v1/events?filter=" + encodeURIComponent(filter) + since, {signal: mine.signal});
+			const answer = await ask("v1/events?filter=" + encodeURIComponent(filter) + since,
+				{signal: mine.signal});
 			if (answer.status === 422 && since) { // no history here
 				since = "";
 				continue;
@@ -219,12 +228,17 @@ async function top() {
 	const t = await (await ask("v1/top?n=60")).json();
 	drawMap(t);
 	bars($("talkers"), t.talkers.slice(0, 10), r => r.bytes_per_second || r.bytes / 1e9,
-		r => r.proto + " " + end(r.src, 0, r.src_name) + " > " + end(r.dst, r.port, r.dst_name) + "  " + inBytes(r.bytes_per_second) + "/s, " + inBytes(r.bytes) + ", " + plural(r.states, "state"));
+		r => r.proto + " " + end(r.src, 0, r.src_name) + " > " + end(r.dst, r.port, r.dst_name) +
+			"  " + inBytes(r.bytes_per_second) + "/s, " + inBytes(r.bytes) + ", " +
+			plural(r.states, "state"));
 	bars($("refusals"), t.refusals.slice(0, 10), r => r.packets,
-		r => r.proto + " " + end(r.src, 0, r.src_name) + " > " + end(r.dst, r.port, r.dst_name) + "  " + plural(short(r.packets), "packet") + ", rule " + r.rule + (r.reason === "rule" ? "" : ", " + r.reason));
+		r => r.proto + " " + end(r.src, 0, r.src_name) + " > " + end(r.dst, r.port, r.dst_name) +
+			"  " + plural(short(r.packets), "packet") + ", rule " + r.rule +
+			(r.reason === "rule" ? "" : ", " + r.reason));
 	$("state-rows").replaceChildren(...t.ages.map(a => {
 		const tr = element("tr");
-		tr.append(element("td", a.proto), element("td", a.phase), ...a.counts.map(n => element("td", n, "num")));
+		tr.append(element("td", a.proto), element("td", a.phase),
+			...a.counts.map(n => element("td", n, "num")));
 		return tr;
 	}));
 	page.refused = t.refused.packets;
@@ -236,13 +250,15 @@ const hits = new Map(); // place and text of a rule -> its row and its history
 
 function spark(history) {
 	const ns = "http://www.w3.org/2000/svg";
-	const svg = document.createElementNS(ns, "svg"), line = document.createElementNS(ns, "polyline");
+	const svg = document.createElementNS(ns, "svg"),
+		line = document.createElementNS(ns, "polyline");
 	const most = Math.max(1, ...history);
 	svg.setAttribute("viewBox", "0 0 " + samples + " 18");
 	svg.setAttribute("preserveAspectRatio", "none");
 	svg.setAttribute("role", "img");
 	svg.setAttribute("aria-label", "at most " + most + " packets in two seconds");
-	line.setAttribute("points", history.map((h, i) => (samples - history.length + i) + "," + (17 - 16 * h / most)).join(" "));
+	line.setAttribute("points", history.map((h, i) => (samples - history.length + i) + "," +
+		(17 - 16 * h / most)).join(" "));
 	svg.append(line);
 	return svg;
 }
@@ -257,20 +273,28 @@ async function rules() {
 		if (h.history.length > samples) h.history.shift();
 		h.last = r.packets;
 		const counted = /^check-state\b/.test(r.text); // by the rules that made the states
-		const tr = element("tr", undefined, r.packets || r.disabled || counted ? "" : "never"), line = element("td");
-		if (r.disabled) line.textContent = "disabled";
-		else if (!r.packets && counted) line.textContent = "counted by the rules that made the states";
-		else if (!r.packets) line.textContent = "never matched";
-		else line.append(spark(h.history));
+		const tr = element("tr", undefined, r.packets || r.disabled || counted ? "" : "never"),
+			line = element("td");
+		if (r.disabled) {
+			line.textContent = "disabled";
+		} else if (!r.packets && counted) {
+			line.textContent = "counted by the rules that made the states";
+		} else if (!r.packets) {
+			line.textContent = "never matched";
+		} else {
+			line.append(spark(h.history));
+		}
 		const number = element("td", undefined, "num"), edit = element("button", r.number, "link");
 		edit.dataset.rule = (r.set ? "set " + r.set + " " : "") + r.text;
 		edit.title = "copy to the editor";
 		number.append(i < all.length - 1 ? edit : r.number); // the default rule is not a rule
-		tr.append(number, element("td", r.packets, "num"), element("td", short(r.bytes), "num"), line, element("td", r.text, "code"));
+		tr.append(number, element("td", r.packets, "num"), element("td", short(r.bytes), "num"),
+			line, element("td", r.text, "code"));
 		return tr;
 	});
 	if (!$("rule-rows").contains(document.activeElement)) $("rule-rows").replaceChildren(...rows);
-	$("rules-note").textContent = all.length > maxRules ? (all.length - maxRules) + " more rules: run weir fw show" : "";
+	$("rules-note").textContent = all.length > maxRules ?
+		(all.length - maxRules) + " more rules: run weir fw show" : "";
 }
 
 // title names the host and what is wrong with it: how many problems, or "!" when that is not known.
@@ -292,9 +316,13 @@ async function poll() {
 			title((s.problems || []).length);
 			const t = await top();
 			await rules();
-			$("status").textContent = safe((s.healthy ? "healthy" : "NOT healthy, run weir status: " + (s.problems || []).map(p => p.what).join("; ")) +
-				" | guards " + (s.interfaces || []).map(i => i.name).join(" ") + " | " + plural(s.rules, "rule") + " | " + s.states + " of " + s.states_max + " states | " +
-				plural(t.refused.packets, "packet") + " refused" + (t.lost ? " | " + plural(t.lost, "event") + " lost" : "") + (s.weir ? " | Weir " + s.weir : ""));
+			$("status").textContent = safe((s.healthy ? "healthy" :
+				"NOT healthy, run weir status: " + (s.problems || []).map(p => p.what).join("; ")) +
+				" | guards " + (s.interfaces || []).map(i => i.name).join(" ") + " | " +
+				plural(s.rules, "rule") + " | " + s.states + " of " + s.states_max + " states | " +
+				plural(t.refused.packets, "packet") + " refused" +
+				(t.lost ? " | " + plural(t.lost, "event") + " lost" : "") +
+				(s.weir ? " | Weir " + s.weir : ""));
 		}
 	} catch (e) {
 		$("status").textContent = noAnswer;
@@ -327,7 +355,8 @@ $("pause").addEventListener("click", () => {
 $("list").addEventListener("scroll", () => requestAnimationFrame(draw), {passive: true});
 $("why-form").addEventListener("submit", async e => {
 	e.preventDefault();
-	const answer = await ask("v1/why", {method: "POST", body: JSON.stringify({packet: $("packet").value})});
+	const answer = await ask("v1/why",
+		{method: "POST", body: JSON.stringify({packet: $("packet").value})});
 	if (!answer.ok) {
 		$("answer").textContent = safeLines(await problem(answer));
 		return;
@@ -337,11 +366,15 @@ $("why-form").addEventListener("submit", async e => {
 	const widest = Math.max(0, ...(a.tries || []).map(t => t.outcome.length));
 	if (a.found) lines.push("it belongs to the state " + a.found);
 	if (a.answer) lines.push("the sender gets a " + a.answer);
-	for (const t of a.tries || []) lines.push(String(t.rule).padStart(5, "0") + "  " + t.outcome.padEnd(widest) + "  " + t.text);
+	for (const t of a.tries || []) {
+		lines.push(String(t.rule).padStart(5, "0") + "  " + t.outcome.padEnd(widest) + "  " +
+			t.text);
+	}
 	$("answer").textContent = lines.map(safe).join("\n");
 });
 document.addEventListener("keydown", e => {
-	if (["INPUT", "TEXTAREA", "SELECT"].includes(e.target.tagName) || $("story").open || e.ctrlKey || e.metaKey || e.altKey) return;
+	if (["INPUT", "TEXTAREA", "SELECT"].includes(e.target.tagName) || $("story").open ||
+		e.ctrlKey || e.metaKey || e.altKey) return;
 	if (e.key === "/") {
 		e.preventDefault();
 		$("filter").focus();
