@@ -67,7 +67,9 @@ check-format:
 	@echo "check: gofmt, clang-format"
 check-vet:
 	@$(GO) vet ./...
+	@$(GO) vet -tags netkit,vlan,wireguard ./firewall/kernel ./test
 	@for module in peers store/etcd; do (cd $$module && $(GO) vet ./...) || exit 1; done
+	@cd peers && $(GO) test ./internal/only
 	@echo "check: vet"
 check-static:
 	@$(TOOL) staticcheck ./...
@@ -83,7 +85,7 @@ check-tidy:
 	@for module in tools peers store/etcd; do (cd $$module && $(GO) mod tidy -diff) || exit 1; done
 	@echo "check: go.mod is tidy"
 # Other programs import these, also on systems on which Weir itself does not run.
-PUBLIC = ./packet/... ./flow ./rule/... ./firewall ./firewall/soft ./eyeballs/... ./udp
+PUBLIC = ./packet/... ./flow ./rule/... ./firewall ./firewall/soft ./eyeballs/... ./udp/...
 check-cross:
 	@for os in darwin windows; do GOOS=$$os $(GO) build $(PUBLIC) || exit 1; done
 	@GOARCH=arm64 $(GO) build ./...

@@ -92,7 +92,7 @@ func TestDeadEndpointFirst(t *testing.T) {
 	if err != nil || list[0].Path.String() != "10.97.0.2:51820" || list[0].RTT == 0 {
 		t.Errorf("path is %+v: %v", list, err)
 	}
-	// a began, and went on to the endpoint that answers; b answered.
+	// a began, and changed to the endpoint that answers; b answered.
 	if s := a.dev.Stats(); s.Begun == 0 || s.Answered == 0 || s.Answered > s.Begun ||
 		s.AnsweredByOther != 1 {
 		t.Errorf("the caller counts %+v", s)

@@ -193,7 +193,7 @@ func (d *Device) sendWaiting(p *peerEndpoint) {
 }
 
 // checkWaiting drops what has waited too long. What else waits is tried: a session may have begun
-// while no one could be told.
+// without a notice.
 func (d *Device) checkWaiting() {
 	if d.bind.waits.peers.Load() == 0 {
 		return

@@ -280,7 +280,7 @@ func TestTwoAgents(t *testing.T) {
 	var s api.Status
 	p.json(&s, "status")
 	if !strings.Contains(stderr, fmt.Sprintf("process %d\n", s.PID)) {
-		t.Errorf("a second agent is not told the first one, %d: %s", s.PID, stderr)
+		t.Errorf("a second agent does not name the first one, %d: %s", s.PID, stderr)
 	}
 	p.weir("status")
 }

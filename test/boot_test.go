@@ -477,7 +477,7 @@ func (k *prober) quiet(t *testing.T, when string) {
 			return
 		}
 	}
-	if n := k.arrived.Swap(0); n > 0 && when != "with Weir" { // those before it are no matter
+	if n := k.arrived.Swap(0); n > 0 && when != "with Weir" { // those before it do not count
 		t.Errorf("%s: %d datagrams to a closed port arrive", when, n)
 	}
 }

@@ -57,7 +57,7 @@ func TestLongDemo(t *testing.T) {
 		`  WireGuard [1-9][0-9]+ packets, [0-9]+ bytes; ARP and neighbour discovery [0-9]+; anything else 0; readable answers 0`,
 		`  hub# weir fw load --on role:db db\.rules`,
 		`    version 1\.3 enforced on 3 of 3 hosts in [0-9]+ ms`,
-		`    weir: fw confirm: not heard of since they switched: db1`,
+		`    weir: fw confirm: no report since they switched: db1`,
 		`    cluster: host db1 of 3, rules version 1\.3`,
 		`web +GET http://10\.64\..*:5432/ +passed +200 OK: hello from port 5432 of the db +web1 +1100  allow tcp .*`,
 		`job +GET http://10\.64\..*:5432/ +refused +no answer +web1 +60000  deny log ip from any to any`,

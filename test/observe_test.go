@@ -175,7 +175,7 @@ func traffic(t *testing.T, p *pair) {
 			t.Fatal(err)
 		}
 		for range times {
-			c.Write([]byte("datagram")) // ICMP errors that come back are no matter
+			c.Write([]byte("datagram")) // ICMP errors that come back do not matter
 		}
 		c.Close()
 	}

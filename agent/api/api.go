@@ -35,7 +35,7 @@
 //	POST /v1/down                   -> Done       stop, remove everything; ?keep=1 keeps the files
 //	GET  /v1/pods          Pods
 //	POST /v1/pods          pod.Spec -> Pod        give a container its network
-//	POST /v1/pods/detach   Detach   -> Done       take it away
+//	POST /v1/pods/detach   Detach   -> Done       detach it
 //	POST /v1/pods/check    Detach   -> Done       compare it with what was made
 //	POST /v1/pods/gc       GC       -> Done       detach all others of a network
 //	GET  /v1/services      Services

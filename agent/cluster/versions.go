@@ -306,7 +306,7 @@ func (s *Service) reverted(v version) {
 	}
 	s.force = s.settled
 	s.mu.Unlock()
-	s.refuse(v, errors.New("not confirmed in time: the rules before are back"))
+	s.refuse(v, errors.New("not confirmed in time: the previous rules are in force again"))
 }
 
 // refuse notes that a version is not in force.

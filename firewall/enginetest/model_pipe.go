@@ -53,7 +53,7 @@ func (t *Model) pipeOf(r *rule.Rule) *rule.Pipe {
 }
 
 // carries takes the bytes of the packet of the pipe that a rule is, and reports whether they were
-// there. Rules that are no pipe carry everything.
+// there. Rules without a pipe carry everything.
 func (j *job) carries(r *rule.Rule) bool {
 	x := j.pipeOf(r)
 	if x == nil || x.Bandwidth == 0 {

@@ -116,7 +116,7 @@ func TestCookieRefusedByALaterRule(t *testing.T) {
 
 // TestCopiesOfARedeemedCookie: a client that resets its connection and opens it again by copies of
 // one acknowledgement takes a token of a rule with limit-rate for each, but for the first, for
-// which its SYN has taken one. Copies whose numbers are larger are no exception.
+// which its SYN has taken one. This holds for copies whose numbers are larger, too.
 func TestCopiesOfARedeemedCookie(t *testing.T) {
 	t.Parallel()
 	k := newCookieClient(t, "add check-state\nadd allow tcp from any to me 8080 setup limit-rate "+

@@ -136,7 +136,7 @@ func (m *migration) keepUp(i *entryCopy) error {
 }
 
 // forgetNumbers makes a state that was liberal loose: its numbers need not be those of its
-// connection, which went on without them.
+// connection, which continued without them.
 func (c *weirCall) forgetNumbers() {
 	over := c.Side[0].Flags&c.Side[1].Flags&uint32(flow.SideFin) != 0
 	if c.Key.Proto != packet.ProtoTCP || over {

@@ -134,8 +134,8 @@ add deny ip from any to any
 `
 
 // TestSpoofedQueriesAreEvicted: the host answers questions of forged sources. However many, new
-// connections come and go, established ones stay, and so many answered questions are no reason for
-// SYN cookies.
+// connections come and go, and established ones stay. So many answered questions do not begin SYN
+// cookies.
 func TestSpoofedQueriesAreEvicted(t *testing.T) {
 	b := newBench(t, proofRules, func(o *firewall.Options) {
 		o.MaxStates, o.MaxHalfOpen = 3000, 2000
@@ -316,7 +316,7 @@ func TestForgedSourceLocksNoClientOut(t *testing.T) {
 }
 
 // TestFewPerSource: where a source may have four half-open states, 7,500 other sources with one
-// each, nine tenths of all that there may be, are no reason to take one from anybody.
+// each, nine tenths of all that there may be, evict none.
 func TestFewPerSource(t *testing.T) {
 	b := newBench(t, proofRules, func(o *firewall.Options) {
 		o.MaxPerSource, o.MaxHalfOpen = 4, 8192

@@ -44,7 +44,7 @@ type Sweep struct {
 	Removed uint64
 }
 
-// removals are the names of enum removal of bpf/lib/table.h.
+// removals are the names of enum removal of bpf/lib/consts.h.
 var removals = [...]string{"expired", "recycled", "reclaimed", "rule", "cut", "double", "source"}
 
 // Stats returns the present numbers.

@@ -21,12 +21,16 @@ const (
 
 // wrapped reports whether the lines of a file have to fit into maxColumns.
 func wrapped(name string) bool {
-	return (code(name) || path.Ext(name) == ".md") && path.Base(name) != "vmlinux.h" &&
+	script := path.Ext(name) == "" &&
+		(strings.HasPrefix(name, "scripts/") || strings.HasPrefix(name, "dist/"))
+	return (code(name) || script ||
+		slices.Contains([]string{".md", ".js", ".css", ".html"}, path.Ext(name))) &&
+		path.Base(name) != "vmlinux.h" && !strings.Contains(name, ".min.") &&
 		!slices.Contains(strings.Split(name, "/"), "testdata")
 }
 
-// Columns lists the lines of code and Markdown below root that are wider than maxColumns. Raw
-// strings, test data, compiler directives, lines with a URL and, in Markdown, tables, code,
+// Columns lists the lines of code, scripts and Markdown below root that are wider than maxColumns.
+// Raw strings, test data, compiler directives, lines with a URL and, in Markdown, tables, code,
 // comments and third headings may be wider: they cannot be wrapped.
 func Columns(root string) ([]string, error) {
 	names, err := files(root, wrapped)

@@ -72,7 +72,7 @@ func text(name string) bool {
 	ext := path.Ext(name)
 	return code(name) || ext == "" ||
 		slices.Contains([]string{".md", ".txt", ".txtar", ".toml", ".service", ".mod", ".rules",
-			".conf", ".conflist", ".json", ".yml", ".yaml"}, ext)
+			".conf", ".conflist", ".json", ".yml", ".yaml", ".js", ".css", ".html", ".spec"}, ext)
 }
 
 // Words lists the lines below root that hold something unwanted.

@@ -40,8 +40,8 @@ var phrases = []struct {
 }{
 	{phrase("long way"), "slow path"},
 	{phrase("short way"), "fast path"},
-	{phrase("(is|are) told"), "a verb of what happens"},
-	{phrase("(goes|go) on"), "continues, runs"},
+	{phrase("(is|are|was|were|be|been|not) told"), "a verb of what happens"},
+	{phrase("(goes|go|went|gone|going) on"), "continues, runs"},
 	{phrase("be it"), "including, whether"},
 	{phrase("(tells|tell) of"), "reports"},
 	{phrase("(says|say) whether"), "reports whether"},
@@ -52,7 +52,7 @@ func phrase(words string) *regexp.Regexp {
 }
 
 // isNo finds "X is no Y". "there is no Y" and "is no longer" are plain English.
-var isNo = regexp.MustCompile(`(?i)(\w*)\s*\bis no (\w+)`)
+var isNo = regexp.MustCompile(`(?i)(\w*)\s*\b(is|are|was|were) no (\w+)`)
 
 // codeSpan is code in a line of Markdown, which may use any word.
 var codeSpan = regexp.MustCompile("`[^`]*`")
@@ -138,8 +138,8 @@ func lineWords(name, before, line string) (found []string) {
 	}
 	for _, m := range isNo.FindAllStringSubmatch(line, -1) {
 		there := strings.EqualFold(m[1], "there")
-		if !there && !slices.Contains([]string{"longer", "more", "less"}, strings.ToLower(m[2])) {
-			report("is no "+m[2], "is not a, there is no")
+		if !there && !slices.Contains([]string{"longer", "more", "less"}, strings.ToLower(m[3])) {
+			report(m[2]+" no "+m[3], "is not a, there is no")
 		}
 	}
 	return found

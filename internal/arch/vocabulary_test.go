@@ -19,6 +19,14 @@ func TestVocabularyFindsEveryWord(t *testing.T) {
 		`page.md:3: "somebody"`, `page.md:3: "goes on"`, `page.md:4: "anew"`,
 		`lib.h:1: "embryo"`, `lib.h:2: "embryonic"`, `lib.h:3: "recall"`, `lib.h:3: "be it"`,
 		`script.sh:2: "treaty"`, `script.sh:2: "sounding"`)
+	for line, want := range map[string]int{
+		"// it went on, and was not told": 2, "// pipes that are no pipe": 1,
+		"// there were no pods, and they are no longer there": 0,
+	} {
+		if hits := lineWords("a.go", "", line); len(hits) != want {
+			t.Errorf("%s: %q", line, hits)
+		}
+	}
 	for word := range forbidden {
 		hits := lineWords("a.go", "", "\tx := get"+strings.ToUpper(word[:1])+word[1:]+"(HTTP)")
 		if len(hits) != 1 {

@@ -29,7 +29,7 @@ func (c *Conn) Neighs(link int) ([]Neigh, error) {
 	var neighs []Neigh
 	for _, n := range list {
 		a := addrOf(n.IP)
-		// bridge entries and multicast are no neighbours
+		// not bridge entries and multicast addresses
 		if !a.IsValid() || n.State&unix.NUD_NOARP != 0 {
 			continue
 		}

@@ -258,7 +258,7 @@ func TestDoComesBackAlsoFromPanicsAndGoexit(t *testing.T) {
 		reached := false
 		t.Cleanup(func() {
 			if reached {
-				t.Error("went on after the end of the test")
+				t.Error("continued after the end of the test")
 			}
 		})
 		a.Do(func() error { t.SkipNow(); return nil })

@@ -81,7 +81,7 @@ func killInside(path string) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("processes %v in %s do not die", inside, path)
+			return fmt.Errorf("processes %v in %s did not end", inside, path)
 		}
 		for _, pid := range inside {
 			unix.Kill(pid, unix.SIGKILL)

@@ -48,7 +48,7 @@ func (p *Program) Check() error {
 	}
 	for i := range p.Rules {
 		if !p.inside(i) {
-			return fmt.Errorf("program: rule %d with index %d reaches outside",
+			return fmt.Errorf("program: rule %d: index %d is out of range",
 				p.Rules[i].Number, i)
 		}
 	}

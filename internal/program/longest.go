@@ -55,7 +55,7 @@ const (
 
 // walks returns the longest walks from each slot at one depth of calls. inner are those one call
 // deeper, nil where no call is made any more. The walk from slot 0 at the outermost depth ends at a
-// return of an empty stack only by going on.
+// return of an empty stack only by continuing.
 func (p *Program) walks(inner []stretch, most int64) []stretch {
 	w := make([]stretch, len(p.Rules)+1)
 	w[len(p.Rules)] = stretch{never, never}

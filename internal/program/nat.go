@@ -58,7 +58,7 @@ func (p *Program) checkNATs() error {
 	for i := range p.NATs {
 		x := &p.NATs[i]
 		if x.Number == 0 || p.FindNAT(x.Number) != x {
-			return fmt.Errorf("program: nat %d is there twice", x.Number)
+			return fmt.Errorf("program: nat %d is defined twice, or has no number", x.Number)
 		}
 		if x.Iface == "" && !x.Addr.Is4() {
 			return fmt.Errorf("program: nat %d has no address", x.Number)
@@ -66,13 +66,14 @@ func (p *Program) checkNATs() error {
 		for _, r := range x.Ports {
 			if ports += r.Count; r.Port == 0 || r.To.Port() == 0 || !r.To.Addr().Is4() ||
 				r.Count < 1 || int(r.Port)+r.Count > 1<<16 || int(r.To.Port())+r.Count > 1<<16 {
-				return fmt.Errorf("program: nat %d redirects ports that are none", x.Number)
+				return fmt.Errorf("program: nat %d: a redirected port or its target is not valid",
+					x.Number)
 			}
 		}
 		ports += len(x.Addrs)
 		for _, r := range x.Addrs {
 			if !r.Local.Is4() || !r.Public.Is4() {
-				return fmt.Errorf("program: nat %d redirects an address that is none", x.Number)
+				return fmt.Errorf("program: nat %d: a redirected address is not IPv4", x.Number)
 			}
 		}
 	}

@@ -217,7 +217,7 @@ func write(ctx context.Context, s store.Store, h *cluster.Head, at []store.Compa
 type errUnheard struct{ hosts []string }
 
 func (e errUnheard) Error() string {
-	return fmt.Sprintf("not heard of since they switched: %s", strings.Join(e.hosts, ", "))
+	return fmt.Sprintf("no report since they switched: %s", strings.Join(e.hosts, ", "))
 }
 
 // Hint returns what to do.

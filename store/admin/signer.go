@@ -82,8 +82,8 @@ func (errUnlisted) Hint() string {
 type errBehind struct{ have, seen cluster.Number }
 
 func (e errBehind) Error() string {
-	return fmt.Sprintf("the store has version %v, and this host has seen %v: what follows from "+
-		"that would lack rules", e.have, e.seen)
+	return fmt.Sprintf("the store has version %v, and this host has seen %v: the next "+
+		"version would lack these rules", e.have, e.seen)
 }
 
 // Hint returns what to do.

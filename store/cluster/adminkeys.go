@@ -97,8 +97,8 @@ func (l KeyList) Follow(of Serial, a *AdminKeys) (KeyList, error) {
 		case !l.Locked():
 			return l, nil
 		case next.Count == l.Count && !slices.Equal(next.Keys, l.Keys):
-			return l, fmt.Errorf("list %d of the keys of administrators is another one: %w",
-				l.Count, ErrSignature)
+			return l, fmt.Errorf("list %d of the keys of administrators is not the one that this "+
+				"host knows: %w", l.Count, ErrSignature)
 		case next.Count <= l.Count:
 			continue
 		}

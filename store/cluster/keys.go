@@ -31,7 +31,7 @@ const (
 	EndpointKey = Watched + "at/"     // where hosts are reached
 	PodsTree    = Watched + "pods/"
 	TableTree   = Watched + "table/"
-	RemovedTree = Watched + "removed/" // what is gone on purpose
+	RemovedTree = Watched + "removed/" // what was removed on purpose
 )
 
 // Subtrees below Asked.

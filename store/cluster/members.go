@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -22,7 +23,7 @@ type Member struct {
 // Check implements Document.
 func (m *Members) Check() error {
 	if len(m.Members) == 0 {
-		return fmt.Errorf("no members; without any the value is empty")
+		return errors.New("the list of members is empty: then the value has to be empty")
 	}
 	for _, one := range m.Members {
 		if p := one.Prefix; !p.IsValid() || p != p.Masked() || p.Addr().Is4In6() {

@@ -160,7 +160,8 @@ func (e *Endpoints) Sign(name string, key []byte) (err error) {
 // Verify returns an error unless the host with this certificate signed the endpoints.
 func (e *Endpoints) Verify(n *Node) error {
 	if e.Serial != n.Serial {
-		return fmt.Errorf("of certificate %v, not %v: %w", e.Serial, n.Serial, ErrSignature)
+		return fmt.Errorf("the endpoints name certificate %v, the host has %v: %w", e.Serial,
+			n.Serial, ErrSignature)
 	}
 	content := *e
 	content.Signature = nil

@@ -34,7 +34,7 @@ func NewJoiner(s store.Store, ca *identity.CA) *Joiner {
 }
 
 // errToken does not say what is wrong with a token.
-var errToken = errors.New("the token is not valid, or not any more: weir cluster invite prints " +
+var errToken = errors.New("the token is invalid or has expired: weir cluster invite prints " +
 	"another one")
 
 // request is a join whose proof is right.

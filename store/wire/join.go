@@ -70,7 +70,7 @@ func strict(text []byte, into any) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the document")
+		return errors.New("there is data after the document")
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (i *inflater) expand(body []byte) error {
 		case len(i.content) > maxUnpacked:
 			return fmt.Errorf("a frame expands to more than %d bytes", maxUnpacked)
 		case err == io.EOF && i.source.Len() > 0:
-			return errors.New("something follows the compressed content")
+			return errors.New("there is data after the compressed content")
 		case err == io.EOF:
 			return nil
 		case err != nil:

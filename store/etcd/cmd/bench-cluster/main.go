@@ -62,6 +62,9 @@ type bench struct {
 }
 
 func (b *bench) run(only string) (err error) {
+	if !slices.Contains([]string{"", "store", "kernels"}, only) {
+		return fmt.Errorf("-only: there is no part %q; there are store, kernels", only)
+	}
 	if b.dir, err = os.MkdirTemp("", "weir"); err != nil {
 		return err
 	}

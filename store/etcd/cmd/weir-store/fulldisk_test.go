@@ -139,7 +139,7 @@ func TestFullDiskOfOne(t *testing.T) {
 		select {
 		case err = <-ended:
 		case <-time.After(patience):
-			t.Fatal("the member with the full disk does not end: its host would not be told")
+			t.Fatal("the member with the full disk does not end: its host would not notice")
 		}
 	}
 	t.Logf("the member ended: %v", err)
