@@ -76,6 +76,9 @@ func locksOf(name string, s *ast.StructType) (all []string) {
 		if !ok || kind.Sel.Name != "Mutex" && kind.Sel.Name != "RWMutex" {
 			continue
 		}
+		if len(field.Names) == 0 { // embedded
+			all = append(all, name+"."+kind.Sel.Name)
+		}
 		for _, f := range field.Names {
 			all = append(all, name+"."+f.Name)
 		}

@@ -183,24 +183,18 @@ func (n *Node) serve(ctx context.Context, end func()) (err error) {
 	end()
 	n.pods.Stop() // or it would take pods that go down for dead
 	down := n.isLeaving()
-	var removed error
 	if down {
-		removed = n.remove()
-		n.downResult <- removed
+		n.downResult <- n.remove()
 	}
 	err = errors.Join(err, s.close())
 	n.pods.Close()
 	if !down {
 		return err
 	}
-	err = errors.Join(err, n.removeRun())
-	if removed != nil {
-		return errors.Join(err, removed)
+	if err = errors.Join(err, n.removeRun()); err != nil && !errors.Is(err, ErrRestart) {
+		n.log.Error("not all was closed when the node went down", "err", err)
 	}
-	if err != nil && !errors.Is(err, ErrRestart) {
-		n.log.Error("the node is down, but not all was closed", "err", err)
-	}
-	return nil // an error would have the service manager close the host
+	return nil // or the service manager starts the node again, or closes the host
 }
 
 func (n *Node) loop(ctx context.Context, served <-chan error) error {

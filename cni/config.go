@@ -13,7 +13,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/weirnet/weir/internal/forward"
-	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/pod"
 )
 
@@ -228,14 +227,9 @@ func parseIP(s string) (netip.Addr, error) {
 
 // publish reads a port mapping. TCP is the default protocol.
 func (p portMapping) publish() (pod.Publish, error) {
-	name := strings.ToLower(p.Protocol)
-	if name == "" {
-		name = "tcp"
-	}
-	proto, ok := packet.ProtoNumber(name)
-	if !ok || !pod.Publishable(proto) {
-		return pod.Publish{}, fmt.Errorf("protocol %q cannot be published; tcp, udp and sctp can",
-			p.Protocol)
+	proto, err := pod.ParsePublishable(p.Protocol)
+	if err != nil {
+		return pod.Publish{}, err
 	}
 	if p.HostPort < 0 || p.HostPort > 65535 || p.ContainerPort < 1 || p.ContainerPort > 65535 {
 		return pod.Publish{}, fmt.Errorf("%d to %d: ports go from 1 to 65535", p.HostPort,

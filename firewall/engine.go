@@ -54,7 +54,7 @@ type Engine interface {
 type Interface struct {
 	Index uint32
 	Name  string
-	Addrs []netip.Prefix
+	Addrs []netip.Prefix // its addresses, each with the length of its network
 	// The host's own source checks: net.ipv4.conf.*.accept_local and rp_filter.
 	AcceptLocal bool
 	ReversePath ReversePath
@@ -97,10 +97,10 @@ type State struct {
 	Rule             uint16
 	Key              uint64 // identity of the rule, as in RuleCounter
 	Phase            flow.Phase
-	Created          time.Duration
-	Last             time.Duration
-	Deadline         time.Duration
-	Packets          [2]uint64 // forward, reverse
+	Created          time.Duration // on the engine's clock
+	Last             time.Duration // when its last packet came
+	Deadline         time.Duration // when it ends without another packet
+	Packets          [2]uint64     // forward, reverse
 	Bytes            [2]uint64
 }
 

@@ -32,7 +32,7 @@ type Event struct {
 	Packets  [2]uint64 // EventEnd: forward, reverse
 	Bytes    [2]uint64
 	Duration time.Duration // EventEnd
-	Length   uint32
+	Length   uint32        // of the IP packet that caused it, in bytes
 }
 
 // Captured is a frame as it arrived at a hook, with its verdict.

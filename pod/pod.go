@@ -64,6 +64,18 @@ func Publishable(p packet.Proto) bool {
 	return p == packet.ProtoTCP || p == packet.ProtoUDP || p == packet.ProtoSCTP
 }
 
+// ParsePublishable reads the name of a protocol whose ports can be published, in any case; "" is TCP.
+func ParsePublishable(name string) (packet.Proto, error) {
+	if name == "" {
+		return packet.ProtoTCP, nil
+	}
+	p, ok := packet.ProtoNumber(strings.ToLower(name))
+	if !ok || !Publishable(p) {
+		return 0, fmt.Errorf("protocol %q cannot be published; tcp, udp and sctp can", name)
+	}
+	return p, nil
+}
+
 // MAC is the address of an Ethernet interface. Its text is as net.ParseMAC reads it.
 type MAC net.HardwareAddr
 

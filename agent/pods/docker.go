@@ -80,9 +80,14 @@ func (d dockerNode) Ranges() []docker.Range {
 // ServeDocker answers dockerd where it looks for a plugin named weir. stop ends it and removes the
 // socket. While the pods of an earlier run are not taken over it fails, and is to be tried again.
 func (s *Service) ServeDocker() (stop func() error, err error) {
+	const unranged = "docker = true has no effect without [pods] ranges"
 	if len(s.config.Settings.Ranges) == 0 || !s.config.Settings.Docker {
+		if s.config.Settings.Docker {
+			s.config.Problems.Add(unranged, "set ranges in [pods] of weir.toml, or join a cluster")
+		}
 		return func() error { return nil }, nil
 	}
+	s.config.Problems.Solved(unranged)
 	if s.manager.Load() == nil {
 		return nil, errLater
 	}

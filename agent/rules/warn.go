@@ -75,6 +75,9 @@ func warnings(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 	for _, i := range ifs {
 		known[i.Name] = true
 	}
+	taggedIn := slices.ContainsFunc(active, func(r *rule.Rule) bool {
+		return r.Tag != 0 && !only(r, op.CondOut)
+	})
 	seen := map[string]bool{}
 	warn := func(r *rule.Rule, about, format string, args ...any) {
 		if !seen[about] { // by the first rule that names it
@@ -87,6 +90,14 @@ func warnings(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 		if r.Action.Op == op.ActionCall && i+1 < len(active) && active[i+1].Number == r.Number {
 			warn(r, fmt.Sprint("call in ", r.Number), "after return the other rules of this "+
 				"number are tried, which ipfw skips; give them other numbers")
+		}
+		if taggedIn && asksTag(r) && !only(r, op.CondIn) {
+			warn(r, "tags", "a forwarded packet has its tags of in on out only if it goes straight "+
+				"to a pod; one that goes through the host's stack has lost them")
+		}
+		if deniesIPv4(r) {
+			warn(r, "0.0.0.0/0", "0.0.0.0/0 is every IPv4 address, and IPv6 is not denied; in ipfw "+
+				"it is any")
 		}
 		if r.Action.Op == op.ActionPipe && set.Pipes[number] == nil {
 			warn(r, fmt.Sprint("pipe ", number), "there is no pipe %d, so it drops what matches; "+
@@ -110,7 +121,7 @@ func warnings(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 					"one_pass where rules behind it shall decide", number)
 			}
 		}
-		if r.Action.Op == op.ActionFwd && isOwn(r.Action.Hop.Addr(), ifs) && !onlyIn(r) {
+		if r.Action.Op == op.ActionFwd && isOwn(r.Action.Hop.Addr(), ifs) && !only(r, op.CondIn) {
 			warn(r, "fwd "+r.Action.Hop.String(), "what leaves and matches is dropped, since only "+
 				"what comes in can go to a socket of this host; write in")
 		}
@@ -146,10 +157,33 @@ func isOwn(a netip.Addr, ifs []firewall.Interface) bool {
 	})
 }
 
-// onlyIn reports whether a rule says in.
-func onlyIn(r *rule.Rule) bool {
+// only reports whether a rule has a condition, such as in, for all that it matches.
+func only(r *rule.Rule, is op.Cond) bool {
 	return slices.ContainsFunc(r.Clauses(), func(c rule.Clause) bool {
-		return len(c) == 1 && c[0].Op == op.CondIn && !c[0].Not
+		return len(c) == 1 && c[0].Op == is && !c[0].Not
+	})
+}
+
+// asksTag reports whether a rule asks for a tag.
+func asksTag(r *rule.Rule) bool {
+	return slices.ContainsFunc(r.Clauses(), func(c rule.Clause) bool {
+		return slices.ContainsFunc(c, func(t rule.Test) bool { return t.Op == op.CondTagged })
+	})
+}
+
+// deniesIPv4 reports whether a rule refuses what comes from or goes to 0.0.0.0/0, without saying
+// that it is about IPv4.
+func deniesIPv4(r *rule.Rule) bool {
+	switch r.Action.Op {
+	case op.ActionDeny, op.ActionReset, op.ActionUnreach:
+	default:
+		return false
+	}
+	every := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	return !only(r, op.CondVersion) && slices.ContainsFunc(r.Clauses(), func(c rule.Clause) bool {
+		return slices.ContainsFunc(c, func(t rule.Test) bool {
+			return !t.Not && slices.Contains(t.Prefixes, every)
+		})
 	})
 }
 

@@ -139,3 +139,25 @@ func TestWarningsOfFwd(t *testing.T) {
 		}
 	}
 }
+
+// TestWarningsOfTags: a tag of in is not there on out behind the host's stack.
+func TestWarningsOfTags(t *testing.T) {
+	for text, want := range map[string][]string{
+		"add 1 count tag 5 ip from any to any in\nadd 2 deny ip from any to any out tagged 5\n": {
+			"rule 2: a forwarded packet has its tags of in on out only if it goes straight to a " +
+				"pod; one that goes through the host's stack has lost them"},
+		"add 1 count tag 5 ip from any to any in\nadd 2 deny ip from any to any in tagged 5\n":   nil,
+		"add 1 count tag 5 ip from any to any out\nadd 2 deny ip from any to any out tagged 5\n": nil,
+		"add 1 deny ip from 0.0.0.0/0 to me 22\n": {
+			"rule 1: 0.0.0.0/0 is every IPv4 address, and IPv6 is not denied; in ipfw it is any"},
+		"add 1 deny ip4 from 0.0.0.0/0 to me 22\nadd 2 allow ip from 0.0.0.0/0 to me 80\n": nil,
+	} {
+		set, err := rule.ParseFile("", text, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := warnings(set, true, nil, nil); !slices.Equal(all, want) {
+			t.Errorf("%s: warned of %q", text, all)
+		}
+	}
+}

@@ -120,6 +120,10 @@ func services(t *text, f Facts) {
 			state, clean(name), extra)
 		number += 10
 	}
+	if left := len(f.Services) - mostListeners; left > 0 {
+		t.note("%d sockets more listen, at higher ports. They are left out.", left)
+		any = true
+	}
 	if any {
 		t.gap()
 	}
@@ -187,7 +191,7 @@ func merged(f Facts) (all []Listener) {
 		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Proto, b.Proto),
 			-compareWide(a, b), a.Address.Compare(b.Address))
 	})
-	for _, s := range list {
+	for _, s := range list[:min(len(list), mostListeners)] {
 		covered := slices.ContainsFunc(all, func(o Listener) bool {
 			return o.Proto == s.Proto && o.Port == s.Port && covers(o, s)
 		})
@@ -208,6 +212,10 @@ func merged(f Facts) (all []Listener) {
 		return a.Proto == b.Proto && a.Port == b.Port && a.Both && b.Both
 	})
 }
+
+// mostListeners bounds the sockets that rules are written for, those with the lowest ports: any user
+// of the host can open more, and numbers of rules end at 65,534.
+const mostListeners = 4096
 
 // width is how much a service covers.
 func width(s Listener) int {

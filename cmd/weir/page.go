@@ -12,6 +12,8 @@ import (
 	"net/netip"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/page"
 	"github.com/weirnet/weir/eyeballs"
@@ -37,20 +39,24 @@ func pageCommand(c *call) action {
 			return c.failed(err)
 		}
 		server := &http.Server{Handler: page.New(c.proxy(), token),
-			ReadHeaderTimeout: 10 * time.Second,
-			BaseContext:       func(net.Listener) context.Context { return c.ctx }}
+			ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+			BaseContext: func(net.Listener) context.Context { return c.ctx }}
 		defer server.Close()
 		defer context.AfterFunc(c.ctx, func() { server.Close() })()
 		fmt.Fprintf(c.out, "http://%s/#%s\n", l.Addr(), token)
 		fmt.Fprintln(c.stderr,
 			"Open this address in a browser of this machine; the page is read-only. Ctrl-C ends "+
 				"it.")
+		l = netutil.LimitListener(l, mostPageConns) // or another user takes all descriptors
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			return c.failed(err)
 		}
 		return nil
 	}
 }
+
+// mostPageConns is how many connections there may be to the page. A browser needs some six.
+const mostPageConns = 64
 
 // proxy passes requests on to the node's socket, without the headers in which the browser
 // identifies itself or a site.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -86,12 +87,14 @@ func (p *passed) finish() error {
 	if err := p.buffer.Flush(); err != nil {
 		return err
 	}
+	if err := errors.Join(p.file.Sync(), p.file.Close()); err != nil {
+		return err
+	}
 	if err := os.Rename(p.file.Name(), p.path); err != nil {
 		return err
 	}
-	err := p.file.Close()
 	p.file = nil
-	return err
+	return nil
 }
 
 // abandon removes an unfinished file.

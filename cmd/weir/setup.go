@@ -62,6 +62,14 @@ func setupCommand(c *call) action {
 		fmt.Fprintf(c.out, "%s in force for %v, to be seen with: weir fw show\n",
 			plural(done.Rules, "rule"), *confirm)
 		c.warn(done.Warnings)
+		var now api.Status
+		if err := c.get("/v1/status", &now); err != nil {
+			return err
+		}
+		if len(now.Interfaces) == 0 {
+			fmt.Fprintln(c.stderr, "no interface is guarded, so the rules decide nothing: weir "+
+				"status says why")
+		}
 		return c.askToKeep(*confirm)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/cni"
-	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/pod"
 )
 
@@ -73,12 +72,9 @@ func (p *port) publish() (all []pod.Publish, err error) {
 			p.Host, p.Container)
 	}
 	for name := range strings.SplitSeq(p.Protocol, ",") {
-		if name == "" {
-			name = "tcp"
-		}
-		proto, ok := packet.ProtoNumber(strings.ToLower(name))
-		if !ok || !pod.Publishable(proto) {
-			return nil, fmt.Errorf("protocol %q cannot be published; tcp, udp and sctp can", name)
+		proto, err := pod.ParsePublishable(name)
+		if err != nil {
+			return nil, err
 		}
 		for i := range last + 1 {
 			all = append(all, pod.Publish{Proto: proto, Host: host, HostPort: p.Host + i,

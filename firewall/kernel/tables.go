@@ -25,15 +25,17 @@ const maxIdle = 64
 func isLabel(table string) bool { return strings.Contains(table, "=") }
 
 // LabelsWithoutPlace returns those of the tables of labels that the engine would have to make and
-// has no place for, if as many labels as reserve are to have one after them.
+// has no place for, if as many labels as reserve are to have one after them. Before the first Load
+// all have one.
 func (e *Engine) LabelsWithoutPlace(labels []string, reserve int) ([]string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.prog == nil {
+		return nil, nil
+	}
 	named := map[string]bool{}
-	if e.prog != nil {
-		for _, name := range e.prog.Tables {
-			named[name] = true
-		}
+	for _, name := range e.prog.Tables {
+		named[name] = true
 	}
 	var fresh []string
 	for _, name := range labels {

@@ -258,8 +258,8 @@ func (e *Engine) shardOf(h uint64) int {
 }
 
 // Steer returns the number of the worker that owns a packet's flow, or 0 for a packet without a
-// flow. Another worker gives the same verdict at a higher cost. A packet
-// with a link-local end may go to any worker.
+// flow. Another worker gives the same verdict at a higher cost. A packet with a link-local end may
+// go to any worker.
 func (e *Engine) Steer(pkt []byte) int {
 	var p packet.Packet
 	p.Decode(pkt)

@@ -237,11 +237,9 @@ func interfaceTest(exact, glob, all op.Cond, name, wildcard string) (rule.Test, 
 	return rule.Test{Op: exact, Name: name}, true
 }
 
-var protocolAliases = map[string]packet.Proto{"icmpv6": packet.ProtoICMPv6,
-	"icmp6": packet.ProtoICMPv6, "ipv6-icmp": packet.ProtoICMPv6, "udplite": packet.ProtoUDPLite,
-	"ah": packet.ProtoAH, "ipv6-auth": packet.ProtoAH, "ipv6-crypt": packet.ProtoESP,
-	"dccp": 33, "ipcomp": 108, "comp": 108, "mh": 135, "vrrp": 112, "ipencap": 4, "ipv6": 41,
-	"ospf": 89, "pim": 103, "igmp": 2, "gre": 47, "esp": packet.ProtoESP}
+// protocolAliases are names of /etc/protocols and of iptables that package packet does not have.
+var protocolAliases = map[string]packet.Proto{"ipv6-auth": packet.ProtoAH,
+	"ipv6-crypt": packet.ProtoESP, "comp": 108, "mh": 135, "ipv6": 41}
 
 func protocolNumber(name string) (packet.Proto, bool) {
 	if n, ok := number(name, 255); ok {

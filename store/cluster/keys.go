@@ -111,9 +111,6 @@ func AdminGrants() []store.Grant {
 	}
 }
 
-// StoreGrants returns what weir-store may do.
-func StoreGrants() []store.Grant { return []store.Grant{{Name: Root, Write: true}} }
-
 // Guard returns what a host holds back (store.Guarded): removals of hosts, their pods, their
 // endpoints and tables, unless RemovedTree has what was removed; and of single keys, which nothing
 // removes, such as HeadKey: without it a host would have no rules.

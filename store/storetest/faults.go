@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/store"
 )
 
@@ -298,9 +299,7 @@ func testEmptied(t *testing.T, c Cluster) {
 // testFaults: random commits under random compactions, restarts and partitions. In the end the
 // follower has exactly what the store has.
 func testFaults(t *testing.T, c Cluster) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := rand.New(rand.NewPCG(testrand.Seed(t), 0))
 	s := c.Open(t, nil)
 	f := follow(t, s, "h/", unguarded)
 	close(f.again)

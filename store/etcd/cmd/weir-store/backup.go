@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/store/members"
 )
 
@@ -26,7 +27,7 @@ func backup(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := write(c.args[0], text.Bytes()); err != nil {
+	if err := atomicfile.Write(c.args[0], text.Bytes()); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.out, "%d entries\n", n)

@@ -17,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weirnet/weir/eyeballs"
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/etcd"
 	"github.com/weirnet/weir/store/identity"
@@ -96,30 +97,6 @@ func (h home) make() error {
 	return nil
 }
 
-// write replaces a file, mode 0600. After a crash it is the old one or the new one.
-func write(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-") // 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
-
 func (h home) config() (c config, err error) {
 	text, err := os.ReadFile(h.file(configFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,7 +121,7 @@ func (h home) writeConfig(c config) error {
 	if err != nil {
 		return err
 	}
-	return write(h.file(configFile), append(text, '\n'))
+	return atomicfile.Write(h.file(configFile), append(text, '\n'))
 }
 
 // ca returns the CA, or fs.ErrNotExist: its key may lie elsewhere.

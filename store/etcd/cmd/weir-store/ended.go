@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/identity"
@@ -132,7 +133,7 @@ func (e *ended) keep(ctx context.Context, complain func(error)) error {
 		for {
 			text, err := json.Marshal(e.all())
 			if err == nil {
-				err = write(e.file, append(text, '\n'))
+				err = atomicfile.Write(e.file, append(text, '\n'))
 			}
 			if err == nil {
 				break

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/members"
@@ -102,5 +103,5 @@ func (h home) writeEpoch(n uint64) error {
 	if err != nil || had >= n {
 		return err
 	}
-	return write(h.file(epochFile), fmt.Appendln(nil, n))
+	return atomicfile.Write(h.file(epochFile), fmt.Appendln(nil, n))
 }

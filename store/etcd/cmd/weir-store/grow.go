@@ -17,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weirnet/weir/eyeballs"
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/etcd"
 	"github.com/weirnet/weir/store/identity"
@@ -256,7 +257,7 @@ func writeBundle(ca *identity.CA, b *bundle, file string) error {
 	if err != nil {
 		return err
 	}
-	return write(file, whole)
+	return atomicfile.Write(file, whole)
 }
 
 // promote waits until the learner has everything, and makes it a member that votes.
@@ -304,7 +305,7 @@ func adopt(_ context.Context, c *call) error {
 	if _, err := os.Lstat(h.file(configFile)); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s exists already: this is a store host", h.file(configFile))
 	}
-	if err := errors.Join(write(h.file(storeFile), []byte(b.Credential)),
+	if err := errors.Join(atomicfile.Write(h.file(storeFile), []byte(b.Credential)),
 		h.pinKeys(b.Keys)); err != nil {
 		return err
 	}

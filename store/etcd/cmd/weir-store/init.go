@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/etcd"
@@ -223,7 +224,7 @@ func (h home) identities(f *founding) (*identity.CA, *identity.Credential, error
 		if err != nil {
 			return nil, nil, err
 		}
-		if err := write(h.file(caFile), text); err != nil {
+		if err := atomicfile.Write(h.file(caFile), text); err != nil {
 			return nil, nil, err
 		}
 	} else if err != nil {
@@ -267,7 +268,7 @@ func issueTo(ca *identity.CA, path string, id identity.ID) (*identity.Credential
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	return c, write(path, text)
+	return c, atomicfile.Write(path, text)
 }
 
 // alone starts the member if there is one, which no one else runs, and connects to the store.

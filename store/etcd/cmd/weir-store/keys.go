@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/admin"
 	"github.com/weirnet/weir/store/cluster"
@@ -65,7 +66,7 @@ func (h home) pinKeys(l cluster.KeyList) error {
 	if err != nil {
 		return err
 	}
-	return write(h.file(keysFile), append(text, '\n'))
+	return atomicfile.Write(h.file(keysFile), append(text, '\n'))
 }
 
 // keys returns the digest of the list that a host that is invited demands; zero: none.

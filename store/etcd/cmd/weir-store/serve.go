@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/etcd"
 	"github.com/weirnet/weir/store/identity"
@@ -71,8 +72,8 @@ func (h home) peerFiles() (*etcd.Peers, error) {
 	}
 	p := &etcd.Peers{Certificate: h.file("peer.pem"), Key: h.file("peer-key.pem"),
 		CA: h.file("peer-ca.pem"), ServerName: peerServerName}
-	return p, errors.Join(write(p.Certificate, pemOf("CERTIFICATE", own.Certificate)),
-		write(p.Key, pemOf("PRIVATE KEY", der)), write(p.CA, cas))
+	return p, errors.Join(atomicfile.Write(p.Certificate, pemOf("CERTIFICATE", own.Certificate)),
+		atomicfile.Write(p.Key, pemOf("PRIVATE KEY", der)), atomicfile.Write(p.CA, cas))
 }
 
 func pemOf(kind string, der []byte) []byte {
