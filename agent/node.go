@@ -209,7 +209,7 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 		select {
 		case <-reread.C:
 			n.links.Reread()
-			n.stack.Look()
+			n.stack.Refresh()
 			n.lookAtNetfilter(true)
 		case <-look.C:
 			n.lookAtNetfilter(false)

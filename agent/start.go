@@ -41,7 +41,7 @@ func (n *Node) begin(ctx context.Context) error {
 	if err := n.rules.Begin(first); err != nil {
 		return err
 	}
-	n.stack.Look()
+	n.stack.Refresh()
 	go n.stack.Watch(ctx, &n.retry)
 	if n.cluster != nil {
 		n.cluster.Fill()
@@ -104,7 +104,7 @@ func (n *Node) lookAtNetfilter(anyway bool) {
 	if len(n.config.Settings.Pods.Ranges) == 0 {
 		return
 	}
-	if err := n.netfilter.Look(anyway); err != nil {
+	if err := n.netfilter.Refresh(anyway); err != nil {
 		n.problems.Set(about, "cannot read what netfilter translates: "+err.Error(),
 			"until then, flows of pods begin in the host's stack; look at: nft list ruleset")
 		return
@@ -116,7 +116,7 @@ func (n *Node) lookAtNetfilter(anyway bool) {
 func (n *Node) beginPods(ctx context.Context) error {
 	n.lookAtNetfilter(true)
 	if len(n.config.Settings.Pods.Ranges) > 0 {
-		if err := host.Queues(n.engine); err != nil {
+		if err := host.SetQueued(n.engine); err != nil {
 			return err
 		}
 	}

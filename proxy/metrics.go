@@ -74,10 +74,10 @@ func (s *Server) Metrics() []observe.Metric {
 	requests.Add(float64(st.Associations), "kind", "associate")
 	refused := observe.Metric{Name: "weir_proxy_refused_total", Type: observe.Counter,
 		Help: "Refused clients and requests, by reason."}
-	refused.Add(float64(st.TurnedAway), "why", "too_many")
-	refused.Add(float64(st.BadHandshakes), "why", "not_understood")
-	refused.Add(float64(st.Denied), "why", "denied")
-	refused.Add(float64(st.Failed), "why", "unreachable")
+	refused.Add(float64(st.TurnedAway), "reason", "too_many")
+	refused.Add(float64(st.BadHandshakes), "reason", "not_understood")
+	refused.Add(float64(st.Denied), "reason", "denied")
+	refused.Add(float64(st.Failed), "reason", "unreachable")
 	return []observe.Metric{requests, refused,
 		observe.NewMetric(observe.Gauge, "weir_proxy_clients", "Connected clients.",
 			float64(st.Clients)),

@@ -42,7 +42,7 @@ func (s *Service) Metrics() ([]observe.Metric, error) {
 			"1 while the host is connected to a weir-store.", connected),
 		observe.NewMetric(observe.Gauge, "weir_store_held_removals",
 			"Keys that the store lost and that the host still enforces.", float64(a.Held)),
-		observe.NewMetric(observe.Counter, "weir_store_claims_total",
+		observe.NewMetric(observe.Counter, "weir_store_refused_values_total",
 			"Values of the store that failed a check and were ignored.", float64(a.Claims)),
 		observe.NewMetric(observe.Gauge, "weir_store_unwritten_steps",
 			"Steps that are enforced but not yet written to the copy on the disk.",

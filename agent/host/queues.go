@@ -8,9 +8,9 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// Queues gives the engine the interfaces with queueing disciplines. Those of pods pass by them only
-// through the stack.
-func Queues(e Engine) error {
+// SetQueued gives the engine the interfaces with queueing disciplines. Those of pods pass by them
+// only through the stack.
+func SetQueued(e Engine) error {
 	conn, err := routes.Open()
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func WatchQueues(ctx context.Context, retry *problem.Retrier, e Engine, list *pr
 	retry.Run(ctx, "the queueing disciplines are not followed", "weir doctor",
 		func(ctx context.Context) error {
 			return nl.WatchQdiscs(ctx, func() {
-				if err := Queues(e); err != nil {
+				if err := SetQueued(e); err != nil {
 					list.Set(about, "queueing disciplines: "+err.Error(), "weir doctor")
 					return
 				}

@@ -25,8 +25,8 @@ type Stack struct {
 	why string     // guarded by mu
 }
 
-// Look reads the policies and the routing rules, and gives the engine what it has to know.
-func (s *Stack) Look() {
+// Refresh reads the policies and the routing rules, and gives the engine what it has to know.
+func (s *Stack) Refresh() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	const about = "IPsec policies and routing rules"
@@ -99,7 +99,7 @@ func (s *Stack) Why() string {
 // Watch follows the policies and the routing rules until ctx ends.
 func (s *Stack) Watch(ctx context.Context, retry *problem.Retrier) {
 	go retry.Run(ctx, "the IPsec policies are not followed", "weir doctor",
-		func(ctx context.Context) error { return nl.WatchPolicies(ctx, s.Look) })
+		func(ctx context.Context) error { return nl.WatchPolicies(ctx, s.Refresh) })
 	retry.Run(ctx, "the routing rules are not followed", "weir doctor",
-		func(ctx context.Context) error { return nl.WatchRules(ctx, s.Look) })
+		func(ctx context.Context) error { return nl.WatchRules(ctx, s.Refresh) })
 }

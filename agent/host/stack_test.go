@@ -43,7 +43,7 @@ func TestStack(t *testing.T) {
 				t.Fatalf("ip %s: %v: %s", args, err, out)
 			}
 		}
-		if err := n.Do(func() error { s.Look(); return nil }); err != nil {
+		if err := n.Do(func() error { s.Refresh(); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if e.routing != routing || len(e.policies) != policies || !strings.Contains(s.Why(), why) ||
@@ -87,7 +87,7 @@ func TestUnreadablePolicies(t *testing.T) {
 		if err := unix.Capset(&h, &none[0]); err != nil {
 			return err
 		}
-		s.Look()
+		s.Refresh()
 		return nil
 	})
 	if err != nil {
@@ -96,7 +96,7 @@ func TestUnreadablePolicies(t *testing.T) {
 	if !e.routing || !slices.Equal(e.policies, allPackets) || len(s.Problems.All()) != 1 {
 		t.Errorf("%v, %v, %v", e.routing, e.policies, s.Problems.All())
 	}
-	if err := n.Do(func() error { s.Look(); return nil }); err != nil {
+	if err := n.Do(func() error { s.Refresh(); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if e.routing || len(e.policies) > 0 || len(s.Problems.All()) > 0 {

@@ -152,7 +152,7 @@ func TestDroppedIsAWarning(t *testing.T) {
 		Log: slog.New(slog.DiscardHandler), Stack: func() string { return stack }}
 	expect := func(when, want string) {
 		t.Helper()
-		if err := host.Do(func() error { return w.Look(false) }); err != nil {
+		if err := host.Do(func() error { return w.Refresh(false) }); err != nil {
 			t.Fatal(err)
 		}
 		all := strings.Join(w.Warnings(), "\n")
@@ -168,7 +168,7 @@ func TestDroppedIsAWarning(t *testing.T) {
 	load(t, host, "flush table inet nat", "nft", "-f", "-")
 	expect("they do not any more", "")
 	stack = "an IPsec policy"
-	if err := host.Do(func() error { return w.Look(true) }); err != nil {
+	if err := host.Do(func() error { return w.Refresh(true) }); err != nil {
 		t.Fatal(err)
 	}
 	all := strings.Join(w.Warnings(), "\n")

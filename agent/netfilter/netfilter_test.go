@@ -181,7 +181,7 @@ func TestWatcher(t *testing.T) {
 	}, Log: slog.New(slog.DiscardHandler)}
 	look := func(want ...bool) {
 		t.Helper()
-		if err := host.Do(func() error { return w.Look(false) }); err != nil {
+		if err := host.Do(func() error { return w.Refresh(false) }); err != nil {
 			t.Fatal(err)
 		}
 		if len(e.calls) != len(want) || len(want) > 0 && e.calls[len(want)-1] != want[len(want)-1] {

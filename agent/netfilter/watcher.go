@@ -47,9 +47,10 @@ type Watcher struct {
 	warning    string     // guarded by mu
 }
 
-// Look looks at netfilter's rules, if those of nftables have changed since, or if it is to look in
-// any case: iptables-legacy does not tell, nor do interfaces. What cannot be read may translate.
-func (w *Watcher) Look(anyway bool) error {
+// Refresh looks at netfilter's rules, if those of nftables have changed since, or if it is to look
+// anyway: iptables-legacy does not report changes, nor do interfaces. What cannot be read may
+// translate.
+func (w *Watcher) Refresh(anyway bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.without && !anyway { // each question has the kernel search for a module

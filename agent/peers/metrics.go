@@ -79,7 +79,7 @@ func (p *Service) Metrics() ([]observe.Metric, error) {
 		observe.NewMetric(observe.Counter, "weir_tunnel_send_dropped_total",
 			"Encrypted packets dropped because the link to their peer was too slow.",
 			float64(stats.SendFull)),
-		observe.NewMetric(observe.Counter, "weir_tunnel_dropped_datagrams_total",
+		observe.NewMetric(observe.Counter, "weir_tunnel_receive_dropped_total",
 			"Encrypted packets dropped because they arrived faster than they were read.",
 			float64(stats.SocketDrops)),
 	}, nil

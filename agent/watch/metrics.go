@@ -113,8 +113,8 @@ func (o *Observer) stateMetrics() ([]observe.Metric, error) {
 	limit.Add(float64(s.MaxHalfOpen), "pool", "half_open")
 	removed := observe.Metric{Name: "weir_states_removed_total", Type: observe.Counter,
 		Help: "States that ended, by reason."}
-	for _, why := range slices.Sorted(maps.Keys(s.Removed)) {
-		removed.Add(float64(s.Removed[why]), "why", why)
+	for _, reason := range slices.Sorted(maps.Keys(s.Removed)) {
+		removed.Add(float64(s.Removed[reason]), "reason", reason)
 	}
 	decisions, err := o.config.Engine.Decisions()
 	if err != nil {
@@ -199,8 +199,8 @@ func (o *Observer) historyMetrics() []observe.Metric {
 	rules, pods, left := o.history.series()
 	kept := observe.Metric{Name: "weir_history_series", Type: observe.Gauge,
 		Help: "Rules and pods whose counts of the last hour are kept."}
-	kept.Add(float64(pods), "of", "pods")
-	kept.Add(float64(rules), "of", "rules")
+	kept.Add(float64(pods), "kind", "pods")
+	kept.Add(float64(rules), "kind", "rules")
 	return []observe.Metric{kept,
 		counter("weir_history_samples_total", "Samples of the counters for the history.",
 			float64(o.sampled.taken.Load())),

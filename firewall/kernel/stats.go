@@ -45,7 +45,8 @@ type Sweep struct {
 }
 
 // removals are the names of enum removal of bpf/lib/consts.h.
-var removals = [...]string{"expired", "recycled", "reclaimed", "rule", "cut", "double", "source"}
+var removals = [...]string{"expired", "recycled", "reclaimed", "rule", "deleted", "duplicate",
+	"source"}
 
 // Stats returns the present numbers.
 func (e *Engine) Stats() (Stats, error) {

@@ -183,7 +183,7 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte, flows int, atOnce tim
 		t.Errorf("inserted %d flows twice: %+v", flows, n)
 	}
 	s, _ := e.Stats()
-	t.Logf("inserted at once by both: %d", s.Removed["double"])
+	t.Logf("inserted at once by both: %d", s.Removed["duplicate"])
 	// One carries one direction, the other the other.
 	was := e.count(t).packets
 	onBothCPUs(func(cpu int) {

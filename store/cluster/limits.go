@@ -128,17 +128,17 @@ const (
 	MostForJoins = mostForVersions
 )
 
-// HostMost returns how full the database may be for a longer value of a key that a host or a feed
-// writes. Endpoints and reports have a key each, and a load waits for reports.
-func HostMost(key string) int {
+// HostFillLimit returns how full the database may be for a longer value of a key that a host or a
+// feed writes. Endpoints and reports have a key each, and a load waits for reports.
+func HostFillLimit(key string) int {
 	if strings.HasPrefix(key, PodsTree) || strings.HasPrefix(key, TableTree) {
 		return mostForHosts
 	}
 	return mostForAdmin
 }
 
-// AdminMost is HostMost for an administrator.
-func AdminMost(key string) int {
+// AdminFillLimit is HostFillLimit for an administrator.
+func AdminFillLimit(key string) int {
 	switch {
 	case strings.HasPrefix(key, RemovedTree):
 		return mostForMarks

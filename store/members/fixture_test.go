@@ -69,7 +69,7 @@ func foundAt(t *testing.T, listener net.Listener, dial dialer, pools ...cluster.
 	must(err)
 	peer, err := f.admin.Peer()
 	must(err)
-	must(members.Found(t.Context(), f.model, f.id, peer))
+	must(members.CreateCluster(t.Context(), f.model, f.id, peer))
 	own, err := identity.Issue(f.ca, identity.ID{Kind: identity.Store, Name: "s"})
 	must(err)
 	config, err := own.Server()

@@ -20,14 +20,14 @@ import (
 	"github.com/weirnet/weir/store/storetest"
 )
 
-// TestFound: a store has one cluster.
-func TestFound(t *testing.T) {
+// TestCreateCluster: a store has one cluster.
+func TestCreateCluster(t *testing.T) {
 	f := found(t)
 	peer, err := f.admin.Peer()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := members.Found(t.Context(), f.model, f.id, peer); !errors.Is(err,
+	if err := members.CreateCluster(t.Context(), f.model, f.id, peer); !errors.Is(err,
 		members.ErrExists) {
 		t.Errorf("a second cluster: %v", err)
 	}

@@ -118,7 +118,7 @@ func (h home) mayInit(ctx context.Context, f *founding) error {
 
 // found writes the first documents. It is not an error if they are those of this cluster.
 func found(ctx context.Context, s store.Store, doc cluster.Identity, admin identity.Peer) error {
-	err := members.Found(ctx, s, doc, admin)
+	err := members.CreateCluster(ctx, s, doc, admin)
 	if !errors.Is(err, members.ErrExists) {
 		return err
 	}

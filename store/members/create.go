@@ -29,12 +29,13 @@ func entry(key string, d cluster.Document) (store.Entry, error) {
 	return store.Entry{Key: key, Value: value}, err
 }
 
-// ErrExists is the error of a cluster that was founded before.
+// ErrExists is the error of a store that has a cluster.
 var ErrExists = errors.New("the store has a cluster already")
 
-// Found writes the first documents of a cluster into an empty store: its identity, and the first
-// administrator.
-func Found(ctx context.Context, s store.Store, doc cluster.Identity, admin identity.Peer) error {
+// CreateCluster writes the first documents of a cluster into an empty store: its identity, and the
+// first administrator.
+func CreateCluster(ctx context.Context, s store.Store, doc cluster.Identity,
+	admin identity.Peer) error {
 	id, err := entry(cluster.IdentityKey, &doc)
 	if err != nil {
 		return err
