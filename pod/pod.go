@@ -64,7 +64,8 @@ func Publishable(p packet.Proto) bool {
 	return p == packet.ProtoTCP || p == packet.ProtoUDP || p == packet.ProtoSCTP
 }
 
-// ParsePublishable reads the name of a protocol whose ports can be published, in any case; "" is TCP.
+// ParsePublishable reads the name of a protocol whose ports can be published, in capitals or not;
+// "" is TCP.
 func ParsePublishable(name string) (packet.Proto, error) {
 	if name == "" {
 		return packet.ProtoTCP, nil

@@ -69,8 +69,8 @@ func (p *Pool) AllocateAny() (netip.Addr, error) {
 			return a, nil
 		}
 		if a = next; a == first {
-			return netip.Addr{}, fmt.Errorf("pod range %s: %w: %d in use; [pods] ranges of weir.toml "+
-				"can name a larger one", p.prefix, ErrPoolEmpty, len(p.used))
+			return netip.Addr{}, fmt.Errorf("pod range %s: %w: %d in use; [pods] ranges of "+
+				"weir.toml can name a larger one", p.prefix, ErrPoolEmpty, len(p.used))
 		}
 	}
 }

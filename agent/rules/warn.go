@@ -92,12 +92,12 @@ func warnings(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 				"number are tried, which ipfw skips; give them other numbers")
 		}
 		if taggedIn && asksTag(r) && !only(r, op.CondIn) {
-			warn(r, "tags", "a forwarded packet has its tags of in on out only if it goes straight "+
-				"to a pod; one that goes through the host's stack has lost them")
+			warn(r, "tags", "a forwarded packet has its tags of in on out only if it goes "+
+				"straight to a pod; one that goes through the host's stack has lost them")
 		}
 		if deniesIPv4(r) {
-			warn(r, "0.0.0.0/0", "0.0.0.0/0 is every IPv4 address, and IPv6 is not denied; in ipfw "+
-				"it is any")
+			warn(r, "0.0.0.0/0", "0.0.0.0/0 is every IPv4 address, and IPv6 is not denied; in "+
+				"ipfw it is any")
 		}
 		if r.Action.Op == op.ActionPipe && set.Pipes[number] == nil {
 			warn(r, fmt.Sprint("pipe ", number), "there is no pipe %d, so it drops what matches; "+

@@ -213,8 +213,8 @@ func merged(f Facts) (all []Listener) {
 	})
 }
 
-// mostListeners bounds the sockets that rules are written for, those with the lowest ports: any user
-// of the host can open more, and numbers of rules end at 65,534.
+// mostListeners bounds the sockets that rules are written for, those with the lowest ports: any
+// user of the host can open more, and numbers of rules end at 65,534.
 const mostListeners = 4096
 
 // width is how much a service covers.
