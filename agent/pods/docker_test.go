@@ -2,11 +2,13 @@ package pods
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"path/filepath"
 	"testing"
 
+	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/pod"
 )
 
@@ -23,19 +25,21 @@ func TestDockerCallsTheNode(t *testing.T) {
 func TestDockerWaitsForThePods(t *testing.T) {
 	set := DefaultSettings()
 	set.Docker = true
-	if stop, err := New(Config{Settings: set}).ServeDocker(); err != nil || stop() != nil {
-		t.Errorf("a node without pods: %v", err)
+	problems := &problem.List{Log: slog.New(slog.DiscardHandler)}
+	if stop, err := New(Config{Settings: set, Problems: problems}).ServeDocker(); err != nil ||
+		stop() != nil || len(problems.All()) != 1 {
+		t.Errorf("a node without pods: %v, problems %v", err, problems.All())
 	}
 	set.Ranges = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")}
 	socket := filepath.Join(t.TempDir(), "plugins", "weir.sock")
-	s := New(Config{Settings: set, Socket: socket})
+	s := New(Config{Settings: set, Socket: socket, Problems: problems})
 	if _, err := s.ServeDocker(); !errors.Is(err, errLater) {
 		t.Errorf("before the pods are taken over: %v, want %v", err, errLater)
 	}
 	s.manager.Store(&pod.Manager{})
 	stop, err := s.ServeDocker()
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(problems.All()) != 0 {
+		t.Fatal(err, problems.All())
 	}
 	c, err := net.Dial("unix", socket)
 	if err != nil {

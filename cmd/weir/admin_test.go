@@ -95,7 +95,7 @@ func serveStore(t *testing.T, l net.Listener, ca *identity.CA, id cluster.Identi
 		t.Fatal(err)
 	}
 	model := storetest.NewModel(time.Minute)
-	if err := members.Found(t.Context(), model, id, peer); err != nil {
+	if err := members.CreateCluster(t.Context(), model, id, peer); err != nil {
 		t.Fatal(err)
 	}
 	s, err := server.New(server.Config{Store: model, Name: cluster.Watched, TLS: config,
