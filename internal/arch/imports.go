@@ -63,7 +63,7 @@ var mayImport = map[string][]string{
 		"agent/hostfacts",
 		"firewall/kernel", "internal/nstest", "cmd/weir"},
 	"internal/poller":     {"udp", "overlay"},
-	"internal/testrand":   {"firewall/enginetest"},
+	"internal/testrand":   {"firewall/enginetest", "store/storetest"},
 	"internal/pipenet":    {},
 	"internal/rebuilt":    {},
 	"internal/releases":   {},

@@ -86,7 +86,7 @@ func TestRestoredVersionIsSigned(t *testing.T) {
 		"by another":                  {good, l.list, l.thief, "another administrator"},
 		"version of a thief":          {unsigned, l.list, l.key, "version 1.3 of the backup"},
 		"the same, on a new host":     {unsigned, cluster.KeyList{}, l.key, "version 1.3"},
-		"keys of a thief":             {foreign, l.list, l.key, "is another one"},
+		"keys of a thief":             {foreign, l.list, l.key, "not the one that this host knows"},
 		"older than the list of keys": {good, next, l.thief, "version 1.3 of the backup"},
 	} {
 		r, err := members.Prepare(c.entries, members.PriorState{Epoch: 1, Admins: c.pinned}, c.by)
