@@ -44,11 +44,11 @@ func TestCheck(t *testing.T) {
 		"65 interface patterns": func(p *program.Program) {
 			p.Globs = names(program.MaxGlobs + 1)
 		},
-		"rule 1 with index 0":     func(p *program.Program) { p.Rules[0].Arg = 0 },
-		"rule 2 with index 1":     func(p *program.Program) { p.Rules[1].Flow = 2 },
-		"rule 3 with index 2":     func(p *program.Program) { p.Rules[2].Arg = 4 },
-		"rule 65535 with index 3": func(p *program.Program) { p.Rules[3].CondEnd = 99 },
-		"the last rule must":      func(p *program.Program) { p.Rules[3].Prob = 1 },
+		"rule 1: index 0":     func(p *program.Program) { p.Rules[0].Arg = 0 },
+		"rule 2: index 1":     func(p *program.Program) { p.Rules[1].Flow = 2 },
+		"rule 3: index 2":     func(p *program.Program) { p.Rules[2].Arg = 4 },
+		"rule 65535: index 3": func(p *program.Program) { p.Rules[3].CondEnd = 99 },
+		"the last rule must":  func(p *program.Program) { p.Rules[3].Prob = 1 },
 	} {
 		p := compiled()
 		damage(p)
