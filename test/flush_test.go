@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 // flushes are ways to give the command, with what comes from the input and whether that is a
@@ -78,25 +78,9 @@ func TestFlushAsks(t *testing.T) {
 // typed returns a terminal on which someone has typed.
 func typed(t *testing.T, text string) *os.File {
 	t.Helper()
-	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
+	screen, terminal := nstest.Terminal(t)
+	if _, err := screen.WriteString(text); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { keyboard.Close() })
-	number, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err == nil {
-		_, err = keyboard.WriteString(text)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { terminal.Close() })
 	return terminal
 }

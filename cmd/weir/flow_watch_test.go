@@ -5,11 +5,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 // watched is a saved stream: a flow begins, and a packet is dropped.
@@ -24,22 +23,7 @@ const watched = `{"version":1,"time":"2026-11-21T14:00:00Z","kind":"start","verd
 // onTerminal runs a command with a terminal as its output, and returns what that shows.
 func onTerminal(t *testing.T, args ...string) string {
 	t.Helper()
-	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
-	defer screen.Close()
-	if err := unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	terminal, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
+	screen, terminal := nstest.Terminal(t)
 	status := run(context.Background(), args, strings.NewReader(""), terminal, os.Stderr)
 	terminal.Close()
 	shown, _ := io.ReadAll(screen) // ends with EIO, since the terminal is closed
