@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -170,7 +171,7 @@ func (x *exchange) transmit() time.Duration {
 		}
 		return 0 // from the second round on, all servers at once
 	}
-	wait := Resend << min(round, 4)
+	wait := cmp.Or(x.r.resend, Resend) << min(round, 4)
 	if round == 0 {
 		wait -= time.Duration(n-1) * ServerDelay // one second after the beginning
 	}

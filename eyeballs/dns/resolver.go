@@ -23,6 +23,7 @@ type Resolver struct {
 	cache  cache
 	good   atomic.Uint32 // index of the server that answered last, or of the next one with rotate
 	stats  counters
+	resend time.Duration // Resend, or what a test has instead
 }
 
 // Stats counts what went wrong with queries.
