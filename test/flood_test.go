@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -20,23 +21,24 @@ import (
 // synFlood begins to send SYNs from random sources to a port of the server of a pair.
 func synFlood(t *testing.T, p *pair, port uint16) *nstest.Frames {
 	t.Helper()
-	return floodOf(t, p, func() build.Layer {
-		return build.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port,
-			Seq: rand.Uint32(), Flags: packet.FlagSYN, Window: 64240}
+	return floodOf(t, p, func(random *rand.Rand) build.Layer {
+		return build.TCP{SrcPort: uint16(1024 + random.IntN(60000)), DstPort: port,
+			Seq: random.Uint32(), Flags: packet.FlagSYN, Window: 64240}
 	})
 }
 
 // udpFlood does so with datagrams.
 func udpFlood(t *testing.T, p *pair, port uint16) *nstest.Frames {
 	t.Helper()
-	return floodOf(t, p, func() build.Layer {
-		return build.UDP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port}
+	return floodOf(t, p, func(random *rand.Rand) build.Layer {
+		return build.UDP{SrcPort: uint16(1024 + random.IntN(60000)), DstPort: port}
 	})
 }
 
 // floodOf begins to send packets from random sources to the server of a pair.
-func floodOf(t *testing.T, p *pair, next func() build.Layer) *nstest.Frames {
+func floodOf(t *testing.T, p *pair, next func(random *rand.Rand) build.Layer) *nstest.Frames {
 	t.Helper()
+	random := rand.New(rand.NewPCG(testrand.Seed(t), 0))
 	f, err := nstest.OpenFrames(p.client, "eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -56,9 +58,9 @@ func floodOf(t *testing.T, p *pair, next func() build.Layer) *nstest.Frames {
 			time.Sleep(time.Millisecond) // the machine has other work, too
 		}
 		var src [4]byte
-		binary.BigEndian.PutUint32(src[:], 11<<24|rand.Uint32N(1<<24))
+		binary.BigEndian.PutUint32(src[:], 11<<24|random.Uint32N(1<<24))
 		b, err := build.Packet(build.IPv4{Src: netip.AddrFrom4(src),
-			Dst: netip.MustParseAddr("10.66.0.1")}, next())
+			Dst: netip.MustParseAddr("10.66.0.1")}, next(random))
 		if err != nil {
 			t.Error(err)
 		}

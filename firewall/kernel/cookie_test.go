@@ -15,6 +15,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
 )
@@ -22,15 +23,17 @@ import (
 // synFlood begins to send SYNs to a port of g from random addresses and ports, of both families in
 // turn.
 func (g *pairLab) synFlood(t *testing.T, port uint16) *nstest.Frames {
-	return g.flood(t, func() build.TCP {
-		return build.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port,
-			Seq: rand.Uint32(), Flags: packet.FlagSYN, Window: 64240}
+	return g.flood(t, func(random *rand.Rand) build.TCP {
+		return build.TCP{SrcPort: uint16(1024 + random.IntN(60000)), DstPort: port,
+			Seq: random.Uint32(), Flags: packet.FlagSYN, Window: 64240}
 	})
 }
 
 // flood begins to send segments to g from random addresses, of both families in turn.
-func (g *pairLab) flood(t *testing.T, segment func() build.TCP) *nstest.Frames {
+func (g *pairLab) flood(t *testing.T,
+	segment func(random *rand.Rand) build.TCP) *nstest.Frames {
 	t.Helper()
+	random := rand.New(rand.NewPCG(testrand.Seed(t), 0))
 	f, err := nstest.OpenFrames(g.client, "eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -46,19 +49,19 @@ func (g *pairLab) flood(t *testing.T, segment func() build.TCP) *nstest.Frames {
 		t.Fatal(err)
 	}
 	f.Flood(func(n int) []byte {
-		var ip build.Layer = build.IPv4{Src: netip.AddrFrom4([4]byte{11, byte(rand.IntN(256)),
-			byte(rand.IntN(256)), byte(1 + rand.IntN(250))}),
+		var ip build.Layer = build.IPv4{Src: netip.AddrFrom4([4]byte{11, byte(random.IntN(256)),
+			byte(random.IntN(256)), byte(1 + random.IntN(250))}),
 			Dst: netip.MustParseAddr("10.0.0.1")}
 		kind := []byte{0x08, 0}
 		if n%2 == 1 {
 			src := netip.MustParseAddr("fd11::1").As16()
 			for i := 2; i < 16; i++ {
-				src[i] = byte(rand.IntN(256))
+				src[i] = byte(random.IntN(256))
 			}
 			ip = build.IPv6{Src: netip.AddrFrom16(src), Dst: netip.MustParseAddr("fd00::1")}
 			kind = []byte{0x86, 0xdd}
 		}
-		b, err := build.Packet(ip, segment())
+		b, err := build.Packet(ip, segment(random))
 		if err != nil {
 			t.Error(err)
 		}
@@ -358,9 +361,9 @@ func (g *pairLab) outsiders(t *testing.T) {
 	}
 	// Acknowledgements of forged cookies open nothing.
 	before := g.stats(t)
-	acks := g.flood(t, func() build.TCP {
-		return build.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: 8080,
-			Seq: rand.Uint32(), Ack: rand.Uint32(), Flags: packet.FlagACK, Window: 1000}
+	acks := g.flood(t, func(random *rand.Rand) build.TCP {
+		return build.TCP{SrcPort: uint16(1024 + random.IntN(60000)), DstPort: 8080,
+			Seq: random.Uint32(), Ack: random.Uint32(), Flags: packet.FlagACK, Window: 1000}
 	})
 	time.Sleep(200 * time.Millisecond)
 	stopFlood(t, acks)

@@ -14,6 +14,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/internal/testrand"
 	"github.com/weirnet/weir/packet/build"
 )
 
@@ -140,8 +141,9 @@ func onBothCPUs(f func(cpu int)) {
 // returns how many it cut. On a busy machine it may not run before the time is over, or once before
 // there are states: it continues until it has cut one.
 func deleteAndSweep(t *testing.T, e *Engine, oneIn int, stop time.Time) (cut int) {
+	random := rand.New(rand.NewPCG(testrand.Seed(t), 2))
 	for time.Now().Before(stop) || cut == 0 && time.Since(stop) < patience {
-		n, err := e.DeleteStates(func(firewall.State) bool { return rand.IntN(oneIn) == 0 })
+		n, err := e.DeleteStates(func(firewall.State) bool { return random.IntN(oneIn) == 0 })
 		if err != nil {
 			t.Error(err)
 		}
@@ -213,9 +215,11 @@ func everythingAtOnce(t *testing.T, e *Engine, frames [2][][]byte, run func(fram
 	var packets atomic.Int64
 	var wg sync.WaitGroup
 	wg.Go(func() { cut = deleteAndSweep(t, e, 3, stop) })
-	onBothCPUs(func(int) {
+	seed := testrand.Seed(t)
+	onBothCPUs(func(cpu int) {
+		random := rand.New(rand.NewPCG(seed, uint64(cpu)))
 		for time.Now().Before(stop) {
-			run(frames[rand.IntN(2)][rand.IntN(len(frames[0]))])
+			run(frames[random.IntN(2)][random.IntN(len(frames[0]))])
 			packets.Add(1)
 		}
 	})
@@ -351,11 +355,13 @@ func fullTableOnTwoCPUs(t *testing.T, most time.Duration) {
 	var packets atomic.Int64
 	var wg sync.WaitGroup
 	wg.Go(func() { cut = deleteAndSweep(t, e, 20, stop) })
-	onBothCPUs(func(int) {
+	seed := testrand.Seed(t)
+	onBothCPUs(func(cpu int) {
+		random := rand.New(rand.NewPCG(seed, uint64(cpu)))
 		for time.Now().Before(stop) {
 			for range 100 {
-				way, n := 0, rand.IntN(flows)
-				if rand.IntN(3) == 0 {
+				way, n := 0, random.IntN(flows)
+				if random.IntN(3) == 0 {
 					way = 1
 				}
 				if _, err := e.objects.WeirIn.Run(
@@ -436,6 +442,7 @@ func TestLimitIsExact(t *testing.T) {
 	for n := range flows {
 		frames[n] = udpFrame(t, n, false)
 	}
+	random := rand.New(rand.NewPCG(testrand.Seed(t), 0))
 	for round := range 40 {
 		onBothCPUs(func(cpu int) {
 			for n := range flows / 2 {
@@ -449,7 +456,7 @@ func TestLimitIsExact(t *testing.T) {
 		if n.live != limit {
 			t.Fatalf("round %d: %d states, the limit is %d", round, n.live, limit)
 		}
-		two := func(firewall.State) bool { return rand.IntN(3) > 0 }
+		two := func(firewall.State) bool { return random.IntN(3) > 0 }
 		if _, err := e.DeleteStates(two); err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -121,12 +122,18 @@ func sets(lit *ast.CompositeLit, field string) bool {
 	return false
 }
 
+// majorVersion is the last part of an import path that is not the package's name.
+var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
+
 // imports maps the names under which a file knows packages to their paths.
 func imports(file *ast.File) map[string]string {
 	imported := map[string]string{}
 	for _, i := range file.Imports {
 		p := strings.Trim(i.Path.Value, `"`)
 		name := path.Base(p)
+		if majorVersion.MatchString(name) {
+			name = path.Base(path.Dir(p))
+		}
 		if i.Name != nil {
 			name = i.Name.Name
 		}

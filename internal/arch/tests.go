@@ -5,13 +5,17 @@ import (
 	"go/parser"
 	"go/token"
 	"slices"
+	"strings"
 )
 
 // maxTestLines is how long a test may be, from func to the closing brace.
 const maxTestLines = 80
 
-// Tests lists the functions below root that are longer than maxTestLines and take a *testing.T or
-// its like: a test does not become shorter when another function has its body.
+// Tests lists what tests below root break:
+//
+//   - Functions that take a *testing.T or its like have at most maxTestLines: a test does not become
+//     shorter when another function has its body.
+//   - Test files draw no random number that has no seed: a test that passed does not fail by chance.
 func Tests(root string) ([]string, error) {
 	names, err := files(root, goFile)
 	if err != nil {
@@ -32,6 +36,9 @@ func Tests(root string) ([]string, error) {
 			return nil, err
 		}
 		checkTests(fset, file, reporter(fset, &found))
+		if strings.HasSuffix(name, "_test.go") {
+			checkSeeds(file, reporter(fset, &found))
+		}
 	}
 	slices.Sort(found)
 	return found, nil
@@ -49,6 +56,28 @@ func checkTests(fset *token.FileSet, file *ast.File, report reportFunc) {
 				n, maxTestLines)
 		}
 	}
+}
+
+// checkSeeds reports calls of functions that use the random source of the process.
+func checkSeeds(file *ast.File, report reportFunc) {
+	imported := imports(file)
+	ast.Inspect(file, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		sel, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		x, ok := sel.X.(*ast.Ident)
+		if ok && strings.HasPrefix(imported[x.Name], "math/rand") &&
+			!strings.HasPrefix(sel.Sel.Name, "New") {
+			report(call, "%s.%s has no seed: draw from rand.New with testrand.Seed", x.Name,
+				sel.Sel.Name)
+		}
+		return true
+	})
 }
 
 // isTest reports whether a function takes what go test hands to a test.

@@ -44,3 +44,14 @@ func TestTestsFindsLongOnes(t *testing.T) {
 	found, err := Tests(dir)
 	expect(t, found, err, append(want, "fixture/a.go:5: Check: 81 lines")...)
 }
+
+func TestTestsFindsNumbersWithoutSeed(t *testing.T) {
+	dir := t.TempDir()
+	text := "package p\n\nimport (\n\tsecret \"crypto/rand\"\n\t\"math/rand/v2\"\n)\n\n" +
+		"var r = rand.New(rand.NewPCG(1, 2))\n\nvar n = r.IntN(3)\n\n" +
+		"var word = secret.Text()\n\nvar m = rand.IntN(3)\n"
+	write(t, dir, "a_test.go", text)
+	write(t, dir, "b.go", text)
+	found, err := Tests(dir)
+	expect(t, found, err, "a_test.go:14: rand.IntN has no seed")
+}

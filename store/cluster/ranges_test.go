@@ -36,9 +36,10 @@ func TestPools(t *testing.T) {
 }
 
 func TestIndexes(t *testing.T) {
+	random := rand.New(rand.NewPCG(testrand.Seed(t), 0))
 	for _, p := range []Pool{pool("10.64.0.0/10", 27), pool("fd00:1::/40", 63)} {
 		for range 1000 {
-			n := rand.Uint64N(1 << (p.Bits - p.Supernet.Bits()))
+			n := random.Uint64N(1 << (p.Bits - p.Supernet.Bits()))
 			if r := p.at(n); p.index(r.Addr()) != n || !p.Supernet.Contains(r.Addr()) ||
 				r != r.Masked() {
 				t.Fatalf("%v: %d is %v is %d", p, n, r, p.index(r.Addr()))
