@@ -13,9 +13,10 @@ const maxTestLines = 80
 
 // Tests lists what tests below root break:
 //
-//   - Functions that take a *testing.T or its like have at most maxTestLines: a test does not become
-//     shorter when another function has its body.
-//   - Test files draw no random number that has no seed: a test that passed does not fail by chance.
+//   - Functions that take a *testing.T or its like have at most maxTestLines: a test does not
+//     become shorter when another function has its body.
+//   - Test files draw no random number that has no seed: a test that passed does not fail by
+//     chance.
 func Tests(root string) ([]string, error) {
 	names, err := files(root, goFile)
 	if err != nil {

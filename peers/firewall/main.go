@@ -64,7 +64,7 @@ func run(cycles int, chosen string) error {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
-	fmt.Printf("\nEvery number is divided by its target, or the target by the number; 1 or more "+
-		"means that all targets are met.\n\nworst ratio: %.2f\n", worst)
+	fmt.Printf("\nEach row is divided by its target; 1 or more means that every target is met.\n\n"+
+		"worst ratio: %.2f\n", worst)
 	return nil
 }
