@@ -23,17 +23,18 @@ import (
 // synFlood begins to send SYNs to a port of g from random addresses and ports, of both families in
 // turn.
 func (g *pairLab) synFlood(t *testing.T, port uint16) *nstest.Frames {
-	return g.flood(t, func(random *rand.Rand) build.TCP {
+	return g.flood(t, 0, func(random *rand.Rand) build.TCP {
 		return build.TCP{SrcPort: uint16(1024 + random.IntN(60000)), DstPort: port,
 			Seq: random.Uint32(), Flags: packet.FlagSYN, Window: 64240}
 	})
 }
 
-// flood begins to send segments to g from random addresses, of both families in turn.
-func (g *pairLab) flood(t *testing.T,
+// flood begins to send segments to g from random addresses, of both families in turn. Floods of one
+// test that have different streams have different addresses.
+func (g *pairLab) flood(t *testing.T, stream uint64,
 	segment func(random *rand.Rand) build.TCP) *nstest.Frames {
 	t.Helper()
-	random := rand.New(rand.NewPCG(testrand.Seed(t), 0))
+	random := rand.New(rand.NewPCG(testrand.Seed(t), stream))
 	f, err := nstest.OpenFrames(g.client, "eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -361,7 +362,7 @@ func (g *pairLab) outsiders(t *testing.T) {
 	}
 	// Acknowledgements of forged cookies open nothing.
 	before := g.stats(t)
-	acks := g.flood(t, func(random *rand.Rand) build.TCP {
+	acks := g.flood(t, 1, func(random *rand.Rand) build.TCP {
 		return build.TCP{SrcPort: uint16(1024 + random.IntN(60000)), DstPort: 8080,
 			Seq: random.Uint32(), Ack: random.Uint32(), Flags: packet.FlagACK, Window: 1000}
 	})
