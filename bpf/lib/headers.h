@@ -21,7 +21,7 @@ struct ip4 {
 	__be32 src, dst;
 };
 
-enum { IP4_OFFSET = 0x1fff, IP4_MF = 0x2000, IP4_DF = 0x4000 }; // in frag
+enum { IP4_OFFSET = 0x1fff, IP4_MF = 0x2000 }; // in frag
 
 struct ip6 {
 	__be32 version; // and traffic class, and flow label
@@ -58,11 +58,6 @@ static __always_inline __u16 get16(const __u8 *b)
 static __always_inline __u32 get32(const __u8 *b)
 {
 	return be32(*(const __u32 *)b);
-}
-
-static __always_inline __u64 get64(const __u8 *b)
-{
-	return be64(*(const __u64 *)b);
 }
 
 static __always_inline void put64(__be32 *to, __u64 v)

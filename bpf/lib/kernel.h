@@ -138,7 +138,7 @@ struct bpf_timer {
 // For bpf_fib_lookup. It returns the next hop in dst, the interface, and the MTU of the route in
 // tot_len.
 enum { AF_INET = 2, AF_INET6 = 10 };
-enum { FIB_SUCCESS = 0, FIB_NO_NEIGH = 7, FIB_FRAG_NEEDED = 8 };
+enum { FIB_SUCCESS = 0, FIB_NO_NEIGH = 7 };
 
 struct bpf_fib_lookup {
 	__u8 family;

@@ -34,12 +34,6 @@ static __always_inline int phase_of(struct side *low, struct side *high, __u8 pr
 	return lf & META_LOOSE || lf & hf & SIDE_ACKED ? PHASE_ESTABLISHED : PHASE_OPENING;
 }
 
-// phase_half_open: a flow in this phase has not proved itself.
-static __always_inline int phase_half_open(int phase)
-{
-	return phase == PHASE_OPENING || phase == PHASE_ANSWERED;
-}
-
 static __always_inline __s64 lifetime(struct config *c, int phase, __u8 proto)
 {
 	if (proto == PROTO_TCP)
