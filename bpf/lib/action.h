@@ -45,6 +45,18 @@ static __always_inline void count_rule(__u32 id, __u32 len, __s64 now)
 	}
 }
 
+// may_log counts one event of a rule that logs the first `most`, and reports whether it is one of
+// these. The count stops there: otherwise it would be 0 again after 2^32 matches.
+static __always_inline int may_log(__u32 *n, __u32 most)
+{
+	if (READ_ONCE(*n) >= most)
+		return 0;
+	if (__sync_fetch_and_add(n, 1) < most)
+		return 1;
+	__sync_fetch_and_add(n, -1); // another CPU has taken the last one
+	return 0;
+}
+
 // log_rule reports the match of a rule with log, up to the rule's log limit.
 __noinline int log_rule(struct cpu *c, __u32 slot)
 {
@@ -58,7 +70,7 @@ __noinline int log_rule(struct cpu *c, __u32 slot)
 		return 0;
 	__u32 index = r->id & 0xffff;
 	__u32 *n = bpf_map_lookup_elem(&logged, &index);
-	if (!n || (r->log_max && __sync_fetch_and_add(n, 1) >= r->log_max))
+	if (!n || (r->log_max && !may_log(n, r->log_max)))
 		return 0;
 	v->number = r->number;
 	v->id = r->id;

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"math"
 	"net/netip"
 	"os"
 	"testing"
@@ -170,5 +171,44 @@ func TestEveryEventIsDeliveredOrCounted(t *testing.T) {
 	}
 	if lost < many || kinds[uint8(firewall.EventEnd)] < flows {
 		t.Errorf("%d are lost, %v delivered: the ring was not full", lost, kinds)
+	}
+}
+
+// TestLogAmountDoesNotBeginAgain: however many packets a rule matches after its last event, it
+// emits no more: the count stops at logamount.
+func TestLogAmountDoesNotBeginAgain(t *testing.T) {
+	e := newEngine(t)
+	for _, c := range []struct {
+		most          string
+		before, after uint32
+		events        int
+	}{
+		{"2", 0, 2, 2},
+		{"2", 1, 2, 1},
+		{"2", math.MaxUint32, math.MaxUint32, 0},
+		{"4294967295", math.MaxUint32 - 1, math.MaxUint32, 1},
+	} {
+		if err := e.Load(compile(t, "add 10 deny log logamount "+c.most+
+			" udp from any to any 9\n")); err != nil {
+			t.Fatal(err)
+		}
+		e.kinds = 1 << firewall.EventLog
+		if err := e.watching(true); err != nil { // the kernel assumes a reader
+			t.Fatal(err)
+		}
+		index := e.rules[0].Id & 0xffff
+		if err := e.objects.Logged.Put(index, c.before); err != nil {
+			t.Fatal(err)
+		}
+		runDatagrams(t, e, 5000, 9, 5)
+		var after uint32
+		if err := e.objects.Logged.Lookup(index, &after); err != nil {
+			t.Fatal(err)
+		}
+		kinds := readRing(t, e)
+		if n := kinds[uint8(firewall.EventLog)]; n != c.events || after != c.after {
+			t.Errorf("logamount %s after %d events: %d more, and the count is %d", c.most, c.before,
+				n, after)
+		}
 	}
 }

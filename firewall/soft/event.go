@@ -12,6 +12,20 @@ import (
 // logBudget counts the log events of a rule against its logamount.
 type logBudget struct{ emitted atomic.Uint32 }
 
+// take counts one event, and reports whether it is one of the first `most`. The count stops there:
+// otherwise it would be 0 again after 2^32 matches.
+func (b *logBudget) take(most uint32) bool {
+	for {
+		n := b.emitted.Load()
+		if n >= most {
+			return false
+		}
+		if b.emitted.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
 // logsLocked prepares the budgets of a new config: rules that remain keep what they have used.
 func (e *Engine) logsLocked(c *config) {
 	c.logs = make([]logBudget, len(c.rules))
@@ -42,8 +56,7 @@ func (j *job) event(kind firewall.EventKind) firewall.Event {
 // log emits an event for a match of a rule with log, up to the rule's logamount.
 func (j *job) log(slot int) {
 	code := &j.cfg.rules[slot]
-	if n := j.cfg.logs[slot].emitted.Add(1); code.LogMax != 0 && n > code.LogMax {
-		j.cfg.logs[slot].emitted.Store(code.LogMax) // it must not wrap
+	if code.LogMax != 0 && !j.cfg.logs[slot].take(code.LogMax) {
 		return
 	}
 	ev := j.event(firewall.EventLog)
