@@ -177,8 +177,9 @@ static __always_inline int make_error(struct __sk_buff *skb, const struct packet
 static __always_inline int may_answer(struct cpu *c)
 {
 	__s64 cost = 1000000000 / ERRORS_PER_SECOND, now = c->packet.now;
+	__u8 answer = c->verdict.answer;
 
-	if (c->fwd.hop_error == HOP_TOO_BIG)
+	if (answer == ANSWER_RESET || answer == ANSWER_COOKIE || c->fwd.hop_error == HOP_TOO_BIG)
 		return 1;
 	if (c->answer_time < now - ERROR_BURST * cost)
 		c->answer_time = now - ERROR_BURST * cost;
@@ -203,7 +204,7 @@ static __always_inline int make_answer(struct __sk_buff *skb, struct cpu *c)
 	case ANSWER_COOKIE:
 		return make_cookie(skb, c);
 	}
-	return may_answer(c) ? make_error(skb, p, v, &c->fwd, scratch) : -1;
+	return make_error(skb, p, v, &c->fwd, scratch);
 }
 
 // reply turns the packet into the answer that the verdict asks for and returns what the program has
@@ -219,7 +220,11 @@ __noinline int reply(struct __sk_buff *skb, struct cpu *c)
 	// answer.
 	if (p->l3 > 14 || (p->dir == DIR_IN && skb->pkt_type != HOST))
 		return TC_ACT_SHOT;
-	if ((p->dir == DIR_IN && unlikely(f->policies) && protected(skb, c, POLICY_OUT, 1)) ||
+	// The rate comes first: a flood of refused packets asks the policies no more often than
+	// errors may be sent. So an error that a policy prevents counts, too. That takes nothing
+	// from others that a packet without a policy could not take.
+	if (!may_answer(c) ||
+	    (p->dir == DIR_IN && unlikely(f->policies) && protected(skb, c, POLICY_OUT, 1)) ||
 	    make_answer(skb, c) < 0) {
 		c->unanswered++;
 		return TC_ACT_SHOT;

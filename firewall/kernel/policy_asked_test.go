@@ -2,16 +2,20 @@ package kernel
 
 import (
 	"errors"
+	"math"
 	"net/netip"
 	"slices"
 	"sync"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
 )
 
 // setAsked gives the engine policies that the host itself does not have: what they stop, the
@@ -230,5 +234,53 @@ func TestManyPolicies(t *testing.T) {
 	v.must(v.engine.SetStack(false, nil))
 	if v.engine.forwarding.Policies != 0 {
 		t.Errorf("without policies %d are asked", v.engine.forwarding.Policies)
+	}
+}
+
+// TestRateOfAnswersComesFirst: IPsec policies are asked only about an ICMP error that the rate of
+// errors allows, so one that they prevent counts for the rate. Resets have no rate.
+func TestRateOfAnswersComesFirst(t *testing.T) {
+	e := newEngine(t)
+	if err := errors.Join(e.Load(compile(t, "add reset tcp from any to any\n"+
+		"add unreach port udp from any to any\n")),
+		e.SetStack(false, []Policy{policy("10.0.0.1/32", "10.0.0.2/32")})); err != nil {
+		t.Fatal(err)
+	}
+	const never = math.MaxInt64 // the time from which on another error may be sent
+	refuse := func(from string, layer build.Layer, answerTime int64) (sent, taken bool) {
+		t.Helper()
+		editCPUs(t, e, func(c *weirCpu) { c.AnswerTime = answerTime })
+		b := enginetest.Packet(t, build.IPv4{Src: netip.MustParseAddr(from),
+			Dst: netip.MustParseAddr("10.0.0.1")}, layer, build.Data(make([]byte, 20)))
+		o := &ebpf.RunOptions{Data: append(frameFor(b), b...), DataOut: make([]byte, 256)}
+		code, err := e.objects.WeirIn.Run(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		editCPUs(t, e, func(c *weirCpu) { taken = taken || c.AnswerTime != answerTime })
+		return int32(code) == redirected, taken
+	}
+	udp, tcp := build.UDP{SrcPort: 5, DstPort: 9}, build.TCP{SrcPort: 5, DstPort: 9}
+	for _, c := range []struct {
+		from        string
+		layer       build.Layer
+		answerTime  int64
+		sent, taken bool
+	}{
+		{"10.0.0.3", udp, 0, true, true},
+		{"10.0.0.3", udp, never, false, false},
+		{"10.0.0.3", tcp, 0, true, false},
+		{"10.0.0.3", tcp, never, true, false},
+		{"10.0.0.2", udp, 0, false, true},
+		{"10.0.0.2", udp, never, false, false},
+		{"10.0.0.2", tcp, 0, false, false},
+	} {
+		if sent, taken := refuse(c.from, c.layer, c.answerTime); sent != c.sent ||
+			taken != c.taken {
+			t.Errorf("%+v: sent %v, taken %v", c, sent, taken)
+		}
+	}
+	if s, err := e.Stats(); err != nil || s.Unanswered != 4 {
+		t.Errorf("%d answers were not sent, not 4 (%v)", s.Unanswered, err)
 	}
 }
