@@ -74,16 +74,19 @@ static __always_inline struct code *owner_of(struct walk *walk, void *image, __u
 	return code_in(image, number(slot));
 }
 
-// masked_tuple sets m to what a limit counts by. ports are those of the source << 16 | of the
-// destination.
+// masked_tuple sets m to what a limit counts by: addresses without their link, an IPv6 source as
+// its /64, since one host may have all addresses of that. ports are those of the source << 16 | of
+// the destination. A track that an earlier version made for one IPv6 address is not found again,
+// and counts its states until they end.
 static __always_inline void masked_tuple(struct masked *m, struct code *r, struct address *src,
 					 struct address *dst, __u32 ports, __u8 proto)
 {
 	__u8 mask = r->mask;
+	__u64 src_hi = off_link(src->hi), dst_hi = off_link(dst->hi);
 
-	m->src_hi = mask & LIMIT_SRC_ADDR ? src->hi : 0;
-	m->src_lo = mask & LIMIT_SRC_ADDR ? src->lo : 0;
-	m->dst_hi = mask & LIMIT_DST_ADDR ? dst->hi : 0;
+	m->src_hi = mask & LIMIT_SRC_ADDR ? src_hi : 0;
+	m->src_lo = mask & LIMIT_SRC_ADDR && is_mapped(src_hi, src->lo) ? src->lo : 0;
+	m->dst_hi = mask & LIMIT_DST_ADDR ? dst_hi : 0;
 	m->dst_lo = mask & LIMIT_DST_ADDR ? dst->lo : 0;
 	m->ports = ports & ((mask & LIMIT_SRC_PORT ? 0xffff0000 : 0) |
 			    (mask & LIMIT_DST_PORT ? 0xffff : 0));
@@ -100,8 +103,6 @@ static __always_inline void mask_state(struct limit *limit, struct code *r, stru
 		masked_tuple(&limit->masked, r, low, high, ports, proto);
 	else
 		masked_tuple(&limit->masked, r, high, low, ports << 16 | ports >> 16, proto);
-	limit->masked.src_hi = off_link(limit->masked.src_hi);
-	limit->masked.dst_hi = off_link(limit->masked.dst_hi);
 }
 
 // take_track records in a state the track that was entered last.

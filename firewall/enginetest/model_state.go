@@ -257,13 +257,13 @@ func (j *job) halfOpen(source netip.Prefix) int {
 	return n
 }
 
-// masked returns the parts of a state's tuple that its rule counts by.
+// masked returns the parts of a state's tuple that its rule counts by, an IPv6 source as its /64.
 func masked(s *modelState) (m struct{ from, to netip.AddrPort }) {
 	from, to := s.key.Ends(s.from)
 	none := netip.Addr{}
 	m.from, m.to = netip.AddrPortFrom(none, 0), netip.AddrPortFrom(none, 0)
 	if s.mask&op.LimitSrcAddr != 0 {
-		m.from = netip.AddrPortFrom(from.Addr(), 0)
+		m.from = netip.AddrPortFrom(sourceOf(s).Addr(), 0)
 	}
 	if s.mask&op.LimitSrcPort != 0 {
 		m.from = netip.AddrPortFrom(m.from.Addr(), from.Port())

@@ -254,10 +254,7 @@ func (j *job) pipeKey(x *program.Pipe) rateKey {
 func (j *job) rateKey(code *program.Rule) (k rateKey) {
 	p := j.p
 	if code.RateMask&op.LimitSrcAddr != 0 {
-		k.src = p.SrcIP
-		if p.Version == 6 {
-			clear(k.src[8:])
-		}
+		k.src = sourceOf(&p.SrcIP)
 	}
 	if code.RateMask&op.LimitDstAddr != 0 {
 		k.dst = p.DstIP

@@ -30,6 +30,16 @@ func (e *Engine) sourceHash(ip *[16]byte) uint64 {
 	return mix(hi^e.seed[0], e.seed[2]|1)
 }
 
+// sourceOf returns what packets from an address count for: all of an IPv4 address, or the /64 of an
+// IPv6 one.
+func sourceOf(ip *[16]byte) [16]byte {
+	source := *ip
+	if hi, lo := halves(ip); hi != 0 || uint32(lo) != mapped {
+		clear(source[8:])
+	}
+	return source
+}
+
 // cells returns the two cells of a source, which differ.
 func (e *Engine) cells(h uint64) (a, b *uint32) {
 	mask := uint64(len(e.sources) - 1)

@@ -17,7 +17,7 @@ import (
 // the shard has not met lately. When all tracks are in use, one that counts half-open states only
 // is evicted. These states are counted again when they become established.
 
-// trackKey is what a track counts.
+// trackKey is what a track counts: an IPv6 source is its /64.
 type trackKey struct {
 	src, dst [16]byte
 	ports    uint32
@@ -241,7 +241,7 @@ func maskedKey(code *program.Rule, proto packet.Proto, srcIP, dstIP *[16]byte, s
 	dst uint32) trackKey {
 	k := trackKey{proto: proto}
 	if code.Mask&op.LimitSrcAddr != 0 {
-		k.src = *srcIP
+		k.src = sourceOf(srcIP)
 	}
 	if code.Mask&op.LimitDstAddr != 0 {
 		k.dst = *dstIP

@@ -2,6 +2,7 @@ package soft
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/firewall"
@@ -92,5 +93,39 @@ func TestNumbersRunOutAgain(t *testing.T) {
 	v := w.Evaluate(in(2), udp(t, "1.1.1.1:9", "2.2.2.2:2"))
 	if v.Reason != firewall.ReasonLimit {
 		t.Errorf("a second one: %+v", v)
+	}
+}
+
+// TestLimitCountsPrefixes: all addresses of a /64 have as many states as one IPv4 address.
+// Destinations count by address.
+func TestLimitCountsPrefixes(t *testing.T) {
+	e := load(t, Options{}, "add 1 check-state\nadd 2 allow udp from any to any 53 limit src-addr 3\n"+
+		"add 3 allow udp from any to any 54 limit dst-addr 3\n")
+	w := e.Worker(0)
+	for _, c := range []struct {
+		from, to string // N: 20 different numbers
+		states   int
+	}{
+		{"[fd01::N]:9", "[fd00::1]:53", 3},
+		{"[fd01:0:0:1::N]:9", "[fd00::1]:53", 3},
+		{"[::N:0:1]:9", "[fd00::1]:53", 3},
+		{"10.1.0.N:9", "10.0.0.1:53", 20},
+		{"[fd00::1]:9", "[fd01::N]:54", 20},
+	} {
+		made := 0
+		for n := range 20 {
+			number := fmt.Sprint(n + 1)
+			v := w.Evaluate(in(1), udp(t, strings.ReplaceAll(c.from, "N", number),
+				strings.ReplaceAll(c.to, "N", number)))
+			switch {
+			case v.State == firewall.StateNew:
+				made++
+			case v.Reason != firewall.ReasonLimit:
+				t.Errorf("%+v, number %d: %+v", c, n+1, v)
+			}
+		}
+		if made != c.states {
+			t.Errorf("%+v: %d states", c, made)
+		}
 	}
 }

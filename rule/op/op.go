@@ -41,7 +41,7 @@ const (
 func (s State) LooksUp() bool { return s >= StateCheck && s <= StateLimit }
 
 // LimitMask names the parts of the tuple that a limit counts by, seen from the packet that makes
-// the state.
+// the state. The source address of IPv6 is its /64.
 type LimitMask uint8
 
 // The parts of a limit mask.
