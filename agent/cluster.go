@@ -2,163 +2,27 @@ package agent
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"encoding/binary"
-	"errors"
-	"io/fs"
 	"maps"
-	"net"
 	"net/netip"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/cluster"
 	"github.com/weirnet/weir/agent/rules"
-	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/rule"
-	"github.com/weirnet/weir/store/client"
 	desired "github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/disk"
-	"github.com/weirnet/weir/store/identity"
 )
 
 // hostPeer begins the names of peers that are hosts of the cluster.
 const hostPeer = "host:"
 
-// joined reads what the host got when it joined a cluster; nil if it has not. The ranges of its
-// pods come from there.
-func joined(c *Config) (*disk.Member, error) {
-	m, err := disk.ReadMember(c.Paths.Store())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	n, err := desired.Decode[desired.Node](m.Node)
-	if err == nil && len(n.Ranges) > 0 {
-		c.Settings.Pods.Ranges = n.Ranges
-	}
-	return m, err
-}
-
-// dialed dials weir-stores, and remembers the addresses that names had.
-type dialed struct {
-	dialer eyeballs.Dialer
-
-	mu   sync.Mutex                // its place in the lock order: doc.go
-	seen map[string]netip.AddrPort // guarded by mu
-}
-
-func (d *dialed) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := d.dialer.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	if to, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.seen[address] = netip.AddrPortFrom(to.AddrPort().Addr().Unmap(), uint16(to.Port))
-	}
-	return conn, nil
-}
-
-// addresses are those of weir-stores, as far as they are known.
-func (d *dialed) addresses(stores []string) (all []netip.AddrPort) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, s := range stores {
-		if a, err := netip.ParseAddrPort(s); err == nil {
-			all = append(all, a)
-		} else if a, ok := d.seen[s]; ok {
-			all = append(all, a)
-		}
-	}
-	return all
-}
-
 // followCluster makes what follows the store of the cluster that the host has joined.
-func (n *Node) followCluster(m *disk.Member) error {
-	credential, err := identity.ParseCredential([]byte(m.Credential))
-	if err != nil {
-		return err
-	}
-	own, err := desired.Decode[desired.Node](m.Node)
-	if err != nil {
-		return err
-	}
-	trust := desired.Trust{Cluster: m.Cluster, Epoch: m.Epoch, Admins: m.Admins}
-	for _, der := range credential.CAs {
-		key, err := identity.CAKey(der)
-		if err != nil {
-			return err
-		}
-		trust.CA = append(trust.CA, desired.Key(key))
-	}
-	secured, err := credential.Client()
-	if err != nil {
-		return err
-	}
-	d := &dialed{seen: map[string]netip.AddrPort{}}
-	var service *cluster.Service
-	var c *client.Client
-	began := time.Now()
-	stores := func() []string {
-		heard := c.State().Heard
-		if heard.Before(began) {
-			heard = began
-		}
-		return storesOf(service.Stores(), m.Stores, time.Since(heard))
-	}
-	c, err = client.New(client.Config{Name: m.Name, Cluster: m.Cluster.String(), Stores: stores,
-		TLS: secured, Dial: d.dial})
-	if err != nil {
-		return err
-	}
-	service, err = cluster.Open(cluster.Config{Name: m.Name, Dir: n.config.Paths.Store(),
-		Trust: trust, Serial: own.Serial, Key: ed25519.PrivateKey(credential.Key), Client: c,
-		Stores: func() []netip.AddrPort { return d.addresses(stores()) }, Parts: n.clusterParts(),
-		Version: buildVersion(), Random: random, Log: n.log, Problems: &n.problems})
-	if err != nil {
-		return errors.Join(err, c.Close())
-	}
-	n.cluster, n.store = service, c
-	return nil
-}
-
-// firstStoresAfter is after how long without the store a host tries the weir-stores that it joined
-// by, beside those that the store names: a list that is wrong cannot be put right by those on it.
-const firstStoresAfter = time.Minute
-
-// storesOf returns the addresses of weir-stores to try: those that the store names, and those of
-// the invitation.
-func storesOf(named, joined []string, silent time.Duration) []string {
-	if len(named) > 0 && silent < firstStoresAfter {
-		return named
-	}
-	all := slices.Concat(named, joined)
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// buildVersion returns the version of this program.
-func buildVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return ""
-}
-
-// random is in [0, 1).
-func random() float64 {
-	var b [8]byte
-	rand.Read(b[:]) // never fails
-	return float64(binary.BigEndian.Uint64(b[:])>>11) / (1 << 53)
+func (n *Node) followCluster(m *disk.Member) (err error) {
+	n.cluster, err = cluster.Connect(m, cluster.Config{Dir: n.config.Paths.Store(),
+		Parts: n.clusterParts(), Log: n.log, Problems: &n.problems})
+	return err
 }
 
 // clusterParts are the other parts as the cluster needs them.
@@ -263,7 +127,7 @@ func (n *Node) closeCluster() error {
 	if n.cluster == nil {
 		return nil
 	}
-	return errors.Join(n.store.Close(), n.cluster.Close())
+	return n.cluster.Close()
 }
 
 // maxEndpoints is how many addresses of the host others try.

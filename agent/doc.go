@@ -52,6 +52,6 @@
 //	netfilter.Watcher.mu   what netfilter translates
 //	host.Stack.mu          IPsec policies and routing rules
 //	host.Links.mu          interfaces and addresses
-//	Node.mu, problem.List.mu, pods.Service.mu, watch.Captures.mu, peers.injector.mu, dialed.mu,
-//	pods.resolvers.mu, nat.Service.mu
+//	Node.mu, problem.List.mu, pods.Service.mu, watch.Captures.mu, peers.injector.mu,
+//	cluster.dialer.mu, pods.resolvers.mu, nat.Service.mu
 package agent

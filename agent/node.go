@@ -23,7 +23,6 @@ import (
 	"github.com/weirnet/weir/agent/watch"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/observe"
-	"github.com/weirnet/weir/store/client"
 )
 
 // Config configures a node.
@@ -67,7 +66,6 @@ type Node struct {
 	cluster   *cluster.Service // nil on a host without a cluster
 	// why the store is not followed, although the host has joined a cluster; nil otherwise
 	unfollowed error
-	store      *client.Client // nil on a host without a cluster
 
 	// read by the loop: a send that succeeds proves that it turns
 	pulse         chan struct{}
@@ -92,7 +90,10 @@ var ErrRestart = errors.New("the node restarts")
 // Run runs a node until ctx ends, or until it is asked through the API to take itself down. When
 // ctx ends, the kernel keeps enforcing without the agent; the next agent takes over.
 func Run(ctx context.Context, c Config) (err error) {
-	member, unknown := joined(&c)
+	member, ranges, unknown := cluster.ReadMember(c.Paths.Store())
+	if len(ranges) > 0 {
+		c.Settings.Pods.Ranges = ranges
+	}
 	n := newNode(c, member != nil)
 	locks, err := n.lockDirs()
 	defer locks.Release()

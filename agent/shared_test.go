@@ -4,9 +4,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirnet/weir/agent/cluster"
 	"github.com/weirnet/weir/agent/host"
@@ -65,23 +63,6 @@ func TestSharedTableOfTheRules(t *testing.T) {
 	}
 	if m := engine["trusted"]; len(m) != 1 || m[0].Prefix != shared || len(list.All()) != 0 {
 		t.Errorf("afterwards %v, %v", engine, list.All())
-	}
-}
-
-// TestStores: a list of weir-stores in the store that is wrong does not cut a host off for ever.
-func TestStores(t *testing.T) {
-	for _, c := range []struct {
-		named, joined []string
-		silent        time.Duration
-		want          string
-	}{
-		{nil, []string{"a:1"}, 0, "a:1"},
-		{[]string{"b:1", "c:1"}, []string{"a:1"}, 59 * time.Second, "b:1 c:1"},
-		{[]string{"evil:1", "b:1"}, []string{"a:1", "b:1"}, time.Minute, "a:1 b:1 evil:1"},
-	} {
-		if got := strings.Join(storesOf(c.named, c.joined, c.silent), " "); got != c.want {
-			t.Errorf("%+v: %s", c, got)
-		}
 	}
 }
 

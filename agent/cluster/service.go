@@ -101,7 +101,8 @@ const (
 
 // Service follows the store of the host's cluster. The copy and what follows from it belong to mu.
 type Service struct {
-	config Config
+	config     Config
+	disconnect func() error // ends a client that Connect has made; nil for one of others
 
 	writing sync.Mutex // its place in the lock order: agent/doc.go
 	writer  writer     // guarded by writing
@@ -202,8 +203,11 @@ func Open(c Config) (*Service, error) {
 }
 
 // Close has everything on the disk, and ends the use of the directory.
-func (s *Service) Close() error {
-	err := s.writeDisk(true)
+func (s *Service) Close() (err error) {
+	if s.disconnect != nil {
+		err = s.disconnect()
+	}
+	err = errors.Join(err, s.writeDisk(true))
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	return errors.Join(err, s.writer.dir.Close())
