@@ -15,9 +15,6 @@ import (
 	"github.com/weirnet/weir/store/disk"
 )
 
-// hostPeer begins the names of peers that are hosts of the cluster.
-const hostPeer = "host:"
-
 // followCluster makes what follows the store of the cluster that the host has joined.
 func (n *Node) followCluster(m *disk.Member) (err error) {
 	n.cluster, err = cluster.Connect(m, cluster.Config{Dir: n.config.Paths.Store(),
@@ -27,14 +24,15 @@ func (n *Node) followCluster(m *disk.Member) (err error) {
 
 // clusterParts are the other parts as the cluster needs them.
 func (n *Node) clusterParts() cluster.Parts {
+	hosts := cluster.HostPeers{Peers: n.peers}
 	return cluster.Parts{Parse: n.rules.Parse,
 		Enforce: func(l cluster.Load) error {
 			return n.rules.Enforce(versionOf(l), l.Trial, l.Reverted)
 		},
 		Confirm:           n.rules.Keep,
 		CheckConnectivity: n.checkConnectivity,
-		Labels:            n.pods.SetOthers, Shared: n.shared.set, Host: n.setHost,
-		Peers: n.hostPeers,
+		Labels:            n.pods.SetOthers, Shared: n.shared.set, Host: hosts.Set,
+		Peers: hosts.Names,
 		Pods:  n.ownPods, Known: n.clearUnfilled}
 }
 
@@ -70,29 +68,6 @@ func (n *Node) sharedRules() (rules.Version, bool) {
 	}
 	l, ok := n.cluster.First()
 	return versionOf(l), ok
-}
-
-// setHost makes a host of the cluster a peer, or removes it.
-func (n *Node) setHost(h desired.HostChange) error {
-	name := hostPeer + h.Name
-	if h.Node == nil || len(h.Node.Ranges) == 0 {
-		return n.peers.Forget(name)
-	}
-	p := api.AddPeer{Name: name, Key: h.Node.WireGuard.String(), Pods: h.Node.Ranges}
-	for _, a := range h.Addrs {
-		p.Endpoints = append(p.Endpoints, a.String())
-	}
-	return n.peers.Record(p)
-}
-
-// hostPeers returns the names of the hosts that are peers.
-func (n *Node) hostPeers() (all []string) {
-	for _, name := range n.peers.Names() {
-		if host, ok := strings.CutPrefix(name, hostPeer); ok {
-			all = append(all, host)
-		}
-	}
-	return all
 }
 
 // ownPods returns the pods of this host, once those of an earlier run are taken over.

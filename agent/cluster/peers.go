@@ -1,0 +1,46 @@
+package cluster
+
+import (
+	"strings"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// hostPeer begins the names of peers that are hosts of the cluster.
+const hostPeer = "host:"
+
+// Peers has the peers of the tunnel, by name.
+type Peers interface {
+	// Record makes a peer, or changes it.
+	Record(api.AddPeer) error
+	// Forget removes a peer, if there is one of the name.
+	Forget(name string) error
+	Names() []string
+}
+
+// HostPeers makes the other hosts of the cluster peers.
+type HostPeers struct{ Peers Peers }
+
+// Set makes a host a peer, changes it, or removes it. A host without ranges is none.
+func (p HostPeers) Set(h cluster.HostChange) error {
+	name := hostPeer + h.Name
+	if h.Node == nil || len(h.Node.Ranges) == 0 {
+		return p.Peers.Forget(name)
+	}
+	a := api.AddPeer{Name: name, Key: h.Node.WireGuard.String(), Pods: h.Node.Ranges}
+	for _, at := range h.Addrs {
+		a.Endpoints = append(a.Endpoints, at.String())
+	}
+	return p.Peers.Record(a)
+}
+
+// Names returns the names of the hosts that are peers.
+func (p HostPeers) Names() (all []string) {
+	for _, name := range p.Peers.Names() {
+		if host, ok := strings.CutPrefix(name, hostPeer); ok {
+			all = append(all, host)
+		}
+	}
+	return all
+}
