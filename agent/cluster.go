@@ -30,31 +30,20 @@ func (n *Node) clusterParts() cluster.Parts {
 			return n.rules.Enforce(versionOf(l), l.Trial, l.Reverted)
 		},
 		Confirm:           n.rules.Keep,
-		CheckConnectivity: n.checkConnectivity,
-		Labels:            n.pods.SetOthers, Shared: n.shared.set, Host: hosts.Set,
+		CheckConnectivity: n.checkConnectivity, IsMine: n.links.IsMine,
+		Labels: n.pods.SetOthers, Shared: n.shared.set, Host: hosts.Set,
 		Peers: hosts.Names,
 		Pods:  n.ownPods, Known: n.clearUnfilled}
 }
 
-// checkConnectivity returns why rules would cut this host off from a weir-store, or others from one
-// on this host.
-func (n *Node) checkConnectivity(l cluster.Load, stores []netip.AddrPort, others []netip.Addr,
-	s *desired.Session) (string, error) {
-	var needed []rules.RequiredConn
-	for _, to := range stores {
-		if !n.links.IsMine(to.Addr()) {
-			needed = append(needed, rules.RequiredConn{To: to})
-			continue
-		}
-		for _, from := range others {
-			needed = append(needed, rules.RequiredConn{From: from, To: to})
-		}
+// checkConnectivity returns why rules would refuse a connection that the host needs.
+func (n *Node) checkConnectivity(l cluster.Load, needed []cluster.RequiredConn,
+	session *api.Session) (string, error) {
+	conns := make([]rules.RequiredConn, len(needed))
+	for i, c := range needed {
+		conns[i] = rules.RequiredConn(c)
 	}
-	var session *api.Session
-	if s != nil {
-		session = &api.Session{From: s.From, To: s.To}
-	}
-	return n.explain.CheckConnectivity(versionOf(l), needed, session)
+	return n.explain.CheckConnectivity(versionOf(l), conns, session)
 }
 
 func versionOf(l cluster.Load) rules.Version {

@@ -54,10 +54,11 @@ type Parts struct {
 	Enforce func(Load) error
 	// Confirm keeps the version on trial.
 	Confirm func() error
-	// CheckConnectivity returns why rules would cut this host off from weir-stores, or others from
-	// one on this host, or a session that it has; "" if they would not.
-	CheckConnectivity func(l Load, stores []netip.AddrPort, others []netip.Addr,
-		session *cluster.Session) (string, error)
+	// CheckConnectivity returns why rules would refuse one of the connections, or cut off a session
+	// that this host has; "" if they would not.
+	CheckConnectivity func(Load, []RequiredConn, *api.Session) (string, error)
+	// IsMine reports whether an address is one of this host's.
+	IsMine func(netip.Addr) bool
 	// Labels puts addresses of pods of other hosts into tables, or takes them out. It and Shared
 	// remove from the map what is done; after an error they are called again with the rest.
 	Labels func(map[cluster.Label]bool) error

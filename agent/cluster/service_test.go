@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/store"
@@ -212,9 +213,7 @@ func (p *parts) parts() Parts {
 		}
 		return rule.ParseFile(name, text, new(rule.Names))
 	}, Enforce: p.enforce, Confirm: p.confirm,
-		CheckConnectivity: func(l Load, _ []netip.AddrPort, _ []netip.Addr,
-			_ *cluster.Session) (string,
-			error) {
+		CheckConnectivity: func(l Load, _ []RequiredConn, _ *api.Session) (string, error) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if p.cutsOff != "" && strings.Contains(textOf(l.Set), p.cutsOff) {

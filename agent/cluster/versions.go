@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"net/netip"
 	"strings"
 	"time"
 	"unicode"
@@ -215,24 +214,6 @@ func (s *Service) replace(ctx context.Context, next version) error {
 	}
 	s.entered(ctx, next)
 	return nil
-}
-
-// checkConnectivity returns an error for a version that would cut this host off from the store, or
-// the others from the store on this host.
-func (s *Service) checkConnectivity(l Load, h *cluster.Head) error {
-	s.mu.Lock()
-	var others []netip.Addr
-	for _, h := range s.desired.Hosts() {
-		if h.Name != s.config.Name && len(h.Addrs) > 0 {
-			others = append(others, h.Addrs[0].Addr())
-		}
-	}
-	s.mu.Unlock()
-	why, err := s.config.Parts.CheckConnectivity(l, s.config.Stores(), others, h.Session)
-	if err == nil && why != "" {
-		err = refusal{errors.New(why)}
-	}
-	return err
 }
 
 // fetch returns a text, which the host has or the store.
