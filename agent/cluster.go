@@ -3,9 +3,6 @@ package agent
 import (
 	"context"
 	"maps"
-	"net/netip"
-	"slices"
-	"strings"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/cluster"
@@ -17,8 +14,11 @@ import (
 
 // followCluster makes what follows the store of the cluster that the host has joined.
 func (n *Node) followCluster(m *disk.Member) (err error) {
+	s := n.config.Settings
 	n.cluster, err = cluster.Connect(m, cluster.Config{Dir: n.config.Paths.Store(),
-		Parts: n.clusterParts(), Log: n.log, Problems: &n.problems})
+		Parts: n.clusterParts(), Log: n.log, Problems: &n.problems,
+		Reach: cluster.Reach{Interfaces: n.links.Interfaces, Guards: s.Host.Guards,
+			IsPod: n.pods.Has, Tunnel: s.Overlay.Name, Port: s.Overlay.Port}})
 	return err
 }
 
@@ -75,7 +75,7 @@ func (n *Node) beginCluster(ctx context.Context) (stop func() error) {
 	if n.cluster == nil {
 		return func() error { return nil }
 	}
-	n.announce()
+	n.cluster.Announce()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -94,29 +94,11 @@ func (n *Node) closeCluster() error {
 	return n.cluster.Close()
 }
 
-// maxEndpoints is how many addresses of the host others try.
-const maxEndpoints = 8
-
-// announce says where the tunnel of this host is reached: at the addresses of its interfaces that
-// others may reach.
+// announce has the other hosts of the cluster hear where the tunnel of this one is reached.
 func (n *Node) announce() {
-	if n.cluster == nil {
-		return
+	if n.cluster != nil {
+		n.cluster.Announce()
 	}
-	s := n.config.Settings
-	addrs := []netip.AddrPort{}
-	for _, i := range n.links.Interfaces() {
-		if i.Name == s.Overlay.Name || strings.HasPrefix(i.Name, "pod:") || !s.Host.Guards(i.Name) {
-			continue
-		}
-		for _, a := range i.Addrs {
-			if a.Addr().IsGlobalUnicast() && !n.pods.Has(a.Addr()) && len(addrs) < maxEndpoints {
-				addrs = append(addrs, netip.AddrPortFrom(a.Addr(), s.Overlay.Port))
-			}
-		}
-	}
-	slices.SortFunc(addrs, netip.AddrPort.Compare)
-	n.cluster.SetEndpoints(slices.Compact(addrs))
 }
 
 // podsChanged has the services and the cluster hear of the pods of this host. It does not wait.

@@ -39,7 +39,8 @@ func ReadMember(dir string) (m *disk.Member, ranges []netip.Prefix, err error) {
 }
 
 // Connect is Open for a member of a cluster, with a client of its weir-stores. It sets what c has
-// of the member and of this program: all but Dir, Parts, Log and Problems. Close ends the client.
+// of the member and of this program: all but Dir, Parts, Reach, Log and Problems. Close ends the
+// client.
 func Connect(m *disk.Member, c Config) (*Service, error) {
 	credential, err := identity.ParseCredential([]byte(m.Credential))
 	if err != nil {

@@ -86,6 +86,7 @@ type Config struct {
 	Client   Client
 	Stores   func() []netip.AddrPort // of all weir-stores
 	Parts    Parts
+	Reach    Reach
 	Version  string         // of this program
 	Random   func() float64 // in [0, 1)
 	Log      *slog.Logger
