@@ -31,7 +31,7 @@ func (n *Node) clusterParts() cluster.Parts {
 		},
 		Confirm:           n.rules.Keep,
 		CheckConnectivity: n.checkConnectivity, IsMine: n.links.IsMine,
-		Labels: n.pods.SetOthers, Shared: n.shared.set, Host: hosts.Set,
+		Labels: n.pods.SetOthers, Shared: n.shared.Set, Host: hosts.Set,
 		Peers: hosts.Names,
 		Pods:  n.ownPods, Known: n.clearUnfilled}
 }
@@ -112,7 +112,7 @@ func (n *Node) podsChanged() {
 // labels are the tables that no rule set defines: of labels, and shared ones.
 func (n *Node) labels() map[string][]rule.TableEntry {
 	all := n.pods.Labels()
-	maps.Copy(all, n.shared.all())
+	maps.Copy(all, n.shared.All())
 	return all
 }
 

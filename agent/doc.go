@@ -45,7 +45,7 @@
 //	rules.Manager.mu       changes of the rules, and views of them
 //	rules.savedRules.mu    the file of the saved rules
 //	rules.lists.copying    a copy of a list file while it is written
-//	sharedTables.mu        tables that all hosts have
+//	cluster.SharedTables.mu  tables that all hosts have
 //	pods.labels.mu         tables of labels
 //	host.Hooks.following   one pass over the interfaces at a time
 //	host.Hooks.mu          hooks

@@ -21,7 +21,7 @@ func (n *Node) joinTunnel(e *soft.Engine) (err error) {
 			err = errors.Join(err, e.SetTable(name, r.Set.Entries(name)))
 		}
 		// a pod, or a shared member, that comes now reaches both engines
-		n.shared.view(func(tables map[string]rule.Table) {
+		n.shared.View(func(tables map[string]rule.Table) {
 			for name, table := range tables {
 				err = errors.Join(err, e.SetTable(name, table.Entries()))
 			}
@@ -70,7 +70,7 @@ func (n *Node) prepare(p *program.Program) error {
 // loaded runs after each change of the rules in force. Rules that deny by default after none that
 // did would cut off what is open.
 func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
-	if err := n.shared.follow(set.Tables); err != nil {
+	if err := n.shared.Follow(set.Tables); err != nil {
 		n.problems.Add(err.Error(), "restart the agent: systemctl restart weir")
 	}
 	if err := n.nat.Follow(new.NATs); err != nil {
@@ -82,7 +82,7 @@ func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 			"look at the routing rules: ip rule; ip -6 rule")
 	}
 	if n.cluster != nil && n.cluster.Known() {
-		if err := n.shared.clear(new.Tables, set.Tables); err != nil {
+		if err := n.shared.Clear(new.Tables, set.Tables); err != nil {
 			n.problems.Add(err.Error(), "restart the agent: systemctl restart weir")
 		}
 	}
@@ -109,7 +109,7 @@ func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 func (n *Node) clearUnfilled() (err error) {
 	n.rules.View(func(r rules.Version, p *program.Program) {
 		if p != nil {
-			err = errors.Join(n.pods.Clear(p.Tables), n.shared.clear(p.Tables, r.Set.Tables))
+			err = errors.Join(n.pods.Clear(p.Tables), n.shared.Clear(p.Tables, r.Set.Tables))
 		}
 	})
 	return err

@@ -62,7 +62,7 @@ type Node struct {
 	// what netfilter translates; used when the pods begin, and by the loop
 	netfilter netfilter.Watcher
 	stack     host.Stack // what has packets of pods go up the stack
-	shared    sharedTables
+	shared    *cluster.SharedTables
 	cluster   *cluster.Service // nil on a host without a cluster
 	// why the store is not followed, although the host has joined a cluster; nil otherwise
 	unfollowed error

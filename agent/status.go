@@ -121,7 +121,7 @@ func (n *Node) listTables(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	all := n.rules.Tables(q)
-	for _, t := range append(n.shared.list(q), n.pods.Tables()...) {
+	for _, t := range append(n.shared.List(q), n.pods.Tables()...) {
 		if q.Picks(t.Name) {
 			all = append(all, q.View(t))
 		}

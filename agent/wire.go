@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/cluster"
 	"github.com/weirnet/weir/agent/engines"
 	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/agent/nat"
@@ -24,7 +25,6 @@ import (
 	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/overlay"
 	"github.com/weirnet/weir/pod"
-	"github.com/weirnet/weir/rule"
 )
 
 // newNode connects the parts of a node. It changes nothing on the host. What a part needs of one
@@ -35,9 +35,7 @@ func newNode(c Config, member bool) *Node {
 		downRequested: make(chan struct{}), downResult: make(chan error, 1)}
 	n.problems.Log, n.retry.Problems = n.log, &n.problems
 	n.engine = new(engines.Pair)
-	n.shared = sharedTables{engine: n.engine, problems: &n.problems,
-		tables:  map[string]rule.Table{},
-		cleared: map[string]bool{}}
+	n.shared = cluster.NewSharedTables(n.engine, &n.problems)
 	n.links = host.NewLinks()
 	n.peers = peers.New(n.peersConfig())
 	router := host.NewRouter(c.Paths.Sysctls())

@@ -1,4 +1,4 @@
-package agent
+package cluster
 
 import (
 	"errors"
@@ -22,13 +22,13 @@ type tableEngine interface {
 	DeleteTable(name string, p netip.Prefix) error
 }
 
-// sharedTables are the tables that all hosts of a cluster have. Versions of rules ask about them
-// and do not define them.
-type sharedTables struct {
+// SharedTables are the tables that all hosts of a cluster have. Versions of rules ask about them
+// and do not define them. A host without a cluster has none.
+type SharedTables struct {
 	engine   tableEngine
 	problems *problem.List
 
-	mu     sync.Mutex            // its place in the lock order: doc.go
+	mu     sync.Mutex            // its place in the lock order: agent/doc.go
 	tables map[string]rule.Table // guarded by mu
 	// guarded by mu; names of which the engine has no member of an earlier run any more
 	cleared map[string]bool
@@ -37,10 +37,16 @@ type sharedTables struct {
 	defined map[string]bool
 }
 
-// set changes members; nil takes one out. Single entries are changed, unless that would be more
+// NewSharedTables returns no tables yet.
+func NewSharedTables(e tableEngine, problems *problem.List) *SharedTables {
+	return &SharedTables{engine: e, problems: problems, tables: map[string]rule.Table{},
+		cleared: map[string]bool{}}
+}
+
+// Set changes members; nil takes one out. Single entries are changed, unless that would be more
 // than to hand the table over. It removes from changes what is done; after an error the call is to
 // be repeated with the rest.
-func (t *sharedTables) set(changes map[cluster.SharedMember]*uint32) error {
+func (t *SharedTables) Set(changes map[cluster.SharedMember]*uint32) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	byTable := map[string][]cluster.SharedMember{}
@@ -83,9 +89,9 @@ func (t *sharedTables) set(changes map[cluster.SharedMember]*uint32) error {
 	return errors.Join(errs...)
 }
 
-// follow has the tables of the rules in force belong to them, and those that they had before to the
+// Follow has the tables of the rules in force belong to them, and those that they had before to the
 // store again.
-func (t *sharedTables) follow(ofRules map[string]rule.Table) error {
+func (t *SharedTables) Follow(ofRules map[string]rule.Table) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.defined
@@ -103,9 +109,9 @@ func (t *sharedTables) follow(ofRules map[string]rule.Table) error {
 	return errors.Join(errs...)
 }
 
-// clear has the engine's tables empty that are neither shared nor of the rules: what an earlier run
+// Clear has the engine's tables empty that are neither shared nor of the rules: what an earlier run
 // left there was taken out since.
-func (t *sharedTables) clear(names []string, ofRules map[string]rule.Table) error {
+func (t *SharedTables) Clear(names []string, ofRules map[string]rule.Table) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, name := range names {
@@ -124,15 +130,15 @@ func (t *sharedTables) clear(names []string, ofRules map[string]rule.Table) erro
 // aboutShared is the subject of the problem that a table has two owners.
 func aboutShared(name string) string { return "the shared table " + name }
 
-func (t *sharedTables) change(name string, p netip.Prefix, value *uint32) error {
+func (t *SharedTables) change(name string, p netip.Prefix, value *uint32) error {
 	if value == nil {
 		return t.engine.DeleteTable(name, p)
 	}
 	return t.engine.AddTable(name, rule.TableEntry{Prefix: p, Value: *value})
 }
 
-// view shows the tables that are in the engine to f; a change that comes meanwhile waits.
-func (t *sharedTables) view(f func(map[string]rule.Table)) {
+// View shows the tables that are in the engine to f; a change that comes meanwhile waits.
+func (t *SharedTables) View(f func(map[string]rule.Table)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	shown := maps.Clone(t.tables)
@@ -142,9 +148,9 @@ func (t *sharedTables) view(f func(map[string]rule.Table)) {
 
 // copied returns a copy of the tables that are in the engine and that pick reports true for.
 // Sorting the members of a large one takes long, and is done without the lock.
-func (t *sharedTables) copied(pick func(name string) bool) map[string]rule.Table {
+func (t *SharedTables) copied(pick func(name string) bool) map[string]rule.Table {
 	copies := map[string]rule.Table{}
-	t.view(func(tables map[string]rule.Table) {
+	t.View(func(tables map[string]rule.Table) {
 		for name, table := range tables {
 			if pick(name) {
 				copies[name] = maps.Clone(table)
@@ -154,8 +160,8 @@ func (t *sharedTables) copied(pick func(name string) bool) map[string]rule.Table
 	return copies
 }
 
-// all returns the tables as engines take them.
-func (t *sharedTables) all() map[string][]rule.TableEntry {
+// All returns the tables as engines take them.
+func (t *SharedTables) All() map[string][]rule.TableEntry {
 	entries := map[string][]rule.TableEntry{}
 	for name, table := range t.copied(func(string) bool { return true }) {
 		entries[name] = table.Entries()
@@ -163,8 +169,8 @@ func (t *sharedTables) all() map[string][]rule.TableEntry {
 	return entries
 }
 
-// list returns the tables that q picks with all their members.
-func (t *sharedTables) list(q api.TableQuery) (all []api.Table) {
+// List returns the tables that q picks with all their members.
+func (t *SharedTables) List(q api.TableQuery) (all []api.Table) {
 	tables := t.copied(q.Picks)
 	for _, name := range slices.Sorted(maps.Keys(tables)) {
 		a := api.Table{Name: name, Entries: []api.TableEntry{}}
