@@ -54,6 +54,7 @@ type Node struct {
 	routes   *host.Routes
 	rules    *rules.Manager
 	explain  rules.Explainer
+	panics   rules.Panics
 	pods     *pods.Service
 	nat      *nat.Service
 	services *services.Manager

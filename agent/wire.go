@@ -78,6 +78,11 @@ func newNode(c Config, member bool) *Node {
 	n.explain = rules.Explainer{Manager: n.rules, Options: c.Settings.Engine,
 		Interfaces: n.links.Interfaces, Labels: n.labels, States: n.engine.States,
 		Guards: c.Settings.Host.Guards}
+	n.panics = rules.Panics{Explainer: &n.explain, Tunnel: n.peers, IsMine: n.links.IsMine,
+		Guarded: func() []api.Interface {
+			guarded, _ := n.hooks.Interfaces()
+			return guarded
+		}, Adopt: n.engine.Adopt}
 	n.observer = watch.New(watch.Config{Settings: c.Settings.Watch, Dir: c.Paths.eventsDir(),
 		Log: n.log, Problems: &n.problems, Retry: &n.retry, Engine: n.engine, Links: n.links,
 		Rules: n.rules, Pods: n.pods,
