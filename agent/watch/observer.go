@@ -89,6 +89,13 @@ type Pods interface {
 	List() (api.Pods, error)
 }
 
+// Peers knows the other nodes.
+type Peers interface {
+	// Ranges are the addresses of their pods.
+	Ranges() []netip.Prefix
+	List() (api.Peers, error)
+}
+
 // Config is what an Observer needs.
 type Config struct {
 	Settings Settings
@@ -101,6 +108,9 @@ type Config struct {
 	Links  Links
 	Rules  Rules
 	Pods   Pods
+	Peers  Peers
+	// Why explains what the node would do with a packet.
+	Why func(api.Why) (api.Explanation, error)
 	// Metrics are those of the other parts.
 	Metrics []func() ([]observe.Metric, error)
 }

@@ -113,9 +113,9 @@ func (o *Observer) DeleteStates(ctx context.Context, q api.DeleteStates) (api.De
 // of other flows that use its addresses on the wire.
 const mostStatesOf = 16
 
-// StatesOf lists the states of the flow between two ends, in either direction, as rules see it or
+// statesOf lists the states of the flow between two ends, in either direction, as rules see it or
 // as it is on the wire. Ends without a port match any.
-func (o *Observer) StatesOf(proto packet.Proto, src, dst netip.AddrPort) ([]api.State, error) {
+func (o *Observer) statesOf(proto packet.Proto, src, dst netip.AddrPort) ([]api.State, error) {
 	all := []api.State{}
 	for i, from := range o.config.Engine.Readers() {
 		for s, err := range from.States() {

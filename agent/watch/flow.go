@@ -1,4 +1,4 @@
-package agent
+package watch
 
 import (
 	"errors"
@@ -11,9 +11,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// flow tells what the node knows of a flow: its ends, its states, and what would happen to its
+// Flow tells what the node knows of a flow: its ends, its states, and what would happen to its
 // first packet now. It changes nothing.
-func (n *Node) flow(q api.FlowQuestion) (a api.Flow, err error) {
+func (o *Observer) Flow(q api.FlowQuestion) (a api.Flow, err error) {
 	proto, err := packet.ParseProto(q.Proto)
 	if err != nil {
 		return a, err
@@ -22,16 +22,16 @@ func (n *Node) flow(q api.FlowQuestion) (a api.Flow, err error) {
 		return a, errors.New("a flow needs two addresses of one address family")
 	}
 	a.Version = api.Version
-	if a.Src, err = n.flowEnd(q.Src); err != nil {
+	if a.Src, err = o.flowEnd(q.Src); err != nil {
 		return a, err
 	}
-	if a.Dst, err = n.flowEnd(q.Dst); err != nil {
+	if a.Dst, err = o.flowEnd(q.Dst); err != nil {
 		return a, err
 	}
-	if a.States, err = n.observer.StatesOf(proto, q.Src, q.Dst); err != nil {
+	if a.States, err = o.statesOf(proto, q.Src, q.Dst); err != nil {
 		return a, err
 	}
-	why, err := n.explain.Why(api.Why{Packet: firstPacket(q)})
+	why, err := o.config.Why(api.Why{Packet: firstPacket(q)})
 	if err != nil {
 		a.Unknown = err.Error()
 		return a, nil
@@ -61,10 +61,10 @@ func firstPacket(q api.FlowQuestion) string {
 }
 
 // flowEnd tells what the node knows of an address.
-func (n *Node) flowEnd(at netip.AddrPort) (api.FlowEnd, error) {
+func (o *Observer) flowEnd(at netip.AddrPort) (api.FlowEnd, error) {
 	addr := at.Addr()
-	e := api.FlowEnd{Addr: addr.String(), Port: at.Port(), Table: n.rules.TableOf(addr)}
-	pods, err := n.pods.List()
+	e := api.FlowEnd{Addr: addr.String(), Port: at.Port(), Table: o.config.Rules.TableOf(addr)}
+	pods, err := o.config.Pods.List()
 	if err != nil {
 		return e, err
 	}
@@ -74,15 +74,15 @@ func (n *Node) flowEnd(at netip.AddrPort) (api.FlowEnd, error) {
 			return e, nil
 		}
 	}
-	if n.links.IsMine(addr) {
+	if o.config.Links.IsMine(addr) {
 		e.Kind = "host"
 		return e, nil
 	}
 	has := func(r netip.Prefix) bool { return r.Contains(addr) }
-	if !slices.ContainsFunc(n.peers.Ranges(), has) {
+	if !slices.ContainsFunc(o.config.Peers.Ranges(), has) {
 		return e, nil
 	}
-	peers, err := n.peers.List()
+	peers, err := o.config.Peers.List()
 	if err != nil {
 		return e, fmt.Errorf("list the peers: %w", err)
 	}
