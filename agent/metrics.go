@@ -18,7 +18,7 @@ func (n *Node) clusterMetrics() ([]observe.Metric, error) {
 	return n.cluster.Metrics()
 }
 
-// nodeMetrics are about the agent and its rules.
+// nodeMetrics are about the agent.
 func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 	n.mu.Lock()
 	adopted := n.adopted
@@ -27,11 +27,6 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 	problems := len(n.problems.All()) + refused
 	all := []observe.Metric{
 		n.config.Build.Metric(),
-		observe.NewMetric(observe.Gauge, "weir_rules", "Rules, without the default rule.",
-			float64(n.rules.Count())),
-		observe.NewMetric(observe.Counter, "weir_ruleset_loads_total",
-			"Rule sets put in force by this agent.",
-			float64(n.rules.Loads())),
 		observe.NewMetric(observe.Gauge, "weir_interfaces_guarded", "Interfaces with hooks.",
 			float64(guarded)),
 		observe.NewMetric(observe.Gauge, "weir_problems", "Problems that weir status shows.",
@@ -44,21 +39,6 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 		observe.NewMetric(observe.Gauge, "go_goroutines", "Goroutines of the agent.",
 			float64(runtime.NumGoroutine())),
 	}
-	reloads, failed := n.rules.Reloads()
-	all = append(all, observe.NewMetric(observe.Counter, "weir_table_reloads_total",
-		"Files of tables that were read again.", float64(reloads)),
-		observe.NewMetric(observe.Counter, "weir_table_reload_failures_total",
-			"Files of tables that could not be read, or were wrong.", float64(failed)))
-	x := n.rules.Expiry()
-	all = append(all, observe.NewMetric(observe.Gauge, "weir_table_timed_members",
-		"Members of tables that have a timeout.", float64(x.Timed)),
-		observe.NewMetric(observe.Counter, "weir_table_timeouts_total",
-			"Members of tables that expired.", float64(x.Ended)),
-		observe.NewMetric(observe.Counter, "weir_table_timed_refused_total",
-			"Members with a timeout that were refused because there were too many.",
-			float64(x.Refused)),
-		observe.NewMetric(observe.Counter, "weir_table_timeouts_failed_total",
-			"Failed attempts to remove an expired member.", float64(x.Failed)))
 	all = append(all, observe.NewMetric(observe.Gauge, "weir_pods",
 		"Containers that this node gives a network.",
 		float64(n.pods.Count())))

@@ -131,15 +131,6 @@ func tableEntry(e rule.TableEntry, ends map[netip.Prefix]time.Duration,
 	return v
 }
 
-// Count returns the number of rules, without the default rule.
-func (m *Manager) Count() (n int) {
-	m.View(func(r Version, _ *program.Program) { n = len(r.Set.Rules) })
-	return n
-}
-
-// Loads returns how many rule sets were put in force.
-func (m *Manager) Loads() uint64 { return m.loads.Load() }
-
 // Pipes returns the pipes in the order of their numbers.
 func (m *Manager) Pipes() (api.Pipes, error) {
 	a := api.Pipes{Version: api.Version, Pipes: []api.Pipe{}}
