@@ -170,9 +170,6 @@ func (s *Service) SetMasquerade() error {
 // Begun reports whether there are pods, or may be.
 func (s *Service) Begun() bool { return s.manager.Load() != nil }
 
-// Count returns the number of pods.
-func (s *Service) Count() int { return len(s.list()) }
-
 // Has reports whether an address is in a pod range of this node.
 func (s *Service) Has(a netip.Addr) bool {
 	return slices.ContainsFunc(s.config.Settings.Ranges, func(r netip.Prefix) bool {
