@@ -39,8 +39,6 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 		observe.NewMetric(observe.Gauge, "go_goroutines", "Goroutines of the agent.",
 			float64(runtime.NumGoroutine())),
 	}
-	all = append(all, observe.NewMetric(observe.Gauge, "weir_forwarded_ports",
-		"Ports of the host that lead to other hosts.", float64(n.nat.Count())))
 	if rss, err := residentBytes(); err == nil {
 		all = append(all, observe.NewMetric(observe.Gauge, "process_resident_memory_bytes",
 			"Memory of the agent, without what it shares with the kernel.", float64(rss)))

@@ -14,6 +14,7 @@ import (
 	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/internal/forward"
 	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/observe"
 )
 
 // Config is what a Service needs.
@@ -182,4 +183,10 @@ func (s *Service) Count() (n int) {
 		n += f.Count
 	}
 	return n
+}
+
+// Metrics are about the forwarded ports.
+func (s *Service) Metrics() ([]observe.Metric, error) {
+	return []observe.Metric{observe.NewMetric(observe.Gauge, "weir_forwarded_ports",
+		"Ports of the host that lead to other hosts.", float64(s.Count()))}, nil
 }
