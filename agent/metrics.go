@@ -23,12 +23,9 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 	n.mu.Lock()
 	adopted := n.adopted
 	n.mu.Unlock()
-	guarded, refused := n.hooks.Counts()
-	problems := len(n.problems.All()) + refused
+	problems := len(n.problems.All()) + n.hooks.Refused()
 	all := []observe.Metric{
 		n.config.Build.Metric(),
-		observe.NewMetric(observe.Gauge, "weir_interfaces_guarded", "Interfaces with hooks.",
-			float64(guarded)),
 		observe.NewMetric(observe.Gauge, "weir_problems", "Problems that weir status shows.",
 			float64(problems)),
 		observe.NewMetric(observe.Counter, "weir_connections_adopted_total",

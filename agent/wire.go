@@ -87,7 +87,8 @@ func newNode(c Config, member bool) *Node {
 		Log: n.log, Problems: &n.problems, Retry: &n.retry, Engine: n.engine, Links: n.links,
 		Rules: n.rules, Pods: n.pods, Peers: n.peers, Why: n.explain.Why,
 		Metrics: []func() ([]observe.Metric, error){n.peers.Metrics, n.pods.Metrics,
-			n.services.Metrics, n.rules.Metrics, n.nat.Metrics, n.nodeMetrics, n.clusterMetrics}})
+			n.services.Metrics, n.rules.Metrics, n.nat.Metrics, n.hooks.Metrics, n.nodeMetrics,
+			n.clusterMetrics}})
 	return n
 }
 

@@ -121,11 +121,11 @@ func (h *Hooks) Incomplete() bool {
 	return h.behind || len(h.refused) > 0
 }
 
-// Counts returns the number of guarded interfaces, and of those that should be guarded but are not.
-func (h *Hooks) Counts() (guarded, refused int) {
+// Refused returns the number of interfaces that should be guarded but are not.
+func (h *Hooks) Refused() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.attached), len(h.refused)
+	return len(h.refused)
 }
 
 // AddPod makes the host end of a pod known, and returns when it is guarded.
