@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/weirnet/weir/agent/cluster"
 	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/firewall/kernel"
 )
@@ -29,7 +30,7 @@ func (n *Node) begin(ctx context.Context) error {
 		return err
 	}
 	if n.cluster != nil {
-		n.cluster.FillFirst(firstTables(first.NamedTables(), own))
+		n.cluster.FillFirst(cluster.FirstTables(first.NamedTables(), own))
 	}
 	if err := n.services.Load(); err != nil {
 		n.log.Error("the services cannot be read", "err", err) // Begin notes a problem
@@ -72,30 +73,6 @@ func (n *Node) begin(ctx context.Context) error {
 		pods()
 	}
 	return nil
-}
-
-// Of tables that the first rules do not name, other hosts of the cluster may have given this one
-// any number, by labels that are different for each pod, and names of any length. The first rules
-// come with as many as the engine is sure to take, with the longest name that rules can write.
-const (
-	mostFirst    = 512
-	longestTable = 63
-)
-
-// firstTables returns which tables of the cluster come with the first rules, beside so many of the
-// labels of own pods. The engine takes the others later, each by itself, or has no place for them.
-func firstTables(named map[string]bool, own int) (pick func(table string) bool) {
-	others := map[string]bool{}
-	return func(table string) bool {
-		if named[table] || others[table] {
-			return true
-		}
-		if len(others) >= mostFirst-own || len(table) > longestTable {
-			return false
-		}
-		others[table] = true
-		return true
-	}
 }
 
 // lookAtNetfilter looks at what netfilter translates, on a host that may have pods.
