@@ -55,6 +55,7 @@ type Node struct {
 	rules    *rules.Manager
 	explain  rules.Explainer
 	panics   rules.Panics
+	previews *rules.Previews
 	pods     *pods.Service
 	nat      *nat.Service
 	services *services.Manager
@@ -70,7 +71,6 @@ type Node struct {
 
 	// read by the loop: a send that succeeds proves that it turns
 	pulse         chan struct{}
-	previews      chan struct{} // has an element while a preview is made
 	again         chan struct{} // has an element when the node is to begin again
 	downRequested chan struct{} // closed by a request to take everything down
 	downResult    chan error    // the result of that

@@ -237,7 +237,7 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("POST /v1/panic/end", api.AnswerContext(n.panics.End))
 	mux.HandleFunc("POST /v1/why", api.Change(n.explain.Why))
 	mux.HandleFunc("POST /v1/flow", api.Change(n.observer.Flow))
-	mux.HandleFunc("POST /v1/preview", api.ChangeContext(n.preview))
+	mux.HandleFunc("POST /v1/preview", api.ChangeContext(n.previews.Make))
 	mux.HandleFunc("POST /v1/doubts", api.Change(n.explain.SessionWarnings))
 	mux.HandleFunc("GET /v1/pods", api.Answer(n.pods.List))
 	mux.HandleFunc("POST /v1/pods", api.ChangeContext(n.pods.Attach))

@@ -31,8 +31,8 @@ import (
 // that is made later is a function.
 func newNode(c Config, member bool) *Node {
 	n := &Node{config: c, log: c.Log, began: time.Now(), pulse: make(chan struct{}),
-		again: make(chan struct{}, 1), previews: make(chan struct{}, 1),
-		downRequested: make(chan struct{}), downResult: make(chan error, 1)}
+		again: make(chan struct{}, 1), downRequested: make(chan struct{}),
+		downResult: make(chan error, 1)}
 	n.problems.Log, n.retry.Problems = n.log, &n.problems
 	n.engine = new(engines.Pair)
 	n.shared = cluster.NewSharedTables(n.engine, &n.problems)
@@ -89,6 +89,7 @@ func newNode(c Config, member bool) *Node {
 		Metrics: []func() ([]observe.Metric, error){n.peers.Metrics, n.pods.Metrics,
 			n.services.Metrics, n.rules.Metrics, n.nat.Metrics, n.hooks.Metrics, n.nodeMetrics,
 			n.clusterMetrics}})
+	n.previews = rules.NewPreviews(&n.explain, n.observer.Past)
 	return n
 }
 
