@@ -39,7 +39,7 @@ type Load struct {
 	Strict bool   // what no rule matches is denied
 	Source string // for people
 	// Trial is how long the rules stay without Confirm; 0 for rules that stay. Reverted is called
-	// when the previous rules are in force again in force.
+	// when the previous rules are in force again.
 	Trial    time.Duration
 	Reverted func()
 }

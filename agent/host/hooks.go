@@ -95,7 +95,8 @@ func (h *Hooks) Ping() {
 	h.mu.Unlock() //lint:ignore SA2001 as above
 }
 
-// Follow follows the interfaces. A failure is shown in the status, and Behind retries it.
+// Follow follows the interfaces. A failure is shown in the status. While Incomplete reports true,
+// Follow is to be called again.
 func (h *Hooks) Follow() {
 	const about, ports = "following the interfaces", "ports of rules with nat"
 	err, held := errors.Join(h.follow(), h.join()), h.config.Engine.FollowNAT()

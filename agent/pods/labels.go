@@ -131,7 +131,7 @@ func (l *labels) addLocked(table string, a netip.Addr, key string) error {
 }
 
 // detached takes a pod's addresses out. After an error the pod may still be in some tables, and
-// went is to be called again. One that went before this run began may still be in the engine's
+// detached is to be called again. One that went before this run began may still be in the engine's
 // tables: these are handed over with the others. (A pod's record outlives its labels, so that each
 // is heard of.)
 func (l *labels) detached(p pod.Pod) error {
