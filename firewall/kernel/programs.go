@@ -101,10 +101,10 @@ func (e *Engine) load(spec *ebpf.CollectionSpec, programs map[string]**ebpf.Prog
 
 // loadOne loads one program for the maps of e.
 func (e *Engine) loadOne(spec *ebpf.CollectionSpec, name string) (*ebpf.Program, error) {
-	spec = spec.Copy()
-	maps.DeleteFunc(spec.Programs, func(other string, _ *ebpf.ProgramSpec) bool {
-		return other != name
-	})
+	// to copy all programs takes as long as everything else here but the verifier
+	one := *spec
+	one.Programs = map[string]*ebpf.ProgramSpec{name: spec.Programs[name]}
+	spec = one.Copy()
 	options := ebpf.CollectionOptions{MapReplacements: replacements{}}
 	for name, m := range byName[ebpf.Map](&e.objects.weirMaps) {
 		options.MapReplacements[name] = *m

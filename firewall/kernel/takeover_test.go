@@ -278,9 +278,16 @@ func TestManyLabelsAtAStart(t *testing.T) {
 	}
 }
 
-// TestFewDescriptors starts engines with too few descriptors, at every number of them: such a start
-// is refused and all interfaces stay guarded.
-func TestFewDescriptors(t *testing.T) {
+// TestFewDescriptors starts engines with too few descriptors: such a start is refused and all
+// interfaces stay guarded.
+func TestFewDescriptors(t *testing.T) { startWithFew(t, 30) }
+
+// TestLongFewDescriptors does so with more numbers of them.
+func TestLongFewDescriptors(t *testing.T) { startWithFew(t, 7) }
+
+// startWithFew starts engines with numbers of descriptors that are so far apart.
+func startWithFew(t *testing.T, step int) {
+	t.Helper()
 	g := newPairLab(t, webRules)
 	for i := range 20 {
 		name := fmt.Sprintf("more%d", i)
@@ -317,7 +324,7 @@ func TestFewDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused := 0
-	for more := 0; more < 200; more += 9 {
+	for more := 0; more < 200; more += step {
 		var e *Engine
 		err := g.server.Do(func() (err error) {
 			few := before
