@@ -2,9 +2,9 @@
 // Weir's programs, one per direction and kind of interface: with Ethernet headers, with headers of
 // IP over InfiniBand, and without link-layer headers.
 #include "lib/control.h"
-#include "lib/hop.h"
+#include "lib/next_hop.h"
 #include "lib/loopback.h"
-#include "lib/upper.h"
+#include "lib/upper_dev.h"
 
 // is_tunnel: the interface is the tunnel to other nodes. A packet that leaves by it has no recv, as
 // in the tunnel in user space, which cannot know it: the same rules decide the same in both.

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "answer.h"
-#include "create.h"
+#include "state_create.h"
 
 // What the next step does.
 enum mode { MODE_NEXT, MODE_COND, MODE_MATCHED, MODE_ACT };

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "dhcp.h"
-#include "extra.h"
+#include "scale_chunk.h"
 #include "frag.h"
 
 static __always_inline void load_iface(__u32 ifindex, struct iface *to)

@@ -3,8 +3,8 @@
 // that open and close it, and those that do not fit. The state machine is that of the slow path.
 #pragma once
 
-#include "brief.h"
-#include "owner.h"
+#include "fast_decode.h"
+#include "rule_cache.h"
 
 enum { FAST_NOT, FAST_DONE, FAST_DECIDED, FAST_NEW, FAST_STEP };
 

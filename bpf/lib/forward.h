@@ -7,9 +7,9 @@
 
 #include "cookie.h"
 #include "fast_forward.h"
-#include "hold.h"
+#include "held_packets.h"
 #include "redirect.h"
-#include "ruled.h"
+#include "nat_rule.h"
 
 // begin_packet clears what an earlier packet has left.
 static __always_inline void begin_packet(struct cpu *c, struct config *cf)
@@ -358,9 +358,10 @@ __noinline int checkpoint(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 
 	return slow ? drop(skb, c, cf, REASON_RATE) : refuse_frame(skb, c, p, v, nat);
 }
 
-__noinline int aim(struct __sk_buff *skb, struct cpu *c, __u32 l2);	 // hop.h
-__noinline int answer_hop(struct __sk_buff *skb, struct cpu *c);	 // hop.h
-__noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2); // hop.h
+// Defined in next_hop.h.
+__noinline int aim(struct __sk_buff *skb, struct cpu *c, __u32 l2);
+__noinline int answer_hop(struct __sk_buff *skb, struct cpu *c);
+__noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2);
 
 // after_ingress follows the first evaluation of an incoming packet, and finds out where it goes.
 // FWD_CONTINUE: it has to be evaluated at egress. FWD_EGRESS: the same state lets it pass there,

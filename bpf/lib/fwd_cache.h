@@ -3,7 +3,7 @@
 // packet goes, on each CPU by interface and addresses. Most packets search no map and no route.
 #pragma once
 
-#include "origin.h"
+#include "source_validation.h"
 
 // What a step of forwarding returns: a value for the program to return, of which FWD_STACK leaves
 // the packet to the stack; or a value that no program returns: the packet continues, goes to

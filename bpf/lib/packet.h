@@ -129,7 +129,7 @@ struct cookie {
 	__u8 redeemed_flags;
 	__u8 again; // one of this flow was redeemed before
 	__u32 ts_value, ts_echo;
-	__u64 syn; // repeat.h
+	__u64 syn; // cookie_repeat.h
 };
 
 // The part of a packet that translation changes. ports are those of struct packet, for ICMP queries
@@ -189,7 +189,7 @@ struct pkt_endpoint {
 // Why the next hop of a rule with fwd cannot get a packet, as reported in an ICMP error.
 enum hop_error { HOP_FINE, HOP_TOO_BIG, HOP_EXPIRED };
 
-// Forwarding, forward.h and hop.h.
+// Forwarding, forward.h and next_hop.h.
 struct forward {
 	// by direction as a pod sees it: the receiver, the sender
 	struct pkt_endpoint endpoint[2];
@@ -248,6 +248,6 @@ struct cpu {
 	struct maybe dry_pod; // place of a pod, none for all: no translation of it could be evicted
 	__s64 dry_pod_until;
 	__u64 rates_full; // packets without a place for a bucket of their own, rate.h
-	__u32 again;	  // an interface below has let the packet pass, if config.uppers: upper.h
+	__u32 again;	  // a lower device has let the packet pass: upper_dev.h
 	__u32 pad;
 };

@@ -5,7 +5,7 @@
 // bucket of the rule.
 #pragma once
 
-#include "create.h"
+#include "state_create.h"
 
 enum { RATE_SETS = 1 << 13 };
 

@@ -259,7 +259,7 @@ static __always_inline int calls_port(__u32 flags)
 
 // strays: the packet and the flow of the state at a place have the same addresses and ports in the
 // pod, but only one of them goes through a published port; and the packet does not replace the
-// state. Defined in place.h.
+// state. Defined in table_insert.h.
 __noinline int strays(struct cpu *c, __u32 place);
 
 // step advances the live state at a place, which is look->place, by the packet. It returns

@@ -8,7 +8,7 @@
 // packet ends it, and then the set has no hint either.
 #pragma once
 
-#include "remove.h"
+#include "table_remove.h"
 
 // The unit of time of a hint is about a second. No set is skipped for longer than a day.
 enum { HINT_SHIFT = 30, HINT_MAKING = 1, HINT_MAX = 80000 };

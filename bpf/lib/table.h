@@ -13,7 +13,7 @@
 #include "hash.h"
 #include "pod.h"
 #include "sctp.h"
-#include "source.h"
+#include "half_open_source.h"
 
 enum { TICK_SHIFT = 20, REST_TICKS = 32 }; // a tick is about a millisecond
 

@@ -2,7 +2,7 @@
 // Which packets are translated, at ingress and at egress.
 #pragma once
 
-#include "clash.h"
+#include "nat_clash.h"
 #include "rewrite.h"
 
 // nat_fragment with `note` records the translation of the current packet, a first fragment, for the

@@ -109,7 +109,7 @@ struct config {
 	__u32 random;	  // some rule has prob
 	__u64 epoch;	  // raised after anything has changed that rules ask about: verdict_cache.h
 	__u64 seed[NUM_SEEDS];
-	__u64 own[4]; // a bit for each address of the host: origin.h
+	__u64 own[4]; // a bit for each address of the host: cond.h
 	__s64 life_syn, life_established, life_fin, life_rst, life_udp, life_udp_reply, life_short;
 	__s64 life_frag;
 	// what CLOCK_MONOTONIC_COARSE was when the count of jiffies was 0, and what one jiffy adds;
@@ -117,16 +117,16 @@ struct config {
 	__s64 clock, tick;
 	// stores are seen by other CPUs in the order in which they are made: store_release
 	__u32 in_order;
-	// source.h: the numbers of cells and of slots of the ring, both powers of two, less one;
-	// from how many half-open states on a source's new ones are recorded, ~0 for never; how
-	// many of these.
+	// half_open_source.h: the numbers of cells and of slots of the ring, both powers of two,
+	// less one; from how many half-open states on a source's new ones are recorded, ~0 for
+	// never; how many of these.
 	__u32 source_mask, ring_mask, source_from, source_turns;
 	__u32 max_nats;	    // translations
 	__u32 max_pod_nats; // of one pod, 0 for any number
 	__u32 no_dhcp;
 	__u32 rate_sets;
-	__u32 holding; // hold.h
-	__u32 uppers;  // upper devices are known: upper.h
+	__u32 holding; // held_packets.h
+	__u32 uppers;  // upper devices are known: upper_dev.h
 	__u32 pad;
 };
 
@@ -331,7 +331,7 @@ struct captured {
 	__u8 data[SNAP];
 };
 
-// A frame that is held (hold.h), and the hook that it came to.
+// A frame that is held (held_packets.h), and the hook that it came to.
 struct held_frame {
 	__u32 ifindex, ingress_ifindex;
 	__u32 mark, priority, pkt_type;

@@ -2,8 +2,8 @@
 // Creation of states, docs/design/0003-evaluation.md section 5.
 #pragma once
 
-#include "place.h"
-#include "repeat.h"
+#include "table_insert.h"
+#include "cookie_repeat.h"
 
 // fill writes the new state at look->place, for the rule with an id.
 static __always_inline void fill(const struct packet *p, const struct lookup *look,

@@ -103,7 +103,7 @@ __noinline int answer_hop(struct __sk_buff *skb, struct cpu *c)
 }
 
 // unwelcome returns the reason for which the kernel's own input path, which this packet bypasses,
-// would not take it, or 0: see origin.h.
+// would not take it, or 0: see source_validation.h.
 static __always_inline __u8 unwelcome(struct __sk_buff *skb, struct cpu *c)
 {
 	const struct packet *p = &c->packet;

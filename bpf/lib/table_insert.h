@@ -3,7 +3,7 @@
 // a move, or reclaimed; and settling which entry stays if two CPUs insert one key at once.
 #pragma once
 
-#include "evict.h"
+#include "state_evict.h"
 #include "nat_evict.h"
 
 // reclaimable returns the tag of the state at a place if it has expired or its TCP connection is
