@@ -155,8 +155,8 @@ SEC("tc") int weir_out_ib(struct __sk_buff *skb)
 	return hook(skb, L2_INFINIBAND, DIR_OUT);
 }
 
-// weir_local runs at egress of the loopback: the host's calls to its own published ports leave
-// there.
+// weir_local runs at egress of the loopback, where packets of the host to its own published ports
+// leave.
 SEC("tc") int weir_local(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -167,7 +167,7 @@ SEC("tc") int weir_local(struct __sk_buff *skb)
 	c->packet.dir = DIR_IN;
 	c->packet.recv = c->packet.xmit = skb->ifindex;
 	read_frame(skb, c, 14);
-	return loopback_call(skb, c);
+	return loopback_to_pod(skb, c);
 }
 
 // weir_call does what struct call asks for, run by BPF_PROG_TEST_RUN.

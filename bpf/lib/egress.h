@@ -17,8 +17,8 @@ static __always_inline int unsettled(const struct packet *p, const struct lookup
 }
 
 // touch_unsettled keeps a translation alive while its flow is beginning or ending: that of a packet
-// to a pod, or with `called` of a packet from the caller of a published port.
-__noinline int touch_unsettled(struct __sk_buff *skb, struct cpu *c, __u32 called)
+// to a pod, or with `from_client` of a packet from the client of a published port.
+__noinline int touch_unsettled(struct __sk_buff *skb, struct cpu *c, __u32 from_client)
 {
 	struct config *cf = settings();
 	if (!c || !cf)
@@ -37,7 +37,7 @@ __noinline int touch_unsettled(struct __sk_buff *skb, struct cpu *c, __u32 calle
 		    *d = nat->from ? high : low;
 	if (expired(cf, low, high, p->proto, p->now)) // the sweep has not removed it yet
 		return 0;
-	if (called && (low->flags & META_SOURCE || !(d->flags & META_MADE)))
+	if (from_client && (low->flags & META_SOURCE || !(d->flags & META_MADE)))
 		return 0;
 	nat_touch(skb, c, p, look, nat);
 	return 1;
@@ -72,7 +72,7 @@ __noinline int stack_egress(struct __sk_buff *skb, struct cpu *c, int r)
 	}
 	if (to_pod | routed)
 		touch_unsettled(skb, c, routed);
-	// Of packets to a pod, only answers from a pod whose published port it has called are
+	// Of packets to a pod, only answers from a pod of whose published port it is a client are
 	// translated.
 	if (!from_pod && !routed && (to_pod || bridged || !is_icmp(p)))
 		return FWD_STACK;
@@ -125,8 +125,8 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct cpu *c, __u
 	return r == FWD_ANSWER ? answer_hop(skb, c) : r;
 }
 
-// deliver_to_pod evaluates a packet of the host that loopback_call has redirected to the ingress of
-// a pod's host end, and puts it into the pod.
+// deliver_to_pod evaluates a packet of the host that loopback_to_pod has redirected to the ingress
+// of a pod's host end, and puts it into the pod.
 static __always_inline int deliver_to_pod(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();

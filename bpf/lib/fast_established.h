@@ -24,8 +24,8 @@ static __always_inline int fast_udp(struct config *cf, struct side *d, __s64 now
 
 	if (!(flags & META_PEER) && cf->life_udp < life)
 		life = cf->life_udp;
-	if (!(flags & SIDE_SEEN) || unproved(flags) || calls_port(flags) || now > d->last + life ||
-	    !same_tag(READ_ONCE(*at), tag))
+	if (!(flags & SIDE_SEEN) || unproved(flags) || from_port_client(flags) ||
+	    now > d->last + life || !same_tag(READ_ONCE(*at), tag))
 		return 0;
 	count_side(d, now, len);
 	return 1;
@@ -42,7 +42,7 @@ static __always_inline int fast_tcp(struct config *cf, struct side *d, struct si
 	    now > d->last + cf->life_established)
 		return 0;
 	if ((mine & peer & FAST_TCP) != FAST_TCP || any & NOT_FAST_TCP || !(any & SIDE_PROVED) ||
-	    calls_port(mine))
+	    from_port_client(mine))
 		return 0;
 	__u32 seq = t->seq, ack = t->ack;
 	if (!whole_segment(t))

@@ -175,9 +175,9 @@ __noinline int back_to_pod(struct __sk_buff *skb, struct cpu *c)
 	return enter_pod(skb, cf, f, p->xmit, fwd->endpoint[DIR_OUT].known);
 }
 
-// to_host gives a packet of a pod to the host itself. The answer to a call of the host to its own
-// port comes in through the loopback, where the kernel checks neither its source nor, for IPv4,
-// rp_filter, and where rules of netfilter usually let everything pass. A pod's call to its own
+// to_host gives a packet of a pod to the host itself. If the host is a client of its own port, the
+// answer comes in through the loopback, where the kernel checks neither its source nor, for IPv4,
+// rp_filter, and where rules of netfilter usually let everything pass. A pod's packet to its own
 // published port comes back to the pod.
 static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct config *cf)
 {
@@ -243,7 +243,7 @@ __noinline int resolve_endpoints(struct __sk_buff *skb, struct cpu *c)
 }
 
 // resolve_translated resolves the addresses after a translation. The sender stays the same,
-// although a pod that called itself now has the host's address.
+// although a pod that is a client of its own port now has the host's address.
 static __always_inline int resolve_translated(struct __sk_buff *skb, struct cpu *c,
 					      struct packet *p, const struct nat *nat)
 {
@@ -396,10 +396,10 @@ __noinline int after_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	if (to->known || routed) {
 		if (routed || !direct(skb, p) || !fits(skb, p, to->mtu) || !may_redirect(c)) {
 			// The egress hook evaluates it again: if that refuses it, stack_egress ends
-			// a fresh translation. An answer to the caller, whose state is new, ends
+			// a fresh translation. An answer to the client, whose state is new, ends
 			// nothing.
 			int why = inward(skb, c, p, look, nat, f, META_FRESH,
-					 routed ? FORGET_CALLED : FORGET_ANY);
+					 routed ? FORGET_FROM_CLIENT : FORGET_ANY);
 			if (why)
 				return drop(skb, c, cf, why);
 			return rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : FWD_STACK;

@@ -3,8 +3,8 @@
 // one keyed by the tuple on the wire, one by the tuple that rules see. Each names the other by its
 // place (side.track of the low end), so either tuple leads to the other.
 //
-// The originator of a translation is the caller: a pod behind the host's address (META_SOURCE), or
-// the client of a published port.
+// The originator of a translation is a pod behind the host's address (META_SOURCE), or the client
+// of a published port.
 #pragma once
 
 #include "evaluate.h"
@@ -87,11 +87,11 @@ __noinline int nat_follow(struct cpu *c, __u32 wire)
 	struct side *low = low_side(s, place), *high = high_side(s, place);
 	struct side *d = look->from ? high : low;
 	__u32 flags = low->flags;
-	// The caller's packets are translated from the wire for a published port, and to the wire
-	// for a source.
-	__u32 caller = (wire != 0) ^ ((flags & META_SOURCE) != 0),
-	      is_caller = (d->flags & META_MADE) != 0;
-	if ((flags & META_WIRE) != wire || caller != is_caller)
+	// The originator's packets are translated from the wire for a published port, and to the
+	// wire for a source.
+	__u32 wanted = (wire != 0) ^ ((flags & META_SOURCE) != 0),
+	      by_originator = (d->flags & META_MADE) != 0;
+	if ((flags & META_WIRE) != wire || wanted != by_originator)
 		return 0;
 	__u32 partner = partner_of(low), from = look->from ^ (flags & META_CROSS ? 1 : 0),
 	      way = partner & (WAYS - 1);

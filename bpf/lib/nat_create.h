@@ -5,8 +5,8 @@
 #include "nat.h"
 
 // Which translation nat_forget ends: any, one that nothing has used, or one of a published port
-// whose caller sends the packet.
-enum { FORGET_ANY, FORGET_FRESH, FORGET_CALLED };
+// whose client sends the packet.
+enum { FORGET_ANY, FORGET_FRESH, FORGET_FROM_CLIENT };
 
 // nat_forget ends the translation of the packet's tuple, if there is one, and reports whether it
 // did.
@@ -20,7 +20,7 @@ __noinline int nat_forget(struct cpu *c, __u32 which)
 		return 0;
 	struct side *low = low_side(s, place), *d = c->nat.from ? high_side(s, place) : low;
 	if ((which == FORGET_FRESH && !(low->flags & META_FRESH)) ||
-	    (which == FORGET_CALLED && (low->flags & META_SOURCE || !(d->flags & META_MADE))))
+	    (which == FORGET_FROM_CLIENT && (low->flags & META_SOURCE || !(d->flags & META_MADE))))
 		return 0;
 	return remove_state(c, place, c->look.tag, GONE_RECYCLED);
 }
@@ -177,10 +177,10 @@ __noinline int join_halves(struct cpu *c, __u32 wire, __u32 inner, __u32 word, _
 }
 
 // nat_create makes the translation between nat->was, the tuple on the wire, and nat->goal, the
-// tuple that rules see, both as the caller sends them; with META_SOURCE nat->goal is on the wire.
-// It returns 0, or the reason why not: REASON_NAT_PORTS if one of the tuples has a translation
-// already. It makes both halves or none. It is called after the packet has passed, or with
-// META_FRESH, which marks that the packet may yet be refused. REASON_STATES_FULL: the table is
+// tuple that rules see, both as the originator sends them; with META_SOURCE nat->goal is on the
+// wire. It returns 0, or the reason why not: REASON_NAT_PORTS if one of the tuples has a
+// translation already. It makes both halves or none. It is called after the packet has passed, or
+// with META_FRESH, which marks that the packet may yet be refused. REASON_STATES_FULL: the table is
 // full, whatever the tuples.
 __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 {
@@ -231,9 +231,9 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 	return settle(c, wire) ? 0 : REASON_NAT_PORTS;
 }
 
-// nat_create_called does the same for a caller of a published port, and notes to which backend of a
-// service the translation leads, if any.
-__noinline int nat_create_called(struct __sk_buff *skb, struct cpu *c, __u32 how)
+// nat_create_published does the same for a client of a published port. It also records to which
+// backend of a service the translation leads, if any.
+__noinline int nat_create_published(struct __sk_buff *skb, struct cpu *c, __u32 how)
 {
 	int why = nat_create(skb, c, how);
 	if (why || !c || likely(!exists(c->nat.backend)))

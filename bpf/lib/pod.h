@@ -48,7 +48,7 @@ struct forwarding {
 	__u32 stack;		// enum stack_use
 	__u32 policies;		// how many IPsec policies the programs ask: ipsec.h
 	struct port_span span[MAX_PORT_SPANS];
-	// the host's source addresses when it calls a pod's port at a loopback address
+	// the host's source addresses as a client of a pod's port at a loopback address
 	struct address four, six;
 };
 

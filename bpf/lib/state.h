@@ -250,11 +250,11 @@ static __always_inline int unproved(__u32 flags)
 	return (flags & (META_PEER | META_MADE | SIDE_PROVED)) == (META_PEER | META_MADE);
 }
 
-// calls_port: this side sends to a published port. A packet that it sends to the pod itself belongs
-// to another flow. The fast path translates nothing, so it sees only the latter.
-static __always_inline int calls_port(__u32 flags)
+// from_port_client: this side is the client of a published port. A packet that it sends to the pod
+// itself belongs to another flow. The fast path translates nothing, so it sees only the latter.
+static __always_inline int from_port_client(__u32 flags)
 {
-	return (flags & META_CALLER) == META_CALLER;
+	return (flags & META_PORT_CLIENT) == META_PORT_CLIENT;
 }
 
 // strays: the packet and the flow of the state at a place have the same addresses and ports in the
@@ -379,7 +379,7 @@ __noinline int look_up(struct cpu *c, __u32 flow)
 	__u32 published = READ_ONCE(d->flags) & META_PUBLISHED;
 	published |= READ_ONCE(c->nat.make);
 	opaque(published); // otherwise each value of the flags is a path to the verifier
-	opaque(place);	   // the same for the call of strays
+	opaque(place);	   // the same for strays
 	// what a lower device has translated does not follow the translation again
 	if (unlikely(published) && !(cf->uppers && c->again) && strays(c, place))
 		return look_drop(REASON_NAT_PORTS);

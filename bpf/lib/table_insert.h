@@ -43,7 +43,7 @@ __noinline int strays(struct cpu *c, __u32 place)
 	__u32 mine = d->flags;
 	if (p->dir != DIR_IN || p->second || look->is_error)
 		return 0;
-	if (nat->make ? mine & META_PUBLISHED : nat->translated || !calls_port(mine))
+	if (nat->make ? mine & META_PUBLISHED : nat->translated || !from_port_client(mine))
 		return 0;
 	// The state is over, or the SYN begins another connection.
 	if (reclaimable(c, place))

@@ -51,8 +51,8 @@ __noinline int nat_fragment(struct cpu *c, __u32 note)
 
 enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_HIDE, NAT_HELD };
 
-// host_source gives a call the host's own source: a call of the host to a loopback address, or of a
-// pod to its own published port, which could not be answered otherwise.
+// host_source gives a packet the host's own source: one of the host to a loopback address, or of a
+// pod to its own published port. It could not be answered otherwise.
 static __always_inline int host_source(const struct packet *p, struct nat *nat,
 				       struct forwarding *f)
 {
@@ -320,14 +320,14 @@ static __always_inline int inward(struct __sk_buff *skb, struct cpu *c, const st
 		struct set *s = exists(look->first_flow) ? set_at(place / WAYS) : NULL;
 		if (s && !kept_on_wire(nat))
 			mark_place(s, place);
-		return nat_create_called(skb, c, how) ? REASON_NAT_PORTS : 0;
+		return nat_create_published(skb, c, how) ? REASON_NAT_PORTS : 0;
 	}
 	if (nat->translated) {
 		if (unlikely(new_state(look)) && !kept_on_wire(nat))
 			mark_published(c);
 		nat_touch(skb, c, p, look, nat);
 	} else if (f->published && new_state(look)) {
-		// a client that called a published port by this tuple before now calls the pod
+		// a client that used a published port by this tuple before now uses the pod
 		// itself
 		nat_forget(c, forget);
 	}

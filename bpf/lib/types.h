@@ -153,7 +153,7 @@ struct side {
 	__s64 created; // low side, of translations both; high side: era of the track
 };
 
-#define META_CALLER (META_PUBLISHED | META_MADE) // this end called the port
+#define META_PORT_CLIENT (META_PUBLISHED | META_MADE) // this end is the client of the port
 
 // The rule of translations, beside NAT_FLOW.
 #define NAT_RULE 0xffffffffU

@@ -187,7 +187,7 @@ func (f *frames) readPairs() (all map[string]*entry, wrong string) {
 
 // ends names an entry by its ends as its originator sees them.
 func (x *entry) ends() string {
-	from, to := x.called()
+	from, to := x.original()
 	return fmt.Sprintf("%d %s>%s", uint8(x.tag>>24), from, to)
 }
 

@@ -90,7 +90,7 @@ func (e *Engine) endUnwanted(w *wanted) error {
 			return false
 		}
 		flow, known := inner[x.sides[0].Track]
-		from, to := x.called()
+		from, to := x.original()
 		if x.sides[0].Flags&metaSource != 0 {
 			return known && !w.hides(flow.from.Addr(), from.Addr())
 		}
