@@ -77,7 +77,7 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 	if (dir == DIR_IN)
 		after_evaluate(skb, c, cookie);
 	if (conclude(skb, c, cf, l2))
-		return unlikely(c->walk.fwd) ? forward_on(skb, c, l2) : TC_ACT_UNSPEC;
+		return unlikely(c->walk.next_hop) ? forward_on(skb, c, l2) : TC_ACT_UNSPEC;
 	return unlikely(v->answer) ? reply(skb, c) : TC_ACT_SHOT;
 }
 

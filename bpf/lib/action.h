@@ -101,7 +101,7 @@ __noinline int set_hop(struct cpu *c, __u32 slot)
 		if (!d || look->is_error || !(READ_ONCE(d->flags) & META_MADE))
 			return 0;
 	}
-	c->walk.fwd = r->arg + 1;
+	c->walk.next_hop = r->arg + 1;
 	return 1;
 }
 
@@ -128,7 +128,7 @@ static __always_inline int apply_action(struct cpu *c, const struct packet *p,
 		walk->nat = r->arg & (NAT_CONTINUES - 1);
 		if (!(r->arg & NAT_CONTINUES))
 			return decide(walk, v, r, 1, REASON_RULE);
-		if (!walk->held || !has_nat(nat, r))
+		if (!walk->awaits_nat || !has_nat(nat, r))
 			return STEP_CONTINUE;
 		walk->resume = walk->slot + 1;
 		return decide(walk, v, r, 1, REASON_RULE);

@@ -56,7 +56,7 @@ __noinline int take_input(struct cpu *c)
 	cookie->offer = OFFER_NONE;
 	look->missed = NONE;
 	c->nat.ruled = 0;
-	walk->held = 0;
+	walk->awaits_nat = AWAIT_NOTHING;
 	walk->resume = 0;
 	walk->tags = 0;
 	for (__u32 i = 0; i < MAX_TAGS; i++) {

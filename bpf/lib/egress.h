@@ -62,7 +62,7 @@ __noinline int stack_egress(struct __sk_buff *skb, struct cpu *c, int r)
 	// a frame that is not for the host's link-layer address is bridged
 	__u32 bridged = skb->ingress_ifindex && skb->pkt_type != HOST;
 	__u32 routed = for_others(f) && skb->ingress_ifindex && !bridged && !to_pod && !from_pod;
-	if (unlikely(c->walk.fwd) && !to_pod)
+	if (unlikely(c->walk.next_hop) && !to_pod)
 		ifindex = fwd->hop_ifindex;
 	if (r != FWD_CONTINUE) {
 		// The answer would go back through the stack, untranslated.

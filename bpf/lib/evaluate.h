@@ -173,7 +173,7 @@ __noinline int before_rules(struct __sk_buff *skb, struct cpu *c)
 
 	walk->resume = 0;
 	walk->nat = 0;
-	walk->fwd = 0;
+	walk->next_hop = 0;
 	__builtin_memset(v, 0, sizeof(*v));
 	look->proved = NONE;
 	v->reason = REASON_LOOP;

@@ -28,7 +28,7 @@ static __always_inline void begin_packet(struct cpu *c, struct config *cf)
 	c->nat.instance = 0;
 	c->nat.translated = 0;
 	c->fwd.hop_error = HOP_FINE;
-	walk->held = 0;
+	walk->awaits_nat = AWAIT_NOTHING;
 	walk->resume = 0;
 }
 
@@ -313,8 +313,8 @@ __noinline int before_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 		int r = translate_in(skb, c);
 		if (r == NAT_FAILED)
 			return drop(skb, c, cf, REASON_NAT_PORTS);
-		if (unlikely(r == NAT_HELD))
-			c->walk.held = HELD_ERROR;
+		if (unlikely(r == NAT_AWAITS_RULE))
+			c->walk.awaits_nat = AWAIT_ERROR;
 		if (r == NAT_DONE && resolve_translated(skb, c, p, nat))
 			return drop(skb, c, cf, REASON_SPOOF);
 		// the verdict about the first fragment would be recorded for the others
@@ -322,7 +322,7 @@ __noinline int before_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 			return drop(skb, c, cf, REASON_NO_BACKEND);
 	}
 	if (unlikely(nat->ruled) && nat->translated && !fwd->endpoint[DIR_IN].known)
-		hold_translation(p, nat, &c->walk);
+		await_nat_rule(p, nat, &c->walk);
 	return FWD_CONTINUE;
 }
 
@@ -345,7 +345,7 @@ __noinline int checkpoint(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 
 		v->reason = REASON_NO_BACKEND; // with the rule that let it pass
 	}
 	int passed = conclude(skb, c, cf, l2);
-	int next = unlikely(c->walk.fwd) && dir == DIR_IN ? FWD_HOP : FWD_CONTINUE;
+	int next = unlikely(c->walk.next_hop) && dir == DIR_IN ? FWD_HOP : FWD_CONTINUE;
 	if (likely(passed) && !pod->known)
 		return next;
 	int slow = passed && over_rate(pod->place, pod->limited, dir, skb->len);
@@ -385,11 +385,11 @@ __noinline int after_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	if (p->kind != PARSED_IP || p->reason)
 		return FWD_STACK;
 	// A translation decides where the packet goes.
-	if (unlikely(c->walk.fwd) && !nat->translated && !nat->make) {
+	if (unlikely(c->walk.next_hop) && !nat->translated && !nat->make) {
 		r = aim(skb, c, l2);
 		if (r != FWD_CONTINUE)
 			return r;
-		if (c->walk.fwd)
+		if (c->walk.next_hop)
 			return send_hop(skb, c, l2);
 	}
 	__u32 routed = for_others(f) && !to->known && !fwd->endpoint[DIR_OUT].known;
@@ -432,11 +432,11 @@ __noinline int after_egress(struct __sk_buff *skb, struct cpu *c)
 	struct nat *nat = &c->nat;
 	struct forward *fwd = &c->fwd;
 	__u32 pod = fwd->endpoint[DIR_IN].known, flags = originated(look), out = pod ? 0 : p->xmit;
-	if (unlikely(c->walk.fwd)) { // before the packet is translated: an answer quotes it
+	if (unlikely(c->walk.next_hop)) { // before the packet is translated: an answer quotes it
 		int r = aim(skb, c, 14);
 		if (r != FWD_CONTINUE)
 			return r;
-		if (c->walk.fwd)
+		if (c->walk.next_hop)
 			out = fwd->hop_ifindex;
 	}
 	if (flags && !(flags & META_REDIRECT))
@@ -451,7 +451,7 @@ __noinline int after_egress(struct __sk_buff *skb, struct cpu *c)
 		why = translate_leaving(skb, c, p, look, nat, f, out);
 	if (unlikely(why))
 		return drop(skb, c, cf, why);
-	if (unlikely(c->walk.fwd))
+	if (unlikely(c->walk.next_hop))
 		return rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : send_hop(skb, c, 14);
 	return pod ? to_pod(skb, c, p, fwd, cf, f) : to_nic(skb, c, p, fwd, cf);
 }
@@ -469,7 +469,7 @@ static __always_inline int forward_in(struct __sk_buff *skb, struct cpu *c, cons
 	if (likely(!nat->ruled)) // what is redirected is not for the host
 		before_evaluate(skb, c, p);
 	evaluate(skb, c);
-	if (unlikely(walk->held) && take_held(skb, c))
+	if (unlikely(walk->awaits_nat) && after_nat_rule(skb, c))
 		evaluate(skb, c);
 	after_evaluate(skb, c, cookie);
 	r = after_ingress(skb, c, l2);

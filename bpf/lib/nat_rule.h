@@ -5,19 +5,19 @@
 
 #include "translate.h"
 
-// hold_translation gives a packet back the addresses that it has on the wire: rules see these until
-// one with nat has let it pass.
-static __always_inline void hold_translation(struct packet *p, struct nat *nat, struct walk *walk)
+// await_nat_rule gives a packet back the addresses that it has on the wire: rules see these until
+// one with nat lets it pass.
+static __always_inline void await_nat_rule(struct packet *p, struct nat *nat, struct walk *walk)
 {
 	become(p, nat, &nat->was);
 	nat->translated = 0;
-	walk->held = 1 + nat->make;
+	walk->awaits_nat = AWAIT_PACKET + nat->make;
 	nat->make = MAKE_NONE;
 }
 
-// take_error translates an ICMP error that a rule with nat has let pass. One whose flow has ended
-// meanwhile is dropped.
-static __always_inline int take_error(struct __sk_buff *skb, struct cpu *c)
+// translate_error translates an ICMP error that a rule with nat has let pass. One whose flow has
+// ended meanwhile is dropped.
+static __always_inline int translate_error(struct __sk_buff *skb, struct cpu *c)
 {
 	make_key(skb, c, &c->packet, &c->look);
 	if (nat_follow(c, META_WIRE) && c->look.is_error && rewrite_error(skb, c) >= 0)
@@ -27,29 +27,29 @@ static __always_inline int take_error(struct __sk_buff *skb, struct cpu *c)
 	return 0;
 }
 
-// take_held follows the evaluation of a packet whose translation is held back, and translates it if
-// a rule with nat has let it pass. It reports whether the rules behind that rule have to be
-// evaluated.
-__noinline int take_held(struct __sk_buff *skb, struct cpu *c)
+// after_nat_rule follows the evaluation of a packet whose translation waits for a rule with nat. It
+// translates the packet if such a rule has let it pass. It reports whether the rules behind that
+// rule have to be evaluated.
+__noinline int after_nat_rule(struct __sk_buff *skb, struct cpu *c)
 {
 	if (!c)
 		return 0;
 	struct nat *nat = &c->nat;
 	struct walk *walk = &c->walk;
-	__u32 held = walk->held, by = walk->nat, resume = walk->resume;
+	__u32 waiting = walk->awaits_nat, by = walk->nat, resume = walk->resume;
 
-	walk->held = 0;
+	walk->awaits_nat = AWAIT_NOTHING;
 	walk->resume = 0;
 	if (!c->verdict.pass || !by || (nat->ruled != ANY_INSTANCE && nat->ruled != by)) {
 		nat->inner = NONE;
 		nat->ruled = 0;
 		return 0;
 	}
-	if (unlikely(held == HELD_ERROR)) {
-		if (!take_error(skb, c))
+	if (unlikely(waiting == AWAIT_ERROR)) {
+		if (!translate_error(skb, c))
 			return 0;
 	} else {
-		nat->make = held - 1;
+		nat->make = waiting - AWAIT_PACKET;
 		become(&c->packet, nat, &nat->goal);
 	}
 	if (!resume)

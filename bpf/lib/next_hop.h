@@ -44,7 +44,7 @@ __noinline int find_hop(struct cpu *c)
 	struct forward *fwd = &c->fwd;
 	void *image = image_of(walk);
 	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
-	struct span *s = h && walk->fwd ? prefix_at(image, h, walk->fwd - 1) : NULL;
+	struct span *s = h && walk->next_hop ? prefix_at(image, h, walk->next_hop - 1) : NULL;
 	if (!s)
 		return HOP_NONE;
 	struct address to = {.hi = s->lo_hi, .lo = s->lo_lo};
@@ -140,7 +140,7 @@ __noinline int check_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	if (p->dir == DIR_OUT && !may_redirect_to(ifindex)) {
 		if (ifindex != skb->ifindex || p->second)
 			return drop(skb, c, cf, REASON_NO_HOP);
-		c->walk.fwd = 0;
+		c->walk.next_hop = 0;
 		return FWD_CONTINUE;
 	}
 	if (p->dir == DIR_IN) {
@@ -148,7 +148,7 @@ __noinline int check_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 		if (why)
 			return drop(skb, c, cf, why);
 		if (meets_policy(skb, c)) {
-			c->walk.fwd = 0;
+			c->walk.next_hop = 0;
 			return FWD_CONTINUE;
 		}
 		if (p->ttl <= 1)
@@ -240,9 +240,9 @@ __noinline int to_socket(struct __sk_buff *skb, struct cpu *c)
 }
 
 // aim finds out where a packet goes that a rule with fwd has let pass. FWD_CONTINUE: to the next
-// hop in struct forward, or if walk->fwd is 0, where it would go without the rule: frames with a
-// VLAN tag, which meet the hook of their own interface, those that were not sent to this host
-// alone, and on their way in those that an IPsec policy is about.
+// hop in struct forward. If walk->next_hop is 0 it goes where it would go without the rule. These
+// are frames with a VLAN tag, which meet the hook of their own interface, frames that were not sent
+// to this host alone, and on their way in packets that an IPsec policy is about.
 __noinline int aim(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	struct config *cf = settings();
@@ -252,7 +252,7 @@ __noinline int aim(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	__u32 came_in = p->dir == DIR_IN || skb->ingress_ifindex;
 
 	if (skb->vlan_present || p->l3 != l2 || (came_in && skb->pkt_type != HOST)) {
-		c->walk.fwd = 0;
+		c->walk.next_hop = 0;
 		return FWD_CONTINUE;
 	}
 	int kind = find_hop(c);
@@ -274,7 +274,7 @@ __noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	struct forward *fwd = &c->fwd;
 	__u32 ingress = p->dir == DIR_IN || p->second;
 
-	if (!c->walk.fwd)
+	if (!c->walk.next_hop)
 		return FWD_STACK;
 	if (!l2) { // the kernel expects an Ethernet header
 		if (bpf_skb_change_head(skb, 14, 0) < 0)

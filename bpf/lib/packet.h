@@ -113,12 +113,10 @@ struct walk {
 	__u32 call[MAX_CALLS];
 	__u16 tag_list[MAX_TAGS];
 	__u32 tags;
-	// 1 + enum make: the translation that the packet has waits for a rule with nat; HELD_ERROR:
-	// that of an ICMP error; 0 for none
-	__u32 held;
-	__u32 nat;    // number of the instance that the last rule with nat has named, 0 for none
-	__u32 fwd;    // 1 + place of the next hop where a rule with fwd has sent the packet, or 0
-	__u32 resume; // where the walk continues with the packet translated, 0 for nowhere
+	__u32 awaits_nat; // the translation that waits for a rule with nat, see AWAIT_PACKET
+	__u32 nat;	// number of the instance that the last rule with nat has named, 0 for none
+	__u32 next_hop; // 1 + place of the one to which a rule with fwd has sent the packet, or 0
+	__u32 resume;	// where the walk continues with the packet translated, 0 for nowhere
 	struct iface recv_if, xmit_if;
 };
 
@@ -155,7 +153,9 @@ enum { ANY_INSTANCE = 1 << 16, SEEN_TRANSLATED = 1 << 17 };
 // What is left to do for a packet to a published port: nothing, make its translation once it has
 // passed, or refuse it, since the service has no backend.
 enum make { MAKE_NONE, MAKE_TRANSLATION, MAKE_REFUSAL };
-enum { HELD_ERROR = 2 + MAKE_REFUSAL };
+// Values of walk.awaits_nat: no translation waits; that of the packet does, AWAIT_PACKET + its enum
+// make; that of an ICMP error does.
+enum { AWAIT_NOTHING, AWAIT_PACKET, AWAIT_ERROR = AWAIT_PACKET + MAKE_REFUSAL + 1 };
 
 // Translation, nat.h.
 struct nat {

@@ -49,7 +49,7 @@ __noinline int nat_fragment(struct cpu *c, __u32 note)
 	return 1;
 }
 
-enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_HIDE, NAT_HELD };
+enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_HIDE, NAT_AWAITS_RULE };
 
 // host_source gives a packet the host's own source: one of the host to a loopback address, or of a
 // pod to its own published port. It could not be answered otherwise.
@@ -66,8 +66,8 @@ static __always_inline int host_source(const struct packet *p, struct nat *nat,
 }
 
 // translate_in turns what came from outside back into what rules see. Only the fields change,
-// except for an ICMP error, to which no answer is sent. NAT_HELD: it is an error about a flow that
-// a rule with nat has translated.
+// except for an ICMP error, to which no answer is sent. NAT_AWAITS_RULE: it is an error about a
+// flow that a rule with nat has translated.
 __noinline int translate_in(struct __sk_buff *skb, struct cpu *c)
 {
 	struct forwarding *f = forwarding_settings();
@@ -84,7 +84,7 @@ __noinline int translate_in(struct __sk_buff *skb, struct cpu *c)
 	make_key(skb, c, p, look);
 	if (nat_follow(c, META_WIRE)) {
 		if (unlikely(look->is_error && nat->ruled))
-			return NAT_HELD;
+			return NAT_AWAITS_RULE;
 		if (look->is_error)
 			return rewrite_error(skb, c) < 0 ? NAT_FAILED : NAT_DONE;
 		become(p, nat, &nat->goal);

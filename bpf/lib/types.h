@@ -298,7 +298,7 @@ struct frag {
 	__u8 pass;
 	__u8 poisoned;
 	__u8 pad[2];
-	__u32 fwd; // walk.fwd
+	__u32 next_hop; // as in struct walk
 };
 
 // firewall.Event

@@ -337,9 +337,9 @@ type weirCpu struct {
 		Call       [16]uint32
 		TagList    [8]uint16
 		Tags       uint32
-		Held       uint32
+		AwaitsNat  uint32
 		Nat        uint32
-		Fwd        uint32
+		NextHop    uint32
 		Resume     uint32
 		RecvIf     weirIface
 		XmitIf     weirIface
@@ -568,7 +568,7 @@ type weirFrag struct {
 	Pass     uint8
 	Poisoned uint8
 	Pad      [2]uint8
-	Fwd      uint32
+	NextHop  uint32
 }
 
 type weirFragKey struct {
