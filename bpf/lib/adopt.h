@@ -96,7 +96,7 @@ static __always_inline void catch_up_nat(struct side *low, struct side *high, st
 	if (low->flags & META_WIRE || low->last >= in->side[0].last)
 		return;
 	low->last = in->side[0].last;
-	WRITE_ONCE(high->track, with_phase(high, phase_in(&in->side[1])));
+	WRITE_ONCE(side_nat_word(high), with_phase(high, phase_in(&in->side[1])));
 }
 
 // resyncs: a state that may have missed packets takes its numbers from the next ones. Not if both
@@ -227,7 +227,7 @@ __noinline int adopt(struct cpu *c, __u32 at)
 	write_ends(s, way, &look->key);
 	write_sides(in, s, way);
 	if (translation) {
-		low_side(s, way)->track = number(partner);
+		side_partner(low_side(s, way)) = number(partner);
 		if (!(flags & META_WIRE))
 			count_nat(pod_in(high_side(s, way)), 1);
 	} else if (flags & META_TRACKED)
@@ -243,7 +243,7 @@ __noinline int adopt(struct cpu *c, __u32 at)
 		return 0;
 	struct set *o = translation && exists(partner) ? set_at(number(partner) / WAYS) : NULL;
 	if (o)
-		low_side(o, number(partner))->track = place;
+		side_partner(low_side(o, number(partner))) = place;
 	return ADOPT_MADE;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // Translations, docs/design/0004-containers.md section 4. Each has two entries in the state table:
 // one keyed by the tuple on the wire, one by the tuple that rules see. Each names the other by its
-// place (side.track of the low end), so either tuple leads to the other.
+// place (side_partner), so either tuple leads to the other.
 //
 // The originator of a translation is a pod behind the host's address (META_SOURCE), or the client
 // of a published port.
@@ -174,7 +174,7 @@ __noinline int nat_phase(struct __sk_buff *skb, struct cpu *c)
 		nat_step(skb, c, p, nat, low, high);
 		phase = phase_of(low, high, p->proto);
 	}
-	WRITE_ONCE(high->track, with_phase(high, phase));
+	WRITE_ONCE(side_nat_word(high), with_phase(high, phase));
 	WRITE_ONCE(low->last, p->now);
 	// At ingress the packet may yet be refused at egress, as may those that came before it,
 	// unless both ends have sent.

@@ -160,11 +160,11 @@ __noinline int join_halves(struct cpu *c, __u32 wire, __u32 inner, __u32 word, _
 	struct side *low = low_side(is, inner), *high = high_side(is, inner);
 	if (c->nat.instance | c->nat.ruled)
 		cross |= META_NAT_RULE;
-	low_side(ws, wire)->track = inner;
+	side_partner(low_side(ws, wire)) = inner;
 	low_side(ws, wire)->flags |= cross;
-	low->track = wire;
+	side_partner(low) = wire;
 	low->flags |= cross;
-	high->track = word;
+	side_nat_word(high) = word;
 	// the entry does not have the sequence numbers of the TCP connection
 	if (exists(c->look.first_flow) || !bare_syn(c->packet.tcp_flags)) {
 		low->flags |= META_LOOSE;
@@ -247,6 +247,7 @@ __noinline int nat_create_published(struct __sk_buff *skb, struct cpu *c, __u32 
 		return 0;
 	published_key(&k, p, nat->was.dst_hi, nat->was.dst_lo, nat->was.ports & 0xffff, 0);
 	// No answer can be under way: the packet has not been sent.
-	high_side(s, inner)->track |= begin_backend(p, nat, bpf_map_lookup_elem(&services, &k));
+	side_nat_word(high_side(s, inner)) |=
+		begin_backend(p, nat, bpf_map_lookup_elem(&services, &k));
 	return 0;
 }

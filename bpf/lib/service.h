@@ -152,16 +152,16 @@ static __always_inline void count_answer(const struct packet *p, struct side *hi
 {
 	struct backend_count *n = count_of(backend_in(high));
 
-	if (!n || high->track & NAT_ANSWERED)
+	if (!n || side_nat_word(high) & NAT_ANSWERED)
 		return;
 	if ((p->tcp_flags & (TH_SYN | TH_ACK)) == (TH_SYN | TH_ACK)) {
 		__sync_fetch_and_add(&n->accepted, 1);
-		if (high->track & NAT_DRAWN)
+		if (side_nat_word(high) & NAT_DRAWN)
 			__sync_fetch_and_add(&n->drawn, 1);
 	} else if (p->tcp_flags & TH_RST) {
 		__sync_fetch_and_add(&n->refused, 1);
 	} else {
 		return;
 	}
-	high->track |= NAT_ANSWERED;
+	side_nat_word(high) |= NAT_ANSWERED;
 }

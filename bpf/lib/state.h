@@ -109,7 +109,7 @@ static __always_inline void take_track(const struct limit *limit, struct side *l
 				       struct side *high, struct maybe track)
 {
 	low->track = track.plus1;
-	high->created = limit->era;
+	side_track_era(high) = limit->era;
 }
 
 // mask_at sets limit->masked for the state at a place, and returns the limit of its rule, 0 if the
@@ -151,7 +151,7 @@ __noinline int keep_track(struct cpu *c, __u32 place)
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	if (!(READ_ONCE(low->flags) & META_TRACKED))
 		return 0;
-	if (!add_track(track_at(track_of(low)), high->created, TRACK_ONE_PROVED)) {
+	if (!add_track(track_at(track_of(low)), side_track_era(high), TRACK_ONE_PROVED)) {
 		__u64 tag = READ_ONCE(t->tag[way]);
 		__u32 most = mask_at(c, place);
 		if (!most)
@@ -167,7 +167,7 @@ __noinline int keep_track(struct cpu *c, __u32 place)
 	}
 	// The state may have left its track at this moment.
 	if (!(__sync_fetch_and_or(&low->flags, META_KEEPS) & META_TRACKED))
-		add_track(track_at(track_of(low)), high->created, -TRACK_ONE_PROVED);
+		add_track(track_at(track_of(low)), side_track_era(high), -TRACK_ONE_PROVED);
 	return 0;
 }
 

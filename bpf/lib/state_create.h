@@ -36,7 +36,7 @@ static __always_inline void fill(const struct packet *p, const struct lookup *lo
 	// The other end has sent nothing. The time of its last packet is that of the state, not 0:
 	// the clock may be at 0.
 	low->created = low->last = high->last = p->now;
-	high->created = exists(limit->track) ? limit->era : 0;
+	side_track_era(high) = exists(limit->track) ? limit->era : 0;
 	if (proto == PROTO_TCP) {
 		if (meta & META_LOOSE)
 			pick_up(d, p, SCALE_UNKNOWN, 0);

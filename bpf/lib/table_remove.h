@@ -142,7 +142,7 @@ static __always_inline void leave_track(struct set *s, __u32 way)
 {
 	struct side *low = low_side(s, way);
 	struct maybe track = track_of(low);
-	__u32 era = high_side(s, way)->created;
+	__u32 era = side_track_era(high_side(s, way));
 
 	if (!(READ_ONCE(low->flags) & META_TRACKED))
 		return;

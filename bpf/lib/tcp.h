@@ -69,7 +69,7 @@ static __always_inline __s64 nat_lifetime(struct config *c, struct side *low, st
 {
 	if (low->flags & META_WIRE)
 		return NAT_FOLLOWS;
-	return lifetime(c, READ_ONCE(high->track) & NAT_PHASE, proto) + NAT_GRACE;
+	return lifetime(c, phase_in(high), proto) + NAT_GRACE;
 }
 
 static __always_inline int expired(struct config *c, struct side *low, struct side *high,

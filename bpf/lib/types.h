@@ -146,12 +146,17 @@ struct side {
 	__u64 packets;
 	__u64 bytes;
 	__u32 start, end, ack, edge, win;
-	__u32 flags; // enum side_flag | scale << 8 | enum meta
-	__u32 rule;  // struct code.id of the rule that made the state, in both sides
-	// low side: 1 + place in the table of tracks, or 0; of translations see NAT_PHASE
-	__u32 track;
-	__s64 created; // low side, of translations both; high side: era of the track
+	__u32 flags;   // enum side_flag | scale << 8 | enum meta
+	__u32 rule;    // struct code.id of the rule that made the state, in both sides
+	__u32 track;   // low side of a state: 1 + place in the table of tracks, or 0
+	__s64 created; // low side of a state, both sides of a translation's entry
 };
+
+// The other meanings of these two words. They are not unions: clang takes a store to one for a
+// store to anything, and fast_new had three more instructions.
+#define side_partner(low) ((low)->track)       // translation: place of the other entry
+#define side_nat_word(high) ((high)->track)    // inner entry of a translation: see NAT_PHASE
+#define side_track_era(high) ((high)->created) // state: era of its track
 
 #define META_PORT_CLIENT (META_PUBLISHED | META_MADE) // this end is the client of the port
 
@@ -165,28 +170,28 @@ static __always_inline __u32 nat_word(struct maybe pod, __u32 phase)
 
 static __always_inline __u32 phase_in(const struct side *high)
 {
-	return READ_ONCE(high->track) & NAT_PHASE;
+	return READ_ONCE(side_nat_word(high)) & NAT_PHASE;
 }
 
 static __always_inline struct maybe pod_in(const struct side *high)
 {
-	return maybe_from(high->track >> NAT_POD_SHIFT & NAT_POD);
+	return maybe_from(side_nat_word(high) >> NAT_POD_SHIFT & NAT_POD);
 }
 
 static __always_inline struct maybe backend_in(const struct side *high)
 {
-	return maybe_from(high->track >> NAT_BACKEND_SHIFT & NAT_BACKEND);
+	return maybe_from(side_nat_word(high) >> NAT_BACKEND_SHIFT & NAT_BACKEND);
 }
 
 // with_phase is the nat_word of a translation that has reached another phase.
 static __always_inline __u32 with_phase(const struct side *high, __u32 phase)
 {
-	return (high->track & ~(__u32)NAT_PHASE) | phase;
+	return (side_nat_word(high) & ~(__u32)NAT_PHASE) | phase;
 }
 
 static __always_inline __u32 partner_of(const struct side *low)
 {
-	return low->track;
+	return side_partner(low);
 }
 
 // One set of the state table: a line of tags, and in another map the addresses and the sides. The

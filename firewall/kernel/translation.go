@@ -56,7 +56,11 @@ func (x *entry) made() flow.End {
 	return 0
 }
 
-// phase is that of the flow of a translation, by its inner entry.
+// partner is the place of the other entry of a translation: partner_of of bpf/lib/types.h.
+func (x *entry) partner() uint32 { return x.sides[0].Track }
+
+// phase is that of the flow of a translation, by its inner entry: a part of side_nat_word of
+// bpf/lib/types.h.
 func (x *entry) phase() flow.Phase { return flow.Phase(x.sides[1].Track & natPhase) }
 
 // translations returns the live ones by their inner tuples, as states of no rule.
@@ -76,8 +80,8 @@ func (e *Engine) translations(now int64) (map[tuple]*firewall.State, error) {
 	}
 	all := map[tuple]*firewall.State{}
 	for _, x := range inners {
-		w := wires[x.sides[0].Track]
-		if w == nil || w.sides[0].Track != x.place {
+		w := wires[x.partner()]
+		if w == nil || w.partner() != x.place {
 			continue
 		}
 		s := &firewall.State{Proto: packet.Proto(x.tag >> 24), Phase: x.phase(),

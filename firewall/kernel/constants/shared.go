@@ -114,13 +114,13 @@ var groups = []group{
 		{"META_BEHIND", "metaBehind", 1 << 31, "of liberal states: a copy, which may have missed " +
 			"packets"},
 	}},
-	{`Translations are entries of the state table with the flow id NAT_FLOW. side.track of the high
+	{`Translations are entries of the state table with the flow id NAT_FLOW. side_nat_word of the high
 		side of the inner entry holds, from the low bits up: the phase of the flow at its last
 		packet (NAT_PHASE); 1 + the place of the pod whose limit it counts against, 0 for none
 		(NAT_POD); 1 + the place of the backend of a service, 0 for none (NAT_BACKEND); whether
 		it is the first connection of its part of the flows (NAT_DRAWN); whether the backend
 		has answered (NAT_ANSWERED). side.last of its low side is the time of the last packet.
-		The low side of each entry holds the place of the other entry.`, "", []shared{
+		side_partner of the low side of each entry is the place of the other entry.`, "", []shared{
 		{"NAT_FLOW", "natFlow", 255, ""},
 		{"NAT_PHASE", "natPhase", 7, ""},
 		{"NAT_POD_SHIFT", "", 3, ""},
