@@ -107,7 +107,7 @@ static __always_inline int evaluate_rules(struct __sk_buff *skb, struct config *
 	look->keyed = KEY_NONE;
 	if (h->need & NEED_STATES) {
 		if (p->proto == PROTO_SCTP || (p->proto == PROTO_TCP && p->tcp_flags & TH_SYN))
-			read_extras(skb, c);
+			read_scale_or_chunk(skb, c);
 		make_key(skb, c, p, look);
 		if (exists(fast_flow(h)) && !walk->later && !at) {
 			int r = by_first_lookup(c, image, h);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The fast path, for most of the packets that struct brief describes: those of a flow with a state
-// whose rule lets them pass, and the first packet of a UDP flow or a TCP connection whose rule is
-// cached. It decodes only what it needs, for established flows into registers. It leaves all other
-// packets to the slow path, which would decide the same about those that it takes.
+// The fast path, for most of the packets that struct fast_packet describes: those of a flow with a
+// state whose rule lets them pass, and the first packet of a UDP flow or a TCP connection whose
+// rule is cached. It decodes only what it needs, for established flows into registers. It leaves
+// all other packets to the slow path, which would decide the same about those that it takes.
 #pragma once
 
 #include "fast_new.h"
@@ -34,11 +34,11 @@ static __always_inline int fast_udp(struct config *cf, struct side *d, __s64 now
 // fast_tcp advances an established connection by a segment without SYN, FIN and RST: points 7 and 8
 // of docs/design/0003-evaluation.md section 8.
 static __always_inline int fast_tcp(struct config *cf, struct side *d, struct side *o,
-				    const struct brief *t, __s64 now, __u64 *at, __u64 tag)
+				    const struct fast_packet *t, __s64 now, __u64 *at, __u64 tag)
 {
 	__u32 mine = READ_ONCE(d->flags), peer = READ_ONCE(o->flags), any = mine | peer;
 
-	if ((brief_tcp_flags(t) & (TH_SYN | TH_FIN | TH_RST | TH_ACK)) != TH_ACK ||
+	if ((fast_tcp_flags(t) & (TH_SYN | TH_FIN | TH_RST | TH_ACK)) != TH_ACK ||
 	    now > d->last + cf->life_established)
 		return 0;
 	if ((mine & peer & FAST_TCP) != FAST_TCP || any & NOT_FAST_TCP || !(any & SIDE_PROVED) ||
@@ -47,12 +47,12 @@ static __always_inline int fast_tcp(struct config *cf, struct side *d, struct si
 	__u32 seq = t->seq, ack = t->ack;
 	if (!whole_segment(t))
 		return 0;
-	__u32 end = seq + t->rest - brief_tcp_header(t);
+	__u32 end = seq + t->rest - fast_tcp_header(t);
 	if (in_window(d, o, READ_ONCE(o->edge), seq, end, ack) != RES_HIT ||
 	    !same_tag(READ_ONCE(*at), tag))
 		return 0;
 	__u32 scale = mine & peer & SIDE_SCALED ? mine >> 8 & 15 : 0;
-	__u32 win = brief_window(t) << scale;
+	__u32 win = fast_tcp_window(t) << scale;
 	raise_sent(d, end, win);
 	raise_acked(d, ack, win);
 	count_side(d, now, t->len);
@@ -61,7 +61,8 @@ static __always_inline int fast_tcp(struct config *cf, struct side *d, struct si
 
 // fast_stateless evaluates a packet by the verdict cache, where the rules keep no states.
 static __always_inline int fast_stateless(struct packet *p, struct walk *walk, struct verdict *v,
-					  struct config *cf, const struct brief *e, __u32 current)
+					  struct config *cf, const struct fast_packet *e,
+					  __u32 current)
 {
 	struct gauge *g = gauges_now();
 
@@ -85,7 +86,7 @@ static __always_inline int fast_stateless(struct packet *p, struct walk *walk, s
 	if (e->proto == PROTO_TCP) {
 		if (!whole_segment(e))
 			return 0;
-		k.tcp_flags = brief_tcp_flags(e);
+		k.tcp_flags = fast_tcp_flags(e);
 	}
 	struct cached_verdict *m = verdict_find(&k, current_reads(current));
 	if (!m || !(m->slot & CACHED_PLAIN))
@@ -100,8 +101,9 @@ static __always_inline int fast_stateless(struct packet *p, struct walk *walk, s
 // fast_missed follows a look-up without success: it hands the packet, of which the high end is the
 // sender if `from` is 1, to the slow path with its hash and tag, or to fast_new.
 static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct lookup *look,
-				       struct walk *walk, struct config *cf, const struct brief *e,
-				       const struct key *k, int from, __u32 current)
+				       struct walk *walk, struct config *cf,
+				       const struct fast_packet *e, const struct key *k, int from,
+				       __u32 current)
 {
 	look->spare = NONE;
 	look->missed = current_flow(current);
@@ -111,7 +113,7 @@ static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct l
 	look->key.low_lo = k->low_lo;
 	look->key.high_hi = k->high_hi;
 	look->key.high_lo = k->high_lo;
-	describe_brief(p, look, e, k, from);
+	fast_describe(p, look, e, k, from);
 	walk->current = current_slot(current);
 	return FAST_NEW;
 }
@@ -123,8 +125,8 @@ static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct l
 __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 need)
 {
 	struct config *cf = settings();
-	struct brief e;
-	if (!c || !cf || !read_brief(&e, skb, l2) || (e.proto == PROTO_UDP && dhcp_ports(e.ports)))
+	struct fast_packet e;
+	if (!c || !cf || !fast_decode(&e, skb, l2) || (e.proto == PROTO_UDP && dhcp_ports(e.ports)))
 		return FAST_NOT;
 	struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
@@ -183,7 +185,7 @@ __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, 
 		v->id = r->id;
 		v->number = r->number;
 		v->slot = r->slot;
-		describe_brief(p, look, &e, &k, from);
+		fast_describe(p, look, &e, &k, from);
 		return whole_segment(&e) && !(mine->flags & META_PUBLISHED) ? FAST_STEP : FAST_NOT;
 	}
 	p->len = e.len;

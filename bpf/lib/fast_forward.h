@@ -60,12 +60,12 @@ __noinline int fast_forward(struct __sk_buff *skb, struct cpu *c)
 		return FWD_CONTINUE;
 	// bytes of the IP header, below with the transport header, for segments of a GSO packet
 	__u32 head = four ? sizeof(*h4) : sizeof(*h6);
-	struct brief e;
+	struct fast_packet e;
 	if (four)
-		brief4(&e, h4);
+		fast_ip4(&e, h4);
 	else
-		brief6(&e, h6);
-	brief_transport(&e, frame + sizeof(*eth) + head);
+		fast_ip6(&e, h6);
+	fast_l4(&e, frame + sizeof(*eth) + head);
 	if (e.ttl <= 1 || skb->pkt_type != HOST || skb->vlan_present)
 		return FWD_CONTINUE;
 	p->src_hi = e.src_hi;
@@ -76,7 +76,7 @@ __noinline int fast_forward(struct __sk_buff *skb, struct cpu *c)
 	if (!w || !known || !forwardable(w, f, p->now, e.tos))
 		return FWD_CONTINUE;
 	__u32 segment = skb->gso_size;
-	head += e.proto == PROTO_TCP ? brief_tcp_header(&e) : sizeof(struct udp);
+	head += e.proto == PROTO_TCP ? fast_tcp_header(&e) : sizeof(struct udp);
 	if ((segment ? segment + head : e.len) > w->mtu)
 		return FWD_CONTINUE;
 	// Not new flows where ports are published: they end a translation of a published port with

@@ -58,7 +58,7 @@ __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 fl
 	if (p->proto == PROTO_TCP) {
 		if (unlikely(g->cookies)) // the slow path may answer with one
 			return 0;
-		read_brief_scale(skb, c, l2);
+		fast_read_scale(skb, c, l2);
 	}
 	__s64 half_open = g->half_open;
 	if (unlikely(half_open - g->answered >= cf->max_half_open / COOKIES_FROM))

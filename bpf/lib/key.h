@@ -194,7 +194,7 @@ static __always_inline void make_key(struct __sk_buff *skb, struct cpu *c, const
 		return;
 	}
 	if (is_icmp(p)) {
-		if (error_type(p->version, p->icmp_type)) {
+		if (is_icmp_error(p->version, p->icmp_type)) {
 			look->is_error = 1;
 			read_quote(skb, c);
 			return;

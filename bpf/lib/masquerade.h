@@ -194,7 +194,7 @@ static __always_inline struct published *find_whole(const struct packet *p)
 {
 	struct published_key k;
 
-	if (is_icmp(p) && !asks(p->version, p->icmp_type))
+	if (is_icmp(p) && !is_icmp_query(p->version, p->icmp_type))
 		return NULL;
 	published_key(&k, p, p->dst_hi, p->dst_lo, 0, 0);
 	k.proto = 0;

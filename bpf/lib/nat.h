@@ -139,7 +139,7 @@ static __always_inline void nat_step(struct __sk_buff *skb, struct cpu *c, const
 		return;
 	}
 	if (p->tcp_flags & TH_SYN)
-		read_extras(skb, c);
+		read_scale_or_chunk(skb, c);
 	if (step_tcp(d, o, p) != RES_RECYCLE)
 		return;
 	// all flags but those that the old connection has set

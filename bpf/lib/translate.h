@@ -121,7 +121,7 @@ __noinline int begins(struct cpu *c)
 	}
 	if (p->proto == PROTO_TCP) // a rule with nat translates what it lets pass, as ipfw does
 		return c->nat.instance || (p->tcp_flags & (TH_SYN | TH_ACK)) == TH_SYN;
-	return !is_icmp(p) || asks(p->version, p->icmp_type);
+	return !is_icmp(p) || is_icmp_query(p->version, p->icmp_type);
 }
 
 // hides returns how the source of a leaving packet is translated, NULL if it stays.

@@ -92,7 +92,7 @@ static __always_inline int need(struct cpu *c, struct code *r)
 	}
 	if (walk->have[flow >> 6 & 3] >> (flow & 63) & 1)
 		return 0;
-	if (unlikely(is_icmp(p) && !look->is_error && !asks(p->version, p->icmp_type)))
+	if (unlikely(is_icmp(p) && !look->is_error && !is_icmp_query(p->version, p->icmp_type)))
 		return r->state == STATE_LIMIT || r->state == STATE_SET_LIMIT ? REASON_NO_KEY : 0;
 	int why = create_state(c, walk->slot);
 	if (!why) {
