@@ -55,7 +55,7 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 	if (f->pods | f->published | f->sources)
 		return dir == DIR_IN ? forward_in(skb, c, p, &c->walk, cookie, &c->nat, l2) :
 				       forward_out(skb, c, l2);
-	if (l2 != L2_INFINIBAND && likely(!listened(cf, EVENT_PACKET))) {
+	if (l2 != L2_INFINIBAND && likely(!event_wanted(cf, EVENT_PACKET))) {
 		int r = fast_path(skb, c, cf, l2, 0, 0);
 		if (likely(r == FAST_DONE)) {
 			count_passed(c, dir);

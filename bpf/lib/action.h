@@ -49,7 +49,7 @@ static __always_inline void count_rule(__u32 id, __u32 len, __s64 now)
 __noinline int log_rule(struct cpu *c, __u32 slot)
 {
 	struct config *cf = settings();
-	if (!c || !cf || !listened(cf, EVENT_LOG))
+	if (!c || !cf || !event_wanted(cf, EVENT_LOG))
 		return 0;
 	const struct walk *walk = &c->walk;
 	struct verdict *v = &c->verdict;
@@ -110,7 +110,7 @@ static __always_inline int apply_action(struct cpu *c, const struct packet *p,
 					const struct nat *nat, struct walk *walk, struct verdict *v,
 					struct header *h, struct code *r)
 {
-	__u32 last = walk->slot + 1 == h->rules, unknown = walk->later && last;
+	__u32 last = walk->slot + 1 == h->rules, unknown = walk->later_fragment && last;
 
 	count_rule(r->id, p->len, p->now);
 	if (r->flags & CODE_LOG)

@@ -14,7 +14,7 @@ static __always_inline void adopt_track(struct cpu *c, struct lookup *look, stru
 					int made)
 {
 	void *image = image_of(walk);
-	struct code *r = image ? owner_of(walk, image, low->rule) : NULL;
+	struct code *r = image ? find_rule(walk, image, low->rule) : NULL;
 
 	low->track = NONE.plus1;
 	low->flags &= ~(META_TRACKED | META_KEEPS);

@@ -73,7 +73,7 @@ static __always_inline int fast_stateless(struct packet *p, struct walk *walk, s
 	if (p->dir == DIR_IN && ((e->proto == PROTO_TCP && unlikely(g->cookies)) ||
 				 unlikely(perhaps_own(cf, e->src_hi, e->src_lo))))
 		return 0;
-	struct traits k = {.when = when_of(READ_ONCE(cf->epoch), current_slot(current)),
+	struct traits k = {.generation = generation_of(READ_ONCE(cf->epoch), current_slot(current)),
 			   .src_hi = e->src_hi,
 			   .src_lo = e->src_lo,
 			   .dst_hi = e->dst_hi,
@@ -93,7 +93,7 @@ static __always_inline int fast_stateless(struct packet *p, struct walk *walk, s
 		return 0;
 	walk->current = current_slot(current);
 	p->len = e->len;
-	passes(v, USE_NONE, m->id, m->number, m->slot & CACHED_SLOT);
+	set_pass(v, USE_NONE, m->id, m->number, m->slot & CACHED_SLOT);
 	count_rule(m->id, e->len, p->now);
 	return 1;
 }
@@ -173,7 +173,7 @@ __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, 
 	walk->current = current_slot(current);
 	if ((READ_ONCE(mine->flags) & need) != need)
 		return FAST_NOT;
-	struct owner *r = fast_rule(c, cf, mine->rule, current_slot(current));
+	struct cached_rule *r = find_cached_rule(c, cf, mine->rule, current_slot(current));
 	if (!r)
 		return FAST_NOT;
 	__u64 *at = &line->tag[place & (WAYS - 1)];
@@ -189,7 +189,7 @@ __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, 
 		return whole_segment(&e) && !(mine->flags & META_PUBLISHED) ? FAST_STEP : FAST_NOT;
 	}
 	p->len = e.len;
-	passes(v, USE_HIT, r->id, r->number, r->slot);
+	set_pass(v, USE_HIT, r->id, r->number, r->slot);
 	count_rule(r->id, e.len, p->now);
 	return FAST_DONE;
 }

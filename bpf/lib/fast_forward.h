@@ -48,7 +48,7 @@ __noinline int fast_forward(struct __sk_buff *skb, struct cpu *c)
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
 	const void *frame = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	if (!c || !cf || !f || frame + 54 > end || listened(cf, EVENT_PACKET) ||
+	if (!c || !cf || !f || frame + 54 > end || event_wanted(cf, EVENT_PACKET) ||
 	    !exists(current_flow(cf->current)))
 		return FWD_CONTINUE;
 	struct packet *p = &c->packet;

@@ -88,7 +88,7 @@ __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 fl
 	fill(p, look, limit, s, place, m->id, flags, p->proto);
 	// look-ups read the entry after the tag
 	store_release(&t->tag[place % WAYS], look->tag | TAG_HALF_OPEN, cf->in_order);
-	passes(v, USE_NEW, m->id, m->number, m->slot & CACHED_SLOT);
+	set_pass(v, USE_NEW, m->id, m->number, m->slot & CACHED_SLOT);
 	count_rule(m->id, p->len, p->now);
 	return 1;
 }

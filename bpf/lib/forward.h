@@ -41,7 +41,7 @@ static __always_inline int conclude(struct __sk_buff *skb, struct cpu *c, struct
 		return 0;
 	}
 	finish(c, cf);
-	if (unlikely(listened(cf, EVENT_PACKET)))
+	if (unlikely(event_wanted(cf, EVENT_PACKET)))
 		event_frame(skb, c, l2);
 	return c->verdict.pass;
 }

@@ -93,7 +93,7 @@ struct walk {
 	__u32 entry; // of the condition's pool
 	__u8 clause;
 	__u8 mode;
-	__u8 later; // a later fragment without a first
+	__u8 later_fragment; // a later fragment without a first
 	__u8 depth;
 	__u32 jumps;
 	__u32 class_of[NUM_DIMS];
@@ -105,8 +105,8 @@ struct walk {
 	__u32 reads; // enum read: what was asked about so far
 	__u64 epoch; // config.epoch before the evaluation
 	// so far only what lies in struct traits was asked about, and no rule has matched
-	__u8 pure;
-	__u8 any_asked;
+	__u8 cacheable;
+	__u8 any_looked_up;
 	__u64 looked[4]; // flow ids that were looked up
 	__u64 have[4];	 // flow ids of which there is a state
 	__u32 lookups;

@@ -55,9 +55,9 @@ static __always_inline struct maybe slot_of(const struct walk *walk, struct head
 	return v >> 16 == id >> 16 && v >> 16 ? some(v & 0xffff) : NONE;
 }
 
-// owner_of returns the rule with an id and sets walk->slot. Most rules lie at the slot of their
+// find_rule returns the rule with an id and sets walk->slot. Most rules lie at the slot of their
 // index: that is tried first.
-static __always_inline struct code *owner_of(struct walk *walk, void *image, __u32 id)
+static __always_inline struct code *find_rule(struct walk *walk, void *image, __u32 id)
 {
 	__u32 index = id & 0xffff;
 	struct code *r = code_in(image, index);
@@ -126,7 +126,7 @@ __noinline __u32 mask_at(struct cpu *c, __u32 place)
 	void *image = image_of(walk);
 	struct side *low = low_side(s, way);
 	__u32 slot = walk->slot; // the walk is at this rule
-	struct code *r = image ? owner_of(walk, image, low->rule) : NULL;
+	struct code *r = image ? find_rule(walk, image, low->rule) : NULL;
 	__u64 tag = READ_ONCE(t->tag[way]);
 	walk->slot = slot;
 	if (!r)
@@ -354,7 +354,7 @@ __noinline int look_up(struct cpu *c, __u32 flow)
 	void *image = image_of(walk);
 	if (!image || look->keyed != KEY_SET)
 		return LOOK_MISS;
-	if (p->second && holds(look->first_flow, flow) && owner_of(walk, image, look->first_rule))
+	if (p->second && holds(look->first_flow, flow) && find_rule(walk, image, look->first_rule))
 		return look->first_look;
 	if (was_missed(look, flow))
 		return LOOK_MISS;
@@ -366,12 +366,12 @@ __noinline int look_up(struct cpu *c, __u32 flow)
 	if (!s)
 		return LOOK_MISS;
 	struct side *d = look->from ? high_side(s, place) : low_side(s, place);
-	struct code *owner = owner_of(walk, image, d->rule);
-	if (!owner) {
+	struct code *state_rule = find_rule(walk, image, d->rule);
+	if (!state_rule) {
 		remove_state(c, place, look->tag, GONE_RULE);
 		return LOOK_MISS;
 	}
-	__u32 rule = owner->id;
+	__u32 rule = state_rule->id;
 	struct tag_line *t = tags_at(place / WAYS);
 	// another flow has taken the entry meanwhile
 	if (!t || !same_tag(READ_ONCE(t->tag[place % WAYS]), look->tag))

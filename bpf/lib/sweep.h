@@ -128,10 +128,10 @@ __noinline int sweep_at(struct cpu *c, __u32 place, __u32 purge)
 	if (low->rule == NAT_RULE)
 		return !purge && alone(s, place, p->now) &&
 		       remove_state(c, place, tag, GONE_EXPIRED);
-	if (!owner_of(walk, image, low->rule))
+	if (!find_rule(walk, image, low->rule))
 		return remove_state(c, place, tag, GONE_RULE);
 	c->swept = low->rule;
-	if (!purge && tag_proto(tag) == PROTO_TCP && listened(cf, EVENT_PROBE) &&
+	if (!purge && tag_proto(tag) == PROTO_TCP && event_wanted(cf, EVENT_PROBE) &&
 	    wants_probe(cf, low, high, p->now))
 		event_probe(cf, c, s, way, tag);
 	return 0;
@@ -156,7 +156,7 @@ __noinline int make_hint(struct cpu *c, __u32 n)
 	}
 	__s64 until = now + ((__s64)HINT_MAX << HINT_SHIFT),
 	      before = pass_ns(cf) +
-		       (listened(cf, EVENT_PROBE) ? (__s64)PROBE_WITHIN * 1000000000 : 0);
+		       (event_wanted(cf, EVENT_PROBE) ? (__s64)PROBE_WITHIN * 1000000000 : 0);
 
 	__sync_lock_test_and_set(hint, HINT_MAKING); // also a barrier: no side is read before
 	for (int i = 0; i < WAYS; i++) {

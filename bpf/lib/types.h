@@ -67,8 +67,8 @@ static __always_inline __u32 current_reads(__u32 current)
 	return current >> CURRENT_READS;
 }
 
-// when_of identifies the rules behind an answer: image slot and config.epoch. It is never 0.
-static __always_inline __u64 when_of(__u64 epoch, __u32 slot)
+// generation_of identifies the rules behind an answer: image slot and config.epoch. It is never 0.
+static __always_inline __u64 generation_of(__u64 epoch, __u32 slot)
 {
 	return epoch << 8 | slot;
 }

@@ -41,22 +41,30 @@ type weirBucket struct {
 	Pad     uint64
 }
 
+type weirCachedRule struct {
+	_          structs.HostLayout
+	Generation uint64
+	Id         uint32
+	Number     uint16
+	Slot       uint16
+}
+
 type weirCachedVerdict struct {
 	_      structs.HostLayout
 	Traits struct {
-		_        structs.HostLayout
-		When     uint64
-		SrcHi    uint64
-		SrcLo    uint64
-		DstHi    uint64
-		DstLo    uint64
-		Ports    uint32
-		Recv     uint32
-		Xmit     uint32
-		Proto    uint8
-		TcpFlags uint8
-		IcmpType uint8
-		Kind     uint8
+		_          structs.HostLayout
+		Generation uint64
+		SrcHi      uint64
+		SrcLo      uint64
+		DstHi      uint64
+		DstLo      uint64
+		Ports      uint32
+		Recv       uint32
+		Xmit       uint32
+		Proto      uint8
+		TcpFlags   uint8
+		IcmpType   uint8
+		Kind       uint8
 	}
 	Id     uint32
 	Number uint16
@@ -300,49 +308,49 @@ type weirCpu struct {
 		Source uint64
 	}
 	Walk struct {
-		_          structs.HostLayout
-		Current    uint32
-		Slot       uint32
-		Random     uint32
-		Pc         uint32
-		Word       uint32
-		_          [4]byte
-		All        uint64
-		Match      uint64
-		Matched    uint32
-		Cond       uint32
-		CondEnd    uint32
-		Entry      uint32
-		Clause     uint8
-		Mode       uint8
-		Later      uint8
-		Depth      uint8
-		Jumps      uint32
-		ClassOf    [8]uint32
-		VectorRow  [8]uint32
-		VectorAt   [8]uint32
-		LookRow    uint32
-		Words      uint32
-		Blocks     uint32
-		LookBlocks uint32
-		Classified uint32
-		Reads      uint32
-		Epoch      uint64
-		Pure       uint8
-		AnyAsked   uint8
-		_          [6]byte
-		Looked     [4]uint64
-		Have       [4]uint64
-		Lookups    uint32
-		Call       [16]uint32
-		TagList    [8]uint16
-		Tags       uint32
-		AwaitsNat  uint32
-		Nat        uint32
-		NextHop    uint32
-		Resume     uint32
-		RecvIf     weirIface
-		XmitIf     weirIface
+		_             structs.HostLayout
+		Current       uint32
+		Slot          uint32
+		Random        uint32
+		Pc            uint32
+		Word          uint32
+		_             [4]byte
+		All           uint64
+		Match         uint64
+		Matched       uint32
+		Cond          uint32
+		CondEnd       uint32
+		Entry         uint32
+		Clause        uint8
+		Mode          uint8
+		LaterFragment uint8
+		Depth         uint8
+		Jumps         uint32
+		ClassOf       [8]uint32
+		VectorRow     [8]uint32
+		VectorAt      [8]uint32
+		LookRow       uint32
+		Words         uint32
+		Blocks        uint32
+		LookBlocks    uint32
+		Classified    uint32
+		Reads         uint32
+		Epoch         uint64
+		Cacheable     uint8
+		AnyLookedUp   uint8
+		_             [6]byte
+		Looked        [4]uint64
+		Have          [4]uint64
+		Lookups       uint32
+		Call          [16]uint32
+		TagList       [8]uint16
+		Tags          uint32
+		AwaitsNat     uint32
+		Nat           uint32
+		NextHop       uint32
+		Resume        uint32
+		RecvIf        weirIface
+		XmitIf        weirIface
 	}
 	Verdict struct {
 		_      structs.HostLayout
@@ -774,14 +782,6 @@ type weirNic struct {
 	Six      weirAddress
 	Redirect uint32
 	Pad      uint32
-}
-
-type weirOwner struct {
-	_      structs.HostLayout
-	When   uint64
-	Id     uint32
-	Number uint16
-	Slot   uint16
 }
 
 type weirPassed struct {
