@@ -81,7 +81,7 @@ static __always_inline int jump(struct walk *walk, struct verdict *v, struct cod
 // translated back by all instances; a redirected port belongs to one instance.
 static __always_inline int has_nat(const struct nat *nat, const struct code *r)
 {
-	return nat->ruled == ANY_INSTANCE || nat->ruled == (r->arg & (NAT_CONTINUES - 1));
+	return nat->nat_rule == ANY_INSTANCE || nat->nat_rule == (r->arg & (NAT_CONTINUES - 1));
 }
 
 // set_hop lets the rule in a slot send the packet to its next hop. As in ipfw, of the packets of

@@ -55,7 +55,7 @@ __noinline int take_input(struct cpu *c)
 	p->second = 0;
 	cookie->offer = OFFER_NONE;
 	look->missed = NONE;
-	c->nat.ruled = 0;
+	c->nat.nat_rule = 0;
 	walk->awaits_nat = AWAIT_NOTHING;
 	walk->resume = 0;
 	walk->tags = 0;

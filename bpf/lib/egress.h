@@ -5,9 +5,9 @@
 
 #include "forward.h"
 
-// unsettled: the flow of a packet that goes to a pod through the stack is beginning or ending,
+// begins_or_ends: the flow of a packet that goes to a pod through the stack is beginning or ending,
 // which its translation has to record. In between the answers keep the translation alive.
-static __always_inline int unsettled(const struct packet *p, const struct lookup *look)
+static __always_inline int begins_or_ends(const struct packet *p, const struct lookup *look)
 {
 	__u32 place = look->first_place;
 	struct set *s = exists(look->first_flow) ? set_at(place / WAYS) : NULL;
@@ -16,9 +16,9 @@ static __always_inline int unsettled(const struct packet *p, const struct lookup
 	       phase_of(low_side(s, place), high_side(s, place), p->proto) != PHASE_ESTABLISHED;
 }
 
-// touch_unsettled keeps a translation alive while its flow is beginning or ending: that of a packet
-// to a pod, or with `from_client` of a packet from the client of a published port.
-__noinline int touch_unsettled(struct __sk_buff *skb, struct cpu *c, __u32 from_client)
+// touch_if_begins_or_ends keeps a translation alive while its flow is beginning or ending: that of
+// a packet to a pod, or with `from_client` of a packet from the client of a published port.
+__noinline int touch_if_begins_or_ends(struct __sk_buff *skb, struct cpu *c, __u32 from_client)
 {
 	struct config *cf = settings();
 	if (!c || !cf)
@@ -27,7 +27,7 @@ __noinline int touch_unsettled(struct __sk_buff *skb, struct cpu *c, __u32 from_
 	const struct lookup *look = &c->look;
 	struct nat *nat = &c->nat;
 
-	if (!unsettled(p, look) || !nat_find_inner(c))
+	if (!begins_or_ends(p, look) || !nat_find_inner(c))
 		return 0;
 	__u32 inner = number(nat->inner);
 	struct set *s = set_at(inner / WAYS);
@@ -71,7 +71,7 @@ __noinline int stack_egress(struct __sk_buff *skb, struct cpu *c, int r)
 		return r;
 	}
 	if (to_pod | routed)
-		touch_unsettled(skb, c, routed);
+		touch_if_begins_or_ends(skb, c, routed);
 	// Of packets to a pod, only answers from a pod of whose published port it is a client are
 	// translated.
 	if (!from_pod && !routed && (to_pod || bridged || !is_icmp(p)))
@@ -169,7 +169,7 @@ __noinline int marked(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	if (!nat_follow(c, 0))
 		return FWD_STACK;
 	if (!look->is_error)
-		become(p, nat, &nat->goal);
+		apply_tuple(p, nat, &nat->new);
 	else if (rewrite_error(skb, c) < 0)
 		return TC_ACT_SHOT;
 	if (unlikely(f->policies) && protected(skb, c, POLICY_OUT, 0)) {

@@ -13,7 +13,7 @@ static __always_inline int forwardable(struct fwd_entry *w, struct forwarding *f
 {
 	if (w->to_pod)
 		return !(w->from_pod && (f->published || w->origin.limited)) && !w->target.limited;
-	return w->from_pod && !(f->published | w->hidden | w->origin.limited) &&
+	return w->from_pod && !(f->published | w->masqueraded | w->origin.limited) &&
 	       route_fresh(w, now, tos);
 }
 

@@ -24,7 +24,7 @@ static __always_inline void begin_packet(struct cpu *c, struct config *cf)
 	cookie->offer = OFFER_NONE;
 	look->missed = NONE;
 	c->nat.make = MAKE_NONE;
-	c->nat.ruled = 0;
+	c->nat.nat_rule = 0;
 	c->nat.instance = 0;
 	c->nat.translated = 0;
 	c->fwd.hop_error = HOP_FINE;
@@ -71,7 +71,7 @@ static __always_inline int refuse_frame(struct __sk_buff *skb, struct cpu *c, st
 	if (likely(!v->answer))
 		return TC_ACT_SHOT;
 	if (nat->translated)
-		become(p, nat, &nat->was);
+		apply_tuple(p, nat, &nat->orig);
 	if (p->second)
 		p->dir = DIR_IN; // where the frame still is
 	return reply(skb, c);
@@ -96,7 +96,7 @@ static __always_inline int translate_leaving(struct __sk_buff *skb, struct cpu *
 					     const struct lookup *look, struct nat *nat,
 					     struct forwarding *f, __u32 ifindex)
 {
-	int r = outward(skb, c, p, look, nat, ifindex);
+	int r = nat_outbound(skb, c, p, look, nat, ifindex);
 
 	if (r == NAT_FAILED)
 		return REASON_NAT_PORTS;
@@ -186,7 +186,7 @@ static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct 
 	struct nat *nat = &c->nat;
 	struct forward *fwd = &c->fwd;
 	p->dir = DIR_OUT; // otherwise later fragments would take this for an ingress translation
-	int r = outward(skb, c, p, look, nat, 0);
+	int r = nat_outbound(skb, c, p, look, nat, 0);
 	p->dir = DIR_IN;
 	if (r == NAT_FAILED)
 		return drop(skb, c, cf, REASON_NAT_PORTS);
@@ -249,8 +249,8 @@ static __always_inline int resolve_translated(struct __sk_buff *skb, struct cpu 
 {
 	__u64 hi = p->src_hi, lo = p->src_lo;
 
-	p->src_hi = nat->was.src_hi;
-	p->src_lo = nat->was.src_lo;
+	p->src_hi = nat->orig.src_hi;
+	p->src_lo = nat->orig.src_lo;
 	__u8 wrong = resolve_endpoints(skb, c);
 	p->src_hi = hi;
 	p->src_lo = lo;
@@ -321,7 +321,7 @@ __noinline int before_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 		if (unlikely(nat->make == MAKE_REFUSAL && p->frag & FRAG_FIRST))
 			return drop(skb, c, cf, REASON_NO_BACKEND);
 	}
-	if (unlikely(nat->ruled) && nat->translated && !fwd->endpoint[DIR_IN].known)
+	if (unlikely(nat->nat_rule) && nat->translated && !fwd->endpoint[DIR_IN].known)
 		await_nat_rule(p, nat, &c->walk);
 	return FWD_CONTINUE;
 }
@@ -398,8 +398,8 @@ __noinline int after_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 			// The egress hook evaluates it again: if that refuses it, stack_egress ends
 			// a fresh translation. An answer to the client, whose state is new, ends
 			// nothing.
-			int why = inward(skb, c, p, look, nat, f, META_FRESH,
-					 routed ? FORGET_FROM_CLIENT : FORGET_ANY);
+			int why = nat_inbound(skb, c, p, look, nat, f, META_FRESH,
+					      routed ? FORGET_FROM_CLIENT : FORGET_ANY);
 			if (why)
 				return drop(skb, c, cf, why);
 			return rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : FWD_STACK;
@@ -442,7 +442,7 @@ __noinline int after_egress(struct __sk_buff *skb, struct cpu *c)
 	if (flags && !(flags & META_REDIRECT))
 		set_redirect(look);
 	int why = pod && f->published | f->masquerade ?
-			  inward(skb, c, p, look, nat, f, 0, FORGET_ANY) :
+			  nat_inbound(skb, c, p, look, nat, f, 0, FORGET_ANY) :
 			  0;
 	if (unlikely(why))
 		return drop(skb, c, cf, why);
@@ -466,7 +466,7 @@ static __always_inline int forward_in(struct __sk_buff *skb, struct cpu *c, cons
 
 	if (r != FWD_CONTINUE)
 		return r;
-	if (likely(!nat->ruled)) // what is redirected is not for the host
+	if (likely(!nat->nat_rule)) // what is redirected is not for the host
 		before_evaluate(skb, c, p);
 	evaluate(skb, c);
 	if (unlikely(walk->awaits_nat) && after_nat_rule(skb, c))

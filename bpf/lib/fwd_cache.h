@@ -32,8 +32,8 @@ struct fwd_entry {
 	__u8 tos;      // that the route is for
 	__u8 from_pod; // FROM_VETH, FROM_NETKIT or 0
 	__u8 to_pod;
-	__u8 hidden;   // it leaves with the host's address
-	__u32 ifindex; // where it leaves: the host end of a pod, or a NIC
+	__u8 masqueraded; // it leaves with the host's address
+	__u32 ifindex;	  // where it leaves: the host end of a pod, or a NIC
 	__u32 mtu;
 	__u8 macs[12]; // destination, source
 	struct {
@@ -159,7 +159,7 @@ __noinline int fwd_fill(struct __sk_buff *skb, struct cpu *c, __u32 serial)
 		    (!from && !path_back(skb, p, fwd, scratch, flags)))
 			w->mtu = 0; // no packet fits: the stack decides
 	}
-	w->hidden = from && !to && hides(p, f) != NULL;
+	w->masqueraded = from && !to && find_masquerade(p, f) != NULL;
 	w->src_hi = p->src_hi;
 	w->src_lo = p->src_lo;
 	w->dst_hi = p->dst_hi;

@@ -9,11 +9,11 @@
 static __always_inline int nat_create_loopback(struct __sk_buff *skb, struct cpu *c,
 					       const struct packet *p, struct nat *nat)
 {
-	__u32 port = nat->goal.ports >> 16, rest = nat->goal.ports & 0xffff;
+	__u32 port = nat->new.ports >> 16, rest = nat->new.ports & 0xffff;
 	int why = nat_create_published(skb, c, META_FRESH);
 
 	for (__u32 i = 1; i < NAT_TRIES && why == REASON_NAT_PORTS && p->proto != PROTO_SCTP; i++) {
-		nat->goal.ports = (port * i + 0x9e37 * i) << 16 | rest;
+		nat->new.ports = (port * i + 0x9e37 * i) << 16 | rest;
 		why = nat_create_published(skb, c, META_FRESH);
 	}
 	return why;
@@ -48,14 +48,14 @@ static __always_inline int translate_loopback(struct __sk_buff *skb, struct cpu 
 		if (!find_published(c, 1))
 			return nat->make == MAKE_REFUSAL ? drop(skb, c, cf, REASON_NO_BACKEND) :
 							   FWD_STACK;
-		tuple_of(p, &nat->was);
+		tuple_of(p, &nat->orig);
 		if (needs_host_source(p, nat) && !host_source(p, nat, f))
 			return TC_ACT_SHOT;
 		int why = choose_source(c) ? nat_create_loopback(skb, c, p, nat) : REASON_NAT_PORTS;
 		if (why)
 			return drop(skb, c, cf, REASON_NAT_PORTS);
 	}
-	become(p, nat, &nat->goal);
+	apply_tuple(p, nat, &nat->new);
 	if (p->frag & FRAG_FIRST)
 		nat_fragment(c, 1);
 	return FWD_CONTINUE;
@@ -76,7 +76,7 @@ __noinline int loopback_to_pod(struct __sk_buff *skb, struct cpu *c)
 
 	nat->translated = 0;
 	nat->make = MAKE_NONE;
-	nat->ruled = 0;
+	nat->nat_rule = 0;
 	nat->instance = 0;
 	look->first_flow = NONE;
 	if (p->kind != PARSED_IP || p->reason || !f->published)

@@ -30,11 +30,11 @@ static __always_inline void tuple_of(const struct packet *p, struct tuple *t)
 	t->ports = ports_of(p);
 }
 
-// become turns the fields of the packet, not the frame, into those of a tuple.
-static __always_inline void become(struct packet *p, struct nat *nat, struct tuple *t)
+// apply_tuple turns the fields of the packet, not the frame, into those of a tuple.
+static __always_inline void apply_tuple(struct packet *p, struct nat *nat, struct tuple *t)
 {
 	if (!nat->translated)
-		tuple_of(p, &nat->was);
+		tuple_of(p, &nat->orig);
 	nat->translated = 1;
 	p->src_hi = t->src_hi;
 	p->src_lo = t->src_lo;
@@ -67,7 +67,7 @@ __noinline int nat_find(struct cpu *c)
 }
 
 // nat_follow looks look->key up among the translations keyed by one kind of tuple (META_WIRE or 0),
-// and sets nat->goal to the other tuple. It changes nothing: whether the packet passes is not known
+// and sets nat->new to the other tuple. It changes nothing: whether the packet passes is not known
 // yet.
 __noinline int nat_follow(struct cpu *c, __u32 wire)
 {
@@ -103,7 +103,7 @@ __noinline int nat_follow(struct cpu *c, __u32 wire)
 	if (!o)
 		return 0;
 	struct side *olow = low_side(o, partner), *ohigh = high_side(o, partner);
-	int answers = answers_to(tag, olow, low, place);
+	int answers = is_partner(tag, olow, low, place);
 	// the translation is being made, or adopted
 	if (unlikely(!answers && (p->now - low->created < NAT_YOUNG || partner == ~0U)))
 		return 0;
@@ -113,7 +113,7 @@ __noinline int nat_follow(struct cpu *c, __u32 wire)
 		return 0;
 	}
 	__u32 ports = tag >> 32;
-	struct tuple *t = &nat->goal;
+	struct tuple *t = &nat->new;
 	t->src_hi = from ? o->addr[way].high_hi : o->addr[way].low_hi;
 	t->src_lo = from ? o->addr[way].high_lo : o->addr[way].low_lo;
 	t->dst_hi = from ? o->addr[way].low_hi : o->addr[way].high_hi;
@@ -121,7 +121,7 @@ __noinline int nat_follow(struct cpu *c, __u32 wire)
 	t->ports = from ? ports << 16 | ports >> 16 : ports;
 	nat->partner = partner;
 	nat->inner = some(wire ? partner : place);
-	nat->ruled = flags & META_NAT_RULE ? ANY_INSTANCE : 0;
+	nat->nat_rule = flags & META_NAT_RULE ? ANY_INSTANCE : 0;
 	nat->from = wire ? from : look->from;
 	return 1;
 }

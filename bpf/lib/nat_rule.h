@@ -9,7 +9,7 @@
 // one with nat lets it pass.
 static __always_inline void await_nat_rule(struct packet *p, struct nat *nat, struct walk *walk)
 {
-	become(p, nat, &nat->was);
+	apply_tuple(p, nat, &nat->orig);
 	nat->translated = 0;
 	walk->awaits_nat = AWAIT_PACKET + nat->make;
 	nat->make = MAKE_NONE;
@@ -40,9 +40,9 @@ __noinline int after_nat_rule(struct __sk_buff *skb, struct cpu *c)
 
 	walk->awaits_nat = AWAIT_NOTHING;
 	walk->resume = 0;
-	if (!c->verdict.pass || !by || (nat->ruled != ANY_INSTANCE && nat->ruled != by)) {
+	if (!c->verdict.pass || !by || (nat->nat_rule != ANY_INSTANCE && nat->nat_rule != by)) {
 		nat->inner = NONE;
-		nat->ruled = 0;
+		nat->nat_rule = 0;
 		return 0;
 	}
 	if (unlikely(waiting == AWAIT_ERROR)) {
@@ -50,12 +50,12 @@ __noinline int after_nat_rule(struct __sk_buff *skb, struct cpu *c)
 			return 0;
 	} else {
 		nat->make = waiting - AWAIT_PACKET;
-		become(&c->packet, nat, &nat->goal);
+		apply_tuple(&c->packet, nat, &nat->new);
 	}
 	if (!resume)
 		return 0;
 	walk->resume = resume;
-	nat->ruled |= SEEN_TRANSLATED;
+	nat->nat_rule |= SEEN_TRANSLATED;
 	// a state of the rules so far has the addresses on the wire
 	c->look.first_flow = NONE;
 	return 1;

@@ -10,9 +10,9 @@
 #include "types.h"
 
 // A packet, and where and when it is evaluated. After the decoder or the fast path has filled it
-// in, it changes only when the packet is forwarded (dir, recv, xmit, second), translated (become),
-// or carries a SYN cookie (redeem_cookie). own_arp and resolve_translated put other addresses here
-// to ask about them. Fields down to "reason" are those of packet.Packet.
+// in, it changes only when the packet is forwarded (dir, recv, xmit, second), translated
+// (apply_tuple), or carries a SYN cookie (redeem_cookie). own_arp and resolve_translated put other
+// addresses here to ask about them. Fields down to "reason" are those of packet.Packet.
 struct packet {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 ports, seq, ack;
@@ -146,7 +146,7 @@ struct nat_victim {
 	__u32 port; // that its eviction frees
 };
 
-// Values of nat->ruled: any instance; and a bit that says that the rules have seen the packet
+// Values of nat->nat_rule: any instance; and a bit that says that the rules have seen the packet
 // translated.
 enum { ANY_INSTANCE = 1 << 16, SEEN_TRANSLATED = 1 << 17 };
 
@@ -159,13 +159,12 @@ enum { AWAIT_NOTHING, AWAIT_PACKET, AWAIT_ERROR = AWAIT_PACKET + MAKE_REFUSAL + 
 
 // Translation, nat.h.
 struct nat {
-	__u8 translated; // the fields of the packet are no longer those in the frame: these are in
-			 // was
+	__u8 translated; // orig has the fields of the frame, struct packet other ones
 	__u8 make;	 // enum make
-	__u8 keep;	 // the source keeps its port or id: it alone has the address
+	__u8 keep_port;	 // the source keeps its port or id: it alone has the address
 	// the translation is that of a rule with nat: the number of the instance, or ANY_INSTANCE,
 	// 0 for another translation
-	__u32 ruled;
+	__u32 nat_rule;
 	__u32 instance; // of the rule with nat that has let the leaving packet pass; 0 for none
 	__u32 part;	// of a service's flows to which the packet's flow belongs
 	struct maybe backend; // place of the one that find_published has chosen
@@ -173,7 +172,7 @@ struct nat {
 	struct maybe inner;   // place of the inner entry of the translation that the packet follows
 	__u32 from;	      // 0: the low end of that entry sent the packet
 	struct nat_victim victim;
-	struct tuple was, goal;
+	struct tuple orig, new;
 	// the tuple before the translation that fragments follow: a packet between a pod and a
 	// published port may have two translations
 	struct tuple before;
@@ -242,11 +241,13 @@ struct cpu {
 	__u64 unanswered;
 	__s64 answer_time;
 	__s64 pending; // states counted here and not yet in the gauge
-	// hash of an end towards which no port was free and none could be freed
-	__u64 dry;
-	__s64 dry_until;
-	struct maybe dry_pod; // place of a pod, none for all: no translation of it could be evicted
-	__s64 dry_pod_until;
+	// hash of an end towards which no port was free and none could be freed: until when no
+	// packet searches again
+	__u64 no_port_end;
+	__s64 no_port_until;
+	// place of a pod, none for all: no translation of it could be evicted
+	struct maybe no_evict_pod;
+	__s64 no_evict_until;
 	__u64 rates_full; // packets without a place for a bucket of their own, rate.h
 	__u32 again;	  // a lower device has let the packet pass: upper_dev.h
 	__u32 pad;

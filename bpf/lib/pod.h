@@ -89,7 +89,7 @@ struct published {
 };
 
 // How a source is translated, in the trie of translated sources. The key of those of rules with nat
-// has the number of the instance in its family, see ruled_key.
+// has the number of the instance in its family, see nat_rule_key.
 struct masked_source {
 	struct address to; // 0 for that of the NIC
 	__u32 flags;
@@ -109,7 +109,7 @@ struct nat_frag_key {
 struct nat_frag {
 	struct address src, dst;
 	__s64 until;
-	__u64 ruled; // as in struct nat
+	__u64 nat_rule; // as in struct nat
 };
 
 struct {

@@ -96,7 +96,7 @@ static __always_inline struct backend *living_of(struct service *s, __u32 part)
 	return b ? b : living(s, part + 3 * NEXT_PART);
 }
 
-// choose_backend sets nat->goal to the backend of the packet's flow, and nat->backend. It returns 0
+// choose_backend sets nat->new to the backend of the packet's flow, and nat->backend. It returns 0
 // if the service under a key has none: then the packet is to be refused.
 static __always_inline int choose_backend(const struct packet *p, struct nat *nat,
 					  const struct published_key *k)
@@ -114,9 +114,9 @@ static __always_inline int choose_backend(const struct packet *p, struct nat *na
 		return 0;
 	nat->make = MAKE_NONE;
 	nat->backend = some(b->place);
-	nat->goal.dst_hi = b->addr.hi;
-	nat->goal.dst_lo = b->addr.lo;
-	nat->goal.ports = (nat->goal.ports & 0xffff0000) | (b->port & 0xffff);
+	nat->new.dst_hi = b->addr.hi;
+	nat->new.dst_lo = b->addr.lo;
+	nat->new.ports = (nat->new.ports & 0xffff0000) | (b->port & 0xffff);
 	return 1;
 }
 

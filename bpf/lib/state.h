@@ -257,10 +257,10 @@ static __always_inline int from_port_client(__u32 flags)
 	return (flags & META_PORT_CLIENT) == META_PORT_CLIENT;
 }
 
-// strays: the packet and the flow of the state at a place have the same addresses and ports in the
-// pod, but only one of them goes through a published port; and the packet does not replace the
-// state. Defined in table_insert.h.
-__noinline int strays(struct cpu *c, __u32 place);
+// is_other_flow: the packet and the flow of the state at a place have the same addresses and ports
+// in the pod, but only one of them goes through a published port; and the packet does not replace
+// the state. Defined in table_insert.h.
+__noinline int is_other_flow(struct cpu *c, __u32 place);
 
 // step advances the live state at a place, which is look->place, by the packet. It returns
 // LOOK_MISS if the packet does not belong to it.
@@ -379,9 +379,9 @@ __noinline int look_up(struct cpu *c, __u32 flow)
 	__u32 published = READ_ONCE(d->flags) & META_PUBLISHED;
 	published |= READ_ONCE(c->nat.make);
 	opaque(published); // otherwise each value of the flags is a path to the verifier
-	opaque(place);	   // the same for strays
+	opaque(place);	   // the same for is_other_flow
 	// what a lower device has translated does not follow the translation again
-	if (unlikely(published) && !(cf->uppers && c->again) && strays(c, place))
+	if (unlikely(published) && !(cf->uppers && c->again) && is_other_flow(c, place))
 		return look_drop(REASON_NAT_PORTS);
 	int found = step(c, place);
 	if (found == LOOK_HIT || found == LOOK_UNTOUCHED)

@@ -30,7 +30,7 @@ __noinline __u64 reclaimable(struct cpu *c, __u32 place)
 	return tag;
 }
 
-__noinline int strays(struct cpu *c, __u32 place)
+__noinline int is_other_flow(struct cpu *c, __u32 place)
 {
 	struct set *s = set_at(place / WAYS);
 	if (!c || !s)

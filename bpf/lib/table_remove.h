@@ -169,9 +169,9 @@ static __always_inline void count_nat(struct maybe of_pod, __s32 n)
 		__sync_fetch_and_add(&of->nats, n);
 }
 
-// answers_to: `other` is the other half of the translation whose entry `low` is at a place. `other`
+// is_partner: `other` is the other half of the translation whose entry `low` is at a place. `other`
 // has this tag, and is at the place that `low` names.
-static __always_inline int answers_to(__u64 tag, const struct side *other, const struct side *low,
+static __always_inline int is_partner(__u64 tag, const struct side *other, const struct side *low,
 				      __u32 place)
 {
 	__u64 differs = ((tag & TAG_MASK) ^ TAG_LIVE) | (other->rule ^ NAT_RULE) |
@@ -203,7 +203,7 @@ static __always_inline void remove_partner(struct cpu *c, struct config *cf, str
 
 	if (!o || !t)
 		return;
-	if (!answers_to(tag, low_side(o, way), low, place))
+	if (!is_partner(tag, low_side(o, way), low, place))
 		return;
 	if (__sync_val_compare_and_swap(&t->tag[way], tag, TAG_CLAIMED) == tag)
 		free_entry(c, cf, o, t, way, why);

@@ -379,9 +379,9 @@ type weirCpu struct {
 		_          structs.HostLayout
 		Translated uint8
 		Make       uint8
-		Keep       uint8
+		KeepPort   uint8
 		_          [1]byte
-		Ruled      uint32
+		NatRule    uint32
 		Instance   uint32
 		Part       uint32
 		Backend    weirMaybe
@@ -397,7 +397,7 @@ type weirCpu struct {
 			Port  uint32
 			_     [4]byte
 		}
-		Was struct {
+		Orig struct {
 			_     structs.HostLayout
 			SrcHi uint64
 			SrcLo uint64
@@ -406,7 +406,7 @@ type weirCpu struct {
 			Ports uint32
 			Pad   uint32
 		}
-		Goal struct {
+		New struct {
 			_     structs.HostLayout
 			SrcHi uint64
 			SrcLo uint64
@@ -487,20 +487,20 @@ type weirCpu struct {
 		Packets uint64
 		Bytes   uint64
 	}
-	Removed     [8]uint64
-	Created     uint64
-	Lost        uint64
-	Unanswered  uint64
-	AnswerTime  int64
-	Pending     int64
-	Dry         uint64
-	DryUntil    int64
-	DryPod      weirMaybe
-	_           [4]byte
-	DryPodUntil int64
-	RatesFull   uint64
-	Again       uint32
-	Pad         uint32
+	Removed      [8]uint64
+	Created      uint64
+	Lost         uint64
+	Unanswered   uint64
+	AnswerTime   int64
+	Pending      int64
+	NoPortEnd    uint64
+	NoPortUntil  int64
+	NoEvictPod   weirMaybe
+	_            [4]byte
+	NoEvictUntil int64
+	RatesFull    uint64
+	Again        uint32
+	Pad          uint32
 }
 
 type weirEndpoint struct {
@@ -593,23 +593,23 @@ type weirFragKey struct {
 }
 
 type weirFwdEntry struct {
-	_       structs.HostLayout
-	SrcHi   uint64
-	SrcLo   uint64
-	DstHi   uint64
-	DstLo   uint64
-	Recv    uint32
-	Serial  uint32
-	Route   uint32
-	Back    uint32
-	Tos     uint8
-	FromPod uint8
-	ToPod   uint8
-	Hidden  uint8
-	Ifindex uint32
-	Mtu     uint32
-	Macs    [12]uint8
-	Origin  struct {
+	_           structs.HostLayout
+	SrcHi       uint64
+	SrcLo       uint64
+	DstHi       uint64
+	DstLo       uint64
+	Recv        uint32
+	Serial      uint32
+	Route       uint32
+	Back        uint32
+	Tos         uint8
+	FromPod     uint8
+	ToPod       uint8
+	Masqueraded uint8
+	Ifindex     uint32
+	Mtu         uint32
+	Macs        [12]uint8
+	Origin      struct {
 		_       structs.HostLayout
 		Place   uint32
 		Limited uint32
@@ -758,11 +758,11 @@ type weirNatCount struct {
 }
 
 type weirNatFrag struct {
-	_     structs.HostLayout
-	Src   weirAddress
-	Dst   weirAddress
-	Until int64
-	Ruled uint64
+	_       structs.HostLayout
+	Src     weirAddress
+	Dst     weirAddress
+	Until   int64
+	NatRule uint64
 }
 
 type weirNatFragKey struct {
