@@ -91,8 +91,8 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return TC_ACT_SHOT;
-	c->again = has_passed(skb, dir);
-	if (dir == DIR_OUT && c->again)
+	c->passed_before = has_passed(skb, dir);
+	if (dir == DIR_OUT && c->passed_before)
 		return TC_ACT_UNSPEC;
 	int r = filter(skb, cf, l2, dir);
 	if (r == TC_ACT_UNSPEC)

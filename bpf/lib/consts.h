@@ -436,7 +436,8 @@ enum tag_state {
 };
 
 // Bits of side.flags above those of flow.SideFlags and the scale. Low side only: META_HALF_OPEN and
-// META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE, META_NAT_RULE and META_FRESH.
+// META_TRACK_PROVED. Of translations: META_WIRE, META_CROSS, META_SOURCE, META_NAT_RULE and
+// META_FRESH.
 enum meta {
 	META_MADE = 1 << 16, // this end sent the packet that made the state
 	META_LOOSE = 1 << 17,
@@ -448,7 +449,7 @@ enum meta {
 	META_WIRE = 1 << 23, // keyed by the tuple on the wire
 	META_CROSS = 1 << 24, // the low end is the other entry's high end
 	META_SOURCE = 1 << 25, // the originator's address is translated
-	META_KEEPS = 1 << 26, // counts in its track as proved
+	META_TRACK_PROVED = 1 << 26, // counts in its track as proved
 	META_REDIRECT = 1 << 27, // netfilter does not translate the flow
 	META_CAME_IN = 1 << 28, // of states: made by a packet that came in
 	META_NAT_RULE = 1 << 28, // of translations: a rule with nat has made it
@@ -595,7 +596,7 @@ enum removal {
 	GONE_RECLAIMED = 2,
 	GONE_RULE = 3,
 	GONE_DELETED = 4,
-	GONE_DOUBLE = 5,
+	GONE_DUPLICATE = 5,
 	GONE_SOURCE = 6,
 };
 // clang-format on

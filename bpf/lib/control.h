@@ -31,7 +31,7 @@ __noinline int operate(struct cpu *c, __u32 op)
 		return begin_move(c, in->place);
 	if (op == OP_END_MOVE)
 		return end_move(c, in->place);
-	c->swept = 0;
+	c->rule_in_force = 0;
 	struct sweep w = {.next = in->place, .sets = cf->sets, .purge = op == OP_PURGE};
 	bpf_loop(in->count, sweep_one, &w, 0);
 	return w.gone;
@@ -52,7 +52,7 @@ __noinline int take_input(struct cpu *c)
 	p->recv = in->recv;
 	p->xmit = in->xmit;
 	walk->random = in->random;
-	p->second = 0;
+	p->second_evaluation = 0;
 	cookie->offer = OFFER_NONE;
 	look->missed = NONE;
 	c->nat.nat_rule = 0;

@@ -286,7 +286,7 @@ __noinline int redeem_cookie(struct __sk_buff *skb, struct cpu *c)
 		return 0;
 	__s64 *until = redeemed_at(p, cf);
 	cookie->offer = OFFER_REDEEMED;
-	cookie->again = !until || p->now < READ_ONCE(*until);
+	cookie->redeemed_before = !until || p->now < READ_ONCE(*until);
 	cookie->redeemed_flags = p->tcp_flags;
 	p->tcp_flags = TH_SYN;
 	p->seq--;
@@ -323,7 +323,7 @@ static __always_inline void establish(struct cpu *c, const struct packet *p,
 	set_flags(d, SIDE_ACKED | SIDE_PROVED | scaled | (scaled ? scale << 8 : 0) |
 			     (p->tcp_flags & TH_FIN ? SIDE_FIN : 0));
 	if (promote(place))
-		keep_track(c, place);
+		count_proved_in_track(c, place);
 }
 
 // open_connection has the stack open the connection of an acknowledgement that passes. It returns 0

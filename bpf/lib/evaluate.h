@@ -58,7 +58,7 @@ static __always_inline int by_first_lookup(struct cpu *c, void *image, struct he
 		v->state = USE_HIT;
 		count_rule(state_rule->id, p->len, p->now);
 		decide(walk, v, state_rule, 1, REASON_RULE);
-		look->settled = 1;
+		look->decided_by_state = 1;
 		return LOOKUP_DONE;
 	}
 	if (look_drops(found) && state_rule) {
@@ -190,7 +190,8 @@ __noinline int before_rules(struct __sk_buff *skb, struct cpu *c)
 	}
 	// Not at the second evaluation: a forwarded packet has a lower hop limit, and is no longer
 	// neighbour discovery.
-	if (p->proto == PROTO_ICMPV6 && !cf->no_essential && !p->second && essential(p)) {
+	if (p->proto == PROTO_ICMPV6 && !cf->no_essential && !p->second_evaluation &&
+	    essential(p)) {
 		decide_without_rule(v, 1, REASON_ESSENTIAL);
 		return 0;
 	}
@@ -223,7 +224,7 @@ static __always_inline void evaluate(struct __sk_buff *skb, struct cpu *c)
 	if (before_rules(skb, c))
 		by_rules(c);
 	if (c)
-		keep_proved(c, &c->look);
+		count_proved(c, &c->look);
 }
 
 static __always_inline void report_drop(struct cpu *c, const struct verdict *v, struct config *cf)

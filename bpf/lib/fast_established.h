@@ -108,7 +108,7 @@ static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct l
 	look->spare = NONE;
 	look->missed = current_flow(current);
 	if (e->proto == PROTO_TCP && !opens(e))
-		return scout(c, cf->sets);
+		return find_spare_noinline(c, cf->sets);
 	look->key.low_hi = k->low_hi;
 	look->key.low_lo = k->low_lo;
 	look->key.high_hi = k->high_hi;

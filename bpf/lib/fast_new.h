@@ -68,8 +68,8 @@ __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 fl
 	if ((full && !exists(old)) || g->states + c->pending - full >= cf->max_states)
 		return 0;
 	__u64 source = source_hash(cf, p->src_hi, p->src_lo);
-	if (unlikely(enter_source(cf, source) >= cf->source_from)) {
-		leave_source(cf, source);
+	if (unlikely(count_source(cf, source) >= cf->source_from)) {
+		uncount_source(cf, source);
 		return 0;
 	}
 	__u32 claimed = (!full || evict_at(c, number(old), GONE_RECLAIMED)) &&
@@ -80,7 +80,7 @@ __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 fl
 	if (unlikely(!claimed || !s || !t || duplicates(look, a, b) != 1)) {
 		if (claimed)
 			unclaim(p, place);
-		leave_source(cf, source);
+		uncount_source(cf, source);
 		return 0;
 	}
 	count_new(c, cf);

@@ -108,7 +108,7 @@ __noinline int fast_step(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	int found = step(c, place);
 	if (found == LOOK_MISS)
 		return 0;
-	keep_proved(c, look);
+	count_proved(c, look);
 	if (likely(!look_drops(found))) {
 		set_pass(v, found == LOOK_HIT ? USE_HIT : USE_UNTOUCHED, id, number, slot);
 		count_rule(id, p->len, p->now);

@@ -20,7 +20,7 @@ static __always_inline void begin_packet(struct cpu *c, struct config *cf)
 	struct cookie *cookie = &c->cookie;
 	walk->random = cf->random ? bpf_get_prandom_u32() : 0;
 	walk->tags = 0;
-	p->second = 0;
+	p->second_evaluation = 0;
 	cookie->offer = OFFER_NONE;
 	look->missed = NONE;
 	c->nat.make = MAKE_NONE;
@@ -72,7 +72,7 @@ static __always_inline int refuse_frame(struct __sk_buff *skb, struct cpu *c, st
 		return TC_ACT_SHOT;
 	if (nat->translated)
 		apply_tuple(p, nat, &nat->orig);
-	if (p->second)
+	if (p->second_evaluation)
 		p->dir = DIR_IN; // where the frame still is
 	return reply(skb, c);
 }
@@ -290,7 +290,7 @@ __noinline int before_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	read_frame(skb, c, l2);
 	look->first_flow = NONE;
 	nat->translated = 0;
-	look->settled = 0;
+	look->decided_by_state = 0;
 	nat->inner = NONE;
 	fwd->endpoint[DIR_IN].known = 0;
 	if (p->kind != PARSED_IP || p->reason) {
@@ -412,8 +412,8 @@ __noinline int after_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 		return f->published && own_address(c) ? to_host(skb, c, cf) : FWD_STACK;
 	}
 	p->dir = DIR_OUT;
-	p->second = 1;
-	if (!look->settled ||
+	p->second_evaluation = 1;
+	if (!look->decided_by_state ||
 	    p->frag & FRAG_FIRST) // its verdict is recorded for the other fragments
 		return FWD_CONTINUE;
 	count_rule(v->id, p->len, p->now);

@@ -66,8 +66,8 @@ static __always_inline __u32 *source_cell(struct config *cf, __u64 hash, __u32 s
 	return l ? &tested(l)->cell[n % SOURCE_LINE] : NULL;
 }
 
-// enter_source counts one more half-open state of a source and returns how many it had.
-static __always_inline __u32 enter_source(struct config *cf, __u64 hash)
+// count_source counts one more half-open state of a source and returns how many it had.
+static __always_inline __u32 count_source(struct config *cf, __u64 hash)
 {
 	__u32 *a = source_cell(cf, hash, 0), *b = source_cell(cf, hash, 1);
 
@@ -77,7 +77,7 @@ static __always_inline __u32 enter_source(struct config *cf, __u64 hash)
 	return n < m ? n : m;
 }
 
-static __always_inline void leave_source(struct config *cf, __u64 hash)
+static __always_inline void uncount_source(struct config *cf, __u64 hash)
 {
 	__u32 *a = source_cell(cf, hash, 0), *b = source_cell(cf, hash, 1);
 

@@ -224,11 +224,11 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 		nat_phase(skb, c);
 	store_ordered(&it->tag[inner & (WAYS - 1)], inner_tag);
 	store_ordered(&wt->tag[wire & (WAYS - 1)], wire_tag);
-	if (!settle(c, inner))
+	if (!resolve_duplicates(c, inner))
 		return REASON_NAT_PORTS;
 	set_key(p, look, w);
 	key_hash(look, cf, NAT_FLOW);
-	return settle(c, wire) ? 0 : REASON_NAT_PORTS;
+	return resolve_duplicates(c, wire) ? 0 : REASON_NAT_PORTS;
 }
 
 // nat_create_published does the same for a client of a published port. It also records to which

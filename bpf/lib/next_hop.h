@@ -138,7 +138,7 @@ __noinline int check_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	// know the mark. What a rule with states has sent on at ingress matches that rule again
 	// here, already at the right interface.
 	if (p->dir == DIR_OUT && !may_redirect_to(ifindex)) {
-		if (ifindex != skb->ifindex || p->second)
+		if (ifindex != skb->ifindex || p->second_evaluation)
 			return drop(skb, c, cf, REASON_NO_HOP);
 		c->walk.next_hop = 0;
 		return FWD_CONTINUE;
@@ -272,7 +272,7 @@ __noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 		return TC_ACT_SHOT;
 	struct packet *p = &c->packet;
 	struct forward *fwd = &c->fwd;
-	__u32 ingress = p->dir == DIR_IN || p->second;
+	__u32 ingress = p->dir == DIR_IN || p->second_evaluation;
 
 	if (!c->walk.next_hop)
 		return FWD_STACK;

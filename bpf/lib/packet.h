@@ -10,7 +10,7 @@
 #include "types.h"
 
 // A packet, and where and when it is evaluated. After the decoder or the fast path has filled it
-// in, it changes only when the packet is forwarded (dir, recv, xmit, second), translated
+// in, it changes only when the packet is forwarded (dir, recv, xmit, second_evaluation), translated
 // (apply_tuple), or carries a SYN cookie (redeem_cookie). own_arp and resolve_translated put other
 // addresses here to ask about them. Fields down to "reason" are those of packet.Packet.
 struct packet {
@@ -33,8 +33,8 @@ struct packet {
 	__u32 frag_end; // where the fragment's data ends in the datagram
 
 	__u8 dir;
-	__u8 second;   // this is the second evaluation, at egress
-	__u16 segment; // of a GSO packet: bytes behind the headers in each segment, else 0
+	__u8 second_evaluation; // at egress
+	__u16 segment;		// of a GSO packet: bytes behind the headers in each segment, else 0
 	__u32 recv, xmit;
 	__s64 now;
 };
@@ -56,7 +56,7 @@ struct lookup {
 	__u32 unknown;	     // the last packet of the fast path had no state
 	struct maybe missed; // flow id of which the fast path found no state
 	struct maybe spare;  // place that a look-up without success found for the key
-	struct maybe proved; // place of the state that keep_track has to count as proved
+	struct maybe proved; // place of the state that count_proved_in_track has to count as proved
 
 	// What the first evaluation found or made.
 	struct maybe first_flow; // id of its flow name
@@ -66,7 +66,7 @@ struct lookup {
 	__u8 first_look; // result of the look-up
 	__u8 first_new;	 // this packet made the state
 	// a state alone decided that the packet passes, and will decide the same at egress
-	__u8 settled;
+	__u8 decided_by_state;
 };
 
 // Where the state to be made counts: in the track of a rule with limit, and for its source.
@@ -125,7 +125,7 @@ struct cookie {
 	__u8 offer;   // enum offer
 	__u8 offered; // enum seen_option
 	__u8 redeemed_flags;
-	__u8 again; // one of this flow was redeemed before
+	__u8 redeemed_before; // a cookie of this flow was
 	__u32 ts_value, ts_echo;
 	__u64 syn; // cookie_repeat.h
 };
@@ -231,7 +231,7 @@ struct cpu {
 
 	struct maybe moved; // place to which begin_move has begun to move an entry
 	// rule that the sweep has found to be in force since it began, 0 if there is none
-	__u32 swept;
+	__u32 rule_in_force;
 	// packets by direction, whether they passed, and enum reason, in this order
 	struct count decided[4 * NUM_REASONS];
 	__u64 removed[8]; // states by why they went, enum removal
@@ -248,7 +248,7 @@ struct cpu {
 	// place of a pod, none for all: no translation of it could be evicted
 	struct maybe no_evict_pod;
 	__s64 no_evict_until;
-	__u64 rates_full; // packets without a place for a bucket of their own, rate.h
-	__u32 again;	  // a lower device has let the packet pass: upper_dev.h
+	__u64 rates_full;    // packets without a place for a bucket of their own, rate.h
+	__u32 passed_before; // at a lower or an upper device: upper_dev.h
 	__u32 pad;
 };

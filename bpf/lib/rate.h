@@ -154,7 +154,8 @@ __noinline int take_rate(struct cpu *c, __u32 slot)
 	struct code *r = code_of(&c->walk, slot);
 	if (!r)
 		return REASON_RATE;
-	if (c->cookie.offer == OFFER_REDEEMED && !c->cookie.again) // its SYN has taken one
+	if (c->cookie.offer == OFFER_REDEEMED &&
+	    !c->cookie.redeemed_before) // its SYN has taken one
 		return 0;
 	__u64 tag = 0, key = 0;
 	if (r->rate_mask) {

@@ -137,10 +137,11 @@ __noinline __u32 mask_at(struct cpu *c, __u32 place)
 	return r->limit;
 }
 
-// keep_track counts a state that has proved itself as proved in its track, which is not evicted
-// from then on. If the track was given to another tuple, the state enters one of its own tuple
-// again. If no track is free, or the limit is reached, the state is removed like a half-open one.
-__noinline int keep_track(struct cpu *c, __u32 place)
+// count_proved_in_track counts a state that has proved itself as proved in its track, which is not
+// evicted from then on. If the track was given to another tuple, the state enters one of its own
+// tuple again. If no track is free, or the limit is reached, the state is removed like a half-open
+// one.
+__noinline int count_proved_in_track(struct cpu *c, __u32 place)
 {
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
@@ -166,14 +167,14 @@ __noinline int keep_track(struct cpu *c, __u32 place)
 			return 0;
 	}
 	// The state may have left its track at this moment.
-	if (!(__sync_fetch_and_or(&low->flags, META_KEEPS) & META_TRACKED))
+	if (!(__sync_fetch_and_or(&low->flags, META_TRACK_PROVED) & META_TRACKED))
 		add_track(track_at(track_of(low)), side_track_era(high), -TRACK_ONE_PROVED);
 	return 0;
 }
 
 // new_phase follows a change of a state: one that has proved itself is no longer half-open, and one
-// that is closed counts in no track. It sets look->proved if keep_track has to follow: the stack is
-// too deep here.
+// that is closed counts in no track. It sets look->proved if count_proved_in_track has to follow:
+// the stack is too deep here.
 __noinline int new_phase(struct cpu *c, __u32 place, __u8 proto)
 {
 	struct set *s = set_at(place / WAYS);
@@ -188,7 +189,7 @@ __noinline int new_phase(struct cpu *c, __u32 place, __u8 proto)
 		if (phase == PHASE_ANSWERED)
 			mark_answered(place);
 		else if (!promote(place))
-			prove_again(low, high, proto);
+			retry_promotion(low, high, proto);
 		else if (low->flags & META_TRACKED && !over)
 			look->proved = some(place);
 	}
@@ -196,20 +197,20 @@ __noinline int new_phase(struct cpu *c, __u32 place, __u8 proto)
 		return 0;
 	leave_track(s, place);
 	if (proto == PROTO_TCP)
-		note_end(place); // the first packet may have ended it
+		mark_ending(place); // the first packet may have ended it
 	return 0;
 }
 
-// keep_proved completes what new_phase has begun, before the packet looks another state up, or
+// count_proved completes what new_phase has begun, before the packet looks another state up, or
 // makes one, and at its end.
-static __always_inline void keep_proved(struct cpu *c, struct lookup *look)
+static __always_inline void count_proved(struct cpu *c, struct lookup *look)
 {
 	struct maybe place = look->proved;
 
 	if (likely(!exists(place)))
 		return;
 	look->proved = NONE;
-	keep_track(c, number(place));
+	count_proved_in_track(c, number(place));
 }
 
 // step_error evaluates an ICMP error about a packet that side o sent.
@@ -296,7 +297,7 @@ __noinline int step(struct cpu *c, __u32 place)
 		// A connection ends by a reset, or by the second FIN and its acknowledgement.
 		if (r == RES_HIT &&
 		    ((d->flags | o->flags) & SIDE_RST || d->flags & o->flags & SIDE_FIN))
-			note_end(place);
+			mark_ending(place);
 		if (r > RES_BAD_FLAGS && (cf->liberal || mine & META_LIBERAL))
 			r = RES_UNTOUCHED;
 	} else {
@@ -350,11 +351,12 @@ __noinline int look_up(struct cpu *c, __u32 flow)
 	const struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
 	struct walk *walk = &c->walk;
-	keep_proved(c, look);
+	count_proved(c, look);
 	void *image = image_of(walk);
 	if (!image || look->keyed != KEY_SET)
 		return LOOK_MISS;
-	if (p->second && holds(look->first_flow, flow) && find_rule(walk, image, look->first_rule))
+	if (p->second_evaluation && holds(look->first_flow, flow) &&
+	    find_rule(walk, image, look->first_rule))
 		return look->first_look;
 	if (was_missed(look, flow))
 		return LOOK_MISS;
@@ -381,7 +383,7 @@ __noinline int look_up(struct cpu *c, __u32 flow)
 	opaque(published); // otherwise each value of the flags is a path to the verifier
 	opaque(place);	   // the same for is_other_flow
 	// what a lower device has translated does not follow the translation again
-	if (unlikely(published) && !(cf->uppers && c->again) && is_other_flow(c, place))
+	if (unlikely(published) && !(cf->uppers && c->passed_before) && is_other_flow(c, place))
 		return look_drop(REASON_NAT_PORTS);
 	int found = step(c, place);
 	if (found == LOOK_HIT || found == LOOK_UNTOUCHED)

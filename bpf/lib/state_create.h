@@ -54,8 +54,8 @@ static __always_inline void fill(const struct packet *p, const struct lookup *lo
 	d->bytes = p->len;
 }
 
-// forget_track undoes enter_track for a state that was not made.
-static __always_inline void forget_track(const struct limit *limit)
+// undo_enter_track undoes enter_track for a state that was not made.
+static __always_inline void undo_enter_track(const struct limit *limit)
 {
 	if (exists(limit->track))
 		add_track(track_at(limit->track), limit->era, -1ULL);
@@ -166,7 +166,7 @@ __noinline int create_state(struct cpu *c, __u32 slot)
 	const struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
 	struct limit *limit = &c->limit;
-	keep_proved(c, look);
+	count_proved(c, look);
 	struct code *r = code_of(&c->walk, slot);
 	if (!r)
 		return REASON_STATES_FULL;
@@ -182,11 +182,11 @@ __noinline int create_state(struct cpu *c, __u32 slot)
 		return why;
 	why = cookie_instead(p, &c->verdict, &c->cookie, r);
 	if (why) {
-		forget_track(limit);
+		undo_enter_track(limit);
 		return why;
 	}
 	__u64 source = source_hash(cf, p->src_hi, p->src_lo);
-	__u32 had = enter_source(cf, source),
+	__u32 had = count_source(cf, source),
 	      many = had >= cf->source_from && c->cookie.offer != OFFER_REDEEMED;
 	if (unlikely(many)) {
 		limit->source = source;
@@ -200,8 +200,8 @@ __noinline int create_state(struct cpu *c, __u32 slot)
 	struct set *s = why ? NULL : set_at(place / WAYS);
 	struct tag_line *tags = why ? NULL : tags_at(place / WAYS);
 	if (!s || !tags) {
-		forget_track(limit);
-		leave_source(cf, source);
+		undo_enter_track(limit);
+		uncount_source(cf, source);
 		return why ? why : REASON_STATES_FULL;
 	}
 	fill(p, look, limit, s, way, r->id, r->flags & CODE_LIBERAL ? META_LIBERAL : 0,
@@ -211,7 +211,7 @@ __noinline int create_state(struct cpu *c, __u32 slot)
 	if (unlikely(many))
 		record_turn(c, place);
 	new_phase(c, place, look->key.proto); // a first packet may also end its flow
-	settle(c, place);
+	resolve_duplicates(c, place);
 	record_first(look, r->flow, LOOK_HIT, r->id);
 	look->first_new = 1;
 	return 0;

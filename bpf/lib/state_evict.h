@@ -95,7 +95,7 @@ static __always_inline struct maybe own_half_open(const struct limit *limit, str
 		return NONE;
 	__u64 tag = READ_ONCE(t->tag[place % WAYS]);
 	if ((tag & (TAG_MASK | TAG_HALF_OPEN)) != (TAG_LIVE | TAG_HALF_OPEN) ||
-	    originator(cf, s, place) != limit->source)
+	    source_of_state(cf, s, place) != limit->source)
 		return NONE;
 	return found;
 }

@@ -28,10 +28,10 @@ static __always_inline void clear_hint(__u32 place)
 		store_ordered(hint, 0);
 }
 
-// note_end makes the sweep look at the set of a place, where a connection ends, until that state is
-// gone. It is called after the change. It marks the tag, which is in the cache, or else clears the
-// hint, which is not.
-static __always_inline void note_end(__u32 place)
+// mark_ending makes the sweep look at the set of a place, where a connection ends, until that state
+// is gone. It is called after the change. It marks the tag, which is in the cache, or else clears
+// the hint, which is not.
+static __always_inline void mark_ending(__u32 place)
 {
 	struct tag_line *t = tags_at(place / WAYS);
 

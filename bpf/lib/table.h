@@ -263,8 +263,8 @@ static __always_inline void find_spare(const struct packet *p, struct lookup *lo
 	}
 }
 
-// scout is find_spare, and returns 0.
-__noinline int scout(struct cpu *c, __u32 sets)
+// find_spare_noinline is find_spare, and returns 0.
+__noinline int find_spare_noinline(struct cpu *c, __u32 sets)
 {
 	if (!c)
 		return 0;
@@ -288,6 +288,6 @@ static __always_inline int find(struct cpu *c, struct lookup *look, struct confi
 	__u64 tag = look->tag;
 	if (find_in(look, a, an, k, tag) || find_in(look, b, bn, k, tag))
 		return 1;
-	scout(c, cf->sets);
+	find_spare_noinline(c, cf->sets);
 	return 0;
 }

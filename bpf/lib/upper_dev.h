@@ -6,7 +6,7 @@
 //
 // What comes in is evaluated at both: which frames an upper device takes depends on more than a
 // program can see, and a frame that it does not take would not be evaluated at all. At the upper
-// one it is known that the lower one may have translated it (struct cpu.again).
+// one it is known that the lower one may have translated it (cpu.passed_before).
 #pragma once
 
 #include "maps.h"

@@ -101,7 +101,8 @@ const (
 )
 
 // Bits of side.flags above those of flow.SideFlags and the scale. Low side only: META_HALF_OPEN and
-// META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE, META_NAT_RULE and META_FRESH.
+// META_TRACK_PROVED. Of translations: META_WIRE, META_CROSS, META_SOURCE, META_NAT_RULE and
+// META_FRESH.
 const (
 	metaMade     = 1 << 16 // this end sent the packet that made the state
 	metaLoose    = 1 << 17

@@ -218,74 +218,74 @@ type weirCounter struct {
 type weirCpu struct {
 	_      structs.HostLayout
 	Packet struct {
-		_         structs.HostLayout
-		SrcHi     uint64
-		SrcLo     uint64
-		DstHi     uint64
-		DstLo     uint64
-		Ports     uint32
-		Seq       uint32
-		Ack       uint32
-		IpId      uint32
-		Len       uint32
-		Window    uint16
-		FragOff   uint16
-		L4        uint16
-		Payload   uint16
-		TcpFlags  uint8
-		IcmpType  uint8
-		IcmpCode  uint8
-		Frag      uint8
-		Version   uint8
-		Proto     uint8
-		Ttl       uint8
-		Tos       uint8
-		IpOptions uint8
-		ExtHdrs   uint8
-		Reason    uint8
-		Jumbo     uint8
-		Kind      uint8
-		Scale     uint8
-		Chunk     uint8
-		ChunkBits uint8
-		InitTag   uint32
-		L3        uint32
-		Buffer    uint32
-		FragEnd   uint32
-		Dir       uint8
-		Second    uint8
-		Segment   uint16
-		Recv      uint32
-		Xmit      uint32
-		Now       int64
+		_                structs.HostLayout
+		SrcHi            uint64
+		SrcLo            uint64
+		DstHi            uint64
+		DstLo            uint64
+		Ports            uint32
+		Seq              uint32
+		Ack              uint32
+		IpId             uint32
+		Len              uint32
+		Window           uint16
+		FragOff          uint16
+		L4               uint16
+		Payload          uint16
+		TcpFlags         uint8
+		IcmpType         uint8
+		IcmpCode         uint8
+		Frag             uint8
+		Version          uint8
+		Proto            uint8
+		Ttl              uint8
+		Tos              uint8
+		IpOptions        uint8
+		ExtHdrs          uint8
+		Reason           uint8
+		Jumbo            uint8
+		Kind             uint8
+		Scale            uint8
+		Chunk            uint8
+		ChunkBits        uint8
+		InitTag          uint32
+		L3               uint32
+		Buffer           uint32
+		FragEnd          uint32
+		Dir              uint8
+		SecondEvaluation uint8
+		Segment          uint16
+		Recv             uint32
+		Xmit             uint32
+		Now              int64
 	}
 	Look struct {
-		_          structs.HostLayout
-		Key        weirKey
-		From       uint32
-		Keyed      uint8
-		IsError    uint8
-		QuoteProto uint8
-		Hashed     uint8
-		QuoteSeq   uint32
-		QuoteType  uint32
-		QuoteAt    uint32
-		Place      uint32
-		Tag        uint64
-		Hash       uint64
-		Unknown    uint32
-		Missed     weirMaybe
-		Spare      weirMaybe
-		Proved     weirMaybe
-		FirstFlow  weirMaybe
-		FirstRule  uint32
-		FirstPlace uint32
-		_          [4]byte
-		FirstTag   uint64
-		FirstLook  uint8
-		FirstNew   uint8
-		Settled    uint8
-		_          [5]byte
+		_              structs.HostLayout
+		Key            weirKey
+		From           uint32
+		Keyed          uint8
+		IsError        uint8
+		QuoteProto     uint8
+		Hashed         uint8
+		QuoteSeq       uint32
+		QuoteType      uint32
+		QuoteAt        uint32
+		Place          uint32
+		Tag            uint64
+		Hash           uint64
+		Unknown        uint32
+		Missed         weirMaybe
+		Spare          weirMaybe
+		Proved         weirMaybe
+		FirstFlow      weirMaybe
+		FirstRule      uint32
+		FirstPlace     uint32
+		_              [4]byte
+		FirstTag       uint64
+		FirstLook      uint8
+		FirstNew       uint8
+		DecidedByState uint8
+		_              [5]byte
 	}
 	Limit struct {
 		_      structs.HostLayout
@@ -365,15 +365,15 @@ type weirCpu struct {
 		Id     uint32
 	}
 	Cookie struct {
-		_             structs.HostLayout
-		Offer         uint8
-		Offered       uint8
-		RedeemedFlags uint8
-		Again         uint8
-		TsValue       uint32
-		TsEcho        uint32
-		_             [4]byte
-		Syn           uint64
+		_              structs.HostLayout
+		Offer          uint8
+		Offered        uint8
+		RedeemedFlags  uint8
+		RedeemedBefore uint8
+		TsValue        uint32
+		TsEcho         uint32
+		_              [4]byte
+		Syn            uint64
 	}
 	Nat struct {
 		_          structs.HostLayout
@@ -480,9 +480,9 @@ type weirCpu struct {
 		OldWords [8]uint32
 		NewWords [8]uint32
 	}
-	Moved   weirMaybe
-	Swept   uint32
-	Decided [512]struct {
+	Moved       weirMaybe
+	RuleInForce uint32
+	Decided     [512]struct {
 		_       structs.HostLayout
 		Packets uint64
 		Bytes   uint64
@@ -499,7 +499,7 @@ type weirCpu struct {
 	_            [4]byte
 	NoEvictUntil int64
 	RatesFull    uint64
-	Again        uint32
+	PassedBefore uint32
 	Pad          uint32
 }
 
