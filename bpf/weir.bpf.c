@@ -24,7 +24,7 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 	__u32 mark = skb->mark;
 	if (unlikely(mark && (mark | 1) == cf->local_mark)) {
 		if (mark == cf->local_mark)
-			return dir == DIR_OUT ? marked(skb, c, l2) : TC_ACT_UNSPEC;
+			return dir == DIR_OUT ? pass_own_packet(skb, c, l2) : TC_ACT_UNSPEC;
 		skb->mark = 0;
 		return dir == DIR_OUT ? TC_ACT_UNSPEC :
 		       l2 == 14	      ? deliver_to_pod(skb, c) :
@@ -68,8 +68,8 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 	}
 	read_frame(skb, c, l2);
 	if (dir == DIR_IN) {
-		if (unlikely(perhaps_own(cf, p->src_hi, p->src_lo)) &&
-		    strange(skb, c) != FWD_CONTINUE)
+		if (unlikely(may_be_own(cf, p->src_hi, p->src_lo)) &&
+		    drop_own_source(skb, c) != FWD_CONTINUE)
 			return TC_ACT_SHOT;
 		before_evaluate(skb, c, p);
 	}

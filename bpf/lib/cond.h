@@ -58,8 +58,8 @@ static __always_inline __u32 own_bit(__u64 hi, __u64 lo)
 	return (hi * 3 ^ lo) * GOLDEN >> 56;
 }
 
-// perhaps_own: the source may be an address of the host. With 0 it certainly is not.
-static __always_inline int perhaps_own(struct config *cf, __u64 hi, __u64 lo)
+// may_be_own: the source may be an address of the host. With 0 it certainly is not.
+static __always_inline int may_be_own(struct config *cf, __u64 hi, __u64 lo)
 {
 	__u32 bit = own_bit(hi, lo);
 

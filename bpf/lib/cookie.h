@@ -366,10 +366,10 @@ static __always_inline int open_connection(struct __sk_buff *skb, struct cpu *c,
 	return 1;
 }
 
-// seat_cookie follows the evaluation of a redeemed cookie. The packet becomes an acknowledgement
-// again, and if it passes, the stack opens the connection with it. Otherwise the state that it has
-// made ends: it does not evict half-open ones, as that of a SYN does.
-__noinline int seat_cookie(struct __sk_buff *skb, struct cpu *c)
+// finish_redeemed follows the evaluation of a redeemed cookie. The packet becomes an
+// acknowledgement again, and if it passes, the stack opens the connection with it. Otherwise the
+// state that it has made ends: it does not evict half-open ones, as that of a SYN does.
+__noinline int finish_redeemed(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
 	struct gauge *g = gauges_now();
@@ -415,5 +415,5 @@ static __always_inline void after_evaluate(struct __sk_buff *skb, struct cpu *c,
 					   const struct cookie *cookie)
 {
 	if (unlikely(cookie->offer == OFFER_REDEEMED))
-		seat_cookie(skb, c);
+		finish_redeemed(skb, c);
 }

@@ -57,11 +57,12 @@ __noinline int stack_egress(struct __sk_buff *skb, struct cpu *c, int r)
 
 	if (p->kind != PARSED_IP || p->reason || !(f->published | f->masquerade))
 		return r == FWD_CONTINUE ? FWD_STACK : r;
-	__u32 to_pod = fwd->endpoint[DIR_IN].known, ifindex = to_pod ? 0 : skb->ifindex;
+	__u32 to_pod = fwd->endpoint[DIR_IN].is_pod, ifindex = to_pod ? 0 : skb->ifindex;
 	__u32 from_pod = (!to_pod || f->published) && pod_at(p->src_hi, p->src_lo) != NULL;
 	// a frame that is not for the host's link-layer address is bridged
 	__u32 bridged = skb->ingress_ifindex && skb->pkt_type != HOST;
-	__u32 routed = for_others(f) && skb->ingress_ifindex && !bridged && !to_pod && !from_pod;
+	__u32 routed =
+		nat_for_others(f) && skb->ingress_ifindex && !bridged && !to_pod && !from_pod;
 	if (unlikely(c->walk.next_hop) && !to_pod)
 		ifindex = fwd->hop_ifindex;
 	if (r != FWD_CONTINUE) {
@@ -119,7 +120,7 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct cpu *c, __u
 	if (likely(r != FWD_HOP))
 		return stack_egress(skb, c, r);
 	// an answer quotes the packet before its translation
-	r = stack_egress(skb, c, aim(skb, c, l2));
+	r = stack_egress(skb, c, resolve_next_hop(skb, c, l2));
 	if (r == FWD_STACK)
 		return send_hop(skb, c, l2);
 	return r == FWD_ANSWER ? answer_hop(skb, c) : r;
@@ -144,9 +145,9 @@ static __always_inline int deliver_to_pod(struct __sk_buff *skb, struct cpu *c)
 						    bpf_redirect_peer(skb->ifindex, 0);
 }
 
-// marked lets a packet pass that Weir made itself. Keepalive probes and answers in the name of
-// a pod, or of another host behind this one, are translated as its own packets are.
-__noinline int marked(struct __sk_buff *skb, struct cpu *c, __u32 l2)
+// pass_own_packet lets a packet pass that Weir made itself. Keepalive probes and answers in the
+// name of a pod, or of another host behind this one, are translated as its own packets are.
+__noinline int pass_own_packet(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
@@ -163,7 +164,8 @@ __noinline int marked(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	p->xmit = skb->ifindex;
 	read_frame(skb, c, l2);
 	nat->translated = 0;
-	if (p->kind != PARSED_IP || p->reason || (!for_others(f) && !pod_at(p->src_hi, p->src_lo)))
+	if (p->kind != PARSED_IP || p->reason ||
+	    (!nat_for_others(f) && !pod_at(p->src_hi, p->src_lo)))
 		return FWD_STACK;
 	make_key(skb, c, p, look);
 	if (!nat_follow(c, 0))

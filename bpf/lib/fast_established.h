@@ -71,7 +71,7 @@ static __always_inline int fast_stateless(struct packet *p, struct walk *walk, s
 	// Before the rules the slow path redeems SYN cookies, and checks a source that may be the
 	// host's own.
 	if (p->dir == DIR_IN && ((e->proto == PROTO_TCP && unlikely(g->cookies)) ||
-				 unlikely(perhaps_own(cf, e->src_hi, e->src_lo))))
+				 unlikely(may_be_own(cf, e->src_hi, e->src_lo))))
 		return 0;
 	struct traits k = {.generation = generation_of(READ_ONCE(cf->epoch), current_slot(current)),
 			   .src_hi = e->src_hi,
@@ -209,7 +209,7 @@ static __always_inline int fast_path(struct __sk_buff *skb, struct cpu *c, struc
 		return FAST_NOT;
 	// The slow path checks a source that may be the host's own.
 	if (!c || (c->packet.dir == DIR_IN &&
-		   unlikely(perhaps_own(cf, c->packet.src_hi, c->packet.src_lo))))
+		   unlikely(may_be_own(cf, c->packet.src_hi, c->packet.src_lo))))
 		return FAST_NOT;
 	if (r == FAST_STEP)
 		return fast_step(skb, c, l2) ? FAST_DECIDED : FAST_NOT;

@@ -82,7 +82,7 @@ static __always_inline void set_endpoint(struct pkt_endpoint *pod, __u32 ifindex
 {
 	struct endpoint *e = endpoint_at(ifindex);
 
-	pod->known = e != NULL;
+	pod->is_pod = e != NULL;
 	if (e) {
 		pod->place = e->place;
 		pod->limited = e->limited;
@@ -105,8 +105,8 @@ static __always_inline int translate_leaving(struct __sk_buff *skb, struct cpu *
 	return 0;
 }
 
-// direct: nothing about the packet needs the stack.
-static __always_inline int direct(struct __sk_buff *skb, const struct packet *p)
+// needs_no_stack: the packet has nothing that only the stack handles.
+static __always_inline int needs_no_stack(struct __sk_buff *skb, const struct packet *p)
 {
 	return p->ttl > 1 && p->l3 == 14 && !p->ip_options &&
 	       !(p->ext_hdrs & ~(EXT_FRAGMENT | EXT_DESTINATION)) && skb->pkt_type == HOST &&
@@ -143,17 +143,17 @@ static __always_inline int to_pod(struct __sk_buff *skb, struct cpu *c, const st
 {
 	if (rewrite_frame(skb, c) < 0 || address_frame(skb, p, fwd, 1) < 0)
 		return TC_ACT_SHOT;
-	return enter_pod(skb, cf, f, p->xmit, fwd->endpoint[DIR_OUT].known);
+	return enter_pod(skb, cf, f, p->xmit, fwd->endpoint[DIR_OUT].is_pod);
 }
 
 // to_nic hands a packet that passed to the NIC that its route leads to.
 static __always_inline int to_nic(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
 				  struct forward *fwd, struct config *cf)
 {
-	if (rewrite_frame(skb, c) < 0 || address_frame(skb, p, fwd, fwd->straight) < 0)
+	if (rewrite_frame(skb, c) < 0 || address_frame(skb, p, fwd, fwd->macs_known) < 0)
 		return TC_ACT_SHOT;
 	skb->mark = cf->local_mark & ~MARK_KIND;
-	if (likely(fwd->straight))
+	if (likely(fwd->macs_known))
 		return bpf_redirect(p->xmit, 0);
 	fwd->next.nh_family = fwd->route.family;
 	__builtin_memcpy(fwd->next.nh, fwd->route.dst, 16);
@@ -172,7 +172,7 @@ __noinline int back_to_pod(struct __sk_buff *skb, struct cpu *c)
 
 	if (address_frame(skb, p, fwd, 1) < 0)
 		return TC_ACT_SHOT;
-	return enter_pod(skb, cf, f, p->xmit, fwd->endpoint[DIR_OUT].known);
+	return enter_pod(skb, cf, f, p->xmit, fwd->endpoint[DIR_OUT].is_pod);
 }
 
 // to_host gives a packet of a pod to the host itself. If the host is a client of its own port, the
@@ -195,7 +195,8 @@ static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct 
 	if (unlikely(r == NAT_DONE && (p->frag & (FRAG_FIRST | FRAG_LATER) || look->is_error)) &&
 	    pod_at(p->src_hi, p->src_lo))
 		r = NAT_NONE;
-	struct endpoint *to = r == NAT_DONE && direct(skb, p) ? pod_at(p->dst_hi, p->dst_lo) : NULL;
+	struct endpoint *to =
+		r == NAT_DONE && needs_no_stack(skb, p) ? pod_at(p->dst_hi, p->dst_lo) : NULL;
 	if (to) {
 		__builtin_memcpy(fwd->macs, to->mac, 6);
 		__builtin_memcpy(fwd->macs + 6, to->host_mac, 6);
@@ -228,10 +229,10 @@ __noinline int resolve_endpoints(struct __sk_buff *skb, struct cpu *c)
 	struct fwd_entry *w = fwd_get(skb, c, p, fwd, f, &wrong);
 	if (!w)
 		return REASON_SPOOF;
-	from->known = w->from_pod;
+	from->is_pod = w->from_pod;
 	from->place = w->origin.place;
 	from->limited = w->origin.limited;
-	to->known = w->to_pod;
+	to->is_pod = w->to_pod;
 	if (!w->to_pod)
 		return wrong;
 	to->place = w->target.place;
@@ -257,10 +258,10 @@ static __always_inline int resolve_translated(struct __sk_buff *skb, struct cpu 
 	return wrong;
 }
 
-// strange refuses a packet that came in with an address of the host as its source, on a host
-// without pods: the stack will not take it, so it makes no state and counts for no source.
+// drop_own_source refuses a packet that came in with an address of the host as its source, on a
+// host without pods: the stack will not take it, so it makes no state and counts for no source.
 // FWD_CONTINUE: it is not such a packet.
-__noinline int strange(struct __sk_buff *skb, struct cpu *c)
+__noinline int drop_own_source(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
 	if (!c || !cf)
@@ -269,7 +270,7 @@ __noinline int strange(struct __sk_buff *skb, struct cpu *c)
 	struct forward *fwd = &c->fwd;
 	struct scratch *scratch = &c->scratch;
 
-	if (p->kind != PARSED_IP || p->reason || !claims_host(skb, p, fwd, scratch))
+	if (p->kind != PARSED_IP || p->reason || !has_host_source(skb, p, fwd, scratch))
 		return FWD_CONTINUE;
 	return drop(skb, c, cf, REASON_SPOOF);
 }
@@ -292,7 +293,7 @@ __noinline int before_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	nat->translated = 0;
 	look->decided_by_state = 0;
 	nat->inner = NONE;
-	fwd->endpoint[DIR_IN].known = 0;
+	fwd->endpoint[DIR_IN].is_pod = 0;
 	if (p->kind != PARSED_IP || p->reason) {
 		set_endpoint(&fwd->endpoint[DIR_OUT], skb->ifindex);
 		if (p->kind != PARSED_ARP || own_arp(skb, c))
@@ -302,13 +303,13 @@ __noinline int before_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 		return drop(skb, c, cf, REASON_SPOOF);
 	}
 	__u8 wrong = resolve_endpoints(skb, c);
-	__u32 from = fwd->endpoint[DIR_OUT].known;
+	__u32 from = fwd->endpoint[DIR_OUT].is_pod;
 	if (unlikely(wrong)) {
 		if (from)
 			count_pod_drop(fwd->endpoint[DIR_OUT].place, DIR_OUT);
 		return drop(skb, c, cf, wrong);
 	}
-	if (!fwd->endpoint[DIR_IN].known &&
+	if (!fwd->endpoint[DIR_IN].is_pod &&
 	    (from ? f->published && own_address(c) : f->published | f->masquerade)) {
 		int r = translate_in(skb, c);
 		if (r == NAT_FAILED)
@@ -321,7 +322,7 @@ __noinline int before_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 		if (unlikely(nat->make == MAKE_REFUSAL && p->frag & FRAG_FIRST))
 			return drop(skb, c, cf, REASON_NO_BACKEND);
 	}
-	if (unlikely(nat->nat_rule) && nat->translated && !fwd->endpoint[DIR_IN].known)
+	if (unlikely(nat->nat_rule) && nat->translated && !fwd->endpoint[DIR_IN].is_pod)
 		await_nat_rule(p, nat, &c->walk);
 	return FWD_CONTINUE;
 }
@@ -346,20 +347,20 @@ __noinline int checkpoint(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 
 	}
 	int passed = conclude(skb, c, cf, l2);
 	int next = unlikely(c->walk.next_hop) && dir == DIR_IN ? FWD_HOP : FWD_CONTINUE;
-	if (likely(passed) && !pod->known)
+	if (likely(passed) && !pod->is_pod)
 		return next;
 	int slow = passed && over_rate(pod->place, pod->limited, dir, skb->len);
 	if (likely(passed && !slow)) {
 		count_pod(pod->place, dir, skb->len);
 		return next;
 	}
-	if (pod->known)
+	if (pod->is_pod)
 		count_pod_drop(pod->place, dir);
 	return slow ? drop(skb, c, cf, REASON_RATE) : refuse_frame(skb, c, p, v, nat);
 }
 
 // Defined in next_hop.h.
-__noinline int aim(struct __sk_buff *skb, struct cpu *c, __u32 l2);
+__noinline int resolve_next_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2);
 __noinline int answer_hop(struct __sk_buff *skb, struct cpu *c);
 __noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2);
 
@@ -386,15 +387,16 @@ __noinline int after_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 		return FWD_STACK;
 	// A translation decides where the packet goes.
 	if (unlikely(c->walk.next_hop) && !nat->translated && !nat->make) {
-		r = aim(skb, c, l2);
+		r = resolve_next_hop(skb, c, l2);
 		if (r != FWD_CONTINUE)
 			return r;
 		if (c->walk.next_hop)
 			return send_hop(skb, c, l2);
 	}
-	__u32 routed = for_others(f) && !to->known && !fwd->endpoint[DIR_OUT].known;
-	if (to->known || routed) {
-		if (routed || !direct(skb, p) || !fits(skb, p, to->mtu) || !may_redirect(c)) {
+	__u32 routed = nat_for_others(f) && !to->is_pod && !fwd->endpoint[DIR_OUT].is_pod;
+	if (to->is_pod || routed) {
+		if (routed || !needs_no_stack(skb, p) || !fits_mtu(skb, p, to->mtu) ||
+		    !may_redirect(c)) {
 			// The egress hook evaluates it again: if that refuses it, stack_egress ends
 			// a fresh translation. An answer to the client, whose state is new, ends
 			// nothing.
@@ -405,9 +407,9 @@ __noinline int after_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 			return rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : FWD_STACK;
 		}
 		p->xmit = to->ifindex;
-	} else if (!fwd->endpoint[DIR_OUT].known) {
+	} else if (!fwd->endpoint[DIR_OUT].is_pod) {
 		return FWD_STACK;
-	} else if (!direct(skb, p) || !may_redirect(c) || !route(skb, c, p, fwd)) {
+	} else if (!needs_no_stack(skb, p) || !may_redirect(c) || !find_nic(skb, c, p, fwd)) {
 		p->xmit = 0;
 		return f->published && own_address(c) ? to_host(skb, c, cf) : FWD_STACK;
 	}
@@ -431,9 +433,9 @@ __noinline int after_egress(struct __sk_buff *skb, struct cpu *c)
 	const struct lookup *look = &c->look;
 	struct nat *nat = &c->nat;
 	struct forward *fwd = &c->fwd;
-	__u32 pod = fwd->endpoint[DIR_IN].known, flags = originated(look), out = pod ? 0 : p->xmit;
+	__u32 pod = fwd->endpoint[DIR_IN].is_pod, flags = originated(look), out = pod ? 0 : p->xmit;
 	if (unlikely(c->walk.next_hop)) { // before the packet is translated: an answer quotes it
-		int r = aim(skb, c, 14);
+		int r = resolve_next_hop(skb, c, 14);
 		if (r != FWD_CONTINUE)
 			return r;
 		if (c->walk.next_hop)
@@ -447,7 +449,7 @@ __noinline int after_egress(struct __sk_buff *skb, struct cpu *c)
 	if (unlikely(why))
 		return drop(skb, c, cf, why);
 	// What comes from outside and goes to a pod is already translated.
-	if (fwd->endpoint[DIR_OUT].known && (f->published | (pod ? 0 : f->masquerade)))
+	if (fwd->endpoint[DIR_OUT].is_pod && (f->published | (pod ? 0 : f->masquerade)))
 		why = translate_leaving(skb, c, p, look, nat, f, out);
 	if (unlikely(why))
 		return drop(skb, c, cf, why);

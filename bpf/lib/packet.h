@@ -180,7 +180,7 @@ struct nat {
 
 // The pod, if any, that a packet goes to or comes from.
 struct pkt_endpoint {
-	__u32 known;	      // it is a pod; of the sender, fwd_entry.from_pod
+	__u32 is_pod;	      // of the sender, fwd_entry.from_pod
 	__u32 place, limited; // as in struct endpoint
 	__u32 mtu, ifindex;
 };
@@ -192,9 +192,9 @@ enum hop_error { HOP_FINE, HOP_TOO_BIG, HOP_EXPIRED };
 struct forward {
 	// by direction as a pod sees it: the receiver, the sender
 	struct pkt_endpoint endpoint[2];
-	__u32 index;   // of the packet's addresses in the forwarding cache, fwd_cache.h
-	__u8 straight; // macs are those of the route to a NIC
-	__u8 macs[12]; // destination, source
+	__u32 index;	 // of the packet's addresses in the forwarding cache, fwd_cache.h
+	__u8 macs_known; // macs are those of the route to a NIC
+	__u8 macs[12];	 // destination, source
 	struct bpf_fib_lookup route;
 	struct bpf_redir_neigh next;
 	struct address hop; // that of a rule with fwd, or the gateway to it

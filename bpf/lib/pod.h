@@ -204,8 +204,8 @@ static __always_inline struct forwarding *forwarding_settings(void)
 	return &forwarding_value;
 }
 
-// for_others: the host translates for others than pods, whose packets go through the stack.
-static __always_inline __u32 for_others(const struct forwarding *f)
+// nat_for_others: the host translates for others than pods, whose packets go through the stack.
+static __always_inline __u32 nat_for_others(const struct forwarding *f)
 {
 	return f->forwards | f->sources;
 }

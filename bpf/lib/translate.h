@@ -88,7 +88,7 @@ __noinline int translate_in(struct __sk_buff *skb, struct cpu *c)
 		if (look->is_error)
 			return rewrite_error(skb, c) < 0 ? NAT_FAILED : NAT_DONE;
 		apply_tuple(p, nat, &nat->new);
-	} else if (!look->is_error && find_published(c, c->fwd.endpoint[DIR_OUT].known)) {
+	} else if (!look->is_error && find_published(c, c->fwd.endpoint[DIR_OUT].is_pod)) {
 		if (nat->new.dst_lo == p->src_lo && nat->new.dst_hi == p->src_hi &&
 		    !host_source(p, nat, f))
 			return NAT_FAILED;

@@ -429,17 +429,17 @@ type weirCpu struct {
 		_        structs.HostLayout
 		Endpoint [2]struct {
 			_       structs.HostLayout
-			Known   uint32
+			IsPod   uint32
 			Place   uint32
 			Limited uint32
 			Mtu     uint32
 			Ifindex uint32
 		}
-		Index    uint32
-		Straight uint8
-		Macs     [12]uint8
-		_        [3]byte
-		Route    struct {
+		Index     uint32
+		MacsKnown uint8
+		Macs      [12]uint8
+		_         [3]byte
+		Route     struct {
 			_          structs.HostLayout
 			Family     uint8
 			L4Protocol uint8
@@ -601,7 +601,7 @@ type weirFwdEntry struct {
 	Recv        uint32
 	Serial      uint32
 	Route       uint32
-	Back        uint32
+	RpFilter    uint32
 	Tos         uint8
 	FromPod     uint8
 	ToPod       uint8
