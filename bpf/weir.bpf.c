@@ -112,7 +112,7 @@ SEC("tc") int weir_in(struct __sk_buff *skb)
 //
 // The rules use the type in the Ethernet header, the stack uses skb->protocol. With a veth both are
 // the same; with a netkit a packet socket chooses skb->protocol. A frame in which the two differ,
-// or whose header has a length in place of a type, goes to the ingress of the host end first: on
+// or whose header has a length in place of a type, goes to the ingress of the host end first. On
 // that path the kernel sets skb->protocol from the header, as with a veth.
 SEC("tc") int weir_in_netkit(struct __sk_buff *skb)
 {

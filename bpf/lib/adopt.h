@@ -6,7 +6,7 @@
 #include "sweep.h"
 
 // The agent never gets ADOPT_FOUND: look->place is that of the state, and adopt's caller calls
-// merge. Within adopt the stacks of both would add up to more than Linux 6.1 allows.
+// merge. In adopt the two stacks would add up to more than Linux 6.1 allows.
 
 // adopt_track counts an adopted state in the track of its rule, also beyond the limit.
 static __always_inline void adopt_track(struct cpu *c, struct lookup *look, struct limit *limit,
@@ -166,8 +166,8 @@ static __always_inline void write_sides(struct call *in, struct set *s, __u32 wa
 
 // is_later_flow: the flow that the call describes began after the last packet of the entry at a
 // place. So that is a copy of an earlier flow with the same ends, which has ended in the other
-// table. The entry on the wire of a translation does not have the time of each packet: one that
-// belongs to the inner entry at `partner` is current if that one is.
+// table. The entry on the wire of a translation does not have the time of each packet. It is
+// current if its inner entry is, at `partner`.
 static __always_inline int is_later_flow(const struct call *in, __u32 place, struct maybe partner)
 {
 	struct set *s = set_at(place / WAYS);

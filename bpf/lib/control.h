@@ -5,7 +5,6 @@
 
 #include "adopt.h"
 
-// operate runs an operation of enum op.
 __noinline int operate(struct cpu *c, __u32 op)
 {
 	__u32 zero = 0;
@@ -27,7 +26,7 @@ __noinline int operate(struct cpu *c, __u32 op)
 	}
 	if (op == OP_ADOPT_MANY)
 		return bpf_loop(in->count, adopt_one, NULL, 0);
-	if (op == OP_BEGIN_MOVE) // for tests: what packets find while an entry moves
+	if (op == OP_BEGIN_MOVE)
 		return begin_move(c, in->place);
 	if (op == OP_END_MOVE)
 		return end_move(c, in->place);

@@ -6,9 +6,9 @@
 // the SYN would have been. Its state is established at once, and the stack receives what it needs
 // to open the connection, by bpf_sk_assign_tcp_reqsk (Linux 6.8).
 //
-// What the client's SYN offered is kept where the kernel's own cookies keep it: the segment size in
-// the cookie, window scale and SACK in the low bits of the time stamp. So a client without time
-// stamps gets neither.
+// What the client's SYN offered is kept where the kernel's own cookies keep it. The cookie holds
+// the segment size. The low bits of the time stamp hold window scale and SACK. So a client without
+// time stamps gets neither.
 #pragma once
 
 #include "reply.h"
@@ -34,9 +34,9 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
 				   struct bpf_tcp_req_attrs *attrs, int attrs__sz)
 	__attribute__((section(".ksyms"), weak));
 
-// listener returns the socket that listens where the packet goes, to be released, or NULL if there
-// is none, if a connection has these ends already, or if the listener speaks MPTCP, for which the
-// stack takes no cookies of ours.
+// listener returns the socket that listens where the packet goes. The caller releases it. It
+// returns NULL if there is none, if a connection has these ends already, or if the listener speaks
+// MPTCP: for that the stack takes no cookies of ours.
 static __always_inline struct bpf_sock *listener(struct __sk_buff *skb, const struct packet *p,
 						 struct scratch *scratch)
 {

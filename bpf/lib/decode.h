@@ -256,9 +256,9 @@ static __always_inline __u8 icmp_query_type(__u8 version, __u8 type)
 	return !type ? 8 : type == 14 || type == 16 || type == 18 ? type - 1 : 0;
 }
 
-// icmp_ports returns what takes the place of the ports of a query or its answer, as in flow.KeyOf:
-// the id for the end that asks, the id plus the type of the query for the end that answers. `word`
-// is bytes 4 to 7 of the message. For other messages it returns 0.
+// icmp_ports returns what takes the place of the ports of a query or its answer, as in flow.KeyOf.
+// For the end that asks it is the id. For the end that answers it is the id plus the type of the
+// query. `word` is bytes 4 to 7 of the message. For other messages it returns 0.
 static __always_inline __u32 icmp_ports(__u8 version, __u8 type, __u32 word)
 {
 	__u32 id = word >> 16, query = icmp_query_type(version, type);

@@ -16,8 +16,8 @@ static __always_inline int begins_or_ends(const struct packet *p, const struct l
 	       phase_of(low_side(s, place), high_side(s, place), p->proto) != PHASE_ESTABLISHED;
 }
 
-// touch_if_begins_or_ends keeps a translation alive while its flow is beginning or ending: that of
-// a packet to a pod, or with `from_client` of a packet from the client of a published port.
+// touch_if_begins_or_ends keeps the translation of a packet to a pod alive while its flow is
+// beginning or ending. With `from_client` the packet is from the client of a published port.
 __noinline int touch_if_begins_or_ends(struct __sk_buff *skb, struct cpu *c, __u32 from_client)
 {
 	struct config *cf = settings();

@@ -128,7 +128,6 @@ static __always_inline int evaluate_rules(struct __sk_buff *skb, struct config *
 	return 1;
 }
 
-// decide_without_rule sets a verdict without a rule.
 static __always_inline void decide_without_rule(struct verdict *v, int pass, __u8 reason)
 {
 	v->pass = pass;
@@ -263,7 +262,7 @@ static __always_inline void count_passed(struct cpu *c, __u8 dir)
 	n->bytes += c->packet.len;
 }
 
-// finish counts the verdict and reports a drop.
+// finish counts the verdict, and reports a drop or a new state.
 static __always_inline void finish(struct cpu *c, struct config *cf)
 {
 	const struct verdict *v = &c->verdict;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The fast path, for most of the packets that struct fast_packet describes: those of a flow with a
-// state whose rule lets them pass, and the first packet of a UDP flow or a TCP connection whose
-// rule is cached. It decodes only what it needs, for established flows into registers. It leaves
-// all other packets to the slow path, which would decide the same about those that it takes.
+// The fast path takes most of the packets that struct fast_packet describes. These are packets of a
+// flow with a state whose rule lets them pass, and the first packet of a UDP flow or a TCP
+// connection whose rule is cached. It decodes only what it needs, for established flows into
+// registers. It leaves all other packets to the slow path. The slow path decides the same about
+// each packet that the fast path takes.
 #pragma once
 
 #include "fast_new.h"
@@ -10,8 +11,8 @@
 
 enum { FAST_TCP = SIDE_SEEN | SIDE_ACKED, NOT_FAST_TCP = SIDE_FIN | SIDE_RST | META_HALF_OPEN };
 
-// fast_udp and fast_tcp check the tag again, at `at`, just before they write: while it waits for
-// cold lines, a CPU can lose its time slice, and another flow can take the entry.
+// fast_udp and fast_tcp check the tag again, at `at`, just before they write. While a CPU waits for
+// cold lines it can lose its time slice. Then another flow can take the entry.
 
 // fast_udp counts a packet of a live state. META_PEER shows which lifetime the state has, without a
 // load of the other side. It may be missing although the other end has answered, so without it the
@@ -98,8 +99,8 @@ static __always_inline int fast_stateless(struct packet *p, struct walk *walk, s
 	return 1;
 }
 
-// fast_missed follows a look-up without success: it hands the packet, of which the high end is the
-// sender if `from` is 1, to the slow path with its hash and tag, or to fast_new.
+// fast_missed follows a look-up without success. It hands the packet to the slow path with its hash
+// and tag, or to fast_new. The high end is the sender if `from` is 1.
 static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct lookup *look,
 				       struct walk *walk, struct config *cf,
 				       const struct fast_packet *e, const struct key *k, int from,
@@ -118,10 +119,9 @@ static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct l
 	return FAST_NEW;
 }
 
-// fast_established evaluates the packet of skb if it is simple enough and belongs to a flow with a
-// state, or the rules look no state up: FAST_DONE, and the packet passes. FAST_NEW, FAST_STEP:
-// fast_new or fast_step may be tried. The slow path gets packets of a state without the flags
-// `need`.
+// fast_established evaluates the packet of skb if it is simple enough, and belongs to a flow with a
+// state or the rules look no state up. FAST_DONE: it passes. FAST_NEW, FAST_STEP: fast_new or
+// fast_step may be tried. The slow path gets packets of a state without the flags `need`.
 __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 need)
 {
 	struct config *cf = settings();

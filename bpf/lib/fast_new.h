@@ -25,15 +25,15 @@ static __always_inline __u32 duplicates(const struct lookup *look, struct tag_li
 }
 
 // fast_new evaluates the first packet of a UDP flow, or a SYN, which fast_established has described
-// in p and look, if the verdict cache holds the rule that makes its state, and a state may be made.
-// The state also gets `flags`. fast_new reports whether it evaluated the packet.
+// in p and look. The verdict cache has to hold the rule that makes its state, and a state has to be
+// allowed. The state also gets `flags`. fast_new reports whether it evaluated the packet.
 //
-// Its cost is cold memory, so the order matters: first all reads, then all atomic operations, which
-// wait for the reads, and last the stores to the entry, from which nothing is read. Where the
-// processor keeps stores in order, the last store publishes the entry, and nothing here waits for
-// its lines. So fast_new looks for duplicates while the entry is only claimed: of two claims, which
-// are atomic, the later one sees the earlier. A CPU that sees another claim gives its own up and
-// takes the slow path, which settles it.
+// Its cost is cold memory, so the order matters. First come all reads, then all atomic operations,
+// which wait for the reads. Last come the stores to the entry, from which nothing is read. Where
+// the processor keeps stores in order, the last store publishes the entry, and nothing here waits
+// for its lines. So fast_new looks for duplicates while the entry is only claimed: of two claims,
+// which are atomic, the later one sees the earlier. A CPU that sees another claim gives its own up
+// and takes the slow path, which settles it.
 __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 flags)
 {
 	struct config *cf = settings();

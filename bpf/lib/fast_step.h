@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The fast path of segments that do more than move the numbers of an established connection: those
-// that open and close it, and those that do not fit. The state machine is that of the slow path.
+// The fast path of segments that do more than move the numbers of an established connection. They
+// open it, close it, or do not fit it. The state machine is that of the slow path.
 #pragma once
 
 #include "fast_decode.h"
@@ -42,8 +42,8 @@ static __always_inline void fast_describe(struct packet *p, struct lookup *look,
 	p->payload = p->l4 + fast_tcp_header(e);
 }
 
-// usual_scale returns the window scale among n bytes of TCP options o, of which 20 can be read, if
-// they are in the order of Linux, macOS or Windows; -1 if not.
+// usual_scale returns the window scale among n bytes of TCP options o, of which 20 can be read. It
+// returns -1 if they are not in the order of Linux, macOS or Windows.
 static __always_inline int usual_scale(const __u8 *o, __u32 n)
 {
 	enum { SEGMENT = TCP_MSS << 8 | 4, SCALE = 1 << 16 | TCP_SCALE << 8 | 3 };

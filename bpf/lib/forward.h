@@ -32,7 +32,8 @@ static __always_inline void begin_packet(struct cpu *c, struct config *cf)
 	walk->resume = 0;
 }
 
-// conclude does what follows an evaluation. It reports whether the packet passes.
+// conclude holds a refused packet while hooks are taken over. Otherwise it counts and reports the
+// verdict, and gives the frame to a capture. It reports whether the packet passes.
 static __always_inline int conclude(struct __sk_buff *skb, struct cpu *c, struct config *cf,
 				    __u32 l2)
 {
@@ -46,7 +47,7 @@ static __always_inline int conclude(struct __sk_buff *skb, struct cpu *c, struct
 	return c->verdict.pass;
 }
 
-// drop drops a packet for another reason than a rule.
+// drop drops a packet for a reason other than a rule.
 static __always_inline int drop(struct __sk_buff *skb, struct cpu *c, struct config *cf,
 				__u8 reason)
 {
@@ -176,8 +177,8 @@ __noinline int back_to_pod(struct __sk_buff *skb, struct cpu *c)
 }
 
 // to_host gives a packet of a pod to the host itself. If the host is a client of its own port, the
-// answer comes in through the loopback, where the kernel checks neither its source nor, for IPv4,
-// rp_filter, and where rules of netfilter usually let everything pass. A pod's packet to its own
+// answer comes in through the loopback. There the kernel checks neither its source nor, for IPv4,
+// rp_filter, and rules of netfilter usually let everything pass. A pod's packet to its own
 // published port comes back to the pod.
 static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct config *cf)
 {
@@ -259,7 +260,7 @@ static __always_inline int resolve_translated(struct __sk_buff *skb, struct cpu 
 }
 
 // drop_own_source refuses a packet that came in with an address of the host as its source, on a
-// host without pods: the stack will not take it, so it makes no state and counts for no source.
+// host without pods. The stack will not take it, so it makes no state and counts for no source.
 // FWD_CONTINUE: it is not such a packet.
 __noinline int drop_own_source(struct __sk_buff *skb, struct cpu *c)
 {

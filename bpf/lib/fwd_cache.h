@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The forwarding cache: who sent a packet, whether it may send from that address, and where the
-// packet goes, on each CPU by interface and addresses. Most packets search no map and no route.
+// The forwarding cache of each CPU, by interface and addresses. It holds who sends such a packet,
+// whether the sender may use that address, and where the packet goes. Most packets search no map
+// and no route.
 #pragma once
 
 #include "source_validation.h"
 
 // What a step of forwarding returns: a value for the program to return, of which FWD_STACK leaves
-// the packet to the stack; or a value that no program returns: the packet continues, goes to
-// egress, goes to the next hop of a rule with fwd, or answer_hop has to answer it.
+// the packet to the stack, or one that no program returns. FWD_CONTINUE: the next step follows.
+// FWD_EGRESS: the packet goes to egress. FWD_HOP: it goes to the next hop of a rule with fwd.
+// FWD_ANSWER: answer_hop has to answer it.
 enum fwd_step { FWD_STACK = TC_ACT_UNSPEC, FWD_CONTINUE = 100, FWD_EGRESS, FWD_HOP, FWD_ANSWER };
 // A packet that was already evaluated at egress has the local mark without this bit. The local mark
 // always has it.

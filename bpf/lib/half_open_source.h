@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// How many half-open states each source has: two cells of one table of counters, by a keyed hash of
-// the source; the lower cell counts. There are two cells for each half-open state that there may
-// be, so a source without states counts as one with n only if both its cells hold n states of other
-// sources: for n = 4, and with all cells as full as they get, once in 2,700.
+// How many half-open states each source has. A keyed hash of the source names two cells in a table
+// of counters, and the lower one counts. There are two cells for each half-open state that there
+// may be. A source without states counts as one with n if both its cells hold n states of other
+// sources. For n = 4, and with all cells as full as they get, this happens once in 2,700.
 //
 // A source at its limit loses one of its own states. A ring records the states that a source with
 // many makes; a hash spreads the slots of all rings over one array. After config.source_turns turns

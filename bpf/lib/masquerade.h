@@ -65,9 +65,9 @@ static __always_inline int may_change_port(const struct packet *p)
 	return p->proto == PROTO_TCP || p->proto == PROTO_UDP || p->proto == PROTO_UDPLITE;
 }
 
-// choose_port finds a free port for nat->new: the pod's own if it lies in the range, else one of a
-// sequence that begins at a keyed hash of the pod's end. It returns 0, or REASON_NAT_PORTS if none
-// of those tried is free; then nat->victim is the translation to evict, if any.
+// choose_port finds a free port for nat->new. It is the pod's own if that lies in the range, else
+// one of a sequence that begins at a keyed hash of the pod's end. It returns 0, or REASON_NAT_PORTS
+// if none of those tried is free; then nat->victim is the translation to evict, if any.
 __noinline int choose_port(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
@@ -202,9 +202,9 @@ static __always_inline struct published *find_published_address(const struct pac
 	return bpf_map_lookup_elem(&published, &k);
 }
 
-// find_published sets nat->new to the translated tuple of a packet to a published port, and
-// returns 0 if the port is not published. With `inside` the host or a pod has sent the packet, and
-// a forwarded port does not count: its target would answer past the host, or to the pod's own
+// find_published sets nat->new to the translated tuple of a packet to a published port, and returns
+// 0 if the port is not published. With `inside` the host or a pod has sent the packet. Then a
+// forwarded port does not count: its target would answer past the host, or to the pod's own
 // address. A service without a backend sets nat->make to MAKE_REFUSAL.
 __noinline int find_published(struct cpu *c, __u32 inside)
 {

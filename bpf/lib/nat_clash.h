@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// A client that uses one source port for a published port and for the pod itself, or for two ports
-// that lead to one, has two flows that would have the same ends in the pod. The later one through a
-// published port gets another source port there, as Linux does it (nf_nat_used_tuple).
+// A client may use one source port for a published port and for the pod itself, or for two ports
+// that lead to one. These two flows would have the same ends in the pod. The later one through a
+// published port gets another source port there, as in Linux (nf_nat_used_tuple).
 #pragma once
 
 #include "masquerade.h"

@@ -177,8 +177,8 @@ __noinline int join_halves(struct cpu *c, __u32 wire, __u32 inner, __u32 word, _
 }
 
 // nat_create makes the translation between nat->orig, the tuple on the wire, and nat->new, the
-// tuple that rules see, both as the originator sends them; with META_SOURCE nat->new is on the
-// wire. It returns 0, or the reason why not: REASON_NAT_PORTS if one of the tuples has a
+// tuple that rules see. With META_SOURCE nat->new is on the wire. Both are as the originator sends
+// them. It returns 0, or the reason why not: REASON_NAT_PORTS if one of the tuples has a
 // translation already. It makes both halves or none. It is called after the packet has passed, or
 // with META_FRESH, which marks that the packet may yet be refused. REASON_STATES_FULL: the table is
 // full, whatever the tuples.

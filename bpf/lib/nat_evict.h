@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Which translation is evicted when ports or places run out: of a sample, an expired one, a closed
-// one, a half-open one, or the one that has been idle longest, in this order. That of an
+// Which translation of a sample is evicted when ports or places run out. An expired one comes
+// first, then a closed one, a half-open one, and the one that has been idle longest. That of an
 // established TCP or SCTP connection is never evicted.
 #pragma once
 
@@ -110,7 +110,6 @@ __noinline __u32 nat_sample(struct cpu *c, __u32 first, __u32 sets, __u32 pod)
 	return NAT_SETS;
 }
 
-// nat_weigh_set weighs the translations of one set.
 static __always_inline void nat_weigh_set(struct cpu *c, __u32 n)
 {
 	struct tag_line *t = tags_at(n);

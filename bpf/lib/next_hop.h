@@ -243,8 +243,9 @@ __noinline int to_socket(struct __sk_buff *skb, struct cpu *c)
 
 // resolve_next_hop finds out where a packet goes that a rule with fwd has let pass. FWD_CONTINUE:
 // to the next hop in struct forward. If walk->next_hop is 0 it goes where it would go without the
-// rule. These are frames with a VLAN tag, which meet the hook of their own interface, frames that
-// were not sent to this host alone, and on their way in packets that an IPsec policy is about.
+// rule. These are frames with a VLAN tag, which meet the hook of their own interface, and frames
+// that were not sent to this host alone. On their way in they are also packets that an IPsec policy
+// is about.
 __noinline int resolve_next_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	struct config *cf = settings();

@@ -9,10 +9,10 @@
 
 #include "types.h"
 
-// A packet, and where and when it is evaluated. After the decoder or the fast path has filled it
-// in, it changes only when the packet is forwarded (dir, recv, xmit, second_evaluation), translated
-// (apply_tuple), or carries a SYN cookie (redeem_cookie). own_arp and resolve_translated put other
-// addresses here to ask about them. Fields down to "reason" are those of packet.Packet.
+// A packet, and where and when it is evaluated. The decoder or the fast path fills it in. After
+// that it changes only when the packet is forwarded (dir, recv, xmit, second_evaluation),
+// translated (apply_tuple), or carries a SYN cookie (redeem_cookie). own_arp and resolve_translated
+// put other addresses here to ask about them. Fields down to "reason" are those of packet.Packet.
 struct packet {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 ports, seq, ack;

@@ -5,8 +5,9 @@
 
 #include "maps.h"
 
-// Bits of endpoint.limited, besides 1 << DIR_IN and 1 << DIR_OUT: what the pod sends and gets goes
-// through queueing disciplines of its host end; the pair is a netkit, see weir_in_netkit.
+// Bits of endpoint.limited, besides 1 << DIR_IN and 1 << DIR_OUT. ENDPOINT_QUEUED: what the pod
+// sends and gets goes through queueing disciplines of its host end. ENDPOINT_NETKIT: the pair is a
+// netkit, see weir_in_netkit.
 enum { ENDPOINT_QUEUED = 4, ENDPOINT_NETKIT = 8 };
 
 // The pod behind the host end of a veth or netkit pair.

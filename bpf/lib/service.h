@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // Services, docs/design/0004-containers.md section 6: an address and a port that lead to one of
-// several pods, each flow to the same one for as long as it lives. Written by the agent.
+// several pods. A flow leads to the same one for as long as it lives. Written by the agent.
 #pragma once
 
 #include "pod.h"
@@ -69,8 +69,8 @@ static __always_inline int tried_enough(__u32 place)
 	return n && READ_ONCE(n->begun) >= READ_ONCE(*most);
 }
 
-// living returns the backend that a part of the flows goes to, NULL if its pod is gone and the
-// agent has not yet taken it out of the service.
+// living returns the backend that a part of the flows goes to. It returns NULL if its pod is gone,
+// and the agent has not yet taken it out of the service.
 static __always_inline struct backend *living(struct service *s, __u32 part)
 {
 	part &= SERVICE_SLOTS - 1;

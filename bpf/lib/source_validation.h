@@ -78,10 +78,10 @@ static __always_inline __u32 origin_flags(__u32 ifindex)
 	return f ? *f : 0;
 }
 
-// has_host_source: the packet came from outside and has an address of the host as its source.
-// Exceptions: what the stack itself looped back (multicast), an interface that accepts local
-// sources, an address that is the host's elsewhere only (another link's link-local one, another
-// VRF's), and neighbour discovery, by which the host learns that another host has its address.
+// has_host_source: the packet came from outside and has an address of the host as its source. Not
+// so: what the stack itself looped back (multicast); an interface that accepts local sources; an
+// address that is the host's elsewhere only, a link-local one of another link or one of another
+// VRF; neighbour discovery. By the last the host learns that another host has its address.
 static __always_inline int has_host_source(struct __sk_buff *skb, const struct packet *p,
 					   struct forward *fwd, struct scratch *scratch)
 {

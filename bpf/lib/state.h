@@ -259,8 +259,8 @@ static __always_inline int from_port_client(__u32 flags)
 }
 
 // is_other_flow: the packet and the flow of the state at a place have the same addresses and ports
-// in the pod, but only one of them goes through a published port; and the packet does not replace
-// the state. Defined in table_insert.h.
+// in the pod, but only one of them goes through a published port. The packet does not replace the
+// state. Defined in table_insert.h.
 __noinline int is_other_flow(struct cpu *c, __u32 place);
 
 // step advances the live state at a place, which is look->place, by the packet. It returns

@@ -99,7 +99,6 @@ static __always_inline int reserve_state(struct cpu *c, struct config *cf)
 	return 0;
 }
 
-// count_new counts the state that is being made.
 static __always_inline void count_new(struct cpu *c, struct config *cf)
 {
 	count_states(c, cf, 1);

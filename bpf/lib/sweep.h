@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The sweep frees entries: a clock hand (as in the CLOCK page replacement algorithm) passes over
+// The sweep frees entries. A clock hand, as in the CLOCK page replacement algorithm, passes over
 // the state table, a few sets per tick of one timer in the kernel. Correctness does not depend on
 // it: every look-up checks whether what it found has expired.
 #pragma once
@@ -137,9 +137,9 @@ __noinline int sweep_at(struct cpu *c, __u32 place, __u32 purge)
 	return 0;
 }
 
-// make_hint computes until when the sweep can skip a set, if no state was added or removed since
-// the last pass: in a busy set a hint is not worth its cost. A packet that ends a connection
-// meanwhile clears the hint, and then no new one is written.
+// make_hint computes until when the sweep can skip a set. It makes no hint if a state was added or
+// removed since the last pass: in a busy set a hint is not worth its cost. A packet that ends a
+// connection meanwhile clears the hint, and then no new one is written.
 __noinline int make_hint(struct cpu *c, __u32 n)
 {
 	struct config *cf = settings();
@@ -173,7 +173,7 @@ __noinline int make_hint(struct cpu *c, __u32 n)
 	return 0;
 }
 
-// can_skip: the sweep can skip a set.
+// can_skip: the hint of a set is valid.
 static __always_inline int can_skip(const struct cpu *c, __u32 n)
 {
 	struct config *cf = settings();

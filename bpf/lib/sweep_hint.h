@@ -44,8 +44,8 @@ static __always_inline void mark_ending(__u32 place)
 	clear_hint(place); // half-open, or changing at this moment
 }
 
-// hint_of is the hint for a line of tags: the time in its upper half; in the lower a hash of the
-// tags and of config.epoch, which covers what the agent may change.
+// hint_of is the hint for a line of tags. Its upper half is the time. Its lower half is a hash of
+// the tags and of config.epoch, which covers what the agent may change.
 static __always_inline __u64 hint_of(struct tag_line *t, __u64 epoch, __s64 until)
 {
 	__u64 sum = epoch;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Finding a place for a new entry, docs/design/0003-evaluation.md section 5: vacant, made vacant by
-// a move, or reclaimed; and settling which entry stays if two CPUs insert one key at once.
+// Finding a place for a new entry, docs/design/0003-evaluation.md section 5: a vacant one, one made
+// vacant by a move, or a reclaimed one. If two CPUs insert one key at once, one entry is removed.
 #pragma once
 
 #include "state_evict.h"
@@ -277,11 +277,11 @@ static __always_inline int find_place(struct cpu *c, struct config *cf, const st
 	return reclaim(c, cf) && claim(c, 1);
 }
 
-// remove_duplicate ends a double insertion between the live entry at `place`, which is ours,
-// and one at another place that has the same identity: of two live ones with the same key the one
-// at the lower place stays. Ours is also removed if fast_new is about to fill another one: fast_new
-// may have looked for duplicates before ours was there. If it has seen ours, it gives up, and the
-// slow path makes another entry. remove_duplicate returns 0 if it removed ours.
+// remove_duplicate compares the live entry at `place`, which is ours, with one at another place
+// that has the same identity. Of two live ones with the same key the one at the lower place stays.
+// Ours is also removed if fast_new is about to fill another one: fast_new may have looked for
+// duplicates before ours was there. If it has seen ours, it gives up, and the slow path makes
+// another entry. remove_duplicate returns 0 if it removed ours.
 __noinline int remove_duplicate(struct cpu *c, __u32 place, __u32 other)
 {
 	struct set *s = set_at(other / WAYS);

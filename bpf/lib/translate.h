@@ -307,9 +307,9 @@ __noinline int mark_published(struct cpu *c)
 	return 0;
 }
 
-// nat_inbound does what remains for a packet to a pod, or to where a forwarded port may lead, that
-// has passed: it keeps its translation alive, or makes it (`how` as for nat_create). It returns 0
-// or a reason. `forget` says which translation of its tuple a new flow ends.
+// nat_inbound follows a packet that has passed to a pod, or to where a forwarded port may lead. It
+// keeps its translation alive, or makes it (`how` as for nat_create). It returns 0 or a reason.
+// `forget` says which translation of its tuple a new flow ends.
 static __always_inline int nat_inbound(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
 				       const struct lookup *look, const struct nat *nat,
 				       struct forwarding *f, __u32 how, __u32 forget)

@@ -118,8 +118,8 @@ struct config {
 	// stores are seen by other CPUs in the order in which they are made: store_release
 	__u32 in_order;
 	// half_open_source.h: the numbers of cells and of slots of the ring, both powers of two,
-	// less one; from how many half-open states on a source's new ones are recorded, ~0 for
-	// never; how many of these.
+	// less one. From source_from half-open states on a source's new ones are recorded, ~0 for
+	// never; the last source_turns of them.
 	__u32 source_mask, ring_mask, source_from, source_turns;
 	__u32 max_nats;	    // translations
 	__u32 max_pod_nats; // of one pod, 0 for any number

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The walk through the rules, docs/design/0003-evaluation.md section 3, as a step machine: the
-// verifier checks one step, and a bounded loop takes as many as the rules need. What one step
-// leaves for the next lies in struct walk.
+// The walk through the rules, docs/design/0003-evaluation.md section 3, in steps. The verifier
+// checks one step, and a bounded loop takes as many as the rules need. What one step leaves for the
+// next lies in struct walk.
 #pragma once
 
 #include "action.h"
@@ -316,7 +316,6 @@ static long one_step(__u32 index, void *unused)
 	return walk->mode == MODE_ACT ? step_act(c, image, h) : STEP_CONTINUE;
 }
 
-// walk_rules evaluates the current packet by the rules.
 static __always_inline void walk_rules(void)
 {
 	bpf_loop(MAX_STEPS, one_step, NULL, 0);
