@@ -304,7 +304,7 @@ func (f settingsFile) settings() (Settings, error) {
 }
 
 // leastPerSource is the least number of half-open states of one source that makes sense: with
-// fewer, other sources are mistaken for it too often (bpf/lib/source.h).
+// fewer, other sources are mistaken for it too often (bpf/lib/half_open_source.h).
 const leastPerSource = 4
 
 // checkTranslations refuses numbers of translations for which the state table has no space, or that

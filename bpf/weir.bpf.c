@@ -2,9 +2,9 @@
 // Weir's programs, one per direction and kind of interface: with Ethernet headers, with headers of
 // IP over InfiniBand, and without link-layer headers.
 #include "lib/control.h"
-#include "lib/hop.h"
+#include "lib/next_hop.h"
 #include "lib/loopback.h"
-#include "lib/upper.h"
+#include "lib/upper_dev.h"
 
 // is_tunnel: the interface is the tunnel to other nodes. A packet that leaves by it has no recv, as
 // in the tunnel in user space, which cannot know it: the same rules decide the same in both.
@@ -24,7 +24,7 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 	__u32 mark = skb->mark;
 	if (unlikely(mark && (mark | 1) == cf->local_mark)) {
 		if (mark == cf->local_mark)
-			return dir == DIR_OUT ? marked(skb, c, l2) : TC_ACT_UNSPEC;
+			return dir == DIR_OUT ? pass_own_packet(skb, c, l2) : TC_ACT_UNSPEC;
 		skb->mark = 0;
 		return dir == DIR_OUT ? TC_ACT_UNSPEC :
 		       l2 == 14	      ? deliver_to_pod(skb, c) :
@@ -55,7 +55,7 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 	if (f->pods | f->published | f->sources)
 		return dir == DIR_IN ? forward_in(skb, c, p, &c->walk, cookie, &c->nat, l2) :
 				       forward_out(skb, c, l2);
-	if (l2 != L2_INFINIBAND && likely(!listened(cf, EVENT_PACKET))) {
+	if (l2 != L2_INFINIBAND && likely(!event_wanted(cf, EVENT_PACKET))) {
 		int r = fast_path(skb, c, cf, l2, 0, 0);
 		if (likely(r == FAST_DONE)) {
 			count_passed(c, dir);
@@ -68,8 +68,8 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 	}
 	read_frame(skb, c, l2);
 	if (dir == DIR_IN) {
-		if (unlikely(perhaps_own(cf, p->src_hi, p->src_lo)) &&
-		    strange(skb, c) != FWD_CONTINUE)
+		if (unlikely(may_be_own(cf, p->src_hi, p->src_lo)) &&
+		    drop_own_source(skb, c) != FWD_CONTINUE)
 			return TC_ACT_SHOT;
 		before_evaluate(skb, c, p);
 	}
@@ -77,7 +77,7 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 	if (dir == DIR_IN)
 		after_evaluate(skb, c, cookie);
 	if (conclude(skb, c, cf, l2))
-		return unlikely(c->walk.fwd) ? forward_on(skb, c, l2) : TC_ACT_UNSPEC;
+		return unlikely(c->walk.next_hop) ? forward_on(skb, c, l2) : TC_ACT_UNSPEC;
 	return unlikely(v->answer) ? reply(skb, c) : TC_ACT_SHOT;
 }
 
@@ -91,8 +91,8 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return TC_ACT_SHOT;
-	c->again = has_passed(skb, dir);
-	if (dir == DIR_OUT && c->again)
+	c->passed_before = has_passed(skb, dir);
+	if (dir == DIR_OUT && c->passed_before)
 		return TC_ACT_UNSPEC;
 	int r = filter(skb, cf, l2, dir);
 	if (r == TC_ACT_UNSPEC)
@@ -112,7 +112,7 @@ SEC("tc") int weir_in(struct __sk_buff *skb)
 //
 // The rules use the type in the Ethernet header, the stack uses skb->protocol. With a veth both are
 // the same; with a netkit a packet socket chooses skb->protocol. A frame in which the two differ,
-// or whose header has a length in place of a type, goes to the ingress of the host end first: on
+// or whose header has a length in place of a type, goes to the ingress of the host end first. On
 // that path the kernel sets skb->protocol from the header, as with a veth.
 SEC("tc") int weir_in_netkit(struct __sk_buff *skb)
 {
@@ -155,8 +155,8 @@ SEC("tc") int weir_out_ib(struct __sk_buff *skb)
 	return hook(skb, L2_INFINIBAND, DIR_OUT);
 }
 
-// weir_local runs at egress of the loopback: the host's calls to its own published ports leave
-// there.
+// weir_local runs at egress of the loopback, where packets of the host to its own published ports
+// leave.
 SEC("tc") int weir_local(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -167,7 +167,7 @@ SEC("tc") int weir_local(struct __sk_buff *skb)
 	c->packet.dir = DIR_IN;
 	c->packet.recv = c->packet.xmit = skb->ifindex;
 	read_frame(skb, c, 14);
-	return loopback_call(skb, c);
+	return loopback_to_pod(skb, c);
 }
 
 // weir_call does what struct call asks for, run by BPF_PROG_TEST_RUN.

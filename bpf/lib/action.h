@@ -3,7 +3,7 @@
 #pragma once
 
 #include "answer.h"
-#include "create.h"
+#include "state_create.h"
 
 // What the next step does.
 enum mode { MODE_NEXT, MODE_COND, MODE_MATCHED, MODE_ACT };
@@ -61,7 +61,7 @@ static __always_inline int may_log(__u32 *n, __u32 most)
 __noinline int log_rule(struct cpu *c, __u32 slot)
 {
 	struct config *cf = settings();
-	if (!c || !cf || !listened(cf, EVENT_LOG))
+	if (!c || !cf || !event_wanted(cf, EVENT_LOG))
 		return 0;
 	const struct walk *walk = &c->walk;
 	struct verdict *v = &c->verdict;
@@ -93,7 +93,7 @@ static __always_inline int jump(struct walk *walk, struct verdict *v, struct cod
 // translated back by all instances; a redirected port belongs to one instance.
 static __always_inline int has_nat(const struct nat *nat, const struct code *r)
 {
-	return nat->ruled == ANY_INSTANCE || nat->ruled == (r->arg & (NAT_CONTINUES - 1));
+	return nat->nat_rule == ANY_INSTANCE || nat->nat_rule == (r->arg & (NAT_CONTINUES - 1));
 }
 
 // set_hop lets the rule in a slot send the packet to its next hop. As in ipfw, of the packets of
@@ -113,7 +113,7 @@ __noinline int set_hop(struct cpu *c, __u32 slot)
 		if (!d || look->is_error || !(READ_ONCE(d->flags) & META_MADE))
 			return 0;
 	}
-	c->walk.fwd = r->arg + 1;
+	c->walk.next_hop = r->arg + 1;
 	return 1;
 }
 
@@ -122,7 +122,7 @@ static __always_inline int apply_action(struct cpu *c, const struct packet *p,
 					const struct nat *nat, struct walk *walk, struct verdict *v,
 					struct header *h, struct code *r)
 {
-	__u32 last = walk->slot + 1 == h->rules, unknown = walk->later && last;
+	__u32 last = walk->slot + 1 == h->rules, unknown = walk->later_fragment && last;
 
 	count_rule(r->id, p->len, p->now);
 	if (r->flags & CODE_LOG)
@@ -140,7 +140,7 @@ static __always_inline int apply_action(struct cpu *c, const struct packet *p,
 		walk->nat = r->arg & (NAT_CONTINUES - 1);
 		if (!(r->arg & NAT_CONTINUES))
 			return decide(walk, v, r, 1, REASON_RULE);
-		if (!walk->held || !has_nat(nat, r))
+		if (!walk->awaits_nat || !has_nat(nat, r))
 			return STEP_CONTINUE;
 		walk->resume = walk->slot + 1;
 		return decide(walk, v, r, 1, REASON_RULE);

@@ -6,7 +6,7 @@
 #include "sweep.h"
 
 // The agent never gets ADOPT_FOUND: look->place is that of the state, and adopt's caller calls
-// merge. Within adopt the stacks of both would add up to more than Linux 6.1 allows.
+// merge. In adopt the two stacks would add up to more than Linux 6.1 allows.
 
 // adopt_track counts an adopted state in the track of its rule, also beyond the limit.
 static __always_inline void adopt_track(struct cpu *c, struct lookup *look, struct limit *limit,
@@ -14,10 +14,10 @@ static __always_inline void adopt_track(struct cpu *c, struct lookup *look, stru
 					int made)
 {
 	void *image = image_of(walk);
-	struct code *r = image ? owner_of(walk, image, low->rule) : NULL;
+	struct code *r = image ? find_rule(walk, image, low->rule) : NULL;
 
 	low->track = NONE.plus1;
-	low->flags &= ~(META_TRACKED | META_KEEPS);
+	low->flags &= ~(META_TRACKED | META_TRACK_PROVED);
 	if (!r || (r->state != STATE_LIMIT && r->state != STATE_SET_LIMIT))
 		return;
 	mask_state(limit, r, (struct address *)&look->key.low_hi,
@@ -29,12 +29,12 @@ static __always_inline void adopt_track(struct cpu *c, struct lookup *look, stru
 	low->flags |= META_TRACKED;
 	if (!(low->flags & META_HALF_OPEN) &&
 	    add_track(track_at(track), limit->era, TRACK_ONE_PROVED))
-		low->flags |= META_KEEPS;
+		low->flags |= META_TRACK_PROVED;
 }
 
-// misses reports whether a side has not seen all that another table knows of it. The byte counts
-// show it when the sequence numbers have moved by more than 2^31.
-static __always_inline int misses(struct side *d, struct side *v)
+// has_missed reports whether a side has not seen all that another table knows of it. The byte
+// counts show it when the sequence numbers have moved by more than 2^31.
+static __always_inline int has_missed(struct side *d, struct side *v)
 {
 	return d->bytes < v->bytes || before(READ_ONCE(d->end), v->end) ||
 	       (v->flags & SIDE_ACKED &&
@@ -96,7 +96,7 @@ static __always_inline void catch_up_nat(struct side *low, struct side *high, st
 	if (low->flags & META_WIRE || low->last >= in->side[0].last)
 		return;
 	low->last = in->side[0].last;
-	WRITE_ONCE(high->track, with_phase(high, phase_in(&in->side[1])));
+	WRITE_ONCE(side_nat_word(high), with_phase(high, phase_in(&in->side[1])));
 }
 
 // resyncs: a state that may have missed packets takes its numbers from the next ones. Not if both
@@ -123,7 +123,7 @@ __noinline int merge(struct cpu *c, __u32 place, __u32 at)
 		return 0;
 	}
 	int behind = in->key.proto == PROTO_TCP &&
-		     (misses(low, &in->side[0]) || misses(high, &in->side[1]));
+		     (has_missed(low, &in->side[0]) || has_missed(high, &in->side[1]));
 	catch_up(low, &in->side[0], in);
 	catch_up(high, &in->side[1], in);
 	int strict = !(in->side[0].flags & META_LIBERAL);
@@ -137,13 +137,13 @@ __noinline int merge(struct cpu *c, __u32 place, __u32 at)
 		return 0;
 	c->look.proved = NONE;
 	new_phase(c, place, in->key.proto);
-	keep_proved(c, &c->look);
+	count_proved(c, &c->look);
 	clear_hint(place);
 	return behind ? ADOPT_BEHIND : 0;
 }
 
-// failed is what the agent gets in place of a result.
-static __always_inline int failed(int reason)
+// adopt_error is what the agent gets in place of a result.
+static __always_inline int adopt_error(int reason)
 {
 	return -reason;
 }
@@ -164,11 +164,11 @@ static __always_inline void write_sides(struct call *in, struct set *s, __u32 wa
 	}
 }
 
-// succeeds: the flow that the call describes began after the last packet of the entry at a place.
-// So that is a copy of an earlier flow with the same ends, which has ended in the other table. The
-// entry on the wire of a translation does not have the time of each packet: one that belongs to the
-// inner entry at `partner` is current if that one is.
-static __always_inline int succeeds(const struct call *in, __u32 place, struct maybe partner)
+// is_later_flow: the flow that the call describes began after the last packet of the entry at a
+// place. So that is a copy of an earlier flow with the same ends, which has ended in the other
+// table. The entry on the wire of a translation does not have the time of each packet. It is
+// current if its inner entry is, at `partner`.
+static __always_inline int is_later_flow(const struct call *in, __u32 place, struct maybe partner)
 {
 	struct set *s = set_at(place / WAYS);
 	__s64 began = in->side[0].created;
@@ -202,7 +202,7 @@ __noinline int adopt(struct cpu *c, __u32 at)
 	if (find(c, look, cf)) {
 		if (!(in->count & ADOPT_MERGE))
 			return 0;
-		if (!succeeds(in, look->place, partner))
+		if (!is_later_flow(in, look->place, partner))
 			return ADOPT_FOUND;
 		remove_state(c, look->place, look->tag, GONE_RECYCLED);
 	}
@@ -212,12 +212,12 @@ __noinline int adopt(struct cpu *c, __u32 at)
 	__u64 hi = off_link(made ? look->key.low_hi : look->key.high_hi);
 	__u64 lo = made ? look->key.low_lo : look->key.high_lo;
 	if (half_open && !translation)
-		enter_source(cf, source_hash(cf, hi, lo));
+		count_source(cf, source_hash(cf, hi, lo));
 	if ((g->states + c->pending >= cf->max_states && !reclaim(c, cf)) ||
 	    !find_place(c, cf, p, look)) {
 		if (half_open && !translation)
-			leave_source(cf, source_hash(cf, hi, lo));
-		return failed(REASON_STATES_FULL);
+			uncount_source(cf, source_hash(cf, hi, lo));
+		return adopt_error(REASON_STATES_FULL);
 	}
 	__u32 place = look->place, way = place % WAYS;
 	struct set *s = set_at(place / WAYS);
@@ -227,7 +227,7 @@ __noinline int adopt(struct cpu *c, __u32 at)
 	write_ends(s, way, &look->key);
 	write_sides(in, s, way);
 	if (translation) {
-		low_side(s, way)->track = number(partner);
+		side_partner(low_side(s, way)) = number(partner);
 		if (!(flags & META_WIRE))
 			count_nat(pod_in(high_side(s, way)), 1);
 	} else if (flags & META_TRACKED)
@@ -239,11 +239,11 @@ __noinline int adopt(struct cpu *c, __u32 at)
 	clear_hint(place); // that of an earlier state with this tag
 	c->created++;
 	in->place = place;
-	if (!settle(c, place))
+	if (!resolve_duplicates(c, place))
 		return 0;
 	struct set *o = translation && exists(partner) ? set_at(number(partner) / WAYS) : NULL;
 	if (o)
-		low_side(o, number(partner))->track = place;
+		side_partner(low_side(o, number(partner))) = place;
 	return ADOPT_MADE;
 }
 

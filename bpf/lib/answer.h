@@ -16,7 +16,7 @@ static __always_inline int single(__u64 hi, __u64 lo, __u8 version)
 
 static __always_inline int answerable(const struct packet *p)
 {
-	if (p->frag & FRAG_LATER || (is_icmp(p) && error_type(p->version, p->icmp_type)))
+	if (p->frag & FRAG_LATER || (is_icmp(p) && is_icmp_error(p->version, p->icmp_type)))
 		return 0;
 	if (p->proto == PROTO_TCP && p->tcp_flags & TH_RST)
 		return 0;

@@ -26,13 +26,13 @@ static __always_inline __u32 class_of_span(struct scratch *scratch, void *image,
 	return r ? ((struct span *)r)[scratch->span % ROW_SPANS].hi_hi : 0;
 }
 
-static __always_inline __u32 word_of(void *image, __u32 first, __u32 index)
+static __always_inline __u32 image_u32(void *image, __u32 first, __u32 index)
 {
 	struct row *r = row_in(image, first + index / ROW_U32);
 	return r ? ((__u32 *)r)[below(index, ROW_U32)] : 0;
 }
 
-static __always_inline __u32 half_of(void *image, __u32 first, __u32 index)
+static __always_inline __u32 image_u16(void *image, __u32 first, __u32 index)
 {
 	struct row *r = row_in(image, first + index / ROW_U16);
 	return r ? ((__u16 *)r)[below(index, ROW_U16)] : 0;
@@ -45,11 +45,11 @@ static __always_inline __u32 class_of_address(const struct packet *p, struct scr
 	side &= 1;
 	if (p->version == 6)
 		return class_of_span(scratch, image, h->spans[side], h->nspans[side], hi, lo);
-	__u32 a = lo, v = word_of(image, h->root[side], a >> 16);
+	__u32 a = lo, v = image_u32(image, h->root[side], a >> 16);
 	if (v & DIR_BLOCK) {
-		v = word_of(image, h->blocks[side], (v & ~DIR_BLOCK) * 256 + (a >> 8 & 255));
+		v = image_u32(image, h->blocks[side], (v & ~DIR_BLOCK) * 256 + (a >> 8 & 255));
 		if (v & DIR_BLOCK)
-			v = word_of(image, h->blocks[side], (v & ~DIR_BLOCK) * 256 + (a & 255));
+			v = image_u32(image, h->blocks[side], (v & ~DIR_BLOCK) * 256 + (a & 255));
 	}
 	return v;
 }
@@ -86,24 +86,24 @@ __noinline int classify(struct cpu *c, __u32 dims)
 			class_of_address(p, scratch, image, h, 1, p->dst_hi, p->dst_lo);
 	if (dims & 1 << DIM_SPORT)
 		walk->class_of[DIM_SPORT] =
-			half_of(image, h->ports[0], ports ? p->ports >> 16 : NO_PORT);
+			image_u16(image, h->ports[0], ports ? p->ports >> 16 : NO_PORT);
 	if (dims & 1 << DIM_DPORT)
 		walk->class_of[DIM_DPORT] =
-			half_of(image, h->ports[1], ports ? p->ports & 0xffff : NO_PORT);
+			image_u16(image, h->ports[1], ports ? p->ports & 0xffff : NO_PORT);
 	if (dims & 1 << DIM_PROTO)
-		walk->class_of[DIM_PROTO] = half_of(
+		walk->class_of[DIM_PROTO] = image_u16(
 			image, h->small, SMALL_PROTO + p->proto + (p->version == 6 ? 256 : 0));
 	if (dims & 1 << DIM_FLAGS)
-		walk->class_of[DIM_FLAGS] = half_of(
+		walk->class_of[DIM_FLAGS] = image_u16(
 			image, h->small,
 			SMALL_FLAGS + (p->proto == PROTO_TCP && !later ? p->tcp_flags : NO_FLAGS));
 	if (dims & 1 << DIM_HOOK)
 		walk->class_of[DIM_HOOK] =
-			half_of(image, h->small, SMALL_HOOK + (p->dir & 1) + later);
+			image_u16(image, h->small, SMALL_HOOK + (p->dir & 1) + later);
 	if (dims & 1 << DIM_ICMP)
-		walk->class_of[DIM_ICMP] =
-			half_of(image, h->small + 1,
-				is_icmp(p) ? p->icmp_type + (p->version == 6 ? 256 : 0) : NO_ICMP);
+		walk->class_of[DIM_ICMP] = image_u16(
+			image, h->small + 1,
+			is_icmp(p) ? p->icmp_type + (p->version == 6 ? 256 : 0) : NO_ICMP);
 	return 0;
 }
 
@@ -130,7 +130,7 @@ __noinline int find_vectors(struct cpu *c, __u32 dims)
 	for (__u32 k = 0; k < NUM_DIMS; k++) {
 		__u32 d = h->order[k] & 7, class = walk->class_of[d], shift = h->shift & 15;
 		if (h->sums[d]) {
-			__u32 sum = word_of(image, h->sums[d], class);
+			__u32 sum = image_u32(image, h->sums[d], class);
 			WRITE_ONCE(walk->blocks, READ_ONCE(walk->blocks) & sum);
 		}
 		walk->vector_at[k] = (class & ((1 << shift) - 1)) << ((8 - shift) & 7);

@@ -58,8 +58,8 @@ static __always_inline __u32 own_bit(__u64 hi, __u64 lo)
 	return (hi * 3 ^ lo) * GOLDEN >> 56;
 }
 
-// perhaps_own: the source may be an address of the host. With 0 it certainly is not.
-static __always_inline int perhaps_own(struct config *cf, __u64 hi, __u64 lo)
+// may_be_own: the source may be an address of the host. With 0 it certainly is not.
+static __always_inline int may_be_own(struct config *cf, __u64 hi, __u64 lo)
 {
 	__u32 bit = own_bit(hi, lo);
 
@@ -109,8 +109,9 @@ static __always_inline __u32 frag_bits(const struct packet *p)
 	       (p->frag & FRAG_DF ? FRAGBIT_DF : 0) | (p->frag & FRAG_RF ? FRAGBIT_RF : 0);
 }
 
-// path: as in ipfw, true for outgoing packets and for those without an incoming interface.
-static __always_inline int path(const struct packet *p, __u32 op)
+// test_source_path: as in ipfw, true for outgoing packets and for those without an incoming
+// interface.
+static __always_inline int test_source_path(const struct packet *p, __u32 op)
 {
 	struct table_key k;
 
@@ -156,7 +157,7 @@ static __always_inline int tagged(const struct walk *walk, void *image, struct h
 static __always_inline void record_read(struct walk *walk, __u8 op)
 {
 	if ((op >= COND_SEQ && op <= COND_FRAG) || (op >= COND_TTL && op <= COND_TAGGED))
-		walk->pure = 0;
+		walk->cacheable = 0;
 	else if (op == COND_SRC_IN || op == COND_SRC_ME || op == COND_SRC_TABLE ||
 		 op >= COND_VER_REV_PATH)
 		walk->reads |= READ_SRC;
@@ -281,13 +282,13 @@ static __always_inline int test_rest(const struct packet *p, const struct walk *
 	case COND_VER_REV_PATH:
 	case COND_VER_SRC_REACH:
 	case COND_ANTI_SPOOF:
-		return path(p, c->op);
+		return test_source_path(p, c->op);
 	}
 	return 0;
 }
 
-// test tests condition n, entry walk->entry of its pool, without its not.
-__noinline int test(struct cpu *cpu, __u32 n)
+// test_cond tests condition n, entry walk->entry of its pool, without its not.
+__noinline int test_cond(struct cpu *cpu, __u32 n)
 {
 	if (!cpu)
 		return 0;

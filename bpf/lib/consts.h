@@ -436,7 +436,8 @@ enum tag_state {
 };
 
 // Bits of side.flags above those of flow.SideFlags and the scale. Low side only: META_HALF_OPEN and
-// META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE, META_NAT_RULE and META_FRESH.
+// META_TRACK_PROVED. Of translations: META_WIRE, META_CROSS, META_SOURCE, META_NAT_RULE and
+// META_FRESH.
 enum meta {
 	META_MADE = 1 << 16, // this end sent the packet that made the state
 	META_LOOSE = 1 << 17,
@@ -448,7 +449,7 @@ enum meta {
 	META_WIRE = 1 << 23, // keyed by the tuple on the wire
 	META_CROSS = 1 << 24, // the low end is the other entry's high end
 	META_SOURCE = 1 << 25, // the originator's address is translated
-	META_KEEPS = 1 << 26, // counts in its track as proved
+	META_TRACK_PROVED = 1 << 26, // counts in its track as proved
 	META_REDIRECT = 1 << 27, // netfilter does not translate the flow
 	META_CAME_IN = 1 << 28, // of states: made by a packet that came in
 	META_NAT_RULE = 1 << 28, // of translations: a rule with nat has made it
@@ -457,13 +458,13 @@ enum meta {
 	META_BEHIND = 1 << 31, // of liberal states: a copy, which may have missed packets
 };
 
-// Translations are entries of the state table with the flow id NAT_FLOW. side.track of the high
+// Translations are entries of the state table with the flow id NAT_FLOW. side_nat_word of the high
 // side of the inner entry holds, from the low bits up: the phase of the flow at its last packet
 // (NAT_PHASE); 1 + the place of the pod whose limit it counts against, 0 for none (NAT_POD); 1 +
 // the place of the backend of a service, 0 for none (NAT_BACKEND); whether it is the first
 // connection of its part of the flows (NAT_DRAWN); whether the backend has answered (NAT_ANSWERED).
-// side.last of its low side is the time of the last packet. The low side of each entry holds the
-// place of the other entry.
+// side.last of its low side is the time of the last packet. side_partner of the low side of each
+// entry is the place of the other entry.
 enum {
 	NAT_FLOW = 255,
 	NAT_PHASE = 7,
@@ -595,7 +596,7 @@ enum removal {
 	GONE_RECLAIMED = 2,
 	GONE_RULE = 3,
 	GONE_DELETED = 4,
-	GONE_DOUBLE = 5,
+	GONE_DUPLICATE = 5,
 	GONE_SOURCE = 6,
 };
 // clang-format on

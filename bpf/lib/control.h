@@ -5,7 +5,6 @@
 
 #include "adopt.h"
 
-// operate runs an operation of enum op.
 __noinline int operate(struct cpu *c, __u32 op)
 {
 	__u32 zero = 0;
@@ -27,11 +26,11 @@ __noinline int operate(struct cpu *c, __u32 op)
 	}
 	if (op == OP_ADOPT_MANY)
 		return bpf_loop(in->count, adopt_one, NULL, 0);
-	if (op == OP_BEGIN_MOVE) // for tests: what packets find while an entry moves
+	if (op == OP_BEGIN_MOVE)
 		return begin_move(c, in->place);
 	if (op == OP_END_MOVE)
 		return end_move(c, in->place);
-	c->swept = 0;
+	c->rule_in_force = 0;
 	struct sweep w = {.next = in->place, .sets = cf->sets, .purge = op == OP_PURGE};
 	bpf_loop(in->count, sweep_one, &w, 0);
 	return w.gone;
@@ -52,11 +51,11 @@ __noinline int take_input(struct cpu *c)
 	p->recv = in->recv;
 	p->xmit = in->xmit;
 	walk->random = in->random;
-	p->second = 0;
+	p->second_evaluation = 0;
 	cookie->offer = OFFER_NONE;
 	look->missed = NONE;
-	c->nat.ruled = 0;
-	walk->held = 0;
+	c->nat.nat_rule = 0;
+	walk->awaits_nat = AWAIT_NOTHING;
 	walk->resume = 0;
 	walk->tags = 0;
 	for (__u32 i = 0; i < MAX_TAGS; i++) {

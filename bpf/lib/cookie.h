@@ -6,9 +6,9 @@
 // the SYN would have been. Its state is established at once, and the stack receives what it needs
 // to open the connection, by bpf_sk_assign_tcp_reqsk (Linux 6.8).
 //
-// What the client's SYN offered is kept where the kernel's own cookies keep it: the segment size in
-// the cookie, window scale and SACK in the low bits of the time stamp. So a client without time
-// stamps gets neither.
+// What the client's SYN offered is kept where the kernel's own cookies keep it. The cookie holds
+// the segment size. The low bits of the time stamp hold window scale and SACK. So a client without
+// time stamps gets neither.
 #pragma once
 
 #include "reply.h"
@@ -34,9 +34,9 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
 				   struct bpf_tcp_req_attrs *attrs, int attrs__sz)
 	__attribute__((section(".ksyms"), weak));
 
-// listener returns the socket that listens where the packet goes, to be released, or NULL if there
-// is none, if a connection has these ends already, or if the listener speaks MPTCP, for which the
-// stack takes no cookies of ours.
+// listener returns the socket that listens where the packet goes. The caller releases it. It
+// returns NULL if there is none, if a connection has these ends already, or if the listener speaks
+// MPTCP: for that the stack takes no cookies of ours.
 static __always_inline struct bpf_sock *listener(struct __sk_buff *skb, const struct packet *p,
 						 struct scratch *scratch)
 {
@@ -286,7 +286,7 @@ __noinline int redeem_cookie(struct __sk_buff *skb, struct cpu *c)
 		return 0;
 	__s64 *until = redeemed_at(p, cf);
 	cookie->offer = OFFER_REDEEMED;
-	cookie->again = !until || p->now < READ_ONCE(*until);
+	cookie->redeemed_before = !until || p->now < READ_ONCE(*until);
 	cookie->redeemed_flags = p->tcp_flags;
 	p->tcp_flags = TH_SYN;
 	p->seq--;
@@ -323,7 +323,7 @@ static __always_inline void establish(struct cpu *c, const struct packet *p,
 	set_flags(d, SIDE_ACKED | SIDE_PROVED | scaled | (scaled ? scale << 8 : 0) |
 			     (p->tcp_flags & TH_FIN ? SIDE_FIN : 0));
 	if (promote(place))
-		keep_track(c, place);
+		count_proved_in_track(c, place);
 }
 
 // open_connection has the stack open the connection of an acknowledgement that passes. It returns 0
@@ -366,10 +366,10 @@ static __always_inline int open_connection(struct __sk_buff *skb, struct cpu *c,
 	return 1;
 }
 
-// seat_cookie follows the evaluation of a redeemed cookie. The packet becomes an acknowledgement
-// again, and if it passes, the stack opens the connection with it. Otherwise the state that it has
-// made ends: it does not evict half-open ones, as that of a SYN does.
-__noinline int seat_cookie(struct __sk_buff *skb, struct cpu *c)
+// finish_redeemed follows the evaluation of a redeemed cookie. The packet becomes an
+// acknowledgement again, and if it passes, the stack opens the connection with it. Otherwise the
+// state that it has made ends: it does not evict half-open ones, as that of a SYN does.
+__noinline int finish_redeemed(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
 	struct gauge *g = gauges_now();
@@ -415,5 +415,5 @@ static __always_inline void after_evaluate(struct __sk_buff *skb, struct cpu *c,
 					   const struct cookie *cookie)
 {
 	if (unlikely(cookie->offer == OFFER_REDEEMED))
-		seat_cookie(skb, c);
+		finish_redeemed(skb, c);
 }

@@ -225,7 +225,7 @@ static __always_inline __u8 read_ip6(struct packet *p, const struct ip6 *h, __u3
 	return 0;
 }
 
-// is_icmp: the ICMP fields are set. error_type: this type is an error, which quotes a packet.
+// is_icmp: the ICMP fields are set. is_icmp_error: this type is an error, which quotes a packet.
 static __always_inline int is_icmp(const struct packet *p)
 {
 	return !p->reason && !(p->frag & FRAG_LATER) &&
@@ -233,37 +233,37 @@ static __always_inline int is_icmp(const struct packet *p)
 		(p->version == 6 && p->proto == PROTO_ICMPV6));
 }
 
-static __always_inline int error_type(__u8 version, __u8 type)
+static __always_inline int is_icmp_error(__u8 version, __u8 type)
 {
 	if (version == 6)
 		return type >= 1 && type <= 4;
 	return type == 3 || type == 4 || type == 5 || type == 11 || type == 12;
 }
 
-// asks: an ICMP message of this type is a query. query_of returns the type of the query that it
-// answers, 0 if it is not an answer. Both: packet.Packet.ICMPQueryType.
-static __always_inline int asks(__u8 version, __u8 type)
+// is_icmp_query: an ICMP message of this type is a query. icmp_query_type returns the type of the
+// query that it answers, 0 if it is not an answer. Both: packet.Packet.ICMPQueryType.
+static __always_inline int is_icmp_query(__u8 version, __u8 type)
 {
 	if (version == 6)
 		return type == 128 || type == 139;
 	return type == 8 || type == 13 || type == 15 || type == 17;
 }
 
-static __always_inline __u8 query_of(__u8 version, __u8 type)
+static __always_inline __u8 icmp_query_type(__u8 version, __u8 type)
 {
 	if (version == 6)
 		return type == 129 || type == 140 ? type - 1 : 0;
 	return !type ? 8 : type == 14 || type == 16 || type == 18 ? type - 1 : 0;
 }
 
-// icmp_ports returns what takes the place of the ports of a query or its answer, as in flow.KeyOf:
-// the id for the end that asks, the id plus the type of the query for the end that answers. `word`
-// is bytes 4 to 7 of the message. For other messages it returns 0.
+// icmp_ports returns what takes the place of the ports of a query or its answer, as in flow.KeyOf.
+// For the end that asks it is the id. For the end that answers it is the id plus the type of the
+// query. `word` is bytes 4 to 7 of the message. For other messages it returns 0.
 static __always_inline __u32 icmp_ports(__u8 version, __u8 type, __u32 word)
 {
-	__u32 id = word >> 16, query = query_of(version, type);
+	__u32 id = word >> 16, query = icmp_query_type(version, type);
 
-	if (asks(version, type))
+	if (is_icmp_query(version, type))
 		return id << 16 | ((id + type) & 0xffff);
 	return query ? (id + query) << 16 | id : 0;
 }
@@ -271,7 +271,7 @@ static __always_inline __u32 icmp_ports(__u8 version, __u8 type, __u32 word)
 // icmp_id returns the id from such ports.
 static __always_inline __u32 icmp_id(__u8 version, __u8 type, __u32 ports)
 {
-	return asks(version, type) ? ports >> 16 : ports & 0xffff;
+	return is_icmp_query(version, type) ? ports >> 16 : ports & 0xffff;
 }
 
 // essential: section 9.

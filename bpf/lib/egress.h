@@ -5,9 +5,9 @@
 
 #include "forward.h"
 
-// unsettled: the flow of a packet that goes to a pod through the stack is beginning or ending,
+// begins_or_ends: the flow of a packet that goes to a pod through the stack is beginning or ending,
 // which its translation has to record. In between the answers keep the translation alive.
-static __always_inline int unsettled(const struct packet *p, const struct lookup *look)
+static __always_inline int begins_or_ends(const struct packet *p, const struct lookup *look)
 {
 	__u32 place = look->first_place;
 	struct set *s = exists(look->first_flow) ? set_at(place / WAYS) : NULL;
@@ -16,9 +16,9 @@ static __always_inline int unsettled(const struct packet *p, const struct lookup
 	       phase_of(low_side(s, place), high_side(s, place), p->proto) != PHASE_ESTABLISHED;
 }
 
-// touch_unsettled keeps a translation alive while its flow is beginning or ending: that of a packet
-// to a pod, or with `called` of a packet from the caller of a published port.
-__noinline int touch_unsettled(struct __sk_buff *skb, struct cpu *c, __u32 called)
+// touch_if_begins_or_ends keeps the translation of a packet to a pod alive while its flow is
+// beginning or ending. With `from_client` the packet is from the client of a published port.
+__noinline int touch_if_begins_or_ends(struct __sk_buff *skb, struct cpu *c, __u32 from_client)
 {
 	struct config *cf = settings();
 	if (!c || !cf)
@@ -27,7 +27,7 @@ __noinline int touch_unsettled(struct __sk_buff *skb, struct cpu *c, __u32 calle
 	const struct lookup *look = &c->look;
 	struct nat *nat = &c->nat;
 
-	if (!unsettled(p, look) || !nat_find_inner(c))
+	if (!begins_or_ends(p, look) || !nat_find_inner(c))
 		return 0;
 	__u32 inner = number(nat->inner);
 	struct set *s = set_at(inner / WAYS);
@@ -37,7 +37,7 @@ __noinline int touch_unsettled(struct __sk_buff *skb, struct cpu *c, __u32 calle
 		    *d = nat->from ? high : low;
 	if (expired(cf, low, high, p->proto, p->now)) // the sweep has not removed it yet
 		return 0;
-	if (called && (low->flags & META_SOURCE || !(d->flags & META_MADE)))
+	if (from_client && (low->flags & META_SOURCE || !(d->flags & META_MADE)))
 		return 0;
 	nat_touch(skb, c, p, look, nat);
 	return 1;
@@ -57,12 +57,13 @@ __noinline int stack_egress(struct __sk_buff *skb, struct cpu *c, int r)
 
 	if (p->kind != PARSED_IP || p->reason || !(f->published | f->masquerade))
 		return r == FWD_CONTINUE ? FWD_STACK : r;
-	__u32 to_pod = fwd->endpoint[DIR_IN].known, ifindex = to_pod ? 0 : skb->ifindex;
+	__u32 to_pod = fwd->endpoint[DIR_IN].is_pod, ifindex = to_pod ? 0 : skb->ifindex;
 	__u32 from_pod = (!to_pod || f->published) && pod_at(p->src_hi, p->src_lo) != NULL;
 	// a frame that is not for the host's link-layer address is bridged
 	__u32 bridged = skb->ingress_ifindex && skb->pkt_type != HOST;
-	__u32 routed = for_others(f) && skb->ingress_ifindex && !bridged && !to_pod && !from_pod;
-	if (unlikely(c->walk.fwd) && !to_pod)
+	__u32 routed =
+		nat_for_others(f) && skb->ingress_ifindex && !bridged && !to_pod && !from_pod;
+	if (unlikely(c->walk.next_hop) && !to_pod)
 		ifindex = fwd->hop_ifindex;
 	if (r != FWD_CONTINUE) {
 		// The answer would go back through the stack, untranslated.
@@ -71,8 +72,8 @@ __noinline int stack_egress(struct __sk_buff *skb, struct cpu *c, int r)
 		return r;
 	}
 	if (to_pod | routed)
-		touch_unsettled(skb, c, routed);
-	// Of packets to a pod, only answers from a pod whose published port it has called are
+		touch_if_begins_or_ends(skb, c, routed);
+	// Of packets to a pod, only answers from a pod of whose published port it is a client are
 	// translated.
 	if (!from_pod && !routed && (to_pod || bridged || !is_icmp(p)))
 		return FWD_STACK;
@@ -119,14 +120,14 @@ static __always_inline int forward_out(struct __sk_buff *skb, struct cpu *c, __u
 	if (likely(r != FWD_HOP))
 		return stack_egress(skb, c, r);
 	// an answer quotes the packet before its translation
-	r = stack_egress(skb, c, aim(skb, c, l2));
+	r = stack_egress(skb, c, resolve_next_hop(skb, c, l2));
 	if (r == FWD_STACK)
 		return send_hop(skb, c, l2);
 	return r == FWD_ANSWER ? answer_hop(skb, c) : r;
 }
 
-// deliver_to_pod evaluates a packet of the host that loopback_call has redirected to the ingress of
-// a pod's host end, and puts it into the pod.
+// deliver_to_pod evaluates a packet of the host that loopback_to_pod has redirected to the ingress
+// of a pod's host end, and puts it into the pod.
 static __always_inline int deliver_to_pod(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
@@ -144,9 +145,9 @@ static __always_inline int deliver_to_pod(struct __sk_buff *skb, struct cpu *c)
 						    bpf_redirect_peer(skb->ifindex, 0);
 }
 
-// marked lets a packet pass that Weir made itself. Keepalive probes and answers in the name of
-// a pod, or of another host behind this one, are translated as its own packets are.
-__noinline int marked(struct __sk_buff *skb, struct cpu *c, __u32 l2)
+// pass_own_packet lets a packet pass that Weir made itself. Keepalive probes and answers in the
+// name of a pod, or of another host behind this one, are translated as its own packets are.
+__noinline int pass_own_packet(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
@@ -163,13 +164,14 @@ __noinline int marked(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	p->xmit = skb->ifindex;
 	read_frame(skb, c, l2);
 	nat->translated = 0;
-	if (p->kind != PARSED_IP || p->reason || (!for_others(f) && !pod_at(p->src_hi, p->src_lo)))
+	if (p->kind != PARSED_IP || p->reason ||
+	    (!nat_for_others(f) && !pod_at(p->src_hi, p->src_lo)))
 		return FWD_STACK;
 	make_key(skb, c, p, look);
 	if (!nat_follow(c, 0))
 		return FWD_STACK;
 	if (!look->is_error)
-		become(p, nat, &nat->goal);
+		apply_tuple(p, nat, &nat->new);
 	else if (rewrite_error(skb, c) < 0)
 		return TC_ACT_SHOT;
 	if (unlikely(f->policies) && protected(skb, c, POLICY_OUT, 0)) {

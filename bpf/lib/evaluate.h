@@ -4,7 +4,7 @@
 #pragma once
 
 #include "dhcp.h"
-#include "extra.h"
+#include "scale_chunk.h"
 #include "frag.h"
 
 static __always_inline void load_iface(__u32 ifindex, struct iface *to)
@@ -30,8 +30,8 @@ static __always_inline void reset_walk(struct walk *walk)
 	walk->depth = 0;
 	walk->jumps = 0;
 	walk->lookups = 0;
-	walk->any_asked = 0;
-	walk->pure = 0;
+	walk->any_looked_up = 0;
+	walk->cacheable = 0;
 	for (int i = 0; i < 4; i++) {
 		walk->looked[i] = 0;
 		walk->have[i] = 0;
@@ -51,18 +51,18 @@ static __always_inline int by_first_lookup(struct cpu *c, void *image, struct he
 	struct verdict *v = &c->verdict;
 	__u32 flow = number(fast_flow(h));
 	int found = was_missed(look, flow) ? LOOK_MISS : look_up(c, flow);
-	struct code *owner = found == LOOK_MISS ? NULL : code_in(image, walk->slot);
+	struct code *state_rule = found == LOOK_MISS ? NULL : code_in(image, walk->slot);
 
-	if (found == LOOK_HIT && owner && owner->action == ACT_ALLOW && !owner->tag &&
-	    !(owner->flags & (CODE_LOG | CODE_PIPE))) {
+	if (found == LOOK_HIT && state_rule && state_rule->action == ACT_ALLOW &&
+	    !state_rule->tag && !(state_rule->flags & (CODE_LOG | CODE_PIPE))) {
 		v->state = USE_HIT;
-		count_rule(owner->id, p->len, p->now);
-		decide(walk, v, owner, 1, REASON_RULE);
-		look->settled = 1;
+		count_rule(state_rule->id, p->len, p->now);
+		decide(walk, v, state_rule, 1, REASON_RULE);
+		look->decided_by_state = 1;
 		return LOOKUP_DONE;
 	}
-	if (look_drops(found) && owner) {
-		decide(walk, v, owner, 0, look_reason(found));
+	if (look_drops(found) && state_rule) {
+		decide(walk, v, state_rule, 0, look_reason(found));
 		return LOOKUP_DONE;
 	}
 	reset_walk(walk);
@@ -107,9 +107,9 @@ static __always_inline int evaluate_rules(struct __sk_buff *skb, struct config *
 	look->keyed = KEY_NONE;
 	if (h->need & NEED_STATES) {
 		if (p->proto == PROTO_SCTP || (p->proto == PROTO_TCP && p->tcp_flags & TH_SYN))
-			read_extras(skb, c);
+			read_scale_or_chunk(skb, c);
 		make_key(skb, c, p, look);
-		if (exists(fast_flow(h)) && !walk->later && !at) {
+		if (exists(fast_flow(h)) && !walk->later_fragment && !at) {
 			int r = by_first_lookup(c, image, h);
 			if (r == LOOKUP_WALK)
 				begin_rules(c, walk, h);
@@ -128,8 +128,7 @@ static __always_inline int evaluate_rules(struct __sk_buff *skb, struct config *
 	return 1;
 }
 
-// decided_before sets a verdict without a rule.
-static __always_inline void decided_before(struct verdict *v, int pass, __u8 reason)
+static __always_inline void decide_without_rule(struct verdict *v, int pass, __u8 reason)
 {
 	v->pass = pass;
 	v->reason = reason;
@@ -173,7 +172,7 @@ __noinline int before_rules(struct __sk_buff *skb, struct cpu *c)
 
 	walk->resume = 0;
 	walk->nat = 0;
-	walk->fwd = 0;
+	walk->next_hop = 0;
 	__builtin_memset(v, 0, sizeof(*v));
 	look->proved = NONE;
 	v->reason = REASON_LOOP;
@@ -181,32 +180,33 @@ __noinline int before_rules(struct __sk_buff *skb, struct cpu *c)
 		walk->current = cf->current & CURRENT_SLOT;
 	if (p->kind != PARSED_IP) {
 		p->len = 0;
-		decided_before(v, 1, REASON_NOT_IP);
+		decide_without_rule(v, 1, REASON_NOT_IP);
 		return 0;
 	}
 	if (p->reason) {
-		decided_before(v, 0, REASON_DECODE + p->reason);
+		decide_without_rule(v, 0, REASON_DECODE + p->reason);
 		return 0;
 	}
 	// Not at the second evaluation: a forwarded packet has a lower hop limit, and is no longer
 	// neighbour discovery.
-	if (p->proto == PROTO_ICMPV6 && !cf->no_essential && !p->second && essential(p)) {
-		decided_before(v, 1, REASON_ESSENTIAL);
+	if (p->proto == PROTO_ICMPV6 && !cf->no_essential && !p->second_evaluation &&
+	    essential(p)) {
+		decide_without_rule(v, 1, REASON_ESSENTIAL);
 		return 0;
 	}
 	if (p->proto == PROTO_UDP && dhcp_ports(p->ports) && !cf->no_dhcp && is_dhcp(c)) {
-		decided_before(v, 1, REASON_ESSENTIAL);
+		decide_without_rule(v, 1, REASON_ESSENTIAL);
 		return 0;
 	}
-	walk->later = (p->frag & FRAG_LATER) != 0;
-	if (unlikely(walk->later) && follow_fragment(c)) {
+	walk->later_fragment = (p->frag & FRAG_LATER) != 0;
+	if (unlikely(walk->later_fragment) && follow_fragment(c)) {
 		charge_fragment(c, p, walk, v);
 		return 0;
 	}
 	void *image = image_of(walk);
 	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
 	if (!h) { // no Program was ever loaded
-		decided_before(v, 1, REASON_RULE);
+		decide_without_rule(v, 1, REASON_RULE);
 		return 0;
 	}
 	if (evaluate_rules(skb, cf, c, image, h, at))
@@ -223,7 +223,7 @@ static __always_inline void evaluate(struct __sk_buff *skb, struct cpu *c)
 	if (before_rules(skb, c))
 		by_rules(c);
 	if (c)
-		keep_proved(c, &c->look);
+		count_proved(c, &c->look);
 }
 
 static __always_inline void report_drop(struct cpu *c, const struct verdict *v, struct config *cf)
@@ -238,7 +238,7 @@ static __always_inline void report_drop(struct cpu *c, const struct verdict *v, 
 			     EVENT_REFUSE :
 			     EVENT_DROP;
 
-	if (listened(cf, kind))
+	if (event_wanted(cf, kind))
 		event_packet(c, kind);
 }
 
@@ -262,7 +262,7 @@ static __always_inline void count_passed(struct cpu *c, __u8 dir)
 	n->bytes += c->packet.len;
 }
 
-// finish counts the verdict and reports a drop.
+// finish counts the verdict, and reports a drop or a new state.
 static __always_inline void finish(struct cpu *c, struct config *cf)
 {
 	const struct verdict *v = &c->verdict;
@@ -270,6 +270,6 @@ static __always_inline void finish(struct cpu *c, struct config *cf)
 	count_verdict(c);
 	if (unlikely(!v->pass))
 		report_drop(c, v, cf);
-	if (unlikely(v->state == USE_NEW) && listened(cf, EVENT_START))
+	if (unlikely(v->state == USE_NEW) && event_wanted(cf, EVENT_START))
 		event_packet(c, EVENT_START);
 }

@@ -6,7 +6,7 @@
 #include "hash.h"
 #include "key.h"
 
-static __always_inline int listened(struct config *cf, __u32 kind)
+static __always_inline int event_wanted(struct config *cf, __u32 kind)
 {
 	return cf->listen >> kind & 1;
 }
@@ -76,7 +76,7 @@ __noinline int event_packet(struct cpu *c, __u32 kind)
 static __always_inline void event_end(struct config *cf, struct cpu *c, struct set *s, __u32 way,
 				      __u64 tag)
 {
-	if (likely(!listened(cf, EVENT_END)))
+	if (likely(!event_wanted(cf, EVENT_END)))
 		return;
 	struct event *e = NULL;
 	if (ring_has_space(RING_EVENTS))

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The fast path, for most of the packets that struct brief describes: those of a flow with a state
-// whose rule lets them pass, and the first packet of a UDP flow or a TCP connection whose rule is
-// cached. It decodes only what it needs, for established flows into registers. It leaves all other
-// packets to the slow path, which would decide the same about those that it takes.
+// The fast path takes most of the packets that struct fast_packet describes. These are packets of a
+// flow with a state whose rule lets them pass, and the first packet of a UDP flow or a TCP
+// connection whose rule is cached. It decodes only what it needs, for established flows into
+// registers. It leaves all other packets to the slow path. The slow path decides the same about
+// each packet that the fast path takes.
 #pragma once
 
 #include "fast_new.h"
@@ -10,8 +11,8 @@
 
 enum { FAST_TCP = SIDE_SEEN | SIDE_ACKED, NOT_FAST_TCP = SIDE_FIN | SIDE_RST | META_HALF_OPEN };
 
-// fast_udp and fast_tcp check the tag again, at `at`, just before they write: while it waits for
-// cold lines, a CPU can lose its time slice, and another flow can take the entry.
+// fast_udp and fast_tcp check the tag again, at `at`, just before they write. While a CPU waits for
+// cold lines it can lose its time slice. Then another flow can take the entry.
 
 // fast_udp counts a packet of a live state. META_PEER shows which lifetime the state has, without a
 // load of the other side. It may be missing although the other end has answered, so without it the
@@ -24,8 +25,8 @@ static __always_inline int fast_udp(struct config *cf, struct side *d, __s64 now
 
 	if (!(flags & META_PEER) && cf->life_udp < life)
 		life = cf->life_udp;
-	if (!(flags & SIDE_SEEN) || unproved(flags) || calls_port(flags) || now > d->last + life ||
-	    !same_tag(READ_ONCE(*at), tag))
+	if (!(flags & SIDE_SEEN) || unproved(flags) || from_port_client(flags) ||
+	    now > d->last + life || !same_tag(READ_ONCE(*at), tag))
 		return 0;
 	count_side(d, now, len);
 	return 1;
@@ -34,25 +35,25 @@ static __always_inline int fast_udp(struct config *cf, struct side *d, __s64 now
 // fast_tcp advances an established connection by a segment without SYN, FIN and RST: points 7 and 8
 // of docs/design/0003-evaluation.md section 8.
 static __always_inline int fast_tcp(struct config *cf, struct side *d, struct side *o,
-				    const struct brief *t, __s64 now, __u64 *at, __u64 tag)
+				    const struct fast_packet *t, __s64 now, __u64 *at, __u64 tag)
 {
 	__u32 mine = READ_ONCE(d->flags), peer = READ_ONCE(o->flags), any = mine | peer;
 
-	if ((brief_tcp_flags(t) & (TH_SYN | TH_FIN | TH_RST | TH_ACK)) != TH_ACK ||
+	if ((fast_tcp_flags(t) & (TH_SYN | TH_FIN | TH_RST | TH_ACK)) != TH_ACK ||
 	    now > d->last + cf->life_established)
 		return 0;
 	if ((mine & peer & FAST_TCP) != FAST_TCP || any & NOT_FAST_TCP || !(any & SIDE_PROVED) ||
-	    calls_port(mine))
+	    from_port_client(mine))
 		return 0;
 	__u32 seq = t->seq, ack = t->ack;
 	if (!whole_segment(t))
 		return 0;
-	__u32 end = seq + t->rest - brief_tcp_header(t);
+	__u32 end = seq + t->rest - fast_tcp_header(t);
 	if (in_window(d, o, READ_ONCE(o->edge), seq, end, ack) != RES_HIT ||
 	    !same_tag(READ_ONCE(*at), tag))
 		return 0;
 	__u32 scale = mine & peer & SIDE_SCALED ? mine >> 8 & 15 : 0;
-	__u32 win = brief_window(t) << scale;
+	__u32 win = fast_tcp_window(t) << scale;
 	raise_sent(d, end, win);
 	raise_acked(d, ack, win);
 	count_side(d, now, t->len);
@@ -61,7 +62,8 @@ static __always_inline int fast_tcp(struct config *cf, struct side *d, struct si
 
 // fast_stateless evaluates a packet by the verdict cache, where the rules keep no states.
 static __always_inline int fast_stateless(struct packet *p, struct walk *walk, struct verdict *v,
-					  struct config *cf, const struct brief *e, __u32 current)
+					  struct config *cf, const struct fast_packet *e,
+					  __u32 current)
 {
 	struct gauge *g = gauges_now();
 
@@ -70,9 +72,9 @@ static __always_inline int fast_stateless(struct packet *p, struct walk *walk, s
 	// Before the rules the slow path redeems SYN cookies, and checks a source that may be the
 	// host's own.
 	if (p->dir == DIR_IN && ((e->proto == PROTO_TCP && unlikely(g->cookies)) ||
-				 unlikely(perhaps_own(cf, e->src_hi, e->src_lo))))
+				 unlikely(may_be_own(cf, e->src_hi, e->src_lo))))
 		return 0;
-	struct traits k = {.when = when_of(READ_ONCE(cf->epoch), current_slot(current)),
+	struct traits k = {.generation = generation_of(READ_ONCE(cf->epoch), current_slot(current)),
 			   .src_hi = e->src_hi,
 			   .src_lo = e->src_lo,
 			   .dst_hi = e->dst_hi,
@@ -85,46 +87,46 @@ static __always_inline int fast_stateless(struct packet *p, struct walk *walk, s
 	if (e->proto == PROTO_TCP) {
 		if (!whole_segment(e))
 			return 0;
-		k.tcp_flags = brief_tcp_flags(e);
+		k.tcp_flags = fast_tcp_flags(e);
 	}
 	struct cached_verdict *m = verdict_find(&k, current_reads(current));
 	if (!m || !(m->slot & CACHED_PLAIN))
 		return 0;
 	walk->current = current_slot(current);
 	p->len = e->len;
-	passes(v, USE_NONE, m->id, m->number, m->slot & CACHED_SLOT);
+	set_pass(v, USE_NONE, m->id, m->number, m->slot & CACHED_SLOT);
 	count_rule(m->id, e->len, p->now);
 	return 1;
 }
 
-// fast_missed follows a look-up without success: it hands the packet, of which the high end is the
-// sender if `from` is 1, to the slow path with its hash and tag, or to fast_new.
+// fast_missed follows a look-up without success. It hands the packet to the slow path with its hash
+// and tag, or to fast_new. The high end is the sender if `from` is 1.
 static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct lookup *look,
-				       struct walk *walk, struct config *cf, const struct brief *e,
-				       const struct key *k, int from, __u32 current)
+				       struct walk *walk, struct config *cf,
+				       const struct fast_packet *e, const struct key *k, int from,
+				       __u32 current)
 {
 	look->spare = NONE;
 	look->missed = current_flow(current);
 	if (e->proto == PROTO_TCP && !opens(e))
-		return scout(c, cf->sets);
+		return find_spare_noinline(c, cf->sets);
 	look->key.low_hi = k->low_hi;
 	look->key.low_lo = k->low_lo;
 	look->key.high_hi = k->high_hi;
 	look->key.high_lo = k->high_lo;
-	describe_brief(p, look, e, k, from);
+	fast_describe(p, look, e, k, from);
 	walk->current = current_slot(current);
 	return FAST_NEW;
 }
 
-// fast_established evaluates the packet of skb if it is simple enough and belongs to a flow with a
-// state, or the rules look no state up: FAST_DONE, and the packet passes. FAST_NEW, FAST_STEP:
-// fast_new or fast_step may be tried. The slow path gets packets of a state without the flags
-// `need`.
+// fast_established evaluates the packet of skb if it is simple enough, and belongs to a flow with a
+// state or the rules look no state up. FAST_DONE: it passes. FAST_NEW, FAST_STEP: fast_new or
+// fast_step may be tried. The slow path gets packets of a state without the flags `need`.
 __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 need)
 {
 	struct config *cf = settings();
-	struct brief e;
-	if (!c || !cf || !read_brief(&e, skb, l2) || (e.proto == PROTO_UDP && dhcp_ports(e.ports)))
+	struct fast_packet e;
+	if (!c || !cf || !fast_decode(&e, skb, l2) || (e.proto == PROTO_UDP && dhcp_ports(e.ports)))
 		return FAST_NOT;
 	struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
@@ -171,7 +173,7 @@ __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, 
 	walk->current = current_slot(current);
 	if ((READ_ONCE(mine->flags) & need) != need)
 		return FAST_NOT;
-	struct owner *r = fast_rule(c, cf, mine->rule, current_slot(current));
+	struct cached_rule *r = find_cached_rule(c, cf, mine->rule, current_slot(current));
 	if (!r)
 		return FAST_NOT;
 	__u64 *at = &line->tag[place & (WAYS - 1)];
@@ -183,11 +185,11 @@ __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, 
 		v->id = r->id;
 		v->number = r->number;
 		v->slot = r->slot;
-		describe_brief(p, look, &e, &k, from);
+		fast_describe(p, look, &e, &k, from);
 		return whole_segment(&e) && !(mine->flags & META_PUBLISHED) ? FAST_STEP : FAST_NOT;
 	}
 	p->len = e.len;
-	passes(v, USE_HIT, r->id, r->number, r->slot);
+	set_pass(v, USE_HIT, r->id, r->number, r->slot);
 	count_rule(r->id, e.len, p->now);
 	return FAST_DONE;
 }
@@ -207,7 +209,7 @@ static __always_inline int fast_path(struct __sk_buff *skb, struct cpu *c, struc
 		return FAST_NOT;
 	// The slow path checks a source that may be the host's own.
 	if (!c || (c->packet.dir == DIR_IN &&
-		   unlikely(perhaps_own(cf, c->packet.src_hi, c->packet.src_lo))))
+		   unlikely(may_be_own(cf, c->packet.src_hi, c->packet.src_lo))))
 		return FAST_NOT;
 	if (r == FAST_STEP)
 		return fast_step(skb, c, l2) ? FAST_DECIDED : FAST_NOT;

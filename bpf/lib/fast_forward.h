@@ -13,7 +13,7 @@ static __always_inline int forwardable(struct fwd_entry *w, struct forwarding *f
 {
 	if (w->to_pod)
 		return !(w->from_pod && (f->published || w->origin.limited)) && !w->target.limited;
-	return w->from_pod && !(f->published | w->hidden | w->origin.limited) &&
+	return w->from_pod && !(f->published | w->masqueraded | w->origin.limited) &&
 	       route_fresh(w, now, tos);
 }
 
@@ -48,7 +48,7 @@ __noinline int fast_forward(struct __sk_buff *skb, struct cpu *c)
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
 	const void *frame = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	if (!c || !cf || !f || frame + 54 > end || listened(cf, EVENT_PACKET) ||
+	if (!c || !cf || !f || frame + 54 > end || event_wanted(cf, EVENT_PACKET) ||
 	    !exists(current_flow(cf->current)))
 		return FWD_CONTINUE;
 	struct packet *p = &c->packet;
@@ -60,12 +60,12 @@ __noinline int fast_forward(struct __sk_buff *skb, struct cpu *c)
 		return FWD_CONTINUE;
 	// bytes of the IP header, below with the transport header, for segments of a GSO packet
 	__u32 head = four ? sizeof(*h4) : sizeof(*h6);
-	struct brief e;
+	struct fast_packet e;
 	if (four)
-		brief4(&e, h4);
+		fast_ip4(&e, h4);
 	else
-		brief6(&e, h6);
-	brief_transport(&e, frame + sizeof(*eth) + head);
+		fast_ip6(&e, h6);
+	fast_l4(&e, frame + sizeof(*eth) + head);
 	if (e.ttl <= 1 || skb->pkt_type != HOST || skb->vlan_present)
 		return FWD_CONTINUE;
 	p->src_hi = e.src_hi;
@@ -76,7 +76,7 @@ __noinline int fast_forward(struct __sk_buff *skb, struct cpu *c)
 	if (!w || !known || !forwardable(w, f, p->now, e.tos))
 		return FWD_CONTINUE;
 	__u32 segment = skb->gso_size;
-	head += e.proto == PROTO_TCP ? brief_tcp_header(&e) : sizeof(struct udp);
+	head += e.proto == PROTO_TCP ? fast_tcp_header(&e) : sizeof(struct udp);
 	if ((segment ? segment + head : e.len) > w->mtu)
 		return FWD_CONTINUE;
 	// Not new flows where ports are published: they end a translation of a published port with

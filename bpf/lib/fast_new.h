@@ -25,15 +25,15 @@ static __always_inline __u32 duplicates(const struct lookup *look, struct tag_li
 }
 
 // fast_new evaluates the first packet of a UDP flow, or a SYN, which fast_established has described
-// in p and look, if the verdict cache holds the rule that makes its state, and a state may be made.
-// The state also gets `flags`. fast_new reports whether it evaluated the packet.
+// in p and look. The verdict cache has to hold the rule that makes its state, and a state has to be
+// allowed. The state also gets `flags`. fast_new reports whether it evaluated the packet.
 //
-// Its cost is cold memory, so the order matters: first all reads, then all atomic operations, which
-// wait for the reads, and last the stores to the entry, from which nothing is read. Where the
-// processor keeps stores in order, the last store publishes the entry, and nothing here waits for
-// its lines. So fast_new looks for duplicates while the entry is only claimed: of two claims, which
-// are atomic, the later one sees the earlier. A CPU that sees another claim gives its own up and
-// takes the slow path, which settles it.
+// Its cost is cold memory, so the order matters. First come all reads, then all atomic operations,
+// which wait for the reads. Last come the stores to the entry, from which nothing is read. Where
+// the processor keeps stores in order, the last store publishes the entry, and nothing here waits
+// for its lines. So fast_new looks for duplicates while the entry is only claimed: of two claims,
+// which are atomic, the later one sees the earlier. A CPU that sees another claim gives its own up
+// and takes the slow path, which settles it.
 __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 flags)
 {
 	struct config *cf = settings();
@@ -58,7 +58,7 @@ __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 fl
 	if (p->proto == PROTO_TCP) {
 		if (unlikely(g->cookies)) // the slow path may answer with one
 			return 0;
-		read_brief_scale(skb, c, l2);
+		fast_read_scale(skb, c, l2);
 	}
 	__s64 half_open = g->half_open;
 	if (unlikely(half_open - g->answered >= cf->max_half_open / COOKIES_FROM))
@@ -68,8 +68,8 @@ __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 fl
 	if ((full && !exists(old)) || g->states + c->pending - full >= cf->max_states)
 		return 0;
 	__u64 source = source_hash(cf, p->src_hi, p->src_lo);
-	if (unlikely(enter_source(cf, source) >= cf->source_from)) {
-		leave_source(cf, source);
+	if (unlikely(count_source(cf, source) >= cf->source_from)) {
+		uncount_source(cf, source);
 		return 0;
 	}
 	__u32 claimed = (!full || evict_at(c, number(old), GONE_RECLAIMED)) &&
@@ -80,7 +80,7 @@ __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 fl
 	if (unlikely(!claimed || !s || !t || duplicates(look, a, b) != 1)) {
 		if (claimed)
 			unclaim(p, place);
-		leave_source(cf, source);
+		uncount_source(cf, source);
 		return 0;
 	}
 	count_new(c, cf);
@@ -88,7 +88,7 @@ __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 fl
 	fill(p, look, limit, s, place, m->id, flags, p->proto);
 	// look-ups read the entry after the tag
 	store_release(&t->tag[place % WAYS], look->tag | TAG_HALF_OPEN, cf->in_order);
-	passes(v, USE_NEW, m->id, m->number, m->slot & CACHED_SLOT);
+	set_pass(v, USE_NEW, m->id, m->number, m->slot & CACHED_SLOT);
 	count_rule(m->id, p->len, p->now);
 	return 1;
 }

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The fast path of segments that do more than move the numbers of an established connection: those
-// that open and close it, and those that do not fit. The state machine is that of the slow path.
+// The fast path of segments that do more than move the numbers of an established connection. They
+// open it, close it, or do not fit it. The state machine is that of the slow path.
 #pragma once
 
-#include "brief.h"
-#include "owner.h"
+#include "fast_decode.h"
+#include "rule_cache.h"
 
 enum { FAST_NOT, FAST_DONE, FAST_DECIDED, FAST_NEW, FAST_STEP };
 
 // opens: the segment is a SYN that may make a state, and has a whole header.
-static __always_inline int opens(const struct brief *e)
+static __always_inline int opens(const struct fast_packet *e)
 {
-	return (brief_tcp_flags(e) & (TH_SYN | TH_ACK | TH_FIN | TH_RST)) == TH_SYN &&
+	return (fast_tcp_flags(e) & (TH_SYN | TH_ACK | TH_FIN | TH_RST)) == TH_SYN &&
 	       whole_segment(e);
 }
 
-// describe_brief writes a packet into p as the decoder would, as far as the fast path needs it.
+// fast_describe writes a packet into p as the decoder would, as far as the fast path needs it.
 // The high end of k is the sender if `from` is 1.
-static __always_inline void describe_brief(struct packet *p, struct lookup *look,
-					   const struct brief *e, const struct key *k, int from)
+static __always_inline void fast_describe(struct packet *p, struct lookup *look,
+					  const struct fast_packet *e, const struct key *k,
+					  int from)
 {
 	look->from = from;
 	p->src_hi = from ? k->high_hi : k->low_hi;
@@ -36,13 +37,13 @@ static __always_inline void describe_brief(struct packet *p, struct lookup *look
 	}
 	p->seq = e->seq;
 	p->ack = e->ack;
-	p->window = brief_window(e);
-	p->tcp_flags = brief_tcp_flags(e);
-	p->payload = p->l4 + brief_tcp_header(e);
+	p->window = fast_tcp_window(e);
+	p->tcp_flags = fast_tcp_flags(e);
+	p->payload = p->l4 + fast_tcp_header(e);
 }
 
-// usual_scale returns the window scale among n bytes of TCP options o, of which 20 can be read, if
-// they are in the order of Linux, macOS or Windows; -1 if not.
+// usual_scale returns the window scale among n bytes of TCP options o, of which 20 can be read. It
+// returns -1 if they are not in the order of Linux, macOS or Windows.
 static __always_inline int usual_scale(const __u8 *o, __u32 n)
 {
 	enum { SEGMENT = TCP_MSS << 8 | 4, SCALE = 1 << 16 | TCP_SCALE << 8 | 3 };
@@ -66,8 +67,8 @@ static __always_inline int usual_scale(const __u8 *o, __u32 n)
 	return at > 14 ? 14 : at;
 }
 
-// read_brief_scale reads the window scale of a SYN that describe_brief has described.
-static __always_inline void read_brief_scale(struct __sk_buff *skb, struct cpu *c, __u32 l2)
+// fast_read_scale reads the window scale of a SYN that fast_describe has described.
+static __always_inline void fast_read_scale(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	struct packet *p = &c->packet;
 	const __u8 *o = (void *)(long)skb->data + below(l2 + p->l4 + sizeof(struct tcp), 128);
@@ -79,7 +80,7 @@ static __always_inline void read_brief_scale(struct __sk_buff *skb, struct cpu *
 		return;
 	}
 	p->l3 = l2;
-	read_extras(skb, c);
+	read_scale_or_chunk(skb, c);
 }
 
 // fast_step advances the state that fast_established has found by the segment that it has
@@ -96,7 +97,7 @@ __noinline int fast_step(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	__u32 place = look->place, id = v->id;
 	__u16 number = v->number, slot = v->slot;
 	if (p->tcp_flags & TH_SYN)
-		read_brief_scale(skb, c, l2);
+		fast_read_scale(skb, c, l2);
 	struct tag_line *t = tags_at(place / WAYS);
 	// another flow may have taken the entry meanwhile
 	if (!t || !same_tag(READ_ONCE(t->tag[place % WAYS]), look->tag))
@@ -107,9 +108,9 @@ __noinline int fast_step(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	int found = step(c, place);
 	if (found == LOOK_MISS)
 		return 0;
-	keep_proved(c, look);
+	count_proved(c, look);
 	if (likely(!look_drops(found))) {
-		passes(v, found == LOOK_HIT ? USE_HIT : USE_UNTOUCHED, id, number, slot);
+		set_pass(v, found == LOOK_HIT ? USE_HIT : USE_UNTOUCHED, id, number, slot);
 		count_rule(id, p->len, p->now);
 		return 1;
 	}

@@ -7,9 +7,9 @@
 
 #include "cookie.h"
 #include "fast_forward.h"
-#include "hold.h"
+#include "held_packets.h"
 #include "redirect.h"
-#include "ruled.h"
+#include "nat_rule.h"
 
 // begin_packet clears what an earlier packet has left.
 static __always_inline void begin_packet(struct cpu *c, struct config *cf)
@@ -20,19 +20,20 @@ static __always_inline void begin_packet(struct cpu *c, struct config *cf)
 	struct cookie *cookie = &c->cookie;
 	walk->random = cf->random ? bpf_get_prandom_u32() : 0;
 	walk->tags = 0;
-	p->second = 0;
+	p->second_evaluation = 0;
 	cookie->offer = OFFER_NONE;
 	look->missed = NONE;
 	c->nat.make = MAKE_NONE;
-	c->nat.ruled = 0;
+	c->nat.nat_rule = 0;
 	c->nat.instance = 0;
 	c->nat.translated = 0;
 	c->fwd.hop_error = HOP_FINE;
-	walk->held = 0;
+	walk->awaits_nat = AWAIT_NOTHING;
 	walk->resume = 0;
 }
 
-// conclude does what follows an evaluation. It reports whether the packet passes.
+// conclude holds a refused packet while hooks are taken over. Otherwise it counts and reports the
+// verdict, and gives the frame to a capture. It reports whether the packet passes.
 static __always_inline int conclude(struct __sk_buff *skb, struct cpu *c, struct config *cf,
 				    __u32 l2)
 {
@@ -41,12 +42,12 @@ static __always_inline int conclude(struct __sk_buff *skb, struct cpu *c, struct
 		return 0;
 	}
 	finish(c, cf);
-	if (unlikely(listened(cf, EVENT_PACKET)))
+	if (unlikely(event_wanted(cf, EVENT_PACKET)))
 		event_frame(skb, c, l2);
 	return c->verdict.pass;
 }
 
-// drop drops a packet for another reason than a rule.
+// drop drops a packet for a reason other than a rule.
 static __always_inline int drop(struct __sk_buff *skb, struct cpu *c, struct config *cf,
 				__u8 reason)
 {
@@ -71,8 +72,8 @@ static __always_inline int refuse_frame(struct __sk_buff *skb, struct cpu *c, st
 	if (likely(!v->answer))
 		return TC_ACT_SHOT;
 	if (nat->translated)
-		become(p, nat, &nat->was);
-	if (p->second)
+		apply_tuple(p, nat, &nat->orig);
+	if (p->second_evaluation)
 		p->dir = DIR_IN; // where the frame still is
 	return reply(skb, c);
 }
@@ -82,7 +83,7 @@ static __always_inline void set_endpoint(struct pkt_endpoint *pod, __u32 ifindex
 {
 	struct endpoint *e = endpoint_at(ifindex);
 
-	pod->known = e != NULL;
+	pod->is_pod = e != NULL;
 	if (e) {
 		pod->place = e->place;
 		pod->limited = e->limited;
@@ -96,7 +97,7 @@ static __always_inline int translate_leaving(struct __sk_buff *skb, struct cpu *
 					     const struct lookup *look, struct nat *nat,
 					     struct forwarding *f, __u32 ifindex)
 {
-	int r = outward(skb, c, p, look, nat, ifindex);
+	int r = nat_outbound(skb, c, p, look, nat, ifindex);
 
 	if (r == NAT_FAILED)
 		return REASON_NAT_PORTS;
@@ -105,8 +106,8 @@ static __always_inline int translate_leaving(struct __sk_buff *skb, struct cpu *
 	return 0;
 }
 
-// direct: nothing about the packet needs the stack.
-static __always_inline int direct(struct __sk_buff *skb, const struct packet *p)
+// needs_no_stack: the packet has nothing that only the stack handles.
+static __always_inline int needs_no_stack(struct __sk_buff *skb, const struct packet *p)
 {
 	return p->ttl > 1 && p->l3 == 14 && !p->ip_options &&
 	       !(p->ext_hdrs & ~(EXT_FRAGMENT | EXT_DESTINATION)) && skb->pkt_type == HOST &&
@@ -143,17 +144,17 @@ static __always_inline int to_pod(struct __sk_buff *skb, struct cpu *c, const st
 {
 	if (rewrite_frame(skb, c) < 0 || address_frame(skb, p, fwd, 1) < 0)
 		return TC_ACT_SHOT;
-	return enter_pod(skb, cf, f, p->xmit, fwd->endpoint[DIR_OUT].known);
+	return enter_pod(skb, cf, f, p->xmit, fwd->endpoint[DIR_OUT].is_pod);
 }
 
 // to_nic hands a packet that passed to the NIC that its route leads to.
 static __always_inline int to_nic(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
 				  struct forward *fwd, struct config *cf)
 {
-	if (rewrite_frame(skb, c) < 0 || address_frame(skb, p, fwd, fwd->straight) < 0)
+	if (rewrite_frame(skb, c) < 0 || address_frame(skb, p, fwd, fwd->macs_known) < 0)
 		return TC_ACT_SHOT;
 	skb->mark = cf->local_mark & ~MARK_KIND;
-	if (likely(fwd->straight))
+	if (likely(fwd->macs_known))
 		return bpf_redirect(p->xmit, 0);
 	fwd->next.nh_family = fwd->route.family;
 	__builtin_memcpy(fwd->next.nh, fwd->route.dst, 16);
@@ -172,12 +173,12 @@ __noinline int back_to_pod(struct __sk_buff *skb, struct cpu *c)
 
 	if (address_frame(skb, p, fwd, 1) < 0)
 		return TC_ACT_SHOT;
-	return enter_pod(skb, cf, f, p->xmit, fwd->endpoint[DIR_OUT].known);
+	return enter_pod(skb, cf, f, p->xmit, fwd->endpoint[DIR_OUT].is_pod);
 }
 
-// to_host gives a packet of a pod to the host itself. The answer to a call of the host to its own
-// port comes in through the loopback, where the kernel checks neither its source nor, for IPv4,
-// rp_filter, and where rules of netfilter usually let everything pass. A pod's call to its own
+// to_host gives a packet of a pod to the host itself. If the host is a client of its own port, the
+// answer comes in through the loopback. There the kernel checks neither its source nor, for IPv4,
+// rp_filter, and rules of netfilter usually let everything pass. A pod's packet to its own
 // published port comes back to the pod.
 static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct config *cf)
 {
@@ -186,7 +187,7 @@ static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct 
 	struct nat *nat = &c->nat;
 	struct forward *fwd = &c->fwd;
 	p->dir = DIR_OUT; // otherwise later fragments would take this for an ingress translation
-	int r = outward(skb, c, p, look, nat, 0);
+	int r = nat_outbound(skb, c, p, look, nat, 0);
 	p->dir = DIR_IN;
 	if (r == NAT_FAILED)
 		return drop(skb, c, cf, REASON_NAT_PORTS);
@@ -195,7 +196,8 @@ static __always_inline int to_host(struct __sk_buff *skb, struct cpu *c, struct 
 	if (unlikely(r == NAT_DONE && (p->frag & (FRAG_FIRST | FRAG_LATER) || look->is_error)) &&
 	    pod_at(p->src_hi, p->src_lo))
 		r = NAT_NONE;
-	struct endpoint *to = r == NAT_DONE && direct(skb, p) ? pod_at(p->dst_hi, p->dst_lo) : NULL;
+	struct endpoint *to =
+		r == NAT_DONE && needs_no_stack(skb, p) ? pod_at(p->dst_hi, p->dst_lo) : NULL;
 	if (to) {
 		__builtin_memcpy(fwd->macs, to->mac, 6);
 		__builtin_memcpy(fwd->macs + 6, to->host_mac, 6);
@@ -228,10 +230,10 @@ __noinline int resolve_endpoints(struct __sk_buff *skb, struct cpu *c)
 	struct fwd_entry *w = fwd_get(skb, c, p, fwd, f, &wrong);
 	if (!w)
 		return REASON_SPOOF;
-	from->known = w->from_pod;
+	from->is_pod = w->from_pod;
 	from->place = w->origin.place;
 	from->limited = w->origin.limited;
-	to->known = w->to_pod;
+	to->is_pod = w->to_pod;
 	if (!w->to_pod)
 		return wrong;
 	to->place = w->target.place;
@@ -243,24 +245,24 @@ __noinline int resolve_endpoints(struct __sk_buff *skb, struct cpu *c)
 }
 
 // resolve_translated resolves the addresses after a translation. The sender stays the same,
-// although a pod that called itself now has the host's address.
+// although a pod that is a client of its own port now has the host's address.
 static __always_inline int resolve_translated(struct __sk_buff *skb, struct cpu *c,
 					      struct packet *p, const struct nat *nat)
 {
 	__u64 hi = p->src_hi, lo = p->src_lo;
 
-	p->src_hi = nat->was.src_hi;
-	p->src_lo = nat->was.src_lo;
+	p->src_hi = nat->orig.src_hi;
+	p->src_lo = nat->orig.src_lo;
 	__u8 wrong = resolve_endpoints(skb, c);
 	p->src_hi = hi;
 	p->src_lo = lo;
 	return wrong;
 }
 
-// strange refuses a packet that came in with an address of the host as its source, on a host
-// without pods: the stack will not take it, so it makes no state and counts for no source.
+// drop_own_source refuses a packet that came in with an address of the host as its source, on a
+// host without pods. The stack will not take it, so it makes no state and counts for no source.
 // FWD_CONTINUE: it is not such a packet.
-__noinline int strange(struct __sk_buff *skb, struct cpu *c)
+__noinline int drop_own_source(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
 	if (!c || !cf)
@@ -269,7 +271,7 @@ __noinline int strange(struct __sk_buff *skb, struct cpu *c)
 	struct forward *fwd = &c->fwd;
 	struct scratch *scratch = &c->scratch;
 
-	if (p->kind != PARSED_IP || p->reason || !claims_host(skb, p, fwd, scratch))
+	if (p->kind != PARSED_IP || p->reason || !has_host_source(skb, p, fwd, scratch))
 		return FWD_CONTINUE;
 	return drop(skb, c, cf, REASON_SPOOF);
 }
@@ -290,9 +292,9 @@ __noinline int before_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	read_frame(skb, c, l2);
 	look->first_flow = NONE;
 	nat->translated = 0;
-	look->settled = 0;
+	look->decided_by_state = 0;
 	nat->inner = NONE;
-	fwd->endpoint[DIR_IN].known = 0;
+	fwd->endpoint[DIR_IN].is_pod = 0;
 	if (p->kind != PARSED_IP || p->reason) {
 		set_endpoint(&fwd->endpoint[DIR_OUT], skb->ifindex);
 		if (p->kind != PARSED_ARP || own_arp(skb, c))
@@ -302,27 +304,27 @@ __noinline int before_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 		return drop(skb, c, cf, REASON_SPOOF);
 	}
 	__u8 wrong = resolve_endpoints(skb, c);
-	__u32 from = fwd->endpoint[DIR_OUT].known;
+	__u32 from = fwd->endpoint[DIR_OUT].is_pod;
 	if (unlikely(wrong)) {
 		if (from)
 			count_pod_drop(fwd->endpoint[DIR_OUT].place, DIR_OUT);
 		return drop(skb, c, cf, wrong);
 	}
-	if (!fwd->endpoint[DIR_IN].known &&
+	if (!fwd->endpoint[DIR_IN].is_pod &&
 	    (from ? f->published && own_address(c) : f->published | f->masquerade)) {
 		int r = translate_in(skb, c);
 		if (r == NAT_FAILED)
 			return drop(skb, c, cf, REASON_NAT_PORTS);
-		if (unlikely(r == NAT_HELD))
-			c->walk.held = HELD_ERROR;
+		if (unlikely(r == NAT_AWAITS_RULE))
+			c->walk.awaits_nat = AWAIT_ERROR;
 		if (r == NAT_DONE && resolve_translated(skb, c, p, nat))
 			return drop(skb, c, cf, REASON_SPOOF);
 		// the verdict about the first fragment would be recorded for the others
 		if (unlikely(nat->make == MAKE_REFUSAL && p->frag & FRAG_FIRST))
 			return drop(skb, c, cf, REASON_NO_BACKEND);
 	}
-	if (unlikely(nat->ruled) && nat->translated && !fwd->endpoint[DIR_IN].known)
-		hold_translation(p, nat, &c->walk);
+	if (unlikely(nat->nat_rule) && nat->translated && !fwd->endpoint[DIR_IN].is_pod)
+		await_nat_rule(p, nat, &c->walk);
 	return FWD_CONTINUE;
 }
 
@@ -345,22 +347,23 @@ __noinline int checkpoint(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 
 		v->reason = REASON_NO_BACKEND; // with the rule that let it pass
 	}
 	int passed = conclude(skb, c, cf, l2);
-	int next = unlikely(c->walk.fwd) && dir == DIR_IN ? FWD_HOP : FWD_CONTINUE;
-	if (likely(passed) && !pod->known)
+	int next = unlikely(c->walk.next_hop) && dir == DIR_IN ? FWD_HOP : FWD_CONTINUE;
+	if (likely(passed) && !pod->is_pod)
 		return next;
 	int slow = passed && over_rate(pod->place, pod->limited, dir, skb->len);
 	if (likely(passed && !slow)) {
 		count_pod(pod->place, dir, skb->len);
 		return next;
 	}
-	if (pod->known)
+	if (pod->is_pod)
 		count_pod_drop(pod->place, dir);
 	return slow ? drop(skb, c, cf, REASON_RATE) : refuse_frame(skb, c, p, v, nat);
 }
 
-__noinline int aim(struct __sk_buff *skb, struct cpu *c, __u32 l2);	 // hop.h
-__noinline int answer_hop(struct __sk_buff *skb, struct cpu *c);	 // hop.h
-__noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2); // hop.h
+// Defined in next_hop.h.
+__noinline int resolve_next_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2);
+__noinline int answer_hop(struct __sk_buff *skb, struct cpu *c);
+__noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2);
 
 // after_ingress follows the first evaluation of an incoming packet, and finds out where it goes.
 // FWD_CONTINUE: it has to be evaluated at egress. FWD_EGRESS: the same state lets it pass there,
@@ -384,35 +387,36 @@ __noinline int after_ingress(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	if (p->kind != PARSED_IP || p->reason)
 		return FWD_STACK;
 	// A translation decides where the packet goes.
-	if (unlikely(c->walk.fwd) && !nat->translated && !nat->make) {
-		r = aim(skb, c, l2);
+	if (unlikely(c->walk.next_hop) && !nat->translated && !nat->make) {
+		r = resolve_next_hop(skb, c, l2);
 		if (r != FWD_CONTINUE)
 			return r;
-		if (c->walk.fwd)
+		if (c->walk.next_hop)
 			return send_hop(skb, c, l2);
 	}
-	__u32 routed = for_others(f) && !to->known && !fwd->endpoint[DIR_OUT].known;
-	if (to->known || routed) {
-		if (routed || !direct(skb, p) || !fits(skb, p, to->mtu) || !may_redirect(c)) {
+	__u32 routed = nat_for_others(f) && !to->is_pod && !fwd->endpoint[DIR_OUT].is_pod;
+	if (to->is_pod || routed) {
+		if (routed || !needs_no_stack(skb, p) || !fits_mtu(skb, p, to->mtu) ||
+		    !may_redirect(c)) {
 			// The egress hook evaluates it again: if that refuses it, stack_egress ends
-			// a fresh translation. An answer to the caller, whose state is new, ends
+			// a fresh translation. An answer to the client, whose state is new, ends
 			// nothing.
-			int why = inward(skb, c, p, look, nat, f, META_FRESH,
-					 routed ? FORGET_CALLED : FORGET_ANY);
+			int why = nat_inbound(skb, c, p, look, nat, f, META_FRESH,
+					      routed ? FORGET_FROM_CLIENT : FORGET_ANY);
 			if (why)
 				return drop(skb, c, cf, why);
 			return rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : FWD_STACK;
 		}
 		p->xmit = to->ifindex;
-	} else if (!fwd->endpoint[DIR_OUT].known) {
+	} else if (!fwd->endpoint[DIR_OUT].is_pod) {
 		return FWD_STACK;
-	} else if (!direct(skb, p) || !may_redirect(c) || !route(skb, c, p, fwd)) {
+	} else if (!needs_no_stack(skb, p) || !may_redirect(c) || !find_nic(skb, c, p, fwd)) {
 		p->xmit = 0;
 		return f->published && own_address(c) ? to_host(skb, c, cf) : FWD_STACK;
 	}
 	p->dir = DIR_OUT;
-	p->second = 1;
-	if (!look->settled ||
+	p->second_evaluation = 1;
+	if (!look->decided_by_state ||
 	    p->frag & FRAG_FIRST) // its verdict is recorded for the other fragments
 		return FWD_CONTINUE;
 	count_rule(v->id, p->len, p->now);
@@ -430,27 +434,27 @@ __noinline int after_egress(struct __sk_buff *skb, struct cpu *c)
 	const struct lookup *look = &c->look;
 	struct nat *nat = &c->nat;
 	struct forward *fwd = &c->fwd;
-	__u32 pod = fwd->endpoint[DIR_IN].known, flags = originated(look), out = pod ? 0 : p->xmit;
-	if (unlikely(c->walk.fwd)) { // before the packet is translated: an answer quotes it
-		int r = aim(skb, c, 14);
+	__u32 pod = fwd->endpoint[DIR_IN].is_pod, flags = originated(look), out = pod ? 0 : p->xmit;
+	if (unlikely(c->walk.next_hop)) { // before the packet is translated: an answer quotes it
+		int r = resolve_next_hop(skb, c, 14);
 		if (r != FWD_CONTINUE)
 			return r;
-		if (c->walk.fwd)
+		if (c->walk.next_hop)
 			out = fwd->hop_ifindex;
 	}
 	if (flags && !(flags & META_REDIRECT))
 		set_redirect(look);
 	int why = pod && f->published | f->masquerade ?
-			  inward(skb, c, p, look, nat, f, 0, FORGET_ANY) :
+			  nat_inbound(skb, c, p, look, nat, f, 0, FORGET_ANY) :
 			  0;
 	if (unlikely(why))
 		return drop(skb, c, cf, why);
 	// What comes from outside and goes to a pod is already translated.
-	if (fwd->endpoint[DIR_OUT].known && (f->published | (pod ? 0 : f->masquerade)))
+	if (fwd->endpoint[DIR_OUT].is_pod && (f->published | (pod ? 0 : f->masquerade)))
 		why = translate_leaving(skb, c, p, look, nat, f, out);
 	if (unlikely(why))
 		return drop(skb, c, cf, why);
-	if (unlikely(c->walk.fwd))
+	if (unlikely(c->walk.next_hop))
 		return rewrite_frame(skb, c) < 0 ? TC_ACT_SHOT : send_hop(skb, c, 14);
 	return pod ? to_pod(skb, c, p, fwd, cf, f) : to_nic(skb, c, p, fwd, cf);
 }
@@ -465,10 +469,10 @@ static __always_inline int forward_in(struct __sk_buff *skb, struct cpu *c, cons
 
 	if (r != FWD_CONTINUE)
 		return r;
-	if (likely(!nat->ruled)) // what is redirected is not for the host
+	if (likely(!nat->nat_rule)) // what is redirected is not for the host
 		before_evaluate(skb, c, p);
 	evaluate(skb, c);
-	if (unlikely(walk->held) && take_held(skb, c))
+	if (unlikely(walk->awaits_nat) && after_nat_rule(skb, c))
 		evaluate(skb, c);
 	after_evaluate(skb, c, cookie);
 	r = after_ingress(skb, c, l2);

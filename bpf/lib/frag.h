@@ -39,7 +39,7 @@ __noinline int record_fragment(struct cpu *c)
 	f.end = p->frag_end;
 	f.rule = v->number ? v->id : 0;
 	f.pass = v->pass;
-	f.fwd = walk->fwd;
+	f.next_hop = walk->next_hop;
 	bpf_map_update_elem(&frags, &k, &f, BPF_ANY);
 	return 0;
 }
@@ -50,7 +50,7 @@ static __always_inline void continue_fragment(struct cpu *c, const struct code *
 {
 	struct walk *walk = &c->walk;
 
-	if (!walk->held || !has_nat(&c->nat, r)) {
+	if (!walk->awaits_nat || !has_nat(&c->nat, r)) {
 		c->verdict.pass = 0;
 		c->verdict.reason = REASON_FRAG_UNKNOWN;
 		return;
@@ -84,7 +84,7 @@ __noinline int follow_fragment(struct cpu *c)
 		return 1;
 	}
 	v->pass = f->pass;
-	walk->fwd = f->fwd;
+	walk->next_hop = f->next_hop;
 	v->reason = REASON_FRAG_FIRST;
 	struct maybe slot = f->rule ? slot_of(walk, h, f->rule) : NONE;
 	struct code *r = exists(slot) ? code_of(walk, number(slot)) : NULL;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The forwarding cache: who sent a packet, whether it may send from that address, and where the
-// packet goes, on each CPU by interface and addresses. Most packets search no map and no route.
+// The forwarding cache of each CPU, by interface and addresses. It holds who sends such a packet,
+// whether the sender may use that address, and where the packet goes. Most packets search no map
+// and no route.
 #pragma once
 
-#include "origin.h"
+#include "source_validation.h"
 
 // What a step of forwarding returns: a value for the program to return, of which FWD_STACK leaves
-// the packet to the stack; or a value that no program returns: the packet continues, goes to
-// egress, goes to the next hop of a rule with fwd, or answer_hop has to answer it.
+// the packet to the stack, or one that no program returns. FWD_CONTINUE: the next step follows.
+// FWD_EGRESS: the packet goes to egress. FWD_HOP: it goes to the next hop of a rule with fwd.
+// FWD_ANSWER: answer_hop has to answer it.
 enum fwd_step { FWD_STACK = TC_ACT_UNSPEC, FWD_CONTINUE = 100, FWD_EGRESS, FWD_HOP, FWD_ANSWER };
 // A packet that was already evaluated at egress has the local mark without this bit. The local mark
 // always has it.
@@ -27,13 +29,13 @@ struct fwd_entry {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 recv;
 	__u32 serial;
-	__u32 route;   // the time, shifted, when a route to a NIC was stored below
-	__u32 back;    // the time, shifted, when path_back was asked, 0 if there was no need
-	__u8 tos;      // that the route is for
-	__u8 from_pod; // FROM_VETH, FROM_NETKIT or 0
+	__u32 route;	 // the time, shifted, when a route to a NIC was stored below
+	__u32 rp_filter; // the time, shifted, of passes_rp_filter, 0 if there was no need
+	__u8 tos;	 // that the route is for
+	__u8 from_pod;	 // FROM_VETH, FROM_NETKIT or 0
 	__u8 to_pod;
-	__u8 hidden;   // it leaves with the host's address
-	__u32 ifindex; // where it leaves: the host end of a pod, or a NIC
+	__u8 masqueraded; // it leaves with the host's address
+	__u32 ifindex;	  // where it leaves: the host end of a pod, or a NIC
 	__u32 mtu;
 	__u8 macs[12]; // destination, source
 	struct {
@@ -84,7 +86,7 @@ static __always_inline __u8 sender_wrong(struct __sk_buff *skb, const struct pac
 		return REASON_SPOOF;
 	if (martian(p))
 		return REASON_MARTIAN;
-	return !from && claims_host(skb, p, fwd, scratch) ? REASON_SPOOF : 0;
+	return !from && has_host_source(skb, p, fwd, scratch) ? REASON_SPOOF : 0;
 }
 
 enum { ARP_SENDER = 14 + 8 };
@@ -138,7 +140,7 @@ __noinline int fwd_fill(struct __sk_buff *skb, struct cpu *c, __u32 serial)
 	struct endpoint *from = endpoint_at(p->recv);
 	w->serial = 0;
 	w->route = 0;
-	w->back = 0;
+	w->rp_filter = 0;
 	w->to_pod = 0;
 	w->from_pod = 0;
 	if (from) {
@@ -154,12 +156,12 @@ __noinline int fwd_fill(struct __sk_buff *skb, struct cpu *c, __u32 serial)
 		fwd_to_pod(w, to);
 		__u32 flags = from ? 0 : origin_flags(p->recv);
 		if (flags & (ORIGIN_STRICT | ORIGIN_LOOSE))
-			w->back = p->now >> FWD_ROUTE_SHIFT;
+			w->rp_filter = p->now >> FWD_ROUTE_SHIFT;
 		if ((f->stack & (from ? STACK_PODS : STACK_NICS)) ||
-		    (!from && !path_back(skb, p, fwd, scratch, flags)))
+		    (!from && !passes_rp_filter(skb, p, fwd, scratch, flags)))
 			w->mtu = 0; // no packet fits: the stack decides
 	}
-	w->hidden = from && !to && hides(p, f) != NULL;
+	w->masqueraded = from && !to && find_masquerade(p, f) != NULL;
 	w->src_hi = p->src_hi;
 	w->src_lo = p->src_lo;
 	w->dst_hi = p->dst_hi;
@@ -178,7 +180,7 @@ static __always_inline struct fwd_entry *fwd_lookup(const struct packet *p, stru
 	fwd->index = cache_index(p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, p->recv);
 	struct fwd_entry *w = fwd_at(fwd->index);
 	*known = w && w->serial == serial &&
-		 (!w->back || w->back == (__u32)(p->now >> FWD_ROUTE_SHIFT)) &&
+		 (!w->rp_filter || w->rp_filter == (__u32)(p->now >> FWD_ROUTE_SHIFT)) &&
 		 w->recv == p->recv && w->dst_lo == p->dst_lo && w->src_lo == p->src_lo &&
 		 w->dst_hi == p->dst_hi && w->src_hi == p->src_hi;
 	return w;
@@ -210,7 +212,7 @@ static __always_inline int enter_pod(struct __sk_buff *skb, const struct config 
 	return bpf_redirect(ifindex, 0);
 }
 
-static __always_inline int fits(struct __sk_buff *skb, const struct packet *p, __u32 mtu)
+static __always_inline int fits_mtu(struct __sk_buff *skb, const struct packet *p, __u32 mtu)
 {
 	__u32 segment = skb->gso_size;
 
@@ -238,10 +240,10 @@ static __always_inline __u32 route_mtu(const struct packet *p, __u32 mtu)
 	return own && *own < mtu ? *own : mtu;
 }
 
-// ask_route asks the kernel for the NIC that a packet of a pod leaves by, and stores it in the
+// look_up_nic asks the kernel for the NIC that a packet of a pod leaves by, and stores it in the
 // entry. It reports whether there is one. The look-up knows no ports and no mark, and asks no IPsec
 // policy.
-__noinline int ask_route(struct __sk_buff *skb, struct cpu *c)
+__noinline int look_up_nic(struct __sk_buff *skb, struct cpu *c)
 {
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f || unlikely(f->stack & STACK_NICS))
@@ -258,7 +260,7 @@ __noinline int ask_route(struct __sk_buff *skb, struct cpu *c)
 	fib->ifindex = skb->ifindex;
 	fib->tot_len = 1; // otherwise the MTU that comes back is the NIC's: see route_mtu
 	address_words(p, words, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo);
-	route_ends(fib, p, words);
+	set_fib_addresses(fib, p, words);
 	if (bpf_fib_lookup(skb, fib, sizeof(*fib), 0) != FIB_SUCCESS)
 		return 0;
 	__u32 ifindex = fib->ifindex;
@@ -273,20 +275,20 @@ __noinline int ask_route(struct __sk_buff *skb, struct cpu *c)
 	return 1;
 }
 
-// route finds the NIC that a packet of a pod leaves by. It returns 0 if the stack has to route it.
-// The first packet of each interval goes through the kernel's neighbour table, which keeps the
+// find_nic finds the NIC that a packet of a pod leaves by. It returns 0 if the stack has to route
+// it. The first packet of each interval goes through the kernel's neighbour table, which keeps the
 // neighbour alive; the others go directly to the NIC.
-static __always_inline int route(struct __sk_buff *skb, struct cpu *c, struct packet *p,
-				 struct forward *fwd)
+static __always_inline int find_nic(struct __sk_buff *skb, struct cpu *c, struct packet *p,
+				    struct forward *fwd)
 {
 	struct fwd_entry *w = fwd_at(fwd->index);
 
 	if (!w)
 		return 0;
-	fwd->straight = route_fresh(w, p->now, p->tos);
-	if (!fwd->straight && !ask_route(skb, c))
+	fwd->macs_known = route_fresh(w, p->now, p->tos);
+	if (!fwd->macs_known && !look_up_nic(skb, c))
 		return 0;
 	p->xmit = w->ifindex;
 	__builtin_memcpy(fwd->macs, w->macs, sizeof(fwd->macs));
-	return fits(skb, p, w->mtu);
+	return fits_mtu(skb, p, w->mtu);
 }

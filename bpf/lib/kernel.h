@@ -32,8 +32,8 @@ typedef __u64 __be64;
 // mask of a number that it knows to be small. Without the mask a verifier before Linux 6.8 loses
 // the bounds at an `or` of two unknown numbers.
 #define below(n, most) ({ __u32 less = (n); opaque(less); less & ((most) - 1); })
-// A size from 1 to `most`, a power of two, in a form that the verifier follows: before Linux 6.8 it
-// learns nothing from a test for 0, and helpers demand at least 1.
+// A size from 1 to `most`, a power of two, in a form that the verifier follows. Helpers demand at
+// least 1, and before Linux 6.8 the verifier learns nothing from a test for 0.
 #define sized(n, most) (below((n) - 1, most) + 1)
 #define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
 #define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
@@ -44,10 +44,10 @@ typedef __u64 __be64;
 // without BPF_FETCH, stset on arm64).
 #define or_ordered(p, v) ({ typeof(*(p)) was = __sync_fetch_and_or(p, v); opaque(was); was; })
 #define store_ordered(p, v) __sync_lock_test_and_set(p, v)
-// The same, but without a wait for the cold lines of earlier stores where the processor itself
-// keeps stores in order (x86, Intel SDM volume 3, 8.2.2): there only the compiler must not reorder
-// them. Programs are compiled once for all processors, and no helper reports on which one they run,
-// so the loader sets in_order. For a processor that it does not know it sets 0.
+// store_release is the same, but does not wait for the cold lines of earlier stores where the
+// processor itself keeps stores in order (x86, Intel SDM volume 3, 8.2.2). There only the compiler
+// must not reorder them. Programs are compiled once for all processors, and no helper reports on
+// which one they run, so the loader sets in_order. For a processor that it does not know it sets 0.
 #define store_release(p, v, in_order) ({ \
 	barrier(); \
 	if (in_order) \

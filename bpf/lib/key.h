@@ -182,7 +182,7 @@ __noinline int read_quote(struct __sk_buff *skb, struct cpu *c)
 	return look->keyed == KEY_SET;
 }
 
-// make_key sets the key of the packet, once.
+// make_key sets look->key, and look->keyed to KEY_NONE if the packet belongs to no flow.
 static __always_inline void make_key(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
 				     struct lookup *look)
 {
@@ -194,7 +194,7 @@ static __always_inline void make_key(struct __sk_buff *skb, struct cpu *c, const
 		return;
 	}
 	if (is_icmp(p)) {
-		if (error_type(p->version, p->icmp_type)) {
+		if (is_icmp_error(p->version, p->icmp_type)) {
 			look->is_error = 1;
 			read_quote(skb, c);
 			return;

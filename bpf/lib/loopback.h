@@ -1,34 +1,35 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The host's calls to its own published ports, which would not leave the loopback.
+// The host as a client of its own published ports: its packets would not leave the loopback.
 #pragma once
 
 #include "egress.h"
 
-// nat_create_loopback makes the translation for a call of the host to one of its own ports. The
+// nat_create_loopback makes the translation of a flow from the host to one of its own ports. The
 // source port changes only when it has to.
 static __always_inline int nat_create_loopback(struct __sk_buff *skb, struct cpu *c,
 					       const struct packet *p, struct nat *nat)
 {
-	__u32 port = nat->goal.ports >> 16, rest = nat->goal.ports & 0xffff;
-	int why = nat_create_called(skb, c, META_FRESH);
+	__u32 port = nat->new.ports >> 16, rest = nat->new.ports & 0xffff;
+	int why = nat_create_published(skb, c, META_FRESH);
 
 	for (__u32 i = 1; i < NAT_TRIES && why == REASON_NAT_PORTS && p->proto != PROTO_SCTP; i++) {
-		nat->goal.ports = (port * i + 0x9e37 * i) << 16 | rest;
-		why = nat_create_called(skb, c, META_FRESH);
+		nat->new.ports = (port * i + 0x9e37 * i) << 16 | rest;
+		why = nat_create_published(skb, c, META_FRESH);
 	}
 	return why;
 }
 
-// hides_caller: a call of the host needs another source. It has a loopback address, which the pod
-// could not answer, or it goes to a service, whose address the stack took as the source, too.
-static __always_inline int hides_caller(const struct packet *p, const struct nat *nat)
+// needs_host_source: a packet of the host needs another source. It has a loopback address, which
+// the pod could not answer, or it goes to a service, whose address the stack took as the source,
+// too.
+static __always_inline int needs_host_source(const struct packet *p, const struct nat *nat)
 {
 	return is_loopback(p->version, p->src_hi, p->src_lo) ||
 	       (exists(nat->backend) && p->src_hi == p->dst_hi && p->src_lo == p->dst_lo);
 }
 
-// translate_loopback finds or makes the translation of a call of the host to one of its own ports,
-// and sets the fields of the packet. FWD_CONTINUE: it goes to a pod.
+// translate_loopback finds or makes the translation of a packet of the host to one of its own
+// ports, and sets the fields of the packet. FWD_CONTINUE: it goes to a pod.
 static __always_inline int translate_loopback(struct __sk_buff *skb, struct cpu *c,
 					      struct config *cf, struct forwarding *f)
 {
@@ -47,21 +48,22 @@ static __always_inline int translate_loopback(struct __sk_buff *skb, struct cpu 
 		if (!find_published(c, 1))
 			return nat->make == MAKE_REFUSAL ? drop(skb, c, cf, REASON_NO_BACKEND) :
 							   FWD_STACK;
-		tuple_of(p, &nat->was);
-		if (hides_caller(p, nat) && !host_source(p, nat, f))
+		tuple_of(p, &nat->orig);
+		if (needs_host_source(p, nat) && !host_source(p, nat, f))
 			return TC_ACT_SHOT;
 		int why = choose_source(c) ? nat_create_loopback(skb, c, p, nat) : REASON_NAT_PORTS;
 		if (why)
 			return drop(skb, c, cf, REASON_NAT_PORTS);
 	}
-	become(p, nat, &nat->goal);
+	apply_tuple(p, nat, &nat->new);
 	if (p->frag & FRAG_FIRST)
 		nat_fragment(c, 1);
 	return FWD_CONTINUE;
 }
 
-// loopback_call forwards a packet that the host sends to itself to a pod, if its port is published.
-__noinline int loopback_call(struct __sk_buff *skb, struct cpu *c)
+// loopback_to_pod forwards a packet that the host sends to itself to a pod if its port is
+// published.
+__noinline int loopback_to_pod(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
 	struct forwarding *f = forwarding_settings();
@@ -74,7 +76,7 @@ __noinline int loopback_call(struct __sk_buff *skb, struct cpu *c)
 
 	nat->translated = 0;
 	nat->make = MAKE_NONE;
-	nat->ruled = 0;
+	nat->nat_rule = 0;
 	nat->instance = 0;
 	look->first_flow = NONE;
 	if (p->kind != PARSED_IP || p->reason || !f->published)

@@ -236,8 +236,8 @@ static __always_inline struct gauge *gauges_now(void)
 	return &gauges_value;
 }
 
-// coarse_now is CLOCK_MONOTONIC_COARSE, computed from the count of ticks that advances it: the
-// verifier turns the read of that count into a load, while a read of the clock is two calls.
+// coarse_now is CLOCK_MONOTONIC_COARSE, computed from the count of ticks that advances it. The
+// verifier turns the read of that count into a load. A read of the clock is two calls.
 static __always_inline __s64 coarse_now(struct config *cf)
 {
 	__s64 tick = cf->tick;

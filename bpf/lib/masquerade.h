@@ -5,9 +5,9 @@
 #include "nat_create.h"
 
 enum { NAT_TRIES = 32, NODE_QUERY = 139, UNPRIVILEGED = 1024 };
-// taken: the wire tuple nat->goal with a source port is not free. A translation has it, which is
-// then weighed for eviction, or a published port or a socket of the host does.
-__noinline int taken(struct __sk_buff *skb, struct cpu *c, __u32 port)
+// port_taken: the wire tuple nat->new with a source port is not free. A translation has it, which
+// is then weighed for eviction, or a published port or a socket of the host does.
+__noinline int port_taken(struct __sk_buff *skb, struct cpu *c, __u32 port)
 {
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
@@ -16,7 +16,7 @@ __noinline int taken(struct __sk_buff *skb, struct cpu *c, __u32 port)
 	struct lookup *look = &c->look;
 	struct nat *nat = &c->nat;
 	struct scratch *scratch = &c->scratch;
-	struct tuple *g = &nat->goal;
+	struct tuple *g = &nat->new;
 	if (is_icmp(p))
 		g->ports = icmp_ports(p->version, p->icmp_type, port << 16);
 	else
@@ -35,8 +35,8 @@ __noinline int taken(struct __sk_buff *skb, struct cpu *c, __u32 port)
 		nat_reset_victim(nat);
 	}
 	// With an address of its own (keep), the answers find the translation first.
-	return !nat->keep &&
-	       ((f->published && is_published(p, nat, port)) || host_uses(skb, p, nat, scratch));
+	return !nat->keep_port && ((f->published && is_published(p, nat, port)) ||
+				   host_socket_uses(skb, p, nat, scratch));
 }
 
 // port_of returns the nth of the ports to choose from.
@@ -59,15 +59,15 @@ static __always_inline int in_span(struct forwarding *f, __u32 port)
 	return 0;
 }
 
-// movable: the protocol has ports that may change. Ids of ICMP queries are not ports.
-static __always_inline int movable(const struct packet *p)
+// may_change_port: the protocol has ports that may change. Ids of ICMP queries are not ports.
+static __always_inline int may_change_port(const struct packet *p)
 {
 	return p->proto == PROTO_TCP || p->proto == PROTO_UDP || p->proto == PROTO_UDPLITE;
 }
 
-// choose_port finds a free port for nat->goal: the pod's own if it lies in the range, else one of a
-// sequence that begins at a keyed hash of the pod's end. It returns 0, or REASON_NAT_PORTS if none
-// of those tried is free; then nat->victim is the translation to evict, if any.
+// choose_port finds a free port for nat->new. It is the pod's own if that lies in the range, else
+// one of a sequence that begins at a keyed hash of the pod's end. It returns 0, or REASON_NAT_PORTS
+// if none of those tried is free; then nat->victim is the translation to evict, if any.
 __noinline int choose_port(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
@@ -77,14 +77,14 @@ __noinline int choose_port(struct __sk_buff *skb, struct cpu *c)
 	const struct packet *p = &c->packet;
 	struct nat *nat = &c->nat;
 	struct scratch *scratch = &c->scratch;
-	struct tuple *t = &nat->was;
+	struct tuple *t = &nat->orig;
 	__u32 own = t->ports >> 16, icmp = is_icmp(p) && p->icmp_type != NODE_QUERY;
 
 	nat_reset_victim(nat);
 	nat->victim.port = own;
-	if ((nat->keep || !movable(p) || in_span(f, own)) && !taken(skb, c, own))
+	if ((nat->keep_port || !may_change_port(p) || in_span(f, own)) && !port_taken(skb, c, own))
 		return 0;
-	if (nat->keep || (!movable(p) && !(icmp && own)))
+	if (nat->keep_port || (!may_change_port(p) && !(icmp && own)))
 		return REASON_NAT_PORTS;
 	scratch->left =
 		hash5(cf->seed + SEED_NAT, t->src_hi, t->src_lo, (__u64)p->proto << 32 | own, 0, 0);
@@ -94,28 +94,28 @@ __noinline int choose_port(struct __sk_buff *skb, struct cpu *c)
 			break;
 		WRITE_ONCE(scratch->left, step);
 		__u32 n = (__u64)step * span >> 32;
-		if (!taken(skb, c, icmp ? n : port_of(f, n)))
+		if (!port_taken(skb, c, icmp ? n : port_of(f, n)))
 			return 0;
 	}
 	return REASON_NAT_PORTS;
 }
 
-// hide_once gives the packet a port and makes its translation. It returns 0, a reason, or NAT_LOST
-// if another CPU took the port or evicted the same translation a moment before.
-__noinline int hide_once(struct __sk_buff *skb, struct cpu *c)
+// masquerade_once gives the packet a port and makes its translation. It returns 0, a reason, or
+// NAT_LOST if another CPU took the port or evicted the same translation a moment before.
+__noinline int masquerade_once(struct __sk_buff *skb, struct cpu *c)
 {
 	if (!c)
 		return REASON_NAT_PORTS;
 	const struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
 	struct nat *nat = &c->nat;
-	struct tuple *t = &nat->was;
+	struct tuple *t = &nat->orig;
 
 	if (choose_port(skb, c)) {
 		__u32 port = nat->victim.port;
 		if (nat->victim.rank == ~0ULL)
 			return REASON_NAT_PORTS;
-		if (!nat_evict_found(c, nat) || taken(skb, c, port))
+		if (!nat_evict_found(c, nat) || port_taken(skb, c, port))
 			return NAT_LOST;
 	}
 	int why = nat_create(skb, c, META_SOURCE);
@@ -126,10 +126,10 @@ __noinline int hide_once(struct __sk_buff *skb, struct cpu *c)
 	return nat_follow(c, 0) ? 0 : NAT_LOST;
 }
 
-// masquerade hides the source of the packet behind nat->goal.src. Ids of ICMP queries may have any
+// masquerade hides the source of the packet behind nat->new.src. Ids of ICMP queries may have any
 // value, but the id of a node information query is the query itself. What has no ports keeps what
-// it has, and so does SCTP, whose checksum covers the ports. nat->was and nat->goal are set but for
-// the goal's port. It returns 0 or a reason.
+// it has, and so does SCTP, whose checksum covers the ports. nat->orig and nat->new are set but for
+// the new port. It returns 0 or a reason.
 __noinline int masquerade(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
@@ -137,21 +137,22 @@ __noinline int masquerade(struct __sk_buff *skb, struct cpu *c)
 		return REASON_NAT_PORTS;
 	const struct packet *p = &c->packet;
 	struct nat *nat = &c->nat;
-	struct tuple *g = &nat->goal;
-	__u64 end = hash5(cf->seed + SEED_NAT, g->dst_hi, g->dst_lo, g->src_hi, g->src_lo,
-			  (__u64)p->proto << 32 | (movable(p) ? g->ports & 0xffff : g->ports)) |
-		    1;
+	struct tuple *g = &nat->new;
+	__u64 end =
+		hash5(cf->seed + SEED_NAT, g->dst_hi, g->dst_lo, g->src_hi, g->src_lo,
+		      (__u64)p->proto << 32 | (may_change_port(p) ? g->ports & 0xffff : g->ports)) |
+		1;
 
-	if (unlikely(c->dry == end && p->now < c->dry_until))
+	if (unlikely(c->no_port_end == end && p->now < c->no_port_until))
 		return REASON_NAT_PORTS;
 	int why = NAT_LOST;
 	for (__u32 i = 0; i < NAT_RACES && why == NAT_LOST; i++)
-		why = hide_once(skb, c);
+		why = masquerade_once(skb, c);
 	if (why == NAT_LOST)
 		return REASON_NAT_PORTS;
 	if (why == REASON_NAT_PORTS) {
-		c->dry = end;
-		c->dry_until = p->now + NAT_DRY;
+		c->no_port_end = end;
+		c->no_port_until = p->now + NAT_BACKOFF;
 	}
 	return why;
 }
@@ -188,22 +189,22 @@ static __always_inline struct published *find_port(const struct packet *p)
 		       NULL;
 }
 
-// find_whole returns where the packet's destination leads with all its ports and protocols, NULL if
-// it leads nowhere. Of ICMP only queries begin a flow.
-static __always_inline struct published *find_whole(const struct packet *p)
+// find_published_address returns where the packet's destination leads with all its ports and
+// protocols, NULL if it leads nowhere. Of ICMP only queries begin a flow.
+static __always_inline struct published *find_published_address(const struct packet *p)
 {
 	struct published_key k;
 
-	if (is_icmp(p) && !asks(p->version, p->icmp_type))
+	if (is_icmp(p) && !is_icmp_query(p->version, p->icmp_type))
 		return NULL;
 	published_key(&k, p, p->dst_hi, p->dst_lo, 0, 0);
 	k.proto = 0;
 	return bpf_map_lookup_elem(&published, &k);
 }
 
-// find_published sets nat->goal to the translated tuple of a packet to a published port, and
-// returns 0 if the port is not published. With `inside` the host or a pod has sent the packet, and
-// a forwarded port does not count: its target would answer past the host, or to the pod's own
+// find_published sets nat->new to the translated tuple of a packet to a published port, and returns
+// 0 if the port is not published. With `inside` the host or a pod has sent the packet. Then a
+// forwarded port does not count: its target would answer past the host, or to the pod's own
 // address. A service without a backend sets nat->make to MAKE_REFUSAL.
 __noinline int find_published(struct cpu *c, __u32 inside)
 {
@@ -218,20 +219,20 @@ __noinline int find_published(struct cpu *c, __u32 inside)
 	struct published *to = find_port(p);
 	__u32 whole = !to && f->masquerade & MASQUERADE_WHOLE;
 	if (whole)
-		to = find_whole(p);
+		to = find_published_address(p);
 	if (!to || (inside && to->kind & TO_OTHER))
 		return 0;
-	nat->ruled = to->kind == TO_NAT_RULE ? to->port >> 16 : 0;
-	tuple_of(p, &nat->goal);
+	nat->nat_rule = to->kind == TO_NAT_RULE ? to->port >> 16 : 0;
+	tuple_of(p, &nat->new);
 	if (unlikely(to->kind == TO_SERVICE)) {
 		struct published_key k;
 
 		published_key(&k, p, p->dst_hi, p->dst_lo, p->ports & 0xffff, 0);
 		return choose_backend(p, nat, &k);
 	}
-	nat->goal.dst_hi = to->addr.hi;
-	nat->goal.dst_lo = to->addr.lo;
+	nat->new.dst_hi = to->addr.hi;
+	nat->new.dst_lo = to->addr.lo;
 	if (!whole)
-		nat->goal.ports = (nat->goal.ports & 0xffff0000) | (to->port & 0xffff);
+		nat->new.ports = (nat->new.ports & 0xffff0000) | (to->port & 0xffff);
 	return 1;
 }

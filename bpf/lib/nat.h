@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // Translations, docs/design/0004-containers.md section 4. Each has two entries in the state table:
 // one keyed by the tuple on the wire, one by the tuple that rules see. Each names the other by its
-// place (side.track of the low end), so either tuple leads to the other.
+// place (side_partner), so either tuple leads to the other.
 //
-// The originator of a translation is the caller: a pod behind the host's address (META_SOURCE), or
-// the client of a published port.
+// The originator of a translation is a pod behind the host's address (META_SOURCE), or the client
+// of a published port.
 #pragma once
 
 #include "evaluate.h"
@@ -30,11 +30,11 @@ static __always_inline void tuple_of(const struct packet *p, struct tuple *t)
 	t->ports = ports_of(p);
 }
 
-// become turns the fields of the packet, not the frame, into those of a tuple.
-static __always_inline void become(struct packet *p, struct nat *nat, struct tuple *t)
+// apply_tuple turns the fields of the packet, not the frame, into those of a tuple.
+static __always_inline void apply_tuple(struct packet *p, struct nat *nat, struct tuple *t)
 {
 	if (!nat->translated)
-		tuple_of(p, &nat->was);
+		tuple_of(p, &nat->orig);
 	nat->translated = 1;
 	p->src_hi = t->src_hi;
 	p->src_lo = t->src_lo;
@@ -67,7 +67,7 @@ __noinline int nat_find(struct cpu *c)
 }
 
 // nat_follow looks look->key up among the translations keyed by one kind of tuple (META_WIRE or 0),
-// and sets nat->goal to the other tuple. It changes nothing: whether the packet passes is not known
+// and sets nat->new to the other tuple. It changes nothing: whether the packet passes is not known
 // yet.
 __noinline int nat_follow(struct cpu *c, __u32 wire)
 {
@@ -87,11 +87,11 @@ __noinline int nat_follow(struct cpu *c, __u32 wire)
 	struct side *low = low_side(s, place), *high = high_side(s, place);
 	struct side *d = look->from ? high : low;
 	__u32 flags = low->flags;
-	// The caller's packets are translated from the wire for a published port, and to the wire
-	// for a source.
-	__u32 caller = (wire != 0) ^ ((flags & META_SOURCE) != 0),
-	      is_caller = (d->flags & META_MADE) != 0;
-	if ((flags & META_WIRE) != wire || caller != is_caller)
+	// The originator's packets are translated from the wire for a published port, and to the
+	// wire for a source.
+	__u32 wanted = (wire != 0) ^ ((flags & META_SOURCE) != 0),
+	      by_originator = (d->flags & META_MADE) != 0;
+	if ((flags & META_WIRE) != wire || wanted != by_originator)
 		return 0;
 	__u32 partner = partner_of(low), from = look->from ^ (flags & META_CROSS ? 1 : 0),
 	      way = partner & (WAYS - 1);
@@ -103,7 +103,7 @@ __noinline int nat_follow(struct cpu *c, __u32 wire)
 	if (!o)
 		return 0;
 	struct side *olow = low_side(o, partner), *ohigh = high_side(o, partner);
-	int answers = answers_to(tag, olow, low, place);
+	int answers = is_partner(tag, olow, low, place);
 	// the translation is being made, or adopted
 	if (unlikely(!answers && (p->now - low->created < NAT_YOUNG || partner == ~0U)))
 		return 0;
@@ -113,7 +113,7 @@ __noinline int nat_follow(struct cpu *c, __u32 wire)
 		return 0;
 	}
 	__u32 ports = tag >> 32;
-	struct tuple *t = &nat->goal;
+	struct tuple *t = &nat->new;
 	t->src_hi = from ? o->addr[way].high_hi : o->addr[way].low_hi;
 	t->src_lo = from ? o->addr[way].high_lo : o->addr[way].low_lo;
 	t->dst_hi = from ? o->addr[way].low_hi : o->addr[way].high_hi;
@@ -121,7 +121,7 @@ __noinline int nat_follow(struct cpu *c, __u32 wire)
 	t->ports = from ? ports << 16 | ports >> 16 : ports;
 	nat->partner = partner;
 	nat->inner = some(wire ? partner : place);
-	nat->ruled = flags & META_NAT_RULE ? ANY_INSTANCE : 0;
+	nat->nat_rule = flags & META_NAT_RULE ? ANY_INSTANCE : 0;
 	nat->from = wire ? from : look->from;
 	return 1;
 }
@@ -139,7 +139,7 @@ static __always_inline void nat_step(struct __sk_buff *skb, struct cpu *c, const
 		return;
 	}
 	if (p->tcp_flags & TH_SYN)
-		read_extras(skb, c);
+		read_scale_or_chunk(skb, c);
 	if (step_tcp(d, o, p) != RES_RECYCLE)
 		return;
 	// all flags but those that the old connection has set
@@ -174,7 +174,7 @@ __noinline int nat_phase(struct __sk_buff *skb, struct cpu *c)
 		nat_step(skb, c, p, nat, low, high);
 		phase = phase_of(low, high, p->proto);
 	}
-	WRITE_ONCE(high->track, with_phase(high, phase));
+	WRITE_ONCE(side_nat_word(high), with_phase(high, phase));
 	WRITE_ONCE(low->last, p->now);
 	// At ingress the packet may yet be refused at egress, as may those that came before it,
 	// unless both ends have sent.

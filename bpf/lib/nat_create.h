@@ -5,8 +5,8 @@
 #include "nat.h"
 
 // Which translation nat_forget ends: any, one that nothing has used, or one of a published port
-// whose caller sends the packet.
-enum { FORGET_ANY, FORGET_FRESH, FORGET_CALLED };
+// whose client sends the packet.
+enum { FORGET_ANY, FORGET_FRESH, FORGET_FROM_CLIENT };
 
 // nat_forget ends the translation of the packet's tuple, if there is one, and reports whether it
 // did.
@@ -20,7 +20,7 @@ __noinline int nat_forget(struct cpu *c, __u32 which)
 		return 0;
 	struct side *low = low_side(s, place), *d = c->nat.from ? high_side(s, place) : low;
 	if ((which == FORGET_FRESH && !(low->flags & META_FRESH)) ||
-	    (which == FORGET_CALLED && (low->flags & META_SOURCE || !(d->flags & META_MADE))))
+	    (which == FORGET_FROM_CLIENT && (low->flags & META_SOURCE || !(d->flags & META_MADE))))
 		return 0;
 	return remove_state(c, place, c->look.tag, GONE_RECYCLED);
 }
@@ -41,7 +41,7 @@ __noinline int nat_conflict(struct cpu *c, __u32 dead)
 }
 
 // If no translation could be evicted, no packet searches again for this time.
-#define NAT_DRY 10000000LL
+#define NAT_BACKOFF 10000000LL
 
 // A CPU that loses a race tries again: those that won it have got what they needed, so no CPU loses
 // many.
@@ -50,15 +50,15 @@ enum { NAT_RACES = 8, NAT_LOST = 1 << 16 };
 // nat_evict_for evicts a translation of the pod at a place, of any pod if there is none.
 static __always_inline int nat_evict_for(struct cpu *c, struct maybe pod)
 {
-	if (unlikely(c->dry_pod.plus1 == pod.plus1 && c->packet.now < c->dry_pod_until))
+	if (unlikely(c->no_evict_pod.plus1 == pod.plus1 && c->packet.now < c->no_evict_until))
 		return 0;
 	for (__u32 i = 0; i < NAT_RACES; i++) {
 		if (nat_evict(c, pod.plus1))
 			return 1;
 		if (c->nat.victim.rank != ~0ULL) // another CPU has found the same one
 			continue;
-		c->dry_pod = pod;
-		c->dry_pod_until = c->packet.now + NAT_DRY;
+		c->no_evict_pod = pod;
+		c->no_evict_until = c->packet.now + NAT_BACKOFF;
 		return 0;
 	}
 	return 0;
@@ -104,12 +104,12 @@ static __always_inline int nat_claim(struct cpu *c, struct config *cf, const str
 	return 0;
 }
 
-// host_uses reports whether a socket of the host would receive the answers to nat->goal.
-static __always_inline int host_uses(struct __sk_buff *skb, const struct packet *p, struct nat *nat,
-				     struct scratch *scratch)
+// host_socket_uses reports whether a socket of the host would receive the answers to nat->new.
+static __always_inline int host_socket_uses(struct __sk_buff *skb, const struct packet *p,
+					    struct nat *nat, struct scratch *scratch)
 {
 	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)scratch->buf;
-	struct tuple *g = &nat->goal;
+	struct tuple *g = &nat->new;
 	void *sock;
 
 	if (p->proto != PROTO_TCP && p->proto != PROTO_UDP)
@@ -136,12 +136,12 @@ static __always_inline void published_key(struct published_key *k, const struct 
 	k->proto = p->proto;
 }
 
-// is_published: this port of the source address of nat->goal is published.
+// is_published: this port of the source address of nat->new is published.
 static __always_inline int is_published(const struct packet *p, const struct nat *nat, __u32 port)
 {
 	struct published_key k;
 
-	published_key(&k, p, nat->goal.src_hi, nat->goal.src_lo, port, 0);
+	published_key(&k, p, nat->new.src_hi, nat->new.src_lo, port, 0);
 	if (bpf_map_lookup_elem(&published, &k))
 		return 1;
 	published_key(&k, p, 0, 0, port, 1);
@@ -158,13 +158,13 @@ __noinline int join_halves(struct cpu *c, __u32 wire, __u32 inner, __u32 word, _
 	if (!c || !cf || !ws || !is)
 		return 0;
 	struct side *low = low_side(is, inner), *high = high_side(is, inner);
-	if (c->nat.instance | c->nat.ruled)
+	if (c->nat.instance | c->nat.nat_rule)
 		cross |= META_NAT_RULE;
-	low_side(ws, wire)->track = inner;
+	side_partner(low_side(ws, wire)) = inner;
 	low_side(ws, wire)->flags |= cross;
-	low->track = wire;
+	side_partner(low) = wire;
 	low->flags |= cross;
-	high->track = word;
+	side_nat_word(high) = word;
 	// the entry does not have the sequence numbers of the TCP connection
 	if (exists(c->look.first_flow) || !bare_syn(c->packet.tcp_flags)) {
 		low->flags |= META_LOOSE;
@@ -176,11 +176,11 @@ __noinline int join_halves(struct cpu *c, __u32 wire, __u32 inner, __u32 word, _
 	return 1;
 }
 
-// nat_create makes the translation between nat->was, the tuple on the wire, and nat->goal, the
-// tuple that rules see, both as the caller sends them; with META_SOURCE nat->goal is on the wire.
-// It returns 0, or the reason why not: REASON_NAT_PORTS if one of the tuples has a translation
-// already. It makes both halves or none. It is called after the packet has passed, or with
-// META_FRESH, which marks that the packet may yet be refused. REASON_STATES_FULL: the table is
+// nat_create makes the translation between nat->orig, the tuple on the wire, and nat->new, the
+// tuple that rules see. With META_SOURCE nat->new is on the wire. Both are as the originator sends
+// them. It returns 0, or the reason why not: REASON_NAT_PORTS if one of the tuples has a
+// translation already. It makes both halves or none. It is called after the packet has passed, or
+// with META_FRESH, which marks that the packet may yet be refused. REASON_STATES_FULL: the table is
 // full, whatever the tuples.
 __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 {
@@ -191,7 +191,7 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 	struct lookup *look = &c->look;
 	struct nat *nat = &c->nat;
 	__u32 source = how & META_SOURCE;
-	struct tuple *w = source ? &nat->goal : &nat->was, *i = source ? &nat->was : &nat->goal;
+	struct tuple *w = source ? &nat->new : &nat->orig, *i = source ? &nat->orig : &nat->new;
 	struct endpoint *e = source ? pod_at(i->src_hi, i->src_lo) : pod_at(i->dst_hi, i->dst_lo);
 	struct maybe pod = some(e ? e->place : MAX_PODS);
 	set_key(p, look, w);
@@ -224,16 +224,16 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 		nat_phase(skb, c);
 	store_ordered(&it->tag[inner & (WAYS - 1)], inner_tag);
 	store_ordered(&wt->tag[wire & (WAYS - 1)], wire_tag);
-	if (!settle(c, inner))
+	if (!resolve_duplicates(c, inner))
 		return REASON_NAT_PORTS;
 	set_key(p, look, w);
 	key_hash(look, cf, NAT_FLOW);
-	return settle(c, wire) ? 0 : REASON_NAT_PORTS;
+	return resolve_duplicates(c, wire) ? 0 : REASON_NAT_PORTS;
 }
 
-// nat_create_called does the same for a caller of a published port, and notes to which backend of a
-// service the translation leads, if any.
-__noinline int nat_create_called(struct __sk_buff *skb, struct cpu *c, __u32 how)
+// nat_create_published does the same for a client of a published port. It also records to which
+// backend of a service the translation leads, if any.
+__noinline int nat_create_published(struct __sk_buff *skb, struct cpu *c, __u32 how)
 {
 	int why = nat_create(skb, c, how);
 	if (why || !c || likely(!exists(c->nat.backend)))
@@ -245,8 +245,9 @@ __noinline int nat_create_called(struct __sk_buff *skb, struct cpu *c, __u32 how
 	struct set *s = set_at(inner / WAYS);
 	if (!s)
 		return 0;
-	published_key(&k, p, nat->was.dst_hi, nat->was.dst_lo, nat->was.ports & 0xffff, 0);
+	published_key(&k, p, nat->orig.dst_hi, nat->orig.dst_lo, nat->orig.ports & 0xffff, 0);
 	// No answer can be under way: the packet has not been sent.
-	high_side(s, inner)->track |= begin_backend(p, nat, bpf_map_lookup_elem(&services, &k));
+	side_nat_word(high_side(s, inner)) |=
+		begin_backend(p, nat, bpf_map_lookup_elem(&services, &k));
 	return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Which translation is evicted when ports or places run out: of a sample, an expired one, a closed
-// one, a half-open one, or the one that has been idle longest, in this order. That of an
+// Which translation of a sample is evicted when ports or places run out. An expired one comes
+// first, then a closed one, a half-open one, and the one that has been idle longest. That of an
 // established TCP or SCTP connection is never evicted.
 #pragma once
 
@@ -26,7 +26,7 @@ static __always_inline struct maybe inner_of(struct set *s, __u32 place)
 	__u64 tag = t ? READ_ONCE(t->tag[partner & (WAYS - 1)]) : 0;
 	struct set *o = set_at(partner / WAYS + depends_on(tag));
 
-	if (!o || !answers_to(tag, low_side(o, partner), low, place))
+	if (!o || !is_partner(tag, low_side(o, partner), low, place))
 		return NONE;
 	return some(low->flags & META_WIRE ? partner : place);
 }
@@ -110,8 +110,7 @@ __noinline __u32 nat_sample(struct cpu *c, __u32 first, __u32 sets, __u32 pod)
 	return NAT_SETS;
 }
 
-// nat_look weighs the translations of one set.
-static __always_inline void nat_look(struct cpu *c, __u32 n)
+static __always_inline void nat_weigh_set(struct cpu *c, __u32 n)
 {
 	struct tag_line *t = tags_at(n);
 
@@ -161,7 +160,7 @@ __noinline int nat_evict_sets(struct cpu *c, __u32 sets)
 	if (!c)
 		return 0;
 	nat_reset_victim(&c->nat);
-	nat_look(c, first_set(c->look.hash, sets));
-	nat_look(c, second_set(c->look.hash, sets));
+	nat_weigh_set(c, first_set(c->look.hash, sets));
+	nat_weigh_set(c, second_set(c->look.hash, sets));
 	return nat_evict_found(c, &c->nat);
 }

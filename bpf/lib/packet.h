@@ -9,10 +9,10 @@
 
 #include "types.h"
 
-// A packet, and where and when it is evaluated. After the decoder or the fast path has filled it
-// in, it changes only when the packet is forwarded (dir, recv, xmit, second), translated (become),
-// or carries a SYN cookie (redeem_cookie). own_arp and resolve_translated put other addresses here
-// to ask about them. Fields down to "reason" are those of packet.Packet.
+// A packet, and where and when it is evaluated. The decoder or the fast path fills it in. After
+// that it changes only when the packet is forwarded (dir, recv, xmit, second_evaluation),
+// translated (apply_tuple), or carries a SYN cookie (redeem_cookie). own_arp and resolve_translated
+// put other addresses here to ask about them. Fields down to "reason" are those of packet.Packet.
 struct packet {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 ports, seq, ack;
@@ -33,8 +33,8 @@ struct packet {
 	__u32 frag_end; // where the fragment's data ends in the datagram
 
 	__u8 dir;
-	__u8 second;   // this is the second evaluation, at egress
-	__u16 segment; // of a GSO packet: bytes behind the headers in each segment, else 0
+	__u8 second_evaluation; // at egress
+	__u16 segment;		// of a GSO packet: bytes behind the headers in each segment, else 0
 	__u32 recv, xmit;
 	__s64 now;
 };
@@ -56,7 +56,7 @@ struct lookup {
 	__u32 unknown;	     // the last packet of the fast path had no state
 	struct maybe missed; // flow id of which the fast path found no state
 	struct maybe spare;  // place that a look-up without success found for the key
-	struct maybe proved; // place of the state that keep_track has to count as proved
+	struct maybe proved; // place of the state that count_proved_in_track has to count as proved
 
 	// What the first evaluation found or made.
 	struct maybe first_flow; // id of its flow name
@@ -66,7 +66,7 @@ struct lookup {
 	__u8 first_look; // result of the look-up
 	__u8 first_new;	 // this packet made the state
 	// a state alone decided that the packet passes, and will decide the same at egress
-	__u8 settled;
+	__u8 decided_by_state;
 };
 
 // Where the state to be made counts: in the track of a rule with limit, and for its source.
@@ -93,7 +93,7 @@ struct walk {
 	__u32 entry; // of the condition's pool
 	__u8 clause;
 	__u8 mode;
-	__u8 later; // a later fragment without a first
+	__u8 later_fragment; // a later fragment without a first
 	__u8 depth;
 	__u32 jumps;
 	__u32 class_of[NUM_DIMS];
@@ -105,20 +105,18 @@ struct walk {
 	__u32 reads; // enum read: what was asked about so far
 	__u64 epoch; // config.epoch before the evaluation
 	// so far only what lies in struct traits was asked about, and no rule has matched
-	__u8 pure;
-	__u8 any_asked;
+	__u8 cacheable;
+	__u8 any_looked_up;
 	__u64 looked[4]; // flow ids that were looked up
 	__u64 have[4];	 // flow ids of which there is a state
 	__u32 lookups;
 	__u32 call[MAX_CALLS];
 	__u16 tag_list[MAX_TAGS];
 	__u32 tags;
-	// 1 + enum make: the translation that the packet has waits for a rule with nat; HELD_ERROR:
-	// that of an ICMP error; 0 for none
-	__u32 held;
-	__u32 nat;    // number of the instance that the last rule with nat has named, 0 for none
-	__u32 fwd;    // 1 + place of the next hop where a rule with fwd has sent the packet, or 0
-	__u32 resume; // where the walk continues with the packet translated, 0 for nowhere
+	__u32 awaits_nat; // the translation that waits for a rule with nat, see AWAIT_PACKET
+	__u32 nat;	// number of the instance that the last rule with nat has named, 0 for none
+	__u32 next_hop; // 1 + place of the one to which a rule with fwd has sent the packet, or 0
+	__u32 resume;	// where the walk continues with the packet translated, 0 for nowhere
 	struct iface recv_if, xmit_if;
 };
 
@@ -127,9 +125,9 @@ struct cookie {
 	__u8 offer;   // enum offer
 	__u8 offered; // enum seen_option
 	__u8 redeemed_flags;
-	__u8 again; // one of this flow was redeemed before
+	__u8 redeemed_before; // a cookie of this flow was
 	__u32 ts_value, ts_echo;
-	__u64 syn; // repeat.h
+	__u64 syn; // cookie_repeat.h
 };
 
 // The part of a packet that translation changes. ports are those of struct packet, for ICMP queries
@@ -148,24 +146,25 @@ struct nat_victim {
 	__u32 port; // that its eviction frees
 };
 
-// Values of nat->ruled: any instance; and a bit that says that the rules have seen the packet
+// Values of nat->nat_rule: any instance; and a bit that says that the rules have seen the packet
 // translated.
 enum { ANY_INSTANCE = 1 << 16, SEEN_TRANSLATED = 1 << 17 };
 
 // What is left to do for a packet to a published port: nothing, make its translation once it has
 // passed, or refuse it, since the service has no backend.
 enum make { MAKE_NONE, MAKE_TRANSLATION, MAKE_REFUSAL };
-enum { HELD_ERROR = 2 + MAKE_REFUSAL };
+// Values of walk.awaits_nat: no translation waits; that of the packet does, AWAIT_PACKET + its enum
+// make; that of an ICMP error does.
+enum { AWAIT_NOTHING, AWAIT_PACKET, AWAIT_ERROR = AWAIT_PACKET + MAKE_REFUSAL + 1 };
 
 // Translation, nat.h.
 struct nat {
-	__u8 translated; // the fields of the packet are no longer those in the frame: these are in
-			 // was
+	__u8 translated; // orig has the fields of the frame, struct packet other ones
 	__u8 make;	 // enum make
-	__u8 keep;	 // the source keeps its port or id: it alone has the address
+	__u8 keep_port;	 // the source keeps its port or id: it alone has the address
 	// the translation is that of a rule with nat: the number of the instance, or ANY_INSTANCE,
 	// 0 for another translation
-	__u32 ruled;
+	__u32 nat_rule;
 	__u32 instance; // of the rule with nat that has let the leaving packet pass; 0 for none
 	__u32 part;	// of a service's flows to which the packet's flow belongs
 	struct maybe backend; // place of the one that find_published has chosen
@@ -173,7 +172,7 @@ struct nat {
 	struct maybe inner;   // place of the inner entry of the translation that the packet follows
 	__u32 from;	      // 0: the low end of that entry sent the packet
 	struct nat_victim victim;
-	struct tuple was, goal;
+	struct tuple orig, new;
 	// the tuple before the translation that fragments follow: a packet between a pod and a
 	// published port may have two translations
 	struct tuple before;
@@ -181,7 +180,7 @@ struct nat {
 
 // The pod, if any, that a packet goes to or comes from.
 struct pkt_endpoint {
-	__u32 known;	      // it is a pod; of the sender, fwd_entry.from_pod
+	__u32 is_pod;	      // of the sender, fwd_entry.from_pod
 	__u32 place, limited; // as in struct endpoint
 	__u32 mtu, ifindex;
 };
@@ -189,13 +188,13 @@ struct pkt_endpoint {
 // Why the next hop of a rule with fwd cannot get a packet, as reported in an ICMP error.
 enum hop_error { HOP_FINE, HOP_TOO_BIG, HOP_EXPIRED };
 
-// Forwarding, forward.h and hop.h.
+// Forwarding, forward.h and next_hop.h.
 struct forward {
 	// by direction as a pod sees it: the receiver, the sender
 	struct pkt_endpoint endpoint[2];
-	__u32 index;   // of the packet's addresses in the forwarding cache, fwd_cache.h
-	__u8 straight; // macs are those of the route to a NIC
-	__u8 macs[12]; // destination, source
+	__u32 index;	 // of the packet's addresses in the forwarding cache, fwd_cache.h
+	__u8 macs_known; // macs are those of the route to a NIC
+	__u8 macs[12];	 // destination, source
 	struct bpf_fib_lookup route;
 	struct bpf_redir_neigh next;
 	struct address hop; // that of a rule with fwd, or the gateway to it
@@ -232,7 +231,7 @@ struct cpu {
 
 	struct maybe moved; // place to which begin_move has begun to move an entry
 	// rule that the sweep has found to be in force since it began, 0 if there is none
-	__u32 swept;
+	__u32 rule_in_force;
 	// packets by direction, whether they passed, and enum reason, in this order
 	struct count decided[4 * NUM_REASONS];
 	__u64 removed[8]; // states by why they went, enum removal
@@ -242,12 +241,14 @@ struct cpu {
 	__u64 unanswered;
 	__s64 answer_time;
 	__s64 pending; // states counted here and not yet in the gauge
-	// hash of an end towards which no port was free and none could be freed
-	__u64 dry;
-	__s64 dry_until;
-	struct maybe dry_pod; // place of a pod, none for all: no translation of it could be evicted
-	__s64 dry_pod_until;
-	__u64 rates_full; // packets without a place for a bucket of their own, rate.h
-	__u32 again;	  // an interface below has let the packet pass, if config.uppers: upper.h
+	// hash of an end towards which no port was free and none could be freed: until when no
+	// packet searches again
+	__u64 no_port_end;
+	__s64 no_port_until;
+	// place of a pod, none for all: no translation of it could be evicted
+	struct maybe no_evict_pod;
+	__s64 no_evict_until;
+	__u64 rates_full;    // packets without a place for a bucket of their own, rate.h
+	__u32 passed_before; // at a lower or an upper device: upper_dev.h
 	__u32 pad;
 };

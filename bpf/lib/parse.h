@@ -104,9 +104,9 @@ static __always_inline __u32 extension_size(__u8 proto, const __u8 *b, __u32 lef
 
 enum { JUMBO_HEADER = 8 };
 
-// is_jumbo_gso: the first header of an IPv6 packet, whose bytes are in scratch->buf, is the one
-// that holds the length of a GSO packet above 64 KiB (BIG TCP, struct hop_jumbo_hdr). The kernel
-// removes it when it makes segments, so rules do not see it.
+// is_jumbo_gso: the first extension header of an IPv6 packet holds the length of a GSO packet above
+// 64 KiB (BIG TCP, struct hop_jumbo_hdr). Its bytes are in scratch->buf. The kernel removes it when
+// it makes segments, so rules do not see it.
 static __always_inline int is_jumbo_gso(struct __sk_buff *skb, const struct packet *p,
 					struct scratch *scratch)
 {

@@ -5,8 +5,9 @@
 
 #include "maps.h"
 
-// Bits of endpoint.limited, besides 1 << DIR_IN and 1 << DIR_OUT: what the pod sends and gets goes
-// through queueing disciplines of its host end; the pair is a netkit, see weir_in_netkit.
+// Bits of endpoint.limited, besides 1 << DIR_IN and 1 << DIR_OUT. ENDPOINT_QUEUED: what the pod
+// sends and gets goes through queueing disciplines of its host end. ENDPOINT_NETKIT: the pair is a
+// netkit, see weir_in_netkit.
 enum { ENDPOINT_QUEUED = 4, ENDPOINT_NETKIT = 8 };
 
 // The pod behind the host end of a veth or netkit pair.
@@ -46,9 +47,9 @@ struct forwarding {
 	__u32 forwards;		// how many of the published ports lead to no pod
 	__u32 sources;		// how many ranges of others than pods are translated
 	__u32 stack;		// enum stack_use
-	__u32 policies;		// how many IPsec policies the programs ask themselves: policy.h
+	__u32 policies;		// how many IPsec policies the programs ask: ipsec.h
 	struct port_span span[MAX_PORT_SPANS];
-	// the host's source addresses when it calls a pod's port at a loopback address
+	// the host's source addresses as a client of a pod's port at a loopback address
 	struct address four, six;
 };
 
@@ -89,7 +90,7 @@ struct published {
 };
 
 // How a source is translated, in the trie of translated sources. The key of those of rules with nat
-// has the number of the instance in its family, see ruled_key.
+// has the number of the instance in its family, see nat_rule_key.
 struct masked_source {
 	struct address to; // 0 for that of the NIC
 	__u32 flags;
@@ -109,7 +110,7 @@ struct nat_frag_key {
 struct nat_frag {
 	struct address src, dst;
 	__s64 until;
-	__u64 ruled; // as in struct nat
+	__u64 nat_rule; // as in struct nat
 };
 
 struct {
@@ -204,8 +205,8 @@ static __always_inline struct forwarding *forwarding_settings(void)
 	return &forwarding_value;
 }
 
-// for_others: the host translates for others than pods, whose packets go through the stack.
-static __always_inline __u32 for_others(const struct forwarding *f)
+// nat_for_others: the host translates for others than pods, whose packets go through the stack.
+static __always_inline __u32 nat_for_others(const struct forwarding *f)
 {
 	return f->forwards | f->sources;
 }

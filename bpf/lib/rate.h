@@ -5,7 +5,7 @@
 // bucket of the rule.
 #pragma once
 
-#include "create.h"
+#include "state_create.h"
 
 enum { RATE_SETS = 1 << 13 };
 
@@ -93,9 +93,10 @@ static __always_inline __u64 rate_hash(const __u64 *seed, const struct packet *p
 		     (__u64)id << 32 | ports);
 }
 
-// take_bucket takes `cost` from the bucket that a tag and a key find, or if the tag is 0, from the
-// one with an index, which all packets of a rule or pipe share. A bucket that is full again within
-// `slack` has enough. It returns 0, REASON_RATE, or REASON_RATES_FULL if there was no place.
+// take_bucket takes `cost` from the bucket that a tag and a key find. If the tag is 0 it takes it
+// from the one with an index, which all packets of a rule or pipe share. A bucket that is full
+// again within `slack` has enough. It returns 0, REASON_RATE, or REASON_RATES_FULL if there was no
+// place.
 __noinline int take_bucket(__u64 tag, __u64 key, __u32 index, __s64 cost, __s64 slack)
 {
 	struct cpu *c = this_cpu();
@@ -154,7 +155,8 @@ __noinline int take_rate(struct cpu *c, __u32 slot)
 	struct code *r = code_of(&c->walk, slot);
 	if (!r)
 		return REASON_RATE;
-	if (c->cookie.offer == OFFER_REDEEMED && !c->cookie.again) // its SYN has taken one
+	if (c->cookie.offer == OFFER_REDEEMED &&
+	    !c->cookie.redeemed_before) // its SYN has taken one
 		return 0;
 	__u64 tag = 0, key = 0;
 	if (r->rate_mask) {

@@ -37,7 +37,7 @@ static __always_inline int queued(const struct forward *fwd)
 {
 	const struct pkt_endpoint *from = &fwd->endpoint[DIR_OUT], *to = &fwd->endpoint[DIR_IN];
 
-	return ((from->known ? from->limited : 0) | (to->known ? to->limited : 0)) &
+	return ((from->is_pod ? from->limited : 0) | (to->is_pod ? to->limited : 0)) &
 	       ENDPOINT_QUEUED;
 }
 

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "evaluate.h"
-#include "policy.h"
+#include "ipsec.h"
 
 enum { QUOTE4 = 576 - 28, QUOTE6 = 1280 - 48, CHUNK = 64, HOST = 0 };
 enum { ERRORS_PER_SECOND = 1000, ERROR_BURST = 50 }; // of one CPU

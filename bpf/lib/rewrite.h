@@ -59,7 +59,7 @@ static __always_inline long mangle_addresses(struct __sk_buff *skb, const struct
 					     struct nat *nat, struct scratch *scratch)
 {
 	__be32 *old = scratch->old_words, *new = scratch->new_words;
-	struct tuple *w = &nat->was;
+	struct tuple *w = &nat->orig;
 	__u32 four = p->version == 4;
 
 	address_words(p, old, w->src_hi, w->src_lo, w->dst_hi, w->dst_lo);
@@ -84,17 +84,17 @@ static __always_inline long mangle_ports(struct __sk_buff *skb, const struct pac
 {
 	__u32 now = ports_of(p), at = checksum_at(p, p->proto), start = p->l3 + p->l4;
 
-	if (p->frag & FRAG_LATER || now == nat->was.ports || !at)
+	if (p->frag & FRAG_LATER || now == nat->orig.ports || !at)
 		return 0;
 	if (is_icmp(p)) {
 		__u8 version = p->version, type = p->icmp_type;
-		__be16 old = be16(icmp_id(version, type, nat->was.ports));
+		__be16 old = be16(icmp_id(version, type, nat->orig.ports));
 		__be16 new = be16(icmp_id(version, type, now));
 		if (bpf_l4_csum_replace(skb, start + at, old, new, 2) < 0)
 			return -1;
 		return bpf_skb_store_bytes(skb, start + 4, &new, 2, 0);
 	}
-	__be32 old = be32(nat->was.ports), new = be32(now);
+	__be32 old = be32(nat->orig.ports), new = be32(now);
 	if (bpf_l4_csum_replace(skb, start + at, old, new, 4 | never_zero(p->proto)) < 0)
 		return -1;
 	return bpf_skb_store_bytes(skb, start, &new, 4, 0);
@@ -122,7 +122,7 @@ static __always_inline long rewrite_plain(struct __sk_buff *skb, const struct pa
 					  struct nat *nat, struct scratch *scratch)
 {
 	__be32 *old = scratch->old_words, *new = scratch->new_words;
-	struct tuple *w = &nat->was;
+	struct tuple *w = &nat->orig;
 	__u32 start = p->l3 + IP4_CHECKSUM, at = p->l3 + 20 + checksum_at(p, p->proto);
 	__u64 mangled = never_zero(p->proto);
 
@@ -163,7 +163,7 @@ __noinline int rewrite_frame(struct __sk_buff *skb, struct cpu *c)
 	return 0;
 }
 
-// rewrite_quote translates the packet that an ICMP error quotes, which was read last. nat->goal is
+// rewrite_quote translates the packet that an ICMP error quotes, which was read last. nat->new is
 // the tuple of an answer to that packet. The quoted packet's own transport checksum stays: no
 // receiver checks it.
 static __always_inline long rewrite_quote(struct __sk_buff *skb, struct cpu *c)
@@ -173,7 +173,7 @@ static __always_inline long rewrite_quote(struct __sk_buff *skb, struct cpu *c)
 	struct nat *nat = &c->nat;
 	struct scratch *scratch = &c->scratch;
 	__be32 *old = scratch->old_words, *new = scratch->new_words;
-	struct tuple *g = &nat->goal;
+	struct tuple *g = &nat->new;
 	__u32 quote = p->l3 + p->payload, sum = p->l3 + p->l4 + 2, four = p->version == 4;
 	__u8 proto = look->quote_proto;
 
@@ -212,7 +212,7 @@ static __always_inline long rewrite_quote(struct __sk_buff *skb, struct cpu *c)
 	return bpf_skb_store_bytes(skb, at, &ports, 4, 0);
 }
 
-// rewrite_error translates an ICMP error together with the packet that it quotes. nat->goal is the
+// rewrite_error translates an ICMP error together with the packet that it quotes. nat->new is the
 // tuple of an answer to that packet.
 __noinline int rewrite_error(struct __sk_buff *skb, struct cpu *c)
 {
@@ -221,7 +221,7 @@ __noinline int rewrite_error(struct __sk_buff *skb, struct cpu *c)
 	struct packet *p = &c->packet;
 	const struct lookup *look = &c->look;
 	struct nat *nat = &c->nat;
-	struct tuple *g = &nat->goal;
+	struct tuple *g = &nat->new;
 	// The error comes from the other end, or from a router in between.
 	__u64 end_hi = look->from ? look->key.high_hi : look->key.low_hi,
 	      end_lo = look->from ? look->key.high_lo : look->key.low_lo;
@@ -236,7 +236,7 @@ __noinline int rewrite_error(struct __sk_buff *skb, struct cpu *c)
 		return -1;
 	g->src_hi = end_hi;
 	g->src_lo = end_lo;
-	become(p, nat, g);
+	apply_tuple(p, nat, g);
 	return rewrite_frame(skb, c);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // Services, docs/design/0004-containers.md section 6: an address and a port that lead to one of
-// several pods, each flow to the same one for as long as it lives. Written by the agent.
+// several pods. A flow leads to the same one for as long as it lives. Written by the agent.
 #pragma once
 
 #include "pod.h"
@@ -69,8 +69,8 @@ static __always_inline int tried_enough(__u32 place)
 	return n && READ_ONCE(n->begun) >= READ_ONCE(*most);
 }
 
-// living returns the backend that a part of the flows goes to, NULL if its pod is gone and the
-// agent has not yet taken it out of the service.
+// living returns the backend that a part of the flows goes to. It returns NULL if its pod is gone,
+// and the agent has not yet taken it out of the service.
 static __always_inline struct backend *living(struct service *s, __u32 part)
 {
 	part &= SERVICE_SLOTS - 1;
@@ -96,7 +96,7 @@ static __always_inline struct backend *living_of(struct service *s, __u32 part)
 	return b ? b : living(s, part + 3 * NEXT_PART);
 }
 
-// choose_backend sets nat->goal to the backend of the packet's flow, and nat->backend. It returns 0
+// choose_backend sets nat->new to the backend of the packet's flow, and nat->backend. It returns 0
 // if the service under a key has none: then the packet is to be refused.
 static __always_inline int choose_backend(const struct packet *p, struct nat *nat,
 					  const struct published_key *k)
@@ -114,9 +114,9 @@ static __always_inline int choose_backend(const struct packet *p, struct nat *na
 		return 0;
 	nat->make = MAKE_NONE;
 	nat->backend = some(b->place);
-	nat->goal.dst_hi = b->addr.hi;
-	nat->goal.dst_lo = b->addr.lo;
-	nat->goal.ports = (nat->goal.ports & 0xffff0000) | (b->port & 0xffff);
+	nat->new.dst_hi = b->addr.hi;
+	nat->new.dst_lo = b->addr.lo;
+	nat->new.ports = (nat->new.ports & 0xffff0000) | (b->port & 0xffff);
 	return 1;
 }
 
@@ -152,16 +152,16 @@ static __always_inline void count_answer(const struct packet *p, struct side *hi
 {
 	struct backend_count *n = count_of(backend_in(high));
 
-	if (!n || high->track & NAT_ANSWERED)
+	if (!n || side_nat_word(high) & NAT_ANSWERED)
 		return;
 	if ((p->tcp_flags & (TH_SYN | TH_ACK)) == (TH_SYN | TH_ACK)) {
 		__sync_fetch_and_add(&n->accepted, 1);
-		if (high->track & NAT_DRAWN)
+		if (side_nat_word(high) & NAT_DRAWN)
 			__sync_fetch_and_add(&n->drawn, 1);
 	} else if (p->tcp_flags & TH_RST) {
 		__sync_fetch_and_add(&n->refused, 1);
 	} else {
 		return;
 	}
-	high->track |= NAT_ANSWERED;
+	side_nat_word(high) |= NAT_ANSWERED;
 }

@@ -55,9 +55,9 @@ static __always_inline struct maybe slot_of(const struct walk *walk, struct head
 	return v >> 16 == id >> 16 && v >> 16 ? some(v & 0xffff) : NONE;
 }
 
-// owner_of returns the rule with an id and sets walk->slot. Most rules lie at the slot of their
+// find_rule returns the rule with an id and sets walk->slot. Most rules lie at the slot of their
 // index: that is tried first.
-static __always_inline struct code *owner_of(struct walk *walk, void *image, __u32 id)
+static __always_inline struct code *find_rule(struct walk *walk, void *image, __u32 id)
 {
 	__u32 index = id & 0xffff;
 	struct code *r = code_in(image, index);
@@ -110,7 +110,7 @@ static __always_inline void take_track(const struct limit *limit, struct side *l
 				       struct side *high, struct maybe track)
 {
 	low->track = track.plus1;
-	high->created = limit->era;
+	side_track_era(high) = limit->era;
 }
 
 // mask_at sets limit->masked for the state at a place, and returns the limit of its rule, 0 if the
@@ -127,7 +127,7 @@ __noinline __u32 mask_at(struct cpu *c, __u32 place)
 	void *image = image_of(walk);
 	struct side *low = low_side(s, way);
 	__u32 slot = walk->slot; // the walk is at this rule
-	struct code *r = image ? owner_of(walk, image, low->rule) : NULL;
+	struct code *r = image ? find_rule(walk, image, low->rule) : NULL;
 	__u64 tag = READ_ONCE(t->tag[way]);
 	walk->slot = slot;
 	if (!r)
@@ -138,10 +138,11 @@ __noinline __u32 mask_at(struct cpu *c, __u32 place)
 	return r->limit;
 }
 
-// keep_track counts a state that has proved itself as proved in its track, which is not evicted
-// from then on. If the track was given to another tuple, the state enters one of its own tuple
-// again. If no track is free, or the limit is reached, the state is removed like a half-open one.
-__noinline int keep_track(struct cpu *c, __u32 place)
+// count_proved_in_track counts a state that has proved itself as proved in its track, which is not
+// evicted from then on. If the track was given to another tuple, the state enters one of its own
+// tuple again. If no track is free, or the limit is reached, the state is removed like a half-open
+// one.
+__noinline int count_proved_in_track(struct cpu *c, __u32 place)
 {
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
@@ -152,7 +153,7 @@ __noinline int keep_track(struct cpu *c, __u32 place)
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	if (!(READ_ONCE(low->flags) & META_TRACKED))
 		return 0;
-	if (!add_track(track_at(track_of(low)), high->created, TRACK_ONE_PROVED)) {
+	if (!add_track(track_at(track_of(low)), side_track_era(high), TRACK_ONE_PROVED)) {
 		__u64 tag = READ_ONCE(t->tag[way]);
 		__u32 most = mask_at(c, place);
 		if (!most)
@@ -167,14 +168,14 @@ __noinline int keep_track(struct cpu *c, __u32 place)
 			return 0;
 	}
 	// The state may have left its track at this moment.
-	if (!(__sync_fetch_and_or(&low->flags, META_KEEPS) & META_TRACKED))
-		add_track(track_at(track_of(low)), high->created, -TRACK_ONE_PROVED);
+	if (!(__sync_fetch_and_or(&low->flags, META_TRACK_PROVED) & META_TRACKED))
+		add_track(track_at(track_of(low)), side_track_era(high), -TRACK_ONE_PROVED);
 	return 0;
 }
 
 // new_phase follows a change of a state: one that has proved itself is no longer half-open, and one
-// that is closed counts in no track. It sets look->proved if keep_track has to follow: the stack is
-// too deep here.
+// that is closed counts in no track. It sets look->proved if count_proved_in_track has to follow:
+// the stack is too deep here.
 __noinline int new_phase(struct cpu *c, __u32 place, __u8 proto)
 {
 	struct set *s = set_at(place / WAYS);
@@ -189,7 +190,7 @@ __noinline int new_phase(struct cpu *c, __u32 place, __u8 proto)
 		if (phase == PHASE_ANSWERED)
 			mark_answered(place);
 		else if (!promote(place))
-			prove_again(low, high, proto);
+			retry_promotion(low, high, proto);
 		else if (low->flags & META_TRACKED && !over)
 			look->proved = some(place);
 	}
@@ -197,20 +198,20 @@ __noinline int new_phase(struct cpu *c, __u32 place, __u8 proto)
 		return 0;
 	leave_track(s, place);
 	if (proto == PROTO_TCP)
-		note_end(place); // the first packet may have ended it
+		mark_ending(place); // the first packet may have ended it
 	return 0;
 }
 
-// keep_proved completes what new_phase has begun, before the packet looks another state up, or
+// count_proved completes what new_phase has begun, before the packet looks another state up, or
 // makes one, and at its end.
-static __always_inline void keep_proved(struct cpu *c, struct lookup *look)
+static __always_inline void count_proved(struct cpu *c, struct lookup *look)
 {
 	struct maybe place = look->proved;
 
 	if (likely(!exists(place)))
 		return;
 	look->proved = NONE;
-	keep_track(c, number(place));
+	count_proved_in_track(c, number(place));
 }
 
 // step_error evaluates an ICMP error about a packet that side o sent.
@@ -251,17 +252,17 @@ static __always_inline int unproved(__u32 flags)
 	return (flags & (META_PEER | META_MADE | SIDE_PROVED)) == (META_PEER | META_MADE);
 }
 
-// calls_port: this side sends to a published port. A packet that it sends to the pod itself belongs
-// to another flow. The fast path translates nothing, so it sees only the latter.
-static __always_inline int calls_port(__u32 flags)
+// from_port_client: this side is the client of a published port. A packet that it sends to the pod
+// itself belongs to another flow. The fast path translates nothing, so it sees only the latter.
+static __always_inline int from_port_client(__u32 flags)
 {
-	return (flags & META_CALLER) == META_CALLER;
+	return (flags & META_PORT_CLIENT) == META_PORT_CLIENT;
 }
 
-// strays: the packet and the flow of the state at a place have the same addresses and ports in the
-// pod, but only one of them goes through a published port; and the packet does not replace the
-// state. Defined in place.h.
-__noinline int strays(struct cpu *c, __u32 place);
+// is_other_flow: the packet and the flow of the state at a place have the same addresses and ports
+// in the pod, but only one of them goes through a published port. The packet does not replace the
+// state. Defined in table_insert.h.
+__noinline int is_other_flow(struct cpu *c, __u32 place);
 
 // step advances the live state at a place, which is look->place, by the packet. It returns
 // LOOK_MISS if the packet does not belong to it.
@@ -297,7 +298,7 @@ __noinline int step(struct cpu *c, __u32 place)
 		// A connection ends by a reset, or by the second FIN and its acknowledgement.
 		if (r == RES_HIT &&
 		    ((d->flags | o->flags) & SIDE_RST || d->flags & o->flags & SIDE_FIN))
-			note_end(place);
+			mark_ending(place);
 		if (r > RES_BAD_FLAGS && (cf->liberal || mine & META_LIBERAL))
 			r = RES_UNTOUCHED;
 	} else {
@@ -351,11 +352,12 @@ __noinline int look_up(struct cpu *c, __u32 flow)
 	const struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
 	struct walk *walk = &c->walk;
-	keep_proved(c, look);
+	count_proved(c, look);
 	void *image = image_of(walk);
 	if (!image || look->keyed != KEY_SET)
 		return LOOK_MISS;
-	if (p->second && holds(look->first_flow, flow) && owner_of(walk, image, look->first_rule))
+	if (p->second_evaluation && holds(look->first_flow, flow) &&
+	    find_rule(walk, image, look->first_rule))
 		return look->first_look;
 	if (was_missed(look, flow))
 		return LOOK_MISS;
@@ -367,12 +369,12 @@ __noinline int look_up(struct cpu *c, __u32 flow)
 	if (!s)
 		return LOOK_MISS;
 	struct side *d = look->from ? high_side(s, place) : low_side(s, place);
-	struct code *owner = owner_of(walk, image, d->rule);
-	if (!owner) {
+	struct code *state_rule = find_rule(walk, image, d->rule);
+	if (!state_rule) {
 		remove_state(c, place, look->tag, GONE_RULE);
 		return LOOK_MISS;
 	}
-	__u32 rule = owner->id;
+	__u32 rule = state_rule->id;
 	struct tag_line *t = tags_at(place / WAYS);
 	// another flow has taken the entry meanwhile
 	if (!t || !same_tag(READ_ONCE(t->tag[place % WAYS]), look->tag))
@@ -380,9 +382,9 @@ __noinline int look_up(struct cpu *c, __u32 flow)
 	__u32 published = READ_ONCE(d->flags) & META_PUBLISHED;
 	published |= READ_ONCE(c->nat.make);
 	opaque(published); // otherwise each value of the flags is a path to the verifier
-	opaque(place);	   // the same for the call of strays
+	opaque(place);	   // the same for is_other_flow
 	// what a lower device has translated does not follow the translation again
-	if (unlikely(published) && !(cf->uppers && c->again) && strays(c, place))
+	if (unlikely(published) && !(cf->uppers && c->passed_before) && is_other_flow(c, place))
 		return look_drop(REASON_NAT_PORTS);
 	int found = step(c, place);
 	if (found == LOOK_HIT || found == LOOK_UNTOUCHED)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The sweep frees entries: a clock hand (as in the CLOCK page replacement algorithm) passes over
+// The sweep frees entries. A clock hand, as in the CLOCK page replacement algorithm, passes over
 // the state table, a few sets per tick of one timer in the kernel. Correctness does not depend on
 // it: every look-up checks whether what it found has expired.
 #pragma once
@@ -84,9 +84,9 @@ static __always_inline int wants_probe(struct config *cf, struct side *low, stru
 	return (__u64)left / every != (__u64)(left + pass) / every;
 }
 
-// young: the state has seen a packet so recently that it has not expired, whatever its other side
-// holds. For TCP and SCTP one side is not enough: either end may have ended the connection.
-static __always_inline int young(struct config *cf, struct side *low, __u8 proto, __s64 now)
+// surely_alive: the state has seen a packet so recently that it has not expired, whatever its other
+// side holds. For TCP and SCTP one side is not enough: either end may have ended the connection.
+static __always_inline int surely_alive(struct config *cf, struct side *low, __u8 proto, __s64 now)
 {
 	__s64 first = lifetime(cf, PHASE_OPENING, proto),
 	      later = lifetime(cf, PHASE_ESTABLISHED, proto);
@@ -95,9 +95,9 @@ static __always_inline int young(struct config *cf, struct side *low, __u8 proto
 	       now <= READ_ONCE(low->last) + (first < later ? first : later);
 }
 
-// alone: the wire entry of a translation is left without the inner one. Each is checked once in
+// is_orphan: the wire entry of a translation is left without the inner one. Each is checked once in
 // about sixteen passes: halves are removed together, so only a race causes this.
-static __always_inline int alone(struct set *s, __u32 place, __s64 now)
+static __always_inline int is_orphan(struct set *s, __u32 place, __s64 now)
 {
 	struct side *low = low_side(s, place);
 
@@ -126,20 +126,20 @@ __noinline int sweep_at(struct cpu *c, __u32 place, __u32 purge)
 	if (!purge && expired(cf, low, high, tag_proto(tag), p->now))
 		return remove_state(c, place, tag, GONE_EXPIRED);
 	if (low->rule == NAT_RULE)
-		return !purge && alone(s, place, p->now) &&
+		return !purge && is_orphan(s, place, p->now) &&
 		       remove_state(c, place, tag, GONE_EXPIRED);
-	if (!owner_of(walk, image, low->rule))
+	if (!find_rule(walk, image, low->rule))
 		return remove_state(c, place, tag, GONE_RULE);
-	c->swept = low->rule;
-	if (!purge && tag_proto(tag) == PROTO_TCP && listened(cf, EVENT_PROBE) &&
+	c->rule_in_force = low->rule;
+	if (!purge && tag_proto(tag) == PROTO_TCP && event_wanted(cf, EVENT_PROBE) &&
 	    wants_probe(cf, low, high, p->now))
 		event_probe(cf, c, s, way, tag);
 	return 0;
 }
 
-// make_hint computes until when the sweep can skip a set, if no state was added or removed since
-// the last pass: in a busy set a hint is not worth its cost. A packet that ends a connection
-// meanwhile clears the hint, and then no new one is written.
+// make_hint computes until when the sweep can skip a set. It makes no hint if a state was added or
+// removed since the last pass: in a busy set a hint is not worth its cost. A packet that ends a
+// connection meanwhile clears the hint, and then no new one is written.
 __noinline int make_hint(struct cpu *c, __u32 n)
 {
 	struct config *cf = settings();
@@ -156,7 +156,7 @@ __noinline int make_hint(struct cpu *c, __u32 n)
 	}
 	__s64 until = now + ((__s64)HINT_MAX << HINT_SHIFT),
 	      before = pass_ns(cf) +
-		       (listened(cf, EVENT_PROBE) ? (__s64)PROBE_WITHIN * 1000000000 : 0);
+		       (event_wanted(cf, EVENT_PROBE) ? (__s64)PROBE_WITHIN * 1000000000 : 0);
 
 	__sync_lock_test_and_set(hint, HINT_MAKING); // also a barrier: no side is read before
 	for (int i = 0; i < WAYS; i++) {
@@ -173,8 +173,8 @@ __noinline int make_hint(struct cpu *c, __u32 n)
 	return 0;
 }
 
-// left_alone: the sweep can skip a set.
-static __always_inline int left_alone(const struct cpu *c, __u32 n)
+// can_skip: the hint of a set is valid.
+static __always_inline int can_skip(const struct cpu *c, __u32 n)
 {
 	struct config *cf = settings();
 	struct tag_line *t = tags_at(n);
@@ -201,8 +201,8 @@ __noinline int sweep_set(struct cpu *c, __u32 n, __u32 purge)
 		struct side *low = low_side(s, i);
 		if ((tag & TAG_MASK) != TAG_LIVE)
 			continue;
-		if (READ_ONCE(low->rule) == c->swept &&
-		    (purge || young(cf, low, tag_proto(tag), c->packet.now)))
+		if (READ_ONCE(low->rule) == c->rule_in_force &&
+		    (purge || surely_alive(cf, low, tag_proto(tag), c->packet.now)))
 			continue;
 		gone += sweep_at(c, n * WAYS + i, purge);
 	}
@@ -220,7 +220,7 @@ static long sweep_one(__u32 index, void *ctx)
 
 	if (!c || w->next + index >= w->sets)
 		return 1;
-	if (!w->purge && left_alone(c, w->next + index))
+	if (!w->purge && can_skip(c, w->next + index))
 		return 0;
 	int gone = sweep_set(c, w->next + index, w->purge);
 	if (!gone && !w->purge)
@@ -288,7 +288,7 @@ static int tick(void *map, __u32 *key, struct clock_hand *hand)
 	c->packet.now = bpf_ktime_get_coarse_ns();
 	struct sweep w = {.next = hand->next, .sets = cf->sets};
 	c->walk.current = cf->current & CURRENT_SLOT;
-	c->swept = 0;
+	c->rule_in_force = 0;
 	bpf_loop(count, sweep_one, &w, 0);
 	hand->next += count;
 	if (hand->next >= cf->sets) {

@@ -8,7 +8,7 @@
 // packet ends it, and then the set has no hint either.
 #pragma once
 
-#include "remove.h"
+#include "table_remove.h"
 
 // The unit of time of a hint is about a second. No set is skipped for longer than a day.
 enum { HINT_SHIFT = 30, HINT_MAKING = 1, HINT_MAX = 80000 };
@@ -28,10 +28,10 @@ static __always_inline void clear_hint(__u32 place)
 		store_ordered(hint, 0);
 }
 
-// note_end makes the sweep look at the set of a place, where a connection ends, until that state is
-// gone. It is called after the change. It marks the tag, which is in the cache, or else clears the
-// hint, which is not.
-static __always_inline void note_end(__u32 place)
+// mark_ending makes the sweep look at the set of a place, where a connection ends, until that state
+// is gone. It is called after the change. It marks the tag, which is in the cache, or else clears
+// the hint, which is not.
+static __always_inline void mark_ending(__u32 place)
 {
 	struct tag_line *t = tags_at(place / WAYS);
 
@@ -44,8 +44,8 @@ static __always_inline void note_end(__u32 place)
 	clear_hint(place); // half-open, or changing at this moment
 }
 
-// hint_of is the hint for a line of tags: the time in its upper half; in the lower a hash of the
-// tags and of config.epoch, which covers what the agent may change.
+// hint_of is the hint for a line of tags. Its upper half is the time. Its lower half is a hash of
+// the tags and of config.epoch, which covers what the agent may change.
 static __always_inline __u64 hint_of(struct tag_line *t, __u64 epoch, __s64 until)
 {
 	__u64 sum = epoch;

@@ -4,16 +4,16 @@
 // sends.
 //
 // An entry is claimed by compare-and-swap of its tag, written, and then published by setting the
-// tag live. A removed entry rests for about 30 milliseconds before it is used again, so that a
-// packet on another CPU that found it just before does not write into its successor. Two CPUs may
-// insert one key at once; each looks again after publishing, and the entry at the lower place
-// stays. fast_new looks before it publishes.
+// tag live. A removed entry rests for about 30 milliseconds before it is used again. So a packet on
+// another CPU that found it just before does not write into its successor. Two CPUs may insert one
+// key at once; each looks again after publishing, and the entry at the lower place stays. fast_new
+// looks before it publishes.
 #pragma once
 
 #include "hash.h"
 #include "pod.h"
 #include "sctp.h"
-#include "source.h"
+#include "half_open_source.h"
 
 enum { TICK_SHIFT = 20, REST_TICKS = 32 }; // a tick is about a millisecond
 
@@ -158,8 +158,8 @@ static __always_inline int same_tag(__u64 a, __u64 b)
 	return !((a ^ b) & ~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED | (TAG_LIVE ^ TAG_MOVING)));
 }
 
-// fast_claim and slow_claim are the tags of an entry while it is filled: by fast_new or a move, or
-// by the slow path, which looks for duplicates when the entry is live.
+// fast_claim and slow_claim are the tags of an entry while it is filled. fast_claim: by fast_new or
+// a move. slow_claim: by the slow path, which looks for duplicates when the entry is live.
 static __always_inline __u64 fast_claim(__u64 tag)
 {
 	return (tag & TAG_IDENTITY) | TAG_HALF_OPEN;
@@ -231,10 +231,10 @@ static __always_inline __u32 count_bits(__u32 v)
 	return (v + (v >> 4)) & 0x0f0f;
 }
 
-// find_spare sets look->spare to where a state for look->key could lie: at its home way in its
-// first set, which prefetch has loaded, or else in the emptier of its two sets, a and b, which
-// fills the table evenly. It begins to load the cache lines that such a state would write; the
-// rules are evaluated meanwhile.
+// find_spare sets look->spare to where a state for look->key could lie. That is its home way in its
+// first set, which prefetch has loaded, or else in the emptier of its two sets, a and b. This fills
+// the table evenly. It begins to load the cache lines that such a state would write; the rules are
+// evaluated meanwhile.
 static __always_inline void find_spare(const struct packet *p, struct lookup *look, __u32 sets,
 				       struct tag_line *a, struct tag_line *b)
 {
@@ -263,8 +263,8 @@ static __always_inline void find_spare(const struct packet *p, struct lookup *lo
 	}
 }
 
-// scout is find_spare, and returns 0.
-__noinline int scout(struct cpu *c, __u32 sets)
+// find_spare_noinline is find_spare, and returns 0.
+__noinline int find_spare_noinline(struct cpu *c, __u32 sets)
 {
 	if (!c)
 		return 0;
@@ -288,6 +288,6 @@ static __always_inline int find(struct cpu *c, struct lookup *look, struct confi
 	__u64 tag = look->tag;
 	if (find_in(look, a, an, k, tag) || find_in(look, b, bn, k, tag))
 		return 1;
-	scout(c, cf->sets);
+	find_spare_noinline(c, cf->sets);
 	return 0;
 }

@@ -51,7 +51,7 @@ static __always_inline __s64 lifetime(struct config *c, int phase, __u8 proto)
 	return c->life_short;
 }
 
-// A translation outlives the state of its flow by this time: the time of its last packet is exact
+// A translation outlives the state of its flow by this time. The time of its last packet is exact
 // to a second, and late segments of a closed connection are still translated.
 #define NAT_GRACE 2000000000LL
 #define NAT_FOLLOWS (1LL << 62)
@@ -63,7 +63,7 @@ static __always_inline __s64 nat_lifetime(struct config *c, struct side *low, st
 {
 	if (low->flags & META_WIRE)
 		return NAT_FOLLOWS;
-	return lifetime(c, READ_ONCE(high->track) & NAT_PHASE, proto) + NAT_GRACE;
+	return lifetime(c, phase_in(high), proto) + NAT_GRACE;
 }
 
 static __always_inline int expired(struct config *c, struct side *low, struct side *high,
@@ -152,7 +152,7 @@ static __always_inline int acks_syn(struct side *o, const struct packet *p)
 }
 
 // answers_again: a SYN-ACK replaces the one before, of which the side that began has acknowledged
-// nothing: the first was lost, and its sender has started again or made another SYN cookie.
+// nothing. The first was lost, and its sender has started again or made another SYN cookie.
 static __always_inline int answers_again(struct side *d, struct side *o, const struct packet *p)
 {
 	return p->tcp_flags & TH_SYN && o->flags & META_MADE &&

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // The numbers and flags of the sides of a TCP connection.
 //
-// Two CPUs may carry packets of one side at once, so numbers that only grow are raised by
-// compare-and-swap, and flags are set after the numbers that they declare valid, by an atomic
-// operation that orders them. begin, pick_up with its callers, and advance store numbers, and then
-// call set_flags. Where the processor may reorder loads, a reader may have read a number before the
+// Two CPUs may carry packets of one side at once. So numbers that only grow are raised by
+// compare-and-swap. Flags are set after the numbers that they declare valid, by an atomic operation
+// that orders them. begin, pick_up with its callers, and advance store numbers, and then call
+// set_flags. Where the processor may reorder loads, a reader may have read a number before the
 // flag, when both packets are processed at one moment. It then evaluates by a number that was not
 // set, and refuses a segment, or leaves it to the rules. It changes nothing: a segment that
 // advances a side has to fit the numbers of both.

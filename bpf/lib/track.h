@@ -5,7 +5,7 @@
 // they prove themselves.
 #pragma once
 
-#include "remove.h"
+#include "table_remove.h"
 
 static __always_inline int same_mask(struct masked *a, struct masked *b)
 {

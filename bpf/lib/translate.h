@@ -2,7 +2,7 @@
 // Which packets are translated, at ingress and at egress.
 #pragma once
 
-#include "clash.h"
+#include "nat_clash.h"
 #include "rewrite.h"
 
 // nat_fragment with `note` records the translation of the current packet, a first fragment, for the
@@ -32,27 +32,27 @@ __noinline int nat_fragment(struct cpu *c, __u32 note)
 		v.dst.hi = p->dst_hi;
 		v.dst.lo = p->dst_lo;
 		v.until = p->now + cf->life_frag;
-		v.ruled = nat->ruled;
+		v.nat_rule = nat->nat_rule;
 		bpf_map_update_elem(&nat_frags, &k, &v, BPF_ANY);
 		return 1;
 	}
 	struct nat_frag *v = bpf_map_lookup_elem(&nat_frags, &k);
 	if (!v || p->now > v->until)
 		return 0;
-	nat->goal.src_hi = v->src.hi;
-	nat->goal.src_lo = v->src.lo;
-	nat->goal.dst_hi = v->dst.hi;
-	nat->goal.dst_lo = v->dst.lo;
-	nat->goal.ports = 0;
-	nat->ruled = v->ruled;
-	become(p, nat, &nat->goal);
+	nat->new.src_hi = v->src.hi;
+	nat->new.src_lo = v->src.lo;
+	nat->new.dst_hi = v->dst.hi;
+	nat->new.dst_lo = v->dst.lo;
+	nat->new.ports = 0;
+	nat->nat_rule = v->nat_rule;
+	apply_tuple(p, nat, &nat->new);
 	return 1;
 }
 
-enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_HIDE, NAT_HELD };
+enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_MASQUERADE, NAT_AWAITS_RULE };
 
-// host_source gives a call the host's own source: a call of the host to a loopback address, or of a
-// pod to its own published port, which could not be answered otherwise.
+// host_source gives a packet the host's own source: one of the host to a loopback address, or of a
+// pod to its own published port. It could not be answered otherwise.
 static __always_inline int host_source(const struct packet *p, struct nat *nat,
 				       struct forwarding *f)
 {
@@ -60,14 +60,14 @@ static __always_inline int host_source(const struct packet *p, struct nat *nat,
 
 	if (!(a->hi | a->lo))
 		return 0;
-	nat->goal.src_hi = a->hi;
-	nat->goal.src_lo = a->lo;
+	nat->new.src_hi = a->hi;
+	nat->new.src_lo = a->lo;
 	return 1;
 }
 
 // translate_in turns what came from outside back into what rules see. Only the fields change,
-// except for an ICMP error, to which no answer is sent. NAT_HELD: it is an error about a flow that
-// a rule with nat has translated.
+// except for an ICMP error, to which no answer is sent. NAT_AWAITS_RULE: it is an error about a
+// flow that a rule with nat has translated.
 __noinline int translate_in(struct __sk_buff *skb, struct cpu *c)
 {
 	struct forwarding *f = forwarding_settings();
@@ -83,18 +83,18 @@ __noinline int translate_in(struct __sk_buff *skb, struct cpu *c)
 		return nat_fragment(c, 0) ? NAT_DONE : NAT_NONE;
 	make_key(skb, c, p, look);
 	if (nat_follow(c, META_WIRE)) {
-		if (unlikely(look->is_error && nat->ruled))
-			return NAT_HELD;
+		if (unlikely(look->is_error && nat->nat_rule))
+			return NAT_AWAITS_RULE;
 		if (look->is_error)
 			return rewrite_error(skb, c) < 0 ? NAT_FAILED : NAT_DONE;
-		become(p, nat, &nat->goal);
-	} else if (!look->is_error && find_published(c, c->fwd.endpoint[DIR_OUT].known)) {
-		if (nat->goal.dst_lo == p->src_lo && nat->goal.dst_hi == p->src_hi &&
+		apply_tuple(p, nat, &nat->new);
+	} else if (!look->is_error && find_published(c, c->fwd.endpoint[DIR_OUT].is_pod)) {
+		if (nat->new.dst_lo == p->src_lo && nat->new.dst_hi == p->src_hi &&
 		    !host_source(p, nat, f))
 			return NAT_FAILED;
 		if (!choose_source(c))
 			return NAT_FAILED;
-		become(p, nat, &nat->goal);
+		apply_tuple(p, nat, &nat->new);
 		nat->make = MAKE_TRANSLATION;
 	} else {
 		return NAT_NONE;
@@ -104,9 +104,9 @@ __noinline int translate_in(struct __sk_buff *skb, struct cpu *c)
 	return NAT_DONE;
 }
 
-// begins: the packet comes from the end that began the flow, by its state. Where rules keep none,
-// by what the packet itself shows.
-__noinline int begins(struct cpu *c)
+// from_originator: the packet comes from the end that began the flow, by its state. Where rules
+// keep none, by what the packet itself shows.
+__noinline int from_originator(struct cpu *c)
 {
 	if (!c)
 		return 0;
@@ -121,11 +121,12 @@ __noinline int begins(struct cpu *c)
 	}
 	if (p->proto == PROTO_TCP) // a rule with nat translates what it lets pass, as ipfw does
 		return c->nat.instance || (p->tcp_flags & (TH_SYN | TH_ACK)) == TH_SYN;
-	return !is_icmp(p) || asks(p->version, p->icmp_type);
+	return !is_icmp(p) || is_icmp_query(p->version, p->icmp_type);
 }
 
-// hides returns how the source of a leaving packet is translated, NULL if it stays.
-static __always_inline struct masked_source *hides(const struct packet *p, struct forwarding *f)
+// find_masquerade returns how the source of a leaving packet is translated, NULL if it stays.
+static __always_inline struct masked_source *find_masquerade(const struct packet *p,
+							     struct forwarding *f)
 {
 	struct table_key k;
 
@@ -148,18 +149,20 @@ static __always_inline int unregistered(__u32 a, __u32 flags)
 	       (flags & MASK_UNREG_CGN && a >> 22 == 0x191);
 }
 
-// ruled_key is the key of a source in the trie for an instance of nat: its number follows the
+// nat_rule_key is the key of a source in the trie for an instance of nat: its number follows the
 // family.
-static __always_inline void ruled_key(struct table_key *k, const struct packet *p, __u32 instance)
+static __always_inline void nat_rule_key(struct table_key *k, const struct packet *p,
+					 __u32 instance)
 {
 	trie_key(k, p->version, p->src_hi, p->src_lo);
 	k->family[1] = instance;
 	k->family[2] = instance >> 8;
 }
 
-// hide sets the new source of a packet that leaves through a NIC.
-static __always_inline int hide(const struct packet *p, const struct lookup *look, struct nat *nat,
-				const struct masked_source *source, __u32 ifindex)
+// set_new_source sets the new source of a packet that leaves through a NIC.
+static __always_inline int set_new_source(const struct packet *p, const struct lookup *look,
+					  struct nat *nat, const struct masked_source *source,
+					  __u32 ifindex)
 {
 	__u64 hi = source->to.hi, lo = source->to.lo;
 
@@ -176,31 +179,32 @@ static __always_inline int hide(const struct packet *p, const struct lookup *loo
 		return NAT_FAILED;
 	if (look->is_error) // about something that was never translated: as from the host itself
 		return NAT_NONE;
-	tuple_of(p, &nat->was);
-	nat->goal = nat->was;
-	nat->goal.src_hi = hi;
-	nat->goal.src_lo = lo;
-	nat->keep = (source->flags & MASK_KEEP) != 0;
-	return NAT_HIDE;
+	tuple_of(p, &nat->orig);
+	nat->new = nat->orig;
+	nat->new.src_hi = hi;
+	nat->new.src_lo = lo;
+	nat->keep_port = (source->flags & MASK_KEEP) != 0;
+	return NAT_MASQUERADE;
 }
 
-// hide_ruled does the same for a packet that a rule with nat has let pass.
-static __always_inline int hide_ruled(const struct packet *p, const struct lookup *look,
-				      struct nat *nat, __u32 ifindex)
+// set_nat_rule_source does the same for a packet that a rule with nat has let pass.
+static __always_inline int set_nat_rule_source(const struct packet *p, const struct lookup *look,
+					       struct nat *nat, __u32 ifindex)
 {
 	struct table_key k;
 
-	ruled_key(&k, p, nat->instance);
+	nat_rule_key(&k, p, nat->instance);
 	struct masked_source *source = bpf_map_lookup_elem(&masked_sources, &k);
 	if (!source)
 		return NAT_FAILED;
 	if (source->flags & MASK_UNREG && !unregistered(p->src_lo, source->flags))
 		return NAT_NONE;
-	return hide(p, look, nat, source, ifindex);
+	return set_new_source(p, look, nat, source, ifindex);
 }
 
 // translate_out turns what rules see into what goes over the wire. ifindex is 0 for a packet to a
-// pod or to the host itself. NAT_HIDE: a translation has to be made first; outward does it.
+// pod or to the host itself. NAT_MASQUERADE: a translation has to be made first; nat_outbound does
+// it.
 __noinline int translate_out(struct __sk_buff *skb, struct cpu *c, __u32 ifindex)
 {
 	struct forwarding *f = forwarding_settings();
@@ -215,7 +219,7 @@ __noinline int translate_out(struct __sk_buff *skb, struct cpu *c, __u32 ifindex
 	if (p->frag & FRAG_LATER) {
 		if (nat_fragment(c, 0))
 			return NAT_DONE;
-		return ifindex && (f->masquerade & MASQUERADE_NAT_RULE || hides(p, f)) ?
+		return ifindex && (f->masquerade & MASQUERADE_NAT_RULE || find_masquerade(p, f)) ?
 			       NAT_FAILED :
 			       NAT_NONE;
 	}
@@ -223,16 +227,16 @@ __noinline int translate_out(struct __sk_buff *skb, struct cpu *c, __u32 ifindex
 	if (nat_follow(c, 0)) {
 		if (look->is_error)
 			return rewrite_error(skb, c) < 0 ? NAT_FAILED : NAT_DONE;
-		become(p, nat, &nat->goal);
+		apply_tuple(p, nat, &nat->new);
 	} else {
 		int r = NAT_NONE;
-		if (ifindex && begins(c)) {
-			struct masked_source *source = nat->instance ? NULL : hides(p, f);
-			r = nat->instance ? hide_ruled(p, look, nat, ifindex) :
-			    source	  ? hide(p, look, nat, source, ifindex) :
+		if (ifindex && from_originator(c)) {
+			struct masked_source *source = nat->instance ? NULL : find_masquerade(p, f);
+			r = nat->instance ? set_nat_rule_source(p, look, nat, ifindex) :
+			    source	  ? set_new_source(p, look, nat, source, ifindex) :
 					    NAT_NONE;
 		}
-		if (r == NAT_FAILED || r == NAT_HIDE || !(p->frag & FRAG_FIRST))
+		if (r == NAT_FAILED || r == NAT_MASQUERADE || !(p->frag & FRAG_FIRST))
 			return r;
 	}
 	// Also where nothing was translated: then the other fragments stay as they are, too.
@@ -241,21 +245,21 @@ __noinline int translate_out(struct __sk_buff *skb, struct cpu *c, __u32 ifindex
 	return NAT_DONE;
 }
 
-// outward translates a packet that has passed and leaves, see translate_out, and keeps its
+// nat_outbound translates a packet that has passed and leaves, see translate_out, and keeps its
 // translation alive.
-static __always_inline int outward(struct __sk_buff *skb, struct cpu *c, struct packet *p,
-				   const struct lookup *look, struct nat *nat, __u32 ifindex)
+static __always_inline int nat_outbound(struct __sk_buff *skb, struct cpu *c, struct packet *p,
+					const struct lookup *look, struct nat *nat, __u32 ifindex)
 {
 	int r = translate_out(skb, c, ifindex);
 
-	if (r != NAT_HIDE) {
+	if (r != NAT_MASQUERADE) {
 		if (r == NAT_DONE)
 			nat_touch(skb, c, p, look, nat);
 		return r;
 	}
 	if (masquerade(skb, c))
 		return NAT_FAILED;
-	become(p, nat, &nat->goal);
+	apply_tuple(p, nat, &nat->new);
 	if (p->frag & FRAG_FIRST)
 		nat_fragment(c, 1);
 	return NAT_DONE;
@@ -265,7 +269,7 @@ static __always_inline int outward(struct __sk_buff *skb, struct cpu *c, struct 
 // one of a flow through a published port.
 static __always_inline int kept_on_wire(const struct nat *nat)
 {
-	return nat->ruled && !(nat->ruled & SEEN_TRANSLATED);
+	return nat->nat_rule && !(nat->nat_rule & SEEN_TRANSLATED);
 }
 
 // may_publish: a translation may be made for this packet to a published port. A flow that reached
@@ -303,12 +307,12 @@ __noinline int mark_published(struct cpu *c)
 	return 0;
 }
 
-// inward does what remains for a packet to a pod, or to where a forwarded port may lead, that has
-// passed: it keeps its translation alive, or makes it (`how` as for nat_create). It returns 0 or a
-// reason. `forget` says which translation of its tuple a new flow ends.
-static __always_inline int inward(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
-				  const struct lookup *look, const struct nat *nat,
-				  struct forwarding *f, __u32 how, __u32 forget)
+// nat_inbound follows a packet that has passed to a pod, or to where a forwarded port may lead. It
+// keeps its translation alive, or makes it (`how` as for nat_create). It returns 0 or a reason.
+// `forget` says which translation of its tuple a new flow ends.
+static __always_inline int nat_inbound(struct __sk_buff *skb, struct cpu *c, const struct packet *p,
+				       const struct lookup *look, const struct nat *nat,
+				       struct forwarding *f, __u32 how, __u32 forget)
 {
 	__u32 place = look->first_place;
 
@@ -320,14 +324,14 @@ static __always_inline int inward(struct __sk_buff *skb, struct cpu *c, const st
 		struct set *s = exists(look->first_flow) ? set_at(place / WAYS) : NULL;
 		if (s && !kept_on_wire(nat))
 			mark_place(s, place);
-		return nat_create_called(skb, c, how) ? REASON_NAT_PORTS : 0;
+		return nat_create_published(skb, c, how) ? REASON_NAT_PORTS : 0;
 	}
 	if (nat->translated) {
 		if (unlikely(new_state(look)) && !kept_on_wire(nat))
 			mark_published(c);
 		nat_touch(skb, c, p, look, nat);
 	} else if (f->published && new_state(look)) {
-		// a client that called a published port by this tuple before now calls the pod
+		// a client that used a published port by this tuple before now uses the pod
 		// itself
 		nat_forget(c, forget);
 	}

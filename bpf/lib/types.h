@@ -67,8 +67,8 @@ static __always_inline __u32 current_reads(__u32 current)
 	return current >> CURRENT_READS;
 }
 
-// when_of identifies the rules behind an answer: image slot and config.epoch. It is never 0.
-static __always_inline __u64 when_of(__u64 epoch, __u32 slot)
+// generation_of identifies the rules behind an answer: image slot and config.epoch. It is never 0.
+static __always_inline __u64 generation_of(__u64 epoch, __u32 slot)
 {
 	return epoch << 8 | slot;
 }
@@ -109,7 +109,7 @@ struct config {
 	__u32 random;	  // some rule has prob
 	__u64 epoch;	  // raised after anything has changed that rules ask about: verdict_cache.h
 	__u64 seed[NUM_SEEDS];
-	__u64 own[4]; // a bit for each address of the host: origin.h
+	__u64 own[4]; // a bit for each address of the host: cond.h
 	__s64 life_syn, life_established, life_fin, life_rst, life_udp, life_udp_reply, life_short;
 	__s64 life_frag;
 	// what CLOCK_MONOTONIC_COARSE was when the count of jiffies was 0, and what one jiffy adds;
@@ -117,16 +117,16 @@ struct config {
 	__s64 clock, tick;
 	// stores are seen by other CPUs in the order in which they are made: store_release
 	__u32 in_order;
-	// source.h: the numbers of cells and of slots of the ring, both powers of two, less one;
-	// from how many half-open states on a source's new ones are recorded, ~0 for never; how
-	// many of these.
+	// half_open_source.h: the numbers of cells and of slots of the ring, both powers of two,
+	// less one. From source_from half-open states on a source's new ones are recorded, ~0 for
+	// never; the last source_turns of them.
 	__u32 source_mask, ring_mask, source_from, source_turns;
 	__u32 max_nats;	    // translations
 	__u32 max_pod_nats; // of one pod, 0 for any number
 	__u32 no_dhcp;
 	__u32 rate_sets;
-	__u32 holding; // hold.h
-	__u32 uppers;  // upper devices are known: upper.h
+	__u32 holding; // held_packets.h
+	__u32 uppers;  // upper devices are known: upper_dev.h
 	__u32 pad;
 };
 
@@ -146,14 +146,19 @@ struct side {
 	__u64 packets;
 	__u64 bytes;
 	__u32 start, end, ack, edge, win;
-	__u32 flags; // enum side_flag | scale << 8 | enum meta
-	__u32 rule;  // struct code.id of the rule that made the state, in both sides
-	// low side: 1 + place in the table of tracks, or 0; of translations see NAT_PHASE
-	__u32 track;
-	__s64 created; // low side, of translations both; high side: era of the track
+	__u32 flags;   // enum side_flag | scale << 8 | enum meta
+	__u32 rule;    // struct code.id of the rule that made the state, in both sides
+	__u32 track;   // low side of a state: 1 + place in the table of tracks, or 0
+	__s64 created; // low side of a state, both sides of a translation's entry
 };
 
-#define META_CALLER (META_PUBLISHED | META_MADE) // this end called the port
+// The other meanings of these two words. They are not unions: clang takes a store to one for a
+// store to anything, and fast_new had three more instructions.
+#define side_partner(low) ((low)->track)       // translation: place of the other entry
+#define side_nat_word(high) ((high)->track)    // inner entry of a translation: see NAT_PHASE
+#define side_track_era(high) ((high)->created) // state: era of its track
+
+#define META_PORT_CLIENT (META_PUBLISHED | META_MADE) // this end is the client of the port
 
 // The rule of translations, beside NAT_FLOW.
 #define NAT_RULE 0xffffffffU
@@ -165,28 +170,28 @@ static __always_inline __u32 nat_word(struct maybe pod, __u32 phase)
 
 static __always_inline __u32 phase_in(const struct side *high)
 {
-	return READ_ONCE(high->track) & NAT_PHASE;
+	return READ_ONCE(side_nat_word(high)) & NAT_PHASE;
 }
 
 static __always_inline struct maybe pod_in(const struct side *high)
 {
-	return maybe_from(high->track >> NAT_POD_SHIFT & NAT_POD);
+	return maybe_from(side_nat_word(high) >> NAT_POD_SHIFT & NAT_POD);
 }
 
 static __always_inline struct maybe backend_in(const struct side *high)
 {
-	return maybe_from(high->track >> NAT_BACKEND_SHIFT & NAT_BACKEND);
+	return maybe_from(side_nat_word(high) >> NAT_BACKEND_SHIFT & NAT_BACKEND);
 }
 
 // with_phase is the nat_word of a translation that has reached another phase.
 static __always_inline __u32 with_phase(const struct side *high, __u32 phase)
 {
-	return (high->track & ~(__u32)NAT_PHASE) | phase;
+	return (side_nat_word(high) & ~(__u32)NAT_PHASE) | phase;
 }
 
 static __always_inline __u32 partner_of(const struct side *low)
 {
-	return low->track;
+	return side_partner(low);
 }
 
 // One set of the state table: a line of tags, and in another map the addresses and the sides. The
@@ -298,7 +303,7 @@ struct frag {
 	__u8 pass;
 	__u8 poisoned;
 	__u8 pad[2];
-	__u32 fwd; // walk.fwd
+	__u32 next_hop; // as in struct walk
 };
 
 // firewall.Event
@@ -331,7 +336,7 @@ struct captured {
 	__u8 data[SNAP];
 };
 
-// A frame that is held (hold.h), and the hook that it came to.
+// A frame that is held (held_packets.h), and the hook that it came to.
 struct held_frame {
 	__u32 ifindex, ingress_ifindex;
 	__u32 mark, priority, pkt_type;

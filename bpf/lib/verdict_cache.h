@@ -13,7 +13,7 @@ enum { CACHED_PLAIN = 1 << 15, CACHED_KEEP = 1 << 14, CACHED_SLOT = MAX_RULES - 
 
 // How packets look to the rules. A source address or port that no rule has asked about is 0.
 struct traits {
-	__u64 when; // when_of; 0 for nothing
+	__u64 generation; // generation_of; 0 for nothing
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 ports, recv, xmit;
 	__u8 proto, tcp_flags, icmp_type, kind; // kind: version << 4 | direction
@@ -46,7 +46,7 @@ static __always_inline struct cached_verdict *verdict_slot(struct traits *k)
 
 static __always_inline int same_traits(struct traits *a, struct traits *b)
 {
-	return a->when == b->when && a->dst_lo == b->dst_lo && a->src_lo == b->src_lo &&
+	return a->generation == b->generation && a->dst_lo == b->dst_lo && a->src_lo == b->src_lo &&
 	       a->ports == b->ports && a->recv == b->recv && a->dst_hi == b->dst_hi &&
 	       a->src_hi == b->src_hi && a->xmit == b->xmit && a->proto == b->proto &&
 	       a->tcp_flags == b->tcp_flags && a->icmp_type == b->icmp_type && a->kind == b->kind;
@@ -82,7 +82,7 @@ static __always_inline void traits_of(struct traits *k, const struct packet *p,
 				      const struct walk *walk, __u64 epoch)
 {
 	__builtin_memset(k, 0, sizeof(*k));
-	k->when = when_of(epoch, walk->current);
+	k->generation = generation_of(epoch, walk->current);
 	k->src_hi = p->src_hi;
 	k->src_lo = p->src_lo;
 	k->dst_hi = p->dst_hi;
@@ -97,8 +97,8 @@ static __always_inline void traits_of(struct traits *k, const struct packet *p,
 }
 
 // verdict_lookup returns the slot of the first rule that matches the packet, as a struct maybe:
-// none if it is not cached. Then the walk finds it, and walk->pure marks that it may be cached. No
-// rule has been visited yet.
+// none if it is not cached. Then the walk finds it, and walk->cacheable marks that it may be
+// cached. No rule has been visited yet.
 __noinline int verdict_lookup(struct cpu *c, __u32 reads)
 {
 	if (!c)
@@ -112,7 +112,7 @@ __noinline int verdict_lookup(struct cpu *c, __u32 reads)
 	struct cached_verdict *m = verdict_find(&k, reads);
 	if (m)
 		return some(m->slot & CACHED_SLOT).plus1;
-	walk->pure = 1;
+	walk->cacheable = 1;
 	walk->reads = vectors_read(reads);
 	return NONE.plus1;
 }
@@ -140,7 +140,7 @@ __noinline int verdict_store(struct cpu *c, __u32 slot)
 	struct code *r = code_of(walk, slot);
 	if (!h || !r)
 		return 0;
-	walk->pure = 0;
+	walk->cacheable = 0;
 	struct traits k;
 	traits_of(&k, p, walk, walk->epoch);
 	__u32 narrow = vectors_read(h->reads);

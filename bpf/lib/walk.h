@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The walk through the rules, docs/design/0003-evaluation.md section 3, as a step machine: the
-// verifier checks one step, and a bounded loop takes as many as the rules need. What one step
-// leaves for the next lies in struct walk.
+// The walk through the rules, docs/design/0003-evaluation.md section 3, in steps. The verifier
+// checks one step, and a bounded loop takes as many as the rules need. What one step leaves for the
+// next lies in struct walk.
 #pragma once
 
 #include "action.h"
@@ -21,7 +21,7 @@ static __always_inline __u32 mix(__u32 random, __u32 slot)
 	return x ^ x >> 16;
 }
 
-static __always_inline int asked(const struct walk *walk, __u32 flow)
+static __always_inline int was_looked_up(const struct walk *walk, __u32 flow)
 {
 	return walk->looked[flow >> 6 & 3] >> (flow & 63) & 1;
 }
@@ -31,10 +31,10 @@ static __always_inline void record_lookup(struct walk *walk, __u32 flow)
 	walk->looked[flow >> 6 & 3] |= 1ULL << (flow & 63);
 }
 
-// ask looks one flow name up, unless this packet has done so.
-static __always_inline int ask(struct cpu *c, struct walk *walk, __u32 flow)
+// look_up_once looks one flow name up, unless this packet has done so.
+static __always_inline int look_up_once(struct cpu *c, struct walk *walk, __u32 flow)
 {
-	if (asked(walk, flow))
+	if (was_looked_up(walk, flow))
 		return LOOK_MISS;
 	record_lookup(walk, flow);
 	walk->lookups++;
@@ -44,8 +44,8 @@ static __always_inline int ask(struct cpu *c, struct walk *walk, __u32 flow)
 	return r;
 }
 
-// ask_any looks up all flow names in the order of the Program, until one is not a miss.
-__noinline int ask_any(struct cpu *c, __u32 flows)
+// look_up_any looks up all flow names in the order of the Program, until one is not a miss.
+__noinline int look_up_any(struct cpu *c, __u32 flows)
 {
 	if (!c)
 		return LOOK_MISS;
@@ -55,23 +55,23 @@ __noinline int ask_any(struct cpu *c, __u32 flows)
 		return LOOK_MISS;
 	for (__u32 i = 0; i < 256 && i < flows; i++) {
 		opaque(walk); // one base in one register: this is in the longest chain of stacks
-		int r = ask(c, walk, h->flow[i]);
+		int r = look_up_once(c, walk, h->flow[i]);
 		if (r != LOOK_MISS)
 			return r;
 	}
-	walk->any_asked = 1;
+	walk->any_looked_up = 1;
 	return LOOK_MISS;
 }
 
-// asks_more: when its conditions are true, the rule still needs a token or a state.
-static __always_inline __u32 asks_more(const struct code *r)
+// needs_token_or_state: when its conditions are true, the rule still needs a token or a state.
+static __always_inline __u32 needs_token_or_state(const struct code *r)
 {
 	return r->state | (r->flags & CODE_RATE);
 }
 
-// need gives the rule in walk->slot the state that it needs: the one found, or a new one. It
+// get_state gives the rule in walk->slot the state that it needs: the one found, or a new one. It
 // returns 0 or the reason why there is none.
-static __always_inline int need(struct cpu *c, struct code *r)
+static __always_inline int get_state(struct cpu *c, struct code *r)
 {
 	const struct packet *p = &c->packet;
 	const struct lookup *look = &c->look;
@@ -79,9 +79,9 @@ static __always_inline int need(struct cpu *c, struct code *r)
 	struct verdict *v = &c->verdict;
 	__u32 flow = r->flow;
 
-	if (!asked(walk, flow)) {
+	if (!was_looked_up(walk, flow)) {
 		__u32 slot = walk->slot;
-		int found = ask(c, walk, flow);
+		int found = look_up_once(c, walk, flow);
 		if (found == LOOK_HIT)
 			v->state = USE_HIT;
 		else if (found == LOOK_UNTOUCHED)
@@ -92,7 +92,7 @@ static __always_inline int need(struct cpu *c, struct code *r)
 	}
 	if (walk->have[flow >> 6 & 3] >> (flow & 63) & 1)
 		return 0;
-	if (unlikely(is_icmp(p) && !look->is_error && !asks(p->version, p->icmp_type)))
+	if (unlikely(is_icmp(p) && !look->is_error && !is_icmp_query(p->version, p->icmp_type)))
 		return r->state == STATE_LIMIT || r->state == STATE_SET_LIMIT ? REASON_NO_KEY : 0;
 	int why = create_state(c, walk->slot);
 	if (!why) {
@@ -110,20 +110,20 @@ static __always_inline int look_first(struct cpu *c, struct walk *walk, struct v
 	__u32 slot = walk->slot;
 	int found;
 
-	if (r->flow == ANY_FLOW || !asked(walk, r->flow))
-		walk->pure = 0;
+	if (r->flow == ANY_FLOW || !was_looked_up(walk, r->flow))
+		walk->cacheable = 0;
 	if (r->flow == ANY_FLOW)
-		found = walk->any_asked ? LOOK_MISS : ask_any(c, h->flows);
+		found = walk->any_looked_up ? LOOK_MISS : look_up_any(c, h->flows);
 	else
-		found = ask(c, walk, r->flow);
+		found = look_up_once(c, walk, r->flow);
 	if (found == LOOK_MISS) {
 		walk->slot = slot;
 		return STEP_CONTINUE;
 	}
 	if (look_drops(found)) {
-		struct code *owner = code_in(image, walk->slot);
-		if (owner)
-			decide(walk, v, owner, 0, look_reason(found));
+		struct code *state_rule = code_in(image, walk->slot);
+		if (state_rule)
+			decide(walk, v, state_rule, 0, look_reason(found));
 		return STEP_DONE;
 	}
 	v->state = found == LOOK_HIT ? USE_HIT : USE_UNTOUCHED;
@@ -135,7 +135,7 @@ static __always_inline int look_first(struct cpu *c, struct walk *walk, struct v
 // prevents.
 static __always_inline int advance_to(struct cpu *c, struct walk *walk, struct header *h)
 {
-	__u32 looking = !walk->later && walk->lookups < h->lookups;
+	__u32 looking = !walk->later_fragment && walk->lookups < h->lookups;
 	__u64 left = walk->pc / 64 == walk->word ? walk->all & ~0ULL << (walk->pc & 63) : 0;
 
 	if (!left) {
@@ -165,10 +165,10 @@ static __always_inline int step_next(struct cpu *c, struct walk *walk, struct ve
 	if (!r)
 		return STEP_DONE;
 	if (r->flags & CODE_PROB)
-		walk->pure = 0;
+		walk->cacheable = 0;
 	if (r->flags & CODE_PROB && mix(walk->random, walk->slot) >= r->prob)
 		return STEP_CONTINUE;
-	if (walk->later && !(r->flags & CODE_FRAG) && walk->slot + 1 != h->rules)
+	if (walk->later_fragment && !(r->flags & CODE_FRAG) && walk->slot + 1 != h->rules)
 		return STEP_CONTINUE;
 	if (r->state >= STATE_CHECK && r->state <= STATE_LIMIT) {
 		if (look_first(c, walk, v, image, h, r) == STEP_DONE)
@@ -182,7 +182,9 @@ static __always_inline int step_next(struct cpu *c, struct walk *walk, struct ve
 	walk->cond_end = r->cond_end;
 	walk->entry = 0;
 	walk->clause = 0;
-	walk->mode = r->cond < r->cond_end ? MODE_COND : asks_more(r) ? MODE_MATCHED : MODE_ACT;
+	walk->mode = r->cond < r->cond_end   ? MODE_COND :
+		     needs_token_or_state(r) ? MODE_MATCHED :
+					       MODE_ACT;
 	return STEP_CONTINUE;
 }
 
@@ -195,7 +197,7 @@ static __always_inline int step_cond(struct cpu *c, struct walk *walk, void *ima
 	if (!row)
 		return STEP_DONE;
 	__u8 flags = ((struct cond *)row)[n % ROW_CONDS].flags;
-	int v = walk->clause ? COND_IS_TRUE : test(c, n);
+	int v = walk->clause ? COND_IS_TRUE : test_cond(c, n);
 	if (v == COND_MORE) {
 		walk->entry++;
 		return STEP_CONTINUE;
@@ -257,11 +259,11 @@ static __always_inline int step_matched(struct cpu *c, void *image, struct heade
 			return decide(walk, v, r, 0, REASON_RULE);
 		}
 	}
-	int why = need(c, r);
+	int why = get_state(c, r);
 	if (why) {
-		struct code *owner = code_in(image, walk->slot);
-		if (owner)
-			decide(walk, v, owner, 0, why);
+		struct code *state_rule = code_in(image, walk->slot);
+		if (state_rule)
+			decide(walk, v, state_rule, 0, why);
 		return STEP_DONE;
 	}
 	if (r->flags & CODE_DEFER)
@@ -307,14 +309,13 @@ static long one_step(__u32 index, void *unused)
 		return STEP_DONE;
 	if (walk->mode == MODE_COND && step_cond(c, walk, image, h) == STEP_DONE)
 		return STEP_DONE;
-	if (walk->pure && walk->mode >= MODE_MATCHED)
+	if (walk->cacheable && walk->mode >= MODE_MATCHED)
 		verdict_store(c, walk->slot);
 	if (walk->mode == MODE_MATCHED && step_matched(c, image, h) == STEP_DONE)
 		return STEP_DONE;
 	return walk->mode == MODE_ACT ? step_act(c, image, h) : STEP_CONTINUE;
 }
 
-// walk_rules evaluates the current packet by the rules.
 static __always_inline void walk_rules(void)
 {
 	bpf_loop(MAX_STEPS, one_step, NULL, 0);

@@ -62,7 +62,7 @@ func (f *passed) route(wire Ends, called bool, followed *Translation, recv uint3
 			f.markThrough()
 		}
 		f.touch(followed)
-	case f.v.State == firewall.StateNew: // the caller calls another
+	case f.v.State == firewall.StateNew: // the client begins another flow
 		f.drop(func(t *Translation) bool { return !t.Source && t.Inner == f.ends })
 	}
 	if f.ends.To.Addr() == f.Host {

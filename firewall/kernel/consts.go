@@ -101,7 +101,8 @@ const (
 )
 
 // Bits of side.flags above those of flow.SideFlags and the scale. Low side only: META_HALF_OPEN and
-// META_KEEPS. Of translations: META_WIRE, META_CROSS, META_SOURCE, META_NAT_RULE and META_FRESH.
+// META_TRACK_PROVED. Of translations: META_WIRE, META_CROSS, META_SOURCE, META_NAT_RULE and
+// META_FRESH.
 const (
 	metaMade     = 1 << 16 // this end sent the packet that made the state
 	metaLoose    = 1 << 17
@@ -117,13 +118,13 @@ const (
 	metaBehind   = 1 << 31 // of liberal states: a copy, which may have missed packets
 )
 
-// Translations are entries of the state table with the flow id NAT_FLOW. side.track of the high
+// Translations are entries of the state table with the flow id NAT_FLOW. side_nat_word of the high
 // side of the inner entry holds, from the low bits up: the phase of the flow at its last packet
 // (NAT_PHASE); 1 + the place of the pod whose limit it counts against, 0 for none (NAT_POD); 1 +
 // the place of the backend of a service, 0 for none (NAT_BACKEND); whether it is the first
 // connection of its part of the flows (NAT_DRAWN); whether the backend has answered (NAT_ANSWERED).
-// side.last of its low side is the time of the last packet. The low side of each entry holds the
-// place of the other entry.
+// side.last of its low side is the time of the last packet. side_partner of the low side of each
+// entry is the place of the other entry.
 const (
 	natFlow  = 255
 	natPhase = 7

@@ -257,8 +257,8 @@ func (e *Engine) size(spec *ebpf.CollectionSpec) {
 // nothing would be left, and each new entry would evict one that is in use.
 func lruEntries(entries uint32, cpus int) uint32 { return max(entries, uint32(256*cpus)) }
 
-// sourceLine is SOURCE_LINE of bpf/lib/source.h: how many counters of half-open states lie in one
-// element of their map.
+// sourceLine is SOURCE_LINE of bpf/lib/half_open_source.h: how many counters of half-open states
+// lie in one element of their map.
 const sourceLine = 16
 
 // sourceCells returns how many counters of half-open states of sources there are: two for each such

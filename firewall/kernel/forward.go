@@ -107,7 +107,7 @@ func (e *Engine) putNICLocked(index uint32) error {
 	return e.putForwardingLocked()
 }
 
-// chooseOwnLocked chooses the addresses that the host has for a pod when it calls a published port
+// chooseOwnLocked chooses the addresses that the host has for a pod as a client of a published port
 // at a loopback address, or a service: one of the loopback interface's own (a gateway of pods)
 // before others, and never that of a service.
 func (e *Engine) chooseOwnLocked() {

@@ -189,7 +189,7 @@ func TestForwardedPorts(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		// The host's and the pods' own calls are not forwarded: nothing listens there.
+		// The host's and the pods' own packets are not forwarded: nothing listens there.
 		for _, from := range []*nstest.Node{g.host, g.a.Node} {
 			for _, to := range forwardedAt {
 				if err := exchange(from, to); !errors.Is(err, unix.ECONNREFUSED) {
@@ -201,7 +201,7 @@ func TestForwardedPorts(t *testing.T) {
 }
 
 // TestForwardedErrors: the server's errors, and those of the host about the path to it, reach the
-// caller as if the port's address had said it, or with the quote that the caller knows.
+// client as if the port's address had said it, or with the quote that the client knows.
 func TestForwardedErrors(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, openRules)

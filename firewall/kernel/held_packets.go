@@ -15,8 +15,9 @@ import (
 )
 
 // While our programs take the hooks of another engine, that one's table has flows that are not
-// copied yet. What our rules refuse then may belong to them: it is held (bpf/lib/hold.h), and given
-// to its hook again when all flows are here. What finds no space is refused, as it would be later.
+// copied yet. What our rules refuse then may belong to them: it is held (bpf/lib/held_packets.h),
+// and given to its hook again when all flows are here. What finds no space is refused, as it would
+// be later.
 
 // holdLocked has our programs hold what they refuse. What an engine has held that was killed is too
 // old by now.

@@ -24,7 +24,7 @@ const (
 )
 
 // takeOwn lets the loopback take what comes in there from an address of the host's own, which it
-// does anyway with what never left it: answers of pods to the host's calls come back that way. It
+// does anyway with what never left it: answers of pods to the host come back that way. It
 // stays set; `weir down` restores it, as it does ip_forward.
 func takeOwn() error {
 	for _, key := range []string{"accept_local", "route_localnet"} {

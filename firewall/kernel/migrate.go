@@ -187,8 +187,8 @@ func (m *migration) migrateTranslation(inner *entry, print uint64) error {
 	if inner.sides[0].Flags&metaWire != 0 {
 		return nil // it is migrated with the other entry
 	}
-	wire, err := p.at(inner.sides[0].Track)
-	if err != nil || wire == nil || !wire.translation() || wire.sides[0].Track != inner.place {
+	wire, err := p.at(inner.partner())
+	if err != nil || wire == nil || !wire.translation() || wire.partner() != inner.place {
 		return err
 	}
 	for _, x := range []*entry{wire, inner} {

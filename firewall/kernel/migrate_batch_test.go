@@ -77,8 +77,8 @@ func TestMigrateInBatches(t *testing.T) {
 	for _, x := range after {
 		was := before[x.tuple()]
 		if x.translation() {
-			if other := after[x.sides[0].Track]; !other.translation() ||
-				other.sides[0].Track != x.place ||
+			if other := after[x.partner()]; !other.translation() ||
+				other.partner() != x.place ||
 				(other.sides[0].Flags^x.sides[0].Flags)&metaWire == 0 {
 				t.Fatalf("%+v refers to %+v", x, other)
 			}
@@ -112,8 +112,8 @@ func TestMigrateIntoAFullTable(t *testing.T) {
 		t.Errorf("%d entries in a table for %d", len(after), n)
 	}
 	for _, x := range after {
-		if other := after[x.sides[0].Track]; x.sides[0].Flags&metaWire != 0 &&
-			(!other.translation() || other.sides[0].Track != x.place) {
+		if other := after[x.partner()]; x.sides[0].Flags&metaWire != 0 &&
+			(!other.translation() || other.partner() != x.place) {
 			t.Errorf("%+v refers to %+v", x, other)
 		}
 	}

@@ -304,7 +304,7 @@ func TestConnectionsThatAreGoneAtTheSwitch(t *testing.T) {
 		t.Errorf("data: %d", code)
 	}
 	f.must(before.endWhere(func(x *entry) bool {
-		a, b := x.called()
+		a, b := x.original()
 		return slices.ContainsFunc([]netip.AddrPort{a, b}, func(e netip.AddrPort) bool {
 			return e == over || e == talks
 		})
@@ -314,7 +314,7 @@ func TestConnectionsThatAreGoneAtTheSwitch(t *testing.T) {
 	left := map[netip.AddrPort]int{}
 	for x, err := range next.entries() {
 		f.must(err)
-		a, b := x.called()
+		a, b := x.original()
 		left[a]++
 		left[b]++
 	}

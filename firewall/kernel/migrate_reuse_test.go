@@ -20,14 +20,14 @@ func TestPortsUsedAgainDuringAMigration(t *testing.T) {
 	f.must(f.engine.putConfigLocked())
 	f.masquerade(2000, 3000)
 	f.publish(8080, 80)
-	client, caller, server := end(outsideAddr, 30001), end(outsideAddr, 30002), end(outsideAddr, 53)
+	client, second, server := end(outsideAddr, 30001), end(outsideAddr, 30002), end(outsideAddr, 53)
 	to, pod, wire := end(hostAddr, 8080), end(podA, 80), end(hostAddr, 2500)
 	f.shake(client, to)
 	f.goes("a FIN", client, to, build.TCP{Seq: 100, Ack: 1000, Flags: finAck, Window: 1000},
 		client, pod)
 	f.goes("a FIN", pod, client, build.TCP{Seq: 1000, Ack: 101, Flags: finAck, Window: 1000},
 		to, client)
-	f.goes("a datagram", caller, to, build.UDP{}, caller, pod)
+	f.goes("a datagram", second, to, build.UDP{}, second, pod)
 	f.goes("a question", end(podA, 2500), server, build.UDP{}, wire, server)
 	before := f.replaceBegin(natRules)
 	next := f.engine
@@ -40,7 +40,7 @@ func TestPortsUsedAgainDuringAMigration(t *testing.T) {
 		build.TCP{Seq: 101, Ack: 1001, Flags: packet.FlagACK, Window: 1000}, client, pod)
 	f.goes("a SYN", client, to, build.TCP{Seq: 50_000, Flags: packet.FlagSYN, Window: 1000},
 		client, pod)
-	f.goes("a datagram", caller, to, build.UDP{}, caller, pod)
+	f.goes("a datagram", second, to, build.UDP{}, second, pod)
 	f.goes("a question of another pod", end(podB, 2500), server, build.UDP{}, wire, server)
 	want := f.began(before)
 	next.mu.Lock()
@@ -60,7 +60,7 @@ func TestPortsUsedAgainDuringAMigration(t *testing.T) {
 		Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}, to, client)
 	f.goes("its acknowledgement", client, to,
 		build.TCP{Seq: 50_001, Ack: 9001, Flags: packet.FlagACK, Window: 1000}, client, pod)
-	f.goes("an answer", pod, caller, build.UDP{}, to, caller)
+	f.goes("an answer", pod, second, build.UDP{}, to, second)
 	f.goes("an answer", server, wire, build.UDP{}, server, end(podB, 2500))
 	if s, _ := f.stateOf(client, pod).state(); s.Phase() != flow.PhaseEstablished {
 		t.Errorf("the connection is %s", s.Phase())

@@ -50,8 +50,8 @@ func (f *frames) syn(fromPort, toPort int) int32 {
 	return code
 }
 
-// longestDry is more than NAT_DRY of bpf/lib/nat_create.h, with time for the test itself.
-const longestDry = time.Minute
+// longestBackoff is more than NAT_BACKOFF of bpf/lib/nat_create.h, with time for the test itself.
+const longestBackoff = time.Minute
 
 // TestMasqueradeBacksOff: once the ports towards one end have run out, no packet towards that end
 // searches again for a while, whatever has become free. Other ends have ports meanwhile.
@@ -70,26 +70,28 @@ func TestMasqueradeBacksOff(t *testing.T) {
 	}
 	dry := uint64(0)
 	for _, c := range f.perCPU() {
-		if c.Dry == 0 {
+		if c.NoPortEnd == 0 {
 			continue
 		}
-		dry = c.Dry
-		if c.DryUntil <= before || c.DryUntil > int64(f.engine.now())+int64(longestDry) {
-			t.Errorf("searches again %v after the first refusal", time.Duration(c.DryUntil-before))
+		dry = c.NoPortEnd
+		latest := int64(f.engine.now()) + int64(longestBackoff)
+		if c.NoPortUntil <= before || c.NoPortUntil > latest {
+			t.Errorf("searches again %v after the first refusal",
+				time.Duration(c.NoPortUntil-before))
 		}
 	}
 	if dry == 0 {
 		t.Fatal("no CPU knows that the ports have run out")
 	}
 	f.must(f.engine.endWhere(func(*entry) bool { return true })) // all ports are free
-	f.editCPUs(func(c *weirCpu) { c.Dry, c.DryUntil = dry, 1<<61 })
+	f.editCPUs(func(c *weirCpu) { c.NoPortEnd, c.NoPortUntil = dry, 1<<61 })
 	if code := f.syn(20001, 80); code != wasShot {
 		t.Errorf("a packet has searched for a port during the pause: %d", code)
 	}
 	if code := f.syn(20002, 81); code != redirected {
 		t.Errorf("towards another end, during the pause: %d", code)
 	}
-	f.editCPUs(func(c *weirCpu) { c.DryUntil = 0 })
+	f.editCPUs(func(c *weirCpu) { c.NoPortUntil = 0 })
 	if code := f.syn(20001, 80); code != redirected {
 		t.Errorf("after the pause: %d", code)
 	}
@@ -128,20 +130,21 @@ func TestPodBacksOff(t *testing.T) {
 	}
 	var dry weirMaybe
 	for _, c := range f.perCPU() {
-		if c.DryPodUntil == 0 {
+		if c.NoEvictUntil == 0 {
 			continue
 		}
-		dry = c.DryPod
-		if c.DryPodUntil <= before || c.DryPodUntil > int64(f.engine.now())+int64(longestDry) {
+		dry = c.NoEvictPod
+		latest := int64(f.engine.now()) + int64(longestBackoff)
+		if c.NoEvictUntil <= before || c.NoEvictUntil > latest {
 			t.Errorf("searches again %v after the first refusal",
-				time.Duration(c.DryPodUntil-before))
+				time.Duration(c.NoEvictUntil-before))
 		}
 	}
 	if dry.Plus1 == 0 {
 		t.Fatal("no CPU knows that the pod has none to spare")
 	}
 	f.resetOne(podA, 10000) // from here on there is one
-	f.editCPUs(func(c *weirCpu) { c.DryPod, c.DryPodUntil = dry, 1<<61 })
+	f.editCPUs(func(c *weirCpu) { c.NoEvictPod, c.NoEvictUntil = dry, 1<<61 })
 	if code := f.syn(20001, 81); code != wasShot {
 		t.Errorf("a packet has searched for a translation during the pause: %d", code)
 	}
@@ -151,7 +154,7 @@ func TestPodBacksOff(t *testing.T) {
 		t.Errorf("of another pod, during the pause: %d", code)
 	}
 	f.resetOne(podA, 10001)
-	f.editCPUs(func(c *weirCpu) { c.DryPodUntil = 0 })
+	f.editCPUs(func(c *weirCpu) { c.NoEvictUntil = 0 })
 	if code := f.syn(20001, 81); code != redirected {
 		t.Errorf("after the pause: %d", code)
 	}

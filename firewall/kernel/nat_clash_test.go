@@ -31,7 +31,7 @@ func (f *frames) stateOf(a, b netip.AddrPort) *entry {
 	var found *entry
 	for x, err := range f.engine.entries() {
 		f.must(err)
-		from, to := x.called()
+		from, to := x.original()
 		if !x.translation() && (from == a && to == b || from == b && to == a) {
 			found = x
 		}

@@ -167,8 +167,8 @@ func (f *frames) readPairs() (all map[string]*entry, wrong string) {
 	}
 	all = map[string]*entry{}
 	for place, x := range byPlace {
-		o := byPlace[x.sides[0].Track]
-		if o == nil || o.sides[0].Track != place ||
+		o := byPlace[x.partner()]
+		if o == nil || o.partner() != place ||
 			(o.sides[0].Flags^x.sides[0].Flags)&metaWire == 0 {
 			wrong = fmt.Sprintf("half of a translation at %d stands alone", place)
 			continue
@@ -187,7 +187,7 @@ func (f *frames) readPairs() (all map[string]*entry, wrong string) {
 
 // ends names an entry by its ends as its originator sees them.
 func (x *entry) ends() string {
-	from, to := x.called()
+	from, to := x.original()
 	return fmt.Sprintf("%d %s>%s", uint8(x.tag>>24), from, to)
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Flags of the map origins, enum in bpf/lib/origin.h.
+// Flags of the map origins, enum in bpf/lib/source_validation.h.
 const (
 	originLocal  = 1
 	originStrict = 2

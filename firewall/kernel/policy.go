@@ -16,7 +16,7 @@ type Policy = nl.Policy
 // them, and whether the host has routing rules that the fast path does not respect. While there is
 // either, packets between pods and NICs go up the stack. Those from one pod to another do while a
 // policy may match them. The programs ask the policies themselves about what meets them nowhere
-// else (bpf/lib/policy.h).
+// else (bpf/lib/ipsec.h).
 func (e *Engine) SetStack(routing bool, policies []Policy) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

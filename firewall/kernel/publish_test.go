@@ -308,7 +308,7 @@ func TestMasqueradeLeavesRepliesAlone(t *testing.T) {
 	}
 }
 
-// TestErrorsThroughPublishedPorts: what the pod has to complain about reaches the caller as if the
+// TestErrorsThroughPublishedPorts: what the pod has to complain about reaches the client as if the
 // host had said it.
 func TestErrorsThroughPublishedPorts(t *testing.T) {
 	v := newCluster(t, openRules)

@@ -89,8 +89,8 @@ func (e *Engine) endUnwanted(w *wanted) error {
 		if x.sides[0].Rule != natRule || x.sides[0].Flags&metaWire == 0 {
 			return false
 		}
-		flow, known := inner[x.sides[0].Track]
-		from, to := x.called()
+		flow, known := inner[x.partner()]
+		from, to := x.original()
 		if x.sides[0].Flags&metaSource != 0 {
 			return known && !w.hides(flow.from.Addr(), from.Addr())
 		}

@@ -191,7 +191,7 @@ func TestServicePlaces(t *testing.T) {
 	}
 }
 
-// TestErrorsThroughServices: what a pod has to complain about reaches the caller as if the service
+// TestErrorsThroughServices: what a pod has to complain about reaches the client as if the service
 // had said it.
 func TestErrorsThroughServices(t *testing.T) {
 	v := newCluster(t, openRules)

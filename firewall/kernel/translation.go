@@ -23,8 +23,8 @@ func (x *entry) tuple() tuple {
 	return tuple{x.addr, uint32(x.tag >> 32), packet.Proto(x.tag >> 24)}
 }
 
-// called returns the ends of an entry as its originator sees them.
-func (x *entry) called() (from, to netip.AddrPort) {
+// original returns the ends of an entry in the direction of its first packet.
+func (x *entry) original() (from, to netip.AddrPort) {
 	k := x.key()
 	return k.Shown(x.made())
 }
@@ -41,7 +41,7 @@ func (e *Engine) innerEnds() (map[uint32]ends, error) {
 			return nil, err
 		}
 		if x.translation() && x.sides[0].Flags&metaWire == 0 {
-			from, to := x.called()
+			from, to := x.original()
 			all[x.place] = ends{from, to}
 		}
 	}
@@ -56,7 +56,11 @@ func (x *entry) made() flow.End {
 	return 0
 }
 
-// phase is that of the flow of a translation, by its inner entry.
+// partner is the place of the other entry of a translation: partner_of of bpf/lib/types.h.
+func (x *entry) partner() uint32 { return x.sides[0].Track }
+
+// phase is that of the flow of a translation, by its inner entry: a part of side_nat_word of
+// bpf/lib/types.h.
 func (x *entry) phase() flow.Phase { return flow.Phase(x.sides[1].Track & natPhase) }
 
 // translations returns the live ones by their inner tuples, as states of no rule.
@@ -76,8 +80,8 @@ func (e *Engine) translations(now int64) (map[tuple]*firewall.State, error) {
 	}
 	all := map[tuple]*firewall.State{}
 	for _, x := range inners {
-		w := wires[x.sides[0].Track]
-		if w == nil || w.sides[0].Track != x.place {
+		w := wires[x.partner()]
+		if w == nil || w.partner() != x.place {
 			continue
 		}
 		s := &firewall.State{Proto: packet.Proto(x.tag >> 24), Phase: x.phase(),
@@ -85,8 +89,8 @@ func (e *Engine) translations(now int64) (map[tuple]*firewall.State, error) {
 			Last:    time.Duration(max(x.sides[0].Last, x.sides[1].Last))}
 		k := x.key()
 		s.Query, s.Link = k.Query(x.made()), k.Link()
-		s.From, s.To = x.called()
-		s.WireFrom, s.WireTo = w.called()
+		s.From, s.To = x.original()
+		s.WireFrom, s.WireTo = w.original()
 		s.Deadline = s.Last + e.options.Timeouts.Of(s.Proto, s.Phase)
 		if time.Duration(now) <= s.Deadline+natGrace {
 			all[x.tuple()] = s

@@ -72,7 +72,7 @@ func converse(n *nstest.Node, to string) error {
 	return echoText(c, strings.Repeat("much to say ", 40_000))
 }
 
-// refused calls a port where no socket listens, and checks that the caller hears of it.
+// refused calls a port where no socket listens, and checks that the client hears of it.
 func (v *cluster) refused(n *nstest.Node, to string) {
 	v.t.Helper()
 	if err := exchange(n, to); !errors.Is(err, unix.ECONNREFUSED) {

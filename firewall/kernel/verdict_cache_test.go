@@ -28,7 +28,7 @@ func (e *Engine) cachedVerdicts(t *testing.T) (n int) {
 			t.Fatal(err)
 		}
 		for _, m := range each {
-			if m.Traits.When == e.config.Epoch<<8|uint64(e.slot()) {
+			if m.Traits.Generation == e.config.Epoch<<8|uint64(e.slot()) {
 				n++
 			}
 		}

@@ -41,22 +41,30 @@ type weirBucket struct {
 	Pad     uint64
 }
 
+type weirCachedRule struct {
+	_          structs.HostLayout
+	Generation uint64
+	Id         uint32
+	Number     uint16
+	Slot       uint16
+}
+
 type weirCachedVerdict struct {
 	_      structs.HostLayout
 	Traits struct {
-		_        structs.HostLayout
-		When     uint64
-		SrcHi    uint64
-		SrcLo    uint64
-		DstHi    uint64
-		DstLo    uint64
-		Ports    uint32
-		Recv     uint32
-		Xmit     uint32
-		Proto    uint8
-		TcpFlags uint8
-		IcmpType uint8
-		Kind     uint8
+		_          structs.HostLayout
+		Generation uint64
+		SrcHi      uint64
+		SrcLo      uint64
+		DstHi      uint64
+		DstLo      uint64
+		Ports      uint32
+		Recv       uint32
+		Xmit       uint32
+		Proto      uint8
+		TcpFlags   uint8
+		IcmpType   uint8
+		Kind       uint8
 	}
 	Id     uint32
 	Number uint16
@@ -210,74 +218,74 @@ type weirCounter struct {
 type weirCpu struct {
 	_      structs.HostLayout
 	Packet struct {
-		_         structs.HostLayout
-		SrcHi     uint64
-		SrcLo     uint64
-		DstHi     uint64
-		DstLo     uint64
-		Ports     uint32
-		Seq       uint32
-		Ack       uint32
-		IpId      uint32
-		Len       uint32
-		Window    uint16
-		FragOff   uint16
-		L4        uint16
-		Payload   uint16
-		TcpFlags  uint8
-		IcmpType  uint8
-		IcmpCode  uint8
-		Frag      uint8
-		Version   uint8
-		Proto     uint8
-		Ttl       uint8
-		Tos       uint8
-		IpOptions uint8
-		ExtHdrs   uint8
-		Reason    uint8
-		Jumbo     uint8
-		Kind      uint8
-		Scale     uint8
-		Chunk     uint8
-		ChunkBits uint8
-		InitTag   uint32
-		L3        uint32
-		Buffer    uint32
-		FragEnd   uint32
-		Dir       uint8
-		Second    uint8
-		Segment   uint16
-		Recv      uint32
-		Xmit      uint32
-		Now       int64
+		_                structs.HostLayout
+		SrcHi            uint64
+		SrcLo            uint64
+		DstHi            uint64
+		DstLo            uint64
+		Ports            uint32
+		Seq              uint32
+		Ack              uint32
+		IpId             uint32
+		Len              uint32
+		Window           uint16
+		FragOff          uint16
+		L4               uint16
+		Payload          uint16
+		TcpFlags         uint8
+		IcmpType         uint8
+		IcmpCode         uint8
+		Frag             uint8
+		Version          uint8
+		Proto            uint8
+		Ttl              uint8
+		Tos              uint8
+		IpOptions        uint8
+		ExtHdrs          uint8
+		Reason           uint8
+		Jumbo            uint8
+		Kind             uint8
+		Scale            uint8
+		Chunk            uint8
+		ChunkBits        uint8
+		InitTag          uint32
+		L3               uint32
+		Buffer           uint32
+		FragEnd          uint32
+		Dir              uint8
+		SecondEvaluation uint8
+		Segment          uint16
+		Recv             uint32
+		Xmit             uint32
+		Now              int64
 	}
 	Look struct {
-		_          structs.HostLayout
-		Key        weirKey
-		From       uint32
-		Keyed      uint8
-		IsError    uint8
-		QuoteProto uint8
-		Hashed     uint8
-		QuoteSeq   uint32
-		QuoteType  uint32
-		QuoteAt    uint32
-		Place      uint32
-		Tag        uint64
-		Hash       uint64
-		Unknown    uint32
-		Missed     weirMaybe
-		Spare      weirMaybe
-		Proved     weirMaybe
-		FirstFlow  weirMaybe
-		FirstRule  uint32
-		FirstPlace uint32
-		_          [4]byte
-		FirstTag   uint64
-		FirstLook  uint8
-		FirstNew   uint8
-		Settled    uint8
-		_          [5]byte
+		_              structs.HostLayout
+		Key            weirKey
+		From           uint32
+		Keyed          uint8
+		IsError        uint8
+		QuoteProto     uint8
+		Hashed         uint8
+		QuoteSeq       uint32
+		QuoteType      uint32
+		QuoteAt        uint32
+		Place          uint32
+		Tag            uint64
+		Hash           uint64
+		Unknown        uint32
+		Missed         weirMaybe
+		Spare          weirMaybe
+		Proved         weirMaybe
+		FirstFlow      weirMaybe
+		FirstRule      uint32
+		FirstPlace     uint32
+		_              [4]byte
+		FirstTag       uint64
+		FirstLook      uint8
+		FirstNew       uint8
+		DecidedByState uint8
+		_              [5]byte
 	}
 	Limit struct {
 		_      structs.HostLayout
@@ -300,49 +308,49 @@ type weirCpu struct {
 		Source uint64
 	}
 	Walk struct {
-		_          structs.HostLayout
-		Current    uint32
-		Slot       uint32
-		Random     uint32
-		Pc         uint32
-		Word       uint32
-		_          [4]byte
-		All        uint64
-		Match      uint64
-		Matched    uint32
-		Cond       uint32
-		CondEnd    uint32
-		Entry      uint32
-		Clause     uint8
-		Mode       uint8
-		Later      uint8
-		Depth      uint8
-		Jumps      uint32
-		ClassOf    [8]uint32
-		VectorRow  [8]uint32
-		VectorAt   [8]uint32
-		LookRow    uint32
-		Words      uint32
-		Blocks     uint32
-		LookBlocks uint32
-		Classified uint32
-		Reads      uint32
-		Epoch      uint64
-		Pure       uint8
-		AnyAsked   uint8
-		_          [6]byte
-		Looked     [4]uint64
-		Have       [4]uint64
-		Lookups    uint32
-		Call       [16]uint32
-		TagList    [8]uint16
-		Tags       uint32
-		Held       uint32
-		Nat        uint32
-		Fwd        uint32
-		Resume     uint32
-		RecvIf     weirIface
-		XmitIf     weirIface
+		_             structs.HostLayout
+		Current       uint32
+		Slot          uint32
+		Random        uint32
+		Pc            uint32
+		Word          uint32
+		_             [4]byte
+		All           uint64
+		Match         uint64
+		Matched       uint32
+		Cond          uint32
+		CondEnd       uint32
+		Entry         uint32
+		Clause        uint8
+		Mode          uint8
+		LaterFragment uint8
+		Depth         uint8
+		Jumps         uint32
+		ClassOf       [8]uint32
+		VectorRow     [8]uint32
+		VectorAt      [8]uint32
+		LookRow       uint32
+		Words         uint32
+		Blocks        uint32
+		LookBlocks    uint32
+		Classified    uint32
+		Reads         uint32
+		Epoch         uint64
+		Cacheable     uint8
+		AnyLookedUp   uint8
+		_             [6]byte
+		Looked        [4]uint64
+		Have          [4]uint64
+		Lookups       uint32
+		Call          [16]uint32
+		TagList       [8]uint16
+		Tags          uint32
+		AwaitsNat     uint32
+		Nat           uint32
+		NextHop       uint32
+		Resume        uint32
+		RecvIf        weirIface
+		XmitIf        weirIface
 	}
 	Verdict struct {
 		_      structs.HostLayout
@@ -357,23 +365,23 @@ type weirCpu struct {
 		Id     uint32
 	}
 	Cookie struct {
-		_             structs.HostLayout
-		Offer         uint8
-		Offered       uint8
-		RedeemedFlags uint8
-		Again         uint8
-		TsValue       uint32
-		TsEcho        uint32
-		_             [4]byte
-		Syn           uint64
+		_              structs.HostLayout
+		Offer          uint8
+		Offered        uint8
+		RedeemedFlags  uint8
+		RedeemedBefore uint8
+		TsValue        uint32
+		TsEcho         uint32
+		_              [4]byte
+		Syn            uint64
 	}
 	Nat struct {
 		_          structs.HostLayout
 		Translated uint8
 		Make       uint8
-		Keep       uint8
+		KeepPort   uint8
 		_          [1]byte
-		Ruled      uint32
+		NatRule    uint32
 		Instance   uint32
 		Part       uint32
 		Backend    weirMaybe
@@ -389,7 +397,7 @@ type weirCpu struct {
 			Port  uint32
 			_     [4]byte
 		}
-		Was struct {
+		Orig struct {
 			_     structs.HostLayout
 			SrcHi uint64
 			SrcLo uint64
@@ -398,7 +406,7 @@ type weirCpu struct {
 			Ports uint32
 			Pad   uint32
 		}
-		Goal struct {
+		New struct {
 			_     structs.HostLayout
 			SrcHi uint64
 			SrcLo uint64
@@ -421,17 +429,17 @@ type weirCpu struct {
 		_        structs.HostLayout
 		Endpoint [2]struct {
 			_       structs.HostLayout
-			Known   uint32
+			IsPod   uint32
 			Place   uint32
 			Limited uint32
 			Mtu     uint32
 			Ifindex uint32
 		}
-		Index    uint32
-		Straight uint8
-		Macs     [12]uint8
-		_        [3]byte
-		Route    struct {
+		Index     uint32
+		MacsKnown uint8
+		Macs      [12]uint8
+		_         [3]byte
+		Route     struct {
 			_          structs.HostLayout
 			Family     uint8
 			L4Protocol uint8
@@ -472,27 +480,27 @@ type weirCpu struct {
 		OldWords [8]uint32
 		NewWords [8]uint32
 	}
-	Moved   weirMaybe
-	Swept   uint32
-	Decided [512]struct {
+	Moved       weirMaybe
+	RuleInForce uint32
+	Decided     [512]struct {
 		_       structs.HostLayout
 		Packets uint64
 		Bytes   uint64
 	}
-	Removed     [8]uint64
-	Created     uint64
-	Lost        uint64
-	Unanswered  uint64
-	AnswerTime  int64
-	Pending     int64
-	Dry         uint64
-	DryUntil    int64
-	DryPod      weirMaybe
-	_           [4]byte
-	DryPodUntil int64
-	RatesFull   uint64
-	Again       uint32
-	Pad         uint32
+	Removed      [8]uint64
+	Created      uint64
+	Lost         uint64
+	Unanswered   uint64
+	AnswerTime   int64
+	Pending      int64
+	NoPortEnd    uint64
+	NoPortUntil  int64
+	NoEvictPod   weirMaybe
+	_            [4]byte
+	NoEvictUntil int64
+	RatesFull    uint64
+	PassedBefore uint32
+	Pad          uint32
 }
 
 type weirEndpoint struct {
@@ -568,7 +576,7 @@ type weirFrag struct {
 	Pass     uint8
 	Poisoned uint8
 	Pad      [2]uint8
-	Fwd      uint32
+	NextHop  uint32
 }
 
 type weirFragKey struct {
@@ -585,23 +593,23 @@ type weirFragKey struct {
 }
 
 type weirFwdEntry struct {
-	_       structs.HostLayout
-	SrcHi   uint64
-	SrcLo   uint64
-	DstHi   uint64
-	DstLo   uint64
-	Recv    uint32
-	Serial  uint32
-	Route   uint32
-	Back    uint32
-	Tos     uint8
-	FromPod uint8
-	ToPod   uint8
-	Hidden  uint8
-	Ifindex uint32
-	Mtu     uint32
-	Macs    [12]uint8
-	Origin  struct {
+	_           structs.HostLayout
+	SrcHi       uint64
+	SrcLo       uint64
+	DstHi       uint64
+	DstLo       uint64
+	Recv        uint32
+	Serial      uint32
+	Route       uint32
+	RpFilter    uint32
+	Tos         uint8
+	FromPod     uint8
+	ToPod       uint8
+	Masqueraded uint8
+	Ifindex     uint32
+	Mtu         uint32
+	Macs        [12]uint8
+	Origin      struct {
 		_       structs.HostLayout
 		Place   uint32
 		Limited uint32
@@ -750,11 +758,11 @@ type weirNatCount struct {
 }
 
 type weirNatFrag struct {
-	_     structs.HostLayout
-	Src   weirAddress
-	Dst   weirAddress
-	Until int64
-	Ruled uint64
+	_       structs.HostLayout
+	Src     weirAddress
+	Dst     weirAddress
+	Until   int64
+	NatRule uint64
 }
 
 type weirNatFragKey struct {
@@ -774,14 +782,6 @@ type weirNic struct {
 	Six      weirAddress
 	Redirect uint32
 	Pad      uint32
-}
-
-type weirOwner struct {
-	_      structs.HostLayout
-	When   uint64
-	Id     uint32
-	Number uint16
-	Slot   uint16
 }
 
 type weirPassed struct {

@@ -8,7 +8,7 @@
 // limit-rate.
 #pragma once
 
-#include "remove.h"
+#include "table_remove.h"
 
 enum { ANSWERED = 1024 };
 #define REPEAT_TIME 500000000 // ns; the kernel's own limit, net.ipv4.tcp_invalid_ratelimit

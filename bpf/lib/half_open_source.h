@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// How many half-open states each source has: two cells of one table of counters, by a keyed hash of
-// the source; the lower cell counts. There are two cells for each half-open state that there may
-// be, so a source without states counts as one with n only if both its cells hold n states of other
-// sources: for n = 4, and with all cells as full as they get, once in 2,700.
+// How many half-open states each source has. A keyed hash of the source names two cells in a table
+// of counters, and the lower one counts. There are two cells for each half-open state that there
+// may be. A source without states counts as one with n if both its cells hold n states of other
+// sources. For n = 4, and with all cells as full as they get, this happens once in 2,700.
 //
 // A source at its limit loses one of its own states. A ring records the states that a source with
 // many makes; a hash spreads the slots of all rings over one array. After config.source_turns turns
@@ -66,8 +66,8 @@ static __always_inline __u32 *source_cell(struct config *cf, __u64 hash, __u32 s
 	return l ? &tested(l)->cell[n % SOURCE_LINE] : NULL;
 }
 
-// enter_source counts one more half-open state of a source and returns how many it had.
-static __always_inline __u32 enter_source(struct config *cf, __u64 hash)
+// count_source counts one more half-open state of a source and returns how many it had.
+static __always_inline __u32 count_source(struct config *cf, __u64 hash)
 {
 	__u32 *a = source_cell(cf, hash, 0), *b = source_cell(cf, hash, 1);
 
@@ -77,7 +77,7 @@ static __always_inline __u32 enter_source(struct config *cf, __u64 hash)
 	return n < m ? n : m;
 }
 
-static __always_inline void leave_source(struct config *cf, __u64 hash)
+static __always_inline void uncount_source(struct config *cf, __u64 hash)
 {
 	__u32 *a = source_cell(cf, hash, 0), *b = source_cell(cf, hash, 1);
 

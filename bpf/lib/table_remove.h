@@ -27,9 +27,9 @@ static __always_inline void count_half_open(__s64 n)
 		__sync_fetch_and_add(&g->half_open, n);
 }
 
-// originator returns the hash of the source that a half-open state counts for. Translations do not
-// count as half-open: the states that they belong to do.
-static __always_inline __u64 originator(struct config *cf, struct set *s, __u32 way)
+// source_of_state returns the hash of the source that a half-open state counts for. Translations do
+// not count as half-open: the states that they belong to do.
+static __always_inline __u64 source_of_state(struct config *cf, struct set *s, __u32 way)
 {
 	struct side *low = low_side(s, way);
 
@@ -72,7 +72,7 @@ static __always_inline void uncount_half_open(__u64 source, __u64 tag)
 	if (source) {
 		struct config *cf = settings();
 		if (cf)
-			leave_source(cf, source);
+			uncount_source(cf, source);
 	}
 }
 
@@ -91,7 +91,7 @@ __noinline int promote(__u32 place)
 	if ((tag & TAG_MASK) != TAG_LIVE)
 		return 0;
 	if (tag & TAG_HALF_OPEN) {
-		__u64 source = originator(cf, s, way);
+		__u64 source = source_of_state(cf, s, way);
 		if (__sync_val_compare_and_swap(
 			    &t->tag[way], tag, tag & ~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED)) != tag)
 			return 0;
@@ -101,10 +101,10 @@ __noinline int promote(__u32 place)
 	return 1;
 }
 
-// prove_again lets the next packet promote a state that has proved itself and could not be
+// retry_promotion lets the next packet promote a state that has proved itself and could not be
 // promoted, because another CPU was changing its tag. With TCP and SCTP each packet tries by
 // itself; with other protocols only if the flags of its own side ask for it.
-static __always_inline void prove_again(struct side *low, struct side *high, __u8 proto)
+static __always_inline void retry_promotion(struct side *low, struct side *high, __u8 proto)
 {
 	if (proto == PROTO_TCP || proto == PROTO_SCTP)
 		return;
@@ -142,13 +142,14 @@ static __always_inline void leave_track(struct set *s, __u32 way)
 {
 	struct side *low = low_side(s, way);
 	struct maybe track = track_of(low);
-	__u32 era = high_side(s, way)->created;
+	__u32 era = side_track_era(high_side(s, way));
 
 	if (!(READ_ONCE(low->flags) & META_TRACKED))
 		return;
-	__u32 flags = __sync_fetch_and_and(&low->flags, ~(META_TRACKED | META_KEEPS));
+	__u32 flags = __sync_fetch_and_and(&low->flags, ~(META_TRACKED | META_TRACK_PROVED));
 	if (flags & META_TRACKED)
-		add_track(track_at(track), era, -(1 + (flags & META_KEEPS ? TRACK_ONE_PROVED : 0)));
+		add_track(track_at(track), era,
+			  -(1 + (flags & META_TRACK_PROVED ? TRACK_ONE_PROVED : 0)));
 }
 
 // count_nat adds n to the number of translations: of all, and of the pod at a place, if any.
@@ -169,9 +170,9 @@ static __always_inline void count_nat(struct maybe of_pod, __s32 n)
 		__sync_fetch_and_add(&of->nats, n);
 }
 
-// answers_to: `other` is the other half of the translation whose entry `low` is at a place. `other`
+// is_partner: `other` is the other half of the translation whose entry `low` is at a place. `other`
 // has this tag, and is at the place that `low` names.
-static __always_inline int answers_to(__u64 tag, const struct side *other, const struct side *low,
+static __always_inline int is_partner(__u64 tag, const struct side *other, const struct side *low,
 				      __u32 place)
 {
 	__u64 differs = ((tag & TAG_MASK) ^ TAG_LIVE) | (other->rule ^ NAT_RULE) |
@@ -203,7 +204,7 @@ static __always_inline void remove_partner(struct cpu *c, struct config *cf, str
 
 	if (!o || !t)
 		return;
-	if (!answers_to(tag, low_side(o, way), low, place))
+	if (!is_partner(tag, low_side(o, way), low, place))
 		return;
 	if (__sync_val_compare_and_swap(&t->tag[way], tag, TAG_CLAIMED) == tag)
 		free_entry(c, cf, o, t, way, why);
@@ -239,7 +240,7 @@ __noinline int remove_state(struct cpu *c, __u32 place, __u64 tag, __u32 why)
 	}
 	event_end(cf, c, s, way, tag);
 	if (have & TAG_HALF_OPEN)
-		uncount_half_open(originator(cf, s, way), have);
+		uncount_half_open(source_of_state(cf, s, way), have);
 	leave_track(s, way);
 	__sync_lock_test_and_set(&t->tag[way], free_tag(c->packet.now));
 	count_states(c, cf, -1);

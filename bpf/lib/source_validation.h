@@ -40,9 +40,9 @@ static __always_inline int martian(const struct packet *p)
 	return !(p->src_hi | p->src_lo) && p->dst_hi >> 56 != 0xff;
 }
 
-// route_ends writes the ends of a route look-up: words are those of address_words.
-static __always_inline void route_ends(struct bpf_fib_lookup *r, const struct packet *p,
-				       const __be32 *words)
+// set_fib_addresses writes the ends of a route look-up: words are those of address_words.
+static __always_inline void set_fib_addresses(struct bpf_fib_lookup *r, const struct packet *p,
+					      const __be32 *words)
 {
 	if (p->version == 4) {
 		r->family = AF_INET;
@@ -67,7 +67,7 @@ static __always_inline long source_route(struct __sk_buff *skb, const struct pac
 	__builtin_memset(r, 0, sizeof(*r));
 	r->ifindex = p->recv;
 	address_words(p, words, p->dst_hi, p->dst_lo, p->src_hi, p->src_lo);
-	route_ends(r, p, words);
+	set_fib_addresses(r, p, words);
 	return bpf_fib_lookup(skb, r, sizeof(*r), 0);
 }
 
@@ -78,12 +78,12 @@ static __always_inline __u32 origin_flags(__u32 ifindex)
 	return f ? *f : 0;
 }
 
-// claims_host: the packet came from outside and has an address of the host as its source.
-// Exceptions: what the stack itself looped back (multicast), an interface that accepts local
-// sources, an address that is the host's elsewhere only (another link's link-local one, another
-// VRF's), and neighbour discovery, by which the host learns that another host has its address.
-static __always_inline int claims_host(struct __sk_buff *skb, const struct packet *p,
-				       struct forward *fwd, struct scratch *scratch)
+// has_host_source: the packet came from outside and has an address of the host as its source. Not
+// so: what the stack itself looped back (multicast); an interface that accepts local sources; an
+// address that is the host's elsewhere only, a link-local one of another link or one of another
+// VRF; neighbour discovery. By the last the host learns that another host has its address.
+static __always_inline int has_host_source(struct __sk_buff *skb, const struct packet *p,
+					   struct forward *fwd, struct scratch *scratch)
 {
 	int near = p->version == 6 && is_local6(p->src_hi);
 
@@ -99,11 +99,12 @@ static __always_inline int claims_host(struct __sk_buff *skb, const struct packe
 	return r != FIB_SUCCESS && r != FIB_NO_NEIGH;
 }
 
-// path_back: the route to the source shows that the stack would accept the packet, which goes to a
-// pod, from this interface. If not, the stack decides: rp_filter knows all next hops of a route,
-// marks and IPsec. The stack refuses to forward link-local sources, and answers.
-static __always_inline int path_back(struct __sk_buff *skb, const struct packet *p,
-				     struct forward *fwd, struct scratch *scratch, __u32 flags)
+// passes_rp_filter: the route to the source shows that the stack would accept the packet, which
+// goes to a pod, from this interface. If not, the stack decides: rp_filter knows all next hops of a
+// route, marks and IPsec. The stack refuses to forward link-local sources, and answers.
+static __always_inline int passes_rp_filter(struct __sk_buff *skb, const struct packet *p,
+					    struct forward *fwd, struct scratch *scratch,
+					    __u32 flags)
 {
 	if (p->version == 6)
 		return !is_local6(p->src_hi);

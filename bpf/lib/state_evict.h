@@ -31,10 +31,10 @@ static __always_inline __s64 made_at(__u32 place)
 	return low_side(s, place)->created;
 }
 
-// victim returns the place of the half-open state that would be evicted for look->hash, if its two
-// sets, a and b, have one: the older of two picked at random, one in each set. Answered ones come
-// first, since the client already has its answer. Tags show which states are half-open, so a flood
-// costs few cache lines.
+// victim returns the place of the half-open state that would be evicted for look->hash, none if its
+// two sets, a and b, have none. It is the older of two picked at random, one in each set. Answered
+// ones come first, since the client already has its answer. Tags show which states are half-open,
+// so a flood costs few cache lines.
 static __always_inline struct maybe victim(const struct lookup *look, struct config *cf,
 					   struct tag_line *a, struct tag_line *b)
 {
@@ -95,18 +95,18 @@ static __always_inline struct maybe own_half_open(const struct limit *limit, str
 		return NONE;
 	__u64 tag = READ_ONCE(t->tag[place % WAYS]);
 	if ((tag & (TAG_MASK | TAG_HALF_OPEN)) != (TAG_LIVE | TAG_HALF_OPEN) ||
-	    originator(cf, s, place) != limit->source)
+	    source_of_state(cf, s, place) != limit->source)
 		return NONE;
 	return found;
 }
 
 #define SOURCE_REFUSED (~0U)
 
-// source_victim returns the place of the state to evict for one more of limit->source, which has
-// `had` half-open states, as a struct maybe: none if none has to be evicted. At the limit it is one
-// of the source's own, one of its oldest. If none is found the new state competes as if half-open
-// states were at their limit. SOURCE_REFUSED: the packet comes in from an address of the host
-// itself, which any sender may have forged. Such a source may have half as many as others.
+// source_victim returns the place of the state to evict for one more of limit->source, as a struct
+// maybe: none if none has to be evicted. The source has `had` half-open states. At the limit it is
+// one of the source's own, one of its oldest. If none is found the new state competes as if
+// half-open states were at their limit. SOURCE_REFUSED: the packet comes in from an address of the
+// host itself, which any sender may have forged. Such a source may have half as many as others.
 __noinline __u32 source_victim(struct cpu *c, __u32 had)
 {
 	struct config *cf = settings();

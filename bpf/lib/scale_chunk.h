@@ -34,8 +34,9 @@ static __always_inline void read_scale(struct __sk_buff *skb, struct packet *p,
 	}
 }
 
-// read_extras reads what the state machines need besides the decoder's fields.
-__noinline int read_extras(struct __sk_buff *skb, struct cpu *c)
+// read_scale_or_chunk reads the window scale of a TCP segment, or the first chunk of an SCTP
+// packet.
+__noinline int read_scale_or_chunk(struct __sk_buff *skb, struct cpu *c)
 {
 	if (!c)
 		return 0;

@@ -4,9 +4,9 @@
 // lower one it passes, if it is what this CPU has just evaluated above; everything else is
 // evaluated.
 //
-// What comes in is evaluated at both: which frames an upper device takes depends on more than a
+// What comes in is evaluated at both. Which frames an upper device takes depends on more than a
 // program can see, and a frame that it does not take would not be evaluated at all. At the upper
-// one it is known that the lower one may have translated it (struct cpu.again).
+// one it is known that the lower one may have translated it (cpu.passed_before).
 #pragma once
 
 #include "maps.h"
@@ -70,8 +70,8 @@ __noinline int note_passed(struct __sk_buff *skb, __u32 dir)
 	return 0;
 }
 
-// head_mask returns which bytes of a word of the head a packet has in common with the segments that
-// are made of it: the time to live, the protocol, the addresses and the ports.
+// head_mask returns which bytes of a word of the head are the same in a packet and in the segments
+// that are made of it. These are the time to live, the protocol, the addresses and the ports.
 static __always_inline __u64 head_mask(int six, int word)
 {
 	if (six)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// A client that uses one source port for a published port and for the pod itself, or for two ports
-// that lead to one, has two flows that would have the same ends in the pod. The later one through a
-// published port gets another source port there, as Linux does it (nf_nat_used_tuple).
+// A client may use one source port for a published port and for the pod itself, or for two ports
+// that lead to one. These two flows would have the same ends in the pod. The later one through a
+// published port gets another source port there, as in Linux (nf_nat_used_tuple).
 #pragma once
 
 #include "masquerade.h"
 
 enum { CLASH_TRIES = 8 };
 
-// clashes: with this source port, nat->goal is the tuple of another flow in the pod that is alive.
+// clashes: with this source port, nat->new is the tuple of another flow in the pod that is alive.
 __noinline int clashes(struct cpu *c, __u32 port)
 {
 	struct config *cf = settings();
@@ -16,7 +16,7 @@ __noinline int clashes(struct cpu *c, __u32 port)
 		return 1;
 	const struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
-	struct tuple *t = &c->nat.goal;
+	struct tuple *t = &c->nat.new;
 	t->ports = port << 16 | (t->ports & 0xffff);
 	set_key(p, look, t);
 	if (nat_find(c) && !reclaimable(c, look->place))
@@ -37,7 +37,7 @@ __noinline int clashes(struct cpu *c, __u32 port)
 	       (p->proto == PROTO_TCP && bare_syn(p->tcp_flags) && !(flags & META_HALF_OPEN));
 }
 
-// choose_source gives nat->goal, of a packet to a published port that has no translation, a source
+// choose_source gives nat->new, of a packet to a published port that has no translation, a source
 // port with which it clashes with no other flow. It returns 0 if none of those tried is free, or
 // the protocol's ports cannot be changed.
 __noinline int choose_source(struct cpu *c)
@@ -48,9 +48,9 @@ __noinline int choose_source(struct cpu *c)
 		return 0;
 	const struct packet *p = &c->packet;
 	struct scratch *scratch = &c->scratch;
-	if (likely(!clashes(c, c->nat.goal.ports >> 16)))
+	if (likely(!clashes(c, c->nat.new.ports >> 16)))
 		return 1;
-	if (!movable(p))
+	if (!may_change_port(p))
 		return 0;
 	scratch->left = hash5(cf->seed + SEED_NAT, p->src_hi, p->src_lo,
 			      (__u64)p->proto << 32 | p->ports, p->dst_hi, p->dst_lo);

@@ -2,8 +2,8 @@
 // Creation of states, docs/design/0003-evaluation.md section 5.
 #pragma once
 
-#include "place.h"
-#include "repeat.h"
+#include "table_insert.h"
+#include "cookie_repeat.h"
 
 // fill writes the new state at look->place, for the rule with an id.
 static __always_inline void fill(const struct packet *p, const struct lookup *look,
@@ -36,7 +36,7 @@ static __always_inline void fill(const struct packet *p, const struct lookup *lo
 	// The other end has sent nothing. The time of its last packet is that of the state, not 0:
 	// the clock may be at 0.
 	low->created = low->last = high->last = p->now;
-	high->created = exists(limit->track) ? limit->era : 0;
+	side_track_era(high) = exists(limit->track) ? limit->era : 0;
 	if (proto == PROTO_TCP) {
 		if (meta & META_LOOSE)
 			pick_up(d, p, SCALE_UNKNOWN, 0);
@@ -54,8 +54,8 @@ static __always_inline void fill(const struct packet *p, const struct lookup *lo
 	d->bytes = p->len;
 }
 
-// forget_track undoes enter_track for a state that was not made.
-static __always_inline void forget_track(const struct limit *limit)
+// undo_enter_track undoes enter_track for a state that was not made.
+static __always_inline void undo_enter_track(const struct limit *limit)
 {
 	if (exists(limit->track))
 		add_track(track_at(limit->track), limit->era, -1ULL);
@@ -99,7 +99,6 @@ static __always_inline int reserve_state(struct cpu *c, struct config *cf)
 	return 0;
 }
 
-// count_new counts the state that is being made.
 static __always_inline void count_new(struct cpu *c, struct config *cf)
 {
 	count_states(c, cf, 1);
@@ -166,7 +165,7 @@ __noinline int create_state(struct cpu *c, __u32 slot)
 	const struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
 	struct limit *limit = &c->limit;
-	keep_proved(c, look);
+	count_proved(c, look);
 	struct code *r = code_of(&c->walk, slot);
 	if (!r)
 		return REASON_STATES_FULL;
@@ -182,11 +181,11 @@ __noinline int create_state(struct cpu *c, __u32 slot)
 		return why;
 	why = cookie_instead(p, &c->verdict, &c->cookie, r);
 	if (why) {
-		forget_track(limit);
+		undo_enter_track(limit);
 		return why;
 	}
 	__u64 source = source_hash(cf, p->src_hi, p->src_lo);
-	__u32 had = enter_source(cf, source),
+	__u32 had = count_source(cf, source),
 	      many = had >= cf->source_from && c->cookie.offer != OFFER_REDEEMED;
 	if (unlikely(many)) {
 		limit->source = source;
@@ -200,8 +199,8 @@ __noinline int create_state(struct cpu *c, __u32 slot)
 	struct set *s = why ? NULL : set_at(place / WAYS);
 	struct tag_line *tags = why ? NULL : tags_at(place / WAYS);
 	if (!s || !tags) {
-		forget_track(limit);
-		leave_source(cf, source);
+		undo_enter_track(limit);
+		uncount_source(cf, source);
 		return why ? why : REASON_STATES_FULL;
 	}
 	fill(p, look, limit, s, way, r->id, r->flags & CODE_LIBERAL ? META_LIBERAL : 0,
@@ -211,7 +210,7 @@ __noinline int create_state(struct cpu *c, __u32 slot)
 	if (unlikely(many))
 		record_turn(c, place);
 	new_phase(c, place, look->key.proto); // a first packet may also end its flow
-	settle(c, place);
+	resolve_duplicates(c, place);
 	record_first(look, r->flow, LOOK_HIT, r->id);
 	look->first_new = 1;
 	return 0;

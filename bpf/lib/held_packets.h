@@ -38,7 +38,7 @@ __noinline int hold(struct __sk_buff *skb, struct cpu *c)
 	h->mark = skb->mark;
 	h->priority = skb->priority;
 	h->pkt_type = skb->pkt_type;
-	h->dir = p->second ? DIR_IN : p->dir; // where the frame still is
+	h->dir = p->second_evaluation ? DIR_IN : p->dir; // where the frame still is
 	h->size = n;
 	if (bpf_skb_load_bytes(skb, 0, h->data, sized(n, SNAP)) < 0) {
 		bpf_ringbuf_discard(h, 0);

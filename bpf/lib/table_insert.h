@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Finding a place for a new entry, docs/design/0003-evaluation.md section 5: vacant, made vacant by
-// a move, or reclaimed; and settling which entry stays if two CPUs insert one key at once.
+// Finding a place for a new entry, docs/design/0003-evaluation.md section 5: a vacant one, one made
+// vacant by a move, or a reclaimed one. If two CPUs insert one key at once, one entry is removed.
 #pragma once
 
-#include "evict.h"
+#include "state_evict.h"
 #include "nat_evict.h"
 
 // reclaimable returns the tag of the state at a place if it has expired or its TCP connection is
@@ -30,7 +30,7 @@ __noinline __u64 reclaimable(struct cpu *c, __u32 place)
 	return tag;
 }
 
-__noinline int strays(struct cpu *c, __u32 place)
+__noinline int is_other_flow(struct cpu *c, __u32 place)
 {
 	struct set *s = set_at(place / WAYS);
 	if (!c || !s)
@@ -41,9 +41,9 @@ __noinline int strays(struct cpu *c, __u32 place)
 	struct side *low = low_side(s, place), *high = high_side(s, place);
 	struct side *d = look->from ? high : low, *o = look->from ? low : high;
 	__u32 mine = d->flags;
-	if (p->dir != DIR_IN || p->second || look->is_error)
+	if (p->dir != DIR_IN || p->second_evaluation || look->is_error)
 		return 0;
-	if (nat->make ? mine & META_PUBLISHED : nat->translated || !calls_port(mine))
+	if (nat->make ? mine & META_PUBLISHED : nat->translated || !from_port_client(mine))
 		return 0;
 	// The state is over, or the SYN begins another connection.
 	if (reclaimable(c, place))
@@ -79,9 +79,9 @@ static __always_inline int reclaim(struct cpu *c, struct config *cf)
 	return reclaim_dead(c, cf->sets) || evict(c, cf->sets) || nat_evict_sets(c, cf->sets);
 }
 
-// pick counts the vacant entries of a set in scratch->vacant and puts one of them into
+// pick_vacant counts the vacant entries of a set in scratch->vacant and puts one of them into
 // scratch->way.
-static __always_inline void pick(struct scratch *scratch, struct tag_line *t, __s64 now)
+static __always_inline void pick_vacant(struct scratch *scratch, struct tag_line *t, __s64 now)
 {
 	WRITE_ONCE(scratch->vacant, 0);
 	for (int i = 0; i < WAYS; i++) {
@@ -146,16 +146,16 @@ __noinline int claim(struct cpu *c, __u32 no_wait)
 		return 0;
 	__s64 now = p->now + (no_wait ? (__s64)REST_TICKS << TICK_SHIFT : 0);
 	for (int i = 0; i < 4; i++) {
-		pick(scratch, b, now);
+		pick_vacant(scratch, b, now);
 		WRITE_ONCE(scratch->vacant_b, READ_ONCE(scratch->vacant));
-		pick(scratch, a, now);
+		pick_vacant(scratch, a, now);
 		if (READ_ONCE(scratch->vacant) >= READ_ONCE(scratch->vacant_b)) {
 			if (!READ_ONCE(scratch->vacant))
 				return 0;
 			if (claim_picked(look, scratch, a, an, now))
 				return 1;
 		} else {
-			pick(scratch, b, now);
+			pick_vacant(scratch, b, now);
 			if (claim_picked(look, scratch, b, bn, now))
 				return 1;
 		}
@@ -201,7 +201,7 @@ __noinline int begin_move(struct cpu *c, __u32 place)
 	struct tag_line *t = tags_at(to);
 	if (!o || !t)
 		return 0;
-	pick(scratch, t, p->now);
+	pick_vacant(scratch, t, p->now);
 	__u32 at = READ_ONCE(scratch->way) & (WAYS - 1);
 	__u64 old = READ_ONCE(t->tag[at]);
 	if (!READ_ONCE(scratch->vacant) || !vacant(old, p->now))
@@ -236,7 +236,7 @@ __noinline int end_move(struct cpu *c, __u32 place)
 	low_side(o, at)->flags |= flags & META_TRACKED;
 	// Meanwhile no packet could promote the state.
 	if (tag & TAG_HALF_OPEN)
-		prove_again(low_side(o, at), high_side(o, at), tag_proto(tag));
+		retry_promotion(low_side(o, at), high_side(o, at), tag_proto(tag));
 	__sync_lock_test_and_set(&t->tag[at], tag);
 	__sync_lock_test_and_set(&from->tag[way], free_tag(c->packet.now));
 	return 1;
@@ -277,12 +277,12 @@ static __always_inline int find_place(struct cpu *c, struct config *cf, const st
 	return reclaim(c, cf) && claim(c, 1);
 }
 
-// evict_double resolves a double insertion between the live entry at `place`, which is ours, and
-// one at another place that has the same identity: of two live ones with the same key the one at
-// the lower place stays. Ours is also removed if fast_new is about to fill another one: fast_new
-// may have looked for duplicates before ours was there. If it has seen ours, it gives up, and the
-// slow path makes another entry. evict_double returns 0 if it removed ours.
-__noinline int evict_double(struct cpu *c, __u32 place, __u32 other)
+// remove_duplicate compares the live entry at `place`, which is ours, with one at another place
+// that has the same identity. Of two live ones with the same key the one at the lower place stays.
+// Ours is also removed if fast_new is about to fill another one: fast_new may have looked for
+// duplicates before ours was there. If it has seen ours, it gives up, and the slow path makes
+// another entry. remove_duplicate returns 0 if it removed ours.
+__noinline int remove_duplicate(struct cpu *c, __u32 place, __u32 other)
 {
 	struct set *s = set_at(other / WAYS);
 	struct tag_line *t = tags_at(other / WAYS);
@@ -290,23 +290,23 @@ __noinline int evict_double(struct cpu *c, __u32 place, __u32 other)
 		return 1;
 	__u64 tag = READ_ONCE(t->tag[other % WAYS]);
 	if (tag == fast_claim(c->look.tag)) {
-		remove_state(c, place, c->look.tag, GONE_DOUBLE);
+		remove_state(c, place, c->look.tag, GONE_DUPLICATE);
 		return 0;
 	}
 	if (!same_tag(tag, c->look.tag) || !same_ends(s, other % WAYS, &c->look.key))
 		return 1;
 	if (other > place) {
-		remove_state(c, other, c->look.tag, GONE_DOUBLE);
+		remove_state(c, other, c->look.tag, GONE_DUPLICATE);
 		return 1;
 	}
-	remove_state(c, place, c->look.tag, GONE_DOUBLE);
+	remove_state(c, place, c->look.tag, GONE_DUPLICATE);
 	c->look.place = other;
 	return 0;
 }
 
-// settle checks whether two CPUs inserted look->key at once, and reports whether our entry, which
-// is live, stays.
-__noinline int settle(struct cpu *c, __u32 place)
+// resolve_duplicates checks whether two CPUs inserted look->key at once, and reports whether our
+// entry, which is live, stays.
+__noinline int resolve_duplicates(struct cpu *c, __u32 place)
 {
 	struct config *cf = settings();
 	if (!c || !cf)
@@ -318,10 +318,10 @@ __noinline int settle(struct cpu *c, __u32 place)
 		return 1;
 	for (int i = 0; i < WAYS; i++) {
 		if (unlikely(!((READ_ONCE(a->tag[i]) ^ tag) & TAG_IDENTITY) &&
-			     !evict_double(c, place, an * WAYS + i)))
+			     !remove_duplicate(c, place, an * WAYS + i)))
 			return 0;
 		if (unlikely(!((READ_ONCE(b->tag[i]) ^ tag) & TAG_IDENTITY) &&
-			     !evict_double(c, place, bn * WAYS + i)))
+			     !remove_duplicate(c, place, bn * WAYS + i)))
 			return 0;
 	}
 	return 1;

@@ -44,7 +44,7 @@ __noinline int find_hop(struct cpu *c)
 	struct forward *fwd = &c->fwd;
 	void *image = image_of(walk);
 	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
-	struct span *s = h && walk->fwd ? prefix_at(image, h, walk->fwd - 1) : NULL;
+	struct span *s = h && walk->next_hop ? prefix_at(image, h, walk->next_hop - 1) : NULL;
 	if (!s)
 		return HOP_NONE;
 	struct address to = {.hi = s->lo_hi, .lo = s->lo_lo};
@@ -74,7 +74,7 @@ __noinline int fits_hop(struct __sk_buff *skb, struct cpu *c)
 		mtu = 0;
 	if (!fwd->hop_mtu || mtu < fwd->hop_mtu)
 		fwd->hop_mtu = mtu;
-	return fits(skb, &c->packet, fwd->hop_mtu);
+	return fits_mtu(skb, &c->packet, fwd->hop_mtu);
 }
 
 // fail_hop drops a packet that its next hop cannot get. FWD_ANSWER: answer_hop answers as a router
@@ -102,15 +102,16 @@ __noinline int answer_hop(struct __sk_buff *skb, struct cpu *c)
 	return refuse_frame(skb, c, &c->packet, &c->verdict, &c->nat);
 }
 
-// unwelcome returns the reason for which the kernel's own input path, which this packet bypasses,
-// would not take it, or 0: see origin.h.
-static __always_inline __u8 unwelcome(struct __sk_buff *skb, struct cpu *c)
+// validate_source returns the reason for which the kernel's own input path, which this packet
+// bypasses, would not take it, or 0: see source_validation.h.
+static __always_inline __u8 validate_source(struct __sk_buff *skb, struct cpu *c)
 {
 	const struct packet *p = &c->packet;
 
 	if (martian(p))
 		return REASON_MARTIAN;
-	return path_back(skb, p, &c->fwd, &c->scratch, origin_flags(p->recv)) ? 0 : REASON_SPOOF;
+	return passes_rp_filter(skb, p, &c->fwd, &c->scratch, origin_flags(p->recv)) ? 0 :
+										       REASON_SPOOF;
 }
 
 // meets_policy: an IPsec policy is about a packet that came in, which the stack has not asked yet.
@@ -122,7 +123,8 @@ static __always_inline int meets_policy(struct __sk_buff *skb, struct cpu *c)
 	       (protected(skb, c, POLICY_OUT, 0) || protected(skb, c, POLICY_FORWARD, 0));
 }
 
-// check_hop checks whether the packet can go to its next hop. FWD_CONTINUE: it can, or as aim says.
+// check_hop checks whether the packet can go to its next hop. FWD_CONTINUE: it can, or as
+// resolve_next_hop says.
 __noinline int check_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	struct config *cf = settings();
@@ -138,17 +140,17 @@ __noinline int check_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	// know the mark. What a rule with states has sent on at ingress matches that rule again
 	// here, already at the right interface.
 	if (p->dir == DIR_OUT && !may_redirect_to(ifindex)) {
-		if (ifindex != skb->ifindex || p->second)
+		if (ifindex != skb->ifindex || p->second_evaluation)
 			return drop(skb, c, cf, REASON_NO_HOP);
-		c->walk.fwd = 0;
+		c->walk.next_hop = 0;
 		return FWD_CONTINUE;
 	}
 	if (p->dir == DIR_IN) {
-		__u8 why = unwelcome(skb, c);
+		__u8 why = validate_source(skb, c);
 		if (why)
 			return drop(skb, c, cf, why);
 		if (meets_policy(skb, c)) {
-			c->walk.fwd = 0;
+			c->walk.next_hop = 0;
 			return FWD_CONTINUE;
 		}
 		if (p->ttl <= 1)
@@ -239,11 +241,12 @@ __noinline int to_socket(struct __sk_buff *skb, struct cpu *c)
 	return FWD_STACK;
 }
 
-// aim finds out where a packet goes that a rule with fwd has let pass. FWD_CONTINUE: to the next
-// hop in struct forward, or if walk->fwd is 0, where it would go without the rule: frames with a
-// VLAN tag, which meet the hook of their own interface, those that were not sent to this host
-// alone, and on their way in those that an IPsec policy is about.
-__noinline int aim(struct __sk_buff *skb, struct cpu *c, __u32 l2)
+// resolve_next_hop finds out where a packet goes that a rule with fwd has let pass. FWD_CONTINUE:
+// to the next hop in struct forward. If walk->next_hop is 0 it goes where it would go without the
+// rule. These are frames with a VLAN tag, which meet the hook of their own interface, and frames
+// that were not sent to this host alone. On their way in they are also packets that an IPsec policy
+// is about.
+__noinline int resolve_next_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	struct config *cf = settings();
 	if (!c || !cf)
@@ -252,7 +255,7 @@ __noinline int aim(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	__u32 came_in = p->dir == DIR_IN || skb->ingress_ifindex;
 
 	if (skb->vlan_present || p->l3 != l2 || (came_in && skb->pkt_type != HOST)) {
-		c->walk.fwd = 0;
+		c->walk.next_hop = 0;
 		return FWD_CONTINUE;
 	}
 	int kind = find_hop(c);
@@ -263,8 +266,8 @@ __noinline int aim(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 	return drop(skb, c, cf, REASON_NO_HOP);
 }
 
-// send_hop sends a packet to the next hop that aim has found, if any. A packet that came in is
-// evaluated again at its new interface; one on its way out is not.
+// send_hop sends a packet to the next hop that resolve_next_hop has found, if any. A packet that
+// came in is evaluated again at its new interface; one on its way out is not.
 __noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
 	struct config *cf = settings();
@@ -272,9 +275,9 @@ __noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 		return TC_ACT_SHOT;
 	struct packet *p = &c->packet;
 	struct forward *fwd = &c->fwd;
-	__u32 ingress = p->dir == DIR_IN || p->second;
+	__u32 ingress = p->dir == DIR_IN || p->second_evaluation;
 
-	if (!c->walk.fwd)
+	if (!c->walk.next_hop)
 		return FWD_STACK;
 	if (!l2) { // the kernel expects an Ethernet header
 		if (bpf_skb_change_head(skb, 14, 0) < 0)
@@ -302,7 +305,7 @@ __noinline int send_hop(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 // translations.
 __noinline int forward_on(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 {
-	int r = aim(skb, c, l2);
+	int r = resolve_next_hop(skb, c, l2);
 
 	if (r == FWD_CONTINUE)
 		return send_hop(skb, c, l2);

@@ -5,9 +5,9 @@
 
 #include "headers.h"
 
-// It holds no pointer into the packet, so the verifier can merge its paths of both families and
-// both protocols.
-struct brief {
+// The fields that the fast path reads. None points into the packet, so the verifier can merge the
+// paths of both families and both protocols.
+struct fast_packet {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	// the first words of the transport header; what a UDP datagram has there means nothing
 	__u32 ports, seq, ack, bits;
@@ -15,9 +15,9 @@ struct brief {
 	__u8 version, proto, ttl, tos;
 };
 
-// brief4, brief6 and brief_transport read one header each. The caller has checked that the IP
-// header and 20 bytes behind it can be read.
-static __always_inline void brief4(struct brief *e, const struct ip4 *h)
+// fast_ip4, fast_ip6 and fast_l4 read one header each. The caller has checked that the IP header
+// and 20 bytes behind it can be read.
+static __always_inline void fast_ip4(struct fast_packet *e, const struct ip4 *h)
 {
 	e->len = be16(h->len);
 	e->rest = e->len - sizeof(*h);
@@ -30,7 +30,7 @@ static __always_inline void brief4(struct brief *e, const struct ip4 *h)
 	e->dst_lo = mapped(h->dst);
 }
 
-static __always_inline void brief6(struct brief *e, const struct ip6 *h)
+static __always_inline void fast_ip6(struct fast_packet *e, const struct ip6 *h)
 {
 	e->rest = be16(h->len);
 	e->len = e->rest + sizeof(*h);
@@ -44,7 +44,7 @@ static __always_inline void brief6(struct brief *e, const struct ip6 *h)
 	e->dst_lo = be64(h->dst_lo);
 }
 
-static __always_inline void brief_transport(struct brief *e, const __u8 *t)
+static __always_inline void fast_l4(struct fast_packet *e, const __u8 *t)
 {
 	e->ports = get32(t);
 	e->seq = get32(t + 4);
@@ -52,32 +52,32 @@ static __always_inline void brief_transport(struct brief *e, const __u8 *t)
 	e->bits = get32(t + 12);
 }
 
-// Of the words of a TCP header: its length, flags and window.
-static __always_inline __u32 brief_tcp_header(const struct brief *e)
+// The length, flags and window of a TCP header.
+static __always_inline __u32 fast_tcp_header(const struct fast_packet *e)
 {
 	return tcp_header(e->bits >> 24);
 }
 
-static __always_inline __u8 brief_tcp_flags(const struct brief *e)
+static __always_inline __u8 fast_tcp_flags(const struct fast_packet *e)
 {
 	return e->bits >> 16;
 }
 
-static __always_inline __u32 brief_window(const struct brief *e)
+static __always_inline __u32 fast_tcp_window(const struct fast_packet *e)
 {
 	return e->bits & 0xffff;
 }
 
 // whole_segment: the decoder accepts the length of the TCP header.
-static __always_inline int whole_segment(const struct brief *e)
+static __always_inline int whole_segment(const struct fast_packet *e)
 {
-	__u32 header = brief_tcp_header(e);
+	__u32 header = fast_tcp_header(e);
 
 	return header >= sizeof(struct tcp) && header <= e->rest;
 }
 
 // lengths_fit: the lengths in the headers fit each other, and the packet, which has `most` bytes.
-static __always_inline int lengths_fit(const struct brief *e, __u32 most)
+static __always_inline int lengths_fit(const struct fast_packet *e, __u32 most)
 {
 	__u32 udp = e->seq >> 16;
 
@@ -89,9 +89,9 @@ static __always_inline int lengths_fit(const struct brief *e, __u32 most)
 	return e->proto == PROTO_TCP && e->rest >= sizeof(struct tcp);
 }
 
-// read_brief reports whether the packet of skb is such a packet, and reads it. l2 is 14 on an
+// fast_decode reports whether the packet of skb is such a packet, and reads it. l2 is 14 on an
 // interface with Ethernet headers and 0 on one without.
-static __always_inline int read_brief(struct brief *e, struct __sk_buff *skb, __u32 l2)
+static __always_inline int fast_decode(struct fast_packet *e, struct __sk_buff *skb, __u32 l2)
 {
 	void *ip = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	int four;
@@ -112,16 +112,16 @@ static __always_inline int read_brief(struct brief *e, struct __sk_buff *skb, __
 		t = ip + sizeof(*h);
 		if (t + 20 > end || !plain4(h))
 			return 0;
-		brief4(e, h);
+		fast_ip4(e, h);
 	} else {
 		const struct ip6 *h = ip;
 		t = ip + sizeof(*h);
 		if (t + 20 > end || ip_version(h) != 6)
 			return 0;
-		brief6(e, h);
+		fast_ip6(e, h);
 		if (is_mapped(e->src_hi, e->src_lo) || is_mapped(e->dst_hi, e->dst_lo))
 			return 0;
 	}
-	brief_transport(e, t);
+	fast_l4(e, t);
 	return lengths_fit(e, skb->len - (l2 ? sizeof(struct ethernet) : 0));
 }
