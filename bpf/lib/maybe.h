@@ -22,18 +22,11 @@ static __always_inline struct maybe maybe_from(__u32 plus1)
 	return (struct maybe){.plus1 = plus1};
 }
 
-static __always_inline int exists(struct maybe m)
-{
-	return m.plus1 != 0;
-}
+// The following are macros: clang 14 loads a struct that it passes by value as four bytes, which
+// takes nine instructions instead of one.
+#define exists(m) ((m).plus1 != 0)
 
 // number returns the number of m, which exists.
-static __always_inline __u32 number(struct maybe m)
-{
-	return m.plus1 - 1;
-}
+#define number(m) ((m).plus1 - 1)
 
-static __always_inline int holds(struct maybe m, __u32 n)
-{
-	return m.plus1 == n + 1;
-}
+#define holds(m, n) ((m).plus1 == (n) + 1)
