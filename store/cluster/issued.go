@@ -65,9 +65,22 @@ func (i *Issued) End(which func(IssuedCertificate) bool) (ended int) {
 	return ended
 }
 
-// EndedBy returns the serial numbers that an entry of the store names as ended, of hosts, admins
-// and feeds. ca are the keys that sign certificates of hosts, and admins those that sign marks of
-// removals, as KeyList.Signers returns them.
+// RevokedBy returns the serial numbers that an entry of the store names as ended, of admins and
+// feeds. The document has no signature: what it names ends no certificate of a host.
+func RevokedBy(e store.Entry) []Serial {
+	if e.Key != IssuedKey {
+		return nil
+	}
+	i, err := Decode[Issued](e.Value)
+	if err != nil {
+		return nil
+	}
+	return i.Ended
+}
+
+// EndedBy returns the serial numbers of hosts that an entry of the store names as ended. ca are the
+// keys that sign certificates of hosts, and admins those that sign marks of removals, as
+// KeyList.Signers returns them.
 func EndedBy(e store.Entry, ca, admins []Key) []Serial {
 	switch {
 	case strings.HasPrefix(e.Key, NodeTree):
@@ -77,10 +90,6 @@ func EndedBy(e store.Entry, ca, admins []Key) []Serial {
 	case strings.HasPrefix(e.Key, RemovedTree+"node/"):
 		if serials, err := removedBy(e.Key, e.Value, admins); err == nil {
 			return serials
-		}
-	case e.Key == IssuedKey:
-		if i, err := Decode[Issued](e.Value); err == nil {
-			return i.Ended
 		}
 	}
 	return nil

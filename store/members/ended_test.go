@@ -23,7 +23,7 @@ func (f *founded) endedNow(t *testing.T) (all []cluster.Serial) {
 		t.Fatal(err)
 	}
 	for _, e := range s.Entries {
-		all = append(all, cluster.EndedBy(e, nil, nil)...)
+		all = append(append(all, cluster.EndedBy(e, nil, nil)...), cluster.RevokedBy(e)...)
 	}
 	slices.SortFunc(all, func(a, b cluster.Serial) int { return bytes.Compare(a[:], b[:]) })
 	return all
@@ -56,10 +56,11 @@ func TestRestoreEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.revoke(t, "admin:a")
-	before := members.PriorState{Ended: f.endedNow(t)}
-	if len(before.Ended) != 2 {
-		t.Fatalf("%d certificates have ended", len(before.Ended))
+	ended := f.endedNow(t)
+	if len(ended) != 2 {
+		t.Fatalf("%d certificates have ended", len(ended))
 	}
+	before := members.PriorState{Ended: ended, Revoked: ended}
 	s := storetest.NewModel(time.Second)
 	if _, err := restore(t, s, entries, before, nil); err != nil {
 		t.Fatal(err)
@@ -83,8 +84,8 @@ func TestRestoreEnded(t *testing.T) {
 			t.Errorf("%s is back", key)
 		}
 	}
-	if now := restored.endedNow(t); !slices.Equal(now, before.Ended) {
-		t.Errorf("the restored store names %v, want %v", now, before.Ended)
+	if now := restored.endedNow(t); !slices.Equal(now, ended) {
+		t.Errorf("the restored store names %v, want %v", now, ended)
 	}
 	all, err := s.Read(t.Context(), cluster.Root, 0)
 	if err != nil {

@@ -15,8 +15,11 @@ import (
 // PriorState is what a store host knows of the store before it was restored.
 type PriorState struct {
 	Epoch  uint64           // the highest one
-	Ended  []cluster.Serial // of removed hosts, and of admins and feeds that were revoked
+	Ended  []cluster.Serial // of hosts that were removed, or joined again
 	Admins cluster.KeyList  // whose signature hosts demand, as far as this host knows
+	// Revoked are of admins and feeds. A thief of the store may have written them, so they end no
+	// host.
+	Revoked []cluster.Serial
 }
 
 // Restoration is a backup that is ready to be written.
@@ -193,13 +196,14 @@ func (b *backup) begin() (*Restoration, error) {
 func (b *backup) ends() (hosts, others map[cluster.Serial]bool, err error) {
 	hosts, others = map[cluster.Serial]bool{}, map[cluster.Serial]bool{}
 	for _, s := range b.before.Ended {
-		hosts[s], others[s] = true, true
+		hosts[s] = true
+	}
+	for _, s := range b.before.Revoked {
+		others[s] = true
 	}
 	for _, e := range b.entries {
-		if e.Key == cluster.IssuedKey {
-			for _, s := range cluster.EndedBy(e, nil, nil) {
-				others[s] = true
-			}
+		for _, s := range cluster.RevokedBy(e) {
+			others[s] = true
 		}
 		if !strings.HasPrefix(e.Key, cluster.RemovedTree+"node/") {
 			continue

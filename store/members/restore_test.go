@@ -120,9 +120,13 @@ func TestRestoredRemovalsAreSigned(t *testing.T) {
 	}
 	l.write(t, entry.Key, entry.Value)
 
+	// The thief has also said of b that it is an administrator who was revoked. The list of these
+	// has no signature.
+	l.document(t, cluster.IssuedKey, &cluster.Issued{Ended: []cluster.Serial{b.Serial}})
 	s := storetest.NewModel(time.Second)
 	if _, err := restore(t, s, l.backup(t), members.PriorState{Epoch: 1, Admins: l.list,
-		Ended: []cluster.Serial{d.Serial}}, l.key); err != nil {
+		Ended: []cluster.Serial{d.Serial}, Revoked: []cluster.Serial{b.Serial}},
+		l.key); err != nil {
 		t.Fatal(err)
 	}
 	restored := &founded{model: s}

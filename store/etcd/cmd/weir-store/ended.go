@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,28 +27,50 @@ type ended struct {
 	ca   []cluster.Key  // who signs certificates of hosts; set by trust
 	news chan struct{}  // has an element when the file lacks some
 
-	mu    sync.Mutex
-	keys  cluster.KeyList         // guarded by mu; who signs marks of removals
-	known map[cluster.Serial]bool // guarded by mu
+	mu      sync.Mutex
+	keys    cluster.KeyList         // guarded by mu; who signs marks of removals
+	known   map[cluster.Serial]bool // guarded by mu; of hosts
+	revoked map[cluster.Serial]bool // guarded by mu; of admins and feeds
+}
+
+// endedSerials is the file. The two are apart, since what the store says of admins and feeds has no
+// signature: one who wrote it there must not end a host by it.
+type endedSerials struct {
+	Hosts   []cluster.Serial `json:"hosts"`
+	Revoked []cluster.Serial `json:"revoked"` // of admins and feeds
+}
+
+// UnmarshalJSON implements json.Unmarshaler. A list is of an earlier Weir, which had both in one.
+func (s *endedSerials) UnmarshalJSON(text []byte) error {
+	if bytes.HasPrefix(text, []byte("[")) {
+		err := json.Unmarshal(text, &s.Hosts)
+		s.Revoked = s.Hosts
+		return err
+	}
+	type plain endedSerials
+	return json.Unmarshal(text, (*plain)(s))
 }
 
 // readEnded reads the file. A damaged one is an error: without it a removed host could come back.
 func (h home) readEnded() (*ended, error) {
 	e := &ended{file: h.file(endedFile), news: make(chan struct{}, 1),
-		known: map[cluster.Serial]bool{}}
+		known: map[cluster.Serial]bool{}, revoked: map[cluster.Serial]bool{}}
 	text, err := os.ReadFile(e.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return e, nil
 	}
-	var all []cluster.Serial
+	var all endedSerials
 	if err == nil {
 		err = json.Unmarshal(text, &all)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.file, err)
 	}
-	for _, s := range all {
+	for _, s := range all.Hosts {
 		e.known[s] = true
+	}
+	for _, s := range all.Revoked {
+		e.revoked[s] = true
 	}
 	return e, nil
 }
@@ -75,10 +98,11 @@ func (e *ended) trust(h home) error {
 }
 
 // all returns them, ordered.
-func (e *ended) all() []cluster.Serial {
+func (e *ended) all() endedSerials {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(e.known), cluster.Serial.Compare)
+	return endedSerials{slices.SortedFunc(maps.Keys(e.known), cluster.Serial.Compare),
+		slices.SortedFunc(maps.Keys(e.revoked), cluster.Serial.Compare)}
 }
 
 // note takes those of changes of the store: server.Config.Changed. trust comes first. It believes
@@ -86,13 +110,16 @@ func (e *ended) all() []cluster.Serial {
 func (e *ended) note(changes []store.Change) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	before, signers := len(e.known), e.followLocked(changes)
+	before, signers := len(e.known)+len(e.revoked), e.followLocked(changes)
 	for _, ch := range changes {
 		for _, s := range cluster.EndedBy(ch.Entry, e.ca, signers) {
 			e.known[s] = true
 		}
+		for _, s := range cluster.RevokedBy(ch.Entry) {
+			e.revoked[s] = true
+		}
 	}
-	if len(e.known) == before {
+	if len(e.known)+len(e.revoked) == before {
 		return
 	}
 	select {

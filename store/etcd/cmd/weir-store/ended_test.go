@@ -2,6 +2,8 @@ package main
 
 import (
 	"crypto/ed25519"
+	"encoding/json"
+	"os"
 	"slices"
 	"testing"
 
@@ -41,18 +43,66 @@ func TestEndedNeedsASignature(t *testing.T) {
 		t.Fatal(err)
 	}
 	commit(t, database, put(cluster.RemovedTree+"node/x", string(forged)))
+	commit(t, database, put(cluster.IssuedKey, revoking(t, database, serial["x"])))
 	a.run(t, "remove", "-sign", l.adminFile(), "y")
-	var known []cluster.Serial
+	var known endedSerials
 	storetest.Eventually(t, "the removal of y is in the file", func() bool {
 		e, err := h.readEnded()
 		if err != nil {
 			t.Fatal(err)
 		}
 		known = e.all()
-		return slices.Contains(known, serial["y"])
+		return slices.Contains(known.Hosts, serial["y"])
 	})
-	if slices.Contains(known, serial["x"]) {
-		t.Error("the mark of a thief ends x")
+	if slices.Contains(known.Hosts, serial["x"]) {
+		t.Error("what a thief has written ends x")
+	}
+	if !slices.Contains(known.Revoked, serial["x"]) {
+		t.Error("the list of what was revoked was not seen: it tests less than it says")
+	}
+}
+
+// revoking returns the list of the certificates of admins and feeds, which says of one more that it
+// was revoked.
+func revoking(t *testing.T, s store.Store, one cluster.Serial) string {
+	t.Helper()
+	doc, _, err := document[cluster.Issued](t.Context(), s, cluster.IssuedKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc.Ended = append(doc.Ended, one)
+	value, err := cluster.Encode(&doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(value)
+}
+
+// TestEndedOfAnEarlierWeir: the file of an earlier Weir, which has both kinds in one list, ends
+// both.
+func TestEndedOfAnEarlierWeir(t *testing.T) {
+	h := home(t.TempDir())
+	one := cluster.Serial{1}
+	if err := os.WriteFile(h.file(endedFile), []byte("[\""+one.String()+"\"]\n"),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time as this Weir writes it
+		e, err := h.readEnded()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := e.all(); !slices.Equal(all.Hosts, []cluster.Serial{one}) ||
+			!slices.Equal(all.Revoked, all.Hosts) {
+			t.Errorf("it has %v", all)
+		}
+		text, err := json.Marshal(e.all())
+		if err == nil {
+			err = os.WriteFile(h.file(endedFile), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -67,7 +117,7 @@ func TestEndedFollowsTheKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &ended{of: of, keys: first, news: make(chan struct{}, 1),
-		known: map[cluster.Serial]bool{}}
+		known: map[cluster.Serial]bool{}, revoked: map[cluster.Serial]bool{}}
 	change := func(key string, d cluster.Document) store.Change {
 		value, err := cluster.Encode(d)
 		if err != nil {
@@ -87,7 +137,7 @@ func TestEndedFollowsTheKeys(t *testing.T) {
 		&cluster.AdminKeys{Lists: []cluster.KeyList{first, second}})})
 	e.note([]store.Change{mark(2, one)})
 	e.note([]store.Change{mark(3, two)})
-	if got := e.all(); !slices.Equal(got, []cluster.Serial{{1}, {3}}) {
+	if got := e.all().Hosts; !slices.Equal(got, []cluster.Serial{{1}, {3}}) {
 		t.Errorf("ended: %v", got)
 	}
 }

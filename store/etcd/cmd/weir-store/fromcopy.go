@@ -56,7 +56,8 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 		return err
 	}
 	before.Epoch = max(before.Epoch, had)
-	before.Ended = append(before.Ended, seen.all()...)
+	before.Ended = append(before.Ended, seen.all().Hosts...)
+	before.Revoked = seen.all().Revoked
 	before.Admins = copied.Admins()
 	prepared, err := members.Prepare(entries, before, key)
 	if err != nil {
