@@ -75,7 +75,8 @@ func (j Join) Do(ctx context.Context) (*Joined, error) {
 	return nil, (&session{}).ends(t, body)
 }
 
-// joined checks the answer: the certificate is for this host's name and key, of the token's CA.
+// joined checks the answer: the certificate is for this host's name and key, of the token's CA. The
+// host trusts that one alone.
 func (j Join) joined(body []byte) (*Joined, error) {
 	a, err := wire.DecodeJoinAnswer(body)
 	if err != nil {
@@ -84,7 +85,8 @@ func (j Join) joined(body []byte) (*Joined, error) {
 	if len(a.CAs) == 0 || identity.FingerprintOf(a.CAs[0]) != j.Token.CA {
 		return nil, errors.New("the answer has another CA than the token")
 	}
-	c := &identity.Credential{Certificate: a.Certificate, Key: j.Key, CAs: a.CAs}
+	// Of other CAs the token says nothing: one that weir-store names may be a thief's.
+	c := &identity.Credential{Certificate: a.Certificate, Key: j.Key, CAs: a.CAs[:1]}
 	peer, err := c.Verify()
 	if err != nil {
 		return nil, err

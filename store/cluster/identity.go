@@ -11,7 +11,7 @@ type Identity struct {
 	Versioned
 	ID    Serial `json:"id"`
 	Epoch uint64 `json:"epoch"` // increases with each restore
-	// CA are the certificates of the CA, DER. A host trusts those that it got when it joined, not
+	// CA are the certificates of the CA, DER. A host trusts the one that its token names, not
 	// these: they are there for people and for weir-store.
 	CA     [][]byte `json:"ca"`
 	Pools  []Pool   `json:"pools,omitempty"`

@@ -277,14 +277,8 @@ func (j *Joiner) answer(doc cluster.Identity, node cluster.Node, ranges []netip.
 	if err != nil {
 		return nil, err
 	}
-	cas := [][]byte{j.ca.Certificate()}
-	for _, other := range doc.CA {
-		if !bytes.Equal(other, cas[0]) {
-			cas = append(cas, other)
-		}
-	}
 	a := wire.JoinAnswer{Cluster: doc.ID.String(), Epoch: doc.Epoch, Certificate: der,
-		CAs: cas, Stores: doc.Stores, Ranges: ranges, Node: value}
+		CAs: [][]byte{j.ca.Certificate()}, Stores: doc.Stores, Ranges: ranges, Node: value}
 	for _, e := range keys {
 		a.Keys = e.Value
 	}

@@ -24,7 +24,7 @@ type JoinAnswer struct {
 	Cluster     string         `json:"cluster"`
 	Epoch       uint64         `json:"epoch"`
 	Certificate []byte         `json:"certificate"` // DER
-	CAs         [][]byte       `json:"cas"`         // DER
+	CAs         [][]byte       `json:"cas"`         // DER; the first signed the certificate
 	Stores      []string       `json:"stores"`      // addresses of weir-stores
 	Ranges      []netip.Prefix `json:"ranges"`
 	Node        []byte         `json:"node"`           // the value of w/node/NAME
