@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -62,10 +63,22 @@ func (s *Service) noteOwn(b store.Batch, putBack bool) {
 
 // noteSequence remembers the highest sequence number: others accept no lower one.
 func (s *Service) noteSequence(value []byte) {
-	if e, err := cluster.Decode[cluster.Endpoints](value); err == nil &&
-		e.Serial == s.config.Serial {
+	if e, signed := s.signed(value); signed {
 		s.sequence = max(s.sequence, e.Sequence)
 	}
+}
+
+// signed reads endpoints, and reports whether this host has signed them by its certificate. Who
+// controls the store can write others there: with the highest number that there is, this host would
+// sign the last endpoints that others ever accept.
+func (s *Service) signed(value []byte) (e cluster.Endpoints, signed bool) {
+	e, err := cluster.Decode[cluster.Endpoints](value)
+	if err != nil {
+		return e, false
+	}
+	own := cluster.Node{Name: s.config.Name, Serial: s.config.Serial,
+		TLS: cluster.Key(s.config.Key.Public().(ed25519.PublicKey))}
+	return e, e.Verify(&own) == nil
 }
 
 // publish writes what the host has to say, gathered, until the context ends. The first time it asks
@@ -205,9 +218,8 @@ func (s *Service) differences(pods []cluster.Pod, known bool) (puts []store.Entr
 // the store has them.
 func (s *Service) endpoints() ([]store.Entry, error) {
 	key := cluster.EndpointKey + s.config.Name
-	have, err := cluster.Decode[cluster.Endpoints](s.own.value(key))
-	if err == nil && have.Serial == s.config.Serial && have.Sequence == s.sequence &&
-		slices.Equal(have.Addrs, s.addrs) {
+	have, signed := s.signed(s.own.value(key))
+	if signed && have.Sequence == s.sequence && slices.Equal(have.Addrs, s.addrs) {
 		return nil, nil
 	}
 	next := cluster.Endpoints{Serial: s.config.Serial, Sequence: s.sequence + 1, Addrs: s.addrs}

@@ -3,11 +3,15 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"math"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 )
 
@@ -62,4 +66,52 @@ func TestShort(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
+}
+
+// TestForgedEndpoints: endpoints of a host that it has not signed count for nothing, neither their
+// number nor that they are there. It writes its own again.
+func TestForgedEndpoints(t *testing.T) {
+	l := newLab(t)
+	l.join("a", 1, "10.0.1.0/24")
+	l.join("b", 2, "10.0.2.0/24")
+	a := l.start("a", t.TempDir(), 1, newParts(), false)
+	dir := t.TempDir()
+	b := l.start("b", dir, 2, newParts(), false)
+	at := func(port uint16) []netip.AddrPort {
+		return []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port)}
+	}
+	announced := func(addrs []netip.AddrPort) {
+		t.Helper()
+		b.SetEndpoints(addrs)
+		nstest.Eventually(t, fmt.Sprint("the endpoint ", addrs), func() bool {
+			a.parts.mu.Lock()
+			defer a.parts.mu.Unlock()
+			return slices.Equal(a.parts.hosts["b"].Addrs, addrs)
+		})
+	}
+	forge := func(sequence uint64, addrs []netip.AddrPort) {
+		t.Helper()
+		e := &cluster.Endpoints{Serial: cluster.Serial{2, 1}, Sequence: sequence, Addrs: addrs}
+		if err := e.Sign("b", keyOf("thief")); err != nil {
+			t.Fatal(err)
+		}
+		forged := l.entry(cluster.EndpointKey+"b", e)
+		l.commit(store.Txn{Put: []store.Entry{forged}})
+		nstest.Eventually(t, "what is forged is replaced", func() bool {
+			s, err := l.model.Read(t.Context(), forged.Key, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(s.Entries) == 1 && string(s.Entries[0].Value) != string(forged.Value)
+		})
+	}
+	announced(at(1))
+	forge(math.MaxUint64-1, at(9)) // the next would be the last
+	announced(at(2))
+	forge(math.MaxUint64, at(9)) // there is no next
+	announced(at(3))
+	forge(5, at(3)) // what the host would write
+	b.stop()
+	b = l.start("b", dir, 2, newParts(), false)
+	announced(at(4))
 }
