@@ -50,7 +50,7 @@ func (j Join) Do(ctx context.Context) (*Joined, error) {
 		return nil, err
 	}
 	m := wire.Join{Request: request}
-	if m.Proof, err = j.Token.Verifier().Proof(conn.ConnectionState(), request); err != nil {
+	if m.Proof, err = j.Token.Proof(conn.ConnectionState(), request); err != nil {
 		return nil, err
 	}
 	if j.Old != nil {

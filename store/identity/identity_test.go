@@ -3,6 +3,8 @@ package identity
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -186,7 +188,7 @@ func TestProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	v, request := token.Verifier(), []byte("name")
-	proof, err := v.Proof(c.ConnectionState(), request)
+	proof, err := token.Proof(c.ConnectionState(), request)
 	if err != nil || !v.Proves(s.ConnectionState(), request, proof) {
 		t.Fatalf("the proof is not accepted: %v", err)
 	}
@@ -205,6 +207,40 @@ func TestProof(t *testing.T) {
 	}
 	if v.Proves(s.ConnectionState(), request, nil) {
 		t.Error("accepted without a proof")
+	}
+}
+
+// TestVerifierProvesNothing: one that reads the store, and so has the verifier of a token, cannot
+// join with it: not as the key of a code, nor as the key or the secret of a proof.
+func TestVerifierProvesNothing(t *testing.T) {
+	ca := newCA(t)
+	token := NewToken(FingerprintOf(ca.Certificate()))
+	c, s, err := connect(t, Joining(token.CA), serverConfig(t, issue(t, ca, Store)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, request, state := token.Verifier(), []byte("name"), c.ConnectionState()
+	exported, err := state.ExportKeyingMaterial("EXPORTER-weir-join", nil, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac := hmac.New(sha256.New, v[:])
+	mac.Write(exported)
+	mac.Write(request)
+	b, err := bound(state, "join", request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := Token{Secret: [16]byte(v[:16])}.Proof(state, request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, forged := range map[string][]byte{"the key of a code": mac.Sum(nil),
+		"the key of a proof": ed25519.Sign(ed25519.NewKeyFromSeed(v[:]), b),
+		"the secret":         secret} {
+		if v.Proves(s.ConnectionState(), request, forged) {
+			t.Errorf("the verifier is taken as %s", what)
+		}
 	}
 }
 

@@ -1,21 +1,19 @@
 package identity
 
 import (
-	"crypto/hmac"
+	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // tokenPrefix begins a token, so that it is recognised in a log or a chat.
 const tokenPrefix = "weir1."
-
-// exporterLabel names what the proof of a token is bound to (RFC 8446, 7.5).
-const exporterLabel = "EXPORTER-weir-join"
 
 // Token is an invitation: what a host needs to join.
 type Token struct {
@@ -62,40 +60,47 @@ func ParseToken(s string) (Token, error) {
 	return t, nil
 }
 
-// Verifier is what the store keeps of a token: one that reads it cannot compute the secret.
-type Verifier [sha256.Size]byte
+// Verifier is what the store keeps of a token: the public half of a key that the secret makes. One
+// that reads it can prove nothing.
+type Verifier [ed25519.PublicKeySize]byte
+
+// key returns the private half.
+func (t Token) key() ed25519.PrivateKey {
+	seed := sha256.Sum256(append([]byte("weir token 2\x00"), t.Secret[:]...))
+	return ed25519.NewKeyFromSeed(seed[:])
+}
 
 // Verifier returns what the store keeps.
-func (t Token) Verifier() Verifier {
-	return sha256.Sum256(append([]byte("weir token 1\x00"), t.Secret[:]...))
-}
+func (t Token) Verifier() Verifier { return Verifier(t.key().Public().(ed25519.PublicKey)) }
 
 // Proof proves the secret on one connection, together with a request: it is useless on any other
 // connection and for any other request.
-func (v Verifier) Proof(state tls.ConnectionState, request []byte) ([]byte, error) {
-	bound, err := state.ExportKeyingMaterial(exporterLabel, nil, sha256.Size)
+func (t Token) Proof(state tls.ConnectionState, request []byte) ([]byte, error) {
+	b, err := bound(state, "join", request)
 	if err != nil {
 		return nil, err
 	}
-	mac := hmac.New(sha256.New, v[:])
-	mac.Write(bound)
-	mac.Write(request)
-	return mac.Sum(nil), nil
+	return ed25519.Sign(t.key(), b), nil
 }
 
 // Proves reports whether a proof is the right one.
 func (v Verifier) Proves(state tls.ConnectionState, request, proof []byte) bool {
-	want, err := v.Proof(state, request)
-	return err == nil && hmac.Equal(want, proof)
+	b, err := bound(state, "join", request)
+	return err == nil && ed25519.Verify(v[:], b, proof)
 }
 
 // Binding returns what a host that has a key already signs to get another certificate of its name:
 // it stands for one connection and one request.
 func Binding(state tls.ConnectionState, request []byte) ([]byte, error) {
-	bound, err := state.ExportKeyingMaterial("EXPORTER-weir-rejoin", nil, sha256.Size)
+	return bound(state, "rejoin", request)
+}
+
+// bound returns what stands for one connection and one request (RFC 8446, 7.5).
+func bound(state tls.ConnectionState, what string, request []byte) ([]byte, error) {
+	exported, err := state.ExportKeyingMaterial("EXPORTER-weir-"+what, nil, sha256.Size)
 	if err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(request)
-	return append(append([]byte("weir rejoin 1\x00"), bound...), sum[:]...), nil
+	return slices.Concat([]byte("weir "+what+" 1\x00"), exported, sum[:]), nil
 }

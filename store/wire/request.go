@@ -167,7 +167,7 @@ func DecodeCommit(body []byte) (m Commit, err error) {
 // Join is the request of a host without a certificate. Request is JSON, which the proofs cover.
 type Join struct {
 	Request []byte
-	Proof   []byte // identity.Verifier.Proof
+	Proof   []byte // identity.Token.Proof
 	Rejoin  []byte // a signature of identity.Binding by the old key, or nothing
 }
 
