@@ -135,6 +135,26 @@ type Invite struct {
 	// Seconds is for how long it is valid. weir-store counts them by its own timer from when it
 	// first saw the token.
 	Seconds int64 `json:"seconds"`
+	// Signature is the CA's, which signs for the host that joins what is here.
+	Signature Signature `json:"signature,omitempty"`
+}
+
+// Sign signs the invitation of a token, which has an id, with the CA's private key.
+func (i *Invite) Sign(id string, ca []byte) (err error) {
+	i.Version = layout
+	i.Signature, err = sign(ca, "invite", id, i.content())
+	return err
+}
+
+func (i *Invite) content() Invite {
+	c := *i
+	c.Signature = nil
+	return c
+}
+
+// Verify returns an error unless the CA signed the invitation. ca are its public keys.
+func (i *Invite) Verify(id string, ca []Key) error {
+	return verify(ca, "invite", id, i.content(), i.Signature)
 }
 
 // Check implements Document.

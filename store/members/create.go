@@ -67,14 +67,17 @@ type Invitation struct {
 	Keys   cluster.Digest // of the keys of administrators that the host demands; zero: none
 }
 
-// Invite stores a token and returns it.
-func Invite(ctx context.Context, s store.Store, ca identity.Fingerprint, i Invitation) (
-	identity.Token, error) {
-	token := identity.NewToken(ca)
+// Invite stores a token with the CA's signature, and returns it.
+func Invite(ctx context.Context, s store.Store, ca *identity.CA, i Invitation) (identity.Token,
+	error) {
+	token := identity.NewToken(identity.FingerprintOf(ca.Certificate()))
 	token.Keys = i.Keys
-	e, err := entry(cluster.InviteTree+token.Name(), &cluster.Invite{
-		Verifier: cluster.Digest(token.Verifier()), Roles: sorted(i.Roles),
-		Labels: sorted(i.Labels), Uses: i.Uses, Seconds: int64(i.Valid / time.Second)})
+	invite := &cluster.Invite{Verifier: cluster.Digest(token.Verifier()), Roles: sorted(i.Roles),
+		Labels: sorted(i.Labels), Uses: i.Uses, Seconds: int64(i.Valid / time.Second)}
+	if err := invite.Sign(token.Name(), ca.Key()); err != nil {
+		return token, err
+	}
+	e, err := entry(cluster.InviteTree+token.Name(), invite)
 	if err != nil {
 		return token, err
 	}

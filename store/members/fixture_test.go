@@ -102,8 +102,7 @@ func (f *founded) invite(t *testing.T, i members.Invitation) identity.Token {
 		i.Uses = 1
 	}
 	i.Valid = time.Hour
-	token, err := members.Invite(t.Context(), f.model, identity.FingerprintOf(f.ca.Certificate()),
-		i)
+	token, err := members.Invite(t.Context(), f.model, f.ca, i)
 	if err != nil {
 		t.Fatal(err)
 	}

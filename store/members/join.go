@@ -91,16 +91,18 @@ func (j *Joiner) invited(ctx context.Context, r *request) (cluster.Invite, int64
 	if err != nil {
 		return cluster.Invite{}, 0, err
 	}
-	return r.proves(got)
+	return j.proves(r, got)
 }
 
-// proves checks the proof by the invitation that was read.
-func (r *request) proves(got store.Snapshot) (cluster.Invite, int64, error) {
+// proves checks the proof by the invitation that was read, and that the CA signed it: who writes
+// into the store must not choose roles, label keys, or who joins.
+func (j *Joiner) proves(r *request, got store.Snapshot) (cluster.Invite, int64, error) {
 	invite, revision, ok, err := read[cluster.Invite](r.invite, got)
 	if err != nil {
 		return invite, 0, err
 	}
-	if !ok || !identity.Verifier(invite.Verifier).Proves(r.state, r.raw.Request, r.raw.Proof) {
+	if !ok || invite.Verify(r.Invite, []cluster.Key{j.public()}) != nil ||
+		!identity.Verifier(invite.Verifier).Proves(r.state, r.raw.Request, r.raw.Proof) {
 		return invite, 0, errToken
 	}
 	return invite, revision, nil
@@ -118,7 +120,7 @@ func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
 		return nil, fmt.Errorf("%d certificates of hosts %s were removed: choose another name",
 			len(mark.Serials), r.Name)
 	}
-	invite, invited, err := r.proves(got[0])
+	invite, invited, err := j.proves(r, got[0])
 	if err != nil {
 		return nil, err
 	}
@@ -199,10 +201,14 @@ func (r *request) mayReplace(exists bool, old cluster.Node) error {
 // replace has the certificate of a host that joins again end the one before, whose key may be known
 // to others. Of what the CA has not signed, nothing gets its signature.
 func (j *Joiner) replace(node, old *cluster.Node) {
-	ca := cluster.Key(j.ca.Key().Public().(ed25519.PublicKey))
-	if old.Name == node.Name && old.Verify([]cluster.Key{ca}) == nil {
+	if old.Name == node.Name && old.Verify([]cluster.Key{j.public()}) == nil {
 		node.Replace(old)
 	}
+}
+
+// public is the CA's public key.
+func (j *Joiner) public() cluster.Key {
+	return cluster.Key(j.ca.Key().Public().(ed25519.PublicKey))
 }
 
 // prepare returns the part of the transaction that does not depend on the version of the rules and
@@ -212,6 +218,9 @@ func (j *Joiner) prepare(r *request, invite cluster.Invite, members store.Snapsh
 	if invite.Uses--; invite.Uses == 0 {
 		t.Delete = append(t.Delete, r.invite)
 	} else {
+		if err := invite.Sign(r.Invite, j.ca.Key()); err != nil {
+			return t, err
+		}
 		e, err := entry(r.invite, &invite)
 		if err != nil {
 			return t, err

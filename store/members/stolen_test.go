@@ -174,6 +174,54 @@ func TestStolenCertificates(t *testing.T) {
 	}
 }
 
+// TestForgedInvitations: who writes into the store cannot invite a host, nor change whom an
+// invitation is for, or what it gives: the CA signs nothing for that.
+func TestForgedInvitations(t *testing.T) {
+	f := found(t, pool("10.0.0.0/16", 24))
+	good := f.invite(t, members.Invitation{Roles: []string{"web"}, Uses: 2})
+	e, _ := f.value(t, cluster.InviteTree+good.Name())
+	own := identity.NewToken(good.CA)
+	renamed := good
+	renamed.ID[0] ^= 1
+	for what, c := range map[string]struct {
+		token identity.Token
+		forge func(*cluster.Invite)
+	}{
+		"an invitation of a thief": {own, func(i *cluster.Invite) {
+			i.Verifier = cluster.Digest(own.Verifier())
+		}},
+		"one under another id": {renamed, func(*cluster.Invite) {}},
+		"another token in it": {identity.Token{ID: good.ID, Secret: own.Secret, CA: good.CA},
+			func(i *cluster.Invite) { i.Verifier = cluster.Digest(own.Verifier()) }},
+		"other roles":  {good, func(i *cluster.Invite) { i.Roles = []string{"db"} }},
+		"other labels": {good, func(i *cluster.Invite) { i.Labels = []string{cluster.AnyLabel} }},
+		"more hosts":   {good, func(i *cluster.Invite) { i.Uses = 100 }},
+		"more time":    {good, func(i *cluster.Invite) { i.Seconds++ }},
+		"no signature": {good, func(i *cluster.Invite) { i.Signature = nil }},
+	} {
+		invite, err := cluster.Decode[cluster.Invite](e.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.forge(&invite)
+		value, err := cluster.Encode(&invite)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.write(t, cluster.InviteTree+c.token.Name(), value)
+		if _, err = f.joining(t, c.token, "b").Do(t.Context()); err == nil ||
+			!strings.Contains(err.Error(), "token") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	f.write(t, e.Key, e.Value)
+	for _, name := range []string{"b", "c"} {
+		if _, err := f.joining(t, good, name).Do(t.Context()); err != nil {
+			t.Errorf("%s, by an invitation for two: %v", name, err)
+		}
+	}
+}
+
 // raw connects as b and says hello.
 func (f *founded) raw(t *testing.T, c *identity.Credential, hello bool) *tls.Conn {
 	t.Helper()

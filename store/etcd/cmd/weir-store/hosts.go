@@ -32,7 +32,7 @@ func invite(ctx context.Context, c *call) error {
 		return err
 	}
 	defer d.Close()
-	fingerprint, err := h.fingerprint()
+	ca, err := h.caOf()
 	if err != nil {
 		return err
 	}
@@ -40,22 +40,13 @@ func invite(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	token, err := members.Invite(ctx, d, fingerprint, members.Invitation{Roles: roles,
+	token, err := members.Invite(ctx, d, ca, members.Invitation{Roles: roles,
 		Labels: labels, Uses: *uses, Valid: *valid, Keys: keys})
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(c.out, "%s@%s\n", token, cfg.Address)
 	return nil
-}
-
-// fingerprint returns that of the CA, which every weir-store has.
-func (h home) fingerprint() (identity.Fingerprint, error) {
-	own, err := readCredential(h.file(storeFile))
-	if err != nil {
-		return identity.Fingerprint{}, err
-	}
-	return identity.FingerprintOf(own.CAs[0]), nil
 }
 
 // signing is the option of a command whose document an administrator may have to sign.
