@@ -75,7 +75,7 @@ func foundAt(t *testing.T, listener net.Listener, dial dialer, pools ...cluster.
 	config, err := own.Server()
 	must(err)
 	joiner := members.NewJoiner(f.model, f.ca)
-	joiner.Full = func() int { return int(f.full.Load()) }
+	joiner.Full, joiner.Pools = func() int { return int(f.full.Load()) }, pools
 	f.server, err = server.New(server.Config{Store: f.model, Name: cluster.Watched, TLS: config,
 		Cluster: members.ClusterOf, Admit: members.Admit, Full: joiner.Full,
 		Join: joiner.Join, Progress: silence / 6, Silence: silence})

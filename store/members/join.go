@@ -21,6 +21,9 @@ import (
 type Joiner struct {
 	// Full is that of server.Config. nil: that is not known.
 	Full func() int
+	// Pools are what ranges are claimed of; nil: those that the store has. The CA signs the range
+	// of a host, so a thief of the store must not choose it.
+	Pools []cluster.Pool
 
 	ca    *identity.CA
 	turn  chan struct{} // one joins at a time: joins change the same keys
@@ -158,7 +161,11 @@ func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
 	}
 	t.Compare = append(t.Compare, head, store.Compare{Key: r.invite, Revision: invited},
 		store.Compare{Key: key, Revision: before})
-	ranges, err := cluster.ClaimRanges(ctx, j.known, doc.Pools, r.Name,
+	pools := j.Pools
+	if pools == nil {
+		pools = doc.Pools
+	}
+	ranges, err := cluster.ClaimRanges(ctx, j.known, pools, r.Name,
 		func(ranges []netip.Prefix) (store.Txn, error) {
 			node.Ranges = slices.Clone(ranges)
 			if err := node.Sign(j.ca.Key()); err != nil {

@@ -222,6 +222,23 @@ func TestForgedInvitations(t *testing.T) {
 	}
 }
 
+// TestForgedPools: who writes into the store does not choose which addresses the CA gives a host.
+func TestForgedPools(t *testing.T) {
+	f := found(t, pool("10.0.0.0/16", 24))
+	id := f.id
+	id.Pools = []cluster.Pool{pool("0.0.0.0/1", 1), pool("128.0.0.0/1", 1)}
+	value, err := cluster.Encode(&id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write(t, cluster.IdentityKey, value)
+	f.join(t, "b")
+	node, _ := f.node(t, "b")
+	if len(node.Ranges) != 1 || !f.id.Pools[0].Supernet.Contains(node.Ranges[0].Addr()) {
+		t.Errorf("the CA gives it %v", node.Ranges)
+	}
+}
+
 // raw connects as b and says hello.
 func (f *founded) raw(t *testing.T, c *identity.Credential, hello bool) *tls.Conn {
 	t.Helper()

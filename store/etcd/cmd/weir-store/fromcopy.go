@@ -63,6 +63,11 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 	if err != nil {
 		return err
 	}
+	if len(f.Pools) == 0 {
+		if f.Pools, err = poolsOf(entries); err != nil {
+			return err
+		}
+	}
 	if err := errors.Join(h.pinKeys(copied.Admins()), h.writeConfig(f.config)); err != nil {
 		return err
 	}
@@ -134,6 +139,17 @@ func (f *founding) copied(ca *identity.CA, own *identity.Credential) (*disk.Host
 		}
 	}
 	return c, nil
+}
+
+// poolsOf returns the pools that a store had.
+func poolsOf(entries []store.Entry) ([]cluster.Pool, error) {
+	for _, e := range entries {
+		if e.Key == cluster.IdentityKey {
+			doc, err := cluster.Decode[cluster.Identity](e.Value)
+			return append([]cluster.Pool{}, doc.Pools...), err
+		}
+	}
+	return []cluster.Pool{}, nil
 }
 
 // withTexts says where the rules are that a copy does not have.

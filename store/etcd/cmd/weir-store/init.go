@@ -40,7 +40,6 @@ type founding struct {
 	signed           bool
 	copyDir, sign    string // init from a host's copy
 	texts            words
-	pools            []cluster.Pool
 }
 
 // initialise makes a cluster. It may be run again after it was interrupted.
@@ -76,7 +75,7 @@ func initialise(ctx context.Context, c *call) error {
 		return fmt.Errorf("%s: the CA is not one of a cluster", h.file(caFile))
 	}
 	doc := cluster.Identity{ID: cluster.Serial(id), Epoch: 1, CA: [][]byte{ca.Certificate()},
-		Pools: f.pools, Stores: []string{f.Address}}
+		Pools: f.Pools, Stores: []string{f.Address}}
 	peer, err := admin.Peer()
 	if err != nil {
 		return err
@@ -188,11 +187,13 @@ func (c *call) founding() (*founding, error) {
 		e.Endpoints = endpoints
 		f.Etcd = &e
 	}
-	f.pools, err = parsePools(pools)
+	f.Pools, err = parsePools(pools)
 	return f, err
 }
 
+// parsePools returns the pools, not nil if there are none: then no host gets a range.
 func parsePools(texts []string) (pools []cluster.Pool, err error) {
+	pools = []cluster.Pool{}
 	for _, text := range texts {
 		i := strings.LastIndexByte(text, ':')
 		if i < 0 || !strings.Contains(text[:i], "/") {

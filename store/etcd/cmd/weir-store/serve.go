@@ -121,7 +121,7 @@ func serve(ctx context.Context, c *call) error {
 	if member != nil {
 		space = member.Space(d)
 	}
-	s, err := h.server(d, seen, space, log)
+	s, err := h.server(cfg, d, seen, space, log)
 	if err != nil {
 		return err
 	}
@@ -134,8 +134,8 @@ func serve(ctx context.Context, c *call) error {
 }
 
 // server returns what serves hosts. Without the CA's key, no one can join here.
-func (h home) server(d *etcd.Driver, seen *ended, space *etcd.Space, log *slog.Logger) (
-	*server.Server, error) {
+func (h home) server(cfg config, d *etcd.Driver, seen *ended, space *etcd.Space,
+	log *slog.Logger) (*server.Server, error) {
 	own, err := readCredential(h.file(storeFile))
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (h home) server(d *etcd.Driver, seen *ended, space *etcd.Space, log *slog.L
 	switch {
 	case err == nil:
 		j := members.NewJoiner(d, ca)
-		j.Full, c.Join = c.Full, j.Join
+		j.Full, j.Pools, c.Join = c.Full, cfg.Pools, j.Join
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
