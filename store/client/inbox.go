@@ -15,6 +15,10 @@ import (
 // host's memory.
 const maxStep = 256 << 20
 
+// entryCost is about what an entry or a change takes in memory beside its key and its value, of
+// which both may have no bytes.
+const entryCost = 256
+
 // inbox has what arrived and was not applied yet. It is bounded by the size of the store: batches
 // are merged by key. So a host that is slow for a while does not stop its connection.
 type inbox struct {
@@ -113,7 +117,7 @@ func (in *inbox) part(m wire.Copy, size int) error {
 	for _, b := range m.Buckets {
 		in.copied.buckets[b.Index] = append(in.copied.buckets[b.Index], b.Entries...)
 		for _, e := range b.Entries {
-			size += len(e.Key) + len(e.Value)
+			size += entryCost + len(e.Key) + len(e.Value)
 		}
 	}
 	if err := in.grow(size); err != nil || m.More {
@@ -134,7 +138,7 @@ func (in *inbox) batch(m wire.Batch) error {
 	}
 	size := 0
 	for _, ch := range m.Changes {
-		size += len(ch.Key) + len(ch.Value) + len(ch.Edit)
+		size += entryCost + len(ch.Key) + len(ch.Value) + len(ch.Edit)
 	}
 	if err := in.grow(size); err != nil {
 		return err

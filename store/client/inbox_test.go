@@ -77,6 +77,31 @@ func TestBatchesMerge(t *testing.T) {
 	}
 }
 
+// TestSmallEntriesCount: a step is bounded by the memory that it takes, not by the bytes of its
+// keys and values: a weir-store that is not what it should be may send any number of small ones.
+func TestSmallEntriesCount(t *testing.T) {
+	const left = 10 // so many more may come
+	var changes []wire.Change
+	var bucket wire.Bucket
+	for i := range left + 1 {
+		e := store.Entry{Key: string(rune('a' + i))}
+		changes = append(changes, wire.Change{Change: store.Change{Entry: e}})
+		bucket.Entries = append(bucket.Entries, e)
+	}
+	for name, add := range map[string]func(*inbox) error{
+		"changes": func(in *inbox) error { return in.batch(wire.Batch{Changes: changes}) },
+		"entries": func(in *inbox) error {
+			return in.part(wire.Copy{More: true, Buckets: []wire.Bucket{bucket}}, 0)
+		},
+	} {
+		in := newInbox()
+		in.size = maxStep - left*entryCost
+		if err := add(in); err == nil {
+			t.Errorf("%d %s, and the step has %d bytes of %d", left+1, name, in.size, maxStep)
+		}
+	}
+}
+
 // TestEditOfNothing: an edit of a key that the copy does not have, that was deleted, or that has
 // another value is an error. The connection ends with it, and the next one gets the difference.
 func TestEditOfNothing(t *testing.T) {
