@@ -43,6 +43,7 @@ type injector struct {
 	mu sync.Mutex // its place in the lock order: agent/doc.go
 	// guarded by mu; our packets on their way to the tunnel, without what the kernel fills in
 	expected map[string]time.Time
+	swept    time.Time // guarded by mu; when those that were lost were removed last
 }
 
 func newInjector(isMine, isPod func(netip.Addr) bool) (i *injector, err error) {
@@ -149,21 +150,31 @@ func (i *injector) send(pkt []byte) {
 		return
 	}
 	i.expect(name, time.Now())
-	// A packet that cannot be sent counts as lost in the network.
+	var err error
 	if dst.Is4() {
-		unix.Sendto(i.four, pkt, 0, &unix.SockaddrInet4{Addr: dst.As4()})
+		err = unix.Sendto(i.four, pkt, 0, &unix.SockaddrInet4{Addr: dst.As4()})
 	} else {
-		unix.Sendto(i.six, pkt, 0, &unix.SockaddrInet6{Addr: dst.As16()})
+		err = unix.Sendto(i.six, pkt, 0, &unix.SockaddrInet6{Addr: dst.As16()})
+	}
+	if err != nil { // it counts as lost in the network
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		delete(i.expected, string(name))
 	}
 }
 
-// expect registers one of our packets, which the filter will let out.
+// expect registers one of our packets, which the filter will let out. Those that were lost are
+// looked for once in bypassTime: if each packet did, a peer that causes many resets would keep the
+// lock, for which all packets wait that leave by the tunnel.
 func (i *injector) expect(name []byte, now time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for k, at := range i.expected {
-		if now.Sub(at) > bypassTime {
-			delete(i.expected, k)
+	if now.Sub(i.swept) > bypassTime {
+		i.swept = now
+		for k, at := range i.expected {
+			if now.Sub(at) > bypassTime {
+				delete(i.expected, k)
+			}
 		}
 	}
 	i.expected[string(name)] = now

@@ -73,6 +73,40 @@ func TestInjectorBypassesTheFilter(t *testing.T) {
 	}
 }
 
+// TestInjectorForgetsLost: packets that cannot be sent are not expected, and those that were lost
+// are forgotten after their time, for which not each packet looks at all of them.
+func TestInjectorForgetsLost(t *testing.T) {
+	i := &injector{four: -1, six: -1, expected: map[string]time.Time{}}
+	for _, ends := range [][2]string{{"10.88.1.2", "10.88.2.2"}, {"fd00:88::1", "fd00:88::2"}} {
+		src, dst := netip.MustParseAddr(ends[0]), netip.MustParseAddr(ends[1])
+		var ip build.Layer = build.IPv4{Src: src, Dst: dst}
+		if src.Is6() {
+			ip = build.IPv6{Src: src, Dst: dst}
+		}
+		pkt, err := build.Packet(ip, build.TCP{SrcPort: 1, DstPort: 80, Flags: packet.FlagRST})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i.send(pkt); len(i.expected) != 0 {
+			t.Errorf("%s: %d packets are expected that were not sent", dst, len(i.expected))
+		}
+	}
+	begin := time.Now()
+	for n := range 3 {
+		i.expect([]byte{byte(n)}, begin.Add(time.Duration(n)*bypassTime/3))
+	}
+	if len(i.expected) != 3 {
+		t.Errorf("%d packets are expected within the time of one", len(i.expected))
+	}
+	if i.expect([]byte{3}, begin.Add(3*bypassTime)); len(i.expected) != 1 {
+		t.Errorf("%d packets are expected after the time of three", len(i.expected))
+	}
+	i.expected["lost"] = begin
+	if i.expect([]byte{4}, begin.Add(7*bypassTime/2)); len(i.expected) != 3 {
+		t.Error("each packet looks at all that are expected")
+	}
+}
+
 // TestInjectorBoundsAnswers: of many refused packets at once no more get an ICMP error than the
 // limit. They take no resets, of which each gets its own.
 func TestInjectorBoundsAnswers(t *testing.T) {
