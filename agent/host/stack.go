@@ -1,11 +1,13 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/weirnet/weir/agent/problem"
@@ -14,15 +16,16 @@ import (
 )
 
 // Stack tells the engine for which IPsec policies and routing rules packets of pods have to go up
-// the stack. If either cannot be read, all of them go. The engine also asks the policies itself,
-// on hosts without pods, too.
+// the stack. If either cannot be read, all of them go, and the policies that were read last still
+// protect their packets. The engine also asks the policies itself, on hosts without pods, too.
 type Stack struct {
 	Engine   Engine
 	Problems *problem.List
 	Log      *slog.Logger
 
-	mu  sync.Mutex // its place in the lock order: agent/doc.go
-	why string     // guarded by mu
+	mu   sync.Mutex      // its place in the lock order: agent/doc.go
+	why  string          // guarded by mu
+	last []kernel.Policy // guarded by mu; the policies that were read last
 }
 
 // Refresh reads the policies and the routing rules, and gives the engine what it has to know.
@@ -41,8 +44,10 @@ func (s *Stack) Refresh() {
 func (s *Stack) lookLocked() error {
 	policies, err := nl.ForwardPolicies()
 	if err != nil {
-		return errors.Join(err, s.setLocked("IPsec policies that cannot be read", true, allPackets))
+		return errors.Join(err, s.setLocked("IPsec policies that cannot be read", true,
+			slices.Concat(s.last, allPackets)))
 	}
+	s.last = policies
 	rule, err := packetRule()
 	if err != nil {
 		return errors.Join(err, s.setLocked("routing rules that cannot be read", true, policies))
@@ -55,8 +60,8 @@ func (s *Stack) lookLocked() error {
 	return s.setLocked(why, rule != "", policies)
 }
 
-// allPackets is a policy for each family that may match every packet. It protects none: that they
-// cannot be read must not cut off the pods of a host without policies.
+// allPackets is a policy for each family that may match every packet. It protects none: that the
+// policies cannot be read must not cut off the pods of a host without any.
 var allPackets = []kernel.Policy{{Src: netip.MustParsePrefix("0.0.0.0/0"),
 	Dst: netip.MustParsePrefix("0.0.0.0/0")},
 	{Src: netip.MustParsePrefix("::/0"), Dst: netip.MustParsePrefix("::/0")}}
@@ -76,6 +81,7 @@ func packetRule() (string, error) {
 
 func (s *Stack) setLocked(why string, routing bool, policies []kernel.Policy) error {
 	if err := s.Engine.SetStack(routing, policies); err != nil {
+		s.why = cmp.Or(s.why, why) // it may have taken effect: of too many policies it has
 		return err
 	}
 	switch {

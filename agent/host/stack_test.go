@@ -74,14 +74,15 @@ func TestStack(t *testing.T) {
 	expect("xfrm policy flush", false, 0, "")
 }
 
-// TestUnreadablePolicies: where the policies cannot be read, every packet may be one's.
+// TestUnreadablePolicies: where the policies cannot be read, every packet may be one's, and those
+// that were read last protect what they did.
 func TestUnreadablePolicies(t *testing.T) {
 	t.Parallel()
 	n := nstest.New(t).Node("host")
 	e := &stackEngine{}
 	s := Stack{Engine: e, Problems: &problem.List{Log: slog.New(slog.DiscardHandler)},
 		Log: slog.New(slog.DiscardHandler)}
-	err := n.Do(func() error { // on a thread of its own, which ends
+	unreadable := func() error { // on a thread of its own, which ends
 		h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var none [2]unix.CapUserData
 		if err := unix.Capset(&h, &none[0]); err != nil {
@@ -89,17 +90,42 @@ func TestUnreadablePolicies(t *testing.T) {
 		}
 		s.Refresh()
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
+	look := func(look func() error) {
+		t.Helper()
+		if err := n.Do(look); err != nil {
+			t.Fatal(err)
+		}
+	}
+	readable := func() error { s.Refresh(); return nil }
+	look(unreadable)
 	if !e.routing || !slices.Equal(e.policies, allPackets) || len(s.Problems.All()) != 1 {
 		t.Errorf("%v, %v, %v", e.routing, e.policies, s.Problems.All())
 	}
-	if err := n.Do(func() error { s.Refresh(); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	look(readable)
 	if e.routing || len(e.policies) > 0 || len(s.Problems.All()) > 0 {
 		t.Errorf("readable again: %v, %v, %v", e.routing, e.policies, s.Problems.All())
+	}
+	if out, err := n.Command("ip", strings.Fields("xfrm policy add src 10.0.0.0/8 dst "+
+		"10.1.0.0/16 dir out action block")...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	look(readable)
+	known := e.policies
+	look(unreadable)
+	if len(known) != 1 || !known[0].Protects ||
+		!slices.Equal(e.policies, slices.Concat(known, allPackets)) {
+		t.Errorf("of %v, that cannot be read any more, the engine has %v", known, e.policies)
+	}
+}
+
+// TestWhyOfRefused: why packets go through the stack is known also if the engine reports an error,
+// as it does of more policies than it has space for.
+func TestWhyOfRefused(t *testing.T) {
+	e := &stackEngine{err: errors.New("too many")}
+	s := Stack{Engine: e, Problems: &problem.List{Log: slog.New(slog.DiscardHandler)},
+		Log: slog.New(slog.DiscardHandler)}
+	if err := s.setLocked("a policy", false, allPackets); err == nil || s.Why() != "a policy" {
+		t.Errorf("%v, %q", err, s.Why())
 	}
 }
