@@ -10,6 +10,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/store/cluster"
 )
 
 // done is the answer to a change.
@@ -63,7 +64,7 @@ func (m *Manager) Load(ctx context.Context, r api.Load) (api.Done, error) {
 		if try, err = time.ParseDuration(r.Confirm); err != nil {
 			return api.Done{}, err
 		}
-		if err := checkTrial(try); err != nil {
+		if err := cluster.CheckTrial(try); err != nil {
 			return api.Done{}, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/rule/op"
+	"github.com/weirnet/weir/store/cluster"
 )
 
 // Initial chooses the rules to start with.
@@ -76,7 +77,7 @@ func (m *Manager) Begin(first Initial) error {
 // try puts the first rules in force on trial. That is on disk before: what is saved until they are
 // confirmed, and after a revert, is based on what it was based on, and says what is not confirmed.
 func (m *Manager) try(first Initial, most time.Duration) error {
-	if err := checkTrial(most); err != nil {
+	if err := cluster.CheckTrial(most); err != nil {
 		return err
 	}
 	m.mu.Lock()

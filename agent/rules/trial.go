@@ -29,20 +29,6 @@ const (
 // aboutTrial is the subject of the problem that a trial cannot end.
 const aboutTrial = "the end of a trial"
 
-// The longest and shortest trial of a rule set.
-const (
-	minTrial = time.Second
-	maxTrial = time.Hour
-)
-
-// checkTrial refuses a trial that is too short or too long.
-func checkTrial(t time.Duration) error {
-	if t < minTrial || t > maxTrial {
-		return fmt.Errorf("a trial takes between %v and %v, not %v", minTrial, maxTrial, t)
-	}
-	return nil
-}
-
 // beginTrialLocked has the rules in force go back to those before, unless they are confirmed in
 // time, whether or not the client is still there.
 func (m *Manager) beginTrialLocked(name string, before Version, try time.Duration) {

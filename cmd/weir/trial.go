@@ -18,7 +18,7 @@ func (t *trialTime) Set(text string) error {
 	if err != nil {
 		return err
 	}
-	if d < cluster.MinTrial || d > cluster.MaxTrial {
+	if cluster.CheckTrial(d) != nil {
 		return errors.New("a trial takes between 1s and 1h")
 	}
 	*t = trialTime(d)

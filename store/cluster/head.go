@@ -20,8 +20,8 @@ const (
 	maxText   = 32 << 20  // of the rules of a scope
 	partBytes = 256 << 10 // of a part of a compressed text
 	maxScopes = 4096
-	MinTrial  = time.Second // of a node alone, too
-	MaxTrial  = time.Hour
+	minTrial  = time.Second
+	maxTrial  = time.Hour
 )
 
 // Number orders heads: by epoch, then by count. It only rises.
@@ -70,6 +70,14 @@ type Trial struct {
 // Duration returns how long the trial takes.
 func (t *Trial) Duration() time.Duration { return time.Duration(t.Milliseconds) * time.Millisecond }
 
+// CheckTrial refuses a trial that is too short or too long, also of a node alone.
+func CheckTrial(t time.Duration) error {
+	if t < minTrial || t > maxTrial {
+		return fmt.Errorf("a trial takes between %v and %v, not %v", minTrial, maxTrial, t)
+	}
+	return nil
+}
+
 // Check implements Document.
 func (h *Head) Check() error {
 	if h.Number.Epoch == 0 || h.Number.Count == 0 || !printable(h.By) || len(h.Scopes) > maxScopes {
@@ -83,8 +91,8 @@ func (h *Head) Check() error {
 	if h.Trial == nil {
 		return nil
 	}
-	if t := h.Trial.Duration(); t < MinTrial || t > MaxTrial {
-		return fmt.Errorf("a trial takes between %v and %v, not %v", MinTrial, MaxTrial, t)
+	if err := CheckTrial(h.Trial.Duration()); err != nil {
+		return err
 	}
 	r := &h.Trial.Revert
 	if r.Trial != nil || r.Number != h.Number.plus(1) || r.Version != h.Version {
