@@ -70,7 +70,7 @@ func (n *Node) prepare(p *program.Program) error {
 // loaded runs after each change of the rules in force. Rules that deny by default after none that
 // did would cut off what is open.
 func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
-	if err := n.shared.Follow(set.Tables); err != nil {
+	if err := n.shared.Follow(set); err != nil {
 		n.problems.Add(err.Error(), "restart the agent: systemctl restart weir")
 	}
 	if err := n.nat.Follow(new.NATs); err != nil {

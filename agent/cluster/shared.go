@@ -90,16 +90,20 @@ func (t *SharedTables) Set(changes map[cluster.SharedMember]*uint32) error {
 }
 
 // Follow has the tables of the rules in force belong to them, and those that they had before to the
-// store again.
-func (t *SharedTables) Follow(ofRules map[string]rule.Table) error {
+// store again. A shared member that came between the switch to these rules and this call is in the
+// engine: the rules' own members take its place.
+func (t *SharedTables) Follow(rules *rule.Ruleset) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.defined
 	t.defined = map[string]bool{}
-	for name := range ofRules {
-		t.defined[name] = true
-	}
 	var errs []error
+	for name := range rules.Tables {
+		t.defined[name] = true
+		if !before[name] && t.tables[name] != nil {
+			errs = append(errs, t.engine.SetTable(name, rules.Entries(name)))
+		}
+	}
 	for name := range before {
 		if !t.defined[name] && t.tables[name] != nil {
 			t.problems.Solved(aboutShared(name))

@@ -33,15 +33,23 @@ func (e tables) DeleteTable(name string, p netip.Prefix) error {
 // force define does not change that one. Its members count when the rules define it no longer.
 func TestSharedTableOfTheRules(t *testing.T) {
 	own, shared := netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.7/32")
+	early := netip.MustParsePrefix("192.0.2.8/32")
 	engine := tables{"trusted": {{Prefix: own}}}
 	log := slog.New(slog.DiscardHandler)
 	list := &problem.List{Log: log}
 	s := NewSharedTables(engine, list)
-	if err := s.Follow(map[string]rule.Table{"trusted": {own: 0}}); err != nil {
+	one := uint32(1)
+	// It comes when the rules are in force, and before it is known that they define the table.
+	if err := s.Set(map[cluster.SharedMember]*uint32{
+		{Table: "trusted", Prefix: early}: &one}); err != nil {
 		t.Fatal(err)
 	}
-	one := uint32(1)
+	rules := &rule.Ruleset{Tables: map[string]rule.Table{"trusted": {own: 0}}}
+	if err := s.Follow(rules); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Set(map[cluster.SharedMember]*uint32{{Table: "trusted", Prefix: shared}: &one,
+		{Table: "trusted", Prefix: early}: nil,
 		{Table: "trusted", Prefix: own}:   nil,
 		{Table: "banned", Prefix: shared}: &one}); err != nil {
 		t.Fatal(err)
@@ -52,7 +60,7 @@ func TestSharedTableOfTheRules(t *testing.T) {
 	if len(list.All()) != 1 || s.All()["trusted"] != nil {
 		t.Errorf("problems %v, tables %v", list.All(), s.All())
 	}
-	if err := s.Follow(nil); err != nil {
+	if err := s.Follow(new(rule.Ruleset)); err != nil {
 		t.Fatal(err)
 	}
 	if m := engine["trusted"]; len(m) != 1 || m[0].Prefix != shared || len(list.All()) != 0 {
