@@ -20,6 +20,9 @@ func (s *Service) failed(err error) {
 		s.away = text
 		s.config.Log.Info("the store does not answer; it is tried again", "err", err)
 	}
+	if s.own.doubt() {
+		wake(s.news)
+	}
 	var earlier *client.EarlierError
 	if !errors.As(err, &earlier) {
 		return

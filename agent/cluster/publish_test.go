@@ -1,15 +1,20 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/weirnet/weir/agent/problem"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
@@ -114,4 +119,56 @@ func TestForgedEndpoints(t *testing.T) {
 	b.stop()
 	b = l.start("b", dir, 2, newParts(), false)
 	announced(at(4))
+}
+
+// liar is a client of a weir-store that was taken over: it answers transactions and makes none.
+type liar struct {
+	*direct
+	lies atomic.Bool
+}
+
+func (d *liar) Commit(ctx context.Context, t store.Txn) (int64, error) {
+	if d.lies.Load() {
+		return 1 << 60, nil
+	}
+	return d.direct.Commit(ctx, t)
+}
+
+// TestAnsweredAndNotMade: what a host has written by a weir-store that made nothing of it is
+// written again when that connection has ended.
+func TestAnsweredAndNotMade(t *testing.T) {
+	l, p := newLab(t), newParts()
+	l.join("b", 2, "10.0.2.0/24")
+	d := &liar{direct: newDirect(l.model, "b")}
+	d.lies.Store(true)
+	p.pods = []cluster.Pod{pod("x", "10.0.2.1")}
+	log := slog.New(slog.DiscardHandler)
+	b, err := Open(Config{Name: "b", Dir: t.TempDir(), Trust: l.trust(), Key: keyOf("b"),
+		Serial: cluster.Serial{2, 1}, Client: d, Parts: p.parts(), Version: "test", Log: log,
+		Stores: func() []netip.AddrPort { return nil }, Problems: &problem.List{Log: log},
+		Random: func() float64 { return 0.01 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { b.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	nstest.Eventually(t, "the pod counts as written", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.own.pending) > 0
+	})
+	d.lies.Store(false)
+	d.away(true)
+	d.away(false)
+	nstest.Eventually(t, "the pod is written", func() bool {
+		s, err := l.model.Read(t.Context(), cluster.PodsTree+"b/", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(s.Entries) == 1
+	})
 }
