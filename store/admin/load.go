@@ -42,13 +42,13 @@ type state struct {
 }
 
 func read(ctx context.Context, s store.Store) (*state, error) {
-	all, err := s.Read(ctx, cluster.Watched, 0)
+	all, err := readDocuments(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	st := &state{shared: map[string]bool{}}
 	revisions := map[string]int64{}
-	for _, e := range all.Entries {
+	for _, e := range all {
 		revisions[e.Key] = e.Revision
 		switch {
 		case e.Key == cluster.IdentityKey:

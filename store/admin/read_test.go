@@ -1,0 +1,46 @@
+package admin
+
+import (
+	"context"
+	"testing"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// names are the names that are read of a store.
+type names struct {
+	store.Store
+	read     []string
+	compacts int // how often a revision is dropped before it is read again
+}
+
+func (n *names) Read(ctx context.Context, name string, revision int64) (store.Snapshot, error) {
+	n.read = append(n.read, name)
+	if revision > 0 && n.compacts > 0 {
+		n.compacts--
+		return store.Snapshot{}, store.ErrCompacted
+	}
+	return n.Store.Read(ctx, name, revision)
+}
+
+// TestReadsNothingOfHosts: a command of an administrator does not read what hosts write, of which
+// stolen ones can write too much.
+func TestReadsNothingOfHosts(t *testing.T) {
+	l := newLab(t)
+	if _, err := l.load(cluster.All, "add 1 allow ip from any to any\n", 0); err != nil {
+		t.Fatal(err)
+	}
+	n := &names{Store: l.admin, compacts: 2}
+	st, err := read(t.Context(), n)
+	if err != nil || len(st.nodes) != 2 || st.head.Number.Count != 1 {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	for _, name := range n.read {
+		for _, of := range []string{cluster.PodsTree + "a/0000", cluster.EndpointKey + "a"} {
+			if store.Covers(name, of) {
+				t.Errorf("it reads %s, and with it %s", name, of)
+			}
+		}
+	}
+}
