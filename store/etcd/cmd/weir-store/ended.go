@@ -17,6 +17,8 @@ import (
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/members"
+	"github.com/weirnet/weir/store/server"
 )
 
 // ended are the serial numbers that a weir-store has ever seen as ended. They lie beside the store:
@@ -103,6 +105,18 @@ func (e *ended) all() endedSerials {
 	defer e.mu.Unlock()
 	return endedSerials{slices.SortedFunc(maps.Keys(e.known), cluster.Serial.Compare),
 		slices.SortedFunc(maps.Keys(e.revoked), cluster.Serial.Compare)}
+}
+
+// admit is members.Admit, but of no host whose certificate has ended, whatever the store has of it:
+// an earlier state of the database may have been put back.
+func (e *ended) admit(get server.Get, p identity.Peer) (server.Admission, error) {
+	e.mu.Lock()
+	over := p.ID.Kind == identity.Host && e.known[cluster.Serial(p.Serial)]
+	e.mu.Unlock()
+	if over {
+		return server.Admission{}, fmt.Errorf("this certificate of host %s has ended", p.ID.Name)
+	}
+	return members.Admit(get, p)
 }
 
 // note takes those of changes of the store: server.Config.Changed. trust comes first. It believes

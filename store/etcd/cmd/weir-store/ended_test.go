@@ -106,6 +106,28 @@ func TestEndedOfAnEarlierWeir(t *testing.T) {
 	}
 }
 
+// TestEndedIsNotAdmitted: a host that was removed is not admitted, although the store has its
+// certificate again: an earlier state of the database was put back.
+func TestEndedIsNotAdmitted(t *testing.T) {
+	e := &ended{known: map[cluster.Serial]bool{{1}: true}}
+	for serial, admitted := range map[cluster.Serial]bool{{1}: false, {2}: true} {
+		node := cluster.Node{Name: "x", Serial: serial, TLS: cluster.Key{3},
+			WireGuard: cluster.Key{4}, Signature: cluster.Signature{5}}
+		value, err := cluster.Encode(&node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		get := func(key string) (store.Entry, bool) {
+			return store.Entry{Key: key, Value: value, Revision: 1}, key == cluster.NodeTree+"x"
+		}
+		_, err = e.admit(get, identity.Peer{ID: identity.ID{Kind: identity.Host, Name: "x"},
+			Serial: identity.Serial(serial), Key: node.TLS[:]})
+		if (err == nil) != admitted {
+			t.Errorf("certificate %v: %v", serial, err)
+		}
+	}
+}
+
 // TestEndedFollowsTheKeys: a mark counts by each list of keys that comes in the same step, and by a
 // list that is over no more.
 func TestEndedFollowsTheKeys(t *testing.T) {

@@ -145,7 +145,7 @@ func (h home) server(cfg config, d *etcd.Driver, seen *ended, space *etcd.Space,
 		return nil, err
 	}
 	c := server.Config{Store: d, Name: cluster.Watched, TLS: config, Cluster: members.ClusterOf,
-		Admit: members.Admit, Changed: seen.note, Log: log}
+		Admit: seen.admit, Changed: seen.note, Log: log}
 	if space != nil {
 		c.Full = space.Full
 	}
