@@ -206,11 +206,14 @@ func (s *Service) tick(ctx context.Context) {
 // each other in Step.
 func (s *Service) setHosts(ctx context.Context) {
 	wake(s.hosts)
+	moved := moves{}
+	var again <-chan time.Time
 	for checked := false; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.hosts:
+		case <-again:
 		}
 		if !checked && s.known.Load() {
 			checked = true
@@ -220,8 +223,14 @@ func (s *Service) setHosts(ctx context.Context) {
 		hosts := s.owed.hosts
 		s.owed.hosts = map[string]cluster.HostChange{}
 		s.mu.Unlock()
+		again = nil
 		for _, h := range inOrder(hosts) {
-			s.setHost(h)
+			if moved.may(h, time.Now()) {
+				s.setHost(h)
+				continue
+			}
+			s.owe(h)
+			again = time.After(moveEvery)
 		}
 	}
 }
@@ -246,11 +255,7 @@ func (s *Service) setHost(h cluster.HostChange) {
 	if err := s.config.Parts.Host(h); err != nil {
 		s.config.Problems.Set(about, fmt.Sprintf("peer %s differs from that host in the store: "+
 			"%v", h.Name, err), problem.Hint(err, "it is tried again"))
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if _, newer := s.owed.hosts[h.Name]; !newer {
-			s.owed.hosts[h.Name] = h
-		}
+		s.owe(h)
 		return
 	}
 	s.config.Problems.Solved(about)
