@@ -75,11 +75,25 @@ func (d *Desired) remove(key string, v []byte) error {
 	if err != nil {
 		return err
 	}
+	if n := d.unknown(serials); n > 0 && !d.trust.Admins.Locked() && len(d.revoked)+n > MaxEnded {
+		return fmt.Errorf("%d certificates have ended, and more than %d are not believed without "+
+			"signatures", len(d.revoked)+n, MaxEnded)
+	}
 	d.revoke(serials)
 	if h := d.hosts[name]; h != nil && h.node != nil && d.revoked[h.node.Serial] {
 		d.certify(name, false)
 	}
 	return nil
+}
+
+// unknown counts the serial numbers that are not noted yet.
+func (d *Desired) unknown(all []Serial) (n int) {
+	for _, s := range all {
+		if !d.revoked[s] {
+			n++
+		}
+	}
+	return n
 }
 
 // revoke notes serial numbers that no certificate counts with any more.

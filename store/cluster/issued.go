@@ -65,6 +65,10 @@ func (i *Issued) End(which func(IssuedCertificate) bool) (ended int) {
 	return ended
 }
 
+// MaxEnded is how many serial numbers a host or a weir-store keeps that ended without a signature:
+// they stay for ever, and one who controls the store can write any number.
+const MaxEnded = 1 << 20
+
 // RevokedBy returns the serial numbers that an entry of the store names as ended, of admins and
 // feeds. The document has no signature: what it names ends no certificate of a host.
 func RevokedBy(e store.Entry) []Serial {

@@ -127,10 +127,14 @@ func (e *ended) note(changes []store.Change) {
 	before, signers := len(e.known)+len(e.revoked), e.followLocked(changes)
 	for _, ch := range changes {
 		for _, s := range cluster.EndedBy(ch.Entry, e.ca, signers) {
-			e.known[s] = true
+			if len(e.known) < cluster.MaxEnded || e.keys.Locked() {
+				e.known[s] = true
+			}
 		}
 		for _, s := range cluster.RevokedBy(ch.Entry) {
-			e.revoked[s] = true
+			if len(e.revoked) < cluster.MaxEnded {
+				e.revoked[s] = true
+			}
 		}
 	}
 	if len(e.known)+len(e.revoked) == before {
