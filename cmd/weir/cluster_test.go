@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/store/admin"
 	"github.com/weirnet/weir/store/client"
 	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/disk"
 	"github.com/weirnet/weir/store/identity"
 )
 
@@ -158,6 +160,20 @@ func TestEpochOfAJoin(t *testing.T) {
 		if err != nil || m.Epoch != want {
 			t.Errorf("with keys %v: %+v, %v; want epoch %d", keys, m, err, want)
 		}
+	}
+}
+
+// TestEndedOfAJoin: a host that joins keeps which certificates had ended by then.
+func TestEndedOfAJoin(t *testing.T) {
+	j, dir := joinedAs(t, "a"), t.TempDir()
+	one, two := cluster.Serial{1}, cluster.Serial{2}
+	j.Ended = slices.Concat(one[:], two[:], []byte{3}) // what is too short is none
+	if _, err := memberOf(client.Join{Name: "a"}, j, dir); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := disk.ReadMember(dir); err != nil ||
+		!slices.Equal(m.Ended, []cluster.Serial{one, two}) {
+		t.Errorf("%+v, %v", m, err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -131,6 +132,11 @@ func memberOf(j client.Join, joined *client.Joined, dir string) (*disk.Member, e
 	}
 	if m.Admins.Locked() {
 		m.Epoch = 1 // a signed version says which one it is
+	}
+	for ended := range slices.Chunk(joined.Ended, len(cluster.Serial{})) {
+		if len(ended) == len(cluster.Serial{}) {
+			m.Ended = append(m.Ended, cluster.Serial(ended))
+		}
 	}
 	if err := m.Write(dir); err != nil {
 		return nil, err

@@ -22,6 +22,8 @@ type Member struct {
 	Credential string         `json:"credential"` // PEM, as package identity writes it
 	// Admins is the list of the keys of administrators of the invitation.
 	Admins cluster.KeyList `json:"admins,omitzero"`
+	// Ended are serial numbers of hosts whose certificates had ended then.
+	Ended []cluster.Serial `json:"ended,omitempty"`
 }
 
 // memberVersion is the version of the file.

@@ -50,6 +50,10 @@ func TestJoin(t *testing.T) {
 		!slices.Equal(joined.Stores, []string{f.address}) || joined.Cluster != f.id.ID.String() {
 		t.Errorf("joined: %+v", joined.JoinAnswer)
 	}
+	if one, two := (cluster.Serial{7}), (cluster.Serial{8}); !slices.Equal(joined.Ended,
+		slices.Concat(one[:], two[:])) {
+		t.Errorf("of certificates that have ended it knows %x", joined.Ended)
+	}
 	e, _ := f.value(t, cluster.NodeTree+"b")
 	node, err := cluster.Decode[cluster.Node](e.Value)
 	if err != nil || string(e.Value) != string(joined.Node) {

@@ -29,6 +29,8 @@ type JoinAnswer struct {
 	Ranges      []netip.Prefix `json:"ranges"`
 	Node        []byte         `json:"node"`           // the value of w/node/NAME
 	Keys        []byte         `json:"keys,omitempty"` // the value of w/keys
+	// Ended are serial numbers of hosts that have ended, 16 bytes each.
+	Ended []byte `json:"ended,omitempty"`
 }
 
 // joinVersion is the version of both documents.

@@ -154,6 +154,7 @@ func (h home) server(cfg config, d *etcd.Driver, seen *ended, space *etcd.Space,
 	case err == nil:
 		j := members.NewJoiner(d, ca)
 		j.Full, j.Pools, c.Join = c.Full, cfg.Pools, j.Join
+		j.Ended = func() []cluster.Serial { return seen.all().Hosts }
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
