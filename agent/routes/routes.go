@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nl"
 )
@@ -43,6 +45,23 @@ func List() ([]firewall.Route, error) {
 			Blackhole: r.Blackhole()})
 	}
 	return all, nil
+}
+
+// ToHost returns what the local routes of the host lead to: its addresses, and prefixes at which it
+// takes packets without having these addresses.
+func ToHost() (all []netip.Prefix, err error) {
+	conn, err := Open()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	routes, err := conn.Routes(unix.RT_TABLE_LOCAL)
+	for _, r := range routes {
+		if r.Type == unix.RTN_LOCAL {
+			all = append(all, r.Dst)
+		}
+	}
+	return all, err
 }
 
 // Lookup returns the interface by which packets to an address leave the host, and the address that

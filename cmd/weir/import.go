@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/rule/netfilter"
 )
 
@@ -38,11 +39,11 @@ func importCommand(c *call) action {
 		if err != nil {
 			return c.failed(err)
 		}
-		prefixes, err := hostNetworks(*networks)
+		options, err := importOptions(*networks)
 		if err != nil {
 			return c.wrong("%v", err)
 		}
-		result, err := netfilter.Import(sources, netfilter.Options{Networks: prefixes})
+		result, err := netfilter.Import(sources, options)
 		if err != nil {
 			return c.failed(err)
 		}
@@ -140,27 +141,29 @@ func (c *call) directory(dir string) (all []netfilter.Source, err error) {
 	return all, nil
 }
 
-// hostNetworks returns the prefixes of --network, or the networks of this host.
-func hostNetworks(given []string) (all []netip.Prefix, err error) {
-	if len(given) > 0 {
-		for _, text := range given {
-			p, err := netip.ParsePrefix(text)
-			if err != nil {
-				return nil, fmt.Errorf("--network %q is not a prefix like 192.0.2.0/24", text)
-			}
-			all = append(all, p)
+// importOptions returns the networks of --network, or else the networks and local routes of this
+// host.
+func importOptions(given []string) (o netfilter.Options, err error) {
+	for _, text := range given {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return o, fmt.Errorf("--network %q is not a prefix like 192.0.2.0/24", text)
 		}
-		return all, nil
+		o.Networks = append(o.Networks, p)
+	}
+	if len(given) > 0 {
+		return o, nil
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, err
+		return o, err
 	}
 	for _, a := range addrs {
 		p, err := netip.ParsePrefix(a.String())
 		if err == nil && !p.Addr().IsLoopback() {
-			all = append(all, p)
+			o.Networks = append(o.Networks, p)
 		}
 	}
-	return all, nil
+	o.Local, err = routes.ToHost()
+	return o, err
 }

@@ -15,15 +15,18 @@ import (
 
 // Options are what the sources do not say.
 type Options struct {
-	// Networks are the networks of the host. Their broadcast addresses are members of the table
-	// broadcast.
+	// Networks are the networks of the host, with its addresses. Their broadcast addresses are
+	// members of the table Broadcast, their subnet-router anycast addresses of the table Anycast.
 	Networks []netip.Prefix
+	// Local is what the local routes of the host lead to. What is not one of its addresses is a
+	// member of the table Local.
+	Local []netip.Prefix
 }
 
 // Import reads the sources, which together are one rule set, and writes it as rules of Weir. It
 // finds out by itself which form each has. An error names the place.
 func Import(sources []Source, o Options) (*Result, error) {
-	set, err := read(sources)
+	set, err := read(sources, o)
 	if err != nil {
 		return nil, err
 	}
@@ -35,6 +38,7 @@ func Import(sources []Source, o Options) (*Result, error) {
 		return nil, err
 	}
 	set.broadcast(o)
+	set.anycast(o)
 	w := set.write()
 	if err := w.number(); err != nil {
 		return nil, err
@@ -122,8 +126,9 @@ func keys(m map[string]Place) func(func(string) bool) {
 }
 
 // read reads each source by its form.
-func read(sources []Source) (*ruleset, error) {
+func read(sources []Source, o Options) (*ruleset, error) {
 	set := newRuleset("")
+	set.localRoutes(o)
 	ufw := &ufwFiles{}
 	tables := &iptablesReader{set: set}
 	for _, src := range sources {
@@ -224,29 +229,6 @@ func (s *ruleset) loops() error {
 		}
 	}
 	return nil
-}
-
-// broadcast fills the table of broadcast addresses.
-func (s *ruleset) broadcast(o Options) {
-	if s.seen&ipv4 == 0 {
-		return
-	}
-	t := rule.Table{}
-	for _, p := range o.Networks {
-		if !p.Addr().Is4() || p.Bits() > 30 {
-			continue
-		}
-		a := p.Masked().Addr().As4()
-		for bit := p.Bits(); bit < 32; bit++ {
-			a[bit/8] |= 0x80 >> (bit % 8)
-		}
-		t[netip.PrefixFrom(netip.AddrFrom4(a), 32)] = 0
-	}
-	s.tables[Broadcast] = t
-	if len(t) == 0 {
-		s.note(Place{}, "the table %s has to hold the broadcast addresses of the host's networks, "+
-			"such as 192.0.2.255: give the networks by --network", Broadcast)
-	}
 }
 
 // families says what happens to a family without rules.

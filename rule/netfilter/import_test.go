@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 )
@@ -213,6 +214,56 @@ func TestFamilies(t *testing.T) {
 			t.Errorf("want %q and not %q in\n%s", c.want, c.not, r.Text)
 		}
 	}
+}
+
+// TestHere: packets to local routes and to the anycast addresses of routers meet the input chains.
+// Of these two, rules about the type local are about the former, as in Linux.
+func TestHere(t *testing.T) {
+	v4 := filter("-A INPUT -m addrtype --dst-type LOCAL -j ACCEPT\n" +
+		"-A INPUT -m addrtype ! --src-type LOCAL -j ACCEPT")
+	r, err := Import([]Source{{"stdin", v4 + strings.Replace(v4, "iptables-save",
+		"ip6tables-save", 1)}}, Options{Networks: prefixes("192.0.2.1/24 2001:db8::1/64 " +
+		"fe80::5/64 2001:db8:1::/127"), Local: prefixes("192.0.2.1/32 198.51.100.0/28 " +
+		"2001:db8:a::/64 2001:db8::1/128 127.0.0.0/8 ::1/128")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for table, want := range map[string]string{Local: "198.51.100.0/28 2001:db8:a::/64",
+		Anycast: "2001:db8::/128 fe80::/128", Broadcast: "192.0.2.255/32"} {
+		if len(r.Rules.Tables[table]) != len(prefixes(want)) {
+			t.Errorf("table %s: %v", table, r.Rules.Tables[table])
+		}
+		for _, p := range prefixes(want) {
+			if _, there := r.Rules.Tables[table][p]; !there {
+				t.Errorf("%s is not in table %s", p, table)
+			}
+		}
+	}
+	for want, n := range map[string]int{
+		"224.0.0.0/4,255.255.255.255 or table(broadcast) or table(local-routes) } in": 1,
+		"ff00::/8 or table(router-anycast) or table(local-routes) } in":               1,
+		"from { me or 127.0.0.0/8,0.0.0.0 or table(local-routes) } to any not recv":   1,
+		"from { me or ::1,:: or table(local-routes) } to any not recv":                1,
+		"to { me or 127.0.0.0/8 or table(local-routes) }\n":                           1,
+		"to { me or table(local-routes) }\n":                                          1,
+		"from not me to any not src-ip table(local-routes)":                           1,
+	} {
+		if got := strings.Count(r.Text, want); got != n {
+			t.Errorf("%q is there %d times in\n%s", want, got, r.Text)
+		}
+	}
+	if r, err = Import([]Source{{"stdin", v4}}, Options{}); err != nil ||
+		strings.Contains(r.Text, Local) || strings.Contains(r.Text, Anycast) {
+		t.Errorf("%v: tables without members:\n%s", err, r.Text)
+	}
+}
+
+// prefixes reads a list.
+func prefixes(list string) (all []netip.Prefix) {
+	for _, s := range strings.Fields(list) {
+		all = append(all, netip.MustParsePrefix(s))
+	}
+	return all
 }
 
 // TestTables: no two sets share a table, and none is that of broadcasts.

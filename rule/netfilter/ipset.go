@@ -34,7 +34,7 @@ func (s *ruleset) tableName(set, name string) string {
 				return true
 			}
 		}
-		return name == Broadcast || name == "all" || name == ""
+		return aboutTables[name] != "" || name == "all" || name == ""
 	}
 	for n := 2; taken(table); n++ {
 		table = fmt.Sprintf("%s_%d", base, n)

@@ -161,7 +161,8 @@ func (p *ruleParser) state(list string) {
 func (p *ruleParser) addrType(list string, in, me, table op.Cond) {
 	var tests []rule.Test
 	for _, s := range strings.Split(list, ",") {
-		t, ok := typeTests(strings.ToLower(s), p.reader.family, in, me, table)
+		t, ok := p.reader.set.typeTests(strings.ToLower(s), p.reader.family, in, me,
+			table)
 		if !ok {
 			p.fail("addresses of the type %s are not known to Weir", s)
 			return

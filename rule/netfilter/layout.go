@@ -95,8 +95,8 @@ func (w *writer) text(remarks []Remark) string {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if name == Broadcast {
-			comment("What the host's networks broadcast to. Change it when the networks change.")
+		if about := aboutTables[name]; about != "" {
+			comment(about)
 		}
 		fmt.Fprintf(&b, "table %s create type addr\n", name)
 		ends := w.set.ends[name]

@@ -133,7 +133,7 @@ func (p *nftParser) fib(fib map[string]any, operator string, right any) (t nftTe
 	switch {
 	case result == "type" && !strings.Contains(flags, "iif") && !strings.Contains(flags, "oif"):
 		for _, v := range list {
-			tests, ok := typeTests(v.lo, p.families, in, me, table)
+			tests, ok := p.reader.set.typeTests(v.lo, p.families, in, me, table)
 			if !ok {
 				return t, fmt.Errorf("addresses of the type %s are not known to Weir", v.lo)
 			}

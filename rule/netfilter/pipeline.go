@@ -1,15 +1,11 @@
 package netfilter
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/weirnet/weir/rule"
 	"github.com/weirnet/weir/rule/op"
 )
-
-// Broadcast is the table with the addresses to which the networks of the host broadcast.
-const Broadcast = "broadcast"
 
 // stages are the chains by hook, for packets of some families.
 type stages struct {
@@ -134,7 +130,7 @@ func (w *writer) pipeline(s *stages) {
 	}
 	closed := w.neverAccepts(s.chains[forward])
 	w.comment("What comes in is for this host, or passes through.")
-	w.skip(op.ActionSkipTo, toHost, []rule.Clause{local(s.families), comesIn})
+	w.skip(op.ActionSkipTo, toHost, []rule.Clause{w.toHost(s.families), comesIn})
 	if closed {
 		w.do(op.ActionDeny, []rule.Clause{comesIn})
 	} else {
@@ -149,7 +145,7 @@ func (w *writer) pipeline(s *stages) {
 		after = post
 	}
 	w.begin(out, "What leaves passes through, or comes from this host.")
-	w.skip(op.ActionSkipTo, leaving, []rule.Clause{{not(anyInterface[0])}, own(s.families)})
+	w.skip(op.ActionSkipTo, leaving, []rule.Clause{{not(anyInterface[0])}, w.own(s.families)})
 	w.begin(0, "Through this host.")
 	if closed {
 		w.do(op.ActionDeny)
@@ -170,39 +166,6 @@ func (w *writer) begin(l label, title string) {
 	w.block = true
 	w.comment("")
 	w.comment(title)
-}
-
-// local is true for packets that netfilter's input chains see.
-func local(families int) rule.Clause {
-	c := rule.Clause{{Op: op.CondDstMe}}
-	var groups []netip.Prefix
-	if families&ipv4 != 0 {
-		groups = append(groups, netip.MustParsePrefix("127.0.0.0/8"),
-			netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("255.255.255.255/32"))
-	}
-	if families&ipv6 != 0 {
-		groups = append(groups, netip.MustParsePrefix("ff00::/8"))
-	}
-	c = append(c, rule.Test{Op: op.CondDstIn, Prefixes: groups})
-	if families&ipv4 != 0 {
-		c = append(c, rule.Test{Op: op.CondDstTable, Name: Broadcast})
-	}
-	return c
-}
-
-// own is true for what this host sends: its addresses, those of the loopback, and none yet. At the
-// tunnel forwarded packets have no receive interface either.
-func own(families int) rule.Clause {
-	var others []netip.Prefix
-	if families&ipv4 != 0 {
-		others = append(others, netip.MustParsePrefix("127.0.0.0/8"),
-			netip.MustParsePrefix("0.0.0.0/32"))
-	}
-	if families&ipv6 != 0 {
-		others = append(others, netip.MustParsePrefix("::1/128"),
-			netip.MustParsePrefix("::/128"))
-	}
-	return rule.Clause{{Op: op.CondSrcMe}, {Op: op.CondSrcIn, Prefixes: others}}
 }
 
 // stage writes chains one after the other. Packets that all of them accept continue at the label

@@ -141,7 +141,8 @@ func last(p netip.Prefix) netip.Addr {
 }
 
 // typeTests are true for addresses that have a type in the routing table.
-func typeTests(kind string, families int, in, me, table op.Cond) (tests []rule.Test, ok bool) {
+func (s *ruleset) typeTests(kind string, families int, in, me, table op.Cond) (tests []rule.Test,
+	ok bool) {
 	groups := rule.Test{Op: in}
 	if families&ipv4 != 0 {
 		groups.Prefixes = append(groups.Prefixes, netip.MustParsePrefix("224.0.0.0/4"))
@@ -155,6 +156,9 @@ func typeTests(kind string, families int, in, me, table op.Cond) (tests []rule.T
 		if families&ipv4 != 0 { // all of it is, not only the address that the loopback has
 			tests = append(tests, rule.Test{Op: in,
 				Prefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+		}
+		if s.tables[Local] != nil {
+			tests = append(tests, rule.Test{Op: table, Name: Local})
 		}
 		return tests, true
 	case "multicast":

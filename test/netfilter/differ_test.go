@@ -56,7 +56,7 @@ func compareSets(t *testing.T, n int) {
 // differ compares one rule set.
 func differ(t *testing.T, name string, seed uint64, n int) {
 	src := readSet(t, name)
-	result, err := netfilter.Import(src, netfilter.Options{Networks: hostNetworks()})
+	result, err := netfilter.Import(src, ofHost())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestDifferFinds(t *testing.T) {
 		{"check-state", "count ip from any to any"},
 		{"setup record-state", "setup"},
 	} {
-		result, err := netfilter.Import(src, netfilter.Options{Networks: hostNetworks()})
+		result, err := netfilter.Import(src, ofHost())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,13 +154,6 @@ func describe(s *sent) string {
 		from = "in " + s.from.name
 	}
 	return fmt.Sprintf("%s, %s: % x", s.what, from, s.pkt)
-}
-
-func hostNetworks() (all []netip.Prefix) {
-	for _, d := range topology {
-		all = append(all, d.networks...)
-	}
-	return all
 }
 
 // readSet reads a rule set: a file, or all files of a directory.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet/build"
+	"github.com/weirnet/weir/rule/netfilter"
 )
 
 // device is an interface of the host whose rules are compared.
@@ -27,6 +28,18 @@ var topology = []device{
 	{name: "eth0", networks: prefixes("192.0.2.1/24 2001:db8::1/64")},
 	{name: "eth1", networks: prefixes("10.0.0.1/24 2001:db8:1::1/64")},
 	{name: "docker0", networks: prefixes("172.17.0.1/16 fd00:17::1/64")},
+}
+
+// localRoutes lead to the host, which does not have these addresses.
+var localRoutes = prefixes("203.0.113.64/28 2001:db8:f:1::/64")
+
+// ofHost is what the import knows of the host.
+func ofHost() netfilter.Options {
+	o := netfilter.Options{Local: localRoutes}
+	for _, d := range topology {
+		o.Networks = append(o.Networks, d.networks...)
+	}
+	return o
 }
 
 func prefixes(list string) (all []netip.Prefix) {
@@ -101,6 +114,9 @@ func newHost(t *testing.T) *host {
 			}
 			h.run(t, args...)
 		}
+	}
+	for _, p := range localRoutes {
+		h.run(t, "ip", "route", "add", "local", p.String(), "dev", "lo")
 	}
 	h.run(t, "ip", "route", "add", "default", "dev", "eth0")
 	h.run(t, "ip", "-6", "route", "add", "default", "dev", "eth0")

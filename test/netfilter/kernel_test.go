@@ -42,8 +42,7 @@ func TestKernel(t *testing.T) {
 	}
 	compared := 0
 	for _, name := range names {
-		result, err := netfilter.Import(readSet(t, name), netfilter.Options{
-			Networks: hostNetworks()})
+		result, err := netfilter.Import(readSet(t, name), ofHost())
 		if err != nil {
 			t.Fatal(err)
 		}

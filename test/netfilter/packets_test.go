@@ -3,6 +3,7 @@ package netfilter
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/packet/build"
@@ -150,9 +151,12 @@ func (g *generator) inRanges(all []rule.Range, most uint32) uint32 {
 
 func (g *generator) port() uint16 { return uint16(max(1, g.inRanges(g.ports, 65535))) }
 
-// local returns an address of the host.
+// local returns an address at which the host takes packets.
 func (g *generator) local(v6 bool) netip.Addr {
 	for {
+		if p := pick(g, localRoutes); g.IntN(8) == 0 && p.Addr().Is6() == v6 {
+			return p.Addr().Next()
+		}
 		if a := pick(g, pick(g, g.devices).networks).Addr(); a.Is6() == v6 {
 			return a
 		}
@@ -167,7 +171,7 @@ func (g *generator) isLocal(a netip.Addr) bool {
 			}
 		}
 	}
-	return false
+	return slices.ContainsFunc(localRoutes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // isBroadcast reports whether a is the first or last address of a network of the host.
@@ -275,8 +279,9 @@ func (g *generator) ends(f *flowState, v6 bool) (a, b netip.AddrPort) {
 }
 
 func (g *generator) group(v6 bool) netip.Addr {
-	if v6 {
-		return netip.MustParseAddr("ff02::1")
+	if v6 { // or the address that routers have, too
+		return pick(g, []netip.Addr{netip.MustParseAddr("ff02::1"),
+			topology[0].networks[1].Masked().Addr(), topology[1].networks[1].Masked().Addr()})
 	}
 	return pick(g, []netip.Addr{netip.MustParseAddr("224.0.0.1"), lastOf(topology[0].networks[0]),
 		netip.MustParseAddr("255.255.255.255")})

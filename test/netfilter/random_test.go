@@ -67,7 +67,7 @@ func importWhole(t *testing.T, text string) ([]netfilter.Source, *netfilter.Resu
 	t.Helper()
 	for {
 		src := []netfilter.Source{{Name: "random", Text: text}}
-		result, err := netfilter.Import(src, netfilter.Options{Networks: hostNetworks()})
+		result, err := netfilter.Import(src, ofHost())
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
