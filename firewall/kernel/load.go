@@ -131,6 +131,9 @@ func (e *Engine) prepareLocked(p *program.Program, t *nextTables) (in imageInput
 		return in, nil, err
 	}
 	in.ids, in.pipes = all[:len(p.Rules)], all[len(p.Rules):]
+	if err := e.haveFlowNamesLocked(p); err != nil {
+		return in, nil, err
+	}
 	for _, name := range p.Flows {
 		id, err := e.nameIDs.id(nameFlow, name)
 		if err != nil {
@@ -189,15 +192,6 @@ func hasProb(p *program.Program) bool {
 		}
 	}
 	return false
-}
-
-// forgetNamesLocked frees the flow names that no rule uses any more; their states were removed.
-func (e *Engine) forgetNamesLocked(p *program.Program) error {
-	used := map[string]bool{"default": true}
-	for _, name := range p.Flows {
-		used[name] = true
-	}
-	return e.nameIDs.drop(nameFlow, func(name string) bool { return used[name] })
 }
 
 // resume reads what is in force from the maps that were taken over.
