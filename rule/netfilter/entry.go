@@ -121,39 +121,6 @@ func withMidstream(more []rule.Clause) []rule.Clause {
 	return more
 }
 
-// guarded writes a check-state for the packets that match a rule.
-func (b *base) guarded(e *entry, k kinds) {
-	next := b.label()
-	for _, c := range e.clauses {
-		b.skip(op.ActionSkipTo, next, negated(c))
-	}
-	b.checkKinds(k, e.clauses)
-	b.place(next)
-}
-
-// checkKinds writes a check-state for established or related packets or both, of those that match
-// the clauses.
-func (b *base) checkKinds(k kinds, clauses []rule.Clause) {
-	next := b.label()
-	var is rule.Clause
-	if b.families&ipv4 != 0 {
-		is = append(is, icmpTypes(packet.ProtoICMP, errors4))
-	}
-	if b.families&ipv6 != 0 {
-		is = append(is, icmpTypes(packet.ProtoICMPv6, errors6))
-	}
-	icmp := mayBe(clauses, packet.ProtoICMP, b.families) ||
-		mayBe(clauses, packet.ProtoICMPv6, b.families)
-	switch {
-	case k&known == established && icmp:
-		b.skip(op.ActionSkipTo, next, []rule.Clause{is})
-	case k&known == related:
-		b.skip(op.ActionSkipTo, next, negated(is))
-	}
-	b.checkState()
-	b.place(next)
-}
-
 // allow writes a rule that lets packets pass that belong to no known flow, and makes states for
 // those that begin one.
 func (b *base) allow(e *entry, now, k kinds) {

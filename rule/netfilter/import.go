@@ -48,17 +48,33 @@ func Import(sources []Source, o Options) (*Result, error) {
 			"of what was read; give the output of `ipset save` too", name)
 	}
 	set.families()
-	text := w.text(set.remarks)
-	rules, err := rule.ParseFile("imported", text, nil)
-	if err != nil {
-		return nil, fmt.Errorf("the imported rules cannot be read back; this is a mistake of "+
+	result := &Result{Form: set.form, IPv4: set.seen&ipv4 != 0, IPv6: set.seen&ipv6 != 0}
+	if err := result.readBack(w); err != nil {
+		return nil, err
+	}
+	if n := jumps(result.Rules.Rules, w.checksAt()); n > program.MaxJumps {
+		set.note(Place{}, "a packet for which more than %d of the jumps below are true is "+
+			"dropped, with the reason loop; up to %d stand on one way: let fewer chains be "+
+			"asked about each packet", program.MaxJumps, n)
+		if err := result.readBack(w); err != nil {
+			return nil, err
+		}
+	}
+	return result, nil
+}
+
+// readBack sets the text of the rules, and what it says.
+func (r *Result) readBack(w *writer) (err error) {
+	r.Remarks = w.set.remarks
+	r.Text = w.text(r.Remarks)
+	if r.Rules, err = rule.ParseFile("imported", r.Text, nil); err != nil {
+		return fmt.Errorf("the imported rules cannot be read back; this is a mistake of "+
 			"weir import: %w", err)
 	}
-	if _, err := rule.Compile(rules, rule.CompileOptions{}); err != nil {
-		return nil, fmt.Errorf("the imported rules cannot be loaded: %w", err)
+	if _, err := rule.Compile(r.Rules, rule.CompileOptions{}); err != nil {
+		return fmt.Errorf("the imported rules cannot be loaded: %w", err)
 	}
-	return &Result{Form: set.form, Text: text, Rules: rules, Remarks: set.remarks,
-		IPv4: set.seen&ipv4 != 0, IPv6: set.seen&ipv6 != 0}, nil
+	return nil
 }
 
 // check finds the rules that cannot be written, whatever stands around them.
@@ -220,6 +236,7 @@ func (s *ruleset) loops() error {
 			return fmt.Errorf("from the chain %s chains jump to others %d times deep; rules can "+
 				"call %d times deep", c.name, depth[c.key], program.MaxCalls)
 		}
+		s.depth = max(s.depth, depth[c.key])
 		state[c.key] = done
 		return nil
 	}

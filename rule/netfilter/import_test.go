@@ -56,8 +56,7 @@ func TestRules(t *testing.T) {
 		{"-A INPUT -p udp -j DROP\n-A INPUT -m conntrack --ctstate NEW -p tcp -j ACCEPT\n" +
 			"-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -p tcp -j ACCEPT",
 			"allow tcp from any to any setup record-state\n" +
-				"skipto 1400 ip from any to any not proto tcp\n" +
-				"check-state"},
+				"call 5000 tcp from any to any\ncheck-state\nreturn ip from any to any"},
 		{"-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT\n" +
 			"-A INPUT -p tcp --dport 22 -j ACCEPT",
 			"check-state\nallow tcp from any to any 22 setup keep-state\n" +

@@ -117,6 +117,7 @@ type ruleset struct {
 	unknown map[string]Place                   // sets that rules ask and no source has
 	netmask map[string]int                     // of ipsets that have one, by table
 	seen    int                                // families that the source is complete for
+	depth   int                                // how deep chains jump to others
 	remarks []Remark
 }
 

@@ -90,6 +90,7 @@ func (w *writer) all() {
 		pipes = pipes[1:]
 	}
 	w.pipeline(pipes[0])
+	w.checks()
 }
 
 func version(family int) []rule.Clause {

@@ -29,12 +29,14 @@ type writer struct {
 	uses     map[string]int    // jumps to a chain, by its key
 	fates    map[followed]fate // what is known of chains
 	rates    map[*entry]int    // how many rules have the rate of an entry
+	checked  map[check]label   // check-states at the end
+	asked    []check           // these in order
 	families int               // of the packets that come to the next rule
 }
 
 func newWriter(s *ruleset) *writer {
 	w := &writer{set: s, uses: map[string]int{}, fates: map[followed]fate{},
-		rates: map[*entry]int{}, families: bothFamilies}
+		rates: map[*entry]int{}, checked: map[check]label{}, families: bothFamilies}
 	for _, c := range s.chains {
 		for _, e := range c.rules {
 			if e.problem != "" {
