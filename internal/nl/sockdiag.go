@@ -1,8 +1,13 @@
 package nl
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
+	"strconv"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -38,9 +43,10 @@ const (
 	TCPClosing
 )
 
-// Listener is a socket that waits for others: a listening one of TCP, or an unconnected one of UDP.
+// Listener is a socket that waits for others: a listening one of TCP or SCTP, or an unconnected one
+// of UDP. One of SCTP that listens at several addresses is several.
 type Listener struct {
-	Proto packet.Proto // packet.ProtoTCP, packet.ProtoUDP
+	Proto packet.Proto // packet.ProtoTCP, packet.ProtoUDP, packet.ProtoSCTP
 	Local netip.AddrPort
 	Inode uint32
 }
@@ -83,7 +89,53 @@ func Listeners(ns *NS) ([]Listener, error) {
 			}
 		}
 	}
-	return all, nil
+	sctp, err := listenersOfSCTP(ns)
+	return append(all, sctp...), err
+}
+
+// listenersOfSCTP reads a file, which is there while the kernel's module is: sock_diag has SCTP in
+// another module, which may be missing.
+func listenersOfSCTP(ns *NS) (all []Listener, err error) {
+	text := []byte{}
+	read := func() (err error) {
+		text, err = os.ReadFile("/proc/thread-self/net/sctp/eps")
+		return err
+	}
+	if ns != nil {
+		err = ns.Do(read)
+	} else {
+		err = read()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list SCTP sockets: %w", err)
+	}
+	return parseEndpoints(string(text)), nil
+}
+
+// parseEndpoints reads the lines of /proc/net/sctp/eps, as net/sctp/proc.c writes them: ENDPT SOCK
+// STY SST HBKT LPORT UID INODE and local addresses.
+func parseEndpoints(text string) (all []Listener) {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 9 || f[3] != strconv.Itoa(int(TCPListen)) {
+			continue
+		}
+		port, bad := strconv.ParseUint(f[5], 10, 16)
+		inode, bad2 := strconv.ParseUint(f[7], 10, 32)
+		if bad != nil || bad2 != nil {
+			continue
+		}
+		for _, text := range f[8:] {
+			if a, err := netip.ParseAddr(text); err == nil {
+				all = append(all, Listener{packet.ProtoSCTP,
+					netip.AddrPortFrom(a.Unmap(), uint16(port)), uint32(inode)})
+			}
+		}
+	}
+	return all
 }
 
 // TCPSockets lists the TCP sockets of both families in ns, or in the namespace of the calling
