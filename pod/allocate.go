@@ -101,7 +101,8 @@ func (m *Manager) conflictLocked(key string, spec Spec) error {
 		}
 		for _, a := range spec.Addrs {
 			if slices.Contains(o.Addrs, a) {
-				return fmt.Errorf("pod %s: address %s is in use by pod %s", spec.Name, a, o.Name)
+				return fmt.Errorf("pod %s: address %s is in use by pod %s; choose another one, or "+
+					"none", spec.Name, a, o.Name)
 			}
 		}
 		if o.ending {
@@ -120,7 +121,8 @@ func (m *Manager) conflictLocked(key string, spec Spec) error {
 		for _, p := range spec.Publish {
 			for _, q := range o.Publish {
 				if p.Proto == q.Proto && p.HostPort == q.HostPort && hostsOverlap(p.Host, q.Host) {
-					return fmt.Errorf("pod %s: host port %d is published for pod %s already",
+					return fmt.Errorf("pod %s: host port %d is published for pod %s already; "+
+						"publish another port, or another address of the host, or detach that pod",
 						spec.Name, p.HostPort, o.Name)
 				}
 			}
