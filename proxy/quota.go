@@ -16,26 +16,28 @@ type quota struct {
 
 func newQuota(limit int) *quota { return &quota{limit: limit, bySource: map[netip.Prefix]int{}} }
 
-// acquire takes one for a client. It returns false if none is left for it.
-func (q *quota) acquire(client netip.Addr) bool {
+// acquire takes n for a client. It returns false if so many are not left for it.
+func (q *quota) acquire(client netip.Addr, n int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	src := source(client)
-	if q.used >= q.limit || q.bySource[src] >= max(1, q.limit/4) {
+	if q.used+n > q.limit || q.bySource[src]+n > max(1, q.limit/4) {
 		return false
 	}
-	q.used++
-	q.bySource[src]++
+	if n > 0 {
+		q.used += n
+		q.bySource[src] += n
+	}
 	return true
 }
 
-// release returns one.
-func (q *quota) release(client netip.Addr) {
+// release returns n.
+func (q *quota) release(client netip.Addr, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	src := source(client)
-	q.used--
-	if q.bySource[src]--; q.bySource[src] == 0 {
+	q.used -= n
+	if q.bySource[src] -= n; q.bySource[src] <= 0 {
 		delete(q.bySource, src)
 	}
 }

@@ -273,23 +273,23 @@ func TestQuota(t *testing.T) {
 	one, two := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	taken := 0
 	for range 8 {
-		if b.acquire(one) {
+		if b.acquire(one, 1) {
 			taken++
 		}
 	}
 	if taken != 2 {
 		t.Errorf("one client gets %d of eight, not two", taken)
 	}
-	if !b.acquire(two) {
+	if !b.acquire(two, 1) {
 		t.Error("another client gets none")
 	}
-	b.release(one)
-	if !b.acquire(one) {
+	b.release(one, 1)
+	if !b.acquire(one, 1) {
 		t.Error("what was given back is gone")
 	}
-	b.release(one)
-	b.release(one)
-	b.release(two)
+	b.release(one, 1)
+	b.release(one, 1)
+	b.release(two, 1)
 	if b.used != 0 || len(b.bySource) != 0 {
 		t.Errorf("%d in use, %v", b.used, b.bySource)
 	}

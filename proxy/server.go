@@ -56,7 +56,8 @@ type Server struct {
 	web      *http.Server
 	queue    *connQueue
 	logins   *loginCheck
-	quota    *quota
+	quota    *quota         // of destinations
+	waiting  *quota         // of the bytes of datagrams that wait for a dial
 	limitLog rate.Sometimes // for the message that clients are turned away
 
 	mu        sync.Mutex
@@ -106,6 +107,7 @@ func (s *Server) prepare() {
 			s.MaxSessions = DefaultMaxSessions
 		}
 		s.logins, s.quota = newLoginCheck(), newQuota(s.MaxSessions)
+		s.waiting = newQuota(maxWaitingBytes)
 		s.limitLog.Interval = time.Second
 		s.queue = newConnQueue()
 		s.prepareHTTP()

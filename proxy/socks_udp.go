@@ -11,6 +11,10 @@ import (
 	"time"
 )
 
+// maxWaitingBytes bounds what the datagrams of all clients that wait for a dial have together. One
+// client has at most a quarter.
+const maxWaitingBytes = 16 << 20
+
 // Bounds of one UDP association.
 const (
 	maxSessions = 64 // destinations at a time
@@ -198,7 +202,7 @@ func (a *association) send(q *request, payload []byte) bool {
 	defer a.mu.Unlock()
 	t := a.sessions[key]
 	if t == nil {
-		if len(a.sessions) >= maxSessions || !a.s.quota.acquire(a.peer) {
+		if len(a.sessions) >= maxSessions || !a.s.quota.acquire(a.peer, 1) {
 			return false
 		}
 		t = &session{}
@@ -206,7 +210,7 @@ func (a *association) send(q *request, payload []byte) bool {
 		go a.run(t, key)
 	}
 	if t.conn == nil {
-		if len(t.waiting) >= maxWaiting {
+		if len(t.waiting) >= maxWaiting || !a.s.waiting.acquire(a.peer, len(payload)) {
 			return false
 		}
 		t.waiting = append(t.waiting, append([]byte(nil), payload...))
@@ -223,8 +227,9 @@ func (a *association) run(t *session, key string) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(a.sessions, key)
-		a.s.quota.release(a.peer)
+		a.s.quota.release(a.peer, 1)
 		a.s.stats.datagramsDropped.Add(uint64(len(t.waiting)))
+		a.waitNoMoreLocked(t)
 	}()
 	conn, err := a.s.dial(a.ctx, a.c.conn, "udp", key)
 	if err != nil {
@@ -239,9 +244,17 @@ func (a *association) run(t *session, key string) {
 	for _, w := range t.waiting {
 		conn.Write(w)
 	}
-	t.waiting = nil
+	a.waitNoMoreLocked(t)
 	a.mu.Unlock()
 	a.answers(conn, header)
+}
+
+// waitNoMoreLocked forgets the datagrams that have waited.
+func (a *association) waitNoMoreLocked(t *session) {
+	for _, w := range t.waiting {
+		a.s.waiting.release(a.peer, len(w))
+	}
+	t.waiting = nil
 }
 
 // answers returns the datagrams of a destination to the client until it has been idle for too long.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -178,4 +179,50 @@ func TestUDPSessionsAreBounded(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// TestWaitingDatagramsAreBounded: what waits for names that are not resolved takes little memory,
+// and a client that has its share leaves space for others. It is given back with the dial.
+func TestWaitingDatagramsAreBounded(t *testing.T) {
+	gone := make(chan struct{})
+	s := &Server{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		<-gone
+		return nil, ctx.Err()
+	}}
+	s.prepare() // the test looks at what Serve makes
+	control, relay := associate(t, start(t, s, ""))
+	defer control.Close()
+	sock, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(relay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	const size = 60000
+	used := func() int {
+		s.waiting.mu.Lock()
+		defer s.waiting.mu.Unlock()
+		return s.waiting.used
+	}
+	payload := make([]byte, size)
+	fits := uint64(maxWaitingBytes / 4 / size)
+	for i := range 2 * fits {
+		head := fmt.Appendf(nil, "\x00\x00\x00\x01\x7f\x00\x00%c\x27\x0f", i%maxSessions+1)
+		if _, err := sock.Write(append(head, payload...)); err != nil {
+			t.Fatal(err)
+		}
+		nstest.Eventually(t, "the datagram waits or is dropped", func() bool {
+			return uint64(used()/size)+s.Stats().DatagramsDropped == i+1
+		})
+	}
+	if n := s.Stats().DatagramsDropped; n != fits {
+		t.Errorf("%d datagrams are dropped, %d bytes wait", n, used())
+	}
+	if !s.waiting.acquire(netip.MustParseAddr("192.0.2.1"), size) {
+		t.Error("another client has no space")
+	}
+	s.waiting.release(netip.MustParseAddr("192.0.2.1"), size)
+	control.Close()
+	close(gone)
+	nstest.Eventually(t, "nothing waits any more", func() bool { return used() == 0 })
 }
