@@ -20,6 +20,7 @@ func TestConflictsAreRefused(t *testing.T) {
 	netns := b.lab.Node("two").Path()
 	for want, spec := range map[string]Spec{
 		"pod name web is taken by container one; choose another name": {Name: "web"},
+		"pod name web is taken by container one; choose another":      {Name: "WeB"},
 		"pod two: host port 8080 is published for pod web already":    {Publish: web},
 		fmt.Sprintf("pod two: address %s is in use by pod web",
 			p.Addrs[0]): {Addrs: p.Addrs[:1]},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // allocate chooses addresses and enters the pod in the list, not ready.
@@ -108,9 +109,9 @@ func (m *Manager) conflictLocked(key string, spec Spec) error {
 		if o.ending {
 			continue
 		}
-		if o.Name == spec.Name && o.Container != spec.Container {
+		if sameName(o.Name, spec.Name) && o.Container != spec.Container {
 			return fmt.Errorf("pod name %s is taken by container %s; choose another name",
-				spec.Name, o.Container)
+				o.Name, o.Container)
 		}
 		if o.Container != spec.Container &&
 			(o.Name == spec.Container || o.Container == spec.Name) {
@@ -131,9 +132,13 @@ func (m *Manager) conflictLocked(key string, spec Spec) error {
 	return nil
 }
 
+// sameName reports whether names of pods are one: for the name server of the pods they are when
+// only capitals differ, and answers would lead to either.
+func sameName(a, b string) bool { return strings.EqualFold(a, b) }
+
 // holds reports whether the pod has the name or a published port that is wanted for another one.
 func (p *Pod) holds(s *Spec) bool {
-	if p.Name == s.Name && p.Container != s.Container {
+	if sameName(p.Name, s.Name) && p.Container != s.Container {
 		return true
 	}
 	for _, want := range s.Publish {

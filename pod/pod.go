@@ -20,7 +20,7 @@ type Spec struct {
 	// none
 	Network   string `json:"network,omitempty"`
 	Container string `json:"container"` // the runtime's id of the container
-	// what rules call it, "pod:NAME"; unique on the node; Container if empty
+	// what rules call it, "pod:NAME"; unique on the node, whatever its capitals; Container if empty
 	Name   string `json:"name,omitempty"`
 	Netns  string `json:"netns"`            // path of the network namespace
 	IfName string `json:"ifname,omitempty"` // interface inside; "eth0" if empty
