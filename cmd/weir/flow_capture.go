@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 
@@ -34,7 +33,7 @@ func flowCaptureCommand(c *call) action {
 		file := io.Writer(c.out)
 		if *name != "-" {
 			// It holds the contents of connections: only the owner may read it.
-			f, err := os.OpenFile(*name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+			f, err := openPrivate(*name)
 			if err != nil {
 				return c.failed(err)
 			}

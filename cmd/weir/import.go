@@ -69,16 +69,13 @@ const maxSources = 64
 
 // writeImport writes the rules, and the remarks to stderr.
 func (c *call) writeImport(path string, result *netfilter.Result) error {
-	to := c.out
+	var err error
 	if path != "" {
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return c.failed(err)
-		}
-		defer f.Close()
-		to = f
+		err = createWhole(path, []byte(result.Text))
+	} else {
+		_, err = fmt.Fprint(c.out, result.Text)
 	}
-	if _, err := fmt.Fprint(to, result.Text); err != nil {
+	if err != nil {
 		return c.failed(err)
 	}
 	left := 0
