@@ -130,6 +130,18 @@ func asksPort(c rule.Clause) bool {
 	})
 }
 
+// portsOfOthers reports whether the entry asks for ports of protocols whose ports rules do not
+// know, among others.
+func (e *entry) portsOfOthers() bool {
+	within := func(c rule.Clause) bool {
+		return len(c) > 0 && !slices.ContainsFunc(c, func(t rule.Test) bool {
+			return t.Not || t.Op != op.CondProto ||
+				!slices.Contains(havePorts, packet.Proto(t.A))
+		})
+	}
+	return slices.ContainsFunc(e.clauses, asksPort) && !slices.ContainsFunc(e.clauses, within)
+}
+
 // keys is maps.Keys for the map of unknown sets.
 func keys(m map[string]Place) func(func(string) bool) {
 	return func(yield func(string) bool) {

@@ -152,6 +152,12 @@ func (r *nftReader) rule(n *nftRule) {
 		}
 		return
 	}
+	for _, e := range p.all { // iptables has ports with a protocol alone
+		if e.problem == "" && e.portsOfOthers() {
+			r.set.leavePart(e, p.all[0].text)
+			break
+		}
+	}
 	c.rules = append(c.rules, p.all...)
 }
 

@@ -120,3 +120,37 @@ func TestNetmaskOfSets(t *testing.T) {
 		t.Errorf("a bitmask: %v, %+v", err, r)
 	}
 }
+
+// TestPortsOfAnyProtocol: rules know the ports of some protocols. A remark says that a rule of nft
+// is about others, too.
+func TestPortsOfAnyProtocol(t *testing.T) {
+	const port = `{"match": {"op": "==", "left": {"payload": {"protocol": "th",
+		"field": "dport"}}, "right": 5001}}, `
+	of := func(protocols string) string {
+		return `{"match": {"op": "==", "left": {"meta": {"key": "l4proto"}},
+			"right": {"set": [` + protocols + `]}}}, `
+	}
+	for rule, effect := range map[string]Effect{
+		port + `{"drop": null}`:                                  EffectPasses,
+		port + `{"accept": null}`:                                EffectRefuses,
+		of(`"tcp", "dccp"`) + port + `{"drop": null}`:            EffectPasses,
+		of(`"tcp", "sctp"`) + port + `{"drop": null}`:            "",
+		of(`"tcp", "dccp"`) + `{"drop": null}`:                   "",
+		port + of(`"udp"`) + `{"accept": null}`:                  "",
+		strings.Replace(port, "th", "tcp", 1) + `{"drop": null}`: "",
+	} {
+		r, err := Import([]Source{{"f", nftRules("in", rule)}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := Effect("")
+		for _, m := range r.Remarks {
+			if m.Left && strings.Contains(m.Why, "such as DCCP") {
+				found = m.Effect
+			}
+		}
+		if found != effect || r.Complete() != (effect == "") {
+			t.Errorf("%s: %+v", rule, r.Remarks)
+		}
+	}
+}

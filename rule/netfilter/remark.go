@@ -94,6 +94,16 @@ func (s *ruleset) leave(e *entry) {
 	}
 }
 
+// leavePart records that a rule is left out for packets of protocols whose ports rules do not know.
+func (s *ruleset) leavePart(e *entry, text string) {
+	r := Remark{Place: e.place, Text: text, Left: true, Effect: e.effect(),
+		Why: "for packets of other protocols than TCP, UDP, UDP-Lite and SCTP, such as DCCP: " +
+			"rules know the ports of these alone"}
+	if !slices.Contains(s.remarks, r) {
+		s.remarks = append(s.remarks, r)
+	}
+}
+
 // unfilled records that a table does not have the members of its set: what rules that ask it do is
 // not what they did.
 func (s *ruleset) unfilled(at Place, format string, args ...any) {
