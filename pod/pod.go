@@ -130,9 +130,10 @@ func (p *Pod) Endpoint() forward.Endpoint {
 }
 
 // Published returns the pod's published ports as the fast path needs them: one for each family of
-// the pod.
+// the pod. A runtime may ask for a port of every address and for that of one family: it is one.
 func (p *Pod) Published() []forward.Published {
 	var list []forward.Published
+	seen := make(map[forward.Published]bool, len(p.Publish))
 	for _, pub := range p.Publish {
 		for _, a := range p.Addrs {
 			host := pub.Host
@@ -142,11 +143,14 @@ func (p *Pod) Published() []forward.Published {
 			if host.Is4() != a.Is4() {
 				continue
 			}
-			list = append(list, forward.Published{
+			one := forward.Published{
 				Proto: pub.Proto,
 				Host:  netip.AddrPortFrom(host, pub.HostPort),
 				Pod:   netip.AddrPortFrom(a, pub.Port),
-			})
+			}
+			if !seen[one] {
+				seen[one], list = true, append(list, one)
+			}
 		}
 	}
 	return list
@@ -234,17 +238,7 @@ func (s *Spec) check() error {
 	if err := errors.Join(s.checkNextHops(), s.checkLabels()); err != nil {
 		return err
 	}
-	for _, p := range s.Publish {
-		if !Publishable(p.Proto) {
-			return fmt.Errorf("pod %s: protocol %q cannot be published; tcp, udp and sctp can",
-				s.Name, p.Proto)
-		}
-		if p.HostPort == 0 || p.Port == 0 {
-			return fmt.Errorf("pod %s: cannot publish port %d on %d: ports go from 1 to 65535",
-				s.Name, p.Port, p.HostPort)
-		}
-	}
-	return nil
+	return s.checkPublish()
 }
 
 // checkNextHops refuses next hops that cannot be those of the pod.

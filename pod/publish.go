@@ -3,10 +3,44 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/weirnet/weir/internal/forward"
+	"github.com/weirnet/weir/packet"
 )
+
+// checkPublish refuses ports that cannot be published, and one that is to lead to two ports.
+func (s *Spec) checkPublish() error {
+	type end struct {
+		proto packet.Proto
+		host  netip.AddrPort
+	}
+	to := make(map[end]uint16, len(s.Publish))
+	for _, p := range s.Publish {
+		if !Publishable(p.Proto) {
+			return fmt.Errorf("pod %s: protocol %q cannot be published; tcp, udp and sctp can",
+				s.Name, p.Proto)
+		}
+		if p.HostPort == 0 || p.Port == 0 {
+			return fmt.Errorf("pod %s: cannot publish port %d on %d: ports go from 1 to 65535",
+				s.Name, p.Port, p.HostPort)
+		}
+		hosts := []netip.Addr{p.Host}
+		if !p.Host.IsValid() {
+			hosts = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+		}
+		for _, host := range hosts {
+			at := end{p.Proto, netip.AddrPortFrom(host, p.HostPort)}
+			if port, there := to[at]; there && port != p.Port {
+				return fmt.Errorf("pod %s: host port %d cannot lead to its ports %d and %d; "+
+					"publish one of them at another port", s.Name, p.HostPort, port, p.Port)
+			}
+			to[at] = p.Port
+		}
+	}
+	return nil
+}
 
 // publishFor sets the published ports in the fast path if those of p are concerned.
 func (m *Manager) publishFor(p *Pod) error {

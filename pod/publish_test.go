@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/internal/forward"
@@ -76,4 +77,34 @@ func TestTakenPortHoldsBackItself(t *testing.T) {
 		t.Error(err)
 	}
 	has("without the first", 7070, 9090)
+}
+
+// TestPortAskedForTwice: a port of every address and that of one family are one, as dockerd asks
+// for them with -p 0.0.0.0:8080:80 -p [::]:8080:80. One that is to lead to two ports is refused.
+func TestPortAskedForTwice(t *testing.T) {
+	b := newFixture(t)
+	any4 := netip.IPv4Unspecified()
+	b.attach("one", Spec{Publish: []Publish{{Proto: 6, Host: any4, HostPort: 8080, Port: 80},
+		{Proto: 6, HostPort: 8080, Port: 80}, {Proto: 6, HostPort: 8080, Port: 80},
+		{Proto: 17, HostPort: 8080, Port: 81}}})
+	seen := map[string]bool{}
+	for _, p := range b.fast.published {
+		at := fmt.Sprint(p.Proto, p.Host)
+		if seen[at] {
+			t.Errorf("%s is published twice", at)
+		}
+		seen[at] = true
+	}
+	if len(seen) != 4 {
+		t.Errorf("published: %v", b.fast.published)
+	}
+	for _, second := range []netip.Addr{{}, any4} {
+		spec := Spec{Container: "two", Netns: b.lab.Node("two").Path(), Publish: []Publish{
+			{Proto: 6, HostPort: 9090, Port: 80},
+			{Proto: 6, Host: second, HostPort: 9090, Port: 81}}}
+		if _, _, err := b.try(spec); err == nil ||
+			!strings.Contains(err.Error(), "host port 9090 cannot lead to its ports 80 and 81") {
+			t.Errorf("at %v: %v", second, err)
+		}
+	}
 }
