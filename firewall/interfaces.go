@@ -44,5 +44,20 @@ func (i Interface) HasAddress4() bool {
 // Equal reports whether i and o are the same interface with the same settings.
 func (i Interface) Equal(o Interface) bool {
 	return i.Index == o.Index && i.Name == o.Name && slices.Equal(i.Addrs, o.Addrs) &&
-		i.AcceptLocal == o.AcceptLocal && i.ReversePath == o.ReversePath && i.Tunnel == o.Tunnel
+		i.AcceptLocal == o.AcceptLocal && i.ReversePath == o.ReversePath && i.Tunnel == o.Tunnel &&
+		i.Router6 == o.Router6
+}
+
+// Mine returns the addresses at which the host takes packets because of the interface: its own,
+// and those that all routers of its networks have beside them (RFC 4291 section 2.6.1). A network
+// of two addresses has none of these (RFC 6164).
+func (i Interface) Mine() []netip.Addr {
+	all := make([]netip.Addr, 0, 2*len(i.Addrs))
+	for _, p := range i.Addrs {
+		all = append(all, p.Addr())
+		if i.Router6 && p.Addr().Is6() && p.Bits() <= 126 {
+			all = append(all, p.Masked().Addr())
+		}
+	}
+	return all
 }

@@ -35,6 +35,7 @@ type Links struct {
 	uppers uppers // guarded by mu
 
 	sources func(name string) (local bool, reverse firewall.ReversePath) // sourceSettings
+	router6 func(name string) bool                                       // isRouter6
 }
 
 // NewLinks returns an empty list of interfaces.
@@ -43,7 +44,8 @@ func NewLinks() *Links {
 		advertised: map[int][]netip.Prefix{}, pods: map[int]podLink{},
 		wake: make(chan struct{}, 1),
 		lost: make(chan struct{},
-			1), gone: map[int]bool{}, remade: map[int]bool{}, sources: sourceSettings}
+			1), gone: map[int]bool{}, remade: map[int]bool{}, sources: sourceSettings,
+		router6: isRouter6}
 }
 
 // Wake receives an element when something has changed since it was last read.
@@ -177,6 +179,7 @@ func (l *Links) noteLocked(index int) (changed bool) {
 		now.Name, there = p.name, true
 	} else if there {
 		now.AcceptLocal, now.ReversePath = l.sources(kernel.Name)
+		now.Router6 = l.router6(kernel.Name)
 		now.Tunnel = overlay.IsKernelLink(kernel)
 	}
 	at, known := slices.BinarySearchFunc(l.all, now, firewall.CompareInterfaces)

@@ -81,3 +81,31 @@ func TestSourceSettingsReadByAnEvent(t *testing.T) {
 		t.Errorf("woken: %d, %+v", len(l.wake), l.Interfaces())
 	}
 }
+
+// TestRouter6: an interface shows whether the host is a router there, and a change is noticed.
+func TestRouter6(t *testing.T) {
+	n := nstest.New(t).Node("host")
+	for _, value := range []string{"1", "0"} {
+		if err := n.SetSysctl("net.ipv6.conf.lo.forwarding", value); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Do(func() error {
+			if isRouter6("lo") != (value == "1") || isRouter6("gone") {
+				t.Errorf("forwarding=%s: %t, %t", value, isRouter6("lo"), isRouter6("gone"))
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, router := NewLinks(), false
+	l.router6 = func(string) bool { return router }
+	l.Report(nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: 2, Name: "eth0", Up: true}})
+	l.Report(nl.Event{Kind: nl.Synced})
+	<-l.wake
+	router = true
+	l.Reread()
+	if all := l.Interfaces(); len(l.wake) != 1 || len(all) != 1 || !all[0].Router6 {
+		t.Errorf("woken: %d, %+v", len(l.wake), all)
+	}
+}

@@ -160,14 +160,15 @@ func inRanges(rs []rule.Range, v uint32) bool {
 	return false
 }
 
-// me reports whether the address is one of the host's.
+// me reports whether the address is one of the host's, or one that it has as a router.
 func (j *job) me(t *rule.Test, a netip.Addr) bool {
 	if t.A == 6 && !a.Is6() {
 		return false
 	}
 	for _, i := range j.ifs {
 		for _, p := range i.Addrs {
-			if p.Addr() == a {
+			router := i.Router6 && a.Is6() && p.Bits() < 127 && p.Masked().Addr() == a
+			if p.Addr() == a || router {
 				return true
 			}
 		}

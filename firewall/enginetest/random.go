@@ -57,7 +57,7 @@ func (g random) interfaces() []firewall.Interface {
 		{"10.0.1.1/24", "2001:db8:1::1/64"}, {"10.0.1.1/16"}}
 	var ifs []firewall.Interface
 	for i, name := range names {
-		in := firewall.Interface{Index: uint32(i + 1), Name: name}
+		in := firewall.Interface{Index: uint32(i + 1), Name: name, Router6: i == 2}
 		if i == 3 && g.chance(50) {
 			in.Index = 300 // beyond any small table
 		}

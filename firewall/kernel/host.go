@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/program"
-	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -158,12 +157,11 @@ func (e *Engine) putInterfacesLocked(ifs []firewall.Interface, p *program.Progra
 func (e *Engine) putAddressesLocked() error {
 	want := map[weirIfaceAddress]uint32{}
 	for _, i := range e.ifs {
+		for _, a := range i.Mine() {
+			want[weirIfaceAddress{Addr: wordsOf(a)}] = 1
+		}
 		for _, a := range i.Addrs {
-			k := weirIfaceAddress{}
-			k.Addr.Hi, k.Addr.Lo = packet.AddrWords(a.Addr())
-			want[k] = 1
-			k.Ifindex = i.Index
-			want[k] = 1
+			want[weirIfaceAddress{Addr: wordsOf(a.Addr()), Ifindex: i.Index}] = 1
 		}
 	}
 	for k := range e.services { // also before the watch of the interfaces has seen them

@@ -72,8 +72,8 @@ func originFlags(i firewall.Interface) (flags uint32) {
 // ownBits returns config.own for the addresses of interfaces, see own_bit in bpf/lib/cond.h.
 func ownBits(ifs []firewall.Interface) (bits [4]uint64) {
 	for _, i := range ifs {
-		for _, p := range i.Addrs {
-			hi, lo := packet.AddrWords(p.Addr())
+		for _, a := range i.Mine() {
+			hi, lo := packet.AddrWords(a)
 			n := (hi*3 ^ lo) * 0x9e3779b97f4a7c15 >> 56
 			bits[n/64] |= 1 << (n % 64)
 		}

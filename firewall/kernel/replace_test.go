@@ -100,3 +100,13 @@ func TestLoadTakesEveryFlowName(t *testing.T) {
 	}
 	enginetest.RunFlowNames(t, s)
 }
+
+// TestRouterTakesPackets: see enginetest.RunRouter.
+func TestRouterTakesPackets(t *testing.T) {
+	o, newSubject := trial(t)
+	s, err := newSubject(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enginetest.RunRouter(t, s)
+}

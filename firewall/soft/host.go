@@ -51,9 +51,11 @@ func newHost(p *program.Program, ifs []firewall.Interface, routes []firewall.Rou
 		}
 		for _, a := range in.Addrs {
 			f.addrs = append(f.addrs, a.Addr())
-			hi, lo := packet.AddrWords(a.Addr())
-			h.me[[2]uint64{hi, lo}] = struct{}{}
 			h.connect(a.Masked(), in.Index)
+		}
+		for _, a := range in.Mine() {
+			hi, lo := packet.AddrWords(a)
+			h.me[[2]uint64{hi, lo}] = struct{}{}
 		}
 		h.ifs[in.Index] = f
 		if in.Index < uint32(len(h.small)) {

@@ -36,3 +36,15 @@ func TestLoadTakesEveryFlowName(t *testing.T) {
 			return e.Worker(0).Evaluate(in, pkt), nil
 		}})
 }
+
+// TestRouterTakesPackets: see enginetest.RunRouter.
+func TestRouterTakesPackets(t *testing.T) {
+	e, err := New(Options{Options: testOptions(), Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enginetest.RunRouter(t, subject{e,
+		func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+			return e.Worker(0).Evaluate(in, pkt), nil
+		}})
+}

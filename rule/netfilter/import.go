@@ -38,7 +38,6 @@ func Import(sources []Source, o Options) (*Result, error) {
 		return nil, err
 	}
 	set.broadcast(o)
-	set.anycast(o)
 	w := set.write()
 	if err := w.number(); err != nil {
 		return nil, err
@@ -157,6 +156,7 @@ func keys(m map[string]Place) func(func(string) bool) {
 func read(sources []Source, o Options) (*ruleset, error) {
 	set := newRuleset("")
 	set.localRoutes(o)
+	set.anycast(o)
 	ufw := &ufwFiles{}
 	tables := &iptablesReader{set: set}
 	for _, src := range sources {
@@ -185,6 +185,9 @@ func read(sources []Source, o Options) (*ruleset, error) {
 	}
 	if err := ufw.read(tables); err != nil {
 		return nil, err
+	}
+	if set.seen&ipv6 == 0 {
+		delete(set.tables, Anycast)
 	}
 	return set, nil
 }

@@ -222,8 +222,8 @@ func TestHere(t *testing.T) {
 		"-A INPUT -m addrtype ! --src-type LOCAL -j ACCEPT")
 	r, err := Import([]Source{{"stdin", v4 + strings.Replace(v4, "iptables-save",
 		"ip6tables-save", 1)}}, Options{Networks: prefixes("192.0.2.1/24 2001:db8::1/64 " +
-		"fe80::5/64 2001:db8:1::/127"), Local: prefixes("192.0.2.1/32 198.51.100.0/28 " +
-		"2001:db8:a::/64 2001:db8::1/128 127.0.0.0/8 ::1/128")})
+		"fe80::5/64 2001:db8:1::/127 2001:db8:2::/64"), Local: prefixes("192.0.2.1/32 " +
+		"198.51.100.0/28 2001:db8:a::/64 2001:db8::1/128 127.0.0.0/8 ::1/128")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,13 +239,13 @@ func TestHere(t *testing.T) {
 		}
 	}
 	for want, n := range map[string]int{
-		"224.0.0.0/4,255.255.255.255 or table(broadcast) or table(local-routes) } in": 1,
-		"ff00::/8 or table(router-anycast) or table(local-routes) } in":               1,
-		"from { me or 127.0.0.0/8,0.0.0.0 or table(local-routes) } to any not recv":   1,
-		"from { me or ::1,:: or table(local-routes) } to any not recv":                1,
-		"to { me or 127.0.0.0/8 or table(local-routes) }\n":                           1,
-		"to { me or table(local-routes) }\n":                                          1,
-		"from not me to any not src-ip table(local-routes)":                           1,
+		"224.0.0.0/4,255.255.255.255 or table(broadcast) or table(local-routes) } in":    1,
+		"ff00::/8 or table(router-anycast) or table(local-routes) } in":                  1,
+		"from { me or 127.0.0.0/8,0.0.0.0 or table(local-routes) } to any not recv":      1,
+		"from { me or ::1,:: or table(local-routes) } to any not recv":                   1,
+		"to { me or 127.0.0.0/8 or table(local-routes) }\n":                              1,
+		"to { me or table(local-routes) } not dst-ip table(router-anycast)\n":            1,
+		"from { not me or table(router-anycast) } to any not src-ip table(local-routes)": 1,
 	} {
 		if got := strings.Count(r.Text, want); got != n {
 			t.Errorf("%q is there %d times in\n%s", want, got, r.Text)

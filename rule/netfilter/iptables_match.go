@@ -172,7 +172,8 @@ func (p *ruleParser) addrType(list string, in, me, table op.Cond) {
 	if len(tests) == 0 {
 		tests = []rule.Test{{Op: op.CondTrue, Not: true}}
 	}
-	p.any(tests...)
+	p.entry.clauses = append(p.entry.clauses, p.reader.set.butAnycast(p.reader.family, p.not, tests,
+		table)...)
 }
 
 func (p *ruleParser) addrRange(o op.Cond, text string) {

@@ -48,6 +48,10 @@ func (p *nftParser) match(m map[string]any) {
 		}
 		return
 	}
+	if t.anycast != 0 && len(t.tests) > 0 {
+		p.also(p.reader.set.butAnycast(p.families, inverts(operator), t.tests, t.anycast)...)
+		return
+	}
 	p.ask(operator, t.tests)
 }
 
@@ -69,6 +73,8 @@ type nftTests struct {
 	needs []rule.Clause
 	tests []rule.Test
 	kinds kinds
+	// of types of addresses: how the table Anycast is asked
+	anycast op.Cond
 }
 
 // tests returns the tests of a match. set is the named set on its right side, nil if there is none.
@@ -139,6 +145,7 @@ func (p *nftParser) fib(fib map[string]any, operator string, right any) (t nftTe
 			}
 			t.tests = append(t.tests, tests...)
 		}
+		t.anycast = table
 	case result == "oif" && in == op.CondSrcIn && strings.Contains(flags, "iif") && len(list) == 1:
 		missing := list[0].lo == "false" || list[0].lo == "0"
 		if !missing && list[0].lo != "true" {

@@ -63,13 +63,42 @@ func (s *ruleset) localRoutes(o Options) {
 	}
 }
 
-// anycast fills the table Anycast. As in Linux, a network of two addresses has none (RFC 6164).
+// anycast fills the table Anycast, before sources are read. As in Linux, a network of two addresses
+// has none (RFC 6164).
 func (s *ruleset) anycast(o Options) {
 	for _, p := range o.Networks {
-		if s.seen&ipv6 != 0 && p.Addr().Is6() && p.Bits() <= 126 {
-			s.add(Anycast, netip.PrefixFrom(p.Masked().Addr(), 128))
+		a := p.Masked().Addr()
+		own := slices.ContainsFunc(o.Networks, func(n netip.Prefix) bool { return n.Addr() == a })
+		if a.Is6() && p.Bits() <= 126 && !own {
+			s.add(Anycast, netip.PrefixFrom(a, 128))
 		}
 	}
+}
+
+// butAnycast returns the clauses that are true where one of the tests is, or with not where none
+// is. For local addresses the tests ask for me, which on a router has what is in the table Anycast:
+// these addresses do not count. table is the test of that table.
+func (s *ruleset) butAnycast(families int, not bool, tests []rule.Test,
+	table op.Cond) []rule.Clause {
+	isMe := func(t rule.Test) bool { return t.Op == op.CondSrcMe || t.Op == op.CondDstMe }
+	router := rule.Test{Op: table, Name: Anycast}
+	switch {
+	case families&ipv6 == 0 || s.tables[Anycast] == nil || !slices.ContainsFunc(tests, isMe):
+		if not {
+			return negated(tests)
+		}
+		return []rule.Clause{tests}
+	case !not:
+		router.Not = true
+		return []rule.Clause{tests, {router}}
+	}
+	all := negated(tests)
+	for i, t := range tests {
+		if isMe(t) {
+			all[i] = append(all[i], router)
+		}
+	}
+	return all
 }
 
 // add adds a member of a table, and makes the table.

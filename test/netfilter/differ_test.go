@@ -200,7 +200,8 @@ func newWeir(t *testing.T, h *host, result *netfilter.Result) *weir {
 	for i, d := range h.devices {
 		index := uint32(i + 2)
 		w.index[d.name] = index
-		ifs = append(ifs, firewall.Interface{Index: index, Name: d.name, Addrs: d.networks})
+		ifs = append(ifs, firewall.Interface{Index: index, Name: d.name, Addrs: d.networks,
+			Router6: true})
 		for _, n := range d.networks {
 			routes = append(routes, firewall.Route{Dst: n.Masked(), Interface: index})
 		}

@@ -35,7 +35,7 @@ func TestKernel(t *testing.T) {
 	var ifs []firewall.Interface
 	for i, d := range h.devices {
 		ifs = append(ifs, firewall.Interface{Index: uint32(i + 2), Name: d.name,
-			Addrs: d.networks})
+			Addrs: d.networks, Router6: true})
 	}
 	if err := e.SetInterfaces(ifs); err != nil {
 		t.Fatal(err)
