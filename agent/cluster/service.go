@@ -183,7 +183,7 @@ func Open(c Config) (*Service, error) {
 	s.desired = cluster.NewDesired(c.Name, trust, s.local.Revoked)
 	s.guarded = store.NewGuarded(s.desired.Guard(), state.Stored)
 	s.guarded.Hold(state.Held)
-	s.take(s.desired.Load(state.Kept, s.guarded.Enforced().Entries))
+	s.take(s.desired.Load(state.LastGood, s.guarded.Enforced().Entries))
 	for _, r := range state.Log {
 		if r.Accept {
 			s.take(s.desired.Apply(s.guarded.Accept()))

@@ -136,7 +136,7 @@ func (s *Service) writeRecords(durable bool) (err error) {
 		records, lost = s.unwritten.takeRecords()
 		count = s.unwritten.count
 		snapshot := disk.Snapshot{Stored: s.guarded.Stored().Snapshot(),
-			Held: s.guarded.HeldEntries(), Kept: s.desired.Kept()}
+			Held: s.guarded.HeldEntries(), LastGood: s.desired.LastGood()}
 		s.mu.Unlock()
 		_ = w.append(records, lost) // the snapshot has them
 		w.failed = time.Time{}

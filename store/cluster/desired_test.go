@@ -163,7 +163,7 @@ func (a *authority) refuses(t *testing.T, b, c *Node, ch store.Change) {
 		t.Errorf("effects: %+v", e)
 	}
 	again := NewDesired("a", d.Trust(), d.Revoked())
-	again.Load(d.Kept(), []store.Entry{withRevision(put(t, HeadKey,
+	again.Load(d.LastGood(), []store.Entry{withRevision(put(t, HeadKey,
 		&Head{Number: Number{2, 5}, By: "x"}), 1), withRevision(put(t, NodeTree+"b", b), 1),
 		withRevision(put(t, NodeTree+"c", c), 1),
 		withRevision(put(t, EndpointKey+"b", endpointsOf(t, b, "b", 5)), 1),
@@ -315,9 +315,10 @@ func TestDesiredIsWhatItWouldBeFromTheStart(t *testing.T) {
 		again := NewDesired("a", d.Trust(), d.Revoked())
 		all := slices.Collect(maps.Values(entries))
 		random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		again.Load(d.Kept(), all)
+		again.Load(d.LastGood(), all)
 		if got, want := viewOf(again), viewOf(d); got.String() != want.String() {
-			t.Fatalf("seed %d: a start gives %v, not %v; kept %v", seed, got, want, d.Kept())
+			t.Fatalf("seed %d: a start gives %v, not %v; last good %v", seed, got,
+				want, d.LastGood())
 		}
 	}
 }

@@ -104,7 +104,7 @@ func TestEverythingComesBack(t *testing.T) {
 		t.Error("a new directory needs a snapshot first")
 	}
 	want := Snapshot{Stored: after(9), Held: []store.Entry{{Key: "h", Value: []byte("1"),
-		Revision: 3}}, Kept: []store.Entry{{Key: "k", Value: []byte{}, Revision: 4}}}
+		Revision: 3}}, LastGood: []store.Entry{{Key: "k", Value: []byte{}, Revision: 4}}}
 	if err := d.Write(want); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestEverythingComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, s := expect(t, dir, 11, 11)
-	if fmt.Sprint(s.Held, s.Kept) != fmt.Sprint(want.Held, want.Kept) || len(s.Log) != 3 ||
+	if fmt.Sprint(s.Held, s.LastGood) != fmt.Sprint(want.Held, want.LastGood) || len(s.Log) != 3 ||
 		!s.Log[2].Accept || again.Due() {
 		t.Errorf("state: %+v", s)
 	}

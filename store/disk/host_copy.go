@@ -48,7 +48,7 @@ func (c *HostCopy) Entries() ([]store.Entry, error) {
 	for _, e := range guarded.Enforced().Entries {
 		all[e.Key] = e.Value
 	}
-	for _, e := range d.Kept() {
+	for _, e := range d.LastGood() {
 		all[e.Key] = e.Value
 	}
 	h := d.Head()
@@ -87,7 +87,7 @@ func (c *HostCopy) replay() (*store.Guarded, *cluster.Desired) {
 	d := cluster.NewDesired("", c.Local.Trust(c.Trust), c.Local.Revoked)
 	g := store.NewGuarded(d.Guard(), c.State.Stored)
 	g.Hold(c.State.Held)
-	d.Load(c.State.Kept, g.Enforced().Entries)
+	d.Load(c.State.LastGood, g.Enforced().Entries)
 	for _, r := range c.State.Log {
 		if r.Accept {
 			d.Apply(g.Accept())
