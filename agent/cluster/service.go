@@ -151,7 +151,7 @@ type owed struct {
 
 // Open reads the host's copy from disk. It does nothing else; FillFirst, Fill and Run follow.
 func Open(c Config) (*Service, error) {
-	if err := disk.Begin(c.Dir, c.Trust.Cluster); err != nil {
+	if err := disk.RemoveOtherCluster(c.Dir, c.Trust.Cluster); err != nil {
 		return nil, err
 	}
 	dir, state, err := disk.Open(c.Dir)
