@@ -224,7 +224,7 @@ type Event struct {
 // Encode returns the frame.
 func (m Event) Encode() []byte {
 	b := appendUint(appendUint(begin(TypeEvent, 0), m.Number), uint64(m.Batch.Revision))
-	return finish(appendPacked(b, appendChanges(nil, Whole(m.Batch.Changes))))
+	return finish(appendPacked(b, appendChanges(nil, WholeValues(m.Batch.Changes))))
 }
 
 // DecodeEvent decodes the body of a frame.
@@ -233,8 +233,8 @@ func DecodeEvent(body []byte) (m Event, err error) {
 	m.Number, m.Batch.Revision = r.uint(), r.revision()
 	err = r.packed(func(inner *reader) {
 		for _, ch := range inner.changes() {
-			if ch.Edit != nil {
-				inner.fail(errors.New("an event has the edit of a value"))
+			if ch.Delta != nil {
+				inner.fail(errors.New("an event has the delta of a value"))
 				return
 			}
 			m.Batch.Changes = append(m.Batch.Changes, ch.Change)
