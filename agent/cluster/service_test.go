@@ -35,7 +35,7 @@ type direct struct {
 	cuts int                // how often it was cut off
 	deaf bool               // it hears nothing, and writes
 	end  context.CancelFunc // of what follows
-	full atomic.Int64       // of the database, in hundredths
+	full atomic.Int64       // of the database, in percent
 }
 
 func newDirect(m store.Store, name string) *direct {
@@ -96,7 +96,7 @@ func (d *direct) Commit(ctx context.Context, t store.Txn) (int64, error) {
 }
 
 func (d *direct) State() client.State {
-	return client.State{Connected: d.isAway() == nil, Full: int(d.full.Load())}
+	return client.State{Connected: d.isAway() == nil, PercentFull: int(d.full.Load())}
 }
 
 // Follow follows as the client does: by revision, or by a difference.

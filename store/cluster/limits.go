@@ -116,34 +116,34 @@ func mayWrite(t store.Txn, most func(key string) int) error {
 	return nil
 }
 
-// How full the database may be, in hundredths, for what grows. The texts of rules have more space
+// How full the database may be, in percent, for what grows. The texts of rules have more space
 // than pods, and versions and joins more than texts. What is beyond 100 is for removals, which
 // weir-store makes: nothing that hosts and administrators send needs it.
 const (
-	mostForHosts    = 80
-	mostForAdmin    = 90
-	mostForVersions = 95
-	mostForMarks    = 100 // that an administrator signs again
-	// MostForJoins is how full the database may be for a host that joins.
-	MostForJoins = mostForVersions
+	hostFillLimit    = 80
+	adminFillLimit   = 90
+	versionFillLimit = 95
+	removalFillLimit = 100 // that an administrator signs again
+	// JoinFillLimit is how full the database may be for a host that joins.
+	JoinFillLimit = versionFillLimit
 )
 
 // HostFillLimit returns how full the database may be for a longer value of a key that a host or a
 // feed writes. Endpoints and reports have a key each, and a load waits for reports.
 func HostFillLimit(key string) int {
 	if strings.HasPrefix(key, PodsTree) || strings.HasPrefix(key, TableTree) {
-		return mostForHosts
+		return hostFillLimit
 	}
-	return mostForAdmin
+	return adminFillLimit
 }
 
 // AdminFillLimit is HostFillLimit for an administrator.
 func AdminFillLimit(key string) int {
 	switch {
 	case strings.HasPrefix(key, RemovedTree):
-		return mostForMarks
+		return removalFillLimit
 	case key == HeadKey, key == KeysKey:
-		return mostForVersions
+		return versionFillLimit
 	}
-	return mostForAdmin
+	return adminFillLimit
 }

@@ -34,7 +34,7 @@ type founded struct {
 	server  *server.Server
 	address string
 	dial    dialer
-	full    atomic.Int64 // of the database, in hundredths
+	full    atomic.Int64 // of the database, in percent
 }
 
 func found(t *testing.T, pools ...cluster.Pool) *founded {
@@ -75,9 +75,9 @@ func foundAt(t *testing.T, listener net.Listener, dial dialer, pools ...cluster.
 	config, err := own.Server()
 	must(err)
 	joiner := members.NewJoiner(f.model, f.ca)
-	joiner.Full = func() int { return int(f.full.Load()) }
+	joiner.PercentFull = func() int { return int(f.full.Load()) }
 	f.server, err = server.New(server.Config{Store: f.model, Name: cluster.Watched, TLS: config,
-		Cluster: members.ClusterOf, Admit: members.Admit, Full: joiner.Full,
+		Cluster: members.ClusterOf, Admit: members.Admit, PercentFull: joiner.PercentFull,
 		Join: joiner.Join, Progress: silence / 6, Silence: silence})
 	must(err)
 	ctx, cancel := context.WithCancel(t.Context())

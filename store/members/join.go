@@ -19,8 +19,8 @@ import (
 
 // Joiner lets hosts join. It has the CA's key.
 type Joiner struct {
-	// Full is that of server.Config. nil: that is not known.
-	Full func() int
+	// PercentFull is that of server.Config. nil: that is not known.
+	PercentFull func() int
 
 	ca    *identity.CA
 	turn  chan struct{} // one joins at a time: joins change the same keys
@@ -59,9 +59,9 @@ func (j *Joiner) Join(ctx context.Context, state tls.ConnectionState, m wire.Joi
 	if err := cluster.CheckName(q.Invite); err != nil {
 		return nil, errToken
 	}
-	if j.Full != nil && j.Full() >= cluster.MostForJoins {
+	if j.PercentFull != nil && j.PercentFull() >= cluster.JoinFillLimit {
 		return nil, fmt.Errorf("%w: its database is %d %% full, and the rest is reserved",
-			store.ErrUnavailable, j.Full())
+			store.ErrUnavailable, j.PercentFull())
 	}
 	if len(q.Key) != ed25519.PublicKeySize || len(q.WireGuardKey) != len(cluster.Key{}) {
 		return nil, errors.New("a host has to send two keys of 32 bytes")

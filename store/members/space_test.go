@@ -72,6 +72,6 @@ func TestReservedSpace(t *testing.T) {
 		t.Error(err)
 	}
 	storetest.Eventually(t, "the client knows how full it is", func() bool {
-		return admin.State().Full == 100
+		return admin.State().PercentFull == 100
 	})
 }

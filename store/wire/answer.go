@@ -35,16 +35,16 @@ func DecodeWelcome(body []byte) (m Welcome, err error) {
 // Progress says how far weir-store is, for how long its own watch has been silent, and how full the
 // database of the store is.
 type Progress struct {
-	Revision int64
-	Silent   time.Duration
-	Full     int // hundredths; 0: not known
+	Revision    int64
+	Silent      time.Duration
+	PercentFull int // of the database; 0: not known
 }
 
 // Encode returns the frame.
 func (m Progress) Encode() []byte {
 	b := appendUint(begin(TypeProgress, 0), uint64(m.Revision))
 	b = appendUint(b, uint64(max(m.Silent, 0).Milliseconds()))
-	return finish(appendUint(b, uint64(min(max(m.Full, 0), 100))))
+	return finish(appendUint(b, uint64(min(max(m.PercentFull, 0), 100))))
 }
 
 // maxDuration bounds durations on the wire.
@@ -67,7 +67,7 @@ func DecodeProgress(body []byte) (m Progress, err error) {
 	if full > 100 {
 		r.fail(fmt.Errorf("a database that is %d %% full", full))
 	}
-	m.Full = int(min(full, 100))
+	m.PercentFull = int(min(full, 100))
 	return m, r.end()
 }
 

@@ -56,7 +56,7 @@ func messages() map[Type]struct {
 		Put:     []store.Entry{{Key: "b", Value: []byte("v")}}, Delete: []string{"c"}}}
 	join := Join{Request: []byte("{}"), Proof: []byte{1}, Rejoin: []byte{2}}
 	welcome := Welcome{Cluster: "id", Epoch: 3, Revision: 8}
-	progress := Progress{Revision: 8, Silent: 15 * time.Second, Full: 71}
+	progress := Progress{Revision: 8, Silent: 15 * time.Second, PercentFull: 71}
 	wait := Wait{For: time.Second, Reason: "full"}
 	result := Result{Number: 7, Revision: 8, More: true, Entries: someEntries}
 	event := Event{Number: 6, Batch: store.Batch{Revision: 8, Changes: someChanges}}

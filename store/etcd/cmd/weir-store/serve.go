@@ -117,11 +117,11 @@ func serve(ctx context.Context, c *call) error {
 	if err := seen.trust(h); err != nil {
 		return err
 	}
-	var space *etcd.Space // nil: who runs an external etcd keeps space free in it
+	var maintenance *etcd.Maintenance // nil: who runs an external etcd keeps space free in it
 	if member != nil {
-		space = member.Space(d)
+		maintenance = member.Maintenance(d)
 	}
-	s, err := h.server(d, seen, space, log)
+	s, err := h.server(d, seen, maintenance, log)
 	if err != nil {
 		return err
 	}
@@ -130,11 +130,11 @@ func serve(ctx context.Context, c *call) error {
 		return err
 	}
 	log.Info("weir-store serves", "address", listener.Addr())
-	return h.run(ctx, d, member, space, s, seen, listener, log)
+	return h.run(ctx, d, member, maintenance, s, seen, listener, log)
 }
 
 // server returns what serves hosts. Without the CA's key, no one can join here.
-func (h home) server(d *etcd.Driver, seen *ended, space *etcd.Space, log *slog.Logger) (
+func (h home) server(d *etcd.Driver, seen *ended, maintenance *etcd.Maintenance, log *slog.Logger) (
 	*server.Server, error) {
 	own, err := readCredential(h.file(storeFile))
 	if err != nil {
@@ -146,14 +146,14 @@ func (h home) server(d *etcd.Driver, seen *ended, space *etcd.Space, log *slog.L
 	}
 	c := server.Config{Store: d, Name: cluster.Watched, TLS: config, Cluster: members.ClusterOf,
 		Admit: members.Admit, Changed: seen.note, Log: log}
-	if space != nil {
-		c.Full = space.Full
+	if maintenance != nil {
+		c.PercentFull = maintenance.PercentFull
 	}
 	ca, err := h.ca()
 	switch {
 	case err == nil:
 		j := members.NewJoiner(d, ca)
-		j.Full, c.Join = c.Full, j.Join
+		j.PercentFull, c.Join = c.PercentFull, j.Join
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
@@ -161,8 +161,9 @@ func (h home) server(d *etcd.Driver, seen *ended, space *etcd.Space, log *slog.L
 }
 
 // run runs the parts of a weir-store until the context or one of them ends.
-func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member, space *etcd.Space,
-	s *server.Server, seen *ended, listener net.Listener, log *slog.Logger) error {
+func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member,
+	maintenance *etcd.Maintenance, s *server.Server, seen *ended, listener net.Listener,
+	log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	complain := func(err error) { log.Warn("weir-store", "err", err) }
@@ -178,7 +179,7 @@ func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member, spac
 	part(func(ctx context.Context) error { return h.keep(ctx, d, complain) })
 	part(func(ctx context.Context) error { return seen.keep(ctx, complain) })
 	if member != nil {
-		part(func(ctx context.Context) error { return space.Run(ctx, complain) })
+		part(func(ctx context.Context) error { return maintenance.Run(ctx, complain) })
 		part(func(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
