@@ -55,9 +55,9 @@ func (n *Node) begin(ctx context.Context) error {
 	}
 	early := n.engine.Replaces()
 	if early { // the engine in force knows the pods; ours must know them before it replaces that
-		n.hooks.Hold(true)
+		n.hooks.SetPaused(true)
 		pods()
-		n.hooks.Hold(false)
+		n.hooks.SetPaused(false)
 	}
 	// An earlier agent's are in force, or nothing is guarded yet.
 	n.retry.Until(ctx, "the forwarded ports of the settings are not in force", "weir doctor",

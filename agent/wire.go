@@ -108,7 +108,7 @@ func (n *Node) checkVirtual(a netip.Addr) error {
 				r)
 		}
 	}
-	if peer := n.peers.At(a); peer != "" {
+	if peer := n.peers.NameByEndpoint(a); peer != "" {
 		return fmt.Errorf("%s is the endpoint of peer %s, which the host would send to itself; "+
 			"choose another one", a, peer)
 	}
@@ -143,8 +143,8 @@ func (n *Node) peersConfig() peers.Config {
 // and so may the cluster, which writes its copy: a disk that hangs must not cost the tunnel.
 func (n *Node) newWatchdog() *watch.Watchdog {
 	locks := []func(){n.rules.Ping, n.hooks.Ping, func() { n.engine.Attached() }}
-	slow := []*watch.Slow{{Lock: n.peers.Ping, Progress: n.peers.Progress}, {Lock: n.pods.Ping},
-		{Lock: n.services.Ping}}
+	slow := []*watch.Slow{{Lock: n.peers.Ping, Progress: n.peers.PeersProcessed},
+		{Lock: n.pods.Ping}, {Lock: n.services.Ping}}
 	if n.cluster != nil {
 		slow = append(slow, &watch.Slow{Lock: n.cluster.Ping})
 	}

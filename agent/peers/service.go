@@ -205,8 +205,8 @@ func (p *Service) Ping() {
 	p.mu.Unlock() //lint:ignore SA2001 that it can be had is all that matters
 }
 
-// Progress counts the peers that were put into the tunnel's device, or refused by it.
-func (p *Service) Progress() uint64 { return p.set.Load() }
+// PeersProcessed counts the peers that were put into the tunnel's device, or refused by it.
+func (p *Service) PeersProcessed() uint64 { return p.set.Load() }
 
 // Ranges returns the ranges of the pods of all peers.
 func (p *Service) Ranges() []netip.Prefix { return *p.ranges.Load() }
