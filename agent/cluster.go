@@ -27,9 +27,9 @@ func (n *Node) clusterParts() cluster.Parts {
 	hosts := cluster.HostPeers{Peers: n.peers}
 	return cluster.Parts{Parse: n.rules.Parse,
 		Enforce: func(l cluster.Load) error {
-			return n.rules.Enforce(versionOf(l), l.Trial, l.Reverted)
+			return n.rules.EnforceClusterRules(versionOf(l), l.Trial, l.Reverted)
 		},
-		Confirm:           n.rules.Keep,
+		Confirm:           n.rules.ConfirmClusterRules,
 		CheckConnectivity: n.checkConnectivity, IsMine: n.links.IsMine,
 		Labels: n.pods.SetOthers, Shared: n.shared.Set, Host: hosts.Set,
 		Peers: hosts.Names,

@@ -30,8 +30,8 @@ func (m *Manager) TableOf(a netip.Addr) (name string) {
 	return name
 }
 
-// Text returns the text of the rule at an index, if it has that number.
-func (m *Manager) Text(index int, number uint16) (text string) {
+// RuleText returns the text of the rule at an index, if it has that number.
+func (m *Manager) RuleText(index int, number uint16) (text string) {
 	m.View(func(_ Version, p *program.Program) {
 		if number != 0 && index < len(p.Rules) && p.Rules[index].Number == number {
 			text = p.Texts[index]

@@ -35,8 +35,8 @@ func logged(text string) string {
 	return fmt.Sprintf("%s... (%d bytes)", text[:end], len(text))
 }
 
-// Do makes the change of one command.
-func (m *Manager) Do(ctx context.Context, r api.Command) (api.Done, error) {
+// RunCommand makes the change of one command.
+func (m *Manager) RunCommand(ctx context.Context, r api.Command) (api.Done, error) {
 	message, err := m.do(r.Line, r.Lenient)
 	if err != nil {
 		return api.Done{}, err
@@ -45,8 +45,8 @@ func (m *Manager) Do(ctx context.Context, r api.Command) (api.Done, error) {
 	return m.done(message), nil
 }
 
-// Run executes the commands of a file on the rules in force, all or none.
-func (m *Manager) Run(ctx context.Context, r api.Commands) (api.Done, error) {
+// RunCommands executes the commands of a file on the rules in force, all or none.
+func (m *Manager) RunCommands(ctx context.Context, r api.Commands) (api.Done, error) {
 	message, err := m.doAll(r.Name, r.Text)
 	if err != nil {
 		return api.Done{}, err

@@ -104,8 +104,8 @@ func TestTrialGoesBackWhenItCan(t *testing.T) {
 	before := savedText(t, b)
 	refuse := noWayBack(b)
 	ended := make(chan bool, 9)
-	if err := b.Enforce(version(t, b, "add 5 allow tcp from any to any 81\n"), time.Millisecond,
-		func() { ended <- true }); err != nil {
+	if err := b.EnforceClusterRules(version(t, b, "add 5 allow tcp from any to any 81\n"),
+		time.Millisecond, func() { ended <- true }); err != nil {
 		t.Fatal(err)
 	}
 	nstest.Eventually(t, "the status says that the trial cannot end", func() bool {

@@ -149,6 +149,6 @@ func (o *Observer) captured(f *firewall.Captured, e *observe.Event) api.Captured
 	if f.Ethernet {
 		a.Link = "ethernet"
 	}
-	a.Text = o.config.Rules.Text(int(v.Slot), v.Rule)
+	a.Text = o.config.Rules.RuleText(int(v.Slot), v.Rule)
 	return a
 }
