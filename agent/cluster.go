@@ -33,7 +33,7 @@ func (n *Node) clusterParts() cluster.Parts {
 		CheckConnectivity: n.checkConnectivity, IsMine: n.links.IsMine,
 		Labels: n.pods.SetOthers, Shared: n.shared.Set, Host: hosts.Set,
 		Peers: hosts.Names,
-		Pods:  n.ownPods, Known: n.clearUnfilled}
+		Pods:  n.ownPods, FirstCopy: n.clearUnfilled}
 }
 
 // checkConnectivity returns why rules would refuse a connection that the host needs.
@@ -55,7 +55,7 @@ func (n *Node) sharedRules() (rules.Version, bool) {
 	if n.cluster == nil {
 		return rules.Version{}, false
 	}
-	l, ok := n.cluster.First()
+	l, ok := n.cluster.LastConfirmed()
 	return versionOf(l), ok
 }
 

@@ -53,7 +53,7 @@ func (n *Node) joinLabels(e *soft.Engine, p *program.Program) (err error) {
 
 // prepare runs before rules are put in force.
 func (n *Node) prepare(p *program.Program) error {
-	if n.cluster != nil && n.cluster.Known() {
+	if n.cluster != nil && n.cluster.HasCopy() {
 		if err := n.pods.Clear(p.Tables); err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 		n.problems.Add("cannot delete a routing rule of rules with fwd: "+err.Error(),
 			"look at the routing rules: ip rule; ip -6 rule")
 	}
-	if n.cluster != nil && n.cluster.Known() {
+	if n.cluster != nil && n.cluster.HasCopy() {
 		if err := n.shared.Clear(new.Tables, set.Tables); err != nil {
 			n.problems.Add(err.Error(), "restart the agent: systemctl restart weir")
 		}

@@ -30,7 +30,7 @@ func (n *Node) begin(ctx context.Context) error {
 		return err
 	}
 	if n.cluster != nil {
-		n.cluster.FillFirst(cluster.FirstTables(first.NamedTables(), own))
+		n.cluster.FillTablesFunc(cluster.FirstTables(first.NamedTables(), own))
 	}
 	if err := n.services.Load(); err != nil {
 		n.log.Error("the services cannot be read", "err", err) // Begin notes a problem
@@ -45,7 +45,7 @@ func (n *Node) begin(ctx context.Context) error {
 	n.stack.Refresh()
 	go n.stack.Watch(ctx, &n.retry)
 	if n.cluster != nil {
-		n.cluster.Fill()
+		n.cluster.FillTables()
 	}
 
 	pods := func() {
