@@ -266,7 +266,7 @@ func newServer(n *Node) *server {
 	}
 	s.http.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		pid, uid := unixsocket.Peer(c)
-		return pods.WithRequester(api.WithCaller(ctx, uid), pid)
+		return pods.WithClientPID(api.WithClientUID(ctx, uid), pid)
 	}
 	return s
 }

@@ -15,7 +15,7 @@ func TestLogOfChanges(t *testing.T) {
 	b, _ := newManager(t)
 	var log bytes.Buffer
 	b.config.Log = slog.New(slog.NewTextHandler(&log, nil))
-	ctx := api.WithCaller(t.Context(), 1000)
+	ctx := api.WithClientUID(t.Context(), 1000)
 	long := "table x add" + strings.Repeat(" 192.0.2.1", 1000)
 	for _, c := range []struct {
 		what string

@@ -41,7 +41,7 @@ func (m *Manager) RunCommand(ctx context.Context, r api.Command) (api.Done, erro
 	if err != nil {
 		return api.Done{}, err
 	}
-	m.config.Log.Info("rules changed", "command", logged(r.Line), "uid", api.Caller(ctx))
+	m.config.Log.Info("rules changed", "command", logged(r.Line), "uid", api.ClientUID(ctx))
 	return m.done(message), nil
 }
 
@@ -51,7 +51,7 @@ func (m *Manager) RunCommands(ctx context.Context, r api.Commands) (api.Done, er
 	if err != nil {
 		return api.Done{}, err
 	}
-	m.config.Log.Info("rules changed", "file", logged(r.Name), "uid", api.Caller(ctx))
+	m.config.Log.Info("rules changed", "file", logged(r.Name), "uid", api.ClientUID(ctx))
 	return m.done(message), nil
 }
 
@@ -89,7 +89,7 @@ func (m *Manager) Load(ctx context.Context, r api.Load) (api.Done, error) {
 		return api.Done{}, err
 	}
 	m.config.Log.Info("rules loaded", "file", logged(r.Name), "rules", len(set.Rules), "trial", try,
-		"uid", api.Caller(ctx))
+		"uid", api.ClientUID(ctx))
 	if try == 0 {
 		return m.done(""), nil
 	}
@@ -101,7 +101,7 @@ func (m *Manager) Confirm(ctx context.Context) (api.Done, error) {
 	if err := m.confirm(); err != nil {
 		return api.Done{}, err
 	}
-	m.config.Log.Info("rules confirmed", "uid", api.Caller(ctx))
+	m.config.Log.Info("rules confirmed", "uid", api.ClientUID(ctx))
 	return m.done(""), nil
 }
 
@@ -112,7 +112,7 @@ func (m *Manager) Revert(ctx context.Context) (api.Done, error) {
 		return api.Done{}, err
 	}
 	m.config.Log.Info("reverted: the rules before are in force", "file", logged(t.name),
-		"uid", api.Caller(ctx))
+		"uid", api.ClientUID(ctx))
 	return m.done(""), nil
 }
 

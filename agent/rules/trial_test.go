@@ -46,7 +46,7 @@ func TestRevert(t *testing.T) {
 		t.Errorf("the rules before cannot be in force: %v", err)
 	}
 	b.config.Prepare = works
-	done, err := b.Revert(api.WithCaller(t.Context(), 1000))
+	done, err := b.Revert(api.WithClientUID(t.Context(), 1000))
 	if err != nil || done.Rules != 1 || passes(e, 81) || !passes(e, 80) {
 		t.Errorf("the rules before are not back: %+v, %v", done, err)
 	}

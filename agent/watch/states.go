@@ -105,7 +105,7 @@ func (o *Observer) DeleteStates(ctx context.Context, q api.DeleteStates) (api.De
 		return picked[keyOf(&s)]
 	})
 	o.config.Log.Info("states deleted", "filter", filter.String(), "states", a.Deleted,
-		"uid", api.Caller(ctx))
+		"uid", api.ClientUID(ctx))
 	return a, err
 }
 
