@@ -90,7 +90,7 @@ func (s *savedRules) first(rules string, needed bool) (Initial, error) {
 	if err != nil {
 		return Initial{}, err
 	}
-	set.Begin(s.clock.Now())
+	set.SetNow(s.clock.Now())
 	r.Version = Version{Set: set, Strict: true, Source: rules}
 	r.Denied, r.aside = saved.Strict, kept
 	r.before, r.base, r.file = &Version{Set: new(rule.Ruleset), Source: "none"}, noFile, now

@@ -78,7 +78,7 @@ func (m *Manager) Load(ctx context.Context, r api.Load) (api.Done, error) {
 	if err := m.prepareLists(set); err != nil {
 		return api.Done{}, err
 	}
-	set.Begin(m.config.Clock.Now())
+	set.SetNow(m.config.Clock.Now())
 	next := Version{Set: set, Strict: true, Source: r.Name}
 	if version := m.store.unconfirmedAs(r.Text); version != "" && file == nil {
 		err = m.loadFile(next, try, version)
@@ -130,7 +130,7 @@ func (m *Manager) Reload() error {
 	if err := m.prepareLists(set); err != nil {
 		return err
 	}
-	set.Begin(m.config.Clock.Now())
+	set.SetNow(m.config.Clock.Now())
 	if err := m.loadFile(Version{Set: set, Strict: true, Source: file}, 0,
 		fileVersion(text)); err != nil {
 		return err

@@ -69,8 +69,8 @@ type Links interface {
 type Rules interface {
 	// Names are the host's names for users and groups and ports in rules.
 	Names() *rule.Names
-	// Member returns the value of an address in a table.
-	Member(table string, a netip.Addr) (value uint32, found bool)
+	// LookupTable returns the value of an address in a table.
+	LookupTable(table string, a netip.Addr) (value uint32, found bool)
 	// TableOf returns the first table, by name, that has an address; "" if none has.
 	TableOf(netip.Addr) string
 	// RuleText returns the text of the rule at an index, if it has that number.
