@@ -137,7 +137,7 @@ func TestStolenHost(t *testing.T) {
 	l.put(cluster.PodsTree+"b/0000", &cluster.Pods{Pods: []cluster.Pod{pod("x", "10.0.2.1")}})
 	nstest.Eventually(t, "its own pod", func() bool { return a.hasLabel(web("10.0.2.1")) })
 	l.commit(store.Txn{Put: []store.Entry{l.entry(cluster.RemovedTree+"node/b",
-		&cluster.Removed{Serials: []cluster.Serial{n.Serial}})}, Delete: []string{
+		&cluster.RemovalRecord{Serials: []cluster.Serial{n.Serial}})}, Delete: []string{
 		cluster.NodeTree + "b", cluster.PodsTree + "b/0000"}})
 	nstest.Eventually(t, "the host is removed", func() bool {
 		a.parts.mu.Lock()

@@ -217,8 +217,8 @@ func viewOf(d *Desired) view {
 	return v
 }
 
-// TestRemovedHost: a mark ends everything that the host had, its certificate never counts again,
-// and its range is free for another one.
+// TestRemovedHost: a removal record ends everything that the host had, its certificate never counts
+// again, and its range is free for another one.
 func TestRemovedHost(t *testing.T) {
 	a := newAuthority()
 	b := a.node(t, "b", "10.0.2.0/24")
@@ -231,7 +231,7 @@ func TestRemovedHost(t *testing.T) {
 	}
 	// the keys of the host stay: the store was stolen, or more transactions follow
 	e := d.Apply([]store.Change{put(t, RemovedTree+"node/b",
-		&Removed{Serials: []Serial{b.Serial}})})
+		&RemovalRecord{Serials: []Serial{b.Serial}})})
 	if l := (Label{"app=web", netip.MustParseAddr("10.0.2.1")}); len(e.Labels) != 1 ||
 		e.Labels[l] ||
 		len(e.Hosts) != 2 || e.Hosts[0].Node != nil || e.Hosts[1].Name != "d" ||
@@ -372,7 +372,7 @@ func (a *authority) random(t *testing.T, r *rand.Rand, names []string) store.Cha
 	if r.IntN(4) > 0 {
 		return gone(RemovedTree + "node/" + name)
 	}
-	return put(t, RemovedTree+"node/"+name, &Removed{Serials: []Serial{n.Serial}})
+	return put(t, RemovedTree+"node/"+name, &RemovalRecord{Serials: []Serial{n.Serial}})
 }
 
 // TestHeadOfLaterEpoch: a head of an epoch that the cluster has not begun is ignored: every head of

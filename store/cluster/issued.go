@@ -66,8 +66,8 @@ func (i *Issued) End(which func(IssuedCertificate) bool) (ended int) {
 }
 
 // EndedBy returns the serial numbers that an entry of the store names as ended, of hosts, admins
-// and feeds. ca are the keys that sign certificates of hosts, and admins those that sign marks of
-// removals, as KeyList.Signers returns them.
+// and feeds. ca are the keys that sign certificates of hosts, and admins those that sign removal
+// records of removals, as KeyList.Signers returns them.
 func EndedBy(e store.Entry, ca, admins []Key) []Serial {
 	switch {
 	case strings.HasPrefix(e.Key, NodeTree):
@@ -86,10 +86,10 @@ func EndedBy(e store.Entry, ca, admins []Key) []Serial {
 	return nil
 }
 
-// removedBy returns the serial numbers that a mark of a removal ends. Without admins every mark is
-// good.
+// removedBy returns the serial numbers that a removal record ends. Without admins every removal
+// record is good.
 func removedBy(key string, value []byte, admins []Key) ([]Serial, error) {
-	r, err := Decode[Removed](value)
+	r, err := Decode[RemovalRecord](value)
 	if err == nil {
 		err = r.Verify(key, admins)
 	}

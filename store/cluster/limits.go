@@ -73,23 +73,23 @@ func FeedMayWrite(table string, t store.Txn) error {
 }
 
 // AdminMayWrite returns an error for a transaction with which an administrator changes which hosts
-// were removed: weir-store removes them. A mark gets another signature, and nothing else. get reads
-// what the store has; the transaction compares the revision of that.
+// were removed: weir-store removes them. A removal record gets another signature, and nothing else.
+// get reads what the store has; the transaction compares the revision of that.
 func AdminMayWrite(get func(key string) (store.Entry, bool), t store.Txn) error {
-	const marks = RemovedTree + "node/"
+	const records = RemovedTree + "node/"
 	for _, key := range t.Delete {
-		if strings.HasPrefix(key, marks) {
+		if strings.HasPrefix(key, records) {
 			return fmt.Errorf("delete %s: %w: a removal is final", key, store.ErrPermission)
 		}
 	}
 	for _, p := range t.Put {
-		if !strings.HasPrefix(p.Key, marks) {
+		if !strings.HasPrefix(p.Key, records) {
 			continue
 		}
 		had, _ := get(p.Key)
-		before, bad := Decode[Removed](had.Value)
-		mark, err := Decode[Removed](p.Value)
-		if errors.Join(bad, err) != nil || !slices.Equal(before.Serials, mark.Serials) ||
+		before, bad := Decode[RemovalRecord](had.Value)
+		record, err := Decode[RemovalRecord](p.Value)
+		if errors.Join(bad, err) != nil || !slices.Equal(before.Serials, record.Serials) ||
 			!slices.Contains(t.Compare, store.Compare{Key: p.Key, Revision: had.Revision}) {
 			return fmt.Errorf("write %s: %w: only its signature may change", p.Key,
 				store.ErrPermission)

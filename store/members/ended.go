@@ -67,17 +67,17 @@ func (b *backup) withoutHost(all *store.Copy, name string, ended []cluster.Seria
 		}
 	}
 	key := removedKey(name)
-	var mark cluster.Removed
+	var record cluster.RemovalRecord
 	if e, there := all.Get(key); there {
 		had, counts, err := b.signed(e)
 		if err != nil {
 			return nil, err
 		}
 		if counts {
-			mark = had
+			record = had
 		}
 	}
-	e, err := markWith(mark, key, ended, b.admin)
+	e, err := extendRemovalRecord(record, key, ended, b.admin)
 	if err != nil {
 		return nil, err
 	}
@@ -89,17 +89,17 @@ func (b *backup) withoutHost(all *store.Copy, name string, ended []cluster.Seria
 	return changes, err
 }
 
-// markWith returns the mark of a removal with more serial numbers.
-func markWith(mark cluster.Removed, key string, ended []cluster.Serial,
+// extendRemovalRecord returns the removal record with more serial numbers.
+func extendRemovalRecord(record cluster.RemovalRecord, key string, ended []cluster.Serial,
 	admin ed25519.PrivateKey) (store.Entry, error) {
-	mark.Serials = append(mark.Serials, ended...)
-	slices.SortFunc(mark.Serials, cluster.Serial.Compare)
-	mark.Serials = slices.Compact(mark.Serials)
-	mark.Signature = nil
+	record.Serials = append(record.Serials, ended...)
+	slices.SortFunc(record.Serials, cluster.Serial.Compare)
+	record.Serials = slices.Compact(record.Serials)
+	record.Signature = nil
 	if admin != nil {
-		if err := mark.Sign(key, admin); err != nil {
+		if err := record.Sign(key, admin); err != nil {
 			return store.Entry{}, err
 		}
 	}
-	return entry(key, &mark)
+	return entry(key, &record)
 }

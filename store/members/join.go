@@ -114,9 +114,9 @@ func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if mark, _ := readMark(got[5]); !mark.HasSpace() {
+	if record, _ := readRemovalRecord(got[5]); !record.HasSpace() {
 		return nil, fmt.Errorf("%d certificates of hosts %s were removed: choose another name",
-			len(mark.Serials), r.Name)
+			len(record.Serials), r.Name)
 	}
 	invite, invited, err := r.proves(got[0])
 	if err != nil {

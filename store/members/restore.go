@@ -143,12 +143,12 @@ func (b *backup) checkSignatures() (err error) {
 	return nil
 }
 
-// signed returns the mark of a removal, and reports whether it counts.
-func (b *backup) signed(e store.Entry) (mark cluster.Removed, counts bool, err error) {
-	if mark, err = cluster.Decode[cluster.Removed](e.Value); err != nil {
-		return mark, false, fmt.Errorf("%s: %w", e.Key, err)
+// signed returns the removal record, and reports whether it counts.
+func (b *backup) signed(e store.Entry) (record cluster.RemovalRecord, counts bool, err error) {
+	if record, err = cluster.Decode[cluster.RemovalRecord](e.Value); err != nil {
+		return record, false, fmt.Errorf("%s: %w", e.Key, err)
 	}
-	return mark, mark.Verify(e.Key, b.list.Keys) == nil, nil
+	return record, record.Verify(e.Key, b.list.Keys) == nil, nil
 }
 
 // begin divides the entries into those that stay as they are, and the identity and the head, which
@@ -204,11 +204,11 @@ func (b *backup) ends() (hosts, others map[cluster.Serial]bool, err error) {
 		if !strings.HasPrefix(e.Key, cluster.RemovedTree+"node/") {
 			continue
 		}
-		mark, counts, err := b.signed(e)
+		record, counts, err := b.signed(e)
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, s := range mark.Serials {
+		for _, s := range record.Serials {
 			hosts[s] = hosts[s] || counts
 		}
 	}

@@ -107,12 +107,12 @@ func TestRestoredRemovalsAreSigned(t *testing.T) {
 	b, _ := l.node(t, "b")
 	c, _ := l.node(t, "c")
 	d, _ := l.node(t, "d")
-	// A thief has b removed, and hides c's serial number in the mark of d, whose removal the store
-	// host has seen. An administrator has removed e, and the thief put its entry back.
+	// A thief has b removed, and hides c's serial number in the removal record of d, whose removal
+	// the store host has seen. An administrator has removed e, and the thief put its entry back.
 	e, entry := l.node(t, "e")
 	for name, serial := range map[string]cluster.Serial{"b": b.Serial, "d": c.Serial} {
 		l.document(t, cluster.RemovedTree+"node/"+name,
-			&cluster.Removed{Serials: []cluster.Serial{serial}})
+			&cluster.RemovalRecord{Serials: []cluster.Serial{serial}})
 	}
 	by, _ := l.signing(t)
 	if err := members.Remove(t.Context(), l.model, "e", by); err != nil {
@@ -137,12 +137,12 @@ func TestRestoredRemovalsAreSigned(t *testing.T) {
 		key := cluster.RemovedTree + "node/" + name
 		var signed []cluster.Serial
 		if v, there := restored.value(t, key); there {
-			mark, err := cluster.Decode[cluster.Removed](v.Value)
+			record, err := cluster.Decode[cluster.RemovalRecord](v.Value)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if mark.Verify(key, l.list.Keys) == nil {
-				signed = mark.Serials
+			if record.Verify(key, l.list.Keys) == nil {
+				signed = record.Serials
 			}
 		}
 		if !slices.Equal(signed, want.signed) {

@@ -27,7 +27,7 @@ type ended struct {
 	news chan struct{}  // has an element when the file lacks some
 
 	mu    sync.Mutex
-	keys  cluster.KeyList         // guarded by mu; who signs marks of removals
+	keys  cluster.KeyList         // guarded by mu; who signs removal records
 	known map[cluster.Serial]bool // guarded by mu
 }
 
@@ -102,7 +102,7 @@ func (e *ended) note(changes []store.Change) {
 }
 
 // followLocked takes a new list of the keys of administrators, and returns which of them sign the
-// marks among the changes.
+// removal records among the changes.
 func (e *ended) followLocked(changes []store.Change) []cluster.Key {
 	var passed []cluster.Key
 	for _, ch := range changes {

@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/store/storetest"
 )
 
-// TestEndedNeedsASignature: with the rules lock, a mark that a thief has written into the database
-// ends nothing: a restore would have an administrator sign the removal of that host.
+// TestEndedNeedsASignature: with the rules lock, a removal record that a thief has written into the
+// database ends nothing: a restore would have an administrator sign the removal of that host.
 func TestEndedNeedsASignature(t *testing.T) {
 	l := newLab(t)
 	a := l.init(t, "-signed")
@@ -36,7 +36,7 @@ func TestEndedNeedsASignature(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer database.Close()
-	forged, err := cluster.Encode(&cluster.Removed{Serials: []cluster.Serial{serial["x"]}})
+	forged, err := cluster.Encode(&cluster.RemovalRecord{Serials: []cluster.Serial{serial["x"]}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,12 +52,12 @@ func TestEndedNeedsASignature(t *testing.T) {
 		return slices.Contains(known, serial["y"])
 	})
 	if slices.Contains(known, serial["x"]) {
-		t.Error("the mark of a thief ends x")
+		t.Error("the removal record of a thief ends x")
 	}
 }
 
-// TestEndedFollowsTheKeys: a mark counts by each list of keys that comes in the same step, and by a
-// list that is over no more.
+// TestEndedFollowsTheKeys: a removal record counts by each list of keys that comes in the same
+// step, and by a list that is over no more.
 func TestEndedFollowsTheKeys(t *testing.T) {
 	one, two := signingKey(t), signingKey(t)
 	of := cluster.Serial{1}
@@ -75,18 +75,18 @@ func TestEndedFollowsTheKeys(t *testing.T) {
 		}
 		return store.Change{Entry: store.Entry{Key: key, Value: value}}
 	}
-	mark := func(serial byte, by ed25519.PrivateKey) store.Change {
+	record := func(serial byte, by ed25519.PrivateKey) store.Change {
 		const key = cluster.RemovedTree + "node/b"
-		m := &cluster.Removed{Serials: []cluster.Serial{{serial}}}
+		m := &cluster.RemovalRecord{Serials: []cluster.Serial{{serial}}}
 		if err := m.Sign(key, by); err != nil {
 			t.Fatal(err)
 		}
 		return change(key, m)
 	}
-	e.note([]store.Change{mark(1, one), change(cluster.KeysKey,
+	e.note([]store.Change{record(1, one), change(cluster.KeysKey,
 		&cluster.AdminKeys{Lists: []cluster.KeyList{first, second}})})
-	e.note([]store.Change{mark(2, one)})
-	e.note([]store.Change{mark(3, two)})
+	e.note([]store.Change{record(2, one)})
+	e.note([]store.Change{record(3, two)})
 	if got := e.all(); !slices.Equal(got, []cluster.Serial{{1}, {3}}) {
 		t.Errorf("ended: %v", got)
 	}
