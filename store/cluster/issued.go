@@ -16,9 +16,9 @@ import (
 type Issued struct {
 	Versioned
 	Certificates []IssuedCertificate `json:"certificates,omitempty"`
-	// Ended are the serial numbers of those that were revoked: a backup of before does not put them
-	// in force again.
-	Ended []Serial `json:"ended,omitempty"`
+	// Revoked are the serial numbers of those that were revoked: a backup of before does not put
+	// them in force again.
+	Revoked []Serial `json:"ended,omitempty"`
 }
 
 // IssuedCertificate names a certificate.
@@ -42,7 +42,7 @@ func (i *Issued) Check() error {
 		}
 	}
 	return errors.Join(ascending("certificates", i.Certificates, IssuedCertificate.Compare),
-		ascending("ended", i.Ended, Serial.Compare))
+		ascending("ended", i.Revoked, Serial.Compare))
 }
 
 // Compare orders certificates by identity and serial number.
@@ -50,25 +50,25 @@ func (c IssuedCertificate) Compare(other IssuedCertificate) int {
 	return cmp.Or(cmp.Compare(c.ID, other.ID), compareBytes(c.Serial[:], other.Serial[:]))
 }
 
-// End takes certificates out of force and returns how many there were.
-func (i *Issued) End(which func(IssuedCertificate) bool) (ended int) {
+// Revoke takes certificates out of force and returns how many there were.
+func (i *Issued) Revoke(which func(IssuedCertificate) bool) (revoked int) {
 	kept := slices.DeleteFunc(slices.Clone(i.Certificates), func(c IssuedCertificate) bool {
 		if !which(c) {
 			return false
 		}
-		i.Ended = append(i.Ended, c.Serial)
+		i.Revoked = append(i.Revoked, c.Serial)
 		return true
 	})
-	ended = len(i.Certificates) - len(kept)
-	slices.SortFunc(i.Ended, Serial.Compare)
-	i.Certificates, i.Ended = kept, slices.Compact(i.Ended)
-	return ended
+	revoked = len(i.Certificates) - len(kept)
+	slices.SortFunc(i.Revoked, Serial.Compare)
+	i.Certificates, i.Revoked = kept, slices.Compact(i.Revoked)
+	return revoked
 }
 
-// EndedBy returns the serial numbers that an entry of the store names as ended, of hosts, admins
-// and feeds. ca are the keys that sign certificates of hosts, and admins those that sign removal
-// records of removals, as KeyList.Signers returns them.
-func EndedBy(e store.Entry, ca, admins []Key) []Serial {
+// RevokedBy returns the serial numbers that an entry of the store names as revoked, of hosts,
+// admins and feeds. ca are the keys that sign certificates of hosts, and admins those that sign
+// removal records, as KeyList.Signers returns them.
+func RevokedBy(e store.Entry, ca, admins []Key) []Serial {
 	switch {
 	case strings.HasPrefix(e.Key, NodeTree):
 		if n, err := Decode[Node](e.Value); err == nil && n.Verify(ca) == nil {
@@ -80,7 +80,7 @@ func EndedBy(e store.Entry, ca, admins []Key) []Serial {
 		}
 	case e.Key == IssuedKey:
 		if i, err := Decode[Issued](e.Value); err == nil {
-			return i.Ended
+			return i.Revoked
 		}
 	}
 	return nil

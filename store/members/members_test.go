@@ -191,11 +191,11 @@ func TestRejoin(t *testing.T) {
 	}
 	e, _ := f.value(t, cluster.NodeTree+"b")
 	ca := cluster.Key(f.ca.Key().Public().(ed25519.PublicKey))
-	if got := cluster.EndedBy(e, []cluster.Key{ca}, nil); !slices.Equal(got,
+	if got := cluster.RevokedBy(e, []cluster.Key{ca}, nil); !slices.Equal(got,
 		[]cluster.Serial{cluster.Serial(peer.Serial)}) {
 		t.Errorf("the new certificate ends %v, not %v", got, peer.Serial)
 	}
-	if got := cluster.EndedBy(e, []cluster.Key{{1}}, nil); len(got) > 0 {
+	if got := cluster.RevokedBy(e, []cluster.Key{{1}}, nil); len(got) > 0 {
 		t.Errorf("without the signature of the CA it ends %v", got)
 	}
 }

@@ -113,11 +113,11 @@ func removalRecordOf(ctx context.Context, s store.Store, node *cluster.Node, by 
 	if by.Key != nil && record.Verify(key, by.Admins) != nil {
 		record.Serials = nil // hosts do not believe them, so they are not to be signed
 	}
-	ended := []cluster.Serial{node.Serial}
+	revoked := []cluster.Serial{node.Serial}
 	if node.Verify(by.CA) == nil {
-		ended = node.Serials()
+		revoked = node.Serials()
 	}
-	e, err := extendRemovalRecord(record, key, ended, by.Key)
+	e, err := extendRemovalRecord(record, key, revoked, by.Key)
 	return e, at, err
 }
 

@@ -51,7 +51,7 @@ func TestRemovedForEver(t *testing.T) {
 			t.Errorf("weir-store admits the %s certificate: %v", what, err == nil)
 		}
 	}
-	ended := f.endedNow(t)
+	revoked := f.revokedNow(t)
 
 	for _, e := range []store.Entry{nowEntry, firstEntry, secondEntry} {
 		f.write(t, e.Key, e.Value)
@@ -63,7 +63,7 @@ func TestRemovedForEver(t *testing.T) {
 		}
 	}
 	s := storetest.NewModel(time.Second)
-	if _, err := restore(t, s, backup.Entries, members.PriorState{Epoch: 1, Ended: ended},
+	if _, err := restore(t, s, backup.Entries, members.PriorState{Epoch: 1, Revoked: revoked},
 		nil); err != nil {
 		t.Fatal(err)
 	}

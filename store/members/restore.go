@@ -14,9 +14,9 @@ import (
 
 // PriorState is what a store host knows of the store before it was restored.
 type PriorState struct {
-	Epoch  uint64           // the highest one
-	Ended  []cluster.Serial // of removed hosts, and of admins and feeds that were revoked
-	Admins cluster.KeyList  // whose signature hosts demand, as far as this host knows
+	Epoch   uint64           // the highest one
+	Revoked []cluster.Serial // of removed hosts, and of admins and feeds that were revoked
+	Admins  cluster.KeyList  // whose signature hosts demand, as far as this host knows
 }
 
 // Restoration is a backup that is ready to be written.
@@ -27,9 +27,9 @@ type Restoration struct {
 
 // Prepare makes a backup ready for a new epoch, later than that of the backup and that before. The
 // version of the rules gets the first number of the epoch, so that every host loads it. What was
-// ended before, or in the backup, stays ended. In a cluster with keys of administrators, admin
-// signs the version and what was ended. A thief of the store may have written what the backup has:
-// of that nothing gets the signature that did not have one.
+// revoked before, or in the backup, stays revoked. In a cluster with keys of administrators, admin
+// signs the version and what was revoked. A thief of the store may have written what the backup
+// has: of that nothing gets the signature that did not have one.
 func Prepare(entries []store.Entry, before PriorState, admin ed25519.PrivateKey) (*Restoration,
 	error) {
 	b := backup{entries: slices.DeleteFunc(slices.Clone(entries), isInvite), before: before,
@@ -40,7 +40,7 @@ func Prepare(entries []store.Entry, before PriorState, admin ed25519.PrivateKey)
 	if err := b.checkSignatures(); err != nil {
 		return nil, err
 	}
-	if err := b.end(); err != nil {
+	if err := b.revoke(); err != nil {
 		return nil, err
 	}
 	return b.begin()
@@ -188,16 +188,16 @@ func (b *backup) begin() (*Restoration, error) {
 	return r, err
 }
 
-// ends lists what has ended: hosts, and administrators and feeds. What only the backup says of a
-// host needs a signature if hosts demand one.
-func (b *backup) ends() (hosts, others map[cluster.Serial]bool, err error) {
+// revocations lists what is revoked: hosts, and administrators and feeds. What only the backup says
+// of a host needs a signature if hosts demand one.
+func (b *backup) revocations() (hosts, others map[cluster.Serial]bool, err error) {
 	hosts, others = map[cluster.Serial]bool{}, map[cluster.Serial]bool{}
-	for _, s := range b.before.Ended {
+	for _, s := range b.before.Revoked {
 		hosts[s], others[s] = true, true
 	}
 	for _, e := range b.entries {
 		if e.Key == cluster.IssuedKey {
-			for _, s := range cluster.EndedBy(e, nil, nil) {
+			for _, s := range cluster.RevokedBy(e, nil, nil) {
 				others[s] = true
 			}
 		}

@@ -122,7 +122,7 @@ func TestRestoredRemovalsAreSigned(t *testing.T) {
 
 	s := storetest.NewModel(time.Second)
 	if _, err := restore(t, s, l.backup(t), members.PriorState{Epoch: 1, Admins: l.list,
-		Ended: []cluster.Serial{d.Serial}}, l.key); err != nil {
+		Revoked: []cluster.Serial{d.Serial}}, l.key); err != nil {
 		t.Fatal(err)
 	}
 	restored := &founded{model: s}

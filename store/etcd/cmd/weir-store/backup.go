@@ -62,7 +62,7 @@ func restore(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	seen, err := h.readEnded()
+	seen, err := h.readRevocations()
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func restore(ctx context.Context, c *call) error {
 		return err
 	}
 	prepared, err := members.Prepare(entries,
-		members.PriorState{Epoch: had, Ended: seen.all(), Admins: pinned}, key)
+		members.PriorState{Epoch: had, Revoked: seen.all(), Admins: pinned}, key)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.args[0], err)
 	}

@@ -46,17 +46,17 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 		return err
 	}
 	var before members.PriorState
-	before.Epoch, before.Ended = copied.EpochAndRevoked()
+	before.Epoch, before.Revoked = copied.EpochAndRevoked()
 	had, err := h.epoch()
 	if err != nil {
 		return err
 	}
-	seen, err := h.readEnded()
+	seen, err := h.readRevocations()
 	if err != nil {
 		return err
 	}
 	before.Epoch = max(before.Epoch, had)
-	before.Ended = append(before.Ended, seen.all()...)
+	before.Revoked = append(before.Revoked, seen.all()...)
 	before.Admins = copied.Admins()
 	prepared, err := members.Prepare(entries, before, key)
 	if err != nil {

@@ -110,7 +110,7 @@ func serve(ctx context.Context, c *call) error {
 		return err
 	}
 	defer d.Close()
-	seen, err := h.readEnded()
+	seen, err := h.readRevocations()
 	if err != nil {
 		return err
 	}
@@ -134,8 +134,8 @@ func serve(ctx context.Context, c *call) error {
 }
 
 // server returns what serves hosts. Without the CA's key, no one can join here.
-func (h home) server(d *etcd.Driver, seen *ended, maintenance *etcd.Maintenance, log *slog.Logger) (
-	*server.Server, error) {
+func (h home) server(d *etcd.Driver, seen *revocations, maintenance *etcd.Maintenance,
+	log *slog.Logger) (*server.Server, error) {
 	own, err := readCredential(h.file(storeFile))
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (h home) server(d *etcd.Driver, seen *ended, maintenance *etcd.Maintenance,
 
 // run runs the parts of a weir-store until the context or one of them ends.
 func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member,
-	maintenance *etcd.Maintenance, s *server.Server, seen *ended, listener net.Listener,
+	maintenance *etcd.Maintenance, s *server.Server, seen *revocations, listener net.Listener,
 	log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

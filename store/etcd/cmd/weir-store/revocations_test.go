@@ -12,9 +12,10 @@ import (
 	"github.com/weirnet/weir/store/storetest"
 )
 
-// TestEndedNeedsASignature: with the rules lock, a removal record that a thief has written into the
-// database ends nothing: a restore would have an administrator sign the removal of that host.
-func TestEndedNeedsASignature(t *testing.T) {
+// TestRevocationNeedsASignature: with the rules lock, a removal record that a thief has written
+// into the database ends nothing: a restore would have an administrator sign the removal of that
+// host.
+func TestRevocationNeedsASignature(t *testing.T) {
 	l := newLab(t)
 	a := l.init(t, "-signed")
 	a.serve(t)
@@ -44,7 +45,7 @@ func TestEndedNeedsASignature(t *testing.T) {
 	a.run(t, "remove", "-sign", l.adminFile(), "y")
 	var known []cluster.Serial
 	storetest.Eventually(t, "the removal of y is in the file", func() bool {
-		e, err := h.readEnded()
+		e, err := h.readRevocations()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,9 +57,9 @@ func TestEndedNeedsASignature(t *testing.T) {
 	}
 }
 
-// TestEndedFollowsTheKeys: a removal record counts by each list of keys that comes in the same
+// TestRevocationsFollowTheKeys: a removal record counts by each list of keys that comes in the same
 // step, and by a list that is over no more.
-func TestEndedFollowsTheKeys(t *testing.T) {
+func TestRevocationsFollowTheKeys(t *testing.T) {
 	one, two := signingKey(t), signingKey(t)
 	of := cluster.Serial{1}
 	first := cluster.KeyList{Count: 1, Keys: []cluster.Key{admin.KeyOf(one)}}
@@ -66,7 +67,7 @@ func TestEndedFollowsTheKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &ended{of: of, keys: first, news: make(chan struct{}, 1),
+	e := &revocations{of: of, keys: first, news: make(chan struct{}, 1),
 		known: map[cluster.Serial]bool{}}
 	change := func(key string, d cluster.Document) store.Change {
 		value, err := cluster.Encode(d)
@@ -88,7 +89,7 @@ func TestEndedFollowsTheKeys(t *testing.T) {
 	e.note([]store.Change{record(2, one)})
 	e.note([]store.Change{record(3, two)})
 	if got := e.all(); !slices.Equal(got, []cluster.Serial{{1}, {3}}) {
-		t.Errorf("ended: %v", got)
+		t.Errorf("revoked: %v", got)
 	}
 }
 

@@ -15,23 +15,23 @@ import (
 	"github.com/weirnet/weir/store/storetest"
 )
 
-// endedNow returns the certificates that a store says have ended, in order.
-func (f *founded) endedNow(t *testing.T) (all []cluster.Serial) {
+// revokedNow returns the certificates that a store says are revoked, in order.
+func (f *founded) revokedNow(t *testing.T) (all []cluster.Serial) {
 	t.Helper()
 	s, err := f.model.Read(t.Context(), cluster.Root, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range s.Entries {
-		all = append(all, cluster.EndedBy(e, nil, nil)...)
+		all = append(all, cluster.RevokedBy(e, nil, nil)...)
 	}
 	slices.SortFunc(all, func(a, b cluster.Serial) int { return bytes.Compare(a[:], b[:]) })
 	return all
 }
 
-// TestRestoreEnded: an old backup gives nothing back that was ended since: a host that was removed,
-// an administrator or a feed that was revoked, a token that was used.
-func TestRestoreEnded(t *testing.T) {
+// TestRestoreKeepsRevocations: an old backup gives nothing back that was revoked since: a host that
+// was removed, an administrator or a feed that was revoked, a token that was used.
+func TestRestoreKeepsRevocations(t *testing.T) {
 	f := found(t, pool("10.0.0.0/16", 24))
 	removed, stays := f.join(t, "b").Credential, f.join(t, "bob").Credential
 	if _, err := f.connect(t, removed).Commit(t.Context(), put(cluster.PodsTree+"b/0000",
@@ -56,9 +56,9 @@ func TestRestoreEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.revoke(t, "admin:a")
-	before := members.PriorState{Ended: f.endedNow(t)}
-	if len(before.Ended) != 2 {
-		t.Fatalf("%d certificates have ended", len(before.Ended))
+	before := members.PriorState{Revoked: f.revokedNow(t)}
+	if len(before.Revoked) != 2 {
+		t.Fatalf("%d certificates are revoked", len(before.Revoked))
 	}
 	s := storetest.NewModel(time.Second)
 	if _, err := restore(t, s, entries, before, nil); err != nil {
@@ -83,8 +83,8 @@ func TestRestoreEnded(t *testing.T) {
 			t.Errorf("%s is back", key)
 		}
 	}
-	if now := restored.endedNow(t); !slices.Equal(now, before.Ended) {
-		t.Errorf("the restored store names %v, want %v", now, before.Ended)
+	if now := restored.revokedNow(t); !slices.Equal(now, before.Revoked) {
+		t.Errorf("the restored store names %v, want %v", now, before.Revoked)
 	}
 	all, err := s.Read(t.Context(), cluster.Root, 0)
 	if err != nil {
@@ -107,7 +107,7 @@ func (f *founded) revoke(t *testing.T, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if issued.End(func(c cluster.IssuedCertificate) bool { return c.ID == id }) == 0 {
+	if issued.Revoke(func(c cluster.IssuedCertificate) bool { return c.ID == id }) == 0 {
 		t.Fatalf("%s has no certificate", id)
 	}
 	value, err := cluster.Encode(&issued)

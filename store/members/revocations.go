@@ -10,11 +10,11 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// end takes what hosts, admins and feeds had that were ended since out of the backup: an old one
-// gives them no rights back.
-func (b *backup) end() error {
+// revoke takes what hosts, admins and feeds had whose certificates were revoked since out of the
+// backup: an old one gives them no rights back.
+func (b *backup) revoke() error {
 	all := store.NewCopy(store.Snapshot{Entries: b.entries})
-	hosts, others, err := b.ends()
+	hosts, others, err := b.revocations()
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (b *backup) end() error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", e.Key, err)
 			}
-			issued.End(func(c cluster.IssuedCertificate) bool { return others[c.Serial] })
+			issued.Revoke(func(c cluster.IssuedCertificate) bool { return others[c.Serial] })
 			if e, err = entry(e.Key, &issued); err != nil {
 				return err
 			}
@@ -37,9 +37,9 @@ func (b *backup) end() error {
 				continue // hosts check it again
 			}
 			// Of those that it replaces, some may be another host's: a thief has written them.
-			ended := slices.DeleteFunc(node.Serials(),
+			revoked := slices.DeleteFunc(node.Serials(),
 				func(s cluster.Serial) bool { return !hosts[s] })
-			gone, err := b.withoutHost(all, node.Name, ended)
+			gone, err := b.withoutHost(all, node.Name, revoked)
 			if err != nil {
 				return err
 			}
@@ -51,9 +51,9 @@ func (b *backup) end() error {
 	return nil
 }
 
-// withoutHost returns what the removal of a host, whose certificates have ended, changes in a
+// withoutHost returns what the removal of a host, whose certificates are revoked, changes in a
 // backup.
-func (b *backup) withoutHost(all *store.Copy, name string, ended []cluster.Serial) (
+func (b *backup) withoutHost(all *store.Copy, name string, revoked []cluster.Serial) (
 	changes []store.Change, err error) {
 	var ranges store.Snapshot
 	for _, e := range b.entries {
@@ -77,7 +77,7 @@ func (b *backup) withoutHost(all *store.Copy, name string, ended []cluster.Seria
 			record = had
 		}
 	}
-	e, err := extendRemovalRecord(record, key, ended, b.admin)
+	e, err := extendRemovalRecord(record, key, revoked, b.admin)
 	if err != nil {
 		return nil, err
 	}
@@ -90,9 +90,9 @@ func (b *backup) withoutHost(all *store.Copy, name string, ended []cluster.Seria
 }
 
 // extendRemovalRecord returns the removal record with more serial numbers.
-func extendRemovalRecord(record cluster.RemovalRecord, key string, ended []cluster.Serial,
+func extendRemovalRecord(record cluster.RemovalRecord, key string, revoked []cluster.Serial,
 	admin ed25519.PrivateKey) (store.Entry, error) {
-	record.Serials = append(record.Serials, ended...)
+	record.Serials = append(record.Serials, revoked...)
 	slices.SortFunc(record.Serials, cluster.Serial.Compare)
 	record.Serials = slices.Compact(record.Serials)
 	record.Signature = nil
