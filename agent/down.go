@@ -121,7 +121,7 @@ func removeLeftovers(p Paths) error {
 }
 
 // sweepState removes temporary files of crashes. No other process may work in the state directory.
-func sweepState(p Paths) error { return atomicfile.Sweep(p.State()) }
+func sweepState(p Paths) error { return atomicfile.RemoveLeftovers(p.State()) }
 
 func removeRun(p Paths) error {
 	return errors.Join(removeFile(p.Socket()), removeFile(p.ReadSocket()),

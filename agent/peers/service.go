@@ -231,7 +231,7 @@ func (p *Service) readLocked() {
 		p.config.Log.Error("cannot use the record of peers", "err", err)
 	}
 	if errors.Is(err, errDamaged) {
-		if _, bad := atomicfile.SetAside(file, "damaged"); bad != nil {
+		if _, bad := atomicfile.MoveAside(file, "damaged"); bad != nil {
 			err = errors.Join(err, bad)
 		} else {
 			err = p.saveLocked(p.recorded)

@@ -37,7 +37,7 @@ func Open(path string) (*Dir, State, error) {
 	if err := errors.Join(os.Chmod(path, 0o700), syncDir(filepath.Dir(path))); err != nil {
 		return nil, State{}, err
 	}
-	if err := atomicfile.Sweep(path); err != nil {
+	if err := atomicfile.RemoveLeftovers(path); err != nil {
 		return nil, State{}, err
 	}
 	s, clean, err := d.read()
@@ -88,7 +88,7 @@ func (d *Dir) read() (s State, clean bool, err error) {
 		if clean = false; d.reads {
 			continue
 		}
-		aside, err := atomicfile.SetAside(d.at(name), "damaged")
+		aside, err := atomicfile.MoveAside(d.at(name), "damaged")
 		if err != nil {
 			return s, false, err
 		}
