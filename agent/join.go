@@ -64,7 +64,7 @@ func (n *Node) prepare(p *program.Program) error {
 	if err := n.nat.CheckRules(p, n.config.Settings.Pods.Ranges); err != nil {
 		return err
 	}
-	return n.routes.Set(p)
+	return n.routes.SetForRules(p)
 }
 
 // loaded runs after each change of the rules in force. Rules that deny by default after none that
@@ -77,7 +77,7 @@ func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 		n.problems.Add("cannot enable IPv4 forwarding for rules with nat: "+err.Error(),
 			"enable it by hand: sysctl -w net.ipv4.ip_forward=1")
 	}
-	if err := n.routes.Release(new); err != nil {
+	if err := n.routes.RemoveUnusedHops(new); err != nil {
 		n.problems.Add("cannot delete a routing rule of rules with fwd: "+err.Error(),
 			"look at the routing rules: ip rule; ip -6 rule")
 	}
@@ -118,7 +118,7 @@ func (n *Node) clearUnfilled() (err error) {
 // followRoutes gives the engine the host's routes, if the rules in force ask about them, and the
 // routes with an MTU of their own, if there may be pods.
 func (n *Node) followRoutes() (err error) {
-	n.rules.View(func(_ rules.Version, p *program.Program) { err = n.routes.Set(p) })
+	n.rules.View(func(_ rules.Version, p *program.Program) { err = n.routes.SetForRules(p) })
 	if n.pods.Begun() {
 		err = errors.Join(err, n.routes.SetMTUs())
 	}

@@ -93,14 +93,14 @@ func (n *Node) lookAtNetfilter(anyway bool) {
 func (n *Node) beginPods(ctx context.Context) error {
 	n.lookAtNetfilter(true)
 	if len(n.config.Settings.Pods.Ranges) > 0 {
-		if err := host.SetQueued(n.engine); err != nil {
+		if err := host.SetQdiscLinks(n.engine); err != nil {
 			return err
 		}
 	}
 	if err := n.pods.Begin(ctx); err != nil || !n.pods.Begun() {
 		return err
 	}
-	go host.WatchQueues(ctx, &n.retry, n.engine, &n.problems)
-	n.routes.Changed(true) // those with an MTU of their own matter now
+	go host.WatchQdiscs(ctx, &n.retry, n.engine, &n.problems)
+	n.routes.MarkChanged(true) // those with an MTU of their own matter now
 	return nil
 }

@@ -51,13 +51,13 @@ func newNode(c Config, member bool) *Node {
 	n.pods = pods.New(pods.Config{Settings: c.Settings.Pods, Dir: c.Paths.Pods(),
 		Socket: c.Paths.Docker(), Networks: c.Paths.DockerNetworks(), Log: n.log,
 		Problems: &n.problems, Engine: n.engine, Hooks: n.hooks, Links: n.links,
-		PrepareRouter: router.Prepare,
-		Changed:       n.podsChanged,
-		PeerRanges:    n.peers.Ranges,
-		Others:        func() ([]forward.SourceNAT, []netip.Prefix) { return n.nat.Others() },
-		Tunnel:        c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
+		PrepareForwarding: router.PrepareForwarding,
+		Changed:           n.podsChanged,
+		PeerRanges:        n.peers.Ranges,
+		Others:            func() ([]forward.SourceNAT, []netip.Prefix) { return n.nat.Others() },
+		Tunnel:            c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
 	n.nat = nat.New(nat.Config{Settings: c.Settings.NAT, Problems: &n.problems,
-		SetForwards: n.engine.SetForwards, SetForwarding: router.Set,
+		SetForwards: n.engine.SetForwards, SetForwarding: router.EnableForwarding,
 		SetMasquerade: n.pods.SetMasquerade, IsOwn: n.links.IsMine, IsOnly: n.links.IsOnly})
 	n.services = services.New(services.Config{File: c.Paths.Services(),
 		Ranges: c.Settings.Pods.Ranges, Log: n.log, Problems: &n.problems, Engine: n.engine,

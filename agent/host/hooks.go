@@ -28,7 +28,7 @@ type Engine interface {
 	SetRoutes([]firewall.Route) error
 	SetRouteMTUs([]kernel.RouteMTU) error
 	SetHops([]kernel.Hop) error
-	SetQueued(indexes []uint32) error
+	SetQdiscLinks(indexes []uint32) error
 	SetStack(routing bool, policies []kernel.Policy) error
 	Attach(index uint32) (hook string, err error)
 	Detach(index uint32) error
@@ -235,7 +235,7 @@ func (h *Hooks) join() error {
 	var errs []error
 	var left []string
 	for i, name := range names {
-		err := h.config.Router.Joined(name)
+		err := h.config.Router.AcceptRA(name)
 		if err == nil {
 			continue
 		}

@@ -60,9 +60,9 @@ type Config struct {
 	Engine Engine
 	Hooks  Hooks
 	Links  Links
-	// PrepareRouter comes before the host becomes a router, for IPv6, too, if six is set. Its error
-	// does not keep the host from becoming one.
-	PrepareRouter func(six bool) error
+	// PrepareForwarding comes before the host becomes a router, for IPv6, too, if six is set. Its
+	// error does not keep the host from becoming one.
+	PrepareForwarding func(six bool) error
 	// Changed is called after pods came or went (Living); it must not wait. May be nil.
 	Changed func()
 	// PeerRanges are the ranges of the pods of other nodes.
