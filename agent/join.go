@@ -54,11 +54,11 @@ func (n *Node) joinLabels(e *soft.Engine, p *program.Program) (err error) {
 // prepare runs before rules are put in force.
 func (n *Node) prepare(p *program.Program) error {
 	if n.cluster != nil && n.cluster.HasCopy() {
-		if err := n.pods.Clear(p.Tables); err != nil {
+		if err := n.pods.ClearLabels(p.Tables); err != nil {
 			return err
 		}
 	}
-	if err := n.pods.Place(p.Tables); err != nil {
+	if err := n.pods.PlaceLabels(p.Tables); err != nil {
 		return err
 	}
 	if err := n.nat.CheckRules(p, n.config.Settings.Pods.Ranges); err != nil {
@@ -73,7 +73,7 @@ func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 	if err := n.shared.Follow(set.Tables); err != nil {
 		n.problems.Add(err.Error(), "restart the agent: systemctl restart weir")
 	}
-	if err := n.nat.Follow(new.NATs); err != nil {
+	if err := n.nat.SetRules(new.NATs); err != nil {
 		n.problems.Add("cannot enable IPv4 forwarding for rules with nat: "+err.Error(),
 			"enable it by hand: sysctl -w net.ipv4.ip_forward=1")
 	}
@@ -109,7 +109,7 @@ func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 func (n *Node) clearUnfilled() (err error) {
 	n.rules.View(func(r rules.Version, p *program.Program) {
 		if p != nil {
-			err = errors.Join(n.pods.Clear(p.Tables), n.shared.Clear(p.Tables, r.Set.Tables))
+			err = errors.Join(n.pods.ClearLabels(p.Tables), n.shared.Clear(p.Tables, r.Set.Tables))
 		}
 	})
 	return err
@@ -119,7 +119,7 @@ func (n *Node) clearUnfilled() (err error) {
 // routes with an MTU of their own, if there may be pods.
 func (n *Node) followRoutes() (err error) {
 	n.rules.View(func(_ rules.Version, p *program.Program) { err = n.routes.SetForRules(p) })
-	if n.pods.Begun() {
+	if n.pods.TakenOver() {
 		err = errors.Join(err, n.routes.SetMTUs())
 	}
 	return err

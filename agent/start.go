@@ -97,7 +97,7 @@ func (n *Node) beginPods(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := n.pods.Begin(ctx); err != nil || !n.pods.Begun() {
+	if err := n.pods.Begin(ctx); err != nil || !n.pods.TakenOver() {
 		return err
 	}
 	go host.WatchQdiscs(ctx, &n.retry, n.engine, &n.problems)

@@ -53,7 +53,7 @@ func (n *Node) status() (api.Status, error) {
 			s.Reasons[reason.String()] = packets
 		}
 	}
-	s.Forwards, s.Masquerades = n.nat.Views(), n.nat.Masquerades()
+	s.Forwards, s.Masquerades = n.nat.Forwards(), n.nat.Masquerades()
 	s.Binats = n.nat.Binats()
 	s.Tunnel = n.peers.Tunnel()
 	if n.cluster != nil {

@@ -54,15 +54,19 @@ func newNode(c Config, member bool) *Node {
 		PrepareForwarding: router.PrepareForwarding,
 		Changed:           n.podsChanged,
 		PeerRanges:        n.peers.Ranges,
-		Others:            func() ([]forward.SourceNAT, []netip.Prefix) { return n.nat.Others() },
-		Tunnel:            c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
+		Others: func() ([]forward.SourceNAT, []netip.Prefix) {
+			return n.nat.SourceNATs()
+		},
+		Tunnel: c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
 	n.nat = nat.New(nat.Config{Settings: c.Settings.NAT, Problems: &n.problems,
 		SetForwards: n.engine.SetForwards, SetForwarding: router.EnableForwarding,
 		SetMasquerade: n.pods.SetMasquerade, IsOwn: n.links.IsMine, IsOnly: n.links.IsOnly})
 	n.services = services.New(services.Config{File: c.Paths.Services(),
 		Ranges: c.Settings.Pods.Ranges, Log: n.log, Problems: &n.problems, Engine: n.engine,
 		IsOwn: n.links.IsMine, Taken: n.checkVirtual,
-		Pods:       func() ([]pod.Pod, bool) { return knownPods(n.pods.Begun, n.pods.Living) },
+		Pods: func() ([]pod.Pod, bool) {
+			return knownPods(n.pods.TakenOver, n.pods.LivePods)
+		},
 		AddAddress: services.AddAddress, RemoveAddress: services.RemoveAddress})
 	var shared func() (rules.Version, bool)
 	if member {
@@ -112,7 +116,7 @@ func (n *Node) checkVirtual(a netip.Addr) error {
 		return fmt.Errorf("%s is the endpoint of peer %s, which the host would send to itself; "+
 			"choose another one", a, peer)
 	}
-	return n.nat.CheckVirtual(a)
+	return n.nat.CheckServiceAddress(a)
 }
 
 // peersConfig is what the peers need; the other parts but the links are made after them.
@@ -135,7 +139,7 @@ func (n *Node) peersConfig() peers.Config {
 			return errors.Join(n.pods.CheckTunnelPort(port), n.nat.CheckTunnelPort(port))
 		},
 		CheckRange: func(r netip.Prefix) error { return n.services.CheckRange(r) },
-		IsPod:      func(a netip.Addr) bool { return n.pods.Has(a) },
+		IsPod:      func(a netip.Addr) bool { return n.pods.InRange(a) },
 	}
 }
 

@@ -167,11 +167,11 @@ func (s *Service) SetMasquerade() error {
 	return s.config.Engine.SetMasquerade(m)
 }
 
-// Begun reports whether there are pods, or may be.
-func (s *Service) Begun() bool { return s.manager.Load() != nil }
+// TakenOver reports whether the pods of an earlier run are taken over: there are pods, or may be.
+func (s *Service) TakenOver() bool { return s.manager.Load() != nil }
 
-// Has reports whether an address is in a pod range of this node.
-func (s *Service) Has(a netip.Addr) bool {
+// InRange reports whether an address is in a pod range of this node.
+func (s *Service) InRange(a netip.Addr) bool {
 	return slices.ContainsFunc(s.config.Settings.Ranges, func(r netip.Prefix) bool {
 		return r.Contains(a)
 	})
