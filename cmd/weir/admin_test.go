@@ -90,7 +90,7 @@ func serveStore(t *testing.T, l net.Listener, ca *identity.CA, id cluster.Identi
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := own.Server()
+	config, err := own.ServerTLS()
 	if err != nil {
 		t.Fatal(err)
 	}

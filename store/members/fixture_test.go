@@ -72,7 +72,7 @@ func foundAt(t *testing.T, listener net.Listener, dial dialer, pools ...cluster.
 	must(members.CreateCluster(t.Context(), f.model, f.id, peer))
 	own, err := identity.Issue(f.ca, identity.ID{Kind: identity.Store, Name: "s"})
 	must(err)
-	config, err := own.Server()
+	config, err := own.ServerTLS()
 	must(err)
 	joiner := members.NewJoiner(f.model, f.ca)
 	joiner.PercentFull = func() int { return int(f.full.Load()) }
@@ -133,7 +133,7 @@ func (f *founded) join(t *testing.T, name string, roles ...string) *client.Joine
 
 func (f *founded) connect(t *testing.T, c *identity.Credential) *client.Client {
 	t.Helper()
-	config, err := c.Client()
+	config, err := c.ClientTLS()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,7 +140,7 @@ func (h home) server(d *etcd.Driver, seen *revocations, maintenance *etcd.Mainte
 	if err != nil {
 		return nil, err
 	}
-	config, err := own.Server()
+	config, err := own.ServerTLS()
 	if err != nil {
 		return nil, err
 	}
