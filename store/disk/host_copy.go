@@ -41,7 +41,8 @@ func (e *MissingTextsError) Error() string {
 	return "this host does not have the rules of every scope: " + strings.Join(all, "; ")
 }
 
-// Entries returns the entries of a backup that is what the host enforces: for members.Prepare.
+// Entries returns the entries of a backup that is what the host enforces: for
+// members.PrepareRestore.
 func (c *HostCopy) Entries() ([]store.Entry, error) {
 	guarded, d := c.replay()
 	all := map[string][]byte{}

@@ -25,13 +25,13 @@ type Restoration struct {
 	rest, last []store.Entry
 }
 
-// Prepare makes a backup ready for a new epoch, later than that of the backup and that before. The
-// version of the rules gets the first number of the epoch, so that every host loads it. What was
-// revoked before, or in the backup, stays revoked. In a cluster with keys of administrators, admin
-// signs the version and what was revoked. A thief of the store may have written what the backup
-// has: of that nothing gets the signature that did not have one.
-func Prepare(entries []store.Entry, before PriorState, admin ed25519.PrivateKey) (*Restoration,
-	error) {
+// PrepareRestore makes a backup ready for a new epoch, later than that of the backup and that
+// before. The version of the rules gets the first number of the epoch, so that every host loads it.
+// What was revoked before, or in the backup, stays revoked. In a cluster with keys of
+// administrators, admin signs the version and what was revoked. A thief of the store may have
+// written what the backup has: of that nothing gets the signature that did not have one.
+func PrepareRestore(entries []store.Entry, before PriorState, admin ed25519.PrivateKey) (
+	*Restoration, error) {
 	b := backup{entries: slices.DeleteFunc(slices.Clone(entries), isInvite), before: before,
 		admin: admin}
 	if err := b.decode(); err != nil {

@@ -89,7 +89,8 @@ func TestRestoredVersionIsSigned(t *testing.T) {
 		"keys of a thief":             {foreign, l.list, l.key, "not the one that this host knows"},
 		"older than the list of keys": {good, next, l.thief, "version 1.3 of the backup"},
 	} {
-		r, err := members.Prepare(c.entries, members.PriorState{Epoch: 1, Admins: c.pinned}, c.by)
+		r, err := members.PrepareRestore(c.entries,
+			members.PriorState{Epoch: 1, Admins: c.pinned}, c.by)
 		if (err == nil) != (c.refused == "") ||
 			err != nil && !strings.Contains(err.Error(), c.refused) {
 			t.Errorf("%s: %v, %v; want %q", name, r, err, c.refused)

@@ -70,7 +70,7 @@ func restore(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	prepared, err := members.Prepare(entries,
+	prepared, err := members.PrepareRestore(entries,
 		members.PriorState{Epoch: had, Revoked: seen.all(), Admins: pinned}, key)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.args[0], err)

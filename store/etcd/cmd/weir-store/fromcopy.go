@@ -58,7 +58,7 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 	before.Epoch = max(before.Epoch, had)
 	before.Revoked = append(before.Revoked, seen.all()...)
 	before.Admins = copied.Admins()
-	prepared, err := members.Prepare(entries, before, key)
+	prepared, err := members.PrepareRestore(entries, before, key)
 	if err != nil {
 		return err
 	}

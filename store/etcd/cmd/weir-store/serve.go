@@ -173,9 +173,9 @@ func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member,
 	}
 	part(s.Run)
 	part(func(context.Context) error { return s.Serve(listener) })
-	part((&members.Expiry{Store: d, Now: time.Now, Log: complain}).Run)
-	part((&members.Trials{Store: d, Now: time.Now, Log: complain}).Run)
-	part((&members.Texts{Store: d, Keys: d.Keys, Now: time.Now, Log: complain}).Run)
+	part((&members.TokenExpiry{Store: d, Now: time.Now, Log: complain}).Run)
+	part((&members.TrialExpiry{Store: d, Now: time.Now, Log: complain}).Run)
+	part((&members.TextCleanup{Store: d, Keys: d.Keys, Now: time.Now, Log: complain}).Run)
 	part(func(ctx context.Context) error { return h.keep(ctx, d, complain) })
 	part(func(ctx context.Context) error { return seen.keep(ctx, complain) })
 	if member != nil {
