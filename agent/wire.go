@@ -127,7 +127,7 @@ func (n *Node) peersConfig() peers.Config {
 		Guards: s.Host.Guards, Join: n.joinTunnel,
 		AddTunnel: func(l nl.Link) error { return n.hooks.AddTunnel(l) },
 		Worker: func(w overlay.Worker) overlay.Worker {
-			return n.observer.Captures.Worker(w)
+			return n.observer.Captures.WrapWorker(w)
 		},
 		OnEvent: func(e *firewall.Event) { n.observer.TunnelEvent(e) },
 		Program: func(f func(*program.Program)) {
@@ -147,10 +147,10 @@ func (n *Node) peersConfig() peers.Config {
 // and so may the cluster, which writes its copy: a disk that hangs must not cost the tunnel.
 func (n *Node) newWatchdog() *watch.Watchdog {
 	locks := []func(){n.rules.Ping, n.hooks.Ping, func() { n.engine.Attached() }}
-	slow := []*watch.Slow{{Lock: n.peers.Ping, Progress: n.peers.PeersProcessed},
+	slow := []*watch.SlowPart{{Lock: n.peers.Ping, Progress: n.peers.PeersProcessed},
 		{Lock: n.pods.Ping}, {Lock: n.services.Ping}}
 	if n.cluster != nil {
-		slow = append(slow, &watch.Slow{Lock: n.cluster.Ping})
+		slow = append(slow, &watch.SlowPart{Lock: n.cluster.Ping})
 	}
 	return &watch.Watchdog{Pulse: n.pulse, Locks: locks, Slow: slow}
 }

@@ -110,7 +110,7 @@ func (e *Pair) Watch(ctx context.Context, f func(firewall.Event)) error {
 	return e.kernel.Watch(ctx, f)
 }
 
-// Capture calls f with the kernel engine's frames; watch.Captures.Worker adds the tunnel's. nil
+// Capture calls f with the kernel engine's frames; watch.Captures.WrapWorker adds the tunnel's. nil
 // ends it.
 func (e *Pair) Capture(f func(*firewall.Captured)) error { return e.kernel.Capture(f) }
 

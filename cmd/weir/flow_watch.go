@@ -49,7 +49,7 @@ func flowWatchCommand(c *call) action {
 		}
 		show := func(e *observe.Event) error {
 			if dns != nil {
-				dns.Put(e)
+				dns.SetNames(e)
 			}
 			if *asJSON {
 				out.Write(e.AppendJSON(nil))
