@@ -85,7 +85,7 @@ check-tidy:
 	@for module in tools peers store/etcd; do (cd $$module && $(GO) mod tidy -diff) || exit 1; done
 	@echo "check: go.mod is tidy"
 # Other programs import these, also on systems on which Weir itself does not run.
-PUBLIC = ./packet/... ./flow ./rule/... ./firewall ./firewall/soft ./eyeballs/... ./udp/...
+PUBLIC = $(addprefix ./,$(shell cat internal/arch/libraries.txt))
 check-cross:
 	@for os in darwin windows; do GOOS=$$os $(GO) build $(PUBLIC) || exit 1; done
 	@GOARCH=arm64 $(GO) build ./...
