@@ -120,7 +120,7 @@ func readOnly(all http.Handler) http.Handler {
 	}
 	page.Handle(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		api.Refuse(w, http.StatusForbidden, errReadOnly{r.Method + " " + r.URL.Path})
+		api.WriteError(w, http.StatusForbidden, errReadOnly{r.Method + " " + r.URL.Path})
 	})
 	return http.MaxBytesHandler(mux, 64<<10)
 }
@@ -132,7 +132,7 @@ func bodyFirst(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := readBody(w, r)
 		if err != nil {
-			api.Refuse(w, http.StatusBadRequest, fmt.Errorf("read the request: %w", err))
+			api.WriteError(w, http.StatusBadRequest, fmt.Errorf("read the request: %w", err))
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -168,7 +168,7 @@ func inTurn(all http.Handler, atOnce int) http.Handler {
 		defer func() { <-turns }()
 		c := http.NewResponseController(w)
 		if err := c.SetWriteDeadline(time.Now().Add(answerTime)); err != nil {
-			api.Refuse(w, http.StatusInternalServerError, err)
+			api.WriteError(w, http.StatusInternalServerError, err)
 			return
 		}
 		all.ServeHTTP(w, r)
@@ -183,7 +183,7 @@ func someStreams(all http.Handler) http.Handler {
 		select {
 		case streams <- struct{}{}:
 		default:
-			api.Refuse(w, http.StatusServiceUnavailable, errStreams{})
+			api.WriteError(w, http.StatusServiceUnavailable, errStreams{})
 			return
 		}
 		defer func() { <-streams }()

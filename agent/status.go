@@ -117,7 +117,7 @@ func (n *Node) listRules() (api.Rules, error) {
 func (n *Node) listTables(w http.ResponseWriter, r *http.Request) {
 	q, err := api.ParseTableQuery(r.URL.Query())
 	if err != nil {
-		api.Refuse(w, http.StatusBadRequest, err)
+		api.WriteError(w, http.StatusBadRequest, err)
 		return
 	}
 	all := n.rules.Tables(q)

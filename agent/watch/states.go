@@ -22,10 +22,10 @@ var engineNames = [...]string{"", "tunnel"}
 func (o *Observer) ServeStates(w http.ResponseWriter, r *http.Request) {
 	filter, err := observe.ParseStateFilter(r.URL.Query().Get("filter"), o.config.Rules.Names())
 	if err != nil {
-		api.Refuse(w, http.StatusBadRequest, err)
+		api.WriteError(w, http.StatusBadRequest, err)
 		return
 	}
-	api.Reply(w, func() (api.States, error) { return o.states(filter) })
+	api.WriteAnswer(w, func() (api.States, error) { return o.states(filter) })
 }
 
 // states lists the live states that a filter picks, the youngest last.
