@@ -52,6 +52,7 @@ verify-tests:
 race: deps
 	@CGO_ENABLED=1 $(GO) test -race -timeout 45m -skip TestLongManyHosts $$($(GO) list ./... | \
 		grep -v -e /test$$ -e /firewall/kernel$$ -e /internal/arch$$)
+	@cd store/etcd && CGO_ENABLED=1 $(GO) test -race -timeout 45m ./...
 
 # Everything that a reviewer should not have to check by hand.
 CHECKS := check-format check-vet check-static check-shell check-tidy check-cross check-light \
@@ -85,7 +86,7 @@ check-tidy:
 	@for module in tools peers store/etcd; do (cd $$module && $(GO) mod tidy -diff) || exit 1; done
 	@echo "check: go.mod is tidy"
 # Other programs import these, also on systems on which Weir itself does not run.
-PUBLIC = ./packet/... ./flow ./rule/... ./firewall ./firewall/soft ./eyeballs/... ./udp/...
+PUBLIC = $(addprefix ./,$(shell cat internal/arch/libraries.txt))
 check-cross:
 	@for os in darwin windows; do GOOS=$$os $(GO) build $(PUBLIC) || exit 1; done
 	@GOARCH=arm64 $(GO) build ./...

@@ -18,7 +18,7 @@ func (n *Node) followCluster(m *disk.Member) (err error) {
 	n.cluster, err = cluster.Connect(m, cluster.Config{Dir: n.config.Paths.Store(),
 		Parts: n.clusterParts(), Log: n.log, Problems: &n.problems,
 		Reach: cluster.Reach{Interfaces: n.links.Interfaces, Guards: s.Host.Guards,
-			IsPod: n.pods.Has, Tunnel: s.Overlay.Name, Port: s.Overlay.Port}})
+			IsPod: n.pods.InRange, Tunnel: s.Overlay.Name, Port: s.Overlay.Port}})
 	return err
 }
 
@@ -27,13 +27,13 @@ func (n *Node) clusterParts() cluster.Parts {
 	hosts := cluster.HostPeers{Peers: n.peers}
 	return cluster.Parts{Parse: n.rules.Parse,
 		Enforce: func(l cluster.Load) error {
-			return n.rules.Enforce(versionOf(l), l.Trial, l.Reverted)
+			return n.rules.EnforceClusterRules(versionOf(l), l.Trial, l.Reverted)
 		},
-		Confirm:           n.rules.Keep,
+		Confirm:           n.rules.ConfirmClusterRules,
 		CheckConnectivity: n.checkConnectivity, IsMine: n.links.IsMine,
-		Labels: n.pods.SetOthers, Shared: n.shared.Set, Host: hosts.Set,
+		Labels: n.pods.SetOtherHostLabels, Shared: n.shared.Set, Host: hosts.Set,
 		Peers: hosts.Names,
-		Pods:  n.ownPods, Known: n.clearUnfilled}
+		Pods:  n.ownPods, FirstCopy: n.clearUnfilled}
 }
 
 // checkConnectivity returns why rules would refuse a connection that the host needs.
@@ -55,16 +55,16 @@ func (n *Node) sharedRules() (rules.Version, bool) {
 	if n.cluster == nil {
 		return rules.Version{}, false
 	}
-	l, ok := n.cluster.First()
+	l, ok := n.cluster.LastConfirmed()
 	return versionOf(l), ok
 }
 
 // ownPods returns the pods of this host, once those of an earlier run are taken over.
 func (n *Node) ownPods() (all []desired.Pod, known bool) {
-	if len(n.config.Settings.Pods.Ranges) > 0 && !n.pods.Begun() {
+	if len(n.config.Settings.Pods.Ranges) > 0 && !n.pods.TakenOver() {
 		return nil, false
 	}
-	for _, p := range n.pods.Living() {
+	for _, p := range n.pods.LivePods() {
 		all = append(all, desired.Pod{Name: p.Name, Addrs: p.Addrs, Labels: p.Labels})
 	}
 	return all, true

@@ -22,7 +22,7 @@ import (
 // serveDown asks the node to stop and to remove every trace, and waits until that is done. With
 // ?keep=1 its files stay.
 func (n *Node) serveDown(w http.ResponseWriter, r *http.Request) {
-	api.Reply(w, func() (api.Done, error) { return n.down(r.URL.Query().Get("keep") == "1") })
+	api.WriteAnswer(w, func() (api.Done, error) { return n.down(r.URL.Query().Get("keep") == "1") })
 }
 
 func (n *Node) down(keep bool) (api.Done, error) {
@@ -121,7 +121,7 @@ func removeLeftovers(p Paths) error {
 }
 
 // sweepState removes temporary files of crashes. No other process may work in the state directory.
-func sweepState(p Paths) error { return atomicfile.Sweep(p.State()) }
+func sweepState(p Paths) error { return atomicfile.RemoveLeftovers(p.State()) }
 
 func removeRun(p Paths) error {
 	return errors.Join(removeFile(p.Socket()), removeFile(p.ReadSocket()),

@@ -53,18 +53,18 @@ func (n *Node) joinLabels(e *soft.Engine, p *program.Program) (err error) {
 
 // prepare runs before rules are put in force.
 func (n *Node) prepare(p *program.Program) error {
-	if n.cluster != nil && n.cluster.Known() {
-		if err := n.pods.Clear(p.Tables); err != nil {
+	if n.cluster != nil && n.cluster.HasCopy() {
+		if err := n.pods.ClearLabels(p.Tables); err != nil {
 			return err
 		}
 	}
-	if err := n.pods.Place(p.Tables); err != nil {
+	if err := n.pods.PlaceLabels(p.Tables); err != nil {
 		return err
 	}
 	if err := n.nat.CheckRules(p, n.config.Settings.Pods.Ranges); err != nil {
 		return err
 	}
-	return n.routes.Set(p)
+	return n.routes.SetForRules(p)
 }
 
 // loaded runs after each change of the rules in force. Rules that deny by default after none that
@@ -73,15 +73,15 @@ func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 	if err := n.shared.Follow(set); err != nil {
 		n.problems.Add(err.Error(), "restart the agent: systemctl restart weir")
 	}
-	if err := n.nat.Follow(new.NATs); err != nil {
+	if err := n.nat.SetRules(new.NATs); err != nil {
 		n.problems.Add("cannot enable IPv4 forwarding for rules with nat: "+err.Error(),
 			"enable it by hand: sysctl -w net.ipv4.ip_forward=1")
 	}
-	if err := n.routes.Release(new); err != nil {
+	if err := n.routes.RemoveUnusedHops(new); err != nil {
 		n.problems.Add("cannot delete a routing rule of rules with fwd: "+err.Error(),
 			"look at the routing rules: ip rule; ip -6 rule")
 	}
-	if n.cluster != nil && n.cluster.Known() {
+	if n.cluster != nil && n.cluster.HasCopy() {
 		if err := n.shared.Clear(new.Tables, set.Tables); err != nil {
 			n.problems.Add(err.Error(), "restart the agent: systemctl restart weir")
 		}
@@ -109,7 +109,7 @@ func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 func (n *Node) clearUnfilled() (err error) {
 	n.rules.View(func(r rules.Version, p *program.Program) {
 		if p != nil {
-			err = errors.Join(n.pods.Clear(p.Tables), n.shared.Clear(p.Tables, r.Set.Tables))
+			err = errors.Join(n.pods.ClearLabels(p.Tables), n.shared.Clear(p.Tables, r.Set.Tables))
 		}
 	})
 	return err
@@ -118,8 +118,8 @@ func (n *Node) clearUnfilled() (err error) {
 // followRoutes gives the engine the host's routes, if the rules in force ask about them, and the
 // routes with an MTU of their own, if there may be pods.
 func (n *Node) followRoutes() (err error) {
-	n.rules.View(func(_ rules.Version, p *program.Program) { err = n.routes.Set(p) })
-	if n.pods.Begun() {
+	n.rules.View(func(_ rules.Version, p *program.Program) { err = n.routes.SetForRules(p) })
+	if n.pods.TakenOver() {
 		err = errors.Join(err, n.routes.SetMTUs())
 	}
 	return err

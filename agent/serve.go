@@ -120,7 +120,7 @@ func readOnly(all http.Handler) http.Handler {
 	}
 	page.Handle(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		api.Refuse(w, http.StatusForbidden, errReadOnly{r.Method + " " + r.URL.Path})
+		api.WriteError(w, http.StatusForbidden, errReadOnly{r.Method + " " + r.URL.Path})
 	})
 	return http.MaxBytesHandler(mux, 64<<10)
 }
@@ -132,7 +132,7 @@ func bodyFirst(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := readBody(w, r)
 		if err != nil {
-			api.Refuse(w, http.StatusBadRequest, fmt.Errorf("read the request: %w", err))
+			api.WriteError(w, http.StatusBadRequest, fmt.Errorf("read the request: %w", err))
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -168,7 +168,7 @@ func inTurn(all http.Handler, atOnce int) http.Handler {
 		defer func() { <-turns }()
 		c := http.NewResponseController(w)
 		if err := c.SetWriteDeadline(time.Now().Add(answerTime)); err != nil {
-			api.Refuse(w, http.StatusInternalServerError, err)
+			api.WriteError(w, http.StatusInternalServerError, err)
 			return
 		}
 		all.ServeHTTP(w, r)
@@ -183,7 +183,7 @@ func someStreams(all http.Handler) http.Handler {
 		select {
 		case streams <- struct{}{}:
 		default:
-			api.Refuse(w, http.StatusServiceUnavailable, errStreams{})
+			api.WriteError(w, http.StatusServiceUnavailable, errStreams{})
 			return
 		}
 		defer func() { <-streams }()
@@ -228,8 +228,8 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("GET /v1/history", n.observer.ServeHistory)
 	mux.HandleFunc("GET /v1/packets", n.observer.ServePackets)
 	mux.Handle("GET /metrics", observe.MetricsHandler(n.observer.Metrics))
-	mux.HandleFunc("POST /v1/do", api.ChangeContext(n.rules.Do))
-	mux.HandleFunc("POST /v1/commands", api.ChangeContext(n.rules.Run))
+	mux.HandleFunc("POST /v1/do", api.ChangeContext(n.rules.RunCommand))
+	mux.HandleFunc("POST /v1/commands", api.ChangeContext(n.rules.RunCommands))
 	mux.HandleFunc("POST /v1/load", api.ChangeContext(n.explain.Load))
 	mux.HandleFunc("POST /v1/confirm", api.AnswerContext(n.rules.Confirm))
 	mux.HandleFunc("POST /v1/revert", api.AnswerContext(n.rules.Revert))
@@ -266,7 +266,7 @@ func newServer(n *Node) *server {
 	}
 	s.http.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		pid, uid := unixsocket.Peer(c)
-		return pods.WithRequester(api.WithCaller(ctx, uid), pid)
+		return pods.WithClientPID(api.WithClientUID(ctx, uid), pid)
 	}
 	return s
 }

@@ -30,7 +30,7 @@ func (n *Node) begin(ctx context.Context) error {
 		return err
 	}
 	if n.cluster != nil {
-		n.cluster.FillFirst(cluster.FirstTables(first.NamedTables(), own))
+		n.cluster.FillTablesFunc(cluster.FirstTables(first.NamedTables(), own))
 	}
 	if err := n.services.Load(); err != nil {
 		n.log.Error("the services cannot be read", "err", err) // Begin notes a problem
@@ -45,7 +45,7 @@ func (n *Node) begin(ctx context.Context) error {
 	n.stack.Refresh()
 	go n.stack.Watch(ctx, &n.retry)
 	if n.cluster != nil {
-		n.cluster.Fill()
+		n.cluster.FillTables()
 	}
 
 	pods := func() {
@@ -55,9 +55,9 @@ func (n *Node) begin(ctx context.Context) error {
 	}
 	early := n.engine.Replaces()
 	if early { // the engine in force knows the pods; ours must know them before it replaces that
-		n.hooks.Hold(true)
+		n.hooks.SetPaused(true)
 		pods()
-		n.hooks.Hold(false)
+		n.hooks.SetPaused(false)
 	}
 	// An earlier agent's are in force, or nothing is guarded yet.
 	n.retry.Until(ctx, "the forwarded ports of the settings are not in force", "weir doctor",
@@ -93,14 +93,14 @@ func (n *Node) lookAtNetfilter(anyway bool) {
 func (n *Node) beginPods(ctx context.Context) error {
 	n.lookAtNetfilter(true)
 	if len(n.config.Settings.Pods.Ranges) > 0 {
-		if err := host.SetQueued(n.engine); err != nil {
+		if err := host.SetQdiscLinks(n.engine); err != nil {
 			return err
 		}
 	}
-	if err := n.pods.Begin(ctx); err != nil || !n.pods.Begun() {
+	if err := n.pods.Begin(ctx); err != nil || !n.pods.TakenOver() {
 		return err
 	}
-	go host.WatchQueues(ctx, &n.retry, n.engine, &n.problems)
-	n.routes.Changed(true) // those with an MTU of their own matter now
+	go host.WatchQdiscs(ctx, &n.retry, n.engine, &n.problems)
+	n.routes.MarkChanged(true) // those with an MTU of their own matter now
 	return nil
 }

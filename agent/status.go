@@ -53,7 +53,7 @@ func (n *Node) status() (api.Status, error) {
 			s.Reasons[reason.String()] = packets
 		}
 	}
-	s.Forwards, s.Masquerades = n.nat.Views(), n.nat.Masquerades()
+	s.Forwards, s.Masquerades = n.nat.Forwards(), n.nat.Masquerades()
 	s.Binats = n.nat.Binats()
 	s.Tunnel = n.peers.Tunnel()
 	if n.cluster != nil {
@@ -117,7 +117,7 @@ func (n *Node) listRules() (api.Rules, error) {
 func (n *Node) listTables(w http.ResponseWriter, r *http.Request) {
 	q, err := api.ParseTableQuery(r.URL.Query())
 	if err != nil {
-		api.Refuse(w, http.StatusBadRequest, err)
+		api.WriteError(w, http.StatusBadRequest, err)
 		return
 	}
 	all := n.rules.Tables(q)

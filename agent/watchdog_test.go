@@ -29,7 +29,7 @@ func TestWatchdogWaitsForTheDisk(t *testing.T) {
 	held, release := make(chan bool), make(chan bool)
 	var err error
 	n.cluster, err = cluster.Open(cluster.Config{Name: "a", Dir: t.TempDir(), Log: log,
-		Problems: &n.problems, Parts: cluster.Parts{Known: func() error {
+		Problems: &n.problems, Parts: cluster.Parts{FirstCopy: func() error {
 			held <- true
 			<-release
 			return nil

@@ -51,18 +51,22 @@ func newNode(c Config, member bool) *Node {
 	n.pods = pods.New(pods.Config{Settings: c.Settings.Pods, Dir: c.Paths.Pods(),
 		Socket: c.Paths.Docker(), Networks: c.Paths.DockerNetworks(), Log: n.log,
 		Problems: &n.problems, Engine: n.engine, Hooks: n.hooks, Links: n.links,
-		PrepareRouter: router.Prepare,
-		Changed:       n.podsChanged,
-		PeerRanges:    n.peers.Ranges,
-		Others:        func() ([]forward.SourceNAT, []netip.Prefix) { return n.nat.Others() },
-		Tunnel:        c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
+		PrepareForwarding: router.PrepareForwarding,
+		Changed:           n.podsChanged,
+		PeerRanges:        n.peers.Ranges,
+		Others: func() ([]forward.SourceNAT, []netip.Prefix) {
+			return n.nat.SourceNATs()
+		},
+		Tunnel: c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
 	n.nat = nat.New(nat.Config{Settings: c.Settings.NAT, Problems: &n.problems,
-		SetForwards: n.engine.SetForwards, SetForwarding: router.Set,
+		SetForwards: n.engine.SetForwards, SetForwarding: router.EnableForwarding,
 		SetMasquerade: n.pods.SetMasquerade, IsOwn: n.links.IsMine, IsOnly: n.links.IsOnly})
 	n.services = services.New(services.Config{File: c.Paths.Services(),
 		Ranges: c.Settings.Pods.Ranges, Log: n.log, Problems: &n.problems, Engine: n.engine,
 		IsOwn: n.links.IsMine, Taken: n.checkVirtual,
-		Pods:       func() ([]pod.Pod, bool) { return knownPods(n.pods.Begun, n.pods.Living) },
+		Pods: func() ([]pod.Pod, bool) {
+			return knownPods(n.pods.TakenOver, n.pods.LivePods)
+		},
 		AddAddress: services.AddAddress, RemoveAddress: services.RemoveAddress})
 	var shared func() (rules.Version, bool)
 	if member {
@@ -108,11 +112,11 @@ func (n *Node) checkVirtual(a netip.Addr) error {
 				r)
 		}
 	}
-	if peer := n.peers.At(a); peer != "" {
+	if peer := n.peers.NameByEndpoint(a); peer != "" {
 		return fmt.Errorf("%s is the endpoint of peer %s, which the host would send to itself; "+
 			"choose another one", a, peer)
 	}
-	return n.nat.CheckVirtual(a)
+	return n.nat.CheckServiceAddress(a)
 }
 
 // peersConfig is what the peers need; the other parts but the links are made after them.
@@ -123,7 +127,7 @@ func (n *Node) peersConfig() peers.Config {
 		Guards: s.Host.Guards, Join: n.joinTunnel,
 		AddTunnel: func(l nl.Link) error { return n.hooks.AddTunnel(l) },
 		Worker: func(w overlay.Worker) overlay.Worker {
-			return n.observer.Captures.Worker(w)
+			return n.observer.Captures.WrapWorker(w)
 		},
 		OnEvent: func(e *firewall.Event) { n.observer.TunnelEvent(e) },
 		Program: func(f func(*program.Program)) {
@@ -135,7 +139,7 @@ func (n *Node) peersConfig() peers.Config {
 			return errors.Join(n.pods.CheckTunnelPort(port), n.nat.CheckTunnelPort(port))
 		},
 		CheckRange: func(r netip.Prefix) error { return n.services.CheckRange(r) },
-		IsPod:      func(a netip.Addr) bool { return n.pods.Has(a) },
+		IsPod:      func(a netip.Addr) bool { return n.pods.InRange(a) },
 	}
 }
 
@@ -143,10 +147,10 @@ func (n *Node) peersConfig() peers.Config {
 // and so may the cluster, which writes its copy: a disk that hangs must not cost the tunnel.
 func (n *Node) newWatchdog() *watch.Watchdog {
 	locks := []func(){n.rules.Ping, n.hooks.Ping, func() { n.engine.Attached() }}
-	slow := []*watch.Slow{{Lock: n.peers.Ping, Progress: n.peers.Progress}, {Lock: n.pods.Ping},
-		{Lock: n.services.Ping}}
+	slow := []*watch.SlowPart{{Lock: n.peers.Ping, Progress: n.peers.PeersProcessed},
+		{Lock: n.pods.Ping}, {Lock: n.services.Ping}}
 	if n.cluster != nil {
-		slow = append(slow, &watch.Slow{Lock: n.cluster.Ping})
+		slow = append(slow, &watch.SlowPart{Lock: n.cluster.Ping})
 	}
 	return &watch.Watchdog{Pulse: n.pulse, Locks: locks, Slow: slow}
 }

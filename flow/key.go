@@ -164,9 +164,9 @@ func (k *Key) High() netip.AddrPort {
 	return netip.AddrPortFrom(addr(k.HighHi, k.HighLo), uint16(k.Ports))
 }
 
-// Shown returns the ends as output shows them: from is the one that made the state. Both ends of an
-// ICMP query have its identifier as port.
-func (k *Key) Shown(made End) (from, to netip.AddrPort) {
+// DisplayEnds returns the ends as output shows them: from is the one that made the state. Both ends
+// of an ICMP query have its identifier as port.
+func (k *Key) DisplayEnds(made End) (from, to netip.AddrPort) {
 	from, to = k.Ends(made)
 	if k.Proto == packet.ProtoICMP || k.Proto == packet.ProtoICMPv6 {
 		to = netip.AddrPortFrom(to.Addr(), from.Port())
@@ -174,8 +174,8 @@ func (k *Key) Shown(made End) (from, to netip.AddrPort) {
 	return from, to
 }
 
-// Query returns the type of the ICMP query that the end made sends, 0 for other protocols.
-func (k *Key) Query(made End) uint8 {
+// ICMPQueryType returns the type of the ICMP query that the end made sends, 0 for other protocols.
+func (k *Key) ICMPQueryType(made End) uint8 {
 	if k.Proto != packet.ProtoICMP && k.Proto != packet.ProtoICMPv6 {
 		return 0
 	}

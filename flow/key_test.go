@@ -105,9 +105,9 @@ func TestQueriesAndAnswers(t *testing.T) {
 						t.Fatalf("%v from %s to %s: %+v %v %v and %+v %v %v", pair, a, z, k, d, ok,
 							l, e, ok2)
 					}
-					if from, to := k.Shown(d); from != netip.AddrPortFrom(q.Src(), id) ||
-						to != netip.AddrPortFrom(q.Dst(), id) || k.Query(d) != pair[0] {
-						t.Errorf("shown %s -> %s, type %d", from, to, k.Query(d))
+					if from, to := k.DisplayEnds(d); from != netip.AddrPortFrom(q.Src(), id) ||
+						to != netip.AddrPortFrom(q.Dst(), id) || k.ICMPQueryType(d) != pair[0] {
+						t.Errorf("shown %s -> %s, type %d", from, to, k.ICMPQueryType(d))
 					}
 					if other, there := keys[k]; there {
 						t.Errorf("%v %d from %s to %s has the key of %s", pair, id, a, z, other)

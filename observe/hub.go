@@ -39,8 +39,8 @@ func (h *Hub) Publish(ev *firewall.Event) {
 	h.mu.Unlock()
 }
 
-// Lose records for every reader that n events were lost before the hub.
-func (h *Hub) Lose(n uint64) {
+// AddLost records for every reader that n events were lost before the hub.
+func (h *Hub) AddLost(n uint64) {
 	if n == 0 {
 		return
 	}
@@ -82,9 +82,10 @@ func (h *Hub) subscribeLocked(size int) *Sub {
 	return s
 }
 
-// Split empties the queue of a reader and subscribes another one in one step: an event is either
-// among those returned or in the new queue, never in both and never missing.
-func (h *Hub) Split(s *Sub, size int) (waiting []firewall.Event, lost uint64, other *Sub) {
+// DrainAndSubscribe empties the queue of a reader and subscribes another one in one step: an event
+// is either among those returned or in the new queue, never in both and never missing.
+func (h *Hub) DrainAndSubscribe(s *Sub, size int) (waiting []firewall.Event, lost uint64,
+	other *Sub) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.mu.Lock()

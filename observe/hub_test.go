@@ -19,7 +19,7 @@ func TestHubGivesEveryEventToEveryReader(t *testing.T) {
 	for i := range 5 {
 		h.Publish(&firewall.Event{Kind: firewall.EventDrop, Length: uint32(i)})
 	}
-	h.Lose(10)
+	h.AddLost(10)
 	for _, c := range []struct {
 		s    *Sub
 		n    int

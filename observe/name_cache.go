@@ -85,8 +85,8 @@ func (r *NameCache) find(a netip.Addr) {
 	r.names[a] = resolved{name, time.Now().Add(resolvedLife)}
 }
 
-// Put fills in the names of an event. It keeps the name of a pod and replaces that of a table.
-func (r *NameCache) Put(e *Event) {
+// SetNames fills in the names of an event. It keeps the name of a pod and replaces that of a table.
+func (r *NameCache) SetNames(e *Event) {
 	for _, end := range []struct {
 		name *string
 		addr netip.Addr

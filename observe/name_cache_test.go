@@ -48,7 +48,7 @@ func TestResolvedNeverWaits(t *testing.T) {
 	e.Src, e.Dst = netip.MustParseAddrPort("10.0.0.7:4000"), netip.MustParseAddrPort("10.0.0.8:80")
 	for end := time.Now().Add(30 * time.Second); e.From == "" &&
 		time.Now().Before(end); time.Sleep(time.Millisecond) {
-		r.Put(&e)
+		r.SetNames(&e)
 	}
 	if e.From != "host-7.example" || e.To != "pod:web" {
 		t.Errorf("from %q to %q", e.From, e.To)

@@ -78,7 +78,7 @@ func (m *Manager) load() ([]*Pod, error) {
 		if b.newer {
 			why = "newer"
 		}
-		if aside, err := atomicfile.SetAside(b.file, why); err == nil {
+		if aside, err := atomicfile.MoveAside(b.file, why); err == nil {
 			report.File = aside
 		}
 		if p != nil {

@@ -29,7 +29,7 @@ type Spec struct {
 	// None are picked of a family that Addrs does not have.
 	OnlyAddrs bool `json:"only_addrs,omitempty"`
 	// The addresses come from another IPAM: they need not lie in the ranges, and none are picked.
-	ExternalIPAM bool `json:"extern,omitempty"`
+	ExternalIPAM bool `json:"external_ipam,omitempty"`
 	// Networks that the container reaches over the interface; everything, for a family that has
 	// none.
 	Routes []netip.Prefix `json:"routes,omitempty"`

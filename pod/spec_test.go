@@ -33,12 +33,13 @@ func whole() *Pod {
 			time.UTC), Ready: true, NetnsID: "4:5", Table: 100, Link: LinkNetkit}
 }
 
-// TestSpecOnTheWire: a request has the form that the API has always had.
+// TestSpecOnTheWire: a request has the form that the API has had since version 0.1.0.
 func TestSpecOnTheWire(t *testing.T) {
 	const text = `{"network":"net","container":"c1","name":"web","netns":"/run/netns/c1",` +
-		`"ifname":"eth1","addrs":["10.88.0.9"],"only_addrs":true,"extern":true,"routes":["10.0.0.0/8"],` +
-		`"next_hops":["10.88.0.1"],"moved":true,"mac":"02:00:00:00:00:09","mtu":1400,` +
-		`"labels":{"app":"web"},"fixed":["app"],"aliases":["shop"],"publish":[` +
+		`"ifname":"eth1","addrs":["10.88.0.9"],"only_addrs":true,"external_ipam":true,` +
+		`"routes":["10.0.0.0/8"],"next_hops":["10.88.0.1"],"moved":true,` +
+		`"mac":"02:00:00:00:00:09","mtu":1400,"labels":{"app":"web"},"fixed":["app"],` +
+		`"aliases":["shop"],"publish":[` +
 		`{"proto":"udp","host":"192.0.2.1","host_port":53,"port":5353},` +
 		`{"proto":"tcp","host_port":80,"port":8080}],` +
 		`"rates":{"in":1,"out":2,"in_burst":3,"out_burst":4}}`

@@ -162,7 +162,7 @@ func (s store) sweep() error {
 	for _, file := range old {
 		err = errors.Join(err, os.Remove(file))
 	}
-	if err = errors.Join(err, atomicfile.Sweep(s.dir)); err != nil {
+	if err = errors.Join(err, atomicfile.RemoveLeftovers(s.dir)); err != nil {
 		return fmt.Errorf("pod records: %w", err)
 	}
 	return nil

@@ -67,14 +67,14 @@ func (s *Ruleset) Entries(table string) []TableEntry {
 	return all
 }
 
-// Member looks an address up in a table: the longest prefix that holds it counts.
-func (s *Ruleset) Member(table string, a netip.Addr) (value uint32, found bool) {
-	e, found := s.Longest(table, a)
+// Lookup looks an address up in a table: the longest prefix that holds it counts.
+func (s *Ruleset) Lookup(table string, a netip.Addr) (value uint32, found bool) {
+	e, found := s.LookupEntry(table, a)
 	return e.Value, found
 }
 
-// Longest returns the member of a table with the longest prefix that holds an address.
-func (s *Ruleset) Longest(table string, a netip.Addr) (e TableEntry, found bool) {
+// LookupEntry returns the member of a table with the longest prefix that holds an address.
+func (s *Ruleset) LookupEntry(table string, a netip.Addr) (e TableEntry, found bool) {
 	if !a.IsValid() || s.Size(table) == 0 {
 		return e, false
 	}

@@ -56,8 +56,8 @@ func TestListDifference(t *testing.T) {
 		for i := range 32 {
 			for _, x := range []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}),
 				netip.AddrFrom16([16]byte{0xfd, 15: byte(i)})} {
-				_, want := plain.Member("t", x)
-				if _, got := file.Member("t", x); got != want {
+				_, want := plain.Lookup("t", x)
+				if _, got := file.Lookup("t", x); got != want {
 					t.Fatalf("%v in %v: %t", x, b.Prefixes, got)
 				}
 			}

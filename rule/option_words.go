@@ -107,7 +107,7 @@ var stateWords = map[string]op.State{
 	"set-limit": op.StateSetLimit,
 }
 
-// Words returns the words that actions and options begin with, aliases included, in order.
-func Words() (actionWords, optionWords []string) {
+// Keywords returns the words that actions and options begin with, aliases included, in order.
+func Keywords() (actionWords, optionWords []string) {
 	return slices.Sorted(maps.Keys(actions)), slices.Sorted(maps.Keys(options))
 }

@@ -117,17 +117,17 @@ func (s *Ruleset) SetDeadline(table string, p netip.Prefix, at time.Duration) {
 	ends[p] = at
 }
 
-// Timed returns how many members end.
-func (s *Ruleset) Timed() (n int) {
+// TimedMembers returns how many members end.
+func (s *Ruleset) TimedMembers() (n int) {
 	for _, ends := range s.Deadlines {
 		n += len(ends)
 	}
 	return n
 }
 
-// Begin sets the time. Members whose timeouts counted from the time before now have as much left as
-// they had then.
-func (s *Ruleset) Begin(now time.Duration) {
+// SetNow sets the time. Members whose timeouts counted from the time before now have as much left
+// as they had then.
+func (s *Ruleset) SetNow(now time.Duration) {
 	for _, ends := range s.Deadlines {
 		for p := range ends {
 			ends[p] += now - s.Now

@@ -55,10 +55,10 @@ table d create or-flush
 		t.Fatal(err)
 	}
 	at := func(a string) netip.Prefix { return netip.MustParsePrefix(a + "/32") }
-	if s.Timed() != 2 || len(s.Deadlines) != 1 {
+	if s.TimedMembers() != 2 || len(s.Deadlines) != 1 {
 		t.Fatalf("ends %v", s.Deadlines)
 	}
-	s.Begin(100 * time.Second)
+	s.SetNow(100 * time.Second)
 	if s.Deadlines["a"][at("10.0.0.1")] != 110*time.Second ||
 		s.Deadlines["a"][at("10.0.0.3")] != 120*time.Second {
 		t.Errorf("ends %v", s.Deadlines)
@@ -67,10 +67,10 @@ table d create or-flush
 	if n := s.Expire(110 * time.Second); n != 1 || len(s.Tables["a"]) != 3 {
 		t.Errorf("%d members ended, left %v", n, s.Tables)
 	}
-	if c.Timed() != 2 || len(c.Tables["a"]) != 4 {
+	if c.TimedMembers() != 2 || len(c.Tables["a"]) != 4 {
 		t.Error("a copy follows the original")
 	}
-	if n := s.Expire(time.Hour); n != 1 || s.Timed() != 0 || len(s.Deadlines) != 0 ||
+	if n := s.Expire(time.Hour); n != 1 || s.TimedMembers() != 0 || len(s.Deadlines) != 0 ||
 		s.Tables["a"][at("10.0.0.4")] != 5 || len(s.Tables["a"]) != 2 {
 		t.Errorf("%d members ended, left %v, ends %v", n, s.Tables, s.Deadlines)
 	}

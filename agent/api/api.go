@@ -188,12 +188,12 @@ type Translations struct {
 // Cookies are figures of SYN cookies, by which the kernel answers for services of the host while
 // too many states are half-open.
 type Cookies struct {
-	On   bool   `json:"on"`
-	Lack string `json:"impossible,omitempty"` // why they cannot be used
-	Sent uint64 `json:"sent"`
-	Kept uint64 `json:"redeemed"` // came back: connections
-	Lost uint64 `json:"refused"`  // came back, but the host's stack did not open the connection
-	Ever int    `json:"times_on"`
+	On         bool   `json:"on"`
+	Impossible string `json:"impossible,omitempty"` // why they cannot be used
+	Sent       uint64 `json:"sent"`
+	Redeemed   uint64 `json:"redeemed"` // came back: connections
+	Refused    uint64 `json:"refused"`  // came back, but the host opened no connection
+	TimesOn    int    `json:"times_on"` // how often they were switched on
 }
 
 // Problem is something wrong with a node.

@@ -13,7 +13,7 @@ type Detach struct {
 	Container string `json:"container"` // or the pod's name
 	IfName    string `json:"ifname,omitempty"`
 	// do not wait until the kernel has removed the interface
-	NoWait bool `json:"hurry,omitempty"`
+	NoWait bool `json:"no_wait,omitempty"`
 }
 
 // Label asks to change the labels of a container (POST /v1/pods/label -> Pods).

@@ -20,7 +20,7 @@ func Answer[A any](ask func() (A, error)) http.HandlerFunc {
 // AnswerContext is Answer with the context of the request.
 func AnswerContext[A any](ask func(context.Context) (A, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		Reply(w, func() (A, error) { return ask(r.Context()) })
+		WriteAnswer(w, func() (A, error) { return ask(r.Context()) })
 	}
 }
 
@@ -36,30 +36,32 @@ func ChangeContext[R, A any](ask func(context.Context, R) (A, error)) http.Handl
 		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&request); err != nil {
-			Refuse(w, http.StatusBadRequest, fmt.Errorf("read the request: %w", err))
+			WriteError(w, http.StatusBadRequest, fmt.Errorf("read the request: %w", err))
 			return
 		}
 		if _, err := d.Token(); !errors.Is(err, io.EOF) {
-			Refuse(w, http.StatusBadRequest, errors.New("read the request: more than one value"))
+			WriteError(w, http.StatusBadRequest,
+				errors.New("read the request: more than one value"))
 			return
 		}
-		Reply(w, func() (A, error) { return ask(r.Context(), request) })
+		WriteAnswer(w, func() (A, error) { return ask(r.Context(), request) })
 	}
 }
 
-// Reply answers with what ask returns.
-func Reply[A any](w http.ResponseWriter, ask func() (A, error)) {
+// WriteAnswer answers with what ask returns.
+func WriteAnswer[A any](w http.ResponseWriter, ask func() (A, error)) {
 	a, err := ask()
 	if err != nil {
-		Refuse(w, http.StatusUnprocessableEntity, err)
+		WriteError(w, http.StatusUnprocessableEntity, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	json.NewEncoder(w).Encode(a)
 }
 
-// Refuse answers with what went wrong, and with a report of each mistake if it was in rule text.
-func Refuse(w http.ResponseWriter, status int, err error) {
+// WriteError answers with what went wrong, and with a report of each mistake if it was in rule
+// text.
+func WriteError(w http.ResponseWriter, status int, err error) {
 	e := Error{Version: Version, Message: err.Error()}
 	var hint interface{ Hint() string }
 	if errors.As(err, &hint) {

@@ -41,7 +41,7 @@ type Service struct {
 type ServicePod struct {
 	Pod      string     `json:"pod"`
 	Addr     netip.Addr `json:"address"`
-	State    string     `json:"state"` // "ok", "passed-over" or "trial"
+	State    string     `json:"state"` // "ok", "passed-over" or "probing"
 	Begun    uint64     `json:"begun"`
 	Accepted uint64     `json:"accepted"`
 	Refused  uint64     `json:"refused"`

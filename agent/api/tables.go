@@ -38,7 +38,7 @@ func (q TableQuery) View(t Table) TableView {
 	some := t.Entries
 	if q.Address.IsValid() {
 		some = nil
-		if e, bits := t.Longest(q.Address); bits >= 0 {
+		if e, bits := t.Lookup(q.Address); bits >= 0 {
 			some = []TableEntry{e}
 		}
 	}
@@ -49,9 +49,9 @@ func (q TableQuery) View(t Table) TableView {
 	return TableView{Table: t, Members: slices.Values(some)}
 }
 
-// Longest returns the member with the longest prefix that holds an address, and its length; -1 if
+// Lookup returns the member with the longest prefix that holds an address, and its length; -1 if
 // there is none.
-func (t *Table) Longest(a netip.Addr) (longest TableEntry, bits int) {
+func (t *Table) Lookup(a netip.Addr) (longest TableEntry, bits int) {
 	bits = -1
 	for _, e := range t.Entries {
 		p, err := netip.ParsePrefix(e.Prefix)

@@ -43,24 +43,24 @@ func (s *Service) Step(b store.Batch) {
 	s.noteRefused()
 	s.noteOwn(b, b.Revision < before || s.desired.Epoch() != epoch)
 	s.settle()
-	s.becomeKnown()
+	s.noteFirstCopy()
 	if len(b.Changes) > 0 || b.Revision != before {
 		s.appendLocked(disk.Record{Batch: b})
 	}
 }
 
-// becomeKnown ends the time in which nothing that an earlier run left is taken away.
-func (s *Service) becomeKnown() {
-	if s.known.Load() || s.guarded.Stored().Revision == 0 {
+// noteFirstCopy ends the time in which nothing that an earlier run left is taken away.
+func (s *Service) noteFirstCopy() {
+	if s.hasCopy.Load() || s.guarded.Stored().Revision == 0 {
 		return
 	}
-	s.known.Store(true)
+	s.hasCopy.Store(true)
 	wake(s.hosts)
-	if s.config.Parts.Known == nil {
+	if s.config.Parts.FirstCopy == nil {
 		return
 	}
-	if err := s.config.Parts.Known(); err != nil {
-		s.known.Store(false) // it is tried with the next step
+	if err := s.config.Parts.FirstCopy(); err != nil {
+		s.hasCopy.Store(false) // it is tried with the next step
 		s.config.Problems.Set(aboutKnown, fmt.Sprintf("tables may have members that the store "+
 			"does not have: %v", err), problem.Hint(err, "it is tried again"))
 		return
@@ -103,14 +103,14 @@ func (s *Service) take(e cluster.Effects) {
 
 // settle does what take has collected.
 func (s *Service) settle() {
-	s.fill()
+	s.fillTables()
 	if len(s.owed.hosts) > 0 {
 		wake(s.hosts)
 	}
 }
 
-// fill gives the tables what they have to get.
-func (s *Service) fill() {
+// fillTables gives the tables what they have to get.
+func (s *Service) fillTables() {
 	var errs []error
 	if len(s.owed.labels) > 0 {
 		if err := s.config.Parts.Labels(s.owed.labels); err != nil {
@@ -134,10 +134,10 @@ func (s *Service) fill() {
 	s.config.Problems.Solved(aboutParts)
 }
 
-// FillFirst gives the tables that pick returns true for what the copy on the disk has, before the
-// first rules are in force: these come with all tables that there are then, or not at all. Fill
-// gives the others what they have to get, and is to follow.
-func (s *Service) FillFirst(pick func(table string) bool) {
+// FillTablesFunc gives the tables that pick returns true for what the copy on the disk has, before
+// the first rules are in force: these come with all tables that there are then, or not at all.
+// FillTables gives the others what they have to get, and is to follow.
+func (s *Service) FillTablesFunc(pick func(table string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	later := owed{labels: map[cluster.Label]bool{}, shared: map[cluster.SharedMember]*uint32{}}
@@ -153,16 +153,16 @@ func (s *Service) FillFirst(pick func(table string) bool) {
 			delete(s.owed.shared, m)
 		}
 	}
-	s.fill()
+	s.fillTables()
 	maps.Copy(s.owed.labels, later.labels)
 	maps.Copy(s.owed.shared, later.shared)
 }
 
-// Fill gives the tables what they have to get.
-func (s *Service) Fill() {
+// FillTables gives the tables what they have to get.
+func (s *Service) FillTables() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fill()
+	s.fillTables()
 }
 
 // noteHeld shows which removals are held.
@@ -193,8 +193,8 @@ func (s *Service) tick(ctx context.Context) {
 		s.noteHangLocked()
 		if time.Since(tried) >= retryEvery {
 			tried = time.Now()
-			s.fill()
-			s.becomeKnown()
+			s.fillTables()
+			s.noteFirstCopy()
 			wake(s.hosts)
 		}
 		s.mu.Unlock()
@@ -215,7 +215,7 @@ func (s *Service) setHosts(ctx context.Context) {
 		case <-s.hosts:
 		case <-again:
 		}
-		if !checked && s.known.Load() {
+		if !checked && s.hasCopy.Load() {
 			checked = true
 			s.removeStrangers()
 		}

@@ -58,7 +58,7 @@ func Connect(m *disk.Member, c Config) (*Service, error) {
 		}
 		c.Trust.CA = append(c.Trust.CA, cluster.Key(key))
 	}
-	secured, err := credential.Client()
+	secured, err := credential.ClientTLS()
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func TestDiskThatHangs(t *testing.T) {
 	next := l.load("add 2 allow tcp from any to any 2\n", 0)
 	within(t, "a version", func() bool { return a.parts.now() == next })
 	l.commit(store.Txn{Put: []store.Entry{l.entry(cluster.RemovedTree+"node/b",
-		&cluster.Removed{Serials: []cluster.Serial{n.Serial}})}, Delete: []string{
+		&cluster.RemovalRecord{Serials: []cluster.Serial{n.Serial}})}, Delete: []string{
 		cluster.NodeTree + "b", cluster.PodsTree + "b/0000"}})
 	within(t, "b is removed", func() bool {
 		a.parts.mu.Lock()

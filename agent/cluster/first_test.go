@@ -12,9 +12,9 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// TestFillFirst: before the first rules are in force the tables get what is picked for them, and
-// then the rest.
-func TestFillFirst(t *testing.T) {
+// TestFillTablesFunc: before the first rules are in force the tables get what is picked for them,
+// and then the rest.
+func TestFillTablesFunc(t *testing.T) {
 	l := newLab(t)
 	l.join("a", 1, "10.0.1.0/24")
 	l.join("b", 2, "10.0.2.0/24")
@@ -35,12 +35,12 @@ func TestFillFirst(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.FillFirst(func(table string) bool { return table == first })
+		s.FillTablesFunc(func(table string) bool { return table == first })
 		if (p.shared[bad] == 7) != (first == bad.Table) ||
 			p.labels[web("10.0.2.1")] != (first == "app=web") {
 			t.Errorf("first %s: %v, %v", first, p.shared, p.labels)
 		}
-		s.Fill()
+		s.FillTables()
 		if p.shared[bad] != 7 || !p.labels[web("10.0.2.1")] {
 			t.Errorf("%s, then the rest: %v, %v", first, p.shared, p.labels)
 		}

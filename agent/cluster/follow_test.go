@@ -137,7 +137,7 @@ func TestStolenHost(t *testing.T) {
 	l.put(cluster.PodsTree+"b/0000", &cluster.Pods{Pods: []cluster.Pod{pod("x", "10.0.2.1")}})
 	nstest.Eventually(t, "its own pod", func() bool { return a.hasLabel(web("10.0.2.1")) })
 	l.commit(store.Txn{Put: []store.Entry{l.entry(cluster.RemovedTree+"node/b",
-		&cluster.Removed{Serials: []cluster.Serial{n.Serial}})}, Delete: []string{
+		&cluster.RemovalRecord{Serials: []cluster.Serial{n.Serial}})}, Delete: []string{
 		cluster.NodeTree + "b", cluster.PodsTree + "b/0000"}})
 	nstest.Eventually(t, "the host is removed", func() bool {
 		a.parts.mu.Lock()
@@ -213,18 +213,18 @@ func TestLostCopy(t *testing.T) {
 		}
 	}
 	p.mu.Lock()
-	p.known, p.hosts["gone"] = 0, cluster.HostChange{Name: "gone", Node: new(cluster.Node)}
+	p.copied, p.hosts["gone"] = 0, cluster.HostChange{Name: "gone", Node: new(cluster.Node)}
 	p.mu.Unlock()
 	a = l.start("a", dir, 1, p, true)
 	time.Sleep(50 * time.Millisecond)
-	if a.parts.now() != good || a.Known() || p.known > 0 || !has("b") || !has("gone") {
-		t.Errorf("%q, known %v %d, peers %v", a.parts.now(), a.Known(), p.known, p.hosts)
+	if a.parts.now() != good || a.HasCopy() || p.copied > 0 || !has("b") || !has("gone") {
+		t.Errorf("%q, copy %v %d, peers %v", a.parts.now(), a.HasCopy(), p.copied, p.hosts)
 	}
 	a.client.away(false)
-	nstest.Eventually(t, "the store is heard", a.Known)
+	nstest.Eventually(t, "the store is heard", a.HasCopy)
 	nstest.Eventually(t, "a host that is gone is not a peer", func() bool { return !has("gone") })
-	if !has("b") || p.known != 1 {
-		t.Errorf("known %d, peers %v", p.known, p.hosts)
+	if !has("b") || p.copied != 1 {
+		t.Errorf("%d first copies, peers %v", p.copied, p.hosts)
 	}
 }
 

@@ -12,10 +12,10 @@ const hostPeer = "host:"
 
 // Peers has the peers of the tunnel, by name.
 type Peers interface {
-	// Record makes a peer, or changes it.
-	Record(api.AddPeer) error
-	// Forget removes a peer, if there is one of the name.
-	Forget(name string) error
+	// AddHost makes a peer, or changes it.
+	AddHost(api.AddPeer) error
+	// RemoveHost removes a peer, if there is one of the name.
+	RemoveHost(name string) error
 	Names() []string
 }
 
@@ -26,13 +26,13 @@ type HostPeers struct{ Peers Peers }
 func (p HostPeers) Set(h cluster.HostChange) error {
 	name := hostPeer + h.Name
 	if h.Node == nil || len(h.Node.Ranges) == 0 {
-		return p.Peers.Forget(name)
+		return p.Peers.RemoveHost(name)
 	}
 	a := api.AddPeer{Name: name, Key: h.Node.WireGuard.String(), Pods: h.Node.Ranges}
 	for _, at := range h.Addrs {
 		a.Endpoints = append(a.Endpoints, at.String())
 	}
-	return p.Peers.Record(a)
+	return p.Peers.AddHost(a)
 }
 
 // Names returns the names of the hosts that are peers.

@@ -12,8 +12,8 @@ import (
 // peersByName are the peers of a tunnel.
 type peersByName map[string]api.AddPeer
 
-func (p peersByName) Record(a api.AddPeer) error { p[a.Name] = a; return nil }
-func (p peersByName) Forget(name string) error   { delete(p, name); return nil }
+func (p peersByName) AddHost(a api.AddPeer) error  { p[a.Name] = a; return nil }
+func (p peersByName) RemoveHost(name string) error { delete(p, name); return nil }
 
 func (p peersByName) Names() (all []string) {
 	for name := range p {

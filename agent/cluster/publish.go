@@ -189,13 +189,13 @@ func first(puts []store.Entry) []store.Entry {
 // rest out.
 func (s *Service) differences(pods []cluster.Pod, known bool) (puts []store.Entry, err error) {
 	if n := s.desired.Node(s.config.Name); n != nil && known {
-		announced := make([]cluster.Pod, 0, len(pods))
+		allowed := make([]cluster.Pod, 0, len(pods))
 		for i := range pods {
-			if p, ok := n.Announce(&pods[i]); ok {
-				announced = append(announced, p)
+			if p, ok := n.AllowedPod(&pods[i]); ok {
+				allowed = append(allowed, p)
 			}
 		}
-		puts, err = cluster.PlacePods(s.config.Name, s.own.values(), announced)
+		puts, err = cluster.PodChunkPuts(s.config.Name, s.own.values(), allowed)
 	}
 	if s.addrs != nil {
 		e, bad := s.endpoints()

@@ -23,7 +23,7 @@ import (
 // TestManyPods: a host with more pods than a transaction has bytes for, and even more than it may
 // have chunks, writes all that it may.
 func TestManyPods(t *testing.T) {
-	const most = 128 * cluster.ChunkPods
+	const most = 128 * cluster.MaxChunkPods
 	l := newLab(t)
 	l.join("b", 2, "10.0.0.0/16")
 	b := l.start("b", t.TempDir(), 2, newParts(), false)

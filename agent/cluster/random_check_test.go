@@ -31,10 +31,10 @@ func (c *chaos) settle(step int) time.Duration {
 		if last = wrong; time.Now().After(patience) {
 			for name, h := range c.hosts {
 				h.Service.mu.Lock()
-				c.t.Logf("%s: revision %d, epoch %d, kept %v, held %v, waiting %v, revoked %v",
-					name,
-					h.guarded.Stored().Revision, h.desired.Trust().Epoch, keysOf(h.desired.Kept()),
-					h.guarded.Held(), h.problems(), h.desired.Revoked())
+				c.t.Logf("%s: revision %d, epoch %d, last good %v, held %v, waiting %v, revoked %v",
+					name, h.guarded.Stored().Revision, h.desired.Trust().Epoch,
+					keysOf(h.desired.LastGood()), h.guarded.Held(), h.problems(),
+					h.desired.Revoked())
 				s, _ := c.model.Read(c.t.Context(), cluster.Watched, 0)
 				c.t.Logf("differs from the store: %v", h.guarded.Stored().Diff(store.NewCopy(s)))
 				h.Service.mu.Unlock()

@@ -192,11 +192,11 @@ func (c *chaos) removeHost(h *chaosHost) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	mark := &cluster.Removed{}
+	record := &cluster.RemovalRecord{}
 	for i := range h.serial {
-		mark.Serials = append(mark.Serials, cluster.Serial{i + 1, 1, h.name[1]})
+		record.Serials = append(record.Serials, cluster.Serial{i + 1, 1, h.name[1]})
 	}
-	t.Put = append(release.Put, c.entry(cluster.RemovedTree+"node/"+h.name, mark))
+	t.Put = append(release.Put, c.entry(cluster.RemovedTree+"node/"+h.name, record))
 	c.commit(t)
 }
 

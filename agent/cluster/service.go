@@ -71,8 +71,8 @@ type Parts struct {
 	Peers func() []string
 	// Pods returns the pods of this host; false while they are not known.
 	Pods func() ([]cluster.Pod, bool)
-	// Known is called once, when the store is heard after a start without a copy. May be nil.
-	Known func() error
+	// FirstCopy is called once, when the store is heard after a start without a copy. May be nil.
+	FirstCopy func() error
 	// Claim gets every value of the store that failed a check.
 	Claim func(cluster.Refusal)
 }
@@ -134,9 +134,9 @@ type Service struct {
 	earlier  uint64                    // guarded by mu; the epoch of a store that is not followed
 	sequence uint64                    // guarded by mu; of the last endpoints
 
-	// known is false while the host has neither a copy nor heard the store: then it takes nothing
+	// hasCopy is false while the host has neither a copy nor heard the store: then it takes nothing
 	// away that an earlier run left.
-	known atomic.Bool
+	hasCopy atomic.Bool
 
 	heads chan struct{} // has an element when the loader should look
 	hosts chan struct{} // has an element when owed.hosts has some
@@ -151,9 +151,10 @@ type owed struct {
 	hosts  map[string]cluster.HostChange
 }
 
-// Open reads the host's copy from disk. It does nothing else; FillFirst, Fill and Run follow.
+// Open reads the host's copy from disk. It does nothing else; FillTablesFunc, FillTables and Run
+// follow.
 func Open(c Config) (*Service, error) {
-	if err := disk.Begin(c.Dir, c.Trust.Cluster); err != nil {
+	if err := disk.RemoveOtherCluster(c.Dir, c.Trust.Cluster); err != nil {
 		return nil, err
 	}
 	dir, state, err := disk.Open(c.Dir)
@@ -185,7 +186,7 @@ func Open(c Config) (*Service, error) {
 	s.desired = cluster.NewDesired(c.Name, trust, slices.Concat(s.local.Revoked, c.Ended))
 	s.guarded = store.NewGuarded(s.desired.Guard(), state.Stored)
 	s.guarded.Hold(state.Held)
-	s.take(s.desired.Load(state.Kept, s.guarded.Enforced().Entries))
+	s.take(s.desired.Load(state.LastGood, s.guarded.Enforced().Entries))
 	for _, r := range state.Log {
 		if r.Accept {
 			s.take(s.desired.Apply(s.guarded.Accept()))
@@ -193,7 +194,7 @@ func Open(c Config) (*Service, error) {
 			s.take(s.desired.Apply(s.guarded.Step(r.Batch)))
 		}
 	}
-	s.known.Store(s.guarded.Stored().Revision > 0)
+	s.hasCopy.Store(s.guarded.Stored().Revision > 0)
 	s.desired.SetSeen(s.local.Seen, s.local.Confirmed)
 	s.claims, s.opened = 0, true // they were counted when they came
 	s.noteHeld()
@@ -224,9 +225,9 @@ func (s *Service) Stores() []string {
 	return s.desired.Stores()
 }
 
-// Known reports whether the host knows what the store has, or had: from its copy, or since it heard
-// the store. It takes no lock.
-func (s *Service) Known() bool { return s.known.Load() }
+// HasCopy reports whether the host knows what the store has, or had: from its copy, or since it
+// heard the store. It takes no lock.
+func (s *Service) HasCopy() bool { return s.hasCopy.Load() }
 
 // Ping takes the lock, for the watchdog.
 func (s *Service) Ping() {

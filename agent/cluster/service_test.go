@@ -35,7 +35,7 @@ type direct struct {
 	cuts int                // how often it was cut off
 	deaf bool               // it hears nothing, and writes
 	end  context.CancelFunc // of what follows
-	full atomic.Int64       // of the database, in hundredths
+	full atomic.Int64       // of the database, in percent
 }
 
 func newDirect(m store.Store, name string) *direct {
@@ -96,7 +96,7 @@ func (d *direct) Commit(ctx context.Context, t store.Txn) (int64, error) {
 }
 
 func (d *direct) State() client.State {
-	return client.State{Connected: d.isAway() == nil, Full: int(d.full.Load())}
+	return client.State{Connected: d.isAway() == nil, PercentFull: int(d.full.Load())}
 }
 
 // Follow follows as the client does: by revision, or by a difference.
@@ -182,7 +182,7 @@ type parts struct {
 	hosts    map[string]cluster.HostChange
 	history  []string // what was put in force
 	loads    int
-	known    int
+	copied   int
 	calls    int    // of tables: single changes
 	cutsOff  string // rules that have this text would cut the host off
 	entered  func(Load)
@@ -264,10 +264,10 @@ func (p *parts) parts() Parts {
 			defer p.mu.Unlock()
 			return slices.Clone(p.pods), true
 		},
-		Known: func() error {
+		FirstCopy: func() error {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.known++
+			p.copied++
 			return nil
 		},
 		Claim: func(r cluster.Refusal) {
@@ -442,7 +442,7 @@ func (l *lab) start(name, dir string, serial byte, p *parts, awayFrom bool) *run
 func (l *lab) startWith(name, dir string, serial cluster.Serial, p *parts,
 	awayFrom bool) *running {
 	l.t.Helper()
-	// Fill hands whole tables over: what an earlier run had in them does not count.
+	// FillTables hands whole tables over: what an earlier run had in them does not count.
 	p.mu.Lock()
 	p.labels, p.shared = map[cluster.Label]bool{}, map[cluster.SharedMember]uint32{}
 	p.mu.Unlock()
@@ -457,8 +457,8 @@ func (l *lab) startWith(name, dir string, serial cluster.Serial, p *parts,
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	r.Fill()
-	if first, ok := r.First(); ok {
+	r.FillTables()
+	if first, ok := r.LastConfirmed(); ok {
 		if err := p.enforce(first); err != nil {
 			l.t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ func (s *Service) Status() *api.Cluster {
 	a := &api.Cluster{Name: s.config.Name, Store: c.Address, Connected: c.Connected,
 		Revision: s.guarded.Stored().Revision, Hosts: len(s.desired.Hosts()),
 		Version: s.force.number().String(), Trial: s.force.trial, Held: len(s.guarded.Held()),
-		Claims: s.claims, StorePercent: c.Full}
+		Claims: s.claims, StorePercent: c.PercentFull}
 	if !c.Heard.IsZero() {
 		silent := time.Since(c.Heard).Seconds()
 		a.SilentSeconds = &silent
@@ -57,13 +57,13 @@ func (s *Service) Metrics() ([]observe.Metric, error) {
 		float64(a.StorePercent)/100)), nil
 }
 
-// nearlyFull is from how many hundredths on a database is a problem: from 80 on, weir-store refuses
+// nearlyFull is from how many percent on a database is a problem: from 80 on, weir-store refuses
 // pods.
 const nearlyFull = 70
 
 // noteFull shows that the store will refuse what hosts and administrators write.
 func (s *Service) noteFull() {
-	full := s.config.Client.State().Full
+	full := s.config.Client.State().PercentFull
 	if full < nearlyFull {
 		s.config.Problems.Solved(aboutFull)
 		return

@@ -58,9 +58,9 @@ func (s *Service) hostLocked() cluster.Host {
 	return cluster.Host{Name: s.config.Name}
 }
 
-// First returns the last confirmed version, as the disk has it; false if there is none, or a text
-// of it is missing.
-func (s *Service) First() (Load, bool) {
+// LastConfirmed returns the last confirmed version, as the disk has it; false if there is none, or
+// a text of it is missing.
+func (s *Service) LastConfirmed() (Load, bool) {
 	s.mu.Lock()
 	h, host, texts := s.local.Confirmed, s.hostLocked(), maps.Clone(s.texts)
 	s.mu.Unlock()

@@ -131,16 +131,16 @@ func (s *Service) writeRecords(durable bool) (err error) {
 	w := &s.writer
 	err = w.append(records, lost)
 	switch {
-	case w.dir.Due() && mayTry(w.failed):
+	case w.dir.SnapshotDue() && mayTry(w.failed):
 		s.mu.Lock()
 		records, lost = s.unwritten.takeRecords()
 		count = s.unwritten.count
 		snapshot := disk.Snapshot{Stored: s.guarded.Stored().Snapshot(),
-			Held: s.guarded.HeldEntries(), Kept: s.desired.Kept()}
+			Held: s.guarded.HeldEntries(), LastGood: s.desired.LastGood()}
 		s.mu.Unlock()
 		_ = w.append(records, lost) // the snapshot has them
 		w.failed = time.Time{}
-		if err = w.dir.Write(snapshot); err != nil {
+		if err = w.dir.WriteSnapshot(snapshot); err != nil {
 			w.failed = time.Now()
 			s.diskFailed(err)
 		}
@@ -160,7 +160,7 @@ func (s *Service) writeRecords(durable bool) (err error) {
 // append appends records to the log; lost says that some before them are missing.
 func (w *writer) append(records []disk.Record, lost bool) error {
 	if lost {
-		w.dir.Lose()
+		w.dir.MarkGap()
 	}
 	for i := range records {
 		if err := w.dir.Append(records[i]); err != nil {
@@ -204,7 +204,7 @@ func (s *Service) writeLocal() {
 		return
 	}
 	s.config.Problems.Solved(aboutLocal)
-	if err := w.texts.Keep(texts); err != nil {
+	if err := w.texts.RemoveOthers(texts); err != nil {
 		s.config.Log.Warn("cannot delete old texts of rules", "err", err)
 		return
 	}

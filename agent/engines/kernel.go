@@ -70,8 +70,8 @@ func (e *Pair) SetStack(routing bool, policies []kernel.Policy) error {
 	return e.kernel.SetStack(routing, policies)
 }
 
-// SetQueued sets at which interfaces of pods packets go through queueing disciplines.
-func (e *Pair) SetQueued(indexes []uint32) error { return e.kernel.SetQueued(indexes) }
+// SetQdiscLinks sets at which interfaces of pods packets go through queueing disciplines.
+func (e *Pair) SetQdiscLinks(indexes []uint32) error { return e.kernel.SetQdiscLinks(indexes) }
 
 // SetEndpoint implements forward.Forwarder.
 func (e *Pair) SetEndpoint(p forward.Endpoint) error { return e.kernel.SetEndpoint(p) }
@@ -110,7 +110,7 @@ func (e *Pair) Watch(ctx context.Context, f func(firewall.Event)) error {
 	return e.kernel.Watch(ctx, f)
 }
 
-// Capture calls f with the kernel engine's frames; watch.Captures.Worker adds the tunnel's. nil
+// Capture calls f with the kernel engine's frames; watch.Captures.WrapWorker adds the tunnel's. nil
 // ends it.
 func (e *Pair) Capture(f func(*firewall.Captured)) error { return e.kernel.Capture(f) }
 

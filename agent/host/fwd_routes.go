@@ -79,9 +79,9 @@ func findHop(conn *nl.Conn, to netip.Addr) (hop kernel.Hop, local bool) {
 	return hop, false
 }
 
-// Release removes the routing rule and table for rules with fwd, unless the rules in force need
-// them.
-func (r *Routes) Release(p *program.Program) error {
+// RemoveUnusedHops removes the routing rule and table for rules with fwd, unless the rules in force
+// need them.
+func (r *Routes) RemoveUnusedHops(p *program.Program) error {
 	if p.Features&program.HasFwd != 0 || r.released.Load() {
 		return nil
 	}

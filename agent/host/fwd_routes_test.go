@@ -99,7 +99,7 @@ func TestHops(t *testing.T) {
 	marked(true, true)
 	without := compiled(t, "add allow ip from any to any")
 	for range 2 {
-		if err := n.Do(func() error { return r.Release(without) }); err != nil {
+		if err := n.Do(func() error { return r.RemoveUnusedHops(without) }); err != nil {
 			t.Fatal(err)
 		}
 		marked(false, false)

@@ -28,7 +28,7 @@ type Engine interface {
 	SetRoutes([]firewall.Route) error
 	SetRouteMTUs([]kernel.RouteMTU) error
 	SetHops([]kernel.Hop) error
-	SetQueued(indexes []uint32) error
+	SetQdiscLinks(indexes []uint32) error
 	SetStack(routing bool, policies []kernel.Policy) error
 	Attach(index uint32) (hook string, err error)
 	Detach(index uint32) error
@@ -42,12 +42,12 @@ type Engine interface {
 
 // Tunnel is the encrypted tunnel to other nodes.
 type Tunnel interface {
-	// Owns reports whether the interface of a name is the tunnel's, whose own engine evaluates its
-	// packets.
-	Owns(name string) bool
-	// Hooked reports whether the interface of a name is the tunnel's, whose packets the hooks
-	// evaluate, whatever the settings say about interfaces.
-	Hooked(name string) bool
+	// IsUserTunnel reports whether the interface of a name is the tunnel's, whose own engine
+	// evaluates its packets.
+	IsUserTunnel(name string) bool
+	// IsKernelTunnel reports whether the interface of a name is the tunnel's, whose packets the
+	// hooks evaluate, whatever the settings say about interfaces.
+	IsKernelTunnel(name string) bool
 	// Index returns the index of the tunnel's interface, 0 if there is none.
 	Index() uint32
 }
@@ -69,7 +69,7 @@ type Hooks struct {
 	behind bool // the last pass failed; used by the loop alone
 
 	following sync.Mutex // its place in the lock order: agent/doc.go
-	held      bool       // guarded by following; the hooks wait
+	paused    bool       // guarded by following; the hooks wait
 	// guarded by following; the interfaces that the engine got last; those to be guarded have hooks
 	followed []firewall.Interface
 	came     []string // guarded by following; interfaces of which the router does not know yet
@@ -149,7 +149,7 @@ func (h *Hooks) AddPod(index uint32, name string) error {
 // If the hooks are to evaluate its packets, they do when it returns.
 func (h *Hooks) AddTunnel(link nl.Link) error {
 	h.config.Links.Report(nl.Event{Kind: nl.LinkSet, Link: link})
-	if err := h.follow(); err != nil || !h.config.Tunnel.Hooked(link.Name) {
+	if err := h.follow(); err != nil || !h.config.Tunnel.IsKernelTunnel(link.Name) {
 		return err
 	}
 	h.mu.Lock()
@@ -164,7 +164,7 @@ func (h *Hooks) AddTunnel(link nl.Link) error {
 // guards reports whether an interface gets the hooks.
 func (h *Hooks) guards(name string) bool {
 	t := h.config.Tunnel
-	return t.Hooked(name) || h.config.Settings.Guards(name) && !t.Owns(name)
+	return t.IsKernelTunnel(name) || h.config.Settings.Guards(name) && !t.IsUserTunnel(name)
 }
 
 // View calls f with the interfaces that the engine has, and prevents changes meanwhile.
@@ -184,7 +184,7 @@ func (h *Hooks) follow() error {
 }
 
 func (h *Hooks) followLocked() error {
-	if h.held {
+	if h.paused {
 		return nil
 	}
 	now := h.config.Links.Interfaces()
@@ -202,8 +202,8 @@ func (h *Hooks) followLocked() error {
 	err := h.followUppers()
 	h.reattach(remade)
 	for _, i := range changed {
-		if t := h.config.Tunnel; !isPod(i) && !t.Owns(i.Name) && !t.Hooked(i.Name) &&
-			!slices.Contains(h.came, i.Name) {
+		if t := h.config.Tunnel; !isPod(i) && !t.IsUserTunnel(i.Name) &&
+			!t.IsKernelTunnel(i.Name) && !slices.Contains(h.came, i.Name) {
 			h.came = append(h.came, i.Name)
 		}
 	}
@@ -235,7 +235,7 @@ func (h *Hooks) join() error {
 	var errs []error
 	var left []string
 	for i, name := range names {
-		err := h.config.Router.Joined(name)
+		err := h.config.Router.AcceptRA(name)
 		if err == nil {
 			continue
 		}
@@ -330,8 +330,8 @@ func (h *Hooks) DetachOthers() error {
 	there := map[uint32]bool{}
 	for _, i := range h.config.Links.Interfaces() {
 		there[i.Index] = true
-		if !h.config.Settings.Guards(i.Name) && !h.config.Tunnel.Hooked(i.Name) && !isPod(i) &&
-			!i.Tunnel {
+		if !h.config.Settings.Guards(i.Name) && !h.config.Tunnel.IsKernelTunnel(i.Name) &&
+			!isPod(i) && !i.Tunnel {
 			errs = append(errs, h.config.Engine.Detach(i.Index))
 		}
 	}
@@ -375,7 +375,7 @@ func (h *Hooks) Interfaces() (guarded []api.Interface, problems []api.Problem) {
 		if hook, on := h.attached[i.Index]; on {
 			guarded = append(guarded, api.Interface{Name: i.Name, Index: i.Index, Hook: hook})
 		}
-		if i.Index == h.config.Tunnel.Index() && h.config.Tunnel.Owns(i.Name) {
+		if i.Index == h.config.Tunnel.Index() && h.config.Tunnel.IsUserTunnel(i.Name) {
 			guarded = append(guarded, api.Interface{Name: i.Name, Index: i.Index, Hook: "tunnel"})
 		}
 		if err := h.refused[i.Index]; err != nil {
@@ -402,11 +402,11 @@ func (h *Hooks) Skipped() (all []api.Skipped) {
 	return all
 }
 
-// Hold sets whether the hooks wait until the engine knows the pods.
-func (h *Hooks) Hold(on bool) {
+// SetPaused sets whether the hooks wait until the engine knows the pods.
+func (h *Hooks) SetPaused(on bool) {
 	h.following.Lock()
 	defer h.following.Unlock()
-	h.held = on
+	h.paused = on
 }
 
 // LogNew logs interfaces that came while no agent ran: no rules were applied to their

@@ -21,9 +21,9 @@ import (
 // noTunnel is the tunnel of a node that has none.
 type noTunnel struct{}
 
-func (noTunnel) Owns(string) bool   { return false }
-func (noTunnel) Hooked(string) bool { return false }
-func (noTunnel) Index() uint32      { return 0 }
+func (noTunnel) IsUserTunnel(string) bool   { return false }
+func (noTunnel) IsKernelTunnel(string) bool { return false }
+func (noTunnel) Index() uint32              { return 0 }
 
 // TestHooksOfInterfacesThatWent: an interface that goes between the moment in which the engine took
 // its hooks over and that in which the node lists the interfaces leaves no pins, like one that is

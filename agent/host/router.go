@@ -27,10 +27,11 @@ type Router struct {
 // writes.
 func NewRouter(record string) *Router { return &Router{record: record, kind: linkKind} }
 
-// Set makes the host a router for the families asked for, and records what it was before.
-func (r *Router) Set(four, six bool) error {
+// EnableForwarding makes the host a router for the families asked for, and records what it was
+// before.
+func (r *Router) EnableForwarding(four, six bool) error {
 	if four || six {
-		if err := r.Prepare(six); err != nil {
+		if err := r.PrepareForwarding(six); err != nil {
 			return err
 		}
 	}
@@ -44,9 +45,10 @@ func (r *Router) Set(four, six bool) error {
 	return errors.Join(errs...)
 }
 
-// Prepare comes before the host becomes a router: it records what the host is and, for IPv6, has
-// its interfaces continue to accept router advertisements, also if nothing could be recorded.
-func (r *Router) Prepare(six bool) error {
+// PrepareForwarding comes before the host becomes a router: it records what the host is and, for
+// IPv6, has its interfaces continue to accept router advertisements, also if nothing could be
+// recorded.
+func (r *Router) PrepareForwarding(six bool) error {
 	before, err := recordSysctls(r.record)
 	if !six {
 		return err
@@ -67,16 +69,16 @@ func (r *Router) Prepare(six bool) error {
 	}
 	r.before.Store(&before)
 	for _, name := range names {
-		err = errors.Join(err, r.Joined(name))
+		err = errors.Join(err, r.AcceptRA(name))
 	}
 	return err
 }
 
-// Joined sets accept_ra of an interface that came or changed, unless it forwarded before. Those of
-// containers have their settings from "default", which stays as it is: no container is to be the
+// AcceptRA sets accept_ra of an interface that came or changed, unless it forwarded before. Those
+// of containers have their settings from "default", which stays as it is: no container is to be the
 // host's router. Names do not tell them all, so an interface that was not there before has to be of
 // a kind that leads to other hosts.
-func (r *Router) Joined(name string) error {
+func (r *Router) AcceptRA(name string) error {
 	before := r.before.Load()
 	if before == nil || (*before)[forwarding6(name)] == "1" || name == "all" || name == "default" ||
 		name == "lo" || MakerOf(name) != "" {

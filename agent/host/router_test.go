@@ -103,13 +103,13 @@ func TestRouterKeepsAdvertisedRoutes(t *testing.T) {
 	}
 	awaitRoute(t, host, other, "eth0")
 
-	do(func() error { return r.Set(true, true) })
+	do(func() error { return r.EnableForwarding(true, true) })
 	if !hasAdvertised(t, host, "eth0") {
 		t.Error("the default route is gone")
 	}
 	remake("eth2")
 	for _, iface := range []string{"eth1", "docker0", "eth2"} {
-		do(func() error { return r.Joined(iface) })
+		do(func() error { return r.AcceptRA(iface) })
 	}
 	awaitRoute(t, host, other, "eth2")
 	for iface, want := range map[string]string{"eth0": "2", "eth2": "2", "eth1": "1",
@@ -121,9 +121,9 @@ func TestRouterKeepsAdvertisedRoutes(t *testing.T) {
 
 	// The next agent continues, and the administrator's own setting stays at the end.
 	r = NewRouter(record)
-	do(func() error { return r.Prepare(true) })
+	do(func() error { return r.PrepareForwarding(true) })
 	remake("eth2")
-	do(func() error { return r.Joined("eth2") })
+	do(func() error { return r.AcceptRA("eth2") })
 	if is := value("eth2"); is != "2" {
 		t.Errorf("after a restart accept_ra of eth2 is %s", is)
 	}
@@ -161,10 +161,10 @@ func TestRouterTakesNoRouteFromContainers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	do(func() error { return r.Set(true, true) })
+	do(func() error { return r.EnableForwarding(true, true) })
 	lab.Join(host, "cali1234", "", container, "eth0", "")
-	do(func() error { return r.Joined("cali1234") })
-	do(func() error { return NewRouter(record).Prepare(true) })
+	do(func() error { return r.AcceptRA("cali1234") })
+	do(func() error { return NewRouter(record).PrepareForwarding(true) })
 	awaitRoute(t, host, uplink, "eth0")
 	for range 20 {
 		advertise(t, container, "eth0")
@@ -184,13 +184,13 @@ func TestRouterBeforeStaysOne(t *testing.T) {
 	host.Sysctl("net.ipv6.conf.all.forwarding", "1")
 	err := host.Do(func() error {
 		r := NewRouter(filepath.Join(t.TempDir(), "sysctls.json"))
-		if err := r.Set(true, true); err != nil {
+		if err := r.EnableForwarding(true, true); err != nil {
 			return err
 		}
 		if is := readSysctl("ipv6/conf/eth0/accept_ra"); is != "1" {
 			t.Errorf("accept_ra is %s", is)
 		}
-		return r.Joined("eth0")
+		return r.AcceptRA("eth0")
 	})
 	if err != nil {
 		t.Fatal(err)

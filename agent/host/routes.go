@@ -23,9 +23,9 @@ func NewRoutes(e Engine) *Routes { return &Routes{engine: e, wake: make(chan str
 // Wake has an element when routes changed since the engine got them.
 func (r *Routes) Wake() <-chan struct{} { return r.wake }
 
-// Changed asks for the routes to be read again. mtu means that routes with an MTU of their
+// MarkChanged asks for the routes to be read again. mtu means that routes with an MTU of their
 // own may have changed.
-func (r *Routes) Changed(mtu bool) {
+func (r *Routes) MarkChanged(mtu bool) {
 	if mtu {
 		r.remeasure.Store(true)
 	}
@@ -64,9 +64,9 @@ func (r *Routes) setMTUs() error {
 	return r.engine.SetRouteMTUs(all)
 }
 
-// Set gives the engine the host's routes if rules use them, because there can be a million, and the
-// routes to the next hops of rules.
-func (r *Routes) Set(p *program.Program) error {
+// SetForRules gives the engine the host's routes if rules use them, because there can be a million,
+// and the routes to the next hops of rules.
+func (r *Routes) SetForRules(p *program.Program) error {
 	if err := r.setHops(p); err != nil {
 		return err
 	}

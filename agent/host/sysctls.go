@@ -55,7 +55,7 @@ func recordSysctls(record string) (before map[string]string, err error) {
 			return r.Before, nil
 		}
 		if err != nil || r.Version < 1 {
-			aside, err := atomicfile.SetAside(record, "damaged")
+			aside, err := atomicfile.MoveAside(record, "damaged")
 			if damage = (errNotAsBefore{aside}); err != nil {
 				return nil, err
 			}

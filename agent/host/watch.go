@@ -28,7 +28,7 @@ func Watch(ctx context.Context, retry *problem.Retrier, l *Links, r *Routes) err
 	go retry.Run(ctx, "the interfaces are not followed", "weir doctor", watch)
 	go retry.Run(ctx, "the routes are not followed", "weir doctor",
 		func(ctx context.Context) error {
-			return nl.WatchRoutes(ctx, nil, r.Changed)
+			return nl.WatchRoutes(ctx, nil, r.MarkChanged)
 		})
 	select {
 	case <-l.wake:

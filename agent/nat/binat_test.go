@@ -42,7 +42,7 @@ func TestBinatsApply(t *testing.T) {
 		p.Pod.String() != "10.0.5.9:0" {
 		t.Errorf("inward %+v", p)
 	}
-	others, near := New(c).Others()
+	others, near := New(c).SourceNATs()
 	m := forward.Masquerade{Others: others, Near: near}
 	for a, want := range map[string]forward.SourceNAT{
 		"10.0.5.9/32": {To: netip.MustParseAddr("203.0.113.9"), Keep: true},
@@ -62,7 +62,7 @@ func TestBinatsApply(t *testing.T) {
 	}
 	for a, want := range map[string]string{"2001:db8::9": "[[binat]] 2", "10.0.5.9": "[[",
 		"fd00:5::9": "[[binat]] 2", "203.0.113.7": "[[masquerade]] 2", "203.0.113.10": ""} {
-		err := New(c).CheckVirtual(netip.MustParseAddr(a))
+		err := New(c).CheckServiceAddress(netip.MustParseAddr(a))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s for a service: %v, not %q", a, err, want)
 		}

@@ -39,7 +39,7 @@ func newHeldHost(t *testing.T) *heldHost {
 	h := &heldHost{problems: problem.List{Log: slog.New(slog.DiscardHandler)}}
 	h.Service = New(Config{Settings: s, Problems: &h.problems, SetForwards: h.setForwards,
 		SetForwarding: func(four, six bool) error { return nil },
-		SetMasquerade: func() error { h.others, _ = h.Others(); return nil },
+		SetMasquerade: func() error { h.others, _ = h.SourceNATs(); return nil },
 		IsOwn:         func(a netip.Addr) bool { return slices.Contains(h.own, a) },
 		IsOnly: func(a netip.Addr, away []netip.Addr) bool {
 			return slices.Contains(h.only, a) && slices.Contains(away, a)
@@ -102,17 +102,17 @@ func TestElementsStandAlone(t *testing.T) {
 		}
 	}
 	h.own = []netip.Addr{netip.MustParseAddr("10.0.5.80"), netip.MustParseAddr("10.0.5.3")}
-	if others, _ := h.Others(); len(others) != 3 {
+	if others, _ := h.SourceNATs(); len(others) != 3 {
 		t.Errorf("before the first time: %v", others)
 	}
 	apply("targets of the host", problem.ErrNoted)
 	h.has(t, "targets of the host", "8 8 81 1 2", "10.0.6.0 10.0.5.1 10.0.5.2",
 		"[[forward]] 1 of weir.toml is not in force: to: 10.0.5.80 is an address of this host",
 		"[[binat]] 3 of weir.toml is not in force: to: 10.0.5.3 is an address of this host")
-	if h.Count() != 3 || len(h.Views()) != 2 || len(h.Binats()) != 2 {
-		t.Errorf("%d ports, shown %v, %v", h.Count(), h.Views(), h.Binats())
+	if h.Count() != 3 || len(h.Forwards()) != 2 || len(h.Binats()) != 2 {
+		t.Errorf("%d ports, shown %v, %v", h.Count(), h.Forwards(), h.Binats())
 	}
-	if h.CheckVirtual(netip.MustParseAddr("203.0.113.3")) == nil {
+	if h.CheckServiceAddress(netip.MustParseAddr("203.0.113.3")) == nil {
 		t.Error("a service may have an address that a binat waits for")
 	}
 	h.own, h.only = nil, []netip.Addr{netip.MustParseAddr("203.0.113.2")}

@@ -78,8 +78,9 @@ func (s *Service) inForce(x *program.NAT) bool {
 	})
 }
 
-// Follow makes the host a router for rules with nat, which are in force.
-func (s *Service) Follow(all []program.NAT) error {
+// SetRules notes the instances of the rules with nat in force, and makes the host a router for
+// them.
+func (s *Service) SetRules(all []program.NAT) error {
 	s.mu.Lock()
 	s.rules = all
 	s.mu.Unlock()

@@ -55,10 +55,10 @@ func TestRulesChecked(t *testing.T) {
 			t.Errorf("%+v returns: %v", c.nat, err)
 		}
 	}
-	if err := s.Follow(nil); err != nil || router != 0 {
+	if err := s.SetRules(nil); err != nil || router != 0 {
 		t.Errorf("without nat: %v, a router %d times", err, router)
 	}
-	if err := s.Follow([]program.NAT{port("10.0.0.5:80")}); err != nil || router != 1 {
+	if err := s.SetRules([]program.NAT{port("10.0.0.5:80")}); err != nil || router != 1 {
 		t.Errorf("with nat: %v, a router %d times", err, router)
 	}
 }
@@ -74,7 +74,7 @@ func TestRulesInForceStay(t *testing.T) {
 			Proto: uint8(packet.ProtoTCP), Port: 80, Count: 1,
 			To: netip.MustParseAddrPort(target)}}}}}
 	}
-	if err := s.Follow(to(7, "10.0.0.5:80").NATs); err != nil {
+	if err := s.SetRules(to(7, "10.0.0.5:80").NATs); err != nil {
 		t.Fatal(err)
 	}
 	own = true

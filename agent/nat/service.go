@@ -100,9 +100,9 @@ func (s *Service) setForwards(held map[element]error) error {
 	}
 }
 
-// Others returns the networks that leave with another source, and the destinations for which they
-// keep theirs: each other, and what ports are forwarded to.
-func (s *Service) Others() (others []forward.SourceNAT, near []netip.Prefix) {
+// SourceNATs returns the networks that leave with another source, and the destinations for which
+// they keep theirs: each other, and what ports are forwarded to.
+func (s *Service) SourceNATs() (others []forward.SourceNAT, near []netip.Prefix) {
 	held := s.heldBack()
 	others = slices.Clone(s.config.Settings.Masquerades)
 	for _, b := range s.binats(held) {
@@ -126,8 +126,8 @@ func (s *Service) CheckTunnelPort(port uint16) error {
 	return s.config.Settings.Check(nil, port)
 }
 
-// CheckVirtual refuses an address for services that the settings use for others.
-func (s *Service) CheckVirtual(a netip.Addr) error {
+// CheckServiceAddress refuses an address for services that the settings use for others.
+func (s *Service) CheckServiceAddress(a netip.Addr) error {
 	for i, f := range s.config.Settings.Forwards {
 		if f.To.Addr() == a || f.Listen.Addr() == a {
 			return fmt.Errorf("%s is an address of [[forward]] %d of weir.toml; choose another one",
@@ -149,8 +149,8 @@ func (s *Service) CheckVirtual(a netip.Addr) error {
 	return nil
 }
 
-// Views are the forwarded ports as the API shows them.
-func (s *Service) Views() (all []api.Forward) {
+// Forwards are the forwarded ports as the API shows them.
+func (s *Service) Forwards() (all []api.Forward) {
 	for _, f := range s.forwards(s.heldBack()) {
 		all = append(all, api.Forward{Proto: f.Proto, Listen: f.Listen, To: f.To, Ports: f.Count})
 	}

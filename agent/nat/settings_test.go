@@ -138,7 +138,7 @@ func TestApply(t *testing.T) {
 	if err := New(c).CheckTunnelPort(53); err == nil {
 		t.Error("a tunnel at a forwarded port")
 	}
-	if v := New(c).Views(); len(v) != 2 || v[0].Proto != packet.ProtoTCP || v[1].Ports != 1 {
+	if v := New(c).Forwards(); len(v) != 2 || v[0].Proto != packet.ProtoTCP || v[1].Ports != 1 {
 		t.Errorf("shown as %+v", v)
 	}
 }
@@ -159,7 +159,7 @@ func TestMasqueradesRead(t *testing.T) {
 	}
 	s.Forwards = []Forward{{To: netip.MustParseAddrPort("10.0.6.9:80"), Count: 1}}
 	free := func(netip.Addr) bool { return false }
-	others, near := New(Config{Settings: s, IsOwn: free}).Others()
+	others, near := New(Config{Settings: s, IsOwn: free}).SourceNATs()
 	m := forward.Masquerade{Others: others, Near: near}
 	for _, c := range []struct{ prefix, to string }{
 		{"10.0.5.10/32", "203.0.113.8"}, {"10.0.5.11/32", "203.0.113.9"},

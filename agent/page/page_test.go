@@ -112,7 +112,7 @@ func (n *node) asked(t *testing.T, want string) {
 func (n *node) stream(w http.ResponseWriter, r *http.Request) {
 	filter := r.URL.Query().Get("filter")
 	if _, err := observe.ParseFilter(filter, nil); err != nil {
-		api.Refuse(w, http.StatusBadRequest, err)
+		api.WriteError(w, http.StatusBadRequest, err)
 		return
 	}
 	select {

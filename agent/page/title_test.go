@@ -30,7 +30,7 @@ func TestTitleTellsWhatIsWrong(t *testing.T) {
 		if r.URL.Path != "/v1/status" {
 			n.ServeHTTP(w, r)
 		} else if s := status.Load(); s != nil {
-			api.Reply(w, func() (api.Status, error) { return *s, nil })
+			api.WriteAnswer(w, func() (api.Status, error) { return *s, nil })
 		} else {
 			http.Error(w, "no node", http.StatusBadGateway)
 		}

@@ -20,23 +20,23 @@ func quiet(w http.ResponseWriter, r *http.Request) {
 	n := &node{calm: true}
 	switch r.URL.Path {
 	case "/v1/status":
-		api.Reply(w, func() (api.Status, error) {
+		api.WriteAnswer(w, func() (api.Status, error) {
 			return api.Status{Version: 1, Healthy: true, Weir: "1.2.3", Rules: 1, States: 1,
 				StatesMax: 10}, nil
 		})
 	case "/v1/rules":
-		api.Reply(w, func() (api.Rules, error) {
+		api.WriteAnswer(w, func() (api.Rules, error) {
 			return api.Rules{Version: 1, Rules: []api.Rule{{Number: 100, Text: "check-state"},
 				{Number: 200, Text: "deny udp from any to any"}}}, nil
 		})
 	case "/v1/why":
-		api.Reply(w, func() (api.Explanation, error) {
+		api.WriteAnswer(w, func() (api.Explanation, error) {
 			return api.Explanation{Passed: true, Rule: 200, Text: "allow", Reason: "rule",
 				Tries: []api.Try{{Rule: 100, Text: "deny udp", Outcome: "protocol"},
 					{Rule: 150, Text: "allow in", Outcome: "no"}}}, nil
 		})
 	case "/v1/top":
-		api.Reply(w, func() (api.Top, error) {
+		api.WriteAnswer(w, func() (api.Top, error) {
 			return api.Top{Version: 1, Refused: api.Count{Packets: 1},
 				Talkers: []api.Talker{{Proto: "tcp", Src: "10.0.0.1", Dst: "10.0.0.2", Port: 80,
 					Rate: 2600, Bytes: 746, States: 1}},
@@ -47,7 +47,7 @@ func quiet(w http.ResponseWriter, r *http.Request) {
 		})
 	case "/v1/events":
 		if _, err := observe.ParseFilter(r.URL.Query().Get("filter"), nil); err != nil {
-			api.Refuse(w, http.StatusBadRequest, err)
+			api.WriteError(w, http.StatusBadRequest, err)
 			return
 		}
 		for port := range uint16(3) {

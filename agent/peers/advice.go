@@ -9,9 +9,9 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// Owns reports whether the interface of a name is the tunnel's, whose packets the tunnel's own
-// engine evaluates.
-func (p *Service) Owns(name string) bool {
+// IsUserTunnel reports whether the interface of a name is the tunnel's, whose packets the tunnel's
+// own engine evaluates.
+func (p *Service) IsUserTunnel(name string) bool {
 	return p.ownsName.Load() && name == p.config.Settings.Name
 }
 

@@ -94,9 +94,9 @@ func deleteKernelLinks(f Files, but string) error {
 	return nil
 }
 
-// Hooked reports whether the interface of a name is the tunnel's and has the hooks of the kernel
-// engine, whatever the settings say about interfaces. An earlier agent may have left it.
-func (p *Service) Hooked(name string) bool {
+// IsKernelTunnel reports whether the interface of a name is the tunnel's and has the hooks of the
+// kernel engine, whatever the settings say about interfaces. An earlier agent may have left it.
+func (p *Service) IsKernelTunnel(name string) bool {
 	s := p.config.Settings
 	return s.Backend != BackendUser && name == s.Name && !p.ownsName.Load()
 }

@@ -46,9 +46,9 @@ func (p *Service) Add(r api.AddPeer) (api.Done, error) {
 	return p.addLocked(next, pending, peer)
 }
 
-// Record is Add for a host of a cluster, also when there can be no tunnel now: then the peer's
+// AddHost is Add for a host of a cluster, also when there can be no tunnel now: then the peer's
 // ranges are closed until there is one. It does not wait for the disk.
-func (p *Service) Record(r api.AddPeer) error {
+func (p *Service) AddHost(r api.AddPeer) error {
 	peer, err := peerOf(r)
 	if err != nil {
 		return err
@@ -377,9 +377,9 @@ func (p *Service) Remove(r api.RemovePeer) (api.Done, error) {
 	return p.removedLocked(r, next, pending, gone)
 }
 
-// Forget is Remove for a host of a cluster; it does not wait for the disk. There need not be such a
-// peer.
-func (p *Service) Forget(name string) error {
+// RemoveHost is Remove for a host of a cluster; it does not wait for the disk. There need not be
+// such a peer.
+func (p *Service) RemoveHost(name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, there := p.byName[name]; !there && p.unread == nil {

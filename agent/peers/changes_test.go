@@ -30,7 +30,7 @@ func TestDeviceInDoubtGoes(t *testing.T) {
 		tun := &tunnel{owns: &h.ownsName, device: &refusing{err: c.err}, stop: make(chan struct{})}
 		h.tunnel.Store(tun)
 		err := h.node.Do(func() error {
-			return h.Record(api.AddPeer{Name: "b", Key: overlay.Key{2}.String(),
+			return h.AddHost(api.AddPeer{Name: "b", Key: overlay.Key{2}.String(),
 				Pods: []netip.Prefix{netip.MustParsePrefix("10.88.3.0/24")}})
 		})
 		if !errors.Is(err, refused) {

@@ -20,9 +20,9 @@ func TestPingWaitsForTheLock(t *testing.T) {
 		t.Error("the lock is held, and can be had")
 	case <-time.After(50 * time.Millisecond):
 	}
-	before := p.Progress()
+	before := p.PeersProcessed()
 	p.set.Add(1)
-	if p.Progress() == before {
+	if p.PeersProcessed() == before {
 		t.Error("no progress is seen while the lock is held")
 	}
 	p.mu.Unlock()

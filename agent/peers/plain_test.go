@@ -60,7 +60,7 @@ func TestPlainRoutesOutliveChanges(t *testing.T) {
 		t.Helper()
 		d.err = fails
 		err := h.node.Do(func() error {
-			return h.Record(api.AddPeer{Name: "b", Key: overlay.Key{1}.String(), Pods: pods,
+			return h.AddHost(api.AddPeer{Name: "b", Key: overlay.Key{1}.String(), Pods: pods,
 				Plain: plain})
 		})
 		if !errors.Is(err, fails) {

@@ -54,7 +54,7 @@ func newHanging(t *testing.T) *hanging {
 func (h *hanging) record(name string, key byte, pods string) {
 	h.t.Helper()
 	h.atOnce(name+" becomes a peer", func() error {
-		return h.Record(api.AddPeer{Name: name, Key: overlay.Key{key}.String(),
+		return h.AddHost(api.AddPeer{Name: name, Key: overlay.Key{key}.String(),
 			Pods: []netip.Prefix{netip.MustParsePrefix(pods)}})
 	})
 }
@@ -107,8 +107,8 @@ func TestHostsOnDiskThatHangs(t *testing.T) {
 	h.record("host:c", 3, "10.88.3.0/24")
 	time.Sleep(100 * time.Millisecond) // the disk is used by now
 	h.record("host:c", 3, "10.88.4.0/24")
-	h.atOnce("a removal", func() error { return h.Forget("host:a") })
-	h.atOnce("a removal once more", func() error { return h.Forget("host:a") })
+	h.atOnce("a removal", func() error { return h.RemoveHost("host:a") })
+	h.atOnce("a removal once more", func() error { return h.RemoveHost("host:a") })
 	byHand := make(chan error, 1)
 	go func() {
 		byHand <- h.node.Do(func() error {

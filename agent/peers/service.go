@@ -205,8 +205,8 @@ func (p *Service) Ping() {
 	p.mu.Unlock() //lint:ignore SA2001 that it can be had is all that matters
 }
 
-// Progress counts the peers that were put into the tunnel's device, or refused by it.
-func (p *Service) Progress() uint64 { return p.set.Load() }
+// PeersProcessed counts the peers that were put into the tunnel's device, or refused by it.
+func (p *Service) PeersProcessed() uint64 { return p.set.Load() }
 
 // Ranges returns the ranges of the pods of all peers.
 func (p *Service) Ranges() []netip.Prefix { return *p.ranges.Load() }
@@ -231,7 +231,7 @@ func (p *Service) readLocked() {
 		p.config.Log.Error("cannot use the record of peers", "err", err)
 	}
 	if errors.Is(err, errDamaged) {
-		if _, bad := atomicfile.SetAside(file, "damaged"); bad != nil {
+		if _, bad := atomicfile.MoveAside(file, "damaged"); bad != nil {
 			err = errors.Join(err, bad)
 		} else {
 			err = p.saveLocked(p.recorded)

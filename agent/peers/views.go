@@ -50,9 +50,9 @@ func (p *Service) List() (api.Peers, error) {
 	return a, nil
 }
 
-// At returns the name of a peer that has an address as endpoint, or is reached there now, "" for
-// none.
-func (p *Service) At(a netip.Addr) string {
+// NameByEndpoint returns the name of a peer that has an address as endpoint, or is reached there
+// now, "" for none.
+func (p *Service) NameByEndpoint(a netip.Addr) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, peer := range p.byName {

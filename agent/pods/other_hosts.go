@@ -13,14 +13,15 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// SetOthers enters addresses of pods of other hosts in tables of labels (true), or takes them out.
-// It removes from changes what is done; after an error the call is to be repeated with the rest.
-func (s *Service) SetOthers(changes map[cluster.Label]bool) error {
+// SetOtherHostLabels enters addresses of pods of other hosts in tables of labels (true), or takes
+// them out. It removes from changes what is done; after an error the call is to be repeated with
+// the rest.
+func (s *Service) SetOtherHostLabels(changes map[cluster.Label]bool) error {
 	return s.labels.setOthers(changes)
 }
 
-// Living returns the pods of this host that may send.
-func (s *Service) Living() (all []pod.Pod) {
+// LivePods returns the pods of this host that may send.
+func (s *Service) LivePods() (all []pod.Pod) {
 	s.labels.mu.Lock()
 	defer s.labels.mu.Unlock()
 	for _, p := range s.labels.own {
@@ -29,9 +30,9 @@ func (s *Service) Living() (all []pod.Pod) {
 	return all
 }
 
-// Clear has the engine's tables of labels empty that neither this host's pods nor others are in:
-// what an earlier run left there was taken out since. Those of a name that is known stay.
-func (s *Service) Clear(tables []string) error { return s.labels.clear(tables) }
+// ClearLabels has the engine's tables of labels empty that neither this host's pods nor others are
+// in: what an earlier run left there was taken out since. Those of a name that is known stay.
+func (s *Service) ClearLabels(tables []string) error { return s.labels.clear(tables) }
 
 func (l *labels) clear(tables []string) error {
 	l.mu.Lock()
@@ -49,9 +50,9 @@ func (l *labels) clear(tables []string) error {
 	return nil
 }
 
-// Place hands the engine those of the tables, which rules are about to name, for which it had no
-// place as long as none did.
-func (s *Service) Place(tables []string) error { return s.labels.place(tables) }
+// PlaceLabels hands the engine those of the tables, which rules are about to name, for which it had
+// no place as long as none did.
+func (s *Service) PlaceLabels(tables []string) error { return s.labels.place(tables) }
 
 func (l *labels) place(tables []string) error {
 	l.mu.Lock()

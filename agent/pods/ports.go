@@ -40,7 +40,7 @@ func (s *Service) checkPublished(ctx context.Context, spec *pod.Spec) error {
 				continue
 			}
 			who := ownerOf(l.Inode)
-			if who.keepsPortsFor(requester(ctx)) {
+			if who.keepsPortsFor(clientPID(ctx)) {
 				continue
 			}
 			return fmt.Errorf("pod %s: %s port %d is used by the host itself, at %s (%s); publish "+

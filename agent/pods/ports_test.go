@@ -146,9 +146,9 @@ func TestPortsThatPodmanHolds(t *testing.T) {
 		HostPort: uint16(l.Addr().(*net.TCPAddr).Port)}}}
 	p := New(Config{TunnelPort: func() uint16 { return 0 }})
 	for _, c := range []struct {
-		holder    string
-		requester int
-		free      bool
+		holder string
+		client int
+		free   bool
 	}{
 		{"podman", grandchild, true},
 		{"podman", child.Process.Pid, true},
@@ -159,9 +159,9 @@ func TestPortsThatPodmanHolds(t *testing.T) {
 		{"sshd", grandchild, false},
 	} {
 		rename(c.holder)
-		ctx := WithRequester(t.Context(), c.requester)
+		ctx := WithClientPID(t.Context(), c.client)
 		if err := p.checkPublished(ctx, spec); (err == nil) != c.free {
-			t.Errorf("%s holds the port, process %d asks: %v", c.holder, c.requester, err)
+			t.Errorf("%s holds the port, process %d asks: %v", c.holder, c.client, err)
 		}
 	}
 }

@@ -60,9 +60,9 @@ type Config struct {
 	Engine Engine
 	Hooks  Hooks
 	Links  Links
-	// PrepareRouter comes before the host becomes a router, for IPv6, too, if six is set. Its error
-	// does not keep the host from becoming one.
-	PrepareRouter func(six bool) error
+	// PrepareForwarding comes before the host becomes a router, for IPv6, too, if six is set. Its
+	// error does not keep the host from becoming one.
+	PrepareForwarding func(six bool) error
 	// Changed is called after pods came or went (Living); it must not wait. May be nil.
 	Changed func()
 	// PeerRanges are the ranges of the pods of other nodes.
@@ -167,11 +167,11 @@ func (s *Service) SetMasquerade() error {
 	return s.config.Engine.SetMasquerade(m)
 }
 
-// Begun reports whether there are pods, or may be.
-func (s *Service) Begun() bool { return s.manager.Load() != nil }
+// TakenOver reports whether the pods of an earlier run are taken over: there are pods, or may be.
+func (s *Service) TakenOver() bool { return s.manager.Load() != nil }
 
-// Has reports whether an address is in a pod range of this node.
-func (s *Service) Has(a netip.Addr) bool {
+// InRange reports whether an address is in a pod range of this node.
+func (s *Service) InRange(a netip.Addr) bool {
 	return slices.ContainsFunc(s.config.Settings.Ranges, func(r netip.Prefix) bool {
 		return r.Contains(a)
 	})

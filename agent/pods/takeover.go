@@ -66,7 +66,7 @@ func (s *Service) takeOver() error {
 			return err
 		}
 		six := slices.ContainsFunc(set.Ranges, func(r netip.Prefix) bool { return r.Addr().Is6() })
-		if err := s.config.PrepareRouter(six); err != nil {
+		if err := s.config.PrepareForwarding(six); err != nil {
 			s.config.Problems.Add("the kernel's settings before Weir are not recorded: "+
 				err.Error(), "weir down will leave net.ipv4.ip_forward as it is then")
 		}

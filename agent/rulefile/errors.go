@@ -6,9 +6,9 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Errors returns the errors of rule text that err holds, each with its place, nil if there are
+// ParseErrors returns the errors of rule text that err holds, each with its place, nil if there are
 // none.
-func Errors(err error) rule.Errors {
+func ParseErrors(err error) rule.Errors {
 	var many rule.Errors
 	var one *rule.Error
 	switch {

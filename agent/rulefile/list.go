@@ -22,8 +22,8 @@ const (
 	maxListBytes = 256 << 20
 )
 
-// Seen returns what identifies the content of a file without reading it.
-func Seen(file string) (string, error) {
+// Fingerprint returns what identifies the content of a file without reading it.
+func Fingerprint(file string) (string, error) {
 	var s unix.Stat_t
 	if err := unix.Stat(file, &s); err != nil {
 		return "", &os.PathError{Op: "stat", Path: file, Err: err}
@@ -42,13 +42,13 @@ type errWritten struct{ file string }
 
 func (e errWritten) Error() string { return e.file + " is being written" }
 
-// IsWritten reports whether an error says that a file changed while it was read: it is to be read
-// again.
-func IsWritten(err error) bool { return errors.As(err, new(errWritten)) }
+// IsBeingWritten reports whether an error says that a file changed while it was read: it is to be
+// read again.
+func IsBeingWritten(err error) bool { return errors.As(err, new(errWritten)) }
 
 // ReadList reads the file of a table: a prefix or an address on each line; # and ; begin a comment.
 func ReadList(file string) (*rule.List, error) {
-	seen, err := Seen(file)
+	seen, err := Fingerprint(file)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func ReadList(file string) (*rule.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	if again, err := Seen(file); err != nil || again != seen {
+	if again, err := Fingerprint(file); err != nil || again != seen {
 		return nil, errors.Join(errWritten{file}, err)
 	}
 	prefixes, err := parseList(file, text)

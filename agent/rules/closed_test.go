@@ -30,15 +30,16 @@ func TestClosedManagerWritesNothing(t *testing.T) {
 	}
 	_, revert := b.Revert(t.Context())
 	for what, err := range map[string]error{
-		"a rule":     second(b.do("add 5 deny ip from any to any", false)),
-		"a member":   second(b.do("table banned add 192.0.2.1", false)),
-		"a file":     second(b.doAll("/f", "add 5 deny ip from any to any\n")),
-		"a load":     load(""),
-		"a trial":    load("1h"),
-		"its end":    revert,
-		"confirmed":  b.confirm(),
-		"a version":  b.Enforce(version(t, b, "add 5 deny ip from any to any\n"), 0, nil),
-		"it is kept": b.Keep(),
+		"a rule":    second(b.do("add 5 deny ip from any to any", false)),
+		"a member":  second(b.do("table banned add 192.0.2.1", false)),
+		"a file":    second(b.doAll("/f", "add 5 deny ip from any to any\n")),
+		"a load":    load(""),
+		"a trial":   load("1h"),
+		"its end":   revert,
+		"confirmed": b.confirm(),
+		"a version": b.EnforceClusterRules(version(t, b, "add 5 deny ip from any to any\n"), 0,
+			nil),
+		"it is kept": b.ConfirmClusterRules(),
 		"a panic":    b.Panic(t.Context(), nil, 0),
 		"it ends":    b.EndPanic(t.Context()),
 	} {

@@ -53,7 +53,7 @@ func (f *newFile) write() (undo func() error, err error) {
 		}
 		return undo, err
 	}
-	kept, err := atomicfile.KeepAside(f.path, "before")
+	kept, err := atomicfile.LinkAside(f.path, "before")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

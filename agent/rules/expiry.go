@@ -72,7 +72,7 @@ func (errManyTimed) Hint() string {
 
 // checkTimed refuses too many members with a timeout, of which more are to come.
 func (m *Manager) checkTimed(set *rule.Ruleset, more int) error {
-	if more > 0 && set.Timed()+more > maxTimed || set.Timed() > maxTimed {
+	if more > 0 && set.TimedMembers()+more > maxTimed || set.TimedMembers() > maxTimed {
 		m.expiry.refused.Add(uint64(max(more, 1)))
 		return errManyTimed{}
 	}
@@ -82,7 +82,7 @@ func (m *Manager) checkTimed(set *rule.Ruleset, more int) error {
 // followExpiryLocked reads the deadlines of the rules in force again.
 func (m *Manager) followExpiryLocked() {
 	set := m.rules.Set
-	m.expiry.next = make(deadlines, 0, set.Timed())
+	m.expiry.next = make(deadlines, 0, set.TimedMembers())
 	for table, ends := range set.Deadlines {
 		for p, at := range ends {
 			m.expiry.next = append(m.expiry.next, deadline{at, table, p})
@@ -100,7 +100,7 @@ func (m *Manager) followMembersLocked(c *rule.Command) {
 	}
 	set := m.rules.Set
 	// members that are made over and over leave deadlines behind that no longer count
-	if len(m.expiry.next) > 2*(set.Timed()+expireBatch) {
+	if len(m.expiry.next) > 2*(set.TimedMembers()+expireBatch) {
 		m.followExpiryLocked()
 		return
 	}
@@ -193,7 +193,8 @@ func (m *Manager) endMemberLocked(d deadline) error {
 // not while the host is locked down: the saved rules are others.
 func (m *Manager) noteTimeLocked(now time.Duration) {
 	lasting := m.lastingLocked()
-	if now-m.expiry.noted < stampEvery || m.rules.Set.Timed() == 0 || lasting.lockDown != nil {
+	if now-m.expiry.noted < stampEvery || m.rules.Set.TimedMembers() == 0 ||
+		lasting.lockDown != nil {
 		return
 	}
 	m.expiry.noted = now
@@ -219,7 +220,7 @@ func (m *Manager) Expiry() (x Expiry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.rules.Set != nil {
-		x.Timed = m.rules.Set.Timed()
+		x.Timed = m.rules.Set.TimedMembers()
 	}
 	x.Ended, x.Refused = m.expiry.ended.Load(), m.expiry.refused.Load()
 	x.Failed = m.expiry.failed.Load()

@@ -213,7 +213,7 @@ func TestTrialThatIsOverBringsNoMemberBack(t *testing.T) {
 func TestMembersOfAFileEnd(t *testing.T) {
 	b, _, h := newTimedManager(t)
 	set := ruleset(t, "table banned add 192.0.2.1 timeout 10s\nadd allow ip from any to any")
-	set.Begin(h.up)
+	set.SetNow(h.up)
 	if err := b.load(Version{Set: set, Source: "file"}, 0, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func (s *savedRules) first(rules string, needed bool) (Initial, error) {
 	if err != nil {
 		return Initial{}, err
 	}
-	set.Begin(s.clock.Now())
+	set.SetNow(s.clock.Now())
 	r.Version = Version{Set: set, Strict: true, Source: rules}
 	r.Denied, r.aside = saved.Strict, kept
 	r.before, r.base, r.file = &Version{Set: new(rule.Ruleset), Source: "none"}, noFile, now
@@ -150,13 +150,13 @@ func (e errUnusable) Hint() string {
 // before they are overwritten.
 func (s *savedRules) keepAside(why error, rules string) *problem.Problem {
 	keep := func() error {
-		_, err := atomicfile.KeepAside(s.path, asideFor(why))
+		_, err := atomicfile.LinkAside(s.path, asideFor(why))
 		return err
 	}
 	s.retireBy(keep)
 	what := fmt.Sprintf("changes since %s was edited are lost: %v", rules, why)
 	p := &problem.Problem{About: what, Problem: api.Problem{What: what}}
-	if aside, err := atomicfile.KeepAside(s.path, asideFor(why)); err == nil {
+	if aside, err := atomicfile.LinkAside(s.path, asideFor(why)); err == nil {
 		p.File = aside
 		p.Advice = "what can be read of them is in " + aside + "; remove it when you have seen it"
 	}
@@ -172,7 +172,7 @@ func (s *savedRules) tornAside() *problem.Problem {
 		return nil
 	}
 	s.retireBy(func() error {
-		_, err := atomicfile.KeepAside(s.path, "damaged")
+		_, err := atomicfile.LinkAside(s.path, "damaged")
 		return err
 	})
 	what := s.path + ": the last line was cut: a change of a table, not yet answered, is lost"

@@ -84,7 +84,7 @@ func (m *Manager) followLists() (large bool) {
 }
 
 func (m *Manager) followList(l *rule.List) {
-	seen, err := rulefile.Seen(l.File)
+	seen, err := rulefile.Fingerprint(l.File)
 	if err != nil {
 		seen = err.Error()
 	}
@@ -108,7 +108,7 @@ func (m *Manager) followList(l *rule.List) {
 	switch {
 	case err == nil:
 		m.listGood(next)
-	case !rulefile.IsWritten(err):
+	case !rulefile.IsBeingWritten(err):
 		m.listFailed(l, seen, err)
 	}
 }
@@ -234,7 +234,7 @@ func (m *Manager) firstList(file string) (*rule.List, error) {
 	var l *rule.List
 	var err error
 	for range 3 {
-		if l, err = rulefile.ReadList(file); !rulefile.IsWritten(err) {
+		if l, err = rulefile.ReadList(file); !rulefile.IsBeingWritten(err) {
 			break
 		}
 		time.Sleep(listEvery)

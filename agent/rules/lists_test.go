@@ -99,7 +99,7 @@ func TestTableFollowsItsFile(t *testing.T) {
 	if done, failed := b.Reloads(); done != 3 || failed != 0 {
 		t.Errorf("%d reloads, %d failed", done, failed)
 	}
-	if v, ok := b.Member("blocked", netip.MustParseAddr("172.1.2.3")); v != 0 || !ok {
+	if v, ok := b.LookupTable("blocked", netip.MustParseAddr("172.1.2.3")); v != 0 || !ok {
 		t.Error("the rules do not know the members")
 	}
 }
@@ -149,7 +149,7 @@ func TestEngineThatRefusesAList(t *testing.T) {
 	if p := b.config.Problems.All(); len(p) != 1 || !strings.Contains(p[0].What, "no memory") {
 		t.Errorf("problems %+v", p)
 	}
-	if _, found := b.Member("blocked", netip.MustParseAddr("192.0.2.2")); found ||
+	if _, found := b.LookupTable("blocked", netip.MustParseAddr("192.0.2.2")); found ||
 		passes(e.Engine, 80) {
 		t.Error("the members changed")
 	}

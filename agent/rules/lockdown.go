@@ -68,7 +68,7 @@ func (m *Manager) lockDown(file string, why error) (Initial, error) {
 		}
 	}
 	_ = rulefile.ReadLists(set, nil, m.firstList) // what cannot be read yet is empty
-	set.Begin(m.config.Clock.Now())
+	set.SetNow(m.config.Clock.Now())
 	return Initial{Version: Version{Set: set, Strict: true, Source: "lock-down",
 		lockDown: &problem.Problem{About: aboutLockDown, Problem: api.Problem{
 			What: "the host is locked down, since its rules cannot be used: " + why.Error(),

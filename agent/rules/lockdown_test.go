@@ -153,7 +153,7 @@ func TestLockDownIsNotSaved(t *testing.T) {
 	for _, what := range []string{"the file of a table is missing", "damaged"} {
 		h, saved := newHands(), filepath.Join(t.TempDir(), "rules.saved")
 		set := ruleset(t, text+"table blocked create file "+saved+".list\n")
-		set.Begin(h.up)
+		set.SetNow(h.up)
 		s := &savedRules{path: saved, file: noFile, clock: h.clock()}
 		if err := s.save(Version{Set: set, Strict: true, Source: "x"}); err != nil {
 			t.Fatal(err)

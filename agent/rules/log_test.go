@@ -15,7 +15,7 @@ func TestLogOfChanges(t *testing.T) {
 	b, _ := newManager(t)
 	var log bytes.Buffer
 	b.config.Log = slog.New(slog.NewTextHandler(&log, nil))
-	ctx := api.WithCaller(t.Context(), 1000)
+	ctx := api.WithClientUID(t.Context(), 1000)
 	long := "table x add" + strings.Repeat(" 192.0.2.1", 1000)
 	for _, c := range []struct {
 		what string
@@ -23,15 +23,16 @@ func TestLogOfChanges(t *testing.T) {
 		want string
 	}{
 		{"a command", func(ctx context.Context) error {
-			_, err := b.Do(ctx, api.Command{Line: "add 7 allow tcp from any to any 80"})
+			_, err := b.RunCommand(ctx, api.Command{Line: "add 7 allow tcp from any to any 80"})
 			return err
 		}, `"rules changed" command="add 7 allow tcp from any to any 80" uid=1000`},
 		{"a long one", func(ctx context.Context) error {
-			_, err := b.Do(ctx, api.Command{Line: long})
+			_, err := b.RunCommand(ctx, api.Command{Line: long})
 			return err
 		}, `"rules changed" command="` + long[:200] + `... (10011 bytes)" uid=1000`},
 		{"a file of commands", func(ctx context.Context) error {
-			_, err := b.Run(ctx, api.Commands{Name: "f", Text: "add 8 allow ip from any to any\n"})
+			_, err := b.RunCommands(ctx, api.Commands{Name: "f",
+				Text: "add 8 allow ip from any to any\n"})
 			return err
 		}, `"rules changed" file=f uid=1000`},
 		{"a rule file", func(ctx context.Context) error {

@@ -10,10 +10,10 @@ import (
 // Names are the host's names that rules may have.
 func (m *Manager) Names() *rule.Names { return m.names }
 
-// Member returns the value of an address in a table.
-func (m *Manager) Member(table string, a netip.Addr) (value uint32, found bool) {
+// LookupTable returns the value of an address in a table.
+func (m *Manager) LookupTable(table string, a netip.Addr) (value uint32, found bool) {
 	m.View(func(r Version, _ *program.Program) {
-		value, found = r.Set.Member(table, a)
+		value, found = r.Set.Lookup(table, a)
 	})
 	return value, found
 }
@@ -22,7 +22,7 @@ func (m *Manager) Member(table string, a netip.Addr) (value uint32, found bool) 
 func (m *Manager) TableOf(a netip.Addr) (name string) {
 	m.View(func(r Version, _ *program.Program) {
 		for table := range r.Set.Tables {
-			if _, found := r.Set.Member(table, a); found && (name == "" || table < name) {
+			if _, found := r.Set.Lookup(table, a); found && (name == "" || table < name) {
 				name = table
 			}
 		}
@@ -30,8 +30,8 @@ func (m *Manager) TableOf(a netip.Addr) (name string) {
 	return name
 }
 
-// Text returns the text of the rule at an index, if it has that number.
-func (m *Manager) Text(index int, number uint16) (text string) {
+// RuleText returns the text of the rule at an index, if it has that number.
+func (m *Manager) RuleText(index int, number uint16) (text string) {
 	m.View(func(_ Version, p *program.Program) {
 		if number != 0 && index < len(p.Rules) && p.Rules[index].Number == number {
 			text = p.Texts[index]

@@ -28,7 +28,8 @@ type Config struct {
 	File, Default string
 	Saved         string // the file of the saved rules
 	// Shared returns the rules of the host's cluster, as its disk has them; false if there are none
-	// yet. It is nil on a host without a cluster. With one, only Enforce and Keep change rules.
+	// yet. It is nil on a host without a cluster. With one, only EnforceClusterRules and
+	// ConfirmClusterRules change rules.
 	Shared func() (Version, bool)
 	// Unfollowed returns why the store of the host's cluster cannot be followed, although the host
 	// has joined one; nil otherwise.

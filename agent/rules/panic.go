@@ -113,7 +113,7 @@ func (m *Manager) Panic(ctx context.Context, s *api.Session, tunnel uint16) erro
 		return fmt.Errorf("everything is denied, but a restart of the agent would lift that: %w",
 			unsaved)
 	}
-	m.config.Log.Warn("panic: everything is denied", "but", s, "uid", api.Caller(ctx))
+	m.config.Log.Warn("panic: everything is denied", "but", s, "uid", api.ClientUID(ctx))
 	return nil
 }
 
@@ -153,7 +153,7 @@ func (m *Manager) EndPanic(ctx context.Context) error {
 		return fmt.Errorf("the rules before are in force, but the next start would panic again: %w",
 			err)
 	}
-	m.config.Log.Warn("the panic has ended", "uid", api.Caller(ctx))
+	m.config.Log.Warn("the panic has ended", "uid", api.ClientUID(ctx))
 	return nil
 }
 

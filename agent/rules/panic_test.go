@@ -32,7 +32,7 @@ func panicManager(t *testing.T) (*Manager, *soft.Engine, *hands) {
 	h := newHands()
 	b.config.Clock, b.store.clock = h.clock(), h.clock()
 	set := ruleset(t, "add allow tcp from any to any 22,80\ntable banned add 192.0.2.9 timeout 1h")
-	set.Begin(b.config.Clock.Now())
+	set.SetNow(b.config.Clock.Now())
 	if err := b.load(Version{Set: set, Strict: true, Source: "normal"}, 0, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -183,7 +183,7 @@ func difference(of, without *rule.Ruleset) []api.Rule {
 
 // mistakes lists the errors of rule text.
 func mistakes(err error) (all []api.Mistake, message string) {
-	many := rulefile.Errors(err)
+	many := rulefile.ParseErrors(err)
 	if many == nil {
 		return nil, err.Error()
 	}

@@ -22,7 +22,7 @@ import (
 func newExplainer(t *testing.T, text string) *Explainer {
 	t.Helper()
 	b, _ := newManager(t)
-	if _, err := b.Run(t.Context(), api.Commands{Name: "rules", Text: text}); err != nil {
+	if _, err := b.RunCommands(t.Context(), api.Commands{Name: "rules", Text: text}); err != nil {
 		t.Fatal(err)
 	}
 	ifs := []firewall.Interface{{Index: 2, Name: "eth0",

@@ -36,23 +36,23 @@ func logged(text string) string {
 	return fmt.Sprintf("%s... (%d bytes)", text[:end], len(text))
 }
 
-// Do makes the change of one command.
-func (m *Manager) Do(ctx context.Context, r api.Command) (api.Done, error) {
+// RunCommand makes the change of one command.
+func (m *Manager) RunCommand(ctx context.Context, r api.Command) (api.Done, error) {
 	message, err := m.do(r.Line, r.Lenient)
 	if err != nil {
 		return api.Done{}, err
 	}
-	m.config.Log.Info("rules changed", "command", logged(r.Line), "uid", api.Caller(ctx))
+	m.config.Log.Info("rules changed", "command", logged(r.Line), "uid", api.ClientUID(ctx))
 	return m.done(message), nil
 }
 
-// Run executes the commands of a file on the rules in force, all or none.
-func (m *Manager) Run(ctx context.Context, r api.Commands) (api.Done, error) {
+// RunCommands executes the commands of a file on the rules in force, all or none.
+func (m *Manager) RunCommands(ctx context.Context, r api.Commands) (api.Done, error) {
 	message, err := m.doAll(r.Name, r.Text)
 	if err != nil {
 		return api.Done{}, err
 	}
-	m.config.Log.Info("rules changed", "file", logged(r.Name), "uid", api.Caller(ctx))
+	m.config.Log.Info("rules changed", "file", logged(r.Name), "uid", api.ClientUID(ctx))
 	return m.done(message), nil
 }
 
@@ -79,7 +79,7 @@ func (m *Manager) Load(ctx context.Context, r api.Load) (api.Done, error) {
 	if err := m.prepareLists(set); err != nil {
 		return api.Done{}, err
 	}
-	set.Begin(m.config.Clock.Now())
+	set.SetNow(m.config.Clock.Now())
 	next := Version{Set: set, Strict: true, Source: r.Name}
 	if version := m.store.unconfirmedAs(r.Text); version != "" && file == nil {
 		err = m.loadFile(next, try, version)
@@ -90,7 +90,7 @@ func (m *Manager) Load(ctx context.Context, r api.Load) (api.Done, error) {
 		return api.Done{}, err
 	}
 	m.config.Log.Info("rules loaded", "file", logged(r.Name), "rules", len(set.Rules), "trial", try,
-		"uid", api.Caller(ctx))
+		"uid", api.ClientUID(ctx))
 	if try == 0 {
 		return m.done(""), nil
 	}
@@ -102,7 +102,7 @@ func (m *Manager) Confirm(ctx context.Context) (api.Done, error) {
 	if err := m.confirm(); err != nil {
 		return api.Done{}, err
 	}
-	m.config.Log.Info("rules confirmed", "uid", api.Caller(ctx))
+	m.config.Log.Info("rules confirmed", "uid", api.ClientUID(ctx))
 	return m.done(""), nil
 }
 
@@ -113,7 +113,7 @@ func (m *Manager) Revert(ctx context.Context) (api.Done, error) {
 		return api.Done{}, err
 	}
 	m.config.Log.Info("reverted: the rules before are in force", "file", logged(t.name),
-		"uid", api.Caller(ctx))
+		"uid", api.ClientUID(ctx))
 	return m.done(""), nil
 }
 
@@ -131,7 +131,7 @@ func (m *Manager) Reload() error {
 	if err := m.prepareLists(set); err != nil {
 		return err
 	}
-	set.Begin(m.config.Clock.Now())
+	set.SetNow(m.config.Clock.Now())
 	if err := m.loadFile(Version{Set: set, Strict: true, Source: file}, 0,
 		fileVersion(text)); err != nil {
 		return err

@@ -137,7 +137,7 @@ func (s *savedRules) retireLocked() error {
 func (s *savedRules) whole(r Version) ([]byte, *savedTail) {
 	text := s.format(r)
 	tail := newTail(s.path, text)
-	tail.stamped, tail.began = r.Set.Timed() > 0, r.Set.Now
+	tail.stamped, tail.began = r.Set.TimedMembers() > 0, r.Set.Now
 	return text, tail
 }
 
@@ -189,7 +189,7 @@ func (s *savedRules) format(r Version) []byte {
 	}
 	fmt.Fprintf(&b, "%s %d: default %s, rule file %s, from %s\n", savedIntro, savedVersion, action,
 		s.version(), strconv.Quote(r.Source))
-	if r.Set.Timed() > 0 {
+	if r.Set.TimedMembers() > 0 {
 		r.Set.Now = s.clock.Now()
 		fmt.Fprintln(&b, stampLine(s.clock.Stamp(), 0))
 	}

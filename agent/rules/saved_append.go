@@ -170,7 +170,7 @@ func (s *savedRules) tidy(r Version) error {
 	s.mu.Lock()
 	tail := s.tail
 	s.mu.Unlock()
-	if tail == nil || tail.size == tail.whole && !tail.torn && r.Set.Timed() == 0 {
+	if tail == nil || tail.size == tail.whole && !tail.torn && r.Set.TimedMembers() == 0 {
 		return nil
 	}
 	return s.save(r)

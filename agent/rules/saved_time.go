@@ -68,7 +68,7 @@ func (n *note) age(c clock.Boot) time.Duration { return n.since + c.Since(n.at) 
 // resume has the timeouts of rules that were read count from when they were saved, and removes the
 // members that have ended since.
 func resume(set *rule.Ruleset, age time.Duration, now time.Duration) {
-	set.Begin(now - age)
+	set.SetNow(now - age)
 	set.Expire(now)
 }
 

@@ -46,7 +46,7 @@ func TestRevert(t *testing.T) {
 		t.Errorf("the rules before cannot be in force: %v", err)
 	}
 	b.config.Prepare = works
-	done, err := b.Revert(api.WithCaller(t.Context(), 1000))
+	done, err := b.Revert(api.WithClientUID(t.Context(), 1000))
 	if err != nil || done.Rules != 1 || passes(e, 81) || !passes(e, 80) {
 		t.Errorf("the rules before are not back: %+v, %v", done, err)
 	}
@@ -104,8 +104,8 @@ func TestTrialGoesBackWhenItCan(t *testing.T) {
 	before := savedText(t, b)
 	refuse := noWayBack(b)
 	ended := make(chan bool, 9)
-	if err := b.Enforce(version(t, b, "add 5 allow tcp from any to any 81\n"), time.Millisecond,
-		func() { ended <- true }); err != nil {
+	if err := b.EnforceClusterRules(version(t, b, "add 5 allow tcp from any to any 81\n"),
+		time.Millisecond, func() { ended <- true }); err != nil {
 		t.Fatal(err)
 	}
 	nstest.Eventually(t, "the status says that the trial cannot end", func() bool {

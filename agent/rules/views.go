@@ -92,7 +92,7 @@ func tableView(set *rule.Ruleset, name string, q api.TableQuery,
 		v.Members = slices.Values([]api.TableEntry(nil))
 	case q.Address.IsValid():
 		var some []api.TableEntry
-		if e, found := set.Longest(name, q.Address); found {
+		if e, found := set.LookupEntry(name, q.Address); found {
 			some = append(some, tableEntry(e, set.Deadlines[name], now))
 		}
 		v.Members = slices.Values(some)

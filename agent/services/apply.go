@@ -130,8 +130,8 @@ func (h *health) use(at netip.AddrPort) forward.Backend {
 	switch p := h.pods[at]; p.state {
 	case statePassed:
 		b.Out = true
-	case stateOnTrial:
-		b.Trial = p.trial
+	case stateProbing:
+		b.ProbeEnd = p.probeEnd
 	}
 	return b
 }

@@ -36,7 +36,7 @@ func (s *Manager) setAsideLocked() error {
 	if s.broken == nil {
 		return nil
 	}
-	aside, err := atomicfile.KeepAside(s.config.File, "damaged")
+	aside, err := atomicfile.LinkAside(s.config.File, "damaged")
 	if errors.Is(err, fs.ErrNotExist) { // someone removed it
 		return nil
 	}

@@ -21,9 +21,9 @@ import (
 // counted or are used up. So each connection that counts was a draw at random: a pod that is well
 // accepts its share, and the client cannot change that.
 //
-// A trial is as long as it takes until about as many connections as are expected came to the pod
+// A probe is as long as it takes until about as many connections as are expected came to the pod
 // that others would have accepted, by what these begin for each that they accept meanwhile. So SYNs
-// that no pod answers make a trial longer, and end none. They meet all pods alike, since the flows
+// that no pod answers make a probe longer, and end none. They meet all pods alike, since the flows
 // are divided again when it begins.
 
 // state is how a pod is used.
@@ -32,7 +32,7 @@ type state string
 const (
 	stateOK      state = "ok"
 	statePassed  state = "passed-over" // gets no new flows
-	stateOnTrial state = "trial"       // gets a few
+	stateProbing state = "probing"     // gets a few
 )
 
 // The numbers of health.
@@ -49,9 +49,9 @@ const (
 	firstPause, lastPause = 2 * time.Second, 2 * time.Minute
 	// A pod that was well for so long begins with the first pause again.
 	forgets = 5 * time.Minute
-	// most connections of a trial: it outlasts a thousand SYNs that no pod answers for each
+	// most connections of a probe: it outlasts a thousand SYNs that no pod answers for each
 	// connection that one accepts
-	mostTried = 4096
+	maxProbe = 4096
 )
 
 // podHealth is what is known of one pod of a service.
@@ -66,7 +66,7 @@ type podHealth struct {
 	until             time.Duration
 	pause             time.Duration // 0: it was never passed over, or forgotten
 	since             time.Duration // it is well since then
-	trial             uint64        // connections in all at which its trial ends
+	probeEnd          uint64        // connections in all at which its probe ends
 	from              uint64        // connections in all when it began
 	// connections of the pods in use since then
 	begun, accepted uint64
@@ -212,18 +212,18 @@ func (h *health) evaluate(p *podHealth, now time.Duration, n forward.BackendCoun
 		if now < p.until {
 			return false
 		}
-		p.state, p.unanswered, p.fresh = stateOnTrial, 0, 0
+		p.state, p.unanswered, p.fresh = stateProbing, 0, 0
 		p.from, p.begun, p.accepted = n.Begun, 0, 0
-		p.trial = n.Begun + uint64(min(expected*h.perAccepted, mostTried))
+		p.probeEnd = n.Begun + uint64(min(expected*h.perAccepted, maxProbe))
 		h.turn++
-	case stateOnTrial:
+	case stateProbing:
 		p.begun += h.usedBegun
 		p.accepted += h.usedAccepted
-		if n.Begun < p.trial || p.fresh > 0 { // the last answers may be under way
+		if n.Begun < p.probeEnd || p.fresh > 0 { // the last answers may be under way
 			return false
 		}
-		if end := p.from + p.tried(n.Begun-p.from); n.Begun < end {
-			p.trial = end
+		if end := p.from + p.probeLength(n.Begun-p.from); n.Begun < end {
+			p.probeEnd = end
 			return true
 		}
 		p.passOver(now)
@@ -231,14 +231,14 @@ func (h *health) evaluate(p *podHealth, now time.Duration, n forward.BackendCoun
 	return true
 }
 
-// tried returns how many connections of a trial, of which so many have begun, say as much as
+// probeLength returns how many connections of a probe, of which so many have begun, say as much as
 // expected ones that others would have accepted. While these accept none it doubles.
-func (p *podHealth) tried(begun uint64) uint64 {
+func (p *podHealth) probeLength(begun uint64) uint64 {
 	enough := 2 * float64(begun)
 	if p.accepted > 0 {
 		enough = expected * max(1, float64(p.begun)/float64(p.accepted))
 	}
-	return uint64(min(enough, mostTried))
+	return uint64(min(enough, maxProbe))
 }
 
 func (p *podHealth) passOver(now time.Duration) {

@@ -68,7 +68,7 @@ func (s *simulation) choose(port int) (at netip.AddrPort, first bool) {
 
 func (s *simulation) usable(at netip.AddrPort) bool {
 	b := s.h.use(at)
-	return !b.Out && (b.Trial == 0 || s.counts[at].Begun < b.Trial)
+	return !b.Out && (b.ProbeEnd == 0 || s.counts[at].Begun < b.ProbeEnd)
 }
 
 // connect begins a connection; one that is not valid is answered by no pod.
@@ -129,17 +129,17 @@ func TestDeadPodIsPassedOver(t *testing.T) {
 		}
 	}
 	s.lost = 0
-	trials, before := 0, state("")
+	probes, before := 0, state("")
 	for range 600 {
 		s.second(100)
-		if now := s.state(1); now != before && now == stateOnTrial {
-			trials++
+		if now := s.state(1); now != before && now == stateProbing {
+			probes++
 		}
 		before = s.state(1)
 	}
 	// 2, 4, 8, 16, 32, 64 and then every 120 seconds
-	if trials < 5 || trials > 12 || s.lost > trials*2*expected {
-		t.Errorf("%d trials in ten minutes, %d losses", trials, s.lost)
+	if probes < 5 || probes > 12 || s.lost > probes*2*expected {
+		t.Errorf("%d probes in ten minutes, %d losses", probes, s.lost)
 	}
 	s.dead[podAt(1)] = false
 	for s.state(1) != stateOK {

@@ -185,7 +185,7 @@ func (s *Manager) Metrics() ([]observe.Metric, error) {
 		for _, p := range v.Pods {
 			n[p.State]++
 		}
-		for _, state := range []state{stateOK, statePassed, stateOnTrial} {
+		for _, state := range []state{stateOK, statePassed, stateProbing} {
 			pods.Add(float64(n[string(state)]), "service", v.Name, "state", string(state))
 		}
 		if h := s.health[forward.ServiceKey{Proto: v.Proto, At: v.At}]; h != nil {

@@ -211,7 +211,7 @@ func TestClosedChangesNothing(t *testing.T) {
 	}
 }
 
-// TestHealthReachesTheEngine: a pod that accepts nothing is set out, on trial, and back.
+// TestHealthReachesTheEngine: a pod that accepts nothing is set out, probed, and back.
 func TestHealthReachesTheEngine(t *testing.T) {
 	h := &fakeHost{begun: true}
 	s := h.service(t, filepath.Join(t.TempDir(), "services.json"))
@@ -256,15 +256,15 @@ func TestHealthReachesTheEngine(t *testing.T) {
 	if h.set[0].Turn == turn {
 		t.Error("the flows were not divided again before")
 	}
-	for i := 0; second().Trial == 0; i++ {
+	for i := 0; second().ProbeEnd == 0; i++ {
 		if i > 5 {
-			t.Fatal("no trial")
+			t.Fatal("no probe")
 		}
 	}
 	n := counts[dead]
 	n.Accepted++
 	counts[dead] = n
-	if b := second(); b.Out || b.Trial != 0 {
+	if b := second(); b.Out || b.ProbeEnd != 0 {
 		t.Errorf("a pod that accepts is %+v", b)
 	}
 }

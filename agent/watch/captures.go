@@ -78,8 +78,8 @@ func (c *Captures) pass(f *firewall.Captured) {
 	}
 }
 
-// Worker returns a worker of the tunnel's engine that copies the packets to the clients.
-func (c *Captures) Worker(w overlay.Worker) overlay.Worker { return tunnelWorker{w, c} }
+// WrapWorker returns a worker of the tunnel's engine that copies the packets to the clients.
+func (c *Captures) WrapWorker(w overlay.Worker) overlay.Worker { return tunnelWorker{w, c} }
 
 // tunnelWorker evaluates the packets of the tunnel and copies them to the clients that capture.
 type tunnelWorker struct {

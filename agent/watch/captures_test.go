@@ -34,7 +34,7 @@ func TestCapturesOfCoalesced(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.close(sub)
-	w := c.Worker(passing{})
+	w := c.WrapWorker(passing{})
 	for _, one := range []struct {
 		dir     firewall.Direction
 		segment uint16

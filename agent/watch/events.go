@@ -18,17 +18,17 @@ func (o *Observer) ServeEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	filter, err := observe.ParseFilter(q.Get("filter"), o.config.Rules.Names())
 	if err != nil {
-		api.Refuse(w, http.StatusBadRequest, err)
+		api.WriteError(w, http.StatusBadRequest, err)
 		return
 	}
 	since, err := parseSince(q.Get("since"), time.Now())
 	if err != nil {
-		api.Refuse(w, http.StatusBadRequest, err)
+		api.WriteError(w, http.StatusBadRequest, err)
 		return
 	}
 	past, sub, err := o.listen(since)
 	if err != nil {
-		api.Refuse(w, http.StatusUnprocessableEntity, err)
+		api.WriteError(w, http.StatusUnprocessableEntity, err)
 		return
 	}
 	defer sub.Close()

@@ -221,12 +221,12 @@ func (o *Observer) ServeHistory(w http.ResponseWriter, r *http.Request) {
 	if text := r.URL.Query().Get("since"); text != "" {
 		var err error
 		if since, err = strconv.ParseUint(text, 10, 64); err != nil {
-			api.Refuse(w, http.StatusBadRequest,
+			api.WriteError(w, http.StatusBadRequest,
 				fmt.Errorf("since %q is not the number of a sample", text))
 			return
 		}
 	}
-	api.Reply(w, func() (api.History, error) {
+	api.WriteAnswer(w, func() (api.History, error) {
 		a := o.history.view(since, o.clock.wall)
 		a.Began = o.began
 		return a, nil

@@ -60,7 +60,7 @@ func (o *Observer) tick(ctx context.Context) {
 			}
 			o.lost = now
 			o.mu.Unlock()
-			o.hub.Lose(more)
+			o.hub.AddLost(more)
 		}
 		if o.journal != nil {
 			o.kept(o.journal.Flush())
@@ -133,7 +133,7 @@ func (o *Observer) listen(since time.Time) (past func(func(observe.Event) bool),
 	case o.journal == nil:
 		return nil, nil, errNoHistory
 	}
-	waiting, lost, sub := o.hub.Split(o.sub, readerQueue)
+	waiting, lost, sub := o.hub.DrainAndSubscribe(o.sub, readerQueue)
 	o.takeLocked(waiting, lost)
 	seq, err := o.journal.Since(since)
 	if err != nil {

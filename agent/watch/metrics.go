@@ -152,7 +152,7 @@ func (o *Observer) stateMetrics() ([]observe.Metric, error) {
 		counter("weir_syn_cookies_sent_total", "SYNs answered by SYN cookies.",
 			float64(s.Cookies.Sent)),
 		counter("weir_syn_cookies_redeemed_total", "SYN cookies that came back: connections.",
-			float64(s.Cookies.Kept)),
+			float64(s.Cookies.Redeemed)),
 		gauge("weir_sweep_lag_seconds",
 			"Age of the oldest expired state not yet swept; normally one pass of the sweep.",
 			s.Sweep.Lag.Seconds()),

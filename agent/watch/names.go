@@ -16,7 +16,7 @@ func (o *Observer) nameThings() {
 	o.names.Me = c.Links.IsMine
 	o.names.InterfaceHas = c.Links.Has
 	o.names.Table = func(name string, a netip.Addr) (value uint32, found bool) {
-		value, found = c.Rules.Member(name, a)
+		value, found = c.Rules.LookupTable(name, a)
 		return value, found || c.Pods.HasLabel(name, a)
 	}
 	if f, err := os.Open("/etc/services"); err == nil {

@@ -69,12 +69,12 @@ type Links interface {
 type Rules interface {
 	// Names are the host's names for users and groups and ports in rules.
 	Names() *rule.Names
-	// Member returns the value of an address in a table.
-	Member(table string, a netip.Addr) (value uint32, found bool)
+	// LookupTable returns the value of an address in a table.
+	LookupTable(table string, a netip.Addr) (value uint32, found bool)
 	// TableOf returns the first table, by name, that has an address; "" if none has.
 	TableOf(netip.Addr) string
-	// Text returns the text of the rule at an index, if it has that number.
-	Text(index int, number uint16) string
+	// RuleText returns the text of the rule at an index, if it has that number.
+	RuleText(index int, number uint16) string
 	// List returns the rules with their counters.
 	List() (api.Rules, error)
 }
@@ -167,7 +167,7 @@ func (c *wallClock) wall(t time.Duration) time.Time {
 func New(c Config) *Observer {
 	o := &Observer{config: c, top: observe.NewTop(topPairs),
 		limit:   rate.NewLimiter(journalRate, journalRate),
-		history: newHistory(c.Rules.Text)}
+		history: newHistory(c.Rules.RuleText)}
 	o.Captures.capture = c.Engine.Capture
 	o.names.Wall = o.clock.wall
 	return o
@@ -250,7 +250,7 @@ func (o *Observer) logKinds() []firewall.EventKind {
 
 // describe returns an event with its names and the text of its rule.
 func (o *Observer) describe(ev *firewall.Event) (e observe.Event, text string) {
-	return o.names.Event(ev), o.config.Rules.Text(int(ev.Verdict.Slot), ev.Verdict.Rule)
+	return o.names.Event(ev), o.config.Rules.RuleText(int(ev.Verdict.Slot), ev.Verdict.Rule)
 }
 
 // engineLost returns how many events the engine has lost in all.

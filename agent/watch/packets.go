@@ -20,21 +20,21 @@ import (
 func (o *Observer) ServePackets(w http.ResponseWriter, r *http.Request) {
 	filter, err := observe.ParseFilter(r.URL.Query().Get("filter"), o.config.Rules.Names())
 	if err != nil {
-		api.Refuse(w, http.StatusBadRequest, err)
+		api.WriteError(w, http.StatusBadRequest, err)
 		return
 	}
 	perSecond := captureRate
 	if text := r.URL.Query().Get("rate"); text != "" {
 		if perSecond, err = strconv.Atoi(text); err != nil || perSecond < 1 ||
 			perSecond > captureRate {
-			api.Refuse(w, http.StatusBadRequest,
+			api.WriteError(w, http.StatusBadRequest,
 				fmt.Errorf("rate %q is not between 1 and %d", text, captureRate))
 			return
 		}
 	}
 	sub, err := o.Captures.open()
 	if err != nil {
-		api.Refuse(w, http.StatusUnprocessableEntity, err)
+		api.WriteError(w, http.StatusUnprocessableEntity, err)
 		return
 	}
 	defer o.Captures.close(sub)
@@ -149,6 +149,6 @@ func (o *Observer) captured(f *firewall.Captured, e *observe.Event) api.Captured
 	if f.Ethernet {
 		a.Link = "ethernet"
 	}
-	a.Text = o.config.Rules.Text(int(v.Slot), v.Rule)
+	a.Text = o.config.Rules.RuleText(int(v.Slot), v.Rule)
 	return a
 }

@@ -22,10 +22,10 @@ var engineNames = [...]string{"", "tunnel"}
 func (o *Observer) ServeStates(w http.ResponseWriter, r *http.Request) {
 	filter, err := observe.ParseStateFilter(r.URL.Query().Get("filter"), o.config.Rules.Names())
 	if err != nil {
-		api.Refuse(w, http.StatusBadRequest, err)
+		api.WriteError(w, http.StatusBadRequest, err)
 		return
 	}
-	api.Reply(w, func() (api.States, error) { return o.states(filter) })
+	api.WriteAnswer(w, func() (api.States, error) { return o.states(filter) })
 }
 
 // states lists the live states that a filter picks, the youngest last.
@@ -105,7 +105,7 @@ func (o *Observer) DeleteStates(ctx context.Context, q api.DeleteStates) (api.De
 		return picked[keyOf(&s)]
 	})
 	o.config.Log.Info("states deleted", "filter", filter.String(), "states", a.Deleted,
-		"uid", api.Caller(ctx))
+		"uid", api.ClientUID(ctx))
 	return a, err
 }
 

@@ -35,9 +35,9 @@ func (o *Observer) Table() (api.StateTable, error) {
 		Translations: api.Translations{Now: s.Translations.Now, Max: s.Translations.Max,
 			PerPod: s.Translations.MaxPerPod, Made: s.Translations.Made,
 			Evicted: s.Translations.Evicted, Refused: reasons[firewall.ReasonNATPorts]},
-		Cookies: api.Cookies{On: s.Cookies.On, Lack: s.Cookies.Lack, Sent: s.Cookies.Sent,
-			Kept: s.Cookies.Kept, Ever: s.Cookies.Turns,
-			Lost: reasons[firewall.ReasonCookieRefused]},
+		Cookies: api.Cookies{On: s.Cookies.On, Impossible: s.Cookies.Impossible,
+			Sent: s.Cookies.Sent, Redeemed: s.Cookies.Redeemed, TimesOn: s.Cookies.TimesOn,
+			Refused: reasons[firewall.ReasonCookieRefused]},
 	}
 	for _, r := range refusals {
 		if reasons[r] > 0 {
@@ -59,6 +59,6 @@ func (o *Observer) watchCookies(s *kernel.Stats) {
 			s.HalfOpen, "max", s.MaxHalfOpen)
 	} else {
 		o.config.Log.Info("SYN cookies are off again", "sent", s.Cookies.Sent, "redeemed",
-			s.Cookies.Kept)
+			s.Cookies.Redeemed)
 	}
 }

@@ -22,13 +22,13 @@ func (o *Observer) ServeTop(w http.ResponseWriter, r *http.Request) {
 	if text := r.URL.Query().Get("n"); text != "" {
 		v, err := strconv.Atoi(text)
 		if err != nil || v < 1 || v > topPairs {
-			api.Refuse(w, http.StatusBadRequest,
+			api.WriteError(w, http.StatusBadRequest,
 				fmt.Errorf("n %q is not between 1 and %d", text, topPairs))
 			return
 		}
 		rows = v
 	}
-	api.Reply(w, func() (api.Top, error) { return o.topView(rows) })
+	api.WriteAnswer(w, func() (api.Top, error) { return o.topView(rows) })
 }
 
 // ageKey identifies a group of states.

@@ -13,7 +13,7 @@ type Watchdog struct {
 	// under these locks, or by the loop, end in time (package routes).
 	Locks []func()
 	// Slow are parts whose work under a lock may be long.
-	Slow []*Slow
+	Slow []*SlowPart
 	// Pulse takes an element when the loop turns.
 	Pulse chan<- struct{}
 }
@@ -65,9 +65,9 @@ func (w *Watchdog) WaitHealthy(ctx context.Context) bool {
 // peers and routes, each a request to a kernel that may be slow to answer.
 const lockPatience = 5 * time.Minute
 
-// Slow notices that the locks of a part are no longer available, without waiting for them. One
+// SlowPart notices that the locks of a part are no longer available, without waiting for them. One
 // goroutine uses it.
-type Slow struct {
+type SlowPart struct {
 	// Lock takes the locks.
 	Lock func()
 	// Progress returns how much was done; nil when that is not known.
@@ -80,7 +80,7 @@ type Slow struct {
 
 // stuck asks in the background, one question at a time, and reports whether the last one has had no
 // answer for lockPatience although nothing was done meanwhile.
-func (s *Slow) stuck(now time.Time) bool {
+func (s *SlowPart) stuck(now time.Time) bool {
 	var done uint64
 	if s.Progress != nil {
 		done = s.Progress()

@@ -24,8 +24,8 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 	var rules, hooks, peers sync.Mutex
 	var set atomic.Uint64
 	pulse := make(chan struct{})
-	slow := &Slow{Lock: locker(&peers), Progress: set.Load}
-	w := Watchdog{Locks: []func(){locker(&rules), locker(&hooks)}, Slow: []*Slow{slow},
+	slow := &SlowPart{Lock: locker(&peers), Progress: set.Load}
+	w := Watchdog{Locks: []func(){locker(&rules), locker(&hooks)}, Slow: []*SlowPart{slow},
 		Pulse: pulse}
 	var asking sync.WaitGroup // as in a node, one question at a time
 	// A node that is not well does not answer: the test waits only a moment for it. One that is
@@ -90,7 +90,7 @@ func TestWatchdogSeesHeldLocks(t *testing.T) {
 // TestSlowIsPatient: a goroutine that keeps the lock of a slow part is noticed, in time.
 func TestSlowIsPatient(t *testing.T) {
 	var mu sync.Mutex
-	s := &Slow{Lock: locker(&mu)}
+	s := &SlowPart{Lock: locker(&mu)}
 	mu.Lock()
 	began := time.Now()
 	if s.stuck(began) || s.stuck(began.Add(lockPatience-time.Second)) {

@@ -70,7 +70,7 @@ func (c *call) administrator() (*administrator, error) {
 	if err != nil {
 		return nil, err
 	}
-	secured, err := credential.Client()
+	secured, err := credential.ClientTLS()
 	if err != nil {
 		return nil, err
 	}

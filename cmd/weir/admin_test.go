@@ -66,7 +66,7 @@ func TestCommandsKnowLaterStores(t *testing.T) {
 	must(err)
 	d, _, err := disk.Open(paths.Store())
 	must(err)
-	must(d.Write(disk.Snapshot{Stored: store.Snapshot{Revision: 1}}))
+	must(d.WriteSnapshot(disk.Snapshot{Stored: store.Snapshot{Revision: 1}}))
 	must(d.Append(disk.Record{Batch: store.Batch{Revision: 2, Changes: []store.Change{
 		{Entry: store.Entry{Key: cluster.IdentityKey, Value: named, Revision: 2}}}}}))
 	must(d.Close())
@@ -90,7 +90,7 @@ func serveStore(t *testing.T, l net.Listener, ca *identity.CA, id cluster.Identi
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := own.Server()
+	config, err := own.ServerTLS()
 	if err != nil {
 		t.Fatal(err)
 	}

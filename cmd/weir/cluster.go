@@ -16,7 +16,7 @@ import (
 // storeProgram serves the store. It is a program of its own: agents carry no etcd.
 const storeProgram = "weir-store"
 
-// storeCommand runs weir-store with the same words.
+// storeCommand runs weir-store with the same arguments.
 func storeCommand(c *call) action {
 	var args []string
 	c.cmd.DisableFlagParsing = true
@@ -25,7 +25,7 @@ func storeCommand(c *call) action {
 		return nil
 	}
 	return func() error {
-		words, err := c.storeWords(args)
+		passed, err := c.storeArguments(args)
 		if err != nil {
 			return err
 		}
@@ -34,7 +34,7 @@ func storeCommand(c *call) action {
 			return c.failed(err)
 		}
 		_, word, _ := strings.Cut(c.command.name, " ")
-		run := exec.CommandContext(c.ctx, program, append([]string{word}, words...)...)
+		run := exec.CommandContext(c.ctx, program, append([]string{word}, passed...)...)
 		run.Stdin, run.Stdout, run.Stderr = c.in, c.out, c.stderr
 		var exit *exec.ExitError
 		if err := run.Run(); errors.As(err, &exit) {
@@ -46,14 +46,14 @@ func storeCommand(c *call) action {
 	}
 }
 
-// storeWords are the words for weir-store: without the flags that select the node, whose root is
-// that of the store's files, too.
-func (c *call) storeWords(args []string) (words []string, err error) {
+// storeArguments are the arguments for weir-store: without the flags that select the node, whose
+// root is that of the store's files, too.
+func (c *call) storeArguments(args []string) (passed []string, err error) {
 	root := ""
 	for i := 0; i < len(args); i++ {
 		name, value, given := strings.Cut(args[i], "=")
 		if name != "--root" && name != "--bpffs" {
-			words = append(words, args[i])
+			passed = append(passed, args[i])
 			continue
 		}
 		if !given {
@@ -67,14 +67,14 @@ func (c *call) storeWords(args []string) (words []string, err error) {
 		}
 	}
 	if root == "" {
-		return words, nil
+		return passed, nil
 	}
 	c.node.root = root
 	own := []string{"--dir", filepath.Join(absolute(root), "var/lib/weir-store")}
 	if c.command.name == "cluster init" {
 		own = append(own, "--admin-file", c.paths().Admin())
 	}
-	return append(own, words...), nil
+	return append(own, passed...), nil
 }
 
 // findStore finds weir-store beside this program, or in the path.

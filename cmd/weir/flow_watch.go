@@ -49,7 +49,7 @@ func flowWatchCommand(c *call) action {
 		}
 		show := func(e *observe.Event) error {
 			if dns != nil {
-				dns.Put(e)
+				dns.SetNames(e)
 			}
 			if *asJSON {
 				out.Write(e.AppendJSON(nil))
@@ -122,7 +122,7 @@ func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Fi
 	}
 	names := &observe.Names{
 		Table: func(table string, a netip.Addr) (uint32, bool) {
-			return set.Member(table, a)
+			return set.Lookup(table, a)
 		},
 		Me: func(a netip.Addr) bool {
 			return slices.ContainsFunc(me, func(p netip.Prefix) bool { return p.Addr() == a })

@@ -57,7 +57,7 @@ func fwCheckCommand(c *call) action {
 
 // mistakes lists the errors of a rule file.
 func mistakes(err error) []mistake {
-	many := rulefile.Errors(err)
+	many := rulefile.ParseErrors(err)
 	if many == nil {
 		return []mistake{{Message: err.Error()}}
 	}

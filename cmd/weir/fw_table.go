@@ -120,7 +120,7 @@ func (c *call) lookup(name, address string, asJSON bool) error {
 	var table api.Table
 	longest := -1
 	for _, t := range some.Tables {
-		if e, bits := t.Longest(addr); bits > longest {
+		if e, bits := t.Lookup(addr); bits > longest {
 			table, longest = t, bits
 			table.Entries = []api.TableEntry{e}
 		}

@@ -34,7 +34,7 @@ func nodeOfTables(t *testing.T, all []api.Table) (flags []string, queries chan s
 	queries = make(chan string, 16)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		queries <- r.URL.Path + "?" + r.URL.RawQuery
-		api.Reply(w, func() (api.Tables, error) {
+		api.WriteAnswer(w, func() (api.Tables, error) {
 			return api.Tables{Version: api.Version, Tables: all}, nil
 		})
 	})}

@@ -40,14 +40,14 @@ func printTable(c *call, t *api.StateTable, prefix string) {
 		t.EventsLost)
 	k := &t.Cookies
 	switch {
-	case k.Lack != "":
-		line("SYN cookies: none (%s)", c.show(k.Lack))
+	case k.Impossible != "":
+		line("SYN cookies: none (%s)", c.show(k.Impossible))
 	case k.On:
-		line("SYN cookies: ON, %d sent, %d redeemed, %d refused by the host", k.Sent, k.Kept,
-			k.Lost)
+		line("SYN cookies: ON, %d sent, %d redeemed, %d refused by the host", k.Sent, k.Redeemed,
+			k.Refused)
 	default:
-		line("SYN cookies: off (%d times on), %d sent, %d redeemed, %d refused by the host", k.Ever,
-			k.Sent, k.Kept, k.Lost)
+		line("SYN cookies: off (%d times on), %d sent, %d redeemed, %d refused by the host",
+			k.TimesOn, k.Sent, k.Redeemed, k.Refused)
 	}
 }
 
@@ -61,5 +61,5 @@ func isNotable(t *api.StateTable) bool {
 		}
 	}
 	return t.States > t.StatesMax/2 || t.HalfOpen > t.HalfOpenMax/2 || n.Now > n.Max/2 ||
-		t.Evicted+t.EventsLost+t.RatesFull+n.Evicted+n.Refused > 0 || k.On || k.Ever > 0
+		t.Evicted+t.EventsLost+t.RatesFull+n.Evicted+n.Refused > 0 || k.On || k.TimesOn > 0
 }

@@ -25,7 +25,7 @@ func TestStatusOfTable(t *testing.T) {
 		"no bucket":      func(s *api.StateTable) { s.RatesFull = 1 },
 		"events lost":    func(s *api.StateTable) { s.EventsLost = 1 },
 		"cookies":        func(s *api.StateTable) { s.Cookies.On = true },
-		"cookies before": func(s *api.StateTable) { s.Cookies.Ever = 1 },
+		"cookies before": func(s *api.StateTable) { s.Cookies.TimesOn = 1 },
 	} {
 		var out bytes.Buffer
 		s := api.Status{Healthy: true, Weir: "0.1.0", Table: well}

@@ -211,7 +211,7 @@ func expected() []aspect {
 			all = append(all, aspect{kind, n, h})
 		}
 	}
-	actions, options := rule.Words()
+	actions, options := rule.Keywords()
 	for _, w := range append(actions, options...) {
 		add(ofWord, 0, w)
 	}

@@ -88,8 +88,8 @@ func (t *Model) show(s *modelState) firewall.State {
 	st := firewall.State{Proto: s.Proto, FlowName: s.name, Rule: t.rules[t.slot(s.rule)].Number,
 		Key: s.rule, Phase: s.Phase(),
 		Created: s.created, Last: s.Last(), Deadline: s.Deadline(&t.Options.Timeouts)}
-	st.From, st.To = s.key.Shown(s.from)
-	st.Query, st.Link = s.key.Query(s.from), s.key.Link()
+	st.From, st.To = s.key.DisplayEnds(s.from)
+	st.Query, st.Link = s.key.ICMPQueryType(s.from), s.key.Link()
 	for i, side := range s.Sides {
 		st.Packets[i], st.Bytes[i] = side.Packets, side.Bytes
 	}

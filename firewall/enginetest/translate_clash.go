@@ -13,7 +13,7 @@ import (
 // stateBetween returns the state of a flow, in whichever direction it began, nil for none.
 func (m *Translator) stateBetween(e Ends, now time.Duration) *modelState {
 	for _, s := range m.Rules.states {
-		from, to := s.key.Shown(s.from)
+		from, to := s.key.DisplayEnds(s.from)
 		is := Ends{s.Proto, from, to}
 		if (is == e || is == e.Reversed()) && !m.Rules.expired(s, now) {
 			return s
@@ -29,7 +29,7 @@ func (s *modelState) over() bool {
 
 // isThrough: the flow of a state came through a published port.
 func (m *Translator) isThrough(s *modelState) bool {
-	from, to := s.key.Shown(s.from)
+	from, to := s.key.DisplayEnds(s.from)
 	return m.through[throughKey{Ends{s.Proto, from, to}, s.created}]
 }
 
@@ -69,7 +69,7 @@ func (m *Translator) strays(e Ends, now time.Duration, seg flow.Segment) bool {
 	if s == nil || s.over() || !m.isThrough(s) {
 		return false
 	}
-	if from, _ := s.key.Shown(s.from); from != e.From {
+	if from, _ := s.key.DisplayEnds(s.from); from != e.From {
 		return false
 	}
 	a, b := &s.Sides[0], &s.Sides[1]

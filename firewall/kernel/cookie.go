@@ -11,11 +11,11 @@ import (
 
 // Cookies are the counters of SYN cookies.
 type Cookies struct {
-	Lack  string // "" if they can be used; else why not
-	On    bool   // SYNs are answered by cookies now
-	Turns int    // how often they were switched on
-	Sent  uint64
-	Kept  uint64 // came back: connections
+	Impossible string // "" if they can be used; else why not
+	On         bool   // SYNs are answered by cookies now
+	TimesOn    int    // how often they were switched on
+	Sent       uint64
+	Redeemed   uint64 // came back: connections
 }
 
 // cookiesFunction hands a connection that was opened by a cookie of ours to the stack: Linux 6.8.

@@ -32,8 +32,8 @@ func newCookieClient(t *testing.T, rules string) *cookieClient {
 	t.Helper()
 	g := newPairLab(t, rules)
 	listenTCP(t, g.server, "[::]:8080")
-	if s := g.stats(t); s.Cookies.Lack != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
+	if s := g.stats(t); s.Cookies.Impossible != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
 	}
 	wire, err := nstest.OpenFrames(g.client, "eth0")
 	if err != nil {
@@ -109,7 +109,7 @@ func TestCookieRefusedByALaterRule(t *testing.T) {
 	if states := k.g.states(t); len(states) != 0 {
 		t.Errorf("a refused packet has left %+v", states)
 	}
-	if s := k.g.stats(t); s.Cookies.Kept != 0 {
+	if s := k.g.stats(t); s.Cookies.Redeemed != 0 {
 		t.Errorf("cookies %+v", s.Cookies)
 	}
 }
@@ -121,7 +121,7 @@ func TestCopiesOfARedeemedCookie(t *testing.T) {
 	t.Parallel()
 	k := newCookieClient(t, "add check-state\nadd allow tcp from any to me 8080 setup limit-rate "+
 		"3/h burst 3 keep-state\n")
-	kept := func() uint64 { return k.g.stats(t).Cookies.Kept }
+	kept := func() uint64 { return k.g.stats(t).Cookies.Redeemed }
 	nstest.Eventually(t, "the connection is open", func() bool {
 		k.redeem(0)
 		return kept() > 0

@@ -145,8 +145,8 @@ func TestCookiesBehindEstablished(t *testing.T) {
 		"add allow tcp from any to me 8080 setup keep-state\n"+
 		"add allow ipv6-icmp from any to any\n", o)
 	listenTCP(t, g.server, "[::]:8080")
-	if s := g.stats(t); s.Cookies.Lack != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
+	if s := g.stats(t); s.Cookies.Impossible != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
 	}
 	to := []string{"10.0.0.1:8080", "[fd00::1]:8080"}
 	for _, a := range to { // the verdict is cached
@@ -162,7 +162,7 @@ func TestCookiesBehindEstablished(t *testing.T) {
 		}
 	}
 	stopFlood(t, f)
-	if s := g.stats(t); s.Cookies.Kept < 10 {
+	if s := g.stats(t); s.Cookies.Redeemed < 10 {
 		t.Errorf("cookies %+v", s.Cookies)
 	}
 }
@@ -183,8 +183,8 @@ func TestSYNCookies(t *testing.T) {
 	)); err != nil {
 		t.Fatal(err)
 	}
-	if s := g.stats(t); s.Cookies.Lack != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
+	if s := g.stats(t); s.Cookies.Impossible != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
 	}
 	to := []string{"10.0.0.1:8080", "[fd00::1]:8080"}
 	for _, a := range to {
@@ -209,7 +209,7 @@ func TestSYNCookies(t *testing.T) {
 	sent := stopFlood(t, f)
 	s := g.stats(t)
 	t.Logf("%d SYNs sent; %+v, %d half-open states", sent, s.Cookies, s.HalfOpen)
-	if s.Cookies.Kept < 40 || s.Cookies.Sent < uint64(sent)*3/4 {
+	if s.Cookies.Redeemed < 40 || s.Cookies.Sent < uint64(sent)*3/4 {
 		t.Errorf("cookies %+v", s.Cookies)
 	}
 	decided, err := g.engine.Decisions()
@@ -254,8 +254,8 @@ func TestCookiesEndWithTheSettings(t *testing.T) {
 		}
 	}
 	load()
-	if s := g.stats(t); s.Cookies.Lack != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
+	if s := g.stats(t); s.Cookies.Impossible != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
 	}
 	f := g.synFlood(t, 8080)
 	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
@@ -268,7 +268,7 @@ func TestCookiesEndWithTheSettings(t *testing.T) {
 	time.Sleep(impatience)
 	after := g.stats(t).Cookies
 	stopFlood(t, f)
-	if after.Sent != before.Sent || after.On || after.Turns != before.Turns {
+	if after.Sent != before.Sent || after.On || after.TimesOn != before.TimesOn {
 		t.Errorf("no cookies are allowed: %+v, then %+v", before, after)
 	}
 }
@@ -286,8 +286,8 @@ func TestCookieRefusedByTheStack(t *testing.T) {
 		"add check-state\nadd allow tcp from any to me 8080 setup keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
-	if s := g.stats(t); s.Cookies.Lack != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
+	if s := g.stats(t); s.Cookies.Impossible != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
 	}
 	f := g.synFlood(t, 8080)
 	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
@@ -308,8 +308,8 @@ func TestCookieRefusedByTheStack(t *testing.T) {
 	if _, passed := g.decided(t, firewall.ReasonCookieRefused); passed != 0 {
 		t.Errorf("%d acknowledgements passed although the stack refused them", passed)
 	}
-	if s := g.stats(t); s.Cookies.Kept != 0 {
-		t.Errorf("%d cookies were redeemed", s.Cookies.Kept)
+	if s := g.stats(t); s.Cookies.Redeemed != 0 {
+		t.Errorf("%d cookies were redeemed", s.Cookies.Redeemed)
 	}
 	for _, s := range g.states(t) {
 		if s.Phase != flow.PhaseOpening {
@@ -368,7 +368,7 @@ func (g *pairLab) outsiders(t *testing.T) {
 	})
 	time.Sleep(200 * time.Millisecond)
 	stopFlood(t, acks)
-	if after := g.stats(t); after.Cookies.Kept != before.Cookies.Kept {
+	if after := g.stats(t); after.Cookies.Redeemed != before.Cookies.Redeemed {
 		t.Error("a made-up acknowledgement was redeemed")
 	}
 }

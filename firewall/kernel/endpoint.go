@@ -75,9 +75,9 @@ func endpoint(p *forward.Endpoint) (v weirEndpoint, err error) {
 	return v, nil
 }
 
-// SetQueued sets at which interfaces of pods packets go through queueing disciplines, which only
-// the stack asks. An index that is not a pod's counts as soon as it is one's.
-func (e *Engine) SetQueued(indexes []uint32) error {
+// SetQdiscLinks sets at which interfaces of pods packets go through queueing disciplines, which
+// only the stack asks. An index that is not a pod's counts as soon as it is one's.
+func (e *Engine) SetQdiscLinks(indexes []uint32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.queued = map[uint32]bool{}

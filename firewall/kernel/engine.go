@@ -91,7 +91,7 @@ type Engine struct {
 
 	forwarding weirForwarding          // guarded by mu; what is in the map
 	endpoints  map[uint32]weirEndpoint // guarded by mu; by the index of the host end
-	queued     map[uint32]bool         // interfaces with queueing disciplines: SetQueued
+	queued     map[uint32]bool         // interfaces with queueing disciplines: SetQdiscLinks
 	policies   []Policy                // guarded by mu; SetStack
 	asked      []Policy                // guarded by mu; what the map of policies is known to hold
 	routing    bool                    // guarded by mu; SetStack

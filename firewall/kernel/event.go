@@ -164,7 +164,7 @@ func (e *Engine) event(w *weirEvent) firewall.Event {
 	if ev.Kind == firewall.EventEnd {
 		k := flow.Key{LowHi: w.SrcHi, LowLo: w.SrcLo, HighHi: w.DstHi, HighLo: w.DstLo,
 			Ports: w.Ports, Proto: packet.Proto(w.Proto)}
-		ev.Src, ev.Dst = k.Shown(flow.EndLow)
+		ev.Src, ev.Dst = k.DisplayEnds(flow.EndLow)
 		return ev
 	}
 	ev.Src = netip.AddrPortFrom(addrOf(w.SrcHi, w.SrcLo), uint16(w.Ports>>16))

@@ -182,8 +182,8 @@ func TestCookiesRevealNothingOfTheTable(t *testing.T) {
 	if err := g.engine.Load(compile(t, rules)); err != nil {
 		t.Fatal(err)
 	}
-	if s := g.stats(t); s.Cookies.Lack != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
+	if s := g.stats(t); s.Cookies.Impossible != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
 	}
 	src := netip.MustParseAddr("12.0.0.1")
 	syn := enginetest.Packet(t, build.IPv4{Src: src, Dst: netip.MustParseAddr("10.0.0.1")},

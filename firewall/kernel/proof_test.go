@@ -163,8 +163,8 @@ func TestSpoofedQueriesAreEvicted(t *testing.T) {
 	if n := b.phases(); n[flow.PhaseEstablished] != 400 || n[flow.PhaseAnswered] < 1800 {
 		t.Errorf("after the flood: %v", n)
 	}
-	if s := b.stats(); s.HalfOpen < 1800 || s.Cookies.Turns != 0 {
-		t.Errorf("%d half-open, cookies switched on %d times", s.HalfOpen, s.Cookies.Turns)
+	if s := b.stats(); s.HalfOpen < 1800 || s.Cookies.TimesOn != 0 {
+		t.Errorf("%d half-open, cookies switched on %d times", s.HalfOpen, s.Cookies.TimesOn)
 	}
 	for i := range 200 {
 		if !b.connect(outsider(1<<21+i), 2000) {

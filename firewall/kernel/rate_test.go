@@ -251,15 +251,15 @@ func TestCookieTakesOneToken(t *testing.T) {
 		"keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
-	if s := g.stats(t); s.Cookies.Lack != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
+	if s := g.stats(t); s.Cookies.Impossible != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
 	}
 	f := g.synFlood(t, 8080)
 	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
 	if err := g.echoes("10.0.0.1:8080", 1000); err != nil {
 		t.Errorf("the first connection: %v", err)
 	}
-	kept := g.stats(t).Cookies.Kept
+	kept := g.stats(t).Cookies.Redeemed
 	if err := g.echoesFor("10.0.0.1:8080", 1, 3*time.Second); err == nil {
 		t.Error("a second connection")
 	}

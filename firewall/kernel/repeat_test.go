@@ -81,8 +81,8 @@ func repeatSYN(t *testing.T, rules string, publish bool) {
 			t.Fatal(err)
 		}
 	}
-	if s := g.stats(t); s.Cookies.Lack != "" {
-		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
+	if s := g.stats(t); s.Cookies.Impossible != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
 	}
 	f := g.synFlood(t, 8080)
 	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })

@@ -24,7 +24,7 @@ func (f *frames) tcpService(trial uint64, to ...netip.AddrPort) {
 	for i, e := range to {
 		b := forward.Backend{To: e}
 		if i == 0 {
-			b.Trial = trial
+			b.ProbeEnd = trial
 		}
 		s.Backends = append(s.Backends, b)
 	}
@@ -136,9 +136,9 @@ func TestServiceCountsAnswersOfPods(t *testing.T) {
 	}
 }
 
-// TestServiceOnTrial: a pod that is on trial gets exactly the connections that it may, then the
+// TestServiceProbed: a pod that is probed gets exactly the connections that it may, then the
 // other one gets all; one that is out gets none, and keeps its flows.
-func TestServiceOnTrial(t *testing.T) {
+func TestServiceProbed(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.virtualAddresses()
 	f.tcpService(3, end(podA, 80), end(podB, 80))

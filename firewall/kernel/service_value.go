@@ -73,7 +73,7 @@ func (e *Engine) serviceOf(k weirPublishedKey, s *forward.Service, used map[uint
 				continue
 			}
 			to.Addr, to.Port = wordsOf(b.To.Addr().Unmap()), uint32(b.To.Port())
-			trials[to.Place] = b.Trial
+			trials[to.Place] = b.ProbeEnd
 			list = append(list, b)
 		}
 		if !out {
@@ -89,7 +89,7 @@ func (e *Engine) serviceOf(k weirPublishedKey, s *forward.Service, used map[uint
 	v.Other = v.Slot
 	others, next := steady(list[:v.Count]), 0
 	for i, b := range v.Slot {
-		if v.Count > 0 && list[b].Trial != 0 && len(others) > 0 {
+		if v.Count > 0 && list[b].ProbeEnd != 0 && len(others) > 0 {
 			v.Other[i] = others[next%len(others)]
 			next++
 		}
@@ -127,7 +127,7 @@ func holders(old, now *weirService) (held [serviceSlots]int) {
 // steady are the backends that are not on trial.
 func steady(list []forward.Backend) (all []uint8) {
 	for i, b := range list {
-		if b.Trial == 0 {
+		if b.ProbeEnd == 0 {
 			all = append(all, uint8(i))
 		}
 	}

@@ -152,9 +152,9 @@ func (e *Engine) States() iter.Seq2[firewall.State, error] {
 func (e *Engine) show(x *entry, rule *weirCode, flows map[uint8]string) firewall.State {
 	fs, made := x.state()
 	k := x.key()
-	from, to := k.Shown(flow.End(made))
+	from, to := k.DisplayEnds(flow.End(made))
 	s := firewall.State{
-		Proto: fs.Proto, From: from, To: to, Query: k.Query(flow.End(made)), Link: k.Link(),
+		Proto: fs.Proto, From: from, To: to, Query: k.ICMPQueryType(flow.End(made)), Link: k.Link(),
 		FlowName: flows[uint8(x.tag>>16)], Rule: rule.Number, Key: rule.Key,
 		Phase: fs.Phase(), Created: time.Duration(x.sides[0].Created), Last: fs.Last(),
 		Deadline: fs.Deadline(&e.options.Timeouts),

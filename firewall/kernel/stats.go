@@ -77,8 +77,8 @@ func (e *Engine) Stats() (Stats, error) {
 			Now: int(g.Nats), Max: int(c.MaxNats), MaxPerPod: int(c.MaxPodNats), Made: g.NatsMade,
 			Evicted: g.NatsEvicted,
 		},
-		Cookies: Cookies{Lack: e.noCookies, On: g.Cookies == cookiesOn, Turns: int(g.CookieTurns),
-			Sent: g.CookiesSent, Kept: g.CookiesKept},
+		Cookies: Cookies{Impossible: e.noCookies, On: g.Cookies == cookiesOn,
+			TimesOn: int(g.CookieTurns), Sent: g.CookiesSent, Redeemed: g.CookiesKept},
 	}
 	if h.PassBegan != 0 {
 		s.Sweep.Lag = max(s.Sweep.Pass, time.Duration(e.now()-h.PassBegan))

@@ -26,7 +26,7 @@ func (x *entry) tuple() tuple {
 // original returns the ends of an entry in the direction of its first packet.
 func (x *entry) original() (from, to netip.AddrPort) {
 	k := x.key()
-	return k.Shown(x.made())
+	return k.DisplayEnds(x.made())
 }
 
 // ends are who began a flow, and to whom.
@@ -88,7 +88,7 @@ func (e *Engine) translations(now int64) (map[tuple]*firewall.State, error) {
 			Created: time.Duration(x.sides[0].Created),
 			Last:    time.Duration(max(x.sides[0].Last, x.sides[1].Last))}
 		k := x.key()
-		s.Query, s.Link = k.Query(x.made()), k.Link()
+		s.Query, s.Link = k.ICMPQueryType(x.made()), k.Link()
 		s.From, s.To = x.original()
 		s.WireFrom, s.WireTo = w.original()
 		s.Deadline = s.Last + e.options.Timeouts.Of(s.Proto, s.Phase)

@@ -126,8 +126,8 @@ func (s *shard) shown(t *table, r ref) firewall.State {
 	k := e.key()
 	st := firewall.State{Proto: e.proto(), Phase: fs.Phase(), Created: t.created[r],
 		Last: fs.Last(), Deadline: fs.Deadline(&s.cfg.opts.Timeouts)}
-	st.From, st.To = k.Shown(e.from())
-	st.Query, st.Link = k.Query(e.from()), k.Link()
+	st.From, st.To = k.DisplayEnds(e.from())
+	st.Query, st.Link = k.ICMPQueryType(e.from()), k.Link()
 	for i := range fs.Sides {
 		st.Packets[i], st.Bytes[i] = fs.Sides[i].Packets, fs.Sides[i].Bytes
 	}

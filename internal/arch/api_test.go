@@ -3,8 +3,10 @@ package arch
 import (
 	"flag"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/internal/releases"
@@ -56,5 +58,48 @@ func F[E any](e E) {}
 		"udp: type T struct, A int", "udp: type T struct, C func(int) error"}
 	if got, err := API(root); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v\ngot  %q\nwant %q", err, got, want)
+	}
+}
+
+// TestPagesNameTheLibraries: the pages that say which packages are libraries have those of
+// libraries.txt.
+func TestPagesNameTheLibraries(t *testing.T) {
+	page := func(name string) string {
+		t.Helper()
+		content, err := read(root, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	_, row, _ := strings.Cut(page("docs/design/0009-compatibility.md"), "\n| libraries (")
+	row, _, _ = strings.Cut(row, ")")
+	want := "`" + strings.Join(libraries, "`, `") + "`"
+	if row != want {
+		t.Errorf("docs/design/0009-compatibility.md names %s, want %s", row, want)
+	}
+	marked := map[string]bool{} // by the packages that have an entry
+	_, list, _ := strings.Cut(page("docs/design/0001-weir.md"), "## 1. The packages\n\n```\n")
+	list, _, _ = strings.Cut(list, "```\n")
+	name := ""
+	for line := range strings.Lines(list) {
+		if words := strings.Fields(line); len(words) > 0 && line[0] != ' ' {
+			name = strings.TrimRight(words[0], "/")
+		}
+		marked[name] = marked[name] || strings.Contains(line, "(public library)")
+	}
+	for name, is := range marked {
+		if is != slices.Contains(libraries, name) {
+			t.Errorf("docs/design/0001-weir.md: %s is a public library: %v, want %v", name, is, !is)
+		}
+	}
+	for _, name := range libraries {
+		above := name // the package, or the nearest one above it, that has an entry
+		for _, entry := marked[above]; !entry && above != "."; _, entry = marked[above] {
+			above = path.Dir(above)
+		}
+		if !marked[above] {
+			t.Errorf("docs/design/0001-weir.md does not say that %s is a public library", name)
+		}
 	}
 }

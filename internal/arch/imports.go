@@ -71,10 +71,13 @@ var mayImport = map[string][]string{
 	"store/storetest":     {},
 }
 
-// light are the packages that other programs import: they depend on nothing in heavy, not even
-// indirectly.
-var light = []string{"packet", "flow", "rule/op", "rule", "firewall", "firewall/soft", "eyeballs",
-	"udp", "store"}
+// isLight reports whether a listed package has to depend on nothing in heavy, not even indirectly:
+// the libraries, with what belongs to them, and the contracts of the store.
+func isLight(owner string) bool {
+	return owner == "store" || slices.ContainsFunc(libraries, func(library string) bool {
+		return rankedPackage(library) == owner
+	})
+}
 
 // heavy libraries bring a kernel interface or a server with them.
 var heavy = []string{"github.com/vishvananda/", "github.com/cilium/ebpf",
@@ -210,7 +213,7 @@ func checkReach(name string, p pkg, standard map[string]bool) (found []string) {
 	owner := rankedPackage(name)
 	for _, dep := range p.Deps {
 		for _, h := range heavy {
-			if slices.Contains(light, owner) && strings.HasPrefix(dep, h) {
+			if isLight(owner) && strings.HasPrefix(dep, h) {
 				found = append(found, fmt.Sprintf("%s reaches %s: a library that others import "+
 					"has to stay light", name, dep))
 			}

@@ -2,7 +2,8 @@
 // full disk or a power cut. When a function that changes something returns nil, the change is on
 // disk.
 //
-// A crash can leave a temporary file ".NAME-DIGITS" beside the file NAME. Sweep removes those.
+// A crash can leave a temporary file ".NAME-DIGITS" beside the file NAME. RemoveLeftovers removes
+// those.
 package atomicfile
 
 import (
@@ -75,7 +76,7 @@ func (p *Pending) rename() error { return os.Rename(p.temp, p.path) }
 // Discard removes the new content. The file stays as it is.
 func (p *Pending) Discard() {
 	if p.temp != "" {
-		os.Remove(p.temp) // on an error the next Sweep removes it
+		os.Remove(p.temp) // on an error the next RemoveLeftovers removes it
 	}
 }
 
@@ -138,10 +139,10 @@ func Remove(path string) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// KeepAside gives a file a second name and returns it: PATH.WHY-TIME, with the time of the last
+// LinkAside gives a file a second name and returns it: PATH.WHY-TIME, with the time of the last
 // change. Nothing overwrites the file under that name. A second call for the same file changes
 // nothing.
-func KeepAside(path, why string) (aside string, err error) {
+func LinkAside(path, why string) (aside string, err error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return "", err
@@ -166,9 +167,9 @@ func KeepAside(path, why string) (aside string, err error) {
 	return aside, syncDir(filepath.Dir(path))
 }
 
-// SetAside renames a file to the name that KeepAside gives it.
-func SetAside(path, why string) (aside string, err error) {
-	if aside, err = KeepAside(path, why); err == nil {
+// MoveAside renames a file to the name that LinkAside gives it.
+func MoveAside(path, why string) (aside string, err error) {
+	if aside, err = LinkAside(path, why); err == nil {
 		err = Remove(path)
 	}
 	return aside, err
@@ -177,9 +178,9 @@ func SetAside(path, why string) (aside string, err error) {
 // leftover matches the names that os.CreateTemp gives the temporary files of this package.
 var leftover = regexp.MustCompile(`^\.[^.].*-[0-9]+$`)
 
-// Sweep removes the temporary files that crashes have left in a directory. The caller must be the
-// only writer of the directory. Other files stay.
-func Sweep(dir string) error {
+// RemoveLeftovers removes the temporary files that crashes have left in a directory. The caller
+// must be the only writer of the directory. Other files stay.
+func RemoveLeftovers(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

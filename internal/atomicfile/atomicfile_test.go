@@ -146,34 +146,34 @@ func TestCreateRefusesAnExistingFile(t *testing.T) {
 	}
 }
 
-func TestSetAsideNeverOverwrites(t *testing.T) {
+func TestMoveAsideNeverOverwrites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	seen, stamp := map[string]bool{}, time.Unix(1700000000, 0)
 	for _, text := range []string{"a", "b", "c"} {
 		if err := Write(path, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		kept, err := KeepAside(path, "damaged")
-		if again, _ := KeepAside(path, "damaged"); err != nil || again != kept ||
+		kept, err := LinkAside(path, "damaged")
+		if again, _ := LinkAside(path, "damaged"); err != nil || again != kept ||
 			content(t, path) != text {
 			t.Errorf("kept aside: %q, again %q, %v", kept, again, err)
 		}
 		if err := os.Chtimes(path, stamp, stamp); err != nil { // all have the same time
 			t.Fatal(err)
 		}
-		aside, err := SetAside(path, "damaged")
+		aside, err := MoveAside(path, "damaged")
 		if err != nil || !strings.HasPrefix(aside, path+".damaged-") || content(t, aside) != text ||
 			seen[aside] {
 			t.Errorf("%q, %v", aside, err)
 		}
 		seen[aside] = true
 	}
-	if _, err := SetAside(path, "damaged"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := MoveAside(path, "damaged"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing there: %v", err)
 	}
 }
 
-func TestSweepRemovesOnlyTemporaryFiles(t *testing.T) {
+func TestRemoveLeftoversKeepsOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"rules.saved", "rules.saved-1", ".hidden", ".a-b",
 		".rules.saved-123", ".key-4011", "..-1"} {
@@ -184,7 +184,8 @@ func TestSweepRemovesOnlyTemporaryFiles(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, ".dir-1"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(Sweep(dir), Sweep(filepath.Join(dir, "missing"))); err != nil {
+	missing := filepath.Join(dir, "missing")
+	if err := errors.Join(RemoveLeftovers(dir), RemoveLeftovers(missing)); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := names(t, dir),

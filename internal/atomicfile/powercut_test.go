@@ -70,7 +70,7 @@ func TestPowerCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	after("written again", "other")
-	aside, err := SetAside(path, "damaged")
+	aside, err := MoveAside(path, "damaged")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,8 +28,8 @@ type Backend struct {
 	To netip.AddrPort
 	// Out: it keeps the flows that it has and gets no others.
 	Out bool
-	// Trial, if not 0: it gets flows until it has begun so many TCP connections in all.
-	Trial uint64
+	// ProbeEnd, if not 0: it gets flows until it has begun so many TCP connections in all.
+	ProbeEnd uint64
 }
 
 // ServiceKey names a Service.

@@ -28,7 +28,7 @@ func Keys(ctx context.Context, s store.Store) (cluster.KeyList, error) {
 
 // ChangeKeys adds and removes keys of administrators, with the signature of one that is listed. The
 // first list has the key of who makes it. The head gets a signature of the same key if hosts accept
-// it now; otherwise signed is false, and Sign has to follow. Before the list, the marks of removals
+// it now; otherwise signed is false, and Sign has to follow. Before the list, the removal records
 // get one for which the new list has no key.
 func ChangeKeys(ctx context.Context, s store.Store, by Signer, add,
 	remove []cluster.Key) (l cluster.KeyList, signed bool, err error) {
@@ -69,7 +69,7 @@ func (st *state) changeKeys(ctx context.Context, s store.Store, by Signer, add,
 	if slices.Equal(l.Keys, before.Keys) {
 		return before, true, nil
 	}
-	if err := st.signMarks(ctx, s, by, before, l); err != nil {
+	if err := st.signRemovalRecords(ctx, s, by, before, l); err != nil {
 		return l, false, err
 	}
 	st.keys.Add(l)

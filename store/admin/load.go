@@ -37,7 +37,7 @@ type state struct {
 	keysAt   store.Compare
 	at       []store.Compare // of the head and of the members
 	nodes    []cluster.Node
-	marks    []store.Entry   // of removals
+	records  []store.Entry   // of removals
 	shared   map[string]bool // names of shared tables
 }
 
@@ -62,7 +62,7 @@ func read(ctx context.Context, s store.Store) (*state, error) {
 			n, err = cluster.Decode[cluster.Node](e.Value)
 			st.nodes = append(st.nodes, n)
 		case strings.HasPrefix(e.Key, cluster.RemovedTree):
-			st.marks = append(st.marks, e)
+			st.records = append(st.records, e)
 		case strings.HasPrefix(e.Key, cluster.TableTree):
 			name, _, _ := strings.Cut(strings.TrimPrefix(e.Key, cluster.TableTree), "/")
 			st.shared[name] = true

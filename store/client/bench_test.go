@@ -100,8 +100,8 @@ func benchFrames(b *testing.B, together int) (was []store.Change, frames [][]byt
 		was = append(was, store.Change{Entry: store.Entry{Key: key, Value: value}})
 	}
 	for round, changes := range rounds {
-		edits := wire.Edits(changes, func(key string) []byte { return values[key] })
-		frames = append(frames, wire.Batches(int64(round+2), edits))
+		deltas := wire.Deltas(changes, func(key string) []byte { return values[key] })
+		frames = append(frames, wire.Batches(int64(round+2), deltas))
 		for _, ch := range changes {
 			values[ch.Key] = ch.Value
 		}

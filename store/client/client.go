@@ -53,12 +53,12 @@ var _ store.Store = (*Client)(nil)
 
 // State is the state of the connection.
 type State struct {
-	Address   string    // of the weir-store that is connected, or was last
-	Connected bool      // now
-	Heard     time.Time // when it, or through it the store, was last heard; zero: never
-	Revision  int64     // of the weir-store, as it last said
-	Full      int       // hundredths of its database, as it last said; 0: not known
-	Err       error     // why the last connection ended, or could not be made
+	Address     string    // of the weir-store that is connected, or was last
+	Connected   bool      // now
+	Heard       time.Time // when it, or through it the store, was last heard; zero: never
+	Revision    int64     // of the weir-store, as it last said
+	PercentFull int       // of its database, as it last said; 0: not known
+	Err         error     // why the last connection ended, or could not be made
 }
 
 // New makes a client. It does not connect before the first call. Close it.
@@ -217,6 +217,6 @@ func (c *Client) heard(s *session, m wire.Progress) {
 	defer c.mu.Unlock()
 	if c.current == s {
 		c.state.Heard, c.state.Revision = time.Now().Add(-m.Silent), m.Revision
-		c.state.Full = m.Full
+		c.state.PercentFull = m.PercentFull
 	}
 }

@@ -116,7 +116,7 @@ func (w *wired) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := own.Server()
+	config, err := own.ServerTLS()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func (w *wired) newHost(t *testing.T, grants []store.Grant) (string, *tls.Config
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := c.Client()
+	config, err := c.ClientTLS()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,12 +53,12 @@ type merged struct {
 	changes  map[string]chain // nil: single
 }
 
-// chain is the last change of a key. Edits are of the value that it has, one after the other; if it
-// has none, of that of the copy.
+// chain is the last change of a key. Deltas are of the value that it has, one after the other; if
+// it has none, of that of the copy.
 type chain struct {
 	store.Change
-	edits []wire.Edit
-	whole bool // it has a value
+	deltas []wire.Delta
+	whole  bool // it has a value
 }
 
 func newInbox() *inbox { return &inbox{changed: make(chan struct{}, 1)} }
@@ -138,7 +138,7 @@ func (in *inbox) batch(m wire.Batch) error {
 	}
 	size := 0
 	for _, ch := range m.Changes {
-		size += entryCost + len(ch.Key) + len(ch.Value) + len(ch.Edit)
+		size += entryCost + len(ch.Key) + len(ch.Value) + len(ch.Delta)
 	}
 	if err := in.grow(size); err != nil {
 		return err
@@ -197,7 +197,7 @@ func (m *merged) append(next *merged) {
 	for key, later := range next.changes {
 		if !later.whole && !later.Deleted {
 			c := m.changes[key]
-			later.edits = append(c.edits, later.edits...)
+			later.deltas = append(c.deltas, later.deltas...)
 			later.Value, later.whole, later.Deleted = c.Value, c.whole, c.Deleted
 		}
 		m.changes[key] = later
@@ -206,22 +206,22 @@ func (m *merged) append(next *merged) {
 
 // then returns a chain with one more change.
 func (c chain) then(ch wire.Change) chain {
-	if ch.Edit == nil {
+	if ch.Delta == nil {
 		return chain{Change: ch.Change, whole: !ch.Deleted}
 	}
 	c.Key, c.Revision = ch.Key, ch.Revision
-	c.edits = append(c.edits, ch.Edit)
+	c.deltas = append(c.deltas, ch.Delta)
 	return c
 }
 
 // end returns what the chain makes of a copy.
 func (c chain) end(of *store.Copy) (store.Change, error) {
 	ch := c.Change
-	if len(c.edits) > 0 && !c.whole && !c.Deleted {
+	if len(c.deltas) > 0 && !c.whole && !c.Deleted {
 		was, _ := of.Get(c.Key)
 		ch.Value = was.Value
 	}
-	for _, e := range c.edits {
+	for _, e := range c.deltas {
 		var err error
 		if ch.Value, err = e.Apply(ch.Value); err != nil {
 			return ch, fmt.Errorf("%s: %w", c.Key, err)

@@ -14,15 +14,15 @@ import (
 )
 
 // TestBatchesMerge: batches that wait are one step, with the last change of each key, ordered, each
-// key once: also if weir-store names a key twice or in no order. Edits are of what was before them:
-// in the same step, or in the copy.
+// key once: also if weir-store names a key twice or in no order. Deltas are of what was before
+// them: in the same step, or in the copy.
 func TestBatchesMerge(t *testing.T) {
 	seed := testrand.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	value := func() []byte {
 		return fmt.Appendf(nil, "%d%s%d", random.IntN(9), strings.Repeat("x", 40), random.IntN(9))
 	}
-	edits := 0
+	deltas := 0
 	for range 2000 {
 		revision := int64(7)
 		of := store.NewCopy(store.Snapshot{Revision: revision, Entries: []store.Entry{
@@ -47,8 +47,8 @@ func TestBatchesMerge(t *testing.T) {
 					want[ch.Key] = fmt.Sprint(ch.Change)
 				case kind == 1 && there:
 					want[ch.Key] = fmt.Sprint(ch.Change)
-					ch.Edit, ch.Value = wire.NewEdit(was, ch.Value), nil
-					edits++
+					ch.Delta, ch.Value = wire.NewDelta(was, ch.Value), nil
+					deltas++
 				default:
 					want[ch.Key] = fmt.Sprint(ch.Change)
 				}
@@ -72,8 +72,8 @@ func TestBatchesMerge(t *testing.T) {
 			t.Fatalf("seed %d: revision %d, keys %v", seed, got.Revision, keys)
 		}
 	}
-	if edits == 0 {
-		t.Error("no edits: it tests less than it says")
+	if deltas == 0 {
+		t.Error("no deltas: it tests less than it says")
 	}
 }
 
@@ -104,14 +104,14 @@ func TestSmallEntriesCount(t *testing.T) {
 
 // TestEditOfNothing: an edit of a key that the copy does not have, that was deleted, or that has
 // another value is an error. The connection ends with it, and the next one gets the difference.
-func TestEditOfNothing(t *testing.T) {
+func TestDeltaOfNothing(t *testing.T) {
 	of := store.NewCopy(store.Snapshot{Entries: []store.Entry{{Key: "b", Value: []byte("other")}}})
-	edit := wire.NewEdit([]byte("value"), []byte("value and more"))
+	delta := wire.NewDelta([]byte("value"), []byte("value and more"))
 	change := func(key string) wire.Change {
-		return wire.Change{Change: store.Change{Entry: store.Entry{Key: key}}, Edit: edit}
+		return wire.Change{Change: store.Change{Entry: store.Entry{Key: key}}, Delta: delta}
 	}
 	gone := change("b")
-	gone.Edit, gone.Deleted = nil, true
+	gone.Delta, gone.Deleted = nil, true
 	for name, changes := range map[string][]wire.Change{
 		"absent": {change("a")}, "other": {change("b")}, "deleted": {gone, change("b")},
 	} {

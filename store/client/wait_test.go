@@ -67,7 +67,7 @@ func (w *wired) serveTLS(t *testing.T, serve func(net.Conn)) (address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := own.Server()
+	config, err := own.ServerTLS()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,8 +115,9 @@ func (l KeyList) Follow(of Serial, a *AdminKeys) (KeyList, error) {
 }
 
 // Passed returns the keys of the lists from l on to next, which follows from l in the document. A
-// host that was away has a removal and a later list in one step: it believes the mark as it would
-// have when the mark was new. A thief gains nothing: that store could have withheld the later list.
+// host that was away has a removal and a later list in one step: it believes the removal record as
+// it would have when the removal record was new. A thief gains nothing: that store could have
+// withheld the later list.
 func (l KeyList) Passed(next KeyList, a *AdminKeys) []Key {
 	passed := l.Keys
 	for _, one := range a.Lists {
@@ -127,8 +128,8 @@ func (l KeyList) Passed(next KeyList, a *AdminKeys) []Key {
 	return passed
 }
 
-// Signers returns the keys of which one has to have signed a mark of a removal, with those that
-// were passed in the same step; none without the lock, when every mark is good.
+// Signers returns the keys of which one has to have signed a removal record, with those that
+// were passed in the same step; none without the lock, when every removal record is good.
 func (l KeyList) Signers(passed []Key) []Key {
 	if !l.Locked() {
 		return nil

@@ -11,9 +11,9 @@ import (
 	"github.com/weirnet/weir/store"
 )
 
-// TestLockedRemoval: with keys of admins no host goes without a signed mark that is about its
-// certificate: neither one of many, nor with the mark of an earlier host of its name, whatever the
-// store has in its place.
+// TestLockedRemoval: with keys of admins no host goes without a signed removal record that is about
+// its certificate: neither one of many, nor with the removal record of an earlier host of its name,
+// whatever the store has in its place.
 func TestLockedRemoval(t *testing.T) {
 	a := newAuthority()
 	var all store.Snapshot
@@ -26,29 +26,29 @@ func TestLockedRemoval(t *testing.T) {
 	serial, earlier := a.node(t, "3").Serial, a.node(t, "3")
 	earlier.Serial = Serial{9}
 	a.sign(t, earlier)
-	mark := func(by ed25519.PrivateKey, s Serial) store.Change {
-		m := &Removed{Serials: []Serial{s}}
+	record := func(by ed25519.PrivateKey, s Serial) store.Change {
+		m := &RemovalRecord{Serials: []Serial{s}}
 		if err := m.Sign(RemovedTree+"node/3", by); err != nil {
 			t.Fatal(err)
 		}
 		return put(t, RemovedTree+"node/3", m)
 	}
-	replayed, signed := mark(a.admin, earlier.Serial), mark(a.admin, serial)
+	replayed, signed := record(a.admin, earlier.Serial), record(a.admin, serial)
 	overwritten := put(t, NodeTree+"3", earlier)
 	garbage := store.Change{Entry: store.Entry{Key: NodeTree + "3"}}
 	locked := KeyList{Count: 1, Keys: []Key{public(a.admin)}}
 	for name, c := range map[string]struct {
-		admins        KeyList
-		before, marks []store.Change
-		goes          bool
+		admins          KeyList
+		before, records []store.Change
+		goes            bool
 	}{
-		"without a lock":   {KeyList{}, nil, nil, true},
-		"without a mark":   {locked, nil, nil, false},
-		"a thief's mark":   {locked, nil, []store.Change{mark(a.ca, serial)}, false},
-		"an earlier mark":  {locked, nil, []store.Change{replayed}, false},
-		"an earlier host":  {locked, []store.Change{overwritten, replayed}, nil, false},
-		"not a document":   {locked, []store.Change{garbage}, []store.Change{replayed}, false},
-		"a signed removal": {locked, nil, []store.Change{signed}, true},
+		"without a lock":    {KeyList{}, nil, nil, true},
+		"without a record":  {locked, nil, nil, false},
+		"a thief's record":  {locked, nil, []store.Change{record(a.ca, serial)}, false},
+		"an earlier record": {locked, nil, []store.Change{replayed}, false},
+		"an earlier host":   {locked, []store.Change{overwritten, replayed}, nil, false},
+		"not a document":    {locked, []store.Change{garbage}, []store.Change{replayed}, false},
+		"a signed removal":  {locked, nil, []store.Change{signed}, true},
 	} {
 		a.trust.Admins = c.admins
 		d := NewDesired("x", a.trust, nil)
@@ -56,26 +56,26 @@ func TestLockedRemoval(t *testing.T) {
 		d.Load(nil, all.Entries)
 		d.Apply(g.Step(store.Batch{Revision: 11, Changes: c.before}))
 		d.Apply(g.Step(store.Batch{Revision: 12, Changes: slices.Concat([]store.Change{
-			removal(EndpointKey + "3"), removal(NodeTree + "3")}, c.marks)}))
+			removal(EndpointKey + "3"), removal(NodeTree + "3")}, c.records)}))
 		if held := len(g.Held()); (d.Node("3") == nil) != c.goes || c.goes != (held == 0) {
 			t.Errorf("%s: held %v, the host is %v", name, g.Held(), d.Node("3"))
 		}
 		d.Apply(g.Step(store.Batch{Revision: 13, Changes: []store.Change{signed}}))
 		if d.Node("3") != nil || len(g.Held()) > 0 {
-			t.Errorf("%s: held after a signed mark: %v", name, g.Held())
+			t.Errorf("%s: held after a signed removal record: %v", name, g.Held())
 		}
 	}
 }
 
-// TestRulesLock: with keys of admins, a head, a mark of a removed host and a new list of admins
-// need a signature of one of them.
+// TestRulesLock: with keys of admins, a head, a removal record of a removed host and a new list of
+// admins need a signature of one of them.
 func TestRulesLock(t *testing.T) {
 	a := newAuthority()
 	a.trust.Admins = KeyList{Count: 1, Keys: []Key{public(a.admin)}}
 	d := NewDesired("a", a.trust, nil)
 	b := a.node(t, "b", "10.0.2.0/24")
 	d.Apply([]store.Change{put(t, NodeTree+"b", b)})
-	mark := &Removed{Serials: []Serial{b.Serial}}
+	record := &RemovalRecord{Serials: []Serial{b.Serial}}
 	head := &Head{Number: Number{1, 1}, By: "x"}
 	trial := head.Next(nil, "x", time.Minute)
 	if err := trial.Sign(a.admin); err != nil {
@@ -96,7 +96,7 @@ func TestRulesLock(t *testing.T) {
 	}
 	first := KeyList{Count: 1, Keys: []Key{public(keyOf("thief"))}}
 	for _, ch := range []store.Change{put(t, HeadKey, head), put(t, HeadKey, &trial),
-		put(t, RemovedTree+"node/b", mark), put(t, KeysKey, lists(first)),
+		put(t, RemovedTree+"node/b", record), put(t, KeysKey, lists(first)),
 		put(t, KeysKey, lists(a.trust.Admins, forged)),
 		put(t, KeysKey, lists(a.trust.Admins, elsewhereSigned))} {
 		if e := d.Apply([]store.Change{ch}); len(e.Claims) != 1 || d.Head() != nil ||
@@ -104,19 +104,19 @@ func TestRulesLock(t *testing.T) {
 			t.Errorf("%s is accepted without a signature: %+v", ch.Key, e)
 		}
 	}
-	if err := errors.Join(head.Sign(a.admin), mark.Sign(RemovedTree+"node/b",
+	if err := errors.Join(head.Sign(a.admin), record.Sign(RemovedTree+"node/b",
 		a.admin)); err != nil {
 		t.Fatal(err)
 	}
 	if e := d.Apply([]store.Change{put(t, HeadKey, head)}); d.Head() == nil {
 		t.Errorf("a signed head is refused: %+v", e)
 	}
-	elsewhere := put(t, RemovedTree+"node/c", mark)
+	elsewhere := put(t, RemovedTree+"node/c", record)
 	if e := d.Apply([]store.Change{elsewhere}); len(e.Claims) != 1 {
-		t.Error("the mark of one host serves for another")
+		t.Error("the removal record of one host serves for another")
 	}
-	if e := d.Apply([]store.Change{put(t, RemovedTree+"node/b", mark)}); d.Node("b") != nil {
-		t.Errorf("a signed mark is refused: %+v", e)
+	if e := d.Apply([]store.Change{put(t, RemovedTree+"node/b", record)}); d.Node("b") != nil {
+		t.Errorf("a signed removal record is refused: %+v", e)
 	}
 }
 
@@ -219,8 +219,8 @@ func TestRemovalBeforeAnotherList(t *testing.T) {
 	two := next(one, a.admin, a.admin, second, third)
 	three := next(two, third, third)
 	b, c := a.node(t, "b"), a.node(t, "c")
-	mark := func(n *Node, by ed25519.PrivateKey) store.Change {
-		m := &Removed{Serials: []Serial{n.Serial}}
+	record := func(n *Node, by ed25519.PrivateKey) store.Change {
+		m := &RemovalRecord{Serials: []Serial{n.Serial}}
 		if err := m.Sign(RemovedTree+"node/"+n.Name, by); err != nil {
 			t.Fatal(err)
 		}
@@ -235,13 +235,13 @@ func TestRemovalBeforeAnotherList(t *testing.T) {
 		g := store.NewGuarded(d.Guard(), all)
 		d.Load(nil, all.Entries)
 		d.Apply(g.Step(store.Batch{Revision: 2, Changes: []store.Change{lists,
-			removal(NodeTree + "b"), mark(b, by)}}))
+			removal(NodeTree + "b"), record(b, by)}}))
 		if d.Node("b") != nil || !slices.Equal(d.Revoked(), []Serial{b.Serial}) {
 			t.Errorf("%s: the host that was removed: %v, removed %v", name, d.Node("b"),
 				d.Revoked())
 		}
 		d.Apply(g.Step(store.Batch{Revision: 3, Changes: []store.Change{put(t, NodeTree+"b", b),
-			mark(c, by), removal(NodeTree + "c")}}))
+			record(c, by), removal(NodeTree + "c")}}))
 		if d.Node("b") != nil {
 			t.Errorf("%s: the removed host is back", name)
 		}

@@ -161,10 +161,10 @@ func (d *Desired) Revoked() []Serial {
 	return slices.SortedFunc(maps.Keys(d.revoked), Serial.Compare)
 }
 
-// Kept returns the good values that the copy alone does not give back, ordered by key: those of
+// LastGood returns the good values that the copy alone does not give back, ordered by key: those of
 // keys whose last value was refused and, while a certificate is refused, perhaps because another
 // host was there before, all certificates. A start gives them to Load.
-func (d *Desired) Kept() (all []store.Entry) {
+func (d *Desired) LastGood() (all []store.Entry) {
 	kept := maps.Clone(d.kept)
 	if len(d.waiting) > 0 {
 		for name := range d.hosts {
@@ -179,16 +179,16 @@ func (d *Desired) Kept() (all []store.Entry) {
 	return all
 }
 
-// Load is the first step: the good values whose keys have a refused one, and everything that the
-// copy has. Of two hosts with one range, the one that was accepted, or whose certificate is older,
+// Load is the first step: what LastGood returned in the run before, and everything that the copy
+// has. Of two hosts with one range, the one that was accepted, or whose certificate is older,
 // stays.
-func (d *Desired) Load(kept, entries []store.Entry) Effects {
+func (d *Desired) Load(lastGood, entries []store.Entry) Effects {
 	entries = slices.Clone(entries)
 	slices.SortStableFunc(entries, func(a, b store.Entry) int {
 		return cmp.Compare(a.Revision, b.Revision)
 	})
 	var certs, rest []store.Change
-	for _, e := range slices.Concat(kept, entries) {
+	for _, e := range slices.Concat(lastGood, entries) {
 		if strings.HasPrefix(e.Key, NodeTree) || strings.HasPrefix(e.Key, RemovedTree) {
 			certs = append(certs, store.Change{Entry: e})
 		} else {
@@ -344,7 +344,7 @@ func (d *Desired) tidy(name string) {
 	}
 }
 
-// value returns the value of a key that Kept may have.
+// value returns the value of a key that LastGood may have.
 func (d *Desired) value(key string) *value {
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(key, Watched), "/")
 	name, _, _ := strings.Cut(rest, "/")

@@ -29,7 +29,7 @@ func remotePods(b *testing.B, hosts, each int) (certs, chunks []store.Change) {
 					byte(i + 1)})},
 				Labels: map[string]string{"app": fmt.Sprint("app-", i%10), "tier": "front"}})
 		}
-		puts, err := PlacePods(name, nil, pods)
+		puts, err := PodChunkPuts(name, nil, pods)
 		if err != nil {
 			b.Fatal(err)
 		}

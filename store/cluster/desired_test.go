@@ -163,7 +163,7 @@ func (a *authority) refuses(t *testing.T, b, c *Node, ch store.Change) {
 		t.Errorf("effects: %+v", e)
 	}
 	again := NewDesired("a", d.Trust(), d.Revoked())
-	again.Load(d.Kept(), []store.Entry{withRevision(put(t, HeadKey,
+	again.Load(d.LastGood(), []store.Entry{withRevision(put(t, HeadKey,
 		&Head{Number: Number{2, 5}, By: "x"}), 1), withRevision(put(t, NodeTree+"b", b), 1),
 		withRevision(put(t, NodeTree+"c", c), 1),
 		withRevision(put(t, EndpointKey+"b", endpointsOf(t, b, "b", 5)), 1),
@@ -217,8 +217,8 @@ func viewOf(d *Desired) view {
 	return v
 }
 
-// TestRemovedHost: a mark ends everything that the host had, its certificate never counts again,
-// and its range is free for another one.
+// TestRemovedHost: a removal record ends everything that the host had, its certificate never counts
+// again, and its range is free for another one.
 func TestRemovedHost(t *testing.T) {
 	a := newAuthority()
 	b := a.node(t, "b", "10.0.2.0/24")
@@ -231,7 +231,7 @@ func TestRemovedHost(t *testing.T) {
 	}
 	// the keys of the host stay: the store was stolen, or more transactions follow
 	e := d.Apply([]store.Change{put(t, RemovedTree+"node/b",
-		&Removed{Serials: []Serial{b.Serial}})})
+		&RemovalRecord{Serials: []Serial{b.Serial}})})
 	if l := (Label{"app=web", netip.MustParseAddr("10.0.2.1")}); len(e.Labels) != 1 ||
 		e.Labels[l] ||
 		len(e.Hosts) != 2 || e.Hosts[0].Node != nil || e.Hosts[1].Name != "d" ||
@@ -315,9 +315,10 @@ func TestDesiredIsWhatItWouldBeFromTheStart(t *testing.T) {
 		again := NewDesired("a", d.Trust(), d.Revoked())
 		all := slices.Collect(maps.Values(entries))
 		random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		again.Load(d.Kept(), all)
+		again.Load(d.LastGood(), all)
 		if got, want := viewOf(again), viewOf(d); got.String() != want.String() {
-			t.Fatalf("seed %d: a start gives %v, not %v; kept %v", seed, got, want, d.Kept())
+			t.Fatalf("seed %d: a start gives %v, not %v; last good %v", seed, got,
+				want, d.LastGood())
 		}
 	}
 }
@@ -371,7 +372,7 @@ func (a *authority) random(t *testing.T, r *rand.Rand, names []string) store.Cha
 	if r.IntN(4) > 0 {
 		return gone(RemovedTree + "node/" + name)
 	}
-	return put(t, RemovedTree+"node/"+name, &Removed{Serials: []Serial{n.Serial}})
+	return put(t, RemovedTree+"node/"+name, &RemovalRecord{Serials: []Serial{n.Serial}})
 }
 
 // TestHeadOfLaterEpoch: a head of an epoch that the cluster has not begun is ignored: every head of

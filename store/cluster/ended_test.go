@@ -16,7 +16,7 @@ func TestEndedAreBounded(t *testing.T) {
 		binary.BigEndian.PutUint32(full[i][:], uint32(i))
 	}
 	const key = RemovedTree + "node/b"
-	more := &Removed{Serials: []Serial{full[0], {255}}}
+	more := &RemovalRecord{Serials: []Serial{full[0], {255}}}
 	for _, locked := range []bool{false, true} {
 		if locked {
 			a.trust.Admins = KeyList{Count: 1, Keys: []Key{public(a.admin)}}
@@ -29,7 +29,7 @@ func TestEndedAreBounded(t *testing.T) {
 		if n := len(d.Revoked()) - MaxEnded; (n == 1) != locked || (len(e.Claims) == 0) != locked {
 			t.Errorf("signed %v: %d more, claims %v", locked, n, e.Claims)
 		}
-		known := &Removed{Serials: full[:2]}
+		known := &RemovalRecord{Serials: full[:2]}
 		e = d.Apply([]store.Change{put(t, RemovedTree+"node/c", known)})
 		if !locked && len(e.Claims) > 0 {
 			t.Errorf("what is known already is refused: %v", e.Claims)

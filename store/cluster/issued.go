@@ -16,9 +16,9 @@ import (
 type Issued struct {
 	Versioned
 	Certificates []IssuedCertificate `json:"certificates,omitempty"`
-	// Ended are the serial numbers of those that were revoked: a backup of before does not put them
-	// in force again.
-	Ended []Serial `json:"ended,omitempty"`
+	// Revoked are the serial numbers of those that were revoked: a backup of before does not put
+	// them in force again.
+	Revoked []Serial `json:"ended,omitempty"`
 }
 
 // IssuedCertificate names a certificate.
@@ -42,7 +42,7 @@ func (i *Issued) Check() error {
 		}
 	}
 	return errors.Join(ascending("certificates", i.Certificates, IssuedCertificate.Compare),
-		ascending("ended", i.Ended, Serial.Compare))
+		ascending("ended", i.Revoked, Serial.Compare))
 }
 
 // Compare orders certificates by identity and serial number.
@@ -50,19 +50,19 @@ func (c IssuedCertificate) Compare(other IssuedCertificate) int {
 	return cmp.Or(cmp.Compare(c.ID, other.ID), compareBytes(c.Serial[:], other.Serial[:]))
 }
 
-// End takes certificates out of force and returns how many there were.
-func (i *Issued) End(which func(IssuedCertificate) bool) (ended int) {
+// Revoke takes certificates out of force and returns how many there were.
+func (i *Issued) Revoke(which func(IssuedCertificate) bool) (revoked int) {
 	kept := slices.DeleteFunc(slices.Clone(i.Certificates), func(c IssuedCertificate) bool {
 		if !which(c) {
 			return false
 		}
-		i.Ended = append(i.Ended, c.Serial)
+		i.Revoked = append(i.Revoked, c.Serial)
 		return true
 	})
-	ended = len(i.Certificates) - len(kept)
-	slices.SortFunc(i.Ended, Serial.Compare)
-	i.Certificates, i.Ended = kept, slices.Compact(i.Ended)
-	return ended
+	revoked = len(i.Certificates) - len(kept)
+	slices.SortFunc(i.Revoked, Serial.Compare)
+	i.Certificates, i.Revoked = kept, slices.Compact(i.Revoked)
+	return revoked
 }
 
 // MaxEnded is how many serial numbers a host or a weir-store keeps that ended without a signature:
@@ -79,11 +79,11 @@ func RevokedBy(e store.Entry) []Serial {
 	if err != nil {
 		return nil
 	}
-	return i.Ended
+	return i.Revoked
 }
 
 // EndedBy returns the serial numbers of hosts that an entry of the store names as ended. ca are the
-// keys that sign certificates of hosts, and admins those that sign marks of removals, as
+// keys that sign certificates of hosts, and admins those that sign removal records, as
 // KeyList.Signers returns them.
 func EndedBy(e store.Entry, ca, admins []Key) []Serial {
 	switch {
@@ -99,10 +99,10 @@ func EndedBy(e store.Entry, ca, admins []Key) []Serial {
 	return nil
 }
 
-// removedBy returns the serial numbers that a mark of a removal ends. Without admins every mark is
-// good.
+// removedBy returns the serial numbers that a removal record ends. Without admins every removal
+// record is good.
 func removedBy(key string, value []byte, admins []Key) ([]Serial, error) {
-	r, err := Decode[Removed](value)
+	r, err := Decode[RemovalRecord](value)
 	if err == nil {
 		err = r.Verify(key, admins)
 	}

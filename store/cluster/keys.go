@@ -103,7 +103,7 @@ func AdminGrants() []store.Grant {
 		{Name: HeadKey, Write: true},
 		{Name: KeysKey, Write: true},
 		{Name: TableTree, Write: true},
-		{Name: RemovedTree, Write: true}, // marks of hosts: AdminMayWrite
+		{Name: RemovedTree, Write: true}, // removal records of hosts: AdminMayWrite
 		{Name: TextTree, Write: true},
 		{Name: InviteTree, Write: true},
 		{Name: ReportTree},
@@ -116,10 +116,10 @@ func AdminGrants() []store.Grant {
 // removes, such as HeadKey: without it a host would have no rules.
 func Guard() store.Guard { return store.Guard{Kind: kind, Meant: meant} }
 
-// Guard returns what this host holds back. A mark below RemovedTree explains the removal of a host
-// if it is about the certificate that counts here: an earlier host of its name had another one.
-// With keys of admins, one of them has signed it, and no host, and no endpoints of one, goes
-// without it.
+// Guard returns what this host holds back. A removal record below RemovedTree explains the removal
+// of a host if it is about the certificate that counts here: an earlier host of its name had
+// another one. With keys of admins, one of them has signed it, and no host, and no endpoints of
+// one, goes without it.
 func (d *Desired) Guard() store.Guard {
 	return store.Guard{Kind: kind, Meant: d.meant, Demands: func(kind string) bool {
 		return ofHost(kind) && d.trust.Admins.Locked()
@@ -138,12 +138,12 @@ func (d *Desired) meant(stored *store.Copy, key string) bool {
 			return true // nothing of it counts
 		}
 	}
-	mark, ok := stored.Get(markOf(key))
+	record, ok := stored.Get(removalKey(key))
 	if !ok {
 		return false
 	}
-	r, err := Decode[Removed](mark.Value)
-	return err == nil && r.Verify(mark.Key, d.trust.Admins.Keys) == nil &&
+	r, err := Decode[RemovalRecord](record.Value)
+	return err == nil && r.Verify(record.Key, d.trust.Admins.Keys) == nil &&
 		(node == nil || slices.Contains(r.Serials, node.Serial))
 }
 
@@ -158,12 +158,12 @@ func kind(key string) string {
 
 // meant reports whether a host or a table was removed on purpose: RemovedTree names it.
 func meant(stored *store.Copy, key string) bool {
-	_, ok := stored.Get(markOf(key))
+	_, ok := stored.Get(removalKey(key))
 	return ok
 }
 
-// markOf returns the key that explains why another one is gone.
-func markOf(key string) string {
+// removalKey returns the key of the removal record that explains why another one is gone.
+func removalKey(key string) string {
 	of := "node"
 	if kind(key) == "table" {
 		of = "table"

@@ -179,18 +179,18 @@ func TestNodeRemove(t *testing.T) {
 	}
 }
 
-// TestMarkOfEarlierHost: the mark of an earlier host does not explain that the present host of its
-// name is gone: an emptied store takes nothing of it away.
-func TestMarkOfEarlierHost(t *testing.T) {
+// TestRemovalRecordOfEarlierHost: the removal record of an earlier host does not explain that the
+// present host of its name is gone: an emptied store takes nothing of it away.
+func TestRemovalRecordOfEarlierHost(t *testing.T) {
 	a := newAuthority()
 	b, earlier := a.node(t, "b", "10.0.2.0/24"), Serial{0, 1}
 	keys := []string{NodeTree + "b", EndpointKey + "b", PodsTree + "b/0"}
-	mark := func(serials ...Serial) store.Change {
-		return put(t, RemovedTree+"node/b", &Removed{Serials: serials})
+	record := func(serials ...Serial) store.Change {
+		return put(t, RemovedTree+"node/b", &RemovalRecord{Serials: serials})
 	}
 	all := store.Snapshot{Entries: []store.Entry{put(t, keys[0], b).Entry,
 		put(t, keys[1], endpointsOf(t, b, "b", 1)).Entry,
-		put(t, keys[2], podOf("10.0.2.1", "app=web")).Entry, mark(earlier).Entry}}
+		put(t, keys[2], podOf("10.0.2.1", "app=web")).Entry, record(earlier).Entry}}
 	d := NewDesired("x", a.trust, nil)
 	g := store.NewGuarded(d.Guard(), all)
 	d.Load(nil, all.Entries)
@@ -201,7 +201,7 @@ func TestMarkOfEarlierHost(t *testing.T) {
 	if d.Apply(g.Step(emptied)); d.Node("b") == nil || len(g.Held()) != len(keys) {
 		t.Errorf("held: %v, the host is %v", g.Held(), d.Node("b"))
 	}
-	d.Apply(g.Step(store.Batch{Revision: 3, Changes: []store.Change{mark(earlier, b.Serial)}}))
+	d.Apply(g.Step(store.Batch{Revision: 3, Changes: []store.Change{record(earlier, b.Serial)}}))
 	if d.Node("b") != nil || len(g.Held()) > 0 {
 		t.Errorf("removed, and held: %v, the host is %v", g.Held(), d.Node("b"))
 	}

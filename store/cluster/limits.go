@@ -73,23 +73,23 @@ func FeedMayWrite(table string, t store.Txn) error {
 }
 
 // AdminMayWrite returns an error for a transaction with which an administrator changes which hosts
-// were removed: weir-store removes them. A mark gets another signature, and nothing else. get reads
-// what the store has; the transaction compares the revision of that.
+// were removed: weir-store removes them. A removal record gets another signature, and nothing else.
+// get reads what the store has; the transaction compares the revision of that.
 func AdminMayWrite(get func(key string) (store.Entry, bool), t store.Txn) error {
-	const marks = RemovedTree + "node/"
+	const records = RemovedTree + "node/"
 	for _, key := range t.Delete {
-		if strings.HasPrefix(key, marks) {
+		if strings.HasPrefix(key, records) {
 			return fmt.Errorf("delete %s: %w: a removal is final", key, store.ErrPermission)
 		}
 	}
 	for _, p := range t.Put {
-		if !strings.HasPrefix(p.Key, marks) {
+		if !strings.HasPrefix(p.Key, records) {
 			continue
 		}
 		had, _ := get(p.Key)
-		before, bad := Decode[Removed](had.Value)
-		mark, err := Decode[Removed](p.Value)
-		if errors.Join(bad, err) != nil || !slices.Equal(before.Serials, mark.Serials) ||
+		before, bad := Decode[RemovalRecord](had.Value)
+		record, err := Decode[RemovalRecord](p.Value)
+		if errors.Join(bad, err) != nil || !slices.Equal(before.Serials, record.Serials) ||
 			!slices.Contains(t.Compare, store.Compare{Key: p.Key, Revision: had.Revision}) {
 			return fmt.Errorf("write %s: %w: only its signature may change", p.Key,
 				store.ErrPermission)
@@ -116,34 +116,34 @@ func mayWrite(t store.Txn, most func(key string) int) error {
 	return nil
 }
 
-// How full the database may be, in hundredths, for what grows. The texts of rules have more space
+// How full the database may be, in percent, for what grows. The texts of rules have more space
 // than pods, and versions and joins more than texts. What is beyond 100 is for removals, which
 // weir-store makes: nothing that hosts and administrators send needs it.
 const (
-	mostForHosts    = 80
-	mostForAdmin    = 90
-	mostForVersions = 95
-	mostForMarks    = 100 // that an administrator signs again
-	// MostForJoins is how full the database may be for a host that joins.
-	MostForJoins = mostForVersions
+	hostFillLimit    = 80
+	adminFillLimit   = 90
+	versionFillLimit = 95
+	removalFillLimit = 100 // that an administrator signs again
+	// JoinFillLimit is how full the database may be for a host that joins.
+	JoinFillLimit = versionFillLimit
 )
 
 // HostFillLimit returns how full the database may be for a longer value of a key that a host or a
 // feed writes. Endpoints and reports have a key each, and a load waits for reports.
 func HostFillLimit(key string) int {
 	if strings.HasPrefix(key, PodsTree) || strings.HasPrefix(key, TableTree) {
-		return mostForHosts
+		return hostFillLimit
 	}
-	return mostForAdmin
+	return adminFillLimit
 }
 
 // AdminFillLimit is HostFillLimit for an administrator.
 func AdminFillLimit(key string) int {
 	switch {
 	case strings.HasPrefix(key, RemovedTree):
-		return mostForMarks
+		return removalFillLimit
 	case key == HeadKey, key == KeysKey:
-		return mostForVersions
+		return versionFillLimit
 	}
-	return mostForAdmin
+	return adminFillLimit
 }

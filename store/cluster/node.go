@@ -17,7 +17,7 @@ const (
 	maxNodeParts = 64 // roles, ranges, label keys
 	maxEndpoints = 16
 	maxReplaced  = 64
-	// maxRemoved are the serial numbers of a mark, a document of 280 KiB.
+	// maxRemoved are the serial numbers of a removal record, a document of 280 KiB.
 	maxRemoved = 8192
 )
 
@@ -168,8 +168,8 @@ func (e *Endpoints) Verify(n *Node) error {
 	return verify([]Key{n.TLS}, "endpoints", n.Name, content, e.Signature)
 }
 
-// Removed is the document below RemovedTree: what was removed on purpose.
-type Removed struct {
+// RemovalRecord is the document below RemovedTree: what was removed on purpose.
+type RemovalRecord struct {
 	Versioned
 	// Serials are those of all certificates that hosts of the name had when they were removed. They
 	// stay when another host of the name joins. None for a table.
@@ -179,15 +179,15 @@ type Removed struct {
 }
 
 // Check implements Document.
-func (r *Removed) Check() error {
+func (r *RemovalRecord) Check() error {
 	return ascending("serials", r.Serials, Serial.Compare)
 }
 
-// HasSpace reports whether the removal of one more host fits into the mark.
-func (r *Removed) HasSpace() bool { return len(r.Serials)+maxReplaced < maxRemoved }
+// HasSpace reports whether the removal of one more host fits into the removal record.
+func (r *RemovalRecord) HasSpace() bool { return len(r.Serials)+maxReplaced < maxRemoved }
 
-// Sign signs a mark below RemovedTree with an admin's private key.
-func (r *Removed) Sign(key string, admin []byte) (err error) {
+// Sign signs a removal record below RemovedTree with an admin's private key.
+func (r *RemovalRecord) Sign(key string, admin []byte) (err error) {
 	r.Version = layout
 	content := *r
 	content.Signature = nil
@@ -195,9 +195,9 @@ func (r *Removed) Sign(key string, admin []byte) (err error) {
 	return err
 }
 
-// Verify returns an error unless one of the admins signed the mark. Without admins every mark is
-// good.
-func (r *Removed) Verify(key string, admins []Key) error {
+// Verify returns an error unless one of the admins signed the removal record. Without admins every
+// removal record is good.
+func (r *RemovalRecord) Verify(key string, admins []Key) error {
 	if len(admins) == 0 {
 		return nil
 	}

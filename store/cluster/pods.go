@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// ChunkPods is how many pods a document has at most.
-const ChunkPods = 32
+// MaxChunkPods is how many pods a document has at most.
+const MaxChunkPods = 32
 
 // Limits of a pod.
 const (
@@ -35,9 +35,9 @@ type Pod struct {
 
 // Check implements Document.
 func (p *Pods) Check() error {
-	if len(p.Pods) == 0 || len(p.Pods) > ChunkPods {
+	if len(p.Pods) == 0 || len(p.Pods) > MaxChunkPods {
 		return fmt.Errorf("%d pods, 1 to %d are possible; without any the value is empty",
-			len(p.Pods), ChunkPods)
+			len(p.Pods), MaxChunkPods)
 	}
 	for i := range p.Pods {
 		if err := p.Pods[i].check(); err != nil {

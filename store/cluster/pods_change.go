@@ -25,7 +25,7 @@ func podsChange(old, next []byte) (gone, come Pods, ok bool) {
 		return gone, come, false
 	}
 	head, tail := next[len(podsBegin):begin], next[nextEnd:len(next)-len(podsEnd)]
-	if n := countPods(head) + countPods(tail) + len(come.Pods); n == 0 || n > ChunkPods {
+	if n := countPods(head) + countPods(tail) + len(come.Pods); n == 0 || n > MaxChunkPods {
 		return gone, come, false
 	}
 	if comma := bytes.HasSuffix(next[:nextEnd], []byte(",")); comma != (len(tail) > 0) {

@@ -17,7 +17,7 @@ const leastLog = 1 << 20
 // Dir is the directory of a copy. It is not safe for concurrent use.
 type Dir struct {
 	path   string
-	log    *os.File // nil: the next thing to do is Write
+	log    *os.File // nil: the next thing to do is WriteSnapshot
 	number uint64   // of the last record
 	lost   bool     // records since then could not be appended
 	dirty  bool     // something was appended that Sync has not had on the disk
@@ -37,7 +37,7 @@ func Open(path string) (*Dir, State, error) {
 	if err := errors.Join(os.Chmod(path, 0o700), syncDir(filepath.Dir(path))); err != nil {
 		return nil, State{}, err
 	}
-	if err := atomicfile.Sweep(path); err != nil {
+	if err := atomicfile.RemoveLeftovers(path); err != nil {
 		return nil, State{}, err
 	}
 	s, clean, err := d.read()
@@ -88,7 +88,7 @@ func (d *Dir) read() (s State, clean bool, err error) {
 		if clean = false; d.reads {
 			continue
 		}
-		aside, err := atomicfile.SetAside(d.at(name), "damaged")
+		aside, err := atomicfile.MoveAside(d.at(name), "damaged")
 		if err != nil {
 			return s, false, err
 		}
@@ -131,12 +131,12 @@ func (d *Dir) follow(s *State, b []byte) (whole bool) {
 // errBehind is the error while the log cannot be continued.
 var errBehind = errors.New("a new snapshot has to be written first")
 
-// Due reports whether Write should be called: the log is larger than the snapshot and than 1 MiB,
-// or cannot be continued.
-func (d *Dir) Due() bool { return d.log == nil || d.size > max(leastLog, d.copied) }
+// SnapshotDue reports whether WriteSnapshot should be called: the log is larger than the snapshot
+// and than 1 MiB, or cannot be continued.
+func (d *Dir) SnapshotDue() bool { return d.log == nil || d.size > max(leastLog, d.copied) }
 
 // Append writes a record. It is on the disk after the next Sync. After an error nothing is appended
-// until Write succeeds, since what follows a gap could not be used.
+// until WriteSnapshot succeeds, since what follows a gap could not be used.
 func (d *Dir) Append(r Record) error {
 	if d.log == nil {
 		d.lost = true
@@ -160,8 +160,9 @@ func (d *Dir) Append(r Record) error {
 	return nil
 }
 
-// Lose notes that records are missing from here on: nothing is appended until Write succeeds.
-func (d *Dir) Lose() {
+// MarkGap notes that records are missing from here on: nothing is appended until WriteSnapshot
+// succeeds.
+func (d *Dir) MarkGap() {
 	d.stop()
 	d.lost = true
 }
@@ -189,11 +190,11 @@ func (d *Dir) stop() {
 	d.log = nil
 }
 
-// Write replaces the snapshot by one that has everything that was appended, or was lost because it
-// could not be, and begins a new log. Until the new snapshot was read back, the one before and its
-// log are what a start uses, and the log can be continued; after that they stay, in case that the
-// new one is damaged.
-func (d *Dir) Write(s Snapshot) error {
+// WriteSnapshot replaces the snapshot by one that has everything that was appended, or was lost
+// because it could not be, and begins a new log. Until the new snapshot was read back, the one
+// before and its log are what a start uses, and the log can be continued; after that they stay, in
+// case that the new one is damaged.
+func (d *Dir) WriteSnapshot(s Snapshot) error {
 	if d.log != nil { // a start may need it
 		if err := d.Sync(); err != nil {
 			return err

@@ -74,7 +74,7 @@ func appendSteps(t *testing.T, d *Dir, from, to int) {
 
 func write(t *testing.T, d *Dir, n int) {
 	t.Helper()
-	if err := d.Write(Snapshot{Stored: after(n)}); err != nil {
+	if err := d.WriteSnapshot(Snapshot{Stored: after(n)}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -100,12 +100,12 @@ func filled(t *testing.T) string {
 func TestEverythingComesBack(t *testing.T) {
 	dir := t.TempDir()
 	d, s := expect(t, dir, 0, 0)
-	if !d.Due() || len(s.Aside) > 0 {
+	if !d.SnapshotDue() || len(s.Aside) > 0 {
 		t.Error("a new directory needs a snapshot first")
 	}
 	want := Snapshot{Stored: after(9), Held: []store.Entry{{Key: "h", Value: []byte("1"),
-		Revision: 3}}, Kept: []store.Entry{{Key: "k", Value: []byte{}, Revision: 4}}}
-	if err := d.Write(want); err != nil {
+		Revision: 3}}, LastGood: []store.Entry{{Key: "k", Value: []byte{}, Revision: 4}}}
+	if err := d.WriteSnapshot(want); err != nil {
 		t.Fatal(err)
 	}
 	appendSteps(t, d, 10, 11)
@@ -113,8 +113,8 @@ func TestEverythingComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, s := expect(t, dir, 11, 11)
-	if fmt.Sprint(s.Held, s.Kept) != fmt.Sprint(want.Held, want.Kept) || len(s.Log) != 3 ||
-		!s.Log[2].Accept || again.Due() {
+	if fmt.Sprint(s.Held, s.LastGood) != fmt.Sprint(want.Held, want.LastGood) || len(s.Log) != 3 ||
+		!s.Log[2].Accept || again.SnapshotDue() {
 		t.Errorf("state: %+v", s)
 	}
 	info, err := os.Stat(dir)
@@ -140,11 +140,11 @@ func TestLogCutAtEveryByte(t *testing.T) {
 			t.Fatal(err)
 		}
 		d, s := expect(t, cut, 8, 12)
-		if len(s.Aside) > 0 || n == len(whole) && (len(s.Log) != 4 || d.Due()) {
+		if len(s.Aside) > 0 || n == len(whole) && (len(s.Log) != 4 || d.SnapshotDue()) {
 			t.Fatalf("cut at %d of %d: %+v", n, len(whole), s)
 		}
 		at := int(copyOf(s).Revision)
-		if d.Due() {
+		if d.SnapshotDue() {
 			write(t, d, at)
 		}
 		appendSteps(t, d, at+1, 20)
@@ -193,7 +193,7 @@ func TestBothSnapshotsDamaged(t *testing.T) {
 		}
 	}
 	d, s := expect(t, dir, 0, 0)
-	if len(s.Aside) != 2 || !d.Due() {
+	if len(s.Aside) != 2 || !d.SnapshotDue() {
 		t.Errorf("state: %+v", s)
 	}
 	write(t, d, 20)
@@ -219,7 +219,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 				d.stop()
 			}()
 			for done < 9 {
-				if d.Due() || done%3 == 0 {
+				if d.SnapshotDue() || done%3 == 0 {
 					write(t, d, done)
 				}
 				if err := d.Append(batch(done + 1)); err != nil {
@@ -314,14 +314,14 @@ func TestFullDisk(t *testing.T) {
 			t.Errorf("behind a gap: %v", err)
 		}
 	}
-	if err := d.Write(Snapshot{Stored: after(n)}); !errors.Is(err, unix.ENOSPC) {
+	if err := d.WriteSnapshot(Snapshot{Stored: after(n)}); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("on a full disk: %v", err)
 	}
 	expect(t, dir, lost-1, lost-1)
 	if err := os.Remove(fill); err != nil {
 		t.Fatal(err)
 	}
-	if !d.Due() {
+	if !d.SnapshotDue() {
 		t.Error("a snapshot is not due")
 	}
 	write(t, d, n)
@@ -342,14 +342,14 @@ func TestLogDoesNotGrow(t *testing.T) {
 	large := batch(1)
 	large.Batch.Changes[0].Value = make([]byte, leastLog/4)
 	for i := range 4 {
-		if d.Due() {
+		if d.SnapshotDue() {
 			t.Errorf("due after %d records", i)
 		}
 		if err := d.Append(large); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if !d.Due() {
+	if !d.SnapshotDue() {
 		t.Error("not due with a log of more than 1 MiB")
 	}
 }
@@ -367,7 +367,7 @@ func TestTexts(t *testing.T) {
 	if all, err := x.All(); err == nil || len(all) != 2 || all[a] != "a" {
 		t.Errorf("with a damaged text: %q, %v", all, err)
 	}
-	if err := x.Keep(map[cluster.Digest]string{a: "a"}); err != nil {
+	if err := x.RemoveOthers(map[cluster.Digest]string{a: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := x.All(); err != nil || len(all) != 1 || all[a] != "a" {

@@ -18,9 +18,9 @@ type Record struct {
 
 // Snapshot is the content of the copy at one point of the log.
 type Snapshot struct {
-	Stored store.Snapshot
-	Held   []store.Entry // what the host enforces and the store does not have
-	Kept   []store.Entry // good values of keys whose value in the store was refused
+	Stored   store.Snapshot
+	Held     []store.Entry // what the host enforces and the store does not have
+	LastGood []store.Entry // good values of keys whose value in the store was refused
 }
 
 // intro begins a snapshot. The number is that of the format.
@@ -95,7 +95,7 @@ func encode(number uint64, s *Snapshot) []byte {
 	b := []byte(intro)
 	b = binary.BigEndian.AppendUint64(b, number)
 	b = binary.AppendVarint(b, s.Stored.Revision)
-	for _, entries := range [][]store.Entry{s.Stored.Entries, s.Held, s.Kept} {
+	for _, entries := range [][]store.Entry{s.Stored.Entries, s.Held, s.LastGood} {
 		b = binary.AppendUvarint(b, uint64(len(entries)))
 		for i := range entries {
 			b = appendEntry(b, &entries[i])
@@ -118,7 +118,7 @@ func decode(b []byte) (number uint64, s Snapshot, err error) {
 	d := decoder{left: b[len(intro):at]}
 	number = d.uint64()
 	s.Stored.Revision = d.varint()
-	for _, entries := range []*[]store.Entry{&s.Stored.Entries, &s.Held, &s.Kept} {
+	for _, entries := range []*[]store.Entry{&s.Stored.Entries, &s.Held, &s.LastGood} {
 		for range d.count() {
 			*entries = append(*entries, d.entry())
 		}

@@ -23,13 +23,13 @@ type HostCopy struct {
 	Address string
 }
 
-// ErrTexts means that the rules of some scopes are on other hosts.
-type ErrTexts struct {
+// MissingTextsError says that the rules of some scopes are on other hosts.
+type MissingTextsError struct {
 	Scopes []cluster.Scope
 	Hosts  map[cluster.Scope][]string // that enforce them
 }
 
-func (e *ErrTexts) Error() string {
+func (e *MissingTextsError) Error() string {
 	var all []string
 	for _, s := range e.Scopes {
 		on := strings.Join(e.Hosts[s], ", ")
@@ -41,14 +41,15 @@ func (e *ErrTexts) Error() string {
 	return "this host does not have the rules of every scope: " + strings.Join(all, "; ")
 }
 
-// Entries returns the entries of a backup that is what the host enforces: for members.Prepare.
+// Entries returns the entries of a backup that is what the host enforces: for
+// members.PrepareRestore.
 func (c *HostCopy) Entries() ([]store.Entry, error) {
 	guarded, d := c.replay()
 	all := map[string][]byte{}
 	for _, e := range guarded.Enforced().Entries {
 		all[e.Key] = e.Value
 	}
-	for _, e := range d.Kept() {
+	for _, e := range d.LastGood() {
 		all[e.Key] = e.Value
 	}
 	h := d.Head()
@@ -58,8 +59,9 @@ func (c *HostCopy) Entries() ([]store.Entry, error) {
 	return c.entries(all, d, h)
 }
 
-// Ended returns the highest epoch that the host has seen, and the serial numbers of removed hosts.
-func (c *HostCopy) Ended() (epoch uint64, ended []cluster.Serial) {
+// EpochAndRevoked returns the highest epoch that the host has seen, and the serial numbers of
+// removed hosts.
+func (c *HostCopy) EpochAndRevoked() (epoch uint64, revoked []cluster.Serial) {
 	_, d := c.replay()
 	return d.Trust().Epoch, d.Revoked()
 }
@@ -76,8 +78,8 @@ func (c *HostCopy) Revision() int64 {
 	return g.Stored().Revision
 }
 
-// Known returns the addresses of weir-stores that the hosts have.
-func (c *HostCopy) Known() []string {
+// Stores returns the addresses of weir-stores that the hosts have.
+func (c *HostCopy) Stores() []string {
 	_, d := c.replay()
 	return d.Stores()
 }
@@ -87,7 +89,7 @@ func (c *HostCopy) replay() (*store.Guarded, *cluster.Desired) {
 	d := cluster.NewDesired("", c.Local.Trust(c.Trust), c.Local.Revoked)
 	g := store.NewGuarded(d.Guard(), c.State.Stored)
 	g.Hold(c.State.Held)
-	d.Load(c.State.Kept, g.Enforced().Entries)
+	d.Load(c.State.LastGood, g.Enforced().Entries)
 	for _, r := range c.State.Log {
 		if r.Accept {
 			d.Apply(g.Accept())
@@ -152,7 +154,7 @@ func (c *HostCopy) entries(all map[string][]byte, d *cluster.Desired, h *cluster
 
 // texts returns the entries with the rules of a version.
 func (c *HostCopy) texts(d *cluster.Desired, h *cluster.Head) (all []store.Entry, err error) {
-	missing := &ErrTexts{Hosts: map[cluster.Scope][]string{}}
+	missing := &MissingTextsError{Hosts: map[cluster.Scope][]string{}}
 	for _, scope := range slices.Sorted(maps.Keys(h.Scopes)) {
 		text, ok := c.Texts[h.Scopes[scope]]
 		if ok {

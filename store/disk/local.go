@@ -72,8 +72,8 @@ func (l *Local) Files() (LocalFiles, error) {
 	return files, nil
 }
 
-// Write writes them, revoked before version: a mark that was signed by a key of an earlier list is
-// not believed again.
+// Write writes them, revoked before version: a removal record that was signed by a key of an
+// earlier list is not believed again.
 func (f LocalFiles) Write(dir string) error {
 	for _, name := range slices.Sorted(maps.Keys(f)) {
 		if err := atomicfile.Write(filepath.Join(dir, name), f[name]); err != nil {

@@ -59,8 +59,8 @@ func (t Texts) Put(text string) error {
 	return atomicfile.Write(t.at(cluster.TextDigest(text)), []byte(text))
 }
 
-// Keep removes all texts but these.
-func (t Texts) Keep(texts map[cluster.Digest]string) error {
+// RemoveOthers removes all texts but these.
+func (t Texts) RemoveOthers(texts map[cluster.Digest]string) error {
 	all, err := os.ReadDir(t.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

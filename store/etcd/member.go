@@ -18,7 +18,7 @@ import (
 )
 
 // defaultQuota is what hosts and administrators may fill of the database. 10,000 pods on 1,000
-// hosts are about 2 MiB. History is the rest, and Space shortens it in time.
+// hosts are about 2 MiB. History is the rest, and Maintenance shortens it in time.
 const defaultQuota = 1 << 30
 
 // etcdQuota returns the quota of etcd itself, at which it refuses removals, too: a quarter more.

@@ -35,7 +35,7 @@ func issue(t *testing.T, ca *CA, kind Kind) *Credential {
 
 func clientConfig(t *testing.T, c *Credential) *tls.Config {
 	t.Helper()
-	config, err := c.Client()
+	config, err := c.ClientTLS()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func clientConfig(t *testing.T, c *Credential) *tls.Config {
 
 func serverConfig(t *testing.T, c *Credential) *tls.Config {
 	t.Helper()
-	config, err := c.Server()
+	config, err := c.ServerTLS()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestConnections(t *testing.T) {
 	refused("a certificate that a host signed", chained, config)
 
 	// Without a certificate the handshake is made, and the server knows that.
-	_, s, err := connect(t, Joining(FingerprintOf(ca.Certificate())), config)
+	_, s, err := connect(t, JoinTLS(FingerprintOf(ca.Certificate())), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestConnections(t *testing.T) {
 // TestJoining: a host with a token talks to a weir-store of the token's CA only.
 func TestJoining(t *testing.T) {
 	ca, foreign := newCA(t), newCA(t)
-	joining := Joining(FingerprintOf(ca.Certificate()))
+	joining := JoinTLS(FingerprintOf(ca.Certificate()))
 	for what, server := range map[string]*Credential{
 		"another cluster":       issue(t, foreign, Store),
 		"a host of the cluster": issue(t, ca, Host),
@@ -183,7 +183,7 @@ func TestProof(t *testing.T) {
 	ca := newCA(t)
 	config := serverConfig(t, issue(t, ca, Store))
 	token := NewToken(FingerprintOf(ca.Certificate()))
-	c, s, err := connect(t, Joining(token.CA), config)
+	c, s, err := connect(t, JoinTLS(token.CA), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestProof(t *testing.T) {
 	if err != nil || !v.Proves(s.ConnectionState(), request, proof) {
 		t.Fatalf("the proof is not accepted: %v", err)
 	}
-	_, other, err := connect(t, Joining(token.CA), config)
+	_, other, err := connect(t, JoinTLS(token.CA), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestProof(t *testing.T) {
 func TestVerifierProvesNothing(t *testing.T) {
 	ca := newCA(t)
 	token := NewToken(FingerprintOf(ca.Certificate()))
-	c, s, err := connect(t, Joining(token.CA), serverConfig(t, issue(t, ca, Store)))
+	c, s, err := connect(t, JoinTLS(token.CA), serverConfig(t, issue(t, ca, Store)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,9 +78,9 @@ func (c *Credential) chain() []tls.Certificate {
 	return []tls.Certificate{{Certificate: chain, PrivateKey: c.Key}}
 }
 
-// Client returns the configuration of an agent's or administrator's connection. The server must be
-// a weir-store of the cluster.
-func (c *Credential) Client() (*tls.Config, error) {
+// ClientTLS returns the configuration of an agent's or administrator's connection. The server must
+// be a weir-store of the cluster.
+func (c *Credential) ClientTLS() (*tls.Config, error) {
 	roots, err := pool(c.CAs)
 	if err != nil {
 		return nil, err
@@ -93,9 +93,9 @@ func (c *Credential) Client() (*tls.Config, error) {
 	return config, nil
 }
 
-// Server returns the configuration of a weir-store. A client without a certificate is accepted: it
-// may join. PeerOf says which one it is.
-func (c *Credential) Server() (*tls.Config, error) {
+// ServerTLS returns the configuration of a weir-store. A client without a certificate is accepted:
+// it may join. PeerOf says which one it is.
+func (c *Credential) ServerTLS() (*tls.Config, error) {
 	roots, err := pool(c.CAs)
 	if err != nil {
 		return nil, err
@@ -107,9 +107,9 @@ func (c *Credential) Server() (*tls.Config, error) {
 	return config, nil
 }
 
-// Joining returns the configuration of a host that has a token only. The server must be a
+// JoinTLS returns the configuration of a host that has a token only. The server must be a
 // weir-store whose CA has the token's fingerprint.
-func Joining(want Fingerprint) *tls.Config {
+func JoinTLS(want Fingerprint) *tls.Config {
 	config := base()
 	config.InsecureSkipVerify = true // VerifyConnection does it
 	config.ServerName = serverName

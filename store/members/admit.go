@@ -52,7 +52,7 @@ func admitHost(get server.Get, p identity.Peer) (a server.Admission, err error) 
 	a.CheckRead = func(of string, watch bool) error {
 		return cluster.HostMayRead(node.Name, of, watch)
 	}
-	a.Rate, a.Burst, a.Most = writeRate, hostBurst, cluster.HostFillLimit
+	a.Rate, a.Burst, a.FillLimit = writeRate, hostBurst, cluster.HostFillLimit
 	return a, nil
 }
 
@@ -70,7 +70,7 @@ func admitIssued(get server.Get, p identity.Peer) (a server.Admission, err error
 	if !slices.Contains(issued.Certificates, want) {
 		return server.Admission{}, fmt.Errorf("the certificate of %v is not in force", p.ID)
 	}
-	a.Revision, a.Grants, a.Most = e.Revision, cluster.AdminGrants(), cluster.AdminFillLimit
+	a.Revision, a.Grants, a.FillLimit = e.Revision, cluster.AdminGrants(), cluster.AdminFillLimit
 	a.Check = func(get server.Get, t store.Txn) error { return cluster.AdminMayWrite(get, t) }
 	if p.ID.Kind == identity.Feed {
 		a.Grants = cluster.FeedGrants(p.ID.Name)
@@ -78,7 +78,7 @@ func admitIssued(get server.Get, p identity.Peer) (a server.Admission, err error
 			return cluster.FeedMayWrite(p.ID.Name, t)
 		}
 		a.CheckRead = cluster.FeedMayRead
-		a.Rate, a.Burst, a.Most = writeRate, feedBurst, cluster.HostFillLimit
+		a.Rate, a.Burst, a.FillLimit = writeRate, feedBurst, cluster.HostFillLimit
 	}
 	return a, nil
 }

@@ -16,7 +16,7 @@ import (
 // restore writes a backup into a store and returns the epoch that begins.
 func restore(t *testing.T, s store.Store, entries []store.Entry, before members.PriorState,
 	admin ed25519.PrivateKey) (uint64, error) {
-	r, err := members.Prepare(entries, before, admin)
+	r, err := members.PrepareRestore(entries, before, admin)
 	if err != nil {
 		return 0, err
 	}

@@ -51,7 +51,7 @@ func TestClockOfAnotherTime(t *testing.T) {
 		cancel()
 		<-ended
 
-		expiry := &members.Expiry{Store: f.model, Now: time.Now, Log: func(err error) {
+		expiry := &members.TokenExpiry{Store: f.model, Now: time.Now, Log: func(err error) {
 			t.Error(err)
 		}}
 		ctx, cancel = context.WithCancel(t.Context())

@@ -86,9 +86,9 @@ func Invite(ctx context.Context, s store.Store, ca *identity.CA, i Invitation) (
 	return token, err
 }
 
-// Change reads the document of the cluster, lets the caller change it, and writes it. Another
-// change in between is not lost.
-func Change(ctx context.Context, s store.Store, change func(*cluster.Identity)) error {
+// ChangeIdentity reads the document of the cluster, lets the caller change it, and writes it.
+// Another change in between is not lost.
+func ChangeIdentity(ctx context.Context, s store.Store, change func(*cluster.Identity)) error {
 	for {
 		doc, revision, ok, err := one[cluster.Identity](ctx, s, cluster.IdentityKey)
 		if err != nil {

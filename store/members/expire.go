@@ -10,9 +10,9 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// Expiry deletes tokens whose time is over. The time is that of this process since it first saw the
-// token: no time of day is compared, and a weir-store that is started again begins again.
-type Expiry struct {
+// TokenExpiry deletes tokens whose time is over. The time is that of this process since it first
+// saw the token: no time of day is compared, and a weir-store that is started again begins again.
+type TokenExpiry struct {
 	Store store.Store
 	Now   func() time.Time // monotonic
 	Log   func(err error)
@@ -24,11 +24,11 @@ type Expiry struct {
 const expiryEvery = 20 * time.Second
 
 // Run looks at the tokens until the context ends.
-func (x *Expiry) Run(ctx context.Context) error {
+func (x *TokenExpiry) Run(ctx context.Context) error {
 	tick := time.NewTicker(expiryEvery)
 	defer tick.Stop()
 	for {
-		if err := x.Sweep(ctx); err != nil && ctx.Err() == nil {
+		if err := x.DeleteExpired(ctx); err != nil && ctx.Err() == nil {
 			x.Log(fmt.Errorf("tokens: %w", err))
 		}
 		select {
@@ -39,8 +39,8 @@ func (x *Expiry) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep deletes the tokens whose time is over.
-func (x *Expiry) Sweep(ctx context.Context) error {
+// DeleteExpired deletes the tokens whose time is over.
+func (x *TokenExpiry) DeleteExpired(ctx context.Context) error {
 	got, err := x.Store.Read(ctx, cluster.InviteTree, 0)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ type founded struct {
 	server  *server.Server
 	address string
 	dial    dialer
-	full    atomic.Int64 // of the database, in hundredths
+	full    atomic.Int64 // of the database, in percent
 }
 
 func found(t *testing.T, pools ...cluster.Pool) *founded {
@@ -72,13 +72,13 @@ func foundAt(t *testing.T, listener net.Listener, dial dialer, pools ...cluster.
 	must(members.CreateCluster(t.Context(), f.model, f.id, peer))
 	own, err := identity.Issue(f.ca, identity.ID{Kind: identity.Store, Name: "s"})
 	must(err)
-	config, err := own.Server()
+	config, err := own.ServerTLS()
 	must(err)
 	joiner := members.NewJoiner(f.model, f.ca)
-	joiner.Full, joiner.Pools = func() int { return int(f.full.Load()) }, pools
+	joiner.PercentFull, joiner.Pools = func() int { return int(f.full.Load()) }, pools
 	joiner.Ended = func() []cluster.Serial { return []cluster.Serial{{7}, {8}} }
 	f.server, err = server.New(server.Config{Store: f.model, Name: cluster.Watched, TLS: config,
-		Cluster: members.ClusterOf, Admit: members.Admit, Full: joiner.Full,
+		Cluster: members.ClusterOf, Admit: members.Admit, PercentFull: joiner.PercentFull,
 		Join: joiner.Join, Progress: silence / 6, Silence: silence})
 	must(err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -133,7 +133,7 @@ func (f *founded) join(t *testing.T, name string, roles ...string) *client.Joine
 
 func (f *founded) connect(t *testing.T, c *identity.Credential) *client.Client {
 	t.Helper()
-	config, err := c.Client()
+	config, err := c.ClientTLS()
 	if err != nil {
 		t.Fatal(err)
 	}

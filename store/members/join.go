@@ -19,8 +19,8 @@ import (
 
 // Joiner lets hosts join. It has the CA's key.
 type Joiner struct {
-	// Full is that of server.Config. nil: that is not known.
-	Full func() int
+	// PercentFull is that of server.Config. nil: that is not known.
+	PercentFull func() int
 	// Pools are what ranges are claimed of; nil: those that the store has. The CA signs the range
 	// of a host, so a thief of the store must not choose it.
 	Pools []cluster.Pool
@@ -65,9 +65,9 @@ func (j *Joiner) Join(ctx context.Context, state tls.ConnectionState, m wire.Joi
 	if err := cluster.CheckName(q.Invite); err != nil {
 		return nil, errToken
 	}
-	if j.Full != nil && j.Full() >= cluster.MostForJoins {
+	if j.PercentFull != nil && j.PercentFull() >= cluster.JoinFillLimit {
 		return nil, fmt.Errorf("%w: its database is %d %% full, and the rest is reserved",
-			store.ErrUnavailable, j.Full())
+			store.ErrUnavailable, j.PercentFull())
 	}
 	if len(q.Key) != ed25519.PublicKeySize || len(q.WireGuardKey) != len(cluster.Key{}) {
 		return nil, errors.New("a host has to send two keys of 32 bytes")
@@ -122,9 +122,9 @@ func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if mark, _ := readMark(got[5]); !mark.HasSpace() {
+	if record, _ := readRemovalRecord(got[5]); !record.HasSpace() {
 		return nil, fmt.Errorf("%d certificates of hosts %s were removed: choose another name",
-			len(mark.Serials), r.Name)
+			len(record.Serials), r.Name)
 	}
 	invite, invited, err := j.proves(r, got[0])
 	if err != nil {

@@ -364,11 +364,11 @@ func TestRemovedBeforeItIsKnown(t *testing.T) {
 func TestExpiry(t *testing.T) {
 	f := found(t)
 	now := time.Unix(0, 0)
-	x := &members.Expiry{Store: f.model, Now: func() time.Time { return now },
+	x := &members.TokenExpiry{Store: f.model, Now: func() time.Time { return now },
 		Log: func(err error) { t.Error(err) }}
 	sweep := func() {
 		t.Helper()
-		if err := x.Sweep(t.Context()); err != nil {
+		if err := x.DeleteExpired(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,8 +21,8 @@ type Signing struct {
 	Admins []cluster.Key // whose signatures hosts believe
 }
 
-// Remove removes a host: the mark, its certificate, its endpoints, its pods, its report, and its
-// right to its ranges, in one transaction. A host with many pods needs further ones.
+// Remove removes a host: the removal record, its certificate, its endpoints, its pods, its report,
+// and its right to its ranges, in one transaction. A host with many pods needs further ones.
 func Remove(ctx context.Context, s store.Store, name string, by Signing) error {
 	if err := cluster.CheckName(name); err != nil {
 		return err
@@ -52,7 +52,7 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	mark, marked, err := markOf(ctx, s, &node, by)
+	record, unchanged, err := removalRecordOf(ctx, s, &node, by)
 	if err != nil {
 		return err
 	}
@@ -68,9 +68,9 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 	if err != nil {
 		return err
 	}
-	t.Compare = append(append(t.Compare, counted.Compare...), marked,
+	t.Compare = append(append(t.Compare, counted.Compare...), unchanged,
 		store.Compare{Key: key, Revision: revision})
-	t.Put = append(append(t.Put, counted.Put...), mark)
+	t.Put = append(append(t.Put, counted.Put...), record)
 	t.Delete = append(t.Delete, key, cluster.EndpointKey+name, cluster.ReportTree+name)
 	pods, err := s.Read(ctx, cluster.PodsTree+name+"/", 0)
 	if err != nil {
@@ -87,19 +87,20 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 
 func removedKey(name string) string { return cluster.RemovedTree + "node/" + name }
 
-// readMark returns the mark of earlier removals, and its revision. One that is not a document has
-// no serial numbers: no host believes it.
-func readMark(got store.Snapshot) (mark cluster.Removed, revision int64) {
+// readRemovalRecord returns the removal record of earlier removals, and its revision. One that is
+// not a document has no serial numbers: no host believes it.
+func readRemovalRecord(got store.Snapshot) (record cluster.RemovalRecord, revision int64) {
 	for _, e := range got.Entries {
-		mark, _ = cluster.Decode[cluster.Removed](e.Value)
+		record, _ = cluster.Decode[cluster.RemovalRecord](e.Value)
 		revision = e.Revision
 	}
-	return mark, revision
+	return record, revision
 }
 
-// markOf returns the mark of a removal, with the serial numbers of earlier ones. A host that was
-// away may have seen only a certificate that the removed one replaces: so the mark ends these, too.
-func markOf(ctx context.Context, s store.Store, node *cluster.Node, by Signing) (
+// removalRecordOf returns the removal record, with the serial numbers of earlier ones. A host that
+// was away may have seen only a certificate that the removed one replaces: so the removal record
+// ends these, too.
+func removalRecordOf(ctx context.Context, s store.Store, node *cluster.Node, by Signing) (
 	store.Entry, store.Compare, error) {
 	key := removedKey(node.Name)
 	at := store.Compare{Key: key}
@@ -107,16 +108,16 @@ func markOf(ctx context.Context, s store.Store, node *cluster.Node, by Signing) 
 	if err != nil {
 		return store.Entry{}, at, err
 	}
-	mark, revision := readMark(got)
+	record, revision := readRemovalRecord(got)
 	at.Revision = revision
-	if by.Key != nil && mark.Verify(key, by.Admins) != nil {
-		mark.Serials = nil // hosts do not believe them, so they are not to be signed
+	if by.Key != nil && record.Verify(key, by.Admins) != nil {
+		record.Serials = nil // hosts do not believe them, so they are not to be signed
 	}
-	ended := []cluster.Serial{node.Serial}
+	revoked := []cluster.Serial{node.Serial}
 	if node.Verify(by.CA) == nil {
-		ended = node.Serials()
+		revoked = node.Serials()
 	}
-	e, err := markWith(mark, key, ended, by.Key)
+	e, err := extendRemovalRecord(record, key, revoked, by.Key)
 	return e, at, err
 }
 

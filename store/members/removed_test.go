@@ -51,7 +51,7 @@ func TestRemovedForEver(t *testing.T) {
 			t.Errorf("weir-store admits the %s certificate: %v", what, err == nil)
 		}
 	}
-	ended := f.endedNow(t)
+	revoked := f.revokedNow(t)
 
 	for _, e := range []store.Entry{nowEntry, firstEntry, secondEntry} {
 		f.write(t, e.Key, e.Value)
@@ -63,7 +63,7 @@ func TestRemovedForEver(t *testing.T) {
 		}
 	}
 	s := storetest.NewModel(time.Second)
-	if _, err := restore(t, s, backup.Entries, members.PriorState{Epoch: 1, Ended: ended},
+	if _, err := restore(t, s, backup.Entries, members.PriorState{Epoch: 1, Revoked: revoked},
 		nil); err != nil {
 		t.Fatal(err)
 	}
@@ -72,9 +72,9 @@ func TestRemovedForEver(t *testing.T) {
 	}
 }
 
-// TestMarkHasSpace: the removal of a host always fits into the mark of its name, because a join is
-// refused before. A mark that is not one does not refuse a removal.
-func TestMarkHasSpace(t *testing.T) {
+// TestRemovalRecordHasSpace: the removal of a host always fits into the removal record of its name,
+// because a join is refused before. A removal record that is not one does not refuse a removal.
+func TestRemovalRecordHasSpace(t *testing.T) {
 	f := found(t, pool("10.0.0.0/16", 24))
 	f.join(t, "b")
 	const key = cluster.RemovedTree + "node/b"
@@ -82,13 +82,13 @@ func TestMarkHasSpace(t *testing.T) {
 	if err := members.Remove(t.Context(), f.model, "b", members.Signing{}); err != nil {
 		t.Error(err)
 	}
-	var mark cluster.Removed
-	for mark.HasSpace() {
+	var record cluster.RemovalRecord
+	for record.HasSpace() {
 		var s cluster.Serial
-		binary.BigEndian.PutUint32(s[:], uint32(len(mark.Serials)+1))
-		mark.Serials = append(mark.Serials, s)
+		binary.BigEndian.PutUint32(s[:], uint32(len(record.Serials)+1))
+		record.Serials = append(record.Serials, s)
 	}
-	value, err := cluster.Encode(&mark)
+	value, err := cluster.Encode(&record)
 	if err != nil {
 		t.Fatal(err)
 	}

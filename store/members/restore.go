@@ -28,13 +28,13 @@ type Restoration struct {
 	rest, last []store.Entry
 }
 
-// Prepare makes a backup ready for a new epoch, later than that of the backup and that before. The
-// version of the rules gets the first number of the epoch, so that every host loads it. What was
-// ended before, or in the backup, stays ended. In a cluster with keys of administrators, admin
-// signs the version and what was ended. A thief of the store may have written what the backup has:
-// of that nothing gets the signature that did not have one.
-func Prepare(entries []store.Entry, before PriorState, admin ed25519.PrivateKey) (*Restoration,
-	error) {
+// PrepareRestore makes a backup ready for a new epoch, later than that of the backup and that
+// before. The version of the rules gets the first number of the epoch, so that every host loads it.
+// What was revoked before, or in the backup, stays revoked. In a cluster with keys of
+// administrators, admin signs the version and what was revoked. A thief of the store may have
+// written what the backup has: of that nothing gets the signature that did not have one.
+func PrepareRestore(entries []store.Entry, before PriorState, admin ed25519.PrivateKey) (
+	*Restoration, error) {
 	b := backup{entries: slices.DeleteFunc(slices.Clone(entries), isInvite), before: before,
 		admin: admin}
 	if err := b.decode(); err != nil {
@@ -43,7 +43,7 @@ func Prepare(entries []store.Entry, before PriorState, admin ed25519.PrivateKey)
 	if err := b.checkSignatures(); err != nil {
 		return nil, err
 	}
-	if err := b.end(); err != nil {
+	if err := b.revoke(); err != nil {
 		return nil, err
 	}
 	return b.begin()
@@ -146,12 +146,12 @@ func (b *backup) checkSignatures() (err error) {
 	return nil
 }
 
-// signed returns the mark of a removal, and reports whether it counts.
-func (b *backup) signed(e store.Entry) (mark cluster.Removed, counts bool, err error) {
-	if mark, err = cluster.Decode[cluster.Removed](e.Value); err != nil {
-		return mark, false, fmt.Errorf("%s: %w", e.Key, err)
+// signed returns the removal record, and reports whether it counts.
+func (b *backup) signed(e store.Entry) (record cluster.RemovalRecord, counts bool, err error) {
+	if record, err = cluster.Decode[cluster.RemovalRecord](e.Value); err != nil {
+		return record, false, fmt.Errorf("%s: %w", e.Key, err)
 	}
-	return mark, mark.Verify(e.Key, b.list.Keys) == nil, nil
+	return record, record.Verify(e.Key, b.list.Keys) == nil, nil
 }
 
 // begin divides the entries into those that stay as they are, and the identity and the head, which
@@ -191,9 +191,9 @@ func (b *backup) begin() (*Restoration, error) {
 	return r, err
 }
 
-// ends lists what has ended: hosts, and administrators and feeds. What only the backup says of a
-// host needs a signature if hosts demand one.
-func (b *backup) ends() (hosts, others map[cluster.Serial]bool, err error) {
+// revocations lists what is revoked: hosts, and administrators and feeds. What only the backup says
+// of a host needs a signature if hosts demand one.
+func (b *backup) revocations() (hosts, others map[cluster.Serial]bool, err error) {
 	hosts, others = map[cluster.Serial]bool{}, map[cluster.Serial]bool{}
 	for _, s := range b.before.Ended {
 		hosts[s] = true
@@ -208,11 +208,11 @@ func (b *backup) ends() (hosts, others map[cluster.Serial]bool, err error) {
 		if !strings.HasPrefix(e.Key, cluster.RemovedTree+"node/") {
 			continue
 		}
-		mark, counts, err := b.signed(e)
+		record, counts, err := b.signed(e)
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, s := range mark.Serials {
+		for _, s := range record.Serials {
 			hosts[s] = hosts[s] || counts
 		}
 	}

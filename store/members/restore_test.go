@@ -89,7 +89,8 @@ func TestRestoredVersionIsSigned(t *testing.T) {
 		"keys of a thief":             {foreign, l.list, l.key, "not the one that this host knows"},
 		"older than the list of keys": {good, next, l.thief, "version 1.3 of the backup"},
 	} {
-		r, err := members.Prepare(c.entries, members.PriorState{Epoch: 1, Admins: c.pinned}, c.by)
+		r, err := members.PrepareRestore(c.entries,
+			members.PriorState{Epoch: 1, Admins: c.pinned}, c.by)
 		if (err == nil) != (c.refused == "") ||
 			err != nil && !strings.Contains(err.Error(), c.refused) {
 			t.Errorf("%s: %v, %v; want %q", name, r, err, c.refused)
@@ -107,12 +108,12 @@ func TestRestoredRemovalsAreSigned(t *testing.T) {
 	b, _ := l.node(t, "b")
 	c, _ := l.node(t, "c")
 	d, _ := l.node(t, "d")
-	// A thief has b removed, and hides c's serial number in the mark of d, whose removal the store
-	// host has seen. An administrator has removed e, and the thief put its entry back.
+	// A thief has b removed, and hides c's serial number in the removal record of d, whose removal
+	// the store host has seen. An administrator has removed e, and the thief put its entry back.
 	e, entry := l.node(t, "e")
 	for name, serial := range map[string]cluster.Serial{"b": b.Serial, "d": c.Serial} {
 		l.document(t, cluster.RemovedTree+"node/"+name,
-			&cluster.Removed{Serials: []cluster.Serial{serial}})
+			&cluster.RemovalRecord{Serials: []cluster.Serial{serial}})
 	}
 	by, _ := l.signing(t)
 	if err := members.Remove(t.Context(), l.model, "e", by); err != nil {
@@ -122,7 +123,7 @@ func TestRestoredRemovalsAreSigned(t *testing.T) {
 
 	// The thief has also said of b that it is an administrator who was revoked. The list of these
 	// has no signature.
-	l.document(t, cluster.IssuedKey, &cluster.Issued{Ended: []cluster.Serial{b.Serial}})
+	l.document(t, cluster.IssuedKey, &cluster.Issued{Revoked: []cluster.Serial{b.Serial}})
 	s := storetest.NewModel(time.Second)
 	if _, err := restore(t, s, l.backup(t), members.PriorState{Epoch: 1, Admins: l.list,
 		Ended: []cluster.Serial{d.Serial}, Revoked: []cluster.Serial{b.Serial}},
@@ -141,12 +142,12 @@ func TestRestoredRemovalsAreSigned(t *testing.T) {
 		key := cluster.RemovedTree + "node/" + name
 		var signed []cluster.Serial
 		if v, there := restored.value(t, key); there {
-			mark, err := cluster.Decode[cluster.Removed](v.Value)
+			record, err := cluster.Decode[cluster.RemovalRecord](v.Value)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if mark.Verify(key, l.list.Keys) == nil {
-				signed = mark.Serials
+			if record.Verify(key, l.list.Keys) == nil {
+				signed = record.Serials
 			}
 		}
 		if !slices.Equal(signed, want.signed) {

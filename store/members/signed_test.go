@@ -86,8 +86,8 @@ func TestSignedRemovalRemovesOne(t *testing.T) {
 	}
 	f.write(t, cluster.NodeTree+"b", node.Value)
 
-	mark := &cluster.Removed{Serials: []cluster.Serial{c.Serial}}
-	if value, err = cluster.Encode(mark); err != nil {
+	record := &cluster.RemovalRecord{Serials: []cluster.Serial{c.Serial}}
+	if value, err = cluster.Encode(record); err != nil {
 		t.Fatal(err)
 	}
 	f.write(t, cluster.RemovedTree+"node/b", value)

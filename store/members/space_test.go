@@ -42,8 +42,8 @@ func TestReservedSpace(t *testing.T) {
 		{95, admin, cluster.HeadKey, "next version", true},
 		{95, admin, cluster.KeysKey, "keys", true},
 		{99, admin, cluster.HeadKey, "before", false},
-		{99, admin, cluster.RemovedTree + "table/old", "mark", false},
-		{100, admin, cluster.RemovedTree + "table/web", "mark", true},
+		{99, admin, cluster.RemovedTree + "table/old", "record", false},
+		{100, admin, cluster.RemovedTree + "table/web", "record", true},
 		{100, admin, cluster.HeadKey, "", true},
 		{100, b, cluster.ReportTree + "b", "", true},
 	} {
@@ -72,6 +72,6 @@ func TestReservedSpace(t *testing.T) {
 		t.Error(err)
 	}
 	storetest.Eventually(t, "the client knows how full it is", func() bool {
-		return admin.State().Full == 100
+		return admin.State().PercentFull == 100
 	})
 }

@@ -242,7 +242,7 @@ func TestForgedPools(t *testing.T) {
 // raw connects as b and says hello.
 func (f *founded) raw(t *testing.T, c *identity.Credential, hello bool) *tls.Conn {
 	t.Helper()
-	config, err := c.Client()
+	config, err := c.ClientTLS()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,10 +27,10 @@ const (
 	textDeletes = 100
 )
 
-// Texts deletes texts of rules that neither the version in force, nor one on trial, nor the one
-// that it may revert to has. Those that were named last stay, up to a number of parts. The times
-// are those of this process: no time of day is compared.
-type Texts struct {
+// TextCleanup deletes texts of rules that neither the version in force, nor one on trial, nor the
+// one that it may revert to has. Those that were named last stay, up to a number of parts. The
+// times are those of this process: no time of day is compared.
+type TextCleanup struct {
 	Store store.Store
 	// Keys lists keys with their revisions, without values.
 	Keys func(ctx context.Context, name string) ([]store.Entry, error)
@@ -49,11 +49,11 @@ type unnamedText struct {
 }
 
 // Run looks at the texts until the context ends.
-func (x *Texts) Run(ctx context.Context) error {
+func (x *TextCleanup) Run(ctx context.Context) error {
 	tick := time.NewTicker(textsEvery)
 	defer tick.Stop()
 	for {
-		if err := x.Sweep(ctx); err != nil && ctx.Err() == nil {
+		if err := x.DeleteUnused(ctx); err != nil && ctx.Err() == nil {
 			x.Log(fmt.Errorf("texts of rules: %w", err))
 		}
 		select {
@@ -64,9 +64,9 @@ func (x *Texts) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep deletes the texts that are too many. A transaction compares the version, and the revision
-// of what it deletes: one who loads a text again has written it again.
-func (x *Texts) Sweep(ctx context.Context) error {
+// DeleteUnused deletes the texts that are too many. A transaction compares the version, and the
+// revision of what it deletes: one who loads a text again has written it again.
+func (x *TextCleanup) DeleteUnused(ctx context.Context) error {
 	head, revision, _, err := one[cluster.Head](ctx, x.Store, cluster.HeadKey)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (x *Texts) Sweep(ctx context.Context) error {
 }
 
 // note groups the parts of the texts that are not named.
-func (x *Texts) note(keys []store.Entry, named map[string]bool) {
+func (x *TextCleanup) note(keys []store.Entry, named map[string]bool) {
 	now, before := x.Now(), x.unnamed
 	x.unnamed = map[string]unnamedText{}
 	for _, e := range keys {
@@ -132,7 +132,7 @@ func lastNamed(a, b unnamedText) int {
 		cmp.Compare(a.digest, b.digest))
 }
 
-func (x *Texts) delete(ctx context.Context, parts []store.Entry, at store.Compare) error {
+func (x *TextCleanup) delete(ctx context.Context, parts []store.Entry, at store.Compare) error {
 	for some := range slices.Chunk(parts, textDeletes) {
 		t := store.Txn{Compare: []store.Compare{at}}
 		for _, e := range some {

@@ -15,15 +15,15 @@ import (
 // texts is a store with versions, and what sweeps it.
 type texts struct {
 	*founded
-	t     *testing.T
-	sweep *members.Texts
-	now   time.Time
+	t       *testing.T
+	cleanup *members.TextCleanup
+	now     time.Time
 }
 
 func newTexts(t *testing.T) *texts {
 	x := &texts{founded: &founded{model: storetest.NewModel(time.Second)}, t: t,
 		now: time.Unix(0, 0)}
-	x.sweep = &members.Texts{Store: x.model, Now: func() time.Time { return x.now },
+	x.cleanup = &members.TextCleanup{Store: x.model, Now: func() time.Time { return x.now },
 		Log: func(err error) { t.Error(err) },
 		Keys: func(ctx context.Context, name string) ([]store.Entry, error) {
 			all, err := x.model.Read(ctx, name, 0)
@@ -63,7 +63,7 @@ func (x *texts) head(h cluster.Head) {
 func (x *texts) after(d time.Duration) {
 	x.t.Helper()
 	x.now = x.now.Add(d)
-	if err := x.sweep.Sweep(x.t.Context()); err != nil {
+	if err := x.cleanup.DeleteUnused(x.t.Context()); err != nil {
 		x.t.Fatal(err)
 	}
 }

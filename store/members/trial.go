@@ -17,10 +17,10 @@ const trialGrace = 10 * time.Second
 // trialEvery is how often the head is read.
 const trialEvery = 2 * time.Second
 
-// Trials takes a version back that is on trial for too long: the one who loaded it is gone. The
-// time is that of this process since it first saw the version. Hosts have gone back by then by
+// TrialExpiry takes a version back that is on trial for too long: the one who loaded it is gone.
+// The time is that of this process since it first saw the version. Hosts have gone back by then by
 // their own timers.
-type Trials struct {
+type TrialExpiry struct {
 	Store store.Store
 	Now   func() time.Time // monotonic
 	Log   func(err error)
@@ -30,12 +30,12 @@ type Trials struct {
 }
 
 // Run looks at the head until the context ends.
-func (x *Trials) Run(ctx context.Context) error {
+func (x *TrialExpiry) Run(ctx context.Context) error {
 	tick := time.NewTicker(trialEvery)
 	defer tick.Stop()
 	said := ""
 	for {
-		err := x.Check(ctx)
+		err := x.RevertExpired(ctx)
 		if err != nil && ctx.Err() == nil && err.Error() != said {
 			said = err.Error() // once, not every two seconds
 			x.Log(fmt.Errorf("trial: %w", err))
@@ -48,9 +48,9 @@ func (x *Trials) Run(ctx context.Context) error {
 	}
 }
 
-// Check takes the version back if it is time. The transaction compares the head: a confirmation
-// that comes first wins.
-func (x *Trials) Check(ctx context.Context) error {
+// RevertExpired takes the version back if it is time. The transaction compares the head: a
+// confirmation that comes first wins.
+func (x *TrialExpiry) RevertExpired(ctx context.Context) error {
 	head, revision, ok, err := one[cluster.Head](ctx, x.Store, cluster.HeadKey)
 	if err != nil || !ok || head.Trial == nil {
 		return err

@@ -14,7 +14,7 @@ import (
 func TestTrials(t *testing.T) {
 	f := &founded{model: storetest.NewModel(time.Second)}
 	now, reverted := time.Unix(0, 0), 0
-	x := &members.Trials{Store: f.model, Now: func() time.Time { return now },
+	x := &members.TrialExpiry{Store: f.model, Now: func() time.Time { return now },
 		Log: func(error) { reverted++ }}
 	load := func(h cluster.Head) {
 		t.Helper()
@@ -28,7 +28,7 @@ func TestTrials(t *testing.T) {
 	}
 	check := func() cluster.Head {
 		t.Helper()
-		if err := x.Check(t.Context()); err != nil {
+		if err := x.RevertExpired(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		e, _ := f.value(t, cluster.HeadKey)
@@ -38,7 +38,7 @@ func TestTrials(t *testing.T) {
 		}
 		return head
 	}
-	if err := x.Check(t.Context()); err != nil {
+	if err := x.RevertExpired(t.Context()); err != nil {
 		t.Errorf("without a version: %v", err)
 	}
 	first := cluster.Head{Number: cluster.Number{Epoch: 1, Count: 1}, By: "a"}

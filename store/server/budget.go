@@ -52,12 +52,12 @@ func (s *Server) budget(c *conn, by Admission) *rate.Limiter {
 	return b
 }
 
-// full returns how full the database of the store is, in hundredths; 0 if that is not known.
+// full returns how full the database of the store is, in percent; 0 if that is not known.
 func (s *Server) full() int {
-	if s.config.Full == nil {
+	if s.config.PercentFull == nil {
 		return 0
 	}
-	return s.config.Full()
+	return s.config.PercentFull()
 }
 
 // hasSpace returns an error for a transaction that takes space which is reserved for others. At its
@@ -65,12 +65,12 @@ func (s *Server) full() int {
 // not longer than the one before is taken, so that what is gone can be said, unless the database is
 // full: it leaves the one before in the history.
 func (c *conn) hasSpace(t store.Txn, by Admission) error {
-	if by.Most == nil {
+	if by.FillLimit == nil {
 		return nil
 	}
 	full := c.server.full()
 	for _, p := range t.Put {
-		if full < by.Most(p.Key) {
+		if full < by.FillLimit(p.Key) {
 			continue
 		}
 		if had, _ := c.server.state.get(p.Key); full < 100 && len(p.Value) <= len(had.Value) {

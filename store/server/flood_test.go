@@ -24,7 +24,7 @@ func TestJoinFlood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := own.Server()
+	config, err := own.ServerTLS()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestJoinFlood(t *testing.T) {
 	begin := time.Now()
 	for range tries {
 		conn, err := tls.Dial("tcp", listener.Addr().String(),
-			identity.Joining(identity.FingerprintOf(ca.Certificate())))
+			identity.JoinTLS(identity.FingerprintOf(ca.Certificate())))
 		if err != nil {
 			t.Fatal(err)
 		}

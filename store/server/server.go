@@ -37,9 +37,9 @@ type Admission struct {
 	// CheckRead refuses a read, or a watch, that the grants permit: they bound what may be asked
 	// for, and it bounds how much. nil: none.
 	CheckRead func(name string, watch bool) error
-	// Most returns how full the database may be, in hundredths, for a longer value of a key. nil:
+	// FillLimit returns how full the database may be, in percent, for a longer value of a key. nil:
 	// any value is taken.
-	Most func(key string) int
+	FillLimit func(key string) int
 	// Rate is how many bytes its certificate may write in a second, and Burst how many at once; 0:
 	// any number. What is too much waits.
 	Rate, Burst int
@@ -58,9 +58,9 @@ type Config struct {
 	// Changed gets what changes in the copy, from the first snapshot on. It does not wait. May be
 	// nil.
 	Changed func([]store.Change)
-	// Full returns how full the database of the store is, in hundredths, at most 100, of what may
-	// be filled. It is called for each transaction. nil: that is not known.
-	Full func() int
+	// PercentFull returns how full the database of the store is, in percent, at most 100, of what
+	// may be filled. It is called for each transaction. nil: that is not known.
+	PercentFull func() int
 	// Join answers a host that has a token. nil: no one can join here.
 	Join func(ctx context.Context, state tls.ConnectionState, m wire.Join) ([]byte, error)
 

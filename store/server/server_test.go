@@ -25,7 +25,7 @@ func TestCloseWhileOneJoins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := own.Server()
+	config, err := own.ServerTLS()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestCloseWhileOneJoins(t *testing.T) {
 	}
 	defer silent.Close()
 	joining, err := tls.Dial("tcp", listener.Addr().String(),
-		identity.Joining(identity.FingerprintOf(ca.Certificate())))
+		identity.JoinTLS(identity.FingerprintOf(ca.Certificate())))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ type segment struct {
 	before   map[string][]byte // values of its keys before it; nil: there was none
 	size     int
 
-	edits, whole frames
+	deltas, whole frames
 }
 
 // frames are packed once for all connections.
@@ -65,18 +65,18 @@ type frames struct {
 
 // frame returns the frames for a connection that has exactly what was before the segment.
 func (g *segment) frame() []byte {
-	g.edits.once.Do(func() {
-		changes := wire.Edits(merge(g.changes), func(key string) []byte { return g.before[key] })
-		g.edits.packed = wire.Batches(g.revision, changes)
+	g.deltas.once.Do(func() {
+		changes := wire.Deltas(merge(g.changes), func(key string) []byte { return g.before[key] })
+		g.deltas.packed = wire.Batches(g.revision, changes)
 		g.before = nil // only this function reads it once the segment is published
 	})
-	return g.edits.packed
+	return g.deltas.packed
 }
 
 // frameWhole returns the frames for a connection that may have a part of the segment already.
 func (g *segment) frameWhole() []byte {
 	g.whole.once.Do(func() {
-		g.whole.packed = wire.Batches(g.revision, wire.Whole(merge(g.changes)))
+		g.whole.packed = wire.Batches(g.revision, wire.WholeValues(merge(g.changes)))
 	})
 	return g.whole.packed
 }

@@ -14,9 +14,9 @@ import (
 
 // reader is a client without a connection: a copy, and where it is.
 type reader struct {
-	copy  *store.Copy
-	at    *position
-	edits int // values that came as edits
+	copy   *store.Copy
+	at     *position
+	deltas int // values that came as deltas
 }
 
 // frames applies what weir-store would send.
@@ -38,8 +38,8 @@ func (r *reader) frames(t *testing.T, frames []byte) {
 			if err != nil {
 				t.Fatalf("%s: %v", ch.Key, err)
 			}
-			if ch.Edit != nil {
-				r.edits++
+			if ch.Delta != nil {
+				r.deltas++
 			}
 			b.Changes = append(b.Changes, change)
 		}
@@ -187,12 +187,12 @@ func TestPositions(t *testing.T) {
 			t.Errorf("reader %d has %v", i, r.copy.Snapshot())
 		}
 	}
-	edits := 0
+	deltas := 0
 	for _, r := range readers {
-		edits += r.edits
+		deltas += r.deltas
 	}
-	if merges == 0 || continues == 0 || edits == 0 {
-		t.Errorf("%d merges, %d continues, %d edits: it tests nothing", merges, continues, edits)
+	if merges == 0 || continues == 0 || deltas == 0 {
+		t.Errorf("%d merges, %d continues, %d deltas: it tests nothing", merges, continues, deltas)
 	}
 }
 

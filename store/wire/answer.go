@@ -35,16 +35,16 @@ func DecodeWelcome(body []byte) (m Welcome, err error) {
 // Progress says how far weir-store is, for how long its own watch has been silent, and how full the
 // database of the store is.
 type Progress struct {
-	Revision int64
-	Silent   time.Duration
-	Full     int // hundredths; 0: not known
+	Revision    int64
+	Silent      time.Duration
+	PercentFull int // of the database; 0: not known
 }
 
 // Encode returns the frame.
 func (m Progress) Encode() []byte {
 	b := appendUint(begin(TypeProgress, 0), uint64(m.Revision))
 	b = appendUint(b, uint64(max(m.Silent, 0).Milliseconds()))
-	return finish(appendUint(b, uint64(min(max(m.Full, 0), 100))))
+	return finish(appendUint(b, uint64(min(max(m.PercentFull, 0), 100))))
 }
 
 // maxDuration bounds durations on the wire.
@@ -67,7 +67,7 @@ func DecodeProgress(body []byte) (m Progress, err error) {
 	if full > 100 {
 		r.fail(fmt.Errorf("a database that is %d %% full", full))
 	}
-	m.Full = int(min(full, 100))
+	m.PercentFull = int(min(full, 100))
 	return m, r.end()
 }
 
@@ -224,7 +224,7 @@ type Event struct {
 // Encode returns the frame.
 func (m Event) Encode() []byte {
 	b := appendUint(appendUint(begin(TypeEvent, 0), m.Number), uint64(m.Batch.Revision))
-	return finish(appendPacked(b, appendChanges(nil, Whole(m.Batch.Changes))))
+	return finish(appendPacked(b, appendChanges(nil, WholeValues(m.Batch.Changes))))
 }
 
 // DecodeEvent decodes the body of a frame.
@@ -233,8 +233,8 @@ func DecodeEvent(body []byte) (m Event, err error) {
 	m.Number, m.Batch.Revision = r.uint(), r.revision()
 	err = r.packed(func(inner *reader) {
 		for _, ch := range inner.changes() {
-			if ch.Edit != nil {
-				inner.fail(errors.New("an event has the edit of a value"))
+			if ch.Delta != nil {
+				inner.fail(errors.New("an event has the delta of a value"))
 				return
 			}
 			m.Batch.Changes = append(m.Batch.Changes, ch.Change)

@@ -148,7 +148,7 @@ func (r *reader) entries() (entries []store.Entry) {
 const (
 	formValue = iota
 	formDeleted
-	formEdit
+	formDelta
 )
 
 func appendChanges(b []byte, changes []Change) []byte {
@@ -158,8 +158,8 @@ func appendChanges(b []byte, changes []Change) []byte {
 		switch {
 		case ch.Deleted:
 			form = formDeleted
-		case ch.Edit != nil:
-			form, content = formEdit, ch.Edit
+		case ch.Delta != nil:
+			form, content = formDelta, ch.Delta
 		}
 		b = appendBytes(appendUint(appendUint(b, form), uint64(ch.Revision)), ch.Key)
 		if form != formDeleted {
@@ -183,8 +183,8 @@ func (r *reader) changes() (changes []Change) {
 			ch.Value = r.value()
 		case formDeleted:
 			ch.Deleted = true
-		case formEdit:
-			ch.Edit = r.value()
+		case formDelta:
+			ch.Delta = r.value()
 		default:
 			r.fail(fmt.Errorf("a change of form %d", form))
 		}

@@ -56,12 +56,13 @@ func messages() map[Type]struct {
 		Put:     []store.Entry{{Key: "b", Value: []byte("v")}}, Delete: []string{"c"}}}
 	join := Join{Request: []byte("{}"), Proof: []byte{1}, Rejoin: []byte{2}}
 	welcome := Welcome{Cluster: "id", Epoch: 3, Revision: 8}
-	progress := Progress{Revision: 8, Silent: 15 * time.Second, Full: 71}
+	progress := Progress{Revision: 8, Silent: 15 * time.Second, PercentFull: 71}
 	wait := Wait{For: time.Second, Reason: "full"}
 	result := Result{Number: 7, Revision: 8, More: true, Entries: someEntries}
 	event := Event{Number: 6, Batch: store.Batch{Revision: 8, Changes: someChanges}}
 	part := Copy{More: true, Buckets: []Bucket{{Index: 3, Entries: someEntries}, {Index: 255}}}
-	batch := Batch{Revision: 8, Changes: append(Whole(someChanges), Change{Edit: Edit{1, 2}})}
+	batch := Batch{Revision: 8,
+		Changes: append(WholeValues(someChanges), Change{Delta: Delta{1, 2}})}
 	return map[Type]message{
 		TypeHello: {hello.Encode(), hello}, TypeFollow: {follow.Encode(), follow},
 		TypeDigests: {digests.Encode(), &digests}, TypeRead: {read.Encode(), read},
@@ -138,7 +139,7 @@ func TestMessages(t *testing.T) {
 // same memory, and when other content is expanded.
 func TestMemoryIsUsedAgain(t *testing.T) {
 	var memory []byte
-	other := Batches(1, Whole([]store.Change{{Entry: store.Entry{
+	other := Batches(1, WholeValues([]store.Change{{Entry: store.Entry{
 		Key: strings.Repeat("zz", 500)}}}))
 	for kind, m := range messages() {
 		if kind < TypeWelcome {
@@ -257,7 +258,7 @@ func TestLargeSteps(t *testing.T) {
 		return n
 	}
 	got := 0
-	n := count(Batches(7, Whole(changes)), func(_ Type, body []byte) {
+	n := count(Batches(7, WholeValues(changes)), func(_ Type, body []byte) {
 		m, err := DecodeBatch(body)
 		if got += len(m.Changes); err != nil || m.More != (got < len(changes)) {
 			t.Errorf("%d changes, more: %v, %v", got, m.More, err)
@@ -328,7 +329,7 @@ func uintSize(v uint64) int { return len(appendUint(nil, v)) }
 func BenchmarkBatch(b *testing.B) {
 	value := []byte(`{"version":1,"pods":[{"name":"web-7f8d","addresses":["10.1.2.3"],` +
 		`"labels":{"app":"web","tier":"front"}}]}`)
-	changes := Whole([]store.Change{{Entry: store.Entry{Key: "/weir/1/w/pods/host/0",
+	changes := WholeValues([]store.Change{{Entry: store.Entry{Key: "/weir/1/w/pods/host/0",
 		Value: value}}})
 	b.ReportAllocs()
 	n := 0

@@ -89,7 +89,7 @@ func (b *bench) newFleet(d store.Store) (*fleet, error) {
 			}
 			t = store.Txn{}
 		}
-		secured, err := c.Client()
+		secured, err := c.ClientTLS()
 		if err != nil {
 			return nil, err
 		}

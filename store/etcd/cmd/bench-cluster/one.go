@@ -77,8 +77,8 @@ func (b *bench) changes(copied *store.Guarded, checked *cluster.Desired,
 			}
 			changes = append(changes, store.Change{Entry: e})
 		}
-		edits := wire.Edits(changes, func(key string) []byte { return was[key] })
-		frames = append(frames, wire.Batches(copied.Stored().Revision+int64(n)+1, edits))
+		deltas := wire.Deltas(changes, func(key string) []byte { return was[key] })
+		frames = append(frames, wire.Batches(copied.Stored().Revision+int64(n)+1, deltas))
 		for _, ch := range changes {
 			was[ch.Key] = ch.Value
 		}

@@ -62,7 +62,7 @@ func restore(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	seen, err := h.readEnded()
+	seen, err := h.readRevocations()
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func restore(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	prepared, err := members.Prepare(entries,
+	prepared, err := members.PrepareRestore(entries,
 		members.PriorState{Epoch: had, Ended: seen.all().Hosts, Revoked: seen.all().Revoked,
 			Admins: pinned}, key)
 	if err != nil {

@@ -75,12 +75,12 @@ type home string
 func (h home) file(name string) string { return filepath.Join(string(h), name) }
 
 const (
-	caFile     = "ca.pem"    // the CA with its key
-	storeFile  = "store.pem" // the credential of this weir-store
-	configFile = "config.json"
-	epochFile  = "epoch" // the highest epoch that this weir-store has served
-	endedFile  = "ended" // serial numbers that it knows as ended
-	etcdDir    = "etcd"
+	caFile      = "ca.pem"    // the CA with its key
+	storeFile   = "store.pem" // the credential of this weir-store
+	configFile  = "config.json"
+	epochFile   = "epoch" // the highest epoch that this weir-store has served
+	revokedFile = "ended" // serial numbers that it knows as revoked
+	etcdDir     = "etcd"
 )
 
 // make makes the directory. One that others can read is refused, not changed: what was in it may

@@ -46,12 +46,12 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 		return err
 	}
 	var before members.PriorState
-	before.Epoch, before.Ended = copied.Ended()
+	before.Epoch, before.Revoked = copied.EpochAndRevoked()
 	had, err := h.epoch()
 	if err != nil {
 		return err
 	}
-	seen, err := h.readEnded()
+	seen, err := h.readRevocations()
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 	before.Ended = append(before.Ended, seen.all().Hosts...)
 	before.Revoked = seen.all().Revoked
 	before.Admins = copied.Admins()
-	prepared, err := members.Prepare(entries, before, key)
+	prepared, err := members.PrepareRestore(entries, before, key)
 	if err != nil {
 		return err
 	}
@@ -85,9 +85,9 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 	fmt.Fprintf(c.out, "cluster %s from %s: %d entries of revision %d, epoch %d\nweir-store: %s\n"+
 		"administrator %s: %s\n", ca.Cluster(), f.copyDir, len(entries),
 		copied.Revision(), prepared.Epoch, f.Address, f.admin, f.adminFile)
-	if !slices.Contains(copied.Known(), f.Address) {
+	if !slices.Contains(copied.Stores(), f.Address) {
 		fmt.Fprintf(c.out, "hosts look for a weir-store at %v: give one of these names to this "+
-			"host, or let the hosts join again\n", copied.Known())
+			"host, or let the hosts join again\n", copied.Stores())
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func poolsOf(entries []store.Entry) ([]cluster.Pool, error) {
 
 // withTexts says where the rules are that a copy does not have.
 func withTexts(err error) error {
-	var missing *disk.ErrTexts
+	var missing *disk.MissingTextsError
 	if errors.As(err, &missing) {
 		return fmt.Errorf("%w: copy /var/lib/weir/store/texts of these hosts here, and name each "+
 			"copy with -texts DIR", err)

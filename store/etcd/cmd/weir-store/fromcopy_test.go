@@ -55,7 +55,7 @@ func writeCopy(t *testing.T, dir string, f *follower, local disk.Local, texts ..
 		}
 	}
 	if err == nil {
-		err = d.Write(snapshot)
+		err = d.WriteSnapshot(snapshot)
 	}
 	if err == nil {
 		err = d.Close()

@@ -94,7 +94,7 @@ func grow(ctx context.Context, c *call) error {
 
 // addStore tells the hosts about another weir-store.
 func addStore(ctx context.Context, d *etcd.Driver, address string) error {
-	return members.Change(ctx, d, func(doc *cluster.Identity) {
+	return members.ChangeIdentity(ctx, d, func(doc *cluster.Identity) {
 		if !slices.Contains(doc.Stores, address) {
 			doc.Stores = append(doc.Stores, address)
 		}

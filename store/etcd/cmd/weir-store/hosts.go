@@ -153,11 +153,11 @@ func revoke(ctx context.Context, c *call) error {
 		return err
 	}
 	defer d.Close()
-	ended := 0
+	revoked := 0
 	err = changeIssued(ctx, d, func(doc *cluster.Issued) {
-		ended = doc.End(func(i cluster.IssuedCertificate) bool { return i.ID == c.args[0] })
+		revoked = doc.Revoke(func(i cluster.IssuedCertificate) bool { return i.ID == c.args[0] })
 	})
-	if err == nil && ended == 0 {
+	if err == nil && revoked == 0 {
 		err = fmt.Errorf("%s has no credential; a host is removed with weir node remove", c.args[0])
 	}
 	return err

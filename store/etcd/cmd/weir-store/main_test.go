@@ -242,7 +242,7 @@ func (l *lab) join(t *testing.T, a *host, name string) *member {
 // connect connects to all weir-stores.
 func (l *lab) connect(t *testing.T, c *identity.Credential, name string) *client.Client {
 	t.Helper()
-	config, err := c.Client()
+	config, err := c.ClientTLS()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -110,18 +110,18 @@ func serve(ctx context.Context, c *call) error {
 		return err
 	}
 	defer d.Close()
-	seen, err := h.readEnded()
+	seen, err := h.readRevocations()
 	if err != nil {
 		return err
 	}
 	if err := seen.trust(h); err != nil {
 		return err
 	}
-	var space *etcd.Space // nil: who runs an external etcd keeps space free in it
+	var maintenance *etcd.Maintenance // nil: who runs an external etcd keeps space free in it
 	if member != nil {
-		space = member.Space(d)
+		maintenance = member.Maintenance(d)
 	}
-	s, err := h.server(cfg, d, seen, space, log)
+	s, err := h.server(cfg, d, seen, maintenance, log)
 	if err != nil {
 		return err
 	}
@@ -130,30 +130,30 @@ func serve(ctx context.Context, c *call) error {
 		return err
 	}
 	log.Info("weir-store serves", "address", listener.Addr())
-	return h.run(ctx, d, member, space, s, seen, listener, log)
+	return h.run(ctx, d, member, maintenance, s, seen, listener, log)
 }
 
 // server returns what serves hosts. Without the CA's key, no one can join here.
-func (h home) server(cfg config, d *etcd.Driver, seen *ended, space *etcd.Space,
+func (h home) server(cfg config, d *etcd.Driver, seen *revocations, maintenance *etcd.Maintenance,
 	log *slog.Logger) (*server.Server, error) {
 	own, err := readCredential(h.file(storeFile))
 	if err != nil {
 		return nil, err
 	}
-	config, err := own.Server()
+	config, err := own.ServerTLS()
 	if err != nil {
 		return nil, err
 	}
 	c := server.Config{Store: d, Name: cluster.Watched, TLS: config, Cluster: members.ClusterOf,
 		Admit: seen.admit, Changed: seen.note, Log: log}
-	if space != nil {
-		c.Full = space.Full
+	if maintenance != nil {
+		c.PercentFull = maintenance.PercentFull
 	}
 	ca, err := h.ca()
 	switch {
 	case err == nil:
 		j := members.NewJoiner(d, ca)
-		j.Full, j.Pools, c.Join = c.Full, cfg.Pools, j.Join
+		j.PercentFull, j.Pools, c.Join = c.PercentFull, cfg.Pools, j.Join
 		j.Ended = func() []cluster.Serial { return seen.all().Hosts }
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
@@ -162,8 +162,9 @@ func (h home) server(cfg config, d *etcd.Driver, seen *ended, space *etcd.Space,
 }
 
 // run runs the parts of a weir-store until the context or one of them ends.
-func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member, space *etcd.Space,
-	s *server.Server, seen *ended, listener net.Listener, log *slog.Logger) error {
+func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member,
+	maintenance *etcd.Maintenance, s *server.Server, seen *revocations, listener net.Listener,
+	log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	complain := func(err error) { log.Warn("weir-store", "err", err) }
@@ -173,13 +174,13 @@ func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member, spac
 	}
 	part(s.Run)
 	part(func(context.Context) error { return s.Serve(listener) })
-	part((&members.Expiry{Store: d, Now: time.Now, Log: complain}).Run)
-	part((&members.Trials{Store: d, Now: time.Now, Log: complain}).Run)
-	part((&members.Texts{Store: d, Keys: d.Keys, Now: time.Now, Log: complain}).Run)
+	part((&members.TokenExpiry{Store: d, Now: time.Now, Log: complain}).Run)
+	part((&members.TrialExpiry{Store: d, Now: time.Now, Log: complain}).Run)
+	part((&members.TextCleanup{Store: d, Keys: d.Keys, Now: time.Now, Log: complain}).Run)
 	part(func(ctx context.Context) error { return h.keep(ctx, d, complain) })
 	part(func(ctx context.Context) error { return seen.keep(ctx, complain) })
 	if member != nil {
-		part(func(ctx context.Context) error { return space.Run(ctx, complain) })
+		part(func(ctx context.Context) error { return maintenance.Run(ctx, complain) })
 		part(func(ctx context.Context) error {
 			select {
 			case <-ctx.Done():

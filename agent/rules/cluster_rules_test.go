@@ -49,15 +49,15 @@ func TestSharedRules(t *testing.T) {
 				t.Errorf("%s: saved is\n%s", what, savedText(t, b))
 			}
 		}
-		if err := b.Enforce(open("80"), 0, nil); err != nil {
+		if err := b.EnforceClusterRules(open("80"), 0, nil); err != nil {
 			t.Fatal(err)
 		}
 		expect("at first", 80, "80")
-		if err := b.Enforce(open("81"), time.Hour, end("81")); err != nil {
+		if err := b.EnforceClusterRules(open("81"), time.Hour, end("81")); err != nil {
 			t.Fatal(err)
 		}
 		expect("on trial", 81, "80")
-		if err := b.Enforce(open("82"), time.Second, end("82")); err != nil {
+		if err := b.EnforceClusterRules(open("82"), time.Second, end("82")); err != nil {
 			t.Fatal(err)
 		}
 		expect("another trial", 82, "80")
@@ -68,20 +68,20 @@ func TestSharedRules(t *testing.T) {
 			t.Errorf("the trial of %s ends", name)
 		}
 		expect("not kept", 80, "80")
-		if err := b.Keep(); err == nil {
+		if err := b.ConfirmClusterRules(); err == nil {
 			t.Error("nothing is on trial")
 		}
-		if err := b.Enforce(open("81"), time.Hour, end("81")); err != nil {
+		if err := b.EnforceClusterRules(open("81"), time.Hour, end("81")); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Keep(); err != nil {
+		if err := b.ConfirmClusterRules(); err != nil {
 			t.Fatal(err)
 		}
 		expect("kept", 81, "81")
-		if err := b.Enforce(open("82"), time.Hour, end("82")); err != nil {
+		if err := b.EnforceClusterRules(open("82"), time.Hour, end("82")); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Enforce(open("80"), 0, nil); err != nil {
+		if err := b.EnforceClusterRules(open("80"), 0, nil); err != nil {
 			t.Fatal(err)
 		}
 		expect("a version ends a trial", 80, "80")
@@ -110,12 +110,12 @@ func TestPanicOfAHostOfACluster(t *testing.T) {
 	b, e := newManager(t)
 	b.config.Shared = func() (Version, bool) { return Version{}, false }
 	first := version(t, b, "add 100 allow tcp from any to any 80\n")
-	if err := b.Enforce(first, 0, nil); err != nil {
+	if err := b.EnforceClusterRules(first, 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	trial := version(t, b, "add 100 allow tcp from any to any 81\n")
-	if err := b.Enforce(trial, time.Hour, func() { close(ended) }); err != nil {
+	if err := b.EnforceClusterRules(trial, time.Hour, func() { close(ended) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Panic(t.Context(), nil, 0); err != nil {
@@ -124,19 +124,19 @@ func TestPanicOfAHostOfACluster(t *testing.T) {
 	<-ended
 	file := filepath.Join(t.TempDir(), "list")
 	next := version(t, b, "table t create file "+file+"\nadd 100 allow tcp from table(t) to any\n")
-	if err := b.Enforce(next, 0, nil); err == nil {
+	if err := b.EnforceClusterRules(next, 0, nil); err == nil {
 		t.Error("the file is not there")
 	}
 	if err := os.WriteFile(file, []byte("0.0.0.0/0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Enforce(next, 0, nil); err == nil || passes(e, 80) || passes(e, 81) {
+	if err := b.EnforceClusterRules(next, 0, nil); err == nil || passes(e, 80) || passes(e, 81) {
 		t.Errorf("the panic is over: %v", err)
 	}
 	if err := b.EndPanic(t.Context()); err != nil || !passes(e, 80) || passes(e, 81) {
 		t.Errorf("after the panic: %v", err)
 	}
-	if err := b.Enforce(next, 0, nil); err != nil || !passes(e, 81) {
+	if err := b.EnforceClusterRules(next, 0, nil); err != nil || !passes(e, 81) {
 		t.Errorf("after the panic: %v", err)
 	}
 }
@@ -216,13 +216,14 @@ func TestSharedDiskThatHangs(t *testing.T) {
 		defer close(done)
 		for _, port := range []string{"80", "81", "82"} {
 			v := version(t, b, "add 100 allow tcp from any to any "+port+"\n")
-			if err := b.Enforce(v, 0, nil); err != nil {
+			if err := b.EnforceClusterRules(v, 0, nil); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
 		trial := version(t, b, "add 100 allow tcp from any to any 83\n")
-		if err := errors.Join(b.Enforce(trial, time.Hour, func() {}), b.Keep()); err != nil {
+		if err := errors.Join(b.EnforceClusterRules(trial, time.Hour, func() {}),
+			b.ConfirmClusterRules()); err != nil {
 			t.Error(err)
 		}
 		b.Ping()

@@ -14,10 +14,10 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// Space keeps space free in the database of an embedded member. At its own quota (etcdQuota) etcd
-// raises an alarm and refuses every put from then on, also when there is space again. Space drops
-// the history before that, gives free pages back, and ends the alarm.
-type Space struct {
+// Maintenance keeps space free in the database of an embedded member. At its own quota (etcdQuota)
+// etcd raises an alarm and refuses every put from then on, also when there is space again.
+// Maintenance drops the history before that, gives free pages back, and ends the alarm.
+type Maintenance struct {
 	client *clientv3.Client
 	member *Member
 
@@ -26,10 +26,10 @@ type Space struct {
 	at       time.Time
 }
 
-// When a member frees space. From shortFrom hundredths of the quota on it drops history, and is
+// When a member frees space. From shortFrom percent of the quota on it drops history, and is
 // defragmented if that gives a 16th of the quota back; from noneFrom on, and with an alarm, a 64th.
 // An alarm ends when a 32nd of etcd's quota is free. Hosts and administrators do not fill that
-// again (server.Config.Full), so it is there for removals.
+// again (server.Config.PercentFull), so it is there for removals.
 const (
 	spaceEvery = 5 * time.Second
 	shortFrom  = 50
@@ -40,27 +40,28 @@ const (
 	spaceTimeout = 5 * time.Minute // of a compaction, or of writing what is in use again
 )
 
-// Space returns what keeps space free in the member's database, with a connection to that member.
-func (m *Member) Space(d *Driver) *Space {
-	return &Space{client: d.client, member: m}
+// Maintenance returns what keeps space free in the member's database, with a connection to that
+// member.
+func (m *Member) Maintenance(d *Driver) *Maintenance {
+	return &Maintenance{client: d.client, member: m}
 }
 
-// Full returns how full the database is, in hundredths of the quota. etcd writes in batches: it
+// PercentFull returns how full the database is, in percent of the quota. etcd writes in batches: it
 // knows its size a tenth of a second later.
-func (s *Space) Full() int {
-	quota := s.member.quota
-	size := s.member.etcd.Server.Backend().Size()
+func (m *Maintenance) PercentFull() int {
+	quota := m.member.quota
+	size := m.member.etcd.Server.Backend().Size()
 	return int(min(100, (size*100+quota-1)/quota)) // rounded up: 0 means not known
 }
 
 // Run looks at the database until the context ends.
-func (s *Space) Run(ctx context.Context, complain func(error)) error {
+func (m *Maintenance) Run(ctx context.Context, complain func(error)) error {
 	tick := time.NewTicker(spaceEvery)
 	defer tick.Stop()
 	said := ""
 	for {
 		text := ""
-		if err := s.Look(ctx); err != nil && ctx.Err() == nil {
+		if err := m.FreeSpaceIfNeeded(ctx); err != nil && ctx.Err() == nil {
 			if text = err.Error(); text != said { // once, not every five seconds
 				complain(err)
 			}
@@ -74,27 +75,27 @@ func (s *Space) Run(ctx context.Context, complain func(error)) error {
 	}
 }
 
-// Look frees space if that is needed and possible.
-func (s *Space) Look(ctx context.Context) error {
+// FreeSpaceIfNeeded frees space if that is needed and possible.
+func (m *Maintenance) FreeSpaceIfNeeded(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, spaceTimeout)
 	defer cancel()
-	now, err := s.client.Status(ctx, s.member.Endpoint())
+	now, err := m.client.Status(ctx, m.member.Endpoint())
 	if err != nil {
 		return fmt.Errorf("the database of etcd: %w", err)
 	}
 	alarm := slices.ContainsFunc(now.Errors, func(text string) bool {
 		return strings.Contains(text, etcdserverpb.AlarmType_NOSPACE.String())
 	})
-	if now.IsLearner || !alarm && s.Full() < shortFrom {
+	if now.IsLearner || !alarm && m.PercentFull() < shortFrom {
 		return nil
 	}
-	if now, err = s.freeSpace(ctx, now, alarm); err != nil {
+	if now, err = m.freeSpace(ctx, now, alarm); err != nil {
 		return fmt.Errorf("cannot free space in the database of etcd: %w", err)
 	}
-	if !alarm && s.Full() == 100 {
+	if !alarm && m.PercentFull() == 100 {
 		return fmt.Errorf("the database of etcd is full: %d MiB of %d are in use, and weir-store "+
 			"takes only removals; deleted texts of rules free space soon, otherwise remove hosts",
-			now.DbSizeInUse>>20, s.member.quota>>20)
+			now.DbSizeInUse>>20, m.member.quota>>20)
 	}
 	if !alarm {
 		return nil
@@ -104,13 +105,13 @@ func (s *Space) Look(ctx context.Context) error {
 			"use; deleted texts of rules free space soon, otherwise restore a backup",
 			now.DbSizeInUse>>20, now.DbSizeQuota>>20)
 	}
-	alarms, err := s.alarms(ctx)
+	alarms, err := m.alarms(ctx)
 	if err != nil {
 		return fmt.Errorf("the alarms of etcd: %w", err)
 	}
 	for _, a := range alarms {
 		// That of another member, too: it may be gone. If it is full, it raises the alarm again.
-		if _, err := s.client.AlarmDisarm(ctx, a); err != nil {
+		if _, err := m.client.AlarmDisarm(ctx, a); err != nil {
 			return fmt.Errorf("cannot end the alarm of etcd: %w", err)
 		}
 	}
@@ -118,37 +119,37 @@ func (s *Space) Look(ctx context.Context) error {
 }
 
 // freeSpace drops history, and gives free pages back to the file system.
-func (s *Space) freeSpace(ctx context.Context, now *clientv3.StatusResponse, alarm bool) (
+func (m *Maintenance) freeSpace(ctx context.Context, now *clientv3.StatusResponse, alarm bool) (
 	*clientv3.StatusResponse, error) {
-	before := s.revision
-	if alarm || s.Full() == 100 { // no one can write anyway
+	before := m.revision
+	if alarm || m.PercentFull() == 100 { // no one can write anyway
 		before = now.Header.Revision
 	}
-	short := alarm || s.Full() >= noneFrom
-	if short || s.at.IsZero() || time.Since(s.at) >= shortHistory {
-		s.revision, s.at = now.Header.Revision, time.Now()
+	short := alarm || m.PercentFull() >= noneFrom
+	if short || m.at.IsZero() || time.Since(m.at) >= shortHistory {
+		m.revision, m.at = now.Header.Revision, time.Now()
 	} else {
 		before = 0 // dropped already
 	}
 	if before > 0 {
-		_, err := s.client.Compact(ctx, before, clientv3.WithCompactPhysical())
+		_, err := m.client.Compact(ctx, before, clientv3.WithCompactPhysical())
 		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 			return now, err
 		}
 	}
-	endpoint := s.member.Endpoint()
-	now, err := s.client.Status(ctx, endpoint)
+	endpoint := m.member.Endpoint()
+	now, err := m.client.Status(ctx, endpoint)
 	if err != nil {
 		return now, err
 	}
 	gain := now.DbSize - now.DbSizeInUse
-	if gain < s.member.quota/64 || !short && gain < s.member.quota/16 {
+	if gain < m.member.quota/64 || !short && gain < m.member.quota/16 {
 		return now, nil
 	}
-	if err := s.defragment(ctx, alarm); err != nil {
+	if err := m.defragment(ctx, alarm); err != nil {
 		return now, err
 	}
-	return s.client.Status(ctx, endpoint)
+	return m.client.Status(ctx, endpoint)
 }
 
 // defragKey is where the member that defragments has its lock, outside of what weir-store serves.
@@ -157,12 +158,12 @@ const defragKey = "/weir/defragment"
 // defragment gives free pages back. The member answers nothing until what is in use was written
 // again, so one member does that at a time, and another one that wants to leaves it to a later
 // look. With an alarm etcd takes no lock. It takes no other writes either, so no member waits then.
-func (s *Space) defragment(ctx context.Context, alarm bool) error {
+func (m *Maintenance) defragment(ctx context.Context, alarm bool) error {
 	if alarm {
-		_, err := s.client.Defragment(ctx, s.member.Endpoint())
+		_, err := m.client.Defragment(ctx, m.member.Endpoint())
 		return err
 	}
-	lease, err := concurrency.NewSession(s.client, concurrency.WithContext(ctx),
+	lease, err := concurrency.NewSession(m.client, concurrency.WithContext(ctx),
 		concurrency.WithTTL(int(spaceTimeout/time.Second)))
 	if err != nil {
 		return err
@@ -174,7 +175,7 @@ func (s *Space) defragment(ctx context.Context, alarm bool) error {
 	if err != nil {
 		return errors.Join(err, lease.Close())
 	}
-	if _, err := s.client.Defragment(ctx, s.member.Endpoint()); err != nil {
+	if _, err := m.client.Defragment(ctx, m.member.Endpoint()); err != nil {
 		lease.Orphan() // the member may still be at it: the lock ends with the lease
 		return err
 	}
@@ -182,8 +183,8 @@ func (s *Space) defragment(ctx context.Context, alarm bool) error {
 }
 
 // alarms returns those about space, of all members. It costs a write of the log of etcd.
-func (s *Space) alarms(ctx context.Context) (all []*clientv3.AlarmMember, err error) {
-	got, err := s.client.AlarmList(ctx)
+func (m *Maintenance) alarms(ctx context.Context) (all []*clientv3.AlarmMember, err error) {
+	got, err := m.client.AlarmList(ctx)
 	if err != nil {
 		return nil, err
 	}

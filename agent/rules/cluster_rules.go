@@ -13,11 +13,11 @@ func (m *Manager) Parse(name, text string) (*rule.Ruleset, error) {
 	return rule.ParseFile(name, text, m.names)
 }
 
-// Enforce puts rules of the host's cluster in force, in place of those before and of those on
-// trial. With a trial longer than 0, the last rules that were not on trial come back when it ends
-// without Keep, and then ended is called. A full disk does not prevent that: saving is tried again.
-// During a panic it returns an error: the cluster tries again.
-func (m *Manager) Enforce(next Version, try time.Duration, ended func()) error {
+// EnforceClusterRules puts rules of the host's cluster in force, in place of those before and of
+// those on trial. With a trial longer than 0, the last rules that were not on trial come back when
+// it ends without ConfirmClusterRules, and then ended is called. A full disk does not prevent that:
+// saving is tried again. During a panic it returns an error: the cluster tries again.
+func (m *Manager) EnforceClusterRules(next Version, try time.Duration, ended func()) error {
 	if err := m.prepareLists(next.Set); err != nil {
 		return err
 	}
@@ -47,8 +47,8 @@ func (m *Manager) Enforce(next Version, try time.Duration, ended func()) error {
 	return nil
 }
 
-// Keep keeps rules of the cluster that are on trial.
-func (m *Manager) Keep() error {
+// ConfirmClusterRules keeps rules of the cluster that are on trial.
+func (m *Manager) ConfirmClusterRules() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {

@@ -18,7 +18,7 @@ import (
 
 // smallMember returns a driver and what keeps space free, of a member with a database of 32 MiB and
 // a reserve of 8.
-func smallMember(t *testing.T) (*Driver, *Space) {
+func smallMember(t *testing.T) (*Driver, *Maintenance) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weir")
 	if err != nil {
@@ -35,7 +35,7 @@ func smallMember(t *testing.T) (*Driver, *Space) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	return d, m.Space(d)
+	return d, m.Maintenance(d)
 }
 
 // fill writes values of 512 KiB until etcd takes no more, and returns how many it took.
@@ -58,10 +58,10 @@ func fill(t *testing.T, d *Driver, key func(n int) string) (n int) {
 
 // fillTo writes values of 512 KiB until the database is so full, and returns how many it wrote. It
 // is slow: etcd writes in batches, and tells its size after them.
-func fillTo(t *testing.T, d *Driver, s *Space, full int, key func(n int) string) (n int) {
+func fillTo(t *testing.T, d *Driver, s *Maintenance, full int, key func(n int) string) (n int) {
 	t.Helper()
 	value := bytes.Repeat([]byte("0123456789abcdef"), 32<<10)
-	for ; s.Full() < full; n++ {
+	for ; s.PercentFull() < full; n++ {
 		_, err := d.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: key(n), Value: value}}})
 		if err != nil {
 			t.Fatal(err)
@@ -87,13 +87,13 @@ func TestFullOfHistory(t *testing.T) {
 		t.Fatal("etcd takes a write at its quota")
 	}
 	storetest.Eventually(t, "it takes writes again", func() bool {
-		if err := s.Look(t.Context()); err != nil {
+		if err := s.FreeSpaceIfNeeded(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return mayWrite(t, d) == nil
 	})
-	if s.Full() > 25 {
-		t.Errorf("%d %% full, and it has one value", s.Full())
+	if s.PercentFull() > 25 {
+		t.Errorf("%d %% full, and it has one value", s.PercentFull())
 	}
 }
 
@@ -103,16 +103,16 @@ func TestFullOfHistory(t *testing.T) {
 func TestHistoryBeforeItIsFull(t *testing.T) {
 	d, s := smallMember(t)
 	fillTo(t, d, s, 60, func(int) string { return "one" })
-	if err := s.Look(t.Context()); err != nil {
+	if err := s.FreeSpaceIfNeeded(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	storetest.Eventually(t, "there is space again", func() bool {
 		fillTo(t, d, s, shortFrom, func(int) string { return "one" })
 		s.at = s.at.Add(-time.Minute)
-		if err := s.Look(t.Context()); err != nil {
+		if err := s.FreeSpaceIfNeeded(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		return s.Full() < 25
+		return s.PercentFull() < 25
 	})
 }
 
@@ -131,23 +131,23 @@ func TestOneDefragments(t *testing.T) {
 	look := func() {
 		t.Helper()
 		s.at = s.at.Add(-time.Minute)
-		if err := s.Look(t.Context()); err != nil {
+		if err := s.FreeSpaceIfNeeded(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	storetest.Eventually(t, "the history is dropped", func() bool {
 		look()
 		now, err := d.Client().Status(t.Context(), s.member.Endpoint())
-		return err == nil && (now.DbSizeInUse < now.DbSize/2 || s.Full() < 60)
+		return err == nil && (now.DbSizeInUse < now.DbSize/2 || s.PercentFull() < 60)
 	})
-	if look(); s.Full() < 60 {
-		t.Errorf("%d %% full: it has not waited for the other member", s.Full())
+	if look(); s.PercentFull() < 60 {
+		t.Errorf("%d %% full: it has not waited for the other member", s.PercentFull())
 	}
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if look(); s.Full() > 25 {
-		t.Errorf("%d %% full after the other member", s.Full())
+	if look(); s.PercentFull() > 25 {
+		t.Errorf("%d %% full after the other member", s.PercentFull())
 	}
 	left, err := d.Keys(t.Context(), defragKey+"/")
 	if err != nil || len(left) > 0 {
@@ -162,7 +162,7 @@ func TestReserve(t *testing.T) {
 	n := 0
 	storetest.Eventually(t, "there is nothing to drop", func() bool {
 		n += fillTo(t, d, s, 100, func(i int) string { return fmt.Sprintf("k%03d", n+i) })
-		err := s.Look(t.Context())
+		err := s.FreeSpaceIfNeeded(t.Context())
 		return err != nil && strings.Contains(err.Error(), "only removals")
 	})
 	for n := range 500 {
@@ -181,7 +181,7 @@ func TestFullOfValues(t *testing.T) {
 	storetest.Eventually(t, "it says that it is full", func() bool {
 		// The last value may leave so much space that a look ends the alarm.
 		n += fill(t, d, func(i int) string { return fmt.Sprintf("k%03d", n+i) })
-		err := s.Look(t.Context())
+		err := s.FreeSpaceIfNeeded(t.Context())
 		return err != nil && strings.Contains(err.Error(), "is full")
 	})
 	keys, err := d.Keys(t.Context(), "k000")
@@ -195,7 +195,7 @@ func TestFullOfValues(t *testing.T) {
 		}
 	}
 	storetest.Eventually(t, "it takes writes again", func() bool {
-		if err := s.Look(t.Context()); err != nil {
+		if err := s.FreeSpaceIfNeeded(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return mayWrite(t, d) == nil

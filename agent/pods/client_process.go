@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// requesterKey is that of the process that asks, in the context of a request.
-type requesterKey struct{}
+// clientPIDKey is that of the process that asks, in the context of a request.
+type clientPIDKey struct{}
 
-// WithRequester is the context of the requests of a process.
-func WithRequester(ctx context.Context, pid int) context.Context {
-	return context.WithValue(ctx, requesterKey{}, pid)
+// WithClientPID is the context of the requests of a process.
+func WithClientPID(ctx context.Context, pid int) context.Context {
+	return context.WithValue(ctx, clientPIDKey{}, pid)
 }
 
-// requester is the process that asks, or 0.
-func requester(ctx context.Context) int {
-	pid, _ := ctx.Value(requesterKey{}).(int)
+// clientPID is the process that asks, or 0.
+func clientPID(ctx context.Context) int {
+	pid, _ := ctx.Value(clientPIDKey{}).(int)
 	return pid
 }
 
@@ -39,8 +39,8 @@ func (p process) String() string {
 // keepsPortsFor reports whether the process is a part of podman that holds sockets at the ports of
 // its containers, which take nothing themselves. That is the monitor of a container, and from
 // podman 5 on podman itself while it starts one: then one that it started asks.
-func (p process) keepsPortsFor(requester int) bool {
-	return p.name == "conmon" || p.name == "podman" && startedBy(p.pid, requester)
+func (p process) keepsPortsFor(client int) bool {
+	return p.name == "conmon" || p.name == "podman" && startedBy(p.pid, client)
 }
 
 // generations bounds the walk from a process to those that started it.

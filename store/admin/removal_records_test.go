@@ -9,10 +9,10 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// removed writes a mark of a removal.
+// removed writes a removal record.
 func (l *lab) removed(name string, serial byte, by Signer) {
 	l.Helper()
-	m := &cluster.Removed{Serials: []cluster.Serial{{serial}}}
+	m := &cluster.RemovalRecord{Serials: []cluster.Serial{{serial}}}
 	if err := m.Sign(cluster.RemovedTree+"node/"+name, by.Key); err != nil {
 		l.Fatal(err)
 	}
@@ -42,9 +42,9 @@ func TestKeysKeepRemovals(t *testing.T) {
 	}
 }
 
-// TestAdminKeepsMarks: an administrator gives the mark of a removal another signature. It changes
-// nothing else of it, and neither makes nor deletes one.
-func TestAdminKeepsMarks(t *testing.T) {
+// TestAdminKeepsRemovalRecords: an administrator gives the removal record another signature. It
+// changes nothing else of it, and neither makes nor deletes one.
+func TestAdminKeepsRemovalRecords(t *testing.T) {
 	l := newLab(t)
 	one := signer("one")
 	l.removed("gone", 1, one)
@@ -55,8 +55,8 @@ func TestAdminKeepsMarks(t *testing.T) {
 	}
 	had := got.Entries[0]
 	get := func(k string) (store.Entry, bool) { return had, k == key }
-	mark := func(serials ...cluster.Serial) []byte {
-		m := &cluster.Removed{Serials: serials}
+	record := func(serials ...cluster.Serial) []byte {
+		m := &cluster.RemovalRecord{Serials: serials}
 		if err := m.Sign(key, signer("two").Key); err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestAdminKeepsMarks(t *testing.T) {
 		return value
 	}
 	at := []store.Compare{{Key: key, Revision: had.Revision}}
-	same := []store.Entry{{Key: key, Value: mark(cluster.Serial{1})}}
+	same := []store.Entry{{Key: key, Value: record(cluster.Serial{1})}}
 	for name, c := range map[string]struct {
 		store.Txn
 		may bool
@@ -75,12 +75,12 @@ func TestAdminKeepsMarks(t *testing.T) {
 		"another signature":   {store.Txn{Compare: at, Put: same}, true},
 		"without the compare": {store.Txn{Put: same}, false},
 		"another host": {store.Txn{Compare: at, Put: []store.Entry{{Key: key,
-			Value: mark(cluster.Serial{1}, cluster.Serial{2})}}}, false},
-		"a new mark": {store.Txn{Put: []store.Entry{{Key: key + "2",
-			Value: mark(cluster.Serial{2})}}}, false},
+			Value: record(cluster.Serial{1}, cluster.Serial{2})}}}, false},
+		"a new record": {store.Txn{Put: []store.Entry{{Key: key + "2",
+			Value: record(cluster.Serial{2})}}}, false},
 		"an empty one":       {store.Txn{Compare: at, Put: []store.Entry{{Key: key}}}, false},
 		"a deletion":         {store.Txn{Compare: at, Delete: []string{key}}, false},
-		"a table's mark":     {store.Txn{Delete: []string{cluster.RemovedTree + "table/t"}}, true},
+		"a table's record":   {store.Txn{Delete: []string{cluster.RemovedTree + "table/t"}}, true},
 		"a version of rules": {store.Txn{Put: []store.Entry{{Key: cluster.HeadKey}}}, true},
 	} {
 		if err := cluster.AdminMayWrite(get, c.Txn); (err == nil) != c.may {

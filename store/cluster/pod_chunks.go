@@ -12,12 +12,12 @@ import (
 	"github.com/weirnet/weir/store"
 )
 
-// PlacePods returns the chunks of a host that have to be written so that the store has these pods.
+// PodChunkPuts returns the puts of the chunks of a host after which the store has these pods.
 // have are the values that the store has of the host, by key. A pod that is unchanged stays in its
 // chunk; a new one takes the first free place. So the change of a pod rewrites one chunk. A chunk
 // without pods gets an empty value. Pods for which there is no chunk any more are left out, and
 // counted in the error, beside what is to be written.
-func PlacePods(host string, have map[string][]byte, pods []Pod) (puts []store.Entry, err error) {
+func PodChunkPuts(host string, have map[string][]byte, pods []Pod) (puts []store.Entry, err error) {
 	left := make(map[string]Pod, len(pods))
 	for _, p := range pods {
 		p.Addrs = slices.Clone(p.Addrs)
@@ -27,12 +27,12 @@ func PlacePods(host string, have map[string][]byte, pods []Pod) (puts []store.En
 	if len(left) < len(pods) {
 		return nil, fmt.Errorf("two pods of host %s have one name", host)
 	}
-	chunks := map[string]*placed{}
+	chunks := map[string]*podChunk{}
 	for _, key := range slices.Sorted(maps.Keys(have)) {
 		if !isChunk(host, key) {
 			continue // the host may not write it
 		}
-		chunks[key] = &placed{}
+		chunks[key] = &podChunk{}
 		if len(have[key]) == 0 {
 			continue
 		}
@@ -52,7 +52,7 @@ func PlacePods(host string, have map[string][]byte, pods []Pod) (puts []store.En
 		for ; number < maxChunks; number++ {
 			key := chunkKey(host, number)
 			if chunks[key] == nil {
-				chunks[key] = &placed{}
+				chunks[key] = &podChunk{}
 			}
 			if chunks[key].add(left[name]) {
 				break
@@ -83,16 +83,16 @@ func PlacePods(host string, have map[string][]byte, pods []Pod) (puts []store.En
 	return puts, err
 }
 
-// placed are the pods of a chunk.
-type placed struct {
+// podChunk is a chunk: some pods of a host.
+type podChunk struct {
 	pods []Pod
 	size int // at most, as a document
 }
 
 // add adds a pod if there is space for it.
-func (c *placed) add(p Pod) bool {
+func (c *podChunk) add(p Pod) bool {
 	size := p.most()
-	if len(c.pods) == ChunkPods || len(c.pods) > 0 && c.size+size > maxChunk-maxFrame {
+	if len(c.pods) == MaxChunkPods || len(c.pods) > 0 && c.size+size > maxChunk-maxFrame {
 		return false
 	}
 	c.pods, c.size = append(c.pods, p), c.size+size
@@ -114,10 +114,10 @@ func (p *Pod) most() int {
 	return n
 }
 
-// Announce returns a pod of the host as others accept it: without the labels that the host may not
-// give, or that cannot be the name of a table. It returns false for a pod without an address in the
-// host's ranges.
-func (n *Node) Announce(p *Pod) (Pod, bool) {
+// AllowedPod returns a pod of the host as others accept it: without the labels that the host may
+// not give, or that cannot be the name of a table. It returns false for a pod without an address in
+// the host's ranges.
+func (n *Node) AllowedPod(p *Pod) (Pod, bool) {
 	a := Pod{Name: p.Name}
 	if a.Name == "" || !printable(a.Name) {
 		a.Name = TextDigest(p.Name).String()

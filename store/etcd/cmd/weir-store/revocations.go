@@ -21,16 +21,16 @@ import (
 	"github.com/weirnet/weir/store/server"
 )
 
-// ended are the serial numbers that a weir-store has ever seen as ended. They lie beside the store:
-// a backup that is older than the end of a certificate does not have it.
-type ended struct {
+// revocations are the serial numbers that a weir-store has ever seen as revoked. They lie beside
+// the store: a backup that is older than the end of a certificate does not have it.
+type revocations struct {
 	file string
 	of   cluster.Serial // the cluster; set by trust
 	ca   []cluster.Key  // who signs certificates of hosts; set by trust
 	news chan struct{}  // has an element when the file lacks some
 
 	mu      sync.Mutex
-	keys    cluster.KeyList         // guarded by mu; who signs marks of removals
+	keys    cluster.KeyList         // guarded by mu; who signs removal records
 	known   map[cluster.Serial]bool // guarded by mu; of hosts
 	revoked map[cluster.Serial]bool // guarded by mu; of admins and feeds
 }
@@ -53,32 +53,33 @@ func (s *endedSerials) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*plain)(s))
 }
 
-// readEnded reads the file. A damaged one is an error: without it a removed host could come back.
-func (h home) readEnded() (*ended, error) {
-	e := &ended{file: h.file(endedFile), news: make(chan struct{}, 1),
+// readRevocations reads the file. A damaged one is an error: without it a removed host could come
+// back.
+func (h home) readRevocations() (*revocations, error) {
+	r := &revocations{file: h.file(revokedFile), news: make(chan struct{}, 1),
 		known: map[cluster.Serial]bool{}, revoked: map[cluster.Serial]bool{}}
-	text, err := os.ReadFile(e.file)
+	text, err := os.ReadFile(r.file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return e, nil
+		return r, nil
 	}
 	var all endedSerials
 	if err == nil {
 		err = json.Unmarshal(text, &all)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", e.file, err)
+		return nil, fmt.Errorf("%s: %w", r.file, err)
 	}
 	for _, s := range all.Hosts {
-		e.known[s] = true
+		r.known[s] = true
 	}
 	for _, s := range all.Revoked {
-		e.revoked[s] = true
+		r.revoked[s] = true
 	}
-	return e, nil
+	return r, nil
 }
 
 // trust reads whose signatures note believes.
-func (e *ended) trust(h home) error {
+func (r *revocations) trust(h home) error {
 	own, err := readCredential(h.file(storeFile))
 	if err != nil {
 		return err
@@ -87,32 +88,32 @@ func (e *ended) trust(h home) error {
 	if err != nil {
 		return err
 	}
-	if err := e.of.UnmarshalText([]byte(of)); err != nil {
+	if err := r.of.UnmarshalText([]byte(of)); err != nil {
 		return fmt.Errorf("the cluster of the CA: %w", err)
 	}
-	if e.ca, err = h.caKeys(); err != nil {
+	if r.ca, err = h.caKeys(); err != nil {
 		return err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.keys, err = h.pinnedKeys()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keys, err = h.pinnedKeys()
 	return err
 }
 
 // all returns them, ordered.
-func (e *ended) all() endedSerials {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return endedSerials{slices.SortedFunc(maps.Keys(e.known), cluster.Serial.Compare),
-		slices.SortedFunc(maps.Keys(e.revoked), cluster.Serial.Compare)}
+func (r *revocations) all() endedSerials {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return endedSerials{slices.SortedFunc(maps.Keys(r.known), cluster.Serial.Compare),
+		slices.SortedFunc(maps.Keys(r.revoked), cluster.Serial.Compare)}
 }
 
 // admit is members.Admit, but of no host whose certificate has ended, whatever the store has of it:
 // an earlier state of the database may have been put back.
-func (e *ended) admit(get server.Get, p identity.Peer) (server.Admission, error) {
-	e.mu.Lock()
-	over := p.ID.Kind == identity.Host && e.known[cluster.Serial(p.Serial)]
-	e.mu.Unlock()
+func (r *revocations) admit(get server.Get, p identity.Peer) (server.Admission, error) {
+	r.mu.Lock()
+	over := p.ID.Kind == identity.Host && r.known[cluster.Serial(p.Serial)]
+	r.mu.Unlock()
 	if over {
 		return server.Admission{}, fmt.Errorf("this certificate of host %s has ended", p.ID.Name)
 	}
@@ -121,34 +122,34 @@ func (e *ended) admit(get server.Get, p identity.Peer) (server.Admission, error)
 
 // note takes those of changes of the store: server.Config.Changed. trust comes first. It believes
 // what hosts believe: a restore has an administrator sign what has ended.
-func (e *ended) note(changes []store.Change) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	before, signers := len(e.known)+len(e.revoked), e.followLocked(changes)
+func (r *revocations) note(changes []store.Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, signers := len(r.known)+len(r.revoked), r.followLocked(changes)
 	for _, ch := range changes {
-		for _, s := range cluster.EndedBy(ch.Entry, e.ca, signers) {
-			if len(e.known) < cluster.MaxEnded || e.keys.Locked() {
-				e.known[s] = true
+		for _, s := range cluster.EndedBy(ch.Entry, r.ca, signers) {
+			if len(r.known) < cluster.MaxEnded || r.keys.Locked() {
+				r.known[s] = true
 			}
 		}
 		for _, s := range cluster.RevokedBy(ch.Entry) {
-			if len(e.revoked) < cluster.MaxEnded {
-				e.revoked[s] = true
+			if len(r.revoked) < cluster.MaxEnded {
+				r.revoked[s] = true
 			}
 		}
 	}
-	if len(e.known)+len(e.revoked) == before {
+	if len(r.known)+len(r.revoked) == before {
 		return
 	}
 	select {
-	case e.news <- struct{}{}:
+	case r.news <- struct{}{}:
 	default:
 	}
 }
 
 // followLocked takes a new list of the keys of administrators, and returns which of them sign the
-// marks among the changes.
-func (e *ended) followLocked(changes []store.Change) []cluster.Key {
+// removal records among the changes.
+func (r *revocations) followLocked(changes []store.Change) []cluster.Key {
 	var passed []cluster.Key
 	for _, ch := range changes {
 		if ch.Key != cluster.KeysKey || ch.Deleted {
@@ -158,27 +159,27 @@ func (e *ended) followLocked(changes []store.Change) []cluster.Key {
 		if err != nil {
 			continue
 		}
-		next, _ := followKeys(e.keys, e.of, &doc) // what does not follow changes nothing
-		if next.Count != e.keys.Count {
-			passed = e.keys.Passed(next, &doc)
+		next, _ := followKeys(r.keys, r.of, &doc) // what does not follow changes nothing
+		if next.Count != r.keys.Count {
+			passed = r.keys.Passed(next, &doc)
 		}
-		e.keys = next
+		r.keys = next
 	}
-	return e.keys.Signers(passed)
+	return r.keys.Signers(passed)
 }
 
 // keep writes the file when there are more, until the context ends.
-func (e *ended) keep(ctx context.Context, complain func(error)) error {
+func (r *revocations) keep(ctx context.Context, complain func(error)) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-e.news:
+		case <-r.news:
 		}
 		for {
-			text, err := json.Marshal(e.all())
+			text, err := json.Marshal(r.all())
 			if err == nil {
-				err = atomicfile.Write(e.file, append(text, '\n'))
+				err = atomicfile.Write(r.file, append(text, '\n'))
 			}
 			if err == nil {
 				break
@@ -187,11 +188,11 @@ func (e *ended) keep(ctx context.Context, complain func(error)) error {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(endedAgain):
+			case <-time.After(retryRevocations):
 			}
 		}
 	}
 }
 
-// endedAgain is when a file that could not be written is tried again.
-const endedAgain = 5 * time.Second
+// retryRevocations is when a file that could not be written is tried again.
+const retryRevocations = 5 * time.Second

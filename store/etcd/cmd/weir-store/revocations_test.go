@@ -14,9 +14,10 @@ import (
 	"github.com/weirnet/weir/store/storetest"
 )
 
-// TestEndedNeedsASignature: with the rules lock, a mark that a thief has written into the database
-// ends nothing: a restore would have an administrator sign the removal of that host.
-func TestEndedNeedsASignature(t *testing.T) {
+// TestRevocationNeedsASignature: with the rules lock, a removal record that a thief has written
+// into the database ends nothing: a restore would have an administrator sign the removal of that
+// host.
+func TestRevocationNeedsASignature(t *testing.T) {
 	l := newLab(t)
 	a := l.init(t, "-signed")
 	a.serve(t)
@@ -38,7 +39,7 @@ func TestEndedNeedsASignature(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer database.Close()
-	forged, err := cluster.Encode(&cluster.Removed{Serials: []cluster.Serial{serial["x"]}})
+	forged, err := cluster.Encode(&cluster.RemovalRecord{Serials: []cluster.Serial{serial["x"]}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func TestEndedNeedsASignature(t *testing.T) {
 	a.run(t, "remove", "-sign", l.adminFile(), "y")
 	var known endedSerials
 	storetest.Eventually(t, "the removal of y is in the file", func() bool {
-		e, err := h.readEnded()
+		e, err := h.readRevocations()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +71,7 @@ func revoking(t *testing.T, s store.Store, one cluster.Serial) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc.Ended = append(doc.Ended, one)
+	doc.Revoked = append(doc.Revoked, one)
 	value, err := cluster.Encode(&doc)
 	if err != nil {
 		t.Fatal(err)
@@ -83,12 +84,12 @@ func revoking(t *testing.T, s store.Store, one cluster.Serial) string {
 func TestEndedOfAnEarlierWeir(t *testing.T) {
 	h := home(t.TempDir())
 	one := cluster.Serial{1}
-	if err := os.WriteFile(h.file(endedFile), []byte("[\""+one.String()+"\"]\n"),
+	if err := os.WriteFile(h.file(revokedFile), []byte("[\""+one.String()+"\"]\n"),
 		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time as this Weir writes it
-		e, err := h.readEnded()
+		e, err := h.readRevocations()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +99,7 @@ func TestEndedOfAnEarlierWeir(t *testing.T) {
 		}
 		text, err := json.Marshal(e.all())
 		if err == nil {
-			err = os.WriteFile(h.file(endedFile), text, 0o600)
+			err = os.WriteFile(h.file(revokedFile), text, 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -109,7 +110,7 @@ func TestEndedOfAnEarlierWeir(t *testing.T) {
 // TestEndedIsNotAdmitted: a host that was removed is not admitted, although the store has its
 // certificate again: an earlier state of the database was put back.
 func TestEndedIsNotAdmitted(t *testing.T) {
-	e := &ended{known: map[cluster.Serial]bool{{1}: true}}
+	e := &revocations{known: map[cluster.Serial]bool{{1}: true}}
 	for serial, admitted := range map[cluster.Serial]bool{{1}: false, {2}: true} {
 		node := cluster.Node{Name: "x", Serial: serial, TLS: cluster.Key{3},
 			WireGuard: cluster.Key{4}, Signature: cluster.Signature{5}}
@@ -128,9 +129,9 @@ func TestEndedIsNotAdmitted(t *testing.T) {
 	}
 }
 
-// TestEndedFollowsTheKeys: a mark counts by each list of keys that comes in the same step, and by a
-// list that is over no more.
-func TestEndedFollowsTheKeys(t *testing.T) {
+// TestRevocationsFollowTheKeys: a removal record counts by each list of keys that comes in the same
+// step, and by a list that is over no more.
+func TestRevocationsFollowTheKeys(t *testing.T) {
 	one, two := signingKey(t), signingKey(t)
 	of := cluster.Serial{1}
 	first := cluster.KeyList{Count: 1, Keys: []cluster.Key{admin.KeyOf(one)}}
@@ -138,7 +139,7 @@ func TestEndedFollowsTheKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &ended{of: of, keys: first, news: make(chan struct{}, 1),
+	e := &revocations{of: of, keys: first, news: make(chan struct{}, 1),
 		known: map[cluster.Serial]bool{}, revoked: map[cluster.Serial]bool{}}
 	change := func(key string, d cluster.Document) store.Change {
 		value, err := cluster.Encode(d)
@@ -147,18 +148,18 @@ func TestEndedFollowsTheKeys(t *testing.T) {
 		}
 		return store.Change{Entry: store.Entry{Key: key, Value: value}}
 	}
-	mark := func(serial byte, by ed25519.PrivateKey) store.Change {
+	record := func(serial byte, by ed25519.PrivateKey) store.Change {
 		const key = cluster.RemovedTree + "node/b"
-		m := &cluster.Removed{Serials: []cluster.Serial{{serial}}}
+		m := &cluster.RemovalRecord{Serials: []cluster.Serial{{serial}}}
 		if err := m.Sign(key, by); err != nil {
 			t.Fatal(err)
 		}
 		return change(key, m)
 	}
-	e.note([]store.Change{mark(1, one), change(cluster.KeysKey,
+	e.note([]store.Change{record(1, one), change(cluster.KeysKey,
 		&cluster.AdminKeys{Lists: []cluster.KeyList{first, second}})})
-	e.note([]store.Change{mark(2, one)})
-	e.note([]store.Change{mark(3, two)})
+	e.note([]store.Change{record(2, one)})
+	e.note([]store.Change{record(3, two)})
 	if got := e.all().Hosts; !slices.Equal(got, []cluster.Serial{{1}, {3}}) {
 		t.Errorf("ended: %v", got)
 	}

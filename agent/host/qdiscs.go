@@ -8,9 +8,9 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// SetQueued gives the engine the interfaces with queueing disciplines. Those of pods pass by them
-// only through the stack.
-func SetQueued(e Engine) error {
+// SetQdiscLinks gives the engine the interfaces with queueing disciplines. Those of pods pass by
+// them only through the stack.
+func SetQdiscLinks(e Engine) error {
 	conn, err := routes.Open()
 	if err != nil {
 		return err
@@ -24,16 +24,16 @@ func SetQueued(e Engine) error {
 	for i, l := range links {
 		indexes[i] = uint32(l)
 	}
-	return e.SetQueued(indexes)
+	return e.SetQdiscLinks(indexes)
 }
 
-// WatchQueues follows the queueing disciplines until ctx ends.
-func WatchQueues(ctx context.Context, retry *problem.Retrier, e Engine, list *problem.List) {
+// WatchQdiscs follows the queueing disciplines until ctx ends.
+func WatchQdiscs(ctx context.Context, retry *problem.Retrier, e Engine, list *problem.List) {
 	const about = "queueing disciplines"
 	retry.Run(ctx, "the queueing disciplines are not followed", "weir doctor",
 		func(ctx context.Context) error {
 			return nl.WatchQdiscs(ctx, func() {
-				if err := SetQueued(e); err != nil {
+				if err := SetQdiscLinks(e); err != nil {
 					list.Set(about, "queueing disciplines: "+err.Error(), "weir doctor")
 					return
 				}

@@ -31,9 +31,9 @@ func some(random *rand.Rand, limit int) (numbers []int) {
 	return numbers
 }
 
-// TestEdits: an edit makes of a value exactly the next one, whatever both are, and is never much
+// TestDeltas: a delta makes of a value exactly the next one, whatever both are, and is never much
 // longer than the next one.
-func TestEdits(t *testing.T) {
+func TestDeltas(t *testing.T) {
 	seed := testrand.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
 	noise := func() []byte {
@@ -63,7 +63,7 @@ func TestEdits(t *testing.T) {
 			end := at + random.IntN(len(last)-at+1)
 			next = append(append(bytes.Clone(last[:at]), noise()...), last[end:]...)
 		}
-		e := NewEdit(last, next)
+		e := NewDelta(last, next)
 		got, err := e.Apply(last)
 		if err != nil || !bytes.Equal(got, next) {
 			t.Fatalf("seed %d: %q to %q: %q, %v", seed, last, next, got, err)
@@ -82,9 +82,9 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// TestEditsAreSmall: what a pod that is replaced by another one takes follows the two pods,
+// TestDeltasAreSmall: what a pod that is replaced by another one takes follows the two pods,
 // wherever they are in their document.
-func TestEditsAreSmall(t *testing.T) {
+func TestDeltasAreSmall(t *testing.T) {
 	before := []int{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31}
 	for gone := range before {
 		for come := 0; come <= 32; come += 2 {
@@ -104,7 +104,7 @@ func TestEditsAreSmall(t *testing.T) {
 			}
 			from, to := list(before...), list(after...)
 			pod := len(list(1)) - len(list())
-			if e := NewEdit(from, to); len(e) > 2*pod+64 {
+			if e := NewDelta(from, to); len(e) > 2*pod+64 {
 				t.Errorf("pod %d replaced by %d takes %d bytes, a pod %d", before[gone], come,
 					len(e), pod)
 			}
@@ -112,33 +112,33 @@ func TestEditsAreSmall(t *testing.T) {
 	}
 }
 
-// BenchmarkEditOfHostileValues is about what a host could write that wants weir-store to be busy:
+// BenchmarkDeltaOfHostileValues is about what a host could write that wants weir-store to be busy:
 // short pieces, none of which is in a value that is one long piece, and the other way round.
-func BenchmarkEditOfHostileValues(b *testing.B) {
+func BenchmarkDeltaOfHostileValues(b *testing.B) {
 	long := bytes.Repeat([]byte("a"), 1<<20)
 	short := bytes.Repeat([]byte("bbbbbbbbbbbbbbbb}"), 1<<16)
 	for name, v := range map[string][2][]byte{"short": {long, short}, "long": {short, long}} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(v[1])))
 			for b.Loop() {
-				NewEdit(v[0], v[1])
+				NewDelta(v[0], v[1])
 			}
 		})
 	}
 }
 
-// TestBadEdits: what no weir-store sends is refused, and takes no memory.
-func TestBadEdits(t *testing.T) {
+// TestBadDeltas: what no weir-store sends is refused, and takes no memory.
+func TestBadDeltas(t *testing.T) {
 	before, after := list(1, 2, 3), list(1, 3, 4)
-	good := NewEdit(before, after)
+	good := NewDelta(before, after)
 	for n := range good {
 		if got, err := good[:n].Apply(before); err == nil {
 			t.Errorf("the first %d bytes make %q", n, got)
 		}
 	}
 	sum := good[4:8] // both lengths take two bytes
-	edit := func(had, size uint64, steps ...uint64) Edit {
-		e := Edit(appendUint(appendUint(nil, had), size))
+	delta := func(had, size uint64, steps ...uint64) Delta {
+		e := Delta(appendUint(appendUint(nil, had), size))
 		e = append(e, sum...)
 		for _, s := range steps {
 			e = appendUint(e, s)
@@ -146,18 +146,18 @@ func TestBadEdits(t *testing.T) {
 		return e
 	}
 	had := uint64(len(before))
-	for name, e := range map[string]Edit{
+	for name, e := range map[string]Delta{
 		"nothing":            nil,
-		"another length":     edit(had+1, 10, 0, 10, 0),
-		"a large promise":    edit(had, 1<<40, 0, had, 0),
-		"the largest":        edit(had, 1<<64-1, 0, had, 0),
-		"leaves out more":    edit(had, 10, had+1, 0, 0),
-		"copies more":        edit(had, had, 1, had, 0),
-		"copies the largest": edit(had, 10, 1, 1<<64-1, 0),
-		"makes more":         edit(had, 10, 0, 11, 0),
-		"makes less":         edit(had, 10, 0, 9, 0),
-		"inserts more":       edit(had, 10, 0, 1, 200),
-		"another content":    edit(had, 10, 0, 10, 0),
+		"another length":     delta(had+1, 10, 0, 10, 0),
+		"a large promise":    delta(had, 1<<40, 0, had, 0),
+		"the largest":        delta(had, 1<<64-1, 0, had, 0),
+		"leaves out more":    delta(had, 10, had+1, 0, 0),
+		"copies more":        delta(had, had, 1, had, 0),
+		"copies the largest": delta(had, 10, 1, 1<<64-1, 0),
+		"makes more":         delta(had, 10, 0, 11, 0),
+		"makes less":         delta(had, 10, 0, 9, 0),
+		"inserts more":       delta(had, 10, 0, 1, 200),
+		"another content":    delta(had, 10, 0, 10, 0),
 	} {
 		if got, err := e.Apply(before); err == nil {
 			t.Errorf("%s makes %q", name, got)
@@ -167,18 +167,18 @@ func TestBadEdits(t *testing.T) {
 	}
 }
 
-// TestEventsHaveNoEdits: a watch has no copy that an edit could belong to.
-func TestEventsHaveNoEdits(t *testing.T) {
+// TestEventsHaveNoDeltas: a watch has no copy that a delta could belong to.
+func TestEventsHaveNoDeltas(t *testing.T) {
 	before, after := list(some(rand.New(rand.NewPCG(1, 1)), 40)...), list(1, 2)
-	edit := Change{Change: store.Change{Entry: store.Entry{Key: "k", Revision: 3}},
-		Edit: NewEdit(before, after)}
+	delta := Change{Change: store.Change{Entry: store.Entry{Key: "k", Revision: 3}},
+		Delta: NewDelta(before, after)}
 	frame := appendUint(appendUint(begin(TypeEvent, 0), 1), 3)
-	frame = finish(appendPacked(frame, appendChanges(nil, []Change{edit})))
+	frame = finish(appendPacked(frame, appendChanges(nil, []Change{delta})))
 	if m, err := DecodeEvent(frame[headerSize:]); err == nil {
 		t.Errorf("%+v", m)
 	}
-	m, err := DecodeBatch(Batches(3, []Change{edit})[headerSize:])
-	if err != nil || len(m.Changes) != 1 || !bytes.Equal(m.Changes[0].Edit, edit.Edit) {
+	m, err := DecodeBatch(Batches(3, []Change{delta})[headerSize:])
+	if err != nil || len(m.Changes) != 1 || !bytes.Equal(m.Changes[0].Delta, delta.Delta) {
 		t.Errorf("a batch: %+v, %v", m, err)
 	}
 }

@@ -11,64 +11,64 @@ import (
 	"github.com/weirnet/weir/store"
 )
 
-// Change is a change of a batch. With an Edit its Value is nil: it is what the edit makes of the
+// Change is a change of a batch. With a Delta its Value is nil: it is what the delta makes of the
 // value before.
 type Change struct {
 	store.Change
-	Edit Edit
+	Delta Delta
 }
 
-// Edit is a value as what differs from the value that the key had before: a host that has that one
+// Delta is a value as what differs from the value that the key had before: a host that has that one
 // copies most of it instead of expanding the whole again.
 //
 // It has the lengths of both values, the CRC-32C of the later one (4 bytes, big endian), and steps:
 // how much of the earlier value is left out, how much of it is copied, and bytes that follow. Steps
-// go forward only, so a value is never larger than the one before and its edit together.
-type Edit []byte
+// go forward only, so a value is never larger than the one before and its delta together.
+type Delta []byte
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Edits returns the changes, as edits where that is much shorter. before returns the value that
+// Deltas returns the changes, as deltas where that is much shorter. before returns the value that
 // every receiver has of a key, nil without one.
-func Edits(changes []store.Change, before func(key string) []byte) []Change {
-	edits := make([]Change, len(changes))
+func Deltas(changes []store.Change, before func(key string) []byte) []Change {
+	deltas := make([]Change, len(changes))
 	for i, ch := range changes {
-		edits[i].Change = ch
+		deltas[i].Change = ch
 		if ch.Deleted {
 			continue
 		}
 		if was := before(ch.Key); len(was) > 0 {
-			if e := NewEdit(was, ch.Value); 2*len(e) < len(ch.Value) {
-				edits[i].Edit, edits[i].Value = e, nil
+			if e := NewDelta(was, ch.Value); 2*len(e) < len(ch.Value) {
+				deltas[i].Delta, deltas[i].Value = e, nil
 			}
 		}
 	}
-	return edits
+	return deltas
 }
 
-// Whole returns the changes without edits.
-func Whole(changes []store.Change) []Change {
-	return Edits(changes, func(string) []byte { return nil })
+// WholeValues returns the changes as ones of a batch, without deltas.
+func WholeValues(changes []store.Change) []Change {
+	return Deltas(changes, func(string) []byte { return nil })
 }
 
 // Of returns the change, given the value that the key has.
 func (ch Change) Of(before []byte) (store.Change, error) {
-	if ch.Edit == nil {
+	if ch.Delta == nil {
 		return ch.Change, nil
 	}
 	var err error
-	ch.Value, err = ch.Edit.Apply(before)
+	ch.Value, err = ch.Delta.Apply(before)
 	return ch.Change, err
 }
 
 // size returns about how long a change is on the wire.
-func (ch *Change) size() int { return len(ch.Key) + len(ch.Value) + len(ch.Edit) }
+func (ch *Change) size() int { return len(ch.Key) + len(ch.Value) + len(ch.Delta) }
 
-// NewEdit returns what makes a value of the one before.
-func NewEdit(before, after []byte) Edit {
-	e := Edit(appendUint(appendUint(nil, uint64(len(before))), uint64(len(after))))
+// NewDelta returns what makes a value of the one before.
+func NewDelta(before, after []byte) Delta {
+	e := Delta(appendUint(appendUint(nil, uint64(len(before))), uint64(len(after))))
 	e = binary.BigEndian.AppendUint32(e, crc32.Checksum(after, castagnoli))
-	s := steps{edit: e}
+	s := steps{delta: e}
 	head := commonPrefix(before, after)
 	tail := commonSuffix(before[head:], after[head:])
 	s.copy(0, head)
@@ -116,9 +116,9 @@ func find(old [][]byte, p []byte) int {
 		func(o []byte) bool { return bytes.Equal(o, p) })
 }
 
-// steps makes the steps of an edit: one for what is left out, copied and inserted.
+// steps makes the steps of a delta: one for what is left out, copied and inserted.
 type steps struct {
-	edit     Edit
+	delta    Delta
 	done     int // of the value before
 	from, to int // what is copied
 	inserted []byte
@@ -141,20 +141,20 @@ func (s *steps) flush() {
 	if s.from == s.to && len(s.inserted) == 0 {
 		return
 	}
-	e := appendUint(appendUint(s.edit, uint64(s.from-s.done)), uint64(s.to-s.from))
-	s.edit = appendBytes(e, s.inserted)
+	e := appendUint(appendUint(s.delta, uint64(s.from-s.done)), uint64(s.to-s.from))
+	s.delta = appendBytes(e, s.inserted)
 	s.done, s.from, s.inserted = s.to, s.to, s.inserted[:0]
 }
 
-func (s *steps) end() Edit {
+func (s *steps) end() Delta {
 	s.flush()
-	return s.edit
+	return s.delta
 }
 
-var errEdit = errors.New("an edit does not belong to the value before")
+var errDelta = errors.New("a delta does not belong to the value before")
 
-// Apply returns the value that the edit makes of the one before.
-func (e Edit) Apply(before []byte) (after []byte, err error) {
+// Apply returns the value that the delta makes of the one before.
+func (e Delta) Apply(before []byte) (after []byte, err error) {
 	r := &reader{rest: e}
 	had, size := r.uint(), r.uint()
 	var sum [crc32.Size]byte
@@ -163,9 +163,9 @@ func (e Edit) Apply(before []byte) (after []byte, err error) {
 	case r.err != nil:
 		return nil, r.err
 	case had != uint64(len(before)):
-		return nil, fmt.Errorf("%w: it has %d bytes, expected %d", errEdit, len(before), had)
+		return nil, fmt.Errorf("%w: it has %d bytes, expected %d", errDelta, len(before), had)
 	case size > uint64(len(before)+len(e)):
-		return nil, fmt.Errorf("an edit of %d bytes promises %d", len(e), size)
+		return nil, fmt.Errorf("a delta of %d bytes promises %d", len(e), size)
 	}
 	after = make([]byte, 0, size)
 	for len(r.rest) > 0 {
@@ -174,16 +174,16 @@ func (e Edit) Apply(before []byte) (after []byte, err error) {
 		case r.err != nil:
 			return nil, r.err
 		case skip > uint64(len(before)) || length > uint64(len(before))-skip:
-			return nil, fmt.Errorf("%w: it is too short", errEdit)
+			return nil, fmt.Errorf("%w: it is too short", errDelta)
 		case uint64(len(after)+len(inserted))+length > size:
-			return nil, errors.New("an edit makes more than it promises")
+			return nil, errors.New("a delta makes more than it promises")
 		}
 		after = append(append(after, before[skip:skip+length]...), inserted...)
 		before = before[skip+length:]
 	}
 	if uint64(len(after)) != size ||
 		crc32.Checksum(after, castagnoli) != binary.BigEndian.Uint32(sum[:]) {
-		return nil, errEdit
+		return nil, errDelta
 	}
 	return after, nil
 }

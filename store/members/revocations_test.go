@@ -15,8 +15,8 @@ import (
 	"github.com/weirnet/weir/store/storetest"
 )
 
-// endedNow returns the certificates that a store says have ended, in order.
-func (f *founded) endedNow(t *testing.T) (all []cluster.Serial) {
+// revokedNow returns the certificates that a store says are revoked, in order.
+func (f *founded) revokedNow(t *testing.T) (all []cluster.Serial) {
 	t.Helper()
 	s, err := f.model.Read(t.Context(), cluster.Root, 0)
 	if err != nil {
@@ -29,9 +29,9 @@ func (f *founded) endedNow(t *testing.T) (all []cluster.Serial) {
 	return all
 }
 
-// TestRestoreEnded: an old backup gives nothing back that was ended since: a host that was removed,
-// an administrator or a feed that was revoked, a token that was used.
-func TestRestoreEnded(t *testing.T) {
+// TestRestoreKeepsRevocations: an old backup gives nothing back that was revoked since: a host that
+// was removed, an administrator or a feed that was revoked, a token that was used.
+func TestRestoreKeepsRevocations(t *testing.T) {
 	f := found(t, pool("10.0.0.0/16", 24))
 	removed, stays := f.join(t, "b").Credential, f.join(t, "bob").Credential
 	if _, err := f.connect(t, removed).Commit(t.Context(), put(cluster.PodsTree+"b/0000",
@@ -56,7 +56,7 @@ func TestRestoreEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.revoke(t, "admin:a")
-	ended := f.endedNow(t)
+	ended := f.revokedNow(t)
 	if len(ended) != 2 {
 		t.Fatalf("%d certificates have ended", len(ended))
 	}
@@ -84,7 +84,7 @@ func TestRestoreEnded(t *testing.T) {
 			t.Errorf("%s is back", key)
 		}
 	}
-	if now := restored.endedNow(t); !slices.Equal(now, ended) {
+	if now := restored.revokedNow(t); !slices.Equal(now, ended) {
 		t.Errorf("the restored store names %v, want %v", now, ended)
 	}
 	all, err := s.Read(t.Context(), cluster.Root, 0)
@@ -108,7 +108,7 @@ func (f *founded) revoke(t *testing.T, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if issued.End(func(c cluster.IssuedCertificate) bool { return c.ID == id }) == 0 {
+	if issued.Revoke(func(c cluster.IssuedCertificate) bool { return c.ID == id }) == 0 {
 		t.Fatalf("%s has no certificate", id)
 	}
 	value, err := cluster.Encode(&issued)

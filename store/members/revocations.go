@@ -10,11 +10,11 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// end takes what hosts, admins and feeds had that were ended since out of the backup: an old one
-// gives them no rights back.
-func (b *backup) end() error {
+// revoke takes what hosts, admins and feeds had whose certificates were revoked since out of the
+// backup: an old one gives them no rights back.
+func (b *backup) revoke() error {
 	all := store.NewCopy(store.Snapshot{Entries: b.entries})
-	hosts, others, err := b.ends()
+	hosts, others, err := b.revocations()
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (b *backup) end() error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", e.Key, err)
 			}
-			issued.End(func(c cluster.IssuedCertificate) bool { return others[c.Serial] })
+			issued.Revoke(func(c cluster.IssuedCertificate) bool { return others[c.Serial] })
 			if e, err = entry(e.Key, &issued); err != nil {
 				return err
 			}
@@ -37,9 +37,9 @@ func (b *backup) end() error {
 				continue // hosts check it again
 			}
 			// Of those that it replaces, some may be another host's: a thief has written them.
-			ended := slices.DeleteFunc(node.Serials(),
+			revoked := slices.DeleteFunc(node.Serials(),
 				func(s cluster.Serial) bool { return !hosts[s] })
-			gone, err := b.withoutHost(all, node.Name, ended)
+			gone, err := b.withoutHost(all, node.Name, revoked)
 			if err != nil {
 				return err
 			}
@@ -51,9 +51,9 @@ func (b *backup) end() error {
 	return nil
 }
 
-// withoutHost returns what the removal of a host, whose certificates have ended, changes in a
+// withoutHost returns what the removal of a host, whose certificates are revoked, changes in a
 // backup.
-func (b *backup) withoutHost(all *store.Copy, name string, ended []cluster.Serial) (
+func (b *backup) withoutHost(all *store.Copy, name string, revoked []cluster.Serial) (
 	changes []store.Change, err error) {
 	var ranges store.Snapshot
 	for _, e := range b.entries {
@@ -67,17 +67,17 @@ func (b *backup) withoutHost(all *store.Copy, name string, ended []cluster.Seria
 		}
 	}
 	key := removedKey(name)
-	var mark cluster.Removed
+	var record cluster.RemovalRecord
 	if e, there := all.Get(key); there {
 		had, counts, err := b.signed(e)
 		if err != nil {
 			return nil, err
 		}
 		if counts {
-			mark = had
+			record = had
 		}
 	}
-	e, err := markWith(mark, key, ended, b.admin)
+	e, err := extendRemovalRecord(record, key, revoked, b.admin)
 	if err != nil {
 		return nil, err
 	}
@@ -89,17 +89,17 @@ func (b *backup) withoutHost(all *store.Copy, name string, ended []cluster.Seria
 	return changes, err
 }
 
-// markWith returns the mark of a removal with more serial numbers.
-func markWith(mark cluster.Removed, key string, ended []cluster.Serial,
+// extendRemovalRecord returns the removal record with more serial numbers.
+func extendRemovalRecord(record cluster.RemovalRecord, key string, revoked []cluster.Serial,
 	admin ed25519.PrivateKey) (store.Entry, error) {
-	mark.Serials = append(mark.Serials, ended...)
-	slices.SortFunc(mark.Serials, cluster.Serial.Compare)
-	mark.Serials = slices.Compact(mark.Serials)
-	mark.Signature = nil
+	record.Serials = append(record.Serials, revoked...)
+	slices.SortFunc(record.Serials, cluster.Serial.Compare)
+	record.Serials = slices.Compact(record.Serials)
+	record.Signature = nil
 	if admin != nil {
-		if err := mark.Sign(key, admin); err != nil {
+		if err := record.Sign(key, admin); err != nil {
 			return store.Entry{}, err
 		}
 	}
-	return entry(key, &mark)
+	return entry(key, &record)
 }

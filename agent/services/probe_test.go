@@ -27,9 +27,9 @@ func onceDead(t *testing.T, run int) (s *simulation, hangs []int) {
 	return nil, nil
 }
 
-// TestJunkEndsNoTrial: a pod that is well again is used again, although an outsider sends SYNs that
+// TestJunkEndsNoProbe: a pod that is well again is used again, although an outsider sends SYNs that
 // no pod answers, in bursts or from ports that led to it, and honest clients connect rarely.
-func TestJunkEndsNoTrial(t *testing.T) {
+func TestJunkEndsNoProbe(t *testing.T) {
 	for name, attack := range map[string]func(s *simulation, second int, hangs []int){
 		"nothing": func(*simulation, int, []int) {},
 		"bursts": func(s *simulation, second int, _ []int) {
@@ -70,30 +70,30 @@ func TestJunkEndsNoTrial(t *testing.T) {
 	}
 }
 
-// TestTrialOfADeadPodIsShort: SYNs that no pod answers make a trial longer, but a pod that is dead
+// TestProbeOfADeadPodIsShort: SYNs that no pod answers make a probe longer, but a pod that is dead
 // costs honest clients few connections for each.
-func TestTrialOfADeadPodIsShort(t *testing.T) {
+func TestProbeOfADeadPodIsShort(t *testing.T) {
 	s := newSimulation(t, 3, 0)
 	s.dead[podAt(0)] = true
-	trials, onTrial := 0, false
+	probes, probing := 0, false
 	for s.now < time.Hour {
 		for range 30 {
 			s.connect(s.r.IntN(60000), false)
 		}
 		s.second(5)
-		if now := s.state(0) == stateOnTrial; now != onTrial {
-			if onTrial = now; !onTrial && s.state(0) != statePassed {
-				t.Fatalf("after its trial the dead pod is %s", s.state(0))
+		if now := s.state(0) == stateProbing; now != probing {
+			if probing = now; !probing && s.state(0) != statePassed {
+				t.Fatalf("after its probe the dead pod is %s", s.state(0))
 			}
-			if onTrial {
-				trials++
+			if probing {
+				probes++
 				s.lost = 0
 			} else if s.lost > 40 {
-				t.Errorf("a trial has cost honest clients %d connections", s.lost)
+				t.Errorf("a probe has cost honest clients %d connections", s.lost)
 			}
 		}
 	}
-	if trials < 10 {
-		t.Errorf("%d trials", trials)
+	if probes < 10 {
+		t.Errorf("%d probes", probes)
 	}
 }

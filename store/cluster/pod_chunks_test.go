@@ -12,9 +12,9 @@ import (
 	"github.com/weirnet/weir/store"
 )
 
-// TestPlacePods: after any changes the chunks have exactly the pods that there are, others accept
-// them, and one changed pod rewrites one chunk.
-func TestPlacePods(t *testing.T) {
+// TestPodChunkPuts: after any changes the chunks have exactly the pods that there are, others
+// accept them, and one changed pod rewrites one chunk.
+func TestPodChunkPuts(t *testing.T) {
 	a := newAuthority()
 	n := a.node(t, "b", "10.0.0.0/16")
 	random := rand.New(rand.NewPCG(1, 2))
@@ -37,7 +37,7 @@ func TestPlacePods(t *testing.T) {
 		for _, p := range pods {
 			all = append(all, p)
 		}
-		puts, err := PlacePods("b", have, all)
+		puts, err := PodChunkPuts("b", have, all)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,13 +72,15 @@ func TestPlacePods(t *testing.T) {
 	}
 }
 
-// TestAnnounce: what others would refuse, and with it the other pods of the chunk, is not written.
-func TestAnnounce(t *testing.T) {
+// TestAllowedPod: what others would refuse, and with it the other pods of the chunk, is not
+// written.
+func TestAllowedPod(t *testing.T) {
 	n := newAuthority().node(t, "b", "10.0.2.0/24")
 	longest := strings.Repeat("x", maxLabel-len("k="))
 	long := longest + "x"
-	p, ok := n.Announce(&Pod{Name: "two words", Addrs: []netip.Addr{netip.MustParseAddr("10.0.2.1"),
-		netip.MustParseAddr("192.0.2.1")}, Labels: map[string]string{"app": "web", "role": "db"}})
+	p, ok := n.AllowedPod(&Pod{Name: "two words", Addrs: []netip.Addr{
+		netip.MustParseAddr("10.0.2.1"), netip.MustParseAddr("192.0.2.1")},
+		Labels: map[string]string{"app": "web", "role": "db"}})
 	if !ok || len(p.Addrs) != 1 || len(p.Labels) != 1 || p.Labels["app"] != "web" ||
 		p.check() != nil ||
 		n.mayHave(&p) != nil {
@@ -87,7 +89,7 @@ func TestAnnounce(t *testing.T) {
 	n.Labels = []string{AnyLabel}
 	labels := map[string]string{"a=b": "c", "ok": "1", "blank": "a b", "l": long, long: "a",
 		"": "x", "k": longest}
-	if p, _ := n.Announce(&Pod{Name: "p", Addrs: p.Addrs, Labels: labels}); len(p.Labels) != 2 ||
+	if p, _ := n.AllowedPod(&Pod{Name: "p", Addrs: p.Addrs, Labels: labels}); len(p.Labels) != 2 ||
 		p.check() != nil {
 		t.Errorf("%+v", p)
 	}
@@ -96,19 +98,19 @@ func TestAnnounce(t *testing.T) {
 		t.Error("a label of 64 bytes is accepted")
 	}
 	delete(p.Labels, "l")
-	if _, ok := n.Announce(&Pod{Name: "p",
+	if _, ok := n.AllowedPod(&Pod{Name: "p",
 		Addrs: []netip.Addr{netip.MustParseAddr("10.0.3.1")}}); ok {
-		t.Error("a pod without an address of the host's is announced")
+		t.Error("a pod without an address of the host is allowed")
 	}
 	if p.Labels["app"] != "web" {
 		t.Errorf("labels %v", p.Labels)
 	}
 }
 
-// TestPlaceLargePods: pods with all that they may have are placed as others are, in chunks that a
-// host may write, so that one with large labels does not end the news of all. Those that have no
+// TestChunksOfLargePods: pods with all that they may have are placed as others are, in chunks that
+// a host may write, so that one with large labels does not end the news of all. Those that have no
 // place do not keep the others out.
-func TestPlaceLargePods(t *testing.T) {
+func TestChunksOfLargePods(t *testing.T) {
 	var pods []Pod
 	for i := range 40 {
 		p := Pod{Name: fmt.Sprint("p", i), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0,
@@ -121,7 +123,7 @@ func TestPlaceLargePods(t *testing.T) {
 	}
 	have, found := map[string][]byte{}, 0
 	for range 2 {
-		puts, err := PlacePods("b", have, pods)
+		puts, err := PodChunkPuts("b", have, pods)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +146,7 @@ func TestPlaceLargePods(t *testing.T) {
 			of := Pods{Pods: []Pod{}}
 			for _, pod := range pods {
 				of.Pods = append(of.Pods, Pod{Name: pod.Name, Addrs: pod.Addrs})
-				if len(of.Pods) == ChunkPods {
+				if len(of.Pods) == MaxChunkPods {
 					break
 				}
 			}
@@ -158,12 +160,12 @@ func TestPlaceLargePods(t *testing.T) {
 		}
 	}
 	var many []Pod
-	for i := range maxChunks*ChunkPods + 7 {
+	for i := range maxChunks*MaxChunkPods + 7 {
 		many = append(many, Pod{Name: fmt.Sprint("p", i), Addrs: []netip.Addr{
 			netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}})
 	}
 	have = map[string][]byte{PodsTree + "b/9999": []byte("1"), PodsTree + "b/x": []byte("1")}
-	puts, err := PlacePods("b", have, many)
+	puts, err := PodChunkPuts("b", have, many)
 	if err == nil || !strings.Contains(err.Error(), "7 of 4103 pods") || len(puts) != maxChunks ||
 		HostMayWrite("b", store.Txn{Put: puts}) != nil {
 		t.Errorf("%d chunks, %v", len(puts), err)

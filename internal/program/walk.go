@@ -20,9 +20,9 @@ type stretch struct{ ends, returns int64 }
 
 const never = -1
 
-// Longest bounds the steps of any packet from above. It knows calls from their returns, but not
+// LongestWalk bounds the steps of any packet from above. It knows calls from their returns, but not
 // which conditions exclude each other.
-func (p *Program) Longest() int64 {
+func (p *Program) LongestWalk() int64 {
 	all := int64(0)
 	for slot := range p.Rules {
 		all += p.steps(slot)
@@ -150,7 +150,7 @@ func (p *Program) steps(slot int) int64 {
 
 // CheckWalk refuses a Program that a packet may walk through for too long.
 func (p *Program) CheckWalk() error {
-	n := p.Longest()
+	n := p.LongestWalk()
 	if n <= MaxWalk {
 		return nil
 	}

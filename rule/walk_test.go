@@ -81,8 +81,8 @@ func TestLongestWalk(t *testing.T) {
 					t.Errorf("%v: it does not say %q", err, s)
 				}
 			}
-			if err == nil && c.want > 0 && p.Longest() != c.want {
-				t.Errorf("%d steps, not %d", p.Longest(), c.want)
+			if err == nil && c.want > 0 && p.LongestWalk() != c.want {
+				t.Errorf("%d steps, not %d", p.LongestWalk(), c.want)
 			}
 			if err != nil && c.want > 0 && !strings.Contains(err.Error(), fmt.Sprint(c.want)) {
 				t.Errorf("%v: not %d steps", err, c.want)
