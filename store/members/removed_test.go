@@ -63,8 +63,8 @@ func TestRemovedForEver(t *testing.T) {
 		}
 	}
 	s := storetest.NewModel(time.Second)
-	if _, err := restore(t, s, backup.Entries, members.PriorState{Epoch: 1, Revoked: revoked},
-		nil); err != nil {
+	if _, err := restore(t, s, backup.Entries, members.PriorState{Epoch: 1,
+		RevokedHosts: revoked}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, there := (&founded{model: s}).value(t, cluster.NodeTree+"b"); there {

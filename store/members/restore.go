@@ -14,12 +14,12 @@ import (
 
 // PriorState is what a store host knows of the store before it was restored.
 type PriorState struct {
-	Epoch  uint64           // the highest one
-	Ended  []cluster.Serial // of hosts that were removed, or joined again
-	Admins cluster.KeyList  // whose signature hosts demand, as far as this host knows
-	// Revoked are of admins and feeds. A thief of the store may have written them, so they end no
-	// host.
-	Revoked []cluster.Serial
+	Epoch        uint64           // the highest one
+	RevokedHosts []cluster.Serial // of hosts that were removed, or joined again
+	// RevokedOthers are of admins and feeds. A thief of the store may have written them, so they
+	// end no host.
+	RevokedOthers []cluster.Serial
+	Admins        cluster.KeyList // whose signature hosts demand, as far as this host knows
 }
 
 // Restoration is a backup that is ready to be written.
@@ -195,10 +195,10 @@ func (b *backup) begin() (*Restoration, error) {
 // of a host needs a signature if hosts demand one.
 func (b *backup) revocations() (hosts, others map[cluster.Serial]bool, err error) {
 	hosts, others = map[cluster.Serial]bool{}, map[cluster.Serial]bool{}
-	for _, s := range b.before.Ended {
+	for _, s := range b.before.RevokedHosts {
 		hosts[s] = true
 	}
-	for _, s := range b.before.Revoked {
+	for _, s := range b.before.RevokedOthers {
 		others[s] = true
 	}
 	for _, e := range b.entries {

@@ -126,8 +126,8 @@ func TestRestoredRemovalsAreSigned(t *testing.T) {
 	l.document(t, cluster.IssuedKey, &cluster.Issued{Revoked: []cluster.Serial{b.Serial}})
 	s := storetest.NewModel(time.Second)
 	if _, err := restore(t, s, l.backup(t), members.PriorState{Epoch: 1, Admins: l.list,
-		Ended: []cluster.Serial{d.Serial}, Revoked: []cluster.Serial{b.Serial}},
-		l.key); err != nil {
+		RevokedHosts:  []cluster.Serial{d.Serial},
+		RevokedOthers: []cluster.Serial{b.Serial}}, l.key); err != nil {
 		t.Fatal(err)
 	}
 	restored := &founded{model: s}

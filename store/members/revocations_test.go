@@ -60,7 +60,7 @@ func TestRestoreKeepsRevocations(t *testing.T) {
 	if len(ended) != 2 {
 		t.Fatalf("%d certificates have ended", len(ended))
 	}
-	before := members.PriorState{Ended: ended, Revoked: ended}
+	before := members.PriorState{RevokedHosts: ended, RevokedOthers: ended}
 	s := storetest.NewModel(time.Second)
 	if _, err := restore(t, s, entries, before, nil); err != nil {
 		t.Fatal(err)

@@ -71,8 +71,8 @@ func restore(ctx context.Context, c *call) error {
 		return err
 	}
 	prepared, err := members.PrepareRestore(entries,
-		members.PriorState{Epoch: had, Ended: seen.all().Hosts, Revoked: seen.all().Revoked,
-			Admins: pinned}, key)
+		members.PriorState{Epoch: had, RevokedHosts: seen.all().Hosts,
+			RevokedOthers: seen.all().Revoked, Admins: pinned}, key)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.args[0], err)
 	}

@@ -46,7 +46,7 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 		return err
 	}
 	var before members.PriorState
-	before.Epoch, before.Revoked = copied.EpochAndRevoked()
+	before.Epoch, before.RevokedHosts = copied.EpochAndRevoked()
 	had, err := h.epoch()
 	if err != nil {
 		return err
@@ -56,8 +56,8 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 		return err
 	}
 	before.Epoch = max(before.Epoch, had)
-	before.Ended = append(before.Ended, seen.all().Hosts...)
-	before.Revoked = seen.all().Revoked
+	before.RevokedHosts = append(before.RevokedHosts, seen.all().Hosts...)
+	before.RevokedOthers = seen.all().Revoked
 	before.Admins = copied.Admins()
 	prepared, err := members.PrepareRestore(entries, before, key)
 	if err != nil {
