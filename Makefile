@@ -52,7 +52,7 @@ verify-tests:
 race: deps
 	@CGO_ENABLED=1 $(GO) test -race -timeout 45m -skip TestLongManyHosts $$($(GO) list ./... | \
 		grep -v -e /test$$ -e /firewall/kernel$$ -e /internal/arch$$)
-	@cd store/etcd && CGO_ENABLED=1 $(GO) test -race -timeout 45m ./...
+	@cd store/etcd && CGO_ENABLED=1 $(GO) test -race -timeout 45m -skip TestLong ./...
 
 # Everything that a reviewer should not have to check by hand.
 CHECKS := check-format check-vet check-static check-shell check-tidy check-cross check-light \

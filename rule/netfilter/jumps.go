@@ -46,7 +46,8 @@ func jumpsFrom(rules []*rule.Rule, checks uint32, inner []ways, outermost bool) 
 	w := make([]ways, len(rules)+1)
 	w[len(rules)] = ways{0, -1} // the default rule
 	for i, r := range slices.Backward(rules) {
-		next, matches := w[i+1], ways{-1, -1}
+		next := w[i+1]
+		var matches ways
 		to := target(rules, r.Action.Arg)
 		switch r.Action.Op {
 		case op.ActionCount, op.ActionCheckState:
@@ -54,11 +55,13 @@ func jumpsFrom(rules []*rule.Rule, checks uint32, inner []ways, outermost bool) 
 		case op.ActionSkipTo:
 			matches = w[to].after(1)
 		case op.ActionReturn:
-			if matches = (ways{-1, 1}); outermost {
+			matches = ways{-1, 1}
+			if outermost {
 				matches = next
 			}
 		case op.ActionCall:
-			if matches = next; inner != nil && r.Action.Arg < checks {
+			matches = next
+			if inner != nil && r.Action.Arg < checks {
 				matches = ways{sum(inner[to].ends, 1), -1}.or(next.after(sum(inner[to].returns, 1)))
 			}
 		default:
