@@ -75,10 +75,17 @@ func runModule(kind, dir string, flags []string, r *report) error {
 	if err != nil || len(packages) == 0 {
 		return err
 	}
+	var env []string
+	if kind == "short" && os.Getenv("GOGC") == "" {
+		// Compilers, tests and agents end soon: to collect less often saves a tenth of their time.
+		// The long run has the tests of how much memory an agent takes.
+		env = append(os.Environ(), "GOGC=400")
+	}
 	// Most tests wait more than they compute: several run side by side on each processor. `make
 	// check` vets all packages.
-	if err := goTest(dir, r, slices.Concat([]string{"-vet", "off", "-timeout", "45m", "-p", "4",
-		"-parallel", "6", which, longTests}, flags, packages)); err != nil {
+	args := slices.Concat([]string{"-vet", "off", "-timeout", "45m", "-p", "4", "-parallel", "6",
+		which, longTests}, flags, packages)
+	if err := goTest(dir, env, r, args); err != nil {
 		return fmt.Errorf("module %s: %w", dir, err)
 	}
 	return nil
@@ -106,14 +113,10 @@ func order(pkg string) int {
 	return len(first)
 }
 
-// goTest runs go test in a module.
-func goTest(dir string, r *report, args []string) error {
+// goTest runs go test in a module. An env of nil is that of this process.
+func goTest(dir string, env []string, r *report, args []string) error {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
-	if os.Getenv("GOGC") == "" {
-		// compilers, tests and agents end soon: to collect less often saves a tenth of their time
-		cmd.Env = append(os.Environ(), "GOGC=400")
-	}
+	cmd.Dir, cmd.Env, cmd.Stderr = dir, env, os.Stderr
 	events, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
