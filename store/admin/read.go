@@ -13,14 +13,19 @@ import (
 var documents = []string{cluster.IdentityKey, cluster.HeadKey, cluster.KeysKey, cluster.MembersKey,
 	cluster.NodeTree, cluster.RemovedTree, cluster.TableTree}
 
+// maxReads is how often an administrator reads at most. A store drops old revisions once in some
+// minutes: one that drops each at once is broken, or lies.
+const maxReads = 5
+
 // readDocuments reads them at one revision.
-func readDocuments(ctx context.Context, s store.Store) ([]store.Entry, error) {
-	for {
-		all, err := readAt(ctx, s)
+func readDocuments(ctx context.Context, s store.Store) (all []store.Entry, err error) {
+	for range maxReads {
+		all, err = readAt(ctx, s)
 		if !errors.Is(err, store.ErrCompacted) { // the revision was dropped meanwhile
 			return all, err
 		}
 	}
+	return nil, err
 }
 
 func readAt(ctx context.Context, s store.Store) (all []store.Entry, err error) {

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/weirnet/weir/store"
@@ -42,5 +43,14 @@ func TestReadsNothingOfHosts(t *testing.T) {
 				t.Errorf("it reads %s, and with it %s", name, of)
 			}
 		}
+	}
+}
+
+// TestReadEnds: a store that drops every revision at once does not keep an administrator for ever.
+func TestReadEnds(t *testing.T) {
+	l := newLab(t)
+	n := &names{Store: l.admin, compacts: maxReads}
+	if _, err := read(t.Context(), n); !errors.Is(err, store.ErrCompacted) {
+		t.Errorf("%d reads, %v", len(n.read), err)
 	}
 }

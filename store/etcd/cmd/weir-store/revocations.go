@@ -29,10 +29,10 @@ type revocations struct {
 	ca   []cluster.Key  // who signs certificates of hosts; set by trust
 	news chan struct{}  // has an element when the file lacks some
 
-	mu      sync.Mutex
-	keys    cluster.KeyList         // guarded by mu; who signs removal records
-	known   map[cluster.Serial]bool // guarded by mu; of hosts
-	revoked map[cluster.Serial]bool // guarded by mu; of admins and feeds
+	mu     sync.Mutex
+	keys   cluster.KeyList         // guarded by mu; who signs removal records
+	hosts  map[cluster.Serial]bool // guarded by mu
+	others map[cluster.Serial]bool // guarded by mu; of admins and feeds
 }
 
 // endedSerials is the file. The two are apart, since what the store says of admins and feeds has no
@@ -57,7 +57,7 @@ func (s *endedSerials) UnmarshalJSON(text []byte) error {
 // back.
 func (h home) readRevocations() (*revocations, error) {
 	r := &revocations{file: h.file(revokedFile), news: make(chan struct{}, 1),
-		known: map[cluster.Serial]bool{}, revoked: map[cluster.Serial]bool{}}
+		hosts: map[cluster.Serial]bool{}, others: map[cluster.Serial]bool{}}
 	text, err := os.ReadFile(r.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
@@ -70,10 +70,10 @@ func (h home) readRevocations() (*revocations, error) {
 		return nil, fmt.Errorf("%s: %w", r.file, err)
 	}
 	for _, s := range all.Hosts {
-		r.known[s] = true
+		r.hosts[s] = true
 	}
 	for _, s := range all.Revoked {
-		r.revoked[s] = true
+		r.others[s] = true
 	}
 	return r, nil
 }
@@ -104,15 +104,15 @@ func (r *revocations) trust(h home) error {
 func (r *revocations) all() endedSerials {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return endedSerials{slices.SortedFunc(maps.Keys(r.known), cluster.Serial.Compare),
-		slices.SortedFunc(maps.Keys(r.revoked), cluster.Serial.Compare)}
+	return endedSerials{slices.SortedFunc(maps.Keys(r.hosts), cluster.Serial.Compare),
+		slices.SortedFunc(maps.Keys(r.others), cluster.Serial.Compare)}
 }
 
 // admit is members.Admit, but of no host whose certificate has ended, whatever the store has of it:
 // an earlier state of the database may have been put back.
 func (r *revocations) admit(get server.Get, p identity.Peer) (server.Admission, error) {
 	r.mu.Lock()
-	over := p.ID.Kind == identity.Host && r.known[cluster.Serial(p.Serial)]
+	over := p.ID.Kind == identity.Host && r.hosts[cluster.Serial(p.Serial)]
 	r.mu.Unlock()
 	if over {
 		return server.Admission{}, fmt.Errorf("this certificate of host %s has ended", p.ID.Name)
@@ -125,20 +125,20 @@ func (r *revocations) admit(get server.Get, p identity.Peer) (server.Admission, 
 func (r *revocations) note(changes []store.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before, signers := len(r.known)+len(r.revoked), r.followLocked(changes)
+	before, signers := len(r.hosts)+len(r.others), r.followLocked(changes)
 	for _, ch := range changes {
 		for _, s := range cluster.EndedBy(ch.Entry, r.ca, signers) {
-			if len(r.known) < cluster.MaxEnded || r.keys.Locked() {
-				r.known[s] = true
+			if len(r.hosts) < cluster.MaxEnded || r.keys.Locked() {
+				r.hosts[s] = true
 			}
 		}
 		for _, s := range cluster.RevokedBy(ch.Entry) {
-			if len(r.revoked) < cluster.MaxEnded {
-				r.revoked[s] = true
+			if len(r.others) < cluster.MaxEnded {
+				r.others[s] = true
 			}
 		}
 	}
-	if len(r.known)+len(r.revoked) == before {
+	if len(r.hosts)+len(r.others) == before {
 		return
 	}
 	select {

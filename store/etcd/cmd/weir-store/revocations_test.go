@@ -110,7 +110,7 @@ func TestEndedOfAnEarlierWeir(t *testing.T) {
 // TestEndedIsNotAdmitted: a host that was removed is not admitted, although the store has its
 // certificate again: an earlier state of the database was put back.
 func TestEndedIsNotAdmitted(t *testing.T) {
-	e := &revocations{known: map[cluster.Serial]bool{{1}: true}}
+	e := &revocations{hosts: map[cluster.Serial]bool{{1}: true}}
 	for serial, admitted := range map[cluster.Serial]bool{{1}: false, {2}: true} {
 		node := cluster.Node{Name: "x", Serial: serial, TLS: cluster.Key{3},
 			WireGuard: cluster.Key{4}, Signature: cluster.Signature{5}}
@@ -140,7 +140,7 @@ func TestRevocationsFollowTheKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &revocations{of: of, keys: first, news: make(chan struct{}, 1),
-		known: map[cluster.Serial]bool{}, revoked: map[cluster.Serial]bool{}}
+		hosts: map[cluster.Serial]bool{}, others: map[cluster.Serial]bool{}}
 	change := func(key string, d cluster.Document) store.Change {
 		value, err := cluster.Encode(d)
 		if err != nil {
