@@ -65,8 +65,8 @@ func (f *follower) held() int {
 	return len(f.copy.Held())
 }
 
-// three grows a cluster to three members.
-func (l *lab) three(t *testing.T) {
+// open makes a cluster of one member that others can join.
+func (l *lab) open(t *testing.T) *host {
 	t.Helper()
 	a := l.init(t)
 	a.serve(t)
@@ -76,24 +76,44 @@ func (l *lab) three(t *testing.T) {
 	}
 	a.stop(t)
 	a.serve(t)
+	return a
+}
+
+// three makes a cluster of three members.
+func (l *lab) three(t *testing.T) {
+	t.Helper()
+	l.open(t)
 	for _, name := range []string{"b", "c"} {
 		h := l.newHost(t, name)
 		file := filepath.Join(l.dir, name+".json")
-		growing := a.command("grow", "-peer-port", h.peer, name, h.address, file)
-		var said strings.Builder
-		growing.Stdout, growing.Stderr = &said, &said
-		if err := growing.Start(); err != nil {
-			t.Fatal(err)
+		l.grow(t, h, file, "-peer-port", h.peer, name, h.address, file)
+	}
+}
+
+// grow runs grow on the host a, and makes h the new member with the file that grow writes.
+func (l *lab) grow(t *testing.T, h *host, file string, args ...string) {
+	t.Helper()
+	growing := l.hosts[0].command(append([]string{"grow"}, args...)...)
+	var said bytes.Buffer
+	growing.Stdout, growing.Stderr = &said, &said
+	if err := growing.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- growing.Wait() }()
+	storetest.Eventually(t, "grow writes its file", func() bool {
+		select {
+		case err := <-ended:
+			t.Fatalf("grow %v: %v: %s", args, err, said.Bytes())
+		default:
 		}
-		storetest.Eventually(t, "grow writes its file", func() bool {
-			_, err := os.Stat(file)
-			return err == nil
-		})
-		h.run(t, "adopt", file)
-		h.serve(t)
-		if err := growing.Wait(); err != nil {
-			t.Fatalf("grow %s: %v: %s", name, err, said.String())
-		}
+		_, err := os.Stat(file)
+		return err == nil
+	})
+	h.run(t, "adopt", file)
+	h.serve(t)
+	if err := <-ended; err != nil {
+		t.Fatalf("grow %v: %v: %s", args, err, said.Bytes())
 	}
 }
 

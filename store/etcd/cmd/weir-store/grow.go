@@ -223,14 +223,16 @@ func answers(ctx context.Context, at string) bool {
 	return true
 }
 
-// addLearner adds a learner. etcd refuses that for some seconds after another change.
+// addLearner adds a learner. etcd refuses that for some seconds after another change. It also makes
+// the number of a member of its address and of the present second: in the second in which the last
+// one at this address was added, that number is that of a removed member, which cannot be found.
 func addLearner(ctx context.Context, d *etcd.Driver, at string) (*clientv3.MemberAddResponse,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, 6*connectTimeout)
 	defer cancel()
 	for {
 		added, err := d.Client().MemberAddAsLearner(ctx, []string{at})
-		if !errors.Is(err, rpctypes.ErrUnhealthy) {
+		if !errors.Is(err, rpctypes.ErrUnhealthy) && !errors.Is(err, rpctypes.ErrMemberNotFound) {
 			return added, err
 		}
 		select {

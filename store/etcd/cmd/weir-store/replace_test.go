@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirnet/weir/store/cluster"
-	"github.com/weirnet/weir/store/storetest"
 )
 
 // TestReplacedMember: a store host that has lost its disk is not made a member again under its old
@@ -29,21 +29,39 @@ func TestReplacedMember(t *testing.T) {
 		t.Errorf("it is a member: %s", said)
 	}
 	words[2], words[3] = "-replace", "-wait=1m"
-	growing := a.command(append([]string{"grow"}, words...)...)
-	var said strings.Builder
-	growing.Stdout, growing.Stderr = &said, &said
-	if err := growing.Start(); err != nil {
-		t.Fatal(err)
-	}
-	storetest.Eventually(t, "grow writes its file", func() bool {
-		_, err := os.Stat(file)
-		return err == nil
-	})
-	c.run(t, "adopt", file)
-	c.serve(t)
-	if err := growing.Wait(); err != nil {
-		t.Fatalf("grow: %v: %s", err, said.String())
-	}
+	l.grow(t, c, file, words...)
 	b.kill(t)
 	commit(t, x, put(cluster.PodsTree+"x/0000", "2"))
+}
+
+// TestLearnerAddedAgain: etcd makes the number of a member of its address and of the second in
+// which it is added. One that is removed and added again in that second would have its old number.
+func TestLearnerAddedAgain(t *testing.T) {
+	l := newLab(t)
+	a := l.open(t)
+	cfg, err := home(a.dir).config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := home(a.dir).driver(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	const at = "https://127.0.0.1:1"
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+	first, err := addLearner(t.Context(), d, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Client().MemberRemove(t.Context(), first.Member.ID); err != nil {
+		t.Fatal(err)
+	}
+	second, err := addLearner(t.Context(), d, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Member.ID == second.Member.ID {
+		t.Errorf("both have the number %x", first.Member.ID)
+	}
 }
