@@ -5,34 +5,56 @@
 #include "lib/next_hop.h"
 #include "lib/loopback.h"
 #include "lib/upper_dev.h"
+#include "lib/fast_hook.h"
 
-// is_tunnel: the interface is the tunnel to other nodes. A packet that leaves by it has no recv, as
-// in the tunnel in user space, which cannot know it: the same rules decide the same in both.
-static __always_inline int is_tunnel(__u32 ifindex)
-{
-	struct iface *f = bpf_map_lookup_elem(&ifaces, &ifindex);
-	return f && f->dhcp & IFACE_TUNNEL;
-}
+// The second programs of the hooks, by enum slow_path. The agent puts them there. The kernel clears
+// the map when no process and no pin refers to it any more.
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, SLOW_PATHS);
+	__type(key, __u32);
+	__type(value, __u32);
+} slow_paths SEC(".maps");
 
-// filter evaluates a packet at an interface. The test for passing comes last: if anything fails
-// before it, the packet is dropped.
-static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u32 l2, __u8 dir)
+// hook is the first program of an interface. A packet that the second program should get, and does
+// not, is dropped.
+static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir, enum slow_path slow)
 {
+	struct config *cf = settings();
+	if (!cf || cf->layout != LAYOUT)
+		return TC_ACT_SHOT;
 	struct cpu *c = this_cpu();
 	if (!c)
 		return TC_ACT_SHOT;
+	__u32 uppers = l2 == 14 && slow != SLOW_IN_NETKIT && unlikely(cf->uppers);
+	if (uppers) {
+		c->passed_before = has_passed(skb, dir);
+		if (dir == DIR_OUT && c->passed_before)
+			return TC_ACT_UNSPEC;
+	}
+	int r = fast_hook(skb, c, cf, l2, dir);
+	if (unlikely(r == FWD_CONTINUE)) {
+		bpf_tail_call(skb, &slow_paths, slow);
+		return TC_ACT_SHOT;
+	}
+	if (uppers && r == TC_ACT_UNSPEC)
+		note_passed(skb, dir);
+	return r;
+}
+
+// slow_filter evaluates a packet that fast_hook has left. The test for passing comes last: if
+// anything fails before it, the packet is dropped.
+static __always_inline int slow_filter(struct __sk_buff *skb, struct cpu *c, struct config *cf,
+				       __u32 l2, __u8 dir)
+{
 	__u32 mark = skb->mark;
-	if (unlikely(mark && (mark | 1) == cf->local_mark)) {
+	if (unlikely(is_own_mark(cf, mark, l2, dir))) {
 		if (mark == cf->local_mark)
 			return dir == DIR_OUT ? pass_own_packet(skb, c, l2) : TC_ACT_UNSPEC;
 		skb->mark = 0;
-		return dir == DIR_OUT ? TC_ACT_UNSPEC :
-		       l2 == 14	      ? deliver_to_pod(skb, c) :
-					TC_ACT_SHOT;
-	}
-	if (dir == DIR_IN && l2 == 14 && unlikely(mark == (cf->local_mark ^ MARK_NETKIT))) {
-		skb->mark = 0;
-		return TC_ACT_UNSPEC;
+		if (dir == DIR_OUT || mark == (cf->local_mark ^ MARK_NETKIT))
+			return TC_ACT_UNSPEC;
+		return l2 == 14 ? deliver_to_pod(skb, c) : TC_ACT_SHOT;
 	}
 	struct forwarding *f = forwarding_settings();
 	if (!f)
@@ -40,32 +62,15 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 	struct packet *p = &c->packet;
 	struct verdict *v = &c->verdict;
 	struct cookie *cookie = &c->cookie;
-	p->dir = dir;
-	p->recv = dir == DIR_IN ? skb->ifindex : skb->ingress_ifindex;
-	p->xmit = dir == DIR_IN ? 0 : skb->ifindex;
-	if (!l2 && dir == DIR_OUT && is_tunnel(p->xmit))
-		p->recv = 0;
-	p->now = coarse_now(cf);
 	begin_packet(c, cf);
-	if (dir == DIR_IN && l2 == 14 && (f->pods | f->published)) {
-		int r = fast_forward(skb, c);
+	if (c->known != FAST_NOT) {
+		int r = fast_rest(skb, c, cf, f, l2);
 		if (likely(r != FWD_CONTINUE))
 			return r;
 	}
 	if (f->pods | f->published | f->sources)
 		return dir == DIR_IN ? forward_in(skb, c, p, &c->walk, cookie, &c->nat, l2) :
 				       forward_out(skb, c, l2);
-	if (l2 != L2_INFINIBAND && likely(!event_wanted(cf, EVENT_PACKET))) {
-		int r = fast_path(skb, c, cf, l2, 0, 0);
-		if (likely(r == FAST_DONE)) {
-			count_passed(c, dir);
-			return TC_ACT_UNSPEC;
-		}
-		if (r == FAST_DECIDED) {
-			finish(c, cf);
-			return v->pass ? TC_ACT_UNSPEC : TC_ACT_SHOT;
-		}
-	}
 	read_frame(skb, c, l2);
 	if (dir == DIR_IN) {
 		if (unlikely(may_be_own(cf, p->src_hi, p->src_lo)) &&
@@ -81,28 +86,56 @@ static __always_inline int filter(struct __sk_buff *skb, struct config *cf, __u3
 	return unlikely(v->answer) ? reply(skb, c) : TC_ACT_SHOT;
 }
 
-static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
+// slow_hook is the second program of an interface.
+static __always_inline int slow_hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 {
 	struct config *cf = settings();
-	if (!cf || cf->layout != LAYOUT)
-		return TC_ACT_SHOT;
-	if (l2 != 14 || likely(!cf->uppers))
-		return filter(skb, cf, l2, dir);
 	struct cpu *c = this_cpu();
-	if (!c)
+	if (!c || !cf || cf->layout != LAYOUT)
 		return TC_ACT_SHOT;
-	c->passed_before = has_passed(skb, dir);
-	if (dir == DIR_OUT && c->passed_before)
-		return TC_ACT_UNSPEC;
-	int r = filter(skb, cf, l2, dir);
-	if (r == TC_ACT_UNSPEC)
+	int r = slow_filter(skb, c, cf, l2, dir);
+	if (l2 == 14 && unlikely(cf->uppers) && r == TC_ACT_UNSPEC)
 		note_passed(skb, dir);
 	return r;
 }
 
+// whole_hook is the only program of an interface whose packets the fast path does not read.
+static __always_inline int whole_hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
+{
+	struct config *cf = settings();
+	struct cpu *c = this_cpu();
+	if (!c || !cf || cf->layout != LAYOUT)
+		return TC_ACT_SHOT;
+	begin_hook(skb, c, cf, l2, dir);
+	return slow_filter(skb, c, cf, l2, dir);
+}
+
 SEC("tc") int weir_in(struct __sk_buff *skb)
 {
-	return hook(skb, 14, DIR_IN);
+	return hook(skb, 14, DIR_IN, SLOW_IN);
+}
+
+SEC("tc") int weir_in_slow(struct __sk_buff *skb)
+{
+	return slow_hook(skb, 14, DIR_IN);
+}
+
+SEC("tc") int weir_out(struct __sk_buff *skb)
+{
+	return hook(skb, 14, DIR_OUT, SLOW_OUT);
+}
+
+SEC("tc") int weir_out_slow(struct __sk_buff *skb)
+{
+	return slow_hook(skb, 14, DIR_OUT);
+}
+
+// leave_to_stack marks a packet of a netkit that passed and goes up the stack.
+static __always_inline int leave_to_stack(struct __sk_buff *skb, const struct config *cf, int r)
+{
+	if (r == TC_ACT_UNSPEC)
+		skb->mark = cf->local_mark ^ MARK_NETKIT;
+	return r;
 }
 
 // weir_in_netkit runs when the inner end of a pod's netkit sends (BPF_NETKIT_PEER). The kernel has
@@ -117,42 +150,53 @@ SEC("tc") int weir_in(struct __sk_buff *skb)
 SEC("tc") int weir_in_netkit(struct __sk_buff *skb)
 {
 	struct config *cf = settings();
-	if (!cf || cf->layout != LAYOUT)
+	if (!cf)
 		return TC_ACT_SHOT;
 	const struct ethernet *eth = (void *)(long)skb->data;
 	if ((void *)(eth + 1) > (void *)(long)skb->data_end)
 		return TC_ACT_SHOT;
 	if (unlikely(eth->type != skb->protocol || be16(eth->type) < ETH_TYPES))
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
-	int r = filter(skb, cf, 14, DIR_IN);
-	if (r == TC_ACT_UNSPEC)
-		skb->mark = cf->local_mark ^ MARK_NETKIT;
-	return r;
+	return leave_to_stack(skb, cf, hook(skb, 14, DIR_IN, SLOW_IN_NETKIT));
 }
 
-SEC("tc") int weir_out(struct __sk_buff *skb)
+SEC("tc") int weir_in_netkit_slow(struct __sk_buff *skb)
 {
-	return hook(skb, 14, DIR_OUT);
+	struct config *cf = settings();
+	struct cpu *c = this_cpu();
+	if (!c || !cf || cf->layout != LAYOUT)
+		return TC_ACT_SHOT;
+	return leave_to_stack(skb, cf, slow_filter(skb, c, cf, 14, DIR_IN));
 }
 
 SEC("tc") int weir_in_l3(struct __sk_buff *skb)
 {
-	return hook(skb, 0, DIR_IN);
+	return hook(skb, 0, DIR_IN, SLOW_IN_L3);
+}
+
+SEC("tc") int weir_in_l3_slow(struct __sk_buff *skb)
+{
+	return slow_hook(skb, 0, DIR_IN);
 }
 
 SEC("tc") int weir_out_l3(struct __sk_buff *skb)
 {
-	return hook(skb, 0, DIR_OUT);
+	return hook(skb, 0, DIR_OUT, SLOW_OUT_L3);
+}
+
+SEC("tc") int weir_out_l3_slow(struct __sk_buff *skb)
+{
+	return slow_hook(skb, 0, DIR_OUT);
 }
 
 SEC("tc") int weir_in_ib(struct __sk_buff *skb)
 {
-	return hook(skb, L2_INFINIBAND, DIR_IN);
+	return whole_hook(skb, L2_INFINIBAND, DIR_IN);
 }
 
 SEC("tc") int weir_out_ib(struct __sk_buff *skb)
 {
-	return hook(skb, L2_INFINIBAND, DIR_OUT);
+	return whole_hook(skb, L2_INFINIBAND, DIR_OUT);
 }
 
 // weir_local runs at egress of the loopback, where packets of the host to its own published ports
@@ -191,6 +235,7 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 SEC("tc") int weir_evaluate(struct __sk_buff *skb)
 {
 	__u32 zero = 0;
+	struct fast_packet e;
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct call *in = bpf_map_lookup_elem(&calls, &zero);
@@ -199,7 +244,20 @@ SEC("tc") int weir_evaluate(struct __sk_buff *skb)
 	c->packet.now = in->now;
 	c->walk.current = cf->current & CURRENT_SLOT;
 	take_input(c);
-	if (!fast_path(skb, c, cf, 14, 0, 0)) {
+	c->known = fast_decode(&e, skb, 14) ? fast_established(c, cf, &e, 0) : FAST_NOT;
+	if (c->known == FAST_DONE || (c->known == FAST_STATELESS && fast_stateless(c)))
+		return give_verdict(c);
+	bpf_tail_call(skb, &slow_paths, SLOW_EVALUATE);
+	return 1;
+}
+
+SEC("tc") int weir_evaluate_slow(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 1;
+	if (!fast_decide(skb, c, cf, 14, c->known, 0)) {
 		read_frame(skb, c, 14);
 		evaluate(skb, c);
 	}

@@ -333,9 +333,20 @@ enum phase {
 };
 
 // The version of the layout of all pinned maps. Raise it when the meaning of a byte in a pinned map
-// changes, or when a map is added.
+// changes, when a map is added, or when what one program of a hook hands to the other changes.
 enum {
-	LAYOUT = 21,
+	LAYOUT = 22,
+};
+
+// The second programs of hooks by their index in the map slow_paths.
+enum slow_path {
+	SLOW_IN = 0,
+	SLOW_OUT = 1,
+	SLOW_IN_NETKIT = 2,
+	SLOW_IN_L3 = 3,
+	SLOW_OUT_L3 = 4,
+	SLOW_EVALUATE = 5,
+	SLOW_PATHS = 6,
 };
 
 // Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or

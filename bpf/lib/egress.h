@@ -138,6 +138,7 @@ static __always_inline int deliver_to_pod(struct __sk_buff *skb, struct cpu *c)
 	p->xmit = skb->ifindex;
 	p->now = coarse_now(cf);
 	begin_packet(c, cf);
+	c->look.missed = NONE;
 	int r = forward_out(skb, c, 14);
 	if (r != FWD_STACK)
 		return r;

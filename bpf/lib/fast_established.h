@@ -3,11 +3,12 @@
 // flow with a state whose rule lets them pass, and the first packet of a UDP flow or a TCP
 // connection whose rule is cached. It decodes only what it needs, for established flows into
 // registers. It leaves all other packets to the slow path. The slow path decides the same about
-// each packet that the fast path takes.
+// each packet that the fast path takes. Here are established flows; fast_decide.h has the others.
 #pragma once
 
-#include "fast_new.h"
-#include "fast_step.h"
+#include "fast_decode.h"
+#include "fast_describe.h"
+#include "rule_cache.h"
 
 enum { FAST_TCP = SIDE_SEEN | SIDE_ACKED, NOT_FAST_TCP = SIDE_FIN | SIDE_RST | META_HALF_OPEN };
 
@@ -60,42 +61,31 @@ static __always_inline int fast_tcp(struct config *cf, struct side *d, struct si
 	return 1;
 }
 
-// fast_stateless evaluates a packet by the verdict cache, where the rules keep no states.
-static __always_inline int fast_stateless(struct packet *p, struct walk *walk, struct verdict *v,
-					  struct config *cf, const struct fast_packet *e,
-					  __u32 current)
+// fast_stateless evaluates a packet that was described by the verdict cache, where the rules keep
+// no states. It reports whether it evaluated the packet.
+__noinline int fast_stateless(struct cpu *c)
 {
+	struct config *cf = settings();
 	struct gauge *g = gauges_now();
-
-	if (walk->tags || !g)
+	if (!c || !cf || !g)
 		return 0;
+	const struct packet *p = &c->packet;
+	struct walk *walk = &c->walk;
+	__u32 current = READ_ONCE(cf->current);
+
 	// Before the rules the slow path redeems SYN cookies, and checks a source that may be the
 	// host's own.
-	if (p->dir == DIR_IN && ((e->proto == PROTO_TCP && unlikely(g->cookies)) ||
-				 unlikely(may_be_own(cf, e->src_hi, e->src_lo))))
+	if (walk->tags || (p->dir == DIR_IN && ((p->proto == PROTO_TCP && unlikely(g->cookies)) ||
+						unlikely(may_be_own(cf, p->src_hi, p->src_lo)))))
 		return 0;
-	struct traits k = {.generation = generation_of(READ_ONCE(cf->epoch), current_slot(current)),
-			   .src_hi = e->src_hi,
-			   .src_lo = e->src_lo,
-			   .dst_hi = e->dst_hi,
-			   .dst_lo = e->dst_lo,
-			   .ports = e->ports,
-			   .recv = p->recv,
-			   .xmit = p->xmit,
-			   .proto = e->proto,
-			   .kind = e->version << 4 | p->dir};
-	if (e->proto == PROTO_TCP) {
-		if (!whole_segment(e))
-			return 0;
-		k.tcp_flags = fast_tcp_flags(e);
-	}
+	walk->current = current_slot(current);
+	struct traits k;
+	traits_of(&k, p, walk, READ_ONCE(cf->epoch));
 	struct cached_verdict *m = verdict_find(&k, current_reads(current));
 	if (!m || !(m->slot & CACHED_PLAIN))
 		return 0;
-	walk->current = current_slot(current);
-	p->len = e->len;
-	set_pass(v, USE_NONE, m->id, m->number, m->slot & CACHED_SLOT);
-	count_rule(m->id, e->len, p->now);
+	set_pass(&c->verdict, USE_NONE, m->id, m->number, m->slot & CACHED_SLOT);
+	count_rule(m->id, p->len, p->now);
 	return 1;
 }
 
@@ -114,19 +104,20 @@ static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct l
 	look->key.low_lo = k->low_lo;
 	look->key.high_hi = k->high_hi;
 	look->key.high_lo = k->high_lo;
-	fast_describe(p, look, e, k, from);
+	fast_describe(p, e);
+	fast_describe_ends(p, look, k, from);
 	walk->current = current_slot(current);
 	return FAST_NEW;
 }
 
-// fast_established evaluates the packet of skb if it is simple enough, and belongs to a flow with a
-// state or the rules look no state up. FAST_DONE: it passes. FAST_NEW, FAST_STEP: fast_new or
-// fast_step may be tried. The slow path gets packets of a state without the flags `need`.
-__noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 need)
+// fast_established evaluates the packet that e describes if it is simple enough, and belongs to a
+// flow with a state. FAST_DONE: it passes, and there is no event to report. FAST_NOT: the slow path
+// decides, also about packets of a state without the flags `need`. In all other cases it has
+// described the packet in c, and fast_decide may be tried.
+static __always_inline int fast_established(struct cpu *c, struct config *cf,
+					    const struct fast_packet *e, __u32 need)
 {
-	struct config *cf = settings();
-	struct fast_packet e;
-	if (!c || !cf || !fast_decode(&e, skb, l2) || (e.proto == PROTO_UDP && dhcp_ports(e.ports)))
+	if (e->proto == PROTO_UDP && dhcp_ports(e->ports))
 		return FAST_NOT;
 	struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
@@ -135,10 +126,18 @@ __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, 
 	__u32 current = READ_ONCE(cf->current);
 	struct maybe flow = current_flow(current);
 
-	if (!exists(flow))
-		return fast_stateless(p, walk, v, cf, &e, current);
-	struct key k = {.proto = e.proto, .flow = number(flow)};
-	int from = order_ends(&k, e.src_hi, e.src_lo, e.dst_hi, e.dst_lo, e.ports);
+	if (!exists(flow)) {
+		if (e->proto == PROTO_TCP && !whole_segment(e))
+			return FAST_NOT;
+		fast_describe(p, e);
+		p->src_hi = e->src_hi;
+		p->src_lo = e->src_lo;
+		p->dst_hi = e->dst_hi;
+		p->dst_lo = e->dst_lo;
+		return FAST_STATELESS;
+	}
+	struct key k = {.proto = e->proto, .flow = number(flow)};
+	int from = order_ends(&k, e->src_hi, e->src_lo, e->dst_hi, e->dst_lo, e->ports);
 	// A key with a link-local end holds the link, in bits that an address of a packet may have,
 	// too. The high end is not below fe80:: if either is such an end.
 	if (unlikely(k.high_hi >= LINK_LOCAL) && (is_local6(k.low_hi) || is_local6(k.high_hi)))
@@ -161,7 +160,7 @@ __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, 
 			return FAST_NOT; // their keys also hold the link
 		look->hash = hash;
 		look->tag = tag;
-		return fast_missed(c, p, look, walk, cf, &e, &k, from, current);
+		return fast_missed(c, p, look, walk, cf, e, &k, from, current);
 	}
 	look->unknown = 0;
 	__u32 place = READ_ONCE(look->place);
@@ -177,41 +176,20 @@ __noinline int fast_established(struct __sk_buff *skb, struct cpu *c, __u32 l2, 
 	if (!r)
 		return FAST_NOT;
 	__u64 *at = &line->tag[place & (WAYS - 1)];
-	if (e.proto == PROTO_UDP) {
-		if (!fast_udp(cf, mine, p->now, e.len, at, tag))
+	if (e->proto == PROTO_UDP) {
+		if (!fast_udp(cf, mine, p->now, e->len, at, tag))
 			return FAST_NOT;
-	} else if (!fast_tcp(cf, mine, peer, &e, p->now, at, tag)) {
+	} else if (!fast_tcp(cf, mine, peer, e, p->now, at, tag)) {
 		look->tag = tag;
 		v->id = r->id;
 		v->number = r->number;
 		v->slot = r->slot;
-		fast_describe(p, look, &e, &k, from);
-		return whole_segment(&e) && !(mine->flags & META_PUBLISHED) ? FAST_STEP : FAST_NOT;
+		fast_describe(p, e);
+		fast_describe_ends(p, look, &k, from);
+		return whole_segment(e) && !(mine->flags & META_PUBLISHED) ? FAST_STEP : FAST_NOT;
 	}
-	p->len = e.len;
+	p->len = e->len;
 	set_pass(v, USE_HIT, r->id, r->number, r->slot);
-	count_rule(r->id, e.len, p->now);
+	count_rule(r->id, e->len, p->now);
 	return FAST_DONE;
-}
-
-// fast_path evaluates the packet of skb if it can. FAST_DONE: it passes, and there is no event to
-// report. FAST_DECIDED: the verdict is in struct cpu. With `known` it only takes flows that have a
-// state. A state has to have the flags `need`, and a new one gets them. It calls its parts one
-// after the other: nested, their stacks would be too deep.
-static __always_inline int fast_path(struct __sk_buff *skb, struct cpu *c, struct config *cf,
-				     __u32 l2, __u32 known, __u32 need)
-{
-	int r = fast_established(skb, c, l2, need);
-
-	if (likely(r < FAST_NEW))
-		return r;
-	if (known && r == FAST_NEW)
-		return FAST_NOT;
-	// The slow path checks a source that may be the host's own.
-	if (!c || (c->packet.dir == DIR_IN &&
-		   unlikely(may_be_own(cf, c->packet.src_hi, c->packet.src_lo))))
-		return FAST_NOT;
-	if (r == FAST_STEP)
-		return fast_step(skb, c, l2) ? FAST_DECIDED : FAST_NOT;
-	return fast_new(skb, c, l2, need) ? FAST_DECIDED : FAST_NOT;
 }

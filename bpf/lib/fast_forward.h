@@ -4,7 +4,7 @@
 #pragma once
 
 #include "fast_established.h"
-#include "fwd_cache.h"
+#include "forward.h"
 
 // forwardable: by the forwarding entry of its addresses a packet goes to a pod or a NIC unchanged,
 // with no translation and no rate limit.
@@ -42,57 +42,39 @@ static __always_inline int fast_send(struct __sk_buff *skb, const struct fwd_ent
 	return bpf_redirect(w->ifindex, 0);
 }
 
-// fast_forward forwards what it can. It returns FWD_CONTINUE for everything else, unchanged.
-__noinline int fast_forward(struct __sk_buff *skb, struct cpu *c)
+// fast_route returns the forwarding entry of a packet that may be forwarded unchanged, if its
+// flow has a state, and NULL for all others.
+static __always_inline struct fwd_entry *fast_route(struct __sk_buff *skb, struct cpu *c,
+						    struct config *cf, struct forwarding *f,
+						    const struct fast_packet *e)
 {
-	struct config *cf = settings();
-	struct forwarding *f = forwarding_settings();
-	const void *frame = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	if (!c || !cf || !f || frame + 54 > end || event_wanted(cf, EVENT_PACKET) ||
-	    !exists(current_flow(cf->current)))
-		return FWD_CONTINUE;
 	struct packet *p = &c->packet;
-	const struct ethernet *eth = frame;
-	const struct ip4 *h4 = frame + sizeof(*eth);
-	const struct ip6 *h6 = frame + sizeof(*eth);
-	int four = eth->type == be16(ETH_IP), known;
-	if (!four && (eth->type != be16(ETH_IPV6) || frame + 74 > end))
-		return FWD_CONTINUE;
-	// bytes of the IP header, below with the transport header, for segments of a GSO packet
-	__u32 head = four ? sizeof(*h4) : sizeof(*h6);
-	struct fast_packet e;
-	if (four)
-		fast_ip4(&e, h4);
-	else
-		fast_ip6(&e, h6);
-	fast_l4(&e, frame + sizeof(*eth) + head);
-	if (e.ttl <= 1 || skb->pkt_type != HOST || skb->vlan_present)
-		return FWD_CONTINUE;
-	p->src_hi = e.src_hi;
-	p->src_lo = e.src_lo;
-	p->dst_hi = e.dst_hi;
-	p->dst_lo = e.dst_lo;
+	int known;
+
+	if (e->ttl <= 1 || skb->pkt_type != HOST || skb->vlan_present ||
+	    !exists(current_flow(cf->current)))
+		return NULL;
+	p->src_hi = e->src_hi;
+	p->src_lo = e->src_lo;
+	p->dst_hi = e->dst_hi;
+	p->dst_lo = e->dst_lo;
 	struct fwd_entry *w = fwd_lookup(p, &c->fwd, f->serial, &known);
-	if (!w || !known || !forwardable(w, f, p->now, e.tos))
-		return FWD_CONTINUE;
-	__u32 segment = skb->gso_size;
-	head += e.proto == PROTO_TCP ? fast_tcp_header(&e) : sizeof(struct udp);
-	if ((segment ? segment + head : e.len) > w->mtu)
-		return FWD_CONTINUE;
-	// Not new flows where ports are published: they end a translation of a published port with
-	// the same ends. Nor where netfilter may translate them: then they go up the stack.
-	if (fast_path(skb, c, cf, 14, f->published | f->netfilter, META_REDIRECT) == FAST_NOT) {
-		c->look.missed = NONE;
-		return FWD_CONTINUE;
-	}
-	finish(c, cf);
-	if (unlikely(!c->verdict.pass)) {
-		if (w->from_pod)
-			count_pod_drop(w->origin.place, DIR_OUT);
-		return TC_ACT_SHOT;
-	}
+	if (!w || !known || !forwardable(w, f, p->now, e->tos))
+		return NULL;
+	// with the transport header, for segments of a GSO packet
+	__u32 segment = skb->gso_size, head = e->len - e->rest;
+	head += e->proto == PROTO_TCP ? fast_tcp_header(e) : sizeof(struct udp);
+	return (segment ? segment + head : e->len) <= w->mtu ? w : NULL;
+}
+
+// fast_leave sends a packet that passed, and was counted at ingress, on by its forwarding entry.
+static __always_inline int fast_leave(struct __sk_buff *skb, struct cpu *c, struct config *cf,
+				      struct forwarding *f, struct fwd_entry *w, int four)
+{
+	struct packet *p = &c->packet;
+
 	p->dir = DIR_OUT; // at egress the same state lets it pass
-	count_verdict(c);
+	count_passed(c, DIR_OUT);
 	count_rule(c->verdict.id, p->len, p->now);
 	if (w->from_pod)
 		count_pod(w->origin.place, DIR_OUT, skb->len);

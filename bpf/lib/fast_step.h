@@ -3,44 +3,8 @@
 // open it, close it, or do not fit it. The state machine is that of the slow path.
 #pragma once
 
-#include "fast_decode.h"
+#include "fast_describe.h"
 #include "rule_cache.h"
-
-enum { FAST_NOT, FAST_DONE, FAST_DECIDED, FAST_NEW, FAST_STEP };
-
-// opens: the segment is a SYN that may make a state, and has a whole header.
-static __always_inline int opens(const struct fast_packet *e)
-{
-	return (fast_tcp_flags(e) & (TH_SYN | TH_ACK | TH_FIN | TH_RST)) == TH_SYN &&
-	       whole_segment(e);
-}
-
-// fast_describe writes a packet into p as the decoder would, as far as the fast path needs it.
-// The high end of k is the sender if `from` is 1.
-static __always_inline void fast_describe(struct packet *p, struct lookup *look,
-					  const struct fast_packet *e, const struct key *k,
-					  int from)
-{
-	look->from = from;
-	p->src_hi = from ? k->high_hi : k->low_hi;
-	p->src_lo = from ? k->high_lo : k->low_lo;
-	p->dst_hi = from ? k->low_hi : k->high_hi;
-	p->dst_lo = from ? k->low_lo : k->high_lo;
-	p->ports = e->ports;
-	p->len = e->len;
-	p->version = e->version;
-	p->proto = e->proto;
-	p->l4 = e->len - e->rest;
-	if (e->proto != PROTO_TCP) {
-		p->tcp_flags = 0;
-		return;
-	}
-	p->seq = e->seq;
-	p->ack = e->ack;
-	p->window = fast_tcp_window(e);
-	p->tcp_flags = fast_tcp_flags(e);
-	p->payload = p->l4 + fast_tcp_header(e);
-}
 
 // usual_scale returns the window scale among n bytes of TCP options o, of which 20 can be read. It
 // returns -1 if they are not in the order of Linux, macOS or Windows.

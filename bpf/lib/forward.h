@@ -6,23 +6,21 @@
 #pragma once
 
 #include "cookie.h"
-#include "fast_forward.h"
 #include "held_packets.h"
 #include "redirect.h"
 #include "nat_rule.h"
 
-// begin_packet clears what an earlier packet has left.
+// begin_packet clears what an earlier packet has left, except for what fast_established may have
+// set of this one: look.missed.
 static __always_inline void begin_packet(struct cpu *c, struct config *cf)
 {
 	struct packet *p = &c->packet;
-	struct lookup *look = &c->look;
 	struct walk *walk = &c->walk;
 	struct cookie *cookie = &c->cookie;
 	walk->random = cf->random ? bpf_get_prandom_u32() : 0;
 	walk->tags = 0;
 	p->second_evaluation = 0;
 	cookie->offer = OFFER_NONE;
-	look->missed = NONE;
 	c->nat.make = MAKE_NONE;
 	c->nat.nat_rule = 0;
 	c->nat.instance = 0;

@@ -250,5 +250,8 @@ struct cpu {
 	__s64 no_evict_until;
 	__u64 rates_full;    // packets without a place for a bucket of their own, rate.h
 	__u32 passed_before; // at a lower or an upper device: upper_dev.h
+	// What the first program of a hook hands to the second: see fast_describe.h; and that the
+	// forwarding entry fwd.index holds for the packet.
+	__u32 known, forwards;
 	__u32 pad;
 };

@@ -3,7 +3,7 @@
 // concerned, docs/design/0004-containers.md section 3.
 #pragma once
 
-#include "fast_forward.h"
+#include "fwd_cache.h"
 
 // originated returns the flags of the state of a packet that its originator sent, 0 if there is
 // none, or another sent it.

@@ -3,9 +3,19 @@
 package kernel
 
 // The version of the layout of all pinned maps. Raise it when the meaning of a byte in a pinned map
-// changes, or when a map is added.
+// changes, when a map is added, or when what one program of a hook hands to the other changes.
 const (
-	layout = 21
+	layout = 22
+)
+
+// The second programs of hooks by their index in the map slow_paths.
+const (
+	slowIn       = 0
+	slowOut      = 1
+	slowInNetkit = 2
+	slowInL3     = 3
+	slowOutL3    = 4
+	slowEvaluate = 5
 )
 
 // Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or

@@ -48,6 +48,9 @@ func (e *Engine) beforeFirstLocked(t *nextTables) error {
 	if err := e.placeLocked(t); err != nil {
 		return err
 	}
+	if err := e.putSlowPaths(); err != nil {
+		return err
+	}
 	if err := e.takeLinksLocked(); err != nil {
 		return err
 	}

@@ -41,7 +41,38 @@ func (e *Engine) programs() map[string]**ebpf.Program {
 // onDemand are loaded when they are needed first: those of hooks take the kernel a third of a
 // second each, and few hosts need all.
 var onDemand = []string{"weir_in_l3", "weir_out_l3", "weir_in_ib", "weir_out_ib", "weir_local",
-	"weir_in_netkit", "weir_evaluate"}
+	"weir_in_netkit", "weir_evaluate", "weir_in_l3_slow", "weir_out_l3_slow",
+	"weir_in_netkit_slow", "weir_evaluate_slow"}
+
+// slowPaths are the second programs of hooks, by the name of the first ones: these call them by
+// their index in a map.
+var slowPaths = map[string]struct {
+	name  string
+	index uint32
+}{
+	"weir_in":        {"weir_in_slow", slowIn},
+	"weir_out":       {"weir_out_slow", slowOut},
+	"weir_in_netkit": {"weir_in_netkit_slow", slowInNetkit},
+	"weir_in_l3":     {"weir_in_l3_slow", slowInL3},
+	"weir_out_l3":    {"weir_out_l3_slow", slowOutL3},
+	"weir_evaluate":  {"weir_evaluate_slow", slowEvaluate},
+}
+
+// putSlowPaths lets the first programs call the second ones that are loaded. Those of another build
+// that are attached yet call them, too: what they hand over is a part of the layout.
+func (e *Engine) putSlowPaths() error {
+	loaded := byName[ebpf.Program](&e.objects.weirPrograms)
+	for _, s := range slowPaths {
+		p := *loaded[s.name]
+		if p == nil {
+			continue
+		}
+		if err := e.objects.SlowPaths.Put(s.index, p); err != nil {
+			return fmt.Errorf("set the program %s: %w", s.name, err)
+		}
+	}
+	return nil
+}
 
 func (e *Engine) programPath(name string) string {
 	return filepath.Join(e.dir, "prog-"+buildID()+"-"+name)
@@ -63,7 +94,10 @@ func (e *Engine) loadPrograms(spec *ebpf.CollectionSpec, old replacements) error
 			return err
 		}
 	}
-	return e.load(spec, e.programs())
+	if err := e.load(spec, e.programs()); err != nil || e.takenOver {
+		return err // those that the attached programs call stay until the first Load
+	}
+	return e.putSlowPaths()
 }
 
 // loadsAtOnce is how many programs the kernel verifies at the same time at most, each on a CPU of
@@ -122,16 +156,22 @@ func (e *Engine) loadOne(spec *ebpf.CollectionSpec, name string) (*ebpf.Program,
 func (e *Engine) needLocked(names ...string) error {
 	all, missing := byName[ebpf.Program](&e.objects.weirPrograms), map[string]**ebpf.Program{}
 	for _, name := range names {
-		if *all[name] == nil {
-			missing[name] = all[name]
+		if *all[name] != nil {
+			continue
+		}
+		missing[name] = all[name]
+		if slow, has := slowPaths[name]; has {
+			missing[slow.name] = all[slow.name]
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
 	if e.reused {
-		if there, err := e.reuse(missing); there || err != nil {
+		if there, err := e.reuse(missing); err != nil {
 			return err
+		} else if there {
+			return e.putSlowPaths()
 		}
 	}
 	spec, err := readPrograms()
@@ -147,6 +187,9 @@ func (e *Engine) needLocked(names ...string) error {
 	}
 	if err := load(spec, missing); err != nil {
 		return loadError(err)
+	}
+	if err := e.putSlowPaths(); err != nil {
+		return err
 	}
 	if !e.pinned {
 		return nil

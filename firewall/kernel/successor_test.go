@@ -34,7 +34,7 @@ func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, 
 				seen++
 			}
 		}
-		if now == function && last == in && seen == nth && ins.IsBuiltinCall() &&
+		if now == function && last == in && (seen == nth || nth == every) && ins.IsBuiltinCall() &&
 			ins.Constant == int64(asm.FnMapLookupElem) {
 			call := asm.Call.Label(name)
 			call.Metadata = ins.Metadata
@@ -69,9 +69,13 @@ func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, 
 	)
 }
 
+// every look-up in a map.
+const every = -1
+
 // interleaving is a packet of a flow, and the look-up of its evaluation after which another flow
-// takes the entry: the nth in a map by a function.
+// takes the entry: the nth in a map by a function of a program.
 type interleaving struct {
+	program      string
 	function, in string
 	nth          int
 	begin        [][]byte // frames that begin the flow
@@ -107,11 +111,12 @@ func TestSuccessorOfAnEntry(t *testing.T) {
 	tcps := [][]byte{tcp(false, nil, syn, 99, 0), tcp(true, nil, syn|ack, 999, 100+n),
 		tcp(false, nil, ack, 100+n, 1000+n)}
 	for name, c := range map[string]interleaving{
-		"UDP, fast path": {"fast_established", "owners", 1, udps, udp(false, nil)},
-		"UDP, slow path": {"look_up", "tags", 3, udps, udp(false, none)},
-		"TCP, fast path": {"fast_established", "owners", 1, tcps,
+		"UDP, fast path": {"weir_in", "weir_in", "owners", every, udps, udp(false, nil)},
+		"UDP, slow path": {"weir_in_slow", "look_up", "tags", 3, udps, udp(false, none)},
+		"TCP, fast path": {"weir_in", "weir_in", "owners", every, tcps,
 			tcp(false, nil, ack, 100+2*n, 1000+n)},
-		"TCP, slow path": {"look_up", "tags", 3, tcps, tcp(false, none, ack, 100+2*n, 1000+n)},
+		"TCP, slow path": {"weir_in_slow", "look_up", "tags", 3, tcps,
+			tcp(false, none, ack, 100+2*n, 1000+n)},
 	} {
 		t.Run(name, c.test)
 	}
@@ -158,13 +163,20 @@ func (c interleaving) test(t *testing.T) {
 	before := sides()
 	spec := committed(t)
 	e.sizeAsLoaded(spec)
-	meanwhile(t, spec.Programs["weir_in"], c.function, c.in, c.nth, own.place, own.tag^1<<40)
+	meanwhile(t, spec.Programs[c.program], c.function, c.in, c.nth, own.place, own.tag^1<<40)
 	var late *ebpf.Program
-	if err := e.load(spec, map[string]**ebpf.Program{"weir_in": &late}); err != nil {
+	if err := e.load(spec, map[string]**ebpf.Program{c.program: &late}); err != nil {
 		t.Fatalf("%+v", err)
 	}
 	defer late.Close()
-	run(late, c.next)
+	if c.program == "weir_in" {
+		run(late, c.next)
+	} else {
+		if err := e.objects.SlowPaths.Put(uint32(slowIn), late); err != nil {
+			t.Fatal(err)
+		}
+		run(e.objects.WeirIn, c.next)
+	}
 	if after := sides(); after != before {
 		t.Errorf("the entry of another flow was\n%+v and is\n%+v", before, after)
 	}
@@ -222,13 +234,17 @@ func TestSuccessorIsNotRedirected(t *testing.T) {
 	}
 	spec := committed(t)
 	e.sizeAsLoaded(spec)
-	meanwhile(t, spec.Programs["weir_out"], "note_egress", "states", 2, own.place, own.tag^1<<40)
+	meanwhile(t, spec.Programs["weir_out_slow"], "note_egress", "states", 2, own.place,
+		own.tag^1<<40)
 	var late *ebpf.Program
-	if err := e.load(spec, map[string]**ebpf.Program{"weir_out": &late}); err != nil {
+	if err := e.load(spec, map[string]**ebpf.Program{"weir_out_slow": &late}); err != nil {
 		t.Fatalf("%+v", err)
 	}
 	defer late.Close()
-	run(late)
+	if err := e.objects.SlowPaths.Put(uint32(slowOut), late); err != nil {
+		t.Fatal(err)
+	}
+	run(e.objects.WeirOut)
 	if n := noted(); n != 0 {
 		t.Errorf("%d sides of another flow's entry say that netfilter does not translate it", n)
 	}
@@ -241,6 +257,9 @@ func TestSuccessorIsNotRedirected(t *testing.T) {
 	}
 	line.Tag[own.place%ways] = own.tag
 	if err := e.objects.Tags.Put(own.place/ways, &line); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.putSlowPaths(); err != nil {
 		t.Fatal(err)
 	}
 	run(e.objects.WeirOut)

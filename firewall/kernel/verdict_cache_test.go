@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -174,13 +175,13 @@ func TestVerdictCacheFollowsChanges(t *testing.T) {
 	}
 }
 
-// raisesEpoch returns weir_evaluate as a program in which a function, of at most two arguments,
-// first raises config.epoch: what stands for a change on another CPU.
+// raisesEpoch returns weir_evaluate_slow as a program in which a function, of at most two
+// arguments, first raises config.epoch: what stands for a change on another CPU.
 func (e *Engine) raisesEpoch(t *testing.T, function string) *ebpf.Program {
 	t.Helper()
 	spec := committed(t)
 	e.sizeAsLoaded(spec)
-	p := spec.Programs["weir_evaluate"]
+	p := spec.Programs["weir_evaluate_slow"]
 	at := slices.IndexFunc(p.Instructions, func(ins asm.Instruction) bool {
 		f := btf.FuncMetadata(&ins)
 		return f != nil && f.Name == function
@@ -194,7 +195,7 @@ func (e *Engine) raisesEpoch(t *testing.T, function string) *ebpf.Program {
 		asm.LoadMem(asm.R4, asm.R3, 0, asm.DWord), asm.Add.Imm(asm.R4, 1),
 		asm.StoreMem(asm.R3, 0, asm.R4, asm.DWord))
 	var raises *ebpf.Program
-	if err := e.load(spec, map[string]**ebpf.Program{"weir_evaluate": &raises}); err != nil {
+	if err := e.load(spec, map[string]**ebpf.Program{"weir_evaluate_slow": &raises}); err != nil {
 		t.Fatalf("%+v", err)
 	}
 	return raises
@@ -205,8 +206,7 @@ func (e *Engine) raisesEpoch(t *testing.T, function string) *ebpf.Program {
 // that of the new name.
 func TestVerdictCacheDuringARename(t *testing.T) {
 	e := newEngine(t)
-	usual, err := e.evaluator()
-	if err != nil {
+	if _, err := e.evaluator(); err != nil {
 		t.Fatal(err)
 	}
 	raises := e.raisesEpoch(t, "verdict_lookup")
@@ -223,10 +223,9 @@ func TestVerdictCacheDuringARename(t *testing.T) {
 				a.must(e.SetInterfaces([]firewall.Interface{{Index: 7, Name: "lan0"}}))
 				a.udp.SrcPort++ // another flow, which looks the same to the rules
 				b := enginetest.Packet(t, a.ip, a.udp, build.Data("hello"))
-				e.objects.WeirEvaluate = raises
+				a.must(e.objects.SlowPaths.Put(uint32(slowEvaluate), raises))
 				v, err := e.Evaluate(&a.Input, b)
-				e.objects.WeirEvaluate = usual
-				a.must(err)
+				a.must(errors.Join(err, e.putSlowPaths()))
 				if v.Rule != 200 {
 					t.Fatalf("while the name was lan0: %+v", v)
 				}

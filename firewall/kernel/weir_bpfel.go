@@ -500,6 +500,8 @@ type weirCpu struct {
 	NoEvictUntil int64
 	RatesFull    uint64
 	PassedBefore uint32
+	Known        uint32
+	Forwards     uint32
 	Pad          uint32
 }
 
@@ -986,71 +988,78 @@ type weirUpperKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	weirMapAddresses     = "addresses"
-	weirMapAnswered      = "answered"
-	weirMapBackendCounts = "backend_counts"
-	weirMapBackendTrials = "backend_trials"
-	weirMapBases         = "bases"
-	weirMapBuckets       = "buckets"
-	weirMapCallCpus      = "call_cpus"
-	weirMapCalls         = "calls"
-	weirMapClockHands    = "clock_hands"
-	weirMapConfig        = "config"
-	weirMapCounters      = "counters"
-	weirMapCpus          = "cpus"
-	weirMapEndpoints     = "endpoints"
-	weirMapEvents        = "events"
-	weirMapForwarding    = "forwarding"
-	weirMapFrags         = "frags"
-	weirMapFwdCache      = "fwd_cache"
-	weirMapGauges        = "gauges"
-	weirMapHeld          = "held"
-	weirMapHops          = "hops"
-	weirMapIfaces        = "ifaces"
-	weirMapImages        = "images"
-	weirMapLogged        = "logged"
-	weirMapMaskedSources = "masked_sources"
-	weirMapNameIds       = "name_ids"
-	weirMapNatCounts     = "nat_counts"
-	weirMapNatFrags      = "nat_frags"
-	weirMapNetworks      = "networks"
-	weirMapNics          = "nics"
-	weirMapOrigins       = "origins"
-	weirMapOwners        = "owners"
-	weirMapPassed        = "passed"
-	weirMapPodCounters   = "pod_counters"
-	weirMapPods          = "pods"
-	weirMapPolicies      = "policies"
-	weirMapPublished     = "published"
-	weirMapRates         = "rates"
-	weirMapRedeemed      = "redeemed"
-	weirMapRouteMtus     = "route_mtus"
-	weirMapRoutes        = "routes"
-	weirMapRuleRates     = "rule_rates"
-	weirMapServices      = "services"
-	weirMapShapes        = "shapes"
-	weirMapSourceRing    = "source_ring"
-	weirMapSourceTurns   = "source_turns"
-	weirMapSources       = "sources"
-	weirMapStates        = "states"
-	weirMapSweepHints    = "sweep_hints"
-	weirMapTables        = "tables"
-	weirMapTags          = "tags"
-	weirMapTracks        = "tracks"
-	weirMapUppers        = "uppers"
-	weirMapVerdictCache  = "verdict_cache"
-	weirProgWeirCall     = "weir_call"
-	weirProgWeirEvaluate = "weir_evaluate"
-	weirProgWeirIn       = "weir_in"
-	weirProgWeirInIb     = "weir_in_ib"
-	weirProgWeirInL3     = "weir_in_l3"
-	weirProgWeirInNetkit = "weir_in_netkit"
-	weirProgWeirLocal    = "weir_local"
-	weirProgWeirOut      = "weir_out"
-	weirProgWeirOutIb    = "weir_out_ib"
-	weirProgWeirOutL3    = "weir_out_l3"
-	weirProgWeirRelease  = "weir_release"
-	weirProgWeirTick     = "weir_tick"
+	weirMapAddresses         = "addresses"
+	weirMapAnswered          = "answered"
+	weirMapBackendCounts     = "backend_counts"
+	weirMapBackendTrials     = "backend_trials"
+	weirMapBases             = "bases"
+	weirMapBuckets           = "buckets"
+	weirMapCallCpus          = "call_cpus"
+	weirMapCalls             = "calls"
+	weirMapClockHands        = "clock_hands"
+	weirMapConfig            = "config"
+	weirMapCounters          = "counters"
+	weirMapCpus              = "cpus"
+	weirMapEndpoints         = "endpoints"
+	weirMapEvents            = "events"
+	weirMapForwarding        = "forwarding"
+	weirMapFrags             = "frags"
+	weirMapFwdCache          = "fwd_cache"
+	weirMapGauges            = "gauges"
+	weirMapHeld              = "held"
+	weirMapHops              = "hops"
+	weirMapIfaces            = "ifaces"
+	weirMapImages            = "images"
+	weirMapLogged            = "logged"
+	weirMapMaskedSources     = "masked_sources"
+	weirMapNameIds           = "name_ids"
+	weirMapNatCounts         = "nat_counts"
+	weirMapNatFrags          = "nat_frags"
+	weirMapNetworks          = "networks"
+	weirMapNics              = "nics"
+	weirMapOrigins           = "origins"
+	weirMapOwners            = "owners"
+	weirMapPassed            = "passed"
+	weirMapPodCounters       = "pod_counters"
+	weirMapPods              = "pods"
+	weirMapPolicies          = "policies"
+	weirMapPublished         = "published"
+	weirMapRates             = "rates"
+	weirMapRedeemed          = "redeemed"
+	weirMapRouteMtus         = "route_mtus"
+	weirMapRoutes            = "routes"
+	weirMapRuleRates         = "rule_rates"
+	weirMapServices          = "services"
+	weirMapShapes            = "shapes"
+	weirMapSlowPaths         = "slow_paths"
+	weirMapSourceRing        = "source_ring"
+	weirMapSourceTurns       = "source_turns"
+	weirMapSources           = "sources"
+	weirMapStates            = "states"
+	weirMapSweepHints        = "sweep_hints"
+	weirMapTables            = "tables"
+	weirMapTags              = "tags"
+	weirMapTracks            = "tracks"
+	weirMapUppers            = "uppers"
+	weirMapVerdictCache      = "verdict_cache"
+	weirProgWeirCall         = "weir_call"
+	weirProgWeirEvaluate     = "weir_evaluate"
+	weirProgWeirEvaluateSlow = "weir_evaluate_slow"
+	weirProgWeirIn           = "weir_in"
+	weirProgWeirInIb         = "weir_in_ib"
+	weirProgWeirInL3         = "weir_in_l3"
+	weirProgWeirInL3Slow     = "weir_in_l3_slow"
+	weirProgWeirInNetkit     = "weir_in_netkit"
+	weirProgWeirInNetkitSlow = "weir_in_netkit_slow"
+	weirProgWeirInSlow       = "weir_in_slow"
+	weirProgWeirLocal        = "weir_local"
+	weirProgWeirOut          = "weir_out"
+	weirProgWeirOutIb        = "weir_out_ib"
+	weirProgWeirOutL3        = "weir_out_l3"
+	weirProgWeirOutL3Slow    = "weir_out_l3_slow"
+	weirProgWeirOutSlow      = "weir_out_slow"
+	weirProgWeirRelease      = "weir_release"
+	weirProgWeirTick         = "weir_tick"
 )
 
 // loadWeir returns the embedded CollectionSpec for weir.
@@ -1095,18 +1104,24 @@ type weirSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type weirProgramSpecs struct {
-	WeirCall     *ebpf.ProgramSpec `ebpf:"weir_call"`
-	WeirEvaluate *ebpf.ProgramSpec `ebpf:"weir_evaluate"`
-	WeirIn       *ebpf.ProgramSpec `ebpf:"weir_in"`
-	WeirInIb     *ebpf.ProgramSpec `ebpf:"weir_in_ib"`
-	WeirInL3     *ebpf.ProgramSpec `ebpf:"weir_in_l3"`
-	WeirInNetkit *ebpf.ProgramSpec `ebpf:"weir_in_netkit"`
-	WeirLocal    *ebpf.ProgramSpec `ebpf:"weir_local"`
-	WeirOut      *ebpf.ProgramSpec `ebpf:"weir_out"`
-	WeirOutIb    *ebpf.ProgramSpec `ebpf:"weir_out_ib"`
-	WeirOutL3    *ebpf.ProgramSpec `ebpf:"weir_out_l3"`
-	WeirRelease  *ebpf.ProgramSpec `ebpf:"weir_release"`
-	WeirTick     *ebpf.ProgramSpec `ebpf:"weir_tick"`
+	WeirCall         *ebpf.ProgramSpec `ebpf:"weir_call"`
+	WeirEvaluate     *ebpf.ProgramSpec `ebpf:"weir_evaluate"`
+	WeirEvaluateSlow *ebpf.ProgramSpec `ebpf:"weir_evaluate_slow"`
+	WeirIn           *ebpf.ProgramSpec `ebpf:"weir_in"`
+	WeirInIb         *ebpf.ProgramSpec `ebpf:"weir_in_ib"`
+	WeirInL3         *ebpf.ProgramSpec `ebpf:"weir_in_l3"`
+	WeirInL3Slow     *ebpf.ProgramSpec `ebpf:"weir_in_l3_slow"`
+	WeirInNetkit     *ebpf.ProgramSpec `ebpf:"weir_in_netkit"`
+	WeirInNetkitSlow *ebpf.ProgramSpec `ebpf:"weir_in_netkit_slow"`
+	WeirInSlow       *ebpf.ProgramSpec `ebpf:"weir_in_slow"`
+	WeirLocal        *ebpf.ProgramSpec `ebpf:"weir_local"`
+	WeirOut          *ebpf.ProgramSpec `ebpf:"weir_out"`
+	WeirOutIb        *ebpf.ProgramSpec `ebpf:"weir_out_ib"`
+	WeirOutL3        *ebpf.ProgramSpec `ebpf:"weir_out_l3"`
+	WeirOutL3Slow    *ebpf.ProgramSpec `ebpf:"weir_out_l3_slow"`
+	WeirOutSlow      *ebpf.ProgramSpec `ebpf:"weir_out_slow"`
+	WeirRelease      *ebpf.ProgramSpec `ebpf:"weir_release"`
+	WeirTick         *ebpf.ProgramSpec `ebpf:"weir_tick"`
 }
 
 // weirMapSpecs contains maps before they are loaded into the kernel.
@@ -1156,6 +1171,7 @@ type weirMapSpecs struct {
 	RuleRates     *ebpf.MapSpec `ebpf:"rule_rates"`
 	Services      *ebpf.MapSpec `ebpf:"services"`
 	Shapes        *ebpf.MapSpec `ebpf:"shapes"`
+	SlowPaths     *ebpf.MapSpec `ebpf:"slow_paths"`
 	SourceRing    *ebpf.MapSpec `ebpf:"source_ring"`
 	SourceTurns   *ebpf.MapSpec `ebpf:"source_turns"`
 	Sources       *ebpf.MapSpec `ebpf:"sources"`
@@ -1237,6 +1253,7 @@ type weirMaps struct {
 	RuleRates     *ebpf.Map `ebpf:"rule_rates"`
 	Services      *ebpf.Map `ebpf:"services"`
 	Shapes        *ebpf.Map `ebpf:"shapes"`
+	SlowPaths     *ebpf.Map `ebpf:"slow_paths"`
 	SourceRing    *ebpf.Map `ebpf:"source_ring"`
 	SourceTurns   *ebpf.Map `ebpf:"source_turns"`
 	Sources       *ebpf.Map `ebpf:"sources"`
@@ -1294,6 +1311,7 @@ func (m *weirMaps) Close() error {
 		m.RuleRates,
 		m.Services,
 		m.Shapes,
+		m.SlowPaths,
 		m.SourceRing,
 		m.SourceTurns,
 		m.Sources,
@@ -1317,32 +1335,44 @@ type weirVariables struct {
 //
 // It can be passed to loadWeirObjects or ebpf.CollectionSpec.LoadAndAssign.
 type weirPrograms struct {
-	WeirCall     *ebpf.Program `ebpf:"weir_call"`
-	WeirEvaluate *ebpf.Program `ebpf:"weir_evaluate"`
-	WeirIn       *ebpf.Program `ebpf:"weir_in"`
-	WeirInIb     *ebpf.Program `ebpf:"weir_in_ib"`
-	WeirInL3     *ebpf.Program `ebpf:"weir_in_l3"`
-	WeirInNetkit *ebpf.Program `ebpf:"weir_in_netkit"`
-	WeirLocal    *ebpf.Program `ebpf:"weir_local"`
-	WeirOut      *ebpf.Program `ebpf:"weir_out"`
-	WeirOutIb    *ebpf.Program `ebpf:"weir_out_ib"`
-	WeirOutL3    *ebpf.Program `ebpf:"weir_out_l3"`
-	WeirRelease  *ebpf.Program `ebpf:"weir_release"`
-	WeirTick     *ebpf.Program `ebpf:"weir_tick"`
+	WeirCall         *ebpf.Program `ebpf:"weir_call"`
+	WeirEvaluate     *ebpf.Program `ebpf:"weir_evaluate"`
+	WeirEvaluateSlow *ebpf.Program `ebpf:"weir_evaluate_slow"`
+	WeirIn           *ebpf.Program `ebpf:"weir_in"`
+	WeirInIb         *ebpf.Program `ebpf:"weir_in_ib"`
+	WeirInL3         *ebpf.Program `ebpf:"weir_in_l3"`
+	WeirInL3Slow     *ebpf.Program `ebpf:"weir_in_l3_slow"`
+	WeirInNetkit     *ebpf.Program `ebpf:"weir_in_netkit"`
+	WeirInNetkitSlow *ebpf.Program `ebpf:"weir_in_netkit_slow"`
+	WeirInSlow       *ebpf.Program `ebpf:"weir_in_slow"`
+	WeirLocal        *ebpf.Program `ebpf:"weir_local"`
+	WeirOut          *ebpf.Program `ebpf:"weir_out"`
+	WeirOutIb        *ebpf.Program `ebpf:"weir_out_ib"`
+	WeirOutL3        *ebpf.Program `ebpf:"weir_out_l3"`
+	WeirOutL3Slow    *ebpf.Program `ebpf:"weir_out_l3_slow"`
+	WeirOutSlow      *ebpf.Program `ebpf:"weir_out_slow"`
+	WeirRelease      *ebpf.Program `ebpf:"weir_release"`
+	WeirTick         *ebpf.Program `ebpf:"weir_tick"`
 }
 
 func (p *weirPrograms) Close() error {
 	return _WeirClose(
 		p.WeirCall,
 		p.WeirEvaluate,
+		p.WeirEvaluateSlow,
 		p.WeirIn,
 		p.WeirInIb,
 		p.WeirInL3,
+		p.WeirInL3Slow,
 		p.WeirInNetkit,
+		p.WeirInNetkitSlow,
+		p.WeirInSlow,
 		p.WeirLocal,
 		p.WeirOut,
 		p.WeirOutIb,
 		p.WeirOutL3,
+		p.WeirOutL3Slow,
+		p.WeirOutSlow,
 		p.WeirRelease,
 		p.WeirTick,
 	)

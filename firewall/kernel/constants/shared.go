@@ -17,8 +17,18 @@ type shared struct {
 // groups are the numbers in maps and in calls. They are defined only here.
 var groups = []group{
 	{`The version of the layout of all pinned maps. Raise it when the meaning of a byte in a
-		pinned map changes, or when a map is added.`, "", []shared{
-		{"LAYOUT", "layout", 21, ""},
+		pinned map changes, when a map is added, or when what one program of a hook hands to the
+		other changes.`, "", []shared{
+		{"LAYOUT", "layout", 22, ""},
+	}},
+	{"The second programs of hooks by their index in the map slow_paths.", "slow_path", []shared{
+		{"SLOW_IN", "slowIn", 0, ""},
+		{"SLOW_OUT", "slowOut", 1, ""},
+		{"SLOW_IN_NETKIT", "slowInNetkit", 2, ""},
+		{"SLOW_IN_L3", "slowInL3", 3, ""},
+		{"SLOW_OUT_L3", "slowOutL3", 4, ""},
+		{"SLOW_EVALUATE", "slowEvaluate", 5, ""},
+		{"SLOW_PATHS", "", 6, ""},
 	}},
 	{`Bits of forwarding.stack: which packets go up the stack, because the host has IPsec policies or
 		routing rules that only the stack applies.`, "stack_use", []shared{

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// The parts of the fast path that run in the second program of a hook.
+#pragma once
+
+#include "fast_new.h"
+#include "fast_step.h"
+
+// fast_decide evaluates a packet that fast_established has described, and found to be `known`. It
+// reports whether it did. A new state gets the flags `need`.
+static __always_inline int fast_decide(struct __sk_buff *skb, struct cpu *c, struct config *cf,
+				       __u32 l2, __u32 known, __u32 need)
+{
+	const struct packet *p = &c->packet;
+
+	// The slow path checks a source that may be the host's own.
+	if ((known != FAST_STEP && known != FAST_NEW) ||
+	    (p->dir == DIR_IN && unlikely(may_be_own(cf, p->src_hi, p->src_lo))))
+		return 0;
+	return known == FAST_STEP ? fast_step(skb, c, l2) : fast_new(skb, c, l2, need);
+}
