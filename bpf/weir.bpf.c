@@ -244,7 +244,8 @@ SEC("tc") int weir_evaluate(struct __sk_buff *skb)
 	c->packet.now = in->now;
 	c->walk.current = cf->current & CURRENT_SLOT;
 	take_input(c);
-	c->known = fast_decode(&e, skb, 14) ? fast_established(c, cf, &e, 0) : FAST_NOT;
+	c->known = fast_decode(&e, skb, 14) ? fast_established(c, cf, &e, 0, 1, &c->verdict) :
+					      FAST_NOT;
 	if (c->known == FAST_DONE || (c->known == FAST_STATELESS && fast_stateless(c)))
 		return give_verdict(c);
 	bpf_tail_call(skb, &slow_paths, SLOW_EVALUATE);

@@ -33,16 +33,22 @@ static __always_inline void add_tag(struct walk *walk, __u16 tag)
 	}
 }
 
-static __always_inline void count_rule(__u32 id, __u32 len, __s64 now)
+// count_rule_times counts packets of len bytes each.
+static __always_inline void count_rule_times(__u32 id, __u32 len, __s64 now, __u32 times)
 {
 	__u32 index = id & 0xffff;
 	struct counter *n = bpf_map_lookup_elem(&counters, &index);
 
 	if (n) {
-		n->packets++;
-		n->bytes += len;
+		n->packets += times;
+		n->bytes += (__u64)len * times;
 		n->last = now;
 	}
+}
+
+static __always_inline void count_rule(__u32 id, __u32 len, __s64 now)
+{
+	count_rule_times(id, len, now, 1);
 }
 
 // may_log counts one event of a rule that logs the first `most`, and reports whether it is one of

@@ -254,12 +254,12 @@ static __always_inline void count_verdict(struct cpu *c)
 }
 
 // count_passed counts a packet that a rule let pass.
-static __always_inline void count_passed(struct cpu *c, __u8 dir)
+static __always_inline void count_passed(struct cpu *c, __u8 dir, __u32 len)
 {
 	struct count *n = &c->decided[(dir * 2 + 1) * NUM_REASONS + REASON_RULE];
 
 	n->packets++;
-	n->bytes += c->packet.len;
+	n->bytes += len;
 }
 
 // finish counts the verdict, and reports a drop or a new state.

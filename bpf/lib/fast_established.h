@@ -113,16 +113,18 @@ static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct l
 // fast_established evaluates the packet that e describes if it is simple enough, and belongs to a
 // flow with a state. FAST_DONE: it passes, and there is no event to report. FAST_NOT: the slow path
 // decides, also about packets of a state without the flags `need`. In all other cases it has
-// described the packet in c, and fast_decide may be tried.
+// described the packet in c, and fast_decide may be tried. The rule counts a packet that passes
+// `times` times, once for each hook that it need not visit any more. Only weir_evaluate needs the
+// verdict, v.
 static __always_inline int fast_established(struct cpu *c, struct config *cf,
-					    const struct fast_packet *e, __u32 need)
+					    const struct fast_packet *e, __u32 need, __u32 times,
+					    struct verdict *v)
 {
 	if (e->proto == PROTO_UDP && dhcp_ports(e->ports))
 		return FAST_NOT;
 	struct packet *p = &c->packet;
 	struct lookup *look = &c->look;
 	struct walk *walk = &c->walk;
-	struct verdict *v = &c->verdict;
 	__u32 current = READ_ONCE(cf->current);
 	struct maybe flow = current_flow(current);
 
@@ -143,16 +145,19 @@ static __always_inline int fast_established(struct cpu *c, struct config *cf,
 	if (unlikely(k.high_hi >= LINK_LOCAL) && (is_local6(k.low_hi) || is_local6(k.high_hi)))
 		return FAST_NOT;
 	__u64 names = names_of(&k), hash = hash_of(cf, &k, names), tag = tag_of(names, hash);
-	__u32 an = first_set(hash, cf->sets), bn = second_set(hash, cf->sets);
-	struct tag_line *a = tags_at(an), *b = tags_at(bn), *line = a;
-	if (!a || !b)
+	__u32 n = first_set(hash, cf->sets);
+	struct tag_line *line = tags_at(n);
+	if (!line)
 		return FAST_NOT;
 	if (!look->unknown)
-		prefetch(an, hash);
-	int found = find_home(look, a, an, hash, &k, tag) || find_in(look, a, an, &k, tag);
+		prefetch(n, hash);
+	int found = find_home(look, line, n, hash, &k, tag) || find_in(look, line, n, &k, tag);
 	if (!found) {
-		line = b;
-		found = find_in(look, b, bn, &k, tag);
+		n = second_set(hash, cf->sets);
+		line = tags_at(n);
+		if (!line)
+			return FAST_NOT;
+		found = find_in(look, line, n, &k, tag);
 	}
 	if (!found) {
 		look->unknown = 1;
@@ -181,15 +186,17 @@ static __always_inline int fast_established(struct cpu *c, struct config *cf,
 			return FAST_NOT;
 	} else if (!fast_tcp(cf, mine, peer, e, p->now, at, tag)) {
 		look->tag = tag;
-		v->id = r->id;
-		v->number = r->number;
-		v->slot = r->slot;
+		c->verdict.id = r->id;
+		c->verdict.number = r->number;
+		c->verdict.slot = r->slot;
 		fast_describe(p, e);
 		fast_describe_ends(p, look, &k, from);
 		return whole_segment(e) && !(mine->flags & META_PUBLISHED) ? FAST_STEP : FAST_NOT;
 	}
-	p->len = e->len;
-	set_pass(v, USE_HIT, r->id, r->number, r->slot);
-	count_rule(r->id, e->len, p->now);
+	if (v) {
+		p->len = e->len;
+		set_pass(v, USE_HIT, r->id, r->number, r->slot);
+	}
+	count_rule_times(r->id, e->len, p->now, times);
 	return FAST_DONE;
 }

@@ -67,15 +67,13 @@ static __always_inline struct fwd_entry *fast_route(struct __sk_buff *skb, struc
 	return (segment ? segment + head : e->len) <= w->mtu ? w : NULL;
 }
 
-// fast_leave sends a packet that passed, and was counted at ingress, on by its forwarding entry.
+// fast_leave sends a packet on by its forwarding entry. At egress the same state lets it pass: its
+// rule has counted it for both hooks.
 static __always_inline int fast_leave(struct __sk_buff *skb, struct cpu *c, struct config *cf,
-				      struct forwarding *f, struct fwd_entry *w, int four)
+				      struct forwarding *f, struct fwd_entry *w, __u32 len,
+				      int four)
 {
-	struct packet *p = &c->packet;
-
-	p->dir = DIR_OUT; // at egress the same state lets it pass
-	count_passed(c, DIR_OUT);
-	count_rule(c->verdict.id, p->len, p->now);
+	count_passed(c, DIR_OUT, len);
 	if (w->from_pod)
 		count_pod(w->origin.place, DIR_OUT, skb->len);
 	if (w->to_pod)

@@ -48,11 +48,11 @@ static __always_inline int fast_local(struct __sk_buff *skb, struct cpu *c, stru
 
 	if (!fast_decode(&e, skb, l2))
 		return FWD_CONTINUE;
-	int r = fast_established(c, cf, &e, 0);
+	int r = fast_established(c, cf, &e, 0, 1, NULL);
 	if (unlikely(r == FAST_STATELESS) && fast_stateless(c))
 		r = FAST_DONE;
 	if (likely(r == FAST_DONE)) {
-		count_passed(c, dir);
+		count_passed(c, dir, e.len);
 		return TC_ACT_UNSPEC;
 	}
 	c->known = r;
@@ -70,10 +70,10 @@ static __always_inline int fast_forward(struct __sk_buff *skb, struct cpu *c, st
 	struct fwd_entry *w = fast_route(skb, c, cf, f, &e);
 	if (!w)
 		return FWD_CONTINUE;
-	int r = fast_established(c, cf, &e, META_REDIRECT);
+	int r = fast_established(c, cf, &e, META_REDIRECT, 2, NULL);
 	if (likely(r == FAST_DONE)) {
-		count_passed(c, DIR_IN);
-		return fast_leave(skb, c, cf, f, w, e.version == 4);
+		count_passed(c, DIR_IN, e.len);
+		return fast_leave(skb, c, cf, f, w, e.len, e.version == 4);
 	}
 	if (r == FAST_NOT)
 		c->look.missed = NONE;
@@ -103,7 +103,7 @@ static __always_inline int fast_hook(struct __sk_buff *skb, struct cpu *c, struc
 								     FWD_CONTINUE;
 }
 
-// leave_by_cache is fast_leave in a function of its own.
+// leave_by_cache sends a packet on that fast_rest has evaluated at ingress.
 __noinline int leave_by_cache(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
@@ -116,7 +116,10 @@ __noinline int leave_by_cache(struct __sk_buff *skb, struct cpu *c)
 			count_pod_drop(w->origin.place, DIR_OUT);
 		return TC_ACT_SHOT;
 	}
-	return fast_leave(skb, c, cf, f, w, c->packet.version == 4);
+	struct packet *p = &c->packet;
+	p->dir = DIR_OUT;
+	count_rule(c->verdict.id, p->len, p->now);
+	return fast_leave(skb, c, cf, f, w, p->len, p->version == 4);
 }
 
 // fast_rest evaluates a packet about which fast_hook knows something, and forwards it. FWD_CONTINUE

@@ -11,7 +11,7 @@ enum { MAPPED = 0xffff };
 struct ethernet {
 	__u8 dst[6], src[6];
 	__be16 type;
-} __attribute__((packed));
+} __attribute__((packed, aligned(2))); // one load for the type
 
 struct ip4 {
 	__u8 version_ihl, tos;
