@@ -140,8 +140,8 @@ static __always_inline int leave_to_stack(struct __sk_buff *skb, const struct co
 
 // weir_in_netkit runs when the inner end of a pod's netkit sends (BPF_NETKIT_PEER). The kernel has
 // already given the packet to the host end, so all is as at its ingress, except that the packet has
-// not waited in a queue. A packet that goes up the stack meets weir_in at that ingress. weir_in
-// lets it pass by its mark, and evaluates what other programs have put there.
+// not waited in a queue. A packet that goes up the stack meets weir_in at that ingress, whose second
+// program lets it pass by its mark. It evaluates what other programs have put there.
 //
 // The rules use the type in the Ethernet header, the stack uses skb->protocol. With a veth both are
 // the same; with a netkit a packet socket chooses skb->protocol. A frame in which the two differ,
