@@ -26,8 +26,8 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir, enum 
 	struct cpu *c = this_cpu();
 	if (!c)
 		return TC_ACT_SHOT;
-	__u32 uppers = l2 == 14 && slow != SLOW_IN_NETKIT && unlikely(cf->uppers);
-	if (uppers) {
+	__u32 may_have_upper = l2 == 14 && slow != SLOW_IN_NETKIT;
+	if (may_have_upper && unlikely(cf->uppers)) {
 		c->passed_before = has_passed(skb, dir);
 		if (dir == DIR_OUT && c->passed_before)
 			return TC_ACT_UNSPEC;
@@ -37,7 +37,8 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir, enum 
 		bpf_tail_call(skb, &slow_paths, slow);
 		return TC_ACT_SHOT;
 	}
-	if (uppers && r == TC_ACT_UNSPEC)
+	// read again, so that the verifier need not follow both cases so far
+	if (may_have_upper && unlikely(READ_ONCE(cf->uppers)) && r == TC_ACT_UNSPEC)
 		note_passed(skb, dir);
 	return r;
 }
@@ -140,8 +141,8 @@ static __always_inline int leave_to_stack(struct __sk_buff *skb, const struct co
 
 // weir_in_netkit runs when the inner end of a pod's netkit sends (BPF_NETKIT_PEER). The kernel has
 // already given the packet to the host end, so all is as at its ingress, except that the packet has
-// not waited in a queue. A packet that goes up the stack meets weir_in at that ingress, whose second
-// program lets it pass by its mark. It evaluates what other programs have put there.
+// not waited in a queue. A packet that goes up the stack meets weir_in at that ingress. Its second
+// program lets the packet pass by its mark, and evaluates what other programs have put there.
 //
 // The rules use the type in the Ethernet header, the stack uses skb->protocol. With a veth both are
 // the same; with a netkit a packet socket chooses skb->protocol. A frame in which the two differ,
