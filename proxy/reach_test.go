@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"errors"
 	"io"
 	"net"
@@ -12,9 +13,11 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/internal/pipenet"
 )
 
 // TestRefusalReason: a client of another host reaches only other hosts.
@@ -232,38 +235,47 @@ func TestSilentServer(t *testing.T) {
 
 // TestSilentUpgrade: a connection that was upgraded to another protocol and is silent is closed.
 func TestSilentUpgrade(t *testing.T) {
-	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, _, err := http.NewResponseController(w).Hijack()
+	synctest.Test(t, func(t *testing.T) {
+		origin := pipenet.Listen()
+		web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"+
+				"Upgrade: test\r\n\r\nhello")
+			io.Copy(io.Discard, c)
+		})}
+		go web.Serve(origin)
+		defer web.Close()
+		s := &Server{IdleTimeout: time.Minute, Dial: origin.Dial,
+			Users: hashed("ann", "secret")}
+		clients := pipenet.Listen()
+		go s.Serve(clients)
+		defer s.Shutdown(t.Context())
+		c, err := clients.Dial(t.Context(), "", "")
 		if err != nil {
-			t.Error(err)
-			return
+			t.Fatal(err)
 		}
-		defer c.Close()
-		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n"+
-			"Upgrade: test\r\n\r\nhello")
-		io.Copy(io.Discard, c)
-	}))
-	defer origin.Close()
-	s := &Server{IdleTimeout: 2 * time.Second} // the server answers within that
-	c, err := net.Dial("tcp", start(t, s, ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(20 * time.Second))
-	host := strings.TrimPrefix(origin.URL, "http://")
-	if _, err := io.WriteString(c, "GET "+origin.URL+"/ HTTP/1.1\r\nHost: "+host+
-		"\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	all, err := io.ReadAll(c)
-	if err != nil || !strings.HasPrefix(string(all), "HTTP/1.1 101 ") ||
-		!strings.HasSuffix(string(all), "hello") {
-		t.Errorf("%q, %v", all, err)
-	}
-	if s.Stats().IdleClosed == 0 {
-		t.Error("it is not counted")
-	}
+		begin := time.Now()
+		go io.WriteString(c, "GET http://origin.test/ HTTP/1.1\r\nHost: origin.test\r\n"+
+			"Proxy-Authorization: Basic "+
+			base64.StdEncoding.EncodeToString([]byte("ann:secret"))+
+			"\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n")
+		all, err := io.ReadAll(c)
+		if err != nil || !strings.HasPrefix(string(all), "HTTP/1.1 101 ") ||
+			!strings.HasSuffix(string(all), "hello") {
+			t.Errorf("%q, %v", all, err)
+		}
+		if took := time.Since(begin); took != time.Minute {
+			t.Errorf("closed after %v", took)
+		}
+		if s.Stats().IdleClosed == 0 {
+			t.Error("it is not counted")
+		}
+	})
 }
 
 // TestQuota: one client has at most a quarter of all destinations, and released ones can be used
