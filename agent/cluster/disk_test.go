@@ -19,31 +19,19 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// within fails if something takes four seconds. That is less than `hangs` and retryEvery: what the
-// disk of these tests delays, or what has to be tried again, comes later or never.
-func within(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	const most = 4 * time.Second
-	answer := make(chan bool, 1)
-	end := time.Now().Add(most)
-	go func() {
-		for !ok() {
-			time.Sleep(2 * time.Millisecond)
-			if time.Now().After(end) {
-				answer <- false
-				return
-			}
-		}
-		answer <- true
-	}()
-	select {
-	case is := <-answer:
-		if !is {
-			t.Fatalf("not within %v: %s", most, what)
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatalf("no answer: %s", what)
-	}
+// diskHangs reports whether the writer waits for the disk.
+func (r *running) diskHangs() bool {
+	r.Service.mu.Lock()
+	defer r.Service.mu.Unlock()
+	u := &r.unwritten
+	return u.count > 0 && !u.writing.IsZero() && time.Since(u.writing) > syncEvery/2
+}
+
+// awaitsDisk reports whether something has waited for the disk since it hangs.
+func (r *running) awaitsDisk() bool {
+	r.Service.mu.Lock()
+	defer r.Service.mu.Unlock()
+	return len(r.unwritten.wait) > 0
 }
 
 func (r *running) hasProblem(text string) bool {
@@ -76,21 +64,28 @@ func TestDiskThatHangs(t *testing.T) {
 		return a.parts.hosts["b"].Node != nil
 	})
 
-	release := drive.Hang(t)
+	release := drive.Hang(t) // what waits for the disk does not come before release
+	within := func(what string, ok func() bool) {
+		t.Helper()
+		nstest.Eventually(t, what, ok)
+		if a.awaitsDisk() {
+			t.Errorf("%s: something has waited for the disk", what)
+		}
+	}
 	b.SetPods([]cluster.Pod{pod("p", "10.0.2.1")})
-	within(t, "a pod of b", func() bool { return a.hasLabel(web("10.0.2.1")) })
-	time.Sleep(syncEvery + syncEvery/2) // the disk is used by now
+	within("a pod of b", func() bool { return a.hasLabel(web("10.0.2.1")) })
+	nstest.Eventually(t, "the disk is used", a.diskHangs)
 	b.SetPods([]cluster.Pod{pod("p", "10.0.2.2")})
-	within(t, "a pod of b, while the disk hangs", func() bool {
+	within("a pod of b, while the disk hangs", func() bool {
 		return a.hasLabel(web("10.0.2.2"))
 	})
-	within(t, "status", func() bool { return a.Status().Revision > 0 })
+	within("status", func() bool { return a.Status().Revision > 0 })
 	next := l.load("add 2 allow tcp from any to any 2\n", 0)
-	within(t, "a version", func() bool { return a.parts.now() == next })
+	within("a version", func() bool { return a.parts.now() == next })
 	l.commit(store.Txn{Put: []store.Entry{l.entry(cluster.RemovedTree+"node/b",
 		&cluster.RemovalRecord{Serials: []cluster.Serial{n.Serial}})}, Delete: []string{
 		cluster.NodeTree + "b", cluster.PodsTree + "b/0000"}})
-	within(t, "b is removed", func() bool {
+	within("b is removed", func() bool {
 		a.parts.mu.Lock()
 		defer a.parts.mu.Unlock()
 		return len(a.parts.hosts) == 0 && len(a.parts.labels) == 0
@@ -183,7 +178,11 @@ func TestCopyOnFullDisk(t *testing.T) {
 		a.writing.Unlock()
 
 		second := l.load("add 2 allow tcp from any to any 2\n", 0)
-		within(t, "the second version", func() bool { return a.parts.now() == second })
+		began := time.Now()
+		nstest.Eventually(t, "the second version", func() bool { return a.parts.now() == second })
+		if took := time.Since(began); took > retryEvery/2 {
+			t.Errorf("the second version took %v", took)
+		}
 		for i := range 100 {
 			addr := fmt.Sprintf("10.0.2.%d", i+1)
 			b.SetPods([]cluster.Pod{pod(strings.Repeat("p", 60), addr)})
