@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirnet/weir/agent/api"
 )
@@ -20,7 +19,7 @@ func TestTrial(t *testing.T) {
 	p.start("--iface", "eth0", "--rules", webRules(t))
 	closed := p.file("closed.rules", "add 10 deny ip from any to any\n")
 
-	p.weir("fw", "load", closed, "--confirm", "12s")
+	p.weir("fw", "load", closed, "--confirm", "1h")
 	if _, stderr, err := p.try("fw", "add", "5", "allow", "ip", "from", "any", "to",
 		"any"); err == nil || !strings.Contains(stderr, "on trial") {
 		t.Errorf("a change during a trial: %v, %s", err, stderr)
@@ -29,6 +28,10 @@ func TestTrial(t *testing.T) {
 		t.Errorf("status does not show the trial:\n%s", out)
 	}
 	refuse(t, p.client, "http://10.66.0.1/")
+	p.weir("fw", "revert")
+	reach(t, p.client, "http://10.66.0.1/")
+
+	p.weir("fw", "load", closed, "--confirm", "1s")
 	eventually(t, "the rules before come back", func() error {
 		_, err := curl(p.client, "http://10.66.0.1/")
 		return err
@@ -38,9 +41,8 @@ func TestTrial(t *testing.T) {
 		t.Errorf("confirm afterwards: %v, %s", err, stderr)
 	}
 
-	p.weir("fw", "load", "--confirm", "10s", closed)
+	p.weir("fw", "load", "--confirm", "1h", closed)
 	p.weir("fw", "confirm")
-	time.Sleep(10500 * time.Millisecond)
 	refuse(t, p.client, "http://10.66.0.1/")
 
 	p.weir("fw", "load", "--confirm", "1h", webRules(t))

@@ -277,7 +277,6 @@ func (k *cluster) loadVersions(p *clusterPods) {
 		"10s"); err != nil {
 		t.Errorf("%s, %v", out, err)
 	}
-	refuse(t, p.client, p.url)
 	k.eventually("the version before is back", func() error {
 		_, err := curl(p.client, p.url)
 		return err

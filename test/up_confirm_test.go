@@ -23,8 +23,7 @@ func TestUpOnTrial(t *testing.T) {
 		unmarshal(t, out, &s)
 		return s
 	}
-	// long enough for what follows: the time begins before the command is ready
-	p.start("--iface", "eth0", "--rules", deny, "--confirm", "20s")
+	p.start("--iface", "eth0", "--rules", deny, "--confirm", "1h")
 	if !strings.Contains(p.stderr.String(), "on trial for ") {
 		t.Errorf("the ready line does not mention the trial:\n%s", p.stderr)
 	}
@@ -34,6 +33,8 @@ func TestUpOnTrial(t *testing.T) {
 	if passes() == nil {
 		t.Error("the rules on trial are not in force")
 	}
+	p.stop()
+	p.start("--iface", "eth0", "--rules", deny, "--confirm", "1s")
 	eventually(t, "nothing is denied again", passes)
 	if s := status(); s.Trial != nil || s.Default != "allow" || s.Rules != 0 {
 		t.Errorf("after the trial: %+v", s)
@@ -82,7 +83,7 @@ func (p *pair) unconfirmed(file string) {
 	if err == nil || !strings.Contains(out, want) || !strings.Contains(p.stderr.String(), want) {
 		p.t.Errorf("status: %v\n%s\nlog:\n%s", err, out, p.stderr)
 	}
-	p.weir("fw", "load", "--confirm", "30s", file)
+	p.weir("fw", "load", "--confirm", "1h", file)
 	if err := p.client.Command("ping", "-c1", "-W1", "10.66.0.1").Run(); err == nil {
 		p.t.Error("the rules that were loaded are not in force")
 	}

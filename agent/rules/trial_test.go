@@ -66,6 +66,27 @@ func TestRevert(t *testing.T) {
 	must(t, b, "add 20 allow tcp from any to any 81")
 }
 
+// TestConfirmedRulesStay: the time of a trial that was confirmed ends nothing, even if it is up at
+// that moment.
+func TestConfirmedRulesStay(t *testing.T) {
+	b, e := newManager(t)
+	load := api.Load{Name: "new", Text: "add 5 allow tcp from any to any 81\n", Confirm: "1h"}
+	if _, err := b.Load(t.Context(), load); err != nil {
+		t.Fatal(err)
+	}
+	confirmed := b.trial
+	if _, err := b.Confirm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if confirmed.timer.Stop() {
+		t.Error("the time still runs")
+	}
+	b.timeIsUp(confirmed)
+	if !passes(e, 81) || !strings.Contains(savedText(t, b), "allow tcp from any to any 81") {
+		t.Errorf("confirmed rules went back; saved is\n%s", savedText(t, b))
+	}
+}
+
 // TestEndOfTrialIsLogged: the log says that the time of a trial is up, and names what was on trial.
 func TestEndOfTrialIsLogged(t *testing.T) {
 	b, _ := newManager(t)
