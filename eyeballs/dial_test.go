@@ -179,8 +179,7 @@ func TestDialTimeout(t *testing.T) {
 	if !errors.As(err, &ne) || !ne.Timeout() || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
-	// A query to a name server takes five seconds.
-	if took := time.Since(begin); took < 95*time.Millisecond || took > 3*time.Second {
+	if took := time.Since(begin); took < f.Timeout {
 		t.Errorf("took %v", took)
 	}
 	f.Timeout = 0

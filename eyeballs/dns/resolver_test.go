@@ -174,10 +174,10 @@ func TestBothPacketsLost(t *testing.T) {
 	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1"), Lose: 1})
 	got, took := lookup(t, r, "host.test", both)
 	wantAddrs(t, got[AAAA], "2001:db8::1")
-	if took[A] < 900*time.Millisecond || took[A] > 4*time.Second {
+	if took[A] < 900*time.Millisecond {
 		t.Errorf("took %v, want about a second", took)
 	}
-	if s := r.Stats(); s.Resent == 0 {
+	if s := r.Stats(); s.Resent == 0 || s.Timeouts > 0 {
 		t.Errorf("stats %+v", s)
 	}
 }
@@ -186,12 +186,12 @@ func TestSeveralServersAreRaced(t *testing.T) {
 	dead, slow, good := startDNS(t), startDNS(t), startDNS(t)
 	dead.Set("host.test", typeA, eyeballstest.Record{Lose: -1})
 	slow.Set("host.test", typeA,
-		eyeballstest.Record{Addrs: addrs("192.0.2.7"), Delay: 5 * time.Second})
+		eyeballstest.Record{Addrs: addrs("192.0.2.7"), Hold: make(chan struct{})})
 	good.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), TTL: 0})
 	r := etc(t, map[string]string{}, dead, slow, good)
 	got, took := lookup(t, r, "host.test", A)
 	wantAddrs(t, got[A], "192.0.2.1")
-	if took[A] < 2*ServerDelay || took[A] > 4*time.Second {
+	if took[A] < 2*ServerDelay {
 		t.Errorf("took %v, want two times %v", took[A], ServerDelay)
 	}
 	// The server that answered comes first the next time.
@@ -215,13 +215,10 @@ func TestSeveralServersAreRaced(t *testing.T) {
 			}
 			close(failed)
 		}()
-		// it has five
-		if got, took = lookup(t, r, "host.test", A); took[A] > 4*time.Second {
-			t.Errorf("after a failing server: %v", took[A])
-		}
+		got, _ = lookup(t, r, "host.test", A)
 		wantAddrs(t, got[A], "192.0.2.1")
-		if r.Stats().ServerFail == 0 {
-			t.Error("the failure was not counted")
+		if s := r.Stats(); s.ServerFail == 0 || s.Timeouts > 0 {
+			t.Errorf("after a failing server: %+v", s)
 		}
 	}
 }
@@ -229,14 +226,14 @@ func TestSeveralServersAreRaced(t *testing.T) {
 func TestAllServersFail(t *testing.T) {
 	r := etc(t, map[string]string{"resolv.conf": "nameserver [127.0.0.1]:1\nnameserver " +
 		"[127.0.0.1]:2\n"})
-	got, took := lookup(t, r, "host.test", both)
+	got, _ := lookup(t, r, "host.test", both)
 	var d *net.DNSError
 	if err := got[A].Err; !errors.As(err, &d) || !d.IsTemporary || d.IsNotFound ||
 		!strings.Contains(d.Error(), "refused") {
 		t.Errorf("error %v", err)
 	}
-	if took[A] > 4*time.Second {
-		t.Errorf("it took %v to see that both refuse", took[A])
+	if s := r.Stats(); s.Timeouts > 0 { // that both refuse is seen at once
+		t.Errorf("stats %+v", s)
 	}
 }
 
@@ -248,7 +245,7 @@ func TestNoServerAnswers(t *testing.T) {
 	if !isTimeout(got[A].Err) || !isNotFound(got[AAAA].Err) {
 		t.Errorf("A %v, AAAA %v", got[A].Err, got[AAAA].Err)
 	}
-	if took[A] < 1900*time.Millisecond || took[A] > 4500*time.Millisecond {
+	if took[A] < 1900*time.Millisecond {
 		t.Errorf("took %v, want timeout times attempts", took[A])
 	}
 	if s := r.Stats(); s.Timeouts != 1 {
@@ -354,11 +351,7 @@ func TestCancelLeavesNothing(t *testing.T) {
 	r := etc(t, map[string]string{}, d)
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	begin := time.Now()
 	r.Query(ctx, "host.test", A, func(a Answer) { t.Errorf("answered %+v", a) })
-	if took := time.Since(begin); took > 4*time.Second {
-		t.Errorf("cancelled after %v", took)
-	}
 }
 
 func TestBadNames(t *testing.T) {
