@@ -8,12 +8,14 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 // TestResolvedNeverWaits: however long a look-up takes, the view continues at once; names appear
 // when they are found.
 func TestResolvedNeverWaits(t *testing.T) {
-	release := make(chan struct{})
+	release := make(chan struct{}) // no look-up ends before all events have passed
 	var running, most atomic.Int32
 	lookup := func(ctx context.Context, a netip.Addr) (string, error) {
 		if n := running.Add(1); n > most.Load() {
@@ -31,14 +33,10 @@ func TestResolvedNeverWaits(t *testing.T) {
 		return fmt.Sprintf("host-%d.example", a.As4()[3]), nil
 	}
 	r := NewNameCache(t.Context(), lookup)
-	began := time.Now()
 	for i := range 20000 {
 		if name := r.Name(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})); name != "" {
 			t.Fatalf("a name before any was found: %q", name)
 		}
-	}
-	if d := time.Since(began); d > 20*time.Second {
-		t.Errorf("20,000 events waited for %v", d)
 	}
 	if n := most.Load(); n > lookupsMost {
 		t.Errorf("%d look-ups at once", n)
@@ -46,10 +44,10 @@ func TestResolvedNeverWaits(t *testing.T) {
 	close(release)
 	e := Event{To: "pod:web"}
 	e.Src, e.Dst = netip.MustParseAddrPort("10.0.0.7:4000"), netip.MustParseAddrPort("10.0.0.8:80")
-	for end := time.Now().Add(30 * time.Second); e.From == "" &&
-		time.Now().Before(end); time.Sleep(time.Millisecond) {
+	nstest.Eventually(t, "the name is found", func() bool {
 		r.SetNames(&e)
-	}
+		return e.From != ""
+	})
 	if e.From != "host-7.example" || e.To != "pod:web" {
 		t.Errorf("from %q to %q", e.From, e.To)
 	}
