@@ -37,13 +37,9 @@ func (n *Node) clusterParts() cluster.Parts {
 }
 
 // checkConnectivity returns why rules would refuse a connection that the host needs.
-func (n *Node) checkConnectivity(l cluster.Load, needed []cluster.RequiredConn,
+func (n *Node) checkConnectivity(l cluster.Load, needed []api.RequiredConn,
 	session *api.Session) (string, error) {
-	conns := make([]rules.RequiredConn, len(needed))
-	for i, c := range needed {
-		conns[i] = rules.RequiredConn(c)
-	}
-	return n.explain.CheckConnectivity(versionOf(l), conns, session)
+	return n.explain.CheckConnectivity(versionOf(l), needed, session)
 }
 
 func versionOf(l cluster.Load) rules.Version {

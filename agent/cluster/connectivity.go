@@ -8,12 +8,6 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// RequiredConn is a TCP connection that rules must not refuse.
-type RequiredConn struct {
-	From netip.Addr // of another host that connects to this one; zero: this host connects
-	To   netip.AddrPort
-}
-
 // checkConnectivity returns an error for a version that would cut this host off from the store, or
 // the others from the store on this host.
 func (s *Service) checkConnectivity(l Load, h *cluster.Head) error {
@@ -36,14 +30,14 @@ func (s *Service) checkConnectivity(l Load, h *cluster.Head) error {
 // requiredConns returns the connections to weir-stores that a host needs, and those that the others
 // need to one on this host.
 func requiredConns(stores []netip.AddrPort, others []netip.Addr,
-	isMine func(netip.Addr) bool) (needed []RequiredConn) {
+	isMine func(netip.Addr) bool) (needed []api.RequiredConn) {
 	for _, to := range stores {
 		if !isMine(to.Addr()) {
-			needed = append(needed, RequiredConn{To: to})
+			needed = append(needed, api.RequiredConn{To: to})
 			continue
 		}
 		for _, from := range others {
-			needed = append(needed, RequiredConn{From: from, To: to})
+			needed = append(needed, api.RequiredConn{From: from, To: to})
 		}
 	}
 	return needed

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/weirnet/weir/agent/api"
 )
 
 // TestRequiredConns: a host needs the weir-stores of other hosts, and the others need its own.
@@ -13,7 +15,7 @@ func TestRequiredConns(t *testing.T) {
 	others := []netip.Addr{netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")}
 	got := requiredConns([]netip.AddrPort{far, mine}, others,
 		func(a netip.Addr) bool { return a == mine.Addr() })
-	want := []RequiredConn{{To: far}, {From: others[0], To: mine}, {From: others[1], To: mine}}
+	want := []api.RequiredConn{{To: far}, {From: others[0], To: mine}, {From: others[1], To: mine}}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}

@@ -57,7 +57,7 @@ type Parts struct {
 	Confirm func() error
 	// CheckConnectivity returns why rules would refuse one of the connections, or cut off a session
 	// that this host has; "" if they would not.
-	CheckConnectivity func(Load, []RequiredConn, *api.Session) (string, error)
+	CheckConnectivity func(Load, []api.RequiredConn, *api.Session) (string, error)
 	// IsMine reports whether an address is one of this host's.
 	IsMine func(netip.Addr) bool
 	// Labels puts addresses of pods of other hosts into tables, or takes them out. It and Shared

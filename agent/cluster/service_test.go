@@ -213,7 +213,7 @@ func (p *parts) parts() Parts {
 		}
 		return rule.ParseFile(name, text, new(rule.Names))
 	}, Enforce: p.enforce, Confirm: p.confirm,
-		CheckConnectivity: func(l Load, _ []RequiredConn, _ *api.Session) (string, error) {
+		CheckConnectivity: func(l Load, _ []api.RequiredConn, _ *api.Session) (string, error) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if p.cutsOff != "" && strings.Contains(textOf(l.Set), p.cutsOff) {

@@ -153,12 +153,12 @@ func TestCutsOff(t *testing.T) {
 		Labels:     func() map[string][]rule.TableEntry { return nil },
 		Guards:     func(string) bool { return guarded }}
 	store := netip.MustParseAddrPort("127.0.0.1:7477")
-	out := []RequiredConn{{To: store}}
-	in := []RequiredConn{{From: netip.MustParseAddr("127.0.0.7"), To: store}}
+	out := []api.RequiredConn{{To: store}}
+	in := []api.RequiredConn{{From: netip.MustParseAddr("127.0.0.7"), To: store}}
 	const keep = "add 10 check-state\nadd 20 allow tcp from any to any 7477 setup keep-state\n"
 	for _, c := range []struct {
 		rules  string
-		needed []RequiredConn
+		needed []api.RequiredConn
 		want   string
 	}{
 		{keep, out, ""},
@@ -179,7 +179,7 @@ func TestCutsOff(t *testing.T) {
 	// An address that the rules in force refuse is one that a host may say of itself.
 	must(t, b, "add 10 check-state", "add 15 deny ip from 127.0.0.66 to any",
 		"add 20 allow tcp from any to any 7477 setup keep-state")
-	evil := []RequiredConn{{From: netip.MustParseAddr("127.0.0.66"), To: store}}
+	evil := []api.RequiredConn{{From: netip.MustParseAddr("127.0.0.66"), To: store}}
 	refusing := "add 5 deny ip from 127.0.0.66 to any\n"
 	if why, err := x.CheckConnectivity(version(t, b, refusing+keep), evil, nil); err != nil ||
 		why != "" {

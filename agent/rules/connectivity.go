@@ -14,18 +14,12 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// RequiredConn is a TCP connection that rules must not refuse.
-type RequiredConn struct {
-	From netip.Addr // of another host that connects to this one; zero: this host connects
-	To   netip.AddrPort
-}
-
 // CheckConnectivity evaluates offline, with rules that are not in force, new connections and the
 // answers to them. It returns which rule would refuse one, "" for none. What another host needs is
 // what that host says of itself: it does not count if the rules in force refuse it too, or a stolen
 // host could prevent every version by the address that it names. A session is that of the one who
 // loads the rules, and may be nil.
-func (x *Explainer) CheckConnectivity(v Version, needed []RequiredConn,
+func (x *Explainer) CheckConnectivity(v Version, needed []api.RequiredConn,
 	session *api.Session) (string, error) {
 	p, err := v.compile(new(rule.Cache))
 	if err != nil {
@@ -61,7 +55,7 @@ func (x *Explainer) CheckConnectivity(v Version, needed []RequiredConn,
 
 // refusedConn is a connection of another host that rules would refuse, and why.
 type refusedConn struct {
-	needed RequiredConn
+	needed api.RequiredConn
 	why    string
 }
 
@@ -94,7 +88,7 @@ const anyPort = 40000
 
 // refusesConn evaluates one connection. Without a route to the other host there is none, and
 // nothing is evaluated at an interface that is not guarded.
-func (x *Explainer) refusesConn(e *soft.Engine, p *program.Program, n RequiredConn,
+func (x *Explainer) refusesConn(e *soft.Engine, p *program.Program, n api.RequiredConn,
 	ifs []firewall.Interface) (string, error) {
 	remote, who := n.To.Addr(), "this host"
 	if n.From.IsValid() {
