@@ -5,6 +5,7 @@ package pipenet
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync"
 )
@@ -53,4 +54,13 @@ func (l *Listener) Dial(ctx context.Context, network, address string) (net.Conn,
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// DialAndWrite connects to the Listener and writes the first words of a client.
+func (l *Listener) DialAndWrite(text string) (net.Conn, error) {
+	near, err := l.Dial(context.Background(), "", "")
+	if err == nil {
+		_, err = io.WriteString(near, text)
+	}
+	return near, err
 }
