@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 
-	"github.com/weirnet/weir/agent/adopt"
 	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/agent/rules"
 	"github.com/weirnet/weir/agent/watch"
@@ -67,8 +66,7 @@ func (n *Node) prepare(p *program.Program) error {
 	return n.routes.SetForRules(p)
 }
 
-// loaded runs after each change of the rules in force. Rules that deny by default after none that
-// did would cut off what is open.
+// loaded runs after each change of the rules in force.
 func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 	if err := n.shared.Follow(set); err != nil {
 		n.problems.Add(err.Error(), "restart the agent: systemctl restart weir")
@@ -86,23 +84,7 @@ func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 			n.problems.Add(err.Error(), "restart the agent: systemctl restart weir")
 		}
 	}
-	if !new.Strict || old != nil && old.Strict {
-		return
-	}
-	if old == nil && n.denied { // what is open and has no state was refused
-		return
-	}
-	count, err := adopt.Connections(new, func() (*soft.Engine, error) {
-		return n.explain.Engine(new, set)
-	}, n.engine.Adopt)
-	err = errors.Join(err, n.peers.Adopt(new))
-	if err != nil {
-		n.problems.Add("connections that were open before may be cut off: "+err.Error(),
-			"weir doctor")
-	}
-	n.mu.Lock()
-	n.adopted += count
-	n.mu.Unlock()
+	n.adoption.Loaded(old, new, set)
 }
 
 // clearUnfilled empties tables that the rules in force ask about and that the store does not fill.

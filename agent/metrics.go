@@ -20,16 +20,14 @@ func (n *Node) clusterMetrics() ([]observe.Metric, error) {
 
 // nodeMetrics are about the agent.
 func (n *Node) nodeMetrics() ([]observe.Metric, error) {
-	n.mu.Lock()
-	adopted := n.adopted
-	n.mu.Unlock()
 	problems := len(n.problems.All()) + n.hooks.Refused()
 	all := []observe.Metric{
 		n.config.Build.Metric(),
 		observe.NewMetric(observe.Gauge, "weir_problems", "Problems that weir status shows.",
 			float64(problems)),
 		observe.NewMetric(observe.Counter, "weir_connections_adopted_total",
-			"Connections that were open before the rules and became states.", float64(adopted)),
+			"Connections that were open before the rules and became states.",
+			float64(n.adoption.Count())),
 		observe.NewMetric(observe.Gauge, "process_start_time_seconds",
 			"When the agent started, since the epoch.",
 			float64(n.began.UnixMilli())/1e3),

@@ -55,6 +55,7 @@ type Node struct {
 	rules    *rules.Manager
 	explain  rules.Explainer
 	panics   rules.Panics
+	adoption rules.Adoption
 	previews *rules.Previews
 	pods     *pods.Service
 	nat      *nat.Service
@@ -75,11 +76,8 @@ type Node struct {
 	downRequested chan struct{} // closed by a request to take everything down
 	downResult    chan error    // the result of that
 	unlockPins    func()        // releases the lock on the pins' directory
-	// rules that deny by default were in force when this agent took over
-	denied bool
 
 	mu      sync.Mutex // its place in the lock order: doc.go
-	adopted int        // guarded by mu
 	leaving bool       // guarded by mu
 	keeping bool       // guarded by mu; the files stay when the node goes down
 }

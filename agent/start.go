@@ -38,7 +38,7 @@ func (n *Node) begin(ctx context.Context) error {
 	if err := n.engine.SetInterfaces(n.links.Interfaces()); err != nil {
 		return fmt.Errorf("set the interfaces: %w", err)
 	}
-	n.denied = n.engine.TakenOver() && first.Denied
+	n.adoption.Begin(first, n.engine.TakenOver())
 	if err := n.rules.Begin(first); err != nil {
 		return err
 	}

@@ -62,9 +62,7 @@ func (n *Node) status() (api.Status, error) {
 	if s.Table, err = n.observer.Table(); err != nil {
 		return s, err
 	}
-	n.mu.Lock()
-	s.Adopted = n.adopted
-	n.mu.Unlock()
+	s.Adopted = n.adoption.Count()
 	s.Healthy = len(s.Problems) == 0
 	return s, nil
 }

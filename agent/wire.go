@@ -87,6 +87,8 @@ func newNode(c Config, member bool) *Node {
 			guarded, _ := n.hooks.Interfaces()
 			return guarded
 		}, Adopt: n.engine.Adopt}
+	n.adoption.Explainer, n.adoption.Adopt = &n.explain, n.engine.Adopt
+	n.adoption.Tunnel, n.adoption.Problems = n.peers.Adopt, &n.problems
 	n.observer = watch.New(watch.Config{Settings: c.Settings.Watch, Dir: c.Paths.eventsDir(),
 		Log: n.log, Problems: &n.problems, Retry: &n.retry, Engine: n.engine, Links: n.links,
 		Rules: n.rules, Pods: n.pods, Peers: n.peers, Why: n.explain.Why,
