@@ -6,18 +6,13 @@ import (
 	"os"
 
 	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/agent/clock"
-	"github.com/weirnet/weir/agent/rules"
-	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/internal/program"
 )
 
 // status returns the state of the node.
 func (n *Node) status() (api.Status, error) {
 	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began,
 		TakenOver: n.engine.TakenOver(), Pods: len(n.config.Settings.Pods.Ranges) > 0,
-		StatesMax: n.config.Settings.Engine.MaxStates, Reasons: map[string]uint64{},
-		Default: "allow", Weir: n.config.Build.Version}
+		StatesMax: n.config.Settings.Engine.MaxStates, Weir: n.config.Build.Version}
 	// without a name, the page shows none
 	s.Host, _ = os.Hostname()
 	s.Interfaces, s.Problems = n.hooks.Interfaces()
@@ -26,45 +21,17 @@ func (n *Node) status() (api.Status, error) {
 	s.Problems = append(s.Problems, n.peers.Problems()...)
 	s.Problems = append(s.Problems, n.pods.Problems()...)
 	s.Warnings = n.netfilter.Warnings()
-	n.rules.View(func(r rules.Version, _ *program.Program) {
-		s.Rules, s.Source = len(r.Set.Rules), r.Source
-		if r.Strict {
-			s.Default = "deny"
-		}
-	})
-	if name, left, on := n.rules.TrialLeft(); on {
-		s.Trial = &api.Trial{Name: name, LeftSeconds: clock.Seconds(left)}
-	}
-	if at, session, on := n.rules.InPanic(); on {
-		s.Panic = &api.PanicState{Since: at, Session: session}
-	}
-	for _, err := range n.engine.States() {
-		if err != nil {
-			return s, err
-		}
-		s.States++
-	}
-	decisions, err := n.engine.Decisions()
-	if err != nil {
-		return s, err
-	}
-	for reason, packets := range firewall.ByReason(decisions) {
-		if packets > 0 && reason != firewall.ReasonRule {
-			s.Reasons[reason.String()] = packets
-		}
-	}
+	n.rules.AddStatus(&s)
+	s.Adopted = n.adoption.Count()
 	s.Forwards, s.Masquerades = n.nat.Forwards(), n.nat.Masquerades()
 	s.Binats = n.nat.Binats()
 	s.Tunnel = n.peers.Tunnel()
 	if n.cluster != nil {
 		s.Cluster = n.cluster.Status()
 	}
-	if s.Table, err = n.observer.Table(); err != nil {
-		return s, err
-	}
-	s.Adopted = n.adoption.Count()
 	s.Healthy = len(s.Problems) == 0
-	return s, nil
+	err := n.observer.AddStatus(&s)
+	return s, err
 }
 
 // readyLine describes in one line what is in force.

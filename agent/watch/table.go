@@ -47,6 +47,28 @@ func (o *Observer) Table() (api.StateTable, error) {
 	return t, nil
 }
 
+// AddStatus fills in the part of the node's status that is about states and refused packets.
+func (o *Observer) AddStatus(s *api.Status) (err error) {
+	for _, err := range o.config.Engine.States() {
+		if err != nil {
+			return err
+		}
+		s.States++
+	}
+	decisions, err := o.config.Engine.Decisions()
+	if err != nil {
+		return err
+	}
+	s.Reasons = map[string]uint64{}
+	for reason, packets := range firewall.ByReason(decisions) {
+		if packets > 0 && reason != firewall.ReasonRule {
+			s.Reasons[reason.String()] = packets
+		}
+	}
+	s.Table, err = o.Table()
+	return err
+}
+
 // watchCookies writes a line into the log when SYN cookies begin or end.
 func (o *Observer) watchCookies(s *kernel.Stats) {
 	now := s.Cookies.On
