@@ -80,7 +80,7 @@ func Connect(m *disk.Member, c Config) (*Service, error) {
 	}
 	c.Name, c.Serial, c.Key = m.Name, own.Serial, ed25519.PrivateKey(credential.Key)
 	c.Client, c.Stores = to, func() []netip.AddrPort { return d.addresses(stores()) }
-	c.Ended, c.Version, c.Random = m.Ended, buildVersion(), random
+	c.Revoked, c.Version, c.Random = m.Revoked, buildVersion(), random
 	if s, err = Open(c); err != nil {
 		return nil, errors.Join(err, to.Close())
 	}

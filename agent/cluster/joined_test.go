@@ -9,13 +9,13 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// TestEndedBeforeItJoined: a host believes no certificate that had ended before it joined, although
-// the store has it and no mark: an earlier state of the database was put back.
-func TestEndedBeforeItJoined(t *testing.T) {
+// TestRevokedBeforeItJoined: a host believes no certificate that was revoked before it joined,
+// although the store has it and no mark: an earlier state of the database was put back.
+func TestRevokedBeforeItJoined(t *testing.T) {
 	l := newLab(t)
 	log := slog.New(slog.DiscardHandler)
 	s, err := Open(Config{Name: "a", Dir: t.TempDir(), Trust: l.trust(), Key: keyOf("a"),
-		Ended: []cluster.Serial{{2, 1}}, Parts: newParts().parts(), Log: log,
+		Revoked: []cluster.Serial{{2, 1}}, Parts: newParts().parts(), Log: log,
 		Problems: &problem.List{Log: log}})
 	if err != nil {
 		t.Fatal(err)

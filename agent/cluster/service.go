@@ -82,7 +82,7 @@ type Config struct {
 	Name     string // of this host
 	Dir      string // of the copy
 	Trust    cluster.Trust
-	Ended    []cluster.Serial   // of hosts, before this one joined
+	Revoked  []cluster.Serial   // of hosts, before this one joined
 	Serial   cluster.Serial     // of the host's certificate
 	Key      ed25519.PrivateKey // of the host's certificate; signs its endpoints
 	Client   Client
@@ -183,7 +183,7 @@ func Open(c Config) (*Service, error) {
 			Advice: "an older one is used until the store answers; then remove the file"}})
 	}
 	trust := s.local.Trust(c.Trust)
-	s.desired = cluster.NewDesired(c.Name, trust, slices.Concat(s.local.Revoked, c.Ended))
+	s.desired = cluster.NewDesired(c.Name, trust, slices.Concat(s.local.Revoked, c.Revoked))
 	s.guarded = store.NewGuarded(s.desired.Guard(), state.Stored)
 	s.guarded.Hold(state.Held)
 	s.take(s.desired.Load(state.LastGood, s.guarded.Enforced().Entries))

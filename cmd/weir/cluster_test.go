@@ -167,12 +167,12 @@ func TestEpochOfAJoin(t *testing.T) {
 func TestEndedOfAJoin(t *testing.T) {
 	j, dir := joinedAs(t, "a"), t.TempDir()
 	one, two := cluster.Serial{1}, cluster.Serial{2}
-	j.Ended = slices.Concat(one[:], two[:], []byte{3}) // what is too short is none
+	j.Revoked = slices.Concat(one[:], two[:], []byte{3}) // what is too short is none
 	if _, err := memberOf(client.Join{Name: "a"}, j, dir); err != nil {
 		t.Fatal(err)
 	}
 	if m, err := disk.ReadMember(dir); err != nil ||
-		!slices.Equal(m.Ended, []cluster.Serial{one, two}) {
+		!slices.Equal(m.Revoked, []cluster.Serial{one, two}) {
 		t.Errorf("%+v, %v", m, err)
 	}
 }

@@ -133,9 +133,9 @@ func memberOf(j client.Join, joined *client.Joined, dir string) (*disk.Member, e
 	if m.Admins.Locked() {
 		m.Epoch = 1 // a signed version says which one it is
 	}
-	for ended := range slices.Chunk(joined.Ended, len(cluster.Serial{})) {
-		if len(ended) == len(cluster.Serial{}) {
-			m.Ended = append(m.Ended, cluster.Serial(ended))
+	for serial := range slices.Chunk(joined.Revoked, len(cluster.Serial{})) {
+		if len(serial) == len(cluster.Serial{}) {
+			m.Revoked = append(m.Revoked, cluster.Serial(serial))
 		}
 	}
 	if err := m.Write(dir); err != nil {

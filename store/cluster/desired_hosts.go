@@ -75,9 +75,9 @@ func (d *Desired) remove(key string, v []byte) error {
 	if err != nil {
 		return err
 	}
-	if n := d.unknown(serials); n > 0 && !d.trust.Admins.Locked() && len(d.revoked)+n > MaxEnded {
-		return fmt.Errorf("%d certificates have ended, and more than %d are not believed without "+
-			"signatures", len(d.revoked)+n, MaxEnded)
+	if n := d.unknown(serials); n > 0 && !d.trust.Admins.Locked() && len(d.revoked)+n > MaxRevoked {
+		return fmt.Errorf("%d certificates are revoked, and more than %d are not believed without "+
+			"signatures", len(d.revoked)+n, MaxRevoked)
 	}
 	d.revoke(serials)
 	if h := d.hosts[name]; h != nil && h.node != nil && d.revoked[h.node.Serial] {

@@ -18,7 +18,7 @@ type Issued struct {
 	Certificates []IssuedCertificate `json:"certificates,omitempty"`
 	// Revoked are the serial numbers of those that were revoked: a backup of before does not put
 	// them in force again.
-	Revoked []Serial `json:"ended,omitempty"`
+	Revoked []Serial `json:"ended,omitempty"` // the key is older than the word
 }
 
 // IssuedCertificate names a certificate.
@@ -65,13 +65,13 @@ func (i *Issued) Revoke(which func(IssuedCertificate) bool) (revoked int) {
 	return revoked
 }
 
-// MaxEnded is how many serial numbers a host or a weir-store keeps that ended without a signature:
-// they stay for ever, and one who controls the store can write any number.
-const MaxEnded = 1 << 20
+// MaxRevoked is how many serial numbers a host or a weir-store keeps that were revoked without a
+// signature: they stay for ever, and one who controls the store can write any number.
+const MaxRevoked = 1 << 20
 
-// RevokedBy returns the serial numbers that an entry of the store names as ended, of admins and
-// feeds. The document has no signature: what it names ends no certificate of a host.
-func RevokedBy(e store.Entry) []Serial {
+// RevokedOthers returns the serial numbers that an entry of the store names as revoked, of admins
+// and feeds. The document has no signature: what it names revokes no certificate of a host.
+func RevokedOthers(e store.Entry) []Serial {
 	if e.Key != IssuedKey {
 		return nil
 	}
@@ -82,10 +82,10 @@ func RevokedBy(e store.Entry) []Serial {
 	return i.Revoked
 }
 
-// EndedBy returns the serial numbers of hosts that an entry of the store names as ended. ca are the
-// keys that sign certificates of hosts, and admins those that sign removal records, as
+// RevokedHosts returns the serial numbers of hosts that an entry of the store names as revoked. ca
+// are the keys that sign certificates of hosts, and admins those that sign removal records, as
 // KeyList.Signers returns them.
-func EndedBy(e store.Entry, ca, admins []Key) []Serial {
+func RevokedHosts(e store.Entry, ca, admins []Key) []Serial {
 	switch {
 	case strings.HasPrefix(e.Key, NodeTree):
 		if n, err := Decode[Node](e.Value); err == nil && n.Verify(ca) == nil {

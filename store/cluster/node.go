@@ -101,15 +101,15 @@ func (n *Node) Verify(ca []Key) error {
 	return verify(ca, "node", n.Name, n.content(), n.Signature)
 }
 
-// Replace has the certificate end an earlier one of the host, and what that ended. Of more than
-// there is space for, those that ended first are forgotten.
+// Replace has the certificate revoke an earlier one of the host, and what that revoked. Of more
+// than there is space for, those that were revoked first are forgotten.
 func (n *Node) Replace(earlier *Node) {
 	n.Replaces = earlier.Serials()
 	n.Replaces = n.Replaces[max(0, len(n.Replaces)-maxReplaced):]
 }
 
-// Serials returns the serial numbers that end with the certificate: those that it replaces, and its
-// own.
+// Serials returns the serial numbers to revoke with the certificate: those that it replaces, and
+// its own.
 func (n *Node) Serials() []Serial { return append(slices.Clone(n.Replaces), n.Serial) }
 
 // MayLabel reports whether the host's pods may have labels with a key.

@@ -7,8 +7,8 @@ import (
 	"github.com/weirnet/weir/store"
 )
 
-// TestReplacedCertificate: a certificate ends the earlier ones of its host. A stolen store cannot
-// put one of them back, neither at a host that has seen it nor at one that came later.
+// TestReplacedCertificate: a certificate revokes the earlier ones of its host. A stolen store
+// cannot put one of them back, neither at a host that has seen it nor at one that came later.
 func TestReplacedCertificate(t *testing.T) {
 	a := newAuthority()
 	first := a.node(t, "b")
@@ -20,8 +20,8 @@ func TestReplacedCertificate(t *testing.T) {
 	}
 	second := again(first, 2)
 	third := again(second, 3)
-	ended := []Serial{first.Serial, second.Serial}
-	slices.SortFunc(ended, Serial.Compare)
+	revoked := []Serial{first.Serial, second.Serial}
+	slices.SortFunc(revoked, Serial.Compare)
 	for name, seen := range map[string][]*Node{"all": {first, second, third},
 		"the first": {first, third}, "none": {third}} {
 		d := NewDesired("x", a.trust, nil)
@@ -30,8 +30,8 @@ func TestReplacedCertificate(t *testing.T) {
 				t.Errorf("saw %s: %v", name, e.Claims)
 			}
 		}
-		if got := d.Revoked(); !slices.Equal(got, ended) {
-			t.Errorf("saw %s: removed %v, expected %v", name, got, ended)
+		if got := d.Revoked(); !slices.Equal(got, revoked) {
+			t.Errorf("saw %s: removed %v, expected %v", name, got, revoked)
 		}
 		for _, n := range []*Node{first, second} {
 			e := d.Apply([]store.Change{put(t, NodeTree+"b", n)})

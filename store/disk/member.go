@@ -22,8 +22,8 @@ type Member struct {
 	Credential string         `json:"credential"` // PEM, as package identity writes it
 	// Admins is the list of the keys of administrators of the invitation.
 	Admins cluster.KeyList `json:"admins,omitzero"`
-	// Ended are serial numbers of hosts whose certificates had ended then.
-	Ended []cluster.Serial `json:"ended,omitempty"`
+	// Revoked are serial numbers of hosts whose certificates were revoked then.
+	Revoked []cluster.Serial `json:"ended,omitempty"` // the key is older than the word
 }
 
 // memberVersion is the version of the file.

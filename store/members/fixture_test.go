@@ -76,7 +76,7 @@ func foundAt(t *testing.T, listener net.Listener, dial dialer, pools ...cluster.
 	must(err)
 	joiner := members.NewJoiner(f.model, f.ca)
 	joiner.PercentFull, joiner.Pools = func() int { return int(f.full.Load()) }, pools
-	joiner.Ended = func() []cluster.Serial { return []cluster.Serial{{7}, {8}} }
+	joiner.Revoked = func() []cluster.Serial { return []cluster.Serial{{7}, {8}} }
 	f.server, err = server.New(server.Config{Store: f.model, Name: cluster.Watched, TLS: config,
 		Cluster: members.ClusterOf, Admit: members.Admit, PercentFull: joiner.PercentFull,
 		Join: joiner.Join, Progress: silence / 6, Silence: silence})

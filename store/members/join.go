@@ -24,9 +24,9 @@ type Joiner struct {
 	// Pools are what ranges are claimed of; nil: those that the store has. The CA signs the range
 	// of a host, so a thief of the store must not choose it.
 	Pools []cluster.Pool
-	// Ended returns the certificates of hosts that have ended: one that joins has not seen how, and
-	// the store may have lost it. nil: none are known.
-	Ended func() []cluster.Serial
+	// Revoked returns the revoked certificates of hosts: one that joins has not seen how they were,
+	// and the store may have lost it. nil: none are known.
+	Revoked func() []cluster.Serial
 
 	ca    *identity.CA
 	turn  chan struct{} // one joins at a time: joins change the same keys
@@ -301,18 +301,18 @@ func (j *Joiner) answer(doc cluster.Identity, node cluster.Node, ranges []netip.
 	for _, e := range keys {
 		a.Keys = e.Value
 	}
-	if j.Ended != nil {
-		ended := j.Ended()
-		for _, s := range ended[:min(len(ended), maxEnded)] {
-			a.Ended = append(a.Ended, s[:]...)
+	if j.Revoked != nil {
+		revoked := j.Revoked()
+		for _, s := range revoked[:min(len(revoked), maxRevoked)] {
+			a.Revoked = append(a.Revoked, s[:]...)
 		}
 	}
 	return a.Encode()
 }
 
-// maxEnded is how many certificates that have ended an answer has, the first ones of more: a frame
-// holds twice as many.
-const maxEnded = 32768
+// maxRevoked is how many revoked certificates an answer has, the first ones of more: a frame holds
+// twice as many.
+const maxRevoked = 32768
 
 // sorted returns the names in order, each once, or nil.
 func sorted(names []string) []string {

@@ -50,9 +50,9 @@ func TestJoin(t *testing.T) {
 		!slices.Equal(joined.Stores, []string{f.address}) || joined.Cluster != f.id.ID.String() {
 		t.Errorf("joined: %+v", joined.JoinAnswer)
 	}
-	if one, two := (cluster.Serial{7}), (cluster.Serial{8}); !slices.Equal(joined.Ended,
+	if one, two := (cluster.Serial{7}), (cluster.Serial{8}); !slices.Equal(joined.Revoked,
 		slices.Concat(one[:], two[:])) {
-		t.Errorf("of certificates that have ended it knows %x", joined.Ended)
+		t.Errorf("of revoked certificates it knows %x", joined.Revoked)
 	}
 	e, _ := f.value(t, cluster.NodeTree+"b")
 	node, err := cluster.Decode[cluster.Node](e.Value)
@@ -195,11 +195,11 @@ func TestRejoin(t *testing.T) {
 	}
 	e, _ := f.value(t, cluster.NodeTree+"b")
 	ca := cluster.Key(f.ca.Key().Public().(ed25519.PublicKey))
-	if got := cluster.EndedBy(e, []cluster.Key{ca}, nil); !slices.Equal(got,
+	if got := cluster.RevokedHosts(e, []cluster.Key{ca}, nil); !slices.Equal(got,
 		[]cluster.Serial{cluster.Serial(peer.Serial)}) {
 		t.Errorf("the new certificate ends %v, not %v", got, peer.Serial)
 	}
-	if got := cluster.EndedBy(e, []cluster.Key{{1}}, nil); len(got) > 0 {
+	if got := cluster.RevokedHosts(e, []cluster.Key{{1}}, nil); len(got) > 0 {
 		t.Errorf("without the signature of the CA it ends %v", got)
 	}
 }
@@ -225,7 +225,7 @@ func TestRejoinEndsOnlyItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, _ := f.node(t, "b"); len(again.Replaces) > 0 {
-		t.Errorf("the CA signs that %v ended", again.Replaces)
+		t.Errorf("the CA signs that %v are revoked", again.Replaces)
 	}
 }
 

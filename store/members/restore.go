@@ -17,7 +17,7 @@ type PriorState struct {
 	Epoch        uint64           // the highest one
 	RevokedHosts []cluster.Serial // of hosts that were removed, or joined again
 	// RevokedOthers are of admins and feeds. A thief of the store may have written them, so they
-	// end no host.
+	// revoke no host.
 	RevokedOthers []cluster.Serial
 	Admins        cluster.KeyList // whose signature hosts demand, as far as this host knows
 }
@@ -202,7 +202,7 @@ func (b *backup) revocations() (hosts, others map[cluster.Serial]bool, err error
 		others[s] = true
 	}
 	for _, e := range b.entries {
-		for _, s := range cluster.RevokedBy(e) {
+		for _, s := range cluster.RevokedOthers(e) {
 			others[s] = true
 		}
 		if !strings.HasPrefix(e.Key, cluster.RemovedTree+"node/") {

@@ -23,7 +23,7 @@ func (f *founded) revokedNow(t *testing.T) (all []cluster.Serial) {
 		t.Fatal(err)
 	}
 	for _, e := range s.Entries {
-		all = append(append(all, cluster.EndedBy(e, nil, nil)...), cluster.RevokedBy(e)...)
+		all = append(append(all, cluster.RevokedHosts(e, nil, nil)...), cluster.RevokedOthers(e)...)
 	}
 	slices.SortFunc(all, func(a, b cluster.Serial) int { return bytes.Compare(a[:], b[:]) })
 	return all
@@ -56,11 +56,11 @@ func TestRestoreKeepsRevocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.revoke(t, "admin:a")
-	ended := f.revokedNow(t)
-	if len(ended) != 2 {
-		t.Fatalf("%d certificates have ended", len(ended))
+	revoked := f.revokedNow(t)
+	if len(revoked) != 2 {
+		t.Fatalf("%d certificates are revoked", len(revoked))
 	}
-	before := members.PriorState{RevokedHosts: ended, RevokedOthers: ended}
+	before := members.PriorState{RevokedHosts: revoked, RevokedOthers: revoked}
 	s := storetest.NewModel(time.Second)
 	if _, err := restore(t, s, entries, before, nil); err != nil {
 		t.Fatal(err)
@@ -84,8 +84,8 @@ func TestRestoreKeepsRevocations(t *testing.T) {
 			t.Errorf("%s is back", key)
 		}
 	}
-	if now := restored.revokedNow(t); !slices.Equal(now, ended) {
-		t.Errorf("the restored store names %v, want %v", now, ended)
+	if now := restored.revokedNow(t); !slices.Equal(now, revoked) {
+		t.Errorf("the restored store names %v, want %v", now, revoked)
 	}
 	all, err := s.Read(t.Context(), cluster.Root, 0)
 	if err != nil {
@@ -100,7 +100,7 @@ func TestRestoreKeepsRevocations(t *testing.T) {
 	}
 }
 
-// revoke ends the certificates of an identity, as weir-store does.
+// revoke takes the certificates of an identity out of force, as weir-store does.
 func (f *founded) revoke(t *testing.T, id string) {
 	t.Helper()
 	e, _ := f.value(t, cluster.IssuedKey)

@@ -29,8 +29,8 @@ type JoinAnswer struct {
 	Ranges      []netip.Prefix `json:"ranges"`
 	Node        []byte         `json:"node"`           // the value of w/node/NAME
 	Keys        []byte         `json:"keys,omitempty"` // the value of w/keys
-	// Ended are serial numbers of hosts that have ended, 16 bytes each.
-	Ended []byte `json:"ended,omitempty"`
+	// Revoked are serial numbers of hosts whose certificates are revoked, 16 bytes each.
+	Revoked []byte `json:"ended,omitempty"` // the key is older than the word
 }
 
 // joinVersion is the version of both documents.

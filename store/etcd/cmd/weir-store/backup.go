@@ -72,7 +72,7 @@ func restore(ctx context.Context, c *call) error {
 	}
 	prepared, err := members.PrepareRestore(entries,
 		members.PriorState{Epoch: had, RevokedHosts: seen.all().Hosts,
-			RevokedOthers: seen.all().Revoked, Admins: pinned}, key)
+			RevokedOthers: seen.all().Others, Admins: pinned}, key)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.args[0], err)
 	}

@@ -79,7 +79,7 @@ const (
 	storeFile   = "store.pem" // the credential of this weir-store
 	configFile  = "config.json"
 	epochFile   = "epoch" // the highest epoch that this weir-store has served
-	revokedFile = "ended" // serial numbers that it knows as revoked
+	revokedFile = "ended" // serial numbers that it knows as revoked; older than the word
 	etcdDir     = "etcd"
 )
 

@@ -57,7 +57,7 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 	}
 	before.Epoch = max(before.Epoch, had)
 	before.RevokedHosts = append(before.RevokedHosts, seen.all().Hosts...)
-	before.RevokedOthers = seen.all().Revoked
+	before.RevokedOthers = seen.all().Others
 	before.Admins = copied.Admins()
 	prepared, err := members.PrepareRestore(entries, before, key)
 	if err != nil {
@@ -109,19 +109,19 @@ func (f *founding) copied(ca *identity.CA, own *identity.Credential) (*disk.Host
 	}
 	c.Admin = cluster.IssuedCertificate{ID: peer.ID.String(), Serial: cluster.Serial(peer.Serial)}
 	c.Trust = cluster.Trust{Cluster: cluster.Serial(id), CA: []cluster.Key{cluster.Key(key)}}
-	var ended []cluster.Serial // of which the files of Local may not know
+	var revoked []cluster.Serial // of which the files of Local may not know
 	m, err := disk.ReadMember(f.copyDir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // a copy that was carried here without the host's key
 	case err != nil:
 		return nil, err
 	default:
-		c.Trust.Epoch, c.Trust.Admins, ended = m.Epoch, m.Admins, m.Ended
+		c.Trust.Epoch, c.Trust.Admins, revoked = m.Epoch, m.Admins, m.Revoked
 	}
 	if c.Local, err = disk.ReadLocal(f.copyDir); err != nil {
 		return nil, err
 	}
-	c.Local.Revoked = append(c.Local.Revoked, ended...)
+	c.Local.Revoked = append(c.Local.Revoked, revoked...)
 	if c.State, err = disk.Read(f.copyDir); err != nil {
 		return nil, err
 	}

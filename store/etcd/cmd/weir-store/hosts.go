@@ -143,7 +143,7 @@ func issue(ctx context.Context, c *call) error {
 	return err
 }
 
-// revoke ends every credential of an identity.
+// revoke takes every credential of an identity out of force.
 func revoke(ctx context.Context, c *call) error {
 	if err := c.parse(1); err != nil {
 		return err

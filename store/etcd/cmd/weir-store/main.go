@@ -33,7 +33,7 @@ func commands() []command {
 		{"invite", "", "print a token that a host joins with", invite},
 		{"remove", "NAME", "remove a host; its certificate ends at once", remove},
 		{"issue", "KIND:NAME FILE", "write a credential of an admin or a feed", issue},
-		{"revoke", "KIND:NAME", "end the credentials of an admin or a feed", revoke},
+		{"revoke", "KIND:NAME", "revoke the credentials of an admin or a feed", revoke},
 		{"backup", "FILE", "write all that the store has", backup},
 		{"restore", "FILE", "begin a new store with a backup", restore},
 		{"grow", "NAME HOST:PORT FILE", "make another host a store host: the first part", grow},

@@ -22,7 +22,7 @@ import (
 )
 
 // revocations are the serial numbers that a weir-store has ever seen as revoked. They lie beside
-// the store: a backup that is older than the end of a certificate does not have it.
+// the store: a backup that is older than a revocation does not have it.
 type revocations struct {
 	file string
 	of   cluster.Serial // the cluster; set by trust
@@ -35,21 +35,21 @@ type revocations struct {
 	others map[cluster.Serial]bool // guarded by mu; of admins and feeds
 }
 
-// endedSerials is the file. The two are apart, since what the store says of admins and feeds has no
-// signature: one who wrote it there must not end a host by it.
-type endedSerials struct {
-	Hosts   []cluster.Serial `json:"hosts"`
-	Revoked []cluster.Serial `json:"revoked"` // of admins and feeds
+// revokedSerials is the file. The two are apart, since what the store says of admins and feeds has
+// no signature: one who wrote it there must not revoke a host by it.
+type revokedSerials struct {
+	Hosts  []cluster.Serial `json:"hosts"`
+	Others []cluster.Serial `json:"revoked"` // of admins and feeds
 }
 
 // UnmarshalJSON implements json.Unmarshaler. A list is of an earlier Weir, which had both in one.
-func (s *endedSerials) UnmarshalJSON(text []byte) error {
+func (s *revokedSerials) UnmarshalJSON(text []byte) error {
 	if bytes.HasPrefix(text, []byte("[")) {
 		err := json.Unmarshal(text, &s.Hosts)
-		s.Revoked = s.Hosts
+		s.Others = s.Hosts
 		return err
 	}
-	type plain endedSerials
+	type plain revokedSerials
 	return json.Unmarshal(text, (*plain)(s))
 }
 
@@ -62,7 +62,7 @@ func (h home) readRevocations() (*revocations, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
 	}
-	var all endedSerials
+	var all revokedSerials
 	if err == nil {
 		err = json.Unmarshal(text, &all)
 	}
@@ -72,7 +72,7 @@ func (h home) readRevocations() (*revocations, error) {
 	for _, s := range all.Hosts {
 		r.hosts[s] = true
 	}
-	for _, s := range all.Revoked {
+	for _, s := range all.Others {
 		r.others[s] = true
 	}
 	return r, nil
@@ -101,39 +101,39 @@ func (r *revocations) trust(h home) error {
 }
 
 // all returns them, ordered.
-func (r *revocations) all() endedSerials {
+func (r *revocations) all() revokedSerials {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return endedSerials{slices.SortedFunc(maps.Keys(r.hosts), cluster.Serial.Compare),
+	return revokedSerials{slices.SortedFunc(maps.Keys(r.hosts), cluster.Serial.Compare),
 		slices.SortedFunc(maps.Keys(r.others), cluster.Serial.Compare)}
 }
 
-// admit is members.Admit, but of no host whose certificate has ended, whatever the store has of it:
-// an earlier state of the database may have been put back.
+// admit is members.Admit, but of no host whose certificate is revoked, whatever the store has of
+// it: an earlier state of the database may have been put back.
 func (r *revocations) admit(get server.Get, p identity.Peer) (server.Admission, error) {
 	r.mu.Lock()
 	over := p.ID.Kind == identity.Host && r.hosts[cluster.Serial(p.Serial)]
 	r.mu.Unlock()
 	if over {
-		return server.Admission{}, fmt.Errorf("this certificate of host %s has ended", p.ID.Name)
+		return server.Admission{}, fmt.Errorf("this certificate of host %s is revoked", p.ID.Name)
 	}
 	return members.Admit(get, p)
 }
 
 // note takes those of changes of the store: server.Config.Changed. trust comes first. It believes
-// what hosts believe: a restore has an administrator sign what has ended.
+// what hosts believe: a restore has an administrator sign what is revoked.
 func (r *revocations) note(changes []store.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, signers := len(r.hosts)+len(r.others), r.followLocked(changes)
 	for _, ch := range changes {
-		for _, s := range cluster.EndedBy(ch.Entry, r.ca, signers) {
-			if len(r.hosts) < cluster.MaxEnded || r.keys.Locked() {
+		for _, s := range cluster.RevokedHosts(ch.Entry, r.ca, signers) {
+			if len(r.hosts) < cluster.MaxRevoked || r.keys.Locked() {
 				r.hosts[s] = true
 			}
 		}
-		for _, s := range cluster.RevokedBy(ch.Entry) {
-			if len(r.others) < cluster.MaxEnded {
+		for _, s := range cluster.RevokedOthers(ch.Entry) {
+			if len(r.others) < cluster.MaxRevoked {
 				r.others[s] = true
 			}
 		}

@@ -46,7 +46,7 @@ func TestRevocationNeedsASignature(t *testing.T) {
 	commit(t, database, put(cluster.RemovedTree+"node/x", string(forged)))
 	commit(t, database, put(cluster.IssuedKey, revoking(t, database, serial["x"])))
 	a.run(t, "remove", "-sign", l.adminFile(), "y")
-	var known endedSerials
+	var known revokedSerials
 	storetest.Eventually(t, "the removal of y is in the file", func() bool {
 		e, err := h.readRevocations()
 		if err != nil {
@@ -58,7 +58,7 @@ func TestRevocationNeedsASignature(t *testing.T) {
 	if slices.Contains(known.Hosts, serial["x"]) {
 		t.Error("what a thief has written ends x")
 	}
-	if !slices.Contains(known.Revoked, serial["x"]) {
+	if !slices.Contains(known.Others, serial["x"]) {
 		t.Error("the list of what was revoked was not seen: it tests less than it says")
 	}
 }
@@ -79,9 +79,9 @@ func revoking(t *testing.T, s store.Store, one cluster.Serial) string {
 	return string(value)
 }
 
-// TestEndedOfAnEarlierWeir: the file of an earlier Weir, which has both kinds in one list, ends
+// TestRevokedOfAnEarlierWeir: the file of an earlier Weir, which has both kinds in one list, ends
 // both.
-func TestEndedOfAnEarlierWeir(t *testing.T) {
+func TestRevokedOfAnEarlierWeir(t *testing.T) {
 	h := home(t.TempDir())
 	one := cluster.Serial{1}
 	if err := os.WriteFile(h.file(revokedFile), []byte("[\""+one.String()+"\"]\n"),
@@ -94,7 +94,7 @@ func TestEndedOfAnEarlierWeir(t *testing.T) {
 			t.Fatal(err)
 		}
 		if all := e.all(); !slices.Equal(all.Hosts, []cluster.Serial{one}) ||
-			!slices.Equal(all.Revoked, all.Hosts) {
+			!slices.Equal(all.Others, all.Hosts) {
 			t.Errorf("it has %v", all)
 		}
 		text, err := json.Marshal(e.all())
@@ -107,9 +107,9 @@ func TestEndedOfAnEarlierWeir(t *testing.T) {
 	}
 }
 
-// TestEndedIsNotAdmitted: a host that was removed is not admitted, although the store has its
+// TestRevokedIsNotAdmitted: a host that was removed is not admitted, although the store has its
 // certificate again: an earlier state of the database was put back.
-func TestEndedIsNotAdmitted(t *testing.T) {
+func TestRevokedIsNotAdmitted(t *testing.T) {
 	e := &revocations{hosts: map[cluster.Serial]bool{{1}: true}}
 	for serial, admitted := range map[cluster.Serial]bool{{1}: false, {2}: true} {
 		node := cluster.Node{Name: "x", Serial: serial, TLS: cluster.Key{3},

@@ -154,7 +154,7 @@ func (h home) server(cfg config, d *etcd.Driver, seen *revocations, maintenance 
 	case err == nil:
 		j := members.NewJoiner(d, ca)
 		j.PercentFull, j.Pools, c.Join = c.PercentFull, cfg.Pools, j.Join
-		j.Ended = func() []cluster.Serial { return seen.all().Hosts }
+		j.Revoked = func() []cluster.Serial { return seen.all().Hosts }
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}

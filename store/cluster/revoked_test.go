@@ -7,11 +7,12 @@ import (
 	"github.com/weirnet/weir/store"
 )
 
-// TestEndedAreBounded: one who controls a store without signed rules cannot fill the memory and the
-// disk of every host with the serial numbers of hosts that there never were. What is signed counts.
-func TestEndedAreBounded(t *testing.T) {
+// TestRevokedAreBounded: one who controls a store without signed rules cannot fill the memory and
+// the disk of every host with the serial numbers of hosts that there never were. What is signed
+// counts.
+func TestRevokedAreBounded(t *testing.T) {
 	a := newAuthority()
-	full := make([]Serial, MaxEnded)
+	full := make([]Serial, MaxRevoked)
 	for i := range full {
 		binary.BigEndian.PutUint32(full[i][:], uint32(i))
 	}
@@ -26,7 +27,8 @@ func TestEndedAreBounded(t *testing.T) {
 		}
 		d := NewDesired("a", a.trust, full)
 		e := d.Apply([]store.Change{put(t, key, more)})
-		if n := len(d.Revoked()) - MaxEnded; (n == 1) != locked || (len(e.Claims) == 0) != locked {
+		n := len(d.Revoked()) - MaxRevoked
+		if (n == 1) != locked || (len(e.Claims) == 0) != locked {
 			t.Errorf("signed %v: %d more, claims %v", locked, n, e.Claims)
 		}
 		known := &RemovalRecord{Serials: full[:2]}
