@@ -6,8 +6,8 @@
 //
 // An engine publishes firewall.Events to a [Hub], one by one from the packet path or in batches
 // from the kernel's ring buffer. The Hub counts them and copies them into the bounded queue of each
-// [Sub]; without a Sub it only counts. A full queue loses events and counts them: the reader learns
-// how many are missing, and where.
+// [Subscription]; without one it only counts. A full queue loses events and counts them: the reader
+// learns how many are missing, and where.
 //
 // [Names] turns a firewall.Event into an [Event]: with wall-clock time, names of interfaces and
 // names of pods. The reader does this work, not the packet path.

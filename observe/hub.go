@@ -20,7 +20,7 @@ type Hub struct {
 	Subscribed func(bool)
 
 	mu   sync.Mutex
-	subs []*Sub // guarded by mu
+	subs []*Subscription // guarded by mu
 }
 
 // Publish gives a copy of one event to every reader. It is called on the packet path and never
@@ -66,14 +66,14 @@ func (h *Hub) CountAt(k firewall.EventKind, d firewall.Direction) uint64 {
 func (h *Hub) Lost() uint64 { return h.lost.Load() }
 
 // Subscribe gives a new reader a queue for size events.
-func (h *Hub) Subscribe(size int) *Sub {
+func (h *Hub) Subscribe(size int) *Subscription {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.subscribeLocked(size)
 }
 
-func (h *Hub) subscribeLocked(size int) *Sub {
-	s := &Sub{hub: h, size: max(size, 1), wake: make(chan struct{}, 1)}
+func (h *Hub) subscribeLocked(size int) *Subscription {
+	s := &Subscription{hub: h, size: max(size, 1), wake: make(chan struct{}, 1)}
 	h.subs = append(h.subs, s)
 	h.readers.Store(int32(len(h.subs)))
 	if len(h.subs) == 1 && h.Subscribed != nil {
@@ -84,8 +84,8 @@ func (h *Hub) subscribeLocked(size int) *Sub {
 
 // DrainAndSubscribe empties the queue of a reader and subscribes another one in one step: an event
 // is either among those returned or in the new queue, never in both and never missing.
-func (h *Hub) DrainAndSubscribe(s *Sub, size int) (waiting []firewall.Event, lost uint64,
-	other *Sub) {
+func (h *Hub) DrainAndSubscribe(s *Subscription, size int) (waiting []firewall.Event, lost uint64,
+	other *Subscription) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.mu.Lock()
@@ -95,9 +95,9 @@ func (h *Hub) DrainAndSubscribe(s *Sub, size int) (waiting []firewall.Event, los
 	return waiting, lost, h.subscribeLocked(size)
 }
 
-// Sub is the queue of one reader. Its memory grows with the number of queued events, up to its
-// size.
-type Sub struct {
+// Subscription is the queue of one reader. Its memory grows with the number of queued events, up to
+// its size.
+type Subscription struct {
 	hub  *Hub
 	size int
 	wake chan struct{} // of capacity 1
@@ -114,7 +114,7 @@ type Sub struct {
 // of the next.
 const sampled = 8
 
-func (s *Sub) put(ev *firewall.Event) {
+func (s *Subscription) put(ev *firewall.Event) {
 	s.mu.Lock()
 	drop := len(s.queue) >= s.size
 	if !drop && len(s.queue)*4 >= s.size*3 {
@@ -135,14 +135,14 @@ func (s *Sub) put(ev *firewall.Event) {
 	}
 }
 
-func (s *Sub) lose(n uint64) {
+func (s *Subscription) lose(n uint64) {
 	s.mu.Lock()
 	s.lost += n
 	s.mu.Unlock()
 	s.signal()
 }
 
-func (s *Sub) signal() {
+func (s *Subscription) signal() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -152,7 +152,7 @@ func (s *Sub) signal() {
 // Next waits for events and returns all that are there, and how many were lost since the last call.
 // The lost ones are newer than the previous batch and not newer than the last event of this one.
 // The reader owns the events until it calls Next again.
-func (s *Sub) Next(ctx context.Context) (events []firewall.Event, lost uint64, err error) {
+func (s *Subscription) Next(ctx context.Context) (events []firewall.Event, lost uint64, err error) {
 	for {
 		s.mu.Lock()
 		if len(s.queue) > 0 || s.lost > 0 {
@@ -171,7 +171,7 @@ func (s *Sub) Next(ctx context.Context) (events []firewall.Event, lost uint64, e
 }
 
 // Close ends the subscription.
-func (s *Sub) Close() {
+func (s *Subscription) Close() {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -21,7 +21,7 @@ func TestHubGivesEveryEventToEveryReader(t *testing.T) {
 	}
 	h.AddLost(10)
 	for _, c := range []struct {
-		s    *Sub
+		s    *Subscription
 		n    int
 		lost uint64
 	}{{a, 5, 10}, {b, 2, 13}} {

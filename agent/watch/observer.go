@@ -135,11 +135,11 @@ type Observer struct {
 	// log is what rules with log write to; nil without a journal of systemd
 	log *journald
 
-	mu      sync.Mutex   // its place in the lock order: agent/doc.go
-	sub     *observe.Sub // guarded by mu; what the journal and top are fed by
-	top     *observe.Top // guarded by mu
-	skipped uint64       // guarded by mu; events that were not written since the last one
-	lost    uint64       // guarded by mu; what the engine has lost so far
+	mu      sync.Mutex            // its place in the lock order: agent/doc.go
+	sub     *observe.Subscription // guarded by mu; what the journal and top are fed by
+	top     *observe.Top          // guarded by mu
+	skipped uint64                // guarded by mu; events that were not written since the last one
+	lost    uint64                // guarded by mu; what the engine has lost so far
 }
 
 // wallClock turns times of the engine's clock into wall time.
