@@ -176,7 +176,7 @@ func (p *parser) delete(c *Command) error {
 		return p.fail(p.peek(), "delete NUMBER...", "the number of the rule is missing")
 	}
 	if p.accept("set") {
-		return p.sets(&c.Sets, Reserved)
+		return p.sets(&c.Sets, ReservedSet)
 	}
 	for !p.done() {
 		r, err := p.numRange(p.decNum, p.next(), "rule number", 1, program.DefaultNumber-1)

@@ -46,7 +46,7 @@ func (p *parser) head(r *Rule) error {
 	for {
 		switch {
 		case p.accept("set"):
-			n, err := p.needDec("set number", 0, Reserved)
+			n, err := p.needDec("set number", 0, ReservedSet)
 			if err != nil {
 				return err
 			}

@@ -36,11 +36,11 @@ func (p *parser) set(c *Command) error {
 		return p.move(c)
 	case p.accept("swap"):
 		c.Kind = CommandSwap
-		from, err := p.needDec("set number", 0, Reserved-1)
+		from, err := p.needDec("set number", 0, ReservedSet-1)
 		if err != nil {
 			return err
 		}
-		to, err := p.needDec("set number", 0, Reserved-1)
+		to, err := p.needDec("set number", 0, ReservedSet-1)
 		c.From, c.To = uint8(from), uint8(to)
 		if err != nil {
 			return err
@@ -51,9 +51,9 @@ func (p *parser) set(c *Command) error {
 		var err error
 		switch t := p.next(); t.text {
 		case "disable":
-			err = p.sets(&c.Sets, Reserved-1)
+			err = p.sets(&c.Sets, ReservedSet-1)
 		case "enable":
-			err = p.sets(&c.Enable, Reserved-1)
+			err = p.sets(&c.Enable, ReservedSet-1)
 		default:
 			err = p.fail(t, "set disable N, set enable N, set move A to B, set swap A B",
 				"unknown word %s after set", quote(t.text))
@@ -70,7 +70,7 @@ func (p *parser) set(c *Command) error {
 
 // ofSet reads N and a command for the rules of set N: delete NUMBER..., flush, list and show.
 func (p *parser) ofSet(c *Command) error {
-	set, err := p.needDec("set number", 0, Reserved)
+	set, err := p.needDec("set number", 0, ReservedSet)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (p *parser) ofSet(c *Command) error {
 
 func (p *parser) move(c *Command) error {
 	c.Kind = CommandMove
-	what, least, most := "set number", uint32(0), uint32(Reserved)
+	what, least, most := "set number", uint32(0), uint32(ReservedSet)
 	isRule := p.accept("rule")
 	if isRule {
 		what, least, most = "rule number", 1, program.DefaultNumber-1
@@ -115,7 +115,7 @@ func (p *parser) move(c *Command) error {
 	if t := p.peek(); !p.accept("to") {
 		return p.fail(t, "set move [rule] A to B", "expected \"to\", found %s", p.found(t))
 	}
-	to, err := p.needDec("set number", 0, Reserved)
+	to, err := p.needDec("set number", 0, ReservedSet)
 	if err != nil {
 		return err
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/weirnet/weir/internal/program"
 )
 
-// Step is the distance between rules that number themselves, as in ipfw.
-const Step = 100
+// NumberStep is the distance between rules that number themselves, as in ipfw.
+const NumberStep = 100
 
-// Reserved is the set that flush spares and that cannot be disabled, as in ipfw.
-const Reserved = 31
+// ReservedSet is the set that flush spares and that cannot be disabled, as in ipfw.
+const ReservedSet = 31
 
 // Ruleset is a set of rules with its tables: the result of a rule file once every line of it has
 // been obeyed, and what a running node holds. It is not safe for concurrent use; Clone it to keep a
@@ -51,8 +51,8 @@ func (s *Ruleset) Active() []*Rule {
 }
 
 // Add puts a rule behind the rules of its number and returns it. A rule without number gets the
-// highest number so far plus Step, or just the highest number when there is no space above it, as
-// in ipfw.
+// highest number so far plus NumberStep, or just the highest number when there is no space above it,
+// as in ipfw.
 func (s *Ruleset) Add(r *Rule) *Rule {
 	if r.Number == 0 {
 		numbered := *r
@@ -78,8 +78,8 @@ func (s *Ruleset) next() uint16 {
 	if n := len(s.Rules); n > 0 {
 		last = s.Rules[n-1].Number
 	}
-	if last < program.DefaultNumber-Step {
-		last += Step
+	if last < program.DefaultNumber-NumberStep {
+		last += NumberStep
 	}
 	return last
 }
@@ -100,9 +100,9 @@ func (s *Ruleset) DeleteSet(set uint8) int {
 	return s.remove(func(r *Rule) bool { return r.Set == set })
 }
 
-// Flush removes all rules but those of the Reserved set. Tables stay.
+// Flush removes all rules but those of ReservedSet. Tables stay.
 func (s *Ruleset) Flush() {
-	s.remove(func(r *Rule) bool { return r.Set != Reserved })
+	s.remove(func(r *Rule) bool { return r.Set != ReservedSet })
 }
 
 func (s *Ruleset) remove(gone func(*Rule) bool) int {

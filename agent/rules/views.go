@@ -37,7 +37,7 @@ func (m *Manager) List() (api.Rules, error) {
 			}
 			a.Rules = append(a.Rules, v)
 		}
-		last := api.Rule{Number: program.DefaultNumber, Set: rule.Reserved,
+		last := api.Rule{Number: program.DefaultNumber, Set: rule.ReservedSet,
 			Text: defaultText(r.Strict)}
 		count(&last, counters, index)
 		a.Rules = append(a.Rules, last)
