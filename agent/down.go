@@ -88,7 +88,7 @@ func Down(p Paths, keep bool) error {
 func removeTraces(p Paths, keep bool, unlockPins func()) error {
 	errs := []error{pod.Remove(p.Pods()), peers.RemoveTraces(p.peerFiles(), keep, p.removeEmpty),
 		services.RemoveTraces(p.Services(), keep), host.RestoreSysctls(p.Sysctls()),
-		host.RemoveHops()}
+		host.RemoveFwdRouting()}
 	if err := kernel.Remove(p.Pins()); err != nil {
 		errs = append(errs, fmt.Errorf("remove the pinned objects: %w", err))
 	}

@@ -75,7 +75,7 @@ func (n *Node) loaded(old, new *program.Program, set *rule.Ruleset) {
 		n.problems.Add("cannot enable IPv4 forwarding for rules with nat: "+err.Error(),
 			"enable it by hand: sysctl -w net.ipv4.ip_forward=1")
 	}
-	if err := n.routes.RemoveUnusedHops(new); err != nil {
+	if err := n.routes.RemoveUnusedFwdRouting(new); err != nil {
 		n.problems.Add("cannot delete a routing rule of rules with fwd: "+err.Error(),
 			"look at the routing rules: ip rule; ip -6 rule")
 	}

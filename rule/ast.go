@@ -50,7 +50,7 @@ type Action struct {
 	// instance; ActionUnreach, ActionUnreach6: ICMP code; else 0
 	Arg uint32
 	// ActionFwd: the next hop; the port is 0 for that of the packet
-	Hop netip.AddrPort
+	NextHop netip.AddrPort
 }
 
 // State is what a rule does with states. A check-state rule has StateCheck.
@@ -96,7 +96,7 @@ func (r *Rule) Clauses() []Clause {
 		}
 	}
 	switch {
-	case r.Action.Op == op.ActionNAT, r.Action.Op == op.ActionFwd && r.Action.Hop.Addr().Is4():
+	case r.Action.Op == op.ActionNAT, r.Action.Op == op.ActionFwd && r.Action.NextHop.Addr().Is4():
 		all = append(all, Clause{{Op: op.CondVersion, A: 4}})
 	case r.Action.Op == op.ActionFwd:
 		all = append(all, Clause{{Op: op.CondVersion, A: 6}})

@@ -41,7 +41,7 @@ type compiler struct {
 	tables  map[string]int
 	names   map[string]int
 	globs   map[string]int
-	hops    map[netip.AddrPort]uint32 // indexes in Hops
+	hops    map[netip.AddrPort]uint32 // indexes in NextHops
 	pipes   map[uint32]uint16         // Rule.Pipe by number, 0 for one without a bound
 	seen    map[uint64]int            // how often a text came under one number, by hash
 	work    *[program.NumDims]workspace
@@ -193,7 +193,7 @@ func (c *compiler) rule(slot int, p *part) error {
 			return err
 		}
 	case op.ActionFwd:
-		code.Arg = c.hop(r.Action.Hop)
+		code.Arg = c.hop(r.Action.NextHop)
 	case op.ActionPipe: // without a pipe ipfw drops what it would carry
 		if code.Action = op.ActionAllow; c.missing(r) {
 			code.Action = op.ActionDeny

@@ -124,8 +124,8 @@ func dumpProgram(p *program.Program) string {
 	for _, x := range p.NATs {
 		fmt.Fprintf(&b, "nat %d %s\n", x.Number, FormatNAT(&x))
 	}
-	if len(p.Hops) > 0 {
-		fmt.Fprintf(&b, "hops %v\n", p.Hops)
+	if len(p.NextHops) > 0 {
+		fmt.Fprintf(&b, "hops %v\n", p.NextHops)
 	}
 	for slot, c := range p.Rules {
 		fmt.Fprintf(&b,

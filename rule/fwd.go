@@ -50,7 +50,7 @@ func (p *parser) hopAddr(t token) (netip.Addr, error) {
 			"a link-local address is not reachable without an interface")
 	}
 	a, err := p.addr(t)
-	if err == nil && !program.ValidHop(a) {
+	if err == nil && !program.ValidNextHop(a) {
 		err = p.fail(t, hopHint, "%s is not the address of one host", quote(t.text))
 	}
 	return a, err
@@ -69,9 +69,9 @@ func appendHop(b []byte, hop netip.AddrPort) []byte {
 func (c *compiler) hop(to netip.AddrPort) uint32 {
 	at, known := c.hops[to]
 	if !known {
-		at = uint32(len(c.Hops))
+		at = uint32(len(c.NextHops))
 		c.hops[to] = at
-		c.Hops = append(c.Hops, to)
+		c.NextHops = append(c.NextHops, to)
 	}
 	return at
 }

@@ -223,7 +223,7 @@ func dumpRule(r *Rule) string {
 		r.Number, r.Set, r.Prob, r.Action.Op, r.Action.Arg, r.Log, r.LogMax, r.Tag, r.State,
 		r.Defer, r.Liberal, r.Comment)
 	if r.Action.Op == op.ActionFwd {
-		fmt.Fprintf(&b, "  hop %v\n", r.Action.Hop)
+		fmt.Fprintf(&b, "  hop %v\n", r.Action.NextHop)
 	}
 	if r.Rate != (Rate{}) {
 		fmt.Fprintf(&b, "  rate %+v\n", r.Rate)

@@ -113,7 +113,7 @@ func (p *parser) action(r *Rule) error {
 		}
 		r.Action.Arg, err = p.needDec(what, 1, program.DefaultNumber)
 	case op.ActionFwd:
-		r.Action.Hop, err = p.hop()
+		r.Action.NextHop, err = p.hop()
 	case op.ActionCheckState:
 		r.State.Op = op.StateCheck
 		r.State.Flow, err = p.flow(true)

@@ -136,7 +136,7 @@ func (r *Rule) appendAction(b []byte, s Style) []byte {
 	case op.ActionSkipTo, op.ActionCall, op.ActionPipe, op.ActionNAT:
 		b = appendNumber(append(b, ' '), r.Action.Arg)
 	case op.ActionFwd:
-		b = appendHop(append(b, ' '), r.Action.Hop)
+		b = appendHop(append(b, ' '), r.Action.NextHop)
 	case op.ActionUnreach:
 		b = appendCode(append(b, ' '), r.Action.Arg, codes4)
 	case op.ActionUnreach6:

@@ -200,8 +200,8 @@ func (g random) rule() *Rule {
 	case op.ActionSkipTo, op.ActionCall, op.ActionPipe, op.ActionNAT:
 		r.Action.Arg = 1 + g.Uint32N(4000)
 	case op.ActionFwd:
-		r.Action.Hop = netip.AddrPortFrom(netip.MustParseAddr(g.one("127.0.0.1", "10.1.2.3", "::1",
-			"2001:db8::1")), uint16(g.IntN(3)*3128))
+		r.Action.NextHop = netip.AddrPortFrom(netip.MustParseAddr(g.one("127.0.0.1", "10.1.2.3",
+			"::1", "2001:db8::1")), uint16(g.IntN(3)*3128))
 	case op.ActionCheckState:
 		r.State = State{Op: op.StateCheck, Flow: g.one("", "", "any", "web")}
 		return r

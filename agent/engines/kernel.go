@@ -53,8 +53,8 @@ func (e *Pair) Adopt(states []firewall.State) (int, error) { return e.kernel.Ado
 // SetUppers sets the upper devices that evaluate frames of their lower ones.
 func (e *Pair) SetUppers(all []kernel.Upper) error { return e.kernel.SetUppers(all) }
 
-// SetHops sets how packets get to the next hops of rules with fwd.
-func (e *Pair) SetHops(hops []kernel.Hop) error { return e.kernel.SetHops(hops) }
+// SetNextHops sets how packets get to the next hops of rules with fwd.
+func (e *Pair) SetNextHops(hops []kernel.NextHop) error { return e.kernel.SetNextHops(hops) }
 
 // SetRouteMTUs sets the routes that have an MTU of their own.
 func (e *Pair) SetRouteMTUs(routes []kernel.RouteMTU) error {

@@ -29,10 +29,10 @@ func (r *Routes) setHops(p *program.Program) error {
 	}
 	defer conn.Close()
 	r.released.Store(false)
-	var hops []kernel.Hop
+	var hops []kernel.NextHop
 	var own [2]bool
 	seen := map[netip.Addr]bool{}
-	for _, h := range p.Hops {
+	for _, h := range p.NextHops {
 		to := h.Addr()
 		six := bit(to.Is6())
 		// what has a port is meant to be the host's, and may become so
@@ -50,7 +50,7 @@ func (r *Routes) setHops(p *program.Program) error {
 			err = errors.Join(err, takeMarked(conn, six == 1))
 		}
 	}
-	return errors.Join(err, r.engine.SetHops(hops))
+	return errors.Join(err, r.engine.SetNextHops(hops))
 }
 
 func bit(is bool) int {
@@ -61,8 +61,8 @@ func bit(is bool) int {
 }
 
 // findHop returns how packets get to a next hop, and whether it is the host itself.
-func findHop(conn *nl.Conn, to netip.Addr) (hop kernel.Hop, local bool) {
-	hop = kernel.Hop{To: to, Via: to}
+func findHop(conn *nl.Conn, to netip.Addr) (hop kernel.NextHop, local bool) {
+	hop = kernel.NextHop{To: to, Via: to}
 	route, err := conn.RouteTo(to)
 	switch {
 	case err != nil || route.Blackhole():
@@ -79,13 +79,13 @@ func findHop(conn *nl.Conn, to netip.Addr) (hop kernel.Hop, local bool) {
 	return hop, false
 }
 
-// RemoveUnusedHops removes the routing rule and table for rules with fwd, unless the rules in force
-// need them.
-func (r *Routes) RemoveUnusedHops(p *program.Program) error {
+// RemoveUnusedFwdRouting removes the routing rule and table for rules with fwd, unless the rules in
+// force need them.
+func (r *Routes) RemoveUnusedFwdRouting(p *program.Program) error {
 	if p.Features&program.HasFwd != 0 || r.released.Load() {
 		return nil
 	}
-	err := RemoveHops()
+	err := RemoveFwdRouting()
 	r.released.Store(err == nil)
 	return err
 }
@@ -109,8 +109,8 @@ func takeMarked(conn *nl.Conn, six bool) error {
 	return unlessMissing(conn.ReplaceRoute(hopRoute(six)))
 }
 
-// RemoveHops takes back what takeMarked did, also in an earlier run.
-func RemoveHops() error {
+// RemoveFwdRouting takes back what takeMarked did, also in an earlier run.
+func RemoveFwdRouting() error {
 	conn, err := routes.Open()
 	if err != nil {
 		return err

@@ -15,10 +15,10 @@ import (
 // hopEngine records next hops.
 type hopEngine struct {
 	Engine
-	hops []kernel.Hop
+	hops []kernel.NextHop
 }
 
-func (e *hopEngine) SetHops(hops []kernel.Hop) error {
+func (e *hopEngine) SetNextHops(hops []kernel.NextHop) error {
 	e.hops = hops
 	return nil
 }
@@ -81,7 +81,7 @@ func TestHops(t *testing.T) {
 	set("add fwd 10.0.0.2 ip from any to any\nadd fwd 192.0.2.1 ip from any to any\n" +
 		"add fwd 192.0.2.9 ip from any to any\nadd fwd 203.0.113.1 ip from any to any\n" +
 		"add fwd 198.51.100.1 ip from any to any\nadd fwd fd00::2 ip from any to any\n")
-	want := []kernel.Hop{{To: addr("10.0.0.2"), Via: addr("10.0.0.2"), Interface: link},
+	want := []kernel.NextHop{{To: addr("10.0.0.2"), Via: addr("10.0.0.2"), Interface: link},
 		{To: addr("192.0.2.1"), Via: addr("10.0.0.2"), Interface: link},
 		{To: addr("192.0.2.9"), Via: addr("192.0.2.9")},
 		{To: addr("203.0.113.1"), Via: addr("203.0.113.1")},
@@ -99,7 +99,7 @@ func TestHops(t *testing.T) {
 	marked(true, true)
 	without := compiled(t, "add allow ip from any to any")
 	for range 2 {
-		if err := n.Do(func() error { return r.RemoveUnusedHops(without) }); err != nil {
+		if err := n.Do(func() error { return r.RemoveUnusedFwdRouting(without) }); err != nil {
 			t.Fatal(err)
 		}
 		marked(false, false)

@@ -27,7 +27,7 @@ type Engine interface {
 	SetUppers([]kernel.Upper) error
 	SetRoutes([]firewall.Route) error
 	SetRouteMTUs([]kernel.RouteMTU) error
-	SetHops([]kernel.Hop) error
+	SetNextHops([]kernel.NextHop) error
 	SetQdiscLinks(indexes []uint32) error
 	SetStack(routing bool, policies []kernel.Policy) error
 	Attach(index uint32) (hook string, err error)

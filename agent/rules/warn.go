@@ -121,8 +121,8 @@ func warnings(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 					"one_pass where rules behind it shall decide", number)
 			}
 		}
-		if r.Action.Op == op.ActionFwd && isOwn(r.Action.Hop.Addr(), ifs) && !only(r, op.CondIn) {
-			warn(r, "fwd "+r.Action.Hop.String(), "what leaves and matches is dropped, since only "+
+		if r.Action.Op == op.ActionFwd && isOwn(r.Action.NextHop.Addr(), ifs) && !only(r, op.CondIn) {
+			warn(r, "fwd "+r.Action.NextHop.String(), "what leaves and matches is dropped, since only "+
 				"what comes in can go to a socket of this host; write in")
 		}
 		for _, t := range slices.Concat(r.Clauses()...) {

@@ -115,8 +115,8 @@ type Engine struct {
 	// guarded by mu; on the loopback, nil while no port of a pod is published
 	local *local
 
-	hops       bool  // guarded by mu; some are in the map that this engine wrote
-	stagedHops []Hop // guarded by mu; set before the first Load
+	hops       bool      // guarded by mu; some are in the map that this engine wrote
+	stagedHops []NextHop // guarded by mu; set before the first Load
 
 	uppers []Upper // guarded by mu
 	// guarded by mu; what is in the map, nil for anything

@@ -15,17 +15,17 @@ import (
 // leads to a table with a local route to everything.
 const FwdMark = fwdMark
 
-// Hop is how packets get to the next hop of a rule with fwd.
-type Hop struct {
+// NextHop is how packets get to the next hop of a rule with fwd.
+type NextHop struct {
 	To        netip.Addr // as the rule has it
 	Via       netip.Addr // To, or the gateway to it
 	Interface uint32     // index; 0: there is no route
 	MTU       uint32     // of the route, bytes; 0: that of the interface
 }
 
-// SetHops sets how packets get to next hops, beside those that are known. Those that the Program in
-// force does not name are forgotten by the next Load.
-func (e *Engine) SetHops(hops []Hop) error {
+// SetNextHops sets how packets get to next hops, beside those that are known. Those that the
+// Program in force does not name are forgotten by the next Load.
+func (e *Engine) SetNextHops(hops []NextHop) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.staged != nil { // the first Load writes them
@@ -35,7 +35,7 @@ func (e *Engine) SetHops(hops []Hop) error {
 	return e.putHopsLocked(hops)
 }
 
-func (e *Engine) putHopsLocked(hops []Hop) error {
+func (e *Engine) putHopsLocked(hops []NextHop) error {
 	e.hops = e.hops || len(hops) > 0
 	for _, h := range hops {
 		v := weirHop{Via: wordsOf(h.Via), Ifindex: h.Interface, Mtu: h.MTU}
@@ -52,7 +52,7 @@ func (e *Engine) forgetHopsLocked(p *program.Program) error {
 		return nil
 	}
 	named := map[weirAddress]bool{}
-	for _, h := range p.Hops {
+	for _, h := range p.NextHops {
 		named[wordsOf(h.Addr())] = true
 	}
 	err := prune(e.objects.Hops, func(k weirAddress) bool { return named[k] })

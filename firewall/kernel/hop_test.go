@@ -108,8 +108,8 @@ func (u *uplinks) answer(nets ...string) {
 
 func (u *uplinks) hop(to, via string, index, mtu uint32) {
 	u.t.Helper()
-	u.must(u.engine.SetHops([]Hop{{To: netip.MustParseAddr(to), Via: netip.MustParseAddr(via),
-		Interface: index, MTU: mtu}}))
+	u.must(u.engine.SetNextHops([]NextHop{{To: netip.MustParseAddr(to),
+		Via: netip.MustParseAddr(via), Interface: index, MTU: mtu}}))
 }
 
 func (u *uplinks) load(rules string) {

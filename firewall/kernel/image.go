@@ -43,7 +43,7 @@ func newImage(in imageInput) (*image, error) {
 	h.Conds = section(im, conds(in))
 	h.Pipes, h.Npipes = section(im, pipes(in)), uint32(len(in.pipes))
 	h.Ranges = section(im, slices.Clone(p.Ranges))
-	h.Prefixes = section(im, append(prefixSpans(p.Prefixes), hopSpans(p.Hops)...))
+	h.Prefixes = section(im, append(prefixSpans(p.Prefixes), hopSpans(p.NextHops)...))
 	look := looks(p)
 	h.Look, h.LookBlocks = section(im, look), blocksOf(look)
 	if err := im.classifier(&p.Classes); err != nil {

@@ -41,8 +41,8 @@ func (p *Program) Check() error {
 	if err := p.checkNATs(); err != nil {
 		return err
 	}
-	for _, h := range p.Hops {
-		if !ValidHop(h.Addr()) {
+	for _, h := range p.NextHops {
+		if !ValidNextHop(h.Addr()) {
 			return fmt.Errorf("program: %s cannot be a next hop", h)
 		}
 	}
@@ -73,7 +73,7 @@ func (p *Program) inside(i int) bool {
 		return false
 	case c.Action == op.ActionNAT && p.FindNAT(uint16(c.Arg)) == nil:
 		return false
-	case c.Action == op.ActionFwd && int(c.Arg) >= len(p.Hops):
+	case c.Action == op.ActionFwd && int(c.Arg) >= len(p.NextHops):
 		return false
 	case c.Flow != AnyFlow && int(c.Flow) >= len(p.Flows):
 		return false

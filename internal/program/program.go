@@ -54,7 +54,7 @@ type Program struct {
 	Pipes    []Pipe     // those that rules name, Rule.Pipe
 	NATs     []NAT      // those that rules name, Rule.Arg
 	// next hops of rules with fwd, each once; the port is 0 for that of the packet
-	Hops []netip.AddrPort
+	NextHops []netip.AddrPort
 	// It is the first, or was in force before: what its instances of nat cannot have now is held,
 	// and no reason to refuse it.
 	Returns bool
@@ -70,7 +70,7 @@ type Rule struct {
 	Set    uint8     // 0..31
 	Action op.Action // what to do
 	// ActionSkipTo, ActionCall: target slot; ActionUnreach, ActionUnreach6: ICMP code; ActionNAT:
-	// the instance's number, perhaps with NATContinues; ActionFwd: index in Hops
+	// the instance's number, perhaps with NATContinues; ActionFwd: index in NextHops
 	Arg     uint32
 	Tag     uint16       // tag to set, 0 none
 	Prob    uint32       // fails when Mix(random, slot) >= Prob; 0 means no prob option
