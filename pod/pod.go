@@ -38,7 +38,7 @@ type Spec struct {
 	NextHops []netip.Addr `json:"next_hops,omitempty"`
 	// The runtime itself moves the inner end, left in the host's namespace as InnerIf, and
 	// configures it; Netns serves to identify the container only.
-	RuntimeMovesInterface bool `json:"moved,omitempty"`
+	RuntimeMovesInterface bool `json:"runtime_moves_interface,omitempty"`
 	MAC                   MAC  `json:"mac,omitempty"` // of the inner interface
 	MTU                   int  `json:"mtu,omitempty"` // 0: the Manager's
 	// become tables: table(app=web)

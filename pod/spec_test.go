@@ -37,7 +37,8 @@ func whole() *Pod {
 func TestSpecOnTheWire(t *testing.T) {
 	const text = `{"network":"net","container":"c1","name":"web","netns":"/run/netns/c1",` +
 		`"ifname":"eth1","addrs":["10.88.0.9"],"only_addrs":true,"external_ipam":true,` +
-		`"routes":["10.0.0.0/8"],"next_hops":["10.88.0.1"],"moved":true,` +
+		`"routes":["10.0.0.0/8"],"next_hops":["10.88.0.1"],` +
+		`"runtime_moves_interface":true,` +
 		`"mac":"02:00:00:00:00:09","mtu":1400,"labels":{"app":"web"},"fixed":["app"],` +
 		`"aliases":["shop"],"publish":[` +
 		`{"proto":"udp","host":"192.0.2.1","host_port":53,"port":5353},` +
