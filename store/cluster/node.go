@@ -104,7 +104,11 @@ func (n *Node) Verify(ca []Key) error {
 // Replace has the certificate revoke an earlier one of the host, and what that revoked. Of more
 // than there is space for, those that were revoked first are forgotten.
 func (n *Node) Replace(earlier *Node) {
-	n.Replaces = earlier.Serials()
+	for _, s := range earlier.Serials() {
+		if !slices.Contains(n.Replaces, s) {
+			n.Replaces = append(n.Replaces, s)
+		}
+	}
 	n.Replaces = n.Replaces[max(0, len(n.Replaces)-maxReplaced):]
 }
 

@@ -3,6 +3,7 @@ package members_test
 import (
 	"context"
 	"crypto/ed25519"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -35,6 +36,31 @@ type founded struct {
 	address string
 	dial    dialer
 	full    atomic.Int64 // of the database, in percent
+
+	mu    sync.Mutex
+	bound members.Certificates    // guarded by mu
+	ended map[cluster.Serial]bool // guarded by mu
+}
+
+// note is what a store host does with changes that it sees.
+func (f *founded) note(changes []store.Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ca := []cluster.Key{cluster.Key(f.ca.Key().Public().(ed25519.PublicKey))}
+	for _, ch := range changes {
+		for _, s := range cluster.RevokedHosts(ch.Entry, ca, nil) {
+			f.ended[s] = true
+		}
+	}
+	ended := func(s cluster.Serial) bool { return f.ended[s] }
+	f.bound.Note(changes, ca, ended)
+	f.bound.Forget(ended)
+}
+
+func (f *founded) certificates() members.Certificates {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.bound)
 }
 
 func found(t *testing.T, pools ...cluster.Pool) *founded {
@@ -57,7 +83,8 @@ func foundAt(t *testing.T, listener net.Listener, dial dialer, pools ...cluster.
 			t.Fatal(err)
 		}
 	}
-	f := &founded{model: storetest.NewModel(silence), dial: dial}
+	f := &founded{model: storetest.NewModel(silence), dial: dial, bound: members.Certificates{},
+		ended: map[cluster.Serial]bool{}}
 	f.address = listener.Addr().String()
 	var err error
 	f.id = cluster.Identity{ID: cluster.Serial(identity.NewSerial()), Epoch: 1, Pools: pools,
@@ -77,9 +104,10 @@ func foundAt(t *testing.T, listener net.Listener, dial dialer, pools ...cluster.
 	joiner := members.NewJoiner(f.model, f.ca)
 	joiner.PercentFull, joiner.Pools = func() int { return int(f.full.Load()) }, pools
 	joiner.Revoked = func() []cluster.Serial { return []cluster.Serial{{7}, {8}} }
+	joiner.Bound, joiner.Note = f.certificates, f.note
 	f.server, err = server.New(server.Config{Store: f.model, Name: cluster.Watched, TLS: config,
 		Cluster: members.ClusterOf, Admit: members.Admit, PercentFull: joiner.PercentFull,
-		Join: joiner.Join, Progress: silence / 6, Silence: silence})
+		Join: joiner.Join, Changed: f.note, Progress: silence / 6, Silence: silence})
 	must(err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup

@@ -1,7 +1,6 @@
 package members
 
 import (
-	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/tls"
@@ -27,6 +26,10 @@ type Joiner struct {
 	// Revoked returns the revoked certificates of hosts: one that joins has not seen how they were,
 	// and the store may have lost it. nil: none are known.
 	Revoked func() []cluster.Serial
+	// Bound returns the certificates that this store host knows without the store. nil: none.
+	Bound func() Certificates
+	// Note takes changes of the store before they arrive, for Bound.
+	Note func([]store.Change)
 
 	ca    *identity.CA
 	turn  chan struct{} // one joins at a time: joins change the same keys
@@ -137,23 +140,20 @@ func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
 	if err := j.known.learn(ctx, got[2]); err != nil {
 		return nil, err
 	}
-	var had store.Snapshot
-	if e, exists := j.known.hosts.Get(key); exists {
-		had.Entries = []store.Entry{e}
+	if err := j.learnBound(ctx, got[4], got[5]); err != nil {
+		return nil, err
 	}
-	old, before, exists, err := read[cluster.Node](key, had)
+	old, before, err := j.certificates(r.Name)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.mayReplace(exists, old); err != nil {
+	if err := r.mayReplace(old); err != nil {
 		return nil, err
 	}
 	node := cluster.Node{Name: r.Name, Serial: cluster.Serial(identity.NewSerial()),
 		TLS: cluster.Key(r.Key), WireGuard: cluster.Key(r.WireGuardKey), Roles: invite.Roles,
 		Labels: invite.Labels}
-	if exists {
-		j.replace(&node, &old)
-	}
+	j.replace(&node, old)
 	t, err := j.prepare(r, invite, got[2])
 	if err != nil {
 		return nil, err
@@ -168,19 +168,24 @@ func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
 	if pools == nil {
 		pools = doc.Pools
 	}
+	var written store.Entry
 	ranges, err := cluster.ClaimRanges(ctx, j.known, pools, r.Name,
 		func(ranges []netip.Prefix) (store.Txn, error) {
 			node.Ranges = slices.Clone(ranges)
 			if err := node.Sign(j.ca.Key()); err != nil {
 				return store.Txn{}, err
 			}
-			e, err := entry(key, &node)
+			var err error
+			written, err = entry(key, &node)
 			whole := store.Txn{Compare: slices.Clip(t.Compare), Delete: t.Delete,
-				Put: append(slices.Clip(t.Put), e)}
+				Put: append(slices.Clip(t.Put), written)}
 			return whole, err
 		})
 	if err != nil {
 		return nil, err
+	}
+	if j.Bound != nil {
+		j.Note([]store.Change{{Entry: written}})
 	}
 	return j.answer(doc, node, ranges, got[4].Entries)
 }
@@ -192,27 +197,30 @@ func errAbsent(ok bool) error {
 	return errors.New("it does not exist: run weir cluster init")
 }
 
-// mayReplace returns an error if the name is in use by one that did not sign the request.
-func (r *request) mayReplace(exists bool, old cluster.Node) error {
-	if !exists {
+// mayReplace returns an error if the name is in use by one that did not sign the request. old are
+// the certificates of that one; the key of the last one counts.
+func (r *request) mayReplace(old []cluster.Node) error {
+	if len(old) == 0 {
 		return nil
 	}
 	binding, err := identity.Binding(r.state, r.raw.Request)
 	if err != nil {
 		return err
 	}
-	if !ed25519.Verify(old.TLS[:], binding, r.raw.Rejoin) {
+	if !ed25519.Verify(old[len(old)-1].TLS[:], binding, r.raw.Rejoin) {
 		return fmt.Errorf("host %s is a member already: choose another name, or remove it first "+
 			"(weir node remove %s)", r.Name, r.Name)
 	}
 	return nil
 }
 
-// replace has the certificate of a host that joins again end the one before, whose key may be known
-// to others. Of what the CA has not signed, nothing gets its signature.
-func (j *Joiner) replace(node, old *cluster.Node) {
-	if old.Name == node.Name && old.Verify([]cluster.Key{j.public()}) == nil {
-		node.Replace(old)
+// replace has the certificate of a host that joins again end the ones before, whose keys may be
+// known to others. Of what the CA has not signed, nothing gets its signature.
+func (j *Joiner) replace(node *cluster.Node, old []cluster.Node) {
+	for i := range old {
+		if one := &old[i]; one.Name == node.Name && one.Verify([]cluster.Key{j.public()}) == nil {
+			node.Replace(one)
+		}
 	}
 }
 
@@ -244,24 +252,6 @@ func (j *Joiner) prepare(r *request, invite cluster.Invite, members store.Snapsh
 	t.Compare = append(t.Compare, counted.Compare...)
 	t.Put = append(t.Put, counted.Put...)
 	return t, j.ownKeys(r)
-}
-
-// ownKeys returns an error if another host has one of the keys. Public keys are public, and of two
-// hosts with one key others accept the one that they see first: a host that joined with the key of
-// another one would take its place at every host that comes later.
-func (j *Joiner) ownKeys(r *request) error {
-	for e := range j.known.hosts.All() {
-		if e.Key == cluster.NodeTree+r.Name {
-			continue
-		}
-		for _, key := range [][]byte{r.Key, r.WireGuardKey} {
-			if bytes.Contains(e.Value, []byte(cluster.Key(key).String())) {
-				return fmt.Errorf("a key is that of host %s: make new keys (is this host a copy "+
-					"of it?)", strings.TrimPrefix(e.Key, cluster.NodeTree))
-			}
-		}
-	}
-	return nil
 }
 
 // countMembers returns what changes MembersKey.

@@ -19,6 +19,7 @@ type known struct {
 	right   bool
 	hosts   *store.Copy
 	ranges  *store.Copy
+	bound   Certificates // of this join
 }
 
 // learn makes sure that the hosts and ranges are those of a MembersKey that was just read.
@@ -42,10 +43,17 @@ func (k *known) learn(ctx context.Context, members store.Snapshot) error {
 // Read implements store.Store. Ranges are read from the store only after one was lost to another
 // host.
 func (k *known) Read(ctx context.Context, name string, revision int64) (store.Snapshot, error) {
-	if name == cluster.RangeTree && k.right {
-		return k.ranges.Snapshot(), nil
+	if name != cluster.RangeTree {
+		return k.Store.Read(ctx, name, revision)
 	}
-	return k.Store.Read(ctx, name, revision)
+	if k.right {
+		return k.withBound(k.ranges.Snapshot())
+	}
+	got, err := k.Store.Read(ctx, name, revision)
+	if err != nil {
+		return got, err
+	}
+	return k.withBound(got)
 }
 
 // Commit implements store.Store. What it changes is known then. After an error nothing is.

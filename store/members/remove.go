@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
@@ -19,6 +20,7 @@ type Signing struct {
 	Key    ed25519.PrivateKey
 	CA     []cluster.Key // who signs certificates of hosts
 	Admins []cluster.Key // whose signatures hosts believe
+	Bound  Certificates  // a removal ends them, whatever the store has
 }
 
 // Remove removes a host: the removal record, its certificate, its endpoints, its pods, its report,
@@ -40,6 +42,11 @@ func removeOnce(ctx context.Context, s store.Store, name string, by Signing) err
 	node, revision, ok, err := one[cluster.Node](ctx, s, key)
 	if err != nil {
 		return err
+	}
+	if !ok {
+		if node, ok, err = lost(ctx, s, name, by); err != nil {
+			return err
+		}
 	}
 	if !ok {
 		return errors.Join(removeRest(ctx, s, name), fmt.Errorf("there is no host %s", name))
@@ -97,6 +104,29 @@ func readRemovalRecord(got store.Snapshot) (record cluster.RemovalRecord, revisi
 	return record, revision
 }
 
+// believed returns what counts of a removal record: hosts do not believe the rest, so it is not to
+// be signed.
+func (by *Signing) believed(key string, got store.Snapshot) (record cluster.RemovalRecord,
+	revision int64) {
+	record, revision = readRemovalRecord(got)
+	if by.Key != nil && record.Verify(key, by.Admins) != nil {
+		record.Serials = nil
+	}
+	return record, revision
+}
+
+// lost returns the certificate of a host that was not removed, and that the store does not have.
+func lost(ctx context.Context, s store.Store, name string, by Signing) (n cluster.Node, ok bool,
+	err error) {
+	bound, ok := by.Bound[name]
+	if !ok {
+		return n, false, nil
+	}
+	got, err := s.Read(ctx, removedKey(name), 0)
+	record, _ := by.believed(removedKey(name), got)
+	return bound.Node, !slices.Contains(record.Serials, bound.Serial), err
+}
+
 // removalRecordOf returns the removal record, with the serial numbers of earlier ones. A host that
 // was away may have seen only a certificate that the removed one replaces: so the removal record
 // ends these, too.
@@ -108,14 +138,14 @@ func removalRecordOf(ctx context.Context, s store.Store, node *cluster.Node, by 
 	if err != nil {
 		return store.Entry{}, at, err
 	}
-	record, revision := readRemovalRecord(got)
+	record, revision := by.believed(key, got)
 	at.Revision = revision
-	if by.Key != nil && record.Verify(key, by.Admins) != nil {
-		record.Serials = nil // hosts do not believe them, so they are not to be signed
-	}
 	revoked := []cluster.Serial{node.Serial}
 	if node.Verify(by.CA) == nil {
 		revoked = node.Serials()
+	}
+	if bound, ok := by.Bound[node.Name]; ok {
+		revoked = append(revoked, bound.Serials()...)
 	}
 	e, err := extendRemovalRecord(record, key, revoked, by.Key)
 	return e, at, err

@@ -80,6 +80,7 @@ const (
 	configFile  = "config.json"
 	epochFile   = "epoch" // the highest epoch that this weir-store has served
 	revokedFile = "ended" // serial numbers that it knows as revoked; older than the word
+	boundFile   = "hosts" // certificates of hosts that it knows as in force
 	etcdDir     = "etcd"
 )
 

@@ -91,7 +91,8 @@ func (h home) known(ctx context.Context, s store.Store, by members.Signing) (mem
 		return by, err
 	}
 	by.Admins = list.Keys
-	return by, nil
+	by.Bound, err = h.bound(by.CA)
+	return by, err
 }
 
 // caKeys returns the keys that sign certificates of hosts.

@@ -218,6 +218,15 @@ type member struct {
 // join joins with a token that the host a prints.
 func (l *lab) join(t *testing.T, a *host, name string) *member {
 	t.Helper()
+	joined, err := l.tryJoin(t, a, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &member{l.connect(t, joined.Credential, name), joined}
+}
+
+func (l *lab) tryJoin(t *testing.T, a *host, name string) (*client.Joined, error) {
+	t.Helper()
 	printed := a.run(t, "invite", "-role", "web")
 	text, address, _ := strings.Cut(printed, "@")
 	token, err := identity.ParseToken(text)
@@ -230,13 +239,9 @@ func (l *lab) join(t *testing.T, a *host, name string) *member {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	joined, err := client.Join{Token: token, Address: address, Name: name, Key: key,
+	return client.Join{Token: token, Address: address, Name: name, Key: key,
 		WireGuardKey: [32]byte(key.Public().(ed25519.PublicKey)),
 		Dial:         (&net.Dialer{}).DialContext}.Do(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &member{l.connect(t, joined.Credential, name), joined}
 }
 
 // connect connects to all weir-stores.

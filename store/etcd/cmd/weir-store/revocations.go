@@ -29,7 +29,11 @@ type revocations struct {
 	ca   []cluster.Key  // who signs certificates of hosts; set by trust
 	news chan struct{}  // has an element when the file lacks some
 
+	boundTo   string        // the file of bound
+	boundNews chan struct{} // has an element when it lacks some
+
 	mu     sync.Mutex
+	bound  members.Certificates    // guarded by mu; read by trust
 	keys   cluster.KeyList         // guarded by mu; who signs removal records
 	hosts  map[cluster.Serial]bool // guarded by mu
 	others map[cluster.Serial]bool // guarded by mu; of admins and feeds
@@ -57,7 +61,9 @@ func (s *revokedSerials) UnmarshalJSON(text []byte) error {
 // back.
 func (h home) readRevocations() (*revocations, error) {
 	r := &revocations{file: h.file(revokedFile), news: make(chan struct{}, 1),
-		hosts: map[cluster.Serial]bool{}, others: map[cluster.Serial]bool{}}
+		boundTo: h.file(boundFile), boundNews: make(chan struct{}, 1),
+		bound: members.Certificates{}, hosts: map[cluster.Serial]bool{},
+		others: map[cluster.Serial]bool{}}
 	text, err := os.ReadFile(r.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
@@ -96,9 +102,15 @@ func (r *revocations) trust(h home) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.keys, err = h.pinnedKeys()
+	if r.keys, err = h.pinnedKeys(); err != nil {
+		return err
+	}
+	r.bound, err = h.bound(r.ca)
+	r.bound.Forget(r.endedLocked)
 	return err
 }
+
+func (r *revocations) endedLocked(s cluster.Serial) bool { return r.hosts[s] }
 
 // all returns them, ordered.
 func (r *revocations) all() revokedSerials {
@@ -138,12 +150,21 @@ func (r *revocations) note(changes []store.Change) {
 			}
 		}
 	}
-	if len(r.hosts)+len(r.others) == before {
-		return
+	bound := r.bound.Note(changes, r.ca, r.endedLocked)
+	if len(r.hosts)+len(r.others) > before {
+		r.bound.Forget(r.endedLocked)
+		bound = true
+		wake(r.news)
 	}
+	if bound {
+		wake(r.boundNews)
+	}
+}
+
+func wake(news chan<- struct{}) {
 	select {
-	case r.news <- struct{}{}:
-	default:
+	case news <- struct{}{}:
+	default: // it will be written anyway
 	}
 }
 
@@ -168,18 +189,31 @@ func (r *revocations) followLocked(changes []store.Change) []cluster.Key {
 	return r.keys.Signers(passed)
 }
 
-// keep writes the file when there are more, until the context ends.
+// keep writes the files when there is more for them, until the context ends.
 func (r *revocations) keep(ctx context.Context, complain func(error)) error {
+	var second sync.WaitGroup
+	defer second.Wait()
+	second.Go(func() {
+		keepFile(ctx, r.boundNews, r.boundTo, func() any { return listed(r.certificates()) },
+			complain)
+	})
+	keepFile(ctx, r.news, r.file, func() any { return r.all() }, complain)
+	return ctx.Err()
+}
+
+// keepFile writes a file when there is news for it, until the context ends.
+func keepFile(ctx context.Context, news <-chan struct{}, file string, content func() any,
+	complain func(error)) {
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-r.news:
+			return
+		case <-news:
 		}
 		for {
-			text, err := json.Marshal(r.all())
+			text, err := json.Marshal(content())
 			if err == nil {
-				err = atomicfile.Write(r.file, append(text, '\n'))
+				err = atomicfile.Write(file, append(text, '\n'))
 			}
 			if err == nil {
 				break
@@ -187,7 +221,7 @@ func (r *revocations) keep(ctx context.Context, complain func(error)) error {
 			complain(err)
 			select {
 			case <-ctx.Done():
-				return ctx.Err()
+				return
 			case <-time.After(retryRevocations):
 			}
 		}

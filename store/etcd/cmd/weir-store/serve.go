@@ -155,6 +155,7 @@ func (h home) server(cfg config, d *etcd.Driver, seen *revocations, maintenance 
 		j := members.NewJoiner(d, ca)
 		j.PercentFull, j.Pools, c.Join = c.PercentFull, cfg.Pools, j.Join
 		j.Revoked = func() []cluster.Serial { return seen.all().Hosts }
+		j.Bound, j.Note = seen.certificates, seen.note
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}

@@ -1,0 +1,169 @@
+package members
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+)
+
+// Certificates are the certificates of hosts, by name, that the CA has signed and that have not
+// ended, as a store host knows them without the store. They bind a name to a key and to ranges: a
+// thief of the store can delete a certificate there, or put an earlier one back, but then the name
+// is not free.
+type Certificates map[string]Certificate
+
+// Certificate is a certificate of a host.
+type Certificate struct {
+	cluster.Node
+	Value []byte // as it is in the store
+}
+
+// Note takes the certificates among changes of the store. ca are the keys that sign them, and ended
+// reports whether one has ended. Of two of a name that are in force, the first one stays.
+func (c Certificates) Note(changes []store.Change, ca []cluster.Key,
+	ended func(cluster.Serial) bool) (changed bool) {
+	for _, ch := range changes {
+		name, ok := strings.CutPrefix(ch.Key, cluster.NodeTree)
+		had, there := c[name]
+		if !ok || ch.Deleted || there && bytes.Equal(had.Value, ch.Value) {
+			continue
+		}
+		n, err := cluster.Decode[cluster.Node](ch.Value)
+		if err != nil || n.Name != name || ended(n.Serial) || n.Verify(ca) != nil ||
+			there && n.Serial != had.Serial && !ended(had.Serial) &&
+				!slices.Contains(n.Replaces, had.Serial) {
+			continue
+		}
+		c[name], changed = Certificate{n, ch.Value}, true
+	}
+	return changed
+}
+
+// Forget deletes those that have ended.
+func (c Certificates) Forget(ended func(cluster.Serial) bool) {
+	maps.DeleteFunc(c, func(_ string, one Certificate) bool { return ended(one.Serial) })
+}
+
+// learnBound makes sure that what is bound is known for this join: the removal of a host may have
+// arrived in the store a moment ago. keys and removed are what was just read of the keys of
+// administrators, and of the removal record of the host that joins.
+func (j *Joiner) learnBound(ctx context.Context, keys, removed store.Snapshot) error {
+	j.known.bound = nil
+	if j.Bound == nil {
+		return nil
+	}
+	var changes []store.Change
+	note := func(got store.Snapshot) {
+		for _, e := range got.Entries {
+			changes = append(changes, store.Change{Entry: e})
+		}
+	}
+	note(keys)
+	note(removed)
+	var records []string
+	for name, c := range j.Bound() {
+		e, there := j.known.hosts.Get(cluster.NodeTree + name)
+		if there && bytes.Equal(e.Value, c.Value) {
+			continue
+		}
+		records = append(records, removedKey(name))
+		if there {
+			changes = append(changes, store.Change{Entry: e})
+		}
+	}
+	all, err := readAll(ctx, j.store, 0, records...)
+	if err != nil {
+		return err
+	}
+	for _, got := range all {
+		note(got)
+	}
+	j.Note(changes)
+	j.known.bound = j.Bound()
+	return nil
+}
+
+// certificates returns the certificates that a name has: that of the store, then that which is
+// bound, if it is another one. revision is that of the store's, 0 if it has none.
+func (j *Joiner) certificates(name string) (all []cluster.Node, revision int64, err error) {
+	key := cluster.NodeTree + name
+	bound, isBound := j.known.bound[name]
+	if e, there := j.known.hosts.Get(key); there {
+		revision = e.Revision
+		n, err := cluster.Decode[cluster.Node](e.Value)
+		switch {
+		case err == nil && !(isBound && n.Serial == bound.Serial):
+			all = append(all, n)
+		case err != nil && !isBound:
+			return nil, 0, fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	if isBound {
+		all = append(all, bound.Node)
+	}
+	return all, revision, nil
+}
+
+// ownKeys returns an error if another host has one of the keys. Public keys are public, and of two
+// hosts with one key others accept the one that they see first: a host that joined with the key of
+// another one would take its place at every host that comes later.
+func (j *Joiner) ownKeys(r *request) error {
+	for e := range j.known.hosts.All() {
+		if err := r.ownKeys(strings.TrimPrefix(e.Key, cluster.NodeTree), e.Value); err != nil {
+			return err
+		}
+	}
+	for name, c := range j.known.bound {
+		if err := r.ownKeys(name, c.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownKeys returns an error if a key is in the certificate of another host.
+func (r *request) ownKeys(name string, certificate []byte) error {
+	if name == r.Name {
+		return nil
+	}
+	for _, key := range [][]byte{r.Key, r.WireGuardKey} {
+		if bytes.Contains(certificate, []byte(cluster.Key(key).String())) {
+			return fmt.Errorf("a key is that of host %s: make new keys (is this host a copy of "+
+				"it?)", name)
+		}
+	}
+	return nil
+}
+
+// withBound returns the owners of ranges with those that certificates bind: whatever the store has,
+// they belong to their hosts.
+func (k *known) withBound(got store.Snapshot) (store.Snapshot, error) {
+	if len(k.bound) == 0 {
+		return got, nil
+	}
+	entries := map[string]store.Entry{}
+	for _, e := range got.Entries {
+		entries[e.Key] = e
+	}
+	for name, c := range k.bound {
+		value, err := json.Marshal(cluster.Owner{Name: name})
+		if err != nil {
+			return got, err
+		}
+		for _, r := range c.Ranges {
+			key := cluster.RangeKey(r)
+			entries[key] = store.Entry{Key: key, Value: value, Revision: entries[key].Revision}
+		}
+	}
+	got.Entries = slices.SortedFunc(maps.Values(entries), func(a, b store.Entry) int {
+		return strings.Compare(a.Key, b.Key)
+	})
+	return got, nil
+}

@@ -1,0 +1,106 @@
+package members_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/members"
+)
+
+// lose deletes all that the store has of a host, and frees its ranges, as a thief does, or a backup
+// of before.
+func (f *founded) lose(t *testing.T, name string) {
+	t.Helper()
+	all, err := f.model.Read(t.Context(), cluster.RangeTree, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	txn := store.Txn{Delete: []string{cluster.NodeTree + name}}
+	for _, e := range all.Entries {
+		if strings.Contains(string(e.Value), `"`+name+`"`) {
+			txn.Delete = append(txn.Delete, e.Key)
+		}
+	}
+	e, _ := f.value(t, cluster.MembersKey) // every joiner reads again
+	txn.Put = []store.Entry{{Key: e.Key, Value: e.Value}}
+	if _, err := f.model.Commit(t.Context(), txn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNameOfADeletedHost: a thief of the store with a token gets neither the name nor the ranges
+// nor the key of a host whose certificate the thief has deleted, or put back. The host itself can
+// join again, and ends what it had.
+func TestNameOfADeletedHost(t *testing.T) {
+	f := found(t, pool("10.0.0.0/28", 29)) // of two ranges
+	first := f.join(t, "b")
+	b, before := f.node(t, "b")
+	again := f.joining(t, f.invite(t, members.Invitation{}), "b")
+	again.Old = first.Credential.Key
+	second, err := again.Do(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, _ := f.node(t, "b")
+	thief := func() string {
+		t.Helper()
+		j := f.joining(t, f.invite(t, members.Invitation{}), "b")
+		j.Old = first.Credential.Key
+		if _, err = j.Do(t.Context()); err == nil {
+			t.Fatal("the thief has joined as b")
+		}
+		return err.Error()
+	}
+	f.lose(t, "b")
+	if why := thief(); !strings.Contains(why, "member already") {
+		t.Error(why)
+	}
+	f.write(t, before.Key, before.Value)
+	if why := thief(); !strings.Contains(why, "member already") {
+		t.Error(why)
+	}
+	f.lose(t, "b")
+	j := f.joining(t, f.invite(t, members.Invitation{}), "c")
+	j.Key, j.WireGuardKey = second.Credential.Key, [32]byte(now.WireGuard)
+	if _, err = j.Do(t.Context()); err == nil || !strings.Contains(err.Error(), "of host b") {
+		t.Errorf("with the key of b: %v", err)
+	}
+	f.join(t, "c")
+	if c, _ := f.node(t, "c"); c.Ranges[0] == now.Ranges[0] {
+		t.Errorf("another host gets %v, the range of b", c.Ranges)
+	}
+	j = f.joining(t, f.invite(t, members.Invitation{}), "b")
+	j.Old = second.Credential.Key
+	if _, err = j.Do(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	last, _ := f.node(t, "b")
+	if !slices.Equal(last.Replaces, []cluster.Serial{b.Serial, now.Serial}) ||
+		!slices.Equal(last.Ranges, now.Ranges) {
+		t.Errorf("b has %v and ends %v, after %v and %v", last.Ranges, last.Replaces, now.Ranges,
+			now.Replaces)
+	}
+}
+
+// TestDeletedHostIsRemoved: a host whose certificate the store has lost can be removed, once, and
+// then its name is free.
+func TestDeletedHostIsRemoved(t *testing.T) {
+	f := found(t, pool("10.0.0.0/16", 24))
+	f.join(t, "b")
+	b, _ := f.node(t, "b")
+	f.lose(t, "b")
+	by := members.Signing{Bound: f.certificates()}
+	if err := members.Remove(t.Context(), f.model, "b", by); err != nil {
+		t.Fatal(err)
+	}
+	if ended := f.revokedNow(t); !slices.Equal(ended, []cluster.Serial{b.Serial}) {
+		t.Errorf("the store names %v as removed, not %v", ended, b.Serial)
+	}
+	if err := members.Remove(t.Context(), f.model, "b", by); err == nil {
+		t.Error("it is removed twice")
+	}
+	f.join(t, "b")
+}
