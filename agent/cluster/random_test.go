@@ -26,6 +26,7 @@ type chaos struct {
 	pool    cluster.Pool
 	hosts   map[string]*chaosHost // members that run
 	serials map[string]byte
+	lost    map[string]byte // serial numbers of hosts that a restore has lost: they join again
 	texts   map[string]bool // what was loaded, as it is in force
 	backup  int64           // a revision to go back to; 0: none
 	saved   cluster.Head    // the head then
@@ -63,7 +64,7 @@ func chooseSteps(t *testing.T, steps int) {
 	c := &chaos{lab: newLab(t), random: rand.New(rand.NewPCG(seed, 1)),
 		pool:  cluster.Pool{Supernet: netip.MustParsePrefix("10.64.0.0/21"), Bits: 24},
 		hosts: map[string]*chaosHost{}, serials: map[string]byte{},
-		texts: map[string]bool{"": true}}
+		lost: map[string]byte{}, texts: map[string]bool{"": true}}
 	c.loadText()
 	for range 3 {
 		c.joinHost()
@@ -133,6 +134,9 @@ func (c *chaos) joinHost() {
 		func(r []netip.Prefix) (store.Txn, error) {
 			n := c.node(name, serial, r[0].String())
 			n.Serial[2] = name[1]
+			for i := range c.lost[name] {
+				n.Replaces = append(n.Replaces, cluster.Serial{i + 1, 1, name[1]})
+			}
 			if err := n.Sign(c.ca); err != nil {
 				return store.Txn{}, err
 			}
@@ -145,6 +149,7 @@ func (c *chaos) joinHost() {
 	h := &chaosHost{name: name, dir: c.t.(*testing.T).TempDir(), serial: serial,
 		parts: newParts(), ranges: r}
 	c.hosts[name] = h
+	delete(c.lost, name)
 	c.begin(h)
 }
 
@@ -297,6 +302,7 @@ func (c *chaos) restore() {
 		if have[name] != h.serial { // it is not in the backup, or as it was before it left
 			h.stop()
 			delete(c.hosts, name)
+			c.lost[name] = h.serial
 			continue
 		}
 		delete(have, name)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -161,6 +162,9 @@ func (d *Desired) acceptable(name string, v []byte) (*Node, error) {
 	if err := n.Verify(d.trust.CA); err != nil {
 		return nil, err
 	}
+	if err := d.succeeds(name, &n); err != nil {
+		return nil, err
+	}
 	for other, h := range d.hosts {
 		if h.node == nil || other == name {
 			continue
@@ -173,6 +177,18 @@ func (d *Desired) acceptable(name string, v []byte) (*Node, error) {
 		}
 	}
 	return &n, nil
+}
+
+// succeeds returns an error unless a certificate ends the one that its host has, or that one has
+// ended. A thief of the store who has a token may have deleted that one, and joined by the name.
+func (d *Desired) succeeds(name string, n *Node) error {
+	h := d.hosts[name]
+	if h == nil || h.node == nil || h.node.Serial == n.Serial || d.revoked[h.node.Serial] ||
+		slices.Contains(n.Replaces, h.node.Serial) {
+		return nil
+	}
+	return fmt.Errorf("another host of this name has the certificate %v, which was not removed: "+
+		"remove host %s, and let it join again", h.node.Serial, name)
 }
 
 func overlap(a, b []netip.Prefix) (netip.Prefix, bool) {

@@ -42,6 +42,33 @@ func TestReplacedCertificate(t *testing.T) {
 	}
 }
 
+// TestCertificateOfAnother: a second certificate of a name does not count while the first one is in
+// force, also after a start. It counts once the first one was removed.
+func TestCertificateOfAnother(t *testing.T) {
+	a := newAuthority()
+	first, other := a.node(t, "b", "10.0.2.0/24"), a.node(t, "b", "10.0.2.0/24")
+	other.Serial, other.TLS, other.WireGuard = Serial{2}, Key{2}, Key{3}
+	change := put(t, NodeTree+"b", a.sign(t, other))
+	d := NewDesired("x", a.trust, nil)
+	d.Apply([]store.Change{put(t, NodeTree+"b", first)})
+	e := d.Apply([]store.Change{change})
+	again := NewDesired("x", a.trust, nil)
+	again.Load(d.LastGood(), []store.Entry{change.Entry})
+	for what, d := range map[string]*Desired{"now": d, "after a start": again} {
+		if n := d.Node("b"); n == nil || n.Serial != first.Serial {
+			t.Errorf("%s: the host is %v", what, n)
+		}
+	}
+	if len(e.Claims) != 1 {
+		t.Errorf("claims: %v", e.Claims)
+	}
+	d.Apply([]store.Change{put(t, RemovedTree+"node/b",
+		&RemovalRecord{Serials: []Serial{first.Serial}})})
+	if n := d.Node("b"); n == nil || n.Serial != other.Serial {
+		t.Errorf("after the removal: the host is %v", n)
+	}
+}
+
 // TestReplacesLimit: a host that joins again for ever has a certificate of bounded size, which ends
 // the newest of the others.
 func TestReplacesLimit(t *testing.T) {
