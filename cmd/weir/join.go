@@ -19,6 +19,7 @@ import (
 	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/internal/tty"
 	"github.com/weirnet/weir/overlay"
+	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/client"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/disk"
@@ -74,9 +75,10 @@ func joinCommand(c *call) action {
 }
 
 // join joins, and writes what the host got. A host that is a member already proves that with its
-// key and gets a new certificate.
+// key and gets a new certificate for a new key: the one before may be known to others.
 func (c *call) join(j client.Join) (*disk.Member, error) {
 	dir := c.paths().Store()
+	var had ed25519.PrivateKey
 	before, err := disk.ReadMember(dir)
 	switch {
 	case err == nil:
@@ -87,12 +89,8 @@ func (c *call) join(j client.Join) (*disk.Member, error) {
 		if err != nil {
 			return nil, err
 		}
-		j.Key, j.Old = old.Key, old.Key
-	case errors.Is(err, fs.ErrNotExist):
-		if j.Key, j.Old, err = joiningKey(dir); err != nil {
-			return nil, err
-		}
-	default:
+		had = old.Key
+	case !errors.Is(err, fs.ErrNotExist):
 		return nil, advice{err, "remove it and join again: rm " +
 			filepath.Join(dir, disk.MemberFile) + "; if the name is taken then: weir node remove"}
 	}
@@ -104,16 +102,39 @@ func (c *call) join(j client.Join) (*disk.Member, error) {
 	if err := cluster.CheckName(j.Name); err != nil {
 		return nil, err
 	}
+	key, again, err := joiningKey(dir, had)
+	if err != nil {
+		return nil, err
+	}
+	j.Key = key
 	if j.WireGuardKey, err = c.tunnelKey(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, joinTime)
 	defer cancel()
-	joined, err := j.Do(ctx)
+	joined, err := rejoin(ctx, j, had, again)
 	if err != nil {
 		return nil, err
 	}
 	return memberOf(j, joined, dir)
+}
+
+// rejoin joins with the key had as the old one; nil: the host was not a member. A join
+// that was cut off may have put the new key in force: so one that comes again tries that, too.
+func rejoin(ctx context.Context, j client.Join, had ed25519.PrivateKey, again bool) (
+	*client.Joined, error) {
+	if j.Old = had; had == nil && again {
+		j.Old = j.Key
+	}
+	joined, err := j.Do(ctx)
+	if err == nil || had == nil || !again || !errors.Is(err, store.ErrPermission) {
+		return joined, err
+	}
+	j.Old = j.Key
+	if joined, second := j.Do(ctx); second == nil {
+		return joined, nil
+	}
+	return nil, err
 }
 
 // memberOf writes what a host got.
@@ -164,26 +185,31 @@ func invitedKeys(t identity.Token, of cluster.Serial, keys []byte) (l cluster.Ke
 }
 
 // joiningFile has the key of a host until it has its certificate. A host whose join was cut off
-// may be a member already: then the key proves that the name is its own.
+// may be a member by it already: then the key proves that the name is its own.
 const joiningFile = "joining"
 
-func joiningKey(dir string) (key, old ed25519.PrivateKey, err error) {
+// joiningKey returns the key for a new certificate of a host, which has had another one or none.
+// again says that an earlier join began with it.
+func joiningKey(dir string, had ed25519.PrivateKey) (key ed25519.PrivateKey, again bool,
+	err error) {
 	file := filepath.Join(dir, joiningFile)
 	seed, err := os.ReadFile(file)
 	if err == nil && len(seed) == ed25519.SeedSize {
-		key = ed25519.NewKeyFromSeed(seed)
-		return key, key, nil
+		// Otherwise that join was cut off behind its end.
+		if key = ed25519.NewKeyFromSeed(seed); !key.Equal(had) {
+			return key, true, nil
+		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, err
+		return nil, false, err
 	}
 	if key, err = identity.NewKey(); err != nil {
-		return nil, nil, err
+		return nil, false, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, nil, err
+		return nil, false, err
 	}
-	return key, nil, atomicfile.Write(file, key.Seed())
+	return key, false, atomicfile.Write(file, key.Seed())
 }
 
 // tunnelKey returns the public key of the node's tunnel: from the node or, if it does not run, from

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/store/cluster"
+	"github.com/weirnet/weir/store/disk"
+	"github.com/weirnet/weir/store/identity"
+	"github.com/weirnet/weir/store/members"
+	"github.com/weirnet/weir/store/server"
+	"github.com/weirnet/weir/store/storetest"
+)
+
+// joinable is a weir-store that hosts can join.
+type joinable struct {
+	model   *storetest.Model
+	ca      *identity.CA
+	address string
+}
+
+func newJoinable(t *testing.T) *joinable {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	s := &joinable{model: storetest.NewModel(time.Minute), address: listener.Addr().String()}
+	id := cluster.Identity{ID: cluster.Serial(identity.NewSerial()), Epoch: 1,
+		Stores: []string{s.address}}
+	s.ca, err = identity.NewCA(id.ID.String())
+	must(err)
+	id.CA = [][]byte{s.ca.Certificate()}
+	admin, err := identity.Issue(s.ca, identity.ID{Kind: identity.Admin, Name: "a"})
+	must(err)
+	peer, err := admin.Peer()
+	must(err)
+	must(members.CreateCluster(t.Context(), s.model, id, peer))
+	own, err := identity.Issue(s.ca, identity.ID{Kind: identity.Store, Name: "s"})
+	must(err)
+	config, err := own.ServerTLS()
+	must(err)
+	serves, err := server.New(server.Config{Store: s.model, Name: cluster.Watched, TLS: config,
+		Cluster: members.ClusterOf, Admit: members.Admit,
+		Join: members.NewJoiner(s.model, s.ca).Join})
+	must(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() { serves.Run(ctx) })
+	group.Go(func() { serves.Serve(listener) })
+	t.Cleanup(func() {
+		cancel()
+		serves.Close()
+		group.Wait()
+	})
+	return s
+}
+
+// join runs weir join, and returns what the host got.
+func (s *joinable) join(t *testing.T, root string) (*disk.Member, cluster.Node) {
+	t.Helper()
+	token, err := members.Invite(t.Context(), s.model, s.ca, members.Invitation{Uses: 1,
+		Valid: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, messages bytes.Buffer
+	if status := run(t.Context(), []string{"--root", root, "join", "--name", "b",
+		token.String() + "@" + s.address}, strings.NewReader(""), &out, &messages); status != 0 {
+		t.Fatalf("status %d: %s", status, &messages)
+	}
+	m, err := disk.ReadMember(storeDir(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := cluster.Decode[cluster.Node](m.Node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, n
+}
+
+func storeDir(root string) string { return filepath.Join(root, "var/lib/weir/store") }
+
+// TestRejoinHasANewKey: a thief of a host's key has nothing that counts any more when the host has
+// joined again, also if an answer to it was lost on the way.
+func TestRejoinHasANewKey(t *testing.T) {
+	s, root := newJoinable(t), t.TempDir()
+	before, first := s.join(t, root)
+	now, second := s.join(t, root)
+	if second.TLS == first.TLS {
+		t.Error("the key stays when a host joins again")
+	}
+	if second.WireGuard != first.WireGuard {
+		t.Error("the tunnel gets another key")
+	}
+	// The answer was lost: the store has the second certificate, the host the first one.
+	credential, err := identity.ParseCredential([]byte(now.Credential))
+	if err != nil {
+		t.Fatal(err)
+	}
+	joining := filepath.Join(storeDir(root), joiningFile)
+	if err := os.WriteFile(joining, credential.Key.Seed(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := before.Write(storeDir(root)); err != nil {
+		t.Fatal(err)
+	}
+	if _, third := s.join(t, root); third.TLS != second.TLS || len(third.Replaces) != 2 {
+		t.Errorf("after a lost answer: key %v, ended %v", third.TLS, third.Replaces)
+	}
+	// The host has ended just before it removed the file.
+	if err := os.WriteFile(joining, credential.Key.Seed(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, fourth := s.join(t, root); fourth.TLS == second.TLS {
+		t.Error("the key stays after a join that was cut off at its end")
+	}
+}
