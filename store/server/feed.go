@@ -158,14 +158,17 @@ func (c *conn) difference(at *position) error {
 	}
 	full := time.NewTimer(differenceQueue)
 	defer full.Stop()
-	select {
-	case c.server.differences <- struct{}{}:
-	case <-full.C:
-		return c.wait("many hosts begin at once")
-	case <-c.ctx.Done():
-		return c.ctx.Err()
+	// Its certificate first: one that waits for that keeps no other host waiting.
+	for _, turn := range []chan struct{}{c.differing, c.server.differences} {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-full.C:
+			return c.wait("many hosts begin at once")
+		case <-c.ctx.Done():
+			return c.ctx.Err()
+		}
 	}
-	defer func() { <-c.server.differences }()
 	parts, revision, next := c.server.state.difference(have)
 	for _, k := range parts {
 		if err := c.write(k.frames()); err != nil {

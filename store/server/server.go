@@ -72,6 +72,7 @@ type Config struct {
 // Limits. A connection that exceeds them waits or ends.
 const (
 	maxDifferences  = 64  // that are sent at once
+	maxDiffering    = 2   // of them, those of a certificate: the connection of one may have gone
 	maxHandshakes   = 512 // connections that have not proved who they are
 	maxPerPeer      = 4   // connections of one certificate
 	maxCalls        = 8   // reads and transactions of a connection at once
@@ -294,7 +295,7 @@ func (s *Server) enter(c *conn) bool {
 	for other := range s.conns {
 		if other.peer.Serial == c.peer.Serial {
 			same++
-			c.trees = other.trees
+			c.trees, c.differing = other.trees, other.differing
 			if other.began.Before(oldest.began) {
 				oldest = other
 			}
