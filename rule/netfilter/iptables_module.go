@@ -12,14 +12,17 @@ import (
 const ratesOfSources = "its table belongs to all rules that name it, here each rule has rates of " +
 	"its own: write `limit-rate N/s src-addr` by hand into the rule that lets connections begin"
 
+// connections is why counts of connections are not carried over.
+const connections = "a rule that counts connections is `limit src-addr N` on the rule that lets " +
+	"them begin; it counts all IPv6 sources of a /64 as one"
+
 // moduleProblems is why the matches of modules are not carried over.
 var moduleProblems = map[string]string{
 	"hashlimit": ratesOfSources,
 	"recent": "lists of recent addresses are not part of the rules; `limit-rate N/m src-addr` on " +
 		"the rule that lets connections begin bounds how many a source begins, and a program " +
 		"such as fail2ban can fill a table",
-	"connlimit": "a rule that counts connections is `limit src-addr N` on the rule that lets " +
-		"them begin",
+	"connlimit": connections,
 	"owner":     "the socket of a packet is not looked up; filter by port or by pod",
 	"cgroup":    "the socket of a packet is not looked up; filter by port or by pod",
 	"mac":       "rules are about IP, not about Ethernet addresses",

@@ -89,13 +89,12 @@ var nothing = []string{"counter", "continue", "last", "comment"}
 // nftProblems is why statements are not carried over.
 var nftProblems = map[string]string{
 	"queue": "packets are not queued to programs", "mangle": "rules do not change packets",
-	"notrack":   "a rule makes a state or not by keep-state",
-	"set":       "rules do not change tables; `weir fw table` does",
-	"map":       "rules do not change tables",
-	"meter":     ratesOfSources,
-	"ct helper": "there are no helpers: a data connection needs a rule of its own",
-	"ct count": "a rule that counts connections is `limit src-addr N` on the rule that lets them " +
-		"begin",
+	"notrack":    "a rule makes a state or not by keep-state",
+	"set":        "rules do not change tables; `weir fw table` does",
+	"map":        "rules do not change tables",
+	"meter":      ratesOfSources,
+	"ct helper":  "there are no helpers: a data connection needs a rule of its own",
+	"ct count":   connections,
 	"ct timeout": "lifetimes are settings: [timeouts]",
 	"quota":      "rules have no quota",
 	"flow":       "known flows take the fast path by themselves; leave the flowtable out",

@@ -1,6 +1,7 @@
 package netfilter
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -152,5 +153,19 @@ func TestPortsOfAnyProtocol(t *testing.T) {
 		if found != effect || r.Complete() != (effect == "") {
 			t.Errorf("%s: %+v", rule, r.Remarks)
 		}
+	}
+}
+
+// TestCountsOfConnections: what is suggested instead of a count says what counts as a source.
+func TestCountsOfConnections(t *testing.T) {
+	text := nftRules("in", `{"ct count": {"val": 20, "inv": true}}, {"drop": null}`)
+	r, err := Import([]Source{{"f", text}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(r.Remarks, func(m Remark) bool {
+		return strings.Contains(m.Why, "all IPv6 sources of a /64 as one")
+	}) {
+		t.Errorf("remarks %+v", r.Remarks)
 	}
 }
