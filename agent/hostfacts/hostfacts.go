@@ -1,9 +1,11 @@
 package hostfacts
 
 import (
+	"cmp"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -77,12 +79,22 @@ func interfaces(guarded host.Settings) ([]setup.Interface, error) {
 	return all, nil
 }
 
-// listeners lists the TCP sockets that listen and the UDP sockets that are not connected, with
-// their programs: proc_pid_net(5).
+// listeners lists the TCP and SCTP sockets that listen and the UDP sockets that are not connected,
+// with their programs: proc_pid_net(5).
 func listeners(proc string) []setup.Listener {
 	programs := programsOf(proc)
 	only6 := map[string]bool{}
 	all := []setup.Listener{}
+	add := func(s setup.Listener) {
+		key := s.Proto + strconv.Itoa(int(s.Port))
+		if s.Address == netip.IPv4Unspecified() {
+			only6[key] = true
+		}
+		// IPV6_V6ONLY is not in the files: an IPv6 socket may take IPv4, too. One beside another of
+		// IPv4 on the same port does not.
+		s.Both = s.Address == netip.IPv6Unspecified() && !only6[key]
+		all = append(all, s)
+	}
 	for _, file := range []struct{ name, proto, state string }{
 		{"tcp", "tcp", "0A"}, {"tcp6", "tcp", "0A"}, {"udp", "udp", "07"}, {"udp6", "udp", "07"},
 	} {
@@ -92,15 +104,16 @@ func listeners(proc string) []setup.Listener {
 				continue
 			}
 			s.Proto, s.Program = file.proto, programs[inode]
-			if file.name == file.proto && s.Address.IsUnspecified() {
-				only6[s.Proto+strconv.Itoa(int(s.Port))] = true
-			}
-			// IPV6_V6ONLY is not in the file: an IPv6 socket may take IPv4, too. One
-			// beside another of IPv4 on the same port does not.
-			s.Both = s.Address == netip.IPv6Unspecified() &&
-				!only6[s.Proto+strconv.Itoa(int(s.Port))]
-			all = append(all, s)
+			add(s)
 		}
+	}
+	endpoints := nl.ParseSCTPListeners(read(filepath.Join(proc, "net", "sctp", "eps")))
+	slices.SortStableFunc(endpoints, func(a, b nl.Listener) int { // IPv4 first
+		return cmp.Compare(a.Local.Addr().BitLen(), b.Local.Addr().BitLen())
+	})
+	for _, e := range endpoints {
+		add(setup.Listener{Proto: "sctp", Address: e.Local.Addr(), Port: e.Local.Port(),
+			Program: programs[strconv.Itoa(int(e.Inode))]})
 	}
 	return all
 }

@@ -37,6 +37,10 @@ func TestListeners(t *testing.T) {
 		"   2: 000066FD000000000000000001000000:0016 00000000000000000000000000000000:0000 0A"+
 		rest+"15 1\n")
 	put("net/udp", head+"  5: 00000000:0044 00000000:0000 07"+rest+"16 1\nnot a line\n")
+	const any6 = "0000:0000:0000:0000:0000:0000:0000:0000 \n"
+	put("net/sctp/eps", " ENDPT     SOCK   STY SST HBKT LPORT   UID INODE LADDRS\n"+
+		" 1 2 2   10  26   36412     0 17 "+any6+" 1 2 2   10  26   3868     0 18 "+any6+
+		" 1 2 0   10  27   3868     0 14 0.0.0.0 \n 1 2 2   7   26   5000     0 19 0.0.0.0 \n")
 	put("7/comm", "nginx\n")
 	if err := os.MkdirAll(filepath.Join(proc, "7/fd"), 0o755); err != nil {
 		t.Fatal(err)
@@ -55,6 +59,9 @@ func TestListeners(t *testing.T) {
 		{Proto: "tcp", Address: addr("::"), Port: 22, Both: true},
 		{Proto: "tcp", Address: addr("fd66::1"), Port: 22},
 		{Proto: "udp", Address: addr("0.0.0.0"), Port: 68},
+		{Proto: "sctp", Address: addr("0.0.0.0"), Port: 3868, Program: "nginx"},
+		{Proto: "sctp", Address: addr("::"), Port: 36412, Both: true},
+		{Proto: "sctp", Address: addr("::"), Port: 3868},
 	}
 	if got := listeners(proc); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)

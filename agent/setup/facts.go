@@ -35,7 +35,7 @@ type Interface struct {
 
 // Listener is a socket that waits for packets.
 type Listener struct {
-	Proto   string     `json:"proto"`   // tcp or udp
+	Proto   string     `json:"proto"`   // tcp, udp or sctp
 	Address netip.Addr `json:"address"` // unspecified for all addresses
 	// of an IPv6 socket on all addresses: it takes IPv4, too
 	Both    bool   `json:"both"`

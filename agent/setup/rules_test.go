@@ -45,7 +45,7 @@ var hosts = map[string]Facts{
 			service("udp", "0.0.0.0", 68, "dhclient"), service("udp", "::", 546, "dhclient"),
 			service("udp", "0.0.0.0", 51820, ""), service("udp", "0.0.0.0", 5353, "avahi-daemon"),
 			service("udp", "10.66.0.1", 53, "un\nbound\x1b[2J"),
-			service("tcp", "::", 8443, "six")}},
+			service("tcp", "::", 8443, "six"), both("sctp", 3868, "diameter")}},
 	"docker": {Session: &api.Session{From: netip.MustParseAddrPort("[2001:db8::7]:5"),
 		To: netip.MustParseAddrPort("[2001:db8::1]:2222")}, Forwards: true,
 		Interfaces: []Interface{eth0, {Name: "docker0", Maker: "Docker"},

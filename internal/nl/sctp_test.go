@@ -26,7 +26,7 @@ func TestParseEndpoints(t *testing.T) {
 		{"[::]:5001", 71236}} {
 		want = append(want, Listener{packet.ProtoSCTP, netip.MustParseAddrPort(l.at), l.inode})
 	}
-	if got := parseEndpoints(text); !slices.Equal(got, want) {
+	if got := ParseSCTPListeners(text); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -112,12 +112,12 @@ func listenersOfSCTP(ns *NS) (all []Listener, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("list SCTP sockets: %w", err)
 	}
-	return parseEndpoints(string(text)), nil
+	return ParseSCTPListeners(string(text)), nil
 }
 
-// parseEndpoints reads the lines of /proc/net/sctp/eps, as net/sctp/proc.c writes them: ENDPT SOCK
-// STY SST HBKT LPORT UID INODE and local addresses.
-func parseEndpoints(text string) (all []Listener) {
+// ParseSCTPListeners reads the lines of /proc/net/sctp/eps, as net/sctp/proc.c writes them: ENDPT
+// SOCK STY SST HBKT LPORT UID INODE and local addresses.
+func ParseSCTPListeners(text string) (all []Listener) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
 		if len(f) < 9 || f[3] != strconv.Itoa(int(TCPListen)) {
