@@ -3,6 +3,7 @@ package dns
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -17,6 +18,9 @@ const (
 	resolverTime = 2 * time.Second
 	rounds       = 2
 	mostServers  = 3 // as glibc
+	// mostDatagram is how long an answer of a resolver over UDP may be, by RFC 6891 section 6.2.5.
+	// The pod asks over TCP for a longer one. Each query on its way needs so much memory.
+	mostDatagram = 4096
 )
 
 var errNoResolver = errors.New("no resolver of the host answered")
@@ -71,7 +75,7 @@ func (s *Server) exchange(msg []byte, id uint16, q *query, server netip.AddrPort
 		if err := writeMessage(c, msg); err != nil {
 			return nil, err
 		}
-		in, err := readMessage(c)
+		in, err := readMessage(c, math.MaxUint16)
 		if err == nil && !answers(in, id, q) {
 			err = errNoResolver
 		}
@@ -80,15 +84,19 @@ func (s *Server) exchange(msg []byte, id uint16, q *query, server netip.AddrPort
 	if _, err := c.Write(msg); err != nil {
 		return nil, err
 	}
-	buf := make([]byte, 1<<16)
+	buf := make([]byte, mostDatagram+1)
 	for {
 		n, err := c.Read(buf)
 		if err != nil {
 			return nil, err
 		}
-		if answers(buf[:n], id, q) {
-			return slices.Clone(buf[:n]), nil
+		if !answers(buf[:n], id, q) {
+			continue
 		}
+		if n <= mostDatagram {
+			return buf[:n], nil
+		}
+		return q.message(dnsmessage.RCodeSuccess, false, nil, true)
 	}
 }
 

@@ -27,6 +27,9 @@ const (
 	// few is how many queries, and connections, a pod may have although all that there may be are
 	// taken: a few pods that ask for what no one answers do not keep the others from names.
 	few = 2
+	// mostQuery is how long a query may be: one question with options and a signature. A connection
+	// with a longer one ends.
+	mostQuery = 4096
 	// connIdle is how long a connection may be idle.
 	connIdle = 10 * time.Second
 )
@@ -124,7 +127,7 @@ func (s *Server) allowed(a netip.Addr) bool {
 }
 
 func (s *Server) serveUDP(u *net.UDPConn) {
-	buf := make([]byte, 4096)
+	buf := make([]byte, mostQuery)
 	for {
 		n, from, err := u.ReadFromUDPAddrPort(buf)
 		if s.ctx.Err() != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"strings"
@@ -282,7 +283,7 @@ func TestServer(t *testing.T) {
 				if err := writeMessage(c, msg); err != nil {
 					t.Fatal(err)
 				}
-				out, err := readMessage(c)
+				out, err := readMessage(c, math.MaxUint16)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -331,6 +332,68 @@ func TestServer(t *testing.T) {
 		got = s.Stats()
 		return got == Stats{Answered: 2, Forwarded: 1, Failed: 1, Refused: 1}
 	})
+}
+
+// TestLongDatagrams: an answer of a resolver over UDP that is too long becomes one that says so.
+func TestLongDatagrams(t *testing.T) {
+	u, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	s := newServer(u.LocalAddr().(*net.UDPAddr).AddrPort())
+	s.config.Gateways = nil
+	defer s.cancel()
+	msg := ask(t, "example.org.", dnsmessage.TypeA, 65535)
+	q, _, _ := parse(msg)
+	for _, size := range []int{mostDatagram, mostDatagram + 1, 1<<16 - 100} {
+		go func() {
+			buf := make([]byte, 512)
+			n, from, err := u.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			q, _, _ := parse(buf[:n])
+			out := q.build(dnsmessage.RCodeSuccess, false, nil, false)
+			u.WriteToUDPAddrPort(append(out, make([]byte, size-len(out))...), from)
+		}()
+		out, err := s.relay(msg, &q, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size <= mostDatagram {
+			if len(out) != size {
+				t.Errorf("of %d bytes the pod gets %d", size, len(out))
+			}
+		} else if got := shown(t, out); len(out) > 100 || got != "Success truncated" {
+			t.Errorf("of %d bytes the pod gets %d: %s", size, len(out), got)
+		}
+	}
+}
+
+// TestLongQueries: a connection with a query that is too long ends before it is read.
+func TestLongQueries(t *testing.T) {
+	s := newServer()
+	s.names.Add(podOf("me", "me", nil, "127.0.0.1"))
+	s.config.Gateways = nil
+	c, err := net.Dial("tcp", serving(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := writeMessage(c, ask(t, "web.weir.", dnsmessage.TypeA, 0)); err != nil {
+		t.Fatal(err)
+	}
+	c.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := readMessage(c, math.MaxUint16); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeMessage(c, make([]byte, mostQuery+1)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := readMessage(c, math.MaxUint16); err == nil {
+		t.Errorf("it is answered: %x", out)
+	}
 }
 
 // TestFloodsAreBounded: queries that no resolver answers keep nothing but their own pod waiting.

@@ -2,6 +2,7 @@ package dns
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -60,7 +61,7 @@ func (s *Server) converse(c *net.TCPConn, who netip.Addr) {
 		if c.SetDeadline(time.Now().Add(connIdle)) != nil {
 			return
 		}
-		msg, err := readMessage(c)
+		msg, err := readMessage(c, mostQuery)
 		if err != nil {
 			return
 		}
@@ -82,13 +83,19 @@ func (s *Server) converse(c *net.TCPConn, who netip.Addr) {
 	}
 }
 
-// readMessage reads a message with its length in front (RFC 1035 4.2.2).
-func readMessage(r io.Reader) ([]byte, error) {
-	var length [2]byte
-	if _, err := io.ReadFull(r, length[:]); err != nil {
+var errTooLong = errors.New("the message is too long")
+
+// readMessage reads a message of at most so many bytes with its length in front (RFC 1035 4.2.2).
+func readMessage(r io.Reader, most int) ([]byte, error) {
+	var head [2]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
 	}
-	msg := make([]byte, binary.BigEndian.Uint16(length[:]))
+	length := int(binary.BigEndian.Uint16(head[:]))
+	if length > most {
+		return nil, errTooLong
+	}
+	msg := make([]byte, length)
 	_, err := io.ReadFull(r, msg)
 	return msg, err
 }
