@@ -113,6 +113,7 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("POST /v1/pods/detach", api.ChangeContext(n.pods.Detach))
 	mux.HandleFunc("POST /v1/pods/label", api.ChangeContext(n.pods.Label))
 	mux.HandleFunc("POST /v1/pods/check", api.Change(n.pods.Check))
+	mux.HandleFunc("POST /v1/pods/attached", api.Change(n.pods.Attached))
 	mux.HandleFunc("POST /v1/pods/gc", api.ChangeContext(n.pods.GC))
 	mux.HandleFunc("GET /v1/services", api.Answer(n.services.List))
 	mux.HandleFunc("POST /v1/services", api.Change(n.services.Add))

@@ -14,7 +14,7 @@ import (
 )
 
 // add attaches the container. If it fails after a delegated IPAM plugin allocated addresses, it
-// releases them.
+// releases them (ipam.undo).
 func add(ctx context.Context, c *call) (any, *types.Error) {
 	prev, e := c.previous()
 	if e != nil {
@@ -47,7 +47,7 @@ func add(ctx context.Context, c *call) (any, *types.Error) {
 				"IPAM plugin %s: %v", ipam.plugin, err)
 		}
 		if err := given.apply(&request); err != nil {
-			err = errors.Join(err, ipam.del(ctx))
+			err = errors.Join(err, ipam.undo(ctx, c))
 			return nil, fail(types.ErrInvalidNetworkConfig,
 				"change the section ipam of the configuration; see CNI in the documentation",
 				"IPAM plugin %s: %v", ipam.plugin, err)
@@ -58,7 +58,7 @@ func add(ctx context.Context, c *call) (any, *types.Error) {
 	}
 	reply, err := c.agent.Attach(ctx, request)
 	if err != nil {
-		if undo := ipam.del(ctx); undo != nil {
+		if undo := ipam.undo(ctx, c); undo != nil {
 			err = errors.Join(err, undo)
 		}
 		return nil, fromAgent("attach "+c.env.Container, err)

@@ -15,6 +15,9 @@ type Agent interface {
 	// Check compares a container's network with what Attach made. addrs are the addresses that the
 	// runtime has recorded, if any.
 	Check(ctx context.Context, container, ifName string, addrs []netip.Addr) error
+	// Attached reports whether there is anything of a container's network, also while it is being
+	// made or removed.
+	Attached(ctx context.Context, container, ifName string) (bool, error)
 	// GC detaches the attachments of a network that are not in the list of "CONTAINER/IFNAME".
 	GC(ctx context.Context, network string, attachments []string) error
 	// Status returns an error when the agent could not attach a pod now.

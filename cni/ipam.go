@@ -125,6 +125,20 @@ func (i ipam) del(ctx context.Context) error {
 	return invoke.DelegateDel(ctx, i.plugin, i.stdin, nil)
 }
 
+// undo releases the addresses that a failed ADD got, unless the agent has a pod, or may have one:
+// then the ADD was repeated without a DEL, and its addresses are those of a container that runs.
+// The DEL of that one releases them.
+func (i ipam) undo(ctx context.Context, c *call) error {
+	if i.plugin == "" {
+		return nil
+	}
+	attached, err := c.agent.Attached(ctx, c.env.Container, c.env.IfName)
+	if attached || err != nil {
+		return nil
+	}
+	return i.del(ctx)
+}
+
 func (i ipam) check(ctx context.Context) error {
 	if i.plugin == "" {
 		return nil

@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -78,6 +79,31 @@ func TestRefusedOfIPAM(t *testing.T) {
 		}
 		if got := commands(); got != "ADD DEL" {
 			t.Errorf("%s: the plugin was called with %s", result, got)
+		}
+	}
+}
+
+// TestRepeatedADD: an ADD that fails keeps the addresses if the container is attached, or may be:
+// it was repeated without a DEL, and the pod that runs has them.
+func TestRepeatedADD(t *testing.T) {
+	const good = `{"cniVersion":"1.0.0","ips":[{"address":"10.78.0.5/24","gateway":"10.78.0.1"}]}`
+	const bad = `{"cniVersion":"1.0.0","ips":[{"address":"10.78.0.5/24","gateway":"fd78::1"}]}`
+	refused := errors.New("pod c1 is attached already")
+	for _, c := range []struct {
+		name, result, commands string
+		node                   node
+	}{
+		{"attached", good, "ADD", node{refuse: refused, attached: true}},
+		{"attached, bad addresses", bad, "ADD", node{attached: true}},
+		{"agent is down", good, "ADD", node{refuse: down{}, lost: down{}}},
+		{"first one", good, "ADD DEL", node{refuse: refused}},
+	} {
+		commands := plugin(t, "fake", c.result)
+		if code, out := call1(t, &c.node, addEnv(), delegates); code != 1 {
+			t.Errorf("%s: exit %d, %v", c.name, code, out)
+		}
+		if got := commands(); got != c.commands {
+			t.Errorf("%s: the plugin was called with %s", c.name, got)
 		}
 	}
 }

@@ -24,6 +24,9 @@ type node struct {
 
 	swept    bool         // GC was called
 	expected []netip.Addr // of Check
+
+	attached bool  // there is a pod
+	lost     error // of the question whether there is one
 }
 
 func (n *node) Attach(_ context.Context, r pod.Spec) (Reply, error) {
@@ -45,6 +48,9 @@ func (n *node) Detach(_ context.Context, container, ifName string) error {
 func (n *node) Check(_ context.Context, _, _ string, addrs []netip.Addr) error {
 	n.expected = addrs
 	return n.refuse
+}
+func (n *node) Attached(context.Context, string, string) (bool, error) {
+	return n.attached, n.lost
 }
 func (n *node) Status(context.Context) error { return n.refuse }
 

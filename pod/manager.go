@@ -183,6 +183,9 @@ func (m *Manager) Find(name, ifName string) (Pod, error) {
 	return *found, nil
 }
 
+// Holds reports whether there is anything of a pod: it is attached, or being attached or removed.
+func (m *Manager) Holds(container, ifName string) bool { return m.get(container+"/"+ifName) != nil }
+
 func byAge(a, b *Pod) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Key, b.Key))
 }

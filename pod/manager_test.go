@@ -36,6 +36,9 @@ func TestPodsReachEachOtherAndTheHost(t *testing.T) {
 	if err := b.do(func() error { return b.m.Check("one", "", nil) }); err != nil {
 		t.Errorf("a whole pod fails its check: %v", err)
 	}
+	if !b.m.Holds("one", "eth0") || b.m.Holds("one", "eth1") || b.m.Holds("other", "eth0") {
+		t.Error("the manager does not know what it holds")
+	}
 }
 
 func TestDetachLeavesNothing(t *testing.T) {

@@ -3,6 +3,8 @@ package test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -87,5 +89,32 @@ func TestGatewayOfIPAM(t *testing.T) {
 			len(h.pods()) != 0 {
 			t.Errorf("ADD with %s: %v", ipam, out)
 		}
+	}
+}
+
+// TestRepeatedADDKeepsAddresses: an ADD that is repeated with another namespace, without a DEL,
+// fails, and what the delegated plugin has assigned to the pod that runs is not released.
+func TestRepeatedADDKeepsAddresses(t *testing.T) {
+	t.Parallel()
+	h := newPodHost(t, "add allow ip from any to any\n")
+	h.plugins = t.TempDir()
+	noted := filepath.Join(h.plugins, "commands")
+	script := "#!/bin/sh\necho $CNI_COMMAND >>" + noted + "\n[ $CNI_COMMAND != ADD ] || echo '" +
+		`{"cniVersion":"1.0.0","ips":[{"address":"10.78.0.5/24","gateway":"10.78.0.1"}]}'` + "\n"
+	if err := os.WriteFile(filepath.Join(h.plugins, "fake"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config := h.pluginConfig("1.0.0", `,"ipam":{"type":"fake"}`)
+	for i, c := range []struct{ command, node, want string }{
+		{"ADD", "one", ""}, {"ADD", "two", "attached already"}, {"DEL", "one", ""},
+	} {
+		out, _ := h.cni(c.command, "pod", h.lab.Node(fmt.Sprint(c.node, i)).Path(), config)
+		if msg, _ := out["msg"].(string); !strings.Contains(msg, c.want) || c.want == "" &&
+			msg != "" {
+			t.Errorf("%+v: %v", c, out)
+		}
+	}
+	if got, err := os.ReadFile(noted); err != nil || string(got) != "ADD\nADD\nDEL\n" {
+		t.Errorf("the plugin was called with %q, %v", got, err)
 	}
 }

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -30,6 +31,7 @@ type podHost struct {
 	outside, host *nstest.Node
 	lab           *nstest.Lab
 	*agentNode
+	plugins string // CNI_PATH, /usr/lib/cni if it is empty
 }
 
 func newPodHost(t *testing.T, rules string) *podHost {
@@ -176,8 +178,8 @@ func (h *podHost) cni(command, container, netns, config string, args ...string) 
 	}
 	cmd := h.host.Command(plugin)
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+container,
-		"CNI_NETNS="+
-			netns, "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni", "CNI_ARGS="+strings.Join(args, ";"))
+		"CNI_NETNS="+netns, "CNI_IFNAME=eth0", "CNI_PATH="+cmp.Or(h.plugins, "/usr/lib/cni"),
+		"CNI_ARGS="+strings.Join(args, ";"))
 	cmd.Stdin = strings.NewReader(config)
 	began := time.Now()
 	text, err := cmd.Output()

@@ -37,6 +37,7 @@
 //	POST /v1/pods          pod.Spec -> Pod        give a container its network
 //	POST /v1/pods/detach   Detach   -> Done       detach it
 //	POST /v1/pods/check    Detach   -> Done       compare it with what was made
+//	POST /v1/pods/attached Attached -> IsAttached  is there anything of it?
 //	POST /v1/pods/gc       GC       -> Done       detach all others of a network
 //	GET  /v1/services      Services
 //	POST /v1/services      AddService -> Services  add a service: an address that leads to pods

@@ -32,6 +32,19 @@ type Check struct {
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 }
 
+// Attached asks whether there is anything of a container's network (POST /v1/pods/attached ->
+// IsAttached).
+type Attached struct {
+	Container string `json:"container"`
+	IfName    string `json:"ifname"`
+}
+
+// IsAttached is the answer to Attached.
+type IsAttached struct {
+	Version  int  `json:"version"`
+	Attached bool `json:"attached"` // also while it is being made or removed
+}
+
 // GC asks to detach every pod of a network that is not named (POST /v1/pods/gc -> Done).
 type GC struct {
 	Network     string   `json:"network"`

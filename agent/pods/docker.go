@@ -52,6 +52,11 @@ func (d dockerNode) Check(_ context.Context, container, ifName string, addrs []n
 	return d.pods.manager.Load().Check(container, ifName, addrs)
 }
 
+// Attached implements cni.Agent.
+func (d dockerNode) Attached(_ context.Context, container, ifName string) (bool, error) {
+	return d.pods.manager.Load().Holds(container, ifName), nil
+}
+
 // GC implements cni.Agent.
 func (d dockerNode) GC(ctx context.Context, network string, attachments []string) error {
 	_, err := d.pods.GC(ctx, api.GC{Network: network, Attachments: attachments})

@@ -44,6 +44,13 @@ func (r Remote) Check(ctx context.Context, container, ifName string, addrs []net
 		api.Check{Container: container, IfName: ifName, Addrs: addrs}, &api.Done{})
 }
 
+// Attached reports whether there is anything of a container's network.
+func (r Remote) Attached(ctx context.Context, container, ifName string) (bool, error) {
+	var a api.IsAttached
+	err := r.post(ctx, "/v1/pods/attached", api.Attached{Container: container, IfName: ifName}, &a)
+	return a.Attached, err
+}
+
 // GC detaches all of a network but the named attachments.
 func (r Remote) GC(ctx context.Context, network string, attachments []string) error {
 	return r.post(ctx, "/v1/pods/gc", api.GC{Network: network, Attachments: attachments},

@@ -106,6 +106,16 @@ func (s *Service) Check(r api.Check) (api.Done, error) {
 	return api.Done{Version: api.Version}, manager.Check(r.Container, r.IfName, r.Addrs)
 }
 
+// Attached reports whether there is anything of a container's network.
+func (s *Service) Attached(r api.Attached) (api.IsAttached, error) {
+	manager, err := s.pods()
+	if err != nil {
+		return api.IsAttached{}, err
+	}
+	return api.IsAttached{Version: api.Version,
+		Attached: manager.Holds(r.Container, r.IfName)}, nil
+}
+
 // GC is the garbage collection of a runtime. It does not touch other networks, Docker's, and
 // what was attached by hand.
 func (s *Service) GC(ctx context.Context, r api.GC) (api.Done, error) {

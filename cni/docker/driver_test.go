@@ -40,6 +40,7 @@ func (n *node) Detach(_ context.Context, container, ifName string) error {
 	return n.refuse
 }
 func (n *node) Check(context.Context, string, string, []netip.Addr) error { return nil }
+func (n *node) Attached(context.Context, string, string) (bool, error)    { return false, nil }
 func (n *node) GC(context.Context, string, []string) error                { return nil }
 func (n *node) Status(context.Context) error                              { return nil }
 func (n *node) Ranges() []Range {
