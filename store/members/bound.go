@@ -13,8 +13,8 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// Certificates are the certificates of hosts, by name, that the CA has signed and that have not
-// ended, as a store host knows them without the store. They bind a name to a key and to ranges: a
+// Certificates are the certificates of hosts, by name, that the CA has signed and that are not
+// revoked, as a store host knows them without the store. They bind a name to a key and to ranges: a
 // thief of the store can delete a certificate there, or put an earlier one back, but then the name
 // is not free.
 type Certificates map[string]Certificate
@@ -25,10 +25,10 @@ type Certificate struct {
 	Value []byte // as it is in the store
 }
 
-// Note takes the certificates among changes of the store. ca are the keys that sign them, and ended
-// reports whether one has ended. Of two of a name that are in force, the first one stays.
+// Note takes the certificates among changes of the store. ca are the keys that sign them, and
+// revoked reports whether one is revoked. Of two of a name that are in force, the first one stays.
 func (c Certificates) Note(changes []store.Change, ca []cluster.Key,
-	ended func(cluster.Serial) bool) (changed bool) {
+	revoked func(cluster.Serial) bool) (changed bool) {
 	for _, ch := range changes {
 		name, ok := strings.CutPrefix(ch.Key, cluster.NodeTree)
 		had, there := c[name]
@@ -36,8 +36,8 @@ func (c Certificates) Note(changes []store.Change, ca []cluster.Key,
 			continue
 		}
 		n, err := cluster.Decode[cluster.Node](ch.Value)
-		if err != nil || n.Name != name || ended(n.Serial) || n.Verify(ca) != nil ||
-			there && n.Serial != had.Serial && !ended(had.Serial) &&
+		if err != nil || n.Name != name || revoked(n.Serial) || n.Verify(ca) != nil ||
+			there && n.Serial != had.Serial && !revoked(had.Serial) &&
 				!slices.Contains(n.Replaces, had.Serial) {
 			continue
 		}
@@ -46,9 +46,9 @@ func (c Certificates) Note(changes []store.Change, ca []cluster.Key,
 	return changed
 }
 
-// Forget deletes those that have ended.
-func (c Certificates) Forget(ended func(cluster.Serial) bool) {
-	maps.DeleteFunc(c, func(_ string, one Certificate) bool { return ended(one.Serial) })
+// Forget deletes those that are revoked.
+func (c Certificates) Forget(revoked func(cluster.Serial) bool) {
+	maps.DeleteFunc(c, func(_ string, one Certificate) bool { return revoked(one.Serial) })
 }
 
 // learnBound makes sure that what is bound is known for this join: the removal of a host may have

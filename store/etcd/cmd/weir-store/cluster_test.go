@@ -283,7 +283,7 @@ func TestOneMember(t *testing.T) {
 	}
 }
 
-// TestIssued: credentials of administrators and feeds are put in force and ended.
+// TestIssued: credentials of administrators and feeds are put in force and revoked.
 func TestIssued(t *testing.T) {
 	l := newLab(t)
 	a := l.init(t)

@@ -106,11 +106,11 @@ func (r *revocations) trust(h home) error {
 		return err
 	}
 	r.bound, err = h.bound(r.ca)
-	r.bound.Forget(r.endedLocked)
+	r.bound.Forget(r.revokedLocked)
 	return err
 }
 
-func (r *revocations) endedLocked(s cluster.Serial) bool { return r.hosts[s] }
+func (r *revocations) revokedLocked(s cluster.Serial) bool { return r.hosts[s] }
 
 // all returns them, ordered.
 func (r *revocations) all() revokedSerials {
@@ -150,9 +150,9 @@ func (r *revocations) note(changes []store.Change) {
 			}
 		}
 	}
-	bound := r.bound.Note(changes, r.ca, r.endedLocked)
+	bound := r.bound.Note(changes, r.ca, r.revokedLocked)
 	if len(r.hosts)+len(r.others) > before {
-		r.bound.Forget(r.endedLocked)
+		r.bound.Forget(r.revokedLocked)
 		bound = true
 		wake(r.news)
 	}
