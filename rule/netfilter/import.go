@@ -51,15 +51,33 @@ func Import(sources []Source, o Options) (*Result, error) {
 	if err := result.readBack(w); err != nil {
 		return nil, err
 	}
-	if n := jumps(result.Rules.Rules, w.checksAt()); n > program.MaxJumps {
-		set.note(Place{}, "a packet for which more than %d of the jumps below are true is "+
-			"dropped, with the reason loop; up to %d stand on one way: let fewer chains be "+
-			"asked about each packet", program.MaxJumps, n)
-		if err := result.readBack(w); err != nil {
-			return nil, err
-		}
+	if !set.loop(result.Rules.Rules, w.checksAt()) {
+		return result, nil
+	}
+	if err := result.readBack(w); err != nil {
+		return nil, err
 	}
 	return result, nil
+}
+
+// loop notes that the rules may let a packet jump more often than engines do, and reports whether
+// it has noted something.
+func (s *ruleset) loop(rules []*rule.Rule, checks uint32) bool {
+	n, calls := jumps(rules, checks), mostChecks(rules, checks)
+	switch {
+	case n > program.MaxJumps:
+		s.note(Place{}, "a packet for which more than %d of the jumps below are true is "+
+			"dropped, with the reason loop; up to %d stand on one way: let fewer chains be "+
+			"asked about each packet", program.MaxJumps, n)
+	case n+2*calls > program.MaxJumps: // each call has a return
+		s.note(Place{}, "a packet that neither belongs to a flow nor begins one is dropped, with "+
+			"the reason loop, if more than %d of the rules below that let packets of known flows "+
+			"pass are about it; %d may be: accept established,related in one rule in front of "+
+			"them", (program.MaxJumps-n)/2, calls)
+	default:
+		return false
+	}
+	return true
 }
 
 // readBack sets the text of the rules, and what it says.

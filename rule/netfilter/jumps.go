@@ -1,6 +1,8 @@
 package netfilter
 
 import (
+	"cmp"
+	"net/netip"
 	"slices"
 
 	"github.com/weirnet/weir/internal/program"
@@ -10,15 +12,90 @@ import (
 
 // jumps bounds from above how many jumps a packet takes through imported rules: they make states
 // only when they let it pass. It does not know which conditions exclude each other, and leaves the
-// check-states at the end out, which begin at the number checks: of the rules that call them a
-// packet seldom matches several, since it ends at the first that it matches, unless it neither
-// belongs to a flow nor begins one.
+// check-states at the end out, which begin at the number checks (mostChecks).
 func jumps(rules []*rule.Rule, checks uint32) int {
 	var inner []ways
 	for depth := program.MaxCalls; depth >= 0; depth-- {
 		inner = jumpsFrom(rules, checks, inner, depth == 0)
 	}
 	return inner[0].ends
+}
+
+// mostChecks bounds from above how many of the rules that call a check-state at the end one packet
+// matches, if it comes to each of them once. Only a packet that neither belongs to a flow nor
+// begins one matches several: another one ends at the first. Rules for different ports or addresses
+// exclude each other.
+func mostChecks(rules []*rule.Rule, checks uint32) int {
+	var calls []*rule.Rule
+	for _, r := range rules {
+		if r.Action.Op == op.ActionCall && r.Action.Arg >= checks {
+			calls = append(calls, r)
+		}
+	}
+	most := len(calls)
+	for _, by := range []op.Cond{op.CondSrcPort, op.CondDstPort} {
+		most = min(most, mostAt(calls, by, rangesOf, cmp.Compare[uint32]))
+	}
+	for _, by := range []op.Cond{op.CondSrcIn, op.CondDstIn} {
+		most = min(most, mostAt(calls, by, networksOf, netip.Addr.Compare))
+	}
+	return most
+}
+
+func rangesOf(t rule.Test) (all [][2]uint32) {
+	for _, r := range t.Ranges {
+		all = append(all, [2]uint32{r.Lo, r.Hi})
+	}
+	return all
+}
+
+func networksOf(t rule.Test) (all [][2]netip.Addr) {
+	for _, p := range t.Prefixes {
+		p = p.Masked()
+		last := p.Addr().AsSlice()
+		for i := p.Bits(); i < len(last)*8; i++ {
+			last[i/8] |= 0x80 >> (i % 8)
+		}
+		hi, _ := netip.AddrFromSlice(last)
+		all = append(all, [2]netip.Addr{p.Addr(), hi})
+	}
+	return all
+}
+
+// mostAt returns how many rules at most are about one value of what a condition tests. A rule
+// without that condition is about each.
+func mostAt[T any](rules []*rule.Rule, by op.Cond, of func(rule.Test) [][2]T,
+	compare func(a, b T) int) int {
+	type edge struct {
+		at   T
+		more int
+	}
+	var edges []edge
+	most, always := 0, 0
+	for _, r := range rules {
+		i := slices.IndexFunc(r.Clauses(), func(c rule.Clause) bool {
+			return len(c) == 1 && c[0].Op == by && !c[0].Not
+		})
+		if i < 0 {
+			always++
+			continue
+		}
+		for _, x := range of(r.Clauses()[i][0]) {
+			edges = append(edges, edge{x[0], 1}, edge{x[1], -1})
+		}
+	}
+	slices.SortFunc(edges, func(a, b edge) int {
+		if c := compare(a.at, b.at); c != 0 {
+			return c
+		}
+		return b.more - a.more // the last value of a range belongs to it
+	})
+	now := 0
+	for _, e := range edges {
+		now += e.more
+		most = max(most, now)
+	}
+	return always + most
 }
 
 // ways are the most jumps from a rule on: to one that ends the walk, and to a return; negative for
