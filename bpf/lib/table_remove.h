@@ -128,7 +128,7 @@ static __always_inline struct track *track_at(struct maybe track)
 // add_track adds to what a track counts if the track is still of an era, and reports whether it is.
 static __always_inline int add_track(struct track *t, __u32 era, __u64 n)
 {
-	if (!t || READ_ONCE(t->era) != era)
+	if (!t || READ_ONCE(t->era) != era || (__u8)(READ_ONCE(t->held) >> TRACK_ERA) != (__u8)era)
 		return 0;
 	__u64 old = __sync_fetch_and_add(&t->held, n);
 	if ((__u8)(old >> TRACK_ERA) == (__u8)era)

@@ -56,17 +56,19 @@ static __always_inline struct maybe track_spare(struct scratch *scratch, struct 
 	return maybe_from(READ_ONCE(scratch->spare_way.plus1));
 }
 
-// track_claim claims the spare place and puts the tuple there, counting nothing yet. Before it
-// publishes the track it checks whether another CPU does the same at this moment: a tuple has one
-// track, or its limit would not be exact. A CPU that sees another claim gives its own up.
+// track_claim claims the spare place, if track.held still has no bit of `kept`, and puts the tuple
+// there, counting nothing yet. Before it publishes the track it checks whether another CPU does the
+// same at this moment: a tuple has one track, or its limit would not be exact. A CPU that sees
+// another claim gives its own up.
 static __always_inline int track_claim(struct track_set *a, struct track_set *b,
-				       struct track_set *s, __u32 way, struct masked *m, __u64 tag)
+				       struct track_set *s, __u32 way, struct masked *m, __u64 tag,
+				       __u64 kept)
 {
 	way &= WAYS - 1;
 	struct track *t = &s->track[way];
 
 	__u64 held = READ_ONCE(t->held), era = READ_ONCE(t->era) + 1;
-	if (held & (TRACK_PROVED | TRACK_DEAD) ||
+	if (held & (kept | TRACK_DEAD) ||
 	    __sync_val_compare_and_swap(&t->held, held, era << TRACK_ERA | TRACK_DEAD) != held)
 		return 0;
 	WRITE_ONCE(t->era, era);
@@ -105,21 +107,24 @@ static __always_inline struct maybe track_place(void)
 	if (exists(way))
 		return some(bn * WAYS + number(way));
 	struct track_set *s = a;
-	struct maybe spare = track_spare(&c->scratch, a, TRACK_PROVED | TRACK_COUNT);
+	__u64 kept = TRACK_PROVED | TRACK_COUNT;
+	struct maybe spare = track_spare(&c->scratch, a, kept);
 	__u32 n = an;
 	if (!exists(spare)) {
-		spare = track_spare(&c->scratch, b, TRACK_PROVED | TRACK_COUNT);
+		spare = track_spare(&c->scratch, b, kept);
 		s = b;
 		n = bn;
 	}
-	if (!exists(spare))
-		spare = track_spare(&c->scratch, b, TRACK_PROVED);
 	if (!exists(spare)) {
-		spare = track_spare(&c->scratch, a, TRACK_PROVED);
+		kept = TRACK_PROVED;
+		spare = track_spare(&c->scratch, b, kept);
+	}
+	if (!exists(spare)) {
+		spare = track_spare(&c->scratch, a, kept);
 		s = a;
 		n = an;
 	}
-	if (!exists(spare) || !track_claim(a, b, s, number(spare), m, tag))
+	if (!exists(spare) || !track_claim(a, b, s, number(spare), m, tag, kept))
 		return NONE;
 	return some(n * WAYS + number(spare));
 }
@@ -134,13 +139,15 @@ static __always_inline int enter_track(struct limit *limit, __u32 place, __u32 m
 	if (!s)
 		return 0;
 	struct track *t = &s->track[way];
-	__u64 n = __sync_fetch_and_add(&t->held, 1);
+	__u64 n = READ_ONCE(t->held);
 	limit->era = READ_ONCE(t->era);
-	if (!(n & TRACK_DEAD) && (n & TRACK_COUNT) < most && READ_ONCE(s->tag[way]) == limit->tag &&
-	    same_mask(&t->by, &limit->masked) && (__u8)(n >> TRACK_ERA) == (__u8)limit->era)
-		return 1;
-	__sync_fetch_and_add(&t->held, -1ULL);
-	return 0;
+	if (n & TRACK_DEAD || READ_ONCE(s->tag[way]) != limit->tag ||
+	    !same_mask(&t->by, &limit->masked) || (__u8)(n >> TRACK_ERA) != (__u8)limit->era ||
+	    (n & TRACK_COUNT) >= most)
+		return 0;
+	// Not an addition that is taken back if it was wrong: another CPU could give the track to
+	// another tuple in between, and its count would be one too low for good.
+	return __sync_val_compare_and_swap(&t->held, n, n + 1) == n;
 }
 
 enum { TRACK_TRIES = 4 };
