@@ -25,17 +25,35 @@ __noinline int nat_forget(struct cpu *c, __u32 which)
 	return remove_state(c, place, c->look.tag, GONE_RECYCLED);
 }
 
+// Which translation nat_conflict removes, besides one that is over: none, any, or any but one that
+// masquerades the same flow.
+enum { CONFLICT_STAYS, CONFLICT_ENDS, CONFLICT_ENDS_OTHER };
+
+// same_source: the translation at look->place masquerades what the sender of look->key has begun.
+static __always_inline int same_source(const struct lookup *look)
+{
+	__u32 place = look->place;
+	struct set *s = set_at(place / WAYS);
+	if (!s)
+		return 0;
+	struct side *low = low_side(s, place), *d = look->from ? high_side(s, place) : low;
+
+	return low->flags & META_SOURCE && d->flags & META_MADE;
+}
+
 // nat_conflict: the tuple look->key has a translation already. One that is over, or whose other
-// half is missing, is removed first; with `dead` any other is, too, because it is known to belong
-// to another flow.
-__noinline int nat_conflict(struct cpu *c, __u32 dead)
+// half is missing, is removed first; others as `ends` says, because they are known to belong to
+// another flow.
+__noinline int nat_conflict(struct cpu *c, __u32 ends)
 {
 	if (!c || !nat_find(c))
 		return 0;
-	__u32 place = c->look.place;
-	__u64 tag = c->look.tag;
+	const struct lookup *look = &c->look;
+	__u32 place = look->place;
+	__u64 tag = look->tag;
 	nat_reset_victim(&c->nat);
-	if (nat_weigh(c, place, 0) <= NAT_CLOSED || dead)
+	if (nat_weigh(c, place, 0) <= NAT_CLOSED || ends == CONFLICT_ENDS ||
+	    (ends == CONFLICT_ENDS_OTHER && !same_source(look)))
 		remove_state(c, place, tag, GONE_RECYCLED);
 	return nat_find(c);
 }
@@ -195,7 +213,7 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 	struct endpoint *e = source ? pod_at(i->src_hi, i->src_lo) : pod_at(i->dst_hi, i->dst_lo);
 	struct maybe pod = some(e ? e->place : MAX_PODS);
 	set_key(p, look, w);
-	if (nat_conflict(c, 0))
+	if (nat_conflict(c, CONFLICT_STAYS))
 		return REASON_NAT_PORTS;
 	if (!nat_reserve(c, cf, pod))
 		return REASON_STATES_FULL;
@@ -205,10 +223,13 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 	__u32 wire = look->place, wire_from = look->from;
 	__u64 wire_tag = look->tag;
 	set_key(p, look, i);
-	// If the state is new, an earlier translation was that of another flow.
-	why = nat_conflict(c, new_state(look)) ?
-		      REASON_NAT_PORTS :
-		      nat_claim(c, cf, p, look, source | (how & META_FRESH));
+	// If the state is new, an earlier translation was that of another flow. But one that
+	// masquerades this flow was not there a moment ago: another CPU has another first packet.
+	__u32 ends = !new_state(look) ? CONFLICT_STAYS :
+		     source	      ? CONFLICT_ENDS_OTHER :
+					CONFLICT_ENDS;
+	why = nat_conflict(c, ends) ? REASON_NAT_PORTS :
+				      nat_claim(c, cf, p, look, source | (how & META_FRESH));
 	if (why) {
 		unclaim(p, wire);
 		return why;

@@ -132,6 +132,7 @@ __noinline __u32 mask_at(struct cpu *c, __u32 place)
 	walk->slot = slot;
 	if (!r)
 		return 0;
+	limit->flow = 0;
 	mask_state(limit, r, (struct address *)&s->addr[way].low_hi,
 		   (struct address *)&s->addr[way].high_hi, tag >> 32, tag_proto(tag),
 		   low->flags & META_MADE);

@@ -120,6 +120,7 @@ static __always_inline int count_limit(struct cpu *c, const struct packet *p,
 	__u32 ports = look->from ? k->ports << 16 | k->ports >> 16 : k->ports;
 	masked_tuple(&limit->masked, r, (struct address *)&p->src_hi, (struct address *)&p->dst_hi,
 		     ports, k->proto);
+	limit->flow = (__u32)look->hash | 1;
 	limit->track = maybe_from(enter_limit(c, r->limit));
 	if (exists(limit->track))
 		return 0;

@@ -124,7 +124,10 @@ static __always_inline struct maybe track_place(void)
 		s = a;
 		n = an;
 	}
-	if (!exists(spare) || !track_claim(a, b, s, number(spare), m, tag, kept))
+	if (!exists(spare))
+		return NONE;
+	c->limit.lost = !track_claim(a, b, s, number(spare), m, tag, kept);
+	if (c->limit.lost)
 		return NONE;
 	return some(n * WAYS + number(spare));
 }
@@ -142,15 +145,24 @@ static __always_inline int enter_track(struct limit *limit, __u32 place, __u32 m
 	__u64 n = READ_ONCE(t->held);
 	limit->era = READ_ONCE(t->era);
 	if (n & TRACK_DEAD || READ_ONCE(s->tag[way]) != limit->tag ||
-	    !same_mask(&t->by, &limit->masked) || (__u8)(n >> TRACK_ERA) != (__u8)limit->era ||
-	    (n & TRACK_COUNT) >= most)
+	    !same_mask(&t->by, &limit->masked) || (__u8)(n >> TRACK_ERA) != (__u8)limit->era)
 		return 0;
+	if ((n & TRACK_COUNT) >= most) {
+		limit->twin = limit->flow && READ_ONCE(t->last) == limit->flow;
+		return 0;
+	}
 	// Not an addition that is taken back if it was wrong: another CPU could give the track to
 	// another tuple in between, and its count would be one too low for good.
-	return __sync_val_compare_and_swap(&t->held, n, n + 1) == n;
+	if (__sync_val_compare_and_swap(&t->held, n, n + 1) != n) {
+		limit->lost = 1;
+		return 0;
+	}
+	WRITE_ONCE(t->last, limit->flow);
+	return 1;
 }
 
-enum { TRACK_TRIES = 4 };
+// Where two CPUs make or enter one track at once, one or both try again.
+enum { TRACK_TRIES = 4, TRACK_RACES = 16 };
 
 // enter_limit counts one more state of limit->masked, and returns the place of its track as a
 // struct maybe: none if the track has reached the limit, or no track is free. It retries a refusal,
@@ -159,11 +171,14 @@ __noinline __u32 enter_limit(struct cpu *c, __u32 most)
 {
 	if (!c)
 		return NONE.plus1;
-	for (int i = 0; i < TRACK_TRIES; i++) {
+	struct limit *limit = &c->limit;
+	for (int i = 0; i < TRACK_RACES;) {
+		limit->twin = limit->lost = 0;
 		struct maybe place = track_place();
-		c->limit.none = !exists(place);
-		if (exists(place) && enter_track(&c->limit, number(place), most))
+		limit->none = !exists(place);
+		if (exists(place) && enter_track(limit, number(place), most))
 			return place.plus1;
+		i += limit->lost ? 1 : TRACK_RACES / TRACK_TRIES;
 	}
 	return NONE.plus1;
 }

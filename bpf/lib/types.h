@@ -236,7 +236,7 @@ struct track {
 	// << TRACK_ERA
 	__u64 held;
 	__u32 era;
-	__u32 pad;
+	__u32 last; // bits of the hash of the flow whose state has entered last
 };
 
 struct track_set {

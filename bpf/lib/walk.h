@@ -69,6 +69,41 @@ static __always_inline __u32 needs_token_or_state(const struct code *r)
 	return r->state | (r->flags & CODE_RATE);
 }
 
+// use_found records what a look-up has found for a rule. It returns 0, or the reason to drop the
+// packet.
+static __always_inline int use_found(struct verdict *v, int found)
+{
+	if (found == LOOK_HIT)
+		v->state = USE_HIT;
+	else if (found == LOOK_UNTOUCHED)
+		v->state = USE_UNTOUCHED;
+	else if (look_drops(found))
+		return look_reason(found);
+	return 0;
+}
+
+// TWIN_LOOKS take some 30 microseconds: longer than an interrupt.
+enum { TWIN_LOOKS = 1024 };
+
+static long find_twin(__u32 index, void *unused)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+
+	return !c || find(c, &c->look, cf);
+}
+
+// look_up_twin looks a flow name up again, after the limit of its rule was reached by a state of
+// the same flow: another CPU has the other of its first packets. It waits until that CPU has made
+// the state.
+__noinline int look_up_twin(struct cpu *c, __u32 flow)
+{
+	if (!c)
+		return LOOK_MISS;
+	bpf_loop(TWIN_LOOKS, find_twin, NULL, 0);
+	return look_up(c, flow);
+}
+
 // get_state gives the rule in walk->slot the state that it needs: the one found, or a new one. It
 // returns 0 or the reason why there is none.
 static __always_inline int get_state(struct cpu *c, struct code *r)
@@ -81,24 +116,30 @@ static __always_inline int get_state(struct cpu *c, struct code *r)
 
 	if (!was_looked_up(walk, flow)) {
 		__u32 slot = walk->slot;
-		int found = look_up_once(c, walk, flow);
-		if (found == LOOK_HIT)
-			v->state = USE_HIT;
-		else if (found == LOOK_UNTOUCHED)
-			v->state = USE_UNTOUCHED;
-		else if (look_drops(found))
-			return look_reason(found); // walk->slot is that of the state's rule
+		int why = use_found(v, look_up_once(c, walk, flow));
+		if (why)
+			return why; // walk->slot is that of the state's rule
 		walk->slot = slot;
 	}
 	if (walk->have[flow >> 6 & 3] >> (flow & 63) & 1)
 		return 0;
 	if (unlikely(is_icmp(p) && !look->is_error && !is_icmp_query(p->version, p->icmp_type)))
 		return r->state == STATE_LIMIT || r->state == STATE_SET_LIMIT ? REASON_NO_KEY : 0;
-	int why = create_state(c, walk->slot);
-	if (!why) {
+	__u32 slot = walk->slot;
+	int why = create_state(c, slot);
+	if (unlikely(why == REASON_LIMIT && c->limit.twin)) {
+		int found = look_up_twin(c, flow);
+		if (found == LOOK_MISS)
+			return why;
+		why = use_found(v, found);
+		if (why)
+			return why;
+		walk->slot = slot;
+	} else if (!why) {
 		v->state = USE_NEW;
-		walk->have[flow >> 6 & 3] |= 1ULL << (flow & 63);
 	}
+	if (!why)
+		walk->have[flow >> 6 & 3] |= 1ULL << (flow & 63);
 	return why;
 }
 

@@ -304,7 +304,11 @@ type weirCpu struct {
 		Era    uint32
 		Track  weirMaybe
 		None   uint32
+		Flow   uint32
+		Twin   uint32
+		Lost   uint32
 		Turn   uint32
+		_      [4]byte
 		Source uint64
 	}
 	Walk struct {
@@ -974,7 +978,7 @@ type weirTrackSet struct {
 		}
 		Held uint64
 		Era  uint32
-		Pad  uint32
+		Last uint32
 	}
 }
 

@@ -1,0 +1,83 @@
+package kernel
+
+import (
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet/build"
+)
+
+const firstFlows = 1000
+
+// inStep calls f for each of firstFlows, on two threads that begin each call together.
+func inStep(f func(cpu, n int)) {
+	var arrived atomic.Int64
+	onBothCPUs(func(cpu int) {
+		for n := range firstFlows {
+			for arrived.Add(1); arrived.Load() < int64(2*(n+1)); {
+				runtime.Gosched() // the other may need this processor
+			}
+			f(cpu, n)
+		}
+	})
+}
+
+// TestFirstPacketsOfALimit: two CPUs have the first two packets of a flow at the same time. A limit
+// of one state lets both pass. A CPU that loses its processor while it makes the state may lose the
+// other packet, so a few may be refused.
+func TestFirstPacketsOfALimit(t *testing.T) {
+	o := firewall.DefaultOptions()
+	o.MaxStates, o.MaxHalfOpen = 20000, 20000
+	e := newEngineWith(t, o)
+	if err := e.Load(compile(t,
+		"add check-state\nadd allow udp from any to any limit src-addr 1\n")); err != nil {
+		t.Fatal(err)
+	}
+	var frames [][]byte
+	for n := range firstFlows {
+		frames = append(frames, udpFrame(t, n, false))
+	}
+	inStep(func(_, n int) {
+		if _, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: frames[n]}); err != nil {
+			t.Error(err)
+		}
+	})
+	all, err := e.Decisions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := uint64(0)
+	for d, c := range all {
+		if d.Reason != firewall.ReasonRule {
+			t.Logf("%d packets were refused: %v", c.Packets, d.Reason)
+			refused += c.Packets
+		}
+	}
+	if refused > firstFlows/20 {
+		t.Errorf("of %d flows, %d packets were refused", firstFlows, refused)
+	}
+	if n := e.agree(t); n.live != firstFlows || n.tracked != firstFlows {
+		t.Errorf("%d flows: %+v", firstFlows, n)
+	}
+}
+
+// TestFirstPacketsOfAMasqueradedFlow: the first two packets of a pod's flow leave by one port, also
+// if two CPUs have them at the same time. Otherwise the answer to one of them finds no translation.
+func TestFirstPacketsOfAMasqueradedFlow(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.masquerade(2000, 50000)
+	var left [2][firstFlows]netip.AddrPort
+	inStep(func(cpu, n int) {
+		_, left[cpu][n], _ = f.send(end(podA, 10000+n), end(outsideAddr, 53), build.UDP{})
+	})
+	for n := range firstFlows {
+		if left[0][n] != left[1][n] || left[0][n].Addr() != hostAddr {
+			t.Errorf("flow %d left from %v and from %v", n, left[0][n], left[1][n])
+		}
+	}
+}
