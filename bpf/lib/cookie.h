@@ -284,9 +284,8 @@ __noinline int redeem_cookie(struct __sk_buff *skb, struct cpu *c)
 	if (p->version == 4 ? bpf_tcp_raw_check_syncookie_ipv4(ip, scratch->buf) < 0 :
 			      bpf_tcp_raw_check_syncookie_ipv6(ip, scratch->buf) < 0)
 		return 0;
-	__s64 *until = redeemed_at(p, cf);
+	find_redeemed(c);
 	cookie->offer = OFFER_REDEEMED;
-	cookie->redeemed_before = !until || p->now < READ_ONCE(*until);
 	cookie->redeemed_flags = p->tcp_flags;
 	p->tcp_flags = TH_SYN;
 	p->seq--;
@@ -359,10 +358,10 @@ static __always_inline int open_connection(struct __sk_buff *skb, struct cpu *c,
 		return 0;
 	if (c->verdict.state == USE_NEW)
 		establish(c, p, &c->look, cookie);
-	__s64 *until = redeemed_at(p, cf);
-	if (until)
-		WRITE_ONCE(*until, p->now + COOKIE_LIFE);
-	__sync_fetch_and_add(&g->cookies_kept, 1);
+	// Copies do not show that the cookies of this second come back: they could end a flood's
+	// mode.
+	if (record_redeemed(c))
+		__sync_fetch_and_add(&g->cookies_kept, 1);
 	return 1;
 }
 

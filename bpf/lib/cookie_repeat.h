@@ -5,7 +5,7 @@
 //
 // And acknowledgements that repeat one that has redeemed a cookie: they could open a connection
 // again after its end, for as long as the cookie is valid. They take a token of a rule with
-// limit-rate.
+// limit-rate, and do not count as cookies that came back.
 #pragma once
 
 #include "table_remove.h"
@@ -60,16 +60,28 @@ static __always_inline void record_answered(const struct packet *p, const struct
 // the kernel's cookies last for two minutes, of which the first has begun
 #define COOKIE_LIFE 128000000000LL
 
-enum { REDEEMED = 1 << 16 };
+enum { REDEEMED_SETS = 1 << 13 };
+#define REDEEMED_TICKS (COOKIE_LIFE >> TICK_SHIFT)
 
-// Until when a cookie counts as redeemed, by the hash of its flow. A cookie is valid for more than
-// one pair of numbers, so these do not count. Flows with the same hash count as one: then the
-// acknowledgement takes a token although it is the first.
+// What is known about the flow of an acknowledgement. A cookie is valid for more than one pair of
+// numbers, so these do not count.
+enum redeemed_before {
+	REDEEMED_NEVER, // no cookie of it was redeemed
+	REDEEMED_MAYBE, // there is no telling: more flows were than are remembered
+	REDEEMED_BEFORE
+};
+
+// The flows of cookies that were redeemed: bits of the hash << 32 | the tick until which that
+// counts.
+struct redeemed_set {
+	__u64 flow[WAYS];
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, REDEEMED);
+	__uint(max_entries, REDEEMED_SETS);
 	__type(key, __u32);
-	__type(value, __s64);
+	__type(value, struct redeemed_set);
 } redeemed SEC(".maps");
 
 // cookie_hash is a hash of the current flow. It has keys of its own: the client learns its lower
@@ -79,9 +91,57 @@ static __always_inline __u64 cookie_hash(const struct packet *p, struct config *
 	return hash5(cf->seed + SEED_COOKIE, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, p->ports);
 }
 
-static __always_inline __s64 *redeemed_at(const struct packet *p, struct config *cf)
+// find_redeemed looks the current flow up. It sets cookie->redeemed_before, and scratch->way to
+// where the flow is or will be: in place of one that no longer counts, else of the oldest.
+__noinline int find_redeemed(struct cpu *c)
 {
-	__u32 index = cookie_hash(p, cf) >> 48;
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 0;
+	struct cookie *cookie = &c->cookie;
+	struct scratch *scratch = &c->scratch;
+	__u64 hash = cookie_hash(&c->packet, cf);
+	__u32 index = hash >> 51, tick = (__u64)c->packet.now >> TICK_SHIFT;
+	struct redeemed_set *s = bpf_map_lookup_elem(&redeemed, &index);
+	if (!s)
+		return 0;
+	cookie->redeemed_hash = hash;
+	WRITE_ONCE(cookie->redeemed_before, REDEEMED_MAYBE);
+	WRITE_ONCE(scratch->left, ~0U);
+	for (int i = 0; i < WAYS; i++) {
+		__u64 flow = READ_ONCE(s->flow[i]);
+		__u32 left = (__u32)flow - tick;
+		if (left > REDEEMED_TICKS) {
+			left = 0;
+			if (READ_ONCE(cookie->redeemed_before) == REDEEMED_MAYBE)
+				WRITE_ONCE(cookie->redeemed_before, REDEEMED_NEVER);
+		} else if (flow >> 32 == (__u32)hash) {
+			WRITE_ONCE(cookie->redeemed_before, REDEEMED_BEFORE);
+			WRITE_ONCE(scratch->way, i);
+			return 0;
+		}
+		if (left < READ_ONCE(scratch->left)) {
+			WRITE_ONCE(scratch->left, left);
+			WRITE_ONCE(scratch->way, i);
+		}
+	}
+	return 0;
+}
 
-	return bpf_map_lookup_elem(&redeemed, &index);
+// record_redeemed records that the cookie of the current flow was redeemed, and reports whether it
+// is the first of the flow, as far as that is known.
+__noinline int record_redeemed(struct cpu *c)
+{
+	if (!c)
+		return 0;
+	const struct cookie *cookie = &c->cookie;
+	__u64 hash = cookie->redeemed_hash, now = c->packet.now;
+	__u32 index = hash >> 51, first = cookie->redeemed_before != REDEEMED_BEFORE;
+	struct redeemed_set *s = bpf_map_lookup_elem(&redeemed, &index);
+
+	find_redeemed(c); // the evaluation has used scratch
+	if (s)
+		WRITE_ONCE(s->flow[c->scratch.way & (WAYS - 1)],
+			   hash << 32 | (__u32)((now >> TICK_SHIFT) + REDEEMED_TICKS));
+	return first;
 }

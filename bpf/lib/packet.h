@@ -128,9 +128,11 @@ struct cookie {
 	__u8 offer;   // enum offer
 	__u8 offered; // enum seen_option
 	__u8 redeemed_flags;
-	__u8 redeemed_before; // a cookie of this flow was
+	__u8 redeemed_before; // enum redeemed_before
 	__u32 ts_value, ts_echo;
-	__u64 syn; // cookie_repeat.h
+	// cookie_repeat.h
+	__u64 syn;
+	__u64 redeemed_hash; // of the flow of a redeemed cookie
 };
 
 // The part of a packet that translation changes. ports are those of struct packet, for ICMP queries

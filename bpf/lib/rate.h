@@ -156,7 +156,7 @@ __noinline int take_rate(struct cpu *c, __u32 slot)
 	if (!r)
 		return REASON_RATE;
 	if (c->cookie.offer == OFFER_REDEEMED &&
-	    !c->cookie.redeemed_before) // its SYN has taken one
+	    c->cookie.redeemed_before == REDEEMED_NEVER) // its SYN has taken one
 		return 0;
 	__u64 tag = 0, key = 0;
 	if (r->rate_mask) {

@@ -257,7 +257,7 @@ struct gauge {
 	__s64 cookies_until; // while they are going: when the last may still be redeemed
 	__u64 pad3[6];
 	__u64 cookies_sent;
-	__u64 cookies_kept;		// redeemed: connections
+	__u64 cookies_kept;		// redeemed, without copies: connections
 	__u64 sent_before, kept_before; // when the tick looked last
 	__s64 looked;
 	__u64 pad4[3];

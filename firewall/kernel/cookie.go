@@ -15,7 +15,7 @@ type Cookies struct {
 	On         bool   // SYNs are answered by cookies now
 	TimesOn    int    // how often they were switched on
 	Sent       uint64
-	Redeemed   uint64 // came back: connections
+	Redeemed   uint64 // came back, without copies: connections
 }
 
 // cookiesFunction hands a connection that was opened by a cookie of ours to the stack: Linux 6.8.

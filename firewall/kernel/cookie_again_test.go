@@ -121,22 +121,42 @@ func TestCopiesOfARedeemedCookie(t *testing.T) {
 	t.Parallel()
 	k := newCookieClient(t, "add check-state\nadd allow tcp from any to me 8080 setup limit-rate "+
 		"3/h burst 3 keep-state\n")
-	kept := func() uint64 { return k.g.stats(t).Cookies.Redeemed }
-	nstest.Eventually(t, "the connection is open", func() bool {
+	made := k.reopen("copies find no token", func() bool {
+		dropped, _ := k.g.decided(t, firewall.ReasonRate)
+		return k.g.stats(t).Created > 3 || dropped > 2
+	})
+	if made != 3 {
+		t.Errorf("three tokens were enough for %d connections", made)
+	}
+}
+
+// reopen opens the connection, and resets it and opens it again by a copy of the acknowledgement
+// with larger numbers, until it has happened. It returns how many connections it has opened.
+func (k *cookieClient) reopen(what string, happened func() bool) uint64 {
+	k.t.Helper()
+	nstest.Eventually(k.t, "the connection is open", func() bool {
 		k.redeem(0)
-		return kept() > 0
+		return k.g.stats(k.t).Created > 0
 	})
 	more := uint32(0)
-	nstest.Eventually(t, "copies find no token", func() bool {
+	nstest.Eventually(k.t, what, func() bool {
 		if err := k.wire.Send(k.frame(packet.FlagRST, k.seq+1+more, 0)); err != nil {
-			t.Fatal(err)
+			k.t.Fatal(err)
 		}
 		more += 1000
 		k.redeem(more)
-		dropped, _ := k.g.decided(t, firewall.ReasonRate)
-		return kept() > 3 || dropped > 2
+		return happened()
 	})
-	if n := kept(); n != 3 {
-		t.Errorf("three tokens were enough for %d connections", n)
+	return k.g.stats(k.t).Created
+}
+
+// TestCopiesAreNoRedeemedCookies: copies of an acknowledgement that open a connection again do not
+// count as cookies that came back. If they did, they would end the cookies in a flood.
+func TestCopiesAreNoRedeemedCookies(t *testing.T) {
+	t.Parallel()
+	k := newCookieClient(t, "add check-state\nadd allow tcp from any to me 8080 setup keep-state\n")
+	k.reopen("the connection was opened again", func() bool { return k.g.stats(t).Created > 3 })
+	if n := k.g.stats(t).Cookies.Redeemed; n != 1 {
+		t.Errorf("one cookie came back, %d count", n)
 	}
 }

@@ -378,6 +378,7 @@ type weirCpu struct {
 		TsEcho         uint32
 		_              [4]byte
 		Syn            uint64
+		RedeemedHash   uint64
 	}
 	Nat struct {
 		_          structs.HostLayout
@@ -868,6 +869,11 @@ type weirRateSet struct {
 	Tag  [8]uint64
 	Key  [8]uint64
 	Full [8]int64
+}
+
+type weirRedeemedSet struct {
+	_    structs.HostLayout
+	Flow [8]uint64
 }
 
 type weirRoute struct {
