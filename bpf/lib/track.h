@@ -148,7 +148,7 @@ static __always_inline int enter_track(struct limit *limit, __u32 place, __u32 m
 	    !same_mask(&t->by, &limit->masked) || (__u8)(n >> TRACK_ERA) != (__u8)limit->era)
 		return 0;
 	if ((n & TRACK_COUNT) >= most) {
-		limit->twin = limit->flow && READ_ONCE(t->last) == limit->flow;
+		limit->own_flow = limit->flow && READ_ONCE(t->last) == limit->flow;
 		return 0;
 	}
 	// Not an addition that is taken back if it was wrong: another CPU could give the track to
@@ -173,7 +173,7 @@ __noinline __u32 enter_limit(struct cpu *c, __u32 most)
 		return NONE.plus1;
 	struct limit *limit = &c->limit;
 	for (int i = 0; i < TRACK_RACES;) {
-		limit->twin = limit->lost = 0;
+		limit->own_flow = limit->lost = 0;
 		struct maybe place = track_place();
 		limit->none = !exists(place);
 		if (exists(place) && enter_track(limit, number(place), most))

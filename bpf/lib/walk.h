@@ -82,10 +82,10 @@ static __always_inline int use_found(struct verdict *v, int found)
 	return 0;
 }
 
-// TWIN_LOOKS take some 30 microseconds: longer than an interrupt.
-enum { TWIN_LOOKS = 1024 };
+// OWN_LOOKS take some 30 microseconds: longer than an interrupt.
+enum { OWN_LOOKS = 1024 };
 
-static long find_twin(__u32 index, void *unused)
+static long find_own(__u32 index, void *unused)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -93,14 +93,14 @@ static long find_twin(__u32 index, void *unused)
 	return !c || find(c, &c->look, cf);
 }
 
-// look_up_twin looks a flow name up again, after the limit of its rule was reached by a state of
+// look_up_own looks a flow name up again, after the limit of its rule was reached by a state of
 // the same flow: another CPU has the other of its first packets. It waits until that CPU has made
 // the state.
-__noinline int look_up_twin(struct cpu *c, __u32 flow)
+__noinline int look_up_own(struct cpu *c, __u32 flow)
 {
 	if (!c)
 		return LOOK_MISS;
-	bpf_loop(TWIN_LOOKS, find_twin, NULL, 0);
+	bpf_loop(OWN_LOOKS, find_own, NULL, 0);
 	return look_up(c, flow);
 }
 
@@ -127,8 +127,8 @@ static __always_inline int get_state(struct cpu *c, struct code *r)
 		return r->state == STATE_LIMIT || r->state == STATE_SET_LIMIT ? REASON_NO_KEY : 0;
 	__u32 slot = walk->slot;
 	int why = create_state(c, slot);
-	if (unlikely(why == REASON_LIMIT && c->limit.twin)) {
-		int found = look_up_twin(c, flow);
+	if (unlikely(why == REASON_LIMIT && c->limit.own_flow)) {
+		int found = look_up_own(c, flow);
 		if (found == LOOK_MISS)
 			return why;
 		why = use_found(v, found);
