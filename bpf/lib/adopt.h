@@ -22,6 +22,7 @@ static __always_inline void adopt_track(struct cpu *c, struct lookup *look, stru
 		return;
 	mask_state(limit, r, (struct address *)&look->key.low_hi,
 		   (struct address *)&look->key.high_hi, look->key.ports, look->key.proto, made);
+	limit->flow = 0;
 	struct maybe track = maybe_from(enter_limit(c, TRACK_DEAD));
 	if (!exists(track))
 		return;

@@ -79,6 +79,7 @@ struct limit {
 	__u32 flow;	      // bits of the hash of the state's flow, never 0; 0 for an old state
 	__u32 own_flow;	      // the track is full, and a state of this flow has entered it last
 	__u32 lost;	      // another CPU was making or entering the same track
+	__u32 most, refusals; // of enter_limit
 	__u32 turn;	      // of the source
 	__u64 source;	      // its hash
 };

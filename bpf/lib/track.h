@@ -161,24 +161,38 @@ static __always_inline int enter_track(struct limit *limit, __u32 place, __u32 m
 	return 1;
 }
 
-// Where two CPUs make or enter one track at once, one or both try again.
-enum { TRACK_TRIES = 4, TRACK_RACES = 16 };
+// Where two CPUs make or enter one track at once, one or both try again. A refusal is tried again,
+// too: another CPU may have been changing the track.
+enum { TRACK_TRIES = 4, TRACK_RACES = 64 };
+
+static long try_limit(__u32 index, void *unused)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 1;
+	struct limit *limit = &c->limit;
+
+	limit->own_flow = limit->lost = 0;
+	struct maybe place = track_place();
+	limit->none = !exists(place);
+	if (exists(place) && enter_track(limit, number(place), limit->most)) {
+		limit->track = place;
+		return 1;
+	}
+	limit->refusals += !limit->lost;
+	return limit->refusals == TRACK_TRIES;
+}
 
 // enter_limit counts one more state of limit->masked, and returns the place of its track as a
-// struct maybe: none if the track has reached the limit, or no track is free. It retries a refusal,
-// since another CPU may have been changing the same track.
+// struct maybe: none if the track has reached the limit, or no track is free.
 __noinline __u32 enter_limit(struct cpu *c, __u32 most)
 {
 	if (!c)
 		return NONE.plus1;
 	struct limit *limit = &c->limit;
-	for (int i = 0; i < TRACK_RACES;) {
-		limit->own_flow = limit->lost = 0;
-		struct maybe place = track_place();
-		limit->none = !exists(place);
-		if (exists(place) && enter_track(limit, number(place), most))
-			return place.plus1;
-		i += limit->lost ? 1 : TRACK_RACES / TRACK_TRIES;
-	}
-	return NONE.plus1;
+	limit->most = most;
+	limit->refusals = 0;
+	limit->track = NONE;
+	bpf_loop(TRACK_RACES, try_limit, NULL, 0);
+	return limit->track.plus1;
 }

@@ -300,16 +300,18 @@ type weirCpu struct {
 			Proto uint32
 			Pad   uint32
 		}
-		Tag     uint64
-		Era     uint32
-		Track   weirMaybe
-		None    uint32
-		Flow    uint32
-		OwnFlow uint32
-		Lost    uint32
-		Turn    uint32
-		_       [4]byte
-		Source  uint64
+		Tag      uint64
+		Era      uint32
+		Track    weirMaybe
+		None     uint32
+		Flow     uint32
+		OwnFlow  uint32
+		Lost     uint32
+		Most     uint32
+		Refusals uint32
+		Turn     uint32
+		_        [4]byte
+		Source   uint64
 	}
 	Walk struct {
 		_             structs.HostLayout
