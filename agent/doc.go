@@ -35,7 +35,8 @@
 // locks inside the engines, the hub, the journal, the names of pods and the device are taken last.
 //
 //	peers.Service.file     the record of peers on the disk
-//	peers.Service.mu       changes of peers; held while the tunnel is made and peers are resolved
+//	peers.Service.mu       changes of peers; held while the tunnel is made and peers are resolved,
+//	                       not while connections to a peer are cut
 //	watch.Observer.mu      the journal and top; names are looked up under it
 //	watch.addressNames.mu  names of addresses of this second
 //	watch.history.mu       counts of the last hour; the text of rules is looked up under it

@@ -7,10 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/overlay"
 )
@@ -30,6 +28,7 @@ func (p *Service) Add(r api.AddPeer) (api.Done, error) {
 	defer p.file.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.awaitCutLocked()
 	if err := p.mayAddLocked(peer); err != nil {
 		return api.Done{}, err
 	}
@@ -55,6 +54,7 @@ func (p *Service) AddHost(r api.AddPeer) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.awaitCutLocked()
 	if err := p.mayAddLocked(peer); err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (p *Service) changeLocked(next recorded, pending *atomicfile.Pending, old *
 	if old != nil {
 		gone = *old
 		gone.Pods = without(old.Pods, with.Pods)
-		p.cutLocked(gone.Pods)
+		p.cutLocked(gone.Pods, true)
 	}
 	p.openLeftLocked(before, gone)
 	if with.Unencrypted { // behind that: IPv6 deletes by the metric, a blackhole or not
@@ -218,11 +218,11 @@ func (p *Service) removeLocked(next recorded, pending *atomicfile.Pending,
 		return errors.Join(err, p.goBackLocked(before))
 	}
 	delete(p.waits, old.Name)
-	p.cutLocked(old.Pods) // while both ends can still be reached
+	p.cutLocked(old.Pods, true) // while both ends can still be reached
 	if err := p.swapLocked(&old, nil); err != nil {
 		p.remakeLocked(old.Name, err)
 	}
-	p.cutLocked(old.Pods) // connections that began in the meantime
+	p.cutLocked(old.Pods, false) // connections that began in the meantime
 	p.openLeftLocked(before, old)
 	return nil
 }
@@ -295,42 +295,6 @@ func (p *Service) swapLocked(old, with *overlay.Peer) error {
 	return t.device.ReplacePeer(old.Key, *with)
 }
 
-const (
-	// resetTime is how long the tunnel takes to send the resets that its engine has handed out.
-	resetTime = 5 * tunnelTick
-	// resetsWithin is how long the engine may take to hand all of them out. The most that it
-	// keeps take two thirds of a second, on a host that has the time.
-	resetsWithin = 5 * time.Second
-)
-
-// cutLocked ends the connections to ranges that a peer had. Ends that can be reached get a reset,
-// so that they do not wait for packets that never come.
-func (p *Service) cutLocked(had []netip.Prefix) {
-	if len(had) == 0 {
-		return
-	}
-	concerns := func(s firewall.State) bool {
-		return slices.ContainsFunc(had, func(r netip.Prefix) bool {
-			return r.Contains(s.From.Addr()) || r.Contains(s.To.Addr())
-		})
-	}
-	var errs []error
-	if t := p.tunnel.Load(); t != nil && t.engine != nil {
-		n, err := t.engine.DeleteStates(concerns)
-		if errs = append(errs, err); n > 0 {
-			end := time.Now().Add(resetsWithin)
-			for t.engine.Resets() > 0 && time.Now().Before(end) {
-				time.Sleep(tunnelTick)
-			}
-			time.Sleep(resetTime)
-		}
-	}
-	_, err := p.config.Engine.DeleteStates(concerns)
-	if err = errors.Join(append(errs, err)...); err != nil {
-		p.config.Log.Error("connections to a removed peer may keep their states", "err", err)
-	}
-}
-
 // checkLocked refuses what would collide with this node or other peers.
 func (p *Service) checkLocked(peer overlay.Peer) error {
 	for _, own := range p.config.Ranges {
@@ -365,6 +329,7 @@ func (p *Service) Remove(r api.RemovePeer) (api.Done, error) {
 	defer p.file.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.awaitCutLocked()
 	var gone overlay.Peer
 	next, pending, err := p.prepareLocked(func() (k recorded, err error) {
 		k, gone, err = p.withoutLocked(r)
@@ -382,6 +347,7 @@ func (p *Service) Remove(r api.RemovePeer) (api.Done, error) {
 func (p *Service) RemoveHost(name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.awaitCutLocked()
 	if _, there := p.byName[name]; !there && p.unread == nil {
 		return nil
 	}

@@ -91,6 +91,7 @@ func (p *Service) prepareLocked(next func() (recorded, error)) (recorded, *atomi
 		p.mu.Unlock()
 		pending, err := r.prepare(p.config.Files.Record)
 		p.mu.Lock()
+		p.awaitCutLocked()
 		p.saving.since = time.Time{}
 		if err != nil {
 			return k, nil, fmt.Errorf("nothing was changed: %w", err)

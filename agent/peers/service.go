@@ -106,6 +106,8 @@ type Service struct {
 	fault    error               // guarded by mu; why there is no tunnel although there should be
 	patient  backoff             // guarded by mu; of making the tunnel
 	closed   bool                // guarded by mu
+	cutting  bool                // guarded by mu; cutLocked runs
+	cutDone  *sync.Cond          // of mu: cutting has become false
 	// guarded by mu, but for the channel
 	timestamps timestamps
 	begun      bool // guarded by mu
@@ -187,6 +189,7 @@ func New(c Config) *Service {
 		silent: map[string]*silence{},
 		stop:   make(chan struct{}), saving: saving{unsavedC: make(chan struct{}, 1)},
 		timestamps: timestamps{opened: make(chan struct{}, 1)}}
+	p.cutDone = sync.NewCond(&p.mu)
 	p.ranges.Store(&[]netip.Prefix{})
 	return p
 }
@@ -327,6 +330,7 @@ func (p *Service) saveLocked(k recorded) error {
 // in the record: the next agent restores them, and until then their ranges are unreachable.
 func (p *Service) Close() error {
 	p.mu.Lock()
+	p.awaitCutLocked()
 	if p.closed {
 		p.mu.Unlock()
 		return nil
