@@ -28,6 +28,7 @@ type Copy struct {
 	Revision int64 // that of the store that it agrees with
 	items    map[string]*item
 	buckets  [Buckets]bucket
+	size     int // of all items: costOf
 }
 
 // bucket has the items of a bucket, in no order until its digest is computed.
@@ -73,6 +74,12 @@ func hashOf(e Entry) [sha256.Size]byte {
 	h.Write(e.Value)
 	return [sha256.Size]byte(h.Sum(nil))
 }
+
+// entryCost is about what an entry takes in memory beside its key and its value, of which both may
+// have no bytes.
+const entryCost = 256
+
+func costOf(e Entry) int { return entryCost + len(e.Key) + len(e.Value) }
 
 // Len returns the number of entries.
 func (c *Copy) Len() int { return len(c.items) }
@@ -131,12 +138,14 @@ func (c *Copy) put(e Entry) (changed bool) {
 		i.at = int32(len(b.items))
 		b.items = append(b.items, i)
 		i.Entry, b.stale = e, true
+		c.size += costOf(e)
 		c.items[e.Key] = i
 		return true
 	case bytes.Equal(i.Value, e.Value):
 		i.Revision = e.Revision
 		return false
 	}
+	c.size += len(e.Value) - len(i.Value)
 	i.Value, i.Revision, i.hashed = e.Value, e.Revision, false
 	c.buckets[i.bucket].stale = true
 	return true
@@ -149,6 +158,7 @@ func (c *Copy) remove(key string) (was Entry, ok bool) {
 		return was, false
 	}
 	delete(c.items, key)
+	c.size -= costOf(i.Entry)
 	b := &c.buckets[i.bucket]
 	last := b.items[len(b.items)-1]
 	b.items[i.at], last.at = last, i.at

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 )
@@ -92,6 +93,42 @@ func (d *Guarded) Hold(entries []Entry) {
 		}
 		d.hold(kind, e)
 	}
+}
+
+// LargeError means that a copy would be larger than a host permits.
+type LargeError struct{ Size, Limit int }
+
+func (e *LargeError) Error() string {
+	return fmt.Sprintf("the copy of the store would take %d MiB, with what is held: at most %d are "+
+		"possible", e.Size>>20, e.Limit>>20)
+}
+
+// Fits returns a *LargeError if what is stored and what is held would take more than limit bytes
+// after a batch. What the batch deletes counts: it may be held. A batch that adds nothing fits.
+func (d *Guarded) Fits(b Batch, limit int) error {
+	more := 0
+	for _, ch := range b.Changes {
+		if ch.Deleted {
+			continue
+		}
+		more += costOf(ch.Entry)
+		if had, stored := d.stored.Get(ch.Key); stored {
+			more -= costOf(had)
+		}
+	}
+	if more <= 0 {
+		return nil
+	}
+	size := d.stored.size + more
+	for _, of := range d.held {
+		for _, e := range of {
+			size += costOf(e)
+		}
+	}
+	if size > limit {
+		return &LargeError{size, limit}
+	}
+	return nil
 }
 
 // Step applies a batch and returns what changes for the host. The cost follows the changes.

@@ -23,6 +23,12 @@ func (s *Service) failed(err error) {
 	if s.own.doubt() {
 		wake(s.news)
 	}
+	var large *store.LargeError
+	if errors.As(err, &large) {
+		s.config.Problems.Set(aboutSize, err.Error()+": this host keeps what it knew before",
+			"remove hosts and members of shared tables that are not needed; if there are not that "+
+				"many, someone else has written into the store: look at the store hosts")
+	}
 	var earlier *client.EarlierError
 	if !errors.As(err, &earlier) {
 		return
@@ -38,6 +44,7 @@ func (s *Service) failed(err error) {
 func (s *Service) followedLocked() {
 	s.earlier, s.away = 0, ""
 	s.config.Problems.Solved(aboutEpoch)
+	s.config.Problems.Solved(aboutSize)
 }
 
 // acceptHintLocked is what to do if the store is the right one.

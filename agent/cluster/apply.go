@@ -24,6 +24,7 @@ const (
 	aboutLocal = "what the host knows of its cluster"
 	aboutClaim = "what the store has and the host refuses"
 	aboutEpoch = "the epoch of the store"
+	aboutSize  = "the size of the store"
 	aboutFull  = "the space of the store"
 )
 

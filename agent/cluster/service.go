@@ -120,6 +120,7 @@ type Service struct {
 	local    disk.Local                // guarded by mu
 	owed     owed                      // guarded by mu; what other parts have to get
 	claims   uint64                    // guarded by mu; refused so far
+	large    uint64                    // guarded by mu; steps that fits has refused
 	lines    *rate.Limiter             // of refused values in the log
 	away     string                    // guarded by mu; why the store is not followed
 	heldAt   time.Time                 // guarded by mu; since when removals are held
@@ -245,7 +246,8 @@ func (s *Service) Run(ctx context.Context) {
 	all.Go(func() { s.writeAll(ctx) })
 	for ctx.Err() == nil {
 		err := s.config.Client.Follow(ctx, client.Follow{Copy: s.stored, Epoch: s.epoch,
-			Step: func(b store.Batch) error { s.Step(b); return nil }, Failed: s.failed})
+			Step: func(b store.Batch) error { s.Step(b); return nil }, Fits: s.fits,
+			Failed: s.failed})
 		if ctx.Err() == nil {
 			s.config.Log.Error("cannot follow the store", "err", err)
 			problem.Sleep(ctx, retryEvery)
@@ -258,6 +260,21 @@ func (s *Service) stored() *store.Copy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.guarded.Stored()
+}
+
+// maxCopy bounds the memory that the copy takes: a weir-store that is not what it should be must not
+// fill that of every host. It is what a client takes as one difference.
+const maxCopy = 256 << 20
+
+// fits refuses a step that makes the copy too large.
+func (s *Service) fits(b store.Batch) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.guarded.Fits(b, maxCopy)
+	if err != nil {
+		s.large++
+	}
+	return err
 }
 
 func (s *Service) epoch() uint64 {

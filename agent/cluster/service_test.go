@@ -146,6 +146,12 @@ func epochOf(s store.Snapshot) uint64 {
 }
 
 func (d *direct) followOnce(ctx context.Context, f client.Follow, whole bool) error {
+	step := func(b store.Batch) error {
+		if err := f.Fits(b); err != nil {
+			return err
+		}
+		return f.Step(b)
+	}
 	if whole {
 		s, err := d.Read(ctx, cluster.Watched, 0)
 		if err != nil {
@@ -154,7 +160,7 @@ func (d *direct) followOnce(ctx context.Context, f client.Follow, whole bool) er
 		if epoch := epochOf(s); epoch > 0 && f.Epoch() > epoch {
 			return &client.EarlierError{Address: "the store", Epoch: epoch, Have: f.Epoch()}
 		}
-		if err := f.Step(store.Batch{Revision: s.Revision,
+		if err := step(store.Batch{Revision: s.Revision,
 			Changes: f.Copy().Diff(store.NewCopy(s))}); err != nil {
 			return err
 		}
@@ -163,7 +169,7 @@ func (d *direct) followOnce(ctx context.Context, f client.Follow, whole bool) er
 		if err != nil {
 			return err
 		}
-		if err := f.Step(b); err != nil {
+		if err := step(b); err != nil {
 			return err
 		}
 	}

@@ -37,6 +37,9 @@ func (s *Service) Metrics() ([]observe.Metric, error) {
 	if a.Connected {
 		connected = 1
 	}
+	s.mu.Lock()
+	large := s.large
+	s.mu.Unlock()
 	all := []observe.Metric{
 		observe.NewMetric(observe.Gauge, "weir_store_connected",
 			"1 while the host is connected to a weir-store.", connected),
@@ -44,6 +47,8 @@ func (s *Service) Metrics() ([]observe.Metric, error) {
 			"Keys that the store lost and that the host still enforces.", float64(a.Held)),
 		observe.NewMetric(observe.Counter, "weir_store_refused_values_total",
 			"Values of the store that failed a check and were ignored.", float64(a.Claims)),
+		observe.NewMetric(observe.Counter, "weir_store_refused_steps_total",
+			"Steps that were refused since the copy would be too large.", float64(large)),
 		observe.NewMetric(observe.Gauge, "weir_store_unwritten_steps",
 			"Steps that are enforced but not yet written to the copy on the disk.",
 			float64(s.unwrittenSteps())),

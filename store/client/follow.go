@@ -29,6 +29,10 @@ type Follow struct {
 	// It may call Read and Commit of the same client. What arrives meanwhile is merged.
 	Step func(b store.Batch) error
 
+	// Fits returns an error for a step that is too large for this host. The connection ends, and
+	// the copy stays as it is. nil: every step fits.
+	Fits func(b store.Batch) error
+
 	// Failed gets every error that interrupts Follow, which then tries again.
 	Failed func(err error)
 }
@@ -146,8 +150,8 @@ func (n news) apply(s *session, f Follow) (steps int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := f.Step(b); err != nil {
-			return 0, &stepError{err}
+		if err := f.step(b); err != nil {
+			return 0, err
 		}
 		steps++
 	}
@@ -156,8 +160,8 @@ func (n news) apply(s *session, f Follow) (steps int, err error) {
 		if err != nil {
 			return steps, err
 		}
-		if err := f.Step(b); err != nil {
-			return steps, &stepError{err}
+		if err := f.step(b); err != nil {
+			return steps, err
 		}
 		steps++
 	}
@@ -169,6 +173,18 @@ func (n news) apply(s *session, f Follow) (steps int, err error) {
 		return steps, s.send(digests.Encode())
 	}
 	return steps, nil
+}
+
+func (f *Follow) step(b store.Batch) error {
+	if f.Fits != nil {
+		if err := f.Fits(b); err != nil {
+			return err
+		}
+	}
+	if err := f.Step(b); err != nil {
+		return &stepError{err}
+	}
+	return nil
 }
 
 // against returns the step from a copy to a difference.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -121,6 +122,23 @@ func TestDeltaOfNothing(t *testing.T) {
 		}
 		if b, err := in.take().batch.batch(of); err == nil {
 			t.Errorf("%s: %v", name, b)
+		}
+	}
+}
+
+// TestStepThatDoesNotFit: a step that is too large ends the connection, not the following, and
+// changes nothing.
+func TestStepThatDoesNotFit(t *testing.T) {
+	large := errors.New("too large")
+	f := Follow{Copy: func() *store.Copy { return store.NewCopy(store.Snapshot{}) },
+		Fits: func(store.Batch) error { return large },
+		Step: func(store.Batch) error { t.Error("it is made"); return nil }}
+	for what, n := range map[string]news{"a difference": {difference: &difference{}},
+		"a batch": {batch: &merged{}}} {
+		_, err := n.apply(nil, f)
+		var fatal *stepError
+		if !errors.Is(err, large) || errors.As(err, &fatal) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }
