@@ -125,75 +125,119 @@ func randomSegment(rnd *rand.Rand, proto packet.Proto) Segment {
 	return s
 }
 
+// chunks of SCTP
+const data, initiate, initAck, abort, cookie, complete = 0, 1, 2, 6, 10, 14
+
+// step is a packet of an association, and what becomes of it.
+type step struct {
+	from        int
+	chunk, bits uint8
+	tag         uint32
+	want        Result
+	asks        uint32 // INIT, INIT ACK: the tag for the other end
+}
+
+// sctpCase is an association, and how it ends.
+type sctpCase struct {
+	name  string
+	steps []step
+	phase Phase
+}
+
+// asked is an association whose ends ask for the tags 70 and 80.
+var asked = []step{{0, initiate, 0, 0, ResultHit, 70}, {1, initAck, 0, 70, ResultHit, 80},
+	{0, cookie, 0, 80, ResultHit, 0}, {1, data, 0, 70, ResultHit, 0}}
+
 func TestSCTP(t *testing.T) {
-	const data, init, initAck, abort, cookie, complete = 0, 1, 2, 6, 10, 14
-	type step struct {
-		from        int
-		chunk, bits uint8
-		tag         uint32
-		want        Result
-		asks        uint32 // INIT, INIT ACK: the tag for the other end
-	}
-	shake := []step{{0, init, 0, 0, ResultHit, 0}, {1, initAck, 0, 70, ResultHit, 0},
+	shake := []step{{0, initiate, 0, 0, ResultHit, 0}, {1, initAck, 0, 70, ResultHit, 0},
 		{0, cookie, 0, 80, ResultHit, 0},
 		{1, data, 0, 70, ResultHit, 0}}
-	asked := []step{{0, init, 0, 0, ResultHit, 70}, {1, initAck, 0, 70, ResultHit, 80},
-		{0, cookie, 0, 80, ResultHit, 0}, {1, data, 0, 70, ResultHit, 0}}
-	for _, c := range []struct {
-		name  string
-		steps []step
-		phase Phase
-	}{
+	for _, c := range []sctpCase{
 		{"opening", shake[:1], PhaseOpening},
 		{"association", shake, PhaseEstablished},
 		{"wrong tags", append(shake[:4:4], step{0, data, 0, 81, ResultBadTag, 0},
 			step{1, abort, 0, 71, ResultBadTag, 0}, step{0, data, 0, 80, ResultHit, 0}),
 			PhaseEstablished},
 		{"INIT of an open association",
-			append(shake[:4:4], step{0, init, 0, 0, ResultUntouched, 0},
-				step{1, init, 0, 0, ResultUntouched, 0}),
+			append(shake[:4:4], step{0, initiate, 0, 0, ResultUntouched, 0},
+				step{1, initiate, 0, 0, ResultUntouched, 0}),
 			PhaseEstablished},
 		{"abort", append(shake[:4:4], step{1, abort, 0, 70, ResultHit, 0},
 			step{0, data, 0, 80, ResultUntouched, 0},
-			step{0, init, 0, 0, ResultRecycle, 0}), PhaseReset},
+			step{0, initiate, 0, 0, ResultRecycle, 0}), PhaseReset},
 		{"reflected tag", append(shake[:4:4], step{1, abort, 1, 70, ResultBadTag, 0},
 			step{1, abort, 1, 80, ResultHit, 0}), PhaseReset},
 		{"shut down", append(shake[:4:4], step{0, complete, 0, 80, ResultHit, 0}), PhaseReset},
 		{"reflected tag, peer unknown", []step{shake[0], {1, abort, 1, 5, ResultBadTag, 0}},
 			PhaseOpening},
+		{"reflected tag, opening", []step{asked[0], asked[1], {0, abort, 1, 71, ResultBadTag, 0},
+			{0, abort, 1, 70, ResultHit, 0}}, PhaseReset},
 		{"the tags that both asked for", asked, PhaseEstablished},
 		{"blind chunks in between", []step{asked[0], {1, abort, 0, 71, ResultBadTag, 0},
 			{1, initAck, 0, 71, ResultBadTag, 99}, {1, data, 0, 0, ResultBadTag, 0}, asked[1],
 			{0, cookie, 0, 99, ResultBadTag, 0}, asked[2], asked[3]}, PhaseEstablished},
 		{"a port without a server", []step{asked[0], {1, abort, 0, 70, ResultHit, 0}}, PhaseReset},
-		{"INIT again, with another tag", []step{asked[0], {0, init, 0, 0, ResultHit, 72},
-			{1, initAck, 0, 70, ResultBadTag, 80}, {1, initAck, 0, 72, ResultHit, 80},
-			{0, cookie, 0, 80, ResultHit, 0}, {1, data, 0, 72, ResultHit, 0}}, PhaseEstablished},
-		{"one end restarts", append(asked[:4:4], step{0, init, 0, 0, ResultHit, 75},
+		{"INIT again, with another tag", []step{asked[0], {0, initiate, 0, 0, ResultHit, 72},
+			{1, initAck, 0, 70, ResultHit, 80}, {1, initAck, 0, 72, ResultHit, 81},
+			{0, cookie, 0, 81, ResultHit, 0}, {1, data, 0, 72, ResultHit, 0}}, PhaseEstablished},
+		{"INIT again, answered twice", []step{asked[0], asked[0], asked[1],
+			{1, initAck, 0, 70, ResultHit, 81}, asked[2], asked[3]}, PhaseEstablished},
+		{"one end restarts", append(asked[:4:4], step{0, initiate, 0, 0, ResultHit, 75},
 			step{1, data, 0, 70, ResultHit, 0}, step{1, initAck, 0, 75, ResultHit, 85},
 			step{0, cookie, 0, 85, ResultHit, 0}, step{1, data, 0, 75, ResultHit, 0},
 			step{0, data, 0, 85, ResultHit, 0}, step{0, data, 0, 86, ResultBadTag, 0}),
 			PhaseEstablished},
 		{"a blind INIT ends and moves nothing", append(asked[:4:4],
-			step{1, init, 0, 0, ResultHit, 66}, step{0, data, 0, 80, ResultHit, 0},
+			step{1, initiate, 0, 0, ResultHit, 66}, step{0, data, 0, 80, ResultHit, 0},
 			step{1, data, 0, 70, ResultHit, 0}, step{0, abort, 0, 66, ResultHit, 0},
 			step{0, data, 0, 80, ResultHit, 0}, step{1, abort, 0, 66, ResultBadTag, 0}),
 			PhaseEstablished},
 	} {
-		var s State
-		for i, st := range c.steps {
-			seg := Segment{Seq: st.tag, Chunk: st.chunk, Bits: st.bits, Bytes: 48, Init: st.asks}
-			if i == 0 {
-				s, _ = New(packet.ProtoSCTP, &seg, 1)
-				continue
-			}
-			if r := s.Step(&seg, Dir(st.from), time.Duration(i), ModeStrict); r != st.want {
-				t.Errorf("%s: step %d: %v, want %v", c.name, i, r, st.want)
-			}
+		c.run(t)
+	}
+}
+
+// TestBlindINITs: INITs that somebody else has sent in the name of an end neither end an association
+// that opens, nor keep it from opening. Their receiver answers them, and the answers pass.
+func TestBlindINITs(t *testing.T) {
+	for _, c := range []sctpCase{
+		{"while it opens", []step{asked[0], {0, initiate, 0, 0, ResultHit, 66}, asked[1],
+			{1, initAck, 0, 66, ResultHit, 67}, {0, initiate, 0, 0, ResultHit, 68},
+			{1, initAck, 0, 68, ResultHit, 69}, asked[2], asked[3],
+			{0, data, 0, 80, ResultHit, 0}, {1, abort, 0, 70, ResultHit, 0}}, PhaseReset},
+		{"before it opens", []step{{0, initiate, 0, 0, ResultHit, 66},
+			{1, initAck, 0, 66, ResultHit, 67}, asked[0], asked[1], asked[2],
+			{0, initiate, 0, 0, ResultHit, 66}, {1, initAck, 0, 66, ResultHit, 68}, asked[3],
+			{0, data, 0, 80, ResultHit, 0}}, PhaseEstablished},
+		{"of the other end", []step{asked[0], {1, initiate, 0, 0, ResultHit, 66},
+			{0, initAck, 0, 66, ResultHit, 70}, asked[1], {1, initiate, 0, 0, ResultHit, 67},
+			{0, initAck, 0, 67, ResultHit, 70}, asked[2], {0, abort, 0, 66, ResultHit, 0},
+			asked[3], {0, data, 0, 80, ResultHit, 0}}, PhaseEstablished},
+		{"that are refused", []step{asked[0], {0, initiate, 0, 0, ResultHit, 66},
+			{1, abort, 0, 66, ResultHit, 0}, asked[1], {0, initiate, 0, 0, ResultHit, 67},
+			{1, abort, 0, 67, ResultHit, 0}, {0, abort, 1, 67, ResultHit, 0}, asked[2],
+			asked[3]}, PhaseEstablished},
+	} {
+		c.run(t)
+	}
+}
+
+// run plays the packets, the first of which makes the state.
+func (c sctpCase) run(t *testing.T) {
+	t.Helper()
+	var s State
+	for i, st := range c.steps {
+		seg := Segment{Seq: st.tag, Chunk: st.chunk, Bits: st.bits, Bytes: 48, Init: st.asks}
+		if i == 0 {
+			s, _ = New(packet.ProtoSCTP, &seg, 1)
+			continue
 		}
-		if s.Phase() != c.phase {
-			t.Errorf("%s: phase %v, want %v", c.name, s.Phase(), c.phase)
+		if r := s.Step(&seg, Dir(st.from), time.Duration(i), ModeStrict); r != st.want {
+			t.Errorf("%s: step %d: %v, want %v", c.name, i, r, st.want)
 		}
+	}
+	if s.Phase() != c.phase {
+		t.Errorf("%s: phase %v, want %v", c.name, s.Phase(), c.phase)
 	}
 }
 

@@ -5,12 +5,15 @@ import "time"
 // stepSCTP updates an association. Every packet carries the tag that its receiver chose, the same
 // one for the whole association; INIT carries 0. ABORT and SHUTDOWN COMPLETE with the T bit carry
 // the sender's own (RFC 9260 8.5.1). An end chooses its tag in its INIT or INIT ACK; one that has
-// restarted chooses another tag for the same association (RFC 9260 5.2.2). Such an INIT may be
-// forged, so the tag that was used before stays valid, and only a packet with it ends the
-// association.
+// restarted chooses another tag for the same association (RFC 9260 5.2.2).
+//
+// An INIT may be forged, and its receiver answers it (RFC 9260 5.2.1, 5.2.2): by an INIT ACK with
+// the forged tag, or by an ABORT. It keeps what it had. So an INIT takes no tag from another one,
+// an INIT ACK does not show which tag is in use, and an ABORT ends the association only if its tag
+// is known to be.
 func (s *State) stepSCTP(seg *Segment, from int, now time.Duration) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
-	ends := seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete
+	ends := seg.ends()
 	switch {
 	case s.closed():
 		if seg.Chunk == chunkInit {
@@ -23,15 +26,16 @@ func (s *State) stepSCTP(seg *Segment, from int, now time.Duration) Result {
 		}
 		d.ask(seg)
 	case ends && seg.Bits&bitT != 0:
-		if p.Flags&SideSyn == 0 || seg.Seq != p.Start {
+		if !p.uses(d, seg.Seq) {
 			return ResultBadTag
 		}
+		ends = p.certain(d, seg.Seq)
 	case !d.mayUse(p, seg.Seq):
 		return ResultBadTag
 	default:
-		d.tag(seg)
-		d.ask(seg)
-		ends = ends && seg.Seq == d.Start
+		ends = ends && d.certain(p, seg.Seq)
+		d.tag(p, seg)
+		d.answer(p, seg)
 	}
 	if ends {
 		d.Flags |= SideRst
@@ -43,32 +47,83 @@ func (s *State) stepSCTP(seg *Segment, from int, now time.Duration) Result {
 	return ResultHit
 }
 
-// mayUse reports whether a packet of side d may carry a tag: the one that d has used, or the one
-// that p has asked for last. Where neither is known, it may carry any.
-func (d *Side) mayUse(p *Side, tag uint32) bool {
+// ends reports whether the packet ends an association.
+func (seg *Segment) ends() bool {
+	return seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete
+}
+
+// asked returns the tags that a side has asked the other one to use, 0 for none: in its first INIT,
+// in its INIT ACK to the other side's first INIT, and last.
+func (d *Side) asked() [3]uint32 { return [3]uint32{d.Ack, d.Edge, d.End} }
+
+// uses reports whether a tag is the one that d has used first, or p has asked for it.
+func (d *Side) uses(p *Side, tag uint32) bool {
 	if d.Flags&SideSyn != 0 && tag == d.Start {
 		return true
 	}
-	if p.Flags&SideAcked != 0 {
-		return tag == p.End
+	for _, asked := range p.asked() {
+		if p.Flags&SideAcked != 0 && tag != 0 && tag == asked {
+			return true
+		}
 	}
-	return d.Flags&SideSyn == 0
+	return false
 }
 
-// ask records the tag that a side asks the other one to use.
+// mayUse reports whether a packet of side d may carry a tag. Where none is known, it may carry any.
+func (d *Side) mayUse(p *Side, tag uint32) bool {
+	return d.uses(p, tag) || d.Flags&SideSyn == 0 && p.Flags&SideAcked == 0
+}
+
+// certain reports whether a tag that d may use is that of the association: d has used it first, or
+// has used none, and p has asked for no other.
+func (d *Side) certain(p *Side, tag uint32) bool {
+	if d.Flags&SideSyn != 0 {
+		return tag == d.Start
+	}
+	for _, asked := range p.asked() {
+		if p.Flags&SideAcked != 0 && asked != 0 && asked != tag {
+			return false
+		}
+	}
+	return true
+}
+
+// ask records the tag that an INIT asks the other side to use.
 func (d *Side) ask(seg *Segment) {
-	if seg.Init != 0 {
-		d.End = seg.Init
-		d.Flags |= SideAcked
+	if seg.Init == 0 {
+		return
 	}
+	if d.Ack == 0 {
+		d.Ack = seg.Init
+	}
+	d.End = seg.Init
+	d.Flags |= SideAcked
 }
 
-// tag records the first tag that a side uses, unless the packet is an INIT or reflects a tag
-// (bitT).
-func (d *Side) tag(seg *Segment) {
-	if d.Flags&SideSyn != 0 || seg.Chunk == chunkInit || seg.Bits&bitT != 0 &&
-		(seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete) {
+// answer records the tag that an INIT ACK asks the other side to use. If p has sent INITs with
+// several tags, one of them may be forged: then the tag of the answer to the first stays apart from
+// those of the others.
+func (d *Side) answer(p *Side, seg *Segment) {
+	if seg.Init == 0 {
 		return
+	}
+	if seg.Seq == p.Ack && (d.Edge == 0 || p.Ack != p.End) {
+		d.Edge = seg.Init
+	} else {
+		d.End = seg.Init
+	}
+	d.Flags |= SideAcked
+}
+
+// tag records the first tag that a side uses. An INIT has none, an INIT ACK or ABORT may answer an
+// INIT that was forged. If p has asked for that tag in answer to a later INIT than the first, the
+// first was not that of d: the last one counts as such from now on.
+func (d *Side) tag(p *Side, seg *Segment) {
+	if d.Flags&SideSyn != 0 || seg.Chunk == chunkInit || seg.Chunk == chunkInitAck || seg.ends() {
+		return
+	}
+	if d.Flags&SideAcked != 0 && seg.Seq == p.End && seg.Seq != p.Edge && seg.Seq != p.Ack {
+		d.Ack = d.End
 	}
 	d.Start = seg.Seq
 	d.Flags |= SideSyn

@@ -14,12 +14,13 @@ type Side struct {
 	Packets uint64
 	Bytes   uint64 // IP lengths
 	Start   uint32 // TCP: initial sequence number; SCTP: verification tag used by this side
-	End     uint32 // TCP: highest SEQ+LEN sent
-	Ack     uint32 // TCP: highest acknowledgement sent
-	Edge    uint32 // TCP: highest ACK + scaled window sent
-	Win     uint32 // TCP: largest scaled window sent
-	Flags   SideFlags
-	Scale   uint8 // TCP: window scale, 0..14
+	// SCTP: End, Ack and Edge are tags that this side has asked for, see asked
+	End   uint32 // TCP: highest SEQ+LEN sent
+	Ack   uint32 // TCP: highest acknowledgement sent
+	Edge  uint32 // TCP: highest ACK + scaled window sent
+	Win   uint32 // TCP: largest scaled window sent
+	Flags SideFlags
+	Scale uint8 // TCP: window scale, 0..14
 }
 
 // SideFlags are facts about one end.
@@ -29,7 +30,7 @@ type SideFlags uint8
 const (
 	SideSeen   SideFlags = 1 << iota // a packet of this side counted
 	SideSyn                          // Start is valid
-	SideAcked                        // Ack and Edge are valid
+	SideAcked                        // Ack and Edge are valid; SCTP: has asked for a tag
 	SideFin                          // sent a FIN: End is the sequence number after it
 	SideRst                          // sent a valid RST (SCTP: ABORT or SHUTDOWN COMPLETE)
 	SideScaled                       // its SYN carried the window scale option
@@ -101,9 +102,13 @@ func (s *State) Init(proto packet.Proto, seg *Segment, now time.Duration) (ok bo
 		}
 		return true
 	case packet.ProtoSCTP:
-		d.tag(seg)
-		d.ask(seg)
-		if seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete {
+		d.tag(&s.Sides[1], seg)
+		if seg.Chunk == chunkInit {
+			d.ask(seg)
+		} else {
+			d.answer(&s.Sides[1], seg)
+		}
+		if seg.ends() {
 			d.Flags |= SideRst
 		}
 	}

@@ -43,13 +43,16 @@ static __always_inline int has_missed(struct side *d, struct side *v)
 }
 
 // catch_up_tags brings the verification tags of a side of SCTP up to date. They do not grow: the
-// first that a side uses stays, and of those that it asks for the last counts.
+// first that a side uses stays, and of those that it asks for the last ones count.
 static __always_inline void catch_up_tags(struct side *d, struct side *v)
 {
 	if (v->flags & SIDE_SYN && !(READ_ONCE(d->flags) & SIDE_SYN))
 		d->start = v->start;
-	if (v->flags & SIDE_ACKED && (!(READ_ONCE(d->flags) & SIDE_ACKED) || d->last <= v->last))
+	if (v->flags & SIDE_ACKED && (!(READ_ONCE(d->flags) & SIDE_ACKED) || d->last <= v->last)) {
 		d->end = v->end;
+		d->ack = v->ack;
+		d->edge = v->edge;
+	}
 }
 
 // catch_up_numbers does so for the numbers of TCP, which only move forward. The byte counts show

@@ -45,8 +45,9 @@ static __always_inline void fill(const struct packet *p, const struct lookup *lo
 		return;
 	}
 	if (proto == PROTO_SCTP) {
-		set_sctp_tag(d, p);
-		set_sctp_ask(d, p);
+		struct side *o = look->from ? low : high;
+		set_sctp_tag(d, o, p);
+		set_sctp_ask(d, o, p);
 		if (chunk_ends(p))
 			set_flags(d, SIDE_RST);
 	}
