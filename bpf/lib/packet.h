@@ -245,8 +245,8 @@ struct cpu {
 	__u64 lost; // events that found the ring full
 	// answers that could not be made, were too many, or may have to be encrypted
 	__u64 unanswered;
-	__s64 answer_time;
-	__s64 pending; // states counted here and not yet in the gauge
+	__s64 answer_time, reset_time; // reply.h
+	__s64 pending;		       // states counted here and not yet in the gauge
 	// hash of an end towards which no port was free and none could be freed: until when no
 	// packet searches again
 	__u64 no_port_end;

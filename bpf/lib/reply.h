@@ -15,7 +15,7 @@
 #include "ipsec.h"
 
 enum { QUOTE4 = 576 - 28, QUOTE6 = 1280 - 48, CHUNK = 64, HOST = 0 };
-enum { ERRORS_PER_SECOND = 1000, ERROR_BURST = 50 }; // of one CPU
+enum { ANSWERS_PER_SECOND = 1000, ANSWER_BURST = 50 }; // of one CPU
 
 static __always_inline __u16 fold(__u64 sum)
 {
@@ -172,21 +172,31 @@ static __always_inline int make_error(struct __sk_buff *skb, const struct packet
 	return bpf_skb_store_bytes(skb, p->l3 + header, &e, sizeof(e), 0);
 }
 
-// may_answer limits the rate of errors, except those that report an MTU: without one a connection
-// hangs. Linux does not limit them either (icmpv4_mask_allow, icmpv6_mask_allow).
-static __always_inline int may_answer(struct cpu *c)
+// take_answer takes an answer from the bucket that will be full at *full.
+static __always_inline int take_answer(__s64 *full, __s64 now)
 {
-	__s64 cost = 1000000000 / ERRORS_PER_SECOND, now = c->packet.now;
+	__s64 cost = 1000000000 / ANSWERS_PER_SECOND;
+
+	if (*full < now - ANSWER_BURST * cost)
+		*full = now - ANSWER_BURST * cost;
+	if (*full > now)
+		return 0;
+	*full += cost;
+	return 1;
+}
+
+// may_answer limits the rate of errors, except those that report an MTU: without one a connection
+// hangs. Linux does not limit them either (icmpv4_mask_allow, icmpv6_mask_allow), and no resets. So
+// resets have a rate, of their own, only where IPsec policies are asked about each (`asks`).
+static __always_inline int may_answer(struct cpu *c, int asks)
+{
 	__u8 answer = c->verdict.answer;
 
-	if (answer == ANSWER_RESET || answer == ANSWER_COOKIE || c->fwd.hop_error == HOP_TOO_BIG)
+	if (answer == ANSWER_COOKIE || c->fwd.hop_error == HOP_TOO_BIG)
 		return 1;
-	if (c->answer_time < now - ERROR_BURST * cost)
-		c->answer_time = now - ERROR_BURST * cost;
-	if (c->answer_time > now)
-		return 0;
-	c->answer_time += cost;
-	return 1;
+	if (answer == ANSWER_RESET)
+		return !asks || take_answer(&c->reset_time, c->packet.now);
+	return take_answer(&c->answer_time, c->packet.now);
 }
 
 __noinline int make_cookie(struct __sk_buff *skb, struct cpu *c); // cookie.h
@@ -220,11 +230,11 @@ __noinline int reply(struct __sk_buff *skb, struct cpu *c)
 	// answer.
 	if (p->l3 > 14 || (p->dir == DIR_IN && skb->pkt_type != HOST))
 		return TC_ACT_SHOT;
+	int asks = p->dir == DIR_IN && unlikely(f->policies);
 	// The rate comes first: a flood of refused packets asks the policies no more often than
-	// errors may be sent. So an error that a policy prevents counts, too. That takes nothing
+	// answers may be sent. So an answer that a policy prevents counts, too. That takes nothing
 	// from others that a packet without a policy could not take.
-	if (!may_answer(c) ||
-	    (p->dir == DIR_IN && unlikely(f->policies) && protected(skb, c, POLICY_OUT, 1)) ||
+	if (!may_answer(c, asks) || (asks && protected(skb, c, POLICY_OUT, 1)) ||
 	    make_answer(skb, c) < 0) {
 		c->unanswered++;
 		return TC_ACT_SHOT;

@@ -237,8 +237,8 @@ func TestManyPolicies(t *testing.T) {
 	}
 }
 
-// TestRateOfAnswersComesFirst: IPsec policies are asked only about an ICMP error that the rate of
-// errors allows, so one that they prevent counts for the rate. Resets have no rate.
+// TestRateOfAnswersComesFirst: IPsec policies are asked only about an answer that a rate allows, so
+// one that they prevent counts for the rate. ICMP errors and resets have rates of their own.
 func TestRateOfAnswersComesFirst(t *testing.T) {
 	e := newEngine(t)
 	if err := errors.Join(e.Load(compile(t, "add reset tcp from any to any\n"+
@@ -249,7 +249,16 @@ func TestRateOfAnswersComesFirst(t *testing.T) {
 	const never = math.MaxInt64 // the time from which on another error may be sent
 	refuse := func(from string, layer build.Layer, answerTime int64) (sent, taken bool) {
 		t.Helper()
-		editCPUs(t, e, func(c *weirCpu) { c.AnswerTime = answerTime })
+		timeOf := func(c *weirCpu) (its, other *int64) {
+			if _, is := layer.(build.TCP); is {
+				return &c.ResetTime, &c.AnswerTime
+			}
+			return &c.AnswerTime, &c.ResetTime
+		}
+		editCPUs(t, e, func(c *weirCpu) {
+			its, other := timeOf(c)
+			*its, *other = answerTime, never
+		})
 		b := enginetest.Packet(t, build.IPv4{Src: netip.MustParseAddr(from),
 			Dst: netip.MustParseAddr("10.0.0.1")}, layer, build.Data(make([]byte, 20)))
 		o := &ebpf.RunOptions{Data: append(frameFor(b), b...), DataOut: make([]byte, 256)}
@@ -257,7 +266,13 @@ func TestRateOfAnswersComesFirst(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		editCPUs(t, e, func(c *weirCpu) { taken = taken || c.AnswerTime != answerTime })
+		editCPUs(t, e, func(c *weirCpu) {
+			its, other := timeOf(c)
+			taken = taken || *its != answerTime
+			if *other != never {
+				t.Error("the other rate was taken from")
+			}
+		})
 		return int32(code) == redirected, taken
 	}
 	udp, tcp := build.UDP{SrcPort: 5, DstPort: 9}, build.TCP{SrcPort: 5, DstPort: 9}
@@ -269,18 +284,25 @@ func TestRateOfAnswersComesFirst(t *testing.T) {
 	}{
 		{"10.0.0.3", udp, 0, true, true},
 		{"10.0.0.3", udp, never, false, false},
-		{"10.0.0.3", tcp, 0, true, false},
-		{"10.0.0.3", tcp, never, true, false},
+		{"10.0.0.3", tcp, 0, true, true},
+		{"10.0.0.3", tcp, never, false, false},
 		{"10.0.0.2", udp, 0, false, true},
 		{"10.0.0.2", udp, never, false, false},
-		{"10.0.0.2", tcp, 0, false, false},
+		{"10.0.0.2", tcp, 0, false, true},
+		{"10.0.0.2", tcp, never, false, false},
 	} {
 		if sent, taken := refuse(c.from, c.layer, c.answerTime); sent != c.sent ||
 			taken != c.taken {
 			t.Errorf("%+v: sent %v, taken %v", c, sent, taken)
 		}
 	}
-	if s, err := e.Stats(); err != nil || s.Unanswered != 4 {
-		t.Errorf("%d answers were not sent, not 4 (%v)", s.Unanswered, err)
+	if s, err := e.Stats(); err != nil || s.Unanswered != 6 {
+		t.Errorf("%d answers were not sent, not 6 (%v)", s.Unanswered, err)
+	}
+	if err := e.SetStack(false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if sent, taken := refuse("10.0.0.3", tcp, never); !sent || taken {
+		t.Errorf("without policies: a reset was sent: %v; it counts: %v", sent, taken)
 	}
 }

@@ -499,6 +499,7 @@ type weirCpu struct {
 	Lost         uint64
 	Unanswered   uint64
 	AnswerTime   int64
+	ResetTime    int64
 	Pending      int64
 	NoPortEnd    uint64
 	NoPortUntil  int64
