@@ -62,15 +62,6 @@ func New(cfg Config) *Machine {
 	return &Machine{cfg: cfg, known: never, wakeAt: never, prefixes: cfg.Prefixes}
 }
 
-// Endpoints calls yield for every known endpoint, in the order of trying.
-func (m *Machine) Endpoints(yield func(Endpoint) bool) {
-	for i := range m.list {
-		if !yield(m.list[i].Endpoint) {
-			return
-		}
-	}
-}
-
 // Step handles one event at the time now and returns what to do. The slice is valid until the next
 // call.
 func (m *Machine) Step(now time.Duration, ev Event) []Command {

@@ -153,7 +153,7 @@ func TestS4Interleave(t *testing.T) {
 		}
 		s.v6(v6...).v4(v4...)
 		got, last6, last4 := "", netip.Addr{}, netip.Addr{}
-		for ep := range s.m.Endpoints {
+		for _, ep := range s.m.list {
 			a, last := ep.Addr.Addr(), &last6
 			if a.Is4() {
 				last, got = &last4, got+"4"
@@ -184,7 +184,7 @@ func TestS5GroupsByPriority(t *testing.T) {
 	s.addrs("b.test", dns.AAAA, "2001:db8::b").addrs("b.test", dns.A)
 	s.addrs("c.test", dns.AAAA, "2001:db8::c").addrs("c.test", dns.A)
 	var got []string
-	for ep := range s.m.Endpoints {
+	for _, ep := range s.m.list {
 		got = append(got, ep.Addr.String())
 	}
 	want := []string{"[2001:db8::1]:8443", "192.0.2.1:8443", // priority 1, own name
@@ -280,7 +280,7 @@ func TestN1NAT64(t *testing.T) {
 	// The sort and the interleaving treat an address of a DNS64 as IPv4.
 	s = newScript(t, Config{Prefixes: []netip.Prefix{prefix}, NoV4: true})
 	s.v6("64:ff9b::c000:201", "64:ff9b::c000:202", "2001:db8::1").v4()
-	for ep := range s.m.Endpoints {
+	for _, ep := range s.m.list {
 		if syn := strings.HasPrefix(ep.Addr.String(), "[64:"); syn != ep.Known.Is4() ||
 			!ep.Addr.Addr().Is6() {
 			t.Errorf("%v known as %v", ep.Addr, ep.Known)
@@ -304,11 +304,7 @@ func TestEndpointsAreBounded(t *testing.T) {
 		many = append(many, fmt.Sprintf("2001:db8::%x", i+1))
 	}
 	s := newScript(t, Config{}).v6(many...)
-	n := 0
-	for range s.m.Endpoints {
-		n++
-	}
-	if n != MaxEndpoints {
+	if n := len(s.m.list); n != MaxEndpoints {
 		t.Errorf("%d endpoints, want %d", n, MaxEndpoints)
 	}
 }

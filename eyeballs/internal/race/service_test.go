@@ -30,7 +30,7 @@ func TestS6ECHDoesNotGroup(t *testing.T) {
 		svcb.Record{Priority: 2, Target: "b.test", ECH: []byte("config")})
 	s.addrs("a.test", dns.AAAA, "2001:db8::a").addrs("b.test", dns.AAAA, "2001:db8::b")
 	var got []string
-	for ep := range s.m.Endpoints {
+	for _, ep := range s.m.list {
 		got = append(got, ep.Addr.Addr().String())
 	}
 	if !slices.Equal(got, []string{"2001:db8::a", "2001:db8::b"}) {
