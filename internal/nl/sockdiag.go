@@ -51,9 +51,8 @@ type Listener struct {
 	Inode uint32
 }
 
-// Listeners lists the sockets of both families that wait for others, in ns, or in the namespace of
-// the calling thread when ns is nil.
-func Listeners(ns *NS) ([]Listener, error) {
+// openSockDiag connects to sock_diag(7) in ns, or in the namespace of the calling thread.
+func openSockDiag(ns *NS) (*netlink.Handle, error) {
 	at := netns.None()
 	if ns != nil {
 		at = netns.NsHandle(ns.Fd())
@@ -62,10 +61,21 @@ func Listeners(ns *NS) ([]Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open sock_diag: %w", err)
 	}
-	defer h.Close()
 	if err := h.SetSocketTimeout(requestTimeout); err != nil {
+		h.Close()
 		return nil, fmt.Errorf("open sock_diag: %w", err)
 	}
+	return h, nil
+}
+
+// Listeners lists the sockets of both families that wait for others, in ns, or in the namespace of
+// the calling thread when ns is nil.
+func Listeners(ns *NS) ([]Listener, error) {
+	h, err := openSockDiag(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
 	var all []Listener
 	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
@@ -141,18 +151,11 @@ func ParseSCTPListeners(text string) (all []Listener) {
 // TCPSockets lists the TCP sockets of both families in ns, or in the namespace of the calling
 // thread when ns is nil. They come from sock_diag(7).
 func TCPSockets(ns *NS) ([]TCPSocket, error) {
-	at := netns.None()
-	if ns != nil {
-		at = netns.NsHandle(ns.Fd())
-	}
-	h, err := netlink.NewHandleAt(at, unix.NETLINK_INET_DIAG)
+	h, err := openSockDiag(ns)
 	if err != nil {
-		return nil, fmt.Errorf("open sock_diag: %w", err)
+		return nil, err
 	}
 	defer h.Close()
-	if err := h.SetSocketTimeout(requestTimeout); err != nil {
-		return nil, fmt.Errorf("open sock_diag: %w", err)
-	}
 	var all []TCPSocket
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		sockets, err := read("list TCP sockets", func() ([]*netlink.Socket, error) {
