@@ -33,6 +33,18 @@ func Watch(ctx context.Context, ns *NS, report func(Event)) error {
 }
 
 func watch(ctx context.Context, ns *NS, buffer int, report func(Event)) error {
+	conn, err := Open(ns)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	t := newTable(report)
+	return follow(ctx, ns, func(ns *NS) error { return watchOnce(ctx, ns, buffer, conn, t) })
+}
+
+// follow calls a function with ns, or the namespace of the calling thread when ns is nil, until it
+// fails or ctx ends. When it returns nil, notifications were lost, and it is called again.
+func follow(ctx context.Context, ns *NS, once func(*NS) error) error {
 	if ns == nil {
 		here, err := CurrentNS()
 		if err != nil {
@@ -41,14 +53,8 @@ func watch(ctx context.Context, ns *NS, buffer int, report func(Event)) error {
 		defer here.Close()
 		ns = here
 	}
-	conn, err := Open(ns)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	t := newTable(report)
 	for {
-		if err := watchOnce(ctx, ns, buffer, conn, t); err != nil {
+		if err := once(ns); err != nil {
 			return err
 		}
 		select {

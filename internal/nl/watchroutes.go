@@ -18,24 +18,7 @@ const routesPause = 50 * time.Millisecond
 // goroutine that called WatchRoutes. With mtu, a route with an MTU of its own may have come or
 // gone.
 func WatchRoutes(ctx context.Context, ns *NS, changed func(mtu bool)) error {
-	if ns == nil {
-		here, err := CurrentNS()
-		if err != nil {
-			return err
-		}
-		defer here.Close()
-		ns = here
-	}
-	for {
-		if err := watchRoutesOnce(ctx, ns, changed); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(resyncPause):
-		}
-	}
+	return follow(ctx, ns, func(ns *NS) error { return watchRoutesOnce(ctx, ns, changed) })
 }
 
 // watchRoutesOnce subscribes and follows until notifications were lost (nil) or something failed.
