@@ -58,6 +58,8 @@ type Interface struct {
 	// The host's own source checks: net.ipv4.conf.*.accept_local and rp_filter.
 	AcceptLocal bool
 	ReversePath ReversePath
+	// What local routes by the interface lead to (ip route add local), apart from its addresses.
+	Local []netip.Prefix
 	// net.ipv6.conf.*.forwarding: the host is a router of the interface's networks (Mine).
 	Router6 bool
 	// It is the kernel's WireGuard interface of the tunnel to other nodes: no host rents an address

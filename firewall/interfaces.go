@@ -45,19 +45,38 @@ func (i Interface) HasAddress4() bool {
 func (i Interface) Equal(o Interface) bool {
 	return i.Index == o.Index && i.Name == o.Name && slices.Equal(i.Addrs, o.Addrs) &&
 		i.AcceptLocal == o.AcceptLocal && i.ReversePath == o.ReversePath && i.Tunnel == o.Tunnel &&
-		i.Router6 == o.Router6
+		i.Router6 == o.Router6 && slices.Equal(i.Local, o.Local)
 }
 
 // Mine returns the addresses at which the host takes packets because of the interface: its own,
-// and those that all routers of its networks have beside them (RFC 4291 section 2.6.1). A network
-// of two addresses has none of these (RFC 6164).
-func (i Interface) Mine() []netip.Addr {
-	all := make([]netip.Addr, 0, 2*len(i.Addrs))
+// those that all routers of its networks have beside them (RFC 4291 section 2.6.1), and what local
+// routes lead to. A network of two addresses has none of the second (RFC 6164).
+func (i Interface) Mine() []netip.Prefix {
+	all := make([]netip.Prefix, 0, 2*len(i.Addrs)+len(i.Local))
 	for _, p := range i.Addrs {
-		all = append(all, p.Addr())
-		if i.Router6 && p.Addr().Is6() && p.Bits() <= 126 {
-			all = append(all, p.Masked().Addr())
+		all = append(all, netip.PrefixFrom(p.Addr(), p.Addr().BitLen()))
+		if router, is := i.anycast(p); is {
+			all = append(all, netip.PrefixFrom(router, router.BitLen()))
 		}
 	}
+	for _, p := range i.Local {
+		all = append(all, p.Masked())
+	}
 	return all
+}
+
+// IsMine reports whether an address is one of Mine.
+func (i Interface) IsMine(a netip.Addr) bool {
+	for _, p := range i.Addrs {
+		if router, is := i.anycast(p); p.Addr() == a || is && router == a {
+			return true
+		}
+	}
+	return slices.ContainsFunc(i.Local, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// anycast returns the address that all routers of a network of the interface have, if the host is
+// one.
+func (i Interface) anycast(p netip.Prefix) (a netip.Addr, is bool) {
+	return p.Masked().Addr(), i.Router6 && p.Addr().Is6() && p.Bits() <= 126
 }

@@ -52,6 +52,29 @@ static __always_inline int is_address(__u32 ifindex, __u64 hi, __u64 lo)
 	return bpf_map_lookup_elem(&addresses, &k) != NULL;
 }
 
+static __always_inline void trie_key(struct table_key *k, __u8 version, __u64 hi, __u64 lo)
+{
+	__u32 words[6] = {160, version, be64(hi), be64(hi) >> 32, be64(lo), be64(lo) >> 32};
+
+	__builtin_memcpy(k, words, sizeof(*k));
+}
+
+// is_mine: an address of the host, or one to which a local route leads. The map networks holds the
+// prefixes of these, with a 1 behind the family.
+__noinline int is_mine(__u32 version, __u64 hi, __u64 lo)
+{
+	struct config *cf = settings();
+
+	if (is_address(0, hi, lo))
+		return 1;
+	if (likely(!cf || !cf->local))
+		return 0;
+	struct table_key k;
+	trie_key(&k, version, hi, lo);
+	k.family[1] = 1;
+	return bpf_map_lookup_elem(&networks, &k) != NULL;
+}
+
 // own_bit is the bit of an address in config.own, from 0 to 255. ownBits in Go does the same.
 static __always_inline __u32 own_bit(__u64 hi, __u64 lo)
 {
@@ -64,13 +87,6 @@ static __always_inline int may_be_own(struct config *cf, __u64 hi, __u64 lo)
 	__u32 bit = own_bit(hi, lo);
 
 	return cf->own[bit >> 6 & 3] >> (bit & 63) & 1;
-}
-
-static __always_inline void trie_key(struct table_key *k, __u8 version, __u64 hi, __u64 lo)
-{
-	__u32 words[6] = {160, version, be64(hi), be64(hi) >> 32, be64(lo), be64(lo) >> 32};
-
-	__builtin_memcpy(k, words, sizeof(*k));
 }
 
 static __always_inline int in_table(const struct packet *p, struct cond *c, __u64 hi, __u64 lo)
@@ -182,9 +198,9 @@ static __always_inline int test_ends(const struct packet *p, const struct walk *
 	case COND_DST_IN:
 		return in_prefix(p, walk, image, h, c, p->dst_hi, p->dst_lo);
 	case COND_SRC_ME:
-		return (c->a != 6 || p->version == 6) && is_address(0, p->src_hi, p->src_lo);
+		return (c->a != 6 || p->version == 6) && is_mine(p->version, p->src_hi, p->src_lo);
 	case COND_DST_ME:
-		return (c->a != 6 || p->version == 6) && is_address(0, p->dst_hi, p->dst_lo);
+		return (c->a != 6 || p->version == 6) && is_mine(p->version, p->dst_hi, p->dst_lo);
 	case COND_SRC_TABLE:
 		return in_table(p, c, p->src_hi, p->src_lo);
 	case COND_DST_TABLE:

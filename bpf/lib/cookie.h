@@ -57,7 +57,7 @@ static __always_inline struct bpf_sock *listener(struct __sk_buff *skb, const st
 static __always_inline int plain_segment(struct __sk_buff *skb, const struct packet *p)
 {
 	return p->kind == PARSED_IP && !p->reason && !(p->frag & (FRAG_FIRST | FRAG_LATER)) &&
-	       p->l3 <= 14 && skb->pkt_type == HOST && is_address(0, p->dst_hi, p->dst_lo);
+	       p->l3 <= 14 && skb->pkt_type == HOST && is_mine(p->version, p->dst_hi, p->dst_lo);
 }
 
 // load_header puts the IP header of the packet into h, which has 40 bytes, without options or

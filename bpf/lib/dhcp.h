@@ -30,7 +30,7 @@ __noinline int is_dhcp(struct cpu *c)
 		if (ports != (out ? DHCP_SENT : DHCP_RECEIVED) || to >> 28 == 14)
 			return 0;
 		return out || to == ~0U || f->dhcp & DHCP_NO_ADDRESS ||
-		       is_address(0, p->dst_hi, p->dst_lo);
+		       is_mine(p->version, p->dst_hi, p->dst_lo);
 	}
 	if (out)
 		return ports == DHCP6_SENT &&

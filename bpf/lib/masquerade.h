@@ -162,7 +162,7 @@ __noinline int own_address(struct cpu *c)
 {
 	if (!c)
 		return 0;
-	return is_address(0, c->packet.dst_hi, c->packet.dst_lo);
+	return is_mine(c->packet.version, c->packet.dst_hi, c->packet.dst_lo);
 }
 
 static __always_inline int is_loopback(__u8 version, __u64 hi, __u64 lo)
@@ -183,7 +183,7 @@ static __always_inline struct published *find_port(const struct packet *p)
 		return to;
 	published_key(&k, p, 0, 0, p->ports & 0xffff, 1);
 	to = bpf_map_lookup_elem(&published, &k);
-	return to && (is_address(0, p->dst_hi, p->dst_lo) ||
+	return to && (is_mine(p->version, p->dst_hi, p->dst_lo) ||
 		      is_loopback(p->version, p->dst_hi, p->dst_lo)) ?
 		       to :
 		       NULL;

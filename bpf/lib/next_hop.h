@@ -32,7 +32,7 @@ static __always_inline int own_hop(const struct address *a)
 {
 	if (!a->hi && (a->lo == 1 || a->lo >> 24 == ((__u64)MAPPED << 8 | 127)))
 		return 1;
-	return is_address(0, a->hi, a->lo);
+	return is_mine(!a->hi && a->lo >> 32 == MAPPED ? 4 : 6, a->hi, a->lo);
 }
 
 // find_hop finds the next hop of the rule that has let the packet pass: enum hop_kind.
@@ -224,7 +224,7 @@ __noinline int to_socket(struct __sk_buff *skb, struct cpu *c)
 	if (!c || !cf)
 		return TC_ACT_SHOT;
 	const struct packet *p = &c->packet;
-	int own = is_address(0, p->dst_hi, p->dst_lo), found = own;
+	int own = is_mine(p->version, p->dst_hi, p->dst_lo), found = own;
 
 	if (p->frag & (FRAG_FIRST | FRAG_LATER))
 		found = 0;

@@ -89,7 +89,8 @@ static __always_inline int has_host_source(struct __sk_buff *skb, const struct p
 
 	if (p->recv == LOOPBACK || skb->pkt_type == PACKET_LOOPBACK || essential(p))
 		return 0;
-	if (!is_address(near ? p->recv : 0, p->src_hi, p->src_lo))
+	if (near ? !is_address(p->recv, p->src_hi, p->src_lo) :
+		   !is_mine(p->version, p->src_hi, p->src_lo))
 		return 0;
 	if (origin_flags(p->recv) & ORIGIN_LOCAL)
 		return 0;

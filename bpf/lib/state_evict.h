@@ -117,7 +117,7 @@ __noinline __u32 source_victim(struct cpu *c, __u32 had)
 	struct limit *limit = &c->limit;
 	__u32 turn = next_turn(limit->source), most = cf->max_source;
 	limit->turn = turn;
-	if (p->dir == DIR_IN && had >= most / 2 && is_address(0, p->src_hi, p->src_lo))
+	if (p->dir == DIR_IN && had >= most / 2 && is_mine(p->version, p->src_hi, p->src_lo))
 		return SOURCE_REFUSED;
 	if (had < most)
 		return NONE.plus1;

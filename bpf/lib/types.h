@@ -127,7 +127,7 @@ struct config {
 	__u32 rate_sets;
 	__u32 holding; // held_packets.h
 	__u32 uppers;  // upper devices are known: upper_dev.h
-	__u32 pad;
+	__u32 local;   // local routes lead to prefixes: is_mine
 };
 
 // A state's identity, flow.Key.

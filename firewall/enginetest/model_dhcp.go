@@ -37,13 +37,7 @@ func (j *job) dhcp() bool {
 	for _, a := range i.Addrs {
 		leased = leased || a.Addr().Is4() && !a.Addr().IsLinkLocalUnicast()
 	}
-	mine := false
-	for _, one := range j.ifs {
-		for _, a := range one.Addrs {
-			mine = mine || a.Addr() == dst
-		}
-	}
-	return mine || !leased || dst == netip.MustParseAddr("255.255.255.255")
+	return j.isMine(dst) || !leased || dst == netip.MustParseAddr("255.255.255.255")
 }
 
 // ofHost returns an interface that is not a pod's, nil if there is none with this index.

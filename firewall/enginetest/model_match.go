@@ -160,15 +160,21 @@ func inRanges(rs []rule.Range, v uint32) bool {
 	return false
 }
 
-// me reports whether the address is one of the host's, or one that it has as a router.
-func (j *job) me(t *rule.Test, a netip.Addr) bool {
-	if t.A == 6 && !a.Is6() {
-		return false
-	}
+// me tests the words me and me6.
+func (j *job) me(t *rule.Test, a netip.Addr) bool { return (t.A != 6 || a.Is6()) && j.isMine(a) }
+
+// isMine reports whether the address is one of the host's, or one that it has as a router or by a
+// local route.
+func (j *job) isMine(a netip.Addr) bool {
 	for _, i := range j.ifs {
 		for _, p := range i.Addrs {
 			router := i.Router6 && a.Is6() && p.Bits() < 127 && p.Masked().Addr() == a
 			if p.Addr() == a || router {
+				return true
+			}
+		}
+		for _, p := range i.Local {
+			if p.Contains(a) {
 				return true
 			}
 		}

@@ -55,6 +55,8 @@ func (g random) addr(v6 bool) netip.Addr {
 func (g random) interfaces() []firewall.Interface {
 	own := [][]string{{"127.0.0.1/8", "::1/128"}, {"10.0.0.1/24", "2001:db8::1/64", "fe80::2/64"},
 		{"10.0.1.1/24", "2001:db8:1::1/64"}, {"10.0.1.1/16"}}
+	local := []string{"10.0.1.8/29", "192.168.0.0/16", "169.254.0.2/32", "2001:db8:1::/112",
+		"fd00::/8", "2001:db8::2/128"}
 	var ifs []firewall.Interface
 	for i, name := range names {
 		in := firewall.Interface{Index: uint32(i + 1), Name: name, Router6: i == 2}
@@ -65,6 +67,9 @@ func (g random) interfaces() []firewall.Interface {
 			if !g.chance(10) {
 				in.Addrs = append(in.Addrs, netip.MustParsePrefix(a))
 			}
+		}
+		for i < 2 && g.chance(30) {
+			in.Local = append(in.Local, netip.MustParsePrefix(g.one(local...)))
 		}
 		if !g.chance(10) {
 			ifs = append(ifs, in)

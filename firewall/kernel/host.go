@@ -35,7 +35,8 @@ func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	addresses := !e.synced
 	for _, i := range slices.Concat(changed, gone) {
 		before, _ := interfaceOf(old, i.Index)
-		addresses = addresses || len(before.Addrs)+len(i.Addrs) > 0
+		addresses = addresses ||
+			len(before.Addrs)+len(i.Addrs)+len(before.Local)+len(i.Local) > 0
 	}
 	e.ifs = now
 	err := errors.Join(e.updateInterfacesLocked(changed, gone, addresses), e.changedLocked())
@@ -92,7 +93,8 @@ func (e *Engine) putHostLocked(changed, gone []firewall.Interface, addresses boo
 		}
 		e.followNATEntriesLocked()
 		e.chooseOwnLocked()
-		e.config.Own = ownBits(e.ifs) // written by changedLocked, or with the first rules
+		// written by changedLocked, or with the first rules
+		e.config.Own, e.config.Local = ownBits(e.ifs)
 	}
 	if addresses || len(gone) > 0 || origins {
 		if err := e.putForwardingLocked(); err != nil {
@@ -157,8 +159,10 @@ func (e *Engine) putInterfacesLocked(ifs []firewall.Interface, p *program.Progra
 func (e *Engine) putAddressesLocked() error {
 	want := map[weirIfaceAddress]uint32{}
 	for _, i := range e.ifs {
-		for _, a := range i.Mine() {
-			want[weirIfaceAddress{Addr: wordsOf(a)}] = 1
+		for _, p := range i.Mine() {
+			if p.IsSingleIP() {
+				want[weirIfaceAddress{Addr: wordsOf(p.Addr())}] = 1
+			}
 		}
 		for _, a := range i.Addrs {
 			want[weirIfaceAddress{Addr: wordsOf(a.Addr()), Ifindex: i.Index}] = 1
@@ -175,13 +179,20 @@ func (e *Engine) putAddressesLocked() error {
 	return nil
 }
 
-// putNetworksLocked writes which networks which interfaces are connected to.
+// putNetworksLocked writes which networks which interfaces are connected to, and what is the host's
+// by local routes: is_mine in bpf/lib/cond.h.
 func (e *Engine) putNetworksLocked() error {
 	want := map[weirTableKey]weirConnected{}
 	for _, i := range e.ifs {
 		for _, a := range i.Addrs {
 			k := trieKey(a.Masked())
 			want[k] = connect(want[k], i.Index)
+		}
+		for _, p := range i.Mine() {
+			if k := trieKey(p); !p.IsSingleIP() {
+				k.Family[1] = 1
+				want[k] = weirConnected{}
+			}
 		}
 	}
 	err := putDifference(e.objects.Networks, e.networks, want)

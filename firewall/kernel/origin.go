@@ -69,14 +69,18 @@ func originFlags(i firewall.Interface) (flags uint32) {
 	return flags
 }
 
-// ownBits returns config.own for the addresses of interfaces, see own_bit in bpf/lib/cond.h.
-func ownBits(ifs []firewall.Interface) (bits [4]uint64) {
+// ownBits returns config.own for the addresses of interfaces, see own_bit in bpf/lib/cond.h, and
+// config.local. Any address may be in a prefix to which a local route leads.
+func ownBits(ifs []firewall.Interface) (bits [4]uint64, local uint32) {
 	for _, i := range ifs {
-		for _, a := range i.Mine() {
-			hi, lo := packet.AddrWords(a)
+		for _, p := range i.Mine() {
+			if !p.IsSingleIP() {
+				return [4]uint64{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}, 1
+			}
+			hi, lo := packet.AddrWords(p.Addr())
 			n := (hi*3 ^ lo) * 0x9e3779b97f4a7c15 >> 56
 			bits[n/64] |= 1 << (n % 64)
 		}
 	}
-	return bits
+	return bits, 0
 }

@@ -81,6 +81,18 @@ func (v *cluster) setNIC(local bool, reverse firewall.ReversePath) {
 	v.must(v.engine.SetInterfaces(ifs))
 }
 
+// addLocal adds local routes, in the kernel and in the engine.
+func (v *cluster) addLocal(prefixes ...string) {
+	v.t.Helper()
+	ifs := slices.Clone(v.ifs)
+	for _, p := range prefixes {
+		v.ip("route add local " + p + " dev lo")
+		ifs[0].Local = append(ifs[0].Local, netip.MustParsePrefix(p))
+	}
+	v.ifs = ifs
+	v.must(v.engine.SetInterfaces(ifs))
+}
+
 // TestSourcesFromTheNIC: what the stack does not take from a NIC, the fast path does not hand to a
 // pod. The stack itself, without the hook at the NIC, shows what that is. It does not mind the
 // host's own addresses of IPv6, nor pods' addresses; Weir does.
@@ -95,10 +107,11 @@ func TestSourcesFromTheNIC(t *testing.T) {
 		"255.255.255.255", "0.0.0.0", "0.1.2.3", "240.0.0.1", "192.0.2.77", "198.51.100.7",
 		"203.0.113.7",
 		"2001:db8::1", "fd00:88::1", "fd00:88::3", "::1", "::", "ff02::5", link, "2001:db8::77",
-		"2001:db8:9::7"}
+		"2001:db8:9::7", "198.18.5.9", "2001:db8:a::9"}
+	v.addLocal("198.18.5.0/24", "2001:db8:a::/64")
 	v.must(v.host.Netlink().ReplaceRoute(routeVia("203.0.113.0/24", "podb", v)))
 	refused := map[string]bool{"10.88.0.3": true, "fd00:88::3": true, "2001:db8::1": true,
-		"fd00:88::1": true}
+		"fd00:88::1": true, "2001:db8:a::9": true}
 	for _, c := range []struct {
 		local   bool
 		reverse firewall.ReversePath
@@ -107,12 +120,12 @@ func TestSourcesFromTheNIC(t *testing.T) {
 	}{
 		{false, firewall.ReverseNone,
 			[]string{"192.0.2.77", "198.51.100.7", "203.0.113.7", "240.0.0.1"},
-			[]string{"192.0.2.1", "10.88.0.1", "0.0.0.0"}},
+			[]string{"192.0.2.1", "10.88.0.1", "0.0.0.0", "198.18.5.9"}},
 		{false, firewall.ReverseLoose, []string{"192.0.2.77", "203.0.113.7"},
 			[]string{"198.51.100.7", "192.0.2.1"}},
 		{false, firewall.ReverseStrict, []string{"192.0.2.77"},
 			[]string{"203.0.113.7", "198.51.100.7", "10.88.0.1"}},
-		{true, firewall.ReverseNone, []string{"192.0.2.1", "10.88.0.1"},
+		{true, firewall.ReverseNone, []string{"192.0.2.1", "10.88.0.1", "198.18.5.9"},
 			[]string{"127.0.0.1", "0.0.0.0"}},
 	} {
 		v.setNIC(c.local, c.reverse)
@@ -138,7 +151,7 @@ func TestSourcesFromTheNIC(t *testing.T) {
 			}
 		}
 		want := slices.DeleteFunc(control, func(s string) bool {
-			own6 := s == "2001:db8::1" || s == "fd00:88::1"
+			own6 := s == "2001:db8::1" || s == "fd00:88::1" || s == "2001:db8:a::9"
 			return refused[s] && !(own6 && c.local)
 		})
 		if !slices.Equal(got, want) || !slices.Equal(again, want) {

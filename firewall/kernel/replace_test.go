@@ -110,3 +110,13 @@ func TestRouterTakesPackets(t *testing.T) {
 	}
 	enginetest.RunRouter(t, s)
 }
+
+// TestLocalRoutesAreMe: see enginetest.RunLocalRoutes.
+func TestLocalRoutesAreMe(t *testing.T) {
+	o, newSubject := trial(t)
+	s, err := newSubject(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enginetest.RunLocalRoutes(t, s)
+}

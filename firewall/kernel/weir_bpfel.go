@@ -199,7 +199,7 @@ type weirConfig struct {
 	RateSets        uint32
 	Holding         uint32
 	Uppers          uint32
-	Pad             uint32
+	Local           uint32
 }
 
 type weirConnected struct {

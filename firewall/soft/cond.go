@@ -44,9 +44,9 @@ func (j *job) cond(c *program.Cond) bool {
 	case op.CondDstIn:
 		return j.within(c, &p.DstIP)
 	case op.CondSrcMe:
-		return (c.A != 6 || p.Version == 6) && j.cfg.host.isMe(p.SrcWords())
+		return (c.A != 6 || p.Version == 6) && j.cfg.host.isMe(&p.SrcIP, p.Version)
 	case op.CondDstMe:
-		return (c.A != 6 || p.Version == 6) && j.cfg.host.isMe(p.DstWords())
+		return (c.A != 6 || p.Version == 6) && j.cfg.host.isMe(&p.DstIP, p.Version)
 	case op.CondSrcTable:
 		return j.member(c, &p.SrcIP)
 	case op.CondDstTable:

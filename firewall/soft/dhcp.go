@@ -24,6 +24,7 @@ func (j *job) dhcp() bool {
 	if !received || f == nil || !f.usesDHCP {
 		return false
 	}
-	hi, lo := j.p.DstWords()
-	return j.p.Version == 6 || uint32(lo) == 0xffffffff || !f.has4 || h.isMe(hi, lo)
+	_, lo := j.p.DstWords()
+	return j.p.Version == 6 || uint32(lo) == 0xffffffff || !f.has4 ||
+		h.isMe(&j.p.DstIP, j.p.Version)
 }

@@ -15,6 +15,7 @@ type host struct {
 	ifs       map[uint32]*iface
 	small     [16]*iface // ifs with an index below 16
 	me        map[[2]uint64]struct{}
+	local     prefixes // of more than one address, which are the host's too
 	connected prefixes // networks of interfaces; the value is the index in nets
 	nets      [][]uint32
 	routes    prefixes // the value is the index in via
@@ -53,8 +54,12 @@ func newHost(p *program.Program, ifs []firewall.Interface, routes []firewall.Rou
 			f.addrs = append(f.addrs, a.Addr())
 			h.connect(a.Masked(), in.Index)
 		}
-		for _, a := range in.Mine() {
-			hi, lo := packet.AddrWords(a)
+		for _, p := range in.Mine() {
+			if !p.IsSingleIP() {
+				h.local.set(p, 0, true)
+				continue
+			}
+			hi, lo := packet.AddrWords(p.Addr())
 			h.me[[2]uint64{hi, lo}] = struct{}{}
 		}
 		h.ifs[in.Index] = f
@@ -90,8 +95,12 @@ func (h *host) iface(index uint32) *iface {
 }
 
 // isMe reports whether an address is the host's.
-func (h *host) isMe(hi, lo uint64) bool {
-	_, ok := h.me[[2]uint64{hi, lo}]
+func (h *host) isMe(a *[16]byte, version uint8) bool {
+	hi, lo := addrWords(a)
+	if _, ok := h.me[[2]uint64{hi, lo}]; ok {
+		return true
+	}
+	_, ok := h.local.find(hi, lo, version == 4)
 	return ok
 }
 

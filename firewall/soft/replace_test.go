@@ -48,3 +48,15 @@ func TestRouterTakesPackets(t *testing.T) {
 			return e.Worker(0).Evaluate(in, pkt), nil
 		}})
 }
+
+// TestLocalRoutesAreMe: see enginetest.RunLocalRoutes.
+func TestLocalRoutesAreMe(t *testing.T) {
+	e, err := New(Options{Options: testOptions(), Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enginetest.RunLocalRoutes(t, subject{e,
+		func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+			return e.Worker(0).Evaluate(in, pkt), nil
+		}})
+}

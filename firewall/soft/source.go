@@ -137,7 +137,7 @@ func (j *job) evictOfSource(h uint64, turn uint32) {
 func (j *job) forged(had uint32) bool {
 	most := uint32(j.sh.engine.opts.MaxPerSource)
 	return most > 0 && had >= most/2 && j.in.Hook.Dir == firewall.In &&
-		j.cfg.host.isMe(addrWords(&j.p.SrcIP))
+		j.cfg.host.isMe(&j.p.SrcIP, j.p.Version)
 }
 
 // wouldBeForged is forged for the packet of a dry run, in which states would have ended or begun.
