@@ -100,11 +100,24 @@ func (n *Node) clearUnfilled() (err error) {
 // followRoutes gives the engine the host's routes, if the rules in force ask about them, and the
 // routes with an MTU of their own, if there may be pods.
 func (n *Node) followRoutes() (err error) {
+	if n.routes.TakeLocal() {
+		n.followLocal()
+	}
 	n.rules.View(func(_ rules.Version, p *program.Program) { err = n.routes.SetForRules(p) })
 	if n.pods.TakenOver() {
 		err = errors.Join(err, n.routes.SetMTUs())
 	}
 	return err
+}
+
+// followLocal reads the local routes again.
+func (n *Node) followLocal() {
+	const about = "local routes"
+	if err := n.links.FollowLocal(); err != nil {
+		n.problems.Set(about, err.Error(), "weir doctor; until then me has those read before")
+		return
+	}
+	n.problems.Solved(about)
 }
 
 // reload reads the rule file again.

@@ -210,6 +210,7 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 		case <-reread.C:
 			n.links.Reread()
 			n.stack.Refresh()
+			n.followLocal() // of those that go with an interface the kernel reports nothing
 			n.lookAtNetfilter(true)
 		case <-look.C:
 			n.lookAtNetfilter(false)

@@ -7,6 +7,7 @@ import (
 	"github.com/weirnet/weir/agent/cluster"
 	"github.com/weirnet/weir/agent/host"
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/nl"
 )
 
 // The order of a start: everything that can be wrong is found out first, and until the rules are
@@ -101,6 +102,6 @@ func (n *Node) beginPods(ctx context.Context) error {
 		return err
 	}
 	go host.WatchQdiscs(ctx, &n.retry, n.engine, &n.problems)
-	n.routes.MarkChanged(true) // those with an MTU of their own matter now
+	n.routes.MarkChanged(nl.RouteChange{MTU: true}) // those with an MTU of their own matter now
 	return nil
 }

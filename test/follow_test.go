@@ -1,6 +1,7 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -120,6 +121,46 @@ func TestMeFollowsAddresses(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// TestMeFollowsLocalRoutes: what a local route leads to is "me", also for the next agent, and no
+// longer when the route goes.
+func TestMeFollowsLocalRoutes(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	rules := p.file("my.rules", "add 1 allow icmp from any to me\nadd 2 allow icmp from me to any\n")
+	route := func(command string) {
+		t.Helper()
+		mustRun(t, p.server.Command("ip", "route", command, "local", "203.0.113.0/28", "dev", "lo"))
+	}
+	why := func(to, want string) error {
+		if out := p.weir("fw", "why", "in via eth0 icmp 10.66.0.2 -> "+to); !strings.Contains(out,
+			want) {
+			return fmt.Errorf("why says\n%s", out)
+		}
+		return nil
+	}
+	ping := func() error { return p.client.Command("ping", "-c1", "-W1", "203.0.113.9").Run() }
+	p.client.Route("203.0.113.0/24", "10.66.0.1")
+	route("add")
+	p.start("--iface", "eth0", "--rules", rules)
+	for range 2 {
+		if err := errors.Join(ping(), why("203.0.113.9", "is passed by rule 1:"),
+			why("203.0.113.16", "is dropped by rule 65535:")); err != nil {
+			t.Error(err)
+		}
+		p.stop()
+		p.start("--iface", "eth0", "--rules", rules)
+		if err := ping(); err != nil {
+			t.Errorf("after a restart: %v", err)
+		}
+		route("delete")
+		eventually(t, "why knows that the route is gone", func() error {
+			return why("203.0.113.9", "is dropped by rule 65535:")
+		})
+		route("add")
+		eventually(t, "the address answers again", ping)
 	}
 }
 

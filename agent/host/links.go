@@ -33,9 +33,12 @@ type Links struct {
 	// frames are others
 	remade map[int]bool
 	uppers uppers // guarded by mu
+	// guarded by mu; what local routes by an interface lead to
+	local map[int][]netip.Prefix
 
 	sources func(name string) (local bool, reverse firewall.ReversePath) // sourceSettings
 	router6 func(name string) bool                                       // isRouter6
+	routes  func() (map[int][]netip.Prefix, error)                       // localRoutes
 }
 
 // NewLinks returns an empty list of interfaces.
@@ -45,7 +48,7 @@ func NewLinks() *Links {
 		wake: make(chan struct{}, 1),
 		lost: make(chan struct{},
 			1), gone: map[int]bool{}, remade: map[int]bool{}, sources: sourceSettings,
-		router6: isRouter6}
+		router6: isRouter6, routes: localRoutes}
 }
 
 // Wake receives an element when something has changed since it was last read.
@@ -139,6 +142,7 @@ func (l *Links) dropLocked(index int) {
 	delete(l.byID, index)
 	delete(l.addrs, index)
 	delete(l.advertised, index)
+	delete(l.local, index)
 	delete(l.pods, index)
 	l.noteLocked(index)
 }
@@ -179,7 +183,7 @@ func (l *Links) noteLocked(index int) (changed bool) {
 		now.Name, there = p.name, true
 	} else if there {
 		now.AcceptLocal, now.ReversePath = l.sources(kernel.Name)
-		now.Router6 = l.router6(kernel.Name)
+		now.Router6, now.Local = l.router6(kernel.Name), l.local[index]
 		now.Tunnel = overlay.IsKernelLink(kernel)
 	}
 	at, known := slices.BinarySearchFunc(l.all, now, firewall.CompareInterfaces)

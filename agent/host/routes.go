@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/program"
 )
 
@@ -14,6 +15,7 @@ type Routes struct {
 	wake   chan struct{} // has an element when routes changed since the engine got them
 	// remeasure: routes with an MTU of their own may have changed since the engine got them.
 	remeasure atomic.Bool
+	relocate  atomic.Bool // local routes may have changed since TakeLocal
 	released  atomic.Bool // this run has taken back what rules with fwd need: fwd_routes.go
 }
 
@@ -23,17 +25,22 @@ func NewRoutes(e Engine) *Routes { return &Routes{engine: e, wake: make(chan str
 // Wake has an element when routes changed since the engine got them.
 func (r *Routes) Wake() <-chan struct{} { return r.wake }
 
-// MarkChanged asks for the routes to be read again. mtu means that routes with an MTU of their
-// own may have changed.
-func (r *Routes) MarkChanged(mtu bool) {
-	if mtu {
+// MarkChanged asks for the routes to be read again, those that may have changed.
+func (r *Routes) MarkChanged(what nl.RouteChange) {
+	if what.MTU {
 		r.remeasure.Store(true)
+	}
+	if what.Local {
+		r.relocate.Store(true)
 	}
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
+
+// TakeLocal reports whether local routes may have changed since it was called before.
+func (r *Routes) TakeLocal() bool { return r.relocate.Swap(false) }
 
 // SetMTUs gives the engine the routes with an MTU of their own, if they may have changed.
 func (r *Routes) SetMTUs() error {

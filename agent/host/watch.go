@@ -10,7 +10,7 @@ import (
 )
 
 // Watch follows interfaces, addresses and routes until ctx ends. It returns when everything
-// was listed once; then nothing ends it any more.
+// was listed once, local routes too; then nothing ends it any more.
 func Watch(ctx context.Context, retry *problem.Retrier, l *Links, r *Routes) error {
 	first := make(chan error, 1)
 	watch := func(ctx context.Context) error {
@@ -32,6 +32,9 @@ func Watch(ctx context.Context, retry *problem.Retrier, l *Links, r *Routes) err
 		})
 	select {
 	case <-l.wake:
+		if err := l.FollowLocal(); err != nil {
+			return fmt.Errorf("watch the routes: %w", err)
+		}
 		return nil
 	case err := <-first:
 		return fmt.Errorf("watch the interfaces: %w", err)

@@ -64,6 +64,9 @@ func ToHost() (all []netip.Prefix, err error) {
 	return all, err
 }
 
+// Local returns the local routes of the host that are not those of its addresses.
+func Local() ([]nl.Route, error) { return nl.LocalRoutes(slowest) }
+
 // Lookup returns the interface by which packets to an address leave the host, and the address that
 // the kernel gives them. An error means that there is no route.
 func Lookup(to netip.Addr) (link uint32, from netip.Addr, err error) {

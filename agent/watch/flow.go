@@ -74,7 +74,7 @@ func (o *Observer) flowEnd(at netip.AddrPort) (api.FlowEnd, error) {
 			return e, nil
 		}
 	}
-	if o.config.Links.IsMine(addr) {
+	if o.config.Links.IsMe(addr) {
 		e.Kind = "host"
 		return e, nil
 	}

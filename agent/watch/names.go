@@ -13,7 +13,7 @@ import (
 func (o *Observer) nameThings() {
 	c := &o.config
 	o.names.Interface = c.Links.Name
-	o.names.Me = c.Links.IsMine
+	o.names.Me = c.Links.IsMe
 	o.names.InterfaceHas = c.Links.Has
 	o.names.Table = func(name string, a netip.Addr) (value uint32, found bool) {
 		value, found = c.Rules.LookupTable(name, a)

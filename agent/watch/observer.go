@@ -58,8 +58,8 @@ type Engine interface {
 type Links interface {
 	// Name returns the name of an interface, "" if it is not known.
 	Name(index uint32) string
-	// IsMine reports whether an address is one of the host's.
-	IsMine(netip.Addr) bool
+	// IsMe reports whether rules take an address for me.
+	IsMe(netip.Addr) bool
 	// Has reports whether an interface has an address.
 	Has(name string, a netip.Addr) bool
 	Interfaces() []firewall.Interface

@@ -70,7 +70,7 @@ func (o *Observer) topView(rows int) (api.Top, error) {
 		Others:   api.Count(others),
 		Refusals: []api.Refusals{}, Talkers: []api.Talker{}, Ages: []api.Age{},
 	}
-	mine := o.config.Links.IsMine
+	mine := o.config.Links.IsMe
 	for _, r := range refused {
 		a.Refusals = append(a.Refusals, api.Refusals{
 			Proto: r.Proto.String(), Src: addrText(r.Src), SrcName: o.podName(r.Src),

@@ -12,17 +12,22 @@ import (
 // routesPause bundles changes: a routing daemon that starts sends thousands.
 const routesPause = 50 * time.Millisecond
 
+// RouteChange says which kinds of routes may have come or gone, beside others.
+type RouteChange struct {
+	MTU   bool // with an MTU of their own
+	Local bool // those of LocalRoutes
+}
+
 // WatchRoutes calls changed once at the beginning and then whenever routes of ns (the namespace of
 // the calling thread when ns is nil) have changed, at most about twenty times a second, until ctx
 // ends. It reports that something changed and not what: list the routes. All calls come from the
-// goroutine that called WatchRoutes. With mtu, a route with an MTU of its own may have come or
-// gone.
-func WatchRoutes(ctx context.Context, ns *NS, changed func(mtu bool)) error {
+// goroutine that called WatchRoutes.
+func WatchRoutes(ctx context.Context, ns *NS, changed func(RouteChange)) error {
 	return follow(ctx, ns, func(ns *NS) error { return watchRoutesOnce(ctx, ns, changed) })
 }
 
 // watchRoutesOnce subscribes and follows until notifications were lost (nil) or something failed.
-func watchRoutesOnce(ctx context.Context, ns *NS, changed func(mtu bool)) error {
+func watchRoutesOnce(ctx context.Context, ns *NS, changed func(RouteChange)) error {
 	updates := make(chan netlink.RouteUpdate, 64)
 	done := make(chan struct{})
 	at := netns.NsHandle(ns.Fd())
@@ -33,9 +38,13 @@ func watchRoutesOnce(ctx context.Context, ns *NS, changed func(mtu bool)) error 
 	}
 	defer drain(updates)
 	defer close(done)
-	changed(true)
+	changed(RouteChange{MTU: true, Local: true})
 	for {
-		mtu := false
+		var what RouteChange
+		note := func(u netlink.RouteUpdate) {
+			what.MTU = what.MTU || u.MTU != 0
+			what.Local = what.Local || madeLocal(u.Table, u.Route.Type, int(u.Protocol))
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -43,7 +52,7 @@ func watchRoutesOnce(ctx context.Context, ns *NS, changed func(mtu bool)) error 
 			if !ok { // the kernel lost some: ENOBUFS
 				return nil
 			}
-			mtu = u.MTU != 0
+			note(u)
 		}
 		for pause := time.After(routesPause); pause != nil; {
 			select {
@@ -53,9 +62,9 @@ func watchRoutesOnce(ctx context.Context, ns *NS, changed func(mtu bool)) error 
 				if !ok {
 					return nil
 				}
-				mtu = mtu || u.MTU != 0
+				note(u)
 			}
 		}
-		changed(mtu)
+		changed(what)
 	}
 }

@@ -15,17 +15,22 @@ func TestWatchRoutesTellsOfChanges(t *testing.T) {
 	a, b := lab.Node("a"), lab.Node("b")
 	lab.Join(a, "eth0", "10.0.0.1/24", b, "eth0", "10.0.0.2/24")
 	ctx, cancel := context.WithCancel(context.Background())
-	reported, ended := make(chan struct{}, 100), make(chan error, 1)
-	go func() { ended <- nl.WatchRoutes(ctx, a.NS(), func(bool) { reported <- struct{}{} }) }()
-	await := func(what string) {
+	reported, ended := make(chan nl.RouteChange, 100), make(chan error, 1)
+	go func() {
+		ended <- nl.WatchRoutes(ctx, a.NS(), func(c nl.RouteChange) { reported <- c })
+	}()
+	await := func(what string, want nl.RouteChange) {
 		t.Helper()
 		select {
-		case <-reported:
+		case got := <-reported:
+			if got != want {
+				t.Errorf("%s: reported as %+v", what, got)
+			}
 		case <-time.After(patience):
 			t.Fatalf("not reported: %s", what)
 		}
 	}
-	await("the beginning")
+	await("the beginning", nl.RouteChange{MTU: true, Local: true})
 	// Changes that came in with the links may still be reported; then it is quiet.
 	time.Sleep(300 * time.Millisecond)
 	for len(reported) > 0 {
@@ -35,11 +40,17 @@ func TestWatchRoutesTellsOfChanges(t *testing.T) {
 	if err := a.Netlink().AddRoute(r); err != nil {
 		t.Fatal(err)
 	}
-	await("a new route")
+	await("a new route", nl.RouteChange{})
 	if err := a.Netlink().DeleteRoute(r); err != nil {
 		t.Fatal(err)
 	}
-	await("a route that goes")
+	await("a route that goes", nl.RouteChange{})
+	ip(t, a, "address add 10.0.9.1/24 dev eth0")
+	await("a new address", nl.RouteChange{})
+	for _, command := range []string{"add", "delete"} {
+		ip(t, a, "-6 route "+command+" local 2001:db8:a::/64 dev lo")
+		await("a local route: "+command, nl.RouteChange{Local: true})
+	}
 	cancel()
 	select {
 	case err := <-ended:
