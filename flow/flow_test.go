@@ -197,8 +197,8 @@ func TestSCTP(t *testing.T) {
 	}
 }
 
-// TestBlindINITs: INITs that somebody else has sent in the name of an end neither end an association
-// that opens, nor keep it from opening. Their receiver answers them, and the answers pass.
+// TestBlindINITs: forged INITs in the name of an end neither end an association that opens, nor
+// keep it from opening. Their receiver answers them, and the answers pass.
 func TestBlindINITs(t *testing.T) {
 	for _, c := range []sctpCase{
 		{"while it opens", []step{asked[0], {0, initiate, 0, 0, ResultHit, 66}, asked[1],

@@ -64,7 +64,8 @@ func compile(s *Ruleset, o CompileOptions, bake bool, cache *Cache) (*Program, e
 	}
 	c.Flows, c.flows[""], c.flows["default"] = []string{"default"}, 0, 0
 	c.Strict = o.Strict
-	last := &Rule{Number: program.DefaultNumber, Set: ReservedSet, Action: Action{Op: op.ActionDeny}}
+	last := &Rule{Number: program.DefaultNumber, Set: ReservedSet,
+		Action: Action{Op: op.ActionDeny}}
 	switch o.Default {
 	case 0, op.ActionDeny:
 	case op.ActionAllow:

@@ -51,8 +51,8 @@ func (s *Ruleset) Active() []*Rule {
 }
 
 // Add puts a rule behind the rules of its number and returns it. A rule without number gets the
-// highest number so far plus NumberStep, or just the highest number when there is no space above it,
-// as in ipfw.
+// highest number so far plus NumberStep, or just the highest number when there is no space above
+// it, as in ipfw.
 func (s *Ruleset) Add(r *Rule) *Rule {
 	if r.Number == 0 {
 		numbered := *r

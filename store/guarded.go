@@ -99,8 +99,8 @@ func (d *Guarded) Hold(entries []Entry) {
 type LargeError struct{ Size, Limit int }
 
 func (e *LargeError) Error() string {
-	return fmt.Sprintf("the copy of the store would take %d MiB, with what is held: at most %d are "+
-		"possible", e.Size>>20, e.Limit>>20)
+	return fmt.Sprintf("the copy of the store would take %d MiB, with what is held: at most %d "+
+		"are possible", e.Size>>20, e.Limit>>20)
 }
 
 // Fits returns a *LargeError if what is stored and what is held would take more than limit bytes

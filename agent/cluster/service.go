@@ -262,8 +262,8 @@ func (s *Service) stored() *store.Copy {
 	return s.guarded.Stored()
 }
 
-// maxCopy bounds the memory that the copy takes: a weir-store that is not what it should be must not
-// fill that of every host. It is what a client takes as one difference.
+// maxCopy bounds the memory that the copy takes: a weir-store that is not what it should be must
+// not fill that of every host. It is what a client takes as one difference.
 const maxCopy = 256 << 20
 
 // fits refuses a step that makes the copy too large.

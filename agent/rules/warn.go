@@ -121,9 +121,10 @@ func warnings(set *rule.Ruleset, strict bool, ifs []firewall.Interface,
 					"one_pass where rules behind it shall decide", number)
 			}
 		}
-		if r.Action.Op == op.ActionFwd && isOwn(r.Action.NextHop.Addr(), ifs) && !only(r, op.CondIn) {
-			warn(r, "fwd "+r.Action.NextHop.String(), "what leaves and matches is dropped, since only "+
-				"what comes in can go to a socket of this host; write in")
+		if to := r.Action.NextHop; r.Action.Op == op.ActionFwd && isOwn(to.Addr(), ifs) &&
+			!only(r, op.CondIn) {
+			warn(r, "fwd "+to.String(), "what leaves and matches is dropped, since only what "+
+				"comes in can go to a socket of this host; write in")
 		}
 		for _, t := range slices.Concat(r.Clauses()...) {
 			switch t.Op {

@@ -123,8 +123,8 @@ var errNoHistory = errors.New("this node keeps no history (settings: [observe] h
 
 // listen subscribes a reader. With a since that is not zero it gets the events from then on first,
 // each exactly once.
-func (o *Observer) listen(since time.Time) (past func(func(observe.Event) bool), sub *observe.Subscription,
-	err error) {
+func (o *Observer) listen(since time.Time) (past func(func(observe.Event) bool),
+	sub *observe.Subscription, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
