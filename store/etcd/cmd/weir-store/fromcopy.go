@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/admin"
@@ -64,7 +65,7 @@ func (h home) fromCopy(ctx context.Context, c *call, f *founding) error {
 		return err
 	}
 	if len(f.Pools) == 0 {
-		if f.Pools, err = poolsOf(entries); err != nil {
+		if f.Pools, err = h.poolsOf(entries); err != nil {
 			return err
 		}
 	}
@@ -143,13 +144,31 @@ func (f *founding) copied(ca *identity.CA, own *identity.Credential) (*disk.Host
 	return c, nil
 }
 
-// poolsOf returns the pools that a store had.
-func poolsOf(entries []store.Entry) ([]cluster.Pool, error) {
-	for _, e := range entries {
-		if e.Key == cluster.IdentityKey {
-			doc, err := cluster.Decode[cluster.Identity](e.Value)
-			return append([]cluster.Pool{}, doc.Pools...), err
+// poolsOf returns the pools that a cluster had which is made again: those of an earlier run in this
+// directory, or none if the copy has none. What the copy has is unsigned, and the CA signs ranges
+// of the pools: so an administrator has to name them.
+func (h home) poolsOf(entries []store.Entry) ([]cluster.Pool, error) {
+	if _, err := os.Lstat(h.file(configFile)); err == nil {
+		if before, err := h.config(); err != nil || before.Pools != nil {
+			return before.Pools, err
 		}
+	}
+	var options []string
+	for _, e := range entries {
+		if e.Key != cluster.IdentityKey {
+			continue
+		}
+		doc, err := cluster.Decode[cluster.Identity](e.Value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", e.Key, err)
+		}
+		for _, p := range doc.Pools {
+			options = append(options, fmt.Sprintf("-pool %v:%d", p.Supernet, p.Bits))
+		}
+	}
+	if len(options) > 0 {
+		return nil, fmt.Errorf("the copy says of which pools hosts get ranges, but no one has "+
+			"signed that: if these were the pools, add %s", strings.Join(options, " "))
 	}
 	return []cluster.Pool{}, nil
 }

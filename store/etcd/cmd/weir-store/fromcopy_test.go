@@ -192,6 +192,11 @@ func (l *lab) initFromCopy(t *testing.T, a *host, x *copiedHost) {
 	if err := os.Rename(l.adminFile()+".away", l.adminFile()); err != nil {
 		t.Fatal(err)
 	}
+	const pool = "-pool 10.64.0.0/12:24"
+	if said := a.fails(t, again...); !strings.Contains(said, pool) {
+		t.Errorf("with the pools of the copy, which have no signature: %s", said)
+	}
+	again = append(again, strings.Fields(pool)...)
 	before := listing(t, x.copy)
 	if said := a.run(t, again...); !strings.Contains(said, "epoch 2") ||
 		strings.Contains(said, "hosts look for") {
