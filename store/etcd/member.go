@@ -158,5 +158,14 @@ func EndpointIn(dir string) string {
 // Failed has the error that ends the member.
 func (m *Member) Failed() <-chan error { return m.etcd.Err() }
 
+// Leader reports whether the member is the leader, and whether it knows one.
+func (m *Member) Leader() (is, known bool) {
+	leader := m.etcd.Server.Leader()
+	return leader == m.etcd.Server.MemberID(), leader != 0
+}
+
+// Size returns how many bytes the member's database has on the disk.
+func (m *Member) Size() int64 { return m.etcd.Server.Backend().Size() }
+
 // Close stops the member and waits for it.
 func (m *Member) Close() { m.etcd.Close() }

@@ -43,6 +43,7 @@ func (c *conn) read(m wire.Read) {
 		}
 	}
 	snapshot, err := c.limited().Read(c.ctx, m.Name, m.Revision)
+	c.server.Counters.Reads.add(err)
 	if err != nil {
 		c.result(m.Number, 0, err)
 		return
@@ -61,6 +62,7 @@ func (c *conn) commit(m wire.Commit) {
 	if err == nil {
 		revision, err = c.limited().Commit(c.ctx, m.Txn)
 	}
+	c.server.Counters.Transactions.add(err)
 	c.result(m.Number, revision, err)
 }
 

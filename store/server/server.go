@@ -93,6 +93,7 @@ type Counters struct {
 	Throttled                atomic.Uint64 // transactions that waited for their turn
 	NoSpace                  atomic.Uint64 // transactions that the database has no space for
 	Joins, JoinsRefused      atomic.Uint64
+	Reads, Transactions      Results       // of clients that were admitted
 	StoreFailures            atomic.Uint64 // how often the watch on the store ended
 }
 

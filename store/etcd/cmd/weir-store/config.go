@@ -32,6 +32,7 @@ type config struct {
 	Peers   *peers    `json:"peers,omitempty"`    // of an embedded member of several
 	Etcd    *external `json:"etcd,omitempty"`     // instead of an embedded member
 	Heart   duration  `json:"heartbeat,omitzero"` // 0: 300 ms
+	Metrics string    `json:"metrics,omitempty"`  // an address for Prometheus; "": none
 	// Pools are what hosts that join get ranges of; nil, of an earlier Weir: those that the store
 	// has.
 	Pools []cluster.Pool `json:"pools,omitzero"`

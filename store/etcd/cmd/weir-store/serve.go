@@ -130,7 +130,7 @@ func serve(ctx context.Context, c *call) error {
 		return err
 	}
 	log.Info("weir-store serves", "address", listener.Addr())
-	return h.run(ctx, d, member, maintenance, s, seen, listener, log)
+	return h.run(ctx, cfg.Metrics, d, member, maintenance, s, seen, listener, log)
 }
 
 // server returns what serves hosts. Without the CA's key, no one can join here.
@@ -163,7 +163,7 @@ func (h home) server(cfg config, d *etcd.Driver, seen *revocations, maintenance 
 }
 
 // run runs the parts of a weir-store until the context or one of them ends.
-func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member,
+func (h home) run(ctx context.Context, metrics string, d *etcd.Driver, member *etcd.Member,
 	maintenance *etcd.Maintenance, s *server.Server, seen *revocations, listener net.Listener,
 	log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -180,6 +180,11 @@ func (h home) run(ctx context.Context, d *etcd.Driver, member *etcd.Member,
 	part((&members.TextCleanup{Store: d, Keys: d.Keys, Now: time.Now, Log: complain}).Run)
 	part(func(ctx context.Context) error { return h.keep(ctx, d, complain) })
 	part(func(ctx context.Context) error { return seen.keep(ctx, complain) })
+	if metrics != "" {
+		part(func(ctx context.Context) error {
+			return serveMetrics(ctx, metrics, s, member, maintenance.PercentFull)
+		})
+	}
 	if member != nil {
 		part(func(ctx context.Context) error { return maintenance.Run(ctx, complain) })
 		part(func(ctx context.Context) error {
