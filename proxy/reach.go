@@ -38,8 +38,24 @@ func isLocal(a net.Addr) bool {
 // ControlContext is for the field of that name in the dialer behind Server.Dial. It refuses a
 // socket by which a client of another host would reach this host (loopback, unspecified and own
 // addresses), its link (link-local, multicast and, on Linux, broadcast addresses) or a cloud's
-// metadata service. It checks the address that is dialed, so a name cannot hide it.
+// metadata service. It checks the address that is dialed, so a name cannot hide it. It does not
+// know where routes lead, see Control.
 func ControlContext(ctx context.Context, network, address string, c syscall.RawConn) error {
+	return control(ctx, network, address, c, nil)
+}
+
+// Control returns ControlContext with a function that reports whether the kernel's routes lead to
+// this host for an address, which it need not have as its own. After an error of the function the
+// address is refused.
+func Control(toHost func(netip.Addr) (bool, error)) func(ctx context.Context, network,
+	address string, c syscall.RawConn) error {
+	return func(ctx context.Context, network, address string, c syscall.RawConn) error {
+		return control(ctx, network, address, c, toHost)
+	}
+}
+
+func control(ctx context.Context, network, address string, c syscall.RawConn,
+	toHost func(netip.Addr) (bool, error)) error {
 	if ctx.Value(remoteClientKey{}) == nil {
 		return nil
 	}
@@ -47,7 +63,17 @@ func ControlContext(ctx context.Context, network, address string, c syscall.RawC
 	if err != nil {
 		return fmt.Errorf("%w: %q is not an address", ErrNotAllowed, address)
 	}
-	if why := refusalReason(a.Addr()); why != "" {
+	why := refusalReason(a.Addr())
+	if why == "" && toHost != nil {
+		is, err := toHost(a.Addr().WithZone("").Unmap())
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrNotAllowed, a.Addr(), err)
+		}
+		if is {
+			why = "an address of this host"
+		}
+	}
+	if why != "" {
 		return fmt.Errorf("%w: %s is %s, and the client is on another host", ErrNotAllowed,
 			a.Addr(), why)
 	}

@@ -136,6 +136,39 @@ func TestRemoteClientAndNetworks(t *testing.T) {
 	}
 }
 
+// TestRemoteClientAndRoutes: a client of another host does not reach an address that routes lead to
+// this host for, and none while that is not known.
+func TestRemoteClientAndRoutes(t *testing.T) {
+	broken := errors.New("broken")
+	d := net.Dialer{ControlContext: Control(func(a netip.Addr) (bool, error) {
+		if a == netip.MustParseAddr("198.18.77.3") {
+			return false, broken
+		}
+		return netip.MustParsePrefix("198.18.77.0/31").Contains(a), nil
+	})}
+	remote := (&Server{}).withClient(context.Background(), remoteConn{})
+	for address, want := range map[string]error{"198.18.77.1": ErrNotAllowed, "198.18.77.3": broken,
+		"::ffff:198.18.77.1": ErrNotAllowed, "127.0.0.1": ErrNotAllowed} {
+		c, err := d.DialContext(remote, "udp", net.JoinHostPort(address, "9"))
+		if err == nil {
+			c.Close()
+		}
+		if !errors.Is(err, want) || !errors.Is(err, ErrNotAllowed) {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+	if c, err := d.DialContext(context.Background(), "udp", "127.0.0.1:9"); err != nil {
+		t.Errorf("a client of this host: %v", err)
+	} else {
+		c.Close()
+	}
+	if err := control(remote, "tcp", "198.18.77.2:9", nil, func(netip.Addr) (bool, error) {
+		return false, nil
+	}); err != nil {
+		t.Errorf("another host: %v", err)
+	}
+}
+
 // TestConnectionsAreNotShared: a server may bind a connection to the user that has authenticated on
 // it. So no other client, and no other user of the same client, gets that connection.
 func TestConnectionsAreNotShared(t *testing.T) {

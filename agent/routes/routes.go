@@ -3,6 +3,7 @@
 package routes
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
@@ -66,6 +67,22 @@ func ToHost() (all []netip.Prefix, err error) {
 
 // Local returns the local routes of the host that are not those of its addresses.
 func Local() ([]nl.Route, error) { return nl.LocalRoutes(slowest) }
+
+// IsToHost reports whether the kernel takes packets to an address for the host itself: one of its
+// addresses, or one to which a local route leads. It is false without a route.
+func IsToHost(a netip.Addr) (bool, error) {
+	conn, err := Open()
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	route, err := conn.RouteTo(a)
+	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) ||
+		errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL) { // as the routes say
+		return false, nil
+	}
+	return route.Type == unix.RTN_LOCAL || route.Type == unix.RTN_ANYCAST, err
+}
 
 // Lookup returns the interface by which packets to an address leave the host, and the address that
 // the kernel gives them. An error means that there is no route.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/weirnet/weir/agent/routes"
 	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/proxy"
@@ -57,7 +58,7 @@ func proxyCommand(c *call) action {
 			return err
 		}
 		var dials proxy.Dials
-		d := &eyeballs.Dialer{ControlContext: proxy.ControlContext}
+		d := &eyeballs.Dialer{ControlContext: proxy.Control(routes.IsToHost)}
 		if *metrics != "" {
 			d.Trace = dials.Trace
 		}
