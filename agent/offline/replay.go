@@ -21,7 +21,8 @@ import (
 // Replay evaluates a capture by a rule file.
 type Replay struct {
 	Name, Text string // the rule file
-	// addresses of the host that captured: of Iface, or else of the first interface but lo
+	// addresses of the host that captured: of Iface, or else of the first interface but lo. A
+	// network without an address of a host is what a local route leads to (--me 192.0.2.0/24).
 	Me []netip.Prefix
 	// interface of every packet; "" for the one that the capture names, or eth0
 	Iface string
@@ -61,8 +62,8 @@ type replayer struct {
 	worker *soft.Worker
 	random *rand.Rand
 	ifs    []firewall.Interface
-	byName map[string]uint32 // index
-	me     map[netip.Addr]bool
+	byName map[string]uint32  // index
+	me     firewall.Interface // of the addresses
 	first  time.Time
 	now    time.Duration              // of the capture's clock; never goes back
 	swept  time.Duration              // when
@@ -80,13 +81,10 @@ func (r Replay) Run(ctx context.Context, capture io.Reader,
 	if err != nil {
 		return nil, err
 	}
-	p := &replayer{Replay: r, random: rand.New(rand.NewPCG(1, 2)), me: map[netip.Addr]bool{},
-		now:    time.Second,
+	p := &replayer{Replay: r, random: rand.New(rand.NewPCG(1, 2)), now: time.Second,
 		beside: map[firewall.Reason]uint64{}}
-	for _, prefix := range r.Me {
-		p.me[prefix.Addr()] = true
-	}
 	p.ifs, p.byName = imagined(r.Me, r.Iface), map[string]uint32{}
+	p.me = p.ifs[len(p.ifs)-1]
 	for _, i := range p.ifs {
 		p.byName[i.Name] = i.Index
 	}
@@ -221,7 +219,7 @@ func (p *replayer) advance(at time.Time) {
 
 // direction returns the direction of a packet: from the capture, or else from the source address.
 func (p *replayer) direction(j *PacketVerdict) firewall.Direction {
-	out := j.Packet.Version != 0 && p.me[j.Packet.Src()]
+	out := j.Packet.Version != 0 && p.me.IsMine(j.Packet.Src())
 	switch {
 	case j.Record.Direction != pcap.Unknown:
 		out = j.Record.Direction == pcap.Outbound
@@ -254,7 +252,8 @@ func (p *replayer) iface(j *PacketVerdict) (uint32, error) {
 	p.byName[j.Iface] = one.Index
 	p.ifs = slices.Clone(p.ifs) // the engine keeps what it was given
 	if len(p.ifs) == 1 {        // lo, which had the addresses until there was another
-		one.Addrs, p.ifs[0].Addrs = p.ifs[0].Addrs, nil
+		one.Addrs, one.Local = p.ifs[0].Addrs, p.ifs[0].Local
+		p.ifs[0].Addrs, p.ifs[0].Local = nil, nil
 	}
 	p.ifs = append(p.ifs, one)
 	return one.Index, p.engine.SetInterfaces(p.ifs)

@@ -24,8 +24,8 @@ func query(at time.Duration, from string, port uint16) sent {
 		Dst: netip.MustParseAddr("192.0.2.1")}, build.UDP{SrcPort: port, DstPort: 53}}}
 }
 
-// replayed runs a replay over packets of raw IP, which come to 192.0.2.1/24, and returns the
-// reasons of those that were dropped.
+// replayed runs a replay over packets of raw IP, on a host that has 192.0.2.1/24 unless the replay
+// says otherwise, and returns the reasons of those that were dropped.
 func replayed(t *testing.T, r Replay, packets []sent) (*Summary, []firewall.Reason) {
 	t.Helper()
 	var capture bytes.Buffer
@@ -44,7 +44,10 @@ func replayed(t *testing.T, r Replay, packets []sent) (*Summary, []firewall.Reas
 		}
 	}
 	var dropped []firewall.Reason
-	r.Name, r.Me = "rules", []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}
+	r.Name = "rules"
+	if r.Me == nil {
+		r.Me = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}
+	}
 	s, err := r.Run(t.Context(), &capture, func(v *PacketVerdict) error {
 		if !v.Verdict.Pass {
 			dropped = append(dropped, v.Verdict.Reason)
@@ -91,6 +94,24 @@ func TestReplayWithoutIface(t *testing.T) {
 		s, dropped := replayed(t, Replay{Text: text, Iface: iface}, packets)
 		if s.Passed != 2 {
 			t.Errorf("%q: %d of 2 passed, dropped %v", iface, s.Passed, dropped)
+		}
+	}
+}
+
+// TestReplayLocalRoutes: a network without an address is one to which a local route leads. Packets
+// from it go out.
+func TestReplayLocalRoutes(t *testing.T) {
+	t.Parallel()
+	const text = "add 20 allow udp from any to me 53 in\nadd 30 allow udp from me to any out\n"
+	packets := []sent{query(0, "192.0.2.9", 1000), query(0, "203.0.113.10", 1000)}
+	for me, want := range map[string]int{"192.0.2.0/28": 2, "192.0.2.0/24": 2, "192.0.2.1/24": 2,
+		"192.0.2.1/32": 2, "192.0.2.0/31": 0, "203.0.113.0/24": 1, "198.51.100.0/24": 0} {
+		for _, iface := range []string{"", "eth0"} {
+			s, dropped := replayed(t, Replay{Text: text, Iface: iface,
+				Me: []netip.Prefix{netip.MustParsePrefix(me)}}, packets)
+			if s.Passed != want {
+				t.Errorf("%s, %q: %d passed, dropped %v", me, iface, s.Passed, dropped)
+			}
 		}
 	}
 }

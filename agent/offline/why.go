@@ -35,7 +35,8 @@ func Why(name, text string, me []netip.Prefix, about string) (api.Explanation, e
 	return Explain(e, p, q, ifs, 0)
 }
 
-// imagined makes up interfaces with the names in a question; the last one has the addresses.
+// imagined makes up interfaces with the names in a question; the last one has the addresses, and
+// local routes to networks that are named without an address in them.
 func imagined(me []netip.Prefix, names ...string) []firewall.Interface {
 	ifs := []firewall.Interface{{Index: 1, Name: "lo"}}
 	for _, name := range names {
@@ -47,7 +48,14 @@ func imagined(me []netip.Prefix, names ...string) []firewall.Interface {
 			ifs = append(ifs, firewall.Interface{Index: uint32(len(ifs) + 1), Name: name})
 		}
 	}
-	ifs[len(ifs)-1].Addrs = me
+	last := &ifs[len(ifs)-1]
+	for _, p := range me {
+		if p == p.Masked() && p.Bits() < p.Addr().BitLen()-1 {
+			last.Local = append(last.Local, p)
+		} else {
+			last.Addrs = append(last.Addrs, p)
+		}
+	}
 	return ifs
 }
 
