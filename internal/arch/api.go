@@ -21,7 +21,7 @@ var libraries = strings.Fields(librariesText)
 // API lists the exported API of the libraries below root, one declaration in each line. A field and
 // a method of an interface have lines of their own.
 func API(root string) ([]string, error) {
-	names, err := files(root, func(name string) bool {
+	all, err := files(root, func(name string) bool {
 		return goFile(name) && !strings.HasSuffix(name, "_test.go") &&
 			slices.Contains(libraries, path.Dir(name))
 	})
@@ -29,11 +29,7 @@ func API(root string) ([]string, error) {
 		return nil, err
 	}
 	var lines []string
-	for _, name := range names {
-		text, err := read(root, name)
-		if err != nil {
-			return nil, err
-		}
+	for name, text := range all {
 		file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err

@@ -1,6 +1,8 @@
 package arch
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 )
 
@@ -15,6 +17,11 @@ func complain(t *testing.T, found []string, err error) {
 	for _, f := range found {
 		t.Error(f)
 	}
+}
+
+// read returns the content of a file, whose path is slash-separated.
+func read(root, name string) ([]byte, error) {
+	return os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
 }
 
 func TestImports(t *testing.T) {

@@ -15,17 +15,13 @@ import (
 // (the nested modules of tools and benchmarks hold programs of their own), every init function, and
 // every exported identifier and package without a doc comment.
 func Code(root string) ([]string, error) {
-	names, err := files(root, goFile)
+	all, err := files(root, goFile)
 	if err != nil {
 		return nil, err
 	}
 	var found []string
 	documented := map[string]bool{} // by directory
-	for _, name := range names {
-		text, err := read(root, name)
-		if err != nil {
-			return nil, err
-		}
+	for name, text := range all {
 		if generated(text) {
 			continue
 		}

@@ -33,16 +33,12 @@ func wrapped(name string) bool {
 // Raw strings, test data, compiler directives, lines with a URL and, in Markdown, tables, code,
 // comments and third headings may be wider: they cannot be wrapped.
 func Columns(root string) ([]string, error) {
-	names, err := files(root, wrapped)
+	all, err := files(root, wrapped)
 	if err != nil {
 		return nil, err
 	}
 	var found []string
-	for _, name := range names {
-		content, err := read(root, name)
-		if err != nil {
-			return nil, err
-		}
+	for name, content := range all {
 		if generated(content) {
 			continue
 		}

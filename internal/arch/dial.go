@@ -52,21 +52,16 @@ func Dials(root string) ([]string, error) {
 // examples and tools.
 func program(root string, check func(name string, file *ast.File, report reportFunc)) (
 	found []string, err error) {
-	names, err := files(root, goFile)
+	all, err := files(root, func(name string) bool {
+		top, _, _ := strings.Cut(name, "/")
+		return goFile(name) && !strings.HasSuffix(name, "_test.go") &&
+			!slices.Contains([]string{"test", "peers", "examples", "tools"}, top) &&
+			!strings.HasPrefix(name, "store/etcd/cmd/bench-cluster/")
+	})
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		top, _, _ := strings.Cut(name, "/")
-		if strings.HasSuffix(name, "_test.go") ||
-			slices.Contains([]string{"test", "peers", "examples", "tools"}, top) ||
-			strings.HasPrefix(name, "store/etcd/cmd/bench-cluster/") {
-			continue
-		}
-		text, err := read(root, name)
-		if err != nil {
-			return nil, err
-		}
+	for name, text := range all {
 		if copied(name, text) {
 			continue
 		}

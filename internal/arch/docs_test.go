@@ -14,16 +14,12 @@ import (
 func TestDocsNameWhatExists(t *testing.T) {
 	const root = "../.."
 	tests := map[string]bool{}
-	names, err := files(root, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
+	all, err := files(root, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
 	if err != nil {
 		t.Fatal(err)
 	}
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz)\w+)\(`)
-	for _, name := range names {
-		content, err := read(root, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, content := range all {
 		for _, m := range declared.FindAllSubmatch(content, -1) {
 			tests[string(m[1])] = true
 		}
@@ -32,18 +28,14 @@ func TestDocsNameWhatExists(t *testing.T) {
 		_, err := os.Stat(filepath.Join(root, filepath.FromSlash(name)))
 		return err == nil
 	}
-	if names, err = files(root, text); err != nil {
+	if all, err = files(root, text); err != nil {
 		t.Fatal(err)
 	}
 	named := regexp.MustCompile("`(?:[\\w./]+\\.)?((?:Test|Benchmark|Fuzz)[A-Z0-9]\\w*)`")
 	linked := regexp.MustCompile(`\](?:\(|: )([\w./-]+\.md)\b`)
 	pages := regexp.MustCompile(`\bdocs/[\w./-]+\.md\b`)
 	found := 0
-	for _, name := range names {
-		content, err := read(root, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for name, content := range all {
 		for _, page := range pages.FindAllString(string(content), -1) {
 			if found++; !exists(page) {
 				t.Errorf("%s names %s, which does not exist", name, page)

@@ -25,19 +25,14 @@ var setting = regexp.MustCompile(`^WEIR_[A-Z_]+$`)
 // Runs lists every place in the tests below root that divides them by other means than their names:
 // testing.Short, and settings from the environment.
 func Runs(root string) ([]string, error) {
-	names, err := files(root, goFile)
+	all, err := files(root, func(name string) bool {
+		return goFile(name) && strings.HasSuffix(name, "_test.go")
+	})
 	if err != nil {
 		return nil, err
 	}
 	var found []string
-	for _, name := range names {
-		if !strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		text, err := read(root, name)
-		if err != nil {
-			return nil, err
-		}
+	for name, text := range all {
 		fset := token.NewFileSet()
 		file, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
 		if err != nil {

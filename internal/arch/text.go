@@ -26,15 +26,11 @@ func code(name string) bool {
 
 // Sizes lists the files of code below root that are too long, and those longer than crowdedLines.
 func Sizes(root string) (tooLong, crowded []string, err error) {
-	names, err := files(root, code)
+	all, err := files(root, code)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, name := range names {
-		text, err := read(root, name)
-		if err != nil {
-			return nil, nil, err
-		}
+	for name, text := range all {
 		lines := bytes.Count(text, []byte("\n"))
 		line := fmt.Sprintf("%s: %d lines", name, lines)
 		switch {
@@ -77,16 +73,12 @@ func text(name string) bool {
 
 // Words lists the lines below root that hold something unwanted.
 func Words(root string) ([]string, error) {
-	names, err := files(root, text)
+	all, err := files(root, text)
 	if err != nil {
 		return nil, err
 	}
 	var found []string
-	for _, name := range names {
-		content, err := read(root, name)
-		if err != nil {
-			return nil, err
-		}
+	for name, content := range all {
 		if bytes.IndexByte(content, 0) >= 0 || copied(name, content) {
 			continue // a program, a recording, or not ours
 		}

@@ -2,6 +2,7 @@ package arch
 
 import (
 	"io/fs"
+	"iter"
 	"os"
 	"path"
 	"path/filepath"
@@ -12,9 +13,11 @@ import (
 // skipped are directories that hold nothing written by hand.
 var skipped = []string{".git", "bin", "dist/out", "internal/arch/testdata"}
 
-// files lists the files below root for which want is true, as slash-separated paths from root.
-func files(root string, want func(name string) bool) ([]string, error) {
+// files returns the files below root for which want is true: slash-separated paths from root, in
+// order, and contents.
+func files(root string, want func(name string) bool) (iter.Seq2[string, []byte], error) {
 	var names []string
+	var contents [][]byte
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -28,11 +31,21 @@ func files(root string, want func(name string) bool) ([]string, error) {
 		case d.IsDir() && slices.Contains(skipped, name):
 			return filepath.SkipDir
 		case d.Type().IsRegular() && want(name):
-			names = append(names, name)
+			content, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			names, contents = append(names, name), append(contents, content)
 		}
 		return nil
 	})
-	return names, err
+	return func(yield func(string, []byte) bool) {
+		for i, name := range names {
+			if !yield(name, contents[i]) {
+				return
+			}
+		}
+	}, err
 }
 
 // goFile reports whether name is Go code of the project's own; what tools generate says so in its
@@ -50,10 +63,6 @@ func generated(text []byte) bool {
 		}
 	}
 	return false
-}
-
-func read(root, name string) ([]byte, error) {
-	return os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
 }
 
 // copies are directories with files of a library. Their style is the library's.

@@ -76,20 +76,16 @@ func prose(name string) bool {
 
 // Vocabulary lists the forbidden words below root, in the text and in the names of files.
 func Vocabulary(root string) ([]string, error) {
-	names, err := files(root, prose)
+	all, err := files(root, prose)
 	if err != nil {
 		return nil, err
 	}
 	var found []string
-	for _, name := range names {
+	for name, content := range all {
 		for _, word := range parts(name) {
 			if instead := forbidden[word]; instead != "" && !isHomonym(name, word) {
 				found = append(found, fmt.Sprintf("%s: file name with %q: %s", name, word, instead))
 			}
-		}
-		content, err := read(root, name)
-		if err != nil {
-			return nil, err
 		}
 		if generated(content) || bytes.IndexByte(content, 0) >= 0 {
 			continue
