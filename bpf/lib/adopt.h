@@ -213,7 +213,7 @@ __noinline int adopt(struct cpu *c, __u32 at)
 	__u32 flags = in->side[0].flags;
 	int made = (flags & META_MADE) != 0, half_open = (flags & META_HALF_OPEN) != 0,
 	    translation = in->side[0].rule == NAT_RULE;
-	__u64 hi = off_link(made ? look->key.low_hi : look->key.high_hi);
+	__u64 hi = source_hi(made ? look->key.low_hi : look->key.high_hi);
 	__u64 lo = made ? look->key.low_lo : look->key.high_lo;
 	if (half_open && !translation)
 		count_source(cf, source_hash(cf, hi, lo));

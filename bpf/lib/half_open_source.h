@@ -41,8 +41,8 @@ struct {
 	__type(value, __u32);
 } source_turns SEC(".maps");
 
-// source_hash hashes an address: all of IPv4, the first 64 bits of IPv6, since one host may have
-// all addresses of a /64.
+// source_hash hashes an address: all of IPv4, the first 64 bits of IPv6 with the link (source_hi),
+// since one host may have all addresses of a /64.
 static __always_inline __u64 source_hash(struct config *cf, __u64 hi, __u64 lo)
 {
 	__u64 a = is_mapped(hi, lo) ? lo : hi;

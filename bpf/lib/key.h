@@ -55,6 +55,13 @@ static __always_inline __u64 off_link(__u64 hi)
 	return hi >> 48 != 0xfe80 ? hi : hi & ON_LINK_FOUR ? 0 : LINK_LOCAL;
 }
 
+// source_hi returns the upper half of an address of a key as a source counts by it: that of IPv6
+// with its link, since all links have the same link-local addresses.
+static __always_inline __u64 source_hi(__u64 hi)
+{
+	return hi >> 48 == 0xfe80 && hi & ON_LINK_FOUR ? 0 : hi;
+}
+
 // order_ends sets the ends and the ports of a key, and returns 1 if the high end is the sender.
 static __always_inline int order_ends(struct key *k, __u64 sh, __u64 sl, __u64 dh, __u64 dl,
 				      __u32 ports)

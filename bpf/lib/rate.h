@@ -80,17 +80,17 @@ static __always_inline __u64 full_ways(struct rate_set *s, __s64 now)
 }
 
 // rate_hash hashes the parts of the packet's tuple that a rule counts by. One host may have all
-// addresses of a /64, so an IPv6 source is counted by that.
+// addresses of a /64, so an IPv6 source is counted by that, and a link-local one by its link, too.
 static __always_inline __u64 rate_hash(const __u64 *seed, const struct packet *p, __u32 id,
 				       __u8 mask)
 {
-	__u32 ports = has_ports(p) ? p->ports : 0;
+	__u32 ports = has_ports(p) ? p->ports : 0, link = p->dir == DIR_IN ? p->recv : p->xmit;
+	__u64 src_lo = p->version == 4 ? p->src_lo : is_local6(p->src_hi) ? link : 0;
 
 	ports &= (mask & LIMIT_SRC_PORT ? 0xffff0000 : 0) | (mask & LIMIT_DST_PORT ? 0xffff : 0);
 	return hash5(seed, mask & LIMIT_SRC_ADDR ? p->src_hi : 0,
-		     mask & LIMIT_SRC_ADDR && p->version == 4 ? p->src_lo : 0,
-		     mask & LIMIT_DST_ADDR ? p->dst_hi : 0, mask & LIMIT_DST_ADDR ? p->dst_lo : 0,
-		     (__u64)id << 32 | ports);
+		     mask & LIMIT_SRC_ADDR ? src_lo : 0, mask & LIMIT_DST_ADDR ? p->dst_hi : 0,
+		     mask & LIMIT_DST_ADDR ? p->dst_lo : 0, (__u64)id << 32 | ports);
 }
 
 // take_bucket takes `cost` from the bucket that a tag and a key find. If the tag is 0 it takes it

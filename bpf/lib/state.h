@@ -74,15 +74,15 @@ static __always_inline struct code *find_rule(struct walk *walk, void *image, __
 	return code_in(image, number(slot));
 }
 
-// masked_tuple sets m to what a limit counts by: addresses without their link, an IPv6 source as
-// its /64, since one host may have all addresses of that. ports are those of the source << 16 | of
-// the destination. A track that an earlier version made for one IPv6 address is not found again,
-// and counts its states until they end.
+// masked_tuple sets m to what a limit counts by: the destination without its link, an IPv6 source
+// as its /64 (a link-local one as that of its link), since one host may have all addresses of that.
+// ports are those of the source << 16 | of the destination. A track that an earlier version made
+// for another source is not found again, and counts its states until they end.
 static __always_inline void masked_tuple(struct masked *m, struct code *r, struct address *src,
 					 struct address *dst, __u32 ports, __u8 proto)
 {
 	__u8 mask = r->mask;
-	__u64 src_hi = off_link(src->hi), dst_hi = off_link(dst->hi);
+	__u64 src_hi = source_hi(src->hi), dst_hi = off_link(dst->hi);
 
 	m->src_hi = mask & LIMIT_SRC_ADDR ? src_hi : 0;
 	m->src_lo = mask & LIMIT_SRC_ADDR && is_mapped(src_hi, src->lo) ? src->lo : 0;

@@ -109,18 +109,16 @@ static __always_inline void count_new(struct cpu *c, struct config *cf)
 
 // count_limit counts the state to be made in the track of a rule with limit. It returns 0 or the
 // reason why it may not be made.
-static __always_inline int count_limit(struct cpu *c, const struct packet *p,
-				       const struct lookup *look, struct limit *limit,
+static __always_inline int count_limit(struct cpu *c, struct lookup *look, struct limit *limit,
 				       struct code *r)
 {
-	const struct key *k = &look->key;
+	struct key *k = &look->key;
 
 	limit->track = NONE;
 	if (r->state != STATE_LIMIT && r->state != STATE_SET_LIMIT)
 		return 0;
-	__u32 ports = look->from ? k->ports << 16 | k->ports >> 16 : k->ports;
-	masked_tuple(&limit->masked, r, (struct address *)&p->src_hi, (struct address *)&p->dst_hi,
-		     ports, k->proto);
+	mask_state(limit, r, (struct address *)&k->low_hi, (struct address *)&k->high_hi, k->ports,
+		   k->proto, !look->from);
 	limit->flow = (__u32)look->hash | 1;
 	limit->track = maybe_from(enter_limit(c, r->limit));
 	if (exists(limit->track))
@@ -178,7 +176,7 @@ __noinline int create_state(struct cpu *c, __u32 slot)
 	if (look->key.proto == PROTO_TCP && bad_flags(p->tcp_flags))
 		return REASON_TCP_FLAGS;
 	key_hash(look, cf, r->flow);
-	int why = count_limit(c, p, look, limit, r);
+	int why = count_limit(c, look, limit, r);
 	if (why)
 		return why;
 	why = cookie_instead(p, &c->verdict, &c->cookie, r);
@@ -186,7 +184,8 @@ __noinline int create_state(struct cpu *c, __u32 slot)
 		undo_enter_track(limit);
 		return why;
 	}
-	__u64 source = source_hash(cf, p->src_hi, p->src_lo);
+	const struct key *k = &look->key;
+	__u64 source = source_hash(cf, source_hi(look->from ? k->high_hi : k->low_hi), p->src_lo);
 	__u32 had = count_source(cf, source),
 	      many = had >= cf->source_from && c->cookie.offer != OFFER_REDEEMED;
 	if (unlikely(many)) {

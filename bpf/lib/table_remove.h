@@ -35,7 +35,7 @@ static __always_inline __u64 source_of_state(struct config *cf, struct set *s, _
 
 	way &= WAYS - 1;
 	int made = (low->flags & META_MADE) != 0;
-	return source_hash(cf, off_link(made ? s->addr[way].low_hi : s->addr[way].high_hi),
+	return source_hash(cf, source_hi(made ? s->addr[way].low_hi : s->addr[way].high_hi),
 			   made ? s->addr[way].low_lo : s->addr[way].high_lo);
 }
 

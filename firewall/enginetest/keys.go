@@ -36,6 +36,7 @@ func RunKeys(t *testing.T, options firewall.Options,
 	t.Helper()
 	cases := append(errorCases(), queryCases()...)
 	cases = append(append(cases, linkCases()...), fragmentCases()...)
+	cases = append(cases, sourceCases()...)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			rs, err := rule.ParseFile("keys", c.rules, nil)
@@ -257,6 +258,28 @@ func forged(addr string, link uint32) string {
 	}
 	binary.BigEndian.PutUint32(b[4:], link)
 	return netip.AddrFrom16(b).String()
+}
+
+// sourceCases are rules that count by source: the hosts of a link are one by their link-local
+// addresses, those of two links are two.
+func sourceCases() []keyCase {
+	from := func(host string) []byte {
+		return between(host, "fe80::1", packet.ProtoUDP).with(udpBody(1000, 53, 16))
+	}
+	steps := func(use firewall.StateUse, refused firewall.Reason) []keyStep {
+		return []keyStep{
+			passes("a host", inBy(2), from("fe80::2"), use),
+			drops("another host of the link", inBy(2), from("fe80::3"), refused),
+			passes("a host of another link", inBy(3), from("fe80::3"), use),
+			drops("the other link again", inBy(3), from("fe80::2"), refused),
+		}
+	}
+	return []keyCase{
+		{"limit by link", "add allow udp from any to any limit src-addr 1\n",
+			steps(firewall.StateNew, firewall.ReasonLimit)},
+		{"limit-rate by link", "add allow udp from any to any limit-rate 1/h src-addr\n",
+			steps(firewall.StateNone, firewall.ReasonRate)},
+	}
 }
 
 // linkCases are flows of link-local ends, on links that have the same addresses.

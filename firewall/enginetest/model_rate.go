@@ -42,14 +42,11 @@ func (j *job) takeRate(slot int, r *rule.Rule) bool {
 	return had
 }
 
-// rateKey returns the parts of the tuple that a mask names, an IPv6 source as its /64.
+// rateKey returns the parts of the tuple that a mask names.
 func (j *job) rateKey(slot int, mask op.LimitMask) modelRateKey {
 	src, dst, sport, dport := netip.Addr{}, netip.Addr{}, uint16(0), uint16(0)
 	if mask&op.LimitSrcAddr != 0 {
-		src = j.p.Src()
-		if src.Is6() {
-			src = netip.PrefixFrom(src, 64).Masked().Addr()
-		}
+		src = source(j.p.Src(), j.in.Hook.Link())
 	}
 	if mask&op.LimitDstAddr != 0 {
 		dst = j.p.Dst()

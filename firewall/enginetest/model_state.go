@@ -3,6 +3,7 @@ package enginetest
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
@@ -190,8 +191,8 @@ func (j *job) createState(slot int, r *rule.Rule, name string) firewall.Reason {
 		if j.refused.Reason == firewall.ReasonHalfOpenFull && j.refused.Slot == uint16(slot) {
 			return firewall.ReasonHalfOpenFull
 		}
-		j.evict(netip.Prefix{}, evictable)
-		j.evict(netip.Prefix{}, evictable) // where an engine had one too many
+		j.evict(netip.Addr{}, evictable)
+		j.evict(netip.Addr{}, evictable) // where an engine had one too many
 	}
 	j.states = append(j.states, s)
 	j.seen.state(r, "made")
@@ -201,7 +202,7 @@ func (j *job) createState(slot int, r *rule.Rule, name string) firewall.Reason {
 // evict ends the state that makes space for another, which is the engine's choice: of those that
 // the engine lost meanwhile, one of this source if there is one. Those that the packet may yet find
 // expired come last, since the engine may have lost them to the lookup of a later rule.
-func (j *job) evict(source netip.Prefix, may func(*modelState) bool) {
+func (j *job) evict(source netip.Addr, may func(*modelState) bool) {
 	var best *modelState
 	rank := 0
 	for _, s := range j.states {
@@ -236,34 +237,43 @@ func (j *job) evictable() (n int) {
 	return n
 }
 
-// sourceOf returns the source that a state counts for: the address of its originator, of IPv6 the
-// /64.
-func sourceOf(s *modelState) netip.Prefix {
+// sourceOf returns the source that a state counts for: that of the address of its originator.
+func sourceOf(s *modelState) netip.Addr {
 	from, _ := s.key.Ends(s.from)
-	if from.Addr().Is4() {
-		return netip.PrefixFrom(from.Addr(), 32)
+	return source(from.Addr(), s.key.Link())
+}
+
+// source returns what an address counts for: for IPv4 itself, for IPv6 its /64, for link-local IPv6
+// that of its link.
+func source(a netip.Addr, link uint32) netip.Addr {
+	if a.Is4() {
+		return a
 	}
-	return netip.PrefixFrom(from.Addr(), 64).Masked()
+	local := a.IsLinkLocalUnicast()
+	if a = netip.PrefixFrom(a, 64).Masked().Addr(); local {
+		a = a.WithZone(strconv.Itoa(int(link)))
+	}
+	return a
 }
 
 // halfOpen counts the half-open states of a source, of all for the zero one.
-func (j *job) halfOpen(source netip.Prefix) int {
+func (j *job) halfOpen(source netip.Addr) int {
 	n := 0
 	for _, s := range j.states {
-		if s.HalfOpen() && (source == netip.Prefix{} || sourceOf(s) == source) {
+		if s.HalfOpen() && (source == netip.Addr{} || sourceOf(s) == source) {
 			n++
 		}
 	}
 	return n
 }
 
-// masked returns the parts of a state's tuple that its rule counts by, an IPv6 source as its /64.
+// masked returns the parts of a state's tuple that its rule counts by.
 func masked(s *modelState) (m struct{ from, to netip.AddrPort }) {
 	from, to := s.key.Ends(s.from)
 	none := netip.Addr{}
 	m.from, m.to = netip.AddrPortFrom(none, 0), netip.AddrPortFrom(none, 0)
 	if s.mask&op.LimitSrcAddr != 0 {
-		m.from = netip.AddrPortFrom(sourceOf(s).Addr(), 0)
+		m.from = netip.AddrPortFrom(sourceOf(s), 0)
 	}
 	if s.mask&op.LimitSrcPort != 0 {
 		m.from = netip.AddrPortFrom(m.from.Addr(), from.Port())

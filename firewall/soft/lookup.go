@@ -194,7 +194,7 @@ func (j *job) createState(slot int, code *program.Rule) firewall.Reason {
 		}
 	}
 	j.key.Flow = j.cfg.flows[code.Flow]
-	source := j.sh.engine.sourceHash(&j.p.SrcIP)
+	source := j.sourceHash()
 	had, most, turn := j.sh.enterSource(source), uint32(j.sh.engine.opts.MaxPerSource), uint32(0)
 	many := most > 0 && had >= j.sh.ring.from
 	if many {

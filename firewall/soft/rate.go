@@ -249,12 +249,11 @@ func (j *job) pipeKey(x *program.Pipe) rateKey {
 	return k
 }
 
-// rateKey returns the parts of the packet's tuple that the rule counts by. One host may have all
-// addresses of a /64, so an IPv6 source is counted by that.
+// rateKey returns the parts of the packet's tuple that the rule counts by.
 func (j *job) rateKey(code *program.Rule) (k rateKey) {
 	p := j.p
 	if code.RateMask&op.LimitSrcAddr != 0 {
-		k.src = sourceOf(&p.SrcIP)
+		k.src = sourceOf(&p.SrcIP, j.in.Hook.Link())
 	}
 	if code.RateMask&op.LimitDstAddr != 0 {
 		k.dst = p.DstIP

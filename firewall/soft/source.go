@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"encoding/binary"
 	"math/bits"
 	"sync/atomic"
 
@@ -20,22 +21,27 @@ func newSources(halfOpen int) sources {
 	return make(sources, 1<<bits.Len(uint(max(2*halfOpen, 1024)-1)))
 }
 
-// sourceHash hashes a source: all of an IPv4 address, or the first 64 bits of an IPv6 one, since
-// one host may have all addresses of a /64.
-func (e *Engine) sourceHash(ip *[16]byte) uint64 {
-	hi, lo := halves(ip)
-	if hi == 0 && uint32(lo) == mapped {
-		hi = lo
+// sourceHash hashes the source of an address on a link.
+func (e *Engine) sourceHash(ip *[16]byte, link uint32) uint64 {
+	source := sourceOf(ip, link)
+	hi, lo := halves(&source)
+	if hi == 0 {
+		return mix(lo^e.seed[0], e.seed[2]|1)
 	}
-	return mix(hi^e.seed[0], e.seed[2]|1)
+	return mix(hi^lo^e.seed[0], e.seed[2]|1)
 }
 
 // sourceOf returns what packets from an address count for: all of an IPv4 address, or the /64 of an
-// IPv6 one.
-func sourceOf(ip *[16]byte) [16]byte {
+// IPv6 one, since one host may have all addresses of a /64. All links have the same link-local
+// addresses, so the source of one holds its link.
+func sourceOf(ip *[16]byte, link uint32) [16]byte {
 	source := *ip
-	if hi, lo := halves(ip); hi != 0 || uint32(lo) != mapped {
-		clear(source[8:])
+	if hi, lo := halves(ip); hi == 0 && uint32(lo) == mapped {
+		return source
+	}
+	clear(source[8:])
+	if ip[0] == 0xfe && ip[1]>>6 == 2 {
+		binary.LittleEndian.PutUint32(source[8:], link)
 	}
 	return source
 }
@@ -122,8 +128,7 @@ func (j *job) evictOfSource(h uint64, turn uint32) {
 			continue
 		}
 		e := &s.halfOpen.entries[r]
-		if originator := e.originator(); e.id&infoCounted != 0 &&
-			s.engine.sourceHash(&originator) == h {
+		if e.id&infoCounted != 0 && s.engine.originatorHash(e) == h {
 			s.end(&s.halfOpen, r, j.now)
 			return
 		}
@@ -142,16 +147,14 @@ func (j *job) forged(had uint32) bool {
 
 // wouldBeForged is forged for the packet of a dry run, in which states would have ended or begun.
 func (j *job) wouldBeForged() bool {
-	a, b := j.sh.engine.cells(j.sh.engine.sourceHash(&j.p.SrcIP))
+	a, b := j.sh.engine.cells(j.sourceHash())
 	return j.forged(uint32(max(0, int(min(j.sh.add(a, 0), j.sh.add(b, 0)))+j.dry.halfOpen)))
 }
 
 // wouldPromote records in a dry run that promoted would be called.
 func (j *job) wouldPromote(e *entry) {
-	originator := e.originator()
-	a, _ := j.sh.engine.cells(j.sh.engine.sourceHash(&originator))
-	if b, _ := j.sh.engine.cells(j.sh.engine.sourceHash(&j.p.SrcIP)); e.id&infoCounted != 0 &&
-		a == b {
+	a, _ := j.sh.engine.cells(j.sh.engine.originatorHash(e))
+	if b, _ := j.sh.engine.cells(j.sourceHash()); e.id&infoCounted != 0 && a == b {
 		j.dry.halfOpen--
 	}
 }
@@ -162,20 +165,25 @@ func (s *shard) promoted(e *entry) {
 		return
 	}
 	e.id &^= infoCounted
-	originator := e.originator()
-	s.leaveSource(s.engine.sourceHash(&originator))
+	s.leaveSource(s.engine.originatorHash(e))
 }
 
-// originator returns the address of the end that made the state.
-func (e *entry) originator() [16]byte {
-	ip := e.low
-	if e.id&infoHigh != 0 {
-		ip = e.high
+// originatorHash hashes the source of the end that made a state.
+func (e *Engine) originatorHash(x *entry) uint64 {
+	ip := &x.low
+	if x.id&infoHigh != 0 {
+		ip = &x.high
 	}
 	if ip[0] == 0xfe && ip[1] == 0x80 { // with its link
-		k := e.key()
-		from, _ := k.Ends(e.from())
-		return from.Addr().As16()
+		k := x.key()
+		from, _ := k.Ends(x.from())
+		address := from.Addr().As16()
+		return e.sourceHash(&address, k.Link())
 	}
-	return ip
+	return e.sourceHash(ip, 0)
+}
+
+// sourceHash hashes the source of the packet.
+func (j *job) sourceHash() uint64 {
+	return j.sh.engine.sourceHash(&j.p.SrcIP, j.in.Hook.Link())
 }

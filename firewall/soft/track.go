@@ -17,7 +17,7 @@ import (
 // the shard has not met lately. When all tracks are in use, one that counts half-open states only
 // is evicted. These states are counted again when they become established.
 
-// trackKey is what a track counts: an IPv6 source is its /64.
+// trackKey is what a track counts.
 type trackKey struct {
 	src, dst [16]byte
 	ports    uint32
@@ -222,7 +222,7 @@ func (j *job) trackKey(code *program.Rule) trackKey {
 	if j.dir == flow.EndHigh {
 		src, dst = dst, src
 	}
-	return maskedKey(code, j.key.Proto, &j.p.SrcIP, &j.p.DstIP, src, dst)
+	return maskedKey(code, &j.key, &j.p.SrcIP, &j.p.DstIP, src, dst)
 }
 
 // trackKey returns what the rule that made an entry counts it by.
@@ -234,14 +234,15 @@ func (e *entry) trackKey(code *program.Rule) trackKey {
 	}
 	from, to := k.Ends(e.from()) // without their link
 	srcIP, dstIP := from.Addr().As16(), to.Addr().As16()
-	return maskedKey(code, k.Proto, &srcIP, &dstIP, src, dst)
+	return maskedKey(code, &k, &srcIP, &dstIP, src, dst)
 }
 
-func maskedKey(code *program.Rule, proto packet.Proto, srcIP, dstIP *[16]byte, src,
+// maskedKey returns what a rule counts a flow by, whose ends are without their link.
+func maskedKey(code *program.Rule, of *flow.Key, srcIP, dstIP *[16]byte, src,
 	dst uint32) trackKey {
-	k := trackKey{proto: proto}
+	k := trackKey{proto: of.Proto}
 	if code.Mask&op.LimitSrcAddr != 0 {
-		k.src = sourceOf(srcIP)
+		k.src = sourceOf(srcIP, of.Link())
 	}
 	if code.Mask&op.LimitDstAddr != 0 {
 		k.dst = *dstIP
