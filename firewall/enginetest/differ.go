@@ -60,6 +60,7 @@ type Track struct {
 	Rule     uint64 // program.Rule.Key
 	Proto    packet.Proto
 	Src, Dst [16]byte
+	Link     uint32 // of a link-local source of IPv6, which Src is without
 	Ports    uint32 // source << 16 | destination
 }
 

@@ -4,8 +4,11 @@ package enginetest
 func trackOf(s *modelState) Track {
 	m := masked(s)
 	t := Track{Rule: s.rule, Proto: s.Proto, Ports: uint32(m.from.Port())<<16 | uint32(m.to.Port())}
-	if m.from.Addr().IsValid() {
-		t.Src = m.from.Addr().As16()
+	if a := m.from.Addr(); a.IsValid() {
+		t.Src = a.As16()
+		if a.Zone() != "" {
+			t.Link = s.key.Link()
+		}
 	}
 	if m.to.Addr().IsValid() {
 		t.Dst = m.to.Addr().As16()

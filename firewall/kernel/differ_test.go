@@ -77,6 +77,10 @@ func (s *subject) Tracks() (map[enginetest.Track]uint64, error) {
 			}
 			by := enginetest.Track{Rule: keys[t.By.Rule], Proto: packet.Proto(t.By.Proto),
 				Ports: t.By.Ports}
+			if t.By.SrcHi>>48 == 0xfe80 { // source_hi
+				by.Link = uint32(t.By.SrcHi)
+				t.By.SrcHi = 0xfe80 << 48
+			}
 			binary.BigEndian.PutUint64(by.Src[:8], t.By.SrcHi)
 			binary.BigEndian.PutUint64(by.Src[8:], t.By.SrcLo)
 			binary.BigEndian.PutUint64(by.Dst[:8], t.By.DstHi)

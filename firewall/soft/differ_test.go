@@ -1,7 +1,9 @@
 package soft
 
 import (
+	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -42,8 +44,13 @@ func (s subject) Tracks() (map[enginetest.Track]uint64, error) {
 	all := map[enginetest.Track]uint64{}
 	for k, i := range s.tracks.index {
 		if held := s.tracks.all[i].held.Load(); countOf(held) > 0 {
-			all[enginetest.Track{Rule: keys[k.rule], Proto: k.proto, Src: k.src, Dst: k.dst,
-				Ports: k.ports}] = uint64(i+1)<<16 | uint64(eraOf(held))
+			t := enginetest.Track{Rule: keys[k.rule], Proto: k.proto, Src: k.src, Dst: k.dst,
+				Ports: k.ports}
+			if netip.AddrFrom16(t.Src).IsLinkLocalUnicast() && t.Src[0] == 0xfe { // sourceOf
+				t.Link = binary.LittleEndian.Uint32(t.Src[8:])
+				clear(t.Src[8:])
+			}
+			all[t] = uint64(i+1)<<16 | uint64(eraOf(held))
 		}
 	}
 	return all, nil
