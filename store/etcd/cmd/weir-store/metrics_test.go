@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -81,4 +82,32 @@ func scrape(t *testing.T, address string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// TestMetricsAddressTaken: weir-store serves hosts although another program has the address of its
+// metrics.
+func TestMetricsAddressTaken(t *testing.T) {
+	l := newLab(t)
+	a := l.init(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	h := home(a.dir)
+	cfg, err := h.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Metrics = taken.Addr().String()
+	if err := h.writeConfig(cfg); err != nil {
+		t.Fatal(err)
+	}
+	a.serve(t)
+	x := l.join(t, a, "x")
+	commit(t, x, put(cluster.PodsTree+"x/0000", "1"))
+	a.stop(t)
+	if said := a.log.String(); !strings.Contains(said, "metrics are not served") {
+		t.Errorf("the log has no word of it: %s", said)
+	}
 }

@@ -182,7 +182,13 @@ func (h home) run(ctx context.Context, metrics string, d *etcd.Driver, member *e
 	part(func(ctx context.Context) error { return seen.keep(ctx, complain) })
 	if metrics != "" {
 		part(func(ctx context.Context) error {
-			return serveMetrics(ctx, metrics, s, member, maintenance.PercentFull)
+			// any user of the host may have taken the address
+			if err := serveMetrics(ctx, metrics, s, member,
+				maintenance.PercentFull); ctx.Err() == nil {
+				complain(fmt.Errorf("metrics are not served: %w; restart weir-store", err))
+			}
+			<-ctx.Done()
+			return ctx.Err()
 		})
 	}
 	if member != nil {
