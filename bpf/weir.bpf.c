@@ -69,9 +69,11 @@ static __always_inline int slow_filter(struct __sk_buff *skb, struct cpu *c, str
 		if (likely(r != FWD_CONTINUE))
 			return r;
 	}
-	if (f->pods | f->published | f->sources)
+	if (f->pods | f->published | f->sources) {
+		c->look.missed = NONE; // the packet may be translated before it is looked up
 		return dir == DIR_IN ? forward_in(skb, c, p, &c->walk, cookie, &c->nat, l2) :
 				       forward_out(skb, c, l2);
+	}
 	read_frame(skb, c, l2);
 	if (dir == DIR_IN) {
 		if (unlikely(may_be_own(cf, p->src_hi, p->src_lo)) &&

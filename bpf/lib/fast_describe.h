@@ -5,8 +5,8 @@
 #include "fast_decode.h"
 #include "packet.h"
 
-// What the fast path knows of a packet, for fast_decide: nothing, that it passes, that it begins a
-// flow, that it moves a state on, or that the rules look no state up.
+// What fast_established knows of a packet: nothing, that it passes, that it begins a flow, that it
+// moves a state on, or that the rules look no state up.
 enum { FAST_NOT, FAST_DONE, FAST_NEW, FAST_STEP, FAST_STATELESS };
 
 // opens: the segment is a SYN that may make a state, and has a whole header.

@@ -113,9 +113,9 @@ static __always_inline int fast_missed(struct cpu *c, struct packet *p, struct l
 // fast_established evaluates the packet that e describes if it is simple enough, and belongs to a
 // flow with a state. FAST_DONE: it passes, and there is no event to report. FAST_NOT: the slow path
 // decides, also about packets of a state without the flags `need`. In all other cases it has
-// described the packet in c, and fast_decide may be tried. The rule counts a packet that passes
-// `times` times, once for each hook that it need not visit any more. Only weir_evaluate needs the
-// verdict, v.
+// described the packet in c, and fast_stateless (FAST_STATELESS) or fast_decide may be tried. The
+// rule counts a packet that passes `times` times, once for each hook that it need not visit any
+// more. Only weir_evaluate needs the verdict, v.
 static __always_inline int fast_established(struct cpu *c, struct config *cf,
 					    const struct fast_packet *e, __u32 need, __u32 times,
 					    struct verdict *v)

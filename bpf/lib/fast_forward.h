@@ -42,8 +42,8 @@ static __always_inline int fast_send(struct __sk_buff *skb, const struct fwd_ent
 	return bpf_redirect(w->ifindex, 0);
 }
 
-// fast_route returns the forwarding entry of a packet that may be forwarded unchanged, if its
-// flow has a state, and NULL for all others.
+// fast_route returns the forwarding entry of a packet that may be forwarded unchanged, NULL if
+// there is none, or the rules look no state up.
 static __always_inline struct fwd_entry *fast_route(struct __sk_buff *skb, struct cpu *c,
 						    struct config *cf, struct forwarding *f,
 						    const struct fast_packet *e)

@@ -75,8 +75,6 @@ static __always_inline int fast_forward(struct __sk_buff *skb, struct cpu *c, st
 		count_passed(c, DIR_IN, e.len);
 		return fast_leave(skb, c, cf, f, w, e.len, e.version == 4);
 	}
-	if (r == FAST_NOT)
-		c->look.missed = NONE;
 	c->known = r;
 	c->forwards = 1;
 	return FWD_CONTINUE;
@@ -133,11 +131,8 @@ static __always_inline int fast_rest(struct __sk_buff *skb, struct cpu *c, struc
 	// the same ends. Nor where netfilter may translate them: then they go up the stack.
 	if (known == FAST_NEW && forwards && f->published | f->netfilter)
 		known = FAST_NOT;
-	if (!fast_decide(skb, c, cf, l2, known, forwards ? META_REDIRECT : 0)) {
-		if (forwards)
-			c->look.missed = NONE;
+	if (!fast_decide(skb, c, cf, l2, known, forwards ? META_REDIRECT : 0))
 		return FWD_CONTINUE;
-	}
 	finish(c, cf);
 	if (forwards)
 		return leave_by_cache(skb, c);

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/weirnet/weir/internal/program"
 	"github.com/weirnet/weir/rule"
 )
@@ -48,7 +50,7 @@ func (e *Engine) beforeFirstLocked(t *nextTables) error {
 	if err := e.placeLocked(t); err != nil {
 		return err
 	}
-	if err := e.putSlowPaths(); err != nil {
+	if err := e.putSlowPaths(byName[ebpf.Program](&e.objects.weirPrograms)); err != nil {
 		return err
 	}
 	if err := e.takeLinksLocked(); err != nil {

@@ -58,16 +58,16 @@ var slowPaths = map[string]struct {
 	"weir_evaluate":  {"weir_evaluate_slow", slowEvaluate},
 }
 
-// putSlowPaths lets the first programs call the second ones that are loaded. Those of another build
-// that are attached yet call them, too: what they hand over is a part of the layout.
-func (e *Engine) putSlowPaths() error {
-	loaded := byName[ebpf.Program](&e.objects.weirPrograms)
+// putSlowPaths lets the first programs call the second ones among those given that are loaded.
+// Programs of another build that are attached yet call them, too: what they hand over is a part of
+// the layout.
+func (e *Engine) putSlowPaths(programs map[string]**ebpf.Program) error {
 	for _, s := range slowPaths {
-		p := *loaded[s.name]
-		if p == nil {
+		p := programs[s.name]
+		if p == nil || *p == nil {
 			continue
 		}
-		if err := e.objects.SlowPaths.Put(s.index, p); err != nil {
+		if err := e.objects.SlowPaths.Put(s.index, *p); err != nil {
 			return fmt.Errorf("set the program %s: %w", s.name, err)
 		}
 	}
@@ -97,7 +97,7 @@ func (e *Engine) loadPrograms(spec *ebpf.CollectionSpec, old replacements) error
 	if err := e.load(spec, e.programs()); err != nil || e.takenOver {
 		return err // those that the attached programs call stay until the first Load
 	}
-	return e.putSlowPaths()
+	return e.putSlowPaths(e.programs())
 }
 
 // loadsAtOnce is how many programs the kernel verifies at the same time at most, each on a CPU of
@@ -171,7 +171,7 @@ func (e *Engine) needLocked(names ...string) error {
 		if there, err := e.reuse(missing); err != nil {
 			return err
 		} else if there {
-			return e.putSlowPaths()
+			return e.putSlowPaths(missing)
 		}
 	}
 	spec, err := readPrograms()
@@ -188,7 +188,7 @@ func (e *Engine) needLocked(names ...string) error {
 	if err := load(spec, missing); err != nil {
 		return loadError(err)
 	}
-	if err := e.putSlowPaths(); err != nil {
+	if err := e.putSlowPaths(missing); err != nil {
 		return err
 	}
 	if !e.pinned {

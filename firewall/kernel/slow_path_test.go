@@ -118,7 +118,7 @@ func TestHookWithoutItsSecondProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(2, wasShot)
-	if err := e.putSlowPaths(); err != nil {
+	if err := e.putSlowPaths(byName[ebpf.Program](&e.objects.weirPrograms)); err != nil {
 		t.Fatal(err)
 	}
 	run(2, wentUp)

@@ -259,7 +259,7 @@ func TestSuccessorIsNotRedirected(t *testing.T) {
 	if err := e.objects.Tags.Put(own.place/ways, &line); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.putSlowPaths(); err != nil {
+	if err := e.putSlowPaths(byName[ebpf.Program](&e.objects.weirPrograms)); err != nil {
 		t.Fatal(err)
 	}
 	run(e.objects.WeirOut)

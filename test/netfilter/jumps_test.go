@@ -2,6 +2,7 @@ package netfilter
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,18 +97,7 @@ func TestManyCallsOfCheckStates(t *testing.T) {
 				"-j ACCEPT\n")
 		}
 		text.WriteString("COMMIT\n")
-		result, err := netfilter.Import([]netfilter.Source{{Name: "rules", Text: text.String()}},
-			netfilter.Options{Networks: prefixes("192.0.2.1/24")})
-		if err != nil || !result.Complete() {
-			t.Fatalf("%v, %+v", err, result)
-		}
-		found := false
-		for _, r := range result.Remarks {
-			found = found || strings.Contains(r.Why, "the reason loop, if more than 12")
-		}
-		if found != tc.warns || strings.Contains(result.Text, "the reason loop") != tc.warns {
-			t.Errorf("%s: %+v", name, result.Remarks)
-		}
+		wantLoopRemark(t, name, text.String(), "the reason loop, if more than 12", tc.warns)
 	}
 }
 
@@ -126,17 +116,24 @@ func TestManyJumps(t *testing.T) {
 				"-A C%[1]d -p tcp --dport 22 -j ACCEPT\n", i, i%200)
 		}
 		text.WriteString("COMMIT\n")
-		result, err := netfilter.Import([]netfilter.Source{{Name: "rules", Text: text.String()}},
-			netfilter.Options{Networks: prefixes("192.0.2.1/24")})
-		if err != nil || !result.Complete() {
-			t.Fatalf("%v, %+v", err, result)
-		}
-		found := false
-		for _, r := range result.Remarks {
-			found = found || strings.Contains(r.Why, "the reason loop; up to 60")
-		}
-		if found != tc.warns || strings.Contains(result.Text, "the reason loop") != tc.warns {
-			t.Errorf("%d chains: %+v", tc.chains, result.Remarks)
-		}
+		wantLoopRemark(t, fmt.Sprint(tc.chains, " chains"), text.String(),
+			"the reason loop; up to 60", tc.warns)
+	}
+}
+
+// wantLoopRemark imports rules, and checks whether a remark and the file say that a packet may jump
+// too often.
+func wantLoopRemark(t *testing.T, name, rules, says string, warns bool) {
+	t.Helper()
+	result, err := netfilter.Import([]netfilter.Source{{Name: "rules", Text: rules}},
+		netfilter.Options{Networks: prefixes("192.0.2.1/24")})
+	if err != nil || !result.Complete() {
+		t.Fatalf("%v, %+v", err, result)
+	}
+	found := slices.ContainsFunc(result.Remarks, func(r netfilter.Remark) bool {
+		return strings.Contains(r.Why, says)
+	})
+	if found != warns || strings.Contains(result.Text, "the reason loop") != warns {
+		t.Errorf("%s: %+v", name, result.Remarks)
 	}
 }
