@@ -225,7 +225,8 @@ func TestVerdictCacheDuringARename(t *testing.T) {
 				b := enginetest.Packet(t, a.ip, a.udp, build.Data("hello"))
 				a.must(e.objects.SlowPaths.Put(uint32(slowEvaluate), raises))
 				v, err := e.Evaluate(&a.Input, b)
-				a.must(errors.Join(err, e.putSlowPaths(byName[ebpf.Program](&e.objects.weirPrograms))))
+				all := byName[ebpf.Program](&e.objects.weirPrograms)
+				a.must(errors.Join(err, e.putSlowPaths(all)))
 				if v.Rule != 200 {
 					t.Fatalf("while the name was lan0: %+v", v)
 				}
