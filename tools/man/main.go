@@ -20,7 +20,7 @@ import (
 var special = map[string]string{"settings": "weir.toml.5", "rules": "weir-rules.5",
 	"metrics": "weir-metrics.7", "tutorial": "weir-tutorial.7", "glossary": "weir-glossary.7",
 	"overlay": "weir-overlay.7", "cluster": "weir-cluster.7",
-	"docker": "weir-docker.7"}
+	"docker": "weir-docker.7", "store-metrics": "weir-store-metrics.7"}
 
 // skipped are the pages that are not manual pages.
 var skipped = map[string]bool{"benchmarks": true}
