@@ -27,7 +27,7 @@ func TestDialPrefersIPv6AndSendsNoOtherSYN(t *testing.T) {
 		eyeballstest.Record{Addrs: ip("127.0.0.1"), Hold: f.answered(dns.AAAA)})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1")})
 	f.dial("tcp", addr("host.test", port))
-	f.begins("both answered", "::1", 0)
+	f.begins("both answered", "::1", 0, race.AttemptDelay)
 	q := f.dns.Queries() // a machine that stalls for a second asks again
 	if len(q) < 2 || q[0] != "AAAA host.test" || q[1] != "A host.test" {
 		t.Errorf("queries %q", q)
@@ -136,7 +136,7 @@ func TestDialAnswersLateOrLost(t *testing.T) {
 		if _, took := f.dial("tcp", addr("host.test", port)); took < tt.least {
 			t.Errorf("%s: %v", name, took)
 		}
-		f.begins(name, tt.want, tt.wait)
+		f.begins(name, tt.want, tt.wait, race.AttemptDelay)
 	}
 }
 
@@ -336,7 +336,7 @@ func TestD11PreferredFamily(t *testing.T) {
 		eyeballstest.Record{Addrs: ip("::1"), Hold: f.answered(dns.A)})
 	f.setHost(true, true).route6 = netip.Addr{}
 	f.dial("tcp", addr("host.test", port))
-	f.begins("IPv4 preferred", "127.0.0.1", 0)
+	f.begins("IPv4 preferred", "127.0.0.1", 0, race.AttemptDelay)
 }
 
 // TestLocalAddr: the unspecified address of either family allows both families, and any other

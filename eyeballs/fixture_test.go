@@ -91,10 +91,10 @@ func (f *fixture) answered(t dns.Type) <-chan struct{} {
 }
 
 // begins checks how the dial since reset begins its attempts: with one to the address, as long
-// after the first answer as wait says, and others behind it after the Connection Attempt Delay at
-// the soonest. So much holds on a machine that stalls, too; package race has tests of each time on
-// a clock of its own.
-func (f *fixture) begins(name string, with string, wait time.Duration) {
+// after the first answer as wait says, and others behind it at least delay after each other. So
+// much holds on a machine that stalls, too; package race has tests of each time on a clock of its
+// own.
+func (f *fixture) begins(name string, with string, wait, delay time.Duration) {
 	f.t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,7 +114,7 @@ func (f *fixture) begins(name string, with string, wait time.Duration) {
 		return
 	}
 	for i, e := range attempts[1:] {
-		if e.At-attempts[i].At < race.AttemptDelay {
+		if e.At-attempts[i].At < delay {
 			f.t.Errorf("%s: attempt %d begins after %v", name, i+1, e.At-attempts[i].At)
 		}
 	}
