@@ -178,12 +178,15 @@ func killUnderLoad(t *testing.T, kills int) {
 	noDrops(t, status)
 }
 
-// noDrops makes sure that nothing was refused because of full tables or strange numbers.
+// noDrops makes sure that nothing was refused because of full tables or strange numbers. Resets do
+// not count: a stack whose program is killed answers each segment that was on its way, also one
+// that is older than the last acknowledgement of the other end. That end would ignore such a reset,
+// too (RFC 5961 section 3.2).
 func noDrops(t *testing.T, status api.Status) {
 	t.Helper()
 	for _, reason := range []firewall.Reason{firewall.ReasonLimit, firewall.ReasonStatesFull,
-		firewall.ReasonHalfOpenFull, firewall.ReasonTCPFlags,
-		firewall.ReasonTCPRst, firewall.ReasonTCPAck, firewall.ReasonTCPWindow} {
+		firewall.ReasonHalfOpenFull, firewall.ReasonTCPFlags, firewall.ReasonTCPAck,
+		firewall.ReasonTCPWindow} {
 		if n := status.Reasons[reason.String()]; n > 0 {
 			t.Errorf("%d packets dropped: %s", n, reason)
 		}
