@@ -15,8 +15,8 @@
 // Without users, Serve accepts only loopback addresses: any host that can reach an open proxy can
 // use it. Passwords are stored as bcrypt hashes. After wrong passwords a client must wait.
 //
-// If the dialer has [Control] and [Server.LocalTargets] is not set, a client on another host cannot
-// reach this host's loopback, link-local and own addresses, or a cloud's metadata service.
+// If the dialer has [ControlContext] and [Server.LocalTargets] is not set, a client on another host
+// cannot reach this host's loopback, link-local and own addresses, or a cloud's metadata service.
 // Clients and users never share a connection to a server.
 //
 // # Resources

@@ -35,19 +35,16 @@ func isLocal(a net.Addr) bool {
 	return addrOf(a).IsLoopback()
 }
 
-// ControlContext is for the field of that name in the dialer behind Server.Dial. It refuses a
-// socket by which a client of another host would reach this host (loopback, unspecified and own
-// addresses), its link (link-local, multicast and, on Linux, broadcast addresses) or a cloud's
-// metadata service. It checks the address that is dialed, so a name cannot hide it. It does not
-// know where routes lead, see Control.
-func ControlContext(ctx context.Context, network, address string, c syscall.RawConn) error {
-	return control(ctx, network, address, c, nil)
-}
-
-// Control returns ControlContext with a function that reports whether the kernel's routes lead to
-// this host for an address, which it need not have as its own. After an error of the function the
-// address is refused.
-func Control(toHost func(netip.Addr) (bool, error)) func(ctx context.Context, network,
+// ControlContext returns the function for the field of that name in the dialer behind Server.Dial.
+// The function refuses a socket by which a client of another host would reach this host (loopback,
+// unspecified and own addresses), its link (link-local, multicast and, on Linux, broadcast
+// addresses) or a cloud's metadata service. It checks the address that is dialed, so a name cannot
+// hide it.
+//
+// toHost reports whether the kernel's routes lead to this host for an address, which it need not
+// have as its own. After an error of toHost the address is refused. Without it (nil), such
+// addresses are not recognised.
+func ControlContext(toHost func(netip.Addr) (bool, error)) func(ctx context.Context, network,
 	address string, c syscall.RawConn) error {
 	return func(ctx context.Context, network, address string, c syscall.RawConn) error {
 		return control(ctx, network, address, c, toHost)

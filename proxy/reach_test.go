@@ -120,7 +120,7 @@ func TestRemoteClientAndNetworks(t *testing.T) {
 	forget()
 	defer forget()
 	remote := (&Server{}).withClient(context.Background(), remoteConn{})
-	d := net.Dialer{ControlContext: ControlContext}
+	d := net.Dialer{ControlContext: ControlContext(nil)}
 	for address, want := range map[string]bool{"10.9.9.2": true, "2001:db8:9::2": true,
 		"10.9.9.255": false, "2001:db8:9::": false} {
 		err := host.Do(func() error {
@@ -140,7 +140,7 @@ func TestRemoteClientAndNetworks(t *testing.T) {
 // this host for, and none while that is not known.
 func TestRemoteClientAndRoutes(t *testing.T) {
 	broken := errors.New("broken")
-	d := net.Dialer{ControlContext: Control(func(a netip.Addr) (bool, error) {
+	d := net.Dialer{ControlContext: ControlContext(func(a netip.Addr) (bool, error) {
 		if a == netip.MustParseAddr("198.18.77.3") {
 			return false, broken
 		}

@@ -44,7 +44,7 @@ func testDialer(t *testing.T, hosts string) func(context.Context, string, string
 		}
 	}
 	d := &eyeballs.Dialer{DNS: &dns.Resolver{Dir: dir}, History: &eyeballs.History{},
-		ControlContext: ControlContext}
+		ControlContext: ControlContext(nil)}
 	return d.DialContext
 }
 

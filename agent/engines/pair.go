@@ -48,7 +48,7 @@ func (e *Pair) Load(p *program.Program) error { return e.Replace(p, nil) }
 func (e *Pair) Replace(p *program.Program, tables map[string][]rule.TableEntry) error {
 	t := e.tunnel.Load()
 	if t != nil {
-		if err := soft.Accepts(p); err != nil {
+		if err := soft.CheckProgram(p); err != nil {
 			return err
 		}
 	}

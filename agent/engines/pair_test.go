@@ -72,7 +72,7 @@ func TestEnginesRunTheSame(t *testing.T) {
 	}
 	both := second() // refused by both engines: the last rule is not for everything
 	both.Rules[len(both.Rules)-1].Prob = 1
-	if err := soft.Accepts(both); err == nil {
+	if err := soft.CheckProgram(both); err == nil {
 		t.Fatal("the engine of the tunnel accepts a last rule with prob")
 	}
 	if err := e.Load(both); err == nil {
@@ -82,7 +82,7 @@ func TestEnginesRunTheSame(t *testing.T) {
 
 	kernels := second() // refused by the kernel engine alone: its records hold no longer name
 	kernels.Flows = append(kernels.Flows, strings.Repeat("x", 100))
-	if err := soft.Accepts(kernels); err != nil {
+	if err := soft.CheckProgram(kernels); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Load(kernels); err == nil {

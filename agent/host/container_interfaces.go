@@ -26,9 +26,9 @@ var foreignNames = []struct{ glob, maker string }{
 	{"nk[0-9]*", "a container"}, // as the kernel names netkits
 }
 
-// MakerOf returns the program that usually makes interfaces with such a name for its containers, ""
-// for other names.
-func MakerOf(name string) string {
+// InterfaceMaker returns the program that usually makes interfaces with such a name for its
+// containers, "" for other names.
+func InterfaceMaker(name string) string {
 	for _, f := range foreignNames {
 		if ok, _ := path.Match(f.glob, name); ok {
 			return f.maker

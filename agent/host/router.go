@@ -81,7 +81,7 @@ func (r *Router) PrepareForwarding(six bool) error {
 func (r *Router) AcceptRA(name string) error {
 	before := r.before.Load()
 	if before == nil || (*before)[forwarding6(name)] == "1" || name == "all" || name == "default" ||
-		name == "lo" || MakerOf(name) != "" {
+		name == "lo" || InterfaceMaker(name) != "" {
 		return nil
 	}
 	setting := acceptRA(name)

@@ -9,8 +9,8 @@ import (
 // Settings are what weir.toml sets about interfaces.
 type Settings struct {
 	// Interfaces are the globs of the interfaces to guard. The loopback is guarded only when it is
-	// named itself, and those that other programs make for their containers (MakerOf) only by a
-	// glob that begins with a part of their name.
+	// named itself, and those that other programs make for their containers (InterfaceMaker) only
+	// by a glob that begins with a part of their name.
 	Interfaces []string
 }
 
@@ -37,7 +37,7 @@ func (s Settings) Guards(name string) bool {
 		return true
 	}
 	matched, named := s.matches(name)
-	return named || matched && name != "lo" && MakerOf(name) == ""
+	return named || matched && name != "lo" && InterfaceMaker(name) == ""
 }
 
 // Skips returns the program that made an interface which the globs match but which is not guarded
@@ -46,7 +46,7 @@ func (s Settings) Skips(name string) (maker string) {
 	if matched, named := s.matches(name); !matched || named || strings.HasPrefix(name, "pod:") {
 		return ""
 	}
-	return MakerOf(name)
+	return InterfaceMaker(name)
 }
 
 // matches reports whether a glob matches a name, and whether one does that names it.

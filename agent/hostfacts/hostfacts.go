@@ -65,7 +65,7 @@ func interfaces(guarded host.Settings) ([]setup.Interface, error) {
 		i := setup.Interface{Name: l.Name, Guarded: guarded.Guards(l.Name), Bridge: names[l.Master],
 			Guests: guests[l.Master] && l.Kind == "device"}
 		if !i.Guarded {
-			i.Maker = host.MakerOf(l.Name)
+			i.Maker = host.InterfaceMaker(l.Name)
 		}
 		addrs, err := conn.Addrs(l.Index)
 		if err != nil {

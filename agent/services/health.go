@@ -73,13 +73,13 @@ type podHealth struct {
 }
 
 // mostDrawn is how many parts of the flows may have counted when they are divided again.
-const mostDrawn = forward.Parts / 2
+const mostDrawn = forward.FlowParts / 2
 
 // A connection that no pod accepts uses its part up, too: the next one of it does not count. So
 // the flows are also divided again when so many parts are used up, but not before turnPause after
 // the last time: SYNs cost their sender little.
 const (
-	mostSeen  = forward.Parts * 3 / 4
+	mostSeen  = forward.FlowParts * 3 / 4
 	turnPause = 5 * time.Second
 )
 

@@ -54,7 +54,7 @@ func (s *simulation) choose(port int) (at netip.AddrPort, first bool) {
 	}
 	part, known := s.part[port]
 	if !known {
-		part = s.r.IntN(forward.Parts)
+		part = s.r.IntN(forward.FlowParts)
 		s.part[port] = part
 	}
 	first = !s.seen[part]

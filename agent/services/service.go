@@ -22,7 +22,7 @@ import (
 type Engine interface {
 	SetServices([]forward.Service) error
 	Services() (map[forward.ServiceKey]map[netip.AddrPort]forward.BackendCounters, error)
-	// SeenParts returns of how many parts of the flows of a TCP service, of forward.Parts, a
+	// SeenParts returns of how many parts of the flows of a TCP service, of forward.FlowParts, a
 	// connection has begun since they were divided last.
 	SeenParts() (map[forward.ServiceKey]int, error)
 }

@@ -242,7 +242,7 @@ func TestHealthReachesTheEngine(t *testing.T) {
 		return h.set[0].Backends[0]
 	}
 	now = turnPause
-	h.seen = map[forward.ServiceKey]int{h.set[0].Key(): forward.Parts}
+	h.seen = map[forward.ServiceKey]int{h.set[0].Key(): forward.FlowParts}
 	if second(); h.set[0].Turn != 1 {
 		t.Error("all parts are used up, and the flows are not divided again")
 	}

@@ -10,27 +10,27 @@
 
 #include "table_remove.h"
 
-enum { ANSWERED = 1024 };
+enum { ANSWERED_SYNS = 1024 };
 #define REPEAT_TIME 500000000 // ns; the kernel's own limit, net.ipv4.tcp_invalid_ratelimit
 
 // A SYN that was answered. Each CPU has its own map of them, by hash.
-struct answered {
+struct answered_syn {
 	__u64 syn; // hash of its flow and sequence number
 	__s64 until;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, ANSWERED);
+	__uint(max_entries, ANSWERED_SYNS);
 	__type(key, __u32);
-	__type(value, struct answered);
-} answered SEC(".maps");
+	__type(value, struct answered_syn);
+} answered_syns SEC(".maps");
 
-static __always_inline struct answered *answered_at(__u64 syn)
+static __always_inline struct answered_syn *answered_at(__u64 syn)
 {
 	__u32 index = syn >> 54;
 
-	return bpf_map_lookup_elem(&answered, &index);
+	return bpf_map_lookup_elem(&answered_syns, &index);
 }
 
 // repeated: the current SYN repeats one that was answered. It sets cookie->syn to a keyed hash of
@@ -41,7 +41,7 @@ static __always_inline int repeated(const struct packet *p, struct cookie *cooki
 	__u64 rest = (__u64)p->ports << 32 | p->seq;
 
 	cookie->syn = hash5(cf->seed, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, rest);
-	struct answered *a = answered_at(cookie->syn);
+	struct answered_syn *a = answered_at(cookie->syn);
 
 	return a && a->syn == cookie->syn && p->now < a->until;
 }
@@ -49,7 +49,7 @@ static __always_inline int repeated(const struct packet *p, struct cookie *cooki
 // record_answered records that the current SYN is answered.
 static __always_inline void record_answered(const struct packet *p, const struct cookie *cookie)
 {
-	struct answered *a = answered_at(cookie->syn);
+	struct answered_syn *a = answered_at(cookie->syn);
 
 	if (!a)
 		return;

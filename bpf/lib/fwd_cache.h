@@ -154,8 +154,8 @@ __noinline int fwd_fill(struct __sk_buff *skb, struct cpu *c, __u32 serial)
 	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
 	if (to) {
 		fwd_to_pod(w, to);
-		__u32 flags = from ? 0 : origin_flags(p->recv);
-		if (flags & (ORIGIN_STRICT | ORIGIN_LOOSE))
+		__u32 flags = from ? 0 : iface_sysctl_flags(p->recv);
+		if (flags & (RP_STRICT | RP_LOOSE))
 			w->rp_filter = p->now >> FWD_ROUTE_SHIFT;
 		if ((f->stack & (from ? STACK_PODS : STACK_NICS)) ||
 		    (!from && !passes_rp_filter(skb, p, fwd, scratch, flags)))

@@ -30,7 +30,7 @@ __noinline int hold(struct __sk_buff *skb, struct cpu *c)
 
 	if (!may_hold(p, &c->verdict) || skb->vlan_present || skb->gso_size || n == 0 || n > SNAP)
 		return 0;
-	struct held_frame *h = bpf_ringbuf_reserve(&held, sizeof(*h), 0);
+	struct held_frame *h = bpf_ringbuf_reserve(&held_packets, sizeof(*h), 0);
 	if (!h)
 		return 0;
 	h->ifindex = skb->ifindex;

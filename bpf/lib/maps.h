@@ -185,7 +185,7 @@ enum { HELD_RING = 1 << 18 }; // bytes
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, HELD_RING);
-} held SEC(".maps");
+} held_packets SEC(".maps");
 
 // The first is the call, the others are what OP_ADOPT_MANY adopts.
 struct {

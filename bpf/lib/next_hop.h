@@ -110,8 +110,9 @@ static __always_inline __u8 validate_source(struct __sk_buff *skb, struct cpu *c
 
 	if (martian(p))
 		return REASON_MARTIAN;
-	return passes_rp_filter(skb, p, &c->fwd, &c->scratch, origin_flags(p->recv)) ? 0 :
-										       REASON_SPOOF;
+	return passes_rp_filter(skb, p, &c->fwd, &c->scratch, iface_sysctl_flags(p->recv)) ?
+		       0 :
+		       REASON_SPOOF;
 }
 
 // meets_policy: an IPsec policy is about a packet that came in, which the stack has not asked yet.

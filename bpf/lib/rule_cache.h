@@ -21,14 +21,14 @@ struct {
 	__uint(max_entries, RULE_CACHE_SIZE);
 	__type(key, __u32);
 	__type(value, struct cached_rule);
-} owners SEC(".maps");
+} rule_cache SEC(".maps");
 
 // cache_rule caches the rule with an id, if it only counts packets and lets them pass.
 __noinline int cache_rule(struct cpu *c, __u32 id)
 {
 	struct config *cf = settings();
 	__u32 at = id % RULE_CACHE_SIZE;
-	struct cached_rule *o = bpf_map_lookup_elem(&owners, &at);
+	struct cached_rule *o = bpf_map_lookup_elem(&rule_cache, &at);
 	if (!c || !cf || !o)
 		return 0;
 	struct walk *walk = &c->walk;
@@ -51,7 +51,7 @@ static __always_inline struct cached_rule *find_cached_rule(struct cpu *c, struc
 							    __u32 id, __u32 image)
 {
 	__u32 at = id % RULE_CACHE_SIZE;
-	struct cached_rule *o = bpf_map_lookup_elem(&owners, &at);
+	struct cached_rule *o = bpf_map_lookup_elem(&rule_cache, &at);
 
 	if (o && (o->id != id || o->generation != generation_of(READ_ONCE(cf->epoch), image)) &&
 	    !cache_rule(c, id))

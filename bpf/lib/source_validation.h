@@ -7,9 +7,9 @@
 
 #include "translate.h"
 
-// The settings of an interface about sources, map origins: net.ipv4.conf.*.accept_local and
+// The settings of an interface about sources, map iface_sysctls: net.ipv4.conf.*.accept_local and
 // rp_filter. An interface without an entry has none of these.
-enum { ORIGIN_LOCAL = 1, ORIGIN_STRICT = 2, ORIGIN_LOOSE = 4 };
+enum { ACCEPT_LOCAL = 1, RP_STRICT = 2, RP_LOOSE = 4 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -17,7 +17,7 @@ struct {
 	__uint(max_entries, 1 << 16);
 	__type(key, __u32);
 	__type(value, __u32);
-} origins SEC(".maps");
+} iface_sysctls SEC(".maps");
 
 // the loopback's index; pkt_type of a packet that the stack looped back
 enum { LOOPBACK = 1, PACKET_LOOPBACK = 5 };
@@ -71,9 +71,9 @@ static __always_inline long source_route(struct __sk_buff *skb, const struct pac
 	return bpf_fib_lookup(skb, r, sizeof(*r), 0);
 }
 
-static __always_inline __u32 origin_flags(__u32 ifindex)
+static __always_inline __u32 iface_sysctl_flags(__u32 ifindex)
 {
-	__u32 *f = bpf_map_lookup_elem(&origins, &ifindex);
+	__u32 *f = bpf_map_lookup_elem(&iface_sysctls, &ifindex);
 
 	return f ? *f : 0;
 }
@@ -92,7 +92,7 @@ static __always_inline int has_host_source(struct __sk_buff *skb, const struct p
 	if (near ? !is_address(p->recv, p->src_hi, p->src_lo) :
 		   !is_mine(p->version, p->src_hi, p->src_lo))
 		return 0;
-	if (origin_flags(p->recv) & ORIGIN_LOCAL)
+	if (iface_sysctl_flags(p->recv) & ACCEPT_LOCAL)
 		return 0;
 	if (near)
 		return 1;
@@ -109,10 +109,10 @@ static __always_inline int passes_rp_filter(struct __sk_buff *skb, const struct 
 {
 	if (p->version == 6)
 		return !is_local6(p->src_hi);
-	if (likely(!(flags & (ORIGIN_STRICT | ORIGIN_LOOSE))))
+	if (likely(!(flags & (RP_STRICT | RP_LOOSE))))
 		return 1;
 	long r = source_route(skb, p, fwd, scratch);
 	if (r != FIB_SUCCESS && r != FIB_NO_NEIGH)
 		return 0;
-	return flags & ORIGIN_LOOSE || fwd->route.ifindex == p->recv;
+	return flags & RP_LOOSE || fwd->route.ifindex == p->recv;
 }

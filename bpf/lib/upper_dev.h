@@ -26,7 +26,7 @@ struct {
 enum { HEAD_WORDS = 6 };
 
 // What this CPU let pass last.
-struct passed {
+struct passed_frame {
 	__u32 at;	// where it was evaluated
 	__u32 below;	// the last lower device that let it leave
 	__u32 from;	// the interface that it came in by, 0 for none
@@ -41,11 +41,11 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 2);
 	__type(key, __u32);
-	__type(value, struct passed);
-} passed SEC(".maps");
+	__type(value, struct passed_frame);
+} last_passed SEC(".maps");
 
 // read_head reads the beginning of the packet behind the Ethernet header, of a short one less.
-static __always_inline void read_head(struct __sk_buff *skb, struct passed *l)
+static __always_inline void read_head(struct __sk_buff *skb, struct passed_frame *l)
 {
 	l->len = skb->len;
 	if (bpf_skb_load_bytes(skb, 14, l->head, 8 * HEAD_WORDS) < 0 &&
@@ -57,7 +57,7 @@ static __always_inline void read_head(struct __sk_buff *skb, struct passed *l)
 __noinline int note_passed(struct __sk_buff *skb, __u32 dir)
 {
 	__u32 key = dir & 1;
-	struct passed *l = bpf_map_lookup_elem(&passed, &key);
+	struct passed_frame *l = bpf_map_lookup_elem(&last_passed, &key);
 
 	if (!l)
 		return 0;
@@ -88,9 +88,9 @@ static __always_inline int is_upper(__u32 lower, __u32 upper)
 
 // same_frame reports whether a frame is the one that was noted. Only what leaves is one of its
 // segments.
-static __always_inline int same_frame(struct __sk_buff *skb, struct passed *l, __u32 dir)
+static __always_inline int same_frame(struct __sk_buff *skb, struct passed_frame *l, __u32 dir)
 {
-	struct passed now = {};
+	struct passed_frame now = {};
 
 	read_head(skb, &now);
 	int whole = l->len == now.len, six = (__u8)l->head[0] >> 4 == 6;
@@ -111,7 +111,7 @@ static __always_inline int same_frame(struct __sk_buff *skb, struct passed *l, _
 __noinline int has_passed(struct __sk_buff *skb, __u32 dir)
 {
 	__u32 key = dir & 1;
-	struct passed *l = bpf_map_lookup_elem(&passed, &key);
+	struct passed_frame *l = bpf_map_lookup_elem(&last_passed, &key);
 
 	if (!l || !l->len || !same_frame(skb, l, dir))
 		return 0;

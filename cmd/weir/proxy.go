@@ -58,7 +58,7 @@ func proxyCommand(c *call) action {
 			return err
 		}
 		var dials proxy.Dials
-		d := &eyeballs.Dialer{ControlContext: proxy.Control(routes.IsToHost)}
+		d := &eyeballs.Dialer{ControlContext: proxy.ControlContext(routes.IsToHost)}
 		if *metrics != "" {
 			d.Trace = dials.Trace
 		}

@@ -40,7 +40,7 @@ func (e *Engine) letGoLocked() error {
 
 // eachHeldLocked takes what is held, one packet after the other. f must not keep it.
 func (e *Engine) eachHeldLocked(f func(*weirHeldFrame) error) error {
-	r, err := ringbuf.NewReader(e.objects.Held)
+	r, err := ringbuf.NewReader(e.objects.HeldPackets)
 	if err != nil {
 		return fmt.Errorf("open the ring of held packets: %w", err)
 	}

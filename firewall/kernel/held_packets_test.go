@@ -40,7 +40,7 @@ func newHeld(t *testing.T) (g *pairLab, hooks []*previousHook) {
 // held returns how many packets are held.
 func (g *pairLab) held(t *testing.T) int {
 	t.Helper()
-	r, err := ringbuf.NewReader(g.engine.objects.Held)
+	r, err := ringbuf.NewReader(g.engine.objects.HeldPackets)
 	g.must(t, err)
 	defer r.Close()
 	// each has a header of eight bytes before it, and is as long as a multiple of eight

@@ -80,7 +80,7 @@ func (e *Engine) updateInterfacesLocked(changed, gone []firewall.Interface, addr
 // putHostLocked writes the facts about interfaces apart from their names, which depend on the
 // rules. addresses reports that addresses may have changed.
 func (e *Engine) putHostLocked(changed, gone []firewall.Interface, addresses bool) error {
-	origins, err := e.putOriginsLocked(changed, gone)
+	sysctls, err := e.putIfaceSysctlsLocked(changed, gone)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (e *Engine) putHostLocked(changed, gone []firewall.Interface, addresses boo
 		// written by changedLocked, or with the first rules
 		e.config.Own, e.config.Local = ownBits(e.ifs)
 	}
-	if addresses || len(gone) > 0 || origins {
+	if addresses || len(gone) > 0 || sysctls {
 		if err := e.putForwardingLocked(); err != nil {
 			return err
 		}

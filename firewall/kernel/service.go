@@ -250,8 +250,8 @@ func (k weirPublishedKey) service() forward.ServiceKey {
 		At: netip.AddrPortFrom(k.Addr.addr(), k.Port)}
 }
 
-// SeenParts returns, for each TCP service, in how many of its forward.Parts parts of the flows a
-// connection has begun since they were last divided.
+// SeenParts returns, for each TCP service, in how many of its forward.FlowParts parts of the flows
+// a connection has begun since they were last divided.
 func (e *Engine) SeenParts() (map[forward.ServiceKey]int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

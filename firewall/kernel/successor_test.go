@@ -111,9 +111,9 @@ func TestSuccessorOfAnEntry(t *testing.T) {
 	tcps := [][]byte{tcp(false, nil, syn, 99, 0), tcp(true, nil, syn|ack, 999, 100+n),
 		tcp(false, nil, ack, 100+n, 1000+n)}
 	for name, c := range map[string]interleaving{
-		"UDP, fast path": {"weir_in", "weir_in", "owners", every, udps, udp(false, nil)},
+		"UDP, fast path": {"weir_in", "weir_in", "rule_cache", every, udps, udp(false, nil)},
 		"UDP, slow path": {"weir_in_slow", "look_up", "tags", 3, udps, udp(false, none)},
-		"TCP, fast path": {"weir_in", "weir_in", "owners", every, tcps,
+		"TCP, fast path": {"weir_in", "weir_in", "rule_cache", every, tcps,
 			tcp(false, nil, ack, 100+2*n, 1000+n)},
 		"TCP, slow path": {"weir_in_slow", "look_up", "tags", 3, tcps,
 			tcp(false, none, ack, 100+2*n, 1000+n)},

@@ -413,7 +413,7 @@ func TestInterfacesComeWithTheFirstRules(t *testing.T) {
 			t.Errorf("%s: own addresses %x, want %x", when, config.Own, own)
 		}
 		var origin uint32
-		if err := g.engine.objects.Origins.Lookup(g.index, &origin); err != nil &&
+		if err := g.engine.objects.IfaceSysctls.Lookup(g.index, &origin); err != nil &&
 			!errors.Is(err, ebpf.ErrKeyNotExist) {
 			t.Fatal(err)
 		}
@@ -430,7 +430,7 @@ func TestInterfacesComeWithTheFirstRules(t *testing.T) {
 	if err := g.engine.Load(compile(t, webRules)); err != nil {
 		t.Fatal(err)
 	}
-	check("taken over", originStrict)
+	check("taken over", sysctlRPStrict)
 }
 
 // TestRoutesComeWithTheFirstRules: routes that an engine gets before its first Load do not change

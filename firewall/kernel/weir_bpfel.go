@@ -19,7 +19,7 @@ type weirAddress struct {
 	Lo uint64
 }
 
-type weirAnswered struct {
+type weirAnsweredSyn struct {
 	_     structs.HostLayout
 	Syn   uint64
 	Until int64
@@ -794,7 +794,7 @@ type weirNic struct {
 	Pad      uint32
 }
 
-type weirPassed struct {
+type weirPassedFrame struct {
 	_        structs.HostLayout
 	At       uint32
 	Below    uint32
@@ -1002,7 +1002,7 @@ type weirUpperKey struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	weirMapAddresses         = "addresses"
-	weirMapAnswered          = "answered"
+	weirMapAnsweredSyns      = "answered_syns"
 	weirMapBackendCounts     = "backend_counts"
 	weirMapBackendTrials     = "backend_trials"
 	weirMapBases             = "bases"
@@ -1019,10 +1019,12 @@ const (
 	weirMapFrags             = "frags"
 	weirMapFwdCache          = "fwd_cache"
 	weirMapGauges            = "gauges"
-	weirMapHeld              = "held"
+	weirMapHeldPackets       = "held_packets"
 	weirMapHops              = "hops"
+	weirMapIfaceSysctls      = "iface_sysctls"
 	weirMapIfaces            = "ifaces"
 	weirMapImages            = "images"
+	weirMapLastPassed        = "last_passed"
 	weirMapLogged            = "logged"
 	weirMapMaskedSources     = "masked_sources"
 	weirMapNameIds           = "name_ids"
@@ -1030,9 +1032,6 @@ const (
 	weirMapNatFrags          = "nat_frags"
 	weirMapNetworks          = "networks"
 	weirMapNics              = "nics"
-	weirMapOrigins           = "origins"
-	weirMapOwners            = "owners"
-	weirMapPassed            = "passed"
 	weirMapPodCounters       = "pod_counters"
 	weirMapPods              = "pods"
 	weirMapPolicies          = "policies"
@@ -1041,6 +1040,7 @@ const (
 	weirMapRedeemed          = "redeemed"
 	weirMapRouteMtus         = "route_mtus"
 	weirMapRoutes            = "routes"
+	weirMapRuleCache         = "rule_cache"
 	weirMapRuleRates         = "rule_rates"
 	weirMapServices          = "services"
 	weirMapShapes            = "shapes"
@@ -1142,7 +1142,7 @@ type weirProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type weirMapSpecs struct {
 	Addresses     *ebpf.MapSpec `ebpf:"addresses"`
-	Answered      *ebpf.MapSpec `ebpf:"answered"`
+	AnsweredSyns  *ebpf.MapSpec `ebpf:"answered_syns"`
 	BackendCounts *ebpf.MapSpec `ebpf:"backend_counts"`
 	BackendTrials *ebpf.MapSpec `ebpf:"backend_trials"`
 	Bases         *ebpf.MapSpec `ebpf:"bases"`
@@ -1159,10 +1159,12 @@ type weirMapSpecs struct {
 	Frags         *ebpf.MapSpec `ebpf:"frags"`
 	FwdCache      *ebpf.MapSpec `ebpf:"fwd_cache"`
 	Gauges        *ebpf.MapSpec `ebpf:"gauges"`
-	Held          *ebpf.MapSpec `ebpf:"held"`
+	HeldPackets   *ebpf.MapSpec `ebpf:"held_packets"`
 	Hops          *ebpf.MapSpec `ebpf:"hops"`
+	IfaceSysctls  *ebpf.MapSpec `ebpf:"iface_sysctls"`
 	Ifaces        *ebpf.MapSpec `ebpf:"ifaces"`
 	Images        *ebpf.MapSpec `ebpf:"images"`
+	LastPassed    *ebpf.MapSpec `ebpf:"last_passed"`
 	Logged        *ebpf.MapSpec `ebpf:"logged"`
 	MaskedSources *ebpf.MapSpec `ebpf:"masked_sources"`
 	NameIds       *ebpf.MapSpec `ebpf:"name_ids"`
@@ -1170,9 +1172,6 @@ type weirMapSpecs struct {
 	NatFrags      *ebpf.MapSpec `ebpf:"nat_frags"`
 	Networks      *ebpf.MapSpec `ebpf:"networks"`
 	Nics          *ebpf.MapSpec `ebpf:"nics"`
-	Origins       *ebpf.MapSpec `ebpf:"origins"`
-	Owners        *ebpf.MapSpec `ebpf:"owners"`
-	Passed        *ebpf.MapSpec `ebpf:"passed"`
 	PodCounters   *ebpf.MapSpec `ebpf:"pod_counters"`
 	Pods          *ebpf.MapSpec `ebpf:"pods"`
 	Policies      *ebpf.MapSpec `ebpf:"policies"`
@@ -1181,6 +1180,7 @@ type weirMapSpecs struct {
 	Redeemed      *ebpf.MapSpec `ebpf:"redeemed"`
 	RouteMtus     *ebpf.MapSpec `ebpf:"route_mtus"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
+	RuleCache     *ebpf.MapSpec `ebpf:"rule_cache"`
 	RuleRates     *ebpf.MapSpec `ebpf:"rule_rates"`
 	Services      *ebpf.MapSpec `ebpf:"services"`
 	Shapes        *ebpf.MapSpec `ebpf:"shapes"`
@@ -1224,7 +1224,7 @@ func (o *weirObjects) Close() error {
 // It can be passed to loadWeirObjects or ebpf.CollectionSpec.LoadAndAssign.
 type weirMaps struct {
 	Addresses     *ebpf.Map `ebpf:"addresses"`
-	Answered      *ebpf.Map `ebpf:"answered"`
+	AnsweredSyns  *ebpf.Map `ebpf:"answered_syns"`
 	BackendCounts *ebpf.Map `ebpf:"backend_counts"`
 	BackendTrials *ebpf.Map `ebpf:"backend_trials"`
 	Bases         *ebpf.Map `ebpf:"bases"`
@@ -1241,10 +1241,12 @@ type weirMaps struct {
 	Frags         *ebpf.Map `ebpf:"frags"`
 	FwdCache      *ebpf.Map `ebpf:"fwd_cache"`
 	Gauges        *ebpf.Map `ebpf:"gauges"`
-	Held          *ebpf.Map `ebpf:"held"`
+	HeldPackets   *ebpf.Map `ebpf:"held_packets"`
 	Hops          *ebpf.Map `ebpf:"hops"`
+	IfaceSysctls  *ebpf.Map `ebpf:"iface_sysctls"`
 	Ifaces        *ebpf.Map `ebpf:"ifaces"`
 	Images        *ebpf.Map `ebpf:"images"`
+	LastPassed    *ebpf.Map `ebpf:"last_passed"`
 	Logged        *ebpf.Map `ebpf:"logged"`
 	MaskedSources *ebpf.Map `ebpf:"masked_sources"`
 	NameIds       *ebpf.Map `ebpf:"name_ids"`
@@ -1252,9 +1254,6 @@ type weirMaps struct {
 	NatFrags      *ebpf.Map `ebpf:"nat_frags"`
 	Networks      *ebpf.Map `ebpf:"networks"`
 	Nics          *ebpf.Map `ebpf:"nics"`
-	Origins       *ebpf.Map `ebpf:"origins"`
-	Owners        *ebpf.Map `ebpf:"owners"`
-	Passed        *ebpf.Map `ebpf:"passed"`
 	PodCounters   *ebpf.Map `ebpf:"pod_counters"`
 	Pods          *ebpf.Map `ebpf:"pods"`
 	Policies      *ebpf.Map `ebpf:"policies"`
@@ -1263,6 +1262,7 @@ type weirMaps struct {
 	Redeemed      *ebpf.Map `ebpf:"redeemed"`
 	RouteMtus     *ebpf.Map `ebpf:"route_mtus"`
 	Routes        *ebpf.Map `ebpf:"routes"`
+	RuleCache     *ebpf.Map `ebpf:"rule_cache"`
 	RuleRates     *ebpf.Map `ebpf:"rule_rates"`
 	Services      *ebpf.Map `ebpf:"services"`
 	Shapes        *ebpf.Map `ebpf:"shapes"`
@@ -1282,7 +1282,7 @@ type weirMaps struct {
 func (m *weirMaps) Close() error {
 	return _WeirClose(
 		m.Addresses,
-		m.Answered,
+		m.AnsweredSyns,
 		m.BackendCounts,
 		m.BackendTrials,
 		m.Bases,
@@ -1299,10 +1299,12 @@ func (m *weirMaps) Close() error {
 		m.Frags,
 		m.FwdCache,
 		m.Gauges,
-		m.Held,
+		m.HeldPackets,
 		m.Hops,
+		m.IfaceSysctls,
 		m.Ifaces,
 		m.Images,
+		m.LastPassed,
 		m.Logged,
 		m.MaskedSources,
 		m.NameIds,
@@ -1310,9 +1312,6 @@ func (m *weirMaps) Close() error {
 		m.NatFrags,
 		m.Networks,
 		m.Nics,
-		m.Origins,
-		m.Owners,
-		m.Passed,
 		m.PodCounters,
 		m.Pods,
 		m.Policies,
@@ -1321,6 +1320,7 @@ func (m *weirMaps) Close() error {
 		m.Redeemed,
 		m.RouteMtus,
 		m.Routes,
+		m.RuleCache,
 		m.RuleRates,
 		m.Services,
 		m.Shapes,

@@ -55,8 +55,8 @@ func (c *config) gone(id uint32) bool { return int(id) < len(c.slots) && c.slots
 // liberal reports whether states of the rule in a slot skip the window checks.
 func (c *config) liberal(slot int) bool { return c.opts.Liberal || c.rules[slot].Liberal }
 
-// Accepts returns the error that Load would return, and does nothing else.
-func Accepts(p *program.Program) error {
+// CheckProgram returns the error that Load would return, and does nothing else.
+func CheckProgram(p *program.Program) error {
 	if err := p.Check(); err != nil {
 		return fmt.Errorf("soft: load: %w", err)
 	}

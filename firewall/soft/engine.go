@@ -129,7 +129,7 @@ func (e *Engine) Load(p *rule.Program) error { return e.Replace(p, nil) }
 // Replace is Load with some tables, see firewall.Engine. They are made beside those in force, which
 // the rules before continue asking.
 func (e *Engine) Replace(p *rule.Program, tables map[string][]rule.TableEntry) error {
-	if err := Accepts(p); err != nil {
+	if err := CheckProgram(p); err != nil {
 		return err
 	}
 	next := make(map[string]*members, len(tables))

@@ -46,10 +46,10 @@ func (s *Service) Key() ServiceKey { return ServiceKey{s.Proto, s.At} }
 type BackendCounters struct {
 	Begun, Accepted, Refused uint64
 	// Drawn are those accepted that were the first of their part of the flows, of which there are
-	// Parts, since the flows were divided last. Each is a draw at random among the backends,
+	// FlowParts, since the flows were divided last. Each is a draw at random among the backends,
 	// whatever its client has found out.
 	Drawn uint64
 }
 
-// Parts is in how many parts the flows of a Service are divided.
-const Parts = 256
+// FlowParts is in how many parts the flows of a Service are divided.
+const FlowParts = 256

@@ -10,39 +10,39 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Flags of the map origins, enum in bpf/lib/source_validation.h.
+// Flags of the map iface_sysctls, enum in bpf/lib/source_validation.h.
 const (
-	originLocal  = 1
-	originStrict = 2
-	originLoose  = 4
+	sysctlAcceptLocal = 1
+	sysctlRPStrict    = 2
+	sysctlRPLoose     = 4
 )
 
-// putOriginsLocked writes what the settings of interfaces say of sources, and reports whether
+// putIfaceSysctlsLocked writes what the settings of interfaces say of sources, and reports whether
 // anything changed. Packets whose path is cached are looked at again after the next
 // putForwardingLocked.
-func (e *Engine) putOriginsLocked(changed, gone []firewall.Interface) (news bool, err error) {
+func (e *Engine) putIfaceSysctlsLocked(changed, gone []firewall.Interface) (news bool, err error) {
 	for _, i := range changed {
 		var was uint32
-		err := e.objects.Origins.Lookup(i.Index, &was)
+		err := e.objects.IfaceSysctls.Lookup(i.Index, &was)
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return news, fmt.Errorf("read the settings of interface %s: %w", i.Name, err)
 		}
-		now := originFlags(i)
+		now := sysctlFlags(i)
 		if was == now {
 			continue
 		}
 		news = true
 		if now == 0 {
-			err = e.objects.Origins.Delete(i.Index)
+			err = e.objects.IfaceSysctls.Delete(i.Index)
 		} else {
-			err = e.objects.Origins.Put(i.Index, now)
+			err = e.objects.IfaceSysctls.Put(i.Index, now)
 		}
 		if err != nil {
 			return news, fmt.Errorf("write the settings of interface %s: %w", i.Name, err)
 		}
 	}
 	for _, i := range gone {
-		err := e.objects.Origins.Delete(i.Index)
+		err := e.objects.IfaceSysctls.Delete(i.Index)
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return news, fmt.Errorf("delete the settings of interface %s: %w", i.Name, err)
 		}
@@ -50,21 +50,21 @@ func (e *Engine) putOriginsLocked(changed, gone []firewall.Interface) (news bool
 	if e.synced {
 		return news, nil
 	}
-	return true, prune(e.objects.Origins, func(index uint32) bool {
+	return true, prune(e.objects.IfaceSysctls, func(index uint32) bool {
 		_, there := interfaceOf(e.ifs, index)
 		return there
 	})
 }
 
-func originFlags(i firewall.Interface) (flags uint32) {
+func sysctlFlags(i firewall.Interface) (flags uint32) {
 	if i.AcceptLocal {
-		flags |= originLocal
+		flags |= sysctlAcceptLocal
 	}
 	switch i.ReversePath {
 	case firewall.ReverseStrict:
-		flags |= originStrict
+		flags |= sysctlRPStrict
 	case firewall.ReverseLoose:
-		flags |= originLoose
+		flags |= sysctlRPLoose
 	}
 	return flags
 }
