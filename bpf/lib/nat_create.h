@@ -25,36 +25,57 @@ __noinline int nat_forget(struct cpu *c, __u32 which)
 	return remove_state(c, place, c->look.tag, GONE_RECYCLED);
 }
 
-// Which translation nat_conflict removes, besides one that is over: none, any, or any but one that
-// masquerades the same flow.
-enum { CONFLICT_STAYS, CONFLICT_ENDS, CONFLICT_ENDS_OTHER };
+// Which translation nat_conflict removes, besides one that is over: none, or any but one of the
+// same flow. With META_SOURCE the flow is masqueraded.
+enum { CONFLICT_STAYS, CONFLICT_ENDS_OTHER };
 
-// same_source: the translation at look->place masquerades what the sender of look->key has begun.
-static __always_inline int same_source(const struct lookup *look)
+// same_flow: the translation at look->place, whose inner tuple is the packet's, is one of the
+// packet's flow: the sender has begun it, and it is masqueraded or has the same tuple on the wire.
+// It changes look->key.
+static __always_inline int same_flow(struct cpu *c, struct lookup *look, struct config *cf,
+				     __u32 source)
 {
 	__u32 place = look->place;
 	struct set *s = set_at(place / WAYS);
 	if (!s)
 		return 0;
 	struct side *low = low_side(s, place), *d = look->from ? high_side(s, place) : low;
-
-	return low->flags & META_SOURCE && d->flags & META_MADE;
+	if ((low->flags & META_SOURCE) != source || !(d->flags & META_MADE))
+		return 0;
+	if (source)
+		return 1;
+	__u32 wire = partner_of(low);
+	struct set *o = set_at(wire / WAYS);
+	struct tag_line *t = tags_at(wire / WAYS);
+	if (!o || !t)
+		return 0;
+	set_key(&c->packet, look, &c->nat.orig);
+	key_hash(look, cf, NAT_FLOW);
+	// its CPU may not have published this entry yet
+	return !((READ_ONCE(t->tag[wire % WAYS]) ^ look->tag) & TAG_IDENTITY) &&
+	       same_ends(o, wire % WAYS, &look->key);
 }
 
-// nat_conflict: the tuple look->key has a translation already. One that is over, or whose other
-// half is missing, is removed first; others as `ends` says, because they are known to belong to
-// another flow.
+// nat_conflict: the tuple look->key has one already. One that is over, or whose other half is
+// missing, is removed first; others as `ends` says, because they are known to belong to another
+// flow.
 __noinline int nat_conflict(struct cpu *c, __u32 ends)
 {
-	if (!c || !nat_find(c))
+	struct config *cf = settings();
+	if (!c || !cf || !nat_find(c))
 		return 0;
-	const struct lookup *look = &c->look;
+	struct lookup *look = &c->look;
 	__u32 place = look->place;
 	__u64 tag = look->tag;
 	nat_reset_victim(&c->nat);
-	if (nat_weigh(c, place, 0) <= NAT_CLOSED || ends == CONFLICT_ENDS ||
-	    (ends == CONFLICT_ENDS_OTHER && !same_source(look)))
+	if (nat_weigh(c, place, 0) <= NAT_CLOSED) {
 		remove_state(c, place, tag, GONE_RECYCLED);
+	} else if (ends & CONFLICT_ENDS_OTHER) {
+		if (same_flow(c, look, cf, ends & META_SOURCE))
+			return 1;
+		set_key(&c->packet, look, ends & META_SOURCE ? &c->nat.orig : &c->nat.new);
+		remove_state(c, place, tag, GONE_RECYCLED);
+	}
 	return nat_find(c);
 }
 
@@ -223,11 +244,9 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 	__u32 wire = look->place, wire_from = look->from;
 	__u64 wire_tag = look->tag;
 	set_key(p, look, i);
-	// If the state is new, an earlier translation was that of another flow. But one that
-	// masquerades this flow was not there a moment ago: another CPU has another first packet.
-	__u32 ends = !new_state(look) ? CONFLICT_STAYS :
-		     source	      ? CONFLICT_ENDS_OTHER :
-					CONFLICT_ENDS;
+	// If the state is new, an earlier translation was that of another flow. But one of this
+	// flow was not there a moment ago: another CPU has another first packet.
+	__u32 ends = new_state(look) ? CONFLICT_ENDS_OTHER | source : CONFLICT_STAYS;
 	why = nat_conflict(c, ends) ? REASON_NAT_PORTS :
 				      nat_claim(c, cf, p, look, source | (how & META_FRESH));
 	if (why) {
@@ -252,23 +271,93 @@ __noinline int nat_create(struct __sk_buff *skb, struct cpu *c, __u32 how)
 	return resolve_duplicates(c, wire) ? 0 : REASON_NAT_PORTS;
 }
 
-// nat_create_published does the same for a client of a published port. It also records to which
-// backend of a service the translation leads, if any.
-__noinline int nat_create_published(struct __sk_buff *skb, struct cpu *c, __u32 how)
+// follow_first has the packet, whose translation could not be made, follow the one that another CPU
+// has made for the other of the flow's first packets, if it leads to where the rules have let the
+// packet go. That CPU may have chosen another source port: then the state that the packet has made
+// belongs to no flow.
+__noinline int follow_first(struct cpu *c)
+{
+	if (!c)
+		return 0;
+	struct packet *p = &c->packet;
+	struct lookup *look = &c->look;
+	struct nat *nat = &c->nat;
+	struct tuple *t = &nat->new;
+	__u32 instance = nat->nat_rule, ports = ports_of(p);
+	set_key(p, look, &nat->orig);
+	if (!nat_follow(c, META_WIRE))
+		return 0;
+	nat->nat_rule = instance;
+	__u64 other =
+		(t->dst_hi ^ p->dst_hi) | (t->dst_lo ^ p->dst_lo) | ((t->ports ^ ports) & 0xffff);
+	if (other || (t->ports != ports && !new_state(look))) {
+		tuple_of(p, t);
+		return 0;
+	}
+	if (unlikely(t->ports != ports)) {
+		remove_state(c, look->first_place, look->first_tag, GONE_DUPLICATE);
+		look->first_flow = NONE;
+		c->verdict.state = USE_NONE;
+		apply_tuple(p, nat, t);
+	}
+	return 1;
+}
+
+// The first packets of a flow meet only while its translation is made. That takes microseconds, or
+// longer if the CPU is interrupted; the clock may tick meanwhile.
+enum { FIRST_LOOKS = 256, FIRST_TIME = 10000000 };
+
+static long find_first(__u32 index, void *unused)
+{
+	struct cpu *c = this_cpu();
+
+	return !c || follow_first(c);
+}
+
+// await_first is follow_first for a packet whose state is that of the other first packet: it waits
+// until the other CPU has made the translation. A state that is older is one of another flow.
+__noinline int await_first(struct cpu *c)
+{
+	if (!c || !exists(c->look.first_flow))
+		return 0;
+	__u32 place = c->look.first_place;
+	struct set *s = set_at(place / WAYS);
+	if (!s || c->packet.now - low_side(s, place)->created > FIRST_TIME)
+		return 0;
+	bpf_loop(FIRST_LOOKS, find_first, NULL, 0);
+	return follow_first(c);
+}
+
+// publish_once makes the translation of a packet to a published port, and records to which backend
+// of a service it leads, if any. It returns 0, a reason, or NAT_LOST if another CPU was a moment
+// before.
+__noinline int publish_once(struct __sk_buff *skb, struct cpu *c, __u32 how)
 {
 	int why = nat_create(skb, c, how);
-	if (why || !c || likely(!exists(c->nat.backend)))
-		return why;
+	if (!c || unlikely(why))
+		return why != REASON_NAT_PORTS ? why : follow_first(c) ? 0 : NAT_LOST;
 	const struct packet *p = &c->packet;
 	struct nat *nat = &c->nat;
 	struct published_key k;
 	__u32 inner = number(nat->inner);
 	struct set *s = set_at(inner / WAYS);
-	if (!s)
+	if (likely(!exists(nat->backend)) || !s)
 		return 0;
 	published_key(&k, p, nat->orig.dst_hi, nat->orig.dst_lo, nat->orig.ports & 0xffff, 0);
 	// No answer can be under way: the packet has not been sent.
 	side_nat_word(high_side(s, inner)) |=
 		begin_backend(p, nat, bpf_map_lookup_elem(&services, &k));
 	return 0;
+}
+
+// nat_create_published makes the translation of a packet to a published port, `how` as for
+// nat_create, or has the packet follow that of the flow's other first packet. It returns 0 or a
+// reason.
+__noinline int nat_create_published(struct __sk_buff *skb, struct cpu *c, __u32 how)
+{
+	int why = NAT_LOST;
+
+	for (__u32 i = 0; i < NAT_RACES && why == NAT_LOST; i++)
+		why = publish_once(skb, c, how);
+	return why == NAT_LOST ? REASON_NAT_PORTS : why;
 }

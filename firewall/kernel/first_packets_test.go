@@ -81,3 +81,43 @@ func TestFirstPacketsOfAMasqueradedFlow(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstPacketsToAPublishedPort: the first two packets of a flow to a published port pass, and
+// reach the pod from one port, also if two CPUs have them at the same time. Nothing is left of a
+// second state or translation. A CPU that loses its processor before it has made the translation
+// may lose the other packet, so a few may be refused.
+func TestFirstPacketsToAPublishedPort(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	var codes [2][firstFlows]int32
+	var from [2][firstFlows]netip.AddrPort
+	inStep(func(cpu, n int) {
+		codes[cpu][n], from[cpu][n], _ = f.send(end(outsideAddr, 10000+n), end(hostAddr, 8080),
+			build.UDP{})
+	})
+	refused := 0
+	for n := range firstFlows {
+		a, b := codes[0][n], codes[1][n]
+		if a == redirected && b == wasShot || a == wasShot && b == redirected {
+			refused++
+		} else if a != redirected || b != redirected || from[0][n] != from[1][n] {
+			t.Errorf("flow %d: %d and %d, from %v and from %v", n, a, b, from[0][n], from[1][n])
+		}
+	}
+	if refused > firstFlows/20 {
+		t.Errorf("of %d flows, %d packets were refused", firstFlows, refused)
+	}
+	if n := len(f.pairs()); n != firstFlows {
+		t.Errorf("%d translations of %d flows", n, firstFlows)
+	}
+	states := 0
+	for x, err := range f.engine.entries() {
+		f.must(err)
+		if _, to := x.original(); !x.translation() && to == end(podA, 80) {
+			states++
+		}
+	}
+	if states != firstFlows {
+		t.Errorf("%d states of %d flows", states, firstFlows)
+	}
+}
