@@ -107,11 +107,8 @@ __noinline __u32 read_tcp(struct __sk_buff *skb, struct cpu *c)
 __noinline int offer_cookie(struct __sk_buff *skb, struct cpu *c)
 {
 	struct config *cf = settings();
-	struct forwarding *f = forwarding_settings();
-	if (!c || !cf || !f || !plain_segment(skb, &c->packet))
+	if (!c || !cf || !plain_segment(skb, &c->packet))
 		return 0;
-	if (unlikely(f->policies) && protected(skb, c, POLICY_OUT, 1))
-		return 0; // reply would send none
 	if (repeated(&c->packet, &c->cookie, cf)) {
 		c->cookie.offer = OFFER_REPEATED;
 		return 0;

@@ -175,7 +175,7 @@ __noinline int pass_own_packet(struct __sk_buff *skb, struct cpu *c, __u32 l2)
 		apply_tuple(p, nat, &nat->new);
 	else if (rewrite_error(skb, c) < 0)
 		return TC_ACT_SHOT;
-	if (unlikely(f->policies) && protected(skb, c, POLICY_OUT, 0)) {
+	if (unlikely(f->policies) && protected(c, POLICY_OUT, 0, skb->mark)) {
 		c->unanswered++;
 		return TC_ACT_SHOT;
 	}

@@ -99,7 +99,8 @@ static __always_inline int translate_leaving(struct __sk_buff *skb, struct cpu *
 
 	if (r == NAT_FAILED)
 		return REASON_NAT_PORTS;
-	if (unlikely(f->policies) && r == NAT_DONE && ifindex && protected(skb, c, POLICY_OUT, 0))
+	if (unlikely(f->policies) && r == NAT_DONE && ifindex &&
+	    protected(c, POLICY_OUT, 0, skb->mark))
 		return REASON_IPSEC;
 	return 0;
 }

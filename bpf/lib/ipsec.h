@@ -67,9 +67,10 @@ static long ask_policy(__u32 index, void *ctx)
 	return 1;
 }
 
-// protected reports whether a policy of `way` wants the current packet encrypted, or refuses it.
-// With `answer` whether one may want that for an answer, which quotes the packet.
-__noinline int protected(struct __sk_buff *skb, struct cpu *c, __u32 way, __u32 answer)
+// protected reports whether a policy of `way` wants the current packet, with this skb->mark,
+// encrypted, or refuses it. With `answer` whether one may want that for an answer to the packet,
+// with any mark.
+__noinline int protected(struct cpu *c, __u32 way, __u32 answer, __u32 mark)
 {
 	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
@@ -80,7 +81,7 @@ __noinline int protected(struct __sk_buff *skb, struct cpu *c, __u32 way, __u32 
 				 .ways = way,
 				 .whole = answer,
 				 .ports = p->ports,
-				 .mark = skb->mark};
+				 .mark = mark};
 
 	if (is_icmp(p))
 		q.ports = (__u32)p->icmp_type << 16 | p->icmp_code;

@@ -120,8 +120,8 @@ static __always_inline int meets_policy(struct __sk_buff *skb, struct cpu *c)
 {
 	struct forwarding *f = forwarding_settings();
 
-	return unlikely(f->policies) &&
-	       (protected(skb, c, POLICY_OUT, 0) || protected(skb, c, POLICY_FORWARD, 0));
+	return unlikely(f->policies) && (protected(c, POLICY_OUT, 0, skb->mark) ||
+					 protected(c, POLICY_FORWARD, 0, skb->mark));
 }
 
 // check_hop checks whether the packet can go to its next hop. FWD_CONTINUE: it can, or as

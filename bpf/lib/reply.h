@@ -230,11 +230,12 @@ __noinline int reply(struct __sk_buff *skb, struct cpu *c)
 	// answer.
 	if (p->l3 > 14 || (p->dir == DIR_IN && skb->pkt_type != HOST))
 		return TC_ACT_SHOT;
-	int asks = p->dir == DIR_IN && unlikely(f->policies);
+	// A SYN that a policy wants answered encrypted gets no cookie: create_state.
+	int asks = p->dir == DIR_IN && unlikely(f->policies) && c->verdict.answer != ANSWER_COOKIE;
 	// The rate comes first: a flood of refused packets asks the policies no more often than
 	// answers may be sent. So an answer that a policy prevents counts, too. That takes nothing
 	// from others that a packet without a policy could not take.
-	if (!may_answer(c, asks) || (asks && protected(skb, c, POLICY_OUT, 1)) ||
+	if (!may_answer(c, asks) || (asks && protected(c, POLICY_OUT, 1, 0)) ||
 	    make_answer(skb, c) < 0) {
 		c->unanswered++;
 		return TC_ACT_SHOT;

@@ -4,6 +4,7 @@
 
 #include "table_insert.h"
 #include "cookie_repeat.h"
+#include "ipsec.h"
 
 // fill writes the new state at look->place, for the rule with an id.
 static __always_inline void fill(const struct packet *p, const struct lookup *look,
@@ -128,9 +129,10 @@ static __always_inline int count_limit(struct cpu *c, struct lookup *look, struc
 
 // cookie_instead: a SYN cookie answers the packet, or has just answered it, so no state is made. It
 // returns 0 if not, else the reason.
-static __always_inline int cookie_instead(const struct packet *p, struct verdict *v,
+static __always_inline int cookie_instead(struct cpu *c, const struct packet *p, struct verdict *v,
 					  const struct cookie *cookie, struct code *r)
 {
+	struct forwarding *f = forwarding_settings();
 	int offered = cookie->offer == OFFER_COOKIE || cookie->offer == OFFER_REPEATED;
 
 	if (likely(!offered) || r->action != ACT_ALLOW || r->flags & (CODE_DEFER | CODE_PIPE) ||
@@ -138,6 +140,10 @@ static __always_inline int cookie_instead(const struct packet *p, struct verdict
 		return 0;
 	if (cookie->offer == OFFER_REPEATED)
 		return REASON_COOKIE_REPEATED;
+	// IPsec policies are asked last: in a flood about SYNs that would get a cookie, not about
+	// all.
+	if (!f || (unlikely(f->policies) && protected(c, POLICY_OUT, 1, 0)))
+		return 0;
 	record_answered(p, cookie);
 	v->answer = ANSWER_COOKIE;
 	return REASON_COOKIE;
@@ -179,7 +185,7 @@ __noinline int create_state(struct cpu *c, __u32 slot)
 	int why = count_limit(c, look, limit, r);
 	if (why)
 		return why;
-	why = cookie_instead(p, &c->verdict, &c->cookie, r);
+	why = cookie_instead(c, p, &c->verdict, &c->cookie, r);
 	if (why) {
 		undo_enter_track(limit);
 		return why;

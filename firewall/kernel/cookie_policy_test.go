@@ -1,0 +1,102 @@
+package kernel
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/enginetest"
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/packet/build"
+)
+
+// TestCookiesAskPoliciesLate: while cookies are on, IPsec policies are asked about a SYN that would
+// get a cookie, once, and about no other. One that a policy wants answered encrypted gets a state.
+func TestCookiesAskPoliciesLate(t *testing.T) {
+	t.Parallel()
+	o := firewall.DefaultOptions()
+	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
+	g := newPairLabWith(t, webRules, o)
+	listenTCP(t, g.server, "[::]:8080")
+	listenTCP(t, g.server, "[::]:8081")
+	if err := g.engine.Load(compile(t,
+		"add check-state\nadd allow tcp from any to me 8080 setup keep-state\n")); err != nil {
+		t.Fatal(err)
+	}
+	if s := g.stats(t); s.Cookies.Impossible != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Impossible)
+	}
+	f := g.synFlood(t, 8080)
+	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
+	stopFlood(t, f)
+	asked := g.engine.noteQuestions(t)
+	if err := g.engine.SetStack(false, []Policy{policy("10.0.0.1/32", "12.0.0.2/32")}); err != nil {
+		t.Fatal(err)
+	}
+	send := func() error {
+		for _, c := range []struct {
+			what, from string
+			port       uint16
+			want       int32
+			asked      bool
+		}{
+			{"one that gets a cookie", "12.0.0.1", 8080, redirected, true},
+			{"the same again", "12.0.0.1", 8080, wasShot, false},
+			{"one that the rules refuse", "12.0.0.1", 8081, wasShot, false},
+			{"one where no socket listens", "12.0.0.1", 8082, wasShot, false},
+			{"one from a protected host", "12.0.0.2", 8080, wentUp, true},
+		} {
+			b := enginetest.Packet(t, build.IPv4{Src: netip.MustParseAddr(c.from),
+				Dst: netip.MustParseAddr("10.0.0.1")}, build.TCP{SrcPort: 5000, DstPort: c.port,
+				Seq: 7, Flags: packet.FlagSYN, Window: 64240})
+			ret, err := g.engine.objects.WeirIn.Run(&ebpf.RunOptions{
+				Data: append(frameFor(b), b...)})
+			if err != nil {
+				return err
+			}
+			if got := asked(); int32(ret) != c.want || got != c.asked {
+				t.Errorf("%s: the program said %d, not %d; policies are asked: %v", c.what,
+					int32(ret), c.want, got)
+			}
+		}
+		return nil
+	}
+	if err := g.server.Do(func() error { return onFirstCPU(send) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noteQuestions has the hooks note when an IPsec policy is asked, by a tag in the last entry of the
+// table. asked reports whether that was so since it was called before.
+func (e *Engine) noteQuestions(t *testing.T) (asked func() bool) {
+	t.Helper()
+	const free = 1 << 3 // an entry that is free from the second tick on
+	set := e.config.Sets - 1
+	spec := committed(t)
+	e.sizeAsLoaded(spec)
+	meanwhile(t, spec.Programs["weir_in_slow"], "ask_policy", "policies", every, set*ways, free)
+	var noting *ebpf.Program
+	if err := e.load(spec, map[string]**ebpf.Program{"weir_in_slow": &noting}); err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(func() { noting.Close() })
+	if err := e.objects.SlowPaths.Put(uint32(slowIn), noting); err != nil {
+		t.Fatal(err)
+	}
+	return func() bool {
+		t.Helper()
+		var line weirTagLine
+		if err := e.objects.Tags.Lookup(set, &line); err != nil {
+			t.Fatal(err)
+		}
+		was := line.Tag[0]
+		line.Tag[0] = 0
+		if err := e.objects.Tags.Put(set, &line); err != nil {
+			t.Fatal(err)
+		}
+		return was == free
+	}
+}
