@@ -39,6 +39,8 @@ type Links struct {
 	sources func(name string) (local bool, reverse firewall.ReversePath) // sourceSettings
 	router6 func(name string) bool                                       // isRouter6
 	routes  func() (map[int][]netip.Prefix, error)                       // localRoutes
+	// called, with mu held, when routes may end of which the kernel reports nothing
+	routesEnd func()
 }
 
 // NewLinks returns an empty list of interfaces.
@@ -48,7 +50,7 @@ func NewLinks() *Links {
 		wake: make(chan struct{}, 1),
 		lost: make(chan struct{},
 			1), gone: map[int]bool{}, remade: map[int]bool{}, sources: sourceSettings,
-		router6: isRouter6, routes: localRoutes}
+		router6: isRouter6, routes: localRoutes, routesEnd: func() {}}
 }
 
 // Wake receives an element when something has changed since it was last read.
@@ -108,6 +110,9 @@ func (l *Links) Report(e nl.Event) {
 		if l.listed != nil {
 			l.listed[e.Link.Index] = true
 		}
+		if known && old.Up && !e.Link.Up {
+			l.endRoutesLocked(e.Link.Index)
+		}
 		// Also accept_local or rp_filter: Reread will not find them changed any more.
 		changed := l.noteLocked(e.Link.Index)
 		reframed := known && (old.Encap != e.Link.Encap || old.NoRemote != e.Link.NoRemote)
@@ -122,6 +127,9 @@ func (l *Links) Report(e nl.Event) {
 	case nl.LinkGone:
 		l.dropLocked(e.Link.Index)
 	case nl.AddrSet, nl.AddrGone:
+		if e.Kind == nl.AddrGone { // and the routes that have it as their source
+			l.routesEnd()
+		}
 		l.setAddrLocked(e.Addr, e.Kind == nl.AddrSet && !e.Addr.Tentative)
 	case nl.Synced:
 		l.syncLocked()
@@ -134,15 +142,25 @@ func (l *Links) Report(e nl.Event) {
 	}
 }
 
+// endRoutesLocked follows an interface that is gone or down. The kernel removes the IPv4 routes by
+// it and reports none of them (fib_disable_ip in net/ipv4/fib_frontend.c). The agent itself removes
+// those by a pod's.
+func (l *Links) endRoutesLocked(index int) {
+	delete(l.local, index)
+	if _, isPod := l.pods[index]; !isPod {
+		l.routesEnd()
+	}
+}
+
 // dropLocked forgets an interface.
 func (l *Links) dropLocked(index int) {
+	l.endRoutesLocked(index)
 	l.remade[index] = true
 	l.noteLostLocked(index)
 	l.uppers.note(l.byID[index], nl.Link{})
 	delete(l.byID, index)
 	delete(l.addrs, index)
 	delete(l.advertised, index)
-	delete(l.local, index)
 	delete(l.pods, index)
 	l.noteLocked(index)
 }

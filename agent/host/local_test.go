@@ -69,3 +69,54 @@ func TestLocalRoutes(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestLocalRoutesEnd: what local routes lead to ends with their interface, and routes are asked
+// about again when one is gone or down, or an address is.
+func TestLocalRoutesEnd(t *testing.T) {
+	inside := netip.MustParseAddr("203.0.113.5")
+	up := nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: 2, Name: "eth0", Up: true}}
+	down := nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: 2, Name: "eth0"}}
+	address := nl.Addr{Link: 2, Prefix: netip.MustParsePrefix("192.0.2.1/24")}
+	pod := nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: 3}}
+	for _, c := range []struct {
+		what   string
+		events []nl.Event
+		asked  int
+		mine   bool
+	}{
+		{"nothing", nil, 0, true},
+		{"another name", []nl.Event{{Kind: nl.LinkSet,
+			Link: nl.Link{Index: 2, Name: "lan", Up: true}}}, 0, true},
+		{"down", []nl.Event{down}, 1, false},
+		{"down, with another report", []nl.Event{down, down}, 1, false},
+		{"down and up", []nl.Event{down, up}, 1, false},
+		{"gone", []nl.Event{{Kind: nl.LinkGone, Link: up.Link}}, 1, false},
+		{"an address", []nl.Event{{Kind: nl.AddrSet, Addr: address}}, 0, true},
+		{"no address", []nl.Event{{Kind: nl.AddrSet, Addr: address},
+			{Kind: nl.AddrGone, Addr: address}}, 1, true},
+		{"a pod gone", []nl.Event{pod}, 0, true},
+	} {
+		l, asked := NewLinks(), 0
+		l.routesEnd = func() { asked++ }
+		l.routes = func() (map[int][]netip.Prefix, error) {
+			return map[int][]netip.Prefix{2: {netip.MustParsePrefix("203.0.113.0/28")}}, nil
+		}
+		l.Report(up)
+		l.Report(nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: 3, Name: "veth1", Up: true}})
+		l.AddPod(3, "pod:a")
+		l.Report(nl.Event{Kind: nl.Synced})
+		if err := l.FollowLocal(); err != nil {
+			t.Fatal(err)
+		}
+		for len(l.wake) > 0 {
+			<-l.wake
+		}
+		for _, e := range c.events {
+			l.Report(e)
+		}
+		if mine := l.IsMe(inside); asked != c.asked || mine != c.mine ||
+			!mine && len(l.wake) == 0 {
+			t.Errorf("%s: asked %d times, mine %v, woken %d", c.what, asked, mine, len(l.wake))
+		}
+	}
+}
