@@ -30,7 +30,7 @@ func (n *Node) clusterParts() cluster.Parts {
 			return n.rules.EnforceClusterRules(versionOf(l), l.Trial, l.Reverted)
 		},
 		Confirm:           n.rules.ConfirmClusterRules,
-		CheckConnectivity: n.checkConnectivity, IsMine: n.links.IsMine,
+		CheckConnectivity: n.checkConnectivity, IsMe: n.links.IsMe,
 		Labels: n.pods.SetOtherHostLabels, Shared: n.shared.Set, Host: hosts.Set,
 		Peers: hosts.Names,
 		Pods:  n.ownPods, FirstCopy: n.clearUnfilled}

@@ -60,10 +60,10 @@ func newNode(c Config, member bool) *Node {
 		Tunnel: c.Settings.Overlay.Name, TunnelPort: n.peers.Port})
 	n.nat = nat.New(nat.Config{Settings: c.Settings.NAT, Problems: &n.problems,
 		SetForwards: n.engine.SetForwards, SetForwarding: router.EnableForwarding,
-		SetMasquerade: n.pods.SetMasquerade, IsOwn: n.links.IsMine, IsOnly: n.links.IsOnly})
+		SetMasquerade: n.pods.SetMasquerade, IsMe: n.links.IsMe, IsOnly: n.links.IsOnly})
 	n.services = services.New(services.Config{File: c.Paths.Services(),
 		Ranges: c.Settings.Pods.Ranges, Log: n.log, Problems: &n.problems, Engine: n.engine,
-		IsOwn: n.links.IsMine, Taken: n.checkVirtual,
+		HasAddress: n.links.HasAddress, IsMe: n.links.IsMe, Taken: n.checkVirtual,
 		Pods: func() ([]pod.Pod, bool) {
 			return knownPods(n.pods.TakenOver, n.pods.LivePods)
 		},
@@ -82,7 +82,7 @@ func newNode(c Config, member bool) *Node {
 	n.explain = rules.Explainer{Manager: n.rules, Options: c.Settings.Engine,
 		Interfaces: n.links.Interfaces, Labels: n.labels, States: n.engine.States,
 		Guards: c.Settings.Host.Guards}
-	n.panics = rules.Panics{Explainer: &n.explain, Tunnel: n.peers, IsMine: n.links.IsMine,
+	n.panics = rules.Panics{Explainer: &n.explain, Tunnel: n.peers, IsMe: n.links.IsMe,
 		Guarded: func() []api.Interface {
 			guarded, _ := n.hooks.Interfaces()
 			return guarded

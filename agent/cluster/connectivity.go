@@ -19,7 +19,7 @@ func (s *Service) checkConnectivity(l Load, h *cluster.Head) error {
 		}
 	}
 	s.mu.Unlock()
-	needed := requiredConns(s.config.Stores(), others, s.config.Parts.IsMine)
+	needed := requiredConns(s.config.Stores(), others, s.config.Parts.IsMe)
 	why, err := s.config.Parts.CheckConnectivity(l, needed, (*api.Session)(h.Session))
 	if err == nil && why != "" {
 		err = refusal{errors.New(why)}
@@ -30,9 +30,9 @@ func (s *Service) checkConnectivity(l Load, h *cluster.Head) error {
 // requiredConns returns the connections to weir-stores that a host needs, and those that the others
 // need to one on this host.
 func requiredConns(stores []netip.AddrPort, others []netip.Addr,
-	isMine func(netip.Addr) bool) (needed []api.RequiredConn) {
+	isMe func(netip.Addr) bool) (needed []api.RequiredConn) {
 	for _, to := range stores {
-		if !isMine(to.Addr()) {
+		if !isMe(to.Addr()) {
 			needed = append(needed, api.RequiredConn{To: to})
 			continue
 		}

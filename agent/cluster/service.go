@@ -58,8 +58,8 @@ type Parts struct {
 	// CheckConnectivity returns why rules would refuse one of the connections, or cut off a session
 	// that this host has; "" if they would not.
 	CheckConnectivity func(Load, []api.RequiredConn, *api.Session) (string, error)
-	// IsMine reports whether an address is one of this host's.
-	IsMine func(netip.Addr) bool
+	// IsMe reports whether this host takes the packets to an address.
+	IsMe func(netip.Addr) bool
 	// Labels puts addresses of pods of other hosts into tables, or takes them out. It and Shared
 	// remove from the map what is done; after an error they are called again with the rest.
 	Labels func(map[cluster.Label]bool) error

@@ -308,8 +308,9 @@ func (l *Links) IsOnly(a netip.Addr, away []netip.Addr) bool {
 	return false
 }
 
-// IsMine reports whether an address is one of the host's.
-func (l *Links) IsMine(a netip.Addr) bool {
+// HasAddress reports whether an interface has an address. IsMe also knows others at which the host
+// takes packets.
+func (l *Links) HasAddress(a netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, all := range l.addrs {

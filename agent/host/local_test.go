@@ -35,7 +35,7 @@ func TestFollowLocal(t *testing.T) {
 			<-l.wake
 		}
 		if got := fmt.Sprint(l.Interfaces()[0].Local, l.IsMe(inside), l.IsMe(own),
-			l.IsMine(inside)); got != mine {
+			l.HasAddress(inside)); got != mine {
 			t.Errorf("%s: %s, want %s", what, got, mine)
 		}
 	}

@@ -33,7 +33,7 @@ func TestBinatsApply(t *testing.T) {
 		SetForwards:   func(all []forward.Published) error { ports = all; return nil },
 		SetForwarding: func(four, six bool) error { router = [2]bool{four, six}; return nil },
 		SetMasquerade: func() error { return nil },
-		IsOwn:         func(netip.Addr) bool { return false },
+		IsMe:          func(netip.Addr) bool { return false },
 		IsOnly:        func(netip.Addr, []netip.Addr) bool { return false }}
 	if err := New(c).Apply(); err != nil || len(ports) != 3 || router != [2]bool{true, true} {
 		t.Fatalf("%v, ports %v, router %v", err, ports, router)

@@ -25,13 +25,13 @@ func binatElement(i int) element   { return element{"binat", i + 1} }
 func (s *Service) unusable() map[element]error {
 	held := map[element]error{}
 	for i, f := range s.config.Settings.Forwards {
-		if s.config.IsOwn(f.To.Addr()) {
+		if s.config.IsMe(f.To.Addr()) {
 			held[forwardElement(i)] = errOwnTarget{f.To.Addr()}
 		}
 	}
 	var away []netip.Addr
 	for i, b := range s.config.Settings.Binats {
-		if s.config.IsOwn(b.To) {
+		if s.config.IsMe(b.To) {
 			held[binatElement(i)] = errOwnTarget{b.To}
 			continue
 		}

@@ -40,7 +40,7 @@ func newHeldHost(t *testing.T) *heldHost {
 	h.Service = New(Config{Settings: s, Problems: &h.problems, SetForwards: h.setForwards,
 		SetForwarding: func(four, six bool) error { return nil },
 		SetMasquerade: func() error { h.others, _ = h.SourceNATs(); return nil },
-		IsOwn:         func(a netip.Addr) bool { return slices.Contains(h.own, a) },
+		IsMe:          func(a netip.Addr) bool { return slices.Contains(h.own, a) },
 		IsOnly: func(a netip.Addr, away []netip.Addr) bool {
 			return slices.Contains(h.only, a) && slices.Contains(away, a)
 		}})

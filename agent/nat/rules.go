@@ -56,7 +56,7 @@ func (s *Service) CheckRules(p *program.Program, pods []netip.Prefix) error {
 func (s *Service) checkTarget(old bool, number uint16, word string, to netip.Addr,
 	pods []netip.Prefix) error {
 	word += ": " + to.String()
-	if !old && s.config.IsOwn(to) {
+	if !old && s.config.IsMe(to) {
 		return errRule{number, word, "is an address of this host",
 			"let the service listen at that port itself"}
 	}

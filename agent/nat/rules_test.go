@@ -21,7 +21,7 @@ func TestRulesChecked(t *testing.T) {
 			}
 			return nil
 		},
-		IsOwn: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.0.0.1") },
+		IsMe: func(a netip.Addr) bool { return a == netip.MustParseAddr("10.0.0.1") },
 		IsOnly: func(a netip.Addr, _ []netip.Addr) bool {
 			return a == netip.MustParseAddr("203.0.113.1")
 		}})
@@ -68,7 +68,7 @@ func TestRulesChecked(t *testing.T) {
 func TestRulesInForceStay(t *testing.T) {
 	own := false
 	s := New(Config{SetForwarding: func(_, _ bool) error { return nil },
-		IsOwn: func(netip.Addr) bool { return own }})
+		IsMe: func(netip.Addr) bool { return own }})
 	to := func(number uint16, target string) *program.Program {
 		return &program.Program{NATs: []program.NAT{{Number: number, Ports: []program.NATPort{{
 			Proto: uint8(packet.ProtoTCP), Port: 80, Count: 1,
@@ -92,7 +92,7 @@ func TestRulesInForceStay(t *testing.T) {
 func TestRulesGiveAllAddressesAway(t *testing.T) {
 	first, second := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")
 	s := New(Config{
-		IsOwn: func(netip.Addr) bool { return false },
+		IsMe: func(netip.Addr) bool { return false },
 		IsOnly: func(a netip.Addr, away []netip.Addr) bool {
 			return slices.Contains(away, first) && slices.Contains(away, second)
 		}})

@@ -28,8 +28,8 @@ type Config struct {
 	SetMasquerade func() error
 	// SetForwarding makes the host a router for IPv4, for IPv6, or both.
 	SetForwarding func(four, six bool) error
-	// IsOwn reports whether an address is one of the host's.
-	IsOwn func(netip.Addr) bool
+	// IsMe reports whether the host takes the packets to an address.
+	IsMe func(netip.Addr) bool
 	// IsOnly reports whether an interface of the host has this address and no other of the family
 	// but those that are given away.
 	IsOnly func(a netip.Addr, away []netip.Addr) bool

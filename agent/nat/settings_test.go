@@ -124,7 +124,7 @@ func TestApply(t *testing.T) {
 			return nil
 		},
 		SetMasquerade: func() error { return nil },
-		IsOwn:         func(netip.Addr) bool { return false }}
+		IsMe:          func(netip.Addr) bool { return false }}
 	if err := New(c).Apply(); err != nil || calls != 1 || ports != 0 || router != [2]bool{} {
 		t.Errorf("no settings: %v, %d calls, %d ports, %v", err, calls, ports, router)
 	}
@@ -159,7 +159,7 @@ func TestMasqueradesRead(t *testing.T) {
 	}
 	s.Forwards = []Forward{{To: netip.MustParseAddrPort("10.0.6.9:80"), Count: 1}}
 	free := func(netip.Addr) bool { return false }
-	others, near := New(Config{Settings: s, IsOwn: free}).SourceNATs()
+	others, near := New(Config{Settings: s, IsMe: free}).SourceNATs()
 	m := forward.Masquerade{Others: others, Near: near}
 	for _, c := range []struct{ prefix, to string }{
 		{"10.0.5.10/32", "203.0.113.8"}, {"10.0.5.11/32", "203.0.113.9"},

@@ -96,8 +96,8 @@ func TestCutWaitsForAllResets(t *testing.T) {
 		const connections = 500
 		engine := engineWith(t, connections)
 		tun := &tunnel{engine: engine, stop: make(chan struct{}), own: &injector{
-			isMine: func(netip.Addr) bool { return true },
-			queue:  make(chan soft.Probe, 4*connections)}}
+			isMe:  func(netip.Addr) bool { return true },
+			queue: make(chan soft.Probe, 4*connections)}}
 		tun.done.Go(tun.tick)
 		p := New(Config{Engine: noStates{}})
 		p.tunnel.Store(tun)

@@ -34,11 +34,11 @@ const (
 // connections. Those to this host and its pods go out of the tunnel, as if the other end had sent
 // them; those to the other end enter by a raw socket and bypass the filter.
 type injector struct {
-	isMine, isPod func(netip.Addr) bool // an address is the host's; that of a pod
-	four, six     int                   // raw sockets
-	queue         chan soft.Probe
-	answers       *rate.Limiter
-	newest        atomic.Int64 // when a packet was put into expected last, of clock.Now; 0: never
+	isMe, isPod func(netip.Addr) bool // the host takes the packets to an address; it is a pod's
+	four, six   int                   // raw sockets
+	queue       chan soft.Probe
+	answers     *rate.Limiter
+	newest      atomic.Int64 // when a packet was put into expected last, of clock.Now; 0: never
 
 	mu sync.Mutex // its place in the lock order: agent/doc.go
 	// guarded by mu; our packets on their way to the tunnel, without what the kernel fills in
@@ -46,8 +46,8 @@ type injector struct {
 	swept    time.Time // guarded by mu; when those that were lost were removed last
 }
 
-func newInjector(isMine, isPod func(netip.Addr) bool) (i *injector, err error) {
-	i = &injector{isMine: isMine, isPod: isPod, four: -1, six: -1,
+func newInjector(isMe, isPod func(netip.Addr) bool) (i *injector, err error) {
+	i = &injector{isMe: isMe, isPod: isPod, four: -1, six: -1,
 		queue:    make(chan soft.Probe, injectQueue),
 		answers:  rate.NewLimiter(answersPerSecond, answersPerSecond),
 		expected: map[string]time.Time{}}
@@ -109,9 +109,9 @@ func (i *injector) probe(p soft.Probe) {
 	}
 	reset := q.Proto == packet.ProtoTCP && q.TCPFlags&packet.FlagRST != 0
 	switch {
-	case i.isMine(q.Dst()), reset && i.isPod(q.Dst()):
+	case i.isMe(q.Dst()), reset && i.isPod(q.Dst()):
 		p.To = firewall.In
-	case i.isMine(q.Src()), reset && i.isPod(q.Src()):
+	case i.isMe(q.Src()), reset && i.isPod(q.Src()):
 		p.To = firewall.Out
 	default:
 		return

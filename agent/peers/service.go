@@ -35,8 +35,8 @@ type Engine interface {
 type Links interface {
 	// Name returns the name of an interface, "" if it is not known.
 	Name(index uint32) string
-	// IsMine reports whether an address is one of the host's.
-	IsMine(netip.Addr) bool
+	// IsMe reports whether the host takes the packets to an address.
+	IsMe(netip.Addr) bool
 }
 
 // Files are the files of the part.

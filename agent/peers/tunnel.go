@@ -89,7 +89,7 @@ func (t *tunnel) open(key overlay.Key) (err error) {
 	if err := c.Join(t.engine); err != nil {
 		return err
 	}
-	if t.own, err = newInjector(c.Links.IsMine, c.IsPod); err != nil {
+	if t.own, err = newInjector(c.Links.IsMe, c.IsPod); err != nil {
 		return err
 	}
 	now := func() time.Duration { return clock.Now() }

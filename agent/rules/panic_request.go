@@ -18,8 +18,8 @@ import (
 type Panics struct {
 	Explainer *Explainer
 	Tunnel    Tunnel
-	// IsMine reports whether an address is one of the host's.
-	IsMine func(netip.Addr) bool
+	// IsMe reports whether the host takes the packets to an address.
+	IsMe func(netip.Addr) bool
 	// Guarded returns the interfaces that have hooks.
 	Guarded func() []api.Interface
 	// Adopt gives the engine states.
@@ -71,7 +71,7 @@ func (x *Panics) checkSession(s *api.Session) error {
 	if !s.From.IsValid() || !s.To.IsValid() {
 		return errNoSession{"the session has no valid addresses"}
 	}
-	if !x.IsMine(bare(s.To.Addr())) {
+	if !x.IsMe(bare(s.To.Addr())) {
 		return errNoSession{fmt.Sprintf("the session to %s does not end at this host, so it "+
 			"cannot be spared", s.To)}
 	}

@@ -25,7 +25,7 @@ func TestPanicRequest(t *testing.T) {
 			return []firewall.Interface{{Index: 1, Name: "eth0"}, {Index: 2, Name: "lan0"}}
 		}},
 		Tunnel:  behind{netip.MustParsePrefix("192.0.2.1/32")},
-		IsMine:  func(a netip.Addr) bool { return a == ssh.To.Addr() },
+		IsMe:    func(a netip.Addr) bool { return a == ssh.To.Addr() },
 		Guarded: func() []api.Interface { return []api.Interface{{Index: 1, Name: "eth0"}} }}
 	for _, s := range []*api.Session{nil, {}, {From: ssh.To, To: ssh.From}} {
 		if _, err := x.Begin(t.Context(), api.Panic{Session: s}); !errors.As(err,

@@ -32,7 +32,7 @@ func (s *Manager) addLocked(virtual []netip.Addr) {
 	s.refused = map[netip.Addr]error{}
 	var first error
 	for _, a := range virtual {
-		if s.config.IsOwn(a) {
+		if s.config.HasAddress(a) {
 			continue
 		}
 		if err := s.config.AddAddress(a); err != nil {

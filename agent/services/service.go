@@ -34,8 +34,9 @@ type Config struct {
 	Log      *slog.Logger
 	Problems *problem.List
 	Engine   Engine
-	// IsOwn reports whether an address is one of the host's.
-	IsOwn func(netip.Addr) bool
+	// HasAddress reports whether an interface has an address, IsMe whether the host takes the
+	// packets to it, for whatever reason.
+	HasAddress, IsMe func(netip.Addr) bool
 	// Taken returns why an address cannot be that of a service: the settings, or other hosts, use
 	// it.
 	Taken func(netip.Addr) error

@@ -23,6 +23,7 @@ type fakeHost struct {
 	sets  int
 	fails error
 	lo    []netip.Addr
+	local netip.Prefix // what a local route leads to
 	// what the loopback does not take
 	refuses map[netip.Addr]bool
 	pods    []pod.Pod
@@ -52,7 +53,10 @@ func (h *fakeHost) service(t *testing.T, file string) *Manager {
 	s := New(Config{File: file, Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24")},
 		Log:      slog.New(slog.DiscardHandler),
 		Problems: &problem.List{Log: slog.New(slog.DiscardHandler)}, Engine: h,
-		IsOwn: func(a netip.Addr) bool { return slices.Contains(h.lo, a) },
+		HasAddress: func(a netip.Addr) bool { return slices.Contains(h.lo, a) },
+		IsMe: func(a netip.Addr) bool {
+			return slices.Contains(h.lo, a) || h.local.Contains(a)
+		},
 		Taken: func(netip.Addr) error { return nil },
 		Pods:  func() ([]pod.Pod, bool) { return h.pods, h.begun },
 		AddAddress: func(a netip.Addr) error {
@@ -135,6 +139,25 @@ func TestFailedAddChangesNothing(t *testing.T) {
 		if len(h.lo) != 0 || len(h.set) != 0 {
 			t.Errorf("%s: the loopback has %v, the engine %v", what, h.lo, h.set)
 		}
+	}
+}
+
+// TestServiceAtALocalRoute: what a local route leads to belongs to sockets of the host. A service
+// that was there before the route keeps its address.
+func TestServiceAtALocalRoute(t *testing.T) {
+	h := &fakeHost{begun: true, local: netip.MustParsePrefix("10.200.0.0/16")}
+	file := filepath.Join(t.TempDir(), "services.json")
+	if _, err := h.service(t, file).Add(webRequest()); err == nil || len(h.lo) != 0 ||
+		!strings.Contains(err.Error(), "10.200.0.10 is an address of this host") {
+		t.Errorf("%v; the loopback has %v", err, h.lo)
+	}
+	h.local = netip.Prefix{}
+	if _, err := h.service(t, file).Add(webRequest()); err != nil {
+		t.Fatal(err)
+	}
+	h.local, h.lo = netip.MustParsePrefix("10.200.0.0/16"), nil // a boot
+	if err := h.service(t, file).Begin(); err != nil || len(h.lo) != 1 {
+		t.Errorf("%v; the loopback has %v", err, h.lo)
 	}
 }
 

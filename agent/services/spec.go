@@ -88,7 +88,7 @@ func (s *Manager) checkAgainst(spec *Spec, r *record) error {
 	for _, h := range r.Held {
 		held[h] = true
 	}
-	if s.config.IsOwn(a) && !held[a] {
+	if s.config.IsMe(a) && !held[a] {
 		return hinted{what("%s is an address of this host", a),
 			"choose one that nothing else has; for the host's own address, publish a port of a pod"}
 	}

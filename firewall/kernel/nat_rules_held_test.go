@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/forward"
+	"github.com/weirnet/weir/internal/program"
+	"github.com/weirnet/weir/packet"
 )
 
 // TestNATConflictOfAddresses: an interface that gets the address of another instance keeps nothing
@@ -108,6 +111,21 @@ func TestNATTargetBecomesOwn(t *testing.T) {
 	g.must(g.engine.FollowNAT())
 	if n := len(g.engine.published); n != 2 {
 		t.Errorf("%d ports are redirected", n)
+	}
+}
+
+// TestNATTargetOfALocalRoute: a redirection to what a local route of the host leads to is held, as
+// to an address of the host.
+func TestNATTargetOfALocalRoute(t *testing.T) {
+	ifs := []firewall.Interface{{Index: 1, Name: "lo",
+		Local: []netip.Prefix{netip.MustParsePrefix("10.0.6.0/24")}}}
+	for to, is := range map[string]bool{"10.0.6.9:80": true, "10.0.7.9:80": false} {
+		r, err := newNATEntries([]program.NAT{{Number: 1, Addr: netip.MustParseAddr("192.0.2.1"),
+			Ports: []program.NATPort{{Proto: uint8(packet.ProtoTCP), Port: 8080, Count: 1,
+				To: netip.MustParseAddrPort(to)}}}}, ifs)
+		if (err != nil) != is || (len(r.ports) == 0) != is {
+			t.Errorf("%s: %v, %d ports", to, err, len(r.ports))
+		}
 	}
 }
 

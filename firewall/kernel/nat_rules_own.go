@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/program"
@@ -10,14 +11,15 @@ import (
 
 // ownAddresses are the host's, as far as instances of nat may not give them away.
 type ownAddresses struct {
-	all map[netip.Addr]bool
+	all   map[netip.Addr]bool
+	local []netip.Prefix // what local routes lead to
 	// those of interfaces that would have no other one left; the agent refuses the same in rules
 	// that are new (host.Links.IsOnly)
 	only map[netip.Addr]bool
 }
 
 func newOwnAddresses(all []program.NAT, ifs []firewall.Interface) ownAddresses {
-	own := ownAddresses{map[netip.Addr]bool{}, map[netip.Addr]bool{}}
+	own := ownAddresses{all: map[netip.Addr]bool{}, only: map[netip.Addr]bool{}}
 	if len(all) == 0 {
 		return own
 	}
@@ -28,6 +30,7 @@ func newOwnAddresses(all []program.NAT, ifs []firewall.Interface) ownAddresses {
 		}
 	}
 	for _, i := range ifs {
+		own.local = append(own.local, i.Local...)
 		others := false
 		for _, p := range i.Addrs {
 			a := p.Addr()
@@ -47,7 +50,9 @@ func newOwnAddresses(all []program.NAT, ifs []firewall.Interface) ownAddresses {
 // the only address of an interface away. public is invalid if it gives none away.
 func (o ownAddresses) refuse(number uint16, word string, to, public netip.Addr) error {
 	switch {
-	case o.all[to]:
+	case o.all[to] || slices.ContainsFunc(o.local, func(p netip.Prefix) bool {
+		return p.Contains(to)
+	}):
 		return fmt.Errorf("nat %d: %s: %s is an address of this host", number, word, to)
 	case o.only[public]:
 		return fmt.Errorf("nat %d: %s: %s is the only address of its interface", number, word,
