@@ -3,6 +3,8 @@ package kernel
 import (
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // tc runs tc(8) at the server.
@@ -54,6 +56,53 @@ func TestFiltersLeaveNoTrace(t *testing.T) {
 		if out := g.tc(t, "qdisc show dev eth0"); out != clean {
 			t.Errorf("%s leaves\n%sbefore\n%s", what, out, clean)
 		}
+	}
+}
+
+// withoutNetAdmin runs f in the server's namespace without the capability to change the network.
+func (g *pairLab) withoutNetAdmin(t *testing.T, f func() error) (err error) {
+	t.Helper()
+	must := func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	must(g.server.Do(func() error {
+		h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var have [2]unix.CapUserData
+		must(unix.Capget(&h, &have[0]))
+		less := have
+		less[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+		must(unix.Capset(&h, &less[0]))
+		err = f()
+		return unix.Capset(&h, &have[0])
+	}))
+	return err
+}
+
+// TestFilterThatStays: a filter that cannot be deleted still has its rules, whether the removal of
+// everything has failed or that of one interface, and the next removal finds it.
+func TestFilterThatStays(t *testing.T) {
+	t.Parallel()
+	g := newPairLab(t, webRules)
+	g.detach(t)
+	clean := g.tc(t, "qdisc show dev eth0")
+	g.byFilters(t)
+	if err := g.withoutNetAdmin(t, func() error { return g.engine.Detach(g.index) }); err == nil {
+		t.Error("the filters were detached without the capability")
+	}
+	if err := g.engine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.withoutNetAdmin(t, func() error { return Remove(g.dir) }); err == nil {
+		t.Error("the filters were removed without the capability")
+	}
+	g.answers(t, "while the filters stay", "80")
+	if err := g.server.Do(func() error { return Remove(g.dir) }); err != nil {
+		t.Fatal(err)
+	}
+	if out := g.tc(t, "qdisc show dev eth0"); out != clean {
+		t.Errorf("there is\n%sbefore\n%s", out, clean)
 	}
 }
 

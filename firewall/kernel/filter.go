@@ -69,10 +69,11 @@ func (e *Engine) unfilter(a *attachment) error {
 	defer c.Close()
 	var errs []error
 	for d := range directions {
-		errs = append(errs, c.DeleteFilter(int(a.index), d == 1))
-		if e.dir != "" {
-			errs = append(errs, removeIfThere(e.filterPath(a.index, d)))
+		err := c.DeleteFilter(int(a.index), d == 1)
+		if err == nil && e.dir != "" { // or nothing would show that the filter is ours
+			err = removeIfThere(e.filterPath(a.index, d))
 		}
+		errs = append(errs, err)
 		a.filters[d] = false
 	}
 	return errors.Join(errs...)

@@ -114,7 +114,8 @@ func byName[T any](objects any) map[string]**T {
 }
 
 // Remove detaches everything that is pinned below dir and removes the pins. Missing pins are not an
-// error.
+// error. After an error the pins stay: a hook that is left would drop packets without its second
+// program, which the kernel removes with the last pin, and the pins say what is left to remove.
 func Remove(dir string) error {
 	layouts, err := filepath.Glob(filepath.Join(dir, "layout-*"))
 	if err != nil {
@@ -122,7 +123,11 @@ func Remove(dir string) error {
 	}
 	var errs []error
 	for _, l := range layouts {
-		errs = append(errs, removeLinks(l), removeFilters(l), removeLocal(l), clearDir(l))
+		err := errors.Join(removeLinks(l), removeFilters(l), removeLocal(l))
+		if err == nil {
+			err = clearDir(l)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
