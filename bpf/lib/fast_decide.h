@@ -13,8 +13,7 @@ static __always_inline int fast_decide(struct __sk_buff *skb, struct cpu *c, str
 	const struct packet *p = &c->packet;
 
 	// The slow path checks a source that may be the host's own.
-	if ((known != FAST_STEP && known != FAST_NEW) ||
-	    (p->dir == DIR_IN && unlikely(may_be_own(cf, p->src_hi, p->src_lo))))
+	if ((known != FAST_STEP && known != FAST_NEW) || (p->dir == DIR_IN && is_own_source(cf, p)))
 		return 0;
 	return known == FAST_STEP ? fast_step(skb, c, l2) : fast_new(skb, c, l2, need);
 }

@@ -76,7 +76,7 @@ __noinline int fast_stateless(struct cpu *c)
 	// Before the rules the slow path redeems SYN cookies, and checks a source that may be the
 	// host's own.
 	if (walk->tags || (p->dir == DIR_IN && ((p->proto == PROTO_TCP && unlikely(g->cookies)) ||
-						unlikely(may_be_own(cf, p->src_hi, p->src_lo)))))
+						is_own_source(cf, p))))
 		return 0;
 	walk->current = current_slot(current);
 	struct traits k;

@@ -32,7 +32,7 @@ func TestCookiesAskPoliciesLate(t *testing.T) {
 	f := g.synFlood(t, 8080)
 	nstest.Eventually(t, "cookies are on", func() bool { return g.stats(t).Cookies.On })
 	stopFlood(t, f)
-	asked := g.engine.noteQuestions(t)
+	asked := g.engine.noteLookUps(t, "ask_policy", "policies")
 	if err := g.engine.SetStack(false, []Policy{policy("10.0.0.1/32", "12.0.0.2/32")}); err != nil {
 		t.Fatal(err)
 	}
@@ -69,15 +69,16 @@ func TestCookiesAskPoliciesLate(t *testing.T) {
 	}
 }
 
-// noteQuestions has the hooks note when an IPsec policy is asked, by a tag in the last entry of the
-// table. asked reports whether that was so since it was called before.
-func (e *Engine) noteQuestions(t *testing.T) (asked func() bool) {
+// noteLookUps has the second program of weir_in note when one of its functions looks something up
+// in a map, by a tag in the last set of the table. noted reports whether that was so since it was
+// called before.
+func (e *Engine) noteLookUps(t *testing.T, function, in string) (noted func() bool) {
 	t.Helper()
 	const free = 1 << 3 // an entry that is free from the second tick on
 	set := e.config.Sets - 1
 	spec := committed(t)
 	e.sizeAsLoaded(spec)
-	meanwhile(t, spec.Programs["weir_in_slow"], "ask_policy", "policies", every, set*ways, free)
+	meanwhile(t, spec.Programs["weir_in_slow"], function, in, every, set*ways, free)
 	var noting *ebpf.Program
 	if err := e.load(spec, map[string]**ebpf.Program{"weir_in_slow": &noting}); err != nil {
 		t.Fatalf("%+v", err)

@@ -1,12 +1,15 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
@@ -234,6 +237,59 @@ func TestOwnAddressWithoutStates(t *testing.T) {
 	nstest.Eventually(t, "they are counted as spoofed", func() bool {
 		return g.drops(t, firewall.ReasonSpoof) == 40
 	})
+}
+
+// TestLocalRouteKeepsTheFastPath: where a local route leads to a prefix, packets from other sources
+// take the fast path, with and without states. Those from the prefix are dropped.
+func TestLocalRouteKeepsTheFastPath(t *testing.T) {
+	t.Parallel()
+	for _, rules := range []string{"add allow udp from any to any keep-state\n",
+		"add allow udp from any to any\n"} {
+		g := newPairLab(t, rules)
+		local := []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"),
+			netip.MustParsePrefix("2001:db8:9::/64")}
+		if err := g.engine.SetInterfaces([]firewall.Interface{{Index: 1, Name: "lo", Local: local},
+			{Index: g.index, Name: "eth0"}}); err != nil {
+			t.Fatal(err)
+		}
+		walked := g.engine.noteLookUps(t, "one_step", "images")
+		context := make([]byte, skbSize)
+		binary.NativeEndian.PutUint32(context[40:], g.index)
+		send := func(from, to netip.Addr, port uint16) (code int32) {
+			t.Helper()
+			var ip build.Layer = build.IPv4{Src: from, Dst: to}
+			if from.Is6() {
+				ip = build.IPv6{Src: from, Dst: to}
+			}
+			b := enginetest.Packet(t, ip, build.UDP{SrcPort: port, DstPort: 9},
+				build.Data(make([]byte, 20))) // the fast path reads as much as a TCP header
+			run := func() error {
+				ret, err := g.engine.objects.WeirIn.Run(&ebpf.RunOptions{
+					Data: append(frameFor(b), b...), Context: context})
+				code = int32(ret)
+				return err
+			}
+			if err := g.server.Do(func() error { return onFirstCPU(run) }); err != nil {
+				t.Fatal(err)
+			}
+			return code
+		}
+		for _, c := range [][3]string{{"203.0.114.7", "203.0.113.7", "10.0.0.1"},
+			{"2001:db8:a::7", "2001:db8:9::7", "fd00::1"}} {
+			other, own, to := netip.MustParseAddr(c[0]), netip.MustParseAddr(c[1]),
+				netip.MustParseAddr(c[2])
+			send(other, to, 1) // makes the verdict known
+			if known := walked(); !known {
+				t.Errorf("%s%s: nothing was noted", rules, other)
+			}
+			if code := send(other, to, 2); code != wentUp || walked() {
+				t.Errorf("%s%s: %d, or it walked the rules", rules, other, code)
+			}
+			if code := send(own, to, 3); code != wasShot {
+				t.Errorf("%s%s: %d", rules, own, code)
+			}
+		}
+	}
 }
 
 // TestOwnAddressMovesNoState: segments from outside with an address of the host as their source
