@@ -17,6 +17,16 @@ static __always_inline int forwardable(struct fwd_entry *w, struct forwarding *f
 	       route_fresh(w, now, tos);
 }
 
+// fast_age6 decrements the hop limit of an IPv6 header as age6 does, in less time. The header has
+// no checksum of its own, so the sum of the whole packet that a NIC has made (CHECKSUM_COMPLETE)
+// changes: by one in the upper byte of a word, as words lie in memory. Where there is no such sum
+// the helper does nothing.
+static __always_inline void fast_age6(struct __sk_buff *skb, struct ip6 *h)
+{
+	h->hops--;
+	bpf_csum_update(skb, ~0x0100U);
+}
+
 // fast_send hands a packet that passed to the pod or the NIC of its forwarding entry.
 static __always_inline int fast_send(struct __sk_buff *skb, const struct fwd_entry *w,
 				     const struct config *cf, const struct forwarding *f, int four)
@@ -25,16 +35,10 @@ static __always_inline int fast_send(struct __sk_buff *skb, const struct fwd_ent
 
 	if (frame + 34 > (void *)(long)skb->data_end)
 		return TC_ACT_SHOT;
-	if (!four) {
-		__u8 hops = ((struct ip6 *)(frame + 14))->hops - 1;
-		if (bpf_skb_store_bytes(skb, 14 + 7, &hops, 1, BPF_F_RECOMPUTE_CSUM) < 0)
-			return TC_ACT_SHOT;
-	}
-	frame = (void *)(long)skb->data;
-	if (frame + 34 > (void *)(long)skb->data_end)
-		return TC_ACT_SHOT;
 	if (four)
 		age4(frame + 14);
+	else
+		fast_age6(skb, frame + 14);
 	__builtin_memcpy(frame, w->macs, sizeof(w->macs));
 	if (w->to_pod)
 		return enter_pod(skb, cf, f, w->ifindex, w->from_pod);

@@ -214,6 +214,7 @@ static __s64 (*bpf_csum_diff)(__be32 *from, __u32 from_size, __be32 *to, __u32 t
 static long (*bpf_skb_change_type)(struct __sk_buff *skb, __u32 type) = (void *)32;
 static long (*bpf_skb_change_tail)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)38;
 static long (*bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
+static __s64 (*bpf_csum_update)(struct __sk_buff *skb, __u32 csum) = (void *)40;
 static long (*bpf_skb_change_head)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)43;
 static long (*bpf_skb_adjust_room)(struct __sk_buff *skb, __s32 len, __u32 mode,
 				   __u64 flags) = (void *)50;

@@ -75,21 +75,29 @@ type crossing struct {
 	mac   [6]byte // the one they are sent to
 }
 
+// arrival returns the frame of a segment that comes in, and the struct __sk_buff beside it.
+func (v *cluster) arrival(at crossing, from, to netip.Addr, segment build.TCP,
+	hops uint8) (frame, context []byte) {
+	v.t.Helper()
+	var header build.Layer = build.IPv4{Src: from, Dst: to, TTL: hops}
+	etherType := uint16(0x0800)
+	if from.Is6() {
+		header, etherType = build.IPv6{Src: from, Dst: to, HopLimit: hops}, 0x86dd
+	}
+	ip := enginetest.Packet(v.t, header, segment)
+	frame = append(append([]byte(nil), at.mac[:]...), 2, 0, 0, 0, 0, 9)
+	frame = append(binary.BigEndian.AppendUint16(frame, etherType), ip...)
+	context = make([]byte, skbSize)
+	binary.NativeEndian.PutUint32(context[40:], at.index)
+	return frame, context
+}
+
 // pass has a segment come in a number of times and returns how long that took. Its hop limit, which
 // goes down every time, is 255 at first.
 func (v *cluster) pass(at crossing, from, to netip.Addr, segment build.TCP,
 	times uint32) (took time.Duration) {
 	v.t.Helper()
-	var header build.Layer = build.IPv4{Src: from, Dst: to, TTL: 255}
-	etherType := uint16(0x0800)
-	if from.Is6() {
-		header, etherType = build.IPv6{Src: from, Dst: to, HopLimit: 255}, 0x86dd
-	}
-	ip := enginetest.Packet(v.t, header, segment)
-	frame := append(append([]byte(nil), at.mac[:]...), 2, 0, 0, 0, 0, 9)
-	frame = append(binary.BigEndian.AppendUint16(frame, etherType), ip...)
-	context := make([]byte, 192) // struct __sk_buff
-	binary.NativeEndian.PutUint32(context[40:], at.index)
+	frame, context := v.arrival(at, from, to, segment, 255)
 	v.must(v.host.Do(func() error {
 		begin := time.Now()
 		code, err := v.engine.objects.WeirIn.Run(&ebpf.RunOptions{Data: frame, Context: context,
