@@ -27,8 +27,8 @@ static __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir, enum 
 	if (!c)
 		return TC_ACT_SHOT;
 	__u32 may_have_upper = l2 == 14 && slow != SLOW_IN_NETKIT;
-	if (may_have_upper && unlikely(cf->uppers)) {
-		c->passed_before = has_passed(skb, dir);
+	if (unlikely(cf->uppers)) {
+		c->passed_before = may_have_upper && has_passed(skb, dir);
 		if (dir == DIR_OUT && c->passed_before)
 			return TC_ACT_UNSPEC;
 	}
@@ -110,6 +110,7 @@ static __always_inline int whole_hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	if (!c || !cf || cf->layout != LAYOUT)
 		return TC_ACT_SHOT;
 	begin_hook(skb, c, cf, l2, dir);
+	c->passed_before = 0;
 	return slow_filter(skb, c, cf, l2, dir);
 }
 

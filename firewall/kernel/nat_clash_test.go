@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -186,5 +187,27 @@ func TestOnePortForTwoConnections(t *testing.T) {
 			v.must(echoWord(c, "second"))
 		}
 		v.must(echoWord(first, fmt.Sprint("first again, ", order[0])))
+	}
+}
+
+// TestClashAtANetkit: a hook that has no upper device does not take a packet for one that another
+// device has translated, because an earlier packet of the CPU was.
+func TestClashAtANetkit(t *testing.T) {
+	t.Parallel()
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	f.goes("through the port", end(podB, 5000), end(hostAddr, 8080), build.UDP{}, netip.AddrPort{},
+		end(podA, 80))
+	f.engine.mu.Lock()
+	f.engine.config.Uppers = 1
+	err := errors.Join(f.engine.needLocked("weir_in_netkit"), f.engine.putConfigLocked())
+	f.engine.mu.Unlock()
+	f.must(err)
+	f.editCPUs(func(c *weirCpu) { c.PassedBefore = 1 })
+	at, frame := f.frame(end(podB, 5000), end(podA, 80), build.UDP{}, 0)
+	before := f.drops(firewall.ReasonNATPorts)
+	if code, _ := f.run(f.engine.objects.WeirInNetkit, 0, at.index, frame); code != wasShot ||
+		f.drops(firewall.ReasonNATPorts) != before+1 {
+		t.Errorf("%d, and %d packets are counted", code, f.drops(firewall.ReasonNATPorts)-before)
 	}
 }
