@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -13,8 +14,8 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// add attaches the container. If it fails after a delegated IPAM plugin allocated addresses, it
-// releases them (ipam.undo).
+// add attaches the container. If it fails after a delegated IPAM plugin was called, it releases
+// what that may have assigned (ipam.undo).
 func add(ctx context.Context, c *call) (any, *types.Error) {
 	prev, e := c.previous()
 	if e != nil {
@@ -43,11 +44,12 @@ func add(ctx context.Context, c *call) (any, *types.Error) {
 	if ipam.plugin != "" {
 		given, err := ipam.add(ctx)
 		if err != nil {
+			err = joinUndo(err, ipam.undo(ctx, c))
 			return nil, fail(CodeIPAM, "the plugin must be in CNI_PATH ("+c.env.Path+")",
 				"IPAM plugin %s: %v", ipam.plugin, err)
 		}
 		if err := given.apply(&request); err != nil {
-			err = errors.Join(err, ipam.undo(ctx, c))
+			err = joinUndo(err, ipam.undo(ctx, c))
 			return nil, fail(types.ErrInvalidNetworkConfig,
 				"change the section ipam of the configuration; see CNI in the documentation",
 				"IPAM plugin %s: %v", ipam.plugin, err)
@@ -58,17 +60,33 @@ func add(ctx context.Context, c *call) (any, *types.Error) {
 	}
 	reply, err := c.agent.Attach(ctx, request)
 	if err != nil {
-		if undo := ipam.undo(ctx, c); undo != nil {
-			err = errors.Join(err, undo)
-		}
-		return nil, fromAgent("attach "+c.env.Container, err)
+		return nil, fromAgent("attach "+c.env.Container, joinUndo(err, ipam.undo(ctx, c)))
 	}
 	result, err := c.result(prev, reply, &request)
 	if err != nil {
+		ctx, cancel := undoContext(ctx)
+		defer cancel()
 		undo := errors.Join(c.agent.Detach(ctx, c.env.Container, c.env.IfName), ipam.del(ctx))
-		return nil, fail(CodeBroken, "", "result: %v", errors.Join(err, undo))
+		return nil, fail(CodeBroken, "", "result: %v", joinUndo(err, undo))
 	}
 	return result, nil
+}
+
+// joinUndo adds to the error of an ADD that of its undo, nil if there is none. A plugin that cannot
+// be run gives the same error twice.
+func joinUndo(err, undo error) error {
+	if undo == nil || undo.Error() == err.Error() {
+		return err
+	}
+	return errors.Join(err, undo)
+}
+
+// undoTime is how long the undo of a failed ADD may take.
+const undoTime = 10 * time.Second
+
+// undoContext returns the context of an undo. That of the ADD may have ended: it is why some fail.
+func undoContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 }
 
 // result describes the attachment, after the results of earlier plugins of the chain, in the

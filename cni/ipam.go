@@ -125,13 +125,16 @@ func (i ipam) del(ctx context.Context) error {
 	return invoke.DelegateDel(ctx, i.plugin, i.stdin, nil)
 }
 
-// undo releases the addresses that a failed ADD got, unless the agent has a pod, or may have one:
-// then the ADD was repeated without a DEL, and its addresses are those of a container that runs.
-// The DEL of that one releases them.
+// undo releases what a failed ADD got, unless the agent has a pod, or may have one: then the ADD
+// was repeated without a DEL, and its addresses are those of a container that runs. The DEL of that
+// one releases them. A plugin whose own ADD failed gets a DEL too: it may have left something (CNI
+// specification, section 4, delegated plugin execution procedure).
 func (i ipam) undo(ctx context.Context, c *call) error {
 	if i.plugin == "" {
 		return nil
 	}
+	ctx, cancel := undoContext(ctx)
+	defer cancel()
 	attached, err := c.agent.Attached(ctx, c.env.Container, c.env.IfName)
 	if attached || err != nil {
 		return nil

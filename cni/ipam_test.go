@@ -1,22 +1,31 @@
 package cni
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirnet/weir/pod"
 )
 
 // plugin puts an IPAM plugin into CNI_PATH that returns a result, and notes the commands that it
 // gets.
 func plugin(t *testing.T, name, result string) (commands func() string) {
 	t.Helper()
+	return scripted(t, name, fmt.Sprintf("[ $CNI_COMMAND != ADD ] || echo '%s'", result))
+}
+
+// scripted is plugin with the lines that it runs.
+func scripted(t *testing.T, name, lines string) (commands func() string) {
+	t.Helper()
 	dir := t.TempDir()
 	noted := filepath.Join(dir, "commands")
-	script := fmt.Sprintf("#!/bin/sh\necho $CNI_COMMAND >>%s\n[ $CNI_COMMAND != ADD ] || echo '%s'\n",
-		noted, result)
+	script := fmt.Sprintf("#!/bin/sh\necho $CNI_COMMAND >>%s\n%s\n", noted, lines)
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +114,60 @@ func TestRepeatedADD(t *testing.T) {
 		if got := commands(); got != c.commands {
 			t.Errorf("%s: the plugin was called with %s", c.name, got)
 		}
+	}
+}
+
+// TestFailedADDOfIPAM: a plugin whose ADD failed gets a DEL, since it may have left something, but
+// not for a container that runs. What a failed DEL says is shown, too.
+func TestFailedADDOfIPAM(t *testing.T) {
+	const fails = `[ $CNI_COMMAND != ADD ] || { echo '{"code":9,"msg":"no address left"}'; exit 1; }`
+	const delFails = fails +
+		"\n" + `[ $CNI_COMMAND != DEL ] || { echo '{"code":9,"msg":"no lock"}'; exit 1; }`
+	for _, c := range []struct {
+		lines, commands, want string
+		node                  node
+	}{
+		{fails, "ADD DEL", "no address left", node{}},
+		{fails, "ADD", "no address left", node{attached: true}},
+		{delFails, "ADD DEL", "no address left\nno lock", node{}},
+	} {
+		commands := scripted(t, "fake", c.lines)
+		code, out := call1(t, &c.node, addEnv(), delegates)
+		if code != 1 || out["code"] != 102.0 || !strings.HasSuffix(fmt.Sprint(out["msg"]), c.want) {
+			t.Errorf("exit %d, %v", code, out)
+		}
+		if got := commands(); got != c.commands {
+			t.Errorf("the plugin was called with %s, want %s", got, c.commands)
+		}
+	}
+}
+
+// lateNode is an agent for which the time of the call is over before it answers.
+type lateNode struct {
+	node
+	end context.CancelFunc
+}
+
+func (n *lateNode) Attach(ctx context.Context, _ pod.Spec) (Reply, error) {
+	n.end()
+	return Reply{}, ctx.Err()
+}
+
+func (n *lateNode) Attached(ctx context.Context, _, _ string) (bool, error) {
+	return false, ctx.Err()
+}
+
+// TestUndoAfterTheTimeOfTheADD: an ADD whose time is over releases what the plugin assigned.
+func TestUndoAfterTheTimeOfTheADD(t *testing.T) {
+	commands := plugin(t, "fake", `{"cniVersion":"1.0.0","ips":[{"address":"10.78.0.5/24"}]}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	n := &lateNode{end: cancel}
+	if code := Run(ctx, addEnv(), strings.NewReader(delegates), io.Discard,
+		func(string) (Agent, error) { return n, nil }); code != 1 {
+		t.Errorf("exit %d", code)
+	}
+	if got := commands(); got != "ADD DEL" {
+		t.Errorf("the plugin was called with %s", got)
 	}
 }
 
