@@ -24,6 +24,8 @@ type fakeForwarder struct {
 	published []forward.Published
 	refuse    error
 	taken     []forward.TakenPort    // what SetPublished refuses
+	stay      uint16                 // a host port that is to stay published; 0: none
+	withdrawn bool                   // it was not, after a SetPublished
 	reported  func(forward.Endpoint) // may be nil
 }
 
@@ -65,6 +67,9 @@ func (l *fakeForwarder) SetPublished(p []forward.Published) error {
 		}
 	}
 	l.published = slices.Clone(p)
+	if !slices.ContainsFunc(p, func(o forward.Published) bool { return o.Host.Port() == l.stay }) {
+		l.withdrawn = l.withdrawn || l.stay != 0
+	}
 	return nil
 }
 

@@ -108,3 +108,30 @@ func TestPortAskedForTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestDeadPodAtTheStart: a pod that ended while no Manager ran is removed at the start, and the
+// ports of those that live stay published meanwhile: the fast path ends connections through others.
+func TestDeadPodAtTheStart(t *testing.T) {
+	b := newFixture(t)
+	names := []string{"one", "two"}
+	if hostIf("two/eth0") < hostIf("one/eth0") { // records are read in this order
+		slices.Reverse(names)
+	}
+	dead, _ := b.attach(names[0], Spec{Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}}})
+	b.attach(names[1], Spec{Publish: []Publish{{Proto: 6, HostPort: 9090, Port: 80}}})
+	b.m.Close()
+	if err := b.host.Netlink().DeleteLink(int(dead.Index)); err != nil {
+		t.Fatal(err)
+	}
+	b.fast.stay = 9090
+	b.start()
+	if b.fast.withdrawn {
+		t.Error("the port of the living pod was withdrawn for a moment")
+	}
+	if got := b.fast.ports(); !slices.Equal(got, []uint16{9090}) {
+		t.Errorf("%d are published", got)
+	}
+	if len(b.m.List()) != 1 || len(b.m.pools[0].used) != 1 {
+		t.Errorf("pods %+v, addresses %v", b.m.List(), b.m.pools[0].used)
+	}
+}

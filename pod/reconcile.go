@@ -61,9 +61,10 @@ func (m *Manager) takeOver() error {
 }
 
 // adopt takes over a pod of an earlier process, or ends it when it is not complete. A pod that
-// cannot be ended is reported to Config.OnError and left to Sweep.
+// cannot be ended is reported to Config.OnError and left to Sweep. The ports of one that ends stay
+// in the fast path until takeOver sets all: those of pods that are adopted later must not be
+// withdrawn.
 func (m *Manager) adopt(p *Pod) error {
-	p.published = len(p.Publish) > 0
 	if err := m.enter(p); err != nil {
 		m.config.OnError(err)
 		p.Ready = false
@@ -80,7 +81,7 @@ func (m *Manager) adopt(p *Pod) error {
 		_ = m.dismantle(p) // reported
 		return nil
 	}
-	p.Index, p.Link = uint32(l.Index), l.Kind
+	p.Index, p.Link, p.published = uint32(l.Index), l.Kind, len(p.Publish) > 0
 	if p.NetnsID == "" { // of an older version
 		p.NetnsID = namespaceID(p.Netns)
 	}
