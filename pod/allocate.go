@@ -121,6 +121,9 @@ func (m *Manager) conflictLocked(key string, spec Spec) error {
 		}
 		for _, p := range spec.Publish {
 			for _, q := range o.Publish {
+				if o.Container == spec.Container && p.Port == q.Port {
+					continue // they share it: publishedLocked
+				}
 				if p.Proto == q.Proto && p.HostPort == q.HostPort && hostsOverlap(p.Host, q.Host) {
 					return fmt.Errorf("pod %s: host port %d is published for pod %s already; "+
 						"publish another port, or another address of the host, or detach that pod",

@@ -3,6 +3,7 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -10,13 +11,15 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
+// hostPort is a published port as the host has it.
+type hostPort struct {
+	proto packet.Proto
+	at    netip.AddrPort
+}
+
 // checkPublish refuses ports that cannot be published, and one that is to lead to two ports.
 func (s *Spec) checkPublish() error {
-	type end struct {
-		proto packet.Proto
-		host  netip.AddrPort
-	}
-	to := make(map[end]uint16, len(s.Publish))
+	to := make(map[hostPort]uint16, len(s.Publish))
 	for _, p := range s.Publish {
 		if !Publishable(p.Proto) {
 			return fmt.Errorf("pod %s: protocol %q cannot be published; tcp, udp and sctp can",
@@ -31,7 +34,7 @@ func (s *Spec) checkPublish() error {
 			hosts = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
 		}
 		for _, host := range hosts {
-			at := end{p.Proto, netip.AddrPortFrom(host, p.HostPort)}
+			at := hostPort{p.Proto, netip.AddrPortFrom(host, p.HostPort)}
 			if port, there := to[at]; there && port != p.Port {
 				return fmt.Errorf("pod %s: host port %d cannot lead to its ports %d and %d; "+
 					"publish one of them at another port", s.Name, p.HostPort, port, p.Port)
@@ -77,12 +80,7 @@ func (m *Manager) PublishHeld() error {
 func (m *Manager) setPublished(own *Pod) (held, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var all []forward.Published
-	for _, p := range m.pods {
-		if p.Ready {
-			all = append(all, p.Published()...)
-		}
-	}
+	all := m.publishedLocked()
 	wanted := len(all)
 	for {
 		err := m.forward.SetPublished(all)
@@ -102,6 +100,23 @@ func (m *Manager) setPublished(own *Pod) (held, err error) {
 		}
 		held = errors.Join(held, err)
 	}
+}
+
+// publishedLocked returns the ports of all pods that are ready. One that several interfaces of a
+// container have is that of the oldest.
+func (m *Manager) publishedLocked() (all []forward.Published) {
+	pods := slices.DeleteFunc(slices.Collect(maps.Values(m.pods)),
+		func(p *Pod) bool { return !p.Ready })
+	slices.SortFunc(pods, byAge)
+	seen := map[hostPort]bool{}
+	for _, p := range pods {
+		for _, one := range p.Published() {
+			if at := (hostPort{one.Proto, one.Host}); !seen[at] {
+				seen[at], all = true, append(all, one)
+			}
+		}
+	}
+	return all
 }
 
 // has returns whether a port is one of those that something else has.

@@ -135,3 +135,48 @@ func TestDeadPodAtTheStart(t *testing.T) {
 		t.Errorf("pods %+v, addresses %v", b.m.List(), b.m.pools[0].used)
 	}
 }
+
+// TestInterfacesOfAContainerSharePorts: a runtime asks for the ports of a container in each of its
+// networks. They lead to its first interface, and to another one when that is gone.
+func TestInterfacesOfAContainerSharePorts(t *testing.T) {
+	b := newFixture(t)
+	spec := Spec{Container: "web", Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}}}
+	spec.Netns = b.lab.Node("web").Path()
+	var pods [2]Pod
+	for i := range pods {
+		var err error
+		spec.IfName = fmt.Sprint("eth", i)
+		if pods[i], _, err = b.try(spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leads := func(when string, to []netip.Addr) {
+		t.Helper()
+		var got []netip.Addr
+		for _, p := range b.fast.published {
+			got = append(got, p.Pod.Addr())
+		}
+		if !sameAddrs(got, to) {
+			t.Errorf("%s the port leads to %v, not %v", when, got, to)
+		}
+	}
+	leads("at first", pods[0].Addrs)
+	b.m.Close()
+	b.start()
+	leads("after a restart", pods[0].Addrs)
+	differs := spec
+	differs.IfName, differs.Publish = "eth2", []Publish{{Proto: 6, HostPort: 8080, Port: 81}}
+	if _, _, err := b.try(differs); err == nil ||
+		!strings.Contains(err.Error(), "is published for pod web already") {
+		t.Errorf("the port for another one of the container: %v", err)
+	}
+	other := Spec{Container: "other", Netns: b.lab.Node("other").Path(), Publish: spec.Publish}
+	if _, _, err := b.try(other); err == nil ||
+		!strings.Contains(err.Error(), "is published for pod web already") {
+		t.Errorf("the port for another container: %v", err)
+	}
+	if err := b.m.Detach(t.Context(), "web", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	leads("without the first interface", pods[1].Addrs)
+}
