@@ -25,7 +25,7 @@ func (m *Manager) Attach(ctx context.Context, spec Spec) (_ Pod, made bool, err 
 	if ns != nil {
 		defer ns.Close()
 	}
-	key := spec.Container + "/" + spec.IfName
+	key := keyOf(spec.Container, spec.IfName)
 	release, err := m.claim(ctx, key)
 	if err != nil {
 		return Pod{}, false, err

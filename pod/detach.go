@@ -47,10 +47,7 @@ func (m *Manager) DetachAsync(ctx context.Context, container, ifName string) err
 // claimPod claims a pod; p is nil if there is none.
 func (m *Manager) claimPod(ctx context.Context, container, ifName string) (p *Pod, release func(),
 	err error) {
-	if ifName == "" {
-		ifName = "eth0"
-	}
-	key := container + "/" + ifName
+	key := keyOf(container, ifName)
 	if release, err = m.claim(ctx, key); err != nil {
 		return nil, nil, err
 	}

@@ -162,6 +162,21 @@ func (m *Manager) Close() {
 // Wait waits until the work of DetachAsync is done.
 func (m *Manager) Wait() { m.detaching.Wait() }
 
+// Get returns the pod of an interface of a container, "eth0" if ifName is empty, and whether it is
+// ready.
+func (m *Manager) Get(container, ifName string) (Pod, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pods[keyOf(container, ifName)]
+	if p == nil || !p.Ready {
+		return Pod{}, false
+	}
+	return *p, true
+}
+
+// keyOf returns what identifies a pod.
+func keyOf(container, ifName string) string { return container + "/" + cmp.Or(ifName, "eth0") }
+
 // Find returns a pod by container and interface, or by container alone, or by name: of several one
 // of that container before one of that name, and then the oldest.
 func (m *Manager) Find(name, ifName string) (Pod, error) {
@@ -184,7 +199,9 @@ func (m *Manager) Find(name, ifName string) (Pod, error) {
 }
 
 // Holds reports whether there is anything of a pod: it is attached, or being attached or removed.
-func (m *Manager) Holds(container, ifName string) bool { return m.get(container+"/"+ifName) != nil }
+func (m *Manager) Holds(container, ifName string) bool {
+	return m.get(keyOf(container, ifName)) != nil
+}
 
 func byAge(a, b *Pod) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Key, b.Key))

@@ -175,9 +175,9 @@ func (m *Manager) removeStaleEndpoints() error {
 // runtime expects, and returns what is missing. Its cost does not depend on what the pod has put
 // into its namespace.
 func (m *Manager) Check(container, ifName string, addrs []netip.Addr) error {
-	p, err := m.Find(container, ifName)
-	if err != nil {
-		return err
+	p, ready := m.Get(container, ifName)
+	if !ready {
+		return fmt.Errorf("%w: %s", ErrNotFound, container)
 	}
 	if addrs != nil && !sameAddrs(addrs, p.Addrs) {
 		return fmt.Errorf("pod %s: its addresses are %v, not %v", p.Name, p.Addrs, addrs)

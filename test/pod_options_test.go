@@ -106,3 +106,26 @@ func TestIPv6Alone(t *testing.T) {
 		t.Errorf("IPv4 inside: %v\n%s", err, out)
 	}
 }
+
+// TestRuntimesNameContainers: a runtime means a container by its id. What it asks about one that
+// ended is not about another pod with that name.
+func TestRuntimesNameContainers(t *testing.T) {
+	t.Parallel()
+	nstest.RequireRoot(t)
+	h := newPodHost(t, "add allow ip from any to any\n")
+	node, pod := h.attach("web")
+	if pod.Container == "web" {
+		t.Fatalf("the pod's name is the id of its container: %+v", pod)
+	}
+	if out, _ := h.cni("DEL", "web", node.Path(), h.pluginConfig("1.0.0", "")); out != nil {
+		t.Errorf("DEL of another container: %v", out)
+	}
+	if len(h.pods()) != 1 {
+		t.Error("DEL of another container removed the pod")
+	}
+	check := h.pluginConfig("1.0.0", fmt.Sprintf(`,"prevResult":{"cniVersion":"1.0.0",
+		"ips":[{"address":"%s/32"},{"address":"%s/128"}]}`, pod.Addrs[0], pod.Addrs[1]))
+	if out, _ := h.cni("CHECK", "web", node.Path(), check); out["code"] == nil {
+		t.Error("CHECK of another container found the pod")
+	}
+}

@@ -10,8 +10,8 @@ import (
 
 // Detach asks to take a container's network away (POST /v1/pods/detach -> Done).
 type Detach struct {
-	Container string `json:"container"` // or the pod's name
-	IfName    string `json:"ifname,omitempty"`
+	Container string `json:"container"`
+	IfName    string `json:"ifname,omitempty"` // "": eth0
 	// do not wait until the kernel has removed the interface
 	NoWait bool `json:"no_wait,omitempty"`
 }
@@ -26,8 +26,8 @@ type Label struct {
 
 // Check asks to compare a container's network with what was made (POST /v1/pods/check -> Done).
 type Check struct {
-	Container string `json:"container"` // or the pod's name
-	IfName    string `json:"ifname,omitempty"`
+	Container string `json:"container"`
+	IfName    string `json:"ifname,omitempty"` // "": eth0
 	// the addresses that the runtime expects; none: not compared
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 }

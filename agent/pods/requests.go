@@ -53,25 +53,23 @@ func (s *Service) Detach(ctx context.Context, r api.Detach) (api.Done, error) {
 	return api.Done{Version: api.Version}, s.detach(ctx, r.Container, r.IfName, r.NoWait)
 }
 
-// detach takes a pod away, by the id or the name of its container, for a request that is counted in
-// changes. It is idempotent: an unknown pod is not an error.
-func (s *Service) detach(ctx context.Context, name, ifName string, noWait bool) error {
+// detach takes a pod away, for a request that is counted in changes. It is idempotent: an unknown
+// pod is not an error. It does not look for a pod by its name: a runtime may ask again when the
+// container has ended, and another pod may have its id as a name by then.
+func (s *Service) detach(ctx context.Context, container, ifName string, noWait bool) error {
 	manager, err := s.pods()
 	if err != nil {
 		return err
 	}
-	found, err := manager.Find(name, ifName)
-	if errors.Is(err, pod.ErrNotFound) {
-		return manager.Detach(ctx, name, ifName) // it may be under way; then this waits for it
-	}
-	if err != nil {
-		return err
+	found, ready := manager.Get(container, ifName)
+	if !ready {
+		return manager.Detach(ctx, container, ifName) // it may be under way; this waits for it
 	}
 	away := manager.Detach
 	if noWait {
 		away = manager.DetachAsync
 	}
-	if err := away(ctx, found.Container, found.IfName); err != nil {
+	if err := away(ctx, container, ifName); err != nil {
 		return err
 	}
 	s.config.Log.Info("pod detached", "pod", found.Name)
