@@ -2,9 +2,11 @@ package cni
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -139,11 +141,33 @@ func (c *call) previous() (*types100.Result, *types.Error) {
 	if err != nil {
 		return nil, fail(types.ErrDecodingFailure, "", "prevResult: %v", err)
 	}
-	prev, err := types100.NewResultFromResult(r)
+	prev, err := current(r)
 	if err != nil {
 		return nil, fail(types.ErrDecodingFailure, "", "prevResult: %v", err)
 	}
 	return prev, nil
+}
+
+// current converts a result to the newest version. It refuses null in a list, which types100 does
+// not expect there.
+func current(r types.Result) (*types100.Result, error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	var lists struct{ Interfaces, IPs, Routes []*struct{} }
+	if err := json.Unmarshal(text, &lists); err != nil {
+		return nil, err
+	}
+	switch {
+	case slices.Contains(lists.Interfaces, nil):
+		return nil, errors.New("interfaces contains null")
+	case slices.Contains(lists.IPs, nil):
+		return nil, errors.New("ips contains null")
+	case slices.Contains(lists.Routes, nil):
+		return nil, errors.New("routes contains null")
+	}
+	return types100.NewResultFromResult(r)
 }
 
 // del detaches. It is idempotent: nothing to detach is not an error (CNI specification, section 4,

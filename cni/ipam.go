@@ -56,7 +56,7 @@ func (i ipam) add(ctx context.Context) (given, error) {
 	if err != nil {
 		return given{}, err
 	}
-	result, err := types100.NewResultFromResult(r)
+	result, err := current(r)
 	return given{result}, err
 }
 

@@ -171,6 +171,26 @@ func TestUndoAfterTheTimeOfTheADD(t *testing.T) {
 	}
 }
 
+// TestNullsOfIPAM: a result with null in a list is refused in each version, and what the plugin
+// assigned is released.
+func TestNullsOfIPAM(t *testing.T) {
+	for _, version := range Versions {
+		for _, list := range []string{"ips", "routes", "interfaces"} {
+			commands := plugin(t, "fake",
+				fmt.Sprintf(`{"cniVersion":"%s","%s":[null]}`, version, list))
+			code, out := call1(t, &node{}, addEnv(),
+				strings.Replace(delegates, "1.0.0", version, 1))
+			if code != 1 || out["code"] != 102.0 ||
+				!strings.Contains(fmt.Sprint(out["msg"]), list+" contains null") {
+				t.Errorf("%s, %s: exit %d, %v", version, list, code, out)
+			}
+			if got := commands(); got != "ADD DEL" {
+				t.Errorf("%s, %s: the plugin was called with %s", version, list, got)
+			}
+		}
+	}
+}
+
 // TestDHCPIsRefused: with a reason and without a call of the plugin; what did not begin can end.
 func TestDHCPIsRefused(t *testing.T) {
 	commands := plugin(t, "dhcp", `{}`)

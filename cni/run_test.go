@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -266,6 +267,24 @@ func TestChainKeepsWhatWasThere(t *testing.T) {
 	if len(ips) != 3 || ips[0].(map[string]any)["address"] != "127.0.0.1/8" ||
 		ips[1].(map[string]any)["interface"] != 2.0 {
 		t.Errorf("ips %v", ips)
+	}
+}
+
+// TestNullsOfPrevResult: they are refused with an error object.
+func TestNullsOfPrevResult(t *testing.T) {
+	for _, version := range Versions {
+		for _, list := range []string{"ips", "routes", "interfaces"} {
+			for _, command := range []string{"ADD", "CHECK"} {
+				n := &node{}
+				code, out := call1(t, n, addEnvWith(func(e *Env) { e.Command = command }),
+					fmt.Sprintf(`{"cniVersion":%q,"name":"net","type":"weir-cni",
+						"prevResult":{"cniVersion":%q,%q:[null]}}`, version, version, list))
+				if code != 1 || out["code"] != 6.0 || n.request.Container != "" ||
+					!strings.Contains(fmt.Sprint(out["msg"]), list+" contains null") {
+					t.Errorf("%s, %s, %s: exit %d, %v", version, list, command, code, out)
+				}
+			}
+		}
 	}
 }
 
