@@ -149,6 +149,14 @@ func (i ipam) check(ctx context.Context) error {
 	return invoke.DelegateCheck(ctx, i.plugin, i.stdin, nil)
 }
 
+// status returns an error if the plugin could not assign an address now.
+func (i ipam) status(ctx context.Context) error {
+	if i.plugin == "" {
+		return nil
+	}
+	return invoke.DelegateStatus(ctx, i.plugin, i.stdin, nil)
+}
+
 func (i ipam) gc(ctx context.Context) error {
 	if i.plugin == "" || i.plugin == dhcp {
 		return nil

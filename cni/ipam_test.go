@@ -191,6 +191,31 @@ func TestNullsOfIPAM(t *testing.T) {
 	}
 }
 
+// TestStatusOfIPAM: the node is not ready for containers if the delegated plugin is not.
+func TestStatusOfIPAM(t *testing.T) {
+	env := addEnv()
+	env.Command = "STATUS"
+	config := strings.Replace(delegates, "1.0.0", "1.1.0", 1)
+	for answer, want := range map[string]float64{
+		`{"code":50,"msg":"no address left"}`: 50, `{"code":51,"msg":"no address left"}`: 51,
+		`{"code":102,"msg":"no address left"}`: 50,
+	} {
+		commands := scripted(t, "fake", "echo '"+answer+"'; exit 1")
+		code, out := call1(t, &node{}, env, config)
+		if code != 1 || out["code"] != want ||
+			!strings.Contains(fmt.Sprint(out["msg"]), "IPAM plugin fake: no address left") {
+			t.Errorf("%s: exit %d, %v", answer, code, out)
+		}
+		if got := commands(); got != "STATUS" {
+			t.Errorf("the plugin was called with %s", got)
+		}
+	}
+	commands := plugin(t, "fake", "")
+	if code, out := call1(t, &node{}, env, config); code != 0 || commands() != "STATUS" {
+		t.Errorf("exit %d, %v", code, out)
+	}
+}
+
 // TestDHCPIsRefused: with a reason and without a call of the plugin; what did not begin can end.
 func TestDHCPIsRefused(t *testing.T) {
 	commands := plugin(t, "dhcp", `{}`)

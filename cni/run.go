@@ -162,5 +162,14 @@ func status(ctx context.Context, c *call) (any, *types.Error) {
 		e.Code = types.ErrPluginNotAvailable
 		return nil, e
 	}
+	if err := ipam.status(ctx); err != nil {
+		code := types.ErrPluginNotAvailable
+		var object *types.Error
+		if errors.As(err, &object) && object.Code == types.ErrLimitedConnectivity {
+			code = object.Code
+		}
+		return nil, fail(code, "the plugin must be in CNI_PATH ("+c.env.Path+")",
+			"IPAM plugin %s: %v", ipam.plugin, err)
+	}
 	return nil, nil
 }
