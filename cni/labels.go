@@ -43,16 +43,15 @@ func (c *config) labels(requested map[string]string, namespace string) (map[stri
 	return all, nil
 }
 
-// allows reports whether a pattern allows a key to pods of a namespace.
+// allows reports whether a pattern allows a key to pods of a namespace. A '*' in the namespace,
+// which CNI_ARGS has, is not one of the pattern.
 func allows(pattern, key, namespace string) bool {
+	begin, isBegin := strings.CutSuffix(pattern, "*")
 	if strings.Contains(pattern, namespacePlaceholder) {
 		if namespace == "" {
 			return false
 		}
-		pattern = strings.ReplaceAll(pattern, namespacePlaceholder, namespace)
+		begin = strings.ReplaceAll(begin, namespacePlaceholder, namespace)
 	}
-	if begin, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(key, begin)
-	}
-	return pattern == key
+	return key == begin || isBegin && strings.HasPrefix(key, begin)
 }

@@ -49,6 +49,9 @@ func TestAuthorsLabels(t *testing.T) {
 		{name: "another namespace", more: annotation("bank.app", "x") +
 			`,"podLabels":["{namespace}.*"]`, args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=p",
 			refused: "bank.app"},
+		{name: "a namespace that looks like a pattern", more: annotation("app", "admin") +
+			`,"podLabels":["{namespace}"]`, args: "K8S_POD_NAMESPACE=*;K8S_POD_NAME=p",
+			refused: `"app"`},
 		{name: "no namespace", more: annotation(".app", "x") + `,"podLabels":["{namespace}.*"]`,
 			refused: ".app"},
 		{name: "bad pattern", more: `,"podLabels":["a*b"]`,
