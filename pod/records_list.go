@@ -5,9 +5,22 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/weirnet/weir/internal/nl"
 )
+
+// AnyRecord reports whether there is a record of a pod, whether it can be used or not.
+func AnyRecord(dir string) (bool, error) {
+	files, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return slices.ContainsFunc(files, func(f fs.DirEntry) bool {
+		return strings.HasSuffix(f.Name(), recordEnding)
+	}), err
+}
 
 // ReadRecords returns the pods with a complete record and an interface, which find looks up by
 // recorded index or name, and alias. For a pod whose record cannot be used it returns what the

@@ -73,3 +73,63 @@ func TestForeignPodRange(t *testing.T) {
 	})
 	h.weir("pod", "attach", late.Path())
 }
+
+// TestPodsOutliveTheirRanges: the pods of a host whose ranges are taken from the settings keep
+// their network and labels, go with their containers, and a runtime can detach them. What never was
+// attached can be detached, too: a runtime calls DEL after an ADD that failed.
+func TestPodsOutliveTheirRanges(t *testing.T) {
+	t.Parallel()
+	nstest.RequireRoot(t)
+	h := newPodHost(t, "add allow ip from any to any\n")
+	config := h.pluginConfig("1.1.0", `,"labels":{"app":"web"}`)
+	nodes := map[string]*nstest.Node{}
+	for _, name := range []string{"one", "two", "late"} {
+		nodes[name] = h.lab.Node(name)
+	}
+	for _, name := range []string{"one", "two"} {
+		if out, _ := h.cni("ADD", name, nodes[name].Path(), config); out["code"] != nil {
+			t.Fatalf("ADD: %v", out)
+		}
+	}
+	first := h.pod("one").Addrs[0].String()
+	h.kill()
+	h.file("etc/weir/weir.toml", "interfaces = [\"eth0\"]\n")
+	h.start()
+	eventually(t, "the pods are taken over", func() error {
+		if pods := h.pods(); len(pods) != 2 {
+			return fmt.Errorf("pods: %+v", pods)
+		}
+		return nil
+	})
+	if err := ping(h.outside, first); err != nil || !strings.Contains(h.members("app=web"), first) {
+		t.Errorf("%v, table app=web:\n%s", err, h.members("app=web"))
+	}
+	if out, _ := h.cni("ADD", "late", nodes["late"].Path(), config); out["code"] != 100.0 ||
+		!strings.Contains(fmt.Sprint(out["msg"]), "set [pods] ranges") {
+		t.Errorf("ADD: %v", out)
+	}
+	for _, name := range []string{"late", "one", "one"} {
+		if out, _ := h.cni("DEL", name, nodes[name].Path(), config); out != nil {
+			t.Errorf("DEL of %s: %v", name, out)
+		}
+	}
+	if err := h.host.Netlink().DeleteLink(int(h.pod("two").Index)); err != nil {
+		t.Fatal(err)
+	}
+	gone := func() error {
+		if links, pods := h.ownLinks(), h.pods(); len(links)+len(pods) != 0 {
+			return fmt.Errorf("interfaces %v, pods %+v", links, pods)
+		}
+		return nil
+	}
+	eventually(t, "the pods are gone", gone)
+	h.kill()
+	h.start()
+	for command, more := range map[string]string{"DEL": "",
+		"GC": `,"cni.dev/valid-attachments":[]`} {
+		if out, _ := h.cni(command, "one", nodes["one"].Path(),
+			h.pluginConfig("1.1.0", more)); out != nil {
+			t.Errorf("%s without pods: %v", command, out)
+		}
+	}
+}

@@ -46,6 +46,9 @@ func (s *Service) Attach(ctx context.Context, spec pod.Spec) (api.Pod, error) {
 // Detach takes the network of a container away.
 func (s *Service) Detach(ctx context.Context, r api.Detach) (api.Done, error) {
 	_, end, err := s.change()
+	if errors.Is(err, errNone) {
+		return api.Done{Version: api.Version}, s.noRecords()
+	}
 	if err != nil {
 		return api.Done{}, err
 	}
@@ -73,6 +76,15 @@ func (s *Service) detach(ctx context.Context, container, ifName string, noWait b
 		return err
 	}
 	s.config.Log.Info("pod detached", "pod", found.Name)
+	return nil
+}
+
+// noRecords returns an error if a node without ranges has pods that are not taken over yet. Without
+// any, what a runtime wants to be gone is: it asks also after an attach that was refused.
+func (s *Service) noRecords() error {
+	if recorded, err := pod.AnyRecord(s.config.Dir); err != nil || recorded {
+		return errors.Join(err, errLater)
+	}
 	return nil
 }
 
@@ -107,6 +119,9 @@ func (s *Service) Check(r api.Check) (api.Done, error) {
 // Attached reports whether there is anything of a container's network.
 func (s *Service) Attached(r api.Attached) (api.IsAttached, error) {
 	manager, err := s.pods()
+	if errors.Is(err, errNone) {
+		return api.IsAttached{Version: api.Version}, s.noRecords()
+	}
 	if err != nil {
 		return api.IsAttached{}, err
 	}
@@ -118,6 +133,9 @@ func (s *Service) Attached(r api.Attached) (api.IsAttached, error) {
 // what was attached by hand.
 func (s *Service) GC(ctx context.Context, r api.GC) (api.Done, error) {
 	manager, end, err := s.change()
+	if errors.Is(err, errNone) {
+		return api.Done{Version: api.Version}, s.noRecords()
+	}
 	if err != nil {
 		return api.Done{}, err
 	}

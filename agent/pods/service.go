@@ -76,10 +76,11 @@ type Config struct {
 	TunnelPort func() uint16
 }
 
-// Service gives containers their network. Without ranges in the settings there are no pods.
+// Service gives containers their network. Without ranges in the settings there are no pods but
+// those of an earlier run.
 type Service struct {
 	config  Config
-	manager atomic.Pointer[pod.Manager] // nil: this node has no pods, or not yet
+	manager atomic.Pointer[pod.Manager] // nil: this node has no pods, or they are not taken over
 	labels  labels
 	names   dns.Names
 	dns     atomic.Pointer[dns.Server] // nil while names are not served

@@ -55,11 +55,14 @@ func (s *Service) Begin(ctx context.Context) error {
 	return nil
 }
 
-// takeOver takes over the pods of an earlier run and registers them with the engine.
+// takeOver takes over the pods of an earlier run and registers them with the engine. Without ranges
+// in the settings any more none is added, and those that are there can go.
 func (s *Service) takeOver() error {
 	set := s.config.Settings
 	if len(set.Ranges) == 0 {
-		return nil
+		if recorded, err := pod.AnyRecord(s.config.Dir); err != nil || !recorded {
+			return err
+		}
 	}
 	if s.manager.Load() == nil {
 		if err := s.config.Links.RangesFree(set.Ranges, s.config.Tunnel); err != nil {
