@@ -17,10 +17,17 @@ type hostPort struct {
 	at    netip.AddrPort
 }
 
-// checkPublish refuses ports that cannot be published, and one that is to lead to two ports.
+// checkPublish refuses ports that cannot be published, and one that is to lead to two ports. A
+// mapped IPv4 address of the host becomes that IPv4 address.
 func (s *Spec) checkPublish() error {
 	to := make(map[hostPort]uint16, len(s.Publish))
-	for _, p := range s.Publish {
+	for i := range s.Publish {
+		p := &s.Publish[i]
+		p.Host = p.Host.Unmap()
+		if p.Host.Zone() != "" || p.Host.IsMulticast() {
+			return fmt.Errorf("pod %s: cannot publish port %d at host address %s; give an address "+
+				"of the host, without a zone", s.Name, p.Port, p.Host)
+		}
 		if !Publishable(p.Proto) {
 			return fmt.Errorf("pod %s: protocol %q cannot be published; tcp, udp and sctp can",
 				s.Name, p.Proto)

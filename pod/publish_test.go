@@ -180,3 +180,25 @@ func TestInterfacesOfAContainerSharePorts(t *testing.T) {
 	}
 	leads("without the first interface", pods[1].Addrs)
 }
+
+// TestMappedHostAddresses: a mapped IPv4 address of the host is that IPv4 address. Those that are
+// not addresses of a host are refused.
+func TestMappedHostAddresses(t *testing.T) {
+	b := newFixture(t)
+	at := func(host string) Spec {
+		return Spec{Publish: []Publish{{Proto: 6, Host: netip.MustParseAddr(host), HostPort: 8080,
+			Port: 80}}}
+	}
+	b.attach("one", at("::ffff:192.0.2.1"))
+	if p := b.fast.published; len(p) != 1 || p[0].Host.String() != "192.0.2.1:8080" {
+		t.Errorf("published: %v", p)
+	}
+	for host, want := range map[string]string{"192.0.2.1": "published for pod one already",
+		"fe80::1%eth0": "host address fe80::1%eth0", "ff02::1": "host address ff02::1"} {
+		spec := at(host)
+		spec.Container, spec.Netns = "two", b.lab.Node("two"+fmt.Sprint(len(host))).Path()
+		if _, _, err := b.try(spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("at %s: %v", host, err)
+		}
+	}
+}

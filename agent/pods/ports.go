@@ -36,7 +36,7 @@ func (s *Service) checkPublished(ctx context.Context, spec *pod.Spec) error {
 	for _, pub := range wanted {
 		for _, l := range listeners {
 			if l.Proto != pub.Proto || l.Local.Port() != pub.HostPort ||
-				!meets(pub.Host, l.Local.Addr()) {
+				!meets(pub.Host.Unmap(), l.Local.Addr()) {
 				continue
 			}
 			who := ownerOf(l.Inode)

@@ -90,6 +90,8 @@ func portsOfTheHost(t *testing.T) {
 			"is used by the host itself, at 127.0.0.1 (pods.test, process"},
 		{pod.Publish{Proto: packet.ProtoTCP, Host: loopback, HostPort: busy, Port: 80},
 			"is used by the host itself"},
+		{pod.Publish{Proto: packet.ProtoTCP, Host: netip.MustParseAddr("::ffff:127.0.0.1"),
+			HostPort: busy, Port: 80}, "is used by the host itself"},
 		{pod.Publish{Proto: packet.ProtoTCP, Host: netip.IPv4Unspecified(), HostPort: busy,
 			Port: 80}, "is used by the host itself"},
 		{pod.Publish{Proto: packet.ProtoTCP, Host: other, HostPort: busy, Port: 80}, ""},
