@@ -52,7 +52,13 @@ func (m *Manager) Attach(ctx context.Context, spec Spec) (_ Pod, made bool, err 
 	if err != nil {
 		return Pod{}, false, err
 	}
-	if err := m.install(p, ns); err != nil {
+	err = m.install(p, ns)
+	if err == nil && !m.alive(p) {
+		// The kernel announced that before the pod was in the list.
+		err = fmt.Errorf("pod %s: its interface %s is gone; something removed it during the attach",
+			p.Name, p.IfName)
+	}
+	if err != nil {
 		return Pod{}, false, errors.Join(err, m.end(p))
 	}
 	return *p, true, nil

@@ -374,3 +374,31 @@ func TestContainerEndedWithoutAgent(t *testing.T) {
 		t.Errorf("left of %s: %v, %v", p.Name, left, b.m.List())
 	}
 }
+
+// TestInterfaceGoneDuringAttach: the attach of a container that removes its interface meanwhile
+// fails, and nothing is left. The one who watches the interfaces looks for pods that are ready, and
+// did not find this one.
+func TestInterfaceGoneDuringAttach(t *testing.T) {
+	for _, at := range []string{"attach: carrier", "attach: ready"} {
+		b := newFixture(t)
+		node := b.lab.Node("c")
+		b.m.step = func(name string) {
+			if name != at {
+				return
+			}
+			link, err := node.Netlink().LinkByName("eth0")
+			if err == nil {
+				err = node.Netlink().DeleteLink(link.Index)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, _, err := b.try(Spec{Container: "one", Netns: node.Path()}); err == nil {
+			t.Errorf("%s: the attach succeeded", at)
+		}
+		if left := b.traces(); len(left) != 0 || len(b.m.List()) != 0 {
+			t.Errorf("%s: left behind: %v, pods %+v", at, left, b.m.List())
+		}
+	}
+}
