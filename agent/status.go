@@ -11,7 +11,7 @@ import (
 // status returns the state of the node.
 func (n *Node) status() (api.Status, error) {
 	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began,
-		TakenOver: n.engine.TakenOver(), Pods: len(n.config.Settings.Pods.Ranges) > 0,
+		TakenOver: n.engine.TakenOver(), Pods: n.pods.CanAttach(),
 		StatesMax: n.config.Settings.Engine.MaxStates, Weir: n.config.Build.Version}
 	// without a name, the page shows none
 	s.Host, _ = os.Hostname()

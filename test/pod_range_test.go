@@ -31,6 +31,10 @@ func TestForeignPodRange(t *testing.T) {
 		"lo").CombinedOutput(); err != nil || strings.Contains(string(lo), "66") {
 		t.Errorf("the loopback has %v\n%s", err, lo)
 	}
+	if out, _ := h.cni("STATUS", "", "", h.pluginConfig("1.1.0", "")); out["code"] != 50.0 ||
+		!strings.Contains(fmt.Sprint(out["msg"]), "weir status shows") {
+		t.Errorf("STATUS: %v", out)
+	}
 	late := h.lab.Node("late")
 	if _, stderr, err := h.try("pod", "attach", late.Path()); err == nil {
 		t.Errorf("a container gets an address of the neighbours': %s", stderr)

@@ -64,7 +64,7 @@ func (r Remote) Status(ctx context.Context) error {
 		return tryAgain(err)
 	}
 	if !s.Pods {
-		return errNone
+		return errNotReady
 	}
 	return nil
 }

@@ -108,6 +108,9 @@ func New(c Config) *Service {
 var errNone = errors.New("this node gives no networks to containers; set [pods] ranges in " +
 	"weir.toml")
 
+var errNotReady = errors.New("this node gives no networks to containers now: weir status shows " +
+	"why, or there are no [pods] ranges in weir.toml")
+
 var errLater = errors.New("the pods of an earlier run are not taken over yet; see weir status")
 
 var errClosed = errors.New("the node is going down, and takes the network of all containers " +
@@ -170,6 +173,14 @@ func (s *Service) SetMasquerade() error {
 
 // TakenOver reports whether the pods of an earlier run are taken over: there are pods, or may be.
 func (s *Service) TakenOver() bool { return s.manager.Load() != nil }
+
+// CanAttach reports whether containers can be given networks with addresses of the ranges: these
+// are free, and the pods of an earlier run are taken over.
+func (s *Service) CanAttach() bool {
+	ranges := s.config.Settings.Ranges
+	return len(ranges) > 0 && s.manager.Load() != nil &&
+		s.config.Links.CheckRanges(ranges, s.config.Tunnel) == nil
+}
 
 // InRange reports whether an address is in a pod range of this node.
 func (s *Service) InRange(a netip.Addr) bool {
