@@ -21,7 +21,7 @@ func (m *Manager) awaitDying(ctx context.Context, key string, spec *Spec) error 
 		switch {
 		case p == nil || !lostNamespace(p) || time.Now().After(end):
 			return nil
-		case !m.alive(p):
+		case !m.ready(p) || !m.alive(p): // not ready: another call attaches it and has to end
 			if err := m.endStale(ctx, p.Key); err != nil {
 				return err
 			}
