@@ -115,40 +115,25 @@ func (c *Conn) RoutesInto(ranges []netip.Prefix) (routes []Route, err error) {
 
 // RouteTo asks the kernel how it would send to dst.
 func (c *Conn) RouteTo(dst netip.Addr) (Route, error) {
-	list, err := read(fmt.Sprintf("find route to %s", dst), func() ([]netlink.Route, error) {
-		return c.h.RouteGet(ipOf(dst))
-	})
-	if err != nil {
-		return Route{}, err
-	}
-	if len(list) == 0 {
-		return Route{}, fmt.Errorf("find route to %s: %w", dst, unix.ENETUNREACH)
-	}
-	return routeOf(list[0]), nil
+	return c.route(fmt.Sprintf("find route to %s", dst), dst, nil)
 }
 
 // MatchRoute asks the kernel which route it would take to dst, out of one link when link is not 0,
 // and returns that route as the table has it. It costs the same however many routes there are.
 func (c *Conn) MatchRoute(dst netip.Addr, link int) (Route, error) {
-	what := fmt.Sprintf("find the route to %s", dst)
-	list, err := read(what, func() ([]netlink.Route, error) {
-		return c.h.RouteGetWithOptions(ipOf(dst),
-			&netlink.RouteGetOptions{OifIndex: link, FIBMatch: true})
-	})
-	if err != nil {
-		return Route{}, err
-	}
-	if len(list) == 0 {
-		return Route{}, fmt.Errorf("%s: %w", what, unix.ENETUNREACH)
-	}
-	return routeOf(list[0]), nil
+	return c.route(fmt.Sprintf("find the route to %s", dst), dst,
+		&netlink.RouteGetOptions{OifIndex: link, FIBMatch: true})
 }
 
 // RouteFrom asks the kernel how it would send to dst from an address of its own.
 func (c *Conn) RouteFrom(src, dst netip.Addr) (Route, error) {
-	what := fmt.Sprintf("find the route from %s to %s", src, dst)
+	return c.route(fmt.Sprintf("find the route from %s to %s", src, dst), dst,
+		&netlink.RouteGetOptions{SrcAddr: ipOf(src)})
+}
+
+func (c *Conn) route(what string, dst netip.Addr, o *netlink.RouteGetOptions) (Route, error) {
 	list, err := read(what, func() ([]netlink.Route, error) {
-		return c.h.RouteGetWithOptions(ipOf(dst), &netlink.RouteGetOptions{SrcAddr: ipOf(src)})
+		return c.h.RouteGetWithOptions(ipOf(dst), o)
 	})
 	if err != nil {
 		return Route{}, err
