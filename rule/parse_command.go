@@ -2,6 +2,8 @@ package rule
 
 import (
 	"maps"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/internal/program"
@@ -58,9 +60,9 @@ func (p *parser) command() (c *Command, err error) {
 	case p.accept("flush"):
 		c.Kind = CommandFlush
 		err = p.end("flush")
-	case p.isPipe():
+	case p.isNumbered("pipe", pipeCommands):
 		err = p.pipe(c)
-	case p.isNAT():
+	case p.isNumbered("nat", natCommands):
 		err = p.nat(c)
 	case p.accept("table"):
 		err = p.tableCommand(c)
@@ -94,13 +96,20 @@ func (p *parser) command() (c *Command, err error) {
 
 // shown reads the numbers and ranges of a line that shows rules.
 func (p *parser) shown() error {
+	_, err := p.ruleRanges(program.DefaultNumber)
+	return err
+}
+
+// ruleRanges reads the rest of the line: numbers up to most, and ranges of them.
+func (p *parser) ruleRanges(most uint32) (all []Range, err error) {
 	for !p.done() {
-		_, err := p.numRange(p.decNum, p.next(), "rule number", 1, program.DefaultNumber)
+		r, err := p.numRange(p.decNum, p.next(), "rule number", 1, most)
 		if err != nil {
-			return err
+			return nil, err
 		}
+		all = append(all, r)
 	}
-	return nil
+	return all, nil
 }
 
 // turn reads what ipfw's enable and disable switch.
@@ -122,6 +131,35 @@ func (p *parser) turn(command token, c *Command) error {
 		c.Kind, c.Disable = CommandOnePass, command.text == "disable"
 	}
 	return p.end(command.text + " " + t.text)
+}
+
+// isNumbered reports whether a line is about a pipe or an instance of nat, and not a rule without
+// "add": the command stands before or behind the number, as in ipfw.
+func (p *parser) isNumbered(word string, commands map[string]bool) bool {
+	return p.peek().text == word && (commands[p.ahead(1).text] || commands[p.ahead(2).text] ||
+		p.ahead(1).text == "")
+}
+
+// numbered reads the number of a pipe or an instance, as what, and the command before or behind it.
+// Both may be missing. Words of config never stand for a number.
+func (p *parser) numbered(c *Command, what string, commands map[string]bool,
+	config ...string) (number, command token, err error) {
+	p.next()
+	for range 2 {
+		switch t := p.peek(); {
+		case t.text == "" || number.text != "" && command.text != "":
+		case commands[t.text] && command.text == "":
+			command = p.next()
+		case number.text == "" && !slices.Contains(config, t.text):
+			number = p.next()
+		}
+	}
+	if number.text == "" {
+		return number, command, nil
+	}
+	n, err := p.decNum(number, what, 1, math.MaxUint16)
+	c.Number = uint16(n)
+	return number, command, err
 }
 
 // ruleNumbers reads the rest of the line.
@@ -170,7 +208,7 @@ func (p *parser) isRule() bool {
 }
 
 // delete reads numbers and ranges of rules, or set N...
-func (p *parser) delete(c *Command) error {
+func (p *parser) delete(c *Command) (err error) {
 	c.Kind = CommandDelete
 	if p.done() {
 		return p.fail(p.peek(), "delete NUMBER...", "the number of the rule is missing")
@@ -178,12 +216,6 @@ func (p *parser) delete(c *Command) error {
 	if p.accept("set") {
 		return p.sets(&c.Sets, ReservedSet)
 	}
-	for !p.done() {
-		r, err := p.numRange(p.decNum, p.next(), "rule number", 1, program.DefaultNumber-1)
-		if err != nil {
-			return err
-		}
-		c.Numbers = append(c.Numbers, r)
-	}
-	return nil
+	c.Numbers, err = p.ruleRanges(program.DefaultNumber - 1)
+	return err
 }

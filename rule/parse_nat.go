@@ -1,7 +1,6 @@
 package rule
 
 import (
-	"math"
 	"net/netip"
 	"strings"
 
@@ -14,33 +13,11 @@ const natHint = "nat 1 config if eth0 redirect_port tcp 10.0.0.5:80 80"
 // natCommands are what can be done with an instance.
 var natCommands = map[string]bool{"config": true, "delete": true, "list": true, "show": true}
 
-// isNAT reports whether a line is about an instance of nat, and not a rule without "add": the
-// command stands before or behind the number, as in ipfw.
-func (p *parser) isNAT() bool {
-	return p.peek().text == "nat" && (natCommands[p.ahead(1).text] ||
-		natCommands[p.ahead(2).text] ||
-		p.ahead(1).text == "")
-}
-
 // nat reads nat N config ..., nat delete N, nat [N] show [config|log].
 func (p *parser) nat(c *Command) error {
-	p.next()
-	var number, command token
-	for range 2 {
-		switch t := p.peek(); {
-		case t.text == "" || number.text != "" && command.text != "":
-		case natCommands[t.text] && command.text == "":
-			command = p.next()
-		case number.text == "" && t.text != "config" && t.text != "log":
-			number = p.next()
-		}
-	}
-	if number.text != "" {
-		n, err := p.decNum(number, "nat number", 1, math.MaxUint16)
-		if err != nil {
-			return err
-		}
-		c.Number = uint16(n)
+	_, command, err := p.numbered(c, "nat number", natCommands, "config", "log")
+	if err != nil {
+		return err
 	}
 	switch {
 	case command.text == "":

@@ -12,33 +12,11 @@ var pipeCommands = map[string]bool{
 	"config": true, "delete": true, "flush": true, "list": true, "show": true,
 }
 
-// isPipe reports whether a line is about a pipe, and not a rule without "add": the command stands
-// before or behind the number, as in ipfw.
-func (p *parser) isPipe() bool {
-	return p.peek().text == "pipe" && (pipeCommands[p.ahead(1).text] ||
-		pipeCommands[p.ahead(2).text] ||
-		p.ahead(1).text == "")
-}
-
 // pipe reads pipe N config ..., pipe delete N, pipe flush, pipe show [N].
 func (p *parser) pipe(c *Command) error {
-	p.next()
-	var number, command token
-	for range 2 {
-		switch t := p.peek(); {
-		case t.text == "" || number.text != "" && command.text != "":
-		case pipeCommands[t.text] && command.text == "":
-			command = p.next()
-		case number.text == "":
-			number = p.next()
-		}
-	}
-	if number.text != "" {
-		n, err := p.decNum(number, "pipe number", 1, math.MaxUint16)
-		if err != nil {
-			return err
-		}
-		c.Number = uint16(n)
+	number, command, err := p.numbered(c, "pipe number", pipeCommands)
+	if err != nil {
+		return err
 	}
 	switch {
 	case command.text == "":

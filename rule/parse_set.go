@@ -85,14 +85,8 @@ func (p *parser) ofSet(c *Command) error {
 			return p.fail(p.peek(), "set N delete NUMBER..., or set N flush",
 				"the number of the rule is missing")
 		}
-		for !p.done() {
-			r, err := p.numRange(p.decNum, p.next(), "rule number", 1, program.DefaultNumber-1)
-			if err != nil {
-				return err
-			}
-			c.Numbers = append(c.Numbers, r)
-		}
-		return nil
+		c.Numbers, err = p.ruleRanges(program.DefaultNumber - 1)
+		return err
 	case "list", "show", "print":
 		return p.shown()
 	default:
