@@ -19,10 +19,12 @@ import (
 	"github.com/weirnet/weir/store/storetest"
 )
 
-// joinable is a weir-store that hosts can join.
+// joinable is a weir-store that hosts can join, on the model.
 type joinable struct {
 	model   *storetest.Model
 	ca      *identity.CA
+	id      cluster.Identity
+	admin   *identity.Credential
 	address string
 }
 
@@ -37,16 +39,16 @@ func newJoinable(t *testing.T) *joinable {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(err)
 	s := &joinable{model: storetest.NewModel(time.Minute), address: listener.Addr().String()}
-	id := cluster.Identity{ID: cluster.Serial(identity.NewSerial()), Epoch: 1,
+	s.id = cluster.Identity{ID: cluster.Serial(identity.NewSerial()), Epoch: 1,
 		Stores: []string{s.address}}
-	s.ca, err = identity.NewCA(id.ID.String())
+	s.ca, err = identity.NewCA(s.id.ID.String())
 	must(err)
-	id.CA = [][]byte{s.ca.Certificate()}
-	admin, err := identity.Issue(s.ca, identity.ID{Kind: identity.Admin, Name: "a"})
+	s.id.CA = [][]byte{s.ca.Certificate()}
+	s.admin, err = identity.Issue(s.ca, identity.ID{Kind: identity.Admin, Name: "a"})
 	must(err)
-	peer, err := admin.Peer()
+	peer, err := s.admin.Peer()
 	must(err)
-	must(members.CreateCluster(t.Context(), s.model, id, peer))
+	must(members.CreateCluster(t.Context(), s.model, s.id, peer))
 	own, err := identity.Issue(s.ca, identity.ID{Kind: identity.Store, Name: "s"})
 	must(err)
 	config, err := own.ServerTLS()
