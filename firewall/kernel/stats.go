@@ -12,7 +12,6 @@ type Stats struct {
 	HalfOpen, MaxHalfOpen int // of these, half-open
 	MaxPerSource          int // of the half-open, of one source
 	Translations          Translations
-	Slots                 int // places in the table
 	Created               uint64
 	Removed               map[string]uint64 // by why
 	Lost                  uint64            // events that were not read in time
@@ -68,7 +67,7 @@ func (e *Engine) Stats() (Stats, error) {
 	s := Stats{
 		States: int(g.States), HalfOpen: int(g.HalfOpen), MaxStates: int(c.MaxStates),
 		MaxHalfOpen:  int(c.MaxHalfOpen),
-		MaxPerSource: int(c.MaxSource), Slots: int(c.Sets) * ways, Removed: map[string]uint64{},
+		MaxPerSource: int(c.MaxSource), Removed: map[string]uint64{},
 		Sweep: Sweep{
 			Ticks: h.Ticks, Pass: time.Duration(h.PassTook), Longest: time.Duration(h.Longest),
 			Work: time.Duration(h.Worked), Removed: h.Gone,
