@@ -15,7 +15,29 @@ import (
 // subject is the engine as the conformance suite wants it.
 type subject struct {
 	*Engine
-	evaluate func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error)
+	evaluate evaluateFunc
+}
+
+// evaluateFunc is a way in which an engine is handed a packet.
+type evaluateFunc func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error)
+
+// byFirst has the first worker evaluate every packet.
+func byFirst(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+	return e.Worker(0).Evaluate(in, pkt), nil
+}
+
+// bySteered has the worker of the packet's flow evaluate it.
+func bySteered(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+	return e.Worker(e.Steer(pkt)).Evaluate(in, pkt), nil
+}
+
+// subjects makes engines of so many workers for the conformance suite.
+func subjects(workers int, evaluate evaluateFunc) func(firewall.Options) (enginetest.Subject,
+	error) {
+	return func(o firewall.Options) (enginetest.Subject, error) {
+		e, err := New(Options{Options: o, Workers: workers})
+		return subject{e, evaluate}, err
+	}
 }
 
 func (s subject) Evaluate(in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
@@ -64,13 +86,7 @@ func testOptions() firewall.Options {
 }
 
 func TestTruncated(t *testing.T) {
-	enginetest.RunTruncated(t, testOptions(), func(o firewall.Options) (enginetest.Subject, error) {
-		e, err := New(Options{Options: o, Workers: 1})
-		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
-			error) {
-			return e.Worker(0).Evaluate(in, pkt), nil
-		}}, err
-	})
+	enginetest.RunTruncated(t, testOptions(), subjects(1, byFirst))
 }
 
 // TestDiffer compares the engine with the model, in every way in which packets can be handed to it.
@@ -79,12 +95,9 @@ func TestDiffer(t *testing.T) {
 	ways := []struct {
 		name     string
 		workers  int
-		evaluate func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error)
+		evaluate evaluateFunc
 	}{
-		{"one worker", 1, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
-			error) {
-			return e.Worker(0).Evaluate(in, pkt), nil
-		}},
+		{"one worker", 1, byFirst},
 		{"batches of three workers, none of them the right one", 3,
 			func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
 				var out [1]firewall.Verdict
@@ -92,18 +105,12 @@ func TestDiffer(t *testing.T) {
 				e.Worker(turn%3).EvaluateBatch(in, [][]byte{pkt}, out[:])
 				return out[0], nil
 			}},
-		{"two workers, each packet for the right one", 2,
-			func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-				return e.Worker(e.Steer(pkt)).Evaluate(in, pkt), nil
-			}},
+		{"two workers, each packet for the right one", 2, bySteered},
 	}
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			enginetest.Run(t, testOptions(), program.AllFeatures,
-				func(o firewall.Options) (enginetest.Subject, error) {
-					e, err := New(Options{Options: o, Workers: way.workers})
-					return subject{e, way.evaluate}, err
-				})
+				subjects(way.workers, way.evaluate))
 		})
 	}
 }
@@ -128,34 +135,22 @@ func TestExplainDiffer(t *testing.T) {
 	enginetest.Run(t, testOptions(), program.AllFeatures,
 		func(o firewall.Options) (enginetest.Subject, error) {
 			e, err := New(Options{Options: o, Workers: 2})
-			return explained{subject{e, func(e *Engine, in *firewall.Input,
-				pkt []byte) (firewall.Verdict, error) {
-				return e.Worker(e.Steer(pkt)).Evaluate(in, pkt), nil
-			}}}, err
+			return explained{subject{e, bySteered}}, err
 		})
 }
 
 // TestCoverage makes sure that TestDiffer leaves no part of the language out.
 func TestCoverage(t *testing.T) {
-	enginetest.RunCoverage(t, testOptions(), func(o firewall.Options) (enginetest.Subject, error) {
-		e, err := New(Options{Options: o, Workers: 1})
-		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
-			error) {
-			return e.Worker(0).Evaluate(in, pkt), nil
-		}}, err
-	})
+	enginetest.RunCoverage(t, testOptions(), subjects(1, byFirst))
 }
 
 func TestKeys(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		turn := 0
-		enginetest.RunKeys(t, testOptions(), func(o firewall.Options) (enginetest.Subject, error) {
-			e, err := New(Options{Options: o, Workers: workers})
-			return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
-				error) {
-				turn++
-				return e.Worker(turn%workers).Evaluate(in, pkt), nil
-			}}, err
-		})
+		enginetest.RunKeys(t, testOptions(), subjects(workers, func(e *Engine, in *firewall.Input,
+			pkt []byte) (firewall.Verdict, error) {
+			turn++
+			return e.Worker(turn%workers).Evaluate(in, pkt), nil
+		}))
 	}
 }

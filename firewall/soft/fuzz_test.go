@@ -3,7 +3,6 @@ package soft
 import (
 	"testing"
 
-	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/program"
 )
@@ -16,12 +15,5 @@ func FuzzEvaluate(f *testing.F) {
 		two := append([]byte{80}, tcp(f, "[2001:db8::1]:80", "[2001:db8::2]:4000", 2, 1, 0)...)
 		f.Add(seed, append(one, two...))
 	}
-	enginetest.Fuzz(f, testOptions(), program.AllFeatures,
-		func(o firewall.Options) (enginetest.Subject, error) {
-			e, err := New(Options{Options: o})
-			return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
-				error) {
-				return e.Worker(0).Evaluate(in, pkt), nil
-			}}, err
-		})
+	enginetest.Fuzz(f, testOptions(), program.AllFeatures, subjects(0, byFirst))
 }

@@ -31,10 +31,7 @@ func TestLoadTakesEveryFlowName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	enginetest.RunFlowNames(t, subject{e,
-		func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-			return e.Worker(0).Evaluate(in, pkt), nil
-		}})
+	enginetest.RunFlowNames(t, subject{e, byFirst})
 }
 
 // TestRouterTakesPackets: see enginetest.RunRouter.
@@ -43,10 +40,7 @@ func TestRouterTakesPackets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	enginetest.RunRouter(t, subject{e,
-		func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-			return e.Worker(0).Evaluate(in, pkt), nil
-		}})
+	enginetest.RunRouter(t, subject{e, byFirst})
 }
 
 // TestLocalRoutesAreMe: see enginetest.RunLocalRoutes.
@@ -55,8 +49,5 @@ func TestLocalRoutesAreMe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	enginetest.RunLocalRoutes(t, subject{e,
-		func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-			return e.Worker(0).Evaluate(in, pkt), nil
-		}})
+	enginetest.RunLocalRoutes(t, subject{e, byFirst})
 }

@@ -24,13 +24,7 @@ func at(t *testing.T, now time.Duration, packet string) enginetest.Step {
 // agree wants one worker to decide as the model does.
 func agree(t *testing.T, c *enginetest.Case) {
 	t.Helper()
-	d, err := c.Run(testOptions(), func(o firewall.Options) (enginetest.Subject, error) {
-		e, err := New(Options{Options: o, Workers: 1})
-		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
-			error) {
-			return e.Worker(0).Evaluate(in, pkt), nil
-		}}, err
-	})
+	d, err := c.Run(testOptions(), subjects(1, byFirst))
 	if err != nil {
 		t.Fatal(err)
 	}
