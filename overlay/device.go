@@ -184,17 +184,10 @@ func (d *Device) Stats() Stats {
 
 // Close removes the interface, and with it its routes and addresses.
 func (d *Device) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
+	if !d.stop() {
 		return nil
 	}
-	d.closed = true
-	d.end()
-	d.mu.Unlock()
-	d.done.Wait()
-	var err error
-	err = errors.Join(err, d.deletePlainRoutes())
+	err := d.deletePlainRoutes()
 	if d.uapi != nil {
 		err = errors.Join(err, d.uapi.close())
 	}

@@ -201,20 +201,11 @@ func (d *KernelDevice) ended() { d.endOnce.Do(func() { close(d.gone) }) }
 
 // Close stops following the peers. The interface stays, and continues to carry packets.
 func (d *KernelDevice) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
+	if !d.stop() {
 		return nil
 	}
-	d.closed = true
-	d.end()
-	d.mu.Unlock()
-	d.done.Wait()
 	d.ended()
-	var err error
-	if d.nl != nil {
-		err = d.deletePlainRoutes()
-	}
+	err := d.deletePlainRoutes()
 	if d.wg != nil {
 		d.wg.Close()
 	}

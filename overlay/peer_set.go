@@ -85,6 +85,20 @@ func (d *peerSet) connect() (err error) {
 	return nil
 }
 
+// stop closes the set and waits for what runs for it. It reports whether the set was open.
+func (d *peerSet) stop() bool {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return false
+	}
+	d.closed = true
+	d.end()
+	d.mu.Unlock()
+	d.done.Wait()
+	return true
+}
+
 // disconnect undoes connect.
 func (d *peerSet) disconnect() (err error) {
 	if d.nl != nil {
