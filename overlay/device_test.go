@@ -81,18 +81,7 @@ func (s *side) start(t *testing.T, config func(*Config)) {
 			t.Errorf("close: %v", err)
 		}
 	})
-	s.address(t)
-}
-
-func (s *side) address(t *testing.T) {
-	t.Helper()
-	link, err := s.Netlink().LinkByName("weir0")
-	if err == nil {
-		err = s.Netlink().AddAddr(link.Index, netip.PrefixFrom(netip.MustParseAddr(s.addr), 32))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.IP("address add " + s.addr + "/32 dev weir0")
 }
 
 // peer makes other known to s.

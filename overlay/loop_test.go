@@ -71,10 +71,7 @@ func TestLoopGuardFollows(t *testing.T) {
 	if a.dev.tun.loop.local.has(netip.MustParseAddr("10.98.0.2")) {
 		t.Error("the other end's address is one of the host")
 	}
-	link, err := a.Netlink().LinkByName("spare")
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := a.Link("spare")
 	if err := a.Netlink().AddAddr(link.Index, netip.MustParsePrefix("10.95.0.1/24")); err != nil {
 		t.Fatal(err)
 	}

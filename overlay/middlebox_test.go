@@ -223,13 +223,7 @@ func TestHostileWire(t *testing.T) {
 func TestSpoofedSource(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 10)
-	link, err := a.Netlink().LinkByName("weir0")
-	if err == nil {
-		err = a.Netlink().AddAddr(link.Index, netip.MustParsePrefix("10.99.0.66/32"))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	a.IP("address add 10.99.0.66/32 dev weir0")
 	server, err := b.ListenPacket("udp", b.addr+":4000")
 	if err != nil {
 		t.Fatal(err)

@@ -43,10 +43,7 @@ func TestNameLowersNoMTU(t *testing.T) {
 	})
 	again("a report of one address", 1420, "10.98.0.2:51820")
 
-	link, err := a.Netlink().LinkByName("wire")
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := a.Link("wire")
 	if err := a.Netlink().AddRoute(nl.Route{Dst: netip.PrefixFrom(far, 32), Link: link.Index,
 		MTU: 1400}); err != nil {
 		t.Fatal(err)

@@ -187,26 +187,13 @@ func TestMTUFitsTheLink(t *testing.T) {
 	r.Sysctl("net.ipv4.ip_forward", "1")
 	a.Route("10.2.0.0/24", "10.1.0.2")
 	b.Route("10.1.0.0/24", "10.2.0.2")
-	for _, l := range []struct {
-		n    *nstest.Node
-		name string
-		mtu  int
-	}{{a.Node, "wire", 1400}, {r, "left", 1400}, {r, "right", 1300}, {b.Node, "wire", 1300}} {
-		link, err := l.n.Netlink().LinkByName(l.name)
-		if err == nil {
-			err = l.n.Netlink().SetLinkMTU(link.Index, l.mtu)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	a.IP("link set wire mtu 1400")
+	r.IP("link set left mtu 1400")
+	r.IP("link set right mtu 1300")
+	b.IP("link set wire mtu 1300")
 	// The black hole: no ICMP about sizes comes back.
-	if out, err := r.Command("nft",
-		"add table ip hole; add chain ip hole out { type filter hook output priority 0; }; "+
-			"add rule ip hole out icmp type destination-unreachable "+
-			"drop").CombinedOutput(); err != nil {
-		t.Fatalf("nft: %v: %s", err, out)
-	}
+	r.Run("nft", "add table ip hole; add chain ip hole out { type filter hook output priority "+
+		"0; }; add rule ip hole out icmp type destination-unreachable drop")
 	a.start(t, nil)
 	b.start(t, nil)
 	a.peer(t, b, nil, "10.2.0.1:51820")
@@ -244,20 +231,9 @@ func TestBlackHoleOverIPv6(t *testing.T) {
 			b.Route("fd00::/8", "fd03::2")
 			for _, n := range []*nstest.Node{r, q} {
 				n.Sysctl("net.ipv6.conf.all.forwarding", "1")
-				link, err := n.Netlink().LinkByName("small")
-				if err == nil {
-					err = n.Netlink().SetLinkMTU(link.Index, c.small)
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				if out, err := n.Command("nft",
-					"add table ip6 hole; add chain ip6 hole out { type filter hook output "+
-						"priority 0; }; "+
-						"add rule ip6 hole out icmpv6 type packet-too-big "+
-						"drop").CombinedOutput(); err != nil {
-					t.Fatalf("nft: %v: %s", err, out)
-				}
+				n.IP(fmt.Sprint("link set small mtu ", c.small))
+				n.Run("nft", "add table ip6 hole; add chain ip6 hole out { type filter hook "+
+					"output priority 0; }; add rule ip6 hole out icmpv6 type packet-too-big drop")
 			}
 			for _, s := range []*side{a, b} { // the kernel forgets sooner than after ten minutes
 				s.Sysctl("net.ipv6.route.mtu_expires", "2")
@@ -308,15 +284,8 @@ func TestSmallPathOverIPv6(t *testing.T) {
 	r.Sysctl("net.ipv6.conf.all.forwarding", "1")
 	a.Route("fd02::/64", "fd01::2")
 	b.Route("fd01::/64", "fd02::2")
-	for node, name := range map[*nstest.Node]string{r: "right", b.Node: "wire"} {
-		link, err := node.Netlink().LinkByName(name)
-		if err == nil {
-			err = node.Netlink().SetLinkMTU(link.Index, 1300)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	r.IP("link set right mtu 1300")
+	b.IP("link set wire mtu 1300")
 	a.start(t, nil)
 	b.start(t, nil)
 	a.peer(t, b, nil, "[fd02::1]:51820")

@@ -40,11 +40,9 @@ func TestPathDies(t *testing.T) {
 	// at both ends what comes in is lost; a rule on the way out would tell the sender
 	block := func(wire string) {
 		for _, s := range []*side{a, b} {
-			if out, err := s.Command("nft", "add table ip cut; flush table ip cut; "+
+			s.Run("nft", "add table ip cut; flush table ip cut; "+
 				"add chain ip cut in { type filter hook prerouting priority 0; }; add rule ip cut "+
-				"in iifname "+wire+" drop").CombinedOutput(); err != nil {
-				t.Fatalf("nft: %v: %s", err, out)
-			}
+				"in iifname "+wire+" drop")
 		}
 	}
 	path := func() string {
@@ -213,10 +211,7 @@ func TestBetterRoute(t *testing.T) {
 	if at().String() != "10.98.0.1" {
 		t.Fatalf("before, a is at %s", at())
 	}
-	if out, err := a.Command("ip", "route", "add", "10.98.0.2", "via",
-		"10.97.0.2").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	a.IP("route add 10.98.0.2 via 10.97.0.2")
 	nstest.Eventually(t, "a is at its other address", func() bool {
 		echo(t, a, b, 100)
 		return at().String() == "10.97.0.1"

@@ -44,10 +44,7 @@ func TestReplacePeer(t *testing.T) {
 	echo(t, a, b, 10)
 	routes := func() []string { return a.routes(t) }
 	before := routes()
-	if out, err := a.Command("ip", "route", "add", "10.77.0.0/16", "via",
-		"10.98.0.2").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	a.IP("route add 10.77.0.0/16 via 10.98.0.2")
 	for says, p := range map[string]Peer{
 		"another program has a route to 10.77.0.0/16": {Pods: prefixes("10.76.0.0/16",
 			"10.77.0.0/16",
@@ -210,9 +207,7 @@ func TestRangesKeepTheirPeer(t *testing.T) {
 // TestReroute: routes that another program deletes are set again.
 func TestReroute(t *testing.T) {
 	a, b := pair(t, nil, nil)
-	if out, err := a.Command("ip", "route", "flush", "dev", "weir0").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	a.IP("route flush dev weir0")
 	if err := a.dev.Reroute(); err != nil {
 		t.Fatal(err)
 	}
@@ -225,9 +220,7 @@ func TestNameTaken(t *testing.T) {
 	n := lab.Node("n")
 	for _, command := range []string{"ip tuntap add weir0 mode tun",
 		"ip link add weir0 type veth peer name other"} {
-		if out, err := n.Command("sh", "-c", command).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", command, err, out)
-		}
+		n.Run("sh", "-c", command)
 		err := n.Do(func() error {
 			d, err := New(Config{Name: "weir0", Key: newKey(t), Port: 51820})
 			if err == nil {
@@ -238,9 +231,7 @@ func TestNameTaken(t *testing.T) {
 		if !errors.Is(err, ErrNameTaken) {
 			t.Errorf("%s: %v", command, err)
 		}
-		if out, err := n.Command("ip", "link", "del", "weir0").CombinedOutput(); err != nil {
-			t.Fatalf("%s: it is gone: %v\n%s", command, err, out)
-		}
+		n.IP("link del weir0")
 	}
 }
 

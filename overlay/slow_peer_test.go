@@ -26,10 +26,8 @@ func TestSlowPeer(t *testing.T) {
 	fast.peer(t, a, nil, "10.97.0.1:51820")
 	echo(t, a, slow, 100)
 	echo(t, a, fast, 100)
-	if out, err := a.Command("tc", "qdisc", "add", "dev", "slow", "root", "tbf", "rate", "1mbit",
-		"burst", "64kb", "limit", "40mb").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	a.Run("tc", "qdisc", "add", "dev", "slow", "root", "tbf", "rate", "1mbit",
+		"burst", "64kb", "limit", "40mb")
 	c, err := a.DialContext(t.Context(), "udp", slow.addr+":4000")
 	if err != nil {
 		t.Fatal(err)

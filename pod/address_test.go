@@ -104,10 +104,7 @@ func TestAddressesInside(t *testing.T) {
 		if err != nil {
 			t.Fatalf("IPv6 off %s: %v", off, err)
 		}
-		link, err := node.Netlink().LinkByName("eth0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		link := node.Link("eth0")
 		addrs, err := node.Netlink().Addrs(link.Index)
 		if err != nil {
 			t.Fatal(err)

@@ -202,15 +202,12 @@ func TestForeignLinks(t *testing.T) {
 			PeerName: "other"}); err != nil {
 			t.Fatal(err)
 		}
-		link, err := b.host.Netlink().LinkByName(hostIf("one/eth0"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		link := b.host.Link(hostIf("one/eth0"))
 		// the kernel takes no alias for a link that it makes
 		if err := b.host.Netlink().SetLinkAlias(link.Index, alias); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err = b.try(Spec{Container: "one", Netns: b.lab.Node("c" + alias[:4]).Path()})
+		_, _, err := b.try(Spec{Container: "one", Netns: b.lab.Node("c" + alias[:4]).Path()})
 		if err == nil || !strings.Contains(err.Error(), "has the pod's interface name") {
 			t.Errorf("%s: %v", alias, err)
 		}

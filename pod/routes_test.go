@@ -146,9 +146,7 @@ func TestCheckCostsTheSame(t *testing.T) {
 	}
 	for _, gone := range []string{"route del default", "-6 route del default", "addr del " +
 		p.Addrs[1].String() + "/128 dev eth0"} {
-		if out, err := node.Command("ip", strings.Fields(gone)...).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		node.IP(gone)
 		if err := b.m.Check("one", "", nil); err == nil {
 			t.Errorf("the check does not notice what 'ip %s' deleted", gone)
 		}
@@ -158,9 +156,6 @@ func TestCheckCostsTheSame(t *testing.T) {
 			undo = strings.NewReplacer("del default", "add default via "+p.Gateway[1].String()+
 				" dev eth0")
 		}
-		if out, err := node.Command("ip",
-			strings.Fields(undo.Replace(gone))...).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		node.IP(undo.Replace(gone))
 	}
 }

@@ -45,14 +45,9 @@ func TestHops(t *testing.T) {
 	n.Route("192.0.2.0/24", "10.0.0.2")
 	for _, args := range [][]string{{"route", "add", "blackhole", "192.0.2.9/32"},
 		{"route", "add", "198.51.100.0/24", "via", "10.0.0.2", "mtu", "1300"}} {
-		if out, err := n.Command("ip", args...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %v: %v: %s", args, err, out)
-		}
+		n.Run("ip", args...)
 	}
-	l, err := n.Netlink().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := n.Link("eth0")
 	addr := netip.MustParseAddr
 	link, e := uint32(l.Index), new(hopEngine)
 	r := NewRoutes(e)

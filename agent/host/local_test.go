@@ -53,10 +53,7 @@ func TestFollowLocal(t *testing.T) {
 func TestLocalRoutes(t *testing.T) {
 	n := nstest.New(t).Node("host")
 	for _, prefix := range []string{"203.0.113.16/28", "203.0.113.0/28", "203.0.113.0/24"} {
-		if out, err := n.Command("ip", "route", "add", "local", prefix, "dev",
-			"lo").CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		n.IP("route add local " + prefix + " dev lo")
 	}
 	if err := n.Do(func() error {
 		all, err := localRoutes()

@@ -55,10 +55,7 @@ func TestRangesAndAdvertisements(t *testing.T) {
 	ranges := []netip.Prefix{netip.MustParsePrefix("fd00:88::/120")}
 	add := func(address string) {
 		t.Helper()
-		if out, err := node.Command("ip", "address", "replace", "dev", "wire", "nodad",
-			address).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		node.IP("address replace dev wire nodad " + address)
 	}
 	for _, one := range []struct {
 		network         string
@@ -95,10 +92,7 @@ func TestRangesAndAdvertisements(t *testing.T) {
 			one.begins {
 			t.Errorf("%s: a node that begins: %v", one.network, err)
 		}
-		if out, err := node.Command("ip", "-6", "address", "flush", "dev", "wire", "scope",
-			"global").CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		node.IP("-6 address flush dev wire scope global")
 	}
 }
 
@@ -141,10 +135,7 @@ func TestRoutesOfOthers(t *testing.T) {
 		{[]string{"fd00:88::/64", "via", "fd98::2"}, false},
 	} {
 		for _, do := range []string{"add", "del"} {
-			if out, err := node.Command("ip",
-				append([]string{"route", do}, one.args...)...).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %v %s", one.args, err, out)
-			}
+			node.Run("ip", append([]string{"route", do}, one.args...)...)
 			err := node.Do(func() error { return l.checkRoutes(ranges, "") })
 			if clash := one.clash && do == "add"; (err != nil) != clash {
 				t.Errorf("%v, %s: %v", one.args, do, err)

@@ -38,10 +38,7 @@ func advertise(t *testing.T, router *nstest.Node, iface string, options ...byte)
 // hasAdvertised reports whether a host has the default route of an advertisement.
 func hasAdvertised(t *testing.T, host *nstest.Node, iface string) bool {
 	t.Helper()
-	link, err := host.Netlink().LinkByName(iface)
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := host.Link(iface)
 	routes, err := host.Netlink().Routes(unix.RT_TABLE_MAIN)
 	if err != nil {
 		t.Fatal(err)

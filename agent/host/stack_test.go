@@ -39,9 +39,7 @@ func TestStack(t *testing.T) {
 	expect := func(args string, routing bool, policies int, why string) {
 		t.Helper()
 		if args != "" {
-			if out, err := n.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-				t.Fatalf("ip %s: %v: %s", args, err, out)
-			}
+			n.IP(args)
 		}
 		if err := n.Do(func() error { s.Refresh(); return nil }); err != nil {
 			t.Fatal(err)
@@ -106,10 +104,7 @@ func TestUnreadablePolicies(t *testing.T) {
 	if e.routing || len(e.policies) > 0 || len(s.Problems.All()) > 0 {
 		t.Errorf("readable again: %v, %v, %v", e.routing, e.policies, s.Problems.All())
 	}
-	if out, err := n.Command("ip", strings.Fields("xfrm policy add src 10.0.0.0/8 dst "+
-		"10.1.0.0/16 dir out action block")...).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	n.IP("xfrm policy add src 10.0.0.0/8 dst 10.1.0.0/16 dir out action block")
 	look(readable)
 	known := e.policies
 	look(unreadable)

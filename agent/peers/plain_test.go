@@ -46,10 +46,7 @@ func TestPlainRoutesOutliveChanges(t *testing.T) {
 	lab := nstest.New(t)
 	lab.Join(h.node, "wire", "10.98.0.1/24 fd98::1/64", lab.Node("other"), "wire",
 		"10.98.0.2/24 fd98::2/64")
-	link, err := h.node.Netlink().LinkByName("wire")
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := h.node.Link("wire")
 	d := &routing{node: h.node, via: []nl.Route{
 		{Via: netip.MustParseAddr("10.98.0.2"), Link: link.Index},
 		{Via: netip.MustParseAddr("fd98::2"), Link: link.Index, Metric: 1024}}}

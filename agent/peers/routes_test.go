@@ -19,10 +19,7 @@ func TestKeptRoutesFollow(t *testing.T) {
 		netip.MustParsePrefix("fd88:2::/64")}
 	for iface, vias := range map[string][2]string{"wire": {"10.98.0.2", "fd98::2"},
 		"spare": {"10.97.0.2", "fd97::2"}} {
-		link, err := n.Netlink().LinkByName(iface)
-		if err != nil {
-			t.Fatal(err)
-		}
+		link := n.Link(iface)
 		for i, via := range vias {
 			if err := n.Netlink().ReplaceRoute(nl.Route{Dst: pods[i], Via: netip.MustParseAddr(via),
 				Link: link.Index}); err != nil {

@@ -3,7 +3,6 @@ package routes
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/internal/nstest"
@@ -17,10 +16,7 @@ func TestToHost(t *testing.T) {
 	host.Sysctl("net.ipv6.conf.all.forwarding", "1")
 	lab.Join(host, "eth0", "192.0.2.1/24 2001:db8::1/64", other, "eth0", "192.0.2.2/24")
 	for _, prefix := range []string{"198.51.100.0/28", "2001:db8:a::/64"} {
-		if out, err := host.Command("ip", "route", "add", "local", prefix, "dev",
-			"lo").CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		host.IP("route add local " + prefix + " dev lo")
 	}
 	var have []netip.Prefix
 	if err := host.Do(func() (err error) { have, err = ToHost(); return err }); err != nil {
@@ -44,10 +40,7 @@ func TestIsToHost(t *testing.T) {
 	for _, route := range []string{"local 198.51.100.0/28 dev lo", "local 2001:db8:a::/64 dev lo",
 		"local 0.0.0.0/0 dev lo table 100", "blackhole 203.0.113.1", "prohibit 203.0.113.2",
 		"unreachable 203.0.113.3", "unreachable 2001:db8:b::3"} {
-		if out, err := host.Command("ip", append([]string{"route", "add"},
-			strings.Fields(route)...)...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", route, err, out)
-		}
+		host.IP("route add " + route)
 	}
 	for text, want := range map[string]bool{"192.0.2.1": true, "192.0.2.2": false,
 		"2001:db8::1": true, "2001:db8::2": false, "2001:db8::": true, "198.51.100.9": true,

@@ -17,10 +17,7 @@ func TestLastResortInSpiteOfOptions(t *testing.T) {
 	lab := nstest.New(t)
 	host := lab.Node("host")
 	lab.Join(host, "eth0", "10.0.0.1/24", lab.Node("far"), "eth0", "10.0.0.2/24")
-	link, err := host.Netlink().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := host.Link("eth0")
 	root := t.TempDir()
 	rules := filepath.Join(root, "etc/weir/rules")
 	if err := os.MkdirAll(filepath.Dir(rules), 0o755); err != nil {

@@ -33,26 +33,23 @@ func TestLocalRoutes(t *testing.T) {
 	if got := list(); got != "[]" {
 		t.Errorf("a host without local routes has %s", got)
 	}
-	ip(t, host, "route add 198.51.100.0/24 via 192.0.2.2")
-	ip(t, host, "rule add fwmark 1 lookup 100")
-	ip(t, host, "route add local 0.0.0.0/0 dev lo table 100")
-	ip(t, host, "route add broadcast 203.0.113.255 dev eth0 table local")
+	host.IP("route add 198.51.100.0/24 via 192.0.2.2")
+	host.IP("rule add fwmark 1 lookup 100")
+	host.IP("route add local 0.0.0.0/0 dev lo table 100")
+	host.IP("route add broadcast 203.0.113.255 dev eth0 table local")
 	for _, prefix := range []string{"203.0.113.0/28", "203.0.113.77", "2001:db8:a::/64"} {
-		ip(t, host, "route add local "+prefix+" dev lo")
+		host.IP("route add local " + prefix + " dev lo")
 	}
-	link, err := host.Netlink().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ip(t, host, "route add local 2001:db8:b::5 dev eth0 metric 5")
+	link := host.Link("eth0")
+	host.IP("route add local 2001:db8:b::5 dev eth0 metric 5")
 	want := fmt.Sprintf("[2001:db8:a::/64 1 2001:db8:b::5/128 %d 203.0.113.0/28 1 "+
 		"203.0.113.77/32 1]", link.Index)
 	if got := list(); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	ip(t, host, "route add local 0.0.0.0/0 dev lo")
-	ip(t, host, "route delete local 203.0.113.77 dev lo")
-	ip(t, host, "-6 route flush table local proto boot")
+	host.IP("route add local 0.0.0.0/0 dev lo")
+	host.IP("route delete local 203.0.113.77 dev lo")
+	host.IP("-6 route flush table local proto boot")
 	if got := list(); got != "[0.0.0.0/0 1 203.0.113.0/28 1]" {
 		t.Errorf("after changes: %s", got)
 	}

@@ -21,11 +21,7 @@ func pair(t *testing.T) (a, b *nstest.Node, link nl.Link) {
 	lab := nstest.New(t)
 	a, b = lab.Node("a"), lab.Node("b")
 	lab.Join(a, "eth0", "10.0.0.1/24 fd00::1/64", b, "eth0", "10.0.0.2/24 fd00::2/64")
-	link, err := a.Netlink().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a, b, link
+	return a, b, a.Link("eth0")
 }
 
 // device names a link to the library.

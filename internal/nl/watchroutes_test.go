@@ -45,10 +45,10 @@ func TestWatchRoutesTellsOfChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("a route that goes", nl.RouteChange{})
-	ip(t, a, "address add 10.0.9.1/24 dev eth0")
+	a.IP("address add 10.0.9.1/24 dev eth0")
 	await("a new address", nl.RouteChange{})
 	for _, command := range []string{"add", "delete"} {
-		ip(t, a, "-6 route "+command+" local 2001:db8:a::/64 dev lo")
+		a.IP("-6 route " + command + " local 2001:db8:a::/64 dev lo")
 		await("a local route: "+command, nl.RouteChange{Local: true})
 	}
 	cancel()

@@ -13,14 +13,6 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// ip runs the command ip on a node.
-func ip(t *testing.T, n *nstest.Node, args string) {
-	t.Helper()
-	if out, err := n.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-		t.Fatalf("ip %s: %v: %s", args, err, out)
-	}
-}
-
 // TestForwardPolicies lists the policies that forwarded packets may meet, and no others.
 func TestForwardPolicies(t *testing.T) {
 	n := nstest.New(t).Node("n")
@@ -33,8 +25,8 @@ func TestForwardPolicies(t *testing.T) {
 		{"policy setdefault fwd accept", ""},
 		{"policy setdefault out block", "0.0.0.0/0 0.0.0.0/0, ::/0 ::/0"},
 	} {
-		ip(t, n, "xfrm policy flush")
-		ip(t, n, "xfrm "+c.args)
+		n.IP("xfrm policy flush")
+		n.IP("xfrm " + c.args)
 		var got []string
 		err := n.Do(func() error {
 			all, err := nl.ForwardPolicies()
@@ -64,9 +56,9 @@ func TestPoliciesInOrder(t *testing.T) {
 		a + "dev lo dir out priority 2",
 		a + "dev lo dir out priority 3 action block mark 9",
 	} {
-		ip(t, n, "xfrm policy add "+args)
+		n.IP("xfrm policy add " + args)
 	}
-	ip(t, n, "xfrm policy setdefault fwd block")
+	n.IP("xfrm policy setdefault fwd block")
 	prefix := netip.MustParsePrefix
 	four, six := prefix("10.0.0.0/8"), prefix("fd00::/8")
 	to, any4, any6 := prefix("192.0.2.1/32"), prefix("0.0.0.0/0"), prefix("::/0")
@@ -112,7 +104,7 @@ func TestPacketRules(t *testing.T) {
 		{"-6 rule add pref 7 tos 0x10 lookup 9", true},
 		{"-6 rule add pref 7 fwmark 9 lookup 9", true},
 	} {
-		ip(t, n, c.rule)
+		n.IP(c.rule)
 		var got []nl.PacketRule
 		err := n.Do(func() (err error) {
 			got, err = nl.PacketRules()
@@ -122,7 +114,7 @@ func TestPacketRules(t *testing.T) {
 			c.want && got[0].Priority != 7 {
 			t.Errorf("%s: %+v, %v", c.rule, got, err)
 		}
-		ip(t, n, c.rule[:2]+" rule delete pref 7")
+		n.IP(c.rule[:2] + " rule delete pref 7")
 	}
 }
 
@@ -155,7 +147,7 @@ func TestPoliciesAndRulesAreFollowed(t *testing.T) {
 		}
 		await("the beginning")
 		for _, change := range c.changes {
-			ip(t, n, change)
+			n.IP(change)
 			await(change)
 		}
 		cancel()

@@ -3,8 +3,11 @@ package nstest
 import (
 	"net/netip"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/internal/nl"
 )
 
 // TB is what this package needs of a testing.TB. Naming it here keeps package testing out of the
@@ -119,6 +122,30 @@ func (n *Node) Sysctl(key, value string) {
 	if err := n.SetSysctl(key, value); err != nil {
 		n.t.Fatalf("%s: %v", n, err)
 	}
+}
+
+// Link returns an interface of the node in a test: an error fails the test.
+func (n *Node) Link(name string) nl.Link {
+	n.t.Helper()
+	l, err := n.conn.LinkByName(name)
+	if err != nil {
+		n.t.Fatalf("%s: %v", n, err)
+	}
+	return l
+}
+
+// Run runs a program inside the node in a test: an error fails the test.
+func (n *Node) Run(name string, args ...string) {
+	n.t.Helper()
+	if out, err := n.Command(name, args...).CombinedOutput(); err != nil {
+		n.t.Fatalf("%s: %s %s: %v\n%s", n, name, strings.Join(args, " "), err, out)
+	}
+}
+
+// IP is Run of ip(8) with the words of a line: "route add 10.0.0.0/8 dev lo".
+func (n *Node) IP(line string) {
+	n.t.Helper()
+	n.Run("ip", strings.Fields(line)...)
 }
 
 // Bpffs mounts a bpf file system for a test alone, returns its directory, and removes it when
