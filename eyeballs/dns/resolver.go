@@ -111,14 +111,12 @@ func (r *Resolver) Query(ctx context.Context, name string, types Type, answer fu
 			defer mu.Unlock()
 			inner(a)
 		}
-		wait.Add(1)
-		go func() {
-			defer wait.Done()
+		wait.Go(func() {
 			r.queryPrefixes(ctx, sys, func(a Answer) {
 				a.Name = name
 				answer(a)
 			})
-		}()
+		})
 		defer wait.Wait()
 		types &^= Prefix64
 	}

@@ -26,9 +26,7 @@ func (x *exchange) queryTCP(i, q int) {
 	}
 	binary.BigEndian.PutUint16(msg, uint16(len(msg)-2))
 	addr, timeout := s.addr.String(), x.config.Timeout
-	x.readers.Add(1)
-	go func() {
-		defer x.readers.Done()
+	x.readers.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		stop := make(chan struct{})
@@ -52,7 +50,7 @@ func (x *exchange) queryTCP(i, q int) {
 			p.err = errServer("over TCP: "+p.err.Error(), x.full, s.addr)
 		}
 		x.deliver(p)
-	}()
+	})
 }
 
 func tcpExchange(ctx context.Context, addr string, msg []byte) ([]byte, error) {

@@ -79,9 +79,8 @@ func NewDNS(addr string) (*DNS, error) {
 			}
 			continue
 		}
-		d.wait.Add(2)
-		go d.serveUDP()
-		go d.serveTCP()
+		d.wait.Go(d.serveUDP)
+		d.wait.Go(d.serveTCP)
 		return d, nil
 	}
 }
@@ -134,7 +133,6 @@ func (d *DNS) catchUp() {
 }
 
 func (d *DNS) serveUDP() {
-	defer d.wait.Done()
 	buf := make([]byte, 1500)
 	for {
 		n, from, err := d.udp.ReadFromUDPAddrPort(buf)
@@ -153,15 +151,12 @@ func (d *DNS) serveUDP() {
 }
 
 func (d *DNS) serveTCP() {
-	defer d.wait.Done()
 	for {
 		c, err := d.tcp.Accept()
 		if err != nil {
 			return
 		}
-		d.wait.Add(1)
-		go func() {
-			defer d.wait.Done()
+		d.wait.Go(func() {
 			defer c.Close()
 			c.SetDeadline(time.Now().Add(10 * time.Second))
 			var size [2]byte
@@ -182,7 +177,7 @@ func (d *DNS) serveTCP() {
 				case <-d.close:
 				}
 			}
-		}()
+		})
 	}
 }
 
@@ -245,9 +240,7 @@ func (d *DNS) answer(msg []byte, tcp bool, send func([]byte)) bool {
 		deliver()
 		return true
 	}
-	d.wait.Add(1)
-	go func() {
-		defer d.wait.Done()
+	d.wait.Go(func() {
 		if rec.Hold != nil {
 			select {
 			case <-rec.Hold:
@@ -260,7 +253,7 @@ func (d *DNS) answer(msg []byte, tcp bool, send func([]byte)) bool {
 			deliver()
 		case <-d.close:
 		}
-	}()
+	})
 	return true
 }
 
