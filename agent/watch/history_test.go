@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"testing"
 	"time"
@@ -28,10 +29,7 @@ func newTestHistory() *testHistory {
 // sample takes a sample after some seconds.
 func (h *testHistory) sample(seconds int) {
 	h.now += time.Duration(seconds) * time.Second
-	before := map[firewall.Decision]firewall.Count{}
-	for d, n := range h.decisions { // the engine makes a new map each time
-		before[d] = n
-	}
+	before := maps.Clone(h.decisions) // the engine makes a new map each time
 	h.take(h.now, counts{before, append([]firewall.RuleCounter{}, h.counts.rules...),
 		append([]api.Pod{}, h.counts.pods...)})
 }

@@ -3,6 +3,7 @@ package enginetest
 import (
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weirnet/weir/firewall"
@@ -374,12 +375,7 @@ func (j *job) drop(slot int, reason firewall.Reason) firewall.Verdict {
 }
 
 func (j *job) tag(tag uint16) {
-	for _, have := range j.tags {
-		if have == tag {
-			return
-		}
-	}
-	if len(j.tags) < 8 {
+	if !slices.Contains(j.tags, tag) && len(j.tags) < 8 {
 		j.tags = append(j.tags, tag)
 	}
 }

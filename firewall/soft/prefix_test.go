@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -48,10 +49,7 @@ func TestPrefixes(t *testing.T) {
 		now := version{&prefixes{}, map[netip.Prefix]uint32{}}
 		var old []version
 		for range 60 {
-			all := map[netip.Prefix]uint32{}
-			for p, x := range now.all {
-				all[p] = x
-			}
+			all := maps.Clone(now.all)
 			p, x := random(), rnd.Uint32()
 			trie, had := now.trie, false
 			if _, had = all[p]; had && rnd.IntN(2) == 0 || rnd.IntN(6) == 0 {
