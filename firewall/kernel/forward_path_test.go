@@ -23,8 +23,7 @@ func BenchmarkPassage(b *testing.B) {
 	v := newCluster(b, hundredRules())
 	v.must(ping(v.a.Node, "192.0.2.2")) // now the host knows its neighbour
 	v.must(ping(v.a.Node, "2001:db8::2"))
-	nic, err := v.host.Netlink().LinkByName("eth0")
-	v.must(err)
+	nic := v.host.Link("eth0")
 	a, other, outside := v.a.endpoint, v.b.endpoint, netip.MustParseAddr("192.0.2.2")
 	atNIC := crossing{index: uint32(nic.Index), mac: [6]byte(nic.HardwareAddr)}
 	atA := crossing{index: a.Index, mac: a.HostMAC}

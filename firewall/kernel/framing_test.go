@@ -84,17 +84,9 @@ func tunOf(t *testing.T, n *nstest.Node, name string, encap uint16, address stri
 	}
 	f := os.NewFile(uintptr(fd), name)
 	t.Cleanup(func() { f.Close() })
-	for _, command := range []string{"addr add " + address + " dev " + name, "link set " + name +
-		" up"} {
-		if out, err := n.Command("ip", strings.Fields(command)...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %s: %v\n%s", command, err, out)
-		}
-	}
-	l, err := n.Netlink().LinkByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f, uint32(l.Index)
+	n.IP("addr add " + address + " dev " + name)
+	n.IP("link set " + name + " up")
+	return f, uint32(n.Link(name).Index)
 }
 
 // TestTypesOfInterfaces: through interfaces of each type without headers goes what the rules allow,

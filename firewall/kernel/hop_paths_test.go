@@ -124,8 +124,7 @@ func TestFwdWithTranslation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := newUplinks(t, rules)
-			l, err := u.second.Netlink().LinkByName("eth0")
-			u.must(err)
+			l := u.second.Link("eth0")
 			routes, err := u.second.Netlink().Routes(0)
 			u.must(err)
 			for _, r := range routes { // it does not know the client

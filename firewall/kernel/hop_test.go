@@ -306,8 +306,7 @@ func TestFwdSources(t *testing.T) {
 		u.ifs[i].ReversePath = firewall.ReverseStrict
 	}
 	u.must(u.engine.SetInterfaces(u.ifs))
-	nic, err := u.host.Netlink().LinkByName("eth0")
-	u.must(err)
+	nic := u.host.Link("eth0")
 	for _, c := range []struct {
 		from   string
 		reason firewall.Reason

@@ -151,8 +151,7 @@ func spoofing(t *testing.T, v *cluster) {
 	e := v.a.endpoint
 	e.Addrs = append(e.Addrs, netip.MustParseAddr("10.88.0.9"))
 	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(e) }))
-	l, err := v.host.Netlink().LinkByName("poda")
-	v.must(err)
+	l := v.host.Link("poda")
 	v.must(v.host.Netlink().ReplaceRoute(nl.Route{Dst: netip.MustParsePrefix("10.88.0.9/32"),
 		Link: l.Index}))
 	if err := ping(v.a.Node, "-I", "10.88.0.9", "10.88.0.3"); err != nil {
@@ -175,9 +174,7 @@ func TestMartians(t *testing.T) {
 		{"rule", "add", "pref", "5", "lookup", "local"},
 		{"rule", "del", "pref", "0", "lookup", "local"},
 	} {
-		if out, err := v.a.Command("ip", args...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %v: %v: %s", args, err, out)
-		}
+		v.a.Run("ip", args...)
 	}
 	if err := ping(v.a.Node, "-W1", "-I", "10.88.0.2", "127.1.2.3"); err == nil {
 		t.Error("a reached a loopback address of the host")
@@ -238,12 +235,8 @@ func TestSmallPod(t *testing.T) {
 	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
-	outer, err := v.host.Netlink().LinkByName("poda")
-	v.must(err)
-	inner, err := v.a.Netlink().LinkByName("eth0")
-	v.must(err)
-	v.must(v.host.Netlink().SetLinkMTU(outer.Index, 1280))
-	v.must(v.a.Netlink().SetLinkMTU(inner.Index, 1280))
+	v.host.IP("link set poda mtu 1280")
+	v.a.IP("link set eth0 mtu 1280")
 	v.a.endpoint.MTU = 1280
 	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(v.a.endpoint) }))
 	for _, to := range []string{"10.88.0.2", "fd00:88::2"} {
@@ -287,9 +280,7 @@ func TestErrorsFromRouters(t *testing.T) {
 	far.Route("2001:db8::/64", "2001:db8:1::1")
 	v.serve(far, 80)
 	for at, n := range map[string]*nstest.Node{"far": v.outside, "eth0": far} {
-		l, err := n.Netlink().LinkByName(at)
-		v.must(err)
-		v.must(n.Netlink().SetLinkMTU(l.Index, 1280))
+		n.IP("link set " + at + " mtu 1280")
 	}
 	for _, to := range []string{"198.51.100.2", "2001:db8:1::2"} {
 		out, err := v.a.Command("ping", "-c1", "-W60", "-t2", to).CombinedOutput()
@@ -321,11 +312,7 @@ func TestSmallLink(t *testing.T) {
 	v.serve(v.outside, 80)
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
-	nic, err := v.host.Netlink().LinkByName("eth0")
-	v.must(err)
-	v.must(v.host.Netlink().SetLinkMTU(nic.Index, 1280))
-	other, err := v.outside.Netlink().LinkByName("eth0")
-	v.must(err)
+	v.host.IP("link set eth0 mtu 1280")
 	v.masquerade(61000, 61999)
 	for _, to := range []string{"192.0.2.2", "2001:db8::2"} {
 		args := []string{"ping", "-c1", "-W10", "-s1400", "-Mdo", to}
@@ -336,7 +323,7 @@ func TestSmallLink(t *testing.T) {
 		}
 	}
 	// a veth drops what is larger than the MTU of its other end
-	v.must(v.outside.Netlink().SetLinkMTU(other.Index, 1280))
+	v.outside.IP("link set eth0 mtu 1280")
 	if err := ping(v.a.Node, "-s1400", "-Mdont", "192.0.2.2"); err != nil {
 		t.Errorf("with leave to fragment: %v", err)
 	}

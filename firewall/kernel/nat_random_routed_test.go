@@ -26,8 +26,7 @@ const routedRules = "add 1 check-state\nadd 2 deny ip from any to any 666\n" +
 func (g *gateway) frames() *frames {
 	g.t.Helper()
 	f := framesOf(g.cluster)
-	l, err := g.host.Netlink().LinkByName("eth1")
-	g.must(err)
+	l := g.host.Link("eth1")
 	inside := crossing{index: g.inside}
 	copy(inside.mac[:], l.HardwareAddr)
 	f.behind = map[netip.Addr]crossing{serverFour: inside}

@@ -21,8 +21,7 @@ func TestNATConflictOfAddresses(t *testing.T) {
 		"add 10 nat 2 ip from 10.0.5.77 to any out via eth0\n" +
 		"add 20 nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n"
 	g := newNATRuleGateway(t, rules)
-	l, err := g.host.Netlink().LinkByName("eth0")
-	g.must(err)
+	l := g.host.Link("eth0")
 	g.must(g.host.Netlink().AddAddr(l.Index, netip.MustParsePrefix("192.0.2.9/32")))
 	g.setAddrs("192.0.2.9/32", "192.0.2.1/24")
 	if err := g.engine.FollowNAT(); err == nil || !strings.Contains(err.Error(), "twice") {
@@ -203,8 +202,7 @@ func TestNATBeforeRules(t *testing.T) {
 	g := newNATRuleGateway(t, "nat 1 config ip 192.0.2.1 redirect_port tcp 10.0.5.9:80 8080 "+
 		"redirect_addr 10.0.5.9 192.0.2.9\nadd nat 1 ip from any to any via eth0\n"+
 		"add allow ip from any to any via eth1\n")
-	l, err := g.host.Netlink().LinkByName("eth0")
-	g.must(err)
+	l := g.host.Link("eth0")
 	g.must(g.host.Netlink().AddAddr(l.Index, netip.MustParsePrefix("192.0.2.9/32")))
 	g.outgoing("before")
 	g.must(g.engine.Close())

@@ -221,8 +221,7 @@ func TestNATRulesLive(t *testing.T) {
 func TestNATFollowsInterface(t *testing.T) {
 	t.Parallel()
 	g := newNATRuleGateway(t, natRuleFiles["one rule"])
-	l, err := g.host.Netlink().LinkByName("eth0")
-	g.must(err)
+	l := g.host.Link("eth0")
 	g.must(g.host.Netlink().AddAddr(l.Index, netip.MustParsePrefix("192.0.2.9/32")))
 	g.setAddrs("192.0.2.9/32", "192.0.2.1/24")
 	g.outgoing("another address")
@@ -250,8 +249,7 @@ func TestNATRedirectAddr(t *testing.T) {
 	t.Parallel()
 	g := newNATRuleGateway(t, "nat 1 config if eth0 redirect_addr 10.0.5.9 192.0.2.9\n"+
 		"add nat 1 ip from any to any via eth0\nadd allow ip from any to any via eth1\n")
-	l, err := g.host.Netlink().LinkByName("eth0")
-	g.must(err)
+	l := g.host.Link("eth0")
 	g.must(g.host.Netlink().AddAddr(l.Index, netip.MustParsePrefix("192.0.2.9/32")))
 	g.outgoing("with an address of its own")
 	for what, err := range map[string]error{"tcp and udp": reach(g.outside, "192.0.2.9:80"),
@@ -305,8 +303,7 @@ func TestNATUnregOnly(t *testing.T) {
 	rules := "nat 1 config if eth0 unreg_only\nadd nat 1 ip from any to any via eth0\n" +
 		"add allow ip from any to any via eth1\n"
 	g := newNATRuleGateway(t, rules)
-	l, err := g.server.Netlink().LinkByName("eth0")
-	g.must(err)
+	l := g.server.Link("eth0")
 	for _, a := range []string{"198.51.100.5/32", "100.64.0.5/32"} {
 		g.must(g.server.Netlink().AddAddr(l.Index, netip.MustParsePrefix(a)))
 		g.host.Route(a, "10.0.5.9")

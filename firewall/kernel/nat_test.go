@@ -45,8 +45,7 @@ func newFrames(t testing.TB, rules string) *frames {
 }
 
 func framesOf(v *cluster) *frames {
-	l, err := v.host.Netlink().LinkByName("eth0")
-	v.must(err)
+	l := v.host.Link("eth0")
 	f := &frames{cluster: v, nic: crossing{index: uint32(l.Index)},
 		podLinks: map[netip.Addr]crossing{}}
 	copy(f.nic.mac[:], l.HardwareAddr)

@@ -27,8 +27,7 @@ func advertises(t *testing.T, to, by net.HardwareAddr, src, dst netip.Addr, text
 func TestNeighbourDiscoveryEndsAtTheHost(t *testing.T) {
 	t.Parallel()
 	v := newCluster(t, "add 100 deny ip from any to any\n")
-	nic, err := v.host.Netlink().LinkByName("eth0")
-	v.must(err)
+	nic := v.host.Link("eth0")
 	a, b := v.a.endpoint, v.b.endpoint
 	c, err := v.b.ListenPacket("ip6:ipv6-icmp", "::")
 	v.must(err)

@@ -121,8 +121,7 @@ func TestNetkitHiddenPacket(t *testing.T) {
 // program at the inner end, is evaluated there.
 func TestNetkitPastItsProgram(t *testing.T) {
 	v := newNetkit(t, "add deny udp from any to any 81 in\nadd allow ip from any to any\n")
-	eth0, err := v.a.Netlink().LinkByName("eth0")
-	v.must(err)
+	eth0 := v.a.Link("eth0")
 	redirect, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R1, int32(eth0.Index)),
 			asm.Mov.Imm(asm.R2, 0), asm.FnRedirectPeer.Call(), asm.Return()}})

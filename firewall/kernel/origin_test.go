@@ -37,8 +37,7 @@ func frameTo(t testing.TB, mac net.HardwareAddr, from, to netip.Addr, text strin
 // names came in before what the neighbour said last in its own.
 func (v *cluster) received(to *podNode, sources []string) (got []string) {
 	v.t.Helper()
-	nic, err := v.host.Netlink().LinkByName("eth0")
-	v.must(err)
+	nic := v.host.Link("eth0")
 	for i, family := range []string{"udp4", "udp6"} {
 		c, err := to.ListenPacket(family, ":9")
 		v.must(err)
@@ -89,7 +88,7 @@ func (v *cluster) addLocal(prefixes ...string) {
 	v.t.Helper()
 	ifs := slices.Clone(v.ifs)
 	for _, p := range prefixes {
-		v.ip("route add local " + p + " dev lo")
+		v.host.IP("route add local " + p + " dev lo")
 		ifs[0].Local = append(ifs[0].Local, netip.MustParsePrefix(p))
 	}
 	v.ifs = ifs
@@ -102,8 +101,7 @@ func (v *cluster) addLocal(prefixes ...string) {
 func TestSourcesFromTheNIC(t *testing.T) {
 	t.Parallel()
 	v := newCluster(t, openRules)
-	nic, err := v.host.Netlink().LinkByName("eth0")
-	v.must(err)
+	nic := v.host.Link("eth0")
 	link := "fe80::99"
 	sources := []string{"192.0.2.1", "10.88.0.1", "10.88.0.3", "127.0.0.1", "127.9.9.9",
 		"224.0.0.5",
@@ -174,10 +172,7 @@ func TestOwnAddressFromOutside(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxPerSource = 20
 	g := newPairLabWith(t, "add 1 check-state\nadd allow ip from any to any keep-state\n", o)
-	nic, err := g.server.Netlink().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	nic := g.server.Link("eth0")
 	for i, own := range []string{"10.0.0.1", "fd00::1"} {
 		var frames [][]byte
 		to := netip.MustParseAddr(own)
@@ -218,10 +213,7 @@ func TestOwnAddressFromOutside(t *testing.T) {
 func TestOwnAddressWithoutStates(t *testing.T) {
 	t.Parallel()
 	g := newPairLab(t, "add allow ip from any to any\n")
-	nic, err := g.server.Netlink().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	nic := g.server.Link("eth0")
 	for own, honest := range map[string]string{"10.0.0.1": "10.0.0.77", "fd00::1": "fd00::77"} {
 		to := netip.MustParseAddr(own)
 		var frames [][]byte
@@ -298,10 +290,7 @@ func TestLocalRouteKeepsTheFastPath(t *testing.T) {
 func TestOwnAddressMovesNoState(t *testing.T) {
 	g := newPairLab(t, "add 1 check-state\nadd allow tcp from any to me 80 setup keep-state\n"+
 		"add allow ip from any to any keep-state\n")
-	nic, err := g.server.Netlink().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	nic := g.server.Link("eth0")
 	own, forged := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.77")
 	segment := func(from, to netip.Addr, tcp build.TCP) []byte {
 		ip := enginetest.Packet(t, build.IPv4{Src: from, Dst: to, TTL: 64}, tcp)
@@ -363,7 +352,6 @@ func (g *pairLab) setInterface(t *testing.T, change func(*firewall.Interface)) {
 
 func routeVia(dst, dev string, v *cluster) nl.Route {
 	v.t.Helper()
-	l, err := v.host.Netlink().LinkByName(dev)
-	v.must(err)
+	l := v.host.Link(dev)
 	return nl.Route{Dst: netip.MustParsePrefix(dst), Link: l.Index}
 }

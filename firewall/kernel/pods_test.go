@@ -101,8 +101,7 @@ func (v *cluster) open() {
 // addInterface gives the engine one more interface.
 func (v *cluster) addInterface(name, addrs string) uint32 {
 	v.t.Helper()
-	l, err := v.host.Netlink().LinkByName(name)
-	v.must(err)
+	l := v.host.Link(name)
 	prefixes, err := nstest.Prefixes(addrs)
 	v.must(err)
 	v.ifs = append(v.ifs, firewall.Interface{Index: uint32(l.Index), Name: name, Addrs: prefixes})

@@ -5,28 +5,19 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// ip runs the command ip on the host.
-func (v *cluster) ip(args string) {
-	v.t.Helper()
-	if out, err := v.host.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-		v.t.Fatalf("ip %s: %v: %s", args, err, out)
-	}
-}
-
 // setPolicies replaces the IPsec policies of the host by ones that require ESP. There is no SA, so
 // the kernel sends and takes nothing that they match.
 func (v *cluster) setPolicies(direction string, all ...Policy) {
 	v.t.Helper()
-	v.ip("xfrm policy flush")
+	v.host.IP("xfrm policy flush")
 	for i, p := range all {
 		all[i].Forward = direction == "fwd"
-		v.ip(fmt.Sprintf("xfrm policy add src %s dst %s dir %s tmpl src %s dst %s proto esp "+
+		v.host.IP(fmt.Sprintf("xfrm policy add src %s dst %s dir %s tmpl src %s dst %s proto esp "+
 			"mode tunnel", p.Src, p.Dst, direction, p.Src.Addr(), p.Dst.Addr()))
 	}
 	v.must(v.engine.SetStack(false, all))
@@ -141,7 +132,7 @@ func TestRoutingRulesAreObeyed(t *testing.T) {
 	for _, rule := range []string{"dport 9", "fwmark 5"} {
 		open := v.flows(v.a.Node, outerAddrs)
 		for _, family := range []string{"-4", "-6"} {
-			v.ip(family + " rule add pref 100 " + rule + " prohibit")
+			v.host.IP(family + " rule add pref 100 " + rule + " prohibit")
 		}
 		v.must(v.engine.SetStack(true, nil))
 		if err := closed(v.a.Node, outerAddrs, open); err != nil {
@@ -152,7 +143,7 @@ func TestRoutingRulesAreObeyed(t *testing.T) {
 			v.fast(v.a.Node, innerAddrs[i])
 		}
 		for _, family := range []string{"-4", "-6"} {
-			v.ip(family + " rule delete pref 100")
+			v.host.IP(family + " rule delete pref 100")
 		}
 		v.must(v.engine.SetStack(false, nil))
 		v.fast(v.a.Node, outerAddrs[0])

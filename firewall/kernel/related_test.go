@@ -17,10 +17,8 @@ import (
 // related sends ICMP errors of every kind from the outside about a datagram as it was on the wire.
 func (v *cluster) related(router, to, quoted netip.Addr, quotedTo netip.AddrPort, port uint16) {
 	v.t.Helper()
-	nic, err := v.host.Netlink().LinkByName("eth0")
-	v.must(err)
-	mine, err := v.outside.Netlink().LinkByName("eth0")
-	v.must(err)
+	nic := v.host.Link("eth0")
+	mine := v.outside.Link("eth0")
 	udp := build.UDP{SrcPort: port, DstPort: quotedTo.Port()}
 	var frames [][]byte
 	add := func(layers ...build.Layer) {

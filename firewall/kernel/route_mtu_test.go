@@ -33,25 +33,18 @@ func newRouteLab(t *testing.T) *routeLab {
 	return &routeLab{v, far}
 }
 
-func (v *routeLab) ip(n *nstest.Node, args string) {
-	v.t.Helper()
-	if out, err := n.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-		v.t.Fatalf("ip %s: %v: %s", args, err, out)
-	}
-}
-
 // forget removes the MTUs that the pod has learned.
 func (v *routeLab) forget() {
 	v.t.Helper()
-	v.ip(v.a.Node, "-4 route flush cache")
-	v.ip(v.a.Node, "-6 route flush cache")
+	v.a.Node.IP("-4 route flush cache")
+	v.a.Node.IP("-6 route flush cache")
 }
 
 // setMTU gives the routes an MTU and passes it on to the engine, or neither.
 func (v *routeLab) setMTU(mtu string) {
 	v.t.Helper()
-	v.ip(v.host, "route replace 198.51.100.0/24 via 192.0.2.2 "+mtu)
-	v.ip(v.host, "-6 route replace 2001:db8:1::/64 via 2001:db8::2 "+mtu)
+	v.host.IP("route replace 198.51.100.0/24 via 192.0.2.2 " + mtu)
+	v.host.IP("-6 route replace 2001:db8:1::/64 via 2001:db8::2 " + mtu)
 	routes, err := v.host.Netlink().RoutesWithMTU()
 	v.must(err)
 	var mtus []RouteMTU

@@ -34,8 +34,7 @@ func (g *gateway) hide(to ...netip.Addr) {
 
 func newHidden(t *testing.T, rules string) *gateway {
 	g := newGateway(t, rules)
-	l, err := g.host.Netlink().LinkByName("eth0")
-	g.must(err)
+	l := g.host.Link("eth0")
 	for _, a := range fixed {
 		g.must(g.host.Netlink().AddAddr(l.Index, netip.PrefixFrom(a, a.BitLen())))
 	}

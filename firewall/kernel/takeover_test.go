@@ -291,10 +291,7 @@ func startWithFew(t *testing.T, step int) {
 	g := newPairLab(t, webRules)
 	for i := range 20 {
 		name := fmt.Sprintf("more%d", i)
-		if out, err := g.server.Command("ip", "link", "add", name, "type",
-			"veth").CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		g.server.IP("link add " + name + " type veth")
 		if err := g.server.Do(func() error {
 			at, err := net.InterfaceByName(name)
 			if err == nil {
@@ -370,22 +367,16 @@ func startWithFew(t *testing.T, step int) {
 func TestReusedInterfaceIndex(t *testing.T) {
 	t.Parallel()
 	g := newPairLab(t, webRules)
-	ip := func(n *nstest.Node, args string) {
-		t.Helper()
-		if out, err := n.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %s: %v\n%s", args, err, out)
-		}
-	}
-	ip(g.server, "link del eth0")
-	ip(g.server, fmt.Sprintf("link add eth0 index %d type veth peer name eth9", g.index))
-	ip(g.server, "link set eth9 netns "+g.client.Path())
+	g.server.IP("link del eth0")
+	g.server.IP(fmt.Sprintf("link add eth0 index %d type veth peer name eth9", g.index))
+	g.server.IP("link set eth9 netns " + g.client.Path())
 	for _, n := range []*nstest.Node{g.server, g.client} {
 		name, addr := "eth0", "10.0.0.1/24"
 		if n == g.client {
 			name, addr = "eth9", "10.0.0.2/24"
 		}
-		ip(n, "addr add "+addr+" dev "+name)
-		ip(n, "link set "+name+" up")
+		n.IP("addr add " + addr + " dev " + name)
+		n.IP("link set " + name + " up")
 	}
 	g.answers(t, "without the engine, or this test could not fail", "80", "81")
 	g.attach(t)

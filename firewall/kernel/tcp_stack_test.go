@@ -286,10 +286,7 @@ func TestSimultaneousOpen(t *testing.T) {
 			})
 		}
 		for i, c := range ends {
-			peer, err := ends[1-i].node.Netlink().LinkByName("eth0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			peer := ends[1-i].node.Link("eth0")
 			ip(c.node, "neigh", "replace", addrs[1-i], "lladdr", peer.HardwareAddr.String(), "nud",
 				"permanent", "dev", "eth0")
 		}

@@ -16,8 +16,7 @@ func BenchmarkTranslation(b *testing.B) {
 	v := newCluster(b, openRules)
 	v.masquerade(2000, 3000)
 	v.publish(8080, 80)
-	l, err := v.host.Netlink().LinkByName("eth0")
-	v.must(err)
+	l := v.host.Link("eth0")
 	nic := crossing{index: uint32(l.Index)}
 	copy(nic.mac[:], l.HardwareAddr)
 	v.must(v.host.Command("ping", "-c", "1", "-W", "2", "192.0.2.2").Run())

@@ -72,10 +72,7 @@ func (g *pairLab) packetSocket(t *testing.T) func(frame []byte) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(fd) })
-	peer, err := g.server.Netlink().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	peer := g.server.Link("eth0")
 	head := append(append([]byte(nil), peer.HardwareAddr...), own.HardwareAddr...)
 	return func(frame []byte) {
 		b := append(append([]byte(nil), head...), frame...)

@@ -42,10 +42,7 @@ add 65000 allow ip from any to any
 			}); err != nil {
 				t.Fatal(err)
 			}
-			if out, err := g.client.Command("ip", "route", "add", "10.9.0.0/24", "via",
-				"10.0.0.1").CombinedOutput(); err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
+			g.client.IP("route add 10.9.0.0/24 via 10.0.0.1")
 			for _, port := range []string{"53", "54"} {
 				c, err := g.client.DialContext(t.Context(), "udp", "10.9.0.2:"+port)
 				if err != nil {

@@ -3,7 +3,6 @@ package kernel
 import (
 	"net"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -81,14 +80,6 @@ func (g *pairLab) chain(t *testing.T) int {
 		return nil
 	}))
 	return n
-}
-
-func run(t *testing.T, n *nstest.Node, command string) {
-	t.Helper()
-	words := strings.Fields(command)
-	if out, err := n.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v: %s", command, err, out)
-	}
 }
 
 // refused fails if a port opens that no rule allows.
@@ -235,8 +226,8 @@ func TestKilledUpgradeIsUpToDate(t *testing.T) {
 func TestInterfaceThatWentBeforeTheUpgrade(t *testing.T) {
 	t.Parallel()
 	g := newPairLab(t, webRules)
-	run(t, g.server, "ip link add gone type veth peer name peer")
-	run(t, g.server, "ip link set gone up")
+	g.server.IP("link add gone type veth peer name peer")
+	g.server.IP("link set gone up")
 	g.must(t, g.server.Do(func() error {
 		i, err := net.InterfaceByName("gone")
 		if err == nil {
@@ -249,7 +240,7 @@ func TestInterfaceThatWentBeforeTheUpgrade(t *testing.T) {
 	defer c.Close()
 	g.must(t, echoWord(c, "before"))
 	g.must(t, g.engine.Close())
-	run(t, g.server, "ip link delete gone")
+	g.server.IP("link delete gone")
 	g.options.MaxStates /= 2
 	g.open(t)
 	g.interfaces(t)

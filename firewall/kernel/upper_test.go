@@ -70,10 +70,7 @@ func (u *onUpper) ip(commands ...string) {
 func (u *onUpper) run(n *nstest.Node, commands ...string) {
 	u.t.Helper()
 	for _, c := range commands {
-		out, err := n.Command("ip", strings.Fields(c)...).CombinedOutput()
-		if err != nil {
-			u.t.Fatalf("ip %s: %v: %s", c, err, out)
-		}
+		n.IP(c)
 	}
 }
 
@@ -132,8 +129,7 @@ func TestUpperBridge(t *testing.T) {
 	u.lab.Join(u.host, "vnet0", "", vm, "eth0", "192.0.2.9/24 2001:db8::9/64")
 	// with another address than its port's: frames for the bridge are for another host there
 	u.ip("link set up0 address 02:00:00:00:00:05", "link set vnet0 master up0")
-	port, err := u.host.Netlink().LinkByName("vnet0")
-	u.must(err)
+	port := u.host.Link("vnet0")
 	u.must(u.engine.SetUppers([]Upper{{Index: u.upper, Lower: u.nic},
 		{Index: u.upper, Lower: uint32(port.Index)}}))
 	u.check()
