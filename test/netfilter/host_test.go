@@ -270,6 +270,26 @@ func (h *host) input(t *testing.T, text string, args ...string) {
 	}
 }
 
+// importNft imports what nft lists of table inet filter.
+func (h *host) importNft(t *testing.T) *netfilter.Result {
+	t.Helper()
+	text, err := h.node.Command("nft", "-j", "list", "table", "inet", "filter").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return imported(t, string(text), ofHost())
+}
+
+// imported imports a rule set of which nothing may be left out.
+func imported(t *testing.T, text string, o netfilter.Options) *netfilter.Result {
+	t.Helper()
+	result, err := netfilter.Import([]netfilter.Source{{Name: "rules", Text: text}}, o)
+	if err != nil || !result.Complete() {
+		t.Fatalf("%v, %+v", err, result)
+	}
+	return result
+}
+
 // meets sends a packet in over a device, or out of the host for a nil device, and reports whether
 // it passed.
 func (h *host) meets(from *device, pkt []byte) (bool, error) {

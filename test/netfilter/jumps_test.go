@@ -27,11 +27,7 @@ func TestManyPortsOfKnownFlows(t *testing.T) {
 			"-j ACCEPT\n", 1000+i)
 	}
 	text.WriteString("COMMIT\n")
-	result, err := netfilter.Import([]netfilter.Source{{Name: "rules", Text: text.String()}},
-		netfilter.Options{Networks: prefixes("192.0.2.1/24")})
-	if err != nil || !result.Complete() {
-		t.Fatalf("%v, %+v", err, result)
-	}
+	result := imported(t, text.String(), netfilter.Options{Networks: prefixes("192.0.2.1/24")})
 	for _, r := range result.Remarks {
 		if strings.Contains(r.Why, "jumps") {
 			t.Errorf("%s", r.Why)
@@ -125,11 +121,7 @@ func TestManyJumps(t *testing.T) {
 // too often.
 func wantLoopRemark(t *testing.T, name, rules, says string, warns bool) {
 	t.Helper()
-	result, err := netfilter.Import([]netfilter.Source{{Name: "rules", Text: rules}},
-		netfilter.Options{Networks: prefixes("192.0.2.1/24")})
-	if err != nil || !result.Complete() {
-		t.Fatalf("%v, %+v", err, result)
-	}
+	result := imported(t, rules, netfilter.Options{Networks: prefixes("192.0.2.1/24")})
 	found := slices.ContainsFunc(result.Remarks, func(r netfilter.Remark) bool {
 		return strings.Contains(r.Why, says)
 	})

@@ -56,16 +56,7 @@ func TestNftRate(t *testing.T) {
 	}
 }
 `, "nft", "-f", "-")
-	text, err := h.node.Command("nft", "-j", "list", "table", "inet", "filter").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	result, err := netfilter.Import([]netfilter.Source{{Name: "nft", Text: string(text)}},
-		ofHost())
-	if err != nil || !result.Complete() {
-		t.Fatalf("%v, %+v", err, result)
-	}
-	comparePings(t, h, result, 4)
+	comparePings(t, h, h.importNft(t), 4)
 }
 
 // comparePings sends twelve pings of as many ids, of which the first ones pass.

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/internal/nstest"
-	"github.com/weirnet/weir/rule/netfilter"
 )
 
 // TestTypeLocal: to netfilter, what local routes lead to is of the type local, and what the host
@@ -22,15 +21,7 @@ func TestTypeLocal(t *testing.T) {
 	}
 }
 `, "nft", "-f", "-")
-			text, err := h.node.Command("nft", "-j", "list", "table", "inet", "filter").Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			result, err := netfilter.Import([]netfilter.Source{{Name: "nft", Text: string(text)}},
-				ofHost())
-			if err != nil || !result.Complete() {
-				t.Fatalf("%v, %+v", err, result)
-			}
+			result := h.importNft(t)
 			if _, err := compare(t, h, result, 1, 3000); err != nil {
 				t.Errorf("%v\n%s", err, result.Text)
 			}
