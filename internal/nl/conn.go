@@ -23,19 +23,29 @@ type Conn struct {
 
 // Open connects to rtnetlink in ns, or in the namespace of the calling thread when ns is nil.
 func Open(ns *NS) (*Conn, error) {
+	h, err := open("netlink", ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{h: h}, nil
+}
+
+// open connects to a family of netlink in ns, or in the namespace of the calling thread when ns is
+// nil.
+func open(what string, ns *NS, family int) (*netlink.Handle, error) {
 	at := netns.None()
 	if ns != nil {
 		at = netns.NsHandle(ns.Fd())
 	}
-	h, err := netlink.NewHandleAt(at, unix.NETLINK_ROUTE)
+	h, err := netlink.NewHandleAt(at, family)
 	if err != nil {
-		return nil, fmt.Errorf("open netlink: %w", err)
+		return nil, fmt.Errorf("open %s: %w", what, err)
 	}
 	if err := h.SetSocketTimeout(requestTimeout); err != nil {
 		h.Close()
-		return nil, fmt.Errorf("open netlink: %w", err)
+		return nil, fmt.Errorf("open %s: %w", what, err)
 	}
-	return &Conn{h: h}, nil
+	return h, nil
 }
 
 // Within bounds how long one request may take, for callers that cannot wait as long as others may

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/packet"
@@ -53,19 +52,7 @@ type Listener struct {
 
 // openSockDiag connects to sock_diag(7) in ns, or in the namespace of the calling thread.
 func openSockDiag(ns *NS) (*netlink.Handle, error) {
-	at := netns.None()
-	if ns != nil {
-		at = netns.NsHandle(ns.Fd())
-	}
-	h, err := netlink.NewHandleAt(at, unix.NETLINK_INET_DIAG)
-	if err != nil {
-		return nil, fmt.Errorf("open sock_diag: %w", err)
-	}
-	if err := h.SetSocketTimeout(requestTimeout); err != nil {
-		h.Close()
-		return nil, fmt.Errorf("open sock_diag: %w", err)
-	}
-	return h, nil
+	return open("sock_diag", ns, unix.NETLINK_INET_DIAG)
 }
 
 // Listeners lists the sockets of both families that wait for others, in ns, or in the namespace of
