@@ -59,8 +59,8 @@ type Publish struct {
 	Port     uint16       `json:"port"`
 }
 
-// Publishable reports whether ports of a protocol can be published: TCP, UDP and SCTP.
-func Publishable(p packet.Proto) bool {
+// publishable reports whether ports of a protocol can be published: TCP, UDP and SCTP.
+func publishable(p packet.Proto) bool {
 	return p == packet.ProtoTCP || p == packet.ProtoUDP || p == packet.ProtoSCTP
 }
 
@@ -71,7 +71,7 @@ func ParsePublishable(name string) (packet.Proto, error) {
 		return packet.ProtoTCP, nil
 	}
 	p, ok := packet.ProtoNumber(strings.ToLower(name))
-	if !ok || !Publishable(p) {
+	if !ok || !publishable(p) {
 		return 0, fmt.Errorf("protocol %q cannot be published; tcp, udp and sctp can", name)
 	}
 	return p, nil

@@ -28,7 +28,7 @@ func (s *Spec) checkPublish() error {
 			return fmt.Errorf("pod %s: cannot publish port %d at host address %s; give an address "+
 				"of the host, without a zone", s.Name, p.Port, p.Host)
 		}
-		if !Publishable(p.Proto) {
+		if !publishable(p.Proto) {
 			return fmt.Errorf("pod %s: protocol %q cannot be published; tcp, udp and sctp can",
 				s.Name, p.Proto)
 		}

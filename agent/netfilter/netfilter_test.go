@@ -123,7 +123,7 @@ func TestTranslates(t *testing.T) {
 			load(t, host, c.nft, "nft", "-f", "-")
 			var found string
 			err := host.Do(func() (err error) {
-				found, err = Translates(scope(c.masquerade))
+				found, err = translates(scope(c.masquerade))
 				return
 			})
 			if err != nil || found != "" != c.want {

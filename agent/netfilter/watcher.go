@@ -12,8 +12,8 @@ import (
 // Interval is how often a Watcher is to look: the longest that a flow may begin without a new rule.
 const Interval = time.Second
 
-// Translates returns where netfilter may translate a packet of the scope, "" if it does not.
-func Translates(s Scope) (string, error) {
+// translates returns where netfilter may translate a packet of the scope, "" if it does not.
+func translates(s Scope) (string, error) {
 	found, err := s.nftables()
 	if absent(err) {
 		found, err = "", nil
@@ -64,7 +64,7 @@ func (w *Watcher) Refresh(anyway bool) error {
 	if w.looked && !anyway && generation == w.generation {
 		return nil
 	}
-	found, err := Translates(w.Scope())
+	found, err := translates(w.Scope())
 	if err != nil {
 		return w.setLocked(unknown, err)
 	}

@@ -108,7 +108,7 @@ func assemble() (document []byte, policy string) {
 // a foreign DNS server resolves (DNS rebinding), and requests from another site's page.
 func RefuseCrossOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !IsLoopback(r.Host) {
+		if !isLoopback(r.Host) {
 			http.Error(w, "unknown host name: use localhost", http.StatusForbidden)
 			return
 		}
@@ -120,9 +120,9 @@ func RefuseCrossOrigin(next http.Handler) http.Handler {
 	})
 }
 
-// IsLoopback reports whether a Host header names the loopback, in one of the forms that no DNS
+// isLoopback reports whether a Host header names the loopback, in one of the forms that no DNS
 // server resolves.
-func IsLoopback(host string) bool {
+func isLoopback(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		name = h

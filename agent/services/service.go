@@ -46,8 +46,8 @@ type Config struct {
 	AddAddress, RemoveAddress func(netip.Addr) error
 }
 
-// Interval is how often the counters of the pods are looked at.
-const Interval = time.Second
+// interval is how often the counters of the pods are looked at.
+const interval = time.Second
 
 // Manager puts the services in force.
 type Manager struct {
@@ -142,7 +142,7 @@ func (s *Manager) Changed() {
 // Run follows the pods and their counters until ctx ends.
 func (s *Manager) Run(ctx context.Context) {
 	const about = "what services know of pods" // Begin has a subject of its own
-	tick := time.NewTicker(Interval)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		look := false
