@@ -198,9 +198,7 @@ func (e *Engine) undoTablesLocked(t *nextTables) error {
 			errs = append(errs, e.nameIDs.give(nameTable, id))
 		}
 	}
-	for name, id := range t.before {
-		e.nameIDs.ids[nameTable][name] = id
-	}
+	maps.Copy(e.nameIDs.ids[nameTable], t.before)
 	return errors.Join(errs...)
 }
 

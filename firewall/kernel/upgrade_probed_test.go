@@ -32,9 +32,7 @@ type under struct {
 }
 
 func (u *under) run(f func() error) {
-	u.all.Add(1)
-	go func() {
-		defer u.all.Done()
+	u.all.Go(func() {
 		for !u.over.Load() {
 			if err := f(); err != nil {
 				u.mu.Lock()
@@ -43,7 +41,7 @@ func (u *under) run(f func() error) {
 				return
 			}
 		}
-	}()
+	})
 }
 
 // probes sends datagrams to a refused port at which a server would answer.
@@ -59,9 +57,7 @@ func (u *under) probes(from *nstest.Node, to string) {
 		time.Sleep(200 * time.Microsecond)
 		return nil
 	})
-	u.all.Add(1)
-	go func() {
-		defer u.all.Done()
+	u.all.Go(func() {
 		b := make([]byte, 64)
 		for !u.over.Load() {
 			c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
@@ -69,7 +65,7 @@ func (u *under) probes(from *nstest.Node, to string) {
 				u.answered.Add(1)
 			}
 		}
-	}()
+	})
 }
 
 // opens makes connections that the rules allow, one after the other.

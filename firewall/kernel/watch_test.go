@@ -75,18 +75,12 @@ func TestEventsWaitForTheNextWatch(t *testing.T) {
 			t.Fatalf("port %s is open", port)
 		}
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(g.engine.Subscribe(firewall.EventDrop))
-	must(g.engine.watching(true)) // and it never ends: the agent is killed
-	must(g.engine.Close())
+	g.must(t, g.engine.Subscribe(firewall.EventDrop))
+	g.must(t, g.engine.watching(true)) // and it never ends: the agent is killed
+	g.must(t, g.engine.Close())
 	refuse("81")
 	g.open(t)
-	must(g.server.Do(func() error { return g.engine.Load(compile(t, webRules)) }))
+	g.must(t, g.server.Do(func() error { return g.engine.Load(compile(t, webRules)) }))
 	g.interfaces(t)
 	refuse("82")
 	ports := map[uint16]bool{}
