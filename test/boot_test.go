@@ -265,10 +265,7 @@ func (m *machine) upgrade(file string) {
 // the last boot are gone.
 func (m *machine) reboot(server *nstest.Node, b *bootTraffic) {
 	t := m.t
-	link, err := server.Netlink().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := server.Link("eth0")
 	if err := server.Netlink().SetLinkDown(link.Index); err != nil {
 		t.Fatal(err)
 	}

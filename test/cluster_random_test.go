@@ -105,10 +105,7 @@ func (d *disturbed) loadNext() {
 // cutOff takes the link of a host to the store away, or puts it back.
 func (d *disturbed) cutOff(h *podHost, cut bool) {
 	d.t.Helper()
-	link, err := h.host.Netlink().LinkByName("eth0")
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	link := h.host.Link("eth0")
 	change := h.host.Netlink().SetLinkUp
 	if cut {
 		change = h.host.Netlink().SetLinkDown

@@ -61,10 +61,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 		if err := ping(false)(); err != nil {
 			t.Error(err)
 		}
-		link, err := server.Netlink().LinkByName("eth5")
-		if err != nil {
-			t.Fatal(err)
-		}
+		link := server.Link("eth5")
 		rename(t, server, link.Index, "wan0")
 		wantInterfaces(t, g)
 		eventually(t, "what is not guarded passes", ping(true))
@@ -95,10 +92,7 @@ func TestMeFollowsAddresses(t *testing.T) {
 	p := newPair(t)
 	p.start("--iface", "eth0", "--rules",
 		p.file("my.rules", "add 1 allow icmp from any to me\nadd 2 allow icmp from me to any\n"))
-	link, err := p.server.Netlink().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := p.server.Link("eth0")
 	address := netip.MustParsePrefix("10.66.0.77/24")
 	ping := func() error { return p.client.Command("ping", "-c1", "-W1", "10.66.0.77").Run() }
 	for range 2 {
@@ -172,10 +166,7 @@ func TestReversePathFollowsRoutes(t *testing.T) {
 		p.file("my.rules",
 			"add 1 deny ip from any to any not verrevpath in\nadd 2 allow ip from any to any\n"))
 	// The client speaks from an address that the server has no route to, then one, then none.
-	link, err := p.client.Netlink().LinkByName("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	link := p.client.Link("eth0")
 	if err := p.client.Netlink().AddAddr(link.Index,
 		netip.MustParsePrefix("192.0.2.5/32")); err != nil {
 		t.Fatal(err)

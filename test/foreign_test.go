@@ -22,9 +22,7 @@ func TestInterfacesOfOtherPrograms(t *testing.T) {
 	for _, line := range []string{"link add docker0 type bridge",
 		"link set veth5aa8d22 master docker0", "addr add 172.17.0.1/16 dev docker0",
 		"link set docker0 up"} {
-		if out, err := host.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %s: %v\n%s", line, err, out)
-		}
+		host.IP(line)
 	}
 	p := newAgentNode(t, host)
 	deny := p.file("rules", "add deny ip from any to any\n")

@@ -3,6 +3,7 @@ package test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -52,9 +53,7 @@ func TestNetavark(t *testing.T) {
 	request := func(id, name string, more map[string]any) map[string]any {
 		all := map[string]any{"container_id": id, "container_name": name, "network": network,
 			"network_options": map[string]any{"interface_name": "eth0"}}
-		for k, v := range more {
-			all[k] = v
-		}
+		maps.Copy(all, more)
 		return all
 	}
 	web := h.lab.Node("web")

@@ -28,16 +28,10 @@ func (p *pair) remake(t *testing.T) {
 			index, p.client.Path()),
 		"addr add 10.66.0.1/24 dev eth0", "link set eth0 up",
 	} {
-		if out, err := p.server.Command("ip",
-			strings.Fields(args)...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %s: %v\n%s", args, err, out)
-		}
+		p.server.IP(args)
 	}
 	for _, args := range []string{"addr add 10.66.0.2/24 dev eth0", "link set eth0 up"} {
-		if out, err := p.client.Command("ip",
-			strings.Fields(args)...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %s: %v\n%s", args, err, out)
-		}
+		p.client.IP(args)
 	}
 }
 

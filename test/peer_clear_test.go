@@ -42,10 +42,7 @@ func newLeakHosts(t *testing.T, rules string) *leakHosts {
 	h.left.host.Route("::/0", "fd67::2")
 	table := "table netdev clear { chain in { type filter hook ingress device eth0 priority 0;\n" +
 		"ip daddr 10.88.2.0/23 counter drop\nip6 daddr fd00:88:2::/64 counter drop\n}; }\n"
-	if out, err := l.elsewhere.Command("nft", "-f",
-		h.right.file("clear.nft", table)).CombinedOutput(); err != nil {
-		t.Fatalf("nft: %v\n%s", err, out)
-	}
+	l.elsewhere.Run("nft", "-f", h.right.file("clear.nft", table))
 	return l
 }
 
@@ -309,9 +306,7 @@ func (h *leakHosts) obstacles(t *testing.T) []obstacle {
 // sh runs a command on the left host.
 func (h *leakHosts) sh(t *testing.T, command string) {
 	t.Helper()
-	if out, err := h.left.host.Command("sh", "-c", command).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", command, err, out)
-	}
+	h.left.host.Run("sh", "-c", command)
 }
 
 // TestTunnelCannotBeOpened: while a key is damaged, the port taken, or an interface of the tunnel's

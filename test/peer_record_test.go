@@ -28,11 +28,8 @@ func TestDamagedRecordOfPeers(t *testing.T) {
 	restart := func(text string) (stop func() int) {
 		t.Helper()
 		h.left.stop()
-		if out, err := h.left.host.Command("sh", "-c",
-			"ip route flush type unreachable; "+
-				"ip -6 route flush type unreachable").CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		h.left.host.IP("route flush type unreachable")
+		h.left.host.IP("-6 route flush type unreachable")
 		if err := os.WriteFile(record, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -420,9 +420,7 @@ func TestBadPeers(t *testing.T) {
 		t.Errorf("after a change of the pods these are unreachable: %+v", p)
 	}
 	// An interface that another program deletes is made again, with its peers.
-	if out, err := h.left.host.Command("ip", "link", "del", "weir0").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	h.left.host.IP("link del weir0")
 	eventually(t, "the tunnel is made again", func() error {
 		out, err := h.left.host.Command("ip", "route", "show", "10.88.8.0/24", "dev",
 			"weir0").CombinedOutput()

@@ -25,9 +25,7 @@ import (
 func sender(t *testing.T, node *nstest.Node, stop chan struct{}, all *sync.WaitGroup) {
 	t.Helper()
 	for _, command := range []string{"link set lo up", "addr add 203.0.113.9/32 dev lo"} {
-		if out, err := node.Command("ip", strings.Fields(command)...).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		node.IP(command)
 	}
 	for _, from := range []string{"0.0.0.0:0", "203.0.113.9:0"} {
 		c, err := node.ListenPacket("udp4", from)
