@@ -2,9 +2,7 @@ package arch
 
 import (
 	"flag"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -28,17 +26,7 @@ func TestAPI(t *testing.T) {
 
 func TestAPIListsDeclarations(t *testing.T) {
 	root := t.TempDir()
-	write := func(name, text string) {
-		t.Helper()
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("udp/a_linux.go", `package udp
+	write(t, root, "udp/a_linux.go", `package udp
 type T struct { A, b int; C func(x int) error }
 func (t *T) M(a, b int) (n int, err error) { return }
 func (t T) m() {}
@@ -49,9 +37,9 @@ const ( One = iota; two )
 type Alias = T
 func F[E any](e E) {}
 `)
-	write("udp/a_other.go", "package udp\nfunc F[E any](other E) {}\n")
-	write("overlay/b.go", "package overlay\nfunc NotPromised() {}\n")
-	write("udp/a_test.go", "package udp\nfunc Helper() {}\n")
+	write(t, root, "udp/a_other.go", "package udp\nfunc F[E any](other E) {}\n")
+	write(t, root, "overlay/b.go", "package overlay\nfunc NotPromised() {}\n")
+	write(t, root, "udp/a_test.go", "package udp\nfunc Helper() {}\n")
 	want := []string{"udp: const One", "udp: func (*T) M(int, int) (int, error)",
 		"udp: func F[E any](E)", "udp: type Alias = T", "udp: type I interface",
 		"udp: type I interface, Do func(string) error", "udp: type T struct",
