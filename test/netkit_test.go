@@ -2,8 +2,6 @@ package test
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -73,14 +71,7 @@ add allow ip from any to any keep-state
 	h.start()
 	works("after a restart")
 	h.weir("pod", "detach", "quiet")
-	h.weir("down")
-	h.wait()
-	for _, name := range h.ownLinks() {
-		t.Errorf("down left %s", name)
-	}
-	if _, err := os.Stat(filepath.Join(h.root, "var/lib/weir")); !os.IsNotExist(err) {
-		t.Errorf("down left the state directory: %v", err)
-	}
+	h.downLeavesNothing()
 }
 
 // refusesNetkit: on a kernel without netkit the pod is refused, and that which is there continues.

@@ -156,13 +156,19 @@ func TestPodsOutliveTheAgent(t *testing.T) {
 	if got := h.pod("web"); got.Index != p.Index || got.Addrs[0] != p.Addrs[0] {
 		t.Errorf("after the restart the pod is %+v, was %+v", got, p)
 	}
+	h.downLeavesNothing()
+}
+
+// downLeavesNothing runs weir down and wants neither interfaces nor records of pods afterwards.
+func (h *podHost) downLeavesNothing() {
+	h.t.Helper()
 	h.weir("down")
 	h.wait()
 	for _, name := range h.ownLinks() {
-		t.Errorf("down left %s", name)
+		h.t.Errorf("down left %s", name)
 	}
 	if _, err := os.Stat(filepath.Join(h.root, "var/lib/weir")); !os.IsNotExist(err) {
-		t.Errorf("down left the state directory: %v", err)
+		h.t.Errorf("down left the state directory: %v", err)
 	}
 }
 
@@ -253,10 +259,7 @@ func (h *podHost) pluginVersion(id, version string) {
 	if out, _ := h.cni("CHECK", id, node.Path(), check); out != nil {
 		t.Errorf("%s CHECK: %v", version, out)
 	}
-	if out, err := node.Command("ip", "addr", "del", address.String()+"/32", "dev",
-		"eth0").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	node.IP("addr del " + address.String() + "/32 dev eth0")
 	if out, _ := h.cni("CHECK", id, node.Path(), check); out["code"] != 101.0 {
 		t.Errorf("%s CHECK of a pod without its address: %v", version, out)
 	}
