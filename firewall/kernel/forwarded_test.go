@@ -179,16 +179,12 @@ func TestForwardedPorts(t *testing.T) {
 		if shown < 4 {
 			t.Errorf("%d translated flows are shown", shown)
 		}
-		for what, err := range map[string]error{
+		g.succeed("beside forwarded ports", map[string]error{
 			"a published port":           reach(g.outside, "192.0.2.1:9090"),
 			"a pod":                      reach(g.a.Node, "192.0.2.2:80"),
 			"a pod to the server itself": reach(g.a.Node, "10.0.5.9:80"),
 			"the host to the server":     reach(g.host, "10.0.5.9:80"),
-		} {
-			if err != nil {
-				t.Errorf("%s: %v", what, err)
-			}
-		}
+		})
 		// The host's and the pods' own packets are not forwarded: nothing listens there.
 		for _, from := range []*nstest.Node{g.host, g.a.Node} {
 			for _, to := range forwardedAt {

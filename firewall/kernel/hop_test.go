@@ -122,16 +122,12 @@ func (u *uplinks) reaches(when string) {
 	u.t.Helper()
 	for _, remote := range remotes {
 		to := netip.AddrPortFrom(netip.MustParseAddr(remote), 80).String()
-		for what, err := range map[string]error{
+		u.succeed(when+": "+remote, map[string]error{
 			"tcp and udp": reach(u.client, to),
 			"fragments":   largeDatagrams(u.client, to),
 			"icmp":        ping(u.client, remote),
 			"large icmp":  ping(u.client, "-s3000", remote),
-		} {
-			if err != nil {
-				u.t.Errorf("%s: %s: %s: %v", when, remote, what, err)
-			}
-		}
+		})
 		c, err := dialFrom(u.client, to, patience)
 		u.must(err)
 		if err := echoText(c, strings.Repeat("much to say ", 40_000)); err != nil {

@@ -41,16 +41,12 @@ func datagrams(from *nstest.Node, to string) error {
 // outgoing is what a host behind a rule with nat does.
 func (g *gateway) outgoing(when string) {
 	g.t.Helper()
-	for what, err := range map[string]error{
+	g.succeed(when, map[string]error{
 		"tcp and udp":   reach(g.server, "192.0.2.2:80"),
 		"fragments":     datagrams(g.server, "192.0.2.2:80"),
 		"icmp":          ping(g.server, "192.0.2.2"),
 		"path too long": ping(g.server, "-s3000", "192.0.2.2"),
-	} {
-		if err != nil {
-			g.t.Errorf("%s: %s: %v", when, what, err)
-		}
-	}
+	})
 }
 
 // The rule sets of files that use nat. In each the server reaches the outside, and the outside
@@ -96,17 +92,13 @@ func TestNATRules(t *testing.T) {
 			g := newNATRuleGateway(t, rules)
 			g.serve(g.host, 90)
 			g.outgoing("behind the host")
-			for what, err := range map[string]error{
+			g.succeed("with nat", map[string]error{
 				"redirected":             reach(g.outside, "192.0.2.1:8080"),
 				"redirected, fragments":  datagrams(g.outside, "192.0.2.1:8080"),
 				"the host":               reach(g.host, "192.0.2.2:80"),
 				"the host to the server": reach(g.host, "10.0.5.9:80"),
 				"the server to the host": exchange(g.server, "10.0.5.1:90"),
-			} {
-				if err != nil {
-					t.Errorf("%s: %v", what, err)
-				}
-			}
+			})
 			c, err := dialFrom(g.outside, "192.0.2.1:8080", patience)
 			g.must(err)
 			defer c.Close()
@@ -252,12 +244,8 @@ func TestNATRedirectAddr(t *testing.T) {
 	l := g.host.Link("eth0")
 	g.must(g.host.Netlink().AddAddr(l.Index, netip.MustParsePrefix("192.0.2.9/32")))
 	g.outgoing("with an address of its own")
-	for what, err := range map[string]error{"tcp and udp": reach(g.outside, "192.0.2.9:80"),
-		"icmp": ping(g.outside, "192.0.2.9")} {
-		if err != nil {
-			t.Errorf("from outside: %s: %v", what, err)
-		}
-	}
+	g.succeed("from outside", map[string]error{"tcp and udp": reach(g.outside, "192.0.2.9:80"),
+		"icmp": ping(g.outside, "192.0.2.9")})
 	for s, err := range g.engine.States() {
 		g.must(err)
 		if s.From.Addr() == serverFour && s.WireFrom.Addr() != fixed[0] {

@@ -90,6 +90,16 @@ func (v *cluster) must(err error) {
 	}
 }
 
+// succeed wants everything that was tried to have succeeded.
+func (v *cluster) succeed(when string, tried map[string]error) {
+	v.t.Helper()
+	for what, err := range tried {
+		if err != nil {
+			v.t.Errorf("%s: %s: %v", when, what, err)
+		}
+	}
+}
+
 func (v *cluster) open() {
 	v.t.Helper()
 	v.must(v.host.Do(func() (err error) {

@@ -100,18 +100,14 @@ func TestSourceNAT(t *testing.T) {
 			}
 		}
 		g.forward(8080, 80)
-		for what, err := range map[string]error{
+		g.succeed("beside source NAT", map[string]error{
 			"a pod, hidden":            reach(g.a.Node, "192.0.2.2:80"),
 			"the host":                 reach(g.host, "192.0.2.2:80"),
 			"the server to a pod":      exchange(g.server, "10.88.0.2:80"),
 			"a pod to the server":      reach(g.a.Node, "10.0.5.9:80"),
 			"through a forwarded port": reach(g.outside, "192.0.2.1:8080"),
 			"the same, 6":              reach(g.outside, "[2001:db8::1]:8080"),
-		} {
-			if err != nil {
-				t.Errorf("%s: %v", what, err)
-			}
-		}
+		})
 	}
 }
 
