@@ -12,8 +12,6 @@ import (
 	"net/netip"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/page"
 	"github.com/weirnet/weir/eyeballs"
@@ -38,8 +36,9 @@ func pageCommand(c *call) action {
 		if err != nil {
 			return c.failed(err)
 		}
-		server := &http.Server{Handler: page.New(c.proxy(), token),
+		server := &http.Server{Handler: page.New(proves(c.proxy()), token),
 			ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+			ConnContext: withPageConn,
 			BaseContext: func(net.Listener) context.Context { return c.ctx }}
 		defer server.Close()
 		defer context.AfterFunc(c.ctx, func() { server.Close() })()
@@ -47,7 +46,7 @@ func pageCommand(c *call) action {
 		fmt.Fprintln(c.stderr,
 			"Open this address in a browser of this machine; the page is read-only. Ctrl-C ends "+
 				"it.")
-		l = netutil.LimitListener(l, mostPageConns) // or another user takes all descriptors
+		l = &pageConns{Listener: l, most: mostPageConns}
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			return c.failed(err)
 		}
@@ -55,7 +54,7 @@ func pageCommand(c *call) action {
 	}
 }
 
-// mostPageConns is how many connections there may be to the page. A browser needs some six.
+// mostPageConns is how many connections there may be to the page: they are descriptors.
 const mostPageConns = 64
 
 // proxy passes requests on to the node's socket, without the headers in which the browser
