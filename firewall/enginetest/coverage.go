@@ -57,6 +57,7 @@ const (
 	ofQuery    = "state of query"  // type of the ICMP query
 	ofLink     = "state of a link" // of IPv4 or IPv6
 	ofError    = "ICMP error"      // version << 8 | type
+	ofHeader   = "extension"       // a bit of packet.Packet.ExtHdrs
 )
 
 // flagConds are the conditions on flags and their bits.
@@ -198,6 +199,14 @@ func (c coverage) verdict(dir firewall.Direction, p *packet.Packet, v *firewall.
 	c.note(ofReason, int(v.Reason), "given")
 	c.note(ofUse, int(v.State), "told")
 	c.note(ofAnswer, int(v.Answer), "asked for")
+	for bit := packet.ExtHopByHop; bit <= packet.ExtRouting0; bit <<= 1 {
+		if p.ExtHdrs&bit != 0 && p.Reason == packet.ReasonNone {
+			c.note(ofHeader, int(bit), "decided")
+		}
+	}
+	if p.ExtHdrs&packet.ExtFragment != 0 && !p.IsFragment() {
+		c.note(ofHeader, int(packet.ExtFragment), "of a whole packet")
+	}
 	if v.Reason == firewall.ReasonRule {
 		c.note(ofHook, int(dir), fmt.Sprintf("version %d", p.Version))
 	}
@@ -283,6 +292,10 @@ func expected() []aspect {
 		6<<8 | 2, 6<<8 | 3, 6<<8 | 4} {
 		add(ofError, kind, "to the source of its quote", "elsewhere", "of a state")
 	}
+	for bit := packet.ExtHopByHop; bit <= packet.ExtRouting0; bit <<= 1 {
+		add(ofHeader, int(bit), "decided")
+	}
+	add(ofHeader, int(packet.ExtFragment), "of a whole packet")
 	for _, p := range stateProtocols {
 		add(ofProtocol, int(p), "compared")
 	}

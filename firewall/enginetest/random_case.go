@@ -94,6 +94,11 @@ func RandomCase(seed uint64, have program.Features, options firewall.Options, n 
 		}
 		c.Rules = append(c.Rules, next)
 	}
+	if rare(seed) {
+		for i := range c.Rules {
+			c.Rules[i] = g.rareRules(c.Rules[i], have)
+		}
+	}
 	if manyPass { // which deny_in excludes
 		for i := range c.Rules {
 			c.Rules[i] = append(c.Rules[i], "nat 2 config ip 203.0.113.2", "disable one_pass")
@@ -212,6 +217,9 @@ func (g random) step(c *Case, now time.Duration, open []*randomFlow) (s Step, be
 	var from int
 	n := g.IntN(100)
 	switch {
+	case rare(c.Seed) && g.chance(8):
+		s.Packet, from = t.rarePacket(g)
+		n = 20
 	case n < 6 && t.last != nil:
 		s.Packet, from = t.wrongPacket(g)
 	case n < 14:
@@ -225,6 +233,13 @@ func (g random) step(c *Case, now time.Duration, open []*randomFlow) (s Step, be
 		return s, begun
 	default:
 		s.Packet, from = t.next(g)
+	}
+	if rare(c.Seed) && g.chance(40) {
+		b := g.rareHeaders(s.Packet)
+		if n >= 22 && t.last != nil {
+			t.last = b
+		}
+		s.Packet = b
 	}
 	if g.chance(4) {
 		s.Packet = g.damage(s.Packet)
