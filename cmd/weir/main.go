@@ -49,9 +49,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, stderr io.Writer
 	case errors.As(err, &status):
 		return int(status)
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "weir: %v\n", err)
+		// a script may hand over a name from outside
+		fmt.Fprintf(stderr, "weir: %s\n", tty.Escape(err.Error()))
 		if usage.hint != "" {
-			fmt.Fprintf(stderr, "hint: %s\n", usage.hint)
+			fmt.Fprintf(stderr, "hint: %s\n", tty.Escape(usage.hint))
 		}
 		return 2
 	}

@@ -69,3 +69,18 @@ func TestUsageIsBroken(t *testing.T) {
 		}
 	}
 }
+
+// TestUsageErrorsAreEscaped: a word of the command line, which a script may have from outside, does
+// not reach the terminal as it is.
+func TestUsageErrorsAreEscaped(t *testing.T) {
+	for _, line := range [][]string{{"status", "--\x1b[2J"}, {"fw", "show", "\x1b[2J"},
+		{"pod", "label", "web", "\x1b[2J=", "-\x1b[2J"}, {"\x1b[2J"}} {
+		var out, stderr bytes.Buffer
+		if code := run(t.Context(), line, strings.NewReader(""), &out, &stderr); code != 2 {
+			t.Errorf("weir %q: status %d", line, code)
+		}
+		if text := out.String() + stderr.String(); strings.Contains(text, "\x1b") {
+			t.Errorf("weir %q: %q", line, text)
+		}
+	}
+}
