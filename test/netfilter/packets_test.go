@@ -55,13 +55,15 @@ type generator struct {
 	used    map[[2]netip.AddrPort]bool
 	id      uint16
 	v4, v6  bool
+	rare    bool // also packets that few senders send; not for the seeds of found
 }
 
 func newGenerator(seed uint64, devices []device,
 	result *netfilter.Result) *generator {
 	set := result.Rules
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 19)), devices: devices,
-		used: map[[2]netip.AddrPort]bool{}, v4: result.IPv4, v6: result.IPv6}
+		used: map[[2]netip.AddrPort]bool{}, v4: result.IPv4, v6: result.IPv6,
+		rare: !slices.Contains(found, seed)}
 	g.nets = prefixes("198.51.100.0/24 203.0.113.0/24 2001:db8:f::/48")
 	g.ports = []rule.Range{{Lo: 1, Hi: 65535}, {Lo: 22, Hi: 22}, {Lo: 80, Hi: 80}}
 	for _, d := range devices {
@@ -340,6 +342,10 @@ func (g *generator) later(f *flowState) sent {
 	return s
 }
 
+// wrongFlags are flags that no end of a connection sends.
+var wrongFlags = []uint8{0, 0x3f, packet.FlagFIN | packet.FlagPSH | packet.FlagURG, packet.FlagFIN,
+	packet.FlagSYN | packet.FlagFIN, packet.FlagSYN | packet.FlagRST}
+
 // stray returns a packet of no known flow that begins none.
 func (g *generator) stray() sent {
 	s := g.first()
@@ -350,8 +356,12 @@ func (g *generator) stray() sent {
 	case f.proto == packet.ProtoTCP && len(s.pkt) > 40:
 		flags := pick(g, []uint8{packet.FlagACK, packet.FlagACK, packet.FlagSYN | packet.FlagACK,
 			packet.FlagFIN | packet.FlagACK, packet.FlagRST, packet.FlagRST | packet.FlagACK})
+		wrong := g.rare && g.IntN(3) == 0
+		if wrong {
+			flags = pick(g, wrongFlags)
+		}
 		s.what = "stray segment"
-		if flags == packet.FlagACK {
+		if flags == packet.FlagACK || wrong {
 			s.kind = stray
 		}
 		s.pkt = g.tcp(f, true, flags)
@@ -359,28 +369,6 @@ func (g *generator) stray() sent {
 		f.last, f.lastA = s.pkt, true
 		s = g.icmpError(f)
 		s.flow, s.what = nil, "ICMP error about no flow"
-	}
-	return s
-}
-
-// icmpError returns an ICMP error about the last packet of a flow, from a router on its way.
-func (g *generator) icmpError(f *flowState) sent {
-	to, from := f.a.Addr(), f.fromB
-	router := f.b.Addr()
-	if !f.lastA {
-		to, from, router = f.b.Addr(), f.fromA, f.a.Addr()
-	}
-	quote := f.last[:min(len(f.last), 60)]
-	s := sent{what: "ICMP error", from: from, flow: f}
-	if router.IsMulticast() || g.isBroadcast(router) {
-		return g.first()
-	}
-	if to.Is4() {
-		s.pkt = g.ip(router, to, build.ICMP{Type: pick(g, []uint8{3, 11}), Code: 0},
-			build.Data(quote))
-	} else {
-		s.pkt = g.ip(router, to, build.ICMPv6{Type: pick(g, []uint8{1, 2, 3}), Rest: 1280},
-			build.Data(quote))
 	}
 	return s
 }
