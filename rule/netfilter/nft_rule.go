@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -178,8 +179,14 @@ func (p *nftParser) reject(with map[string]any) {
 	if !ok {
 		p.fail("unknown answer %s", word)
 	}
-	if code.reset {
-		p.also(rule.Clause{proto(6)})
+	// What the answer needs is not listed as a condition of its own.
+	switch {
+	case code.reset:
+		p.also(rule.Clause{proto(packet.ProtoTCP)})
+	case ok && code.v4 < 0 && p.families != ipv6:
+		p.also(version(ipv6)...)
+	case ok && code.v6 < 0 && p.families != ipv4:
+		p.also(version(ipv4)...)
 	}
 	for _, e := range p.all {
 		e.verdict, e.code = reject, code

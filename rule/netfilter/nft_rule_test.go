@@ -169,3 +169,24 @@ func TestCountsOfConnections(t *testing.T) {
 		t.Errorf("remarks %+v", r.Remarks)
 	}
 }
+
+// TestAnswersOfOneFamily: an answer of ICMP is for packets of its family alone. nft does not list
+// that as a condition. Packets of the other one come to the rules behind.
+func TestAnswersOfOneFamily(t *testing.T) {
+	const accepts = `{"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "ah"}},
+		{"accept": null}`
+	for answer, want := range map[string]string{
+		`{"reject": {"type": "icmpv6", "expr": "port-unreachable"}}`: "unreach6 port ip6 from any",
+		`{"reject": {"type": "icmp", "expr": "host-unreachable"}}`:   "unreach host ip4 from any",
+	} {
+		text := strings.ReplaceAll(nftRules("in", answer, accepts), `"family": "ip"`,
+			`"family": "inet"`)
+		r, err := Import([]Source{{"f", text}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(r.Text, want) || !strings.Contains(r.Text, "allow ah from any") {
+			t.Errorf("%s: want %q, and the rule behind:\n%s", answer, want, r.Text)
+		}
+	}
+}
