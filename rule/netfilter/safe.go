@@ -95,7 +95,10 @@ func (w *writer) follow(rules []*entry, rest *kinds) fate {
 				return f
 			}
 			if e.verdict == goTo {
-				return fallsThrough
+				if e.kinds&*rest == *rest {
+					return fallsThrough
+				}
+				sure = false // some kinds do not come to the next rule, others do
 			}
 		default:
 			return maybeRefused
