@@ -79,15 +79,15 @@ func importWhole(t *testing.T, text string) ([]netfilter.Source, *netfilter.Resu
 	}
 }
 
-// halfCarried returns the lines of the source that stand in the imported rules both as carried over
-// and as left out.
+// halfCarried returns the lines or handles of the source that stand in the imported rules both as
+// carried over and as left out.
 func halfCarried(result *netfilter.Result) map[int]bool {
 	halves := map[int]bool{}
 	lines := strings.Split(result.Text, "\n")
 	for _, r := range result.Remarks {
 		for i, l := range lines[:len(lines)-1] {
 			if r.Left && l == "# "+r.Text && !strings.HasPrefix(lines[i+1], "# NOT CARRIED OVER") {
-				halves[r.Place.Line] = true
+				halves[r.Place.Line+r.Place.Handle] = true
 			}
 		}
 	}
