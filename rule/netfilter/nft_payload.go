@@ -166,18 +166,20 @@ func portTests(t nftTests, o op.Cond, operator string, list []nftValue) (nftTest
 	return t, nil
 }
 
-// flagTests reads TCP flags without a mask: any of the list with the operator in, else all flags.
+// flagTests reads TCP flags without a mask: any of the list. With the operators == and != nft
+// compares the whole byte, and so refuses, or lets pass, SYNs that offer ECN (RFC 3168) by other
+// rules than those that do not.
 func flagTests(t nftTests, operator string, list []nftValue) (nftTests, error) {
+	if operator == "==" || operator == "!=" {
+		return t, errors.New("this compares the flags of ECN too, which rules do not know: write " +
+			"tcp flags & (fin | syn | rst | psh | ack | urg) " + operator + " ...")
+	}
 	for _, v := range list {
 		bits, ok := flagBits(v.lo)
 		if !ok {
 			return t, fmt.Errorf("unknown TCP flag %s", v.lo)
 		}
-		mask := bits
-		if operator == "==" || operator == "!=" {
-			mask = 0x3f
-		}
-		t.tests = append(t.tests, rule.Test{Op: op.CondFlags, A: bits, B: mask})
+		t.tests = append(t.tests, rule.Test{Op: op.CondFlags, A: bits, B: bits})
 	}
 	return t, nil
 }

@@ -63,6 +63,8 @@ func TestOperatorsLeftOut(t *testing.T) {
 		`"op": "<", ` + flags + `, "right": 3`,
 		`"op": "~", ` + flags + `, "right": "syn"`,
 		flags + `, "right": "syn"`,
+		`"op": "==", ` + flags + `, "right": "syn"`,
+		`"op": "!=", ` + flags + `, "right": {"set": ["syn", {"|": ["syn", "ack"]}]}`,
 		`"op": ">", "left": {"payload": {"protocol": "ip", "field": "saddr"}},
 			"right": "10.0.0.0"`,
 		`"op": ">", "left": {"payload": {"protocol": "ip", "field": "dscp"}}, "right": 3`,

@@ -342,6 +342,12 @@ func (g *generator) later(f *flowState) sent {
 	return s
 }
 
+// The flags of ECN, RFC 3168.
+const (
+	flagECE = 0x40
+	flagCWR = 0x80
+)
+
 // wrongFlags are flags that no end of a connection sends.
 var wrongFlags = []uint8{0, 0x3f, packet.FlagFIN | packet.FlagPSH | packet.FlagURG, packet.FlagFIN,
 	packet.FlagSYN | packet.FlagFIN, packet.FlagSYN | packet.FlagRST}
@@ -385,6 +391,9 @@ func (g *generator) build(f *flowState, fromA bool) []byte {
 		flags := uint8(packet.FlagACK)
 		if f.step == 0 {
 			flags = packet.FlagSYN
+			if g.rare && g.IntN(4) == 0 { // it offers ECN
+				flags |= flagECE | flagCWR
+			}
 		} else if f.step == 1 {
 			flags |= packet.FlagSYN
 		}
