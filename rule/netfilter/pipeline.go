@@ -45,6 +45,21 @@ func (w *writer) leaveAll(c *chain, seen map[*chain]bool) {
 	}
 }
 
+// leaveAccepting records the problems of rules that would accept packets, of a chain that is not
+// written because no other rule does.
+func (w *writer) leaveAccepting(c *chain, seen map[*chain]bool) {
+	seen[c] = true
+	for _, e := range c.rules {
+		accepts := e.verdict == accept || e.verdict == jump || e.verdict == goTo || e.other
+		if e.problem != "" && accepts {
+			w.set.leave(e)
+		}
+		if to := w.set.byKey[e.target]; to != nil && !seen[to] {
+			w.leaveAccepting(to, seen)
+		}
+	}
+}
+
 // same reports whether both families meet the same chains.
 func (s *stages) same(o *stages) bool {
 	for h := range s.chains {
@@ -130,6 +145,11 @@ func (w *writer) pipeline(s *stages) {
 		w.block = true
 	}
 	closed := w.neverAccepts(s.chains[forward])
+	if closed {
+		for _, c := range s.chains[forward] {
+			w.leaveAccepting(c, map[*chain]bool{})
+		}
+	}
 	w.comment("What comes in is for this host, or passes through.")
 	w.skip(op.ActionSkipTo, toHost, []rule.Clause{w.toHost(s.families), comesIn})
 	if closed {
