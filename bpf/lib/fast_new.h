@@ -30,10 +30,11 @@ static __always_inline __u32 duplicates(const struct lookup *look, struct tag_li
 //
 // Its cost is cold memory, so the order matters. First come all reads, then all atomic operations,
 // which wait for the reads. Last come the stores to the entry, from which nothing is read. Where
-// the processor keeps stores in order, the last store publishes the entry, and nothing here waits
-// for its lines. So fast_new looks for duplicates while the entry is only claimed: of two claims,
-// which are atomic, the later one sees the earlier. A CPU that sees another claim gives its own up
-// and takes the slow path, which settles it.
+// the processor keeps stores in order, the last store publishes the entry, and no store waits for
+// its line, only for the address of its page if that is not in the TLB. So fast_new looks for
+// duplicates while the entry is only claimed: of two claims, which are atomic, the later one sees
+// the earlier. A CPU that sees another claim gives its own up and takes the slow path, which
+// settles it.
 __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 flags)
 {
 	struct config *cf = settings();
@@ -84,6 +85,7 @@ __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 fl
 		return 0;
 	}
 	count_new(c, cf);
+	look->unknown = 0; // 2.5 of docs/design/0007-hot-path.md
 	limit->track = NONE;
 	fill(p, look, limit, s, place, m->id, flags, p->proto);
 	// look-ups read the entry after the tag
