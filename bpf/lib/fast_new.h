@@ -50,7 +50,7 @@ __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 fl
 			*b = tags_at(second_set(look->hash, cf->sets));
 	if (!a || !b)
 		return 0;
-	find_spare(p, look, cf->sets, a, b);
+	find_spare(p, look, cf->sets, a, b, 0);
 	struct traits k;
 	traits_of(&k, p, walk, READ_ONCE(cf->epoch));
 	struct cached_verdict *m = verdict_find(&k, current_reads(READ_ONCE(cf->current)));

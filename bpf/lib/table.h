@@ -233,10 +233,10 @@ static __always_inline __u32 count_bits(__u32 v)
 
 // find_spare sets look->spare to where a state for look->key could lie. That is its home way in its
 // first set, which prefetch has loaded, or else in the emptier of its two sets, a and b. This fills
-// the table evenly. It begins to load the cache lines that such a state would write; the rules are
-// evaluated meanwhile.
+// the table evenly. With `load` it begins to load the cache lines that such a state would write:
+// only where the rules are evaluated meanwhile, because the next atomic operation waits for them.
 static __always_inline void find_spare(const struct packet *p, struct lookup *look, __u32 sets,
-				       struct tag_line *a, struct tag_line *b)
+				       struct tag_line *a, struct tag_line *b, int load)
 {
 	__u32 an = first_set(look->hash, sets), bn = second_set(look->hash, sets);
 	__u32 usual = home_way(look->hash);
@@ -255,7 +255,7 @@ static __always_inline void find_spare(const struct packet *p, struct lookup *lo
 		return;
 	__u32 way = count_bits((in & -in) - 1) & (WAYS - 1);
 	look->spare = some(n * WAYS + way);
-	struct set *s = set_at(n);
+	struct set *s = load ? set_at(n) : NULL;
 	if (s) {
 		READ_ONCE(s->addr[way].low_hi);
 		READ_ONCE(low_side(s, way)->last);
@@ -263,7 +263,7 @@ static __always_inline void find_spare(const struct packet *p, struct lookup *lo
 	}
 }
 
-// find_spare_noinline is find_spare, and returns 0.
+// find_spare_noinline is find_spare with `load`, and returns 0.
 __noinline int find_spare_noinline(struct cpu *c, __u32 sets)
 {
 	if (!c)
@@ -271,7 +271,7 @@ __noinline int find_spare_noinline(struct cpu *c, __u32 sets)
 	struct tag_line *a = tags_at(first_set(c->look.hash, sets)),
 			*b = tags_at(second_set(c->look.hash, sets));
 	if (a && b)
-		find_spare(&c->packet, &c->look, sets, a, b);
+		find_spare(&c->packet, &c->look, sets, a, b, 1);
 	return 0;
 }
 
