@@ -85,7 +85,7 @@ __noinline int fast_new(struct __sk_buff *skb, struct cpu *c, __u32 l2, __u32 fl
 		return 0;
 	}
 	count_new(c, cf);
-	look->unknown = 0; // 2.5 of docs/design/0007-hot-path.md
+	look->unknown = full; // 2.5 of docs/design/0007-hot-path.md
 	limit->track = NONE;
 	fill(p, look, limit, s, place, m->id, flags, p->proto);
 	// look-ups read the entry after the tag

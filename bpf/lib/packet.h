@@ -53,7 +53,7 @@ struct lookup {
 	__u32 place;	  // of the state found, set * WAYS + way
 	__u64 tag;
 	__u64 hash;
-	__u32 unknown;	     // the last packet of the fast path had no state, and has made none
+	__u32 unknown;	     // the last packet of the fast path shows that a prefetch is useless
 	struct maybe missed; // flow id of which the fast path found no state
 	struct maybe spare;  // place that a look-up without success found for the key
 	struct maybe proved; // place of the state that count_proved_in_track has to count as proved
