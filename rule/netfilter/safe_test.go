@@ -24,8 +24,8 @@ func TestGotoOfSomeKinds(t *testing.T) {
 	}
 }
 
-// TestClosedForwarding: where no rule that is carried over lets packets pass through the host, those
-// that did and are left out are named.
+// TestClosedForwarding: where no rule that is carried over lets packets pass through the host,
+// those that did and are left out are named.
 func TestClosedForwarding(t *testing.T) {
 	for rules, want := range map[string]int{
 		"-A FORWARD -m physdev --physdev-is-bridged -j ACCEPT":                                  1,
