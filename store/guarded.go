@@ -104,7 +104,8 @@ func (e *LargeError) Error() string {
 }
 
 // Fits returns a *LargeError if what is stored and what is held would take more than limit bytes
-// after a batch. What the batch deletes counts: it may be held. A batch that adds nothing fits.
+// after a batch, unless the batch makes that smaller. What the batch deletes counts as far as it
+// would be held. It changes nothing.
 func (d *Guarded) Fits(b Batch, limit int) error {
 	more := 0
 	for _, ch := range b.Changes {
@@ -119,16 +120,50 @@ func (d *Guarded) Fits(b Batch, limit int) error {
 	if more <= 0 {
 		return nil
 	}
-	size := d.stored.size + more
+	before := d.size()
+	if before+more <= limit { // also if all that it deletes is held
+		return nil
+	}
+	if after := d.sizeAfter(b); after > limit && after > before {
+		return &LargeError{after, limit}
+	}
+	return nil
+}
+
+// size is what is stored and what is held, in bytes.
+func (d *Guarded) size() int {
+	size := d.stored.size
 	for _, of := range d.held {
 		for _, e := range of {
 			size += costOf(e)
 		}
 	}
-	if size > limit {
-		return &LargeError{size, limit}
+	return size
+}
+
+// sizeAfter returns what size would be after a batch. It makes the step and takes it back.
+func (d *Guarded) sizeAfter(b Batch) int {
+	revision, counts, held := d.stored.Revision, maps.Clone(d.counts), maps.Clone(d.held)
+	for kind, of := range held {
+		held[kind] = maps.Clone(of)
 	}
-	return nil
+	undo := make([]Change, 0, len(b.Changes))
+	for _, ch := range b.Changes {
+		had, stored := d.stored.Get(ch.Key)
+		had.Key = ch.Key
+		undo = append(undo, Change{Entry: had, Deleted: !stored})
+	}
+	d.Step(b)
+	after := d.size()
+	for _, ch := range slices.Backward(undo) {
+		if ch.Deleted {
+			d.stored.remove(ch.Key)
+		} else {
+			d.stored.put(ch.Entry)
+		}
+	}
+	d.stored.Revision, d.counts, d.held = revision, counts, held
+	return after
 }
 
 // Step applies a batch and returns what changes for the host. The cost follows the changes.
