@@ -53,9 +53,10 @@ func newJoinable(t *testing.T) *joinable {
 	must(err)
 	config, err := own.ServerTLS()
 	must(err)
+	joiner := members.NewJoiner(s.model, s.ca)
+	joiner.Pools = []cluster.Pool{}
 	serves, err := server.New(server.Config{Store: s.model, Name: cluster.Watched, TLS: config,
-		Cluster: members.ClusterOf, Admit: members.Admit,
-		Join: members.NewJoiner(s.model, s.ca).Join})
+		Cluster: members.ClusterOf, Admit: members.Admit, Join: joiner.Join})
 	must(err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup

@@ -102,7 +102,8 @@ func foundAt(t *testing.T, listener net.Listener, dial dialer, pools ...cluster.
 	config, err := own.ServerTLS()
 	must(err)
 	joiner := members.NewJoiner(f.model, f.ca)
-	joiner.PercentFull, joiner.Pools = func() int { return int(f.full.Load()) }, pools
+	joiner.PercentFull = func() int { return int(f.full.Load()) }
+	joiner.Pools = append([]cluster.Pool{}, pools...) // not nil
 	joiner.Revoked = func() []cluster.Serial { return []cluster.Serial{{7}, {8}} }
 	joiner.Bound, joiner.Note = f.certificates, f.note
 	f.server, err = server.New(server.Config{Store: f.model, Name: cluster.Watched, TLS: config,

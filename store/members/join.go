@@ -20,8 +20,9 @@ import (
 type Joiner struct {
 	// PercentFull is that of server.Config. nil: that is not known.
 	PercentFull func() int
-	// Pools are what ranges are claimed of; nil: those that the store has. The CA signs the range
-	// of a host, so a thief of the store must not choose it.
+	// Pools are what ranges are claimed of; nil: they are not known, and no host joins. The CA
+	// signs the range of a host, so those that the store has do not count: a thief may have written
+	// them.
 	Pools []cluster.Pool
 	// Revoked returns the revoked certificates of hosts: one that joins has not seen how they were,
 	// and the store may have lost it. nil: none are known.
@@ -78,6 +79,10 @@ func (j *Joiner) Join(ctx context.Context, state tls.ConnectionState, m wire.Joi
 	r := &request{q, state, m, cluster.InviteTree + q.Invite}
 	if _, _, err := j.invited(ctx, r); err != nil {
 		return nil, err
+	}
+	if j.Pools == nil {
+		return nil, errors.New("no host can join: config.json of this weir-store has no pools of " +
+			"ranges; an administrator adds them there (docs/cluster-init.md), and restarts it")
 	}
 	select {
 	case j.turn <- struct{}{}:
@@ -164,12 +169,8 @@ func (j *Joiner) try(ctx context.Context, r *request) ([]byte, error) {
 	}
 	t.Compare = append(t.Compare, head, store.Compare{Key: r.invite, Revision: invited},
 		store.Compare{Key: key, Revision: before})
-	pools := j.Pools
-	if pools == nil {
-		pools = doc.Pools
-	}
 	var written store.Entry
-	ranges, err := cluster.ClaimRanges(ctx, j.known, pools, r.Name,
+	ranges, err := cluster.ClaimRanges(ctx, j.known, j.Pools, r.Name,
 		func(ranges []netip.Prefix) (store.Txn, error) {
 			node.Ranges = slices.Clone(ranges)
 			if err := node.Sign(j.ca.Key()); err != nil {

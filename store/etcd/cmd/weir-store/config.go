@@ -33,8 +33,7 @@ type config struct {
 	Etcd    *external `json:"etcd,omitempty"`     // instead of an embedded member
 	Heart   duration  `json:"heartbeat,omitzero"` // 0: 300 ms
 	Metrics string    `json:"metrics,omitempty"`  // an address for Prometheus; "": none
-	// Pools are what hosts that join get ranges of; nil, of an earlier Weir: those that the store
-	// has.
+	// Pools are what hosts that join get ranges of; nil: they are not known, and no host joins.
 	Pools []cluster.Pool `json:"pools,omitzero"`
 }
 
