@@ -30,8 +30,6 @@ type conn struct {
 	trees   chan struct{} // has one for each subtree that its certificate reads
 	running sync.WaitGroup
 
-	differing chan struct{} // has one for each difference that its certificate is sent
-
 	writing sync.Mutex
 	moved   time.Time // guarded by writing: when the deadline of writing was set
 
@@ -113,7 +111,7 @@ func (s *Server) hello(secured *tls.Conn) (c *conn, err error) {
 	c = &conn{server: s, peer: peer, began: time.Now(), tls: secured, admitted: admission,
 		follow: make(chan wire.Follow, 1), digests: make(chan *wire.Digests, 1),
 		calls: make(chan struct{}, maxCalls), trees: make(chan struct{}, maxTrees),
-		differing: make(chan struct{}, maxDiffering), watches: map[uint64]context.CancelFunc{}}
+		watches: map[uint64]context.CancelFunc{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c, nil
 }

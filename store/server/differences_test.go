@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"sync"
@@ -17,68 +18,101 @@ import (
 	"github.com/weirnet/weir/store/wire"
 )
 
-// TestDifferencesOfACertificate: a stolen host that asks for the difference on all its connections,
-// and does not read it, has a few of the differences that are sent at once. Others get theirs.
+// TestDifferencesOfACertificate: a certificate has one of the differences that are sent at once,
+// the newest. So stolen hosts that ask for it on all their connections, and do not read it, leave
+// the others to other hosts, and a host that comes back does not wait for the end of a connection
+// that it has left behind.
 func TestDifferencesOfACertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
 		ca, err := identity.NewCA("test")
-		must(err)
-		own, err := identity.Issue(ca, identity.ID{Kind: identity.Store, Name: "s"})
-		must(err)
-		config, err := own.ServerTLS()
-		must(err)
-		value := make([]byte, 1<<19) // more than a client takes that does not read
-		rand.NewChaCha8([32]byte{}).Read(value)
-		model := storetest.NewModel(time.Minute)
-		_, err = model.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: "w/x",
-			Value: value}}})
-		must(err)
-		s, err := New(Config{Store: model, Name: "w/", TLS: config,
-			Cluster: func(Get) (string, uint64, error) { return "test", 1, nil },
-			Admit: func(Get, identity.Peer) (Admission, error) {
-				return Admission{Grants: []store.Grant{{Name: "w/"}}}, nil
-			}})
-		must(err)
-		p := pipenet.Listen()
-		ctx, cancel := context.WithCancel(t.Context())
-		var group sync.WaitGroup
-		group.Go(func() { s.Run(ctx) })
-		group.Go(func() { s.Serve(p) })
-		defer group.Wait()
-		defer s.Close()
-		defer cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, p := serveLarge(t, ca)
 		// begin asks for the difference, and returns what comes first.
 		begin := func(c *identity.Credential) wire.Type {
 			t.Helper()
-			client, err := c.ClientTLS()
-			must(err)
-			raw, err := p.Dial(ctx, "", "")
-			must(err)
-			return ask(t, tls.Client(raw, client))
-		}
-		stolen, err := identity.Issue(ca, identity.ID{Kind: identity.Host, Name: "b"})
-		must(err)
-		for i := range maxPerPeer {
-			want := wire.TypeCopy
-			if i >= maxDiffering {
-				want = wire.TypeWait
+			config, err := c.ClientTLS()
+			if err != nil {
+				t.Fatal(err)
 			}
-			if got := begin(stolen); got != want {
-				t.Errorf("connection %d gets a frame of type %d, want %d", i, got, want)
+			raw, err := p.Dial(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { raw.Close() })
+			return ask(t, tls.Client(raw, config))
+		}
+		host := func(name string) *identity.Credential {
+			t.Helper()
+			c, err := identity.Issue(ca, identity.ID{Kind: identity.Host, Name: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		const stolen = maxDifferences / 2
+		for i := range stolen {
+			c := host(fmt.Sprint("b", i))
+			for range maxPerPeer - 1 {
+				if got := begin(c); got != wire.TypeCopy {
+					t.Fatalf("stolen host %d gets a frame of type %d", i, got)
+				}
 			}
 		}
-		other, err := identity.Issue(ca, identity.ID{Kind: identity.Host, Name: "c"})
-		must(err)
-		if got := begin(other); got != wire.TypeCopy {
-			t.Errorf("another host gets a frame of type %d", got)
+		synctest.Wait()
+		if n := len(s.differences); n != stolen {
+			t.Errorf("%d certificates have %d differences", stolen, n)
+		}
+		if n := s.Counters.Overtaken.Load(); n != stolen*(maxPerPeer-2) {
+			t.Errorf("%d differences were ended", n)
+		}
+		for i := range maxDifferences - stolen {
+			if got := begin(host(fmt.Sprint("c", i))); got != wire.TypeCopy {
+				t.Fatalf("host %d gets a frame of type %d", i, got)
+			}
+		}
+		if got := begin(host("d")); got != wire.TypeWait {
+			t.Errorf("one more than are sent at once gets a frame of type %d", got)
 		}
 	})
+}
+
+// serveLarge serves a store that has more than a client takes that does not read.
+func serveLarge(t *testing.T, ca *identity.CA) (*Server, *pipenet.Listener) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	own, err := identity.Issue(ca, identity.ID{Kind: identity.Store, Name: "s"})
+	must(err)
+	config, err := own.ServerTLS()
+	must(err)
+	value := make([]byte, 1<<19)
+	rand.NewChaCha8([32]byte{}).Read(value)
+	model := storetest.NewModel(time.Minute)
+	_, err = model.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: "w/x", Value: value}}})
+	must(err)
+	s, err := New(Config{Store: model, Name: "w/", TLS: config,
+		Cluster: func(Get) (string, uint64, error) { return "test", 1, nil },
+		Admit: func(Get, identity.Peer) (Admission, error) {
+			return Admission{Grants: []store.Grant{{Name: "w/"}}}, nil
+		}})
+	must(err)
+	p := pipenet.Listen()
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() { s.Run(ctx) })
+	group.Go(func() { s.Serve(p) })
+	t.Cleanup(func() {
+		cancel()
+		s.Close()
+		group.Wait()
+	})
+	return s, p
 }
 
 // ask asks for the whole copy, and returns the type of the frame that comes then. Its body is not

@@ -156,18 +156,17 @@ func (c *conn) difference(at *position) error {
 		return fmt.Errorf("%v does not answer", c.peer.ID)
 	case have = <-c.digests:
 	}
+	c.server.beginDifference(c)
+	defer c.server.endDifference(c)
 	full := time.NewTimer(differenceQueue)
 	defer full.Stop()
-	// Its certificate first: one that waits for that keeps no other host waiting.
-	for _, turn := range []chan struct{}{c.differing, c.server.differences} {
-		select {
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
-		case <-full.C:
-			return c.wait("many hosts begin at once")
-		case <-c.ctx.Done():
-			return c.ctx.Err()
-		}
+	select {
+	case c.server.differences <- struct{}{}:
+		defer func() { <-c.server.differences }()
+	case <-full.C:
+		return c.wait("many hosts begin at once")
+	case <-c.ctx.Done():
+		return c.ctx.Err()
 	}
 	parts, revision, next := c.server.state.difference(have)
 	for _, k := range parts {
@@ -177,4 +176,25 @@ func (c *conn) difference(at *position) error {
 	}
 	*at = next
 	return c.write(wire.CopyEnd(revision))
+}
+
+// beginDifference notes that a connection waits for its difference, or gets it. A certificate has
+// one at a time, so that few stolen ones do not have all that are sent at once. The newest counts:
+// a host that comes back may have left a connection behind that does not know it yet.
+func (s *Server) beginDifference(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before := s.differing[c.peer.Serial]; before != nil {
+		s.Counters.Overtaken.Add(1)
+		before.cancel()
+	}
+	s.differing[c.peer.Serial] = c
+}
+
+func (s *Server) endDifference(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.differing[c.peer.Serial] == c {
+		delete(s.differing, c.peer.Serial)
+	}
 }

@@ -71,8 +71,7 @@ type Config struct {
 
 // Limits. A connection that exceeds them waits or ends.
 const (
-	maxDifferences  = 64  // that are sent at once
-	maxDiffering    = 2   // of them, those of a certificate: the connection of one may have gone
+	maxDifferences  = 64  // that are sent at once, one to a certificate
 	maxHandshakes   = 512 // connections that have not proved who they are
 	maxPerPeer      = 4   // connections of one certificate
 	maxCalls        = 8   // reads and transactions of a connection at once
@@ -87,6 +86,7 @@ const (
 type Counters struct {
 	Accepted, Refused, Ended atomic.Uint64 // connections; ended: those of removed certificates
 	Continues, Differences   atomic.Uint64 // how connections began to follow
+	Overtaken                atomic.Uint64 // differences that a newer one of the certificate ended
 	Waits                    atomic.Uint64 // sent elsewhere
 	Slow                     atomic.Uint64 // steps that were merged for a slow connection
 	Commits, Denied          atomic.Uint64 // transactions; not permitted
@@ -110,6 +110,7 @@ type Server struct {
 	mu         sync.Mutex
 	handshakes []net.Conn // in order of arrival
 	conns      map[*conn]bool
+	differing  map[identity.Serial]*conn         // that waits for its difference, or gets it
 	budgets    map[identity.Serial]*rate.Limiter // of certificates that have written lately
 	closed     bool
 	serving    sync.WaitGroup
@@ -131,6 +132,7 @@ func New(c Config) (*Server, error) {
 	}
 	return &Server{config: c, beat: newBeat(), state: newState(), conns: map[*conn]bool{},
 		budgets:     map[identity.Serial]*rate.Limiter{},
+		differing:   map[identity.Serial]*conn{},
 		differences: make(chan struct{}, maxDifferences),
 		refusals:    rate.NewLimiter(rate.Every(time.Second), 10)}, nil
 }
@@ -296,7 +298,7 @@ func (s *Server) enter(c *conn) bool {
 	for other := range s.conns {
 		if other.peer.Serial == c.peer.Serial {
 			same++
-			c.trees, c.differing = other.trees, other.differing
+			c.trees = other.trees
 			if other.began.Before(oldest.began) {
 				oldest = other
 			}

@@ -75,6 +75,8 @@ func serverMetrics(s *server.Server) []observe.Metric {
 			number(!now.Failing)),
 		counter("weir_store_server_etcd_failures_total", "How often the watch on etcd ended.",
 			c.StoreFailures.Load()),
+		counter("weir_store_server_overtaken_total", "Differences that ended, since a newer one "+
+			"of the same certificate began.", c.Overtaken.Load()),
 		counter("weir_store_server_throttled_total",
 			"Transactions that waited, since their certificate writes much.", c.Throttled.Load()),
 		counter("weir_store_server_no_space_total",
