@@ -66,6 +66,14 @@ func TestAdminKeepsRemovalRecords(t *testing.T) {
 		}
 		return value
 	}
+	freed := cluster.RemovalRecord{Serials: []cluster.Serial{{1}}}
+	if err := freed.SignCA(key, signer("two").Key); err != nil {
+		t.Fatal(err)
+	}
+	withCA, err := cluster.Encode(&freed)
+	if err != nil {
+		t.Fatal(err)
+	}
 	at := []store.Compare{{Key: key, Revision: had.Revision}}
 	same := []store.Entry{{Key: key, Value: record(cluster.Serial{1})}}
 	for name, c := range map[string]struct {
@@ -76,6 +84,8 @@ func TestAdminKeepsRemovalRecords(t *testing.T) {
 		"without the compare": {store.Txn{Put: same}, false},
 		"another host": {store.Txn{Compare: at, Put: []store.Entry{{Key: key,
 			Value: record(cluster.Serial{1}, cluster.Serial{2})}}}, false},
+		"a signature of the CA": {store.Txn{Compare: at, Put: []store.Entry{{Key: key,
+			Value: withCA}}}, false},
 		"a new record": {store.Txn{Put: []store.Entry{{Key: key + "2",
 			Value: record(cluster.Serial{2})}}}, false},
 		"an empty one":       {store.Txn{Compare: at, Put: []store.Entry{{Key: key}}}, false},

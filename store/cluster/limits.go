@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -90,6 +91,7 @@ func AdminMayWrite(get func(key string) (store.Entry, bool), t store.Txn) error 
 		before, bad := Decode[RemovalRecord](had.Value)
 		record, err := Decode[RemovalRecord](p.Value)
 		if errors.Join(bad, err) != nil || !slices.Equal(before.Serials, record.Serials) ||
+			!bytes.Equal(before.CA, record.CA) ||
 			!slices.Contains(t.Compare, store.Compare{Key: p.Key, Revision: had.Revision}) {
 			return fmt.Errorf("write %s: %w: only its signature may change", p.Key,
 				store.ErrPermission)

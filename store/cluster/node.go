@@ -180,6 +180,8 @@ type RemovalRecord struct {
 	Serials []Serial `json:"serials,omitempty"`
 	// Signature is one of an admin's, for a cluster with keys of admins.
 	Signature Signature `json:"signature,omitempty"`
+	// CA is the CA's signature, which frees the name of a host and its ranges (Frees).
+	CA Signature `json:"ca,omitempty"`
 }
 
 // Check implements Document.
@@ -193,10 +195,28 @@ func (r *RemovalRecord) HasSpace() bool { return len(r.Serials)+maxReplaced < ma
 // Sign signs a removal record below RemovedTree with an admin's private key.
 func (r *RemovalRecord) Sign(key string, admin []byte) (err error) {
 	r.Version = layout
-	content := *r
-	content.Signature = nil
-	r.Signature, err = sign(admin, "removed", key, content)
+	r.Signature, err = sign(admin, "removed", key, r.content())
 	return err
+}
+
+// SignCA signs it with the CA's private key.
+func (r *RemovalRecord) SignCA(key string, ca []byte) (err error) {
+	r.Version = layout
+	r.CA, err = sign(ca, "freed", key, r.content())
+	return err
+}
+
+func (r *RemovalRecord) content() RemovalRecord {
+	c := *r
+	c.Signature, c.CA = nil, nil
+	return c
+}
+
+// Frees reports whether the name of a host that had a certificate is free, and its ranges are. The
+// CA has signed that: who can write into the store, without the rules lock also what ends a
+// certificate, must not get the name by that. ca are the CA's public keys.
+func (r *RemovalRecord) Frees(key string, had Serial, ca []Key) bool {
+	return slices.Contains(r.Serials, had) && verify(ca, "freed", key, r.content(), r.CA) == nil
 }
 
 // Verify returns an error unless one of the admins signed the removal record. Without admins every
@@ -205,7 +225,5 @@ func (r *RemovalRecord) Verify(key string, admins []Key) error {
 	if len(admins) == 0 {
 		return nil
 	}
-	content := *r
-	content.Signature = nil
-	return verify(admins, "removed", key, content, r.Signature)
+	return verify(admins, "removed", key, r.content(), r.Signature)
 }

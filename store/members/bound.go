@@ -13,10 +13,10 @@ import (
 	"github.com/weirnet/weir/store/cluster"
 )
 
-// Certificates are the certificates of hosts, by name, that the CA has signed and that are not
-// revoked, as a store host knows them without the store. They bind a name to a key and to ranges: a
-// thief of the store can delete a certificate there, or put an earlier one back, but then the name
-// is not free.
+// Certificates are the certificates of hosts, by name, that the CA has signed, as a store host
+// knows them without the store. They bind a name to a key and to ranges: a thief of the store can
+// delete a certificate there, put an earlier one back, or revoke it without the rules lock, but
+// then the name is not free. It is when the CA has signed the removal record.
 type Certificates map[string]Certificate
 
 // Certificate is a certificate of a host.
@@ -25,10 +25,23 @@ type Certificate struct {
 	Value []byte // as it is in the store
 }
 
-// Note takes the certificates among changes of the store. ca are the keys that sign them, and
-// revoked reports whether one is revoked. Of two of a name that are in force, the first one stays.
+// Note takes the certificates among changes of the store, and forgets those whose names are free.
+// ca are the keys that sign them, and revoked reports whether one is revoked. Of two of a name, the
+// first one stays, unless the second one replaces it.
 func (c Certificates) Note(changes []store.Change, ca []cluster.Key,
 	revoked func(cluster.Serial) bool) (changed bool) {
+	for _, ch := range changes { // before the certificates of hosts that came after them
+		name, ok := strings.CutPrefix(ch.Key, cluster.RemovedTree+"node/")
+		had, there := c[name]
+		if !ok || !there || ch.Deleted {
+			continue
+		}
+		r, err := cluster.Decode[cluster.RemovalRecord](ch.Value)
+		if err == nil && r.Frees(ch.Key, had.Serial, ca) {
+			delete(c, name)
+			changed = true
+		}
+	}
 	for _, ch := range changes {
 		name, ok := strings.CutPrefix(ch.Key, cluster.NodeTree)
 		had, there := c[name]
@@ -37,18 +50,12 @@ func (c Certificates) Note(changes []store.Change, ca []cluster.Key,
 		}
 		n, err := cluster.Decode[cluster.Node](ch.Value)
 		if err != nil || n.Name != name || revoked(n.Serial) || n.Verify(ca) != nil ||
-			there && n.Serial != had.Serial && !revoked(had.Serial) &&
-				!slices.Contains(n.Replaces, had.Serial) {
+			there && n.Serial != had.Serial && !slices.Contains(n.Replaces, had.Serial) {
 			continue
 		}
 		c[name], changed = Certificate{n, ch.Value}, true
 	}
 	return changed
-}
-
-// Forget deletes those that are revoked.
-func (c Certificates) Forget(revoked func(cluster.Serial) bool) {
-	maps.DeleteFunc(c, func(_ string, one Certificate) bool { return revoked(one.Serial) })
 }
 
 // learnBound makes sure that what is bound is known for this join: the removal of a host may have

@@ -92,7 +92,7 @@ func TestDeletedHostIsRemoved(t *testing.T) {
 	f.join(t, "b")
 	b, _ := f.node(t, "b")
 	f.lose(t, "b")
-	by := members.Signing{Bound: f.certificates()}
+	by := f.remover()
 	if err := members.Remove(t.Context(), f.model, "b", by); err != nil {
 		t.Fatal(err)
 	}
@@ -103,4 +103,66 @@ func TestDeletedHostIsRemoved(t *testing.T) {
 		t.Error("it is removed twice")
 	}
 	f.join(t, "b")
+}
+
+// TestNameOfARevokedHost: without the rules lock a thief of the store can write a removal record,
+// which ends a certificate. It does not free the name, nor the ranges, also if the record of
+// another host, which the CA signs later, has the serial number. The host itself can join again.
+func TestNameOfARevokedHost(t *testing.T) {
+	f := found(t, pool("10.0.0.0/29", 30)) // of two ranges
+	first := f.join(t, "b")
+	b, _ := f.node(t, "b")
+	for _, name := range []string{"b", "c"} {
+		value, err := cluster.Encode(&cluster.RemovalRecord{Serials: []cluster.Serial{b.Serial}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.write(t, cluster.RemovedTree+"node/"+name, value)
+	}
+	f.lose(t, "b")
+	c := f.join(t, "c")
+	if c.Ranges[0] == b.Ranges[0] {
+		t.Errorf("another host gets %v, the range of b", c.Ranges)
+	}
+	if err := members.Remove(t.Context(), f.model, "c", f.remover()); err != nil {
+		t.Fatal(err)
+	}
+	j := f.joining(t, f.invite(t, members.Invitation{}), "b")
+	if _, err := j.Do(t.Context()); err == nil || !strings.Contains(err.Error(), "member already") {
+		t.Fatalf("a thief joins as b: %v", err)
+	}
+	j.Old = first.Credential.Key
+	if _, err := j.Do(t.Context()); err != nil {
+		t.Errorf("b itself: %v", err)
+	}
+}
+
+// TestRemovedWithoutTheCA: a removal where the CA's key is not ends the certificate. The name is
+// free after a removal where that key is.
+func TestRemovedWithoutTheCA(t *testing.T) {
+	f := found(t, pool("10.0.0.0/16", 24))
+	f.join(t, "b")
+	b, _ := f.node(t, "b")
+	by := f.remover()
+	by.CAKey = nil
+	if err := members.Remove(t.Context(), f.model, "b", by); err != nil {
+		t.Fatal(err)
+	}
+	if ended := f.revokedNow(t); !slices.Equal(ended, []cluster.Serial{b.Serial}) {
+		t.Errorf("the store names %v as removed, not %v", ended, b.Serial)
+	}
+	j := f.joining(t, f.invite(t, members.Invitation{}), "b")
+	if _, err := j.Do(t.Context()); err == nil || !strings.Contains(err.Error(), "the CA's key") {
+		t.Errorf("another host joins by the name: %v", err)
+	}
+	by.Bound = f.certificates()
+	if err := members.Remove(t.Context(), f.model, "b", by); err == nil {
+		t.Error("it is removed twice without the CA's key")
+	}
+	if err := members.Remove(t.Context(), f.model, "b", f.remover()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Do(t.Context()); err != nil {
+		t.Error(err)
+	}
 }

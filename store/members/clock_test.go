@@ -72,7 +72,7 @@ func TestClockOfAnotherTime(t *testing.T) {
 		cancel()
 		<-done
 
-		if err := members.Remove(t.Context(), f.model, "a", members.Signing{}); err != nil {
+		if err := members.Remove(t.Context(), f.model, "a", f.remover()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := host.Commit(t.Context(), put(cluster.PodsTree+"a/0000", "2")); err == nil {

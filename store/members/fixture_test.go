@@ -52,9 +52,13 @@ func (f *founded) note(changes []store.Change) {
 			f.ended[s] = true
 		}
 	}
-	ended := func(s cluster.Serial) bool { return f.ended[s] }
-	f.bound.Note(changes, ca, ended)
-	f.bound.Forget(ended)
+	f.bound.Note(changes, ca, func(s cluster.Serial) bool { return f.ended[s] })
+}
+
+// remover is who removes a host on the store host with the CA's key.
+func (f *founded) remover() members.Signing {
+	return members.Signing{CA: []cluster.Key{cluster.Key(f.ca.Key().Public().(ed25519.PublicKey))},
+		Bound: f.certificates(), CAKey: f.ca.Key()}
 }
 
 func (f *founded) certificates() members.Certificates {

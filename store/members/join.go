@@ -210,7 +210,7 @@ func (r *request) mayReplace(old []cluster.Node) error {
 	}
 	if !ed25519.Verify(old[len(old)-1].TLS[:], binding, r.raw.Rejoin) {
 		return fmt.Errorf("host %s is a member already: choose another name, or remove it first "+
-			"(weir node remove %s)", r.Name, r.Name)
+			"on the store host with the CA's key (weir node remove %s)", r.Name, r.Name)
 	}
 	return nil
 }

@@ -287,7 +287,7 @@ func TestRemove(t *testing.T) {
 	storetest.Eventually(t, "it follows", func() bool {
 		return f.server.Counters.Differences.Load() > 0
 	})
-	if err := members.Remove(t.Context(), f.model, "b", members.Signing{}); err != nil {
+	if err := members.Remove(t.Context(), f.model, "b", f.remover()); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -316,7 +316,7 @@ func TestRemove(t *testing.T) {
 		`"released":true`) {
 		t.Errorf("its range: %s", e.Value)
 	}
-	if err := members.Remove(t.Context(), f.model, "b", members.Signing{}); err == nil {
+	if err := members.Remove(t.Context(), f.model, "b", f.remover()); err == nil {
 		t.Error("a host is removed twice")
 	}
 	if back := f.join(t, "b"); !slices.Equal(back.Ranges, joined.Ranges) {
@@ -349,7 +349,7 @@ func TestRemovedBeforeItIsKnown(t *testing.T) {
 				written = r
 			}
 		})
-		if err := members.Remove(t.Context(), f.model, name, members.Signing{}); err != nil {
+		if err := members.Remove(t.Context(), f.model, name, f.remover()); err != nil {
 			t.Fatal(err)
 		}
 		e, _ := f.value(t, cluster.RemovedTree+"node/"+name)

@@ -43,7 +43,7 @@ func TestRemovedAfterPutBack(t *testing.T) {
 		t.Errorf("b ended: %v", err)
 	default:
 	}
-	if err := members.Remove(t.Context(), f.model, "b", members.Signing{}); err != nil {
+	if err := members.Remove(t.Context(), f.model, "b", f.remover()); err != nil {
 		t.Fatal(err)
 	}
 	ends("b")

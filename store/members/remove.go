@@ -21,6 +21,9 @@ type Signing struct {
 	CA     []cluster.Key // who signs certificates of hosts
 	Admins []cluster.Key // whose signatures hosts believe
 	Bound  Certificates  // a removal ends them, whatever the store has
+	// CAKey signs that the name is free. nil: it stays bound, and its ranges, until Remove was
+	// called with this key as well.
+	CAKey ed25519.PrivateKey
 }
 
 // Remove removes a host: the removal record, its certificate, its endpoints, its pods, its report,
@@ -115,7 +118,8 @@ func (by *Signing) believed(key string, got store.Snapshot) (record cluster.Remo
 	return record, revision
 }
 
-// lost returns the certificate of a host that was not removed, and that the store does not have.
+// lost returns the certificate of a host that the store does not have, and that was not removed or
+// whose name is still bound.
 func lost(ctx context.Context, s store.Store, name string, by Signing) (n cluster.Node, ok bool,
 	err error) {
 	bound, ok := by.Bound[name]
@@ -124,7 +128,11 @@ func lost(ctx context.Context, s store.Store, name string, by Signing) (n cluste
 	}
 	got, err := s.Read(ctx, removedKey(name), 0)
 	record, _ := by.believed(removedKey(name), got)
-	return bound.Node, !slices.Contains(record.Serials, bound.Serial), err
+	removed := slices.Contains(record.Serials, bound.Serial)
+	if by.CAKey != nil {
+		removed = removed && record.Frees(removedKey(name), bound.Serial, by.CA)
+	}
+	return bound.Node, !removed, err
 }
 
 // removalRecordOf returns the removal record, with the serial numbers of earlier ones. A host that
@@ -147,7 +155,7 @@ func removalRecordOf(ctx context.Context, s store.Store, node *cluster.Node, by 
 	if bound, ok := by.Bound[node.Name]; ok {
 		revoked = append(revoked, bound.Serials()...)
 	}
-	e, err := extendRemovalRecord(record, key, revoked, by.Key)
+	e, err := extendRemovalRecord(record, key, revoked, by.Key, by.CAKey)
 	return e, at, err
 }
 

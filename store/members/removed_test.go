@@ -79,7 +79,7 @@ func TestRemovalRecordHasSpace(t *testing.T) {
 	f.join(t, "b")
 	const key = cluster.RemovedTree + "node/b"
 	f.write(t, key, []byte("garbage"))
-	if err := members.Remove(t.Context(), f.model, "b", members.Signing{}); err != nil {
+	if err := members.Remove(t.Context(), f.model, "b", f.remover()); err != nil {
 		t.Error(err)
 	}
 	var record cluster.RemovalRecord

@@ -77,7 +77,7 @@ func (b *backup) withoutHost(all *store.Copy, name string, revoked []cluster.Ser
 			record = had
 		}
 	}
-	e, err := extendRemovalRecord(record, key, revoked, b.admin)
+	e, err := extendRemovalRecord(record, key, revoked, b.admin, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -89,15 +89,21 @@ func (b *backup) withoutHost(all *store.Copy, name string, revoked []cluster.Ser
 	return changes, err
 }
 
-// extendRemovalRecord returns the removal record with more serial numbers.
+// extendRemovalRecord returns the removal record with more serial numbers, signed by those whose
+// keys are not nil.
 func extendRemovalRecord(record cluster.RemovalRecord, key string, revoked []cluster.Serial,
-	admin ed25519.PrivateKey) (store.Entry, error) {
+	admin, ca ed25519.PrivateKey) (store.Entry, error) {
 	record.Serials = append(record.Serials, revoked...)
 	slices.SortFunc(record.Serials, cluster.Serial.Compare)
 	record.Serials = slices.Compact(record.Serials)
-	record.Signature = nil
+	record.Signature, record.CA = nil, nil
 	if admin != nil {
 		if err := record.Sign(key, admin); err != nil {
+			return store.Entry{}, err
+		}
+	}
+	if ca != nil {
+		if err := record.SignCA(key, ca); err != nil {
 			return store.Entry{}, err
 		}
 	}

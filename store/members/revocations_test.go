@@ -52,7 +52,7 @@ func TestRestoreKeepsRevocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	entries = append(entries, invite)
-	if err := members.Remove(t.Context(), f.model, "b", members.Signing{}); err != nil {
+	if err := members.Remove(t.Context(), f.model, "b", f.remover()); err != nil {
 		t.Fatal(err)
 	}
 	f.revoke(t, "admin:a")

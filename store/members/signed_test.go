@@ -20,7 +20,8 @@ func (f *founded) signing(t *testing.T) (members.Signing, *cluster.Desired) {
 		t.Fatal(err)
 	}
 	admins := []cluster.Key{cluster.Key(key.Public().(ed25519.PublicKey))}
-	by := members.Signing{Key: key, CA: []cluster.Key{cluster.Key(authority)}, Admins: admins}
+	by := members.Signing{Key: key, CA: []cluster.Key{cluster.Key(authority)}, Admins: admins,
+		CAKey: f.ca.Key()}
 	trust := cluster.Trust{Cluster: f.id.ID, Epoch: 1, CA: by.CA,
 		Admins: cluster.KeyList{Count: 1, Keys: admins}}
 	return by, cluster.NewDesired("x", trust, nil)

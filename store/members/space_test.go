@@ -68,7 +68,7 @@ func TestReservedSpace(t *testing.T) {
 		t.Error("a host joins")
 	}
 	f.full.Store(100)
-	if err := members.Remove(t.Context(), f.model, "b", members.Signing{}); err != nil {
+	if err := members.Remove(t.Context(), f.model, "b", f.remover()); err != nil {
 		t.Error(err)
 	}
 	storetest.Eventually(t, "the client knows how full it is", func() bool {

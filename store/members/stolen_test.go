@@ -44,7 +44,7 @@ func full(t *testing.T) *founded {
 	f := found(t, pool("10.0.0.0/16", 24))
 	f.join(t, "bob")
 	f.join(t, "gone")
-	if err := members.Remove(t.Context(), f.model, "gone", members.Signing{}); err != nil {
+	if err := members.Remove(t.Context(), f.model, "gone", f.remover()); err != nil {
 		t.Fatal(err)
 	}
 	f.invite(t, members.Invitation{})

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -90,7 +91,20 @@ func remove(ctx context.Context, c *call) error {
 	if by, err = h.known(ctx, d, by); err != nil {
 		return err
 	}
-	return members.Remove(ctx, d, c.args[0], by)
+	switch ca, err := h.ca(); {
+	case err == nil:
+		by.CAKey = ca.Key()
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if err := members.Remove(ctx, d, c.args[0], by); err != nil {
+		return err
+	}
+	if by.CAKey == nil {
+		fmt.Fprintf(c.out, "removed; the name %s and its ranges stay reserved until this command "+
+			"runs on the store host with %s as well\n", c.args[0], caFile)
+	}
+	return nil
 }
 
 // mayRemove returns an error where hosts would hold a removal that no one has signed: a later

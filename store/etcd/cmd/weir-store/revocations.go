@@ -106,7 +106,6 @@ func (r *revocations) trust(h home) error {
 		return err
 	}
 	r.bound, err = h.bound(r.ca)
-	r.bound.Forget(r.revokedLocked)
 	return err
 }
 
@@ -152,8 +151,6 @@ func (r *revocations) note(changes []store.Change) {
 	}
 	bound := r.bound.Note(changes, r.ca, r.revokedLocked)
 	if len(r.hosts)+len(r.others) > before {
-		r.bound.Forget(r.revokedLocked)
-		bound = true
 		wake(r.news)
 	}
 	if bound {
