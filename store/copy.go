@@ -75,6 +75,9 @@ func hashOf(e Entry) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
+// MaxCopy is how much a host takes of the store, in bytes of memory, with what is held.
+const MaxCopy = 256 << 20
+
 // entryCost is about what an entry takes in memory beside its key and its value, of which both may
 // have no bytes.
 const entryCost = 256

@@ -42,7 +42,7 @@ func TestLargeStore(t *testing.T) {
 	a := l.start("a", t.TempDir(), 1, newParts(), false)
 	var b store.Batch
 	value := make([]byte, 1<<20) // one for all
-	for i := range maxCopy / len(value) {
+	for i := range store.MaxCopy / len(value) {
 		b.Changes = append(b.Changes, store.Change{Entry: store.Entry{
 			Key: fmt.Sprint(cluster.TableTree, "t/", i), Value: value}})
 	}

@@ -262,15 +262,12 @@ func (s *Service) stored() *store.Copy {
 	return s.guarded.Stored()
 }
 
-// maxCopy bounds the memory that the copy takes: a weir-store that is not what it should be must
-// not fill that of every host. It is what a client takes as one difference.
-const maxCopy = 256 << 20
-
-// fits refuses a step that makes the copy too large.
+// fits refuses a step that makes the copy too large: a weir-store that is not what it should be
+// must not fill the memory of every host.
 func (s *Service) fits(b store.Batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.guarded.Fits(b, maxCopy)
+	err := s.guarded.Fits(b, store.MaxCopy)
 	if err != nil {
 		s.large++
 	}

@@ -13,7 +13,7 @@ import (
 
 // maxStep bounds the memory of one step: a weir-store that is not what it should be must not fill a
 // host's memory.
-const maxStep = 256 << 20
+const maxStep = store.MaxCopy
 
 // entryCost is about what an entry or a change takes in memory beside its key and its value, of
 // which both may have no bytes.
@@ -103,8 +103,9 @@ func (in *inbox) ask() error {
 	return nil
 }
 
-// part takes a part of a difference.
-func (in *inbox) part(m wire.Copy, size int) error {
+// part takes a part of a difference. Its frame does not count: nothing of that is kept, and a copy
+// of store.MaxCopy has to be possible as one difference.
+func (in *inbox) part(m wire.Copy) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	// What was before the question for digests was applied when they were sent.
@@ -114,6 +115,7 @@ func (in *inbox) part(m wire.Copy, size int) error {
 	if in.copied.buckets == nil {
 		in.copied.buckets = map[int][]store.Entry{}
 	}
+	size := 0
 	for _, b := range m.Buckets {
 		in.copied.buckets[b.Index] = append(in.copied.buckets[b.Index], b.Entries...)
 		for _, e := range b.Entries {

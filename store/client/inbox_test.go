@@ -92,7 +92,7 @@ func TestSmallEntriesCount(t *testing.T) {
 	for name, add := range map[string]func(*inbox) error{
 		"changes": func(in *inbox) error { return in.batch(wire.Batch{Changes: changes}) },
 		"entries": func(in *inbox) error {
-			return in.part(wire.Copy{More: true, Buckets: []wire.Bucket{bucket}}, 0)
+			return in.part(wire.Copy{More: true, Buckets: []wire.Bucket{bucket}})
 		},
 	} {
 		in := newInbox()
@@ -100,6 +100,36 @@ func TestSmallEntriesCount(t *testing.T) {
 		if err := add(in); err == nil {
 			t.Errorf("%d %s, and the step has %d bytes of %d", left+1, name, in.size, maxStep)
 		}
+	}
+}
+
+// TestDifferenceOfIncompressibleValues: a copy as large as a host keeps comes as one difference,
+// also if its frames are as large as what they have.
+func TestDifferenceOfIncompressibleValues(t *testing.T) {
+	value := make([]byte, 1<<19)
+	rand.NewChaCha8([32]byte{}).Read(value)
+	frame := wire.CopyParts([]wire.Bucket{{Entries: []store.Entry{{Key: "w/pods/b/0000",
+		Value: value}}}})
+	in := newInbox()
+	s := &session{inbox: in}
+	for range store.MaxCopy/len(value) - 1 { // one place is for the keys
+		err := s.handle(wire.TypeCopy, frame[5:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.copied.buckets[0] = nil // the test has less memory
+	}
+	if err := s.handle(wire.TypeCopy, wire.CopyEnd(7)[5:]); err != nil {
+		t.Fatal(err)
+	}
+	if n := in.take(); n.difference == nil || n.difference.revision != 7 {
+		t.Errorf("the difference: %v", n.difference)
+	}
+	in = newInbox()
+	in.size = maxStep
+	s.inbox = in
+	if err := s.handle(wire.TypeCopy, frame[5:]); !errors.Is(err, errLarge) {
+		t.Errorf("more than a host keeps: %v", err)
 	}
 }
 

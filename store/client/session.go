@@ -239,7 +239,7 @@ func (s *session) handle(t wire.Type, body []byte) error {
 		if err != nil {
 			return err
 		}
-		return in.part(m, len(body))
+		return in.part(m)
 	case wire.TypeBatch:
 		m, err := wire.DecodeBatch(body)
 		if err != nil {
