@@ -28,7 +28,7 @@ type Copy struct {
 	Revision int64 // that of the store that it agrees with
 	items    map[string]*item
 	buckets  [Buckets]bucket
-	size     int // of all items: costOf
+	size     int // of all items: Cost
 }
 
 // bucket has the items of a bucket, in no order until its digest is computed.
@@ -82,7 +82,11 @@ const MaxCopy = 256 << 20
 // have no bytes.
 const entryCost = 256
 
-func costOf(e Entry) int { return entryCost + len(e.Key) + len(e.Value) }
+// Cost returns about what the entry takes in memory, in bytes.
+func (e Entry) Cost() int { return entryCost + len(e.Key) + len(e.Value) }
+
+// Size returns about what the copy takes in memory, in bytes.
+func (c *Copy) Size() int { return c.size }
 
 // Len returns the number of entries.
 func (c *Copy) Len() int { return len(c.items) }
@@ -141,7 +145,7 @@ func (c *Copy) put(e Entry) (changed bool) {
 		i.at = int32(len(b.items))
 		b.items = append(b.items, i)
 		i.Entry, b.stale = e, true
-		c.size += costOf(e)
+		c.size += e.Cost()
 		c.items[e.Key] = i
 		return true
 	case bytes.Equal(i.Value, e.Value):
@@ -161,7 +165,7 @@ func (c *Copy) remove(key string) (was Entry, ok bool) {
 		return was, false
 	}
 	delete(c.items, key)
-	c.size -= costOf(i.Entry)
+	c.size -= i.Entry.Cost()
 	b := &c.buckets[i.bucket]
 	last := b.items[len(b.items)-1]
 	b.items[i.at], last.at = last, i.at

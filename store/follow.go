@@ -28,6 +28,7 @@ type Follower struct {
 	Store Store
 	Name  string   // the subtree
 	Copy  *Guarded // its revision is where the follower begins; 0: with everything
+	Limit int      // of the copy in bytes, as Guarded.Fits takes it; 0: none
 
 	// Changed gets what changes for the host, at the revision of Copy.Stored(); maybe nothing.
 	Changed func(changes []Change)
@@ -41,7 +42,8 @@ type Follower struct {
 }
 
 // Run follows the store until the context ends, and returns the context's error. When the store
-// cannot continue from the copy's revision, Run reads everything and applies the difference.
+// cannot continue from the copy's revision, Run reads everything and applies the difference. What
+// does not fit interrupts it (LargeError), and then it reads everything: that may fit by then.
 func (f *Follower) Run(ctx context.Context) error {
 	whole := f.Copy.Stored().Revision == 0
 	for failures := 0; ctx.Err() == nil; {
@@ -51,7 +53,9 @@ func (f *Follower) Run(ctx context.Context) error {
 			break
 		}
 		f.Failed(err)
-		behind := errors.Is(err, ErrCompacted) || errors.Is(err, ErrBehind)
+		var large *LargeError
+		behind := errors.Is(err, ErrCompacted) || errors.Is(err, ErrBehind) ||
+			errors.As(err, &large)
 		if whole = behind || f.Copy.Stored().Revision == 0; f.Copy.Stored().Revision != before {
 			failures = 0
 		}
@@ -67,12 +71,18 @@ func (f *Follower) Run(ctx context.Context) error {
 func (f *Follower) follow(ctx context.Context, whole bool) error {
 	if whole {
 		s, err := f.Store.Read(ctx, f.Name, 0)
+		if err == nil && f.Limit > 0 {
+			err = f.Copy.FitsWhole(s, f.Limit)
+		}
 		if err != nil {
 			return err
 		}
 		f.Changed(f.Copy.Replace(s))
 	}
 	for b, err := range f.Store.Watch(ctx, f.Name, f.Copy.Stored().Revision) {
+		if err == nil && f.Limit > 0 {
+			err = f.Copy.Fits(b, f.Limit)
+		}
 		if err != nil {
 			return err
 		}

@@ -112,9 +112,9 @@ func (d *Guarded) Fits(b Batch, limit int) error {
 		if ch.Deleted {
 			continue
 		}
-		more += costOf(ch.Entry)
+		more += ch.Entry.Cost()
 		if had, stored := d.stored.Get(ch.Key); stored {
-			more -= costOf(had)
+			more -= had.Cost()
 		}
 	}
 	if more <= 0 {
@@ -135,10 +135,27 @@ func (d *Guarded) size() int {
 	size := d.stored.size
 	for _, of := range d.held {
 		for _, e := range of {
-			size += costOf(e)
+			size += e.Cost()
 		}
 	}
 	return size
+}
+
+// FitsWhole is Fits for a whole snapshot, as Replace takes it.
+func (d *Guarded) FitsWhole(s Snapshot, limit int) error {
+	size := 0
+	for _, e := range s.Entries {
+		size += e.Cost()
+	}
+	for _, of := range d.held {
+		for _, e := range of {
+			size += e.Cost()
+		}
+	}
+	if size > limit && size > d.size() {
+		return &LargeError{size, limit}
+	}
+	return nil
 }
 
 // sizeAfter returns what size would be after a batch. It makes the step and takes it back.

@@ -8,7 +8,7 @@ type Cluster struct {
 	Connected bool   `json:"connected"`
 	// for how long the store was not heard; none: not in this run
 	SilentSeconds *float64 `json:"silent_seconds,omitempty"`
-	// hundredths of the space for the database of the store; none: not known
+	// hundredths of the space of the store; none: not known
 	StorePercent int    `json:"store_percent,omitempty"`
 	Revision     int64  `json:"revision"` // of the copy
 	Hosts        int    `json:"hosts"`

@@ -58,7 +58,7 @@ func (s *Service) Metrics() ([]observe.Metric, error) {
 			"Time since the last message of the store.", *a.SilentSeconds))
 	}
 	return append(all, observe.NewMetric(observe.Gauge, "weir_store_full_ratio",
-		"How full the database of the store is, from 0 to 1; 0 if that is not known.",
+		"How full the store is, from 0 to 1; 0 if that is not known.",
 		float64(a.StorePercent)/100)), nil
 }
 
@@ -73,7 +73,7 @@ func (s *Service) noteFull() {
 		s.config.Problems.Solved(aboutFull)
 		return
 	}
-	s.config.Problems.Set(aboutFull, fmt.Sprintf("the database of the store is %d %% full: from "+
+	s.config.Problems.Set(aboutFull, fmt.Sprintf("the store is %d %% full: from "+
 		"80 %% on it takes no more pods, from 90 %% on no more tables, rules and invitations, "+
 		"from 95 %% on no hosts that join", full), "remove hosts and members of shared tables "+
 		"that are not needed; the log of weir-store reports why it cannot free more space")

@@ -174,7 +174,7 @@ func printCluster(c *call, k *api.Cluster) {
 	fmt.Fprintf(c.out, "store: %s %s, copy of revision %d", c.show(dash(k.Store)), heard,
 		k.Revision)
 	if k.StorePercent > 0 {
-		fmt.Fprintf(c.out, ", database %d %% full", k.StorePercent)
+		fmt.Fprintf(c.out, ", %d %% full", k.StorePercent)
 	}
 	fmt.Fprintln(c.out)
 	if k.Held > 0 {

@@ -57,7 +57,7 @@ type State struct {
 	Connected   bool      // now
 	Heard       time.Time // when it, or through it the store, was last heard; zero: never
 	Revision    int64     // of the weir-store, as it last said
-	PercentFull int       // of its database, as it last said; 0: not known
+	PercentFull int       // of the store, as it last said; 0: not known
 	Err         error     // why the last connection ended, or could not be made
 }
 

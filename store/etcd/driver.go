@@ -9,6 +9,7 @@ package etcd
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -21,9 +22,9 @@ import (
 	"github.com/weirnet/weir/store"
 )
 
-// page is how many entries are read at once, and keysPage how many keys.
+// page is how many entries are read at once, each of 1.5 MiB at most, and keysPage how many keys.
 const (
-	page     = 500
+	page     = 100
 	keysPage = 10000
 )
 
@@ -34,12 +35,16 @@ const DefaultSilence = 15 * time.Second
 type Config struct {
 	Client  clientv3.Config
 	Silence time.Duration // 0: DefaultSilence
+	// MaxRead bounds what Read returns, in bytes (store.Entry.Cost): more is a *store.LargeError.
+	// 0: only the database bounds it.
+	MaxRead int
 }
 
 // Driver is a store.Store on etcd.
 type Driver struct {
 	client  *clientv3.Client
 	silence time.Duration
+	maxRead int
 	secured *handshakes // nil without TLS
 }
 
@@ -58,7 +63,7 @@ func Open(c Config) (*Driver, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: c.Silence,
 			Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6,
 				Jitter: 0.5, MaxDelay: time.Second}}))
-	d := &Driver{silence: c.Silence}
+	d := &Driver{silence: c.Silence, maxRead: c.MaxRead}
 	if c.Client.TLS != nil {
 		d.secured = newHandshakes(c.Client.TLS)
 		c.Client.DialOptions = append(c.Client.DialOptions,
@@ -88,7 +93,7 @@ func below(name string) []clientv3.OpOption {
 // Read implements store.Store. It reads by pages of one revision.
 func (d *Driver) Read(ctx context.Context, name string, revision int64) (store.Snapshot, error) {
 	s := store.Snapshot{Revision: revision}
-	end := below(name)
+	end, size := below(name), 0
 	for from, more := name, true; more; {
 		opts := append(slices.Clip(end), clientv3.WithLimit(page), clientv3.WithRev(s.Revision))
 		call, cancel := context.WithTimeout(ctx, d.silence)
@@ -101,8 +106,13 @@ func (d *Driver) Read(ctx context.Context, name string, revision int64) (store.S
 			s.Revision = got.Header.Revision
 		}
 		for _, kv := range got.Kvs {
-			s.Entries = append(s.Entries, store.Entry{Key: string(kv.Key), Value: kv.Value,
-				Revision: kv.ModRevision})
+			e := store.Entry{Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision}
+			s.Entries = append(s.Entries, e)
+			size += e.Cost()
+		}
+		if d.maxRead > 0 && size > d.maxRead {
+			return store.Snapshot{}, fmt.Errorf("read %s: %w", name,
+				&store.LargeError{Size: size, Limit: d.maxRead})
 		}
 		if more = got.More; more {
 			from = s.Entries[len(s.Entries)-1].Key + "\x00"

@@ -1,10 +1,15 @@
 package etcd
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weirnet/weir/store"
 )
 
 // TestSockets: a member of one listens at files in its directory only, which no one else can reach.
@@ -63,5 +68,35 @@ func TestSockets(t *testing.T) {
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+// TestMaxRead: a read of more than a driver may return ends with an error, not with all of it in
+// memory.
+func TestMaxRead(t *testing.T) {
+	d, s := smallMember(t)
+	value := make([]byte, 512<<10)
+	for _, key := range []string{"w/a", "w/b", "w/c"} {
+		if _, err := d.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: key,
+			Value: value}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bounded, err := Open(Config{MaxRead: 1 << 20,
+		Client: clientv3.Config{Endpoints: []string{s.member.Endpoint()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bounded.Close()
+	_, err = bounded.Read(t.Context(), "w/", 0)
+	var large *store.LargeError
+	if !errors.As(err, &large) || !strings.Contains(err.Error(), "read w/") {
+		t.Errorf("more than may be read: %v", err)
+	}
+	if got, err := bounded.Read(t.Context(), "w/a", 0); err != nil || len(got.Entries) != 1 {
+		t.Errorf("one of them: %d, %v", len(got.Entries), err)
+	}
+	if got, err := d.Read(t.Context(), "w/", 0); err != nil || len(got.Entries) != 3 {
+		t.Errorf("without a bound: %d, %v", len(got.Entries), err)
 	}
 }

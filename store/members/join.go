@@ -18,7 +18,7 @@ import (
 
 // Joiner lets hosts join. It has the CA's key.
 type Joiner struct {
-	// PercentFull is that of server.Config. nil: that is not known.
+	// PercentFull is that of server.Server. nil: that is not known.
 	PercentFull func() int
 	// Pools are what ranges are claimed of; nil: they are not known, and no host joins. The CA
 	// signs the range of a host, so those that the store has do not count: a thief may have written
@@ -70,7 +70,7 @@ func (j *Joiner) Join(ctx context.Context, state tls.ConnectionState, m wire.Joi
 		return nil, errToken
 	}
 	if j.PercentFull != nil && j.PercentFull() >= cluster.JoinFillLimit {
-		return nil, fmt.Errorf("%w: its database is %d %% full, and the rest is reserved",
+		return nil, fmt.Errorf("%w: it is %d %% full, and the rest is reserved",
 			store.ErrUnavailable, j.PercentFull())
 	}
 	if len(q.Key) != ed25519.PublicKeySize || len(q.WireGuardKey) != len(cluster.Key{}) {

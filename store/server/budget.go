@@ -16,16 +16,21 @@ const (
 	putCost = 128
 )
 
+func costOf(t store.Txn) (cost int) {
+	cost = txnCost
+	for _, p := range t.Put {
+		cost += putCost + len(p.Key) + len(p.Value)
+	}
+	return cost
+}
+
 // spend waits until the connection's certificate may write a transaction. All of its connections
 // have one budget. It returns store.ErrUnavailable when that would take too long.
 func (c *conn) spend(ctx context.Context, t store.Txn, by Admission) error {
 	if by.Rate == 0 {
 		return nil
 	}
-	cost := txnCost
-	for _, p := range t.Put {
-		cost += putCost + len(p.Key) + len(p.Value)
-	}
+	cost := costOf(t)
 	b := c.server.budget(c, by)
 	if b.AllowN(time.Now(), cost) {
 		return nil
@@ -52,8 +57,15 @@ func (s *Server) budget(c *conn, by Admission) *rate.Limiter {
 	return b
 }
 
-// full returns how full the database of the store is, in percent; 0 if that is not known.
-func (s *Server) full() int {
+// PercentFull returns how full the store is, in percent: its database, or the copy that every host
+// keeps of it, with the transactions under way. 0 if neither is known.
+func (s *Server) PercentFull() int {
+	copied := s.state.size() + int(s.writing.Load())
+	return max(s.databaseFull(), min(copied*100/s.config.MaxCopy, 100))
+}
+
+// databaseFull returns how full the database is, in percent; 0 if that is not known.
+func (s *Server) databaseFull() int {
 	if s.config.PercentFull == nil {
 		return 0
 	}
@@ -61,23 +73,28 @@ func (s *Server) full() int {
 }
 
 // hasSpace returns an error for a transaction that takes space which is reserved for others. At its
-// quota etcd takes nothing, not even the removal of the host that has filled it. A value that is
-// not longer than the one before is taken, so that what is gone can be said, unless the database is
-// full: it leaves the one before in the history.
+// quota etcd takes nothing, not even the removal of the host that has filled it, and no one follows
+// a copy that is too large. A value that is not longer than the one before is taken, so that what
+// is gone can be said, unless the database is full: it leaves the one before in the history.
 func (c *conn) hasSpace(t store.Txn, by Admission) error {
 	if by.FillLimit == nil {
 		return nil
 	}
-	full := c.server.full()
+	all, database := c.server.PercentFull(), c.server.databaseFull()
 	for _, p := range t.Put {
+		full := database
+		if store.Covers(c.server.config.Name, p.Key) { // the copy has it
+			full = all
+		}
 		if full < by.FillLimit(p.Key) {
 			continue
 		}
-		if had, _ := c.server.state.get(p.Key); full < 100 && len(p.Value) <= len(had.Value) {
+		if had, _ := c.server.state.get(p.Key); database < 100 &&
+			len(p.Value) <= len(had.Value) {
 			continue
 		}
 		c.server.Counters.NoSpace.Add(1)
-		return fmt.Errorf("%w: its database is %d %% full, and the rest is reserved: write %s",
+		return fmt.Errorf("%w: it is %d %% full, and the rest is reserved: write %s",
 			store.ErrUnavailable, full, p.Key)
 	}
 	return nil

@@ -180,6 +180,9 @@ func (a *admitted) Commit(ctx context.Context, t store.Txn) (int64, error) {
 	if err := a.conn.spend(ctx, t, by); err != nil {
 		return 0, err
 	}
+	writes := int64(costOf(t))
+	a.conn.server.writing.Add(writes)
+	defer a.conn.server.writing.Add(-writes)
 	own := t.Compare
 	for range maxAdmissions {
 		if by, err = a.conn.current(); err != nil {

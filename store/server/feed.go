@@ -28,7 +28,7 @@ func (c *conn) feed() {
 		case <-progress:
 			progress = c.server.beat.wait(phase)
 			m := c.server.state.progress()
-			m.PercentFull = c.server.full()
+			m.PercentFull = c.server.PercentFull()
 			if c.write(m.Encode()) != nil {
 				return
 			}

@@ -59,8 +59,12 @@ type Config struct {
 	// nil.
 	Changed func([]store.Change)
 	// PercentFull returns how full the database of the store is, in percent, at most 100, of what
-	// may be filled. It is called for each transaction. nil: that is not known.
+	// may be filled. It is called for each transaction. nil: that is not known. If the copy is
+	// fuller than that, the copy counts.
 	PercentFull func() int
+	// MaxCopy is how large the copy may be, in bytes; 0: store.MaxCopy. A larger one is not
+	// followed: no host would take it.
+	MaxCopy int
 	// Join answers a host that has a token. nil: no one can join here.
 	Join func(ctx context.Context, state tls.ConnectionState, m wire.Join) ([]byte, error)
 
@@ -95,6 +99,7 @@ type Counters struct {
 	Joins, JoinsRefused      atomic.Uint64
 	Reads, Transactions      Results       // of clients that were admitted
 	StoreFailures            atomic.Uint64 // how often the watch on the store ended
+	Large                    atomic.Uint64 // of them, since the copy would be too large
 }
 
 // Server serves hosts. Run follows the store, Serve accepts connections.
@@ -103,6 +108,7 @@ type Server struct {
 
 	config      Config
 	state       *state
+	writing     atomic.Int64  // bytes of the transactions that etcd has not answered
 	differences chan struct{} // has a value for each that is sent
 	refusals    *rate.Limiter // of joins in the log, which strangers may try at any rate
 	beat        *beat
@@ -127,6 +133,9 @@ func New(c Config) (*Server, error) {
 	if c.Silence == 0 {
 		c.Silence = 15 * time.Second
 	}
+	if c.MaxCopy == 0 {
+		c.MaxCopy = store.MaxCopy
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -150,6 +159,7 @@ func (s *Server) Run(ctx context.Context) error {
 	beating.Go(func() { s.beat.run(ctx, s.config.Progress) })
 	held := store.NewGuarded(unguarded, store.Snapshot{})
 	follower := &store.Follower{Store: s.config.Store, Name: s.config.Name, Copy: held,
+		Limit: s.config.MaxCopy,
 		Changed: func(changes []store.Change) {
 			now := held.Stored().Revision
 			putBack := now < s.state.revision()
@@ -170,6 +180,10 @@ func (s *Server) Run(ctx context.Context) error {
 		},
 		Failed: func(err error) {
 			s.Counters.StoreFailures.Add(1)
+			var large *store.LargeError
+			if errors.As(err, &large) {
+				s.Counters.Large.Add(1)
+			}
 			s.state.failed()
 			s.config.Log.Warn("the watch on the store ended", "err", err)
 		},

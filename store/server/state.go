@@ -131,6 +131,13 @@ func (s *state) get(key string) (store.Entry, bool) {
 	return s.copy.Get(key)
 }
 
+// size returns that of the copy.
+func (s *state) size() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.copy.Size()
+}
+
 // revision returns that of the copy.
 func (s *state) revision() int64 {
 	s.mu.Lock()

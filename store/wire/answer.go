@@ -33,11 +33,11 @@ func DecodeWelcome(body []byte) (m Welcome, err error) {
 }
 
 // Progress says how far weir-store is, for how long its own watch has been silent, and how full the
-// database of the store is.
+// store is.
 type Progress struct {
 	Revision    int64
 	Silent      time.Duration
-	PercentFull int // of the database; 0: not known
+	PercentFull int // of the store; 0: not known
 }
 
 // Encode returns the frame.
@@ -65,7 +65,7 @@ func DecodeProgress(body []byte) (m Progress, err error) {
 	m.Revision, m.Silent = r.revision(), r.duration()
 	full := r.uint()
 	if full > 100 {
-		r.fail(fmt.Errorf("a database that is %d %% full", full))
+		r.fail(fmt.Errorf("a store that is %d %% full", full))
 	}
 	m.PercentFull = int(min(full, 100))
 	return m, r.end()

@@ -153,18 +153,26 @@ func readCredential(path string) (*identity.Credential, error) {
 	return c, nil
 }
 
-// driver connects to the store: that of the weir-store that runs here, or the external one.
-func (h home) driver(c config) (*etcd.Driver, error) {
+// maxContent is how much a command reads of the store: all that the database of an embedded member
+// may have.
+const maxContent = 1280 << 20
+
+// driver connects a command to the store: that of the weir-store that runs here, or the external
+// one.
+func (h home) driver(c config) (*etcd.Driver, error) { return h.driverOf(c, maxContent) }
+
+// driverOf returns a driver that reads a number of bytes at once.
+func (h home) driverOf(c config, maxRead int) (*etcd.Driver, error) {
 	if c.Etcd == nil {
-		return etcd.Open(etcd.Config{Client: clientv3.Config{
+		return etcd.Open(etcd.Config{MaxRead: maxRead, Client: clientv3.Config{
 			Endpoints: []string{etcd.EndpointIn(h.file(etcdDir))}}})
 	}
 	secured, err := c.Etcd.tls()
 	if err != nil {
 		return nil, err
 	}
-	return etcd.Open(etcd.Config{Client: clientv3.Config{Endpoints: c.Etcd.Endpoints,
-		TLS: secured}})
+	return etcd.Open(etcd.Config{MaxRead: maxRead,
+		Client: clientv3.Config{Endpoints: c.Etcd.Endpoints, TLS: secured}})
 }
 
 func (e *external) tls() (*tls.Config, error) {

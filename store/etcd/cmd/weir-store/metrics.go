@@ -75,6 +75,10 @@ func serverMetrics(s *server.Server) []observe.Metric {
 			number(!now.Failing)),
 		counter("weir_store_server_etcd_failures_total", "How often the watch on etcd ended.",
 			c.StoreFailures.Load()),
+		gauge("weir_store_server_copy_full_ratio", "How full the copy is that weir-store and "+
+			"hosts keep, from 0 to 1.", now.CopyFull),
+		counter("weir_store_server_large_total", "How often what etcd has was not followed, "+
+			"since the copy would be too large.", c.Large.Load()),
 		counter("weir_store_server_overtaken_total", "Differences that ended, since a newer one "+
 			"of the same certificate began.", c.Overtaken.Load()),
 		counter("weir_store_server_throttled_total",

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/store"
 	"github.com/weirnet/weir/store/cluster"
 	"github.com/weirnet/weir/store/etcd"
 	"github.com/weirnet/weir/store/identity"
@@ -105,7 +106,7 @@ func serve(ctx context.Context, c *call) error {
 	if member != nil {
 		defer member.Close()
 	}
-	d, err := h.driver(cfg)
+	d, err := h.driverOf(cfg, store.MaxCopy)
 	if err != nil {
 		return err
 	}
@@ -150,16 +151,21 @@ func (h home) server(cfg config, d *etcd.Driver, seen *revocations, maintenance 
 		c.PercentFull = maintenance.PercentFull
 	}
 	ca, err := h.ca()
-	switch {
-	case err == nil:
-		j := members.NewJoiner(d, ca)
-		j.PercentFull, j.Pools, c.Join = c.PercentFull, cfg.Pools, j.Join
-		j.Revoked = func() []cluster.Serial { return seen.all().Hosts }
-		j.Bound, j.Note = seen.certificates, seen.note
-	case !errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
+		return server.New(c)
+	}
+	if err != nil {
 		return nil, err
 	}
-	return server.New(c)
+	j := members.NewJoiner(d, ca)
+	j.Pools, c.Join = cfg.Pools, j.Join
+	j.Revoked = func() []cluster.Serial { return seen.all().Hosts }
+	j.Bound, j.Note = seen.certificates, seen.note
+	s, err := server.New(c)
+	if err == nil {
+		j.PercentFull = s.PercentFull
+	}
+	return s, err
 }
 
 // run runs the parts of a weir-store until the context or one of them ends.

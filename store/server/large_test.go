@@ -1,0 +1,113 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirnet/weir/store"
+	"github.com/weirnet/weir/store/storetest"
+)
+
+const smallCopy = 10000 // bytes
+
+// follow runs a server that keeps at most smallCopy.
+func follow(t *testing.T) (*Server, *storetest.Model) {
+	t.Helper()
+	model := storetest.NewModel(time.Minute)
+	s := &Server{config: Config{Store: model, Name: "w/", MaxCopy: smallCopy,
+		Progress: time.Second}, state: newState(), beat: newBeat(), conns: map[*conn]bool{}}
+	s.config.Log = slog.New(slog.DiscardHandler)
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() { s.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		group.Wait()
+	})
+	return s, model
+}
+
+// put writes a value past weir-store, as a thief of the store does, or an administrator of etcd.
+func put(t *testing.T, s store.Store, key string, size int) {
+	t.Helper()
+	if _, err := s.Commit(t.Context(), store.Txn{Put: []store.Entry{{Key: key,
+		Value: make([]byte, size)}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLargeCopy: weir-store does not follow a store that is larger than a host keeps, and counts
+// that. It follows again when it fits, whatever came between.
+func TestLargeCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, model := follow(t)
+		put(t, model, "w/a", smallCopy/2)
+		synctest.Wait()
+		before := s.state.revision()
+		put(t, model, "w/b", smallCopy/2)
+		time.Sleep(time.Minute) // of the bubble
+		if _, there := s.state.get("w/b"); there || s.state.revision() != before {
+			t.Error("weir-store follows a store that is too large")
+		}
+		if !s.Gauges().Failing || s.Counters.Large.Load() < 2 {
+			t.Errorf("it is not counted each time: %d", s.Counters.Large.Load())
+		}
+		put(t, model, "w/c", 1)
+		put(t, model, "w/b", smallCopy/8)
+		time.Sleep(time.Minute)
+		if _, there := s.state.get("w/c"); !there || s.Gauges().Failing {
+			t.Error("weir-store does not follow a store that fits again")
+		}
+	})
+}
+
+// TestCopyIsNearlyFull: what clients write is bounded by the copy as by the database, so that hosts
+// do not stop following. What becomes smaller is taken, and what is under way counts.
+func TestCopyIsNearlyFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, model := follow(t)
+		synctest.Wait()
+		c := &conn{server: s}
+		c.admitted.FillLimit = func(string) int { return 80 }
+		write := func(key string, size int) error {
+			_, err := (&admitted{Store: model, conn: c}).Commit(t.Context(),
+				store.Txn{Put: []store.Entry{{Key: key, Value: make([]byte, size)}}})
+			synctest.Wait()
+			return err
+		}
+		n := 0
+		for ; n < 100; n++ {
+			if err := write(fmt.Sprint("w/", n), 300); err != nil {
+				if !errors.Is(err, store.ErrUnavailable) || s.Counters.NoSpace.Load() != 1 {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
+		if full := s.PercentFull(); full < 80 || full > 90 {
+			t.Errorf("it is %d %% full", full)
+		}
+		if err := write("w/0", 301); err == nil {
+			t.Error("a longer value is taken")
+		}
+		if err := write("w/0", 0); err != nil {
+			t.Errorf("a shorter value: %v", err)
+		}
+		s.writing.Add(smallCopy)
+		if full := s.PercentFull(); full != 100 {
+			t.Errorf("with what is under way it is %d %% full", full)
+		}
+		if err := write("w/1", 10); err != nil {
+			t.Errorf("a shorter value when the copy is full: %v", err)
+		}
+		if err := write("x/text", 300); err != nil {
+			t.Errorf("a value that the copy does not have: %v", err)
+		}
+	})
+}
