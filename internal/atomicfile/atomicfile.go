@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -29,6 +30,26 @@ func Write(path string, data []byte) error {
 		return err
 	}
 	return p.Commit()
+}
+
+// WriteFunc replaces a file with what a function writes, which need not be in memory. It makes the
+// directory if needed. If the function fails, the file stays as it is.
+func WriteFunc(path string, write func(io.Writer) error) error {
+	dir := filepath.Dir(path)
+	if err := makeDir(dir); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-") // 0600
+	if err != nil {
+		return err
+	}
+	if err = write(f); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return (&Pending{path: path, temp: f.Name()}).Commit()
 }
 
 // Pending is new content that is on disk beside the file that it will replace. Commit or Discard

@@ -2,6 +2,7 @@ package atomicfile
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -47,6 +48,32 @@ func TestWriteReplacesAFile(t *testing.T) {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if got := names(t, dir); len(got) != 1 {
+		t.Errorf("left: %v", got)
+	}
+}
+
+// TestWriteFunc: the file has what was written, and stays as it is if that fails.
+func TestWriteFunc(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "deep")
+	path := filepath.Join(dir, "file")
+	bad := errors.New("bad")
+	for _, c := range []struct {
+		text string
+		err  error
+	}{{"one", nil}, {"half of tw", bad}, {"three", nil}} {
+		before := "one"
+		err := WriteFunc(path, func(to io.Writer) error {
+			_, err := io.WriteString(to, c.text)
+			return errors.Join(err, c.err)
+		})
+		if c.err == nil {
+			before = c.text
+		}
+		if got := content(t, path); !errors.Is(err, c.err) || got != before {
+			t.Errorf("%v, and it has %q, want %q", err, got, before)
+		}
 	}
 	if got := names(t, dir); len(got) != 1 {
 		t.Errorf("left: %v", got)
